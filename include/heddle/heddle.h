@@ -1,0 +1,567 @@
+/* Heddle: RDMA without the hardware.
+ *
+ * An adapter lives inside the process that opens it. Objects hang below it: protection domains (pd), registered memory
+ * (mr), windows (mw), completion queues (cq), shared receive queues (srq), queue pairs (qp), address handles (ah).
+ * Control calls return 0 or a negative error of error.h; a data-path failure is a completion with a status.
+ *
+ * Every call below says, in this order: what it does; Owner: who owns what afterwards; Threads: from which threads;
+ * Blocks: whether it may; Returns: every return. The manual pages are made from these comments. */
+#ifndef HEDDLE_HEDDLE_H
+#define HEDDLE_HEDDLE_H
+
+#include <heddle/error.h>
+#include <heddle/limits.h>
+#include <heddle/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define HDL_API __attribute__((visibility("default")))
+
+/* How to open an adapter. Zeroes are good defaults. */
+struct hdl_open_attr {
+	const char *name;   /* shown in status and logs; NULL: "heddle0" */
+	struct hdl_gid gid; /* all zero: one is made up */
+	uint32_t max_mr;    /* entries of the protection table; 0: 65536 */
+	uint32_t max_qp;    /* 0: 16384 */
+	bool no_thread;     /* no thread of its own: nothing moves unless hdl_cq_poll() or hdl_progress() is called */
+};
+
+/* hdl_open - open an adapter
+ *
+ * Makes an adapter in this process. Unless @attr->no_thread is set it has a thread that sleeps while the application
+ * polls or has nothing to do. @attr may be NULL.
+ *
+ * Owner: the caller owns *out and ends it with hdl_close().
+ * Threads: any.
+ * Blocks: no.
+ * Returns: 0; -HDL_EINVAL a limit in @attr is above limits.h; -HDL_ENOMEM; -HDL_EIO no thread or file descriptor. */
+HDL_API int hdl_open(const struct hdl_open_attr *attr, struct hdl_adapter **out);
+
+/* hdl_close - close an adapter
+ *
+ * Peers that are joined to it learn of its end: their queue pairs go to the error state.
+ *
+ * Owner: @adapter is freed.
+ * Threads: any, but no other call on the adapter may run or follow.
+ * Blocks: until its thread has ended and peers have stopped touching its memory.
+ * Returns: 0; -HDL_EBUSY an object of the adapter still exists. */
+HDL_API int hdl_close(struct hdl_adapter *adapter);
+
+/* hdl_adapter_query - what an adapter is and what it can hold
+ *
+ * Fills *limits with the address of the adapter and its limits.
+ *
+ * Owner: nothing changes hands.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: 0; -HDL_EINVAL. */
+HDL_API int hdl_adapter_query(struct hdl_adapter *adapter, struct hdl_limits *limits);
+
+/* hdl_join - join two adapters of one process
+ *
+ * Lays a pair of lanes between @a and @b, so that queue pairs of the one reach the other by its GID. An adapter is
+ * joined to itself from the start.
+ *
+ * Owner: nothing changes hands.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: 0; -HDL_EINVAL joined already, or both have the same GID; -HDL_ENOMEM, also when HDL_MAX_PEERS is reached. */
+HDL_API int hdl_join(struct hdl_adapter *a, struct hdl_adapter *b);
+
+/* hdl_progress - drive an adapter
+ *
+ * Does the work that is waiting: requests that were posted, messages that came, timers that ran out. An application
+ * that polls completion queues or waits on channels never needs it.
+ *
+ * Owner: nothing changes hands.
+ * Threads: any; one at a time does the work.
+ * Blocks: no.
+ * Returns: the number of things done, 0 when there was nothing to do. */
+HDL_API int hdl_progress(struct hdl_adapter *adapter);
+
+/* hdl_event_get - take an asynchronous event
+ *
+ * Waits up to @timeout_ms (0: not at all; -1: for ever) for an event and takes it.
+ *
+ * Owner: nothing changes hands; objects named by the event may have been destroyed since, which destroying them
+ * prevents: events of a destroyed object are removed.
+ * Threads: any.
+ * Blocks: up to @timeout_ms.
+ * Returns: 0; -HDL_EAGAIN none came in time; -HDL_EINVAL. */
+HDL_API int hdl_event_get(struct hdl_adapter *adapter, struct hdl_event *event, int timeout_ms);
+
+/* hdl_event_fd - the file descriptor of asynchronous events
+ *
+ * Readable (poll, epoll) while an event waits. Only hdl_event_get() may read it.
+ *
+ * Owner: the adapter keeps it.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: the descriptor. */
+HDL_API int hdl_event_fd(struct hdl_adapter *adapter);
+
+/* A counter: see hdl_counters(). */
+struct hdl_counter {
+	const char *name;
+	uint64_t value;
+};
+
+/* hdl_counters - read the adapter's counters
+ *
+ * Fills up to @max elements of @list. The names never change and are in the order of the manual page.
+ *
+ * Owner: the names are static.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: how many counters there are, which may be more than @max. */
+HDL_API size_t hdl_counters(struct hdl_adapter *adapter, struct hdl_counter *list, size_t max);
+
+/* hdl_strerror - an error in words
+ *
+ * @error may be negative or positive.
+ *
+ * Owner: the string is static.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: what the error means and what to do; never NULL. */
+HDL_API const char *hdl_strerror(int error);
+
+/* hdl_wc_status_str - a completion status in words
+ *
+ * Owner: the string is static.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: the name and meaning; never NULL. */
+HDL_API const char *hdl_wc_status_str(uint32_t status);
+
+/* hdl_detail_str - which check said no, in words
+ *
+ * Explains hdl_wc.vendor_err and hdl_event.detail.
+ *
+ * Owner: the string is static.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: the check; never NULL. */
+HDL_API const char *hdl_detail_str(uint32_t detail);
+
+/* hdl_event_str - an event type in words
+ *
+ * Owner: the string is static.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: the event; never NULL. */
+HDL_API const char *hdl_event_str(uint32_t type);
+
+/* hdl_pd_create - make a protection domain
+ *
+ * Queue pairs use the regions and windows of their own domain only.
+ *
+ * Owner: the caller owns *out and ends it with hdl_pd_destroy().
+ * Threads: any.
+ * Blocks: no.
+ * Returns: 0; -HDL_EINVAL; -HDL_ENOMEM. */
+HDL_API int hdl_pd_create(struct hdl_adapter *adapter, struct hdl_pd **out);
+
+/* hdl_pd_destroy - end a protection domain
+ *
+ * Owner: @pd is freed.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: 0; -HDL_EBUSY something still belongs to it. */
+HDL_API int hdl_pd_destroy(struct hdl_pd *pd);
+
+/* hdl_mr_register - register memory
+ *
+ * Lets queue pairs of @pd use @length bytes at @addr with @access. The range must be mapped with those rights. Peers
+ * and work requests name the first byte by its address, or by 0 with HDL_ACCESS_ZERO_BASED.
+ *
+ * Owner: the memory stays the caller's and must stay mapped; the caller owns *out and ends it with hdl_mr_deregister().
+ * Threads: any.
+ * Blocks: no, but touches every page.
+ * Returns: 0; -HDL_EFAULT not mapped, or without the rights; -HDL_EINVAL remote write or atomic without local write,
+ * or a range that wraps; -HDL_ENOMEM. */
+HDL_API int hdl_mr_register(struct hdl_pd *pd, void *addr, size_t length, uint32_t access,
+			    struct hdl_mr **out);
+
+/* hdl_mr_register_pages - register scattered pages as one range
+ *
+ * Like hdl_mr_register() for the pages of @reg, which become one range from @reg->iova on.
+ *
+ * Owner: as hdl_mr_register(); the list is copied.
+ * Threads: any.
+ * Blocks: no, but touches every page.
+ * Returns: 0; -HDL_EFAULT; -HDL_EINVAL the list, offset, page size and length do not fit; -HDL_ENOMEM. */
+HDL_API int hdl_mr_register_pages(struct hdl_pd *pd, const struct hdl_register *reg,
+				  struct hdl_mr **out);
+
+/* hdl_mr_alloc - make a region for registration by work request
+ *
+ * The region is not valid until HDL_OP_REGISTER gives it pages; requests behind that one on the same queue pair may
+ * use its key at once.
+ *
+ * Owner: the caller owns *out and ends it with hdl_mr_deregister().
+ * Threads: any.
+ * Blocks: no.
+ * Returns: 0; -HDL_EINVAL @max_pages is 0 or above limits.h; -HDL_ENOMEM. */
+HDL_API int hdl_mr_alloc(struct hdl_pd *pd, uint32_t max_pages, struct hdl_mr **out);
+
+/* hdl_mr_share - register the memory of a region once more
+ *
+ * The new region has a key, rights and a domain of its own and uses the translation table of @mr (seed 004 figure 14).
+ *
+ * Owner: the caller owns *out. @mr may be deregistered before or after it.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: 0; -HDL_EINVAL; -HDL_EACCES the memory was not registered with the rights; -HDL_ENOMEM. */
+HDL_API int hdl_mr_share(struct hdl_mr *mr, struct hdl_pd *pd, uint32_t access, struct hdl_mr **out);
+
+/* hdl_mr_deregister - end a registration
+ *
+ * Afterwards no operation touches the memory, whoever started it.
+ *
+ * Owner: @mr is freed; the memory is the caller's alone.
+ * Threads: any.
+ * Blocks: until operations that are copying at this moment have ended.
+ * Returns: 0; -HDL_EBUSY windows are bound to it. */
+HDL_API int hdl_mr_deregister(struct hdl_mr *mr);
+
+/* hdl_mr_key - the current key of a region
+ *
+ * For local pieces and, where the rights allow, for peers.
+ *
+ * Owner: nothing changes hands.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: the key. */
+HDL_API struct hdl_key hdl_mr_key(const struct hdl_mr *mr);
+
+/* hdl_segment_update - tell the adapter that memory is no longer what it was
+ *
+ * The SegmentTableUpdate of seed 003: every registration that overlaps the range becomes unusable. Operations on it
+ * fail with HDL_DETAIL_GONE and an HDL_EVENT_MEMORY_GONE is raised. Call it before munmap(), mremap() or a mapping over
+ * registered memory; memory that vanished without it is noticed when an operation faults.
+ *
+ * Owner: registrations stay the caller's, to be deregistered.
+ * Threads: any.
+ * Blocks: until operations that are copying at this moment have ended.
+ * Returns: the number of registrations affected; -HDL_EINVAL. */
+HDL_API int hdl_segment_update(struct hdl_adapter *adapter, const void *addr, size_t length);
+
+enum hdl_mw_type {
+	HDL_MW_TYPE_1 = 1, /* usable by every queue pair of the domain; every bind changes the key */
+	HDL_MW_TYPE_2      /* usable through the queue pair that bound it; the binder picks the instance */
+};
+
+/* hdl_mw_alloc - make a window (AllocateRKey)
+ *
+ * A window is a key for a byte range of a region, bound and unbound without the agent and without a system call.
+ *
+ * Owner: the caller owns *out and ends it with hdl_mw_free().
+ * Threads: any.
+ * Blocks: no.
+ * Returns: 0; -HDL_EINVAL; -HDL_ENOMEM. */
+HDL_API int hdl_mw_alloc(struct hdl_pd *pd, uint32_t type, struct hdl_mw **out);
+
+/* hdl_mw_bind - bind a type 1 window (BindRKey)
+ *
+ * From now on the key *key opens @bind->length bytes at @bind->addr, any length, any alignment, with @bind->access; the
+ * window's former key is stale. A null region and zero length unbind.
+ *
+ * Owner: the region of @bind cannot be deregistered while the window is bound.
+ * Threads: any.
+ * Blocks: until operations that are copying through the former binding have ended.
+ * Returns: 0; -HDL_EINVAL the range is not in the region, a type 2 window, another domain; -HDL_EACCES the region
+ * does not allow binding or lacks the rights; -HDL_ESTALE the region is not valid. */
+HDL_API int hdl_mw_bind(struct hdl_mw *mw, const struct hdl_bind *bind, struct hdl_key *key);
+
+/* hdl_mw_unbind - unbind a window (UnbindRKey)
+ *
+ * Owner: nothing changes hands.
+ * Threads: any.
+ * Blocks: until operations that are copying through it have ended.
+ * Returns: 0, also when it was not bound. */
+HDL_API int hdl_mw_unbind(struct hdl_mw *mw);
+
+/* hdl_mw_free - end a window (DeallocateRKey)
+ *
+ * Unbinds it first if need be.
+ *
+ * Owner: @mw is freed.
+ * Threads: any.
+ * Blocks: until operations that are copying through it have ended.
+ * Returns: 0. */
+HDL_API int hdl_mw_free(struct hdl_mw *mw);
+
+/* hdl_mw_key - the current key of a window
+ *
+ * Owner: nothing changes hands.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: the key; for a type 2 window the one to take the index from. */
+HDL_API struct hdl_key hdl_mw_key(const struct hdl_mw *mw);
+
+/* hdl_key_with_instance - the same index with another instance
+ *
+ * For HDL_OP_BIND and HDL_OP_REGISTER, where the caller picks the instance.
+ *
+ * Owner: nothing changes hands.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: the key. */
+static inline struct hdl_key hdl_key_with_instance(struct hdl_key key, uint8_t instance)
+{
+	struct hdl_key result = {(key.v & ~0xffu) | instance};
+	return result;
+}
+
+/* hdl_channel_create - make a completion channel
+ *
+ * Completion queues report to it through one file descriptor.
+ *
+ * Owner: the caller owns *out and ends it with hdl_channel_destroy().
+ * Threads: any.
+ * Blocks: no.
+ * Returns: 0; -HDL_EINVAL; -HDL_ENOMEM; -HDL_EIO no file descriptor. */
+HDL_API int hdl_channel_create(struct hdl_adapter *adapter, struct hdl_channel **out);
+
+/* hdl_channel_destroy - end a completion channel
+ *
+ * Owner: @channel is freed.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: 0; -HDL_EBUSY a completion queue uses it. */
+HDL_API int hdl_channel_destroy(struct hdl_channel *channel);
+
+/* hdl_channel_fd - the file descriptor of a channel
+ *
+ * Readable (poll, epoll) while a completion event waits. Only hdl_channel_get() may read it.
+ *
+ * Owner: the channel keeps it.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: the descriptor. */
+HDL_API int hdl_channel_fd(struct hdl_channel *channel);
+
+/* hdl_channel_get - take a completion event
+ *
+ * Waits up to @timeout_ms (0: not at all; -1: for ever) until an armed completion queue of the channel has a
+ * completion. Arm the queue again, then poll it until it is empty.
+ *
+ * Owner: *context is the one of hdl_cq_create(). The queue cannot be destroyed before hdl_cq_ack() has returned as
+ * many events as were taken.
+ * Threads: any.
+ * Blocks: up to @timeout_ms.
+ * Returns: 0; -HDL_EAGAIN none came in time. */
+HDL_API int hdl_channel_get(struct hdl_channel *channel, struct hdl_cq **cq, void **context,
+			    int timeout_ms);
+
+/* hdl_cq_create - make a completion queue
+ *
+ * Holds at least @depth completions of any number of queue pairs.
+ *
+ * Owner: the caller owns *out and ends it with hdl_cq_destroy(). @channel may be NULL.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: 0; -HDL_EINVAL @depth is 0 or above limits.h; -HDL_ENOMEM. */
+HDL_API int hdl_cq_create(struct hdl_adapter *adapter, uint32_t depth, struct hdl_channel *channel,
+			  void *context, struct hdl_cq **out);
+
+/* hdl_cq_destroy - end a completion queue
+ *
+ * Owner: @cq is freed with the completions in it.
+ * Threads: any.
+ * Blocks: until every event taken from its channel has been acknowledged.
+ * Returns: 0; -HDL_EBUSY a queue pair uses it. */
+HDL_API int hdl_cq_destroy(struct hdl_cq *cq);
+
+/* hdl_cq_resize - change the depth of a completion queue
+ *
+ * Completions in it stay, in order.
+ *
+ * Owner: nothing changes hands.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: 0; -HDL_EINVAL @depth is 0, above limits.h, or less than what is in it; -HDL_ENOMEM. */
+HDL_API int hdl_cq_resize(struct hdl_cq *cq, uint32_t depth);
+
+/* hdl_cq_poll - take completions
+ *
+ * Drives the adapter, then takes up to @max completions in the order in which they were made.
+ *
+ * Owner: the caller owns @wc.
+ * Threads: any; a completion goes to one of them.
+ * Blocks: no.
+ * Returns: the number taken, 0 when there was none; -HDL_EOVERFLOW the queue was overrun and what was in it has been
+ * taken; -HDL_EINVAL. */
+HDL_API int hdl_cq_poll(struct hdl_cq *cq, struct hdl_wc *wc, int max);
+
+/* hdl_cq_arm - ask for one completion event
+ *
+ * The next completion (with @solicited_only: the next solicited or failed one) puts one event on the channel.
+ * A completion that was there before the call makes no event: poll after arming.
+ *
+ * Owner: nothing changes hands.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: 0; -HDL_EINVAL the queue has no channel. */
+HDL_API int hdl_cq_arm(struct hdl_cq *cq, bool solicited_only);
+
+/* hdl_cq_ack - acknowledge completion events
+ *
+ * Owner: nothing changes hands.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: 0; -HDL_EINVAL more than were taken. */
+HDL_API int hdl_cq_ack(struct hdl_cq *cq, uint32_t count);
+
+/* hdl_srq_create - make a shared receive queue
+ *
+ * Queue pairs made with it take their receive requests from it.
+ *
+ * Owner: the caller owns *out and ends it with hdl_srq_destroy(). @attr returns the limits that are in force.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: 0; -HDL_EINVAL above limits.h; -HDL_ENOMEM. */
+HDL_API int hdl_srq_create(struct hdl_pd *pd, struct hdl_srq_attr *attr, void *context,
+			   struct hdl_srq **out);
+
+/* hdl_srq_modify - resize a shared receive queue or set its limit
+ *
+ * @max_wr of 0 keeps the size; @limit arms HDL_EVENT_SRQ_LIMIT once.
+ *
+ * Owner: nothing changes hands.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: 0; -HDL_EINVAL smaller than what is in it, above limits.h, or a limit above the size; -HDL_ENOMEM. */
+HDL_API int hdl_srq_modify(struct hdl_srq *srq, uint32_t max_wr, uint32_t limit);
+
+/* hdl_srq_query - the limits of a shared receive queue
+ *
+ * @attr->limit is 0 when the event was raised or never asked for.
+ *
+ * Owner: nothing changes hands.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: 0; -HDL_EINVAL. */
+HDL_API int hdl_srq_query(struct hdl_srq *srq, struct hdl_srq_attr *attr);
+
+/* hdl_srq_destroy - end a shared receive queue
+ *
+ * Owner: @srq is freed; requests in it never complete.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: 0; -HDL_EBUSY a queue pair uses it. */
+HDL_API int hdl_srq_destroy(struct hdl_srq *srq);
+
+/* hdl_srq_post - post receive requests to a shared receive queue
+ *
+ * Posts the list @wr until one is refused; *bad is then that one.
+ *
+ * Owner: requests and lists are copied; the buffers belong to the adapter until the completion.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: 0; -HDL_ENOSPC full; -HDL_EMSGSIZE too many pieces. */
+HDL_API int hdl_srq_post(struct hdl_srq *srq, const struct hdl_recv_wr *wr,
+			 const struct hdl_recv_wr **bad);
+
+/* hdl_ah_create - make an address handle
+ *
+ * Names the destination of datagrams.
+ *
+ * Owner: the caller owns *out and ends it with hdl_ah_destroy().
+ * Threads: any.
+ * Blocks: no.
+ * Returns: 0; -HDL_EHOSTUNREACH; -HDL_EINVAL; -HDL_ENOMEM. */
+HDL_API int hdl_ah_create(struct hdl_pd *pd, const struct hdl_ah_attr *attr, struct hdl_ah **out);
+
+/* hdl_ah_destroy - end an address handle
+ *
+ * Owner: @ah is freed. Requests that were posted with it are not affected.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: 0. */
+HDL_API int hdl_ah_destroy(struct hdl_ah *ah);
+
+/* hdl_qp_create - make a queue pair (OpenQP)
+ *
+ * It is in the state HDL_QPS_RESET. @attr->cap returns the limits that are in force, at least what was asked for.
+ *
+ * Owner: the caller owns *out and ends it with hdl_qp_destroy().
+ * Threads: any.
+ * Blocks: no.
+ * Returns: 0; -HDL_EINVAL; -HDL_ENOTSUP; -HDL_ENOMEM. */
+HDL_API int hdl_qp_create(struct hdl_pd *pd, struct hdl_qp_init_attr *attr, struct hdl_qp **out);
+
+/* hdl_qp_modify - change attributes and state of a queue pair
+ *
+ * Applies the attributes in @mask, all or none, following the table of the specification: which transitions exist and
+ * which attributes each needs and allows (man hdl_qp_modify lists it).
+ *
+ * Owner: nothing changes hands.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: 0; -HDL_EPERM no such transition; -HDL_EINVAL an attribute is missing, not allowed or out of range;
+ * -HDL_EHOSTUNREACH. */
+HDL_API int hdl_qp_modify(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t mask);
+
+/* hdl_qp_query - the attributes of a queue pair
+ *
+ * @init may be NULL.
+ *
+ * Owner: nothing changes hands.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: 0; -HDL_EINVAL. */
+HDL_API int hdl_qp_query(struct hdl_qp *qp, struct hdl_qp_attr *attr, struct hdl_qp_init_attr *init);
+
+/* hdl_qp_number - the number of a queue pair
+ *
+ * 24 bits, what a peer puts into its attribute dest_qpn.
+ *
+ * Owner: nothing changes hands.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: the number. */
+HDL_API uint32_t hdl_qp_number(const struct hdl_qp *qp);
+
+/* hdl_qp_destroy - end a queue pair
+ *
+ * Completions that it made before stay in their queues; work in it makes none.
+ *
+ * Owner: @qp is freed; buffers of its requests are the caller's again.
+ * Threads: any.
+ * Blocks: until a peer that is copying from or to its buffers at this moment has ended.
+ * Returns: 0; -HDL_EINVAL. */
+HDL_API int hdl_qp_destroy(struct hdl_qp *qp);
+
+/* hdl_post_send - post requests to the send queue
+ *
+ * Posts the list @wr until one is refused; *bad is then that one. They are executed in order.
+ *
+ * Owner: requests and lists are copied; the buffers belong to the adapter until the completion, inline data is copied.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: 0; -HDL_EPERM not in a state that takes requests; -HDL_ENOSPC full; -HDL_EMSGSIZE too many pieces, too much
+ * inline data or too long; -HDL_EINVAL an opcode or flag that is not known, or a null object; -HDL_ENOTSUP an
+ * opcode that the type of queue pair does not offer; -HDL_ENOMEM no room to keep the page list. */
+HDL_API int hdl_post_send(struct hdl_qp *qp, const struct hdl_send_wr *wr,
+			  const struct hdl_send_wr **bad);
+
+/* hdl_post_recv - post requests to the receive queue
+ *
+ * Posts the list @wr until one is refused; *bad is then that one.
+ *
+ * Owner: requests and lists are copied; the buffers belong to the adapter until the completion.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: 0; -HDL_EPERM in the state RESET; -HDL_ENOSPC full; -HDL_EMSGSIZE too many pieces; -HDL_EINVAL the
+ * queue pair has a shared receive queue. */
+HDL_API int hdl_post_recv(struct hdl_qp *qp, const struct hdl_recv_wr *wr,
+			  const struct hdl_recv_wr **bad);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,25 @@
+/* Every queue, table, retry and wait of Heddle has a limit. These are the ones that a user can meet. */
+#ifndef HEDDLE_LIMITS_H
+#define HEDDLE_LIMITS_H
+
+#define HDL_MAX_QP             65536u
+#define HDL_MAX_QP_WR          32768u
+#define HDL_MAX_SGE            32u
+#define HDL_MAX_INLINE         1024u
+#define HDL_MAX_CQ             65536u
+#define HDL_MAX_CQE            4194304u
+#define HDL_MAX_SRQ            4096u
+#define HDL_MAX_SRQ_WR         32768u
+#define HDL_MAX_PD             65536u
+#define HDL_MAX_MR             1048576u /* entries of the protection table: regions and windows */
+#define HDL_MAX_AH             65536u
+#define HDL_MAX_RD_ATOMIC      128u
+#define HDL_MAX_PEERS          1024u
+#define HDL_MAX_MESSAGE        (1ull << 30)
+#define HDL_MAX_MR_LENGTH      (1ull << 47)
+#define HDL_MAX_REGISTER_PAGES 4096u
+#define HDL_MAX_EVENTS         1024u /* asynchronous events kept until they are read */
+#define HDL_UD_MTU             4096u
+#define HDL_GRH_BYTES          40u
+
+#endif

@@ -1,0 +1,389 @@
+/* The vocabulary of Heddle: keys, rights, work requests, completions, queue pair attributes. Data only; the calls are
+ * in heddle.h. Every layer above base speaks these words, so nothing is translated on the data path. */
+#ifndef HEDDLE_TYPES_H
+#define HEDDLE_TYPES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+#define HDL_STATIC_ASSERT static_assert
+extern "C" {
+#else
+#define HDL_STATIC_ASSERT _Static_assert
+#endif
+
+/* A tag: index into the protection table (high 24 bits) and instance (low 8 bits). An STag, LKey, RKey, memory handle
+ * and task tag are all this. A struct, so that the compiler tells a key from a number. */
+struct hdl_key {
+	uint32_t v;
+};
+
+/* The address of a port: an IPv6 address, or an IPv4 address mapped into one. */
+struct hdl_gid {
+	uint8_t raw[16];
+};
+
+/* What may be done with a region or window (seed 004 figure 13, "access control"). Rights are granted one by one:
+ * REMOTE_WRITE and REMOTE_ATOMIC on a region need LOCAL_WRITE as well. */
+enum hdl_access {
+	HDL_ACCESS_LOCAL_READ = 1 << 0,
+	HDL_ACCESS_LOCAL_WRITE = 1 << 1,
+	HDL_ACCESS_REMOTE_READ = 1 << 2,
+	HDL_ACCESS_REMOTE_WRITE = 1 << 3,
+	HDL_ACCESS_REMOTE_ATOMIC = 1 << 4,
+	HDL_ACCESS_BIND = 1 << 5,      /* windows may be bound to the region */
+	HDL_ACCESS_ONE_TOUCH = 1 << 6, /* invalid after the first message that targets it */
+	HDL_ACCESS_ZERO_BASED = 1 << 7 /* addresses count from 0, not from the virtual address */
+};
+#define HDL_ACCESS_ALL 0xffu
+
+/* One piece of a gather or scatter list. */
+struct hdl_sge {
+	uint64_t addr;
+	uint32_t length;
+	struct hdl_key key;
+};
+HDL_STATIC_ASSERT(sizeof(struct hdl_sge) == 16, "a piece is 16 bytes");
+
+enum hdl_qp_type {
+	HDL_QP_RC = 1, /* reliable connection */
+	HDL_QP_UC,     /* unreliable connection */
+	HDL_QP_UD      /* unreliable datagram */
+};
+
+enum hdl_qp_state {
+	HDL_QPS_RESET,
+	HDL_QPS_INIT,
+	HDL_QPS_RTR, /* ready to receive */
+	HDL_QPS_RTS, /* ready to send */
+	HDL_QPS_SQD, /* send queue drained */
+	HDL_QPS_SQE, /* send queue error */
+	HDL_QPS_ERR
+};
+
+enum hdl_opcode {
+	HDL_OP_SEND,
+	HDL_OP_SEND_IMM,
+	HDL_OP_SEND_INVALIDATE,
+	HDL_OP_WRITE,
+	HDL_OP_WRITE_IMM,
+	HDL_OP_READ,
+	HDL_OP_COMPARE_SWAP,
+	HDL_OP_FETCH_ADD,
+	HDL_OP_BIND,          /* bind a window to a range of a region */
+	HDL_OP_INVALIDATE,    /* unbind a window, or invalidate a region registered by HDL_OP_REGISTER */
+	HDL_OP_REGISTER,      /* give a region from hdl_mr_alloc() its pages */
+	HDL_OP_REGISTER_SEND, /* HDL_OP_REGISTER, then HDL_OP_SEND, in one request */
+	HDL_OP_DELAY,         /* hold back the requests behind this one */
+	HDL_OP_COUNT
+};
+
+enum hdl_send_flags {
+	HDL_SEND_SIGNALED = 1 << 0,
+	HDL_SEND_SOLICITED = 1 << 1,
+	HDL_SEND_INLINE = 1 << 2, /* the data is copied by hdl_post_send(); keys in the list are ignored */
+	HDL_SEND_FENCE = 1 << 3   /* not before every earlier read and atomic has completed */
+};
+
+struct hdl_mr;
+struct hdl_mw;
+struct hdl_ah;
+struct hdl_qp;
+struct hdl_cq;
+struct hdl_srq;
+struct hdl_pd;
+struct hdl_adapter;
+struct hdl_channel;
+
+/* What to bind: HDL_OP_BIND and hdl_mw_bind(). */
+struct hdl_bind {
+	struct hdl_mr *mr;
+	uint64_t addr;
+	uint64_t length;
+	uint32_t access; /* enum hdl_access: REMOTE_*, ONE_TOUCH, ZERO_BASED */
+};
+
+/* What to register: HDL_OP_REGISTER. The region covers @length bytes that start @first_offset into the first of
+ * @num_pages pages of 2^@page_shift bytes; @pages stays the caller's and is copied when the request is posted. */
+struct hdl_register {
+	const uint64_t *pages;
+	uint32_t num_pages;
+	uint8_t page_shift; /* 12 (4 KiB) to 28 (256 MiB) */
+	uint64_t first_offset;
+	uint64_t length;
+	uint64_t iova;   /* the address that peers and work requests will use for the first byte */
+	uint32_t access; /* enum hdl_access */
+};
+
+/* A request for a send queue. Requests form a list through @next. */
+struct hdl_send_wr {
+	struct hdl_send_wr *next;
+	uint64_t wr_id;
+	const struct hdl_sge *sg_list;
+	uint32_t num_sge;
+	uint32_t opcode; /* enum hdl_opcode */
+	uint32_t flags;  /* enum hdl_send_flags */
+	uint32_t imm;    /* *_IMM: carried unchanged to the peer's completion */
+	struct hdl_key invalidate_key; /* SEND_INVALIDATE: the peer's; INVALIDATE: our own */
+	union {
+		struct {
+			uint64_t addr;
+			struct hdl_key key;
+		} rdma;
+		struct {
+			uint64_t addr;
+			uint64_t compare_add;
+			uint64_t swap;
+			struct hdl_key key;
+		} atomic;
+		struct {
+			struct hdl_ah *ah;
+			uint32_t qpn;
+			uint32_t qkey;
+		} ud;
+		struct {
+			struct hdl_mw *mw;
+			struct hdl_key key; /* a type 2 window's new key: same index, instance of your choice */
+			struct hdl_bind bind;
+		} bind;
+		struct {
+			struct hdl_mr *mr;
+			struct hdl_key key; /* the region's new key: same index, instance of your choice */
+			struct hdl_register reg;
+		} reg;
+		struct {
+			uint64_t ns;
+		} delay;
+	} u;
+};
+
+struct hdl_recv_wr {
+	struct hdl_recv_wr *next;
+	uint64_t wr_id;
+	const struct hdl_sge *sg_list;
+	uint32_t num_sge;
+};
+
+/* How a request ended. The first group is the sender's own doing, the second is the answer of the peer. */
+enum hdl_wc_status {
+	HDL_WC_SUCCESS,
+	HDL_WC_LOC_LEN_ERR,    /* receive: the buffer was too small; send: longer than the transport allows */
+	HDL_WC_LOC_QP_OP_ERR,  /* the request does not fit the queue pair */
+	HDL_WC_LOC_PROT_ERR,   /* a local piece failed a check of figure 15; see vendor_err */
+	HDL_WC_WR_FLUSH_ERR,   /* not executed: the queue pair is in an error state */
+	HDL_WC_MEM_MGT_ERR,    /* a bind, registration or invalidation was refused; see vendor_err */
+	HDL_WC_LOC_ACCESS_ERR, /* memory that was registered has gone */
+	HDL_WC_REM_INV_REQ_ERR,
+	HDL_WC_REM_ACCESS_ERR,
+	HDL_WC_REM_OP_ERR,
+	HDL_WC_RETRY_EXC_ERR,
+	HDL_WC_RNR_RETRY_EXC_ERR,
+	HDL_WC_FATAL_ERR,
+	HDL_WC_STATUS_COUNT
+};
+
+enum hdl_wc_opcode {
+	HDL_WC_SEND,
+	HDL_WC_WRITE,
+	HDL_WC_READ,
+	HDL_WC_COMPARE_SWAP,
+	HDL_WC_FETCH_ADD,
+	HDL_WC_BIND,
+	HDL_WC_INVALIDATE,
+	HDL_WC_REGISTER,
+	HDL_WC_DELAY,
+	HDL_WC_RECV = 128,
+	HDL_WC_RECV_WRITE_IMM
+};
+
+enum hdl_wc_flags {
+	HDL_WC_WITH_IMM = 1 << 0,
+	HDL_WC_WITH_INVALIDATE = 1 << 1, /* invalidated_key was invalidated by the peer's message */
+	HDL_WC_GRH = 1 << 2              /* the first 40 bytes of the buffer are a global route header */
+};
+
+/* A completion. On an error only wr_id, status, vendor_err and qpn are meaningful. */
+struct hdl_wc {
+	uint64_t wr_id;
+	uint16_t status;     /* enum hdl_wc_status */
+	uint16_t opcode;     /* enum hdl_wc_opcode */
+	uint32_t vendor_err; /* enum hdl_detail: which check said no */
+	uint32_t byte_len;
+	uint32_t imm; /* or the invalidated key, by flags */
+	uint32_t qpn;
+	uint32_t src_qpn;
+	uint32_t flags; /* enum hdl_wc_flags */
+	uint16_t slid;
+	uint8_t sl;
+	uint8_t reserved;
+};
+HDL_STATIC_ASSERT(sizeof(struct hdl_wc) == 40, "a completion is 40 bytes");
+
+/* Which check said no: every check (a) to (g) of seed 004 figure 15 and (a) to (f) of figure 18 has its own. Reported
+ * in hdl_wc.vendor_err and hdl_event.detail, counted in hdl_counters(). */
+enum hdl_detail {
+	HDL_DETAIL_NONE,
+	HDL_DETAIL_NOT_VALID,     /* (a) no such entry, or not valid */
+	HDL_DETAIL_TYPE,          /* (b) a window for local access, a region where only windows may be used */
+	HDL_DETAIL_PD,            /* (c) the entry belongs to another protection domain */
+	HDL_DETAIL_QP,            /* (c) the window is bound for another queue pair */
+	HDL_DETAIL_INSTANCE,      /* (d) a stale or guessed instance */
+	HDL_DETAIL_BOUNDS,        /* (e) outside the range */
+	HDL_DETAIL_ACCESS,        /* (f) the right is not granted */
+	HDL_DETAIL_BIND,          /* (g) the region does not allow windows */
+	HDL_DETAIL_TOUCHED,       /* table D: a second message to a one-touch entry */
+	HDL_DETAIL_OUT_OF_WINDOW, /* table D: outside the sequence window; dropped */
+	HDL_DETAIL_GONE,          /* the memory behind the entry was unmapped */
+	HDL_DETAIL_MISALIGNED,    /* an atomic on an address that is not a multiple of 8 */
+	HDL_DETAIL_BUSY,          /* windows are still bound to the region */
+	HDL_DETAIL_PAGES,         /* a page list that does not fit the region */
+	HDL_DETAIL_LIMIT,         /* a limit of the adapter */
+	HDL_DETAIL_COUNT
+};
+
+/* Limits, chosen when a queue pair is made and reported back as given. */
+struct hdl_qp_cap {
+	uint32_t max_send_wr;
+	uint32_t max_recv_wr;
+	uint32_t max_send_sge;
+	uint32_t max_recv_sge;
+	uint32_t max_inline;
+};
+
+/* What a failed registration on the send queue does (seed 004 figure 11). */
+enum hdl_register_error {
+	HDL_REGISTER_ERROR_DRAIN, /* option 1: the send queue drains, what is behind is flushed; modify SQD to RTS to go on */
+	HDL_REGISTER_ERROR_TERMINATE /* option 2: the queue pair goes to the error state and the peer is told */
+};
+
+struct hdl_qp_init_attr {
+	uint32_t type; /* enum hdl_qp_type */
+	struct hdl_cq *send_cq;
+	struct hdl_cq *recv_cq;
+	struct hdl_srq *srq; /* or NULL */
+	void *context;
+	struct hdl_qp_cap cap;
+	bool signal_all;          /* every send request completes, whether HDL_SEND_SIGNALED or not */
+	bool register_on_send;    /* HDL_OP_REGISTER and HDL_OP_REGISTER_SEND are enabled */
+	bool remote_windows_only; /* figure 18 check (b): peers may use windows, not regions */
+	uint32_t register_error;  /* enum hdl_register_error */
+};
+
+/* Where a packet goes. */
+struct hdl_ah_attr {
+	struct hdl_gid dgid;
+	uint16_t dlid;
+	uint8_t sl;
+	uint8_t hop_limit;
+	uint8_t traffic_class;
+	uint8_t port_num;
+	bool is_global; /* a GRH is sent */
+	uint32_t flow_label;
+};
+
+enum hdl_qp_attr_mask {
+	HDL_QP_STATE = 1 << 0,
+	HDL_QP_ACCESS = 1 << 1,
+	HDL_QP_PORT = 1 << 2,
+	HDL_QP_QKEY = 1 << 3,
+	HDL_QP_AV = 1 << 4,
+	HDL_QP_PATH_MTU = 1 << 5,
+	HDL_QP_TIMEOUT = 1 << 6,
+	HDL_QP_RETRY_CNT = 1 << 7,
+	HDL_QP_RNR_RETRY = 1 << 8,
+	HDL_QP_RQ_PSN = 1 << 9,
+	HDL_QP_MAX_RD_ATOMIC = 1 << 10,
+	HDL_QP_MIN_RNR_TIMER = 1 << 11,
+	HDL_QP_SQ_PSN = 1 << 12,
+	HDL_QP_MAX_DEST_RD_ATOMIC = 1 << 13,
+	HDL_QP_DEST_QPN = 1 << 14,
+	HDL_QP_PKEY_INDEX = 1 << 15,
+	HDL_QP_CUR_STATE = 1 << 16,
+	HDL_QP_ATTR_ALL = (1 << 17) - 1
+};
+
+struct hdl_qp_attr {
+	uint32_t state;     /* enum hdl_qp_state */
+	uint32_t cur_state; /* what the caller believes the state to be */
+	uint32_t access;    /* enum hdl_access: REMOTE_* that peers have through this queue pair */
+	uint32_t qkey;
+	uint32_t dest_qpn;
+	uint32_t rq_psn; /* 24 bits */
+	uint32_t sq_psn;
+	struct hdl_ah_attr ah;
+	uint16_t path_mtu; /* bytes: 256, 512, 1024, 2048 or 4096 */
+	uint16_t pkey_index;
+	uint8_t port_num;
+	uint8_t timeout;       /* 4.096 us x 2^timeout; 0 waits for ever */
+	uint8_t retry_cnt;     /* 0 to 7 */
+	uint8_t rnr_retry;     /* 0 to 6; 7 retries for ever */
+	uint8_t min_rnr_timer; /* code of the RNR timer table, 0 to 31 */
+	uint8_t max_rd_atomic;
+	uint8_t max_dest_rd_atomic;
+	bool draining; /* query only: SQD, but requests are still in flight */
+};
+
+struct hdl_srq_attr {
+	uint32_t max_wr;
+	uint32_t max_sge;
+	uint32_t limit; /* an event when fewer than this are left; 0: none */
+};
+
+/* Something happened that no completion tells. */
+enum hdl_event_type {
+	HDL_EVENT_CQ_OVERRUN,      /* @cq lost completions; its queue pairs are in error */
+	HDL_EVENT_QP_FATAL,        /* @qp went to the error state without a request of its own failing */
+	HDL_EVENT_QP_REQUEST_ERR,  /* @qp: the peer's request was malformed */
+	HDL_EVENT_QP_ACCESS_ERR,   /* @qp: the peer's request failed a check; see detail */
+	HDL_EVENT_COMM_EST,        /* @qp: the first message arrived before RTS */
+	HDL_EVENT_SQ_DRAINED,      /* @qp: nothing is in flight any more */
+	HDL_EVENT_QP_LAST_WQE,     /* @qp: takes no more from its shared receive queue */
+	HDL_EVENT_SRQ_LIMIT,       /* @srq fell below its limit */
+	HDL_EVENT_SRQ_ERR,         /* @srq: a request in it could not be used */
+	HDL_EVENT_MEMORY_GONE,     /* memory behind @key was unmapped while registered */
+	HDL_EVENT_PEER_GONE,       /* the adapter at @gid is no longer there */
+	HDL_EVENT_LOST,            /* the event queue overflowed; @count events were dropped */
+	HDL_EVENT_TYPE_COUNT
+};
+
+struct hdl_event {
+	uint32_t type;   /* enum hdl_event_type */
+	uint32_t detail; /* enum hdl_detail */
+	union {
+		struct hdl_qp *qp;
+		struct hdl_cq *cq;
+		struct hdl_srq *srq;
+		struct hdl_key key;
+		struct hdl_gid gid;
+		uint64_t count;
+	} u;
+};
+
+/* What an adapter is and what it can hold. */
+struct hdl_limits {
+	struct hdl_gid gid;
+	uint64_t guid;
+	uint32_t max_qp;
+	uint32_t max_qp_wr;
+	uint32_t max_sge;
+	uint32_t max_inline;
+	uint32_t max_cq;
+	uint32_t max_cqe;
+	uint32_t max_srq;
+	uint32_t max_srq_wr;
+	uint32_t max_pd;
+	uint32_t max_mr; /* regions and windows together */
+	uint32_t max_ah;
+	uint32_t max_rd_atomic;
+	uint32_t max_peers;
+	uint64_t max_message;
+	uint64_t max_mr_length;
+	uint32_t max_register_pages; /* in one HDL_OP_REGISTER */
+};
+
+#ifdef __cplusplus
+}
+#endif
+#endif

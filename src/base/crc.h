@@ -1,0 +1,15 @@
+/* The two checksums of the wires, over ISA-L. CRC-32 (IEEE 802.3, reflected) makes the invariant CRC of InfiniBand and
+ * RoCE; CRC-32C (Castagnoli, reflected) makes the one of MPA. Both take and return the finished value: start with 0,
+ * go on with what was returned. */
+#ifndef BASE_CRC_H
+#define BASE_CRC_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+uint32_t crc32_ieee(uint32_t crc, const void *data, size_t bytes);
+uint32_t crc32c(uint32_t crc, const void *data, size_t bytes);
+/* CRC-16 of the InfiniBand variant CRC: polynomial 0x100B, see IBTA volume 1 section 7.8.2. Bytes in wire order. */
+uint16_t crc16_vcrc(uint16_t crc, const void *data, size_t bytes);
+
+#endif

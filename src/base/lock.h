@@ -1,0 +1,38 @@
+/* Short locks: a test-and-test-and-set lock that yields the processor when its holder seems to have been put to sleep. */
+#ifndef BASE_LOCK_H
+#define BASE_LOCK_H
+
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+struct lock {
+	_Atomic bool held;
+};
+
+#define LOCK_SPINS 256
+
+static inline bool lock_try(struct lock *lock)
+{
+	return !atomic_load_explicit(&lock->held, memory_order_relaxed) &&
+	       !atomic_exchange_explicit(&lock->held, true, memory_order_acquire);
+}
+
+static inline void lock_take(struct lock *lock)
+{
+	for (int spins = 0; !lock_try(lock);) {
+		if (++spins < LOCK_SPINS) {
+			__builtin_ia32_pause();
+		} else {
+			spins = 0;
+			sched_yield();
+		}
+	}
+}
+
+static inline void lock_drop(struct lock *lock)
+{
+	atomic_store_explicit(&lock->held, false, memory_order_release);
+}
+
+#endif

@@ -1,0 +1,24 @@
+/* A seeded generator (xoshiro256**, seeded through splitmix64): the same seed gives the same numbers on every machine. Not
+ * for secrets: numbers that guard something come from prng_seed_from_os(). */
+#ifndef BASE_PRNG_H
+#define BASE_PRNG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct prng {
+	uint64_t state[4];
+};
+
+void prng_seed(struct prng *prng, uint64_t seed);
+/* Seed all 256 bits of state from getrandom(). Outside the sans-I/O layers only. */
+void prng_seed_from_os(struct prng *prng);
+uint64_t prng_next(struct prng *prng);
+/* Evenly from 0 to @bound - 1; @bound is not 0. */
+uint64_t prng_below(struct prng *prng, uint64_t bound);
+/* True in @permille of a thousand draws. */
+bool prng_chance(struct prng *prng, uint32_t permille);
+void prng_fill(struct prng *prng, void *out, size_t bytes);
+
+#endif

@@ -1,0 +1,89 @@
+/* A lane: records from one producer to one consumer through memory that both map.
+ *
+ *   offset 0     struct ring_shared         written by
+ *      0         head      (u64)            consumer: slots released so far, free-running
+ *     64         armed     (u32)            consumer sets, producer clears: "ring me" (the IRQ bit of seed 002)
+ *    128         slots[slot_count], 64 bytes each:
+ *                  +0  stamp (u32)          producer, last: RING_STAMP(lap) when a record starts here
+ *                  +4  bytes (u32)          producer: length of the record, or RING_PAD
+ *                  +8  the record           producer; goes on through the following slots without a header
+ *
+ * There is no shared tail: the consumer waits on the stamp of the slot it expects, so a small record costs one cache
+ * line from core to core. Before a record is published the producer clears the stamp of the slot behind it, so
+ * bytes of an older record are never taken for a stamp; one slot is therefore always kept free. Records are contiguous;
+ * where one does not fit before the end of the ring, a RING_PAD record fills the rest.
+ *
+ * Each side keeps its own cursor in private memory (struct ring_tx, struct ring_rx) and trusts nothing it reads from
+ * the other: a consumer checks every length against the ring before use, and a record must be copied once and judged
+ * from that copy. */
+#ifndef BASE_RING_H
+#define BASE_RING_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define RING_SLOT_BYTES   64u
+#define RING_HEADER_BYTES 8u
+#define RING_PAD          0xffffffffu
+#define RING_MIN_SLOTS    16u
+#define RING_MAX_SLOTS    (1u << 20)
+
+struct ring_shared {
+	_Alignas(64) _Atomic uint64_t head;
+	_Alignas(64) _Atomic uint32_t armed;
+	_Alignas(64) unsigned char slots[];
+};
+_Static_assert(sizeof(struct ring_shared) == 128, "see the drawing");
+
+struct ring_tx {
+	struct ring_shared *shared;
+	uint64_t position;    /* next slot to write, free-running */
+	uint64_t head_cache;  /* what the consumer had released when we last looked */
+	uint32_t slot_count;  /* a power of two */
+	uint32_t reserved;    /* bytes of the record between ring_reserve() and ring_publish() */
+};
+
+struct ring_rx {
+	struct ring_shared *shared;
+	uint64_t position;   /* next slot to read, free-running */
+	uint64_t released;   /* what we last told the producer */
+	uint32_t slot_count;
+	uint32_t taken;      /* slots of the record between ring_peek() and ring_release() */
+	bool broken;         /* the producer wrote nonsense; the lane is dead */
+};
+
+/* Bytes of memory that a ring of @slot_count slots needs. */
+size_t ring_bytes(uint32_t slot_count);
+
+/* Make an empty ring in @memory (64-byte aligned, ring_bytes() long). Call once, before either side attaches. */
+void ring_format(void *memory, uint32_t slot_count);
+
+void ring_tx_attach(struct ring_tx *tx, void *memory, uint32_t slot_count);
+void ring_rx_attach(struct ring_rx *rx, void *memory, uint32_t slot_count);
+
+/* The largest record that always fits once the ring is empty: half of it. */
+size_t ring_max_record(uint32_t slot_count);
+
+/* Room for a record of @bytes (at least 1, at most ring_max_record()), or NULL while the ring is too full. Not visible
+ * before ring_publish(); a second ring_reserve() instead replaces the first. */
+void *ring_reserve(struct ring_tx *tx, size_t bytes);
+void ring_publish(struct ring_tx *tx);
+
+/* Take the consumer's "ring me" mark. True: the caller must wake the consumer. Call after publishing. */
+bool ring_take_armed(struct ring_tx *tx);
+
+/* The next record, or NULL. Its length is at most ring_max_record(). Sets rx->broken where the producer's bytes make no
+ * sense. The memory belongs to the producer again after ring_release(), which needs a ring_peek() that found one. */
+const void *ring_peek(struct ring_rx *rx, size_t *bytes);
+void ring_release(struct ring_rx *rx);
+
+/* Tell the producer of everything released so far. ring_release() does so every quarter of the ring by itself. */
+void ring_flush_head(struct ring_rx *rx);
+
+/* Ask to be woken by the next record. After this the consumer must ring_peek() once more before it sleeps. */
+void ring_arm(struct ring_rx *rx);
+void ring_disarm(struct ring_rx *rx);
+
+#endif
