@@ -175,6 +175,9 @@ struct tpt_grant {
 	uint64_t length;
 };
 
+/* A consistent copy of the entry of @key's index, whatever its instance. False: no such index, or its owner died. */
+bool tpt_read(const struct tpt_view *view, struct hdl_key key, struct tpt_entry *entry);
+
 /* May @req touch the memory? HDL_DETAIL_NONE and *grant, or the first check that fails, in the order of the figures: (a)
  * valid, (b) type, (c) domain, (d) instance, (e) bounds, (f) access. A zero-length request is checked like any other but
  * needs no address. Pure; the caller stands inside a guard of the table's owner. One-touch is tpt_touch()'s. */
@@ -269,6 +272,10 @@ bool tpt_line_up(struct tpt *tpt, struct hdl_key key, uint32_t next_sn);
  * HDL_DETAIL_GONE from now on. Calls @each (may be NULL) with the key of each. Returns how many. */
 uint32_t tpt_segment_gone(struct tpt *tpt, uint64_t host, uint64_t length,
 			  void (*each)(void *context, struct hdl_key key), void *context);
+
+/* The memory behind @key, or behind the region of the window @key, turned out to be gone: that region and the windows on it
+ * say HDL_DETAIL_GONE from now on. True if it was not known before. */
+bool tpt_mark_gone(struct tpt *tpt, struct hdl_key key);
 
 /* Count a verdict that a request ended with. */
 static inline void tpt_count(struct tpt *tpt, enum hdl_detail verdict)
