@@ -7,8 +7,6 @@
 #define LIST_PAGES   (LEAF_PAGES * TPT_FANOUT)
 #define SECOND_PAGES (LIST_PAGES * TPT_FANOUT)
 
-_Static_assert(TPT_FANOUT / TPT_UNIT_WORDS == 1u << (TPT_ARENA_CLASSES - 1), "the largest table");
-
 static uint32_t divide_up(uint64_t value, uint64_t by)
 {
 	return (uint32_t)((value + by - 1) / by);
@@ -38,28 +36,20 @@ static uint64_t pages_of(uint8_t order, uint64_t pages, uint32_t i)
 	return rest < pages_below(order) ? rest : pages_below(order);
 }
 
-/* The smallest rank that holds @units, and with @down the largest that @units hold. */
-static unsigned rank_of(size_t units, bool down)
-{
-	unsigned rank = 0;
-	while (((size_t)2 << rank) <= units)
-		rank++;
-	return down || units == (size_t)1 << rank ? rank : rank + 1;
-}
-
-/* One table of @words words. First fit, but never searched from the start: hint[] remembers per
- * rank where nothing was to be found. */
+/* One table of @words words. First fit, but never searched from the start: hint[] remembers for each size where nothing
+ * is to be found. */
 static bool table_take(struct tpt_arena *arena, uint32_t words, uint64_t *at)
 {
 	size_t units = divide_up(words, TPT_UNIT_WORDS);
-	size_t from = arena->hint[rank_of(units, true)];
+	size_t from = arena->hint[units - 1];
 	size_t unit = BITMAP_NONE;
 	if (from < arena->map.bits)
 		unit = bitmap_find_clear_run(&arena->map, from, units);
+	assert(unit >= from);
 	size_t nothing_before = unit == BITMAP_NONE ? arena->map.bits : unit + units;
-	for (unsigned rank = rank_of(units, false); rank < TPT_ARENA_CLASSES; rank++) {
-		if (arena->hint[rank] < nothing_before)
-			arena->hint[rank] = nothing_before;
+	for (size_t size = units; size <= TPT_TABLE_UNITS; size++) {
+		if (arena->hint[size - 1] < nothing_before)
+			arena->hint[size - 1] = nothing_before;
 	}
 	if (unit == BITMAP_NONE)
 		return false;
@@ -72,13 +62,11 @@ static void table_give(struct tpt_arena *arena, uint64_t at, uint32_t words)
 {
 	size_t unit = (size_t)(at / TPT_UNIT_WORDS);
 	bitmap_clear_run(&arena->map, unit, divide_up(words, TPT_UNIT_WORDS));
-	for (unsigned rank = 0; rank < TPT_ARENA_CLASSES; rank++) {
-		/* A run that became long enough by this one starts less than its own length before
-		 * it. */
-		size_t reach = ((size_t)1 << rank) - 1;
-		size_t first = unit > reach ? unit - reach : 0;
-		if (arena->hint[rank] > first)
-			arena->hint[rank] = first;
+	for (size_t size = 1; size <= TPT_TABLE_UNITS; size++) {
+		/* A run that this one makes long enough starts less than its length before it. */
+		size_t first = unit >= size ? unit - size + 1 : 0;
+		if (arena->hint[size - 1] > first)
+			arena->hint[size - 1] = first;
 	}
 }
 

@@ -101,12 +101,12 @@ struct tpt_config {
 };
 
 /* Who uses which unit of the arena. */
-#define TPT_ARENA_CLASSES 7u /* runs of 1, 2, 4 ... 64 units; no table is larger */
+#define TPT_TABLE_UNITS (TPT_FANOUT / TPT_UNIT_WORDS) /* the largest table */
 struct tpt_arena {
 	uint64_t *words;
 	uint32_t *refs; /* per unit: references to the table whose root starts there */
 	struct bitmap map;
-	size_t hint[TPT_ARENA_CLASSES]; /* no free run of 2^class units starts before this unit */
+	size_t hint[TPT_TABLE_UNITS]; /* [n - 1]: no free run of n units starts before this unit */
 };
 
 /* The owner's side. Control calls take the lock themselves; readers never do. */
