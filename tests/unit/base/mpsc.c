@@ -8,6 +8,7 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <stdbool.h>
 
 #include "base/mpsc.h"
 
@@ -38,63 +39,83 @@ static void oldest_first_and_at_most_once(void **state)
 	assert_ptr_equal(mpsc_take(&q), &nodes[1]);
 }
 
-/* Every node stands for a counter that its producer raises before each push. The consumer copies
- * the counter after mpsc_done(); if a push could be missed, the last value of some counter would
- * never be seen. */
 #define PRODUCERS 3
-#define NODES     4
-#define RAISES    20000
+#define ROUNDS    20000
 
 struct work {
 	struct mpsc_node node;
-	_Atomic unsigned raised; /* relaxed: the set alone orders it */
-	unsigned plain;          /* by the producer, while the node is not in the set */
-	unsigned seen;           /* by the consumer */
+	_Alignas(64) _Atomic unsigned raised; /* relaxed: the set alone orders it */
+	_Atomic unsigned seen;                /* by the consumer, for the producer to wait on */
+	unsigned plain; /* by the producer, while the node is not in the set */
 };
 
 static struct mpsc set;
-static struct work works[PRODUCERS][NODES];
+static struct work works[PRODUCERS];
 
-static void *produce(void *context)
+/* Waits, at first without leaving the processor: the two sides must meet within nanoseconds. */
+static void relax(unsigned *spins)
 {
-	struct work *mine = context;
-	for (unsigned i = 1; i <= RAISES; i++) {
-		struct work *work = &mine[i % NODES];
-		unsigned now = atomic_load_explicit(&work->raised, memory_order_relaxed) + 1;
-		atomic_store_explicit(&work->raised, now, memory_order_relaxed);
-		mpsc_push(&set, &work->node);
+	if (++*spins > 2000)
+		sched_yield();
+}
+
+/* The node stands for a number that its producer raises before each push: two or three times in a
+ * row, so that the later pushes meet the consumer at its mpsc_done(), and then no more until the
+ * last number was seen. A push that is missed leaves both waiting for ever. */
+static void *raise_and_wait(void *context)
+{
+	struct work *work = context;
+	unsigned last = 0;
+	for (unsigned i = 0; i < ROUNDS; i++) {
+		for (unsigned times = 2 + i % 2; times > 0; times--) {
+			atomic_store_explicit(&work->raised, ++last, memory_order_relaxed);
+			mpsc_push(&set, &work->node);
+			for (volatile unsigned pause = i % 128; pause > 0; pause--)
+				;
+		}
+		unsigned spins = 0;
+		while (atomic_load_explicit(&work->seen, memory_order_relaxed) != last)
+			relax(&spins);
 	}
 	return NULL;
+}
+
+static void start_threads(pthread_t *threads, int count, void *(*body)(void *))
+{
+	mpsc_init(&set);
+	for (int p = 0; p < count; p++) {
+		works[p] = (struct work){0};
+		mpsc_node_init(&works[p].node);
+		assert_int_equal(pthread_create(&threads[p], NULL, body, &works[p]), 0);
+	}
 }
 
 static void no_push_is_missed_between_threads(void **state)
 {
 	(void)state;
-	pthread_t threads[PRODUCERS];
-	mpsc_init(&set);
-	for (int p = 0; p < PRODUCERS; p++)
-		for (int n = 0; n < NODES; n++)
-			mpsc_node_init(&works[p][n].node);
-	for (int p = 0; p < PRODUCERS; p++)
-		assert_int_equal(pthread_create(&threads[p], NULL, produce, works[p]), 0);
-	for (unsigned finished = 0; finished < PRODUCERS * NODES;) {
+	pthread_t thread;
+	unsigned spins = 0;
+	const unsigned final = ROUNDS / 2 * (2 + 3);
+	start_threads(&thread, 1, raise_and_wait);
+	for (bool finished = false; !finished;) {
 		struct mpsc_node *node = mpsc_take(&set);
 		if (node == NULL)
-			sched_yield();
+			relax(&spins);
+		else
+			spins = 0;
 		while (node != NULL) {
 			struct mpsc_node *next = node->next;
 			struct work *work = (struct work *)node;
 			mpsc_done(node);
 			unsigned now = atomic_load_explicit(&work->raised, memory_order_relaxed);
-			assert_true(now >= work->seen);
-			if (now == RAISES / NODES && work->seen != now)
-				finished++;
-			work->seen = now;
+			unsigned seen = atomic_load_explicit(&work->seen, memory_order_relaxed);
+			assert_true(now >= seen);
+			finished = now == final;
+			atomic_store_explicit(&work->seen, now, memory_order_relaxed);
 			node = next;
 		}
 	}
-	for (int p = 0; p < PRODUCERS; p++)
-		assert_int_equal(pthread_join(threads[p], NULL), 0);
+	assert_int_equal(pthread_join(thread, NULL), 0);
 }
 
 /* next is plain memory: the thread sanitizer checks that its writers and reader are ordered by the
@@ -102,7 +123,7 @@ static void no_push_is_missed_between_threads(void **state)
 static void *hand_over(void *context)
 {
 	struct work *work = context;
-	for (unsigned i = 1; i <= RAISES; i++) {
+	for (unsigned i = 1; i <= ROUNDS; i++) {
 		while (atomic_load_explicit(&work->raised, memory_order_acquire) != 0)
 			sched_yield();
 		work->plain = i;
@@ -117,13 +138,9 @@ static void a_push_hands_over_plain_memory(void **state)
 {
 	(void)state;
 	pthread_t threads[PRODUCERS];
-	mpsc_init(&set);
-	for (int p = 0; p < PRODUCERS; p++) {
-		works[p][0] = (struct work){0};
-		mpsc_node_init(&works[p][0].node);
-		assert_int_equal(pthread_create(&threads[p], NULL, hand_over, &works[p][0]), 0);
-	}
-	for (unsigned taken = 0; taken < PRODUCERS * RAISES;) {
+	unsigned expected[PRODUCERS] = {0};
+	start_threads(threads, PRODUCERS, hand_over);
+	for (unsigned taken = 0; taken < PRODUCERS * ROUNDS;) {
 		struct mpsc_node *node = mpsc_take(&set);
 		if (node == NULL)
 			sched_yield();
@@ -131,7 +148,7 @@ static void a_push_hands_over_plain_memory(void **state)
 			struct mpsc_node *next = node->next;
 			struct work *work = (struct work *)node;
 			mpsc_done(node);
-			assert_int_equal(work->plain, ++work->seen);
+			assert_int_equal(work->plain, ++expected[work - works]);
 			atomic_store_explicit(&work->raised, 0, memory_order_release);
 			taken++;
 			node = next;
