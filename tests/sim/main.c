@@ -1,6 +1,6 @@
-/* sim: runs worlds from seeds and judges them. Prints a line a run; for one that failed, why, and
- * the command that has it again. Seeds that failed once are kept in tests/sim/seeds and run first,
- * each time, unless one seed is asked for. */
+/* sim-worlds: runs worlds from seeds and judges them. Prints a line a run; for one that failed,
+ * why, and the command that has it again. Seeds that failed once are kept in tests/sim/seeds and
+ * run first, each time, unless one seed is asked for. */
 #include "scenario.h"
 
 #include <argp.h>
@@ -11,7 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define EXIT_TROUBLE 2 /* the runner could not do what it was asked */
+#define KEPT_SEEDS   "tests/sim/seeds" /* from the root of the tree, where `make` is */
+#define EXIT_TROUBLE 2                 /* the runner could not do what it was asked */
 
 struct options {
 	uint64_t seed;
@@ -79,9 +80,11 @@ static void run_one(const struct scenario *scenario, uint64_t seed, bool trace, 
 	}
 	tally->failures++;
 	printf("seed %" PRIu64 " scenario %s: FAILED hash 0x%016" PRIx64 "\n  %s\n"
-	       "  again: make sim SEED=%" PRIu64 " SCENARIO=%s\n"
+	       "  again: make sim SEED=%" PRIu64 "\n"
+	       "  events: %s --seed %" PRIu64 " --scenario %s --trace\n"
 	       "  keep:  echo '%s %" PRIu64 "' >> tests/sim/seeds\n",
-	       seed, scenario->name, run.hash, run.why, seed, scenario->name, scenario->name, seed);
+	       seed, scenario->name, run.hash, run.why, seed, program_invocation_name, seed,
+	       scenario->name, scenario->name, seed);
 	fflush(stdout);
 }
 
@@ -177,7 +180,8 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 int main(int argc, char **argv)
 {
 	static const struct argp_option known[] = {
-	        {"seed", 's', "N", 0, "Run this seed, and no kept ones", 0},
+	        {"seed", 's', "N", 0, "Run this seed (or that of HEDDLE_SEED), and no kept ones",
+	         0},
 	        {"seeds", 'n', "COUNT", 0, "Run so many seeds, from --seed or 1 on", 0},
 	        {"scenario", 'c', "NAME", 0, "Run this scenario alone", 0},
 	        {"trace", 't', NULL, 0, "Print every event", 0},
@@ -190,10 +194,19 @@ int main(int argc, char **argv)
 	        .parser = parse_option,
 	        .doc = "Run simulated worlds from seeds and judge them.",
 	};
-	struct options options = {.seed = 1, .kept = SIM_KEPT_SEEDS};
+	struct options options = {.seed = 1, .kept = KEPT_SEEDS};
 	struct tally tally = {0};
 
+	const char *seed = getenv("HEDDLE_SEED"); /* what `make sim SEED=n` sets */
+
 	argp_err_exit_status = EXIT_TROUBLE;
+	if (seed) {
+		options.seed_given = true;
+		if (!parse_number(seed, &options.seed)) {
+			fprintf(stderr, "sim: HEDDLE_SEED is not a number: %s\n", seed);
+			return EXIT_TROUBLE;
+		}
+	}
 	argp_parse(&parser, argc, argv, 0, NULL, &options);
 	if (!options.seed_given && !run_kept(&options, &tally))
 		return EXIT_TROUBLE;
