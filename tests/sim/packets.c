@@ -93,7 +93,7 @@ static void send_burst(struct sim *sim, void *context, uint64_t host)
 		scenario_fail(world->run, "no room for the timer of host %u", (unsigned)host);
 }
 
-/* A link changes while packets are on it. */
+/* A link changes while packets are on it, and somebody sends who may be dead or stalled. */
 static void relink(struct sim *sim, void *context, uint64_t arg)
 {
 	struct world *world = context;
@@ -105,6 +105,7 @@ static void relink(struct sim *sim, void *context, uint64_t arg)
 	sim_link_draw(&world->prng, &link);
 	if (sim_link_set(sim, from, to, &link))
 		scenario_fail(world->run, "a link drawn from the seed is not valid");
+	send_packet(world, to, from);
 }
 
 static void receive(void *context, struct sim *sim, uint32_t host, uint32_t from,

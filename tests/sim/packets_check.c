@@ -117,6 +117,8 @@ static void check_delivered(struct world *world, struct sent *sent, const struct
 		check(world, dead != YES || death == SIM_DEATH_PROCESS, record,
 		      "delivered though it vanished with its sender");
 	}
+	check(world, !must_be_cut(world, record->from, record->to, sent->time_ns), record,
+	      "sent across a partition");
 	check(world, is_dead(world, record->from, sent->time_ns, &death) != YES, record,
 	      "sent by the dead");
 	check(world, record->time_ns >= sent->time_ns + sent->link.delay_min_ns, record,

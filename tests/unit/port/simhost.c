@@ -208,6 +208,22 @@ static void x4_held_comes_before_what_arrives_at_the_time_of_waking(void **state
 	assert_tags(expected, 2);
 }
 
+/* It had come in before the network was cut and before its sender vanished. */
+static void x4_held_is_beyond_the_reach_of_the_network(void **state)
+{
+	const uint32_t expected[] = {1, 2};
+
+	(void)state;
+	sim_stall(rig.sim, 1, 100);
+	rig_send(&rig, 0, 1, 1);
+	rig_send(&rig, 2, 1, 2);
+	sim_run(rig.sim, 10, RIG_MAX_RUN);
+	sim_partition(rig.sim, 1 << 0, 1 << 1, 10, SIM_FOREVER);
+	sim_kill(rig.sim, 2, SIM_DEATH_NODE);
+	rig_run(&rig);
+	assert_tags(expected, 2);
+}
+
 static void x4_second_stall_replaces_the_end_of_the_first(void **state)
 {
 	const struct {
@@ -349,6 +365,7 @@ int main(void)
 	        TEST(bounded_partitions_and_bad_sets_are_refused),
 	        TEST(x4_stalled_host_gets_everything_when_it_wakes),
 	        TEST(x4_held_comes_before_what_arrives_at_the_time_of_waking),
+	        TEST(x4_held_is_beyond_the_reach_of_the_network),
 	        TEST(x4_second_stall_replaces_the_end_of_the_first),
 	        TEST(x4_wake_up_of_an_older_stall_is_ignored),
 	        TEST(x4_host_that_stalls_while_it_wakes_keeps_order),

@@ -219,6 +219,12 @@ static void x4_reordered_packet_is_overtaken(void **state)
 	for (uint32_t i = 1; i < RIG_PACKETS; i++)
 		overtaken += rig.seen[i].tag < rig.seen[i - 1].tag;
 	assert_true(overtaken > 0);
+	/* From 1 to reorder_ns later than its turn. */
+	rig_link(&rig, (struct sim_link){.reorder_permille = 1000, .reorder_ns = 1});
+	uint64_t start_ns = sim_now_ns(rig.sim);
+	rig_send(&rig, 2, 3, 0);
+	rig_run(&rig);
+	assert_int_equal(rig.seen[RIG_PACKETS].time_ns, start_ns + 1);
 	sim_destroy(rig.sim);
 }
 
