@@ -97,6 +97,16 @@ uint64_t sim_now_ns(const struct sim *sim)
 	return sim->now_ns;
 }
 
+static uint64_t read_clock(void *sim)
+{
+	return sim_now_ns(sim);
+}
+
+struct clock sim_clock(struct sim *sim)
+{
+	return (struct clock){.now = read_clock, .context = sim};
+}
+
 struct prng *sim_prng(struct sim *sim)
 {
 	return &sim->prng;

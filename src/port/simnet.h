@@ -15,6 +15,7 @@
 #ifndef PORT_SIMNET_H
 #define PORT_SIMNET_H
 
+#include "base/clock.h"
 #include "port/simtrace.h"
 
 #include <stdbool.h>
@@ -86,6 +87,8 @@ int sim_create(const struct sim_config *config, struct sim **out);
 void sim_destroy(struct sim *sim); /* NULL is allowed */
 
 uint64_t sim_now_ns(const struct sim *sim);
+/* The same as a clock to hand to whatever runs on this network; good as long as @sim is. */
+struct clock sim_clock(struct sim *sim);
 /* The network's own generator. Whoever draws from it too changes what the network does next. */
 struct prng *sim_prng(struct sim *sim);
 void sim_set_trace(struct sim *sim, sim_trace_fn *fn, void *context);

@@ -48,6 +48,8 @@ static void past_is_now(void **state)
 	(void)state;
 	assert_int_equal(sim_run(rig.sim, 100, 1), SIM_STOP_IDLE);
 	assert_int_equal(sim_now_ns(rig.sim), 100);
+	struct clock clock = sim_clock(rig.sim);
+	assert_int_equal(clock_read(&clock), 100);
 	sim_at(rig.sim, 50, rig_call, &rig, 0);
 	rig_run(&rig);
 	assert_int_equal(rig.seen[0].time_ns, 100);
