@@ -46,6 +46,8 @@ static void run_coverage(struct scenario_run *run)
 		struct scenario_run one = {.seed = run->seed * COVERAGE_SEEDS + n,
 		                           .trace = run->trace};
 		packets_play(&one, counts);
+		if (one.failed)
+			scenario_fail(run, "seed %" PRIu64 " of 'packets': %s", one.seed, one.why);
 		run->hash = sim_fold(run->hash, one.hash);
 	}
 	for (int kind = 0; kind < SIM_KINDS; kind++) {
