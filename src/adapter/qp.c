@@ -82,6 +82,16 @@ static int number_qp(struct hdl_adapter *adapter, struct hdl_qp *qp)
 	return 0;
 }
 
+/* Change the state with the posters locked out: none that saw the old state posts into the new one. */
+static void enter(struct hdl_qp *qp, enum hdl_qp_state state)
+{
+	lock_take(&qp->qp.sq.post_lock);
+	lock_take(&qp->qp.rq.post_lock);
+	qp_enter(&qp->pd->adapter->node, &qp->qp, state);
+	lock_drop(&qp->qp.rq.post_lock);
+	lock_drop(&qp->qp.sq.post_lock);
+}
+
 int hdl_qp_create(struct hdl_pd *pd, struct hdl_qp_init_attr *attr, struct hdl_qp **out)
 {
 	if (pd == NULL || pd->magic != MAGIC_PD || attr == NULL || out == NULL)
@@ -111,7 +121,7 @@ int hdl_qp_create(struct hdl_pd *pd, struct hdl_qp_init_attr *attr, struct hdl_q
 	adapter_lock(pd->adapter);
 	result = number_qp(pd->adapter, qp);
 	if (result == 0)
-		qp_enter(&pd->adapter->node, &qp->qp, HDL_QPS_RESET);
+		enter(qp, HDL_QPS_RESET);
 	adapter_unlock(pd->adapter);
 	if (result != 0) {
 		free_qp(qp);
@@ -134,7 +144,7 @@ int hdl_qp_destroy(struct hdl_qp *qp)
 	adapter_lock(adapter);
 	/* What posters left for us becomes ours, then everything of it is let go. */
 	node_run(&adapter->node);
-	qp_enter(&adapter->node, &qp->qp, HDL_QPS_RESET);
+	enter(qp, HDL_QPS_RESET);
 	node_forget(&adapter->node, &qp->qp);
 	adapter->node.qps[qp->index] = NULL;
 	bitmap_clear(&adapter->qp_map, qp->index);
@@ -255,7 +265,7 @@ static int modify(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t ma
 	take_values(&qp->qp.attr, attr, mask);
 	if (to == HDL_QPS_RESET)
 		qp->qp.attr = (struct hdl_qp_attr){0};
-	qp_enter(&adapter->node, &qp->qp, to);
+	enter(qp, to);
 	return 0;
 }
 
