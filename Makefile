@@ -25,7 +25,7 @@ test: deps ## everything: all tests, sanitizers, a short fuzz run, tidy
 	@tools/test
 
 sim: build ## replay the simulator from SEED=n
-	@tools/sim $(SEED)
+	@build/tests/sim/sim --seed $(SEED)
 
 fuzz: deps ## fuzz for FUZZ_SECONDS=n a harness
 	@tools/test --only fuzz --fuzz-seconds $(FUZZ_SECONDS)
