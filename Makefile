@@ -25,7 +25,7 @@ test: deps ## everything: all tests, sanitizers, a short fuzz run, tidy
 	@tools/test
 
 sim: build ## replay the simulator from SEED=n
-	@build/tests/sim/sim --seed $(SEED)
+	@set -e; for sim in build/tests/sim-*; do if test -f $$sim; then HEDDLE_SEED=$(SEED) $$sim; fi; done
 
 fuzz: deps ## fuzz for FUZZ_SECONDS=n a harness
 	@tools/test --only fuzz --fuzz-seconds $(FUZZ_SECONDS)
