@@ -13,7 +13,8 @@
 #define LATENCY_BYTES 8u
 #define SLOTS         8u           /* buffers a side that large requests go round */
 #define WINDOW        16u          /* large requests in flight */
-#define RATE_BYTES    (512u << 20) /* what one rate is taken from */
+#define RATE_BYTES    (512u << 20) /* what one rate is taken from, at most */
+#define MIN_REQUESTS  (8 * SLOTS)  /* and at least */
 
 struct run {
 	struct pair pair;
@@ -188,11 +189,11 @@ static double memcpy_rate(struct pair *pair, size_t size_bytes, uint64_t count)
 static bool measure_one_rate(struct perf_result *result, struct perf_rate *rate, uint32_t opcode)
 {
 	size_t size_bytes = rate->size_bytes, memory_bytes = SLOTS * size_bytes;
-	uint64_t count = RATE_BYTES / size_bytes / SLOTS * SLOTS;
-	if (count < SLOTS * SLOTS)
-		count = SLOTS * SLOTS;
-	if (count > 1000000)
-		count = 1000000;
+	uint64_t count = RATE_BYTES / size_bytes;
+	if (count > result->iterations)
+		count = result->iterations;
+	if (count < MIN_REQUESTS)
+		count = MIN_REQUESTS;
 
 	struct run run;
 	bool ok = run_open(&run, result, memory_bytes, size_bytes, false);
