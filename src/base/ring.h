@@ -87,8 +87,8 @@ void ring_publish(struct ring_tx *tx);
 bool ring_take_armed(struct ring_tx *tx);
 
 /* The next record, or NULL; when there is none it tells the producer of everything released, so a consumer that polls
- * never starves its producer. The length is at most ring_max_record(). Sets rx->broken where the producer's bytes make no
- * sense. The memory belongs to the producer again after ring_release(), which needs a ring_peek() that found one. */
+ * never starves its producer. The length is at most ring_max_record(). Sets rx->broken where the producer's bytes make
+ * no sense. The memory belongs to the producer again after ring_release(), which needs a ring_peek() that found one. */
 const void *ring_peek(struct ring_rx *rx, size_t *bytes);
 void ring_release(struct ring_rx *rx);
 
