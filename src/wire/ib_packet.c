@@ -193,30 +193,27 @@ enum ib_verdict ib_link_decode(struct ib_packet *packet, const uint8_t *in, size
 	return verdict;
 }
 
-/* What lies between the LRH (and GRH) and the VCRC; 0: the packet cannot be. */
-static size_t link_body_bytes(const struct ib_packet *packet)
+/* What lies between the LRH (and GRH) and the VCRC. False: the packet cannot be. */
+static bool link_body_bytes(const struct ib_packet *packet, size_t *body)
 {
 	if (packet->payload_bytes > IB_MAX_LINK_BYTES)
-		return 0;
-	switch ((enum ib_lnh)packet->lrh.lnh) {
-	case IB_LNH_RAW:
-		return packet->payload_bytes % 4 ? 0 : IB_RWH_BYTES + packet->payload_bytes;
-	case IB_LNH_IPV6:
-		return packet->payload_bytes % 4 ? 0 : packet->payload_bytes;
-	case IB_LNH_LOCAL:
-	case IB_LNH_GLOBAL:
-		return ib_transport_bytes(packet) + IB_ICRC_BYTES;
+		return false;
+	if (packet->lrh.lnh == IB_LNH_LOCAL || packet->lrh.lnh == IB_LNH_GLOBAL) {
+		*body = ib_transport_bytes(packet) + IB_ICRC_BYTES;
+		return true;
 	}
-	return 0;
+	*body = packet->payload_bytes + (packet->lrh.lnh == IB_LNH_RAW ? IB_RWH_BYTES : 0);
+	return *body % 4 == 0; /* the LRH counts words, and there is no padding */
 }
 
 size_t ib_link_encode(const struct ib_packet *packet, uint8_t *out, size_t capacity)
 {
 	bool global = packet->lrh.lnh == IB_LNH_GLOBAL;
-	size_t body = link_body_bytes(packet);
+	size_t body;
+	if (!link_body_bytes(packet, &body))
+		return 0;
 	size_t total = IB_LRH_BYTES + (global ? IB_GRH_BYTES : 0) + body + IB_VCRC_BYTES;
-	if ((body == 0 && packet->lrh.lnh != IB_LNH_IPV6) || total > IB_MAX_LINK_BYTES ||
-	    total > capacity)
+	if (total > IB_MAX_LINK_BYTES || total > capacity)
 		return 0;
 	struct ib_lrh lrh = packet->lrh;
 	lrh.version = 0;

@@ -17,9 +17,10 @@
 #include "wire/ib_headers.h"
 #include "wire/ib_opcode.h"
 
-#define IB_MAX_MTU_BYTES  4096u
-#define IB_MAX_LINK_BYTES (2047u * 4u + IB_VCRC_BYTES) /* the 11 bits of LRH length, and the VCRC \
-	                                                */
+#define IB_MAX_MTU_BYTES 4096u
+#define IB_MAX_LINK_BYTES                                                       \
+	(2047u * 4u + IB_VCRC_BYTES) /* the 11 bits of LRH length, and the VCRC \
+	                              */
 
 /* In the order in which they are found. The damage and link verdicts come first: of a packet that
  * got one, nothing can be believed. From IB_BAD_VERSION on the checksums were right, so
