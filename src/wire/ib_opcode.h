@@ -93,7 +93,7 @@ struct ib_opcode {
 	bool payload;          /* may carry one; false: the packet ends behind its headers */
 };
 
-#define IB_MAX_HEADER_BYTES                                                                  \
+#define IB_MAX_HEADER_BYTES \
 	64u /* BTH and the most that can follow it: XRCETH or RDETH and DETH, and AtomicETH, \
 	       rounded up */
 

@@ -18,7 +18,7 @@
 #include "wire/ib_opcode.h"
 
 #define IB_MAX_MTU_BYTES 4096u
-#define IB_MAX_LINK_BYTES                                                       \
+#define IB_MAX_LINK_BYTES \
 	(2047u * 4u + IB_VCRC_BYTES) /* the 11 bits of LRH length, and the VCRC \
 	                              */
 

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "wire/bytes.h"
+#include "wire/be.h"
 
 #define IPV4_DONT_FRAGMENT 0x4000u
 
@@ -13,7 +13,7 @@ static uint64_t sum_words(uint64_t sum, const uint8_t *in, size_t bytes)
 {
 	size_t i = 0;
 	for (; i + 1 < bytes; i += 2)
-		sum += be16_get(in + i);
+		sum += be16_load(in + i);
 	if (i < bytes)
 		sum += (uint64_t)in[i] << 8;
 	return sum;
@@ -36,14 +36,14 @@ void ipv4_encode(const struct ipv4_header *h, uint8_t *out)
 {
 	out[0] = 0x45;
 	out[1] = h->tos;
-	be16_put(out + 2, h->total_bytes);
-	be16_put(out + 4, h->id);
-	be16_put(out + 6, h->dont_fragment ? IPV4_DONT_FRAGMENT : 0);
+	be16_store(out + 2, h->total_bytes);
+	be16_store(out + 4, h->id);
+	be16_store(out + 6, h->dont_fragment ? IPV4_DONT_FRAGMENT : 0);
 	out[8] = h->ttl;
 	out[9] = h->protocol;
-	be32_put(out + 12, h->src);
-	be32_put(out + 16, h->dst);
-	be16_put(out + 10, ipv4_checksum(out));
+	be32_store(out + 12, h->src);
+	be32_store(out + 16, h->dst);
+	be16_store(out + 10, ipv4_checksum(out));
 }
 
 enum ip_verdict ipv4_decode(struct ipv4_header *h, const uint8_t *in, size_t bytes)
@@ -54,19 +54,19 @@ enum ip_verdict ipv4_decode(struct ipv4_header *h, const uint8_t *in, size_t byt
 		return IP_BAD_VERSION;
 	if ((in[0] & 0xf) != IPV4_BYTES / 4)
 		return IP_OPTIONS;
-	if (be16_get(in + 10) != ipv4_checksum(in))
+	if (be16_load(in + 10) != ipv4_checksum(in))
 		return IP_BAD_CHECKSUM;
-	uint16_t flags_and_offset = be16_get(in + 6);
+	uint16_t flags_and_offset = be16_load(in + 6);
 	if (flags_and_offset & ~IPV4_DONT_FRAGMENT)
 		return IP_FRAGMENT;
 	h->tos = in[1];
-	h->total_bytes = be16_get(in + 2);
-	h->id = be16_get(in + 4);
+	h->total_bytes = be16_load(in + 2);
+	h->id = be16_load(in + 4);
 	h->dont_fragment = flags_and_offset != 0;
 	h->ttl = in[8];
 	h->protocol = in[9];
-	h->src = be32_get(in + 12);
-	h->dst = be32_get(in + 16);
+	h->src = be32_load(in + 12);
+	h->dst = be32_load(in + 16);
 	if (h->total_bytes < IPV4_BYTES)
 		return IP_BAD_LENGTH;
 	return h->total_bytes > bytes ? IP_TRUNCATED : IP_OK;
@@ -74,8 +74,8 @@ enum ip_verdict ipv4_decode(struct ipv4_header *h, const uint8_t *in, size_t byt
 
 void ipv6_encode(const struct ipv6_header *h, uint8_t *out)
 {
-	be32_put(out, 6u << 28 | (uint32_t)h->traffic_class << 20 | (h->flow_label & 0xfffff));
-	be16_put(out + 4, h->payload_bytes);
+	be32_store(out, 6u << 28 | (uint32_t)h->traffic_class << 20 | (h->flow_label & 0xfffff));
+	be16_store(out + 4, h->payload_bytes);
 	out[6] = h->next_header;
 	out[7] = h->hop_limit;
 	memcpy(out + 8, h->src, 16);
@@ -86,12 +86,12 @@ enum ip_verdict ipv6_decode(struct ipv6_header *h, const uint8_t *in, size_t byt
 {
 	if (bytes < IPV6_BYTES)
 		return IP_TRUNCATED;
-	uint32_t first = be32_get(in);
+	uint32_t first = be32_load(in);
 	if (first >> 28 != 6)
 		return IP_BAD_VERSION;
 	h->traffic_class = (uint8_t)(first >> 20);
 	h->flow_label = first & 0xfffff;
-	h->payload_bytes = be16_get(in + 4);
+	h->payload_bytes = be16_load(in + 4);
 	h->next_header = in[6];
 	h->hop_limit = in[7];
 	memcpy(h->src, in + 8, 16);
@@ -101,20 +101,20 @@ enum ip_verdict ipv6_decode(struct ipv6_header *h, const uint8_t *in, size_t byt
 
 void udp_encode(const struct udp_header *h, uint8_t *out)
 {
-	be16_put(out, h->src_port);
-	be16_put(out + 2, h->dst_port);
-	be16_put(out + 4, h->length_bytes);
-	be16_put(out + 6, h->checksum);
+	be16_store(out, h->src_port);
+	be16_store(out + 2, h->dst_port);
+	be16_store(out + 4, h->length_bytes);
+	be16_store(out + 6, h->checksum);
 }
 
 enum ip_verdict udp_decode(struct udp_header *h, const uint8_t *in, size_t bytes)
 {
 	if (bytes < UDP_BYTES)
 		return IP_TRUNCATED;
-	h->src_port = be16_get(in);
-	h->dst_port = be16_get(in + 2);
-	h->length_bytes = be16_get(in + 4);
-	h->checksum = be16_get(in + 6);
+	h->src_port = be16_load(in);
+	h->dst_port = be16_load(in + 2);
+	h->length_bytes = be16_load(in + 4);
+	h->checksum = be16_load(in + 6);
 	return h->length_bytes == bytes ? IP_OK : IP_BAD_LENGTH;
 }
 

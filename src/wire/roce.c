@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "wire/bytes.h"
+#include "wire/be.h"
 #include "wire/icrc.h"
 #include "wire/ip_headers.h"
 
@@ -20,7 +20,7 @@ bool roce_gid_is_ipv4(const uint8_t *gid)
 void roce_gid_from_ipv4(uint8_t *gid, uint32_t addr)
 {
 	memcpy(gid, ipv4_prefix, sizeof(ipv4_prefix));
-	be32_put(gid + sizeof(ipv4_prefix), addr);
+	be32_store(gid + sizeof(ipv4_prefix), addr);
 }
 
 static bool path_is_ipv4(const struct roce_path *path)
@@ -37,8 +37,8 @@ static struct ipv4_header path_ipv4(const struct roce_path *path, size_t udp_byt
 	        .dont_fragment = path->dont_fragment,
 	        .ttl = path->hop_limit,
 	        .protocol = IP_PROTO_UDP,
-	        .src = be32_get(path->sgid + sizeof(ipv4_prefix)),
-	        .dst = be32_get(path->dgid + sizeof(ipv4_prefix)),
+	        .src = be32_load(path->sgid + sizeof(ipv4_prefix)),
+	        .dst = be32_load(path->dgid + sizeof(ipv4_prefix)),
 	};
 }
 
@@ -136,10 +136,10 @@ size_t roce_encode(const struct roce_path *path, const struct ib_packet *packet,
 	network_encode(path, udp_bytes, out);
 	if (path->udp_checksum && ipv4) {
 		struct ipv4_header ip = path_ipv4(path, udp_bytes);
-		be16_put(udp + 6, udp_checksum_ipv4(&ip, udp, udp_bytes));
+		be16_store(udp + 6, udp_checksum_ipv4(&ip, udp, udp_bytes));
 	} else if (path->udp_checksum) {
 		struct ipv6_header ip = path_ipv6(path, udp_bytes);
-		be16_put(udp + 6, udp_checksum_ipv6(&ip, udp, udp_bytes));
+		be16_store(udp + 6, udp_checksum_ipv6(&ip, udp, udp_bytes));
 	}
 	return network + payload;
 }

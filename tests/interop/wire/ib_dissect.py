@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/python3
 """Has tshark and scapy take apart the packets that ib_dissect prints.
 
 tshark: every field must have the value that was encoded, and no packet may be malformed or earn an expert's error.

@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/python3
 """Makes golden packets, with what they hold, by programs other than Heddle.
 
 golden.py rxe CAPTURE > golden_rxe.h    one packet of each IP version and opcode out of a capture of Linux rdma_rxe (Ethernet,

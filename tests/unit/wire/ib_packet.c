@@ -10,7 +10,7 @@
 
 #include "base/crc.h"
 #include "ib_sample.h"
-#include "wire/bytes.h"
+#include "wire/be.h"
 #include "wire/icrc.h"
 
 /* IBTA volume 1 section 9.2, written out: what follows the BTH of each opcode, by initials in wire
@@ -230,7 +230,7 @@ static void ibta_7_7_every_truncation_on_a_link(void **state)
 		for (uint16_t words = 0; words * 4u < n - 2; words++) {
 			uint8_t cut[256];
 			memcpy(cut, bytes, sizeof(cut));
-			be16_put(cut + 4, words);
+			be16_store(cut + 4, words);
 			size_t m = words * 4u;
 			vcrc_put(cut + m, crc16_vcrc(0, cut, m));
 			enum ib_verdict verdict = link_decode_exact(&packet, cut, m + 2);

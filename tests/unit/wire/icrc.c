@@ -10,7 +10,7 @@
 
 #include "base/crc.h"
 #include "ib_sample.h"
-#include "wire/bytes.h"
+#include "wire/be.h"
 #include "wire/icrc.h"
 #include "wire/ip_headers.h"
 
@@ -181,7 +181,7 @@ static void ibta_7_8_1_and_a17_every_bit_is_covered_but_the_variant_ones(void **
 static long slow_solve(uint8_t *bytes, size_t count, uint32_t received)
 {
 	for (unsigned id = 0; id < 65536; id++) {
-		be16_put(bytes + 4, (uint16_t)id);
+		be16_store(bytes + 4, (uint16_t)id);
 		if (icrc_of(IPV4, bytes, count) == received)
 			return (long)id;
 	}
@@ -197,11 +197,11 @@ static void a17_hidden_ipv4_id_is_solved_as_by_trying_all(void **state)
 		uint8_t bytes[128];
 		size_t n = 40 + prng_below(&prng, 88);
 		prng_fill(&prng, bytes, n);
-		uint16_t id = 0xbeef, sent = be16_get(bytes + 4);
+		uint16_t id = 0xbeef, sent = be16_load(bytes + 4);
 		uint32_t received = icrc_of(IPV4, bytes, n);
 		if (round % 2) /* damage */
 			received ^= 1u << prng_below(&prng, 32);
-		be16_put(bytes + 4, 0);
+		be16_store(bytes + 4, 0);
 		bool found = icrc_solve_ip_id(icrc_of(IPV4, bytes, n), received, n - 6, &id);
 		long slow = slow_solve(bytes, n, received);
 		assert_int_equal(found, slow >= 0);
@@ -221,17 +221,17 @@ static void a17_hidden_ipv4_id_every_value_and_every_length(void **state)
 	prng_fill(&prng, bytes, sizeof(bytes));
 	for (unsigned id = 0; id < 65536; id++) {
 		uint16_t found = (uint16_t)~id;
-		be16_put(bytes + 4, (uint16_t)id);
+		be16_store(bytes + 4, (uint16_t)id);
 		uint32_t received = icrc_of(IPV4, bytes, 64);
-		be16_put(bytes + 4, 0);
+		be16_store(bytes + 4, 0);
 		assert_true(icrc_solve_ip_id(icrc_of(IPV4, bytes, 64), received, 58, &found));
 		assert_int_equal(found, id);
 	}
 	for (size_t n = 40; n <= 65535; n += n < 5000 ? 1 : 977) {
 		uint16_t id = (uint16_t)prng_next(&prng), found = (uint16_t)~id;
-		be16_put(bytes + 4, id);
+		be16_store(bytes + 4, id);
 		uint32_t received = icrc_of(IPV4, bytes, n);
-		be16_put(bytes + 4, 0);
+		be16_store(bytes + 4, 0);
 		uint32_t zero = icrc_of(IPV4, bytes, n);
 		assert_true(icrc_solve_ip_id(zero, received, n - 6, &found));
 		assert_int_equal(found, id);

@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "ib_sample.h"
-#include "wire/bytes.h"
+#include "wire/be.h"
 #include "wire/ip_headers.h"
 
 /* From golden_scapy.h: scapy computed both checksums. */
@@ -48,9 +48,9 @@ static void rfc_768_zero_checksum_becomes_ones(void **state)
 	struct ipv4_header ip = {.src = 0, .dst = 0};
 	uint8_t udp[UDP_BYTES + 2] = {0};
 	/* Pseudo header: 17 + 10. Make the sum 0xffff. */
-	be16_put(udp + UDP_BYTES, 0xffff - 27);
+	be16_store(udp + UDP_BYTES, 0xffff - 27);
 	assert_int_equal(udp_checksum_ipv4(&ip, udp, sizeof(udp)), 0xffff);
-	be16_put(udp + UDP_BYTES, 0xffff - 28);
+	be16_store(udp + UDP_BYTES, 0xffff - 28);
 	assert_int_equal(udp_checksum_ipv4(&ip, udp, sizeof(udp)), 1);
 }
 
@@ -81,13 +81,13 @@ static void rfc_791_verdicts(void **state)
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		uint8_t bytes[128];
 		size_t n = ib_sample_hex(bytes, sizeof(bytes), datagram);
-		be16_put(bytes + rows[i].at, rows[i].value);
+		be16_store(bytes + rows[i].at, rows[i].value);
 		if (rows[i].sum) {
 			uint32_t sum = 0;
-			be16_put(bytes + 10, 0);
+			be16_store(bytes + 10, 0);
 			for (size_t at = 0; at < IPV4_BYTES; at += 2)
-				sum += be16_get(bytes + at);
-			be16_put(bytes + 10, (uint16_t) ~((sum & 0xffff) + (sum >> 16)));
+				sum += be16_load(bytes + at);
+			be16_store(bytes + 10, (uint16_t) ~((sum & 0xffff) + (sum >> 16)));
 		}
 		struct ipv4_header ip;
 		assert_int_equal(ipv4_decode(&ip, bytes, n), rows[i].verdict);
