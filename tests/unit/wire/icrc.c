@@ -65,7 +65,7 @@ static uint16_t slow_vcrc(const uint8_t *bytes, size_t count)
 {
 	unsigned crc = 0xffff;
 	for (size_t bit = 0; bit < count * 8; bit++) {
-		unsigned in = (crc ^ (bytes[bit / 8] >> bit % 8)) & 1;
+		unsigned in = (crc ^ ((unsigned)bytes[bit / 8] >> bit % 8)) & 1;
 		crc = crc >> 1 ^ (in ? 0xd008u : 0); /* 0x100b turned round */
 	}
 	return (uint16_t)~crc;
