@@ -22,7 +22,7 @@
 	(2047u * 4u + IB_VCRC_BYTES) /* the 11 bits of LRH length, and the VCRC \
 	                              */
 
-/* In the order in which they are found. The damage and link verdicts come first: of a packet that
+/* What is wrong with a packet. Link, network and damage come first: of a packet that
  * got one, nothing can be believed. From IB_BAD_VERSION on the checksums were right, so
  * ib_packet.bth is what the sender wrote and may be answered to. */
 enum ib_verdict {

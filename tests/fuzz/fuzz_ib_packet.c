@@ -1,6 +1,6 @@
-/* Any bytes as an InfiniBand packet. The first byte chooses the framing; bit 7 has the harness put right lengths and checksums
- * in, which no fuzzer would guess. What is taken must encode to the same bytes, padding excepted, whose contents nobody
- * looks at. */
+/* Any bytes as an InfiniBand packet. The first byte chooses the framing; with bit 7 the harness puts in right lengths and
+ * checksums, which no fuzzer would guess. What is taken must encode to the same bytes, padding excepted, whose contents
+ * nobody looks at. */
 #include <assert.h>
 #include <stddef.h>
 #include <stdint.h>
