@@ -8,7 +8,7 @@
 
 #include "base/prng.h"
 
-enum { READERS = 2, PLACES = 4, CELLS = 64, CHANGES = 4000, PAGE = 4096 };
+enum { READERS = 2, PLACES = 4, CELLS = 64, CHANGES = 4000, PAGE = 4096, LOOKS = 20 };
 
 /* A page of the owner's memory, of which a few words are looked at. */
 struct cell {
@@ -57,10 +57,12 @@ static bool use_key(struct world *w, struct hdl_key key)
 	size_t count = tpt_spans(&w->tpt->view, &grant, 0, UINT64_MAX, runs, 4, &covered);
 	if (count == 0 || covered != grant.length)
 		w->wrong++;
-	for (size_t i = 0; i < count; i++) {
-		for (uint64_t at = 0; at < runs[i].length; at += PAGE) {
-			const struct cell *cell =
-			        (const struct cell *)(uintptr_t)(runs[i].addr + at);
+	/* Linger, as a copy would: whoever does not wait for us writes meanwhile. */
+	for (size_t i = 0; i < LOOKS * count; i++) {
+		struct span run = runs[i % count];
+		for (uint64_t at = 0; at < run.length; at += PAGE) {
+			const volatile struct cell *cell =
+			        (const volatile struct cell *)(uintptr_t)(run.addr + at);
 			if (cell->mark != grant.entry.base >> 20)
 				w->wrong++;
 		}
