@@ -30,12 +30,22 @@
 #define RING_MIN_SLOTS    16u
 #define RING_MAX_SLOTS    (1u << 20)
 
+/* Never 0, which is what a cleared stamp says, and new each time round. */
+#define RING_STAMP(lap) ((uint32_t)(lap) << 1 | 1u)
+
 struct ring_shared {
 	_Alignas(64) _Atomic uint64_t head;
 	_Alignas(64) _Atomic uint32_t armed;
 	_Alignas(64) unsigned char slots[];
 };
 _Static_assert(sizeof(struct ring_shared) == 128, "see the drawing");
+
+struct ring_slot {
+	_Atomic uint32_t stamp;
+	_Atomic uint32_t bytes;
+	unsigned char record[RING_SLOT_BYTES - RING_HEADER_BYTES];
+};
+_Static_assert(sizeof(struct ring_slot) == RING_SLOT_BYTES, "see the drawing");
 
 struct ring_tx {
 	struct ring_shared *shared;
@@ -74,7 +84,8 @@ void ring_publish(struct ring_tx *tx);
 /* Take the consumer's "ring me" mark. True: the caller must wake the consumer. Call after publishing. */
 bool ring_take_armed(struct ring_tx *tx);
 
-/* The next record, or NULL. Its length is at most ring_max_record(). Sets rx->broken where the producer's bytes make no
+/* The next record, or NULL; when there is none it tells the producer of everything released, so a consumer that polls
+ * never starves its producer. The length is at most ring_max_record(). Sets rx->broken where the producer's bytes make no
  * sense. The memory belongs to the producer again after ring_release(), which needs a ring_peek() that found one. */
 const void *ring_peek(struct ring_rx *rx, size_t *bytes);
 void ring_release(struct ring_rx *rx);

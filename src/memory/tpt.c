@@ -173,11 +173,16 @@ size_t tpt_spans(const struct tpt_view *view, const struct tpt_grant *grant, uin
 	return runs.count;
 }
 
+bool tpt_read(const struct tpt_view *view, struct hdl_key key, struct tpt_entry *entry)
+{
+	uint32_t index = key.v >> TPT_INSTANCE_BITS;
+	return index < view->capacity && slot_read(&view->slots[index], entry);
+}
+
 struct hdl_key tpt_current(const struct tpt *tpt, struct hdl_key key)
 {
 	struct tpt_entry entry;
-	uint32_t index = key.v >> TPT_INSTANCE_BITS;
-	if (index >= tpt->view.capacity || !slot_read(&tpt->view.slots[index], &entry))
+	if (!tpt_read(&tpt->view, key, &entry))
 		return key;
-	return slot_key(index, entry.instance);
+	return slot_key(key.v >> TPT_INSTANCE_BITS, entry.instance);
 }

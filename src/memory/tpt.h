@@ -189,6 +189,9 @@ struct tpt_grant {
 	uint64_t length;
 };
 
+/* A consistent copy of the entry of @key's index, whatever its instance. False: no such index, or its owner died. */
+bool tpt_read(const struct tpt_view *view, struct hdl_key key, struct tpt_entry *entry);
+
 /* May @req touch the memory? HDL_DETAIL_NONE and *grant, or the first check that fails, in the order of the figures:
  * (a) valid (then HDL_DETAIL_GONE), (b) type, (c) domain and queue pair, (d) instance, (e) bounds, (f) access; *grant
  * is then meaningless. A request of length 0 may stand anywhere from the first byte to just behind the last. Pure; the
@@ -303,6 +306,10 @@ bool tpt_line_up(struct tpt *tpt, struct hdl_key key, uint32_t next_sn);
  * Looks at every entry and every page of every list. */
 uint32_t tpt_segment_gone(struct tpt *tpt, uint64_t host, uint64_t length,
                           void (*each)(void *context, struct hdl_key key), void *context);
+
+/* The memory behind @key, or behind the region of the window @key, turned out to be gone: that region and the windows on it
+ * say HDL_DETAIL_GONE from now on. True if it was not known before. */
+bool tpt_mark_gone(struct tpt *tpt, struct hdl_key key);
 
 /* Count a verdict that a request ended with. */
 static inline void tpt_count(struct tpt *tpt, enum hdl_detail verdict)

@@ -225,3 +225,25 @@ uint32_t tpt_segment_gone(struct tpt *tpt, uint64_t host, uint64_t length,
 	lock_drop(&tpt->lock);
 	return count;
 }
+
+bool tpt_mark_gone(struct tpt *tpt, struct hdl_key key)
+{
+	bool news = false;
+	lock_take(&tpt->lock);
+	struct tpt_slot *slot = slot_of(tpt, key);
+	uint32_t region = key.v >> TPT_INSTANCE_BITS;
+	struct tpt_entry e = slot != NULL ? slot_get(slot) : (struct tpt_entry){0};
+	if (in_play(&e) && e.type == TPT_WINDOW)
+		region = e.link;
+	for (uint32_t index = 1; in_play(&e) && index < tpt->opened; index++) {
+		struct tpt_entry other = slot_get(&tpt->slots[index]);
+		bool concerned = index == region || (other.type == TPT_WINDOW && other.link == region);
+		if (!concerned || !in_play(&other) || (other.flags & TPT_GONE))
+			continue;
+		other.flags |= TPT_GONE;
+		slot_put_head(&tpt->slots[index], &other);
+		news = true;
+	}
+	lock_drop(&tpt->lock);
+	return news;
+}
