@@ -168,6 +168,40 @@ static void limit_of_the_arena(void **state)
 	free(pages);
 }
 
+/* Two holes that become one are found, also after the search has gone past the first in vain. */
+static void holes_of_the_arena_grow_together(void **state)
+{
+	(void)state;
+	struct table *table = table_open(16, 4 * TPT_UNIT_WORDS);
+	struct tpt *tpt = &table->tpt;
+	struct hdl_key keys[4], wide;
+	for (int i = 0; i < 4; i++)
+		assert_int_equal(tpt_insert_empty(tpt, PD, TPT_REGION, TPT_UNIT_WORDS, &keys[i]),
+		                 0);
+	for (int i = 0; i < 3;
+	     i++) { /* behind, before and on both sides of the hole that is there */
+		static const int order[3][2] = {{1, 2}, {2, 1}, {0, 1}};
+		remove_entry(tpt, keys[order[i][0]]);
+		assert_int_equal(tpt_insert_empty(tpt, PD, TPT_REGION, TPT_UNIT_WORDS + 1, &wide),
+		                 -HDL_ENOMEM);
+		remove_entry(tpt, keys[order[i][1]]);
+		assert_int_equal(tpt_insert_empty(tpt, PD, TPT_REGION, TPT_UNIT_WORDS + 1, &wide),
+		                 0);
+		remove_entry(tpt, wide);
+		for (int k = 0; k < 2; k++)
+			assert_int_equal(tpt_insert_empty(tpt, PD, TPT_REGION, TPT_UNIT_WORDS,
+			                                  &keys[order[i][k]]),
+			                 0);
+		/* First fit: the lower unit went to the first of the two. */
+		if (order[i][0] > order[i][1]) {
+			struct hdl_key lower = keys[order[i][0]];
+			keys[order[i][0]] = keys[order[i][1]];
+			keys[order[i][1]] = lower;
+		}
+	}
+	table_close(table);
+}
+
 /* What HDL_OP_REGISTER needs was kept: it works when the arena is full to the last unit. */
 static void ip3_room_for_registration_is_kept(void **state)
 {
@@ -223,7 +257,7 @@ static void keys_are_not_guessable(void **state)
 	for (int i = 0; i < 25600; i++) {
 		struct hdl_key key = make_run(&table->tpt, RW_LOCAL, 1);
 		uint32_t index = key.v >> TPT_INSTANCE_BITS;
-		followed += index == before + 1;
+		followed += index == before + 1 || index + 1 == before;
 		before = index;
 		instances[key.v & 0xff]++;
 	}
@@ -444,6 +478,7 @@ int main(void)
 	        TEST(runs_that_are_refused),
 	        TEST(limit_of_entries),
 	        TEST(limit_of_the_arena),
+	        cmocka_unit_test(holes_of_the_arena_grow_together),
 	        TEST(ip3_room_for_registration_is_kept),
 	        TEST(a_stale_key_is_refused_after_reuse),
 	        cmocka_unit_test(keys_are_not_guessable),
