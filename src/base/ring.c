@@ -31,13 +31,21 @@ void ring_format(void *memory, uint32_t slot_count)
 void ring_tx_attach(struct ring_tx *tx, void *memory, uint32_t slot_count)
 {
 	assert(count_is_good(slot_count));
-	*tx = (struct ring_tx){.shared = memory, .slot_count = slot_count};
+	*tx = (struct ring_tx){
+	        .shared = memory,
+	        .slot_count = slot_count,
+	        .lap_shift = (uint32_t)__builtin_ctz(slot_count),
+	};
 }
 
 void ring_rx_attach(struct ring_rx *rx, void *memory, uint32_t slot_count)
 {
 	assert(count_is_good(slot_count));
-	*rx = (struct ring_rx){.shared = memory, .slot_count = slot_count};
+	*rx = (struct ring_rx){
+	        .shared = memory,
+	        .slot_count = slot_count,
+	        .lap_shift = (uint32_t)__builtin_ctz(slot_count),
+	};
 }
 
 /* n slots may need a pad of n - 1 before them and one free slot behind: 2n slots in all. */
@@ -61,7 +69,7 @@ static void put(struct ring_tx *tx, uint32_t bytes, uint32_t slots)
 {
 	struct ring_slot *slot = slot_at(tx->shared, tx->slot_count, tx->position);
 	struct ring_slot *behind = slot_at(tx->shared, tx->slot_count, tx->position + slots);
-	uint32_t stamp = RING_STAMP(tx->position / tx->slot_count);
+	uint32_t stamp = RING_STAMP(tx->position >> tx->lap_shift);
 	atomic_store_explicit(&behind->stamp, 0, memory_order_relaxed);
 	atomic_store_explicit(&slot->bytes, bytes, memory_order_relaxed);
 	atomic_store_explicit(&slot->stamp, stamp, memory_order_release); /* R1 */
@@ -127,7 +135,7 @@ const void *ring_peek(struct ring_rx *rx, size_t *bytes)
 				ring_flush_head(rx);
 			return NULL;
 		}
-		if (stamp != RING_STAMP(rx->position / rx->slot_count))
+		if (stamp != RING_STAMP(rx->position >> rx->lap_shift))
 			return give_up(rx);
 		/* Loaded once: the producer could change it between the judging and the use. */
 		uint32_t length = atomic_load_explicit(&slot->bytes, memory_order_relaxed);

@@ -15,7 +15,7 @@
  *
  * Each side keeps its own cursor in private memory (struct ring_tx, struct ring_rx) and trusts nothing it reads from
  * the other: a consumer checks every length against the ring before use, and a record must be copied once and judged
- * from that copy. */
+ * from that copy. The cursors of two threads do not belong on one cache line. */
 #ifndef BASE_RING_H
 #define BASE_RING_H
 
@@ -52,6 +52,7 @@ struct ring_tx {
 	uint64_t position;    /* next slot to write, free-running */
 	uint64_t head_cache;  /* what the consumer had released when we last looked */
 	uint32_t slot_count;  /* a power of two */
+	uint32_t lap_shift;   /* its logarithm */
 	uint32_t reserved;    /* bytes of the record between ring_reserve() and ring_publish() */
 };
 
@@ -60,6 +61,7 @@ struct ring_rx {
 	uint64_t position;   /* next slot to read, free-running */
 	uint64_t released;   /* what we last told the producer */
 	uint32_t slot_count;
+	uint32_t lap_shift;
 	uint32_t taken;      /* slots of the record between ring_peek() and ring_release() */
 	bool broken;         /* the producer wrote nonsense; the lane is dead */
 };

@@ -46,7 +46,8 @@ struct wqe_send {
 			uint64_t swap;
 		} atomic;
 		struct {
-			uint32_t link; /* which peer */
+			uint32_t link; /* which peer, */
+			uint32_t epoch; /* and which of those that had this number */
 			uint32_t qpn;
 			uint32_t qkey;
 			uint32_t flow_label;

@@ -29,7 +29,7 @@ static enum local_step peer_not_ready(struct node *node, struct qp *qp, struct w
 		return LOCAL_NEXT;
 	}
 	if (qp->attr.timeout != 0) {
-		node->counters[NODE_TIMEOUTS]++;
+		counter_add(&node->counters[NODE_TIMEOUTS], 1);
 		if (qp->retries_left == 0) {
 			local_finish(qp, wqe, HDL_WC_RETRY_EXC_ERR, HDL_DETAIL_NONE);
 			return LOCAL_NEXT;
@@ -86,7 +86,7 @@ static enum local_step direct_atomic(struct node *node, struct qp *qp, struct wq
 		refused_by_target(node, qp, wqe, detail);
 		return LOCAL_NEXT;
 	}
-	node->counters[NODE_ATOMICS]++;
+	counter_add(&node->counters[NODE_ATOMICS], 1);
 	struct hdl_sge piece;
 	struct sg from = sg_plain(&piece, &old, sizeof(old));
 	struct sg to = sg_own(node, qp, wqe_sge(wqe), wqe->num_sge, HDL_ACCESS_LOCAL_WRITE);
@@ -124,7 +124,7 @@ static enum local_step direct_copy(struct node *node, struct qp *qp, struct wqe_
 			refused_here(node, qp, wqe, &result);
 		return LOCAL_NEXT;
 	}
-	node->counters[read ? NODE_BYTES_READ : NODE_BYTES_WRITTEN] += wqe->length;
+	counter_add(&node->counters[read ? NODE_BYTES_READ : NODE_BYTES_WRITTEN], wqe->length);
 	if (wqe->opcode == HDL_OP_WRITE_IMM) {
 		wqe->marks |= WQE_PREPARED;
 		return LOCAL_BY_TARGET; /* the notice is a frame */

@@ -160,16 +160,16 @@ static bool receive_message(struct node *node, struct qp *qp, const struct arriv
 	enum hdl_detail detail;
 	switch (op_receive(node, qp, &message, &detail)) {
 	case OP_RECEIVED:
-		node->counters[NODE_BYTES_RECEIVED] += a->frame.length;
+		counter_add(&node->counters[NODE_BYTES_RECEIVED], a->frame.length);
 		return true;
 	case OP_NO_RECEIVE:
 		if (qp->type == HDL_QP_RC) {
-			node->counters[NODE_RNR_SENT]++;
+			counter_add(&node->counters[NODE_RNR_SENT], 1);
 			qp->nak_sent = true;
 			owe(node, qp, ANSWER_RNR, a->frame.msn, qp->attr.min_rnr_timer);
 			return false;
 		}
-		node->counters[NODE_DROPPED_NO_RECV]++;
+		counter_add(&node->counters[NODE_DROPPED_NO_RECV], 1);
 		return true;
 	case OP_TOO_LONG:
 	case OP_INVALIDATE_REFUSED:
@@ -208,7 +208,6 @@ static enum hdl_detail target_of(struct node *node, struct qp *qp, const struct 
 				 uint8_t access, struct sg *target)
 {
 	*target = (struct sg){.table = &node->tpt->view,
-			      .guard = node->guard,
 			      .pieces = piece,
 			      .count = 1,
 			      .pd = qp->pd,
@@ -225,9 +224,7 @@ static enum hdl_detail target_of(struct node *node, struct qp *qp, const struct 
 				  .addr = piece->addr,
 				  .length = piece->length};
 	struct tpt_grant grant;
-	tpt_enter(node->guard);
 	enum hdl_detail detail = tpt_check(target->table, &req, &grant);
-	tpt_leave(node->guard);
 	if (detail == HDL_DETAIL_NONE && (grant.entry.flags & TPT_TOUCHED) != 0 &&
 	    tpt_touch(node->tpt, piece->key, &whole_message) == TPT_TERMINATE)
 		return HDL_DETAIL_TOUCHED;
@@ -349,7 +346,7 @@ static bool run_atomic(struct node *node, struct qp *qp, const struct arrival *a
 		return false;
 	}
 	tpt_touch(node->tpt, atomic.key, &whole_message);
-	node->counters[NODE_ATOMICS]++;
+	counter_add(&node->counters[NODE_ATOMICS], 1);
 	entry->tag = a->frame.msn;
 	if (qp->results_due++ == 0)
 		qp->result_read = a->frame.imm;
@@ -379,7 +376,7 @@ static bool run_request(struct node *node, struct qp *qp, const struct arrival *
 static void repeated(struct node *node, struct qp *qp, const struct arrival *a)
 {
 	struct read_entry *entry;
-	node->counters[NODE_REPEATED]++;
+	counter_add(&node->counters[NODE_REPEATED], 1);
 	if (a->frame.kind == FRAME_ATOMIC) {
 		/* With answers still owed ours would overtake them and acknowledge theirs; it is among them anyway. */
 		if (qp->results_due == 0 &&
@@ -428,7 +425,7 @@ static void datagram(struct node *node, struct qp *qp, const struct arrival *a)
 	struct frame_datagram header;
 	memcpy(&header, a->body, sizeof(header));
 	if (header.qkey != qp->attr.qkey) {
-		node->counters[NODE_DROPPED_QKEY]++;
+		counter_add(&node->counters[NODE_DROPPED_QKEY], 1);
 		return;
 	}
 	uint8_t grh[HDL_GRH_BYTES] = {0};
@@ -464,10 +461,10 @@ static void datagram(struct node *node, struct qp *qp, const struct arrival *a)
 	enum hdl_detail detail;
 	switch (op_receive(node, qp, &message, &detail)) {
 	case OP_RECEIVED:
-		node->counters[NODE_BYTES_RECEIVED] += a->frame.length;
+		counter_add(&node->counters[NODE_BYTES_RECEIVED], a->frame.length);
 		break;
 	case OP_NO_RECEIVE:
-		node->counters[NODE_DROPPED_NO_RECV]++;
+		counter_add(&node->counters[NODE_DROPPED_NO_RECV], 1);
 		break;
 	default: /* the receive was completed with the error */
 		qp_enter(node, qp, HDL_QPS_ERR);
@@ -522,13 +519,13 @@ static void take(struct node *node, const struct arrival *a)
 {
 	struct qp *qp = node_find_qp(node, a->frame.to_qpn);
 	if (qp == NULL) {
-		node->counters[NODE_DROPPED]++;
+		counter_add(&node->counters[NODE_DROPPED], 1);
 		return;
 	}
 	bool is_datagram = a->frame.kind == FRAME_DATAGRAM;
 	if (is_datagram != (qp->type == HDL_QP_UD) ||
 	    (!is_datagram && (qp->link != a->link || qp->attr.dest_qpn != a->frame.from_qpn))) {
-		node->counters[NODE_DROPPED]++;
+		counter_add(&node->counters[NODE_DROPPED], 1);
 		return;
 	}
 	enum hdl_qp_state state = qp_state(qp);
@@ -536,13 +533,13 @@ static void take(struct node *node, const struct arrival *a)
 		struct frame_answer answer;
 		memcpy(&answer, a->body, sizeof(answer));
 		if (answer.answer >= ANSWER_COUNT || answer.detail >= 32)
-			node->counters[NODE_BAD_FRAMES]++;
+			counter_add(&node->counters[NODE_BAD_FRAMES], 1);
 		else if (state == HDL_QPS_RTS || state == HDL_QPS_SQD)
 			local_answered(node, qp, a->frame.msn, &answer);
 		return;
 	}
 	if (!qp_may_receive(state)) {
-		node->counters[NODE_DROPPED]++;
+		counter_add(&node->counters[NODE_DROPPED], 1);
 		return;
 	}
 	if (a->frame.kind == FRAME_CLOSE)
@@ -562,13 +559,13 @@ unsigned local_receive(struct node *node, uint32_t index)
 	while (count < NODE_RX_BATCH && link->up && (record = ring_peek(&link->rx, &bytes)) != NULL) {
 		struct arrival a = {.body = record + sizeof(struct frame), .link = index};
 		count++;
-		node->counters[NODE_FRAMES_IN]++;
+		counter_add(&node->counters[NODE_FRAMES_IN], 1);
 		if (bytes >= sizeof(struct frame)) {
 			memcpy(&a.frame, record, sizeof(a.frame));
 			a.body_bytes = bytes - sizeof(struct frame);
 		}
 		if (bytes < sizeof(struct frame) || !well_formed(&a))
-			node->counters[NODE_BAD_FRAMES]++;
+			counter_add(&node->counters[NODE_BAD_FRAMES], 1);
 		else
 			take(node, &a);
 		ring_release(&link->rx);

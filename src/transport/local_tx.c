@@ -139,7 +139,7 @@ static enum local_step send_data(struct node *node, struct qp *qp, struct wqe_se
 	if (prefix_bytes > 0)
 		memcpy(out + sizeof(frame), prefix, prefix_bytes);
 	node_publish(node, qp->link);
-	node->counters[NODE_BYTES_SENT] += wqe->length;
+	counter_add(&node->counters[NODE_BYTES_SENT], wqe->length);
 	qp->sent_messages++;
 	if (qp->type == HDL_QP_UC && !by_reference)
 		local_finish(qp, wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);
@@ -192,7 +192,7 @@ static enum local_step send_datagram(struct node *node, struct qp *qp, struct wq
 				      .traffic_class = wqe->u.ud.traffic_class,
 				      .hop_limit = wqe->u.ud.hop_limit,
 				      .is_global = wqe->u.ud.is_global};
-	if (!link->up) { /* nobody there: a datagram vanishes */
+	if (!link->up || link->epoch != wqe->u.ud.epoch) { /* nobody there: a datagram vanishes */
 		local_finish(qp, wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);
 		return LOCAL_NEXT;
 	}
@@ -209,7 +209,7 @@ static enum local_step send_datagram(struct node *node, struct qp *qp, struct wq
 	memcpy(out, &frame, sizeof(frame));
 	memcpy(out + sizeof(frame), &body, sizeof(body));
 	node_publish(node, wqe->u.ud.link);
-	node->counters[NODE_BYTES_SENT] += wqe->length;
+	counter_add(&node->counters[NODE_BYTES_SENT], wqe->length);
 	qp->sent_messages++;
 	local_finish(qp, wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);
 	return LOCAL_NEXT;
@@ -364,7 +364,7 @@ void local_reap(struct node *node, struct qp *qp)
 /* Execute again everything from the element at @index on that was sent. */
 static void rewind_to(struct node *node, struct qp *qp, uint32_t index)
 {
-	node->counters[NODE_RETRIES]++;
+	counter_add(&node->counters[NODE_RETRIES], 1);
 	for (uint32_t i = index; i != qp->next; i++) {
 		struct wqe_send *wqe = wq_at(&qp->sq, i);
 		if (wqe->state == WQE_SENT) {
@@ -518,7 +518,7 @@ void local_timeout(struct node *node, struct qp *qp)
 	if (qp->unanswered == 0 || qp->attr.timeout == 0 || qp->type != HDL_QP_RC)
 		return;
 	if (!qp->answered) {
-		node->counters[NODE_TIMEOUTS]++;
+		counter_add(&node->counters[NODE_TIMEOUTS], 1);
 		try_again(node, qp, oldest_sent(qp), &qp->retries_left, HDL_WC_RETRY_EXC_ERR);
 		local_reap(node, qp);
 	}

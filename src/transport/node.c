@@ -48,6 +48,20 @@ static void drop_timer(struct node *node, struct qp *qp)
 	qp->timer_wanted = false;
 }
 
+void node_forget(struct node *node, struct qp *qp)
+{
+	assert(qp_state(qp) == HDL_QPS_RESET && !timer_running(&qp->timer));
+	for (struct qp **at = &node->active; *at != NULL; at = &(*at)->active_next) {
+		if (*at != qp)
+			continue;
+		*at = qp->active_next;
+		if (node->active_end == &qp->active_next)
+			node->active_end = at;
+		break;
+	}
+	qp->is_active = false;
+}
+
 void *node_reserve(struct node *node, uint32_t link, size_t bytes)
 {
 	return ring_reserve(&node->links[link].tx, bytes);
@@ -57,7 +71,7 @@ void node_publish(struct node *node, uint32_t index)
 {
 	struct link *link = &node->links[index];
 	ring_publish(&link->tx);
-	node->counters[NODE_FRAMES_OUT]++;
+	counter_add(&node->counters[NODE_FRAMES_OUT], 1);
 	if (link->dirty)
 		return;
 	link->dirty = true;
@@ -169,8 +183,10 @@ void node_link_down(struct node *node, uint32_t index)
 	node->sink.event(node->sink.context, HDL_EVENT_PEER_GONE, HDL_DETAIL_NONE, &link->gid,
 			 (struct hdl_key){0});
 	for (uint32_t i = 0; i <= node->qp_mask; i++)
-		if (node->qps[i] != NULL && node->qps[i]->link == index)
+		if (node->qps[i] != NULL && node->qps[i]->link == index) {
 			local_peer_gone(node, node->qps[i]);
+			node->qps[i]->link = LINK_NONE;
+		}
 }
 
 /* --- states --- */

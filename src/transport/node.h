@@ -17,6 +17,7 @@
 #include <heddle/limits.h>
 #include <heddle/types.h>
 
+#include "base/counter.h"
 #include "base/mpsc.h"
 #include "base/ring.h"
 #include "base/timer.h"
@@ -32,6 +33,7 @@
 /* One peer: a pair of lanes, and what we may read of its tables. */
 struct link {
 	bool up;
+	uint32_t epoch; /* how often this number was given to a peer: datagrams for a former one vanish */
 	bool dirty; /* something was published since the bell was last looked at */
 	uint32_t dirty_next;
 	struct ring_tx tx;
@@ -78,9 +80,9 @@ enum node_counter {
 	NODE_COUNTER_COUNT
 };
 
+/* Our own table needs no guard: whoever drives the node is alone with it. */
 struct node {
 	struct tpt *tpt;
-	struct tpt_guard *guard; /* for our own table */
 	struct link *links;      /* link_count of them, the adapter's memory */
 	uint32_t link_count;
 	struct qp **qps; /* by qpn & qp_mask */
@@ -96,7 +98,7 @@ struct node {
 	struct mover own; /* within this process */
 	struct node_sink sink;
 	struct hdl_gid gid;
-	uint64_t counters[NODE_COUNTER_COUNT];
+	struct counter counters[NODE_COUNTER_COUNT];
 };
 
 /* Work that is waiting now: frames that came, requests that were posted. Returns how much was done. */
@@ -110,6 +112,8 @@ bool node_idle(const struct node *node);
 
 /* Put @qp among those with work. By the driver. */
 void node_activate(struct node *node, struct qp *qp);
+/* @qp, in the state RESET, is about to be freed: nothing here refers to it any more. */
+void node_forget(struct node *node, struct qp *qp);
 struct qp *node_find_qp(const struct node *node, uint32_t qpn);
 
 /* The peer of link @index is gone: its queue pairs fail. */

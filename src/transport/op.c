@@ -13,7 +13,7 @@ void op_event(struct node *node, struct qp *qp, enum hdl_event_type type, enum h
 
 void op_memory_gone(struct node *node, struct hdl_key key)
 {
-	node->counters[NODE_MEMORY_GONE]++;
+	counter_add(&node->counters[NODE_MEMORY_GONE], 1);
 	if (tpt_mark_gone(node->tpt, key))
 		node->sink.event(node->sink.context, HDL_EVENT_MEMORY_GONE, HDL_DETAIL_GONE, NULL,
 				 key);
@@ -227,7 +227,8 @@ enum hdl_detail op_atomic(const struct mover *mover, enum move_side side, struct
 	struct span run;
 	uint64_t covered;
 	enum move_result result = MOVE_OK;
-	tpt_enter(target->guard);
+	if (target->guard != NULL)
+		tpt_enter(target->guard);
 	enum hdl_detail detail = tpt_check(target->table, &req, &grant);
 	if (detail == HDL_DETAIL_NONE && target->untouchable &&
 	    (grant.entry.access & HDL_ACCESS_ONE_TOUCH) != 0)
@@ -238,7 +239,8 @@ enum hdl_detail op_atomic(const struct mover *mover, enum move_side side, struct
 		detail = HDL_DETAIL_MISALIGNED; /* eight bytes, but not eight aligned bytes of memory */
 	if (detail == HDL_DETAIL_NONE)
 		result = mover->atomic(mover->context, side, run.addr, add, compare_add, swap, old);
-	tpt_leave(target->guard);
+	if (target->guard != NULL)
+		tpt_leave(target->guard);
 	return result == MOVE_OK ? detail : HDL_DETAIL_GONE;
 }
 

@@ -15,7 +15,6 @@ struct sg sg_own(const struct node *node, const struct qp *qp, const struct hdl_
 		 uint32_t count, uint8_t access)
 {
 	return (struct sg){.table = &node->tpt->view,
-			   .guard = node->guard,
 			   .pieces = pieces,
 			   .count = count,
 			   .pd = qp->pd,

@@ -13,7 +13,7 @@
 
 struct sg {
 	const struct tpt_view *table;   /* NULL: the pieces are plain memory of this process */
-	struct tpt_guard *guard;        /* held while memory behind @table is used */
+	struct tpt_guard *guard;        /* a peer's table: held while its memory is used; else NULL */
 	const struct hdl_sge *pieces;   /* they and their count are the caller's */
 	uint32_t count;
 	uint32_t pd;

@@ -17,7 +17,7 @@ static struct counter counters[COUNTERS];
 static const char *const names[COUNTERS] = {[DROPPED] = "dropped", [SENT] = "sent"};
 static const struct counter_set set = {.names = names, .counters = counters, .count = COUNTERS};
 
-#define RAISES 200000
+#define RAISES 3000000
 
 static _Atomic int ready;
 

@@ -68,9 +68,12 @@ static void every_byte_arrives_in_order(void **state)
 	assert_int_equal(pthread_join(thread, NULL), 0);
 }
 
-/* A consumer that arms, looks once more and sleeps; a producer that wakes it when it took the mark.
- * A wake-up that is lost would hang here. */
+/* A consumer that arms, looks once more and sleeps; a producer that wakes it when it took the mark,
+ * and sends the next record only when the last was taken, that is, about when the consumer arms. A
+ * wake-up that is lost hangs here. */
 #define SLEEPS 20000
+
+static _Atomic unsigned taken;
 
 static pthread_mutex_t bell_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t bell = PTHREAD_COND_INITIALIZER;
@@ -133,6 +136,9 @@ static void no_wakeup_is_lost(void **state)
 		assert_int_equal(*from, i);
 		ring_release(&rx);
 		atomic_store_explicit(&taken, i + 1, memory_order_relaxed);
+		/* Arm now before, now after and now just as the next record comes. */
+		for (volatile unsigned pause = i % 512; pause > 0; pause--)
+			;
 	}
 	assert_int_equal(pthread_join(thread, NULL), 0);
 }
