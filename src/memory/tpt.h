@@ -40,8 +40,9 @@
 #define TPT_READ_SPINS     65536u           /* then the writer is taken for dead */
 #define TPT_MAX_CAPACITY   ((1u << 24) - 1) /* index 0 is never used: a zeroed key opens nothing */
 #define TPT_INSTANCE_BITS  8u
-#define TPT_OPEN_STEP      1024u /* entries that the table grows by */
-#define TPT_UNIT_WORDS     8u    /* the arena is handed out in units of this many words */
+#define TPT_OPEN_STEP      512u /* slots that the table grows by */
+#define TPT_MIN_FREE       128u /* the table grows when it has fewer to choose from */
+#define TPT_UNIT_WORDS     8u   /* the arena is handed out in units of this many words */
 
 /* Figure 13 "entry type", two bits; 3 is reserved. */
 enum tpt_type { TPT_REGION = 0, TPT_WINDOW = 1, TPT_ISCSI = 2 };
