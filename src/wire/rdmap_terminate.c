@@ -6,9 +6,10 @@
 #include <assert.h>
 #include <string.h>
 
-#define TERMINATE_FLAG_M 0x80
-#define TERMINATE_FLAG_D 0x40
-#define TERMINATE_FLAG_R 0x20
+#define TERMINATE_FLAG_M    0x80
+#define TERMINATE_FLAG_D    0x40
+#define TERMINATE_FLAG_R    0x20
+#define TERMINATE_LOW_FLAGS 0x07
 
 #define RDMAP_ERROR_ENTRY(name, layer, etype, code, attach, text) \
 	[RDMAP_ERROR_##name] = {RDMAP_LAYER_##layer, etype, code, RDMAP_ATTACH_##attach, text},
@@ -166,12 +167,35 @@ size_t rdmap_terminate_encode(const struct rdmap_terminate *t, uint8_t *out, siz
 	return bytes;
 }
 
+/* Linux siw (seen with 6.1 on x86) lays the control word out as bit-fields from the low end: EType before Layer, and M,
+ * D and R where the low reserved bits are. Such a word is known by flags in the wrong place or, without flags, by an
+ * error that is in the registry only when read that way. */
+static bool low_end_first(const uint8_t *in)
+{
+	uint8_t layer = in[0] >> 4;
+	uint8_t etype = in[0] & 0x0f;
+	if (in[2] != 0)
+		return (in[2] & ~TERMINATE_LOW_FLAGS) == 0;
+	return rdmap_error_find(layer, etype, in[1]) == RDMAP_ERROR_COUNT &&
+	       rdmap_error_find(etype, layer, in[1]) != RDMAP_ERROR_COUNT;
+}
+
+static uint8_t decode_control(const uint8_t *in, struct rdmap_terminate *t)
+{
+	*t = (struct rdmap_terminate){.layer = in[0] >> 4, .etype = in[0] & 0x0f, .code = in[1]};
+	if (!low_end_first(in))
+		return in[2];
+	t->layer = in[0] & 0x0f;
+	t->etype = in[0] >> 4;
+	return (uint8_t)((in[2] & 1 ? TERMINATE_FLAG_M : 0) | (in[2] & 2 ? TERMINATE_FLAG_D : 0) |
+	                 (in[2] & 4 ? TERMINATE_FLAG_R : 0));
+}
+
 bool rdmap_terminate_decode(const uint8_t *in, size_t in_bytes, struct rdmap_terminate *t)
 {
 	if (in_bytes < RDMAP_TERMINATE_MIN_BYTES)
 		return false;
-	*t = (struct rdmap_terminate){.layer = in[0] >> 4, .etype = in[0] & 0x0f, .code = in[1]};
-	uint8_t flags = in[2];
+	uint8_t flags = decode_control(in, t);
 	in += RDMAP_TERMINATE_MIN_BYTES;
 	in_bytes -= RDMAP_TERMINATE_MIN_BYTES;
 	if (!(flags & (TERMINATE_FLAG_M | TERMINATE_FLAG_D)) || in_bytes < 2)
@@ -188,7 +212,7 @@ bool rdmap_terminate_decode(const uint8_t *in, size_t in_bytes, struct rdmap_ter
 	t->ddp_header_bytes = ddp_header_bytes(h.tagged);
 	in += t->ddp_header_bytes;
 	in_bytes -= t->ddp_header_bytes;
-	/* Linux siw sets R for Sends too, which have no RDMAP header. */
+	/* siw sets R for Sends too, which have no RDMAP header. */
 	size_t rdmap_bytes = attachable_bytes(&h);
 	if ((flags & TERMINATE_FLAG_R) && rdmap_bytes > 0 && in_bytes >= rdmap_bytes) {
 		t->rdmap_header = in;
