@@ -9,6 +9,7 @@
 #define TERMINATE_FLAG_M    0x80
 #define TERMINATE_FLAG_D    0x40
 #define TERMINATE_FLAG_R    0x20
+#define TERMINATE_FLAGS     0xe0
 #define TERMINATE_LOW_FLAGS 0x07
 
 #define RDMAP_ERROR_ENTRY(name, layer, etype, code, attach, text) \
@@ -174,8 +175,10 @@ static bool low_end_first(const uint8_t *in)
 {
 	uint8_t layer = in[0] >> 4;
 	uint8_t etype = in[0] & 0x0f;
-	if (in[2] != 0)
-		return (in[2] & ~TERMINATE_LOW_FLAGS) == 0;
+	if (in[2] & TERMINATE_FLAGS)
+		return false;
+	if (in[2] & TERMINATE_LOW_FLAGS)
+		return true;
 	return rdmap_error_find(layer, etype, in[1]) == RDMAP_ERROR_COUNT &&
 	       rdmap_error_find(etype, layer, in[1]) != RDMAP_ERROR_COUNT;
 }

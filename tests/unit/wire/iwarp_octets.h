@@ -21,7 +21,10 @@ static inline size_t octets(const char *hex, uint8_t *out)
 		if (*hex == ' ')
 			continue;
 		uint8_t v = (uint8_t)(*hex <= '9' ? *hex - '0' : *hex - 'a' + 10);
-		out[digits / 2] = digits % 2 ? (uint8_t)(out[digits / 2] | v) : (uint8_t)(v << 4);
+		if (digits % 2 == 0)
+			out[digits / 2] = (uint8_t)(v << 4);
+		else
+			out[digits / 2] = (uint8_t)(out[digits / 2] | v);
 		digits++;
 	}
 	return digits / 2;

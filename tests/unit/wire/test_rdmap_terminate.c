@@ -191,6 +191,10 @@ static void rfc5040_4_8_layout(void **state)
 		assert_same(&t, &want);
 		assert_ptr_equal(t.ddp_header, want.ddp_header);
 		assert_ptr_equal(t.rdmap_header, want.rdmap_header);
+		uint8_t out[RDMAP_TERMINATE_MAX_BYTES];
+		size_t body_bytes = want.ddp_header_bytes + want.rdmap_header_bytes;
+		assert_int_equal(rdmap_terminate_encode(&want, out, sizeof(out)),
+		                 body_bytes + (want.has_length || body_bytes > 0 ? 6u : 4u));
 		for (size_t cut = 0; cut < bytes; cut++) {
 			uint8_t *in = exact_copy(wire, cut);
 			assert_int_equal(rdmap_terminate_decode(in, cut, &t), cut >= 4);
