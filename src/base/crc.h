@@ -7,9 +7,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* ISA-L exports another function (the unreflected CRC) by this name; the two must not meet in one link. */
+#define crc32_ieee base_crc32_ieee
+
 uint32_t crc32_ieee(uint32_t crc, const void *data, size_t bytes);
 uint32_t crc32c(uint32_t crc, const void *data, size_t bytes);
-/* CRC-16 of the InfiniBand variant CRC: polynomial 0x100B, see IBTA volume 1 section 7.8.2. Bytes in wire order. */
+/* CRC-16 of the InfiniBand variant CRC: polynomial 0x100B, see IBTA volume 1 section 7.8.2. Called like the two above;
+ * on the wire the low byte goes first. */
 uint16_t crc16_vcrc(uint16_t crc, const void *data, size_t bytes);
 
 #endif

@@ -1,4 +1,5 @@
-/* Short locks: a test-and-test-and-set lock that yields the processor when its holder seems to have been put to sleep. */
+/* Short locks: a test-and-test-and-set lock that yields the processor when its holder seems to have
+ * been put to sleep. */
 #ifndef BASE_LOCK_H
 #define BASE_LOCK_H
 
@@ -10,7 +11,7 @@ struct lock {
 	_Atomic bool held;
 };
 
-#define LOCK_SPINS 256
+#define LOCK_SPINS 256u
 
 static inline bool lock_try(struct lock *lock)
 {
@@ -18,16 +19,19 @@ static inline bool lock_try(struct lock *lock)
 	       !atomic_exchange_explicit(&lock->held, true, memory_order_acquire);
 }
 
+/* Wait a moment for someone else's store, for the @spins-th time in a row. */
+static inline void lock_relax(unsigned spins)
+{
+	if (spins % LOCK_SPINS != LOCK_SPINS - 1)
+		__builtin_ia32_pause();
+	else
+		sched_yield();
+}
+
 static inline void lock_take(struct lock *lock)
 {
-	for (int spins = 0; !lock_try(lock);) {
-		if (++spins < LOCK_SPINS) {
-			__builtin_ia32_pause();
-		} else {
-			spins = 0;
-			sched_yield();
-		}
-	}
+	for (unsigned spins = 0; !lock_try(lock); spins++)
+		lock_relax(spins);
 }
 
 static inline void lock_drop(struct lock *lock)

@@ -15,7 +15,7 @@
  *
  * Each side keeps its own cursor in private memory (struct ring_tx, struct ring_rx) and trusts nothing it reads from
  * the other: a consumer checks every length against the ring before use, and a record must be copied once and judged
- * from that copy. */
+ * from that copy. The cursors of two threads do not belong on one cache line. */
 #ifndef BASE_RING_H
 #define BASE_RING_H
 
@@ -30,6 +30,9 @@
 #define RING_MIN_SLOTS    16u
 #define RING_MAX_SLOTS    (1u << 20)
 
+/* Never 0, which is what a cleared stamp says, and new each time round. */
+#define RING_STAMP(lap) ((uint32_t)(lap) << 1 | 1u)
+
 struct ring_shared {
 	_Alignas(64) _Atomic uint64_t head;
 	_Alignas(64) _Atomic uint32_t armed;
@@ -37,21 +40,30 @@ struct ring_shared {
 };
 _Static_assert(sizeof(struct ring_shared) == 128, "see the drawing");
 
+struct ring_slot {
+	_Atomic uint32_t stamp;
+	_Atomic uint32_t bytes;
+	unsigned char record[RING_SLOT_BYTES - RING_HEADER_BYTES];
+};
+_Static_assert(sizeof(struct ring_slot) == RING_SLOT_BYTES, "see the drawing");
+
 struct ring_tx {
 	struct ring_shared *shared;
-	uint64_t position;    /* next slot to write, free-running */
-	uint64_t head_cache;  /* what the consumer had released when we last looked */
-	uint32_t slot_count;  /* a power of two */
-	uint32_t reserved;    /* bytes of the record between ring_reserve() and ring_publish() */
+	uint64_t position;   /* next slot to write, free-running */
+	uint64_t head_cache; /* what the consumer had released when we last looked */
+	uint32_t slot_count; /* a power of two */
+	uint32_t lap_shift;  /* its logarithm */
+	uint32_t reserved;   /* bytes of the record between ring_reserve() and ring_publish() */
 };
 
 struct ring_rx {
 	struct ring_shared *shared;
-	uint64_t position;   /* next slot to read, free-running */
-	uint64_t released;   /* what we last told the producer */
+	uint64_t position; /* next slot to read, free-running */
+	uint64_t released; /* what we last told the producer */
 	uint32_t slot_count;
-	uint32_t taken;      /* slots of the record between ring_peek() and ring_release() */
-	bool broken;         /* the producer wrote nonsense; the lane is dead */
+	uint32_t lap_shift;
+	uint32_t taken; /* slots of the record between ring_peek() and ring_release() */
+	bool broken;    /* the producer wrote nonsense; the lane is dead */
 };
 
 /* Bytes of memory that a ring of @slot_count slots needs. */
@@ -74,8 +86,9 @@ void ring_publish(struct ring_tx *tx);
 /* Take the consumer's "ring me" mark. True: the caller must wake the consumer. Call after publishing. */
 bool ring_take_armed(struct ring_tx *tx);
 
-/* The next record, or NULL. Its length is at most ring_max_record(). Sets rx->broken where the producer's bytes make no
- * sense. The memory belongs to the producer again after ring_release(), which needs a ring_peek() that found one. */
+/* The next record, or NULL; when there is none it tells the producer of everything released, so a consumer that polls
+ * never starves its producer. The length is at most ring_max_record(). Sets rx->broken where the producer's bytes make
+ * no sense. The memory belongs to the producer again after ring_release(), which needs a ring_peek() that found one. */
 const void *ring_peek(struct ring_rx *rx, size_t *bytes);
 void ring_release(struct ring_rx *rx);
 

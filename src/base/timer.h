@@ -17,7 +17,7 @@ struct timer_node {
 };
 
 struct timer_wheel {
-	uint64_t now_ticks;
+	uint64_t now_ns;
 	uint32_t running; /* how many timers */
 	uint64_t occupied[TIMER_LEVELS];
 	struct timer_node *slots[TIMER_LEVELS][1u << TIMER_SLOT_BITS];
@@ -26,7 +26,8 @@ struct timer_wheel {
 void timer_wheel_init(struct timer_wheel *wheel, uint64_t now_ns);
 void timer_node_init(struct timer_node *node);
 
-/* Start @node, or move it if it runs already. A deadline in the past fires at the next timer_advance(). */
+/* Start @node, or move it if it runs already. A deadline in the past counts as now: it fires at the next
+ * timer_advance(). */
 void timer_start(struct timer_wheel *wheel, struct timer_node *node, uint64_t deadline_ns);
 void timer_stop(struct timer_wheel *wheel, struct timer_node *node);
 bool timer_running(const struct timer_node *node);

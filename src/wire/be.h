@@ -9,6 +9,11 @@ static inline uint16_t be16_load(const uint8_t *p)
 	return (uint16_t)(p[0] << 8 | p[1]);
 }
 
+static inline uint32_t be24_load(const uint8_t *p)
+{
+	return (uint32_t)p[0] << 16 | be16_load(p + 1);
+}
+
 static inline uint32_t be32_load(const uint8_t *p)
 {
 	return (uint32_t)be16_load(p) << 16 | be16_load(p + 2);
@@ -23,6 +28,12 @@ static inline void be16_store(uint8_t *p, uint16_t v)
 {
 	p[0] = (uint8_t)(v >> 8);
 	p[1] = (uint8_t)v;
+}
+
+static inline void be24_store(uint8_t *p, uint32_t v)
+{
+	p[0] = (uint8_t)(v >> 16);
+	be16_store(p + 1, (uint16_t)v);
 }
 
 static inline void be32_store(uint8_t *p, uint32_t v)

@@ -1,0 +1,223 @@
+/* An adapter: the engine (transport/node.h) with memory, a clock, file descriptors and a thread around it, and the objects
+ * of the public interface.
+ *
+ * One lock, drive_lock, decides who drives: its holder owns the node, the queue pairs' inner state and the protection
+ * table's writing side. Posting and polling never wait for it: they try, and leave the work to the holder otherwise.
+ * Control calls wait for it. Order: registry_lock (open.c), then the drive_locks of two adapters by address, then
+ * anything inside a node. */
+#ifndef ADAPTER_ADAPTER_H
+#define ADAPTER_ADAPTER_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <heddle/heddle.h>
+
+#include "base/bitmap.h"
+#include "base/clock.h"
+#include "base/lock.h"
+#include "base/prng.h"
+#include "memory/tpt.h"
+#include "queue/cq.h"
+#include "transport/node.h"
+#include "transport/qp.h"
+
+#define ADAPTER_TICK_EVERY   64u       /* drives between two looks at the clock */
+#define ADAPTER_WATCH_NS     1000000u  /* how long the application may stop polling before the thread takes over */
+#define ADAPTER_DEFAULT_MR   65536u
+#define ADAPTER_DEFAULT_QP   16384u
+#define ADAPTER_ARENA_WORDS  (1ull << 27) /* 1 GiB of address space for translation tables, used as needed */
+#define ADAPTER_LIST_PAGES   (2u * HDL_MAX_REGISTER_PAGES) /* page lists of posted registrations, a queue pair */
+
+/* What the object at an address is; anything else is not ours. */
+enum magic {
+	MAGIC_ADAPTER = 0x48444c41,
+	MAGIC_PD = 0x48444c50,
+	MAGIC_MR = 0x48444c4d,
+	MAGIC_MW = 0x48444c57,
+	MAGIC_CQ = 0x48444c43,
+	MAGIC_CHANNEL = 0x48444c48,
+	MAGIC_SRQ = 0x48444c53,
+	MAGIC_QP = 0x48444c51,
+	MAGIC_AH = 0x48444c4e
+};
+
+/* The far side of a link, as far as the operating system is concerned. */
+struct peer {
+	struct hdl_adapter *adapter; /* in this process */
+	uint32_t link;               /* the number of this link over there */
+	struct tpt_guard *guard;     /* theirs, on our table: we wait for it before memory is reused */
+	void *block;                 /* the lanes; freed by the side that goes last */
+};
+
+struct event_queue {
+	struct lock lock;
+	int fd;
+	uint32_t head, tail; /* free-running */
+	uint64_t lost;
+	struct hdl_event ring[HDL_MAX_EVENTS];
+};
+
+struct hdl_adapter {
+	uint32_t magic;
+	char name[32];
+	uint64_t guid;
+	struct lock drive_lock;
+	uint32_t drives; /* by the holder: when to look at the clock */
+	struct clock clock;
+	struct node node;
+	struct tpt tpt;
+	struct prng prng;
+	struct link links[HDL_MAX_PEERS];
+	struct peer peers[HDL_MAX_PEERS];
+	uint32_t max_qp, max_mr;
+	struct bitmap qp_map, pd_map;
+	uint32_t qp_rover, pd_rover, qp_bits;
+	void *blocks[6]; /* mapped memory, and how much */
+	size_t block_bytes[6];
+	_Atomic uint32_t objects; /* domains, completion queues and channels: what must be gone before hdl_close() */
+	_Atomic uint32_t cqs, ahs, srqs;
+	struct event_queue events;
+
+	/* The thread, and how it is woken (drive.c). */
+	bool has_thread;
+	pthread_t thread;
+	_Atomic bool quitting;
+	_Atomic bool asleep;         /* it sleeps until something rings; the next caller sends it to watch */
+	_Atomic uint32_t bell;       /* futex */
+	_Atomic uint32_t activity;   /* changes while the application posts or polls */
+	_Atomic uint32_t armed_cqs;  /* completion queues that wait to raise an event */
+};
+
+struct hdl_pd {
+	uint32_t magic;
+	uint32_t number;
+	struct hdl_adapter *adapter;
+	_Atomic uint32_t users;
+};
+
+struct hdl_mr {
+	uint32_t magic;
+	struct hdl_key key; /* for the index; the instance may have moved on */
+	struct hdl_pd *pd;
+	uint32_t probed;    /* rights that the memory was seen to have */
+	uint32_t max_pages; /* of a region for HDL_OP_REGISTER, else 0 */
+};
+
+struct hdl_mw {
+	uint32_t magic;
+	uint32_t type;
+	struct hdl_key key;
+	struct hdl_pd *pd;
+};
+
+struct hdl_channel {
+	uint32_t magic;
+	int fd;
+	struct hdl_adapter *adapter;
+	struct lock lock;
+	struct hdl_cq *first, **end; /* queues with an event that was not taken */
+	_Atomic uint32_t users;
+};
+
+struct hdl_cq {
+	struct cq cq; /* first: the engine knows it by this */
+	uint32_t magic;
+	struct hdl_adapter *adapter;
+	struct hdl_channel *channel;
+	void *context;
+	_Atomic uint32_t users;
+	/* under channel->lock */
+	struct hdl_cq *next;
+	bool queued;
+	uint32_t raised; /* events raised and not taken */
+	uint32_t taken;  /* events taken and not acknowledged */
+};
+
+struct hdl_srq {
+	struct srq srq; /* first */
+	uint32_t magic;
+	struct hdl_pd *pd;
+	void *context;
+	_Atomic uint32_t users;
+};
+
+struct hdl_ah {
+	uint32_t magic;
+	struct hdl_pd *pd;
+	struct hdl_ah_attr attr;
+	uint32_t link, epoch;
+};
+
+struct hdl_qp {
+	struct qp qp; /* first */
+	uint32_t magic;
+	struct hdl_pd *pd;
+	struct hdl_qp_init_attr init;
+	uint32_t index;
+};
+
+/* --- adapter.c --- */
+/* hdl_open() with what a program has no business choosing: the simulator's clock and seed. */
+struct adapter_env {
+	struct clock clock;
+	uint64_t seed;    /* of everything drawn at random; 0: from the operating system */
+	bool by_target;   /* initiators do not reach the memory of peers: the target executes everything */
+};
+int adapter_open(const struct hdl_open_attr *attr, const struct adapter_env *env,
+		 struct hdl_adapter **out);
+/* End @adapter as if its process had died: nothing of it is destroyed in order, peers see it vanish. */
+void adapter_kill(struct hdl_adapter *adapter);
+/* The link to the adapter with @gid; LINK_NONE. By the driver. */
+uint32_t adapter_find_link(const struct hdl_adapter *adapter, const struct hdl_gid *gid);
+/* Wait until nobody is inside our protection table. By the driver, or with the drive lock. */
+void adapter_quiesce(struct hdl_adapter *adapter);
+
+/* --- drive.c --- */
+/* Drive if nobody else does. Returns how much was done. */
+unsigned adapter_drive(struct hdl_adapter *adapter);
+void adapter_lock(struct hdl_adapter *adapter);
+/* Also does what was left to us while we held the lock. */
+void adapter_unlock(struct hdl_adapter *adapter);
+/* Wake the adapter's thread. */
+void adapter_ring(struct hdl_adapter *adapter);
+/* The application is at work: the thread only watches. */
+static inline void adapter_touch(struct hdl_adapter *adapter)
+{
+	uint32_t activity = atomic_load_explicit(&adapter->activity, memory_order_relaxed);
+	atomic_store_explicit(&adapter->activity, activity + 1, memory_order_relaxed);
+	if (atomic_load_explicit(&adapter->asleep, memory_order_relaxed) &&
+	    atomic_exchange_explicit(&adapter->asleep, false, memory_order_relaxed))
+		adapter_ring(adapter);
+}
+/* Ask every peer to wake our thread with its next frame. With the drive lock. */
+void adapter_arm(struct hdl_adapter *adapter);
+int adapter_start_thread(struct hdl_adapter *adapter);
+void adapter_stop_thread(struct hdl_adapter *adapter);
+
+/* --- event.c --- */
+int events_init(struct event_queue *events);
+void events_end(struct event_queue *events);
+void events_push(struct event_queue *events, const struct hdl_event *event);
+/* Forget the events of an object that is being destroyed. */
+void events_purge(struct event_queue *events, const void *object);
+/* The engine's sink for events. */
+void adapter_event(void *context, enum hdl_event_type type, enum hdl_detail detail, void *object,
+		   struct hdl_key key);
+/* The engine's sink for completion events. */
+void adapter_cq_event(void *context, struct cq *cq);
+
+/* Drop the events of @cq that were not taken. False: some were taken and not acknowledged; try again. */
+bool channel_forget(struct hdl_channel *channel, struct hdl_cq *cq);
+
+/* --- fault.c --- */
+/* Install the handler that lets copies survive memory that has gone, if it is not the one in place. 0 or -HDL_EIO. */
+int fault_install(void);
+/* A mover within this process. */
+struct mover fault_mover(bool reaches_peer);
+/* 0 when @length bytes at @addr are mapped with the rights; -HDL_EFAULT. Touches every page. */
+int fault_probe(uint64_t addr, uint64_t length, bool write);
+
+#endif

@@ -1,0 +1,247 @@
+/* Completion queues, shared receive queues, address handles. */
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "adapter/adapter.h"
+#include "queue/wqe.h"
+
+int hdl_cq_create(struct hdl_adapter *adapter, uint32_t depth, struct hdl_channel *channel,
+		  void *context, struct hdl_cq **out)
+{
+	if (adapter == NULL || adapter->magic != MAGIC_ADAPTER || out == NULL || depth == 0 ||
+	    depth > HDL_MAX_CQE ||
+	    (channel != NULL && (channel->magic != MAGIC_CHANNEL || channel->adapter != adapter)))
+		return -HDL_EINVAL;
+	if (atomic_fetch_add(&adapter->cqs, 1) >= HDL_MAX_CQ) {
+		atomic_fetch_sub(&adapter->cqs, 1);
+		return -HDL_ENOMEM;
+	}
+	struct hdl_cq *cq = aligned_alloc(64, (sizeof(*cq) + 63) & ~(size_t)63);
+	void *ring = calloc(1, cq_bytes(depth));
+	if (cq == NULL || ring == NULL) {
+		atomic_fetch_sub(&adapter->cqs, 1);
+		free(cq);
+		free(ring);
+		return -HDL_ENOMEM;
+	}
+	memset(cq, 0, sizeof(*cq));
+	cq_init(&cq->cq, ring, depth, channel != NULL);
+	cq->magic = MAGIC_CQ;
+	cq->adapter = adapter;
+	cq->channel = channel;
+	cq->context = context;
+	if (channel != NULL)
+		atomic_fetch_add(&channel->users, 1);
+	atomic_fetch_add(&adapter->objects, 1);
+	*out = cq;
+	return 0;
+}
+
+/* Nobody is told of @cq any more, and whoever took an event of it has acknowledged it. */
+static void leave_channel(struct hdl_cq *cq)
+{
+	adapter_lock(cq->adapter);
+	if (atomic_exchange(&cq->cq.armed, CQ_NOT_ARMED) != CQ_NOT_ARMED)
+		atomic_fetch_sub(&cq->adapter->armed_cqs, 1);
+	adapter_unlock(cq->adapter);
+	while (!channel_forget(cq->channel, cq))
+		sched_yield();
+	atomic_fetch_sub(&cq->channel->users, 1);
+}
+
+int hdl_cq_destroy(struct hdl_cq *cq)
+{
+	if (cq == NULL || cq->magic != MAGIC_CQ)
+		return -HDL_EINVAL;
+	if (atomic_load(&cq->users) > 0)
+		return -HDL_EBUSY;
+	if (cq->channel != NULL)
+		leave_channel(cq);
+	events_purge(&cq->adapter->events, cq);
+	atomic_fetch_sub(&cq->adapter->cqs, 1);
+	atomic_fetch_sub(&cq->adapter->objects, 1);
+	cq->magic = 0;
+	free(cq->cq.ring);
+	free(cq);
+	return 0;
+}
+
+int hdl_cq_resize(struct hdl_cq *cq, uint32_t depth)
+{
+	if (cq == NULL || cq->magic != MAGIC_CQ || depth == 0 || depth > HDL_MAX_CQE)
+		return -HDL_EINVAL;
+	void *ring = calloc(1, cq_bytes(depth));
+	if (ring == NULL)
+		return -HDL_ENOMEM;
+	adapter_lock(cq->adapter);
+	lock_take(&cq->cq.poll_lock);
+	void *old = cq->cq.ring;
+	bool moved = cq_move(&cq->cq, ring, depth);
+	lock_drop(&cq->cq.poll_lock);
+	adapter_unlock(cq->adapter);
+	free(moved ? old : ring);
+	return moved ? 0 : -HDL_EINVAL;
+}
+
+int hdl_cq_poll(struct hdl_cq *cq, struct hdl_wc *wc, int max)
+{
+	if (cq == NULL || cq->magic != MAGIC_CQ || max < 0 || (wc == NULL && max > 0))
+		return -HDL_EINVAL;
+	adapter_touch(cq->adapter);
+	if (cq_empty(&cq->cq))
+		adapter_drive(cq->adapter);
+	if (cq_empty(&cq->cq))
+		return atomic_load_explicit(&cq->cq.overrun, memory_order_relaxed) ? -HDL_EOVERFLOW
+										   : 0;
+	return cq_poll(&cq->cq, wc, max);
+}
+
+int hdl_cq_arm(struct hdl_cq *cq, bool solicited_only)
+{
+	if (cq == NULL || cq->magic != MAGIC_CQ || cq->channel == NULL)
+		return -HDL_EINVAL;
+	adapter_lock(cq->adapter);
+	if (atomic_load_explicit(&cq->cq.armed, memory_order_relaxed) == CQ_NOT_ARMED)
+		atomic_fetch_add_explicit(&cq->adapter->armed_cqs, 1, memory_order_relaxed);
+	cq_arm(&cq->cq, solicited_only);
+	/* From here on frames ring the bell; what came before is handled now. */
+	adapter_arm(cq->adapter);
+	adapter_unlock(cq->adapter);
+	adapter_touch(cq->adapter);
+	adapter_drive(cq->adapter);
+	return 0;
+}
+
+/* --- shared receive queues --- */
+
+int hdl_srq_create(struct hdl_pd *pd, struct hdl_srq_attr *attr, void *context, struct hdl_srq **out)
+{
+	if (pd == NULL || pd->magic != MAGIC_PD || attr == NULL || out == NULL || attr->max_wr == 0 ||
+	    attr->max_wr > HDL_MAX_SRQ_WR || attr->max_sge > HDL_MAX_SGE ||
+	    attr->limit > attr->max_wr)
+		return -HDL_EINVAL;
+	if (atomic_fetch_add(&pd->adapter->srqs, 1) >= HDL_MAX_SRQ) {
+		atomic_fetch_sub(&pd->adapter->srqs, 1);
+		return -HDL_ENOMEM;
+	}
+	uint32_t stride = wqe_recv_stride(attr->max_sge);
+	struct hdl_srq *srq = aligned_alloc(64, (sizeof(*srq) + 63) & ~(size_t)63);
+	void *elements = calloc(1, wq_bytes(attr->max_wr, stride));
+	if (srq == NULL || elements == NULL) {
+		atomic_fetch_sub(&pd->adapter->srqs, 1);
+		free(srq);
+		free(elements);
+		return -HDL_ENOMEM;
+	}
+	memset(srq, 0, sizeof(*srq));
+	wq_init(&srq->srq.wq, elements, attr->max_wr, stride, attr->max_sge);
+	srq->srq.pd = pd->number;
+	atomic_store(&srq->srq.limit, attr->limit);
+	srq->magic = MAGIC_SRQ;
+	srq->pd = pd;
+	srq->context = context;
+	atomic_fetch_add(&pd->users, 1);
+	*out = srq;
+	return 0;
+}
+
+int hdl_srq_modify(struct hdl_srq *srq, uint32_t max_wr, uint32_t limit)
+{
+	if (srq == NULL || srq->magic != MAGIC_SRQ || max_wr > HDL_MAX_SRQ_WR)
+		return -HDL_EINVAL;
+	struct wq *wq = &srq->srq.wq;
+	void *elements = NULL;
+	if (max_wr != 0 && (elements = calloc(1, wq_bytes(max_wr, wq->stride))) == NULL)
+		return -HDL_ENOMEM;
+	void *unused = elements;
+	int result = 0;
+	adapter_lock(srq->pd->adapter);
+	lock_take(&wq->post_lock);
+	if (limit > (max_wr != 0 ? max_wr : wq->depth)) {
+		result = -HDL_EINVAL;
+	} else if (max_wr != 0) {
+		void *old = wq->elements;
+		if (wq_move(wq, elements, max_wr))
+			unused = old;
+		else
+			result = -HDL_EINVAL;
+	}
+	if (result == 0)
+		atomic_store(&srq->srq.limit, limit);
+	lock_drop(&wq->post_lock);
+	adapter_unlock(srq->pd->adapter);
+	free(unused);
+	return result;
+}
+
+int hdl_srq_query(struct hdl_srq *srq, struct hdl_srq_attr *attr)
+{
+	if (srq == NULL || srq->magic != MAGIC_SRQ || attr == NULL)
+		return -HDL_EINVAL;
+	*attr = (struct hdl_srq_attr){.max_wr = srq->srq.wq.depth,
+				      .max_sge = srq->srq.wq.max_sge,
+				      .limit = atomic_load(&srq->srq.limit)};
+	return 0;
+}
+
+int hdl_srq_destroy(struct hdl_srq *srq)
+{
+	if (srq == NULL || srq->magic != MAGIC_SRQ)
+		return -HDL_EINVAL;
+	if (atomic_load(&srq->users) > 0)
+		return -HDL_EBUSY;
+	events_purge(&srq->pd->adapter->events, srq);
+	atomic_fetch_sub(&srq->pd->adapter->srqs, 1);
+	atomic_fetch_sub(&srq->pd->users, 1);
+	srq->magic = 0;
+	free(srq->srq.wq.elements);
+	free(srq);
+	return 0;
+}
+
+/* --- address handles --- */
+
+int hdl_ah_create(struct hdl_pd *pd, const struct hdl_ah_attr *attr, struct hdl_ah **out)
+{
+	if (pd == NULL || pd->magic != MAGIC_PD || attr == NULL || out == NULL || attr->port_num != 1 ||
+	    attr->sl > 15 || attr->flow_label > 0xfffff)
+		return -HDL_EINVAL;
+	if (atomic_fetch_add(&pd->adapter->ahs, 1) >= HDL_MAX_AH) {
+		atomic_fetch_sub(&pd->adapter->ahs, 1);
+		return -HDL_ENOMEM;
+	}
+	struct hdl_ah *ah = calloc(1, sizeof(*ah));
+	int result = ah == NULL ? -HDL_ENOMEM : 0;
+	if (result == 0) {
+		adapter_lock(pd->adapter);
+		ah->link = adapter_find_link(pd->adapter, &attr->dgid);
+		if (ah->link == LINK_NONE)
+			result = -HDL_EHOSTUNREACH;
+		else
+			ah->epoch = pd->adapter->links[ah->link].epoch;
+		adapter_unlock(pd->adapter);
+	}
+	if (result != 0) {
+		atomic_fetch_sub(&pd->adapter->ahs, 1);
+		free(ah);
+		return result;
+	}
+	ah->magic = MAGIC_AH;
+	ah->pd = pd;
+	ah->attr = *attr;
+	atomic_fetch_add(&pd->users, 1);
+	*out = ah;
+	return 0;
+}
+
+int hdl_ah_destroy(struct hdl_ah *ah)
+{
+	if (ah == NULL || ah->magic != MAGIC_AH)
+		return -HDL_EINVAL;
+	atomic_fetch_sub(&ah->pd->adapter->ahs, 1);
+	atomic_fetch_sub(&ah->pd->users, 1);
+	ah->magic = 0;
+	free(ah);
+	return 0;
+}

@@ -1,0 +1,150 @@
+/* Who runs the adapter. An application thread that posts or polls drives it itself: no hand-over, no system call. When
+ * nobody does, the adapter's own thread takes over:
+ *
+ *   watching   the application was at work lately: look once a millisecond whether it still is, and at the timers
+ *   asleep     every lane is armed; the next frame rings the bell, a timer wakes it, or a call sends it to watch
+ *
+ * So an idle program uses no processor time, a polling one loses none, and one that computes still answers. */
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "adapter/adapter.h"
+#include "base/log.h"
+
+void adapter_ring(struct hdl_adapter *adapter)
+{
+	atomic_fetch_add_explicit(&adapter->bell, 1, memory_order_release);
+	syscall(SYS_futex, &adapter->bell, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+}
+
+/* Sleep until the bell is no longer @seen, or for @ns (UINT64_MAX: for ever). */
+static void wait_bell(struct hdl_adapter *adapter, uint32_t seen, uint64_t ns)
+{
+	struct timespec timeout = {.tv_sec = (time_t)(ns / 1000000000u),
+				   .tv_nsec = (long)(ns % 1000000000u)};
+	syscall(SYS_futex, &adapter->bell, FUTEX_WAIT_PRIVATE, seen,
+		ns == UINT64_MAX ? NULL : &timeout, NULL, 0);
+}
+
+static unsigned drive_locked(struct hdl_adapter *adapter)
+{
+	unsigned did = node_run(&adapter->node);
+	if (++adapter->drives % ADAPTER_TICK_EVERY == 0)
+		did += node_tick(&adapter->node, clock_read(&adapter->clock));
+	return did;
+}
+
+/* Let go of the lock. True: a poster gave up on it meanwhile and left us its work.
+ * D1: the store and the look must not change places; pairs with the push and the look at the lock in adapter_drive(). */
+static bool let_go(struct hdl_adapter *adapter)
+{
+	lock_drop(&adapter->drive_lock);
+	atomic_thread_fence(memory_order_seq_cst);
+	return !mpsc_empty(&adapter->node.pending);
+}
+
+unsigned adapter_drive(struct hdl_adapter *adapter)
+{
+	unsigned did = 0;
+	do {
+		if (!lock_try(&adapter->drive_lock))
+			break;
+		did += drive_locked(adapter);
+	} while (let_go(adapter));
+	return did;
+}
+
+void adapter_lock(struct hdl_adapter *adapter)
+{
+	lock_take(&adapter->drive_lock);
+}
+
+void adapter_unlock(struct hdl_adapter *adapter)
+{
+	if (let_go(adapter))
+		adapter_drive(adapter);
+}
+
+void adapter_arm(struct hdl_adapter *adapter)
+{
+	for (uint32_t i = 0; i < adapter->node.link_count; i++)
+		if (adapter->links[i].up)
+			ring_arm(&adapter->links[i].rx);
+}
+
+int hdl_progress(struct hdl_adapter *adapter)
+{
+	unsigned did = 0;
+	adapter_touch(adapter);
+	lock_take(&adapter->drive_lock);
+	did += node_tick(&adapter->node, clock_read(&adapter->clock));
+	did += node_run(&adapter->node);
+	adapter_unlock(adapter);
+	return did > INT_MAX ? INT_MAX : (int)did;
+}
+
+/* One turn of the thread. Returns for how long it may sleep. */
+static uint64_t thread_turn(struct hdl_adapter *adapter, uint32_t *last_activity)
+{
+	uint64_t now = clock_read(&adapter->clock), sleep_ns = 0;
+	lock_take(&adapter->drive_lock);
+	unsigned did = node_tick(&adapter->node, now) + node_run(&adapter->node);
+	uint32_t activity = atomic_load_explicit(&adapter->activity, memory_order_relaxed);
+	bool watching = activity != *last_activity;
+	*last_activity = activity;
+	if (did == 0) {
+		uint64_t next = node_next_tick(&adapter->node);
+		sleep_ns = next == UINT64_MAX ? UINT64_MAX : next > now ? next - now : 1;
+		if (watching && sleep_ns > ADAPTER_WATCH_NS)
+			sleep_ns = ADAPTER_WATCH_NS;
+		if (!watching ||
+		    atomic_load_explicit(&adapter->armed_cqs, memory_order_relaxed) > 0) {
+			if (!watching)
+				atomic_store_explicit(&adapter->asleep, true, memory_order_relaxed);
+			adapter_arm(adapter);
+			if (!node_idle(&adapter->node))
+				sleep_ns = 0;
+		}
+	}
+	adapter_unlock(adapter);
+	return sleep_ns;
+}
+
+static void *thread_main(void *context)
+{
+	struct hdl_adapter *adapter = context;
+	uint32_t last_activity = atomic_load_explicit(&adapter->activity, memory_order_relaxed);
+	while (!atomic_load_explicit(&adapter->quitting, memory_order_acquire)) {
+		uint32_t seen = atomic_load_explicit(&adapter->bell, memory_order_acquire);
+		uint64_t sleep_ns = thread_turn(adapter, &last_activity);
+		if (sleep_ns > 0)
+			wait_bell(adapter, seen, sleep_ns);
+	}
+	return NULL;
+}
+
+int adapter_start_thread(struct hdl_adapter *adapter)
+{
+	int error = pthread_create(&adapter->thread, NULL, thread_main, adapter);
+	if (error != 0) {
+		errno = error;
+		log_error("pthread_create: %m");
+		return -HDL_EIO;
+	}
+	adapter->has_thread = true;
+	return 0;
+}
+
+void adapter_stop_thread(struct hdl_adapter *adapter)
+{
+	if (!adapter->has_thread)
+		return;
+	atomic_store_explicit(&adapter->quitting, true, memory_order_release);
+	adapter_ring(adapter);
+	pthread_join(adapter->thread, NULL);
+	adapter->has_thread = false;
+}

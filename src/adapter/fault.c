@@ -1,0 +1,183 @@
+/* Copies that survive memory which has gone. The application may unmap what it registered; hardware would raise an error,
+ * not kill the process, and so do we: while a thread copies, a segmentation fault or bus error within the bytes it
+ * copies ends the copy. Every other fault goes to whoever handled it before us. */
+#include <errno.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "adapter/adapter.h"
+#include "base/log.h"
+
+/* What this thread is copying. Initial-exec: the handler must not allocate. */
+struct attempt {
+	sigjmp_buf jump;
+	volatile sig_atomic_t active;
+	volatile uint64_t address; /* that faulted */
+};
+static __thread struct attempt attempt __attribute__((tls_model("initial-exec")));
+
+static struct sigaction former[2]; /* SIGSEGV, SIGBUS */
+static pthread_mutex_t install_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void on_fault(int number, siginfo_t *info, void *context)
+{
+	if (attempt.active) {
+		attempt.active = 0;
+		attempt.address = (uint64_t)(uintptr_t)info->si_addr;
+		siglongjmp(attempt.jump, 1); /* SA_NODEFER: no signal mask to restore */
+	}
+	const struct sigaction *before = &former[number == SIGBUS];
+	if (before->sa_flags & SA_SIGINFO) {
+		before->sa_sigaction(number, info, context);
+	} else if (before->sa_handler != SIG_DFL && before->sa_handler != SIG_IGN) {
+		before->sa_handler(number);
+	} else {
+		/* Nobody wants it: the instruction faults again, and the process dies of its own fault. */
+		struct sigaction die = {.sa_handler = SIG_DFL};
+		sigaction(number, &die, NULL);
+	}
+}
+
+int fault_install(void)
+{
+	static const int numbers[2] = {SIGSEGV, SIGBUS};
+	int result = 0;
+	pthread_mutex_lock(&install_lock);
+	for (int i = 0; i < 2 && result == 0; i++) {
+		struct sigaction now;
+		if (sigaction(numbers[i], NULL, &now) == 0 && (now.sa_flags & SA_SIGINFO) != 0 &&
+		    now.sa_sigaction == on_fault)
+			continue;
+		struct sigaction ours = {.sa_sigaction = on_fault,
+					 .sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK};
+		sigemptyset(&ours.sa_mask);
+		former[i] = now;
+		if (sigaction(numbers[i], &ours, NULL) != 0) {
+			log_error("sigaction: %m");
+			result = -HDL_EIO;
+		}
+	}
+	pthread_mutex_unlock(&install_lock);
+	return result;
+}
+
+/* Copy run by run. Kept out of the function with sigsetjmp so that its variables live in registers. */
+__attribute__((noinline)) static void copy_runs(const struct span *to, size_t to_count,
+						const struct span *from)
+{
+	struct span f = *from;
+	for (size_t i = 0; i < to_count; i++) {
+		struct span t = to[i];
+		while (t.length > 0) {
+			if (f.length == 0)
+				f = *++from;
+			uint64_t bytes = t.length < f.length ? t.length : f.length;
+			memcpy((void *)(uintptr_t)t.addr, (const void *)(uintptr_t)f.addr, bytes);
+			t.addr += bytes;
+			t.length -= bytes;
+			f.addr += bytes;
+			f.length -= bytes;
+		}
+	}
+}
+
+static bool within(const struct span *runs, size_t count, uint64_t address)
+{
+	for (size_t i = 0; i < count; i++)
+		if (address >= runs[i].addr && address - runs[i].addr < runs[i].length)
+			return true;
+	return false;
+}
+
+static enum move_result move_copy(void *context, enum move_side side, const struct span *to,
+				  size_t to_count, const struct span *from, size_t from_count)
+{
+	(void)context;
+	(void)side; /* one address space: it makes no difference */
+	(void)from_count;
+	if (sigsetjmp(attempt.jump, 0) != 0)
+		return within(to, to_count, attempt.address) ? MOVE_TARGET_GONE : MOVE_SOURCE_GONE;
+	attempt.active = 1;
+	atomic_signal_fence(memory_order_seq_cst);
+	copy_runs(to, to_count, from);
+	atomic_signal_fence(memory_order_seq_cst);
+	attempt.active = 0;
+	return MOVE_OK;
+}
+
+static enum move_result move_atomic(void *context, enum move_side side, uint64_t addr, bool add,
+				    uint64_t compare_add, uint64_t swap, uint64_t *old)
+{
+	(void)context;
+	(void)side;
+	_Atomic uint64_t *word = (_Atomic uint64_t *)(uintptr_t)addr;
+	if (sigsetjmp(attempt.jump, 0) != 0)
+		return MOVE_TARGET_GONE;
+	attempt.active = 1;
+	atomic_signal_fence(memory_order_seq_cst);
+	if (add) {
+		*old = atomic_fetch_add(word, compare_add);
+	} else {
+		uint64_t expected = compare_add;
+		atomic_compare_exchange_strong(word, &expected, swap);
+		*old = expected;
+	}
+	atomic_signal_fence(memory_order_seq_cst);
+	attempt.active = 0;
+	return MOVE_OK;
+}
+
+struct mover fault_mover(bool reaches_peer)
+{
+	return (struct mover){.copy = move_copy,
+			      .atomic = move_atomic,
+			      .reaches_peer = reaches_peer,
+			      .atomic_on_peer = reaches_peer};
+}
+
+/* --- is it there? --- */
+
+/* Without MADV_POPULATE_* (before Linux 5.14): ask /proc/self/maps. */
+static bool mapped_by_list(uint64_t addr, uint64_t end, bool write)
+{
+	FILE *maps = fopen("/proc/self/maps", "re");
+	char line[512];
+	if (maps == NULL)
+		return false;
+	while (addr < end && fgets(line, sizeof(line), maps) != NULL) {
+		unsigned long low, high;
+		char rights[5];
+		if (sscanf(line, "%lx-%lx %4s", &low, &high, rights) != 3 || high <= addr)
+			continue;
+		if (low > addr || rights[0] != 'r' || (write && rights[1] != 'w'))
+			break;
+		addr = high;
+	}
+	fclose(maps);
+	return addr >= end;
+}
+
+int fault_probe(uint64_t addr, uint64_t length, bool write)
+{
+	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+	if (length == 0)
+		return 0;
+	if (length > UINT64_MAX - addr || addr + length > UINT64_MAX - page)
+		return -HDL_EFAULT;
+	uint64_t start = addr & ~(page - 1);
+	uint64_t end = (addr + length + page - 1) & ~(page - 1);
+	int result, saved = errno;
+	do
+		result = madvise((void *)(uintptr_t)start, end - start,
+				 write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
+	while (result != 0 && (errno == EINTR || errno == EAGAIN));
+	/* EINVAL: the rights do not fit, or the kernel does not know the call. */
+	if (result != 0 && errno == EINVAL && mapped_by_list(start, end, write))
+		result = 0;
+	errno = saved;
+	return result == 0 ? 0 : -HDL_EFAULT;
+}

@@ -1,0 +1,345 @@
+/* Protection domains, regions and windows. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "adapter/adapter.h"
+
+#define REMOTE_RIGHTS (HDL_ACCESS_REMOTE_READ | HDL_ACCESS_REMOTE_WRITE | HDL_ACCESS_REMOTE_ATOMIC)
+#define WINDOW_RIGHTS (REMOTE_RIGHTS | HDL_ACCESS_ONE_TOUCH | HDL_ACCESS_ZERO_BASED)
+
+int hdl_pd_create(struct hdl_adapter *adapter, struct hdl_pd **out)
+{
+	if (adapter == NULL || adapter->magic != MAGIC_ADAPTER || out == NULL)
+		return -HDL_EINVAL;
+	struct hdl_pd *pd = calloc(1, sizeof(*pd));
+	if (pd == NULL)
+		return -HDL_ENOMEM;
+	adapter_lock(adapter);
+	size_t number = bitmap_find_clear(&adapter->pd_map, adapter->pd_rover);
+	if (number != BITMAP_NONE) {
+		bitmap_set(&adapter->pd_map, number);
+		adapter->pd_rover = (uint32_t)(number + 1) % HDL_MAX_PD;
+	}
+	adapter_unlock(adapter);
+	if (number == BITMAP_NONE) {
+		free(pd);
+		return -HDL_ENOMEM;
+	}
+	pd->magic = MAGIC_PD;
+	pd->number = (uint32_t)number;
+	pd->adapter = adapter;
+	atomic_fetch_add(&adapter->objects, 1);
+	*out = pd;
+	return 0;
+}
+
+int hdl_pd_destroy(struct hdl_pd *pd)
+{
+	if (pd == NULL || pd->magic != MAGIC_PD)
+		return -HDL_EINVAL;
+	if (atomic_load(&pd->users) > 0)
+		return -HDL_EBUSY;
+	adapter_lock(pd->adapter);
+	bitmap_clear(&pd->adapter->pd_map, pd->number);
+	adapter_unlock(pd->adapter);
+	atomic_fetch_sub(&pd->adapter->objects, 1);
+	pd->magic = 0;
+	free(pd);
+	return 0;
+}
+
+/* --- regions --- */
+
+/* Rights that make no sense together: a peer may not do what the owner's own adapter may not. */
+static bool rights_fit(uint32_t access)
+{
+	if ((access & ~HDL_ACCESS_ALL) != 0)
+		return false;
+	if ((access & (HDL_ACCESS_REMOTE_WRITE | HDL_ACCESS_REMOTE_ATOMIC)) != 0 &&
+	    (access & HDL_ACCESS_LOCAL_WRITE) == 0)
+		return false;
+	return true;
+}
+
+static bool needs_write(uint32_t access)
+{
+	return (access & (HDL_ACCESS_LOCAL_WRITE | HDL_ACCESS_REMOTE_WRITE |
+			  HDL_ACCESS_REMOTE_ATOMIC)) != 0;
+}
+
+static struct hdl_mr *new_mr(struct hdl_pd *pd)
+{
+	struct hdl_mr *mr = calloc(1, sizeof(*mr));
+	if (mr == NULL)
+		return NULL;
+	mr->magic = MAGIC_MR;
+	mr->pd = pd;
+	atomic_fetch_add(&pd->users, 1);
+	return mr;
+}
+
+static int mr_made(struct hdl_mr *mr, int result, struct hdl_mr **out)
+{
+	if (result != 0) {
+		atomic_fetch_sub(&mr->pd->users, 1);
+		free(mr);
+		return result;
+	}
+	*out = mr;
+	return 0;
+}
+
+int hdl_mr_register(struct hdl_pd *pd, void *addr, size_t length, uint32_t access,
+		    struct hdl_mr **out)
+{
+	uint64_t host = (uint64_t)(uintptr_t)addr;
+	if (pd == NULL || pd->magic != MAGIC_PD || out == NULL || length == 0 ||
+	    length > HDL_MAX_MR_LENGTH || length > UINT64_MAX - host || !rights_fit(access))
+		return -HDL_EINVAL;
+	int result = fault_install();
+	if (result == 0)
+		result = fault_probe(host, length, needs_write(access));
+	if (result != 0)
+		return result;
+	struct hdl_mr *mr = new_mr(pd);
+	if (mr == NULL)
+		return -HDL_ENOMEM;
+	struct tpt_region region = {.pd = pd->number,
+				    .access = access,
+				    .iova = access & HDL_ACCESS_ZERO_BASED ? 0 : host,
+				    .host = host,
+				    .length = length};
+	mr->probed = access;
+	adapter_lock(pd->adapter);
+	result = tpt_insert_run(&pd->adapter->tpt, &region, &mr->key);
+	adapter_unlock(pd->adapter);
+	return mr_made(mr, result, out);
+}
+
+/* Is every page that @reg names there, with the rights? */
+static int probe_pages(const struct hdl_register *reg)
+{
+	uint64_t left = reg->length, offset = reg->first_offset;
+	uint64_t page_bytes = (uint64_t)1 << reg->page_shift;
+	for (uint32_t i = 0; i < reg->num_pages && left > 0; i++, offset = 0) {
+		uint64_t bytes = page_bytes - offset < left ? page_bytes - offset : left;
+		if (fault_probe(reg->pages[i] + offset, bytes, needs_write(reg->access)) != 0)
+			return -HDL_EFAULT;
+		left -= bytes;
+	}
+	return left == 0 ? 0 : -HDL_EINVAL;
+}
+
+static bool list_fits(const struct hdl_register *reg)
+{
+	return reg != NULL && reg->pages != NULL && reg->num_pages != 0 &&
+	       reg->page_shift >= TPT_MIN_PAGE_SHIFT && reg->page_shift <= TPT_MAX_PAGE_SHIFT &&
+	       reg->first_offset < (uint64_t)1 << reg->page_shift && reg->length != 0 &&
+	       reg->length <= HDL_MAX_MR_LENGTH && rights_fit(reg->access);
+}
+
+int hdl_mr_register_pages(struct hdl_pd *pd, const struct hdl_register *reg, struct hdl_mr **out)
+{
+	if (pd == NULL || pd->magic != MAGIC_PD || out == NULL || !list_fits(reg))
+		return -HDL_EINVAL;
+	int result = fault_install();
+	if (result == 0)
+		result = probe_pages(reg);
+	if (result != 0)
+		return result;
+	struct hdl_mr *mr = new_mr(pd);
+	if (mr == NULL)
+		return -HDL_ENOMEM;
+	mr->probed = reg->access;
+	adapter_lock(pd->adapter);
+	result = tpt_insert_pages(&pd->adapter->tpt, pd->number, TPT_REGION, 0, reg, &mr->key);
+	adapter_unlock(pd->adapter);
+	return mr_made(mr, result, out);
+}
+
+int hdl_mr_alloc(struct hdl_pd *pd, uint32_t max_pages, struct hdl_mr **out)
+{
+	if (pd == NULL || pd->magic != MAGIC_PD || out == NULL || max_pages == 0 ||
+	    max_pages > HDL_MAX_REGISTER_PAGES)
+		return -HDL_EINVAL;
+	struct hdl_mr *mr = new_mr(pd);
+	if (mr == NULL)
+		return -HDL_ENOMEM;
+	mr->max_pages = max_pages;
+	adapter_lock(pd->adapter);
+	int result = tpt_insert_empty(&pd->adapter->tpt, pd->number, TPT_REGION, max_pages, &mr->key);
+	adapter_unlock(pd->adapter);
+	return mr_made(mr, result, out);
+}
+
+int hdl_mr_share(struct hdl_mr *mr, struct hdl_pd *pd, uint32_t access, struct hdl_mr **out)
+{
+	if (mr == NULL || mr->magic != MAGIC_MR || pd == NULL || pd->magic != MAGIC_PD ||
+	    pd->adapter != mr->pd->adapter || out == NULL || !rights_fit(access))
+		return -HDL_EINVAL;
+	if (needs_write(access) && !needs_write(mr->probed))
+		return -HDL_EACCES;
+	struct hdl_mr *twin = new_mr(pd);
+	if (twin == NULL)
+		return -HDL_ENOMEM;
+	twin->probed = mr->probed;
+	adapter_lock(pd->adapter);
+	int result = tpt_insert_shared(&pd->adapter->tpt, mr->key, pd->number, access, &twin->key);
+	adapter_unlock(pd->adapter);
+	return mr_made(twin, result, out);
+}
+
+/* Take an entry away: no, wait, free. With the drive lock. */
+static int remove_entry(struct hdl_adapter *adapter, struct hdl_key key)
+{
+	if (tpt_retire(&adapter->tpt, key) != HDL_DETAIL_NONE)
+		return -HDL_EBUSY;
+	adapter_quiesce(adapter);
+	tpt_free(&adapter->tpt, key);
+	return 0;
+}
+
+int hdl_mr_deregister(struct hdl_mr *mr)
+{
+	if (mr == NULL || mr->magic != MAGIC_MR)
+		return -HDL_EINVAL;
+	adapter_lock(mr->pd->adapter);
+	int result = remove_entry(mr->pd->adapter, mr->key);
+	adapter_unlock(mr->pd->adapter);
+	if (result != 0)
+		return result;
+	atomic_fetch_sub(&mr->pd->users, 1);
+	mr->magic = 0;
+	free(mr);
+	return 0;
+}
+
+struct hdl_key hdl_mr_key(const struct hdl_mr *mr)
+{
+	return tpt_current(&mr->pd->adapter->tpt, mr->key);
+}
+
+static void tell_gone(void *context, struct hdl_key key)
+{
+	adapter_event(context, HDL_EVENT_MEMORY_GONE, HDL_DETAIL_GONE, NULL, key);
+}
+
+int hdl_segment_update(struct hdl_adapter *adapter, const void *addr, size_t length)
+{
+	uint64_t host = (uint64_t)(uintptr_t)addr;
+	if (adapter == NULL || adapter->magic != MAGIC_ADAPTER || length > UINT64_MAX - host)
+		return -HDL_EINVAL;
+	adapter_lock(adapter);
+	uint32_t count = tpt_segment_gone(&adapter->tpt, host, length, tell_gone, adapter);
+	adapter_quiesce(adapter);
+	adapter_unlock(adapter);
+	return (int)count;
+}
+
+/* --- windows --- */
+
+int hdl_mw_alloc(struct hdl_pd *pd, uint32_t type, struct hdl_mw **out)
+{
+	if (pd == NULL || pd->magic != MAGIC_PD || out == NULL ||
+	    (type != HDL_MW_TYPE_1 && type != HDL_MW_TYPE_2))
+		return -HDL_EINVAL;
+	struct hdl_mw *mw = calloc(1, sizeof(*mw));
+	if (mw == NULL)
+		return -HDL_ENOMEM;
+	adapter_lock(pd->adapter);
+	int result = tpt_insert_empty(&pd->adapter->tpt, pd->number, TPT_WINDOW, 0, &mw->key);
+	adapter_unlock(pd->adapter);
+	if (result != 0) {
+		free(mw);
+		return result;
+	}
+	mw->magic = MAGIC_MW;
+	mw->type = type;
+	mw->pd = pd;
+	atomic_fetch_add(&pd->users, 1);
+	*out = mw;
+	return 0;
+}
+
+/* What a refused bind means to a caller. */
+static int bind_error(enum hdl_detail detail)
+{
+	switch (detail) {
+	case HDL_DETAIL_NONE:
+		return 0;
+	case HDL_DETAIL_ACCESS:
+	case HDL_DETAIL_BIND:
+		return -HDL_EACCES;
+	case HDL_DETAIL_NOT_VALID:
+	case HDL_DETAIL_INSTANCE:
+	case HDL_DETAIL_GONE:
+		return -HDL_ESTALE;
+	default:
+		return -HDL_EINVAL;
+	}
+}
+
+int hdl_mw_bind(struct hdl_mw *mw, const struct hdl_bind *bind, struct hdl_key *key)
+{
+	if (mw == NULL || mw->magic != MAGIC_MW || mw->type != HDL_MW_TYPE_1 || bind == NULL ||
+	    (bind->access & ~(uint32_t)WINDOW_RIGHTS) != 0)
+		return -HDL_EINVAL;
+	if (bind->mr == NULL)
+		return bind->length == 0 ? hdl_mw_unbind(mw) : -HDL_EINVAL;
+	if (bind->mr->magic != MAGIC_MR || bind->mr->pd->adapter != mw->pd->adapter)
+		return -HDL_EINVAL;
+	struct hdl_adapter *adapter = mw->pd->adapter;
+	adapter_lock(adapter);
+	struct tpt_bind request = {.key = tpt_fresh(&adapter->tpt, mw->key),
+				   .region = tpt_current(&adapter->tpt, bind->mr->key),
+				   .pd = mw->pd->number,
+				   .access = bind->access,
+				   .addr = bind->addr,
+				   .length = bind->length,
+				   .rebind = true};
+	enum hdl_detail detail = tpt_bind(&adapter->tpt, &request);
+	if (detail == HDL_DETAIL_NONE)
+		adapter_quiesce(adapter);
+	else
+		tpt_count(&adapter->tpt, detail);
+	adapter_unlock(adapter);
+	if (detail == HDL_DETAIL_NONE && key != NULL)
+		*key = request.key;
+	return bind_error(detail);
+}
+
+int hdl_mw_unbind(struct hdl_mw *mw)
+{
+	if (mw == NULL || mw->magic != MAGIC_MW)
+		return -HDL_EINVAL;
+	struct hdl_adapter *adapter = mw->pd->adapter;
+	adapter_lock(adapter);
+	struct tpt_entry entry;
+	/* For whichever queue pair it is bound: the window is its owner's. */
+	if (tpt_read(&adapter->tpt.view, mw->key, &entry)) {
+		tpt_invalidate(&adapter->tpt, mw->key, mw->pd->number, entry.qpn, false);
+		adapter_quiesce(adapter);
+	}
+	adapter_unlock(adapter);
+	return 0;
+}
+
+int hdl_mw_free(struct hdl_mw *mw)
+{
+	if (mw == NULL || mw->magic != MAGIC_MW)
+		return -HDL_EINVAL;
+	adapter_lock(mw->pd->adapter);
+	int result = remove_entry(mw->pd->adapter, mw->key);
+	adapter_unlock(mw->pd->adapter);
+	if (result != 0)
+		return result;
+	atomic_fetch_sub(&mw->pd->users, 1);
+	mw->magic = 0;
+	free(mw);
+	return 0;
+}
+
+struct hdl_key hdl_mw_key(const struct hdl_mw *mw)
+{
+	return tpt_current(&mw->pd->adapter->tpt, mw->key);
+}

@@ -1,0 +1,286 @@
+/* Posting work: requests are judged, copied into the queue, and the adapter is driven. */
+#include <string.h>
+
+#include "adapter/adapter.h"
+#include "queue/wqe.h"
+#include "transport/sg.h"
+
+#define TYPE(type)     (1u << (type))
+#define CONNECTED      (TYPE(HDL_QP_RC) | TYPE(HDL_QP_UC))
+#define EVERY          (CONNECTED | TYPE(HDL_QP_UD))
+#define WINDOW_RIGHTS                                                                              \
+	(HDL_ACCESS_REMOTE_READ | HDL_ACCESS_REMOTE_WRITE | HDL_ACCESS_REMOTE_ATOMIC |             \
+	 HDL_ACCESS_ONE_TOUCH | HDL_ACCESS_ZERO_BASED)
+
+/* Which types of queue pair offer an operation, and whether it carries data (so may be inline). */
+static const struct {
+	uint8_t types;
+	bool sends_data;
+} operations[HDL_OP_COUNT] = {
+	[HDL_OP_SEND] = {EVERY, true},
+	[HDL_OP_SEND_IMM] = {EVERY, true},
+	[HDL_OP_SEND_INVALIDATE] = {CONNECTED, true},
+	[HDL_OP_WRITE] = {CONNECTED, true},
+	[HDL_OP_WRITE_IMM] = {CONNECTED, true},
+	[HDL_OP_READ] = {TYPE(HDL_QP_RC), false},
+	[HDL_OP_COMPARE_SWAP] = {TYPE(HDL_QP_RC), false},
+	[HDL_OP_FETCH_ADD] = {TYPE(HDL_QP_RC), false},
+	[HDL_OP_BIND] = {CONNECTED, false},
+	[HDL_OP_INVALIDATE] = {CONNECTED, false},
+	[HDL_OP_REGISTER] = {CONNECTED, false},
+	[HDL_OP_REGISTER_SEND] = {CONNECTED, true},
+	[HDL_OP_DELAY] = {EVERY, false},
+};
+
+static int fill_bind(const struct hdl_qp *qp, struct wqe_send *wqe, const struct hdl_send_wr *wr)
+{
+	const struct hdl_mw *mw = wr->u.bind.mw;
+	const struct hdl_bind *bind = &wr->u.bind.bind;
+	if (mw == NULL || mw->magic != MAGIC_MW || mw->pd->adapter != qp->pd->adapter ||
+	    (bind->access & ~(uint32_t)WINDOW_RIGHTS) != 0 || (bind->mr == NULL && bind->length > 0))
+		return -HDL_EINVAL;
+	if (bind->mr != NULL && (bind->mr->magic != MAGIC_MR || bind->mr->pd->adapter != qp->pd->adapter))
+		return -HDL_EINVAL;
+	/* The binder picks the key: of a type 1 window as hdl_mw_bind() does, of a type 2 window the instance. */
+	if (wr->u.bind.key.v >> TPT_INSTANCE_BITS != mw->key.v >> TPT_INSTANCE_BITS)
+		return -HDL_EINVAL;
+	wqe->u.bind.window = wr->u.bind.key;
+	wqe->u.bind.region = bind->mr != NULL ? hdl_mr_key(bind->mr) : (struct hdl_key){0};
+	wqe->u.bind.access = bind->access;
+	wqe->u.bind.type = mw->type;
+	wqe->u.bind.addr = bind->addr;
+	wqe->u.bind.length = bind->length;
+	return 0;
+}
+
+/* Room for @count page addresses in the list store, in one piece; NULL: none. Under sq.post_lock. */
+static uint64_t *take_list(struct qp *qp, uint32_t count, uint32_t *end)
+{
+	uint32_t head = atomic_load_explicit(&qp->lists_head, memory_order_acquire);
+	uint32_t at = qp->lists_tail % qp->lists_size;
+	uint32_t skip = at + count > qp->lists_size ? qp->lists_size - at : 0;
+	if (qp->lists_tail - head + skip + count > qp->lists_size)
+		return NULL;
+	*end = qp->lists_tail + skip + count;
+	return qp->lists + (skip != 0 ? 0 : at);
+}
+
+static int fill_register(struct hdl_qp *qp, struct wqe_send *wqe, const struct hdl_send_wr *wr)
+{
+	const struct hdl_mr *mr = wr->u.reg.mr;
+	const struct hdl_register *reg = &wr->u.reg.reg;
+	if (!qp->qp.register_on_send)
+		return -HDL_ENOTSUP;
+	if (mr == NULL || mr->magic != MAGIC_MR || mr->pd->adapter != qp->pd->adapter ||
+	    mr->max_pages == 0 || reg->pages == NULL || reg->num_pages == 0 ||
+	    (reg->access & ~HDL_ACCESS_ALL) != 0 ||
+	    wr->u.reg.key.v >> TPT_INSTANCE_BITS != mr->key.v >> TPT_INSTANCE_BITS)
+		return -HDL_EINVAL;
+	if (reg->num_pages > mr->max_pages)
+		return -HDL_EMSGSIZE;
+	uint64_t *pages = take_list(&qp->qp, reg->num_pages, &wqe->list_end);
+	if (pages == NULL)
+		return -HDL_ENOMEM;
+	memcpy(pages, reg->pages, reg->num_pages * sizeof(*pages));
+	wqe->u.reg.key = wr->u.reg.key;
+	wqe->u.reg.access = reg->access;
+	wqe->u.reg.iova = reg->iova;
+	wqe->u.reg.length = reg->length;
+	wqe->u.reg.first_offset = reg->first_offset;
+	wqe->u.reg.pages = pages;
+	wqe->u.reg.num_pages = reg->num_pages;
+	wqe->u.reg.page_shift = reg->page_shift;
+	return 0;
+}
+
+static int fill_datagram(const struct hdl_qp *qp, struct wqe_send *wqe, const struct hdl_send_wr *wr)
+{
+	const struct hdl_ah *ah = wr->u.ud.ah;
+	if (ah == NULL || ah->magic != MAGIC_AH || ah->pd != qp->pd || wr->u.ud.qpn > 0xffffff)
+		return -HDL_EINVAL;
+	wqe->u.ud.link = ah->link;
+	wqe->u.ud.epoch = ah->epoch;
+	wqe->u.ud.qpn = wr->u.ud.qpn;
+	/* A Q_Key with its high bit set stands for the queue pair's own (IBTA section 10.2.5). */
+	wqe->u.ud.qkey = wr->u.ud.qkey & 0x80000000u ? qp->qp.attr.qkey : wr->u.ud.qkey;
+	wqe->u.ud.flow_label = ah->attr.flow_label;
+	wqe->u.ud.sl = ah->attr.sl;
+	wqe->u.ud.traffic_class = ah->attr.traffic_class;
+	wqe->u.ud.hop_limit = ah->attr.hop_limit;
+	wqe->u.ud.is_global = ah->attr.is_global;
+	memcpy(wqe->u.ud.dgid, ah->attr.dgid.raw, 16);
+	return 0;
+}
+
+/* What is particular to the operation. */
+static int fill_operation(struct hdl_qp *qp, struct wqe_send *wqe, const struct hdl_send_wr *wr)
+{
+	switch (wr->opcode) {
+	case HDL_OP_SEND:
+	case HDL_OP_SEND_IMM:
+		return qp->qp.type == HDL_QP_UD ? fill_datagram(qp, wqe, wr) : 0;
+	case HDL_OP_SEND_INVALIDATE:
+	case HDL_OP_INVALIDATE:
+		wqe->imm = wr->invalidate_key.v;
+		return 0;
+	case HDL_OP_WRITE:
+	case HDL_OP_WRITE_IMM:
+	case HDL_OP_READ:
+		wqe->u.rdma.addr = wr->u.rdma.addr;
+		wqe->u.rdma.key = wr->u.rdma.key;
+		return 0;
+	case HDL_OP_COMPARE_SWAP:
+	case HDL_OP_FETCH_ADD:
+		wqe->u.atomic.addr = wr->u.atomic.addr;
+		wqe->u.atomic.key = wr->u.atomic.key;
+		wqe->u.atomic.compare_add = wr->u.atomic.compare_add;
+		wqe->u.atomic.swap = wr->u.atomic.swap;
+		return wqe->length == 8 ? 0 : -HDL_EINVAL;
+	case HDL_OP_BIND:
+		return fill_bind(qp, wqe, wr);
+	case HDL_OP_REGISTER:
+	case HDL_OP_REGISTER_SEND:
+		return fill_register(qp, wqe, wr);
+	default:
+		wqe->u.delay.ns = wr->u.delay.ns;
+		return 0;
+	}
+}
+
+static int judge_send(const struct hdl_qp *qp, const struct hdl_send_wr *wr, uint64_t length)
+{
+	const uint32_t known =
+		HDL_SEND_SIGNALED | HDL_SEND_SOLICITED | HDL_SEND_INLINE | HDL_SEND_FENCE;
+	if (wr->opcode >= HDL_OP_COUNT || (wr->flags & ~known) != 0 ||
+	    (wr->num_sge > 0 && wr->sg_list == NULL))
+		return -HDL_EINVAL;
+	if ((operations[wr->opcode].types & TYPE(qp->qp.type)) == 0)
+		return -HDL_ENOTSUP;
+	if (wr->flags & HDL_SEND_INLINE) {
+		if (!operations[wr->opcode].sends_data)
+			return -HDL_EINVAL;
+		if (length > qp->qp.cap.max_inline)
+			return -HDL_EMSGSIZE;
+	}
+	if (length > (qp->qp.type == HDL_QP_UD ? HDL_UD_MTU : HDL_MAX_MESSAGE))
+		return -HDL_EMSGSIZE;
+	return 0;
+}
+
+/* Copy @wr into the next element of the send queue. Under sq.post_lock. */
+static int post_one(struct hdl_qp *qp, const struct hdl_send_wr *wr)
+{
+	struct wq *sq = &qp->qp.sq;
+	/* Inline data may be gathered from more pieces than a list may have. */
+	if (wr->num_sge > (wr->flags & HDL_SEND_INLINE ? HDL_MAX_SGE : sq->max_sge))
+		return -HDL_EMSGSIZE;
+	uint64_t length = wr->sg_list != NULL ? sg_length(wr->sg_list, wr->num_sge) : 0;
+	int result = judge_send(qp, wr, length);
+	if (result != 0)
+		return result;
+	struct wqe_send *wqe = wq_post(sq);
+	if (wqe == NULL)
+		return -HDL_ENOSPC;
+	memset(wqe, 0, sizeof(*wqe));
+	wqe->wr_id = wr->wr_id;
+	wqe->opcode = (uint8_t)wr->opcode;
+	wqe->flags = (uint8_t)wr->flags;
+	wqe->num_sge = (uint8_t)wr->num_sge;
+	wqe->state = WQE_READY;
+	wqe->imm = wr->imm;
+	wqe->length = (uint32_t)length;
+	result = fill_operation(qp, wqe, wr);
+	if (result != 0)
+		return result;
+	if (wr->flags & HDL_SEND_INLINE) {
+		unsigned char *to = wqe_inline(wqe);
+		for (uint32_t i = 0; i < wr->num_sge; i++) {
+			memcpy(to, (const void *)(uintptr_t)wr->sg_list[i].addr,
+			       wr->sg_list[i].length);
+			to += wr->sg_list[i].length;
+		}
+	} else if (wr->num_sge > 0) {
+		memcpy(wqe_sge(wqe), wr->sg_list, wr->num_sge * sizeof(struct hdl_sge));
+	}
+	if (wr->opcode == HDL_OP_REGISTER || wr->opcode == HDL_OP_REGISTER_SEND)
+		qp->qp.lists_tail = wqe->list_end;
+	wq_posted(sq);
+	return 0;
+}
+
+int hdl_post_send(struct hdl_qp *qp, const struct hdl_send_wr *wr, const struct hdl_send_wr **bad)
+{
+	if (qp == NULL || qp->magic != MAGIC_QP)
+		return -HDL_EINVAL;
+	int result = 0;
+	lock_take(&qp->qp.sq.post_lock);
+	enum hdl_qp_state state = qp_state(&qp->qp);
+	if (state == HDL_QPS_RESET || state == HDL_QPS_INIT || state == HDL_QPS_RTR)
+		result = -HDL_EPERM;
+	for (; result == 0 && wr != NULL; wr = result == 0 ? wr->next : wr)
+		result = post_one(qp, wr);
+	lock_drop(&qp->qp.sq.post_lock);
+	if (result != 0 && bad != NULL)
+		*bad = wr;
+	adapter_touch(qp->pd->adapter);
+	mpsc_push(&qp->pd->adapter->node.pending, &qp->qp.pending);
+	adapter_drive(qp->pd->adapter);
+	return result;
+}
+
+/* Copy @wr into the next element of a receive queue. Under its post_lock. */
+static int post_recv_one(struct wq *wq, const struct hdl_recv_wr *wr)
+{
+	if (wr->num_sge > wq->max_sge)
+		return -HDL_EMSGSIZE;
+	if (wr->num_sge > 0 && wr->sg_list == NULL)
+		return -HDL_EINVAL;
+	struct wqe_recv *wqe = wq_post(wq);
+	if (wqe == NULL)
+		return -HDL_ENOSPC;
+	wqe->wr_id = wr->wr_id;
+	wqe->num_sge = wr->num_sge;
+	if (wr->num_sge > 0)
+		memcpy(wqe->sge, wr->sg_list, wr->num_sge * sizeof(struct hdl_sge));
+	wq_posted(wq);
+	return 0;
+}
+
+static int post_recv_list(struct wq *wq, const struct hdl_recv_wr *wr, const struct hdl_recv_wr **bad)
+{
+	int result = 0;
+	for (; result == 0 && wr != NULL; wr = result == 0 ? wr->next : wr)
+		result = post_recv_one(wq, wr);
+	if (result != 0 && bad != NULL)
+		*bad = wr;
+	return result;
+}
+
+int hdl_post_recv(struct hdl_qp *qp, const struct hdl_recv_wr *wr, const struct hdl_recv_wr **bad)
+{
+	if (qp == NULL || qp->magic != MAGIC_QP || qp->qp.srq != NULL)
+		return -HDL_EINVAL;
+	int result = -HDL_EPERM;
+	lock_take(&qp->qp.rq.post_lock);
+	enum hdl_qp_state state = qp_state(&qp->qp);
+	if (state != HDL_QPS_RESET)
+		result = post_recv_list(&qp->qp.rq, wr, bad);
+	else if (bad != NULL)
+		*bad = wr;
+	lock_drop(&qp->qp.rq.post_lock);
+	if (state == HDL_QPS_ERR) { /* flushed at once */
+		mpsc_push(&qp->pd->adapter->node.pending, &qp->qp.pending);
+		adapter_drive(qp->pd->adapter);
+	}
+	return result;
+}
+
+int hdl_srq_post(struct hdl_srq *srq, const struct hdl_recv_wr *wr, const struct hdl_recv_wr **bad)
+{
+	if (srq == NULL || srq->magic != MAGIC_SRQ)
+		return -HDL_EINVAL;
+	lock_take(&srq->srq.wq.post_lock);
+	int result = post_recv_list(&srq->srq.wq, wr, bad);
+	lock_drop(&srq->srq.wq.post_lock);
+	return result;
+}

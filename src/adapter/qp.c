@@ -1,0 +1,301 @@
+/* Queue pairs: making, changing, asking, ending. */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "adapter/adapter.h"
+#include "queue/qp_state.h"
+#include "queue/wqe.h"
+
+static bool cq_fits(const struct hdl_cq *cq, const struct hdl_adapter *adapter)
+{
+	return cq != NULL && cq->magic == MAGIC_CQ && cq->adapter == adapter;
+}
+
+static int judge_init(const struct hdl_pd *pd, const struct hdl_qp_init_attr *attr)
+{
+	const struct hdl_qp_cap *cap = &attr->cap;
+	if (!cq_fits(attr->send_cq, pd->adapter) || !cq_fits(attr->recv_cq, pd->adapter))
+		return -HDL_EINVAL;
+	if (attr->srq != NULL &&
+	    (attr->srq->magic != MAGIC_SRQ || attr->srq->pd->adapter != pd->adapter))
+		return -HDL_EINVAL;
+	if (attr->type < HDL_QP_RC || attr->type > HDL_QP_UD)
+		return -HDL_ENOTSUP;
+	if (cap->max_send_wr > HDL_MAX_QP_WR || cap->max_recv_wr > HDL_MAX_QP_WR ||
+	    cap->max_send_sge > HDL_MAX_SGE || cap->max_recv_sge > HDL_MAX_SGE ||
+	    cap->max_inline > HDL_MAX_INLINE || attr->register_error > HDL_REGISTER_ERROR_TERMINATE)
+		return -HDL_EINVAL;
+	return 0;
+}
+
+static void free_qp(struct hdl_qp *qp)
+{
+	free(qp->qp.sq.elements);
+	free(qp->qp.rq.elements);
+	free(qp->qp.lists);
+	free(qp->qp.reads.entries);
+	free(qp);
+}
+
+/* The queues, at least as large as was asked for: a queue of nothing still has a slot that is never used. */
+static struct hdl_qp *new_qp(const struct hdl_qp_init_attr *attr)
+{
+	struct hdl_qp *qp = aligned_alloc(64, (sizeof(*qp) + 63) & ~(size_t)63);
+	if (qp == NULL)
+		return NULL;
+	memset(qp, 0, sizeof(*qp));
+	const struct hdl_qp_cap *cap = &attr->cap;
+	uint32_t send_stride = wqe_send_stride(cap->max_send_sge, cap->max_inline);
+	uint32_t recv_stride = wqe_recv_stride(cap->max_recv_sge);
+	uint32_t recv_depth = attr->srq != NULL ? 0 : cap->max_recv_wr;
+	void *send = calloc(1, wq_bytes(cap->max_send_wr, send_stride));
+	void *recv = calloc(1, wq_bytes(recv_depth, recv_stride));
+	wq_init(&qp->qp.sq, send, cap->max_send_wr, send_stride, cap->max_send_sge);
+	wq_init(&qp->qp.rq, recv, recv_depth, recv_stride, cap->max_recv_sge);
+	if (attr->register_on_send) {
+		qp->qp.lists_size = ADAPTER_LIST_PAGES;
+		qp->qp.lists = calloc(ADAPTER_LIST_PAGES, sizeof(uint64_t));
+	}
+	if (send == NULL || recv == NULL || (attr->register_on_send && qp->qp.lists == NULL)) {
+		free_qp(qp);
+		return NULL;
+	}
+	return qp;
+}
+
+/* A number for @qp, unlike the one that this place had before. With the drive lock. */
+static int number_qp(struct hdl_adapter *adapter, struct hdl_qp *qp)
+{
+	size_t index = bitmap_find_clear(&adapter->qp_map, adapter->qp_rover);
+	if (index == BITMAP_NONE || bitmap_count(&adapter->qp_map) > adapter->max_qp)
+		return -HDL_ENOMEM;
+	bitmap_set(&adapter->qp_map, index);
+	adapter->qp_rover = (uint32_t)(index + 1) & adapter->node.qp_mask;
+	uint32_t high = (uint32_t)prng_below(&adapter->prng, 1u << (NODE_QPN_BITS - adapter->qp_bits));
+	qp->index = (uint32_t)index;
+	qp->qp.qpn = high << adapter->qp_bits | (uint32_t)index;
+	if (qp->qp.qpn < 2) /* 0 and 1 belong to management */
+		qp->qp.qpn |= 1u << adapter->qp_bits;
+	qp->qp.pub = &adapter->node.qps_public[index];
+	adapter->node.qps[index] = &qp->qp;
+	return 0;
+}
+
+/* Change the state with the posters locked out: none that saw the old state posts into the new one. */
+static void enter(struct hdl_qp *qp, enum hdl_qp_state state)
+{
+	lock_take(&qp->qp.sq.post_lock);
+	lock_take(&qp->qp.rq.post_lock);
+	qp_enter(&qp->pd->adapter->node, &qp->qp, state);
+	lock_drop(&qp->qp.rq.post_lock);
+	lock_drop(&qp->qp.sq.post_lock);
+}
+
+int hdl_qp_create(struct hdl_pd *pd, struct hdl_qp_init_attr *attr, struct hdl_qp **out)
+{
+	if (pd == NULL || pd->magic != MAGIC_PD || attr == NULL || out == NULL)
+		return -HDL_EINVAL;
+	int result = judge_init(pd, attr);
+	if (result != 0)
+		return result;
+	struct hdl_qp *qp = new_qp(attr);
+	if (qp == NULL)
+		return -HDL_ENOMEM;
+	qp->magic = MAGIC_QP;
+	qp->pd = pd;
+	qp->init = *attr;
+	qp->qp.type = (uint8_t)attr->type;
+	qp->qp.signal_all = attr->signal_all;
+	qp->qp.register_on_send = attr->register_on_send;
+	qp->qp.windows_only = attr->remote_windows_only;
+	qp->qp.register_error = (uint8_t)attr->register_error;
+	qp->qp.pd = pd->number;
+	qp->qp.link = LINK_NONE;
+	qp->qp.cap = attr->cap;
+	qp->qp.srq = attr->srq != NULL ? &attr->srq->srq : NULL;
+	qp->qp.send_cq = &attr->send_cq->cq;
+	qp->qp.recv_cq = &attr->recv_cq->cq;
+	mpsc_node_init(&qp->qp.pending);
+	timer_node_init(&qp->qp.timer);
+	adapter_lock(pd->adapter);
+	result = number_qp(pd->adapter, qp);
+	if (result == 0)
+		enter(qp, HDL_QPS_RESET);
+	adapter_unlock(pd->adapter);
+	if (result != 0) {
+		free_qp(qp);
+		return result;
+	}
+	atomic_fetch_add(&pd->users, 1);
+	atomic_fetch_add(&attr->send_cq->users, 1);
+	atomic_fetch_add(&attr->recv_cq->users, 1);
+	if (attr->srq != NULL)
+		atomic_fetch_add(&attr->srq->users, 1);
+	*out = qp;
+	return 0;
+}
+
+int hdl_qp_destroy(struct hdl_qp *qp)
+{
+	if (qp == NULL || qp->magic != MAGIC_QP)
+		return -HDL_EINVAL;
+	struct hdl_adapter *adapter = qp->pd->adapter;
+	adapter_lock(adapter);
+	/* What posters left for us becomes ours, then everything of it is let go. */
+	node_run(&adapter->node);
+	enter(qp, HDL_QPS_RESET);
+	node_forget(&adapter->node, &qp->qp);
+	adapter->node.qps[qp->index] = NULL;
+	bitmap_clear(&adapter->qp_map, qp->index);
+	adapter_unlock(adapter);
+	events_purge(&adapter->events, qp);
+	atomic_fetch_sub(&qp->pd->users, 1);
+	atomic_fetch_sub(&qp->init.send_cq->users, 1);
+	atomic_fetch_sub(&qp->init.recv_cq->users, 1);
+	if (qp->init.srq != NULL)
+		atomic_fetch_sub(&qp->init.srq->users, 1);
+	qp->magic = 0;
+	free_qp(qp);
+	return 0;
+}
+
+/* --- modify --- */
+
+static bool values_fit(const struct hdl_qp_attr *a, uint32_t mask)
+{
+	const uint32_t remote =
+		HDL_ACCESS_REMOTE_READ | HDL_ACCESS_REMOTE_WRITE | HDL_ACCESS_REMOTE_ATOMIC;
+	if ((mask & HDL_QP_ACCESS) && (a->access & ~remote) != 0)
+		return false;
+	if ((mask & HDL_QP_PORT) && a->port_num != 1)
+		return false;
+	if ((mask & HDL_QP_PKEY_INDEX) && a->pkey_index != 0)
+		return false;
+	if ((mask & HDL_QP_PATH_MTU) && (a->path_mtu < 256 || a->path_mtu > 4096 ||
+					 (a->path_mtu & (a->path_mtu - 1)) != 0))
+		return false;
+	if ((mask & HDL_QP_TIMEOUT) && a->timeout > 31)
+		return false;
+	if ((mask & HDL_QP_RETRY_CNT) && a->retry_cnt > 7)
+		return false;
+	if ((mask & HDL_QP_RNR_RETRY) && a->rnr_retry > 7)
+		return false;
+	if ((mask & HDL_QP_MIN_RNR_TIMER) && a->min_rnr_timer > 31)
+		return false;
+	if ((mask & HDL_QP_RQ_PSN) && a->rq_psn > 0xffffff)
+		return false;
+	if ((mask & HDL_QP_SQ_PSN) && a->sq_psn > 0xffffff)
+		return false;
+	if ((mask & HDL_QP_DEST_QPN) && a->dest_qpn > 0xffffff)
+		return false;
+	if ((mask & HDL_QP_MAX_RD_ATOMIC) && a->max_rd_atomic > HDL_MAX_RD_ATOMIC)
+		return false;
+	return !((mask & HDL_QP_MAX_DEST_RD_ATOMIC) && a->max_dest_rd_atomic > HDL_MAX_RD_ATOMIC);
+}
+
+/* Take over the attributes in @mask. */
+static void take_values(struct hdl_qp_attr *to, const struct hdl_qp_attr *from, uint32_t mask)
+{
+#define TAKE(bit, field)                                                                           \
+	do {                                                                                       \
+		if (mask & (bit))                                                                  \
+			to->field = from->field;                                                   \
+	} while (0)
+	TAKE(HDL_QP_ACCESS, access);
+	TAKE(HDL_QP_PORT, port_num);
+	TAKE(HDL_QP_QKEY, qkey);
+	TAKE(HDL_QP_AV, ah);
+	TAKE(HDL_QP_PATH_MTU, path_mtu);
+	TAKE(HDL_QP_TIMEOUT, timeout);
+	TAKE(HDL_QP_RETRY_CNT, retry_cnt);
+	TAKE(HDL_QP_RNR_RETRY, rnr_retry);
+	TAKE(HDL_QP_RQ_PSN, rq_psn);
+	TAKE(HDL_QP_MAX_RD_ATOMIC, max_rd_atomic);
+	TAKE(HDL_QP_MIN_RNR_TIMER, min_rnr_timer);
+	TAKE(HDL_QP_SQ_PSN, sq_psn);
+	TAKE(HDL_QP_MAX_DEST_RD_ATOMIC, max_dest_rd_atomic);
+	TAKE(HDL_QP_DEST_QPN, dest_qpn);
+	TAKE(HDL_QP_PKEY_INDEX, pkey_index);
+#undef TAKE
+}
+
+/* Room for the read resources of the responder. */
+static int make_reads(struct qp *qp, uint32_t depth)
+{
+	struct read_entry *entries = NULL;
+	if (depth > 0 &&
+	    (entries = calloc(read_queue_slots(depth), sizeof(*entries))) == NULL)
+		return -HDL_ENOMEM;
+	free(qp->reads.entries);
+	read_queue_init(&qp->reads, entries, depth, 0);
+	return 0;
+}
+
+/* With the drive lock. */
+static int modify(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t mask)
+{
+	struct hdl_adapter *adapter = qp->pd->adapter;
+	enum hdl_qp_state from = qp_state(&qp->qp);
+	enum hdl_qp_state to = mask & HDL_QP_STATE ? (enum hdl_qp_state)attr->state : from;
+	if (attr->state > HDL_QPS_ERR && (mask & HDL_QP_STATE))
+		return -HDL_EINVAL;
+	if ((mask & HDL_QP_CUR_STATE) && attr->cur_state != from)
+		return -HDL_EPERM;
+	switch (qp_judge((enum hdl_qp_type)qp->qp.type, from, to, mask)) {
+	case QP_MODIFY_NO_TRANSITION:
+		return -HDL_EPERM;
+	case QP_MODIFY_MISSING:
+	case QP_MODIFY_NOT_ALLOWED:
+		return -HDL_EINVAL;
+	default:
+		break;
+	}
+	if (!values_fit(attr, mask))
+		return -HDL_EINVAL;
+	if (mask & HDL_QP_AV) {
+		uint32_t found = adapter_find_link(adapter, &attr->ah.dgid);
+		if (found == LINK_NONE)
+			return -HDL_EHOSTUNREACH;
+		qp->qp.link = found;
+	}
+	if ((mask & HDL_QP_MAX_DEST_RD_ATOMIC) &&
+	    make_reads(&qp->qp, attr->max_dest_rd_atomic) != 0)
+		return -HDL_ENOMEM;
+	take_values(&qp->qp.attr, attr, mask);
+	if (to == HDL_QPS_RESET)
+		qp->qp.attr = (struct hdl_qp_attr){0};
+	enter(qp, to);
+	return 0;
+}
+
+int hdl_qp_modify(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t mask)
+{
+	if (qp == NULL || qp->magic != MAGIC_QP || attr == NULL || (mask & ~(uint32_t)HDL_QP_ATTR_ALL))
+		return -HDL_EINVAL;
+	adapter_lock(qp->pd->adapter);
+	int result = modify(qp, attr, mask);
+	adapter_unlock(qp->pd->adapter);
+	if (result == 0)
+		adapter_drive(qp->pd->adapter);
+	return result;
+}
+
+int hdl_qp_query(struct hdl_qp *qp, struct hdl_qp_attr *attr, struct hdl_qp_init_attr *init)
+{
+	if (qp == NULL || qp->magic != MAGIC_QP || attr == NULL)
+		return -HDL_EINVAL;
+	adapter_lock(qp->pd->adapter);
+	*attr = qp->qp.attr;
+	attr->state = attr->cur_state = qp_state(&qp->qp);
+	attr->draining = qp->qp.draining;
+	if (init != NULL)
+		*init = qp->init;
+	adapter_unlock(qp->pd->adapter);
+	return 0;
+}
+
+uint32_t hdl_qp_number(const struct hdl_qp *qp)
+{
+	return qp->qp.qpn;
+}

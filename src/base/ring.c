@@ -1,0 +1,180 @@
+/* Orders, by pairs:
+ *   R1 publish: stamp, release   with R2 peek: stamp, acquire: the record, its length, the cleared stamp behind it
+ *   R3 flush: head, release      with R4 reserve: head, acquire: the consumer has done reading what it released
+ *   R5 arm: exchange             with R6 take_armed: exchange: whichever comes second sees what went before the other,
+ *                                that is the producer the mark, or the consumer (in its ring_peek() after arming) the record
+ * R5 and R6 both read and write: a store on one side and a load on the other could pass each other. */
+#include "base/ring.h"
+
+#include <assert.h>
+#include <string.h>
+
+static bool count_is_good(uint32_t slot_count)
+{
+	return slot_count >= RING_MIN_SLOTS && slot_count <= RING_MAX_SLOTS &&
+	       (slot_count & (slot_count - 1)) == 0;
+}
+
+size_t ring_bytes(uint32_t slot_count)
+{
+	assert(count_is_good(slot_count));
+	return sizeof(struct ring_shared) + (size_t)slot_count * RING_SLOT_BYTES;
+}
+
+void ring_format(void *memory, uint32_t slot_count)
+{
+	assert(((uintptr_t)memory & 63u) == 0);
+	memset(memory, 0, ring_bytes(slot_count));
+}
+
+void ring_tx_attach(struct ring_tx *tx, void *memory, uint32_t slot_count)
+{
+	assert(count_is_good(slot_count));
+	*tx = (struct ring_tx){
+	        .shared = memory,
+	        .slot_count = slot_count,
+	        .lap_shift = (uint32_t)__builtin_ctz(slot_count),
+	};
+}
+
+void ring_rx_attach(struct ring_rx *rx, void *memory, uint32_t slot_count)
+{
+	assert(count_is_good(slot_count));
+	*rx = (struct ring_rx){
+	        .shared = memory,
+	        .slot_count = slot_count,
+	        .lap_shift = (uint32_t)__builtin_ctz(slot_count),
+	};
+}
+
+/* n slots may need a pad of n - 1 before them and one free slot behind: 2n slots in all. */
+size_t ring_max_record(uint32_t slot_count)
+{
+	return (size_t)(slot_count / 2) * RING_SLOT_BYTES - RING_HEADER_BYTES;
+}
+
+static struct ring_slot *slot_at(struct ring_shared *shared, uint32_t slot_count, uint64_t position)
+{
+	return (struct ring_slot *)shared->slots + (position & (slot_count - 1));
+}
+
+static uint32_t slots_of(size_t bytes)
+{
+	return (uint32_t)((bytes + RING_HEADER_BYTES + RING_SLOT_BYTES - 1) / RING_SLOT_BYTES);
+}
+
+/* Publish @slots slots at the producer's position and move on. */
+static void put(struct ring_tx *tx, uint32_t bytes, uint32_t slots)
+{
+	struct ring_slot *slot = slot_at(tx->shared, tx->slot_count, tx->position);
+	struct ring_slot *behind = slot_at(tx->shared, tx->slot_count, tx->position + slots);
+	uint32_t stamp = RING_STAMP(tx->position >> tx->lap_shift);
+	atomic_store_explicit(&behind->stamp, 0, memory_order_relaxed);
+	atomic_store_explicit(&slot->bytes, bytes, memory_order_relaxed);
+	atomic_store_explicit(&slot->stamp, stamp, memory_order_release); /* R1 */
+	tx->position += slots;
+}
+
+/* Are @slots slots free, and one more behind them? */
+static bool has_room(struct ring_tx *tx, uint32_t slots)
+{
+	if (tx->position - tx->head_cache + slots < tx->slot_count)
+		return true;
+	uint64_t head = atomic_load_explicit(&tx->shared->head, memory_order_acquire); /* R4 */
+	/* The consumer can only have gone on, and not beyond us; believe nothing else. */
+	if (head - tx->head_cache > tx->position - tx->head_cache)
+		return false;
+	tx->head_cache = head;
+	return tx->position - head + slots < tx->slot_count;
+}
+
+void *ring_reserve(struct ring_tx *tx, size_t bytes)
+{
+	assert(bytes >= 1 && bytes <= ring_max_record(tx->slot_count));
+	uint32_t slots = slots_of(bytes);
+	uint32_t to_end = tx->slot_count - (uint32_t)(tx->position & (tx->slot_count - 1));
+	uint32_t pad = slots > to_end ? to_end : 0;
+	if (!has_room(tx, pad + slots))
+		return NULL;
+	if (pad != 0)
+		put(tx, RING_PAD, pad); /* no record yet, so the consumer may see it now */
+	tx->reserved = (uint32_t)bytes;
+	return slot_at(tx->shared, tx->slot_count, tx->position)->record;
+}
+
+void ring_publish(struct ring_tx *tx)
+{
+	assert(tx->reserved != 0);
+	put(tx, tx->reserved, slots_of(tx->reserved));
+	tx->reserved = 0;
+}
+
+bool ring_take_armed(struct ring_tx *tx)
+{
+	return atomic_exchange_explicit(&tx->shared->armed, 0, memory_order_acq_rel) != 0; /* R6 */
+}
+
+/* A producer that keeps to the drawing never comes here. */
+static const void *give_up(struct ring_rx *rx)
+{
+	rx->broken = true;
+	rx->taken = 0;
+	return NULL;
+}
+
+const void *ring_peek(struct ring_rx *rx, size_t *bytes)
+{
+	if (rx->broken)
+		return NULL;
+	for (;;) {
+		struct ring_slot *slot = slot_at(rx->shared, rx->slot_count, rx->position);
+		uint32_t stamp = atomic_load_explicit(&slot->stamp, memory_order_acquire); /* R2 */
+		if (stamp == 0) {
+			if (rx->released != rx->position)
+				ring_flush_head(rx);
+			return NULL;
+		}
+		if (stamp != RING_STAMP(rx->position >> rx->lap_shift))
+			return give_up(rx);
+		/* Loaded once: the producer could change it between the judging and the use. */
+		uint32_t length = atomic_load_explicit(&slot->bytes, memory_order_relaxed);
+		uint32_t to_end = rx->slot_count - (uint32_t)(rx->position & (rx->slot_count - 1));
+		if (length == RING_PAD) {
+			if (to_end >= rx->slot_count / 2) /* never at slot 0, so this loop ends */
+				return give_up(rx);
+			rx->position += to_end;
+			continue;
+		}
+		if (length == 0 || length > ring_max_record(rx->slot_count) ||
+		    slots_of(length) > to_end)
+			return give_up(rx);
+		rx->taken = slots_of(length);
+		*bytes = length;
+		return slot->record;
+	}
+}
+
+void ring_release(struct ring_rx *rx)
+{
+	assert(rx->taken != 0);
+	rx->position += rx->taken;
+	rx->taken = 0;
+	if (rx->position - rx->released >= rx->slot_count / 4)
+		ring_flush_head(rx);
+}
+
+void ring_flush_head(struct ring_rx *rx)
+{
+	rx->released = rx->position;
+	atomic_store_explicit(&rx->shared->head, rx->position, memory_order_release); /* R3 */
+}
+
+void ring_arm(struct ring_rx *rx)
+{
+	atomic_exchange_explicit(&rx->shared->armed, 1, memory_order_acq_rel); /* R5 */
+}
+
+void ring_disarm(struct ring_rx *rx)
+{
+	atomic_store_explicit(&rx->shared->armed, 0, memory_order_relaxed);
+}

@@ -1,0 +1,134 @@
+/* Entries as they lie in memory: eight words under a sequence lock, the counter of which is the low
+ * half of word 0.
+ *
+ *   word 0   seq, instance, type, flags, order      word 4   att_skip
+ *   word 1   base                                   word 5   pd, qpn
+ *   word 2   length                                 word 6   link, ddp_sn
+ *   word 3   att                                    word 7   access, page_shift, max_pages
+ *
+ * Whoever writes holds the table's lock. A change of several words makes seq odd first; a change of word 0 alone is one
+ * store. @link of a region changes without seq: it is the owner's book-keeping and no reader's business. */
+#ifndef MEMORY_SLOT_H
+#define MEMORY_SLOT_H
+
+#include <assert.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "base/lock.h"
+#include "memory/tpt.h"
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "seq is the low half of word 0");
+_Static_assert(offsetof(struct tpt_entry, seq) == 0, "word 0");
+_Static_assert(offsetof(struct tpt_entry, link) == 48, "word 6");
+
+static inline uint64_t slot_word(const struct tpt_entry *entry, unsigned i)
+{
+	uint64_t word;
+	memcpy(&word, (const unsigned char *)entry + sizeof word * i, sizeof word);
+	return word;
+}
+
+static inline void slot_set_word(struct tpt_entry *entry, unsigned i, uint64_t word)
+{
+	memcpy((unsigned char *)entry + sizeof word * i, &word, sizeof word);
+}
+
+/* S3 pairs with S4: who sees a word of a later change also sees, when it looks at seq again, the odd one before it. */
+static inline void slot_load(const struct tpt_slot *slot, struct tpt_entry *out, unsigned i)
+{
+	slot_set_word(out, i, atomic_load_explicit(&slot->words[i], memory_order_acquire));
+}
+
+/* A copy, unless the entry is being changed this moment. Written out: at -O2 the compiler keeps a loop, which costs more
+ * than the rest of the check. */
+static inline bool slot_try_read(const struct tpt_slot *slot, struct tpt_entry *out)
+{
+	/* S1: sequentially consistent for G1 and G2 in tpt.h. */
+	uint64_t head = atomic_load_explicit(&slot->words[0], memory_order_seq_cst);
+	slot_set_word(out, 0, head);
+	slot_load(slot, out, 1);
+	slot_load(slot, out, 2);
+	slot_load(slot, out, 3);
+	slot_load(slot, out, 4);
+	slot_load(slot, out, 5);
+	slot_load(slot, out, 6);
+	slot_load(slot, out, 7);
+	return !(head & 1) && atomic_load_explicit(&slot->words[0], memory_order_relaxed) == head;
+}
+
+/* Keep trying. False: the writer has been at it for TPT_READ_SPINS rounds and is taken for dead. */
+bool slot_keep_reading(const struct tpt_slot *slot, struct tpt_entry *out);
+
+static inline bool slot_read(const struct tpt_slot *slot, struct tpt_entry *out)
+{
+	return slot_try_read(slot, out) || slot_keep_reading(slot, out);
+}
+
+/* The owner's copy: nobody else writes while the lock is held. */
+static inline struct tpt_entry slot_get(const struct tpt_slot *slot)
+{
+	struct tpt_entry entry;
+	(void)slot_try_read(slot, &entry);
+	return entry;
+}
+
+/* S4 */
+static inline void slot_store(struct tpt_slot *slot, const struct tpt_entry *entry, unsigned i)
+{
+	atomic_store_explicit(&slot->words[i], slot_word(entry, i), memory_order_release);
+}
+
+static inline void slot_put(struct tpt_slot *slot, struct tpt_entry *entry)
+{
+	entry->seq += 1;
+	atomic_store_explicit(&slot->words[0], slot_word(entry, 0), memory_order_relaxed);
+	slot_store(slot, entry, 1);
+	slot_store(slot, entry, 2);
+	slot_store(slot, entry, 3);
+	slot_store(slot, entry, 4);
+	slot_store(slot, entry, 5);
+	slot_store(slot, entry, 6);
+	slot_store(slot, entry, 7);
+	entry->seq += 1;
+	atomic_store_explicit(&slot->words[0], slot_word(entry, 0), memory_order_seq_cst); /* S2 */
+}
+
+/* Only word 0 differs: instance, type, flags, order. */
+static inline void slot_put_head(struct tpt_slot *slot, struct tpt_entry *entry)
+{
+	entry->seq += 2;
+	atomic_store_explicit(&slot->words[0], slot_word(entry, 0), memory_order_seq_cst); /* S2 */
+}
+
+/* Count a window in (1) or out (-1) at the slot of its region. */
+static inline void slot_add_link(struct tpt_slot *slot, int32_t by)
+{
+	uint64_t word = atomic_load_explicit(&slot->words[6], memory_order_relaxed);
+	uint32_t link = (uint32_t)word;
+	assert(by > 0 ? link != UINT32_MAX : link != 0);
+	word = (word & ~(uint64_t)UINT32_MAX) | (link + (uint32_t)by);
+	atomic_store_explicit(&slot->words[6], word, memory_order_release);
+}
+
+/* The slot that @key names, or NULL where there is none. */
+static inline struct tpt_slot *slot_of(struct tpt *tpt, struct hdl_key key)
+{
+	uint32_t index = key.v >> TPT_INSTANCE_BITS;
+	return index < tpt->view.capacity ? &tpt->slots[index] : NULL;
+}
+
+static inline struct hdl_key slot_key(uint32_t index, uint8_t instance)
+{
+	struct hdl_key key = {index << TPT_INSTANCE_BITS | instance};
+	return key;
+}
+
+/* The entry's memory may no longer be reached through it: it is not valid, and a window no longer
+ * counts as bound. */
+void slot_invalidate(struct tpt *tpt, struct tpt_slot *slot, struct tpt_entry *entry);
+
+#endif

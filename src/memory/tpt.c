@@ -1,0 +1,198 @@
+/* The protection table, reading side: the one check, and where granted bytes lie. Also how a table
+ * begins. */
+#include "memory/tpt.h"
+
+#include <assert.h>
+
+#include "memory/att.h"
+#include "memory/slot.h"
+
+struct tpt_bytes tpt_bytes(const struct tpt_config *config)
+{
+	assert(config->capacity != 0 && config->capacity <= TPT_MAX_CAPACITY);
+	size_t slots = (size_t)config->capacity + 1;
+	size_t units = (size_t)(config->arena_words / TPT_UNIT_WORDS);
+	struct tpt_bytes bytes = {
+	        .slots = slots * sizeof(struct tpt_slot),
+	        .arena = units * TPT_UNIT_WORDS * sizeof(uint64_t),
+	        .private_bytes = BITMAP_WORDS(units) * sizeof(uint64_t) + units * sizeof(uint32_t) +
+	                         slots * sizeof(uint32_t),
+	};
+	return bytes;
+}
+
+void tpt_init(struct tpt *tpt, const struct tpt_config *config, void *slots, void *arena,
+              void *private_memory, uint64_t random_seed)
+{
+	size_t units = (size_t)(config->arena_words / TPT_UNIT_WORDS);
+	uint64_t *map = private_memory;
+	uint32_t *refs = (uint32_t *)(map + BITMAP_WORDS(units));
+	*tpt = (struct tpt){
+	        .view =
+	                {
+	                        .slots = slots,
+	                        .arena = arena,
+	                        .capacity = config->capacity + 1,
+	                        .arena_words = (uint64_t)units * TPT_UNIT_WORDS,
+	                },
+	        .slots = slots,
+	        .free_list = refs + units,
+	        .opened = 1,
+	        /* Not bitmap_init(): the memory is clear and must not be touched before it is used.
+	         */
+	        .arena = {.words = arena, .refs = refs, .map = {.words = map, .bits = units}},
+	};
+	prng_seed(&tpt->prng, random_seed);
+}
+
+bool slot_keep_reading(const struct tpt_slot *slot, struct tpt_entry *out)
+{
+	for (unsigned spins = 0; spins < TPT_READ_SPINS; spins++) {
+		lock_relax(spins);
+		if (slot_try_read(slot, out))
+			return true;
+	}
+	return false;
+}
+
+/* Figures 15, 17B and 18 (b): which entries may be used which way. */
+static inline bool type_fits(const struct tpt_entry *e, const struct tpt_request *req)
+{
+	switch (req->side) {
+	case TPT_LOCAL:
+		return e->type == TPT_REGION;
+	case TPT_REMOTE:
+		return e->type == TPT_WINDOW || (e->type == TPT_REGION && !req->windows_only);
+	default:
+		return e->type == TPT_ISCSI;
+	}
+}
+
+enum hdl_detail tpt_check(const struct tpt_view *view, const struct tpt_request *req,
+                          struct tpt_grant *grant)
+{
+	struct tpt_entry *e = &grant->entry;
+	uint32_t index = req->key.v >> TPT_INSTANCE_BITS;
+	if (index >= view->capacity || !slot_read(&view->slots[index], e))
+		return HDL_DETAIL_NOT_VALID;
+	if (!(e->flags & TPT_VALID))
+		return HDL_DETAIL_NOT_VALID;
+	if (e->flags & TPT_GONE)
+		return HDL_DETAIL_GONE;
+	if (!type_fits(e, req))
+		return HDL_DETAIL_TYPE;
+	if (e->pd != req->pd)
+		return HDL_DETAIL_PD;
+	if (e->qpn != 0 && e->qpn != req->qpn)
+		return HDL_DETAIL_QP;
+	if (e->instance != (uint8_t)req->key.v)
+		return HDL_DETAIL_INSTANCE;
+
+	/* Never form addr + length: the peer chooses both, and the sum wraps. */
+	uint64_t base = e->type == TPT_ISCSI ? 0 : e->base;
+	if (req->addr < base)
+		return HDL_DETAIL_BOUNDS;
+	uint64_t offset = req->addr - base;
+	if (offset > e->length || req->length > e->length - offset)
+		return HDL_DETAIL_BOUNDS;
+	if ((e->access & req->access) != req->access) /* all bits, not any */
+		return HDL_DETAIL_ACCESS;
+	grant->index = index;
+	grant->offset = offset;
+	grant->length = req->length;
+	return HDL_DETAIL_NONE;
+}
+
+/* The runs found so far. */
+struct runs {
+	struct span *out;
+	size_t max, count;
+	uint64_t covered;
+};
+
+/* Add a run. False: there is no place for it. */
+static bool run_add(struct runs *runs, uint64_t addr, uint64_t length)
+{
+	struct span *last = runs->count != 0 ? &runs->out[runs->count - 1] : NULL;
+	if (last != NULL && addr >= last->addr && addr - last->addr == last->length) {
+		last->length += length;
+	} else if (runs->count < runs->max) {
+		runs->out[runs->count++] = (struct span){addr, length};
+	} else {
+		return false;
+	}
+	runs->covered += length;
+	return true;
+}
+
+/* Go through the pages from byte @at of the table on. False: the table is broken. */
+static bool walk_pages(const struct tpt_view *view, const struct tpt_entry *e, uint64_t at,
+                       uint64_t bytes, struct runs *runs)
+{
+	if (e->page_shift < TPT_MIN_PAGE_SHIFT || e->page_shift > TPT_MAX_PAGE_SHIFT)
+		return false;
+	uint64_t page_bytes = (uint64_t)1 << e->page_shift;
+	struct att_leaf leaf = {NULL, 0};
+	while (bytes != 0) {
+		if (leaf.count == 0 &&
+		    !att_find(view, e->order, e->att, at >> e->page_shift, &leaf))
+			return false;
+		uint64_t page = att_word(leaf.words);
+		if ((page & (page_bytes - 1)) != 0 || page > UINT64_MAX - page_bytes)
+			return false;
+		uint64_t in_page = at & (page_bytes - 1);
+		uint64_t run = page_bytes - in_page;
+		if (run > bytes)
+			run = bytes;
+		if (!run_add(runs, page + in_page, run))
+			return true;
+		at += run;
+		bytes -= run;
+		leaf.words++;
+		leaf.count--;
+	}
+	return true;
+}
+
+size_t tpt_spans(const struct tpt_view *view, const struct tpt_grant *grant, uint64_t skip,
+                 uint64_t bytes, struct span *out, size_t max, uint64_t *covered)
+{
+	const struct tpt_entry *e = &grant->entry;
+	struct runs runs = {.out = out, .max = max};
+	*covered = 0;
+	if (skip >= grant->length)
+		return 0;
+	if (bytes > grant->length - skip)
+		bytes = grant->length - skip;
+
+	/* The granted bytes lie within the entry's length, but att and att_skip are whatever the
+	 * owner wrote there: no sum of them may wrap. */
+	uint64_t at = grant->offset + skip;
+	uint64_t start = e->order == TPT_INLINE ? e->att : e->att_skip;
+	if (at > UINT64_MAX - start || bytes > UINT64_MAX - start - at)
+		return 0;
+	at += start;
+	bool whole = true;
+	if (e->order != TPT_INLINE)
+		whole = walk_pages(view, e, at, bytes, &runs);
+	else if (bytes != 0)
+		run_add(&runs, at, bytes);
+	if (!whole)
+		return 0;
+	*covered = runs.covered;
+	return runs.count;
+}
+
+bool tpt_read(const struct tpt_view *view, struct hdl_key key, struct tpt_entry *entry)
+{
+	uint32_t index = key.v >> TPT_INSTANCE_BITS;
+	return index < view->capacity && slot_read(&view->slots[index], entry);
+}
+
+struct hdl_key tpt_current(const struct tpt *tpt, struct hdl_key key)
+{
+	struct tpt_entry entry;
+	if (!tpt_read(&tpt->view, key, &entry))
+		return key;
+	return slot_key(key.v >> TPT_INSTANCE_BITS, entry.instance);
+}

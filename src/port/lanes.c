@@ -1,0 +1,32 @@
+/* The block of memory between two adapters. */
+#include "port/lanes.h"
+
+#include <string.h>
+
+#define GUARD_BYTES 64u
+
+static unsigned char *lane(void *block, int from)
+{
+	return (unsigned char *)block + 2 * GUARD_BYTES +
+	       (from == 0 ? 0 : ring_bytes(LANES_SLOTS));
+}
+
+size_t lanes_bytes(void)
+{
+	return 2 * GUARD_BYTES + 2 * ring_bytes(LANES_SLOTS);
+}
+
+void lanes_format(void *block)
+{
+	memset(block, 0, 2 * GUARD_BYTES);
+	ring_format(lane(block, 0), LANES_SLOTS);
+	ring_format(lane(block, 1), LANES_SLOTS);
+}
+
+void lanes_attach(struct lanes_end *end, void *block, int side)
+{
+	end->own_guard = (unsigned char *)block + (side == 0 ? 0 : GUARD_BYTES);
+	end->peer_guard = (unsigned char *)block + (side == 0 ? GUARD_BYTES : 0);
+	ring_tx_attach(&end->tx, lane(block, side), LANES_SLOTS);
+	ring_rx_attach(&end->rx, lane(block, 1 - side), LANES_SLOTS);
+}

@@ -1,0 +1,49 @@
+/* Faults drawn from a seed: how bad the links are, and what befalls hosts and the network while a
+ * run lasts. A fault is data: who draws a list of them can read it, so a checker knows what must
+ * have happened without asking the network. */
+#ifndef PORT_SIMFAULT_H
+#define PORT_SIMFAULT_H
+
+#include "port/simnet.h"
+
+struct prng;
+
+#define SIM_MAX_FAULTS 64u
+
+enum sim_fault_kind {
+	SIM_FAULT_PARTITION,
+	SIM_FAULT_STALL,
+	SIM_FAULT_DEATH,
+};
+
+struct sim_fault {
+	enum sim_fault_kind kind;
+	uint64_t start_ns, until_ns; /* a death has no end: SIM_FOREVER */
+	uint64_t set_a, set_b;       /* of a partition */
+	uint32_t host;               /* of a stall or a death */
+	enum sim_death death;
+};
+
+/* How much may be drawn, and when. No more than SIM_MAX_FAULTS in all, SIM_MAX_PARTITIONS of them
+ * partitions. */
+struct sim_fault_plan {
+	uint64_t start_ns, until_ns;                     /* every fault starts in this time */
+	uint64_t longest_ns;                             /* of a partition or stall; at least 1 */
+	uint32_t partitions_max, stalls_max, deaths_max; /* 0 to so many of each */
+};
+
+/* A link of some quality: one in four is perfect but for its delay, and of the rest each fault is
+ * there or not. */
+void sim_link_draw(struct prng *prng, struct sim_link *link);
+
+/* Fill @faults (room for SIM_MAX_FAULTS) for a network of @host_count hosts; how many there are is
+ * returned. Partitions and deaths need two hosts: one host is left alone by them. No host dies
+ * twice, and one at least stays alive. */
+uint32_t sim_faults_draw(struct prng *prng, const struct sim_fault_plan *plan, uint32_t host_count,
+                         struct sim_fault *faults);
+
+/* Make @fault happen in its time. It stays the caller's and must outlive the run. 0, -EINVAL or
+ * -ENOBUFS as sim_partition() and sim_at(). */
+int sim_fault_arm(struct sim *sim, const struct sim_fault *fault);
+
+#endif

@@ -1,0 +1,87 @@
+/* Completion queues. */
+#include "queue/cq.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "queue/wq.h"
+
+size_t cq_bytes(uint32_t depth)
+{
+	return (size_t)wq_slots(depth) * sizeof(struct hdl_wc);
+}
+
+void cq_init(struct cq *cq, void *memory, uint32_t depth, bool notifies)
+{
+	memset(cq, 0, sizeof(*cq));
+	cq->ring = memory;
+	cq->depth = depth;
+	cq->mask = wq_slots(depth) - 1;
+	cq->notifies = notifies;
+}
+
+unsigned cq_push(struct cq *cq, const struct hdl_wc *wc, bool solicited)
+{
+	uint32_t tail = atomic_load_explicit(&cq->tail, memory_order_relaxed);
+	uint32_t head = atomic_load_explicit(&cq->head, memory_order_acquire); /* C1 pairs with C2 */
+	if (tail - head >= cq->depth)
+		return atomic_exchange_explicit(&cq->overrun, true, memory_order_relaxed)
+			       ? 0
+			       : CQ_OVERRUN;
+	cq->ring[tail & cq->mask] = *wc;
+	atomic_store_explicit(&cq->tail, tail + 1, memory_order_release); /* C3 pairs with C4 */
+	if (!cq->notifies)
+		return CQ_STORED;
+
+	/* C5 pairs with C6: either we see the queue armed, or who arms it sees the completion when it polls. */
+	atomic_thread_fence(memory_order_seq_cst);
+	uint32_t armed = atomic_load_explicit(&cq->armed, memory_order_relaxed);
+	if (armed == CQ_NOT_ARMED)
+		return CQ_STORED;
+	if (armed == CQ_ARMED_SOLICITED && !solicited && wc->status == HDL_WC_SUCCESS)
+		return CQ_STORED;
+	if (atomic_exchange_explicit(&cq->armed, CQ_NOT_ARMED, memory_order_acq_rel) == CQ_NOT_ARMED)
+		return CQ_STORED;
+	return CQ_STORED | CQ_EVENT;
+}
+
+int cq_poll(struct cq *cq, struct hdl_wc *wc, int max)
+{
+	lock_take(&cq->poll_lock);
+	uint32_t head = atomic_load_explicit(&cq->head, memory_order_relaxed);
+	uint32_t held = atomic_load_explicit(&cq->tail, memory_order_acquire) - head; /* C4 */
+	int count = held < (uint32_t)max ? (int)held : max;
+	for (int i = 0; i < count; i++)
+		wc[i] = cq->ring[(head + (uint32_t)i) & cq->mask];
+	if (count > 0)
+		atomic_store_explicit(&cq->head, head + (uint32_t)count, memory_order_release); /* C2 */
+	lock_drop(&cq->poll_lock);
+	return count;
+}
+
+void cq_arm(struct cq *cq, bool solicited_only)
+{
+	uint32_t want = solicited_only ? CQ_ARMED_SOLICITED : CQ_ARMED_ANY;
+	uint32_t armed = atomic_load_explicit(&cq->armed, memory_order_relaxed);
+	while (armed < want && !atomic_compare_exchange_weak_explicit(&cq->armed, &armed, want,
+								      memory_order_acq_rel,
+								      memory_order_relaxed))
+		;
+	atomic_thread_fence(memory_order_seq_cst); /* C6 */
+}
+
+bool cq_move(struct cq *cq, void *memory, uint32_t depth)
+{
+	uint32_t head = atomic_load_explicit(&cq->head, memory_order_relaxed);
+	uint32_t tail = atomic_load_explicit(&cq->tail, memory_order_relaxed);
+	if (tail - head > depth)
+		return false;
+	struct hdl_wc *ring = memory;
+	uint32_t mask = wq_slots(depth) - 1;
+	for (uint32_t i = head; i != tail; i++)
+		ring[i & mask] = cq->ring[i & cq->mask];
+	cq->ring = ring;
+	cq->mask = mask;
+	cq->depth = depth;
+	return true;
+}

@@ -1,0 +1,28 @@
+/* The states of a queue pair as data: which transitions exist, and which attributes each needs and allows, by type (IBTA
+ * volume 1 section 10.3 and table 91). Pure. */
+#ifndef QUEUE_QP_STATE_H
+#define QUEUE_QP_STATE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <heddle/types.h>
+
+enum qp_verdict {
+	QP_MODIFY_OK,
+	QP_MODIFY_NO_TRANSITION,
+	QP_MODIFY_MISSING,    /* a needed attribute is not in the mask */
+	QP_MODIFY_NOT_ALLOWED /* an attribute is in the mask that this transition does not take */
+};
+
+/* May a queue pair of @type go from @from to @to with the attributes in @mask (HDL_QP_STATE and HDL_QP_CUR_STATE aside)? */
+enum qp_verdict qp_judge(enum hdl_qp_type type, enum hdl_qp_state from, enum hdl_qp_state to,
+			 uint32_t mask);
+
+static inline bool qp_may_receive(enum hdl_qp_state state)
+{
+	return state == HDL_QPS_RTR || state == HDL_QPS_RTS || state == HDL_QPS_SQD ||
+	       state == HDL_QPS_SQE;
+}
+
+#endif

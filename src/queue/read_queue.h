@@ -1,0 +1,41 @@
+/* The read resource queue (seed 004 figure 18A steps 1804 and 1806): a responder keeps a fixed number of read and atomic
+ * requests, indexed by their sequence number. A request is taken when its number is the next expected one or
+ * belongs to an entry that is free; anything past the end breaks the stream. Finished entries keep their result until the
+ * number comes round again, so that a repeated atomic is answered and not executed twice. */
+#ifndef QUEUE_READ_QUEUE_H
+#define QUEUE_READ_QUEUE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct read_entry {
+	uint32_t msn;
+	bool used;     /* holds a request or a result */
+	bool finished; /* executed: result is the answer */
+	uint32_t tag;  /* the caller's */
+	uint64_t result;
+};
+
+struct read_queue {
+	struct read_entry *entries; /* the caller's memory: read_queue_slots() of them */
+	uint32_t depth;             /* max_dest_rd_atomic */
+	uint32_t mask;              /* slots - 1: numbers wrap at 2^32, so the slots are a power of two */
+	uint32_t next_msn;          /* next expected */
+	uint32_t open;              /* accepted and not finished */
+};
+
+enum read_verdict {
+	READ_ACCEPTED,  /* a free entry holds it now */
+	READ_REPEATED,  /* executed before: *entry has the result */
+	READ_PENDING,   /* accepted before and not finished */
+	READ_OUT_OF_RANGE /* past the end, or too old: terminate the stream */
+};
+
+uint32_t read_queue_slots(uint32_t depth);
+void read_queue_init(struct read_queue *q, struct read_entry *entries, uint32_t depth,
+		     uint32_t first_msn);
+enum read_verdict read_queue_put(struct read_queue *q, uint32_t msn, struct read_entry **entry);
+/* The request of @entry was executed. */
+void read_queue_finish(struct read_queue *q, struct read_entry *entry, uint64_t result);
+
+#endif

@@ -1,0 +1,94 @@
+/* Work queues: rings of fixed-size elements in one process's memory. Application threads post under the post lock; whoever
+ * drives the adapter consumes. Indices run freely and are masked on use.
+ *
+ *   tail   next element to post       written by posters (under post_lock)
+ *   head   oldest element still held  written by the driver
+ *   depth  how many may be held: what the user was promised; slots is the next power of two
+ *
+ * Send and receive queues and shared receive queues are all this. */
+#ifndef QUEUE_WQ_H
+#define QUEUE_WQ_H
+
+#include <assert.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <heddle/types.h>
+
+#include "base/lock.h"
+
+struct wq {
+	unsigned char *elements;
+	uint32_t stride;
+	uint32_t mask;
+	uint32_t depth;
+	uint32_t max_sge;
+	struct lock post_lock;
+	_Alignas(64) _Atomic uint32_t tail;
+	_Alignas(64) _Atomic uint32_t head;
+};
+
+/* Slots for @depth elements: the next power of two. */
+uint32_t wq_slots(uint32_t depth);
+size_t wq_bytes(uint32_t depth, uint32_t stride);
+void wq_init(struct wq *wq, void *memory, uint32_t depth, uint32_t stride, uint32_t max_sge);
+
+/* Copy what @wq holds, in order, into @memory, laid out for @depth elements, and use that from now on. Both ends must be
+ * locked out by the caller. False, and nothing changed, when more than @depth are held. */
+bool wq_move(struct wq *wq, void *memory, uint32_t depth);
+
+static inline void *wq_at(const struct wq *wq, uint32_t index)
+{
+	return wq->elements + (size_t)(index & wq->mask) * wq->stride;
+}
+
+static inline uint32_t wq_head(const struct wq *wq)
+{
+	return atomic_load_explicit(&wq->head, memory_order_acquire); /* W1 pairs with W2 */
+}
+
+static inline uint32_t wq_tail(const struct wq *wq)
+{
+	return atomic_load_explicit(&wq->tail, memory_order_acquire); /* W3 pairs with W4 */
+}
+
+static inline uint32_t wq_held(const struct wq *wq)
+{
+	return wq_tail(wq) - wq_head(wq);
+}
+
+/* The element to fill next, or NULL when the queue is full. The caller holds post_lock until wq_posted(). */
+static inline void *wq_post(struct wq *wq)
+{
+	uint32_t tail = atomic_load_explicit(&wq->tail, memory_order_relaxed);
+	if (tail - wq_head(wq) >= wq->depth)
+		return NULL;
+	return wq_at(wq, tail);
+}
+
+static inline void wq_posted(struct wq *wq)
+{
+	uint32_t tail = atomic_load_explicit(&wq->tail, memory_order_relaxed);
+	atomic_store_explicit(&wq->tail, tail + 1, memory_order_release); /* W4 */
+}
+
+/* The oldest element is no longer needed. */
+static inline void wq_release(struct wq *wq)
+{
+	uint32_t head = atomic_load_explicit(&wq->head, memory_order_relaxed);
+	assert(head != wq_tail(wq));
+	atomic_store_explicit(&wq->head, head + 1, memory_order_release); /* W2 */
+}
+
+static inline void *wq_oldest(const struct wq *wq)
+{
+	uint32_t head = atomic_load_explicit(&wq->head, memory_order_relaxed);
+	return head == wq_tail(wq) ? NULL : wq_at(wq, head);
+}
+
+/* Forget everything. Both ends must be locked out by the caller. */
+void wq_clear(struct wq *wq);
+
+#endif

@@ -1,0 +1,119 @@
+/* What an element of a work queue holds: a work request, copied and made fit for the adapter. */
+#ifndef QUEUE_WQE_H
+#define QUEUE_WQE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <heddle/types.h>
+
+enum wqe_state {
+	WQE_READY, /* to be executed, for the first time or again */
+	WQE_SENT,  /* the peer has it; an answer will come */
+	WQE_DONE   /* over; completes as soon as everything before it has */
+};
+
+/* Facts about a request that its flags cannot say. */
+enum wqe_mark {
+	WQE_PREPARED = 1 << 0, /* the first half is done: WRITE_IMM's data is in place, REGISTER_SEND's region is valid,
+				* DELAY's time runs */
+	WQE_BY_TARGET = 1 << 1 /* an RDMA operation that the target executes (touch control, no direct access) */
+};
+
+struct wqe_send {
+	uint64_t wr_id;
+	uint8_t opcode; /* enum hdl_opcode */
+	uint8_t flags;  /* enum hdl_send_flags */
+	uint8_t num_sge;
+	uint8_t state; /* enum wqe_state */
+	uint32_t imm;  /* or the key to invalidate */
+	uint32_t length;
+	uint32_t msn;       /* message sequence number, given when first sent */
+	uint8_t status;     /* enum hdl_wc_status, once done */
+	uint8_t vendor_err; /* enum hdl_detail */
+	uint8_t marks;      /* enum wqe_mark */
+	uint8_t numbered;   /* msn is given */
+	uint32_t list_end;  /* REGISTER: where the page list ends in the queue pair's list store */
+	union {
+		struct {
+			uint64_t addr;
+			struct hdl_key key;
+		} rdma;
+		struct {
+			uint64_t addr;
+			struct hdl_key key;
+			uint64_t compare_add;
+			uint64_t swap;
+		} atomic;
+		struct {
+			uint32_t link; /* which peer, */
+			uint32_t epoch; /* and which of those that had this number */
+			uint32_t qpn;
+			uint32_t qkey;
+			uint32_t flow_label;
+			uint8_t sl;
+			uint8_t traffic_class;
+			uint8_t hop_limit;
+			uint8_t is_global;
+			uint8_t dgid[16];
+		} ud;
+		struct {
+			struct hdl_key window;
+			struct hdl_key region;
+			uint32_t access;
+			uint32_t type; /* enum hdl_mw_type of the window */
+			uint64_t addr;
+			uint64_t length;
+		} bind;
+		struct {
+			struct hdl_key key;
+			uint32_t access;
+			uint64_t iova;
+			uint64_t length;
+			uint64_t first_offset;
+			const uint64_t *pages;
+			uint32_t num_pages;
+			uint8_t page_shift;
+		} reg;
+		struct {
+			uint64_t ns;
+		} delay;
+	} u;
+	/* then: num_sge pieces, or with HDL_SEND_INLINE the data */
+};
+
+_Static_assert(offsetof(struct wqe_send, u.rdma.key) == offsetof(struct wqe_send, u.atomic.key),
+	       "an atomic's address and key are read as those of any RDMA request");
+
+struct wqe_recv {
+	uint64_t wr_id;
+	uint32_t num_sge;
+	uint32_t reserved;
+	struct hdl_sge sge[];
+};
+
+static inline struct hdl_sge *wqe_sge(struct wqe_send *wqe)
+{
+	return (struct hdl_sge *)(void *)(wqe + 1);
+}
+
+static inline unsigned char *wqe_inline(struct wqe_send *wqe)
+{
+	return (unsigned char *)(wqe + 1);
+}
+
+/* Distance from element to element for the limits given. */
+static inline uint32_t wqe_send_stride(uint32_t max_sge, uint32_t max_inline)
+{
+	size_t tail = max_sge * sizeof(struct hdl_sge);
+	if (tail < max_inline)
+		tail = max_inline;
+	return (uint32_t)((sizeof(struct wqe_send) + tail + 31) & ~(size_t)31);
+}
+
+static inline uint32_t wqe_recv_stride(uint32_t max_sge)
+{
+	return (uint32_t)(sizeof(struct wqe_recv) + max_sge * sizeof(struct hdl_sge));
+}
+
+#endif

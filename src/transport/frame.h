@@ -1,0 +1,96 @@
+/* What travels in a lane between two adapters of one machine: the same-host path. A frame is a header of 24 bytes, then a
+ * body by kind. Everything is in the host's byte order; nothing here leaves the machine. The reader copies the header
+ * (and the fixed part of the body) once and judges that copy: the writer may change the lane at any time. */
+#ifndef TRANSPORT_FRAME_H
+#define TRANSPORT_FRAME_H
+
+#include <stdint.h>
+
+#include <heddle/limits.h>
+#include <heddle/types.h>
+
+enum frame_kind {
+	FRAME_SEND = 1, /* body: the data, or with FRAME_BY_REFERENCE the sender's pieces */
+	FRAME_NOTICE,   /* write with immediate data whose data is in place already; no body */
+	FRAME_WRITE,    /* body: frame_target, then as FRAME_SEND: the target places the data */
+	FRAME_READ,     /* body: frame_target, then the initiator's pieces: the target fills them */
+	FRAME_ATOMIC,   /* body: frame_atomic */
+	FRAME_ANSWER,   /* body: frame_answer; acknowledges everything up to msn */
+	FRAME_DATAGRAM, /* body: frame_datagram, then the data */
+	FRAME_CLOSE,    /* the sender's queue pair gave up: imm is an hdl_event_type, length an hdl_detail */
+	FRAME_KIND_COUNT
+};
+
+enum frame_flags {
+	FRAME_SOLICITED = 1 << 0,
+	FRAME_IMM = 1 << 1,
+	FRAME_INVALIDATE = 1 << 2,
+	FRAME_BY_REFERENCE = 1 << 3, /* the body names memory of the sender's by its keys */
+	FRAME_UNRELIABLE = 1 << 4,   /* from a UC queue pair: never refused, answered only to free what it refers to */
+	FRAME_ADD = 1 << 5           /* atomic: fetch-and-add, not compare-and-swap */
+};
+
+struct frame {
+	uint8_t kind;
+	uint8_t flags;
+	uint8_t num_sge;
+	uint8_t reserved;
+	uint32_t to_qpn;
+	uint32_t from_qpn;
+	uint32_t msn;
+	uint32_t length; /* of the message */
+	uint32_t imm;    /* or the key to invalidate */
+};
+_Static_assert(sizeof(struct frame) == 24, "header of a frame");
+
+struct frame_target {
+	uint64_t addr;
+	struct hdl_key key;
+	uint32_t reserved;
+};
+
+struct frame_atomic {
+	uint64_t addr;
+	uint64_t compare_add;
+	uint64_t swap;
+	struct hdl_key key;
+	uint32_t reserved;
+};
+
+/* How the responder answers. */
+enum answer {
+	ANSWER_ACK,
+	ANSWER_RNR,        /* no receive request: wait, then repeat from msn on; detail is the timer code */
+	ANSWER_SEQUENCE,   /* expected msn, got a later one: repeat from msn on */
+	ANSWER_INVALID,    /* NAK: invalid request */
+	ANSWER_ACCESS,     /* NAK: remote access error */
+	ANSWER_OPERATION,  /* NAK: remote operational error */
+	ANSWER_OWN_LIST,   /* the requester's own pieces failed a check or have gone */
+	ANSWER_COUNT
+};
+
+struct frame_answer {
+	uint32_t answer; /* enum answer */
+	uint32_t detail; /* enum hdl_detail, or the RNR timer code */
+	uint64_t value;  /* what an atomic found */
+};
+
+struct frame_datagram {
+	uint32_t qkey;
+	uint32_t flow_label;
+	uint8_t sl;
+	uint8_t traffic_class;
+	uint8_t hop_limit;
+	uint8_t is_global;
+	uint8_t sgid[16];
+	uint8_t dgid[16];
+	uint32_t reserved;
+};
+
+/* Data up to this length travels in the lane; longer messages are pulled by the receiver. */
+#define FRAME_MAX_DATA  4096u
+#define FRAME_MAX_BYTES (sizeof(struct frame) + sizeof(struct frame_datagram) + FRAME_MAX_DATA)
+_Static_assert(FRAME_MAX_DATA >= HDL_UD_MTU, "datagrams always travel in the lane");
+_Static_assert(FRAME_MAX_DATA >= HDL_MAX_SGE * sizeof(struct hdl_sge), "so do lists of pieces");
+
+#endif

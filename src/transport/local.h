@@ -1,0 +1,47 @@
+/* The same-host path, between its files. Two adapters of one machine share a pair of lanes (frame.h). RDMA operations are
+ * executed by the initiator itself where it can reach the target's memory, and by the target's adapter otherwise; sends
+ * travel in the lane or are pulled by the receiver. Messages are numbered (MSN) and answered like packets of a
+ * reliable connection: a lane loses nothing, but a queue pair that is not ready does. */
+#ifndef TRANSPORT_LOCAL_H
+#define TRANSPORT_LOCAL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "queue/wqe.h"
+#include "transport/frame.h"
+#include "transport/node.h"
+
+/* Requester: execute what can be executed. True if anything was done. */
+bool local_run(struct node *node, struct qp *qp);
+/* Requester: the responder answered. */
+void local_answered(struct node *node, struct qp *qp, uint32_t msn, const struct frame_answer *answer);
+/* Requester: the timer of @qp ran out. */
+void local_timeout(struct node *node, struct qp *qp);
+/* Requester: the peer is gone. */
+void local_peer_gone(struct node *node, struct qp *qp);
+/* Complete what is over, oldest first. */
+void local_reap(struct node *node, struct qp *qp);
+
+/* RDMA by the initiator, on the target's memory. */
+enum local_step {
+	LOCAL_NEXT,    /* executed or sent: on to the next request */
+	LOCAL_WAIT,    /* an answer or a timer will set it going */
+	LOCAL_NO_ROOM, /* the lane is full: try again soon */
+	LOCAL_BY_TARGET
+};
+enum local_step local_direct(struct node *node, struct qp *qp, struct wqe_send *wqe);
+void local_finish(struct qp *qp, struct wqe_send *wqe, enum hdl_wc_status status,
+		  enum hdl_detail detail);
+
+/* Responder: take frames from a link. Returns how many. */
+unsigned local_receive(struct node *node, uint32_t link);
+/* Responder: send what is owed. False when there was no room. */
+bool local_answer(struct node *node, struct qp *qp);
+
+/* Local ack timeout: 4.096 us x 2^code (IBTA section 9.7.6.1.3). */
+uint64_t local_timeout_ns(const struct qp *qp);
+/* Table 45 of IBTA volume 1: the RNR timer codes, in nanoseconds. */
+uint64_t local_rnr_ns(uint32_t code);
+
+#endif

@@ -1,0 +1,179 @@
+/* The same-host path: RDMA by the initiator. Where its mover reaches the target's memory, the initiator checks the target's
+ * queue pair and protection table itself and copies once; the target's processor does nothing. Only what the target
+ * alone may change (touch control, atomics without shared memory) goes there as a frame. */
+#include <assert.h>
+
+#include "queue/qp_state.h"
+#include "transport/local.h"
+#include "transport/op.h"
+
+/* The right that the target must have given, on the queue pair and on the memory. */
+static uint8_t needed_access(uint8_t opcode)
+{
+	switch (opcode) {
+	case HDL_OP_WRITE:
+	case HDL_OP_WRITE_IMM:
+		return HDL_ACCESS_REMOTE_WRITE;
+	case HDL_OP_READ:
+		return HDL_ACCESS_REMOTE_READ;
+	default:
+		return HDL_ACCESS_REMOTE_ATOMIC;
+	}
+}
+
+/* Nobody answers at the other end yet (or any more): what a timeout would tell on a wire. */
+static enum local_step peer_not_ready(struct node *node, struct qp *qp, struct wqe_send *wqe)
+{
+	if (qp->type == HDL_QP_UC) { /* sent, and lost */
+		local_finish(qp, wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);
+		return LOCAL_NEXT;
+	}
+	if (qp->attr.timeout != 0) {
+		counter_add(&node->counters[NODE_TIMEOUTS], 1);
+		if (qp->retries_left == 0) {
+			local_finish(qp, wqe, HDL_WC_RETRY_EXC_ERR, HDL_DETAIL_NONE);
+			return LOCAL_NEXT;
+		}
+		qp->retries_left--;
+	}
+	qp->waiting = true;
+	node_want_timer(node, qp, local_timeout_ns(qp));
+	return LOCAL_WAIT;
+}
+
+/* The target's checks said no. The target hears of it too: its queue pair fails like ours. */
+static void refused_by_target(struct node *node, struct qp *qp, struct wqe_send *wqe,
+			      enum hdl_detail detail)
+{
+	if (qp->type == HDL_QP_UC) {
+		local_finish(qp, wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);
+		return;
+	}
+	enum hdl_wc_status status = HDL_WC_REM_ACCESS_ERR;
+	if (detail == HDL_DETAIL_GONE)
+		status = HDL_WC_REM_OP_ERR;
+	if (detail == HDL_DETAIL_MISALIGNED || detail == HDL_DETAIL_NONE)
+		status = HDL_WC_REM_INV_REQ_ERR;
+	qp->close_due = true;
+	qp->close_event = status == HDL_WC_REM_INV_REQ_ERR ? HDL_EVENT_QP_REQUEST_ERR
+							   : HDL_EVENT_QP_ACCESS_ERR;
+	qp->close_detail = (uint8_t)detail;
+	qp->close_key = wqe->u.rdma.key;
+	local_finish(qp, wqe, status, detail);
+	node_activate(node, qp);
+}
+
+static void refused_here(struct node *node, struct qp *qp, struct wqe_send *wqe,
+			 const struct sg_result *result)
+{
+	tpt_count(node->tpt, result->detail);
+	if (result->detail == HDL_DETAIL_GONE)
+		op_memory_gone(node, result->key);
+	local_finish(qp, wqe, op_local_status(result->detail), result->detail);
+}
+
+static enum local_step direct_atomic(struct node *node, struct qp *qp, struct wqe_send *wqe,
+				     struct sg *remote)
+{
+	struct link *link = &node->links[qp->link];
+	uint64_t old;
+	enum hdl_detail detail = op_atomic(&link->mover, MOVE_TO_PEER, remote,
+					   wqe->opcode == HDL_OP_FETCH_ADD,
+					   wqe->u.atomic.compare_add, wqe->u.atomic.swap, &old);
+	if (detail == HDL_DETAIL_TOUCHED)
+		return LOCAL_BY_TARGET;
+	if (detail != HDL_DETAIL_NONE) {
+		refused_by_target(node, qp, wqe, detail);
+		return LOCAL_NEXT;
+	}
+	counter_add(&node->counters[NODE_ATOMICS], 1);
+	struct hdl_sge piece;
+	struct sg from = sg_plain(&piece, &old, sizeof(old));
+	struct sg to = sg_own(node, qp, wqe_sge(wqe), wqe->num_sge, HDL_ACCESS_LOCAL_WRITE);
+	struct sg_result result = sg_move(&node->own, MOVE_BOTH_OWN, &to, &from, sizeof(old));
+	if (result.detail != HDL_DETAIL_NONE)
+		refused_here(node, qp, wqe, &result);
+	else
+		local_finish(qp, wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);
+	return LOCAL_NEXT;
+}
+
+static enum local_step direct_copy(struct node *node, struct qp *qp, struct wqe_send *wqe,
+				   struct sg *remote)
+{
+	struct link *link = &node->links[qp->link];
+	struct hdl_sge inline_piece;
+	struct sg own = wqe->flags & HDL_SEND_INLINE
+				? sg_plain(&inline_piece, wqe_inline(wqe), wqe->length)
+				: sg_own(node, qp, wqe_sge(wqe), wqe->num_sge,
+					 wqe->opcode == HDL_OP_READ ? HDL_ACCESS_LOCAL_WRITE
+								    : HDL_ACCESS_LOCAL_READ);
+	bool read = wqe->opcode == HDL_OP_READ;
+	struct sg_result result =
+		read ? sg_move(&link->mover, MOVE_FROM_PEER, &own, remote, wqe->length)
+		     : sg_move(&link->mover, MOVE_TO_PEER, remote, &own, wqe->length);
+	if (result.changed)
+		return peer_not_ready(node, qp, wqe);
+	bool remote_refused = result.at_target != read;
+	if (result.detail == HDL_DETAIL_TOUCHED && remote_refused)
+		return LOCAL_BY_TARGET;
+	if (result.detail != HDL_DETAIL_NONE) {
+		if (remote_refused)
+			refused_by_target(node, qp, wqe, result.detail);
+		else
+			refused_here(node, qp, wqe, &result);
+		return LOCAL_NEXT;
+	}
+	counter_add(&node->counters[read ? NODE_BYTES_READ : NODE_BYTES_WRITTEN], wqe->length);
+	if (wqe->opcode == HDL_OP_WRITE_IMM) {
+		wqe->marks |= WQE_PREPARED;
+		return LOCAL_BY_TARGET; /* the notice is a frame */
+	}
+	local_finish(qp, wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);
+	return LOCAL_NEXT;
+}
+
+enum local_step local_direct(struct node *node, struct qp *qp, struct wqe_send *wqe)
+{
+	struct link *link = &node->links[qp->link];
+	bool atomic = wqe->opcode == HDL_OP_COMPARE_SWAP || wqe->opcode == HDL_OP_FETCH_ADD;
+	if (atomic ? !link->mover.atomic_on_peer : !link->mover.reaches_peer)
+		return LOCAL_BY_TARGET;
+	/* A send before us may still be refused, and then we must not have happened. */
+	if (qp->unanswered > 0)
+		return LOCAL_WAIT;
+	struct qp_facts facts;
+	const struct qp_public *pub = &link->peer_qps[qp->attr.dest_qpn & link->peer_qp_mask];
+	if (!qp_read_facts(pub, &facts) || !qp_may_receive(facts.state) ||
+	    facts.dest_qpn != qp->qpn || facts.link != link->peer_link || facts.type != qp->type)
+		return peer_not_ready(node, qp, wqe);
+	qp->retries_left = qp->attr.retry_cnt;
+	uint8_t access = needed_access(wqe->opcode);
+	if ((facts.access & access) != access) {
+		refused_by_target(node, qp, wqe, HDL_DETAIL_NONE);
+		return LOCAL_NEXT;
+	}
+	/* A length of zero touches nothing and needs no key (IBTA C9-88). */
+	if (wqe->length == 0 && !atomic) {
+		if (wqe->opcode == HDL_OP_WRITE_IMM) {
+			wqe->marks |= WQE_PREPARED;
+			return LOCAL_BY_TARGET;
+		}
+		local_finish(qp, wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);
+		return LOCAL_NEXT;
+	}
+	struct hdl_sge piece = {.addr = wqe->u.rdma.addr, .length = wqe->length, .key = wqe->u.rdma.key};
+	struct sg remote = {.table = &link->peer_table,
+			    .guard = link->guard,
+			    .pieces = &piece,
+			    .count = 1,
+			    .pd = facts.pd,
+			    .qpn = qp->attr.dest_qpn,
+			    .access = access,
+			    .side = TPT_REMOTE,
+			    .windows_only = facts.windows_only,
+			    .untouchable = true,
+			    .watch = pub,
+			    .watched = facts.word};
+	return atomic ? direct_atomic(node, qp, wqe, &remote) : direct_copy(node, qp, wqe, &remote);
+}

@@ -1,0 +1,578 @@
+/* The same-host path: the responder. Takes frames from a lane, judges each once from its own copy, executes it through
+ * op.h, and owes an answer. Nothing here waits for room in the other lane: what is owed is kept in the queue pair. */
+#include <assert.h>
+#include <string.h>
+
+#include "queue/qp_state.h"
+#include "transport/local.h"
+#include "transport/op.h"
+
+/* A frame as copied from the lane: the header, the fixed part of the body, and where the rest lies. */
+struct arrival {
+	struct frame frame;
+	const unsigned char *body;
+	size_t body_bytes;
+	uint32_t link;
+};
+
+#define REMOTE_RIGHTS (HDL_ACCESS_REMOTE_READ | HDL_ACCESS_REMOTE_WRITE | HDL_ACCESS_REMOTE_ATOMIC)
+
+/* A lane delivers whole messages in order: for table D every one is a last segment that is just due. */
+static const struct tpt_segment whole_message = {.last = true, .sn = 0, .next_sn = 1, .window_end = 1};
+
+/* --- owing answers --- */
+
+static void owe(struct node *node, struct qp *qp, enum answer answer, uint32_t msn, uint32_t detail)
+{
+	qp->answer_due = true;
+	qp->answer = (uint8_t)answer;
+	qp->answer_msn = msn;
+	qp->answer_detail = (uint8_t)detail;
+	node_activate(node, qp);
+}
+
+static bool send_answer(struct node *node, struct qp *qp, uint32_t msn, enum answer answer,
+			uint32_t detail, uint64_t value)
+{
+	struct {
+		struct frame frame;
+		struct frame_answer answer;
+	} *out = node_reserve(node, qp->link, sizeof(*out));
+	if (out == NULL)
+		return false;
+	out->frame = (struct frame){.kind = FRAME_ANSWER,
+				    .to_qpn = qp->attr.dest_qpn,
+				    .from_qpn = qp->qpn,
+				    .msn = msn};
+	out->answer = (struct frame_answer){.answer = answer, .detail = detail, .value = value};
+	node_publish(node, qp->link);
+	return true;
+}
+
+static bool send_close(struct node *node, struct qp *qp)
+{
+	struct frame *out = node_reserve(node, qp->link, sizeof(*out));
+	if (out == NULL)
+		return false;
+	*out = (struct frame){.kind = FRAME_CLOSE,
+			      .to_qpn = qp->attr.dest_qpn,
+			      .from_qpn = qp->qpn,
+			      .msn = qp->close_key.v,
+			      .length = qp->close_detail,
+			      .imm = qp->close_event};
+	node_publish(node, qp->link);
+	return true;
+}
+
+bool local_answer(struct node *node, struct qp *qp)
+{
+	if (qp->link == LINK_NONE || !node->links[qp->link].up) {
+		qp->answer_due = qp->close_due = false;
+		qp->results_due = 0;
+		return true;
+	}
+	/* Atomics first, one by one: each answer carries a value, and a later one would acknowledge them without it. */
+	while (qp->results_due > 0) {
+		struct read_entry *entry = &qp->reads.entries[qp->result_read & qp->reads.mask];
+		if (!send_answer(node, qp, entry->tag, ANSWER_ACK, 0, entry->result))
+			return false;
+		qp->result_read++;
+		qp->results_due--;
+	}
+	if (qp->answer_due) {
+		if (!send_answer(node, qp, qp->answer_msn, qp->answer, qp->answer_detail,
+				 qp->close_key.v))
+			return false;
+		qp->answer_due = false;
+	}
+	if (qp->close_due) {
+		if (!send_close(node, qp))
+			return false;
+		qp->close_due = false;
+	}
+	return true;
+}
+
+/* The request cannot be executed: tell the peer, raise the event, fail. */
+static void refuse(struct node *node, struct qp *qp, const struct arrival *a, enum answer answer,
+		   enum hdl_detail detail)
+{
+	if (qp->type != HDL_QP_RC)
+		return; /* unreliable: dropped in silence */
+	tpt_count(node->tpt, detail);
+	owe(node, qp, answer, a->frame.msn, detail);
+	op_event(node, qp,
+		 answer == ANSWER_ACCESS ? HDL_EVENT_QP_ACCESS_ERR : HDL_EVENT_QP_REQUEST_ERR, detail);
+	qp_enter(node, qp, HDL_QPS_ERR);
+}
+
+/* --- executing --- */
+
+/* The data of @a as a list: bytes in the lane, or pieces of the sender's memory that @pieces takes a copy of. */
+static bool data_of(struct node *node, struct qp *qp, const struct arrival *a, size_t skip,
+		    struct hdl_sge *pieces, struct sg *data)
+{
+	const struct link *link = &node->links[a->link];
+	if ((a->frame.flags & FRAME_BY_REFERENCE) == 0) {
+		*data = sg_plain(pieces, a->body + skip, a->frame.length);
+		return true;
+	}
+	memcpy(pieces, a->body + skip, a->frame.num_sge * sizeof(*pieces));
+	const struct qp_public *pub = &link->peer_qps[a->frame.from_qpn & link->peer_qp_mask];
+	struct qp_facts facts;
+	if (!qp_read_facts(pub, &facts) || !qp_may_receive(facts.state) ||
+	    facts.dest_qpn != qp->qpn || facts.link != link->peer_link)
+		return false;
+	*data = (struct sg){.table = &link->peer_table,
+			    .guard = link->guard,
+			    .pieces = pieces,
+			    .count = a->frame.num_sge,
+			    .pd = facts.pd,
+			    .qpn = a->frame.from_qpn,
+			    .access = a->frame.kind == FRAME_READ ? HDL_ACCESS_LOCAL_WRITE
+								  : HDL_ACCESS_LOCAL_READ,
+			    .side = TPT_LOCAL,
+			    .watch = pub,
+			    .watched = facts.word};
+	return true;
+}
+
+static enum move_side side_of(const struct arrival *a)
+{
+	return a->frame.flags & FRAME_BY_REFERENCE ? MOVE_FROM_PEER : MOVE_BOTH_OWN;
+}
+
+/* Consume a receive for the message @a. True: go on to the next message. */
+static bool receive_message(struct node *node, struct qp *qp, const struct arrival *a, struct sg *data)
+{
+	bool immediate = (a->frame.flags & FRAME_IMM) != 0;
+	struct op_message message = {
+		.data = data,
+		.mover = &node->links[a->link].mover,
+		.side = side_of(a),
+		.length = a->frame.length,
+		.src_qpn = a->frame.from_qpn,
+		.imm = a->frame.imm,
+		.wc_flags = (immediate ? HDL_WC_WITH_IMM : 0u) |
+			    (a->frame.flags & FRAME_INVALIDATE ? HDL_WC_WITH_INVALIDATE : 0u),
+		.wc_opcode = a->frame.kind == FRAME_SEND ? HDL_WC_RECV : HDL_WC_RECV_WRITE_IMM,
+		.solicited = (a->frame.flags & FRAME_SOLICITED) != 0};
+	enum hdl_detail detail;
+	switch (op_receive(node, qp, &message, &detail)) {
+	case OP_RECEIVED:
+		counter_add(&node->counters[NODE_BYTES_RECEIVED], a->frame.length);
+		return true;
+	case OP_NO_RECEIVE:
+		if (qp->type == HDL_QP_RC) {
+			counter_add(&node->counters[NODE_RNR_SENT], 1);
+			qp->nak_sent = true;
+			owe(node, qp, ANSWER_RNR, a->frame.msn, qp->attr.min_rnr_timer);
+			return false;
+		}
+		counter_add(&node->counters[NODE_DROPPED_NO_RECV], 1);
+		return true;
+	case OP_TOO_LONG:
+	case OP_INVALIDATE_REFUSED:
+		if (qp->type == HDL_QP_RC)
+			refuse(node, qp, a, ANSWER_INVALID, detail);
+		else
+			qp_enter(node, qp, HDL_QPS_ERR);
+		return false;
+	case OP_TARGET_REFUSED:
+		if (qp->type == HDL_QP_RC)
+			refuse(node, qp, a, ANSWER_OPERATION, detail);
+		else
+			qp_enter(node, qp, HDL_QPS_ERR);
+		return false;
+	case OP_SOURCE_REFUSED:
+		owe(node, qp, ANSWER_OWN_LIST, a->frame.msn, detail);
+		qp->nak_sent = true;
+		return false;
+	case OP_SOURCE_CHANGED:
+	default:
+		return false;
+	}
+}
+
+static bool run_send(struct node *node, struct qp *qp, const struct arrival *a)
+{
+	struct hdl_sge pieces[HDL_MAX_SGE];
+	struct sg data;
+	if (!data_of(node, qp, a, 0, pieces, &data))
+		return false;
+	return receive_message(node, qp, a, &data);
+}
+
+/* The peer's range @piece, checked as a whole. A one-touch entry that was touched before ends here (table D row 3). */
+static enum hdl_detail target_of(struct node *node, struct qp *qp, const struct hdl_sge *piece,
+				 uint8_t access, struct sg *target)
+{
+	*target = (struct sg){.table = &node->tpt->view,
+			      .pieces = piece,
+			      .count = 1,
+			      .pd = qp->pd,
+			      .qpn = qp->qpn,
+			      .access = access,
+			      .side = TPT_REMOTE,
+			      .windows_only = qp->windows_only};
+	struct tpt_request req = {.key = piece->key,
+				  .side = TPT_REMOTE,
+				  .windows_only = qp->windows_only,
+				  .access = access,
+				  .pd = qp->pd,
+				  .qpn = qp->qpn,
+				  .addr = piece->addr,
+				  .length = piece->length};
+	struct tpt_grant grant;
+	enum hdl_detail detail = tpt_check(target->table, &req, &grant);
+	if (detail == HDL_DETAIL_NONE && (grant.entry.flags & TPT_TOUCHED) != 0 &&
+	    tpt_touch(node->tpt, piece->key, &whole_message) == TPT_TERMINATE)
+		return HDL_DETAIL_TOUCHED;
+	return detail;
+}
+
+/* What a refused move means for the queue pair. True: the message counts as executed. */
+static bool moved(struct node *node, struct qp *qp, const struct arrival *a, struct sg_result result,
+		  bool target_is_ours)
+{
+	if (result.changed)
+		return false;
+	if (result.detail == HDL_DETAIL_NONE)
+		return true;
+	if (result.at_target == target_is_ours) {
+		if (result.detail == HDL_DETAIL_GONE)
+			op_memory_gone(node, result.key);
+		refuse(node, qp, a, result.detail == HDL_DETAIL_GONE ? ANSWER_OPERATION : ANSWER_ACCESS,
+		       result.detail);
+	} else {
+		qp->close_key = result.key;
+		qp->nak_sent = true;
+		owe(node, qp, ANSWER_OWN_LIST, a->frame.msn, result.detail);
+	}
+	return qp->type != HDL_QP_RC;
+}
+
+static bool run_write(struct node *node, struct qp *qp, const struct arrival *a)
+{
+	struct frame_target target;
+	memcpy(&target, a->body, sizeof(target));
+	struct hdl_sge pieces[HDL_MAX_SGE];
+	struct hdl_sge range = {.addr = target.addr, .length = a->frame.length, .key = target.key};
+	struct sg to, data;
+	if (!data_of(node, qp, a, sizeof(target), pieces, &data))
+		return false;
+	if ((qp->attr.access & HDL_ACCESS_REMOTE_WRITE) == 0) {
+		refuse(node, qp, a, ANSWER_INVALID, HDL_DETAIL_NONE);
+		return qp->type != HDL_QP_RC;
+	}
+	/* With immediate data a receive is needed; look before the data is placed. */
+	bool immediate = (a->frame.flags & FRAME_IMM) != 0;
+	if (immediate && wq_oldest(qp->srq != NULL ? &qp->srq->wq : &qp->rq) == NULL)
+		return receive_message(node, qp, a, NULL);
+	if (a->frame.length > 0) {
+		enum hdl_detail detail = target_of(node, qp, &range, HDL_ACCESS_REMOTE_WRITE, &to);
+		if (detail != HDL_DETAIL_NONE) {
+			refuse(node, qp, a, ANSWER_ACCESS, detail);
+			return qp->type != HDL_QP_RC;
+		}
+		if (!moved(node, qp, a,
+			   sg_move(&node->links[a->link].mover, side_of(a), &to, &data,
+				   a->frame.length),
+			   true))
+			return false;
+		tpt_touch(node->tpt, target.key, &whole_message);
+	}
+	return !immediate || receive_message(node, qp, a, NULL);
+}
+
+static bool run_read(struct node *node, struct qp *qp, const struct arrival *a)
+{
+	struct frame_target target;
+	memcpy(&target, a->body, sizeof(target));
+	struct hdl_sge pieces[HDL_MAX_SGE];
+	struct hdl_sge range = {.addr = target.addr, .length = a->frame.length, .key = target.key};
+	struct sg from, list;
+	struct read_entry *entry;
+	if ((qp->attr.access & HDL_ACCESS_REMOTE_READ) == 0 ||
+	    read_queue_put(&qp->reads, a->frame.imm, &entry) != READ_ACCEPTED) {
+		refuse(node, qp, a, ANSWER_INVALID, HDL_DETAIL_NONE);
+		return false;
+	}
+	read_queue_finish(&qp->reads, entry, 0);
+	if (a->frame.length == 0)
+		return true;
+	if (!data_of(node, qp, a, sizeof(target), pieces, &list))
+		return false;
+	enum hdl_detail detail = target_of(node, qp, &range, HDL_ACCESS_REMOTE_READ, &from);
+	if (detail != HDL_DETAIL_NONE) {
+		refuse(node, qp, a, ANSWER_ACCESS, detail);
+		return false;
+	}
+	if (!moved(node, qp, a,
+		   sg_move(&node->links[a->link].mover, MOVE_TO_PEER, &list, &from, a->frame.length),
+		   false))
+		return false;
+	tpt_touch(node->tpt, target.key, &whole_message);
+	return true;
+}
+
+static bool run_atomic(struct node *node, struct qp *qp, const struct arrival *a)
+{
+	struct frame_atomic atomic;
+	memcpy(&atomic, a->body, sizeof(atomic));
+	struct hdl_sge range = {.addr = atomic.addr, .length = 8, .key = atomic.key};
+	struct sg target;
+	struct read_entry *entry;
+	if ((qp->attr.access & HDL_ACCESS_REMOTE_ATOMIC) == 0 ||
+	    read_queue_put(&qp->reads, a->frame.imm, &entry) != READ_ACCEPTED) {
+		refuse(node, qp, a, ANSWER_INVALID, HDL_DETAIL_NONE);
+		return false;
+	}
+	uint64_t old = 0;
+	enum hdl_detail detail = target_of(node, qp, &range, HDL_ACCESS_REMOTE_ATOMIC, &target);
+	if (detail == HDL_DETAIL_NONE)
+		detail = op_atomic(&node->own, MOVE_BOTH_OWN, &target,
+				   (a->frame.flags & FRAME_ADD) != 0, atomic.compare_add, atomic.swap,
+				   &old);
+	read_queue_finish(&qp->reads, entry, old);
+	if (detail != HDL_DETAIL_NONE) {
+		if (detail == HDL_DETAIL_GONE)
+			op_memory_gone(node, atomic.key);
+		refuse(node, qp, a,
+		       detail == HDL_DETAIL_MISALIGNED ? ANSWER_INVALID
+		       : detail == HDL_DETAIL_GONE     ? ANSWER_OPERATION
+						       : ANSWER_ACCESS,
+		       detail);
+		return false;
+	}
+	tpt_touch(node->tpt, atomic.key, &whole_message);
+	counter_add(&node->counters[NODE_ATOMICS], 1);
+	entry->tag = a->frame.msn;
+	if (qp->results_due++ == 0)
+		qp->result_read = a->frame.imm;
+	node_activate(node, qp);
+	return true;
+}
+
+/* --- taking frames --- */
+
+static bool run_request(struct node *node, struct qp *qp, const struct arrival *a)
+{
+	switch (a->frame.kind) {
+	case FRAME_SEND:
+		return run_send(node, qp, a);
+	case FRAME_NOTICE:
+		return receive_message(node, qp, a, NULL);
+	case FRAME_WRITE:
+		return run_write(node, qp, a);
+	case FRAME_READ:
+		return run_read(node, qp, a);
+	default:
+		return run_atomic(node, qp, a);
+	}
+}
+
+/* A message that came before: it was executed, so the answer got lost or late. */
+static void repeated(struct node *node, struct qp *qp, const struct arrival *a)
+{
+	struct read_entry *entry;
+	counter_add(&node->counters[NODE_REPEATED], 1);
+	if (a->frame.kind == FRAME_ATOMIC) {
+		/* With answers still owed ours would overtake them and acknowledge theirs; it is among them anyway. */
+		if (qp->results_due == 0 &&
+		    read_queue_put(&qp->reads, a->frame.imm, &entry) == READ_REPEATED)
+			send_answer(node, qp, a->frame.msn, ANSWER_ACK, 0, entry->result);
+		return;
+	}
+	if (!qp->answer_due)
+		owe(node, qp, ANSWER_ACK, qp->expected_msn - 1, 0);
+}
+
+static void request(struct node *node, struct qp *qp, const struct arrival *a)
+{
+	if (qp->type == HDL_QP_UC) {
+		run_request(node, qp, a);
+		if ((a->frame.flags & FRAME_BY_REFERENCE) && !qp->answer_due)
+			owe(node, qp, ANSWER_ACK, a->frame.msn, 0);
+		return;
+	}
+	int32_t distance = (int32_t)(a->frame.msn - qp->expected_msn);
+	if (distance < 0) {
+		repeated(node, qp, a);
+		return;
+	}
+	if (distance > 0) {
+		if (!qp->nak_sent) {
+			qp->nak_sent = true;
+			owe(node, qp, ANSWER_SEQUENCE, qp->expected_msn, 0);
+		}
+		return;
+	}
+	if (qp_state(qp) == HDL_QPS_RTR && !qp->established) {
+		qp->established = true;
+		op_event(node, qp, HDL_EVENT_COMM_EST, HDL_DETAIL_NONE);
+	}
+	qp->nak_sent = false;
+	if (!run_request(node, qp, a))
+		return;
+	qp->expected_msn++;
+	if (a->frame.kind != FRAME_ATOMIC)
+		owe(node, qp, ANSWER_ACK, a->frame.msn, 0);
+}
+
+static void datagram(struct node *node, struct qp *qp, const struct arrival *a)
+{
+	struct frame_datagram header;
+	memcpy(&header, a->body, sizeof(header));
+	if (header.qkey != qp->attr.qkey) {
+		counter_add(&node->counters[NODE_DROPPED_QKEY], 1);
+		return;
+	}
+	uint8_t grh[HDL_GRH_BYTES] = {0};
+	if (header.is_global) {
+		/* IBTA section 8.3: version 6, traffic class, flow label, payload length, next header 0x1b, hop limit. */
+		uint32_t first = 6u << 28 | (uint32_t)header.traffic_class << 20 |
+				 (header.flow_label & 0xfffffu);
+		uint32_t length = a->frame.length + 24; /* BTH, DETH and ICRC would be counted too */
+		for (int i = 0; i < 4; i++)
+			grh[i] = (uint8_t)(first >> (24 - 8 * i));
+		grh[4] = (uint8_t)(length >> 8);
+		grh[5] = (uint8_t)length;
+		grh[6] = 0x1b;
+		grh[7] = header.hop_limit;
+		memcpy(grh + 8, header.sgid, 16);
+		memcpy(grh + 24, header.dgid, 16);
+	}
+	struct hdl_sge piece;
+	struct sg data = sg_plain(&piece, a->body + sizeof(header), a->frame.length);
+	struct op_message message = {
+		.data = &data,
+		.mover = &node->own,
+		.side = MOVE_BOTH_OWN,
+		.grh = grh,
+		.length = a->frame.length,
+		.src_qpn = a->frame.from_qpn,
+		.imm = a->frame.imm,
+		.wc_flags = (header.is_global ? HDL_WC_GRH : 0u) |
+			    (a->frame.flags & FRAME_IMM ? HDL_WC_WITH_IMM : 0u),
+		.wc_opcode = HDL_WC_RECV,
+		.sl = header.sl,
+		.solicited = (a->frame.flags & FRAME_SOLICITED) != 0};
+	enum hdl_detail detail;
+	switch (op_receive(node, qp, &message, &detail)) {
+	case OP_RECEIVED:
+		counter_add(&node->counters[NODE_BYTES_RECEIVED], a->frame.length);
+		break;
+	case OP_NO_RECEIVE:
+		counter_add(&node->counters[NODE_DROPPED_NO_RECV], 1);
+		break;
+	default: /* the receive was completed with the error */
+		qp_enter(node, qp, HDL_QPS_ERR);
+	}
+}
+
+/* The peer's queue pair gave up on ours. */
+static void closed(struct node *node, struct qp *qp, const struct arrival *a)
+{
+	enum hdl_detail detail = a->frame.length < HDL_DETAIL_COUNT ? a->frame.length
+								    : HDL_DETAIL_NONE;
+	enum hdl_event_type type = HDL_EVENT_QP_FATAL;
+	if (a->frame.imm == HDL_EVENT_QP_ACCESS_ERR || a->frame.imm == HDL_EVENT_QP_REQUEST_ERR)
+		type = a->frame.imm;
+	/* A claim that memory has gone is believed of a key that the peer could have used, and of no other. */
+	struct hdl_key key = {a->frame.msn};
+	struct tpt_entry entry;
+	if (detail == HDL_DETAIL_GONE && tpt_read(&node->tpt->view, key, &entry) && entry.pd == qp->pd &&
+	    (entry.access & REMOTE_RIGHTS) != 0)
+		op_memory_gone(node, key);
+	tpt_count(node->tpt, detail);
+	op_event(node, qp, type, detail);
+	qp_enter(node, qp, HDL_QPS_ERR);
+}
+
+/* Is the body as long as the header says? The one place where lengths from a lane are judged. */
+static bool well_formed(const struct arrival *a)
+{
+	static const uint8_t fixed[FRAME_KIND_COUNT] = {
+		[FRAME_WRITE] = sizeof(struct frame_target),
+		[FRAME_READ] = sizeof(struct frame_target),
+		[FRAME_ATOMIC] = sizeof(struct frame_atomic),
+		[FRAME_ANSWER] = sizeof(struct frame_answer),
+		[FRAME_DATAGRAM] = sizeof(struct frame_datagram),
+	};
+	const struct frame *f = &a->frame;
+	if (f->kind == 0 || f->kind >= FRAME_KIND_COUNT || a->body_bytes < fixed[f->kind] ||
+	    f->num_sge > HDL_MAX_SGE)
+		return false;
+	size_t rest = a->body_bytes - fixed[f->kind];
+	bool has_data = f->kind == FRAME_SEND || f->kind == FRAME_WRITE || f->kind == FRAME_READ ||
+			f->kind == FRAME_DATAGRAM;
+	if (!has_data)
+		return rest == 0;
+	if ((f->flags & FRAME_BY_REFERENCE) != 0)
+		return f->kind != FRAME_DATAGRAM && f->length <= HDL_MAX_MESSAGE &&
+		       rest == f->num_sge * sizeof(struct hdl_sge);
+	return f->kind != FRAME_READ && f->length <= FRAME_MAX_DATA && rest == f->length;
+}
+
+static void take(struct node *node, const struct arrival *a)
+{
+	struct qp *qp = node_find_qp(node, a->frame.to_qpn);
+	if (qp == NULL) {
+		counter_add(&node->counters[NODE_DROPPED], 1);
+		return;
+	}
+	bool is_datagram = a->frame.kind == FRAME_DATAGRAM;
+	if (is_datagram != (qp->type == HDL_QP_UD) ||
+	    (!is_datagram && (qp->link != a->link || qp->attr.dest_qpn != a->frame.from_qpn))) {
+		counter_add(&node->counters[NODE_DROPPED], 1);
+		return;
+	}
+	enum hdl_qp_state state = qp_state(qp);
+	if (a->frame.kind == FRAME_ANSWER) {
+		struct frame_answer answer;
+		memcpy(&answer, a->body, sizeof(answer));
+		if (answer.answer >= ANSWER_COUNT || answer.detail >= 32)
+			counter_add(&node->counters[NODE_BAD_FRAMES], 1);
+		else if (state == HDL_QPS_RTS || state == HDL_QPS_SQD)
+			local_answered(node, qp, a->frame.msn, &answer);
+		return;
+	}
+	if (!qp_may_receive(state)) {
+		counter_add(&node->counters[NODE_DROPPED], 1);
+		return;
+	}
+	if (a->frame.kind == FRAME_CLOSE)
+		closed(node, qp, a);
+	else if (is_datagram)
+		datagram(node, qp, a);
+	else
+		request(node, qp, a);
+}
+
+unsigned local_receive(struct node *node, uint32_t index)
+{
+	struct link *link = &node->links[index];
+	unsigned count = 0;
+	size_t bytes;
+	const unsigned char *record;
+	while (count < NODE_RX_BATCH && link->up && (record = ring_peek(&link->rx, &bytes)) != NULL) {
+		struct arrival a = {.body = record + sizeof(struct frame), .link = index};
+		count++;
+		counter_add(&node->counters[NODE_FRAMES_IN], 1);
+		if (bytes >= sizeof(struct frame)) {
+			memcpy(&a.frame, record, sizeof(a.frame));
+			a.body_bytes = bytes - sizeof(struct frame);
+		}
+		if (bytes < sizeof(struct frame) || !well_formed(&a))
+			counter_add(&node->counters[NODE_BAD_FRAMES], 1);
+		else
+			take(node, &a);
+		ring_release(&link->rx);
+	}
+	if (count > 0)
+		ring_flush_head(&link->rx);
+	if (link->rx.broken && link->up)
+		node_link_down(node, index);
+	return count;
+}

@@ -1,0 +1,262 @@
+/* The engine of an adapter: turns, timers, links, and the states of queue pairs. */
+#include "transport/node.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "queue/qp_state.h"
+#include "transport/local.h"
+#include "transport/op.h"
+
+struct qp *node_find_qp(const struct node *node, uint32_t qpn)
+{
+	struct qp *qp = node->qps[qpn & node->qp_mask];
+	return qp != NULL && qp->qpn == qpn ? qp : NULL;
+}
+
+void node_activate(struct node *node, struct qp *qp)
+{
+	if (qp->is_active)
+		return;
+	qp->is_active = true;
+	qp->active_next = NULL;
+	*node->active_end = qp;
+	node->active_end = &qp->active_next;
+}
+
+void node_want_timer(struct node *node, struct qp *qp, uint64_t ns)
+{
+	timer_stop(&node->wheel, &qp->timer);
+	qp->timer_ns = ns;
+	if (qp->timer_wanted)
+		return;
+	qp->timer_wanted = true;
+	qp->timer_next = node->timers_wanted;
+	node->timers_wanted = qp;
+}
+
+/* Forget the timer of @qp, wherever it is. */
+static void drop_timer(struct node *node, struct qp *qp)
+{
+	timer_stop(&node->wheel, &qp->timer);
+	for (struct qp **at = &node->timers_wanted; *at != NULL; at = &(*at)->timer_next) {
+		if (*at == qp) {
+			*at = qp->timer_next;
+			break;
+		}
+	}
+	qp->timer_wanted = false;
+}
+
+void node_forget(struct node *node, struct qp *qp)
+{
+	assert(qp_state(qp) == HDL_QPS_RESET && !timer_running(&qp->timer));
+	for (struct qp **at = &node->active; *at != NULL; at = &(*at)->active_next) {
+		if (*at != qp)
+			continue;
+		*at = qp->active_next;
+		if (node->active_end == &qp->active_next)
+			node->active_end = at;
+		break;
+	}
+	qp->is_active = false;
+}
+
+void *node_reserve(struct node *node, uint32_t link, size_t bytes)
+{
+	return ring_reserve(&node->links[link].tx, bytes);
+}
+
+void node_publish(struct node *node, uint32_t index)
+{
+	struct link *link = &node->links[index];
+	ring_publish(&link->tx);
+	counter_add(&node->counters[NODE_FRAMES_OUT], 1);
+	if (link->dirty)
+		return;
+	link->dirty = true;
+	link->dirty_next = node->dirty_links;
+	node->dirty_links = index;
+}
+
+/* Wake the peers that sleep and were sent something. */
+static void ring_bells(struct node *node)
+{
+	while (node->dirty_links != LINK_NONE) {
+		uint32_t index = node->dirty_links;
+		struct link *link = &node->links[index];
+		node->dirty_links = link->dirty_next;
+		link->dirty = false;
+		if (link->up && ring_take_armed(&link->tx))
+			node->sink.bell(node->sink.context, index);
+	}
+}
+
+static unsigned run_active(struct node *node)
+{
+	unsigned did = 0;
+	/* Those that become active while we run have their turn next time. */
+	struct qp *qp = node->active;
+	node->active = NULL;
+	node->active_end = &node->active;
+	while (qp != NULL) {
+		struct qp *next = qp->active_next;
+		qp->is_active = false;
+		if (local_run(node, qp))
+			did++;
+		else if (qp_state(qp) == HDL_QPS_ERR || qp_state(qp) == HDL_QPS_SQE)
+			op_flush_send(node, qp);
+		if (qp_state(qp) == HDL_QPS_ERR && qp->srq == NULL)
+			op_flush_recv(node, qp);
+		if ((qp->answer_due || qp->close_due || qp->results_due > 0) &&
+		    !local_answer(node, qp))
+			node_activate(node, qp);
+		qp = next;
+	}
+	return did;
+}
+
+unsigned node_run(struct node *node)
+{
+	unsigned did = 0;
+	for (uint32_t i = 0; i < node->link_count; i++)
+		if (node->links[i].up)
+			did += local_receive(node, i);
+	for (struct mpsc_node *at = mpsc_take(&node->pending), *next; at != NULL; at = next) {
+		struct qp *qp = (struct qp *)(void *)((char *)at - offsetof(struct qp, pending));
+		next = at->next;
+		mpsc_done(at);
+		node_activate(node, qp);
+	}
+	if (node->active != NULL)
+		did += run_active(node);
+	ring_bells(node);
+	return did;
+}
+
+unsigned node_tick(struct node *node, uint64_t now_ns)
+{
+	unsigned count = 0;
+	node->now_ns = now_ns;
+	while (node->timers_wanted != NULL) {
+		struct qp *qp = node->timers_wanted;
+		node->timers_wanted = qp->timer_next;
+		qp->timer_wanted = false;
+		uint64_t deadline = qp->timer_ns > UINT64_MAX - now_ns ? UINT64_MAX
+								       : now_ns + qp->timer_ns;
+		timer_start(&node->wheel, &qp->timer, deadline);
+	}
+	struct timer_node *next;
+	for (struct timer_node *at = timer_advance(&node->wheel, now_ns); at != NULL; at = next) {
+		next = at->next;
+		local_timeout(node,
+			      (struct qp *)(void *)((char *)at - offsetof(struct qp, timer)));
+		count++;
+	}
+	return count;
+}
+
+uint64_t node_next_tick(const struct node *node)
+{
+	return node->timers_wanted != NULL ? node->now_ns : timer_next_ns(&node->wheel);
+}
+
+bool node_idle(const struct node *node)
+{
+	if (node->active != NULL || !mpsc_empty(&node->pending))
+		return false;
+	for (uint32_t i = 0; i < node->link_count; i++) {
+		struct link *link = &node->links[i];
+		size_t bytes;
+		if (link->up && ring_peek(&link->rx, &bytes) != NULL)
+			return false;
+	}
+	return true;
+}
+
+void node_link_down(struct node *node, uint32_t index)
+{
+	struct link *link = &node->links[index];
+	if (!link->up)
+		return;
+	link->up = false;
+	node->sink.event(node->sink.context, HDL_EVENT_PEER_GONE, HDL_DETAIL_NONE, &link->gid,
+			 (struct hdl_key){0});
+	for (uint32_t i = 0; i <= node->qp_mask; i++)
+		if (node->qps[i] != NULL && node->qps[i]->link == index) {
+			local_peer_gone(node, node->qps[i]);
+			node->qps[i]->link = LINK_NONE;
+		}
+}
+
+/* --- states --- */
+
+static void publish(struct qp *qp)
+{
+	struct qp_facts facts = {.state = (uint8_t)qp_state(qp),
+				 .type = qp->type,
+				 .access = (uint8_t)qp->attr.access,
+				 .windows_only = qp->windows_only,
+				 .dest_qpn = qp->attr.dest_qpn,
+				 .link = qp->link,
+				 .pd = qp->pd};
+	qp_publish(qp->pub, &facts);
+}
+
+void qp_restart(struct qp *qp)
+{
+	qp->next = wq_head(&qp->sq);
+	qp->next_read = 0;
+	qp->unanswered = qp->reads_open = 0;
+	qp->stopped = qp->waiting = qp->draining = qp->answered = false;
+	qp->nak_sent = qp->established = qp->answer_due = qp->close_due = false;
+	qp->results_due = 0;
+}
+
+void qp_enter(struct node *node, struct qp *qp, enum hdl_qp_state state)
+{
+	enum hdl_qp_state old = qp_state(qp);
+	atomic_store_explicit(&qp->state, (uint8_t)state, memory_order_release);
+	publish(qp);
+	switch (state) {
+	case HDL_QPS_RESET:
+		/* Peers see the new state; those that were copying for us have gone when this returns. */
+		node->sink.quiesce(node->sink.context);
+		drop_timer(node, qp);
+		wq_clear(&qp->sq);
+		wq_clear(&qp->rq);
+		atomic_store_explicit(&qp->lists_head, qp->lists_tail, memory_order_release);
+		qp->link = LINK_NONE;
+		qp_restart(qp);
+		break;
+	case HDL_QPS_RTR:
+		qp->expected_msn = qp->attr.rq_psn;
+		break;
+	case HDL_QPS_RTS:
+		if (old == HDL_QPS_RTR)
+			qp->next_msn = qp->attr.sq_psn;
+		qp->stopped = qp->draining = false;
+		qp->retries_left = qp->attr.retry_cnt;
+		qp->rnr_left = qp->attr.rnr_retry;
+		node_activate(node, qp);
+		break;
+	case HDL_QPS_SQD:
+		qp->draining = true;
+		local_reap(node, qp);
+		break;
+	case HDL_QPS_SQE:
+	case HDL_QPS_ERR:
+		if (old == state)
+			break;
+		node->sink.quiesce(node->sink.context);
+		drop_timer(node, qp);
+		qp->waiting = false;
+		op_flush_send(node, qp);
+		if (state == HDL_QPS_ERR)
+			op_flush_recv(node, qp);
+		node_activate(node, qp);
+		break;
+	default:
+		break;
+	}
+}

@@ -1,0 +1,133 @@
+/* The engine of an adapter: everything that happens without the operating system. It has no clock, no lock, no memory of
+ * its own and no thread: the adapter calls node_run() and node_tick() from whichever thread drives it, one at a
+ * time, and supplies what reaches outside as functions. The same object code runs in the simulator.
+ *
+ *   posters --pending--> node_run(): links in -> responder; active queue pairs -> requester; answers out
+ *   time ------------->  node_tick(): timers
+ *
+ * Semantics live in one place each (DESIGN rule 6): sg.h moves bytes between checked lists, op.h consumes receives,
+ * executes atomics and binds, completes and flushes. local_tx.c and local_rx.c only decide when, in what order and in
+ * which frames, for the same-host path. */
+#ifndef TRANSPORT_NODE_H
+#define TRANSPORT_NODE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <heddle/limits.h>
+#include <heddle/types.h>
+
+#include "base/counter.h"
+#include "base/mpsc.h"
+#include "base/ring.h"
+#include "base/timer.h"
+#include "memory/tpt.h"
+#include "transport/mover.h"
+#include "transport/qp.h"
+
+#define NODE_RX_BATCH    64u   /* frames taken from one link before the next has its turn */
+#define NODE_TX_BATCH    64u   /* requests executed of one queue pair before the next has its turn */
+#define NODE_CHUNK_BYTES (1u << 20) /* bytes moved within one guard: bounds what deregistration waits for */
+#define NODE_QPN_BITS    24u
+
+/* One peer: a pair of lanes, and what we may read of its tables. */
+struct link {
+	bool up;
+	uint32_t epoch; /* how often this number was given to a peer: datagrams for a former one vanish */
+	bool dirty; /* something was published since the bell was last looked at */
+	uint32_t dirty_next;
+	struct ring_tx tx;
+	struct ring_rx rx;
+	struct tpt_view peer_table;
+	const struct qp_public *peer_qps;
+	uint32_t peer_qp_mask;
+	uint32_t peer_link;       /* the number of this link at the peer */
+	struct tpt_guard *guard;  /* ours; the peer waits for it before it reuses memory */
+	struct mover mover;
+	struct hdl_gid gid;
+};
+
+/* What the engine tells the adapter. The functions must not call back into the engine. */
+struct node_sink {
+	void (*cq_event)(void *context, struct cq *cq);
+	/* @object: the struct qp, cq or srq concerned, by type; NULL for HDL_EVENT_MEMORY_GONE, which has a key. */
+	void (*event)(void *context, enum hdl_event_type type, enum hdl_detail detail, void *object,
+		      struct hdl_key key);
+	/* Return when every guard that is inside our table has left it. No guard of ours is held meanwhile. */
+	void (*quiesce)(void *context);
+	/* Wake the peer of a link: it asked for it. */
+	void (*bell)(void *context, uint32_t link);
+	void *context;
+};
+
+enum node_counter {
+	NODE_FRAMES_IN,
+	NODE_FRAMES_OUT,
+	NODE_BYTES_SENT,
+	NODE_BYTES_RECEIVED,
+	NODE_BYTES_WRITTEN,
+	NODE_BYTES_READ,
+	NODE_ATOMICS,
+	NODE_RNR_SENT,
+	NODE_RETRIES,
+	NODE_TIMEOUTS,
+	NODE_REPEATED,      /* messages that had come before */
+	NODE_DROPPED,       /* no such queue pair, or not ready */
+	NODE_DROPPED_QKEY,
+	NODE_DROPPED_NO_RECV,
+	NODE_BAD_FRAMES,    /* frames that make no sense: the peer is broken or hostile */
+	NODE_MEMORY_GONE,
+	NODE_COUNTER_COUNT
+};
+
+/* Our own table needs no guard: whoever drives the node is alone with it. */
+struct node {
+	struct tpt *tpt;
+	struct link *links;      /* link_count of them, the adapter's memory */
+	uint32_t link_count;
+	struct qp **qps; /* by qpn & qp_mask */
+	struct qp_public *qps_public;
+	uint32_t qp_mask;
+	struct mpsc pending;
+	struct qp *active;     /* those with work, in turn */
+	struct qp **active_end;
+	struct qp *timers_wanted;
+	uint32_t dirty_links; /* first of the list through dirty_next; LINK_NONE */
+	struct timer_wheel wheel;
+	uint64_t now_ns;
+	struct mover own; /* within this process */
+	struct node_sink sink;
+	struct hdl_gid gid;
+	struct counter counters[NODE_COUNTER_COUNT];
+};
+
+/* Work that is waiting now: frames that came, requests that were posted. Returns how much was done. */
+unsigned node_run(struct node *node);
+/* Timers, with the time. Returns how many ran out. */
+unsigned node_tick(struct node *node, uint64_t now_ns);
+/* When node_tick() must be called next; UINT64_MAX: not before something else happens. */
+uint64_t node_next_tick(const struct node *node);
+/* Is nothing waiting? (Lanes, pending, active.) */
+bool node_idle(const struct node *node);
+
+/* Put @qp among those with work. By the driver. */
+void node_activate(struct node *node, struct qp *qp);
+/* @qp, in the state RESET, is about to be freed: nothing here refers to it any more. */
+void node_forget(struct node *node, struct qp *qp);
+struct qp *node_find_qp(const struct node *node, uint32_t qpn);
+
+/* The peer of link @index is gone: its queue pairs fail. */
+void node_link_down(struct node *node, uint32_t index);
+
+/* Move @qp to @state, with all that follows (flush, events, published facts). By the driver. */
+void qp_enter(struct node *node, struct qp *qp, enum hdl_qp_state state);
+/* Set the requester and responder to their beginning. */
+void qp_restart(struct qp *qp);
+
+/* Ask for @qp's timer in @ns from the next node_tick() on; it replaces a running one. */
+void node_want_timer(struct node *node, struct qp *qp, uint64_t ns);
+/* A frame of @bytes for @link, to be filled and published by node_publish(); NULL: no room, try again. */
+void *node_reserve(struct node *node, uint32_t link, size_t bytes);
+void node_publish(struct node *node, uint32_t link);
+
+#endif

@@ -1,0 +1,284 @@
+/* What an operation means. */
+#include "transport/op.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "queue/qp_state.h"
+
+void op_event(struct node *node, struct qp *qp, enum hdl_event_type type, enum hdl_detail detail)
+{
+	node->sink.event(node->sink.context, type, detail, qp, (struct hdl_key){0});
+}
+
+void op_memory_gone(struct node *node, struct hdl_key key)
+{
+	counter_add(&node->counters[NODE_MEMORY_GONE], 1);
+	if (tpt_mark_gone(node->tpt, key))
+		node->sink.event(node->sink.context, HDL_EVENT_MEMORY_GONE, HDL_DETAIL_GONE, NULL,
+				 key);
+}
+
+/* Every completion goes through here. One that is lost takes its queue pair down: overflow is never silent. */
+static void complete(struct node *node, struct qp *qp, struct cq *cq, const struct hdl_wc *wc,
+		     bool solicited)
+{
+	unsigned pushed = cq_push(cq, wc, solicited);
+	if (pushed & CQ_EVENT)
+		node->sink.cq_event(node->sink.context, cq);
+	if (pushed & CQ_STORED)
+		return;
+	if (pushed & CQ_OVERRUN)
+		node->sink.event(node->sink.context, HDL_EVENT_CQ_OVERRUN, HDL_DETAIL_LIMIT, cq,
+				 (struct hdl_key){0});
+	if (qp_state(qp) != HDL_QPS_ERR) {
+		op_event(node, qp, HDL_EVENT_QP_FATAL, HDL_DETAIL_LIMIT);
+		qp_enter(node, qp, HDL_QPS_ERR);
+	}
+}
+
+static uint16_t send_wc_opcode(uint8_t opcode)
+{
+	static const uint16_t names[HDL_OP_COUNT] = {
+		[HDL_OP_SEND] = HDL_WC_SEND,
+		[HDL_OP_SEND_IMM] = HDL_WC_SEND,
+		[HDL_OP_SEND_INVALIDATE] = HDL_WC_SEND,
+		[HDL_OP_WRITE] = HDL_WC_WRITE,
+		[HDL_OP_WRITE_IMM] = HDL_WC_WRITE,
+		[HDL_OP_READ] = HDL_WC_READ,
+		[HDL_OP_COMPARE_SWAP] = HDL_WC_COMPARE_SWAP,
+		[HDL_OP_FETCH_ADD] = HDL_WC_FETCH_ADD,
+		[HDL_OP_BIND] = HDL_WC_BIND,
+		[HDL_OP_INVALIDATE] = HDL_WC_INVALIDATE,
+		[HDL_OP_REGISTER] = HDL_WC_REGISTER,
+		[HDL_OP_REGISTER_SEND] = HDL_WC_SEND,
+		[HDL_OP_DELAY] = HDL_WC_DELAY,
+	};
+	assert(opcode < HDL_OP_COUNT);
+	return names[opcode];
+}
+
+void op_complete_send(struct node *node, struct qp *qp, struct wqe_send *wqe)
+{
+	assert(wqe->state == WQE_DONE && wqe == wq_oldest(&qp->sq));
+	struct hdl_wc wc = {.wr_id = wqe->wr_id,
+			    .status = wqe->status,
+			    .opcode = send_wc_opcode(wqe->opcode),
+			    .vendor_err = wqe->vendor_err,
+			    .byte_len = wqe->length,
+			    .qpn = qp->qpn};
+	bool tell = wqe->status != HDL_WC_SUCCESS || qp->signal_all ||
+		    (wqe->flags & HDL_SEND_SIGNALED) != 0;
+	if (wqe->opcode == HDL_OP_REGISTER || wqe->opcode == HDL_OP_REGISTER_SEND)
+		atomic_store_explicit(&qp->lists_head, wqe->list_end, memory_order_release);
+	if (qp->next == wq_head(&qp->sq))
+		qp->next++;
+	wq_release(&qp->sq);
+	if (tell)
+		complete(node, qp, qp->send_cq, &wc, false);
+}
+
+void op_flush_send(struct node *node, struct qp *qp)
+{
+	struct wqe_send *wqe;
+	while ((wqe = wq_oldest(&qp->sq)) != NULL) {
+		if (wqe->state != WQE_DONE || wqe->status == HDL_WC_SUCCESS) {
+			/* Done but not yet told: its turn had not come, so it counts as not executed. */
+			wqe->status = HDL_WC_WR_FLUSH_ERR;
+			wqe->vendor_err = HDL_DETAIL_NONE;
+		}
+		wqe->state = WQE_DONE;
+		op_complete_send(node, qp, wqe);
+	}
+	qp->next = wq_head(&qp->sq);
+	qp->unanswered = qp->reads_open = 0;
+}
+
+static void complete_recv(struct node *node, struct qp *qp, uint64_t wr_id, enum hdl_wc_status status,
+			  enum hdl_detail detail)
+{
+	struct hdl_wc wc = {.wr_id = wr_id,
+			    .status = (uint16_t)status,
+			    .opcode = HDL_WC_RECV,
+			    .vendor_err = detail,
+			    .qpn = qp->qpn};
+	complete(node, qp, qp->recv_cq, &wc, false);
+}
+
+void op_flush_recv(struct node *node, struct qp *qp)
+{
+	if (qp->srq != NULL) {
+		op_event(node, qp, HDL_EVENT_QP_LAST_WQE, HDL_DETAIL_NONE);
+		return;
+	}
+	struct wqe_recv *wqe;
+	while ((wqe = wq_oldest(&qp->rq)) != NULL) {
+		uint64_t wr_id = wqe->wr_id;
+		wq_release(&qp->rq);
+		complete_recv(node, qp, wr_id, HDL_WC_WR_FLUSH_ERR, HDL_DETAIL_NONE);
+	}
+}
+
+/* The oldest receive request is used up. Below its limit a shared queue says so, once. */
+static void release_recv(struct node *node, struct qp *qp)
+{
+	if (qp->srq == NULL) {
+		wq_release(&qp->rq);
+		return;
+	}
+	wq_release(&qp->srq->wq);
+	uint32_t limit = atomic_load_explicit(&qp->srq->limit, memory_order_relaxed);
+	if (limit != 0 && wq_held(&qp->srq->wq) < limit &&
+	    atomic_exchange_explicit(&qp->srq->limit, 0, memory_order_relaxed) != 0)
+		node->sink.event(node->sink.context, HDL_EVENT_SRQ_LIMIT, HDL_DETAIL_NONE, qp->srq,
+				 (struct hdl_key){0});
+}
+
+/* Fill the pieces of @wqe with the header and data of @message. */
+static struct sg_result scatter(struct node *node, struct qp *qp, const struct wqe_recv *wqe,
+				const struct op_message *message)
+{
+	struct sg to = sg_own(node, qp, wqe->sge, wqe->num_sge, HDL_ACCESS_LOCAL_WRITE);
+	if (qp->srq != NULL)
+		to.pd = qp->srq->pd;
+	struct sg_result result = {.detail = HDL_DETAIL_NONE};
+	if (message->grh != NULL) {
+		struct hdl_sge piece;
+		struct sg grh = sg_plain(&piece, message->grh, HDL_GRH_BYTES);
+		result = sg_move(&node->own, MOVE_BOTH_OWN, &to, &grh, HDL_GRH_BYTES);
+	}
+	if (result.detail == HDL_DETAIL_NONE && message->length > 0)
+		result = sg_move(message->mover, message->side, &to, message->data,
+				 message->length);
+	return result;
+}
+
+enum op_received op_receive(struct node *node, struct qp *qp, const struct op_message *message,
+			    enum hdl_detail *detail)
+{
+	*detail = HDL_DETAIL_NONE;
+	struct wqe_recv *wqe = wq_oldest(qp->srq != NULL ? &qp->srq->wq : &qp->rq);
+	if (wqe == NULL)
+		return OP_NO_RECEIVE;
+	uint64_t wr_id = wqe->wr_id;
+	uint32_t header = message->grh != NULL ? HDL_GRH_BYTES : 0;
+	if (message->data != NULL) {
+		if ((uint64_t)message->length + header > sg_length(wqe->sge, wqe->num_sge)) {
+			*detail = HDL_DETAIL_BOUNDS;
+			release_recv(node, qp);
+			complete_recv(node, qp, wr_id, HDL_WC_LOC_LEN_ERR, *detail);
+			return OP_TOO_LONG;
+		}
+		struct sg_result result = scatter(node, qp, wqe, message);
+		*detail = result.detail;
+		if (result.changed)
+			return OP_SOURCE_CHANGED;
+		if (result.detail != HDL_DETAIL_NONE && !result.at_target)
+			return OP_SOURCE_REFUSED;
+		if (result.detail != HDL_DETAIL_NONE) {
+			tpt_count(node->tpt, result.detail);
+			if (result.detail == HDL_DETAIL_GONE)
+				op_memory_gone(node, result.key);
+			release_recv(node, qp);
+			complete_recv(node, qp, wr_id, op_local_status(result.detail), *detail);
+			return OP_TARGET_REFUSED;
+		}
+	}
+	release_recv(node, qp);
+	if (message->wc_flags & HDL_WC_WITH_INVALIDATE) {
+		struct hdl_key key = {message->imm};
+		*detail = tpt_invalidate(node->tpt, key, qp->pd, qp->qpn, true);
+		if (*detail != HDL_DETAIL_NONE) {
+			tpt_count(node->tpt, *detail);
+			complete_recv(node, qp, wr_id, HDL_WC_MEM_MGT_ERR, *detail);
+			return OP_INVALIDATE_REFUSED;
+		}
+		node->sink.quiesce(node->sink.context);
+	}
+	struct hdl_wc wc = {.wr_id = wr_id,
+			    .opcode = message->wc_opcode,
+			    .byte_len = message->length + header,
+			    .imm = message->imm,
+			    .qpn = qp->qpn,
+			    .src_qpn = message->src_qpn,
+			    .flags = message->wc_flags,
+			    .sl = message->sl};
+	qp->received_messages++;
+	complete(node, qp, qp->recv_cq, &wc, message->solicited);
+	return OP_RECEIVED;
+}
+
+enum hdl_detail op_atomic(const struct mover *mover, enum move_side side, struct sg *target, bool add,
+			  uint64_t compare_add, uint64_t swap, uint64_t *old)
+{
+	const struct hdl_sge *piece = &target->pieces[0];
+	assert(target->count == 1 && piece->length == 8);
+	if (piece->addr % 8 != 0)
+		return HDL_DETAIL_MISALIGNED;
+	struct tpt_request req = {.key = piece->key,
+				  .side = target->side,
+				  .windows_only = target->windows_only,
+				  .access = target->access,
+				  .pd = target->pd,
+				  .qpn = target->qpn,
+				  .addr = piece->addr,
+				  .length = 8};
+	struct tpt_grant grant;
+	struct span run;
+	uint64_t covered;
+	enum move_result result = MOVE_OK;
+	if (target->guard != NULL)
+		tpt_enter(target->guard);
+	enum hdl_detail detail = tpt_check(target->table, &req, &grant);
+	if (detail == HDL_DETAIL_NONE && target->untouchable &&
+	    (grant.entry.access & HDL_ACCESS_ONE_TOUCH) != 0)
+		detail = HDL_DETAIL_TOUCHED;
+	if (detail == HDL_DETAIL_NONE &&
+	    (tpt_spans(target->table, &grant, 0, 8, &run, 1, &covered) != 1 || covered != 8 ||
+	     run.addr % 8 != 0))
+		detail = HDL_DETAIL_MISALIGNED; /* eight bytes, but not eight aligned bytes of memory */
+	if (detail == HDL_DETAIL_NONE)
+		result = mover->atomic(mover->context, side, run.addr, add, compare_add, swap, old);
+	if (target->guard != NULL)
+		tpt_leave(target->guard);
+	return result == MOVE_OK ? detail : HDL_DETAIL_GONE;
+}
+
+enum hdl_detail op_memory(struct node *node, struct qp *qp, const struct wqe_send *wqe)
+{
+	enum hdl_detail detail;
+	switch (wqe->opcode) {
+	case HDL_OP_BIND: {
+		struct tpt_bind bind = {.key = wqe->u.bind.window,
+					.region = wqe->u.bind.region,
+					.pd = qp->pd,
+					.qpn = wqe->u.bind.type == OP_WINDOW_FOR_QP ? qp->qpn : 0,
+					.access = wqe->u.bind.access,
+					.addr = wqe->u.bind.addr,
+					.length = wqe->u.bind.length,
+					.rebind = wqe->u.bind.type != OP_WINDOW_FOR_QP};
+		detail = bind.length == 0 && bind.region.v == 0
+				 ? tpt_invalidate(node->tpt, bind.key, qp->pd, qp->qpn, false)
+				 : tpt_bind(node->tpt, &bind);
+		break;
+	}
+	case HDL_OP_INVALIDATE:
+		detail = tpt_invalidate(node->tpt, (struct hdl_key){wqe->imm}, qp->pd, qp->qpn, true);
+		break;
+	default: {
+		struct hdl_register reg = {.pages = wqe->u.reg.pages,
+					   .num_pages = wqe->u.reg.num_pages,
+					   .page_shift = wqe->u.reg.page_shift,
+					   .first_offset = wqe->u.reg.first_offset,
+					   .length = wqe->u.reg.length,
+					   .iova = wqe->u.reg.iova,
+					   .access = wqe->u.reg.access};
+		if (!qp->register_on_send)
+			return HDL_DETAIL_LIMIT;
+		return tpt_register(node->tpt, wqe->u.reg.key, qp->pd, &reg);
+	}
+	}
+	if (detail == HDL_DETAIL_NONE)
+		node->sink.quiesce(node->sink.context);
+	return detail;
+}

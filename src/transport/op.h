@@ -1,0 +1,72 @@
+/* What an operation means, written once for every transport: consuming a receive and scattering into it, an atomic, a
+ * bind, completing and flushing work. */
+#ifndef TRANSPORT_OP_H
+#define TRANSPORT_OP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <heddle/types.h>
+
+#include "queue/wqe.h"
+#include "transport/node.h"
+#include "transport/sg.h"
+
+/* A message that consumes a receive request. */
+struct op_message {
+	struct sg *data;           /* where the bytes are; NULL: they are in place already */
+	const struct mover *mover; /* reaches both ends */
+	enum move_side side;
+	const uint8_t *grh; /* HDL_GRH_BYTES that come first, or NULL */
+	uint32_t length;
+	uint32_t src_qpn;
+	uint32_t imm;      /* or the key to invalidate */
+	uint32_t wc_flags; /* enum hdl_wc_flags */
+	uint16_t wc_opcode;
+	uint8_t sl;
+	bool solicited;
+};
+
+enum op_received {
+	OP_RECEIVED,
+	OP_NO_RECEIVE,     /* nothing is posted; nothing has happened */
+	OP_TOO_LONG,       /* the receive was completed with an error */
+	OP_TARGET_REFUSED, /* the receive's own pieces were refused; it was completed with an error */
+	OP_SOURCE_REFUSED, /* the sender's pieces were refused; nothing is consumed */
+	OP_SOURCE_CHANGED, /* the sender's queue pair is no longer what it was; nothing is consumed */
+	OP_INVALIDATE_REFUSED /* placed, but the key could not be invalidated; the receive was completed with an error */
+};
+
+enum op_received op_receive(struct node *node, struct qp *qp, const struct op_message *message,
+			    enum hdl_detail *detail);
+
+/* A compare-and-swap or fetch-and-add on @target, a list of one 8-byte piece with HDL_ACCESS_REMOTE_ATOMIC. */
+enum hdl_detail op_atomic(const struct mover *mover, enum move_side side, struct sg *target, bool add,
+			  uint64_t compare_add, uint64_t swap, uint64_t *old);
+
+/* BIND, INVALIDATE, REGISTER, and the registration of REGISTER_SEND. Waits until the former key's users have gone. */
+enum hdl_detail op_memory(struct node *node, struct qp *qp, const struct wqe_send *wqe);
+
+/* Is the request @wqe one that @qp's completion queue hears of? Completes it and frees the element. */
+void op_complete_send(struct node *node, struct qp *qp, struct wqe_send *wqe);
+
+/* Complete everything that waits in the queues with HDL_WC_WR_FLUSH_ERR. */
+void op_flush_send(struct node *node, struct qp *qp);
+void op_flush_recv(struct node *node, struct qp *qp);
+
+/* Raise an event about @qp. */
+void op_event(struct node *node, struct qp *qp, enum hdl_event_type type, enum hdl_detail detail);
+
+/* Memory behind one of our keys turned out to be gone: mark it, tell the application. */
+void op_memory_gone(struct node *node, struct hdl_key key);
+
+/* wqe_send.u.bind.type: a window for this queue pair only, whose binder picked the instance. */
+#define OP_WINDOW_FOR_QP 2u
+
+/* The completion status of a request whose own pieces were refused. */
+static inline enum hdl_wc_status op_local_status(enum hdl_detail detail)
+{
+	return detail == HDL_DETAIL_GONE ? HDL_WC_LOC_ACCESS_ERR : HDL_WC_LOC_PROT_ERR;
+}
+
+#endif

@@ -1,0 +1,118 @@
+/* A queue pair as the transports see it: queues, attributes, and the state of requester and responder. Who drives the
+ * adapter owns all of it, except the post side of the queues. */
+#ifndef TRANSPORT_QP_H
+#define TRANSPORT_QP_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <heddle/types.h>
+
+#include "base/mpsc.h"
+#include "base/timer.h"
+#include "queue/cq.h"
+#include "queue/read_queue.h"
+#include "queue/wq.h"
+
+/* What peers may know of a queue pair: two words, the first with a version that changes with every change, so a reader who
+ * sees the same first word before and after the second has a consistent pair.
+ *   word 0:  version (16) | dest qpn (24) | type (8) | state (8) | access (8)
+ *   word 1:  windows_only (1 bit, 63) | link of the connection (31) | protection domain (32) */
+struct qp_public {
+	_Atomic uint64_t words[2];
+};
+
+struct qp_facts {
+	uint8_t state, type, access;
+	bool windows_only;
+	uint32_t dest_qpn, link, pd;
+	uint64_t word; /* the first word as it was read: to see later whether anything changed */
+};
+
+void qp_publish(struct qp_public *pub, const struct qp_facts *facts);
+/* False when the owner changed it all the time we looked: take it for not ready. */
+bool qp_read_facts(const struct qp_public *pub, struct qp_facts *facts);
+
+/* A shared receive queue. */
+struct srq {
+	struct wq wq;
+	uint32_t pd;
+	_Atomic uint32_t limit; /* an event when fewer are left; 0: not armed */
+};
+
+#define LINK_NONE UINT32_MAX
+
+struct qp {
+	uint32_t qpn;
+	uint8_t type;          /* enum hdl_qp_type */
+	_Atomic uint8_t state; /* enum hdl_qp_state; written by the driver, read by posters */
+	bool signal_all;
+	bool register_on_send;
+	bool windows_only;
+	uint8_t register_error; /* enum hdl_register_error */
+	uint32_t pd;
+	uint32_t link; /* which peer; LINK_NONE before RTR */
+	struct hdl_qp_attr attr;
+	struct hdl_qp_cap cap;
+	struct qp_public *pub;
+
+	struct wq sq;
+	struct wq rq;
+	struct srq *srq; /* instead of rq */
+	struct cq *send_cq;
+	struct cq *recv_cq;
+
+	/* Work is waiting: pushed by posters (pending), kept by the driver (active). */
+	struct mpsc_node pending;
+	struct qp *active_next;
+	bool is_active;
+
+	/* Requester. sq.head <= next <= sq.tail */
+	uint32_t next;        /* next element to execute */
+	uint32_t next_msn;    /* next message sequence number to give */
+	uint32_t next_read;   /* next number in the peer's read resource queue */
+	uint32_t unanswered;  /* elements in WQE_SENT */
+	uint32_t reads_open;  /* of these, reads and atomics */
+	bool stopped;         /* a request failed; nothing behind it is executed */
+	bool waiting;         /* for a timer: RNR, delay, or a peer that is not ready */
+	bool draining;        /* SQD, but something is unanswered */
+	bool answered;        /* since the timer was last looked at */
+	bool timer_wanted;    /* a timer shall be started as soon as the time is known */
+	uint8_t retries_left;
+	uint8_t rnr_left;
+	uint64_t timer_ns;    /* for how long */
+	struct timer_node timer;
+	struct qp *timer_next;
+
+	/* REGISTER: page lists of posted requests, a ring in post order. */
+	uint64_t *lists;
+	uint32_t lists_size;
+	uint32_t lists_tail; /* posters', under sq.post_lock */
+	_Atomic uint32_t lists_head;
+
+	/* Responder. */
+	uint32_t expected_msn;
+	bool nak_sent;      /* until the expected message comes, others are dropped */
+	bool established;   /* COMM_EST was raised */
+	bool answer_due;
+	bool close_due;     /* a FRAME_CLOSE still has to be sent */
+	uint8_t answer;     /* enum answer */
+	uint8_t answer_detail;
+	uint32_t answer_msn;
+	uint8_t close_event;
+	uint8_t close_detail;
+	struct hdl_key close_key;
+	struct read_queue reads;
+	uint32_t results_due; /* finished atomics whose answer is not sent; the oldest is result_read */
+	uint32_t result_read;
+
+	uint64_t sent_messages, received_messages;
+};
+
+static inline enum hdl_qp_state qp_state(const struct qp *qp)
+{
+	return (enum hdl_qp_state)atomic_load_explicit(&qp->state, memory_order_acquire);
+}
+
+#endif

@@ -1,0 +1,184 @@
+/* Checked lists. */
+#include "transport/sg.h"
+
+#include <string.h>
+
+uint64_t sg_length(const struct hdl_sge *pieces, uint32_t count)
+{
+	uint64_t total = 0; /* at most HDL_MAX_SGE x 4 GiB: does not wrap */
+	for (uint32_t i = 0; i < count; i++)
+		total += pieces[i].length;
+	return total;
+}
+
+struct sg sg_own(const struct node *node, const struct qp *qp, const struct hdl_sge *pieces,
+		 uint32_t count, uint8_t access)
+{
+	return (struct sg){.table = &node->tpt->view,
+			   .pieces = pieces,
+			   .count = count,
+			   .pd = qp->pd,
+			   .qpn = qp->qpn,
+			   .access = access,
+			   .side = TPT_LOCAL};
+}
+
+struct sg sg_plain(struct hdl_sge *piece, const void *memory, uint32_t length)
+{
+	*piece = (struct hdl_sge){.addr = (uint64_t)(uintptr_t)memory, .length = length};
+	return (struct sg){.pieces = piece, .count = 1};
+}
+
+/* Up to @max runs for at most @want bytes from where @list stands, without moving it. Sets *detail when a piece fails. */
+static size_t sg_runs(const struct sg *list, uint64_t want, struct span *out, size_t max,
+		      uint64_t *covered, enum hdl_detail *detail)
+{
+	size_t count = 0;
+	uint32_t index = list->index;
+	uint64_t offset = list->offset, sum = 0;
+	*detail = HDL_DETAIL_NONE;
+	for (; index < list->count && sum < want && count < max; index++, offset = 0) {
+		const struct hdl_sge *piece = &list->pieces[index];
+		uint64_t left = piece->length - offset;
+		if (left > want - sum)
+			left = want - sum;
+		if (left == 0)
+			continue;
+		if (list->table == NULL) {
+			out[count++] = (struct span){piece->addr + offset, left};
+			sum += left;
+			continue;
+		}
+		struct tpt_request req = {.key = piece->key,
+					  .side = list->side,
+					  .windows_only = list->windows_only,
+					  .access = list->access,
+					  .pd = list->pd,
+					  .qpn = list->qpn,
+					  .addr = piece->addr,
+					  .length = piece->length};
+		struct tpt_grant grant;
+		*detail = tpt_check(list->table, &req, &grant);
+		if (*detail == HDL_DETAIL_NONE && list->untouchable &&
+		    (grant.entry.access & HDL_ACCESS_ONE_TOUCH) != 0)
+			*detail = HDL_DETAIL_TOUCHED;
+		if (*detail != HDL_DETAIL_NONE)
+			break;
+		uint64_t got;
+		size_t n = tpt_spans(list->table, &grant, offset, left, out + count, max - count, &got);
+		if (n == 0) {
+			*detail = HDL_DETAIL_NOT_VALID;
+			break;
+		}
+		count += n;
+		sum += got;
+		if (got < left)
+			break;
+	}
+	*covered = sum;
+	return count;
+}
+
+static void sg_advance(struct sg *list, uint64_t bytes)
+{
+	while (bytes > 0) {
+		uint64_t left = list->pieces[list->index].length - list->offset;
+		if (bytes < left) {
+			list->offset += bytes;
+			return;
+		}
+		bytes -= left;
+		list->index++;
+		list->offset = 0;
+	}
+}
+
+/* The key of the piece that the walk stopped at: the first that is not empty. */
+static struct hdl_key sg_key(const struct sg *list)
+{
+	uint32_t index = list->index;
+	uint64_t offset = list->offset;
+	while (index < list->count && list->pieces[index].length == offset) {
+		index++;
+		offset = 0;
+	}
+	return index < list->count ? list->pieces[index].key : (struct hdl_key){0};
+}
+
+static struct sg_result sg_refused(enum hdl_detail detail, bool at_target, const struct sg *list)
+{
+	/* Nothing refused, and yet no run: the list is shorter than the message. */
+	if (detail == HDL_DETAIL_NONE)
+		detail = HDL_DETAIL_BOUNDS;
+	return (struct sg_result){.detail = detail, .at_target = at_target, .key = sg_key(list)};
+}
+
+/* Cut the list of runs to @bytes. */
+static size_t spans_trim(struct span *spans, size_t count, uint64_t bytes)
+{
+	for (size_t i = 0; i < count; i++) {
+		if (spans[i].length >= bytes) {
+			spans[i].length = bytes;
+			return i + 1;
+		}
+		bytes -= spans[i].length;
+	}
+	return count;
+}
+
+static bool sg_changed(const struct sg *list)
+{
+	return list->watch != NULL &&
+	       atomic_load_explicit(&list->watch->words[0], memory_order_acquire) != list->watched;
+}
+
+static struct sg_result sg_move_chunk(const struct mover *mover, enum move_side side, struct sg *to,
+				      struct sg *from, uint64_t want, uint64_t *moved)
+{
+	struct span to_runs[MOVE_MAX_SPANS], from_runs[MOVE_MAX_SPANS];
+	uint64_t to_bytes, from_bytes;
+	enum hdl_detail detail;
+	*moved = 0;
+	if (sg_changed(to) || sg_changed(from))
+		return (struct sg_result){.detail = HDL_DETAIL_QP, .changed = true};
+
+	size_t from_count = sg_runs(from, want, from_runs, MOVE_MAX_SPANS, &from_bytes, &detail);
+	if (from_count == 0)
+		return sg_refused(detail, false, from);
+	size_t to_count = sg_runs(to, from_bytes, to_runs, MOVE_MAX_SPANS, &to_bytes, &detail);
+	if (to_count == 0)
+		return sg_refused(detail, true, to);
+	uint64_t bytes = from_bytes < to_bytes ? from_bytes : to_bytes;
+	from_count = spans_trim(from_runs, from_count, bytes);
+	to_count = spans_trim(to_runs, to_count, bytes);
+	enum move_result result =
+		mover->copy(mover->context, side, to_runs, to_count, from_runs, from_count);
+	if (result == MOVE_SOURCE_GONE)
+		return sg_refused(HDL_DETAIL_GONE, false, from);
+	if (result == MOVE_TARGET_GONE)
+		return sg_refused(HDL_DETAIL_GONE, true, to);
+	*moved = bytes;
+	return (struct sg_result){.detail = HDL_DETAIL_NONE};
+}
+
+struct sg_result sg_move(const struct mover *mover, enum move_side side, struct sg *to, struct sg *from,
+			 uint64_t length)
+{
+	struct sg_result result = {.detail = HDL_DETAIL_NONE};
+	while (length > 0 && result.detail == HDL_DETAIL_NONE) {
+		uint64_t want = length < NODE_CHUNK_BYTES ? length : NODE_CHUNK_BYTES, moved;
+		if (to->guard != NULL)
+			tpt_enter(to->guard);
+		if (from->guard != NULL && from->guard != to->guard)
+			tpt_enter(from->guard);
+		result = sg_move_chunk(mover, side, to, from, want, &moved);
+		if (from->guard != NULL && from->guard != to->guard)
+			tpt_leave(from->guard);
+		if (to->guard != NULL)
+			tpt_leave(to->guard);
+		sg_advance(from, moved);
+		sg_advance(to, moved);
+		length -= moved;
+	}
+	return result;
+}

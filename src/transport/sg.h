@@ -1,0 +1,55 @@
+/* Checked lists: a gather or scatter list of work request pieces, or a peer's range, walked piece by piece through the
+ * protection table that it belongs to; and the one function that moves bytes from list to list. */
+#ifndef TRANSPORT_SG_H
+#define TRANSPORT_SG_H
+
+#include <stdint.h>
+
+#include <heddle/types.h>
+
+#include "memory/tpt.h"
+#include "transport/mover.h"
+#include "transport/node.h"
+
+struct sg {
+	const struct tpt_view *table;   /* NULL: the pieces are plain memory of this process */
+	struct tpt_guard *guard;        /* a peer's table: held while its memory is used; else NULL */
+	const struct hdl_sge *pieces;   /* they and their count are the caller's */
+	uint32_t count;
+	uint32_t pd;
+	uint32_t qpn;
+	uint8_t access; /* enum hdl_access */
+	uint8_t side;   /* enum tpt_side */
+	bool windows_only;
+	bool untouchable; /* refuse one-touch entries (HDL_DETAIL_TOUCHED): only their owner can mark them */
+	/* The queue pair on whose behalf memory of @table is used, and its first word when that was decided: when it has changed
+	 * since, the memory may be somebody else's again and is left alone. NULL: our own driver's. */
+	const struct qp_public *watch;
+	uint64_t watched;
+	uint32_t index;  /* where we are */
+	uint64_t offset; /* within the piece */
+};
+
+/* Why a move stopped. */
+struct sg_result {
+	enum hdl_detail detail; /* HDL_DETAIL_NONE: all of it was moved */
+	bool at_target;         /* the list that was written to said no, else the one read from */
+	bool changed;           /* the watched queue pair is not what it was; detail says nothing */
+	struct hdl_key key;     /* of the piece that did */
+};
+
+/* All that @list's pieces hold. */
+uint64_t sg_length(const struct hdl_sge *pieces, uint32_t count);
+
+/* Move @length bytes from @from to @to and advance both. Checks every piece it touches, within the guards of both lists,
+ * in portions of NODE_CHUNK_BYTES. @mover reaches both. */
+struct sg_result sg_move(const struct mover *mover, enum move_side side, struct sg *to, struct sg *from,
+			 uint64_t length);
+
+/* A list of a queue pair's own work request. */
+struct sg sg_own(const struct node *node, const struct qp *qp, const struct hdl_sge *pieces,
+		 uint32_t count, uint8_t access);
+/* Plain memory of this process as a list: @piece is the caller's storage. */
+struct sg sg_plain(struct hdl_sge *piece, const void *memory, uint32_t length);
+
+#endif
