@@ -38,12 +38,10 @@ static unsigned drive_locked(struct hdl_adapter *adapter)
 	return did;
 }
 
-/* Let go of the lock. True: a poster gave up on it meanwhile and left us its work.
- * D1: the store and the look must not change places; pairs with the push and the look at the lock in adapter_drive(). */
+/* Let go of the lock. True: a poster gave up on it meanwhile and left us its work. */
 static bool let_go(struct hdl_adapter *adapter)
 {
-	lock_drop(&adapter->drive_lock);
-	atomic_thread_fence(memory_order_seq_cst);
+	lock_drop_and_look(&adapter->drive_lock);
 	return !mpsc_empty(&adapter->node.pending);
 }
 

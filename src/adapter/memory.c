@@ -314,12 +314,9 @@ int hdl_mw_unbind(struct hdl_mw *mw)
 		return -HDL_EINVAL;
 	struct hdl_adapter *adapter = mw->pd->adapter;
 	adapter_lock(adapter);
-	struct tpt_entry entry;
-	/* For whichever queue pair it is bound: the window is its owner's. */
-	if (tpt_read(&adapter->tpt.view, mw->key, &entry)) {
-		tpt_invalidate(&adapter->tpt, mw->key, mw->pd->number, entry.qpn, false);
-		adapter_quiesce(adapter);
-	}
+	/* Asker 0 is the owner: for whichever queue pair it is bound. */
+	tpt_invalidate(&adapter->tpt, mw->key, mw->pd->number, 0, false);
+	adapter_quiesce(adapter);
 	adapter_unlock(adapter);
 	return 0;
 }

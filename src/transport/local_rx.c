@@ -15,8 +15,6 @@ struct arrival {
 	uint32_t link;
 };
 
-#define REMOTE_RIGHTS (HDL_ACCESS_REMOTE_READ | HDL_ACCESS_REMOTE_WRITE | HDL_ACCESS_REMOTE_ATOMIC)
-
 /* A lane delivers whole messages in order: for table D every one is a last segment that is just due. */
 static const struct tpt_segment whole_message = {.last = true, .sn = 0, .next_sn = 1, .window_end = 1};
 
@@ -483,7 +481,7 @@ static void closed(struct node *node, struct qp *qp, const struct arrival *a)
 	struct hdl_key key = {a->frame.msn};
 	struct tpt_entry entry;
 	if (detail == HDL_DETAIL_GONE && tpt_read(&node->tpt->view, key, &entry) && entry.pd == qp->pd &&
-	    (entry.access & REMOTE_RIGHTS) != 0)
+	    (entry.access & OP_REMOTE_RIGHTS) != 0)
 		op_memory_gone(node, key);
 	tpt_count(node->tpt, detail);
 	op_event(node, qp, type, detail);

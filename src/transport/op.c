@@ -153,6 +153,16 @@ static struct sg_result scatter(struct node *node, struct qp *qp, const struct w
 	return result;
 }
 
+/* A peer may take back what it was given: a key without remote rights is none of its business. */
+static enum hdl_detail invalidate_for_peer(struct node *node, const struct qp *qp, struct hdl_key key)
+{
+	struct tpt_entry entry;
+	if (tpt_read(&node->tpt->view, key, &entry) && (entry.flags & TPT_VALID) != 0 &&
+	    (entry.access & OP_REMOTE_RIGHTS) == 0)
+		return HDL_DETAIL_ACCESS;
+	return tpt_invalidate(node->tpt, key, qp->pd, qp->qpn, true);
+}
+
 enum op_received op_receive(struct node *node, struct qp *qp, const struct op_message *message,
 			    enum hdl_detail *detail)
 {
@@ -186,8 +196,7 @@ enum op_received op_receive(struct node *node, struct qp *qp, const struct op_me
 	}
 	release_recv(node, qp);
 	if (message->wc_flags & HDL_WC_WITH_INVALIDATE) {
-		struct hdl_key key = {message->imm};
-		*detail = tpt_invalidate(node->tpt, key, qp->pd, qp->qpn, true);
+		*detail = invalidate_for_peer(node, qp, (struct hdl_key){message->imm});
 		if (*detail != HDL_DETAIL_NONE) {
 			tpt_count(node->tpt, *detail);
 			complete_recv(node, qp, wr_id, HDL_WC_MEM_MGT_ERR, *detail);
@@ -258,7 +267,7 @@ enum hdl_detail op_memory(struct node *node, struct qp *qp, const struct wqe_sen
 					.length = wqe->u.bind.length,
 					.rebind = wqe->u.bind.type != OP_WINDOW_FOR_QP};
 		detail = bind.length == 0 && bind.region.v == 0
-				 ? tpt_invalidate(node->tpt, bind.key, qp->pd, qp->qpn, false)
+				 ? tpt_invalidate(node->tpt, bind.key, qp->pd, bind.qpn, false)
 				 : tpt_bind(node->tpt, &bind);
 		break;
 	}

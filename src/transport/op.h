@@ -60,6 +60,10 @@ void op_event(struct node *node, struct qp *qp, enum hdl_event_type type, enum h
 /* Memory behind one of our keys turned out to be gone: mark it, tell the application. */
 void op_memory_gone(struct node *node, struct hdl_key key);
 
+/* What a key can let a peer do. */
+#define OP_REMOTE_RIGHTS                                                                           \
+	(HDL_ACCESS_REMOTE_READ | HDL_ACCESS_REMOTE_WRITE | HDL_ACCESS_REMOTE_ATOMIC)
+
 /* wqe_send.u.bind.type: a window for this queue pair only, whose binder picked the instance. */
 #define OP_WINDOW_FOR_QP 2u
 
