@@ -306,115 +306,102 @@ static void rfc6581_9_2_ready_to_receive(void **state)
 	}
 }
 
+static const struct mpa_connect plain = {.frame = MPA_REQUEST, .revision = 1};
+static const struct mpa_connect second = {.frame = MPA_REQUEST, .revision = 2};
+static const struct mpa_connect enhanced = {
+        .frame = MPA_REQUEST, .revision = 2, .enhanced = true, .ird = 4, .ord = 6};
+static const struct mpa_connect peers = {.frame = MPA_REQUEST,
+                                         .revision = 2,
+                                         .enhanced = true,
+                                         .peer_to_peer = true,
+                                         .rtr = MPA_RTR_WRITE,
+                                         .ird = 4,
+                                         .ord = 6};
+static const struct {
+	const char *clause;
+	const struct mpa_connect *request;
+	struct mpa_connect reply;
+	enum mpa_connect_verdict verdict;
+	uint16_t ird, ord;
+} judgements[] = {
+        {"rejected", &plain, {.revision = 1, .reject = true}, MPA_CONNECT_REJECTED, 0, 0},
+        {"a reply above its request", &plain, {.revision = 2}, MPA_CONNECT_BAD_REVISION, 0, 0},
+        {"S where none was asked for",
+         &second,
+         {.revision = 2, .enhanced = true},
+         MPA_CONNECT_UNASKED,
+         0,
+         0},
+        {"no S where it was asked for", &enhanced, {.revision = 2}, MPA_CONNECT_NOT_ENHANCED, 0, 0},
+        {"revision 1 where 2 was asked for",
+         &enhanced,
+         {.revision = 1},
+         MPA_CONNECT_NOT_ENHANCED,
+         0,
+         0},
+        {"ORD that fits",
+         &enhanced,
+         {.revision = 2, .enhanced = true, .ird = 6, .ord = 4},
+         MPA_CONNECT_OK,
+         4,
+         6},
+        {"ORD above our IRD",
+         &enhanced,
+         {.revision = 2, .enhanced = true, .ird = 6, .ord = 5},
+         MPA_CONNECT_IRD_SHORT,
+         0,
+         0},
+        {"IRD below our ORD: we send fewer",
+         &enhanced,
+         {.revision = 2, .enhanced = true, .ird = 2, .ord = 1},
+         MPA_CONNECT_OK,
+         1,
+         2},
+        {"ORD left to the application",
+         &enhanced,
+         {.revision = 2, .enhanced = true, .ird = 2, .ord = 0x3fff},
+         MPA_CONNECT_OK,
+         4,
+         2},
+        {"A where none was asked for",
+         &enhanced,
+         {.revision = 2, .enhanced = true, .peer_to_peer = true},
+         MPA_CONNECT_UNASKED,
+         0,
+         0},
+        {"no A where it was asked for",
+         &peers,
+         {.revision = 2, .enhanced = true, .rtr = MPA_RTR_WRITE},
+         MPA_CONNECT_NO_PEER_TO_PEER,
+         0,
+         0},
+        {"another RTR",
+         &peers,
+         {.revision = 2, .enhanced = true, .peer_to_peer = true, .rtr = MPA_RTR_READ},
+         MPA_CONNECT_NO_RTR,
+         0,
+         0},
+        {"our RTR",
+         &peers,
+         {.revision = 2, .enhanced = true, .peer_to_peer = true, .rtr = MPA_RTR_WRITE, .ird = 1},
+         MPA_CONNECT_OK,
+         0,
+         1},
+};
+
 static void rfc6581_9_judgements(void **state)
 {
-	static const struct mpa_connect plain = {.frame = MPA_REQUEST, .revision = 1};
-	static const struct mpa_connect second = {.frame = MPA_REQUEST, .revision = 2};
-	static const struct mpa_connect enhanced = {
-	        .frame = MPA_REQUEST, .revision = 2, .enhanced = true, .ird = 4, .ord = 6};
-	static const struct mpa_connect peers = {.frame = MPA_REQUEST,
-	                                         .revision = 2,
-	                                         .enhanced = true,
-	                                         .peer_to_peer = true,
-	                                         .rtr = MPA_RTR_WRITE,
-	                                         .ird = 4,
-	                                         .ord = 6};
-	static const struct {
-		const char *clause;
-		const struct mpa_connect *request;
-		struct mpa_connect reply;
-		enum mpa_connect_verdict verdict;
-		uint16_t ird, ord;
-	} rows[] = {
-	        {"rejected", &plain, {.revision = 1, .reject = true}, MPA_CONNECT_REJECTED, 0, 0},
-	        {"a reply above its request",
-	         &plain,
-	         {.revision = 2},
-	         MPA_CONNECT_BAD_REVISION,
-	         0,
-	         0},
-	        {"S where none was asked for",
-	         &second,
-	         {.revision = 2, .enhanced = true},
-	         MPA_CONNECT_UNASKED,
-	         0,
-	         0},
-	        {"no S where it was asked for",
-	         &enhanced,
-	         {.revision = 2},
-	         MPA_CONNECT_NOT_ENHANCED,
-	         0,
-	         0},
-	        {"revision 1 where 2 was asked for",
-	         &enhanced,
-	         {.revision = 1},
-	         MPA_CONNECT_NOT_ENHANCED,
-	         0,
-	         0},
-	        {"ORD that fits",
-	         &enhanced,
-	         {.revision = 2, .enhanced = true, .ird = 6, .ord = 4},
-	         MPA_CONNECT_OK,
-	         4,
-	         6},
-	        {"ORD above our IRD",
-	         &enhanced,
-	         {.revision = 2, .enhanced = true, .ird = 6, .ord = 5},
-	         MPA_CONNECT_IRD_SHORT,
-	         0,
-	         0},
-	        {"IRD below our ORD: we send fewer",
-	         &enhanced,
-	         {.revision = 2, .enhanced = true, .ird = 2, .ord = 1},
-	         MPA_CONNECT_OK,
-	         1,
-	         2},
-	        {"ORD left to the application",
-	         &enhanced,
-	         {.revision = 2, .enhanced = true, .ird = 2, .ord = 0x3fff},
-	         MPA_CONNECT_OK,
-	         4,
-	         2},
-	        {"A where none was asked for",
-	         &enhanced,
-	         {.revision = 2, .enhanced = true, .peer_to_peer = true},
-	         MPA_CONNECT_UNASKED,
-	         0,
-	         0},
-	        {"no A where it was asked for",
-	         &peers,
-	         {.revision = 2, .enhanced = true, .rtr = MPA_RTR_WRITE},
-	         MPA_CONNECT_NO_PEER_TO_PEER,
-	         0,
-	         0},
-	        {"another RTR",
-	         &peers,
-	         {.revision = 2, .enhanced = true, .peer_to_peer = true, .rtr = MPA_RTR_READ},
-	         MPA_CONNECT_NO_RTR,
-	         0,
-	         0},
-	        {"our RTR",
-	         &peers,
-	         {.revision = 2,
-	          .enhanced = true,
-	          .peer_to_peer = true,
-	          .rtr = MPA_RTR_WRITE,
-	          .ird = 1},
-	         MPA_CONNECT_OK,
-	         0,
-	         1},
-	};
 	(void)state;
-	for (size_t i = 0; i < ARRAY_COUNT(rows); i++) {
-		print_message("%s\n", rows[i].clause);
-		struct mpa_connect reply = rows[i].reply;
+	for (size_t i = 0; i < ARRAY_COUNT(judgements); i++) {
+		print_message("%s\n", judgements[i].clause);
+		struct mpa_connect reply = judgements[i].reply;
 		reply.frame = MPA_REPLY;
 		struct mpa_agreement agreement;
-		assert_int_equal(mpa_connect_judge(rows[i].request, &reply, &agreement),
-		                 rows[i].verdict);
-		if (rows[i].verdict == MPA_CONNECT_OK) {
-			assert_int_equal(agreement.ird, rows[i].ird);
-			assert_int_equal(agreement.ord, rows[i].ord);
+		assert_int_equal(mpa_connect_judge(judgements[i].request, &reply, &agreement),
+		                 judgements[i].verdict);
+		if (judgements[i].verdict == MPA_CONNECT_OK) {
+			assert_int_equal(agreement.ird, judgements[i].ird);
+			assert_int_equal(agreement.ord, judgements[i].ord);
 		}
 	}
 }

@@ -255,80 +255,75 @@ static void rfc5040_4_1_which_opcode_belongs_where(void **state)
 	}
 }
 
+static const struct {
+	const char *clause;
+	const char *hex;
+	enum rdmap_verdict verdict;
+} verdicts[] = {
+        {"nothing", "", RDMAP_DDP_SHORT},
+        {"RFC 5041 4.1: DV 0, tagged", "c040", RDMAP_DDP_VERSION_TAGGED},
+        {"RFC 5041 4.1: DV 2, tagged", "c240 00000001 0000000000000000", RDMAP_DDP_VERSION_TAGGED},
+        {"RFC 5041 4.1: DV 3, untagged", "43", RDMAP_DDP_VERSION_UNTAGGED},
+        {"RFC 5041 4.1: reserved bits not looked at", "fd40 00000001 0000000000000000", RDMAP_OK},
+        {"RFC 5040 4.1: reserved bits not looked at", "c170 00000001 0000000000000000", RDMAP_OK},
+        {"RFC 5040 4.3: reserved word not looked at", "4143 deadbeef 00000000 00000001 00000000",
+         RDMAP_OK},
+        {"RFC 5041 7: the last octet of all", "c140 00000001 ffffffffffffffff aa", RDMAP_OK},
+        {"RFC 5041 7: TO wraps", "c140 00000001 ffffffffffffffff aabb", RDMAP_DDP_TO_WRAP},
+        {"RFC 5041 7: TO of nothing", "c140 00000001 ffffffffffffffff", RDMAP_OK},
+        {"RFC 5041 5.2: the longest message", "4143 00000000 00000000 00000001 fffffffe aa",
+         RDMAP_OK},
+        {"RFC 5041 5.2: longer", "4143 00000000 00000000 00000001 ffffffff aa", RDMAP_DDP_TOO_LONG},
+        {"RFC 5040 4.4: Read Request at an offset",
+         "4141 00000000 00000001 00000001 00000004 00000000 0000000000000000 00000000 "
+         "00000000 0000000000000000",
+         RDMAP_BAD_OFFSET},
+        {"RFC 5040 4.4: Read Request and more",
+         "4141 00000000 00000001 00000001 00000000 00000000 0000000000000000 00000000 "
+         "00000000 0000000000000000 00",
+         RDMAP_TOO_LONG},
+        {"RFC 5040 4.4: Read Request goes on",
+         "0141 00000000 00000001 00000001 00000000 00000000 0000000000000000 00000000 "
+         "00000000 0000000000000000",
+         RDMAP_TOO_LONG},
+        {"RFC 5040 7: Read Request up to the last octet",
+         "4141 00000000 00000001 00000001 00000000 00000000 0000000000000000 00000010 "
+         "00000000 fffffffffffffff0",
+         RDMAP_OK},
+        {"RFC 5040 7: Read Request wraps",
+         "4141 00000000 00000001 00000001 00000000 00000000 0000000000000000 00000011 "
+         "00000000 fffffffffffffff0",
+         RDMAP_READ_WRAP},
+        {"RFC 5040 7: Read Request of nothing",
+         "4141 00000000 00000001 00000001 00000000 00000000 0000000000000000 00000000 "
+         "00000000 ffffffffffffffff",
+         RDMAP_OK},
+        {"RFC 7306 6: Immediate Data is 8 octets",
+         "4148 00000000 00000000 00000001 00000000 0000000000000000 00", RDMAP_TOO_LONG},
+        {"RFC 7306 5: no atomic operation 3",
+         "414a 00000000 00000001 00000001 00000000 00000003 00000000 00000000 "
+         "0000000000000000 0000000000000000 0000000000000000 0000000000000000 "
+         "0000000000000000",
+         RDMAP_BAD_ATOMIC},
+        {"RFC 7306 5: 28 reserved bits not looked at",
+         "414a 00000000 00000001 00000001 00000000 fffffff0 00000000 00000000 "
+         "0000000000000000 0000000000000000 0000000000000000 0000000000000000 "
+         "0000000000000000",
+         RDMAP_OK},
+        {"RFC 7306 5: Atomic Response and more",
+         "414b 00000000 00000003 00000001 00000000 00000000 0000000000000000 00", RDMAP_TOO_LONG},
+};
+
 static void rfc5041_and_rfc5040_7_verdicts(void **state)
 {
-	static const struct {
-		const char *clause;
-		const char *hex;
-		enum rdmap_verdict verdict;
-	} rows[] = {
-	        {"nothing", "", RDMAP_DDP_SHORT},
-	        {"RFC 5041 4.1: DV 0, tagged", "c040", RDMAP_DDP_VERSION_TAGGED},
-	        {"RFC 5041 4.1: DV 2, tagged", "c240 00000001 0000000000000000",
-	         RDMAP_DDP_VERSION_TAGGED},
-	        {"RFC 5041 4.1: DV 3, untagged", "43", RDMAP_DDP_VERSION_UNTAGGED},
-	        {"RFC 5041 4.1: reserved bits not looked at", "fd40 00000001 0000000000000000",
-	         RDMAP_OK},
-	        {"RFC 5040 4.1: reserved bits not looked at", "c170 00000001 0000000000000000",
-	         RDMAP_OK},
-	        {"RFC 5040 4.3: reserved word not looked at",
-	         "4143 deadbeef 00000000 00000001 00000000", RDMAP_OK},
-	        {"RFC 5041 7: the last octet of all", "c140 00000001 ffffffffffffffff aa",
-	         RDMAP_OK},
-	        {"RFC 5041 7: TO wraps", "c140 00000001 ffffffffffffffff aabb", RDMAP_DDP_TO_WRAP},
-	        {"RFC 5041 7: TO of nothing", "c140 00000001 ffffffffffffffff", RDMAP_OK},
-	        {"RFC 5041 5.2: the longest message", "4143 00000000 00000000 00000001 fffffffe aa",
-	         RDMAP_OK},
-	        {"RFC 5041 5.2: longer", "4143 00000000 00000000 00000001 ffffffff aa",
-	         RDMAP_DDP_TOO_LONG},
-	        {"RFC 5040 4.4: Read Request at an offset",
-	         "4141 00000000 00000001 00000001 00000004 00000000 0000000000000000 00000000 "
-	         "00000000 0000000000000000",
-	         RDMAP_BAD_OFFSET},
-	        {"RFC 5040 4.4: Read Request and more",
-	         "4141 00000000 00000001 00000001 00000000 00000000 0000000000000000 00000000 "
-	         "00000000 0000000000000000 00",
-	         RDMAP_TOO_LONG},
-	        {"RFC 5040 4.4: Read Request goes on",
-	         "0141 00000000 00000001 00000001 00000000 00000000 0000000000000000 00000000 "
-	         "00000000 0000000000000000",
-	         RDMAP_TOO_LONG},
-	        {"RFC 5040 7: Read Request up to the last octet",
-	         "4141 00000000 00000001 00000001 00000000 00000000 0000000000000000 00000010 "
-	         "00000000 fffffffffffffff0",
-	         RDMAP_OK},
-	        {"RFC 5040 7: Read Request wraps",
-	         "4141 00000000 00000001 00000001 00000000 00000000 0000000000000000 00000011 "
-	         "00000000 fffffffffffffff0",
-	         RDMAP_READ_WRAP},
-	        {"RFC 5040 7: Read Request of nothing",
-	         "4141 00000000 00000001 00000001 00000000 00000000 0000000000000000 00000000 "
-	         "00000000 ffffffffffffffff",
-	         RDMAP_OK},
-	        {"RFC 7306 6: Immediate Data is 8 octets",
-	         "4148 00000000 00000000 00000001 00000000 0000000000000000 00", RDMAP_TOO_LONG},
-	        {"RFC 7306 5: no atomic operation 3",
-	         "414a 00000000 00000001 00000001 00000000 00000003 00000000 00000000 "
-	         "0000000000000000 0000000000000000 0000000000000000 0000000000000000 "
-	         "0000000000000000",
-	         RDMAP_BAD_ATOMIC},
-	        {"RFC 7306 5: 28 reserved bits not looked at",
-	         "414a 00000000 00000001 00000001 00000000 fffffff0 00000000 00000000 "
-	         "0000000000000000 0000000000000000 0000000000000000 0000000000000000 "
-	         "0000000000000000",
-	         RDMAP_OK},
-	        {"RFC 7306 5: Atomic Response and more",
-	         "414b 00000000 00000003 00000001 00000000 00000000 0000000000000000 00",
-	         RDMAP_TOO_LONG},
-	};
 	(void)state;
-	for (size_t i = 0; i < ARRAY_COUNT(rows); i++) {
-		print_message("%s\n", rows[i].clause);
+	for (size_t i = 0; i < ARRAY_COUNT(verdicts); i++) {
+		print_message("%s\n", verdicts[i].clause);
 		uint8_t wire[128];
-		size_t bytes = octets(rows[i].hex, wire);
+		size_t bytes = octets(verdicts[i].hex, wire);
 		uint8_t *in = exact_copy(wire, bytes);
 		struct rdmap_segment s;
-		assert_int_equal(rdmap_parse(in, bytes, &s), rows[i].verdict);
+		assert_int_equal(rdmap_parse(in, bytes, &s), verdicts[i].verdict);
 		free(in);
 	}
 }

@@ -119,73 +119,67 @@ static void rfc5040_4_8_every_error_about_every_segment(void **state)
 	}
 }
 
+static const struct {
+	const char *clause;
+	const char *hex;
+	struct rdmap_terminate t; /* the headers by length alone */
+} layouts[] = {
+        {"CRC error: nothing attached", "2002 0000", {.layer = 2, .code = 2}},
+        {"M, D",
+         "1201 c000 0014 4143 00000000 00000007 00000001 00000000",
+         {.layer = 1,
+          .etype = 2,
+          .code = 1,
+          .has_length = true,
+          .segment_bytes = 20,
+          .ddp_header_bytes = 18}},
+        {"M, D, R of a Read Request",
+         "0101 e000 002e 4141 00000000 00000001 00000009 00000000 00000001 "
+         "0000000000000002 00000003 00000004 0000000000000005",
+         {.etype = 1,
+          .code = 1,
+          .has_length = true,
+          .segment_bytes = 46,
+          .ddp_header_bytes = 18,
+          .rdmap_header_bytes = 28}},
+        {"M alone",
+         "1100 8000 0014",
+         {.layer = 1, .etype = 1, .has_length = true, .segment_bytes = 20}},
+        {"D alone: the length is there but not valid",
+         "1100 4000 0014 c140 00001234 0000000000002000",
+         {.layer = 1, .etype = 1, .ddp_header_bytes = 14}},
+        {"R without D",
+         "1100 a000 0014 00",
+         {.layer = 1, .etype = 1, .has_length = true, .segment_bytes = 20}},
+        /* What Linux 6.1 siw sent when given a bad CRC, a bad queue, a bad STag to write and one to read. */
+        {"siw: CRC error", "0202 0000", {.layer = 2, .code = 2}},
+        {"siw: invalid queue",
+         "2101 0300 0010 4143 00000000 00000007 00000001 00000000",
+         {.layer = 1,
+          .etype = 2,
+          .code = 1,
+          .has_length = true,
+          .segment_bytes = 16,
+          .ddp_header_bytes = 18}},
+        {"siw: invalid STag, DDP",
+         "1100 0300 0010 c140 00007777 0000000000000010",
+         {.layer = 1, .etype = 1, .has_length = true, .segment_bytes = 16, .ddp_header_bytes = 14}},
+        {"siw: invalid STag, RDMAP",
+         "1000 0700 0000 4141 00000000 00000001 00000003 00000000 00000001 "
+         "0000000000000002 00000003 00005555 0000000000000006",
+         {.etype = 1, .has_length = true, .ddp_header_bytes = 18, .rdmap_header_bytes = 28}},
+};
+
 static void rfc5040_4_8_layout(void **state)
 {
-	static const struct {
-		const char *clause;
-		const char *hex;
-		struct rdmap_terminate t; /* the headers by length alone */
-	} rows[] = {
-	        {"CRC error: nothing attached", "2002 0000", {.layer = 2, .code = 2}},
-	        {"M, D",
-	         "1201 c000 0014 4143 00000000 00000007 00000001 00000000",
-	         {.layer = 1,
-	          .etype = 2,
-	          .code = 1,
-	          .has_length = true,
-	          .segment_bytes = 20,
-	          .ddp_header_bytes = 18}},
-	        {"M, D, R of a Read Request",
-	         "0101 e000 002e 4141 00000000 00000001 00000009 00000000 00000001 "
-	         "0000000000000002 00000003 00000004 0000000000000005",
-	         {.etype = 1,
-	          .code = 1,
-	          .has_length = true,
-	          .segment_bytes = 46,
-	          .ddp_header_bytes = 18,
-	          .rdmap_header_bytes = 28}},
-	        {"M alone",
-	         "1100 8000 0014",
-	         {.layer = 1, .etype = 1, .has_length = true, .segment_bytes = 20}},
-	        {"D alone: the length is there but not valid",
-	         "1100 4000 0014 c140 00001234 0000000000002000",
-	         {.layer = 1, .etype = 1, .ddp_header_bytes = 14}},
-	        {"R without D",
-	         "1100 a000 0014 00",
-	         {.layer = 1, .etype = 1, .has_length = true, .segment_bytes = 20}},
-	        /* What Linux 6.1 siw sent when given a bad CRC, a bad queue, a bad STag to write and one to read. */
-	        {"siw: CRC error", "0202 0000", {.layer = 2, .code = 2}},
-	        {"siw: invalid queue",
-	         "2101 0300 0010 4143 00000000 00000007 00000001 00000000",
-	         {.layer = 1,
-	          .etype = 2,
-	          .code = 1,
-	          .has_length = true,
-	          .segment_bytes = 16,
-	          .ddp_header_bytes = 18}},
-	        {"siw: invalid STag, DDP",
-	         "1100 0300 0010 c140 00007777 0000000000000010",
-	         {.layer = 1,
-	          .etype = 1,
-	          .has_length = true,
-	          .segment_bytes = 16,
-	          .ddp_header_bytes = 14}},
-	        {"siw: invalid STag, RDMAP",
-	         "1000 0700 0000 4141 00000000 00000001 00000003 00000000 00000001 "
-	         "0000000000000002 00000003 00005555 0000000000000006",
-	         {.etype = 1,
-	          .has_length = true,
-	          .ddp_header_bytes = 18,
-	          .rdmap_header_bytes = 28}},
-	};
 	(void)state;
-	for (size_t i = 0; i < ARRAY_COUNT(rows); i++) {
-		print_message("%s\n", rows[i].clause);
+	for (size_t i = 0; i < ARRAY_COUNT(layouts); i++) {
+		print_message("%s\n", layouts[i].clause);
 		uint8_t wire[128];
-		size_t bytes = octets(rows[i].hex, wire);
+		size_t bytes = octets(layouts[i].hex, wire);
 		struct rdmap_terminate t;
 		assert_true(rdmap_terminate_decode(wire, bytes, &t));
-		struct rdmap_terminate want = rows[i].t;
+		struct rdmap_terminate want = layouts[i].t;
 		want.ddp_header = want.ddp_header_bytes ? wire + 6 : NULL;
 		want.rdmap_header = want.rdmap_header_bytes ? wire + 24 : NULL;
 		assert_same(&t, &want);
