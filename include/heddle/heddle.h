@@ -25,6 +25,8 @@ struct hdl_open_attr {
 	struct hdl_gid gid; /* all zero: one is made up */
 	uint32_t max_mr;    /* entries of the protection table; 0: 65536 */
 	uint32_t max_qp;    /* 0: 16384 */
+	bool on_node;       /* other processes of this user can reach it: the node agent makes it known */
+	const char *node;   /* which node, when on_node; NULL: $HEDDLE_NODE, or the machine's own */
 	bool no_thread;     /* no thread of its own: nothing moves unless hdl_cq_poll() or hdl_progress() is called */
 };
 

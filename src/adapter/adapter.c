@@ -6,13 +6,12 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "base/log.h"
-#include "port/lanes.h"
-
-/* Joining and closing: which adapters know each other changes under this alone. */
-static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static const char *const counter_names[NODE_COUNTER_COUNT] = {
 	[NODE_FRAMES_IN] = "frames_in",
@@ -52,16 +51,6 @@ static const char *const refusal_names[HDL_DETAIL_COUNT] = {
 	[HDL_DETAIL_LIMIT] = "refused_limit",
 };
 
-void adapter_quiesce(struct hdl_adapter *adapter)
-{
-	for (uint32_t i = 0; i < adapter->node.link_count; i++) {
-		uint64_t seen = 0;
-		if (adapter->links[i].up && adapter->peers[i].guard != NULL)
-			while (!tpt_left(adapter->peers[i].guard, &seen))
-				sched_yield();
-	}
-}
-
 static void sink_quiesce(void *context)
 {
 	adapter_quiesce(context);
@@ -69,8 +58,7 @@ static void sink_quiesce(void *context)
 
 static void sink_bell(void *context, uint32_t link)
 {
-	struct hdl_adapter *adapter = context;
-	adapter_ring(adapter->peers[link].adapter);
+	peers_ring(context, link);
 }
 
 /* Memory that costs nothing until it is used, zero-filled. */
@@ -94,21 +82,24 @@ static void unmap_blocks(struct hdl_adapter *adapter)
 
 static int make_tables(struct hdl_adapter *adapter)
 {
-	struct tpt_config config = {.capacity = adapter->max_mr, .arena_words = ADAPTER_ARENA_WORDS};
-	struct tpt_bytes bytes = tpt_bytes(&config);
 	while ((1u << adapter->qp_bits) < adapter->max_qp)
 		adapter->qp_bits++;
+	int result = tables_make(&adapter->tables, adapter->max_mr, adapter->qp_bits,
+				 ADAPTER_ARENA_WORDS);
+	if (result != 0)
+		return result;
+	struct tpt_config config = {.capacity = adapter->max_mr, .arena_words = ADAPTER_ARENA_WORDS};
 	size_t qps = (size_t)1 << adapter->qp_bits;
-	void *slots = map_block(adapter, 0, bytes.slots);
-	void *arena = map_block(adapter, 1, bytes.arena);
-	void *private_memory = map_block(adapter, 2, bytes.private_bytes);
-	struct qp_public *qps_public = map_block(adapter, 3, qps * sizeof(*qps_public));
-	struct qp **table = map_block(adapter, 4, qps * sizeof(*table));
-	uint64_t *words = map_block(adapter, 5, 8 * (BITMAP_WORDS(qps) + BITMAP_WORDS(HDL_MAX_PD)));
-	if (slots == NULL || arena == NULL || private_memory == NULL || qps_public == NULL ||
-	    table == NULL || words == NULL)
+	void *private_memory = map_block(adapter, 0, tpt_bytes(&config).private_bytes);
+	struct qp **table = map_block(adapter, 1, qps * sizeof(*table));
+	uint64_t *words = map_block(adapter, 2, 8 * (BITMAP_WORDS(qps) + BITMAP_WORDS(HDL_MAX_PD)));
+	if (private_memory == NULL || table == NULL || words == NULL)
 		return -HDL_ENOMEM;
-	tpt_init(&adapter->tpt, &config, slots, arena, private_memory, prng_next(&adapter->prng));
+	adapter->probe = prng_next(&adapter->prng);
+	adapter->tables.header->probe_addr = (uint64_t)(uintptr_t)&adapter->probe;
+	adapter->tables.header->probe_value = adapter->probe;
+	tpt_init(&adapter->tpt, &config, adapter->tables.slots, adapter->tables.arena, private_memory,
+		 prng_next(&adapter->prng));
 	bitmap_init(&adapter->qp_map, words, qps);
 	bitmap_init(&adapter->pd_map, words + BITMAP_WORDS(qps), HDL_MAX_PD);
 	bitmap_set(&adapter->pd_map, 0); /* no object has number 0 */
@@ -117,7 +108,7 @@ static int make_tables(struct hdl_adapter *adapter)
 	node->tpt = &adapter->tpt;
 	node->links = adapter->links;
 	node->qps = table;
-	node->qps_public = qps_public;
+	node->qps_public = adapter->tables.qps;
 	node->qp_mask = (uint32_t)qps - 1;
 	mpsc_init(&node->pending);
 	node->active_end = &node->active;
@@ -133,118 +124,22 @@ static int make_tables(struct hdl_adapter *adapter)
 	return 0;
 }
 
+/* What wakes the thread. */
+static int make_bell(struct hdl_adapter *adapter)
+{
+	struct epoll_event interest = {.events = EPOLLIN, .data.u64 = EPOLL_BELL};
+	adapter->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	adapter->epoll = epoll_create1(EPOLL_CLOEXEC);
+	return adapter->bell >= 0 && adapter->epoll >= 0 &&
+			       epoll_ctl(adapter->epoll, EPOLL_CTL_ADD, adapter->bell, &interest) == 0
+		       ? 0
+		       : -HDL_EIO;
+}
+
 static bool gid_is_zero(const struct hdl_gid *gid)
 {
 	static const struct hdl_gid zero;
 	return memcmp(gid, &zero, sizeof(zero)) == 0;
-}
-
-/* --- links --- */
-
-uint32_t adapter_find_link(const struct hdl_adapter *adapter, const struct hdl_gid *gid)
-{
-	for (uint32_t i = 0; i < adapter->node.link_count; i++)
-		if (adapter->links[i].up && memcmp(&adapter->links[i].gid, gid, sizeof(*gid)) == 0)
-			return i;
-	return LINK_NONE;
-}
-
-/* A number for a new link: one that is free, or one more. */
-static uint32_t new_link(struct hdl_adapter *adapter)
-{
-	for (uint32_t i = 0; i < adapter->node.link_count; i++)
-		if (!adapter->links[i].up && adapter->peers[i].adapter == NULL)
-			return i;
-	return adapter->node.link_count < HDL_MAX_PEERS ? adapter->node.link_count : LINK_NONE;
-}
-
-static void attach(struct hdl_adapter *adapter, uint32_t index, struct hdl_adapter *peer,
-		   uint32_t peer_index, const struct lanes_end *end, void *block)
-{
-	uint32_t epoch = adapter->links[index].epoch + 1;
-	adapter->peers[index] = (struct peer){
-		.adapter = peer, .link = peer_index, .guard = end->peer_guard, .block = block};
-	bool reaches = adapter->node.own.reaches_peer;
-	adapter->links[index] = (struct link){.up = true,
-					      .epoch = epoch,
-					      .dirty_next = LINK_NONE,
-					      .tx = end->tx,
-					      .rx = end->rx,
-					      .peer_table = peer->tpt.view,
-					      .peer_qps = peer->node.qps_public,
-					      .peer_qp_mask = peer->node.qp_mask,
-					      .peer_link = peer_index,
-					      .guard = end->own_guard,
-					      .mover = fault_mover(reaches),
-					      .gid = peer->node.gid};
-	if (index == adapter->node.link_count)
-		adapter->node.link_count++;
-}
-
-/* Lay lanes between @a and @b, which may be the same. With registry_lock and both drive locks. */
-static int join(struct hdl_adapter *a, struct hdl_adapter *b)
-{
-	uint32_t at_a = new_link(a), at_b = a == b ? at_a : new_link(b);
-	if (at_a == LINK_NONE || at_b == LINK_NONE)
-		return -HDL_ENOMEM;
-	void *block = aligned_alloc(64, lanes_bytes());
-	if (block == NULL)
-		return -HDL_ENOMEM;
-	lanes_format(block);
-	struct lanes_end end_a, end_b;
-	lanes_attach(&end_a, block, 0);
-	lanes_attach(&end_b, block, 1);
-	if (a == b) {
-		/* One lane, both ends ours: what we send ourselves comes in where it went out. */
-		end_a.rx = end_b.rx;
-		end_a.peer_guard = NULL; /* the driver is alone with its own table */
-	} else {
-		attach(b, at_b, a, at_a, &end_b, block);
-	}
-	attach(a, at_a, b, at_b, &end_a, block);
-	return 0;
-}
-
-int hdl_join(struct hdl_adapter *a, struct hdl_adapter *b)
-{
-	if (a == NULL || b == NULL || a == b || a->magic != MAGIC_ADAPTER ||
-	    b->magic != MAGIC_ADAPTER)
-		return -HDL_EINVAL;
-	int result;
-	pthread_mutex_lock(&registry_lock);
-	adapter_lock(a < b ? a : b);
-	adapter_lock(a < b ? b : a);
-	if (adapter_find_link(a, &b->node.gid) != LINK_NONE ||
-	    adapter_find_link(b, &a->node.gid) != LINK_NONE)
-		result = -HDL_EINVAL;
-	else
-		result = join(a, b);
-	adapter_unlock(a);
-	adapter_unlock(b);
-	pthread_mutex_unlock(&registry_lock);
-	/* A thread that sleeps has not armed the new lane. */
-	adapter_ring(a);
-	adapter_ring(b);
-	return result;
-}
-
-/* Peers of @adapter see it no more; when this returns none of them touches its memory. With registry_lock. */
-static void leave_peers(struct hdl_adapter *adapter)
-{
-	for (uint32_t i = 0; i < adapter->node.link_count; i++) {
-		struct peer *peer = &adapter->peers[i];
-		if (peer->adapter == NULL)
-			continue;
-		struct hdl_adapter *other = peer->adapter;
-		if (other != adapter) {
-			adapter_lock(other);
-			node_link_down(&other->node, peer->link);
-			other->peers[peer->link] = (struct peer){0};
-			adapter_unlock(other);
-		}
-		free(peer->block);
-		*peer = (struct peer){0};
-	}
 }
 
 /* --- open and close --- */
@@ -257,7 +152,9 @@ int adapter_open(const struct hdl_open_attr *attr, const struct adapter_env *env
 		return -HDL_EINVAL;
 	if (attr == NULL)
 		attr = &defaults;
-	if (attr->max_mr > HDL_MAX_MR || attr->max_qp > HDL_MAX_QP)
+	/* On a node the high bits of a queue pair's number tell whose it is. */
+	if (attr->max_mr > HDL_MAX_MR || attr->max_qp > HDL_MAX_QP ||
+	    (attr->on_node && (attr->no_thread || (attr->max_qp != 0 && attr->max_qp != ADAPTER_DEFAULT_QP))))
 		return -HDL_EINVAL;
 	struct hdl_adapter *adapter = aligned_alloc(64, (sizeof(*adapter) + 63) & ~(size_t)63);
 	if (adapter == NULL)
@@ -273,14 +170,16 @@ int adapter_open(const struct hdl_open_attr *attr, const struct adapter_env *env
 	else
 		prng_seed_from_os(&adapter->prng);
 	adapter->guid = prng_next(&adapter->prng);
+	adapter->agent = adapter->bell = adapter->epoll = adapter->events.fd = adapter->tables.fd = -1;
+	pthread_mutex_init(&adapter->agent_lock, NULL);
+	pthread_cond_init(&adapter->agent_answer, NULL);
 	int result = fault_install();
 	if (result == 0)
 		result = events_init(&adapter->events);
-	if (result != 0) {
-		free(adapter);
-		return result;
-	}
-	result = make_tables(adapter);
+	if (result == 0)
+		result = make_bell(adapter);
+	if (result == 0)
+		result = make_tables(adapter);
 	if (result == 0) {
 		adapter->node.own.reaches_peer = adapter->node.own.atomic_on_peer = !env->by_target;
 		adapter->node.gid = attr->gid;
@@ -289,8 +188,11 @@ int adapter_open(const struct hdl_open_attr *attr, const struct adapter_env *env
 			memcpy(adapter->node.gid.raw, "\xfe\x80\0\0\0\0\0\0", 8);
 			memcpy(adapter->node.gid.raw + 8, &adapter->guid, 8);
 		}
-		result = join(adapter, adapter);
+		if (attr->on_node)
+			result = agent_join(adapter, attr->node);
 	}
+	if (result == 0)
+		result = peers_join_self(adapter);
 	if (result == 0 && !attr->no_thread)
 		result = adapter_start_thread(adapter);
 	if (result != 0) {
@@ -310,11 +212,17 @@ int hdl_open(const struct hdl_open_attr *attr, struct hdl_adapter **out)
 void adapter_kill(struct hdl_adapter *adapter)
 {
 	adapter_stop_thread(adapter);
-	pthread_mutex_lock(&registry_lock);
-	leave_peers(adapter);
-	pthread_mutex_unlock(&registry_lock);
+	agent_leave(adapter);
+	peers_leave(adapter);
 	events_end(&adapter->events);
 	unmap_blocks(adapter);
+	tables_unmap(&adapter->tables);
+	if (adapter->bell >= 0)
+		close(adapter->bell);
+	if (adapter->epoll >= 0)
+		close(adapter->epoll);
+	pthread_mutex_destroy(&adapter->agent_lock);
+	pthread_cond_destroy(&adapter->agent_answer);
 	adapter->magic = 0;
 	free(adapter);
 }

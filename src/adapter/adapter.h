@@ -15,6 +15,7 @@
 
 #include <heddle/heddle.h>
 
+#include "adapter/tables.h"
 #include "base/bitmap.h"
 #include "base/clock.h"
 #include "base/lock.h"
@@ -26,6 +27,12 @@
 
 #define ADAPTER_TICK_EVERY   64u       /* drives between two looks at the clock */
 #define ADAPTER_WATCH_NS     1000000u  /* how long the application may stop polling before the thread takes over */
+/* What woke the thread: data of its epoll. */
+#define EPOLL_BELL           1ull
+#define EPOLL_AGENT          2ull
+#define EPOLL_PEER           1000ull /* and more: the number of the link */
+
+#define ADAPTER_MAX_ALIASES  256u
 #define ADAPTER_DEFAULT_MR   65536u
 #define ADAPTER_DEFAULT_QP   16384u
 #define ADAPTER_ARENA_WORDS  (1ull << 27) /* 1 GiB of address space for translation tables, used as needed */
@@ -46,10 +53,24 @@ enum magic {
 
 /* The far side of a link, as far as the operating system is concerned. */
 struct peer {
-	struct hdl_adapter *adapter; /* in this process */
-	uint32_t link;               /* the number of this link over there */
-	struct tpt_guard *guard;     /* theirs, on our table: we wait for it before memory is reused */
-	void *block;                 /* the lanes; freed by the side that goes last */
+	struct hdl_adapter *adapter; /* in this process; or NULL, and then: */
+	pid_t pid;
+	int pidfd;             /* readable when the process has ended; -1: none */
+	int bell;              /* eventfd that wakes its thread */
+	struct tables tables;  /* what it lets us read */
+	uint64_t node_guid;
+	uint32_t slot;
+
+	bool used;
+	uint32_t link;           /* the number of this link over there, in this process */
+	struct tpt_guard *guard; /* theirs, on our table: we wait for it before memory is reused */
+	void *block;             /* the lanes */
+};
+
+/* What the agent calls us, and an address that stands for a node. */
+struct alias {
+	struct hdl_gid gid;
+	uint64_t node_guid;
 };
 
 struct event_queue {
@@ -75,8 +96,10 @@ struct hdl_adapter {
 	uint32_t max_qp, max_mr;
 	struct bitmap qp_map, pd_map;
 	uint32_t qp_rover, pd_rover, qp_bits;
-	void *blocks[6]; /* mapped memory, and how much */
-	size_t block_bytes[6];
+	void *blocks[3]; /* mapped memory, and how much */
+	size_t block_bytes[3];
+	struct tables tables;
+	uint64_t probe; /* peers read it to see whether they reach our memory */
 	_Atomic uint32_t objects; /* domains, completion queues and channels: what must be gone before hdl_close() */
 	_Atomic uint32_t cqs, ahs, srqs;
 	struct event_queue events;
@@ -86,9 +109,24 @@ struct hdl_adapter {
 	pthread_t thread;
 	_Atomic bool quitting;
 	_Atomic bool asleep;         /* it sleeps until something rings; the next caller sends it to watch */
-	_Atomic uint32_t bell;       /* futex */
+	int bell;                    /* eventfd */
+	int epoll;                   /* everything that wakes the thread */
 	_Atomic uint32_t activity;   /* changes while the application posts or polls */
 	_Atomic uint32_t armed_cqs;  /* completion queues that wait to raise an event */
+
+	/* The node agent (agentlink.c). */
+	bool on_node;
+	int agent; /* socket; -1: none */
+	char node_name[AGENT_NAME_MAX];
+	uint32_t slot;
+	struct hdl_gid gids[AGENT_MAX_GIDS];
+	uint32_t gid_count;
+	struct alias aliases[ADAPTER_MAX_ALIASES];
+	uint32_t alias_count;
+	pthread_mutex_t agent_lock; /* of what follows; taken after no other lock */
+	pthread_cond_t agent_answer;
+	uint32_t next_token, answered_token;
+	int answer;
 };
 
 struct hdl_pd {
@@ -144,11 +182,21 @@ struct hdl_srq {
 	_Atomic uint32_t users;
 };
 
+/* Where datagrams to one process behind an address go. */
+struct ah_route {
+	uint32_t slot; /* of the process; UINT32_MAX: not used */
+	uint32_t link, epoch;
+};
+
+#define AH_ROUTES 8u
+
 struct hdl_ah {
 	uint32_t magic;
 	struct hdl_pd *pd;
 	struct hdl_ah_attr attr;
-	uint32_t link, epoch;
+	struct lock lock;
+	uint32_t next;
+	struct ah_route routes[AH_ROUTES]; /* the latest found */
 };
 
 struct hdl_qp {
@@ -170,10 +218,39 @@ int adapter_open(const struct hdl_open_attr *attr, const struct adapter_env *env
 		 struct hdl_adapter **out);
 /* End @adapter as if its process had died: nothing of it is destroyed in order, peers see it vanish. */
 void adapter_kill(struct hdl_adapter *adapter);
-/* The link to the adapter with @gid; LINK_NONE. By the driver. */
-uint32_t adapter_find_link(const struct hdl_adapter *adapter, const struct hdl_gid *gid);
-/* Wait until nobody is inside our protection table. By the driver, or with the drive lock. */
+
+/* --- peers.c --- */
+/* The link to queue pair @qpn at the adapter with @gid; LINK_NONE. With the drive lock. */
+uint32_t adapter_find_link(const struct hdl_adapter *adapter, const struct hdl_gid *gid, uint32_t qpn);
+/* Wait until nobody is inside our protection table. With the drive lock. */
 void adapter_quiesce(struct hdl_adapter *adapter);
+/* Join @adapter to itself. */
+int peers_join_self(struct hdl_adapter *adapter);
+/* A process that the agent introduced: takes over @fds (tables, lanes, bell). With the drive lock. 0 or an error. */
+int peers_attach(struct hdl_adapter *adapter, const struct agent_msg *msg, int fds[3]);
+/* The link with that id, or LINK_NONE. */
+uint32_t peers_by_id(const struct hdl_adapter *adapter, uint32_t id);
+/* The far side of link @index is gone. With the drive lock. */
+void peers_drop(struct hdl_adapter *adapter, uint32_t index);
+/* Leave all of them. No lock is held. */
+void peers_leave(struct hdl_adapter *adapter);
+/* Wake the far side. */
+void peers_ring(struct hdl_adapter *adapter, uint32_t index);
+
+/* --- agentlink.c --- */
+/* Become known to the node agent, starting it if need be. 0 or an error. */
+int agent_join(struct hdl_adapter *adapter, const char *node);
+/* The agent has something to say. By the adapter's thread. */
+void agent_listen(struct hdl_adapter *adapter);
+/* See to it that there is a link to queue pair @qpn at @gid. No lock is held; may wait for the agent. 0; -HDL_EHOSTUNREACH. */
+int agent_reach(struct hdl_adapter *adapter, const struct hdl_gid *gid, uint32_t qpn);
+void agent_leave(struct hdl_adapter *adapter);
+
+/* --- cq.c --- */
+/* See to it that datagrams through @ah to queue pair @qpn have a route. No lock is held; may wait for the agent. */
+void ah_prepare(struct hdl_ah *ah, uint32_t qpn);
+/* The route to queue pair @qpn; link LINK_NONE when there is none. */
+struct ah_route ah_find(struct hdl_ah *ah, uint32_t qpn);
 
 /* --- drive.c --- */
 /* Drive if nobody else does. Returns how much was done. */
@@ -217,6 +294,8 @@ bool channel_forget(struct hdl_channel *channel, struct hdl_cq *cq);
 int fault_install(void);
 /* A mover within this process. */
 struct mover fault_mover(bool reaches_peer);
+/* A mover to and from the process @pid. */
+struct mover process_mover(pid_t pid, bool reaches_peer);
 /* 0 when @length bytes at @addr are mapped with the rights; -HDL_EFAULT. Touches every page. */
 int fault_probe(uint64_t addr, uint64_t length, bool write);
 

@@ -212,27 +212,65 @@ int hdl_ah_create(struct hdl_pd *pd, const struct hdl_ah_attr *attr, struct hdl_
 		return -HDL_ENOMEM;
 	}
 	struct hdl_ah *ah = calloc(1, sizeof(*ah));
-	int result = ah == NULL ? -HDL_ENOMEM : 0;
-	if (result == 0) {
-		adapter_lock(pd->adapter);
-		ah->link = adapter_find_link(pd->adapter, &attr->dgid);
-		if (ah->link == LINK_NONE)
-			result = -HDL_EHOSTUNREACH;
-		else
-			ah->epoch = pd->adapter->links[ah->link].epoch;
-		adapter_unlock(pd->adapter);
-	}
-	if (result != 0) {
+	if (ah == NULL) {
 		atomic_fetch_sub(&pd->adapter->ahs, 1);
-		free(ah);
-		return result;
+		return -HDL_ENOMEM;
 	}
 	ah->magic = MAGIC_AH;
 	ah->pd = pd;
 	ah->attr = *attr;
+	for (uint32_t i = 0; i < AH_ROUTES; i++)
+		ah->routes[i].slot = UINT32_MAX;
+	/* On a node the process is known only with the queue pair's number; elsewhere the address says it all. */
+	ah_prepare(ah, 0);
+	if (!pd->adapter->on_node && ah_find(ah, 0).link == LINK_NONE) {
+		atomic_fetch_sub(&pd->adapter->ahs, 1);
+		free(ah);
+		return -HDL_EHOSTUNREACH;
+	}
 	atomic_fetch_add(&pd->users, 1);
 	*out = ah;
 	return 0;
+}
+
+static uint32_t ah_slot(const struct hdl_ah *ah, uint32_t qpn)
+{
+	const struct hdl_adapter *adapter = ah->pd->adapter;
+	return adapter->on_node ? qpn >> adapter->qp_bits : 0;
+}
+
+struct ah_route ah_find(struct hdl_ah *ah, uint32_t qpn)
+{
+	struct ah_route found = {.link = LINK_NONE};
+	uint32_t slot = ah_slot(ah, qpn);
+	lock_take(&ah->lock);
+	for (uint32_t i = 0; i < AH_ROUTES; i++)
+		if (ah->routes[i].slot == slot)
+			found = ah->routes[i];
+	lock_drop(&ah->lock);
+	return found;
+}
+
+void ah_prepare(struct hdl_ah *ah, uint32_t qpn)
+{
+	struct hdl_adapter *adapter = ah->pd->adapter;
+	struct ah_route route = ah_find(ah, qpn);
+	/* A stale route is found out by its epoch when the datagram is sent; look again when it is seen here. */
+	if (route.link != LINK_NONE && adapter->links[route.link].epoch == route.epoch)
+		return;
+	if (adapter->on_node && (qpn >> adapter->qp_bits == 0 || agent_reach(adapter, &ah->attr.dgid, qpn)))
+		return;
+	adapter_lock(adapter);
+	route.link = adapter_find_link(adapter, &ah->attr.dgid, qpn);
+	if (route.link != LINK_NONE)
+		route.epoch = adapter->links[route.link].epoch;
+	adapter_unlock(adapter);
+	if (route.link == LINK_NONE)
+		return;
+	route.slot = ah_slot(ah, qpn);
+	lock_take(&ah->lock);
+	ah->routes[ah->next++ % AH_ROUTES] = route;
+	lock_drop(&ah->lock);
 }
 
 int hdl_ah_destroy(struct hdl_ah *ah)

@@ -7,8 +7,8 @@
  * So an idle program uses no processor time, a polling one loses none, and one that computes still answers. */
 #include <errno.h>
 #include <limits.h>
-#include <linux/futex.h>
-#include <sys/syscall.h>
+#include <poll.h>
+#include <sys/epoll.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -17,17 +17,34 @@
 
 void adapter_ring(struct hdl_adapter *adapter)
 {
-	atomic_fetch_add_explicit(&adapter->bell, 1, memory_order_release);
-	syscall(SYS_futex, &adapter->bell, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+	uint64_t one = 1;
+	ssize_t done = write(adapter->bell, &one, sizeof(one));
+	(void)done; /* EAGAIN: it has been rung more often than it can count */
 }
 
-/* Sleep until the bell is no longer @seen, or for @ns (UINT64_MAX: for ever). */
-static void wait_bell(struct hdl_adapter *adapter, uint32_t seen, uint64_t ns)
+/* Sleep until something happens, or for @ns (UINT64_MAX: for ever), and see to it. */
+static void wait_bell(struct hdl_adapter *adapter, uint64_t ns)
 {
 	struct timespec timeout = {.tv_sec = (time_t)(ns / 1000000000u),
 				   .tv_nsec = (long)(ns % 1000000000u)};
-	syscall(SYS_futex, &adapter->bell, FUTEX_WAIT_PRIVATE, seen,
-		ns == UINT64_MAX ? NULL : &timeout, NULL, 0);
+	struct pollfd pollfd = {.fd = adapter->epoll, .events = POLLIN};
+	if (ppoll(&pollfd, 1, ns == UINT64_MAX ? NULL : &timeout, NULL) <= 0)
+		return;
+	struct epoll_event events[16];
+	int count = epoll_wait(adapter->epoll, events, 16, 0);
+	for (int i = 0; i < count; i++) {
+		uint64_t which = events[i].data.u64, rung;
+		if (which == EPOLL_BELL) {
+			ssize_t got = read(adapter->bell, &rung, sizeof(rung));
+			(void)got;
+		} else if (which == EPOLL_AGENT) {
+			agent_listen(adapter);
+		} else {
+			adapter_lock(adapter);
+			peers_drop(adapter, (uint32_t)(which - EPOLL_PEER));
+			adapter_unlock(adapter);
+		}
+	}
 }
 
 static unsigned drive_locked(struct hdl_adapter *adapter)
@@ -117,10 +134,9 @@ static void *thread_main(void *context)
 	struct hdl_adapter *adapter = context;
 	uint32_t last_activity = atomic_load_explicit(&adapter->activity, memory_order_relaxed);
 	while (!atomic_load_explicit(&adapter->quitting, memory_order_acquire)) {
-		uint32_t seen = atomic_load_explicit(&adapter->bell, memory_order_acquire);
 		uint64_t sleep_ns = thread_turn(adapter, &last_activity);
 		if (sleep_ns > 0)
-			wait_bell(adapter, seen, sleep_ns);
+			wait_bell(adapter, sleep_ns);
 	}
 	return NULL;
 }

@@ -31,7 +31,8 @@ int events_init(struct event_queue *events)
 
 void events_end(struct event_queue *events)
 {
-	close(events->fd);
+	if (events->fd >= 0)
+		close(events->fd);
 }
 
 void events_push(struct event_queue *events, const struct hdl_event *event)

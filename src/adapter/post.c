@@ -95,11 +95,12 @@ static int fill_register(struct hdl_qp *qp, struct wqe_send *wqe, const struct h
 
 static int fill_datagram(const struct hdl_qp *qp, struct wqe_send *wqe, const struct hdl_send_wr *wr)
 {
-	const struct hdl_ah *ah = wr->u.ud.ah;
+	struct hdl_ah *ah = wr->u.ud.ah;
 	if (ah == NULL || ah->magic != MAGIC_AH || ah->pd != qp->pd || wr->u.ud.qpn > 0xffffff)
 		return -HDL_EINVAL;
-	wqe->u.ud.link = ah->link;
-	wqe->u.ud.epoch = ah->epoch;
+	struct ah_route route = ah_find(ah, wr->u.ud.qpn);
+	wqe->u.ud.link = route.link;
+	wqe->u.ud.epoch = route.epoch;
 	wqe->u.ud.qpn = wr->u.ud.qpn;
 	/* A Q_Key with its high bit set stands for the queue pair's own (IBTA section 10.2.5). */
 	wqe->u.ud.qkey = wr->u.ud.qkey & 0x80000000u ? qp->qp.attr.qkey : wr->u.ud.qkey;
@@ -208,11 +209,21 @@ static int post_one(struct hdl_qp *qp, const struct hdl_send_wr *wr)
 	return 0;
 }
 
+/* Find the way to processes that datagrams of the list go to for the first time, before any lock is held. */
+static void prepare_datagrams(const struct hdl_send_wr *wr)
+{
+	for (; wr != NULL; wr = wr->next)
+		if (wr->u.ud.ah != NULL && wr->u.ud.ah->magic == MAGIC_AH)
+			ah_prepare(wr->u.ud.ah, wr->u.ud.qpn);
+}
+
 int hdl_post_send(struct hdl_qp *qp, const struct hdl_send_wr *wr, const struct hdl_send_wr **bad)
 {
 	if (qp == NULL || qp->magic != MAGIC_QP)
 		return -HDL_EINVAL;
 	int result = 0;
+	if (qp->qp.type == HDL_QP_UD && qp->pd->adapter->on_node)
+		prepare_datagrams(wr);
 	lock_take(&qp->qp.sq.post_lock);
 	enum hdl_qp_state state = qp_state(&qp->qp);
 	if (state == HDL_QPS_RESET || state == HDL_QPS_INIT || state == HDL_QPS_RTR)

@@ -72,7 +72,10 @@ static int number_qp(struct hdl_adapter *adapter, struct hdl_qp *qp)
 		return -HDL_ENOMEM;
 	bitmap_set(&adapter->qp_map, index);
 	adapter->qp_rover = (uint32_t)(index + 1) & adapter->node.qp_mask;
-	uint32_t high = (uint32_t)prng_below(&adapter->prng, 1u << (NODE_QPN_BITS - adapter->qp_bits));
+	uint32_t high = adapter->on_node
+				? adapter->slot
+				: (uint32_t)prng_below(&adapter->prng,
+						       1u << (NODE_QPN_BITS - adapter->qp_bits));
 	qp->index = (uint32_t)index;
 	qp->qp.qpn = high << adapter->qp_bits | (uint32_t)index;
 	if (qp->qp.qpn < 2) /* 0 and 1 belong to management */
@@ -254,7 +257,9 @@ static int modify(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t ma
 	if (!values_fit(attr, mask))
 		return -HDL_EINVAL;
 	if (mask & HDL_QP_AV) {
-		uint32_t found = adapter_find_link(adapter, &attr->ah.dgid);
+		uint32_t found = adapter_find_link(adapter, &attr->ah.dgid,
+						   mask & HDL_QP_DEST_QPN ? attr->dest_qpn
+									  : qp->qp.attr.dest_qpn);
 		if (found == LINK_NONE)
 			return -HDL_EHOSTUNREACH;
 		qp->qp.link = found;
@@ -273,6 +278,8 @@ int hdl_qp_modify(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t ma
 {
 	if (qp == NULL || qp->magic != MAGIC_QP || attr == NULL || (mask & ~(uint32_t)HDL_QP_ATTR_ALL))
 		return -HDL_EINVAL;
+	if ((mask & (HDL_QP_AV | HDL_QP_DEST_QPN)) == (HDL_QP_AV | HDL_QP_DEST_QPN))
+		agent_reach(qp->pd->adapter, &attr->ah.dgid, attr->dest_qpn);
 	adapter_lock(qp->pd->adapter);
 	int result = modify(qp, attr, mask);
 	adapter_unlock(qp->pd->adapter);

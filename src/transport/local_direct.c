@@ -145,7 +145,7 @@ enum local_step local_direct(struct node *node, struct qp *qp, struct wqe_send *
 	struct qp_facts facts;
 	const struct qp_public *pub = &link->peer_qps[qp->attr.dest_qpn & link->peer_qp_mask];
 	if (!qp_read_facts(pub, &facts) || !qp_may_receive(facts.state) ||
-	    facts.dest_qpn != qp->qpn || facts.link != link->peer_link || facts.type != qp->type)
+	    facts.dest_qpn != qp->qpn || facts.link != link->id || facts.type != qp->type)
 		return peer_not_ready(node, qp, wqe);
 	qp->retries_left = qp->attr.retry_cnt;
 	uint8_t access = needed_access(wqe->opcode);

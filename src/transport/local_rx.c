@@ -119,7 +119,7 @@ static bool data_of(struct node *node, struct qp *qp, const struct arrival *a, s
 	const struct qp_public *pub = &link->peer_qps[a->frame.from_qpn & link->peer_qp_mask];
 	struct qp_facts facts;
 	if (!qp_read_facts(pub, &facts) || !qp_may_receive(facts.state) ||
-	    facts.dest_qpn != qp->qpn || facts.link != link->peer_link)
+	    facts.dest_qpn != qp->qpn || facts.link != link->id)
 		return false;
 	*data = (struct sg){.table = &link->peer_table,
 			    .guard = link->guard,

@@ -185,14 +185,15 @@ static enum local_step send_atomic(struct node *node, struct qp *qp, struct wqe_
 
 static enum local_step send_datagram(struct node *node, struct qp *qp, struct wqe_send *wqe)
 {
-	const struct link *link = &node->links[wqe->u.ud.link];
+	const struct link *link =
+		wqe->u.ud.link == LINK_NONE ? NULL : &node->links[wqe->u.ud.link];
 	struct frame_datagram body = {.qkey = wqe->u.ud.qkey,
 				      .flow_label = wqe->u.ud.flow_label,
 				      .sl = wqe->u.ud.sl,
 				      .traffic_class = wqe->u.ud.traffic_class,
 				      .hop_limit = wqe->u.ud.hop_limit,
 				      .is_global = wqe->u.ud.is_global};
-	if (!link->up || link->epoch != wqe->u.ud.epoch) { /* nobody there: a datagram vanishes */
+	if (link == NULL || !link->up || link->epoch != wqe->u.ud.epoch) { /* nobody there: a datagram vanishes */
 		local_finish(qp, wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);
 		return LOCAL_NEXT;
 	}

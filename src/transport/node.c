@@ -191,14 +191,14 @@ void node_link_down(struct node *node, uint32_t index)
 
 /* --- states --- */
 
-static void publish(struct qp *qp)
+static void publish(const struct node *node, struct qp *qp)
 {
 	struct qp_facts facts = {.state = (uint8_t)qp_state(qp),
 				 .type = qp->type,
 				 .access = (uint8_t)qp->attr.access,
 				 .windows_only = qp->windows_only,
 				 .dest_qpn = qp->attr.dest_qpn,
-				 .link = qp->link,
+				 .link = qp->link == LINK_NONE ? 0 : node->links[qp->link].id,
 				 .pd = qp->pd};
 	qp_publish(qp->pub, &facts);
 }
@@ -217,7 +217,7 @@ void qp_enter(struct node *node, struct qp *qp, enum hdl_qp_state state)
 {
 	enum hdl_qp_state old = qp_state(qp);
 	atomic_store_explicit(&qp->state, (uint8_t)state, memory_order_release);
-	publish(qp);
+	publish(node, qp);
 	switch (state) {
 	case HDL_QPS_RESET:
 		/* Peers see the new state; those that were copying for us have gone when this returns. */

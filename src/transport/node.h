@@ -41,7 +41,7 @@ struct link {
 	struct tpt_view peer_table;
 	const struct qp_public *peer_qps;
 	uint32_t peer_qp_mask;
-	uint32_t peer_link;       /* the number of this link at the peer */
+	uint32_t id;              /* what both ends call it: queue pairs connected through it publish this */
 	struct tpt_guard *guard;  /* ours; the peer waits for it before it reuses memory */
 	struct mover mover;
 	struct hdl_gid gid;

@@ -18,7 +18,7 @@
 /* What peers may know of a queue pair: two words, the first with a version that changes with every change, so a reader who
  * sees the same first word before and after the second has a consistent pair.
  *   word 0:  version (16) | dest qpn (24) | type (8) | state (8) | access (8)
- *   word 1:  windows_only (1 bit, 63) | link of the connection (31) | protection domain (32) */
+ *   word 1:  windows_only (1 bit, 63) | id of the connection's link (31) | protection domain (32) */
 struct qp_public {
 	_Atomic uint64_t words[2];
 };

@@ -1,0 +1,359 @@
+/* The adapter's side of the node agent: finding or starting it, being introduced, hearing of deaths. The agent is never in
+ * the data path; when it dies, links go on, and the next call that needs it starts another one. */
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "adapter/adapter.h"
+#include "base/log.h"
+#include "port/rundir.h"
+#include "port/unixsock.h"
+
+#define START_TRIES   20
+#define START_WAIT_MS 2000
+#define ANSWER_WAIT_S 5
+
+/* --- starting it --- */
+
+static bool is_program(const char *path)
+{
+	return access(path, X_OK) == 0;
+}
+
+/* Where heddled is: named by HEDDLE_AGENT, beside the library, or where it is installed relative to that. */
+static bool find_agent(char *path, size_t bytes)
+{
+	static const char *const places[] = {"heddled", "../libexec/heddle/heddled", "../bin/heddled"};
+	const char *given = getenv("HEDDLE_AGENT");
+	if (given != NULL) {
+		snprintf(path, bytes, "%s", given);
+		return is_program(path);
+	}
+	Dl_info info;
+	char library[512] = "";
+	if (dladdr((void *)(uintptr_t)&agent_join, &info) != 0 && info.dli_fname != NULL)
+		snprintf(library, sizeof(library), "%s", info.dli_fname);
+	char *slash = strrchr(library, '/');
+	for (size_t i = 0; slash != NULL && i < sizeof(places) / sizeof(places[0]); i++) {
+		*slash = '\0';
+		int length = snprintf(path, bytes, "%s/%s", library, places[i]);
+		*slash = '/';
+		if (length > 0 && (size_t)length < bytes && is_program(path))
+			return true;
+	}
+	return false;
+}
+
+struct start {
+	const char *path;
+	char ready[16];
+};
+
+/* In the child, which shares our memory until it is another program. */
+static int become_agent(void *context)
+{
+	struct start *start = context;
+	char *argv[] = {(char *)(uintptr_t)start->path, (char *)(uintptr_t) "--ready-fd", start->ready,
+			NULL};
+	execv(start->path, argv);
+	_exit(127);
+}
+
+/* Start heddled and wait until it listens, or another one does. Our program does not notice: no SIGCHLD, nothing for its
+ * own wait() to find. */
+static int start_agent(void)
+{
+	char path[600];
+	static char stack[65536] __attribute__((aligned(16)));
+	static pthread_mutex_t stack_lock = PTHREAD_MUTEX_INITIALIZER;
+	int ready[2];
+	if (!find_agent(path, sizeof(path))) {
+		log_error("heddled was not found beside libheddle; set HEDDLE_AGENT to its path");
+		return -HDL_EIO;
+	}
+	if (pipe2(ready, O_CLOEXEC) != 0)
+		return -HDL_EIO;
+	struct start start = {.path = path};
+	snprintf(start.ready, sizeof(start.ready), "%d", ready[1]);
+	fcntl(ready[1], F_SETFD, 0);
+	pthread_mutex_lock(&stack_lock);
+	pid_t pid = clone(become_agent, stack + sizeof(stack), CLONE_VM | CLONE_VFORK, &start);
+	pthread_mutex_unlock(&stack_lock);
+	close(ready[1]);
+	struct pollfd end = {.fd = ready[0], .events = POLLIN};
+	int result = pid < 0 || poll(&end, 1, START_WAIT_MS) <= 0 ? -HDL_EIO : 0;
+	close(ready[0]);
+	if (pid > 0)
+		while (waitpid(pid, NULL, __WALL) < 0 && errno == EINTR)
+			;
+	if (result != 0)
+		log_error("heddled (%s) did not start", path);
+	return result;
+}
+
+/* --- greeting --- */
+
+static void greeting(const struct hdl_adapter *adapter, struct agent_msg *msg, bool again)
+{
+	*msg = (struct agent_msg){.version = AGENT_VERSION,
+				  .kind = AGENT_HELLO,
+				  .u.hello = {.sizes = adapter->tables.sizes,
+					      .slot = again ? (int32_t)adapter->slot : -1,
+					      .guid = again ? adapter->guid : 0}};
+	memcpy(msg->u.hello.node, adapter->node_name, sizeof(msg->u.hello.node));
+	FILE *comm = fopen("/proc/self/comm", "re");
+	if (comm != NULL) {
+		if (fgets(msg->u.hello.program, sizeof(msg->u.hello.program), comm) != NULL)
+			msg->u.hello.program[strcspn(msg->u.hello.program, "\n")] = '\0';
+		fclose(comm);
+	}
+}
+
+/* Say hello on @sock and hear the answer. 1: nobody is there any more, try again. */
+static int greet(struct hdl_adapter *adapter, int sock, bool again)
+{
+	struct agent_msg msg;
+	int fds[UNIXSOCK_MAX_FDS], fd_count, reader = tables_reader_fd(&adapter->tables);
+	if (reader < 0)
+		return -HDL_EIO;
+	int own[2] = {reader, adapter->bell};
+	greeting(adapter, &msg, again);
+	int result = unixsock_send(sock, &msg, sizeof(msg), own, 2);
+	close(reader);
+	struct pollfd answer = {.fd = sock, .events = POLLIN};
+	if (result != 0 || poll(&answer, 1, START_WAIT_MS) <= 0)
+		return 1;
+	ssize_t got = unixsock_receive(sock, &msg, sizeof(msg), fds, &fd_count);
+	while (fd_count > 0)
+		close(fds[--fd_count]);
+	if (got != (ssize_t)sizeof(msg))
+		return 1;
+	if (msg.kind == AGENT_REFUSED) {
+		msg.u.refused.why[sizeof(msg.u.refused.why) - 1] = '\0';
+		log_error("the node agent refused us: %s", msg.u.refused.why);
+		return -HDL_EIO;
+	}
+	if (msg.version != AGENT_VERSION || msg.kind != AGENT_WELCOME ||
+	    msg.u.welcome.gid_count > AGENT_MAX_GIDS || msg.u.welcome.gid_count == 0)
+		return -HDL_EIO;
+	adapter->slot = msg.u.welcome.slot;
+	adapter->guid = msg.u.welcome.guid;
+	adapter->gid_count = msg.u.welcome.gid_count;
+	memcpy(adapter->gids, msg.u.welcome.gids, sizeof(adapter->gids));
+	adapter->node.gid = adapter->gids[0];
+	return 0;
+}
+
+/* Connect to the agent, starting it if need be. The socket, or an error. */
+static int find_and_greet(struct hdl_adapter *adapter, bool again)
+{
+	char directory[RUNDIR_MAX], path[RUNDIR_MAX + 16];
+	int result = rundir_open(directory);
+	if (result != 0) {
+		log_error("%s: %s; set HEDDLE_DIR to a directory of your own with mode 0700",
+			  directory, strerror(-result));
+		return -HDL_EIO;
+	}
+	rundir_file(directory, AGENT_SOCKET, path, sizeof(path));
+	for (int tries = 0; tries < START_TRIES; tries++) {
+		int sock = unixsock_connect(path);
+		if (sock >= 0) {
+			result = greet(adapter, sock, again);
+			if (result == 0)
+				return sock;
+			close(sock);
+			if (result < 0)
+				return result;
+		}
+		if (start_agent() != 0)
+			return -HDL_EIO;
+	}
+	log_error("the node agent comes and goes; see %s", directory);
+	return -HDL_EIO;
+}
+
+static void watch_agent(struct hdl_adapter *adapter)
+{
+	struct epoll_event interest = {.events = EPOLLIN, .data.u64 = EPOLL_AGENT};
+	epoll_ctl(adapter->epoll, EPOLL_CTL_ADD, adapter->agent, &interest);
+}
+
+int agent_join(struct hdl_adapter *adapter, const char *node)
+{
+	const char *given = getenv("HEDDLE_NODE");
+	snprintf(adapter->node_name, sizeof(adapter->node_name), "%s",
+		 node != NULL ? node : given != NULL ? given : "");
+	/* Where the kernel lets only ancestors look into a process (Yama), let our peers. */
+	prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
+	adapter->on_node = true;
+	adapter->agent = find_and_greet(adapter, false);
+	if (adapter->agent < 0)
+		return adapter->agent;
+	watch_agent(adapter);
+	return 0;
+}
+
+void agent_leave(struct hdl_adapter *adapter)
+{
+	if (adapter->agent >= 0)
+		close(adapter->agent);
+	adapter->agent = -1;
+}
+
+/* --- listening --- */
+
+static void answered(struct hdl_adapter *adapter, uint32_t token, int answer)
+{
+	if (token == 0)
+		return;
+	pthread_mutex_lock(&adapter->agent_lock);
+	adapter->answered_token = token;
+	adapter->answer = answer;
+	pthread_cond_broadcast(&adapter->agent_answer);
+	pthread_mutex_unlock(&adapter->agent_lock);
+}
+
+static void hear(struct hdl_adapter *adapter, const struct agent_msg *msg, int *fds, int fd_count)
+{
+	int result;
+	uint32_t index;
+	switch (msg->kind) {
+	case AGENT_PEER:
+		if (fd_count != 3)
+			break;
+		adapter_lock(adapter);
+		result = peers_attach(adapter, msg, fds);
+		if (result == 0)
+			adapter_arm(adapter);
+		adapter_unlock(adapter);
+		fds[0] = fds[1] = fds[2] = -1;
+		answered(adapter, msg->u.peer.token, result);
+		break;
+	case AGENT_KNOWN:
+		answered(adapter, msg->u.known.token, 0);
+		break;
+	case AGENT_NO_PEER:
+		answered(adapter, msg->u.known.token, -HDL_EHOSTUNREACH);
+		break;
+	case AGENT_GONE:
+		adapter_lock(adapter);
+		index = peers_by_id(adapter, msg->u.gone.link_id);
+		if (index != LINK_NONE)
+			peers_drop(adapter, index);
+		adapter_unlock(adapter);
+		break;
+	default:
+		break;
+	}
+}
+
+void agent_listen(struct hdl_adapter *adapter)
+{
+	struct agent_msg msg;
+	int fds[UNIXSOCK_MAX_FDS], fd_count;
+	ssize_t got = unixsock_receive(adapter->agent, &msg, sizeof(msg), fds, &fd_count);
+	if (got == (ssize_t)sizeof(msg) && msg.version == AGENT_VERSION)
+		hear(adapter, &msg, fds, fd_count);
+	for (int i = 0; i < fd_count; i++)
+		if (fds[i] >= 0)
+			close(fds[i]);
+	if (got > 0)
+		return;
+	/* It has ended. Links go on: deaths are seen by their pidfd. Who waits for an answer asks the next agent. */
+	pthread_mutex_lock(&adapter->agent_lock);
+	close(adapter->agent);
+	adapter->agent = -1;
+	adapter->answered_token = adapter->next_token;
+	adapter->answer = -HDL_EAGAIN;
+	pthread_cond_broadcast(&adapter->agent_answer);
+	pthread_mutex_unlock(&adapter->agent_lock);
+}
+
+/* --- being introduced --- */
+
+/* Ask for queue pair @qpn at @gid, and wait. With agent_lock. */
+static int ask(struct hdl_adapter *adapter, const struct hdl_gid *gid, uint32_t slot)
+{
+	if (adapter->agent < 0) {
+		int sock = find_and_greet(adapter, true);
+		if (sock < 0)
+			return sock;
+		adapter->agent = sock;
+		watch_agent(adapter);
+	}
+	if (++adapter->next_token == 0)
+		adapter->next_token = 1;
+	uint32_t token = adapter->next_token;
+	struct agent_msg msg = {.version = AGENT_VERSION,
+				.kind = AGENT_INTRODUCE,
+				.u.introduce = {.slot = slot, .token = token}};
+	memcpy(msg.u.introduce.gid, gid->raw, 16);
+	if (unixsock_send(adapter->agent, &msg, sizeof(msg), NULL, 0) != 0)
+		return -HDL_EAGAIN;
+	struct timespec until;
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec += ANSWER_WAIT_S;
+	while (adapter->answered_token != token)
+		if (pthread_cond_timedwait(&adapter->agent_answer, &adapter->agent_lock, &until) != 0)
+			return -HDL_ETIMEDOUT;
+	return adapter->answer;
+}
+
+/* Remember that @gid stands for the node of the link that just came. With the drive lock. */
+static void learn_alias(struct hdl_adapter *adapter, const struct hdl_gid *gid, uint32_t slot)
+{
+	for (uint32_t i = 0; i < adapter->alias_count; i++)
+		if (memcmp(&adapter->aliases[i].gid, gid, sizeof(*gid)) == 0)
+			return;
+	for (uint32_t i = adapter->node.link_count; i-- > 0;) {
+		struct peer *peer = &adapter->peers[i];
+		if (!adapter->links[i].up || peer->slot != slot || peer->node_guid == adapter->guid)
+			continue;
+		if (adapter->alias_count < ADAPTER_MAX_ALIASES)
+			adapter->aliases[adapter->alias_count++] =
+				(struct alias){.gid = *gid, .node_guid = peer->node_guid};
+		return;
+	}
+}
+
+static uint32_t look_up(struct hdl_adapter *adapter, const struct hdl_gid *gid, uint32_t qpn)
+{
+	adapter_lock(adapter);
+	uint32_t found = adapter_find_link(adapter, gid, qpn);
+	adapter_unlock(adapter);
+	return found;
+}
+
+int agent_reach(struct hdl_adapter *adapter, const struct hdl_gid *gid, uint32_t qpn)
+{
+	if (look_up(adapter, gid, qpn) != LINK_NONE)
+		return 0;
+	if (!adapter->on_node || !adapter->has_thread)
+		return -HDL_EHOSTUNREACH;
+	uint32_t slot = (qpn & 0xffffffu) >> adapter->qp_bits;
+	int result;
+	pthread_mutex_lock(&adapter->agent_lock);
+	int tries = 3; /* an agent may end between being found and being asked */
+	do
+		result = ask(adapter, gid, slot);
+	while (result == -HDL_EAGAIN && --tries > 0);
+	pthread_mutex_unlock(&adapter->agent_lock);
+	if (result != 0)
+		return result == -HDL_EAGAIN ? -HDL_EHOSTUNREACH : result;
+	adapter_lock(adapter);
+	if (adapter_find_link(adapter, gid, qpn) == LINK_NONE)
+		learn_alias(adapter, gid, slot);
+	adapter_unlock(adapter);
+	return look_up(adapter, gid, qpn) != LINK_NONE ? 0 : -HDL_EHOSTUNREACH;
+}

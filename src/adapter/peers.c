@@ -1,0 +1,327 @@
+/* Links: between adapters of one process (hdl_join), and between processes that the node agent introduced to each other. */
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "adapter/adapter.h"
+#include "base/log.h"
+#include "port/lanes.h"
+
+#define LOCAL_ID   0x40000000u /* ids of links within a process; the agent's are below */
+#define LANES_SEAL (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+
+/* Joining and closing: which adapters of this process know each other changes under this alone. */
+static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
+static uint32_t last_local_id;
+
+/* --- finding --- */
+
+static bool same_gid(const struct hdl_gid *a, const struct hdl_gid *b)
+{
+	return memcmp(a, b, sizeof(*a)) == 0;
+}
+
+static uint32_t slot_of_qpn(const struct hdl_adapter *adapter, uint32_t qpn)
+{
+	return (qpn & 0xffffffu) >> adapter->qp_bits;
+}
+
+/* The node that @gid stands for, as far as we were told. */
+static const uint64_t *guid_of(const struct hdl_adapter *adapter, const struct hdl_gid *gid)
+{
+	for (uint32_t i = 0; i < adapter->gid_count; i++)
+		if (same_gid(&adapter->gids[i], gid))
+			return &adapter->guid;
+	for (uint32_t i = 0; i < adapter->alias_count; i++)
+		if (same_gid(&adapter->aliases[i].gid, gid))
+			return &adapter->aliases[i].node_guid;
+	return NULL;
+}
+
+uint32_t adapter_find_link(const struct hdl_adapter *adapter, const struct hdl_gid *gid, uint32_t qpn)
+{
+	const uint64_t *guid = guid_of(adapter, gid);
+	uint32_t slot = slot_of_qpn(adapter, qpn);
+	for (uint32_t i = 0; i < adapter->node.link_count; i++) {
+		const struct peer *peer = &adapter->peers[i];
+		if (!adapter->links[i].up)
+			continue;
+		if (peer->adapter != NULL && same_gid(&adapter->links[i].gid, gid) &&
+		    (!adapter->on_node || i != 0))
+			return i;
+		/* On a node an address names many processes; the queue pair's number tells which. */
+		if (adapter->on_node && guid != NULL && peer->node_guid == *guid && peer->slot == slot)
+			return i;
+	}
+	return LINK_NONE;
+}
+
+uint32_t peers_by_id(const struct hdl_adapter *adapter, uint32_t id)
+{
+	for (uint32_t i = 0; i < adapter->node.link_count; i++)
+		if (adapter->links[i].up && adapter->links[i].id == id)
+			return i;
+	return LINK_NONE;
+}
+
+/* A number for a new link: one that is free, or one more. */
+static uint32_t new_link(struct hdl_adapter *adapter)
+{
+	for (uint32_t i = 0; i < adapter->node.link_count; i++)
+		if (!adapter->links[i].up && !adapter->peers[i].used)
+			return i;
+	return adapter->node.link_count < HDL_MAX_PEERS ? adapter->node.link_count : LINK_NONE;
+}
+
+static bool is_alive(const struct peer *peer)
+{
+	struct pollfd end = {.fd = peer->pidfd, .events = POLLIN};
+	return peer->adapter != NULL || peer->pidfd < 0 || poll(&end, 1, 0) == 0;
+}
+
+void adapter_quiesce(struct hdl_adapter *adapter)
+{
+	for (uint32_t i = 0; i < adapter->node.link_count; i++) {
+		uint64_t seen = 0;
+		struct peer *peer = &adapter->peers[i];
+		if (!adapter->links[i].up || peer->guard == NULL)
+			continue;
+		/* Who died inside its guard never leaves it, and touches nothing any more. */
+		for (unsigned spins = 0; !tpt_left(peer->guard, &seen); spins++) {
+			if (spins % 1024 == 1023 && !is_alive(peer))
+				break;
+			lock_relax(spins);
+		}
+	}
+}
+
+void peers_ring(struct hdl_adapter *adapter, uint32_t index)
+{
+	struct peer *peer = &adapter->peers[index];
+	uint64_t one = 1;
+	ssize_t done = write(peer->adapter != NULL ? peer->adapter->bell : peer->bell, &one, sizeof(one));
+	(void)done; /* EAGAIN: it has been rung more often than it can count */
+}
+
+/* Put a link in its place. */
+static void put_link(struct hdl_adapter *adapter, uint32_t index, const struct link *link,
+		     const struct peer *peer)
+{
+	uint32_t epoch = adapter->links[index].epoch + 1;
+	adapter->peers[index] = *peer;
+	adapter->peers[index].used = true;
+	adapter->links[index] = *link;
+	adapter->links[index].up = true;
+	adapter->links[index].epoch = epoch;
+	adapter->links[index].dirty_next = LINK_NONE;
+	if (index == adapter->node.link_count)
+		adapter->node.link_count++;
+}
+
+/* --- within one process --- */
+
+static void attach(struct hdl_adapter *adapter, uint32_t index, struct hdl_adapter *other,
+		   uint32_t other_index, const struct lanes_end *end, void *block)
+{
+	struct peer peer = {.adapter = other,
+			    .pidfd = -1,
+			    .link = other_index,
+			    .guard = end->peer_guard,
+			    .block = block,
+			    .node_guid = other->guid,
+			    .slot = other->slot};
+	struct link link = {.tx = end->tx,
+			    .rx = end->rx,
+			    .peer_table = other->tpt.view,
+			    .peer_qps = other->node.qps_public,
+			    .peer_qp_mask = other->node.qp_mask,
+			    .id = LOCAL_ID | last_local_id,
+			    .guard = end->own_guard,
+			    .mover = fault_mover(adapter->node.own.reaches_peer),
+			    .gid = other->node.gid};
+	put_link(adapter, index, &link, &peer);
+}
+
+/* Lay lanes between @a and @b, which may be the same. With registry_lock and both drive locks. */
+static int join(struct hdl_adapter *a, struct hdl_adapter *b)
+{
+	uint32_t at_a = new_link(a), at_b = a == b ? at_a : new_link(b);
+	if (at_a == LINK_NONE || at_b == LINK_NONE)
+		return -HDL_ENOMEM;
+	void *block = aligned_alloc(64, lanes_bytes());
+	if (block == NULL)
+		return -HDL_ENOMEM;
+	lanes_format(block);
+	struct lanes_end end_a, end_b;
+	lanes_attach(&end_a, block, 0);
+	lanes_attach(&end_b, block, 1);
+	last_local_id = (last_local_id + 1) % LOCAL_ID;
+	if (a == b) {
+		/* One lane, both ends ours: what we send ourselves comes in where it went out. */
+		end_a.rx = end_b.rx;
+		end_a.peer_guard = NULL; /* the driver is alone with its own table */
+	} else {
+		attach(b, at_b, a, at_a, &end_b, block);
+	}
+	attach(a, at_a, b, at_b, &end_a, block);
+	return 0;
+}
+
+int peers_join_self(struct hdl_adapter *adapter)
+{
+	pthread_mutex_lock(&registry_lock);
+	int result = join(adapter, adapter);
+	pthread_mutex_unlock(&registry_lock);
+	return result;
+}
+
+int hdl_join(struct hdl_adapter *a, struct hdl_adapter *b)
+{
+	if (a == NULL || b == NULL || a == b || a->magic != MAGIC_ADAPTER ||
+	    b->magic != MAGIC_ADAPTER || a->on_node || b->on_node)
+		return -HDL_EINVAL;
+	int result;
+	pthread_mutex_lock(&registry_lock);
+	adapter_lock(a < b ? a : b);
+	adapter_lock(a < b ? b : a);
+	if (adapter_find_link(a, &b->node.gid, 0) != LINK_NONE ||
+	    adapter_find_link(b, &a->node.gid, 0) != LINK_NONE)
+		result = -HDL_EINVAL;
+	else
+		result = join(a, b);
+	adapter_unlock(a);
+	adapter_unlock(b);
+	pthread_mutex_unlock(&registry_lock);
+	/* A thread that sleeps has not armed the new lane. */
+	adapter_ring(a);
+	adapter_ring(b);
+	return result;
+}
+
+/* --- between processes --- */
+
+/* Can we reach the memory of @pid? It keeps a word there whose value it tells everyone. */
+static bool can_reach(pid_t pid, const struct tables_header *header)
+{
+	uint64_t value = 0;
+	struct iovec here = {&value, sizeof(value)};
+	struct iovec there = {(void *)(uintptr_t)header->probe_addr, sizeof(value)};
+	return process_vm_readv(pid, &here, 1, &there, 1, 0) == sizeof(value) &&
+	       value == header->probe_value;
+}
+
+/* The lanes that the agent made: mapped, or NULL. */
+static void *map_lanes(int fd)
+{
+	struct stat st;
+	if (fcntl(fd, F_GET_SEALS) != LANES_SEAL || fstat(fd, &st) != 0 ||
+	    (size_t)st.st_size != lanes_bytes())
+		return NULL;
+	void *block = mmap(NULL, lanes_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	return block == MAP_FAILED ? NULL : block;
+}
+
+static void unmap_peer(struct hdl_adapter *adapter, struct peer *peer)
+{
+	if (peer->pidfd >= 0) {
+		epoll_ctl(adapter->epoll, EPOLL_CTL_DEL, peer->pidfd, NULL);
+		close(peer->pidfd);
+	}
+	if (peer->bell >= 0)
+		close(peer->bell);
+	tables_unmap(&peer->tables);
+	if (peer->block != NULL)
+		munmap(peer->block, lanes_bytes());
+	*peer = (struct peer){.pidfd = -1};
+}
+
+int peers_attach(struct hdl_adapter *adapter, const struct agent_msg *msg, int fds[3])
+{
+	uint32_t index = new_link(adapter);
+	struct peer peer = {.pid = msg->u.peer.pid,
+			    .bell = fds[2],
+			    .slot = msg->u.peer.slot,
+			    .pidfd = (int)syscall(SYS_pidfd_open, msg->u.peer.pid, 0)};
+	memcpy(&peer.node_guid, msg->u.peer.node_guid, 8);
+	int result = index == LINK_NONE ? -HDL_ENOMEM
+					: tables_map(&peer.tables, fds[0], &msg->u.peer.sizes);
+	if (result == 0 && (peer.block = map_lanes(fds[1])) == NULL)
+		result = -HDL_EINVAL;
+	close(fds[0]);
+	close(fds[1]);
+	if (result != 0) {
+		unmap_peer(adapter, &peer);
+		return result;
+	}
+	struct lanes_end end;
+	lanes_attach(&end, peer.block, (int)msg->u.peer.side);
+	peer.guard = end.peer_guard;
+	struct tables *tables = &peer.tables;
+	bool reaches = adapter->node.own.reaches_peer && can_reach(peer.pid, tables->header);
+	struct link link = {
+		.tx = end.tx,
+		.rx = end.rx,
+		.peer_table = {.slots = tables->slots,
+			       .arena = tables->arena,
+			       .capacity = tables->sizes.table_entries + 1,
+			       .arena_words = tables->sizes.arena_words},
+		.peer_qps = tables->qps,
+		.peer_qp_mask = (1u << tables->sizes.qp_bits) - 1,
+		.id = msg->u.peer.link_id,
+		.guard = end.own_guard,
+		.mover = process_mover(peer.pid, reaches),
+	};
+	struct epoll_event interest = {.events = EPOLLIN, .data.u64 = EPOLL_PEER + index};
+	if (peer.pidfd >= 0)
+		epoll_ctl(adapter->epoll, EPOLL_CTL_ADD, peer.pidfd, &interest);
+	put_link(adapter, index, &link, &peer);
+	return 0;
+}
+
+void peers_drop(struct hdl_adapter *adapter, uint32_t index)
+{
+	struct peer *peer = &adapter->peers[index];
+	if (!peer->used || peer->adapter != NULL)
+		return;
+	node_link_down(&adapter->node, index);
+	unmap_peer(adapter, peer);
+}
+
+/* --- leaving --- */
+
+void peers_leave(struct hdl_adapter *adapter)
+{
+	pthread_mutex_lock(&registry_lock);
+	for (uint32_t i = 0; i < adapter->node.link_count; i++) {
+		struct peer *peer = &adapter->peers[i];
+		if (!peer->used)
+			continue;
+		if (peer->adapter == NULL) {
+			adapter_lock(adapter);
+			adapter_quiesce(adapter);
+			peers_drop(adapter, i);
+			adapter_unlock(adapter);
+			continue;
+		}
+		struct hdl_adapter *other = peer->adapter;
+		if (other != adapter) {
+			adapter_lock(other);
+			node_link_down(&other->node, peer->link);
+			other->peers[peer->link] = (struct peer){.pidfd = -1};
+			adapter_unlock(other);
+		}
+		free(peer->block);
+		*peer = (struct peer){.pidfd = -1};
+	}
+	pthread_mutex_unlock(&registry_lock);
+}

@@ -1,0 +1,91 @@
+/* The tables that an adapter shares with its peers. */
+#include "adapter/tables.h"
+
+#include <fcntl.h>
+#include <heddle/heddle.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* The size is final: a reader must not fall off the end because the owner cut it off. */
+#define TABLES_SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+
+static uint64_t round_up(uint64_t bytes)
+{
+	return (bytes + 4095) & ~(uint64_t)4095;
+}
+
+/* The parts of a block at @base, which may be NULL to learn its size. */
+static uint64_t lay_out(struct tables *tables, unsigned char *base)
+{
+	struct tpt_config config = {.capacity = tables->sizes.table_entries,
+				    .arena_words = tables->sizes.arena_words};
+	struct tpt_bytes bytes = tpt_bytes(&config);
+	uint64_t slots = TABLES_HEADER_BYTES, arena = slots + round_up(bytes.slots);
+	uint64_t qps = arena + round_up(bytes.arena);
+	tables->header = (struct tables_header *)(void *)base;
+	tables->slots = (struct tpt_slot *)(void *)(base + slots);
+	tables->arena = (uint64_t *)(void *)(base + arena);
+	tables->qps = (struct qp_public *)(void *)(base + qps);
+	return qps + round_up(sizeof(struct qp_public) << tables->sizes.qp_bits);
+}
+
+int tables_make(struct tables *tables, uint32_t entries, uint32_t qp_bits, uint64_t arena_words)
+{
+	*tables = (struct tables){.sizes = {.table_entries = entries,
+					    .qp_bits = qp_bits,
+					    .arena_words = arena_words}};
+	uint64_t bytes = lay_out(tables, NULL);
+	tables->sizes.block_bytes = bytes;
+	/* Sparse: pages cost memory when they are first written. */
+	tables->fd = memfd_create("heddle-tables", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (tables->fd >= 0 && (ftruncate(tables->fd, (off_t)bytes) != 0 ||
+				fcntl(tables->fd, F_ADD_SEALS, TABLES_SEALS) != 0)) {
+		close(tables->fd);
+		tables->fd = -1;
+	}
+	tables->block = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+			     tables->fd >= 0 ? MAP_SHARED | MAP_NORESERVE
+					     : MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+			     tables->fd, 0);
+	if (tables->block == MAP_FAILED) {
+		tables->block = NULL;
+		tables_unmap(tables);
+		return -HDL_ENOMEM;
+	}
+	lay_out(tables, tables->block);
+	return 0;
+}
+
+int tables_reader_fd(const struct tables *tables)
+{
+	char path[64];
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", tables->fd);
+	return tables->fd < 0 ? -1 : open(path, O_RDONLY | O_CLOEXEC);
+}
+
+int tables_map(struct tables *tables, int fd, const struct agent_sizes *sizes)
+{
+	struct stat st;
+	*tables = (struct tables){.fd = -1, .sizes = *sizes};
+	if (sizes->table_entries == 0 || sizes->table_entries > HDL_MAX_MR || sizes->qp_bits > 16 ||
+	    sizes->arena_words > 1ull << 40 || lay_out(tables, NULL) != sizes->block_bytes ||
+	    fcntl(fd, F_GET_SEALS) != TABLES_SEALS || fstat(fd, &st) != 0 || (uint64_t)st.st_size != sizes->block_bytes)
+		return -HDL_EINVAL;
+	void *block = mmap(NULL, sizes->block_bytes, PROT_READ, MAP_SHARED | MAP_NORESERVE, fd, 0);
+	if (block == MAP_FAILED)
+		return -HDL_ENOMEM;
+	tables->block = block;
+	lay_out(tables, block);
+	return 0;
+}
+
+void tables_unmap(struct tables *tables)
+{
+	if (tables->block != NULL)
+		munmap(tables->block, tables->sizes.block_bytes);
+	if (tables->fd >= 0)
+		close(tables->fd);
+	*tables = (struct tables){.fd = -1};
+}

@@ -1,0 +1,44 @@
+/* The tables that an adapter shares with its peers, read-only: one block of memory, in a memory file so that a descriptor
+ * names it. Nobody but the owner writes to it, and readers trust nothing in it.
+ *
+ *   0        header: how to see whether the owner's memory can be reached, the counters for onlookers
+ *   4096     protection table entries
+ *   ...      translation tables
+ *   ...      facts of the queue pairs */
+#ifndef ADAPTER_TABLES_H
+#define ADAPTER_TABLES_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "memory/tpt.h"
+#include "port/agentmsg.h"
+#include "transport/qp.h"
+
+#define TABLES_HEADER_BYTES 4096u
+
+struct tables_header {
+	uint64_t probe_addr;  /* in the owner's memory: eight bytes that hold probe_value */
+	uint64_t probe_value;
+};
+
+/* Where things are in a block of the sizes given. */
+struct tables {
+	int fd; /* -1: not in a file */
+	void *block;
+	struct agent_sizes sizes;
+	struct tables_header *header;
+	struct tpt_slot *slots;
+	uint64_t *arena;
+	struct qp_public *qps;
+};
+
+/* The owner's: for @entries of the protection table and 2^@qp_bits queue pairs. 0 or -HDL_ENOMEM. */
+int tables_make(struct tables *tables, uint32_t entries, uint32_t qp_bits, uint64_t arena_words);
+/* A descriptor for readers, who cannot write through it. Or -1. */
+int tables_reader_fd(const struct tables *tables);
+/* A peer's: @fd stays the caller's. 0; -HDL_EINVAL: sizes that do not fit the file or our limits; -HDL_ENOMEM. */
+int tables_map(struct tables *tables, int fd, const struct agent_sizes *sizes);
+void tables_unmap(struct tables *tables);
+
+#endif

@@ -1,0 +1,75 @@
+/* The node agent: who is here, what they are called, who knows whom. It hands out names and introduces processes to each
+ * other; it is never in the data path, and when it dies what it arranged goes on working.
+ *
+ * One agent serves one user and holds all the nodes of that user on this machine: a node is a name (HEDDLE_NODE) with a
+ * GUID, GIDs and up to AGENT_MAX_SLOTS processes. One thread, one epoll loop, no locks. */
+#ifndef AGENT_AGENT_H
+#define AGENT_AGENT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/prng.h"
+#include "port/agentmsg.h"
+
+#define AGENT_MAX_NODES 256u
+#define AGENT_MAX_LINKS 65536u
+
+struct node_entry {
+	char name[AGENT_NAME_MAX];
+	uint64_t guid;
+	uint32_t gid_count;
+	uint8_t gids[AGENT_MAX_GIDS][16];
+	struct client *slots[AGENT_MAX_SLOTS];
+	uint32_t clients;
+	uint32_t rover; /* numbers are reused as late as possible */
+};
+
+struct client {
+	int sock;
+	pid_t pid;
+	bool greeted;
+	bool dead; /* to be freed at the end of this turn */
+	struct node_entry *node;
+	uint32_t slot;
+	int tables, bell;
+	struct agent_sizes sizes;
+	char program[AGENT_NAME_MAX];
+	struct client *next;
+};
+
+/* Two processes that were introduced. */
+struct bond {
+	uint32_t id;
+	struct client *ends[2];
+	struct bond *next;
+};
+
+struct agent {
+	int epoll, listener;
+	struct prng prng;
+	struct client *clients;
+	uint32_t client_count;
+	struct bond *bonds;
+	uint32_t bond_count, next_bond;
+	struct node_entry *nodes[AGENT_MAX_NODES];
+	uint32_t node_count;
+};
+
+/* names.c: the node called @name, made if need be; NULL when there are too many. @guid: what it was under a former agent. */
+struct node_entry *node_of(struct agent *agent, const char *name, uint64_t guid);
+struct node_entry *node_by_gid(struct agent *agent, const uint8_t gid[16]);
+/* Give @client a slot, the one it wishes if that is free. False: none left. */
+bool node_enter(struct node_entry *node, struct client *client, int32_t wish);
+void node_leave(struct agent *agent, struct client *client);
+
+/* serve.c */
+/* Someone connects. */
+void agent_accept(struct agent *agent);
+/* @client sent something, or hung up. */
+void agent_hear(struct agent *agent, struct client *client);
+/* Free those that are gone. */
+void agent_sweep(struct agent *agent);
+
+#endif

@@ -1,0 +1,138 @@
+/* heddled: the node agent as a program. Started by the first program that needs it; leaves when nobody has been here for a
+ * while. The lock in its directory is held as long as it lives, so there is never a second one, and one that was
+ * killed leaves nothing that stops the next. */
+#include <argp.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "agent/agent.h"
+#include "base/log.h"
+#include "port/rundir.h"
+#include "port/unixsock.h"
+
+#define MAX_EVENTS 64
+
+struct options {
+	bool foreground;
+	int idle_seconds;
+	int ready_fd;
+};
+
+static volatile sig_atomic_t stopping;
+
+static void on_stop(int number)
+{
+	(void)number;
+	stopping = 1;
+}
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+	struct options *options = state->input;
+	switch (key) {
+	case 'f':
+		options->foreground = true;
+		return 0;
+	case 'i':
+		options->idle_seconds = atoi(arg);
+		return 0;
+	case 'r':
+		options->ready_fd = atoi(arg);
+		return 0;
+	case ARGP_KEY_ARG:
+		argp_usage(state);
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+/* Say that the agent is there (or that another one is), by closing the descriptor that the starter waits on. */
+static void ready(const struct options *options)
+{
+	if (options->ready_fd >= 0)
+		close(options->ready_fd);
+}
+
+/* Become the agent of this directory. The listener; -EWOULDBLOCK: there is one. */
+static int take_office(const char *directory)
+{
+	char path[RUNDIR_MAX + 16];
+	rundir_file(directory, AGENT_LOCK, path, sizeof(path));
+	int lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (lock < 0 || flock(lock, LOCK_EX | LOCK_NB) != 0)
+		return -errno;
+	rundir_file(directory, AGENT_SOCKET, path, sizeof(path));
+	if (unlink(path) != 0 && errno != ENOENT)
+		return -errno;
+	return unixsock_listen(path); /* the lock stays open, and so held, until we end */
+}
+
+static void serve(struct agent *agent, const struct options *options)
+{
+	struct epoll_event events[MAX_EVENTS];
+	while (!stopping) {
+		int timeout = agent->client_count == 0 ? options->idle_seconds * 1000 : -1;
+		int count = epoll_wait(agent->epoll, events, MAX_EVENTS, timeout);
+		if (count == 0 && agent->client_count == 0)
+			return;
+		for (int i = 0; i < count; i++) {
+			if (events[i].data.ptr == NULL)
+				agent_accept(agent);
+			else
+				agent_hear(agent, events[i].data.ptr);
+		}
+		agent_sweep(agent);
+	}
+}
+
+int main(int argc, char **argv)
+{
+	static const struct argp_option list[] = {
+		{"foreground", 'f', NULL, 0, "Stay in the foreground", 0},
+		{"idle", 'i', "SECONDS", 0, "Leave after SECONDS without a program (default 5)", 0},
+		{"ready-fd", 'r', "FD", OPTION_HIDDEN, NULL, 0},
+		{0}};
+	static const struct argp argp = {list, parse, NULL, "The node agent of Heddle.", NULL, NULL, NULL};
+	struct options options = {.idle_seconds = 5, .ready_fd = -1};
+	argp_parse(&argp, argc, argv, 0, NULL, &options);
+
+	char directory[RUNDIR_MAX], path[RUNDIR_MAX + 16];
+	int result = rundir_open(directory);
+	if (result != 0) {
+		fprintf(stderr, "heddled: %s: %s\n", directory, strerror(-result));
+		return 1;
+	}
+	if (!options.foreground && daemon(0, 0) != 0)
+		return 1;
+	static struct agent agent;
+	agent.listener = take_office(directory);
+	if (agent.listener < 0) {
+		ready(&options);
+		if (agent.listener == -EWOULDBLOCK)
+			return 0;
+		log_error("%s: %s", directory, strerror(-agent.listener));
+		return 1;
+	}
+	struct sigaction stop = {.sa_handler = on_stop};
+	sigaction(SIGTERM, &stop, NULL);
+	sigaction(SIGINT, &stop, NULL);
+	signal(SIGPIPE, SIG_IGN);
+	prng_seed_from_os(&agent.prng);
+	agent.epoll = epoll_create1(EPOLL_CLOEXEC);
+	struct epoll_event interest = {.events = EPOLLIN, .data.ptr = NULL};
+	if (agent.epoll < 0 || epoll_ctl(agent.epoll, EPOLL_CTL_ADD, agent.listener, &interest) != 0)
+		return 1;
+	ready(&options);
+	serve(&agent, &options);
+	rundir_file(directory, AGENT_SOCKET, path, sizeof(path));
+	unlink(path);
+	return 0;
+}

@@ -1,0 +1,261 @@
+/* What the agent does for a process. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "agent/agent.h"
+#include "base/log.h"
+#include "port/lanes.h"
+#include "port/unixsock.h"
+
+static void hang_up(struct client *client)
+{
+	client->dead = true;
+}
+
+/* Tell @client. One that does not read what we say is as good as gone. */
+static void tell(struct client *client, struct agent_msg *msg, const int *fds, int fd_count)
+{
+	msg->version = AGENT_VERSION;
+	if (!client->dead && unixsock_send(client->sock, msg, sizeof(*msg), fds, fd_count) != 0)
+		hang_up(client);
+}
+
+static void refuse(struct client *client, int error, const char *why)
+{
+	struct agent_msg msg = {.kind = AGENT_REFUSED, .u.refused = {.error = error}};
+	snprintf(msg.u.refused.why, sizeof(msg.u.refused.why), "%s", why);
+	tell(client, &msg, NULL, 0);
+	hang_up(client);
+}
+
+void agent_accept(struct agent *agent)
+{
+	int sock = accept4(agent->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	if (sock < 0)
+		return;
+	struct client *client = calloc(1, sizeof(*client));
+	pid_t pid;
+	uid_t uid;
+	/* The socket is closed to others; should one get in all the same, it is turned away. */
+	if (client == NULL || unixsock_peer(sock, &pid, &uid) != 0 || uid != geteuid()) {
+		free(client);
+		close(sock);
+		return;
+	}
+	*client = (struct client){.sock = sock, .pid = pid, .tables = -1, .bell = -1};
+	struct epoll_event interest = {.events = EPOLLIN, .data.ptr = client};
+	if (epoll_ctl(agent->epoll, EPOLL_CTL_ADD, sock, &interest) != 0) {
+		free(client);
+		close(sock);
+		return;
+	}
+	client->next = agent->clients;
+	agent->clients = client;
+	agent->client_count++;
+}
+
+static void hello(struct agent *agent, struct client *client, struct agent_msg *msg, int *fds,
+		  int fd_count)
+{
+	struct stat st;
+	if (fd_count != 2 || client->greeted || fstat(fds[0], &st) != 0 ||
+	    (uint64_t)st.st_size != msg->u.hello.sizes.block_bytes) {
+		refuse(client, EPROTO, "the greeting makes no sense");
+		return;
+	}
+	msg->u.hello.node[AGENT_NAME_MAX - 1] = msg->u.hello.program[AGENT_NAME_MAX - 1] = '\0';
+	struct node_entry *node = node_of(agent, msg->u.hello.node, msg->u.hello.guid);
+	if (node == NULL || !node_enter(node, client, msg->u.hello.slot)) {
+		refuse(client, ENOSPC, node == NULL ? "too many nodes" : "too many processes on the node");
+		return;
+	}
+	client->tables = fds[0];
+	client->bell = fds[1];
+	fds[0] = fds[1] = -1;
+	client->sizes = msg->u.hello.sizes;
+	memcpy(client->program, msg->u.hello.program, sizeof(client->program));
+	client->greeted = true;
+	struct agent_msg answer = {.kind = AGENT_WELCOME,
+				   .u.welcome = {.slot = client->slot,
+						 .gid_count = node->gid_count,
+						 .guid = node->guid}};
+	memcpy(answer.u.welcome.gids, node->gids, sizeof(node->gids));
+	tell(client, &answer, NULL, 0);
+}
+
+static const struct bond *bond_of(const struct agent *agent, const struct client *a,
+				  const struct client *b)
+{
+	for (const struct bond *at = agent->bonds; at != NULL; at = at->next)
+		if ((at->ends[0] == a && at->ends[1] == b) || (at->ends[0] == b && at->ends[1] == a))
+			return at;
+	return NULL;
+}
+
+/* Lanes for two processes; -1. */
+static int make_lanes(void)
+{
+	int fd = memfd_create("heddle-lanes", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (fd < 0 || ftruncate(fd, (off_t)lanes_bytes()) != 0)
+		goto failed;
+	void *block = mmap(NULL, lanes_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (block == MAP_FAILED)
+		goto failed;
+	lanes_format(block);
+	munmap(block, lanes_bytes());
+	if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+		goto failed;
+	return fd;
+failed:
+	log_error("lanes: %m");
+	if (fd >= 0)
+		close(fd);
+	return -1;
+}
+
+static void tell_of_peer(struct client *to, const struct client *peer, const struct bond *bond,
+			 uint32_t side, uint32_t token, int lanes)
+{
+	struct agent_msg msg = {.kind = AGENT_PEER,
+				.u.peer = {.token = token,
+					   .side = side,
+					   .link_id = bond->id,
+					   .slot = peer->slot,
+					   .pid = peer->pid,
+					   .sizes = peer->sizes}};
+	memcpy(msg.u.peer.node_guid, &peer->node->guid, 8);
+	int fds[3] = {peer->tables, lanes, peer->bell};
+	tell(to, &msg, fds, 3);
+}
+
+static void introduce(struct agent *agent, struct client *client, const struct agent_msg *msg)
+{
+	uint32_t token = msg->u.introduce.token, slot = msg->u.introduce.slot;
+	struct node_entry *node = node_by_gid(agent, msg->u.introduce.gid);
+	struct client *peer = node != NULL && slot < AGENT_MAX_SLOTS ? node->slots[slot] : NULL;
+	struct agent_msg no = {.kind = AGENT_NO_PEER, .u.known = {.token = token}};
+	if (peer == client)
+		peer = NULL;
+	/* Known to each other already, by another address or because the peer asked first: PEER was sent before. */
+	const struct bond *known = peer != NULL ? bond_of(agent, client, peer) : NULL;
+	if (known != NULL) {
+		struct agent_msg yes = {.kind = AGENT_KNOWN,
+					.u.known = {.token = token, .link_id = known->id}};
+		tell(client, &yes, NULL, 0);
+		return;
+	}
+	struct bond *bond = NULL;
+	int lanes = -1;
+	if (peer != NULL && !peer->dead && agent->bond_count < AGENT_MAX_LINKS &&
+	    (bond = calloc(1, sizeof(*bond))) != NULL && (lanes = make_lanes()) >= 0) {
+		*bond = (struct bond){.id = ++agent->next_bond & 0x7fffffffu,
+				      .ends = {client, peer},
+				      .next = agent->bonds};
+		agent->bonds = bond;
+		agent->bond_count++;
+		/* The one who is asked first, so that it is ready when the asker begins. */
+		tell_of_peer(peer, client, bond, 1, 0, lanes);
+		tell_of_peer(client, peer, bond, 0, token, lanes);
+		close(lanes);
+		return;
+	}
+	free(bond);
+	tell(client, &no, NULL, 0);
+}
+
+static void observe(struct agent *agent, struct client *client)
+{
+	for (struct client *at = agent->clients; at != NULL; at = at->next) {
+		if (!at->greeted || at->dead)
+			continue;
+		struct agent_msg msg = {.kind = AGENT_PROCESS,
+					.u.process = {.pid = at->pid,
+						      .slot = at->slot,
+						      .sizes = at->sizes}};
+		memcpy(msg.u.process.node, at->node->name, AGENT_NAME_MAX);
+		memcpy(msg.u.process.program, at->program, AGENT_NAME_MAX);
+		tell(client, &msg, &at->tables, 1);
+	}
+	struct agent_msg end = {.kind = AGENT_END};
+	tell(client, &end, NULL, 0);
+}
+
+void agent_hear(struct agent *agent, struct client *client)
+{
+	struct agent_msg msg;
+	int fds[UNIXSOCK_MAX_FDS], fd_count;
+	if (client->dead)
+		return;
+	memset(&msg, 0, sizeof(msg));
+	ssize_t got = unixsock_receive(client->sock, &msg, sizeof(msg), fds, &fd_count);
+	if (got == -EAGAIN)
+		return;
+	if (got <= 0) {
+		hang_up(client);
+		return;
+	}
+	if ((size_t)got < offsetof(struct agent_msg, u) || msg.version != AGENT_VERSION) {
+		refuse(client, EPROTONOSUPPORT,
+		       "another version of Heddle runs the agent; end its programs, then try again");
+	} else if (msg.kind == AGENT_HELLO && (size_t)got == sizeof(msg)) {
+		hello(agent, client, &msg, fds, fd_count);
+	} else if (msg.kind == AGENT_INTRODUCE && (size_t)got == sizeof(msg) && client->greeted) {
+		introduce(agent, client, &msg);
+	} else if (msg.kind == AGENT_OBSERVE) {
+		observe(agent, client);
+	} else {
+		refuse(client, EPROTO, "the message makes no sense");
+	}
+	for (int i = 0; i < fd_count; i++)
+		if (fds[i] >= 0)
+			close(fds[i]);
+}
+
+/* Those who know @client hear that it is gone. */
+static void break_bonds(struct agent *agent, struct client *client)
+{
+	struct bond **at = &agent->bonds;
+	while (*at != NULL) {
+		struct bond *bond = *at;
+		if (bond->ends[0] != client && bond->ends[1] != client) {
+			at = &bond->next;
+			continue;
+		}
+		struct agent_msg msg = {.kind = AGENT_GONE, .u.gone = {.link_id = bond->id}};
+		tell(bond->ends[bond->ends[0] == client], &msg, NULL, 0);
+		*at = bond->next;
+		agent->bond_count--;
+		free(bond);
+	}
+}
+
+void agent_sweep(struct agent *agent)
+{
+	for (struct client **at = &agent->clients; *at != NULL;) {
+		struct client *client = *at;
+		if (!client->dead) {
+			at = &client->next;
+			continue;
+		}
+		*at = client->next;
+		break_bonds(agent, client);
+		node_leave(agent, client);
+		close(client->sock);
+		if (client->greeted) {
+			close(client->tables);
+			close(client->bell);
+		}
+		free(client);
+		agent->client_count--;
+		at = &agent->clients; /* telling may have found another one dead */
+	}
+}

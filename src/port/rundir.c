@@ -1,0 +1,51 @@
+/* Where the agent of a user is found. */
+#include "port/rundir.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Is @path a directory of ours that nobody else can enter? */
+static int judge(const char *path)
+{
+	struct stat st;
+	if (lstat(path, &st) != 0)
+		return -errno;
+	if (!S_ISDIR(st.st_mode))
+		return -ENOTDIR;
+	return st.st_uid == geteuid() && (st.st_mode & 077) == 0 ? 0 : -EPERM;
+}
+
+static int make(const char *path)
+{
+	int result = judge(path);
+	if (result != -ENOENT)
+		return result;
+	if (mkdir(path, 0700) != 0 && errno != EEXIST)
+		return -errno;
+	return judge(path);
+}
+
+int rundir_open(char path[RUNDIR_MAX])
+{
+	const char *given = getenv("HEDDLE_DIR"), *runtime = getenv("XDG_RUNTIME_DIR");
+	int length;
+	if (given != NULL && given[0] == '/') {
+		length = snprintf(path, RUNDIR_MAX, "%s", given);
+	} else if (runtime != NULL && runtime[0] == '/' && access(runtime, W_OK) == 0) {
+		length = snprintf(path, RUNDIR_MAX, "%s/heddle", runtime);
+	} else {
+		length = snprintf(path, RUNDIR_MAX, "/tmp/heddle-%u", (unsigned)geteuid());
+	}
+	if (length < 0 || length >= RUNDIR_MAX)
+		return -ENAMETOOLONG;
+	return make(path);
+}
+
+void rundir_file(const char *directory, const char *name, char *out, size_t bytes)
+{
+	snprintf(out, bytes, "%s/%s", directory, name);
+}

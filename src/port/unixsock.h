@@ -1,0 +1,24 @@
+/* Messages with file descriptors over a Unix socket (SOCK_SEQPACKET: a message is a message). */
+#ifndef PORT_UNIXSOCK_H
+#define PORT_UNIXSOCK_H
+
+#include <stddef.h>
+#include <sys/types.h>
+
+#define UNIXSOCK_MAX_FDS 4
+
+/* Send @bytes and @fd_count descriptors, which stay the caller's. 0; -errno (-EAGAIN: a non-blocking socket is full). */
+int unixsock_send(int sock, const void *data, size_t bytes, const int *fds, int fd_count);
+
+/* Receive a message of at most @bytes. Returns its length, 0 at the end, -errno (-EMSGSIZE: it was longer; -EAGAIN). The
+ * descriptors that came are the caller's, close-on-exec; *fd_count is UNIXSOCK_MAX_FDS at most. */
+ssize_t unixsock_receive(int sock, void *data, size_t bytes, int fds[UNIXSOCK_MAX_FDS], int *fd_count);
+
+/* Connect to the socket @path. The descriptor, or -errno. */
+int unixsock_connect(const char *path);
+/* Listen at @path, which must not exist; mode 0600. The descriptor (non-blocking), or -errno. */
+int unixsock_listen(const char *path);
+/* Who is at the other end. 0 or -errno. */
+int unixsock_peer(int sock, pid_t *pid, uid_t *uid);
+
+#endif
