@@ -219,6 +219,10 @@ static enum local_step send_datagram(struct node *node, struct qp *qp, struct wq
 
 static enum local_step execute_rdma(struct node *node, struct qp *qp, struct wqe_send *wqe)
 {
+	if (is_read(wqe) && qp->attr.max_rd_atomic == 0) { /* its turn would never come */
+		local_finish(qp, wqe, HDL_WC_LOC_QP_OP_ERR, HDL_DETAIL_LIMIT);
+		return LOCAL_NEXT;
+	}
 	if ((wqe->marks & (WQE_BY_TARGET | WQE_PREPARED)) == 0) {
 		enum local_step step = local_direct(node, qp, wqe);
 		if (step != LOCAL_BY_TARGET)
