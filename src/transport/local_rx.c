@@ -108,7 +108,7 @@ static void refuse(struct node *node, struct qp *qp, const struct arrival *a, en
 	tpt_count(node->tpt, detail);
 	owe(node, qp, answer, a->frame.msn, detail);
 	op_event(node, qp,
-		 answer == ANSWER_ACCESS ? HDL_EVENT_QP_ACCESS_ERR : HDL_EVENT_QP_REQUEST_ERR, detail);
+		 answer == ANSWER_INVALID ? HDL_EVENT_QP_REQUEST_ERR : HDL_EVENT_QP_ACCESS_ERR, detail);
 	qp_enter(node, qp, HDL_QPS_ERR);
 }
 
@@ -164,7 +164,8 @@ static bool receive_message(struct node *node, struct qp *qp, const struct arriv
 		.wc_opcode = a->frame.kind == FRAME_SEND ? HDL_WC_RECV : HDL_WC_RECV_WRITE_IMM,
 		.solicited = (a->frame.flags & FRAME_SOLICITED) != 0};
 	enum hdl_detail detail;
-	switch (op_receive(node, qp, &message, &detail)) {
+	struct hdl_key key;
+	switch (op_receive(node, qp, &message, &detail, &key)) {
 	case OP_RECEIVED:
 		counter_add(&node->counters[NODE_BYTES_RECEIVED], a->frame.length);
 		return true;
@@ -184,13 +185,13 @@ static bool receive_message(struct node *node, struct qp *qp, const struct arriv
 		else
 			qp_enter(node, qp, HDL_QPS_ERR);
 		return false;
-	case OP_TARGET_REFUSED:
+	case OP_TARGET_REFUSED: /* our own fault, and the receive's completion says so: no event */
 		if (qp->type == HDL_QP_RC)
-			refuse(node, qp, a, ANSWER_OPERATION, detail);
-		else
-			qp_enter(node, qp, HDL_QPS_ERR);
+			owe(node, qp, ANSWER_OPERATION, a->frame.msn, detail);
+		qp_enter(node, qp, HDL_QPS_ERR);
 		return false;
 	case OP_SOURCE_REFUSED:
+		qp->close_key = key;
 		owe(node, qp, ANSWER_OWN_LIST, a->frame.msn, detail);
 		qp->nak_sent = true;
 		return false;
@@ -467,7 +468,8 @@ static void datagram(struct node *node, struct qp *qp, const struct arrival *a)
 		.sl = header.sl,
 		.solicited = (a->frame.flags & FRAME_SOLICITED) != 0};
 	enum hdl_detail detail;
-	switch (op_receive(node, qp, &message, &detail)) {
+	struct hdl_key key;
+	switch (op_receive(node, qp, &message, &detail, &key)) {
 	case OP_RECEIVED:
 		counter_add(&node->counters[NODE_BYTES_RECEIVED], a->frame.length);
 		break;

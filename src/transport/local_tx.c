@@ -404,6 +404,8 @@ static void place_value(struct node *node, struct qp *qp, struct wqe_send *wqe, 
 	struct sg from = sg_plain(&piece, &value, sizeof(value));
 	struct sg to = sg_own(node, qp, wqe_sge(wqe), wqe->num_sge, HDL_ACCESS_LOCAL_WRITE);
 	struct sg_result result = sg_move(&node->own, MOVE_BOTH_OWN, &to, &from, sizeof(value));
+	if (result.detail != HDL_DETAIL_NONE)
+		tpt_count(node->tpt, result.detail);
 	if (result.detail == HDL_DETAIL_GONE)
 		op_memory_gone(node, result.key);
 	local_finish(qp, wqe,
@@ -463,6 +465,8 @@ static void receiver_not_ready(struct node *node, struct qp *qp, uint32_t index,
 static enum hdl_wc_status own_list_refused(struct node *node, struct wqe_send *wqe,
 					   const struct frame_answer *answer)
 {
+	if (answer->detail < HDL_DETAIL_COUNT) /* the peer says so */
+		tpt_count(node->tpt, answer->detail);
 	for (uint32_t i = 0; answer->detail == HDL_DETAIL_GONE && i < wqe->num_sge; i++)
 		if (wqe_sge(wqe)[i].key.v == (uint32_t)answer->value)
 			op_memory_gone(node, wqe_sge(wqe)[i].key);

@@ -154,7 +154,7 @@ static struct sg_result scatter(struct node *node, struct qp *qp, const struct w
 }
 
 enum op_received op_receive(struct node *node, struct qp *qp, const struct op_message *message,
-			    enum hdl_detail *detail)
+			    enum hdl_detail *detail, struct hdl_key *key)
 {
 	*detail = HDL_DETAIL_NONE;
 	struct wqe_recv *wqe = wq_oldest(qp->srq != NULL ? &qp->srq->wq : &qp->rq);
@@ -171,6 +171,7 @@ enum op_received op_receive(struct node *node, struct qp *qp, const struct op_me
 		}
 		struct sg_result result = scatter(node, qp, wqe, message);
 		*detail = result.detail;
+		*key = result.key;
 		if (result.changed)
 			return OP_SOURCE_CHANGED;
 		if (result.detail != HDL_DETAIL_NONE && !result.at_target)
@@ -186,8 +187,8 @@ enum op_received op_receive(struct node *node, struct qp *qp, const struct op_me
 	}
 	release_recv(node, qp);
 	if (message->wc_flags & HDL_WC_WITH_INVALIDATE) {
-		struct hdl_key key = {message->imm};
-		*detail = tpt_invalidate(node->tpt, key, qp->pd, qp->qpn, true);
+		struct hdl_key invalid = {message->imm};
+		*detail = tpt_invalidate(node->tpt, invalid, qp->pd, qp->qpn, true);
 		if (*detail != HDL_DETAIL_NONE) {
 			tpt_count(node->tpt, *detail);
 			complete_recv(node, qp, wr_id, HDL_WC_MEM_MGT_ERR, *detail);
