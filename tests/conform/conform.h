@@ -173,6 +173,8 @@ struct hdl_key arena_key(const struct side *s);
 
 int try_recv(struct hdl_qp *qp, uint64_t wr_id, const struct hdl_sge *list, uint32_t count);
 void post_recv(struct hdl_qp *qp, uint64_t wr_id, struct side *s, size_t offset, uint32_t length);
+/* The target of @wr, whose opcode is set: RDMA requests and atomics keep it in different places. */
+void set_target(struct hdl_send_wr *wr, uint64_t addr, struct hdl_key key);
 int try_send(struct hdl_qp *qp, struct hdl_send_wr wr);
 void post_send(struct hdl_qp *qp, struct hdl_send_wr wr);
 /* Signalled requests with one piece (none when @length is 0). */

@@ -84,6 +84,17 @@ void post_recv(struct hdl_qp *qp, uint64_t wr_id, struct side *s, size_t offset,
 	assert_int_equal(try_recv(qp, wr_id, &one, length > 0 ? 1 : 0), 0);
 }
 
+void set_target(struct hdl_send_wr *wr, uint64_t addr, struct hdl_key key)
+{
+	if (wr->opcode == HDL_OP_COMPARE_SWAP || wr->opcode == HDL_OP_FETCH_ADD) {
+		wr->u.atomic.addr = addr;
+		wr->u.atomic.key = key;
+	} else {
+		wr->u.rdma.addr = addr;
+		wr->u.rdma.key = key;
+	}
+}
+
 int try_send(struct hdl_qp *qp, struct hdl_send_wr wr)
 {
 	const struct hdl_send_wr *bad = NULL;
