@@ -442,7 +442,8 @@ static void datagram(struct node *node, struct qp *qp, const struct arrival *a)
 		/* IBTA section 8.3: version 6, traffic class, flow label, payload length, next header 0x1b, hop limit. */
 		uint32_t first = 6u << 28 | (uint32_t)header.traffic_class << 20 |
 				 (header.flow_label & 0xfffffu);
-		uint32_t length = a->frame.length + 24; /* BTH, DETH and ICRC would be counted too */
+		/* As on a wire: BTH, DETH and ICRC, immediate data, and the padding to words are counted too. */
+		uint32_t length = ((a->frame.length + 3) & ~3u) + 24 + (a->frame.flags & FRAME_IMM ? 4 : 0);
 		for (int i = 0; i < 4; i++)
 			grh[i] = (uint8_t)(first >> (24 - 8 * i));
 		grh[4] = (uint8_t)(length >> 8);

@@ -259,7 +259,7 @@ enum hdl_detail op_memory(struct node *node, struct qp *qp, const struct wqe_sen
 					.length = wqe->u.bind.length,
 					.rebind = wqe->u.bind.type != OP_WINDOW_FOR_QP};
 		detail = bind.length == 0 && bind.region.v == 0
-				 ? tpt_invalidate(node->tpt, bind.key, qp->pd, qp->qpn, false)
+				 ? tpt_invalidate(node->tpt, bind.key, qp->pd, bind.qpn, false)
 				 : tpt_bind(node->tpt, &bind);
 		break;
 	}
