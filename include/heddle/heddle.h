@@ -61,6 +61,16 @@ HDL_API int hdl_close(struct hdl_adapter *adapter);
  * Returns: 0; -HDL_EINVAL. */
 HDL_API int hdl_adapter_query(struct hdl_adapter *adapter, struct hdl_limits *limits);
 
+/* hdl_gid_query - an address of an adapter
+ *
+ * An adapter on a node has the addresses of the node: a link-local one made from the GUID, then those of the host.
+ *
+ * Owner: nothing changes hands.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: 0; -HDL_EINVAL there are fewer addresses. */
+HDL_API int hdl_gid_query(struct hdl_adapter *adapter, uint32_t index, struct hdl_gid *gid);
+
 /* hdl_join - join two adapters of one process
  *
  * Lays a pair of lanes between @a and @b, so that queue pairs of the one reach the other by its GID. An adapter is
@@ -119,6 +129,49 @@ struct hdl_counter {
  * Blocks: no.
  * Returns: how many counters there are, which may be more than @max. */
 HDL_API size_t hdl_counters(struct hdl_adapter *adapter, struct hdl_counter *list, size_t max);
+
+/* A queue pair as others see it: see hdl_observe(). */
+struct hdl_qp_info {
+	uint32_t qpn;
+	uint32_t type;     /* enum hdl_qp_type */
+	uint32_t state;    /* enum hdl_qp_state */
+	uint32_t dest_qpn; /* connected types: the peer */
+	uint32_t access;   /* enum hdl_access: what peers may do through it */
+};
+
+/* A process that is known to the node agent: see hdl_observe(). */
+struct hdl_process {
+	char node[64]; /* empty: the machine's own */
+	char program[64];
+	int pid;
+	uint32_t slot;        /* the high bits of its queue pair numbers */
+	uint32_t regions;     /* valid entries of its protection table that are regions, */
+	uint32_t windows;     /* and windows */
+	uint64_t region_bytes;
+	size_t qp_count;
+	struct hdl_qp_info *qps;
+	size_t counter_count;
+	struct hdl_counter *counters;
+};
+
+/* hdl_observe - look at every process that uses Heddle
+ *
+ * Asks the node agent of this user who is there, and reads what each shares with its peers. Does not start an agent, and
+ * disturbs nobody.
+ *
+ * Owner: the caller owns *list and ends it with hdl_observe_free().
+ * Threads: any.
+ * Blocks: until the agent has answered, a few milliseconds; two seconds at most.
+ * Returns: 0; -HDL_EHOSTUNREACH no agent runs; -HDL_EINVAL; -HDL_ENOMEM; -HDL_EIO. */
+HDL_API int hdl_observe(struct hdl_process **list, size_t *count);
+
+/* hdl_observe_free - forget what hdl_observe() found
+ *
+ * Owner: @list is freed.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: nothing. */
+HDL_API void hdl_observe_free(struct hdl_process *list, size_t count);
 
 /* hdl_strerror - an error in words
  *

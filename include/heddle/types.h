@@ -363,7 +363,8 @@ struct hdl_event {
 
 /* What an adapter is and what it can hold. */
 struct hdl_limits {
-	struct hdl_gid gid;
+	struct hdl_gid gid; /* the first of gid_count: hdl_gid_query() */
+	uint32_t gid_count;
 	uint64_t guid;
 	uint32_t max_qp;
 	uint32_t max_qp_wr;

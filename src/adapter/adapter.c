@@ -13,7 +13,7 @@
 
 #include "base/log.h"
 
-static const char *const counter_names[NODE_COUNTER_COUNT] = {
+const char *const counter_names[NODE_COUNTER_COUNT] = {
 	[NODE_FRAMES_IN] = "frames_in",
 	[NODE_FRAMES_OUT] = "frames_out",
 	[NODE_BYTES_SENT] = "bytes_sent",
@@ -106,6 +106,7 @@ static int make_tables(struct hdl_adapter *adapter)
 	bitmap_set(&adapter->qp_map, 0);
 	struct node *node = &adapter->node;
 	node->tpt = &adapter->tpt;
+	node->counters = adapter->tables.header->counters;
 	node->links = adapter->links;
 	node->qps = table;
 	node->qps_public = adapter->tables.qps;
@@ -188,6 +189,8 @@ int adapter_open(const struct hdl_open_attr *attr, const struct adapter_env *env
 			memcpy(adapter->node.gid.raw, "\xfe\x80\0\0\0\0\0\0", 8);
 			memcpy(adapter->node.gid.raw + 8, &adapter->guid, 8);
 		}
+		adapter->gids[0] = adapter->node.gid;
+		adapter->gid_count = 1;
 		if (attr->on_node)
 			result = agent_join(adapter, attr->node);
 	}
@@ -242,6 +245,7 @@ int hdl_adapter_query(struct hdl_adapter *adapter, struct hdl_limits *limits)
 	if (adapter == NULL || adapter->magic != MAGIC_ADAPTER || limits == NULL)
 		return -HDL_EINVAL;
 	*limits = (struct hdl_limits){.gid = adapter->node.gid,
+				      .gid_count = adapter->gid_count,
 				      .guid = adapter->guid,
 				      .max_qp = adapter->max_qp,
 				      .max_qp_wr = HDL_MAX_QP_WR,
@@ -259,6 +263,15 @@ int hdl_adapter_query(struct hdl_adapter *adapter, struct hdl_limits *limits)
 				      .max_message = HDL_MAX_MESSAGE,
 				      .max_mr_length = HDL_MAX_MR_LENGTH,
 				      .max_register_pages = HDL_MAX_REGISTER_PAGES};
+	return 0;
+}
+
+int hdl_gid_query(struct hdl_adapter *adapter, uint32_t index, struct hdl_gid *gid)
+{
+	if (adapter == NULL || adapter->magic != MAGIC_ADAPTER || gid == NULL ||
+	    index >= adapter->gid_count)
+		return -HDL_EINVAL;
+	*gid = adapter->gids[index];
 	return 0;
 }
 

@@ -214,6 +214,8 @@ struct adapter_env {
 	uint64_t seed;    /* of everything drawn at random; 0: from the operating system */
 	bool by_target;   /* initiators do not reach the memory of peers: the target executes everything */
 };
+/* Names of enum node_counter. */
+extern const char *const counter_names[NODE_COUNTER_COUNT];
 int adapter_open(const struct hdl_open_attr *attr, const struct adapter_env *env,
 		 struct hdl_adapter **out);
 /* End @adapter as if its process had died: nothing of it is destroyed in order, peers see it vanish. */

@@ -13,6 +13,7 @@
 
 #include "memory/tpt.h"
 #include "port/agentmsg.h"
+#include "transport/node.h"
 #include "transport/qp.h"
 
 #define TABLES_HEADER_BYTES 4096u
@@ -20,7 +21,9 @@
 struct tables_header {
 	uint64_t probe_addr;  /* in the owner's memory: eight bytes that hold probe_value */
 	uint64_t probe_value;
+	struct counter counters[NODE_COUNTER_COUNT];
 };
+_Static_assert(sizeof(struct tables_header) <= TABLES_HEADER_BYTES, "see the drawing");
 
 /* Where things are in a block of the sizes given. */
 struct tables {

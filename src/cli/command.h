@@ -5,5 +5,8 @@
 #define EXIT_WRONG_USAGE 64
 
 int perf_command(int argc, char **argv);
+int run_command_of(int argc, char **argv);
+int status_command(int argc, char **argv);
+int devices_command(int argc, char **argv);
 
 #endif

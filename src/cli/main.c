@@ -17,6 +17,9 @@ static int help_command(int argc, char **argv);
 
 /* Each has its section in docs/man/heddle.1. */
 static const struct command commands[] = {
+        {"run", "run an unmodified RDMA program", run_command_of},
+        {"devices", "the devices that a program would see", devices_command},
+        {"status", "who uses Heddle, with which queue pairs", status_command},
         {"perf", "latency and bandwidth between two adapters, beside memcpy", perf_command},
         {"version", "the version", version_command},
         {"help", "the commands, or the options of one", help_command},
@@ -74,7 +77,7 @@ static int help_command(int argc, char **argv)
 	const struct command *command = find_command(argv[1]);
 	if (!command)
 		return unknown_command(argv[1]);
-	if (command->run != perf_command) {
+	if (command->run == version_command || command->run == help_command) {
 		printf("Usage: heddle %s%s\n%s\n", command->name,
 		       command->run == help_command ? " [COMMAND]" : "", command->summary);
 		return 0;

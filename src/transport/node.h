@@ -98,7 +98,7 @@ struct node {
 	struct mover own; /* within this process */
 	struct node_sink sink;
 	struct hdl_gid gid;
-	struct counter counters[NODE_COUNTER_COUNT];
+	struct counter *counters; /* NODE_COUNTER_COUNT of them */
 };
 
 /* Work that is waiting now: frames that came, requests that were posted. Returns how much was done. */

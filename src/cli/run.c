@@ -1,0 +1,108 @@
+/* heddle run: start a program so that it finds Heddle where it looks for libibverbs. */
+#include <argp.h>
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/command.h"
+
+#define PATH_BYTES 4096
+
+struct options {
+	const char *node;
+	const char *device;
+	char **program; /* it and its arguments */
+};
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+	struct options *options = state->input;
+	switch (key) {
+	case 'n':
+		options->node = arg;
+		return 0;
+	case 'd':
+		options->device = arg;
+		return 0;
+	case ARGP_KEY_ARG:
+		/* The program begins: what follows is not ours. */
+		options->program = &state->argv[state->next - 1];
+		state->next = state->argc;
+		return 0;
+	case ARGP_KEY_NO_ARGS:
+		argp_error(state, "which program?");
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+static bool has_library(const char *directory)
+{
+	char *library = NULL;
+	bool found = asprintf(&library, "%s/libibverbs.so.1", directory) > 0 && access(library, R_OK) == 0;
+	free(library);
+	return found;
+}
+
+/* The directory with the libraries that stand in for the system's: HEDDLE_COMPAT, or where they lie beside this command. */
+static bool find_compat(char *out, size_t bytes)
+{
+	static const char *const places[] = {"compat", "../lib/heddle/compat"};
+	const char *given = getenv("HEDDLE_COMPAT");
+	char self[PATH_BYTES];
+	ssize_t length = readlink("/proc/self/exe", self, sizeof(self) - 1);
+	self[length > 0 ? length : 0] = '\0';
+	char *slash = strrchr(self, '/');
+	if (slash != NULL)
+		*slash = '\0';
+	if (given != NULL)
+		return snprintf(out, bytes, "%s", given) < (int)bytes && has_library(out);
+	for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++)
+		if (snprintf(out, bytes, "%s/%s", self, places[i]) < (int)bytes && has_library(out))
+			return true;
+	return false;
+}
+
+/* Put @directory before what @variable lists. */
+static void prepend(const char *variable, const char *directory)
+{
+	const char *old = getenv(variable);
+	char *list = NULL;
+	if (asprintf(&list, "%s%s%s", directory, old != NULL && old[0] != '\0' ? ":" : "",
+		     old != NULL ? old : "") > 0)
+		setenv(variable, list, 1);
+	free(list);
+}
+
+int run_command_of(int argc, char **argv)
+{
+	static const struct argp_option list[] = {
+		{"node", 'n', "NAME", 0, "Put the program on the node NAME (default: the machine's own)", 0},
+		{"device", 'd', "DEVICE", 0, "Show it this device alone", 0},
+		{0}};
+	static const struct argp argp = {list, parse, "[--] PROGRAM [ARGUMENT...]",
+					 "Run an unmodified RDMA program on Heddle.", NULL, NULL, NULL};
+	struct options options = {0};
+	char compat[PATH_BYTES];
+	if (argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &options) != 0)
+		return EXIT_WRONG_USAGE;
+	if (!find_compat(compat, sizeof(compat))) {
+		fputs("heddle: libibverbs.so.1 of Heddle was not found beside this command; build or install "
+		      "it, or set HEDDLE_COMPAT to its directory\n",
+		      stderr);
+		return EXIT_FAILURE;
+	}
+	prepend("LD_LIBRARY_PATH", compat);
+	if (options.node != NULL)
+		setenv("HEDDLE_NODE", options.node, 1);
+	if (options.device != NULL)
+		setenv("HEDDLE_DEVICE", options.device, 1);
+	execvp(options.program[0], options.program);
+	int error = errno;
+	fprintf(stderr, "heddle: %s: %s\n", options.program[0], strerror(error));
+	return error == ENOENT ? 127 : 126;
+}
