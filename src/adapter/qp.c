@@ -149,6 +149,7 @@ int hdl_qp_destroy(struct hdl_qp *qp)
 	node_run(&adapter->node);
 	enter(qp, HDL_QPS_RESET);
 	node_forget(&adapter->node, &qp->qp);
+	qp_publish(qp->qp.pub, &(struct qp_facts){0}); /* nobody sees it any more */
 	adapter->node.qps[qp->index] = NULL;
 	bitmap_clear(&adapter->qp_map, qp->index);
 	adapter_unlock(adapter);
