@@ -111,7 +111,8 @@ struct ibv_qp *compat_create_qp_ex(struct ibv_context *context, struct ibv_qp_in
 struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 {
 	struct ibv_qp_init_attr_ex all = {.comp_mask = IBV_QP_INIT_ATTR_PD, .pd = pd};
-	memcpy(&all, attr, sizeof(*attr));
+	/* Not sizeof(*attr): its padding is where the larger structure goes on. */
+	memcpy(&all, attr, offsetof(struct ibv_qp_init_attr_ex, comp_mask));
 	struct ibv_qp *qp = compat_create_qp_ex(pd->context, &all);
 	if (qp != NULL)
 		attr->cap = all.cap;

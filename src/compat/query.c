@@ -199,7 +199,7 @@ int ibv_query_gid_type(struct ibv_context *context, uint8_t port, unsigned index
 }
 
 int ibv_resolve_eth_l2_from_gid(struct ibv_context *context, struct ibv_ah_attr *attr,
-				uint8_t mac[ETHERNET_LL_SIZE], uint16_t *vid)
+                                uint8_t mac[ETHERNET_LL_SIZE], uint16_t *vid)
 {
 	(void)context, (void)attr, (void)mac, (void)vid;
 	errno = EOPNOTSUPP;
