@@ -17,7 +17,8 @@ enum wqe_state {
 enum wqe_mark {
 	WQE_PREPARED = 1 << 0, /* the first half is done: WRITE_IMM's data is in place, REGISTER_SEND's region is valid,
 				* DELAY's time runs */
-	WQE_BY_TARGET = 1 << 1 /* an RDMA operation that the target executes (touch control, no direct access) */
+	WQE_BY_TARGET = 1 << 1, /* an RDMA operation that the target executes (touch control, no direct access) */
+	WQE_LOOKED = 1 << 2     /* an RDMA operation that found the target not ready before */
 };
 
 struct wqe_send {

@@ -28,7 +28,8 @@ static enum local_step peer_not_ready(struct node *node, struct qp *qp, struct w
 		local_finish(qp, wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);
 		return LOCAL_NEXT;
 	}
-	if (qp->attr.timeout != 0) {
+	/* The first look is the request itself; every further one stands for a repetition after a timeout. */
+	if (qp->attr.timeout != 0 && (wqe->marks & WQE_LOOKED) != 0) {
 		counter_add(&node->counters[NODE_TIMEOUTS], 1);
 		if (qp->retries_left == 0) {
 			local_finish(qp, wqe, HDL_WC_RETRY_EXC_ERR, HDL_DETAIL_NONE);
@@ -36,6 +37,7 @@ static enum local_step peer_not_ready(struct node *node, struct qp *qp, struct w
 		}
 		qp->retries_left--;
 	}
+	wqe->marks |= WQE_LOOKED;
 	qp->waiting = true;
 	node_want_timer(node, qp, local_timeout_ns(qp));
 	return LOCAL_WAIT;

@@ -29,22 +29,28 @@ static void owe(struct node *node, struct qp *qp, enum answer answer, uint32_t m
 	node_activate(node, qp);
 }
 
-static bool send_answer(struct node *node, struct qp *qp, uint32_t msn, enum answer answer,
-			uint32_t detail, uint64_t value)
+static bool send_answer(struct node *node, uint32_t link, uint32_t to_qpn, uint32_t from_qpn,
+			uint32_t msn, struct frame_answer answer)
 {
 	struct {
 		struct frame frame;
 		struct frame_answer answer;
-	} *out = node_reserve(node, qp->link, sizeof(*out));
+	} *out = node_reserve(node, link, sizeof(*out));
 	if (out == NULL)
 		return false;
-	out->frame = (struct frame){.kind = FRAME_ANSWER,
-				    .to_qpn = qp->attr.dest_qpn,
-				    .from_qpn = qp->qpn,
-				    .msn = msn};
-	out->answer = (struct frame_answer){.answer = answer, .detail = detail, .value = value};
-	node_publish(node, qp->link);
+	out->frame = (struct frame){
+		.kind = FRAME_ANSWER, .to_qpn = to_qpn, .from_qpn = from_qpn, .msn = msn};
+	out->answer = answer;
+	node_publish(node, link);
 	return true;
+}
+
+static bool qp_answer(struct node *node, struct qp *qp, uint32_t msn, enum answer answer,
+		      uint32_t detail, uint64_t value)
+{
+	return send_answer(
+		node, qp->link, qp->attr.dest_qpn, qp->qpn, msn,
+		(struct frame_answer){.answer = answer, .detail = detail, .value = value});
 }
 
 static bool send_close(struct node *node, struct qp *qp)
@@ -72,14 +78,14 @@ bool local_answer(struct node *node, struct qp *qp)
 	/* Atomics first, one by one: each answer carries a value, and a later one would acknowledge them without it. */
 	while (qp->results_due > 0) {
 		struct read_entry *entry = &qp->reads.entries[qp->result_read & qp->reads.mask];
-		if (!send_answer(node, qp, entry->tag, ANSWER_ACK, 0, entry->result))
+		if (!qp_answer(node, qp, entry->tag, ANSWER_ACK, 0, entry->result))
 			return false;
 		qp->result_read++;
 		qp->results_due--;
 	}
 	if (qp->answer_due) {
-		if (!send_answer(node, qp, qp->answer_msn, qp->answer, qp->answer_detail,
-				 qp->close_key.v))
+		if (!qp_answer(node, qp, qp->answer_msn, qp->answer, qp->answer_detail,
+			       qp->close_key.v))
 			return false;
 		qp->answer_due = false;
 	}
@@ -100,7 +106,7 @@ static void refuse(struct node *node, struct qp *qp, const struct arrival *a, en
 	tpt_count(node->tpt, detail);
 	owe(node, qp, answer, a->frame.msn, detail);
 	op_event(node, qp,
-		 answer == ANSWER_ACCESS ? HDL_EVENT_QP_ACCESS_ERR : HDL_EVENT_QP_REQUEST_ERR, detail);
+		 answer == ANSWER_INVALID ? HDL_EVENT_QP_REQUEST_ERR : HDL_EVENT_QP_ACCESS_ERR, detail);
 	qp_enter(node, qp, HDL_QPS_ERR);
 }
 
@@ -156,7 +162,8 @@ static bool receive_message(struct node *node, struct qp *qp, const struct arriv
 		.wc_opcode = a->frame.kind == FRAME_SEND ? HDL_WC_RECV : HDL_WC_RECV_WRITE_IMM,
 		.solicited = (a->frame.flags & FRAME_SOLICITED) != 0};
 	enum hdl_detail detail;
-	switch (op_receive(node, qp, &message, &detail)) {
+	struct hdl_key key;
+	switch (op_receive(node, qp, &message, &detail, &key)) {
 	case OP_RECEIVED:
 		counter_add(&node->counters[NODE_BYTES_RECEIVED], a->frame.length);
 		return true;
@@ -176,13 +183,13 @@ static bool receive_message(struct node *node, struct qp *qp, const struct arriv
 		else
 			qp_enter(node, qp, HDL_QPS_ERR);
 		return false;
-	case OP_TARGET_REFUSED:
+	case OP_TARGET_REFUSED: /* our own fault, and the receive's completion says so: no event */
 		if (qp->type == HDL_QP_RC)
-			refuse(node, qp, a, ANSWER_OPERATION, detail);
-		else
-			qp_enter(node, qp, HDL_QPS_ERR);
+			owe(node, qp, ANSWER_OPERATION, a->frame.msn, detail);
+		qp_enter(node, qp, HDL_QPS_ERR);
 		return false;
 	case OP_SOURCE_REFUSED:
+		qp->close_key = key;
 		owe(node, qp, ANSWER_OWN_LIST, a->frame.msn, detail);
 		qp->nak_sent = true;
 		return false;
@@ -379,7 +386,7 @@ static void repeated(struct node *node, struct qp *qp, const struct arrival *a)
 		/* With answers still owed ours would overtake them and acknowledge theirs; it is among them anyway. */
 		if (qp->results_due == 0 &&
 		    read_queue_put(&qp->reads, a->frame.imm, &entry) == READ_REPEATED)
-			send_answer(node, qp, a->frame.msn, ANSWER_ACK, 0, entry->result);
+			qp_answer(node, qp, a->frame.msn, ANSWER_ACK, 0, entry->result);
 		return;
 	}
 	if (!qp->answer_due)
@@ -390,7 +397,9 @@ static void request(struct node *node, struct qp *qp, const struct arrival *a)
 {
 	if (qp->type == HDL_QP_UC) {
 		run_request(node, qp, a);
-		if ((a->frame.flags & FRAME_BY_REFERENCE) && !qp->answer_due)
+		/* An answer that frees an earlier message frees this one too; one that refuses is not replaced. */
+		if ((a->frame.flags & FRAME_BY_REFERENCE) &&
+		    (!qp->answer_due || qp->answer == ANSWER_ACK))
 			owe(node, qp, ANSWER_ACK, a->frame.msn, 0);
 		return;
 	}
@@ -431,7 +440,8 @@ static void datagram(struct node *node, struct qp *qp, const struct arrival *a)
 		/* IBTA section 8.3: version 6, traffic class, flow label, payload length, next header 0x1b, hop limit. */
 		uint32_t first = 6u << 28 | (uint32_t)header.traffic_class << 20 |
 				 (header.flow_label & 0xfffffu);
-		uint32_t length = a->frame.length + 24; /* BTH, DETH and ICRC would be counted too */
+		/* As on a wire: BTH, DETH and ICRC, immediate data, and the padding to words are counted too. */
+		uint32_t length = ((a->frame.length + 3) & ~3u) + 24 + (a->frame.flags & FRAME_IMM ? 4 : 0);
 		for (int i = 0; i < 4; i++)
 			grh[i] = (uint8_t)(first >> (24 - 8 * i));
 		grh[4] = (uint8_t)(length >> 8);
@@ -457,7 +467,8 @@ static void datagram(struct node *node, struct qp *qp, const struct arrival *a)
 		.sl = header.sl,
 		.solicited = (a->frame.flags & FRAME_SOLICITED) != 0};
 	enum hdl_detail detail;
-	switch (op_receive(node, qp, &message, &detail)) {
+	struct hdl_key key;
+	switch (op_receive(node, qp, &message, &detail, &key)) {
 	case OP_RECEIVED:
 		counter_add(&node->counters[NODE_BYTES_RECEIVED], a->frame.length);
 		break;
@@ -513,17 +524,27 @@ static bool well_formed(const struct arrival *a)
 	return f->kind != FRAME_READ && f->length <= FRAME_MAX_DATA && rest == f->length;
 }
 
+/* Nobody takes the frame. An unreliable sender does not repeat it, so it must be told that its memory is free again. */
+static void drop(struct node *node, const struct arrival *a)
+{
+	const uint8_t waits = FRAME_UNRELIABLE | FRAME_BY_REFERENCE;
+	counter_add(&node->counters[NODE_DROPPED], 1);
+	if ((a->frame.flags & waits) == waits && a->frame.kind != FRAME_ANSWER)
+		send_answer(node, a->link, a->frame.from_qpn, a->frame.to_qpn, a->frame.msn,
+			    (struct frame_answer){.answer = ANSWER_ACK});
+}
+
 static void take(struct node *node, const struct arrival *a)
 {
 	struct qp *qp = node_find_qp(node, a->frame.to_qpn);
 	if (qp == NULL) {
-		counter_add(&node->counters[NODE_DROPPED], 1);
+		drop(node, a);
 		return;
 	}
 	bool is_datagram = a->frame.kind == FRAME_DATAGRAM;
 	if (is_datagram != (qp->type == HDL_QP_UD) ||
 	    (!is_datagram && (qp->link != a->link || qp->attr.dest_qpn != a->frame.from_qpn))) {
-		counter_add(&node->counters[NODE_DROPPED], 1);
+		drop(node, a);
 		return;
 	}
 	enum hdl_qp_state state = qp_state(qp);
@@ -537,7 +558,7 @@ static void take(struct node *node, const struct arrival *a)
 		return;
 	}
 	if (!qp_may_receive(state)) {
-		counter_add(&node->counters[NODE_DROPPED], 1);
+		drop(node, a);
 		return;
 	}
 	if (a->frame.kind == FRAME_CLOSE)

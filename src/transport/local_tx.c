@@ -219,6 +219,10 @@ static enum local_step send_datagram(struct node *node, struct qp *qp, struct wq
 
 static enum local_step execute_rdma(struct node *node, struct qp *qp, struct wqe_send *wqe)
 {
+	if (is_read(wqe) && qp->attr.max_rd_atomic == 0) { /* its turn would never come */
+		local_finish(qp, wqe, HDL_WC_LOC_QP_OP_ERR, HDL_DETAIL_LIMIT);
+		return LOCAL_NEXT;
+	}
 	if ((wqe->marks & (WQE_BY_TARGET | WQE_PREPARED)) == 0) {
 		enum local_step step = local_direct(node, qp, wqe);
 		if (step != LOCAL_BY_TARGET)
@@ -400,6 +404,8 @@ static void place_value(struct node *node, struct qp *qp, struct wqe_send *wqe, 
 	struct sg from = sg_plain(&piece, &value, sizeof(value));
 	struct sg to = sg_own(node, qp, wqe_sge(wqe), wqe->num_sge, HDL_ACCESS_LOCAL_WRITE);
 	struct sg_result result = sg_move(&node->own, MOVE_BOTH_OWN, &to, &from, sizeof(value));
+	if (result.detail != HDL_DETAIL_NONE)
+		tpt_count(node->tpt, result.detail);
 	if (result.detail == HDL_DETAIL_GONE)
 		op_memory_gone(node, result.key);
 	local_finish(qp, wqe,
@@ -459,6 +465,8 @@ static void receiver_not_ready(struct node *node, struct qp *qp, uint32_t index,
 static enum hdl_wc_status own_list_refused(struct node *node, struct wqe_send *wqe,
 					   const struct frame_answer *answer)
 {
+	if (answer->detail < HDL_DETAIL_COUNT) /* the peer says so */
+		tpt_count(node->tpt, answer->detail);
 	for (uint32_t i = 0; answer->detail == HDL_DETAIL_GONE && i < wqe->num_sge; i++)
 		if (wqe_sge(wqe)[i].key.v == (uint32_t)answer->value)
 			op_memory_gone(node, wqe_sge(wqe)[i].key);

@@ -193,9 +193,13 @@ void node_link_down(struct node *node, uint32_t index)
 
 static void publish(struct qp *qp)
 {
+	uint32_t access = qp->attr.access;
+	/* Who keeps no read resources takes no reads, also from an initiator that reads by itself. */
+	if (qp->attr.max_dest_rd_atomic == 0)
+		access &= ~(uint32_t)(HDL_ACCESS_REMOTE_READ | HDL_ACCESS_REMOTE_ATOMIC);
 	struct qp_facts facts = {.state = (uint8_t)qp_state(qp),
 				 .type = qp->type,
-				 .access = (uint8_t)qp->attr.access,
+				 .access = (uint8_t)access,
 				 .windows_only = qp->windows_only,
 				 .dest_qpn = qp->attr.dest_qpn,
 				 .link = qp->link,

@@ -164,7 +164,7 @@ static enum hdl_detail invalidate_for_peer(struct node *node, const struct qp *q
 }
 
 enum op_received op_receive(struct node *node, struct qp *qp, const struct op_message *message,
-			    enum hdl_detail *detail)
+			    enum hdl_detail *detail, struct hdl_key *key)
 {
 	*detail = HDL_DETAIL_NONE;
 	struct wqe_recv *wqe = wq_oldest(qp->srq != NULL ? &qp->srq->wq : &qp->rq);
@@ -181,6 +181,7 @@ enum op_received op_receive(struct node *node, struct qp *qp, const struct op_me
 		}
 		struct sg_result result = scatter(node, qp, wqe, message);
 		*detail = result.detail;
+		*key = result.key;
 		if (result.changed)
 			return OP_SOURCE_CHANGED;
 		if (result.detail != HDL_DETAIL_NONE && !result.at_target)

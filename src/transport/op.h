@@ -37,8 +37,9 @@ enum op_received {
 	OP_INVALIDATE_REFUSED /* placed, but the key could not be invalidated; the receive was completed with an error */
 };
 
+/* *detail: which check refused; *key: of OP_SOURCE_REFUSED, the sender's piece that was. */
 enum op_received op_receive(struct node *node, struct qp *qp, const struct op_message *message,
-			    enum hdl_detail *detail);
+			    enum hdl_detail *detail, struct hdl_key *key);
 
 /* A compare-and-swap or fetch-and-add on @target, a list of one 8-byte piece with HDL_ACCESS_REMOTE_ATOMIC. */
 enum hdl_detail op_atomic(const struct mover *mover, enum move_side side, struct sg *target, bool add,

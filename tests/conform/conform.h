@@ -1,0 +1,213 @@
+/* The conformance suite: behaviours written once through heddle.h, run over every port. A port says how two sides come
+ * into being and how they meet; a world is the two sides with a domain, completion queues and a registered arena each.
+ * Every test starts from a fresh world and ends by taking it apart in order, so that a leaked reference is a failure.
+ *
+ * Every byte of the arenas is accounted for: a shadow beside each says what it must hold, and check_memory() compares
+ * all of it, so that a byte written next to its target is found whichever test wrote it. */
+#ifndef CONFORM_H
+#define CONFORM_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include <heddle/heddle.h>
+
+#define ARENA_BYTES     (64u << 10)
+#define BIG_ARENA_BYTES (9u << 20)
+#define PAGE            4096u
+#define MAX_OBJECTS     80u
+#define MAX_SEEN        256u
+
+#define REMOTE_ALL  (HDL_ACCESS_REMOTE_READ | HDL_ACCESS_REMOTE_WRITE | HDL_ACCESS_REMOTE_ATOMIC)
+#define LOCAL_BOTH  (HDL_ACCESS_LOCAL_READ | HDL_ACCESS_LOCAL_WRITE)
+#define COUNT(list) (sizeof(list) / sizeof((list)[0]))
+
+struct world;
+
+struct side {
+	struct world *world;
+	struct hdl_adapter *adapter;
+	struct hdl_gid gid;
+	struct hdl_pd *pd;
+	struct hdl_cq *scq, *rcq; /* for sends and for receives */
+	unsigned char *mem;       /* page-aligned, registered as @mr with every right */
+	unsigned char *shadow;    /* what it must hold */
+	size_t bytes;
+	struct hdl_mr *mr;
+};
+
+/* How two sides come into being. Everything but these functions is the public interface. */
+struct port {
+	const char *name;
+	bool one_adapter; /* both sides are the same adapter */
+	bool threaded; /* the adapters have threads and real time; else virtual time and hdl_progress() */
+	int (*open)(struct world *w, struct hdl_adapter **out, const struct hdl_open_attr *attr);
+	int (*join)(struct world *w, struct hdl_adapter *a, struct hdl_adapter *b);
+	void (*kill)(struct hdl_adapter *adapter); /* as if its process had died */
+};
+extern const struct port *conform_port;
+extern const struct port ports[];
+extern const size_t port_count;
+
+struct seen_event {
+	struct hdl_adapter *adapter;
+	struct hdl_event event;
+};
+
+struct world {
+	const struct port *port;
+	struct side a, b;
+	uint64_t virtual_ns;
+	/* Made by the helpers below, taken apart by world_teardown() in this order. */
+	struct hdl_qp *qps[MAX_OBJECTS];
+	struct hdl_ah *ahs[MAX_OBJECTS];
+	struct hdl_srq *srqs[MAX_OBJECTS];
+	struct hdl_mw *mws[MAX_OBJECTS];
+	struct hdl_mr *mrs[MAX_OBJECTS];
+	struct hdl_cq *cqs[MAX_OBJECTS];
+	struct hdl_channel *channels[MAX_OBJECTS];
+	struct hdl_pd *pds[MAX_OBJECTS];
+	struct seen_event seen[MAX_SEEN]; /* taken from the adapters and not yet expected */
+	size_t seen_count;
+};
+
+/* A theme: one file. */
+struct theme {
+	const struct CMUnitTest *tests;
+	size_t count;
+};
+#define BEHAVIOUR(f)      cmocka_unit_test_setup_teardown(f, world_setup, world_teardown)
+#define BIG_BEHAVIOUR(f)  cmocka_unit_test_setup_teardown(f, world_setup_big, world_teardown)
+#define THEME(name, list) const struct theme name = {list, COUNT(list)}
+extern const struct theme send_theme, rdma_theme, datagram_theme, retry_theme, error_theme,
+        window_theme, register_theme, gone_theme, state_theme, cq_theme, channel_theme, srq_theme,
+        limit_theme, death_theme, bad_call_theme, stress_theme;
+
+int world_setup(void **state);
+int world_setup_big(void **state);
+int world_teardown(void **state);
+
+/* --- time and waiting --- */
+
+uint64_t world_now(struct world *w);
+/* Let the adapters go on; where time is virtual and nothing is left to do, let a little of it pass. */
+void world_pump(struct world *w);
+/* Everything that can happen without the passing of time has happened. */
+void world_settle(struct world *w);
+/* At least @ns pass. */
+void world_pass(struct world *w, uint64_t ns);
+/* Has a wait that began at @start taken too long? */
+bool world_expired(struct world *w, uint64_t start);
+
+/* --- objects --- */
+
+struct qp_options {
+	uint32_t type;            /* 0: HDL_QP_RC */
+	struct hdl_qp_cap cap;    /* zero members: 16 requests, 4 pieces, 64 inline bytes */
+	struct hdl_cq *scq, *rcq; /* NULL: the side's */
+	struct hdl_srq *srq;
+	struct hdl_pd *pd; /* NULL: the side's */
+	bool signal_all, register_on_send, windows_only;
+	uint32_t register_error;
+	uint32_t access; /* of the queue pair, for peers; 0: all */
+	bool no_access;  /* none at all */
+	uint32_t qkey;
+	uint8_t timeout, retry_cnt; /* 0: 4.19 ms, three times */
+	bool wait_for_ever;         /* timeout 0 */
+	bool no_retry;              /* retry_cnt 0 */
+	uint8_t rnr_retry;          /* 0: seven, for ever */
+	bool no_rnr_retry;          /* rnr_retry 0 */
+	uint8_t min_rnr_timer;      /* 0: code 1, 10 us */
+	uint8_t max_rd_atomic;      /* 0: 4 */
+	bool no_rd_atomic, no_dest_rd_atomic;
+};
+
+struct hdl_qp *make_qp(struct side *s, const struct qp_options *o);
+void drop_qp(struct world *w, struct hdl_qp *qp);
+void qp_to_init(struct hdl_qp *qp, const struct qp_options *o);
+void qp_to_rtr(struct hdl_qp *qp, const struct qp_options *o, const struct hdl_gid *gid,
+               uint32_t dest);
+void qp_to_rts(struct hdl_qp *qp, const struct qp_options *o);
+void qp_go(struct hdl_qp *qp, enum hdl_qp_state state);
+enum hdl_qp_state qp_state_of(struct hdl_qp *qp);
+/* A connected pair in RTS (for datagrams: two queue pairs in RTS). @o may be NULL. */
+void make_pair(struct world *w, const struct qp_options *o, struct hdl_qp **qa, struct hdl_qp **qb);
+void connect_pair(struct world *w, const struct qp_options *o, struct hdl_qp *qa,
+                  struct hdl_qp *qb);
+
+struct hdl_pd *make_pd(struct side *s);
+struct hdl_cq *make_cq(struct side *s, uint32_t depth, struct hdl_channel *channel, void *context);
+struct hdl_channel *make_channel(struct side *s);
+struct hdl_srq *make_srq(struct side *s, uint32_t max_wr, uint32_t max_sge, uint32_t limit);
+struct hdl_mr *make_mr(struct side *s, size_t offset, size_t length, uint32_t access);
+struct hdl_mr *make_empty_mr(struct side *s, uint32_t max_pages);
+struct hdl_mw *make_mw(struct side *s, uint32_t type);
+struct hdl_ah *make_ah(struct side *s, const struct hdl_ah_attr *attr);
+/* Objects that the test made by the calls themselves, for the world to take apart; and one that the test takes apart. */
+void keep_mr(struct world *w, struct hdl_mr *mr);
+void forget_object(struct world *w, const void *object);
+
+/* --- memory --- */
+
+/* Bytes that tell their place and @seed. */
+void pattern(void *to, size_t length, uint32_t seed);
+/* Such bytes at @offset of the arena, as the application writes them. */
+void fill(struct side *s, size_t offset, size_t length, uint32_t seed);
+/* From now on @length bytes at @offset must be those of @from. */
+void expect_bytes(struct side *s, size_t offset, const void *from, size_t length);
+void expect_copy(struct side *to, size_t offset, const struct side *from, size_t from_offset,
+                 size_t length);
+void check_memory(struct world *w);
+struct hdl_sge piece(struct side *s, size_t offset, uint32_t length);
+uint64_t address(const struct side *s, size_t offset);
+/* Rights of the arena's own region as a remote key. */
+struct hdl_key arena_key(const struct side *s);
+
+/* --- posting and completing --- */
+
+int try_recv(struct hdl_qp *qp, uint64_t wr_id, const struct hdl_sge *list, uint32_t count);
+void post_recv(struct hdl_qp *qp, uint64_t wr_id, struct side *s, size_t offset, uint32_t length);
+/* The target of @wr, whose opcode is set: RDMA requests and atomics keep it in different places. */
+void set_target(struct hdl_send_wr *wr, uint64_t addr, struct hdl_key key);
+int try_send(struct hdl_qp *qp, struct hdl_send_wr wr);
+void post_send(struct hdl_qp *qp, struct hdl_send_wr wr);
+/* Signalled requests with one piece (none when @length is 0). */
+void post_data(struct hdl_qp *qp, uint64_t wr_id, uint32_t opcode, struct side *s, size_t offset,
+               uint32_t length);
+void post_rdma(struct hdl_qp *qp, uint64_t wr_id, uint32_t opcode, struct hdl_sge own,
+               uint64_t addr, struct hdl_key key);
+void post_atomic(struct hdl_qp *qp, uint64_t wr_id, uint32_t opcode, struct hdl_sge own,
+                 uint64_t addr, struct hdl_key key, uint64_t compare_add, uint64_t swap);
+
+void wait_wc(struct world *w, struct hdl_cq *cq, struct hdl_wc *wc);
+/* The next completion is exactly this; of a failed one only what is meaningful is compared. */
+void expect_wc(struct world *w, struct hdl_cq *cq, const struct hdl_wc *want);
+void expect_sent(struct world *w, struct hdl_cq *cq, struct hdl_qp *qp, uint64_t wr_id,
+                 uint32_t opcode, uint32_t length);
+void expect_received(struct world *w, struct hdl_cq *cq, struct hdl_qp *qp, struct hdl_qp *from,
+                     uint64_t wr_id, uint32_t length);
+void expect_failed(struct world *w, struct hdl_cq *cq, struct hdl_qp *qp, uint64_t wr_id,
+                   uint32_t status, uint32_t detail);
+void expect_flushed(struct world *w, struct hdl_cq *cq, struct hdl_qp *qp, uint64_t wr_id);
+void expect_nothing(struct world *w, struct hdl_cq *cq);
+
+/* --- events --- */
+
+/* An event of @type about @object (a queue pair, completion queue or shared receive queue) with @detail comes. */
+void expect_event(struct world *w, struct side *s, uint32_t type, uint32_t detail,
+                  const void *object);
+void expect_gone_event(struct world *w, struct side *s, struct hdl_key key);
+void expect_peer_gone(struct world *w, struct side *s, const struct hdl_gid *gid);
+/* Nothing came but what was expected. */
+void expect_no_event(struct world *w);
+uint64_t counter_of(struct side *s, const char *name);
+/* Both adapters' counter together: which of them judges is the port's affair. */
+uint64_t counter_sum(struct world *w, const char *name);
+
+#endif
