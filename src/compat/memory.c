@@ -175,13 +175,35 @@ struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t leng
 	return compat_fail(EOPNOTSUPP);
 }
 
-/* The new region is made before the old one goes, so a refusal leaves the old one as it was. The keys change, which
- * ibv_rereg_mr(3) allows. */
+/* A region keeps its keys where Heddle can change it in place. Elsewhere (its own or the new addresses are not the memory's)
+ * a new one is made before the old one goes, and the keys change, which ibv_rereg_mr(3) allows. Either way a refusal leaves
+ * the region as it was. */
+static int change_region(struct compat_mr *mr, struct ibv_pd *pd, void *addr, size_t length,
+                         unsigned flags)
+{
+	int error = judge_access(flags);
+	if (error != 0)
+		return error;
+	error = -hdl_mr_reregister(mr->hdl, compat_pd(pd)->hdl, addr, length,
+	                           compat_access(flags) | HDL_ACCESS_LOCAL_READ);
+	if (error != HDL_ENOTSUP)
+		return error;
+	struct hdl_mr *fresh;
+	error = register_memory(pd, addr, length, (uint64_t)(uintptr_t)addr, flags, &fresh);
+	if (error != 0)
+		return error;
+	error = -hdl_mr_deregister(mr->hdl);
+	if (error != 0)
+		hdl_mr_deregister(fresh);
+	else
+		mr->hdl = fresh;
+	return error;
+}
+
 int ibv_rereg_mr(struct ibv_mr *ibv, int flags, struct ibv_pd *pd, void *addr, size_t length,
                  int access)
 {
 	struct compat_mr *mr = compat_mr(ibv);
-	struct hdl_mr *fresh;
 	if (flags == 0 || (flags & ~IBV_REREG_MR_FLAGS_SUPPORTED) != 0 ||
 	    ((flags & IBV_REREG_MR_CHANGE_PD) && pd == NULL)) {
 		errno = EINVAL;
@@ -194,18 +216,11 @@ int ibv_rereg_mr(struct ibv_mr *ibv, int flags, struct ibv_pd *pd, void *addr, s
 		length = ibv->length;
 	}
 	unsigned rights_asked = flags & IBV_REREG_MR_CHANGE_ACCESS ? (unsigned)access : mr->access;
-	int error =
-	        register_memory(pd, addr, length, (uint64_t)(uintptr_t)addr, rights_asked, &fresh);
-	if (error == 0) {
-		error = -hdl_mr_deregister(mr->hdl);
-		if (error != 0)
-			hdl_mr_deregister(fresh);
-	}
+	int error = change_region(mr, pd, addr, length, rights_asked);
 	if (error != 0) {
 		errno = error;
 		return IBV_REREG_MR_ERR_INPUT;
 	}
-	mr->hdl = fresh;
 	mr->access = rights_asked;
 	name_region(mr, pd, addr, length);
 	return 0;

@@ -45,17 +45,20 @@ static uint32_t flags_of(unsigned flags)
 int compat_bind(struct hdl_send_wr *to, struct ibv_mw *mw, uint32_t rkey,
                 const struct ibv_mw_bind_info *info)
 {
-	const unsigned known = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
-	                       IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_ZERO_BASED;
-	if (mw == NULL || (info->mw_access_flags & ~known) != 0)
+	const unsigned remote = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+	                        IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_ZERO_BASED;
+	/* Programs ask for local write too; through a window nobody writes locally. */
+	if (mw == NULL || (info->mw_access_flags & ~(remote | IBV_ACCESS_LOCAL_WRITE)) != 0)
 		return EINVAL;
+	/* A window of no bytes is an unbound one (IBTA section 10.6.7.2). */
+	struct ibv_mr *mr = info->length > 0 ? info->mr : NULL;
 	to->u.bind.mw = compat_mw(mw)->hdl;
 	to->u.bind.key.v = rkey;
 	to->u.bind.bind =
-	        (struct hdl_bind){.mr = info->mr != NULL ? compat_mr(info->mr)->hdl : NULL,
+	        (struct hdl_bind){.mr = mr != NULL ? compat_mr(mr)->hdl : NULL,
 	                          .addr = info->addr,
 	                          .length = info->length,
-	                          .access = compat_access(info->mw_access_flags)};
+	                          .access = compat_access(info->mw_access_flags & remote)};
 	return 0;
 }
 

@@ -125,6 +125,14 @@ struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *ibv)
 	return qp->builder != NULL ? &qp->ibv : NULL;
 }
 
+/* Who resets or destroys a queue pair has let go of what its wr_ids mean; drivers of hardware drop its completions too. */
+static void forget_completions(struct ibv_qp *qp)
+{
+	hdl_cq_discard(compat_cq(qp->send_cq)->hdl, qp->qp_num);
+	if (qp->recv_cq != qp->send_cq)
+		hdl_cq_discard(compat_cq(qp->recv_cq)->hdl, qp->qp_num);
+}
+
 int ibv_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 {
 	struct compat_qp *qp = compat_qp(ibv);
@@ -139,9 +147,13 @@ int ibv_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 	error = -hdl_qp_modify(qp->hdl, &below, below_mask);
 	if (error == HDL_EPERM) /* no such transition: EINVAL in ibv_modify_qp(3) */
 		error = EINVAL;
-	if (error == 0 && (mask & IBV_QP_STATE))
+	if (error != 0)
+		return error;
+	if (mask & IBV_QP_STATE)
 		ibv->state = attr->qp_state;
-	return error;
+	if ((mask & IBV_QP_STATE) && attr->qp_state == IBV_QPS_RESET)
+		forget_completions(ibv);
+	return 0;
 }
 
 int ibv_query_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask,
@@ -182,6 +194,7 @@ int ibv_destroy_qp(struct ibv_qp *ibv)
 	int error = -compat_target_end(&qp->target, end_qp);
 	if (error != 0)
 		return error;
+	forget_completions(ibv);
 	compat_builder_destroy(qp);
 	pthread_cond_destroy(&ibv->cond);
 	pthread_mutex_destroy(&ibv->mutex);
