@@ -273,6 +273,19 @@ HDL_API int hdl_mr_alloc(struct hdl_pd *pd, uint32_t max_pages, struct hdl_mr **
  * the rights; -HDL_ESTALE @mr is not valid; -HDL_ENOMEM. */
 HDL_API int hdl_mr_share(struct hdl_mr *mr, struct hdl_pd *pd, uint32_t access, struct hdl_mr **out);
 
+/* hdl_mr_reregister - give a region other memory, rights or another domain
+ *
+ * The region of hdl_mr_register() keeps its key. Afterwards no operation touches the memory that was behind it, or does
+ * so with the old rights, whoever started it.
+ *
+ * Owner: the former memory is the caller's alone; the new as hdl_mr_register().
+ * Threads: any.
+ * Blocks: until operations that are copying at this moment have ended; touches every page.
+ * Returns: 0, else the region is as it was: -HDL_EFAULT and -HDL_EINVAL as hdl_mr_register(); -HDL_EBUSY windows are bound to it;
+ * -HDL_ENOTSUP not made by hdl_mr_register(); -HDL_ESTALE its memory has gone. */
+HDL_API int hdl_mr_reregister(struct hdl_mr *mr, struct hdl_pd *pd, void *addr, size_t length,
+			      uint32_t access);
+
 /* hdl_mr_deregister - end a registration
  *
  * Afterwards no operation touches the memory, whoever started it.
@@ -441,6 +454,16 @@ HDL_API int hdl_cq_destroy(struct hdl_cq *cq);
  * Blocks: no.
  * Returns: 0; -HDL_EINVAL @depth is 0, above limits.h, or less than what is in it; -HDL_ENOMEM. */
 HDL_API int hdl_cq_resize(struct hdl_cq *cq, uint32_t depth);
+
+/* hdl_cq_discard - drop the completions of a queue pair
+ *
+ * For who resets or destroys a queue pair and wants to hear no more of it.
+ *
+ * Owner: nothing changes hands.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: how many there were; -HDL_EINVAL. */
+HDL_API int hdl_cq_discard(struct hdl_cq *cq, uint32_t qpn);
 
 /* hdl_cq_poll - take completions
  *

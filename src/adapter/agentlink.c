@@ -34,7 +34,8 @@ static bool is_program(const char *path)
 /* Where heddled is: named by HEDDLE_AGENT, beside the library, or where it is installed relative to that. */
 static bool find_agent(char *path, size_t bytes)
 {
-	static const char *const places[] = {"heddled", "../libexec/heddle/heddled", "../bin/heddled"};
+	static const char *const places[] = {"heddled", "../libexec/heddle/heddled",
+					     "../../libexec/heddle/heddled"};
 	const char *given = getenv("HEDDLE_AGENT");
 	if (given != NULL) {
 		snprintf(path, bytes, "%s", given);

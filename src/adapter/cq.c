@@ -84,6 +84,18 @@ int hdl_cq_resize(struct hdl_cq *cq, uint32_t depth)
 	return moved ? 0 : -HDL_EINVAL;
 }
 
+int hdl_cq_discard(struct hdl_cq *cq, uint32_t qpn)
+{
+	if (cq == NULL || cq->magic != MAGIC_CQ)
+		return -HDL_EINVAL;
+	adapter_lock(cq->adapter);
+	lock_take(&cq->cq.poll_lock);
+	uint32_t count = cq_discard(&cq->cq, qpn);
+	lock_drop(&cq->cq.poll_lock);
+	adapter_unlock(cq->adapter);
+	return (int)count;
+}
+
 int hdl_cq_poll(struct hdl_cq *cq, struct hdl_wc *wc, int max)
 {
 	if (cq == NULL || cq->magic != MAGIC_CQ || max < 0 || (wc == NULL && max > 0))

@@ -219,6 +219,39 @@ struct hdl_key hdl_mr_key(const struct hdl_mr *mr)
 	return tpt_current(&mr->pd->adapter->tpt, mr->key);
 }
 
+int hdl_mr_reregister(struct hdl_mr *mr, struct hdl_pd *pd, void *addr, size_t length,
+                      uint32_t access)
+{
+	uint64_t host = (uint64_t)(uintptr_t)addr;
+	if (mr == NULL || mr->magic != MAGIC_MR || pd == NULL || pd->magic != MAGIC_PD ||
+	    pd->adapter != mr->pd->adapter || length == 0 || length > HDL_MAX_MR_LENGTH ||
+	    length > UINT64_MAX - host || !rights_fit(access))
+		return -HDL_EINVAL;
+	int result = fault_install();
+	if (result == 0)
+		result = fault_probe(host, length, needs_write(access));
+	if (result != 0)
+		return result;
+	struct tpt_region region = {.pd = pd->number,
+	                            .access = access,
+	                            .iova = access & HDL_ACCESS_ZERO_BASED ? 0 : host,
+	                            .host = host,
+	                            .length = length};
+	struct hdl_adapter *adapter = pd->adapter;
+	adapter_lock(adapter);
+	result = tpt_replace_run(&adapter->tpt, mr->key, &region);
+	if (result == 0)
+		adapter_quiesce(adapter);
+	adapter_unlock(adapter);
+	if (result != 0)
+		return result;
+	atomic_fetch_add(&pd->users, 1);
+	atomic_fetch_sub(&mr->pd->users, 1);
+	mr->pd = pd;
+	mr->probed = access;
+	return 0;
+}
+
 static void tell_gone(void *context, struct hdl_key key)
 {
 	adapter_event(context, HDL_EVENT_MEMORY_GONE, HDL_DETAIL_GONE, NULL, key);

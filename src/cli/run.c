@@ -51,7 +51,7 @@ static bool has_library(const char *directory)
 /* The directory with the libraries that stand in for the system's: HEDDLE_COMPAT, or where they lie beside this command. */
 static bool find_compat(char *out, size_t bytes)
 {
-	static const char *const places[] = {"compat", "../lib/heddle/compat"};
+	static const char *const places[] = {".", "../lib/heddle"};
 	const char *given = getenv("HEDDLE_COMPAT");
 	char self[PATH_BYTES];
 	ssize_t length = readlink("/proc/self/exe", self, sizeof(self) - 1);

@@ -237,6 +237,12 @@ int tpt_insert_empty(struct tpt *tpt, uint32_t pd, enum tpt_type type, uint32_t 
 int tpt_insert_shared(struct tpt *tpt, struct hdl_key of, uint32_t pd, uint32_t access,
                       struct hdl_key *key);
 
+/* The region of @key's index, one run of memory registered by call, becomes @region with the same key. Then wait for the
+ * guards before what was behind it is reused. As tpt_insert_run(), and -HDL_ESTALE no such entry or memory that has
+ * gone; -HDL_ENOTSUP over a page list or registered by work request; -HDL_EBUSY windows are bound to it. A refusal changes
+ * nothing. */
+int tpt_replace_run(struct tpt *tpt, struct hdl_key key, const struct tpt_region *region);
+
 /* HDL_OP_REGISTER: the entry of @key's index becomes valid with @key's instance and @reg's pages. No allocation: the
  * room was kept by tpt_insert_empty(). HDL_DETAIL_NOT_VALID no such entry; _TYPE not from tpt_insert_empty(); _PD;
  * _BUSY valid already, or windows are bound to it; _PAGES the list does not fit; _BOUNDS the addresses wrap; _ACCESS

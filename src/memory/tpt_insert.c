@@ -97,14 +97,15 @@ static bool base_fits(uint8_t type, uint32_t access, uint64_t iova, uint64_t len
 	return length <= UINT64_MAX - *base;
 }
 
-int tpt_insert_run(struct tpt *tpt, const struct tpt_region *region, struct hdl_key *key)
+/* The entry of a region that is one run. False: the rights or the addresses do not fit. */
+static bool run_entry(const struct tpt_region *region, struct tpt_entry *e)
 {
 	uint64_t base;
 	if (!access_fits(region->access, TPT_REGION) ||
 	    region->length > UINT64_MAX - region->host ||
 	    !base_fits(TPT_REGION, region->access, region->iova, region->length, &base))
-		return -HDL_EINVAL;
-	struct tpt_entry e = {
+		return false;
+	*e = (struct tpt_entry){
 	        .type = TPT_REGION,
 	        .flags = TPT_VALID,
 	        .order = TPT_INLINE,
@@ -114,8 +115,46 @@ int tpt_insert_run(struct tpt *tpt, const struct tpt_region *region, struct hdl_
 	        .pd = region->pd,
 	        .access = (uint8_t)region->access,
 	};
+	return true;
+}
+
+int tpt_insert_run(struct tpt *tpt, const struct tpt_region *region, struct hdl_key *key)
+{
+	struct tpt_entry e;
+	if (!run_entry(region, &e))
+		return -HDL_EINVAL;
 	lock_take(&tpt->lock);
 	int error = entry_insert(tpt, &e, key);
+	lock_drop(&tpt->lock);
+	return error;
+}
+
+static int replace_check(const struct tpt_entry *old)
+{
+	if (!(old->flags & TPT_VALID) || (old->flags & (TPT_RETIRED | TPT_GONE)))
+		return -HDL_ESTALE;
+	if (old->type != TPT_REGION || old->order != TPT_INLINE || old->max_pages != 0)
+		return -HDL_ENOTSUP;
+	return old->link != 0 ? -HDL_EBUSY : 0;
+}
+
+int tpt_replace_run(struct tpt *tpt, struct hdl_key key, const struct tpt_region *region)
+{
+	struct tpt_entry e;
+	struct tpt_slot *slot = slot_of(tpt, key);
+	if (slot == NULL)
+		return -HDL_ESTALE;
+	if (!run_entry(region, &e))
+		return -HDL_EINVAL;
+	lock_take(&tpt->lock);
+	struct tpt_entry old = slot_get(slot);
+	int error = replace_check(&old);
+	if (error == 0) {
+		e.seq = old.seq;
+		e.instance = old.instance;
+		e.flags = old.flags;
+		slot_put(slot, &e);
+	}
 	lock_drop(&tpt->lock);
 	return error;
 }

@@ -55,4 +55,8 @@ void cq_arm(struct cq *cq, bool solicited_only);
  * the caller. False, and nothing changed, when more than @depth are held. */
 bool cq_move(struct cq *cq, void *memory, uint32_t depth);
 
+/* Take out the completions of the queue pair @qpn, the others stay in order. Pushing and polling must be locked out by the
+ * caller. Returns how many there were. */
+uint32_t cq_discard(struct cq *cq, uint32_t qpn);
+
 #endif

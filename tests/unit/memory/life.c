@@ -468,6 +468,35 @@ static void sn8_registering_anew_brings_memory_back(void **state)
 	assert_int_equal(use(tpt, key), HDL_DETAIL_NONE);
 }
 
+/* IBTA section 11.2.8.6: a region gets other memory and rights; here it keeps its key, so that who knows it need not learn
+ * another. */
+static void a_region_changes_in_place(void **state)
+{
+	struct tpt *tpt = &((struct table *)*state)->tpt;
+	struct hdl_key key = make_run(tpt, RW_LOCAL | RW_REMOTE | HDL_ACCESS_BIND, LENGTH);
+	const struct tpt_region other = {OTHER_PD, RW_LOCAL, IOVA + LENGTH, HOST + LENGTH, 0x10};
+	const struct tpt_region back = {PD, RW_LOCAL | RW_REMOTE, IOVA, HOST, LENGTH};
+	const struct tpt_region wraps = {PD, RW_LOCAL, UINT64_MAX, HOST, 2};
+
+	assert_int_equal(tpt_replace_run(tpt, key, &wraps), -HDL_EINVAL);
+	struct hdl_key window = make_bound(tpt, key, HDL_ACCESS_REMOTE_READ, LENGTH);
+	assert_int_equal(tpt_replace_run(tpt, key, &other), -HDL_EBUSY);
+	assert_int_equal(tpt_invalidate(tpt, window, PD, QPN, false), HDL_DETAIL_NONE);
+	assert_int_equal(use(tpt, key), HDL_DETAIL_NONE);
+	assert_int_equal(tpt_replace_run(tpt, key, &other), 0);
+	assert_int_equal(use(tpt, key), HDL_DETAIL_PD);
+	assert_int_equal(tpt_current(tpt, key).v, key.v);
+	assert_int_equal(tpt_replace_run(tpt, key, &back), 0);
+	assert_int_equal(use(tpt, key), HDL_DETAIL_NONE);
+
+	assert_int_equal(tpt_replace_run(tpt, insert_list(tpt), &back), -HDL_ENOTSUP);
+	assert_int_equal(tpt_replace_run(tpt, make_window(tpt), &back), -HDL_ESTALE);
+	assert_int_equal(tpt_segment_gone(tpt, HOST, 1, NULL, NULL), 1);
+	assert_int_equal(tpt_replace_run(tpt, key, &back), -HDL_ESTALE);
+	assert_int_equal(tpt_retire(tpt, key), HDL_DETAIL_NONE);
+	assert_int_equal(tpt_replace_run(tpt, key, &back), -HDL_ESTALE);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_table, close_table)
 
 int main(void)
@@ -481,6 +510,7 @@ int main(void)
 	        TEST(a_stale_key_is_refused_after_reuse),
 	        cmocka_unit_test(keys_are_not_guessable),
 	        cmocka_unit_test(a_large_table_opens_step_by_step),
+	        TEST(a_region_changes_in_place),
 	        TEST(fig14_regions_share_a_table),
 	        TEST(fig14_what_cannot_be_shared),
 	        cmocka_unit_test(sn8_memory_that_goes),

@@ -155,6 +155,27 @@ static void cq_move_keeps_order(void **state)
 		assert_int_equal(out[i].wr_id, 3 + i);
 }
 
+static void cq_discard_takes_one_queue_pair_out(void **state)
+{
+	(void)state;
+	struct hdl_wc ring[4], out[4];
+	struct cq cq;
+	cq_init(&cq, ring, 4, false);
+	for (uint32_t i = 0; i < 6; i++) {
+		struct hdl_wc wc = wc_of(i, 0);
+		wc.qpn = i % 2;
+		cq_push(&cq, &wc, false);
+		if (i < 2)
+			assert_int_equal(cq_poll(&cq, out, 1), 1);
+	}
+	assert_int_equal(cq_discard(&cq, 7), 0);
+	assert_int_equal(cq_discard(&cq, 0), 2);
+	assert_int_equal(cq_poll(&cq, out, 4), 2);
+	assert_int_equal(out[0].wr_id, 3);
+	assert_int_equal(out[1].wr_id, 5);
+	assert_true(cq_empty(&cq));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -165,6 +186,7 @@ int main(void)
 		cmocka_unit_test(cq_arming),
 		cmocka_unit_test(cq_armed_for_any_stays_so),
 		cmocka_unit_test(cq_move_keeps_order),
+		cmocka_unit_test(cq_discard_takes_one_queue_pair_out),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,209 @@
+/* Attributes of queue pairs and address handles: between the words of libibverbs and Heddle's. Also address handles. */
+#include "compat/compat.h"
+
+#include <arpa/inet.h>
+#include <stdlib.h>
+#include <string.h>
+
+_Static_assert((int)HDL_QPS_RESET == (int)IBV_QPS_RESET && (int)HDL_QPS_INIT == (int)IBV_QPS_INIT &&
+                       (int)HDL_QPS_RTR == (int)IBV_QPS_RTR &&
+                       (int)HDL_QPS_RTS == (int)IBV_QPS_RTS &&
+                       (int)HDL_QPS_SQD == (int)IBV_QPS_SQD &&
+                       (int)HDL_QPS_SQE == (int)IBV_QPS_SQE && (int)HDL_QPS_ERR == (int)IBV_QPS_ERR,
+               "states are numbered alike");
+
+static const struct {
+	int ibv;
+	uint32_t hdl;
+} masks[] = {
+        {IBV_QP_STATE, HDL_QP_STATE},
+        {IBV_QP_CUR_STATE, HDL_QP_CUR_STATE},
+        {IBV_QP_ACCESS_FLAGS, HDL_QP_ACCESS},
+        {IBV_QP_PKEY_INDEX, HDL_QP_PKEY_INDEX},
+        {IBV_QP_PORT, HDL_QP_PORT},
+        {IBV_QP_QKEY, HDL_QP_QKEY},
+        {IBV_QP_AV, HDL_QP_AV},
+        {IBV_QP_PATH_MTU, HDL_QP_PATH_MTU},
+        {IBV_QP_TIMEOUT, HDL_QP_TIMEOUT},
+        {IBV_QP_RETRY_CNT, HDL_QP_RETRY_CNT},
+        {IBV_QP_RNR_RETRY, HDL_QP_RNR_RETRY},
+        {IBV_QP_RQ_PSN, HDL_QP_RQ_PSN},
+        {IBV_QP_MAX_QP_RD_ATOMIC, HDL_QP_MAX_RD_ATOMIC},
+        {IBV_QP_MIN_RNR_TIMER, HDL_QP_MIN_RNR_TIMER},
+        {IBV_QP_SQ_PSN, HDL_QP_SQ_PSN},
+        {IBV_QP_MAX_DEST_RD_ATOMIC, HDL_QP_MAX_DEST_RD_ATOMIC},
+        {IBV_QP_DEST_QPN, HDL_QP_DEST_QPN},
+};
+
+int compat_ah_attr(const struct ibv_ah_attr *from, struct hdl_ah_attr *to)
+{
+	/* On Ethernet every packet has a global route (IBTA annex A16). */
+	if (!from->is_global || from->port_num != COMPAT_PORT ||
+	    !compat_gid_index_fits(from->grh.sgid_index))
+		return EINVAL;
+	*to = (struct hdl_ah_attr){.dlid = from->dlid,
+	                           .sl = from->sl,
+	                           .hop_limit = from->grh.hop_limit,
+	                           .traffic_class = from->grh.traffic_class,
+	                           .port_num = from->port_num,
+	                           .is_global = true,
+	                           .flow_label = from->grh.flow_label};
+	memcpy(to->dgid.raw, from->grh.dgid.raw, sizeof(to->dgid.raw));
+	return 0;
+}
+
+static void ah_attr_back(const struct hdl_ah_attr *from, struct ibv_ah_attr *to)
+{
+	*to = (struct ibv_ah_attr){.grh = {.flow_label = from->flow_label,
+	                                   .hop_limit = from->hop_limit,
+	                                   .traffic_class = from->traffic_class},
+	                           .dlid = from->dlid,
+	                           .sl = from->sl,
+	                           .is_global = from->is_global,
+	                           .port_num = from->port_num};
+	memcpy(to->grh.dgid.raw, from->dgid.raw, sizeof(to->grh.dgid.raw));
+}
+
+/* The attributes that Heddle has no word for: only what leaves things as they are is accepted. */
+static int judge_others(const struct ibv_qp_attr *attr, int mask)
+{
+	int known = IBV_QP_EN_SQD_ASYNC_NOTIFY | IBV_QP_PATH_MIG_STATE;
+	for (size_t i = 0; i < sizeof(masks) / sizeof(masks[0]); i++)
+		known |= masks[i].ibv;
+	if (mask & (IBV_QP_ALT_PATH | IBV_QP_CAP | IBV_QP_RATE_LIMIT))
+		return EOPNOTSUPP;
+	if (mask & ~known)
+		return EINVAL;
+	if ((mask & IBV_QP_PATH_MIG_STATE) && attr->path_mig_state != IBV_MIG_MIGRATED)
+		return EOPNOTSUPP;
+	if ((mask & IBV_QP_PATH_MTU) &&
+	    (attr->path_mtu < IBV_MTU_256 || attr->path_mtu > IBV_MTU_4096))
+		return EINVAL;
+	return 0;
+}
+
+int compat_qp_attr(const struct ibv_qp_attr *from, int mask, struct hdl_qp_attr *to,
+                   uint32_t *to_mask)
+{
+	int error = judge_others(from, mask);
+	if (error != 0)
+		return error;
+	*to_mask = 0;
+	for (size_t i = 0; i < sizeof(masks) / sizeof(masks[0]); i++)
+		if (mask & masks[i].ibv)
+			*to_mask |= masks[i].hdl;
+	*to = (struct hdl_qp_attr){
+	        .state = (uint32_t)from->qp_state,
+	        .cur_state = (uint32_t)from->cur_qp_state,
+	        .access = compat_access(from->qp_access_flags) &
+	                  (HDL_ACCESS_REMOTE_READ | HDL_ACCESS_REMOTE_WRITE |
+	                   HDL_ACCESS_REMOTE_ATOMIC),
+	        .qkey = from->qkey,
+	        .dest_qpn = from->dest_qp_num,
+	        .rq_psn = from->rq_psn & 0xffffffu, /* 24 bits; programs draw them with rand() */
+	        .sq_psn = from->sq_psn & 0xffffffu,
+	        .pkey_index = from->pkey_index,
+	        .port_num = from->port_num,
+	        .timeout = from->timeout,
+	        .retry_cnt = from->retry_cnt,
+	        .rnr_retry = from->rnr_retry,
+	        .min_rnr_timer = from->min_rnr_timer,
+	        .max_rd_atomic = from->max_rd_atomic,
+	        .max_dest_rd_atomic = from->max_dest_rd_atomic,
+	};
+	if (mask & IBV_QP_PATH_MTU)
+		to->path_mtu = (uint16_t)(128u << from->path_mtu);
+	return mask & IBV_QP_AV ? compat_ah_attr(&from->ah_attr, &to->ah) : 0;
+}
+
+static enum ibv_mtu mtu_back(uint16_t bytes)
+{
+	return bytes >= 256 ? (enum ibv_mtu)(__builtin_ctz(bytes) - 7) : (enum ibv_mtu)0;
+}
+
+void compat_qp_attr_back(const struct hdl_qp_attr *from, struct ibv_qp_attr *to)
+{
+	*to = (struct ibv_qp_attr){
+	        .qp_state = (enum ibv_qp_state)from->state,
+	        .cur_qp_state = (enum ibv_qp_state)from->cur_state,
+	        .path_mtu = mtu_back(from->path_mtu),
+	        .path_mig_state = IBV_MIG_MIGRATED,
+	        .qkey = from->qkey,
+	        .rq_psn = from->rq_psn,
+	        .sq_psn = from->sq_psn,
+	        .dest_qp_num = from->dest_qpn,
+	        .qp_access_flags = compat_access_back(from->access),
+	        .pkey_index = from->pkey_index,
+	        .sq_draining = from->draining,
+	        .max_rd_atomic = from->max_rd_atomic,
+	        .max_dest_rd_atomic = from->max_dest_rd_atomic,
+	        .min_rnr_timer = from->min_rnr_timer,
+	        .port_num = from->port_num,
+	        .timeout = from->timeout,
+	        .retry_cnt = from->retry_cnt,
+	        .rnr_retry = from->rnr_retry,
+	};
+	ah_attr_back(&from->ah, &to->ah_attr);
+}
+
+/* --- address handles --- */
+
+struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
+{
+	struct hdl_ah_attr below;
+	int error = compat_ah_attr(attr, &below);
+	if (error != 0)
+		return compat_fail(error);
+	struct compat_ah *ah = calloc(1, sizeof(*ah));
+	if (ah == NULL)
+		return compat_fail(ENOMEM);
+	error = -hdl_ah_create(compat_pd(pd)->hdl, &below, &ah->hdl);
+	if (error != 0) {
+		free(ah);
+		return compat_fail(error);
+	}
+	ah->ibv.context = pd->context;
+	ah->ibv.pd = pd;
+	return &ah->ibv;
+}
+
+int ibv_destroy_ah(struct ibv_ah *ibv)
+{
+	struct compat_ah *ah = compat_ah(ibv);
+	int error = -hdl_ah_destroy(ah->hdl);
+	if (error == 0)
+		free(ah);
+	return error;
+}
+
+int ibv_init_ah_from_wc(struct ibv_context *context, uint8_t port, struct ibv_wc *wc,
+                        struct ibv_grh *grh, struct ibv_ah_attr *attr)
+{
+	(void)context;
+	if (port != COMPAT_PORT) {
+		errno = EINVAL;
+		return -1;
+	}
+	*attr = (struct ibv_ah_attr){.dlid = wc->slid,
+	                             .sl = wc->sl,
+	                             .src_path_bits = wc->dlid_path_bits,
+	                             .port_num = port};
+	if (!(wc->wc_flags & IBV_WC_GRH))
+		return 0;
+	uint32_t first = ntohl(grh->version_tclass_flow);
+	attr->is_global = 1;
+	attr->grh.dgid = grh->sgid;
+	attr->grh.flow_label = first & 0xfffffu;
+	attr->grh.traffic_class = (uint8_t)(first >> 20);
+	attr->grh.hop_limit = 0xff;
+	return 0;
+}
+
+struct ibv_ah *ibv_create_ah_from_wc(struct ibv_pd *pd, struct ibv_wc *wc, struct ibv_grh *grh,
+                                     uint8_t port)
+{
+	struct ibv_ah_attr attr;
+	if (ibv_init_ah_from_wc(pd->context, port, wc, grh, &attr) != 0)
+		return NULL;
+	return ibv_create_ah(pd, &attr);
+}

@@ -1,0 +1,262 @@
+/* libibverbs.so.1 on Heddle: what the files of this layer share.
+ *
+ * Every object that a program sees (struct ibv_qp and so on) is the first member of one of ours, always in the newest and
+ * largest layout, because inline functions of <infiniband/verbs.h> reach into it. Below it is one object of heddle.h. There
+ * is one adapter in the process (device.c), shared by all contexts that are opened, so queue pairs of two contexts reach
+ * each other. Heddle's errors are errno numbers; what differs from the manual pages of libibverbs is translated where the
+ * call is. */
+#ifndef COMPAT_COMPAT_H
+#define COMPAT_COMPAT_H
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <heddle/heddle.h>
+
+#pragma GCC visibility push(default)
+#include <infiniband/verbs.h>
+#pragma GCC visibility pop
+
+/* The header turns these into inline functions for programs; the library has to define them. */
+#undef ibv_query_port
+#undef ibv_reg_mr
+#undef ibv_reg_mr_iova
+
+#define COMPAT_EXPORT __attribute__((visibility("default")))
+
+#define COMPAT_DEVICE_NAME "heddle0"
+#define COMPAT_UVERBS_NAME "uverbs0"
+#define COMPAT_PORT        1u
+#define COMPAT_GIDS        8u /* entries of the GID table; those past COMPAT_GIDS_USED are zero */
+#define COMPAT_GIDS_USED   2u
+#define COMPAT_PKEY        0xffffu
+#define COMPAT_BATCH       16 /* requests or completions that are translated at a time, on the stack */
+
+/* How a pointer to what programs see becomes one to what contains it. */
+#define COMPAT_OF(pointer, type, member) \
+	((type *)(void *)((char *)(pointer)-offsetof(type, member)))
+
+/* --- asynchronous events (event.c) --- */
+
+enum target_kind { TARGET_CQ, TARGET_QP, TARGET_SRQ };
+
+struct compat_context;
+
+/* Something that asynchronous events are about, found by the object below it. */
+struct target {
+	struct target *next; /* in a bucket of the table */
+	const void *below;   /* struct hdl_qp and so on */
+	struct compat_context *context;
+	enum target_kind kind;
+	void *seen; /* struct ibv_qp and so on */
+	uint32_t
+	        taken; /* events that ibv_get_async_event() gave out; under the context's event_lock */
+	bool drained_ok; /* a queue pair that asked for IBV_EVENT_SQ_DRAINED */
+};
+
+struct pending_event {
+	struct target *target; /* NULL: of the port or the device */
+	struct ibv_async_event event;
+};
+
+/* --- objects --- */
+
+/* libmlx5 and others read a little past a struct ibv_device; what they find must be zero. */
+struct compat_device {
+	struct ibv_device ibv;
+	uint64_t zeroes[64];
+};
+
+struct compat_context {
+	struct verbs_context verbs; /* the program's struct ibv_context is its last member */
+	struct hdl_adapter *adapter;
+	pthread_mutex_t event_lock;
+	uint32_t event_head, event_count;
+	struct pending_event events[HDL_MAX_EVENTS];
+};
+
+struct compat_pd {
+	struct ibv_pd ibv;
+	struct hdl_pd *hdl;
+};
+
+struct compat_mr {
+	struct ibv_mr ibv;
+	struct hdl_mr *hdl;
+	uint32_t access; /* enum ibv_access_flags as given */
+};
+
+struct compat_mw {
+	struct ibv_mw ibv;
+	struct hdl_mw *hdl;
+};
+
+struct compat_channel {
+	struct ibv_comp_channel ibv;
+	struct hdl_channel *hdl;
+};
+
+struct compat_cq {
+	struct ibv_cq_ex ibv;
+	struct hdl_cq *hdl;
+	struct target target;
+	/* What start_poll and next_poll took last; read_* look at it. Locked in between unless one thread alone polls. */
+	pthread_mutex_t poll_lock;
+	bool single_threaded;
+	struct hdl_wc current;
+};
+
+struct compat_srq {
+	struct ibv_srq ibv;
+	struct hdl_srq *hdl;
+	struct target target;
+};
+
+struct builder; /* qp_ex.c */
+
+struct compat_qp {
+	struct ibv_qp_ex ibv;
+	struct hdl_qp *hdl;
+	struct target target;
+	struct ibv_qp_init_attr init;
+	struct builder *builder; /* NULL: made without IBV_QP_INIT_ATTR_SEND_OPS_FLAGS */
+};
+
+struct compat_ah {
+	struct ibv_ah ibv;
+	struct hdl_ah *hdl;
+};
+
+static inline struct compat_context *compat_context(struct ibv_context *context)
+{
+	return COMPAT_OF(context, struct compat_context, verbs.context);
+}
+
+static inline struct compat_pd *compat_pd(struct ibv_pd *pd)
+{
+	return (struct compat_pd *)pd;
+}
+
+static inline struct compat_mr *compat_mr(struct ibv_mr *mr)
+{
+	return (struct compat_mr *)mr;
+}
+
+static inline struct compat_mw *compat_mw(struct ibv_mw *mw)
+{
+	return (struct compat_mw *)mw;
+}
+
+static inline struct compat_channel *compat_channel(struct ibv_comp_channel *channel)
+{
+	return (struct compat_channel *)channel;
+}
+
+static inline struct compat_cq *compat_cq(struct ibv_cq *cq)
+{
+	return (struct compat_cq *)(void *)cq;
+}
+
+static inline struct compat_srq *compat_srq(struct ibv_srq *srq)
+{
+	return (struct compat_srq *)srq;
+}
+
+static inline struct compat_qp *compat_qp(struct ibv_qp *qp)
+{
+	return (struct compat_qp *)(void *)qp;
+}
+
+static inline struct compat_ah *compat_ah(struct ibv_ah *ah)
+{
+	return (struct compat_ah *)ah;
+}
+
+/* For calls that return a pointer. */
+static inline void *compat_fail(int error)
+{
+	errno = error;
+	return NULL;
+}
+
+/* --- device.c --- */
+/* The adapter of this process, opened by the first who asks; NULL and errno. */
+struct hdl_adapter *compat_adapter(void);
+/* Is @index one of the GID table's entries that name us? */
+static inline bool compat_gid_index_fits(unsigned index)
+{
+	return index < COMPAT_GIDS_USED;
+}
+
+/* --- query.c --- */
+int compat_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr,
+                      size_t length);
+int compat_query_device_ex(struct ibv_context *context,
+                           const struct ibv_query_device_ex_input *input,
+                           struct ibv_device_attr_ex *attr, size_t length);
+
+/* --- memory.c --- */
+/* enum ibv_access_flags to enum hdl_access; the flags that only queue pairs and windows know are dropped. */
+uint32_t compat_access(unsigned flags);
+unsigned compat_access_back(uint32_t access);
+struct ibv_mw *compat_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type);
+int compat_dealloc_mw(struct ibv_mw *mw);
+int compat_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind);
+
+/* --- cq.c, poll.c --- */
+struct ibv_cq_ex *compat_create_cq_ex(struct ibv_context *context,
+                                      struct ibv_cq_init_attr_ex *attr);
+int compat_req_notify_cq(struct ibv_cq *cq, int solicited_only);
+int compat_poll_cq(struct ibv_cq *cq, int count, struct ibv_wc *wc);
+/* Give @cq the calls that @wc_flags ask for. */
+void compat_poll_calls(struct compat_cq *cq, uint64_t wc_flags);
+/* May a wait that was interrupted by a signal go on, as read(2) would? */
+bool compat_signals_restart(void);
+
+/* --- srq.c --- */
+struct ibv_srq *compat_create_srq_ex(struct ibv_context *context,
+                                     struct ibv_srq_init_attr_ex *attr);
+int compat_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+
+/* --- qp.c, qp_attr.c, qp_ex.c --- */
+struct ibv_qp *compat_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr);
+/* Translate; 0 or a positive error. */
+int compat_ah_attr(const struct ibv_ah_attr *from, struct hdl_ah_attr *to);
+int compat_qp_attr(const struct ibv_qp_attr *from, int mask, struct hdl_qp_attr *to,
+                   uint32_t *to_mask);
+void compat_qp_attr_back(const struct hdl_qp_attr *from, struct ibv_qp_attr *to);
+/* The calls of struct ibv_qp_ex for the operations in @ops; 0 or a positive error. */
+int compat_builder_create(struct compat_qp *qp, uint64_t ops);
+void compat_builder_destroy(struct compat_qp *qp);
+
+/* --- post.c --- */
+int compat_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
+int compat_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+/* What a refusal of hdl_post_send() and its like is to a caller of ibv_post_send(): a positive error. */
+int compat_post_error(int result);
+/* Translate the bind of a window; 0 or a positive error. */
+int compat_bind(struct hdl_send_wr *to, struct ibv_mw *mw, uint32_t rkey,
+                const struct ibv_mw_bind_info *info);
+
+/* --- event.c --- */
+/* Start to hand out the events of @adapter; again for the same adapter does nothing. 0 or a positive error. */
+int compat_events_start(struct hdl_adapter *adapter);
+/* A forked child has neither the thread nor the adapter. */
+void compat_events_forget(void);
+int compat_events_open(struct compat_context *context);
+void compat_events_close(struct compat_context *context);
+void compat_target_add(struct target *target);
+/* End the object below @target with @destroy; on 0, no event of it is waiting or unacknowledged any more. Returns what
+ * @destroy returns. */
+int compat_target_end(struct target *target, int (*destroy)(void *below));
+
+/* --- redirect.c --- */
+/* Let the loaded modules find our files below /sys/class/infiniband and /dev/infiniband. */
+void compat_redirect(void);
+/* Read a file as the program would: ours, or the system's. -1 and errno, or the length. */
+int compat_read_file(const char *path, char *buffer, size_t size);
+
+#endif

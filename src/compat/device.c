@@ -1,0 +1,203 @@
+/* The device: one, heddle0. Listing, opening and closing it, and the adapter of the process behind it.
+ *
+ * The adapter is opened by the first call that needs it and stays for the life of the process, so that the GID and GUID
+ * that a program has seen stay true when it closes the device and opens it again. The library is linked so that
+ * dlclose() does not unload it: the adapter's thread runs its code. */
+#include "compat/compat.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static struct {
+	pthread_mutex_t lock;
+	pthread_once_t once;
+	struct hdl_adapter *adapter;
+	uint64_t guid;
+} process = {.lock = PTHREAD_MUTEX_INITIALIZER, .once = PTHREAD_ONCE_INIT};
+
+static struct compat_device device = {
+        .ibv = {.node_type = IBV_NODE_CA,
+                .transport_type = IBV_TRANSPORT_IB,
+                .name = COMPAT_DEVICE_NAME,
+                .dev_name = COMPAT_UVERBS_NAME,
+                .dev_path = "/sys/class/infiniband_verbs/" COMPAT_UVERBS_NAME,
+                .ibdev_path = "/sys/class/infiniband/" COMPAT_DEVICE_NAME},
+};
+
+/* A child of fork() has the memory of the adapter but not its thread, and the peers know only the parent. What the child
+ * inherited it may not use (ibv_fork_init(3)); when it opens the device it gets an adapter of its own. */
+static void before_fork(void)
+{
+	pthread_mutex_lock(&process.lock);
+}
+
+static void after_fork_parent(void)
+{
+	pthread_mutex_unlock(&process.lock);
+}
+
+static void after_fork_child(void)
+{
+	pthread_mutex_init(&process.lock, NULL);
+	process.adapter = NULL;
+	compat_events_forget();
+}
+
+static void watch_forks(void)
+{
+	pthread_atfork(before_fork, after_fork_parent, after_fork_child);
+}
+
+/* Open with the signals blocked that are meant for the program's threads: the adapter's thread inherits the mask. */
+static int open_adapter(void)
+{
+	sigset_t blocked, before;
+	sigfillset(&blocked);
+	sigdelset(&blocked, SIGSEGV);
+	sigdelset(&blocked, SIGBUS);
+	sigdelset(&blocked, SIGFPE);
+	sigdelset(&blocked, SIGILL);
+	pthread_sigmask(SIG_SETMASK, &blocked, &before);
+	struct hdl_open_attr attr = {.name = COMPAT_DEVICE_NAME, .on_node = true};
+	int error = -hdl_open(&attr, &process.adapter);
+	if (error == 0)
+		error = compat_events_start(process.adapter);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return error;
+}
+
+struct hdl_adapter *compat_adapter(void)
+{
+	pthread_once(&process.once, watch_forks);
+	pthread_mutex_lock(&process.lock);
+	int error = 0;
+	if (process.adapter == NULL) {
+		error = open_adapter();
+		struct hdl_limits limits;
+		if (error == 0 && hdl_adapter_query(process.adapter, &limits) == 0)
+			process.guid = limits.guid;
+	}
+	struct hdl_adapter *adapter = error == 0 ? process.adapter : NULL;
+	pthread_mutex_unlock(&process.lock);
+	if (error != 0)
+		errno = error;
+	return adapter;
+}
+
+struct ibv_device **ibv_get_device_list(int *count)
+{
+	compat_redirect();
+	struct ibv_device **list = calloc(2, sizeof(*list));
+	if (list == NULL)
+		return compat_fail(ENOMEM);
+	list[0] = &device.ibv;
+	if (count != NULL)
+		*count = 1;
+	return list;
+}
+
+void ibv_free_device_list(struct ibv_device **list)
+{
+	free(list);
+}
+
+const char *ibv_get_device_name(struct ibv_device *dev)
+{
+	return dev->name;
+}
+
+int ibv_get_device_index(struct ibv_device *dev)
+{
+	(void)dev;
+	return -1; /* the kernel does not know it */
+}
+
+__be64 ibv_get_device_guid(struct ibv_device *dev)
+{
+	(void)dev;
+	return compat_adapter() != NULL ? process.guid : 0;
+}
+
+static const struct ibv_context_ops context_ops = {
+        ._compat_query_device = ibv_query_device,
+        ._compat_query_port = ibv_query_port,
+        .alloc_mw = compat_alloc_mw,
+        .bind_mw = compat_bind_mw,
+        .dealloc_mw = compat_dealloc_mw,
+        .poll_cq = compat_poll_cq,
+        .req_notify_cq = compat_req_notify_cq,
+        .post_srq_recv = compat_post_srq_recv,
+        .post_send = compat_post_send,
+        .post_recv = compat_post_recv,
+};
+
+/* What is not here is not supported: the inline functions of verbs.h answer EOPNOTSUPP for it. */
+static void fill_calls(struct compat_context *context)
+{
+	struct verbs_context *verbs = &context->verbs;
+	verbs->sz = sizeof(*verbs);
+	verbs->query_port = compat_query_port;
+	verbs->query_device_ex = compat_query_device_ex;
+	verbs->create_cq_ex = compat_create_cq_ex;
+	verbs->create_qp_ex = compat_create_qp_ex;
+	verbs->create_srq_ex = compat_create_srq_ex;
+	verbs->context.device = &device.ibv;
+	verbs->context.ops = context_ops;
+	verbs->context.abi_compat = __VERBS_ABI_IS_EXTENDED;
+	verbs->context.num_comp_vectors = 1;
+	pthread_mutex_init(&verbs->context.mutex, NULL);
+}
+
+struct ibv_context *ibv_open_device(struct ibv_device *dev)
+{
+	if (dev != &device.ibv)
+		return compat_fail(ENODEV);
+	struct hdl_adapter *adapter = compat_adapter();
+	if (adapter == NULL)
+		return NULL;
+	struct compat_context *context = calloc(1, sizeof(*context));
+	if (context == NULL)
+		return compat_fail(ENOMEM);
+	context->adapter = adapter;
+	fill_calls(context);
+	/* Nothing listens on it, but programs set flags on it and duplicate it. */
+	context->verbs.context.cmd_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+	int error = context->verbs.context.cmd_fd < 0 ? errno : compat_events_open(context);
+	if (error != 0) {
+		if (context->verbs.context.cmd_fd >= 0)
+			close(context->verbs.context.cmd_fd);
+		free(context);
+		return compat_fail(error);
+	}
+	return &context->verbs.context;
+}
+
+int ibv_close_device(struct ibv_context *ibv)
+{
+	struct compat_context *context = compat_context(ibv);
+	compat_events_close(context);
+	close(ibv->cmd_fd);
+	pthread_mutex_destroy(&ibv->mutex);
+	free(context);
+	return 0;
+}
+
+struct ibv_context *ibv_import_device(int fd)
+{
+	(void)fd;
+	return compat_fail(EOPNOTSUPP);
+}
+
+int ibv_fork_init(void)
+{
+	return 0;
+}
+
+enum ibv_fork_status ibv_is_fork_initialized(void)
+{
+	/* The adapter moves bytes through the process's own mapping, so copy-on-write cannot part it from them. */
+	return IBV_FORK_UNNEEDED;
+}

@@ -1,0 +1,320 @@
+/* Protection domains, regions and windows. */
+#include "compat/compat.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+/* Flags that say how memory is used, not by whom: hints. */
+#define HINTS (IBV_ACCESS_HUGETLB | (unsigned)IBV_ACCESS_OPTIONAL_RANGE)
+
+static const struct {
+	unsigned ibv;
+	uint32_t hdl;
+} rights[] = {
+        {IBV_ACCESS_LOCAL_WRITE, HDL_ACCESS_LOCAL_WRITE},
+        {IBV_ACCESS_REMOTE_WRITE, HDL_ACCESS_REMOTE_WRITE},
+        {IBV_ACCESS_REMOTE_READ, HDL_ACCESS_REMOTE_READ},
+        {IBV_ACCESS_REMOTE_ATOMIC, HDL_ACCESS_REMOTE_ATOMIC},
+        {IBV_ACCESS_MW_BIND, HDL_ACCESS_BIND},
+        {IBV_ACCESS_ZERO_BASED, HDL_ACCESS_ZERO_BASED},
+};
+
+#define RIGHTS                                                                       \
+	(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | \
+	 IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED)
+
+uint32_t compat_access(unsigned flags)
+{
+	uint32_t access = 0;
+	for (size_t i = 0; i < sizeof(rights) / sizeof(rights[0]); i++)
+		if (flags & rights[i].ibv)
+			access |= rights[i].hdl;
+	return access;
+}
+
+unsigned compat_access_back(uint32_t access)
+{
+	unsigned flags = 0;
+	for (size_t i = 0; i < sizeof(rights) / sizeof(rights[0]); i++)
+		if (access & rights[i].hdl)
+			flags |= rights[i].ibv;
+	return flags;
+}
+
+/* --- protection domains --- */
+
+struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
+{
+	struct compat_pd *pd = calloc(1, sizeof(*pd));
+	if (pd == NULL)
+		return compat_fail(ENOMEM);
+	pd->ibv.context = context;
+	int error = -hdl_pd_create(compat_context(context)->adapter, &pd->hdl);
+	if (error != 0) {
+		free(pd);
+		return compat_fail(error);
+	}
+	return &pd->ibv;
+}
+
+int ibv_dealloc_pd(struct ibv_pd *ibv)
+{
+	struct compat_pd *pd = compat_pd(ibv);
+	int error = -hdl_pd_destroy(pd->hdl);
+	if (error == 0)
+		free(pd);
+	return error;
+}
+
+struct ibv_pd *ibv_import_pd(struct ibv_context *context, uint32_t handle)
+{
+	(void)context, (void)handle;
+	return compat_fail(EOPNOTSUPP);
+}
+
+/* Nothing was ever imported. */
+void ibv_unimport_pd(struct ibv_pd *pd)
+{
+	(void)pd;
+}
+
+/* --- regions --- */
+
+static int judge_access(unsigned flags)
+{
+	if (flags & IBV_ACCESS_ON_DEMAND)
+		return EOPNOTSUPP;
+	return flags & ~(RIGHTS | HINTS) ? EINVAL : 0;
+}
+
+/* A region whose first byte is called @iova and not by its own address: heddle.h knows this of page lists only. */
+static int register_pages(struct hdl_pd *pd, void *addr, size_t length, uint64_t iova,
+                          uint32_t access, struct hdl_mr **out)
+{
+	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), start = (uint64_t)(uintptr_t)addr;
+	if (length == 0 || length > UINT64_MAX - start - page || length > UINT64_MAX - iova)
+		return EINVAL;
+	uint64_t offset = start % page;
+	uint64_t count = (offset + length + page - 1) / page;
+	if (count > UINT32_MAX)
+		return ENOMEM;
+	uint64_t *pages = malloc(count * sizeof(*pages));
+	if (pages == NULL)
+		return ENOMEM;
+	for (uint64_t i = 0; i < count; i++)
+		pages[i] = start - offset + i * page;
+	struct hdl_register reg = {.pages = pages,
+	                           .num_pages = (uint32_t)count,
+	                           .page_shift = (uint8_t)__builtin_ctzll(page),
+	                           .first_offset = offset,
+	                           .length = length,
+	                           .iova = iova,
+	                           .access = access};
+	int error = -hdl_mr_register_pages(pd, &reg, out);
+	free(pages);
+	return error;
+}
+
+static int register_memory(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
+                           unsigned flags, struct hdl_mr **out)
+{
+	int error = judge_access(flags);
+	if (error != 0)
+		return error;
+	/* An owner may always read its own memory; verbs have no flag for it. */
+	uint32_t access = compat_access(flags) | HDL_ACCESS_LOCAL_READ;
+	if (flags & IBV_ACCESS_ZERO_BASED)
+		iova = 0;
+	if (iova == 0)
+		access |= HDL_ACCESS_ZERO_BASED;
+	if (iova == 0 || iova == (uint64_t)(uintptr_t)addr)
+		return -hdl_mr_register(compat_pd(pd)->hdl, addr, length, access, out);
+	return register_pages(compat_pd(pd)->hdl, addr, length, iova, access, out);
+}
+
+static void name_region(struct compat_mr *mr, struct ibv_pd *pd, void *addr, size_t length)
+{
+	mr->ibv.pd = pd;
+	mr->ibv.addr = addr;
+	mr->ibv.length = length;
+	mr->ibv.lkey = mr->ibv.rkey = hdl_mr_key(mr->hdl).v;
+}
+
+struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
+                                unsigned int access)
+{
+	struct compat_mr *mr = calloc(1, sizeof(*mr));
+	if (mr == NULL)
+		return compat_fail(ENOMEM);
+	mr->ibv.context = pd->context;
+	mr->access = access;
+	int error = register_memory(pd, addr, length, iova, access, &mr->hdl);
+	if (error != 0) {
+		free(mr);
+		return compat_fail(error);
+	}
+	name_region(mr, pd, addr, length);
+	return &mr->ibv;
+}
+
+struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access)
+{
+	return ibv_reg_mr_iova2(pd, addr, length, (uint64_t)(uintptr_t)addr, (unsigned)access);
+}
+
+struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
+                               int access)
+{
+	return ibv_reg_mr_iova2(pd, addr, length, iova, (unsigned)access);
+}
+
+struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova,
+                                 int fd, int access)
+{
+	(void)pd, (void)offset, (void)length, (void)iova, (void)fd, (void)access;
+	return compat_fail(EOPNOTSUPP);
+}
+
+/* A region keeps its keys where Heddle can change it in place. Elsewhere (its own or the new addresses are not the memory's)
+ * a new one is made before the old one goes, and the keys change, which ibv_rereg_mr(3) allows. Either way a refusal leaves
+ * the region as it was. */
+static int change_region(struct compat_mr *mr, struct ibv_pd *pd, void *addr, size_t length,
+                         unsigned flags)
+{
+	int error = judge_access(flags);
+	if (error != 0)
+		return error;
+	error = -hdl_mr_reregister(mr->hdl, compat_pd(pd)->hdl, addr, length,
+	                           compat_access(flags) | HDL_ACCESS_LOCAL_READ);
+	if (error != HDL_ENOTSUP)
+		return error;
+	struct hdl_mr *fresh;
+	error = register_memory(pd, addr, length, (uint64_t)(uintptr_t)addr, flags, &fresh);
+	if (error != 0)
+		return error;
+	error = -hdl_mr_deregister(mr->hdl);
+	if (error != 0)
+		hdl_mr_deregister(fresh);
+	else
+		mr->hdl = fresh;
+	return error;
+}
+
+int ibv_rereg_mr(struct ibv_mr *ibv, int flags, struct ibv_pd *pd, void *addr, size_t length,
+                 int access)
+{
+	struct compat_mr *mr = compat_mr(ibv);
+	if (flags == 0 || (flags & ~IBV_REREG_MR_FLAGS_SUPPORTED) != 0 ||
+	    ((flags & IBV_REREG_MR_CHANGE_PD) && pd == NULL)) {
+		errno = EINVAL;
+		return IBV_REREG_MR_ERR_INPUT;
+	}
+	if (!(flags & IBV_REREG_MR_CHANGE_PD))
+		pd = ibv->pd;
+	if (!(flags & IBV_REREG_MR_CHANGE_TRANSLATION)) {
+		addr = ibv->addr;
+		length = ibv->length;
+	}
+	unsigned rights_asked = flags & IBV_REREG_MR_CHANGE_ACCESS ? (unsigned)access : mr->access;
+	int error = change_region(mr, pd, addr, length, rights_asked);
+	if (error != 0) {
+		errno = error;
+		return IBV_REREG_MR_ERR_INPUT;
+	}
+	mr->access = rights_asked;
+	name_region(mr, pd, addr, length);
+	return 0;
+}
+
+int ibv_dereg_mr(struct ibv_mr *ibv)
+{
+	struct compat_mr *mr = compat_mr(ibv);
+	int error = -hdl_mr_deregister(mr->hdl);
+	if (error == 0)
+		free(mr);
+	return error;
+}
+
+struct ibv_mr *ibv_import_mr(struct ibv_pd *pd, uint32_t handle)
+{
+	(void)pd, (void)handle;
+	return compat_fail(EOPNOTSUPP);
+}
+
+void ibv_unimport_mr(struct ibv_mr *mr)
+{
+	(void)mr;
+}
+
+struct ibv_dm *ibv_import_dm(struct ibv_context *context, uint32_t handle)
+{
+	(void)context, (void)handle;
+	return compat_fail(EOPNOTSUPP);
+}
+
+void ibv_unimport_dm(struct ibv_dm *dm)
+{
+	(void)dm;
+}
+
+/* The system's pages need no care at a fork (ibv_is_fork_initialized). */
+int ibv_dontfork_range(void *base, size_t size);
+int ibv_dofork_range(void *base, size_t size);
+COMPAT_EXPORT int ibv_dontfork_range(void *base, size_t size)
+{
+	(void)base, (void)size;
+	return 0;
+}
+
+COMPAT_EXPORT int ibv_dofork_range(void *base, size_t size)
+{
+	(void)base, (void)size;
+	return 0;
+}
+
+/* --- windows --- */
+
+struct ibv_mw *compat_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
+{
+	if (type != IBV_MW_TYPE_1 && type != IBV_MW_TYPE_2)
+		return compat_fail(EINVAL);
+	struct compat_mw *mw = calloc(1, sizeof(*mw));
+	if (mw == NULL)
+		return compat_fail(ENOMEM);
+	mw->ibv.context = pd->context;
+	mw->ibv.pd = pd;
+	mw->ibv.type = type;
+	int error = -hdl_mw_alloc(compat_pd(pd)->hdl,
+	                          type == IBV_MW_TYPE_1 ? HDL_MW_TYPE_1 : HDL_MW_TYPE_2, &mw->hdl);
+	if (error != 0) {
+		free(mw);
+		return compat_fail(error);
+	}
+	mw->ibv.rkey = hdl_mw_key(mw->hdl).v;
+	return &mw->ibv;
+}
+
+int compat_dealloc_mw(struct ibv_mw *ibv)
+{
+	struct compat_mw *mw = compat_mw(ibv);
+	int error = -hdl_mw_free(mw->hdl);
+	if (error == 0)
+		free(mw);
+	return error;
+}
+
+/* ibv_bind_mw(): a type 1 window, whose new key the adapter picks: here the next instance. */
+int compat_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind)
+{
+	struct ibv_send_wr wr = {.wr_id = bind->wr_id,
+	                         .opcode = IBV_WR_BIND_MW,
+	                         .send_flags = bind->send_flags,
+	                         .bind_mw = {.mw = mw,
+	                                     .rkey = ibv_inc_rkey(mw->rkey),
+	                                     .bind_info = bind->bind_info}};
+	struct ibv_send_wr *bad;
+	int error = compat_post_send(qp, &wr, &bad);
+	if (error == 0)
+		mw->rkey = wr.bind_mw.rkey;
+	return error;
+}

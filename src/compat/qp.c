@@ -1,0 +1,230 @@
+/* Queue pairs: making, changing, asking, ending. */
+#include "compat/compat.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static int type_of(enum ibv_qp_type type, uint32_t *to)
+{
+	switch (type) {
+	case IBV_QPT_RC:
+		*to = HDL_QP_RC;
+		return 0;
+	case IBV_QPT_UC:
+		*to = HDL_QP_UC;
+		return 0;
+	case IBV_QPT_UD:
+		*to = HDL_QP_UD;
+		return 0;
+	default:
+		return EOPNOTSUPP;
+	}
+}
+
+static void cap_back(const struct hdl_qp_cap *from, struct ibv_qp_cap *to)
+{
+	*to = (struct ibv_qp_cap){.max_send_wr = from->max_send_wr,
+	                          .max_recv_wr = from->max_recv_wr,
+	                          .max_send_sge = from->max_send_sge,
+	                          .max_recv_sge = from->max_recv_sge,
+	                          .max_inline_data = from->max_inline};
+}
+
+static int judge_init(const struct ibv_qp_init_attr_ex *attr)
+{
+	const uint32_t known = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS |
+	                       IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+	if (!(attr->comp_mask & IBV_QP_INIT_ATTR_PD) || attr->pd == NULL)
+		return attr->qp_type == IBV_QPT_XRC_RECV ? EOPNOTSUPP : EINVAL;
+	if ((attr->comp_mask & ~known) != 0 ||
+	    ((attr->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) && attr->create_flags != 0))
+		return EOPNOTSUPP;
+	if (attr->send_cq == NULL || attr->recv_cq == NULL)
+		return EINVAL;
+	return 0;
+}
+
+/* The queue pair below; what it grants goes back into @attr. */
+static int make_below(struct compat_qp *qp, struct ibv_qp_init_attr_ex *attr)
+{
+	struct hdl_qp_init_attr init = {
+	        .send_cq = compat_cq(attr->send_cq)->hdl,
+	        .recv_cq = compat_cq(attr->recv_cq)->hdl,
+	        .srq = attr->srq != NULL ? compat_srq(attr->srq)->hdl : NULL,
+	        .context = qp,
+	        .cap = {.max_send_wr = attr->cap.max_send_wr,
+	                .max_recv_wr = attr->srq != NULL ? 0 : attr->cap.max_recv_wr,
+	                .max_send_sge = attr->cap.max_send_sge,
+	                .max_recv_sge = attr->srq != NULL ? 0 : attr->cap.max_recv_sge,
+	                .max_inline = attr->cap.max_inline_data},
+	        .signal_all = attr->sq_sig_all != 0,
+	};
+	int error = type_of(attr->qp_type, &init.type);
+	if (error != 0)
+		return error;
+	error = -hdl_qp_create(compat_pd(attr->pd)->hdl, &init, &qp->hdl);
+	if (error == 0)
+		cap_back(&init.cap, &attr->cap);
+	return error;
+}
+
+struct ibv_qp *compat_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr)
+{
+	int error = judge_init(attr);
+	if (error != 0)
+		return compat_fail(error);
+	struct compat_qp *qp = calloc(1, sizeof(*qp));
+	if (qp == NULL)
+		return compat_fail(ENOMEM);
+	struct ibv_qp *ibv = &qp->ibv.qp_base;
+	error = make_below(qp, attr);
+	if (error == 0 && (attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)) {
+		ibv->qp_type = attr->qp_type;
+		error = compat_builder_create(qp, attr->send_ops_flags);
+		if (error != 0)
+			hdl_qp_destroy(qp->hdl);
+	}
+	if (error != 0) {
+		free(qp);
+		return compat_fail(error);
+	}
+	memcpy(&qp->init, attr, sizeof(qp->init)); /* the first members are the same */
+	ibv->context = context;
+	ibv->qp_context = attr->qp_context;
+	ibv->pd = attr->pd;
+	ibv->send_cq = attr->send_cq;
+	ibv->recv_cq = attr->recv_cq;
+	ibv->srq = attr->srq;
+	ibv->qp_num = ibv->handle = hdl_qp_number(qp->hdl);
+	ibv->state = IBV_QPS_RESET;
+	ibv->qp_type = attr->qp_type;
+	pthread_mutex_init(&ibv->mutex, NULL);
+	pthread_cond_init(&ibv->cond, NULL);
+	qp->target = (struct target){.below = qp->hdl,
+	                             .context = compat_context(context),
+	                             .kind = TARGET_QP,
+	                             .seen = ibv};
+	compat_target_add(&qp->target);
+	return ibv;
+}
+
+struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
+{
+	struct ibv_qp_init_attr_ex all = {.comp_mask = IBV_QP_INIT_ATTR_PD, .pd = pd};
+	/* Not sizeof(*attr): its padding is where the larger structure goes on. */
+	memcpy(&all, attr, offsetof(struct ibv_qp_init_attr_ex, comp_mask));
+	struct ibv_qp *qp = compat_create_qp_ex(pd->context, &all);
+	if (qp != NULL)
+		attr->cap = all.cap;
+	return qp;
+}
+
+struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *ibv)
+{
+	struct compat_qp *qp = compat_qp(ibv);
+	return qp->builder != NULL ? &qp->ibv : NULL;
+}
+
+/* Who resets or destroys a queue pair has let go of what its wr_ids mean; drivers of hardware drop its completions too. */
+static void forget_completions(struct ibv_qp *qp)
+{
+	hdl_cq_discard(compat_cq(qp->send_cq)->hdl, qp->qp_num);
+	if (qp->recv_cq != qp->send_cq)
+		hdl_cq_discard(compat_cq(qp->recv_cq)->hdl, qp->qp_num);
+}
+
+int ibv_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
+{
+	struct compat_qp *qp = compat_qp(ibv);
+	struct hdl_qp_attr below;
+	uint32_t below_mask;
+	int error = compat_qp_attr(attr, mask, &below, &below_mask);
+	if (error != 0)
+		return error;
+	/* Whether to tell of a drained send queue is ours to know, and before it can drain. */
+	if (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY)
+		qp->target.drained_ok = attr->en_sqd_async_notify != 0;
+	error = -hdl_qp_modify(qp->hdl, &below, below_mask);
+	if (error == HDL_EPERM) /* no such transition: EINVAL in ibv_modify_qp(3) */
+		error = EINVAL;
+	if (error != 0)
+		return error;
+	if (mask & IBV_QP_STATE)
+		ibv->state = attr->qp_state;
+	if ((mask & IBV_QP_STATE) && attr->qp_state == IBV_QPS_RESET)
+		forget_completions(ibv);
+	return 0;
+}
+
+int ibv_query_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask,
+                 struct ibv_qp_init_attr *init)
+{
+	struct compat_qp *qp = compat_qp(ibv);
+	struct hdl_qp_attr below;
+	struct hdl_qp_init_attr below_init;
+	(void)mask; /* says what is wanted at least */
+	int error = -hdl_qp_query(qp->hdl, &below, &below_init);
+	if (error != 0)
+		return error;
+	compat_qp_attr_back(&below, attr);
+	attr->en_sqd_async_notify = qp->target.drained_ok;
+	cap_back(&below_init.cap, &attr->cap);
+	ibv->state = attr->qp_state;
+	if (init != NULL) {
+		*init = qp->init;
+		init->cap = attr->cap;
+	}
+	return 0;
+}
+
+int ibv_query_qp_data_in_order(struct ibv_qp *qp, enum ibv_wr_opcode op, uint32_t flags)
+{
+	(void)qp, (void)op, (void)flags;
+	return 0; /* no promise */
+}
+
+static int end_qp(void *below)
+{
+	return hdl_qp_destroy(below);
+}
+
+int ibv_destroy_qp(struct ibv_qp *ibv)
+{
+	struct compat_qp *qp = compat_qp(ibv);
+	int error = -compat_target_end(&qp->target, end_qp);
+	if (error != 0)
+		return error;
+	forget_completions(ibv);
+	compat_builder_destroy(qp);
+	pthread_cond_destroy(&ibv->cond);
+	pthread_mutex_destroy(&ibv->mutex);
+	free(qp);
+	return 0;
+}
+
+int ibv_set_ece(struct ibv_qp *qp, struct ibv_ece *ece)
+{
+	(void)qp, (void)ece;
+	errno = EOPNOTSUPP;
+	return EOPNOTSUPP;
+}
+
+int ibv_query_ece(struct ibv_qp *qp, struct ibv_ece *ece)
+{
+	(void)qp, (void)ece;
+	errno = EOPNOTSUPP;
+	return EOPNOTSUPP;
+}
+
+/* There are no multicast groups yet: the device says so (max_mcast_grp is 0). */
+int ibv_attach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
+{
+	(void)qp, (void)gid, (void)lid;
+	return EOPNOTSUPP;
+}
+
+int ibv_detach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
+{
+	(void)qp, (void)gid, (void)lid;
+	return EOPNOTSUPP;
+}

@@ -1,0 +1,229 @@
+/* What the device and its port are: attributes, GIDs, P_Keys. */
+#include "compat/compat.h"
+
+#include <arpa/inet.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+#define VENDOR_ID  0x024844u /* an OUI of the locally administered kind: nobody owns it */
+#define PAGE_SIZES 0xfffff000u
+
+static int to_int(uint64_t value)
+{
+	return value > INT_MAX ? INT_MAX : (int)value;
+}
+
+static void fill_device(const struct hdl_limits *limits, struct ibv_device_attr *attr)
+{
+	*attr = (struct ibv_device_attr){
+	        .node_guid = limits->guid,
+	        .sys_image_guid = limits->guid,
+	        .max_mr_size = limits->max_mr_length,
+	        .page_size_cap = PAGE_SIZES,
+	        .vendor_id = VENDOR_ID,
+	        .vendor_part_id = 1,
+	        .max_qp = to_int(limits->max_qp),
+	        .max_qp_wr = to_int(limits->max_qp_wr),
+	        .device_cap_flags = IBV_DEVICE_BAD_QKEY_CNTR | IBV_DEVICE_CURR_QP_STATE_MOD |
+	                            IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_RC_RNR_NAK_GEN |
+	                            IBV_DEVICE_SRQ_RESIZE | IBV_DEVICE_MEM_WINDOW |
+	                            IBV_DEVICE_MEM_MGT_EXTENSIONS | IBV_DEVICE_MEM_WINDOW_TYPE_2B,
+	        .max_sge = to_int(limits->max_sge),
+	        .max_sge_rd = to_int(limits->max_sge),
+	        .max_cq = to_int(limits->max_cq),
+	        .max_cqe = to_int(limits->max_cqe),
+	        .max_mr = to_int(limits->max_mr),
+	        .max_pd = to_int(limits->max_pd),
+	        .max_qp_rd_atom = to_int(limits->max_rd_atomic),
+	        .max_res_rd_atom = to_int((uint64_t)limits->max_rd_atomic * limits->max_qp),
+	        .max_qp_init_rd_atom = to_int(limits->max_rd_atomic),
+	        .atomic_cap = IBV_ATOMIC_HCA,
+	        .max_mw = to_int(limits->max_mr),
+	        .max_ah = to_int(limits->max_ah),
+	        .max_srq = to_int(limits->max_srq),
+	        .max_srq_wr = to_int(limits->max_srq_wr),
+	        .max_srq_sge = to_int(limits->max_sge),
+	        .max_pkeys = 1,
+	        .phys_port_cnt = COMPAT_PORT,
+	};
+	snprintf(attr->fw_ver, sizeof(attr->fw_ver), "%s", HEDDLE_VERSION);
+}
+
+int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
+{
+	struct hdl_limits limits;
+	int error = -hdl_adapter_query(compat_context(context)->adapter, &limits);
+	if (error == 0)
+		fill_device(&limits, attr);
+	return error;
+}
+
+int compat_query_device_ex(struct ibv_context *context,
+                           const struct ibv_query_device_ex_input *input,
+                           struct ibv_device_attr_ex *attr, size_t length)
+{
+	if ((input != NULL && input->comp_mask != 0) || length < sizeof(attr->orig_attr))
+		return EINVAL;
+	struct ibv_device_attr_ex all = {.phys_port_cnt_ex = COMPAT_PORT};
+	int error = ibv_query_device(context, &all.orig_attr);
+	if (error != 0)
+		return error;
+	memset(attr, 0, length); /* a newer program's fields stay zero */
+	memcpy(attr, &all, length < sizeof(all) ? length : sizeof(all));
+	return 0;
+}
+
+static int fill_port(struct ibv_context *context, struct ibv_port_attr *attr)
+{
+	struct hdl_limits limits;
+	int error = -hdl_adapter_query(compat_context(context)->adapter, &limits);
+	if (error != 0)
+		return error;
+	*attr = (struct ibv_port_attr){
+	        .state = IBV_PORT_ACTIVE,
+	        .max_mtu = IBV_MTU_4096,
+	        .active_mtu = IBV_MTU_4096,
+	        .gid_tbl_len = COMPAT_GIDS,
+	        .port_cap_flags = IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS,
+	        .max_msg_sz = (uint32_t)limits.max_message,
+	        .pkey_tbl_len = 1,
+	        .max_vl_num = 1,
+	        .active_width = 2,  /* 4x, */
+	        .active_speed = 32, /* 25 Gb/s a lane: what the enumerations have for 100 Gb/s */
+	        .phys_state = 5,    /* link up */
+	        .link_layer = IBV_LINK_LAYER_ETHERNET,
+	        .flags = IBV_QPF_GRH_REQUIRED,
+	};
+	return 0;
+}
+
+int compat_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr,
+                      size_t length)
+{
+	struct ibv_port_attr all;
+	if (port != COMPAT_PORT)
+		return EINVAL;
+	int error = fill_port(context, &all);
+	if (error != 0)
+		return error;
+	memset(attr, 0, length);
+	memcpy(attr, &all, length < sizeof(all) ? length : sizeof(all));
+	return 0;
+}
+
+/* Programs built before struct ibv_port_attr grew its last fields call this one, with the shorter structure. */
+int ibv_query_port(struct ibv_context *context, uint8_t port, struct _compat_ibv_port_attr *attr)
+{
+	return compat_query_port(context, port, (struct ibv_port_attr *)attr,
+	                         offsetof(struct ibv_port_attr, port_cap_flags2));
+}
+
+/* --- GIDs --- */
+
+static int get_gid(struct ibv_context *context, union ibv_gid *gid)
+{
+	struct hdl_limits limits;
+	int error = -hdl_adapter_query(compat_context(context)->adapter, &limits);
+	if (error == 0)
+		memcpy(gid->raw, limits.gid.raw, sizeof(gid->raw));
+	return error;
+}
+
+int ibv_query_gid(struct ibv_context *context, uint8_t port, int index, union ibv_gid *gid)
+{
+	if (port != COMPAT_PORT || index < 0 || (unsigned)index >= COMPAT_GIDS) {
+		errno = EINVAL;
+		return -1;
+	}
+	memset(gid, 0, sizeof(*gid));
+	int error = compat_gid_index_fits((unsigned)index) ? get_gid(context, gid) : 0;
+	if (error == 0)
+		return 0;
+	errno = error;
+	return -1;
+}
+
+/* An entry of the GID table as the caller knows it, whose structure may be of another size. */
+static int fill_entry(struct ibv_context *context, uint32_t index, void *to, size_t size)
+{
+	struct ibv_gid_entry entry = {
+	        .gid_index = index, .port_num = COMPAT_PORT, .gid_type = IBV_GID_TYPE_ROCE_V2};
+	int error = get_gid(context, &entry.gid);
+	if (error != 0)
+		return error;
+	memset(to, 0, size);
+	memcpy(to, &entry, size < sizeof(entry) ? size : sizeof(entry));
+	return 0;
+}
+
+int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port, uint32_t index,
+                      struct ibv_gid_entry *entry, uint32_t flags, size_t size)
+{
+	if (flags != 0)
+		return EOPNOTSUPP;
+	if (port != COMPAT_PORT || index >= COMPAT_GIDS)
+		return EINVAL;
+	if (!compat_gid_index_fits(index))
+		return ENODATA;
+	return fill_entry(context, index, entry, size);
+}
+
+ssize_t _ibv_query_gid_table(struct ibv_context *context, struct ibv_gid_entry *entries, size_t max,
+                             uint32_t flags, size_t size)
+{
+	if (flags != 0)
+		return -EOPNOTSUPP;
+	if (max < COMPAT_GIDS_USED || size == 0)
+		return -EINVAL;
+	for (uint32_t i = 0; i < COMPAT_GIDS_USED; i++) {
+		int error = fill_entry(context, i, (char *)entries + i * size, size);
+		if (error != 0)
+			return -error;
+	}
+	return COMPAT_GIDS_USED;
+}
+
+/* For the libraries beside libibverbs; their enumeration starts at RoCE version 1. */
+COMPAT_EXPORT int ibv_query_gid_type(struct ibv_context *context, uint8_t port, unsigned index,
+                                     int *type);
+int ibv_query_gid_type(struct ibv_context *context, uint8_t port, unsigned index, int *type)
+{
+	(void)context;
+	if (port != COMPAT_PORT || index >= COMPAT_GIDS) {
+		errno = EINVAL;
+		return -1;
+	}
+	*type = 1;
+	return 0;
+}
+
+int ibv_resolve_eth_l2_from_gid(struct ibv_context *context, struct ibv_ah_attr *attr,
+                                uint8_t mac[ETHERNET_LL_SIZE], uint16_t *vid)
+{
+	(void)context, (void)attr, (void)mac, (void)vid;
+	errno = EOPNOTSUPP;
+	return -EOPNOTSUPP;
+}
+
+/* --- P_Keys --- */
+
+int ibv_query_pkey(struct ibv_context *context, uint8_t port, int index, __be16 *pkey)
+{
+	(void)context;
+	if (port != COMPAT_PORT || index != 0) {
+		errno = EINVAL;
+		return -1;
+	}
+	*pkey = htons(COMPAT_PKEY);
+	return 0;
+}
+
+int ibv_get_pkey_index(struct ibv_context *context, uint8_t port, __be16 pkey)
+{
+	(void)context;
+	if (port == COMPAT_PORT && ntohs(pkey) == COMPAT_PKEY)
+		return 0;
+	errno = EINVAL;
+	return -1;
+}

@@ -1,0 +1,85 @@
+/* Shared receive queues. */
+#include "compat/compat.h"
+
+#include <stdlib.h>
+
+struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr)
+{
+	struct compat_srq *srq = calloc(1, sizeof(*srq));
+	if (srq == NULL)
+		return compat_fail(ENOMEM);
+	/* The limit is not armed by making the queue: ibv_create_srq(3). */
+	struct hdl_srq_attr limits = {.max_wr = attr->attr.max_wr, .max_sge = attr->attr.max_sge};
+	int error = -hdl_srq_create(compat_pd(pd)->hdl, &limits, srq, &srq->hdl);
+	if (error != 0) {
+		free(srq);
+		return compat_fail(error);
+	}
+	attr->attr.max_wr = limits.max_wr;
+	attr->attr.max_sge = limits.max_sge;
+	srq->ibv.context = pd->context;
+	srq->ibv.srq_context = attr->srq_context;
+	srq->ibv.pd = pd;
+	pthread_mutex_init(&srq->ibv.mutex, NULL);
+	pthread_cond_init(&srq->ibv.cond, NULL);
+	srq->target = (struct target){.below = srq->hdl,
+	                              .context = compat_context(pd->context),
+	                              .kind = TARGET_SRQ,
+	                              .seen = &srq->ibv};
+	compat_target_add(&srq->target);
+	return &srq->ibv;
+}
+
+struct ibv_srq *compat_create_srq_ex(struct ibv_context *context, struct ibv_srq_init_attr_ex *attr)
+{
+	(void)context;
+	if (!(attr->comp_mask & IBV_SRQ_INIT_ATTR_PD) ||
+	    attr->comp_mask >= IBV_SRQ_INIT_ATTR_RESERVED)
+		return compat_fail(EINVAL);
+	if ((attr->comp_mask & IBV_SRQ_INIT_ATTR_TYPE) && attr->srq_type != IBV_SRQT_BASIC)
+		return compat_fail(EOPNOTSUPP);
+	/* The first members of both structures are the same. */
+	return ibv_create_srq(attr->pd, (struct ibv_srq_init_attr *)(void *)attr);
+}
+
+int ibv_modify_srq(struct ibv_srq *ibv, struct ibv_srq_attr *attr, int mask)
+{
+	struct hdl_srq *srq = compat_srq(ibv)->hdl;
+	struct hdl_srq_attr now;
+	if (mask & ~(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT))
+		return EINVAL;
+	int error = -hdl_srq_query(srq, &now);
+	if (error != 0)
+		return error;
+	if ((mask & IBV_SRQ_MAX_WR) && attr->max_wr == 0)
+		return EINVAL;
+	return -hdl_srq_modify(srq, mask & IBV_SRQ_MAX_WR ? attr->max_wr : 0,
+	                       mask & IBV_SRQ_LIMIT ? attr->srq_limit : now.limit);
+}
+
+int ibv_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr)
+{
+	struct hdl_srq_attr now;
+	int error = -hdl_srq_query(compat_srq(srq)->hdl, &now);
+	if (error == 0)
+		*attr = (struct ibv_srq_attr){
+		        .max_wr = now.max_wr, .max_sge = now.max_sge, .srq_limit = now.limit};
+	return error;
+}
+
+static int end_srq(void *below)
+{
+	return hdl_srq_destroy(below);
+}
+
+int ibv_destroy_srq(struct ibv_srq *ibv)
+{
+	struct compat_srq *srq = compat_srq(ibv);
+	int error = -compat_target_end(&srq->target, end_srq);
+	if (error != 0)
+		return error;
+	pthread_cond_destroy(&ibv->cond);
+	pthread_mutex_destroy(&ibv->mutex);
+	free(srq);
+	return 0;
+}
