@@ -82,7 +82,7 @@ static void unmap_blocks(struct hdl_adapter *adapter)
 
 static int make_tables(struct hdl_adapter *adapter)
 {
-	while ((1u << adapter->qp_bits) < adapter->max_qp)
+	while ((1u << adapter->qp_bits) <= adapter->max_qp) /* one place is never used */
 		adapter->qp_bits++;
 	int result = tables_make(&adapter->tables, adapter->max_mr, adapter->qp_bits,
 				 ADAPTER_ARENA_WORDS);
@@ -155,7 +155,7 @@ int adapter_open(const struct hdl_open_attr *attr, const struct adapter_env *env
 		attr = &defaults;
 	/* On a node the high bits of a queue pair's number tell whose it is. */
 	if (attr->max_mr > HDL_MAX_MR || attr->max_qp > HDL_MAX_QP ||
-	    (attr->on_node && (attr->no_thread || (attr->max_qp != 0 && attr->max_qp != ADAPTER_DEFAULT_QP))))
+	    (attr->on_node && (attr->no_thread || attr->max_qp > ADAPTER_NODE_QP)))
 		return -HDL_EINVAL;
 	struct hdl_adapter *adapter = aligned_alloc(64, (sizeof(*adapter) + 63) & ~(size_t)63);
 	if (adapter == NULL)
@@ -164,7 +164,8 @@ int adapter_open(const struct hdl_open_attr *attr, const struct adapter_env *env
 	adapter->magic = MAGIC_ADAPTER;
 	strncpy(adapter->name, attr->name != NULL ? attr->name : "heddle0", sizeof(adapter->name) - 1);
 	adapter->max_mr = attr->max_mr != 0 ? attr->max_mr : ADAPTER_DEFAULT_MR;
-	adapter->max_qp = attr->max_qp != 0 ? attr->max_qp : ADAPTER_DEFAULT_QP;
+	adapter->max_qp = attr->max_qp != 0 ? attr->max_qp : ADAPTER_NODE_QP;
+	adapter->qp_bits = attr->on_node ? NODE_QPN_BITS - AGENT_SLOT_BITS : 0;
 	adapter->clock = env->clock;
 	if (env->seed != 0)
 		prng_seed(&adapter->prng, env->seed);
@@ -172,6 +173,7 @@ int adapter_open(const struct hdl_open_attr *attr, const struct adapter_env *env
 		prng_seed_from_os(&adapter->prng);
 	adapter->guid = prng_next(&adapter->prng);
 	adapter->agent = adapter->bell = adapter->epoll = adapter->events.fd = adapter->tables.fd = -1;
+	pthread_mutex_init(&adapter->ask_lock, NULL);
 	pthread_mutex_init(&adapter->agent_lock, NULL);
 	pthread_cond_init(&adapter->agent_answer, NULL);
 	int result = fault_install();
@@ -224,6 +226,7 @@ void adapter_kill(struct hdl_adapter *adapter)
 		close(adapter->bell);
 	if (adapter->epoll >= 0)
 		close(adapter->epoll);
+	pthread_mutex_destroy(&adapter->ask_lock);
 	pthread_mutex_destroy(&adapter->agent_lock);
 	pthread_cond_destroy(&adapter->agent_answer);
 	adapter->magic = 0;

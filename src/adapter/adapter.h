@@ -34,7 +34,7 @@
 
 #define ADAPTER_MAX_ALIASES  256u
 #define ADAPTER_DEFAULT_MR   65536u
-#define ADAPTER_DEFAULT_QP   16384u
+#define ADAPTER_NODE_QP      16383u /* as many as numbers leave a process on a node, and the default */
 #define ADAPTER_ARENA_WORDS  (1ull << 27) /* 1 GiB of address space for translation tables, used as needed */
 #define ADAPTER_LIST_PAGES   (2u * HDL_MAX_REGISTER_PAGES) /* page lists of posted registrations, a queue pair */
 
@@ -123,10 +123,12 @@ struct hdl_adapter {
 	uint32_t gid_count;
 	struct alias aliases[ADAPTER_MAX_ALIASES];
 	uint32_t alias_count;
-	pthread_mutex_t agent_lock; /* of what follows; taken after no other lock */
+	pthread_mutex_t ask_lock;   /* one question at a time; taken before agent_lock */
+	pthread_mutex_t agent_lock; /* of what follows */
 	pthread_cond_t agent_answer;
 	uint32_t next_token, answered_token;
 	int answer;
+	uint64_t answer_guid; /* of the node that was asked for; 0: there is none */
 };
 
 struct hdl_pd {
@@ -224,6 +226,8 @@ void adapter_kill(struct hdl_adapter *adapter);
 /* --- peers.c --- */
 /* The link to queue pair @qpn at the adapter with @gid; LINK_NONE. With the drive lock. */
 uint32_t adapter_find_link(const struct hdl_adapter *adapter, const struct hdl_gid *gid, uint32_t qpn);
+/* Is @gid a node's, although there may be no link to the process in question? With the drive lock. */
+bool adapter_knows_node(const struct hdl_adapter *adapter, const struct hdl_gid *gid);
 /* Wait until nobody is inside our protection table. With the drive lock. */
 void adapter_quiesce(struct hdl_adapter *adapter);
 /* Join @adapter to itself. */

@@ -214,13 +214,14 @@ void agent_leave(struct hdl_adapter *adapter)
 
 /* --- listening --- */
 
-static void answered(struct hdl_adapter *adapter, uint32_t token, int answer)
+static void answered(struct hdl_adapter *adapter, uint32_t token, int answer, uint64_t guid)
 {
 	if (token == 0)
 		return;
 	pthread_mutex_lock(&adapter->agent_lock);
 	adapter->answered_token = token;
 	adapter->answer = answer;
+	adapter->answer_guid = guid;
 	pthread_cond_broadcast(&adapter->agent_answer);
 	pthread_mutex_unlock(&adapter->agent_lock);
 }
@@ -229,6 +230,7 @@ static void hear(struct hdl_adapter *adapter, const struct agent_msg *msg, int *
 {
 	int result;
 	uint32_t index;
+	uint64_t guid;
 	switch (msg->kind) {
 	case AGENT_PEER:
 		if (fd_count != 3)
@@ -239,13 +241,14 @@ static void hear(struct hdl_adapter *adapter, const struct agent_msg *msg, int *
 			adapter_arm(adapter);
 		adapter_unlock(adapter);
 		fds[0] = fds[1] = fds[2] = -1;
-		answered(adapter, msg->u.peer.token, result);
+		memcpy(&guid, msg->u.peer.node_guid, sizeof(guid));
+		answered(adapter, msg->u.peer.token, result, guid);
 		break;
 	case AGENT_KNOWN:
-		answered(adapter, msg->u.known.token, 0);
+		answered(adapter, msg->u.known.token, 0, msg->u.known.node_guid);
 		break;
 	case AGENT_NO_PEER:
-		answered(adapter, msg->u.known.token, -HDL_EHOSTUNREACH);
+		answered(adapter, msg->u.known.token, -HDL_EHOSTUNREACH, msg->u.known.node_guid);
 		break;
 	case AGENT_GONE:
 		adapter_lock(adapter);
@@ -311,21 +314,13 @@ static int ask(struct hdl_adapter *adapter, const struct hdl_gid *gid, uint32_t 
 	return adapter->answer;
 }
 
-/* Remember that @gid stands for the node of the link that just came. With the drive lock. */
-static void learn_alias(struct hdl_adapter *adapter, const struct hdl_gid *gid, uint32_t slot)
+/* Remember that @gid stands for the node @guid. */
+static void learn_alias(struct hdl_adapter *adapter, const struct hdl_gid *gid, uint64_t guid)
 {
-	for (uint32_t i = 0; i < adapter->alias_count; i++)
-		if (memcmp(&adapter->aliases[i].gid, gid, sizeof(*gid)) == 0)
-			return;
-	for (uint32_t i = adapter->node.link_count; i-- > 0;) {
-		struct peer *peer = &adapter->peers[i];
-		if (!adapter->links[i].up || peer->slot != slot || peer->node_guid == adapter->guid)
-			continue;
-		if (adapter->alias_count < ADAPTER_MAX_ALIASES)
-			adapter->aliases[adapter->alias_count++] =
-				(struct alias){.gid = *gid, .node_guid = peer->node_guid};
-		return;
-	}
+	adapter_lock(adapter);
+	if (guid != 0 && !adapter_knows_node(adapter, gid) && adapter->alias_count < ADAPTER_MAX_ALIASES)
+		adapter->aliases[adapter->alias_count++] = (struct alias){.gid = *gid, .node_guid = guid};
+	adapter_unlock(adapter);
 }
 
 static uint32_t look_up(struct hdl_adapter *adapter, const struct hdl_gid *gid, uint32_t qpn)
@@ -344,17 +339,18 @@ int agent_reach(struct hdl_adapter *adapter, const struct hdl_gid *gid, uint32_t
 		return -HDL_EHOSTUNREACH;
 	uint32_t slot = (qpn & 0xffffffu) >> adapter->qp_bits;
 	int result;
+	pthread_mutex_lock(&adapter->ask_lock);
 	pthread_mutex_lock(&adapter->agent_lock);
 	int tries = 3; /* an agent may end between being found and being asked */
 	do
 		result = ask(adapter, gid, slot);
 	while (result == -HDL_EAGAIN && --tries > 0);
+	uint64_t guid = adapter->answer_guid;
 	pthread_mutex_unlock(&adapter->agent_lock);
+	pthread_mutex_unlock(&adapter->ask_lock);
+	if (result == 0 || result == -HDL_EHOSTUNREACH)
+		learn_alias(adapter, gid, guid);
 	if (result != 0)
 		return result == -HDL_EAGAIN ? -HDL_EHOSTUNREACH : result;
-	adapter_lock(adapter);
-	if (adapter_find_link(adapter, gid, qpn) == LINK_NONE)
-		learn_alias(adapter, gid, slot);
-	adapter_unlock(adapter);
 	return look_up(adapter, gid, qpn) != LINK_NONE ? 0 : -HDL_EHOSTUNREACH;
 }

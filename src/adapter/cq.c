@@ -235,7 +235,10 @@ int hdl_ah_create(struct hdl_pd *pd, const struct hdl_ah_attr *attr, struct hdl_
 		ah->routes[i].slot = UINT32_MAX;
 	/* On a node the process is known only with the queue pair's number; elsewhere the address says it all. */
 	ah_prepare(ah, 0);
-	if (!pd->adapter->on_node && ah_find(ah, 0).link == LINK_NONE) {
+	adapter_lock(pd->adapter);
+	bool known = adapter_knows_node(pd->adapter, &attr->dgid);
+	adapter_unlock(pd->adapter);
+	if (!known && ah_find(ah, 0).link == LINK_NONE) {
 		atomic_fetch_sub(&pd->adapter->ahs, 1);
 		free(ah);
 		return -HDL_EHOSTUNREACH;
@@ -270,7 +273,7 @@ void ah_prepare(struct hdl_ah *ah, uint32_t qpn)
 	/* A stale route is found out by its epoch when the datagram is sent; look again when it is seen here. */
 	if (route.link != LINK_NONE && adapter->links[route.link].epoch == route.epoch)
 		return;
-	if (adapter->on_node && (qpn >> adapter->qp_bits == 0 || agent_reach(adapter, &ah->attr.dgid, qpn)))
+	if (adapter->on_node && agent_reach(adapter, &ah->attr.dgid, qpn) != 0)
 		return;
 	adapter_lock(adapter);
 	route.link = adapter_find_link(adapter, &ah->attr.dgid, qpn);

@@ -48,6 +48,11 @@ static const uint64_t *guid_of(const struct hdl_adapter *adapter, const struct h
 	return NULL;
 }
 
+bool adapter_knows_node(const struct hdl_adapter *adapter, const struct hdl_gid *gid)
+{
+	return adapter->on_node && guid_of(adapter, gid) != NULL;
+}
+
 uint32_t adapter_find_link(const struct hdl_adapter *adapter, const struct hdl_gid *gid, uint32_t qpn)
 {
 	const uint64_t *guid = guid_of(adapter, gid);
@@ -245,6 +250,16 @@ static void unmap_peer(struct hdl_adapter *adapter, struct peer *peer)
 	*peer = (struct peer){.pidfd = -1};
 }
 
+/* The link-local address that the agent makes of a node's GUID (RFC 4291 appendix A). */
+static struct hdl_gid link_local(uint64_t guid)
+{
+	struct hdl_gid gid = {{0xfe, 0x80}};
+	for (int i = 0; i < 8; i++)
+		gid.raw[8 + i] = (uint8_t)(guid >> (56 - 8 * i));
+	gid.raw[8] ^= 2;
+	return gid;
+}
+
 int peers_attach(struct hdl_adapter *adapter, const struct agent_msg *msg, int fds[3])
 {
 	uint32_t index = new_link(adapter);
@@ -280,6 +295,7 @@ int peers_attach(struct hdl_adapter *adapter, const struct agent_msg *msg, int f
 		.id = msg->u.peer.link_id,
 		.guard = end.own_guard,
 		.mover = process_mover(peer.pid, reaches),
+		.gid = link_local(peer.node_guid),
 	};
 	struct epoll_event interest = {.events = EPOLLIN, .data.u64 = EPOLL_PEER + index};
 	if (peer.pidfd >= 0)

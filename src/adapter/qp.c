@@ -261,7 +261,8 @@ static int modify(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t ma
 		uint32_t found = adapter_find_link(adapter, &attr->ah.dgid,
 						   mask & HDL_QP_DEST_QPN ? attr->dest_qpn
 									  : qp->qp.attr.dest_qpn);
-		if (found == LINK_NONE)
+		/* A node that is there, a process that is not (any more): what is sent will not be answered. */
+		if (found == LINK_NONE && !adapter_knows_node(adapter, &attr->ah.dgid))
 			return -HDL_EHOSTUNREACH;
 		qp->qp.link = found;
 	}

@@ -142,14 +142,17 @@ static void introduce(struct agent *agent, struct client *client, const struct a
 	uint32_t token = msg->u.introduce.token, slot = msg->u.introduce.slot;
 	struct node_entry *node = node_by_gid(agent, msg->u.introduce.gid);
 	struct client *peer = node != NULL && slot < AGENT_MAX_SLOTS ? node->slots[slot] : NULL;
-	struct agent_msg no = {.kind = AGENT_NO_PEER, .u.known = {.token = token}};
+	struct agent_msg no = {.kind = AGENT_NO_PEER,
+			       .u.known = {.token = token, .node_guid = node != NULL ? node->guid : 0}};
 	if (peer == client)
 		peer = NULL;
 	/* Known to each other already, by another address or because the peer asked first: PEER was sent before. */
 	const struct bond *known = peer != NULL ? bond_of(agent, client, peer) : NULL;
 	if (known != NULL) {
 		struct agent_msg yes = {.kind = AGENT_KNOWN,
-					.u.known = {.token = token, .link_id = known->id}};
+					.u.known = {.token = token,
+						    .link_id = known->id,
+						    .node_guid = node->guid}};
 		tell(client, &yes, NULL, 0);
 		return;
 	}

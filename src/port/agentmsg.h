@@ -86,8 +86,9 @@ struct agent_msg {
 		} peer;
 		struct {
 			uint32_t token;
-			uint32_t link_id;
-		} known; /* NO_PEER has a token only */
+			uint32_t link_id;   /* KNOWN only */
+			uint64_t node_guid; /* NO_PEER: 0 when the address is nobody's */
+		} known;
 		struct {
 			uint32_t link_id;
 		} gone;

@@ -30,6 +30,8 @@ enum local_step {
 	LOCAL_NO_ROOM, /* the lane is full: try again soon */
 	LOCAL_BY_TARGET
 };
+/* Nobody answers at the other end yet (or any more): what a timeout would tell on a wire. */
+enum local_step local_not_ready(struct node *node, struct qp *qp, struct wqe_send *wqe);
 enum local_step local_direct(struct node *node, struct qp *qp, struct wqe_send *wqe);
 void local_finish(struct wqe_send *wqe, enum hdl_wc_status status, enum hdl_detail detail);
 

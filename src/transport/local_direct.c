@@ -21,8 +21,7 @@ static uint8_t needed_access(uint8_t opcode)
 	}
 }
 
-/* Nobody answers at the other end yet (or any more): what a timeout would tell on a wire. */
-static enum local_step peer_not_ready(struct node *node, struct qp *qp, struct wqe_send *wqe)
+enum local_step local_not_ready(struct node *node, struct qp *qp, struct wqe_send *wqe)
 {
 	if (qp->type == HDL_QP_UC) { /* sent, and lost */
 		local_finish(wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);
@@ -114,7 +113,7 @@ static enum local_step direct_copy(struct node *node, struct qp *qp, struct wqe_
 		read ? sg_move(&link->mover, MOVE_FROM_PEER, &own, remote, wqe->length)
 		     : sg_move(&link->mover, MOVE_TO_PEER, remote, &own, wqe->length);
 	if (result.changed)
-		return peer_not_ready(node, qp, wqe);
+		return local_not_ready(node, qp, wqe);
 	bool remote_refused = result.at_target != read;
 	if (result.detail == HDL_DETAIL_TOUCHED && remote_refused)
 		return LOCAL_BY_TARGET;
@@ -147,7 +146,7 @@ enum local_step local_direct(struct node *node, struct qp *qp, struct wqe_send *
 	const struct qp_public *pub = &link->peer_qps[qp->attr.dest_qpn & link->peer_qp_mask];
 	if (!qp_read_facts(pub, &facts) || !qp_may_receive(facts.state) ||
 	    facts.dest_qpn != qp->qpn || facts.link != link->id || facts.type != qp->type)
-		return peer_not_ready(node, qp, wqe);
+		return local_not_ready(node, qp, wqe);
 	qp->retries_left = qp->attr.retry_cnt;
 	uint8_t access = needed_access(wqe->opcode);
 	if ((facts.access & access) != access) {

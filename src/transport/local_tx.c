@@ -263,6 +263,21 @@ static enum local_step execute_memory(struct node *node, struct qp *qp, struct w
 	return LOCAL_NEXT;
 }
 
+/* Connected to a process that is not there: what is sent is never answered. It must still be fit to be sent. */
+static enum local_step send_to_nobody(struct node *node, struct qp *qp, struct wqe_send *wqe)
+{
+	struct sg own = sg_own(node, qp, wqe_sge(wqe), wqe->num_sge,
+			       is_read(wqe) ? HDL_ACCESS_LOCAL_WRITE : HDL_ACCESS_LOCAL_READ);
+	struct sg_result result = {.detail = HDL_DETAIL_NONE};
+	if ((wqe->flags & HDL_SEND_INLINE) == 0)
+		result = sg_check(&own);
+	if (result.detail == HDL_DETAIL_NONE)
+		return local_not_ready(node, qp, wqe);
+	tpt_count(node->tpt, result.detail);
+	local_finish(wqe, op_local_status(result.detail), result.detail);
+	return LOCAL_NEXT;
+}
+
 static enum local_step execute(struct node *node, struct qp *qp, struct wqe_send *wqe)
 {
 	if ((wqe->flags & HDL_SEND_FENCE) && qp->reads_open > 0)
@@ -281,6 +296,12 @@ static enum local_step execute(struct node *node, struct qp *qp, struct wqe_send
 	case HDL_OP_INVALIDATE:
 	case HDL_OP_REGISTER:
 		return execute_memory(node, qp, wqe);
+	default:
+		break;
+	}
+	if (qp->link == LINK_NONE && qp->type != HDL_QP_UD)
+		return send_to_nobody(node, qp, wqe);
+	switch (wqe->opcode) {
 	case HDL_OP_REGISTER_SEND:
 		if ((wqe->marks & WQE_PREPARED) == 0) {
 			execute_memory(node, qp, wqe);

@@ -182,3 +182,17 @@ struct sg_result sg_move(const struct mover *mover, enum move_side side, struct 
 	}
 	return result;
 }
+
+struct sg_result sg_check(const struct sg *list)
+{
+	struct sg at = *list;
+	for (; at.index < list->count; at.index++) {
+		struct span run;
+		uint64_t covered;
+		enum hdl_detail detail;
+		uint64_t length = list->pieces[at.index].length;
+		if (length > 0 && sg_runs(&at, length, &run, 1, &covered, &detail) == 0)
+			return sg_refused(detail, false, &at);
+	}
+	return (struct sg_result){.detail = HDL_DETAIL_NONE};
+}

@@ -46,6 +46,9 @@ uint64_t sg_length(const struct hdl_sge *pieces, uint32_t count);
 struct sg_result sg_move(const struct mover *mover, enum move_side side, struct sg *to, struct sg *from,
 			 uint64_t length);
 
+/* Would every piece of @list be granted? Moves nothing; a peer's list needs its guard. */
+struct sg_result sg_check(const struct sg *list);
+
 /* A list of a queue pair's own work request. */
 struct sg sg_own(const struct node *node, const struct qp *qp, const struct hdl_sge *pieces,
 		 uint32_t count, uint8_t access);

@@ -37,6 +37,24 @@ static int loop_join(struct world *w, struct hdl_adapter *a, struct hdl_adapter 
 	return hdl_join(a, b);
 }
 
+/* Known to the node agent: the same two adapters as two processes would have them, with lanes and tables in shared memory
+ * and the kernel's copy between them. */
+static int open_on_node(struct world *w, struct hdl_adapter **out, const struct hdl_open_attr *attr)
+{
+	struct hdl_open_attr wanted = *attr;
+	(void)w;
+	wanted.on_node = true;
+	return hdl_open(&wanted, out);
+}
+
+static int node_join(struct world *w, struct hdl_adapter *a, struct hdl_adapter *b)
+{
+	(void)w;
+	(void)a;
+	(void)b; /* the agent introduces them when a queue pair is connected */
+	return 0;
+}
+
 #define PORT(port_name, open_function, alone, with_threads)                        \
 	{                                                                          \
 		.name = port_name, .one_adapter = alone, .threaded = with_threads, \
@@ -51,5 +69,6 @@ const struct port ports[] = {
         PORT("self", open_direct, true, false),
         PORT("self-threads", open_direct, true, true),
         PORT("self-by-target", open_by_target, true, false),
+        {.name = "node", .one_address = true, .threaded = true, .open = open_on_node, .join = node_join, .kill = adapter_kill},
 };
 const size_t port_count = COUNT(ports);
