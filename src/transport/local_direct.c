@@ -23,7 +23,7 @@ static uint8_t needed_access(uint8_t opcode)
 
 enum local_step local_not_ready(struct node *node, struct qp *qp, struct wqe_send *wqe)
 {
-	if (qp->type == HDL_QP_UC) { /* sent, and lost */
+	if (qp->type != HDL_QP_RC) { /* sent, and lost */
 		local_finish(wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);
 		return LOCAL_NEXT;
 	}

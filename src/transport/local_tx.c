@@ -187,6 +187,21 @@ static enum local_step send_atomic(struct node *node, struct qp *qp, struct wqe_
 	return LOCAL_NEXT;
 }
 
+/* Nobody is there: a datagram vanishes, a message is never answered. It must still be fit to be sent. */
+static enum local_step send_to_nobody(struct node *node, struct qp *qp, struct wqe_send *wqe)
+{
+	struct sg own = sg_own(node, qp, wqe_sge(wqe), wqe->num_sge,
+			       is_read(wqe) ? HDL_ACCESS_LOCAL_WRITE : HDL_ACCESS_LOCAL_READ);
+	struct sg_result result = {.detail = HDL_DETAIL_NONE};
+	if ((wqe->flags & HDL_SEND_INLINE) == 0)
+		result = sg_check(&own);
+	if (result.detail == HDL_DETAIL_NONE)
+		return local_not_ready(node, qp, wqe);
+	tpt_count(node->tpt, result.detail);
+	local_finish(wqe, op_local_status(result.detail), result.detail);
+	return LOCAL_NEXT;
+}
+
 static enum local_step send_datagram(struct node *node, struct qp *qp, struct wqe_send *wqe)
 {
 	const struct link *link =
@@ -197,10 +212,8 @@ static enum local_step send_datagram(struct node *node, struct qp *qp, struct wq
 				      .traffic_class = wqe->u.ud.traffic_class,
 				      .hop_limit = wqe->u.ud.hop_limit,
 				      .is_global = wqe->u.ud.is_global};
-	if (link == NULL || !link->up || link->epoch != wqe->u.ud.epoch) { /* nobody there: it vanishes */
-		local_finish(wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);
-		return LOCAL_NEXT;
-	}
+	if (link == NULL || !link->up || link->epoch != wqe->u.ud.epoch)
+		return send_to_nobody(node, qp, wqe);
 	unsigned char *out = node_reserve(node, wqe->u.ud.link,
 					  sizeof(struct frame) + sizeof(body) + wqe->length);
 	if (out == NULL)
@@ -260,21 +273,6 @@ static enum local_step execute_memory(struct node *node, struct qp *qp, struct w
 	} else if (wqe->opcode != HDL_OP_REGISTER_SEND) {
 		local_finish(wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);
 	}
-	return LOCAL_NEXT;
-}
-
-/* Connected to a process that is not there: what is sent is never answered. It must still be fit to be sent. */
-static enum local_step send_to_nobody(struct node *node, struct qp *qp, struct wqe_send *wqe)
-{
-	struct sg own = sg_own(node, qp, wqe_sge(wqe), wqe->num_sge,
-			       is_read(wqe) ? HDL_ACCESS_LOCAL_WRITE : HDL_ACCESS_LOCAL_READ);
-	struct sg_result result = {.detail = HDL_DETAIL_NONE};
-	if ((wqe->flags & HDL_SEND_INLINE) == 0)
-		result = sg_check(&own);
-	if (result.detail == HDL_DETAIL_NONE)
-		return local_not_ready(node, qp, wqe);
-	tpt_count(node->tpt, result.detail);
-	local_finish(wqe, op_local_status(result.detail), result.detail);
 	return LOCAL_NEXT;
 }
 
