@@ -96,7 +96,7 @@ static int make_tables(struct hdl_adapter *adapter)
 {
 	struct tpt_config config = {.capacity = adapter->max_mr, .arena_words = ADAPTER_ARENA_WORDS};
 	struct tpt_bytes bytes = tpt_bytes(&config);
-	while ((1u << adapter->qp_bits) < adapter->max_qp)
+	while ((1u << adapter->qp_bits) <= adapter->max_qp) /* one place is never used */
 		adapter->qp_bits++;
 	size_t qps = (size_t)1 << adapter->qp_bits;
 	void *slots = map_block(adapter, 0, bytes.slots);

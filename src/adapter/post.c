@@ -258,8 +258,11 @@ static int post_recv_list(struct wq *wq, const struct hdl_recv_wr *wr, const str
 
 int hdl_post_recv(struct hdl_qp *qp, const struct hdl_recv_wr *wr, const struct hdl_recv_wr **bad)
 {
-	if (qp == NULL || qp->magic != MAGIC_QP || qp->qp.srq != NULL)
+	if (qp == NULL || qp->magic != MAGIC_QP || qp->qp.srq != NULL) {
+		if (bad != NULL)
+			*bad = wr;
 		return -HDL_EINVAL;
+	}
 	int result = -HDL_EPERM;
 	lock_take(&qp->qp.rq.post_lock);
 	enum hdl_qp_state state = qp_state(&qp->qp);
