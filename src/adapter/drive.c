@@ -41,7 +41,12 @@ static unsigned drive_locked(struct hdl_adapter *adapter)
 /* Let go of the lock. True: a poster gave up on it meanwhile and left us its work. */
 static bool let_go(struct hdl_adapter *adapter)
 {
+	/* The thread went to sleep before it could know of this timer. (It says that it sleeps while it has the lock.) */
+	bool news = adapter->node.timers_wanted != NULL &&
+		    atomic_load_explicit(&adapter->asleep, memory_order_relaxed);
 	lock_drop_and_look(&adapter->drive_lock);
+	if (news && atomic_exchange_explicit(&adapter->asleep, false, memory_order_relaxed))
+		adapter_ring(adapter);
 	return !mpsc_empty(&adapter->node.pending);
 }
 
