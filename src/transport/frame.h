@@ -60,6 +60,7 @@ struct frame_atomic {
 /* How the responder answers. */
 enum answer {
 	ANSWER_ACK,
+	ANSWER_VALUE,      /* as ACK, and what the atomic that msn is found */
 	ANSWER_RNR,        /* no receive request: wait, then repeat from msn on; detail is the timer code */
 	ANSWER_SEQUENCE,   /* expected msn, got a later one: repeat from msn on */
 	ANSWER_INVALID,    /* NAK: invalid request */

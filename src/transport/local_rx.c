@@ -78,7 +78,7 @@ bool local_answer(struct node *node, struct qp *qp)
 	/* Atomics first, one by one: each answer carries a value, and a later one would acknowledge them without it. */
 	while (qp->results_due > 0) {
 		struct read_entry *entry = &qp->reads.entries[qp->result_read & qp->reads.mask];
-		if (!qp_answer(node, qp, entry->tag, ANSWER_ACK, 0, entry->result))
+		if (!qp_answer(node, qp, entry->tag, ANSWER_VALUE, 0, entry->result))
 			return false;
 		qp->result_read++;
 		qp->results_due--;
@@ -389,7 +389,7 @@ static void repeated(struct node *node, struct qp *qp, const struct arrival *a)
 		/* With answers still owed ours would overtake them and acknowledge theirs; it is among them anyway. */
 		if (qp->results_due == 0 &&
 		    read_queue_put(&qp->reads, a->frame.imm, &entry) == READ_REPEATED)
-			qp_answer(node, qp, a->frame.msn, ANSWER_ACK, 0, entry->result);
+			qp_answer(node, qp, a->frame.msn, ANSWER_VALUE, 0, entry->result);
 		return;
 	}
 	if (!qp->answer_due)

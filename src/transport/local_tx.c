@@ -439,22 +439,31 @@ static void place_value(struct node *node, struct qp *qp, struct wqe_send *wqe, 
 		     result.detail);
 }
 
-/* Everything before message @end (and including it, if @inclusive) has been executed by the responder. */
-static void acknowledge(struct node *node, struct qp *qp, uint32_t end, bool inclusive, uint64_t value)
+static bool is_atomic(const struct wqe_send *wqe)
 {
+	return wqe->opcode == HDL_OP_COMPARE_SWAP || wqe->opcode == HDL_OP_FETCH_ADD;
+}
+
+/* Everything before message @end (and including it, if @answer is an ACK) has been executed by the responder. An atomic is
+ * over with its own answer alone, which brings the value: where that was overtaken, it and what follows is repeated in
+ * time (IBTA section 9.7.5.2.8 calls this an implied NAK). */
+static void acknowledge(struct node *node, struct qp *qp, uint32_t end, const struct frame_answer *answer)
+{
+	bool inclusive = answer->answer == ANSWER_ACK || answer->answer == ANSWER_VALUE;
 	for (uint32_t i = wq_head(&qp->sq); i != qp->next; i++) {
 		struct wqe_send *wqe = wq_at(&qp->sq, i);
 		if (wqe->state != WQE_SENT)
 			continue;
 		int32_t distance = (int32_t)(end - wqe->msn);
-		if (distance < 0 || (distance == 0 && !inclusive))
+		if (distance < 0 || (distance == 0 && !inclusive) ||
+		    (is_atomic(wqe) && (distance != 0 || answer->answer != ANSWER_VALUE)))
 			break;
 		answer_came(qp, wqe);
 		qp->answered = true;
 		qp->retries_left = qp->attr.retry_cnt;
 		qp->rnr_left = qp->attr.rnr_retry;
-		if (wqe->opcode == HDL_OP_COMPARE_SWAP || wqe->opcode == HDL_OP_FETCH_ADD)
-			place_value(node, qp, wqe, value);
+		if (is_atomic(wqe))
+			place_value(node, qp, wqe, answer->value);
 		else
 			local_finish(wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);
 	}
@@ -500,9 +509,10 @@ static enum hdl_wc_status own_list_refused(struct node *node, struct wqe_send *w
 
 void local_answered(struct node *node, struct qp *qp, uint32_t msn, const struct frame_answer *answer)
 {
-	acknowledge(node, qp, msn, answer->answer == ANSWER_ACK, answer->value);
+	acknowledge(node, qp, msn, answer);
 	uint32_t index;
-	struct wqe_send *wqe = answer->answer == ANSWER_ACK ? NULL : find_sent(qp, msn, &index);
+	bool good = answer->answer == ANSWER_ACK || answer->answer == ANSWER_VALUE;
+	struct wqe_send *wqe = good ? NULL : find_sent(qp, msn, &index);
 	if (wqe != NULL) {
 		static const enum hdl_wc_status failures[ANSWER_COUNT] = {
 			[ANSWER_INVALID] = HDL_WC_REM_INV_REQ_ERR,

@@ -9,7 +9,8 @@
 
 struct shared {
 	struct world *w;
-	_Atomic bool stop;
+	_Atomic bool stop;   /* those who use it */
+	_Atomic bool parked; /* those who drive */
 	_Atomic bool failed;
 	_Atomic uint32_t key;
 	_Atomic uint32_t good; /* operations that succeeded */
@@ -21,7 +22,7 @@ struct shared {
 static void *drive(void *context)
 {
 	struct shared *x = context;
-	while (!atomic_load(&x->stop))
+	while (!atomic_load(&x->parked))
 		if (hdl_progress(x->w->a.adapter) + hdl_progress(x->w->b.adapter) == 0)
 			sched_yield();
 	return NULL;
@@ -91,6 +92,7 @@ static void run_with_users(struct shared *x, void (*change)(struct shared *x, ui
 		change(x, i);
 	atomic_store(&x->stop, true);
 	pthread_join(user, NULL);
+	atomic_store(&x->parked, true);
 	if (!x->w->port->threaded)
 		pthread_join(driver, NULL);
 	assert_false(atomic_load(&x->failed));
@@ -182,8 +184,8 @@ static void *post_many(void *context)
 		i += result == 0;
 		if (result != 0 && result != -HDL_ENOSPC)
 			atomic_store(&p->x->failed, true);
-		if (result != 0)
-			hdl_progress(p->x->w->a.adapter);
+		if (result != 0 && hdl_progress(p->x->w->a.adapter) == 0)
+			sched_yield();
 	}
 	return NULL;
 }
@@ -204,10 +206,15 @@ static void many_posters_one_queue(void **state)
 		posters[i] = (struct poster){&x, qa, i};
 		assert_int_equal(pthread_create(&threads[i], NULL, post_many, &posters[i]), 0);
 	}
+	uint32_t idle = 0;
 	for (uint32_t got = 0; got < POSTERS * EACH && !atomic_load(&x.failed);) {
 		struct hdl_wc wc;
 		uint64_t data;
 		if (hdl_cq_poll(w->b.rcq, &wc, 1) != 1) {
+			if (++idle == 100000000)
+				atomic_store(&x.failed, true);
+			if (idle % 64 == 0)
+				sched_yield();
 			if (!w->port->threaded) {
 				hdl_progress(w->a.adapter);
 				w->virtual_ns +=
@@ -216,6 +223,7 @@ static void many_posters_one_queue(void **state)
 			continue;
 		}
 		got++;
+		idle = 0;
 		memcpy(&data, w->b.mem + 64 * wc.wr_id, 8);
 		if (wc.status != HDL_WC_SUCCESS || data >> 32 >= POSTERS ||
 		    (uint32_t)data != next[data >> 32]++)
