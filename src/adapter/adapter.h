@@ -25,18 +25,21 @@
 #include "transport/node.h"
 #include "transport/qp.h"
 
-#define ADAPTER_TICK_EVERY   64u       /* drives between two looks at the clock */
-#define ADAPTER_WATCH_NS     1000000u  /* how long the application may stop polling before the thread takes over */
+#define ADAPTER_TICK_EVERY 64u /* drives between two looks at the clock */
+#define ADAPTER_WATCH_NS \
+	1000000u /* how long the application may stop polling before the thread takes over */
 /* What woke the thread: data of its epoll. */
-#define EPOLL_BELL           1ull
-#define EPOLL_AGENT          2ull
-#define EPOLL_PEER           1000ull /* and more: the number of the link */
+#define EPOLL_BELL  1ull
+#define EPOLL_AGENT 2ull
+#define EPOLL_PEER  1000ull /* and more: the number of the link */
 
-#define ADAPTER_MAX_ALIASES  256u
-#define ADAPTER_DEFAULT_MR   65536u
-#define ADAPTER_NODE_QP      16383u /* as many as numbers leave a process on a node, and the default */
-#define ADAPTER_ARENA_WORDS  (1ull << 27) /* 1 GiB of address space for translation tables, used as needed */
-#define ADAPTER_LIST_PAGES   (2u * HDL_MAX_REGISTER_PAGES) /* page lists of posted registrations, a queue pair */
+#define ADAPTER_MAX_ALIASES 256u
+#define ADAPTER_DEFAULT_MR  65536u
+#define ADAPTER_NODE_QP     16383u /* as many as numbers leave a process on a node, and the default */
+#define ADAPTER_ARENA_WORDS \
+	(1ull << 27) /* 1 GiB of address space for translation tables, used as needed */
+#define ADAPTER_LIST_PAGES \
+	(2u * HDL_MAX_REGISTER_PAGES) /* page lists of posted registrations, a queue pair */
 
 /* What the object at an address is; anything else is not ours. */
 enum magic {
@@ -55,9 +58,9 @@ enum magic {
 struct peer {
 	struct hdl_adapter *adapter; /* in this process; or NULL, and then: */
 	pid_t pid;
-	int pidfd;             /* readable when the process has ended; -1: none */
-	int bell;              /* eventfd that wakes its thread */
-	struct tables tables;  /* what it lets us read */
+	int pidfd;            /* readable when the process has ended; -1: none */
+	int bell;             /* eventfd that wakes its thread */
+	struct tables tables; /* what it lets us read */
 	uint64_t node_guid;
 	uint32_t slot;
 
@@ -100,7 +103,8 @@ struct hdl_adapter {
 	size_t block_bytes[3];
 	struct tables tables;
 	uint64_t probe; /* peers read it to see whether they reach our memory */
-	_Atomic uint32_t objects; /* domains, completion queues and channels: what must be gone before hdl_close() */
+	_Atomic uint32_t
+	        objects; /* domains, completion queues and channels: what must be gone before hdl_close() */
 	_Atomic uint32_t cqs, ahs, srqs;
 	struct event_queue events;
 
@@ -108,11 +112,12 @@ struct hdl_adapter {
 	bool has_thread;
 	pthread_t thread;
 	_Atomic bool quitting;
-	_Atomic bool asleep;         /* it sleeps until something rings; the next caller sends it to watch */
-	int bell;                    /* eventfd */
-	int epoll;                   /* everything that wakes the thread */
-	_Atomic uint32_t activity;   /* changes while the application posts or polls */
-	_Atomic uint32_t armed_cqs;  /* completion queues that wait to raise an event */
+	_Atomic bool
+	        asleep; /* it sleeps until something rings; the next caller sends it to watch */
+	int bell;       /* eventfd */
+	int epoll;      /* everything that wakes the thread */
+	_Atomic uint32_t activity;  /* changes while the application posts or polls */
+	_Atomic uint32_t armed_cqs; /* completion queues that wait to raise an event */
 
 	/* The node agent (agentlink.c). */
 	bool on_node;
@@ -213,19 +218,20 @@ struct hdl_qp {
 /* hdl_open() with what a program has no business choosing: the simulator's clock and seed. */
 struct adapter_env {
 	struct clock clock;
-	uint64_t seed;    /* of everything drawn at random; 0: from the operating system */
-	bool by_target;   /* initiators do not reach the memory of peers: the target executes everything */
+	uint64_t seed; /* of everything drawn at random; 0: from the operating system */
+	bool by_target; /* initiators do not reach the memory of peers: the target executes everything */
 };
 /* Names of enum node_counter. */
 extern const char *const counter_names[NODE_COUNTER_COUNT];
 int adapter_open(const struct hdl_open_attr *attr, const struct adapter_env *env,
-		 struct hdl_adapter **out);
+                 struct hdl_adapter **out);
 /* End @adapter as if its process had died: nothing of it is destroyed in order, peers see it vanish. */
 void adapter_kill(struct hdl_adapter *adapter);
 
 /* --- peers.c --- */
 /* The link to queue pair @qpn at the adapter with @gid; LINK_NONE. With the drive lock. */
-uint32_t adapter_find_link(const struct hdl_adapter *adapter, const struct hdl_gid *gid, uint32_t qpn);
+uint32_t adapter_find_link(const struct hdl_adapter *adapter, const struct hdl_gid *gid,
+                           uint32_t qpn);
 /* Is @gid a node's, although there may be no link to the process in question? With the drive lock. */
 bool adapter_knows_node(const struct hdl_adapter *adapter, const struct hdl_gid *gid);
 /* Wait until nobody is inside our protection table. With the drive lock. */
@@ -288,7 +294,7 @@ void events_push(struct event_queue *events, const struct hdl_event *event);
 void events_purge(struct event_queue *events, const void *object);
 /* The engine's sink for events. */
 void adapter_event(void *context, enum hdl_event_type type, enum hdl_detail detail, void *object,
-		   struct hdl_key key);
+                   struct hdl_key key);
 /* The engine's sink for completion events. */
 void adapter_cq_event(void *context, struct cq *cq);
 

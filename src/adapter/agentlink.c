@@ -35,7 +35,7 @@ static bool is_program(const char *path)
 static bool find_agent(char *path, size_t bytes)
 {
 	static const char *const places[] = {"heddled", "../libexec/heddle/heddled",
-					     "../../libexec/heddle/heddled"};
+	                                     "../../libexec/heddle/heddled"};
 	const char *given = getenv("HEDDLE_AGENT");
 	if (given != NULL) {
 		snprintf(path, bytes, "%s", given);
@@ -65,8 +65,8 @@ struct start {
 static int become_agent(void *context)
 {
 	struct start *start = context;
-	char *argv[] = {(char *)(uintptr_t)start->path, (char *)(uintptr_t) "--ready-fd", start->ready,
-			NULL};
+	char *argv[] = {(char *)(uintptr_t)start->path, (char *)(uintptr_t) "--ready-fd",
+	                start->ready, NULL};
 	execv(start->path, argv);
 	_exit(127);
 }
@@ -108,10 +108,10 @@ static int start_agent(void)
 static void greeting(const struct hdl_adapter *adapter, struct agent_msg *msg, bool again)
 {
 	*msg = (struct agent_msg){.version = AGENT_VERSION,
-				  .kind = AGENT_HELLO,
-				  .u.hello = {.sizes = adapter->tables.sizes,
-					      .slot = again ? (int32_t)adapter->slot : -1,
-					      .guid = again ? adapter->guid : 0}};
+	                          .kind = AGENT_HELLO,
+	                          .u.hello = {.sizes = adapter->tables.sizes,
+	                                      .slot = again ? (int32_t)adapter->slot : -1,
+	                                      .guid = again ? adapter->guid : 0}};
 	memcpy(msg->u.hello.node, adapter->node_name, sizeof(msg->u.hello.node));
 	FILE *comm = fopen("/proc/self/comm", "re");
 	if (comm != NULL) {
@@ -163,7 +163,7 @@ static int find_and_greet(struct hdl_adapter *adapter, bool again)
 	int result = rundir_open(directory);
 	if (result != 0) {
 		log_error("%s: %s; set HEDDLE_DIR to a directory of your own with mode 0700",
-			  directory, strerror(-result));
+		          directory, strerror(-result));
 		return -HDL_EIO;
 	}
 	rundir_file(directory, AGENT_SOCKET, path, sizeof(path));
@@ -194,7 +194,9 @@ int agent_join(struct hdl_adapter *adapter, const char *node)
 {
 	const char *given = getenv("HEDDLE_NODE");
 	snprintf(adapter->node_name, sizeof(adapter->node_name), "%s",
-		 node != NULL ? node : given != NULL ? given : "");
+	         node != NULL    ? node
+	         : given != NULL ? given
+	                         : "");
 	/* Where the kernel lets only ancestors look into a process (Yama), let our peers. */
 	prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
 	adapter->on_node = true;
@@ -300,8 +302,8 @@ static int ask(struct hdl_adapter *adapter, const struct hdl_gid *gid, uint32_t 
 		adapter->next_token = 1;
 	uint32_t token = adapter->next_token;
 	struct agent_msg msg = {.version = AGENT_VERSION,
-				.kind = AGENT_INTRODUCE,
-				.u.introduce = {.slot = slot, .token = token}};
+	                        .kind = AGENT_INTRODUCE,
+	                        .u.introduce = {.slot = slot, .token = token}};
 	memcpy(msg.u.introduce.gid, gid->raw, 16);
 	if (unixsock_send(adapter->agent, &msg, sizeof(msg), NULL, 0) != 0)
 		return -HDL_EAGAIN;
@@ -309,7 +311,8 @@ static int ask(struct hdl_adapter *adapter, const struct hdl_gid *gid, uint32_t 
 	clock_gettime(CLOCK_REALTIME, &until);
 	until.tv_sec += ANSWER_WAIT_S;
 	while (adapter->answered_token != token)
-		if (pthread_cond_timedwait(&adapter->agent_answer, &adapter->agent_lock, &until) != 0)
+		if (pthread_cond_timedwait(&adapter->agent_answer, &adapter->agent_lock, &until) !=
+		    0)
 			return -HDL_ETIMEDOUT;
 	return adapter->answer;
 }
@@ -318,8 +321,10 @@ static int ask(struct hdl_adapter *adapter, const struct hdl_gid *gid, uint32_t 
 static void learn_alias(struct hdl_adapter *adapter, const struct hdl_gid *gid, uint64_t guid)
 {
 	adapter_lock(adapter);
-	if (guid != 0 && !adapter_knows_node(adapter, gid) && adapter->alias_count < ADAPTER_MAX_ALIASES)
-		adapter->aliases[adapter->alias_count++] = (struct alias){.gid = *gid, .node_guid = guid};
+	if (guid != 0 && !adapter_knows_node(adapter, gid) &&
+	    adapter->alias_count < ADAPTER_MAX_ALIASES)
+		adapter->aliases[adapter->alias_count++] =
+		        (struct alias){.gid = *gid, .node_guid = guid};
 	adapter_unlock(adapter);
 }
 

@@ -26,7 +26,7 @@ void adapter_ring(struct hdl_adapter *adapter)
 static void wait_bell(struct hdl_adapter *adapter, uint64_t ns)
 {
 	struct timespec timeout = {.tv_sec = (time_t)(ns / 1000000000u),
-				   .tv_nsec = (long)(ns % 1000000000u)};
+	                           .tv_nsec = (long)(ns % 1000000000u)};
 	struct pollfd pollfd = {.fd = adapter->epoll, .events = POLLIN};
 	if (ppoll(&pollfd, 1, ns == UINT64_MAX ? NULL : &timeout, NULL) <= 0)
 		return;
@@ -60,7 +60,7 @@ static bool let_go(struct hdl_adapter *adapter)
 {
 	/* The thread went to sleep before it could know of this timer. (It says that it sleeps while it has the lock.) */
 	bool news = adapter->node.timers_wanted != NULL &&
-		    atomic_load_explicit(&adapter->asleep, memory_order_relaxed);
+	            atomic_load_explicit(&adapter->asleep, memory_order_relaxed);
 	lock_drop_and_look(&adapter->drive_lock);
 	if (news && atomic_exchange_explicit(&adapter->asleep, false, memory_order_relaxed))
 		adapter_ring(adapter);

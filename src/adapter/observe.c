@@ -16,7 +16,7 @@
 static void count_entries(struct hdl_process *process, const struct tables *tables)
 {
 	struct tpt_view view = {.slots = tables->slots,
-				.capacity = tables->sizes.table_entries + 1};
+	                        .capacity = tables->sizes.table_entries + 1};
 	for (uint32_t i = 1; i < view.capacity; i++) {
 		struct tpt_entry entry;
 		struct hdl_key key = {i << TPT_INSTANCE_BITS};
@@ -42,11 +42,11 @@ static int copy_qps(struct hdl_process *process, const struct tables *tables)
 		if (!qp_read_facts(&tables->qps[i], &facts) || facts.type == 0)
 			continue;
 		process->qps[process->qp_count++] =
-			(struct hdl_qp_info){.qpn = process->slot << tables->sizes.qp_bits | i,
-					     .type = facts.type,
-					     .state = facts.state,
-					     .dest_qpn = facts.dest_qpn,
-					     .access = facts.access};
+		        (struct hdl_qp_info){.qpn = process->slot << tables->sizes.qp_bits | i,
+		                             .type = facts.type,
+		                             .state = facts.state,
+		                             .dest_qpn = facts.dest_qpn,
+		                             .access = facts.access};
 	}
 	return 0;
 }
@@ -56,7 +56,8 @@ static int look_at(struct hdl_process *process, const struct agent_msg *msg, int
 	struct tables tables;
 	memcpy(process->node, msg->u.process.node, sizeof(process->node));
 	memcpy(process->program, msg->u.process.program, sizeof(process->program));
-	process->node[sizeof(process->node) - 1] = process->program[sizeof(process->program) - 1] = '\0';
+	process->node[sizeof(process->node) - 1] = process->program[sizeof(process->program) - 1] =
+	        '\0';
 	process->pid = msg->u.process.pid;
 	process->slot = msg->u.process.slot;
 	int result = tables_map(&tables, fd, &msg->u.process.sizes);
@@ -68,7 +69,7 @@ static int look_at(struct hdl_process *process, const struct agent_msg *msg, int
 		process->counter_count = NODE_COUNTER_COUNT;
 		for (size_t i = 0; i < NODE_COUNTER_COUNT; i++)
 			process->counters[i] = (struct hdl_counter){
-				counter_names[i], counter_read(&tables.header->counters[i])};
+			        counter_names[i], counter_read(&tables.header->counters[i])};
 		count_entries(process, &tables);
 	}
 	tables_unmap(&tables);

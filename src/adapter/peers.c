@@ -53,7 +53,8 @@ bool adapter_knows_node(const struct hdl_adapter *adapter, const struct hdl_gid 
 	return adapter->on_node && guid_of(adapter, gid) != NULL;
 }
 
-uint32_t adapter_find_link(const struct hdl_adapter *adapter, const struct hdl_gid *gid, uint32_t qpn)
+uint32_t adapter_find_link(const struct hdl_adapter *adapter, const struct hdl_gid *gid,
+                           uint32_t qpn)
 {
 	const uint64_t *guid = guid_of(adapter, gid);
 	uint32_t slot = slot_of_qpn(adapter, qpn);
@@ -65,7 +66,8 @@ uint32_t adapter_find_link(const struct hdl_adapter *adapter, const struct hdl_g
 		    (!adapter->on_node || i != 0))
 			return i;
 		/* On a node an address names many processes; the queue pair's number tells which. */
-		if (adapter->on_node && guid != NULL && peer->node_guid == *guid && peer->slot == slot)
+		if (adapter->on_node && guid != NULL && peer->node_guid == *guid &&
+		    peer->slot == slot)
 			return i;
 	}
 	return LINK_NONE;
@@ -114,13 +116,14 @@ void peers_ring(struct hdl_adapter *adapter, uint32_t index)
 {
 	struct peer *peer = &adapter->peers[index];
 	uint64_t one = 1;
-	ssize_t done = write(peer->adapter != NULL ? peer->adapter->bell : peer->bell, &one, sizeof(one));
+	ssize_t done =
+	        write(peer->adapter != NULL ? peer->adapter->bell : peer->bell, &one, sizeof(one));
 	(void)done; /* EAGAIN: it has been rung more often than it can count */
 }
 
 /* Put a link in its place. */
 static void put_link(struct hdl_adapter *adapter, uint32_t index, const struct link *link,
-		     const struct peer *peer)
+                     const struct peer *peer)
 {
 	uint32_t epoch = adapter->links[index].epoch + 1;
 	adapter->peers[index] = *peer;
@@ -136,24 +139,24 @@ static void put_link(struct hdl_adapter *adapter, uint32_t index, const struct l
 /* --- within one process --- */
 
 static void attach(struct hdl_adapter *adapter, uint32_t index, struct hdl_adapter *other,
-		   uint32_t other_index, const struct lanes_end *end, void *block)
+                   uint32_t other_index, const struct lanes_end *end, void *block)
 {
 	struct peer peer = {.adapter = other,
-			    .pidfd = -1,
-			    .link = other_index,
-			    .guard = end->peer_guard,
-			    .block = block,
-			    .node_guid = other->guid,
-			    .slot = other->slot};
+	                    .pidfd = -1,
+	                    .link = other_index,
+	                    .guard = end->peer_guard,
+	                    .block = block,
+	                    .node_guid = other->guid,
+	                    .slot = other->slot};
 	struct link link = {.tx = end->tx,
-			    .rx = end->rx,
-			    .peer_table = other->tpt.view,
-			    .peer_qps = other->node.qps_public,
-			    .peer_qp_mask = other->node.qp_mask,
-			    .id = LOCAL_ID | last_local_id,
-			    .guard = end->own_guard,
-			    .mover = fault_mover(adapter->node.own.reaches_peer),
-			    .gid = other->node.gid};
+	                    .rx = end->rx,
+	                    .peer_table = other->tpt.view,
+	                    .peer_qps = other->node.qps_public,
+	                    .peer_qp_mask = other->node.qp_mask,
+	                    .id = LOCAL_ID | last_local_id,
+	                    .guard = end->own_guard,
+	                    .mover = fault_mover(adapter->node.own.reaches_peer),
+	                    .gid = other->node.gid};
 	put_link(adapter, index, &link, &peer);
 }
 
@@ -264,12 +267,12 @@ int peers_attach(struct hdl_adapter *adapter, const struct agent_msg *msg, int f
 {
 	uint32_t index = new_link(adapter);
 	struct peer peer = {.pid = msg->u.peer.pid,
-			    .bell = fds[2],
-			    .slot = msg->u.peer.slot,
-			    .pidfd = (int)syscall(SYS_pidfd_open, msg->u.peer.pid, 0)};
+	                    .bell = fds[2],
+	                    .slot = msg->u.peer.slot,
+	                    .pidfd = (int)syscall(SYS_pidfd_open, msg->u.peer.pid, 0)};
 	memcpy(&peer.node_guid, msg->u.peer.node_guid, 8);
 	int result = index == LINK_NONE ? -HDL_ENOMEM
-					: tables_map(&peer.tables, fds[0], &msg->u.peer.sizes);
+	                                : tables_map(&peer.tables, fds[0], &msg->u.peer.sizes);
 	if (result == 0 && (peer.block = map_lanes(fds[1])) == NULL)
 		result = -HDL_EINVAL;
 	close(fds[0]);
@@ -284,18 +287,18 @@ int peers_attach(struct hdl_adapter *adapter, const struct agent_msg *msg, int f
 	struct tables *tables = &peer.tables;
 	bool reaches = adapter->node.own.reaches_peer && can_reach(peer.pid, tables->header);
 	struct link link = {
-		.tx = end.tx,
-		.rx = end.rx,
-		.peer_table = {.slots = tables->slots,
-			       .arena = tables->arena,
-			       .capacity = tables->sizes.table_entries + 1,
-			       .arena_words = tables->sizes.arena_words},
-		.peer_qps = tables->qps,
-		.peer_qp_mask = (1u << tables->sizes.qp_bits) - 1,
-		.id = msg->u.peer.link_id,
-		.guard = end.own_guard,
-		.mover = process_mover(peer.pid, reaches),
-		.gid = link_local(peer.node_guid),
+	        .tx = end.tx,
+	        .rx = end.rx,
+	        .peer_table = {.slots = tables->slots,
+	                       .arena = tables->arena,
+	                       .capacity = tables->sizes.table_entries + 1,
+	                       .arena_words = tables->sizes.arena_words},
+	        .peer_qps = tables->qps,
+	        .peer_qp_mask = (1u << tables->sizes.qp_bits) - 1,
+	        .id = msg->u.peer.link_id,
+	        .guard = end.own_guard,
+	        .mover = process_mover(peer.pid, reaches),
+	        .gid = link_local(peer.node_guid),
 	};
 	struct epoll_event interest = {.events = EPOLLIN, .data.u64 = EPOLL_PEER + index};
 	if (peer.pidfd >= 0)

@@ -26,7 +26,7 @@ static bool own_is_there(const struct span *runs, size_t count, bool write)
 }
 
 static enum move_result copy_process(void *context, enum move_side side, const struct span *to,
-				     size_t to_count, const struct span *from, size_t from_count)
+                                     size_t to_count, const struct span *from, size_t from_count)
 {
 	struct iovec to_iov[MOVE_MAX_SPANS], from_iov[MOVE_MAX_SPANS];
 	if (side == MOVE_BOTH_OWN)
@@ -36,11 +36,10 @@ static enum move_result copy_process(void *context, enum move_side side, const s
 		want += to[i].length;
 	to_iovec(to_iov, to, to_count);
 	to_iovec(from_iov, from, from_count);
-	ssize_t done = side == MOVE_TO_PEER
-			       ? process_vm_writev(pid_of(context), from_iov, from_count, to_iov,
-						   to_count, 0)
-			       : process_vm_readv(pid_of(context), to_iov, to_count, from_iov,
-						  from_count, 0);
+	ssize_t done = side == MOVE_TO_PEER ? process_vm_writev(pid_of(context), from_iov,
+	                                                        from_count, to_iov, to_count, 0)
+	                                    : process_vm_readv(pid_of(context), to_iov, to_count,
+	                                                       from_iov, from_count, 0);
 	if (done >= 0 && (uint64_t)done == want)
 		return MOVE_OK;
 	/* Short, EFAULT, or the process has ended (ESRCH): the far side, unless it is ours. */
@@ -50,20 +49,20 @@ static enum move_result copy_process(void *context, enum move_side side, const s
 }
 
 static enum move_result atomic_process(void *context, enum move_side side, uint64_t addr, bool add,
-				       uint64_t compare_add, uint64_t swap, uint64_t *old)
+                                       uint64_t compare_add, uint64_t swap, uint64_t *old)
 {
 	(void)context;
 	/* Never asked for on the peer: atomic_on_peer is false, the target does it itself. */
 	return side == MOVE_BOTH_OWN
-		       ? fault_mover(true).atomic(NULL, side, addr, add, compare_add, swap, old)
-		       : MOVE_TARGET_GONE;
+	               ? fault_mover(true).atomic(NULL, side, addr, add, compare_add, swap, old)
+	               : MOVE_TARGET_GONE;
 }
 
 struct mover process_mover(pid_t pid, bool reaches_peer)
 {
 	return (struct mover){.copy = copy_process,
-			      .atomic = atomic_process,
-			      .context = (void *)(intptr_t)pid,
-			      .reaches_peer = reaches_peer,
-			      .atomic_on_peer = false};
+	                      .atomic = atomic_process,
+	                      .context = (void *)(intptr_t)pid,
+	                      .reaches_peer = reaches_peer,
+	                      .atomic_on_peer = false};
 }

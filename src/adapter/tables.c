@@ -20,7 +20,7 @@ static uint64_t round_up(uint64_t bytes)
 static uint64_t lay_out(struct tables *tables, unsigned char *base)
 {
 	struct tpt_config config = {.capacity = tables->sizes.table_entries,
-				    .arena_words = tables->sizes.arena_words};
+	                            .arena_words = tables->sizes.arena_words};
 	struct tpt_bytes bytes = tpt_bytes(&config);
 	uint64_t slots = TABLES_HEADER_BYTES, arena = slots + round_up(bytes.slots);
 	uint64_t qps = arena + round_up(bytes.arena);
@@ -34,21 +34,21 @@ static uint64_t lay_out(struct tables *tables, unsigned char *base)
 int tables_make(struct tables *tables, uint32_t entries, uint32_t qp_bits, uint64_t arena_words)
 {
 	*tables = (struct tables){.sizes = {.table_entries = entries,
-					    .qp_bits = qp_bits,
-					    .arena_words = arena_words}};
+	                                    .qp_bits = qp_bits,
+	                                    .arena_words = arena_words}};
 	uint64_t bytes = lay_out(tables, NULL);
 	tables->sizes.block_bytes = bytes;
 	/* Sparse: pages cost memory when they are first written. */
 	tables->fd = memfd_create("heddle-tables", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (tables->fd >= 0 && (ftruncate(tables->fd, (off_t)bytes) != 0 ||
-				fcntl(tables->fd, F_ADD_SEALS, TABLES_SEALS) != 0)) {
+	                        fcntl(tables->fd, F_ADD_SEALS, TABLES_SEALS) != 0)) {
 		close(tables->fd);
 		tables->fd = -1;
 	}
 	tables->block = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-			     tables->fd >= 0 ? MAP_SHARED | MAP_NORESERVE
-					     : MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-			     tables->fd, 0);
+	                     tables->fd >= 0 ? MAP_SHARED | MAP_NORESERVE
+	                                     : MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+	                     tables->fd, 0);
 	if (tables->block == MAP_FAILED) {
 		tables->block = NULL;
 		tables_unmap(tables);
@@ -71,7 +71,8 @@ int tables_map(struct tables *tables, int fd, const struct agent_sizes *sizes)
 	*tables = (struct tables){.fd = -1, .sizes = *sizes};
 	if (sizes->table_entries == 0 || sizes->table_entries > HDL_MAX_MR || sizes->qp_bits > 16 ||
 	    sizes->arena_words > 1ull << 40 || lay_out(tables, NULL) != sizes->block_bytes ||
-	    fcntl(fd, F_GET_SEALS) != TABLES_SEALS || fstat(fd, &st) != 0 || (uint64_t)st.st_size != sizes->block_bytes)
+	    fcntl(fd, F_GET_SEALS) != TABLES_SEALS || fstat(fd, &st) != 0 ||
+	    (uint64_t)st.st_size != sizes->block_bytes)
 		return -HDL_EINVAL;
 	void *block = mmap(NULL, sizes->block_bytes, PROT_READ, MAP_SHARED | MAP_NORESERVE, fd, 0);
 	if (block == MAP_FAILED)

@@ -19,7 +19,7 @@
 #define TABLES_HEADER_BYTES 4096u
 
 struct tables_header {
-	uint64_t probe_addr;  /* in the owner's memory: eight bytes that hold probe_value */
+	uint64_t probe_addr; /* in the owner's memory: eight bytes that hold probe_value */
 	uint64_t probe_value;
 	struct counter counters[NODE_COUNTER_COUNT];
 };

@@ -96,11 +96,12 @@ static void serve(struct agent *agent, const struct options *options)
 int main(int argc, char **argv)
 {
 	static const struct argp_option list[] = {
-		{"foreground", 'f', NULL, 0, "Stay in the foreground", 0},
-		{"idle", 'i', "SECONDS", 0, "Leave after SECONDS without a program (default 5)", 0},
-		{"ready-fd", 'r', "FD", OPTION_HIDDEN, NULL, 0},
-		{0}};
-	static const struct argp argp = {list, parse, NULL, "The node agent of Heddle.", NULL, NULL, NULL};
+	        {"foreground", 'f', NULL, 0, "Stay in the foreground", 0},
+	        {"idle", 'i', "SECONDS", 0, "Leave after SECONDS without a program (default 5)", 0},
+	        {"ready-fd", 'r', "FD", OPTION_HIDDEN, NULL, 0},
+	        {0}};
+	static const struct argp argp = {list, parse, NULL, "The node agent of Heddle.",
+	                                 NULL, NULL,  NULL};
 	struct options options = {.idle_seconds = 5, .ready_fd = -1};
 	argp_parse(&argp, argc, argv, 0, NULL, &options);
 
@@ -128,7 +129,8 @@ int main(int argc, char **argv)
 	prng_seed_from_os(&agent.prng);
 	agent.epoll = epoll_create1(EPOLL_CLOEXEC);
 	struct epoll_event interest = {.events = EPOLLIN, .data.ptr = NULL};
-	if (agent.epoll < 0 || epoll_ctl(agent.epoll, EPOLL_CTL_ADD, agent.listener, &interest) != 0)
+	if (agent.epoll < 0 ||
+	    epoll_ctl(agent.epoll, EPOLL_CTL_ADD, agent.listener, &interest) != 0)
 		return 1;
 	ready(&options);
 	serve(&agent, &options);

@@ -27,7 +27,8 @@ static void add_host_addresses(struct node_entry *node)
 			continue;
 		uint8_t gid[16] = {[10] = 0xff, [11] = 0xff};
 		if (at->ifa_addr->sa_family == AF_INET) {
-			memcpy(gid + 12, &((struct sockaddr_in *)(void *)at->ifa_addr)->sin_addr, 4);
+			memcpy(gid + 12, &((struct sockaddr_in *)(void *)at->ifa_addr)->sin_addr,
+			       4);
 			add_gid(node, gid);
 		} else if (at->ifa_addr->sa_family == AF_INET6) {
 			memcpy(gid, &((struct sockaddr_in6 *)(void *)at->ifa_addr)->sin6_addr, 16);
@@ -49,8 +50,7 @@ struct node_entry *node_of(struct agent *agent, const char *name, uint64_t guid)
 		return NULL;
 	strncpy(node->name, name, sizeof(node->name) - 1);
 	/* A locally administered EUI-64. */
-	node->guid = guid != 0 ? guid
-			       : (prng_next(&agent->prng) & ~(1ull << 56)) | 1ull << 57;
+	node->guid = guid != 0 ? guid : (prng_next(&agent->prng) & ~(1ull << 56)) | 1ull << 57;
 	uint8_t gid[16] = {0xfe, 0x80};
 	for (int i = 0; i < 8; i++)
 		gid[8 + i] = (uint8_t)(node->guid >> (56 - 8 * i));

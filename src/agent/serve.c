@@ -64,7 +64,7 @@ void agent_accept(struct agent *agent)
 }
 
 static void hello(struct agent *agent, struct client *client, struct agent_msg *msg, int *fds,
-		  int fd_count)
+                  int fd_count)
 {
 	struct stat st;
 	if (fd_count != 2 || client->greeted || fstat(fds[0], &st) != 0 ||
@@ -75,7 +75,8 @@ static void hello(struct agent *agent, struct client *client, struct agent_msg *
 	msg->u.hello.node[AGENT_NAME_MAX - 1] = msg->u.hello.program[AGENT_NAME_MAX - 1] = '\0';
 	struct node_entry *node = node_of(agent, msg->u.hello.node, msg->u.hello.guid);
 	if (node == NULL || !node_enter(node, client, msg->u.hello.slot)) {
-		refuse(client, ENOSPC, node == NULL ? "too many nodes" : "too many processes on the node");
+		refuse(client, ENOSPC,
+		       node == NULL ? "too many nodes" : "too many processes on the node");
 		return;
 	}
 	client->tables = fds[0];
@@ -85,18 +86,19 @@ static void hello(struct agent *agent, struct client *client, struct agent_msg *
 	memcpy(client->program, msg->u.hello.program, sizeof(client->program));
 	client->greeted = true;
 	struct agent_msg answer = {.kind = AGENT_WELCOME,
-				   .u.welcome = {.slot = client->slot,
-						 .gid_count = node->gid_count,
-						 .guid = node->guid}};
+	                           .u.welcome = {.slot = client->slot,
+	                                         .gid_count = node->gid_count,
+	                                         .guid = node->guid}};
 	memcpy(answer.u.welcome.gids, node->gids, sizeof(node->gids));
 	tell(client, &answer, NULL, 0);
 }
 
 static const struct bond *bond_of(const struct agent *agent, const struct client *a,
-				  const struct client *b)
+                                  const struct client *b)
 {
 	for (const struct bond *at = agent->bonds; at != NULL; at = at->next)
-		if ((at->ends[0] == a && at->ends[1] == b) || (at->ends[0] == b && at->ends[1] == a))
+		if ((at->ends[0] == a && at->ends[1] == b) ||
+		    (at->ends[0] == b && at->ends[1] == a))
 			return at;
 	return NULL;
 }
@@ -123,15 +125,15 @@ failed:
 }
 
 static void tell_of_peer(struct client *to, const struct client *peer, const struct bond *bond,
-			 uint32_t side, uint32_t token, int lanes)
+                         uint32_t side, uint32_t token, int lanes)
 {
 	struct agent_msg msg = {.kind = AGENT_PEER,
-				.u.peer = {.token = token,
-					   .side = side,
-					   .link_id = bond->id,
-					   .slot = peer->slot,
-					   .pid = peer->pid,
-					   .sizes = peer->sizes}};
+	                        .u.peer = {.token = token,
+	                                   .side = side,
+	                                   .link_id = bond->id,
+	                                   .slot = peer->slot,
+	                                   .pid = peer->pid,
+	                                   .sizes = peer->sizes}};
 	memcpy(msg.u.peer.node_guid, &peer->node->guid, 8);
 	int fds[3] = {peer->tables, lanes, peer->bell};
 	tell(to, &msg, fds, 3);
@@ -142,17 +144,17 @@ static void introduce(struct agent *agent, struct client *client, const struct a
 	uint32_t token = msg->u.introduce.token, slot = msg->u.introduce.slot;
 	struct node_entry *node = node_by_gid(agent, msg->u.introduce.gid);
 	struct client *peer = node != NULL && slot < AGENT_MAX_SLOTS ? node->slots[slot] : NULL;
-	struct agent_msg no = {.kind = AGENT_NO_PEER,
-			       .u.known = {.token = token, .node_guid = node != NULL ? node->guid : 0}};
+	struct agent_msg no = {
+	        .kind = AGENT_NO_PEER,
+	        .u.known = {.token = token, .node_guid = node != NULL ? node->guid : 0}};
 	if (peer == client)
 		peer = NULL;
 	/* Known to each other already, by another address or because the peer asked first: PEER was sent before. */
 	const struct bond *known = peer != NULL ? bond_of(agent, client, peer) : NULL;
 	if (known != NULL) {
-		struct agent_msg yes = {.kind = AGENT_KNOWN,
-					.u.known = {.token = token,
-						    .link_id = known->id,
-						    .node_guid = node->guid}};
+		struct agent_msg yes = {
+		        .kind = AGENT_KNOWN,
+		        .u.known = {.token = token, .link_id = known->id, .node_guid = node->guid}};
 		tell(client, &yes, NULL, 0);
 		return;
 	}
@@ -161,8 +163,8 @@ static void introduce(struct agent *agent, struct client *client, const struct a
 	if (peer != NULL && !peer->dead && agent->bond_count < AGENT_MAX_LINKS &&
 	    (bond = calloc(1, sizeof(*bond))) != NULL && (lanes = make_lanes()) >= 0) {
 		*bond = (struct bond){.id = ++agent->next_bond & 0x7fffffffu,
-				      .ends = {client, peer},
-				      .next = agent->bonds};
+		                      .ends = {client, peer},
+		                      .next = agent->bonds};
 		agent->bonds = bond;
 		agent->bond_count++;
 		/* The one who is asked first, so that it is ready when the asker begins. */
@@ -180,10 +182,9 @@ static void observe(struct agent *agent, struct client *client)
 	for (struct client *at = agent->clients; at != NULL; at = at->next) {
 		if (!at->greeted || at->dead)
 			continue;
-		struct agent_msg msg = {.kind = AGENT_PROCESS,
-					.u.process = {.pid = at->pid,
-						      .slot = at->slot,
-						      .sizes = at->sizes}};
+		struct agent_msg msg = {
+		        .kind = AGENT_PROCESS,
+		        .u.process = {.pid = at->pid, .slot = at->slot, .sizes = at->sizes}};
 		memcpy(msg.u.process.node, at->node->name, AGENT_NAME_MAX);
 		memcpy(msg.u.process.program, at->program, AGENT_NAME_MAX);
 		tell(client, &msg, &at->tables, 1);
@@ -208,7 +209,8 @@ void agent_hear(struct agent *agent, struct client *client)
 	}
 	if ((size_t)got < offsetof(struct agent_msg, u) || msg.version != AGENT_VERSION) {
 		refuse(client, EPROTONOSUPPORT,
-		       "another version of Heddle runs the agent; end its programs, then try again");
+		       "another version of Heddle runs the agent; end its programs, then try "
+		       "again");
 	} else if (msg.kind == AGENT_HELLO && (size_t)got == sizeof(msg)) {
 		hello(agent, client, &msg, fds, fd_count);
 	} else if (msg.kind == AGENT_INTRODUCE && (size_t)got == sizeof(msg) && client->greeted) {

@@ -43,7 +43,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 static bool has_library(const char *directory)
 {
 	char *library = NULL;
-	bool found = asprintf(&library, "%s/libibverbs.so.1", directory) > 0 && access(library, R_OK) == 0;
+	bool found = asprintf(&library, "%s/libibverbs.so.1", directory) > 0 &&
+	             access(library, R_OK) == 0;
 	free(library);
 	return found;
 }
@@ -73,7 +74,7 @@ static void prepend(const char *variable, const char *directory)
 	const char *old = getenv(variable);
 	char *list = NULL;
 	if (asprintf(&list, "%s%s%s", directory, old != NULL && old[0] != '\0' ? ":" : "",
-		     old != NULL ? old : "") > 0)
+	             old != NULL ? old : "") > 0)
 		setenv(variable, list, 1);
 	free(list);
 }
@@ -81,17 +82,24 @@ static void prepend(const char *variable, const char *directory)
 int run_command_of(int argc, char **argv)
 {
 	static const struct argp_option list[] = {
-		{"node", 'n', "NAME", 0, "Put the program on the node NAME (default: the machine's own)", 0},
-		{"device", 'd', "DEVICE", 0, "Show it this device alone", 0},
-		{0}};
-	static const struct argp argp = {list, parse, "[--] PROGRAM [ARGUMENT...]",
-					 "Run an unmodified RDMA program on Heddle.", NULL, NULL, NULL};
+	        {"node", 'n', "NAME", 0,
+	         "Put the program on the node NAME (default: the machine's own)", 0},
+	        {"device", 'd', "DEVICE", 0, "Show it this device alone", 0},
+	        {0}};
+	static const struct argp argp = {list,
+	                                 parse,
+	                                 "[--] PROGRAM [ARGUMENT...]",
+	                                 "Run an unmodified RDMA program on Heddle.",
+	                                 NULL,
+	                                 NULL,
+	                                 NULL};
 	struct options options = {0};
 	char compat[PATH_BYTES];
 	if (argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &options) != 0)
 		return EXIT_WRONG_USAGE;
 	if (!find_compat(compat, sizeof(compat))) {
-		fputs("heddle: libibverbs.so.1 of Heddle was not found beside this command; build or install "
+		fputs("heddle: libibverbs.so.1 of Heddle was not found beside this command; build "
+		      "or install "
 		      "it, or set HEDDLE_COMPAT to its directory\n",
 		      stderr);
 		return EXIT_FAILURE;

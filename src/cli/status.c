@@ -39,24 +39,24 @@ static json_t *process_json(const struct hdl_process *p)
 {
 	json_t *qps = json_array(), *counters = json_object();
 	for (size_t i = 0; i < p->qp_count; i++)
-		json_array_append_new(qps, json_pack("{s:i,s:s,s:s,s:i}", "qpn", (int)p->qps[i].qpn, "type",
-						     type_name(p->qps[i].type), "state",
-						     state_name(p->qps[i].state), "peer_qpn",
-						     (int)p->qps[i].dest_qpn));
+		json_array_append_new(qps, json_pack("{s:i,s:s,s:s,s:i}", "qpn", (int)p->qps[i].qpn,
+		                                     "type", type_name(p->qps[i].type), "state",
+		                                     state_name(p->qps[i].state), "peer_qpn",
+		                                     (int)p->qps[i].dest_qpn));
 	for (size_t i = 0; i < p->counter_count; i++)
 		json_object_set_new(counters, p->counters[i].name,
-				    json_integer((json_int_t)p->counters[i].value));
-	return json_pack("{s:s,s:s,s:i,s:i,s:i,s:i,s:I,s:o,s:o}", "node", p->node, "program", p->program,
-			 "pid", p->pid, "slot", (int)p->slot, "regions", (int)p->regions, "windows",
-			 (int)p->windows, "region_bytes", (json_int_t)p->region_bytes, "queue_pairs", qps,
-			 "counters", counters);
+		                    json_integer((json_int_t)p->counters[i].value));
+	return json_pack("{s:s,s:s,s:i,s:i,s:i,s:i,s:I,s:o,s:o}", "node", p->node, "program",
+	                 p->program, "pid", p->pid, "slot", (int)p->slot, "regions",
+	                 (int)p->regions, "windows", (int)p->windows, "region_bytes",
+	                 (json_int_t)p->region_bytes, "queue_pairs", qps, "counters", counters);
 }
 
 static void print_process(const struct hdl_process *p)
 {
 	printf("%s pid %d (%s), slot %u: %u regions (%llu bytes), %u windows, %zu queue pairs\n",
-	       p->node[0] != '\0' ? p->node : "(this machine)", p->pid, p->program, p->slot, p->regions,
-	       (unsigned long long)p->region_bytes, p->windows, p->qp_count);
+	       p->node[0] != '\0' ? p->node : "(this machine)", p->pid, p->program, p->slot,
+	       p->regions, (unsigned long long)p->region_bytes, p->windows, p->qp_count);
 	for (size_t i = 0; i < p->qp_count; i++) {
 		printf("  qp 0x%06x %s %-5s", p->qps[i].qpn, type_name(p->qps[i].type),
 		       state_name(p->qps[i].state));
@@ -74,9 +74,11 @@ static void print_process(const struct hdl_process *p)
 
 int status_command(int argc, char **argv)
 {
-	static const struct argp argp = {json_option, parse, NULL,
-					 "Who uses Heddle: processes, queue pairs, regions, counters.",
-					 NULL, NULL, NULL};
+	static const struct argp argp = {
+	        json_option, parse,
+	        NULL,        "Who uses Heddle: processes, queue pairs, regions, counters.",
+	        NULL,        NULL,
+	        NULL};
 	bool json = false;
 	struct hdl_process *list;
 	size_t count;
@@ -106,8 +108,9 @@ int status_command(int argc, char **argv)
 
 int devices_command(int argc, char **argv)
 {
-	static const struct argp argp = {json_option, parse, NULL, "The devices that a program would see.",
-					 NULL, NULL, NULL};
+	static const struct argp argp = {
+	        json_option, parse, NULL, "The devices that a program would see.",
+	        NULL,        NULL,  NULL};
 	bool json = false;
 	if (argp_parse(&argp, argc, argv, 0, NULL, &json) != 0)
 		return EXIT_WRONG_USAGE;
@@ -132,8 +135,8 @@ int devices_command(int argc, char **argv)
 		if (!json)
 			printf("  GID %2u  %s\n", i, text);
 	}
-	json_t *all = json_pack("[{s:s,s:I,s:o}]", "name", "heddle0", "guid", (json_int_t)limits.guid,
-				"gids", gids);
+	json_t *all = json_pack("[{s:s,s:I,s:o}]", "name", "heddle0", "guid",
+	                        (json_int_t)limits.guid, "gids", gids);
 	if (json) {
 		json_dumpf(all, stdout, JSON_INDENT(2));
 		putchar('\n');

@@ -24,8 +24,9 @@ int unixsock_send(int sock, const void *data, size_t bytes, const int *fds, int 
 		memset(&control, 0, sizeof(control));
 		msg.msg_control = &control;
 		msg.msg_controllen = CMSG_SPACE(fd_bytes);
-		control.header = (struct cmsghdr){
-			.cmsg_len = CMSG_LEN(fd_bytes), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
+		control.header = (struct cmsghdr){.cmsg_len = CMSG_LEN(fd_bytes),
+		                                  .cmsg_level = SOL_SOCKET,
+		                                  .cmsg_type = SCM_RIGHTS};
 		memcpy(CMSG_DATA(&control.header), fds, fd_bytes);
 	}
 	ssize_t sent;
@@ -35,14 +36,15 @@ int unixsock_send(int sock, const void *data, size_t bytes, const int *fds, int 
 	return sent < 0 ? -errno : 0;
 }
 
-ssize_t unixsock_receive(int sock, void *data, size_t bytes, int fds[UNIXSOCK_MAX_FDS], int *fd_count)
+ssize_t unixsock_receive(int sock, void *data, size_t bytes, int fds[UNIXSOCK_MAX_FDS],
+                         int *fd_count)
 {
 	struct iovec iov = {.iov_base = data, .iov_len = bytes};
 	union control control;
 	struct msghdr msg = {.msg_iov = &iov,
-			     .msg_iovlen = 1,
-			     .msg_control = &control,
-			     .msg_controllen = sizeof(control)};
+	                     .msg_iovlen = 1,
+	                     .msg_control = &control,
+	                     .msg_controllen = sizeof(control)};
 	ssize_t got;
 	*fd_count = 0;
 	do
@@ -110,9 +112,9 @@ int unixsock_listen(const char *path)
 		return -errno;
 	mode_t mask = umask(0177);
 	result = bind(sock, (struct sockaddr *)&address, sizeof(address)) != 0 ||
-			 listen(sock, SOMAXCONN) != 0
-		 ? -errno
-		 : 0;
+	                         listen(sock, SOMAXCONN) != 0
+	                 ? -errno
+	                 : 0;
 	umask(mask);
 	if (result == 0)
 		return sock;

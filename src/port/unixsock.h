@@ -12,7 +12,8 @@ int unixsock_send(int sock, const void *data, size_t bytes, const int *fds, int 
 
 /* Receive a message of at most @bytes. Returns its length, 0 at the end, -errno (-EMSGSIZE: it was longer; -EAGAIN). The
  * descriptors that came are the caller's, close-on-exec; *fd_count is UNIXSOCK_MAX_FDS at most. */
-ssize_t unixsock_receive(int sock, void *data, size_t bytes, int fds[UNIXSOCK_MAX_FDS], int *fd_count);
+ssize_t unixsock_receive(int sock, void *data, size_t bytes, int fds[UNIXSOCK_MAX_FDS],
+                         int *fd_count);
 
 /* Connect to the socket @path. The descriptor, or -errno. */
 int unixsock_connect(const char *path);

@@ -69,6 +69,11 @@ const struct port ports[] = {
         PORT("self", open_direct, true, false),
         PORT("self-threads", open_direct, true, true),
         PORT("self-by-target", open_by_target, true, false),
-        {.name = "node", .one_address = true, .threaded = true, .open = open_on_node, .join = node_join, .kill = adapter_kill},
+        {.name = "node",
+         .one_address = true,
+         .threaded = true,
+         .open = open_on_node,
+         .join = node_join,
+         .kill = adapter_kill},
 };
 const size_t port_count = COUNT(ports);
