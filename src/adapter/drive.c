@@ -25,9 +25,9 @@ void adapter_ring(struct hdl_adapter *adapter)
 static void wait_bell(struct hdl_adapter *adapter, uint32_t seen, uint64_t ns)
 {
 	struct timespec timeout = {.tv_sec = (time_t)(ns / 1000000000u),
-				   .tv_nsec = (long)(ns % 1000000000u)};
+	                           .tv_nsec = (long)(ns % 1000000000u)};
 	syscall(SYS_futex, &adapter->bell, FUTEX_WAIT_PRIVATE, seen,
-		ns == UINT64_MAX ? NULL : &timeout, NULL, 0);
+	        ns == UINT64_MAX ? NULL : &timeout, NULL, 0);
 }
 
 static unsigned drive_locked(struct hdl_adapter *adapter)
@@ -51,7 +51,7 @@ static bool let_go(struct hdl_adapter *adapter)
 {
 	/* The thread went to sleep before it could know of this timer. (It says that it sleeps while it has the lock.) */
 	bool news = adapter->node.timers_wanted != NULL &&
-		    atomic_load_explicit(&adapter->asleep, memory_order_relaxed);
+	            atomic_load_explicit(&adapter->asleep, memory_order_relaxed);
 	lock_drop_and_look(&adapter->drive_lock);
 	if (news && atomic_exchange_explicit(&adapter->asleep, false, memory_order_relaxed))
 		adapter_ring(adapter);

@@ -12,15 +12,15 @@ uint64_t sg_length(const struct hdl_sge *pieces, uint32_t count)
 }
 
 struct sg sg_own(const struct node *node, const struct qp *qp, const struct hdl_sge *pieces,
-		 uint32_t count, uint8_t access)
+                 uint32_t count, uint8_t access)
 {
 	return (struct sg){.table = &node->tpt->view,
-			   .pieces = pieces,
-			   .count = count,
-			   .pd = qp->pd,
-			   .qpn = qp->qpn,
-			   .access = access,
-			   .side = TPT_LOCAL};
+	                   .pieces = pieces,
+	                   .count = count,
+	                   .pd = qp->pd,
+	                   .qpn = qp->qpn,
+	                   .access = access,
+	                   .side = TPT_LOCAL};
 }
 
 struct sg sg_plain(struct hdl_sge *piece, const void *memory, uint32_t length)
@@ -31,7 +31,7 @@ struct sg sg_plain(struct hdl_sge *piece, const void *memory, uint32_t length)
 
 /* Up to @max runs for at most @want bytes from where @list stands, without moving it. Sets *detail when a piece fails. */
 static size_t sg_runs(const struct sg *list, uint64_t want, struct span *out, size_t max,
-		      uint64_t *covered, enum hdl_detail *detail)
+                      uint64_t *covered, enum hdl_detail *detail)
 {
 	size_t count = 0;
 	uint32_t index = list->index;
@@ -50,13 +50,13 @@ static size_t sg_runs(const struct sg *list, uint64_t want, struct span *out, si
 			continue;
 		}
 		struct tpt_request req = {.key = piece->key,
-					  .side = list->side,
-					  .windows_only = list->windows_only,
-					  .access = list->access,
-					  .pd = list->pd,
-					  .qpn = list->qpn,
-					  .addr = piece->addr,
-					  .length = piece->length};
+		                          .side = list->side,
+		                          .windows_only = list->windows_only,
+		                          .access = list->access,
+		                          .pd = list->pd,
+		                          .qpn = list->qpn,
+		                          .addr = piece->addr,
+		                          .length = piece->length};
 		struct tpt_grant grant;
 		*detail = tpt_check(list->table, &req, &grant);
 		if (*detail == HDL_DETAIL_NONE && list->untouchable &&
@@ -65,7 +65,8 @@ static size_t sg_runs(const struct sg *list, uint64_t want, struct span *out, si
 		if (*detail != HDL_DETAIL_NONE)
 			break;
 		uint64_t got;
-		size_t n = tpt_spans(list->table, &grant, offset, left, out + count, max - count, &got);
+		size_t n = tpt_spans(list->table, &grant, offset, left, out + count, max - count,
+		                     &got);
 		if (n == 0) {
 			*detail = HDL_DETAIL_NOT_VALID;
 			break;
@@ -140,7 +141,7 @@ static bool sg_changed(const struct sg *list)
 }
 
 static struct sg_result sg_move_chunk(const struct mover *mover, enum move_side side, struct sg *to,
-				      struct sg *from, uint64_t want, uint64_t *moved)
+                                      struct sg *from, uint64_t want, uint64_t *moved)
 {
 	struct span to_runs[MOVE_MAX_SPANS], from_runs[MOVE_MAX_SPANS];
 	uint64_t to_bytes, from_bytes;
@@ -159,7 +160,7 @@ static struct sg_result sg_move_chunk(const struct mover *mover, enum move_side 
 	from_count = spans_trim(from_runs, from_count, bytes);
 	to_count = spans_trim(to_runs, to_count, bytes);
 	enum move_result result =
-		mover->copy(mover->context, side, to_runs, to_count, from_runs, from_count);
+	        mover->copy(mover->context, side, to_runs, to_count, from_runs, from_count);
 	if (result == MOVE_SOURCE_GONE)
 		return sg_refused(HDL_DETAIL_GONE, false, from);
 	if (result == MOVE_TARGET_GONE)
@@ -168,8 +169,8 @@ static struct sg_result sg_move_chunk(const struct mover *mover, enum move_side 
 	return (struct sg_result){.detail = HDL_DETAIL_NONE};
 }
 
-struct sg_result sg_move(const struct mover *mover, enum move_side side, struct sg *to, struct sg *from,
-			 uint64_t length)
+struct sg_result sg_move(const struct mover *mover, enum move_side side, struct sg *to,
+                         struct sg *from, uint64_t length)
 {
 	struct sg_result result = {.detail = HDL_DETAIL_NONE};
 	uint64_t portion = NODE_CHUNK_BYTES;
@@ -188,8 +189,8 @@ struct sg_result sg_move(const struct mover *mover, enum move_side side, struct 
 		sg_advance(to, moved);
 		length -= moved;
 		/* One of several pieces has gone: go on piece by piece, so that the right one is named. */
-		if (result.detail == HDL_DETAIL_GONE && sg_piece(result.at_target ? to : from, &left) != NULL &&
-		    left < want) {
+		if (result.detail == HDL_DETAIL_GONE &&
+		    sg_piece(result.at_target ? to : from, &left) != NULL && left < want) {
 			portion = left;
 			result.detail = HDL_DETAIL_NONE;
 		}
