@@ -72,7 +72,8 @@ static int number_qp(struct hdl_adapter *adapter, struct hdl_qp *qp)
 		return -HDL_ENOMEM;
 	bitmap_set(&adapter->qp_map, index);
 	adapter->qp_rover = (uint32_t)(index + 1) & adapter->node.qp_mask;
-	uint32_t high = (uint32_t)prng_below(&adapter->prng, 1u << (NODE_QPN_BITS - adapter->qp_bits));
+	uint32_t high =
+	        (uint32_t)prng_below(&adapter->prng, 1u << (NODE_QPN_BITS - adapter->qp_bits));
 	qp->index = (uint32_t)index;
 	qp->qp.qpn = high << adapter->qp_bits | (uint32_t)index;
 	if (qp->qp.qpn < 2) /* 0 and 1 belong to management */
@@ -80,6 +81,16 @@ static int number_qp(struct hdl_adapter *adapter, struct hdl_qp *qp)
 	qp->qp.pub = &adapter->node.qps_public[index];
 	adapter->node.qps[index] = &qp->qp;
 	return 0;
+}
+
+/* Change the state with the posters locked out: none that saw the old state posts into the new one. */
+static void enter(struct hdl_qp *qp, enum hdl_qp_state state)
+{
+	lock_take(&qp->qp.sq.post_lock);
+	lock_take(&qp->qp.rq.post_lock);
+	qp_enter(&qp->pd->adapter->node, &qp->qp, state);
+	lock_drop(&qp->qp.rq.post_lock);
+	lock_drop(&qp->qp.sq.post_lock);
 }
 
 int hdl_qp_create(struct hdl_pd *pd, struct hdl_qp_init_attr *attr, struct hdl_qp **out)
@@ -111,7 +122,7 @@ int hdl_qp_create(struct hdl_pd *pd, struct hdl_qp_init_attr *attr, struct hdl_q
 	adapter_lock(pd->adapter);
 	result = number_qp(pd->adapter, qp);
 	if (result == 0)
-		qp_enter(&pd->adapter->node, &qp->qp, HDL_QPS_RESET);
+		enter(qp, HDL_QPS_RESET);
 	adapter_unlock(pd->adapter);
 	if (result != 0) {
 		free_qp(qp);
@@ -134,7 +145,7 @@ int hdl_qp_destroy(struct hdl_qp *qp)
 	adapter_lock(adapter);
 	/* What posters left for us becomes ours, then everything of it is let go. */
 	node_run(&adapter->node);
-	qp_enter(&adapter->node, &qp->qp, HDL_QPS_RESET);
+	enter(qp, HDL_QPS_RESET);
 	node_forget(&adapter->node, &qp->qp);
 	adapter->node.qps[qp->index] = NULL;
 	bitmap_clear(&adapter->qp_map, qp->index);
@@ -155,15 +166,15 @@ int hdl_qp_destroy(struct hdl_qp *qp)
 static bool values_fit(const struct hdl_qp_attr *a, uint32_t mask)
 {
 	const uint32_t remote =
-		HDL_ACCESS_REMOTE_READ | HDL_ACCESS_REMOTE_WRITE | HDL_ACCESS_REMOTE_ATOMIC;
+	        HDL_ACCESS_REMOTE_READ | HDL_ACCESS_REMOTE_WRITE | HDL_ACCESS_REMOTE_ATOMIC;
 	if ((mask & HDL_QP_ACCESS) && (a->access & ~remote) != 0)
 		return false;
 	if ((mask & HDL_QP_PORT) && a->port_num != 1)
 		return false;
 	if ((mask & HDL_QP_PKEY_INDEX) && a->pkey_index != 0)
 		return false;
-	if ((mask & HDL_QP_PATH_MTU) && (a->path_mtu < 256 || a->path_mtu > 4096 ||
-					 (a->path_mtu & (a->path_mtu - 1)) != 0))
+	if ((mask & HDL_QP_PATH_MTU) &&
+	    (a->path_mtu < 256 || a->path_mtu > 4096 || (a->path_mtu & (a->path_mtu - 1)) != 0))
 		return false;
 	if ((mask & HDL_QP_TIMEOUT) && a->timeout > 31)
 		return false;
@@ -187,10 +198,10 @@ static bool values_fit(const struct hdl_qp_attr *a, uint32_t mask)
 /* Take over the attributes in @mask. */
 static void take_values(struct hdl_qp_attr *to, const struct hdl_qp_attr *from, uint32_t mask)
 {
-#define TAKE(bit, field)                                                                           \
-	do {                                                                                       \
-		if (mask & (bit))                                                                  \
-			to->field = from->field;                                                   \
+#define TAKE(bit, field)                         \
+	do {                                     \
+		if (mask & (bit))                \
+			to->field = from->field; \
 	} while (0)
 	TAKE(HDL_QP_ACCESS, access);
 	TAKE(HDL_QP_PORT, port_num);
@@ -214,8 +225,7 @@ static void take_values(struct hdl_qp_attr *to, const struct hdl_qp_attr *from, 
 static int make_reads(struct qp *qp, uint32_t depth)
 {
 	struct read_entry *entries = NULL;
-	if (depth > 0 &&
-	    (entries = calloc(read_queue_slots(depth), sizeof(*entries))) == NULL)
+	if (depth > 0 && (entries = calloc(read_queue_slots(depth), sizeof(*entries))) == NULL)
 		return -HDL_ENOMEM;
 	free(qp->reads.entries);
 	read_queue_init(&qp->reads, entries, depth, 0);
@@ -255,13 +265,14 @@ static int modify(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t ma
 	take_values(&qp->qp.attr, attr, mask);
 	if (to == HDL_QPS_RESET)
 		qp->qp.attr = (struct hdl_qp_attr){0};
-	qp_enter(&adapter->node, &qp->qp, to);
+	enter(qp, to);
 	return 0;
 }
 
 int hdl_qp_modify(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t mask)
 {
-	if (qp == NULL || qp->magic != MAGIC_QP || attr == NULL || (mask & ~(uint32_t)HDL_QP_ATTR_ALL))
+	if (qp == NULL || qp->magic != MAGIC_QP || attr == NULL ||
+	    (mask & ~(uint32_t)HDL_QP_ATTR_ALL))
 		return -HDL_EINVAL;
 	adapter_lock(qp->pd->adapter);
 	int result = modify(qp, attr, mask);

@@ -1,10 +1,9 @@
 /* Orders, by pairs:
- *   R1 publish: stamp, release   pairs with R2 peek: stamp, acquire      the record, its length,
- * the cleared stamp behind it R3 flush:   head, release    pairs with R4 reserve: head, acquire the
- * consumer has done reading what it released R5 arm:     armed, exchange  pairs with R6 take_armed:
- * exchange      whichever comes second sees what went before the other: the producer the mark, or
- * the consumer (in its ring_peek() after arming) the record Both R5 and R6 are read-modify-writes:
- * a store on one side and a load on the other could pass each other. */
+ *   R1 publish: stamp, release   with R2 peek: stamp, acquire: the record, its length, the cleared stamp behind it
+ *   R3 flush: head, release      with R4 reserve: head, acquire: the consumer has done reading what it released
+ *   R5 arm: exchange             with R6 take_armed: exchange: whichever comes second sees what went before the other,
+ *                                that is the producer the mark, or the consumer (in its ring_peek() after arming) the record
+ * R5 and R6 both read and write: a store on one side and a load on the other could pass each other. */
 #include "base/ring.h"
 
 #include <assert.h>

@@ -49,21 +49,21 @@ _Static_assert(sizeof(struct ring_slot) == RING_SLOT_BYTES, "see the drawing");
 
 struct ring_tx {
 	struct ring_shared *shared;
-	uint64_t position;    /* next slot to write, free-running */
-	uint64_t head_cache;  /* what the consumer had released when we last looked */
-	uint32_t slot_count;  /* a power of two */
-	uint32_t lap_shift;   /* its logarithm */
-	uint32_t reserved;    /* bytes of the record between ring_reserve() and ring_publish() */
+	uint64_t position;   /* next slot to write, free-running */
+	uint64_t head_cache; /* what the consumer had released when we last looked */
+	uint32_t slot_count; /* a power of two */
+	uint32_t lap_shift;  /* its logarithm */
+	uint32_t reserved;   /* bytes of the record between ring_reserve() and ring_publish() */
 };
 
 struct ring_rx {
 	struct ring_shared *shared;
-	uint64_t position;   /* next slot to read, free-running */
-	uint64_t released;   /* what we last told the producer */
+	uint64_t position; /* next slot to read, free-running */
+	uint64_t released; /* what we last told the producer */
 	uint32_t slot_count;
 	uint32_t lap_shift;
-	uint32_t taken;      /* slots of the record between ring_peek() and ring_release() */
-	bool broken;         /* the producer wrote nonsense; the lane is dead */
+	uint32_t taken; /* slots of the record between ring_peek() and ring_release() */
+	bool broken;    /* the producer wrote nonsense; the lane is dead */
 };
 
 /* Bytes of memory that a ring of @slot_count slots needs. */
@@ -87,8 +87,8 @@ void ring_publish(struct ring_tx *tx);
 bool ring_take_armed(struct ring_tx *tx);
 
 /* The next record, or NULL; when there is none it tells the producer of everything released, so a consumer that polls
- * never starves its producer. The length is at most ring_max_record(). Sets rx->broken where the producer's bytes make no
- * sense. The memory belongs to the producer again after ring_release(), which needs a ring_peek() that found one. */
+ * never starves its producer. The length is at most ring_max_record(). Sets rx->broken where the producer's bytes make
+ * no sense. The memory belongs to the producer again after ring_release(), which needs a ring_peek() that found one. */
 const void *ring_peek(struct ring_rx *rx, size_t *bytes);
 void ring_release(struct ring_rx *rx);
 

@@ -17,7 +17,7 @@ struct slab {
 
 /* @objects holds @capacity objects of @object_bytes; @free_list holds @capacity indices. Lowest index first. */
 void slab_init(struct slab *slab, void *objects, size_t object_bytes, uint32_t *free_list,
-	       uint32_t capacity);
+               uint32_t capacity);
 /* An index, or SLAB_NONE when all are taken. The object is as it was left. */
 uint32_t slab_take(struct slab *slab);
 void slab_give(struct slab *slab, uint32_t index);

@@ -6,12 +6,12 @@
  *   word 2   length                                 word 6   link, ddp_sn
  *   word 3   att                                    word 7   access, page_shift, max_pages
  *
- * Whoever writes holds the table's lock. A change of several words makes seq odd first; a change of
- * word 0 alone is one store. Word 6 may change without seq while only @link does: that is the
- * owner's book-keeping and no reader's business. */
+ * Whoever writes holds the table's lock. A change of several words makes seq odd first; a change of word 0 alone is one
+ * store. @link of a region changes without seq: it is the owner's book-keeping and no reader's business. */
 #ifndef MEMORY_SLOT_H
 #define MEMORY_SLOT_H
 
+#include <assert.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -20,8 +20,6 @@
 
 #include "base/lock.h"
 #include "memory/tpt.h"
-
-#define SLOT_WORDS 8u
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "seq is the low half of word 0");
 _Static_assert(offsetof(struct tpt_entry, seq) == 0, "word 0");
@@ -39,43 +37,62 @@ static inline void slot_set_word(struct tpt_entry *entry, unsigned i, uint64_t w
 	memcpy((unsigned char *)entry + sizeof word * i, &word, sizeof word);
 }
 
-/* A consistent copy of the entry. False: the writer has been at it for TPT_READ_SPINS rounds and is
- * taken for dead. */
+/* S3 pairs with S4: who sees a word of a later change also sees, when it looks at seq again, the odd one before it. */
+static inline void slot_load(const struct tpt_slot *slot, struct tpt_entry *out, unsigned i)
+{
+	slot_set_word(out, i, atomic_load_explicit(&slot->words[i], memory_order_acquire));
+}
+
+/* A copy, unless the entry is being changed this moment. Written out: at -O2 the compiler keeps a loop, which costs more
+ * than the rest of the check. */
+static inline bool slot_try_read(const struct tpt_slot *slot, struct tpt_entry *out)
+{
+	/* S1: sequentially consistent for G1 and G2 in tpt.h. */
+	uint64_t head = atomic_load_explicit(&slot->words[0], memory_order_seq_cst);
+	slot_set_word(out, 0, head);
+	slot_load(slot, out, 1);
+	slot_load(slot, out, 2);
+	slot_load(slot, out, 3);
+	slot_load(slot, out, 4);
+	slot_load(slot, out, 5);
+	slot_load(slot, out, 6);
+	slot_load(slot, out, 7);
+	return !(head & 1) && atomic_load_explicit(&slot->words[0], memory_order_relaxed) == head;
+}
+
+/* Keep trying. False: the writer has been at it for TPT_READ_SPINS rounds and is taken for dead. */
+bool slot_keep_reading(const struct tpt_slot *slot, struct tpt_entry *out);
+
 static inline bool slot_read(const struct tpt_slot *slot, struct tpt_entry *out)
 {
-	for (unsigned spins = 0; spins < TPT_READ_SPINS; lock_relax(spins++)) {
-		/* S1: sequentially consistent for G1 and G2 in tpt.h. */
-		uint64_t head = atomic_load_explicit(&slot->words[0], memory_order_seq_cst);
-		if (head & 1)
-			continue;
-		slot_set_word(out, 0, head);
-		/* S3 pairs with S4: who sees a word of a later change also sees, below, the odd seq
-		 * before it. */
-		for (unsigned i = 1; i < SLOT_WORDS; i++)
-			slot_set_word(out, i,
-			              atomic_load_explicit(&slot->words[i], memory_order_acquire));
-		if (atomic_load_explicit(&slot->words[0], memory_order_relaxed) == head)
-			return true;
-	}
-	return false;
+	return slot_try_read(slot, out) || slot_keep_reading(slot, out);
 }
 
 /* The owner's copy: nobody else writes while the lock is held. */
 static inline struct tpt_entry slot_get(const struct tpt_slot *slot)
 {
 	struct tpt_entry entry;
-	for (unsigned i = 0; i < SLOT_WORDS; i++)
-		slot_set_word(&entry, i,
-		              atomic_load_explicit(&slot->words[i], memory_order_relaxed));
+	(void)slot_try_read(slot, &entry);
 	return entry;
+}
+
+/* S4 */
+static inline void slot_store(struct tpt_slot *slot, const struct tpt_entry *entry, unsigned i)
+{
+	atomic_store_explicit(&slot->words[i], slot_word(entry, i), memory_order_release);
 }
 
 static inline void slot_put(struct tpt_slot *slot, struct tpt_entry *entry)
 {
 	entry->seq += 1;
 	atomic_store_explicit(&slot->words[0], slot_word(entry, 0), memory_order_relaxed);
-	for (unsigned i = 1; i < SLOT_WORDS; i++) /* S4 */
-		atomic_store_explicit(&slot->words[i], slot_word(entry, i), memory_order_release);
+	slot_store(slot, entry, 1);
+	slot_store(slot, entry, 2);
+	slot_store(slot, entry, 3);
+	slot_store(slot, entry, 4);
+	slot_store(slot, entry, 5);
+	slot_store(slot, entry, 6);
+	slot_store(slot, entry, 7);
 	entry->seq += 1;
 	atomic_store_explicit(&slot->words[0], slot_word(entry, 0), memory_order_seq_cst); /* S2 */
 }
@@ -87,10 +104,14 @@ static inline void slot_put_head(struct tpt_slot *slot, struct tpt_entry *entry)
 	atomic_store_explicit(&slot->words[0], slot_word(entry, 0), memory_order_seq_cst); /* S2 */
 }
 
-/* Only @link differs. */
-static inline void slot_put_link(struct tpt_slot *slot, const struct tpt_entry *entry)
+/* Count a window in (1) or out (-1) at the slot of its region. */
+static inline void slot_add_link(struct tpt_slot *slot, int32_t by)
 {
-	atomic_store_explicit(&slot->words[6], slot_word(entry, 6), memory_order_release);
+	uint64_t word = atomic_load_explicit(&slot->words[6], memory_order_relaxed);
+	uint32_t link = (uint32_t)word;
+	assert(by > 0 ? link != UINT32_MAX : link != 0);
+	word = (word & ~(uint64_t)UINT32_MAX) | (link + (uint32_t)by);
+	atomic_store_explicit(&slot->words[6], word, memory_order_release);
 }
 
 /* The slot that @key names, or NULL where there is none. */

@@ -45,6 +45,16 @@ void tpt_init(struct tpt *tpt, const struct tpt_config *config, void *slots, voi
 	prng_seed(&tpt->prng, random_seed);
 }
 
+bool slot_keep_reading(const struct tpt_slot *slot, struct tpt_entry *out)
+{
+	for (unsigned spins = 0; spins < TPT_READ_SPINS; spins++) {
+		lock_relax(spins);
+		if (slot_try_read(slot, out))
+			return true;
+	}
+	return false;
+}
+
 /* Figures 15, 17B and 18 (b): which entries may be used which way. */
 static inline bool type_fits(const struct tpt_entry *e, const struct tpt_request *req)
 {

@@ -40,8 +40,9 @@
 #define TPT_READ_SPINS     65536u           /* then the writer is taken for dead */
 #define TPT_MAX_CAPACITY   ((1u << 24) - 1) /* index 0 is never used: a zeroed key opens nothing */
 #define TPT_INSTANCE_BITS  8u
-#define TPT_OPEN_STEP      1024u /* entries that the table grows by */
-#define TPT_UNIT_WORDS     8u    /* the arena is handed out in units of this many words */
+#define TPT_OPEN_STEP      512u /* slots that the table grows by */
+#define TPT_MIN_FREE       128u /* the table grows when it has fewer to choose from */
+#define TPT_UNIT_WORDS     8u   /* the arena is handed out in units of this many words */
 
 /* Figure 13 "entry type", two bits; 3 is reserved. */
 enum tpt_type { TPT_REGION = 0, TPT_WINDOW = 1, TPT_ISCSI = 2 };
@@ -308,7 +309,7 @@ uint32_t tpt_segment_gone(struct tpt *tpt, uint64_t host, uint64_t length,
                           void (*each)(void *context, struct hdl_key key), void *context);
 
 /* The memory behind @key, or behind the region of the window @key, turned out to be gone: that region and the windows on it
- * say HDL_DETAIL_GONE from now on. True if it was not known before. */
+ * say HDL_DETAIL_GONE from now on. True if it was not known before. A key that is out of date changes nothing. */
 bool tpt_mark_gone(struct tpt *tpt, struct hdl_key key);
 
 /* Count a verdict that a request ended with. */

@@ -10,27 +10,16 @@
 	(HDL_ACCESS_REMOTE_READ | HDL_ACCESS_REMOTE_WRITE | HDL_ACCESS_REMOTE_ATOMIC | \
 	 HDL_ACCESS_ONE_TOUCH | HDL_ACCESS_ZERO_BASED)
 
-/* Count a window in or out at the region with @index. */
-static void region_link(struct tpt *tpt, uint32_t index, int32_t by)
-{
-	struct tpt_slot *slot = &tpt->slots[index];
-	struct tpt_entry region = slot_get(slot);
-	assert(region.type == TPT_REGION && (by > 0 || region.link != 0));
-	region.link += (uint32_t)by;
-	slot_put_link(slot, &region);
-}
-
 void slot_invalidate(struct tpt *tpt, struct tpt_slot *slot, struct tpt_entry *entry)
 {
 	bool bound = entry->type == TPT_WINDOW && (entry->flags & TPT_VALID);
 	entry->flags &= TPT_ALLOCATED | TPT_RETIRED;
 	slot_put_head(slot, entry);
 	if (bound)
-		region_link(tpt, entry->link, -1);
+		slot_add_link(&tpt->slots[entry->link], -1);
 }
 
-/* What the owner itself must be allowed to do (seed 003: BindRKey succeeds if the consumer may
- * access the range; IBTA volume 1 section 10.6.6.2.2 on writing). */
+/* What the owner itself must be allowed to do. Seed 003: BindRKey succeeds if the consumer may access the range. */
 static uint8_t rights_behind(uint32_t access)
 {
 	uint8_t rights = 0;
@@ -110,9 +99,9 @@ enum hdl_detail tpt_bind(struct tpt *tpt, const struct tpt_bind *bind)
 		uint32_t before = window.link;
 		window_set(&window, bind, &grant);
 		slot_put(slot, &window);
-		region_link(tpt, grant.index, 1);
+		slot_add_link(&tpt->slots[grant.index], 1);
 		if (bound)
-			region_link(tpt, before, -1);
+			slot_add_link(&tpt->slots[before], -1);
 	}
 	lock_drop(&tpt->lock);
 	return verdict;
@@ -233,11 +222,15 @@ bool tpt_mark_gone(struct tpt *tpt, struct hdl_key key)
 	struct tpt_slot *slot = slot_of(tpt, key);
 	uint32_t region = key.v >> TPT_INSTANCE_BITS;
 	struct tpt_entry e = slot != NULL ? slot_get(slot) : (struct tpt_entry){0};
+	/* The news may be late: the index may belong to another region, or the window to another range, by now. */
+	if (e.instance != (uint8_t)key.v)
+		e = (struct tpt_entry){0};
 	if (in_play(&e) && e.type == TPT_WINDOW)
 		region = e.link;
 	for (uint32_t index = 1; in_play(&e) && index < tpt->opened; index++) {
 		struct tpt_entry other = slot_get(&tpt->slots[index]);
-		bool concerned = index == region || (other.type == TPT_WINDOW && other.link == region);
+		bool concerned =
+		        index == region || (other.type == TPT_WINDOW && other.link == region);
 		if (!concerned || !in_play(&other) || (other.flags & TPT_GONE))
 			continue;
 		other.flags |= TPT_GONE;

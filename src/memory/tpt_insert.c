@@ -18,7 +18,7 @@ static uint8_t draw_instance(struct tpt *tpt, uint8_t old)
 /* A free index, drawn at random: keys must not be guessable. 0: the table is full. */
 static uint32_t index_take(struct tpt *tpt)
 {
-	if (tpt->free_count < TPT_OPEN_STEP / 2) {
+	if (tpt->free_count < TPT_MIN_FREE) {
 		uint32_t step = tpt->view.capacity - tpt->opened;
 		if (step > TPT_OPEN_STEP)
 			step = TPT_OPEN_STEP;
@@ -50,8 +50,7 @@ static int entry_insert(struct tpt *tpt, struct tpt_entry *e, struct hdl_key *ke
 	return 0;
 }
 
-/* IBTA volume 1 section 10.6.3.1: who lets others write must be able to write. Tasks are never used
- * locally. */
+/* Who lets others write must be able to write (types.h). Tasks are never used locally. */
 static bool access_fits(uint32_t access, uint8_t type)
 {
 	uint32_t writes = HDL_ACCESS_REMOTE_WRITE | HDL_ACCESS_REMOTE_ATOMIC;

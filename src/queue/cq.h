@@ -44,7 +44,7 @@ int cq_poll(struct cq *cq, struct hdl_wc *wc, int max);
 
 static inline bool cq_empty(const struct cq *cq)
 {
-	return atomic_load_explicit(&cq->tail, memory_order_acquire) ==
+	return atomic_load_explicit(&cq->tail, memory_order_seq_cst) ==
 	       atomic_load_explicit(&cq->head, memory_order_relaxed);
 }
 

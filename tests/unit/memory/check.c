@@ -245,6 +245,25 @@ static void fig15_17b_18_e_bounds(void **state)
 	}
 }
 
+/* A peer may write a range that wraps into its table; addresses before the first byte are not in it even so. */
+static void fig18_e_an_entry_that_wraps(void **state)
+{
+	(void)state;
+	const struct tpt_entry entry = {.type = TPT_REGION,
+	                                .flags = TPT_ALLOCATED | TPT_VALID,
+	                                .pd = PD,
+	                                .base = UINT64_MAX - 10,
+	                                .length = 100};
+	struct tpt_slot slot;
+	memcpy(&slot, &entry, sizeof slot);
+	const struct tpt_view view = {.slots = &slot, .capacity = 1};
+	struct tpt_request req = {.side = TPT_REMOTE, .pd = PD, .addr = 5, .length = 1};
+	struct tpt_grant grant;
+	assert_int_equal(tpt_check(&view, &req, &grant), HDL_DETAIL_BOUNDS);
+	req.addr = UINT64_MAX - 10;
+	assert_int_equal(tpt_check(&view, &req, &grant), HDL_DETAIL_NONE);
+}
+
 /* Every set of rights an entry may have against every set that may be asked for: all bits, not any. */
 static void fig15_18_f_access_all_bits(void **state)
 {
@@ -367,6 +386,7 @@ int main(void)
 	        TEST(fig15_17b_18_d_instance),
 	        TEST(fig15_17b_18_e_bounds),
 	        cmocka_unit_test(fig15_18_f_access_all_bits),
+	        cmocka_unit_test(fig18_e_an_entry_that_wraps),
 	        TEST(fig17b_f_access),
 	        TEST(checks_run_in_the_order_of_the_figures),
 	        TEST(sn9_zero_based),

@@ -1,0 +1,53 @@
+# The commands of the house; "make help" lists them. Meson does the building, in build/.
+SEED ?= 1
+FUZZ_SECONDS ?= 600
+PREFIX ?= /usr/local
+DESTDIR ?=
+
+# The packages of tools/packages live here; a python3 or meson of the user's own that comes earlier may lack modules.
+export PATH := /usr/bin:/bin:$(PATH)
+
+all: build ## build; ./heddle is then the command
+build: build/build.ninja
+	@ninja -C build
+	@if test -x build/heddle; then ln -sfn build/heddle heddle; fi
+
+build/build.ninja: | deps
+	@meson setup build
+
+deps: ## install the packages that are missing
+	@tools/deps
+
+run: build ## a transfer between two adapters, beside memcpy
+	@./heddle perf
+
+test: deps ## everything: all tests, sanitizers, a short fuzz run, tidy
+	@tools/test
+
+sim: build ## replay the simulator from SEED=n
+	@set -e; for sim in build/tests/sim-*; do if test -f $$sim; then HEDDLE_SEED=$(SEED) $$sim; fi; done
+
+fuzz: deps ## fuzz for FUZZ_SECONDS=n a harness
+	@tools/test --only fuzz --fuzz-seconds $(FUZZ_SECONDS)
+
+bench: build ## the benchmarks, with their floors beside them
+	@tools/bench
+
+tidy: build ## the rules that the compiler cannot check
+	@tools/tidy
+
+fmt: deps ## format every C file
+	@git ls-files -co --exclude-standard '*.c' '*.h' | xargs -r clang-format -i
+
+install: build ## install into PREFIX= (below DESTDIR=)
+	@meson configure build -Dprefix=$(PREFIX) -Dlibdir=lib
+	@DESTDIR=$(DESTDIR) meson install -C build
+	@if test -z "$(DESTDIR)"; then /sbin/ldconfig 2>/dev/null || true; fi
+
+clean: ## remove what was built
+	@rm -rf build heddle
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 20
+
+.PHONY: all build deps run test sim fuzz bench tidy fmt install clean help

@@ -1,0 +1,102 @@
+/* The heddle command: picks the command that the first word names and hands it the rest. */
+#include "cli/command.h"
+
+#include <argp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct command {
+	const char *name;
+	const char *summary;
+	int (*run)(int argc, char **argv);
+};
+
+static int version_command(int argc, char **argv);
+static int help_command(int argc, char **argv);
+
+/* Each has its section in docs/man/heddle.1. */
+static const struct command commands[] = {
+        {"perf", "latency and bandwidth between two adapters, beside memcpy", perf_command},
+        {"version", "the version", version_command},
+        {"help", "the commands, or the options of one", help_command},
+};
+#define COMMAND_COUNT (sizeof(commands) / sizeof(commands[0]))
+
+const char *argp_program_version = "heddle " HEDDLE_VERSION;
+
+static const struct command *find_command(const char *name)
+{
+	for (size_t i = 0; i < COMMAND_COUNT; i++) {
+		if (strcmp(commands[i].name, name) == 0)
+			return &commands[i];
+	}
+	return NULL;
+}
+
+static void print_commands(FILE *out)
+{
+	fputs("RDMA without the hardware.\n\nUsage: heddle COMMAND [OPTION...]\n\n", out);
+	for (size_t i = 0; i < COMMAND_COUNT; i++)
+		fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].summary);
+	fputs("\n`heddle help COMMAND' tells its options; heddle(1) and heddle(7) tell the rest.\n",
+	      out);
+}
+
+static int version_command(int argc, char **argv)
+{
+	(void)argc;
+	(void)argv;
+	puts(argp_program_version);
+	return 0;
+}
+
+static int run_command(const struct command *command, int argc, char **argv)
+{
+	char name[64];
+	snprintf(name, sizeof(name), "heddle %s", command->name);
+	argv[0] = name; /* argp names the program by it */
+	return command->run(argc, argv);
+}
+
+static int unknown_command(const char *name)
+{
+	fprintf(stderr, "heddle: there is no command '%s'; `heddle help' lists them\n", name);
+	return EXIT_WRONG_USAGE;
+}
+
+static int help_command(int argc, char **argv)
+{
+	if (argc < 2) {
+		print_commands(stdout);
+		return 0;
+	}
+	const struct command *command = find_command(argv[1]);
+	if (!command)
+		return unknown_command(argv[1]);
+	if (command->run != perf_command) {
+		printf("Usage: heddle %s%s\n%s\n", command->name,
+		       command->run == help_command ? " [COMMAND]" : "", command->summary);
+		return 0;
+	}
+	char help[] = "--help";
+	char *arguments[] = {NULL, help, NULL};
+	return run_command(command, 2, arguments);
+}
+
+int main(int argc, char **argv)
+{
+	argp_err_exit_status = EXIT_WRONG_USAGE;
+	if (argc < 2) {
+		print_commands(stderr);
+		return EXIT_WRONG_USAGE;
+	}
+	if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-?") == 0) {
+		print_commands(stdout);
+		return 0;
+	}
+	if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0)
+		return version_command(argc, argv);
+	const struct command *command = find_command(argv[1]);
+	return command ? run_command(command, argc - 1, argv + 1) : unknown_command(argv[1]);
+}

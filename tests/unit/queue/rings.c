@@ -1,0 +1,170 @@
+/* Work queues and completion queues: order, limits, arming, overrun, resizing. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "queue/cq.h"
+#include "queue/wq.h"
+
+static uint64_t *post(struct wq *wq, uint64_t value)
+{
+	uint64_t *element = wq_post(wq);
+	if (element != NULL) {
+		*element = value;
+		wq_posted(wq);
+	}
+	return element;
+}
+
+static void wq_holds_exactly_its_depth_in_order(void **state)
+{
+	(void)state;
+	uint64_t memory[8];
+	struct wq wq;
+	wq_init(&wq, memory, 5, 8, 1);
+	assert_int_equal(wq_bytes(5, 8), sizeof(memory));
+	for (uint64_t round = 0, next = 0; round < 100; round++) {
+		for (uint64_t i = 0; i < 5; i++)
+			assert_non_null(post(&wq, next + i));
+		assert_null(post(&wq, 0));
+		assert_int_equal(wq_held(&wq), 5);
+		for (uint64_t i = 0; i < 5; i++) {
+			assert_int_equal(*(uint64_t *)wq_oldest(&wq), next++);
+			wq_release(&wq);
+		}
+		assert_null(wq_oldest(&wq));
+	}
+}
+
+static void wq_indices_wrap_at_32_bits(void **state)
+{
+	(void)state;
+	uint64_t memory[4];
+	struct wq wq;
+	wq_init(&wq, memory, 3, 8, 1);
+	atomic_store(&wq.head, UINT32_MAX - 1);
+	atomic_store(&wq.tail, UINT32_MAX - 1);
+	for (uint64_t i = 0; i < 10; i++) {
+		assert_non_null(post(&wq, i));
+		assert_int_equal(*(uint64_t *)wq_oldest(&wq), i);
+		wq_release(&wq);
+	}
+}
+
+static void wq_move_keeps_content_and_refuses_what_does_not_fit(void **state)
+{
+	(void)state;
+	uint64_t small[4], large[16];
+	struct wq wq;
+	wq_init(&wq, small, 4, 8, 1);
+	for (uint64_t i = 0; i < 7; i++) {
+		if (i >= 4)
+			wq_release(&wq);
+		post(&wq, i);
+	}
+	assert_false(wq_move(&wq, large, 3));
+	assert_true(wq_move(&wq, large, 16));
+	for (uint64_t i = 3; i < 7; i++) {
+		assert_int_equal(*(uint64_t *)wq_oldest(&wq), i);
+		wq_release(&wq);
+	}
+}
+
+static struct hdl_wc wc_of(uint64_t id, uint16_t status)
+{
+	return (struct hdl_wc){.wr_id = id, .status = status};
+}
+
+static void cq_overrun_is_said_once_and_overwrites_nothing(void **state)
+{
+	(void)state;
+	struct hdl_wc memory[4], out[8];
+	struct cq cq;
+	cq_init(&cq, memory, 3, false);
+	for (uint64_t i = 0; i < 3; i++) {
+		struct hdl_wc wc = wc_of(i, 0);
+		assert_int_equal(cq_push(&cq, &wc, false), CQ_STORED);
+	}
+	struct hdl_wc extra = wc_of(99, 0);
+	assert_int_equal(cq_push(&cq, &extra, false), CQ_OVERRUN);
+	assert_int_equal(cq_push(&cq, &extra, false), 0);
+	assert_int_equal(cq_poll(&cq, out, 8), 3);
+	for (uint64_t i = 0; i < 3; i++)
+		assert_int_equal(out[i].wr_id, i);
+	assert_true(atomic_load(&cq.overrun));
+}
+
+static void cq_arming(void **state)
+{
+	(void)state;
+	static const struct {
+		bool arm, solicited_only, solicited;
+		uint16_t status;
+		bool event;
+	} rows[] = {
+	        {false, false, true, 0, false}, {true, false, false, 0, true},
+	        {true, false, true, 0, true},   {true, true, false, 0, false},
+	        {true, true, true, 0, true},    {true, true, false, HDL_WC_REM_OP_ERR, true},
+	};
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		struct hdl_wc memory[4];
+		struct cq cq;
+		cq_init(&cq, memory, 4, true);
+		if (rows[i].arm)
+			cq_arm(&cq, rows[i].solicited_only);
+		struct hdl_wc wc = wc_of(1, rows[i].status);
+		unsigned want = CQ_STORED | (rows[i].event ? CQ_EVENT : 0u);
+		assert_int_equal(cq_push(&cq, &wc, rows[i].solicited), want);
+		/* Once only. */
+		if (rows[i].event)
+			assert_int_equal(cq_push(&cq, &wc, true), CQ_STORED);
+	}
+}
+
+static void cq_armed_for_any_stays_so(void **state)
+{
+	(void)state;
+	struct hdl_wc memory[4], wc = wc_of(1, 0);
+	struct cq cq;
+	cq_init(&cq, memory, 4, true);
+	cq_arm(&cq, false);
+	cq_arm(&cq, true);
+	assert_int_equal(cq_push(&cq, &wc, false), CQ_STORED | CQ_EVENT);
+}
+
+static void cq_move_keeps_order(void **state)
+{
+	(void)state;
+	struct hdl_wc small[4], large[8], out[8];
+	struct cq cq;
+	cq_init(&cq, small, 4, false);
+	for (uint64_t i = 0; i < 6; i++) {
+		struct hdl_wc wc = wc_of(i, 0);
+		cq_push(&cq, &wc, false);
+		if (i < 3)
+			assert_int_equal(cq_poll(&cq, out, 1), 1);
+	}
+	assert_false(cq_move(&cq, large, 2));
+	assert_true(cq_move(&cq, large, 8));
+	assert_int_equal(cq_poll(&cq, out, 8), 3);
+	for (uint64_t i = 0; i < 3; i++)
+		assert_int_equal(out[i].wr_id, 3 + i);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(wq_holds_exactly_its_depth_in_order),
+	        cmocka_unit_test(wq_indices_wrap_at_32_bits),
+	        cmocka_unit_test(wq_move_keeps_content_and_refuses_what_does_not_fit),
+	        cmocka_unit_test(cq_overrun_is_said_once_and_overwrites_nothing),
+	        cmocka_unit_test(cq_arming),
+	        cmocka_unit_test(cq_armed_for_any_stays_so),
+	        cmocka_unit_test(cq_move_keeps_order),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
