@@ -55,6 +55,14 @@ static unsigned drive_locked(struct hdl_adapter *adapter)
 	return did;
 }
 
+/* Everything, with the time. What came comes first: after a pause an answer that waits must not be taken for missing. */
+static unsigned drive_timed(struct hdl_adapter *adapter, uint64_t now)
+{
+	unsigned did = node_run(&adapter->node);
+	unsigned expired = node_tick(&adapter->node, now);
+	return did + expired + (expired > 0 ? node_run(&adapter->node) : 0);
+}
+
 /* Let go of the lock. True: a poster gave up on it meanwhile and left us its work. */
 static bool let_go(struct hdl_adapter *adapter)
 {
@@ -98,13 +106,9 @@ void adapter_arm(struct hdl_adapter *adapter)
 
 int hdl_progress(struct hdl_adapter *adapter)
 {
-	unsigned did = 0;
 	adapter_touch(adapter);
 	lock_take(&adapter->drive_lock);
-	/* First what has come, then the timers: an answer that lies in the lane is not late. */
-	did += node_run(&adapter->node);
-	did += node_tick(&adapter->node, clock_read(&adapter->clock));
-	did += node_run(&adapter->node);
+	unsigned did = drive_timed(adapter, clock_read(&adapter->clock));
 	adapter_unlock(adapter);
 	return did > INT_MAX ? INT_MAX : (int)did;
 }
@@ -114,9 +118,7 @@ static uint64_t thread_turn(struct hdl_adapter *adapter, uint32_t *last_activity
 {
 	uint64_t now = clock_read(&adapter->clock), sleep_ns = 0;
 	lock_take(&adapter->drive_lock);
-	unsigned did = node_run(&adapter->node);
-	did += node_tick(&adapter->node, now);
-	did += node_run(&adapter->node);
+	unsigned did = drive_timed(adapter, now);
 	uint32_t activity = atomic_load_explicit(&adapter->activity, memory_order_relaxed);
 	bool watching = activity != *last_activity;
 	*last_activity = activity;

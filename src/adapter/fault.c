@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 #include "adapter/adapter.h"
@@ -28,7 +29,10 @@ static void on_fault(int number, siginfo_t *info, void *context)
 	if (attempt.active) {
 		attempt.active = 0;
 		attempt.address = (uint64_t)(uintptr_t)info->si_addr;
-		siglongjmp(attempt.jump, 1); /* SA_NODEFER: no signal mask to restore */
+		/* Whoever stands between the kernel and us (the thread sanitizer) may have blocked more than we
+		 * asked for; the next fault must find the mask that this one found. */
+		pthread_sigmask(SIG_SETMASK, &((ucontext_t *)context)->uc_sigmask, NULL);
+		siglongjmp(attempt.jump, 1);
 	}
 	const struct sigaction *before = &former[number == SIGBUS];
 	if (before->sa_flags & SA_SIGINFO) {

@@ -12,6 +12,7 @@ struct read_entry {
 	uint32_t msn;
 	bool used;     /* holds a request or a result */
 	bool finished; /* executed: result is the answer */
+	bool owed;     /* the caller's: the answer was not sent yet */
 	uint32_t tag;  /* the caller's */
 	uint64_t result;
 };

@@ -76,13 +76,21 @@ bool local_answer(struct node *node, struct qp *qp)
 		qp->results_due = 0;
 		return true;
 	}
-	/* Atomics first, one by one: each answer carries a value, and a later one would acknowledge them without it. */
-	while (qp->results_due > 0) {
+	/* Atomics first, one by one: each answer carries a value, and a later one would acknowledge them without it. Reads
+	 * have numbers between theirs. A peer that wraps its numbers round unanswered ones gets no answer to those. */
+	for (uint32_t looked = 0; qp->results_due > 0; looked++) {
 		struct read_entry *entry = &qp->reads.entries[qp->result_read & qp->reads.mask];
-		if (!qp_answer(node, qp, entry->tag, ANSWER_VALUE, 0, entry->result))
-			return false;
+		if (looked > qp->reads.mask) {
+			qp->results_due = 0;
+			break;
+		}
+		if (entry->owed) {
+			if (!qp_answer(node, qp, entry->tag, ANSWER_VALUE, 0, entry->result))
+				return false;
+			entry->owed = false;
+			qp->results_due--;
+		}
 		qp->result_read++;
-		qp->results_due--;
 	}
 	if (qp->answer_due) {
 		if (!qp_answer(node, qp, qp->answer_msn, qp->answer, qp->answer_detail,
@@ -290,11 +298,12 @@ static bool run_write(struct node *node, struct qp *qp, const struct arrival *a)
 			refuse(node, qp, a, answer_for(detail), detail);
 			return qp->type != HDL_QP_RC;
 		}
-		if (!moved(node, qp, a,
-		           sg_move(&node->links[a->link].mover, side_of(a), &to, &data,
-		                   a->frame.length),
-		           true))
+		struct sg_result result = sg_move(&node->links[a->link].mover, side_of(a), &to,
+		                                  &data, a->frame.length);
+		if (!moved(node, qp, a, result, true))
 			return false;
+		if (result.detail != HDL_DETAIL_NONE)
+			return true; /* unreliable: lost, and nobody is told */
 		tpt_touch(node->tpt, target.key, &whole_message);
 	}
 	return !immediate || receive_message(node, qp, a, NULL);
@@ -308,12 +317,16 @@ static bool run_read(struct node *node, struct qp *qp, const struct arrival *a)
 	struct hdl_sge range = {.addr = target.addr, .length = a->frame.length, .key = target.key};
 	struct sg from, list;
 	struct read_entry *entry;
-	if ((qp->attr.access & HDL_ACCESS_REMOTE_READ) == 0 ||
-	    read_queue_put(&qp->reads, a->frame.imm, &entry) != READ_ACCEPTED) {
+	enum read_verdict verdict = READ_OUT_OF_RANGE;
+	if ((qp->attr.access & HDL_ACCESS_REMOTE_READ) != 0)
+		verdict = read_queue_put(&qp->reads, a->frame.imm, &entry);
+	/* Executed before and yet expected: the initiator's pieces were refused, and it did not hear of it. */
+	if (verdict != READ_ACCEPTED && verdict != READ_REPEATED) {
 		refuse(node, qp, a, ANSWER_INVALID, HDL_DETAIL_NONE);
 		return false;
 	}
-	read_queue_finish(&qp->reads, entry, 0);
+	if (verdict == READ_ACCEPTED)
+		read_queue_finish(&qp->reads, entry, 0);
 	if (a->frame.length == 0)
 		return true;
 	if (!data_of(node, qp, a, sizeof(target), pieces, &list))
@@ -360,6 +373,7 @@ static bool run_atomic(struct node *node, struct qp *qp, const struct arrival *a
 	tpt_touch(node->tpt, atomic.key, &whole_message);
 	counter_add(&node->counters[NODE_ATOMICS], 1);
 	entry->tag = a->frame.msn;
+	entry->owed = true;
 	if (qp->results_due++ == 0)
 		qp->result_read = a->frame.imm;
 	node_activate(node, qp);

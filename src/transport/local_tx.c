@@ -510,6 +510,9 @@ static enum hdl_wc_status own_list_refused(struct node *node, struct wqe_send *w
 void local_answered(struct node *node, struct qp *qp, uint32_t msn,
                     const struct frame_answer *answer)
 {
+	/* An answer to what was not sent is left over from a former connection; believed, it would acknowledge everything. */
+	if ((int32_t)(msn - qp->next_msn) >= 0)
+		return;
 	acknowledge(node, qp, msn, answer);
 	uint32_t index;
 	bool good = answer->answer == ANSWER_ACK || answer->answer == ANSWER_VALUE;
@@ -576,12 +579,13 @@ void local_peer_gone(struct node *node, struct qp *qp)
 	if (qp->type == HDL_QP_UD || qp_state(qp) == HDL_QPS_ERR)
 		return;
 	struct wqe_send *wqe = wq_oldest(&qp->sq);
-	if (wqe != NULL && qp->next != wq_head(&qp->sq)) {
+	if (qp->type == HDL_QP_RC && wqe != NULL && qp->next != wq_head(&qp->sq)) {
 		/* Of what is in flight the oldest tells why; the rest is flushed. */
 		if (wqe->state == WQE_SENT)
 			answer_came(qp, wqe);
 		if (wqe->state != WQE_DONE)
 			local_finish(wqe, HDL_WC_RETRY_EXC_ERR, HDL_DETAIL_NONE);
+		op_complete_send(node, qp, wqe);
 	}
 	op_event(node, qp, HDL_EVENT_QP_FATAL, HDL_DETAIL_NONE);
 	qp_enter(node, qp, HDL_QPS_ERR);

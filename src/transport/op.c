@@ -81,13 +81,12 @@ void op_complete_send(struct node *node, struct qp *qp, struct wqe_send *wqe)
 void op_flush_send(struct node *node, struct qp *qp)
 {
 	struct wqe_send *wqe;
+	/* Done, but its turn to be told had not come: however it ended, it counts as not executed (IBTA C10-42: what follows
+	 * the first error is flushed). */
 	while ((wqe = wq_oldest(&qp->sq)) != NULL) {
-		if (wqe->state != WQE_DONE || wqe->status == HDL_WC_SUCCESS) {
-			/* Done but not yet told: its turn had not come, so it counts as not executed. */
-			wqe->status = HDL_WC_WR_FLUSH_ERR;
-			wqe->vendor_err = HDL_DETAIL_NONE;
-		}
 		wqe->state = WQE_DONE;
+		wqe->status = HDL_WC_WR_FLUSH_ERR;
+		wqe->vendor_err = HDL_DETAIL_NONE;
 		op_complete_send(node, qp, wqe);
 	}
 	qp->next = wq_head(&qp->sq);

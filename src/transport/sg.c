@@ -94,16 +94,23 @@ static void sg_advance(struct sg *list, uint64_t bytes)
 	}
 }
 
-/* The key of the piece that the walk stopped at: the first that is not empty. */
+/* The piece that the walk stands at, the first that is not empty, and how much of it is left; NULL behind the last. */
+static const struct hdl_sge *sg_piece(const struct sg *list, uint64_t *left)
+{
+	uint64_t offset = list->offset;
+	for (uint32_t index = list->index; index < list->count; index++, offset = 0) {
+		*left = list->pieces[index].length - offset;
+		if (*left != 0)
+			return &list->pieces[index];
+	}
+	return NULL;
+}
+
 static struct hdl_key sg_key(const struct sg *list)
 {
-	uint32_t index = list->index;
-	uint64_t offset = list->offset;
-	while (index < list->count && list->pieces[index].length == offset) {
-		index++;
-		offset = 0;
-	}
-	return index < list->count ? list->pieces[index].key : (struct hdl_key){0};
+	uint64_t left;
+	const struct hdl_sge *piece = sg_piece(list, &left);
+	return piece != NULL ? piece->key : (struct hdl_key){0};
 }
 
 static struct sg_result sg_refused(enum hdl_detail detail, bool at_target, const struct sg *list)
@@ -166,8 +173,9 @@ struct sg_result sg_move(const struct mover *mover, enum move_side side, struct 
                          struct sg *from, uint64_t length)
 {
 	struct sg_result result = {.detail = HDL_DETAIL_NONE};
+	uint64_t portion = NODE_CHUNK_BYTES;
 	while (length > 0 && result.detail == HDL_DETAIL_NONE) {
-		uint64_t want = length < NODE_CHUNK_BYTES ? length : NODE_CHUNK_BYTES, moved;
+		uint64_t want = length < portion ? length : portion, moved, left;
 		if (to->guard != NULL)
 			tpt_enter(to->guard);
 		if (from->guard != NULL && from->guard != to->guard)
@@ -180,6 +188,12 @@ struct sg_result sg_move(const struct mover *mover, enum move_side side, struct 
 		sg_advance(from, moved);
 		sg_advance(to, moved);
 		length -= moved;
+		/* One of several pieces has gone: go on piece by piece, so that the right one is named. */
+		if (result.detail == HDL_DETAIL_GONE &&
+		    sg_piece(result.at_target ? to : from, &left) != NULL && left < want) {
+			portion = left;
+			result.detail = HDL_DETAIL_NONE;
+		}
 	}
 	return result;
 }

@@ -64,7 +64,7 @@ struct seen_event {
 struct world {
 	const struct port *port;
 	struct side a, b;
-	uint64_t virtual_ns;
+	_Atomic uint64_t virtual_ns; /* threads that drive read it */
 	/* Made by the helpers below, taken apart by world_teardown() in this order. */
 	struct hdl_qp *qps[MAX_OBJECTS];
 	struct hdl_ah *ahs[MAX_OBJECTS];

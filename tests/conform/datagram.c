@@ -183,7 +183,7 @@ static void expect_grh(struct side *s, size_t offset, const struct hdl_ah_attr *
 	uint8_t grh[HDL_GRH_BYTES] = {0};
 	if (to->is_global) {
 		grh[0] = (uint8_t)(0x60 | to->traffic_class >> 4);
-		grh[1] = (uint8_t)(to->traffic_class << 4 | to->flow_label >> 16);
+		grh[1] = (uint8_t)((uint32_t)to->traffic_class << 4 | to->flow_label >> 16);
 		grh[2] = (uint8_t)(to->flow_label >> 8);
 		grh[3] = (uint8_t)to->flow_label;
 		grh[4] = (uint8_t)(payload >> 8);
