@@ -1,0 +1,79 @@
+#!/usr/bin/python3
+"""Unmodified programs of Debian on our libibverbs.so.1: do they start, find the device and say what they should?
+
+  programs.py FOLDER devices     ibv_devices and ibv_devinfo -v
+  programs.py FOLDER starts      programs that link libmlx5, libefa and librdmacm beside libibverbs; ucx_info
+  programs.py FOLDER pyverbs     rdma-core's own tests, as python3-pyverbs brings them
+
+FOLDER holds the library. A missing program is a skip (exit 77) that says so."""
+import gzip
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+SKIP = 77
+PYVERBS_TESTS = Path("/usr/share/doc/rdma-core/tests")
+PYVERBS_PASS = 85  # at least so many of them pass; the others need hardware of somebody's
+
+
+def run(folder, *command, **options):
+    if shutil.which(command[0]) is None:
+        print(f"skipped: {command[0]} is not installed")
+        sys.exit(SKIP)
+    env = dict(os.environ, LD_LIBRARY_PATH=folder)
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=240, **options)
+    return done.returncode, done.stdout, done.stderr
+
+
+def expect(what, condition, *output):
+    if not condition:
+        sys.exit("\n".join([f"FAILED: {what}", *output]))
+    print(f"ok: {what}")
+
+
+def devices(folder):
+    code, out, err = run(folder, "ibv_devices")
+    expect("ibv_devices lists heddle0 and its GUID", code == 0 and re.search(r"heddle0\s+[0-9a-f]{16}", out), out, err)
+    code, out, err = run(folder, "ibv_devinfo", "-v")
+    expect("ibv_devinfo -v ends well", code == 0, out, err)
+    for line in (r"hca_id:\s+heddle0", r"state:\s+PORT_ACTIVE", r"active_mtu:\s+4096", r"link_layer:\s+Ethernet",
+                 r"GID\[\s+0\]:\s+\S+, RoCE v2", r"atomic_cap:\s+ATOMIC_HCA"):
+        expect(f"ibv_devinfo -v says {line}", re.search(line, out), out, err)
+
+
+def starts(folder):
+    for program in ("ib_send_lat", "ib_write_bw", "ib_atomic_bw", "raw_ethernet_bw"):
+        code, out, err = run(folder, program, "--version")
+        expect(f"{program} starts", "Version" in out and not err, out, err)
+    code, out, err = run(folder, "rping", "-h")
+    expect("rping starts", "symbol" not in err, out, err)
+    code, out, err = run(folder, "ucx_info", "-d")
+    for transport in ("rc_verbs", "ud_verbs"):
+        expect(f"ucx_info -d offers {transport} on heddle0",
+               re.search(rf"Transport: {transport}\n#\s+Device: heddle0:1", out), out, err)
+
+
+def pyverbs(folder):
+    if not PYVERBS_TESTS.is_dir():
+        print("skipped: python3-pyverbs is not installed")
+        sys.exit(SKIP)
+    with tempfile.TemporaryDirectory() as scratch:
+        tests = Path(scratch) / "tests"
+        tests.mkdir()
+        for source in PYVERBS_TESTS.iterdir():
+            if source.suffix == ".gz":
+                (tests / source.stem).write_bytes(gzip.decompress(source.read_bytes()))
+            else:
+                shutil.copy(source, tests)
+        code, out, err = run(folder, "/usr/bin/python3", "tests/run_tests.py", "--dev", "heddle0", "-v", cwd=scratch)
+    passed = len(re.findall(r"\.\.\. ok$", err, re.M))
+    skipped = len(re.findall(r"\.\.\. skipped", err))
+    expect(f"{passed} passed, {skipped} skipped", code == 0 and passed >= PYVERBS_PASS, out, err)
+
+
+if __name__ == "__main__":
+    {"devices": devices, "starts": starts, "pyverbs": pyverbs}[sys.argv[2]](sys.argv[1])
