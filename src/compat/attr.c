@@ -170,7 +170,7 @@ struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 int ibv_destroy_ah(struct ibv_ah *ibv)
 {
 	struct compat_ah *ah = compat_ah(ibv);
-	int error = -hdl_ah_destroy(ah->hdl);
+	int error = compat_inherited(ibv->context) ? 0 : -hdl_ah_destroy(ah->hdl);
 	if (error == 0)
 		free(ah);
 	return error;

@@ -185,6 +185,9 @@ static inline void *compat_fail(int error)
 /* --- device.c --- */
 /* The adapter of this process, opened by the first who asks; NULL and errno. */
 struct hdl_adapter *compat_adapter(void);
+/* Was @context opened by the parent of this process? Then there is nothing below its objects any more: ending them ends what
+ * the program sees, as when it tidies up at its end, and nothing else. */
+bool compat_inherited(struct ibv_context *context);
 /* Is @index one of the GID table's entries that name us? */
 static inline bool compat_gid_index_fits(unsigned index)
 {

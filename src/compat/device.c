@@ -87,6 +87,11 @@ struct hdl_adapter *compat_adapter(void)
 	return adapter;
 }
 
+bool compat_inherited(struct ibv_context *context)
+{
+	return compat_context(context)->adapter != process.adapter;
+}
+
 struct ibv_device **ibv_get_device_list(int *count)
 {
 	compat_redirect();

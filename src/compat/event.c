@@ -140,6 +140,7 @@ int compat_events_start(struct hdl_adapter *adapter)
 void compat_events_forget(void)
 {
 	pthread_mutex_init(&hand_lock, NULL);
+	memset(buckets, 0, sizeof(buckets));
 	served = NULL;
 }
 
@@ -231,6 +232,8 @@ int compat_target_end(struct target *target, int (*destroy)(void *below))
 	struct compat_context *context = target->context;
 	void *below;
 	memcpy(&below, &target->below, sizeof(below));
+	if (compat_inherited(&context->verbs.context))
+		return 0;
 	pthread_mutex_lock(&hand_lock);
 	int result = destroy(below);
 	if (result == 0)

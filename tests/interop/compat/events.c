@@ -271,6 +271,7 @@ static void a_child_of_fork(void **state)
 		exchange(own);
 		bool same = memcmp(&own->a.gid, &pair->a.gid, sizeof(own->a.gid)) == 0;
 		pair_close(own);
+		pair_close(pair); /* what it inherited: no harm to the parent */
 		_exit(same ? 1 : 0);
 	}
 	exchange(pair);
