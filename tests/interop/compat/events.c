@@ -270,27 +270,40 @@ static void child_of_fork(struct pair *inherited)
 	_exit(same ? 1 : 0);
 }
 
+struct worker {
+	struct pair *pair;
+	_Atomic bool stop;
+};
+
+static void *exchange_until_stopped(void *argument)
+{
+	struct worker *worker = argument;
+	while (!atomic_load(&worker->stop))
+		exchange(worker->pair);
+	return NULL;
+}
+
 /* Children open the device for themselves, while queue pairs of the parent go on. */
 static void children_of_fork(void **state)
 {
-	struct pair *pair;
+	struct worker worker = {0};
 	pthread_t thread;
 	(void)state;
 	if (UNDER_TSAN)
 		skip();
-	pair = pair_open(NULL);
-	assert_int_equal(pthread_create(&thread, NULL, exchange, pair), 0);
+	worker.pair = pair_open(NULL);
+	assert_int_equal(pthread_create(&thread, NULL, exchange_until_stopped, &worker), 0);
 	for (int i = 0; i < 20; i++) {
 		int status = -1;
 		pid_t child = fork();
 		if (child == 0)
-			child_of_fork(pair);
+			child_of_fork(worker.pair);
 		assert_int_equal(waitpid(child, &status, 0), child);
 		assert_int_equal(status, 0);
 	}
+	atomic_store(&worker.stop, true);
 	pthread_join(thread, NULL);
-	exchange(pair);
-	pair_close(pair);
+	pair_close(worker.pair);
 }
 
 int main(void)
