@@ -214,7 +214,8 @@ HDL_API int hdl_mr_alloc(struct hdl_pd *pd, uint32_t max_pages, struct hdl_mr **
  * Owner: the caller owns *out. @mr may be deregistered before or after it.
  * Threads: any.
  * Blocks: no.
- * Returns: 0; -HDL_EINVAL; -HDL_EACCES the memory was not registered with the rights; -HDL_ENOMEM. */
+ * Returns: 0; -HDL_EINVAL, also when @mr is registered by work request; -HDL_EACCES the memory was not registered with
+ * the rights; -HDL_ESTALE @mr is not valid; -HDL_ENOMEM. */
 HDL_API int hdl_mr_share(struct hdl_mr *mr, struct hdl_pd *pd, uint32_t access, struct hdl_mr **out);
 
 /* hdl_mr_reregister - give a region other memory, rights or another domain

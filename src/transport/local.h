@@ -31,8 +31,7 @@ enum local_step {
 	LOCAL_BY_TARGET
 };
 enum local_step local_direct(struct node *node, struct qp *qp, struct wqe_send *wqe);
-void local_finish(struct qp *qp, struct wqe_send *wqe, enum hdl_wc_status status,
-		  enum hdl_detail detail);
+void local_finish(struct wqe_send *wqe, enum hdl_wc_status status, enum hdl_detail detail);
 
 /* Responder: take frames from a link. Returns how many. */
 unsigned local_receive(struct node *node, uint32_t link);

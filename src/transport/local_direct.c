@@ -25,14 +25,14 @@ static uint8_t needed_access(uint8_t opcode)
 static enum local_step peer_not_ready(struct node *node, struct qp *qp, struct wqe_send *wqe)
 {
 	if (qp->type == HDL_QP_UC) { /* sent, and lost */
-		local_finish(qp, wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);
+		local_finish(wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);
 		return LOCAL_NEXT;
 	}
 	/* The first look is the request itself; every further one stands for a repetition after a timeout. */
 	if (qp->attr.timeout != 0 && (wqe->marks & WQE_LOOKED) != 0) {
 		counter_add(&node->counters[NODE_TIMEOUTS], 1);
 		if (qp->retries_left == 0) {
-			local_finish(qp, wqe, HDL_WC_RETRY_EXC_ERR, HDL_DETAIL_NONE);
+			local_finish(wqe, HDL_WC_RETRY_EXC_ERR, HDL_DETAIL_NONE);
 			return LOCAL_NEXT;
 		}
 		qp->retries_left--;
@@ -48,7 +48,7 @@ static void refused_by_target(struct node *node, struct qp *qp, struct wqe_send 
 			      enum hdl_detail detail)
 {
 	if (qp->type == HDL_QP_UC) {
-		local_finish(qp, wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);
+		local_finish(wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);
 		return;
 	}
 	enum hdl_wc_status status = HDL_WC_REM_ACCESS_ERR;
@@ -61,17 +61,16 @@ static void refused_by_target(struct node *node, struct qp *qp, struct wqe_send 
 							   : HDL_EVENT_QP_ACCESS_ERR;
 	qp->close_detail = (uint8_t)detail;
 	qp->close_key = wqe->u.rdma.key;
-	local_finish(qp, wqe, status, detail);
+	local_finish(wqe, status, detail);
 	node_activate(node, qp);
 }
 
-static void refused_here(struct node *node, struct qp *qp, struct wqe_send *wqe,
-			 const struct sg_result *result)
+static void refused_here(struct node *node, struct wqe_send *wqe, const struct sg_result *result)
 {
 	tpt_count(node->tpt, result->detail);
 	if (result->detail == HDL_DETAIL_GONE)
 		op_memory_gone(node, result->key);
-	local_finish(qp, wqe, op_local_status(result->detail), result->detail);
+	local_finish(wqe, op_local_status(result->detail), result->detail);
 }
 
 static enum local_step direct_atomic(struct node *node, struct qp *qp, struct wqe_send *wqe,
@@ -94,9 +93,9 @@ static enum local_step direct_atomic(struct node *node, struct qp *qp, struct wq
 	struct sg to = sg_own(node, qp, wqe_sge(wqe), wqe->num_sge, HDL_ACCESS_LOCAL_WRITE);
 	struct sg_result result = sg_move(&node->own, MOVE_BOTH_OWN, &to, &from, sizeof(old));
 	if (result.detail != HDL_DETAIL_NONE)
-		refused_here(node, qp, wqe, &result);
+		refused_here(node, wqe, &result);
 	else
-		local_finish(qp, wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);
+		local_finish(wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);
 	return LOCAL_NEXT;
 }
 
@@ -123,7 +122,7 @@ static enum local_step direct_copy(struct node *node, struct qp *qp, struct wqe_
 		if (remote_refused)
 			refused_by_target(node, qp, wqe, result.detail);
 		else
-			refused_here(node, qp, wqe, &result);
+			refused_here(node, wqe, &result);
 		return LOCAL_NEXT;
 	}
 	counter_add(&node->counters[read ? NODE_BYTES_READ : NODE_BYTES_WRITTEN], wqe->length);
@@ -131,7 +130,7 @@ static enum local_step direct_copy(struct node *node, struct qp *qp, struct wqe_
 		wqe->marks |= WQE_PREPARED;
 		return LOCAL_BY_TARGET; /* the notice is a frame */
 	}
-	local_finish(qp, wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);
+	local_finish(wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);
 	return LOCAL_NEXT;
 }
 
@@ -161,7 +160,7 @@ enum local_step local_direct(struct node *node, struct qp *qp, struct wqe_send *
 			wqe->marks |= WQE_PREPARED;
 			return LOCAL_BY_TARGET;
 		}
-		local_finish(qp, wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);
+		local_finish(wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);
 		return LOCAL_NEXT;
 	}
 	struct hdl_sge piece = {.addr = wqe->u.rdma.addr, .length = wqe->length, .key = wqe->u.rdma.key};

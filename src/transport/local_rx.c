@@ -97,6 +97,14 @@ bool local_answer(struct node *node, struct qp *qp)
 	return true;
 }
 
+/* How a peer is told that a check of its range said no. */
+static enum answer answer_for(enum hdl_detail detail)
+{
+	if (detail == HDL_DETAIL_MISALIGNED)
+		return ANSWER_INVALID;
+	return detail == HDL_DETAIL_GONE ? ANSWER_OPERATION : ANSWER_ACCESS;
+}
+
 /* The request cannot be executed: tell the peer, raise the event, fail. */
 static void refuse(struct node *node, struct qp *qp, const struct arrival *a, enum answer answer,
 		   enum hdl_detail detail)
@@ -247,8 +255,7 @@ static bool moved(struct node *node, struct qp *qp, const struct arrival *a, str
 	if (result.at_target == target_is_ours) {
 		if (result.detail == HDL_DETAIL_GONE)
 			op_memory_gone(node, result.key);
-		refuse(node, qp, a, result.detail == HDL_DETAIL_GONE ? ANSWER_OPERATION : ANSWER_ACCESS,
-		       result.detail);
+		refuse(node, qp, a, answer_for(result.detail), result.detail);
 	} else {
 		qp->close_key = result.key;
 		qp->nak_sent = true;
@@ -277,7 +284,7 @@ static bool run_write(struct node *node, struct qp *qp, const struct arrival *a)
 	if (a->frame.length > 0) {
 		enum hdl_detail detail = target_of(node, qp, &range, HDL_ACCESS_REMOTE_WRITE, &to);
 		if (detail != HDL_DETAIL_NONE) {
-			refuse(node, qp, a, ANSWER_ACCESS, detail);
+			refuse(node, qp, a, answer_for(detail), detail);
 			return qp->type != HDL_QP_RC;
 		}
 		if (!moved(node, qp, a,
@@ -310,7 +317,7 @@ static bool run_read(struct node *node, struct qp *qp, const struct arrival *a)
 		return false;
 	enum hdl_detail detail = target_of(node, qp, &range, HDL_ACCESS_REMOTE_READ, &from);
 	if (detail != HDL_DETAIL_NONE) {
-		refuse(node, qp, a, ANSWER_ACCESS, detail);
+		refuse(node, qp, a, answer_for(detail), detail);
 		return false;
 	}
 	if (!moved(node, qp, a,
@@ -343,11 +350,7 @@ static bool run_atomic(struct node *node, struct qp *qp, const struct arrival *a
 	if (detail != HDL_DETAIL_NONE) {
 		if (detail == HDL_DETAIL_GONE)
 			op_memory_gone(node, atomic.key);
-		refuse(node, qp, a,
-		       detail == HDL_DETAIL_MISALIGNED ? ANSWER_INVALID
-		       : detail == HDL_DETAIL_GONE     ? ANSWER_OPERATION
-						       : ANSWER_ACCESS,
-		       detail);
+		refuse(node, qp, a, answer_for(detail), detail);
 		return false;
 	}
 	tpt_touch(node->tpt, atomic.key, &whole_message);

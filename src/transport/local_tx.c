@@ -24,14 +24,18 @@ uint64_t local_rnr_ns(uint32_t code)
 	return us[code & 31] * 1000ull;
 }
 
-void local_finish(struct qp *qp, struct wqe_send *wqe, enum hdl_wc_status status,
+void local_finish(struct wqe_send *wqe, enum hdl_wc_status status,
 		  enum hdl_detail detail)
 {
 	wqe->state = WQE_DONE;
 	wqe->status = (uint8_t)status;
 	wqe->vendor_err = (uint8_t)detail;
-	if (status != HDL_WC_SUCCESS)
-		qp->stopped = true; /* those before it may still complete; nothing behind it starts */
+}
+
+/* Is @wqe over and failed? Those before it may still have to be executed; nothing behind it starts. */
+static bool failed(const struct wqe_send *wqe)
+{
+	return wqe->state == WQE_DONE && wqe->status != HDL_WC_SUCCESS;
 }
 
 static bool is_read(const struct wqe_send *wqe)
@@ -111,7 +115,7 @@ static bool gather(struct node *node, struct qp *qp, struct wqe_send *wqe, void 
 	tpt_count(node->tpt, result.detail);
 	if (result.detail == HDL_DETAIL_GONE)
 		op_memory_gone(node, result.key);
-	local_finish(qp, wqe, op_local_status(result.detail), result.detail);
+	local_finish(wqe, op_local_status(result.detail), result.detail);
 	return false;
 }
 
@@ -142,7 +146,7 @@ static enum local_step send_data(struct node *node, struct qp *qp, struct wqe_se
 	counter_add(&node->counters[NODE_BYTES_SENT], wqe->length);
 	qp->sent_messages++;
 	if (qp->type == HDL_QP_UC && !by_reference)
-		local_finish(qp, wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);
+		local_finish(wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);
 	else
 		sent(node, qp, wqe);
 	return LOCAL_NEXT;
@@ -157,7 +161,7 @@ static enum local_step send_notice(struct node *node, struct qp *qp, struct wqe_
 	node_publish(node, qp->link);
 	qp->sent_messages++;
 	if (qp->type == HDL_QP_UC)
-		local_finish(qp, wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);
+		local_finish(wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);
 	else
 		sent(node, qp, wqe);
 	return LOCAL_NEXT;
@@ -193,7 +197,7 @@ static enum local_step send_datagram(struct node *node, struct qp *qp, struct wq
 				      .hop_limit = wqe->u.ud.hop_limit,
 				      .is_global = wqe->u.ud.is_global};
 	if (!link->up || link->epoch != wqe->u.ud.epoch) { /* nobody there: a datagram vanishes */
-		local_finish(qp, wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);
+		local_finish(wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);
 		return LOCAL_NEXT;
 	}
 	unsigned char *out = node_reserve(node, wqe->u.ud.link,
@@ -211,7 +215,7 @@ static enum local_step send_datagram(struct node *node, struct qp *qp, struct wq
 	node_publish(node, wqe->u.ud.link);
 	counter_add(&node->counters[NODE_BYTES_SENT], wqe->length);
 	qp->sent_messages++;
-	local_finish(qp, wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);
+	local_finish(wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);
 	return LOCAL_NEXT;
 }
 
@@ -220,7 +224,7 @@ static enum local_step send_datagram(struct node *node, struct qp *qp, struct wq
 static enum local_step execute_rdma(struct node *node, struct qp *qp, struct wqe_send *wqe)
 {
 	if (is_read(wqe) && qp->attr.max_rd_atomic == 0) { /* its turn would never come */
-		local_finish(qp, wqe, HDL_WC_LOC_QP_OP_ERR, HDL_DETAIL_LIMIT);
+		local_finish(wqe, HDL_WC_LOC_QP_OP_ERR, HDL_DETAIL_LIMIT);
 		return LOCAL_NEXT;
 	}
 	if ((wqe->marks & (WQE_BY_TARGET | WQE_PREPARED)) == 0) {
@@ -251,9 +255,9 @@ static enum local_step execute_memory(struct node *node, struct qp *qp, struct w
 	enum hdl_detail detail = op_memory(node, qp, wqe);
 	if (detail != HDL_DETAIL_NONE) {
 		tpt_count(node->tpt, detail);
-		local_finish(qp, wqe, HDL_WC_MEM_MGT_ERR, detail);
+		local_finish(wqe, HDL_WC_MEM_MGT_ERR, detail);
 	} else if (wqe->opcode != HDL_OP_REGISTER_SEND) {
-		local_finish(qp, wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);
+		local_finish(wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);
 	}
 	return LOCAL_NEXT;
 }
@@ -265,7 +269,7 @@ static enum local_step execute(struct node *node, struct qp *qp, struct wqe_send
 	switch (wqe->opcode) {
 	case HDL_OP_DELAY:
 		if (wqe->marks & WQE_PREPARED) {
-			local_finish(qp, wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);
+			local_finish(wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);
 			return LOCAL_NEXT;
 		}
 		wqe->marks |= WQE_PREPARED;
@@ -300,7 +304,7 @@ bool local_run(struct node *node, struct qp *qp)
 	bool did = false;
 	unsigned budget = NODE_TX_BATCH;
 	enum local_step step = LOCAL_NEXT;
-	while (qp_state(qp) == HDL_QPS_RTS && !qp->stopped && !qp->waiting && budget > 0 &&
+	while (qp_state(qp) == HDL_QPS_RTS && !qp->waiting && budget > 0 &&
 	       qp->next != wq_tail(&qp->sq)) {
 		struct wqe_send *wqe = wq_at(&qp->sq, qp->next);
 		if (wqe->state == WQE_READY) {
@@ -308,9 +312,11 @@ bool local_run(struct node *node, struct qp *qp)
 			if (step != LOCAL_NEXT)
 				break;
 			budget--;
+			did = true;
 		}
+		if (failed(wqe))
+			break;
 		qp->next++;
-		did = true;
 	}
 	local_reap(node, qp);
 	if (step == LOCAL_NO_ROOM || budget == 0)
@@ -331,7 +337,6 @@ static void send_failed(struct node *node, struct qp *qp, uint8_t opcode, enum h
 	} else if (registration && qp->register_error == HDL_REGISTER_ERROR_DRAIN) {
 		/* Seed 004 figure 11 option 1: drained, the rest flushed; receiving goes on. */
 		op_flush_send(node, qp);
-		qp->stopped = false;
 		qp_enter(node, qp, HDL_QPS_SQD);
 	} else {
 		if (registration) { /* option 2: error state, and the stream is terminated */
@@ -408,7 +413,7 @@ static void place_value(struct node *node, struct qp *qp, struct wqe_send *wqe, 
 		tpt_count(node->tpt, result.detail);
 	if (result.detail == HDL_DETAIL_GONE)
 		op_memory_gone(node, result.key);
-	local_finish(qp, wqe,
+	local_finish(wqe,
 		     result.detail == HDL_DETAIL_NONE ? HDL_WC_SUCCESS
 						      : op_local_status(result.detail),
 		     result.detail);
@@ -431,31 +436,31 @@ static void acknowledge(struct node *node, struct qp *qp, uint32_t end, bool inc
 		if (wqe->opcode == HDL_OP_COMPARE_SWAP || wqe->opcode == HDL_OP_FETCH_ADD)
 			place_value(node, qp, wqe, value);
 		else
-			local_finish(qp, wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);
+			local_finish(wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);
 	}
 }
 
-/* The message at @index was not taken, and may be repeated @again times at most. */
-static void try_again(struct node *node, struct qp *qp, uint32_t index, uint8_t *left,
+/* The message at @index was not taken, and may be repeated *left times at most. False: that was once too often. */
+static bool try_again(struct node *node, struct qp *qp, uint32_t index, uint8_t *left,
 		      enum hdl_wc_status exhausted)
 {
 	struct wqe_send *wqe = wq_at(&qp->sq, index);
 	if (*left > 0) {
 		(*left)--;
 		rewind_to(node, qp, index);
-		return;
+		return true;
 	}
 	if (wqe->state == WQE_SENT)
 		answer_came(qp, wqe);
-	local_finish(qp, wqe, exhausted, HDL_DETAIL_NONE);
+	local_finish(wqe, exhausted, HDL_DETAIL_NONE);
+	return false;
 }
 
 static void receiver_not_ready(struct node *node, struct qp *qp, uint32_t index, uint32_t code)
 {
 	uint8_t forever = 1;
-	try_again(node, qp, index, qp->attr.rnr_retry == 7 ? &forever : &qp->rnr_left,
-		  HDL_WC_RNR_RETRY_EXC_ERR);
-	if (!qp->stopped) {
+	if (try_again(node, qp, index, qp->attr.rnr_retry == 7 ? &forever : &qp->rnr_left,
+		      HDL_WC_RNR_RETRY_EXC_ERR)) {
 		qp->waiting = true;
 		node_want_timer(node, qp, local_rnr_ns(code));
 	}
@@ -494,11 +499,11 @@ void local_answered(struct node *node, struct qp *qp, uint32_t msn, const struct
 			break;
 		case ANSWER_OWN_LIST:
 			answer_came(qp, wqe);
-			local_finish(qp, wqe, own_list_refused(node, wqe, answer), answer->detail);
+			local_finish(wqe, own_list_refused(node, wqe, answer), answer->detail);
 			break;
 		default:
 			answer_came(qp, wqe);
-			local_finish(qp, wqe, failures[answer->answer], answer->detail);
+			local_finish(wqe, failures[answer->answer], answer->detail);
 		}
 	}
 	local_reap(node, qp);
@@ -545,7 +550,7 @@ void local_peer_gone(struct node *node, struct qp *qp)
 		if (wqe->state == WQE_SENT)
 			answer_came(qp, wqe);
 		if (wqe->state != WQE_DONE)
-			local_finish(qp, wqe, HDL_WC_RETRY_EXC_ERR, HDL_DETAIL_NONE);
+			local_finish(wqe, HDL_WC_RETRY_EXC_ERR, HDL_DETAIL_NONE);
 	}
 	op_event(node, qp, HDL_EVENT_QP_FATAL, HDL_DETAIL_NONE);
 	qp_enter(node, qp, HDL_QPS_ERR);

@@ -212,7 +212,7 @@ void qp_restart(struct qp *qp)
 	qp->next = wq_head(&qp->sq);
 	qp->next_read = 0;
 	qp->unanswered = qp->reads_open = 0;
-	qp->stopped = qp->waiting = qp->draining = qp->answered = false;
+	qp->waiting = qp->draining = qp->answered = false;
 	qp->nak_sent = qp->established = qp->answer_due = qp->close_due = false;
 	qp->results_due = 0;
 }
@@ -237,14 +237,18 @@ void qp_enter(struct node *node, struct qp *qp, enum hdl_qp_state state)
 		qp->expected_msn = qp->attr.rq_psn;
 		break;
 	case HDL_QPS_RTS:
+		if (old == HDL_QPS_RTS)
+			break; /* attributes alone */
 		if (old == HDL_QPS_RTR)
 			qp->next_msn = qp->attr.sq_psn;
-		qp->stopped = qp->draining = false;
+		qp->draining = false;
 		qp->retries_left = qp->attr.retry_cnt;
 		qp->rnr_left = qp->attr.rnr_retry;
 		node_activate(node, qp);
 		break;
 	case HDL_QPS_SQD:
+		if (old == HDL_QPS_SQD)
+			break;
 		qp->draining = true;
 		local_reap(node, qp);
 		break;

@@ -74,7 +74,6 @@ struct qp {
 	uint32_t next_read;   /* next number in the peer's read resource queue */
 	uint32_t unanswered;  /* elements in WQE_SENT */
 	uint32_t reads_open;  /* of these, reads and atomics */
-	bool stopped;         /* a request failed; nothing behind it is executed */
 	bool waiting;         /* for a timer: RNR, delay, or a peer that is not ready */
 	bool draining;        /* SQD, but something is unanswered */
 	bool answered;        /* since the timer was last looked at */

@@ -69,7 +69,8 @@ static void rnr_timer_table_45(void **state)
 		if (w->port->threaded && rnr_ns(code) > 6000000)
 			continue; /* real time is dear */
 		struct hdl_qp *qa, *qb;
-		struct qp_options o = {.min_rnr_timer = code, .rnr_retry = 1};
+		struct qp_options o = {.min_rnr_timer = code,
+		                       .rnr_retry = w->port->threaded ? 7 : 1};
 		make_pair(w, &o, &qa, &qb);
 		uint64_t start = world_now(w);
 		post_data(qa, 1, HDL_OP_SEND, &w->a, 0, 8);
