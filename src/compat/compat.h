@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -54,7 +55,7 @@ struct target {
 	void *seen; /* struct ibv_qp and so on */
 	uint32_t
 	        taken; /* events that ibv_get_async_event() gave out; under the context's event_lock */
-	bool drained_ok; /* a queue pair that asked for IBV_EVENT_SQ_DRAINED */
+	_Atomic bool drained_ok; /* a queue pair that asked for IBV_EVENT_SQ_DRAINED */
 };
 
 struct pending_event {

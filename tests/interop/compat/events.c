@@ -181,6 +181,29 @@ static void events_go_to_the_context_of_their_object(void **state)
 	pair_close(pair);
 }
 
+/* Who drains a send queue hears of it if it asked to. */
+static void drained_if_asked(void **state)
+{
+	(void)state;
+	for (int asked = 0; asked < 2; asked++) {
+		struct pair *pair = pair_open(NULL);
+		struct ibv_qp_attr drain = {.qp_state = IBV_QPS_SQD,
+		                            .en_sqd_async_notify = (uint8_t)asked};
+		assert_int_equal(ibv_modify_qp(pair->a.qp, &drain,
+		                               IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY),
+		                 0);
+		if (asked) {
+			struct ibv_async_event event = take_event(&pair->a, IBV_EVENT_SQ_DRAINED);
+			assert_ptr_equal(event.element.qp, pair->a.qp);
+			ibv_ack_async_event(&event);
+		}
+		struct ibv_qp_attr back = {.qp_state = IBV_QPS_RTS};
+		assert_int_equal(ibv_modify_qp(pair->a.qp, &back, IBV_QP_STATE), 0);
+		assert_false(readable(pair->a.context->async_fd, 20));
+		pair_close(pair);
+	}
+}
+
 struct destroyer {
 	struct ibv_qp *qp;
 	_Atomic bool done;
@@ -313,6 +336,7 @@ int main(void)
 	        cmocka_unit_test(a_channel_told_not_to_block),
 	        cmocka_unit_test(a_signal_while_waiting),
 	        cmocka_unit_test(events_go_to_the_context_of_their_object),
+	        cmocka_unit_test(drained_if_asked),
 	        cmocka_unit_test(destroying_waits_for_the_acknowledgement),
 	        cmocka_unit_test(threads_beside_each_other),
 	        cmocka_unit_test(children_of_fork),
