@@ -3,6 +3,7 @@
 
   programs.py FOLDER devices     ibv_devices and ibv_devinfo -v
   programs.py FOLDER starts      programs that link libmlx5, libefa and librdmacm beside libibverbs; ucx_info
+  programs.py FOLDER ucx         ucx_perftest with itself, over each transport
   programs.py FOLDER pyverbs     rdma-core's own tests, as python3-pyverbs brings them
 
 FOLDER holds the library. A missing program is a skip (exit 77) that says so."""
@@ -57,6 +58,17 @@ def starts(folder):
                re.search(rf"Transport: {transport}\n#\s+Device: heddle0:1", out), out, err)
 
 
+def ucx(folder):
+    tests = [("rc_verbs", "am_lat", "short", 8), ("rc_verbs", "am_bw", "bcopy", 4096), ("rc_verbs", "am_bw", "zcopy", 8192),
+             ("rc_verbs", "put_lat", "short", 8), ("rc_verbs", "put_bw", "zcopy", 65536), ("rc_verbs", "get", "zcopy", 65536),
+             ("rc_verbs", "fadd", "short", 8), ("rc_verbs", "cswap", "short", 8),
+             ("ud_verbs", "am_lat", "short", 8), ("ud_verbs", "am_bw", "bcopy", 4000)]
+    for transport, test, layout, size in tests:
+        code, out, err = run(folder, "ucx_perftest", "-d", "heddle0:1", "-x", transport, "-t", test, "-D", layout,
+                             "-s", str(size), "-n", "20000", "-l")
+        expect(f"ucx_perftest -x {transport} -t {test} -D {layout} -s {size} -l", code == 0 and "Final:" in out, out, err)
+
+
 def pyverbs(folder):
     if not PYVERBS_TESTS.is_dir():
         print("skipped: python3-pyverbs is not installed")
@@ -76,4 +88,4 @@ def pyverbs(folder):
 
 
 if __name__ == "__main__":
-    {"devices": devices, "starts": starts, "pyverbs": pyverbs}[sys.argv[2]](sys.argv[1])
+    {"devices": devices, "starts": starts, "ucx": ucx, "pyverbs": pyverbs}[sys.argv[2]](sys.argv[1])

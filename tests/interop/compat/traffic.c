@@ -191,7 +191,9 @@ static void x1_datagrams_and_the_way_back(void **state)
 {
 	struct pair *pair = pair_open(&(struct pair_how){.type = IBV_QPT_UD});
 	struct ibv_ah_attr attr = {
-	        .grh = {.dgid = pair->b.gid, .hop_limit = 64}, .is_global = 1, .port_num = 1};
+	        .grh = {.dgid = pair->b.gid, .flow_label = UINT32_MAX, .hop_limit = 64},
+	        .is_global = 1,
+	        .port_num = 1};
 	struct ibv_ah *ah = ibv_create_ah(pair->a.pd, &attr);
 	(void)state;
 	assert_non_null(ah);
