@@ -67,6 +67,12 @@ def ucx(folder):
         code, out, err = run(folder, "ucx_perftest", "-d", "heddle0:1", "-x", transport, "-t", test, "-D", layout,
                              "-s", str(size), "-n", "20000", "-l")
         expect(f"ucx_perftest -x {transport} -t {test} -D {layout} -s {size} -l", code == 0 and "Final:" in out, out, err)
+    for transports in ("rc_v", "ud_v", "rc_v,ud_v"):
+        for test, size in (("tag_lat", 8), ("tag_lat", 200000), ("ucp_put_bw", 8000), ("ucp_get", 200000), ("ucp_fadd", 8),
+                           ("stream_bw", 8000), ("ucp_am_bw", 200000)):
+            code, out, err = run(folder, "env", f"UCX_TLS={transports}", "ucx_perftest", "-t", test, "-s", str(size),
+                                 "-n", "1000", "-l")
+            expect(f"UCX_TLS={transports} ucx_perftest -t {test} -s {size} -l", code == 0 and "Final:" in out, out, err)
 
 
 def pyverbs(folder):
