@@ -25,7 +25,7 @@ struct hdl_open_attr {
 	struct hdl_gid gid; /* all zero: one is made up */
 	uint32_t max_mr;    /* entries of the protection table; 0: 65536 */
 	uint32_t max_qp;    /* 0: 16384 */
-	bool no_thread;     /* no thread of its own: nothing moves unless hdl_cq_poll() or hdl_progress() is called */
+	bool no_thread; /* no thread of its own: nothing moves unless hdl_cq_poll() or hdl_progress() is called */
 };
 
 /* hdl_open - open an adapter
@@ -183,7 +183,7 @@ HDL_API int hdl_pd_destroy(struct hdl_pd *pd);
  * Returns: 0; -HDL_EFAULT not mapped, or without the rights; -HDL_EINVAL remote write or atomic without local write,
  * or a range that wraps; -HDL_ENOMEM. */
 HDL_API int hdl_mr_register(struct hdl_pd *pd, void *addr, size_t length, uint32_t access,
-			    struct hdl_mr **out);
+                            struct hdl_mr **out);
 
 /* hdl_mr_register_pages - register scattered pages as one range
  *
@@ -194,7 +194,7 @@ HDL_API int hdl_mr_register(struct hdl_pd *pd, void *addr, size_t length, uint32
  * Blocks: no, but touches every page.
  * Returns: 0; -HDL_EFAULT; -HDL_EINVAL the list, offset, page size and length do not fit; -HDL_ENOMEM. */
 HDL_API int hdl_mr_register_pages(struct hdl_pd *pd, const struct hdl_register *reg,
-				  struct hdl_mr **out);
+                                  struct hdl_mr **out);
 
 /* hdl_mr_alloc - make a region for registration by work request
  *
@@ -216,7 +216,8 @@ HDL_API int hdl_mr_alloc(struct hdl_pd *pd, uint32_t max_pages, struct hdl_mr **
  * Blocks: no.
  * Returns: 0; -HDL_EINVAL, also when @mr is registered by work request; -HDL_EACCES the memory was not registered with
  * the rights; -HDL_ESTALE @mr is not valid; -HDL_ENOMEM. */
-HDL_API int hdl_mr_share(struct hdl_mr *mr, struct hdl_pd *pd, uint32_t access, struct hdl_mr **out);
+HDL_API int hdl_mr_share(struct hdl_mr *mr, struct hdl_pd *pd, uint32_t access,
+                         struct hdl_mr **out);
 
 /* hdl_mr_reregister - give a region other memory, rights or another domain
  *
@@ -229,7 +230,7 @@ HDL_API int hdl_mr_share(struct hdl_mr *mr, struct hdl_pd *pd, uint32_t access, 
  * Returns: 0, else the region is as it was: -HDL_EFAULT and -HDL_EINVAL as hdl_mr_register(); -HDL_EBUSY windows are bound to it;
  * -HDL_ENOTSUP not made by hdl_mr_register(); -HDL_ESTALE its memory has gone. */
 HDL_API int hdl_mr_reregister(struct hdl_mr *mr, struct hdl_pd *pd, void *addr, size_t length,
-			      uint32_t access);
+                              uint32_t access);
 
 /* hdl_mr_deregister - end a registration
  *
@@ -264,8 +265,9 @@ HDL_API struct hdl_key hdl_mr_key(const struct hdl_mr *mr);
 HDL_API int hdl_segment_update(struct hdl_adapter *adapter, const void *addr, size_t length);
 
 enum hdl_mw_type {
-	HDL_MW_TYPE_1 = 1, /* usable by every queue pair of the domain; every bind changes the key */
-	HDL_MW_TYPE_2      /* usable through the queue pair that bound it; the binder picks the instance */
+	HDL_MW_TYPE_1 =
+	        1,    /* usable by every queue pair of the domain; every bind changes the key */
+	HDL_MW_TYPE_2 /* usable through the queue pair that bound it; the binder picks the instance */
 };
 
 /* hdl_mw_alloc - make a window (AllocateRKey)
@@ -369,7 +371,7 @@ HDL_API int hdl_channel_fd(struct hdl_channel *channel);
  * Blocks: up to @timeout_ms.
  * Returns: 0; -HDL_EAGAIN none came in time. */
 HDL_API int hdl_channel_get(struct hdl_channel *channel, struct hdl_cq **cq, void **context,
-			    int timeout_ms);
+                            int timeout_ms);
 
 /* hdl_cq_create - make a completion queue
  *
@@ -380,7 +382,7 @@ HDL_API int hdl_channel_get(struct hdl_channel *channel, struct hdl_cq **cq, voi
  * Blocks: no.
  * Returns: 0; -HDL_EINVAL @depth is 0 or above limits.h; -HDL_ENOMEM. */
 HDL_API int hdl_cq_create(struct hdl_adapter *adapter, uint32_t depth, struct hdl_channel *channel,
-			  void *context, struct hdl_cq **out);
+                          void *context, struct hdl_cq **out);
 
 /* hdl_cq_destroy - end a completion queue
  *
@@ -449,7 +451,7 @@ HDL_API int hdl_cq_ack(struct hdl_cq *cq, uint32_t count);
  * Blocks: no.
  * Returns: 0; -HDL_EINVAL above limits.h; -HDL_ENOMEM. */
 HDL_API int hdl_srq_create(struct hdl_pd *pd, struct hdl_srq_attr *attr, void *context,
-			   struct hdl_srq **out);
+                           struct hdl_srq **out);
 
 /* hdl_srq_modify - resize a shared receive queue or set its limit
  *
@@ -488,7 +490,7 @@ HDL_API int hdl_srq_destroy(struct hdl_srq *srq);
  * Blocks: no.
  * Returns: 0; -HDL_ENOSPC full; -HDL_EMSGSIZE too many pieces. */
 HDL_API int hdl_srq_post(struct hdl_srq *srq, const struct hdl_recv_wr *wr,
-			 const struct hdl_recv_wr **bad);
+                         const struct hdl_recv_wr **bad);
 
 /* hdl_ah_create - make an address handle
  *
@@ -538,7 +540,8 @@ HDL_API int hdl_qp_modify(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uin
  * Threads: any.
  * Blocks: no.
  * Returns: 0; -HDL_EINVAL. */
-HDL_API int hdl_qp_query(struct hdl_qp *qp, struct hdl_qp_attr *attr, struct hdl_qp_init_attr *init);
+HDL_API int hdl_qp_query(struct hdl_qp *qp, struct hdl_qp_attr *attr,
+                         struct hdl_qp_init_attr *init);
 
 /* hdl_qp_number - the number of a queue pair
  *
@@ -571,7 +574,7 @@ HDL_API int hdl_qp_destroy(struct hdl_qp *qp);
  * inline data or too long; -HDL_EINVAL an opcode or flag that is not known, or a null object; -HDL_ENOTSUP an
  * opcode that the type of queue pair does not offer; -HDL_ENOMEM no room to keep the page list. */
 HDL_API int hdl_post_send(struct hdl_qp *qp, const struct hdl_send_wr *wr,
-			  const struct hdl_send_wr **bad);
+                          const struct hdl_send_wr **bad);
 
 /* hdl_post_recv - post requests to the receive queue
  *
@@ -583,7 +586,7 @@ HDL_API int hdl_post_send(struct hdl_qp *qp, const struct hdl_send_wr *wr,
  * Returns: 0; -HDL_EPERM in the state RESET; -HDL_ENOSPC full; -HDL_EMSGSIZE too many pieces; -HDL_EINVAL the
  * queue pair has a shared receive queue. */
 HDL_API int hdl_post_recv(struct hdl_qp *qp, const struct hdl_recv_wr *wr,
-			  const struct hdl_recv_wr **bad);
+                          const struct hdl_recv_wr **bad);
 
 #ifdef __cplusplus
 }

@@ -72,9 +72,9 @@ enum hdl_opcode {
 	HDL_OP_READ,
 	HDL_OP_COMPARE_SWAP,
 	HDL_OP_FETCH_ADD,
-	HDL_OP_BIND,          /* bind a window to a range of a region */
-	HDL_OP_INVALIDATE,    /* unbind a window, or invalidate a region registered by HDL_OP_REGISTER */
-	HDL_OP_REGISTER,      /* give a region from hdl_mr_alloc() its pages */
+	HDL_OP_BIND,       /* bind a window to a range of a region */
+	HDL_OP_INVALIDATE, /* unbind a window, or invalidate a region registered by HDL_OP_REGISTER */
+	HDL_OP_REGISTER,   /* give a region from hdl_mr_alloc() its pages */
 	HDL_OP_REGISTER_SEND, /* HDL_OP_REGISTER, then HDL_OP_SEND, in one request */
 	HDL_OP_DELAY,         /* hold back the requests behind this one */
 	HDL_OP_COUNT
@@ -83,8 +83,9 @@ enum hdl_opcode {
 enum hdl_send_flags {
 	HDL_SEND_SIGNALED = 1 << 0,
 	HDL_SEND_SOLICITED = 1 << 1,
-	HDL_SEND_INLINE = 1 << 2, /* the data is copied by hdl_post_send(); keys in the list are ignored */
-	HDL_SEND_FENCE = 1 << 3   /* not before every earlier read and atomic has completed */
+	HDL_SEND_INLINE =
+	        1 << 2, /* the data is copied by hdl_post_send(); keys in the list are ignored */
+	HDL_SEND_FENCE = 1 << 3 /* not before every earlier read and atomic has completed */
 };
 
 struct hdl_mr;
@@ -123,9 +124,9 @@ struct hdl_send_wr {
 	uint64_t wr_id;
 	const struct hdl_sge *sg_list;
 	uint32_t num_sge;
-	uint32_t opcode; /* enum hdl_opcode */
-	uint32_t flags;  /* enum hdl_send_flags */
-	uint32_t imm;    /* *_IMM: carried unchanged to the peer's completion */
+	uint32_t opcode;               /* enum hdl_opcode */
+	uint32_t flags;                /* enum hdl_send_flags */
+	uint32_t imm;                  /* *_IMM: carried unchanged to the peer's completion */
 	struct hdl_key invalidate_key; /* SEND_INVALIDATE: the peer's; INVALIDATE: our own */
 	union {
 		struct {
@@ -145,12 +146,14 @@ struct hdl_send_wr {
 		} ud;
 		struct {
 			struct hdl_mw *mw;
-			struct hdl_key key; /* a type 2 window's new key: same index, instance of your choice */
+			struct hdl_key
+			        key; /* a type 2 window's new key: same index, instance of your choice */
 			struct hdl_bind bind;
 		} bind;
 		struct {
 			struct hdl_mr *mr;
-			struct hdl_key key; /* the region's new key: same index, instance of your choice */
+			struct hdl_key
+			        key; /* the region's new key: same index, instance of your choice */
 			struct hdl_register reg;
 		} reg;
 		struct {
@@ -169,11 +172,11 @@ struct hdl_recv_wr {
 /* How a request ended. The first group is the sender's own doing, the second is the answer of the peer. */
 enum hdl_wc_status {
 	HDL_WC_SUCCESS,
-	HDL_WC_LOC_LEN_ERR,    /* receive: the buffer was too small; send: longer than the transport allows */
-	HDL_WC_LOC_QP_OP_ERR,  /* the request does not fit the queue pair */
-	HDL_WC_LOC_PROT_ERR,   /* a local piece failed a check of figure 15; see vendor_err */
-	HDL_WC_WR_FLUSH_ERR,   /* not executed: the queue pair is in an error state */
-	HDL_WC_MEM_MGT_ERR,    /* a bind, registration or invalidation was refused; see vendor_err */
+	HDL_WC_LOC_LEN_ERR, /* receive: the buffer was too small; send: longer than the transport allows */
+	HDL_WC_LOC_QP_OP_ERR, /* the request does not fit the queue pair */
+	HDL_WC_LOC_PROT_ERR,  /* a local piece failed a check of figure 15; see vendor_err */
+	HDL_WC_WR_FLUSH_ERR,  /* not executed: the queue pair is in an error state */
+	HDL_WC_MEM_MGT_ERR,   /* a bind, registration or invalidation was refused; see vendor_err */
 	HDL_WC_LOC_ACCESS_ERR, /* memory that was registered has gone */
 	HDL_WC_REM_INV_REQ_ERR,
 	HDL_WC_REM_ACCESS_ERR,
@@ -201,7 +204,7 @@ enum hdl_wc_opcode {
 enum hdl_wc_flags {
 	HDL_WC_WITH_IMM = 1 << 0,
 	HDL_WC_WITH_INVALIDATE = 1 << 1, /* invalidated_key was invalidated by the peer's message */
-	HDL_WC_GRH = 1 << 2              /* the first 40 bytes of the buffer are a global route header */
+	HDL_WC_GRH = 1 << 2 /* the first 40 bytes of the buffer are a global route header */
 };
 
 /* A completion. On an error only wr_id, status, vendor_err and qpn are meaningful. */
@@ -225,10 +228,10 @@ HDL_STATIC_ASSERT(sizeof(struct hdl_wc) == 40, "a completion is 40 bytes");
  * in hdl_wc.vendor_err and hdl_event.detail, counted in hdl_counters(). */
 enum hdl_detail {
 	HDL_DETAIL_NONE,
-	HDL_DETAIL_NOT_VALID,     /* (a) no such entry, or not valid */
-	HDL_DETAIL_TYPE,          /* (b) a window for local access, a region where only windows may be used */
-	HDL_DETAIL_PD,            /* (c) the entry belongs to another protection domain */
-	HDL_DETAIL_QP,            /* (c) the window is bound for another queue pair */
+	HDL_DETAIL_NOT_VALID, /* (a) no such entry, or not valid */
+	HDL_DETAIL_TYPE, /* (b) a window for local access, a region where only windows may be used */
+	HDL_DETAIL_PD,   /* (c) the entry belongs to another protection domain */
+	HDL_DETAIL_QP,   /* (c) the window is bound for another queue pair */
 	HDL_DETAIL_INSTANCE,      /* (d) a stale or guessed instance */
 	HDL_DETAIL_BOUNDS,        /* (e) outside the range */
 	HDL_DETAIL_ACCESS,        /* (f) the right is not granted */
@@ -265,8 +268,8 @@ struct hdl_qp_init_attr {
 	struct hdl_srq *srq; /* or NULL */
 	void *context;
 	struct hdl_qp_cap cap;
-	bool signal_all;          /* every send request completes, whether HDL_SEND_SIGNALED or not */
-	bool register_on_send;    /* HDL_OP_REGISTER and HDL_OP_REGISTER_SEND are enabled */
+	bool signal_all;       /* every send request completes, whether HDL_SEND_SIGNALED or not */
+	bool register_on_send; /* HDL_OP_REGISTER and HDL_OP_REGISTER_SEND are enabled */
 	bool remote_windows_only; /* figure 18 check (b): peers may use windows, not regions */
 	uint32_t register_error;  /* enum hdl_register_error */
 };
@@ -333,18 +336,18 @@ struct hdl_srq_attr {
 
 /* Something happened that no completion tells. */
 enum hdl_event_type {
-	HDL_EVENT_CQ_OVERRUN,      /* @cq lost completions; its queue pairs are in error */
-	HDL_EVENT_QP_FATAL,        /* @qp went to the error state without a request of its own failing */
-	HDL_EVENT_QP_REQUEST_ERR,  /* @qp: the peer's request was malformed */
-	HDL_EVENT_QP_ACCESS_ERR,   /* @qp: the peer's request failed a check; see detail */
-	HDL_EVENT_COMM_EST,        /* @qp: the first message arrived before RTS */
-	HDL_EVENT_SQ_DRAINED,      /* @qp: nothing is in flight any more */
-	HDL_EVENT_QP_LAST_WQE,     /* @qp: takes no more from its shared receive queue */
-	HDL_EVENT_SRQ_LIMIT,       /* @srq fell below its limit */
-	HDL_EVENT_SRQ_ERR,         /* @srq: a request in it could not be used */
-	HDL_EVENT_MEMORY_GONE,     /* memory behind @key was unmapped while registered */
-	HDL_EVENT_PEER_GONE,       /* the adapter at @gid is no longer there */
-	HDL_EVENT_LOST,            /* the event queue overflowed; @count events were dropped */
+	HDL_EVENT_CQ_OVERRUN, /* @cq lost completions; its queue pairs are in error */
+	HDL_EVENT_QP_FATAL,   /* @qp went to the error state without a request of its own failing */
+	HDL_EVENT_QP_REQUEST_ERR, /* @qp: the peer's request was malformed */
+	HDL_EVENT_QP_ACCESS_ERR,  /* @qp: the peer's request failed a check; see detail */
+	HDL_EVENT_COMM_EST,       /* @qp: the first message arrived before RTS */
+	HDL_EVENT_SQ_DRAINED,     /* @qp: nothing is in flight any more */
+	HDL_EVENT_QP_LAST_WQE,    /* @qp: takes no more from its shared receive queue */
+	HDL_EVENT_SRQ_LIMIT,      /* @srq fell below its limit */
+	HDL_EVENT_SRQ_ERR,        /* @srq: a request in it could not be used */
+	HDL_EVENT_MEMORY_GONE,    /* memory behind @key was unmapped while registered */
+	HDL_EVENT_PEER_GONE,      /* the adapter at @gid is no longer there */
+	HDL_EVENT_LOST,           /* the event queue overflowed; @count events were dropped */
 	HDL_EVENT_TYPE_COUNT
 };
 

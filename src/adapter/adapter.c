@@ -15,41 +15,41 @@
 static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static const char *const counter_names[NODE_COUNTER_COUNT] = {
-	[NODE_FRAMES_IN] = "frames_in",
-	[NODE_FRAMES_OUT] = "frames_out",
-	[NODE_BYTES_SENT] = "bytes_sent",
-	[NODE_BYTES_RECEIVED] = "bytes_received",
-	[NODE_BYTES_WRITTEN] = "bytes_written",
-	[NODE_BYTES_READ] = "bytes_read",
-	[NODE_ATOMICS] = "atomics",
-	[NODE_RNR_SENT] = "rnr_sent",
-	[NODE_RETRIES] = "retries",
-	[NODE_TIMEOUTS] = "timeouts",
-	[NODE_REPEATED] = "repeated",
-	[NODE_DROPPED] = "dropped",
-	[NODE_DROPPED_QKEY] = "dropped_qkey",
-	[NODE_DROPPED_NO_RECV] = "dropped_no_recv",
-	[NODE_BAD_FRAMES] = "bad_frames",
-	[NODE_MEMORY_GONE] = "memory_gone",
+        [NODE_FRAMES_IN] = "frames_in",
+        [NODE_FRAMES_OUT] = "frames_out",
+        [NODE_BYTES_SENT] = "bytes_sent",
+        [NODE_BYTES_RECEIVED] = "bytes_received",
+        [NODE_BYTES_WRITTEN] = "bytes_written",
+        [NODE_BYTES_READ] = "bytes_read",
+        [NODE_ATOMICS] = "atomics",
+        [NODE_RNR_SENT] = "rnr_sent",
+        [NODE_RETRIES] = "retries",
+        [NODE_TIMEOUTS] = "timeouts",
+        [NODE_REPEATED] = "repeated",
+        [NODE_DROPPED] = "dropped",
+        [NODE_DROPPED_QKEY] = "dropped_qkey",
+        [NODE_DROPPED_NO_RECV] = "dropped_no_recv",
+        [NODE_BAD_FRAMES] = "bad_frames",
+        [NODE_MEMORY_GONE] = "memory_gone",
 };
 
 static const char *const refusal_names[HDL_DETAIL_COUNT] = {
-	[HDL_DETAIL_NONE] = "refused_other",
-	[HDL_DETAIL_NOT_VALID] = "refused_not_valid",
-	[HDL_DETAIL_TYPE] = "refused_type",
-	[HDL_DETAIL_PD] = "refused_pd",
-	[HDL_DETAIL_QP] = "refused_qp",
-	[HDL_DETAIL_INSTANCE] = "refused_instance",
-	[HDL_DETAIL_BOUNDS] = "refused_bounds",
-	[HDL_DETAIL_ACCESS] = "refused_access",
-	[HDL_DETAIL_BIND] = "refused_bind",
-	[HDL_DETAIL_TOUCHED] = "refused_touched",
-	[HDL_DETAIL_OUT_OF_WINDOW] = "refused_out_of_window",
-	[HDL_DETAIL_GONE] = "refused_gone",
-	[HDL_DETAIL_MISALIGNED] = "refused_misaligned",
-	[HDL_DETAIL_BUSY] = "refused_busy",
-	[HDL_DETAIL_PAGES] = "refused_pages",
-	[HDL_DETAIL_LIMIT] = "refused_limit",
+        [HDL_DETAIL_NONE] = "refused_other",
+        [HDL_DETAIL_NOT_VALID] = "refused_not_valid",
+        [HDL_DETAIL_TYPE] = "refused_type",
+        [HDL_DETAIL_PD] = "refused_pd",
+        [HDL_DETAIL_QP] = "refused_qp",
+        [HDL_DETAIL_INSTANCE] = "refused_instance",
+        [HDL_DETAIL_BOUNDS] = "refused_bounds",
+        [HDL_DETAIL_ACCESS] = "refused_access",
+        [HDL_DETAIL_BIND] = "refused_bind",
+        [HDL_DETAIL_TOUCHED] = "refused_touched",
+        [HDL_DETAIL_OUT_OF_WINDOW] = "refused_out_of_window",
+        [HDL_DETAIL_GONE] = "refused_gone",
+        [HDL_DETAIL_MISALIGNED] = "refused_misaligned",
+        [HDL_DETAIL_BUSY] = "refused_busy",
+        [HDL_DETAIL_PAGES] = "refused_pages",
+        [HDL_DETAIL_LIMIT] = "refused_limit",
 };
 
 void adapter_quiesce(struct hdl_adapter *adapter)
@@ -77,7 +77,7 @@ static void sink_bell(void *context, uint32_t link)
 static void *map_block(struct hdl_adapter *adapter, size_t which, size_t bytes)
 {
 	void *block = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-			   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (block == MAP_FAILED)
 		return NULL;
 	adapter->blocks[which] = block;
@@ -94,9 +94,10 @@ static void unmap_blocks(struct hdl_adapter *adapter)
 
 static int make_tables(struct hdl_adapter *adapter)
 {
-	struct tpt_config config = {.capacity = adapter->max_mr, .arena_words = ADAPTER_ARENA_WORDS};
+	struct tpt_config config = {.capacity = adapter->max_mr,
+	                            .arena_words = ADAPTER_ARENA_WORDS};
 	struct tpt_bytes bytes = tpt_bytes(&config);
-	while ((1u << adapter->qp_bits) < adapter->max_qp)
+	while ((1u << adapter->qp_bits) <= adapter->max_qp) /* one place is never used */
 		adapter->qp_bits++;
 	size_t qps = (size_t)1 << adapter->qp_bits;
 	void *slots = map_block(adapter, 0, bytes.slots);
@@ -126,10 +127,10 @@ static int make_tables(struct hdl_adapter *adapter)
 	timer_wheel_init(&node->wheel, node->now_ns);
 	node->own = fault_mover(true);
 	node->sink = (struct node_sink){.cq_event = adapter_cq_event,
-					.event = adapter_event,
-					.quiesce = sink_quiesce,
-					.bell = sink_bell,
-					.context = adapter};
+	                                .event = adapter_event,
+	                                .quiesce = sink_quiesce,
+	                                .bell = sink_bell,
+	                                .context = adapter};
 	return 0;
 }
 
@@ -159,24 +160,24 @@ static uint32_t new_link(struct hdl_adapter *adapter)
 }
 
 static void attach(struct hdl_adapter *adapter, uint32_t index, struct hdl_adapter *peer,
-		   uint32_t peer_index, const struct lanes_end *end, void *block)
+                   uint32_t peer_index, const struct lanes_end *end, void *block)
 {
 	uint32_t epoch = adapter->links[index].epoch + 1;
 	adapter->peers[index] = (struct peer){
-		.adapter = peer, .link = peer_index, .guard = end->peer_guard, .block = block};
+	        .adapter = peer, .link = peer_index, .guard = end->peer_guard, .block = block};
 	bool reaches = adapter->node.own.reaches_peer;
 	adapter->links[index] = (struct link){.up = true,
-					      .epoch = epoch,
-					      .dirty_next = LINK_NONE,
-					      .tx = end->tx,
-					      .rx = end->rx,
-					      .peer_table = peer->tpt.view,
-					      .peer_qps = peer->node.qps_public,
-					      .peer_qp_mask = peer->node.qp_mask,
-					      .peer_link = peer_index,
-					      .guard = end->own_guard,
-					      .mover = fault_mover(reaches),
-					      .gid = peer->node.gid};
+	                                      .epoch = epoch,
+	                                      .dirty_next = LINK_NONE,
+	                                      .tx = end->tx,
+	                                      .rx = end->rx,
+	                                      .peer_table = peer->tpt.view,
+	                                      .peer_qps = peer->node.qps_public,
+	                                      .peer_qp_mask = peer->node.qp_mask,
+	                                      .peer_link = peer_index,
+	                                      .guard = end->own_guard,
+	                                      .mover = fault_mover(reaches),
+	                                      .gid = peer->node.gid};
 	if (index == adapter->node.link_count)
 		adapter->node.link_count++;
 }
@@ -250,7 +251,7 @@ static void leave_peers(struct hdl_adapter *adapter)
 /* --- open and close --- */
 
 int adapter_open(const struct hdl_open_attr *attr, const struct adapter_env *env,
-		 struct hdl_adapter **out)
+                 struct hdl_adapter **out)
 {
 	static const struct hdl_open_attr defaults;
 	if (out == NULL)
@@ -264,7 +265,8 @@ int adapter_open(const struct hdl_open_attr *attr, const struct adapter_env *env
 		return -HDL_ENOMEM;
 	memset(adapter, 0, sizeof(*adapter));
 	adapter->magic = MAGIC_ADAPTER;
-	strncpy(adapter->name, attr->name != NULL ? attr->name : "heddle0", sizeof(adapter->name) - 1);
+	strncpy(adapter->name, attr->name != NULL ? attr->name : "heddle0",
+	        sizeof(adapter->name) - 1);
 	adapter->max_mr = attr->max_mr != 0 ? attr->max_mr : ADAPTER_DEFAULT_MR;
 	adapter->max_qp = attr->max_qp != 0 ? attr->max_qp : ADAPTER_DEFAULT_QP;
 	adapter->clock = env->clock;
@@ -334,23 +336,23 @@ int hdl_adapter_query(struct hdl_adapter *adapter, struct hdl_limits *limits)
 	if (adapter == NULL || adapter->magic != MAGIC_ADAPTER || limits == NULL)
 		return -HDL_EINVAL;
 	*limits = (struct hdl_limits){.gid = adapter->node.gid,
-				      .guid = adapter->guid,
-				      .max_qp = adapter->max_qp,
-				      .max_qp_wr = HDL_MAX_QP_WR,
-				      .max_sge = HDL_MAX_SGE,
-				      .max_inline = HDL_MAX_INLINE,
-				      .max_cq = HDL_MAX_CQ,
-				      .max_cqe = HDL_MAX_CQE,
-				      .max_srq = HDL_MAX_SRQ,
-				      .max_srq_wr = HDL_MAX_SRQ_WR,
-				      .max_pd = HDL_MAX_PD - 1,
-				      .max_mr = adapter->max_mr,
-				      .max_ah = HDL_MAX_AH,
-				      .max_rd_atomic = HDL_MAX_RD_ATOMIC,
-				      .max_peers = HDL_MAX_PEERS,
-				      .max_message = HDL_MAX_MESSAGE,
-				      .max_mr_length = HDL_MAX_MR_LENGTH,
-				      .max_register_pages = HDL_MAX_REGISTER_PAGES};
+	                              .guid = adapter->guid,
+	                              .max_qp = adapter->max_qp,
+	                              .max_qp_wr = HDL_MAX_QP_WR,
+	                              .max_sge = HDL_MAX_SGE,
+	                              .max_inline = HDL_MAX_INLINE,
+	                              .max_cq = HDL_MAX_CQ,
+	                              .max_cqe = HDL_MAX_CQE,
+	                              .max_srq = HDL_MAX_SRQ,
+	                              .max_srq_wr = HDL_MAX_SRQ_WR,
+	                              .max_pd = HDL_MAX_PD - 1,
+	                              .max_mr = adapter->max_mr,
+	                              .max_ah = HDL_MAX_AH,
+	                              .max_rd_atomic = HDL_MAX_RD_ATOMIC,
+	                              .max_peers = HDL_MAX_PEERS,
+	                              .max_message = HDL_MAX_MESSAGE,
+	                              .max_mr_length = HDL_MAX_MR_LENGTH,
+	                              .max_register_pages = HDL_MAX_REGISTER_PAGES};
 	return 0;
 }
 
@@ -360,12 +362,12 @@ size_t hdl_counters(struct hdl_adapter *adapter, struct hdl_counter *list, size_
 	for (size_t i = 0; i < count && i < max; i++) {
 		size_t refusal = i - NODE_COUNTER_COUNT;
 		list[i] = i < NODE_COUNTER_COUNT
-				  ? (struct hdl_counter){counter_names[i],
-							 counter_read(&adapter->node.counters[i])}
-				  : (struct hdl_counter){
-					    refusal_names[refusal],
-					    atomic_load_explicit(&adapter->tpt.verdicts[refusal],
-								 memory_order_relaxed)};
+		                  ? (struct hdl_counter){counter_names[i],
+		                                         counter_read(&adapter->node.counters[i])}
+		                  : (struct hdl_counter){
+		                            refusal_names[refusal],
+		                            atomic_load_explicit(&adapter->tpt.verdicts[refusal],
+		                                                 memory_order_relaxed)};
 	}
 	return count;
 }

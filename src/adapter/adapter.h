@@ -24,12 +24,15 @@
 #include "transport/node.h"
 #include "transport/qp.h"
 
-#define ADAPTER_TICK_EVERY   64u       /* drives between two looks at the clock */
-#define ADAPTER_WATCH_NS     1000000u  /* how long the application may stop polling before the thread takes over */
-#define ADAPTER_DEFAULT_MR   65536u
-#define ADAPTER_DEFAULT_QP   16384u
-#define ADAPTER_ARENA_WORDS  (1ull << 27) /* 1 GiB of address space for translation tables, used as needed */
-#define ADAPTER_LIST_PAGES   (2u * HDL_MAX_REGISTER_PAGES) /* page lists of posted registrations, a queue pair */
+#define ADAPTER_TICK_EVERY 64u /* drives between two looks at the clock */
+#define ADAPTER_WATCH_NS \
+	1000000u /* how long the application may stop polling before the thread takes over */
+#define ADAPTER_DEFAULT_MR 65536u
+#define ADAPTER_DEFAULT_QP 16384u
+#define ADAPTER_ARENA_WORDS \
+	(1ull << 27) /* 1 GiB of address space for translation tables, used as needed */
+#define ADAPTER_LIST_PAGES \
+	(2u * HDL_MAX_REGISTER_PAGES) /* page lists of posted registrations, a queue pair */
 
 /* What the object at an address is; anything else is not ours. */
 enum magic {
@@ -48,8 +51,8 @@ enum magic {
 struct peer {
 	struct hdl_adapter *adapter; /* in this process */
 	uint32_t link;               /* the number of this link over there */
-	struct tpt_guard *guard;     /* theirs, on our table: we wait for it before memory is reused */
-	void *block;                 /* the lanes; freed by the side that goes last */
+	struct tpt_guard *guard; /* theirs, on our table: we wait for it before memory is reused */
+	void *block;             /* the lanes; freed by the side that goes last */
 };
 
 struct event_queue {
@@ -77,7 +80,8 @@ struct hdl_adapter {
 	uint32_t qp_rover, pd_rover, qp_bits;
 	void *blocks[6]; /* mapped memory, and how much */
 	size_t block_bytes[6];
-	_Atomic uint32_t objects; /* domains, completion queues and channels: what must be gone before hdl_close() */
+	_Atomic uint32_t
+	        objects; /* domains, completion queues and channels: what must be gone before hdl_close() */
 	_Atomic uint32_t cqs, ahs, srqs;
 	struct event_queue events;
 
@@ -85,10 +89,11 @@ struct hdl_adapter {
 	bool has_thread;
 	pthread_t thread;
 	_Atomic bool quitting;
-	_Atomic bool asleep;         /* it sleeps until something rings; the next caller sends it to watch */
-	_Atomic uint32_t bell;       /* futex */
-	_Atomic uint32_t activity;   /* changes while the application posts or polls */
-	_Atomic uint32_t armed_cqs;  /* completion queues that wait to raise an event */
+	_Atomic bool
+	        asleep; /* it sleeps until something rings; the next caller sends it to watch */
+	_Atomic uint32_t bell;      /* futex */
+	_Atomic uint32_t activity;  /* changes while the application posts or polls */
+	_Atomic uint32_t armed_cqs; /* completion queues that wait to raise an event */
 };
 
 struct hdl_pd {
@@ -163,11 +168,11 @@ struct hdl_qp {
 /* hdl_open() with what a program has no business choosing: the simulator's clock and seed. */
 struct adapter_env {
 	struct clock clock;
-	uint64_t seed;    /* of everything drawn at random; 0: from the operating system */
-	bool by_target;   /* initiators do not reach the memory of peers: the target executes everything */
+	uint64_t seed; /* of everything drawn at random; 0: from the operating system */
+	bool by_target; /* initiators do not reach the memory of peers: the target executes everything */
 };
 int adapter_open(const struct hdl_open_attr *attr, const struct adapter_env *env,
-		 struct hdl_adapter **out);
+                 struct hdl_adapter **out);
 /* End @adapter as if its process had died: nothing of it is destroyed in order, peers see it vanish. */
 void adapter_kill(struct hdl_adapter *adapter);
 /* The link to the adapter with @gid; LINK_NONE. By the driver. */
@@ -205,7 +210,7 @@ void events_push(struct event_queue *events, const struct hdl_event *event);
 void events_purge(struct event_queue *events, const void *object);
 /* The engine's sink for events. */
 void adapter_event(void *context, enum hdl_event_type type, enum hdl_detail detail, void *object,
-		   struct hdl_key key);
+                   struct hdl_key key);
 /* The engine's sink for completion events. */
 void adapter_cq_event(void *context, struct cq *cq);
 

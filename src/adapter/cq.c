@@ -7,7 +7,7 @@
 #include "queue/wqe.h"
 
 int hdl_cq_create(struct hdl_adapter *adapter, uint32_t depth, struct hdl_channel *channel,
-		  void *context, struct hdl_cq **out)
+                  void *context, struct hdl_cq **out)
 {
 	if (adapter == NULL || adapter->magic != MAGIC_ADAPTER || out == NULL || depth == 0 ||
 	    depth > HDL_MAX_CQE ||
@@ -105,7 +105,7 @@ int hdl_cq_poll(struct hdl_cq *cq, struct hdl_wc *wc, int max)
 		adapter_drive(cq->adapter);
 	if (cq_empty(&cq->cq))
 		return atomic_load_explicit(&cq->cq.overrun, memory_order_relaxed) ? -HDL_EOVERFLOW
-										   : 0;
+		                                                                   : 0;
 	return cq_poll(&cq->cq, wc, max);
 }
 
@@ -127,10 +127,11 @@ int hdl_cq_arm(struct hdl_cq *cq, bool solicited_only)
 
 /* --- shared receive queues --- */
 
-int hdl_srq_create(struct hdl_pd *pd, struct hdl_srq_attr *attr, void *context, struct hdl_srq **out)
+int hdl_srq_create(struct hdl_pd *pd, struct hdl_srq_attr *attr, void *context,
+                   struct hdl_srq **out)
 {
-	if (pd == NULL || pd->magic != MAGIC_PD || attr == NULL || out == NULL || attr->max_wr == 0 ||
-	    attr->max_wr > HDL_MAX_SRQ_WR || attr->max_sge > HDL_MAX_SGE ||
+	if (pd == NULL || pd->magic != MAGIC_PD || attr == NULL || out == NULL ||
+	    attr->max_wr == 0 || attr->max_wr > HDL_MAX_SRQ_WR || attr->max_sge > HDL_MAX_SGE ||
 	    attr->limit > attr->max_wr)
 		return -HDL_EINVAL;
 	if (atomic_fetch_add(&pd->adapter->srqs, 1) >= HDL_MAX_SRQ) {
@@ -192,8 +193,8 @@ int hdl_srq_query(struct hdl_srq *srq, struct hdl_srq_attr *attr)
 	if (srq == NULL || srq->magic != MAGIC_SRQ || attr == NULL)
 		return -HDL_EINVAL;
 	*attr = (struct hdl_srq_attr){.max_wr = srq->srq.wq.depth,
-				      .max_sge = srq->srq.wq.max_sge,
-				      .limit = atomic_load(&srq->srq.limit)};
+	                              .max_sge = srq->srq.wq.max_sge,
+	                              .limit = atomic_load(&srq->srq.limit)};
 	return 0;
 }
 
@@ -216,8 +217,8 @@ int hdl_srq_destroy(struct hdl_srq *srq)
 
 int hdl_ah_create(struct hdl_pd *pd, const struct hdl_ah_attr *attr, struct hdl_ah **out)
 {
-	if (pd == NULL || pd->magic != MAGIC_PD || attr == NULL || out == NULL || attr->port_num != 1 ||
-	    attr->sl > 15 || attr->flow_label > 0xfffff)
+	if (pd == NULL || pd->magic != MAGIC_PD || attr == NULL || out == NULL ||
+	    attr->port_num != 1 || attr->sl > 15 || attr->flow_label > 0xfffff)
 		return -HDL_EINVAL;
 	if (atomic_fetch_add(&pd->adapter->ahs, 1) >= HDL_MAX_AH) {
 		atomic_fetch_sub(&pd->adapter->ahs, 1);

@@ -5,10 +5,10 @@
  *   asleep     every lane is armed; the next frame rings the bell, a timer wakes it, or a call sends it to watch
  *
  * So an idle program uses no processor time, a polling one loses none, and one that computes still answers. */
-#include <signal.h>
 #include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
+#include <signal.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -26,9 +26,9 @@ void adapter_ring(struct hdl_adapter *adapter)
 static void wait_bell(struct hdl_adapter *adapter, uint32_t seen, uint64_t ns)
 {
 	struct timespec timeout = {.tv_sec = (time_t)(ns / 1000000000u),
-				   .tv_nsec = (long)(ns % 1000000000u)};
+	                           .tv_nsec = (long)(ns % 1000000000u)};
 	syscall(SYS_futex, &adapter->bell, FUTEX_WAIT_PRIVATE, seen,
-		ns == UINT64_MAX ? NULL : &timeout, NULL, 0);
+	        ns == UINT64_MAX ? NULL : &timeout, NULL, 0);
 }
 
 static unsigned drive_locked(struct hdl_adapter *adapter)
@@ -39,10 +39,23 @@ static unsigned drive_locked(struct hdl_adapter *adapter)
 	return did;
 }
 
+/* Everything, with the time. What came comes first: after a pause an answer that waits must not be taken for missing. */
+static unsigned drive_timed(struct hdl_adapter *adapter, uint64_t now)
+{
+	unsigned did = node_run(&adapter->node);
+	unsigned expired = node_tick(&adapter->node, now);
+	return did + expired + (expired > 0 ? node_run(&adapter->node) : 0);
+}
+
 /* Let go of the lock. True: a poster gave up on it meanwhile and left us its work. */
 static bool let_go(struct hdl_adapter *adapter)
 {
+	/* The thread went to sleep before it could know of this timer. (It says that it sleeps while it has the lock.) */
+	bool news = adapter->node.timers_wanted != NULL &&
+	            atomic_load_explicit(&adapter->asleep, memory_order_relaxed);
 	lock_drop_and_look(&adapter->drive_lock);
+	if (news && atomic_exchange_explicit(&adapter->asleep, false, memory_order_relaxed))
+		adapter_ring(adapter);
 	return !mpsc_empty(&adapter->node.pending);
 }
 
@@ -77,11 +90,9 @@ void adapter_arm(struct hdl_adapter *adapter)
 
 int hdl_progress(struct hdl_adapter *adapter)
 {
-	unsigned did = 0;
 	adapter_touch(adapter);
 	lock_take(&adapter->drive_lock);
-	did += node_tick(&adapter->node, clock_read(&adapter->clock));
-	did += node_run(&adapter->node);
+	unsigned did = drive_timed(adapter, clock_read(&adapter->clock));
 	adapter_unlock(adapter);
 	return did > INT_MAX ? INT_MAX : (int)did;
 }
@@ -91,7 +102,7 @@ static uint64_t thread_turn(struct hdl_adapter *adapter, uint32_t *last_activity
 {
 	uint64_t now = clock_read(&adapter->clock), sleep_ns = 0;
 	lock_take(&adapter->drive_lock);
-	unsigned did = node_tick(&adapter->node, now) + node_run(&adapter->node);
+	unsigned did = drive_timed(adapter, now);
 	uint32_t activity = atomic_load_explicit(&adapter->activity, memory_order_relaxed);
 	bool watching = activity != *last_activity;
 	*last_activity = activity;

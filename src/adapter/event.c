@@ -94,7 +94,7 @@ static bool events_take(struct event_queue *events, struct hdl_event *event)
 }
 
 void adapter_event(void *context, enum hdl_event_type type, enum hdl_detail detail, void *object,
-		   struct hdl_key key)
+                   struct hdl_key key)
 {
 	struct hdl_adapter *adapter = context;
 	struct hdl_event event = {.type = type, .detail = detail};

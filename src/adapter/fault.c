@@ -53,7 +53,7 @@ int fault_install(void)
 		    now.sa_sigaction == on_fault)
 			continue;
 		struct sigaction ours = {.sa_sigaction = on_fault,
-					 .sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK};
+		                         .sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK};
 		sigemptyset(&ours.sa_mask);
 		former[i] = now;
 		if (sigaction(numbers[i], &ours, NULL) != 0) {
@@ -67,7 +67,7 @@ int fault_install(void)
 
 /* Copy run by run. Kept out of the function with sigsetjmp so that its variables live in registers. */
 __attribute__((noinline)) static void copy_runs(const struct span *to, size_t to_count,
-						const struct span *from)
+                                                const struct span *from)
 {
 	struct span f = *from;
 	for (size_t i = 0; i < to_count; i++) {
@@ -94,7 +94,7 @@ static bool within(const struct span *runs, size_t count, uint64_t address)
 }
 
 static enum move_result move_copy(void *context, enum move_side side, const struct span *to,
-				  size_t to_count, const struct span *from, size_t from_count)
+                                  size_t to_count, const struct span *from, size_t from_count)
 {
 	(void)context;
 	(void)side; /* one address space: it makes no difference */
@@ -110,7 +110,7 @@ static enum move_result move_copy(void *context, enum move_side side, const stru
 }
 
 static enum move_result move_atomic(void *context, enum move_side side, uint64_t addr, bool add,
-				    uint64_t compare_add, uint64_t swap, uint64_t *old)
+                                    uint64_t compare_add, uint64_t swap, uint64_t *old)
 {
 	(void)context;
 	(void)side;
@@ -134,9 +134,9 @@ static enum move_result move_atomic(void *context, enum move_side side, uint64_t
 struct mover fault_mover(bool reaches_peer)
 {
 	return (struct mover){.copy = move_copy,
-			      .atomic = move_atomic,
-			      .reaches_peer = reaches_peer,
-			      .atomic_on_peer = reaches_peer};
+	                      .atomic = move_atomic,
+	                      .reaches_peer = reaches_peer,
+	                      .atomic_on_peer = reaches_peer};
 }
 
 /* --- is it there? --- */
@@ -173,7 +173,7 @@ int fault_probe(uint64_t addr, uint64_t length, bool write)
 	int result, saved = errno;
 	do
 		result = madvise((void *)(uintptr_t)start, end - start,
-				 write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
+		                 write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
 	while (result != 0 && (errno == EINTR || errno == EAGAIN));
 	/* EINVAL: the rights do not fit, or the kernel does not know the call. */
 	if (result != 0 && errno == EINVAL && mapped_by_list(start, end, write))

@@ -63,8 +63,8 @@ static bool rights_fit(uint32_t access)
 
 static bool needs_write(uint32_t access)
 {
-	return (access & (HDL_ACCESS_LOCAL_WRITE | HDL_ACCESS_REMOTE_WRITE |
-			  HDL_ACCESS_REMOTE_ATOMIC)) != 0;
+	return (access &
+	        (HDL_ACCESS_LOCAL_WRITE | HDL_ACCESS_REMOTE_WRITE | HDL_ACCESS_REMOTE_ATOMIC)) != 0;
 }
 
 static struct hdl_mr *new_mr(struct hdl_pd *pd)
@@ -90,7 +90,7 @@ static int mr_made(struct hdl_mr *mr, int result, struct hdl_mr **out)
 }
 
 int hdl_mr_register(struct hdl_pd *pd, void *addr, size_t length, uint32_t access,
-		    struct hdl_mr **out)
+                    struct hdl_mr **out)
 {
 	uint64_t host = (uint64_t)(uintptr_t)addr;
 	if (pd == NULL || pd->magic != MAGIC_PD || out == NULL || length == 0 ||
@@ -105,10 +105,10 @@ int hdl_mr_register(struct hdl_pd *pd, void *addr, size_t length, uint32_t acces
 	if (mr == NULL)
 		return -HDL_ENOMEM;
 	struct tpt_region region = {.pd = pd->number,
-				    .access = access,
-				    .iova = access & HDL_ACCESS_ZERO_BASED ? 0 : host,
-				    .host = host,
-				    .length = length};
+	                            .access = access,
+	                            .iova = access & HDL_ACCESS_ZERO_BASED ? 0 : host,
+	                            .host = host,
+	                            .length = length};
 	mr->probed = access;
 	adapter_lock(pd->adapter);
 	result = tpt_insert_run(&pd->adapter->tpt, &region, &mr->key);
@@ -167,7 +167,8 @@ int hdl_mr_alloc(struct hdl_pd *pd, uint32_t max_pages, struct hdl_mr **out)
 		return -HDL_ENOMEM;
 	mr->max_pages = max_pages;
 	adapter_lock(pd->adapter);
-	int result = tpt_insert_empty(&pd->adapter->tpt, pd->number, TPT_REGION, max_pages, &mr->key);
+	int result =
+	        tpt_insert_empty(&pd->adapter->tpt, pd->number, TPT_REGION, max_pages, &mr->key);
 	adapter_unlock(pd->adapter);
 	return mr_made(mr, result, out);
 }
@@ -324,12 +325,12 @@ int hdl_mw_bind(struct hdl_mw *mw, const struct hdl_bind *bind, struct hdl_key *
 	struct hdl_adapter *adapter = mw->pd->adapter;
 	adapter_lock(adapter);
 	struct tpt_bind request = {.key = tpt_fresh(&adapter->tpt, mw->key),
-				   .region = tpt_current(&adapter->tpt, bind->mr->key),
-				   .pd = mw->pd->number,
-				   .access = bind->access,
-				   .addr = bind->addr,
-				   .length = bind->length,
-				   .rebind = true};
+	                           .region = tpt_current(&adapter->tpt, bind->mr->key),
+	                           .pd = mw->pd->number,
+	                           .access = bind->access,
+	                           .addr = bind->addr,
+	                           .length = bind->length,
+	                           .rebind = true};
 	enum hdl_detail detail = tpt_bind(&adapter->tpt, &request);
 	if (detail == HDL_DETAIL_NONE)
 		adapter_quiesce(adapter);

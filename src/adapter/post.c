@@ -5,11 +5,11 @@
 #include "queue/wqe.h"
 #include "transport/sg.h"
 
-#define TYPE(type)     (1u << (type))
-#define CONNECTED      (TYPE(HDL_QP_RC) | TYPE(HDL_QP_UC))
-#define EVERY          (CONNECTED | TYPE(HDL_QP_UD))
-#define WINDOW_RIGHTS                                                                              \
-	(HDL_ACCESS_REMOTE_READ | HDL_ACCESS_REMOTE_WRITE | HDL_ACCESS_REMOTE_ATOMIC |             \
+#define TYPE(type) (1u << (type))
+#define CONNECTED  (TYPE(HDL_QP_RC) | TYPE(HDL_QP_UC))
+#define EVERY      (CONNECTED | TYPE(HDL_QP_UD))
+#define WINDOW_RIGHTS                                                                  \
+	(HDL_ACCESS_REMOTE_READ | HDL_ACCESS_REMOTE_WRITE | HDL_ACCESS_REMOTE_ATOMIC | \
 	 HDL_ACCESS_ONE_TOUCH | HDL_ACCESS_ZERO_BASED)
 
 /* Which types of queue pair offer an operation, and whether it carries data (so may be inline). */
@@ -17,19 +17,19 @@ static const struct {
 	uint8_t types;
 	bool sends_data;
 } operations[HDL_OP_COUNT] = {
-	[HDL_OP_SEND] = {EVERY, true},
-	[HDL_OP_SEND_IMM] = {EVERY, true},
-	[HDL_OP_SEND_INVALIDATE] = {CONNECTED, true},
-	[HDL_OP_WRITE] = {CONNECTED, true},
-	[HDL_OP_WRITE_IMM] = {CONNECTED, true},
-	[HDL_OP_READ] = {TYPE(HDL_QP_RC), false},
-	[HDL_OP_COMPARE_SWAP] = {TYPE(HDL_QP_RC), false},
-	[HDL_OP_FETCH_ADD] = {TYPE(HDL_QP_RC), false},
-	[HDL_OP_BIND] = {CONNECTED, false},
-	[HDL_OP_INVALIDATE] = {CONNECTED, false},
-	[HDL_OP_REGISTER] = {CONNECTED, false},
-	[HDL_OP_REGISTER_SEND] = {CONNECTED, true},
-	[HDL_OP_DELAY] = {EVERY, false},
+        [HDL_OP_SEND] = {EVERY, true},
+        [HDL_OP_SEND_IMM] = {EVERY, true},
+        [HDL_OP_SEND_INVALIDATE] = {CONNECTED, true},
+        [HDL_OP_WRITE] = {CONNECTED, true},
+        [HDL_OP_WRITE_IMM] = {CONNECTED, true},
+        [HDL_OP_READ] = {TYPE(HDL_QP_RC), false},
+        [HDL_OP_COMPARE_SWAP] = {TYPE(HDL_QP_RC), false},
+        [HDL_OP_FETCH_ADD] = {TYPE(HDL_QP_RC), false},
+        [HDL_OP_BIND] = {CONNECTED, false},
+        [HDL_OP_INVALIDATE] = {CONNECTED, false},
+        [HDL_OP_REGISTER] = {CONNECTED, false},
+        [HDL_OP_REGISTER_SEND] = {CONNECTED, true},
+        [HDL_OP_DELAY] = {EVERY, false},
 };
 
 static int fill_bind(const struct hdl_qp *qp, struct wqe_send *wqe, const struct hdl_send_wr *wr)
@@ -37,9 +37,11 @@ static int fill_bind(const struct hdl_qp *qp, struct wqe_send *wqe, const struct
 	const struct hdl_mw *mw = wr->u.bind.mw;
 	const struct hdl_bind *bind = &wr->u.bind.bind;
 	if (mw == NULL || mw->magic != MAGIC_MW || mw->pd->adapter != qp->pd->adapter ||
-	    (bind->access & ~(uint32_t)WINDOW_RIGHTS) != 0 || (bind->mr == NULL && bind->length > 0))
+	    (bind->access & ~(uint32_t)WINDOW_RIGHTS) != 0 ||
+	    (bind->mr == NULL && bind->length > 0))
 		return -HDL_EINVAL;
-	if (bind->mr != NULL && (bind->mr->magic != MAGIC_MR || bind->mr->pd->adapter != qp->pd->adapter))
+	if (bind->mr != NULL &&
+	    (bind->mr->magic != MAGIC_MR || bind->mr->pd->adapter != qp->pd->adapter))
 		return -HDL_EINVAL;
 	/* The binder picks the key: of a type 1 window as hdl_mw_bind() does, of a type 2 window the instance. */
 	if (wr->u.bind.key.v >> TPT_INSTANCE_BITS != mw->key.v >> TPT_INSTANCE_BITS)
@@ -93,7 +95,8 @@ static int fill_register(struct hdl_qp *qp, struct wqe_send *wqe, const struct h
 	return 0;
 }
 
-static int fill_datagram(const struct hdl_qp *qp, struct wqe_send *wqe, const struct hdl_send_wr *wr)
+static int fill_datagram(const struct hdl_qp *qp, struct wqe_send *wqe,
+                         const struct hdl_send_wr *wr)
 {
 	const struct hdl_ah *ah = wr->u.ud.ah;
 	if (ah == NULL || ah->magic != MAGIC_AH || ah->pd != qp->pd || wr->u.ud.qpn > 0xffffff)
@@ -150,7 +153,7 @@ static int fill_operation(struct hdl_qp *qp, struct wqe_send *wqe, const struct 
 static int judge_send(const struct hdl_qp *qp, const struct hdl_send_wr *wr, uint64_t length)
 {
 	const uint32_t known =
-		HDL_SEND_SIGNALED | HDL_SEND_SOLICITED | HDL_SEND_INLINE | HDL_SEND_FENCE;
+	        HDL_SEND_SIGNALED | HDL_SEND_SOLICITED | HDL_SEND_INLINE | HDL_SEND_FENCE;
 	if (wr->opcode >= HDL_OP_COUNT || (wr->flags & ~known) != 0 ||
 	    (wr->num_sge > 0 && wr->sg_list == NULL))
 		return -HDL_EINVAL;
@@ -246,7 +249,8 @@ static int post_recv_one(struct wq *wq, const struct hdl_recv_wr *wr)
 	return 0;
 }
 
-static int post_recv_list(struct wq *wq, const struct hdl_recv_wr *wr, const struct hdl_recv_wr **bad)
+static int post_recv_list(struct wq *wq, const struct hdl_recv_wr *wr,
+                          const struct hdl_recv_wr **bad)
 {
 	int result = 0;
 	for (; result == 0 && wr != NULL; wr = result == 0 ? wr->next : wr)
@@ -258,8 +262,11 @@ static int post_recv_list(struct wq *wq, const struct hdl_recv_wr *wr, const str
 
 int hdl_post_recv(struct hdl_qp *qp, const struct hdl_recv_wr *wr, const struct hdl_recv_wr **bad)
 {
-	if (qp == NULL || qp->magic != MAGIC_QP || qp->qp.srq != NULL)
+	if (qp == NULL || qp->magic != MAGIC_QP || qp->qp.srq != NULL) {
+		if (bad != NULL)
+			*bad = wr;
 		return -HDL_EINVAL;
+	}
 	int result = -HDL_EPERM;
 	lock_take(&qp->qp.rq.post_lock);
 	enum hdl_qp_state state = qp_state(&qp->qp);

@@ -72,7 +72,8 @@ static int number_qp(struct hdl_adapter *adapter, struct hdl_qp *qp)
 		return -HDL_ENOMEM;
 	bitmap_set(&adapter->qp_map, index);
 	adapter->qp_rover = (uint32_t)(index + 1) & adapter->node.qp_mask;
-	uint32_t high = (uint32_t)prng_below(&adapter->prng, 1u << (NODE_QPN_BITS - adapter->qp_bits));
+	uint32_t high =
+	        (uint32_t)prng_below(&adapter->prng, 1u << (NODE_QPN_BITS - adapter->qp_bits));
 	qp->index = (uint32_t)index;
 	qp->qp.qpn = high << adapter->qp_bits | (uint32_t)index;
 	if (qp->qp.qpn < 2) /* 0 and 1 belong to management */
@@ -165,15 +166,15 @@ int hdl_qp_destroy(struct hdl_qp *qp)
 static bool values_fit(const struct hdl_qp_attr *a, uint32_t mask)
 {
 	const uint32_t remote =
-		HDL_ACCESS_REMOTE_READ | HDL_ACCESS_REMOTE_WRITE | HDL_ACCESS_REMOTE_ATOMIC;
+	        HDL_ACCESS_REMOTE_READ | HDL_ACCESS_REMOTE_WRITE | HDL_ACCESS_REMOTE_ATOMIC;
 	if ((mask & HDL_QP_ACCESS) && (a->access & ~remote) != 0)
 		return false;
 	if ((mask & HDL_QP_PORT) && a->port_num != 1)
 		return false;
 	if ((mask & HDL_QP_PKEY_INDEX) && a->pkey_index != 0)
 		return false;
-	if ((mask & HDL_QP_PATH_MTU) && (a->path_mtu < 256 || a->path_mtu > 4096 ||
-					 (a->path_mtu & (a->path_mtu - 1)) != 0))
+	if ((mask & HDL_QP_PATH_MTU) &&
+	    (a->path_mtu < 256 || a->path_mtu > 4096 || (a->path_mtu & (a->path_mtu - 1)) != 0))
 		return false;
 	if ((mask & HDL_QP_TIMEOUT) && a->timeout > 31)
 		return false;
@@ -197,10 +198,10 @@ static bool values_fit(const struct hdl_qp_attr *a, uint32_t mask)
 /* Take over the attributes in @mask. */
 static void take_values(struct hdl_qp_attr *to, const struct hdl_qp_attr *from, uint32_t mask)
 {
-#define TAKE(bit, field)                                                                           \
-	do {                                                                                       \
-		if (mask & (bit))                                                                  \
-			to->field = from->field;                                                   \
+#define TAKE(bit, field)                         \
+	do {                                     \
+		if (mask & (bit))                \
+			to->field = from->field; \
 	} while (0)
 	TAKE(HDL_QP_ACCESS, access);
 	TAKE(HDL_QP_PORT, port_num);
@@ -224,8 +225,7 @@ static void take_values(struct hdl_qp_attr *to, const struct hdl_qp_attr *from, 
 static int make_reads(struct qp *qp, uint32_t depth)
 {
 	struct read_entry *entries = NULL;
-	if (depth > 0 &&
-	    (entries = calloc(read_queue_slots(depth), sizeof(*entries))) == NULL)
+	if (depth > 0 && (entries = calloc(read_queue_slots(depth), sizeof(*entries))) == NULL)
 		return -HDL_ENOMEM;
 	free(qp->reads.entries);
 	read_queue_init(&qp->reads, entries, depth, 0);
@@ -271,7 +271,8 @@ static int modify(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t ma
 
 int hdl_qp_modify(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t mask)
 {
-	if (qp == NULL || qp->magic != MAGIC_QP || attr == NULL || (mask & ~(uint32_t)HDL_QP_ATTR_ALL))
+	if (qp == NULL || qp->magic != MAGIC_QP || attr == NULL ||
+	    (mask & ~(uint32_t)HDL_QP_ATTR_ALL))
 		return -HDL_EINVAL;
 	adapter_lock(qp->pd->adapter);
 	int result = modify(qp, attr, mask);

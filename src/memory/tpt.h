@@ -315,7 +315,7 @@ uint32_t tpt_segment_gone(struct tpt *tpt, uint64_t host, uint64_t length,
                           void (*each)(void *context, struct hdl_key key), void *context);
 
 /* The memory behind @key, or behind the region of the window @key, turned out to be gone: that region and the windows on it
- * say HDL_DETAIL_GONE from now on. True if it was not known before. */
+ * say HDL_DETAIL_GONE from now on. True if it was not known before. A key that is out of date changes nothing. */
 bool tpt_mark_gone(struct tpt *tpt, struct hdl_key key);
 
 /* Count a verdict that a request ended with. */

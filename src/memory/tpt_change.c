@@ -222,6 +222,9 @@ bool tpt_mark_gone(struct tpt *tpt, struct hdl_key key)
 	struct tpt_slot *slot = slot_of(tpt, key);
 	uint32_t region = key.v >> TPT_INSTANCE_BITS;
 	struct tpt_entry e = slot != NULL ? slot_get(slot) : (struct tpt_entry){0};
+	/* The news may be late: the index may belong to another region, or the window to another range, by now. */
+	if (e.instance != (uint8_t)key.v)
+		e = (struct tpt_entry){0};
 	if (in_play(&e) && e.type == TPT_WINDOW)
 		region = e.link;
 	for (uint32_t index = 1; in_play(&e) && index < tpt->opened; index++) {

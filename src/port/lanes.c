@@ -7,8 +7,7 @@
 
 static unsigned char *lane(void *block, int from)
 {
-	return (unsigned char *)block + 2 * GUARD_BYTES +
-	       (from == 0 ? 0 : ring_bytes(LANES_SLOTS));
+	return (unsigned char *)block + 2 * GUARD_BYTES + (from == 0 ? 0 : ring_bytes(LANES_SLOTS));
 }
 
 size_t lanes_bytes(void)

@@ -23,14 +23,16 @@ void cq_init(struct cq *cq, void *memory, uint32_t depth, bool notifies)
 unsigned cq_push(struct cq *cq, const struct hdl_wc *wc, bool solicited)
 {
 	uint32_t tail = atomic_load_explicit(&cq->tail, memory_order_relaxed);
-	uint32_t head = atomic_load_explicit(&cq->head, memory_order_acquire); /* C1 pairs with C2 */
+	uint32_t head =
+	        atomic_load_explicit(&cq->head, memory_order_acquire); /* C1 pairs with C2 */
 	if (tail - head >= cq->depth)
 		return atomic_exchange_explicit(&cq->overrun, true, memory_order_relaxed)
-			       ? 0
-			       : CQ_OVERRUN;
+		               ? 0
+		               : CQ_OVERRUN;
 	cq->ring[tail & cq->mask] = *wc;
 	if (!cq->notifies) {
-		atomic_store_explicit(&cq->tail, tail + 1, memory_order_release); /* C3 pairs with C4 */
+		atomic_store_explicit(&cq->tail, tail + 1,
+		                      memory_order_release); /* C3 pairs with C4 */
 		return CQ_STORED;
 	}
 
@@ -41,7 +43,8 @@ unsigned cq_push(struct cq *cq, const struct hdl_wc *wc, bool solicited)
 		return CQ_STORED;
 	if (armed == CQ_ARMED_SOLICITED && !solicited && wc->status == HDL_WC_SUCCESS)
 		return CQ_STORED;
-	if (atomic_exchange_explicit(&cq->armed, CQ_NOT_ARMED, memory_order_acq_rel) == CQ_NOT_ARMED)
+	if (atomic_exchange_explicit(&cq->armed, CQ_NOT_ARMED, memory_order_acq_rel) ==
+	    CQ_NOT_ARMED)
 		return CQ_STORED;
 	return CQ_STORED | CQ_EVENT;
 }
@@ -55,7 +58,8 @@ int cq_poll(struct cq *cq, struct hdl_wc *wc, int max)
 	for (int i = 0; i < count; i++)
 		wc[i] = cq->ring[(head + (uint32_t)i) & cq->mask];
 	if (count > 0)
-		atomic_store_explicit(&cq->head, head + (uint32_t)count, memory_order_release); /* C2 */
+		atomic_store_explicit(&cq->head, head + (uint32_t)count,
+		                      memory_order_release); /* C2 */
 	lock_drop(&cq->poll_lock);
 	return count;
 }
@@ -65,8 +69,8 @@ void cq_arm(struct cq *cq, bool solicited_only)
 	uint32_t want = solicited_only ? CQ_ARMED_SOLICITED : CQ_ARMED_ANY;
 	uint32_t armed = atomic_load_explicit(&cq->armed, memory_order_relaxed);
 	while (armed < want && !atomic_compare_exchange_weak_explicit(&cq->armed, &armed, want,
-								      memory_order_seq_cst, /* C6 */
-								      memory_order_relaxed))
+	                                                              memory_order_seq_cst, /* C6 */
+	                                                              memory_order_relaxed))
 		;
 }
 

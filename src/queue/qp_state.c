@@ -12,11 +12,12 @@ struct transition {
 
 #define PATH   (HDL_QP_AV | HDL_QP_PATH_MTU | HDL_QP_DEST_QPN | HDL_QP_RQ_PSN)
 #define RC_RTR (PATH | HDL_QP_MAX_DEST_RD_ATOMIC | HDL_QP_MIN_RNR_TIMER)
-#define RC_RTS                                                                                     \
-	(HDL_QP_SQ_PSN | HDL_QP_TIMEOUT | HDL_QP_RETRY_CNT | HDL_QP_RNR_RETRY | HDL_QP_MAX_RD_ATOMIC)
-#define RC_SQD                                                                                     \
-	(HDL_QP_PORT | HDL_QP_AV | HDL_QP_TIMEOUT | HDL_QP_RETRY_CNT | HDL_QP_RNR_RETRY |          \
-	 HDL_QP_MAX_RD_ATOMIC | HDL_QP_MAX_DEST_RD_ATOMIC | HDL_QP_PKEY_INDEX | HDL_QP_ACCESS |    \
+#define RC_RTS                                                                  \
+	(HDL_QP_SQ_PSN | HDL_QP_TIMEOUT | HDL_QP_RETRY_CNT | HDL_QP_RNR_RETRY | \
+	 HDL_QP_MAX_RD_ATOMIC)
+#define RC_SQD                                                                                  \
+	(HDL_QP_PORT | HDL_QP_AV | HDL_QP_TIMEOUT | HDL_QP_RETRY_CNT | HDL_QP_RNR_RETRY |       \
+	 HDL_QP_MAX_RD_ATOMIC | HDL_QP_MAX_DEST_RD_ATOMIC | HDL_QP_PKEY_INDEX | HDL_QP_ACCESS | \
 	 HDL_QP_MIN_RNR_TIMER)
 #define INIT_C  (HDL_QP_PKEY_INDEX | HDL_QP_PORT | HDL_QP_ACCESS)
 #define INIT_D  (HDL_QP_PKEY_INDEX | HDL_QP_PORT | HDL_QP_QKEY)
@@ -24,21 +25,21 @@ struct transition {
 
 /* from, to, then for RC, UC and UD: what is needed and what is allowed besides. */
 static const struct transition transitions[] = {
-	{HDL_QPS_RESET, HDL_QPS_INIT, INIT_C, 0, INIT_C, 0, INIT_D, 0},
-	{HDL_QPS_INIT, HDL_QPS_INIT, 0, INIT_C, 0, INIT_C, 0, INIT_D},
-	{HDL_QPS_INIT, HDL_QPS_RTR, RC_RTR, HDL_QP_ACCESS | HDL_QP_PKEY_INDEX, PATH,
-	 HDL_QP_ACCESS | HDL_QP_PKEY_INDEX, 0, HDL_QP_PKEY_INDEX | HDL_QP_QKEY},
-	{HDL_QPS_RTR, HDL_QPS_RTS, RC_RTS, ANY_RTS, HDL_QP_SQ_PSN, HDL_QP_ACCESS, HDL_QP_SQ_PSN,
-	 HDL_QP_QKEY},
-	{HDL_QPS_RTS, HDL_QPS_RTS, 0, ANY_RTS, 0, HDL_QP_ACCESS, 0, HDL_QP_QKEY},
-	{HDL_QPS_RTS, HDL_QPS_SQD, 0, 0, 0, 0, 0, 0},
-	{HDL_QPS_SQD, HDL_QPS_RTS, 0, ANY_RTS, 0, HDL_QP_ACCESS, 0, HDL_QP_QKEY},
-	{HDL_QPS_SQD, HDL_QPS_SQD, 0, RC_SQD, 0, HDL_QP_AV | HDL_QP_ACCESS | HDL_QP_PKEY_INDEX, 0,
-	 HDL_QP_PKEY_INDEX | HDL_QP_QKEY},
+        {HDL_QPS_RESET, HDL_QPS_INIT, INIT_C, 0, INIT_C, 0, INIT_D, 0},
+        {HDL_QPS_INIT, HDL_QPS_INIT, 0, INIT_C, 0, INIT_C, 0, INIT_D},
+        {HDL_QPS_INIT, HDL_QPS_RTR, RC_RTR, HDL_QP_ACCESS | HDL_QP_PKEY_INDEX, PATH,
+         HDL_QP_ACCESS | HDL_QP_PKEY_INDEX, 0, HDL_QP_PKEY_INDEX | HDL_QP_QKEY},
+        {HDL_QPS_RTR, HDL_QPS_RTS, RC_RTS, ANY_RTS, HDL_QP_SQ_PSN, HDL_QP_ACCESS, HDL_QP_SQ_PSN,
+         HDL_QP_QKEY},
+        {HDL_QPS_RTS, HDL_QPS_RTS, 0, ANY_RTS, 0, HDL_QP_ACCESS, 0, HDL_QP_QKEY},
+        {HDL_QPS_RTS, HDL_QPS_SQD, 0, 0, 0, 0, 0, 0},
+        {HDL_QPS_SQD, HDL_QPS_RTS, 0, ANY_RTS, 0, HDL_QP_ACCESS, 0, HDL_QP_QKEY},
+        {HDL_QPS_SQD, HDL_QPS_SQD, 0, RC_SQD, 0, HDL_QP_AV | HDL_QP_ACCESS | HDL_QP_PKEY_INDEX, 0,
+         HDL_QP_PKEY_INDEX | HDL_QP_QKEY},
 };
 
 enum qp_verdict qp_judge(enum hdl_qp_type type, enum hdl_qp_state from, enum hdl_qp_state to,
-			 uint32_t mask)
+                         uint32_t mask)
 {
 	mask &= ~(uint32_t)(HDL_QP_STATE | HDL_QP_CUR_STATE);
 	/* From anywhere to RESET or ERR, with nothing besides; from RESET only to INIT or RESET (C10-18). */
@@ -53,12 +54,12 @@ enum qp_verdict qp_judge(enum hdl_qp_type type, enum hdl_qp_state from, enum hdl
 		const struct transition *t = &transitions[i];
 		if (t->from != from || t->to != to)
 			continue;
-		uint32_t need = type == HDL_QP_RC ? t->need_rc
-				: type == HDL_QP_UC ? t->need_uc
-						    : t->need_ud;
-		uint32_t allow = type == HDL_QP_RC ? t->allow_rc
-				 : type == HDL_QP_UC ? t->allow_uc
-						     : t->allow_ud;
+		uint32_t need = type == HDL_QP_RC   ? t->need_rc
+		                : type == HDL_QP_UC ? t->need_uc
+		                                    : t->need_ud;
+		uint32_t allow = type == HDL_QP_RC   ? t->allow_rc
+		                 : type == HDL_QP_UC ? t->allow_uc
+		                                     : t->allow_ud;
 		if ((mask & need) != need)
 			return QP_MODIFY_MISSING;
 		return (mask & ~(need | allow)) == 0 ? QP_MODIFY_OK : QP_MODIFY_NOT_ALLOWED;

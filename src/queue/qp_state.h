@@ -17,7 +17,7 @@ enum qp_verdict {
 
 /* May a queue pair of @type go from @from to @to with the attributes in @mask (HDL_QP_STATE and HDL_QP_CUR_STATE aside)? */
 enum qp_verdict qp_judge(enum hdl_qp_type type, enum hdl_qp_state from, enum hdl_qp_state to,
-			 uint32_t mask);
+                         uint32_t mask);
 
 static inline bool qp_may_receive(enum hdl_qp_state state)
 {

@@ -13,13 +13,13 @@ uint32_t read_queue_slots(uint32_t depth)
 }
 
 void read_queue_init(struct read_queue *q, struct read_entry *entries, uint32_t depth,
-		     uint32_t first_msn)
+                     uint32_t first_msn)
 {
 	uint32_t slots = read_queue_slots(depth);
 	if (depth != 0)
 		memset(entries, 0, slots * sizeof(*entries));
 	*q = (struct read_queue){
-		.entries = entries, .depth = depth, .mask = slots - 1, .next_msn = first_msn};
+	        .entries = entries, .depth = depth, .mask = slots - 1, .next_msn = first_msn};
 }
 
 enum read_verdict read_queue_put(struct read_queue *q, uint32_t msn, struct read_entry **entry)

@@ -12,6 +12,7 @@ struct read_entry {
 	uint32_t msn;
 	bool used;     /* holds a request or a result */
 	bool finished; /* executed: result is the answer */
+	bool owed;     /* the caller's: the answer was not sent yet */
 	uint32_t tag;  /* the caller's */
 	uint64_t result;
 };
@@ -19,21 +20,21 @@ struct read_entry {
 struct read_queue {
 	struct read_entry *entries; /* the caller's memory: read_queue_slots() of them */
 	uint32_t depth;             /* max_dest_rd_atomic */
-	uint32_t mask;              /* slots - 1: numbers wrap at 2^32, so the slots are a power of two */
-	uint32_t next_msn;          /* next expected */
-	uint32_t open;              /* accepted and not finished */
+	uint32_t mask;     /* slots - 1: numbers wrap at 2^32, so the slots are a power of two */
+	uint32_t next_msn; /* next expected */
+	uint32_t open;     /* accepted and not finished */
 };
 
 enum read_verdict {
-	READ_ACCEPTED,  /* a free entry holds it now */
-	READ_REPEATED,  /* executed before: *entry has the result */
-	READ_PENDING,   /* accepted before and not finished */
+	READ_ACCEPTED,    /* a free entry holds it now */
+	READ_REPEATED,    /* executed before: *entry has the result */
+	READ_PENDING,     /* accepted before and not finished */
 	READ_OUT_OF_RANGE /* past the end, or too old: terminate the stream */
 };
 
 uint32_t read_queue_slots(uint32_t depth);
 void read_queue_init(struct read_queue *q, struct read_entry *entries, uint32_t depth,
-		     uint32_t first_msn);
+                     uint32_t first_msn);
 enum read_verdict read_queue_put(struct read_queue *q, uint32_t msn, struct read_entry **entry);
 /* The request of @entry was executed. */
 void read_queue_finish(struct read_queue *q, struct read_entry *entry, uint64_t result);

@@ -15,10 +15,14 @@ enum wqe_state {
 
 /* Facts about a request that its flags cannot say. */
 enum wqe_mark {
-	WQE_PREPARED = 1 << 0, /* the first half is done: WRITE_IMM's data is in place, REGISTER_SEND's region is valid,
+	WQE_PREPARED =
+	        1
+	        << 0, /* the first half is done: WRITE_IMM's data is in place, REGISTER_SEND's region is valid,
 				* DELAY's time runs */
-	WQE_BY_TARGET = 1 << 1, /* an RDMA operation that the target executes (touch control, no direct access) */
-	WQE_LOOKED = 1 << 2     /* an RDMA operation that found the target not ready before */
+	WQE_BY_TARGET =
+	        1
+	        << 1, /* an RDMA operation that the target executes (touch control, no direct access) */
+	WQE_LOOKED = 1 << 2 /* an RDMA operation that found the target not ready before */
 };
 
 struct wqe_send {
@@ -47,7 +51,7 @@ struct wqe_send {
 			uint64_t swap;
 		} atomic;
 		struct {
-			uint32_t link; /* which peer, */
+			uint32_t link;  /* which peer, */
 			uint32_t epoch; /* and which of those that had this number */
 			uint32_t qpn;
 			uint32_t qkey;
@@ -84,7 +88,7 @@ struct wqe_send {
 };
 
 _Static_assert(offsetof(struct wqe_send, u.rdma.key) == offsetof(struct wqe_send, u.atomic.key),
-	       "an atomic's address and key are read as those of any RDMA request");
+               "an atomic's address and key are read as those of any RDMA request");
 
 struct wqe_recv {
 	uint64_t wr_id;

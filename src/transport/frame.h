@@ -17,7 +17,7 @@ enum frame_kind {
 	FRAME_ATOMIC,   /* body: frame_atomic */
 	FRAME_ANSWER,   /* body: frame_answer; acknowledges everything up to msn */
 	FRAME_DATAGRAM, /* body: frame_datagram, then the data */
-	FRAME_CLOSE,    /* the sender's queue pair gave up: imm is an hdl_event_type, length an hdl_detail */
+	FRAME_CLOSE, /* the sender's queue pair gave up: imm is an hdl_event_type, length an hdl_detail */
 	FRAME_KIND_COUNT
 };
 
@@ -26,8 +26,10 @@ enum frame_flags {
 	FRAME_IMM = 1 << 1,
 	FRAME_INVALIDATE = 1 << 2,
 	FRAME_BY_REFERENCE = 1 << 3, /* the body names memory of the sender's by its keys */
-	FRAME_UNRELIABLE = 1 << 4,   /* from a UC queue pair: never refused, answered only to free what it refers to */
-	FRAME_ADD = 1 << 5           /* atomic: fetch-and-add, not compare-and-swap */
+	FRAME_UNRELIABLE =
+	        1
+	        << 4, /* from a UC queue pair: never refused, answered only to free what it refers to */
+	FRAME_ADD = 1 << 5 /* atomic: fetch-and-add, not compare-and-swap */
 };
 
 struct frame {
@@ -60,12 +62,13 @@ struct frame_atomic {
 /* How the responder answers. */
 enum answer {
 	ANSWER_ACK,
-	ANSWER_RNR,        /* no receive request: wait, then repeat from msn on; detail is the timer code */
-	ANSWER_SEQUENCE,   /* expected msn, got a later one: repeat from msn on */
-	ANSWER_INVALID,    /* NAK: invalid request */
-	ANSWER_ACCESS,     /* NAK: remote access error */
-	ANSWER_OPERATION,  /* NAK: remote operational error */
-	ANSWER_OWN_LIST,   /* the requester's own pieces failed a check or have gone */
+	ANSWER_VALUE, /* as ACK, and what the atomic that msn is found */
+	ANSWER_RNR, /* no receive request: wait, then repeat from msn on; detail is the timer code */
+	ANSWER_SEQUENCE,  /* expected msn, got a later one: repeat from msn on */
+	ANSWER_INVALID,   /* NAK: invalid request */
+	ANSWER_ACCESS,    /* NAK: remote access error */
+	ANSWER_OPERATION, /* NAK: remote operational error */
+	ANSWER_OWN_LIST,  /* the requester's own pieces failed a check or have gone */
 	ANSWER_COUNT
 };
 

@@ -15,7 +15,8 @@
 /* Requester: execute what can be executed. True if anything was done. */
 bool local_run(struct node *node, struct qp *qp);
 /* Requester: the responder answered. */
-void local_answered(struct node *node, struct qp *qp, uint32_t msn, const struct frame_answer *answer);
+void local_answered(struct node *node, struct qp *qp, uint32_t msn,
+                    const struct frame_answer *answer);
 /* Requester: the timer of @qp ran out. */
 void local_timeout(struct node *node, struct qp *qp);
 /* Requester: the peer is gone. */

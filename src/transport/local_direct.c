@@ -45,7 +45,7 @@ static enum local_step peer_not_ready(struct node *node, struct qp *qp, struct w
 
 /* The target's checks said no. The target hears of it too: its queue pair fails like ours. */
 static void refused_by_target(struct node *node, struct qp *qp, struct wqe_send *wqe,
-			      enum hdl_detail detail)
+                              enum hdl_detail detail)
 {
 	if (qp->type == HDL_QP_UC) {
 		local_finish(wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);
@@ -58,7 +58,7 @@ static void refused_by_target(struct node *node, struct qp *qp, struct wqe_send 
 		status = HDL_WC_REM_INV_REQ_ERR;
 	qp->close_due = true;
 	qp->close_event = status == HDL_WC_REM_INV_REQ_ERR ? HDL_EVENT_QP_REQUEST_ERR
-							   : HDL_EVENT_QP_ACCESS_ERR;
+	                                                   : HDL_EVENT_QP_ACCESS_ERR;
 	qp->close_detail = (uint8_t)detail;
 	qp->close_key = wqe->u.rdma.key;
 	local_finish(wqe, status, detail);
@@ -74,13 +74,13 @@ static void refused_here(struct node *node, struct wqe_send *wqe, const struct s
 }
 
 static enum local_step direct_atomic(struct node *node, struct qp *qp, struct wqe_send *wqe,
-				     struct sg *remote)
+                                     struct sg *remote)
 {
 	struct link *link = &node->links[qp->link];
 	uint64_t old;
-	enum hdl_detail detail = op_atomic(&link->mover, MOVE_TO_PEER, remote,
-					   wqe->opcode == HDL_OP_FETCH_ADD,
-					   wqe->u.atomic.compare_add, wqe->u.atomic.swap, &old);
+	enum hdl_detail detail =
+	        op_atomic(&link->mover, MOVE_TO_PEER, remote, wqe->opcode == HDL_OP_FETCH_ADD,
+	                  wqe->u.atomic.compare_add, wqe->u.atomic.swap, &old);
 	if (detail == HDL_DETAIL_TOUCHED)
 		return LOCAL_BY_TARGET;
 	if (detail != HDL_DETAIL_NONE) {
@@ -100,19 +100,19 @@ static enum local_step direct_atomic(struct node *node, struct qp *qp, struct wq
 }
 
 static enum local_step direct_copy(struct node *node, struct qp *qp, struct wqe_send *wqe,
-				   struct sg *remote)
+                                   struct sg *remote)
 {
 	struct link *link = &node->links[qp->link];
 	struct hdl_sge inline_piece;
 	struct sg own = wqe->flags & HDL_SEND_INLINE
-				? sg_plain(&inline_piece, wqe_inline(wqe), wqe->length)
-				: sg_own(node, qp, wqe_sge(wqe), wqe->num_sge,
-					 wqe->opcode == HDL_OP_READ ? HDL_ACCESS_LOCAL_WRITE
-								    : HDL_ACCESS_LOCAL_READ);
+	                        ? sg_plain(&inline_piece, wqe_inline(wqe), wqe->length)
+	                        : sg_own(node, qp, wqe_sge(wqe), wqe->num_sge,
+	                                 wqe->opcode == HDL_OP_READ ? HDL_ACCESS_LOCAL_WRITE
+	                                                            : HDL_ACCESS_LOCAL_READ);
 	bool read = wqe->opcode == HDL_OP_READ;
 	struct sg_result result =
-		read ? sg_move(&link->mover, MOVE_FROM_PEER, &own, remote, wqe->length)
-		     : sg_move(&link->mover, MOVE_TO_PEER, remote, &own, wqe->length);
+	        read ? sg_move(&link->mover, MOVE_FROM_PEER, &own, remote, wqe->length)
+	             : sg_move(&link->mover, MOVE_TO_PEER, remote, &own, wqe->length);
 	if (result.changed)
 		return peer_not_ready(node, qp, wqe);
 	bool remote_refused = result.at_target != read;
@@ -163,18 +163,19 @@ enum local_step local_direct(struct node *node, struct qp *qp, struct wqe_send *
 		local_finish(wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);
 		return LOCAL_NEXT;
 	}
-	struct hdl_sge piece = {.addr = wqe->u.rdma.addr, .length = wqe->length, .key = wqe->u.rdma.key};
+	struct hdl_sge piece = {
+	        .addr = wqe->u.rdma.addr, .length = wqe->length, .key = wqe->u.rdma.key};
 	struct sg remote = {.table = &link->peer_table,
-			    .guard = link->guard,
-			    .pieces = &piece,
-			    .count = 1,
-			    .pd = facts.pd,
-			    .qpn = qp->attr.dest_qpn,
-			    .access = access,
-			    .side = TPT_REMOTE,
-			    .windows_only = facts.windows_only,
-			    .untouchable = true,
-			    .watch = pub,
-			    .watched = facts.word};
+	                    .guard = link->guard,
+	                    .pieces = &piece,
+	                    .count = 1,
+	                    .pd = facts.pd,
+	                    .qpn = qp->attr.dest_qpn,
+	                    .access = access,
+	                    .side = TPT_REMOTE,
+	                    .windows_only = facts.windows_only,
+	                    .untouchable = true,
+	                    .watch = pub,
+	                    .watched = facts.word};
 	return atomic ? direct_atomic(node, qp, wqe, &remote) : direct_copy(node, qp, wqe, &remote);
 }

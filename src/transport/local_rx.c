@@ -16,7 +16,8 @@ struct arrival {
 };
 
 /* A lane delivers whole messages in order: for table D every one is a last segment that is just due. */
-static const struct tpt_segment whole_message = {.last = true, .sn = 0, .next_sn = 1, .window_end = 1};
+static const struct tpt_segment whole_message = {
+        .last = true, .sn = 0, .next_sn = 1, .window_end = 1};
 
 /* --- owing answers --- */
 
@@ -30,7 +31,7 @@ static void owe(struct node *node, struct qp *qp, enum answer answer, uint32_t m
 }
 
 static bool send_answer(struct node *node, uint32_t link, uint32_t to_qpn, uint32_t from_qpn,
-			uint32_t msn, struct frame_answer answer)
+                        uint32_t msn, struct frame_answer answer)
 {
 	struct {
 		struct frame frame;
@@ -39,18 +40,18 @@ static bool send_answer(struct node *node, uint32_t link, uint32_t to_qpn, uint3
 	if (out == NULL)
 		return false;
 	out->frame = (struct frame){
-		.kind = FRAME_ANSWER, .to_qpn = to_qpn, .from_qpn = from_qpn, .msn = msn};
+	        .kind = FRAME_ANSWER, .to_qpn = to_qpn, .from_qpn = from_qpn, .msn = msn};
 	out->answer = answer;
 	node_publish(node, link);
 	return true;
 }
 
 static bool qp_answer(struct node *node, struct qp *qp, uint32_t msn, enum answer answer,
-		      uint32_t detail, uint64_t value)
+                      uint32_t detail, uint64_t value)
 {
 	return send_answer(
-		node, qp->link, qp->attr.dest_qpn, qp->qpn, msn,
-		(struct frame_answer){.answer = answer, .detail = detail, .value = value});
+	        node, qp->link, qp->attr.dest_qpn, qp->qpn, msn,
+	        (struct frame_answer){.answer = answer, .detail = detail, .value = value});
 }
 
 static bool send_close(struct node *node, struct qp *qp)
@@ -59,11 +60,11 @@ static bool send_close(struct node *node, struct qp *qp)
 	if (out == NULL)
 		return false;
 	*out = (struct frame){.kind = FRAME_CLOSE,
-			      .to_qpn = qp->attr.dest_qpn,
-			      .from_qpn = qp->qpn,
-			      .msn = qp->close_key.v,
-			      .length = qp->close_detail,
-			      .imm = qp->close_event};
+	                      .to_qpn = qp->attr.dest_qpn,
+	                      .from_qpn = qp->qpn,
+	                      .msn = qp->close_key.v,
+	                      .length = qp->close_detail,
+	                      .imm = qp->close_event};
 	node_publish(node, qp->link);
 	return true;
 }
@@ -75,17 +76,25 @@ bool local_answer(struct node *node, struct qp *qp)
 		qp->results_due = 0;
 		return true;
 	}
-	/* Atomics first, one by one: each answer carries a value, and a later one would acknowledge them without it. */
-	while (qp->results_due > 0) {
+	/* Atomics first, one by one: each answer carries a value, and a later one would acknowledge them without it. Reads
+	 * have numbers between theirs. A peer that wraps its numbers round unanswered ones gets no answer to those. */
+	for (uint32_t looked = 0; qp->results_due > 0; looked++) {
 		struct read_entry *entry = &qp->reads.entries[qp->result_read & qp->reads.mask];
-		if (!qp_answer(node, qp, entry->tag, ANSWER_ACK, 0, entry->result))
-			return false;
+		if (looked > qp->reads.mask) {
+			qp->results_due = 0;
+			break;
+		}
+		if (entry->owed) {
+			if (!qp_answer(node, qp, entry->tag, ANSWER_VALUE, 0, entry->result))
+				return false;
+			entry->owed = false;
+			qp->results_due--;
+		}
 		qp->result_read++;
-		qp->results_due--;
 	}
 	if (qp->answer_due) {
 		if (!qp_answer(node, qp, qp->answer_msn, qp->answer, qp->answer_detail,
-			       qp->close_key.v))
+		               qp->close_key.v))
 			return false;
 		qp->answer_due = false;
 	}
@@ -107,14 +116,15 @@ static enum answer answer_for(enum hdl_detail detail)
 
 /* The request cannot be executed: tell the peer, raise the event, fail. */
 static void refuse(struct node *node, struct qp *qp, const struct arrival *a, enum answer answer,
-		   enum hdl_detail detail)
+                   enum hdl_detail detail)
 {
 	if (qp->type != HDL_QP_RC)
 		return; /* unreliable: dropped in silence */
 	tpt_count(node->tpt, detail);
 	owe(node, qp, answer, a->frame.msn, detail);
 	op_event(node, qp,
-		 answer == ANSWER_INVALID ? HDL_EVENT_QP_REQUEST_ERR : HDL_EVENT_QP_ACCESS_ERR, detail);
+	         answer == ANSWER_INVALID ? HDL_EVENT_QP_REQUEST_ERR : HDL_EVENT_QP_ACCESS_ERR,
+	         detail);
 	qp_enter(node, qp, HDL_QPS_ERR);
 }
 
@@ -122,7 +132,7 @@ static void refuse(struct node *node, struct qp *qp, const struct arrival *a, en
 
 /* The data of @a as a list: bytes in the lane, or pieces of the sender's memory that @pieces takes a copy of. */
 static bool data_of(struct node *node, struct qp *qp, const struct arrival *a, size_t skip,
-		    struct hdl_sge *pieces, struct sg *data)
+                    struct hdl_sge *pieces, struct sg *data)
 {
 	const struct link *link = &node->links[a->link];
 	if ((a->frame.flags & FRAME_BY_REFERENCE) == 0) {
@@ -136,16 +146,16 @@ static bool data_of(struct node *node, struct qp *qp, const struct arrival *a, s
 	    facts.dest_qpn != qp->qpn || facts.link != link->peer_link)
 		return false;
 	*data = (struct sg){.table = &link->peer_table,
-			    .guard = link->guard,
-			    .pieces = pieces,
-			    .count = a->frame.num_sge,
-			    .pd = facts.pd,
-			    .qpn = a->frame.from_qpn,
-			    .access = a->frame.kind == FRAME_READ ? HDL_ACCESS_LOCAL_WRITE
-								  : HDL_ACCESS_LOCAL_READ,
-			    .side = TPT_LOCAL,
-			    .watch = pub,
-			    .watched = facts.word};
+	                    .guard = link->guard,
+	                    .pieces = pieces,
+	                    .count = a->frame.num_sge,
+	                    .pd = facts.pd,
+	                    .qpn = a->frame.from_qpn,
+	                    .access = a->frame.kind == FRAME_READ ? HDL_ACCESS_LOCAL_WRITE
+	                                                          : HDL_ACCESS_LOCAL_READ,
+	                    .side = TPT_LOCAL,
+	                    .watch = pub,
+	                    .watched = facts.word};
 	return true;
 }
 
@@ -155,20 +165,21 @@ static enum move_side side_of(const struct arrival *a)
 }
 
 /* Consume a receive for the message @a. True: go on to the next message. */
-static bool receive_message(struct node *node, struct qp *qp, const struct arrival *a, struct sg *data)
+static bool receive_message(struct node *node, struct qp *qp, const struct arrival *a,
+                            struct sg *data)
 {
 	bool immediate = (a->frame.flags & FRAME_IMM) != 0;
 	struct op_message message = {
-		.data = data,
-		.mover = &node->links[a->link].mover,
-		.side = side_of(a),
-		.length = a->frame.length,
-		.src_qpn = a->frame.from_qpn,
-		.imm = a->frame.imm,
-		.wc_flags = (immediate ? HDL_WC_WITH_IMM : 0u) |
-			    (a->frame.flags & FRAME_INVALIDATE ? HDL_WC_WITH_INVALIDATE : 0u),
-		.wc_opcode = a->frame.kind == FRAME_SEND ? HDL_WC_RECV : HDL_WC_RECV_WRITE_IMM,
-		.solicited = (a->frame.flags & FRAME_SOLICITED) != 0};
+	        .data = data,
+	        .mover = &node->links[a->link].mover,
+	        .side = side_of(a),
+	        .length = a->frame.length,
+	        .src_qpn = a->frame.from_qpn,
+	        .imm = a->frame.imm,
+	        .wc_flags = (immediate ? HDL_WC_WITH_IMM : 0u) |
+	                    (a->frame.flags & FRAME_INVALIDATE ? HDL_WC_WITH_INVALIDATE : 0u),
+	        .wc_opcode = a->frame.kind == FRAME_SEND ? HDL_WC_RECV : HDL_WC_RECV_WRITE_IMM,
+	        .solicited = (a->frame.flags & FRAME_SOLICITED) != 0};
 	enum hdl_detail detail;
 	struct hdl_key key;
 	switch (op_receive(node, qp, &message, &detail, &key)) {
@@ -218,24 +229,24 @@ static bool run_send(struct node *node, struct qp *qp, const struct arrival *a)
 
 /* The peer's range @piece, checked as a whole. A one-touch entry that was touched before ends here (table D row 3). */
 static enum hdl_detail target_of(struct node *node, struct qp *qp, const struct hdl_sge *piece,
-				 uint8_t access, struct sg *target)
+                                 uint8_t access, struct sg *target)
 {
 	*target = (struct sg){.table = &node->tpt->view,
-			      .pieces = piece,
-			      .count = 1,
-			      .pd = qp->pd,
-			      .qpn = qp->qpn,
-			      .access = access,
-			      .side = TPT_REMOTE,
-			      .windows_only = qp->windows_only};
+	                      .pieces = piece,
+	                      .count = 1,
+	                      .pd = qp->pd,
+	                      .qpn = qp->qpn,
+	                      .access = access,
+	                      .side = TPT_REMOTE,
+	                      .windows_only = qp->windows_only};
 	struct tpt_request req = {.key = piece->key,
-				  .side = TPT_REMOTE,
-				  .windows_only = qp->windows_only,
-				  .access = access,
-				  .pd = qp->pd,
-				  .qpn = qp->qpn,
-				  .addr = piece->addr,
-				  .length = piece->length};
+	                          .side = TPT_REMOTE,
+	                          .windows_only = qp->windows_only,
+	                          .access = access,
+	                          .pd = qp->pd,
+	                          .qpn = qp->qpn,
+	                          .addr = piece->addr,
+	                          .length = piece->length};
 	struct tpt_grant grant;
 	enum hdl_detail detail = tpt_check(target->table, &req, &grant);
 	if (detail == HDL_DETAIL_NONE && (grant.entry.flags & TPT_TOUCHED) != 0 &&
@@ -245,8 +256,8 @@ static enum hdl_detail target_of(struct node *node, struct qp *qp, const struct 
 }
 
 /* What a refused move means for the queue pair. True: the message counts as executed. */
-static bool moved(struct node *node, struct qp *qp, const struct arrival *a, struct sg_result result,
-		  bool target_is_ours)
+static bool moved(struct node *node, struct qp *qp, const struct arrival *a,
+                  struct sg_result result, bool target_is_ours)
 {
 	if (result.changed)
 		return false;
@@ -287,11 +298,12 @@ static bool run_write(struct node *node, struct qp *qp, const struct arrival *a)
 			refuse(node, qp, a, answer_for(detail), detail);
 			return qp->type != HDL_QP_RC;
 		}
-		if (!moved(node, qp, a,
-			   sg_move(&node->links[a->link].mover, side_of(a), &to, &data,
-				   a->frame.length),
-			   true))
+		struct sg_result result = sg_move(&node->links[a->link].mover, side_of(a), &to,
+		                                  &data, a->frame.length);
+		if (!moved(node, qp, a, result, true))
 			return false;
+		if (result.detail != HDL_DETAIL_NONE)
+			return true; /* unreliable: lost, and nobody is told */
 		tpt_touch(node->tpt, target.key, &whole_message);
 	}
 	return !immediate || receive_message(node, qp, a, NULL);
@@ -305,12 +317,16 @@ static bool run_read(struct node *node, struct qp *qp, const struct arrival *a)
 	struct hdl_sge range = {.addr = target.addr, .length = a->frame.length, .key = target.key};
 	struct sg from, list;
 	struct read_entry *entry;
-	if ((qp->attr.access & HDL_ACCESS_REMOTE_READ) == 0 ||
-	    read_queue_put(&qp->reads, a->frame.imm, &entry) != READ_ACCEPTED) {
+	enum read_verdict verdict = READ_OUT_OF_RANGE;
+	if ((qp->attr.access & HDL_ACCESS_REMOTE_READ) != 0)
+		verdict = read_queue_put(&qp->reads, a->frame.imm, &entry);
+	/* Executed before and yet expected: the initiator's pieces were refused, and it did not hear of it. */
+	if (verdict != READ_ACCEPTED && verdict != READ_REPEATED) {
 		refuse(node, qp, a, ANSWER_INVALID, HDL_DETAIL_NONE);
 		return false;
 	}
-	read_queue_finish(&qp->reads, entry, 0);
+	if (verdict == READ_ACCEPTED)
+		read_queue_finish(&qp->reads, entry, 0);
 	if (a->frame.length == 0)
 		return true;
 	if (!data_of(node, qp, a, sizeof(target), pieces, &list))
@@ -321,8 +337,9 @@ static bool run_read(struct node *node, struct qp *qp, const struct arrival *a)
 		return false;
 	}
 	if (!moved(node, qp, a,
-		   sg_move(&node->links[a->link].mover, MOVE_TO_PEER, &list, &from, a->frame.length),
-		   false))
+	           sg_move(&node->links[a->link].mover, MOVE_TO_PEER, &list, &from,
+	                   a->frame.length),
+	           false))
 		return false;
 	tpt_touch(node->tpt, target.key, &whole_message);
 	return true;
@@ -344,8 +361,8 @@ static bool run_atomic(struct node *node, struct qp *qp, const struct arrival *a
 	enum hdl_detail detail = target_of(node, qp, &range, HDL_ACCESS_REMOTE_ATOMIC, &target);
 	if (detail == HDL_DETAIL_NONE)
 		detail = op_atomic(&node->own, MOVE_BOTH_OWN, &target,
-				   (a->frame.flags & FRAME_ADD) != 0, atomic.compare_add, atomic.swap,
-				   &old);
+		                   (a->frame.flags & FRAME_ADD) != 0, atomic.compare_add,
+		                   atomic.swap, &old);
 	read_queue_finish(&qp->reads, entry, old);
 	if (detail != HDL_DETAIL_NONE) {
 		if (detail == HDL_DETAIL_GONE)
@@ -356,6 +373,7 @@ static bool run_atomic(struct node *node, struct qp *qp, const struct arrival *a
 	tpt_touch(node->tpt, atomic.key, &whole_message);
 	counter_add(&node->counters[NODE_ATOMICS], 1);
 	entry->tag = a->frame.msn;
+	entry->owed = true;
 	if (qp->results_due++ == 0)
 		qp->result_read = a->frame.imm;
 	node_activate(node, qp);
@@ -389,7 +407,7 @@ static void repeated(struct node *node, struct qp *qp, const struct arrival *a)
 		/* With answers still owed ours would overtake them and acknowledge theirs; it is among them anyway. */
 		if (qp->results_due == 0 &&
 		    read_queue_put(&qp->reads, a->frame.imm, &entry) == READ_REPEATED)
-			qp_answer(node, qp, a->frame.msn, ANSWER_ACK, 0, entry->result);
+			qp_answer(node, qp, a->frame.msn, ANSWER_VALUE, 0, entry->result);
 		return;
 	}
 	if (!qp->answer_due)
@@ -442,9 +460,10 @@ static void datagram(struct node *node, struct qp *qp, const struct arrival *a)
 	if (header.is_global) {
 		/* IBTA section 8.3: version 6, traffic class, flow label, payload length, next header 0x1b, hop limit. */
 		uint32_t first = 6u << 28 | (uint32_t)header.traffic_class << 20 |
-				 (header.flow_label & 0xfffffu);
+		                 (header.flow_label & 0xfffffu);
 		/* As on a wire: BTH, DETH and ICRC, immediate data, and the padding to words are counted too. */
-		uint32_t length = ((a->frame.length + 3) & ~3u) + 24 + (a->frame.flags & FRAME_IMM ? 4 : 0);
+		uint32_t length =
+		        ((a->frame.length + 3) & ~3u) + 24 + (a->frame.flags & FRAME_IMM ? 4 : 0);
 		for (int i = 0; i < 4; i++)
 			grh[i] = (uint8_t)(first >> (24 - 8 * i));
 		grh[4] = (uint8_t)(length >> 8);
@@ -456,19 +475,19 @@ static void datagram(struct node *node, struct qp *qp, const struct arrival *a)
 	}
 	struct hdl_sge piece;
 	struct sg data = sg_plain(&piece, a->body + sizeof(header), a->frame.length);
-	struct op_message message = {
-		.data = &data,
-		.mover = &node->own,
-		.side = MOVE_BOTH_OWN,
-		.grh = grh,
-		.length = a->frame.length,
-		.src_qpn = a->frame.from_qpn,
-		.imm = a->frame.imm,
-		.wc_flags = (header.is_global ? HDL_WC_GRH : 0u) |
-			    (a->frame.flags & FRAME_IMM ? HDL_WC_WITH_IMM : 0u),
-		.wc_opcode = HDL_WC_RECV,
-		.sl = header.sl,
-		.solicited = (a->frame.flags & FRAME_SOLICITED) != 0};
+	struct op_message message = {.data = &data,
+	                             .mover = &node->own,
+	                             .side = MOVE_BOTH_OWN,
+	                             .grh = grh,
+	                             .length = a->frame.length,
+	                             .src_qpn = a->frame.from_qpn,
+	                             .imm = a->frame.imm,
+	                             .wc_flags =
+	                                     (header.is_global ? HDL_WC_GRH : 0u) |
+	                                     (a->frame.flags & FRAME_IMM ? HDL_WC_WITH_IMM : 0u),
+	                             .wc_opcode = HDL_WC_RECV,
+	                             .sl = header.sl,
+	                             .solicited = (a->frame.flags & FRAME_SOLICITED) != 0};
 	enum hdl_detail detail;
 	struct hdl_key key;
 	switch (op_receive(node, qp, &message, &detail, &key)) {
@@ -486,16 +505,16 @@ static void datagram(struct node *node, struct qp *qp, const struct arrival *a)
 /* The peer's queue pair gave up on ours. */
 static void closed(struct node *node, struct qp *qp, const struct arrival *a)
 {
-	enum hdl_detail detail = a->frame.length < HDL_DETAIL_COUNT ? a->frame.length
-								    : HDL_DETAIL_NONE;
+	enum hdl_detail detail =
+	        a->frame.length < HDL_DETAIL_COUNT ? a->frame.length : HDL_DETAIL_NONE;
 	enum hdl_event_type type = HDL_EVENT_QP_FATAL;
 	if (a->frame.imm == HDL_EVENT_QP_ACCESS_ERR || a->frame.imm == HDL_EVENT_QP_REQUEST_ERR)
 		type = a->frame.imm;
 	/* A claim that memory has gone is believed of a key that the peer could have used, and of no other. */
 	struct hdl_key key = {a->frame.msn};
 	struct tpt_entry entry;
-	if (detail == HDL_DETAIL_GONE && tpt_read(&node->tpt->view, key, &entry) && entry.pd == qp->pd &&
-	    (entry.access & OP_REMOTE_RIGHTS) != 0)
+	if (detail == HDL_DETAIL_GONE && tpt_read(&node->tpt->view, key, &entry) &&
+	    entry.pd == qp->pd && (entry.access & OP_REMOTE_RIGHTS) != 0)
 		op_memory_gone(node, key);
 	tpt_count(node->tpt, detail);
 	op_event(node, qp, type, detail);
@@ -506,11 +525,11 @@ static void closed(struct node *node, struct qp *qp, const struct arrival *a)
 static bool well_formed(const struct arrival *a)
 {
 	static const uint8_t fixed[FRAME_KIND_COUNT] = {
-		[FRAME_WRITE] = sizeof(struct frame_target),
-		[FRAME_READ] = sizeof(struct frame_target),
-		[FRAME_ATOMIC] = sizeof(struct frame_atomic),
-		[FRAME_ANSWER] = sizeof(struct frame_answer),
-		[FRAME_DATAGRAM] = sizeof(struct frame_datagram),
+	        [FRAME_WRITE] = sizeof(struct frame_target),
+	        [FRAME_READ] = sizeof(struct frame_target),
+	        [FRAME_ATOMIC] = sizeof(struct frame_atomic),
+	        [FRAME_ANSWER] = sizeof(struct frame_answer),
+	        [FRAME_DATAGRAM] = sizeof(struct frame_datagram),
 	};
 	const struct frame *f = &a->frame;
 	if (f->kind == 0 || f->kind >= FRAME_KIND_COUNT || a->body_bytes < fixed[f->kind] ||
@@ -518,7 +537,7 @@ static bool well_formed(const struct arrival *a)
 		return false;
 	size_t rest = a->body_bytes - fixed[f->kind];
 	bool has_data = f->kind == FRAME_SEND || f->kind == FRAME_WRITE || f->kind == FRAME_READ ||
-			f->kind == FRAME_DATAGRAM;
+	                f->kind == FRAME_DATAGRAM;
 	if (!has_data)
 		return rest == 0;
 	if ((f->flags & FRAME_BY_REFERENCE) != 0)
@@ -534,7 +553,7 @@ static void drop(struct node *node, const struct arrival *a)
 	counter_add(&node->counters[NODE_DROPPED], 1);
 	if ((a->frame.flags & waits) == waits && a->frame.kind != FRAME_ANSWER)
 		send_answer(node, a->link, a->frame.from_qpn, a->frame.to_qpn, a->frame.msn,
-			    (struct frame_answer){.answer = ANSWER_ACK});
+		            (struct frame_answer){.answer = ANSWER_ACK});
 }
 
 static void take(struct node *node, const struct arrival *a)
@@ -578,7 +597,8 @@ unsigned local_receive(struct node *node, uint32_t index)
 	unsigned count = 0;
 	size_t bytes;
 	const unsigned char *record;
-	while (count < NODE_RX_BATCH && link->up && (record = ring_peek(&link->rx, &bytes)) != NULL) {
+	while (count < NODE_RX_BATCH && link->up &&
+	       (record = ring_peek(&link->rx, &bytes)) != NULL) {
 		struct arrival a = {.body = record + sizeof(struct frame), .link = index};
 		count++;
 		counter_add(&node->counters[NODE_FRAMES_IN], 1);

@@ -17,15 +17,14 @@ uint64_t local_timeout_ns(const struct qp *qp)
 
 uint64_t local_rnr_ns(uint32_t code)
 {
-	static const uint32_t us[32] = {655360, 10,    20,    30,    40,    60,     80,     120,
-					160,    240,   320,   480,   640,   960,    1280,   1920,
-					2560,   3840,  5120,  7680,  10240, 15360,  20480,  30720,
-					40960,  61440, 81920, 122880, 163840, 245760, 327680, 491520};
+	static const uint32_t us[32] = {
+	        655360, 10,    20,    30,    40,    60,     80,     120,    160,    240,   320,
+	        480,    640,   960,   1280,  1920,  2560,   3840,   5120,   7680,   10240, 15360,
+	        20480,  30720, 40960, 61440, 81920, 122880, 163840, 245760, 327680, 491520};
 	return us[code & 31] * 1000ull;
 }
 
-void local_finish(struct wqe_send *wqe, enum hdl_wc_status status,
-		  enum hdl_detail detail)
+void local_finish(struct wqe_send *wqe, enum hdl_wc_status status, enum hdl_detail detail)
 {
 	wqe->state = WQE_DONE;
 	wqe->status = (uint8_t)status;
@@ -81,11 +80,11 @@ static struct frame header_of(struct qp *qp, struct wqe_send *wqe, enum frame_ki
 {
 	number(qp, wqe);
 	struct frame frame = {.kind = (uint8_t)kind,
-			      .to_qpn = qp->attr.dest_qpn,
-			      .from_qpn = qp->qpn,
-			      .msn = wqe->msn,
-			      .length = wqe->length,
-			      .imm = wqe->imm};
+	                      .to_qpn = qp->attr.dest_qpn,
+	                      .from_qpn = qp->qpn,
+	                      .msn = wqe->msn,
+	                      .length = wqe->length,
+	                      .imm = wqe->imm};
 	if (wqe->flags & HDL_SEND_SOLICITED)
 		frame.flags |= FRAME_SOLICITED;
 	if (wqe->opcode == HDL_OP_SEND_IMM || wqe->opcode == HDL_OP_WRITE_IMM)
@@ -121,13 +120,13 @@ static bool gather(struct node *node, struct qp *qp, struct wqe_send *wqe, void 
 
 /* A frame with the data of @wqe, or with its pieces for the receiver to pull from. @prefix comes first in the body. */
 static enum local_step send_data(struct node *node, struct qp *qp, struct wqe_send *wqe,
-				 enum frame_kind kind, const void *prefix, size_t prefix_bytes)
+                                 enum frame_kind kind, const void *prefix, size_t prefix_bytes)
 {
-	bool by_reference = kind == FRAME_READ || (wqe->length > FRAME_MAX_DATA &&
-						   (wqe->flags & HDL_SEND_INLINE) == 0);
+	bool by_reference = kind == FRAME_READ ||
+	                    (wqe->length > FRAME_MAX_DATA && (wqe->flags & HDL_SEND_INLINE) == 0);
 	size_t body = by_reference ? wqe->num_sge * sizeof(struct hdl_sge) : wqe->length;
 	unsigned char *out =
-		node_reserve(node, qp->link, sizeof(struct frame) + prefix_bytes + body);
+	        node_reserve(node, qp->link, sizeof(struct frame) + prefix_bytes + body);
 	if (out == NULL)
 		return LOCAL_NO_ROOM;
 	struct frame frame = header_of(qp, wqe, kind);
@@ -179,9 +178,9 @@ static enum local_step send_atomic(struct node *node, struct qp *qp, struct wqe_
 	if (wqe->opcode == HDL_OP_FETCH_ADD)
 		out->frame.flags |= FRAME_ADD;
 	out->atomic = (struct frame_atomic){.addr = wqe->u.atomic.addr,
-					    .compare_add = wqe->u.atomic.compare_add,
-					    .swap = wqe->u.atomic.swap,
-					    .key = wqe->u.atomic.key};
+	                                    .compare_add = wqe->u.atomic.compare_add,
+	                                    .swap = wqe->u.atomic.swap,
+	                                    .key = wqe->u.atomic.key};
 	node_publish(node, qp->link);
 	sent(node, qp, wqe);
 	return LOCAL_NEXT;
@@ -191,17 +190,17 @@ static enum local_step send_datagram(struct node *node, struct qp *qp, struct wq
 {
 	const struct link *link = &node->links[wqe->u.ud.link];
 	struct frame_datagram body = {.qkey = wqe->u.ud.qkey,
-				      .flow_label = wqe->u.ud.flow_label,
-				      .sl = wqe->u.ud.sl,
-				      .traffic_class = wqe->u.ud.traffic_class,
-				      .hop_limit = wqe->u.ud.hop_limit,
-				      .is_global = wqe->u.ud.is_global};
+	                              .flow_label = wqe->u.ud.flow_label,
+	                              .sl = wqe->u.ud.sl,
+	                              .traffic_class = wqe->u.ud.traffic_class,
+	                              .hop_limit = wqe->u.ud.hop_limit,
+	                              .is_global = wqe->u.ud.is_global};
 	if (!link->up || link->epoch != wqe->u.ud.epoch) { /* nobody there: a datagram vanishes */
 		local_finish(wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);
 		return LOCAL_NEXT;
 	}
 	unsigned char *out = node_reserve(node, wqe->u.ud.link,
-					  sizeof(struct frame) + sizeof(body) + wqe->length);
+	                                  sizeof(struct frame) + sizeof(body) + wqe->length);
 	if (out == NULL)
 		return LOCAL_NO_ROOM;
 	if (!gather(node, qp, wqe, out + sizeof(struct frame) + sizeof(body)))
@@ -328,10 +327,10 @@ bool local_run(struct node *node, struct qp *qp)
 
 /* The oldest request failed and was completed: what becomes of the queue pair. */
 static void send_failed(struct node *node, struct qp *qp, uint8_t opcode, enum hdl_wc_status status,
-			enum hdl_detail detail)
+                        enum hdl_detail detail)
 {
 	bool registration = status == HDL_WC_MEM_MGT_ERR &&
-			    (opcode == HDL_OP_REGISTER || opcode == HDL_OP_REGISTER_SEND);
+	                    (opcode == HDL_OP_REGISTER || opcode == HDL_OP_REGISTER_SEND);
 	if (qp->type != HDL_QP_RC) {
 		qp_enter(node, qp, HDL_QPS_SQE);
 	} else if (registration && qp->register_error == HDL_REGISTER_ERROR_DRAIN) {
@@ -383,7 +382,8 @@ static void rewind_to(struct node *node, struct qp *qp, uint32_t index)
 	}
 	struct wqe_send *current = wq_at(&qp->sq, qp->next);
 	if (qp->next != wq_tail(&qp->sq) && current->opcode == HDL_OP_DELAY)
-		current->marks &= (uint8_t)~WQE_PREPARED; /* its time starts anew: never too short */
+		current->marks &=
+		        (uint8_t)~WQE_PREPARED; /* its time starts anew: never too short */
 	qp->waiting = false;
 	qp->next = index;
 	node_activate(node, qp);
@@ -414,27 +414,37 @@ static void place_value(struct node *node, struct qp *qp, struct wqe_send *wqe, 
 	if (result.detail == HDL_DETAIL_GONE)
 		op_memory_gone(node, result.key);
 	local_finish(wqe,
-		     result.detail == HDL_DETAIL_NONE ? HDL_WC_SUCCESS
-						      : op_local_status(result.detail),
-		     result.detail);
+	             result.detail == HDL_DETAIL_NONE ? HDL_WC_SUCCESS
+	                                              : op_local_status(result.detail),
+	             result.detail);
 }
 
-/* Everything before message @end (and including it, if @inclusive) has been executed by the responder. */
-static void acknowledge(struct node *node, struct qp *qp, uint32_t end, bool inclusive, uint64_t value)
+static bool is_atomic(const struct wqe_send *wqe)
 {
+	return wqe->opcode == HDL_OP_COMPARE_SWAP || wqe->opcode == HDL_OP_FETCH_ADD;
+}
+
+/* Everything before message @end (and including it, if @answer is an ACK) has been executed by the responder. An atomic is
+ * over with its own answer alone, which brings the value: where that was overtaken, it and what follows is repeated in
+ * time (IBTA section 9.7.5.2.8 calls this an implied NAK). */
+static void acknowledge(struct node *node, struct qp *qp, uint32_t end,
+                        const struct frame_answer *answer)
+{
+	bool inclusive = answer->answer == ANSWER_ACK || answer->answer == ANSWER_VALUE;
 	for (uint32_t i = wq_head(&qp->sq); i != qp->next; i++) {
 		struct wqe_send *wqe = wq_at(&qp->sq, i);
 		if (wqe->state != WQE_SENT)
 			continue;
 		int32_t distance = (int32_t)(end - wqe->msn);
-		if (distance < 0 || (distance == 0 && !inclusive))
+		if (distance < 0 || (distance == 0 && !inclusive) ||
+		    (is_atomic(wqe) && (distance != 0 || answer->answer != ANSWER_VALUE)))
 			break;
 		answer_came(qp, wqe);
 		qp->answered = true;
 		qp->retries_left = qp->attr.retry_cnt;
 		qp->rnr_left = qp->attr.rnr_retry;
-		if (wqe->opcode == HDL_OP_COMPARE_SWAP || wqe->opcode == HDL_OP_FETCH_ADD)
-			place_value(node, qp, wqe, value);
+		if (is_atomic(wqe))
+			place_value(node, qp, wqe, answer->value);
 		else
 			local_finish(wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);
 	}
@@ -442,7 +452,7 @@ static void acknowledge(struct node *node, struct qp *qp, uint32_t end, bool inc
 
 /* The message at @index was not taken, and may be repeated *left times at most. False: that was once too often. */
 static bool try_again(struct node *node, struct qp *qp, uint32_t index, uint8_t *left,
-		      enum hdl_wc_status exhausted)
+                      enum hdl_wc_status exhausted)
 {
 	struct wqe_send *wqe = wq_at(&qp->sq, index);
 	if (*left > 0) {
@@ -460,7 +470,7 @@ static void receiver_not_ready(struct node *node, struct qp *qp, uint32_t index,
 {
 	uint8_t forever = 1;
 	if (try_again(node, qp, index, qp->attr.rnr_retry == 7 ? &forever : &qp->rnr_left,
-		      HDL_WC_RNR_RETRY_EXC_ERR)) {
+	              HDL_WC_RNR_RETRY_EXC_ERR)) {
 		qp->waiting = true;
 		node_want_timer(node, qp, local_rnr_ns(code));
 	}
@@ -468,7 +478,7 @@ static void receiver_not_ready(struct node *node, struct qp *qp, uint32_t index,
 
 /* Our own pieces were refused while the peer pulled from them. */
 static enum hdl_wc_status own_list_refused(struct node *node, struct wqe_send *wqe,
-					   const struct frame_answer *answer)
+                                           const struct frame_answer *answer)
 {
 	if (answer->detail < HDL_DETAIL_COUNT) /* the peer says so */
 		tpt_count(node->tpt, answer->detail);
@@ -478,16 +488,21 @@ static enum hdl_wc_status own_list_refused(struct node *node, struct wqe_send *w
 	return op_local_status(answer->detail);
 }
 
-void local_answered(struct node *node, struct qp *qp, uint32_t msn, const struct frame_answer *answer)
+void local_answered(struct node *node, struct qp *qp, uint32_t msn,
+                    const struct frame_answer *answer)
 {
-	acknowledge(node, qp, msn, answer->answer == ANSWER_ACK, answer->value);
+	/* An answer to what was not sent is left over from a former connection; believed, it would acknowledge everything. */
+	if ((int32_t)(msn - qp->next_msn) >= 0)
+		return;
+	acknowledge(node, qp, msn, answer);
 	uint32_t index;
-	struct wqe_send *wqe = answer->answer == ANSWER_ACK ? NULL : find_sent(qp, msn, &index);
+	bool good = answer->answer == ANSWER_ACK || answer->answer == ANSWER_VALUE;
+	struct wqe_send *wqe = good ? NULL : find_sent(qp, msn, &index);
 	if (wqe != NULL) {
 		static const enum hdl_wc_status failures[ANSWER_COUNT] = {
-			[ANSWER_INVALID] = HDL_WC_REM_INV_REQ_ERR,
-			[ANSWER_ACCESS] = HDL_WC_REM_ACCESS_ERR,
-			[ANSWER_OPERATION] = HDL_WC_REM_OP_ERR,
+		        [ANSWER_INVALID] = HDL_WC_REM_INV_REQ_ERR,
+		        [ANSWER_ACCESS] = HDL_WC_REM_ACCESS_ERR,
+		        [ANSWER_OPERATION] = HDL_WC_REM_OP_ERR,
 		};
 		qp->answered = true;
 		switch (answer->answer) {
@@ -545,12 +560,13 @@ void local_peer_gone(struct node *node, struct qp *qp)
 	if (qp->type == HDL_QP_UD || qp_state(qp) == HDL_QPS_ERR)
 		return;
 	struct wqe_send *wqe = wq_oldest(&qp->sq);
-	if (wqe != NULL && qp->next != wq_head(&qp->sq)) {
+	if (qp->type == HDL_QP_RC && wqe != NULL && qp->next != wq_head(&qp->sq)) {
 		/* Of what is in flight the oldest tells why; the rest is flushed. */
 		if (wqe->state == WQE_SENT)
 			answer_came(qp, wqe);
 		if (wqe->state != WQE_DONE)
 			local_finish(wqe, HDL_WC_RETRY_EXC_ERR, HDL_DETAIL_NONE);
+		op_complete_send(node, qp, wqe);
 	}
 	op_event(node, qp, HDL_EVENT_QP_FATAL, HDL_DETAIL_NONE);
 	qp_enter(node, qp, HDL_QPS_ERR);

@@ -19,10 +19,10 @@ enum move_result { MOVE_OK, MOVE_SOURCE_GONE, MOVE_TARGET_GONE };
 struct mover {
 	/* Copy the runs @from to the runs @to; both lists have the same total. */
 	enum move_result (*copy)(void *context, enum move_side side, const struct span *to,
-				 size_t to_count, const struct span *from, size_t from_count);
+	                         size_t to_count, const struct span *from, size_t from_count);
 	/* Compare-and-swap (or, with @add, fetch-and-add) on 8 aligned bytes, atomic for everyone on this machine. */
 	enum move_result (*atomic)(void *context, enum move_side side, uint64_t addr, bool add,
-				   uint64_t compare_add, uint64_t swap, uint64_t *old);
+	                           uint64_t compare_add, uint64_t swap, uint64_t *old);
 	void *context;
 	bool reaches_peer; /* copy can reach the peer's memory */
 	bool atomic_on_peer;

@@ -142,15 +142,14 @@ unsigned node_tick(struct node *node, uint64_t now_ns)
 		struct qp *qp = node->timers_wanted;
 		node->timers_wanted = qp->timer_next;
 		qp->timer_wanted = false;
-		uint64_t deadline = qp->timer_ns > UINT64_MAX - now_ns ? UINT64_MAX
-								       : now_ns + qp->timer_ns;
+		uint64_t deadline =
+		        qp->timer_ns > UINT64_MAX - now_ns ? UINT64_MAX : now_ns + qp->timer_ns;
 		timer_start(&node->wheel, &qp->timer, deadline);
 	}
 	struct timer_node *next;
 	for (struct timer_node *at = timer_advance(&node->wheel, now_ns); at != NULL; at = next) {
 		next = at->next;
-		local_timeout(node,
-			      (struct qp *)(void *)((char *)at - offsetof(struct qp, timer)));
+		local_timeout(node, (struct qp *)(void *)((char *)at - offsetof(struct qp, timer)));
 		count++;
 	}
 	return count;
@@ -181,7 +180,7 @@ void node_link_down(struct node *node, uint32_t index)
 		return;
 	link->up = false;
 	node->sink.event(node->sink.context, HDL_EVENT_PEER_GONE, HDL_DETAIL_NONE, &link->gid,
-			 (struct hdl_key){0});
+	                 (struct hdl_key){0});
 	for (uint32_t i = 0; i <= node->qp_mask; i++)
 		if (node->qps[i] != NULL && node->qps[i]->link == index) {
 			local_peer_gone(node, node->qps[i]);
@@ -198,12 +197,12 @@ static void publish(struct qp *qp)
 	if (qp->attr.max_dest_rd_atomic == 0)
 		access &= ~(uint32_t)(HDL_ACCESS_REMOTE_READ | HDL_ACCESS_REMOTE_ATOMIC);
 	struct qp_facts facts = {.state = (uint8_t)qp_state(qp),
-				 .type = qp->type,
-				 .access = (uint8_t)access,
-				 .windows_only = qp->windows_only,
-				 .dest_qpn = qp->attr.dest_qpn,
-				 .link = qp->link,
-				 .pd = qp->pd};
+	                         .type = qp->type,
+	                         .access = (uint8_t)access,
+	                         .windows_only = qp->windows_only,
+	                         .dest_qpn = qp->attr.dest_qpn,
+	                         .link = qp->link,
+	                         .pd = qp->pd};
 	qp_publish(qp->pub, &facts);
 }
 

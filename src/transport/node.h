@@ -25,15 +25,17 @@
 #include "transport/mover.h"
 #include "transport/qp.h"
 
-#define NODE_RX_BATCH    64u   /* frames taken from one link before the next has its turn */
-#define NODE_TX_BATCH    64u   /* requests executed of one queue pair before the next has its turn */
-#define NODE_CHUNK_BYTES (1u << 20) /* bytes moved within one guard: bounds what deregistration waits for */
-#define NODE_QPN_BITS    24u
+#define NODE_RX_BATCH 64u /* frames taken from one link before the next has its turn */
+#define NODE_TX_BATCH 64u /* requests executed of one queue pair before the next has its turn */
+#define NODE_CHUNK_BYTES \
+	(1u << 20) /* bytes moved within one guard: bounds what deregistration waits for */
+#define NODE_QPN_BITS 24u
 
 /* One peer: a pair of lanes, and what we may read of its tables. */
 struct link {
 	bool up;
-	uint32_t epoch; /* how often this number was given to a peer: datagrams for a former one vanish */
+	uint32_t
+	        epoch; /* how often this number was given to a peer: datagrams for a former one vanish */
 	bool dirty; /* something was published since the bell was last looked at */
 	uint32_t dirty_next;
 	struct ring_tx tx;
@@ -41,8 +43,8 @@ struct link {
 	struct tpt_view peer_table;
 	const struct qp_public *peer_qps;
 	uint32_t peer_qp_mask;
-	uint32_t peer_link;       /* the number of this link at the peer */
-	struct tpt_guard *guard;  /* ours; the peer waits for it before it reuses memory */
+	uint32_t peer_link;      /* the number of this link at the peer */
+	struct tpt_guard *guard; /* ours; the peer waits for it before it reuses memory */
 	struct mover mover;
 	struct hdl_gid gid;
 };
@@ -52,7 +54,7 @@ struct node_sink {
 	void (*cq_event)(void *context, struct cq *cq);
 	/* @object: the struct qp, cq or srq concerned, by type; NULL for HDL_EVENT_MEMORY_GONE, which has a key. */
 	void (*event)(void *context, enum hdl_event_type type, enum hdl_detail detail, void *object,
-		      struct hdl_key key);
+	              struct hdl_key key);
 	/* Return when every guard that is inside our table has left it. No guard of ours is held meanwhile. */
 	void (*quiesce)(void *context);
 	/* Wake the peer of a link: it asked for it. */
@@ -71,11 +73,11 @@ enum node_counter {
 	NODE_RNR_SENT,
 	NODE_RETRIES,
 	NODE_TIMEOUTS,
-	NODE_REPEATED,      /* messages that had come before */
-	NODE_DROPPED,       /* no such queue pair, or not ready */
+	NODE_REPEATED, /* messages that had come before */
+	NODE_DROPPED,  /* no such queue pair, or not ready */
 	NODE_DROPPED_QKEY,
 	NODE_DROPPED_NO_RECV,
-	NODE_BAD_FRAMES,    /* frames that make no sense: the peer is broken or hostile */
+	NODE_BAD_FRAMES, /* frames that make no sense: the peer is broken or hostile */
 	NODE_MEMORY_GONE,
 	NODE_COUNTER_COUNT
 };
@@ -83,13 +85,13 @@ enum node_counter {
 /* Our own table needs no guard: whoever drives the node is alone with it. */
 struct node {
 	struct tpt *tpt;
-	struct link *links;      /* link_count of them, the adapter's memory */
+	struct link *links; /* link_count of them, the adapter's memory */
 	uint32_t link_count;
 	struct qp **qps; /* by qpn & qp_mask */
 	struct qp_public *qps_public;
 	uint32_t qp_mask;
 	struct mpsc pending;
-	struct qp *active;     /* those with work, in turn */
+	struct qp *active; /* those with work, in turn */
 	struct qp **active_end;
 	struct qp *timers_wanted;
 	uint32_t dirty_links; /* first of the list through dirty_next; LINK_NONE */

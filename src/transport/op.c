@@ -16,12 +16,12 @@ void op_memory_gone(struct node *node, struct hdl_key key)
 	counter_add(&node->counters[NODE_MEMORY_GONE], 1);
 	if (tpt_mark_gone(node->tpt, key))
 		node->sink.event(node->sink.context, HDL_EVENT_MEMORY_GONE, HDL_DETAIL_GONE, NULL,
-				 key);
+		                 key);
 }
 
 /* Every completion goes through here. One that is lost takes its queue pair down: overflow is never silent. */
 static void complete(struct node *node, struct qp *qp, struct cq *cq, const struct hdl_wc *wc,
-		     bool solicited)
+                     bool solicited)
 {
 	unsigned pushed = cq_push(cq, wc, solicited);
 	if (pushed & CQ_EVENT)
@@ -30,7 +30,7 @@ static void complete(struct node *node, struct qp *qp, struct cq *cq, const stru
 		return;
 	if (pushed & CQ_OVERRUN)
 		node->sink.event(node->sink.context, HDL_EVENT_CQ_OVERRUN, HDL_DETAIL_LIMIT, cq,
-				 (struct hdl_key){0});
+		                 (struct hdl_key){0});
 	if (qp_state(qp) != HDL_QPS_ERR) {
 		op_event(node, qp, HDL_EVENT_QP_FATAL, HDL_DETAIL_LIMIT);
 		qp_enter(node, qp, HDL_QPS_ERR);
@@ -40,19 +40,19 @@ static void complete(struct node *node, struct qp *qp, struct cq *cq, const stru
 static uint16_t send_wc_opcode(uint8_t opcode)
 {
 	static const uint16_t names[HDL_OP_COUNT] = {
-		[HDL_OP_SEND] = HDL_WC_SEND,
-		[HDL_OP_SEND_IMM] = HDL_WC_SEND,
-		[HDL_OP_SEND_INVALIDATE] = HDL_WC_SEND,
-		[HDL_OP_WRITE] = HDL_WC_WRITE,
-		[HDL_OP_WRITE_IMM] = HDL_WC_WRITE,
-		[HDL_OP_READ] = HDL_WC_READ,
-		[HDL_OP_COMPARE_SWAP] = HDL_WC_COMPARE_SWAP,
-		[HDL_OP_FETCH_ADD] = HDL_WC_FETCH_ADD,
-		[HDL_OP_BIND] = HDL_WC_BIND,
-		[HDL_OP_INVALIDATE] = HDL_WC_INVALIDATE,
-		[HDL_OP_REGISTER] = HDL_WC_REGISTER,
-		[HDL_OP_REGISTER_SEND] = HDL_WC_SEND,
-		[HDL_OP_DELAY] = HDL_WC_DELAY,
+	        [HDL_OP_SEND] = HDL_WC_SEND,
+	        [HDL_OP_SEND_IMM] = HDL_WC_SEND,
+	        [HDL_OP_SEND_INVALIDATE] = HDL_WC_SEND,
+	        [HDL_OP_WRITE] = HDL_WC_WRITE,
+	        [HDL_OP_WRITE_IMM] = HDL_WC_WRITE,
+	        [HDL_OP_READ] = HDL_WC_READ,
+	        [HDL_OP_COMPARE_SWAP] = HDL_WC_COMPARE_SWAP,
+	        [HDL_OP_FETCH_ADD] = HDL_WC_FETCH_ADD,
+	        [HDL_OP_BIND] = HDL_WC_BIND,
+	        [HDL_OP_INVALIDATE] = HDL_WC_INVALIDATE,
+	        [HDL_OP_REGISTER] = HDL_WC_REGISTER,
+	        [HDL_OP_REGISTER_SEND] = HDL_WC_SEND,
+	        [HDL_OP_DELAY] = HDL_WC_DELAY,
 	};
 	assert(opcode < HDL_OP_COUNT);
 	return names[opcode];
@@ -62,13 +62,13 @@ void op_complete_send(struct node *node, struct qp *qp, struct wqe_send *wqe)
 {
 	assert(wqe->state == WQE_DONE && wqe == wq_oldest(&qp->sq));
 	struct hdl_wc wc = {.wr_id = wqe->wr_id,
-			    .status = wqe->status,
-			    .opcode = send_wc_opcode(wqe->opcode),
-			    .vendor_err = wqe->vendor_err,
-			    .byte_len = wqe->length,
-			    .qpn = qp->qpn};
+	                    .status = wqe->status,
+	                    .opcode = send_wc_opcode(wqe->opcode),
+	                    .vendor_err = wqe->vendor_err,
+	                    .byte_len = wqe->length,
+	                    .qpn = qp->qpn};
 	bool tell = wqe->status != HDL_WC_SUCCESS || qp->signal_all ||
-		    (wqe->flags & HDL_SEND_SIGNALED) != 0;
+	            (wqe->flags & HDL_SEND_SIGNALED) != 0;
 	if (wqe->opcode == HDL_OP_REGISTER || wqe->opcode == HDL_OP_REGISTER_SEND)
 		atomic_store_explicit(&qp->lists_head, wqe->list_end, memory_order_release);
 	if (qp->next == wq_head(&qp->sq))
@@ -81,27 +81,26 @@ void op_complete_send(struct node *node, struct qp *qp, struct wqe_send *wqe)
 void op_flush_send(struct node *node, struct qp *qp)
 {
 	struct wqe_send *wqe;
+	/* Done, but its turn to be told had not come: however it ended, it counts as not executed (IBTA C10-42: what follows
+	 * the first error is flushed). */
 	while ((wqe = wq_oldest(&qp->sq)) != NULL) {
-		if (wqe->state != WQE_DONE || wqe->status == HDL_WC_SUCCESS) {
-			/* Done but not yet told: its turn had not come, so it counts as not executed. */
-			wqe->status = HDL_WC_WR_FLUSH_ERR;
-			wqe->vendor_err = HDL_DETAIL_NONE;
-		}
 		wqe->state = WQE_DONE;
+		wqe->status = HDL_WC_WR_FLUSH_ERR;
+		wqe->vendor_err = HDL_DETAIL_NONE;
 		op_complete_send(node, qp, wqe);
 	}
 	qp->next = wq_head(&qp->sq);
 	qp->unanswered = qp->reads_open = 0;
 }
 
-static void complete_recv(struct node *node, struct qp *qp, uint64_t wr_id, enum hdl_wc_status status,
-			  enum hdl_detail detail)
+static void complete_recv(struct node *node, struct qp *qp, uint64_t wr_id,
+                          enum hdl_wc_status status, enum hdl_detail detail)
 {
 	struct hdl_wc wc = {.wr_id = wr_id,
-			    .status = (uint16_t)status,
-			    .opcode = HDL_WC_RECV,
-			    .vendor_err = detail,
-			    .qpn = qp->qpn};
+	                    .status = (uint16_t)status,
+	                    .opcode = HDL_WC_RECV,
+	                    .vendor_err = detail,
+	                    .qpn = qp->qpn};
 	complete(node, qp, qp->recv_cq, &wc, false);
 }
 
@@ -131,12 +130,12 @@ static void release_recv(struct node *node, struct qp *qp)
 	if (limit != 0 && wq_held(&qp->srq->wq) < limit &&
 	    atomic_exchange_explicit(&qp->srq->limit, 0, memory_order_relaxed) != 0)
 		node->sink.event(node->sink.context, HDL_EVENT_SRQ_LIMIT, HDL_DETAIL_NONE, qp->srq,
-				 (struct hdl_key){0});
+		                 (struct hdl_key){0});
 }
 
 /* Fill the pieces of @wqe with the header and data of @message. */
 static struct sg_result scatter(struct node *node, struct qp *qp, const struct wqe_recv *wqe,
-				const struct op_message *message)
+                                const struct op_message *message)
 {
 	struct sg to = sg_own(node, qp, wqe->sge, wqe->num_sge, HDL_ACCESS_LOCAL_WRITE);
 	if (qp->srq != NULL)
@@ -148,13 +147,14 @@ static struct sg_result scatter(struct node *node, struct qp *qp, const struct w
 		result = sg_move(&node->own, MOVE_BOTH_OWN, &to, &grh, HDL_GRH_BYTES);
 	}
 	if (result.detail == HDL_DETAIL_NONE && message->length > 0)
-		result = sg_move(message->mover, message->side, &to, message->data,
-				 message->length);
+		result =
+		        sg_move(message->mover, message->side, &to, message->data, message->length);
 	return result;
 }
 
 /* A peer may take back what it was given: a key without remote rights is none of its business. */
-static enum hdl_detail invalidate_for_peer(struct node *node, const struct qp *qp, struct hdl_key key)
+static enum hdl_detail invalidate_for_peer(struct node *node, const struct qp *qp,
+                                           struct hdl_key key)
 {
 	struct tpt_entry entry;
 	if (tpt_read(&node->tpt->view, key, &entry) && (entry.flags & TPT_VALID) != 0 &&
@@ -164,7 +164,7 @@ static enum hdl_detail invalidate_for_peer(struct node *node, const struct qp *q
 }
 
 enum op_received op_receive(struct node *node, struct qp *qp, const struct op_message *message,
-			    enum hdl_detail *detail, struct hdl_key *key)
+                            enum hdl_detail *detail, struct hdl_key *key)
 {
 	*detail = HDL_DETAIL_NONE;
 	struct wqe_recv *wqe = wq_oldest(qp->srq != NULL ? &qp->srq->wq : &qp->rq);
@@ -206,33 +206,33 @@ enum op_received op_receive(struct node *node, struct qp *qp, const struct op_me
 		node->sink.quiesce(node->sink.context);
 	}
 	struct hdl_wc wc = {.wr_id = wr_id,
-			    .opcode = message->wc_opcode,
-			    .byte_len = message->length + header,
-			    .imm = message->imm,
-			    .qpn = qp->qpn,
-			    .src_qpn = message->src_qpn,
-			    .flags = message->wc_flags,
-			    .sl = message->sl};
+	                    .opcode = message->wc_opcode,
+	                    .byte_len = message->length + header,
+	                    .imm = message->imm,
+	                    .qpn = qp->qpn,
+	                    .src_qpn = message->src_qpn,
+	                    .flags = message->wc_flags,
+	                    .sl = message->sl};
 	qp->received_messages++;
 	complete(node, qp, qp->recv_cq, &wc, message->solicited);
 	return OP_RECEIVED;
 }
 
-enum hdl_detail op_atomic(const struct mover *mover, enum move_side side, struct sg *target, bool add,
-			  uint64_t compare_add, uint64_t swap, uint64_t *old)
+enum hdl_detail op_atomic(const struct mover *mover, enum move_side side, struct sg *target,
+                          bool add, uint64_t compare_add, uint64_t swap, uint64_t *old)
 {
 	const struct hdl_sge *piece = &target->pieces[0];
 	assert(target->count == 1 && piece->length == 8);
 	if (piece->addr % 8 != 0)
 		return HDL_DETAIL_MISALIGNED;
 	struct tpt_request req = {.key = piece->key,
-				  .side = target->side,
-				  .windows_only = target->windows_only,
-				  .access = target->access,
-				  .pd = target->pd,
-				  .qpn = target->qpn,
-				  .addr = piece->addr,
-				  .length = 8};
+	                          .side = target->side,
+	                          .windows_only = target->windows_only,
+	                          .access = target->access,
+	                          .pd = target->pd,
+	                          .qpn = target->qpn,
+	                          .addr = piece->addr,
+	                          .length = 8};
 	struct tpt_grant grant;
 	struct span run;
 	uint64_t covered;
@@ -246,7 +246,8 @@ enum hdl_detail op_atomic(const struct mover *mover, enum move_side side, struct
 	if (detail == HDL_DETAIL_NONE &&
 	    (tpt_spans(target->table, &grant, 0, 8, &run, 1, &covered) != 1 || covered != 8 ||
 	     run.addr % 8 != 0))
-		detail = HDL_DETAIL_MISALIGNED; /* eight bytes, but not eight aligned bytes of memory */
+		detail =
+		        HDL_DETAIL_MISALIGNED; /* eight bytes, but not eight aligned bytes of memory */
 	if (detail == HDL_DETAIL_NONE)
 		result = mover->atomic(mover->context, side, run.addr, add, compare_add, swap, old);
 	if (target->guard != NULL)
@@ -260,29 +261,30 @@ enum hdl_detail op_memory(struct node *node, struct qp *qp, const struct wqe_sen
 	switch (wqe->opcode) {
 	case HDL_OP_BIND: {
 		struct tpt_bind bind = {.key = wqe->u.bind.window,
-					.region = wqe->u.bind.region,
-					.pd = qp->pd,
-					.qpn = wqe->u.bind.type == OP_WINDOW_FOR_QP ? qp->qpn : 0,
-					.access = wqe->u.bind.access,
-					.addr = wqe->u.bind.addr,
-					.length = wqe->u.bind.length,
-					.rebind = wqe->u.bind.type != OP_WINDOW_FOR_QP};
+		                        .region = wqe->u.bind.region,
+		                        .pd = qp->pd,
+		                        .qpn = wqe->u.bind.type == OP_WINDOW_FOR_QP ? qp->qpn : 0,
+		                        .access = wqe->u.bind.access,
+		                        .addr = wqe->u.bind.addr,
+		                        .length = wqe->u.bind.length,
+		                        .rebind = wqe->u.bind.type != OP_WINDOW_FOR_QP};
 		detail = bind.length == 0 && bind.region.v == 0
-				 ? tpt_invalidate(node->tpt, bind.key, qp->pd, bind.qpn, false)
-				 : tpt_bind(node->tpt, &bind);
+		                 ? tpt_invalidate(node->tpt, bind.key, qp->pd, bind.qpn, false)
+		                 : tpt_bind(node->tpt, &bind);
 		break;
 	}
 	case HDL_OP_INVALIDATE:
-		detail = tpt_invalidate(node->tpt, (struct hdl_key){wqe->imm}, qp->pd, qp->qpn, true);
+		detail = tpt_invalidate(node->tpt, (struct hdl_key){wqe->imm}, qp->pd, qp->qpn,
+		                        true);
 		break;
 	default: {
 		struct hdl_register reg = {.pages = wqe->u.reg.pages,
-					   .num_pages = wqe->u.reg.num_pages,
-					   .page_shift = wqe->u.reg.page_shift,
-					   .first_offset = wqe->u.reg.first_offset,
-					   .length = wqe->u.reg.length,
-					   .iova = wqe->u.reg.iova,
-					   .access = wqe->u.reg.access};
+		                           .num_pages = wqe->u.reg.num_pages,
+		                           .page_shift = wqe->u.reg.page_shift,
+		                           .first_offset = wqe->u.reg.first_offset,
+		                           .length = wqe->u.reg.length,
+		                           .iova = wqe->u.reg.iova,
+		                           .access = wqe->u.reg.access};
 		if (!qp->register_on_send)
 			return HDL_DETAIL_LIMIT;
 		return tpt_register(node->tpt, wqe->u.reg.key, qp->pd, &reg);

@@ -39,11 +39,11 @@ enum op_received {
 
 /* *detail: which check refused; *key: of OP_SOURCE_REFUSED, the sender's piece that was. */
 enum op_received op_receive(struct node *node, struct qp *qp, const struct op_message *message,
-			    enum hdl_detail *detail, struct hdl_key *key);
+                            enum hdl_detail *detail, struct hdl_key *key);
 
 /* A compare-and-swap or fetch-and-add on @target, a list of one 8-byte piece with HDL_ACCESS_REMOTE_ATOMIC. */
-enum hdl_detail op_atomic(const struct mover *mover, enum move_side side, struct sg *target, bool add,
-			  uint64_t compare_add, uint64_t swap, uint64_t *old);
+enum hdl_detail op_atomic(const struct mover *mover, enum move_side side, struct sg *target,
+                          bool add, uint64_t compare_add, uint64_t swap, uint64_t *old);
 
 /* BIND, INVALIDATE, REGISTER, and the registration of REGISTER_SEND. Waits until the former key's users have gone. */
 enum hdl_detail op_memory(struct node *node, struct qp *qp, const struct wqe_send *wqe);
@@ -62,7 +62,7 @@ void op_event(struct node *node, struct qp *qp, enum hdl_event_type type, enum h
 void op_memory_gone(struct node *node, struct hdl_key key);
 
 /* What a key can let a peer do. */
-#define OP_REMOTE_RIGHTS                                                                           \
+#define OP_REMOTE_RIGHTS \
 	(HDL_ACCESS_REMOTE_READ | HDL_ACCESS_REMOTE_WRITE | HDL_ACCESS_REMOTE_ATOMIC)
 
 /* wqe_send.u.bind.type: a window for this queue pair only, whose binder picked the instance. */

@@ -10,11 +10,11 @@ void qp_publish(struct qp_public *pub, const struct qp_facts *facts)
 	/* First a state that nobody may use, then the second word, then the truth. */
 	atomic_store_explicit(&pub->words[0], version << 48, memory_order_seq_cst);
 	atomic_store_explicit(&pub->words[1],
-			      (uint64_t)facts->windows_only << 63 |
-				      (uint64_t)(facts->link & 0x7fffffffu) << 32 | facts->pd,
-			      memory_order_release);
+	                      (uint64_t)facts->windows_only << 63 |
+	                              (uint64_t)(facts->link & 0x7fffffffu) << 32 | facts->pd,
+	                      memory_order_release);
 	uint64_t word = (version + 1) << 48 | (uint64_t)facts->dest_qpn << 24 |
-			(uint64_t)facts->type << 16 | (uint64_t)facts->state << 8 | facts->access;
+	                (uint64_t)facts->type << 16 | (uint64_t)facts->state << 8 | facts->access;
 	atomic_store_explicit(&pub->words[0], word, memory_order_seq_cst);
 }
 
@@ -26,13 +26,13 @@ bool qp_read_facts(const struct qp_public *pub, struct qp_facts *facts)
 		if (atomic_load_explicit(&pub->words[0], memory_order_acquire) != first)
 			continue;
 		*facts = (struct qp_facts){.access = (uint8_t)first,
-					   .state = (uint8_t)(first >> 8),
-					   .type = (uint8_t)(first >> 16),
-					   .dest_qpn = (uint32_t)(first >> 24) & 0xffffffu,
-					   .pd = (uint32_t)second,
-					   .link = (uint32_t)(second >> 32) & 0x7fffffffu,
-					   .windows_only = second >> 63 != 0,
-					   .word = first};
+		                           .state = (uint8_t)(first >> 8),
+		                           .type = (uint8_t)(first >> 16),
+		                           .dest_qpn = (uint32_t)(first >> 24) & 0xffffffu,
+		                           .pd = (uint32_t)second,
+		                           .link = (uint32_t)(second >> 32) & 0x7fffffffu,
+		                           .windows_only = second >> 63 != 0,
+		                           .word = first};
 		return true;
 	}
 	return false;

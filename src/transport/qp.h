@@ -69,18 +69,18 @@ struct qp {
 	bool is_active;
 
 	/* Requester. sq.head <= next <= sq.tail */
-	uint32_t next;        /* next element to execute */
-	uint32_t next_msn;    /* next message sequence number to give */
-	uint32_t next_read;   /* next number in the peer's read resource queue */
-	uint32_t unanswered;  /* elements in WQE_SENT */
-	uint32_t reads_open;  /* of these, reads and atomics */
-	bool waiting;         /* for a timer: RNR, delay, or a peer that is not ready */
-	bool draining;        /* SQD, but something is unanswered */
-	bool answered;        /* since the timer was last looked at */
-	bool timer_wanted;    /* a timer shall be started as soon as the time is known */
+	uint32_t next;       /* next element to execute */
+	uint32_t next_msn;   /* next message sequence number to give */
+	uint32_t next_read;  /* next number in the peer's read resource queue */
+	uint32_t unanswered; /* elements in WQE_SENT */
+	uint32_t reads_open; /* of these, reads and atomics */
+	bool waiting;        /* for a timer: RNR, delay, or a peer that is not ready */
+	bool draining;       /* SQD, but something is unanswered */
+	bool answered;       /* since the timer was last looked at */
+	bool timer_wanted;   /* a timer shall be started as soon as the time is known */
 	uint8_t retries_left;
 	uint8_t rnr_left;
-	uint64_t timer_ns;    /* for how long */
+	uint64_t timer_ns; /* for how long */
 	struct timer_node timer;
 	struct qp *timer_next;
 
@@ -92,18 +92,19 @@ struct qp {
 
 	/* Responder. */
 	uint32_t expected_msn;
-	bool nak_sent;      /* until the expected message comes, others are dropped */
-	bool established;   /* COMM_EST was raised */
+	bool nak_sent;    /* until the expected message comes, others are dropped */
+	bool established; /* COMM_EST was raised */
 	bool answer_due;
-	bool close_due;     /* a FRAME_CLOSE still has to be sent */
-	uint8_t answer;     /* enum answer */
+	bool close_due; /* a FRAME_CLOSE still has to be sent */
+	uint8_t answer; /* enum answer */
 	uint8_t answer_detail;
 	uint32_t answer_msn;
 	uint8_t close_event;
 	uint8_t close_detail;
 	struct hdl_key close_key;
 	struct read_queue reads;
-	uint32_t results_due; /* finished atomics whose answer is not sent; the oldest is result_read */
+	uint32_t
+	        results_due; /* finished atomics whose answer is not sent; the oldest is result_read */
 	uint32_t result_read;
 
 	uint64_t sent_messages, received_messages;

@@ -12,15 +12,15 @@ uint64_t sg_length(const struct hdl_sge *pieces, uint32_t count)
 }
 
 struct sg sg_own(const struct node *node, const struct qp *qp, const struct hdl_sge *pieces,
-		 uint32_t count, uint8_t access)
+                 uint32_t count, uint8_t access)
 {
 	return (struct sg){.table = &node->tpt->view,
-			   .pieces = pieces,
-			   .count = count,
-			   .pd = qp->pd,
-			   .qpn = qp->qpn,
-			   .access = access,
-			   .side = TPT_LOCAL};
+	                   .pieces = pieces,
+	                   .count = count,
+	                   .pd = qp->pd,
+	                   .qpn = qp->qpn,
+	                   .access = access,
+	                   .side = TPT_LOCAL};
 }
 
 struct sg sg_plain(struct hdl_sge *piece, const void *memory, uint32_t length)
@@ -31,7 +31,7 @@ struct sg sg_plain(struct hdl_sge *piece, const void *memory, uint32_t length)
 
 /* Up to @max runs for at most @want bytes from where @list stands, without moving it. Sets *detail when a piece fails. */
 static size_t sg_runs(const struct sg *list, uint64_t want, struct span *out, size_t max,
-		      uint64_t *covered, enum hdl_detail *detail)
+                      uint64_t *covered, enum hdl_detail *detail)
 {
 	size_t count = 0;
 	uint32_t index = list->index;
@@ -50,13 +50,13 @@ static size_t sg_runs(const struct sg *list, uint64_t want, struct span *out, si
 			continue;
 		}
 		struct tpt_request req = {.key = piece->key,
-					  .side = list->side,
-					  .windows_only = list->windows_only,
-					  .access = list->access,
-					  .pd = list->pd,
-					  .qpn = list->qpn,
-					  .addr = piece->addr,
-					  .length = piece->length};
+		                          .side = list->side,
+		                          .windows_only = list->windows_only,
+		                          .access = list->access,
+		                          .pd = list->pd,
+		                          .qpn = list->qpn,
+		                          .addr = piece->addr,
+		                          .length = piece->length};
 		struct tpt_grant grant;
 		*detail = tpt_check(list->table, &req, &grant);
 		if (*detail == HDL_DETAIL_NONE && list->untouchable &&
@@ -65,7 +65,8 @@ static size_t sg_runs(const struct sg *list, uint64_t want, struct span *out, si
 		if (*detail != HDL_DETAIL_NONE)
 			break;
 		uint64_t got;
-		size_t n = tpt_spans(list->table, &grant, offset, left, out + count, max - count, &got);
+		size_t n = tpt_spans(list->table, &grant, offset, left, out + count, max - count,
+		                     &got);
 		if (n == 0) {
 			*detail = HDL_DETAIL_NOT_VALID;
 			break;
@@ -93,16 +94,23 @@ static void sg_advance(struct sg *list, uint64_t bytes)
 	}
 }
 
-/* The key of the piece that the walk stopped at: the first that is not empty. */
+/* The piece that the walk stands at, the first that is not empty, and how much of it is left; NULL behind the last. */
+static const struct hdl_sge *sg_piece(const struct sg *list, uint64_t *left)
+{
+	uint64_t offset = list->offset;
+	for (uint32_t index = list->index; index < list->count; index++, offset = 0) {
+		*left = list->pieces[index].length - offset;
+		if (*left != 0)
+			return &list->pieces[index];
+	}
+	return NULL;
+}
+
 static struct hdl_key sg_key(const struct sg *list)
 {
-	uint32_t index = list->index;
-	uint64_t offset = list->offset;
-	while (index < list->count && list->pieces[index].length == offset) {
-		index++;
-		offset = 0;
-	}
-	return index < list->count ? list->pieces[index].key : (struct hdl_key){0};
+	uint64_t left;
+	const struct hdl_sge *piece = sg_piece(list, &left);
+	return piece != NULL ? piece->key : (struct hdl_key){0};
 }
 
 static struct sg_result sg_refused(enum hdl_detail detail, bool at_target, const struct sg *list)
@@ -133,7 +141,7 @@ static bool sg_changed(const struct sg *list)
 }
 
 static struct sg_result sg_move_chunk(const struct mover *mover, enum move_side side, struct sg *to,
-				      struct sg *from, uint64_t want, uint64_t *moved)
+                                      struct sg *from, uint64_t want, uint64_t *moved)
 {
 	struct span to_runs[MOVE_MAX_SPANS], from_runs[MOVE_MAX_SPANS];
 	uint64_t to_bytes, from_bytes;
@@ -152,7 +160,7 @@ static struct sg_result sg_move_chunk(const struct mover *mover, enum move_side 
 	from_count = spans_trim(from_runs, from_count, bytes);
 	to_count = spans_trim(to_runs, to_count, bytes);
 	enum move_result result =
-		mover->copy(mover->context, side, to_runs, to_count, from_runs, from_count);
+	        mover->copy(mover->context, side, to_runs, to_count, from_runs, from_count);
 	if (result == MOVE_SOURCE_GONE)
 		return sg_refused(HDL_DETAIL_GONE, false, from);
 	if (result == MOVE_TARGET_GONE)
@@ -161,12 +169,13 @@ static struct sg_result sg_move_chunk(const struct mover *mover, enum move_side 
 	return (struct sg_result){.detail = HDL_DETAIL_NONE};
 }
 
-struct sg_result sg_move(const struct mover *mover, enum move_side side, struct sg *to, struct sg *from,
-			 uint64_t length)
+struct sg_result sg_move(const struct mover *mover, enum move_side side, struct sg *to,
+                         struct sg *from, uint64_t length)
 {
 	struct sg_result result = {.detail = HDL_DETAIL_NONE};
+	uint64_t portion = NODE_CHUNK_BYTES;
 	while (length > 0 && result.detail == HDL_DETAIL_NONE) {
-		uint64_t want = length < NODE_CHUNK_BYTES ? length : NODE_CHUNK_BYTES, moved;
+		uint64_t want = length < portion ? length : portion, moved, left;
 		if (to->guard != NULL)
 			tpt_enter(to->guard);
 		if (from->guard != NULL && from->guard != to->guard)
@@ -179,6 +188,12 @@ struct sg_result sg_move(const struct mover *mover, enum move_side side, struct 
 		sg_advance(from, moved);
 		sg_advance(to, moved);
 		length -= moved;
+		/* One of several pieces has gone: go on piece by piece, so that the right one is named. */
+		if (result.detail == HDL_DETAIL_GONE &&
+		    sg_piece(result.at_target ? to : from, &left) != NULL && left < want) {
+			portion = left;
+			result.detail = HDL_DETAIL_NONE;
+		}
 	}
 	return result;
 }

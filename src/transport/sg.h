@@ -12,9 +12,9 @@
 #include "transport/node.h"
 
 struct sg {
-	const struct tpt_view *table;   /* NULL: the pieces are plain memory of this process */
-	struct tpt_guard *guard;        /* a peer's table: held while its memory is used; else NULL */
-	const struct hdl_sge *pieces;   /* they and their count are the caller's */
+	const struct tpt_view *table; /* NULL: the pieces are plain memory of this process */
+	struct tpt_guard *guard;      /* a peer's table: held while its memory is used; else NULL */
+	const struct hdl_sge *pieces; /* they and their count are the caller's */
 	uint32_t count;
 	uint32_t pd;
 	uint32_t qpn;
@@ -43,12 +43,12 @@ uint64_t sg_length(const struct hdl_sge *pieces, uint32_t count);
 
 /* Move @length bytes from @from to @to and advance both. Checks every piece it touches, within the guards of both lists,
  * in portions of NODE_CHUNK_BYTES. @mover reaches both. */
-struct sg_result sg_move(const struct mover *mover, enum move_side side, struct sg *to, struct sg *from,
-			 uint64_t length);
+struct sg_result sg_move(const struct mover *mover, enum move_side side, struct sg *to,
+                         struct sg *from, uint64_t length);
 
 /* A list of a queue pair's own work request. */
 struct sg sg_own(const struct node *node, const struct qp *qp, const struct hdl_sge *pieces,
-		 uint32_t count, uint8_t access);
+                 uint32_t count, uint8_t access);
 /* Plain memory of this process as a list: @piece is the caller's storage. */
 struct sg sg_plain(struct hdl_sge *piece, const void *memory, uint32_t length);
 

@@ -118,13 +118,14 @@ struct qp_options {
 	uint32_t access; /* of the queue pair, for peers; 0: all */
 	bool no_access;  /* none at all */
 	uint32_t qkey;
-	uint8_t timeout, retry_cnt; /* 0: 4.19 ms, three times */
-	bool wait_for_ever;         /* timeout 0 */
-	bool no_retry;              /* retry_cnt 0 */
-	uint8_t rnr_retry;          /* 0: seven, for ever */
-	bool no_rnr_retry;          /* rnr_retry 0 */
-	uint8_t min_rnr_timer;      /* 0: code 1, 10 us */
-	uint8_t max_rd_atomic;      /* 0: 4 */
+	uint8_t timeout,
+	        retry_cnt;     /* 0: 268 ms, seven times: a busy machine is no reason to fail */
+	bool wait_for_ever;    /* timeout 0 */
+	bool no_retry;         /* retry_cnt 0 */
+	uint8_t rnr_retry;     /* 0: seven, for ever */
+	bool no_rnr_retry;     /* rnr_retry 0 */
+	uint8_t min_rnr_timer; /* 0: code 1, 10 us */
+	uint8_t max_rd_atomic; /* 0: 4 */
 	bool no_rd_atomic, no_dest_rd_atomic;
 };
 

@@ -245,6 +245,53 @@ static void peer_ready_in_time_recovers(void **state)
 	}
 }
 
+/* The peer is slow: requests are repeated before it looks at any. Each is executed once, and has its own answer. */
+static void late_answers_execute_nothing_twice(void **state)
+{
+	enum { MANY = 16 };
+	struct world *w = *state;
+	if (w->port->threaded || w->port->one_adapter)
+		skip();
+	struct hdl_qp *qa, *qb;
+	struct qp_options o = {.timeout = 8, .retry_cnt = 7, .cap = {.max_send_wr = MANY}};
+	make_pair(w, &o, &qa, &qb);
+	memset(w->b.mem + 64, 0, 8);
+	for (uint32_t i = 0; i < MANY; i++)
+		post_recv(qb, i, &w->b, 4096 + 64 * i, 8);
+	for (uint32_t i = 0; i < MANY; i++) {
+		if (i % 4 == 3)
+			post_data(qa, i, HDL_OP_SEND, &w->a, 64 * i, 8);
+		else if (i % 4 == 2)
+			post_rdma(qa, i, HDL_OP_READ, piece(&w->a, 8192 + 8 * i, 8),
+			          address(&w->b, 64), arena_key(&w->b));
+		else
+			post_atomic(qa, i, HDL_OP_FETCH_ADD, piece(&w->a, 8192 + 8 * i, 8),
+			            address(&w->b, 64), arena_key(&w->b), 1, 0);
+	}
+	for (int slow = 0; slow < 3; slow++) {
+		w->virtual_ns += 2 * (4096ull << 8);
+		for (int i = 0; i < 3; i++)
+			hdl_progress(w->a.adapter);
+	}
+	uint64_t value = 0;
+	for (uint32_t i = 0; i < MANY; i++) {
+		static const uint32_t opcodes[] = {HDL_WC_FETCH_ADD, HDL_WC_FETCH_ADD, HDL_WC_READ,
+		                                   HDL_WC_SEND};
+		expect_sent(w, w->a.scq, qa, i, opcodes[i % 4], 8);
+		if (i % 4 != 3)
+			expect_bytes(&w->a, 8192 + 8 * i, &value, 8);
+		value += i % 4 < 2;
+	}
+	for (uint32_t i = 0; i < MANY / 4; i++) {
+		expect_received(w, w->b.rcq, qb, qa, i, 8);
+		expect_copy(&w->b, 4096 + 64 * i, &w->a, 64 * (4 * i + 3), 8);
+	}
+	expect_nothing(w, w->b.rcq);
+	expect_bytes(&w->b, 64, &value, 8);
+	check_memory(w);
+	assert_true(counter_of(&w->b, "repeated") > 0);
+}
+
 /* --- delay --- */
 
 static void sn1_delay_holds_back_what_is_behind_it(void **state)
@@ -307,6 +354,7 @@ static const struct CMUnitTest tests[] = {
         BEHAVIOUR(rnr_on_write_with_immediate),
         BEHAVIOUR(timeout_times_retries),
         BEHAVIOUR(peer_ready_in_time_recovers),
+        BEHAVIOUR(late_answers_execute_nothing_twice),
         BEHAVIOUR(sn1_delay_holds_back_what_is_behind_it),
         BEHAVIOUR(sn1_delay_behind_a_repeated_send_is_not_shortened),
 };

@@ -355,8 +355,8 @@ void qp_to_rts(struct hdl_qp *qp, const struct qp_options *o)
 	struct hdl_qp_attr attr = {
 	        .state = HDL_QPS_RTS,
 	        .sq_psn = 1234,
-	        .timeout = o->wait_for_ever ? 0 : (uint8_t)or_else(o->timeout, 10),
-	        .retry_cnt = o->no_retry ? 0 : (uint8_t)or_else(o->retry_cnt, 3),
+	        .timeout = o->wait_for_ever ? 0 : (uint8_t)or_else(o->timeout, 16),
+	        .retry_cnt = o->no_retry ? 0 : (uint8_t)or_else(o->retry_cnt, 7),
 	        .rnr_retry = o->no_rnr_retry ? 0 : (uint8_t)or_else(o->rnr_retry, 7),
 	        .max_rd_atomic = o->no_rd_atomic ? 0 : (uint8_t)or_else(o->max_rd_atomic, 4)};
 	if (type_of(qp) == HDL_QP_RC)

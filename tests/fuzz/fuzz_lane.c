@@ -18,7 +18,7 @@ struct end {
 	struct hdl_cq *cq;
 	struct hdl_mr *mr;
 	struct hdl_mw *mw;
-	struct hdl_qp *qp[3]; /* RC, UC, UD */
+	struct hdl_qp *qp[3];  /* RC, UC, UD */
 	unsigned char *memory; /* EDGE, REGION, EDGE */
 };
 
@@ -44,15 +44,15 @@ static void open_end(struct end *end, uint64_t seed)
 	bad |= hdl_mr_register(end->pd, end->memory + EDGE, REGION, 0x3f, &end->mr);
 	bad |= hdl_mw_alloc(end->pd, HDL_MW_TYPE_1, &end->mw);
 	struct hdl_bind bind = {.mr = end->mr,
-				.addr = (uint64_t)(uintptr_t)end->memory + EDGE,
-				.length = 100,
-				.access = HDL_ACCESS_REMOTE_WRITE | HDL_ACCESS_ONE_TOUCH};
+	                        .addr = (uint64_t)(uintptr_t)end->memory + EDGE,
+	                        .length = 100,
+	                        .access = HDL_ACCESS_REMOTE_WRITE | HDL_ACCESS_ONE_TOUCH};
 	bad |= hdl_mw_bind(end->mw, &bind, NULL);
 	for (uint32_t i = 0; i < 3; i++) {
 		struct hdl_qp_init_attr init = {.type = HDL_QP_RC + i,
-						.send_cq = end->cq,
-						.recv_cq = end->cq,
-						.cap = {4, 4, 2, 2, 32}};
+		                                .send_cq = end->cq,
+		                                .recv_cq = end->cq,
+		                                .cap = {4, 4, 2, 2, 32}};
 		bad |= hdl_qp_create(end->pd, &init, &end->qp[i]);
 	}
 	if (bad)
@@ -63,36 +63,38 @@ static void connect_end(struct end *end, const struct end *peer)
 {
 	for (int i = 0; i < 3; i++) {
 		struct hdl_qp_attr a = {.state = HDL_QPS_INIT,
-					.port_num = 1,
-					.access = 0x1c,
-					.qkey = 0x11,
-					.path_mtu = 1024,
-					.dest_qpn = hdl_qp_number(peer->qp[i]),
-					.ah = {.dgid = peer->adapter->node.gid, .port_num = 1},
-					.max_rd_atomic = 2,
-					.max_dest_rd_atomic = 2,
-					.timeout = 10,
-					.retry_cnt = 2,
-					.rnr_retry = 2};
+		                        .port_num = 1,
+		                        .access = 0x1c,
+		                        .qkey = 0x11,
+		                        .path_mtu = 1024,
+		                        .dest_qpn = hdl_qp_number(peer->qp[i]),
+		                        .ah = {.dgid = peer->adapter->node.gid, .port_num = 1},
+		                        .max_rd_atomic = 2,
+		                        .max_dest_rd_atomic = 2,
+		                        .timeout = 10,
+		                        .retry_cnt = 2,
+		                        .rnr_retry = 2};
 		uint32_t rc = i == 0 ? UINT32_MAX : 0, connected = i < 2 ? UINT32_MAX : 0;
 		int bad = hdl_qp_modify(end->qp[i], &a,
-					HDL_QP_STATE | HDL_QP_PORT | HDL_QP_PKEY_INDEX |
-						(i < 2 ? HDL_QP_ACCESS : HDL_QP_QKEY));
+		                        HDL_QP_STATE | HDL_QP_PORT | HDL_QP_PKEY_INDEX |
+		                                (i < 2 ? HDL_QP_ACCESS : HDL_QP_QKEY));
 		a.state = HDL_QPS_RTR;
-		bad |= hdl_qp_modify(end->qp[i], &a,
-				     HDL_QP_STATE |
-					     (connected & (HDL_QP_AV | HDL_QP_PATH_MTU |
-							   HDL_QP_DEST_QPN | HDL_QP_RQ_PSN)) |
-					     (rc & (HDL_QP_MAX_DEST_RD_ATOMIC | HDL_QP_MIN_RNR_TIMER)));
+		bad |= hdl_qp_modify(
+		        end->qp[i], &a,
+		        HDL_QP_STATE |
+		                (connected &
+		                 (HDL_QP_AV | HDL_QP_PATH_MTU | HDL_QP_DEST_QPN | HDL_QP_RQ_PSN)) |
+		                (rc & (HDL_QP_MAX_DEST_RD_ATOMIC | HDL_QP_MIN_RNR_TIMER)));
 		a.state = HDL_QPS_RTS;
 		bad |= hdl_qp_modify(end->qp[i], &a,
-				     HDL_QP_STATE | HDL_QP_SQ_PSN |
-					     (rc & (HDL_QP_TIMEOUT | HDL_QP_RETRY_CNT |
-						    HDL_QP_RNR_RETRY | HDL_QP_MAX_RD_ATOMIC)));
+		                     HDL_QP_STATE | HDL_QP_SQ_PSN |
+		                             (rc & (HDL_QP_TIMEOUT | HDL_QP_RETRY_CNT |
+		                                    HDL_QP_RNR_RETRY | HDL_QP_MAX_RD_ATOMIC)));
 		struct hdl_sge piece = {(uint64_t)(uintptr_t)end->memory + EDGE + 1024, 512,
-					hdl_mr_key(end->mr)};
+		                        hdl_mr_key(end->mr)};
 		struct hdl_recv_wr recv = {.sg_list = &piece, .num_sge = 1};
-		bad |= hdl_post_recv(end->qp[i], &recv, NULL) | hdl_post_recv(end->qp[i], &recv, NULL);
+		bad |= hdl_post_recv(end->qp[i], &recv, NULL) |
+		       hdl_post_recv(end->qp[i], &recv, NULL);
 		if (bad)
 			abort();
 	}
@@ -118,20 +120,20 @@ static size_t put_record(struct end *from, const struct end *to, const uint8_t *
 		memcpy(out, in, used);
 	} else {
 		struct frame frame = {.kind = in[0] % (FRAME_KIND_COUNT + 1),
-				      .flags = in[1],
-				      .num_sge = in[2],
-				      .to_qpn = hdl_qp_number(to->qp[in[3] % 3]),
-				      .from_qpn = hdl_qp_number(from->qp[in[3] % 3]),
-				      .msn = (uint32_t)(int8_t)in[4],
-				      .length = in[5] == 0xff ? (uint32_t)bytes : in[5] * 257u,
-				      .imm = in[6]};
+		                      .flags = in[1],
+		                      .num_sge = in[2],
+		                      .to_qpn = hdl_qp_number(to->qp[in[3] % 3]),
+		                      .from_qpn = hdl_qp_number(from->qp[in[3] % 3]),
+		                      .msn = (uint32_t)(int8_t)in[4],
+		                      .length = in[5] == 0xff ? (uint32_t)bytes : in[5] * 257u,
+		                      .imm = in[6]};
 		memcpy(out, &frame, sizeof(frame));
 		memcpy(out + sizeof(frame), in + 10, bytes);
 		/* A key and an address that lead somewhere, where a body has them. */
 		if (in[7] & 1 && bytes >= sizeof(struct frame_target)) {
 			struct frame_target target = {
-				.addr = (uint64_t)(uintptr_t)to->memory + EDGE + in[8] * 17u,
-				.key = in[7] & 2 ? hdl_mw_key(to->mw) : hdl_mr_key(to->mr)};
+			        .addr = (uint64_t)(uintptr_t)to->memory + EDGE + in[8] * 17u,
+			        .key = in[7] & 2 ? hdl_mw_key(to->mw) : hdl_mr_key(to->mr)};
 			memcpy(out + sizeof(frame), &target, sizeof(target));
 		}
 	}

@@ -3,44 +3,13 @@
  * packets_check.c. */
 #include "packets.h"
 
-#include "base/crc.h"
-
-#include <assert.h>
 #include <stdlib.h>
-#include <string.h>
 
-#define MAGIC        0x4d495348u
 #define LONGEST_NS   1000000u
 #define BURST_MAX    8u
 #define RELINKS_MAX  8u
 #define SEND_GAP_NS  200000u
 #define EVENTS_SPARE 64u
-
-static uint8_t *put(uint8_t *out, uint64_t value, unsigned bytes)
-{
-	for (unsigned i = 0; i < bytes; i++)
-		*out++ = (uint8_t)(value >> 8 * i);
-	return out;
-}
-
-void packets_build(const struct world *world, uint32_t number, uint8_t *out)
-{
-	const struct sent *sent = &world->sent[number];
-	uint32_t body_bytes = sent->bytes - PACKETS_SMALLEST;
-	struct prng body;
-	uint8_t *at = out;
-
-	at = put(at, MAGIC, 4);
-	at = put(at, sent->from, 2);
-	at = put(at, sent->to, 2);
-	at = put(at, number, 8);
-	at = put(at, sent->body_seed, 8);
-	at = put(at, sent->bytes, 4);
-	prng_seed(&body, sent->body_seed);
-	prng_fill(&body, at, body_bytes);
-	at += body_bytes;
-	put(at, crc32_ieee(0, out, (size_t)(at - out)), 4);
-}
 
 /* Often the smallest and the largest: that is where lengths go wrong. */
 static uint32_t draw_bytes(struct world *world)
@@ -66,11 +35,11 @@ static void send_packet(struct world *world, uint32_t from, uint32_t to)
 	struct sent *sent = &world->sent[number];
 	*sent = (struct sent){.from = from,
 	                      .to = to,
-	                      .bytes = draw_bytes(world),
+	                      .room = draw_bytes(world),
 	                      .body_seed = prng_next(&world->prng),
 	                      .time_ns = sim_now_ns(world->sim),
 	                      .link = *sim_link_get(world->sim, from, to)};
-	packets_build(world, number, world->packet);
+	sent->bytes = packets_build(world, number, world->packet);
 	sent->digest = sim_digest(world->packet, sent->bytes);
 	int error = sim_send(world->sim, from, to, world->packet, sent->bytes);
 	if (error)

@@ -1,9 +1,8 @@
 /* The world of the 'packets' scenario: hosts that send each other numbered packets, and what the
  * checker remembers of each.
  *
- * A packet: magic (4) from (2) to (2) number (8) body seed (8) length (4) | body | CRC-32 of all
- * before it (4) Little endian. The body comes from its seed, so the checker can tell what every
- * byte must be. */
+ * A packet is a RoCEv2 datagram (packets_wire.c). Its kind, headers and payload come from its seed, so
+ * the checker can tell what every byte must be. */
 #ifndef SIM_PACKETS_H
 #define SIM_PACKETS_H
 
@@ -12,9 +11,7 @@
 #include "base/prng.h"
 #include "port/simfault.h"
 
-#define PACKETS_HEADER_BYTES  28u
-#define PACKETS_CRC_BYTES     4u
-#define PACKETS_SMALLEST      (PACKETS_HEADER_BYTES + PACKETS_CRC_BYTES)
+#define PACKETS_SMALLEST      44u
 #define PACKETS_LARGEST       4200u
 #define PACKETS_MAX_SENT      2048u
 #define PACKETS_MAX_HOSTS     12u
@@ -23,6 +20,7 @@
 
 struct sent {
 	uint32_t from, to;
+	uint32_t room; /* it may have so many bytes */
 	uint32_t bytes;
 	uint64_t digest;
 	uint64_t body_seed;
@@ -59,8 +57,13 @@ struct world {
  * @counts, if not NULL. */
 void packets_play(struct scenario_run *run, uint64_t counts[SIM_KINDS]);
 
-/* Write packet @number, as world->sent[] describes it, to @out (PACKETS_LARGEST bytes). */
-void packets_build(const struct world *world, uint32_t number, uint8_t *out);
+/* Write packet @number, as world->sent[] describes it, to @out (PACKETS_LARGEST bytes). Returns its
+ * bytes. */
+uint32_t packets_build(const struct world *world, uint32_t number, uint8_t *out);
+/* Do its lengths and checksums, the ICRC above all, say that it is whole? */
+bool packets_is_good(const uint8_t *packet, size_t bytes);
+/* The same but for what no checksum covers: a network may change that. */
+bool packets_equal(const uint8_t *a, const uint8_t *b, size_t bytes);
 
 /* The checker. packets_check_trace() is a sim_trace_fn whose context is the world; the other two
  * see each packet that a host receives (true: it is whole) and the end of the run. What is wrong

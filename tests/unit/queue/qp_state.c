@@ -13,9 +13,9 @@
 /* One row a state to come from, one letter a state to go to (RESET INIT RTR RTS SQD SQE ERR): y yes, u only unreliable
  * types, - no. Written out from the specification's figure, not from the code. */
 static const char *const diagram[STATES] = {
-	[HDL_QPS_RESET] = "yy-----", [HDL_QPS_INIT] = "yyy---y", [HDL_QPS_RTR] = "y--y--y",
-	[HDL_QPS_RTS] = "y--yy-y",   [HDL_QPS_SQD] = "y--yy-y",  [HDL_QPS_SQE] = "y--u--y",
-	[HDL_QPS_ERR] = "y-----y",
+        [HDL_QPS_RESET] = "yy-----", [HDL_QPS_INIT] = "yyy---y", [HDL_QPS_RTR] = "y--y--y",
+        [HDL_QPS_RTS] = "y--yy-y",   [HDL_QPS_SQD] = "y--yy-y",  [HDL_QPS_SQE] = "y--u--y",
+        [HDL_QPS_ERR] = "y-----y",
 };
 
 static uint32_t needed(enum hdl_qp_type type, int from, int to)
@@ -29,8 +29,8 @@ static uint32_t needed(enum hdl_qp_type type, int from, int to)
 	if (from == HDL_QPS_RTR && to == HDL_QPS_RTS)
 		return HDL_QP_SQ_PSN |
 		       (type == HDL_QP_RC ? HDL_QP_TIMEOUT | HDL_QP_RETRY_CNT | HDL_QP_RNR_RETRY |
-						    HDL_QP_MAX_RD_ATOMIC
-					  : 0u);
+		                                    HDL_QP_MAX_RD_ATOMIC
+		                          : 0u);
 	return 0;
 }
 
@@ -43,9 +43,9 @@ static void every_transition_of_every_type(void **state)
 				char letter = diagram[from][to];
 				bool exists = letter == 'y' || (letter == 'u' && type != HDL_QP_RC);
 				enum qp_verdict verdict =
-					qp_judge((enum hdl_qp_type)type, (enum hdl_qp_state)from,
-						 (enum hdl_qp_state)to,
-						 needed((enum hdl_qp_type)type, from, to));
+				        qp_judge((enum hdl_qp_type)type, (enum hdl_qp_state)from,
+				                 (enum hdl_qp_state)to,
+				                 needed((enum hdl_qp_type)type, from, to));
 				assert_int_equal(verdict == QP_MODIFY_OK, exists);
 				if (!exists)
 					assert_int_equal(verdict, QP_MODIFY_NO_TRANSITION);
@@ -61,10 +61,10 @@ static void each_needed_attribute_is_missed(void **state)
 			for (uint32_t bit = 1; bit < HDL_QP_ATTR_ALL; bit <<= 1)
 				if (mask & bit)
 					assert_int_equal(qp_judge((enum hdl_qp_type)type,
-								  (enum hdl_qp_state)from,
-								  (enum hdl_qp_state)(from + 1),
-								  mask & ~bit),
-							 QP_MODIFY_MISSING);
+					                          (enum hdl_qp_state)from,
+					                          (enum hdl_qp_state)(from + 1),
+					                          mask & ~bit),
+					                 QP_MODIFY_MISSING);
 		}
 }
 
@@ -72,25 +72,26 @@ static void what_does_not_belong_is_refused(void **state)
 {
 	(void)state;
 	assert_int_equal(qp_judge(HDL_QP_RC, HDL_QPS_RTS, HDL_QPS_ERR, HDL_QP_ACCESS),
-			 QP_MODIFY_NOT_ALLOWED);
+	                 QP_MODIFY_NOT_ALLOWED);
 	assert_int_equal(qp_judge(HDL_QP_RC, HDL_QPS_RTS, HDL_QPS_RTS, HDL_QP_DEST_QPN),
-			 QP_MODIFY_NOT_ALLOWED);
+	                 QP_MODIFY_NOT_ALLOWED);
 	assert_int_equal(qp_judge(HDL_QP_UD, HDL_QPS_RTS, HDL_QPS_RTS, HDL_QP_ACCESS),
-			 QP_MODIFY_NOT_ALLOWED);
-	assert_int_equal(qp_judge(HDL_QP_UC, HDL_QPS_RTR, HDL_QPS_RTS, HDL_QP_SQ_PSN | HDL_QP_TIMEOUT),
-			 QP_MODIFY_NOT_ALLOWED);
+	                 QP_MODIFY_NOT_ALLOWED);
+	assert_int_equal(
+	        qp_judge(HDL_QP_UC, HDL_QPS_RTR, HDL_QPS_RTS, HDL_QP_SQ_PSN | HDL_QP_TIMEOUT),
+	        QP_MODIFY_NOT_ALLOWED);
 	assert_int_equal(qp_judge(HDL_QP_UC, HDL_QPS_SQE, HDL_QPS_RTS, HDL_QP_QKEY),
-			 QP_MODIFY_NOT_ALLOWED);
+	                 QP_MODIFY_NOT_ALLOWED);
 	assert_int_equal(qp_judge(HDL_QP_RC, HDL_QPS_SQD, HDL_QPS_SQD, HDL_QP_AV | HDL_QP_TIMEOUT),
-			 QP_MODIFY_OK);
+	                 QP_MODIFY_OK);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(every_transition_of_every_type),
-		cmocka_unit_test(each_needed_attribute_is_missed),
-		cmocka_unit_test(what_does_not_belong_is_refused),
+	        cmocka_unit_test(every_transition_of_every_type),
+	        cmocka_unit_test(each_needed_attribute_is_missed),
+	        cmocka_unit_test(what_does_not_belong_is_refused),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -101,7 +101,8 @@ static void ip8_against_a_model_with_numbers_that_wrap(void **state)
 			}
 			if (want == READ_REPEATED)
 				assert_int_equal(entry->result, at);
-			if ((want == READ_ACCEPTED || want == READ_PENDING) && prng_chance(&prng, 600)) {
+			if ((want == READ_ACCEPTED || want == READ_PENDING) &&
+			    prng_chance(&prng, 600)) {
 				read_queue_finish(&q, entry, at);
 				model.fate[at] = 2;
 			}
@@ -114,10 +115,10 @@ static void ip8_against_a_model_with_numbers_that_wrap(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(ip8_next_expected_is_accepted_and_repeated_is_answered),
-		cmocka_unit_test(ip8_past_the_end_breaks_the_stream),
-		cmocka_unit_test(ip8_no_resources_no_reads),
-		cmocka_unit_test(ip8_against_a_model_with_numbers_that_wrap),
+	        cmocka_unit_test(ip8_next_expected_is_accepted_and_repeated_is_answered),
+	        cmocka_unit_test(ip8_past_the_end_breaks_the_stream),
+	        cmocka_unit_test(ip8_no_resources_no_reads),
+	        cmocka_unit_test(ip8_against_a_model_with_numbers_that_wrap),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -106,9 +106,9 @@ static void cq_arming(void **state)
 		uint16_t status;
 		bool event;
 	} rows[] = {
-		{false, false, true, 0, false}, {true, false, false, 0, true},
-		{true, false, true, 0, true},   {true, true, false, 0, false},
-		{true, true, true, 0, true},    {true, true, false, HDL_WC_REM_OP_ERR, true},
+	        {false, false, true, 0, false}, {true, false, false, 0, true},
+	        {true, false, true, 0, true},   {true, true, false, 0, false},
+	        {true, true, true, 0, true},    {true, true, false, HDL_WC_REM_OP_ERR, true},
 	};
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		struct hdl_wc memory[4];
@@ -179,14 +179,14 @@ static void cq_discard_takes_one_queue_pair_out(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(wq_holds_exactly_its_depth_in_order),
-		cmocka_unit_test(wq_indices_wrap_at_32_bits),
-		cmocka_unit_test(wq_move_keeps_content_and_refuses_what_does_not_fit),
-		cmocka_unit_test(cq_overrun_is_said_once_and_overwrites_nothing),
-		cmocka_unit_test(cq_arming),
-		cmocka_unit_test(cq_armed_for_any_stays_so),
-		cmocka_unit_test(cq_move_keeps_order),
-		cmocka_unit_test(cq_discard_takes_one_queue_pair_out),
+	        cmocka_unit_test(wq_holds_exactly_its_depth_in_order),
+	        cmocka_unit_test(wq_indices_wrap_at_32_bits),
+	        cmocka_unit_test(wq_move_keeps_content_and_refuses_what_does_not_fit),
+	        cmocka_unit_test(cq_overrun_is_said_once_and_overwrites_nothing),
+	        cmocka_unit_test(cq_arming),
+	        cmocka_unit_test(cq_armed_for_any_stays_so),
+	        cmocka_unit_test(cq_move_keeps_order),
+	        cmocka_unit_test(cq_discard_takes_one_queue_pair_out),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
