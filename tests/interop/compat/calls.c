@@ -24,7 +24,9 @@ static void the_device_and_its_port(void **state)
 	assert_true(attr.max_srq_wr >= 4095); /* UCX asks for as many */
 	assert_int_equal(attr.node_guid, ibv_get_device_guid(pair->a.context->device));
 	assert_int_equal(ibv_query_device_ex(pair->a.context, NULL, &attr_ex), 0);
-	assert_memory_equal(&attr, &attr_ex.orig_attr, sizeof(attr));
+	/* Up to the last field: what pads the structure is nobody's. */
+	assert_memory_equal(&attr, &attr_ex.orig_attr,
+	                    offsetof(struct ibv_device_attr, phys_port_cnt) + 1);
 	assert_int_equal(ibv_query_port(pair->a.context, 1, &port), 0);
 	assert_int_equal(port.state, IBV_PORT_ACTIVE);
 	assert_int_equal(port.link_layer, IBV_LINK_LAYER_ETHERNET);
