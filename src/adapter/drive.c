@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/epoll.h>
 #include <time.h>
 #include <unistd.h>
@@ -154,7 +155,16 @@ static void *thread_main(void *context)
 
 int adapter_start_thread(struct hdl_adapter *adapter)
 {
+	/* Signals are the program's and go to its threads, but for those that a thread raises itself: fault.c needs them. */
+	sigset_t program, before;
+	sigfillset(&program);
+	sigdelset(&program, SIGSEGV);
+	sigdelset(&program, SIGBUS);
+	sigdelset(&program, SIGFPE);
+	sigdelset(&program, SIGILL);
+	pthread_sigmask(SIG_SETMASK, &program, &before);
 	int error = pthread_create(&adapter->thread, NULL, thread_main, adapter);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (error != 0) {
 		errno = error;
 		log_error("pthread_create: %m");

@@ -41,13 +41,14 @@ int compat_ah_attr(const struct ibv_ah_attr *from, struct hdl_ah_attr *to)
 	if (!from->is_global || from->port_num != COMPAT_PORT ||
 	    !compat_gid_index_fits(from->grh.sgid_index))
 		return EINVAL;
+	/* UCX leaves bits above the 20 of a flow label set; drivers cut them off. */
 	*to = (struct hdl_ah_attr){.dlid = from->dlid,
 	                           .sl = from->sl,
 	                           .hop_limit = from->grh.hop_limit,
 	                           .traffic_class = from->grh.traffic_class,
 	                           .port_num = from->port_num,
 	                           .is_global = true,
-	                           .flow_label = from->grh.flow_label};
+	                           .flow_label = from->grh.flow_label & IB_GRH_FLOWLABEL_MASK};
 	memcpy(to->dgid.raw, from->grh.dgid.raw, sizeof(to->dgid.raw));
 	return 0;
 }
@@ -170,7 +171,7 @@ struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 int ibv_destroy_ah(struct ibv_ah *ibv)
 {
 	struct compat_ah *ah = compat_ah(ibv);
-	int error = -hdl_ah_destroy(ah->hdl);
+	int error = compat_inherited(ibv->context) ? 0 : -hdl_ah_destroy(ah->hdl);
 	if (error == 0)
 		free(ah);
 	return error;

@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -54,7 +55,7 @@ struct target {
 	void *seen; /* struct ibv_qp and so on */
 	uint32_t
 	        taken; /* events that ibv_get_async_event() gave out; under the context's event_lock */
-	bool drained_ok; /* a queue pair that asked for IBV_EVENT_SQ_DRAINED */
+	_Atomic bool drained_ok; /* a queue pair that asked for IBV_EVENT_SQ_DRAINED */
 };
 
 struct pending_event {
@@ -185,6 +186,9 @@ static inline void *compat_fail(int error)
 /* --- device.c --- */
 /* The adapter of this process, opened by the first who asks; NULL and errno. */
 struct hdl_adapter *compat_adapter(void);
+/* Was @context opened by the parent of this process? Then there is nothing below its objects any more: ending them ends what
+ * the program sees, as when it tidies up at its end, and nothing else. */
+bool compat_inherited(struct ibv_context *context);
 /* Is @index one of the GID table's entries that name us? */
 static inline bool compat_gid_index_fits(unsigned index)
 {

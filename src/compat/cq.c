@@ -42,7 +42,7 @@ struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *context)
 int ibv_destroy_comp_channel(struct ibv_comp_channel *ibv)
 {
 	struct compat_channel *channel = compat_channel(ibv);
-	int error = -hdl_channel_destroy(channel->hdl);
+	int error = compat_inherited(ibv->context) ? 0 : -hdl_channel_destroy(channel->hdl);
 	if (error != 0)
 		return error;
 	close(ibv->fd);

@@ -6,7 +6,6 @@
 #include "compat/compat.h"
 
 #include <fcntl.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -51,22 +50,11 @@ static void watch_forks(void)
 	pthread_atfork(before_fork, after_fork_parent, after_fork_child);
 }
 
-/* Open with the signals blocked that are meant for the program's threads: the adapter's thread inherits the mask. */
 static int open_adapter(void)
 {
-	sigset_t blocked, before;
-	sigfillset(&blocked);
-	sigdelset(&blocked, SIGSEGV);
-	sigdelset(&blocked, SIGBUS);
-	sigdelset(&blocked, SIGFPE);
-	sigdelset(&blocked, SIGILL);
-	pthread_sigmask(SIG_SETMASK, &blocked, &before);
 	struct hdl_open_attr attr = {.name = COMPAT_DEVICE_NAME, .on_node = true};
 	int error = -hdl_open(&attr, &process.adapter);
-	if (error == 0)
-		error = compat_events_start(process.adapter);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	return error;
+	return error == 0 ? compat_events_start(process.adapter) : error;
 }
 
 struct hdl_adapter *compat_adapter(void)
@@ -85,6 +73,11 @@ struct hdl_adapter *compat_adapter(void)
 	if (error != 0)
 		errno = error;
 	return adapter;
+}
+
+bool compat_inherited(struct ibv_context *context)
+{
+	return compat_context(context)->adapter != process.adapter;
 }
 
 struct ibv_device **ibv_get_device_list(int *count)

@@ -9,6 +9,7 @@
 #include "compat/compat.h"
 
 #include <poll.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/uio.h>
@@ -129,7 +130,12 @@ int compat_events_start(struct hdl_adapter *adapter)
 	pthread_t thread;
 	if (served == adapter)
 		return 0;
+	/* Signals are meant for the program's own threads. */
+	sigset_t all, before;
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
 	int error = pthread_create(&thread, NULL, serve, adapter);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (error != 0)
 		return error;
 	pthread_detach(thread);
@@ -140,6 +146,7 @@ int compat_events_start(struct hdl_adapter *adapter)
 void compat_events_forget(void)
 {
 	pthread_mutex_init(&hand_lock, NULL);
+	memset(buckets, 0, sizeof(buckets));
 	served = NULL;
 }
 
@@ -231,6 +238,8 @@ int compat_target_end(struct target *target, int (*destroy)(void *below))
 	struct compat_context *context = target->context;
 	void *below;
 	memcpy(&below, &target->below, sizeof(below));
+	if (compat_inherited(&context->verbs.context))
+		return 0;
 	pthread_mutex_lock(&hand_lock);
 	int result = destroy(below);
 	if (result == 0)

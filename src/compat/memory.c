@@ -60,7 +60,7 @@ struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
 int ibv_dealloc_pd(struct ibv_pd *ibv)
 {
 	struct compat_pd *pd = compat_pd(ibv);
-	int error = -hdl_pd_destroy(pd->hdl);
+	int error = compat_inherited(ibv->context) ? 0 : -hdl_pd_destroy(pd->hdl);
 	if (error == 0)
 		free(pd);
 	return error;
@@ -229,7 +229,7 @@ int ibv_rereg_mr(struct ibv_mr *ibv, int flags, struct ibv_pd *pd, void *addr, s
 int ibv_dereg_mr(struct ibv_mr *ibv)
 {
 	struct compat_mr *mr = compat_mr(ibv);
-	int error = -hdl_mr_deregister(mr->hdl);
+	int error = compat_inherited(ibv->context) ? 0 : -hdl_mr_deregister(mr->hdl);
 	if (error == 0)
 		free(mr);
 	return error;
@@ -297,7 +297,7 @@ struct ibv_mw *compat_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
 int compat_dealloc_mw(struct ibv_mw *ibv)
 {
 	struct compat_mw *mw = compat_mw(ibv);
-	int error = -hdl_mw_free(mw->hdl);
+	int error = compat_inherited(ibv->context) ? 0 : -hdl_mw_free(mw->hdl);
 	if (error == 0)
 		free(mw);
 	return error;

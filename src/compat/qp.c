@@ -128,6 +128,8 @@ struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *ibv)
 /* Who resets or destroys a queue pair has let go of what its wr_ids mean; drivers of hardware drop its completions too. */
 static void forget_completions(struct ibv_qp *qp)
 {
+	if (compat_inherited(qp->context))
+		return;
 	hdl_cq_discard(compat_cq(qp->send_cq)->hdl, qp->qp_num);
 	if (qp->recv_cq != qp->send_cq)
 		hdl_cq_discard(compat_cq(qp->recv_cq)->hdl, qp->qp_num);

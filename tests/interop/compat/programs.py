@@ -1,0 +1,204 @@
+#!/usr/bin/python3
+"""Unmodified programs of Debian on our libibverbs.so.1: do they start, find the device and say what they should?
+
+  programs.py FOLDER devices     ibv_devices and ibv_devinfo -v
+  programs.py FOLDER starts      programs that link libmlx5, libefa and librdmacm beside libibverbs; ucx_info
+  programs.py FOLDER ucx         ucx_perftest with itself, over each transport
+  programs.py FOLDER pingpong    the examples of libibverbs, two processes
+  programs.py FOLDER perftest    perftest, two processes
+  programs.py FOLDER ucx-pair    ucx_perftest, two processes
+  programs.py FOLDER pyverbs     rdma-core's own tests, as python3-pyverbs brings them
+
+FOLDER holds the library, and the command and the node agent, without which two processes do not meet. A missing program is a skip (exit 77) that says so."""
+import gzip
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+SKIP = 77
+PYVERBS_TESTS = Path("/usr/share/doc/rdma-core/tests")
+PYVERBS_PASS = 85  # at least so many of them pass; the others need hardware of somebody's
+
+
+def run(folder, *command, **options):
+    if shutil.which(command[0]) is None:
+        print(f"skipped: {command[0]} is not installed")
+        sys.exit(SKIP)
+    env = dict(os.environ, LD_LIBRARY_PATH=folder)
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=240, **options)
+    return done.returncode, done.stdout, done.stderr
+
+
+def expect(what, condition, *output):
+    if not condition:
+        sys.exit("\n".join([f"FAILED: {what}", *output]))
+    print(f"ok: {what}")
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def listens(port):
+    """Is somebody listening? Without connecting: the programs take one connection only."""
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        if os.path.exists(table):
+            for line in Path(table).read_text().splitlines()[1:]:
+                words = line.split()
+                if words[3] == "0A" and int(words[1].rsplit(":", 1)[1], 16) == port:
+                    return True
+    return False
+
+
+def pair(folder, what, server, client):
+    """Run @server and, once it listens, @client; PORT stands for a free port. Both must end well."""
+    command = os.path.join(folder, "heddle")
+    if not os.path.exists(os.path.join(folder, "heddled")):
+        print("skipped: there is no node agent")
+        sys.exit(SKIP)
+    if shutil.which(server[0]) is None:
+        print(f"skipped: {server[0]} is not installed")
+        sys.exit(SKIP)
+    port = free_port()
+    start = [command, "run", "--node", f"programs-{os.getpid()}", "--"]
+    server, client = ([*start, *(str(port) if word == "PORT" else word for word in words)] for words in (server, client))
+    with tempfile.TemporaryFile("w+") as output:
+        first = subprocess.Popen(server, stdout=output, stderr=subprocess.STDOUT)
+        try:
+            end = time.monotonic() + 20
+            while not listens(port) and first.poll() is None and time.monotonic() < end:
+                time.sleep(0.01)
+            done = subprocess.run(client, capture_output=True, text=True, timeout=60)
+            code = first.wait(timeout=20)
+        except subprocess.TimeoutExpired:
+            done, code = None, None
+        finally:
+            if first.poll() is None:
+                first.kill()
+                first.wait()
+        output.seek(0)
+        expect(what, done is not None and done.returncode == 0 and code == 0,
+               "client:", *((done.stdout, done.stderr) if done else ("timed out",)), "server:", output.read())
+
+
+def pingpong(folder):
+    for kind in ("rc", "uc", "ud", "srq"):
+        for options in ([], ["-e"], ["-s", "2000", "-n", "200"]):
+            program = [f"ibv_{kind}_pingpong", "-g", "0", "-p", "PORT", *options]
+            pair(folder, " ".join([program[0], *options]), program, [*program, "localhost"])
+
+
+PERFTEST = """
+ib_send_lat
+ib_send_lat -c UC
+ib_send_lat -c UD
+ib_send_lat -e
+ib_send_lat -I 64
+ib_write_lat
+ib_write_lat -c UC
+ib_read_lat
+ib_atomic_lat
+ib_send_bw -n 500
+ib_send_bw -n 500 -c UC
+ib_send_bw -n 500 -c UD
+ib_send_bw -n 500 -b
+ib_send_bw -n 500 -e
+ib_send_bw -n 500 -q 16
+ib_send_bw -n 500 --use-srq -r 512
+ib_send_bw -n 800 -l 8
+ib_write_bw -n 500
+ib_write_bw -n 500 -b
+ib_write_bw -n 500 -q 16
+ib_write_bw -n 500 --tclass 96
+ib_write_bw -n 50 -a
+ib_write_bw -D 1
+ib_read_bw -n 500
+ib_read_bw -n 50 -a
+ib_atomic_bw -n 500
+ib_atomic_bw -n 500 -A CMP_AND_SWAP
+"""
+
+
+def perftest(folder):
+    for line in PERFTEST.split("\n"):
+        if line:
+            program = [*line.split(), "-p", "PORT"]
+            pair(folder, line, program, [*program, "localhost"])
+
+
+def ucx_pair(folder):
+    os.environ.update(UCX_TLS="rc_v,ud_v,self", UCX_NET_DEVICES="heddle0:1")
+    for words in ("-d heddle0:1 -x rc_verbs -t am_lat", "-d heddle0:1 -x ud_verbs -t am_lat", "-t tag_lat", "-t tag_bw -s 100000",
+                  "-d heddle0:1 -x rc_verbs -t put_bw -D zcopy -s 65536", "-t ucp_get -s 1000000", "-t ucp_fadd"):
+        pair(folder, f"ucx_perftest {words}", ["ucx_perftest", "-p", "PORT"],
+             ["ucx_perftest", "-p", "PORT", *words.split(), "-n", "500", "localhost"])
+
+
+def devices(folder):
+    code, out, err = run(folder, "ibv_devices")
+    expect("ibv_devices lists heddle0 and its GUID", code == 0 and re.search(r"heddle0\s+[0-9a-f]{16}", out), out, err)
+    code, out, err = run(folder, "ibv_devinfo", "-v")
+    expect("ibv_devinfo -v ends well", code == 0, out, err)
+    for line in (r"hca_id:\s+heddle0", r"state:\s+PORT_ACTIVE", r"active_mtu:\s+4096", r"link_layer:\s+Ethernet",
+                 r"GID\[\s+0\]:\s+\S+, RoCE v2", r"atomic_cap:\s+ATOMIC_HCA"):
+        expect(f"ibv_devinfo -v says {line}", re.search(line, out), out, err)
+
+
+def starts(folder):
+    for program in ("ib_send_lat", "ib_write_bw", "ib_atomic_bw", "raw_ethernet_bw"):
+        code, out, err = run(folder, program, "--version")
+        expect(f"{program} starts", "Version" in out and not err, out, err)
+    code, out, err = run(folder, "rping", "-h")
+    expect("rping starts", "symbol" not in err, out, err)
+    code, out, err = run(folder, "ucx_info", "-d")
+    for transport in ("rc_verbs", "ud_verbs"):
+        expect(f"ucx_info -d offers {transport} on heddle0",
+               re.search(rf"Transport: {transport}\n#\s+Device: heddle0:1", out), out, err)
+
+
+def ucx(folder):
+    tests = [("rc_verbs", "am_lat", "short", 8), ("rc_verbs", "am_bw", "bcopy", 4096), ("rc_verbs", "am_bw", "zcopy", 8192),
+             ("rc_verbs", "put_lat", "short", 8), ("rc_verbs", "put_bw", "zcopy", 65536), ("rc_verbs", "get", "zcopy", 65536),
+             ("rc_verbs", "fadd", "short", 8), ("rc_verbs", "cswap", "short", 8),
+             ("ud_verbs", "am_lat", "short", 8), ("ud_verbs", "am_bw", "bcopy", 4000)]
+    for transport, test, layout, size in tests:
+        code, out, err = run(folder, "ucx_perftest", "-d", "heddle0:1", "-x", transport, "-t", test, "-D", layout,
+                             "-s", str(size), "-n", "20000", "-l")
+        expect(f"ucx_perftest -x {transport} -t {test} -D {layout} -s {size} -l", code == 0 and "Final:" in out, out, err)
+    for transports in ("rc_v", "ud_v", "rc_v,ud_v"):
+        for test, size in (("tag_lat", 8), ("tag_lat", 200000), ("ucp_put_bw", 8000), ("ucp_get", 200000), ("ucp_fadd", 8),
+                           ("stream_bw", 8000), ("ucp_am_bw", 200000)):
+            code, out, err = run(folder, "env", f"UCX_TLS={transports}", "ucx_perftest", "-t", test, "-s", str(size),
+                                 "-n", "1000", "-l")
+            expect(f"UCX_TLS={transports} ucx_perftest -t {test} -s {size} -l", code == 0 and "Final:" in out, out, err)
+
+
+def pyverbs(folder):
+    if not PYVERBS_TESTS.is_dir():
+        print("skipped: python3-pyverbs is not installed")
+        sys.exit(SKIP)
+    with tempfile.TemporaryDirectory() as scratch:
+        tests = Path(scratch) / "tests"
+        tests.mkdir()
+        for source in PYVERBS_TESTS.iterdir():
+            if source.suffix == ".gz":
+                (tests / source.stem).write_bytes(gzip.decompress(source.read_bytes()))
+            else:
+                shutil.copy(source, tests)
+        code, out, err = run(folder, "/usr/bin/python3", "tests/run_tests.py", "--dev", "heddle0", "-v", cwd=scratch)
+    passed = len(re.findall(r"\.\.\. ok$", err, re.M))
+    skipped = len(re.findall(r"\.\.\. skipped", err))
+    expect(f"{passed} passed, {skipped} skipped", code == 0 and passed >= PYVERBS_PASS, out, err)
+
+
+if __name__ == "__main__":
+    {"devices": devices, "starts": starts, "ucx": ucx, "pingpong": pingpong, "perftest": perftest,
+     "ucx-pair": ucx_pair, "pyverbs": pyverbs}[sys.argv[2]](sys.argv[1])

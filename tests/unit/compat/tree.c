@@ -1,0 +1,129 @@
+/* The files that exist in this process alone: whose a path is, what a file says, what a folder holds. MISSION X1. */
+#include "compat/tree.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define DEVICE "/sys/class/infiniband/heddle0"
+
+static void whose_a_path_is(void **state)
+{
+	static const struct {
+		const char *path;
+		enum tree_owner owner;
+		enum tree_kind kind;
+	} rows[] = {
+	        {"/sys/class/infiniband", TREE_OURS, TREE_DIRECTORY},
+	        {"/sys/class/infiniband/", TREE_OURS, TREE_DIRECTORY},
+	        {"//sys///class/./infiniband/../infiniband", TREE_OURS, TREE_DIRECTORY},
+	        {"/../sys/class/infiniband", TREE_OURS, TREE_DIRECTORY},
+	        {DEVICE "/ports/1/state", TREE_OURS, TREE_FILE},
+	        {DEVICE "/ports/1/../1/state", TREE_OURS, TREE_FILE},
+	        {"/dev/infiniband/uverbs0", TREE_OURS, TREE_DEVICE},
+	        {"/sys/class/infiniband_verbs/uverbs0/ibdev", TREE_OURS, TREE_FILE},
+	        {"/sys/class/infiniband/mlx5_0", TREE_MISSING, 0},
+	        {DEVICE "/device/numa_node", TREE_MISSING, 0},
+	        {"/dev/infiniband/uverbs1", TREE_MISSING, 0},
+	        {"/sys/class/infiniband_mad", TREE_OTHERS, 0},
+	        {"/sys/class/infinibandage", TREE_OTHERS, 0},
+	        {"/sys/class/infiniband/../net", TREE_OTHERS, 0},
+	        {"/sys/class/infiniband/..", TREE_OTHERS, 0},
+	        {"sys/class/infiniband", TREE_OTHERS, 0},
+	        {"/", TREE_OTHERS, 0},
+	        {"", TREE_OTHERS, 0},
+	        {NULL, TREE_OTHERS, 0},
+	};
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		const struct tree_node *node = NULL;
+		assert_int_equal(tree_find(rows[i].path, &node), rows[i].owner);
+		assert_int_equal(node != NULL, rows[i].owner == TREE_OURS);
+		if (node != NULL)
+			assert_int_equal(node->kind, rows[i].kind);
+	}
+}
+
+/* A path at the limit is looked at, one that is longer is the system's. */
+static void long_paths(void **state)
+{
+	static char path[2 * TREE_PATH_BYTES];
+	const struct tree_node *node;
+	(void)state;
+	memset(path, 'x', sizeof(path) - 1);
+	memcpy(path, "/sys/class/infiniband/", 22);
+	assert_int_equal(tree_find(path, &node), TREE_OTHERS);
+	path[TREE_PATH_BYTES] = '\0';
+	assert_int_equal(tree_find(path, &node), TREE_OTHERS);
+	path[TREE_PATH_BYTES - 1] = '\0';
+	assert_int_equal(tree_find(path, &node), TREE_MISSING);
+}
+
+static void what_files_say(void **state)
+{
+	static const struct {
+		const char *path, *text;
+	} rows[] = {
+	        {DEVICE "/ports/1/state", "4: ACTIVE\n"},
+	        {DEVICE "/ports/1/link_layer", "Ethernet\n"},
+	        {DEVICE "/ports/1/gid_attrs/types/1", "RoCE v2\n"},
+	        {DEVICE "/ports/1/gids/7", "0000:0000:0000:0000:0000:0000:0000:0000\n"},
+	        {"/sys/class/infiniband_verbs/uverbs0/ibdev", "heddle0\n"},
+	};
+	char text[TREE_TEXT_BYTES], gid[TREE_TEXT_BYTES];
+	const struct tree_node *node;
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		assert_int_equal(tree_find(rows[i].path, &node), TREE_OURS);
+		assert_int_equal(tree_text(node, text, sizeof(text)), strlen(rows[i].text));
+		assert_string_equal(text, rows[i].text);
+	}
+	/* The GID that is made of a GUID ends in it. */
+	assert_int_equal(tree_find(DEVICE "/node_guid", &node), TREE_OURS);
+	assert_int_equal(tree_text(node, text, sizeof(text)), 20);
+	assert_int_equal(tree_find(DEVICE "/ports/1/gids/0", &node), TREE_OURS);
+	assert_int_equal(tree_text(node, gid, sizeof(gid)), 40);
+	assert_string_equal(gid + 20, text);
+}
+
+/* Every node can be reached from one of the three roots by reading folders. */
+static size_t count_below(const struct tree_node *folder)
+{
+	const char *name;
+	size_t count = 1;
+	for (size_t i = 0;; i++) {
+		const struct tree_node *child = tree_child(folder, i, &name);
+		if (child == NULL)
+			return count;
+		assert_null(strchr(name, '/'));
+		count += child->kind == TREE_DIRECTORY ? count_below(child) : 1;
+	}
+}
+
+static void folders_hold_everything(void **state)
+{
+	const struct tree_node *class, *verbs, *dev;
+	const char *name;
+	(void)state;
+	assert_int_equal(tree_find("/sys/class/infiniband", &class), TREE_OURS);
+	assert_int_equal(tree_find("/sys/class/infiniband_verbs", &verbs), TREE_OURS);
+	assert_int_equal(tree_find("/dev/infiniband", &dev), TREE_OURS);
+	assert_non_null(tree_child(class, 0, &name));
+	assert_string_equal(name, "heddle0");
+	assert_null(tree_child(class, 1, &name));
+	assert_int_equal(count_below(class) + count_below(verbs) + count_below(dev), 44);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(whose_a_path_is),
+	        cmocka_unit_test(long_paths),
+	        cmocka_unit_test(what_files_say),
+	        cmocka_unit_test(folders_hold_everything),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
