@@ -37,9 +37,10 @@ static const struct {
 
 int compat_ah_attr(const struct ibv_ah_attr *from, struct hdl_ah_attr *to)
 {
+	union ibv_gid own;
 	/* On Ethernet every packet has a global route (IBTA annex A16). */
 	if (!from->is_global || from->port_num != COMPAT_PORT ||
-	    !compat_gid_index_fits(from->grh.sgid_index))
+	    !compat_gid(from->grh.sgid_index, &own))
 		return EINVAL;
 	/* UCX leaves bits above the 20 of a flow label set; drivers cut them off. */
 	*to = (struct hdl_ah_attr){.dlid = from->dlid,
@@ -193,6 +194,11 @@ int ibv_init_ah_from_wc(struct ibv_context *context, uint8_t port, struct ibv_wc
 		return 0;
 	uint32_t first = ntohl(grh->version_tclass_flow);
 	attr->is_global = 1;
+	/* The way back starts where this message came to; an address that we no longer have is answered from the first. */
+	union ibv_gid own;
+	for (uint8_t i = 0; i < COMPAT_GIDS && compat_gid(i, &own); i++)
+		if (memcmp(&own, &grh->dgid, sizeof(own)) == 0)
+			attr->grh.sgid_index = i;
 	attr->grh.dgid = grh->sgid;
 	attr->grh.flow_label = first & 0xfffffu;
 	attr->grh.traffic_class = (uint8_t)(first >> 20);

@@ -31,8 +31,7 @@
 #define COMPAT_DEVICE_NAME "heddle0"
 #define COMPAT_UVERBS_NAME "uverbs0"
 #define COMPAT_PORT        1u
-#define COMPAT_GIDS        8u /* entries of the GID table; those past COMPAT_GIDS_USED are zero */
-#define COMPAT_GIDS_USED   2u
+#define COMPAT_GIDS        16u /* entries of the GID table; those past the node's addresses are zero */
 #define COMPAT_PKEY        0xffffu
 #define COMPAT_BATCH       16 /* requests or completions that are translated at a time, on the stack */
 
@@ -189,11 +188,8 @@ struct hdl_adapter *compat_adapter(void);
 /* Was @context opened by the parent of this process? Then there is nothing below its objects any more: ending them ends what
  * the program sees, as when it tidies up at its end, and nothing else. */
 bool compat_inherited(struct ibv_context *context);
-/* Is @index one of the GID table's entries that name us? */
-static inline bool compat_gid_index_fits(unsigned index)
-{
-	return index < COMPAT_GIDS_USED;
-}
+/* An entry of the GID table. False: there is none, and *gid is zero. */
+bool compat_gid(unsigned index, union ibv_gid *gid);
 
 /* --- query.c --- */
 int compat_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr,

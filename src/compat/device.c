@@ -75,6 +75,21 @@ struct hdl_adapter *compat_adapter(void)
 	return adapter;
 }
 
+bool compat_gid(unsigned index, union ibv_gid *gid)
+{
+	struct hdl_gid found;
+	struct hdl_adapter *adapter = compat_adapter();
+	memset(gid, 0, sizeof(*gid));
+	if (adapter == NULL || index >= COMPAT_GIDS)
+		return false;
+	/* People name 1, where other devices keep their first RoCEv2 address: a lone address is there too. */
+	if (hdl_gid_query(adapter, index, &found) != 0 &&
+	    (index != 1 || hdl_gid_query(adapter, 0, &found) != 0))
+		return false;
+	memcpy(gid->raw, found.raw, sizeof(gid->raw));
+	return true;
+}
+
 bool compat_inherited(struct ibv_context *context)
 {
 	return compat_context(context)->adapter != process.adapter;

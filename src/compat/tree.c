@@ -41,10 +41,16 @@ static void print_guid(char *text, size_t size, unsigned argument)
 
 static void print_gid(char *text, size_t size, unsigned index)
 {
-	struct hdl_limits limits = {0};
-	if (compat_gid_index_fits(index))
-		limits = identity();
-	print_groups(text, size, limits.gid.raw, sizeof(limits.gid.raw));
+	union ibv_gid gid;
+	compat_gid(index, &gid);
+	print_groups(text, size, gid.raw, sizeof(gid.raw));
+}
+
+/* Entries that are not used have neither a type nor an interface. */
+static bool is_used(unsigned index)
+{
+	union ibv_gid gid;
+	return compat_gid(index, &gid);
 }
 
 #define FOLDER(where)                                   \
@@ -55,6 +61,14 @@ static void print_gid(char *text, size_t size, unsigned index)
 	{                                                                \
 		.path = (where), .kind = TREE_FILE, .text = content "\n" \
 	}
+#define USED(where, content, n)                                                              \
+	{                                                                                    \
+		.path = (where), .kind = TREE_FILE, .text = content "\n", .exists = is_used, \
+		.argument = (n)                                                              \
+	}
+#define GID(n)                                                                                 \
+	MADE(PORT "/gids/" #n, print_gid, n), USED(PORT "/gid_attrs/types/" #n, "RoCE v2", n), \
+	        USED(PORT "/gid_attrs/ndevs/" #n, "lo", n)
 #define MADE(where, call, n)                                                         \
 	{                                                                            \
 		.path = (where), .kind = TREE_FILE, .write = (call), .argument = (n) \
@@ -82,21 +96,25 @@ static const struct tree_node nodes[] = {
         FOLDER(PORT "/pkeys"),
         TEXT(PORT "/pkeys/0", "0xffff"),
         FOLDER(PORT "/gids"),
-        MADE(PORT "/gids/0", print_gid, 0),
-        MADE(PORT "/gids/1", print_gid, 1),
-        MADE(PORT "/gids/2", print_gid, 2),
-        MADE(PORT "/gids/3", print_gid, 3),
-        MADE(PORT "/gids/4", print_gid, 4),
-        MADE(PORT "/gids/5", print_gid, 5),
-        MADE(PORT "/gids/6", print_gid, 6),
-        MADE(PORT "/gids/7", print_gid, 7),
         FOLDER(PORT "/gid_attrs"),
         FOLDER(PORT "/gid_attrs/types"),
-        TEXT(PORT "/gid_attrs/types/0", "RoCE v2"),
-        TEXT(PORT "/gid_attrs/types/1", "RoCE v2"),
         FOLDER(PORT "/gid_attrs/ndevs"),
-        TEXT(PORT "/gid_attrs/ndevs/0", "lo"),
-        TEXT(PORT "/gid_attrs/ndevs/1", "lo"),
+        GID(0),
+        GID(1),
+        GID(2),
+        GID(3),
+        GID(4),
+        GID(5),
+        GID(6),
+        GID(7),
+        GID(8),
+        GID(9),
+        GID(10),
+        GID(11),
+        GID(12),
+        GID(13),
+        GID(14),
+        GID(15),
         FOLDER(VERBS),
         TEXT(VERBS "/abi_version", "6"),
         FOLDER(VERBS "/" COMPAT_UVERBS_NAME),
@@ -107,7 +125,7 @@ static const struct tree_node nodes[] = {
         {.path = "/dev/infiniband/" COMPAT_UVERBS_NAME, .kind = TREE_DEVICE},
 };
 #define NODES (sizeof(nodes) / sizeof(nodes[0]))
-_Static_assert(COMPAT_GIDS == 8 && COMPAT_GIDS_USED == 2, "a file for each GID");
+_Static_assert(COMPAT_GIDS == 16, "a file for each GID");
 
 /* @path without dots, double slashes and a slash at its end. False: not absolute, or too long. */
 static bool straighten(const char *path, char *out)
@@ -133,6 +151,11 @@ static bool straighten(const char *path, char *out)
 	return true;
 }
 
+static bool is_there(const struct tree_node *node)
+{
+	return node->exists == NULL || node->exists(node->argument);
+}
+
 static bool is_below(const char *path, const char *folder)
 {
 	size_t length = strlen(folder);
@@ -148,7 +171,7 @@ enum tree_owner tree_find(const char *path, const struct tree_node **node)
 	    !is_below(straight, "/dev/infiniband"))
 		return TREE_OTHERS;
 	for (size_t i = 0; i < NODES; i++)
-		if (strcmp(nodes[i].path, straight) == 0) {
+		if (strcmp(nodes[i].path, straight) == 0 && is_there(&nodes[i])) {
 			*node = &nodes[i];
 			return TREE_OURS;
 		}
@@ -173,7 +196,7 @@ const struct tree_node *tree_child(const struct tree_node *folder, size_t index,
 		if (strncmp(path, folder->path, length) != 0 || path[length] != '/' ||
 		    strchr(path + length + 1, '/') != NULL)
 			continue;
-		if (index-- == 0) {
+		if (is_there(&nodes[i]) && index-- == 0) {
 			*name = path + length + 1;
 			return &nodes[i];
 		}

@@ -16,11 +16,12 @@ struct tree_node {
 	enum tree_kind kind;
 	const char *text; /* of a file; NULL: see write */
 	void (*write)(char *text, size_t size, unsigned argument);
+	bool (*exists)(unsigned argument); /* NULL: always */
 	unsigned argument;
 };
 
 /* Whose is @path? TREE_OURS and *node; TREE_MISSING below one of our folders, but not there; TREE_OTHERS: the
- * system's. Dots and double slashes are resolved first. Never blocks, allocates nothing. */
+ * system's. Dots and double slashes are resolved first. */
 enum tree_owner { TREE_OTHERS, TREE_MISSING, TREE_OURS };
 enum tree_owner tree_find(const char *path, const struct tree_node **node);
 
