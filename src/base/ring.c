@@ -109,6 +109,12 @@ void ring_publish(struct ring_tx *tx)
 	tx->reserved = 0;
 }
 
+bool ring_consumed(const struct ring_tx *tx, uint64_t position)
+{
+	/* A head that makes no sense is the consumer's own loss: it is then not asked twice. */
+	return atomic_load_explicit(&tx->shared->head, memory_order_acquire) - position < UINT64_MAX / 2;
+}
+
 bool ring_take_armed(struct ring_tx *tx)
 {
 	return atomic_exchange_explicit(&tx->shared->armed, 0, memory_order_acq_rel) != 0; /* R6 */

@@ -83,6 +83,9 @@ size_t ring_max_record(uint32_t slot_count);
 void *ring_reserve(struct ring_tx *tx, size_t bytes);
 void ring_publish(struct ring_tx *tx);
 
+/* Has the consumer released everything published up to @position, a value that tx->position had? */
+bool ring_consumed(const struct ring_tx *tx, uint64_t position);
+
 /* Take the consumer's "ring me" mark. True: the caller must wake the consumer. Call after publishing. */
 bool ring_take_armed(struct ring_tx *tx);
 

@@ -66,6 +66,7 @@ static void number(struct qp *qp, struct wqe_send *wqe)
 static void sent(struct node *node, struct qp *qp, struct wqe_send *wqe)
 {
 	wqe->state = WQE_SENT;
+	qp->sent_position = node->links[qp->link].tx.position;
 	qp->unanswered++;
 	if (is_read(wqe))
 		qp->reads_open++;
@@ -564,7 +565,9 @@ void local_timeout(struct node *node, struct qp *qp)
 	}
 	if (qp->unanswered == 0 || qp->attr.timeout == 0 || qp->type != HDL_QP_RC)
 		return;
-	if (!qp->answered) {
+	/* A lane loses nothing: what the peer has not looked at yet is not late, it has had no processor time. (Should it have
+	 * died, the link goes down.) What it looked at and did not answer was dropped: its queue pair was not ready. */
+	if (!qp->answered && ring_consumed(&node->links[qp->link].tx, qp->sent_position)) {
 		counter_add(&node->counters[NODE_TIMEOUTS], 1);
 		try_again(node, qp, oldest_sent(qp), &qp->retries_left, HDL_WC_RETRY_EXC_ERR);
 		local_reap(node, qp);
