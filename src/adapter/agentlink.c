@@ -110,8 +110,7 @@ static void greeting(const struct hdl_adapter *adapter, struct agent_msg *msg, b
 	*msg = (struct agent_msg){.version = AGENT_VERSION,
 	                          .kind = AGENT_HELLO,
 	                          .u.hello = {.sizes = adapter->tables.sizes,
-	                                      .slot = again ? (int32_t)adapter->slot : -1,
-	                                      .guid = again ? adapter->guid : 0}};
+	                                      .slot = again ? (int32_t)adapter->slot : -1}};
 	memcpy(msg->u.hello.node, adapter->node_name, sizeof(msg->u.hello.node));
 	FILE *comm = fopen("/proc/self/comm", "re");
 	if (comm != NULL) {
@@ -276,10 +275,15 @@ void agent_listen(struct hdl_adapter *adapter)
 			close(fds[i]);
 	if (got > 0)
 		return;
-	/* It has ended. Links go on: deaths are seen by their pidfd. Who waits for an answer asks the next agent. */
+	/* It has ended. Links go on: deaths are seen by their pidfd. Who waits for an answer asks the next agent, which we make
+	 * ourselves known to at once, so that others can be introduced to us. */
 	pthread_mutex_lock(&adapter->agent_lock);
 	close(adapter->agent);
-	adapter->agent = -1;
+	adapter->agent = find_and_greet(adapter, true);
+	if (adapter->agent >= 0)
+		watch_agent(adapter);
+	else
+		adapter->agent = -1;
 	adapter->answered_token = adapter->next_token;
 	adapter->answer = -HDL_EAGAIN;
 	pthread_cond_broadcast(&adapter->agent_answer);

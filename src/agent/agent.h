@@ -57,8 +57,8 @@ struct agent {
 	uint32_t node_count;
 };
 
-/* names.c: the node called @name, made if need be; NULL when there are too many. @guid: what it was under a former agent. */
-struct node_entry *node_of(struct agent *agent, const char *name, uint64_t guid);
+/* names.c: the node called @name, made if need be; NULL when there are too many. */
+struct node_entry *node_of(struct agent *agent, const char *name);
 struct node_entry *node_by_gid(struct agent *agent, const uint8_t gid[16]);
 /* Give @client a slot, the one it wishes if that is free. False: none left. */
 bool node_enter(struct node_entry *node, struct client *client, int32_t wish);

@@ -69,6 +69,8 @@ static int take_office(const char *directory)
 	int lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (lock < 0 || flock(lock, LOCK_EX | LOCK_NB) != 0)
 		return -errno;
+	if (ftruncate(lock, 0) == 0)
+		dprintf(lock, "%d\n", (int)getpid()); /* for people; a full disk does not matter */
 	rundir_file(directory, AGENT_SOCKET, path, sizeof(path));
 	if (unlink(path) != 0 && errno != ENOENT)
 		return -errno;

@@ -2,8 +2,10 @@
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "agent/agent.h"
 
@@ -38,7 +40,31 @@ static void add_host_addresses(struct node_entry *node)
 	freeifaddrs(list);
 }
 
-struct node_entry *node_of(struct agent *agent, const char *name, uint64_t guid)
+/* Fold a string into a hash (FNV-1a). */
+static uint64_t fold(uint64_t hash, const char *text)
+{
+	for (; *text != '\0'; text++)
+		hash = (hash ^ (uint8_t)*text) * 0x100000001b3ull;
+	return (hash ^ 0xff) * 0x100000001b3ull;
+}
+
+/* The GUID of a node: a locally administered EUI-64 made of the machine, the user and the node's name. Always the same, so
+ * that an agent that takes over from one that was killed knows the node by its old addresses. */
+static uint64_t guid_of(const char *name)
+{
+	char text[128] = "";
+	FILE *machine = fopen("/etc/machine-id", "re");
+	if (machine == NULL || fgets(text, sizeof(text), machine) == NULL)
+		gethostname(text, sizeof(text) - 1);
+	if (machine != NULL)
+		fclose(machine);
+	uint64_t hash = fold(fold(0xcbf29ce484222325ull, text), name);
+	snprintf(text, sizeof(text), "%u", (unsigned)geteuid());
+	hash = fold(hash, text);
+	return (hash & ~(1ull << 56)) | 1ull << 57;
+}
+
+struct node_entry *node_of(struct agent *agent, const char *name)
 {
 	for (uint32_t i = 0; i < agent->node_count; i++)
 		if (strcmp(agent->nodes[i]->name, name) == 0)
@@ -49,8 +75,8 @@ struct node_entry *node_of(struct agent *agent, const char *name, uint64_t guid)
 	if (node == NULL)
 		return NULL;
 	strncpy(node->name, name, sizeof(node->name) - 1);
-	/* A locally administered EUI-64. */
-	node->guid = guid != 0 ? guid : (prng_next(&agent->prng) & ~(1ull << 56)) | 1ull << 57;
+	node->guid = guid_of(name);
+	node->rover = (uint32_t)prng_below(&agent->prng, AGENT_MAX_SLOTS); /* not what a former agent gave out last */
 	uint8_t gid[16] = {0xfe, 0x80};
 	for (int i = 0; i < 8; i++)
 		gid[8 + i] = (uint8_t)(node->guid >> (56 - 8 * i));

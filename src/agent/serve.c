@@ -73,7 +73,7 @@ static void hello(struct agent *agent, struct client *client, struct agent_msg *
 		return;
 	}
 	msg->u.hello.node[AGENT_NAME_MAX - 1] = msg->u.hello.program[AGENT_NAME_MAX - 1] = '\0';
-	struct node_entry *node = node_of(agent, msg->u.hello.node, msg->u.hello.guid);
+	struct node_entry *node = node_of(agent, msg->u.hello.node);
 	if (node == NULL || !node_enter(node, client, msg->u.hello.slot)) {
 		refuse(client, ENOSPC,
 		       node == NULL ? "too many nodes" : "too many processes on the node");

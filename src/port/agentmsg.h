@@ -57,7 +57,6 @@ struct agent_msg {
 			struct agent_sizes sizes;
 			int32_t slot; /* -1, or the one that a former agent gave */
 			uint32_t reserved;
-			uint64_t guid; /* that the former agent gave the node; 0 */
 		} hello;
 		struct {
 			uint32_t slot;

@@ -253,7 +253,7 @@ static void a_slow_peer_is_waited_for(void **state)
 	if (w->port->threaded || w->port->one_adapter)
 		skip();
 	struct hdl_qp *qa, *qb;
-	struct qp_options o = {.timeout = 8, .retry_cnt = 0, .cap = {.max_send_wr = MANY}};
+	struct qp_options o = {.timeout = 8, .no_retry = true, .cap = {.max_send_wr = MANY}};
 	make_pair(w, &o, &qa, &qb);
 	memset(w->b.mem + 64, 0, 8);
 	for (uint32_t i = 0; i < MANY; i++)
