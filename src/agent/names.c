@@ -76,7 +76,8 @@ struct node_entry *node_of(struct agent *agent, const char *name)
 		return NULL;
 	strncpy(node->name, name, sizeof(node->name) - 1);
 	node->guid = guid_of(name);
-	node->rover = (uint32_t)prng_below(&agent->prng, AGENT_MAX_SLOTS); /* not what a former agent gave out last */
+	node->rover = (uint32_t)prng_below(
+	        &agent->prng, AGENT_MAX_SLOTS); /* not what a former agent gave out last */
 	uint8_t gid[16] = {0xfe, 0x80};
 	for (int i = 0; i < 8; i++)
 		gid[8 + i] = (uint8_t)(node->guid >> (56 - 8 * i));

@@ -112,7 +112,8 @@ void ring_publish(struct ring_tx *tx)
 bool ring_consumed(const struct ring_tx *tx, uint64_t position)
 {
 	/* A head that makes no sense is the consumer's own loss: it is then not asked twice. */
-	return atomic_load_explicit(&tx->shared->head, memory_order_acquire) - position < UINT64_MAX / 2;
+	return atomic_load_explicit(&tx->shared->head, memory_order_acquire) - position <
+	       UINT64_MAX / 2;
 }
 
 bool ring_take_armed(struct ring_tx *tx)

@@ -80,7 +80,7 @@ struct qp {
 	bool timer_wanted;   /* a timer shall be started as soon as the time is known */
 	uint8_t retries_left;
 	uint8_t rnr_left;
-	uint64_t timer_ns; /* for how long */
+	uint64_t timer_ns;      /* for how long */
 	uint64_t sent_position; /* of the lane, behind the last message sent */
 	struct timer_node timer;
 	struct qp *timer_next;

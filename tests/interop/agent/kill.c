@@ -43,33 +43,38 @@ static void connect_qp(struct hdl_qp *qp, const struct card *peer)
 	struct hdl_qp_attr a = {.state = HDL_QPS_INIT, .port_num = 1, .access = 0x1c};
 	MUST(hdl_qp_modify(qp, &a, HDL_QP_STATE | HDL_QP_PORT | HDL_QP_ACCESS | HDL_QP_PKEY_INDEX));
 	a = (struct hdl_qp_attr){.state = HDL_QPS_RTR,
-				 .path_mtu = 4096,
-				 .dest_qpn = peer->qpn,
-				 .ah = {.dgid = peer->gid, .port_num = 1},
-				 .max_dest_rd_atomic = 4,
-				 .min_rnr_timer = 1};
+	                         .path_mtu = 4096,
+	                         .dest_qpn = peer->qpn,
+	                         .ah = {.dgid = peer->gid, .port_num = 1},
+	                         .max_dest_rd_atomic = 4,
+	                         .min_rnr_timer = 1};
 	/* The peer may have been killed already: then nobody has the number. */
 	MUST(hdl_qp_modify(qp, &a,
-			   HDL_QP_STATE | HDL_QP_AV | HDL_QP_PATH_MTU | HDL_QP_DEST_QPN |
-				   HDL_QP_RQ_PSN | HDL_QP_MAX_DEST_RD_ATOMIC | HDL_QP_MIN_RNR_TIMER));
-	a = (struct hdl_qp_attr){
-		.state = HDL_QPS_RTS, .timeout = 10, .retry_cnt = 7, .rnr_retry = 7, .max_rd_atomic = 4};
+	                   HDL_QP_STATE | HDL_QP_AV | HDL_QP_PATH_MTU | HDL_QP_DEST_QPN |
+	                           HDL_QP_RQ_PSN | HDL_QP_MAX_DEST_RD_ATOMIC |
+	                           HDL_QP_MIN_RNR_TIMER));
+	a = (struct hdl_qp_attr){.state = HDL_QPS_RTS,
+	                         .timeout = 10,
+	                         .retry_cnt = 7,
+	                         .rnr_retry = 7,
+	                         .max_rd_atomic = 4};
 	MUST(hdl_qp_modify(qp, &a,
-			   HDL_QP_STATE | HDL_QP_SQ_PSN | HDL_QP_TIMEOUT | HDL_QP_RETRY_CNT |
-				   HDL_QP_RNR_RETRY | HDL_QP_MAX_RD_ATOMIC));
+	                   HDL_QP_STATE | HDL_QP_SQ_PSN | HDL_QP_TIMEOUT | HDL_QP_RETRY_CNT |
+	                           HDL_QP_RNR_RETRY | HDL_QP_MAX_RD_ATOMIC));
 }
 
 /* One request of any kind and size. */
 static void post(struct hdl_qp *qp, struct prng *prng, unsigned char *room, struct hdl_key key,
-		 const struct card *peer)
+                 const struct card *peer)
 {
 	static const uint32_t opcodes[] = {HDL_OP_SEND, HDL_OP_WRITE, HDL_OP_READ, HDL_OP_FETCH_ADD,
-					   HDL_OP_WRITE_IMM};
+	                                   HDL_OP_WRITE_IMM};
 	uint32_t opcode = opcodes[prng_below(prng, 5)];
 	uint32_t length = (uint32_t)prng_below(prng, prng_chance(prng, 300) ? ROOM / 4 : 64) + 1;
-	struct hdl_sge piece = {(uint64_t)(uintptr_t)room, opcode == HDL_OP_FETCH_ADD ? 8 : length, key};
+	struct hdl_sge piece = {(uint64_t)(uintptr_t)room, opcode == HDL_OP_FETCH_ADD ? 8 : length,
+	                        key};
 	struct hdl_send_wr wr = {
-		.sg_list = &piece, .num_sge = 1, .opcode = opcode, .flags = HDL_SEND_SIGNALED};
+	        .sg_list = &piece, .num_sge = 1, .opcode = opcode, .flags = HDL_SEND_SIGNALED};
 	if (opcode == HDL_OP_FETCH_ADD) {
 		wr.u.atomic.addr = peer->addr;
 		wr.u.atomic.key = peer->key;
@@ -99,12 +104,15 @@ static int talk(int in, int out, uint64_t seed)
 	MUST(hdl_pd_create(adapter, &pd));
 	MUST(hdl_cq_create(adapter, 256, NULL, NULL, &cq));
 	struct hdl_qp_init_attr init = {
-		.type = HDL_QP_RC, .send_cq = cq, .recv_cq = cq, .cap = {IN_FLIGHT, 64, 1, 1, 0}};
+	        .type = HDL_QP_RC, .send_cq = cq, .recv_cq = cq, .cap = {IN_FLIGHT, 64, 1, 1, 0}};
 	MUST(hdl_qp_create(pd, &init, &qp));
 	MUST(hdl_mr_register(pd, room, ROOM, 0x1f, &mr));
 	MUST(hdl_adapter_query(adapter, &limits));
-	struct card mine = {limits.gid, hdl_qp_number(qp), (uint64_t)(uintptr_t)room, hdl_mr_key(mr)}, peer;
-	if (write(out, &mine, sizeof(mine)) != sizeof(mine) || read(in, &peer, sizeof(peer)) != sizeof(peer))
+	struct card mine = {limits.gid, hdl_qp_number(qp), (uint64_t)(uintptr_t)room,
+	                    hdl_mr_key(mr)},
+	            peer;
+	if (write(out, &mine, sizeof(mine)) != sizeof(mine) ||
+	    read(in, &peer, sizeof(peer)) != sizeof(peer))
 		_exit(0); /* killed before it could say who it is: there is nothing to survive */
 	connect_qp(qp, &peer);
 	struct hdl_sge piece = {mine.addr, ROOM, mine.key};
@@ -198,7 +206,7 @@ static double one_round(struct prng *prng)
 	if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
 		return now_ms() - begin;
 	fprintf(stderr, "survivor: %s %d\n", WIFEXITED(status) ? "exit" : "signal",
-		WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status));
+	        WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status));
 	return -2;
 }
 
@@ -213,14 +221,15 @@ int main(int argc, char **argv)
 	for (int i = 0; i < rounds; i++) {
 		double took = one_round(&prng);
 		if (took < 0) {
-			printf("round %d of seed %llu: the survivor %s\n", i, (unsigned long long)seed,
+			printf("round %d of seed %llu: the survivor %s\n", i,
+			       (unsigned long long)seed,
 			       took > -2 ? "was still there after a second" : "failed");
 			return 1;
 		}
 		worst = took > worst ? took : worst;
 		sum += took;
 	}
-	printf("%d rounds: survivors left after %.1f ms on average, %.1f ms at worst\n", rounds, sum / rounds,
-	       worst);
+	printf("%d rounds: survivors left after %.1f ms on average, %.1f ms at worst\n", rounds,
+	       sum / rounds, worst);
 	return 0;
 }
