@@ -285,7 +285,16 @@ int peers_attach(struct hdl_adapter *adapter, const struct agent_msg *msg, int f
 	lanes_attach(&end, peer.block, (int)msg->u.peer.side);
 	peer.guard = end.peer_guard;
 	struct tables *tables = &peer.tables;
-	bool reaches = adapter->node.own.reaches_peer && can_reach(peer.pid, tables->header);
+	if (!can_reach(peer.pid, tables->header)) {
+		log_error(
+		        "process %d: its memory cannot be reached (process_vm_readv: %m). Let "
+		        "processes of one user do so: kernel.yama.ptrace_scope 0 or 1, no seccomp "
+		        "filter on process_vm_readv and process_vm_writev",
+		        (int)peer.pid);
+		unmap_peer(adapter, &peer);
+		return -HDL_EACCES;
+	}
+	bool reaches = adapter->node.own.reaches_peer;
 	struct link link = {
 	        .tx = end.tx,
 	        .rx = end.rx,
