@@ -97,8 +97,7 @@ static void datagrams_to_the_dead_vanish(void **state)
 		expect_sent(w, w->a.scq, qa, i, HDL_WC_SEND, 0);
 	}
 	assert_int_equal(qp_state_of(qa), HDL_QPS_RTS); /* one peer less is no reason to fail */
-	if (!w->port->one_address) /* never met: a node's processes meet when they first talk */
-		expect_peer_gone(w, &w->a, &gid);
+	expect_peer_gone(w, &w->a, &gid);
 	expect_no_event(w);
 }
 
