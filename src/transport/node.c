@@ -188,6 +188,11 @@ void node_link_down(struct node *node, uint32_t index)
 	struct link *link = &node->links[index];
 	if (!link->up)
 		return;
+	/* What it sent before it went still counts. (Taking it may find the lane broken, and be here again.) */
+	while (link->up && !link->rx.broken && local_receive(node, index) > 0)
+		;
+	if (!link->up)
+		return;
 	link->up = false;
 	node->sink.event(node->sink.context, HDL_EVENT_PEER_GONE, HDL_DETAIL_NONE, &link->gid,
 	                 (struct hdl_key){0});
