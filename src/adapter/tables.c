@@ -24,10 +24,12 @@ static uint64_t lay_out(struct tables *tables, unsigned char *base)
 	struct tpt_bytes bytes = tpt_bytes(&config);
 	uint64_t slots = TABLES_HEADER_BYTES, arena = slots + round_up(bytes.slots);
 	uint64_t qps = arena + round_up(bytes.arena);
-	tables->header = (struct tables_header *)(void *)base;
-	tables->slots = (struct tpt_slot *)(void *)(base + slots);
-	tables->arena = (uint64_t *)(void *)(base + arena);
-	tables->qps = (struct qp_public *)(void *)(base + qps);
+	if (base != NULL) {
+		tables->header = (struct tables_header *)(void *)base;
+		tables->slots = (struct tpt_slot *)(void *)(base + slots);
+		tables->arena = (uint64_t *)(void *)(base + arena);
+		tables->qps = (struct qp_public *)(void *)(base + qps);
+	}
 	return qps + round_up(sizeof(struct qp_public) << tables->sizes.qp_bits);
 }
 
