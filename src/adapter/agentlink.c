@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sched.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -137,7 +138,10 @@ static int greet(struct hdl_adapter *adapter, int sock, bool again)
 	ssize_t got = unixsock_receive(sock, &msg, sizeof(msg), fds, &fd_count);
 	while (fd_count > 0)
 		close(fds[--fd_count]);
-	if (got != (ssize_t)sizeof(msg))
+	/* An agent of another version may say so in a message of another length. */
+	if (got != (ssize_t)sizeof(msg) &&
+	    (got < (ssize_t)(offsetof(struct agent_msg, u) + sizeof(msg.u.refused)) ||
+	     msg.kind != AGENT_REFUSED))
 		return 1;
 	if (msg.kind == AGENT_REFUSED) {
 		msg.u.refused.why[sizeof(msg.u.refused.why) - 1] = '\0';
