@@ -39,6 +39,12 @@ static int set_private(struct cm_wire *wire, const void *data, uint8_t length, u
 	return 0;
 }
 
+/* Counts of retries have three bits; programs ask for more. */
+static uint8_t at_most_7(uint8_t count)
+{
+	return count < 7 ? count : 7;
+}
+
 static void set_param(struct cm_wire *wire, const struct cm_id *id,
                       const struct rdma_ucm_conn_param *param)
 {
@@ -48,8 +54,8 @@ static void set_param(struct cm_wire *wire, const struct cm_id *id,
 	wire->responder_resources = param->responder_resources;
 	wire->initiator_depth = param->initiator_depth;
 	wire->flow_control = param->flow_control;
-	wire->retry_count = param->retry_count;
-	wire->rnr_retry_count = param->rnr_retry_count;
+	wire->retry_count = at_most_7(param->retry_count);
+	wire->rnr_retry_count = at_most_7(param->rnr_retry_count);
 	wire->srq = param->srq;
 }
 
@@ -71,8 +77,8 @@ int cm_request(struct cm_id *id, const struct rdma_ucm_conn_param *param)
 	wire.dst = id->dst;
 	id->responder_resources = param->responder_resources;
 	id->initiator_depth = param->initiator_depth;
-	id->retry_count = param->retry_count;
-	id->rnr_retry_count = param->rnr_retry_count;
+	id->retry_count = at_most_7(param->retry_count);
+	id->rnr_retry_count = at_most_7(param->rnr_retry_count);
 	struct hdl_cm_msg msg = {.gid = id->dgid,
 	                         .space = id->space,
 	                         .port = ntohs(*cm_port_of(&id->dst)),
