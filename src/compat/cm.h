@@ -44,6 +44,10 @@ enum cm_event_type {
 #define CM_REASON_NO_SERVICE 8u
 #define CM_REASON_CONSUMER   28u
 
+/* Of a service's resolution (IBTA 12.11.2). */
+#define CM_SIDR_NO_SERVICE 1u
+#define CM_SIDR_REJECTED   2u
+
 #define CM_UDP_QKEY    0x01234567u
 #define CM_MAX_BACKLOG 1024
 
@@ -112,6 +116,11 @@ struct cm_id {
 	uint32_t slot, peer;
 	uint32_t qpn, psn, qkey; /* the peer's */
 	uint32_t own_psn;
+	struct cm_wire
+	        *request; /* what was asked, while there may be need to ask again (cmwait.c) */
+	unsigned tries;
+	bool waiting;
+	uint8_t ack_timeout; /* RDMA_OPTION_ID_ACK_TIMEOUT; 0: not set */
 	uint8_t responder_resources, initiator_depth, retry_count, rnr_retry_count;
 };
 
@@ -159,7 +168,14 @@ int cm_request(struct cm_id *id, const struct rdma_ucm_conn_param *param);
 int cm_accept(struct cm_id *id, const struct rdma_ucm_conn_param *param);
 int cm_reject(struct cm_id *id, uint32_t reason, const void *data, uint8_t length);
 int cm_disconnect(struct cm_id *id);
+/* Send the request of @id once more. */
+void cm_repeat(struct cm_id *id);
 /* The identifier ends: its peer is told. */
 void cm_part(struct cm_id *id);
+
+/* --- cmwait.c --- */
+/* Nobody took the request of @id. True: it will be repeated; false: it was often enough. */
+bool cm_wait_more(struct cm_id *id);
+void cm_wait_forget(void);
 
 #endif

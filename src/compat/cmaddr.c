@@ -185,7 +185,7 @@ int cm_init_qp_attr(const struct cm_id *id, uint32_t state, struct ib_uverbs_qp_
 		attr->qp_attr_mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
 		                      IBV_QP_MAX_QP_RD_ATOMIC;
 	attr->sq_psn = id->own_psn;
-	attr->timeout = PACKET_LIFE;
+	attr->timeout = id->ack_timeout != 0 ? id->ack_timeout & 31 : PACKET_LIFE;
 	attr->retry_cnt = id->retry_count;
 	attr->rnr_retry = id->rnr_retry_count;
 	attr->max_rd_atomic = id->initiator_depth;

@@ -85,6 +85,7 @@ void compat_cm_forget(void)
 {
 	pthread_mutex_init(&lock, NULL);
 	heard = NULL;
+	cm_wait_forget();
 }
 
 /* --- events --- */

@@ -53,6 +53,7 @@ void cm_id_end(struct cm_id *id)
 	if (id->holds_port && adapter != NULL)
 		hdl_cm_unbind(adapter, id->space, id->for_all ? NULL : &id->sgid,
 		              ntohs(*cm_port_of(&id->src)));
+	free(id->request);
 	free(id);
 }
 
@@ -229,7 +230,11 @@ static int set_option(struct cm_id *id, const struct rdma_ucm_set_option *comman
 {
 	if (command->level == RDMA_OPTION_IB && command->optname == RDMA_OPTION_IB_PATH)
 		return resolve_route(id);
-	return command->level == RDMA_OPTION_ID ? 0 : ENOSYS;
+	if (command->level != RDMA_OPTION_ID)
+		return ENOSYS;
+	if (command->optname == RDMA_OPTION_ID_ACK_TIMEOUT && command->optlen == 1)
+		memcpy(&id->ack_timeout, (const void *)(uintptr_t)command->optval, 1);
+	return 0;
 }
 
 /* How long each command is, and where in it the identifier is. */

@@ -59,6 +59,25 @@ static void set_param(struct cm_wire *wire, const struct cm_id *id,
 	wire->srq = param->srq;
 }
 
+/* To whoever holds the port. */
+static int send_request(const struct cm_id *id)
+{
+	struct sockaddr_in6 to = id->dst;
+	struct hdl_cm_msg msg = {
+	        .gid = id->dgid, .space = id->space, .port = ntohs(*cm_port_of(&to)), .to_port = 1};
+	return post(id, id->request, &msg);
+}
+
+/* The peer is gone, or wants no more. */
+static void end_connection(struct cm_id *id)
+{
+	if (id->state < CM_REQ_SENT || id->state == CM_ENDED)
+		return;
+	bool connected = id->state >= CM_REP_SENT;
+	id->state = CM_ENDED;
+	cm_raise(id, connected ? CM_DISCONNECTED : CM_UNREACHABLE, connected ? 0 : -ETIMEDOUT);
+}
+
 /* --- commands --- */
 
 int cm_request(struct cm_id *id, const struct rdma_ucm_conn_param *param)
@@ -79,14 +98,23 @@ int cm_request(struct cm_id *id, const struct rdma_ucm_conn_param *param)
 	id->initiator_depth = param->initiator_depth;
 	id->retry_count = at_most_7(param->retry_count);
 	id->rnr_retry_count = at_most_7(param->rnr_retry_count);
-	struct hdl_cm_msg msg = {.gid = id->dgid,
-	                         .space = id->space,
-	                         .port = ntohs(*cm_port_of(&id->dst)),
-	                         .to_port = 1};
-	int error = post(id, &wire, &msg);
+	if (id->request == NULL)
+		id->request = malloc(sizeof(*id->request));
+	if (id->request == NULL)
+		return ENOMEM;
+	*id->request = wire;
+	id->tries = 0;
+	id->peer = 0;
+	int error = send_request(id);
 	if (error == 0)
 		id->state = CM_REQ_SENT;
 	return error;
+}
+
+void cm_repeat(struct cm_id *id)
+{
+	if (id->state == CM_REQ_SENT && send_request(id) != 0)
+		end_connection(id);
 }
 
 int cm_accept(struct cm_id *id, const struct rdma_ucm_conn_param *param)
@@ -119,7 +147,7 @@ int cm_reject(struct cm_id *id, uint32_t reason, const void *data, uint8_t lengt
 {
 	bool datagram = id->qp_type == IBV_QPT_UD;
 	struct cm_wire wire = {.kind = datagram ? CM_SIDR_REP : CM_REJ,
-	                       .status = datagram ? 2 /* IBTA table 129: rejected */ : reason};
+	                       .status = datagram ? CM_SIDR_REJECTED : reason};
 	if (id->state == CM_ENDED)
 		return 0;
 	if (id->state != CM_REQ_RECEIVED && id->state != CM_REP_RECEIVED)
@@ -214,9 +242,22 @@ static struct cm_id *listener_of(const struct hdl_cm_msg *msg)
 	return found;
 }
 
+/* Was this request heard before? One that was repeated because it seemed lost. */
+static bool is_known(const struct hdl_cm_msg *msg, const struct cm_wire *wire)
+{
+	const struct cm_id *id;
+	for (uint32_t at = 0; (id = cm_id_next(&at)) != NULL; at++)
+		if (id->state == CM_REQ_RECEIVED && id->peer == wire->from &&
+		    id->guid == msg->guid && id->slot == msg->slot)
+			return true;
+	return false;
+}
+
 static void heard_request(const struct hdl_cm_msg *msg, const struct cm_wire *wire)
 {
 	bool datagram = wire->kind == CM_SIDR_REQ;
+	if (is_known(msg, wire))
+		return;
 	struct cm_id *listener = listener_of(msg);
 	/* Stands for the one that is not made when there is nobody to take it. */
 	struct cm_id nobody = {.guid = msg->guid, .slot = msg->slot, .peer = wire->from};
@@ -230,7 +271,9 @@ static void heard_request(const struct hdl_cm_msg *msg, const struct cm_wire *wi
 	if (child == NULL) {
 		free(event);
 		uint32_t reason = listener == NULL ? CM_REASON_NO_SERVICE : CM_REASON_CONSUMER;
-		send_kind(&nobody, datagram ? CM_SIDR_REP : CM_REJ, datagram ? 1 : reason);
+		send_kind(&nobody, datagram ? CM_SIDR_REP : CM_REJ,
+		          datagram ? (listener == NULL ? CM_SIDR_NO_SERVICE : CM_SIDR_REJECTED)
+		                   : reason);
 		return;
 	}
 	child->state = CM_REQ_RECEIVED;
@@ -272,6 +315,8 @@ static void heard_sidr_response(struct cm_id *id, const struct cm_wire *wire)
 {
 	if (id->state != CM_REQ_SENT)
 		return;
+	if (wire->status == CM_SIDR_NO_SERVICE && cm_wait_more(id))
+		return;
 	id->state = CM_IDLE; /* it may ask others */
 	struct cm_event *event = cm_event_new(
 	        id, wire->status == 0 ? CM_ESTABLISHED : CM_UNREACHABLE, (int)wire->status);
@@ -286,21 +331,16 @@ static void heard_rejection(struct cm_id *id, const struct cm_wire *wire)
 {
 	if (id->state == CM_ENDED || id->state == CM_IDLE || id->state == CM_LISTENING)
 		return;
+	if (id->state == CM_REQ_SENT && wire->status == CM_REASON_NO_SERVICE && cm_wait_more(id)) {
+		id->peer = 0;
+		return;
+	}
 	id->state = CM_ENDED;
 	struct cm_event *event = cm_event_new(id, CM_REJECTED, (int)wire->status);
 	if (event == NULL)
 		return;
 	fill_conn(event, wire, CM_REJ_ROOM);
 	cm_push(event);
-}
-
-static void end_connection(struct cm_id *id)
-{
-	if (id->state < CM_REQ_SENT || id->state == CM_ENDED)
-		return;
-	bool connected = id->state >= CM_REP_SENT;
-	id->state = CM_ENDED;
-	cm_raise(id, connected ? CM_DISCONNECTED : CM_UNREACHABLE, connected ? 0 : -ETIMEDOUT);
 }
 
 static void heard_message(const struct hdl_cm_msg *msg, const struct cm_wire *wire)
@@ -354,12 +394,14 @@ static void heard_return(const struct hdl_cm_msg *msg, const struct cm_wire *wir
 	if (id == NULL || id->number != wire->from)
 		return;
 	bool refused = msg->error == -HDL_ECONNREFUSED;
+	if (refused && id->state == CM_REQ_SENT && cm_wait_more(id))
+		return;
 	if (wire->kind == CM_REQ && refused && id->state == CM_REQ_SENT) {
 		id->state = CM_ENDED;
 		cm_raise(id, CM_REJECTED, (int)CM_REASON_NO_SERVICE);
 	} else if (wire->kind == CM_SIDR_REQ && id->state == CM_REQ_SENT) {
 		id->state = CM_IDLE;
-		cm_raise(id, CM_UNREACHABLE, refused ? 1 : -ETIMEDOUT);
+		cm_raise(id, CM_UNREACHABLE, refused ? (int)CM_SIDR_NO_SERVICE : -ETIMEDOUT);
 	} else if (wire->kind != CM_MRA && wire->kind != CM_DREP) {
 		end_connection(id);
 	}
@@ -375,6 +417,8 @@ void cm_heard(void *context, const struct hdl_cm_msg *msg)
 		for (uint32_t at = 0; (id = cm_id_next(&at)) != NULL; at++)
 			if (id->peer != 0 && id->guid == msg->guid && id->slot == msg->slot)
 				end_connection(id);
+			else if (id->peer == 0 && id->state == CM_REQ_SENT && !id->waiting)
+				cm_repeat(id); /* it may have taken our request with it */
 	} else if (msg->length == sizeof(wire)) {
 		memcpy(&wire, msg->data, sizeof(wire));
 		if (msg->kind == HDL_CM_RETURNED)
