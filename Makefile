@@ -18,8 +18,8 @@ build/build.ninja: | deps
 deps: ## install the packages that are missing
 	@tools/deps
 
-run: build ## a transfer between two adapters, beside memcpy
-	@./heddle perf
+run: build ## two adapters beside memcpy, then two unmodified programs
+	@tools/demo
 
 test: deps ## everything: all tests, sanitizers, a short fuzz run, tidy
 	@tools/test

@@ -584,7 +584,7 @@ HDL_API int hdl_qp_create(struct hdl_pd *pd, struct hdl_qp_init_attr *attr, stru
  * Threads: any.
  * Blocks: no.
  * Returns: 0; -HDL_EPERM no such transition; -HDL_EINVAL an attribute is missing, not allowed or out of range;
- * -HDL_EHOSTUNREACH. */
+ * -HDL_EHOSTUNREACH; -HDL_EACCES the kernel forbids to reach the peer's memory. */
 HDL_API int hdl_qp_modify(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t mask);
 
 /* hdl_qp_query - the attributes of a queue pair

@@ -11,6 +11,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/barrier.h"
 #include "base/log.h"
 
 const char *const counter_names[NODE_COUNTER_COUNT] = {
@@ -99,6 +100,8 @@ static int make_tables(struct hdl_adapter *adapter)
 	adapter->probe = prng_next(&adapter->prng);
 	adapter->tables.header->probe_addr = (uint64_t)(uintptr_t)&adapter->probe;
 	adapter->tables.header->probe_value = adapter->probe;
+	adapter->barrier = barrier_register();
+	adapter->tables.header->barrier = adapter->barrier;
 	tpt_init(&adapter->tpt, &config, adapter->tables.slots, adapter->tables.arena,
 	         private_memory, prng_next(&adapter->prng));
 	bitmap_init(&adapter->qp_map, words, qps);

@@ -117,6 +117,7 @@ struct hdl_adapter {
 
 	/* The thread, and how it is woken (drive.c). */
 	bool has_thread;
+	bool barrier; /* barrier_everyone() reaches us: who sends to us needs no fence */
 	pthread_t thread;
 	_Atomic bool quitting;
 	_Atomic bool
@@ -290,8 +291,9 @@ struct ah_route ah_find(struct hdl_ah *ah, uint32_t qpn);
 /* --- drive.c --- */
 /* Drive if nobody else does. Returns how much was done. */
 unsigned adapter_drive(struct hdl_adapter *adapter);
+/* @qp has work: see that it is done. */
+void adapter_doorbell(struct hdl_adapter *adapter, struct qp *qp);
 void adapter_lock(struct hdl_adapter *adapter);
-/* Also does what was left to us while we held the lock. */
 void adapter_unlock(struct hdl_adapter *adapter);
 /* Wake the adapter's thread. */
 void adapter_ring(struct hdl_adapter *adapter);

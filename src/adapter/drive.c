@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "adapter/adapter.h"
+#include "base/barrier.h"
 #include "base/log.h"
 
 void adapter_ring(struct hdl_adapter *adapter)
@@ -64,29 +65,6 @@ static unsigned drive_timed(struct hdl_adapter *adapter, uint64_t now)
 	return did + expired + (expired > 0 ? node_run(&adapter->node) : 0);
 }
 
-/* Let go of the lock. True: a poster gave up on it meanwhile and left us its work. */
-static bool let_go(struct hdl_adapter *adapter)
-{
-	/* The thread went to sleep before it could know of this timer. (It says that it sleeps while it has the lock.) */
-	bool news = adapter->node.timers_wanted != NULL &&
-	            atomic_load_explicit(&adapter->asleep, memory_order_relaxed);
-	lock_drop_and_look(&adapter->drive_lock);
-	if (news && atomic_exchange_explicit(&adapter->asleep, false, memory_order_relaxed))
-		adapter_ring(adapter);
-	return !mpsc_empty(&adapter->node.pending);
-}
-
-unsigned adapter_drive(struct hdl_adapter *adapter)
-{
-	unsigned did = 0;
-	do {
-		if (!lock_try(&adapter->drive_lock))
-			break;
-		did += drive_locked(adapter);
-	} while (let_go(adapter));
-	return did;
-}
-
 void adapter_lock(struct hdl_adapter *adapter)
 {
 	lock_take(&adapter->drive_lock);
@@ -94,8 +72,36 @@ void adapter_lock(struct hdl_adapter *adapter)
 
 void adapter_unlock(struct hdl_adapter *adapter)
 {
-	if (let_go(adapter))
-		adapter_drive(adapter);
+	/* The thread went to sleep before it could know of this timer. (It says that it sleeps while it has the lock.) */
+	bool news = adapter->node.timers_wanted != NULL &&
+	            atomic_load_explicit(&adapter->asleep, memory_order_relaxed);
+	lock_drop(&adapter->drive_lock);
+	if (news && atomic_exchange_explicit(&adapter->asleep, false, memory_order_relaxed))
+		adapter_ring(adapter);
+}
+
+unsigned adapter_drive(struct hdl_adapter *adapter)
+{
+	if (!lock_try(&adapter->drive_lock))
+		return 0;
+	unsigned did = drive_locked(adapter);
+	adapter_unlock(adapter);
+	return did;
+}
+
+/* Whoever drives now takes it along, or has let go and then it is us: the one who posts waits for one of the two, so that the
+ * one who drives need not look back. */
+void adapter_doorbell(struct hdl_adapter *adapter, struct qp *qp)
+{
+	mpsc_push(&adapter->node.pending, &qp->pending);
+	for (unsigned spins = 0; mpsc_queued(&qp->pending); spins++) {
+		if (lock_try(&adapter->drive_lock)) {
+			drive_locked(adapter);
+			adapter_unlock(adapter);
+			return;
+		}
+		lock_relax(spins);
+	}
 }
 
 void adapter_arm(struct hdl_adapter *adapter)
@@ -103,6 +109,8 @@ void adapter_arm(struct hdl_adapter *adapter)
 	for (uint32_t i = 0; i < adapter->node.link_count; i++)
 		if (adapter->links[i].up)
 			ring_arm(&adapter->links[i].rx);
+	if (adapter->barrier)
+		barrier_everyone();
 }
 
 int hdl_progress(struct hdl_adapter *adapter)

@@ -157,6 +157,7 @@ static void attach(struct hdl_adapter *adapter, uint32_t index, struct hdl_adapt
 	                    .guard = end->own_guard,
 	                    .mover = fault_mover(adapter->node.own.reaches_peer),
 	                    .gid = other->node.gid};
+	link.tx.unfenced = adapter->barrier && other->barrier;
 	put_link(adapter, index, &link, &peer);
 }
 
@@ -285,7 +286,19 @@ int peers_attach(struct hdl_adapter *adapter, const struct agent_msg *msg, int f
 	lanes_attach(&end, peer.block, (int)msg->u.peer.side);
 	peer.guard = end.peer_guard;
 	struct tables *tables = &peer.tables;
-	bool reaches = adapter->node.own.reaches_peer && can_reach(peer.pid, tables->header);
+	if (!can_reach(peer.pid, tables->header)) {
+		bool dead = errno == ESRCH;
+		if (!dead)
+			log_error(
+			        "process %d: its memory cannot be reached (process_vm_readv: %m). "
+			        "Let "
+			        "processes of one user do so: kernel.yama.ptrace_scope 0 or 1, no "
+			        "seccomp filter on process_vm_readv and process_vm_writev",
+			        (int)peer.pid);
+		unmap_peer(adapter, &peer);
+		return dead ? -HDL_EHOSTUNREACH : -HDL_EACCES;
+	}
+	bool reaches = adapter->node.own.reaches_peer;
 	struct link link = {
 	        .tx = end.tx,
 	        .rx = end.rx,
@@ -300,6 +313,7 @@ int peers_attach(struct hdl_adapter *adapter, const struct agent_msg *msg, int f
 	        .mover = process_mover(peer.pid, reaches),
 	        .gid = link_local(peer.node_guid),
 	};
+	link.tx.unfenced = adapter->barrier && tables->header->barrier == 1;
 	struct epoll_event interest = {.events = EPOLLIN, .data.u64 = EPOLL_PEER + index};
 	if (peer.pidfd >= 0)
 		epoll_ctl(adapter->epoll, EPOLL_CTL_ADD, peer.pidfd, &interest);

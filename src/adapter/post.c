@@ -237,8 +237,7 @@ int hdl_post_send(struct hdl_qp *qp, const struct hdl_send_wr *wr, const struct 
 	if (result != 0 && bad != NULL)
 		*bad = wr;
 	adapter_touch(qp->pd->adapter);
-	mpsc_push(&qp->pd->adapter->node.pending, &qp->qp.pending);
-	adapter_drive(qp->pd->adapter);
+	adapter_doorbell(qp->pd->adapter, &qp->qp);
 	return result;
 }
 
@@ -287,8 +286,7 @@ int hdl_post_recv(struct hdl_qp *qp, const struct hdl_recv_wr *wr, const struct 
 		*bad = wr;
 	lock_drop(&qp->qp.rq.post_lock);
 	if (state == HDL_QPS_ERR) { /* flushed at once */
-		mpsc_push(&qp->pd->adapter->node.pending, &qp->qp.pending);
-		adapter_drive(qp->pd->adapter);
+		adapter_doorbell(qp->pd->adapter, &qp->qp);
 	}
 	return result;
 }

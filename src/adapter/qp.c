@@ -280,8 +280,9 @@ int hdl_qp_modify(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t ma
 	if (qp == NULL || qp->magic != MAGIC_QP || attr == NULL ||
 	    (mask & ~(uint32_t)HDL_QP_ATTR_ALL))
 		return -HDL_EINVAL;
-	if ((mask & (HDL_QP_AV | HDL_QP_DEST_QPN)) == (HDL_QP_AV | HDL_QP_DEST_QPN))
-		agent_reach(qp->pd->adapter, &attr->ah.dgid, attr->dest_qpn);
+	bool connects = (mask & HDL_QP_AV) && (mask & HDL_QP_DEST_QPN);
+	if (connects && agent_reach(qp->pd->adapter, &attr->ah.dgid, attr->dest_qpn) == -HDL_EACCES)
+		return -HDL_EACCES;
 	adapter_lock(qp->pd->adapter);
 	int result = modify(qp, attr, mask);
 	adapter_unlock(qp->pd->adapter);

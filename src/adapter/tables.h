@@ -21,6 +21,7 @@
 struct tables_header {
 	uint64_t probe_addr; /* in the owner's memory: eight bytes that hold probe_value */
 	uint64_t probe_value;
+	uint64_t barrier; /* 1: the owner pays for barriers (base/barrier.h) */
 	struct counter counters[NODE_COUNTER_COUNT];
 };
 _Static_assert(sizeof(struct tables_header) <= TABLES_HEADER_BYTES, "see the drawing");

@@ -13,10 +13,9 @@ struct lock {
 
 #define LOCK_SPINS 256u
 
-/* Also a look that pairs with lock_drop_and_look(). */
 static inline bool lock_try(struct lock *lock)
 {
-	return !atomic_load_explicit(&lock->held, memory_order_seq_cst) &&
+	return !atomic_load_explicit(&lock->held, memory_order_relaxed) &&
 	       !atomic_exchange_explicit(&lock->held, true, memory_order_acquire);
 }
 
@@ -38,13 +37,6 @@ static inline void lock_take(struct lock *lock)
 static inline void lock_drop(struct lock *lock)
 {
 	atomic_store_explicit(&lock->held, false, memory_order_release);
-}
-
-/* Let go, for a holder that looks afterwards whether someone left work and failed to get the lock meanwhile. What it
- * reads then (sequentially consistent) is not older than the letting go. */
-static inline void lock_drop_and_look(struct lock *lock)
-{
-	atomic_exchange_explicit(&lock->held, false, memory_order_seq_cst);
 }
 
 #endif

@@ -4,8 +4,7 @@
  * Orders, by pairs:
  *   M1 push: queued to true    with M4: next may be written again; and a push that is refused gives M4 what its
  *                              producer wrote before
- *   M2 push: top               with M3: next, and what the producer wrote before the push; sequentially consistent, as
- *                              is mpsc_empty(), for producers that look at a lock afterwards (lock_drop_and_look())
+ *   M2 push: top               with M3: next, and what the producer wrote before the push
  *   M3 take: top
  *   M4 done: queued to false   an exchange, not a store: it must see what every refused push wrote before */
 #include "base/mpsc.h"
@@ -32,7 +31,7 @@ bool mpsc_push(struct mpsc *q, struct mpsc_node *node)
 	struct mpsc_node *top = atomic_load_explicit(&q->top, memory_order_relaxed);
 	do {
 		node->next = top;
-	} while (!atomic_compare_exchange_weak_explicit(&q->top, &top, node, memory_order_seq_cst,
+	} while (!atomic_compare_exchange_weak_explicit(&q->top, &top, node, memory_order_release,
 	                                                memory_order_relaxed)); /* M2 */
 	return true;
 }
@@ -62,5 +61,5 @@ void mpsc_done(struct mpsc_node *node)
 
 bool mpsc_empty(const struct mpsc *q)
 {
-	return atomic_load_explicit(&q->top, memory_order_seq_cst) == NULL;
+	return atomic_load_explicit(&q->top, memory_order_relaxed) == NULL;
 }

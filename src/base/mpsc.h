@@ -27,5 +27,10 @@ bool mpsc_push(struct mpsc *q, struct mpsc_node *node);
 struct mpsc_node *mpsc_take(struct mpsc *q);
 void mpsc_done(struct mpsc_node *node);
 bool mpsc_empty(const struct mpsc *q);
+/* Is @node in the set, or taken and not yet done? */
+static inline bool mpsc_queued(const struct mpsc_node *node)
+{
+	return atomic_load_explicit(&node->queued, memory_order_acquire);
+}
 
 #endif

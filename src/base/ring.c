@@ -118,6 +118,8 @@ bool ring_consumed(const struct ring_tx *tx, uint64_t position)
 
 bool ring_take_armed(struct ring_tx *tx)
 {
+	if (tx->unfenced && atomic_load_explicit(&tx->shared->armed, memory_order_relaxed) == 0)
+		return false; /* base/barrier.h: either we see the mark, or the consumer sees the record */
 	return atomic_exchange_explicit(&tx->shared->armed, 0, memory_order_acq_rel) != 0; /* R6 */
 }
 

@@ -49,6 +49,7 @@ _Static_assert(sizeof(struct ring_slot) == RING_SLOT_BYTES, "see the drawing");
 
 struct ring_tx {
 	struct ring_shared *shared;
+	bool unfenced; /* the consumer pays for the barrier: it calls barrier_everyone() after ring_arm() */
 	uint64_t position;   /* next slot to write, free-running */
 	uint64_t head_cache; /* what the consumer had released when we last looked */
 	uint32_t slot_count; /* a power of two */

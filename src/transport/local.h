@@ -38,6 +38,13 @@ void local_finish(struct wqe_send *wqe, enum hdl_wc_status status, enum hdl_deta
 
 /* Responder: take frames from a link. Returns how many. */
 unsigned local_receive(struct node *node, uint32_t link);
+/* Responder: @qp owes an answer about message @msn. */
+void local_owe(struct node *node, struct qp *qp, enum answer answer, uint32_t msn, uint32_t detail);
+/* An answer at once, from @qp or on behalf of nobody. False: no room. */
+bool local_reply(struct node *node, struct qp *qp, uint32_t msn, enum answer answer,
+                 uint32_t detail, uint64_t value);
+bool local_send_answer(struct node *node, uint32_t link, uint32_t to_qpn, uint32_t from_qpn,
+                       uint32_t msn, struct frame_answer answer);
 /* Responder: send what is owed. False when there was no room. */
 bool local_answer(struct node *node, struct qp *qp);
 

@@ -19,93 +19,6 @@ struct arrival {
 static const struct tpt_segment whole_message = {
         .last = true, .sn = 0, .next_sn = 1, .window_end = 1};
 
-/* --- owing answers --- */
-
-static void owe(struct node *node, struct qp *qp, enum answer answer, uint32_t msn, uint32_t detail)
-{
-	qp->answer_due = true;
-	qp->answer = (uint8_t)answer;
-	qp->answer_msn = msn;
-	qp->answer_detail = (uint8_t)detail;
-	node_activate(node, qp);
-}
-
-static bool send_answer(struct node *node, uint32_t link, uint32_t to_qpn, uint32_t from_qpn,
-                        uint32_t msn, struct frame_answer answer)
-{
-	struct {
-		struct frame frame;
-		struct frame_answer answer;
-	} *out = node_reserve(node, link, sizeof(*out));
-	if (out == NULL)
-		return false;
-	out->frame = (struct frame){
-	        .kind = FRAME_ANSWER, .to_qpn = to_qpn, .from_qpn = from_qpn, .msn = msn};
-	out->answer = answer;
-	node_publish(node, link);
-	return true;
-}
-
-static bool qp_answer(struct node *node, struct qp *qp, uint32_t msn, enum answer answer,
-                      uint32_t detail, uint64_t value)
-{
-	return send_answer(
-	        node, qp->link, qp->attr.dest_qpn, qp->qpn, msn,
-	        (struct frame_answer){.answer = answer, .detail = detail, .value = value});
-}
-
-static bool send_close(struct node *node, struct qp *qp)
-{
-	struct frame *out = node_reserve(node, qp->link, sizeof(*out));
-	if (out == NULL)
-		return false;
-	*out = (struct frame){.kind = FRAME_CLOSE,
-	                      .to_qpn = qp->attr.dest_qpn,
-	                      .from_qpn = qp->qpn,
-	                      .msn = qp->close_key.v,
-	                      .length = qp->close_detail,
-	                      .imm = qp->close_event};
-	node_publish(node, qp->link);
-	return true;
-}
-
-bool local_answer(struct node *node, struct qp *qp)
-{
-	if (qp->link == LINK_NONE || !node->links[qp->link].up) {
-		qp->answer_due = qp->close_due = false;
-		qp->results_due = 0;
-		return true;
-	}
-	/* Atomics first, one by one: each answer carries a value, and a later one would acknowledge them without it. Reads
-	 * have numbers between theirs. A peer that wraps its numbers round unanswered ones gets no answer to those. */
-	for (uint32_t looked = 0; qp->results_due > 0; looked++) {
-		struct read_entry *entry = &qp->reads.entries[qp->result_read & qp->reads.mask];
-		if (looked > qp->reads.mask) {
-			qp->results_due = 0;
-			break;
-		}
-		if (entry->owed) {
-			if (!qp_answer(node, qp, entry->tag, ANSWER_VALUE, 0, entry->result))
-				return false;
-			entry->owed = false;
-			qp->results_due--;
-		}
-		qp->result_read++;
-	}
-	if (qp->answer_due) {
-		if (!qp_answer(node, qp, qp->answer_msn, qp->answer, qp->answer_detail,
-		               qp->close_key.v))
-			return false;
-		qp->answer_due = false;
-	}
-	if (qp->close_due) {
-		if (!send_close(node, qp))
-			return false;
-		qp->close_due = false;
-	}
-	return true;
-}
-
 /* How a peer is told that a check of its range said no. */
 static enum answer answer_for(enum hdl_detail detail)
 {
@@ -121,7 +34,7 @@ static void refuse(struct node *node, struct qp *qp, const struct arrival *a, en
 	if (qp->type != HDL_QP_RC)
 		return; /* unreliable: dropped in silence */
 	tpt_count(node->tpt, detail);
-	owe(node, qp, answer, a->frame.msn, detail);
+	local_owe(node, qp, answer, a->frame.msn, detail);
 	op_event(node, qp,
 	         answer == ANSWER_INVALID ? HDL_EVENT_QP_REQUEST_ERR : HDL_EVENT_QP_ACCESS_ERR,
 	         detail);
@@ -190,7 +103,7 @@ static bool receive_message(struct node *node, struct qp *qp, const struct arriv
 		if (qp->type == HDL_QP_RC) {
 			counter_add(&node->counters[NODE_RNR_SENT], 1);
 			qp->nak_sent = true;
-			owe(node, qp, ANSWER_RNR, a->frame.msn, qp->attr.min_rnr_timer);
+			local_owe(node, qp, ANSWER_RNR, a->frame.msn, qp->attr.min_rnr_timer);
 			return false;
 		}
 		counter_add(&node->counters[NODE_DROPPED_NO_RECV], 1);
@@ -204,12 +117,12 @@ static bool receive_message(struct node *node, struct qp *qp, const struct arriv
 		return false;
 	case OP_TARGET_REFUSED: /* our own fault, and the receive's completion says so: no event */
 		if (qp->type == HDL_QP_RC)
-			owe(node, qp, ANSWER_OPERATION, a->frame.msn, detail);
+			local_owe(node, qp, ANSWER_OPERATION, a->frame.msn, detail);
 		qp_enter(node, qp, HDL_QPS_ERR);
 		return false;
 	case OP_SOURCE_REFUSED:
 		qp->close_key = key;
-		owe(node, qp, ANSWER_OWN_LIST, a->frame.msn, detail);
+		local_owe(node, qp, ANSWER_OWN_LIST, a->frame.msn, detail);
 		qp->nak_sent = true;
 		return false;
 	case OP_SOURCE_CHANGED:
@@ -270,7 +183,7 @@ static bool moved(struct node *node, struct qp *qp, const struct arrival *a,
 	} else {
 		qp->close_key = result.key;
 		qp->nak_sent = true;
-		owe(node, qp, ANSWER_OWN_LIST, a->frame.msn, result.detail);
+		local_owe(node, qp, ANSWER_OWN_LIST, a->frame.msn, result.detail);
 	}
 	return qp->type != HDL_QP_RC;
 }
@@ -407,11 +320,11 @@ static void repeated(struct node *node, struct qp *qp, const struct arrival *a)
 		/* With answers still owed ours would overtake them and acknowledge theirs; it is among them anyway. */
 		if (qp->results_due == 0 &&
 		    read_queue_put(&qp->reads, a->frame.imm, &entry) == READ_REPEATED)
-			qp_answer(node, qp, a->frame.msn, ANSWER_VALUE, 0, entry->result);
+			local_reply(node, qp, a->frame.msn, ANSWER_VALUE, 0, entry->result);
 		return;
 	}
 	if (!qp->answer_due)
-		owe(node, qp, ANSWER_ACK, qp->expected_msn - 1, 0);
+		local_owe(node, qp, ANSWER_ACK, qp->expected_msn - 1, 0);
 }
 
 static void request(struct node *node, struct qp *qp, const struct arrival *a)
@@ -421,7 +334,7 @@ static void request(struct node *node, struct qp *qp, const struct arrival *a)
 		/* An answer that frees an earlier message frees this one too; one that refuses is not replaced. */
 		if ((a->frame.flags & FRAME_BY_REFERENCE) &&
 		    (!qp->answer_due || qp->answer == ANSWER_ACK))
-			owe(node, qp, ANSWER_ACK, a->frame.msn, 0);
+			local_owe(node, qp, ANSWER_ACK, a->frame.msn, 0);
 		return;
 	}
 	int32_t distance = (int32_t)(a->frame.msn - qp->expected_msn);
@@ -432,7 +345,7 @@ static void request(struct node *node, struct qp *qp, const struct arrival *a)
 	if (distance > 0) {
 		if (!qp->nak_sent) {
 			qp->nak_sent = true;
-			owe(node, qp, ANSWER_SEQUENCE, qp->expected_msn, 0);
+			local_owe(node, qp, ANSWER_SEQUENCE, qp->expected_msn, 0);
 		}
 		return;
 	}
@@ -445,7 +358,7 @@ static void request(struct node *node, struct qp *qp, const struct arrival *a)
 		return;
 	qp->expected_msn++;
 	if (a->frame.kind != FRAME_ATOMIC)
-		owe(node, qp, ANSWER_ACK, a->frame.msn, 0);
+		local_owe(node, qp, ANSWER_ACK, a->frame.msn, 0);
 }
 
 static void datagram(struct node *node, struct qp *qp, const struct arrival *a)
@@ -552,8 +465,8 @@ static void drop(struct node *node, const struct arrival *a)
 	const uint8_t waits = FRAME_UNRELIABLE | FRAME_BY_REFERENCE;
 	counter_add(&node->counters[NODE_DROPPED], 1);
 	if ((a->frame.flags & waits) == waits && a->frame.kind != FRAME_ANSWER)
-		send_answer(node, a->link, a->frame.from_qpn, a->frame.to_qpn, a->frame.msn,
-		            (struct frame_answer){.answer = ANSWER_ACK});
+		local_send_answer(node, a->link, a->frame.from_qpn, a->frame.to_qpn, a->frame.msn,
+		                  (struct frame_answer){.answer = ANSWER_ACK});
 }
 
 static void take(struct node *node, const struct arrival *a)

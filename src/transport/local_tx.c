@@ -232,6 +232,15 @@ static enum local_step send_datagram(struct node *node, struct qp *qp, struct wq
 	return LOCAL_NEXT;
 }
 
+/* Is the next element one that was begun? A message that is to be repeated was, and counts as in flight. */
+static bool begun(const struct qp *qp)
+{
+	if (qp->next == wq_tail(&qp->sq))
+		return false;
+	const struct wqe_send *wqe = wq_at(&qp->sq, qp->next);
+	return wqe->state != WQE_READY || wqe->numbered;
+}
+
 /* --- executing --- */
 
 static enum local_step execute_rdma(struct node *node, struct qp *qp, struct wqe_send *wqe)
@@ -318,13 +327,19 @@ static enum local_step execute(struct node *node, struct qp *qp, struct wqe_send
 	}
 }
 
+/* May the next element be executed in the state @qp is in? Draining, only what was begun (IBTA section 10.3.1.5). */
+static bool may_run(const struct qp *qp)
+{
+	enum hdl_qp_state state = qp_state(qp);
+	return state == HDL_QPS_RTS || (state == HDL_QPS_SQD && begun(qp));
+}
+
 bool local_run(struct node *node, struct qp *qp)
 {
 	bool did = false;
 	unsigned budget = NODE_TX_BATCH;
 	enum local_step step = LOCAL_NEXT;
-	while (qp_state(qp) == HDL_QPS_RTS && !qp->waiting && budget > 0 &&
-	       qp->next != wq_tail(&qp->sq)) {
+	while (qp->next != wq_tail(&qp->sq) && !qp->waiting && budget > 0 && may_run(qp)) {
 		struct wqe_send *wqe = wq_at(&qp->sq, qp->next);
 		if (wqe->state == WQE_READY) {
 			step = execute(node, qp, wqe);
@@ -381,7 +396,7 @@ void local_reap(struct node *node, struct qp *qp)
 			return;
 		}
 	}
-	if (qp->draining && qp->unanswered == 0) {
+	if (qp->draining && qp->unanswered == 0 && !begun(qp)) {
 		qp->draining = false;
 		op_event(node, qp, HDL_EVENT_SQ_DRAINED, HDL_DETAIL_NONE);
 	}

@@ -173,19 +173,39 @@ bool node_idle(const struct node *node)
 	return true;
 }
 
+/* Did the peer of @qp end its queue pair before it went? Then ours stays as it is, as it would on a wire: nothing is owed, and
+ * what is sent from now on is not answered. */
+static bool left_in_order(const struct link *link, const struct qp *qp)
+{
+	struct qp_facts facts;
+	return wq_held(&qp->sq) == 0 &&
+	       qp_read_facts(&link->peer_qps[qp->attr.dest_qpn & link->peer_qp_mask], &facts) &&
+	       (facts.type == 0 || facts.state == HDL_QPS_RESET);
+}
+
 void node_link_down(struct node *node, uint32_t index)
 {
 	struct link *link = &node->links[index];
 	if (!link->up)
 		return;
+	/* What it sent before it went still counts. (Taking it may find the lane broken, and be here again.) */
+	while (link->up && !link->rx.broken && local_receive(node, index) > 0)
+		;
+	if (!link->up)
+		return;
 	link->up = false;
 	node->sink.event(node->sink.context, HDL_EVENT_PEER_GONE, HDL_DETAIL_NONE, &link->gid,
 	                 (struct hdl_key){0});
-	for (uint32_t i = 0; i <= node->qp_mask; i++)
-		if (node->qps[i] != NULL && node->qps[i]->link == index) {
-			local_peer_gone(node, node->qps[i]);
-			node->qps[i]->link = LINK_NONE;
-		}
+	for (uint32_t i = 0; i <= node->qp_mask; i++) {
+		struct qp *qp = node->qps[i];
+		if (qp == NULL || qp->link != index)
+			continue;
+		if (!left_in_order(link, qp))
+			local_peer_gone(node, qp);
+		qp->link = LINK_NONE;
+		qp->answer_due = qp->close_due = false;
+		qp->results_due = 0;
+	}
 }
 
 /* --- states --- */

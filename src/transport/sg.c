@@ -169,10 +169,47 @@ static struct sg_result sg_move_chunk(const struct mover *mover, enum move_side 
 	return (struct sg_result){.detail = HDL_DETAIL_NONE};
 }
 
+/* The usual case, at once: the piece where @list stands holds all of @length in one run of our own memory. */
+static bool sg_one_run(const struct sg *list, uint64_t length, struct span *run)
+{
+	if (list->guard != NULL || list->index >= list->count)
+		return false;
+	const struct hdl_sge *piece = &list->pieces[list->index];
+	if (piece->length - list->offset < length)
+		return false;
+	if (list->table == NULL) {
+		*run = (struct span){piece->addr + list->offset, length};
+		return true;
+	}
+	struct tpt_request req = {.key = piece->key,
+	                          .side = list->side,
+	                          .windows_only = list->windows_only,
+	                          .access = list->access,
+	                          .pd = list->pd,
+	                          .qpn = list->qpn,
+	                          .addr = piece->addr,
+	                          .length = piece->length};
+	struct tpt_grant grant;
+	if (list->untouchable || tpt_check(list->table, &req, &grant) != HDL_DETAIL_NONE ||
+	    grant.entry.order != TPT_INLINE)
+		return false;
+	*run = (struct span){grant.entry.att + grant.offset + list->offset, length};
+	return true;
+}
+
 struct sg_result sg_move(const struct mover *mover, enum move_side side, struct sg *to,
                          struct sg *from, uint64_t length)
 {
 	struct sg_result result = {.detail = HDL_DETAIL_NONE};
+	struct span to_run, from_run;
+	/* Whatever is unusual or wrong is left to the long way, which says what. */
+	if (length <= NODE_CHUNK_BYTES && length > 0 && sg_one_run(to, length, &to_run) &&
+	    sg_one_run(from, length, &from_run) &&
+	    mover->copy(mover->context, side, &to_run, 1, &from_run, 1) == MOVE_OK) {
+		sg_advance(to, length);
+		sg_advance(from, length);
+		return result;
+	}
 	uint64_t portion = NODE_CHUNK_BYTES;
 	while (length > 0 && result.detail == HDL_DETAIL_NONE) {
 		uint64_t want = length < portion ? length : portion, moved, left;

@@ -47,12 +47,45 @@ static int open_on_node(struct world *w, struct hdl_adapter **out, const struct 
 	return hdl_open(&wanted, out);
 }
 
+/* Connect @qp to @peer of the adapter @to, which makes the agent introduce them. */
+static int meet(struct hdl_qp *qp, struct hdl_adapter *to, struct hdl_qp *peer)
+{
+	struct hdl_limits limits;
+	hdl_adapter_query(to, &limits);
+	struct hdl_qp_attr attr = {.state = HDL_QPS_INIT, .port_num = 1};
+	int result = hdl_qp_modify(qp, &attr,
+	                           HDL_QP_STATE | HDL_QP_PORT | HDL_QP_ACCESS | HDL_QP_PKEY_INDEX);
+	attr = (struct hdl_qp_attr){.state = HDL_QPS_RTR,
+	                            .path_mtu = 1024,
+	                            .dest_qpn = hdl_qp_number(peer),
+	                            .ah = {.dgid = limits.gid, .port_num = 1}};
+	return result != 0 ? result
+	                   : hdl_qp_modify(qp, &attr,
+	                                   HDL_QP_STATE | HDL_QP_AV | HDL_QP_PATH_MTU |
+	                                           HDL_QP_DEST_QPN | HDL_QP_RQ_PSN);
+}
+
+/* Processes meet when they first talk, each in its own time; the behaviours want it over before they begin. */
 static int node_join(struct world *w, struct hdl_adapter *a, struct hdl_adapter *b)
 {
+	struct hdl_adapter *adapters[2] = {a, b};
+	struct hdl_pd *pds[2];
+	struct hdl_cq *cqs[2];
+	struct hdl_qp *qps[2];
+	int result = 0;
 	(void)w;
-	(void)a;
-	(void)b; /* the agent introduces them when a queue pair is connected */
-	return 0;
+	for (int i = 0; i < 2; i++) {
+		result |= hdl_pd_create(adapters[i], &pds[i]);
+		result |= hdl_cq_create(adapters[i], 1, NULL, NULL, &cqs[i]);
+		struct hdl_qp_init_attr init = {
+		        .type = HDL_QP_UC, .send_cq = cqs[i], .recv_cq = cqs[i]};
+		result |= hdl_qp_create(pds[i], &init, &qps[i]);
+	}
+	if (result == 0)
+		result = meet(qps[0], b, qps[1]) | meet(qps[1], a, qps[0]);
+	for (int i = 0; i < 2 && result == 0; i++)
+		result = hdl_qp_destroy(qps[i]) | hdl_cq_destroy(cqs[i]) | hdl_pd_destroy(pds[i]);
+	return result;
 }
 
 #define PORT(port_name, open_function, alone, with_threads)                        \

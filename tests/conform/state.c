@@ -294,6 +294,33 @@ static void reset_clears_and_connects_again(void **state)
 	}
 }
 
+/* A message that the receiver was not ready for was begun: it is repeated, and the queue is not drained before it is over. */
+static void sqd_waits_for_what_was_begun(void **state)
+{
+	struct world *w = *state;
+	struct hdl_qp *qa, *qb;
+	make_pair(w, NULL, &qa, &qb);
+	post_data(qa, 1, HDL_OP_SEND, &w->a, 0, 8);
+	world_pass(w, 1000000);
+	qp_go(qa, HDL_QPS_SQD);
+	post_data(qa, 2, HDL_OP_SEND, &w->a, 8, 8); /* not begun: it rests */
+	world_pass(w, 1000000);
+	expect_no_event(w);
+	post_recv(qb, 1, &w->b, 64, 8);
+	post_recv(qb, 2, &w->b, 128, 8);
+	expect_sent(w, w->a.scq, qa, 1, HDL_WC_SEND, 8);
+	expect_received(w, w->b.rcq, qb, qa, 1, 8);
+	expect_copy(&w->b, 64, &w->a, 0, 8);
+	expect_event(w, &w->a, HDL_EVENT_SQ_DRAINED, HDL_DETAIL_NONE, qa);
+	world_pass(w, 1000000);
+	expect_nothing(w, w->a.scq);
+	qp_go(qa, HDL_QPS_RTS);
+	expect_sent(w, w->a.scq, qa, 2, HDL_WC_SEND, 8);
+	expect_received(w, w->b.rcq, qb, qa, 2, 8);
+	expect_copy(&w->b, 128, &w->a, 8, 8);
+	check_memory(w);
+}
+
 static void sqd_drains_and_says_so(void **state)
 {
 	struct world *w = *state;
@@ -419,6 +446,7 @@ static const struct CMUnitTest tests[] = {
         BEHAVIOUR(posting_by_state),
         BEHAVIOUR(reset_clears_and_connects_again),
         BEHAVIOUR(sqd_drains_and_says_so),
+        BEHAVIOUR(sqd_waits_for_what_was_begun),
         BEHAVIOUR(failed_request_waits_for_those_before_it),
         BEHAVIOUR(access_can_be_changed_on_the_way),
         BEHAVIOUR(destroy_with_work_in_flight),

@@ -35,10 +35,11 @@ static void send_packet(struct world *world, uint32_t from, uint32_t to)
 	struct sent *sent = &world->sent[number];
 	*sent = (struct sent){.from = from,
 	                      .to = to,
-	                      .room = draw_bytes(world),
-	                      .body_seed = prng_next(&world->prng),
 	                      .time_ns = sim_now_ns(world->sim),
 	                      .link = *sim_link_get(world->sim, from, to)};
+	sent->room =
+	        draw_bytes(world); /* one draw after the other: a compiler may choose otherwise */
+	sent->body_seed = prng_next(&world->prng);
 	sent->bytes = packets_build(world, number, world->packet);
 	sent->digest = sim_digest(world->packet, sent->bytes);
 	int error = sim_send(world->sim, from, to, world->packet, sent->bytes);

@@ -20,13 +20,12 @@ static const uint8_t free_ipv6[] = {
 
 static void draw_path(struct prng *prng, const struct sent *sent, bool ipv6, struct roce_path *path)
 {
-	*path = (struct roce_path){.src_port = (uint16_t)(0xc000 | prng_below(prng, 0x4000)),
-	                           .ip_id = (uint16_t)prng_next(prng),
-	                           .dont_fragment = true,
-	                           .udp_checksum = prng_chance(prng, 500),
-	                           .traffic_class = (uint8_t)prng_next(prng),
-	                           .hop_limit = 64,
-	                           .flow_label = (uint32_t)prng_below(prng, 1 << 20)};
+	*path = (struct roce_path){.dont_fragment = true, .hop_limit = 64};
+	path->src_port = (uint16_t)(0xc000 | prng_below(prng, 0x4000));
+	path->ip_id = (uint16_t)prng_next(prng);
+	path->udp_checksum = prng_chance(prng, 500);
+	path->traffic_class = (uint8_t)prng_next(prng);
+	path->flow_label = (uint32_t)prng_below(prng, 1 << 20);
 	roce_gid_from_ipv4(path->sgid, 0x0a000001u + sent->from);
 	roce_gid_from_ipv4(path->dgid, 0x0a000001u + sent->to);
 	if (ipv6)
@@ -41,21 +40,22 @@ static void draw_packet(struct prng *prng, const struct sent *sent, uint32_t num
 	                              .migreq = true,
 	                              .pkey = 0xffff,
 	                              .dest_qp = sent->to + 2,
-	                              .ack_request = prng_chance(prng, 500),
 	                              .psn = number & IB_PSN_MASK};
-	packet->deth =
-	        (struct ib_deth){.qkey = (uint32_t)prng_next(prng), .src_qp = sent->from + 2};
-	packet->reth = (struct ib_reth){.addr = prng_next(prng),
-	                                .rkey = (uint32_t)prng_next(prng),
-	                                .length_bytes = (uint32_t)prng_next(prng)};
-	packet->atomiceth = (struct ib_atomiceth){.addr = prng_next(prng),
-	                                          .rkey = (uint32_t)prng_next(prng),
-	                                          .swap_or_add = prng_next(prng),
-	                                          .compare = prng_next(prng)};
-	packet->aeth = (struct ib_aeth){.syndrome = (uint8_t)prng_below(prng, 0x80), .msn = number};
-	packet->atomicack = (struct ib_atomicack){.original = prng_next(prng)};
-	packet->immdt = (struct ib_immdt){.data = (uint32_t)prng_next(prng)};
-	packet->ieth = (struct ib_ieth){.rkey = (uint32_t)prng_next(prng)};
+	packet->bth.ack_request = prng_chance(prng, 500);
+	packet->deth.src_qp = sent->from + 2;
+	packet->deth.qkey = (uint32_t)prng_next(prng);
+	packet->reth.addr = prng_next(prng);
+	packet->reth.rkey = (uint32_t)prng_next(prng);
+	packet->reth.length_bytes = (uint32_t)prng_next(prng);
+	packet->atomiceth.addr = prng_next(prng);
+	packet->atomiceth.rkey = (uint32_t)prng_next(prng);
+	packet->atomiceth.swap_or_add = prng_next(prng);
+	packet->atomiceth.compare = prng_next(prng);
+	packet->aeth.syndrome = (uint8_t)prng_below(prng, 0x80);
+	packet->aeth.msn = number;
+	packet->atomicack.original = prng_next(prng);
+	packet->immdt.data = (uint32_t)prng_next(prng);
+	packet->ieth.rkey = (uint32_t)prng_next(prng);
 }
 
 uint32_t packets_build(const struct world *world, uint32_t number, uint8_t *out)

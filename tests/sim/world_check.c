@@ -201,8 +201,8 @@ static bool status_allowed(const struct request *r, uint32_t status, uint32_t re
 		return true;
 	case HDL_WC_LOC_PROT_ERR:
 		return r->bad_local || local_changed(r);
-	case HDL_WC_LOC_ACCESS_ERR:
-		return local_changed(r);
+	case HDL_WC_LOC_ACCESS_ERR: /* that it has gone is seen before anything else */
+		return r->bad_local || local_changed(r);
 	case HDL_WC_LOC_LEN_ERR:
 		return r->receive && (reasons & REASON_SHORT);
 	case HDL_WC_MEM_MGT_ERR:
@@ -211,8 +211,8 @@ static bool status_allowed(const struct request *r, uint32_t status, uint32_t re
 	case HDL_WC_REM_ACCESS_ERR:
 		return reliable(r) && (r->bad_remote || remote_changed(r));
 	case HDL_WC_REM_OP_ERR:
-		return reliable(r) &&
-		       (remote_changed(r) || (is_message(r) && (reasons & REASON_MEMORY)));
+		return reliable(r) && (r->bad_remote || remote_changed(r) ||
+		                       (is_message(r) && (reasons & REASON_MEMORY)));
 	case HDL_WC_REM_INV_REQ_ERR:
 		return reliable(r) && (r->bad_remote ||
 		                       (is_message(r) && (reasons & (REASON_SHORT | REASON_BAD))));

@@ -64,7 +64,8 @@ static void unmap(struct world *w, struct host *host)
 	for (uint32_t i = 0; i < w->opening_count; i++)
 		if (w->openings[i].host == host && w->openings[i].root == root)
 			w->openings[i].gone = true;
-	opening_register(w, host, root_make(w, host, false), world_draw(w, WORLD_MAX_PDS));
+	root = root_make(w, host, false);
+	opening_register(w, host, root, world_draw(w, WORLD_MAX_PDS));
 }
 
 static void change_state(struct world *w, struct wqp *qp)

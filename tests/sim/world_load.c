@@ -221,7 +221,8 @@ void load_refused(struct world *w, struct wqp *qp)
 		expected = -HDL_ENOTSUP;
 	if (which == 6 && qp->type == HDL_QP_RC)
 		return;
-	if (!qp->ready)
+	uint32_t state = wqp_state(qp);
+	if (state == HDL_QPS_RESET || state == HDL_QPS_INIT || state == HDL_QPS_RTR)
 		expected = -HDL_EPERM;
 	const struct hdl_send_wr *bad = NULL;
 	int error = hdl_post_send(qp->qp, &refusal->wr, &bad);

@@ -26,8 +26,8 @@ static bool make_srqs(struct world *w, struct host *host)
 	host->srq_count = world_draw(w, WORLD_MAX_SRQS + 1);
 	for (uint32_t i = 0; i < host->srq_count; i++) {
 		struct wsrq *srq = &host->srqs[i];
-		struct hdl_srq_attr attr = {.max_wr = 1 + world_draw(w, 24),
-		                            .max_sge = 1 + world_draw(w, WORLD_MAX_PIECES)};
+		struct hdl_srq_attr attr = {.max_wr = 1 + world_draw(w, 24)};
+		attr.max_sge = 1 + world_draw(w, WORLD_MAX_PIECES);
 		attr.limit = world_draw(w, attr.max_wr + 1);
 		srq->max_wr = attr.max_wr;
 		srq->max_sge = attr.max_sge;
@@ -65,9 +65,8 @@ bool host_open(struct world *w)
 		return false;
 	struct host *host = &w->hosts[w->host_count];
 	struct hdl_open_attr attr = {.max_mr = 1024, .max_qp = 64, .no_thread = true};
-	struct adapter_env env = {.clock = sim_clock(w->sim),
-	                          .seed = prng_next(&w->prng) | 1,
-	                          .by_target = w->mixed ? world_chance(w, 500) : w->by_target};
+	struct adapter_env env = {.clock = sim_clock(w->sim), .seed = prng_next(&w->prng) | 1};
+	env.by_target = w->mixed ? world_chance(w, 500) : w->by_target;
 	*host = (struct host){.index = w->host_count, .born = true};
 	int error = adapter_open(&attr, &env, &host->adapter);
 	if (error) {
@@ -216,47 +215,57 @@ static uint32_t draw_max_message(struct world *w)
 	}
 }
 
+/* Draws are made one after the other: in an initializer the compiler would choose their order, and a seed would be another
+ * world with another compiler. */
+static void draw_qp(struct world *w, struct wqp *qp)
+{
+	struct host *host = qp->host;
+	bool reliable = qp->type == HDL_QP_RC;
+	qp->pd = world_draw(w, WORLD_MAX_PDS);
+	qp->send_cq = &host->cqs[world_draw(w, host->cq_count)];
+	qp->recv_cq = &host->cqs[world_draw(w, host->cq_count)];
+	qp->rd_atomic = world_draw(w, 5);
+	qp->signal_all = world_chance(w, 200);
+	qp->registers = reliable && world_chance(w, 500);
+	qp->windows_only = reliable && world_chance(w, 80);
+	qp->drains = world_chance(w, 500);
+	qp->access = REMOTE;
+	qp->max_message = qp->type == HDL_QP_UD ? WORLD_UD_MAX : draw_max_message(w);
+	if (host->srq_count > 0 && world_chance(w, 350))
+		qp->srq = &host->srqs[world_draw(w, host->srq_count)];
+	draw_patience(w, qp);
+	qp->cap.max_send_wr = draw_depth(w);
+	qp->cap.max_recv_wr = draw_depth(w);
+	qp->cap.max_send_sge = 1 + world_draw(w, WORLD_MAX_PIECES);
+	qp->cap.max_recv_sge = 1 + world_draw(w, WORLD_MAX_PIECES);
+	qp->cap.max_inline = world_draw(w, 3);
+	qp->cap.max_inline *= world_draw(w, 513);
+}
+
 struct wqp *wqp_make(struct world *w, struct host *host, uint32_t type)
 {
 	if (w->qp_count == WORLD_MAX_QPS)
 		return NULL;
 	struct wqp *qp = &w->qps[w->qp_count];
-	*qp = (struct wqp){.host = host,
-	                   .type = type,
-	                   .pd = world_draw(w, WORLD_MAX_PDS),
-	                   .send_cq = &host->cqs[world_draw(w, host->cq_count)],
-	                   .recv_cq = &host->cqs[world_draw(w, host->cq_count)],
-	                   .rd_atomic = world_draw(w, 5),
-	                   .signal_all = world_chance(w, 200),
-	                   .registers = type == HDL_QP_RC && world_chance(w, 500),
-	                   .windows_only = type == HDL_QP_RC && world_chance(w, 80),
-	                   .drains = world_chance(w, 500),
-	                   .access = REMOTE};
-	qp->max_message = type == HDL_QP_UD ? WORLD_UD_MAX : draw_max_message(w);
-	if (host->srq_count > 0 && world_chance(w, 350))
-		qp->srq = &host->srqs[world_draw(w, host->srq_count)];
-	draw_patience(w, qp);
+	*qp = (struct wqp){.host = host, .type = type};
+	draw_qp(w, qp);
 	if (qp->send_cq->small || qp->recv_cq->small)
 		qp->reasons |= REASON_OVERRUN;
 	if (qp->srq) { /* what waits there may be short or gone */
 		qp->reasons |= qp->srq->reasons;
 		qp->srq->reasons |= qp->reasons;
 	}
-	struct hdl_qp_init_attr attr = {
-	        .type = type,
-	        .send_cq = qp->send_cq->cq,
-	        .recv_cq = qp->recv_cq->cq,
-	        .srq = qp->srq ? qp->srq->srq : NULL,
-	        .cap = {.max_send_wr = draw_depth(w),
-	                .max_recv_wr = draw_depth(w),
-	                .max_send_sge = 1 + world_draw(w, WORLD_MAX_PIECES),
-	                .max_recv_sge = 1 + world_draw(w, WORLD_MAX_PIECES),
-	                .max_inline = world_draw(w, 3) * world_draw(w, 513)},
-	        .signal_all = qp->signal_all,
-	        .register_on_send = qp->registers,
-	        .remote_windows_only = qp->windows_only,
-	        .register_error =
-	                qp->drains ? HDL_REGISTER_ERROR_DRAIN : HDL_REGISTER_ERROR_TERMINATE};
+	struct hdl_qp_init_attr attr = {.type = type,
+	                                .send_cq = qp->send_cq->cq,
+	                                .recv_cq = qp->recv_cq->cq,
+	                                .srq = qp->srq ? qp->srq->srq : NULL,
+	                                .cap = qp->cap,
+	                                .signal_all = qp->signal_all,
+	                                .register_on_send = qp->registers,
+	                                .remote_windows_only = qp->windows_only,
+	                                .register_error = qp->drains
+	                                                          ? HDL_REGISTER_ERROR_DRAIN
+	                                                          : HDL_REGISTER_ERROR_TERMINATE};
 	struct hdl_qp_cap asked = attr.cap;
 	int error = hdl_qp_create(host->pds[qp->pd], &attr, &qp->qp);
 	if (error) {
@@ -352,7 +361,7 @@ struct psns {
 	uint32_t send[2];
 };
 
-static void to_ready(struct world *w, struct wqp *qp, const struct psns *psns)
+static void to_receiving(struct world *w, struct wqp *qp, const struct psns *psns)
 {
 	const struct wqp *peer = qp->conn->side[1 - qp->side];
 	uint32_t reads = peer->rd_atomic > qp->rd_atomic ? peer->rd_atomic : qp->rd_atomic;
@@ -368,17 +377,28 @@ static void to_ready(struct world *w, struct wqp *qp, const struct psns *psns)
 	if (qp->type == HDL_QP_RC)
 		mask |= HDL_QP_MAX_DEST_RD_ATOMIC | HDL_QP_MIN_RNR_TIMER;
 	must(w, qp, hdl_qp_modify(qp->qp, &attr, mask), "RTR");
-	attr = (struct hdl_qp_attr){.state = HDL_QPS_RTS,
-	                            .sq_psn = psns->send[qp->side],
-	                            .timeout = (uint8_t)qp->timeout,
-	                            .retry_cnt = (uint8_t)qp->retry_cnt,
-	                            .rnr_retry = (uint8_t)qp->rnr_retry,
-	                            .max_rd_atomic = (uint8_t)qp->rd_atomic};
-	mask = HDL_QP_STATE | HDL_QP_SQ_PSN;
+}
+
+static void to_sending(struct world *w, struct wqp *qp, const struct psns *psns)
+{
+	struct hdl_qp_attr attr = {.state = HDL_QPS_RTS,
+	                           .sq_psn = psns->send[qp->side],
+	                           .timeout = (uint8_t)qp->timeout,
+	                           .retry_cnt = (uint8_t)qp->retry_cnt,
+	                           .rnr_retry = (uint8_t)qp->rnr_retry,
+	                           .max_rd_atomic = (uint8_t)qp->rd_atomic};
+	uint32_t mask = HDL_QP_STATE | HDL_QP_SQ_PSN;
 	if (qp->type == HDL_QP_RC)
 		mask |= HDL_QP_TIMEOUT | HDL_QP_RETRY_CNT | HDL_QP_RNR_RETRY | HDL_QP_MAX_RD_ATOMIC;
 	must(w, qp, hdl_qp_modify(qp->qp, &attr, mask), "RTS");
 	qp->ready = true;
+}
+
+static void to_ready(struct world *w, struct wqp *qp, const struct psns *psns)
+{
+	if (wqp_state(qp) == HDL_QPS_INIT)
+		to_receiving(w, qp, psns);
+	to_sending(w, qp, psns);
 }
 
 /* The late side of a connection; @arg: which, of which epoch, and the numbers it was told. */
@@ -390,7 +410,8 @@ static void late_side(struct sim *sim, void *context, uint64_t arg)
 	(void)sim;
 	if (conn->dead || !conn->pending || conn->epoch != (arg >> 16 & 0xff) ||
 	    !conn->side[side]->qp || !conn->side[side]->host->adapter ||
-	    wqp_state(conn->side[side]) != HDL_QPS_INIT)
+	    (wqp_state(conn->side[side]) != HDL_QPS_INIT &&
+	     wqp_state(conn->side[side]) != HDL_QPS_RTR))
 		return;
 	conn->pending = false;
 	struct psns psns = {{(uint32_t)(arg >> 24) & 0xfffff, (uint32_t)(arg >> 44) & 0xfffff}};
@@ -410,7 +431,9 @@ void conn_connect(struct world *w, struct conn *conn)
 	world_say(w, "connection %u (qps %u and %u): epoch %u", (unsigned)(conn - w->conns),
 	          (unsigned)(conn->side[0] - w->qps), (unsigned)(conn->side[1] - w->qps),
 	          conn->epoch);
-	struct psns psns = {{world_draw(w, 1 << 20), world_draw(w, 1 << 20)}};
+	struct psns psns;
+	psns.send[0] = world_draw(w, 1 << 20);
+	psns.send[1] = world_draw(w, 1 << 20);
 	conn->streams[conn->epoch][0].lossy = conn->side[1]->recv_cq->small;
 	conn->streams[conn->epoch][1].lossy = conn->side[0]->recv_cq->small;
 	for (int i = 0; i < 2; i++)
@@ -423,6 +446,8 @@ void conn_connect(struct world *w, struct conn *conn)
 		               (uint64_t)conn->epoch << 16 | (uint64_t)psns.send[0] << 24 |
 		               (uint64_t)psns.send[1] << 44;
 		wqp_disturb(conn->side[0], REASON_STATE);
+		if (world_chance(w, 500)) /* it receives, but does not send yet */
+			to_receiving(w, conn->side[1 - first], &psns);
 		conn->pending = sim_at(w->sim, world_now(w) + world_draw(w, 800000), late_side, w,
 		                       arg) == 0;
 	}

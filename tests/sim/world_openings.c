@@ -117,14 +117,12 @@ void opening_share(struct world *w, struct host *host)
 	struct opening *o = opening_new(w, host);
 	if (!o)
 		return;
-	uint64_t base = of->base;
-	*o = (struct opening){.host = host,
-	                      .root = of->root,
-	                      .kind = OPENING_SHARED,
-	                      .length = of->length,
-	                      .access = draw_access(w, of->root),
-	                      .pd = world_draw(w, WORLD_MAX_PDS)};
-	o->base = o->access & HDL_ACCESS_ZERO_BASED ? 0 : base;
+	o->root = of->root;
+	o->kind = OPENING_SHARED;
+	o->length = of->length;
+	o->access = draw_access(w, of->root);
+	o->pd = world_draw(w, WORLD_MAX_PDS);
+	o->base = o->access & HDL_ACCESS_ZERO_BASED ? 0 : of->base;
 	int error = hdl_mr_share(of->mr, host->pds[o->pd], o->access, &o->mr);
 	if (error) {
 		world_fail(w, "sharing a region failed: %s", hdl_strerror(error));

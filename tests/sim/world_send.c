@@ -84,6 +84,9 @@ static void spoil_piece(struct draft *d)
 static bool fenced_source(struct draft *d)
 {
 	struct request *r = d->r, *read = d->qp->last_read;
+	if (d->qp->registers &&
+	    d->qp->drains) /* the read may be flushed, and the queue go on without it */
+		return false;
 	if (!read || read->state != REQUEST_PENDING || read->must_fail ||
 	    read->line != d->qp->sends || read->claim_count == 0 || !read->claims[0].write ||
 	    !read->claims[0].root)
@@ -515,9 +518,10 @@ void load_send(struct world *w, struct wqp *qp)
 	struct request *r = d.r;
 	if (!r)
 		return;
-	d.bad = world_has(w, FAULT_BAD) && world_chance(w, BAD_PERMILLE);
 	d.peer = qp->conn ? qp->conn->side[1 - qp->side] : NULL;
 	r->opcode = draw_opcode(w, qp);
+	bool rare = r->opcode == HDL_OP_REGISTER || r->opcode == HDL_OP_SEND_INVALIDATE;
+	d.bad = world_has(w, FAULT_BAD) && world_chance(w, rare ? 8 * BAD_PERMILLE : BAD_PERMILLE);
 	r->imm = (uint32_t)prng_next(&w->prng);
 	d.wr.flags = world_chance(w, 600) ? HDL_SEND_SIGNALED : 0;
 	if (world_chance(w, 100))
