@@ -135,6 +135,7 @@ riostream -S 1000 -C 100 | | -s 127.0.0.1
 ib_send_lat -R -n 200 | | 127.0.0.1
 ib_write_bw -R -n 200 | | 127.0.0.1
 ib_read_bw -R -n 200 -q 4 | | 127.0.0.1
+ib_send_bw -R -n 200 -c UD | | 127.0.0.1
 """
 
 
