@@ -17,6 +17,8 @@
 	X(EMSGSIZE, "the message, list or inline data is larger than the queue pair allows")      \
 	X(ENOTSUP, "this kind of queue pair or adapter does not offer that operation")            \
 	X(EHOSTUNREACH, "no adapter with that address is joined to this one")                     \
+	X(EADDRINUSE, "another process or object of the node holds that port")                    \
+	X(ECONNREFUSED, "nobody holds that port")                                                 \
 	X(ESTALE, "the key's instance is out of date: it was bound again or invalidated")         \
 	X(ETIMEDOUT, "the time given ran out")                                                    \
 	X(EOVERFLOW, "a completion queue was overrun; size it for all outstanding work")          \

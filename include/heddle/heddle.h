@@ -643,6 +643,51 @@ HDL_API int hdl_post_send(struct hdl_qp *qp, const struct hdl_send_wr *wr,
 HDL_API int hdl_post_recv(struct hdl_qp *qp, const struct hdl_recv_wr *wr,
                           const struct hdl_recv_wr **bad);
 
+/* hdl_cm_receive - hear messages about connections
+ *
+ * From now on @handler is called with each message for this process. It may call hdl_cm_send() and no other call of the adapter.
+ *
+ * Owner: the message is valid until @handler returns.
+ * Threads: any; @handler is called by the adapter's thread.
+ * Blocks: no.
+ * Returns: 0; -HDL_ENOTSUP the adapter is not on a node or has no thread. */
+HDL_API int hdl_cm_receive(struct hdl_adapter *adapter,
+                           void (*handler)(void *context, const struct hdl_cm_msg *msg),
+                           void *context);
+
+/* hdl_cm_bind - take a port of the node
+ *
+ * Each @space has ports of its own. With an address the port is taken for messages to that address alone, with NULL for all
+ * addresses of the node. *port 0 lets the agent choose one that is free. The ports of a process are free again when it ends.
+ *
+ * Owner: the adapter holds the port until hdl_cm_unbind().
+ * Threads: any, but not inside the handler of hdl_cm_receive().
+ * Blocks: until the node agent has answered.
+ * Returns: 0; -HDL_EADDRINUSE; -HDL_ENOMEM; -HDL_ENOTSUP; -HDL_EHOSTUNREACH the node agent does not answer. */
+HDL_API int hdl_cm_bind(struct hdl_adapter *adapter, uint16_t space, const struct hdl_gid *gid,
+                        uint16_t *port);
+
+/* hdl_cm_unbind - give a port back
+ *
+ * @gid as it was given to hdl_cm_bind().
+ *
+ * Owner: the port is free.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: 0; -HDL_EINVAL the port is not ours. */
+HDL_API int hdl_cm_unbind(struct hdl_adapter *adapter, uint16_t space, const struct hdl_gid *gid,
+                          uint16_t port);
+
+/* hdl_cm_send - send a message about a connection
+ *
+ * The node agent passes it on. One that cannot be delivered comes back as HDL_CM_RETURNED; messages to one process arrive in order.
+ *
+ * Owner: @msg is copied.
+ * Threads: any.
+ * Blocks: while the node agent has much to do.
+ * Returns: 0; -HDL_EINVAL; -HDL_ENOTSUP; -HDL_EHOSTUNREACH there is no node agent. */
+HDL_API int hdl_cm_send(struct hdl_adapter *adapter, const struct hdl_cm_msg *msg);
+
 #ifdef __cplusplus
 }
 #endif

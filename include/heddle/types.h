@@ -387,6 +387,28 @@ struct hdl_limits {
 	uint32_t max_register_pages; /* in one HDL_OP_REGISTER */
 };
 
+#define HDL_CM_BYTES 448 /* of a message */
+
+enum hdl_cm_kind {
+	HDL_CM_MESSAGE,  /* somebody sent it */
+	HDL_CM_RETURNED, /* we sent it, and error says why it did not arrive */
+	HDL_CM_GONE      /* the process guid, slot has ended */
+};
+
+/* A message between those who set up connections. To a port: to_port, gid (of the node), space and port; else to the
+ * process guid, slot. One that is received tells in guid and slot who sent it. What data means is up to the two. */
+struct hdl_cm_msg {
+	uint32_t kind; /* enum hdl_cm_kind; when received */
+	int32_t error;
+	struct hdl_gid gid;
+	uint64_t guid;
+	uint32_t slot;
+	uint16_t space, port;
+	uint32_t to_port; /* 1: to whoever holds the port */
+	uint32_t length;
+	uint8_t data[HDL_CM_BYTES];
+};
+
 #ifdef __cplusplus
 }
 #endif

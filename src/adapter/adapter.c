@@ -233,6 +233,7 @@ void adapter_kill(struct hdl_adapter *adapter)
 		close(adapter->bell);
 	if (adapter->epoll >= 0)
 		close(adapter->epoll);
+	cm_end(adapter);
 	pthread_mutex_destroy(&adapter->ask_lock);
 	pthread_mutex_destroy(&adapter->agent_lock);
 	pthread_cond_destroy(&adapter->agent_answer);

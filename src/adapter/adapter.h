@@ -76,6 +76,13 @@ struct alias {
 	uint64_t node_guid;
 };
 
+/* A port that we hold (cm.c). */
+struct held_port {
+	struct held_port *next;
+	struct hdl_gid gid;
+	uint16_t space, port;
+};
+
 struct event_queue {
 	struct lock lock;
 	int fd;
@@ -135,6 +142,10 @@ struct hdl_adapter {
 	uint32_t next_token, answered_token;
 	int answer;
 	uint64_t answer_guid; /* of the node that was asked for; 0: there is none */
+	uint16_t answer_port;
+	struct held_port *ports;
+	void (*cm_handler)(void *context, const struct hdl_cm_msg *msg);
+	void *cm_context;
 };
 
 struct hdl_pd {
@@ -258,6 +269,18 @@ void agent_listen(struct hdl_adapter *adapter);
 /* See to it that there is a link to queue pair @qpn at @gid. No lock is held; may wait for the agent. 0; -HDL_EHOSTUNREACH. */
 int agent_reach(struct hdl_adapter *adapter, const struct hdl_gid *gid, uint32_t qpn);
 void agent_leave(struct hdl_adapter *adapter);
+/* Send @msg, a question with a token of its own, and wait for the answer, from the next agent if need be. No lock is held; the
+ * answer's guid and port are in *msg afterwards, where it has such. */
+int agent_ask(struct hdl_adapter *adapter, struct agent_msg *msg, uint32_t *token);
+/* Send without an answer. */
+int agent_tell(struct hdl_adapter *adapter, struct agent_msg *msg);
+
+/* --- cm.c --- */
+/* The agent sent a message about connections. By the adapter's thread, no lock is held. */
+void cm_hear(struct hdl_adapter *adapter, const struct agent_msg *msg);
+/* Tell an agent that is new which ports are ours. With agent_lock. */
+void cm_again(struct hdl_adapter *adapter);
+void cm_end(struct hdl_adapter *adapter);
 
 /* --- cq.c --- */
 /* See to it that datagrams through @ah to queue pair @qpn have a route. No lock is held; may wait for the agent. */

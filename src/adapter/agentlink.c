@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sched.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -144,7 +145,10 @@ static int greet(struct hdl_adapter *adapter, int sock, bool again)
 	ssize_t got = unixsock_receive(sock, &msg, sizeof(msg), fds, &fd_count);
 	while (fd_count > 0)
 		close(fds[--fd_count]);
-	if (got != (ssize_t)sizeof(msg))
+	/* An agent of another version may say so in a message of another length. */
+	if (got != (ssize_t)sizeof(msg) &&
+	    (got < (ssize_t)(offsetof(struct agent_msg, u) + sizeof(msg.u.refused)) ||
+	     msg.kind != AGENT_REFUSED))
 		return 1;
 	if (msg.kind == AGENT_REFUSED) {
 		msg.u.refused.why[sizeof(msg.u.refused.why) - 1] = '\0';
@@ -265,9 +269,32 @@ static void hear(struct hdl_adapter *adapter, const struct agent_msg *msg, int *
 			peers_drop(adapter, index);
 		adapter_unlock(adapter);
 		break;
+	case AGENT_CM_BOUND:
+		pthread_mutex_lock(&adapter->agent_lock);
+		adapter->answer_port = msg->u.cm.port;
+		pthread_mutex_unlock(&adapter->agent_lock);
+		answered(adapter, msg->u.cm.token, -msg->u.cm.error, 0);
+		break;
+	case AGENT_CM_SEND:
+	case AGENT_CM_RETURN:
+	case AGENT_CM_GONE:
+		cm_hear(adapter, msg);
+		break;
 	default:
 		break;
 	}
+}
+
+/* There was an agent, and now there is none: find or start the next. With agent_lock. 0 or an error. */
+static int find_another(struct hdl_adapter *adapter)
+{
+	int sock = find_and_greet(adapter, true);
+	if (sock < 0)
+		return sock;
+	adapter->agent = sock;
+	watch_agent(adapter);
+	cm_again(adapter);
+	return 0;
 }
 
 void agent_listen(struct hdl_adapter *adapter)
@@ -286,11 +313,8 @@ void agent_listen(struct hdl_adapter *adapter)
 	 * ourselves known to at once, so that others can be introduced to us. */
 	pthread_mutex_lock(&adapter->agent_lock);
 	close(adapter->agent);
-	adapter->agent = find_and_greet(adapter, true);
-	if (adapter->agent >= 0)
-		watch_agent(adapter);
-	else
-		adapter->agent = -1;
+	adapter->agent = -1;
+	find_another(adapter);
 	adapter->answered_token = adapter->next_token;
 	adapter->answer = -HDL_EAGAIN;
 	pthread_cond_broadcast(&adapter->agent_answer);
@@ -299,24 +323,19 @@ void agent_listen(struct hdl_adapter *adapter)
 
 /* --- being introduced --- */
 
-/* Ask for queue pair @qpn at @gid, and wait. With agent_lock. */
-static int ask(struct hdl_adapter *adapter, const struct hdl_gid *gid, uint32_t slot)
+/* Ask @msg, whose token is at @place, and wait. With agent_lock. */
+static int ask(struct hdl_adapter *adapter, struct agent_msg *msg, uint32_t *place)
 {
 	if (adapter->agent < 0) {
-		int sock = find_and_greet(adapter, true);
-		if (sock < 0)
-			return sock;
-		adapter->agent = sock;
-		watch_agent(adapter);
+		int result = find_another(adapter);
+		if (result != 0)
+			return result;
 	}
 	if (++adapter->next_token == 0)
 		adapter->next_token = 1;
-	uint32_t token = adapter->next_token;
-	struct agent_msg msg = {.version = AGENT_VERSION,
-	                        .kind = AGENT_INTRODUCE,
-	                        .u.introduce = {.slot = slot, .token = token}};
-	memcpy(msg.u.introduce.gid, gid->raw, 16);
-	if (unixsock_send(adapter->agent, &msg, sizeof(msg), NULL, 0) != 0)
+	uint32_t token = *place = adapter->next_token;
+	msg->version = AGENT_VERSION;
+	if (unixsock_send(adapter->agent, msg, sizeof(*msg), NULL, 0) != 0)
 		return -HDL_EAGAIN;
 	struct timespec until;
 	clock_gettime(CLOCK_REALTIME, &until);
@@ -326,6 +345,36 @@ static int ask(struct hdl_adapter *adapter, const struct hdl_gid *gid, uint32_t 
 		    0)
 			return -HDL_ETIMEDOUT;
 	return adapter->answer;
+}
+
+int agent_ask(struct hdl_adapter *adapter, struct agent_msg *msg, uint32_t *place)
+{
+	int result;
+	pthread_mutex_lock(&adapter->ask_lock);
+	pthread_mutex_lock(&adapter->agent_lock);
+	int tries = 3; /* an agent may end between being found and being asked */
+	do
+		result = ask(adapter, msg, place);
+	while (result == -HDL_EAGAIN && --tries > 0);
+	if (msg->kind == AGENT_CM_BIND)
+		msg->u.cm.port = adapter->answer_port;
+	else
+		msg->u.known.node_guid = adapter->answer_guid;
+	pthread_mutex_unlock(&adapter->agent_lock);
+	pthread_mutex_unlock(&adapter->ask_lock);
+	return result;
+}
+
+int agent_tell(struct hdl_adapter *adapter, struct agent_msg *msg)
+{
+	int result = -HDL_EHOSTUNREACH;
+	msg->version = AGENT_VERSION;
+	pthread_mutex_lock(&adapter->agent_lock);
+	if ((adapter->agent >= 0 || find_another(adapter) == 0) &&
+	    unixsock_send(adapter->agent, msg, sizeof(*msg), NULL, 0) == 0)
+		result = 0;
+	pthread_mutex_unlock(&adapter->agent_lock);
+	return result;
 }
 
 /* Remember that @gid stands for the node @guid. */
@@ -353,17 +402,11 @@ int agent_reach(struct hdl_adapter *adapter, const struct hdl_gid *gid, uint32_t
 		return 0;
 	if (!adapter->on_node || !adapter->has_thread)
 		return -HDL_EHOSTUNREACH;
-	uint32_t slot = (qpn & 0xffffffu) >> adapter->qp_bits;
-	int result;
-	pthread_mutex_lock(&adapter->ask_lock);
-	pthread_mutex_lock(&adapter->agent_lock);
-	int tries = 3; /* an agent may end between being found and being asked */
-	do
-		result = ask(adapter, gid, slot);
-	while (result == -HDL_EAGAIN && --tries > 0);
-	uint64_t guid = adapter->answer_guid;
-	pthread_mutex_unlock(&adapter->agent_lock);
-	pthread_mutex_unlock(&adapter->ask_lock);
+	struct agent_msg msg = {.kind = AGENT_INTRODUCE,
+	                        .u.introduce = {.slot = (qpn & 0xffffffu) >> adapter->qp_bits}};
+	memcpy(msg.u.introduce.gid, gid->raw, 16);
+	int result = agent_ask(adapter, &msg, &msg.u.introduce.token);
+	uint64_t guid = msg.u.known.node_guid;
 	if (result == 0 || result == -HDL_EHOSTUNREACH)
 		learn_alias(adapter, gid, guid);
 	if (result != 0)

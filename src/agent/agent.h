@@ -16,6 +16,16 @@
 #define AGENT_MAX_NODES 256u
 #define AGENT_MAX_LINKS 65536u
 
+#define AGENT_MAX_PORTS 65536u /* of a node */
+
+/* A port that a process holds, in a list of its node. */
+struct port_entry {
+	struct port_entry *next;
+	struct client *client;
+	uint8_t gid[16]; /* zero: all addresses */
+	uint16_t space, port;
+};
+
 struct node_entry {
 	char name[AGENT_NAME_MAX];
 	uint64_t guid;
@@ -23,6 +33,9 @@ struct node_entry {
 	uint8_t gids[AGENT_MAX_GIDS][16];
 	struct client *slots[AGENT_MAX_SLOTS];
 	uint32_t clients;
+	struct port_entry *ports;
+	uint32_t port_count;
+	uint16_t port_rover;
 	uint32_t rover; /* numbers are reused as late as possible */
 };
 
@@ -30,7 +43,8 @@ struct client {
 	int sock;
 	pid_t pid;
 	bool greeted;
-	bool dead; /* to be freed at the end of this turn */
+	bool connects; /* has to do with connections: hears of deaths */
+	bool dead;     /* to be freed at the end of this turn */
 	struct node_entry *node;
 	uint32_t slot;
 	int tables, bell;
@@ -64,7 +78,16 @@ struct node_entry *node_by_gid(struct agent *agent, const uint8_t gid[16]);
 bool node_enter(struct node_entry *node, struct client *client, int32_t wish);
 void node_leave(struct agent *agent, struct client *client);
 
+/* cm.c: messages about connections. @msg is of the kind in the name. */
+void cm_bind(struct client *client, struct agent_msg *msg);
+void cm_unbind(struct client *client, const struct agent_msg *msg);
+void cm_send(struct agent *agent, struct client *client, struct agent_msg *msg);
+/* @client leaves: its ports are free, and the others hear of it. Before node_leave(). */
+void cm_leave(struct agent *agent, struct client *client);
+
 /* serve.c */
+/* Tell @client. One that does not read what we say is as good as gone. */
+void tell(struct client *client, struct agent_msg *msg, const int *fds, int fd_count);
 /* Someone connects. */
 void agent_accept(struct agent *agent);
 /* @client sent something, or hung up. */

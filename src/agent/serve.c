@@ -21,8 +21,7 @@ static void hang_up(struct client *client)
 	client->dead = true;
 }
 
-/* Tell @client. One that does not read what we say is as good as gone. */
-static void tell(struct client *client, struct agent_msg *msg, const int *fds, int fd_count)
+void tell(struct client *client, struct agent_msg *msg, const int *fds, int fd_count)
 {
 	msg->version = AGENT_VERSION;
 	if (!client->dead && unixsock_send(client->sock, msg, sizeof(*msg), fds, fd_count) != 0)
@@ -215,6 +214,12 @@ void agent_hear(struct agent *agent, struct client *client)
 		hello(agent, client, &msg, fds, fd_count);
 	} else if (msg.kind == AGENT_INTRODUCE && (size_t)got == sizeof(msg) && client->greeted) {
 		introduce(agent, client, &msg);
+	} else if (msg.kind == AGENT_CM_BIND && (size_t)got == sizeof(msg) && client->greeted) {
+		cm_bind(client, &msg);
+	} else if (msg.kind == AGENT_CM_UNBIND && (size_t)got == sizeof(msg) && client->greeted) {
+		cm_unbind(client, &msg);
+	} else if (msg.kind == AGENT_CM_SEND && (size_t)got == sizeof(msg) && client->greeted) {
+		cm_send(agent, client, &msg);
 	} else if (msg.kind == AGENT_OBSERVE) {
 		observe(agent, client);
 	} else {
@@ -253,6 +258,7 @@ void agent_sweep(struct agent *agent)
 		}
 		*at = client->next;
 		break_bonds(agent, client);
+		cm_leave(agent, client);
 		node_leave(agent, client);
 		close(client->sock);
 		if (client->greeted) {

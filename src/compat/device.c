@@ -3,6 +3,7 @@
  * The adapter is opened by the first call that needs it and stays for the life of the process, so that the GID and GUID
  * that a program has seen stay true when it closes the device and opens it again. The library is linked so that
  * dlclose() does not unload it: the adapter's thread runs its code. */
+#include "compat/cm.h"
 #include "compat/compat.h"
 
 #include <fcntl.h>
@@ -43,6 +44,7 @@ static void after_fork_child(void)
 	pthread_mutex_init(&process.lock, NULL);
 	process.adapter = NULL;
 	compat_events_forget();
+	compat_cm_forget();
 }
 
 static void watch_forks(void)

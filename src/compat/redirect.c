@@ -14,6 +14,7 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include "compat/cm.h"
 #include "compat/compat.h"
 #include "compat/imports.h"
 #include "compat/tree.h"
@@ -65,6 +66,8 @@ static int open_node(const struct tree_node *node, int flags)
 		errno = ENOTDIR;
 		return -1;
 	}
+	if (node->kind == TREE_DEVICE && node->argument == TREE_CM)
+		return compat_cm_open(flags);
 	if (node->kind == TREE_DEVICE)
 		return open("/dev/null", flags & (O_ACCMODE | O_CLOEXEC | O_NONBLOCK));
 	if (flags & (O_WRONLY | O_RDWR)) {
@@ -156,6 +159,20 @@ static FILE *our_fopen(const char *path, const char *mode)
 	return fd >= 0 ? fdopen(fd, "r") : NULL;
 }
 
+/* --- the descriptors of rdma_cm --- */
+
+static ssize_t our_write(int fd, const void *data, size_t bytes)
+{
+	return compat_cm_owns(fd) ? compat_cm_write(fd, data, bytes) : write(fd, data, bytes);
+}
+
+static int our_close(int fd)
+{
+	if (compat_cm_owns(fd))
+		compat_cm_close(fd);
+	return close(fd);
+}
+
 /* --- what a path is --- */
 
 static int our_stat(const char *path, struct stat *out)
@@ -174,6 +191,25 @@ static int our_lstat(const char *path, struct stat *out)
 	if (ours > 0)
 		stat_node(node, out);
 	return ours == 0 ? lstat(path, out) : ours > 0 ? 0 : -1;
+}
+
+/* librdmacm looks whether what it has opened is the device, by the kernel's number where the kernel has one. */
+static int our_fstat(int fd, struct stat *out)
+{
+	static const struct tree_node device = {.kind = TREE_DEVICE};
+	struct stat real;
+	if (!compat_cm_owns(fd))
+		return fstat(fd, out);
+	stat_node(&device, out);
+	if (stat("/dev/infiniband/rdma_cm", &real) == 0)
+		out->st_rdev = real.st_rdev;
+	return 0;
+}
+
+static int our_fxstat(int version, int fd, struct stat *out)
+{
+	(void)version;
+	return our_fstat(fd, out);
 }
 
 /* What stat() was before glibc 2.33. */
@@ -398,6 +434,8 @@ static int our_dirfd(DIR *stream)
 
 /* In the order of their names. On 64-bit machines the names with 64 are the same calls. */
 static const struct import calls[] = {
+        CALL("__fxstat", our_fxstat),
+        CALL("__fxstat64", our_fxstat),
         CALL("__lxstat", our_lxstat),
         CALL("__lxstat64", our_lxstat),
         CALL("__open64_2", our_open_2),
@@ -409,11 +447,14 @@ static const struct import calls[] = {
         CALL("__xstat", our_xstat),
         CALL("__xstat64", our_xstat),
         CALL("access", our_access),
+        CALL("close", our_close),
         CALL("closedir", our_closedir),
         CALL("dirfd", our_dirfd),
         CALL("faccessat", our_faccessat),
         CALL("fopen", our_fopen),
         CALL("fopen64", our_fopen),
+        CALL("fstat", our_fstat),
+        CALL("fstat64", our_fstat),
         CALL("fstatat", our_fstatat),
         CALL("fstatat64", our_fstatat),
         CALL("lstat", our_lstat),
@@ -435,6 +476,7 @@ static const struct import calls[] = {
         CALL("stat", our_stat),
         CALL("stat64", our_stat),
         CALL("telldir", our_telldir),
+        CALL("write", our_write),
 };
 
 /* At the start for the program itself; again from ibv_get_device_list() for what it has loaded since. */

@@ -10,6 +10,7 @@
 #define CLASS "/sys/class/infiniband"
 #define OWN   CLASS "/" COMPAT_DEVICE_NAME
 #define PORT  OWN "/ports/1"
+#define CM    "/sys/class/misc/rdma_cm"
 #define VERBS "/sys/class/infiniband_verbs"
 
 static struct hdl_limits identity(void)
@@ -123,6 +124,9 @@ static const struct tree_node nodes[] = {
         TEXT(VERBS "/" COMPAT_UVERBS_NAME "/dev", "231:192"),
         FOLDER("/dev/infiniband"),
         {.path = "/dev/infiniband/" COMPAT_UVERBS_NAME, .kind = TREE_DEVICE},
+        {.path = "/dev/infiniband/rdma_cm", .kind = TREE_DEVICE, .argument = TREE_CM},
+        FOLDER(CM),
+        TEXT(CM "/abi_version", "4"),
 };
 #define NODES (sizeof(nodes) / sizeof(nodes[0]))
 _Static_assert(COMPAT_GIDS == 16, "a file for each GID");
@@ -167,7 +171,7 @@ enum tree_owner tree_find(const char *path, const struct tree_node **node)
 	char straight[TREE_PATH_BYTES];
 	if (path == NULL || !straighten(path, straight))
 		return TREE_OTHERS;
-	if (!is_below(straight, CLASS) && !is_below(straight, VERBS) &&
+	if (!is_below(straight, CLASS) && !is_below(straight, VERBS) && !is_below(straight, CM) &&
 	    !is_below(straight, "/dev/infiniband"))
 		return TREE_OTHERS;
 	for (size_t i = 0; i < NODES; i++)

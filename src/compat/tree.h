@@ -11,6 +11,8 @@
 
 enum tree_kind { TREE_DIRECTORY, TREE_FILE, TREE_DEVICE };
 
+#define TREE_CM 1u /* argument of the device rdma_cm */
+
 struct tree_node {
 	const char *path;
 	enum tree_kind kind;

@@ -9,6 +9,13 @@
  *                                        <--  PEER {token, side, link id, sizes, pid} + tables, lanes, bell    to both
  *                                        <--  NO_PEER {token}, KNOWN {token, link id}                          to the asker
  *                                        <--  GONE {link id}                                 when a peer's socket closes
+ *   CM_BIND {token, space, gid, port}    -->
+ *                                        <--  CM_BOUND {token, port, error}
+ *   CM_UNBIND {space, gid, port}         -->
+ *   CM_SEND {to whom, data}              -->
+ *                                        <--  CM_SEND {from whom, data}                                        to the addressee
+ *                                        <--  CM_RETURN {error, data}                  to the sender when there is none
+ *                                        <--  CM_GONE {guid, slot}            to all who ever sent or bound, when one ends
  *   OBSERVE                              -->  (instead of HELLO)
  *                                        <--  PROCESS {...} + tables, one a process; then END */
 #ifndef PORT_AGENTMSG_H
@@ -16,11 +23,12 @@
 
 #include <stdint.h>
 
-#define AGENT_VERSION   1u
+#define AGENT_VERSION   2u
 #define AGENT_SOCKET    "agent.sock"
 #define AGENT_LOCK      "agent.lock"
 #define AGENT_MAX_GIDS  16u
 #define AGENT_NAME_MAX  64u
+#define AGENT_CM_BYTES  448u
 #define AGENT_SLOT_BITS 10u /* processes of a node; the high bits of a queue pair number */
 #define AGENT_MAX_SLOTS (1u << AGENT_SLOT_BITS)
 
@@ -36,6 +44,12 @@ enum agent_kind {
 	AGENT_OBSERVE,
 	AGENT_PROCESS,
 	AGENT_END,
+	AGENT_CM_BIND,
+	AGENT_CM_BOUND,
+	AGENT_CM_UNBIND,
+	AGENT_CM_SEND,
+	AGENT_CM_RETURN,
+	AGENT_CM_GONE,
 	AGENT_KIND_COUNT
 };
 
@@ -98,6 +112,18 @@ struct agent_msg {
 			uint32_t slot;
 			struct agent_sizes sizes;
 		} process;
+		struct {
+			uint32_t token; /* BIND, BOUND; 0: no answer is wanted */
+			int32_t error;
+			uint8_t gid
+			        [16]; /* SEND to a port: of the node; BIND: all zero for all addresses */
+			uint64_t guid; /* SEND: the other process; CM_GONE: who is gone */
+			uint32_t slot;
+			uint16_t space, port;
+			uint32_t to_port;
+			uint32_t length;
+			uint8_t data[AGENT_CM_BYTES];
+		} cm;
 	} u;
 };
 

@@ -6,6 +6,7 @@
   programs.py FOLDER ucx         ucx_perftest with itself, over each transport
   programs.py FOLDER pingpong    the examples of libibverbs, two processes
   programs.py FOLDER perftest    perftest, two processes
+  programs.py FOLDER rdmacm      programs on librdmacm, two processes
   programs.py FOLDER ucx-pair    ucx_perftest, two processes
   programs.py FOLDER pyverbs     rdma-core's own tests, as python3-pyverbs brings them
 
@@ -87,6 +88,64 @@ def pair(folder, what, server, client):
         output.seek(0)
         expect(what, done is not None and done.returncode == 0 and code == 0,
                "client:", *((done.stdout, done.stderr) if done else ("timed out",)), "server:", output.read())
+
+
+def connect_pair(folder, what, server, client, code=0):
+    """Run @server and @client, which meet through librdmacm, where nothing outside shows that the server listens: a client
+    that fails within five seconds of the start is started again."""
+    command = os.path.join(folder, "heddle")
+    if not os.path.exists(os.path.join(folder, "heddled")):
+        print("skipped: there is no node agent")
+        sys.exit(SKIP)
+    if shutil.which(client[0]) is None:
+        print(f"skipped: {client[0]} is not installed")
+        sys.exit(SKIP)
+    start = [command, "run", "--node", f"programs-{os.getpid()}", "--"]
+    with tempfile.TemporaryFile("w+") as output:
+        first = subprocess.Popen([*start, *server], stdout=output, stderr=subprocess.STDOUT) if server else None
+        done, first_code, again = None, 0, time.monotonic() + 5
+        try:
+            while True:
+                time.sleep(0.2 if server else 0)
+                done = subprocess.run([*start, *client], capture_output=True, text=True, timeout=60)
+                if done.returncode == code or first is None or first.poll() is not None or time.monotonic() > again:
+                    break
+            first_code = first.wait(timeout=20) if first else 0
+        except subprocess.TimeoutExpired:
+            first_code = None
+        finally:
+            if first and first.poll() is None:
+                first.kill()
+                first.wait()
+        output.seek(0)
+        expect(what, done is not None and done.returncode == code and first_code == 0,
+               "client:", *((done.stdout, done.stderr) if done else ("timed out",)), "server:", output.read())
+
+
+RDMACM = """
+rping -C 10 | -s | -c -a 127.0.0.1
+rping -C 10 -S 4000 -V | -s -a ::1 | -c -a ::1
+ucmatose | | -s 127.0.0.1
+ucmatose -c 20 -C 50 -S 4000 | | -s 127.0.0.1
+ucmatose -m | | -s ::1
+udaddy -c 5 | | -s 127.0.0.1
+rstream -S 1000 -C 100 | | -s 127.0.0.1
+rstream -S 300000 -C 20 | | -s ::1
+riostream -S 1000 -C 100 | | -s 127.0.0.1
+ib_send_lat -R -n 200 | | 127.0.0.1
+ib_write_bw -R -n 200 | | 127.0.0.1
+ib_read_bw -R -n 200 -q 4 | | 127.0.0.1
+ib_send_bw -R -n 200 -c UD | | 127.0.0.1
+"""
+
+
+def rdmacm(folder):
+    for line in RDMACM.strip().split("\n"):
+        both, server, client = (part.split() for part in line.split("|"))
+        connect_pair(folder, line, [*both, *server], [*both, *client])
+    connect_pair(folder, "rdma_server, rdma_client", ["rdma_server"], ["rdma_client", "-s", "127.0.0.1"])
+    connect_pair(folder, "rping where nobody listens is refused", None,
+                 ["sh", "-c", "rping -c -a 127.0.0.1 -C 1 2>&1 | grep 'REJECTED, error 8'"])
 
 
 def pingpong(folder):
@@ -200,5 +259,5 @@ def pyverbs(folder):
 
 
 if __name__ == "__main__":
-    {"devices": devices, "starts": starts, "ucx": ucx, "pingpong": pingpong, "perftest": perftest,
+    {"devices": devices, "starts": starts, "ucx": ucx, "pingpong": pingpong, "perftest": perftest, "rdmacm": rdmacm,
      "ucx-pair": ucx_pair, "pyverbs": pyverbs}[sys.argv[2]](sys.argv[1])

@@ -1,0 +1,142 @@
+/* Messages about connections, and the ports of the node: what the node agent does for those who set up queue pairs. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "adapter/adapter.h"
+#include "port/unixsock.h"
+
+_Static_assert(HDL_CM_BYTES == AGENT_CM_BYTES, "a message of theirs is one of ours");
+
+static bool is_connected(const struct hdl_adapter *adapter)
+{
+	return adapter != NULL && adapter->on_node && adapter->has_thread;
+}
+
+int hdl_cm_receive(struct hdl_adapter *adapter,
+                   void (*handler)(void *context, const struct hdl_cm_msg *msg), void *context)
+{
+	if (!is_connected(adapter))
+		return -HDL_ENOTSUP;
+	pthread_mutex_lock(&adapter->agent_lock);
+	adapter->cm_handler = handler;
+	adapter->cm_context = context;
+	pthread_mutex_unlock(&adapter->agent_lock);
+	return 0;
+}
+
+static void question(struct agent_msg *msg, uint32_t kind, uint16_t space,
+                     const struct hdl_gid *gid, uint16_t port)
+{
+	*msg = (struct agent_msg){
+	        .version = AGENT_VERSION, .kind = kind, .u.cm = {.space = space, .port = port}};
+	if (gid != NULL)
+		memcpy(msg->u.cm.gid, gid->raw, sizeof(msg->u.cm.gid));
+}
+
+int hdl_cm_bind(struct hdl_adapter *adapter, uint16_t space, const struct hdl_gid *gid,
+                uint16_t *port)
+{
+	if (!is_connected(adapter))
+		return -HDL_ENOTSUP;
+	struct held_port *held = calloc(1, sizeof(*held));
+	if (held == NULL)
+		return -HDL_ENOMEM;
+	struct agent_msg msg;
+	question(&msg, AGENT_CM_BIND, space, gid, *port);
+	int result = agent_ask(adapter, &msg, &msg.u.cm.token);
+	if (result != 0) {
+		free(held);
+		return result == -HDL_EADDRINUSE || result == -HDL_ENOMEM ? result
+		                                                          : -HDL_EHOSTUNREACH;
+	}
+	held->space = space;
+	held->port = *port = msg.u.cm.port;
+	memcpy(held->gid.raw, msg.u.cm.gid, sizeof(held->gid.raw));
+	pthread_mutex_lock(&adapter->agent_lock);
+	held->next = adapter->ports;
+	adapter->ports = held;
+	pthread_mutex_unlock(&adapter->agent_lock);
+	return 0;
+}
+
+int hdl_cm_unbind(struct hdl_adapter *adapter, uint16_t space, const struct hdl_gid *gid,
+                  uint16_t port)
+{
+	struct agent_msg msg;
+	if (!is_connected(adapter))
+		return -HDL_EINVAL;
+	question(&msg, AGENT_CM_UNBIND, space, gid, port);
+	struct held_port *found = NULL;
+	pthread_mutex_lock(&adapter->agent_lock);
+	for (struct held_port **at = &adapter->ports; *at != NULL; at = &(*at)->next)
+		if ((*at)->space == space && (*at)->port == port &&
+		    memcmp((*at)->gid.raw, msg.u.cm.gid, sizeof(msg.u.cm.gid)) == 0) {
+			found = *at;
+			*at = found->next;
+			break;
+		}
+	pthread_mutex_unlock(&adapter->agent_lock);
+	if (found == NULL)
+		return -HDL_EINVAL;
+	free(found);
+	agent_tell(adapter, &msg); /* without an agent there is nothing to give back */
+	return 0;
+}
+
+int hdl_cm_send(struct hdl_adapter *adapter, const struct hdl_cm_msg *msg)
+{
+	if (!is_connected(adapter))
+		return -HDL_ENOTSUP;
+	if (msg->length > sizeof(msg->data))
+		return -HDL_EINVAL;
+	struct agent_msg out;
+	question(&out, AGENT_CM_SEND, msg->space, &msg->gid, msg->port);
+	out.u.cm.guid = msg->guid;
+	out.u.cm.slot = msg->slot;
+	out.u.cm.to_port = msg->to_port;
+	out.u.cm.length = msg->length;
+	memcpy(out.u.cm.data, msg->data, msg->length);
+	return agent_tell(adapter, &out);
+}
+
+void cm_hear(struct hdl_adapter *adapter, const struct agent_msg *msg)
+{
+	struct hdl_cm_msg in = {.kind = msg->kind == AGENT_CM_SEND     ? HDL_CM_MESSAGE
+	                                : msg->kind == AGENT_CM_RETURN ? HDL_CM_RETURNED
+	                                                               : HDL_CM_GONE,
+	                        .error = -msg->u.cm.error,
+	                        .guid = msg->u.cm.guid,
+	                        .slot = msg->u.cm.slot,
+	                        .space = msg->u.cm.space,
+	                        .port = msg->u.cm.port,
+	                        .to_port = msg->u.cm.to_port,
+	                        .length = msg->u.cm.length};
+	if (msg->u.cm.length > sizeof(in.data))
+		return;
+	memcpy(in.gid.raw, msg->u.cm.gid, sizeof(in.gid.raw));
+	memcpy(in.data, msg->u.cm.data, msg->u.cm.length);
+	pthread_mutex_lock(&adapter->agent_lock);
+	void (*handler)(void *, const struct hdl_cm_msg *) = adapter->cm_handler;
+	void *context = adapter->cm_context;
+	pthread_mutex_unlock(&adapter->agent_lock);
+	if (handler != NULL)
+		handler(context, &in);
+}
+
+void cm_again(struct hdl_adapter *adapter)
+{
+	struct agent_msg msg;
+	for (const struct held_port *at = adapter->ports; at != NULL; at = at->next) {
+		question(&msg, AGENT_CM_BIND, at->space, &at->gid, at->port);
+		unixsock_send(adapter->agent, &msg, sizeof(msg), NULL, 0);
+	}
+}
+
+void cm_end(struct hdl_adapter *adapter)
+{
+	while (adapter->ports != NULL) {
+		struct held_port *held = adapter->ports;
+		adapter->ports = held->next;
+		free(held);
+	}
+}

@@ -1,0 +1,136 @@
+/* Connections as far as the agent has to do with them: which process holds which port of a node, and passing messages on to
+ * it. What the messages mean is between the processes. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "agent/agent.h"
+#include "port/unixsock.h"
+
+/* The ports that are given out when any will do (RFC 6335 section 6). */
+#define FIRST_DYNAMIC 49152u
+#define DYNAMIC_COUNT 16384u
+
+static const uint8_t any[16];
+
+static bool overlap(const uint8_t a[16], const uint8_t b[16])
+{
+	return memcmp(a, any, 16) == 0 || memcmp(b, any, 16) == 0 || memcmp(a, b, 16) == 0;
+}
+
+/* Who holds the port for messages to @gid? */
+static struct port_entry *holder(const struct node_entry *node, uint16_t space,
+                                 const uint8_t gid[16], uint16_t port)
+{
+	for (struct port_entry *at = node->ports; at != NULL; at = at->next)
+		if (at->space == space && at->port == port && overlap(at->gid, gid))
+			return at;
+	return NULL;
+}
+
+static int take(struct client *client, uint16_t space, const uint8_t gid[16], uint16_t *port)
+{
+	struct node_entry *node = client->node;
+	for (uint32_t i = 0; *port == 0 && i < DYNAMIC_COUNT; i++) {
+		uint16_t tried = (uint16_t)(FIRST_DYNAMIC + node->port_rover++ % DYNAMIC_COUNT);
+		if (holder(node, space, gid, tried) == NULL)
+			*port = tried;
+	}
+	if (*port == 0 || holder(node, space, gid, *port) != NULL)
+		return EADDRINUSE;
+	struct port_entry *entry =
+	        node->port_count < AGENT_MAX_PORTS ? calloc(1, sizeof(*entry)) : NULL;
+	if (entry == NULL)
+		return ENOMEM;
+	*entry = (struct port_entry){
+	        .next = node->ports, .client = client, .space = space, .port = *port};
+	memcpy(entry->gid, gid, 16);
+	node->ports = entry;
+	node->port_count++;
+	return 0;
+}
+
+void cm_bind(struct client *client, struct agent_msg *msg)
+{
+	client->connects = true;
+	msg->u.cm.error = take(client, msg->u.cm.space, msg->u.cm.gid, &msg->u.cm.port);
+	msg->kind = AGENT_CM_BOUND;
+	if (msg->u.cm.token != 0)
+		tell(client, msg, NULL, 0);
+}
+
+void cm_unbind(struct client *client, const struct agent_msg *msg)
+{
+	for (struct port_entry **at = &client->node->ports; *at != NULL; at = &(*at)->next) {
+		struct port_entry *entry = *at;
+		if (entry->client != client || entry->space != msg->u.cm.space ||
+		    entry->port != msg->u.cm.port || memcmp(entry->gid, msg->u.cm.gid, 16) != 0)
+			continue;
+		*at = entry->next;
+		client->node->port_count--;
+		free(entry);
+		return;
+	}
+}
+
+static struct client *addressee(struct agent *agent, const struct agent_msg *msg, int *error)
+{
+	*error = EHOSTUNREACH;
+	if (msg->u.cm.to_port != 0) {
+		struct node_entry *node = node_by_gid(agent, msg->u.cm.gid);
+		if (node == NULL)
+			return NULL;
+		const struct port_entry *entry =
+		        holder(node, msg->u.cm.space, msg->u.cm.gid, msg->u.cm.port);
+		*error = ECONNREFUSED;
+		return entry != NULL ? entry->client : NULL;
+	}
+	for (uint32_t i = 0; i < agent->node_count; i++)
+		if (agent->nodes[i]->guid == msg->u.cm.guid && msg->u.cm.slot < AGENT_MAX_SLOTS)
+			return agent->nodes[i]->slots[msg->u.cm.slot];
+	return NULL;
+}
+
+void cm_send(struct agent *agent, struct client *client, struct agent_msg *msg)
+{
+	int error;
+	client->connects = true;
+	struct client *to = addressee(agent, msg, &error);
+	if (to != NULL && !to->dead) {
+		struct agent_msg out = *msg;
+		out.u.cm.guid = client->node->guid;
+		out.u.cm.slot = client->slot;
+		out.u.cm.error = 0;
+		to->connects = true;
+		/* Others can make it fall behind: that is theirs to hear, not the end of it. */
+		if (unixsock_send(to->sock, &out, sizeof(out), NULL, 0) == 0)
+			return;
+		error = EAGAIN;
+	}
+	msg->kind = AGENT_CM_RETURN;
+	msg->u.cm.error = error;
+	tell(client, msg, NULL, 0);
+}
+
+void cm_leave(struct agent *agent, struct client *client)
+{
+	if (client->node == NULL)
+		return;
+	for (struct port_entry **at = &client->node->ports; *at != NULL;) {
+		struct port_entry *entry = *at;
+		if (entry->client != client) {
+			at = &entry->next;
+			continue;
+		}
+		*at = entry->next;
+		client->node->port_count--;
+		free(entry);
+	}
+	if (!client->connects)
+		return;
+	struct agent_msg msg = {.kind = AGENT_CM_GONE,
+	                        .u.cm = {.guid = client->node->guid, .slot = client->slot}};
+	for (struct client *at = agent->clients; at != NULL; at = at->next)
+		if (at->connects && at != client)
+			tell(at, &msg, NULL, 0);
+}

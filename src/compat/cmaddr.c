@@ -1,0 +1,193 @@
+/* Addresses of connections: how IP addresses and GIDs stand for each other, and what librdmacm asks about a route. */
+#include <ifaddrs.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "compat/cm.h"
+
+#define HOP_LIMIT    64
+#define PACKET_LIFE  18 /* 4.096 us * 2^18, about a second */
+#define RNR_TIMER    12 /* 0.64 ms */
+#define RATE_100_GBS 16
+
+static const struct sockaddr_in *as_in(const struct sockaddr_in6 *address)
+{
+	return (const struct sockaddr_in *)(const void *)address;
+}
+
+/* IPv4 addresses are mapped into IPv6 (IBTA annex A17). */
+static bool to_gid(const struct sockaddr_in6 *address, struct hdl_gid *gid)
+{
+	*gid = (struct hdl_gid){.raw = {[10] = 0xff, [11] = 0xff}};
+	if (address->sin6_family == AF_INET)
+		memcpy(gid->raw + 12, &as_in(address)->sin_addr, 4);
+	else if (address->sin6_family == AF_INET6)
+		memcpy(gid->raw, &address->sin6_addr, 16);
+	else
+		return false;
+	return true;
+}
+
+bool cm_is_any(const struct sockaddr_in6 *address)
+{
+	if (address->sin6_family == AF_INET)
+		return as_in(address)->sin_addr.s_addr == htonl(INADDR_ANY);
+	return IN6_IS_ADDR_UNSPECIFIED(&address->sin6_addr);
+}
+
+/* The port is at the same place in both families. */
+in_port_t *cm_port_of(struct sockaddr_in6 *address)
+{
+	return &address->sin6_port;
+}
+
+static int index_of(const struct hdl_gid *gid)
+{
+	union ibv_gid own;
+	for (unsigned i = 0; i < COMPAT_GIDS; i++)
+		if (compat_gid(i, &own) && memcmp(own.raw, gid->raw, 16) == 0)
+			return (int)i;
+	return -1;
+}
+
+static bool is_of_host(const struct hdl_gid *gid)
+{
+	static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
+	struct ifaddrs *list;
+	bool found = memcmp(gid->raw, mapped, 12) == 0 && gid->raw[12] == 127;
+	if (found || getifaddrs(&list) != 0)
+		return found;
+	for (struct ifaddrs *at = list; at != NULL && !found; at = at->ifa_next) {
+		struct hdl_gid own;
+		found = at->ifa_addr != NULL &&
+		        to_gid((struct sockaddr_in6 *)(void *)at->ifa_addr, &own) &&
+		        memcmp(own.raw, gid->raw, 16) == 0;
+	}
+	freeifaddrs(list);
+	return found;
+}
+
+/* On a node with a name of its own the host's addresses stand for that node, by its first address. */
+bool cm_local_gid(const struct sockaddr_in6 *address, struct hdl_gid *gid)
+{
+	union ibv_gid first;
+	if (!to_gid(address, gid))
+		return false;
+	if (index_of(gid) >= 0)
+		return true;
+	if (!is_of_host(gid) || !compat_gid(0, &first))
+		return false;
+	memcpy(gid->raw, first.raw, 16);
+	return true;
+}
+
+int cm_route(struct cm_id *id)
+{
+	bool local = cm_local_gid(&id->dst, &id->dgid);
+	/* Other nodes are known by their link-local addresses; whether this is one shows when they are called. */
+	if (!local &&
+	    !(id->dst.sin6_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&id->dst.sin6_addr)))
+		return EHOSTUNREACH;
+	if (id->has_device)
+		return 0;
+	union ibv_gid first;
+	in_port_t port = *cm_port_of(&id->src);
+	if (local) {
+		id->src = id->dst;
+		id->sgid = id->dgid;
+	} else {
+		if (!compat_gid(0, &first))
+			return ENODEV;
+		id->src = (struct sockaddr_in6){.sin6_family = AF_INET6,
+		                                .sin6_scope_id = id->dst.sin6_scope_id};
+		memcpy(&id->src.sin6_addr, first.raw, 16);
+		memcpy(id->sgid.raw, first.raw, 16);
+	}
+	*cm_port_of(&id->src) = port;
+	id->has_device = true;
+	return 0;
+}
+
+void cm_query_route(const struct cm_id *id, struct rdma_ucm_query_route_resp *resp)
+{
+	memset(resp, 0, sizeof(*resp));
+	resp->ibdev_index = UINT32_MAX;
+	resp->src_addr = id->src;
+	resp->dst_addr = id->dst;
+	struct hdl_limits limits;
+	struct hdl_adapter *adapter = compat_adapter();
+	if (!id->has_device || adapter == NULL || hdl_adapter_query(adapter, &limits) != 0)
+		return;
+	resp->node_guid = limits.guid;
+	resp->port_num = COMPAT_PORT;
+	resp->num_paths = id->has_path;
+	struct ib_user_path_rec *path = &resp->ib_route[0];
+	memcpy(path->sgid, id->sgid.raw, 16);
+	memcpy(path->dgid, id->dgid.raw, 16);
+	path->pkey = htons(COMPAT_PKEY);
+	path->reversible = 1;
+	path->hop_limit = HOP_LIMIT;
+	path->numb_path = 1;
+	path->mtu_selector = path->rate_selector = path->packet_life_time_selector = 2;
+	path->mtu = IBV_MTU_4096;
+	path->rate = RATE_100_GBS;
+	path->packet_life_time = PACKET_LIFE;
+}
+
+void cm_ah_attr(const struct cm_id *id, struct ib_uverbs_ah_attr *attr)
+{
+	int index = index_of(&id->sgid);
+	*attr = (struct ib_uverbs_ah_attr){
+	        .grh = {.sgid_index = (uint8_t)(index < 0 ? 0 : index), .hop_limit = HOP_LIMIT},
+	        .is_global = 1,
+	        .port_num = COMPAT_PORT};
+	memcpy(attr->grh.dgid, id->dgid.raw, 16);
+}
+
+int cm_init_qp_attr(const struct cm_id *id, uint32_t state, struct ib_uverbs_qp_attr *attr)
+{
+	*attr = (struct ib_uverbs_qp_attr){.qp_state = state, .port_num = COMPAT_PORT};
+	bool reliable = id->qp_type == IBV_QPT_RC;
+	if (!id->has_device)
+		return EINVAL;
+	if (state == IBV_QPS_INIT) {
+		attr->qp_attr_mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT;
+		if (id->qp_type == IBV_QPT_UD) {
+			attr->qp_attr_mask |= IBV_QP_QKEY;
+			attr->qkey = CM_UDP_QKEY;
+			return 0;
+		}
+		attr->qp_attr_mask |= IBV_QP_ACCESS_FLAGS;
+		attr->qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
+		if (reliable && id->responder_resources > 0)
+			attr->qp_access_flags |= IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+		return 0;
+	}
+	if (id->qp_type == IBV_QPT_UD || id->state < CM_REQ_RECEIVED)
+		return EINVAL;
+	if (state == IBV_QPS_RTR) {
+		attr->qp_attr_mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+		                     IBV_QP_RQ_PSN;
+		if (reliable)
+			attr->qp_attr_mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+		cm_ah_attr(id, &attr->ah_attr);
+		attr->path_mtu = IBV_MTU_4096;
+		attr->dest_qp_num = id->qpn;
+		attr->rq_psn = id->psn;
+		attr->max_dest_rd_atomic = id->responder_resources;
+		attr->min_rnr_timer = RNR_TIMER;
+		return 0;
+	}
+	if (state != IBV_QPS_RTS)
+		return EINVAL;
+	attr->qp_attr_mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
+	if (reliable)
+		attr->qp_attr_mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+		                      IBV_QP_MAX_QP_RD_ATOMIC;
+	attr->sq_psn = id->own_psn;
+	attr->timeout = id->ack_timeout != 0 ? id->ack_timeout & 31 : PACKET_LIFE;
+	attr->retry_cnt = id->retry_count;
+	attr->rnr_retry = id->rnr_retry_count;
+	attr->max_rd_atomic = id->initiator_depth;
+	return 0;
+}

@@ -1,0 +1,245 @@
+/* The device rdma_cm: its descriptors, and the events that are read from them. */
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "compat/cm.h"
+
+#define MAX_FDS 65536
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static _Atomic(struct cm_channel *) channels[MAX_FDS];
+static struct hdl_adapter *heard; /* whose messages come here */
+
+void cm_lock(void)
+{
+	pthread_mutex_lock(&lock);
+}
+
+void cm_unlock(void)
+{
+	pthread_mutex_unlock(&lock);
+}
+
+struct cm_channel *cm_channel_of(int fd)
+{
+	return fd >= 0 && fd < MAX_FDS ? atomic_load_explicit(&channels[fd], memory_order_acquire)
+	                               : NULL;
+}
+
+bool compat_cm_owns(int fd)
+{
+	return cm_channel_of(fd) != NULL;
+}
+
+int compat_cm_open(int flags)
+{
+	struct hdl_adapter *adapter = compat_adapter();
+	if (adapter == NULL)
+		return -1;
+	struct cm_channel *channel = calloc(1, sizeof(*channel));
+	int fd = eventfd(0, (flags & O_CLOEXEC ? EFD_CLOEXEC : 0) |
+	                            (flags & O_NONBLOCK ? EFD_NONBLOCK : 0));
+	if (channel == NULL || fd < 0 || fd >= MAX_FDS) {
+		free(channel);
+		if (fd >= 0)
+			close(fd);
+		errno = channel == NULL ? ENOMEM : EMFILE;
+		return -1;
+	}
+	channel->fd = fd;
+	channel->end = &channel->first;
+	cm_lock();
+	bool fresh = heard != adapter;
+	heard = adapter;
+	atomic_store_explicit(&channels[fd], channel, memory_order_release);
+	cm_unlock();
+	if (fresh)
+		hdl_cm_receive(adapter, cm_heard, NULL);
+	return fd;
+}
+
+/* The descriptor is about to be closed: what belongs to it ends. */
+void compat_cm_close(int fd)
+{
+	int before;
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+	cm_lock();
+	struct cm_channel *channel = cm_channel_of(fd);
+	if (channel != NULL) {
+		struct cm_id *id;
+		for (uint32_t at = 0; (id = cm_id_next(&at)) != NULL; at++)
+			if (id->channel == channel)
+				cm_id_end(id);
+		atomic_store_explicit(&channels[fd], NULL, memory_order_release);
+		free(channel);
+	}
+	cm_unlock();
+	pthread_setcancelstate(before, NULL);
+}
+
+void compat_cm_forget(void)
+{
+	pthread_mutex_init(&lock, NULL);
+	heard = NULL;
+	cm_wait_forget();
+}
+
+/* --- events --- */
+
+struct cm_event *cm_event_new(struct cm_id *id, enum cm_event_type type, int status)
+{
+	if (id->uid == 0) /* before it was accepted: accepting it will fail */
+		return NULL;
+	struct cm_event *event = calloc(1, sizeof(*event));
+	if (event == NULL)
+		return NULL;
+	event->owner = id;
+	event->resp.uid = id->uid;
+	event->resp.id = id->handle;
+	event->resp.event = type;
+	event->resp.status = (uint32_t)status;
+	return event;
+}
+
+/* The descriptor counts one while there are events, so that neither of these waits. */
+static void show(const struct cm_channel *channel, bool readable)
+{
+	uint64_t value = 1;
+	ssize_t done = readable ? write(channel->fd, &value, sizeof(value))
+	                        : read(channel->fd, &value, sizeof(value));
+	(void)done; /* a descriptor that the program has closed behind our back */
+}
+
+static void append(struct cm_channel *channel, struct cm_event *event)
+{
+	if (channel->first == NULL)
+		show(channel, true);
+	event->next = NULL;
+	*channel->end = event;
+	channel->end = &event->next;
+}
+
+void cm_push(struct cm_event *event)
+{
+	append(event->owner->channel, event);
+}
+
+void cm_raise(struct cm_id *id, enum cm_event_type type, int status)
+{
+	struct cm_event *event = cm_event_new(id, type, status);
+	if (event != NULL)
+		cm_push(event);
+}
+
+void cm_move_events(struct cm_id *id, struct cm_channel *to)
+{
+	struct cm_channel *from = id->channel;
+	bool had = from->first != NULL;
+	struct cm_event *orphans = NULL;
+	from->end = &from->first;
+	while (*from->end != NULL) {
+		struct cm_event *event = *from->end;
+		if (event->owner != id && event->child != id) {
+			from->end = &event->next;
+			continue;
+		}
+		*from->end = event->next;
+		if (to != NULL && event->owner == id) {
+			append(to, event);
+			continue;
+		}
+		event->next = orphans;
+		orphans = event;
+	}
+	if (had && from->first == NULL)
+		show(from, false);
+	while (orphans != NULL) {
+		struct cm_event *event = orphans;
+		orphans = event->next;
+		/* A request that nobody takes any more. */
+		if (event->child != NULL && event->child != id)
+			cm_id_end(event->child);
+		free(event);
+	}
+}
+
+/* Wait for an event. With the lock, which is given up meanwhile. 0 or an error. */
+static int wait_for_event(int fd, int cancel_state)
+{
+	struct cm_channel *channel;
+	while ((channel = cm_channel_of(fd)) != NULL && channel->first == NULL) {
+		if (fcntl(fd, F_GETFL) & O_NONBLOCK)
+			return EAGAIN;
+		struct pollfd wait = {.fd = fd, .events = POLLIN};
+		cm_unlock();
+		pthread_setcancelstate(cancel_state, NULL);
+		int result = poll(&wait, 1, -1);
+		int error = errno;
+		pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
+		cm_lock();
+		if (result < 0)
+			return error;
+	}
+	return channel != NULL ? 0 : EBADF;
+}
+
+static int get_event(int fd, const struct rdma_ucm_cmd_hdr *header,
+                     const struct rdma_ucm_get_event *command, int cancel_state)
+{
+	if (header->in < sizeof(*command))
+		return EINVAL;
+	int error = wait_for_event(fd, cancel_state);
+	if (error != 0)
+		return error;
+	struct cm_channel *channel = cm_channel_of(fd);
+	struct cm_event *event = channel->first;
+	channel->first = event->next;
+	if (channel->first == NULL) {
+		channel->end = &channel->first;
+		show(channel, false);
+	}
+	event->owner->events_reported++;
+	if (event->child != NULL)
+		event->owner->backlog++;
+	size_t room = header->out < sizeof(event->resp) ? header->out : sizeof(event->resp);
+	memcpy((void *)(uintptr_t)command->response, &event->resp, room);
+	free(event);
+	return 0;
+}
+
+ssize_t compat_cm_write(int fd, const void *data, size_t bytes)
+{
+	struct rdma_ucm_cmd_hdr header;
+	if (bytes < sizeof(header)) {
+		errno = EINVAL;
+		return -1;
+	}
+	memcpy(&header, data, sizeof(header));
+	if (header.in + sizeof(header) > bytes) {
+		errno = EINVAL;
+		return -1;
+	}
+	/* A thread may be ended while it waits for an event, but not while it has the lock. */
+	int before, error;
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+	cm_lock();
+	struct cm_channel *channel = cm_channel_of(fd);
+	const void *body = (const char *)data + sizeof(header);
+	if (channel == NULL)
+		error = EBADF;
+	else if (header.cmd == RDMA_USER_CM_CMD_GET_EVENT)
+		error = get_event(fd, &header, body, before);
+	else
+		error = cm_command(channel, &header, body);
+	cm_unlock();
+	pthread_setcancelstate(before, NULL);
+	if (error != 0) {
+		errno = error;
+		return -1;
+	}
+	return (ssize_t)bytes;
+}

@@ -1,0 +1,430 @@
+/* Connections: the messages that two identifiers exchange, and what becomes of their states (IBTA volume 1, 12.9). Nothing is sent
+ * twice: the agent delivers in order, returns what it cannot deliver and says when a process has ended. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "compat/cm.h"
+
+static int post(const struct cm_id *id, struct cm_wire *wire, struct hdl_cm_msg *msg)
+{
+	struct hdl_adapter *adapter = compat_adapter();
+	if (adapter == NULL)
+		return ENODEV;
+	wire->from = id->number;
+	wire->to = id->peer;
+	msg->length = sizeof(*wire);
+	memcpy(msg->data, wire, sizeof(*wire));
+	return -hdl_cm_send(adapter, msg);
+}
+
+/* To the peer that is known. */
+static int send_to_peer(const struct cm_id *id, struct cm_wire *wire)
+{
+	struct hdl_cm_msg msg = {.guid = id->guid, .slot = id->slot};
+	return post(id, wire, &msg);
+}
+
+static int send_kind(const struct cm_id *id, enum cm_kind kind, uint32_t status)
+{
+	struct cm_wire wire = {.kind = kind, .status = status};
+	return send_to_peer(id, &wire);
+}
+
+static int set_private(struct cm_wire *wire, const void *data, uint8_t length, unsigned room)
+{
+	if (length > room)
+		return EINVAL;
+	wire->private_length = length;
+	memcpy(wire->private_data, data, length);
+	return 0;
+}
+
+/* Counts of retries have three bits; programs ask for more. */
+static uint8_t at_most_7(uint8_t count)
+{
+	return count < 7 ? count : 7;
+}
+
+static void set_param(struct cm_wire *wire, const struct cm_id *id,
+                      const struct rdma_ucm_conn_param *param)
+{
+	wire->qpn = param->qp_num;
+	wire->qkey = param->qkey != 0 ? param->qkey : CM_UDP_QKEY;
+	wire->psn = id->own_psn;
+	wire->responder_resources = param->responder_resources;
+	wire->initiator_depth = param->initiator_depth;
+	wire->flow_control = param->flow_control;
+	wire->retry_count = at_most_7(param->retry_count);
+	wire->rnr_retry_count = at_most_7(param->rnr_retry_count);
+	wire->srq = param->srq;
+}
+
+/* To whoever holds the port. */
+static int send_request(const struct cm_id *id)
+{
+	struct sockaddr_in6 to = id->dst;
+	struct hdl_cm_msg msg = {
+	        .gid = id->dgid, .space = id->space, .port = ntohs(*cm_port_of(&to)), .to_port = 1};
+	return post(id, id->request, &msg);
+}
+
+/* The peer is gone, or wants no more. */
+static void end_connection(struct cm_id *id)
+{
+	if (id->state < CM_REQ_SENT || id->state == CM_ENDED)
+		return;
+	bool connected = id->state >= CM_REP_SENT;
+	id->state = CM_ENDED;
+	cm_raise(id, connected ? CM_DISCONNECTED : CM_UNREACHABLE, connected ? 0 : -ETIMEDOUT);
+}
+
+/* --- commands --- */
+
+int cm_request(struct cm_id *id, const struct rdma_ucm_conn_param *param)
+{
+	bool datagram = id->qp_type == IBV_QPT_UD;
+	struct cm_wire wire = {.kind = datagram ? CM_SIDR_REQ : CM_REQ};
+	if (id->state != CM_IDLE || !id->has_device || !id->has_path)
+		return EINVAL;
+	if (set_private(&wire, param->private_data, param->private_data_len,
+	                datagram ? CM_SIDR_REQ_ROOM : CM_REQ_ROOM) != 0)
+		return EINVAL;
+	set_param(&wire, id, param);
+	memcpy(wire.sgid, id->sgid.raw, 16);
+	memcpy(wire.dgid, id->dgid.raw, 16);
+	wire.src = id->src;
+	wire.dst = id->dst;
+	id->responder_resources = param->responder_resources;
+	id->initiator_depth = param->initiator_depth;
+	id->retry_count = at_most_7(param->retry_count);
+	id->rnr_retry_count = at_most_7(param->rnr_retry_count);
+	if (id->request == NULL)
+		id->request = malloc(sizeof(*id->request));
+	if (id->request == NULL)
+		return ENOMEM;
+	*id->request = wire;
+	id->tries = 0;
+	id->peer = 0;
+	int error = send_request(id);
+	if (error == 0)
+		id->state = CM_REQ_SENT;
+	return error;
+}
+
+void cm_repeat(struct cm_id *id)
+{
+	if (id->state == CM_REQ_SENT && send_request(id) != 0)
+		end_connection(id);
+}
+
+int cm_accept(struct cm_id *id, const struct rdma_ucm_conn_param *param)
+{
+	bool datagram = id->qp_type == IBV_QPT_UD;
+	struct cm_wire wire = {.kind = datagram ? CM_SIDR_REP : CM_REP};
+	if (id->state == CM_REP_RECEIVED && !param->valid) {
+		id->state = CM_CONNECTED;
+		return send_kind(id, CM_RTU, 0);
+	}
+	if (id->state == CM_ENDED)
+		return ECONNABORTED; /* the peer gave up */
+	if (id->state != CM_REQ_RECEIVED)
+		return EINVAL;
+	if (param->valid) {
+		if (set_private(&wire, param->private_data, param->private_data_len,
+		                datagram ? CM_SIDR_REP_ROOM : CM_REP_ROOM) != 0)
+			return EINVAL;
+		set_param(&wire, id, param);
+		id->responder_resources = param->responder_resources;
+		id->initiator_depth = param->initiator_depth;
+	}
+	int error = send_to_peer(id, &wire);
+	if (error == 0)
+		id->state = datagram ? CM_ENDED : CM_REP_SENT;
+	return error;
+}
+
+int cm_reject(struct cm_id *id, uint32_t reason, const void *data, uint8_t length)
+{
+	bool datagram = id->qp_type == IBV_QPT_UD;
+	struct cm_wire wire = {.kind = datagram ? CM_SIDR_REP : CM_REJ,
+	                       .status = datagram ? CM_SIDR_REJECTED : reason};
+	if (id->state == CM_ENDED)
+		return 0;
+	if (id->state != CM_REQ_RECEIVED && id->state != CM_REP_RECEIVED)
+		return EINVAL;
+	if (set_private(&wire, data, length, datagram ? CM_SIDR_REP_ROOM : CM_REJ_ROOM) != 0)
+		return EINVAL;
+	id->state = CM_ENDED;
+	return send_to_peer(id, &wire);
+}
+
+int cm_disconnect(struct cm_id *id)
+{
+	switch (id->state) {
+	case CM_CONNECTED:
+	case CM_REP_SENT:
+		id->state = CM_DREQ_SENT;
+		return send_kind(id, CM_DREQ, 0);
+	case CM_DREQ_SENT:
+	case CM_ENDED:
+		return 0;
+	default:
+		return EINVAL;
+	}
+}
+
+void cm_part(struct cm_id *id)
+{
+	static const uint8_t no_data;
+	switch (id->state) {
+	case CM_REQ_RECEIVED:
+	case CM_REP_RECEIVED:
+		cm_reject(id, CM_REASON_CONSUMER, &no_data, 0);
+		break;
+	case CM_REQ_SENT:
+		if (id->peer != 0)
+			send_kind(id, CM_REJ, CM_REASON_CONSUMER);
+		break;
+	case CM_CONNECTED:
+	case CM_REP_SENT:
+		send_kind(id, CM_DREQ, 0);
+		break;
+	default:
+		break;
+	}
+	id->state = CM_ENDED;
+}
+
+/* --- messages --- */
+
+/* What the peer said becomes what the program is told: its resources are our depth. */
+static void fill_conn(struct cm_event *event, const struct cm_wire *wire, uint8_t room)
+{
+	struct rdma_ucm_conn_param *param = &event->resp.param.conn;
+	param->qp_num = wire->qpn;
+	param->responder_resources = wire->initiator_depth;
+	param->initiator_depth = wire->responder_resources;
+	param->flow_control = wire->flow_control;
+	param->retry_count = wire->retry_count;
+	param->rnr_retry_count = wire->rnr_retry_count;
+	param->srq = wire->srq;
+	param->private_data_len = room;
+	memcpy(param->private_data, wire->private_data, wire->private_length);
+}
+
+static void fill_ud(struct cm_event *event, const struct cm_wire *wire, uint8_t room)
+{
+	struct rdma_ucm_ud_param *param = &event->resp.param.ud;
+	param->qp_num = wire->qpn;
+	param->qkey = wire->qkey;
+	param->private_data_len = room;
+	memcpy(param->private_data, wire->private_data, wire->private_length);
+}
+
+static void take_param(struct cm_id *id, const struct cm_wire *wire)
+{
+	id->qpn = wire->qpn;
+	id->psn = wire->psn;
+	id->qkey = wire->qkey;
+	id->responder_resources = wire->initiator_depth;
+	id->initiator_depth = wire->responder_resources;
+	id->rnr_retry_count = wire->rnr_retry_count;
+}
+
+static struct cm_id *listener_of(const struct hdl_cm_msg *msg)
+{
+	struct cm_id *id, *found = NULL;
+	for (uint32_t at = 0; (id = cm_id_next(&at)) != NULL; at++)
+		if (id->state == CM_LISTENING && id->space == msg->space &&
+		    ntohs(*cm_port_of(&id->src)) == msg->port &&
+		    (id->for_all || memcmp(id->sgid.raw, msg->gid.raw, 16) == 0))
+			found = id;
+	return found;
+}
+
+/* Was this request heard before? One that was repeated because it seemed lost. */
+static bool is_known(const struct hdl_cm_msg *msg, const struct cm_wire *wire)
+{
+	const struct cm_id *id;
+	for (uint32_t at = 0; (id = cm_id_next(&at)) != NULL; at++)
+		if (id->state == CM_REQ_RECEIVED && id->peer == wire->from &&
+		    id->guid == msg->guid && id->slot == msg->slot)
+			return true;
+	return false;
+}
+
+static void heard_request(const struct hdl_cm_msg *msg, const struct cm_wire *wire)
+{
+	bool datagram = wire->kind == CM_SIDR_REQ;
+	if (is_known(msg, wire))
+		return;
+	struct cm_id *listener = listener_of(msg);
+	/* Stands for the one that is not made when there is nobody to take it. */
+	struct cm_id nobody = {.guid = msg->guid, .slot = msg->slot, .peer = wire->from};
+	struct cm_id *child = NULL;
+	struct cm_event *event = NULL;
+	if (listener != NULL && listener->backlog > 0 &&
+	    (listener->qp_type == IBV_QPT_UD) == datagram)
+		event = cm_event_new(listener, CM_CONNECT_REQUEST, 0);
+	if (event != NULL)
+		child = cm_id_new(listener->channel, listener->space, listener->qp_type);
+	if (child == NULL) {
+		free(event);
+		uint32_t reason = listener == NULL ? CM_REASON_NO_SERVICE : CM_REASON_CONSUMER;
+		send_kind(&nobody, datagram ? CM_SIDR_REP : CM_REJ,
+		          datagram ? (listener == NULL ? CM_SIDR_NO_SERVICE : CM_SIDR_REJECTED)
+		                   : reason);
+		return;
+	}
+	child->state = CM_REQ_RECEIVED;
+	child->guid = msg->guid;
+	child->slot = msg->slot;
+	child->peer = wire->from;
+	child->src = wire->dst;
+	child->dst = wire->src;
+	memcpy(child->sgid.raw, wire->dgid, 16);
+	memcpy(child->dgid.raw, wire->sgid, 16);
+	child->has_device = child->has_path = true;
+	child->retry_count = wire->retry_count;
+	take_param(child, wire);
+	listener->backlog--;
+	event->child = child;
+	event->resp.id = child->handle;
+	if (datagram)
+		fill_ud(event, wire, CM_SIDR_REQ_ROOM);
+	else
+		fill_conn(event, wire, CM_REQ_ROOM);
+	cm_push(event);
+	send_kind(child, CM_MRA, 0); /* so that the peer knows whose end to be afraid of */
+}
+
+static void heard_response(struct cm_id *id, const struct cm_wire *wire)
+{
+	if (id->state != CM_REQ_SENT)
+		return;
+	take_param(id, wire);
+	id->state = CM_REP_RECEIVED;
+	struct cm_event *event = cm_event_new(id, CM_CONNECT_RESPONSE, 0);
+	if (event == NULL)
+		return;
+	fill_conn(event, wire, CM_REP_ROOM);
+	cm_push(event);
+}
+
+static void heard_sidr_response(struct cm_id *id, const struct cm_wire *wire)
+{
+	if (id->state != CM_REQ_SENT)
+		return;
+	if (wire->status == CM_SIDR_NO_SERVICE && cm_wait_more(id))
+		return;
+	id->state = CM_IDLE; /* it may ask others */
+	struct cm_event *event = cm_event_new(
+	        id, wire->status == 0 ? CM_ESTABLISHED : CM_UNREACHABLE, (int)wire->status);
+	if (event == NULL)
+		return;
+	fill_ud(event, wire, CM_SIDR_REP_ROOM);
+	cm_ah_attr(id, &event->resp.param.ud.ah_attr);
+	cm_push(event);
+}
+
+static void heard_rejection(struct cm_id *id, const struct cm_wire *wire)
+{
+	if (id->state == CM_ENDED || id->state == CM_IDLE || id->state == CM_LISTENING)
+		return;
+	if (id->state == CM_REQ_SENT && wire->status == CM_REASON_NO_SERVICE && cm_wait_more(id)) {
+		id->peer = 0;
+		return;
+	}
+	id->state = CM_ENDED;
+	struct cm_event *event = cm_event_new(id, CM_REJECTED, (int)wire->status);
+	if (event == NULL)
+		return;
+	fill_conn(event, wire, CM_REJ_ROOM);
+	cm_push(event);
+}
+
+static void heard_message(const struct hdl_cm_msg *msg, const struct cm_wire *wire)
+{
+	if (wire->kind == CM_REQ || wire->kind == CM_SIDR_REQ) {
+		heard_request(msg, wire);
+		return;
+	}
+	struct cm_id *id = cm_id_of(wire->to & 0xffffu);
+	if (id == NULL || id->number != wire->to)
+		return;
+	if (id->peer == 0 || id->state == CM_REQ_SENT) {
+		id->guid = msg->guid;
+		id->slot = msg->slot;
+		id->peer = wire->from;
+	} else if (id->guid != msg->guid || id->slot != msg->slot) {
+		return;
+	}
+	switch (wire->kind) {
+	case CM_REP:
+		heard_response(id, wire);
+		break;
+	case CM_SIDR_REP:
+		heard_sidr_response(id, wire);
+		break;
+	case CM_REJ:
+		heard_rejection(id, wire);
+		break;
+	case CM_RTU:
+		if (id->state == CM_REP_SENT) {
+			id->state = CM_CONNECTED;
+			cm_raise(id, CM_ESTABLISHED, 0);
+		}
+		break;
+	case CM_DREQ:
+		send_kind(id, CM_DREP, 0);
+		end_connection(id);
+		break;
+	case CM_DREP:
+		if (id->state == CM_DREQ_SENT)
+			end_connection(id);
+		break;
+	default: /* MRA: what it tells was taken above */
+		break;
+	}
+}
+
+static void heard_return(const struct hdl_cm_msg *msg, const struct cm_wire *wire)
+{
+	struct cm_id *id = cm_id_of(wire->from & 0xffffu);
+	if (id == NULL || id->number != wire->from)
+		return;
+	bool refused = msg->error == -HDL_ECONNREFUSED;
+	if (refused && id->state == CM_REQ_SENT && cm_wait_more(id))
+		return;
+	if (wire->kind == CM_REQ && refused && id->state == CM_REQ_SENT) {
+		id->state = CM_ENDED;
+		cm_raise(id, CM_REJECTED, (int)CM_REASON_NO_SERVICE);
+	} else if (wire->kind == CM_SIDR_REQ && id->state == CM_REQ_SENT) {
+		id->state = CM_IDLE;
+		cm_raise(id, CM_UNREACHABLE, refused ? (int)CM_SIDR_NO_SERVICE : -ETIMEDOUT);
+	} else if (wire->kind != CM_MRA && wire->kind != CM_DREP) {
+		end_connection(id);
+	}
+}
+
+void cm_heard(void *context, const struct hdl_cm_msg *msg)
+{
+	struct cm_wire wire;
+	struct cm_id *id;
+	(void)context;
+	cm_lock();
+	if (msg->kind == HDL_CM_GONE) {
+		for (uint32_t at = 0; (id = cm_id_next(&at)) != NULL; at++)
+			if (id->peer != 0 && id->guid == msg->guid && id->slot == msg->slot)
+				end_connection(id);
+			else if (id->peer == 0 && id->state == CM_REQ_SENT && !id->waiting)
+				cm_repeat(id); /* it may have taken our request with it */
+	} else if (msg->length == sizeof(wire)) {
+		memcpy(&wire, msg->data, sizeof(wire));
+		if (msg->kind == HDL_CM_RETURNED)
+			heard_return(msg, &wire);
+		else
+			heard_message(msg, &wire);
+	}
+	cm_unlock();
+}
