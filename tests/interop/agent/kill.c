@@ -193,10 +193,6 @@ static double one_round(struct prng *prng)
 	int status = 0;
 	while (waitpid(survivor, &status, WNOHANG) == 0) {
 		if (now_ms() - begin > LIMIT_MS) {
-			if (getenv("HEDDLE_KILL_WAIT") != NULL) {
-				fprintf(stderr, "survivor %d\n", (int)survivor);
-				sleep(20);
-			}
 			kill(survivor, SIGABRT);
 			waitpid(survivor, &status, 0);
 			return -1;
