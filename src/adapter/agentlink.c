@@ -91,8 +91,9 @@ static int start_agent(void)
 	fcntl(ready[1], F_SETFD, 0);
 	pthread_mutex_lock(&stack_lock);
 #ifdef __SANITIZE_THREAD__
-	/* The thread sanitizer loses track of locks when a child shares our memory. */
-	pid_t pid = fork();
+	/* The thread sanitizer loses track of locks when a child shares our memory. Not fork(): its handlers may want
+	 * locks that our caller holds. */
+	pid_t pid = _Fork();
 	if (pid == 0)
 		become_agent(&start);
 #else
