@@ -2,8 +2,8 @@
  * of the public interface.
  *
  * One lock, drive_lock, decides who drives: its holder owns the node, the queue pairs' inner state and the protection
- * table's writing side. Posting and polling never wait for it: they try, and leave the work to the holder otherwise.
- * Control calls wait for it. Order: registry_lock (open.c), then the drive_locks of two adapters by address, then
+ * table's writing side. Polling only tries it. Who posts waits until the holder has taken the work along, or
+ * takes the lock itself (adapter_doorbell()). Control calls wait for it. Order: registry_lock (peers.c), then the drive_locks of two adapters by address, then
  * anything inside a node. */
 #ifndef ADAPTER_ADAPTER_H
 #define ADAPTER_ADAPTER_H

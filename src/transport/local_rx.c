@@ -152,16 +152,8 @@ static enum hdl_detail target_of(struct node *node, struct qp *qp, const struct 
 	                      .access = access,
 	                      .side = TPT_REMOTE,
 	                      .windows_only = qp->windows_only};
-	struct tpt_request req = {.key = piece->key,
-	                          .side = TPT_REMOTE,
-	                          .windows_only = qp->windows_only,
-	                          .access = access,
-	                          .pd = qp->pd,
-	                          .qpn = qp->qpn,
-	                          .addr = piece->addr,
-	                          .length = piece->length};
 	struct tpt_grant grant;
-	enum hdl_detail detail = tpt_check(target->table, &req, &grant);
+	enum hdl_detail detail = sg_ask(target, piece, &grant);
 	if (detail == HDL_DETAIL_NONE && (grant.entry.flags & TPT_TOUCHED) != 0 &&
 	    tpt_touch(node->tpt, piece->key, &whole_message) == TPT_TERMINATE)
 		return HDL_DETAIL_TOUCHED;

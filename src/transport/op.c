@@ -225,24 +225,13 @@ enum hdl_detail op_atomic(const struct mover *mover, enum move_side side, struct
 	assert(target->count == 1 && piece->length == 8);
 	if (piece->addr % 8 != 0)
 		return HDL_DETAIL_MISALIGNED;
-	struct tpt_request req = {.key = piece->key,
-	                          .side = target->side,
-	                          .windows_only = target->windows_only,
-	                          .access = target->access,
-	                          .pd = target->pd,
-	                          .qpn = target->qpn,
-	                          .addr = piece->addr,
-	                          .length = 8};
 	struct tpt_grant grant;
 	struct span run;
 	uint64_t covered;
 	enum move_result result = MOVE_OK;
 	if (target->guard != NULL)
 		tpt_enter(target->guard);
-	enum hdl_detail detail = tpt_check(target->table, &req, &grant);
-	if (detail == HDL_DETAIL_NONE && target->untouchable &&
-	    (grant.entry.access & HDL_ACCESS_ONE_TOUCH) != 0)
-		detail = HDL_DETAIL_TOUCHED;
+	enum hdl_detail detail = sg_ask(target, piece, &grant);
 	if (detail == HDL_DETAIL_NONE &&
 	    (tpt_spans(target->table, &grant, 0, 8, &run, 1, &covered) != 1 || covered != 8 ||
 	     run.addr % 8 != 0))

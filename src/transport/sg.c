@@ -29,6 +29,23 @@ struct sg sg_plain(struct hdl_sge *piece, const void *memory, uint32_t length)
 	return (struct sg){.pieces = piece, .count = 1};
 }
 
+enum hdl_detail sg_ask(const struct sg *list, const struct hdl_sge *piece, struct tpt_grant *grant)
+{
+	struct tpt_request req = {.key = piece->key,
+	                          .side = list->side,
+	                          .windows_only = list->windows_only,
+	                          .access = list->access,
+	                          .pd = list->pd,
+	                          .qpn = list->qpn,
+	                          .addr = piece->addr,
+	                          .length = piece->length};
+	enum hdl_detail detail = tpt_check(list->table, &req, grant);
+	if (detail == HDL_DETAIL_NONE && list->untouchable &&
+	    (grant->entry.access & HDL_ACCESS_ONE_TOUCH) != 0)
+		detail = HDL_DETAIL_TOUCHED;
+	return detail;
+}
+
 /* Up to @max runs for at most @want bytes from where @list stands, without moving it. Sets *detail when a piece fails. */
 static size_t sg_runs(const struct sg *list, uint64_t want, struct span *out, size_t max,
                       uint64_t *covered, enum hdl_detail *detail)
@@ -49,19 +66,8 @@ static size_t sg_runs(const struct sg *list, uint64_t want, struct span *out, si
 			sum += left;
 			continue;
 		}
-		struct tpt_request req = {.key = piece->key,
-		                          .side = list->side,
-		                          .windows_only = list->windows_only,
-		                          .access = list->access,
-		                          .pd = list->pd,
-		                          .qpn = list->qpn,
-		                          .addr = piece->addr,
-		                          .length = piece->length};
 		struct tpt_grant grant;
-		*detail = tpt_check(list->table, &req, &grant);
-		if (*detail == HDL_DETAIL_NONE && list->untouchable &&
-		    (grant.entry.access & HDL_ACCESS_ONE_TOUCH) != 0)
-			*detail = HDL_DETAIL_TOUCHED;
+		*detail = sg_ask(list, piece, &grant);
 		if (*detail != HDL_DETAIL_NONE)
 			break;
 		uint64_t got;
@@ -181,17 +187,8 @@ static bool sg_one_run(const struct sg *list, uint64_t length, struct span *run)
 		*run = (struct span){piece->addr + list->offset, length};
 		return true;
 	}
-	struct tpt_request req = {.key = piece->key,
-	                          .side = list->side,
-	                          .windows_only = list->windows_only,
-	                          .access = list->access,
-	                          .pd = list->pd,
-	                          .qpn = list->qpn,
-	                          .addr = piece->addr,
-	                          .length = piece->length};
 	struct tpt_grant grant;
-	if (list->untouchable || tpt_check(list->table, &req, &grant) != HDL_DETAIL_NONE ||
-	    grant.entry.order != TPT_INLINE)
+	if (sg_ask(list, piece, &grant) != HDL_DETAIL_NONE || grant.entry.order != TPT_INLINE)
 		return false;
 	*run = (struct span){grant.entry.att + grant.offset + list->offset, length};
 	return true;

@@ -46,6 +46,9 @@ uint64_t sg_length(const struct hdl_sge *pieces, uint32_t count);
 struct sg_result sg_move(const struct mover *mover, enum move_side side, struct sg *to,
                          struct sg *from, uint64_t length);
 
+/* May @piece of @list, which has a table, be used? A peer's list needs its guard. */
+enum hdl_detail sg_ask(const struct sg *list, const struct hdl_sge *piece, struct tpt_grant *grant);
+
 /* Would every piece of @list be granted? Moves nothing; a peer's list needs its guard. */
 struct sg_result sg_check(const struct sg *list);
 
