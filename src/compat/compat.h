@@ -198,6 +198,9 @@ int compat_query_device_ex(struct ibv_context *context,
                            const struct ibv_query_device_ex_input *input,
                            struct ibv_device_attr_ex *attr, size_t length);
 
+/* enum ibv_gid_type_sysfs of an entry of the GID table. 0, or -1 and errno. */
+int compat_gid_type(uint8_t port, unsigned index, int *type);
+
 /* --- memory.c --- */
 /* enum ibv_access_flags to enum hdl_access; the flags that only queue pairs and windows know are dropped. */
 uint32_t compat_access(unsigned flags);

@@ -8,11 +8,14 @@
 
 #include "compat/stubs.h"
 
-/* @call is the public @name of that version. */
-#define PUBLIC(call, name, version) __asm__(".symver " #call "," #name "@@IBVERBS_" #version);
-#define NOT_OFFERED(name, version, type, ...) \
-	STUB(no_##name, type, __VA_ARGS__)    \
-	PUBLIC(no_##name, name, version)
+/* The name that the call is exported by; the map has its version. */
+#define PUBLIC(name) __asm__(#name)
+#define NOT_OFFERED(name, type, ...)                     \
+	COMPAT_EXPORT type no_##name(void) PUBLIC(name); \
+	type no_##name(void)                             \
+	{                                                \
+		__VA_ARGS__;                             \
+	}
 
 enum { MR_IOVA = 1 << 0, MR_ADDR = 1 << 1, MR_BUF = 1 << 5 }; /* enum ibv_mr_init_attr_mask */
 
@@ -38,8 +41,8 @@ struct buffer {
 	size_t length;
 };
 
-COMPAT_EXPORT struct ibv_mr *newer_reg_mr_ex(struct ibv_pd *pd, struct mr_init *init);
-PUBLIC(newer_reg_mr_ex, ibv_reg_mr_ex, 1.15)
+COMPAT_EXPORT struct ibv_mr *newer_reg_mr_ex(struct ibv_pd *pd, struct mr_init *init)
+        PUBLIC(ibv_reg_mr_ex);
 struct ibv_mr *newer_reg_mr_ex(struct ibv_pd *pd, struct mr_init *init)
 {
 	uint64_t mask = init->comp_mask;
@@ -56,8 +59,8 @@ struct ibv_mr *newer_reg_mr_ex(struct ibv_pd *pd, struct mr_init *init)
 	return ibv_reg_mr_iova2(pd, init->addr, init->length, iova, (unsigned)init->access);
 }
 
-COMPAT_EXPORT void *newer_alloc_buf(struct ibv_pd *pd, size_t length, struct buffer **out);
-PUBLIC(newer_alloc_buf, ibv_alloc_buf, 1.17)
+COMPAT_EXPORT void *newer_alloc_buf(struct ibv_pd *pd, size_t length, struct buffer **out)
+        PUBLIC(ibv_alloc_buf);
 void *newer_alloc_buf(struct ibv_pd *pd, size_t length, struct buffer **out)
 {
 	(void)pd;
@@ -76,8 +79,7 @@ void *newer_alloc_buf(struct ibv_pd *pd, size_t length, struct buffer **out)
 	return buffer->addr;
 }
 
-COMPAT_EXPORT void newer_free_buf(struct buffer *buffer);
-PUBLIC(newer_free_buf, ibv_free_buf, 1.17)
+COMPAT_EXPORT void newer_free_buf(struct buffer *buffer) PUBLIC(ibv_free_buf);
 void newer_free_buf(struct buffer *buffer)
 {
 	munmap(buffer->addr, buffer->length);
@@ -85,8 +87,7 @@ void newer_free_buf(struct buffer *buffer)
 }
 
 COMPAT_EXPORT struct ibv_mr *newer_reg_buf_mr(struct ibv_pd *pd, struct buffer *buffer, void *addr,
-                                              size_t length, int access);
-PUBLIC(newer_reg_buf_mr, ibv_reg_buf_mr, 1.17)
+                                              size_t length, int access) PUBLIC(ibv_reg_buf_mr);
 struct ibv_mr *newer_reg_buf_mr(struct ibv_pd *pd, struct buffer *buffer, void *addr, size_t length,
                                 int access)
 {
@@ -99,8 +100,7 @@ struct ibv_mr *newer_reg_buf_mr(struct ibv_pd *pd, struct buffer *buffer, void *
 }
 
 COMPAT_EXPORT int newer_query_port_speed(struct ibv_context *context, uint32_t port,
-                                         uint64_t *speed);
-PUBLIC(newer_query_port_speed, ibv_query_port_speed, 1.16)
+                                         uint64_t *speed) PUBLIC(ibv_query_port_speed);
 int newer_query_port_speed(struct ibv_context *context, uint32_t port, uint64_t *speed)
 {
 	(void)context;
@@ -110,49 +110,17 @@ int newer_query_port_speed(struct ibv_context *context, uint32_t port, uint64_t 
 	return 0;
 }
 
-/* Declared for all, but exported under the names of the drivers alone. */
-COMPAT_EXPORT const char *newer_wr_opcode_str(unsigned opcode);
-COMPAT_EXPORT const char *newer_wr_opcode_str(unsigned opcode)
-{
-	static const char *const names[] = {
-	        [IBV_WR_RDMA_WRITE] = "rdma-write",
-	        [IBV_WR_RDMA_WRITE_WITH_IMM] = "rdma-write-with-imm",
-	        [IBV_WR_SEND] = "send",
-	        [IBV_WR_SEND_WITH_IMM] = "send-with-imm",
-	        [IBV_WR_RDMA_READ] = "rdma-read",
-	        [IBV_WR_ATOMIC_CMP_AND_SWP] = "atomic-cmp-and-swp",
-	        [IBV_WR_ATOMIC_FETCH_AND_ADD] = "atomic-fetch-and-add",
-	        [IBV_WR_LOCAL_INV] = "local-inv",
-	        [IBV_WR_BIND_MW] = "bind-mw",
-	        [IBV_WR_SEND_WITH_INV] = "send-with-inv",
-	        [IBV_WR_TSO] = "tso",
-	        [IBV_WR_DRIVER1] = "driver1",
-	        [14] = "flush", /* IBV_WR_FLUSH */
-	        [15] = "atomic-write",
-	};
-	return opcode < sizeof(names) / sizeof(names[0]) && names[opcode] != NULL ? names[opcode]
-	                                                                          : "unknown";
-}
-#define OPCODE_STR(node)                                                       \
-	COMPAT_EXPORT extern __typeof__(newer_wr_opcode_str) opcode_str_##node \
-	        __attribute__((alias("newer_wr_opcode_str")));                 \
-	__asm__(".symver opcode_str_" #node ",ibv_wr_opcode_str@IBVERBS_PRIVATE_" #node);
-OPCODE_STR(57)
-OPCODE_STR(59)
-OPCODE_STR(64)
-OPCODE_STR(65)
-
-NOT_OFFERED(ibv_alloc_dmah, 1.15, void *, NO_POINTER)
-NOT_OFFERED(ibv_dealloc_dmah, 1.15, int, NO_ERRNO)
-NOT_OFFERED(ibv_dm_export_dmabuf_fd, 1.16, int, NO_NUMBER)
-NOT_OFFERED(_ibv_query_comp_cntr_caps, 1.18, int, NO_ERRNO)
-NOT_OFFERED(ibv_create_comp_cntr, 1.18, void *, NO_POINTER)
-NOT_OFFERED(ibv_destroy_comp_cntr, 1.18, int, NO_ERRNO)
-NOT_OFFERED(ibv_export_buf_dmabuf_fd, 1.18, int, NO_NUMBER)
-NOT_OFFERED(ibv_inc_comp_cntr, 1.18, int, NO_ERRNO)
-NOT_OFFERED(ibv_inc_err_comp_cntr, 1.18, int, NO_ERRNO)
-NOT_OFFERED(ibv_qp_attach_comp_cntr, 1.18, int, NO_ERRNO)
-NOT_OFFERED(ibv_read_comp_cntr, 1.18, int, NO_ERRNO)
-NOT_OFFERED(ibv_read_err_comp_cntr, 1.18, int, NO_ERRNO)
-NOT_OFFERED(ibv_set_comp_cntr, 1.18, int, NO_ERRNO)
-NOT_OFFERED(ibv_set_err_comp_cntr, 1.18, int, NO_ERRNO)
+NOT_OFFERED(ibv_alloc_dmah, void *, NO_POINTER)
+NOT_OFFERED(ibv_dealloc_dmah, int, NO_ERRNO)
+NOT_OFFERED(ibv_dm_export_dmabuf_fd, int, NO_NUMBER)
+NOT_OFFERED(_ibv_query_comp_cntr_caps, int, NO_ERRNO)
+NOT_OFFERED(ibv_create_comp_cntr, void *, NO_POINTER)
+NOT_OFFERED(ibv_destroy_comp_cntr, int, NO_ERRNO)
+NOT_OFFERED(ibv_export_buf_dmabuf_fd, int, NO_NUMBER)
+NOT_OFFERED(ibv_inc_comp_cntr, int, NO_ERRNO)
+NOT_OFFERED(ibv_inc_err_comp_cntr, int, NO_ERRNO)
+NOT_OFFERED(ibv_qp_attach_comp_cntr, int, NO_ERRNO)
+NOT_OFFERED(ibv_read_comp_cntr, int, NO_ERRNO)
+NOT_OFFERED(ibv_read_err_comp_cntr, int, NO_ERRNO)
+NOT_OFFERED(ibv_set_comp_cntr, int, NO_ERRNO)
+NOT_OFFERED(ibv_set_err_comp_cntr, int, NO_ERRNO)

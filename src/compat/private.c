@@ -23,6 +23,40 @@
 	STUB(stub_##name, type, __VA_ARGS__) \
 	FROM_##node(name)
 
+/* Two that do what they are for. */
+COMPAT_EXPORT int stub_ibv_query_gid_type(struct ibv_context *context, uint8_t port, unsigned index,
+                                          int *type);
+int stub_ibv_query_gid_type(struct ibv_context *context, uint8_t port, unsigned index, int *type)
+{
+	(void)context;
+	return compat_gid_type(port, index, type);
+}
+FROM_34(ibv_query_gid_type)
+
+COMPAT_EXPORT const char *stub_ibv_wr_opcode_str(unsigned opcode);
+const char *stub_ibv_wr_opcode_str(unsigned opcode)
+{
+	static const char *const names[] = {
+	        [IBV_WR_RDMA_WRITE] = "rdma-write",
+	        [IBV_WR_RDMA_WRITE_WITH_IMM] = "rdma-write-with-imm",
+	        [IBV_WR_SEND] = "send",
+	        [IBV_WR_SEND_WITH_IMM] = "send-with-imm",
+	        [IBV_WR_RDMA_READ] = "rdma-read",
+	        [IBV_WR_ATOMIC_CMP_AND_SWP] = "atomic-cmp-and-swp",
+	        [IBV_WR_ATOMIC_FETCH_AND_ADD] = "atomic-fetch-and-add",
+	        [IBV_WR_LOCAL_INV] = "local-inv",
+	        [IBV_WR_BIND_MW] = "bind-mw",
+	        [IBV_WR_SEND_WITH_INV] = "send-with-inv",
+	        [IBV_WR_TSO] = "tso",
+	        [IBV_WR_DRIVER1] = "driver1",
+	        [14] = "flush", /* IBV_WR_FLUSH */
+	        [15] = "atomic-write",
+	};
+	return opcode < sizeof(names) / sizeof(names[0]) && names[opcode] != NULL ? names[opcode]
+	                                                                          : "unknown";
+}
+FROM_57(ibv_wr_opcode_str)
+
 STUB(verbs_register_driver_34, void, NOTHING)
 STUB(verbs_register_driver_57, void, NOTHING)
 STUB(verbs_register_driver_59, void, NOTHING)

@@ -172,28 +172,15 @@ ssize_t _ibv_query_gid_table(struct ibv_context *context, struct ibv_gid_entry *
 }
 
 /* For the libraries beside libibverbs; their enumeration starts at RoCE version 1. */
-/* For drivers' libraries of all releases: see private.c. */
-COMPAT_EXPORT int compat_gid_type(struct ibv_context *context, uint8_t port, unsigned index,
-                                  int *type);
-int compat_gid_type(struct ibv_context *context, uint8_t port, unsigned index, int *type)
+int compat_gid_type(uint8_t port, unsigned index, int *type)
 {
-	(void)context;
 	if (port != COMPAT_PORT || index >= COMPAT_GIDS) {
 		errno = EINVAL;
 		return -1;
 	}
-	*type = 1;
+	*type = 1; /* RoCEv2 */
 	return 0;
 }
-#define GID_TYPE(node)                                                   \
-	COMPAT_EXPORT extern __typeof__(compat_gid_type) gid_type_##node \
-	        __attribute__((alias("compat_gid_type")));               \
-	__asm__(".symver gid_type_" #node ",ibv_query_gid_type@IBVERBS_PRIVATE_" #node);
-GID_TYPE(34)
-GID_TYPE(57)
-GID_TYPE(59)
-GID_TYPE(64)
-GID_TYPE(65)
 
 int ibv_resolve_eth_l2_from_gid(struct ibv_context *context, struct ibv_ah_attr *attr,
                                 uint8_t mac[ETHERNET_LL_SIZE], uint16_t *vid)
