@@ -25,6 +25,7 @@ from pathlib import Path
 SKIP = 77
 PYVERBS_TESTS = Path("/usr/share/doc/rdma-core/tests")
 PYVERBS_PASS = 85  # at least so many of them pass; the others need hardware of somebody's
+BEFORE = []  # words before every program of a pair
 
 
 def run(folder, *command, **options):
@@ -69,7 +70,7 @@ def pair(folder, what, server, client):
         print(f"skipped: {server[0]} is not installed")
         sys.exit(SKIP)
     port = free_port()
-    start = [command, "run", "--node", f"programs-{os.getpid()}", "--"]
+    start = [command, "run", "--node", f"programs-{os.getpid()}", "--", *BEFORE]
     server, client = ([*start, *(str(port) if word == "PORT" else word for word in words)] for words in (server, client))
     with tempfile.TemporaryFile("w+") as output:
         first = subprocess.Popen(server, stdout=output, stderr=subprocess.STDOUT)
@@ -100,7 +101,7 @@ def connect_pair(folder, what, server, client, code=0):
     if shutil.which(client[0]) is None:
         print(f"skipped: {client[0]} is not installed")
         sys.exit(SKIP)
-    start = [command, "run", "--node", f"programs-{os.getpid()}", "--"]
+    start = [command, "run", "--node", f"programs-{os.getpid()}", "--", *BEFORE]
     with tempfile.TemporaryFile("w+") as output:
         first = subprocess.Popen([*start, *server], stdout=output, stderr=subprocess.STDOUT) if server else None
         done, first_code, again = None, 0, time.monotonic() + 5
