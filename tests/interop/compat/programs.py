@@ -119,7 +119,9 @@ def connect_pair(folder, what, server, client, code=0):
                 first.kill()
                 first.wait()
         output.seek(0)
-        expect(what, done is not None and done.returncode == code and first_code == 0,
+        # rping's thread for events may find the channel gone that another has closed at the end, and then ends the program so.
+        good = (0, 255) if server and server[0] == "rping" else (0,)
+        expect(what, done is not None and done.returncode == code and first_code in good,
                "client:", *((done.stdout, done.stderr) if done else ("timed out",)), "server:", output.read())
 
 
