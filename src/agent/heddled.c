@@ -10,10 +10,10 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "agent/agent.h"
-#include "base/log.h"
 #include "port/rundir.h"
 #include "port/unixsock.h"
 
@@ -59,6 +59,38 @@ static void ready(const struct options *options)
 {
 	if (options->ready_fd >= 0)
 		close(options->ready_fd);
+}
+
+/* Say why there will be no agent: to the starter, who shows it to the user, or on standard error. */
+static int give_up(const struct options *options, const char *where, int error)
+{
+	int out = options->ready_fd >= 0 ? options->ready_fd : STDERR_FILENO;
+	dprintf(out, "%s%s: %s; %s%s", options->ready_fd >= 0 ? "" : "heddled: ", where,
+	        strerror(-error), rundir_advice(error), options->ready_fd >= 0 ? "" : "\n");
+	return 1;
+}
+
+/* Nothing of the program that happened to start us is ours: neither its open files (a port that it listens on would stay taken
+ * when it ends), nor the signals that one of its threads blocks, nor its limits on files. */
+static void shed_starter(const struct options *options)
+{
+	static const int limits[] = {RLIMIT_NOFILE, RLIMIT_FSIZE};
+	unsigned keep = options->ready_fd >= 3 ? (unsigned)options->ready_fd : 2;
+	if (keep > 3)
+		close_range(3, keep - 1, 0);
+	close_range(keep + 1, ~0u, 0);
+	sigset_t none;
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+	for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); i++) {
+		struct rlimit limit;
+		if (getrlimit((__rlimit_resource_t)limits[i], &limit) != 0)
+			continue;
+		limit.rlim_cur = limit.rlim_max;
+		setrlimit((__rlimit_resource_t)limits[i], &limit);
+	}
+	signal(SIGXFSZ, SIG_IGN); /* where the hard limit is low too, the call fails and says so */
+	signal(SIGPIPE, SIG_IGN);
 }
 
 /* Become the agent of this directory. The listener; -EWOULDBLOCK: there is one. */
@@ -108,32 +140,29 @@ int main(int argc, char **argv)
 	argp_parse(&argp, argc, argv, 0, NULL, &options);
 
 	char directory[RUNDIR_MAX], path[RUNDIR_MAX + 16];
+	shed_starter(&options);
 	int result = rundir_open(directory);
-	if (result != 0) {
-		fprintf(stderr, "heddled: %s: %s\n", directory, strerror(-result));
-		return 1;
-	}
+	if (result != 0)
+		return give_up(&options, directory, result);
 	if (!options.foreground && daemon(0, 0) != 0)
-		return 1;
+		return give_up(&options, "daemon", -errno);
 	static struct agent agent;
 	agent.listener = take_office(directory);
-	if (agent.listener < 0) {
+	if (agent.listener == -EWOULDBLOCK) {
 		ready(&options);
-		if (agent.listener == -EWOULDBLOCK)
-			return 0;
-		log_error("%s: %s", directory, strerror(-agent.listener));
-		return 1;
+		return 0;
 	}
+	if (agent.listener < 0)
+		return give_up(&options, directory, agent.listener);
 	struct sigaction stop = {.sa_handler = on_stop};
 	sigaction(SIGTERM, &stop, NULL);
 	sigaction(SIGINT, &stop, NULL);
-	signal(SIGPIPE, SIG_IGN);
 	prng_seed_from_os(&agent.prng);
 	agent.epoll = epoll_create1(EPOLL_CLOEXEC);
 	struct epoll_event interest = {.events = EPOLLIN, .data.ptr = NULL};
 	if (agent.epoll < 0 ||
 	    epoll_ctl(agent.epoll, EPOLL_CTL_ADD, agent.listener, &interest) != 0)
-		return 1;
+		return give_up(&options, "epoll", -errno);
 	ready(&options);
 	serve(&agent, &options);
 	rundir_file(directory, AGENT_SOCKET, path, sizeof(path));

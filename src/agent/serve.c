@@ -202,11 +202,12 @@ void agent_hear(struct agent *agent, struct client *client)
 	ssize_t got = unixsock_receive(client->sock, &msg, sizeof(msg), fds, &fd_count);
 	if (got == -EAGAIN)
 		return;
-	if (got <= 0) {
+	if (got <= 0 && got != -EMSGSIZE) {
 		hang_up(client);
 		return;
 	}
-	if ((size_t)got < offsetof(struct agent_msg, u) || msg.version != AGENT_VERSION) {
+	/* The message of another version may be longer than ours. */
+	if (got < (ssize_t)offsetof(struct agent_msg, u) || msg.version != AGENT_VERSION) {
 		refuse(client, EPROTONOSUPPORT,
 		       "another version of Heddle runs the agent; end its programs, then try "
 		       "again");
