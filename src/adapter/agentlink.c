@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sched.h>
+#include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,6 +27,8 @@
 #define ANSWER_WAIT_S 5
 
 /* --- starting it --- */
+
+pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER; /* of the stack that the starter runs on */
 
 static bool is_program(const char *path)
 {
@@ -105,7 +108,6 @@ static int start_agent(void)
 {
 	char path[600];
 	static char stack[65536] __attribute__((aligned(16)));
-	static pthread_mutex_t stack_lock = PTHREAD_MUTEX_INITIALIZER;
 	int ready[2];
 	if (!find_agent(path, sizeof(path))) {
 		log_error("heddled was not found beside libheddle; install it there, or set "
@@ -119,7 +121,7 @@ static int start_agent(void)
 	struct start start = {.path = path};
 	snprintf(start.ready, sizeof(start.ready), "%d", ready[1]);
 	fcntl(ready[1], F_SETFD, 0);
-	pthread_mutex_lock(&stack_lock);
+	pthread_mutex_lock(&start_lock);
 #ifdef __SANITIZE_THREAD__
 	/* The thread sanitizer loses track of locks when a child shares our memory. Not fork(): its handlers may want
 	 * locks that our caller holds. */
@@ -129,7 +131,7 @@ static int start_agent(void)
 #else
 	pid_t pid = clone(become_agent, stack + sizeof(stack), CLONE_VM | CLONE_VFORK, &start);
 #endif
-	pthread_mutex_unlock(&stack_lock);
+	pthread_mutex_unlock(&start_lock);
 	close(ready[1]);
 	if (pid < 0) {
 		log_error("heddled could not be started: %m; end some programs, then try again");
@@ -299,6 +301,9 @@ int agent_join(struct hdl_adapter *adapter, const char *node)
 
 void agent_leave(struct hdl_adapter *adapter)
 {
+	if (adapter->mending)
+		pthread_join(adapter->mender, NULL);
+	adapter->mending = false;
 	if (adapter->agent >= 0)
 		close(adapter->agent);
 	adapter->agent = -1;
@@ -377,6 +382,31 @@ static int find_another(struct hdl_adapter *adapter)
 	return 0;
 }
 
+static void *mend(void *context)
+{
+	struct hdl_adapter *adapter = context;
+	pthread_mutex_lock(&adapter->agent_lock);
+	if (adapter->agent < 0) /* who asks meanwhile finds one for himself */
+		find_another(adapter);
+	pthread_mutex_unlock(&adapter->agent_lock);
+	return NULL;
+}
+
+/* Make ourselves known to the next agent at once, so that others can be introduced to us. In a thread of its own: until there
+ * is one can take a while, and ours has deaths to see to. */
+static void start_mending(struct hdl_adapter *adapter)
+{
+	sigset_t all, before;
+	if (adapter->mending)
+		pthread_join(adapter->mender, NULL);
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	adapter->mending = pthread_create(&adapter->mender, NULL, mend, adapter) == 0;
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (!adapter->mending)
+		mend(adapter);
+}
+
 void agent_listen(struct hdl_adapter *adapter)
 {
 	struct agent_msg msg;
@@ -389,16 +419,15 @@ void agent_listen(struct hdl_adapter *adapter)
 			close(fds[i]);
 	if (got > 0)
 		return;
-	/* It has ended. Links go on: deaths are seen by their pidfd. Who waits for an answer asks the next agent, which we make
-	 * ourselves known to at once, so that others can be introduced to us. */
+	/* It has ended. Links go on: deaths are seen by their pidfd. Who waits for an answer asks the next agent. */
 	pthread_mutex_lock(&adapter->agent_lock);
 	close(adapter->agent);
 	adapter->agent = -1;
-	find_another(adapter);
 	adapter->answered_token = adapter->next_token;
 	adapter->answer = -HDL_EAGAIN;
 	pthread_cond_broadcast(&adapter->agent_answer);
 	pthread_mutex_unlock(&adapter->agent_lock);
+	start_mending(adapter);
 }
 
 /* --- being introduced --- */

@@ -115,6 +115,8 @@ void adapter_arm(struct hdl_adapter *adapter)
 
 int hdl_progress(struct hdl_adapter *adapter)
 {
+	if (adapter == NULL || adapter->magic != MAGIC_ADAPTER)
+		return -HDL_EINVAL;
 	adapter_touch(adapter);
 	lock_take(&adapter->drive_lock);
 	unsigned did = drive_timed(adapter, clock_read(&adapter->clock));

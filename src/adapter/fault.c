@@ -22,7 +22,7 @@ struct attempt {
 static __thread struct attempt attempt __attribute__((tls_model("initial-exec")));
 
 static struct sigaction former[2]; /* SIGSEGV, SIGBUS */
-static pthread_mutex_t install_lock = PTHREAD_MUTEX_INITIALIZER;
+pthread_mutex_t install_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static void on_fault(int number, siginfo_t *info, void *context)
 {

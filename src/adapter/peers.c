@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -17,11 +18,12 @@
 #include "base/log.h"
 #include "port/lanes.h"
 
-#define LOCAL_ID   0x40000000u /* ids of links within a process; the agent's are below */
-#define LANES_SEAL (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+#define LOCAL_ID         AGENT_LINK_IDS /* and more: ids of links within a process */
+#define QUIESCE_LIMIT_NS 2000000000u    /* how long a peer may stay inside its guard */
+#define LANES_SEAL       (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
 /* Joining and closing: which adapters of this process know each other changes under this alone. */
-static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
+pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
 static uint32_t last_local_id;
 
 /* --- finding --- */
@@ -93,7 +95,29 @@ static uint32_t new_link(struct hdl_adapter *adapter)
 static bool is_alive(const struct peer *peer)
 {
 	struct pollfd end = {.fd = peer->pidfd, .events = POLLIN};
-	return peer->adapter != NULL || peer->pidfd < 0 || poll(&end, 1, 0) == 0;
+	if (peer->adapter != NULL)
+		return true;
+	return peer->pidfd < 0 ? kill(peer->pid, 0) == 0 || errno != ESRCH : poll(&end, 1, 0) == 0;
+}
+
+/* Shall we go on waiting until @peer has left its guard at @seen? A peer that was stopped there, or says so for ever, does not
+ * stop us for good. */
+static bool worth_waiting(struct peer *peer, uint64_t seen, uint64_t *begin)
+{
+	if (!is_alive(peer)) {
+		peer->stuck =
+		        seen; /* until the link is taken down others need not find out again */
+		return false;
+	}
+	uint64_t now = clock_now_ns();
+	*begin = *begin == 0 ? now : *begin;
+	if (peer->adapter != NULL || now - *begin < QUIESCE_LIMIT_NS)
+		return true;
+	peer->stuck = seen;
+	log_warn("process %d is in the middle of an access to our memory and does not go on; not "
+	         "waiting for it any more",
+	         (int)peer->pid);
+	return false;
 }
 
 void adapter_quiesce(struct hdl_adapter *adapter)
@@ -104,8 +128,10 @@ void adapter_quiesce(struct hdl_adapter *adapter)
 		if (!adapter->links[i].up || peer->guard == NULL)
 			continue;
 		/* Who died inside its guard never leaves it, and touches nothing any more. */
+		uint64_t begin = 0;
 		for (unsigned spins = 0; !tpt_left(peer->guard, &seen); spins++) {
-			if (spins % 1024 == 1023 && !is_alive(peer))
+			if (seen == peer->stuck ||
+			    (spins % 64 == 63 && !worth_waiting(peer, seen, &begin)))
 				break;
 			lock_relax(spins);
 		}

@@ -11,13 +11,16 @@
 #include <sys/epoll.h>
 #include <sys/file.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "agent/agent.h"
+#include "base/clock.h"
 #include "port/rundir.h"
 #include "port/unixsock.h"
 
 #define MAX_EVENTS 64
+#define LOCK_TRIES 100
 
 struct options {
 	bool foreground;
@@ -93,29 +96,61 @@ static void shed_starter(const struct options *options)
 	signal(SIGPIPE, SIG_IGN);
 }
 
-/* Become the agent of this directory. The listener; -EWOULDBLOCK: there is one. */
-static int take_office(const char *directory)
+/* Take the lock of the directory. One that leaves takes the file along: what was opened may not be what is there any more.
+ * The descriptor; -EWOULDBLOCK: another one has it. */
+static int take_lock(const char *path)
+{
+	struct stat held, there;
+	for (int tries = 0; tries < LOCK_TRIES; tries++) {
+		int lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+		if (lock < 0)
+			return -errno;
+		if (flock(lock, LOCK_EX | LOCK_NB) == 0 && fstat(lock, &held) == 0 &&
+		    stat(path, &there) == 0 && held.st_ino == there.st_ino &&
+		    held.st_dev == there.st_dev)
+			return lock;
+		int error = errno;
+		close(lock);
+		if (error == EWOULDBLOCK)
+			return -EWOULDBLOCK;
+	}
+	return -EWOULDBLOCK;
+}
+
+/* Become the agent of this directory. The listener; -EWOULDBLOCK: there is one. *killed: the one before did not end in order. */
+static int take_office(const char *directory, bool *killed)
 {
 	char path[RUNDIR_MAX + 16];
 	rundir_file(directory, AGENT_LOCK, path, sizeof(path));
-	int lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-	if (lock < 0 || flock(lock, LOCK_EX | LOCK_NB) != 0)
-		return -errno;
+	int lock = take_lock(path);
+	if (lock < 0)
+		return lock;
 	if (ftruncate(lock, 0) == 0)
 		dprintf(lock, "%d\n", (int)getpid()); /* for people; a full disk does not matter */
 	rundir_file(directory, AGENT_SOCKET, path, sizeof(path));
-	if (unlink(path) != 0 && errno != ENOENT)
+	*killed = unlink(path) == 0;
+	if (!*killed && errno != ENOENT)
 		return -errno;
 	return unixsock_listen(path); /* the lock stays open, and so held, until we end */
+}
+
+/* How long to wait for the next message, in milliseconds. */
+static int patience(const struct agent *agent, const struct options *options)
+{
+	uint64_t now = clock_now_ns();
+	if (agent->open_ns != 0)
+		return agent->open_ns > now ? (int)((agent->open_ns - now) / 1000000) + 1 : 0;
+	return agent->client_count == 0 ? options->idle_seconds * 1000 : -1;
 }
 
 static void serve(struct agent *agent, const struct options *options)
 {
 	struct epoll_event events[MAX_EVENTS];
 	while (!stopping) {
-		int timeout = agent->client_count == 0 ? options->idle_seconds * 1000 : -1;
-		int count = epoll_wait(agent->epoll, events, MAX_EVENTS, timeout);
-		if (count == 0 && agent->client_count == 0)
+		int count = epoll_wait(agent->epoll, events, MAX_EVENTS, patience(agent, options));
+		if (agent->open_ns != 0 && clock_now_ns() >= agent->open_ns)
+			agent_admit_waiting(agent);
+		else if (count == 0 && agent->client_count == 0)
 			return;
 		for (int i = 0; i < count; i++) {
 			if (events[i].data.ptr == NULL)
@@ -147,7 +182,10 @@ int main(int argc, char **argv)
 	if (!options.foreground && daemon(0, 0) != 0)
 		return give_up(&options, "daemon", -errno);
 	static struct agent agent;
-	agent.listener = take_office(directory);
+	bool killed = false;
+	agent.listener = take_office(directory, &killed);
+	if (killed)
+		agent.open_ns = clock_now_ns() + AGENT_GRACE_NS;
 	if (agent.listener == -EWOULDBLOCK) {
 		ready(&options);
 		return 0;
@@ -158,6 +196,8 @@ int main(int argc, char **argv)
 	sigaction(SIGTERM, &stop, NULL);
 	sigaction(SIGINT, &stop, NULL);
 	prng_seed_from_os(&agent.prng);
+	/* Links that a former agent made live on: numbers of ours must not be taken for theirs. */
+	agent.next_bond = (uint32_t)prng_below(&agent.prng, AGENT_LINK_IDS);
 	agent.epoll = epoll_create1(EPOLL_CLOEXEC);
 	struct epoll_event interest = {.events = EPOLLIN, .data.ptr = NULL};
 	if (agent.epoll < 0 ||
@@ -167,5 +207,7 @@ int main(int argc, char **argv)
 	serve(&agent, &options);
 	rundir_file(directory, AGENT_SOCKET, path, sizeof(path));
 	unlink(path);
+	rundir_file(directory, AGENT_LOCK, path, sizeof(path));
+	unlink(path); /* while it is held: see take_lock() */
 	return 0;
 }
