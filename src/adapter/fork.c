@@ -16,6 +16,8 @@ uint32_t magic_generation;
 /* Taken before any other lock of the adapter layer. Closing holds it, so that a child never sees half of it. */
 static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct hdl_adapter *list;
+/* A parent's, let go of. Not freed: the program's pointers to its objects are still there. */
+static struct hdl_adapter *inherited;
 
 static void before(void)
 {
@@ -74,8 +76,13 @@ static void in_child(void)
 	pthread_mutex_init(&registry_lock, NULL);
 	pthread_mutex_init(&list_lock, NULL);
 	magic_generation++;
-	for (; list != NULL; list = list->next)
-		forget(list);
+	while (list != NULL) {
+		struct hdl_adapter *adapter = list;
+		list = adapter->next;
+		forget(adapter);
+		adapter->next = inherited;
+		inherited = adapter;
+	}
 }
 
 /* Early, so that the handlers of whoever stands above us run before ours: their locks are taken before ours too. */

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -266,6 +267,18 @@ static void *map_lanes(int fd)
 	return block == MAP_FAILED ? NULL : block;
 }
 
+/* Is it what a bell is? We write to it with the drive lock held: it must not be able to keep us. */
+static bool is_bell(int fd)
+{
+	char path[32], target[64];
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	ssize_t length = readlink(path, target, sizeof(target) - 1);
+	target[length > 0 ? length : 0] = '\0';
+	int flags = fcntl(fd, F_GETFL);
+	return strcmp(target, "anon_inode:[eventfd]") == 0 && flags >= 0 &&
+	       (flags & O_NONBLOCK) != 0;
+}
+
 static void unmap_peer(struct hdl_adapter *adapter, struct peer *peer)
 {
 	if (peer->pidfd >= 0) {
@@ -300,7 +313,8 @@ int peers_attach(struct hdl_adapter *adapter, const struct agent_msg *msg, int f
 	memcpy(&peer.node_guid, msg->u.peer.node_guid, 8);
 	int result = index == LINK_NONE ? -HDL_ENOMEM
 	                                : tables_map(&peer.tables, fds[0], &msg->u.peer.sizes);
-	if (result == 0 && (peer.block = map_lanes(fds[1])) == NULL)
+	if (result == 0 && (!is_bell(peer.bell) || msg->u.peer.side > 1 ||
+	                    (peer.block = map_lanes(fds[1])) == NULL))
 		result = -HDL_EINVAL;
 	close(fds[0]);
 	close(fds[1]);

@@ -70,6 +70,7 @@ struct bond {
 
 struct agent {
 	int epoll, listener;
+	int spare; /* a descriptor to give up when there are no others */
 	struct prng prng;
 	uint64_t open_ns; /* newcomers get a slot from then on (clock_now_ns()); 0: they do */
 	struct client *clients;

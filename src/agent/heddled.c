@@ -198,6 +198,7 @@ int main(int argc, char **argv)
 	prng_seed_from_os(&agent.prng);
 	/* Links that a former agent made live on: numbers of ours must not be taken for theirs. */
 	agent.next_bond = (uint32_t)prng_below(&agent.prng, AGENT_LINK_IDS);
+	agent.spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
 	agent.epoll = epoll_create1(EPOLL_CLOEXEC);
 	struct epoll_event interest = {.events = EPOLLIN, .data.ptr = NULL};
 	if (agent.epoll < 0 ||

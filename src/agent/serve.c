@@ -41,6 +41,15 @@ static void refuse(struct client *client, int error, const char *why)
 void agent_accept(struct agent *agent)
 {
 	int sock = accept4(agent->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	if (sock < 0 && (errno == EMFILE || errno == ENFILE) && agent->spare >= 0) {
+		/* Out of descriptors: who knocks is turned away, or else it would keep us awake for ever. */
+		close(agent->spare);
+		sock = accept4(agent->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+		if (sock >= 0)
+			close(sock);
+		agent->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+		return;
+	}
 	if (sock < 0)
 		return;
 	struct client *client = calloc(1, sizeof(*client));

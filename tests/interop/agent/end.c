@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
@@ -22,11 +23,22 @@ void must(int result, const char *what)
 void end_open(struct end *end, size_t bytes, uint32_t depth)
 {
 	struct hdl_open_attr attr = {.on_node = true};
+	struct hdl_adapter *adapter;
+	MUST(hdl_open(&attr, &adapter));
+	end_open_on(end, adapter, bytes, depth);
+	end->borrowed = false;
+}
+
+void end_open_on(struct end *end, struct hdl_adapter *adapter, size_t bytes, uint32_t depth)
+{
 	struct hdl_limits limits;
-	*end = (struct end){.bytes = bytes};
-	end->room = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	MUST(end->room == MAP_FAILED ? -HDL_ENOMEM : 0);
-	MUST(hdl_open(&attr, &end->adapter));
+	*end = (struct end){.adapter = adapter, .borrowed = true, .bytes = bytes};
+	unsigned char *block = mmap(NULL, bytes + 2 * END_FENCE, PROT_READ | PROT_WRITE,
+	                            MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	MUST(block == MAP_FAILED ? -HDL_ENOMEM : 0);
+	end->room = block + END_FENCE;
+	memset(block, END_CANARY, END_FENCE);
+	memset(end->room + bytes, END_CANARY, END_FENCE);
 	MUST(hdl_pd_create(end->adapter, &end->pd));
 	MUST(hdl_channel_create(end->adapter, &end->channel));
 	MUST(hdl_cq_create(end->adapter, 256, end->channel, NULL, &end->cq));
@@ -47,11 +59,13 @@ bool end_meet(struct end *end, int in, int out)
 	       read(in, &end->peer, sizeof(end->peer)) == sizeof(end->peer);
 }
 
-void end_connect(struct end *end)
+int end_try_connect(struct end *end)
 {
 	struct hdl_qp_attr a = {.state = HDL_QPS_INIT, .port_num = 1, .access = 0x1c};
-	MUST(hdl_qp_modify(end->qp, &a,
-	                   HDL_QP_STATE | HDL_QP_PORT | HDL_QP_ACCESS | HDL_QP_PKEY_INDEX));
+	int result = hdl_qp_modify(end->qp, &a,
+	                           HDL_QP_STATE | HDL_QP_PORT | HDL_QP_ACCESS | HDL_QP_PKEY_INDEX);
+	if (result != 0)
+		return result;
 	for (int i = 0; i < END_RECEIVES; i++)
 		end_post_receive(end);
 	a = (struct hdl_qp_attr){.state = HDL_QPS_RTR,
@@ -60,19 +74,25 @@ void end_connect(struct end *end)
 	                         .ah = {.dgid = end->peer.gid, .port_num = 1},
 	                         .max_dest_rd_atomic = 4,
 	                         .min_rnr_timer = 1};
-	/* The peer may have been killed already: then nobody has the number. */
-	MUST(hdl_qp_modify(end->qp, &a,
-	                   HDL_QP_STATE | HDL_QP_AV | HDL_QP_PATH_MTU | HDL_QP_DEST_QPN |
-	                           HDL_QP_RQ_PSN | HDL_QP_MAX_DEST_RD_ATOMIC |
-	                           HDL_QP_MIN_RNR_TIMER));
+	result = hdl_qp_modify(end->qp, &a,
+	                       HDL_QP_STATE | HDL_QP_AV | HDL_QP_PATH_MTU | HDL_QP_DEST_QPN |
+	                               HDL_QP_RQ_PSN | HDL_QP_MAX_DEST_RD_ATOMIC |
+	                               HDL_QP_MIN_RNR_TIMER);
+	if (result != 0)
+		return result;
 	a = (struct hdl_qp_attr){.state = HDL_QPS_RTS,
-	                         .timeout = 10,
+	                         .timeout = 16,
 	                         .retry_cnt = 7,
 	                         .rnr_retry = 7,
 	                         .max_rd_atomic = 4};
-	MUST(hdl_qp_modify(end->qp, &a,
-	                   HDL_QP_STATE | HDL_QP_SQ_PSN | HDL_QP_TIMEOUT | HDL_QP_RETRY_CNT |
-	                           HDL_QP_RNR_RETRY | HDL_QP_MAX_RD_ATOMIC));
+	return hdl_qp_modify(end->qp, &a,
+	                     HDL_QP_STATE | HDL_QP_SQ_PSN | HDL_QP_TIMEOUT | HDL_QP_RETRY_CNT |
+	                             HDL_QP_RNR_RETRY | HDL_QP_MAX_RD_ATOMIC);
+}
+
+void end_connect(struct end *end)
+{
+	MUST(end_try_connect(end));
 }
 
 void end_post_receive(struct end *end)
@@ -114,11 +134,22 @@ int end_do(struct end *end, uint32_t opcode, uint32_t length)
 {
 	struct hdl_wc wc;
 	MUST(end_try(end, opcode, length));
-	do
-		if (!end_wait(end, &wc, 10000))
-			return -1;
-	while (wc.opcode >= HDL_WC_RECV); /* what the other sent meanwhile */
-	return (int)wc.status;
+	while (end_wait(end, &wc, 10000)) {
+		if (wc.opcode < HDL_WC_RECV || wc.status != HDL_WC_SUCCESS)
+			return (int)wc.status;
+		end_post_receive(end); /* what the other sent meanwhile */
+	}
+	return -1;
+}
+
+void end_must(struct end *end, uint32_t opcode, uint32_t length)
+{
+	int status = end_do(end, opcode, length);
+	if (status == HDL_WC_SUCCESS)
+		return;
+	fprintf(stderr, "%d: opcode %u with %u bytes ended with status %d\n", (int)getpid(), opcode,
+	        length, status);
+	_exit(3);
 }
 
 void end_close(struct end *end)
@@ -128,8 +159,9 @@ void end_close(struct end *end)
 	MUST(hdl_cq_destroy(end->cq));
 	MUST(hdl_channel_destroy(end->channel));
 	MUST(hdl_pd_destroy(end->pd));
-	MUST(hdl_close(end->adapter));
-	munmap(end->room, end->bytes);
+	if (!end->borrowed)
+		MUST(hdl_close(end->adapter));
+	munmap(end->room - END_FENCE, end->bytes + 2 * END_FENCE);
 }
 
 double now_ms(void)

@@ -10,6 +10,8 @@
 #include <heddle/heddle.h>
 
 #define END_RECEIVES 32
+#define END_FENCE    4096 /* bytes before and behind the memory that nobody may write to, */
+#define END_CANARY   0xa5 /* and what they hold */
 
 /* What the one tells the other. */
 struct card {
@@ -21,6 +23,7 @@ struct card {
 
 struct end {
 	struct hdl_adapter *adapter;
+	bool borrowed; /* the adapter is another end's */
 	struct hdl_pd *pd;
 	struct hdl_cq *cq;
 	struct hdl_channel *channel;
@@ -36,10 +39,14 @@ void must(int result, const char *what);
 
 /* Open, with @bytes of registered memory and a send queue of @depth. */
 void end_open(struct end *end, size_t bytes, uint32_t depth);
+/* The same on an adapter that is there. */
+void end_open_on(struct end *end, struct hdl_adapter *adapter, size_t bytes, uint32_t depth);
 /* Tell our card on @out and hear the other's on @in. False: the other is not there. */
 bool end_meet(struct end *end, int in, int out);
 /* Connect to the queue pair on the card, and post END_RECEIVES receives of the whole memory. */
 void end_connect(struct end *end);
+/* The same; the first error of hdl_qp_modify(). */
+int end_try_connect(struct end *end);
 void end_post_receive(struct end *end);
 /* A signalled request for @length bytes of our memory, from its beginning to the beginning of theirs. What hdl_post_send() says. */
 int end_try(struct end *end, uint32_t opcode, uint32_t length);
@@ -47,6 +54,8 @@ int end_try(struct end *end, uint32_t opcode, uint32_t length);
 bool end_wait(struct end *end, struct hdl_wc *wc, int ms);
 /* One request and its completion: its status, or -1 when there is none within ten seconds. */
 int end_do(struct end *end, uint32_t opcode, uint32_t length);
+/* The same, which must be a success. */
+void end_must(struct end *end, uint32_t opcode, uint32_t length);
 void end_close(struct end *end);
 
 double now_ms(void);

@@ -206,6 +206,32 @@ class Situations(unittest.TestCase):
         for sock in idle:
             sock.close()
 
+    def test_agent_out_of_descriptors(self):
+        """It turns newcomers away, does not spin, and works again when there is room."""
+        def few():
+            resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
+        agent = subprocess.Popen([BUILD / "heddled", "--foreground"], env=environment(HEDDLE_DIR=str(self.dir)),
+                                 preexec_fn=few)
+        self.addCleanup(agent.wait)
+        self.addCleanup(agent.kill)
+        self.works(devices(self.dir))
+        held = []
+        for _ in range(60):
+            sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            sock.connect(str(self.dir / "agent.sock"))
+            held.append(sock)
+        self.assertTrue(any(select.select(held, [], [], 10)[0]), "nobody was turned away")
+
+        def ticks():
+            with open(f"/proc/{agent.pid}/stat") as stat:
+                return sum(map(int, stat.read().rsplit(") ", 1)[1].split()[11:13]))
+        before = ticks()
+        self.fails(devices(self.dir), "comes and goes")
+        self.assertLess(ticks() - before, 50)
+        for sock in held:
+            sock.close()
+        self.works(devices(self.dir))
+
     def as_nobody(self):
         if os.geteuid() != 0:
             self.skipTest("only root can be two users")
