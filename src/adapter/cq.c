@@ -102,7 +102,7 @@ int hdl_cq_poll(struct hdl_cq *cq, struct hdl_wc *wc, int max)
 		return -HDL_EINVAL;
 	adapter_touch(cq->adapter);
 	if (cq_empty(&cq->cq))
-		adapter_drive(cq->adapter);
+		adapter_poll(cq->adapter);
 	if (cq_empty(&cq->cq))
 		return atomic_load_explicit(&cq->cq.overrun, memory_order_relaxed) ? -HDL_EOVERFLOW
 		                                                                   : 0;
@@ -117,11 +117,14 @@ int hdl_cq_arm(struct hdl_cq *cq, bool solicited_only)
 	if (atomic_load_explicit(&cq->cq.armed, memory_order_relaxed) == CQ_NOT_ARMED)
 		atomic_fetch_add_explicit(&cq->adapter->armed_cqs, 1, memory_order_relaxed);
 	cq_arm(&cq->cq, solicited_only);
-	/* From here on frames ring the bell; what came before is handled now. */
+	/* From here on frames ring the bell; what came before is handled now. Who arms a queue looks into it next, so what is
+	 * owed can wait for that. */
 	adapter_arm(cq->adapter);
+	cq->adapter->node.no_answers = true;
+	node_run(&cq->adapter->node);
+	cq->adapter->node.no_answers = false;
 	adapter_unlock(cq->adapter);
 	adapter_touch(cq->adapter);
-	adapter_drive(cq->adapter);
 	return 0;
 }
 
