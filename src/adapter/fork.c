@@ -54,6 +54,7 @@ static void forget(struct hdl_adapter *adapter)
 {
 	close_one(&adapter->agent);
 	close_one(&adapter->bell);
+	close_one(&adapter->nudge);
 	close_one(&adapter->epoll);
 	close_one(&adapter->tables.fd);
 	part_from(adapter->tables.block, adapter->tables.sizes.block_bytes);

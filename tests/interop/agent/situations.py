@@ -16,6 +16,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 BUILD = pathlib.Path(sys.argv.pop(1)).resolve()
@@ -230,6 +231,10 @@ class Situations(unittest.TestCase):
         self.assertLess(ticks() - before, 50)
         for sock in held:
             sock.close()
+        for _ in range(1000):
+            if len(os.listdir(f"/proc/{agent.pid}/fd")) < 20:
+                break
+            time.sleep(0.01)
         self.works(devices(self.dir))
 
     def as_nobody(self):
