@@ -31,6 +31,7 @@
 #define AGENT_CM_BYTES  448u
 #define AGENT_SLOT_BITS 10u /* processes of a node; the high bits of a queue pair number */
 #define AGENT_MAX_SLOTS (1u << AGENT_SLOT_BITS)
+#define AGENT_LINK_IDS  (1u << 30) /* numbers of links are below this */
 
 enum agent_kind {
 	AGENT_HELLO = 1,

@@ -6,6 +6,7 @@
   programs.py FOLDER ucx         ucx_perftest with itself, over each transport
   programs.py FOLDER pingpong    the examples of libibverbs, two processes
   programs.py FOLDER perftest    perftest, two processes
+  programs.py FOLDER lane        perftest where no process reaches the memory of another
   programs.py FOLDER rdmacm      programs on librdmacm, two processes
   programs.py FOLDER ucx-pair    ucx_perftest, two processes
   programs.py FOLDER asyncwatch  ibv_asyncwatch is told when the node agent has died and another one took over
@@ -223,6 +224,25 @@ def perftest(folder):
             pair(folder, line, program, [*program, "localhost"])
 
 
+LANE = """
+ib_send_bw -n 200 -s 1048576
+ib_send_bw -n 200 -s 100000 -c UC
+ib_send_bw -n 200 -s 65536 -q 4 --use-srq -r 512
+ib_write_bw -n 200 -s 1048576
+ib_read_bw -n 200 -s 1048576
+ib_read_bw -n 500 -s 8
+ib_atomic_bw -n 200
+"""
+
+
+def lane(folder):
+    os.environ["HEDDLE_COPY"] = "lane"
+    for line in LANE.split("\n"):
+        if line:
+            program = [*line.split(), "-p", "PORT"]
+            pair(folder, line, program, [*program, "localhost"])
+
+
 def ucx_pair(folder):
     os.environ.update(UCX_TLS="rc_v,ud_v,self", UCX_NET_DEVICES="heddle0:1")
     for words in ("-d heddle0:1 -x rc_verbs -t am_lat", "-d heddle0:1 -x ud_verbs -t am_lat", "-t tag_lat", "-t tag_bw -s 100000",
@@ -325,5 +345,5 @@ def pyverbs(folder):
 
 
 if __name__ == "__main__":
-    {"devices": devices, "starts": starts, "ucx": ucx, "pingpong": pingpong, "perftest": perftest, "rdmacm": rdmacm,
+    {"devices": devices, "starts": starts, "ucx": ucx, "pingpong": pingpong, "perftest": perftest, "lane": lane, "rdmacm": rdmacm,
      "ucx-pair": ucx_pair, "asyncwatch": asyncwatch, "pyverbs": pyverbs}[sys.argv[2]](sys.argv[1])
