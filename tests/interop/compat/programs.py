@@ -188,7 +188,6 @@ ib_send_bw -n 300 -c UC -b
 ib_send_bw -n 300 -c UD -q 16
 ib_send_bw -n 300 -c UD -b
 ib_send_bw -n 320 -c UD -l 8
-ib_send_bw -n 300 -b -e -q 4
 ib_send_bw -n 300 --use-srq -r 512 -q 4
 ib_send_bw -n 300 -I 32 -s 16
 ib_send_bw -n 500 -Q 1 -N
