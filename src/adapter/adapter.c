@@ -196,7 +196,9 @@ int adapter_open(const struct hdl_open_attr *attr, const struct adapter_env *env
 	if (result == 0)
 		result = make_tables(adapter);
 	if (result == 0) {
-		adapter->node.own.reaches_peer = adapter->node.own.atomic_on_peer = !env->by_target;
+		adapter->by_value = env->by_value;
+		adapter->node.own.reaches_peer = adapter->node.own.atomic_on_peer =
+		        !env->by_target && !env->by_value;
 		adapter->node.gid = attr->gid;
 		if (gid_is_zero(&attr->gid)) {
 			/* fe80::/64 and the GUID: link-local, as unique as the GUID is. */

@@ -120,7 +120,8 @@ struct hdl_adapter {
 
 	/* The thread, and how it is woken (drive.c). */
 	bool has_thread;
-	bool barrier; /* barrier_everyone() reaches us: who sends to us needs no fence */
+	bool by_value; /* struct adapter_env */
+	bool barrier;  /* barrier_everyone() reaches us: who sends to us needs no fence */
 	pthread_t thread;
 	_Atomic bool quitting;
 	_Atomic bool
@@ -245,6 +246,7 @@ struct adapter_env {
 	struct clock clock;
 	uint64_t seed; /* of everything drawn at random; 0: from the operating system */
 	bool by_target; /* initiators do not reach the memory of peers: the target executes everything */
+	bool by_value; /* nor do targets: all data goes through the lanes */
 };
 /* Names of enum node_counter. */
 extern const char *const counter_names[NODE_COUNTER_COUNT];

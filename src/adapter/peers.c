@@ -184,7 +184,10 @@ static void attach(struct hdl_adapter *adapter, uint32_t index, struct hdl_adapt
 	                    .id = LOCAL_ID | last_local_id,
 	                    .guard = end->own_guard,
 	                    .mover = fault_mover(adapter->node.own.reaches_peer),
+	                    .peer_reach = end->peer_reach,
 	                    .gid = other->node.gid};
+	atomic_store_explicit(end->own_reach, adapter->by_value ? LANES_REACH_NO : LANES_REACH_YES,
+	                      memory_order_relaxed);
 	link.tx.unfenced = adapter->barrier && other->barrier;
 	put_link(adapter, index, &link, &peer);
 }
@@ -207,6 +210,7 @@ static int join(struct hdl_adapter *a, struct hdl_adapter *b)
 		/* One lane, both ends ours: what we send ourselves comes in where it went out. */
 		end_a.rx = end_b.rx;
 		end_a.peer_guard = NULL; /* the driver is alone with its own table */
+		end_a.peer_reach = end_a.own_reach;
 	} else {
 		attach(b, at_b, a, at_a, &end_b, block);
 	}
@@ -250,6 +254,11 @@ int hdl_join(struct hdl_adapter *a, struct hdl_adapter *b)
 /* Can we reach the memory of @pid? It keeps a word there whose value it tells everyone. */
 static bool can_reach(pid_t pid, const struct tables_header *header)
 {
+	const char *way = getenv("HEDDLE_COPY");
+	if (way != NULL && strcmp(way, "lane") == 0) {
+		errno = EPERM;
+		return false;
+	}
 	uint64_t value = 0;
 	struct iovec here = {&value, sizeof(value)};
 	struct iovec there = {(void *)(uintptr_t)header->probe_addr, sizeof(value)};
@@ -327,19 +336,18 @@ int peers_attach(struct hdl_adapter *adapter, const struct agent_msg *msg, int f
 	lanes_attach(&end, peer.block, (int)msg->u.peer.side);
 	peer.guard = end.peer_guard;
 	struct tables *tables = &peer.tables;
-	if (!can_reach(peer.pid, tables->header)) {
-		bool dead = errno == ESRCH;
-		if (!dead)
-			log_error(
-			        "process %d: its memory cannot be reached (process_vm_readv: %m). "
-			        "Let "
-			        "processes of one user do so: kernel.yama.ptrace_scope 0 or 1, no "
-			        "seccomp filter on process_vm_readv and process_vm_writev",
-			        (int)peer.pid);
+	bool reaches = can_reach(peer.pid, tables->header);
+	if (!reaches && errno == ESRCH) {
 		unmap_peer(adapter, &peer);
-		return dead ? -HDL_EHOSTUNREACH : -HDL_EACCES;
+		return -HDL_EHOSTUNREACH;
 	}
-	bool reaches = adapter->node.own.reaches_peer;
+	if (!reaches)
+		log_info("process %d: its memory cannot be reached (%m); data goes through shared "
+		         "memory "
+		         "in two copies",
+		         (int)peer.pid);
+	atomic_store_explicit(end.own_reach, reaches ? LANES_REACH_YES : LANES_REACH_NO,
+	                      memory_order_relaxed);
 	struct link link = {
 	        .tx = end.tx,
 	        .rx = end.rx,
@@ -352,6 +360,7 @@ int peers_attach(struct hdl_adapter *adapter, const struct agent_msg *msg, int f
 	        .id = msg->u.peer.link_id,
 	        .guard = end.own_guard,
 	        .mover = process_mover(peer.pid, reaches),
+	        .peer_reach = end.peer_reach,
 	        .gid = link_local(peer.node_guid),
 	};
 	link.tx.unfenced = adapter->barrier && tables->header->barrier == 1;
