@@ -19,7 +19,7 @@ build/build.ninja: | deps
 deps: ## install the packages that are missing
 	@tools/deps
 
-run: build ## two adapters beside memcpy, then two unmodified programs
+run: build ## two processes beside what the machine can do, then two unmodified programs
 	@tools/demo
 
 test: deps ## everything: all tests, sanitizers, a short fuzz run, tidy

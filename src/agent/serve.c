@@ -225,6 +225,7 @@ static void observe(struct agent *agent, struct client *client)
 		        .kind = AGENT_PROCESS,
 		        .u.process = {.pid = at->pid, .slot = at->slot, .sizes = at->sizes}};
 		memcpy(msg.u.process.node, at->node->name, AGENT_NAME_MAX);
+		memcpy(msg.u.process.gid, at->node->gids[0], 16);
 		memcpy(msg.u.process.program, at->program, AGENT_NAME_MAX);
 		tell(client, &msg, &at->tables, 1);
 	}

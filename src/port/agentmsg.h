@@ -23,7 +23,7 @@
 
 #include <stdint.h>
 
-#define AGENT_VERSION   3u
+#define AGENT_VERSION   4u
 #define AGENT_SOCKET    "agent.sock"
 #define AGENT_LOCK      "agent.lock"
 #define AGENT_MAX_GIDS  16u
@@ -109,6 +109,7 @@ struct agent_msg {
 		struct {
 			char node[AGENT_NAME_MAX];
 			char program[AGENT_NAME_MAX];
+			uint8_t gid[16]; /* the first of the node's */
 			int32_t pid;
 			uint32_t slot;
 			struct agent_sizes sizes;

@@ -23,6 +23,7 @@ BUILD = pathlib.Path(sys.argv.pop(1)).resolve()
 NOBODY = 65534
 HEADER = struct.Struct("=II")  # version, kind
 HELLO, WELCOME, REFUSED, OBSERVE = 1, 2, 3, 9
+VERSION = 4
 MESSAGE_BYTES = 512  # at least as long as a message of this version
 
 
@@ -188,7 +189,7 @@ class Situations(unittest.TestCase):
 
     def test_program_of_another_version(self):
         self.works(devices(self.dir))
-        for message in (HEADER.pack(99, HELLO) + bytes(500), b"x", HEADER.pack(2, 4711)):
+        for message in (HEADER.pack(99, HELLO) + bytes(500), b"x", HEADER.pack(VERSION, 4711)):
             with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
                 sock.connect(str(self.dir / "agent.sock"))
                 sock.send(message)
@@ -249,7 +250,7 @@ class Situations(unittest.TestCase):
 
     def test_process_of_another_user_at_the_socket(self):
         nobody = self.as_nobody()
-        with self.listening(HEADER.pack(2, WELCOME) + bytes(MESSAGE_BYTES)):
+        with self.listening(HEADER.pack(VERSION, WELCOME) + bytes(MESSAGE_BYTES)):
             os.chmod(self.dir / "agent.sock", 0o666)
             self.fails(devices(self.dir, **nobody), "another user (0)", "HEDDLE_DIR")
 
@@ -260,7 +261,7 @@ class Situations(unittest.TestCase):
             sock.connect(str(self.dir / "agent.sock"))  # root may enter
             sock.settimeout(10)
             with contextlib.suppress(ConnectionError):
-                sock.send(HEADER.pack(2, OBSERVE) + bytes(MESSAGE_BYTES))
+                sock.send(HEADER.pack(VERSION, OBSERVE) + bytes(MESSAGE_BYTES))
                 self.assertEqual(sock.recv(4096), b"")
         self.works(devices(self.dir, **nobody))
 
