@@ -379,6 +379,7 @@ static int find_another(struct hdl_adapter *adapter)
 	adapter->agent = sock;
 	watch_agent(adapter);
 	cm_again(adapter);
+	events_push(&adapter->events, &(struct hdl_event){.type = HDL_EVENT_AGENT_CHANGED});
 	return 0;
 }
 
