@@ -19,6 +19,10 @@ extern "C" {
 
 #define HDL_API __attribute__((visibility("default")))
 
+/* What programs see of an adapter on a node: the same queue pairs by the names of RoCE, and by those of InfiniBand. */
+#define HDL_DEVICE_ETHERNET   "heddle0"
+#define HDL_DEVICE_INFINIBAND "heddle_ib0"
+
 /* How to open an adapter. Zeroes are good defaults. */
 struct hdl_open_attr {
 	const char *name;   /* shown in status and logs; NULL: "heddle0" */
@@ -63,7 +67,8 @@ HDL_API int hdl_adapter_query(struct hdl_adapter *adapter, struct hdl_limits *li
 
 /* hdl_gid_query - an address of an adapter
  *
- * An adapter on a node has the addresses of the node: a link-local one made from the GUID, then those of the host.
+ * An adapter on a node has the addresses of the node: a link-local one made from the GUID, that of the InfiniBand port
+ * (hdl_limits.ib_gid), 127.72.0.0 plus the LID as an IPv4 address, then those of the host, unless the node has a name.
  *
  * Owner: nothing changes hands.
  * Threads: any.

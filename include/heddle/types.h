@@ -218,7 +218,7 @@ struct hdl_wc {
 	uint32_t qpn;
 	uint32_t src_qpn;
 	uint32_t flags; /* enum hdl_wc_flags */
-	uint16_t slid;
+	uint16_t slid;  /* datagrams: LID of the node that they come from; 0: it has none */
 	uint8_t sl;
 	uint8_t reserved;
 };
@@ -274,10 +274,11 @@ struct hdl_qp_init_attr {
 	uint32_t register_error;  /* enum hdl_register_error */
 };
 
-/* Where a packet goes. */
+/* Where a packet goes: to dgid; or, without a GRH, to dlid where that is not 0. */
 struct hdl_ah_attr {
 	struct hdl_gid dgid;
 	uint16_t dlid;
+	uint8_t sgid_index; /* where a GRH says that it comes from: of hdl_gid_query() */
 	uint8_t sl;
 	uint8_t hop_limit;
 	uint8_t traffic_class;
@@ -369,6 +370,9 @@ struct hdl_limits {
 	struct hdl_gid gid; /* the first of gid_count: hdl_gid_query() */
 	uint32_t gid_count;
 	uint64_t guid;
+	struct hdl_gid ib_gid; /* on a node: that of the InfiniBand port, */
+	uint16_t lid;          /* its LID, and that of the subnet's manager; 0: none */
+	uint16_t sm_lid;
 	uint32_t max_qp;
 	uint32_t max_qp_wr;
 	uint32_t max_sge;

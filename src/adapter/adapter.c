@@ -112,6 +112,7 @@ static int make_tables(struct hdl_adapter *adapter)
 	node->tpt = &adapter->tpt;
 	node->counters = adapter->tables.header->counters;
 	node->links = adapter->links;
+	node->gids = adapter->gids;
 	node->qps = table;
 	node->qps_public = adapter->tables.qps;
 	node->qp_mask = (uint32_t)qps - 1;
@@ -258,6 +259,8 @@ int hdl_adapter_query(struct hdl_adapter *adapter, struct hdl_limits *limits)
 	*limits = (struct hdl_limits){.gid = adapter->node.gid,
 	                              .gid_count = adapter->gid_count,
 	                              .guid = adapter->guid,
+	                              .lid = adapter->lid,
+	                              .sm_lid = adapter->lid != 0 ? AGENT_SM_LID : 0,
 	                              .max_qp = adapter->max_qp,
 	                              .max_qp_wr = HDL_MAX_QP_WR,
 	                              .max_sge = HDL_MAX_SGE,
@@ -274,6 +277,8 @@ int hdl_adapter_query(struct hdl_adapter *adapter, struct hdl_limits *limits)
 	                              .max_message = HDL_MAX_MESSAGE,
 	                              .max_mr_length = HDL_MAX_MR_LENGTH,
 	                              .max_register_pages = HDL_MAX_REGISTER_PAGES};
+	if (adapter->lid != 0 && adapter->gid_count > AGENT_IB_GID)
+		limits->ib_gid = adapter->gids[AGENT_IB_GID];
 	return 0;
 }
 

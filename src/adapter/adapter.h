@@ -132,6 +132,7 @@ struct hdl_adapter {
 	int agent; /* socket; -1: none */
 	char node_name[AGENT_NAME_MAX];
 	uint32_t slot;
+	uint16_t lid; /* 0: none */
 	struct hdl_gid gids[AGENT_MAX_GIDS];
 	uint32_t gid_count;
 	struct alias aliases[ADAPTER_MAX_ALIASES];
@@ -213,6 +214,7 @@ struct hdl_ah {
 	uint32_t magic;
 	struct hdl_pd *pd;
 	struct hdl_ah_attr attr;
+	struct hdl_gid to; /* the address: adapter_address() */
 	struct lock lock;
 	uint32_t next;
 	struct ah_route routes[AH_ROUTES]; /* the latest found */
@@ -241,6 +243,8 @@ int adapter_open(const struct hdl_open_attr *attr, const struct adapter_env *env
 void adapter_kill(struct hdl_adapter *adapter);
 
 /* --- peers.c --- */
+/* The address that @attr leads to: the GID, or the LID written as one. */
+struct hdl_gid adapter_address(const struct hdl_ah_attr *attr);
 /* The link to queue pair @qpn at the adapter with @gid; LINK_NONE. With the drive lock. */
 uint32_t adapter_find_link(const struct hdl_adapter *adapter, const struct hdl_gid *gid,
                            uint32_t qpn);

@@ -119,7 +119,8 @@ static void greeting(const struct hdl_adapter *adapter, struct agent_msg *msg, b
 	*msg = (struct agent_msg){.version = AGENT_VERSION,
 	                          .kind = AGENT_HELLO,
 	                          .u.hello = {.sizes = adapter->tables.sizes,
-	                                      .slot = again ? (int32_t)adapter->slot : -1}};
+	                                      .slot = again ? (int32_t)adapter->slot : -1,
+	                                      .lid = adapter->lid}};
 	memcpy(msg->u.hello.node, adapter->node_name, sizeof(msg->u.hello.node));
 	FILE *comm = fopen("/proc/self/comm", "re");
 	if (comm != NULL) {
@@ -161,6 +162,7 @@ static int greet(struct hdl_adapter *adapter, int sock, bool again)
 		return -HDL_EIO;
 	adapter->slot = msg.u.welcome.slot;
 	adapter->guid = msg.u.welcome.guid;
+	adapter->lid = adapter->node.lid = (uint16_t)msg.u.welcome.lid;
 	adapter->gid_count = msg.u.welcome.gid_count;
 	memcpy(adapter->gids, msg.u.welcome.gids, sizeof(adapter->gids));
 	adapter->node.gid = adapter->gids[0];

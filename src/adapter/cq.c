@@ -218,7 +218,8 @@ int hdl_srq_destroy(struct hdl_srq *srq)
 int hdl_ah_create(struct hdl_pd *pd, const struct hdl_ah_attr *attr, struct hdl_ah **out)
 {
 	if (pd == NULL || pd->magic != MAGIC_PD || attr == NULL || out == NULL ||
-	    attr->port_num != 1 || attr->sl > 15 || attr->flow_label > 0xfffff)
+	    attr->port_num != 1 || attr->sl > 15 || attr->flow_label > 0xfffff ||
+	    attr->sgid_index >= pd->adapter->gid_count)
 		return -HDL_EINVAL;
 	if (atomic_fetch_add(&pd->adapter->ahs, 1) >= HDL_MAX_AH) {
 		atomic_fetch_sub(&pd->adapter->ahs, 1);
@@ -232,12 +233,13 @@ int hdl_ah_create(struct hdl_pd *pd, const struct hdl_ah_attr *attr, struct hdl_
 	ah->magic = MAGIC_AH;
 	ah->pd = pd;
 	ah->attr = *attr;
+	ah->to = adapter_address(attr);
 	for (uint32_t i = 0; i < AH_ROUTES; i++)
 		ah->routes[i].slot = UINT32_MAX;
 	/* On a node the process is known only with the queue pair's number; elsewhere the address says it all. */
 	ah_prepare(ah, 0);
 	adapter_lock(pd->adapter);
-	bool known = adapter_knows_node(pd->adapter, &attr->dgid);
+	bool known = adapter_knows_node(pd->adapter, &ah->to);
 	adapter_unlock(pd->adapter);
 	if (!known && ah_find(ah, 0).link == LINK_NONE) {
 		atomic_fetch_sub(&pd->adapter->ahs, 1);
@@ -274,10 +276,10 @@ void ah_prepare(struct hdl_ah *ah, uint32_t qpn)
 	/* A stale route is found out by its epoch when the datagram is sent; look again when it is seen here. */
 	if (route.link != LINK_NONE && adapter->links[route.link].epoch == route.epoch)
 		return;
-	if (adapter->on_node && agent_reach(adapter, &ah->attr.dgid, qpn) != 0)
+	if (adapter->on_node && agent_reach(adapter, &ah->to, qpn) != 0)
 		return;
 	adapter_lock(adapter);
-	route.link = adapter_find_link(adapter, &ah->attr.dgid, qpn);
+	route.link = adapter_find_link(adapter, &ah->to, qpn);
 	if (route.link != LINK_NONE)
 		route.epoch = adapter->links[route.link].epoch;
 	adapter_unlock(adapter);

@@ -36,9 +36,20 @@ static uint32_t slot_of_qpn(const struct hdl_adapter *adapter, uint32_t qpn)
 	return (qpn & 0xffffffu) >> adapter->qp_bits;
 }
 
+struct hdl_gid adapter_address(const struct hdl_ah_attr *attr)
+{
+	struct hdl_gid gid = attr->dgid;
+	if (!attr->is_global && attr->dlid != 0)
+		agent_lid_address(attr->dlid, gid.raw);
+	return gid;
+}
+
 /* The node that @gid stands for, as far as we were told. */
 static const uint64_t *guid_of(const struct hdl_adapter *adapter, const struct hdl_gid *gid)
 {
+	uint16_t lid = agent_lid_of(gid->raw);
+	if (lid != 0 && lid == adapter->lid)
+		return &adapter->guid;
 	for (uint32_t i = 0; i < adapter->gid_count; i++)
 		if (same_gid(&adapter->gids[i], gid))
 			return &adapter->guid;

@@ -28,7 +28,8 @@ struct port_entry {
 
 struct node_entry {
 	char name[AGENT_NAME_MAX];
-	uint64_t guid;
+	uint64_t guid; /* and the 255 that follow it are the node's: one a device */
+	uint16_t lid;
 	uint32_t gid_count;
 	uint8_t gids[AGENT_MAX_GIDS][16];
 	struct client *slots[AGENT_MAX_SLOTS];
@@ -71,8 +72,8 @@ struct agent {
 	uint32_t node_count;
 };
 
-/* names.c: the node called @name, made if need be; NULL when there are too many. */
-struct node_entry *node_of(struct agent *agent, const char *name);
+/* names.c: the node called @name, made if need be, with LID @wish if that is free (0: any); NULL when there are too many. */
+struct node_entry *node_of(struct agent *agent, const char *name, uint32_t wish);
 struct node_entry *node_by_gid(struct agent *agent, const uint8_t gid[16]);
 /* Give @client a slot, the one it wishes if that is free. False: none left. */
 bool node_enter(struct node_entry *node, struct client *client, int32_t wish);

@@ -72,7 +72,7 @@ static void hello(struct agent *agent, struct client *client, struct agent_msg *
 		return;
 	}
 	msg->u.hello.node[AGENT_NAME_MAX - 1] = msg->u.hello.program[AGENT_NAME_MAX - 1] = '\0';
-	struct node_entry *node = node_of(agent, msg->u.hello.node);
+	struct node_entry *node = node_of(agent, msg->u.hello.node, msg->u.hello.lid);
 	if (node == NULL || !node_enter(node, client, msg->u.hello.slot)) {
 		refuse(client, ENOSPC,
 		       node == NULL ? "too many nodes" : "too many processes on the node");
@@ -87,6 +87,7 @@ static void hello(struct agent *agent, struct client *client, struct agent_msg *
 	struct agent_msg answer = {.kind = AGENT_WELCOME,
 	                           .u.welcome = {.slot = client->slot,
 	                                         .gid_count = node->gid_count,
+	                                         .lid = node->lid,
 	                                         .guid = node->guid}};
 	memcpy(answer.u.welcome.gids, node->gids, sizeof(node->gids));
 	tell(client, &answer, NULL, 0);

@@ -63,6 +63,8 @@ struct cm_wire {
 	uint8_t flow_control, retry_count, rnr_retry_count, srq;
 	uint8_t private_length;
 	uint8_t reserved;
+	uint16_t slid; /* of the sender of a request, on InfiniBand */
+	uint16_t reserved2;
 	uint8_t sgid[16], dgid[16]; /* of the sender of a request */
 	struct sockaddr_in6 src, dst;
 	uint8_t private_data[RDMA_MAX_PRIVATE_DATA];
@@ -108,6 +110,7 @@ struct cm_id {
 
 	struct sockaddr_in6 src, dst; /* or sockaddr_in, by family; family 0: none */
 	struct hdl_gid sgid, dgid;
+	uint16_t dlid;   /* InfiniBand: where the peer is; 0: by its GID */
 	bool has_device; /* sgid is one */
 	bool has_path;
 	bool holds_port, for_all;
@@ -156,6 +159,8 @@ bool cm_is_any(const struct sockaddr_in6 *address);
 in_port_t *cm_port_of(struct sockaddr_in6 *address);
 /* The entry of our GID table for an address of this host. False: it is not one. */
 bool cm_local_gid(const struct sockaddr_in6 *address, struct hdl_gid *gid);
+/* Our LID where connections are made by LIDs; 0: by GIDs. */
+uint16_t cm_own_lid(void);
 /* Where @id->dst is, and from where: fills dgid, and src and sgid unless they are set. 0 or an error. */
 int cm_route(struct cm_id *id);
 void cm_query_route(const struct cm_id *id, struct rdma_ucm_query_route_resp *resp);

@@ -140,7 +140,7 @@ int ibv_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 	struct compat_qp *qp = compat_qp(ibv);
 	struct hdl_qp_attr below;
 	uint32_t below_mask;
-	int error = compat_qp_attr(attr, mask, &below, &below_mask);
+	int error = compat_qp_attr(compat_device_of(ibv->context), attr, mask, &below, &below_mask);
 	if (error != 0)
 		return error;
 	/* Whether to tell of a drained send queue is ours to know, and before it can drain. */
@@ -168,7 +168,7 @@ int ibv_query_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask,
 	int error = -hdl_qp_query(qp->hdl, &below, &below_init);
 	if (error != 0)
 		return error;
-	compat_qp_attr_back(&below, attr);
+	compat_qp_attr_back(compat_device_of(ibv->context), &below, attr);
 	attr->en_sqd_async_notify = qp->target.drained_ok;
 	cap_back(&below_init.cap, &attr->cap);
 	ibv->state = attr->qp_state;

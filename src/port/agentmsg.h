@@ -4,7 +4,7 @@
  *
  *   process                                   agent
  *   HELLO  {node, sizes} + tables, bell  -->
- *                                        <--  WELCOME {slot, guid, gids}  or  REFUSED {why}
+ *                                        <--  WELCOME {slot, lid, guid, gids}  or  REFUSED {why}
  *   INTRODUCE {gid, slot, token}         -->
  *                                        <--  PEER {token, side, link id, sizes, pid} + tables, lanes, bell    to both
  *                                        <--  NO_PEER {token}, KNOWN {token, link id}                          to the asker
@@ -21,16 +21,26 @@
 #ifndef PORT_AGENTMSG_H
 #define PORT_AGENTMSG_H
 
+#include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
-#define AGENT_VERSION   2u
+#define AGENT_VERSION   3u
 #define AGENT_SOCKET    "agent.sock"
 #define AGENT_LOCK      "agent.lock"
 #define AGENT_MAX_GIDS  16u
+#define AGENT_IB_GID    1u /* which of a node's addresses is that of its InfiniBand port */
 #define AGENT_NAME_MAX  64u
 #define AGENT_CM_BYTES  448u
 #define AGENT_SLOT_BITS 10u /* processes of a node; the high bits of a queue pair number */
 #define AGENT_MAX_SLOTS (1u << AGENT_SLOT_BITS)
+
+/* LIDs (IBTA section 4.1.1: unicast up to 0xbfff). The first is the agent's own, as the manager of the subnet. */
+#define AGENT_SM_LID    1u
+#define AGENT_FIRST_LID 2u
+#define AGENT_LAST_LID  0xbfffu
+
+#define AGENT_LOOPBACK 72u /* the node with LID L is 127.72.(L / 256).(L % 256) */
 
 enum agent_kind {
 	AGENT_HELLO = 1,
@@ -70,11 +80,13 @@ struct agent_msg {
 			char program[AGENT_NAME_MAX];
 			struct agent_sizes sizes;
 			int32_t slot; /* -1, or the one that a former agent gave */
-			uint32_t reserved;
+			uint32_t lid; /* 0, or the one that a former agent gave the node */
 		} hello;
 		struct {
 			uint32_t slot;
 			uint32_t gid_count;
+			uint32_t lid;
+			uint32_t reserved;
 			uint64_t guid;
 			uint8_t gids[AGENT_MAX_GIDS][16];
 		} welcome;
@@ -126,5 +138,21 @@ struct agent_msg {
 		} cm;
 	} u;
 };
+
+/* A LID where an address is asked for: in 100::/64 (RFC 6666), which is no host's. */
+static inline void agent_lid_address(uint16_t lid, uint8_t gid[16])
+{
+	memset(gid, 0, 16);
+	gid[0] = 1;
+	gid[14] = (uint8_t)(lid >> 8);
+	gid[15] = (uint8_t)lid;
+}
+
+/* The LID that @gid stands for; 0: it is an address like any other. */
+static inline uint16_t agent_lid_of(const uint8_t gid[16])
+{
+	static const uint8_t prefix[14] = {1};
+	return memcmp(gid, prefix, sizeof(prefix)) == 0 ? (uint16_t)(gid[14] << 8 | gid[15]) : 0;
+}
 
 #endif

@@ -87,7 +87,8 @@ struct frame_datagram {
 	uint8_t is_global;
 	uint8_t sgid[16];
 	uint8_t dgid[16];
-	uint32_t reserved;
+	uint16_t slid;
+	uint16_t reserved;
 };
 
 /* Data up to this length travels in the lane; longer messages are pulled by the receiver. */

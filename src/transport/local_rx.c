@@ -392,6 +392,7 @@ static void datagram(struct node *node, struct qp *qp, const struct arrival *a)
 	                                     (a->frame.flags & FRAME_IMM ? HDL_WC_WITH_IMM : 0u),
 	                             .wc_opcode = HDL_WC_RECV,
 	                             .sl = header.sl,
+	                             .slid = header.slid,
 	                             .solicited = (a->frame.flags & FRAME_SOLICITED) != 0};
 	enum hdl_detail detail;
 	struct hdl_key key;

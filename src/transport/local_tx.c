@@ -210,7 +210,8 @@ static enum local_step send_datagram(struct node *node, struct qp *qp, struct wq
 	                              .sl = wqe->u.ud.sl,
 	                              .traffic_class = wqe->u.ud.traffic_class,
 	                              .hop_limit = wqe->u.ud.hop_limit,
-	                              .is_global = wqe->u.ud.is_global};
+	                              .is_global = wqe->u.ud.is_global,
+	                              .slid = node->lid};
 	if (link == NULL || !link->up || link->epoch != wqe->u.ud.epoch)
 		return send_to_nobody(node, qp, wqe);
 	unsigned char *out = node_reserve(node, wqe->u.ud.link,
@@ -219,7 +220,7 @@ static enum local_step send_datagram(struct node *node, struct qp *qp, struct wq
 		return LOCAL_NO_ROOM;
 	if (!gather(node, qp, wqe, out + sizeof(struct frame) + sizeof(body)))
 		return LOCAL_NEXT;
-	memcpy(body.sgid, node->gid.raw, 16);
+	memcpy(body.sgid, node->gids[wqe->u.ud.sgid_index].raw, 16);
 	memcpy(body.dgid, wqe->u.ud.dgid, 16);
 	struct frame frame = header_of(qp, wqe, FRAME_DATAGRAM);
 	frame.to_qpn = wqe->u.ud.qpn;

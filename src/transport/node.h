@@ -100,7 +100,9 @@ struct node {
 	struct mover own; /* within this process */
 	struct node_sink sink;
 	struct hdl_gid gid;
-	struct counter *counters; /* NODE_COUNTER_COUNT of them */
+	const struct hdl_gid *gids; /* all of them: those that datagrams may come from */
+	uint16_t lid;               /* 0: none */
+	struct counter *counters;   /* NODE_COUNTER_COUNT of them */
 };
 
 /* Work that is waiting now: frames that came, requests that were posted. Returns how much was done. */

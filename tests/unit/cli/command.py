@@ -30,7 +30,7 @@ class Command(unittest.TestCase):
     def test_wrong_usage(self):
         for arguments in ([], ["frob"], ["help", "frob"], ["perf", "--size", "0"], ["perf", "--size", "65m"],
                           ["perf", "--size", "12x"], ["perf", "--iterations", "-1"], ["perf", "--threads", "3"],
-                          ["perf", "more"]):
+                          ["perf", "more"], ["run", "--device", "frob", "true"], ["devices", "more"]):
             done = heddle(*arguments)
             self.assertEqual(done.returncode, 64, arguments)
             self.assertEqual(done.stdout, "", arguments)
