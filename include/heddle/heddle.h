@@ -554,12 +554,13 @@ HDL_API int hdl_srq_post(struct hdl_srq *srq, const struct hdl_recv_wr *wr,
 
 /* hdl_ah_create - make an address handle
  *
- * Names the destination of datagrams.
+ * Names the destination of datagrams. With is_global and the GID of a multicast group it stands for all members of the group,
+ * whichever queue pair number a request gives; those that join later are found as soon as the node agent has told of them.
  *
  * Owner: the caller owns *out and ends it with hdl_ah_destroy().
  * Threads: any.
- * Blocks: no.
- * Returns: 0; -HDL_EHOSTUNREACH; -HDL_EINVAL; -HDL_ENOMEM. */
+ * Blocks: on a node, until the node agent has answered.
+ * Returns: 0; -HDL_EHOSTUNREACH; -HDL_EINVAL; -HDL_ENOMEM, also when HDL_MAX_GROUPS is reached. */
 HDL_API int hdl_ah_create(struct hdl_pd *pd, const struct hdl_ah_attr *attr, struct hdl_ah **out);
 
 /* hdl_ah_destroy - end an address handle
@@ -620,8 +621,30 @@ HDL_API uint32_t hdl_qp_number(const struct hdl_qp *qp);
  * Owner: @qp is freed; buffers of its requests are the caller's again.
  * Threads: any.
  * Blocks: until a peer that is copying from or to its buffers at this moment has ended.
- * Returns: 0; -HDL_EINVAL. */
+ * Returns: 0; -HDL_EINVAL; -HDL_EBUSY it is still a member of a multicast group. */
 HDL_API int hdl_qp_destroy(struct hdl_qp *qp);
+
+/* hdl_qp_attach - become a member of a multicast group
+ *
+ * From now on @qp, an unreliable datagram queue pair, receives what is sent to the group @gid (in ff00::/8, or 224.0.0.0/4 mapped
+ * into IPv6), as if it were sent to it alone: each member uses up a receive of its own, its Q_Key must fit, and the route header
+ * in the buffer has @gid as destination. The sender receives its own messages if it is a member. Groups span all nodes
+ * of the user. Again for a member does nothing.
+ *
+ * Owner: @qp cannot be destroyed before hdl_qp_detach().
+ * Threads: any, but not inside the handler of hdl_cm_receive().
+ * Blocks: on a node, until the node agent has answered.
+ * Returns: 0; -HDL_EINVAL not a multicast address, or a queue pair of another type; -HDL_ENOMEM HDL_MAX_GROUPS or
+ * HDL_MAX_GROUP_MEMBERS is reached; -HDL_EHOSTUNREACH the node agent does not answer. */
+HDL_API int hdl_qp_attach(struct hdl_qp *qp, const struct hdl_gid *gid);
+
+/* hdl_qp_detach - leave a multicast group
+ *
+ * Owner: nothing changes hands.
+ * Threads: any, but not inside the handler of hdl_cm_receive().
+ * Blocks: no.
+ * Returns: 0; -HDL_EINVAL it is not a member. */
+HDL_API int hdl_qp_detach(struct hdl_qp *qp, const struct hdl_gid *gid);
 
 /* hdl_post_send - post requests to the send queue
  *

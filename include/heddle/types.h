@@ -384,6 +384,8 @@ struct hdl_limits {
 	uint32_t max_pd;
 	uint32_t max_mr; /* regions and windows together */
 	uint32_t max_ah;
+	uint32_t max_groups;        /* multicast groups that it has members in or sends to, */
+	uint32_t max_group_members; /* and queue pairs of its own in one of them */
 	uint32_t max_rd_atomic;
 	uint32_t max_peers;
 	uint64_t max_message;

@@ -184,7 +184,9 @@ int adapter_open(const struct hdl_open_attr *attr, const struct adapter_env *env
 	pthread_mutex_init(&adapter->ask_lock, NULL);
 	pthread_mutex_init(&adapter->agent_lock, NULL);
 	pthread_cond_init(&adapter->agent_answer, NULL);
-	int result = fault_install();
+	int result = groups_init(adapter);
+	if (result == 0)
+		result = fault_install();
 	if (result == 0)
 		result = events_init(&adapter->events);
 	if (result == 0)
@@ -235,6 +237,7 @@ void adapter_kill(struct hdl_adapter *adapter)
 	if (adapter->epoll >= 0)
 		close(adapter->epoll);
 	cm_end(adapter);
+	groups_end(adapter);
 	pthread_mutex_destroy(&adapter->ask_lock);
 	pthread_mutex_destroy(&adapter->agent_lock);
 	pthread_cond_destroy(&adapter->agent_answer);
@@ -272,6 +275,8 @@ int hdl_adapter_query(struct hdl_adapter *adapter, struct hdl_limits *limits)
 	                              .max_pd = HDL_MAX_PD - 1,
 	                              .max_mr = adapter->max_mr,
 	                              .max_ah = HDL_MAX_AH,
+	                              .max_groups = HDL_MAX_GROUPS,
+	                              .max_group_members = HDL_MAX_GROUP_MEMBERS,
 	                              .max_rd_atomic = HDL_MAX_RD_ATOMIC,
 	                              .max_peers = HDL_MAX_PEERS,
 	                              .max_message = HDL_MAX_MESSAGE,

@@ -252,8 +252,10 @@ static void hear(struct hdl_adapter *adapter, const struct agent_msg *msg, int *
 			break;
 		adapter_lock(adapter);
 		result = peers_attach(adapter, msg, fds);
-		if (result == 0)
+		if (result == 0) {
 			adapter_arm(adapter);
+			group_met(adapter, peers_by_id(adapter, msg->u.peer.link_id));
+		}
 		adapter_unlock(adapter);
 		fds[0] = fds[1] = fds[2] = -1;
 		memcpy(&guid, msg->u.peer.node_guid, sizeof(guid));
@@ -278,6 +280,12 @@ static void hear(struct hdl_adapter *adapter, const struct agent_msg *msg, int *
 		pthread_mutex_unlock(&adapter->agent_lock);
 		answered(adapter, msg->u.cm.token, -msg->u.cm.error, 0);
 		break;
+	case AGENT_GROUP_MEMBER:
+		group_hear(adapter, msg);
+		break;
+	case AGENT_GROUP_DONE:
+		answered(adapter, msg->u.group.token, -msg->u.group.error, 0);
+		break;
 	case AGENT_CM_SEND:
 	case AGENT_CM_RETURN:
 	case AGENT_CM_GONE:
@@ -297,6 +305,7 @@ static int find_another(struct hdl_adapter *adapter)
 	adapter->agent = sock;
 	watch_agent(adapter);
 	cm_again(adapter);
+	groups_again(adapter);
 	return 0;
 }
 

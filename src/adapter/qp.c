@@ -144,6 +144,8 @@ int hdl_qp_destroy(struct hdl_qp *qp)
 	if (qp == NULL || qp->magic != MAGIC_QP)
 		return -HDL_EINVAL;
 	struct hdl_adapter *adapter = qp->pd->adapter;
+	if (qp->groups > 0)
+		return -HDL_EBUSY;
 	adapter_lock(adapter);
 	/* What posters left for us becomes ours, then everything of it is let go. */
 	node_run(&adapter->node);

@@ -16,7 +16,8 @@
 #define AGENT_MAX_NODES 256u
 #define AGENT_MAX_LINKS 65536u
 
-#define AGENT_MAX_PORTS 65536u /* of a node */
+#define AGENT_MAX_PORTS  65536u /* of a node */
+#define AGENT_MAX_GROUPS 4096u
 
 /* A port that a process holds, in a list of its node. */
 struct port_entry {
@@ -61,6 +62,19 @@ struct bond {
 	struct bond *next;
 };
 
+/* What a process has to do with a multicast group. */
+struct group_part {
+	struct group_part *next;
+	struct client *client;
+	bool joined, sends;
+};
+
+struct group_entry {
+	struct group_entry *next;
+	struct group_part *parts;
+	uint8_t gid[16];
+};
+
 struct agent {
 	int epoll, listener;
 	struct prng prng;
@@ -68,6 +82,8 @@ struct agent {
 	uint32_t client_count;
 	struct bond *bonds;
 	uint32_t bond_count, next_bond;
+	struct group_entry *groups;
+	uint32_t group_count;
 	struct node_entry *nodes[AGENT_MAX_NODES];
 	uint32_t node_count;
 };
@@ -85,6 +101,13 @@ void cm_unbind(struct client *client, const struct agent_msg *msg);
 void cm_send(struct agent *agent, struct client *client, struct agent_msg *msg);
 /* @client leaves: its ports are free, and the others hear of it. Before node_leave(). */
 void cm_leave(struct agent *agent, struct client *client);
+
+/* group.c: multicast groups. @msg is of the kind in the name; for group_end(), GROUP_LEAVE or GROUP_FORGET. */
+void group_join(struct agent *agent, struct client *client, const struct agent_msg *msg);
+void group_send(struct agent *agent, struct client *client, const struct agent_msg *msg);
+void group_end(struct agent *agent, struct client *client, const struct agent_msg *msg);
+/* @client leaves: the others hear of it. Before node_leave(). */
+void group_leave_all(struct agent *agent, struct client *client);
 
 /* serve.c */
 /* Tell @client. One that does not read what we say is as good as gone. */

@@ -193,6 +193,37 @@ static void observe(struct agent *agent, struct client *client)
 	tell(client, &end, NULL, 0);
 }
 
+/* What a process that has greeted may ask for. False: no such thing. */
+static bool serve(struct agent *agent, struct client *client, struct agent_msg *msg)
+{
+	switch (msg->kind) {
+	case AGENT_INTRODUCE:
+		introduce(agent, client, msg);
+		return true;
+	case AGENT_CM_BIND:
+		cm_bind(client, msg);
+		return true;
+	case AGENT_CM_UNBIND:
+		cm_unbind(client, msg);
+		return true;
+	case AGENT_CM_SEND:
+		cm_send(agent, client, msg);
+		return true;
+	case AGENT_GROUP_JOIN:
+		group_join(agent, client, msg);
+		return true;
+	case AGENT_GROUP_SEND:
+		group_send(agent, client, msg);
+		return true;
+	case AGENT_GROUP_LEAVE:
+	case AGENT_GROUP_FORGET:
+		group_end(agent, client, msg);
+		return true;
+	default:
+		return false;
+	}
+}
+
 void agent_hear(struct agent *agent, struct client *client)
 {
 	struct agent_msg msg;
@@ -213,17 +244,9 @@ void agent_hear(struct agent *agent, struct client *client)
 		       "again");
 	} else if (msg.kind == AGENT_HELLO && (size_t)got == sizeof(msg)) {
 		hello(agent, client, &msg, fds, fd_count);
-	} else if (msg.kind == AGENT_INTRODUCE && (size_t)got == sizeof(msg) && client->greeted) {
-		introduce(agent, client, &msg);
-	} else if (msg.kind == AGENT_CM_BIND && (size_t)got == sizeof(msg) && client->greeted) {
-		cm_bind(client, &msg);
-	} else if (msg.kind == AGENT_CM_UNBIND && (size_t)got == sizeof(msg) && client->greeted) {
-		cm_unbind(client, &msg);
-	} else if (msg.kind == AGENT_CM_SEND && (size_t)got == sizeof(msg) && client->greeted) {
-		cm_send(agent, client, &msg);
 	} else if (msg.kind == AGENT_OBSERVE) {
 		observe(agent, client);
-	} else {
+	} else if (!client->greeted || (size_t)got != sizeof(msg) || !serve(agent, client, &msg)) {
 		refuse(client, EPROTO, "the message makes no sense");
 	}
 	for (int i = 0; i < fd_count; i++)
@@ -260,6 +283,7 @@ void agent_sweep(struct agent *agent)
 		*at = client->next;
 		break_bonds(agent, client);
 		cm_leave(agent, client);
+		group_leave_all(agent, client);
 		node_leave(agent, client);
 		close(client->sock);
 		if (client->greeted) {

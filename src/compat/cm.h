@@ -29,7 +29,12 @@ enum cm_event_type {
 	CM_UNREACHABLE,
 	CM_REJECTED,
 	CM_ESTABLISHED,
-	CM_DISCONNECTED
+	CM_DISCONNECTED,
+	CM_DEVICE_REMOVAL,
+	CM_MULTICAST_JOIN,
+	CM_MULTICAST_ERROR,
+	CM_ADDR_CHANGE,
+	CM_TIMEWAIT_EXIT
 };
 
 /* Room for private data in the messages (IBTA 12.6; of a request the addresses take 36 bytes, annex A11). Programs are told of
@@ -48,8 +53,9 @@ enum cm_event_type {
 #define CM_SIDR_NO_SERVICE 1u
 #define CM_SIDR_REJECTED   2u
 
-#define CM_UDP_QKEY    0x01234567u
-#define CM_MAX_BACKLOG 1024
+#define CM_UDP_QKEY      0x01234567u
+#define CM_MAX_BACKLOG   1024
+#define CM_MAX_MULTICAST 1024u /* groups that identifiers have joined */
 
 enum cm_kind { CM_REQ, CM_MRA, CM_REP, CM_RTU, CM_REJ, CM_DREQ, CM_DREP, CM_SIDR_REQ, CM_SIDR_REP };
 
@@ -89,12 +95,21 @@ struct cm_event {
 	struct cm_event *next;
 	struct cm_id *owner; /* the listener of a request */
 	struct cm_id *child; /* of a request */
+	struct cm_mc *mc;    /* of a group */
 	struct rdma_ucm_event_resp resp;
 };
 
 struct cm_channel {
 	int fd;
 	struct cm_event *first, **end;
+};
+
+/* A group that an identifier has joined. */
+struct cm_mc {
+	uint32_t handle;
+	struct cm_id *id;
+	uint64_t uid; /* librdmacm's */
+	uint32_t events_reported;
 };
 
 struct cm_id {
@@ -144,6 +159,8 @@ void cm_push(struct cm_event *event);
 void cm_raise(struct cm_id *id, enum cm_event_type type, int status);
 /* Take the events of @id out of its channel and into @to; NULL: drop them. */
 void cm_move_events(struct cm_id *id, struct cm_channel *to);
+/* Drop the events of @mc. */
+void cm_forget_multicast(const struct cm_mc *mc);
 
 /* --- cmid.c: identifiers and the commands on them --- */
 struct cm_id *cm_id_new(struct cm_channel *channel, uint16_t space, uint8_t qp_type);
@@ -166,6 +183,16 @@ int cm_route(struct cm_id *id);
 void cm_query_route(const struct cm_id *id, struct rdma_ucm_query_route_resp *resp);
 int cm_init_qp_attr(const struct cm_id *id, uint32_t state, struct ib_uverbs_qp_attr *attr);
 void cm_ah_attr(const struct cm_id *id, struct ib_uverbs_ah_attr *attr);
+
+/* --- cmmulticast.c: groups --- */
+bool cm_is_multicast(const struct sockaddr_in6 *address);
+/* The GID of the group that @address names on our device. */
+void cm_multicast_gid(const struct sockaddr_in6 *address, struct hdl_gid *gid);
+/* 0 or an error. */
+int cm_join(struct cm_id *id, const struct sockaddr_in6 *address, uint64_t uid, uint32_t *handle);
+int cm_leave(uint32_t handle, uint32_t *events_reported);
+/* @id ends. */
+void cm_leave_all(const struct cm_id *id);
 
 /* --- cmpeer.c: messages --- */
 void cm_heard(void *context, const struct hdl_cm_msg *msg);

@@ -122,10 +122,13 @@ bool cm_local_gid(const struct sockaddr_in6 *address, struct hdl_gid *gid)
 	return is_of_host(gid) && first_gid(gid);
 }
 
-/* From where to reach other nodes: the first address, in the family of the destination. */
-static void own_source(struct cm_id *id)
+/* From where to reach others: an address of the node itself, in the family of the destination. */
+static bool own_source(struct cm_id *id)
 {
 	in_port_t port = *cm_port_of(&id->src);
+	struct hdl_gid first;
+	if (!first_gid(&first))
+		return false;
 	if (id->dst.sin6_family == AF_INET) {
 		struct sockaddr_in *src = (struct sockaddr_in *)(void *)&id->src;
 		uint32_t lid = identity().lid;
@@ -134,20 +137,26 @@ static void own_source(struct cm_id *id)
 	} else {
 		id->src = (struct sockaddr_in6){.sin6_family = AF_INET6,
 		                                .sin6_scope_id = id->dst.sin6_scope_id};
-		memcpy(&id->src.sin6_addr, id->sgid.raw, 16);
+		memcpy(&id->src.sin6_addr, first.raw, 16);
 	}
 	*cm_port_of(&id->src) = port;
+	return cm_local_gid(&id->src, &id->sgid);
 }
 
 int cm_route(struct cm_id *id)
 {
 	if (device() == NULL)
 		return ENODEV;
-	bool local = cm_local_gid(&id->dst, &id->dgid);
-	uint16_t lid = local ? identity().lid : lid_of_loopback(&id->dgid);
+	bool group = cm_is_multicast(&id->dst);
+	bool local = !group && cm_local_gid(&id->dst, &id->dgid);
+	uint16_t lid = local ? identity().lid : 0;
+	if (group)
+		cm_multicast_gid(&id->dst, &id->dgid);
+	else if (!local)
+		lid = lid_of_loopback(&id->dgid);
 	/* Other nodes are known by their link-local addresses and those in 127.72.0.0/16; whether this is one shows when they
 	 * are called. */
-	if (!local && lid == 0 &&
+	if (!group && lid == 0 &&
 	    !(id->dst.sin6_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&id->dst.sin6_addr)))
 		return EHOSTUNREACH;
 	id->dlid = cm_own_lid() != 0 ? lid : 0;
@@ -158,10 +167,8 @@ int cm_route(struct cm_id *id)
 		id->src = id->dst;
 		*cm_port_of(&id->src) = port;
 		id->sgid = id->dgid;
-	} else {
-		if (!first_gid(&id->sgid))
-			return ENODEV;
-		own_source(id);
+	} else if (!own_source(id)) {
+		return ENODEV;
 	}
 	id->has_device = true;
 	return 0;

@@ -167,6 +167,24 @@ void cm_move_events(struct cm_id *id, struct cm_channel *to)
 	}
 }
 
+void cm_forget_multicast(const struct cm_mc *mc)
+{
+	struct cm_channel *channel = mc->id->channel;
+	bool had = channel->first != NULL;
+	channel->end = &channel->first;
+	while (*channel->end != NULL) {
+		struct cm_event *event = *channel->end;
+		if (event->mc != mc) {
+			channel->end = &event->next;
+			continue;
+		}
+		*channel->end = event->next;
+		free(event);
+	}
+	if (had && channel->first == NULL)
+		show(channel, false);
+}
+
 /* Wait for an event. With the lock, which is given up meanwhile. 0 or an error. */
 static int wait_for_event(int fd, int cancel_state)
 {
@@ -203,6 +221,8 @@ static int get_event(int fd, const struct rdma_ucm_cmd_hdr *header,
 		show(channel, false);
 	}
 	event->owner->events_reported++;
+	if (event->mc != NULL)
+		event->mc->events_reported++;
 	if (event->child != NULL)
 		event->owner->backlog++;
 	size_t room = header->out < sizeof(event->resp) ? header->out : sizeof(event->resp);

@@ -47,6 +47,7 @@ struct cm_id *cm_id_next(uint32_t *at)
 void cm_id_end(struct cm_id *id)
 {
 	cm_part(id);
+	cm_leave_all(id);
 	ids[id->handle] = NULL;
 	cm_move_events(id, NULL);
 	struct hdl_adapter *adapter = compat_adapter();
@@ -225,6 +226,42 @@ static int accept_it(struct cm_id *id, const struct rdma_ucm_accept *command)
 	return cm_accept(id, &command->conn_param);
 }
 
+static int join_ip_mcast(struct cm_id *id, const struct rdma_ucm_cmd_hdr *header,
+                         const struct rdma_ucm_join_ip_mcast *command)
+{
+	struct rdma_ucm_create_id_resp resp;
+	int error = cm_join(id, &command->addr, command->uid, &resp.id);
+	if (error == 0)
+		answer(header, command->response, &resp, sizeof(resp));
+	return error;
+}
+
+/* To send is to join: the group is there for everyone, and librdmacm does not attach who only sends. */
+static int join_mcast(struct cm_id *id, const struct rdma_ucm_cmd_hdr *header,
+                      const struct rdma_ucm_join_mcast *command)
+{
+	struct rdma_ucm_create_id_resp resp;
+	struct sockaddr_in6 address;
+	if (command->join_flags >= RDMA_MC_JOIN_FLAG_RESERVED ||
+	    command->addr_size > sizeof(command->addr))
+		return EINVAL;
+	memcpy(&address, &command->addr, sizeof(address));
+	int error = cm_join(id, &address, command->uid, &resp.id);
+	if (error == 0)
+		answer(header, command->response, &resp, sizeof(resp));
+	return error;
+}
+
+static int leave_mcast(const struct rdma_ucm_cmd_hdr *header,
+                       const struct rdma_ucm_destroy_id *command)
+{
+	struct rdma_ucm_destroy_id_resp resp;
+	int error = cm_leave(command->id, &resp.events_reported);
+	if (error == 0)
+		answer(header, command->response, &resp, sizeof(resp));
+	return error;
+}
+
 /* A path that the program found elsewhere takes the place of resolving the route. */
 static int set_option(struct cm_id *id, const struct rdma_ucm_set_option *command)
 {
@@ -261,6 +298,8 @@ static const struct {
         COMMAND(SET_OPTION, set_option),
         COMMAND(NOTIFY, notify),
         COMMAND(MIGRATE_ID, migrate_id),
+        COMMAND(JOIN_IP_MCAST, join_ip_mcast),
+        COMMAND(JOIN_MCAST, join_mcast),
 };
 
 static int on_id(struct cm_channel *channel, struct cm_id *id,
@@ -296,6 +335,10 @@ static int on_id(struct cm_channel *channel, struct cm_id *id,
 		return set_option(id, body);
 	case RDMA_USER_CM_CMD_NOTIFY: /* data came before the last message did, which never gets lost here */
 		return 0;
+	case RDMA_USER_CM_CMD_JOIN_IP_MCAST:
+		return join_ip_mcast(id, header, body);
+	case RDMA_USER_CM_CMD_JOIN_MCAST:
+		return join_mcast(id, header, body);
 	default:
 		return migrate_id(channel, id, header, body);
 	}
@@ -307,6 +350,9 @@ int cm_command(struct cm_channel *channel, const struct rdma_ucm_cmd_hdr *header
 		return header->in >= sizeof(struct rdma_ucm_create_id)
 		               ? create_id(channel, header, body)
 		               : EINVAL;
+	if (header->cmd == RDMA_USER_CM_CMD_LEAVE_MCAST) /* whose identifier is that of the group */
+		return header->in >= sizeof(struct rdma_ucm_destroy_id) ? leave_mcast(header, body)
+		                                                        : EINVAL;
 	/* librdmacm tries addresses of InfiniBand once (BIND), and without them uses the older commands alone. */
 	if (header->cmd >= sizeof(commands) / sizeof(commands[0]) ||
 	    commands[header->cmd].bytes == 0)

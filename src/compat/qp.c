@@ -218,15 +218,21 @@ int ibv_query_ece(struct ibv_qp *qp, struct ibv_ece *ece)
 	return EOPNOTSUPP;
 }
 
-/* There are no multicast groups yet: the device says so (max_mcast_grp is 0). */
+/* The group is known by its GID; the LID that goes with it says nothing more. */
 int ibv_attach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
 {
-	(void)qp, (void)gid, (void)lid;
-	return EOPNOTSUPP;
+	struct hdl_gid below;
+	(void)lid;
+	memcpy(below.raw, gid->raw, sizeof(below.raw));
+	return -hdl_qp_attach(compat_qp(qp)->hdl, &below);
 }
 
 int ibv_detach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
 {
-	(void)qp, (void)gid, (void)lid;
-	return EOPNOTSUPP;
+	struct hdl_gid below;
+	(void)lid;
+	if (compat_inherited(qp->context))
+		return 0;
+	memcpy(below.raw, gid->raw, sizeof(below.raw));
+	return -hdl_qp_detach(compat_qp(qp)->hdl, &below);
 }

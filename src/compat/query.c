@@ -42,6 +42,10 @@ static void fill_device(const struct compat_device *device, const struct hdl_lim
 	        .max_qp_init_rd_atom = to_int(limits->max_rd_atomic),
 	        .atomic_cap = IBV_ATOMIC_HCA,
 	        .max_mw = to_int(limits->max_mr),
+	        .max_mcast_grp = to_int(limits->max_groups),
+	        .max_mcast_qp_attach = to_int(limits->max_group_members),
+	        .max_total_mcast_qp_attach =
+	                to_int((uint64_t)limits->max_groups * limits->max_group_members),
 	        .max_ah = to_int(limits->max_ah),
 	        .max_srq = to_int(limits->max_srq),
 	        .max_srq_wr = to_int(limits->max_srq_wr),

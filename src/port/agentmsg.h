@@ -16,6 +16,10 @@
  *                                        <--  CM_SEND {from whom, data}                                        to the addressee
  *                                        <--  CM_RETURN {error, data}                  to the sender when there is none
  *                                        <--  CM_GONE {guid, slot}            to all who ever sent or bound, when one ends
+ *   GROUP_JOIN {token, gid}              -->  we have members in the group        GROUP_LEAVE {gid}: no more
+ *   GROUP_SEND {token, gid}              -->  we send to it                       GROUP_FORGET {gid}: no more
+ *                                        <--  GROUP_MEMBER {gid, guid, slot, joined}      to all who send, one a process
+ *                                        <--  GROUP_DONE {token, error}                             to the asker, at last
  *   OBSERVE                              -->  (instead of HELLO)
  *                                        <--  PROCESS {...} + tables, one a process; then END */
 #ifndef PORT_AGENTMSG_H
@@ -60,6 +64,12 @@ enum agent_kind {
 	AGENT_CM_SEND,
 	AGENT_CM_RETURN,
 	AGENT_CM_GONE,
+	AGENT_GROUP_JOIN,
+	AGENT_GROUP_LEAVE,
+	AGENT_GROUP_SEND,
+	AGENT_GROUP_FORGET,
+	AGENT_GROUP_MEMBER,
+	AGENT_GROUP_DONE,
 	AGENT_KIND_COUNT
 };
 
@@ -136,6 +146,14 @@ struct agent_msg {
 			uint32_t length;
 			uint8_t data[AGENT_CM_BYTES];
 		} cm;
+		struct {
+			uint32_t token; /* JOIN, SEND, DONE; 0: no answer is wanted */
+			int32_t error;  /* DONE */
+			uint8_t gid[16];
+			uint64_t guid; /* MEMBER: which process, */
+			uint32_t slot;
+			uint32_t joined; /* and whether it has members, or has no more */
+		} group;
 	} u;
 };
 

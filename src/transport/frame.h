@@ -29,7 +29,8 @@ enum frame_flags {
 	FRAME_UNRELIABLE =
 	        1
 	        << 4, /* from a UC queue pair: never refused, answered only to free what it refers to */
-	FRAME_ADD = 1 << 5 /* atomic: fetch-and-add, not compare-and-swap */
+	FRAME_ADD = 1 << 5,  /* atomic: fetch-and-add, not compare-and-swap */
+	FRAME_GROUP = 1 << 6 /* datagram: for every member of the group that dgid names */
 };
 
 struct frame {

@@ -5,6 +5,7 @@
 
 #include "queue/qp_state.h"
 #include "transport/local.h"
+#include "transport/multicast.h"
 #include "transport/op.h"
 
 /* A frame as copied from the lane: the header, the fixed part of the body, and where the rest lies. */
@@ -438,6 +439,8 @@ static bool well_formed(const struct arrival *a)
 	        [FRAME_DATAGRAM] = sizeof(struct frame_datagram),
 	};
 	const struct frame *f = &a->frame;
+	if ((f->flags & FRAME_GROUP) != 0 && f->kind != FRAME_DATAGRAM)
+		return false;
 	if (f->kind == 0 || f->kind >= FRAME_KIND_COUNT || a->body_bytes < fixed[f->kind] ||
 	    f->num_sge > HDL_MAX_SGE)
 		return false;
@@ -462,8 +465,23 @@ static void drop(struct node *node, const struct arrival *a)
 		                  (struct frame_answer){.answer = ANSWER_ACK});
 }
 
+/* A copy for each of our members. */
+static void to_group(struct node *node, const struct arrival *a)
+{
+	struct frame_datagram header;
+	memcpy(&header, a->body, sizeof(header));
+	const struct group *group = multicast_find(node, header.dgid);
+	for (uint32_t i = 0; group != NULL && i < group->member_count; i++)
+		if (qp_may_receive(qp_state(group->members[i])))
+			datagram(node, group->members[i], a);
+}
+
 static void take(struct node *node, const struct arrival *a)
 {
+	if ((a->frame.flags & FRAME_GROUP) != 0) {
+		to_group(node, a);
+		return;
+	}
 	struct qp *qp = node_find_qp(node, a->frame.to_qpn);
 	if (qp == NULL) {
 		drop(node, a);

@@ -5,6 +5,7 @@
 
 #include "queue/qp_state.h"
 #include "transport/local.h"
+#include "transport/multicast.h"
 #include "transport/op.h"
 
 /* A peer that is not ready is looked at this often when the queue pair waits for ever (timeout 0). */
@@ -97,8 +98,7 @@ static struct frame header_of(struct qp *qp, struct wqe_send *wqe, enum frame_ki
 	return frame;
 }
 
-/* Copy the data of @wqe to @out. False: a piece was refused and the request is over. */
-static bool gather(struct node *node, struct qp *qp, struct wqe_send *wqe, void *out)
+bool local_gather(struct node *node, struct qp *qp, struct wqe_send *wqe, void *out)
 {
 	if (wqe->flags & HDL_SEND_INLINE) {
 		memcpy(out, wqe_inline(wqe), wqe->length);
@@ -136,7 +136,7 @@ static enum local_step send_data(struct node *node, struct qp *qp, struct wqe_se
 		frame.flags |= FRAME_BY_REFERENCE;
 		frame.num_sge = wqe->num_sge;
 		memcpy(data, wqe_sge(wqe), body);
-	} else if (!gather(node, qp, wqe, data)) {
+	} else if (!local_gather(node, qp, wqe, data)) {
 		return LOCAL_NEXT;
 	}
 	memcpy(out, &frame, sizeof(frame));
@@ -187,8 +187,7 @@ static enum local_step send_atomic(struct node *node, struct qp *qp, struct wqe_
 	return LOCAL_NEXT;
 }
 
-/* Nobody is there: a datagram vanishes, a message is never answered. It must still be fit to be sent. */
-static enum local_step send_to_nobody(struct node *node, struct qp *qp, struct wqe_send *wqe)
+enum local_step local_to_nobody(struct node *node, struct qp *qp, struct wqe_send *wqe)
 {
 	struct sg own = sg_own(node, qp, wqe_sge(wqe), wqe->num_sge,
 	                       is_read(wqe) ? HDL_ACCESS_LOCAL_WRITE : HDL_ACCESS_LOCAL_READ);
@@ -204,6 +203,8 @@ static enum local_step send_to_nobody(struct node *node, struct qp *qp, struct w
 
 static enum local_step send_datagram(struct node *node, struct qp *qp, struct wqe_send *wqe)
 {
+	if (wqe->u.ud.link != LINK_NONE && wqe->u.ud.link >= MULTICAST_LINK)
+		return local_multicast(node, qp, wqe);
 	const struct link *link = wqe->u.ud.link == LINK_NONE ? NULL : &node->links[wqe->u.ud.link];
 	struct frame_datagram body = {.qkey = wqe->u.ud.qkey,
 	                              .flow_label = wqe->u.ud.flow_label,
@@ -213,12 +214,12 @@ static enum local_step send_datagram(struct node *node, struct qp *qp, struct wq
 	                              .is_global = wqe->u.ud.is_global,
 	                              .slid = node->lid};
 	if (link == NULL || !link->up || link->epoch != wqe->u.ud.epoch)
-		return send_to_nobody(node, qp, wqe);
+		return local_to_nobody(node, qp, wqe);
 	unsigned char *out = node_reserve(node, wqe->u.ud.link,
 	                                  sizeof(struct frame) + sizeof(body) + wqe->length);
 	if (out == NULL)
 		return LOCAL_NO_ROOM;
-	if (!gather(node, qp, wqe, out + sizeof(struct frame) + sizeof(body)))
+	if (!local_gather(node, qp, wqe, out + sizeof(struct frame) + sizeof(body)))
 		return LOCAL_NEXT;
 	memcpy(body.sgid, node->gids[wqe->u.ud.sgid_index].raw, 16);
 	memcpy(body.dgid, wqe->u.ud.dgid, 16);
@@ -307,7 +308,7 @@ static enum local_step execute(struct node *node, struct qp *qp, struct wqe_send
 		break;
 	}
 	if (qp->link == LINK_NONE && qp->type != HDL_QP_UD)
-		return send_to_nobody(node, qp, wqe);
+		return local_to_nobody(node, qp, wqe);
 	switch (wqe->opcode) {
 	case HDL_OP_REGISTER_SEND:
 		if ((wqe->marks & WQE_PREPARED) == 0) {

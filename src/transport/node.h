@@ -85,7 +85,8 @@ enum node_counter {
 /* Our own table needs no guard: whoever drives the node is alone with it. */
 struct node {
 	struct tpt *tpt;
-	struct link *links; /* link_count of them, the adapter's memory */
+	struct group *groups; /* HDL_MAX_GROUPS of them (multicast.h) */
+	struct link *links;   /* link_count of them, the adapter's memory */
 	uint32_t link_count;
 	struct qp **qps; /* by qpn & qp_mask */
 	struct qp_public *qps_public;

@@ -7,6 +7,7 @@
   programs.py FOLDER pingpong    the examples of libibverbs, two processes
   programs.py FOLDER perftest    perftest, two processes
   programs.py FOLDER rdmacm      programs on librdmacm, two processes
+  programs.py FOLDER multicast   programs that send to groups, on both devices
   programs.py FOLDER infiniband  programs that address by LID, on heddle_ib0
   programs.py FOLDER ucx-pair    ucx_perftest, two processes
   programs.py FOLDER pyverbs     rdma-core's own tests, as python3-pyverbs brings them
@@ -149,6 +150,42 @@ def rdmacm(folder):
                  ["sh", "-c", "rping -c -a 127.0.0.1 -C 1 2>&1 | grep 'REJECTED, error 8'"])
 
 
+def multicast(folder):
+    for device in ("heddle0", "heddle_ib0"):
+        for group in ("239.1.1.1", "ff12::1:2"):
+            command = ["mckey", "-m", group, "-C", "5"]
+            join_pair(folder, f"{' '.join(command)} on {device}", command, [*command, "-s"], "joined dgid", "--device", device)
+    command = ["mckey", "-m", "239.1.1.1", "-b", "127.0.0.1", "-C", "5"]
+    join_pair(folder, " ".join(command), command, [*command, "-s"], "joined dgid")
+    for line in ("ib_send_bw -c UD -g -x 0 -n 500", "ib_send_lat -c UD -g"):
+        program = [*line.split(), "-p", "PORT"]
+        pair(folder, line, program, [*program, "localhost"])
+
+
+def join_pair(folder, what, server, client, ready, *options):
+    """Run @server and, once it says @ready, @client. Both must end well."""
+    if shutil.which(server[0]) is None:
+        print(f"skipped: {server[0]} is not installed")
+        sys.exit(SKIP)
+    start = [os.path.join(folder, "heddle"), "run", "--node", f"programs-{os.getpid()}", *options, "--"]
+    # A line at a time: what it says must be seen while it waits.
+    with subprocess.Popen(["stdbuf", "-oL", *start, *server], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as first:
+        said = ""
+        try:
+            for line in first.stdout:
+                said += line
+                if ready in line:
+                    break
+            done = subprocess.run([*start, *client], capture_output=True, text=True, timeout=60)
+            said += first.communicate(timeout=20)[0]
+        except subprocess.TimeoutExpired:
+            done = None
+        finally:
+            first.kill()
+    expect(what, done is not None and done.returncode == 0 and first.returncode == 0,
+           "client:", *((done.stdout, done.stderr) if done else ("timed out",)), "server:", said)
+
+
 def infiniband(folder):
     device = ("--device", "heddle_ib0")
     for kind in ("rc", "uc", "ud", "srq"):
@@ -286,4 +323,4 @@ def pyverbs(folder):
 
 if __name__ == "__main__":
     {"devices": devices, "starts": starts, "ucx": ucx, "pingpong": pingpong, "perftest": perftest, "rdmacm": rdmacm,
-     "infiniband": infiniband, "ucx-pair": ucx_pair, "pyverbs": pyverbs}[sys.argv[2]](sys.argv[1])
+     "multicast": multicast, "infiniband": infiniband, "ucx-pair": ucx_pair, "pyverbs": pyverbs}[sys.argv[2]](sys.argv[1])
