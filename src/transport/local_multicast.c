@@ -106,7 +106,9 @@ static bool must_wait(struct node *node, struct group_link *entry, size_t bytes)
 		entry->timed = true;
 		entry->since_ns = node->now_ns;
 	}
-	return !entry->timed || node->now_ns - entry->since_ns < MULTICAST_PATIENCE_NS;
+	/* Two drivers may look at the clock in one order and tell it in the other: time can seem to go back a little. */
+	return !entry->timed || node->now_ns < entry->since_ns ||
+	       node->now_ns - entry->since_ns < MULTICAST_PATIENCE_NS;
 }
 
 enum local_step local_multicast(struct node *node, struct qp *qp, struct wqe_send *wqe)
