@@ -63,29 +63,32 @@ enum hdl_qp_state {
 	HDL_QPS_ERR
 };
 
+/* Operations, flags, statuses and the structures around them have the numbers and the layout of libibverbs, so that requests
+ * and completions of its programs need no translation. */
 enum hdl_opcode {
-	HDL_OP_SEND,
-	HDL_OP_SEND_IMM,
-	HDL_OP_SEND_INVALIDATE,
 	HDL_OP_WRITE,
 	HDL_OP_WRITE_IMM,
+	HDL_OP_SEND,
+	HDL_OP_SEND_IMM,
 	HDL_OP_READ,
 	HDL_OP_COMPARE_SWAP,
 	HDL_OP_FETCH_ADD,
-	HDL_OP_BIND,       /* bind a window to a range of a region */
 	HDL_OP_INVALIDATE, /* unbind a window, or invalidate a region registered by HDL_OP_REGISTER */
-	HDL_OP_REGISTER,   /* give a region from hdl_mr_alloc() its pages */
+	HDL_OP_BIND,       /* bind a window to a range of a region */
+	HDL_OP_SEND_INVALIDATE,
+	/* these libibverbs does not have */
+	HDL_OP_REGISTER,      /* give a region from hdl_mr_alloc() its pages */
 	HDL_OP_REGISTER_SEND, /* HDL_OP_REGISTER, then HDL_OP_SEND, in one request */
 	HDL_OP_DELAY,         /* hold back the requests behind this one */
 	HDL_OP_COUNT
 };
 
 enum hdl_send_flags {
-	HDL_SEND_SIGNALED = 1 << 0,
-	HDL_SEND_SOLICITED = 1 << 1,
+	HDL_SEND_FENCE = 1 << 0, /* not before every earlier read and atomic has completed */
+	HDL_SEND_SIGNALED = 1 << 1,
+	HDL_SEND_SOLICITED = 1 << 2,
 	HDL_SEND_INLINE =
-	        1 << 2, /* the data is copied by hdl_post_send(); keys in the list are ignored */
-	HDL_SEND_FENCE = 1 << 3 /* not before every earlier read and atomic has completed */
+	        1 << 3 /* the data is copied by hdl_post_send(); keys in the list are ignored */
 };
 
 struct hdl_mr;
@@ -120,14 +123,17 @@ struct hdl_register {
 
 /* A request for a send queue. Requests form a list through @next. */
 struct hdl_send_wr {
-	struct hdl_send_wr *next;
 	uint64_t wr_id;
+	struct hdl_send_wr *next;
 	const struct hdl_sge *sg_list;
 	uint32_t num_sge;
-	uint32_t opcode;               /* enum hdl_opcode */
-	uint32_t flags;                /* enum hdl_send_flags */
-	uint32_t imm;                  /* *_IMM: carried unchanged to the peer's completion */
-	struct hdl_key invalidate_key; /* SEND_INVALIDATE: the peer's; INVALIDATE: our own */
+	uint32_t opcode; /* enum hdl_opcode */
+	uint32_t flags;  /* enum hdl_send_flags */
+	union {
+		uint32_t imm; /* *_IMM: carried unchanged to the peer's completion */
+		struct hdl_key
+		        invalidate_key; /* SEND_INVALIDATE: the peer's; INVALIDATE: our own */
+	};
 	union {
 		struct {
 			uint64_t addr;
@@ -163,8 +169,8 @@ struct hdl_send_wr {
 };
 
 struct hdl_recv_wr {
-	struct hdl_recv_wr *next;
 	uint64_t wr_id;
+	struct hdl_recv_wr *next;
 	const struct hdl_sge *sg_list;
 	uint32_t num_sge;
 };
@@ -172,18 +178,20 @@ struct hdl_recv_wr {
 /* How a request ended. The first group is the sender's own doing, the second is the answer of the peer. */
 enum hdl_wc_status {
 	HDL_WC_SUCCESS,
-	HDL_WC_LOC_LEN_ERR, /* receive: the buffer was too small; send: longer than the transport allows */
-	HDL_WC_LOC_QP_OP_ERR, /* the request does not fit the queue pair */
-	HDL_WC_LOC_PROT_ERR,  /* a local piece failed a check of figure 15; see vendor_err */
-	HDL_WC_WR_FLUSH_ERR,  /* not executed: the queue pair is in an error state */
-	HDL_WC_MEM_MGT_ERR,   /* a bind, registration or invalidation was refused; see vendor_err */
-	HDL_WC_LOC_ACCESS_ERR, /* memory that was registered has gone */
-	HDL_WC_REM_INV_REQ_ERR,
-	HDL_WC_REM_ACCESS_ERR,
-	HDL_WC_REM_OP_ERR,
-	HDL_WC_RETRY_EXC_ERR,
-	HDL_WC_RNR_RETRY_EXC_ERR,
-	HDL_WC_FATAL_ERR,
+	HDL_WC_LOC_LEN_ERR =
+	        1, /* receive: the buffer was too small; send: longer than the transport allows */
+	HDL_WC_LOC_QP_OP_ERR = 2, /* the request does not fit the queue pair */
+	HDL_WC_LOC_PROT_ERR = 4,  /* a local piece failed a check of figure 15; see vendor_err */
+	HDL_WC_WR_FLUSH_ERR = 5,  /* not executed: the queue pair is in an error state */
+	HDL_WC_MEM_MGT_ERR =
+	        6, /* a bind, registration or invalidation was refused; see vendor_err */
+	HDL_WC_LOC_ACCESS_ERR = 8, /* memory that was registered has gone */
+	HDL_WC_REM_INV_REQ_ERR = 9,
+	HDL_WC_REM_ACCESS_ERR = 10,
+	HDL_WC_REM_OP_ERR = 11,
+	HDL_WC_RETRY_EXC_ERR = 12,
+	HDL_WC_RNR_RETRY_EXC_ERR = 13,
+	HDL_WC_FATAL_ERR = 19,
 	HDL_WC_STATUS_COUNT
 };
 
@@ -202,27 +210,29 @@ enum hdl_wc_opcode {
 };
 
 enum hdl_wc_flags {
-	HDL_WC_WITH_IMM = 1 << 0,
-	HDL_WC_WITH_INVALIDATE = 1 << 1, /* invalidated_key was invalidated by the peer's message */
-	HDL_WC_GRH = 1 << 2 /* the first 40 bytes of the buffer are a global route header */
+	HDL_WC_GRH = 1 << 0, /* the first 40 bytes of the buffer are a global route header */
+	HDL_WC_WITH_IMM = 1 << 1,
+	HDL_WC_WITH_INVALIDATE = 1 << 3 /* invalidated_key was invalidated by the peer's message */
 };
 
 /* A completion. On an error only wr_id, status, vendor_err and qpn are meaningful. */
 struct hdl_wc {
 	uint64_t wr_id;
-	uint16_t status;     /* enum hdl_wc_status */
-	uint16_t opcode;     /* enum hdl_wc_opcode */
+	uint32_t status;     /* enum hdl_wc_status */
+	uint32_t opcode;     /* enum hdl_wc_opcode */
 	uint32_t vendor_err; /* enum hdl_detail: which check said no */
 	uint32_t byte_len;
 	uint32_t imm; /* or the invalidated key, by flags */
 	uint32_t qpn;
 	uint32_t src_qpn;
 	uint32_t flags; /* enum hdl_wc_flags */
-	uint16_t slid;  /* datagrams: LID of the node that they come from; 0: it has none */
+	uint16_t pkey_index;
+	uint16_t slid; /* datagrams: LID of the node that they come from; 0: it has none */
 	uint8_t sl;
-	uint8_t reserved;
+	uint8_t dlid_path_bits;
+	uint16_t reserved;
 };
-HDL_STATIC_ASSERT(sizeof(struct hdl_wc) == 40, "a completion is 40 bytes");
+HDL_STATIC_ASSERT(sizeof(struct hdl_wc) == 48, "a completion is 48 bytes");
 
 /* Which check said no: every check (a) to (g) of seed 004 figure 15 and (a) to (f) of figure 18 has its own. Reported
  * in hdl_wc.vendor_err and hdl_event.detail, counted in hdl_counters(). */

@@ -333,6 +333,8 @@ struct ah_route ah_find(struct hdl_ah *ah, uint32_t qpn);
 /* --- drive.c --- */
 /* Drive if nobody else does. Returns how much was done. */
 unsigned adapter_drive(struct hdl_adapter *adapter);
+/* As adapter_drive(), for a thread of the application that is going to call again. */
+void adapter_poll(struct hdl_adapter *adapter);
 /* @qp has work: see that it is done. */
 void adapter_doorbell(struct hdl_adapter *adapter, struct qp *qp);
 void adapter_lock(struct hdl_adapter *adapter);

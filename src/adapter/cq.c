@@ -102,7 +102,7 @@ int hdl_cq_poll(struct hdl_cq *cq, struct hdl_wc *wc, int max)
 		return -HDL_EINVAL;
 	adapter_touch(cq->adapter);
 	if (cq_empty(&cq->cq))
-		adapter_drive(cq->adapter);
+		adapter_poll(cq->adapter);
 	if (cq_empty(&cq->cq))
 		return atomic_load_explicit(&cq->cq.overrun, memory_order_relaxed) ? -HDL_EOVERFLOW
 		                                                                   : 0;

@@ -89,10 +89,25 @@ unsigned adapter_drive(struct hdl_adapter *adapter)
 	return did;
 }
 
+void adapter_poll(struct hdl_adapter *adapter)
+{
+	if (!lock_try(&adapter->drive_lock))
+		return;
+	adapter->node.by_application = true;
+	drive_locked(adapter);
+	adapter->node.by_application = false;
+	adapter_unlock(adapter);
+}
+
 /* Whoever drives now takes it along, or has let go and then it is us: the one who posts waits for one of the two, so that the
  * one who drives need not look back. */
 void adapter_doorbell(struct hdl_adapter *adapter, struct qp *qp)
 {
+	if (lock_try(&adapter->drive_lock)) {
+		node_post(&adapter->node, qp);
+		adapter_unlock(adapter);
+		return;
+	}
 	mpsc_push(&adapter->node.pending, &qp->pending);
 	for (unsigned spins = 0; mpsc_queued(&qp->pending); spins++) {
 		if (lock_try(&adapter->drive_lock)) {

@@ -1,6 +1,9 @@
 /* Copies that survive memory which has gone. The application may unmap what it registered; hardware would raise an error,
  * not kill the process, and so do we: while a thread copies, a segmentation fault or bus error within the bytes it
- * copies ends the copy. Every other fault goes to whoever handled it before us. */
+ * copies ends the copy. Every other fault goes to whoever handled it before us.
+ *
+ * Short copies, which is what latency is made of, have instructions of their own that the handler knows by their address: they
+ * need no preparation. Longer ones are the C library's, within a sigsetjmp(). */
 #include <errno.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -21,11 +24,75 @@ struct attempt {
 };
 static __thread struct attempt attempt __attribute__((tls_model("initial-exec")));
 
+/* Copy up to MOVE_SHORT bytes; returns 0, or 1 when a fault ended it. Loads come before the stores of the same step, ends may
+ * overlap, and nothing is pushed: the handler can leave it at any instruction for fault_copy_gone. */
+int fault_copy(void *to, const void *from, size_t bytes) __attribute__((visibility("hidden")));
+extern const char fault_copy_gone[] __attribute__((visibility("hidden")));
+__asm__(".text\n"
+        ".p2align 5\n"
+        ".globl fault_copy\n"
+        ".hidden fault_copy\n"
+        ".type fault_copy, @function\n"
+        "fault_copy:\n"
+        ".cfi_startproc\n"
+        "	xorl %eax, %eax\n"
+        "	cmpq $16, %rdx\n"
+        "	jae 3f\n"
+        "	cmpl $8, %edx\n"
+        "	jae 2f\n"
+        "	cmpl $4, %edx\n"
+        "	jae 1f\n"
+        "	testl %edx, %edx\n"
+        "	jz 9f\n"
+        "	movzbl (%rsi), %ecx\n" /* 1 to 3: the first, the last, and the one in the middle */
+        "	movzbl -1(%rsi,%rdx), %r8d\n"
+        "	movq %rdx, %r9\n"
+        "	shrq $1, %r9\n"
+        "	movzbl (%rsi,%r9), %r10d\n"
+        "	movb %cl, (%rdi)\n"
+        "	movb %r10b, (%rdi,%r9)\n"
+        "	movb %r8b, -1(%rdi,%rdx)\n"
+        "	ret\n"
+        "1:	movl (%rsi), %ecx\n"
+        "	movl -4(%rsi,%rdx), %r8d\n"
+        "	movl %ecx, (%rdi)\n"
+        "	movl %r8d, -4(%rdi,%rdx)\n"
+        "	ret\n"
+        "2:	movq (%rsi), %rcx\n"
+        "	movq -8(%rsi,%rdx), %r8\n"
+        "	movq %rcx, (%rdi)\n"
+        "	movq %r8, -8(%rdi,%rdx)\n"
+        "	ret\n"
+        "3:	movups -16(%rsi,%rdx), %xmm1\n" /* the end; then from the start, 16 at a time */
+        "	leaq -16(%rdx), %r8\n"
+        "	xorl %ecx, %ecx\n"
+        "	jmp 5f\n"
+        "4:	movups (%rsi,%rcx), %xmm0\n"
+        "	movups %xmm0, (%rdi,%rcx)\n"
+        "	addq $16, %rcx\n"
+        "5:	cmpq %r8, %rcx\n"
+        "	jb 4b\n"
+        "	movups %xmm1, (%rdi,%r8)\n"
+        "9:	ret\n"
+        ".hidden fault_copy_gone\n"
+        ".globl fault_copy_gone\n"
+        "fault_copy_gone:\n"
+        "	movl $1, %eax\n"
+        "	ret\n"
+        ".cfi_endproc\n"
+        ".size fault_copy, .-fault_copy\n");
+
 static struct sigaction former[2]; /* SIGSEGV, SIGBUS */
 static pthread_mutex_t install_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static void on_fault(int number, siginfo_t *info, void *context)
 {
+	greg_t *at = &((ucontext_t *)context)->uc_mcontext.gregs[REG_RIP];
+	if ((uintptr_t)*at >= (uintptr_t)fault_copy &&
+	    (uintptr_t)*at < (uintptr_t)fault_copy_gone) {
+		*at = (greg_t)(uintptr_t)fault_copy_gone;
+		return;
+	}
 	if (attempt.active) {
 		attempt.active = 0;
 		attempt.address = (uint64_t)(uintptr_t)info->si_addr;
@@ -113,6 +180,11 @@ static enum move_result move_copy(void *context, enum move_side side, const stru
 	return MOVE_OK;
 }
 
+static bool move_copy_short(void *to, const void *from, size_t bytes)
+{
+	return fault_copy(to, from, bytes) == 0;
+}
+
 static enum move_result move_atomic(void *context, enum move_side side, uint64_t addr, bool add,
                                     uint64_t compare_add, uint64_t swap, uint64_t *old)
 {
@@ -139,6 +211,7 @@ struct mover fault_mover(bool reaches_peer)
 {
 	return (struct mover){.copy = move_copy,
 	                      .atomic = move_atomic,
+	                      .copy_short = move_copy_short,
 	                      .reaches_peer = reaches_peer,
 	                      .atomic_on_peer = reaches_peer};
 }

@@ -186,7 +186,6 @@ static int post_one(struct hdl_qp *qp, const struct hdl_send_wr *wr)
 	struct wqe_send *wqe = wq_post(sq);
 	if (wqe == NULL)
 		return -HDL_ENOSPC;
-	memset(wqe, 0, sizeof(*wqe));
 	wqe->wr_id = wr->wr_id;
 	wqe->opcode = (uint8_t)wr->opcode;
 	wqe->flags = (uint8_t)wr->flags;
@@ -194,6 +193,7 @@ static int post_one(struct hdl_qp *qp, const struct hdl_send_wr *wr)
 	wqe->state = WQE_READY;
 	wqe->imm = wr->imm;
 	wqe->length = (uint32_t)length;
+	wqe->status = wqe->vendor_err = wqe->marks = wqe->numbered = 0;
 	result = fill_operation(qp, wqe, wr);
 	if (result != 0)
 		return result;
@@ -204,8 +204,9 @@ static int post_one(struct hdl_qp *qp, const struct hdl_send_wr *wr)
 			       wr->sg_list[i].length);
 			to += wr->sg_list[i].length;
 		}
-	} else if (wr->num_sge > 0) {
-		memcpy(wqe_sge(wqe), wr->sg_list, wr->num_sge * sizeof(struct hdl_sge));
+	} else {
+		for (uint32_t i = 0; i < wr->num_sge; i++)
+			wqe_sge(wqe)[i] = wr->sg_list[i];
 	}
 	if (wr->opcode == HDL_OP_REGISTER || wr->opcode == HDL_OP_REGISTER_SEND)
 		qp->qp.lists_tail = wqe->list_end;
@@ -254,8 +255,8 @@ static int post_recv_one(struct wq *wq, const struct hdl_recv_wr *wr)
 		return -HDL_ENOSPC;
 	wqe->wr_id = wr->wr_id;
 	wqe->num_sge = wr->num_sge;
-	if (wr->num_sge > 0)
-		memcpy(wqe->sge, wr->sg_list, wr->num_sge * sizeof(struct hdl_sge));
+	for (uint32_t i = 0; i < wr->num_sge; i++)
+		wqe->sge[i] = wr->sg_list[i];
 	wq_posted(wq);
 	return 0;
 }

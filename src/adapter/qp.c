@@ -80,6 +80,9 @@ static int number_qp(struct hdl_adapter *adapter, struct hdl_qp *qp)
 	qp->qp.qpn = high << adapter->qp_bits | (uint32_t)index;
 	if (qp->qp.qpn < 2) /* 0 and 1 belong to management */
 		qp->qp.qpn |= 1u << adapter->qp_bits;
+	if (qp->qp.qpn ==
+	    MULTICAST_QPN) /* and the last to groups; the agent gives out no slot that has it */
+		qp->qp.qpn &= ~(1u << adapter->qp_bits);
 	qp->qp.pub = &adapter->node.qps_public[index];
 	adapter->node.qps[index] = &qp->qp;
 	return 0;

@@ -150,13 +150,13 @@ bool node_enter(struct node_entry *node, struct client *client, int32_t wish)
 {
 	uint32_t slot = AGENT_MAX_SLOTS;
 	if (wish >= 0) {
-		if ((uint32_t)wish < AGENT_MAX_SLOTS && node->slots[wish] == NULL)
+		if ((uint32_t)wish < AGENT_MAX_SLOTS - 1 && node->slots[wish] == NULL)
 			slot = (uint32_t)wish;
 	} else {
-		/* Slot 0 is never given: queue pair numbers 0 and 1 belong to management. */
+		/* The first and the last are never given: queue pair numbers 0 and 1 belong to management, the highest to groups. */
 		for (uint32_t i = 0; i < AGENT_MAX_SLOTS && slot == AGENT_MAX_SLOTS; i++) {
 			uint32_t at = (node->rover + i) % AGENT_MAX_SLOTS;
-			if (at != 0 && node->slots[at] == NULL)
+			if (at != 0 && at != AGENT_MAX_SLOTS - 1 && node->slots[at] == NULL)
 				slot = at;
 		}
 	}

@@ -47,34 +47,6 @@ void ring_rx_attach(struct ring_rx *rx, void *memory, uint32_t slot_count)
 	};
 }
 
-/* n slots may need a pad of n - 1 before them and one free slot behind: 2n slots in all. */
-size_t ring_max_record(uint32_t slot_count)
-{
-	return (size_t)(slot_count / 2) * RING_SLOT_BYTES - RING_HEADER_BYTES;
-}
-
-static struct ring_slot *slot_at(struct ring_shared *shared, uint32_t slot_count, uint64_t position)
-{
-	return (struct ring_slot *)shared->slots + (position & (slot_count - 1));
-}
-
-static uint32_t slots_of(size_t bytes)
-{
-	return (uint32_t)((bytes + RING_HEADER_BYTES + RING_SLOT_BYTES - 1) / RING_SLOT_BYTES);
-}
-
-/* Publish @slots slots at the producer's position and move on. */
-static void put(struct ring_tx *tx, uint32_t bytes, uint32_t slots)
-{
-	struct ring_slot *slot = slot_at(tx->shared, tx->slot_count, tx->position);
-	struct ring_slot *behind = slot_at(tx->shared, tx->slot_count, tx->position + slots);
-	uint32_t stamp = RING_STAMP(tx->position >> tx->lap_shift);
-	atomic_store_explicit(&behind->stamp, 0, memory_order_relaxed);
-	atomic_store_explicit(&slot->bytes, bytes, memory_order_relaxed);
-	atomic_store_explicit(&slot->stamp, stamp, memory_order_release); /* R1 */
-	tx->position += slots;
-}
-
 /* Are @slots slots free, and one more behind them? */
 static bool has_room(struct ring_tx *tx, uint32_t slots)
 {
@@ -88,25 +60,19 @@ static bool has_room(struct ring_tx *tx, uint32_t slots)
 	return tx->position - head + slots < tx->slot_count;
 }
 
-void *ring_reserve(struct ring_tx *tx, size_t bytes)
+void *ring_reserve_slowly(struct ring_tx *tx, size_t bytes)
 {
 	assert(bytes >= 1 && bytes <= ring_max_record(tx->slot_count));
-	uint32_t slots = slots_of(bytes);
+	uint32_t slots = ring_slots_of(bytes);
 	uint32_t to_end = tx->slot_count - (uint32_t)(tx->position & (tx->slot_count - 1));
 	uint32_t pad = slots > to_end ? to_end : 0;
 	if (!has_room(tx, pad + slots))
 		return NULL;
 	if (pad != 0)
-		put(tx, RING_PAD, pad); /* no record yet, so the consumer may see it now */
+		ring_put(tx, RING_PAD, pad); /* no record yet, so the consumer may see it now */
 	tx->reserved = (uint32_t)bytes;
-	return slot_at(tx->shared, tx->slot_count, tx->position)->record;
-}
-
-void ring_publish(struct ring_tx *tx)
-{
-	assert(tx->reserved != 0);
-	put(tx, tx->reserved, slots_of(tx->reserved));
-	tx->reserved = 0;
+	tx->reserved_slots = slots;
+	return ring_slot_at(tx->shared, tx->slot_count, tx->position)->record;
 }
 
 bool ring_consumed(const struct ring_tx *tx, uint64_t position)
@@ -131,21 +97,25 @@ static const void *give_up(struct ring_rx *rx)
 	return NULL;
 }
 
-const void *ring_peek(struct ring_rx *rx, size_t *bytes)
+/* What the slot that a record is awaited in may say meanwhile: nothing, or what it said a lap ago. */
+static bool stamp_is_old(const struct ring_rx *rx, uint32_t stamp)
 {
-	if (rx->broken)
-		return NULL;
-	for (;;) {
-		struct ring_slot *slot = slot_at(rx->shared, rx->slot_count, rx->position);
+	uint64_t lap = rx->position >> rx->lap_shift;
+	return stamp == 0 || (lap > 0 && stamp == RING_STAMP(lap - 1));
+}
+
+const void *ring_peek_slowly(struct ring_rx *rx, size_t *bytes)
+{
+	while (!rx->broken) {
+		struct ring_slot *slot = ring_slot_at(rx->shared, rx->slot_count, rx->position);
 		uint32_t stamp = atomic_load_explicit(&slot->stamp, memory_order_acquire); /* R2 */
-		if (stamp == 0) {
+		if (stamp != RING_STAMP(rx->position >> rx->lap_shift)) {
+			if (!stamp_is_old(rx, stamp))
+				return give_up(rx);
 			if (rx->released != rx->position)
 				ring_flush_head(rx);
 			return NULL;
 		}
-		if (stamp != RING_STAMP(rx->position >> rx->lap_shift))
-			return give_up(rx);
-		/* Loaded once: the producer could change it between the judging and the use. */
 		uint32_t length = atomic_load_explicit(&slot->bytes, memory_order_relaxed);
 		uint32_t to_end = rx->slot_count - (uint32_t)(rx->position & (rx->slot_count - 1));
 		if (length == RING_PAD) {
@@ -155,27 +125,13 @@ const void *ring_peek(struct ring_rx *rx, size_t *bytes)
 			continue;
 		}
 		if (length == 0 || length > ring_max_record(rx->slot_count) ||
-		    slots_of(length) > to_end)
+		    ring_slots_of(length) > to_end)
 			return give_up(rx);
-		rx->taken = slots_of(length);
+		rx->taken = ring_slots_of(length);
 		*bytes = length;
 		return slot->record;
 	}
-}
-
-void ring_release(struct ring_rx *rx)
-{
-	assert(rx->taken != 0);
-	rx->position += rx->taken;
-	rx->taken = 0;
-	if (rx->position - rx->released >= rx->slot_count / 4)
-		ring_flush_head(rx);
-}
-
-void ring_flush_head(struct ring_rx *rx)
-{
-	rx->released = rx->position;
-	atomic_store_explicit(&rx->shared->head, rx->position, memory_order_release); /* R3 */
+	return NULL;
 }
 
 void ring_arm(struct ring_rx *rx)

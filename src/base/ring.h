@@ -9,9 +9,10 @@
  *                  +8  the record           producer; goes on through the following slots without a header
  *
  * There is no shared tail: the consumer waits on the stamp of the slot it expects, so a small record costs one cache
- * line from core to core. Before a record is published the producer clears the stamp of the slot behind it, so
- * bytes of an older record are never taken for a stamp; one slot is therefore always kept free. Records are contiguous;
- * where one does not fit before the end of the ring, a RING_PAD record fills the rest.
+ * line from core to core. The slot behind a record still says what it said a lap ago. That is an old stamp, unless a
+ * longer record lay across it: then the producer clears it before it publishes, so that bytes of an older record are never
+ * taken for a stamp; one slot is therefore always kept free. Records are contiguous; where one does not fit before the end
+ * of the ring, a RING_PAD record fills the rest.
  *
  * Each side keeps its own cursor in private memory (struct ring_tx, struct ring_rx) and trusts nothing it reads from
  * the other: a consumer checks every length against the ring before use, and a record must be copied once and judged
@@ -19,6 +20,7 @@
 #ifndef BASE_RING_H
 #define BASE_RING_H
 
+#include <assert.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -52,9 +54,11 @@ struct ring_tx {
 	bool unfenced; /* the consumer pays for the barrier: it calls barrier_everyone() after ring_arm() */
 	uint64_t position;   /* next slot to write, free-running */
 	uint64_t head_cache; /* what the consumer had released when we last looked */
+	uint64_t long_end;   /* behind the last record of several slots */
 	uint32_t slot_count; /* a power of two */
 	uint32_t lap_shift;  /* its logarithm */
 	uint32_t reserved;   /* bytes of the record between ring_reserve() and ring_publish() */
+	uint32_t reserved_slots;
 };
 
 struct ring_rx {
@@ -76,13 +80,64 @@ void ring_format(void *memory, uint32_t slot_count);
 void ring_tx_attach(struct ring_tx *tx, void *memory, uint32_t slot_count);
 void ring_rx_attach(struct ring_rx *rx, void *memory, uint32_t slot_count);
 
-/* The largest record that always fits once the ring is empty: half of it. */
-size_t ring_max_record(uint32_t slot_count);
+/* The largest record that always fits once the ring is empty, half of it: n slots may need a pad of n - 1 before them and
+ * one free slot behind, 2n slots in all. */
+static inline size_t ring_max_record(uint32_t slot_count)
+{
+	return (size_t)(slot_count / 2) * RING_SLOT_BYTES - RING_HEADER_BYTES;
+}
+
+static inline uint32_t ring_slots_of(size_t bytes)
+{
+	return (uint32_t)((bytes + RING_HEADER_BYTES + RING_SLOT_BYTES - 1) / RING_SLOT_BYTES);
+}
+
+static inline struct ring_slot *ring_slot_at(struct ring_shared *shared, uint32_t slot_count,
+                                             uint64_t position)
+{
+	return (struct ring_slot *)(void *)shared->slots + (position & (slot_count - 1));
+}
+
+/* Publish @slots slots at the producer's position and move on. Orders: see ring.c. */
+static inline void ring_put(struct ring_tx *tx, uint32_t bytes, uint32_t slots)
+{
+	struct ring_slot *slot = ring_slot_at(tx->shared, tx->slot_count, tx->position);
+	uint64_t end = tx->position + slots;
+	if (end < tx->long_end + tx->slot_count)
+		atomic_store_explicit(&ring_slot_at(tx->shared, tx->slot_count, end)->stamp, 0,
+		                      memory_order_relaxed);
+	if (slots > 1)
+		tx->long_end = end;
+	atomic_store_explicit(&slot->bytes, bytes, memory_order_relaxed);
+	atomic_store_explicit(&slot->stamp, RING_STAMP(tx->position >> tx->lap_shift),
+	                      memory_order_release); /* R1 */
+	tx->position = end;
+}
+
+/* The ring may be full, or its end is near. */
+void *ring_reserve_slowly(struct ring_tx *tx, size_t bytes);
 
 /* Room for a record of @bytes (at least 1, at most ring_max_record()), or NULL while the ring is too full. Not visible
  * before ring_publish(); a second ring_reserve() instead replaces the first. */
-void *ring_reserve(struct ring_tx *tx, size_t bytes);
-void ring_publish(struct ring_tx *tx);
+static inline void *ring_reserve(struct ring_tx *tx, size_t bytes)
+{
+	uint32_t slots = ring_slots_of(bytes),
+	         index = (uint32_t)tx->position & (tx->slot_count - 1);
+	if (index + slots > tx->slot_count || slots > tx->slot_count / 2 ||
+	    tx->position - tx->head_cache + slots >= tx->slot_count)
+		return ring_reserve_slowly(tx, bytes);
+	assert(bytes >= 1);
+	tx->reserved = (uint32_t)bytes;
+	tx->reserved_slots = slots;
+	return ring_slot_at(tx->shared, tx->slot_count, tx->position)->record;
+}
+
+static inline void ring_publish(struct ring_tx *tx)
+{
+	assert(tx->reserved != 0);
+	ring_put(tx, tx->reserved, tx->reserved_slots);
+	tx->reserved = 0;
+}
 
 /* Has the consumer released everything published up to @position, a value that tx->position had? */
 bool ring_consumed(const struct ring_tx *tx, uint64_t position);
@@ -93,11 +148,38 @@ bool ring_take_armed(struct ring_tx *tx);
 /* The next record, or NULL; when there is none it tells the producer of everything released, so a consumer that polls
  * never starves its producer. The length is at most ring_max_record(). Sets rx->broken where the producer's bytes make
  * no sense. The memory belongs to the producer again after ring_release(), which needs a ring_peek() that found one. */
-const void *ring_peek(struct ring_rx *rx, size_t *bytes);
-void ring_release(struct ring_rx *rx);
+const void *ring_peek_slowly(struct ring_rx *rx, size_t *bytes);
+
+static inline const void *ring_peek(struct ring_rx *rx, size_t *bytes)
+{
+	struct ring_slot *slot = ring_slot_at(rx->shared, rx->slot_count, rx->position);
+	uint32_t stamp = atomic_load_explicit(&slot->stamp, memory_order_acquire); /* R2 */
+	if (stamp != RING_STAMP(rx->position >> rx->lap_shift) || rx->broken)
+		return ring_peek_slowly(rx, bytes);
+	/* Loaded once: the producer could change it between the judging and the use. */
+	uint32_t length = atomic_load_explicit(&slot->bytes, memory_order_relaxed);
+	if (length - 1 >= RING_SLOT_BYTES - RING_HEADER_BYTES)
+		return ring_peek_slowly(rx, bytes);
+	rx->taken = 1;
+	*bytes = length;
+	return slot->record;
+}
 
 /* Tell the producer of everything released so far. ring_release() does so every quarter of the ring by itself. */
-void ring_flush_head(struct ring_rx *rx);
+static inline void ring_flush_head(struct ring_rx *rx)
+{
+	rx->released = rx->position;
+	atomic_store_explicit(&rx->shared->head, rx->position, memory_order_release); /* R3 */
+}
+
+static inline void ring_release(struct ring_rx *rx)
+{
+	assert(rx->taken != 0);
+	rx->position += rx->taken;
+	rx->taken = 0;
+	if (rx->position - rx->released >= rx->slot_count / 4)
+		ring_flush_head(rx);
+}
 
 /* Ask to be woken by the next record. After this the consumer must ring_peek() once more before it sleeps. */
 void ring_arm(struct ring_rx *rx);

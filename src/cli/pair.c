@@ -192,7 +192,7 @@ bool side_poll(struct side *side)
 		return fail(side, "hdl_cq_poll", count);
 	for (int i = 0; i < count; i++) {
 		if (wc[i].status != HDL_WC_SUCCESS)
-			return fail(side, "a request", wc[i].status);
+			return fail(side, "a request", (int)wc[i].status);
 		if (wc[i].opcode == HDL_WC_RECV) {
 			side->received++;
 			if (!post_receive(side, wc[i].wr_id + PAIR_DEPTH))

@@ -32,7 +32,6 @@
 #define COMPAT_PORT    1u
 #define COMPAT_GIDS    16u /* entries of the GID table; those past the node's addresses are zero */
 #define COMPAT_PKEY    0xffffu
-#define COMPAT_BATCH   16 /* requests or completions that are translated at a time, on the stack */
 
 /* How a pointer to what programs see becomes one to what contains it. */
 #define COMPAT_OF(pointer, type, member) \

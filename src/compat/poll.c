@@ -1,23 +1,31 @@
 /* Taking completions: ibv_poll_cq(), and the start_poll, next_poll, end_poll of struct ibv_cq_ex. */
 #include "compat/compat.h"
 
-static const uint8_t statuses[HDL_WC_STATUS_COUNT] = {
-        [HDL_WC_SUCCESS] = IBV_WC_SUCCESS,
-        [HDL_WC_LOC_LEN_ERR] = IBV_WC_LOC_LEN_ERR,
-        [HDL_WC_LOC_QP_OP_ERR] = IBV_WC_LOC_QP_OP_ERR,
-        [HDL_WC_LOC_PROT_ERR] = IBV_WC_LOC_PROT_ERR,
-        [HDL_WC_WR_FLUSH_ERR] = IBV_WC_WR_FLUSH_ERR,
-        [HDL_WC_MEM_MGT_ERR] = IBV_WC_MW_BIND_ERR,
-        [HDL_WC_LOC_ACCESS_ERR] = IBV_WC_LOC_ACCESS_ERR,
-        [HDL_WC_REM_INV_REQ_ERR] = IBV_WC_REM_INV_REQ_ERR,
-        [HDL_WC_REM_ACCESS_ERR] = IBV_WC_REM_ACCESS_ERR,
-        [HDL_WC_REM_OP_ERR] = IBV_WC_REM_OP_ERR,
-        [HDL_WC_RETRY_EXC_ERR] = IBV_WC_RETRY_EXC_ERR,
-        [HDL_WC_RNR_RETRY_EXC_ERR] = IBV_WC_RNR_RETRY_EXC_ERR,
-        [HDL_WC_FATAL_ERR] = IBV_WC_FATAL_ERR,
-};
+#define SAME(ibv_field, hdl_field)                                                   \
+	(offsetof(struct ibv_wc, ibv_field) == offsetof(struct hdl_wc, hdl_field) && \
+	 sizeof(((struct ibv_wc *)0)->ibv_field) == sizeof(((struct hdl_wc *)0)->hdl_field))
 
-/* The numbers agree, those of a receive too, so that nothing is looked up for each completion. */
+_Static_assert(sizeof(struct ibv_wc) == sizeof(struct hdl_wc) && SAME(wr_id, wr_id) &&
+                       SAME(status, status) && SAME(opcode, opcode) &&
+                       SAME(vendor_err, vendor_err) && SAME(byte_len, byte_len) &&
+                       SAME(imm_data, imm) && SAME(qp_num, qpn) && SAME(src_qp, src_qpn) &&
+                       SAME(wc_flags, flags) && SAME(pkey_index, pkey_index) && SAME(slid, slid) &&
+                       SAME(sl, sl) && SAME(dlid_path_bits, dlid_path_bits),
+               "a completion is the same on both sides");
+_Static_assert((int)HDL_WC_SUCCESS == (int)IBV_WC_SUCCESS &&
+                       (int)HDL_WC_LOC_LEN_ERR == (int)IBV_WC_LOC_LEN_ERR &&
+                       (int)HDL_WC_LOC_QP_OP_ERR == (int)IBV_WC_LOC_QP_OP_ERR &&
+                       (int)HDL_WC_LOC_PROT_ERR == (int)IBV_WC_LOC_PROT_ERR &&
+                       (int)HDL_WC_WR_FLUSH_ERR == (int)IBV_WC_WR_FLUSH_ERR &&
+                       (int)HDL_WC_MEM_MGT_ERR == (int)IBV_WC_MW_BIND_ERR &&
+                       (int)HDL_WC_LOC_ACCESS_ERR == (int)IBV_WC_LOC_ACCESS_ERR &&
+                       (int)HDL_WC_REM_INV_REQ_ERR == (int)IBV_WC_REM_INV_REQ_ERR &&
+                       (int)HDL_WC_REM_ACCESS_ERR == (int)IBV_WC_REM_ACCESS_ERR &&
+                       (int)HDL_WC_REM_OP_ERR == (int)IBV_WC_REM_OP_ERR &&
+                       (int)HDL_WC_RETRY_EXC_ERR == (int)IBV_WC_RETRY_EXC_ERR &&
+                       (int)HDL_WC_RNR_RETRY_EXC_ERR == (int)IBV_WC_RNR_RETRY_EXC_ERR &&
+                       (int)HDL_WC_FATAL_ERR == (int)IBV_WC_FATAL_ERR,
+               "statuses of completions are numbered alike");
 _Static_assert((int)HDL_WC_SEND == (int)IBV_WC_SEND &&
                        (int)HDL_WC_WRITE == (int)IBV_WC_RDMA_WRITE &&
                        (int)HDL_WC_READ == (int)IBV_WC_RDMA_READ &&
@@ -26,54 +34,15 @@ _Static_assert((int)HDL_WC_SEND == (int)IBV_WC_SEND &&
                        (int)HDL_WC_BIND == (int)IBV_WC_BIND_MW &&
                        (int)HDL_WC_INVALIDATE == (int)IBV_WC_LOCAL_INV &&
                        (int)HDL_WC_RECV == (int)IBV_WC_RECV &&
-                       (int)HDL_WC_RECV_WRITE_IMM == (int)IBV_WC_RECV_RDMA_WITH_IMM,
-               "opcodes of completions are numbered alike");
-
-static enum ibv_wc_status status_of(const struct hdl_wc *wc)
-{
-	return wc->status < HDL_WC_STATUS_COUNT ? (enum ibv_wc_status)statuses[wc->status]
-	                                        : IBV_WC_GENERAL_ERR;
-}
-
-static unsigned flags_of(const struct hdl_wc *wc)
-{
-	return (wc->flags & HDL_WC_WITH_IMM ? (unsigned)IBV_WC_WITH_IMM : 0u) |
-	       (wc->flags & HDL_WC_WITH_INVALIDATE ? (unsigned)IBV_WC_WITH_INV : 0u) |
-	       (wc->flags & HDL_WC_GRH ? (unsigned)IBV_WC_GRH : 0u);
-}
+                       (int)HDL_WC_RECV_WRITE_IMM == (int)IBV_WC_RECV_RDMA_WITH_IMM &&
+                       (int)HDL_WC_GRH == (int)IBV_WC_GRH &&
+                       (int)HDL_WC_WITH_IMM == (int)IBV_WC_WITH_IMM &&
+                       (int)HDL_WC_WITH_INVALIDATE == (int)IBV_WC_WITH_INV,
+               "so are their opcodes and flags");
 
 int compat_poll_cq(struct ibv_cq *ibv, int count, struct ibv_wc *wc)
 {
-	struct hdl_cq *cq = compat_cq(ibv)->hdl;
-	struct hdl_wc batch[COMPAT_BATCH];
-	int done = 0;
-	while (done < count) {
-		int want = count - done < COMPAT_BATCH ? count - done : COMPAT_BATCH;
-		int got = hdl_cq_poll(cq, batch, want);
-		if (got < 0)
-			return done > 0 ? done : got;
-		for (int i = 0; i < got; i++) {
-			const struct hdl_wc *from = &batch[i];
-			struct ibv_wc *to = &wc[done + i];
-			to->wr_id = from->wr_id;
-			to->status = status_of(from);
-			to->opcode = (enum ibv_wc_opcode)from->opcode;
-			to->vendor_err = from->vendor_err;
-			to->byte_len = from->byte_len;
-			to->imm_data = from->imm;
-			to->qp_num = from->qpn;
-			to->src_qp = from->src_qpn;
-			to->wc_flags = flags_of(from);
-			to->pkey_index = 0;
-			to->slid = from->slid;
-			to->sl = from->sl;
-			to->dlid_path_bits = 0;
-		}
-		done += got;
-		if (got < want)
-			break;
-	}
-	return done;
+	return hdl_cq_poll(compat_cq(ibv)->hdl, (struct hdl_wc *)(void *)wc, count);
 }
 
 /* --- struct ibv_cq_ex --- */
@@ -90,7 +59,7 @@ static int take(struct compat_cq *cq)
 	if (got <= 0)
 		return got == 0 ? ENOENT : -got;
 	cq->ibv.wr_id = cq->current.wr_id;
-	cq->ibv.status = status_of(&cq->current);
+	cq->ibv.status = (enum ibv_wc_status)cq->current.status;
 	return 0;
 }
 
@@ -152,7 +121,7 @@ static uint32_t read_src_qp(struct ibv_cq_ex *cq)
 
 static unsigned int read_wc_flags(struct ibv_cq_ex *cq)
 {
-	return flags_of(&of(cq)->current);
+	return of(cq)->current.flags;
 }
 
 static uint32_t read_slid(struct ibv_cq_ex *cq)

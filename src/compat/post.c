@@ -1,5 +1,5 @@
-/* Posting: ibv_post_send(), ibv_post_recv(), ibv_post_srq_recv(). Requests are translated on the stack, COMPAT_BATCH at a
- * time; lists of pieces have the same layout on both sides and are handed down as they are. */
+/* Posting: ibv_post_send(), ibv_post_recv(), ibv_post_srq_recv(). Requests have the same layout on both sides and are handed
+ * down as they are; those that name an object of ours (an address handle, a window) are translated one by one. */
 #include "compat/compat.h"
 
 _Static_assert(sizeof(struct ibv_sge) == sizeof(struct hdl_sge) &&
@@ -8,18 +8,47 @@ _Static_assert(sizeof(struct ibv_sge) == sizeof(struct hdl_sge) &&
                        offsetof(struct ibv_sge, lkey) == offsetof(struct hdl_sge, key),
                "a piece is the same on both sides");
 
-static const uint8_t opcodes[] = {
-        [IBV_WR_RDMA_WRITE] = HDL_OP_WRITE,
-        [IBV_WR_RDMA_WRITE_WITH_IMM] = HDL_OP_WRITE_IMM,
-        [IBV_WR_SEND] = HDL_OP_SEND,
-        [IBV_WR_SEND_WITH_IMM] = HDL_OP_SEND_IMM,
-        [IBV_WR_RDMA_READ] = HDL_OP_READ,
-        [IBV_WR_ATOMIC_CMP_AND_SWP] = HDL_OP_COMPARE_SWAP,
-        [IBV_WR_ATOMIC_FETCH_AND_ADD] = HDL_OP_FETCH_ADD,
-        [IBV_WR_LOCAL_INV] = HDL_OP_INVALIDATE,
-        [IBV_WR_BIND_MW] = HDL_OP_BIND,
-        [IBV_WR_SEND_WITH_INV] = HDL_OP_SEND_INVALIDATE,
-};
+#define SAME(ibv, ibv_field, hdl, hdl_field)                                   \
+	(offsetof(struct ibv, ibv_field) == offsetof(struct hdl, hdl_field) && \
+	 sizeof(((struct ibv *)0)->ibv_field) == sizeof(((struct hdl *)0)->hdl_field))
+
+_Static_assert(SAME(ibv_send_wr, wr_id, hdl_send_wr, wr_id) &&
+                       SAME(ibv_send_wr, next, hdl_send_wr, next) &&
+                       SAME(ibv_send_wr, sg_list, hdl_send_wr, sg_list) &&
+                       SAME(ibv_send_wr, num_sge, hdl_send_wr, num_sge) &&
+                       SAME(ibv_send_wr, opcode, hdl_send_wr, opcode) &&
+                       SAME(ibv_send_wr, send_flags, hdl_send_wr, flags) &&
+                       SAME(ibv_send_wr, imm_data, hdl_send_wr, imm) &&
+                       SAME(ibv_send_wr, invalidate_rkey, hdl_send_wr, invalidate_key) &&
+                       SAME(ibv_send_wr, wr.rdma.remote_addr, hdl_send_wr, u.rdma.addr) &&
+                       SAME(ibv_send_wr, wr.rdma.rkey, hdl_send_wr, u.rdma.key) &&
+                       SAME(ibv_send_wr, wr.atomic.remote_addr, hdl_send_wr, u.atomic.addr) &&
+                       SAME(ibv_send_wr, wr.atomic.compare_add, hdl_send_wr,
+                            u.atomic.compare_add) &&
+                       SAME(ibv_send_wr, wr.atomic.swap, hdl_send_wr, u.atomic.swap) &&
+                       SAME(ibv_send_wr, wr.atomic.rkey, hdl_send_wr, u.atomic.key),
+               "a send request is the same on both sides");
+_Static_assert(SAME(ibv_recv_wr, wr_id, hdl_recv_wr, wr_id) &&
+                       SAME(ibv_recv_wr, next, hdl_recv_wr, next) &&
+                       SAME(ibv_recv_wr, sg_list, hdl_recv_wr, sg_list) &&
+                       SAME(ibv_recv_wr, num_sge, hdl_recv_wr, num_sge) &&
+                       sizeof(struct ibv_recv_wr) == sizeof(struct hdl_recv_wr),
+               "a receive request is the same on both sides");
+_Static_assert((int)IBV_WR_RDMA_WRITE == (int)HDL_OP_WRITE &&
+                       (int)IBV_WR_RDMA_WRITE_WITH_IMM == (int)HDL_OP_WRITE_IMM &&
+                       (int)IBV_WR_SEND == (int)HDL_OP_SEND &&
+                       (int)IBV_WR_SEND_WITH_IMM == (int)HDL_OP_SEND_IMM &&
+                       (int)IBV_WR_RDMA_READ == (int)HDL_OP_READ &&
+                       (int)IBV_WR_ATOMIC_CMP_AND_SWP == (int)HDL_OP_COMPARE_SWAP &&
+                       (int)IBV_WR_ATOMIC_FETCH_AND_ADD == (int)HDL_OP_FETCH_ADD &&
+                       (int)IBV_WR_LOCAL_INV == (int)HDL_OP_INVALIDATE &&
+                       (int)IBV_WR_BIND_MW == (int)HDL_OP_BIND &&
+                       (int)IBV_WR_SEND_WITH_INV == (int)HDL_OP_SEND_INVALIDATE &&
+                       (int)IBV_SEND_FENCE == (int)HDL_SEND_FENCE &&
+                       (int)IBV_SEND_SIGNALED == (int)HDL_SEND_SIGNALED &&
+                       (int)IBV_SEND_SOLICITED == (int)HDL_SEND_SOLICITED &&
+                       (int)IBV_SEND_INLINE == (int)HDL_SEND_INLINE,
+               "so are the numbers in it");
 
 int compat_post_error(int result)
 {
@@ -32,14 +61,6 @@ int compat_post_error(int result)
 	default:
 		return EINVAL;
 	}
-}
-
-static uint32_t flags_of(unsigned flags)
-{
-	return (flags & IBV_SEND_FENCE ? (uint32_t)HDL_SEND_FENCE : 0u) |
-	       (flags & IBV_SEND_SIGNALED ? (uint32_t)HDL_SEND_SIGNALED : 0u) |
-	       (flags & IBV_SEND_SOLICITED ? (uint32_t)HDL_SEND_SOLICITED : 0u) |
-	       (flags & IBV_SEND_INLINE ? (uint32_t)HDL_SEND_INLINE : 0u);
 }
 
 int compat_bind(struct hdl_send_wr *to, struct ibv_mw *mw, uint32_t rkey,
@@ -62,81 +83,58 @@ int compat_bind(struct hdl_send_wr *to, struct ibv_mw *mw, uint32_t rkey,
 	return 0;
 }
 
-/* Translate one request. Only the fields that its operation uses are written. */
-static int translate(const struct compat_qp *qp, const struct ibv_send_wr *from,
-                     struct hdl_send_wr *to)
+/* Is @wr one that can be handed down as it is? What follows HDL_OP_SEND_INVALIDATE means something else to each side. */
+static bool same(const struct ibv_send_wr *wr)
 {
-	const unsigned known =
-	        IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED | IBV_SEND_INLINE;
-	if ((unsigned)from->opcode >= sizeof(opcodes) || from->num_sge < 0 ||
-	    (from->send_flags & ~known) != 0)
+	return (unsigned)wr->opcode <= IBV_WR_SEND_WITH_INV && wr->opcode != IBV_WR_BIND_MW;
+}
+
+/* Post @wr alone, as it is or translated. */
+static int post_one(const struct compat_qp *qp, const struct ibv_send_wr *wr)
+{
+	struct hdl_send_wr one = {.wr_id = wr->wr_id,
+	                          .sg_list = (const struct hdl_sge *)(const void *)wr->sg_list,
+	                          .num_sge = (uint32_t)wr->num_sge,
+	                          .opcode = wr->opcode,
+	                          .flags = wr->send_flags,
+	                          .imm = wr->imm_data};
+	if ((unsigned)wr->opcode > IBV_WR_SEND_WITH_INV)
 		return EINVAL;
-	to->next = NULL;
-	to->wr_id = from->wr_id;
-	to->sg_list = (const struct hdl_sge *)(const void *)from->sg_list;
-	to->num_sge = (uint32_t)from->num_sge;
-	to->opcode = opcodes[from->opcode];
-	to->flags = flags_of(from->send_flags);
-	to->imm = from->imm_data;
-	to->invalidate_key.v = from->invalidate_rkey;
-	switch (from->opcode) {
-	case IBV_WR_SEND:
-	case IBV_WR_SEND_WITH_IMM:
-		if (qp->ibv.qp_base.qp_type != IBV_QPT_UD)
-			return 0;
-		if (from->wr.ud.ah == NULL)
+	if (wr->opcode == IBV_WR_BIND_MW) {
+		int error =
+		        compat_bind(&one, wr->bind_mw.mw, wr->bind_mw.rkey, &wr->bind_mw.bind_info);
+		if (error != 0)
+			return error;
+		one.num_sge = 0;
+	} else if (qp->ibv.qp_base.qp_type == IBV_QPT_UD) {
+		if (wr->wr.ud.ah == NULL)
 			return EINVAL;
-		to->u.ud.ah = compat_ah(from->wr.ud.ah)->hdl;
-		to->u.ud.qpn = from->wr.ud.remote_qpn;
-		to->u.ud.qkey = from->wr.ud.remote_qkey;
-		return 0;
-	case IBV_WR_RDMA_WRITE:
-	case IBV_WR_RDMA_WRITE_WITH_IMM:
-	case IBV_WR_RDMA_READ:
-		to->u.rdma.addr = from->wr.rdma.remote_addr;
-		to->u.rdma.key.v = from->wr.rdma.rkey;
-		return 0;
-	case IBV_WR_ATOMIC_CMP_AND_SWP:
-	case IBV_WR_ATOMIC_FETCH_AND_ADD:
-		to->u.atomic.addr = from->wr.atomic.remote_addr;
-		to->u.atomic.compare_add = from->wr.atomic.compare_add;
-		to->u.atomic.swap = from->wr.atomic.swap;
-		to->u.atomic.key.v = from->wr.atomic.rkey;
-		return 0;
-	case IBV_WR_BIND_MW:
-		to->num_sge = 0;
-		return compat_bind(to, from->bind_mw.mw, from->bind_mw.rkey,
-		                   &from->bind_mw.bind_info);
-	case IBV_WR_LOCAL_INV:
-		to->num_sge = 0;
-		return 0;
-	default:
-		return 0;
+		one.u.ud.ah = compat_ah(wr->wr.ud.ah)->hdl;
+		one.u.ud.qpn = wr->wr.ud.remote_qpn;
+		one.u.ud.qkey = wr->wr.ud.remote_qkey;
+	} else {
+		memcpy(&one.u, &wr->wr, sizeof(wr->wr));
 	}
+	return compat_post_error(hdl_post_send(qp->hdl, &one, NULL));
 }
 
 int compat_post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
 {
 	const struct compat_qp *qp = compat_qp(ibv);
-	struct hdl_send_wr batch[COMPAT_BATCH];
-	struct ibv_send_wr *from[COMPAT_BATCH];
-	while (wr != NULL) {
-		int count = 0, error = 0;
-		for (; wr != NULL && count < COMPAT_BATCH; wr = wr->next, count++) {
-			from[count] = wr;
-			error = translate(qp, wr, &batch[count]);
-			if (error != 0)
-				break;
-			if (count > 0)
-				batch[count - 1].next = &batch[count];
-		}
-		/* What comes before a request that is refused is posted all the same. */
+	bool as_it_is = qp->ibv.qp_base.qp_type != IBV_QPT_UD;
+	for (const struct ibv_send_wr *at = wr; at != NULL && as_it_is; at = at->next)
+		as_it_is = same(at);
+	if (as_it_is) {
 		const struct hdl_send_wr *refused = NULL;
-		int result = count > 0 ? hdl_post_send(qp->hdl, batch, &refused) : 0;
-		if (result != 0) {
-			*bad = from[refused != NULL ? refused - batch : 0];
-			return compat_post_error(result);
-		}
+		int result = hdl_post_send(qp->hdl, (const struct hdl_send_wr *)(const void *)wr,
+		                           &refused);
+		if (result == 0)
+			return 0;
+		*bad = (struct ibv_send_wr *)(uintptr_t)refused;
+		return compat_post_error(result);
+	}
+	for (; wr != NULL; wr = wr->next) {
+		int error = post_one(qp, wr);
 		if (error != 0) {
 			*bad = wr;
 			return error;
@@ -149,35 +147,14 @@ int compat_post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv_send
 static int post_recv(struct hdl_qp *qp, struct hdl_srq *srq, struct ibv_recv_wr *wr,
                      struct ibv_recv_wr **bad)
 {
-	struct hdl_recv_wr batch[COMPAT_BATCH];
-	struct ibv_recv_wr *from[COMPAT_BATCH];
-	while (wr != NULL) {
-		int count = 0;
-		for (; wr != NULL && count < COMPAT_BATCH && wr->num_sge >= 0;
-		     wr = wr->next, count++) {
-			from[count] = wr;
-			batch[count] = (struct hdl_recv_wr){
-			        .wr_id = wr->wr_id,
-			        .sg_list = (const struct hdl_sge *)(const void *)wr->sg_list,
-			        .num_sge = (uint32_t)wr->num_sge};
-			if (count > 0)
-				batch[count - 1].next = &batch[count];
-		}
-		const struct hdl_recv_wr *refused = NULL;
-		int result = 0;
-		if (count > 0)
-			result = qp != NULL ? hdl_post_recv(qp, batch, &refused)
-			                    : hdl_srq_post(srq, batch, &refused);
-		if (result != 0) {
-			*bad = from[refused != NULL ? refused - batch : 0];
-			return compat_post_error(result);
-		}
-		if (wr != NULL && wr->num_sge < 0) {
-			*bad = wr;
-			return EINVAL;
-		}
-	}
-	return 0;
+	const struct hdl_recv_wr *list = (const struct hdl_recv_wr *)(const void *)wr,
+	                         *refused = list;
+	int result =
+	        qp != NULL ? hdl_post_recv(qp, list, &refused) : hdl_srq_post(srq, list, &refused);
+	if (result == 0)
+		return 0;
+	*bad = (struct ibv_recv_wr *)(uintptr_t)refused;
+	return compat_post_error(result);
 }
 
 int compat_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)

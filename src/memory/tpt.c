@@ -5,6 +5,7 @@
 #include <assert.h>
 
 #include "memory/att.h"
+#include "memory/judge.h"
 #include "memory/slot.h"
 
 struct tpt_bytes tpt_bytes(const struct tpt_config *config)
@@ -55,19 +56,6 @@ bool slot_keep_reading(const struct tpt_slot *slot, struct tpt_entry *out)
 	return false;
 }
 
-/* Figures 15, 17B and 18 (b): which entries may be used which way. */
-static inline bool type_fits(const struct tpt_entry *e, const struct tpt_request *req)
-{
-	switch (req->side) {
-	case TPT_LOCAL:
-		return e->type == TPT_REGION;
-	case TPT_REMOTE:
-		return e->type == TPT_WINDOW || (e->type == TPT_REGION && !req->windows_only);
-	default:
-		return e->type == TPT_ISCSI;
-	}
-}
-
 enum hdl_detail tpt_check(const struct tpt_view *view, const struct tpt_request *req,
                           struct tpt_grant *grant)
 {
@@ -75,32 +63,10 @@ enum hdl_detail tpt_check(const struct tpt_view *view, const struct tpt_request 
 	uint32_t index = req->key.v >> TPT_INSTANCE_BITS;
 	if (index >= view->capacity || !slot_read(&view->slots[index], e))
 		return HDL_DETAIL_NOT_VALID;
-	if (!(e->flags & TPT_VALID))
-		return HDL_DETAIL_NOT_VALID;
-	if (e->flags & TPT_GONE)
-		return HDL_DETAIL_GONE;
-	if (!type_fits(e, req))
-		return HDL_DETAIL_TYPE;
-	if (e->pd != req->pd)
-		return HDL_DETAIL_PD;
-	if (e->qpn != 0 && e->qpn != req->qpn)
-		return HDL_DETAIL_QP;
-	if (e->instance != (uint8_t)req->key.v)
-		return HDL_DETAIL_INSTANCE;
-
-	/* Never form addr + length: the peer chooses both, and the sum wraps. */
-	uint64_t base = e->type == TPT_ISCSI ? 0 : e->base;
-	if (req->addr < base)
-		return HDL_DETAIL_BOUNDS;
-	uint64_t offset = req->addr - base;
-	if (offset > e->length || req->length > e->length - offset)
-		return HDL_DETAIL_BOUNDS;
-	if ((e->access & req->access) != req->access) /* all bits, not any */
-		return HDL_DETAIL_ACCESS;
+	enum hdl_detail detail = tpt_judge(e, req, &grant->offset);
 	grant->index = index;
-	grant->offset = offset;
 	grant->length = req->length;
-	return HDL_DETAIL_NONE;
+	return detail;
 }
 
 /* The runs found so far. */

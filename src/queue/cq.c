@@ -20,28 +20,14 @@ void cq_init(struct cq *cq, void *memory, uint32_t depth, bool notifies)
 	cq->notifies = notifies;
 }
 
-unsigned cq_push(struct cq *cq, const struct hdl_wc *wc, bool solicited)
+unsigned cq_push_notify(struct cq *cq, bool solicited, uint32_t tail)
 {
-	uint32_t tail = atomic_load_explicit(&cq->tail, memory_order_relaxed);
-	uint32_t head =
-	        atomic_load_explicit(&cq->head, memory_order_acquire); /* C1 pairs with C2 */
-	if (tail - head >= cq->depth)
-		return atomic_exchange_explicit(&cq->overrun, true, memory_order_relaxed)
-		               ? 0
-		               : CQ_OVERRUN;
-	cq->ring[tail & cq->mask] = *wc;
-	if (!cq->notifies) {
-		atomic_store_explicit(&cq->tail, tail + 1,
-		                      memory_order_release); /* C3 pairs with C4 */
-		return CQ_STORED;
-	}
-
 	/* C5 pairs with C6: either we see the queue armed, or who arms it sees the completion when it polls. */
-	atomic_store_explicit(&cq->tail, tail + 1, memory_order_seq_cst); /* C3 */
+	atomic_store_explicit(&cq->tail, tail, memory_order_seq_cst); /* C3 */
 	uint32_t armed = atomic_load_explicit(&cq->armed, memory_order_seq_cst);
 	if (armed == CQ_NOT_ARMED)
 		return CQ_STORED;
-	if (armed == CQ_ARMED_SOLICITED && !solicited && wc->status == HDL_WC_SUCCESS)
+	if (armed == CQ_ARMED_SOLICITED && !solicited)
 		return CQ_STORED;
 	if (atomic_exchange_explicit(&cq->armed, CQ_NOT_ARMED, memory_order_acq_rel) ==
 	    CQ_NOT_ARMED)
@@ -56,7 +42,7 @@ int cq_poll(struct cq *cq, struct hdl_wc *wc, int max)
 	uint32_t held = atomic_load_explicit(&cq->tail, memory_order_seq_cst) - head; /* C4, C6 */
 	int count = held < (uint32_t)max ? (int)held : max;
 	for (int i = 0; i < count; i++)
-		wc[i] = cq->ring[(head + (uint32_t)i) & cq->mask];
+		cq_load(&wc[i], &cq->ring[(head + (uint32_t)i) & cq->mask]);
 	if (count > 0)
 		atomic_store_explicit(&cq->head, head + (uint32_t)count,
 		                      memory_order_release); /* C2 */

@@ -1,4 +1,4 @@
-/* What travels in a lane between two adapters of one machine: the same-host path. A frame is a header of 24 bytes, then a
+/* What travels in a lane between two adapters of one machine: the same-host path. A frame is a header of 32 bytes, then a
  * body by kind. Everything is in the host's byte order; nothing here leaves the machine. The reader copies the header
  * (and the fixed part of the body) once and judges that copy: the writer may change the lane at any time. */
 #ifndef TRANSPORT_FRAME_H
@@ -29,8 +29,11 @@ enum frame_flags {
 	FRAME_UNRELIABLE =
 	        1
 	        << 4, /* from a UC queue pair: never refused, answered only to free what it refers to */
-	FRAME_ADD = 1 << 5,  /* atomic: fetch-and-add, not compare-and-swap */
-	FRAME_GROUP = 1 << 6 /* datagram: for every member of the group that dgid names */
+	FRAME_ADD = 1 << 5, /* atomic: fetch-and-add, not compare-and-swap */
+	FRAME_ACKS =
+	        1
+	        << 6, /* also the answer ANSWER_ACK to everything up to message ack of the other direction */
+	FRAME_GROUP = 1 << 7 /* datagram: for every member of the group that dgid names */
 };
 
 struct frame {
@@ -43,8 +46,10 @@ struct frame {
 	uint32_t msn;
 	uint32_t length; /* of the message */
 	uint32_t imm;    /* or the key to invalidate */
+	uint32_t ack;
+	uint32_t reserved2;
 };
-_Static_assert(sizeof(struct frame) == 24, "header of a frame");
+_Static_assert(sizeof(struct frame) == 32, "header of a frame");
 
 struct frame_target {
 	uint64_t addr;

@@ -17,6 +17,8 @@ bool local_run(struct node *node, struct qp *qp);
 /* Requester: the responder answered. */
 void local_answered(struct node *node, struct qp *qp, uint32_t msn,
                     const struct frame_answer *answer);
+/* Requester: take from the peer's table what it has executed and not yet said so. */
+void local_look(struct node *node, struct qp *qp);
 /* Requester: the timer of @qp ran out. */
 void local_timeout(struct node *node, struct qp *qp);
 /* Requester: the peer is gone. */
@@ -40,7 +42,27 @@ enum local_step local_multicast(struct node *node, struct qp *qp, struct wqe_sen
 bool local_gather(struct node *node, struct qp *qp, struct wqe_send *wqe, void *out);
 /* Nobody is there: a datagram vanishes, a message is never answered. It must still be fit to be sent. */
 enum local_step local_to_nobody(struct node *node, struct qp *qp, struct wqe_send *wqe);
-void local_finish(struct wqe_send *wqe, enum hdl_wc_status status, enum hdl_detail detail);
+/* @wqe is over. */
+static inline void local_finish(struct wqe_send *wqe, enum hdl_wc_status status,
+                                enum hdl_detail detail)
+{
+	wqe->state = WQE_DONE;
+	wqe->status = (uint8_t)status;
+	wqe->vendor_err = (uint8_t)detail;
+}
+static inline bool local_is_read(const struct wqe_send *wqe)
+{
+	return wqe->opcode == HDL_OP_READ || wqe->opcode == HDL_OP_COMPARE_SWAP ||
+	       wqe->opcode == HDL_OP_FETCH_ADD;
+}
+/* Is the next element one that was begun? A message that is to be repeated was, and counts as in flight. */
+static inline bool local_begun(const struct qp *qp)
+{
+	if (qp->next == wq_tail(&qp->sq))
+		return false;
+	const struct wqe_send *wqe = wq_at(&qp->sq, qp->next);
+	return wqe->state != WQE_READY || wqe->numbered;
+}
 
 /* Responder: take frames from a link. Returns how many. */
 unsigned local_receive(struct node *node, uint32_t link);
@@ -53,6 +75,9 @@ bool local_send_answer(struct node *node, uint32_t link, uint32_t to_qpn, uint32
                        uint32_t msn, struct frame_answer answer);
 /* Responder: send what is owed. False when there was no room. */
 bool local_answer(struct node *node, struct qp *qp);
+/* Responder: may what is owed wait until the application calls the next time? Once, for a single message: an answer to it from
+ * the application may come next and take the ACK along (put_header()). */
+bool local_may_wait(struct qp *qp);
 
 /* Local ack timeout: 4.096 us x 2^code (IBTA section 9.7.6.1.3). */
 uint64_t local_timeout_ns(const struct qp *qp);

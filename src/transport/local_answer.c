@@ -4,11 +4,14 @@
 
 void local_owe(struct node *node, struct qp *qp, enum answer answer, uint32_t msn, uint32_t detail)
 {
+	bool more = qp->answer_due && qp->answer == ANSWER_ACK && answer == ANSWER_ACK;
+	qp->answer_count = more ? qp->answer_count + 1 : 1;
+	qp->answer_new = !more;
 	qp->answer_due = true;
 	qp->answer = (uint8_t)answer;
 	qp->answer_msn = msn;
 	qp->answer_detail = (uint8_t)detail;
-	node_activate(node, qp);
+	node_owe(node, qp);
 }
 
 bool local_send_answer(struct node *node, uint32_t link, uint32_t to_qpn, uint32_t from_qpn,
@@ -47,6 +50,15 @@ static bool send_close(struct node *node, struct qp *qp)
 	                      .length = qp->close_detail,
 	                      .imm = qp->close_event};
 	node_publish(node, qp->link);
+	return true;
+}
+
+bool local_may_wait(struct qp *qp)
+{
+	if (!qp->answer_new || qp->answer != ANSWER_ACK || qp->answer_count > 1 ||
+	    !qp->answer_due || qp->close_due || qp->results_due > 0 || qp->type != HDL_QP_RC)
+		return false;
+	qp->answer_new = false;
 	return true;
 }
 

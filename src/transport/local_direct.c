@@ -61,7 +61,7 @@ static void refused_by_target(struct node *node, struct qp *qp, struct wqe_send 
 	qp->close_detail = (uint8_t)detail;
 	qp->close_key = wqe->u.rdma.key;
 	local_finish(wqe, status, detail);
-	node_activate(node, qp);
+	node_owe(node, qp);
 }
 
 static void refused_here(struct node *node, struct wqe_send *wqe, const struct sg_result *result)
@@ -141,7 +141,12 @@ enum local_step local_direct(struct node *node, struct qp *qp, struct wqe_send *
 		return LOCAL_BY_TARGET;
 	/* A send before us may still be refused, and then we must not have happened. */
 	if (qp->unanswered > 0)
+		local_look(node, qp);
+	if (qp->unanswered > 0) {
+		if (node->by_application)
+			node_activate(node, qp); /* it comes again anyway, and then we look again */
 		return LOCAL_WAIT;
+	}
 	struct qp_facts facts;
 	const struct qp_public *pub = &link->peer_qps[qp->attr.dest_qpn & link->peer_qp_mask];
 	if (!qp_read_facts(pub, &facts) || !qp_may_receive(facts.state) ||

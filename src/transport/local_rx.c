@@ -11,7 +11,7 @@
 /* A frame as copied from the lane: the header, the fixed part of the body, and where the rest lies. */
 struct arrival {
 	struct frame frame;
-	const unsigned char *body;
+	unsigned char *body; /* in the lane; nobody writes to it here */
 	size_t body_bytes;
 	uint32_t link;
 };
@@ -79,11 +79,12 @@ static enum move_side side_of(const struct arrival *a)
 }
 
 /* Consume a receive for the message @a. True: go on to the next message. */
-static bool receive_message(struct node *node, struct qp *qp, const struct arrival *a,
+static bool receive_message(struct node *node, struct qp *qp, const struct arrival *a, void *bytes,
                             struct sg *data)
 {
 	bool immediate = (a->frame.flags & FRAME_IMM) != 0;
 	struct op_message message = {
+	        .bytes = bytes,
 	        .data = data,
 	        .mover = &node->links[a->link].mover,
 	        .side = side_of(a),
@@ -134,11 +135,13 @@ static bool receive_message(struct node *node, struct qp *qp, const struct arriv
 
 static bool run_send(struct node *node, struct qp *qp, const struct arrival *a)
 {
+	if ((a->frame.flags & FRAME_BY_REFERENCE) == 0)
+		return receive_message(node, qp, a, a->body, NULL);
 	struct hdl_sge pieces[HDL_MAX_SGE];
 	struct sg data;
 	if (!data_of(node, qp, a, 0, pieces, &data))
 		return false;
-	return receive_message(node, qp, a, &data);
+	return receive_message(node, qp, a, NULL, &data);
 }
 
 /* The peer's range @piece, checked as a whole. A one-touch entry that was touched before ends here (table D row 3). */
@@ -197,7 +200,7 @@ static bool run_write(struct node *node, struct qp *qp, const struct arrival *a)
 	/* With immediate data a receive is needed; look before the data is placed. */
 	bool immediate = (a->frame.flags & FRAME_IMM) != 0;
 	if (immediate && wq_oldest(qp->srq != NULL ? &qp->srq->wq : &qp->rq) == NULL)
-		return receive_message(node, qp, a, NULL);
+		return receive_message(node, qp, a, NULL, NULL);
 	if (a->frame.length > 0) {
 		enum hdl_detail detail = target_of(node, qp, &range, HDL_ACCESS_REMOTE_WRITE, &to);
 		if (detail != HDL_DETAIL_NONE) {
@@ -212,7 +215,7 @@ static bool run_write(struct node *node, struct qp *qp, const struct arrival *a)
 			return true; /* unreliable: lost, and nobody is told */
 		tpt_touch(node->tpt, target.key, &whole_message);
 	}
-	return !immediate || receive_message(node, qp, a, NULL);
+	return !immediate || receive_message(node, qp, a, NULL, NULL);
 }
 
 static bool run_read(struct node *node, struct qp *qp, const struct arrival *a)
@@ -282,7 +285,7 @@ static bool run_atomic(struct node *node, struct qp *qp, const struct arrival *a
 	entry->owed = true;
 	if (qp->results_due++ == 0)
 		qp->result_read = a->frame.imm;
-	node_activate(node, qp);
+	node_owe(node, qp);
 	return true;
 }
 
@@ -294,7 +297,7 @@ static bool run_request(struct node *node, struct qp *qp, const struct arrival *
 	case FRAME_SEND:
 		return run_send(node, qp, a);
 	case FRAME_NOTICE:
-		return receive_message(node, qp, a, NULL);
+		return receive_message(node, qp, a, NULL, NULL);
 	case FRAME_WRITE:
 		return run_write(node, qp, a);
 	case FRAME_READ:
@@ -350,6 +353,7 @@ static void request(struct node *node, struct qp *qp, const struct arrival *a)
 	if (!run_request(node, qp, a))
 		return;
 	qp->expected_msn++;
+	atomic_store_explicit(&qp->pub->executed, QP_EXECUTED(a->frame.msn), memory_order_release);
 	if (a->frame.kind != FRAME_ATOMIC)
 		local_owe(node, qp, ANSWER_ACK, a->frame.msn, 0);
 }
@@ -379,11 +383,7 @@ static void datagram(struct node *node, struct qp *qp, const struct arrival *a)
 		memcpy(grh + 8, header.sgid, 16);
 		memcpy(grh + 24, header.dgid, 16);
 	}
-	struct hdl_sge piece;
-	struct sg data = sg_plain(&piece, a->body + sizeof(header), a->frame.length);
-	struct op_message message = {.data = &data,
-	                             .mover = &node->own,
-	                             .side = MOVE_BOTH_OWN,
+	struct op_message message = {.bytes = a->body + sizeof(header),
 	                             .grh = grh,
 	                             .length = a->frame.length,
 	                             .src_qpn = a->frame.from_qpn,
@@ -439,8 +439,8 @@ static bool well_formed(const struct arrival *a)
 	        [FRAME_DATAGRAM] = sizeof(struct frame_datagram),
 	};
 	const struct frame *f = &a->frame;
-	if ((f->flags & FRAME_GROUP) != 0 && f->kind != FRAME_DATAGRAM)
-		return false;
+	if (f->kind == FRAME_SEND && (f->flags & FRAME_BY_REFERENCE) == 0)
+		return f->length == a->body_bytes && f->length <= FRAME_MAX_DATA;
 	if (f->kind == 0 || f->kind >= FRAME_KIND_COUNT || a->body_bytes < fixed[f->kind] ||
 	    f->num_sge > HDL_MAX_SGE)
 		return false;
@@ -478,13 +478,13 @@ static void to_group(struct node *node, const struct arrival *a)
 
 static void take(struct node *node, const struct arrival *a)
 {
-	if ((a->frame.flags & FRAME_GROUP) != 0) {
-		to_group(node, a);
-		return;
-	}
 	struct qp *qp = node_find_qp(node, a->frame.to_qpn);
 	if (qp == NULL) {
-		drop(node, a);
+		/* No queue pair has the number that groups are addressed to. */
+		if (a->frame.kind == FRAME_DATAGRAM && (a->frame.flags & FRAME_GROUP) != 0)
+			to_group(node, a);
+		else
+			drop(node, a);
 		return;
 	}
 	bool is_datagram = a->frame.kind == FRAME_DATAGRAM;
@@ -502,6 +502,11 @@ static void take(struct node *node, const struct arrival *a)
 		else if (state == HDL_QPS_RTS || state == HDL_QPS_SQD)
 			local_answered(node, qp, a->frame.msn, &answer);
 		return;
+	}
+	if ((a->frame.flags & FRAME_ACKS) != 0 && (state == HDL_QPS_RTS || state == HDL_QPS_SQD)) {
+		struct frame_answer ack = {.answer = ANSWER_ACK};
+		local_answered(node, qp, a->frame.ack, &ack);
+		state = qp_state(qp);
 	}
 	if (!qp_may_receive(state)) {
 		drop(node, a);
@@ -521,23 +526,27 @@ unsigned local_receive(struct node *node, uint32_t index)
 	unsigned count = 0;
 	size_t bytes;
 	const unsigned char *record;
+	struct arrival a = {.link = index};
 	while (count < NODE_RX_BATCH && link->up &&
 	       (record = ring_peek(&link->rx, &bytes)) != NULL) {
-		struct arrival a = {.body = record + sizeof(struct frame), .link = index};
 		count++;
-		counter_add(&node->counters[NODE_FRAMES_IN], 1);
-		if (bytes >= sizeof(struct frame)) {
+		bool good = bytes >= sizeof(struct frame);
+		if (good) {
 			memcpy(&a.frame, record, sizeof(a.frame));
+			a.body = (unsigned char *)(uintptr_t)record + sizeof(struct frame);
 			a.body_bytes = bytes - sizeof(struct frame);
+			good = well_formed(&a);
 		}
-		if (bytes < sizeof(struct frame) || !well_formed(&a))
-			counter_add(&node->counters[NODE_BAD_FRAMES], 1);
-		else
+		if (good)
 			take(node, &a);
+		else
+			counter_add(&node->counters[NODE_BAD_FRAMES], 1);
 		ring_release(&link->rx);
 	}
-	if (count > 0)
+	if (count > 0) {
+		counter_add(&node->counters[NODE_FRAMES_IN], count);
 		ring_flush_head(&link->rx);
+	}
 	if (link->rx.broken && link->up)
 		node_link_down(node, index);
 	return count;

@@ -15,6 +15,7 @@ enum move_side { MOVE_BOTH_OWN, MOVE_FROM_PEER, MOVE_TO_PEER };
 enum move_result { MOVE_OK, MOVE_SOURCE_GONE, MOVE_TARGET_GONE };
 
 #define MOVE_MAX_SPANS 16u
+#define MOVE_SHORT     4096u
 
 struct mover {
 	/* Copy the runs @from to the runs @to; both lists have the same total. */
@@ -23,6 +24,8 @@ struct mover {
 	/* Compare-and-swap (or, with @add, fetch-and-add) on 8 aligned bytes, atomic for everyone on this machine. */
 	enum move_result (*atomic)(void *context, enum move_side side, uint64_t addr, bool add,
 	                           uint64_t compare_add, uint64_t swap, uint64_t *old);
+	/* Within this process, up to MOVE_SHORT bytes. False: one of the two has gone; copy() says which. */
+	bool (*copy_short)(void *to, const void *from, size_t bytes);
 	void *context;
 	bool reaches_peer; /* copy can reach the peer's memory */
 	bool atomic_on_peer;

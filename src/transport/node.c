@@ -61,23 +61,13 @@ void node_forget(struct node *node, struct qp *qp)
 		break;
 	}
 	qp->is_active = false;
-}
-
-void *node_reserve(struct node *node, uint32_t link, size_t bytes)
-{
-	return ring_reserve(&node->links[link].tx, bytes);
-}
-
-void node_publish(struct node *node, uint32_t index)
-{
-	struct link *link = &node->links[index];
-	ring_publish(&link->tx);
-	counter_add(&node->counters[NODE_FRAMES_OUT], 1);
-	if (link->dirty)
-		return;
-	link->dirty = true;
-	link->dirty_next = node->dirty_links;
-	node->dirty_links = index;
+	for (struct qp **at = &node->owing; *at != NULL; at = &(*at)->owing_next) {
+		if (*at == qp) {
+			*at = qp->owing_next;
+			break;
+		}
+	}
+	qp->is_owing = false;
 }
 
 /* Wake the peers that sleep and were sent something. */
@@ -93,6 +83,33 @@ static void ring_bells(struct node *node)
 	}
 }
 
+/* The turn of @qp. */
+static bool run_qp(struct node *node, struct qp *qp)
+{
+	bool did = local_run(node, qp);
+	enum hdl_qp_state state = qp_state(qp);
+	if (state == HDL_QPS_ERR || state == HDL_QPS_SQE) {
+		if (!did)
+			op_flush_send(node, qp);
+		if (state == HDL_QPS_ERR && qp->srq == NULL)
+			op_flush_recv(node, qp);
+	}
+	return did;
+}
+
+/* Send what is owed, but for what may wait or finds no room. */
+static void settle(struct node *node)
+{
+	struct qp *qp = node->owing, *next;
+	node->owing = NULL;
+	for (; qp != NULL; qp = next) {
+		next = qp->owing_next;
+		qp->is_owing = false;
+		if ((node->by_application && local_may_wait(qp)) || !local_answer(node, qp))
+			node_owe(node, qp);
+	}
+}
+
 static unsigned run_active(struct node *node)
 {
 	unsigned did = 0;
@@ -103,18 +120,20 @@ static unsigned run_active(struct node *node)
 	while (qp != NULL) {
 		struct qp *next = qp->active_next;
 		qp->is_active = false;
-		if (local_run(node, qp))
-			did++;
-		else if (qp_state(qp) == HDL_QPS_ERR || qp_state(qp) == HDL_QPS_SQE)
-			op_flush_send(node, qp);
-		if (qp_state(qp) == HDL_QPS_ERR && qp->srq == NULL)
-			op_flush_recv(node, qp);
-		if ((qp->answer_due || qp->close_due || qp->results_due > 0) &&
-		    !local_answer(node, qp))
-			node_activate(node, qp);
+		did += run_qp(node, qp);
 		qp = next;
 	}
 	return did;
+}
+
+void node_post(struct node *node, struct qp *qp)
+{
+	node->by_application = true;
+	run_qp(node, qp);
+	if (qp->close_due)
+		local_answer(node, qp);
+	node->by_application = false;
+	ring_bells(node);
 }
 
 unsigned node_run(struct node *node)
@@ -131,6 +150,8 @@ unsigned node_run(struct node *node)
 	}
 	if (node->active != NULL)
 		did += run_active(node);
+	if (node->owing != NULL)
+		settle(node);
 	ring_bells(node);
 	return did;
 }
@@ -163,7 +184,7 @@ uint64_t node_next_tick(const struct node *node)
 
 bool node_idle(const struct node *node)
 {
-	if (node->active != NULL || !mpsc_empty(&node->pending))
+	if (node->active != NULL || node->owing != NULL || !mpsc_empty(&node->pending))
 		return false;
 	for (uint32_t i = 0; i < node->link_count; i++) {
 		struct link *link = &node->links[i];
@@ -241,6 +262,8 @@ void qp_restart(struct qp *qp)
 void qp_enter(struct node *node, struct qp *qp, enum hdl_qp_state state)
 {
 	enum hdl_qp_state old = qp_state(qp);
+	if (state == HDL_QPS_RESET && (qp->answer_due || qp->close_due))
+		local_answer(node, qp); /* it has been received, whatever becomes of us */
 	atomic_store_explicit(&qp->state, (uint8_t)state, memory_order_release);
 	publish(node, qp);
 	switch (state) {
@@ -252,6 +275,7 @@ void qp_enter(struct node *node, struct qp *qp, enum hdl_qp_state state)
 		wq_clear(&qp->rq);
 		atomic_store_explicit(&qp->lists_head, qp->lists_tail, memory_order_release);
 		qp->link = LINK_NONE;
+		atomic_store_explicit(&qp->pub->executed, 0, memory_order_relaxed);
 		qp_restart(qp);
 		break;
 	case HDL_QPS_RTR:

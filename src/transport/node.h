@@ -94,7 +94,9 @@ struct node {
 	struct mpsc pending;
 	struct qp *active; /* those with work, in turn */
 	struct qp **active_end;
+	struct qp *owing; /* those that owe their peer an answer */
 	struct qp *timers_wanted;
+	bool by_application; /* whose thread drives us now, and will call again: some answers may wait */
 	uint32_t dirty_links; /* first of the list through dirty_next; LINK_NONE */
 	struct timer_wheel wheel;
 	uint64_t now_ns;
@@ -108,6 +110,8 @@ struct node {
 
 /* Work that is waiting now: frames that came, requests that were posted. Returns how much was done. */
 unsigned node_run(struct node *node);
+/* @qp was posted to: execute that, and leave the rest for the next node_run(). */
+void node_post(struct node *node, struct qp *qp);
 /* Timers, with the time. Returns how many ran out. */
 unsigned node_tick(struct node *node, uint64_t now_ns);
 /* When node_tick() must be called next; UINT64_MAX: not before something else happens. */
@@ -117,6 +121,15 @@ bool node_idle(const struct node *node);
 
 /* Put @qp among those with work. By the driver. */
 void node_activate(struct node *node, struct qp *qp);
+/* Put @qp among those that owe an answer. By the driver. */
+static inline void node_owe(struct node *node, struct qp *qp)
+{
+	if (qp->is_owing)
+		return;
+	qp->is_owing = true;
+	qp->owing_next = node->owing;
+	node->owing = qp;
+}
 /* @qp, in the state RESET, is about to be freed: nothing here refers to it any more. */
 void node_forget(struct node *node, struct qp *qp);
 struct qp *node_find_qp(const struct node *node, uint32_t qpn);
@@ -132,7 +145,20 @@ void qp_restart(struct qp *qp);
 /* Ask for @qp's timer in @ns from the next node_tick() on; it replaces a running one. */
 void node_want_timer(struct node *node, struct qp *qp, uint64_t ns);
 /* A frame of @bytes for @link, to be filled and published by node_publish(); NULL: no room, try again. */
-void *node_reserve(struct node *node, uint32_t link, size_t bytes);
-void node_publish(struct node *node, uint32_t link);
+static inline void *node_reserve(struct node *node, uint32_t link, size_t bytes)
+{
+	return ring_reserve(&node->links[link].tx, bytes);
+}
+static inline void node_publish(struct node *node, uint32_t index)
+{
+	struct link *link = &node->links[index];
+	ring_publish(&link->tx);
+	counter_add(&node->counters[NODE_FRAMES_OUT], 1);
+	if (link->dirty)
+		return;
+	link->dirty = true;
+	link->dirty_next = node->dirty_links;
+	node->dirty_links = index;
+}
 
 #endif

@@ -19,11 +19,9 @@ void op_memory_gone(struct node *node, struct hdl_key key)
 		                 key);
 }
 
-/* Every completion goes through here. One that is lost takes its queue pair down: overflow is never silent. */
-static void complete(struct node *node, struct qp *qp, struct cq *cq, const struct hdl_wc *wc,
-                     bool solicited)
+/* What else a completion brought about. One that is lost takes its queue pair down: overflow is never silent. */
+static void pushed_more(struct node *node, struct qp *qp, struct cq *cq, unsigned pushed)
 {
-	unsigned pushed = cq_push(cq, wc, solicited);
 	if (pushed & CQ_EVENT)
 		node->sink.cq_event(node->sink.context, cq);
 	if (pushed & CQ_STORED)
@@ -37,9 +35,18 @@ static void complete(struct node *node, struct qp *qp, struct cq *cq, const stru
 	}
 }
 
-static uint16_t send_wc_opcode(uint8_t opcode)
+/* Every completion goes through here. */
+static inline void complete(struct node *node, struct qp *qp, struct cq *cq,
+                            const struct hdl_wc *wc, bool solicited)
 {
-	static const uint16_t names[HDL_OP_COUNT] = {
+	unsigned pushed = cq_push(cq, wc, solicited);
+	if (pushed != CQ_STORED)
+		pushed_more(node, qp, cq, pushed);
+}
+
+static uint32_t send_wc_opcode(uint8_t opcode)
+{
+	static const uint8_t names[HDL_OP_COUNT] = {
 	        [HDL_OP_SEND] = HDL_WC_SEND,
 	        [HDL_OP_SEND_IMM] = HDL_WC_SEND,
 	        [HDL_OP_SEND_INVALIDATE] = HDL_WC_SEND,
@@ -61,21 +68,24 @@ static uint16_t send_wc_opcode(uint8_t opcode)
 void op_complete_send(struct node *node, struct qp *qp, struct wqe_send *wqe)
 {
 	assert(wqe->state == WQE_DONE && wqe == wq_oldest(&qp->sq));
-	struct hdl_wc wc = {.wr_id = wqe->wr_id,
-	                    .status = wqe->status,
-	                    .opcode = send_wc_opcode(wqe->opcode),
-	                    .vendor_err = wqe->vendor_err,
-	                    .byte_len = wqe->length,
-	                    .qpn = qp->qpn};
 	bool tell = wqe->status != HDL_WC_SUCCESS || qp->signal_all ||
 	            (wqe->flags & HDL_SEND_SIGNALED) != 0;
 	if (wqe->opcode == HDL_OP_REGISTER || wqe->opcode == HDL_OP_REGISTER_SEND)
 		atomic_store_explicit(&qp->lists_head, wqe->list_end, memory_order_release);
 	if (qp->next == wq_head(&qp->sq))
 		qp->next++;
-	wq_release(&qp->sq);
-	if (tell)
-		complete(node, qp, qp->send_cq, &wc, false);
+	if (!tell) {
+		wq_release(&qp->sq);
+		return;
+	}
+	struct hdl_wc wc = {.wr_id = wqe->wr_id,
+	                    .status = wqe->status,
+	                    .opcode = send_wc_opcode(wqe->opcode),
+	                    .vendor_err = wqe->vendor_err,
+	                    .byte_len = wqe->length,
+	                    .qpn = qp->qpn};
+	wq_release(&qp->sq); /* before it is told: who hears of it may post again */
+	complete(node, qp, qp->send_cq, &wc, false);
 }
 
 void op_flush_send(struct node *node, struct qp *qp)
@@ -97,7 +107,7 @@ static void complete_recv(struct node *node, struct qp *qp, uint64_t wr_id,
                           enum hdl_wc_status status, enum hdl_detail detail)
 {
 	struct hdl_wc wc = {.wr_id = wr_id,
-	                    .status = (uint16_t)status,
+	                    .status = status,
 	                    .opcode = HDL_WC_RECV,
 	                    .vendor_err = detail,
 	                    .qpn = qp->qpn};
@@ -135,21 +145,71 @@ static void release_recv(struct node *node, struct qp *qp)
 
 /* Fill the pieces of @wqe with the header and data of @message. */
 static struct sg_result scatter(struct node *node, struct qp *qp, const struct wqe_recv *wqe,
-                                const struct op_message *message)
+                                const struct op_message *message, uint32_t pd)
 {
 	struct sg to = sg_own(node, qp, wqe->sge, wqe->num_sge, HDL_ACCESS_LOCAL_WRITE);
-	if (qp->srq != NULL)
-		to.pd = qp->srq->pd;
+	to.pd = pd;
 	struct sg_result result = {.detail = HDL_DETAIL_NONE};
+	struct hdl_sge piece;
+	struct sg plain;
 	if (message->grh != NULL) {
-		struct hdl_sge piece;
-		struct sg grh = sg_plain(&piece, message->grh, HDL_GRH_BYTES);
-		result = sg_move(&node->own, MOVE_BOTH_OWN, &to, &grh, HDL_GRH_BYTES);
+		plain = sg_plain(&piece, message->grh, HDL_GRH_BYTES);
+		result = sg_move(&node->own, MOVE_BOTH_OWN, &to, &plain, HDL_GRH_BYTES);
 	}
-	if (result.detail == HDL_DETAIL_NONE && message->length > 0)
-		result =
-		        sg_move(message->mover, message->side, &to, message->data, message->length);
-	return result;
+	if (result.detail != HDL_DETAIL_NONE || message->length == 0)
+		return result;
+	if (message->bytes == NULL)
+		return sg_move(message->mover, message->side, &to, message->data, message->length);
+	plain = sg_plain(&piece, message->bytes, message->length);
+	return sg_move(&node->own, MOVE_BOTH_OWN, &to, &plain, message->length);
+}
+
+/* As scatter(), for what is short and goes well. */
+static bool scatter_short(const struct node *node, const struct wqe_recv *wqe,
+                          const struct op_message *message, uint32_t pd)
+{
+	if (message->bytes == NULL)
+		return false;
+	uint32_t header = message->grh != NULL ? HDL_GRH_BYTES : 0;
+	if (header > 0 && !sg_copy_short(node, pd, wqe->sge, wqe->num_sge, 0, message->grh, header,
+	                                 HDL_ACCESS_LOCAL_WRITE))
+		return false;
+	return message->length == 0 ||
+	       sg_copy_short(node, pd, wqe->sge, wqe->num_sge, header, message->bytes,
+	                     message->length, HDL_ACCESS_LOCAL_WRITE);
+}
+
+/* The receive @wqe gets what @message brings, or is used up by an error. OP_RECEIVED: go on. */
+static enum op_received place(struct node *node, struct qp *qp, const struct wqe_recv *wqe,
+                              const struct op_message *message, enum hdl_detail *detail,
+                              struct hdl_key *key)
+{
+	uint64_t wr_id = wqe->wr_id;
+	uint32_t header = message->grh != NULL ? HDL_GRH_BYTES : 0;
+	uint32_t pd = qp->srq != NULL ? qp->srq->pd : qp->pd;
+	if ((uint64_t)message->length + header > sg_length(wqe->sge, wqe->num_sge)) {
+		*detail = HDL_DETAIL_BOUNDS;
+		release_recv(node, qp);
+		complete_recv(node, qp, wr_id, HDL_WC_LOC_LEN_ERR, *detail);
+		return OP_TOO_LONG;
+	}
+	if (scatter_short(node, wqe, message, pd))
+		return OP_RECEIVED;
+	struct sg_result result = scatter(node, qp, wqe, message, pd);
+	*detail = result.detail;
+	*key = result.key;
+	if (result.changed)
+		return OP_SOURCE_CHANGED;
+	if (result.detail == HDL_DETAIL_NONE)
+		return OP_RECEIVED;
+	if (!result.at_target)
+		return OP_SOURCE_REFUSED;
+	tpt_count(node->tpt, result.detail);
+	if (result.detail == HDL_DETAIL_GONE)
+		op_memory_gone(node, result.key);
+	release_recv(node, qp);
+	complete_recv(node, qp, wr_id, op_local_status(result.detail), *detail);
+	return OP_TARGET_REFUSED;
 }
 
 /* A peer may take back what it was given: a key without remote rights is none of its business. */
@@ -171,29 +231,10 @@ enum op_received op_receive(struct node *node, struct qp *qp, const struct op_me
 	if (wqe == NULL)
 		return OP_NO_RECEIVE;
 	uint64_t wr_id = wqe->wr_id;
-	uint32_t header = message->grh != NULL ? HDL_GRH_BYTES : 0;
-	if (message->data != NULL) {
-		if ((uint64_t)message->length + header > sg_length(wqe->sge, wqe->num_sge)) {
-			*detail = HDL_DETAIL_BOUNDS;
-			release_recv(node, qp);
-			complete_recv(node, qp, wr_id, HDL_WC_LOC_LEN_ERR, *detail);
-			return OP_TOO_LONG;
-		}
-		struct sg_result result = scatter(node, qp, wqe, message);
-		*detail = result.detail;
-		*key = result.key;
-		if (result.changed)
-			return OP_SOURCE_CHANGED;
-		if (result.detail != HDL_DETAIL_NONE && !result.at_target)
-			return OP_SOURCE_REFUSED;
-		if (result.detail != HDL_DETAIL_NONE) {
-			tpt_count(node->tpt, result.detail);
-			if (result.detail == HDL_DETAIL_GONE)
-				op_memory_gone(node, result.key);
-			release_recv(node, qp);
-			complete_recv(node, qp, wr_id, op_local_status(result.detail), *detail);
-			return OP_TARGET_REFUSED;
-		}
+	if (message->data != NULL || message->bytes != NULL) {
+		enum op_received placed = place(node, qp, wqe, message, detail, key);
+		if (placed != OP_RECEIVED)
+			return placed;
 	}
 	release_recv(node, qp);
 	if (message->wc_flags & HDL_WC_WITH_INVALIDATE) {
@@ -207,7 +248,8 @@ enum op_received op_receive(struct node *node, struct qp *qp, const struct op_me
 	}
 	struct hdl_wc wc = {.wr_id = wr_id,
 	                    .opcode = message->wc_opcode,
-	                    .byte_len = message->length + header,
+	                    .byte_len =
+	                            message->length + (message->grh != NULL ? HDL_GRH_BYTES : 0),
 	                    .imm = message->imm,
 	                    .qpn = qp->qpn,
 	                    .src_qpn = message->src_qpn,

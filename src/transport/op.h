@@ -14,10 +14,11 @@
 
 /* A message that consumes a receive request. */
 struct op_message {
-	struct sg *data;           /* where the bytes are; NULL: they are in place already */
+	void *bytes;               /* where the bytes are, if in this process; */
+	struct sg *data;           /* else where; both NULL: they are in place already */
 	const struct mover *mover; /* reaches both ends */
 	enum move_side side;
-	const uint8_t *grh; /* HDL_GRH_BYTES that come first, or NULL */
+	uint8_t *grh; /* HDL_GRH_BYTES that come first, or NULL */
 	uint32_t length;
 	uint32_t src_qpn;
 	uint32_t imm;      /* or the key to invalidate */

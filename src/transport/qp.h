@@ -16,12 +16,17 @@
 #include "queue/wq.h"
 
 /* What peers may know of a queue pair: two words, the first with a version that changes with every change, so a reader who
- * sees the same first word before and after the second has a consistent pair.
- *   word 0:  version (16) | dest qpn (24) | type (8) | state (8) | access (8)
- *   word 1:  windows_only (1 bit, 63) | id of the connection's link (31) | protection domain (32) */
+ * sees the same first word before and after the second has a consistent pair; and how far it has come.
+ *   word 0:   version (16) | dest qpn (24) | type (8) | state (8) | access (8)
+ *   word 1:   windows_only (1 bit, 63) | id of the connection's link (31) | protection domain (32)
+ *   executed: 0, or 1 << 32 | MSN of the last message executed. The answer that says so may come later: who cannot wait
+ *             for it, or whose peer has died since, looks here. */
 struct qp_public {
-	_Atomic uint64_t words[2];
+	_Alignas(64) _Atomic uint64_t words[2];
+	_Atomic uint64_t executed;
 };
+
+#define QP_EXECUTED(msn) (1ull << 32 | (uint32_t)(msn))
 
 struct qp_facts {
 	uint8_t state, type, access;
@@ -93,13 +98,17 @@ struct qp {
 
 	/* Responder. */
 	uint32_t expected_msn;
+	struct qp *owing_next;
+	bool is_owing;
 	bool nak_sent;    /* until the expected message comes, others are dropped */
 	bool established; /* COMM_EST was raised */
 	bool answer_due;
+	bool answer_new; /* an ACK that became due in this turn: it may go with a message of ours instead */
 	bool close_due; /* a FRAME_CLOSE still has to be sent */
 	uint8_t answer; /* enum answer */
 	uint8_t answer_detail;
 	uint32_t answer_msn;
+	uint32_t answer_count; /* of messages that the ACK that is due is for */
 	uint8_t close_event;
 	uint8_t close_detail;
 	struct hdl_key close_key;

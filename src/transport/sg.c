@@ -3,13 +3,7 @@
 
 #include <string.h>
 
-uint64_t sg_length(const struct hdl_sge *pieces, uint32_t count)
-{
-	uint64_t total = 0; /* at most HDL_MAX_SGE x 4 GiB: does not wrap */
-	for (uint32_t i = 0; i < count; i++)
-		total += pieces[i].length;
-	return total;
-}
+#include "memory/judge.h"
 
 struct sg sg_own(const struct node *node, const struct qp *qp, const struct hdl_sge *pieces,
                  uint32_t count, uint8_t access)
@@ -230,6 +224,49 @@ struct sg_result sg_move(const struct mover *mover, enum move_side side, struct 
 		}
 	}
 	return result;
+}
+
+/* Copy within one piece. */
+static inline bool copy_piece(const struct node *node, uint32_t pd, const struct hdl_sge *piece,
+                              uint64_t skip, void *plain, uint32_t length, uint8_t access)
+{
+	struct tpt_request req = {.key = piece->key,
+	                          .side = TPT_LOCAL,
+	                          .access = access,
+	                          .pd = pd,
+	                          .addr = piece->addr,
+	                          .length = piece->length};
+	uint64_t host;
+	if (!tpt_own_run(node->tpt, &req, &host))
+		return false;
+	void *memory = (void *)(uintptr_t)(host + skip);
+	return access == HDL_ACCESS_LOCAL_READ ? node->own.copy_short(plain, memory, length)
+	                                       : node->own.copy_short(memory, plain, length);
+}
+
+bool sg_copy_short(const struct node *node, uint32_t pd, const struct hdl_sge *pieces,
+                   uint32_t count, uint64_t skip, void *plain, uint32_t length, uint8_t access)
+{
+	if (length > MOVE_SHORT || count == 0)
+		return false;
+	if (pieces->length >= skip + length)
+		return copy_piece(node, pd, pieces, skip, plain, length, access);
+	for (unsigned char *at = plain; length > 0; pieces++, count--) {
+		if (count == 0)
+			return false;
+		if (skip >= pieces->length) {
+			skip -= pieces->length;
+			continue;
+		}
+		uint64_t left = pieces->length - skip;
+		uint32_t bytes = left < length ? (uint32_t)left : length;
+		if (!copy_piece(node, pd, pieces, skip, at, bytes, access))
+			return false;
+		at += bytes;
+		length -= bytes;
+		skip = 0;
+	}
+	return true;
 }
 
 struct sg_result sg_check(const struct sg *list)

@@ -39,12 +39,24 @@ struct sg_result {
 };
 
 /* All that @list's pieces hold. */
-uint64_t sg_length(const struct hdl_sge *pieces, uint32_t count);
+static inline uint64_t sg_length(const struct hdl_sge *pieces, uint32_t count)
+{
+	uint64_t total = 0; /* at most HDL_MAX_SGE x 4 GiB: does not wrap */
+	for (uint32_t i = 0; i < count; i++)
+		total += pieces[i].length;
+	return total;
+}
 
 /* Move @length bytes from @from to @to and advance both. Checks every piece it touches, within the guards of both lists,
  * in portions of NODE_CHUNK_BYTES. @mover reaches both. */
 struct sg_result sg_move(const struct mover *mover, enum move_side side, struct sg *to,
                          struct sg *from, uint64_t length);
+
+/* The usual short message: copy @length (at most MOVE_SHORT) bytes from @plain to where our own @pieces stand after @skip bytes
+ * (@access: HDL_ACCESS_LOCAL_WRITE), or the other way (HDL_ACCESS_LOCAL_READ). False: something is unusual or refused, and
+ * perhaps part of it is copied; sg_move() does it anew or says what is wrong. */
+bool sg_copy_short(const struct node *node, uint32_t pd, const struct hdl_sge *pieces,
+                   uint32_t count, uint64_t skip, void *plain, uint32_t length, uint8_t access);
 
 /* May @piece of @list, which has a table, be used? A peer's list needs its guard. */
 enum hdl_detail sg_ask(const struct sg *list, const struct hdl_sge *piece, struct tpt_grant *grant);

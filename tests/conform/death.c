@@ -76,6 +76,27 @@ static void death_fails_what_is_in_flight(void **state)
 	expect_no_event(w);
 }
 
+/* What was received was received: that the receiver died before it could say so changes nothing. */
+static void what_was_received_completes_after_death(void **state)
+{
+	struct world *w = *state;
+	struct hdl_qp *qa, *qb;
+	if (w->port->one_adapter)
+		skip();
+	make_pair(w, NULL, &qa, &qb);
+	struct hdl_gid gid = w->b.gid;
+	post_recv(qb, 1, &w->b, 64, 100);
+	post_data(qa, 2, HDL_OP_SEND, &w->a, 0, 100);
+	struct hdl_wc wc = {0};
+	for (uint32_t i = 0; i < 1000000 && hdl_cq_poll(w->b.rcq, &wc, 1) == 0; i++)
+		;
+	assert_int_equal(wc.wr_id, 1);
+	b_dies(w, &qa, 1, qb);
+	expect_sent(w, w->a.scq, qa, 2, HDL_WC_SEND, 100);
+	expect_peer_gone(w, &w->a, &gid);
+	expect_event(w, &w->a, HDL_EVENT_QP_FATAL, HDL_DETAIL_NONE, qa);
+}
+
 static void datagrams_to_the_dead_vanish(void **state)
 {
 	struct world *w = *state;
@@ -205,6 +226,7 @@ static void joining_is_judged(void **state)
 
 static const struct CMUnitTest tests[] = {
         BEHAVIOUR(death_fails_what_is_in_flight),
+        BEHAVIOUR(what_was_received_completes_after_death),
         BEHAVIOUR(datagrams_to_the_dead_vanish),
         BEHAVIOUR(rejoin_after_death),
         BEHAVIOUR(an_orderly_end_fails_nothing),

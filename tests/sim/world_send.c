@@ -546,6 +546,7 @@ void load_send(struct world *w, struct wqp *qp)
 	d.wr.sg_list = r->pieces;
 	d.wr.num_sge = r->number_of_pieces;
 	d.wr.opcode = r->opcode;
-	d.wr.imm = r->imm;
+	if (d.wr.opcode == HDL_OP_SEND_IMM || d.wr.opcode == HDL_OP_WRITE_IMM)
+		d.wr.imm = r->imm;
 	post(&d);
 }

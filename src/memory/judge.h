@@ -1,0 +1,67 @@
+/* The check itself, on an entry that does not change while it is looked at: a snapshot (tpt_check()), or the owner's table in
+ * place, because whoever drives an adapter is alone with its own table. Inline, for it stands before every copy. */
+#ifndef MEMORY_JUDGE_H
+#define MEMORY_JUDGE_H
+
+#include <stdint.h>
+
+#include "memory/tpt.h"
+
+/* Figures 15, 17B and 18 (b): which entries may be used which way. */
+static inline bool tpt_type_fits(const struct tpt_entry *e, const struct tpt_request *req)
+{
+	switch (req->side) {
+	case TPT_LOCAL:
+		return e->type == TPT_REGION;
+	case TPT_REMOTE:
+		return e->type == TPT_WINDOW || (e->type == TPT_REGION && !req->windows_only);
+	default:
+		return e->type == TPT_ISCSI;
+	}
+}
+
+/* tpt_check() on @e. On HDL_DETAIL_NONE *offset is where the first granted byte lies in the entry. */
+static inline enum hdl_detail tpt_judge(const struct tpt_entry *e, const struct tpt_request *req,
+                                        uint64_t *offset)
+{
+	if (!(e->flags & TPT_VALID))
+		return HDL_DETAIL_NOT_VALID;
+	if (e->flags & TPT_GONE)
+		return HDL_DETAIL_GONE;
+	if (!tpt_type_fits(e, req))
+		return HDL_DETAIL_TYPE;
+	if (e->pd != req->pd)
+		return HDL_DETAIL_PD;
+	if (e->qpn != 0 && e->qpn != req->qpn)
+		return HDL_DETAIL_QP;
+	if (e->instance != (uint8_t)req->key.v)
+		return HDL_DETAIL_INSTANCE;
+
+	/* Never form addr + length: the peer chooses both, and the sum wraps. */
+	uint64_t base = e->type == TPT_ISCSI ? 0 : e->base;
+	if (req->addr < base)
+		return HDL_DETAIL_BOUNDS;
+	uint64_t at = req->addr - base;
+	if (at > e->length || req->length > e->length - at)
+		return HDL_DETAIL_BOUNDS;
+	if ((e->access & req->access) != req->access) /* all bits, not any */
+		return HDL_DETAIL_ACCESS;
+	*offset = at;
+	return HDL_DETAIL_NONE;
+}
+
+/* Is @req granted by our own table, and are its bytes one run of memory, at *host? Where not, tpt_check() says why. */
+static inline bool tpt_own_run(const struct tpt *tpt, const struct tpt_request *req, uint64_t *host)
+{
+	uint32_t index = req->key.v >> TPT_INSTANCE_BITS;
+	if (index >= tpt->view.capacity)
+		return false;
+	const struct tpt_entry *e = (const struct tpt_entry *)(const void *)&tpt->slots[index];
+	uint64_t offset;
+	if (tpt_judge(e, req, &offset) != HDL_DETAIL_NONE || e->order != TPT_INLINE)
+		return false;
+	*host = e->att + offset;
+	return true;
+}
+
+#endif

@@ -1,0 +1,254 @@
+/* The same-host path: what the requester makes of answers and of time. Messages that were not taken are repeated from the
+ * oldest on, as often as the queue pair allows. */
+#include <assert.h>
+
+#include "queue/qp_state.h"
+#include "transport/local.h"
+#include "transport/op.h"
+
+/* A peer that is not ready is looked at this often when the queue pair waits for ever (timeout 0). */
+#define LOOK_AGAIN_NS 100000u
+
+uint64_t local_timeout_ns(const struct qp *qp)
+{
+	return qp->attr.timeout == 0 ? LOOK_AGAIN_NS : 4096ull << (qp->attr.timeout & 31);
+}
+
+uint64_t local_rnr_ns(uint32_t code)
+{
+	static const uint32_t us[32] = {
+	        655360, 10,    20,    30,    40,    60,     80,     120,    160,    240,   320,
+	        480,    640,   960,   1280,  1920,  2560,   3840,   5120,   7680,   10240, 15360,
+	        20480,  30720, 40960, 61440, 81920, 122880, 163840, 245760, 327680, 491520};
+	return us[code & 31] * 1000ull;
+}
+
+static void answer_came(struct qp *qp, struct wqe_send *wqe)
+{
+	assert(wqe->state == WQE_SENT && qp->unanswered > 0);
+	qp->unanswered--;
+	if (local_is_read(wqe))
+		qp->reads_open--;
+}
+
+/* Execute again everything from the element at @index on that was sent. */
+static void rewind_to(struct node *node, struct qp *qp, uint32_t index)
+{
+	counter_add(&node->counters[NODE_RETRIES], 1);
+	for (uint32_t i = index; i != qp->next; i++) {
+		struct wqe_send *wqe = wq_at(&qp->sq, i);
+		if (wqe->state == WQE_SENT) {
+			answer_came(qp, wqe);
+			wqe->state = WQE_READY;
+		}
+	}
+	struct wqe_send *current = wq_at(&qp->sq, qp->next);
+	if (qp->next != wq_tail(&qp->sq) && current->opcode == HDL_OP_DELAY)
+		current->marks &=
+		        (uint8_t)~WQE_PREPARED; /* its time starts anew: never too short */
+	qp->waiting = false;
+	qp->next = index;
+	node_activate(node, qp);
+}
+
+/* The element that holds message @msn, if it is waiting for an answer. */
+static struct wqe_send *find_sent(struct qp *qp, uint32_t msn, uint32_t *index)
+{
+	for (uint32_t i = wq_head(&qp->sq); i != qp->next; i++) {
+		struct wqe_send *wqe = wq_at(&qp->sq, i);
+		if (wqe->state == WQE_SENT && wqe->msn == msn) {
+			*index = i;
+			return wqe;
+		}
+	}
+	return NULL;
+}
+
+/* An atomic's answer: the old value goes where the request says. */
+static void place_value(struct node *node, struct qp *qp, struct wqe_send *wqe, uint64_t value)
+{
+	struct hdl_sge piece;
+	struct sg from = sg_plain(&piece, &value, sizeof(value));
+	struct sg to = sg_own(node, qp, wqe_sge(wqe), wqe->num_sge, HDL_ACCESS_LOCAL_WRITE);
+	struct sg_result result = sg_move(&node->own, MOVE_BOTH_OWN, &to, &from, sizeof(value));
+	if (result.detail != HDL_DETAIL_NONE)
+		tpt_count(node->tpt, result.detail);
+	if (result.detail == HDL_DETAIL_GONE)
+		op_memory_gone(node, result.key);
+	local_finish(wqe,
+	             result.detail == HDL_DETAIL_NONE ? HDL_WC_SUCCESS
+	                                              : op_local_status(result.detail),
+	             result.detail);
+}
+
+static bool is_atomic(const struct wqe_send *wqe)
+{
+	return wqe->opcode == HDL_OP_COMPARE_SWAP || wqe->opcode == HDL_OP_FETCH_ADD;
+}
+
+/* Everything before message @end (and including it, if @answer is an ACK) has been executed by the responder. An atomic is
+ * over with its own answer alone, which brings the value: where that was overtaken, it and what follows is repeated in
+ * time (IBTA section 9.7.5.2.8 calls this an implied NAK). */
+static void acknowledge(struct node *node, struct qp *qp, uint32_t end,
+                        const struct frame_answer *answer)
+{
+	bool inclusive = answer->answer == ANSWER_ACK || answer->answer == ANSWER_VALUE;
+	for (uint32_t i = wq_head(&qp->sq); i != qp->next; i++) {
+		struct wqe_send *wqe = wq_at(&qp->sq, i);
+		if (wqe->state != WQE_SENT)
+			continue;
+		int32_t distance = (int32_t)(end - wqe->msn);
+		if (distance < 0 || (distance == 0 && !inclusive) ||
+		    (is_atomic(wqe) && (distance != 0 || answer->answer != ANSWER_VALUE)))
+			break;
+		answer_came(qp, wqe);
+		qp->answered = true;
+		qp->retries_left = qp->attr.retry_cnt;
+		qp->rnr_left = qp->attr.rnr_retry;
+		if (is_atomic(wqe))
+			place_value(node, qp, wqe, answer->value);
+		else
+			local_finish(wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);
+	}
+}
+
+/* The message at @index was not taken, and may be repeated *left times at most. False: that was once too often. */
+static bool try_again(struct node *node, struct qp *qp, uint32_t index, uint8_t *left,
+                      enum hdl_wc_status exhausted)
+{
+	struct wqe_send *wqe = wq_at(&qp->sq, index);
+	if (*left > 0) {
+		(*left)--;
+		rewind_to(node, qp, index);
+		return true;
+	}
+	if (wqe->state == WQE_SENT)
+		answer_came(qp, wqe);
+	local_finish(wqe, exhausted, HDL_DETAIL_NONE);
+	return false;
+}
+
+static void receiver_not_ready(struct node *node, struct qp *qp, uint32_t index, uint32_t code)
+{
+	uint8_t forever = 1;
+	if (try_again(node, qp, index, qp->attr.rnr_retry == 7 ? &forever : &qp->rnr_left,
+	              HDL_WC_RNR_RETRY_EXC_ERR)) {
+		qp->waiting = true;
+		node_want_timer(node, qp, local_rnr_ns(code));
+	}
+}
+
+/* Our own pieces were refused while the peer pulled from them. */
+static enum hdl_wc_status own_list_refused(struct node *node, struct wqe_send *wqe,
+                                           const struct frame_answer *answer)
+{
+	if (answer->detail < HDL_DETAIL_COUNT) /* the peer says so */
+		tpt_count(node->tpt, answer->detail);
+	for (uint32_t i = 0; answer->detail == HDL_DETAIL_GONE && i < wqe->num_sge; i++)
+		if (wqe_sge(wqe)[i].key.v == (uint32_t)answer->value)
+			op_memory_gone(node, wqe_sge(wqe)[i].key);
+	return op_local_status(answer->detail);
+}
+
+void local_answered(struct node *node, struct qp *qp, uint32_t msn,
+                    const struct frame_answer *answer)
+{
+	/* An answer to what was not sent is left over from a former connection; believed, it would acknowledge everything. */
+	if ((int32_t)(msn - qp->next_msn) >= 0)
+		return;
+	acknowledge(node, qp, msn, answer);
+	uint32_t index;
+	bool good = answer->answer == ANSWER_ACK || answer->answer == ANSWER_VALUE;
+	struct wqe_send *wqe = good ? NULL : find_sent(qp, msn, &index);
+	if (wqe != NULL) {
+		static const enum hdl_wc_status failures[ANSWER_COUNT] = {
+		        [ANSWER_INVALID] = HDL_WC_REM_INV_REQ_ERR,
+		        [ANSWER_ACCESS] = HDL_WC_REM_ACCESS_ERR,
+		        [ANSWER_OPERATION] = HDL_WC_REM_OP_ERR,
+		};
+		qp->answered = true;
+		switch (answer->answer) {
+		case ANSWER_RNR:
+			receiver_not_ready(node, qp, index, answer->detail);
+			break;
+		case ANSWER_SEQUENCE:
+			try_again(node, qp, index, &qp->retries_left, HDL_WC_RETRY_EXC_ERR);
+			break;
+		case ANSWER_OWN_LIST:
+			answer_came(qp, wqe);
+			local_finish(wqe, own_list_refused(node, wqe, answer), answer->detail);
+			break;
+		default:
+			answer_came(qp, wqe);
+			local_finish(wqe, failures[answer->answer], answer->detail);
+		}
+	}
+	local_reap(node, qp);
+	if (qp->next != wq_tail(&qp->sq))
+		node_activate(node, qp);
+}
+
+void local_look(struct node *node, struct qp *qp)
+{
+	const struct link *link = &node->links[qp->link];
+	const struct qp_public *pub = &link->peer_qps[qp->attr.dest_qpn & link->peer_qp_mask];
+	struct qp_facts facts;
+	uint64_t executed = atomic_load_explicit(&pub->executed, memory_order_acquire);
+	struct frame_answer ack = {.answer = ANSWER_ACK};
+	if (executed >> 32 == 1 && qp_read_facts(pub, &facts) && facts.dest_qpn == qp->qpn &&
+	    facts.link == link->id && facts.type == qp->type)
+		local_answered(node, qp, (uint32_t)executed, &ack);
+}
+
+/* The oldest message that waits for an answer; qp->next when there is none. */
+static uint32_t oldest_sent(const struct qp *qp)
+{
+	uint32_t i = wq_head(&qp->sq);
+	while (i != qp->next && ((struct wqe_send *)wq_at(&qp->sq, i))->state != WQE_SENT)
+		i++;
+	return i;
+}
+
+void local_timeout(struct node *node, struct qp *qp)
+{
+	if (qp->waiting) { /* RNR, delay, or a peer that was not ready: go on */
+		qp->waiting = false;
+		node_activate(node, qp);
+		if (qp->unanswered == 0)
+			return;
+		qp->answered = true; /* the answer timer did not run meanwhile: start it afresh */
+	}
+	if (qp->unanswered == 0 || qp->attr.timeout == 0 || qp->type != HDL_QP_RC)
+		return;
+	/* A lane loses nothing: what the peer has not looked at yet is not late, it has had no processor time. (Should it have
+	 * died, the link goes down.) What it looked at and did not answer was dropped: its queue pair was not ready. */
+	if (!qp->answered)
+		local_look(node, qp);
+	if (!qp->answered && ring_consumed(&node->links[qp->link].tx, qp->sent_position)) {
+		counter_add(&node->counters[NODE_TIMEOUTS], 1);
+		try_again(node, qp, oldest_sent(qp), &qp->retries_left, HDL_WC_RETRY_EXC_ERR);
+		local_reap(node, qp);
+	}
+	qp->answered = false;
+	if (qp_state(qp) != HDL_QPS_ERR)
+		node_want_timer(node, qp, local_timeout_ns(qp));
+}
+
+void local_peer_gone(struct node *node, struct qp *qp)
+{
+	if (qp->type == HDL_QP_UD || qp_state(qp) == HDL_QPS_ERR)
+		return;
+	if (qp->unanswered > 0)
+		local_look(node, qp);
+	struct wqe_send *wqe = wq_oldest(&qp->sq);
+	if (qp->type == HDL_QP_RC && wqe != NULL && qp->next != wq_head(&qp->sq)) {
+		/* Of what is in flight the oldest tells why; the rest is flushed. */
+		if (wqe->state == WQE_SENT)
+			answer_came(qp, wqe);
+		if (wqe->state != WQE_DONE)
+			local_finish(wqe, HDL_WC_RETRY_EXC_ERR, HDL_DETAIL_NONE);
+		op_complete_send(node, qp, wqe);
+	}
+	op_event(node, qp, HDL_EVENT_QP_FATAL, HDL_DETAIL_NONE);
+	qp_enter(node, qp, HDL_QPS_ERR);
+}

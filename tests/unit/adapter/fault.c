@@ -1,0 +1,66 @@
+/* Copies that survive memory which has gone: SN8. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include <cmocka.h>
+
+#include "adapter/adapter.h"
+
+#define PAGE 4096u
+
+/* Every length, at every distance from a multiple of 16; the bytes around it stay as they are. */
+static void short_copies_are_exact(void **state)
+{
+	(void)state;
+	static unsigned char from[MOVE_SHORT + 64], to[MOVE_SHORT + 64], want[MOVE_SHORT + 64];
+	struct mover mover = fault_mover(true);
+	for (size_t i = 0; i < sizeof(from); i++)
+		from[i] = (unsigned char)(i * 7 + i / 251);
+	for (size_t bytes = 0; bytes <= MOVE_SHORT; bytes += bytes < 300 ? 1 : 61) {
+		for (size_t shift = 0; shift < 16; shift += bytes < 300 ? 1 : 5) {
+			memset(to, 0xee, sizeof(to));
+			memset(want, 0xee, sizeof(want));
+			memcpy(want + 16 + shift, from + 15 - shift, bytes);
+			assert_true(mover.copy_short(to + 16 + shift, from + 15 - shift, bytes));
+			assert_memory_equal(to, want, sizeof(to));
+		}
+	}
+	assert_true(mover.copy_short(to, from, MOVE_SHORT));
+	assert_memory_equal(to, from, MOVE_SHORT);
+}
+
+/* The first or the last byte, of either side, lies in a page that is not there. */
+static void short_copies_end_where_memory_does(void **state)
+{
+	(void)state;
+	assert_int_equal(fault_install(), 0);
+	struct mover mover = fault_mover(true);
+	static unsigned char own[MOVE_SHORT];
+	unsigned char *page = mmap(NULL, 3 * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	assert_ptr_not_equal(page, MAP_FAILED);
+	page += PAGE;
+	assert_int_equal(mprotect(page, PAGE, PROT_READ | PROT_WRITE), 0);
+	for (size_t bytes = 1; bytes <= MOVE_SHORT; bytes += bytes < 100 ? 1 : 111) {
+		unsigned char *behind = page + PAGE - bytes + 1, *before = page - 1;
+		assert_true(mover.copy_short(page + PAGE - bytes, own, bytes));
+		assert_true(mover.copy_short(own, page, bytes));
+		assert_false(mover.copy_short(behind, own, bytes));
+		assert_false(mover.copy_short(own, behind, bytes));
+		assert_false(mover.copy_short(before, own, bytes));
+		assert_false(mover.copy_short(own, before, bytes));
+	}
+	assert_int_equal(munmap(page - PAGE, 3 * PAGE), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(short_copies_are_exact),
+	        cmocka_unit_test(short_copies_end_where_memory_does),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
