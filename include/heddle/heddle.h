@@ -671,6 +671,17 @@ HDL_API int hdl_post_send(struct hdl_qp *qp, const struct hdl_send_wr *wr,
 HDL_API int hdl_post_recv(struct hdl_qp *qp, const struct hdl_recv_wr *wr,
                           const struct hdl_recv_wr **bad);
 
+/* hdl_node_find - is there a node with this address?
+ *
+ * Asks the node agent, and tells the LID of the node.
+ *
+ * Owner: nothing changes hands.
+ * Threads: any, but not inside the handler of hdl_cm_receive().
+ * Blocks: until the node agent has answered.
+ * Returns: 0; -HDL_EHOSTUNREACH there is none, or the node agent does not answer; -HDL_ENOTSUP the adapter is not on a node or
+ * has no thread; -HDL_EINVAL. */
+HDL_API int hdl_node_find(struct hdl_adapter *adapter, const struct hdl_gid *gid, uint16_t *lid);
+
 /* hdl_cm_receive - hear messages about connections
  *
  * From now on @handler is called with each message for this process. It may call hdl_cm_send() and no other call of the adapter.
@@ -686,25 +697,26 @@ HDL_API int hdl_cm_receive(struct hdl_adapter *adapter,
 /* hdl_cm_bind - take a port of the node
  *
  * Each @space has ports of its own. With an address the port is taken for messages to that address alone, with NULL for all
- * addresses of the node. *port 0 lets the agent choose one that is free. The ports of a process are free again when it ends.
+ * addresses of the node; @options (enum hdl_cm_option) say for which family, and whether it may be shared. *port 0 lets the agent
+ * choose one that is free. The ports of a process are free again when it ends.
  *
  * Owner: the adapter holds the port until hdl_cm_unbind().
  * Threads: any, but not inside the handler of hdl_cm_receive().
  * Blocks: until the node agent has answered.
  * Returns: 0; -HDL_EADDRINUSE; -HDL_ENOMEM; -HDL_ENOTSUP; -HDL_EHOSTUNREACH the node agent does not answer. */
 HDL_API int hdl_cm_bind(struct hdl_adapter *adapter, uint16_t space, const struct hdl_gid *gid,
-                        uint16_t *port);
+                        uint16_t *port, uint32_t options);
 
 /* hdl_cm_unbind - give a port back
  *
- * @gid as it was given to hdl_cm_bind().
+ * @gid and @options as they were given to hdl_cm_bind().
  *
  * Owner: the port is free.
  * Threads: any.
  * Blocks: no.
  * Returns: 0; -HDL_EINVAL the port is not ours. */
 HDL_API int hdl_cm_unbind(struct hdl_adapter *adapter, uint16_t space, const struct hdl_gid *gid,
-                          uint16_t port);
+                          uint16_t port, uint32_t options);
 
 /* hdl_cm_send - send a message about a connection
  *

@@ -411,6 +411,15 @@ enum hdl_cm_kind {
 	HDL_CM_GONE      /* the process guid, slot has ended */
 };
 
+/* For whom a port is: one family of addresses, and the other as well unless HDL_CM_ONLY is said. HDL_CM_REUSE: others who say
+ * so too may have it as well, and a message to it reaches one of them. */
+enum hdl_cm_option {
+	HDL_CM_IPV4 = 1 << 0,
+	HDL_CM_IPV6 = 1 << 1,
+	HDL_CM_ONLY = 1 << 2,
+	HDL_CM_REUSE = 1 << 3
+};
+
 /* A message between those who set up connections. To a port: to_port, gid (of the node), space and port; else to the
  * process guid, slot. One that is received tells in guid and slot who sent it. What data means is up to the two. */
 struct hdl_cm_msg {
@@ -421,6 +430,8 @@ struct hdl_cm_msg {
 	uint32_t slot;
 	uint16_t space, port;
 	uint32_t to_port; /* 1: to whoever holds the port */
+	uint32_t
+	        options; /* to a port: HDL_CM_IPV4 or HDL_CM_IPV6, the family of the address that is called; 0: either */
 	uint32_t length;
 	uint8_t data[HDL_CM_BYTES];
 };

@@ -82,6 +82,7 @@ struct held_port {
 	struct held_port *next;
 	struct hdl_gid gid;
 	uint16_t space, port;
+	uint32_t options;
 };
 
 /* The processes with members in a group that we send to, as the agent told us. A link to each is sought. */
@@ -153,8 +154,8 @@ struct hdl_adapter {
 	pthread_cond_t agent_answer;
 	uint32_t next_token, answered_token;
 	int answer;
-	uint64_t answer_guid; /* of the node that was asked for; 0: there is none */
-	uint16_t answer_port;
+	uint64_t answer_guid;   /* of the node that was asked for; 0: there is none */
+	uint32_t answer_number; /* a port or a LID */
 	struct held_port *ports;
 	pthread_mutex_t
 	        group_lock; /* one change of membership at a time; taken before all others */

@@ -262,6 +262,9 @@ static void hear(struct hdl_adapter *adapter, const struct agent_msg *msg, int *
 		answered(adapter, msg->u.peer.token, result, guid);
 		break;
 	case AGENT_KNOWN:
+		pthread_mutex_lock(&adapter->agent_lock);
+		adapter->answer_number = msg->u.known.lid;
+		pthread_mutex_unlock(&adapter->agent_lock);
 		answered(adapter, msg->u.known.token, 0, msg->u.known.node_guid);
 		break;
 	case AGENT_NO_PEER:
@@ -276,7 +279,7 @@ static void hear(struct hdl_adapter *adapter, const struct agent_msg *msg, int *
 		break;
 	case AGENT_CM_BOUND:
 		pthread_mutex_lock(&adapter->agent_lock);
-		adapter->answer_port = msg->u.cm.port;
+		adapter->answer_number = msg->u.cm.port;
 		pthread_mutex_unlock(&adapter->agent_lock);
 		answered(adapter, msg->u.cm.token, -msg->u.cm.error, 0);
 		break;
@@ -369,9 +372,11 @@ int agent_ask(struct hdl_adapter *adapter, struct agent_msg *msg, uint32_t *plac
 		result = ask(adapter, msg, place);
 	while (result == -HDL_EAGAIN && --tries > 0);
 	if (msg->kind == AGENT_CM_BIND)
-		msg->u.cm.port = adapter->answer_port;
+		msg->u.cm.port = (uint16_t)adapter->answer_number;
 	else
 		msg->u.known.node_guid = adapter->answer_guid;
+	if (msg->kind == AGENT_FIND)
+		msg->u.known.lid = adapter->answer_number;
 	pthread_mutex_unlock(&adapter->agent_lock);
 	pthread_mutex_unlock(&adapter->ask_lock);
 	return result;

@@ -25,6 +25,7 @@ struct port_entry {
 	struct client *client;
 	uint8_t gid[16]; /* zero: all addresses */
 	uint16_t space, port;
+	uint32_t options; /* enum agent_cm_option */
 };
 
 struct node_entry {

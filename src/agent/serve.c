@@ -177,6 +177,18 @@ static void introduce(struct agent *agent, struct client *client, const struct a
 	tell(client, &no, NULL, 0);
 }
 
+static void find(struct agent *agent, struct client *client, const struct agent_msg *msg)
+{
+	const struct node_entry *node = node_by_gid(agent, msg->u.introduce.gid);
+	struct agent_msg answer = {.kind = node != NULL ? AGENT_KNOWN : AGENT_NO_PEER,
+	                           .u.known = {.token = msg->u.introduce.token}};
+	if (node != NULL) {
+		answer.u.known.node_guid = node->guid;
+		answer.u.known.lid = node->lid;
+	}
+	tell(client, &answer, NULL, 0);
+}
+
 static void observe(struct agent *agent, struct client *client)
 {
 	for (struct client *at = agent->clients; at != NULL; at = at->next) {
@@ -199,6 +211,9 @@ static bool serve(struct agent *agent, struct client *client, struct agent_msg *
 	switch (msg->kind) {
 	case AGENT_INTRODUCE:
 		introduce(agent, client, msg);
+		return true;
+	case AGENT_FIND:
+		find(agent, client, msg);
 		return true;
 	case AGENT_CM_BIND:
 		cm_bind(client, msg);

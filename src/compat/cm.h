@@ -46,6 +46,9 @@ enum cm_event_type {
 #define CM_SIDR_REP_ROOM 136u
 
 /* Reasons of a rejection (IBTA 12.6.7.2). */
+#define CM_REASON_RESOURCES \
+	3u /* too many requests wait at the listener: told as CM_REASON_CONSUMER, as elsewhere */
+#define CM_REASON_TIMEOUT    4u
 #define CM_REASON_NO_SERVICE 8u
 #define CM_REASON_CONSUMER   28u
 
@@ -89,6 +92,9 @@ enum cm_state {
 	CM_ENDED /* disconnected or rejected */
 };
 
+/* What an identifier waits for (cmwait.c). */
+enum cm_wait { CM_WAIT_NONE, CM_WAIT_LISTENER, CM_WAIT_ANSWER, CM_WAIT_NODE, CM_WAIT_TIMEWAIT };
+
 struct cm_id;
 
 struct cm_event {
@@ -129,6 +135,7 @@ struct cm_id {
 	bool has_device; /* sgid is one */
 	bool has_path;
 	bool holds_port, for_all;
+	uint32_t port_options; /* enum hdl_cm_option of the port it holds */
 
 	uint64_t guid; /* of the peer */
 	uint32_t slot, peer;
@@ -137,7 +144,11 @@ struct cm_id {
 	struct cm_wire
 	        *request; /* what was asked, while there may be need to ask again (cmwait.c) */
 	unsigned tries;
-	bool waiting;
+	enum cm_wait wait;
+	uint64_t wait_ns, give_up_ns; /* until when; of an address, when to give up */
+	uint32_t
+	        shown; /* of a listener: the number of the child that the program was told of last */
+	bool reuse, afonly;  /* RDMA_OPTION_ID_REUSEADDR, RDMA_OPTION_ID_AFONLY */
 	uint8_t ack_timeout; /* RDMA_OPTION_ID_ACK_TIMEOUT; 0: not set */
 	uint8_t responder_resources, initiator_depth, retry_count, rnr_retry_count;
 };
@@ -152,6 +163,9 @@ void compat_cm_forget(void);
 
 void cm_lock(void);
 void cm_unlock(void);
+/* Wait until that time of CLOCK_MONOTONIC, or cm_lock_wake(). With the lock, which is given up meanwhile. */
+void cm_lock_wait(uint64_t until_ns);
+void cm_lock_wake(void);
 struct cm_channel *cm_channel_of(int fd);
 /* A new event for @id, of which librdmacm knows the uid; NULL: it does not, or there is no memory. Fill it in, then cm_push(). */
 struct cm_event *cm_event_new(struct cm_id *id, enum cm_event_type type, int status);
@@ -168,6 +182,8 @@ struct cm_id *cm_id_of(uint32_t handle);
 /* The next one at or after *at; NULL at the end. */
 struct cm_id *cm_id_next(uint32_t *at);
 void cm_id_end(struct cm_id *id);
+/* Look for the node that the address of @id leads to. With the lock, which is given up meanwhile: @id may be gone. */
+void cm_seek(struct cm_id *id, bool last_time);
 /* One command, with the lock. 0 or an error. */
 int cm_command(struct cm_channel *channel, const struct rdma_ucm_cmd_hdr *header, const void *body);
 
@@ -178,8 +194,11 @@ in_port_t *cm_port_of(struct sockaddr_in6 *address);
 bool cm_local_gid(const struct sockaddr_in6 *address, struct hdl_gid *gid);
 /* Our LID where connections are made by LIDs; 0: by GIDs. */
 uint16_t cm_own_lid(void);
-/* Where @id->dst is, and from where: fills dgid, and src and sgid unless they are set. 0 or an error. */
-int cm_route(struct cm_id *id);
+/* The family of an address as an option of ports. */
+uint32_t cm_family_of(const struct sockaddr_in6 *address);
+/* Where @id->dst is, and from where: fills dgid, and src and sgid unless they are set. *elsewhere: on another node, if there is
+ * such. 0 or an error. */
+int cm_route(struct cm_id *id, bool *elsewhere);
 void cm_query_route(const struct cm_id *id, struct rdma_ucm_query_route_resp *resp);
 int cm_init_qp_attr(const struct cm_id *id, uint32_t state, struct ib_uverbs_qp_attr *attr);
 void cm_ah_attr(const struct cm_id *id, struct ib_uverbs_ah_attr *attr);
@@ -202,12 +221,19 @@ int cm_reject(struct cm_id *id, uint32_t reason, const void *data, uint8_t lengt
 int cm_disconnect(struct cm_id *id);
 /* Send the request of @id once more. */
 void cm_repeat(struct cm_id *id);
+/* What @id sent was not answered. */
+void cm_expire(struct cm_id *id);
 /* The identifier ends: its peer is told. */
 void cm_part(struct cm_id *id);
 
 /* --- cmwait.c --- */
 /* Nobody took the request of @id. True: it will be repeated; false: it was often enough. */
 bool cm_wait_more(struct cm_id *id);
+/* From now on, for an answer; for the end of the connection's time; for a node, until the time to give up. */
+void cm_wait_answer(struct cm_id *id);
+void cm_wait_timewait(struct cm_id *id);
+void cm_wait_node(struct cm_id *id);
+void cm_give_up_in(struct cm_id *id, uint32_t timeout_ms);
 void cm_wait_forget(void);
 
 #endif

@@ -143,7 +143,12 @@ static bool own_source(struct cm_id *id)
 	return cm_local_gid(&id->src, &id->sgid);
 }
 
-int cm_route(struct cm_id *id)
+uint32_t cm_family_of(const struct sockaddr_in6 *address)
+{
+	return address->sin6_family == AF_INET ? HDL_CM_IPV4 : HDL_CM_IPV6;
+}
+
+int cm_route(struct cm_id *id, bool *elsewhere)
 {
 	if (device() == NULL)
 		return ENODEV;
@@ -154,8 +159,8 @@ int cm_route(struct cm_id *id)
 		cm_multicast_gid(&id->dst, &id->dgid);
 	else if (!local)
 		lid = lid_of_loopback(&id->dgid);
-	/* Other nodes are known by their link-local addresses and those in 127.72.0.0/16; whether this is one shows when they
-	 * are called. */
+	*elsewhere = !group && !local;
+	/* Other nodes are known by their link-local addresses and those in 127.72.0.0/16. */
 	if (!group && lid == 0 &&
 	    !(id->dst.sin6_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&id->dst.sin6_addr)))
 		return EHOSTUNREACH;

@@ -53,15 +53,22 @@ void cm_id_end(struct cm_id *id)
 	struct hdl_adapter *adapter = compat_adapter();
 	if (id->holds_port && adapter != NULL)
 		hdl_cm_unbind(adapter, id->space, id->for_all ? NULL : &id->sgid,
-		              ntohs(*cm_port_of(&id->src)));
+		              ntohs(*cm_port_of(&id->src)), id->port_options);
 	free(id->request);
 	free(id);
 }
 
 /* --- ports --- */
 
+/* For whom the port of @id is. All addresses of one family are those of the other too, unless the program says otherwise. */
+static uint32_t port_options(const struct cm_id *id)
+{
+	return cm_family_of(&id->src) | (id->has_device || id->afonly ? HDL_CM_ONLY : 0u) |
+	       (id->reuse ? HDL_CM_REUSE : 0u);
+}
+
 /* Take the port in @id->src, or any if it is 0. The lock is given up meanwhile. 0 or an error. */
-static int take_port(struct cm_id *id)
+static int take_port(struct cm_id *id, uint32_t options)
 {
 	uint32_t number = id->number, handle = id->handle;
 	uint16_t space = id->space, port = ntohs(*cm_port_of(&id->src));
@@ -71,18 +78,19 @@ static int take_port(struct cm_id *id)
 	if (adapter == NULL)
 		return ENODEV;
 	cm_unlock();
-	int error = -hdl_cm_bind(adapter, space, for_all ? NULL : &gid, &port);
+	int error = -hdl_cm_bind(adapter, space, for_all ? NULL : &gid, &port, options);
 	cm_lock();
 	if (error != 0)
 		return error;
 	id = cm_id_of(handle);
 	if (id == NULL || id->number != number) { /* destroyed by another thread */
-		hdl_cm_unbind(adapter, space, for_all ? NULL : &gid, port);
+		hdl_cm_unbind(adapter, space, for_all ? NULL : &gid, port, options);
 		return EINVAL;
 	}
 	*cm_port_of(&id->src) = htons(port);
 	id->holds_port = true;
 	id->for_all = for_all;
+	id->port_options = options;
 	return 0;
 }
 
@@ -98,7 +106,7 @@ static int bind_to(struct cm_id *id, const struct sockaddr_in6 *address)
 		id->has_device = true;
 	}
 	id->src = *address;
-	int error = take_port(id);
+	int error = take_port(id, port_options(id));
 	if (error != 0)
 		id->has_device = false;
 	return error;
@@ -136,26 +144,55 @@ static int destroy_id(const struct rdma_ucm_cmd_hdr *header,
 	return 0;
 }
 
-static int resolve_ip(struct cm_id *id, const struct rdma_ucm_resolve_ip *command)
+void cm_seek(struct cm_id *id, bool last_time)
+{
+	uint32_t number = id->number, handle = id->handle;
+	struct hdl_gid gid = id->dgid;
+	struct hdl_adapter *adapter = compat_adapter();
+	uint16_t lid = 0;
+	cm_unlock();
+	bool found = adapter != NULL && hdl_node_find(adapter, &gid, &lid) == 0;
+	cm_lock();
+	id = cm_id_of(handle);
+	if (id == NULL || id->number != number)
+		return;
+	if (found) {
+		id->dlid = cm_own_lid() != 0 ? lid : 0;
+		cm_raise(id, CM_ADDR_RESOLVED, 0);
+	} else if (last_time) {
+		cm_raise(id, CM_ADDR_ERROR, -ETIMEDOUT);
+	} else {
+		cm_wait_node(id);
+	}
+}
+
+static int resolve_ip(struct cm_id *id, const struct sockaddr_in6 *src,
+                      const struct sockaddr_in6 *dst, uint32_t timeout_ms)
 {
 	uint32_t handle = id->handle;
 	int error = 0;
-	if (id->state != CM_IDLE)
+	bool elsewhere = false;
+	if (id->state != CM_IDLE || id->wait == CM_WAIT_NODE)
 		return EINVAL;
-	if (!id->holds_port && command->src_addr.sin6_family != 0)
-		error = bind_to(id, &command->src_addr);
+	if (!id->holds_port && src->sin6_family != 0)
+		error = bind_to(id, src);
 	id = cm_id_of(handle);
 	if (error != 0 || id == NULL)
 		return error != 0 ? error : EINVAL;
-	id->dst = command->dst_addr;
-	error = cm_route(id);
+	id->dst = *dst;
+	error = cm_route(id, &elsewhere);
 	if (error == 0 && !id->holds_port) {
-		error = take_port(id);
+		error = take_port(id, port_options(id));
 		id = cm_id_of(handle);
 		if (id == NULL)
 			return EINVAL;
 	}
-	cm_raise(id, error == 0 ? CM_ADDR_RESOLVED : CM_ADDR_ERROR, -error);
+	if (error == 0 && elsewhere) {
+		cm_give_up_in(id, timeout_ms);
+		cm_seek(id, false);
+	} else {
+		cm_raise(id, error == 0 ? CM_ADDR_RESOLVED : CM_ADDR_ERROR, -error);
+	}
 	return 0;
 }
 
@@ -177,6 +214,22 @@ static int query_route(const struct cm_id *id, const struct rdma_ucm_cmd_hdr *he
 	return 0;
 }
 
+/* Who listens shares its port with nobody. */
+static int take_alone(struct cm_id *id)
+{
+	struct hdl_adapter *adapter = compat_adapter();
+	uint32_t shared = id->port_options;
+	if (adapter == NULL)
+		return ENODEV;
+	hdl_cm_unbind(adapter, id->space, id->for_all ? NULL : &id->sgid,
+	              ntohs(*cm_port_of(&id->src)), shared);
+	id->holds_port = false;
+	int error = take_port(id, shared & ~(uint32_t)HDL_CM_REUSE);
+	if (error == EADDRINUSE)
+		take_port(id, shared);
+	return error;
+}
+
 static int listen_on(struct cm_id *id, const struct rdma_ucm_listen *command)
 {
 	uint32_t handle = id->handle;
@@ -184,7 +237,12 @@ static int listen_on(struct cm_id *id, const struct rdma_ucm_listen *command)
 		return EINVAL;
 	if (!id->holds_port) {
 		id->src.sin6_family = AF_INET;
-		int error = take_port(id);
+		int error = take_port(id, port_options(id));
+		if (error != 0)
+			return error;
+		id = cm_id_of(handle);
+	} else if (id->port_options & HDL_CM_REUSE) {
+		int error = take_alone(id);
 		if (error != 0)
 			return error;
 		id = cm_id_of(handle);
@@ -262,16 +320,42 @@ static int leave_mcast(const struct rdma_ucm_cmd_hdr *header,
 	return error;
 }
 
+/* Options of the identifier (rdma_set_option(3)). The type of service is taken note of by nobody: there is one path. */
+static int set_id_option(struct cm_id *id, const struct rdma_ucm_set_option *command)
+{
+	const void *value = (const void *)(uintptr_t)command->optval;
+	int number = 0;
+	if (command->optlen == sizeof(number))
+		memcpy(&number, value, sizeof(number));
+	switch (command->optname) {
+	case RDMA_OPTION_ID_TOS:
+		return command->optlen == 1 ? 0 : EINVAL;
+	case RDMA_OPTION_ID_REUSEADDR:
+		if (command->optlen != sizeof(number) || id->holds_port)
+			return EINVAL;
+		id->reuse = number != 0;
+		return 0;
+	case RDMA_OPTION_ID_AFONLY:
+		if (command->optlen != sizeof(number) || id->holds_port)
+			return EINVAL;
+		id->afonly = number != 0;
+		return 0;
+	case RDMA_OPTION_ID_ACK_TIMEOUT:
+		if (command->optlen != 1)
+			return EINVAL;
+		memcpy(&id->ack_timeout, value, 1);
+		return 0;
+	default:
+		return ENOSYS;
+	}
+}
+
 /* A path that the program found elsewhere takes the place of resolving the route. */
 static int set_option(struct cm_id *id, const struct rdma_ucm_set_option *command)
 {
 	if (command->level == RDMA_OPTION_IB && command->optname == RDMA_OPTION_IB_PATH)
 		return resolve_route(id);
-	if (command->level != RDMA_OPTION_ID)
-		return ENOSYS;
-	if (command->optname == RDMA_OPTION_ID_ACK_TIMEOUT && command->optlen == 1)
-		memcpy(&id->ack_timeout, (const void *)(uintptr_t)command->optval, 1);
-	return 0;
+	return command->level == RDMA_OPTION_ID ? set_id_option(id, command) : ENOSYS;
 }
 
 /* How long each command is, and where in it the identifier is. */
@@ -307,13 +391,14 @@ static int on_id(struct cm_channel *channel, struct cm_id *id,
 {
 	const struct rdma_ucm_reject *reject = body;
 	const struct rdma_ucm_connect *connect = body;
+	const struct rdma_ucm_resolve_ip *resolve = body;
 	switch (header->cmd) {
 	case RDMA_USER_CM_CMD_DESTROY_ID:
 		return destroy_id(header, body);
 	case RDMA_USER_CM_CMD_BIND_IP:
 		return bind_to(id, &((const struct rdma_ucm_bind_ip *)body)->addr);
 	case RDMA_USER_CM_CMD_RESOLVE_IP:
-		return resolve_ip(id, body);
+		return resolve_ip(id, &resolve->src_addr, &resolve->dst_addr, resolve->timeout_ms);
 	case RDMA_USER_CM_CMD_RESOLVE_ROUTE:
 		return resolve_route(id);
 	case RDMA_USER_CM_CMD_QUERY_ROUTE:

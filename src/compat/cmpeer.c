@@ -63,8 +63,11 @@ static void set_param(struct cm_wire *wire, const struct cm_id *id,
 static int send_request(const struct cm_id *id)
 {
 	struct sockaddr_in6 to = id->dst;
-	struct hdl_cm_msg msg = {
-	        .gid = id->dgid, .space = id->space, .port = ntohs(*cm_port_of(&to)), .to_port = 1};
+	struct hdl_cm_msg msg = {.gid = id->dgid,
+	                         .space = id->space,
+	                         .port = ntohs(*cm_port_of(&to)),
+	                         .to_port = 1,
+	                         .options = cm_family_of(&to)};
 	return post(id, id->request, &msg);
 }
 
@@ -75,7 +78,10 @@ static void end_connection(struct cm_id *id)
 		return;
 	bool connected = id->state >= CM_REP_SENT;
 	id->state = CM_ENDED;
+	id->wait = CM_WAIT_NONE;
 	cm_raise(id, connected ? CM_DISCONNECTED : CM_UNREACHABLE, connected ? 0 : -ETIMEDOUT);
+	if (connected)
+		cm_wait_timewait(id);
 }
 
 /* --- commands --- */
@@ -107,15 +113,31 @@ int cm_request(struct cm_id *id, const struct rdma_ucm_conn_param *param)
 	id->tries = 0;
 	id->peer = 0;
 	int error = send_request(id);
-	if (error == 0)
+	if (error == 0) {
 		id->state = CM_REQ_SENT;
+		cm_wait_answer(id);
+	}
 	return error;
 }
 
 void cm_repeat(struct cm_id *id)
 {
-	if (id->state == CM_REQ_SENT && send_request(id) != 0)
+	if (id->state != CM_REQ_SENT)
+		return;
+	cm_wait_answer(id);
+	if (send_request(id) != 0)
 		end_connection(id);
+}
+
+void cm_expire(struct cm_id *id)
+{
+	if (id->state != CM_REQ_SENT && id->state != CM_REP_SENT)
+		return;
+	bool datagram = id->qp_type == IBV_QPT_UD;
+	if (id->peer != 0 && !datagram)
+		send_kind(id, CM_REJ, CM_REASON_TIMEOUT);
+	id->state = datagram ? CM_IDLE : CM_ENDED; /* it may ask others */
+	cm_raise(id, CM_UNREACHABLE, -ETIMEDOUT);
 }
 
 int cm_accept(struct cm_id *id, const struct rdma_ucm_conn_param *param)
@@ -141,6 +163,8 @@ int cm_accept(struct cm_id *id, const struct rdma_ucm_conn_param *param)
 	int error = send_to_peer(id, &wire);
 	if (error == 0)
 		id->state = datagram ? CM_ENDED : CM_REP_SENT;
+	if (error == 0 && !datagram)
+		cm_wait_answer(id);
 	return error;
 }
 
@@ -238,7 +262,10 @@ static struct cm_id *listener_of(const struct hdl_cm_msg *msg)
 	for (uint32_t at = 0; (id = cm_id_next(&at)) != NULL; at++)
 		if (id->state == CM_LISTENING && id->space == msg->space &&
 		    ntohs(*cm_port_of(&id->src)) == msg->port &&
-		    (id->for_all || memcmp(id->sgid.raw, msg->gid.raw, 16) == 0))
+		    ((id->port_options & msg->options) != 0 ||
+		     (id->port_options & HDL_CM_ONLY) == 0) &&
+		    (id->for_all || memcmp(id->sgid.raw, msg->gid.raw, 16) == 0) &&
+		    (found == NULL || (found->port_options & msg->options) == 0))
 			found = id;
 	return found;
 }
@@ -271,7 +298,7 @@ static void heard_request(const struct hdl_cm_msg *msg, const struct cm_wire *wi
 		child = cm_id_new(listener->channel, listener->space, listener->qp_type);
 	if (child == NULL) {
 		free(event);
-		uint32_t reason = listener == NULL ? CM_REASON_NO_SERVICE : CM_REASON_CONSUMER;
+		uint32_t reason = listener == NULL ? CM_REASON_NO_SERVICE : CM_REASON_RESOURCES;
 		send_kind(&nobody, datagram ? CM_SIDR_REP : CM_REJ,
 		          datagram ? (listener == NULL ? CM_SIDR_NO_SERVICE : CM_SIDR_REJECTED)
 		                   : reason);
@@ -306,6 +333,7 @@ static void heard_response(struct cm_id *id, const struct cm_wire *wire)
 		return;
 	take_param(id, wire);
 	id->state = CM_REP_RECEIVED;
+	id->wait = CM_WAIT_NONE;
 	struct cm_event *event = cm_event_new(id, CM_CONNECT_RESPONSE, 0);
 	if (event == NULL)
 		return;
@@ -320,6 +348,7 @@ static void heard_sidr_response(struct cm_id *id, const struct cm_wire *wire)
 	if (wire->status == CM_SIDR_NO_SERVICE && cm_wait_more(id))
 		return;
 	id->state = CM_IDLE; /* it may ask others */
+	id->wait = CM_WAIT_NONE;
 	struct cm_event *event = cm_event_new(
 	        id, wire->status == 0 ? CM_ESTABLISHED : CM_UNREACHABLE, (int)wire->status);
 	if (event == NULL)
@@ -333,12 +362,15 @@ static void heard_rejection(struct cm_id *id, const struct cm_wire *wire)
 {
 	if (id->state == CM_ENDED || id->state == CM_IDLE || id->state == CM_LISTENING)
 		return;
-	if (id->state == CM_REQ_SENT && wire->status == CM_REASON_NO_SERVICE && cm_wait_more(id)) {
+	bool later = wire->status == CM_REASON_NO_SERVICE || wire->status == CM_REASON_RESOURCES;
+	if (id->state == CM_REQ_SENT && later && cm_wait_more(id)) {
 		id->peer = 0;
 		return;
 	}
+	uint32_t status = wire->status == CM_REASON_RESOURCES ? CM_REASON_CONSUMER : wire->status;
 	id->state = CM_ENDED;
-	struct cm_event *event = cm_event_new(id, CM_REJECTED, (int)wire->status);
+	id->wait = CM_WAIT_NONE;
+	struct cm_event *event = cm_event_new(id, CM_REJECTED, (int)status);
 	if (event == NULL)
 		return;
 	fill_conn(event, wire, CM_REJ_ROOM);
@@ -374,6 +406,7 @@ static void heard_message(const struct hdl_cm_msg *msg, const struct cm_wire *wi
 	case CM_RTU:
 		if (id->state == CM_REP_SENT) {
 			id->state = CM_CONNECTED;
+			id->wait = CM_WAIT_NONE;
 			cm_raise(id, CM_ESTABLISHED, 0);
 		}
 		break;
@@ -385,7 +418,9 @@ static void heard_message(const struct hdl_cm_msg *msg, const struct cm_wire *wi
 		if (id->state == CM_DREQ_SENT)
 			end_connection(id);
 		break;
-	default: /* MRA: what it tells was taken above */
+	default: /* MRA: who it is was taken note of above; it asks for time */
+		if (id->state == CM_REQ_SENT)
+			cm_wait_answer(id);
 		break;
 	}
 }
@@ -400,9 +435,11 @@ static void heard_return(const struct hdl_cm_msg *msg, const struct cm_wire *wir
 		return;
 	if (wire->kind == CM_REQ && refused && id->state == CM_REQ_SENT) {
 		id->state = CM_ENDED;
+		id->wait = CM_WAIT_NONE;
 		cm_raise(id, CM_REJECTED, (int)CM_REASON_NO_SERVICE);
 	} else if (wire->kind == CM_SIDR_REQ && id->state == CM_REQ_SENT) {
 		id->state = CM_IDLE;
+		id->wait = CM_WAIT_NONE;
 		cm_raise(id, CM_UNREACHABLE, refused ? (int)CM_SIDR_NO_SERVICE : -ETIMEDOUT);
 	} else if (wire->kind != CM_MRA && wire->kind != CM_DREP) {
 		end_connection(id);
@@ -419,7 +456,8 @@ void cm_heard(void *context, const struct hdl_cm_msg *msg)
 		for (uint32_t at = 0; (id = cm_id_next(&at)) != NULL; at++)
 			if (id->peer != 0 && id->guid == msg->guid && id->slot == msg->slot)
 				end_connection(id);
-			else if (id->peer == 0 && id->state == CM_REQ_SENT && !id->waiting)
+			else if (id->peer == 0 && id->state == CM_REQ_SENT &&
+			         id->wait != CM_WAIT_LISTENER)
 				cm_repeat(id); /* it may have taken our request with it */
 	} else if (msg->length == sizeof(wire)) {
 		memcpy(&wire, msg->data, sizeof(wire));

@@ -9,6 +9,8 @@
  *                                        <--  PEER {token, side, link id, sizes, pid} + tables, lanes, bell    to both
  *                                        <--  NO_PEER {token}, KNOWN {token, link id}                          to the asker
  *                                        <--  GONE {link id}                                 when a peer's socket closes
+ *   FIND {gid, token}                    -->
+ *                                        <--  KNOWN {token, guid, lid}, NO_PEER {token}
  *   CM_BIND {token, space, gid, port}    -->
  *                                        <--  CM_BOUND {token, port, error}
  *   CM_UNBIND {space, gid, port}         -->
@@ -29,7 +31,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#define AGENT_VERSION   3u
+#define AGENT_VERSION   4u
 #define AGENT_SOCKET    "agent.sock"
 #define AGENT_LOCK      "agent.lock"
 #define AGENT_MAX_GIDS  16u
@@ -70,7 +72,16 @@ enum agent_kind {
 	AGENT_GROUP_FORGET,
 	AGENT_GROUP_MEMBER,
 	AGENT_GROUP_DONE,
+	AGENT_FIND,
 	AGENT_KIND_COUNT
+};
+
+/* For whom a port is: one family of addresses, and the other as well unless ONLY is said. */
+enum agent_cm_option {
+	AGENT_CM_IPV4 = 1 << 0,
+	AGENT_CM_IPV6 = 1 << 1,
+	AGENT_CM_ONLY = 1 << 2,
+	AGENT_CM_REUSE = 1 << 3 /* others who say so too may have it as well */
 };
 
 /* The sizes of a process's shared tables: enough to find everything in the block. */
@@ -121,7 +132,9 @@ struct agent_msg {
 		} peer;
 		struct {
 			uint32_t token;
-			uint32_t link_id;   /* KNOWN only */
+			uint32_t link_id; /* KNOWN of a process */
+			uint32_t lid;     /* KNOWN of a node */
+			uint32_t reserved;
 			uint64_t node_guid; /* NO_PEER: 0 when the address is nobody's */
 		} known;
 		struct {
@@ -143,6 +156,8 @@ struct agent_msg {
 			uint32_t slot;
 			uint16_t space, port;
 			uint32_t to_port;
+			uint32_t
+			        options; /* enum agent_cm_option: of a port, or of the address that is called */
 			uint32_t length;
 			uint8_t data[AGENT_CM_BYTES];
 		} cm;

@@ -141,11 +141,56 @@ ib_send_bw -R -n 200 -c UD | | 127.0.0.1
 """
 
 
+def five_at_once(folder):
+    """Five clients that start together, at a server with a backlog of three."""
+    start = [os.path.join(folder, "heddle"), "run", "--node", f"programs-{os.getpid()}", "--", "rping"]
+    for _ in range(3):
+        with tempfile.TemporaryFile("w+") as output:
+            server = subprocess.Popen([*start, "-s", "-P"], stdout=output, stderr=subprocess.STDOUT)
+            try:
+                done = subprocess.run([*start, "-c", "-a", "127.0.0.1", "-C", "1"], capture_output=True, text=True, timeout=60)
+                clients = [subprocess.Popen([*start, "-c", "-a", "127.0.0.1", "-C", "10"], stdout=output, stderr=subprocess.STDOUT)
+                           for _ in range(5)]
+                codes = [client.wait(timeout=60) for client in clients]
+            except subprocess.TimeoutExpired:
+                codes = None
+            finally:
+                server.kill()
+                server.wait()
+            output.seek(0)
+            expect("rping -s -P with five clients at once", codes == [0] * 5, done.stdout, done.stderr, output.read(), str(codes))
+
+
+def across_nodes(folder):
+    """Every node has an IPv4 address of its own; what it is, heddle devices tells."""
+    heddle = os.path.join(folder, "heddle")
+    there, here = f"there-{os.getpid()}", f"here-{os.getpid()}"
+    for device in ("heddle0", "heddle_ib0"):
+        with tempfile.TemporaryFile("w+") as output:
+            server = subprocess.Popen([heddle, "run", "--node", there, "--device", device, "--", "rping", "-s", "-C", "3"],
+                                      stdout=output, stderr=subprocess.STDOUT)
+            try:
+                code, out, err = run(folder, heddle, "devices", "--node", there)
+                address = re.search(r"127\.72\.\d+\.\d+", out)
+                code, out, err = run(folder, heddle, "run", "--node", here, "--device", device, "--", "rping", "-c", "-a",
+                                     address[0], "-C", "3")
+                server_code = server.wait(timeout=20)
+            except subprocess.TimeoutExpired:
+                server_code = None
+            finally:
+                server.kill()
+                server.wait()
+            output.seek(0)
+            expect(f"rping from one node to another on {device}", code == 0 and server_code == 0, out, err, output.read())
+
+
 def rdmacm(folder):
     for line in RDMACM.strip().split("\n"):
         both, server, client = (part.split() for part in line.split("|"))
         connect_pair(folder, line, [*both, *server], [*both, *client])
     connect_pair(folder, "rdma_server, rdma_client", ["rdma_server"], ["rdma_client", "-s", "127.0.0.1"])
+    five_at_once(folder)
+    across_nodes(folder)
     connect_pair(folder, "rping where nobody listens is refused", None,
                  ["sh", "-c", "rping -c -a 127.0.0.1 -C 1 2>&1 | grep 'REJECTED, error 8'"])
 
