@@ -71,7 +71,7 @@ struct cm_wire {
 	uint8_t responder_resources, initiator_depth;
 	uint8_t flow_control, retry_count, rnr_retry_count, srq;
 	uint8_t private_length;
-	uint8_t reserved;
+	uint8_t is_ib;
 	uint16_t slid; /* of the sender of a request, on InfiniBand */
 	uint16_t reserved2;
 	uint8_t sgid[16], dgid[16]; /* of the sender of a request */
@@ -125,6 +125,7 @@ struct cm_id {
 	uint64_t uid; /* librdmacm's; 0: it does not know us yet */
 	uint16_t space;
 	uint8_t qp_type;
+	bool is_ib; /* its addresses are those of InfiniBand */
 	enum cm_state state;
 	uint32_t events_reported;
 	int backlog; /* requests that may still wait to be taken */
@@ -203,12 +204,23 @@ void cm_query_route(const struct cm_id *id, struct rdma_ucm_query_route_resp *re
 int cm_init_qp_attr(const struct cm_id *id, uint32_t state, struct ib_uverbs_qp_attr *attr);
 void cm_ah_attr(const struct cm_id *id, struct ib_uverbs_ah_attr *attr);
 
+/* --- cmib.c: addresses of InfiniBand, and the commands that know them --- */
+struct cm_path_resp { /* struct rdma_ucm_query_path_resp with one path */
+	uint32_t num_paths, reserved;
+	struct ib_path_rec_data path;
+};
+/* @size bytes of an address of any family; *space is not 0 if it is one of InfiniBand. 0 or an error. */
+int cm_address_in(const void *from, size_t size, struct sockaddr_in6 *to, uint16_t *space);
+void cm_query_addr(const struct cm_id *id, bool as_gids, struct rdma_ucm_query_addr_resp *resp);
+void cm_query_path(const struct cm_id *id, struct cm_path_resp *resp);
+
 /* --- cmmulticast.c: groups --- */
 bool cm_is_multicast(const struct sockaddr_in6 *address);
 /* The GID of the group that @address names on our device. */
 void cm_multicast_gid(const struct sockaddr_in6 *address, struct hdl_gid *gid);
 /* 0 or an error. */
-int cm_join(struct cm_id *id, const struct sockaddr_in6 *address, uint64_t uid, uint32_t *handle);
+int cm_join(struct cm_id *id, const struct sockaddr_in6 *address, bool is_gid, uint64_t uid,
+            uint32_t *handle);
 int cm_leave(uint32_t handle, uint32_t *events_reported);
 /* @id ends. */
 void cm_leave_all(const struct cm_id *id);

@@ -196,6 +196,40 @@ static int resolve_ip(struct cm_id *id, const struct sockaddr_in6 *src,
 	return 0;
 }
 
+/* An address of InfiniBand tells the space that its port is of. */
+static int take_address(struct cm_id *id, const void *from, size_t size, struct sockaddr_in6 *to)
+{
+	uint16_t space;
+	int error = cm_address_in(from, size, to, &space);
+	if (error == 0 && space != 0) {
+		id->is_ib = true;
+		if (id->space == RDMA_PS_IB)
+			id->space = space;
+	}
+	return error;
+}
+
+static int bind_any(struct cm_id *id, const struct rdma_ucm_bind *command)
+{
+	struct sockaddr_in6 address;
+	if (command->addr_size > sizeof(command->addr))
+		return EINVAL;
+	int error = take_address(id, &command->addr, command->addr_size, &address);
+	return error != 0 ? error : bind_to(id, &address);
+}
+
+static int resolve_any(struct cm_id *id, const struct rdma_ucm_resolve_addr *command)
+{
+	struct sockaddr_in6 src, dst;
+	if (command->src_size > sizeof(command->src_addr) ||
+	    command->dst_size > sizeof(command->dst_addr))
+		return EINVAL;
+	int error = take_address(id, &command->src_addr, command->src_size, &src);
+	if (error == 0)
+		error = take_address(id, &command->dst_addr, command->dst_size, &dst);
+	return error != 0 ? error : resolve_ip(id, &src, &dst, command->timeout_ms);
+}
+
 static int resolve_route(struct cm_id *id)
 {
 	if (!id->has_device || id->dst.sin6_family == 0)
@@ -212,6 +246,26 @@ static int query_route(const struct cm_id *id, const struct rdma_ucm_cmd_hdr *he
 	cm_query_route(id, &resp);
 	answer(header, command->response, &resp, sizeof(resp));
 	return 0;
+}
+
+static int query(const struct cm_id *id, const struct rdma_ucm_cmd_hdr *header,
+                 const struct rdma_ucm_query *command)
+{
+	struct rdma_ucm_query_addr_resp addresses;
+	struct cm_path_resp path;
+	switch (command->option) {
+	case RDMA_USER_CM_QUERY_ADDR:
+	case RDMA_USER_CM_QUERY_GID:
+		cm_query_addr(id, command->option == RDMA_USER_CM_QUERY_GID, &addresses);
+		answer(header, command->response, &addresses, sizeof(addresses));
+		return 0;
+	case RDMA_USER_CM_QUERY_PATH:
+		cm_query_path(id, &path);
+		answer(header, command->response, &path, sizeof(path));
+		return 0;
+	default:
+		return ENOSYS;
+	}
 }
 
 /* Who listens shares its port with nobody. */
@@ -288,7 +342,7 @@ static int join_ip_mcast(struct cm_id *id, const struct rdma_ucm_cmd_hdr *header
                          const struct rdma_ucm_join_ip_mcast *command)
 {
 	struct rdma_ucm_create_id_resp resp;
-	int error = cm_join(id, &command->addr, command->uid, &resp.id);
+	int error = cm_join(id, &command->addr, false, command->uid, &resp.id);
 	if (error == 0)
 		answer(header, command->response, &resp, sizeof(resp));
 	return error;
@@ -300,11 +354,13 @@ static int join_mcast(struct cm_id *id, const struct rdma_ucm_cmd_hdr *header,
 {
 	struct rdma_ucm_create_id_resp resp;
 	struct sockaddr_in6 address;
+	uint16_t space;
 	if (command->join_flags >= RDMA_MC_JOIN_FLAG_RESERVED ||
 	    command->addr_size > sizeof(command->addr))
 		return EINVAL;
-	memcpy(&address, &command->addr, sizeof(address));
-	int error = cm_join(id, &address, command->uid, &resp.id);
+	int error = cm_address_in(&command->addr, command->addr_size, &address, &space);
+	if (error == 0)
+		error = cm_join(id, &address, space != 0, command->uid, &resp.id);
 	if (error == 0)
 		answer(header, command->response, &resp, sizeof(resp));
 	return error;
@@ -383,6 +439,9 @@ static const struct {
         COMMAND(NOTIFY, notify),
         COMMAND(MIGRATE_ID, migrate_id),
         COMMAND(JOIN_IP_MCAST, join_ip_mcast),
+        COMMAND(BIND, bind),
+        COMMAND(RESOLVE_ADDR, resolve_addr),
+        COMMAND(QUERY, query),
         COMMAND(JOIN_MCAST, join_mcast),
 };
 
@@ -420,6 +479,12 @@ static int on_id(struct cm_channel *channel, struct cm_id *id,
 		return set_option(id, body);
 	case RDMA_USER_CM_CMD_NOTIFY: /* data came before the last message did, which never gets lost here */
 		return 0;
+	case RDMA_USER_CM_CMD_BIND:
+		return bind_any(id, body);
+	case RDMA_USER_CM_CMD_RESOLVE_ADDR:
+		return resolve_any(id, body);
+	case RDMA_USER_CM_CMD_QUERY:
+		return query(id, header, body);
 	case RDMA_USER_CM_CMD_JOIN_IP_MCAST:
 		return join_ip_mcast(id, header, body);
 	case RDMA_USER_CM_CMD_JOIN_MCAST:
@@ -438,7 +503,6 @@ int cm_command(struct cm_channel *channel, const struct rdma_ucm_cmd_hdr *header
 	if (header->cmd == RDMA_USER_CM_CMD_LEAVE_MCAST) /* whose identifier is that of the group */
 		return header->in >= sizeof(struct rdma_ucm_destroy_id) ? leave_mcast(header, body)
 		                                                        : EINVAL;
-	/* librdmacm tries addresses of InfiniBand once (BIND), and without them uses the older commands alone. */
 	if (header->cmd >= sizeof(commands) / sizeof(commands[0]) ||
 	    commands[header->cmd].bytes == 0)
 		return EOPNOTSUPP;

@@ -86,7 +86,8 @@ static void tell(struct cm_mc *mc, const struct hdl_gid *gid)
 	cm_push(event);
 }
 
-int cm_join(struct cm_id *id, const struct sockaddr_in6 *address, uint64_t uid, uint32_t *handle)
+int cm_join(struct cm_id *id, const struct sockaddr_in6 *address, bool is_gid, uint64_t uid,
+            uint32_t *handle)
 {
 	uint32_t at = 0;
 	struct hdl_gid gid;
@@ -100,7 +101,10 @@ int cm_join(struct cm_id *id, const struct sockaddr_in6 *address, uint64_t uid, 
 	*mc = (struct cm_mc){.handle = at, .id = id, .uid = uid};
 	joined[at] = mc;
 	*handle = at;
-	cm_multicast_gid(address, &gid);
+	if (is_gid)
+		memcpy(gid.raw, &address->sin6_addr, 16);
+	else
+		cm_multicast_gid(address, &gid);
 	tell(mc, &gid);
 	return 0;
 }

@@ -97,6 +97,7 @@ int cm_request(struct cm_id *id, const struct rdma_ucm_conn_param *param)
 		return EINVAL;
 	set_param(&wire, id, param);
 	wire.slid = cm_own_lid();
+	wire.is_ib = id->is_ib;
 	memcpy(wire.sgid, id->sgid.raw, 16);
 	memcpy(wire.dgid, id->dgid.raw, 16);
 	wire.src = id->src;
@@ -313,6 +314,7 @@ static void heard_request(const struct hdl_cm_msg *msg, const struct cm_wire *wi
 	memcpy(child->sgid.raw, wire->dgid, 16);
 	memcpy(child->dgid.raw, wire->sgid, 16);
 	child->dlid = cm_own_lid() != 0 ? wire->slid : 0;
+	child->is_ib = wire->is_ib != 0;
 	child->has_device = child->has_path = true;
 	child->retry_count = wire->retry_count;
 	take_param(child, wire);
