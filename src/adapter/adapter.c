@@ -133,12 +133,16 @@ static int make_tables(struct hdl_adapter *adapter)
 /* What wakes the thread. */
 static int make_bell(struct hdl_adapter *adapter)
 {
-	struct epoll_event interest = {.events = EPOLLIN, .data.u64 = EPOLL_BELL};
+	struct epoll_event bell = {.events = EPOLLIN, .data.u64 = EPOLL_BELL};
+	struct epoll_event nudge = {.events = EPOLLIN, .data.u64 = EPOLL_NUDGE};
 	adapter->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	adapter->nudge = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	adapter->epoll = epoll_create1(EPOLL_CLOEXEC);
-	return adapter->bell >= 0 && adapter->epoll >= 0 &&
-	                       epoll_ctl(adapter->epoll, EPOLL_CTL_ADD, adapter->bell, &interest) ==
-	                               0
+	adapter->bell_watched = true;
+	return adapter->bell >= 0 && adapter->nudge >= 0 && adapter->epoll >= 0 &&
+	                       epoll_ctl(adapter->epoll, EPOLL_CTL_ADD, adapter->bell, &bell) ==
+	                               0 &&
+	                       epoll_ctl(adapter->epoll, EPOLL_CTL_ADD, adapter->nudge, &nudge) == 0
 	               ? 0
 	               : -HDL_EIO;
 }
@@ -179,8 +183,8 @@ int adapter_open(const struct hdl_open_attr *attr, const struct adapter_env *env
 	else
 		prng_seed_from_os(&adapter->prng);
 	adapter->guid = prng_next(&adapter->prng);
-	adapter->agent = adapter->bell = adapter->epoll = adapter->events.fd = adapter->tables.fd =
-	        -1;
+	adapter->agent = adapter->bell = adapter->nudge = adapter->epoll = adapter->events.fd =
+	        adapter->tables.fd = -1;
 	pthread_mutex_init(&adapter->ask_lock, NULL);
 	pthread_mutex_init(&adapter->agent_lock, NULL);
 	pthread_cond_init(&adapter->agent_answer, NULL);
@@ -234,6 +238,8 @@ void adapter_kill(struct hdl_adapter *adapter)
 	tables_unmap(&adapter->tables);
 	if (adapter->bell >= 0)
 		close(adapter->bell);
+	if (adapter->nudge >= 0)
+		close(adapter->nudge);
 	if (adapter->epoll >= 0)
 		close(adapter->epoll);
 	cm_end(adapter);

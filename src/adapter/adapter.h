@@ -32,6 +32,7 @@
 /* What woke the thread: data of its epoll. */
 #define EPOLL_BELL  1ull
 #define EPOLL_AGENT 2ull
+#define EPOLL_NUDGE 3ull
 #define EPOLL_PEER  1000ull /* and more: the number of the link */
 
 #define ADAPTER_MAX_ALIASES 256u
@@ -134,8 +135,14 @@ struct hdl_adapter {
 	_Atomic bool quitting;
 	_Atomic bool
 	        asleep; /* it sleeps until something rings; the next caller sends it to watch */
-	int bell;       /* eventfd */
+	int bell;       /* eventfd: peers ring it */
+	int nudge;      /* eventfd: our own calls wake the thread with it */
 	int epoll;      /* everything that wakes the thread */
+	/* With the drive lock. */
+	bool lanes_armed;  /* every lane was, and the bell has not been seen to ring since */
+	bool lanes_fenced; /* producers pay for the barrier (base/ring.h) */
+	bool bell_watched; /* the thread's epoll has the bell */
+	bool bell_taken;   /* an application's thread waits for it instead */
 	_Atomic uint32_t activity;  /* changes while the application posts or polls */
 	_Atomic uint32_t armed_cqs; /* completion queues that wait to raise an event */
 
@@ -193,6 +200,8 @@ struct hdl_channel {
 	struct hdl_adapter *adapter;
 	struct lock lock;
 	struct hdl_cq *first, **end; /* queues with an event that was not taken */
+	bool signalled;              /* fd is readable */
+	uint32_t takers;             /* threads in hdl_channel_get(), which see for themselves */
 	_Atomic uint32_t users;
 };
 
@@ -341,7 +350,10 @@ void adapter_doorbell(struct hdl_adapter *adapter, struct qp *qp);
 void adapter_lock(struct hdl_adapter *adapter);
 void adapter_unlock(struct hdl_adapter *adapter);
 /* Wake the adapter's thread. */
-void adapter_ring(struct hdl_adapter *adapter);
+void adapter_nudge(struct hdl_adapter *adapter);
+/* Wait in a thread of the application until @fd is readable, or until there may be something to drive, up to @timeout_ms (-1: for
+ * ever). False: time is up, or a signal came. */
+bool adapter_wait(struct hdl_adapter *adapter, int fd, int timeout_ms);
 /* The application is at work: the thread only watches. */
 static inline void adapter_touch(struct hdl_adapter *adapter)
 {
@@ -349,7 +361,7 @@ static inline void adapter_touch(struct hdl_adapter *adapter)
 	atomic_store_explicit(&adapter->activity, activity + 1, memory_order_relaxed);
 	if (atomic_load_explicit(&adapter->asleep, memory_order_relaxed) &&
 	    atomic_exchange_explicit(&adapter->asleep, false, memory_order_relaxed))
-		adapter_ring(adapter);
+		adapter_nudge(adapter);
 }
 /* Ask every peer to wake our thread with its next frame. With the drive lock. */
 void adapter_arm(struct hdl_adapter *adapter);

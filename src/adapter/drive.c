@@ -4,7 +4,9 @@
  *   watching   the application was at work lately: look once a millisecond whether it still is, and at the timers
  *   asleep     every lane is armed; the next frame rings the bell, a timer wakes it, or a call sends it to watch
  *
- * So an idle program uses no processor time, a polling one loses none, and one that computes still answers. */
+ * So an idle program uses no processor time, a polling one loses none, and one that computes still answers. An
+ * application's thread that waits for completions waits for the bell itself, and the adapter's thread leaves it the bell
+ * meanwhile: a message wakes one thread, not two. */
 #include <errno.h>
 #include <limits.h>
 #include <poll.h>
@@ -17,11 +19,36 @@
 #include "base/barrier.h"
 #include "base/log.h"
 
-void adapter_ring(struct hdl_adapter *adapter)
+void adapter_nudge(struct hdl_adapter *adapter)
 {
 	uint64_t one = 1;
-	ssize_t done = write(adapter->bell, &one, sizeof(one));
-	(void)done; /* EAGAIN: it has been rung more often than it can count */
+	ssize_t done = write(adapter->nudge, &one, sizeof(one));
+	(void)done; /* EAGAIN: it has been nudged more often than it can count */
+}
+
+static void drain(int fd)
+{
+	uint64_t count;
+	ssize_t got = read(fd, &count, sizeof(count));
+	(void)got; /* EAGAIN: somebody else was faster */
+}
+
+/* The bell rang: some lane is no longer armed. */
+static void bell_rang(struct hdl_adapter *adapter)
+{
+	drain(adapter->bell);
+	adapter_lock(adapter);
+	adapter->lanes_armed = false;
+	adapter_unlock(adapter);
+}
+
+/* Shall the thread hear the bell? With the drive lock. */
+static void watch_bell(struct hdl_adapter *adapter, bool watch)
+{
+	struct epoll_event interest = {.events = watch ? EPOLLIN : 0, .data.u64 = EPOLL_BELL};
+	if (adapter->bell_watched != watch &&
+	    epoll_ctl(adapter->epoll, EPOLL_CTL_MOD, adapter->bell, &interest) == 0)
+		adapter->bell_watched = watch;
 }
 
 /* Sleep until something happens, or for @ns (UINT64_MAX: for ever), and see to it. */
@@ -35,10 +62,11 @@ static void wait_bell(struct hdl_adapter *adapter, uint64_t ns)
 	struct epoll_event events[16];
 	int count = epoll_wait(adapter->epoll, events, 16, 0);
 	for (int i = 0; i < count; i++) {
-		uint64_t which = events[i].data.u64, rung;
+		uint64_t which = events[i].data.u64;
 		if (which == EPOLL_BELL) {
-			ssize_t got = read(adapter->bell, &rung, sizeof(rung));
-			(void)got;
+			bell_rang(adapter);
+		} else if (which == EPOLL_NUDGE) {
+			drain(adapter->nudge);
 		} else if (which == EPOLL_AGENT) {
 			agent_listen(adapter);
 		} else {
@@ -77,7 +105,7 @@ void adapter_unlock(struct hdl_adapter *adapter)
 	            atomic_load_explicit(&adapter->asleep, memory_order_relaxed);
 	lock_drop(&adapter->drive_lock);
 	if (news && atomic_exchange_explicit(&adapter->asleep, false, memory_order_relaxed))
-		adapter_ring(adapter);
+		adapter_nudge(adapter);
 }
 
 unsigned adapter_drive(struct hdl_adapter *adapter)
@@ -119,13 +147,54 @@ void adapter_doorbell(struct hdl_adapter *adapter, struct qp *qp)
 	}
 }
 
-void adapter_arm(struct hdl_adapter *adapter)
+/* Shall producers pass a barrier with each frame? With the drive lock. */
+static void ask_fences(struct hdl_adapter *adapter, bool fence)
 {
 	for (uint32_t i = 0; i < adapter->node.link_count; i++)
 		if (adapter->links[i].up)
+			ring_ask_fence(&adapter->links[i].rx, fence);
+	adapter->lanes_fenced = fence;
+}
+
+void adapter_arm(struct hdl_adapter *adapter)
+{
+	if (adapter->lanes_armed)
+		return;
+	for (uint32_t i = 0; i < adapter->node.link_count; i++)
+		if (adapter->links[i].up)
 			ring_arm(&adapter->links[i].rx);
-	if (adapter->barrier)
+	adapter->lanes_armed = true;
+	/* We arm the lanes more than once in a while: from now on producers pay. */
+	if (adapter->barrier && !adapter->lanes_fenced) {
+		ask_fences(adapter, true);
 		barrier_everyone();
+	}
+}
+
+bool adapter_wait(struct hdl_adapter *adapter, int fd, int timeout_ms)
+{
+	struct pollfd fds[2] = {{.fd = fd, .events = POLLIN},
+	                        {.fd = adapter->bell, .events = POLLIN}};
+	adapter_lock(adapter);
+	bool ours = adapter->has_thread && !adapter->bell_taken;
+	bool idle = true;
+	if (ours) {
+		adapter->bell_taken = true;
+		watch_bell(adapter, false);
+		adapter_arm(adapter);
+		idle = node_idle(&adapter->node);
+	}
+	adapter_unlock(adapter);
+	int ready = idle ? poll(fds, ours ? 2 : 1, timeout_ms) : 1;
+	if (!ours)
+		return ready > 0;
+	if (ready > 0 && (fds[1].revents & POLLIN) != 0)
+		bell_rang(adapter);
+	adapter_lock(adapter);
+	adapter->bell_taken = false;
+	adapter_unlock(adapter);
+	adapter_touch(adapter); /* a thread that sleeps takes the bell back */
+	return ready > 0;
 }
 
 int hdl_progress(struct hdl_adapter *adapter)
@@ -145,14 +214,18 @@ static uint64_t thread_turn(struct hdl_adapter *adapter, uint32_t *last_activity
 	unsigned did = drive_timed(adapter, now);
 	uint32_t activity = atomic_load_explicit(&adapter->activity, memory_order_relaxed);
 	bool watching = activity != *last_activity;
+	bool armed = atomic_load_explicit(&adapter->armed_cqs, memory_order_relaxed) > 0;
 	*last_activity = activity;
+	if (!adapter->bell_taken)
+		watch_bell(adapter, true);
+	if (watching && !armed && adapter->lanes_fenced)
+		ask_fences(adapter, false);
 	if (did == 0) {
 		uint64_t next = node_next_tick(&adapter->node);
 		sleep_ns = next == UINT64_MAX ? UINT64_MAX : next > now ? next - now : 1;
 		if (watching && sleep_ns > ADAPTER_WATCH_NS)
 			sleep_ns = ADAPTER_WATCH_NS;
-		if (!watching ||
-		    atomic_load_explicit(&adapter->armed_cqs, memory_order_relaxed) > 0) {
+		if (!watching || armed) {
 			if (!watching)
 				atomic_store_explicit(&adapter->asleep, true, memory_order_relaxed);
 			adapter_arm(adapter);
@@ -202,7 +275,7 @@ void adapter_stop_thread(struct hdl_adapter *adapter)
 	if (!adapter->has_thread)
 		return;
 	atomic_store_explicit(&adapter->quitting, true, memory_order_release);
-	adapter_ring(adapter);
+	adapter_nudge(adapter);
 	pthread_join(adapter->thread, NULL);
 	adapter->has_thread = false;
 }

@@ -177,6 +177,15 @@ int hdl_channel_fd(struct hdl_channel *channel)
 	return channel->fd;
 }
 
+/* The descriptor is readable while there are events. With channel->lock. */
+static void channel_sync(struct hdl_channel *channel)
+{
+	bool waiting = channel->first != NULL;
+	if (channel->signalled != waiting)
+		signal_fd(channel->fd, waiting);
+	channel->signalled = waiting;
+}
+
 void adapter_cq_event(void *context, struct cq *cq)
 {
 	struct hdl_adapter *adapter = context;
@@ -190,8 +199,10 @@ void adapter_cq_event(void *context, struct cq *cq)
 		hdl_cq->next = NULL;
 		*channel->end = hdl_cq;
 		channel->end = &hdl_cq->next;
-		signal_fd(channel->fd, true);
 	}
+	/* Who is driving to find an event, finds it. */
+	if (!adapter->node.by_application || channel->takers == 0)
+		channel_sync(channel);
 	lock_drop(&channel->lock);
 }
 
@@ -204,8 +215,6 @@ static void channel_unlist(struct hdl_channel *channel, struct hdl_cq *cq)
 	*at = cq->next;
 	if (channel->end == &cq->next)
 		channel->end = at;
-	if (channel->first == NULL)
-		signal_fd(channel->fd, false);
 	cq->queued = false;
 }
 
@@ -214,34 +223,56 @@ bool channel_forget(struct hdl_channel *channel, struct hdl_cq *cq)
 	lock_take(&channel->lock);
 	if (cq->queued)
 		channel_unlist(channel, cq);
+	channel_sync(channel);
 	cq->raised = 0;
 	bool free_of_it = cq->taken == 0;
 	lock_drop(&channel->lock);
 	return free_of_it;
 }
 
+/* Drive, then take the oldest event of the channel, if there is one. */
+static bool channel_take(struct hdl_channel *channel, struct hdl_cq **cq)
+{
+	lock_take(&channel->lock);
+	bool there = channel->first != NULL;
+	channel->takers++;
+	lock_drop(&channel->lock);
+	if (!there)
+		adapter_poll(channel->adapter);
+	lock_take(&channel->lock);
+	channel->takers--;
+	struct hdl_cq *first = channel->first;
+	if (first != NULL) {
+		first->taken++;
+		if (--first->raised == 0)
+			channel_unlist(channel, first);
+	}
+	channel_sync(channel);
+	lock_drop(&channel->lock);
+	*cq = first;
+	return first != NULL;
+}
+
 int hdl_channel_get(struct hdl_channel *channel, struct hdl_cq **cq, void **context, int timeout_ms)
 {
 	if (channel == NULL || channel->magic != MAGIC_CHANNEL || cq == NULL)
 		return -HDL_EINVAL;
-	for (;;) {
-		adapter_drive(channel->adapter);
-		lock_take(&channel->lock);
-		struct hdl_cq *first = channel->first;
-		if (first != NULL) {
-			first->taken++;
-			if (--first->raised == 0)
-				channel_unlist(channel, first);
-			lock_drop(&channel->lock);
-			*cq = first;
-			if (context != NULL)
-				*context = first->context;
-			return 0;
-		}
-		lock_drop(&channel->lock);
-		if (timeout_ms == 0 || !wait_fd(channel->fd, timeout_ms))
+	struct hdl_cq *found;
+	uint64_t start = timeout_ms > 0 ? clock_read(&channel->adapter->clock) : 0;
+	for (int left = timeout_ms;;) {
+		if (channel_take(channel, &found))
+			break;
+		if (left == 0 || !adapter_wait(channel->adapter, channel->fd, left))
 			return -HDL_EAGAIN;
+		if (timeout_ms > 0) {
+			uint64_t spent = (clock_read(&channel->adapter->clock) - start) / 1000000u;
+			left = spent < (uint64_t)timeout_ms ? timeout_ms - (int)spent : 0;
+		}
 	}
+	*cq = found;
+	if (context != NULL)
+		*context = found->context;
+	return 0;
 }
 
 int hdl_cq_ack(struct hdl_cq *cq, uint32_t count)

@@ -152,6 +152,7 @@ static void put_link(struct hdl_adapter *adapter, uint32_t index, const struct l
 	adapter->links[index].up = true;
 	adapter->links[index].epoch = epoch;
 	adapter->links[index].dirty_next = LINK_NONE;
+	adapter->lanes_armed = adapter->lanes_fenced = false; /* this one is neither */
 	if (index == adapter->node.link_count)
 		adapter->node.link_count++;
 }
@@ -289,8 +290,8 @@ int hdl_join(struct hdl_adapter *a, struct hdl_adapter *b)
 	adapter_unlock(b);
 	pthread_mutex_unlock(&registry_lock);
 	/* A thread that sleeps has not armed the new lane. */
-	adapter_ring(a);
-	adapter_ring(b);
+	adapter_nudge(a);
+	adapter_nudge(b);
 	return result;
 }
 

@@ -49,8 +49,8 @@ static struct hdl_qp *new_qp(const struct hdl_qp_init_attr *attr)
 	uint32_t send_stride = wqe_send_stride(cap->max_send_sge, cap->max_inline);
 	uint32_t recv_stride = wqe_recv_stride(cap->max_recv_sge);
 	uint32_t recv_depth = attr->srq != NULL ? 0 : cap->max_recv_wr;
-	void *send = calloc(1, wq_bytes(cap->max_send_wr, send_stride));
-	void *recv = calloc(1, wq_bytes(recv_depth, recv_stride));
+	void *send = malloc(wq_bytes(cap->max_send_wr, send_stride));
+	void *recv = malloc(wq_bytes(recv_depth, recv_stride));
 	wq_init(&qp->qp.sq, send, cap->max_send_wr, send_stride, cap->max_send_sge);
 	wq_init(&qp->qp.rq, recv, recv_depth, recv_stride, cap->max_recv_sge);
 	if (attr->register_on_send) {

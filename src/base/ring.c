@@ -1,9 +1,10 @@
 /* Orders, by pairs:
  *   R1 publish: stamp, release   with R2 peek: stamp, acquire: the record, its length, the cleared stamp behind it
  *   R3 flush: head, release      with R4 reserve: head, acquire: the consumer has done reading what it released
- *   R5 arm: exchange             with R6 take_armed: exchange: whichever comes second sees what went before the other,
+ *   R5 arm: exchange             with R6 take_armed: fence and load: whichever comes second sees what went before the other,
  *                                that is the producer the mark, or the consumer (in its ring_peek() after arming) the record
- * R5 and R6 both read and write: a store on one side and a load on the other could pass each other. */
+ *   R7 ask_fence: fence, release with R8 take_armed: fence, acquire: what was armed while the producer did pay
+ * R5 and R6 are full barriers: a store on one side and a load on the other could pass each other. */
 #include "base/ring.h"
 
 #include <assert.h>
@@ -84,8 +85,12 @@ bool ring_consumed(const struct ring_tx *tx, uint64_t position)
 
 bool ring_take_armed(struct ring_tx *tx)
 {
-	if (tx->unfenced && atomic_load_explicit(&tx->shared->armed, memory_order_relaxed) == 0)
-		return false; /* base/barrier.h: either we see the mark, or the consumer sees the record */
+	/* Unfenced: base/barrier.h: either we see the mark, or the consumer sees the record. */
+	if (!tx->unfenced ||
+	    atomic_load_explicit(&tx->shared->fence, memory_order_acquire) != 0) /* R8 */
+		atomic_thread_fence(memory_order_seq_cst);
+	if (atomic_load_explicit(&tx->shared->armed, memory_order_relaxed) == 0)
+		return false;
 	return atomic_exchange_explicit(&tx->shared->armed, 0, memory_order_acq_rel) != 0; /* R6 */
 }
 
@@ -142,4 +147,9 @@ void ring_arm(struct ring_rx *rx)
 void ring_disarm(struct ring_rx *rx)
 {
 	atomic_store_explicit(&rx->shared->armed, 0, memory_order_relaxed);
+}
+
+void ring_ask_fence(struct ring_rx *rx, bool fence)
+{
+	atomic_store_explicit(&rx->shared->fence, fence, memory_order_release); /* R7 */
 }

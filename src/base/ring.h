@@ -3,6 +3,7 @@
  *   offset 0     struct ring_shared         written by
  *      0         head      (u64)            consumer: slots released so far, free-running
  *     64         armed     (u32)            consumer sets, producer clears: "ring me" (the IRQ bit of seed 002)
+ *     68         fence     (u32)            consumer: it arms often, the producer shall pay for the barrier
  *    128         slots[slot_count], 64 bytes each:
  *                  +0  stamp (u32)          producer, last: RING_STAMP(lap) when a record starts here
  *                  +4  bytes (u32)          producer: length of the record, or RING_PAD
@@ -38,6 +39,7 @@
 struct ring_shared {
 	_Alignas(64) _Atomic uint64_t head;
 	_Alignas(64) _Atomic uint32_t armed;
+	_Atomic uint32_t fence;
 	_Alignas(64) unsigned char slots[];
 };
 _Static_assert(sizeof(struct ring_shared) == 128, "see the drawing");
@@ -51,7 +53,7 @@ _Static_assert(sizeof(struct ring_slot) == RING_SLOT_BYTES, "see the drawing");
 
 struct ring_tx {
 	struct ring_shared *shared;
-	bool unfenced; /* the consumer pays for the barrier: it calls barrier_everyone() after ring_arm() */
+	bool unfenced; /* the consumer pays for the barrier, but while it says otherwise: it calls barrier_everyone() after ring_arm() */
 	uint64_t position;   /* next slot to write, free-running */
 	uint64_t head_cache; /* what the consumer had released when we last looked */
 	uint64_t long_end;   /* behind the last record of several slots */
@@ -184,5 +186,9 @@ static inline void ring_release(struct ring_rx *rx)
 /* Ask to be woken by the next record. After this the consumer must ring_peek() once more before it sleeps. */
 void ring_arm(struct ring_rx *rx);
 void ring_disarm(struct ring_rx *rx);
+
+/* From now on an unfenced producer passes a barrier with each record, or no longer does. To rely on it, barrier_everyone() must
+ * follow once. */
+void ring_ask_fence(struct ring_rx *rx, bool fence);
 
 #endif

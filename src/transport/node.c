@@ -150,7 +150,7 @@ unsigned node_run(struct node *node)
 	}
 	if (node->active != NULL)
 		did += run_active(node);
-	if (node->owing != NULL)
+	if (node->owing != NULL && !node->no_answers)
 		settle(node);
 	ring_bells(node);
 	return did;

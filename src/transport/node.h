@@ -97,6 +97,7 @@ struct node {
 	struct qp *owing; /* those that owe their peer an answer */
 	struct qp *timers_wanted;
 	bool by_application; /* whose thread drives us now, and will call again: some answers may wait */
+	bool no_answers;      /* all of them may: it will call again at once */
 	uint32_t dirty_links; /* first of the list through dirty_next; LINK_NONE */
 	struct timer_wheel wheel;
 	uint64_t now_ns;
