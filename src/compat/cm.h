@@ -72,8 +72,8 @@ struct cm_wire {
 	uint8_t flow_control, retry_count, rnr_retry_count, srq;
 	uint8_t private_length;
 	uint8_t is_ib;
-	uint16_t slid; /* of the sender of a request, on InfiniBand */
-	uint16_t reserved2;
+	uint16_t slid;              /* of the sender of a request, on InfiniBand */
+	uint16_t attempt;           /* which of the sender's requests */
 	uint8_t sgid[16], dgid[16]; /* of the sender of a request */
 	struct sockaddr_in6 src, dst;
 	uint8_t private_data[RDMA_MAX_PRIVATE_DATA];
@@ -142,8 +142,9 @@ struct cm_id {
 	uint32_t slot, peer;
 	uint32_t qpn, psn, qkey; /* the peer's */
 	uint32_t own_psn;
-	struct cm_wire
-	        *request; /* what was asked, while there may be need to ask again (cmwait.c) */
+	struct cm_wire *
+	        sent; /* what was asked or answered, while there may be need to say it again (cmwait.c) */
+	uint16_t attempt; /* of ours, or of the peer whose request it was */
 	unsigned tries;
 	enum cm_wait wait;
 	uint64_t wait_ns, give_up_ns; /* until when; of an address, when to give up */
@@ -233,7 +234,8 @@ int cm_reject(struct cm_id *id, uint32_t reason, const void *data, uint8_t lengt
 int cm_disconnect(struct cm_id *id);
 /* Send the request of @id once more. */
 void cm_repeat(struct cm_id *id);
-/* What @id sent was not answered. */
+/* What @id sent was not answered yet: send it again; not at all: give it up. */
+void cm_send_again(struct cm_id *id);
 void cm_expire(struct cm_id *id);
 /* The identifier ends: its peer is told. */
 void cm_part(struct cm_id *id);

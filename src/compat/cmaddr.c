@@ -90,9 +90,9 @@ static bool is_of_host(const struct hdl_gid *gid)
 static uint16_t lid_of_loopback(const struct hdl_gid *gid)
 {
 	static const uint8_t prefix[14] = {[10] = 0xff, [11] = 0xff, [12] = 127, [13] = LOOPBACK};
-	return memcmp(gid->raw, prefix, sizeof(prefix)) == 0
-	               ? (uint16_t)(gid->raw[14] << 8 | gid->raw[15])
-	               : 0;
+	if (memcmp(gid->raw, prefix, sizeof(prefix)) != 0)
+		return 0;
+	return (uint16_t)(gid->raw[14] << 8 | gid->raw[15]);
 }
 
 static struct hdl_limits identity(void)

@@ -101,7 +101,7 @@ void cm_query_path(const struct cm_id *id, struct cm_path_resp *resp)
 	        .tclass = from->traffic_class,
 	        .reversible_numpath = IBV_PATH_RECORD_REVERSIBLE | 1,
 	        .pkey = from->pkey,
-	        .mtu = (uint8_t)(from->mtu_selector << 6 | from->mtu),
+	        .mtu = (uint8_t)((unsigned)from->mtu_selector << 6 | from->mtu),
 	        .rate = (uint8_t)(from->rate_selector << 6 | from->rate),
 	        .packetlifetime =
 	                (uint8_t)(from->packet_life_time_selector << 6 | from->packet_life_time)};

@@ -54,7 +54,7 @@ void cm_id_end(struct cm_id *id)
 	if (id->holds_port && adapter != NULL)
 		hdl_cm_unbind(adapter, id->space, id->for_all ? NULL : &id->sgid,
 		              ntohs(*cm_port_of(&id->src)), id->port_options);
-	free(id->request);
+	free(id->sent);
 	free(id);
 }
 

@@ -59,6 +59,16 @@ static void set_param(struct cm_wire *wire, const struct cm_id *id,
 	wire->srq = param->srq;
 }
 
+/* Keep what is about to be sent. */
+static bool keep(struct cm_id *id, const struct cm_wire *wire)
+{
+	if (id->sent == NULL)
+		id->sent = malloc(sizeof(*id->sent));
+	if (id->sent != NULL)
+		*id->sent = *wire;
+	return id->sent != NULL;
+}
+
 /* To whoever holds the port. */
 static int send_request(const struct cm_id *id)
 {
@@ -68,7 +78,7 @@ static int send_request(const struct cm_id *id)
 	                         .port = ntohs(*cm_port_of(&to)),
 	                         .to_port = 1,
 	                         .options = cm_family_of(&to)};
-	return post(id, id->request, &msg);
+	return post(id, id->sent, &msg);
 }
 
 /* The peer is gone, or wants no more. */
@@ -98,6 +108,7 @@ int cm_request(struct cm_id *id, const struct rdma_ucm_conn_param *param)
 	set_param(&wire, id, param);
 	wire.slid = cm_own_lid();
 	wire.is_ib = id->is_ib;
+	wire.attempt = ++id->attempt;
 	memcpy(wire.sgid, id->sgid.raw, 16);
 	memcpy(wire.dgid, id->dgid.raw, 16);
 	wire.src = id->src;
@@ -106,11 +117,8 @@ int cm_request(struct cm_id *id, const struct rdma_ucm_conn_param *param)
 	id->initiator_depth = param->initiator_depth;
 	id->retry_count = at_most_7(param->retry_count);
 	id->rnr_retry_count = at_most_7(param->rnr_retry_count);
-	if (id->request == NULL)
-		id->request = malloc(sizeof(*id->request));
-	if (id->request == NULL)
+	if (!keep(id, &wire))
 		return ENOMEM;
-	*id->request = wire;
 	id->tries = 0;
 	id->peer = 0;
 	int error = send_request(id);
@@ -128,6 +136,14 @@ void cm_repeat(struct cm_id *id)
 	cm_wait_answer(id);
 	if (send_request(id) != 0)
 		end_connection(id);
+}
+
+void cm_send_again(struct cm_id *id)
+{
+	if (id->state == CM_REQ_SENT)
+		send_request(id);
+	else if (id->state == CM_REP_SENT)
+		send_to_peer(id, id->sent);
 }
 
 void cm_expire(struct cm_id *id)
@@ -161,6 +177,8 @@ int cm_accept(struct cm_id *id, const struct rdma_ucm_conn_param *param)
 		id->responder_resources = param->responder_resources;
 		id->initiator_depth = param->initiator_depth;
 	}
+	if (!keep(id, &wire))
+		return ENOMEM;
 	int error = send_to_peer(id, &wire);
 	if (error == 0)
 		id->state = datagram ? CM_ENDED : CM_REP_SENT;
@@ -181,6 +199,7 @@ int cm_reject(struct cm_id *id, uint32_t reason, const void *data, uint8_t lengt
 	if (set_private(&wire, data, length, datagram ? CM_SIDR_REP_ROOM : CM_REJ_ROOM) != 0)
 		return EINVAL;
 	id->state = CM_ENDED;
+	keep(id, &wire); /* without it, it cannot be said again */
 	return send_to_peer(id, &wire);
 }
 
@@ -271,14 +290,21 @@ static struct cm_id *listener_of(const struct hdl_cm_msg *msg)
 	return found;
 }
 
-/* Was this request heard before? One that was repeated because it seemed lost. */
+/* Was this request heard before? Then it was repeated because it, or what was said to it, seemed lost. */
 static bool is_known(const struct hdl_cm_msg *msg, const struct cm_wire *wire)
 {
-	const struct cm_id *id;
-	for (uint32_t at = 0; (id = cm_id_next(&at)) != NULL; at++)
-		if (id->state == CM_REQ_RECEIVED && id->peer == wire->from &&
-		    id->guid == msg->guid && id->slot == msg->slot)
-			return true;
+	struct cm_id *id;
+	for (uint32_t at = 0; (id = cm_id_next(&at)) != NULL; at++) {
+		if (id->peer != wire->from || id->attempt != wire->attempt ||
+		    id->guid != msg->guid || id->slot != msg->slot ||
+		    (id->sent != NULL && id->sent->kind == wire->kind))
+			continue;
+		if (id->state == CM_REQ_RECEIVED)
+			send_kind(id, CM_MRA, 0);
+		else if (id->sent != NULL)
+			send_to_peer(id, id->sent);
+		return true;
+	}
 	return false;
 }
 
@@ -315,6 +341,7 @@ static void heard_request(const struct hdl_cm_msg *msg, const struct cm_wire *wi
 	memcpy(child->dgid.raw, wire->sgid, 16);
 	child->dlid = cm_own_lid() != 0 ? wire->slid : 0;
 	child->is_ib = wire->is_ib != 0;
+	child->attempt = wire->attempt;
 	child->has_device = child->has_path = true;
 	child->retry_count = wire->retry_count;
 	take_param(child, wire);
@@ -331,6 +358,8 @@ static void heard_request(const struct hdl_cm_msg *msg, const struct cm_wire *wi
 
 static void heard_response(struct cm_id *id, const struct cm_wire *wire)
 {
+	if (id->state == CM_CONNECTED && id->sent != NULL && id->sent->kind == CM_REQ)
+		send_kind(id, CM_RTU, 0); /* once more: the first was lost */
 	if (id->state != CM_REQ_SENT)
 		return;
 	take_param(id, wire);

@@ -3,7 +3,8 @@
  *   a server that does not listen yet. Elsewhere resolving an address and a route takes milliseconds, and programs that agree on a
  *   port by other means rely on it (perftest -R, qperf -cm1): one asks at once, while the other is about to listen. A request that
  *   finds nobody, or too many others waiting, is repeated before the program is told
- *   an answer: a request or a response that the other program does not take up times out
+ *   an answer: a request or a response is repeated, because an agent that is killed may take it along, and times out when the
+ *   other program does not take it up
  *   a node that is not there yet, while an address is resolved, for as long as the program said
  *   the end of the connection's time (IBTA volume 1, 12.9.8.4): then its numbers may be used again
  *
@@ -16,6 +17,7 @@
 
 #define TRIES       20
 #define EVERY_NS    10000000ull
+#define AGAIN_NS    1000000000ull
 #define ANSWER_MS   60000ull        /* as long as 15 repeats take elsewhere, about */
 #define TIMEWAIT_NS (4096ull << 19) /* twice the life of a packet: 2.1 s */
 
@@ -36,6 +38,20 @@ static uint64_t answer_ns(void)
 	return (ms > 0 && ms < ANSWER_MS ? ms : ANSWER_MS) * 1000000u;
 }
 
+static bool start(struct cm_id *id, enum cm_wait what, uint64_t ns);
+
+/* The answer that @id waits for has not come yet. */
+static void await(struct cm_id *id)
+{
+	uint64_t now = now_ns(), left = id->give_up_ns > now ? id->give_up_ns - now : 0;
+	if (left == 0) {
+		cm_expire(id);
+		return;
+	}
+	cm_send_again(id);
+	start(id, CM_WAIT_ANSWER, left < AGAIN_NS ? left : AGAIN_NS);
+}
+
 /* What @id waited for did not come, or is to be tried again. With the lock, which may be given up meanwhile. */
 static void act(struct cm_id *id)
 {
@@ -44,7 +60,7 @@ static void act(struct cm_id *id)
 	if (what == CM_WAIT_LISTENER)
 		cm_repeat(id);
 	else if (what == CM_WAIT_ANSWER)
-		cm_expire(id);
+		await(id);
 	else if (what == CM_WAIT_NODE)
 		cm_seek(id, now_ns() >= id->give_up_ns);
 	else if (what == CM_WAIT_TIMEWAIT)
@@ -94,7 +110,7 @@ static bool start(struct cm_id *id, enum cm_wait what, uint64_t ns)
 
 bool cm_wait_more(struct cm_id *id)
 {
-	if (id->request == NULL || id->tries >= TRIES || !start(id, CM_WAIT_LISTENER, EVERY_NS))
+	if (id->sent == NULL || id->tries >= TRIES || !start(id, CM_WAIT_LISTENER, EVERY_NS))
 		return false;
 	id->tries++;
 	return true;
@@ -102,7 +118,9 @@ bool cm_wait_more(struct cm_id *id)
 
 void cm_wait_answer(struct cm_id *id)
 {
-	start(id, CM_WAIT_ANSWER, answer_ns());
+	uint64_t ns = answer_ns();
+	id->give_up_ns = now_ns() + ns;
+	start(id, CM_WAIT_ANSWER, ns < AGAIN_NS ? ns : AGAIN_NS);
 }
 
 void cm_wait_timewait(struct cm_id *id)

@@ -185,7 +185,9 @@ static inline void agent_lid_address(uint16_t lid, uint8_t gid[16])
 static inline uint16_t agent_lid_of(const uint8_t gid[16])
 {
 	static const uint8_t prefix[14] = {1};
-	return memcmp(gid, prefix, sizeof(prefix)) == 0 ? (uint16_t)(gid[14] << 8 | gid[15]) : 0;
+	if (memcmp(gid, prefix, sizeof(prefix)) != 0)
+		return 0;
+	return (uint16_t)(gid[14] << 8 | gid[15]);
 }
 
 #endif

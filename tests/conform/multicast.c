@@ -167,7 +167,7 @@ static void a_side_that_dies(void **state)
 {
 	struct world *w = *state;
 	if (w->port->one_adapter)
-		return;
+		skip();
 	struct hdl_open_attr attr = {.name = "third"};
 	struct hdl_adapter *third;
 	struct hdl_pd *pd;
@@ -187,11 +187,16 @@ static void a_side_that_dies(void **state)
 		send_to(&w->a, from, i, ah, 8);
 		expect_copy_of(&w->a, from, &w->a, from, &ipv6_group, 512, 8);
 		check_memory(w);
-		if (i == 0)
-			w->port->kill(third);
+		if (i > 0)
+			continue;
+		/* Its handles are never used again; LeakSanitizer is told that this is meant. */
+		static void *volatile graves[3];
+		graves[0] = pd;
+		graves[1] = cq;
+		graves[2] = qp;
+		(void)graves;
+		w->port->kill(third);
 	}
-	struct hdl_limits limits;
-	hdl_adapter_query(w->a.adapter, &limits);
 	leave(from, &ipv6_group);
 	w->seen_count = 0;
 }
@@ -202,7 +207,7 @@ static void a_full_lane_is_not_waited_for_long(void **state)
 	enum { ENOUGH = 100000 };
 	struct world *w = *state;
 	if (w->port->one_adapter || w->port->threaded)
-		return; /* only without threads a side can be kept from working */
+		skip(); /* only without threads a side can be kept from working */
 	struct hdl_qp *from = make_ud(&w->a), *here = make_member(&w->a, &ipv6_group);
 	struct hdl_qp *there = make_member(&w->b, &ipv6_group);
 	struct hdl_ah *ah = group_ah(&w->a, &ipv6_group);
