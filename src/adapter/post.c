@@ -194,6 +194,7 @@ static int post_one(struct hdl_qp *qp, const struct hdl_send_wr *wr)
 	wqe->imm = wr->imm;
 	wqe->length = (uint32_t)length;
 	wqe->status = wqe->vendor_err = wqe->marks = wqe->numbered = 0;
+	wqe->offset = 0;
 	result = fill_operation(qp, wqe, wr);
 	if (result != 0)
 		return result;

@@ -35,6 +35,7 @@ static void free_qp(struct hdl_qp *qp)
 	free(qp->qp.rq.elements);
 	free(qp->qp.lists);
 	free(qp->qp.reads.entries);
+	free(qp->qp.kept);
 	free(qp);
 }
 
@@ -57,7 +58,10 @@ static struct hdl_qp *new_qp(const struct hdl_qp_init_attr *attr)
 		qp->qp.lists_size = ADAPTER_LIST_PAGES;
 		qp->qp.lists = calloc(ADAPTER_LIST_PAGES, sizeof(uint64_t));
 	}
-	if (send == NULL || recv == NULL || (attr->register_on_send && qp->qp.lists == NULL)) {
+	if (attr->srq != NULL)
+		qp->qp.kept = malloc(wqe_recv_stride(HDL_MAX_SGE));
+	if (send == NULL || recv == NULL || (attr->srq != NULL && qp->qp.kept == NULL) ||
+	    (attr->register_on_send && qp->qp.lists == NULL)) {
 		free_qp(qp);
 		return NULL;
 	}

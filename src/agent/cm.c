@@ -18,10 +18,11 @@ static bool overlap(const uint8_t a[16], const uint8_t b[16])
 	return memcmp(a, any, 16) == 0 || memcmp(b, any, 16) == 0 || memcmp(a, b, 16) == 0;
 }
 
+/* Only two who each want a family alone do not meet. */
 static bool families_overlap(uint32_t a, uint32_t b)
 {
 	const uint32_t both = AGENT_CM_IPV4 | AGENT_CM_IPV6;
-	return ((a | b) & AGENT_CM_ONLY) == 0 || (a & b & both) != 0;
+	return (a & b & AGENT_CM_ONLY) == 0 || (a & b & both) != 0;
 }
 
 /* Who keeps others with @options from having the port? */
@@ -43,7 +44,7 @@ static const struct port_entry *holder(const struct node_entry *node, uint16_t s
 	const struct port_entry *found = NULL;
 	for (const struct port_entry *at = node->ports; at != NULL; at = at->next)
 		if (at->space == space && at->port == port && overlap(at->gid, gid) &&
-		    families_overlap(at->options, family) &&
+		    ((at->options & AGENT_CM_ONLY) == 0 || (at->options & family) != 0) &&
 		    (found == NULL || (found->options & family) == 0))
 			found = at;
 	return found;

@@ -6,7 +6,8 @@
  *   an answer: a request or a response is repeated, because an agent that is killed may take it along, and times out when the
  *   other program does not take it up
  *   a node that is not there yet, while an address is resolved, for as long as the program said
- *   the end of the connection's time (IBTA volume 1, 12.9.8.4): then its numbers may be used again
+ *   the time that a connection keeps its name after its end (IBTA volume 1, 12.9.8.4), whose end programs are told: tgtd frees
+ *   what it has for a connection only then
  *
  * A thread looks after all of it and ends when nobody waits. */
 #include <signal.h>
@@ -18,8 +19,8 @@
 #define TRIES       20
 #define EVERY_NS    10000000ull
 #define AGAIN_NS    1000000000ull
-#define ANSWER_MS   60000ull        /* as long as 15 repeats take elsewhere, about */
-#define TIMEWAIT_NS (4096ull << 19) /* twice the life of a packet: 2.1 s */
+#define ANSWER_MS   60000ull     /* as long as 15 repeats take elsewhere, about */
+#define TIMEWAIT_NS 200000000ull /* nothing is late here, so it is short */
 
 static bool running; /* the thread; under the lock */
 

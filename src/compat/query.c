@@ -185,15 +185,13 @@ ssize_t _ibv_query_gid_table(struct ibv_context *context, struct ibv_gid_entry *
 }
 
 /* For the libraries beside libibverbs; their enumeration starts at InfiniBand and RoCE version 1. */
-COMPAT_EXPORT int ibv_query_gid_type(struct ibv_context *context, uint8_t port, unsigned index,
-                                     int *type);
-int ibv_query_gid_type(struct ibv_context *context, uint8_t port, unsigned index, int *type)
+int compat_gid_type(const struct compat_device *device, uint8_t port, unsigned index, int *type)
 {
 	if (port != COMPAT_PORT || index >= COMPAT_GIDS) {
 		errno = EINVAL;
 		return -1;
 	}
-	*type = compat_device_of(context)->infiniband ? 0 : 1;
+	*type = device->infiniband ? 0 : 1;
 	return 0;
 }
 

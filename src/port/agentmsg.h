@@ -40,6 +40,7 @@
 #define AGENT_CM_BYTES  448u
 #define AGENT_SLOT_BITS 10u /* processes of a node; the high bits of a queue pair number */
 #define AGENT_MAX_SLOTS (1u << AGENT_SLOT_BITS)
+#define AGENT_LINK_IDS  (1u << 30) /* numbers of links are below this */
 
 /* LIDs (IBTA section 4.1.1: unicast up to 0xbfff). The first is the agent's own, as the manager of the subnet. */
 #define AGENT_SM_LID    1u

@@ -120,7 +120,6 @@ enum local_step local_multicast(struct node *node, struct qp *qp, struct wqe_sen
 		struct frame frame;
 		struct frame_datagram body;
 	} head = {.frame = {.kind = FRAME_DATAGRAM,
-	                    .flags = FRAME_GROUP,
 	                    .to_qpn = MULTICAST_QPN,
 	                    .from_qpn = qp->qpn,
 	                    .length = wqe->length,

@@ -6,6 +6,7 @@
   programs.py FOLDER ucx         ucx_perftest with itself, over each transport
   programs.py FOLDER pingpong    the examples of libibverbs, two processes
   programs.py FOLDER perftest    perftest, two processes
+  programs.py FOLDER lane        perftest where no process reaches the memory of another
   programs.py FOLDER rdmacm      programs on librdmacm, two processes
   programs.py FOLDER multicast   programs that send to groups, on both devices
   programs.py FOLDER infiniband  programs that address by LID, on heddle_ib0
@@ -27,6 +28,7 @@ from pathlib import Path
 SKIP = 77
 PYVERBS_TESTS = Path("/usr/share/doc/rdma-core/tests")
 PYVERBS_PASS = 85  # at least so many of them pass; the others need hardware of somebody's
+BEFORE = []  # words before every program of a pair
 
 
 def run(folder, *command, **options):
@@ -71,7 +73,7 @@ def pair(folder, what, server, client, *options):
         print(f"skipped: {server[0]} is not installed")
         sys.exit(SKIP)
     port = free_port()
-    start = [command, "run", "--node", f"programs-{os.getpid()}", *options, "--"]
+    start = [command, "run", "--node", f"programs-{os.getpid()}", *options, "--", *BEFORE]
     server, client = ([*start, *(str(port) if word == "PORT" else word for word in words)] for words in (server, client))
     with tempfile.TemporaryFile("w+") as output:
         first = subprocess.Popen(server, stdout=output, stderr=subprocess.STDOUT)
@@ -102,7 +104,7 @@ def connect_pair(folder, what, server, client, *options, code=0, ends=True):
     if shutil.which(client[0]) is None:
         print(f"skipped: {client[0]} is not installed")
         sys.exit(SKIP)
-    start = [command, "run", "--node", f"programs-{os.getpid()}", *options, "--"]
+    start = [command, "run", "--node", f"programs-{os.getpid()}", *options, "--", *BEFORE]
     with tempfile.TemporaryFile("w+") as output:
         first = subprocess.Popen([*start, *server], stdout=output, stderr=subprocess.STDOUT) if server else None
         done, first_code, again = None, 0, time.monotonic() + 5
@@ -120,7 +122,9 @@ def connect_pair(folder, what, server, client, *options, code=0, ends=True):
                 first.kill()
                 first.wait()
         output.seek(0)
-        expect(what, done is not None and done.returncode == code and first_code == 0,
+        # rping's thread for events may find the channel gone that another has closed at the end, and then ends the program so.
+        good = (0, 255) if server and server[0] == "rping" else (0,)
+        expect(what, done is not None and done.returncode == code and first_code in good,
                "client:", *((done.stdout, done.stderr) if done else ("timed out",)), "server:", output.read())
 
 
@@ -296,6 +300,25 @@ def perftest(folder):
             pair(folder, line, program, [*program, "localhost"])
 
 
+LANE = """
+ib_send_bw -n 200 -s 1048576
+ib_send_bw -n 200 -s 100000 -c UC
+ib_send_bw -n 200 -s 65536 -q 4 --use-srq -r 512
+ib_write_bw -n 200 -s 1048576
+ib_read_bw -n 200 -s 1048576
+ib_read_bw -n 500 -s 8
+ib_atomic_bw -n 200
+"""
+
+
+def lane(folder):
+    os.environ["HEDDLE_COPY"] = "lane"
+    for line in LANE.split("\n"):
+        if line:
+            program = [*line.split(), "-p", "PORT"]
+            pair(folder, line, program, [*program, "localhost"])
+
+
 def ucx_pair(folder):
     os.environ.update(UCX_TLS="rc_v,ud_v,self", UCX_NET_DEVICES="heddle0:1")
     for words in ("-d heddle0:1 -x rc_verbs -t am_lat", "-d heddle0:1 -x ud_verbs -t am_lat", "-t tag_lat", "-t tag_bw -s 100000",
@@ -367,5 +390,6 @@ def pyverbs(folder):
 
 
 if __name__ == "__main__":
-    {"devices": devices, "starts": starts, "ucx": ucx, "pingpong": pingpong, "perftest": perftest, "rdmacm": rdmacm,
-     "multicast": multicast, "infiniband": infiniband, "ucx-pair": ucx_pair, "pyverbs": pyverbs}[sys.argv[2]](sys.argv[1])
+    {"devices": devices, "starts": starts, "ucx": ucx, "pingpong": pingpong, "perftest": perftest, "lane": lane,
+     "rdmacm": rdmacm, "multicast": multicast, "infiniband": infiniband,
+     "ucx-pair": ucx_pair, "pyverbs": pyverbs}[sys.argv[2]](sys.argv[1])
