@@ -19,6 +19,10 @@ extern "C" {
 
 #define HDL_API __attribute__((visibility("default")))
 
+/* What programs see of an adapter on a node: the same queue pairs by the names of RoCE, and by those of InfiniBand. */
+#define HDL_DEVICE_ETHERNET   "heddle0"
+#define HDL_DEVICE_INFINIBAND "heddle_ib0"
+
 /* How to open an adapter. Zeroes are good defaults. */
 struct hdl_open_attr {
 	const char *name;   /* shown in status and logs; NULL: "heddle0" */
@@ -63,7 +67,8 @@ HDL_API int hdl_adapter_query(struct hdl_adapter *adapter, struct hdl_limits *li
 
 /* hdl_gid_query - an address of an adapter
  *
- * An adapter on a node has the addresses of the node: a link-local one made from the GUID, then those of the host.
+ * An adapter on a node has the addresses of the node: a link-local one made from the GUID, that of the InfiniBand port
+ * (hdl_limits.ib_gid), 127.72.0.0 plus the LID as an IPv4 address, then those of the host, unless the node has a name.
  *
  * Owner: nothing changes hands.
  * Threads: any.
@@ -551,12 +556,13 @@ HDL_API int hdl_srq_post(struct hdl_srq *srq, const struct hdl_recv_wr *wr,
 
 /* hdl_ah_create - make an address handle
  *
- * Names the destination of datagrams.
+ * Names the destination of datagrams. With is_global and the GID of a multicast group it stands for all members of the group,
+ * whichever queue pair number a request gives; those that join later are found as soon as the node agent has told of them.
  *
  * Owner: the caller owns *out and ends it with hdl_ah_destroy().
  * Threads: any.
- * Blocks: no.
- * Returns: 0; -HDL_EHOSTUNREACH; -HDL_EINVAL; -HDL_ENOMEM. */
+ * Blocks: on a node, until the node agent has answered.
+ * Returns: 0; -HDL_EHOSTUNREACH; -HDL_EINVAL; -HDL_ENOMEM, also when HDL_MAX_GROUPS is reached. */
 HDL_API int hdl_ah_create(struct hdl_pd *pd, const struct hdl_ah_attr *attr, struct hdl_ah **out);
 
 /* hdl_ah_destroy - end an address handle
@@ -617,8 +623,30 @@ HDL_API uint32_t hdl_qp_number(const struct hdl_qp *qp);
  * Owner: @qp is freed; buffers of its requests are the caller's again.
  * Threads: any.
  * Blocks: until a peer that is copying from or to its buffers at this moment has ended.
- * Returns: 0; -HDL_EINVAL. */
+ * Returns: 0; -HDL_EINVAL; -HDL_EBUSY it is still a member of a multicast group. */
 HDL_API int hdl_qp_destroy(struct hdl_qp *qp);
+
+/* hdl_qp_attach - become a member of a multicast group
+ *
+ * From now on @qp, an unreliable datagram queue pair, receives what is sent to the group @gid (in ff00::/8, or 224.0.0.0/4 mapped
+ * into IPv6), as if it were sent to it alone: each member uses up a receive of its own, its Q_Key must fit, and the route header
+ * in the buffer has @gid as destination. The sender receives its own messages if it is a member. Groups span all nodes
+ * of the user. Again for a member does nothing.
+ *
+ * Owner: @qp cannot be destroyed before hdl_qp_detach().
+ * Threads: any, but not inside the handler of hdl_cm_receive().
+ * Blocks: on a node, until the node agent has answered.
+ * Returns: 0; -HDL_EINVAL not a multicast address, or a queue pair of another type; -HDL_ENOMEM HDL_MAX_GROUPS or
+ * HDL_MAX_GROUP_MEMBERS is reached; -HDL_EHOSTUNREACH the node agent does not answer. */
+HDL_API int hdl_qp_attach(struct hdl_qp *qp, const struct hdl_gid *gid);
+
+/* hdl_qp_detach - leave a multicast group
+ *
+ * Owner: nothing changes hands.
+ * Threads: any, but not inside the handler of hdl_cm_receive().
+ * Blocks: no.
+ * Returns: 0; -HDL_EINVAL it is not a member. */
+HDL_API int hdl_qp_detach(struct hdl_qp *qp, const struct hdl_gid *gid);
 
 /* hdl_post_send - post requests to the send queue
  *
@@ -645,6 +673,17 @@ HDL_API int hdl_post_send(struct hdl_qp *qp, const struct hdl_send_wr *wr,
 HDL_API int hdl_post_recv(struct hdl_qp *qp, const struct hdl_recv_wr *wr,
                           const struct hdl_recv_wr **bad);
 
+/* hdl_node_find - is there a node with this address?
+ *
+ * Asks the node agent, and tells the LID of the node.
+ *
+ * Owner: nothing changes hands.
+ * Threads: any, but not inside the handler of hdl_cm_receive().
+ * Blocks: until the node agent has answered.
+ * Returns: 0; -HDL_EHOSTUNREACH there is none, or the node agent does not answer; -HDL_ENOTSUP the adapter is not on a node or
+ * has no thread; -HDL_EINVAL. */
+HDL_API int hdl_node_find(struct hdl_adapter *adapter, const struct hdl_gid *gid, uint16_t *lid);
+
 /* hdl_cm_receive - hear messages about connections
  *
  * From now on @handler is called with each message for this process. It may call hdl_cm_send() and no other call of the adapter.
@@ -660,25 +699,26 @@ HDL_API int hdl_cm_receive(struct hdl_adapter *adapter,
 /* hdl_cm_bind - take a port of the node
  *
  * Each @space has ports of its own. With an address the port is taken for messages to that address alone, with NULL for all
- * addresses of the node. *port 0 lets the agent choose one that is free. The ports of a process are free again when it ends.
+ * addresses of the node; @options (enum hdl_cm_option) say for which family, and whether it may be shared. *port 0 lets the agent
+ * choose one that is free. The ports of a process are free again when it ends.
  *
  * Owner: the adapter holds the port until hdl_cm_unbind().
  * Threads: any, but not inside the handler of hdl_cm_receive().
  * Blocks: until the node agent has answered.
  * Returns: 0; -HDL_EADDRINUSE; -HDL_ENOMEM; -HDL_ENOTSUP; -HDL_EHOSTUNREACH the node agent does not answer. */
 HDL_API int hdl_cm_bind(struct hdl_adapter *adapter, uint16_t space, const struct hdl_gid *gid,
-                        uint16_t *port);
+                        uint16_t *port, uint32_t options);
 
 /* hdl_cm_unbind - give a port back
  *
- * @gid as it was given to hdl_cm_bind().
+ * @gid and @options as they were given to hdl_cm_bind().
  *
  * Owner: the port is free.
  * Threads: any.
  * Blocks: no.
  * Returns: 0; -HDL_EINVAL the port is not ours. */
 HDL_API int hdl_cm_unbind(struct hdl_adapter *adapter, uint16_t space, const struct hdl_gid *gid,
-                          uint16_t port);
+                          uint16_t port, uint32_t options);
 
 /* hdl_cm_send - send a message about a connection
  *

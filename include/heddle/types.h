@@ -227,7 +227,7 @@ struct hdl_wc {
 	uint32_t src_qpn;
 	uint32_t flags; /* enum hdl_wc_flags */
 	uint16_t pkey_index;
-	uint16_t slid;
+	uint16_t slid; /* datagrams: LID of the node that they come from; 0: it has none */
 	uint8_t sl;
 	uint8_t dlid_path_bits;
 	uint16_t reserved;
@@ -284,10 +284,11 @@ struct hdl_qp_init_attr {
 	uint32_t register_error;  /* enum hdl_register_error */
 };
 
-/* Where a packet goes. */
+/* Where a packet goes: to dgid; or, without a GRH, to dlid where that is not 0. */
 struct hdl_ah_attr {
 	struct hdl_gid dgid;
 	uint16_t dlid;
+	uint8_t sgid_index; /* where a GRH says that it comes from: of hdl_gid_query() */
 	uint8_t sl;
 	uint8_t hop_limit;
 	uint8_t traffic_class;
@@ -380,6 +381,9 @@ struct hdl_limits {
 	struct hdl_gid gid; /* the first of gid_count: hdl_gid_query() */
 	uint32_t gid_count;
 	uint64_t guid;
+	struct hdl_gid ib_gid; /* on a node: that of the InfiniBand port, */
+	uint16_t lid;          /* its LID, and that of the subnet's manager; 0: none */
+	uint16_t sm_lid;
 	uint32_t max_qp;
 	uint32_t max_qp_wr;
 	uint32_t max_sge;
@@ -391,6 +395,8 @@ struct hdl_limits {
 	uint32_t max_pd;
 	uint32_t max_mr; /* regions and windows together */
 	uint32_t max_ah;
+	uint32_t max_groups;        /* multicast groups that it has members in or sends to, */
+	uint32_t max_group_members; /* and queue pairs of its own in one of them */
 	uint32_t max_rd_atomic;
 	uint32_t max_peers;
 	uint64_t max_message;
@@ -406,6 +412,15 @@ enum hdl_cm_kind {
 	HDL_CM_GONE      /* the process guid, slot has ended */
 };
 
+/* For whom a port is: one family of addresses, and the other as well unless HDL_CM_ONLY is said. HDL_CM_REUSE: others who say
+ * so too may have it as well, and a message to it reaches one of them. */
+enum hdl_cm_option {
+	HDL_CM_IPV4 = 1 << 0,
+	HDL_CM_IPV6 = 1 << 1,
+	HDL_CM_ONLY = 1 << 2,
+	HDL_CM_REUSE = 1 << 3
+};
+
 /* A message between those who set up connections. To a port: to_port, gid (of the node), space and port; else to the
  * process guid, slot. One that is received tells in guid and slot who sent it. What data means is up to the two. */
 struct hdl_cm_msg {
@@ -416,6 +431,8 @@ struct hdl_cm_msg {
 	uint32_t slot;
 	uint16_t space, port;
 	uint32_t to_port; /* 1: to whoever holds the port */
+	uint32_t
+	        options; /* to a port: HDL_CM_IPV4 or HDL_CM_IPV6, the family of the address that is called; 0: either */
 	uint32_t length;
 	uint8_t data[HDL_CM_BYTES];
 };

@@ -112,6 +112,7 @@ static int make_tables(struct hdl_adapter *adapter)
 	node->tpt = &adapter->tpt;
 	node->counters = adapter->tables.header->counters;
 	node->links = adapter->links;
+	node->gids = adapter->gids;
 	node->qps = table;
 	node->qps_public = adapter->tables.qps;
 	node->qp_mask = (uint32_t)qps - 1;
@@ -188,7 +189,9 @@ int adapter_open(const struct hdl_open_attr *attr, const struct adapter_env *env
 	pthread_mutex_init(&adapter->agent_lock, NULL);
 	pthread_cond_init(&adapter->agent_answer, NULL);
 	fork_enter(adapter);
-	int result = fault_install();
+	int result = groups_init(adapter);
+	if (result == 0)
+		result = fault_install();
 	if (result == 0)
 		result = events_init(&adapter->events);
 	if (result == 0)
@@ -244,6 +247,7 @@ void adapter_kill(struct hdl_adapter *adapter)
 	if (adapter->epoll >= 0)
 		close(adapter->epoll);
 	cm_end(adapter);
+	groups_end(adapter);
 	pthread_mutex_destroy(&adapter->ask_lock);
 	pthread_mutex_destroy(&adapter->agent_lock);
 	pthread_cond_destroy(&adapter->agent_answer);
@@ -269,6 +273,8 @@ int hdl_adapter_query(struct hdl_adapter *adapter, struct hdl_limits *limits)
 	*limits = (struct hdl_limits){.gid = adapter->node.gid,
 	                              .gid_count = adapter->gid_count,
 	                              .guid = adapter->guid,
+	                              .lid = adapter->lid,
+	                              .sm_lid = adapter->lid != 0 ? AGENT_SM_LID : 0,
 	                              .max_qp = adapter->max_qp,
 	                              .max_qp_wr = HDL_MAX_QP_WR,
 	                              .max_sge = HDL_MAX_SGE,
@@ -280,11 +286,15 @@ int hdl_adapter_query(struct hdl_adapter *adapter, struct hdl_limits *limits)
 	                              .max_pd = HDL_MAX_PD - 1,
 	                              .max_mr = adapter->max_mr,
 	                              .max_ah = HDL_MAX_AH,
+	                              .max_groups = HDL_MAX_GROUPS,
+	                              .max_group_members = HDL_MAX_GROUP_MEMBERS,
 	                              .max_rd_atomic = HDL_MAX_RD_ATOMIC,
 	                              .max_peers = HDL_MAX_PEERS,
 	                              .max_message = HDL_MAX_MESSAGE,
 	                              .max_mr_length = HDL_MAX_MR_LENGTH,
 	                              .max_register_pages = HDL_MAX_REGISTER_PAGES};
+	if (adapter->lid != 0 && adapter->gid_count > AGENT_IB_GID)
+		limits->ib_gid = adapter->gids[AGENT_IB_GID];
 	return 0;
 }
 

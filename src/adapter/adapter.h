@@ -22,6 +22,7 @@
 #include "base/prng.h"
 #include "memory/tpt.h"
 #include "queue/cq.h"
+#include "transport/multicast.h"
 #include "transport/node.h"
 #include "transport/qp.h"
 
@@ -83,6 +84,17 @@ struct held_port {
 	struct held_port *next;
 	struct hdl_gid gid;
 	uint16_t space, port;
+	uint32_t options;
+};
+
+/* The processes with members in a group that we send to, as the agent told us. A link to each is sought. */
+struct group_peers {
+	uint32_t senders; /* address handles of ours */
+	uint32_t count;
+	struct {
+		uint64_t guid;
+		uint32_t slot;
+	} list[HDL_MAX_GROUP_PEERS];
 };
 
 struct event_queue {
@@ -144,6 +156,7 @@ struct hdl_adapter {
 	pthread_t mender;
 	char node_name[AGENT_NAME_MAX];
 	uint32_t slot;
+	uint16_t lid; /* 0: none */
 	struct hdl_gid gids[AGENT_MAX_GIDS];
 	uint32_t gid_count;
 	struct alias aliases[ADAPTER_MAX_ALIASES];
@@ -153,9 +166,13 @@ struct hdl_adapter {
 	pthread_cond_t agent_answer;
 	uint32_t next_token, answered_token;
 	int answer;
-	uint64_t answer_guid; /* of the node that was asked for; 0: there is none */
-	uint16_t answer_port;
+	uint64_t answer_guid;   /* of the node that was asked for; 0: there is none */
+	uint32_t answer_number; /* a port or a LID */
 	struct held_port *ports;
+	pthread_mutex_t
+	        group_lock; /* one change of membership at a time; taken before all others */
+	struct group_peers
+	        *group_peers; /* HDL_MAX_GROUPS of them, beside node.groups; with the drive lock */
 	void (*cm_handler)(void *context, const struct hdl_cm_msg *msg);
 	void *cm_context;
 };
@@ -227,7 +244,9 @@ struct hdl_ah {
 	uint32_t magic;
 	struct hdl_pd *pd;
 	struct hdl_ah_attr attr;
+	struct hdl_gid to; /* the address: adapter_address() */
 	struct lock lock;
+	struct group *group; /* of a multicast address; NULL: see routes */
 	uint32_t next;
 	struct ah_route routes[AH_ROUTES]; /* the latest found */
 };
@@ -237,6 +256,7 @@ struct hdl_qp {
 	uint32_t magic;
 	struct hdl_pd *pd;
 	struct hdl_qp_init_attr init;
+	uint32_t groups; /* that it is a member of; under group_lock */
 	uint32_t index;
 };
 
@@ -266,11 +286,21 @@ void fork_leave(struct hdl_adapter *adapter);
 void fork_left(void);
 
 /* --- peers.c --- */
+/* The address that @attr leads to: the GID, or the LID written as one. */
+struct hdl_gid adapter_address(const struct hdl_ah_attr *attr);
 /* The link to queue pair @qpn at the adapter with @gid; LINK_NONE. With the drive lock. */
 uint32_t adapter_find_link(const struct hdl_adapter *adapter, const struct hdl_gid *gid,
                            uint32_t qpn);
 /* Is @gid a node's, although there may be no link to the process in question? With the drive lock. */
 bool adapter_knows_node(const struct hdl_adapter *adapter, const struct hdl_gid *gid);
+/* The link to the process @guid, @slot; LINK_NONE. With the drive lock. */
+uint32_t peers_by_process(const struct hdl_adapter *adapter, uint64_t guid, uint32_t slot);
+/* The link-local address that the agent makes of a node's GUID. */
+struct hdl_gid peers_link_local(uint64_t guid);
+/* Adapters of this process that are joined to @adapter hear whether it has members in the group @gid. */
+void peers_tell_group(struct hdl_adapter *adapter, const struct hdl_gid *gid);
+/* The group @gid of @adapter learns which of them have. */
+void peers_ask_group(struct hdl_adapter *adapter, const struct hdl_gid *gid);
 /* Wait until nobody is inside our protection table. With the drive lock. */
 void adapter_quiesce(struct hdl_adapter *adapter);
 /* Join @adapter to itself. */
@@ -306,6 +336,19 @@ void cm_hear(struct hdl_adapter *adapter, const struct agent_msg *msg);
 /* Tell an agent that is new which ports are ours. With agent_lock. */
 void cm_again(struct hdl_adapter *adapter);
 void cm_end(struct hdl_adapter *adapter);
+
+/* --- group.c --- */
+int groups_init(struct hdl_adapter *adapter);
+void groups_end(struct hdl_adapter *adapter);
+/* An address handle for the group @gid comes, or goes. No lock is held; may wait for the agent. 0 or an error. */
+int group_send_begin(struct hdl_adapter *adapter, const struct hdl_gid *gid, struct group **out);
+void group_send_end(struct hdl_adapter *adapter, struct group *group);
+/* The agent told us of a member. By the adapter's thread, no lock is held. */
+void group_hear(struct hdl_adapter *adapter, const struct agent_msg *msg);
+/* There is a link to a process that we may have been waiting for. With the drive lock. */
+void group_met(struct hdl_adapter *adapter, uint32_t link);
+/* Tell an agent that is new which groups we are in and send to. With agent_lock. */
+void groups_again(struct hdl_adapter *adapter);
 
 /* --- cq.c --- */
 /* See to it that datagrams through @ah to queue pair @qpn have a route. No lock is held; may wait for the agent. */

@@ -159,7 +159,8 @@ static void greeting(const struct hdl_adapter *adapter, struct agent_msg *msg, b
 	*msg = (struct agent_msg){.version = AGENT_VERSION,
 	                          .kind = AGENT_HELLO,
 	                          .u.hello = {.sizes = adapter->tables.sizes,
-	                                      .slot = again ? (int32_t)adapter->slot : -1}};
+	                                      .slot = again ? (int32_t)adapter->slot : -1,
+	                                      .lid = adapter->lid}};
 	memcpy(msg->u.hello.node, adapter->node_name, sizeof(msg->u.hello.node));
 	FILE *comm = fopen("/proc/self/comm", "re");
 	if (comm != NULL) {
@@ -243,6 +244,7 @@ static int greet(struct hdl_adapter *adapter, int sock, bool again)
 		return result;
 	adapter->slot = msg.u.welcome.slot;
 	adapter->guid = msg.u.welcome.guid;
+	adapter->lid = adapter->node.lid = (uint16_t)msg.u.welcome.lid;
 	adapter->gid_count = msg.u.welcome.gid_count;
 	memcpy(adapter->gids, msg.u.welcome.gids, sizeof(adapter->gids));
 	adapter->node.gid = adapter->gids[0];
@@ -334,14 +336,19 @@ static void hear(struct hdl_adapter *adapter, const struct agent_msg *msg, int *
 			break;
 		adapter_lock(adapter);
 		result = peers_attach(adapter, msg, fds);
-		if (result == 0)
+		if (result == 0) {
 			adapter_arm(adapter);
+			group_met(adapter, peers_by_id(adapter, msg->u.peer.link_id));
+		}
 		adapter_unlock(adapter);
 		fds[0] = fds[1] = fds[2] = -1;
 		memcpy(&guid, msg->u.peer.node_guid, sizeof(guid));
 		answered(adapter, msg->u.peer.token, result, guid);
 		break;
 	case AGENT_KNOWN:
+		pthread_mutex_lock(&adapter->agent_lock);
+		adapter->answer_number = msg->u.known.lid;
+		pthread_mutex_unlock(&adapter->agent_lock);
 		answered(adapter, msg->u.known.token, 0, msg->u.known.node_guid);
 		break;
 	case AGENT_NO_PEER:
@@ -356,9 +363,15 @@ static void hear(struct hdl_adapter *adapter, const struct agent_msg *msg, int *
 		break;
 	case AGENT_CM_BOUND:
 		pthread_mutex_lock(&adapter->agent_lock);
-		adapter->answer_port = msg->u.cm.port;
+		adapter->answer_number = msg->u.cm.port;
 		pthread_mutex_unlock(&adapter->agent_lock);
 		answered(adapter, msg->u.cm.token, -msg->u.cm.error, 0);
+		break;
+	case AGENT_GROUP_MEMBER:
+		group_hear(adapter, msg);
+		break;
+	case AGENT_GROUP_DONE:
+		answered(adapter, msg->u.group.token, -msg->u.group.error, 0);
 		break;
 	case AGENT_CM_SEND:
 	case AGENT_CM_RETURN:
@@ -379,6 +392,7 @@ static int find_another(struct hdl_adapter *adapter)
 	adapter->agent = sock;
 	watch_agent(adapter);
 	cm_again(adapter);
+	groups_again(adapter);
 	events_push(&adapter->events, &(struct hdl_event){.type = HDL_EVENT_AGENT_CHANGED});
 	return 0;
 }
@@ -467,9 +481,11 @@ int agent_ask(struct hdl_adapter *adapter, struct agent_msg *msg, uint32_t *plac
 		result = ask(adapter, msg, place);
 	while (result == -HDL_EAGAIN && --tries > 0);
 	if (msg->kind == AGENT_CM_BIND)
-		msg->u.cm.port = adapter->answer_port;
+		msg->u.cm.port = (uint16_t)adapter->answer_number;
 	else
 		msg->u.known.node_guid = adapter->answer_guid;
+	if (msg->kind == AGENT_FIND)
+		msg->u.known.lid = adapter->answer_number;
 	pthread_mutex_unlock(&adapter->agent_lock);
 	pthread_mutex_unlock(&adapter->ask_lock);
 	return result;

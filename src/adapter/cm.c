@@ -24,17 +24,37 @@ int hdl_cm_receive(struct hdl_adapter *adapter,
 	return 0;
 }
 
+_Static_assert((int)HDL_CM_IPV4 == (int)AGENT_CM_IPV4 && (int)HDL_CM_IPV6 == (int)AGENT_CM_IPV6 &&
+                       (int)HDL_CM_ONLY == (int)AGENT_CM_ONLY &&
+                       (int)HDL_CM_REUSE == (int)AGENT_CM_REUSE,
+               "so are the options");
+
 static void question(struct agent_msg *msg, uint32_t kind, uint16_t space,
-                     const struct hdl_gid *gid, uint16_t port)
+                     const struct hdl_gid *gid, uint16_t port, uint32_t options)
 {
-	*msg = (struct agent_msg){
-	        .version = AGENT_VERSION, .kind = kind, .u.cm = {.space = space, .port = port}};
+	*msg = (struct agent_msg){.version = AGENT_VERSION,
+	                          .kind = kind,
+	                          .u.cm = {.space = space, .port = port, .options = options}};
 	if (gid != NULL)
 		memcpy(msg->u.cm.gid, gid->raw, sizeof(msg->u.cm.gid));
 }
 
+int hdl_node_find(struct hdl_adapter *adapter, const struct hdl_gid *gid, uint16_t *lid)
+{
+	if (adapter == NULL || adapter->magic != MAGIC_ADAPTER || gid == NULL || lid == NULL)
+		return -HDL_EINVAL;
+	if (!is_connected(adapter))
+		return -HDL_ENOTSUP;
+	struct agent_msg msg = {.kind = AGENT_FIND};
+	memcpy(msg.u.introduce.gid, gid->raw, sizeof(msg.u.introduce.gid));
+	int result = agent_ask(adapter, &msg, &msg.u.introduce.token);
+	if (result == 0)
+		*lid = (uint16_t)msg.u.known.lid;
+	return result == 0 ? 0 : -HDL_EHOSTUNREACH;
+}
+
 int hdl_cm_bind(struct hdl_adapter *adapter, uint16_t space, const struct hdl_gid *gid,
-                uint16_t *port)
+                uint16_t *port, uint32_t options)
 {
 	if (!is_connected(adapter))
 		return -HDL_ENOTSUP;
@@ -42,7 +62,7 @@ int hdl_cm_bind(struct hdl_adapter *adapter, uint16_t space, const struct hdl_gi
 	if (held == NULL)
 		return -HDL_ENOMEM;
 	struct agent_msg msg;
-	question(&msg, AGENT_CM_BIND, space, gid, *port);
+	question(&msg, AGENT_CM_BIND, space, gid, *port, options);
 	int result = agent_ask(adapter, &msg, &msg.u.cm.token);
 	if (result != 0) {
 		free(held);
@@ -50,6 +70,7 @@ int hdl_cm_bind(struct hdl_adapter *adapter, uint16_t space, const struct hdl_gi
 		                                                          : -HDL_EHOSTUNREACH;
 	}
 	held->space = space;
+	held->options = options;
 	held->port = *port = msg.u.cm.port;
 	memcpy(held->gid.raw, msg.u.cm.gid, sizeof(held->gid.raw));
 	pthread_mutex_lock(&adapter->agent_lock);
@@ -60,16 +81,16 @@ int hdl_cm_bind(struct hdl_adapter *adapter, uint16_t space, const struct hdl_gi
 }
 
 int hdl_cm_unbind(struct hdl_adapter *adapter, uint16_t space, const struct hdl_gid *gid,
-                  uint16_t port)
+                  uint16_t port, uint32_t options)
 {
 	struct agent_msg msg;
 	if (!is_connected(adapter))
 		return -HDL_EINVAL;
-	question(&msg, AGENT_CM_UNBIND, space, gid, port);
+	question(&msg, AGENT_CM_UNBIND, space, gid, port, options);
 	struct held_port *found = NULL;
 	pthread_mutex_lock(&adapter->agent_lock);
 	for (struct held_port **at = &adapter->ports; *at != NULL; at = &(*at)->next)
-		if ((*at)->space == space && (*at)->port == port &&
+		if ((*at)->space == space && (*at)->port == port && (*at)->options == options &&
 		    memcmp((*at)->gid.raw, msg.u.cm.gid, sizeof(msg.u.cm.gid)) == 0) {
 			found = *at;
 			*at = found->next;
@@ -90,7 +111,7 @@ int hdl_cm_send(struct hdl_adapter *adapter, const struct hdl_cm_msg *msg)
 	if (msg->length > sizeof(msg->data))
 		return -HDL_EINVAL;
 	struct agent_msg out;
-	question(&out, AGENT_CM_SEND, msg->space, &msg->gid, msg->port);
+	question(&out, AGENT_CM_SEND, msg->space, &msg->gid, msg->port, msg->options);
 	out.u.cm.guid = msg->guid;
 	out.u.cm.slot = msg->slot;
 	out.u.cm.to_port = msg->to_port;
@@ -110,6 +131,7 @@ void cm_hear(struct hdl_adapter *adapter, const struct agent_msg *msg)
 	                        .space = msg->u.cm.space,
 	                        .port = msg->u.cm.port,
 	                        .to_port = msg->u.cm.to_port,
+	                        .options = msg->u.cm.options,
 	                        .length = msg->u.cm.length};
 	if (msg->u.cm.length > sizeof(in.data))
 		return;
@@ -127,7 +149,7 @@ void cm_again(struct hdl_adapter *adapter)
 {
 	struct agent_msg msg;
 	for (const struct held_port *at = adapter->ports; at != NULL; at = at->next) {
-		question(&msg, AGENT_CM_BIND, at->space, &at->gid, at->port);
+		question(&msg, AGENT_CM_BIND, at->space, &at->gid, at->port, at->options);
 		unixsock_send(adapter->agent, &msg, sizeof(msg), NULL, 0);
 	}
 }

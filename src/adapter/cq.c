@@ -221,7 +221,8 @@ int hdl_srq_destroy(struct hdl_srq *srq)
 int hdl_ah_create(struct hdl_pd *pd, const struct hdl_ah_attr *attr, struct hdl_ah **out)
 {
 	if (pd == NULL || pd->magic != MAGIC_PD || attr == NULL || out == NULL ||
-	    attr->port_num != 1 || attr->sl > 15 || attr->flow_label > 0xfffff)
+	    attr->port_num != 1 || attr->sl > 15 || attr->flow_label > 0xfffff ||
+	    attr->sgid_index >= pd->adapter->gid_count)
 		return -HDL_EINVAL;
 	if (atomic_fetch_add(&pd->adapter->ahs, 1) >= HDL_MAX_AH) {
 		atomic_fetch_sub(&pd->adapter->ahs, 1);
@@ -235,17 +236,25 @@ int hdl_ah_create(struct hdl_pd *pd, const struct hdl_ah_attr *attr, struct hdl_
 	ah->magic = MAGIC_AH;
 	ah->pd = pd;
 	ah->attr = *attr;
+	ah->to = adapter_address(attr);
 	for (uint32_t i = 0; i < AH_ROUTES; i++)
 		ah->routes[i].slot = UINT32_MAX;
-	/* On a node the process is known only with the queue pair's number; elsewhere the address says it all. */
-	ah_prepare(ah, 0);
-	adapter_lock(pd->adapter);
-	bool known = adapter_knows_node(pd->adapter, &attr->dgid);
-	adapter_unlock(pd->adapter);
-	if (!known && ah_find(ah, 0).link == LINK_NONE) {
+	int result = 0;
+	if (attr->is_global && multicast_is(&attr->dgid)) {
+		result = group_send_begin(pd->adapter, &attr->dgid, &ah->group);
+	} else {
+		/* On a node the process is known only with the queue pair's number; elsewhere the address says it all. */
+		ah_prepare(ah, 0);
+		adapter_lock(pd->adapter);
+		bool known = adapter_knows_node(pd->adapter, &ah->to);
+		adapter_unlock(pd->adapter);
+		if (!known && ah_find(ah, 0).link == LINK_NONE)
+			result = -HDL_EHOSTUNREACH;
+	}
+	if (result != 0) {
 		atomic_fetch_sub(&pd->adapter->ahs, 1);
 		free(ah);
-		return -HDL_EHOSTUNREACH;
+		return result;
 	}
 	atomic_fetch_add(&pd->users, 1);
 	*out = ah;
@@ -261,6 +270,11 @@ static uint32_t ah_slot(const struct hdl_ah *ah, uint32_t qpn)
 struct ah_route ah_find(struct hdl_ah *ah, uint32_t qpn)
 {
 	struct ah_route found = {.link = LINK_NONE};
+	if (ah->group != NULL)
+		return (struct ah_route){
+		        .link = MULTICAST_LINK +
+		                (uint32_t)(ah->group - ah->pd->adapter->node.groups),
+		        .epoch = ah->group->epoch};
 	uint32_t slot = ah_slot(ah, qpn);
 	lock_take(&ah->lock);
 	for (uint32_t i = 0; i < AH_ROUTES; i++)
@@ -273,14 +287,16 @@ struct ah_route ah_find(struct hdl_ah *ah, uint32_t qpn)
 void ah_prepare(struct hdl_ah *ah, uint32_t qpn)
 {
 	struct hdl_adapter *adapter = ah->pd->adapter;
+	if (ah->group != NULL)
+		return;
 	struct ah_route route = ah_find(ah, qpn);
 	/* A stale route is found out by its epoch when the datagram is sent; look again when it is seen here. */
 	if (route.link != LINK_NONE && adapter->links[route.link].epoch == route.epoch)
 		return;
-	if (adapter->on_node && agent_reach(adapter, &ah->attr.dgid, qpn) != 0)
+	if (adapter->on_node && agent_reach(adapter, &ah->to, qpn) != 0)
 		return;
 	adapter_lock(adapter);
-	route.link = adapter_find_link(adapter, &ah->attr.dgid, qpn);
+	route.link = adapter_find_link(adapter, &ah->to, qpn);
 	if (route.link != LINK_NONE)
 		route.epoch = adapter->links[route.link].epoch;
 	adapter_unlock(adapter);
@@ -296,6 +312,8 @@ int hdl_ah_destroy(struct hdl_ah *ah)
 {
 	if (ah == NULL || ah->magic != MAGIC_AH)
 		return -HDL_EINVAL;
+	if (ah->group != NULL)
+		group_send_end(ah->pd->adapter, ah->group);
 	atomic_fetch_sub(&ah->pd->adapter->ahs, 1);
 	atomic_fetch_sub(&ah->pd->users, 1);
 	ah->magic = 0;

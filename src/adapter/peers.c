@@ -39,9 +39,20 @@ static uint32_t slot_of_qpn(const struct hdl_adapter *adapter, uint32_t qpn)
 	return (qpn & 0xffffffu) >> adapter->qp_bits;
 }
 
+struct hdl_gid adapter_address(const struct hdl_ah_attr *attr)
+{
+	struct hdl_gid gid = attr->dgid;
+	if (!attr->is_global && attr->dlid != 0)
+		agent_lid_address(attr->dlid, gid.raw);
+	return gid;
+}
+
 /* The node that @gid stands for, as far as we were told. */
 static const uint64_t *guid_of(const struct hdl_adapter *adapter, const struct hdl_gid *gid)
 {
+	uint16_t lid = agent_lid_of(gid->raw);
+	if (lid != 0 && lid == adapter->lid)
+		return &adapter->guid;
 	for (uint32_t i = 0; i < adapter->gid_count; i++)
 		if (same_gid(&adapter->gids[i], gid))
 			return &adapter->guid;
@@ -80,6 +91,15 @@ uint32_t peers_by_id(const struct hdl_adapter *adapter, uint32_t id)
 {
 	for (uint32_t i = 0; i < adapter->node.link_count; i++)
 		if (adapter->links[i].up && adapter->links[i].id == id)
+			return i;
+	return LINK_NONE;
+}
+
+uint32_t peers_by_process(const struct hdl_adapter *adapter, uint64_t guid, uint32_t slot)
+{
+	for (uint32_t i = 0; i < adapter->node.link_count; i++)
+		if (adapter->links[i].up && adapter->peers[i].node_guid == guid &&
+		    adapter->peers[i].slot == slot)
 			return i;
 	return LINK_NONE;
 }
@@ -192,6 +212,59 @@ static void attach(struct hdl_adapter *adapter, uint32_t index, struct hdl_adapt
 	put_link(adapter, index, &link, &peer);
 }
 
+/* What @to sends to groups that @from has members in goes to @from as well, through @link. With both drive locks. */
+static void share_groups(struct hdl_adapter *from, struct hdl_adapter *to, uint32_t link)
+{
+	for (uint32_t i = 0; i < HDL_MAX_GROUPS; i++) {
+		struct group *group = &to->node.groups[i];
+		const struct group *theirs =
+		        group->users > 0 ? multicast_find(&from->node, group->gid.raw) : NULL;
+		if (theirs != NULL && theirs->member_count > 0)
+			multicast_link(group, link, true);
+	}
+}
+
+static bool has_members(struct hdl_adapter *adapter, const struct hdl_gid *gid)
+{
+	adapter_lock(adapter);
+	const struct group *group = multicast_find(&adapter->node, gid->raw);
+	bool result = group != NULL && group->member_count > 0;
+	adapter_unlock(adapter);
+	return result;
+}
+
+static void set_link(struct hdl_adapter *adapter, const struct hdl_gid *gid, uint32_t link, bool on)
+{
+	adapter_lock(adapter);
+	struct group *group = multicast_find(&adapter->node, gid->raw);
+	if (group != NULL)
+		multicast_link(group, link, on);
+	adapter_unlock(adapter);
+}
+
+void peers_tell_group(struct hdl_adapter *adapter, const struct hdl_gid *gid)
+{
+	bool on = has_members(adapter, gid);
+	pthread_mutex_lock(&registry_lock);
+	for (uint32_t i = 0; i < adapter->node.link_count; i++) {
+		const struct peer *peer = &adapter->peers[i];
+		if (peer->adapter != NULL)
+			set_link(peer->adapter, gid, peer->link, on);
+	}
+	pthread_mutex_unlock(&registry_lock);
+}
+
+void peers_ask_group(struct hdl_adapter *adapter, const struct hdl_gid *gid)
+{
+	pthread_mutex_lock(&registry_lock);
+	for (uint32_t i = 0; i < adapter->node.link_count; i++) {
+		struct peer *peer = &adapter->peers[i];
+		if (peer->adapter != NULL && has_members(peer->adapter, gid))
+			set_link(adapter, gid, i, true);
+	}
+	pthread_mutex_unlock(&registry_lock);
+}
+
 /* Lay lanes between @a and @b, which may be the same. With registry_lock and both drive locks. */
 static int join(struct hdl_adapter *a, struct hdl_adapter *b)
 {
@@ -215,6 +288,10 @@ static int join(struct hdl_adapter *a, struct hdl_adapter *b)
 		attach(b, at_b, a, at_a, &end_b, block);
 	}
 	attach(a, at_a, b, at_b, &end_a, block);
+	if (a != b) {
+		share_groups(a, b, at_b);
+		share_groups(b, a, at_a);
+	}
 	return 0;
 }
 
@@ -303,8 +380,8 @@ static void unmap_peer(struct hdl_adapter *adapter, struct peer *peer)
 	*peer = (struct peer){.pidfd = -1};
 }
 
-/* The link-local address that the agent makes of a node's GUID (RFC 4291 appendix A). */
-static struct hdl_gid link_local(uint64_t guid)
+/* RFC 4291 appendix A. */
+struct hdl_gid peers_link_local(uint64_t guid)
 {
 	struct hdl_gid gid = {{0xfe, 0x80}};
 	for (int i = 0; i < 8; i++)
@@ -361,7 +438,7 @@ int peers_attach(struct hdl_adapter *adapter, const struct agent_msg *msg, int f
 	        .guard = end.own_guard,
 	        .mover = process_mover(peer.pid, reaches),
 	        .peer_reach = end.peer_reach,
-	        .gid = link_local(peer.node_guid),
+	        .gid = peers_link_local(peer.node_guid),
 	};
 	link.tx.unfenced = adapter->barrier && tables->header->barrier == 1;
 	struct epoll_event interest = {.events = EPOLLIN, .data.u64 = EPOLL_PEER + index};

@@ -112,6 +112,7 @@ static int fill_datagram(const struct hdl_qp *qp, struct wqe_send *wqe,
 	wqe->u.ud.traffic_class = ah->attr.traffic_class;
 	wqe->u.ud.hop_limit = ah->attr.hop_limit;
 	wqe->u.ud.is_global = ah->attr.is_global;
+	wqe->u.ud.sgid_index = ah->attr.sgid_index;
 	memcpy(wqe->u.ud.dgid, ah->attr.dgid.raw, 16);
 	return 0;
 }

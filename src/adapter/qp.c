@@ -84,6 +84,9 @@ static int number_qp(struct hdl_adapter *adapter, struct hdl_qp *qp)
 	qp->qp.qpn = high << adapter->qp_bits | (uint32_t)index;
 	if (qp->qp.qpn < 2) /* 0 and 1 belong to management */
 		qp->qp.qpn |= 1u << adapter->qp_bits;
+	if (qp->qp.qpn ==
+	    MULTICAST_QPN) /* and the last to groups; the agent gives out no slot that has it */
+		qp->qp.qpn &= ~(1u << adapter->qp_bits);
 	qp->qp.pub = &adapter->node.qps_public[index];
 	adapter->node.qps[index] = &qp->qp;
 	return 0;
@@ -148,6 +151,8 @@ int hdl_qp_destroy(struct hdl_qp *qp)
 	if (qp == NULL || qp->magic != MAGIC_QP)
 		return -HDL_EINVAL;
 	struct hdl_adapter *adapter = qp->pd->adapter;
+	if (qp->groups > 0)
+		return -HDL_EBUSY;
 	adapter_lock(adapter);
 	/* What posters left for us becomes ours, then everything of it is let go. */
 	node_run(&adapter->node);
@@ -198,6 +203,8 @@ static bool values_fit(const struct hdl_qp_attr *a, uint32_t mask)
 	if ((mask & HDL_QP_DEST_QPN) && a->dest_qpn > 0xffffff)
 		return false;
 	if ((mask & HDL_QP_MAX_RD_ATOMIC) && a->max_rd_atomic > HDL_MAX_RD_ATOMIC)
+		return false;
+	if ((mask & HDL_QP_AV) && a->ah.sgid_index >= AGENT_MAX_GIDS)
 		return false;
 	return !((mask & HDL_QP_MAX_DEST_RD_ATOMIC) && a->max_dest_rd_atomic > HDL_MAX_RD_ATOMIC);
 }
@@ -261,11 +268,12 @@ static int modify(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t ma
 	if (!values_fit(attr, mask))
 		return -HDL_EINVAL;
 	if (mask & HDL_QP_AV) {
-		uint32_t found = adapter_find_link(adapter, &attr->ah.dgid,
+		struct hdl_gid to_gid = adapter_address(&attr->ah);
+		uint32_t found = adapter_find_link(adapter, &to_gid,
 		                                   mask & HDL_QP_DEST_QPN ? attr->dest_qpn
 		                                                          : qp->qp.attr.dest_qpn);
 		/* A node that is there, a process that is not (any more): what is sent will not be answered. */
-		if (found == LINK_NONE && !adapter_knows_node(adapter, &attr->ah.dgid))
+		if (found == LINK_NONE && !adapter_knows_node(adapter, &to_gid))
 			return -HDL_EHOSTUNREACH;
 		qp->qp.link = found;
 	}
@@ -285,7 +293,8 @@ int hdl_qp_modify(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t ma
 	    (mask & ~(uint32_t)HDL_QP_ATTR_ALL))
 		return -HDL_EINVAL;
 	bool connects = (mask & HDL_QP_AV) && (mask & HDL_QP_DEST_QPN);
-	if (connects && agent_reach(qp->pd->adapter, &attr->ah.dgid, attr->dest_qpn) == -HDL_EACCES)
+	struct hdl_gid to = adapter_address(&attr->ah);
+	if (connects && agent_reach(qp->pd->adapter, &to, attr->dest_qpn) == -HDL_EACCES)
 		return -HDL_EACCES;
 	adapter_lock(qp->pd->adapter);
 	int result = modify(qp, attr, mask);

@@ -16,7 +16,8 @@
 #define AGENT_MAX_NODES 256u
 #define AGENT_MAX_LINKS 65536u
 
-#define AGENT_MAX_PORTS 65536u /* of a node */
+#define AGENT_MAX_PORTS  65536u /* of a node */
+#define AGENT_MAX_GROUPS 4096u
 
 /* After an agent was killed its processes come back with the slots that are in the numbers of their queue pairs. For so long
  * newcomers wait, lest one is given a slot that is in use. */
@@ -28,11 +29,13 @@ struct port_entry {
 	struct client *client;
 	uint8_t gid[16]; /* zero: all addresses */
 	uint16_t space, port;
+	uint32_t options; /* enum agent_cm_option */
 };
 
 struct node_entry {
 	char name[AGENT_NAME_MAX];
-	uint64_t guid;
+	uint64_t guid; /* and the 255 that follow it are the node's: one a device */
+	uint16_t lid;
 	uint32_t gid_count;
 	uint8_t gids[AGENT_MAX_GIDS][16];
 	struct client *slots[AGENT_MAX_SLOTS];
@@ -50,6 +53,7 @@ struct client {
 	bool greeted;
 	bool waiting; /* greets for the first time, while those of a former agent have the right of way */
 	int32_t wish; /* the slot that a former agent gave; -1 */
+	uint32_t lid; /* the LID that it gave the node; 0 */
 	char node_name[AGENT_NAME_MAX];
 	bool connects; /* has to do with connections: hears of deaths */
 	bool dead;     /* to be freed at the end of this turn */
@@ -68,6 +72,19 @@ struct bond {
 	struct bond *next;
 };
 
+/* What a process has to do with a multicast group. */
+struct group_part {
+	struct group_part *next;
+	struct client *client;
+	bool joined, sends;
+};
+
+struct group_entry {
+	struct group_entry *next;
+	struct group_part *parts;
+	uint8_t gid[16];
+};
+
 struct agent {
 	int epoll, listener;
 	int spare; /* a descriptor to give up when there are no others */
@@ -77,12 +94,14 @@ struct agent {
 	uint32_t client_count;
 	struct bond *bonds;
 	uint32_t bond_count, next_bond;
+	struct group_entry *groups;
+	uint32_t group_count;
 	struct node_entry *nodes[AGENT_MAX_NODES];
 	uint32_t node_count;
 };
 
-/* names.c: the node called @name, made if need be; NULL when there are too many. */
-struct node_entry *node_of(struct agent *agent, const char *name);
+/* names.c: the node called @name, made if need be, with LID @wish if that is free (0: any); NULL when there are too many. */
+struct node_entry *node_of(struct agent *agent, const char *name, uint32_t wish);
 struct node_entry *node_by_gid(struct agent *agent, const uint8_t gid[16]);
 /* Give @client a slot, the one it wishes if that is free. False: none left. */
 bool node_enter(struct node_entry *node, struct client *client, int32_t wish);
@@ -94,6 +113,13 @@ void cm_unbind(struct client *client, const struct agent_msg *msg);
 void cm_send(struct agent *agent, struct client *client, struct agent_msg *msg);
 /* @client leaves: its ports are free, and the others hear of it. Before node_leave(). */
 void cm_leave(struct agent *agent, struct client *client);
+
+/* group.c: multicast groups. @msg is of the kind in the name; for group_end(), GROUP_LEAVE or GROUP_FORGET. */
+void group_join(struct agent *agent, struct client *client, const struct agent_msg *msg);
+void group_send(struct agent *agent, struct client *client, const struct agent_msg *msg);
+void group_end(struct agent *agent, struct client *client, const struct agent_msg *msg);
+/* @client leaves: the others hear of it. Before node_leave(). */
+void group_leave_all(struct agent *agent, struct client *client);
 
 /* serve.c */
 /* Tell @client. One that does not read what we say is as good as gone. */

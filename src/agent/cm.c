@@ -18,32 +18,58 @@ static bool overlap(const uint8_t a[16], const uint8_t b[16])
 	return memcmp(a, any, 16) == 0 || memcmp(b, any, 16) == 0 || memcmp(a, b, 16) == 0;
 }
 
-/* Who holds the port for messages to @gid? */
-static struct port_entry *holder(const struct node_entry *node, uint16_t space,
-                                 const uint8_t gid[16], uint16_t port)
+/* Only two who each want a family alone do not meet. */
+static bool families_overlap(uint32_t a, uint32_t b)
 {
-	for (struct port_entry *at = node->ports; at != NULL; at = at->next)
-		if (at->space == space && at->port == port && overlap(at->gid, gid))
+	const uint32_t both = AGENT_CM_IPV4 | AGENT_CM_IPV6;
+	return (a & b & AGENT_CM_ONLY) == 0 || (a & b & both) != 0;
+}
+
+/* Who keeps others with @options from having the port? */
+static const struct port_entry *rival(const struct node_entry *node, uint16_t space,
+                                      const uint8_t gid[16], uint16_t port, uint32_t options)
+{
+	for (const struct port_entry *at = node->ports; at != NULL; at = at->next)
+		if (at->space == space && at->port == port && overlap(at->gid, gid) &&
+		    families_overlap(at->options, options) &&
+		    (at->options & options & AGENT_CM_REUSE) == 0)
 			return at;
 	return NULL;
 }
 
-static int take(struct client *client, uint16_t space, const uint8_t gid[16], uint16_t *port)
+/* Who holds the port for messages to @gid, an address of @family? Rather one who holds it for that family in the first place. */
+static const struct port_entry *holder(const struct node_entry *node, uint16_t space,
+                                       const uint8_t gid[16], uint16_t port, uint32_t family)
+{
+	const struct port_entry *found = NULL;
+	for (const struct port_entry *at = node->ports; at != NULL; at = at->next)
+		if (at->space == space && at->port == port && overlap(at->gid, gid) &&
+		    ((at->options & AGENT_CM_ONLY) == 0 || (at->options & family) != 0) &&
+		    (found == NULL || (found->options & family) == 0))
+			found = at;
+	return found;
+}
+
+static int take(struct client *client, uint16_t space, const uint8_t gid[16], uint16_t *port,
+                uint32_t options)
 {
 	struct node_entry *node = client->node;
 	for (uint32_t i = 0; *port == 0 && i < DYNAMIC_COUNT; i++) {
 		uint16_t tried = (uint16_t)(FIRST_DYNAMIC + node->port_rover++ % DYNAMIC_COUNT);
-		if (holder(node, space, gid, tried) == NULL)
+		if (rival(node, space, gid, tried, options & ~(uint32_t)AGENT_CM_REUSE) == NULL)
 			*port = tried;
 	}
-	if (*port == 0 || holder(node, space, gid, *port) != NULL)
+	if (*port == 0 || rival(node, space, gid, *port, options) != NULL)
 		return EADDRINUSE;
 	struct port_entry *entry =
 	        node->port_count < AGENT_MAX_PORTS ? calloc(1, sizeof(*entry)) : NULL;
 	if (entry == NULL)
 		return ENOMEM;
-	*entry = (struct port_entry){
-	        .next = node->ports, .client = client, .space = space, .port = *port};
+	*entry = (struct port_entry){.next = node->ports,
+	                             .client = client,
+	                             .space = space,
+	                             .port = *port,
+	                             .options = options};
 	memcpy(entry->gid, gid, 16);
 	node->ports = entry;
 	node->port_count++;
@@ -53,7 +79,8 @@ static int take(struct client *client, uint16_t space, const uint8_t gid[16], ui
 void cm_bind(struct client *client, struct agent_msg *msg)
 {
 	client->connects = true;
-	msg->u.cm.error = take(client, msg->u.cm.space, msg->u.cm.gid, &msg->u.cm.port);
+	msg->u.cm.error =
+	        take(client, msg->u.cm.space, msg->u.cm.gid, &msg->u.cm.port, msg->u.cm.options);
 	msg->kind = AGENT_CM_BOUND;
 	if (msg->u.cm.token != 0)
 		tell(client, msg, NULL, 0);
@@ -64,7 +91,8 @@ void cm_unbind(struct client *client, const struct agent_msg *msg)
 	for (struct port_entry **at = &client->node->ports; *at != NULL; at = &(*at)->next) {
 		struct port_entry *entry = *at;
 		if (entry->client != client || entry->space != msg->u.cm.space ||
-		    entry->port != msg->u.cm.port || memcmp(entry->gid, msg->u.cm.gid, 16) != 0)
+		    entry->port != msg->u.cm.port || entry->options != msg->u.cm.options ||
+		    memcmp(entry->gid, msg->u.cm.gid, 16) != 0)
 			continue;
 		*at = entry->next;
 		client->node->port_count--;
@@ -80,8 +108,8 @@ static struct client *addressee(struct agent *agent, const struct agent_msg *msg
 		struct node_entry *node = node_by_gid(agent, msg->u.cm.gid);
 		if (node == NULL)
 			return NULL;
-		const struct port_entry *entry =
-		        holder(node, msg->u.cm.space, msg->u.cm.gid, msg->u.cm.port);
+		const struct port_entry *entry = holder(node, msg->u.cm.space, msg->u.cm.gid,
+		                                        msg->u.cm.port, msg->u.cm.options);
 		*error = ECONNREFUSED;
 		return entry != NULL ? entry->client : NULL;
 	}

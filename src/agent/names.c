@@ -1,4 +1,4 @@
-/* Nodes and their names: GUIDs, GIDs, slots. */
+/* Nodes and their names: GUIDs, LIDs, GIDs, slots. */
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
@@ -49,7 +49,8 @@ static uint64_t fold(uint64_t hash, const char *text)
 }
 
 /* The GUID of a node: a locally administered EUI-64 made of the machine, the user and the node's name. Always the same, so
- * that an agent that takes over from one that was killed knows the node by its old addresses. */
+ * that an agent that takes over from one that was killed knows the node by its old addresses. The last byte is zero: it
+ * numbers the devices of the node. */
 static uint64_t guid_of(const char *name)
 {
 	char text[128] = "";
@@ -61,10 +62,54 @@ static uint64_t guid_of(const char *name)
 	uint64_t hash = fold(fold(0xcbf29ce484222325ull, text), name);
 	snprintf(text, sizeof(text), "%u", (unsigned)geteuid());
 	hash = fold(hash, text);
-	return (hash & ~(1ull << 56)) | 1ull << 57;
+	return (hash & ~(1ull << 56) & ~0xffull) | 1ull << 57;
 }
 
-struct node_entry *node_of(struct agent *agent, const char *name)
+static bool lid_is_free(const struct agent *agent, uint32_t lid)
+{
+	for (uint32_t i = 0; i < agent->node_count; i++)
+		if (agent->nodes[i]->lid == lid)
+			return false;
+	return lid >= AGENT_FIRST_LID && lid <= AGENT_LAST_LID;
+}
+
+/* The LID of a node follows from its GUID, so that it is the same next time, unless another node has it. There are far
+ * fewer nodes than LIDs. */
+static uint16_t lid_for(const struct agent *agent, uint64_t guid, uint32_t wish)
+{
+	uint32_t lid =
+	        AGENT_FIRST_LID + (uint32_t)((guid >> 8) % (AGENT_LAST_LID - AGENT_FIRST_LID + 1));
+	if (lid_is_free(agent, wish))
+		return (uint16_t)wish;
+	while (!lid_is_free(agent, lid))
+		lid = lid == AGENT_LAST_LID ? AGENT_FIRST_LID : lid + 1;
+	return (uint16_t)lid;
+}
+
+/* fe80:: and @guid; of an EUI-64 in an address the universal bit is inverted (RFC 4291 appendix A), of a GUID in a GID it
+ * is not (IBTA section 4.1.1). */
+static void add_link_local(struct node_entry *node, uint64_t guid, uint8_t inverted)
+{
+	uint8_t gid[16] = {0xfe, 0x80};
+	for (int i = 0; i < 8; i++)
+		gid[8 + i] = (uint8_t)(guid >> (56 - 8 * i));
+	gid[8] ^= inverted;
+	add_gid(node, gid);
+}
+
+/* What other nodes may call it in IPv4: all of 127.0.0.0/8 is this machine, so each node has an address of its own in it. */
+static void add_loopback(struct node_entry *node)
+{
+	uint8_t gid[16] = {[10] = 0xff,
+	                   [11] = 0xff,
+	                   [12] = 127,
+	                   [13] = AGENT_LOOPBACK,
+	                   [14] = (uint8_t)(node->lid >> 8),
+	                   [15] = (uint8_t)node->lid};
+	add_gid(node, gid);
+}
+
+struct node_entry *node_of(struct agent *agent, const char *name, uint32_t wish)
 {
 	for (uint32_t i = 0; i < agent->node_count; i++)
 		if (strcmp(agent->nodes[i]->name, name) == 0)
@@ -76,13 +121,12 @@ struct node_entry *node_of(struct agent *agent, const char *name)
 		return NULL;
 	strncpy(node->name, name, sizeof(node->name) - 1);
 	node->guid = guid_of(name);
+	node->lid = lid_for(agent, node->guid, wish);
 	node->rover = (uint32_t)prng_below(
 	        &agent->prng, AGENT_MAX_SLOTS); /* not what a former agent gave out last */
-	uint8_t gid[16] = {0xfe, 0x80};
-	for (int i = 0; i < 8; i++)
-		gid[8 + i] = (uint8_t)(node->guid >> (56 - 8 * i));
-	gid[8] ^= 2; /* RFC 4291 appendix A: the universal bit is inverted in an address */
-	add_gid(node, gid);
+	add_link_local(node, node->guid, 2);
+	add_link_local(node, node->guid + 1, 0); /* AGENT_IB_GID */
+	add_loopback(node);
 	if (name[0] == '\0')
 		add_host_addresses(node);
 	agent->nodes[agent->node_count++] = node;
@@ -91,6 +135,10 @@ struct node_entry *node_of(struct agent *agent, const char *name)
 
 struct node_entry *node_by_gid(struct agent *agent, const uint8_t gid[16])
 {
+	uint16_t lid = agent_lid_of(gid);
+	for (uint32_t i = 0; i < agent->node_count; i++)
+		if (lid != 0 && agent->nodes[i]->lid == lid)
+			return agent->nodes[i];
 	for (uint32_t i = 0; i < agent->node_count; i++)
 		for (uint32_t j = 0; j < agent->nodes[i]->gid_count; j++)
 			if (memcmp(agent->nodes[i]->gids[j], gid, 16) == 0)
@@ -102,13 +150,13 @@ bool node_enter(struct node_entry *node, struct client *client, int32_t wish)
 {
 	uint32_t slot = AGENT_MAX_SLOTS;
 	if (wish >= 0) {
-		if ((uint32_t)wish < AGENT_MAX_SLOTS && node->slots[wish] == NULL)
+		if ((uint32_t)wish < AGENT_MAX_SLOTS - 1 && node->slots[wish] == NULL)
 			slot = (uint32_t)wish;
 	} else {
-		/* Slot 0 is never given: queue pair numbers 0 and 1 belong to management. */
+		/* The first and the last are never given: queue pair numbers 0 and 1 belong to management, the highest to groups. */
 		for (uint32_t i = 0; i < AGENT_MAX_SLOTS && slot == AGENT_MAX_SLOTS; i++) {
 			uint32_t at = (node->rover + i) % AGENT_MAX_SLOTS;
-			if (at != 0 && node->slots[at] == NULL)
+			if (at != 0 && at != AGENT_MAX_SLOTS - 1 && node->slots[at] == NULL)
 				slot = at;
 		}
 	}

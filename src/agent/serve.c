@@ -85,7 +85,7 @@ void agent_accept(struct agent *agent)
 static void admit(struct agent *agent, struct client *client)
 {
 	client->waiting = false;
-	struct node_entry *node = node_of(agent, client->node_name);
+	struct node_entry *node = node_of(agent, client->node_name, client->lid);
 	if (node == NULL || !node_enter(node, client, client->wish)) {
 		refuse(client, ENOSPC,
 		       node == NULL        ? "too many nodes; end the programs of one"
@@ -97,6 +97,7 @@ static void admit(struct agent *agent, struct client *client)
 	struct agent_msg answer = {.kind = AGENT_WELCOME,
 	                           .u.welcome = {.slot = client->slot,
 	                                         .gid_count = node->gid_count,
+	                                         .lid = node->lid,
 	                                         .guid = node->guid}};
 	memcpy(answer.u.welcome.gids, node->gids, sizeof(node->gids));
 	tell(client, &answer, NULL, 0);
@@ -117,6 +118,7 @@ static void hello(struct agent *agent, struct client *client, struct agent_msg *
 	fds[0] = fds[1] = -1;
 	client->sizes = msg->u.hello.sizes;
 	client->wish = msg->u.hello.slot;
+	client->lid = msg->u.hello.lid;
 	memcpy(client->program, msg->u.hello.program, sizeof(client->program));
 	memcpy(client->node_name, msg->u.hello.node, sizeof(client->node_name));
 	client->waiting = client->wish < 0 && agent->open_ns != 0;
@@ -216,6 +218,18 @@ static void introduce(struct agent *agent, struct client *client, const struct a
 	tell(client, &no, NULL, 0);
 }
 
+static void find(struct agent *agent, struct client *client, const struct agent_msg *msg)
+{
+	const struct node_entry *node = node_by_gid(agent, msg->u.introduce.gid);
+	struct agent_msg answer = {.kind = node != NULL ? AGENT_KNOWN : AGENT_NO_PEER,
+	                           .u.known = {.token = msg->u.introduce.token}};
+	if (node != NULL) {
+		answer.u.known.node_guid = node->guid;
+		answer.u.known.lid = node->lid;
+	}
+	tell(client, &answer, NULL, 0);
+}
+
 static void observe(struct agent *agent, struct client *client)
 {
 	for (struct client *at = agent->clients; at != NULL; at = at->next) {
@@ -231,6 +245,40 @@ static void observe(struct agent *agent, struct client *client)
 	}
 	struct agent_msg end = {.kind = AGENT_END};
 	tell(client, &end, NULL, 0);
+}
+
+/* What a process that has greeted may ask for. False: no such thing. */
+static bool serve(struct agent *agent, struct client *client, struct agent_msg *msg)
+{
+	switch (msg->kind) {
+	case AGENT_INTRODUCE:
+		introduce(agent, client, msg);
+		return true;
+	case AGENT_FIND:
+		find(agent, client, msg);
+		return true;
+	case AGENT_CM_BIND:
+		cm_bind(client, msg);
+		return true;
+	case AGENT_CM_UNBIND:
+		cm_unbind(client, msg);
+		return true;
+	case AGENT_CM_SEND:
+		cm_send(agent, client, msg);
+		return true;
+	case AGENT_GROUP_JOIN:
+		group_join(agent, client, msg);
+		return true;
+	case AGENT_GROUP_SEND:
+		group_send(agent, client, msg);
+		return true;
+	case AGENT_GROUP_LEAVE:
+	case AGENT_GROUP_FORGET:
+		group_end(agent, client, msg);
+		return true;
+	default:
+		return false;
+	}
 }
 
 void agent_hear(struct agent *agent, struct client *client)
@@ -259,17 +307,9 @@ void agent_hear(struct agent *agent, struct client *client)
 		       "again");
 	} else if (msg.kind == AGENT_HELLO && (size_t)got == sizeof(msg)) {
 		hello(agent, client, &msg, fds, fd_count);
-	} else if (msg.kind == AGENT_INTRODUCE && (size_t)got == sizeof(msg) && client->greeted) {
-		introduce(agent, client, &msg);
-	} else if (msg.kind == AGENT_CM_BIND && (size_t)got == sizeof(msg) && client->greeted) {
-		cm_bind(client, &msg);
-	} else if (msg.kind == AGENT_CM_UNBIND && (size_t)got == sizeof(msg) && client->greeted) {
-		cm_unbind(client, &msg);
-	} else if (msg.kind == AGENT_CM_SEND && (size_t)got == sizeof(msg) && client->greeted) {
-		cm_send(agent, client, &msg);
 	} else if (msg.kind == AGENT_OBSERVE) {
 		observe(agent, client);
-	} else {
+	} else if (!client->greeted || (size_t)got != sizeof(msg) || !serve(agent, client, &msg)) {
 		refuse(client, EPROTO, "the message makes no sense");
 	}
 	for (int i = 0; i < fd_count; i++)
@@ -306,6 +346,7 @@ void agent_sweep(struct agent *agent)
 		*at = client->next;
 		break_bonds(agent, client);
 		cm_leave(agent, client);
+		group_leave_all(agent, client);
 		node_leave(agent, client);
 		close(client->sock);
 		if (client->pidfd >= 0)

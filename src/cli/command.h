@@ -2,11 +2,16 @@
 #ifndef CLI_COMMAND_H
 #define CLI_COMMAND_H
 
+#include <stdbool.h>
+
 #define EXIT_WRONG_USAGE 64
 
 int perf_command(int argc, char **argv);
 int run_command_of(int argc, char **argv);
 int status_command(int argc, char **argv);
 int devices_command(int argc, char **argv);
+
+/* Is there a device called @name? If not, says so, and which there are. */
+bool device_exists(const char *name);
 
 #endif

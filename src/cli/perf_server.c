@@ -137,7 +137,7 @@ static bool take_office(struct perf_side *side, const struct perf_options *optio
 {
 	if (!side_open(side, options->node))
 		return false;
-	int error = hdl_cm_bind(side->adapter, PERF_SPACE, NULL, port);
+	int error = hdl_cm_bind(side->adapter, PERF_SPACE, NULL, port, 0);
 	if (error == -HDL_EADDRINUSE)
 		return side_fail(side, "another server has the port; choose one with --port",
 		                 error);

@@ -97,6 +97,8 @@ int run_command_of(int argc, char **argv)
 	char compat[PATH_BYTES];
 	if (argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &options) != 0)
 		return EXIT_WRONG_USAGE;
+	if (options.device != NULL && !device_exists(options.device))
+		return EXIT_WRONG_USAGE;
 	if (!find_compat(compat, sizeof(compat))) {
 		fputs("heddle: libibverbs.so.1 of Heddle was not found beside this command; build "
 		      "or install "

@@ -1,4 +1,4 @@
-/* heddle status and heddle devices: who uses Heddle, with which queue pairs; what a program would see. */
+/* heddle status: who uses Heddle, with which queue pairs. */
 #include <argp.h>
 #include <arpa/inet.h>
 #include <jansson.h>
@@ -197,45 +197,5 @@ int status_command(int argc, char **argv)
 		print_all(list, count);
 	}
 	hdl_observe_free(list, count);
-	return 0;
-}
-
-int devices_command(int argc, char **argv)
-{
-	static const struct argp argp = {
-	        json_option, parse, NULL, "The devices that a program would see.",
-	        NULL,        NULL,  NULL};
-	bool json = false;
-	if (argp_parse(&argp, argc, argv, 0, NULL, &json) != 0)
-		return EXIT_WRONG_USAGE;
-	struct hdl_open_attr attr = {.on_node = true};
-	struct hdl_adapter *adapter;
-	struct hdl_limits limits;
-	int result = hdl_open(&attr, &adapter);
-	if (result != 0) {
-		fprintf(stderr, "heddle: %s\n", hdl_strerror(result));
-		return EXIT_FAILURE;
-	}
-	hdl_adapter_query(adapter, &limits);
-	json_t *gids = json_array();
-	if (!json)
-		printf("heddle0  port 1 active, GUID %016llx\n", (unsigned long long)limits.guid);
-	for (uint32_t i = 0; i < limits.gid_count; i++) {
-		struct hdl_gid gid;
-		char text[INET6_ADDRSTRLEN];
-		hdl_gid_query(adapter, i, &gid);
-		inet_ntop(AF_INET6, gid.raw, text, sizeof(text));
-		json_array_append_new(gids, json_string(text));
-		if (!json)
-			printf("  GID %2u  %s\n", i, text);
-	}
-	json_t *all = json_pack("[{s:s,s:I,s:o}]", "name", "heddle0", "guid",
-	                        (json_int_t)limits.guid, "gids", gids);
-	if (json) {
-		json_dumpf(all, stdout, JSON_INDENT(2));
-		putchar('\n');
-	}
-	json_decref(all);
-	hdl_close(adapter);
 	return 0;
 }

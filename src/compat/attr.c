@@ -2,6 +2,7 @@
 #include "compat/compat.h"
 
 #include <arpa/inet.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -35,15 +36,25 @@ static const struct {
         {IBV_QP_DEST_QPN, HDL_QP_DEST_QPN},
 };
 
-int compat_ah_attr(const struct ibv_ah_attr *from, struct hdl_ah_attr *to)
+int compat_ah_attr(const struct compat_device *device, const struct ibv_ah_attr *from,
+                   struct hdl_ah_attr *to)
 {
-	union ibv_gid own;
-	/* On Ethernet every packet has a global route (IBTA annex A16). */
-	if (!from->is_global || from->port_num != COMPAT_PORT ||
-	    !compat_gid(from->grh.sgid_index, &own))
+	if (from->port_num != COMPAT_PORT)
+		return EINVAL;
+	if (!from->is_global) {
+		/* On Ethernet every packet has a global route (IBTA annex A16). */
+		if (!device->infiniband || from->dlid == 0)
+			return EINVAL;
+		*to = (struct hdl_ah_attr){
+		        .dlid = from->dlid, .sl = from->sl, .port_num = from->port_num};
+		return 0;
+	}
+	unsigned sgid = compat_gid_below(device, from->grh.sgid_index);
+	if (sgid == UINT_MAX)
 		return EINVAL;
 	/* UCX leaves bits above the 20 of a flow label set; drivers cut them off. */
 	*to = (struct hdl_ah_attr){.dlid = from->dlid,
+	                           .sgid_index = (uint8_t)sgid,
 	                           .sl = from->sl,
 	                           .hop_limit = from->grh.hop_limit,
 	                           .traffic_class = from->grh.traffic_class,
@@ -54,9 +65,12 @@ int compat_ah_attr(const struct ibv_ah_attr *from, struct hdl_ah_attr *to)
 	return 0;
 }
 
-static void ah_attr_back(const struct hdl_ah_attr *from, struct ibv_ah_attr *to)
+static void ah_attr_back(const struct compat_device *device, const struct hdl_ah_attr *from,
+                         struct ibv_ah_attr *to)
 {
+	unsigned sgid = compat_gid_above(device, from->sgid_index);
 	*to = (struct ibv_ah_attr){.grh = {.flow_label = from->flow_label,
+	                                   .sgid_index = (uint8_t)(sgid == UINT_MAX ? 0 : sgid),
 	                                   .hop_limit = from->hop_limit,
 	                                   .traffic_class = from->traffic_class},
 	                           .dlid = from->dlid,
@@ -84,8 +98,8 @@ static int judge_others(const struct ibv_qp_attr *attr, int mask)
 	return 0;
 }
 
-int compat_qp_attr(const struct ibv_qp_attr *from, int mask, struct hdl_qp_attr *to,
-                   uint32_t *to_mask)
+int compat_qp_attr(const struct compat_device *device, const struct ibv_qp_attr *from, int mask,
+                   struct hdl_qp_attr *to, uint32_t *to_mask)
 {
 	int error = judge_others(from, mask);
 	if (error != 0)
@@ -115,7 +129,7 @@ int compat_qp_attr(const struct ibv_qp_attr *from, int mask, struct hdl_qp_attr 
 	};
 	if (mask & IBV_QP_PATH_MTU)
 		to->path_mtu = (uint16_t)(128u << from->path_mtu);
-	return mask & IBV_QP_AV ? compat_ah_attr(&from->ah_attr, &to->ah) : 0;
+	return mask & IBV_QP_AV ? compat_ah_attr(device, &from->ah_attr, &to->ah) : 0;
 }
 
 static enum ibv_mtu mtu_back(uint16_t bytes)
@@ -123,7 +137,8 @@ static enum ibv_mtu mtu_back(uint16_t bytes)
 	return bytes >= 256 ? (enum ibv_mtu)(__builtin_ctz(bytes) - 7) : (enum ibv_mtu)0;
 }
 
-void compat_qp_attr_back(const struct hdl_qp_attr *from, struct ibv_qp_attr *to)
+void compat_qp_attr_back(const struct compat_device *device, const struct hdl_qp_attr *from,
+                         struct ibv_qp_attr *to)
 {
 	*to = (struct ibv_qp_attr){
 	        .qp_state = (enum ibv_qp_state)from->state,
@@ -145,7 +160,7 @@ void compat_qp_attr_back(const struct hdl_qp_attr *from, struct ibv_qp_attr *to)
 	        .retry_cnt = from->retry_cnt,
 	        .rnr_retry = from->rnr_retry,
 	};
-	ah_attr_back(&from->ah, &to->ah_attr);
+	ah_attr_back(device, &from->ah, &to->ah_attr);
 }
 
 /* --- address handles --- */
@@ -153,7 +168,7 @@ void compat_qp_attr_back(const struct hdl_qp_attr *from, struct ibv_qp_attr *to)
 struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 {
 	struct hdl_ah_attr below;
-	int error = compat_ah_attr(attr, &below);
+	int error = compat_ah_attr(compat_device_of(pd->context), attr, &below);
 	if (error != 0)
 		return compat_fail(error);
 	struct compat_ah *ah = calloc(1, sizeof(*ah));
@@ -181,7 +196,6 @@ int ibv_destroy_ah(struct ibv_ah *ibv)
 int ibv_init_ah_from_wc(struct ibv_context *context, uint8_t port, struct ibv_wc *wc,
                         struct ibv_grh *grh, struct ibv_ah_attr *attr)
 {
-	(void)context;
 	if (port != COMPAT_PORT) {
 		errno = EINVAL;
 		return -1;
@@ -196,7 +210,8 @@ int ibv_init_ah_from_wc(struct ibv_context *context, uint8_t port, struct ibv_wc
 	attr->is_global = 1;
 	/* The way back starts where this message came to; an address that we no longer have is answered from the first. */
 	union ibv_gid own;
-	for (uint8_t i = 0; i < COMPAT_GIDS && compat_gid(i, &own); i++)
+	const struct compat_device *device = compat_device_of(context);
+	for (uint8_t i = 0; i < COMPAT_GIDS && compat_gid(device, i, &own); i++)
 		if (memcmp(&own, &grh->dgid, sizeof(own)) == 0)
 			attr->grh.sgid_index = i;
 	attr->grh.dgid = grh->sgid;

@@ -30,7 +30,11 @@ enum cm_event_type {
 	CM_REJECTED,
 	CM_ESTABLISHED,
 	CM_DISCONNECTED,
-	CM_TIMEWAIT_EXIT = 15
+	CM_DEVICE_REMOVAL,
+	CM_MULTICAST_JOIN,
+	CM_MULTICAST_ERROR,
+	CM_ADDR_CHANGE,
+	CM_TIMEWAIT_EXIT
 };
 
 /* Room for private data in the messages (IBTA 12.6; of a request the addresses take 36 bytes, annex A11). Programs are told of
@@ -42,6 +46,9 @@ enum cm_event_type {
 #define CM_SIDR_REP_ROOM 136u
 
 /* Reasons of a rejection (IBTA 12.6.7.2). */
+#define CM_REASON_RESOURCES \
+	3u /* too many requests wait at the listener: told as CM_REASON_CONSUMER, as elsewhere */
+#define CM_REASON_TIMEOUT    4u
 #define CM_REASON_NO_SERVICE 8u
 #define CM_REASON_CONSUMER   28u
 
@@ -49,8 +56,9 @@ enum cm_event_type {
 #define CM_SIDR_NO_SERVICE 1u
 #define CM_SIDR_REJECTED   2u
 
-#define CM_UDP_QKEY    0x01234567u
-#define CM_MAX_BACKLOG 1024
+#define CM_UDP_QKEY      0x01234567u
+#define CM_MAX_BACKLOG   1024
+#define CM_MAX_MULTICAST 1024u /* groups that identifiers have joined */
 
 enum cm_kind { CM_REQ, CM_MRA, CM_REP, CM_RTU, CM_REJ, CM_DREQ, CM_DREP, CM_SIDR_REQ, CM_SIDR_REP };
 
@@ -63,7 +71,9 @@ struct cm_wire {
 	uint8_t responder_resources, initiator_depth;
 	uint8_t flow_control, retry_count, rnr_retry_count, srq;
 	uint8_t private_length;
-	uint8_t reserved;
+	uint8_t is_ib;
+	uint16_t slid;              /* of the sender of a request, on InfiniBand */
+	uint16_t attempt;           /* which of the sender's requests */
 	uint8_t sgid[16], dgid[16]; /* of the sender of a request */
 	struct sockaddr_in6 src, dst;
 	uint8_t private_data[RDMA_MAX_PRIVATE_DATA];
@@ -82,18 +92,30 @@ enum cm_state {
 	CM_ENDED /* disconnected or rejected */
 };
 
+/* What an identifier waits for (cmwait.c). */
+enum cm_wait { CM_WAIT_NONE, CM_WAIT_LISTENER, CM_WAIT_ANSWER, CM_WAIT_NODE, CM_WAIT_TIMEWAIT };
+
 struct cm_id;
 
 struct cm_event {
 	struct cm_event *next;
 	struct cm_id *owner; /* the listener of a request */
 	struct cm_id *child; /* of a request */
+	struct cm_mc *mc;    /* of a group */
 	struct rdma_ucm_event_resp resp;
 };
 
 struct cm_channel {
 	int fd;
 	struct cm_event *first, **end;
+};
+
+/* A group that an identifier has joined. */
+struct cm_mc {
+	uint32_t handle;
+	struct cm_id *id;
+	uint64_t uid; /* librdmacm's */
+	uint32_t events_reported;
 };
 
 struct cm_id {
@@ -103,26 +125,32 @@ struct cm_id {
 	uint64_t uid; /* librdmacm's; 0: it does not know us yet */
 	uint16_t space;
 	uint8_t qp_type;
+	bool is_ib; /* its addresses are those of InfiniBand */
 	enum cm_state state;
 	uint32_t events_reported;
 	int backlog; /* requests that may still wait to be taken */
 
 	struct sockaddr_in6 src, dst; /* or sockaddr_in, by family; family 0: none */
 	struct hdl_gid sgid, dgid;
+	uint16_t dlid;   /* InfiniBand: where the peer is; 0: by its GID */
 	bool has_device; /* sgid is one */
 	bool has_path;
 	bool holds_port, for_all;
-	bool one_family; /* RDMA_OPTION_ID_AFONLY */
+	uint32_t port_options; /* enum hdl_cm_option of the port it holds */
 
 	uint64_t guid; /* of the peer */
 	uint32_t slot, peer;
 	uint32_t qpn, psn, qkey; /* the peer's */
 	uint32_t own_psn;
-	struct cm_wire
-	        *request; /* what was asked, while there may be need to ask again (cmwait.c) */
+	struct cm_wire *
+	        sent; /* what was asked or answered, while there may be need to say it again (cmwait.c) */
+	uint16_t attempt; /* of ours, or of the peer whose request it was */
 	unsigned tries;
-	bool waiting;
-	unsigned lingers;    /* rounds until CM_TIMEWAIT_EXIT */
+	enum cm_wait wait;
+	uint64_t wait_ns, give_up_ns; /* until when; of an address, when to give up */
+	uint32_t
+	        shown; /* of a listener: the number of the child that the program was told of last */
+	bool reuse, afonly;  /* RDMA_OPTION_ID_REUSEADDR, RDMA_OPTION_ID_AFONLY */
 	uint8_t ack_timeout; /* RDMA_OPTION_ID_ACK_TIMEOUT; 0: not set */
 	uint8_t responder_resources, initiator_depth, retry_count, rnr_retry_count;
 };
@@ -137,6 +165,9 @@ void compat_cm_forget(void);
 
 void cm_lock(void);
 void cm_unlock(void);
+/* Wait until that time of CLOCK_MONOTONIC, or cm_lock_wake(). With the lock, which is given up meanwhile. */
+void cm_lock_wait(uint64_t until_ns);
+void cm_lock_wake(void);
 struct cm_channel *cm_channel_of(int fd);
 /* A new event for @id, of which librdmacm knows the uid; NULL: it does not, or there is no memory. Fill it in, then cm_push(). */
 struct cm_event *cm_event_new(struct cm_id *id, enum cm_event_type type, int status);
@@ -144,6 +175,8 @@ void cm_push(struct cm_event *event);
 void cm_raise(struct cm_id *id, enum cm_event_type type, int status);
 /* Take the events of @id out of its channel and into @to; NULL: drop them. */
 void cm_move_events(struct cm_id *id, struct cm_channel *to);
+/* Drop the events of @mc. */
+void cm_forget_multicast(const struct cm_mc *mc);
 
 /* --- cmid.c: identifiers and the commands on them --- */
 struct cm_id *cm_id_new(struct cm_channel *channel, uint16_t space, uint8_t qp_type);
@@ -151,6 +184,8 @@ struct cm_id *cm_id_of(uint32_t handle);
 /* The next one at or after *at; NULL at the end. */
 struct cm_id *cm_id_next(uint32_t *at);
 void cm_id_end(struct cm_id *id);
+/* Look for the node that the address of @id leads to. With the lock, which is given up meanwhile: @id may be gone. */
+void cm_seek(struct cm_id *id, bool last_time);
 /* One command, with the lock. 0 or an error. */
 int cm_command(struct cm_channel *channel, const struct rdma_ucm_cmd_hdr *header, const void *body);
 
@@ -159,11 +194,37 @@ bool cm_is_any(const struct sockaddr_in6 *address);
 in_port_t *cm_port_of(struct sockaddr_in6 *address);
 /* The entry of our GID table for an address of this host. False: it is not one. */
 bool cm_local_gid(const struct sockaddr_in6 *address, struct hdl_gid *gid);
-/* Where @id->dst is, and from where: fills dgid, and src and sgid unless they are set. 0 or an error. */
-int cm_route(struct cm_id *id);
+/* Our LID where connections are made by LIDs; 0: by GIDs. */
+uint16_t cm_own_lid(void);
+/* The family of an address as an option of ports. */
+uint32_t cm_family_of(const struct sockaddr_in6 *address);
+/* Where @id->dst is, and from where: fills dgid, and src and sgid unless they are set. *elsewhere: on another node, if there is
+ * such. 0 or an error. */
+int cm_route(struct cm_id *id, bool *elsewhere);
 void cm_query_route(const struct cm_id *id, struct rdma_ucm_query_route_resp *resp);
 int cm_init_qp_attr(const struct cm_id *id, uint32_t state, struct ib_uverbs_qp_attr *attr);
 void cm_ah_attr(const struct cm_id *id, struct ib_uverbs_ah_attr *attr);
+
+/* --- cmib.c: addresses of InfiniBand, and the commands that know them --- */
+struct cm_path_resp { /* struct rdma_ucm_query_path_resp with one path */
+	uint32_t num_paths, reserved;
+	struct ib_path_rec_data path;
+};
+/* @size bytes of an address of any family; *space is not 0 if it is one of InfiniBand. 0 or an error. */
+int cm_address_in(const void *from, size_t size, struct sockaddr_in6 *to, uint16_t *space);
+void cm_query_addr(const struct cm_id *id, bool as_gids, struct rdma_ucm_query_addr_resp *resp);
+void cm_query_path(const struct cm_id *id, struct cm_path_resp *resp);
+
+/* --- cmmulticast.c: groups --- */
+bool cm_is_multicast(const struct sockaddr_in6 *address);
+/* The GID of the group that @address names on our device. */
+void cm_multicast_gid(const struct sockaddr_in6 *address, struct hdl_gid *gid);
+/* 0 or an error. */
+int cm_join(struct cm_id *id, const struct sockaddr_in6 *address, bool is_gid, uint64_t uid,
+            uint32_t *handle);
+int cm_leave(uint32_t handle, uint32_t *events_reported);
+/* @id ends. */
+void cm_leave_all(const struct cm_id *id);
 
 /* --- cmpeer.c: messages --- */
 void cm_heard(void *context, const struct hdl_cm_msg *msg);
@@ -173,14 +234,20 @@ int cm_reject(struct cm_id *id, uint32_t reason, const void *data, uint8_t lengt
 int cm_disconnect(struct cm_id *id);
 /* Send the request of @id once more. */
 void cm_repeat(struct cm_id *id);
+/* What @id sent was not answered yet: send it again; not at all: give it up. */
+void cm_send_again(struct cm_id *id);
+void cm_expire(struct cm_id *id);
 /* The identifier ends: its peer is told. */
 void cm_part(struct cm_id *id);
 
 /* --- cmwait.c --- */
 /* Nobody took the request of @id. True: it will be repeated; false: it was often enough. */
 bool cm_wait_more(struct cm_id *id);
-/* The connection of @id has ended: tell the program when its name may be used again. */
-void cm_linger(struct cm_id *id);
+/* From now on, for an answer; for the end of the connection's time; for a node, until the time to give up. */
+void cm_wait_answer(struct cm_id *id);
+void cm_wait_timewait(struct cm_id *id);
+void cm_wait_node(struct cm_id *id);
+void cm_give_up_in(struct cm_id *id, uint32_t timeout_ms);
 void cm_wait_forget(void);
 
 #endif

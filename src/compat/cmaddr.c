@@ -1,4 +1,7 @@
-/* Addresses of connections: how IP addresses and GIDs stand for each other, and what librdmacm asks about a route. */
+/* Addresses of connections: how IP addresses, GIDs and LIDs stand for each other, and what librdmacm asks about a route.
+ *
+ * The device is the first that the program sees. On heddle0 IP addresses are GIDs. On heddle_ib0, which is on no IP network
+ * of the host, each of the host's addresses stands for its one GID, as an address of IPoIB would. */
 #include <ifaddrs.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +12,7 @@
 #define PACKET_LIFE  18 /* 4.096 us * 2^18, about a second */
 #define RNR_TIMER    12 /* 0.64 ms */
 #define RATE_100_GBS 16
+#define LOOPBACK     72u /* the second byte of the nodes' addresses: hdl_gid_query(3) */
 
 static const struct sockaddr_in *as_in(const struct sockaddr_in6 *address)
 {
@@ -41,11 +45,26 @@ in_port_t *cm_port_of(struct sockaddr_in6 *address)
 	return &address->sin6_port;
 }
 
+/* The device that connections use. */
+static const struct compat_device *device(void)
+{
+	return compat_device(0);
+}
+
+static bool first_gid(struct hdl_gid *gid)
+{
+	union ibv_gid first;
+	if (device() == NULL || !compat_gid(device(), 0, &first))
+		return false;
+	memcpy(gid->raw, first.raw, 16);
+	return true;
+}
+
 static int index_of(const struct hdl_gid *gid)
 {
 	union ibv_gid own;
 	for (unsigned i = 0; i < COMPAT_GIDS; i++)
-		if (compat_gid(i, &own) && memcmp(own.raw, gid->raw, 16) == 0)
+		if (compat_gid(device(), i, &own) && memcmp(own.raw, gid->raw, 16) == 0)
 			return (int)i;
 	return -1;
 }
@@ -67,45 +86,103 @@ static bool is_of_host(const struct hdl_gid *gid)
 	return found;
 }
 
+/* Is @gid one of 127.72.0.0/16, where every node has an address of its own? Its LID, or 0. */
+static uint16_t lid_of_loopback(const struct hdl_gid *gid)
+{
+	static const uint8_t prefix[14] = {[10] = 0xff, [11] = 0xff, [12] = 127, [13] = LOOPBACK};
+	if (memcmp(gid->raw, prefix, sizeof(prefix)) != 0)
+		return 0;
+	return (uint16_t)(gid->raw[14] << 8 | gid->raw[15]);
+}
+
+static struct hdl_limits identity(void)
+{
+	struct hdl_limits limits = {0};
+	struct hdl_adapter *adapter = compat_adapter();
+	if (adapter != NULL)
+		hdl_adapter_query(adapter, &limits);
+	return limits;
+}
+
+uint16_t cm_own_lid(void)
+{
+	return device() != NULL && device()->infiniband ? identity().lid : 0;
+}
+
 /* On a node with a name of its own the host's addresses stand for that node, by its first address. */
 bool cm_local_gid(const struct sockaddr_in6 *address, struct hdl_gid *gid)
 {
-	union ibv_gid first;
-	if (!to_gid(address, gid))
+	if (device() == NULL || !to_gid(address, gid))
 		return false;
 	if (index_of(gid) >= 0)
 		return true;
-	if (!is_of_host(gid) || !compat_gid(0, &first))
-		return false;
-	memcpy(gid->raw, first.raw, 16);
-	return true;
+	uint16_t lid = lid_of_loopback(gid);
+	if (lid != 0 && lid != identity().lid)
+		return false; /* another node's */
+	return is_of_host(gid) && first_gid(gid);
 }
 
-int cm_route(struct cm_id *id)
+/* From where to reach others: an address of the node itself, in the family of the destination. */
+static bool own_source(struct cm_id *id)
 {
-	bool local = cm_local_gid(&id->dst, &id->dgid);
-	/* Other nodes are known by their link-local addresses; whether this is one shows when they are called. */
-	if (!local &&
-	    !(id->dst.sin6_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&id->dst.sin6_addr)))
-		return EHOSTUNREACH;
-	if (id->has_device)
-		return 0;
-	union ibv_gid first;
 	in_port_t port = *cm_port_of(&id->src);
-	if (local) {
-		id->src = id->dst;
-		id->sgid = id->dgid;
+	struct hdl_gid first;
+	if (!first_gid(&first))
+		return false;
+	if (id->dst.sin6_family == AF_INET) {
+		struct sockaddr_in *src = (struct sockaddr_in *)(void *)&id->src;
+		uint32_t lid = identity().lid;
+		id->src = (struct sockaddr_in6){.sin6_family = AF_INET};
+		src->sin_addr.s_addr = htonl(127u << 24 | LOOPBACK << 16 | lid);
 	} else {
-		if (!compat_gid(0, &first))
-			return ENODEV;
 		id->src = (struct sockaddr_in6){.sin6_family = AF_INET6,
 		                                .sin6_scope_id = id->dst.sin6_scope_id};
 		memcpy(&id->src.sin6_addr, first.raw, 16);
-		memcpy(id->sgid.raw, first.raw, 16);
 	}
 	*cm_port_of(&id->src) = port;
+	return cm_local_gid(&id->src, &id->sgid);
+}
+
+uint32_t cm_family_of(const struct sockaddr_in6 *address)
+{
+	return address->sin6_family == AF_INET ? HDL_CM_IPV4 : HDL_CM_IPV6;
+}
+
+int cm_route(struct cm_id *id, bool *elsewhere)
+{
+	if (device() == NULL)
+		return ENODEV;
+	bool group = cm_is_multicast(&id->dst);
+	bool local = !group && cm_local_gid(&id->dst, &id->dgid);
+	uint16_t lid = local ? identity().lid : 0;
+	if (group)
+		cm_multicast_gid(&id->dst, &id->dgid);
+	else if (!local)
+		lid = lid_of_loopback(&id->dgid);
+	*elsewhere = !group && !local;
+	/* Other nodes are known by their link-local addresses and those in 127.72.0.0/16. */
+	if (!group && lid == 0 &&
+	    !(id->dst.sin6_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&id->dst.sin6_addr)))
+		return EHOSTUNREACH;
+	id->dlid = cm_own_lid() != 0 ? lid : 0;
+	if (id->has_device)
+		return 0;
+	if (local) {
+		in_port_t port = *cm_port_of(&id->src);
+		id->src = id->dst;
+		*cm_port_of(&id->src) = port;
+		id->sgid = id->dgid;
+	} else if (!own_source(id)) {
+		return ENODEV;
+	}
 	id->has_device = true;
 	return 0;
+}
+
+/* Does what goes to the peer have a global route? On Ethernet, and where no LID of it is known. */
+static bool is_global(const struct cm_id *id)
+{
+	return id->dlid == 0;
 }
 
 void cm_query_route(const struct cm_id *id, struct rdma_ucm_query_route_resp *resp)
@@ -114,11 +191,9 @@ void cm_query_route(const struct cm_id *id, struct rdma_ucm_query_route_resp *re
 	resp->ibdev_index = UINT32_MAX;
 	resp->src_addr = id->src;
 	resp->dst_addr = id->dst;
-	struct hdl_limits limits;
-	struct hdl_adapter *adapter = compat_adapter();
-	if (!id->has_device || adapter == NULL || hdl_adapter_query(adapter, &limits) != 0)
+	if (!id->has_device || device() == NULL)
 		return;
-	resp->node_guid = limits.guid;
+	resp->node_guid = compat_guid(device());
 	resp->port_num = COMPAT_PORT;
 	resp->num_paths = id->has_path;
 	struct ib_user_path_rec *path = &resp->ib_route[0];
@@ -126,7 +201,9 @@ void cm_query_route(const struct cm_id *id, struct rdma_ucm_query_route_resp *re
 	memcpy(path->dgid, id->dgid.raw, 16);
 	path->pkey = htons(COMPAT_PKEY);
 	path->reversible = 1;
-	path->hop_limit = HOP_LIMIT;
+	path->hop_limit = is_global(id) ? HOP_LIMIT : 0;
+	path->dlid = htons(id->dlid);
+	path->slid = htons(cm_own_lid());
 	path->numb_path = 1;
 	path->mtu_selector = path->rate_selector = path->packet_life_time_selector = 2;
 	path->mtu = IBV_MTU_4096;
@@ -138,8 +215,9 @@ void cm_ah_attr(const struct cm_id *id, struct ib_uverbs_ah_attr *attr)
 {
 	int index = index_of(&id->sgid);
 	*attr = (struct ib_uverbs_ah_attr){
+	        .dlid = id->dlid,
 	        .grh = {.sgid_index = (uint8_t)(index < 0 ? 0 : index), .hop_limit = HOP_LIMIT},
-	        .is_global = 1,
+	        .is_global = is_global(id),
 	        .port_num = COMPAT_PORT};
 	memcpy(attr->grh.dgid, id->dgid.raw, 16);
 }

@@ -4,11 +4,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "compat/cm.h"
 
-#define MAX_FDS 65536
+#define MAX_FDS    65536
+#define PACE_NS    200000
+#define PACE_TRIES 25
 
 /* Descriptors start here where the limit of open files allows it. librspreload of rdma-core 44 takes a channel's descriptor that is
  * lower than the one that it showed to the program for that one in select(2), so the program would never see what is ready. It is
@@ -16,6 +19,7 @@
 #define FIRST_FD 512
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t wake = PTHREAD_COND_INITIALIZER;
 static _Atomic(struct cm_channel *) channels[MAX_FDS];
 static struct hdl_adapter *heard; /* whose messages come here */
 
@@ -27,6 +31,18 @@ void cm_lock(void)
 void cm_unlock(void)
 {
 	pthread_mutex_unlock(&lock);
+}
+
+void cm_lock_wait(uint64_t until_ns)
+{
+	struct timespec until = {.tv_sec = (time_t)(until_ns / 1000000000u),
+	                         .tv_nsec = (long)(until_ns % 1000000000u)};
+	pthread_cond_clockwait(&wake, &lock, CLOCK_MONOTONIC, &until);
+}
+
+void cm_lock_wake(void)
+{
+	pthread_cond_signal(&wake);
 }
 
 struct cm_channel *cm_channel_of(int fd)
@@ -101,6 +117,7 @@ void compat_cm_close(int fd)
 void compat_cm_forget(void)
 {
 	pthread_mutex_init(&lock, NULL);
+	pthread_cond_init(&wake, NULL);
 	heard = NULL;
 	cm_wait_forget();
 }
@@ -184,6 +201,24 @@ void cm_move_events(struct cm_id *id, struct cm_channel *to)
 	}
 }
 
+void cm_forget_multicast(const struct cm_mc *mc)
+{
+	struct cm_channel *channel = mc->id->channel;
+	bool had = channel->first != NULL;
+	channel->end = &channel->first;
+	while (*channel->end != NULL) {
+		struct cm_event *event = *channel->end;
+		if (event->mc != mc) {
+			channel->end = &event->next;
+			continue;
+		}
+		*channel->end = event->next;
+		free(event);
+	}
+	if (had && channel->first == NULL)
+		show(channel, false);
+}
+
 /* Wait for an event. With the lock, which is given up meanwhile. 0 or an error. */
 static int wait_for_event(int fd, int cancel_state)
 {
@@ -204,12 +239,37 @@ static int wait_for_event(int fd, int cancel_state)
 	return channel != NULL ? 0 : EBADF;
 }
 
+/* Programs that keep the latest request in one place (rping -P before rdma-core 47) lose the first of two that come at once.
+ * Elsewhere requests are some time apart: who waits for them, and has not answered the last, is given a little. */
+static int give_time(int fd, int cancel_state)
+{
+	const struct timespec pause = {.tv_nsec = PACE_NS};
+	int error = 0;
+	for (int i = 0; i < PACE_TRIES && (fcntl(fd, F_GETFL) & O_NONBLOCK) == 0; i++) {
+		const struct cm_event *event = cm_channel_of(fd)->first;
+		const struct cm_id *last =
+		        event->child != NULL ? cm_id_of(event->owner->shown & 0xffffu) : NULL;
+		if (last == NULL || last->number != event->owner->shown ||
+		    last->state != CM_REQ_RECEIVED)
+			break;
+		cm_unlock();
+		nanosleep(&pause, NULL);
+		cm_lock();
+		error = wait_for_event(fd, cancel_state);
+		if (error != 0)
+			break;
+	}
+	return error;
+}
+
 static int get_event(int fd, const struct rdma_ucm_cmd_hdr *header,
                      const struct rdma_ucm_get_event *command, int cancel_state)
 {
 	if (header->in < sizeof(*command))
 		return EINVAL;
 	int error = wait_for_event(fd, cancel_state);
+	if (error == 0)
+		error = give_time(fd, cancel_state);
 	if (error != 0)
 		return error;
 	struct cm_channel *channel = cm_channel_of(fd);
@@ -220,8 +280,12 @@ static int get_event(int fd, const struct rdma_ucm_cmd_hdr *header,
 		show(channel, false);
 	}
 	event->owner->events_reported++;
-	if (event->child != NULL)
+	if (event->mc != NULL)
+		event->mc->events_reported++;
+	if (event->child != NULL) {
 		event->owner->backlog++;
+		event->owner->shown = event->child->number;
+	}
 	size_t room = header->out < sizeof(event->resp) ? header->out : sizeof(event->resp);
 	memcpy((void *)(uintptr_t)command->response, &event->resp, room);
 	free(event);

@@ -44,38 +44,31 @@ struct cm_id *cm_id_next(uint32_t *at)
 	return *at < MAX_IDS ? ids[*at] : NULL;
 }
 
-/* Who holds the port of @id for the addresses of the other family? Programs that listen on both take a port twice; to the agent
- * it is one, which the last of the two gives back. */
-static struct cm_id *other_family(struct cm_id *id)
-{
-	struct cm_id *other;
-	if (!id->one_family || id->has_device)
-		return NULL;
-	for (uint32_t at = 0; (other = cm_id_next(&at)) != NULL; at++)
-		if (other->holds_port && other->for_all && other->one_family &&
-		    other->space == id->space && other->src.sin6_family != id->src.sin6_family &&
-		    *cm_port_of(&other->src) == *cm_port_of(&id->src))
-			return other;
-	return NULL;
-}
-
 void cm_id_end(struct cm_id *id)
 {
 	cm_part(id);
+	cm_leave_all(id);
 	ids[id->handle] = NULL;
 	cm_move_events(id, NULL);
 	struct hdl_adapter *adapter = compat_adapter();
-	if (id->holds_port && adapter != NULL && other_family(id) == NULL)
+	if (id->holds_port && adapter != NULL)
 		hdl_cm_unbind(adapter, id->space, id->for_all ? NULL : &id->sgid,
-		              ntohs(*cm_port_of(&id->src)));
-	free(id->request);
+		              ntohs(*cm_port_of(&id->src)), id->port_options);
+	free(id->sent);
 	free(id);
 }
 
 /* --- ports --- */
 
+/* For whom the port of @id is. All addresses of one family are those of the other too, unless the program says otherwise. */
+static uint32_t port_options(const struct cm_id *id)
+{
+	return cm_family_of(&id->src) | (id->has_device || id->afonly ? HDL_CM_ONLY : 0u) |
+	       (id->reuse ? HDL_CM_REUSE : 0u);
+}
+
 /* Take the port in @id->src, or any if it is 0. The lock is given up meanwhile. 0 or an error. */
-static int take_port(struct cm_id *id)
+static int take_port(struct cm_id *id, uint32_t options)
 {
 	uint32_t number = id->number, handle = id->handle;
 	uint16_t space = id->space, port = ntohs(*cm_port_of(&id->src));
@@ -84,23 +77,20 @@ static int take_port(struct cm_id *id)
 	struct hdl_adapter *adapter = compat_adapter();
 	if (adapter == NULL)
 		return ENODEV;
-	if (port != 0 && other_family(id) != NULL) {
-		id->holds_port = id->for_all = true;
-		return 0;
-	}
 	cm_unlock();
-	int error = -hdl_cm_bind(adapter, space, for_all ? NULL : &gid, &port);
+	int error = -hdl_cm_bind(adapter, space, for_all ? NULL : &gid, &port, options);
 	cm_lock();
 	if (error != 0)
 		return error;
 	id = cm_id_of(handle);
 	if (id == NULL || id->number != number) { /* destroyed by another thread */
-		hdl_cm_unbind(adapter, space, for_all ? NULL : &gid, port);
+		hdl_cm_unbind(adapter, space, for_all ? NULL : &gid, port, options);
 		return EINVAL;
 	}
 	*cm_port_of(&id->src) = htons(port);
 	id->holds_port = true;
 	id->for_all = for_all;
+	id->port_options = options;
 	return 0;
 }
 
@@ -116,7 +106,7 @@ static int bind_to(struct cm_id *id, const struct sockaddr_in6 *address)
 		id->has_device = true;
 	}
 	id->src = *address;
-	int error = take_port(id);
+	int error = take_port(id, port_options(id));
 	if (error != 0)
 		id->has_device = false;
 	return error;
@@ -154,27 +144,90 @@ static int destroy_id(const struct rdma_ucm_cmd_hdr *header,
 	return 0;
 }
 
-static int resolve_ip(struct cm_id *id, const struct rdma_ucm_resolve_ip *command)
+void cm_seek(struct cm_id *id, bool last_time)
+{
+	uint32_t number = id->number, handle = id->handle;
+	struct hdl_gid gid = id->dgid;
+	struct hdl_adapter *adapter = compat_adapter();
+	uint16_t lid = 0;
+	cm_unlock();
+	bool found = adapter != NULL && hdl_node_find(adapter, &gid, &lid) == 0;
+	cm_lock();
+	id = cm_id_of(handle);
+	if (id == NULL || id->number != number)
+		return;
+	if (found) {
+		id->dlid = cm_own_lid() != 0 ? lid : 0;
+		cm_raise(id, CM_ADDR_RESOLVED, 0);
+	} else if (last_time) {
+		cm_raise(id, CM_ADDR_ERROR, -ETIMEDOUT);
+	} else {
+		cm_wait_node(id);
+	}
+}
+
+static int resolve_ip(struct cm_id *id, const struct sockaddr_in6 *src,
+                      const struct sockaddr_in6 *dst, uint32_t timeout_ms)
 {
 	uint32_t handle = id->handle;
 	int error = 0;
-	if (id->state != CM_IDLE)
+	bool elsewhere = false;
+	if (id->state != CM_IDLE || id->wait == CM_WAIT_NODE)
 		return EINVAL;
-	if (!id->holds_port && command->src_addr.sin6_family != 0)
-		error = bind_to(id, &command->src_addr);
+	if (!id->holds_port && src->sin6_family != 0)
+		error = bind_to(id, src);
 	id = cm_id_of(handle);
 	if (error != 0 || id == NULL)
 		return error != 0 ? error : EINVAL;
-	id->dst = command->dst_addr;
-	error = cm_route(id);
+	id->dst = *dst;
+	error = cm_route(id, &elsewhere);
 	if (error == 0 && !id->holds_port) {
-		error = take_port(id);
+		error = take_port(id, port_options(id));
 		id = cm_id_of(handle);
 		if (id == NULL)
 			return EINVAL;
 	}
-	cm_raise(id, error == 0 ? CM_ADDR_RESOLVED : CM_ADDR_ERROR, -error);
+	if (error == 0 && elsewhere) {
+		cm_give_up_in(id, timeout_ms);
+		cm_seek(id, false);
+	} else {
+		cm_raise(id, error == 0 ? CM_ADDR_RESOLVED : CM_ADDR_ERROR, -error);
+	}
 	return 0;
+}
+
+/* An address of InfiniBand tells the space that its port is of. */
+static int take_address(struct cm_id *id, const void *from, size_t size, struct sockaddr_in6 *to)
+{
+	uint16_t space;
+	int error = cm_address_in(from, size, to, &space);
+	if (error == 0 && space != 0) {
+		id->is_ib = true;
+		if (id->space == RDMA_PS_IB)
+			id->space = space;
+	}
+	return error;
+}
+
+static int bind_any(struct cm_id *id, const struct rdma_ucm_bind *command)
+{
+	struct sockaddr_in6 address;
+	if (command->addr_size > sizeof(command->addr))
+		return EINVAL;
+	int error = take_address(id, &command->addr, command->addr_size, &address);
+	return error != 0 ? error : bind_to(id, &address);
+}
+
+static int resolve_any(struct cm_id *id, const struct rdma_ucm_resolve_addr *command)
+{
+	struct sockaddr_in6 src, dst;
+	if (command->src_size > sizeof(command->src_addr) ||
+	    command->dst_size > sizeof(command->dst_addr))
+		return EINVAL;
+	int error = take_address(id, &command->src_addr, command->src_size, &src);
+	if (error == 0)
+		error = take_address(id, &command->dst_addr, command->dst_size, &dst);
+	return error != 0 ? error : resolve_ip(id, &src, &dst, command->timeout_ms);
 }
 
 static int resolve_route(struct cm_id *id)
@@ -195,6 +248,42 @@ static int query_route(const struct cm_id *id, const struct rdma_ucm_cmd_hdr *he
 	return 0;
 }
 
+static int query(const struct cm_id *id, const struct rdma_ucm_cmd_hdr *header,
+                 const struct rdma_ucm_query *command)
+{
+	struct rdma_ucm_query_addr_resp addresses;
+	struct cm_path_resp path;
+	switch (command->option) {
+	case RDMA_USER_CM_QUERY_ADDR:
+	case RDMA_USER_CM_QUERY_GID:
+		cm_query_addr(id, command->option == RDMA_USER_CM_QUERY_GID, &addresses);
+		answer(header, command->response, &addresses, sizeof(addresses));
+		return 0;
+	case RDMA_USER_CM_QUERY_PATH:
+		cm_query_path(id, &path);
+		answer(header, command->response, &path, sizeof(path));
+		return 0;
+	default:
+		return ENOSYS;
+	}
+}
+
+/* Who listens shares its port with nobody. */
+static int take_alone(struct cm_id *id)
+{
+	struct hdl_adapter *adapter = compat_adapter();
+	uint32_t shared = id->port_options;
+	if (adapter == NULL)
+		return ENODEV;
+	hdl_cm_unbind(adapter, id->space, id->for_all ? NULL : &id->sgid,
+	              ntohs(*cm_port_of(&id->src)), shared);
+	id->holds_port = false;
+	int error = take_port(id, shared & ~(uint32_t)HDL_CM_REUSE);
+	if (error == EADDRINUSE)
+		take_port(id, shared);
+	return error;
+}
+
 static int listen_on(struct cm_id *id, const struct rdma_ucm_listen *command)
 {
 	uint32_t handle = id->handle;
@@ -202,7 +291,12 @@ static int listen_on(struct cm_id *id, const struct rdma_ucm_listen *command)
 		return EINVAL;
 	if (!id->holds_port) {
 		id->src.sin6_family = AF_INET;
-		int error = take_port(id);
+		int error = take_port(id, port_options(id));
+		if (error != 0)
+			return error;
+		id = cm_id_of(handle);
+	} else if (id->port_options & HDL_CM_REUSE) {
+		int error = take_alone(id);
 		if (error != 0)
 			return error;
 		id = cm_id_of(handle);
@@ -244,21 +338,80 @@ static int accept_it(struct cm_id *id, const struct rdma_ucm_accept *command)
 	return cm_accept(id, &command->conn_param);
 }
 
+static int join_ip_mcast(struct cm_id *id, const struct rdma_ucm_cmd_hdr *header,
+                         const struct rdma_ucm_join_ip_mcast *command)
+{
+	struct rdma_ucm_create_id_resp resp;
+	int error = cm_join(id, &command->addr, false, command->uid, &resp.id);
+	if (error == 0)
+		answer(header, command->response, &resp, sizeof(resp));
+	return error;
+}
+
+/* To send is to join: the group is there for everyone, and librdmacm does not attach who only sends. */
+static int join_mcast(struct cm_id *id, const struct rdma_ucm_cmd_hdr *header,
+                      const struct rdma_ucm_join_mcast *command)
+{
+	struct rdma_ucm_create_id_resp resp;
+	struct sockaddr_in6 address;
+	uint16_t space;
+	if (command->join_flags >= RDMA_MC_JOIN_FLAG_RESERVED ||
+	    command->addr_size > sizeof(command->addr))
+		return EINVAL;
+	int error = cm_address_in(&command->addr, command->addr_size, &address, &space);
+	if (error == 0)
+		error = cm_join(id, &address, space != 0, command->uid, &resp.id);
+	if (error == 0)
+		answer(header, command->response, &resp, sizeof(resp));
+	return error;
+}
+
+static int leave_mcast(const struct rdma_ucm_cmd_hdr *header,
+                       const struct rdma_ucm_destroy_id *command)
+{
+	struct rdma_ucm_destroy_id_resp resp;
+	int error = cm_leave(command->id, &resp.events_reported);
+	if (error == 0)
+		answer(header, command->response, &resp, sizeof(resp));
+	return error;
+}
+
+/* Options of the identifier (rdma_set_option(3)). The type of service is taken note of by nobody: there is one path. */
+static int set_id_option(struct cm_id *id, const struct rdma_ucm_set_option *command)
+{
+	const void *value = (const void *)(uintptr_t)command->optval;
+	int number = 0;
+	if (command->optlen == sizeof(number))
+		memcpy(&number, value, sizeof(number));
+	switch (command->optname) {
+	case RDMA_OPTION_ID_TOS:
+		return command->optlen == 1 ? 0 : EINVAL;
+	case RDMA_OPTION_ID_REUSEADDR:
+		if (command->optlen != sizeof(number) || id->holds_port)
+			return EINVAL;
+		id->reuse = number != 0;
+		return 0;
+	case RDMA_OPTION_ID_AFONLY:
+		if (command->optlen != sizeof(number) || id->holds_port)
+			return EINVAL;
+		id->afonly = number != 0;
+		return 0;
+	case RDMA_OPTION_ID_ACK_TIMEOUT:
+		if (command->optlen != 1)
+			return EINVAL;
+		memcpy(&id->ack_timeout, value, 1);
+		return 0;
+	default:
+		return ENOSYS;
+	}
+}
+
 /* A path that the program found elsewhere takes the place of resolving the route. */
 static int set_option(struct cm_id *id, const struct rdma_ucm_set_option *command)
 {
 	if (command->level == RDMA_OPTION_IB && command->optname == RDMA_OPTION_IB_PATH)
 		return resolve_route(id);
-	if (command->level != RDMA_OPTION_ID)
-		return ENOSYS;
-	if (command->optname == RDMA_OPTION_ID_ACK_TIMEOUT && command->optlen == 1)
-		memcpy(&id->ack_timeout, (const void *)(uintptr_t)command->optval, 1);
-	if (command->optname == RDMA_OPTION_ID_AFONLY && command->optlen == sizeof(int)) {
-		int value;
-		memcpy(&value, (const void *)(uintptr_t)command->optval, sizeof(value));
-		id->one_family = value != 0;
-	}
-	return 0;
+	return command->level == RDMA_OPTION_ID ? set_id_option(id, command) : ENOSYS;
 }
 
 /* How long each command is, and where in it the identifier is. */
@@ -285,6 +438,11 @@ static const struct {
         COMMAND(SET_OPTION, set_option),
         COMMAND(NOTIFY, notify),
         COMMAND(MIGRATE_ID, migrate_id),
+        COMMAND(JOIN_IP_MCAST, join_ip_mcast),
+        COMMAND(BIND, bind),
+        COMMAND(RESOLVE_ADDR, resolve_addr),
+        COMMAND(QUERY, query),
+        COMMAND(JOIN_MCAST, join_mcast),
 };
 
 static int on_id(struct cm_channel *channel, struct cm_id *id,
@@ -292,13 +450,14 @@ static int on_id(struct cm_channel *channel, struct cm_id *id,
 {
 	const struct rdma_ucm_reject *reject = body;
 	const struct rdma_ucm_connect *connect = body;
+	const struct rdma_ucm_resolve_ip *resolve = body;
 	switch (header->cmd) {
 	case RDMA_USER_CM_CMD_DESTROY_ID:
 		return destroy_id(header, body);
 	case RDMA_USER_CM_CMD_BIND_IP:
 		return bind_to(id, &((const struct rdma_ucm_bind_ip *)body)->addr);
 	case RDMA_USER_CM_CMD_RESOLVE_IP:
-		return resolve_ip(id, body);
+		return resolve_ip(id, &resolve->src_addr, &resolve->dst_addr, resolve->timeout_ms);
 	case RDMA_USER_CM_CMD_RESOLVE_ROUTE:
 		return resolve_route(id);
 	case RDMA_USER_CM_CMD_QUERY_ROUTE:
@@ -320,6 +479,16 @@ static int on_id(struct cm_channel *channel, struct cm_id *id,
 		return set_option(id, body);
 	case RDMA_USER_CM_CMD_NOTIFY: /* data came before the last message did, which never gets lost here */
 		return 0;
+	case RDMA_USER_CM_CMD_BIND:
+		return bind_any(id, body);
+	case RDMA_USER_CM_CMD_RESOLVE_ADDR:
+		return resolve_any(id, body);
+	case RDMA_USER_CM_CMD_QUERY:
+		return query(id, header, body);
+	case RDMA_USER_CM_CMD_JOIN_IP_MCAST:
+		return join_ip_mcast(id, header, body);
+	case RDMA_USER_CM_CMD_JOIN_MCAST:
+		return join_mcast(id, header, body);
 	default:
 		return migrate_id(channel, id, header, body);
 	}
@@ -331,7 +500,9 @@ int cm_command(struct cm_channel *channel, const struct rdma_ucm_cmd_hdr *header
 		return header->in >= sizeof(struct rdma_ucm_create_id)
 		               ? create_id(channel, header, body)
 		               : EINVAL;
-	/* librdmacm tries addresses of InfiniBand once (BIND), and without them uses the older commands alone. */
+	if (header->cmd == RDMA_USER_CM_CMD_LEAVE_MCAST) /* whose identifier is that of the group */
+		return header->in >= sizeof(struct rdma_ucm_destroy_id) ? leave_mcast(header, body)
+		                                                        : EINVAL;
 	if (header->cmd >= sizeof(commands) / sizeof(commands[0]) ||
 	    commands[header->cmd].bytes == 0)
 		return EOPNOTSUPP;

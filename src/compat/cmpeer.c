@@ -59,13 +59,26 @@ static void set_param(struct cm_wire *wire, const struct cm_id *id,
 	wire->srq = param->srq;
 }
 
+/* Keep what is about to be sent. */
+static bool keep(struct cm_id *id, const struct cm_wire *wire)
+{
+	if (id->sent == NULL)
+		id->sent = malloc(sizeof(*id->sent));
+	if (id->sent != NULL)
+		*id->sent = *wire;
+	return id->sent != NULL;
+}
+
 /* To whoever holds the port. */
 static int send_request(const struct cm_id *id)
 {
 	struct sockaddr_in6 to = id->dst;
-	struct hdl_cm_msg msg = {
-	        .gid = id->dgid, .space = id->space, .port = ntohs(*cm_port_of(&to)), .to_port = 1};
-	return post(id, id->request, &msg);
+	struct hdl_cm_msg msg = {.gid = id->dgid,
+	                         .space = id->space,
+	                         .port = ntohs(*cm_port_of(&to)),
+	                         .to_port = 1,
+	                         .options = cm_family_of(&to)};
+	return post(id, id->sent, &msg);
 }
 
 /* The peer is gone, or wants no more. */
@@ -75,9 +88,10 @@ static void end_connection(struct cm_id *id)
 		return;
 	bool connected = id->state >= CM_REP_SENT;
 	id->state = CM_ENDED;
+	id->wait = CM_WAIT_NONE;
 	cm_raise(id, connected ? CM_DISCONNECTED : CM_UNREACHABLE, connected ? 0 : -ETIMEDOUT);
 	if (connected)
-		cm_linger(id);
+		cm_wait_timewait(id);
 }
 
 /* --- commands --- */
@@ -92,6 +106,9 @@ int cm_request(struct cm_id *id, const struct rdma_ucm_conn_param *param)
 	                datagram ? CM_SIDR_REQ_ROOM : CM_REQ_ROOM) != 0)
 		return EINVAL;
 	set_param(&wire, id, param);
+	wire.slid = cm_own_lid();
+	wire.is_ib = id->is_ib;
+	wire.attempt = ++id->attempt;
 	memcpy(wire.sgid, id->sgid.raw, 16);
 	memcpy(wire.dgid, id->dgid.raw, 16);
 	wire.src = id->src;
@@ -100,23 +117,44 @@ int cm_request(struct cm_id *id, const struct rdma_ucm_conn_param *param)
 	id->initiator_depth = param->initiator_depth;
 	id->retry_count = at_most_7(param->retry_count);
 	id->rnr_retry_count = at_most_7(param->rnr_retry_count);
-	if (id->request == NULL)
-		id->request = malloc(sizeof(*id->request));
-	if (id->request == NULL)
+	if (!keep(id, &wire))
 		return ENOMEM;
-	*id->request = wire;
 	id->tries = 0;
 	id->peer = 0;
 	int error = send_request(id);
-	if (error == 0)
+	if (error == 0) {
 		id->state = CM_REQ_SENT;
+		cm_wait_answer(id);
+	}
 	return error;
 }
 
 void cm_repeat(struct cm_id *id)
 {
-	if (id->state == CM_REQ_SENT && send_request(id) != 0)
+	if (id->state != CM_REQ_SENT)
+		return;
+	cm_wait_answer(id);
+	if (send_request(id) != 0)
 		end_connection(id);
+}
+
+void cm_send_again(struct cm_id *id)
+{
+	if (id->state == CM_REQ_SENT)
+		send_request(id);
+	else if (id->state == CM_REP_SENT)
+		send_to_peer(id, id->sent);
+}
+
+void cm_expire(struct cm_id *id)
+{
+	if (id->state != CM_REQ_SENT && id->state != CM_REP_SENT)
+		return;
+	bool datagram = id->qp_type == IBV_QPT_UD;
+	if (id->peer != 0 && !datagram)
+		send_kind(id, CM_REJ, CM_REASON_TIMEOUT);
+	id->state = datagram ? CM_IDLE : CM_ENDED; /* it may ask others */
+	cm_raise(id, CM_UNREACHABLE, -ETIMEDOUT);
 }
 
 int cm_accept(struct cm_id *id, const struct rdma_ucm_conn_param *param)
@@ -139,9 +177,13 @@ int cm_accept(struct cm_id *id, const struct rdma_ucm_conn_param *param)
 		id->responder_resources = param->responder_resources;
 		id->initiator_depth = param->initiator_depth;
 	}
+	if (!keep(id, &wire))
+		return ENOMEM;
 	int error = send_to_peer(id, &wire);
 	if (error == 0)
 		id->state = datagram ? CM_ENDED : CM_REP_SENT;
+	if (error == 0 && !datagram)
+		cm_wait_answer(id);
 	return error;
 }
 
@@ -157,6 +199,7 @@ int cm_reject(struct cm_id *id, uint32_t reason, const void *data, uint8_t lengt
 	if (set_private(&wire, data, length, datagram ? CM_SIDR_REP_ROOM : CM_REJ_ROOM) != 0)
 		return EINVAL;
 	id->state = CM_ENDED;
+	keep(id, &wire); /* without it, it cannot be said again */
 	return send_to_peer(id, &wire);
 }
 
@@ -233,26 +276,35 @@ static void take_param(struct cm_id *id, const struct cm_wire *wire)
 	id->rnr_retry_count = wire->rnr_retry_count;
 }
 
-static struct cm_id *listener_of(const struct hdl_cm_msg *msg, const struct cm_wire *wire)
+static struct cm_id *listener_of(const struct hdl_cm_msg *msg)
 {
 	struct cm_id *id, *found = NULL;
 	for (uint32_t at = 0; (id = cm_id_next(&at)) != NULL; at++)
 		if (id->state == CM_LISTENING && id->space == msg->space &&
 		    ntohs(*cm_port_of(&id->src)) == msg->port &&
-		    (!id->one_family || id->src.sin6_family == wire->dst.sin6_family) &&
-		    (id->for_all || memcmp(id->sgid.raw, msg->gid.raw, 16) == 0))
+		    ((id->port_options & msg->options) != 0 ||
+		     (id->port_options & HDL_CM_ONLY) == 0) &&
+		    (id->for_all || memcmp(id->sgid.raw, msg->gid.raw, 16) == 0) &&
+		    (found == NULL || (found->port_options & msg->options) == 0))
 			found = id;
 	return found;
 }
 
-/* Was this request heard before? One that was repeated because it seemed lost. */
+/* Was this request heard before? Then it was repeated because it, or what was said to it, seemed lost. */
 static bool is_known(const struct hdl_cm_msg *msg, const struct cm_wire *wire)
 {
-	const struct cm_id *id;
-	for (uint32_t at = 0; (id = cm_id_next(&at)) != NULL; at++)
-		if (id->state == CM_REQ_RECEIVED && id->peer == wire->from &&
-		    id->guid == msg->guid && id->slot == msg->slot)
-			return true;
+	struct cm_id *id;
+	for (uint32_t at = 0; (id = cm_id_next(&at)) != NULL; at++) {
+		if (id->peer != wire->from || id->attempt != wire->attempt ||
+		    id->guid != msg->guid || id->slot != msg->slot ||
+		    (id->sent != NULL && id->sent->kind == wire->kind))
+			continue;
+		if (id->state == CM_REQ_RECEIVED)
+			send_kind(id, CM_MRA, 0);
+		else if (id->sent != NULL)
+			send_to_peer(id, id->sent);
+		return true;
+	}
 	return false;
 }
 
@@ -261,7 +313,7 @@ static void heard_request(const struct hdl_cm_msg *msg, const struct cm_wire *wi
 	bool datagram = wire->kind == CM_SIDR_REQ;
 	if (is_known(msg, wire))
 		return;
-	struct cm_id *listener = listener_of(msg, wire);
+	struct cm_id *listener = listener_of(msg);
 	/* Stands for the one that is not made when there is nobody to take it. */
 	struct cm_id nobody = {.guid = msg->guid, .slot = msg->slot, .peer = wire->from};
 	struct cm_id *child = NULL;
@@ -273,7 +325,7 @@ static void heard_request(const struct hdl_cm_msg *msg, const struct cm_wire *wi
 		child = cm_id_new(listener->channel, listener->space, listener->qp_type);
 	if (child == NULL) {
 		free(event);
-		uint32_t reason = listener == NULL ? CM_REASON_NO_SERVICE : CM_REASON_CONSUMER;
+		uint32_t reason = listener == NULL ? CM_REASON_NO_SERVICE : CM_REASON_RESOURCES;
 		send_kind(&nobody, datagram ? CM_SIDR_REP : CM_REJ,
 		          datagram ? (listener == NULL ? CM_SIDR_NO_SERVICE : CM_SIDR_REJECTED)
 		                   : reason);
@@ -287,6 +339,9 @@ static void heard_request(const struct hdl_cm_msg *msg, const struct cm_wire *wi
 	child->dst = wire->src;
 	memcpy(child->sgid.raw, wire->dgid, 16);
 	memcpy(child->dgid.raw, wire->sgid, 16);
+	child->dlid = cm_own_lid() != 0 ? wire->slid : 0;
+	child->is_ib = wire->is_ib != 0;
+	child->attempt = wire->attempt;
 	child->has_device = child->has_path = true;
 	child->retry_count = wire->retry_count;
 	take_param(child, wire);
@@ -303,10 +358,13 @@ static void heard_request(const struct hdl_cm_msg *msg, const struct cm_wire *wi
 
 static void heard_response(struct cm_id *id, const struct cm_wire *wire)
 {
+	if (id->state == CM_CONNECTED && id->sent != NULL && id->sent->kind == CM_REQ)
+		send_kind(id, CM_RTU, 0); /* once more: the first was lost */
 	if (id->state != CM_REQ_SENT)
 		return;
 	take_param(id, wire);
 	id->state = CM_REP_RECEIVED;
+	id->wait = CM_WAIT_NONE;
 	struct cm_event *event = cm_event_new(id, CM_CONNECT_RESPONSE, 0);
 	if (event == NULL)
 		return;
@@ -321,6 +379,7 @@ static void heard_sidr_response(struct cm_id *id, const struct cm_wire *wire)
 	if (wire->status == CM_SIDR_NO_SERVICE && cm_wait_more(id))
 		return;
 	id->state = CM_IDLE; /* it may ask others */
+	id->wait = CM_WAIT_NONE;
 	struct cm_event *event = cm_event_new(
 	        id, wire->status == 0 ? CM_ESTABLISHED : CM_UNREACHABLE, (int)wire->status);
 	if (event == NULL)
@@ -334,12 +393,15 @@ static void heard_rejection(struct cm_id *id, const struct cm_wire *wire)
 {
 	if (id->state == CM_ENDED || id->state == CM_IDLE || id->state == CM_LISTENING)
 		return;
-	if (id->state == CM_REQ_SENT && wire->status == CM_REASON_NO_SERVICE && cm_wait_more(id)) {
+	bool later = wire->status == CM_REASON_NO_SERVICE || wire->status == CM_REASON_RESOURCES;
+	if (id->state == CM_REQ_SENT && later && cm_wait_more(id)) {
 		id->peer = 0;
 		return;
 	}
+	uint32_t status = wire->status == CM_REASON_RESOURCES ? CM_REASON_CONSUMER : wire->status;
 	id->state = CM_ENDED;
-	struct cm_event *event = cm_event_new(id, CM_REJECTED, (int)wire->status);
+	id->wait = CM_WAIT_NONE;
+	struct cm_event *event = cm_event_new(id, CM_REJECTED, (int)status);
 	if (event == NULL)
 		return;
 	fill_conn(event, wire, CM_REJ_ROOM);
@@ -375,6 +437,7 @@ static void heard_message(const struct hdl_cm_msg *msg, const struct cm_wire *wi
 	case CM_RTU:
 		if (id->state == CM_REP_SENT) {
 			id->state = CM_CONNECTED;
+			id->wait = CM_WAIT_NONE;
 			cm_raise(id, CM_ESTABLISHED, 0);
 		}
 		break;
@@ -386,7 +449,9 @@ static void heard_message(const struct hdl_cm_msg *msg, const struct cm_wire *wi
 		if (id->state == CM_DREQ_SENT)
 			end_connection(id);
 		break;
-	default: /* MRA: what it tells was taken above */
+	default: /* MRA: who it is was taken note of above; it asks for time */
+		if (id->state == CM_REQ_SENT)
+			cm_wait_answer(id);
 		break;
 	}
 }
@@ -401,9 +466,11 @@ static void heard_return(const struct hdl_cm_msg *msg, const struct cm_wire *wir
 		return;
 	if (wire->kind == CM_REQ && refused && id->state == CM_REQ_SENT) {
 		id->state = CM_ENDED;
+		id->wait = CM_WAIT_NONE;
 		cm_raise(id, CM_REJECTED, (int)CM_REASON_NO_SERVICE);
 	} else if (wire->kind == CM_SIDR_REQ && id->state == CM_REQ_SENT) {
 		id->state = CM_IDLE;
+		id->wait = CM_WAIT_NONE;
 		cm_raise(id, CM_UNREACHABLE, refused ? (int)CM_SIDR_NO_SERVICE : -ETIMEDOUT);
 	} else if (wire->kind != CM_MRA && wire->kind != CM_DREP) {
 		end_connection(id);
@@ -420,7 +487,8 @@ void cm_heard(void *context, const struct hdl_cm_msg *msg)
 		for (uint32_t at = 0; (id = cm_id_next(&at)) != NULL; at++)
 			if (id->peer != 0 && id->guid == msg->guid && id->slot == msg->slot)
 				end_connection(id);
-			else if (id->peer == 0 && id->state == CM_REQ_SENT && !id->waiting)
+			else if (id->peer == 0 && id->state == CM_REQ_SENT &&
+			         id->wait != CM_WAIT_LISTENER)
 				cm_repeat(id); /* it may have taken our request with it */
 	} else if (msg->length == sizeof(wire)) {
 		memcpy(&wire, msg->data, sizeof(wire));

@@ -1,80 +1,142 @@
-/* Patience with a server that does not listen yet. Elsewhere resolving an address and a route takes milliseconds, and programs that
- * agree on a port by other means rely on it (perftest -R, qperf -cm1): one asks at once, while the other is about to listen. A
- * request that finds nobody is repeated for a while before the program is told.
+/* What connections wait for, each for a while only:
  *
- * And the time that a connection keeps its name after its end (IBTA 12.9.8.4), whose end programs are told: tgtd frees what it has for a
- * connection only then. Nothing is late here, so it is short. */
+ *   a server that does not listen yet. Elsewhere resolving an address and a route takes milliseconds, and programs that agree on a
+ *   port by other means rely on it (perftest -R, qperf -cm1): one asks at once, while the other is about to listen. A request that
+ *   finds nobody, or too many others waiting, is repeated before the program is told
+ *   an answer: a request or a response is repeated, because an agent that is killed may take it along, and times out when the
+ *   other program does not take it up
+ *   a node that is not there yet, while an address is resolved, for as long as the program said
+ *   the time that a connection keeps its name after its end (IBTA volume 1, 12.9.8.4), whose end programs are told: tgtd frees
+ *   what it has for a connection only then
+ *
+ * A thread looks after all of it and ends when nobody waits. */
 #include <signal.h>
 #include <stdlib.h>
 #include <time.h>
 
 #include "compat/cm.h"
 
-#define TRIES    20
-#define EVERY_NS 10000000
-#define LINGER   20 /* rounds of EVERY_NS */
+#define TRIES       20
+#define EVERY_NS    10000000ull
+#define AGAIN_NS    1000000000ull
+#define ANSWER_MS   60000ull     /* as long as 15 repeats take elsewhere, about */
+#define TIMEWAIT_NS 200000000ull /* nothing is late here, so it is short */
 
-static bool running; /* the thread, which ends when nobody waits; under the lock */
+static bool running; /* the thread; under the lock */
 
-/* Has @id something to wait for? Does what its time has come for. */
-static bool serve_waiting(struct cm_id *id)
+static uint64_t now_ns(void)
 {
-	if (id->waiting) {
-		id->waiting = false;
-		cm_repeat(id);
-		return true;
-	}
-	if (id->lingers == 0)
-		return false;
-	if (--id->lingers == 0)
-		cm_raise(id, CM_TIMEWAIT_EXIT, 0);
-	return true;
+	struct timespec now;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-static void *repeat(void *argument)
+/* HEDDLE_CM_TIMEOUT_MS: for those who cannot wait a minute. */
+static uint64_t answer_ns(void)
 {
-	const struct timespec pause = {.tv_nsec = EVERY_NS};
-	for (bool busy = true; busy;) {
-		struct cm_id *id;
-		nanosleep(&pause, NULL);
-		busy = false;
-		cm_lock();
-		for (uint32_t at = 0; (id = cm_id_next(&at)) != NULL; at++)
-			busy |= serve_waiting(id);
-		running = busy;
-		cm_unlock();
+	const char *given = getenv("HEDDLE_CM_TIMEOUT_MS");
+	uint64_t ms = given != NULL ? strtoull(given, NULL, 10) : 0;
+	return (ms > 0 && ms < ANSWER_MS ? ms : ANSWER_MS) * 1000000u;
+}
+
+static bool start(struct cm_id *id, enum cm_wait what, uint64_t ns);
+
+/* The answer that @id waits for has not come yet. */
+static void await(struct cm_id *id)
+{
+	uint64_t now = now_ns(), left = id->give_up_ns > now ? id->give_up_ns - now : 0;
+	if (left == 0) {
+		cm_expire(id);
+		return;
 	}
+	cm_send_again(id);
+	start(id, CM_WAIT_ANSWER, left < AGAIN_NS ? left : AGAIN_NS);
+}
+
+/* What @id waited for did not come, or is to be tried again. With the lock, which may be given up meanwhile. */
+static void act(struct cm_id *id)
+{
+	enum cm_wait what = id->wait;
+	id->wait = CM_WAIT_NONE;
+	if (what == CM_WAIT_LISTENER)
+		cm_repeat(id);
+	else if (what == CM_WAIT_ANSWER)
+		await(id);
+	else if (what == CM_WAIT_NODE)
+		cm_seek(id, now_ns() >= id->give_up_ns);
+	else if (what == CM_WAIT_TIMEWAIT)
+		cm_raise(id, CM_TIMEWAIT_EXIT, 0);
+}
+
+static void *watch(void *argument)
+{
+	cm_lock();
+	for (;;) {
+		struct cm_id *id, *first = NULL;
+		uint64_t now = now_ns();
+		for (uint32_t at = 0; (id = cm_id_next(&at)) != NULL; at++)
+			if (id->wait != CM_WAIT_NONE &&
+			    (first == NULL || id->wait_ns < first->wait_ns))
+				first = id;
+		if (first == NULL)
+			break;
+		if (first->wait_ns <= now)
+			act(first);
+		else
+			cm_lock_wait(first->wait_ns);
+	}
+	running = false;
+	cm_unlock();
 	return argument;
 }
 
-static bool start(void)
+static bool start(struct cm_id *id, enum cm_wait what, uint64_t ns)
 {
-	pthread_t thread;
-	sigset_t all, before;
-	if (running)
-		return true;
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	running = pthread_create(&thread, NULL, repeat, NULL) == 0;
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	if (running)
+	if (!running) {
+		pthread_t thread;
+		sigset_t all, before;
+		sigfillset(&all);
+		pthread_sigmask(SIG_SETMASK, &all, &before);
+		running = pthread_create(&thread, NULL, watch, NULL) == 0;
+		pthread_sigmask(SIG_SETMASK, &before, NULL);
+		if (!running)
+			return false;
 		pthread_detach(thread);
-	return running;
+	}
+	id->wait = what;
+	id->wait_ns = now_ns() + ns;
+	cm_lock_wake();
+	return true;
 }
 
 bool cm_wait_more(struct cm_id *id)
 {
-	if (id->request == NULL || id->tries >= TRIES || !start())
+	if (id->sent == NULL || id->tries >= TRIES || !start(id, CM_WAIT_LISTENER, EVERY_NS))
 		return false;
 	id->tries++;
-	id->waiting = true;
 	return true;
 }
 
-void cm_linger(struct cm_id *id)
+void cm_wait_answer(struct cm_id *id)
 {
-	if (start())
-		id->lingers = LINGER;
+	uint64_t ns = answer_ns();
+	id->give_up_ns = now_ns() + ns;
+	start(id, CM_WAIT_ANSWER, ns < AGAIN_NS ? ns : AGAIN_NS);
+}
+
+void cm_wait_timewait(struct cm_id *id)
+{
+	start(id, CM_WAIT_TIMEWAIT, TIMEWAIT_NS);
+}
+
+void cm_give_up_in(struct cm_id *id, uint32_t timeout_ms)
+{
+	id->give_up_ns = now_ns() + timeout_ms * 1000000ull;
+}
+
+void cm_wait_node(struct cm_id *id)
+{
+	start(id, CM_WAIT_NODE, EVERY_NS);
 }
 
 void cm_wait_forget(void)

@@ -28,12 +28,11 @@
 
 #define COMPAT_EXPORT __attribute__((visibility("default")))
 
-#define COMPAT_DEVICE_NAME "heddle0"
-#define COMPAT_UVERBS_NAME "uverbs0"
-#define COMPAT_PORT        1u
-#define COMPAT_GIDS        16u /* entries of the GID table; those past the node's addresses are zero */
-#define COMPAT_PKEY        0xffffu
-#define COMPAT_PORT_SPEED  1000u /* in 100 Mb/s */
+#define COMPAT_DEVICES    2u
+#define COMPAT_PORT       1u
+#define COMPAT_GIDS       16u /* entries of the GID table; those past the node's addresses are zero */
+#define COMPAT_PKEY       0xffffu
+#define COMPAT_PORT_SPEED 1000u /* in 100 Mb/s */
 
 /* How a pointer to what programs see becomes one to what contains it. */
 #define COMPAT_OF(pointer, type, member) \
@@ -68,6 +67,8 @@ struct pending_event {
 struct compat_device {
 	struct ibv_device ibv;
 	uint64_t zeroes[64];
+	bool infiniband; /* has LIDs, and one GID; else Ethernet, with the addresses of the node */
+	uint8_t guid_offset; /* which of the node's GUIDs is its own */
 };
 
 struct compat_context {
@@ -177,6 +178,11 @@ static inline struct compat_ah *compat_ah(struct ibv_ah *ah)
 	return (struct compat_ah *)ah;
 }
 
+static inline const struct compat_device *compat_device_of(const struct ibv_context *context)
+{
+	return (const struct compat_device *)(const void *)context->device;
+}
+
 /* For calls that return a pointer. */
 static inline void *compat_fail(int error)
 {
@@ -190,8 +196,17 @@ struct hdl_adapter *compat_adapter(void);
 /* Was @context opened by the parent of this process? Then there is nothing below its objects any more: ending them ends what
  * the program sees, as when it tidies up at its end, and nothing else. */
 bool compat_inherited(struct ibv_context *context);
+/* The devices that the program sees, in order; NULL past the last. */
+const struct compat_device *compat_device(unsigned index);
+/* The device that a path below /sys is about. */
+const struct compat_device *compat_device_named(const char *name);
+/* In network byte order, as programs see it. */
+__be64 compat_guid(const struct compat_device *device);
 /* An entry of the GID table. False: there is none, and *gid is zero. */
-bool compat_gid(unsigned index, union ibv_gid *gid);
+bool compat_gid(const struct compat_device *device, unsigned index, union ibv_gid *gid);
+/* What hdl_gid_query() calls that entry, and back; UINT_MAX: there is none. */
+unsigned compat_gid_below(const struct compat_device *device, unsigned index);
+unsigned compat_gid_above(const struct compat_device *device, unsigned below);
 
 /* --- query.c --- */
 int compat_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr,
@@ -201,7 +216,7 @@ int compat_query_device_ex(struct ibv_context *context,
                            struct ibv_device_attr_ex *attr, size_t length);
 
 /* enum ibv_gid_type_sysfs of an entry of the GID table. 0, or -1 and errno. */
-int compat_gid_type(uint8_t port, unsigned index, int *type);
+int compat_gid_type(const struct compat_device *device, uint8_t port, unsigned index, int *type);
 
 /* --- memory.c --- */
 /* enum ibv_access_flags to enum hdl_access; the flags that only queue pairs and windows know are dropped. */
@@ -229,10 +244,12 @@ int compat_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv
 /* --- qp.c, qp_attr.c, qp_ex.c --- */
 struct ibv_qp *compat_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr);
 /* Translate; 0 or a positive error. */
-int compat_ah_attr(const struct ibv_ah_attr *from, struct hdl_ah_attr *to);
-int compat_qp_attr(const struct ibv_qp_attr *from, int mask, struct hdl_qp_attr *to,
-                   uint32_t *to_mask);
-void compat_qp_attr_back(const struct hdl_qp_attr *from, struct ibv_qp_attr *to);
+int compat_ah_attr(const struct compat_device *device, const struct ibv_ah_attr *from,
+                   struct hdl_ah_attr *to);
+int compat_qp_attr(const struct compat_device *device, const struct ibv_qp_attr *from, int mask,
+                   struct hdl_qp_attr *to, uint32_t *to_mask);
+void compat_qp_attr_back(const struct compat_device *device, const struct hdl_qp_attr *from,
+                         struct ibv_qp_attr *to);
 /* The calls of struct ibv_qp_ex for the operations in @ops; 0 or a positive error. */
 int compat_builder_create(struct compat_qp *qp, uint64_t ops);
 void compat_builder_destroy(struct compat_qp *qp);

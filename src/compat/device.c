@@ -1,4 +1,5 @@
-/* The device: one, heddle0. Listing, opening and closing it, and the adapter of the process behind it.
+/* The devices: heddle0 and heddle_ib0, two ways to name the same queue pairs. Listing, opening and closing them, and the
+ * adapter of the process behind both.
  *
  * The adapter is opened by the first call that needs it and stays for the life of the process, so that the GID and GUID
  * that a program has seen stay true when it closes the device and opens it again. The library is linked so that
@@ -6,7 +7,10 @@
 #include "compat/cm.h"
 #include "compat/compat.h"
 
+#include <endian.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -15,17 +19,44 @@ static struct {
 	pthread_mutex_t lock;
 	pthread_once_t once;
 	struct hdl_adapter *adapter;
-	uint64_t guid;
 } process = {.lock = PTHREAD_MUTEX_INITIALIZER, .once = PTHREAD_ONCE_INIT};
 
-static struct compat_device device = {
-        .ibv = {.node_type = IBV_NODE_CA,
-                .transport_type = IBV_TRANSPORT_IB,
-                .name = COMPAT_DEVICE_NAME,
-                .dev_name = COMPAT_UVERBS_NAME,
-                .dev_path = "/sys/class/infiniband_verbs/" COMPAT_UVERBS_NAME,
-                .ibdev_path = "/sys/class/infiniband/" COMPAT_DEVICE_NAME},
+#define DEVICE(name_, uverbs)                                      \
+	.ibv = {.node_type = IBV_NODE_CA,                          \
+	        .transport_type = IBV_TRANSPORT_IB,                \
+	        .name = (name_),                                   \
+	        .dev_name = (uverbs),                              \
+	        .dev_path = "/sys/class/infiniband_verbs/" uverbs, \
+	        .ibdev_path = "/sys/class/infiniband/" name_}
+
+/* Programs that do not choose take the first. */
+static struct compat_device devices[COMPAT_DEVICES] = {
+        {DEVICE(HDL_DEVICE_ETHERNET, "uverbs0")},
+        {DEVICE(HDL_DEVICE_INFINIBAND, "uverbs1"), .infiniband = true, .guid_offset = 1},
 };
+
+/* HEDDLE_DEVICE (heddle run --device) shows one alone. */
+static bool is_shown(const struct compat_device *device)
+{
+	const char *chosen = getenv("HEDDLE_DEVICE");
+	return chosen == NULL || chosen[0] == '\0' || strcmp(chosen, device->ibv.name) == 0;
+}
+
+const struct compat_device *compat_device(unsigned index)
+{
+	for (size_t i = 0; i < COMPAT_DEVICES; i++)
+		if (is_shown(&devices[i]) && index-- == 0)
+			return &devices[i];
+	return NULL;
+}
+
+const struct compat_device *compat_device_named(const char *name)
+{
+	for (size_t i = 0; i < COMPAT_DEVICES; i++)
+		if (strcmp(name, devices[i].ibv.name) == 0)
+			return is_shown(&devices[i]) ? &devices[i] : NULL;
+	return NULL;
+}
 
 /* A child of fork() has the memory of the adapter but not its thread, and the peers know only the parent. What the child
  * inherited it may not use (ibv_fork_init(3)); when it opens the device it gets an adapter of its own. */
@@ -54,7 +85,7 @@ static void watch_forks(void)
 
 static int open_adapter(void)
 {
-	struct hdl_open_attr attr = {.name = COMPAT_DEVICE_NAME, .on_node = true};
+	struct hdl_open_attr attr = {.name = HDL_DEVICE_ETHERNET, .on_node = true};
 	int error = -hdl_open(&attr, &process.adapter);
 	return error == 0 ? compat_events_start(process.adapter) : error;
 }
@@ -64,12 +95,8 @@ struct hdl_adapter *compat_adapter(void)
 	pthread_once(&process.once, watch_forks);
 	pthread_mutex_lock(&process.lock);
 	int error = 0;
-	if (process.adapter == NULL) {
+	if (process.adapter == NULL)
 		error = open_adapter();
-		struct hdl_limits limits;
-		if (error == 0 && hdl_adapter_query(process.adapter, &limits) == 0)
-			process.guid = limits.guid;
-	}
 	struct hdl_adapter *adapter = error == 0 ? process.adapter : NULL;
 	pthread_mutex_unlock(&process.lock);
 	if (error != 0)
@@ -77,16 +104,57 @@ struct hdl_adapter *compat_adapter(void)
 	return adapter;
 }
 
-bool compat_gid(unsigned index, union ibv_gid *gid)
+__be64 compat_guid(const struct compat_device *device)
+{
+	struct hdl_limits limits;
+	struct hdl_adapter *adapter = compat_adapter();
+	if (adapter == NULL || hdl_adapter_query(adapter, &limits) != 0)
+		return 0;
+	return htobe64(limits.guid + device->guid_offset);
+}
+
+/* Walk through the node's addresses of the kind of @device until entry @index, or the one that is called @below, is found. */
+static bool find_gid(const struct compat_device *device, unsigned *index, unsigned *below)
+{
+	struct hdl_limits limits;
+	struct hdl_gid gid;
+	struct hdl_adapter *adapter = compat_adapter();
+	unsigned at = 0;
+	if (adapter == NULL || hdl_adapter_query(adapter, &limits) != 0)
+		return false;
+	for (unsigned i = 0; hdl_gid_query(adapter, i, &gid) == 0; i++) {
+		bool is_ib = memcmp(&gid, &limits.ib_gid, sizeof(gid)) == 0;
+		if (is_ib != device->infiniband)
+			continue;
+		if (at == *index || i == *below) {
+			*index = at;
+			*below = i;
+			return true;
+		}
+		at++;
+	}
+	return false;
+}
+
+unsigned compat_gid_above(const struct compat_device *device, unsigned below)
+{
+	unsigned index = UINT_MAX;
+	return find_gid(device, &index, &below) ? index : UINT_MAX;
+}
+
+unsigned compat_gid_below(const struct compat_device *device, unsigned index)
+{
+	unsigned below = UINT_MAX;
+	return find_gid(device, &index, &below) ? below : UINT_MAX;
+}
+
+bool compat_gid(const struct compat_device *device, unsigned index, union ibv_gid *gid)
 {
 	struct hdl_gid found;
 	struct hdl_adapter *adapter = compat_adapter();
 	memset(gid, 0, sizeof(*gid));
-	if (adapter == NULL || index >= COMPAT_GIDS)
-		return false;
-	/* People name 1, where other devices keep their first RoCEv2 address: a lone address is there too. */
-	if (hdl_gid_query(adapter, index, &found) != 0 &&
-	    (index != 1 || hdl_gid_query(adapter, 0, &found) != 0))
+	unsigned below = adapter != NULL ? compat_gid_below(device, index) : UINT_MAX;
+	if (below == UINT_MAX || hdl_gid_query(adapter, below, &found) != 0)
 		return false;
 	memcpy(gid->raw, found.raw, sizeof(gid->raw));
 	return true;
@@ -100,12 +168,18 @@ bool compat_inherited(struct ibv_context *context)
 struct ibv_device **ibv_get_device_list(int *count)
 {
 	compat_redirect();
-	struct ibv_device **list = calloc(2, sizeof(*list));
+	struct ibv_device **list = calloc(COMPAT_DEVICES + 1, sizeof(*list));
 	if (list == NULL)
 		return compat_fail(ENOMEM);
-	list[0] = &device.ibv;
+	int shown = 0;
+	for (size_t i = 0; i < COMPAT_DEVICES; i++)
+		if (is_shown(&devices[i]))
+			list[shown++] = &devices[i].ibv;
+	if (shown == 0)
+		fprintf(stderr, "heddle: there is no device '%s'; there are %s and %s\n",
+		        getenv("HEDDLE_DEVICE"), HDL_DEVICE_ETHERNET, HDL_DEVICE_INFINIBAND);
 	if (count != NULL)
-		*count = 1;
+		*count = shown;
 	return list;
 }
 
@@ -127,8 +201,7 @@ int ibv_get_device_index(struct ibv_device *dev)
 
 __be64 ibv_get_device_guid(struct ibv_device *dev)
 {
-	(void)dev;
-	return compat_adapter() != NULL ? process.guid : 0;
+	return compat_guid((const struct compat_device *)(const void *)dev);
 }
 
 static const struct ibv_context_ops context_ops = {
@@ -145,7 +218,7 @@ static const struct ibv_context_ops context_ops = {
 };
 
 /* What is not here is not supported: the inline functions of verbs.h answer EOPNOTSUPP for it. */
-static void fill_calls(struct compat_context *context)
+static void fill_calls(struct compat_context *context, struct ibv_device *device)
 {
 	struct verbs_context *verbs = &context->verbs;
 	verbs->sz = sizeof(*verbs);
@@ -154,7 +227,7 @@ static void fill_calls(struct compat_context *context)
 	verbs->create_cq_ex = compat_create_cq_ex;
 	verbs->create_qp_ex = compat_create_qp_ex;
 	verbs->create_srq_ex = compat_create_srq_ex;
-	verbs->context.device = &device.ibv;
+	verbs->context.device = device;
 	verbs->context.ops = context_ops;
 	verbs->context.abi_compat = __VERBS_ABI_IS_EXTENDED;
 	verbs->context.num_comp_vectors = 1;
@@ -163,7 +236,7 @@ static void fill_calls(struct compat_context *context)
 
 struct ibv_context *ibv_open_device(struct ibv_device *dev)
 {
-	if (dev != &device.ibv)
+	if (dev != &devices[0].ibv && dev != &devices[1].ibv)
 		return compat_fail(ENODEV);
 	struct hdl_adapter *adapter = compat_adapter();
 	if (adapter == NULL)
@@ -172,7 +245,7 @@ struct ibv_context *ibv_open_device(struct ibv_device *dev)
 	if (context == NULL)
 		return compat_fail(ENOMEM);
 	context->adapter = adapter;
-	fill_calls(context);
+	fill_calls(context, dev);
 	/* Nothing listens on it, but programs set flags on it and duplicate it. */
 	context->verbs.context.cmd_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
 	int error = context->verbs.context.cmd_fd < 0 ? errno : compat_events_open(context);

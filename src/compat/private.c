@@ -28,8 +28,7 @@ COMPAT_EXPORT int stub_ibv_query_gid_type(struct ibv_context *context, uint8_t p
                                           int *type);
 int stub_ibv_query_gid_type(struct ibv_context *context, uint8_t port, unsigned index, int *type)
 {
-	(void)context;
-	return compat_gid_type(port, index, type);
+	return compat_gid_type(compat_device_of(context), port, index, type);
 }
 FROM_34(ibv_query_gid_type)
 

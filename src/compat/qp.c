@@ -140,7 +140,7 @@ int ibv_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 	struct compat_qp *qp = compat_qp(ibv);
 	struct hdl_qp_attr below;
 	uint32_t below_mask;
-	int error = compat_qp_attr(attr, mask, &below, &below_mask);
+	int error = compat_qp_attr(compat_device_of(ibv->context), attr, mask, &below, &below_mask);
 	if (error != 0)
 		return error;
 	/* Whether to tell of a drained send queue is ours to know, and before it can drain. */
@@ -168,7 +168,7 @@ int ibv_query_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask,
 	int error = -hdl_qp_query(qp->hdl, &below, &below_init);
 	if (error != 0)
 		return error;
-	compat_qp_attr_back(&below, attr);
+	compat_qp_attr_back(compat_device_of(ibv->context), &below, attr);
 	attr->en_sqd_async_notify = qp->target.drained_ok;
 	cap_back(&below_init.cap, &attr->cap);
 	ibv->state = attr->qp_state;
@@ -218,15 +218,21 @@ int ibv_query_ece(struct ibv_qp *qp, struct ibv_ece *ece)
 	return EOPNOTSUPP;
 }
 
-/* There are no multicast groups yet: the device says so (max_mcast_grp is 0). */
+/* The group is known by its GID; the LID that goes with it says nothing more. */
 int ibv_attach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
 {
-	(void)qp, (void)gid, (void)lid;
-	return EOPNOTSUPP;
+	struct hdl_gid below;
+	(void)lid;
+	memcpy(below.raw, gid->raw, sizeof(below.raw));
+	return -hdl_qp_attach(compat_qp(qp)->hdl, &below);
 }
 
 int ibv_detach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
 {
-	(void)qp, (void)gid, (void)lid;
-	return EOPNOTSUPP;
+	struct hdl_gid below;
+	(void)lid;
+	if (compat_inherited(qp->context))
+		return 0;
+	memcpy(below.raw, gid->raw, sizeof(below.raw));
+	return -hdl_qp_detach(compat_qp(qp)->hdl, &below);
 }

@@ -2,6 +2,7 @@
 #include "compat/compat.h"
 
 #include <arpa/inet.h>
+#include <endian.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,11 +15,12 @@ static int to_int(uint64_t value)
 	return value > INT_MAX ? INT_MAX : (int)value;
 }
 
-static void fill_device(const struct hdl_limits *limits, struct ibv_device_attr *attr)
+static void fill_device(const struct compat_device *device, const struct hdl_limits *limits,
+                        struct ibv_device_attr *attr)
 {
 	*attr = (struct ibv_device_attr){
-	        .node_guid = limits->guid,
-	        .sys_image_guid = limits->guid,
+	        .node_guid = compat_guid(device),
+	        .sys_image_guid = htobe64(limits->guid),
 	        .max_mr_size = limits->max_mr_length,
 	        .page_size_cap = PAGE_SIZES,
 	        .vendor_id = VENDOR_ID,
@@ -40,6 +42,10 @@ static void fill_device(const struct hdl_limits *limits, struct ibv_device_attr 
 	        .max_qp_init_rd_atom = to_int(limits->max_rd_atomic),
 	        .atomic_cap = IBV_ATOMIC_HCA,
 	        .max_mw = to_int(limits->max_mr),
+	        .max_mcast_grp = to_int(limits->max_groups),
+	        .max_mcast_qp_attach = to_int(limits->max_group_members),
+	        .max_total_mcast_qp_attach =
+	                to_int((uint64_t)limits->max_groups * limits->max_group_members),
 	        .max_ah = to_int(limits->max_ah),
 	        .max_srq = to_int(limits->max_srq),
 	        .max_srq_wr = to_int(limits->max_srq_wr),
@@ -55,7 +61,7 @@ int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
 	struct hdl_limits limits;
 	int error = -hdl_adapter_query(compat_context(context)->adapter, &limits);
 	if (error == 0)
-		fill_device(&limits, attr);
+		fill_device(compat_device_of(context), &limits, attr);
 	return error;
 }
 
@@ -95,6 +101,13 @@ static int fill_port(struct ibv_context *context, struct ibv_port_attr *attr)
 	        .link_layer = IBV_LINK_LAYER_ETHERNET,
 	        .flags = IBV_QPF_GRH_REQUIRED,
 	};
+	if (compat_device_of(context)->infiniband) {
+		attr->link_layer = IBV_LINK_LAYER_INFINIBAND;
+		attr->flags = 0;
+		attr->port_cap_flags = IBV_PORT_CM_SUP;
+		attr->lid = limits.lid;
+		attr->sm_lid = limits.sm_lid;
+	}
 	return 0;
 }
 
@@ -123,21 +136,22 @@ int ibv_query_port(struct ibv_context *context, uint8_t port, struct _compat_ibv
 
 int ibv_query_gid(struct ibv_context *context, uint8_t port, int index, union ibv_gid *gid)
 {
-	(void)context;
 	if (port != COMPAT_PORT || index < 0 || (unsigned)index >= COMPAT_GIDS) {
 		errno = EINVAL;
 		return -1;
 	}
-	compat_gid((unsigned)index, gid); /* zero where there is none */
+	compat_gid(compat_device_of(context), (unsigned)index, gid); /* zero where there is none */
 	return 0;
 }
 
 /* An entry of the GID table as the caller knows it, whose structure may be of another size. */
-static bool fill_entry(uint32_t index, void *to, size_t size)
+static bool fill_entry(const struct compat_device *device, uint32_t index, void *to, size_t size)
 {
-	struct ibv_gid_entry entry = {
-	        .gid_index = index, .port_num = COMPAT_PORT, .gid_type = IBV_GID_TYPE_ROCE_V2};
-	if (!compat_gid(index, &entry.gid))
+	struct ibv_gid_entry entry = {.gid_index = index,
+	                              .port_num = COMPAT_PORT,
+	                              .gid_type = device->infiniband ? IBV_GID_TYPE_IB
+	                                                             : IBV_GID_TYPE_ROCE_V2};
+	if (!compat_gid(device, index, &entry.gid))
 		return false;
 	memset(to, 0, size);
 	memcpy(to, &entry, size < sizeof(entry) ? size : sizeof(entry));
@@ -147,12 +161,11 @@ static bool fill_entry(uint32_t index, void *to, size_t size)
 int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port, uint32_t index,
                       struct ibv_gid_entry *entry, uint32_t flags, size_t size)
 {
-	(void)context;
 	if (flags != 0)
 		return EOPNOTSUPP;
 	if (port != COMPAT_PORT || index >= COMPAT_GIDS)
 		return EINVAL;
-	return fill_entry(index, entry, size) ? 0 : ENODATA;
+	return fill_entry(compat_device_of(context), index, entry, size) ? 0 : ENODATA;
 }
 
 ssize_t _ibv_query_gid_table(struct ibv_context *context, struct ibv_gid_entry *entries, size_t max,
@@ -160,25 +173,25 @@ ssize_t _ibv_query_gid_table(struct ibv_context *context, struct ibv_gid_entry *
 {
 	ssize_t count = 0;
 	union ibv_gid gid;
-	(void)context;
+	const struct compat_device *device = compat_device_of(context);
 	if (flags != 0)
 		return -EOPNOTSUPP;
 	if (size == 0)
 		return -EINVAL;
-	for (uint32_t i = 0; i < COMPAT_GIDS && compat_gid(i, &gid); i++, count++)
-		if (i >= max || !fill_entry(i, (char *)entries + i * size, size))
+	for (uint32_t i = 0; i < COMPAT_GIDS && compat_gid(device, i, &gid); i++, count++)
+		if (i >= max || !fill_entry(device, i, (char *)entries + i * size, size))
 			return -EINVAL;
 	return count;
 }
 
-/* For the libraries beside libibverbs; their enumeration starts at RoCE version 1. */
-int compat_gid_type(uint8_t port, unsigned index, int *type)
+/* For the libraries beside libibverbs; their enumeration starts at InfiniBand and RoCE version 1. */
+int compat_gid_type(const struct compat_device *device, uint8_t port, unsigned index, int *type)
 {
 	if (port != COMPAT_PORT || index >= COMPAT_GIDS) {
 		errno = EINVAL;
 		return -1;
 	}
-	*type = 1; /* RoCEv2 */
+	*type = device->infiniband ? 0 : 1;
 	return 0;
 }
 

@@ -8,19 +8,8 @@
 #include "compat/compat.h"
 
 #define CLASS "/sys/class/infiniband"
-#define OWN   CLASS "/" COMPAT_DEVICE_NAME
-#define PORT  OWN "/ports/1"
 #define CM    "/sys/class/misc/rdma_cm"
 #define VERBS "/sys/class/infiniband_verbs"
-
-static struct hdl_limits identity(void)
-{
-	struct hdl_limits limits = {0};
-	struct hdl_adapter *adapter = compat_adapter();
-	if (adapter != NULL)
-		hdl_adapter_query(adapter, &limits);
-	return limits;
-}
 
 /* Bytes in groups of two, as the kernel prints GUIDs and GIDs. */
 static void print_groups(char *text, size_t size, const uint8_t *bytes, size_t count)
@@ -31,29 +20,41 @@ static void print_groups(char *text, size_t size, const uint8_t *bytes, size_t c
 		                       i + 2 < count ? ':' : '\n');
 }
 
-static void print_guid(char *text, size_t size, unsigned argument)
+static void print_guid(char *text, size_t size, const struct tree_node *node)
 {
-	struct hdl_limits limits = identity();
-	uint8_t bytes[sizeof(limits.guid)];
-	(void)argument;
-	memcpy(bytes, &limits.guid, sizeof(bytes));
+	__be64 guid = compat_guid(compat_device_named(node->device));
+	uint8_t bytes[sizeof(guid)];
+	memcpy(bytes, &guid, sizeof(bytes));
 	print_groups(text, size, bytes, sizeof(bytes));
 }
 
-static void print_gid(char *text, size_t size, unsigned index)
+static void print_gid(char *text, size_t size, const struct tree_node *node)
 {
 	union ibv_gid gid;
-	compat_gid(index, &gid);
+	compat_gid(compat_device_named(node->device), node->argument, &gid);
 	print_groups(text, size, gid.raw, sizeof(gid.raw));
 }
 
-/* Entries that are not used have neither a type nor an interface. */
-static bool is_used(unsigned index)
+static void print_lid(char *text, size_t size, const struct tree_node *node)
 {
-	union ibv_gid gid;
-	return compat_gid(index, &gid);
+	struct hdl_limits limits = {0};
+	struct hdl_adapter *adapter = compat_adapter();
+	if (adapter != NULL)
+		hdl_adapter_query(adapter, &limits);
+	snprintf(text, size, "0x%x\n", node->argument != 0 ? limits.sm_lid : limits.lid);
 }
 
+/* Entries that are not used have neither a type nor an interface. */
+static bool is_used(const struct tree_node *node)
+{
+	union ibv_gid gid;
+	return compat_gid(compat_device_named(node->device), node->argument, &gid);
+}
+
+#define OF(of, where, ...)                                              \
+	{                                                               \
+		.device = (of), .path = CLASS "/" of where, __VA_ARGS__ \
+	}
 #define FOLDER(where)                                   \
 	{                                               \
 		.path = (where), .kind = TREE_DIRECTORY \
@@ -62,71 +63,91 @@ static bool is_used(unsigned index)
 	{                                                                \
 		.path = (where), .kind = TREE_FILE, .text = content "\n" \
 	}
-#define USED(where, content, n)                                                              \
-	{                                                                                    \
-		.path = (where), .kind = TREE_FILE, .text = content "\n", .exists = is_used, \
-		.argument = (n)                                                              \
-	}
-#define GID(n)                                                                                 \
-	MADE(PORT "/gids/" #n, print_gid, n), USED(PORT "/gid_attrs/types/" #n, "RoCE v2", n), \
-	        USED(PORT "/gid_attrs/ndevs/" #n, "lo", n)
-#define MADE(where, call, n)                                                         \
-	{                                                                            \
-		.path = (where), .kind = TREE_FILE, .write = (call), .argument = (n) \
+#define OF_FOLDER(of, where)        OF(of, where, .kind = TREE_DIRECTORY)
+#define OF_TEXT(of, where, content) OF(of, where, .kind = TREE_FILE, .text = content "\n")
+#define OF_MADE(of, where, call, n) \
+	OF(of, where, .kind = TREE_FILE, .write = (call), .argument = (n))
+#define OF_USED(of, where, content, n) \
+	OF(of, where, .kind = TREE_FILE, .text = content "\n", .exists = is_used, .argument = (n))
+
+#define GID(of, n, type)                                \
+	OF_MADE(of, "/ports/1/gids/" #n, print_gid, n), \
+	        OF_USED(of, "/ports/1/gid_attrs/types/" #n, type, n)
+#define GIDS(of, type)                                                                            \
+	GID(of, 0, type), GID(of, 1, type), GID(of, 2, type), GID(of, 3, type), GID(of, 4, type), \
+	        GID(of, 5, type), GID(of, 6, type), GID(of, 7, type), GID(of, 8, type),           \
+	        GID(of, 9, type), GID(of, 10, type), GID(of, 11, type), GID(of, 12, type),        \
+	        GID(of, 13, type), GID(of, 14, type), GID(of, 15, type)
+/* Addresses of Ethernet belong to a network interface. */
+#define NDEV(n) OF_USED(HDL_DEVICE_ETHERNET, "/ports/1/gid_attrs/ndevs/" #n, "lo", n)
+
+/* What the two devices have alike. */
+#define DEVICE(of, uverbs, number)                                                                 \
+	OF_FOLDER(of, ""), OF_MADE(of, "/node_guid", print_guid, 0),                               \
+	        OF_MADE(of, "/sys_image_guid", print_guid, 0), OF_TEXT(of, "/node_type", "1: CA"), \
+	        OF_TEXT(of, "/node_desc", "Heddle"), OF_TEXT(of, "/fw_ver", HEDDLE_VERSION),       \
+	        OF_FOLDER(of, "/ports"), OF_FOLDER(of, "/ports/1"),                                \
+	        OF_TEXT(of, "/ports/1/state", "4: ACTIVE"),                                        \
+	        OF_TEXT(of, "/ports/1/phys_state", "5: LinkUp"),                                   \
+	        OF_TEXT(of, "/ports/1/rate", "100 Gb/sec (4X EDR)"),                               \
+	        OF_TEXT(of, "/ports/1/lid_mask_count", "0"), OF_TEXT(of, "/ports/1/sm_sl", "0"),   \
+	        OF_FOLDER(of, "/ports/1/pkeys"), OF_TEXT(of, "/ports/1/pkeys/0", "0xffff"),        \
+	        OF_FOLDER(of, "/ports/1/gids"), OF_FOLDER(of, "/ports/1/gid_attrs"),               \
+	        OF_FOLDER(of, "/ports/1/gid_attrs/types"),                                         \
+	        OF_FOLDER(of, "/ports/1/gid_attrs/ndevs"),                                         \
+	        {.device = (of), .path = VERBS "/" uverbs, .kind = TREE_DIRECTORY},                \
+	        {.device = (of),                                                                   \
+	         .path = VERBS "/" uverbs "/ibdev",                                                \
+	         .kind = TREE_FILE,                                                                \
+	         .text = of "\n"},                                                                 \
+	        {.device = (of),                                                                   \
+	         .path = VERBS "/" uverbs "/abi_version",                                          \
+	         .kind = TREE_FILE,                                                                \
+	         .text = "1\n"},                                                                   \
+	        {.device = (of),                                                                   \
+	         .path = VERBS "/" uverbs "/dev",                                                  \
+	         .kind = TREE_FILE,                                                                \
+	         .text = number "\n"},                                                             \
+	{                                                                                          \
+		.device = (of), .path = "/dev/infiniband/" uverbs, .kind = TREE_DEVICE             \
 	}
 
 static const struct tree_node nodes[] = {
         FOLDER(CLASS),
-        FOLDER(OWN),
-        MADE(OWN "/node_guid", print_guid, 0),
-        MADE(OWN "/sys_image_guid", print_guid, 0),
-        TEXT(OWN "/node_type", "1: CA"),
-        TEXT(OWN "/node_desc", "Heddle"),
-        TEXT(OWN "/fw_ver", HEDDLE_VERSION),
-        FOLDER(OWN "/ports"),
-        FOLDER(PORT),
-        TEXT(PORT "/state", "4: ACTIVE"),
-        TEXT(PORT "/phys_state", "5: LinkUp"),
-        TEXT(PORT "/link_layer", "Ethernet"),
-        TEXT(PORT "/rate", "100 Gb/sec (4X EDR)"),
-        TEXT(PORT "/lid", "0x0"),
-        TEXT(PORT "/lid_mask_count", "0"),
-        TEXT(PORT "/sm_lid", "0x0"),
-        TEXT(PORT "/sm_sl", "0"),
-        TEXT(PORT "/cap_mask", "0x04010000"),
-        FOLDER(PORT "/pkeys"),
-        TEXT(PORT "/pkeys/0", "0xffff"),
-        FOLDER(PORT "/gids"),
-        FOLDER(PORT "/gid_attrs"),
-        FOLDER(PORT "/gid_attrs/types"),
-        FOLDER(PORT "/gid_attrs/ndevs"),
-        GID(0),
-        GID(1),
-        GID(2),
-        GID(3),
-        GID(4),
-        GID(5),
-        GID(6),
-        GID(7),
-        GID(8),
-        GID(9),
-        GID(10),
-        GID(11),
-        GID(12),
-        GID(13),
-        GID(14),
-        GID(15),
         FOLDER(VERBS),
         TEXT(VERBS "/abi_version", "6"),
-        FOLDER(VERBS "/" COMPAT_UVERBS_NAME),
-        TEXT(VERBS "/" COMPAT_UVERBS_NAME "/ibdev", COMPAT_DEVICE_NAME),
-        TEXT(VERBS "/" COMPAT_UVERBS_NAME "/abi_version", "1"),
-        TEXT(VERBS "/" COMPAT_UVERBS_NAME "/dev", "231:192"),
         FOLDER("/dev/infiniband"),
-        {.path = "/dev/infiniband/" COMPAT_UVERBS_NAME, .kind = TREE_DEVICE},
         {.path = "/dev/infiniband/rdma_cm", .kind = TREE_DEVICE, .argument = TREE_CM},
         FOLDER(CM),
         TEXT(CM "/abi_version", "4"),
+        DEVICE(HDL_DEVICE_ETHERNET, "uverbs0", "231:192"),
+        OF_TEXT(HDL_DEVICE_ETHERNET, "/ports/1/link_layer", "Ethernet"),
+        OF_TEXT(HDL_DEVICE_ETHERNET, "/ports/1/lid", "0x0"),
+        OF_TEXT(HDL_DEVICE_ETHERNET, "/ports/1/sm_lid", "0x0"),
+        OF_TEXT(HDL_DEVICE_ETHERNET, "/ports/1/cap_mask", "0x04010000"),
+        GIDS(HDL_DEVICE_ETHERNET, "RoCE v2"),
+        NDEV(0),
+        NDEV(1),
+        NDEV(2),
+        NDEV(3),
+        NDEV(4),
+        NDEV(5),
+        NDEV(6),
+        NDEV(7),
+        NDEV(8),
+        NDEV(9),
+        NDEV(10),
+        NDEV(11),
+        NDEV(12),
+        NDEV(13),
+        NDEV(14),
+        NDEV(15),
+        DEVICE(HDL_DEVICE_INFINIBAND, "uverbs1", "231:193"),
+        OF_TEXT(HDL_DEVICE_INFINIBAND, "/ports/1/link_layer", "InfiniBand"),
+        OF_MADE(HDL_DEVICE_INFINIBAND, "/ports/1/lid", print_lid, 0),
+        OF_MADE(HDL_DEVICE_INFINIBAND, "/ports/1/sm_lid", print_lid, 1),
+        OF_TEXT(HDL_DEVICE_INFINIBAND, "/ports/1/cap_mask", "0x00010000"),
+        GIDS(HDL_DEVICE_INFINIBAND, "IB/RoCE v1"),
 };
 #define NODES (sizeof(nodes) / sizeof(nodes[0]))
 _Static_assert(COMPAT_GIDS == 16, "a file for each GID");
@@ -157,7 +178,9 @@ static bool straighten(const char *path, char *out)
 
 static bool is_there(const struct tree_node *node)
 {
-	return node->exists == NULL || node->exists(node->argument);
+	if (node->device != NULL && compat_device_named(node->device) == NULL)
+		return false;
+	return node->exists == NULL || node->exists(node);
 }
 
 static bool is_below(const char *path, const char *folder)
@@ -186,7 +209,7 @@ size_t tree_text(const struct tree_node *node, char *text, size_t size)
 {
 	text[0] = '\0';
 	if (node->write != NULL)
-		node->write(text, size, node->argument);
+		node->write(text, size, node);
 	else if (node->text != NULL)
 		snprintf(text, size, "%s", node->text);
 	return strlen(text);

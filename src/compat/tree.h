@@ -17,8 +17,10 @@ struct tree_node {
 	const char *path;
 	enum tree_kind kind;
 	const char *text; /* of a file; NULL: see write */
-	void (*write)(char *text, size_t size, unsigned argument);
-	bool (*exists)(unsigned argument); /* NULL: always */
+	const char *
+	        device; /* it goes with: not there unless the program sees that; NULL: always there */
+	void (*write)(char *text, size_t size, const struct tree_node *node);
+	bool (*exists)(const struct tree_node *node); /* NULL: always */
 	unsigned argument;
 };
 

@@ -4,11 +4,13 @@
  *
  *   process                                   agent
  *   HELLO  {node, sizes} + tables, bell  -->
- *                                        <--  WELCOME {slot, guid, gids}  or  REFUSED {why}
+ *                                        <--  WELCOME {slot, lid, guid, gids}  or  REFUSED {why}
  *   INTRODUCE {gid, slot, token}         -->
  *                                        <--  PEER {token, side, link id, sizes, pid} + tables, lanes, bell    to both
  *                                        <--  NO_PEER {token}, KNOWN {token, link id}                          to the asker
  *                                        <--  GONE {link id}                                 when a peer's socket closes
+ *   FIND {gid, token}                    -->
+ *                                        <--  KNOWN {token, guid, lid}, NO_PEER {token}
  *   CM_BIND {token, space, gid, port}    -->
  *                                        <--  CM_BOUND {token, port, error}
  *   CM_UNBIND {space, gid, port}         -->
@@ -16,22 +18,36 @@
  *                                        <--  CM_SEND {from whom, data}                                        to the addressee
  *                                        <--  CM_RETURN {error, data}                  to the sender when there is none
  *                                        <--  CM_GONE {guid, slot}            to all who ever sent or bound, when one ends
+ *   GROUP_JOIN {token, gid}              -->  we have members in the group        GROUP_LEAVE {gid}: no more
+ *   GROUP_SEND {token, gid}              -->  we send to it                       GROUP_FORGET {gid}: no more
+ *                                        <--  GROUP_MEMBER {gid, guid, slot, joined}      to all who send, one a process
+ *                                        <--  GROUP_DONE {token, error}                             to the asker, at last
  *   OBSERVE                              -->  (instead of HELLO)
  *                                        <--  PROCESS {...} + tables, one a process; then END */
 #ifndef PORT_AGENTMSG_H
 #define PORT_AGENTMSG_H
 
+#include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
-#define AGENT_VERSION   4u
+#define AGENT_VERSION   5u
 #define AGENT_SOCKET    "agent.sock"
 #define AGENT_LOCK      "agent.lock"
 #define AGENT_MAX_GIDS  16u
+#define AGENT_IB_GID    1u /* which of a node's addresses is that of its InfiniBand port */
 #define AGENT_NAME_MAX  64u
 #define AGENT_CM_BYTES  448u
 #define AGENT_SLOT_BITS 10u /* processes of a node; the high bits of a queue pair number */
 #define AGENT_MAX_SLOTS (1u << AGENT_SLOT_BITS)
 #define AGENT_LINK_IDS  (1u << 30) /* numbers of links are below this */
+
+/* LIDs (IBTA section 4.1.1: unicast up to 0xbfff). The first is the agent's own, as the manager of the subnet. */
+#define AGENT_SM_LID    1u
+#define AGENT_FIRST_LID 2u
+#define AGENT_LAST_LID  0xbfffu
+
+#define AGENT_LOOPBACK 72u /* the node with LID L is 127.72.(L / 256).(L % 256) */
 
 enum agent_kind {
 	AGENT_HELLO = 1,
@@ -51,7 +67,22 @@ enum agent_kind {
 	AGENT_CM_SEND,
 	AGENT_CM_RETURN,
 	AGENT_CM_GONE,
+	AGENT_GROUP_JOIN,
+	AGENT_GROUP_LEAVE,
+	AGENT_GROUP_SEND,
+	AGENT_GROUP_FORGET,
+	AGENT_GROUP_MEMBER,
+	AGENT_GROUP_DONE,
+	AGENT_FIND,
 	AGENT_KIND_COUNT
+};
+
+/* For whom a port is: one family of addresses, and the other as well unless ONLY is said. */
+enum agent_cm_option {
+	AGENT_CM_IPV4 = 1 << 0,
+	AGENT_CM_IPV6 = 1 << 1,
+	AGENT_CM_ONLY = 1 << 2,
+	AGENT_CM_REUSE = 1 << 3 /* others who say so too may have it as well */
 };
 
 /* The sizes of a process's shared tables: enough to find everything in the block. */
@@ -71,11 +102,13 @@ struct agent_msg {
 			char program[AGENT_NAME_MAX];
 			struct agent_sizes sizes;
 			int32_t slot; /* -1, or the one that a former agent gave */
-			uint32_t reserved;
+			uint32_t lid; /* 0, or the one that a former agent gave the node */
 		} hello;
 		struct {
 			uint32_t slot;
 			uint32_t gid_count;
+			uint32_t lid;
+			uint32_t reserved;
 			uint64_t guid;
 			uint8_t gids[AGENT_MAX_GIDS][16];
 		} welcome;
@@ -100,7 +133,9 @@ struct agent_msg {
 		} peer;
 		struct {
 			uint32_t token;
-			uint32_t link_id;   /* KNOWN only */
+			uint32_t link_id; /* KNOWN of a process */
+			uint32_t lid;     /* KNOWN of a node */
+			uint32_t reserved;
 			uint64_t node_guid; /* NO_PEER: 0 when the address is nobody's */
 		} known;
 		struct {
@@ -123,10 +158,38 @@ struct agent_msg {
 			uint32_t slot;
 			uint16_t space, port;
 			uint32_t to_port;
+			uint32_t
+			        options; /* enum agent_cm_option: of a port, or of the address that is called */
 			uint32_t length;
 			uint8_t data[AGENT_CM_BYTES];
 		} cm;
+		struct {
+			uint32_t token; /* JOIN, SEND, DONE; 0: no answer is wanted */
+			int32_t error;  /* DONE */
+			uint8_t gid[16];
+			uint64_t guid; /* MEMBER: which process, */
+			uint32_t slot;
+			uint32_t joined; /* and whether it has members, or has no more */
+		} group;
 	} u;
 };
+
+/* A LID where an address is asked for: in 100::/64 (RFC 6666), which is no host's. */
+static inline void agent_lid_address(uint16_t lid, uint8_t gid[16])
+{
+	memset(gid, 0, 16);
+	gid[0] = 1;
+	gid[14] = (uint8_t)(lid >> 8);
+	gid[15] = (uint8_t)lid;
+}
+
+/* The LID that @gid stands for; 0: it is an address like any other. */
+static inline uint16_t agent_lid_of(const uint8_t gid[16])
+{
+	static const uint8_t prefix[14] = {1};
+	if (memcmp(gid, prefix, sizeof(prefix)) != 0)
+		return 0;
+	return (uint16_t)(gid[14] << 8 | gid[15]);
+}
 
 #endif

@@ -64,6 +64,7 @@ struct wqe_send {
 			uint8_t hop_limit;
 			uint8_t is_global;
 			uint8_t dgid[16];
+			uint8_t sgid_index; /* of node.gids */
 		} ud;
 		struct {
 			struct hdl_key window;

@@ -30,11 +30,11 @@ enum frame_flags {
 	FRAME_UNRELIABLE =
 	        1
 	        << 4, /* from a UC queue pair: never refused, answered only to free what it refers to */
-	FRAME_ADD = 1 << 5,  /* atomic: fetch-and-add, not compare-and-swap */
-	FRAME_MORE = 1 << 7, /* a part of the message, from offset on; more follows */
+	FRAME_ADD = 1 << 5, /* atomic: fetch-and-add, not compare-and-swap */
 	FRAME_ACKS =
 	        1
-	        << 6 /* also the answer ANSWER_ACK to everything up to message ack of the other direction */
+	        << 6, /* also the answer ANSWER_ACK to everything up to message ack of the other direction */
+	FRAME_MORE = 1 << 7 /* a part of the message, from offset on; more follows */
 };
 
 struct frame {
@@ -94,7 +94,8 @@ struct frame_datagram {
 	uint8_t is_global;
 	uint8_t sgid[16];
 	uint8_t dgid[16];
-	uint32_t reserved;
+	uint16_t slid;
+	uint16_t reserved;
 };
 
 /* Data up to this length travels in the lane; longer messages are pulled by the receiver, or where it cannot reach the sender's

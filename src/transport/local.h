@@ -38,6 +38,12 @@ enum local_step {
 /* Nobody answers at the other end yet (or any more): what a timeout would tell on a wire. */
 enum local_step local_not_ready(struct node *node, struct qp *qp, struct wqe_send *wqe);
 enum local_step local_direct(struct node *node, struct qp *qp, struct wqe_send *wqe);
+/* A datagram to a group (local_multicast.c). */
+enum local_step local_multicast(struct node *node, struct qp *qp, struct wqe_send *wqe);
+/* Copy the data of @wqe to @out. False: a piece was refused and the request is over. */
+bool local_gather(struct node *node, struct qp *qp, struct wqe_send *wqe, void *out);
+/* Nobody is there: a datagram vanishes, a message is never answered. It must still be fit to be sent. */
+enum local_step local_to_nobody(struct node *node, struct qp *qp, struct wqe_send *wqe);
 /* @wqe is over. */
 static inline void local_finish(struct wqe_send *wqe, enum hdl_wc_status status,
                                 enum hdl_detail detail)

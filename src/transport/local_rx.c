@@ -5,6 +5,7 @@
 
 #include "queue/qp_state.h"
 #include "transport/local.h"
+#include "transport/multicast.h"
 #include "transport/op.h"
 
 /* A frame as copied from the lane: the header, the fixed part of the body, and where the rest lies. */
@@ -491,6 +492,7 @@ static void datagram(struct node *node, struct qp *qp, const struct arrival *a)
 	                                     (a->frame.flags & FRAME_IMM ? HDL_WC_WITH_IMM : 0u),
 	                             .wc_opcode = HDL_WC_RECV,
 	                             .sl = header.sl,
+	                             .slid = header.slid,
 	                             .solicited = (a->frame.flags & FRAME_SOLICITED) != 0};
 	enum hdl_detail detail;
 	struct hdl_key key;
@@ -573,11 +575,26 @@ static void drop(struct node *node, const struct arrival *a)
 		                  (struct frame_answer){.answer = ANSWER_ACK});
 }
 
+/* A copy for each of our members. */
+static void to_group(struct node *node, const struct arrival *a)
+{
+	struct frame_datagram header;
+	memcpy(&header, a->body, sizeof(header));
+	const struct group *group = multicast_find(node, header.dgid);
+	for (uint32_t i = 0; group != NULL && i < group->member_count; i++)
+		if (qp_may_receive(qp_state(group->members[i])))
+			datagram(node, group->members[i], a);
+}
+
 static void take(struct node *node, const struct arrival *a)
 {
 	struct qp *qp = node_find_qp(node, a->frame.to_qpn);
 	if (qp == NULL) {
-		drop(node, a);
+		/* No queue pair has the number that groups are addressed to. */
+		if (a->frame.kind == FRAME_DATAGRAM && a->frame.to_qpn == MULTICAST_QPN)
+			to_group(node, a);
+		else
+			drop(node, a);
 		return;
 	}
 	bool is_datagram = a->frame.kind == FRAME_DATAGRAM;

@@ -5,6 +5,7 @@
 
 #include "queue/qp_state.h"
 #include "transport/local.h"
+#include "transport/multicast.h"
 #include "transport/op.h"
 
 /* Is @wqe over and failed? Those before it may still have to be executed; nothing behind it starts. */
@@ -71,8 +72,7 @@ void local_put_header(struct qp *qp, struct wqe_send *wqe, enum frame_kind kind,
 	                      .ack = qp->answer_msn};
 }
 
-/* Copy the data of @wqe to @out. False: a piece was refused and the request is over. */
-static bool gather(struct node *node, struct qp *qp, struct wqe_send *wqe, void *out)
+bool local_gather(struct node *node, struct qp *qp, struct wqe_send *wqe, void *out)
 {
 	if (wqe->flags & HDL_SEND_INLINE) {
 		memcpy(out, wqe_inline(wqe), wqe->length);
@@ -116,7 +116,7 @@ static enum local_step send_data(struct node *node, struct qp *qp, struct wqe_se
 	unsigned char *data = (unsigned char *)(out + 1) + prefix_bytes;
 	if (by_reference)
 		memcpy(data, wqe_sge(wqe), body);
-	else if (body > 0 && !gather(node, qp, wqe, data))
+	else if (body > 0 && !local_gather(node, qp, wqe, data))
 		return LOCAL_NEXT;
 	if (prefix_bytes > 0)
 		memcpy(out + 1, prefix, prefix_bytes);
@@ -165,8 +165,7 @@ static enum local_step send_atomic(struct node *node, struct qp *qp, struct wqe_
 	return LOCAL_NEXT;
 }
 
-/* Nobody is there: a datagram vanishes, a message is never answered. It must still be fit to be sent. */
-static enum local_step send_to_nobody(struct node *node, struct qp *qp, struct wqe_send *wqe)
+enum local_step local_to_nobody(struct node *node, struct qp *qp, struct wqe_send *wqe)
 {
 	struct sg own = sg_own(node, qp, wqe_sge(wqe), wqe->num_sge,
 	                       local_is_read(wqe) ? HDL_ACCESS_LOCAL_WRITE : HDL_ACCESS_LOCAL_READ);
@@ -182,22 +181,25 @@ static enum local_step send_to_nobody(struct node *node, struct qp *qp, struct w
 
 static enum local_step send_datagram(struct node *node, struct qp *qp, struct wqe_send *wqe)
 {
+	if (wqe->u.ud.link != LINK_NONE && wqe->u.ud.link >= MULTICAST_LINK)
+		return local_multicast(node, qp, wqe);
 	const struct link *link = wqe->u.ud.link == LINK_NONE ? NULL : &node->links[wqe->u.ud.link];
 	struct frame_datagram body = {.qkey = wqe->u.ud.qkey,
 	                              .flow_label = wqe->u.ud.flow_label,
 	                              .sl = wqe->u.ud.sl,
 	                              .traffic_class = wqe->u.ud.traffic_class,
 	                              .hop_limit = wqe->u.ud.hop_limit,
-	                              .is_global = wqe->u.ud.is_global};
+	                              .is_global = wqe->u.ud.is_global,
+	                              .slid = node->lid};
 	if (link == NULL || !link->up || link->epoch != wqe->u.ud.epoch)
-		return send_to_nobody(node, qp, wqe);
+		return local_to_nobody(node, qp, wqe);
 	struct frame *out =
 	        node_reserve(node, wqe->u.ud.link, sizeof(*out) + sizeof(body) + wqe->length);
 	if (out == NULL)
 		return LOCAL_NO_ROOM;
-	if (!gather(node, qp, wqe, (unsigned char *)(out + 1) + sizeof(body)))
+	if (!local_gather(node, qp, wqe, (unsigned char *)(out + 1) + sizeof(body)))
 		return LOCAL_NEXT;
-	memcpy(body.sgid, node->gid.raw, 16);
+	memcpy(body.sgid, node->gids[wqe->u.ud.sgid_index].raw, 16);
 	memcpy(body.dgid, wqe->u.ud.dgid, 16);
 	memcpy(out + 1, &body, sizeof(body));
 	local_put_header(qp, wqe, FRAME_DATAGRAM, 0, out);
@@ -277,7 +279,7 @@ static enum local_step execute(struct node *node, struct qp *qp, struct wqe_send
 		break;
 	}
 	if (qp->link == LINK_NONE && qp->type != HDL_QP_UD)
-		return send_to_nobody(node, qp, wqe);
+		return local_to_nobody(node, qp, wqe);
 	switch (wqe->opcode) {
 	case HDL_OP_REGISTER_SEND:
 		if ((wqe->marks & WQE_PREPARED) == 0) {

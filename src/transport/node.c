@@ -6,6 +6,7 @@
 
 #include "queue/qp_state.h"
 #include "transport/local.h"
+#include "transport/multicast.h"
 #include "transport/op.h"
 
 struct qp *node_find_qp(const struct node *node, uint32_t qpn)
@@ -215,6 +216,7 @@ void node_link_down(struct node *node, uint32_t index)
 	if (!link->up)
 		return;
 	link->up = false;
+	multicast_link_down(node, index);
 	node->sink.event(node->sink.context, HDL_EVENT_PEER_GONE, HDL_DETAIL_NONE, &link->gid,
 	                 (struct hdl_key){0});
 	for (uint32_t i = 0; i <= node->qp_mask; i++) {

@@ -86,7 +86,8 @@ enum node_counter {
 /* Our own table needs no guard: whoever drives the node is alone with it. */
 struct node {
 	struct tpt *tpt;
-	struct link *links; /* link_count of them, the adapter's memory */
+	struct group *groups; /* HDL_MAX_GROUPS of them (multicast.h) */
+	struct link *links;   /* link_count of them, the adapter's memory */
 	uint32_t link_count;
 	struct qp **qps; /* by qpn & qp_mask */
 	struct qp_public *qps_public;
@@ -104,7 +105,9 @@ struct node {
 	struct mover own; /* within this process */
 	struct node_sink sink;
 	struct hdl_gid gid;
-	struct counter *counters; /* NODE_COUNTER_COUNT of them */
+	const struct hdl_gid *gids; /* all of them: those that datagrams may come from */
+	uint16_t lid;               /* 0: none */
+	struct counter *counters;   /* NODE_COUNTER_COUNT of them */
 };
 
 /* Work that is waiting now: frames that came, requests that were posted. Returns how much was done. */

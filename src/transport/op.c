@@ -321,7 +321,8 @@ enum op_received op_receive(struct node *node, struct qp *qp, const struct op_me
 	                    .qpn = qp->qpn,
 	                    .src_qpn = message->src_qpn,
 	                    .flags = message->wc_flags,
-	                    .sl = message->sl};
+	                    .sl = message->sl,
+	                    .slid = message->slid};
 	qp->received_messages++;
 	complete(node, qp, qp->recv_cq, &wc, message->solicited);
 	return OP_RECEIVED;

@@ -25,6 +25,7 @@ struct op_message {
 	uint32_t wc_flags; /* enum hdl_wc_flags */
 	uint16_t wc_opcode;
 	uint8_t sl;
+	uint16_t slid;
 	bool solicited;
 };
 

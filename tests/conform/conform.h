@@ -88,7 +88,7 @@ struct theme {
 #define THEME(name, list) const struct theme name = {list, COUNT(list)}
 extern const struct theme send_theme, rdma_theme, datagram_theme, retry_theme, error_theme,
         window_theme, register_theme, gone_theme, state_theme, cq_theme, channel_theme, srq_theme,
-        limit_theme, death_theme, bad_call_theme, stress_theme;
+        limit_theme, death_theme, bad_call_theme, stress_theme, multicast_theme;
 
 int world_setup(void **state);
 int world_setup_big(void **state);
@@ -198,6 +198,15 @@ void expect_failed(struct world *w, struct hdl_cq *cq, struct hdl_qp *qp, uint64
                    uint32_t status, uint32_t detail);
 void expect_flushed(struct world *w, struct hdl_cq *cq, struct hdl_qp *qp, uint64_t wr_id);
 void expect_nothing(struct world *w, struct hdl_cq *cq);
+
+/* --- datagrams --- */
+
+/* A signalled request with one piece, whose immediate data, if it has such, is 0x600d. */
+void post_datagram(struct hdl_qp *qp, uint64_t wr_id, uint32_t opcode, struct hdl_sge one,
+                   struct hdl_ah *ah, uint32_t qpn, uint32_t qkey);
+/* At @offset a route header of a message of @payload bytes is expected; zeroes where @to has none. */
+void expect_grh(struct side *s, size_t offset, const struct hdl_ah_attr *to,
+                const struct hdl_gid *from, uint32_t payload);
 
 /* --- events --- */
 

@@ -164,38 +164,6 @@ static void uc_own_error_stops_the_send_queue(void **state)
 #define QKEY 0x11223344u
 static const struct qp_options ud = {.type = HDL_QP_UD, .qkey = QKEY};
 
-static void post_datagram(struct hdl_qp *qp, uint64_t wr_id, uint32_t opcode, struct hdl_sge one,
-                          struct hdl_ah *ah, uint32_t qpn, uint32_t qkey)
-{
-	post_send(qp, (struct hdl_send_wr){.wr_id = wr_id,
-	                                   .sg_list = &one,
-	                                   .num_sge = 1,
-	                                   .opcode = opcode,
-	                                   .flags = HDL_SEND_SIGNALED,
-	                                   .imm = 0x600d,
-	                                   .u.ud = {.ah = ah, .qpn = qpn, .qkey = qkey}});
-}
-
-/* IBTA section 8.3, written down once more. */
-static void expect_grh(struct side *s, size_t offset, const struct hdl_ah_attr *to,
-                       const struct hdl_gid *from, uint32_t payload)
-{
-	uint8_t grh[HDL_GRH_BYTES] = {0};
-	if (to->is_global) {
-		grh[0] = (uint8_t)(0x60 | to->traffic_class >> 4);
-		grh[1] = (uint8_t)((uint32_t)to->traffic_class << 4 | to->flow_label >> 16);
-		grh[2] = (uint8_t)(to->flow_label >> 8);
-		grh[3] = (uint8_t)to->flow_label;
-		grh[4] = (uint8_t)(payload >> 8);
-		grh[5] = (uint8_t)payload;
-		grh[6] = 0x1b;
-		grh[7] = to->hop_limit;
-		memcpy(grh + 8, from->raw, 16);
-		memcpy(grh + 24, to->dgid.raw, 16);
-	}
-	expect_bytes(s, offset, grh, sizeof(grh));
-}
-
 static void ud_arrives_behind_a_route_header(void **state)
 {
 	static const uint32_t sizes[] = {0, 1, 64, 4095, HDL_UD_MTU};
@@ -276,7 +244,7 @@ static void ud_limits(void **state)
 	}
 	struct hdl_ah *bad;
 	struct hdl_ah_attr nowhere = to;
-	nowhere.dgid.raw[0] ^= 1;
+	nowhere.dgid.raw[0] ^= 2;
 	assert_int_equal(hdl_ah_create(w->a.pd, &nowhere, &bad), -HDL_EHOSTUNREACH);
 	nowhere = to;
 	nowhere.port_num = 2;
@@ -391,6 +359,84 @@ static void ud_talks_to_many(void **state)
 	forget_object(w, ah);
 }
 
+/* A node is known by its LID as well: no route header, and the completion tells where it came from. */
+static void a_lid_is_an_address(void **state)
+{
+	struct world *w = *state;
+	struct hdl_limits limits;
+	struct hdl_qp *qa, *qb;
+	struct hdl_ah *bad;
+	hdl_adapter_query(w->b.adapter, &limits);
+	struct hdl_ah_attr to = {.dlid = limits.lid, .port_num = 1};
+	if (limits.lid == 0) { /* adapters that are on no node have none */
+		to.dlid = 5;
+		assert_int_equal(hdl_ah_create(w->a.pd, &to, &bad), -HDL_EHOSTUNREACH);
+		return;
+	}
+	assert_true(limits.lid > limits.sm_lid && limits.sm_lid > 0 && limits.lid <= 0xbfff);
+	make_pair(w, &ud, &qa, &qb);
+	struct hdl_ah *ah = make_ah(&w->a, &to);
+	post_recv(qb, 1, &w->b, 256, 64);
+	post_datagram(qa, 2, HDL_OP_SEND, piece(&w->a, 0, 8), ah, hdl_qp_number(qb), QKEY);
+	expect_sent(w, w->a.scq, qa, 2, HDL_WC_SEND, 8);
+	struct hdl_wc wc;
+	wait_wc(w, w->b.rcq, &wc);
+	assert_int_equal(wc.wr_id, 1);
+	assert_int_equal(wc.flags, 0);
+	assert_int_equal(wc.slid, limits.lid);
+	to.dlid = limits.lid == 0xbfff ? 2 : limits.lid + 1;
+	assert_int_equal(hdl_ah_create(w->a.pd, &to, &bad), -HDL_EHOSTUNREACH);
+
+	/* A connection needs no more. */
+	struct hdl_qp *ca = make_qp(&w->a, NULL), *cb = make_qp(&w->b, NULL), *ends[] = {ca, cb};
+	for (int i = 0; i < 2; i++) {
+		qp_to_init(ends[i], NULL);
+		struct hdl_qp_attr attr = {.state = HDL_QPS_RTR,
+		                           .ah = {.dlid = limits.lid, .port_num = 1},
+		                           .path_mtu = 4096,
+		                           .rq_psn = 1234,
+		                           .min_rnr_timer = 1,
+		                           .dest_qpn = hdl_qp_number(ends[1 - i])};
+		assert_int_equal(hdl_qp_modify(ends[i], &attr,
+		                               HDL_QP_STATE | HDL_QP_AV | HDL_QP_PATH_MTU |
+		                                       HDL_QP_DEST_QPN | HDL_QP_RQ_PSN |
+		                                       HDL_QP_MAX_DEST_RD_ATOMIC |
+		                                       HDL_QP_MIN_RNR_TIMER),
+		                 0);
+		qp_to_rts(ends[i], NULL);
+	}
+	post_recv(cb, 3, &w->b, 512, 64);
+	post_data(ca, 4, HDL_OP_SEND, &w->a, 0, 64);
+	expect_sent(w, w->a.scq, ca, 4, HDL_WC_SEND, 64);
+	expect_received(w, w->b.rcq, cb, ca, 3, 64);
+}
+
+/* The route header tells which of its addresses the sender chose. */
+static void ud_comes_from_the_address_that_was_chosen(void **state)
+{
+	struct world *w = *state;
+	struct hdl_limits limits;
+	struct hdl_qp *qa, *qb;
+	make_pair(w, &ud, &qa, &qb);
+	hdl_adapter_query(w->a.adapter, &limits);
+	struct hdl_ah_attr to = {.dgid = w->b.gid, .port_num = 1, .is_global = true};
+	for (uint32_t i = 0; i < limits.gid_count; i++) {
+		struct hdl_gid from;
+		struct hdl_wc wc;
+		to.sgid_index = (uint8_t)i;
+		struct hdl_ah *ah = make_ah(&w->a, &to);
+		post_recv(qb, i, &w->b, 256, 64);
+		post_datagram(qa, i, HDL_OP_SEND, piece(&w->a, 0, 8), ah, hdl_qp_number(qb), QKEY);
+		wait_wc(w, w->b.rcq, &wc);
+		assert_int_equal(wc.wr_id, i);
+		hdl_gid_query(w->a.adapter, i, &from);
+		assert_memory_equal(w->b.mem + 256 + 8, from.raw, 16);
+	}
+	struct hdl_ah *bad;
+	to.sgid_index = (uint8_t)limits.gid_count;
+	assert_int_equal(hdl_ah_create(w->a.pd, &to, &bad), -HDL_EINVAL);
+}
+
 static const struct CMUnitTest tests[] = {
         BEHAVIOUR(uc_without_receive_is_dropped),
         BEHAVIOUR(uc_to_a_peer_that_is_not_ready_is_dropped),
@@ -404,5 +450,7 @@ static const struct CMUnitTest tests[] = {
         BEHAVIOUR(ud_lost_in_silence),
         BEHAVIOUR(ud_buffer_too_small),
         BEHAVIOUR(ud_talks_to_many),
+        BEHAVIOUR(a_lid_is_an_address),
+        BEHAVIOUR(ud_comes_from_the_address_that_was_chosen),
 };
 THEME(datagram_theme, tests);

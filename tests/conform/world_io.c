@@ -334,3 +334,37 @@ uint64_t counter_sum(struct world *w, const char *name)
 	uint64_t sum = counter_of(&w->a, name);
 	return w->port->one_adapter ? sum : sum + counter_of(&w->b, name);
 }
+
+/* --- datagrams --- */
+
+void post_datagram(struct hdl_qp *qp, uint64_t wr_id, uint32_t opcode, struct hdl_sge one,
+                   struct hdl_ah *ah, uint32_t qpn, uint32_t qkey)
+{
+	post_send(qp, (struct hdl_send_wr){.wr_id = wr_id,
+	                                   .sg_list = &one,
+	                                   .num_sge = 1,
+	                                   .opcode = opcode,
+	                                   .flags = HDL_SEND_SIGNALED,
+	                                   .imm = 0x600d,
+	                                   .u.ud = {.ah = ah, .qpn = qpn, .qkey = qkey}});
+}
+
+/* IBTA section 8.3, written down once more. */
+void expect_grh(struct side *s, size_t offset, const struct hdl_ah_attr *to,
+                const struct hdl_gid *from, uint32_t payload)
+{
+	uint8_t grh[HDL_GRH_BYTES] = {0};
+	if (to->is_global) {
+		grh[0] = (uint8_t)(0x60 | to->traffic_class >> 4);
+		grh[1] = (uint8_t)((uint32_t)to->traffic_class << 4 | to->flow_label >> 16);
+		grh[2] = (uint8_t)(to->flow_label >> 8);
+		grh[3] = (uint8_t)to->flow_label;
+		grh[4] = (uint8_t)(payload >> 8);
+		grh[5] = (uint8_t)payload;
+		grh[6] = 0x1b;
+		grh[7] = to->hop_limit;
+		memcpy(grh + 8, from->raw, 16);
+		memcpy(grh + 24, to->dgid.raw, 16);
+	}
+	expect_bytes(s, offset, grh, sizeof(grh));
+}

@@ -1,6 +1,7 @@
 /* Connections through stock librdmacm, in one process and with one that dies: what programs on it rely on and the examples do not
  * show. */
 #include <arpa/inet.h>
+#include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -9,12 +10,15 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
+#include <infiniband/ib.h>
 #include <rdma/rdma_cma.h>
 
 static struct sockaddr_in loopback(uint16_t port)
@@ -292,6 +296,268 @@ static void a_peer_that_dies_is_disconnected(void **state)
 	close(told[1]);
 }
 
+static double now_ms(void)
+{
+	struct timespec now;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (double)now.tv_sec * 1e3 + (double)now.tv_nsec / 1e6;
+}
+
+/* IBTA volume 1, 12.9.8.4: after the end of a connection its time runs out, on both sides. */
+static void the_end_is_followed_by_timewait(void **state)
+{
+	struct rdma_event_channel *here = rdma_create_event_channel(),
+	                          *there = rdma_create_event_channel();
+	struct rdma_conn_param param = {.retry_count = 7};
+	(void)state;
+	struct rdma_cm_id *listener = listen_at(there, 0, 1);
+	struct rdma_cm_id *active = route_to(here, ntohs(rdma_get_src_port(listener)));
+	make_qp(active);
+	assert_int_equal(rdma_connect(active, &param), 0);
+	struct rdma_cm_event *event = next_event(there, RDMA_CM_EVENT_CONNECT_REQUEST);
+	struct rdma_cm_id *passive = event->id;
+	rdma_ack_cm_event(event);
+	make_qp(passive);
+	assert_int_equal(rdma_accept(passive, NULL), 0);
+	expect_event(here, RDMA_CM_EVENT_ESTABLISHED);
+	expect_event(there, RDMA_CM_EVENT_ESTABLISHED);
+	assert_int_equal(rdma_disconnect(active), 0);
+	expect_event(here, RDMA_CM_EVENT_DISCONNECTED);
+	expect_event(there, RDMA_CM_EVENT_DISCONNECTED);
+	expect_event(here, RDMA_CM_EVENT_TIMEWAIT_EXIT);
+	expect_event(there, RDMA_CM_EVENT_TIMEWAIT_EXIT);
+	end(active);
+	end(passive);
+	end(listener);
+	rdma_destroy_event_channel(here);
+	rdma_destroy_event_channel(there);
+}
+
+static void a_request_without_answer_times_out(void **state)
+{
+	struct rdma_event_channel *here = rdma_create_event_channel(),
+	                          *there = rdma_create_event_channel();
+	struct rdma_conn_param param = {.retry_count = 7};
+	(void)state;
+	setenv("HEDDLE_CM_TIMEOUT_MS", "200", 1);
+	struct rdma_cm_id *listener = listen_at(there, 0, 1);
+	struct rdma_cm_id *active = route_to(here, ntohs(rdma_get_src_port(listener)));
+	make_qp(active);
+	double start = now_ms();
+	assert_int_equal(rdma_connect(active, &param), 0);
+	struct rdma_cm_event *event = next_event(there, RDMA_CM_EVENT_CONNECT_REQUEST);
+	struct rdma_cm_id *passive = event->id;
+	rdma_ack_cm_event(event);
+	event = next_event(here, RDMA_CM_EVENT_UNREACHABLE);
+	assert_int_equal(event->status, -ETIMEDOUT);
+	assert_true(now_ms() - start >= 200);
+	rdma_ack_cm_event(event);
+	end(active);
+	end(passive);
+	end(listener);
+	unsetenv("HEDDLE_CM_TIMEOUT_MS");
+	rdma_destroy_event_channel(here);
+	rdma_destroy_event_channel(there);
+}
+
+/* 127.72.0.0/16 are nodes of this machine; no LID is above 0xbfff. */
+static void an_address_that_nobody_has_is_sought_for_as_long_as_told(void **state)
+{
+	struct rdma_event_channel *channel = rdma_create_event_channel();
+	struct sockaddr_in nobody = loopback(7);
+	struct rdma_cm_id *id;
+	(void)state;
+	nobody.sin_addr.s_addr = htonl(127u << 24 | 72u << 16 | 0xfffe);
+	assert_int_equal(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP), 0);
+	double start = now_ms();
+	assert_int_equal(rdma_resolve_addr(id, NULL, (struct sockaddr *)&nobody, 150), 0);
+	struct rdma_cm_event *event = next_event(channel, RDMA_CM_EVENT_ADDR_ERROR);
+	assert_int_equal(event->status, -ETIMEDOUT);
+	assert_true(now_ms() - start >= 150 && now_ms() - start < 5000);
+	rdma_ack_cm_event(event);
+	end(id);
+	rdma_destroy_event_channel(channel);
+}
+
+static struct rdma_cm_id *with_option(struct rdma_event_channel *channel, int option)
+{
+	struct rdma_cm_id *id;
+	int on = 1;
+	assert_int_equal(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP), 0);
+	assert_int_equal(rdma_set_option(id, RDMA_OPTION_ID, option, &on, sizeof(on)), 0);
+	return id;
+}
+
+/* All addresses of one family are those of the other too, unless AFONLY is set. */
+static void families_alone(void **state)
+{
+	struct rdma_event_channel *channel = rdma_create_event_channel();
+	struct sockaddr_in any4 = {.sin_family = AF_INET};
+	struct sockaddr_in6 any6 = {.sin6_family = AF_INET6}, to6 = any6;
+	struct rdma_conn_param param = {.retry_count = 7};
+	struct rdma_cm_id *four, *both, *id;
+	(void)state;
+	four = with_option(channel, RDMA_OPTION_ID_AFONLY);
+	assert_int_equal(rdma_bind_addr(four, (struct sockaddr *)&any4), 0);
+	any6.sin6_port = to6.sin6_port = rdma_get_src_port(four);
+	assert_int_equal(rdma_create_id(channel, &both, NULL, RDMA_PS_TCP), 0);
+	assert_int_equal(rdma_bind_addr(both, (struct sockaddr *)&any6), -1);
+	assert_int_equal(errno, EADDRINUSE);
+	struct rdma_cm_id *six = with_option(channel, RDMA_OPTION_ID_AFONLY);
+	assert_int_equal(rdma_bind_addr(six, (struct sockaddr *)&any6), 0);
+	assert_int_equal(rdma_listen(four, 1), 0);
+	assert_int_equal(rdma_listen(six, 1), 0);
+	for (int i = 0; i < 2; i++) {
+		struct rdma_event_channel *here = rdma_create_event_channel();
+		if (i == 0) {
+			id = route_to(here, ntohs(any6.sin6_port));
+		} else {
+			to6.sin6_addr = in6addr_loopback;
+			assert_int_equal(rdma_create_id(here, &id, NULL, RDMA_PS_TCP), 0);
+			assert_int_equal(rdma_resolve_addr(id, NULL, (struct sockaddr *)&to6, 1000),
+			                 0);
+			expect_event(here, RDMA_CM_EVENT_ADDR_RESOLVED);
+			assert_int_equal(rdma_resolve_route(id, 1000), 0);
+			expect_event(here, RDMA_CM_EVENT_ROUTE_RESOLVED);
+		}
+		make_qp(id);
+		assert_int_equal(rdma_connect(id, &param), 0);
+		struct rdma_cm_event *event = next_event(channel, RDMA_CM_EVENT_CONNECT_REQUEST);
+		assert_ptr_equal(event->listen_id, i == 0 ? four : six);
+		struct rdma_cm_id *passive = event->id;
+		rdma_ack_cm_event(event);
+		end(passive);
+		end(id);
+		rdma_destroy_event_channel(here);
+	}
+	end(four);
+	end(six);
+	end(both);
+	rdma_destroy_event_channel(channel);
+}
+
+/* Ports that are used again are shared by those who say so, until one listens. */
+static void ports_are_shared(void **state)
+{
+	struct rdma_event_channel *channel = rdma_create_event_channel();
+	struct sockaddr_in address = loopback(0);
+	struct rdma_cm_id *third;
+	int on = 1;
+	(void)state;
+	struct rdma_cm_id *first = with_option(channel, RDMA_OPTION_ID_REUSEADDR);
+	struct rdma_cm_id *second = with_option(channel, RDMA_OPTION_ID_REUSEADDR);
+	assert_int_equal(rdma_bind_addr(first, (struct sockaddr *)&address), 0);
+	address.sin_port = rdma_get_src_port(first);
+	assert_int_equal(rdma_bind_addr(second, (struct sockaddr *)&address), 0);
+	assert_int_equal(rdma_create_id(channel, &third, NULL, RDMA_PS_TCP), 0);
+	assert_int_equal(rdma_bind_addr(third, (struct sockaddr *)&address), -1);
+	assert_int_equal(errno, EADDRINUSE);
+	assert_int_equal(rdma_listen(first, 1), -1);
+	assert_int_equal(errno, EADDRINUSE);
+	end(second);
+	assert_int_equal(rdma_listen(first, 1), 0);
+	assert_int_equal(
+	        rdma_set_option(third, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &on, sizeof(on)),
+	        0);
+	assert_int_equal(rdma_bind_addr(third, (struct sockaddr *)&address), -1);
+	assert_int_equal(errno, EADDRINUSE);
+	end(first);
+	assert_int_equal(rdma_bind_addr(third, (struct sockaddr *)&address), 0);
+	end(third);
+	rdma_destroy_event_channel(channel);
+}
+
+/* A GID and a service name a listener as well as an IP address and a port do. */
+static void addresses_of_infiniband(void **state)
+{
+	struct rdma_event_channel *here = rdma_create_event_channel(),
+	                          *there = rdma_create_event_channel();
+	struct rdma_conn_param param = {.retry_count = 7};
+	struct sockaddr_ib address = {.sib_family = AF_IB,
+	                              .sib_sid = htobe64(0x01060000), /* of TCP, any port */
+	                              .sib_sid_mask = htobe64(0xffffffffffff0000)};
+	struct rdma_cm_id *listener, *active;
+	union ibv_gid gid;
+	(void)state;
+	assert_int_equal(rdma_create_id(there, &listener, NULL, RDMA_PS_IB), 0);
+	assert_int_equal(rdma_bind_addr(listener, (struct sockaddr *)&address), 0);
+	assert_int_equal(rdma_listen(listener, 1), 0);
+	assert_int_equal(rdma_get_local_addr(listener)->sa_family, AF_IB);
+	uint16_t port = ntohs(rdma_get_src_port(listener));
+	assert_int_not_equal(port, 0);
+
+	/* What IP calls it is the same port; from it we learn the GID. */
+	active = route_to(here, port);
+	assert_int_equal(ibv_query_gid(active->verbs, 1, 0, &gid), 0);
+	end(active);
+	memcpy(&address.sib_addr, &gid, sizeof(gid));
+	address.sib_sid = htobe64(0x01060000u | port);
+	assert_int_equal(rdma_create_id(here, &active, NULL, RDMA_PS_IB), 0);
+	assert_int_equal(rdma_resolve_addr(active, NULL, (struct sockaddr *)&address, 1000), 0);
+	expect_event(here, RDMA_CM_EVENT_ADDR_RESOLVED);
+	assert_int_equal(rdma_resolve_route(active, 1000), 0);
+	expect_event(here, RDMA_CM_EVENT_ROUTE_RESOLVED);
+	assert_int_equal(active->route.num_paths, 1);
+	assert_memory_equal(&active->route.path_rec->dgid, &gid, sizeof(gid));
+	assert_int_equal(active->route.path_rec->mtu, IBV_MTU_4096);
+	make_qp(active);
+	assert_int_equal(rdma_connect(active, &param), 0);
+	struct rdma_cm_event *event = next_event(there, RDMA_CM_EVENT_CONNECT_REQUEST);
+	struct rdma_cm_id *passive = event->id;
+	assert_int_equal(rdma_get_peer_addr(passive)->sa_family, AF_IB);
+	rdma_ack_cm_event(event);
+	make_qp(passive);
+	assert_int_equal(rdma_accept(passive, NULL), 0);
+	expect_event(here, RDMA_CM_EVENT_ESTABLISHED);
+	expect_event(there, RDMA_CM_EVENT_ESTABLISHED);
+	end(active);
+	expect_event(there, RDMA_CM_EVENT_DISCONNECTED);
+	end(passive);
+	end(listener);
+	/* A service that is no port. */
+	address.sib_sid = htobe64(0x1234567890ull);
+	assert_int_equal(rdma_create_id(here, &active, NULL, RDMA_PS_IB), 0);
+	assert_int_equal(rdma_bind_addr(active, (struct sockaddr *)&address), -1);
+	assert_int_equal(errno, EADDRNOTAVAIL);
+	end(active);
+	rdma_destroy_event_channel(here);
+	rdma_destroy_event_channel(there);
+}
+
+/* A group is joined and left; what is not one is refused. */
+static void groups_are_joined(void **state)
+{
+	struct rdma_event_channel *channel = rdma_create_event_channel();
+	struct sockaddr_in group = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(0xef010203)},
+	                   one = loopback(0);
+	struct rdma_cm_id *id;
+	int context;
+	(void)state;
+	assert_int_equal(rdma_create_id(channel, &id, NULL, RDMA_PS_UDP), 0);
+	assert_int_equal(rdma_join_multicast(id, (struct sockaddr *)&group, NULL), -1);
+	assert_int_equal(errno, EINVAL); /* not bound to a device yet */
+	assert_int_equal(rdma_resolve_addr(id, NULL, (struct sockaddr *)&group, 1000), 0);
+	expect_event(channel, RDMA_CM_EVENT_ADDR_RESOLVED);
+	assert_int_equal(rdma_join_multicast(id, (struct sockaddr *)&one, NULL), -1);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(rdma_join_multicast(id, (struct sockaddr *)&group, &context), 0);
+		if (i == 0) { /* and left before anybody looked */
+			struct rdma_cm_event *event =
+			        next_event(channel, RDMA_CM_EVENT_MULTICAST_JOIN);
+			assert_ptr_equal(event->param.ud.private_data, &context);
+			assert_int_equal(event->param.ud.qp_num, 0xffffff);
+			assert_memory_equal(event->param.ud.ah_attr.grh.dgid.raw + 10,
+			                    "\xff\xff\xef\x01\x02\x03", 6);
+			rdma_ack_cm_event(event);
+		}
+		assert_int_equal(rdma_leave_multicast(id, (struct sockaddr *)&group), 0);
+	}
+	struct pollfd ready = {.fd = channel->fd, .events = POLLIN};
+	assert_int_equal(poll(&ready, 1, 0), 0);
+	end(id);
+	rdma_destroy_event_channel(channel);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -302,6 +568,13 @@ int main(void)
 	        cmocka_unit_test(rejected_with_private_data),
 	        cmocka_unit_test(a_full_backlog_rejects),
 	        cmocka_unit_test(an_empty_channel_does_not_wait_unless_told),
+	        cmocka_unit_test(the_end_is_followed_by_timewait),
+	        cmocka_unit_test(a_request_without_answer_times_out),
+	        cmocka_unit_test(an_address_that_nobody_has_is_sought_for_as_long_as_told),
+	        cmocka_unit_test(families_alone),
+	        cmocka_unit_test(ports_are_shared),
+	        cmocka_unit_test(addresses_of_infiniband),
+	        cmocka_unit_test(groups_are_joined),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

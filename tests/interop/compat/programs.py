@@ -8,6 +8,8 @@
   programs.py FOLDER perftest    perftest, two processes
   programs.py FOLDER lane        perftest where no process reaches the memory of another
   programs.py FOLDER rdmacm      programs on librdmacm, two processes
+  programs.py FOLDER multicast   programs that send to groups, on both devices
+  programs.py FOLDER infiniband  programs that address by LID, on heddle_ib0
   programs.py FOLDER ucx-pair    ucx_perftest, two processes
   programs.py FOLDER asyncwatch  ibv_asyncwatch is told when the node agent has died and another one took over
   programs.py FOLDER pyverbs     rdma-core's own tests, as python3-pyverbs brings them
@@ -63,8 +65,8 @@ def listens(port):
     return False
 
 
-def pair(folder, what, server, client):
-    """Run @server and, once it listens, @client; PORT stands for a free port. Both must end well."""
+def pair(folder, what, server, client, *options):
+    """Run @server and, once it listens, @client; PORT stands for a free port. Both must end well. @options are those of heddle run."""
     command = os.path.join(folder, "heddle")
     if not os.path.exists(os.path.join(folder, "heddled")):
         print("skipped: there is no node agent")
@@ -73,7 +75,7 @@ def pair(folder, what, server, client):
         print(f"skipped: {server[0]} is not installed")
         sys.exit(SKIP)
     port = free_port()
-    start = [command, "run", "--node", f"programs-{os.getpid()}", "--", *BEFORE]
+    start = [command, "run", "--node", f"programs-{os.getpid()}", *options, "--", *BEFORE]
     server, client = ([*start, *(str(port) if word == "PORT" else word for word in words)] for words in (server, client))
     with tempfile.TemporaryFile("w+") as output:
         first = subprocess.Popen(server, stdout=output, stderr=subprocess.STDOUT)
@@ -94,9 +96,9 @@ def pair(folder, what, server, client):
                "client:", *((done.stdout, done.stderr) if done else ("timed out",)), "server:", output.read())
 
 
-def connect_pair(folder, what, server, client, code=0):
+def connect_pair(folder, what, server, client, *options, code=0, ends=True):
     """Run @server and @client, which meet through librdmacm, where nothing outside shows that the server listens: a client
-    that fails within five seconds of the start is started again."""
+    that fails within five seconds of the start is started again. A server that does not end by itself is ended."""
     command = os.path.join(folder, "heddle")
     if not os.path.exists(os.path.join(folder, "heddled")):
         print("skipped: there is no node agent")
@@ -104,7 +106,7 @@ def connect_pair(folder, what, server, client, code=0):
     if shutil.which(client[0]) is None:
         print(f"skipped: {client[0]} is not installed")
         sys.exit(SKIP)
-    start = [command, "run", "--node", f"programs-{os.getpid()}", "--", *BEFORE]
+    start = [command, "run", "--node", f"programs-{os.getpid()}", *options, "--", *BEFORE]
     with tempfile.TemporaryFile("w+") as output:
         first = subprocess.Popen([*start, *server], stdout=output, stderr=subprocess.STDOUT) if server else None
         done, first_code, again = None, 0, time.monotonic() + 5
@@ -114,7 +116,7 @@ def connect_pair(folder, what, server, client, code=0):
                 done = subprocess.run([*start, *client], capture_output=True, text=True, timeout=60)
                 if done.returncode == code or first is None or first.poll() is not None or time.monotonic() > again:
                     break
-            first_code = first.wait(timeout=20) if first else 0
+            first_code = first.wait(timeout=20) if first and ends else 0
         except subprocess.TimeoutExpired:
             first_code = None
         finally:
@@ -149,13 +151,114 @@ ib_atomic_bw -R -n 200 -q 4 | | 127.0.0.1
 """
 
 
+def five_at_once(folder):
+    """Five clients that start together, at a server with a backlog of three."""
+    start = [os.path.join(folder, "heddle"), "run", "--node", f"programs-{os.getpid()}", "--", "rping"]
+    for _ in range(3):
+        with tempfile.TemporaryFile("w+") as output:
+            server = subprocess.Popen([*start, "-s", "-P"], stdout=output, stderr=subprocess.STDOUT)
+            try:
+                done = subprocess.run([*start, "-c", "-a", "127.0.0.1", "-C", "1"], capture_output=True, text=True, timeout=60)
+                clients = [subprocess.Popen([*start, "-c", "-a", "127.0.0.1", "-C", "10"], stdout=output, stderr=subprocess.STDOUT)
+                           for _ in range(5)]
+                codes = [client.wait(timeout=60) for client in clients]
+            except subprocess.TimeoutExpired:
+                codes = None
+            finally:
+                server.kill()
+                server.wait()
+            output.seek(0)
+            expect("rping -s -P with five clients at once", codes == [0] * 5, done.stdout, done.stderr, output.read(), str(codes))
+
+
+def across_nodes(folder):
+    """Every node has an IPv4 address of its own; what it is, heddle devices tells."""
+    heddle = os.path.join(folder, "heddle")
+    there, here = f"there-{os.getpid()}", f"here-{os.getpid()}"
+    for device in ("heddle0", "heddle_ib0"):
+        with tempfile.TemporaryFile("w+") as output:
+            server = subprocess.Popen([heddle, "run", "--node", there, "--device", device, "--", "rping", "-s", "-C", "3"],
+                                      stdout=output, stderr=subprocess.STDOUT)
+            try:
+                code, out, err = run(folder, heddle, "devices", "--node", there)
+                address = re.search(r"127\.72\.\d+\.\d+", out)
+                code, out, err = run(folder, heddle, "run", "--node", here, "--device", device, "--", "rping", "-c", "-a",
+                                     address[0], "-C", "3")
+                server_code = server.wait(timeout=20)
+            except subprocess.TimeoutExpired:
+                server_code = None
+            finally:
+                server.kill()
+                server.wait()
+            output.seek(0)
+            expect(f"rping from one node to another on {device}", code == 0 and server_code == 0, out, err, output.read())
+
+
 def rdmacm(folder):
     for line in RDMACM.strip().split("\n"):
         both, server, client = (part.split() for part in line.split("|"))
         connect_pair(folder, line, [*both, *server], [*both, *client])
     connect_pair(folder, "rdma_server, rdma_client", ["rdma_server"], ["rdma_client", "-s", "127.0.0.1"])
+    five_at_once(folder)
+    across_nodes(folder)
     connect_pair(folder, "rping where nobody listens is refused", None,
                  ["sh", "-c", "rping -c -a 127.0.0.1 -C 1 2>&1 | grep 'REJECTED, error 8'"])
+
+
+def multicast(folder):
+    for device in ("heddle0", "heddle_ib0"):
+        for group in ("239.1.1.1", "ff12::1:2"):
+            command = ["mckey", "-m", group, "-C", "5"]
+            join_pair(folder, f"{' '.join(command)} on {device}", command, [*command, "-s"], "joined dgid", "--device", device)
+    command = ["mckey", "-m", "239.1.1.1", "-b", "127.0.0.1", "-C", "5"]
+    join_pair(folder, " ".join(command), command, [*command, "-s"], "joined dgid")
+    for line in ("ib_send_bw -c UD -g -x 0 -n 500", "ib_send_lat -c UD -g"):
+        program = [*line.split(), "-p", "PORT"]
+        pair(folder, line, program, [*program, "localhost"])
+
+
+def join_pair(folder, what, server, client, ready, *options):
+    """Run @server and, once it says @ready, @client. Both must end well."""
+    if shutil.which(server[0]) is None:
+        print(f"skipped: {server[0]} is not installed")
+        sys.exit(SKIP)
+    start = [os.path.join(folder, "heddle"), "run", "--node", f"programs-{os.getpid()}", *options, "--"]
+    # A line at a time: what it says must be seen while it waits.
+    with subprocess.Popen(["stdbuf", "-oL", *start, *server], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as first:
+        said = ""
+        try:
+            for line in first.stdout:
+                said += line
+                if ready in line:
+                    break
+            done = subprocess.run([*start, *client], capture_output=True, text=True, timeout=60)
+            said += first.communicate(timeout=20)[0]
+        except subprocess.TimeoutExpired:
+            done = None
+        finally:
+            first.kill()
+    expect(what, done is not None and done.returncode == 0 and first.returncode == 0,
+           "client:", *((done.stdout, done.stderr) if done else ("timed out",)), "server:", said)
+
+
+def infiniband(folder):
+    device = ("--device", "heddle_ib0")
+    for kind in ("rc", "uc", "ud", "srq"):
+        program = [f"ibv_{kind}_pingpong", "-p", "PORT"]
+        pair(folder, f"{program[0]} by LID", program, [*program, "localhost"], *device)
+    for line in ("ib_send_lat", "ib_write_bw -n 500", "ib_send_bw -n 500 -c UD"):
+        program = [*line.split(), "-p", "PORT"]
+        pair(folder, f"{line} by LID", program, [*program, "localhost"], *device)
+    tests = "rc_lat uc_lat ud_lat rc_bw uc_bw ud_bw rc_rdma_write_lat rc_rdma_read_bw".split()
+    connect_pair(folder, f"qperf {' '.join(tests)} by LID", ["qperf"], ["qperf", "localhost", "-t", "1", *tests], *device, ends=False)
+    connect_pair(folder, "udpong", ["udpong", "-b", "127.0.0.1"], ["udpong", "-s", "127.0.0.1", "-C", "100"], *device, ends=False)
+    for line in ("rping -C 10 | -s | -c -a 127.0.0.1", "udaddy -c 5 | | -s ::1", "rstream -S 1000 -C 100 | | -s 127.0.0.1",
+                 "ib_write_bw -R -n 200 | | 127.0.0.1"):
+        both, server, client = (part.split() for part in line.split("|"))
+        connect_pair(folder, f"{line} by LID", [*both, *server], [*both, *client], *device)
+    code, out, err = run(folder, os.path.join(folder, "heddle"), "run", "--device", "heddle9", "ibv_devices")
+    expect("a device that there is not is named with those that there are",
+           code == 64 and "heddle9" in err and "heddle0" in err and "heddle_ib0" in err, out, err)
 
 
 def pingpong(folder):
@@ -252,7 +355,12 @@ def ucx_pair(folder):
 
 def devices(folder):
     code, out, err = run(folder, "ibv_devices")
-    expect("ibv_devices lists heddle0 and its GUID", code == 0 and re.search(r"heddle0\s+[0-9a-f]{16}", out), out, err)
+    expect("ibv_devices lists heddle0, then heddle_ib0, with GUIDs",
+           code == 0 and re.search(r"heddle0\s+[0-9a-f]{14}00\n\s+heddle_ib0\s+[0-9a-f]{14}01", out), out, err)
+    code, out, err = run(folder, "env", "HEDDLE_DEVICE=heddle_ib0", "ibv_devinfo", "-v")
+    guid = re.search(r"node_guid:\s+(\S+)", out)
+    for line in (r"link_layer:\s+InfiniBand", r"port_lid:\s+[1-9]", r"sm_lid:\s+1", rf"GID\[\s+0\]:\s+fe80:0000:0000:0000:{guid[1]}"):
+        expect(f"heddle_ib0 says {line}", "heddle0" not in out and re.search(line, out), out, err)
     code, out, err = run(folder, "ibv_devinfo", "-v")
     expect("ibv_devinfo -v ends well", code == 0, out, err)
     for line in (r"hca_id:\s+heddle0", r"state:\s+PORT_ACTIVE", r"active_mtu:\s+4096", r"link_layer:\s+Ethernet",
@@ -344,5 +452,6 @@ def pyverbs(folder):
 
 
 if __name__ == "__main__":
-    {"devices": devices, "starts": starts, "ucx": ucx, "pingpong": pingpong, "perftest": perftest, "lane": lane, "rdmacm": rdmacm,
+    {"devices": devices, "starts": starts, "ucx": ucx, "pingpong": pingpong, "perftest": perftest, "lane": lane,
+     "rdmacm": rdmacm, "multicast": multicast, "infiniband": infiniband,
      "ucx-pair": ucx_pair, "asyncwatch": asyncwatch, "pyverbs": pyverbs}[sys.argv[2]](sys.argv[1])

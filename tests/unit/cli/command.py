@@ -39,7 +39,7 @@ class Command(unittest.TestCase):
                           ["perf", "--operation", "dance"], ["perf", "-c", "XX"], ["perf", "-c", "UD", "-s", "5000"],
                           ["perf", "-c", "UD", "-o", "write"], ["perf", "-c", "UC", "-o", "read"], ["perf", "-p", "0"],
                           ["perf", "--server", "--client"], ["perf", "more"], ["status", "more"], ["devices", "more"],
-                          ["run"]):
+                          ["run"], ["run", "--device", "frob", "true"]):
             done = heddle(*arguments)
             self.assertEqual(done.returncode, 64, arguments)
             self.assertEqual(done.stdout, "", arguments)

@@ -4,11 +4,13 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
 #define DEVICE "/sys/class/infiniband/heddle0"
+#define OTHER  "/sys/class/infiniband/heddle_ib0"
 
 static void whose_a_path_is(void **state)
 {
@@ -30,7 +32,9 @@ static void whose_a_path_is(void **state)
 	        {"/sys/class/infiniband_verbs/uverbs0/ibdev", TREE_OURS, TREE_FILE},
 	        {"/sys/class/infiniband/mlx5_0", TREE_MISSING, 0},
 	        {DEVICE "/device/numa_node", TREE_MISSING, 0},
-	        {"/dev/infiniband/uverbs1", TREE_MISSING, 0},
+	        {"/dev/infiniband/uverbs1", TREE_OURS, TREE_DEVICE},
+	        {"/dev/infiniband/uverbs2", TREE_MISSING, 0},
+	        {OTHER "/ports/1/gid_attrs/ndevs/0", TREE_MISSING, 0},
 	        {"/sys/class/infiniband_mad", TREE_OTHERS, 0},
 	        {"/sys/class/infinibandage", TREE_OTHERS, 0},
 	        {"/sys/class/infiniband/../net", TREE_OTHERS, 0},
@@ -75,6 +79,11 @@ static void what_files_say(void **state)
 	        {DEVICE "/ports/1/gid_attrs/types/0", "RoCE v2\n"},
 	        {DEVICE "/ports/1/gids/15", "0000:0000:0000:0000:0000:0000:0000:0000\n"},
 	        {"/sys/class/infiniband_verbs/uverbs0/ibdev", "heddle0\n"},
+	        {DEVICE "/ports/1/lid", "0x0\n"},
+	        {OTHER "/ports/1/link_layer", "InfiniBand\n"},
+	        {OTHER "/ports/1/sm_lid", "0x1\n"},
+	        {OTHER "/ports/1/gid_attrs/types/0", "IB/RoCE v1\n"},
+	        {"/sys/class/infiniband_verbs/uverbs1/ibdev", "heddle_ib0\n"},
 	};
 	char text[TREE_TEXT_BYTES], gid[TREE_TEXT_BYTES];
 	const struct tree_node *node;
@@ -115,19 +124,37 @@ static void folders_hold_everything(void **state)
 	assert_int_equal(tree_find("/dev/infiniband", &dev), TREE_OURS);
 	assert_non_null(tree_child(class, 0, &name));
 	assert_string_equal(name, "heddle0");
-	assert_null(tree_child(class, 1, &name));
-	/* 45 nodes, and a type and an interface for every address besides the first. */
+	assert_non_null(tree_child(class, 1, &name));
+	assert_string_equal(name, "heddle_ib0");
+	assert_null(tree_child(class, 2, &name));
+	/* A type and an interface for every address of heddle0, a type for the one of heddle_ib0. */
 	size_t count = count_below(class) + count_below(verbs) + count_below(dev);
-	assert_true(count >= 45 + 6 && count % 2 == 1);
+	assert_true(count >= 94 + 2 * 2 && count <= 94 + 2 * 15 && count % 2 == 0);
+}
+
+/* HEDDLE_DEVICE shows one device alone. */
+static void one_device_alone(void **state)
+{
+	const struct tree_node *node;
+	const char *name;
+	(void)state;
+	setenv("HEDDLE_DEVICE", "heddle_ib0", 1);
+	assert_int_equal(tree_find(DEVICE "/ports/1/state", &node), TREE_MISSING);
+	assert_int_equal(tree_find("/dev/infiniband/uverbs0", &node), TREE_MISSING);
+	assert_int_equal(tree_find(OTHER "/ports/1/state", &node), TREE_OURS);
+	assert_int_equal(tree_find("/sys/class/infiniband", &node), TREE_OURS);
+	assert_non_null(tree_child(node, 0, &name));
+	assert_string_equal(name, "heddle_ib0");
+	assert_null(tree_child(node, 1, &name));
+	unsetenv("HEDDLE_DEVICE");
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(whose_a_path_is),
-	        cmocka_unit_test(long_paths),
-	        cmocka_unit_test(what_files_say),
-	        cmocka_unit_test(folders_hold_everything),
+	        cmocka_unit_test(whose_a_path_is),  cmocka_unit_test(long_paths),
+	        cmocka_unit_test(what_files_say),   cmocka_unit_test(folders_hold_everything),
+	        cmocka_unit_test(one_device_alone),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

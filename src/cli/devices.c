@@ -1,0 +1,133 @@
+/* heddle devices: what a program would see. */
+#include <argp.h>
+#include <arpa/inet.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <heddle/heddle.h>
+
+#include "cli/command.h"
+
+static const char *const names[] = {HDL_DEVICE_ETHERNET, HDL_DEVICE_INFINIBAND};
+#define NAMES (sizeof(names) / sizeof(names[0]))
+
+struct options {
+	const char *node;
+	bool json;
+};
+
+bool device_exists(const char *name)
+{
+	for (size_t i = 0; i < NAMES; i++)
+		if (strcmp(names[i], name) == 0)
+			return true;
+	fprintf(stderr, "heddle: there is no device '%s'; there are", name);
+	for (size_t i = 0; i < NAMES; i++)
+		fprintf(stderr, "%s %s", i == 0 ? "" : i + 1 < NAMES ? "," : " and", names[i]);
+	fputc('\n', stderr);
+	return false;
+}
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+	struct options *options = state->input;
+	switch (key) {
+	case 'j':
+		options->json = true;
+		return 0;
+	case 'n':
+		options->node = arg;
+		return 0;
+	case ARGP_KEY_ARG:
+		argp_usage(state);
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+/* The addresses of the device @name: InfiniBand has one, which the other has not. */
+static json_t *gids_of(struct hdl_adapter *adapter, const struct hdl_limits *limits,
+                       const char *name)
+{
+	bool infiniband = strcmp(name, HDL_DEVICE_INFINIBAND) == 0;
+	json_t *gids = json_array();
+	for (uint32_t i = 0; i < limits->gid_count; i++) {
+		struct hdl_gid gid;
+		char text[INET6_ADDRSTRLEN];
+		hdl_gid_query(adapter, i, &gid);
+		if ((memcmp(&gid, &limits->ib_gid, sizeof(gid)) == 0) != infiniband)
+			continue;
+		inet_ntop(AF_INET6, gid.raw, text, sizeof(text));
+		json_array_append_new(gids, json_string(text));
+	}
+	return gids;
+}
+
+static json_t *devices_of(struct hdl_adapter *adapter)
+{
+	struct hdl_limits limits;
+	json_t *all = json_array();
+	hdl_adapter_query(adapter, &limits);
+	for (size_t i = 0; i < NAMES; i++) {
+		bool infiniband = strcmp(names[i], HDL_DEVICE_INFINIBAND) == 0;
+		char guid[20];
+		snprintf(guid, sizeof(guid), "%016llx", (unsigned long long)limits.guid + i);
+		json_array_append_new(all, json_pack("{s:s,s:s,s:s,s:i,s:o}", "name", names[i],
+		                                     "link_layer",
+		                                     infiniband ? "InfiniBand" : "Ethernet", "guid",
+		                                     guid, "lid", infiniband ? (int)limits.lid : 0,
+		                                     "gids", gids_of(adapter, &limits, names[i])));
+	}
+	return all;
+}
+
+static void print_devices(json_t *all)
+{
+	size_t i, j;
+	json_t *device, *gid;
+	json_array_foreach(all, i, device)
+	{
+		printf("%-10s  port 1 active, %s, GUID %s",
+		       json_string_value(json_object_get(device, "name")),
+		       json_string_value(json_object_get(device, "link_layer")),
+		       json_string_value(json_object_get(device, "guid")));
+		if (json_integer_value(json_object_get(device, "lid")) != 0)
+			printf(", LID %d", (int)json_integer_value(json_object_get(device, "lid")));
+		putchar('\n');
+		json_array_foreach(json_object_get(device, "gids"), j, gid)
+		        printf("  GID %2zu  %s\n", j, json_string_value(gid));
+	}
+}
+
+int devices_command(int argc, char **argv)
+{
+	static const struct argp_option list[] = {
+	        {"json", 'j', NULL, 0, "Write JSON", 0},
+	        {"node", 'n', "NAME", 0, "Of the node NAME (default: the machine's own)", 0},
+	        {0}};
+	static const struct argp argp = {list, parse, NULL, "The devices that a program would see.",
+	                                 NULL, NULL,  NULL};
+	struct options options = {0};
+	if (argp_parse(&argp, argc, argv, 0, NULL, &options) != 0)
+		return EXIT_WRONG_USAGE;
+	struct hdl_open_attr attr = {.on_node = true, .node = options.node};
+	struct hdl_adapter *adapter;
+	int result = hdl_open(&attr, &adapter);
+	if (result != 0) {
+		fprintf(stderr, "heddle: %s\n", hdl_strerror(result));
+		return EXIT_FAILURE;
+	}
+	json_t *all = devices_of(adapter);
+	if (options.json) {
+		json_dumpf(all, stdout, JSON_INDENT(2));
+		putchar('\n');
+	} else {
+		print_devices(all);
+	}
+	json_decref(all);
+	hdl_close(adapter);
+	return 0;
+}
