@@ -194,8 +194,10 @@ int adapter_open(const struct hdl_open_attr *attr, const struct adapter_env *env
 		result = make_bell(adapter);
 	if (result == 0)
 		result = make_tables(adapter);
+	if (result == 0)
+		segment_begin(&adapter->segments, adapter->tables.segments, attr->on_node);
 	if (result == 0) {
-		adapter->node.own.reaches_peer = adapter->node.own.atomic_on_peer = !env->by_target;
+		adapter->node.own = fault_mover(!env->by_target);
 		adapter->node.gid = attr->gid;
 		if (gid_is_zero(&attr->gid)) {
 			/* fe80::/64 and the GUID: link-local, as unique as the GUID is. */
@@ -231,6 +233,7 @@ void adapter_kill(struct hdl_adapter *adapter)
 	agent_leave(adapter);
 	peers_leave(adapter);
 	events_end(&adapter->events);
+	segment_end(&adapter->segments);
 	unmap_blocks(adapter);
 	tables_unmap(&adapter->tables);
 	if (adapter->bell >= 0)

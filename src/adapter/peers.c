@@ -249,6 +249,7 @@ static void unmap_peer(struct hdl_adapter *adapter, struct peer *peer)
 	}
 	if (peer->bell >= 0)
 		close(peer->bell);
+	reach_end(peer->reach);
 	tables_unmap(&peer->tables);
 	if (peer->block != NULL)
 		munmap(peer->block, lanes_bytes());
@@ -299,7 +300,11 @@ int peers_attach(struct hdl_adapter *adapter, const struct agent_msg *msg, int f
 		unmap_peer(adapter, &peer);
 		return dead ? -HDL_EHOSTUNREACH : -HDL_EACCES;
 	}
-	bool reaches = adapter->node.own.reaches_peer;
+	peer.reach = reach_make(peer.pid, tables->segments, true);
+	if (peer.reach == NULL) {
+		unmap_peer(adapter, &peer);
+		return -HDL_ENOMEM;
+	}
 	struct link link = {
 	        .tx = end.tx,
 	        .rx = end.rx,
@@ -311,7 +316,7 @@ int peers_attach(struct hdl_adapter *adapter, const struct agent_msg *msg, int f
 	        .peer_qp_mask = (1u << tables->sizes.qp_bits) - 1,
 	        .id = msg->u.peer.link_id,
 	        .guard = end.own_guard,
-	        .mover = process_mover(peer.pid, reaches),
+	        .mover = process_mover(peer.reach, !adapter->node.own.reaches_peer),
 	        .gid = link_local(peer.node_guid),
 	};
 	link.tx.unfenced = adapter->barrier && tables->header->barrier == 1;

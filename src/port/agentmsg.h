@@ -23,7 +23,7 @@
 
 #include <stdint.h>
 
-#define AGENT_VERSION   3u
+#define AGENT_VERSION   4u
 #define AGENT_SOCKET    "agent.sock"
 #define AGENT_LOCK      "agent.lock"
 #define AGENT_MAX_GIDS  16u

@@ -3,6 +3,7 @@
  * alone may change (touch control, atomics without shared memory) goes there as a frame. */
 #include <assert.h>
 
+#include "memory/judge.h"
 #include "queue/qp_state.h"
 #include "transport/local.h"
 #include "transport/op.h"
@@ -82,6 +83,8 @@ static enum local_step direct_atomic(struct node *node, struct qp *qp, struct wq
 	                  wqe->u.atomic.compare_add, wqe->u.atomic.swap, &old);
 	if (detail == HDL_DETAIL_TOUCHED)
 		return LOCAL_BY_TARGET;
+	if (detail == HDL_DETAIL_QP && sg_changed(remote))
+		return local_not_ready(node, qp, wqe);
 	if (detail != HDL_DETAIL_NONE) {
 		refused_by_target(node, qp, wqe, detail);
 		return LOCAL_NEXT;
@@ -95,6 +98,73 @@ static enum local_step direct_atomic(struct node *node, struct qp *qp, struct wq
 		refused_here(node, wqe, &result);
 	else
 		local_finish(wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);
+	return LOCAL_NEXT;
+}
+
+/* Where the bytes of @wqe lie in our own memory, if in one run. */
+static bool own_run(const struct node *node, const struct qp *qp, struct wqe_send *wqe, bool read,
+                    uint64_t *own)
+{
+	if (wqe->flags & HDL_SEND_INLINE) {
+		*own = (uint64_t)(uintptr_t)wqe_inline(wqe);
+		return true;
+	}
+	const struct hdl_sge *piece = wqe_sge(wqe);
+	const struct tpt_request req = {.key = piece->key,
+	                                .side = TPT_LOCAL,
+	                                .access = read ? HDL_ACCESS_LOCAL_WRITE
+	                                               : HDL_ACCESS_LOCAL_READ,
+	                                .pd = qp->pd,
+	                                .addr = piece->addr,
+	                                .length = piece->length};
+	return piece->length == wqe->length && tpt_own_run(node->tpt, &req, own);
+}
+
+/* The usual short write or read: one run at both ends, and the target's is memory of this process too. False: something is
+ * unusual or refused, and perhaps part of it is copied; sg_move() does it anew or says what is wrong. */
+static bool direct_short(const struct node *node, const struct qp *qp, struct wqe_send *wqe,
+                         const struct link *link, const struct qp_public *pub,
+                         const struct qp_facts *facts, uint8_t access)
+{
+	const struct mover *mover = &link->mover;
+	bool read = access == HDL_ACCESS_REMOTE_READ, done = false;
+	uint64_t own, host;
+	void *theirs;
+	if (wqe->length > MOVE_SHORT || !own_run(node, qp, wqe, read, &own))
+		return false;
+	const struct tpt_request req = {.key = wqe->u.rdma.key,
+	                                .side = TPT_REMOTE,
+	                                .windows_only = facts->windows_only,
+	                                .access = access,
+	                                .pd = facts->pd,
+	                                .qpn = qp->attr.dest_qpn,
+	                                .addr = wqe->u.rdma.addr,
+	                                .length = wqe->length};
+	if (link->guard != NULL)
+		tpt_enter(link->guard);
+	/* The queue pair is still what it was: see struct sg. */
+	if (atomic_load_explicit(&pub->words[0], memory_order_acquire) == facts->word &&
+	    tpt_peer_run(&link->peer_table, &req, &host) &&
+	    (theirs = mover->reach(mover->context, host, wqe->length)) != NULL) {
+		void *ours = (void *)(uintptr_t)own;
+		done = read ? mover->copy_short(ours, theirs, wqe->length)
+		            : mover->copy_short(theirs, ours, wqe->length);
+	}
+	if (link->guard != NULL)
+		tpt_leave(link->guard);
+	return done;
+}
+
+/* The bytes of @wqe are where they belong. */
+static enum local_step direct_done(struct node *node, struct wqe_send *wqe)
+{
+	bool read = wqe->opcode == HDL_OP_READ;
+	counter_add(&node->counters[read ? NODE_BYTES_READ : NODE_BYTES_WRITTEN], wqe->length);
+	if (wqe->opcode == HDL_OP_WRITE_IMM) {
+		wqe->marks |= WQE_PREPARED;
+		return LOCAL_BY_TARGET; /* the notice is a frame */
+	}
+	local_finish(wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);
 	return LOCAL_NEXT;
 }
 
@@ -124,20 +194,14 @@ static enum local_step direct_copy(struct node *node, struct qp *qp, struct wqe_
 			refused_here(node, wqe, &result);
 		return LOCAL_NEXT;
 	}
-	counter_add(&node->counters[read ? NODE_BYTES_READ : NODE_BYTES_WRITTEN], wqe->length);
-	if (wqe->opcode == HDL_OP_WRITE_IMM) {
-		wqe->marks |= WQE_PREPARED;
-		return LOCAL_BY_TARGET; /* the notice is a frame */
-	}
-	local_finish(wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);
-	return LOCAL_NEXT;
+	return direct_done(node, wqe);
 }
 
 enum local_step local_direct(struct node *node, struct qp *qp, struct wqe_send *wqe)
 {
 	struct link *link = &node->links[qp->link];
 	bool atomic = wqe->opcode == HDL_OP_COMPARE_SWAP || wqe->opcode == HDL_OP_FETCH_ADD;
-	if (atomic ? !link->mover.atomic_on_peer : !link->mover.reaches_peer)
+	if (link->mover.reach == NULL)
 		return LOCAL_BY_TARGET;
 	/* A send before us may still be refused, and then we must not have happened. */
 	if (qp->unanswered > 0)
@@ -167,6 +231,8 @@ enum local_step local_direct(struct node *node, struct qp *qp, struct wqe_send *
 		local_finish(wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);
 		return LOCAL_NEXT;
 	}
+	if (!atomic && direct_short(node, qp, wqe, link, pub, &facts, access))
+		return direct_done(node, wqe);
 	struct hdl_sge piece = {
 	        .addr = wqe->u.rdma.addr, .length = wqe->length, .key = wqe->u.rdma.key};
 	struct sg remote = {.table = &link->peer_table,

@@ -279,10 +279,14 @@ enum hdl_detail op_atomic(const struct mover *mover, enum move_side side, struct
 	     run.addr % 8 != 0))
 		detail =
 		        HDL_DETAIL_MISALIGNED; /* eight bytes, but not eight aligned bytes of memory */
+	if (sg_changed(target))
+		detail = HDL_DETAIL_QP;
 	if (detail == HDL_DETAIL_NONE)
 		result = mover->atomic(mover->context, side, run.addr, add, compare_add, swap, old);
 	if (target->guard != NULL)
 		tpt_leave(target->guard);
+	if (result == MOVE_ELSEWHERE)
+		return HDL_DETAIL_TOUCHED;
 	return result == MOVE_OK ? detail : HDL_DETAIL_GONE;
 }
 

@@ -42,7 +42,8 @@ enum op_received {
 enum op_received op_receive(struct node *node, struct qp *qp, const struct op_message *message,
                             enum hdl_detail *detail, struct hdl_key *key);
 
-/* A compare-and-swap or fetch-and-add on @target, a list of one 8-byte piece with HDL_ACCESS_REMOTE_ATOMIC. */
+/* A compare-and-swap or fetch-and-add on @target, a list of one 8-byte piece with HDL_ACCESS_REMOTE_ATOMIC.
+ * HDL_DETAIL_TOUCHED: only the target's own adapter can do it. */
 enum hdl_detail op_atomic(const struct mover *mover, enum move_side side, struct sg *target,
                           bool add, uint64_t compare_add, uint64_t swap, uint64_t *old);
 

@@ -99,7 +99,12 @@ static int talk(int in, int out, uint64_t seed)
 	struct hdl_limits limits;
 	struct prng prng;
 	prng_seed(&prng, seed);
-	unsigned char *room = calloc(1, ROOM);
+	/* Memory that the peer maps, or memory that the kernel copies. */
+	bool mapped = prng_chance(&prng, 500);
+	void *memory = mapped ? NULL : calloc(1, ROOM);
+	if (mapped)
+		MUST(hdl_mem_alloc(ROOM, &memory));
+	unsigned char *room = memory;
 	MUST(hdl_open(&attr, &adapter));
 	MUST(hdl_pd_create(adapter, &pd));
 	MUST(hdl_cq_create(adapter, 256, NULL, NULL, &cq));
@@ -136,7 +141,10 @@ static int talk(int in, int out, uint64_t seed)
 	MUST(hdl_cq_destroy(cq));
 	MUST(hdl_pd_destroy(pd));
 	MUST(hdl_close(adapter));
-	free(room);
+	if (mapped)
+		MUST(hdl_mem_free(room));
+	else
+		free(room);
 	return 0;
 }
 
