@@ -36,6 +36,9 @@ enum local_step {
 /* Nobody answers at the other end yet (or any more): what a timeout would tell on a wire. */
 enum local_step local_not_ready(struct node *node, struct qp *qp, struct wqe_send *wqe);
 enum local_step local_direct(struct node *node, struct qp *qp, struct wqe_send *wqe);
+/* Execute and complete @wr at once, without an element of the queue: a short write or read that nothing stands before, on memory
+ * of this process. False: nothing was decided, post it. */
+bool local_express(struct node *node, struct qp *qp, const struct hdl_send_wr *wr);
 /* @wqe is over. */
 static inline void local_finish(struct wqe_send *wqe, enum hdl_wc_status status,
                                 enum hdl_detail detail)

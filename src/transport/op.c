@@ -88,6 +88,16 @@ void op_complete_send(struct node *node, struct qp *qp, struct wqe_send *wqe)
 	complete(node, qp, qp->send_cq, &wc, false);
 }
 
+void op_tell_sent(struct node *node, struct qp *qp, uint64_t wr_id, uint8_t opcode, uint32_t length)
+{
+	struct hdl_wc wc = {.wr_id = wr_id,
+	                    .status = HDL_WC_SUCCESS,
+	                    .opcode = send_wc_opcode(opcode),
+	                    .byte_len = length,
+	                    .qpn = qp->qpn};
+	complete(node, qp, qp->send_cq, &wc, false);
+}
+
 void op_flush_send(struct node *node, struct qp *qp)
 {
 	struct wqe_send *wqe;

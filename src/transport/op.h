@@ -53,6 +53,10 @@ enum hdl_detail op_memory(struct node *node, struct qp *qp, const struct wqe_sen
 /* Is the request @wqe one that @qp's completion queue hears of? Completes it and frees the element. */
 void op_complete_send(struct node *node, struct qp *qp, struct wqe_send *wqe);
 
+/* Tell the completion queue that a request has succeeded. */
+void op_tell_sent(struct node *node, struct qp *qp, uint64_t wr_id, uint8_t opcode,
+                  uint32_t length);
+
 /* Complete everything that waits in the queues with HDL_WC_WR_FLUSH_ERR. */
 void op_flush_send(struct node *node, struct qp *qp);
 void op_flush_recv(struct node *node, struct qp *qp);
