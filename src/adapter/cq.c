@@ -18,7 +18,7 @@ int hdl_cq_create(struct hdl_adapter *adapter, uint32_t depth, struct hdl_channe
 		return -HDL_ENOMEM;
 	}
 	struct hdl_cq *cq = aligned_alloc(64, (sizeof(*cq) + 63) & ~(size_t)63);
-	void *ring = calloc(1, cq_bytes(depth));
+	void *ring = malloc(cq_bytes(depth));
 	if (cq == NULL || ring == NULL) {
 		atomic_fetch_sub(&adapter->cqs, 1);
 		free(cq);
@@ -71,7 +71,7 @@ int hdl_cq_resize(struct hdl_cq *cq, uint32_t depth)
 {
 	if (cq == NULL || cq->magic != MAGIC_CQ || depth == 0 || depth > HDL_MAX_CQE)
 		return -HDL_EINVAL;
-	void *ring = calloc(1, cq_bytes(depth));
+	void *ring = malloc(cq_bytes(depth));
 	if (ring == NULL)
 		return -HDL_ENOMEM;
 	adapter_lock(cq->adapter);
@@ -143,7 +143,7 @@ int hdl_srq_create(struct hdl_pd *pd, struct hdl_srq_attr *attr, void *context,
 	}
 	uint32_t stride = wqe_recv_stride(attr->max_sge);
 	struct hdl_srq *srq = aligned_alloc(64, (sizeof(*srq) + 63) & ~(size_t)63);
-	void *elements = calloc(1, wq_bytes(attr->max_wr, stride));
+	void *elements = malloc(wq_bytes(attr->max_wr, stride));
 	if (srq == NULL || elements == NULL) {
 		atomic_fetch_sub(&pd->adapter->srqs, 1);
 		free(srq);
@@ -168,7 +168,7 @@ int hdl_srq_modify(struct hdl_srq *srq, uint32_t max_wr, uint32_t limit)
 		return -HDL_EINVAL;
 	struct wq *wq = &srq->srq.wq;
 	void *elements = NULL;
-	if (max_wr != 0 && (elements = calloc(1, wq_bytes(max_wr, wq->stride))) == NULL)
+	if (max_wr != 0 && (elements = malloc(wq_bytes(max_wr, wq->stride))) == NULL)
 		return -HDL_ENOMEM;
 	void *unused = elements;
 	int result = 0;

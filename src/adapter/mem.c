@@ -1,6 +1,5 @@
 /* Memory that peers can map, for programs that ask for it: a sealed memory file each, mapped shared. */
 #include <fcntl.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -14,7 +13,7 @@ struct block {
 	struct segment segment;
 };
 
-static pthread_mutex_t blocks_lock = PTHREAD_MUTEX_INITIALIZER;
+pthread_mutex_t mem_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct block *blocks;
 
 int hdl_mem_alloc(size_t length, void **out)
@@ -43,10 +42,10 @@ int hdl_mem_alloc(size_t length, void **out)
 	s->addr = (uint64_t)(uintptr_t)memory;
 	s->length = length;
 	s->writable = true;
-	pthread_mutex_lock(&blocks_lock);
+	pthread_mutex_lock(&mem_lock);
 	block->next = blocks;
 	blocks = block;
-	pthread_mutex_unlock(&blocks_lock);
+	pthread_mutex_unlock(&mem_lock);
 	*out = memory;
 	return 0;
 }
@@ -54,14 +53,14 @@ int hdl_mem_alloc(size_t length, void **out)
 int hdl_mem_free(void *memory)
 {
 	uint64_t addr = (uint64_t)(uintptr_t)memory;
-	pthread_mutex_lock(&blocks_lock);
+	pthread_mutex_lock(&mem_lock);
 	struct block **at = &blocks;
 	while (*at != NULL && (*at)->segment.addr != addr)
 		at = &(*at)->next;
 	struct block *block = *at;
 	if (block != NULL)
 		*at = block->next;
-	pthread_mutex_unlock(&blocks_lock);
+	pthread_mutex_unlock(&mem_lock);
 	if (block == NULL)
 		return -HDL_EINVAL;
 	munmap(memory, block->segment.length);
@@ -73,7 +72,7 @@ int hdl_mem_free(void *memory)
 bool mem_behind(uint64_t addr, uint64_t length, struct segment *found)
 {
 	bool ok = false;
-	pthread_mutex_lock(&blocks_lock);
+	pthread_mutex_lock(&mem_lock);
 	for (const struct block *at = blocks; at != NULL && !ok; at = at->next) {
 		const struct segment *s = &at->segment;
 		if (addr < s->addr || addr - s->addr >= s->length ||
@@ -83,6 +82,6 @@ bool mem_behind(uint64_t addr, uint64_t length, struct segment *found)
 		found->fd = fcntl(s->fd, F_DUPFD_CLOEXEC, 3);
 		ok = found->fd >= 0;
 	}
-	pthread_mutex_unlock(&blocks_lock);
+	pthread_mutex_unlock(&mem_lock);
 	return ok;
 }

@@ -35,6 +35,7 @@ static void free_qp(struct hdl_qp *qp)
 	free(qp->qp.rq.elements);
 	free(qp->qp.lists);
 	free(qp->qp.reads.entries);
+	free(qp->qp.kept);
 	free(qp);
 }
 
@@ -49,15 +50,18 @@ static struct hdl_qp *new_qp(const struct hdl_qp_init_attr *attr)
 	uint32_t send_stride = wqe_send_stride(cap->max_send_sge, cap->max_inline);
 	uint32_t recv_stride = wqe_recv_stride(cap->max_recv_sge);
 	uint32_t recv_depth = attr->srq != NULL ? 0 : cap->max_recv_wr;
-	void *send = calloc(1, wq_bytes(cap->max_send_wr, send_stride));
-	void *recv = calloc(1, wq_bytes(recv_depth, recv_stride));
+	void *send = malloc(wq_bytes(cap->max_send_wr, send_stride));
+	void *recv = malloc(wq_bytes(recv_depth, recv_stride));
 	wq_init(&qp->qp.sq, send, cap->max_send_wr, send_stride, cap->max_send_sge);
 	wq_init(&qp->qp.rq, recv, recv_depth, recv_stride, cap->max_recv_sge);
 	if (attr->register_on_send) {
 		qp->qp.lists_size = ADAPTER_LIST_PAGES;
 		qp->qp.lists = calloc(ADAPTER_LIST_PAGES, sizeof(uint64_t));
 	}
-	if (send == NULL || recv == NULL || (attr->register_on_send && qp->qp.lists == NULL)) {
+	if (attr->srq != NULL)
+		qp->qp.kept = malloc(wqe_recv_stride(HDL_MAX_SGE));
+	if (send == NULL || recv == NULL || (attr->srq != NULL && qp->qp.kept == NULL) ||
+	    (attr->register_on_send && qp->qp.lists == NULL)) {
 		free_qp(qp);
 		return NULL;
 	}

@@ -142,6 +142,7 @@ static bool map(struct reach *reach, struct reached *at)
 	at->failed = base == MAP_FAILED;
 	if (at->failed)
 		return false;
+	madvise(base, s->length, MADV_DONTFORK); /* a child has no business there */
 	at->base = base;
 	reach->mapped++;
 	return true;

@@ -133,6 +133,16 @@ void segment_begin(struct segments *segments, struct segment_table *table, bool 
 	*segments = (struct segments){.table = table, .pagemap = with_peers ? file_pagemap() : -1};
 }
 
+void segment_let_go(struct segments *segments)
+{
+	for (uint32_t i = 0; i < SEGMENT_MAX; i++)
+		if (segments->own[i].birth != 0)
+			close_own(&segments->own[i].segment);
+	if (segments->pagemap >= 0)
+		close(segments->pagemap);
+	*segments = (struct segments){.pagemap = -1};
+}
+
 void segment_end(struct segments *segments)
 {
 	if (segments->table == NULL)

@@ -13,6 +13,7 @@
 #ifndef ADAPTER_SEGMENT_H
 #define ADAPTER_SEGMENT_H
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -59,6 +60,7 @@ int file_pagemap(void);
 bool file_in_memory(int fd, uint64_t *dev, uint64_t *inode);
 /* A file of hdl_mem_alloc() (mem.c). As file_behind(). */
 bool mem_behind(uint64_t addr, uint64_t length, struct segment *found);
+extern pthread_mutex_t mem_lock; /* of the list of such memory; the last to be taken */
 
 /* --- segment.c: the owner. With the drive lock. --- */
 
@@ -93,6 +95,8 @@ void segment_give(struct segments *segments, struct segment_ref ref);
 void segment_forget(struct segments *segments, uint64_t addr, uint64_t length);
 void segment_begin(struct segments *segments, struct segment_table *table, bool with_peers);
 void segment_end(struct segments *segments);
+/* In a child of fork(), whose parent goes on with them: close what it inherited. */
+void segment_let_go(struct segments *segments);
 
 /* --- reach.c: the peer. With the drive lock. --- */
 

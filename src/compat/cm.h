@@ -29,7 +29,8 @@ enum cm_event_type {
 	CM_UNREACHABLE,
 	CM_REJECTED,
 	CM_ESTABLISHED,
-	CM_DISCONNECTED
+	CM_DISCONNECTED,
+	CM_TIMEWAIT_EXIT = 15
 };
 
 /* Room for private data in the messages (IBTA 12.6; of a request the addresses take 36 bytes, annex A11). Programs are told of
@@ -111,6 +112,7 @@ struct cm_id {
 	bool has_device; /* sgid is one */
 	bool has_path;
 	bool holds_port, for_all;
+	bool one_family; /* RDMA_OPTION_ID_AFONLY */
 
 	uint64_t guid; /* of the peer */
 	uint32_t slot, peer;
@@ -120,6 +122,7 @@ struct cm_id {
 	        *request; /* what was asked, while there may be need to ask again (cmwait.c) */
 	unsigned tries;
 	bool waiting;
+	unsigned lingers;    /* rounds until CM_TIMEWAIT_EXIT */
 	uint8_t ack_timeout; /* RDMA_OPTION_ID_ACK_TIMEOUT; 0: not set */
 	uint8_t responder_resources, initiator_depth, retry_count, rnr_retry_count;
 };
@@ -176,6 +179,8 @@ void cm_part(struct cm_id *id);
 /* --- cmwait.c --- */
 /* Nobody took the request of @id. True: it will be repeated; false: it was often enough. */
 bool cm_wait_more(struct cm_id *id);
+/* The connection of @id has ended: tell the program when its name may be used again. */
+void cm_linger(struct cm_id *id);
 void cm_wait_forget(void);
 
 #endif

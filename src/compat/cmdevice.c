@@ -10,6 +10,11 @@
 
 #define MAX_FDS 65536
 
+/* Descriptors start here where the limit of open files allows it. librspreload of rdma-core 44 takes a channel's descriptor that is
+ * lower than the one that it showed to the program for that one in select(2), so the program would never see what is ready. It is
+ * still one that select(2) can be asked about. */
+#define FIRST_FD 512
+
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic(struct cm_channel *) channels[MAX_FDS];
 static struct hdl_adapter *heard; /* whose messages come here */
@@ -35,14 +40,26 @@ bool compat_cm_owns(int fd)
 	return cm_channel_of(fd) != NULL;
 }
 
+static int high_eventfd(int flags)
+{
+	int low = eventfd(0, flags);
+	if (low < 0)
+		return -1;
+	int high = fcntl(low, flags & EFD_CLOEXEC ? F_DUPFD_CLOEXEC : F_DUPFD, FIRST_FD);
+	if (high < 0)
+		return low;
+	close(low);
+	return high;
+}
+
 int compat_cm_open(int flags)
 {
 	struct hdl_adapter *adapter = compat_adapter();
 	if (adapter == NULL)
 		return -1;
 	struct cm_channel *channel = calloc(1, sizeof(*channel));
-	int fd = eventfd(0, (flags & O_CLOEXEC ? EFD_CLOEXEC : 0) |
-	                            (flags & O_NONBLOCK ? EFD_NONBLOCK : 0));
+	int fd = high_eventfd((flags & O_CLOEXEC ? EFD_CLOEXEC : 0) |
+	                      (flags & O_NONBLOCK ? EFD_NONBLOCK : 0));
 	if (channel == NULL || fd < 0 || fd >= MAX_FDS) {
 		free(channel);
 		if (fd >= 0)

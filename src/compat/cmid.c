@@ -44,13 +44,28 @@ struct cm_id *cm_id_next(uint32_t *at)
 	return *at < MAX_IDS ? ids[*at] : NULL;
 }
 
+/* Who holds the port of @id for the addresses of the other family? Programs that listen on both take a port twice; to the agent
+ * it is one, which the last of the two gives back. */
+static struct cm_id *other_family(struct cm_id *id)
+{
+	struct cm_id *other;
+	if (!id->one_family || id->has_device)
+		return NULL;
+	for (uint32_t at = 0; (other = cm_id_next(&at)) != NULL; at++)
+		if (other->holds_port && other->for_all && other->one_family &&
+		    other->space == id->space && other->src.sin6_family != id->src.sin6_family &&
+		    *cm_port_of(&other->src) == *cm_port_of(&id->src))
+			return other;
+	return NULL;
+}
+
 void cm_id_end(struct cm_id *id)
 {
 	cm_part(id);
 	ids[id->handle] = NULL;
 	cm_move_events(id, NULL);
 	struct hdl_adapter *adapter = compat_adapter();
-	if (id->holds_port && adapter != NULL)
+	if (id->holds_port && adapter != NULL && other_family(id) == NULL)
 		hdl_cm_unbind(adapter, id->space, id->for_all ? NULL : &id->sgid,
 		              ntohs(*cm_port_of(&id->src)));
 	free(id->request);
@@ -69,6 +84,10 @@ static int take_port(struct cm_id *id)
 	struct hdl_adapter *adapter = compat_adapter();
 	if (adapter == NULL)
 		return ENODEV;
+	if (port != 0 && other_family(id) != NULL) {
+		id->holds_port = id->for_all = true;
+		return 0;
+	}
 	cm_unlock();
 	int error = -hdl_cm_bind(adapter, space, for_all ? NULL : &gid, &port);
 	cm_lock();
@@ -234,6 +253,11 @@ static int set_option(struct cm_id *id, const struct rdma_ucm_set_option *comman
 		return ENOSYS;
 	if (command->optname == RDMA_OPTION_ID_ACK_TIMEOUT && command->optlen == 1)
 		memcpy(&id->ack_timeout, (const void *)(uintptr_t)command->optval, 1);
+	if (command->optname == RDMA_OPTION_ID_AFONLY && command->optlen == sizeof(int)) {
+		int value;
+		memcpy(&value, (const void *)(uintptr_t)command->optval, sizeof(value));
+		id->one_family = value != 0;
+	}
 	return 0;
 }
 

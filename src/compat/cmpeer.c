@@ -76,6 +76,8 @@ static void end_connection(struct cm_id *id)
 	bool connected = id->state >= CM_REP_SENT;
 	id->state = CM_ENDED;
 	cm_raise(id, connected ? CM_DISCONNECTED : CM_UNREACHABLE, connected ? 0 : -ETIMEDOUT);
+	if (connected)
+		cm_linger(id);
 }
 
 /* --- commands --- */
@@ -231,12 +233,13 @@ static void take_param(struct cm_id *id, const struct cm_wire *wire)
 	id->rnr_retry_count = wire->rnr_retry_count;
 }
 
-static struct cm_id *listener_of(const struct hdl_cm_msg *msg)
+static struct cm_id *listener_of(const struct hdl_cm_msg *msg, const struct cm_wire *wire)
 {
 	struct cm_id *id, *found = NULL;
 	for (uint32_t at = 0; (id = cm_id_next(&at)) != NULL; at++)
 		if (id->state == CM_LISTENING && id->space == msg->space &&
 		    ntohs(*cm_port_of(&id->src)) == msg->port &&
+		    (!id->one_family || id->src.sin6_family == wire->dst.sin6_family) &&
 		    (id->for_all || memcmp(id->sgid.raw, msg->gid.raw, 16) == 0))
 			found = id;
 	return found;
@@ -258,7 +261,7 @@ static void heard_request(const struct hdl_cm_msg *msg, const struct cm_wire *wi
 	bool datagram = wire->kind == CM_SIDR_REQ;
 	if (is_known(msg, wire))
 		return;
-	struct cm_id *listener = listener_of(msg);
+	struct cm_id *listener = listener_of(msg, wire);
 	/* Stands for the one that is not made when there is nobody to take it. */
 	struct cm_id nobody = {.guid = msg->guid, .slot = msg->slot, .peer = wire->from};
 	struct cm_id *child = NULL;

@@ -33,6 +33,7 @@
 #define COMPAT_PORT        1u
 #define COMPAT_GIDS        16u /* entries of the GID table; those past the node's addresses are zero */
 #define COMPAT_PKEY        0xffffu
+#define COMPAT_PORT_SPEED  1000u /* in 100 Mb/s */
 
 /* How a pointer to what programs see becomes one to what contains it. */
 #define COMPAT_OF(pointer, type, member) \
@@ -72,6 +73,8 @@ struct compat_device {
 struct compat_context {
 	struct verbs_context verbs; /* the program's struct ibv_context is its last member */
 	struct hdl_adapter *adapter;
+	struct compat_context
+	        *next_open; /* of those that events of the port go to; under hand_lock */
 	pthread_mutex_t event_lock;
 	uint32_t event_head, event_count;
 	struct pending_event events[HDL_MAX_EVENTS];
@@ -196,6 +199,9 @@ int compat_query_port(struct ibv_context *context, uint8_t port, struct ibv_port
 int compat_query_device_ex(struct ibv_context *context,
                            const struct ibv_query_device_ex_input *input,
                            struct ibv_device_attr_ex *attr, size_t length);
+
+/* enum ibv_gid_type_sysfs of an entry of the GID table. 0, or -1 and errno. */
+int compat_gid_type(uint8_t port, unsigned index, int *type);
 
 /* --- memory.c --- */
 /* enum ibv_access_flags to enum hdl_access; the flags that only queue pairs and windows know are dropped. */

@@ -172,16 +172,13 @@ ssize_t _ibv_query_gid_table(struct ibv_context *context, struct ibv_gid_entry *
 }
 
 /* For the libraries beside libibverbs; their enumeration starts at RoCE version 1. */
-COMPAT_EXPORT int ibv_query_gid_type(struct ibv_context *context, uint8_t port, unsigned index,
-                                     int *type);
-int ibv_query_gid_type(struct ibv_context *context, uint8_t port, unsigned index, int *type)
+int compat_gid_type(uint8_t port, unsigned index, int *type)
 {
-	(void)context;
 	if (port != COMPAT_PORT || index >= COMPAT_GIDS) {
 		errno = EINVAL;
 		return -1;
 	}
-	*type = 1;
+	*type = 1; /* RoCEv2 */
 	return 0;
 }
 

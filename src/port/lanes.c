@@ -5,6 +5,7 @@
 
 #define GUARD_BYTES \
 	128u /* each writes its own all the time: two lines, since lines are fetched in pairs */
+#define REACH_OFFSET 8u
 
 static unsigned char *lane(void *block, int from)
 {
@@ -27,6 +28,9 @@ void lanes_attach(struct lanes_end *end, void *block, int side)
 {
 	end->own_guard = (unsigned char *)block + (side == 0 ? 0 : GUARD_BYTES);
 	end->peer_guard = (unsigned char *)block + (side == 0 ? GUARD_BYTES : 0);
+	end->own_reach = (_Atomic uint32_t *)((unsigned char *)end->own_guard + REACH_OFFSET);
+	end->peer_reach =
+	        (const _Atomic uint32_t *)((unsigned char *)end->peer_guard + REACH_OFFSET);
 	ring_tx_attach(&end->tx, lane(block, side), LANES_SLOTS);
 	ring_rx_attach(&end->rx, lane(block, 1 - side), LANES_SLOTS);
 }

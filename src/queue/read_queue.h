@@ -15,6 +15,10 @@ struct read_entry {
 	bool owed;     /* the caller's: the answer was not sent yet */
 	uint32_t tag;  /* the caller's */
 	uint64_t result;
+	/* The caller's: what is left of a read whose data it sends itself. */
+	uint64_t addr;
+	uint32_t key;
+	uint32_t length, offset;
 };
 
 struct read_queue {

@@ -22,7 +22,9 @@ enum wqe_mark {
 	WQE_BY_TARGET =
 	        1
 	        << 1, /* an RDMA operation that the target executes (touch control, no direct access) */
-	WQE_LOOKED = 1 << 2 /* an RDMA operation that found the target not ready before */
+	WQE_LOOKED = 1 << 2,   /* an RDMA operation that found the target not ready before */
+	WQE_BY_VALUE = 1 << 3, /* a read whose data comes through the lane */
+	WQE_PARTIAL = 1 << 4   /* sent, but for the parts from offset on */
 };
 
 struct wqe_send {
@@ -38,6 +40,7 @@ struct wqe_send {
 	uint8_t vendor_err; /* enum hdl_detail */
 	uint8_t marks;      /* enum wqe_mark */
 	uint8_t numbered;   /* msn is given */
+	uint32_t offset;    /* how much has been sent in parts, or of a read has come */
 	uint32_t list_end;  /* REGISTER: where the page list ends in the queue pair's list store */
 	union {
 		struct {

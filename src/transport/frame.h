@@ -13,10 +13,11 @@ enum frame_kind {
 	FRAME_SEND = 1, /* body: the data, or with FRAME_BY_REFERENCE the sender's pieces */
 	FRAME_NOTICE,   /* write with immediate data whose data is in place already; no body */
 	FRAME_WRITE,    /* body: frame_target, then as FRAME_SEND: the target places the data */
-	FRAME_READ,     /* body: frame_target, then the initiator's pieces: the target fills them */
+	FRAME_READ, /* body: frame_target, then the initiator's pieces: the target fills them; or no pieces: it sends FRAME_DATA */
 	FRAME_ATOMIC,   /* body: frame_atomic */
 	FRAME_ANSWER,   /* body: frame_answer; acknowledges everything up to msn */
 	FRAME_DATAGRAM, /* body: frame_datagram, then the data */
+	FRAME_DATA, /* body: data for the read that msn is; the last one of them is also its answer */
 	FRAME_CLOSE, /* the sender's queue pair gave up: imm is an hdl_event_type, length an hdl_detail */
 	FRAME_KIND_COUNT
 };
@@ -29,7 +30,8 @@ enum frame_flags {
 	FRAME_UNRELIABLE =
 	        1
 	        << 4, /* from a UC queue pair: never refused, answered only to free what it refers to */
-	FRAME_ADD = 1 << 5, /* atomic: fetch-and-add, not compare-and-swap */
+	FRAME_ADD = 1 << 5,  /* atomic: fetch-and-add, not compare-and-swap */
+	FRAME_MORE = 1 << 7, /* a part of the message, from offset on; more follows */
 	FRAME_ACKS =
 	        1
 	        << 6 /* also the answer ANSWER_ACK to everything up to message ack of the other direction */
@@ -46,7 +48,7 @@ struct frame {
 	uint32_t length; /* of the message */
 	uint32_t imm;    /* or the key to invalidate */
 	uint32_t ack;
-	uint32_t reserved2;
+	uint32_t offset; /* of the body's data in the message */
 };
 _Static_assert(sizeof(struct frame) == 32, "header of a frame");
 
@@ -95,9 +97,11 @@ struct frame_datagram {
 	uint32_t reserved;
 };
 
-/* Data up to this length travels in the lane; longer messages are pulled by the receiver. */
+/* Data up to this length travels in the lane; longer messages are pulled by the receiver, or where it cannot reach the sender's
+ * memory, travel in parts. */
 #define FRAME_MAX_DATA  4096u
-#define FRAME_MAX_BYTES (sizeof(struct frame) + sizeof(struct frame_datagram) + FRAME_MAX_DATA)
+#define FRAME_MAX_PART  16384u
+#define FRAME_MAX_BYTES (sizeof(struct frame) + sizeof(struct frame_target) + FRAME_MAX_PART)
 _Static_assert(FRAME_MAX_DATA >= HDL_UD_MTU, "datagrams always travel in the lane");
 _Static_assert(FRAME_MAX_DATA >= HDL_MAX_SGE * sizeof(struct hdl_sge), "so do lists of pieces");
 

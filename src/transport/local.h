@@ -5,12 +5,14 @@
 #ifndef TRANSPORT_LOCAL_H
 #define TRANSPORT_LOCAL_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "queue/wqe.h"
 #include "transport/frame.h"
 #include "transport/node.h"
+#include "transport/sg.h"
 
 /* Requester: execute what can be executed. True if anything was done. */
 bool local_run(struct node *node, struct qp *qp);
@@ -61,6 +63,45 @@ static inline bool local_begun(const struct qp *qp)
 	return wqe->state != WQE_READY || wqe->numbered;
 }
 
+/* @wqe is in flight: an answer will come. */
+void local_sent(struct node *node, struct qp *qp, struct wqe_send *wqe);
+/* It is not any more. */
+void local_answer_came(struct qp *qp, struct wqe_send *wqe);
+/* The element that holds message @msn, if it is waiting for an answer. */
+struct wqe_send *local_find_sent(struct qp *qp, uint32_t msn, uint32_t *index);
+/* Behind the last element that may be in flight: the next one is, while parts of it are still to be sent. */
+static inline uint32_t local_sent_end(const struct qp *qp)
+{
+	bool partial = qp->next != wq_tail(&qp->sq) &&
+	               ((struct wqe_send *)wq_at(&qp->sq, qp->next))->state == WQE_SENT;
+	return qp->next + partial;
+}
+/* A piece of our own was refused: @wqe is over. */
+void local_refused_here(struct node *node, struct wqe_send *wqe, const struct sg_result *result);
+/* Write the header of @wqe's frame. What is owed to the peer goes with it, where that is a plain ACK. */
+void local_put_header(struct qp *qp, struct wqe_send *wqe, enum frame_kind kind, uint8_t flags,
+                      struct frame *out);
+
+/* --- local_value.c --- */
+/* Can the peer of @link read and write our memory? (port/lanes.h: LANES_REACH_YES) */
+static inline bool local_peer_reaches(const struct link *link)
+{
+	return atomic_load_explicit(link->peer_reach, memory_order_relaxed) == 1;
+}
+/* Requester: send the parts of @wqe from where it stands. */
+enum local_step local_send_parts(struct node *node, struct qp *qp, struct wqe_send *wqe,
+                                 enum frame_kind kind, const struct frame_target *target);
+/* Requester: @count bytes of a read have come. */
+void local_data(struct node *node, struct qp *qp, const struct frame *frame, void *bytes,
+                uint32_t count);
+/* Responder: is this part the one that is due? One that begins a message always is. */
+bool local_part_is_next(struct qp *qp, const struct frame *frame);
+/* Responder: the read that @frame asks for, granted, will be answered with its data. */
+void local_owe_data(struct node *node, struct qp *qp, struct read_entry *entry,
+                    const struct frame *frame, const struct frame_target *target);
+/* Responder: send what is left of it. False: no room. */
+bool local_send_read(struct node *node, struct qp *qp, struct read_entry *entry);
+
 /* Responder: take frames from a link. Returns how many. */
 unsigned local_receive(struct node *node, uint32_t link);
 /* Responder: @qp owes an answer about message @msn. */
@@ -75,6 +116,22 @@ bool local_answer(struct node *node, struct qp *qp);
 /* Responder: may what is owed wait until the application calls the next time? Once, for a single message: an answer to it from
  * the application may come next and take the ACK along (put_header()). */
 bool local_may_wait(struct qp *qp);
+
+/* Responder: the request cannot be executed: tell the peer, raise the event, fail. */
+void local_refuse(struct node *node, struct qp *qp, uint32_t msn, enum answer answer,
+                  enum hdl_detail detail);
+/* How a peer is told that a check of its range said no. */
+static inline enum answer local_answer_for(enum hdl_detail detail)
+{
+	if (detail == HDL_DETAIL_MISALIGNED)
+		return ANSWER_INVALID;
+	return detail == HDL_DETAIL_GONE ? ANSWER_OPERATION : ANSWER_ACCESS;
+}
+/* The peer's range @piece as a list. */
+struct sg local_target(struct node *node, struct qp *qp, const struct hdl_sge *piece,
+                       uint8_t access);
+/* A message used the memory of @key to its end. */
+void local_touch(struct node *node, struct hdl_key key);
 
 /* Local ack timeout: 4.096 us x 2^code (IBTA section 9.7.6.1.3). */
 uint64_t local_timeout_ns(const struct qp *qp);

@@ -78,7 +78,9 @@ bool local_answer(struct node *node, struct qp *qp)
 			break;
 		}
 		if (entry->owed) {
-			if (!local_reply(node, qp, entry->tag, ANSWER_VALUE, 0, entry->result))
+			if (!(entry->length > 0 ? local_send_read(node, qp, entry)
+			                        : local_reply(node, qp, entry->tag, ANSWER_VALUE, 0,
+			                                      entry->result)))
 				return false;
 			entry->owed = false;
 			qp->results_due--;

@@ -65,7 +65,7 @@ static void refused_by_target(struct node *node, struct qp *qp, struct wqe_send 
 	node_owe(node, qp);
 }
 
-static void refused_here(struct node *node, struct wqe_send *wqe, const struct sg_result *result)
+void local_refused_here(struct node *node, struct wqe_send *wqe, const struct sg_result *result)
 {
 	tpt_count(node->tpt, result->detail);
 	if (result->detail == HDL_DETAIL_GONE)
@@ -95,7 +95,7 @@ static enum local_step direct_atomic(struct node *node, struct qp *qp, struct wq
 	struct sg to = sg_own(node, qp, wqe_sge(wqe), wqe->num_sge, HDL_ACCESS_LOCAL_WRITE);
 	struct sg_result result = sg_move(&node->own, MOVE_BOTH_OWN, &to, &from, sizeof(old));
 	if (result.detail != HDL_DETAIL_NONE)
-		refused_here(node, wqe, &result);
+		local_refused_here(node, wqe, &result);
 	else
 		local_finish(wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);
 	return LOCAL_NEXT;
@@ -210,7 +210,7 @@ static enum local_step direct_copy(struct node *node, struct qp *qp, struct wqe_
 		if (remote_refused)
 			refused_by_target(node, qp, wqe, result.detail);
 		else
-			refused_here(node, wqe, &result);
+			local_refused_here(node, wqe, &result);
 		return LOCAL_NEXT;
 	}
 	return direct_done(node, wqe);

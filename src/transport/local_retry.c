@@ -9,9 +9,13 @@
 /* A peer that is not ready is looked at this often when the queue pair waits for ever (timeout 0). */
 #define LOOK_AGAIN_NS 100000u
 
+/* Between two repetitions to a peer that has gone for good: it is known how they end, and the survivor shall hear of it soon. */
+#define GONE_NS 16000000u
+
 uint64_t local_timeout_ns(const struct qp *qp)
 {
-	return qp->attr.timeout == 0 ? LOOK_AGAIN_NS : 4096ull << (qp->attr.timeout & 31);
+	uint64_t ns = qp->attr.timeout == 0 ? LOOK_AGAIN_NS : 4096ull << (qp->attr.timeout & 31);
+	return qp->link == LINK_NONE && ns > GONE_NS ? GONE_NS : ns;
 }
 
 uint64_t local_rnr_ns(uint32_t code)
@@ -23,23 +27,27 @@ uint64_t local_rnr_ns(uint32_t code)
 	return us[code & 31] * 1000ull;
 }
 
-static void answer_came(struct qp *qp, struct wqe_send *wqe)
+void local_answer_came(struct qp *qp, struct wqe_send *wqe)
 {
 	assert(wqe->state == WQE_SENT && qp->unanswered > 0);
 	qp->unanswered--;
 	if (local_is_read(wqe))
 		qp->reads_open--;
+	if (wqe->marks & WQE_BY_VALUE)
+		qp->value_reads--;
 }
 
 /* Execute again everything from the element at @index on that was sent. */
 static void rewind_to(struct node *node, struct qp *qp, uint32_t index)
 {
 	counter_add(&node->counters[NODE_RETRIES], 1);
-	for (uint32_t i = index; i != qp->next; i++) {
+	for (uint32_t i = index, end = local_sent_end(qp); i != end; i++) {
 		struct wqe_send *wqe = wq_at(&qp->sq, i);
 		if (wqe->state == WQE_SENT) {
-			answer_came(qp, wqe);
+			local_answer_came(qp, wqe);
 			wqe->state = WQE_READY;
+			wqe->offset = 0;
+			wqe->marks &= (uint8_t)~WQE_PARTIAL;
 		}
 	}
 	struct wqe_send *current = wq_at(&qp->sq, qp->next);
@@ -51,10 +59,9 @@ static void rewind_to(struct node *node, struct qp *qp, uint32_t index)
 	node_activate(node, qp);
 }
 
-/* The element that holds message @msn, if it is waiting for an answer. */
-static struct wqe_send *find_sent(struct qp *qp, uint32_t msn, uint32_t *index)
+struct wqe_send *local_find_sent(struct qp *qp, uint32_t msn, uint32_t *index)
 {
-	for (uint32_t i = wq_head(&qp->sq); i != qp->next; i++) {
+	for (uint32_t i = wq_head(&qp->sq), end = local_sent_end(qp); i != end; i++) {
 		struct wqe_send *wqe = wq_at(&qp->sq, i);
 		if (wqe->state == WQE_SENT && wqe->msn == msn) {
 			*index = i;
@@ -86,6 +93,18 @@ static bool is_atomic(const struct wqe_send *wqe)
 	return wqe->opcode == HDL_OP_COMPARE_SWAP || wqe->opcode == HDL_OP_FETCH_ADD;
 }
 
+/* Does its answer bring what it asked for? */
+static bool brings_data(const struct wqe_send *wqe)
+{
+	return is_atomic(wqe) ||
+	       (wqe->opcode == HDL_OP_READ && (wqe->marks & WQE_BY_VALUE) != 0 && wqe->length > 0);
+}
+
+static bool data_is_here(const struct wqe_send *wqe)
+{
+	return is_atomic(wqe) || wqe->offset == wqe->length;
+}
+
 /* Everything before message @end (and including it, if @answer is an ACK) has been executed by the responder. An atomic is
  * over with its own answer alone, which brings the value: where that was overtaken, it and what follows is repeated in
  * time (IBTA section 9.7.5.2.8 calls this an implied NAK). */
@@ -93,15 +112,16 @@ static void acknowledge(struct node *node, struct qp *qp, uint32_t end,
                         const struct frame_answer *answer)
 {
 	bool inclusive = answer->answer == ANSWER_ACK || answer->answer == ANSWER_VALUE;
-	for (uint32_t i = wq_head(&qp->sq); i != qp->next; i++) {
+	for (uint32_t i = wq_head(&qp->sq), end_index = local_sent_end(qp); i != end_index; i++) {
 		struct wqe_send *wqe = wq_at(&qp->sq, i);
 		if (wqe->state != WQE_SENT)
 			continue;
 		int32_t distance = (int32_t)(end - wqe->msn);
 		if (distance < 0 || (distance == 0 && !inclusive) ||
-		    (is_atomic(wqe) && (distance != 0 || answer->answer != ANSWER_VALUE)))
+		    (brings_data(wqe) &&
+		     (distance != 0 || answer->answer != ANSWER_VALUE || !data_is_here(wqe))))
 			break;
-		answer_came(qp, wqe);
+		local_answer_came(qp, wqe);
 		qp->answered = true;
 		qp->retries_left = qp->attr.retry_cnt;
 		qp->rnr_left = qp->attr.rnr_retry;
@@ -123,7 +143,7 @@ static bool try_again(struct node *node, struct qp *qp, uint32_t index, uint8_t 
 		return true;
 	}
 	if (wqe->state == WQE_SENT)
-		answer_came(qp, wqe);
+		local_answer_came(qp, wqe);
 	local_finish(wqe, exhausted, HDL_DETAIL_NONE);
 	return false;
 }
@@ -159,7 +179,7 @@ void local_answered(struct node *node, struct qp *qp, uint32_t msn,
 	acknowledge(node, qp, msn, answer);
 	uint32_t index;
 	bool good = answer->answer == ANSWER_ACK || answer->answer == ANSWER_VALUE;
-	struct wqe_send *wqe = good ? NULL : find_sent(qp, msn, &index);
+	struct wqe_send *wqe = good ? NULL : local_find_sent(qp, msn, &index);
 	if (wqe != NULL) {
 		static const enum hdl_wc_status failures[ANSWER_COUNT] = {
 		        [ANSWER_INVALID] = HDL_WC_REM_INV_REQ_ERR,
@@ -175,11 +195,11 @@ void local_answered(struct node *node, struct qp *qp, uint32_t msn,
 			try_again(node, qp, index, &qp->retries_left, HDL_WC_RETRY_EXC_ERR);
 			break;
 		case ANSWER_OWN_LIST:
-			answer_came(qp, wqe);
+			local_answer_came(qp, wqe);
 			local_finish(wqe, own_list_refused(node, wqe, answer), answer->detail);
 			break;
 		default:
-			answer_came(qp, wqe);
+			local_answer_came(qp, wqe);
 			local_finish(wqe, failures[answer->answer], answer->detail);
 		}
 	}
@@ -203,8 +223,8 @@ void local_look(struct node *node, struct qp *qp)
 /* The oldest message that waits for an answer; qp->next when there is none. */
 static uint32_t oldest_sent(const struct qp *qp)
 {
-	uint32_t i = wq_head(&qp->sq);
-	while (i != qp->next && ((struct wqe_send *)wq_at(&qp->sq, i))->state != WQE_SENT)
+	uint32_t i = wq_head(&qp->sq), end = local_sent_end(qp);
+	while (i != end && ((struct wqe_send *)wq_at(&qp->sq, i))->state != WQE_SENT)
 		i++;
 	return i;
 }
@@ -241,10 +261,10 @@ void local_peer_gone(struct node *node, struct qp *qp)
 	if (qp->unanswered > 0)
 		local_look(node, qp);
 	struct wqe_send *wqe = wq_oldest(&qp->sq);
-	if (qp->type == HDL_QP_RC && wqe != NULL && qp->next != wq_head(&qp->sq)) {
+	if (qp->type == HDL_QP_RC && wqe != NULL && local_sent_end(qp) != wq_head(&qp->sq)) {
 		/* Of what is in flight the oldest tells why; the rest is flushed. */
 		if (wqe->state == WQE_SENT)
-			answer_came(qp, wqe);
+			local_answer_came(qp, wqe);
 		if (wqe->state != WQE_DONE)
 			local_finish(wqe, HDL_WC_RETRY_EXC_ERR, HDL_DETAIL_NONE);
 		op_complete_send(node, qp, wqe);

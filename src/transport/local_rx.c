@@ -19,26 +19,28 @@ struct arrival {
 static const struct tpt_segment whole_message = {
         .last = true, .sn = 0, .next_sn = 1, .window_end = 1};
 
-/* How a peer is told that a check of its range said no. */
-static enum answer answer_for(enum hdl_detail detail)
+void local_touch(struct node *node, struct hdl_key key)
 {
-	if (detail == HDL_DETAIL_MISALIGNED)
-		return ANSWER_INVALID;
-	return detail == HDL_DETAIL_GONE ? ANSWER_OPERATION : ANSWER_ACCESS;
+	tpt_touch(node->tpt, key, &whole_message);
 }
 
-/* The request cannot be executed: tell the peer, raise the event, fail. */
-static void refuse(struct node *node, struct qp *qp, const struct arrival *a, enum answer answer,
-                   enum hdl_detail detail)
+void local_refuse(struct node *node, struct qp *qp, uint32_t msn, enum answer answer,
+                  enum hdl_detail detail)
 {
 	if (qp->type != HDL_QP_RC)
 		return; /* unreliable: dropped in silence */
 	tpt_count(node->tpt, detail);
-	local_owe(node, qp, answer, a->frame.msn, detail);
+	local_owe(node, qp, answer, msn, detail);
 	op_event(node, qp,
 	         answer == ANSWER_INVALID ? HDL_EVENT_QP_REQUEST_ERR : HDL_EVENT_QP_ACCESS_ERR,
 	         detail);
 	qp_enter(node, qp, HDL_QPS_ERR);
+}
+
+static void refuse(struct node *node, struct qp *qp, const struct arrival *a, enum answer answer,
+                   enum hdl_detail detail)
+{
+	local_refuse(node, qp, a->frame.msn, answer, detail);
 }
 
 /* --- executing --- */
@@ -77,29 +79,11 @@ static enum move_side side_of(const struct arrival *a)
 	return a->frame.flags & FRAME_BY_REFERENCE ? MOVE_FROM_PEER : MOVE_BOTH_OWN;
 }
 
-/* Consume a receive for the message @a. True: go on to the next message. */
-static bool receive_message(struct node *node, struct qp *qp, const struct arrival *a, void *bytes,
-                            struct sg *data)
+/* A message @a, or a part of it, was not received: what the peer is told. True: go on to the next message. */
+static bool not_received(struct node *node, struct qp *qp, const struct arrival *a,
+                         enum op_received received, enum hdl_detail detail, struct hdl_key key)
 {
-	bool immediate = (a->frame.flags & FRAME_IMM) != 0;
-	struct op_message message = {
-	        .bytes = bytes,
-	        .data = data,
-	        .mover = &node->links[a->link].mover,
-	        .side = side_of(a),
-	        .length = a->frame.length,
-	        .src_qpn = a->frame.from_qpn,
-	        .imm = a->frame.imm,
-	        .wc_flags = (immediate ? HDL_WC_WITH_IMM : 0u) |
-	                    (a->frame.flags & FRAME_INVALIDATE ? HDL_WC_WITH_INVALIDATE : 0u),
-	        .wc_opcode = a->frame.kind == FRAME_SEND ? HDL_WC_RECV : HDL_WC_RECV_WRITE_IMM,
-	        .solicited = (a->frame.flags & FRAME_SOLICITED) != 0};
-	enum hdl_detail detail;
-	struct hdl_key key;
-	switch (op_receive(node, qp, &message, &detail, &key)) {
-	case OP_RECEIVED:
-		counter_add(&node->counters[NODE_BYTES_RECEIVED], a->frame.length);
-		return true;
+	switch (received) {
 	case OP_NO_RECEIVE:
 		if (qp->type == HDL_QP_RC) {
 			counter_add(&node->counters[NODE_RNR_SENT], 1);
@@ -132,8 +116,57 @@ static bool receive_message(struct node *node, struct qp *qp, const struct arriv
 	}
 }
 
+/* Consume a receive for the message @a. True: go on to the next message. */
+static bool receive_message(struct node *node, struct qp *qp, const struct arrival *a, void *bytes,
+                            struct sg *data)
+{
+	bool immediate = (a->frame.flags & FRAME_IMM) != 0;
+	struct op_message message = {
+	        .bytes = bytes,
+	        .data = data,
+	        .mover = &node->links[a->link].mover,
+	        .side = side_of(a),
+	        .length = a->frame.length,
+	        .src_qpn = a->frame.from_qpn,
+	        .imm = a->frame.imm,
+	        .wc_flags = (immediate ? HDL_WC_WITH_IMM : 0u) |
+	                    (a->frame.flags & FRAME_INVALIDATE ? HDL_WC_WITH_INVALIDATE : 0u),
+	        .wc_opcode = a->frame.kind == FRAME_SEND ? HDL_WC_RECV : HDL_WC_RECV_WRITE_IMM,
+	        .solicited = (a->frame.flags & FRAME_SOLICITED) != 0};
+	enum hdl_detail detail;
+	struct hdl_key key;
+	enum op_received received = op_receive(node, qp, &message, &detail, &key);
+	if (received == OP_RECEIVED) {
+		counter_add(&node->counters[NODE_BYTES_RECEIVED], a->frame.length);
+		return true;
+	}
+	return not_received(node, qp, a, received, detail, key);
+}
+
+static bool is_part(const struct arrival *a)
+{
+	return (a->frame.flags & FRAME_MORE) != 0 || a->frame.offset != 0;
+}
+
+/* The part is in place. True: it was the last. */
+static bool part_done(struct qp *qp, const struct arrival *a, size_t count)
+{
+	bool last = (a->frame.flags & FRAME_MORE) == 0;
+	qp->part_offset = last ? 0 : qp->part_offset + (uint32_t)count;
+	return last;
+}
+
 static bool run_send(struct node *node, struct qp *qp, const struct arrival *a)
 {
+	if (is_part(a)) {
+		enum hdl_detail detail = HDL_DETAIL_NONE;
+		enum op_received received =
+		        op_receive_part(node, qp, a->frame.length, a->frame.offset, a->body,
+		                        (uint32_t)a->body_bytes, &detail);
+		if (received != OP_RECEIVED)
+			return not_received(node, qp, a, received, detail, (struct hdl_key){0});
+		return part_done(qp, a, a->body_bytes) && receive_message(node, qp, a, NULL, NULL);
+	}
 	if ((a->frame.flags & FRAME_BY_REFERENCE) == 0)
 		return receive_message(node, qp, a, a->body, NULL);
 	struct hdl_sge pieces[HDL_MAX_SGE];
@@ -143,18 +176,24 @@ static bool run_send(struct node *node, struct qp *qp, const struct arrival *a)
 	return receive_message(node, qp, a, NULL, &data);
 }
 
+struct sg local_target(struct node *node, struct qp *qp, const struct hdl_sge *piece,
+                       uint8_t access)
+{
+	return (struct sg){.table = &node->tpt->view,
+	                   .pieces = piece,
+	                   .count = 1,
+	                   .pd = qp->pd,
+	                   .qpn = qp->qpn,
+	                   .access = access,
+	                   .side = TPT_REMOTE,
+	                   .windows_only = qp->windows_only};
+}
+
 /* The peer's range @piece, checked as a whole. A one-touch entry that was touched before ends here (table D row 3). */
 static enum hdl_detail target_of(struct node *node, struct qp *qp, const struct hdl_sge *piece,
                                  uint8_t access, struct sg *target)
 {
-	*target = (struct sg){.table = &node->tpt->view,
-	                      .pieces = piece,
-	                      .count = 1,
-	                      .pd = qp->pd,
-	                      .qpn = qp->qpn,
-	                      .access = access,
-	                      .side = TPT_REMOTE,
-	                      .windows_only = qp->windows_only};
+	*target = local_target(node, qp, piece, access);
 	struct tpt_grant grant;
 	enum hdl_detail detail = sg_ask(target, piece, &grant);
 	if (detail == HDL_DETAIL_NONE && (grant.entry.flags & TPT_TOUCHED) != 0 &&
@@ -174,13 +213,50 @@ static bool moved(struct node *node, struct qp *qp, const struct arrival *a,
 	if (result.at_target == target_is_ours) {
 		if (result.detail == HDL_DETAIL_GONE)
 			op_memory_gone(node, result.key);
-		refuse(node, qp, a, answer_for(result.detail), result.detail);
+		refuse(node, qp, a, local_answer_for(result.detail), result.detail);
 	} else {
 		qp->close_key = result.key;
 		qp->nak_sent = true;
 		local_owe(node, qp, ANSWER_OWN_LIST, a->frame.msn, result.detail);
 	}
 	return qp->type != HDL_QP_RC;
+}
+
+/* A part of a write. The first brings the check of the whole range with it, each its own; the last the immediate data. */
+static bool run_write_part(struct node *node, struct qp *qp, const struct arrival *a,
+                           const struct frame_target *target)
+{
+	uint32_t count = (uint32_t)(a->body_bytes - sizeof(*target));
+	struct hdl_sge whole = {
+	        .addr = target->addr, .length = a->frame.length, .key = target->key};
+	struct hdl_sge range = {
+	        .addr = target->addr + a->frame.offset, .length = count, .key = target->key};
+	struct sg to;
+	enum hdl_detail detail = HDL_DETAIL_NONE;
+	if ((qp->attr.access & HDL_ACCESS_REMOTE_WRITE) == 0) {
+		refuse(node, qp, a, ANSWER_INVALID, HDL_DETAIL_NONE);
+		return false;
+	}
+	if (a->frame.offset == 0)
+		detail = target_of(node, qp, &whole, HDL_ACCESS_REMOTE_WRITE, &to);
+	if (detail != HDL_DETAIL_NONE) {
+		refuse(node, qp, a, local_answer_for(detail), detail);
+		return false;
+	}
+	struct hdl_sge piece;
+	struct sg data = sg_plain(&piece, a->body + sizeof(*target), count);
+	to = local_target(node, qp, &range, HDL_ACCESS_REMOTE_WRITE);
+	struct sg_result result = sg_move(&node->own, MOVE_BOTH_OWN, &to, &data, count);
+	if (result.detail != HDL_DETAIL_NONE) {
+		moved(node, qp, a, result, true);
+		return false;
+	}
+	if (!part_done(qp, a, count))
+		return false;
+	if ((a->frame.flags & FRAME_IMM) != 0 && !receive_message(node, qp, a, NULL, NULL))
+		return false;
+	local_touch(node, target->key);
+	return true;
 }
 
 static bool run_write(struct node *node, struct qp *qp, const struct arrival *a)
@@ -190,6 +266,8 @@ static bool run_write(struct node *node, struct qp *qp, const struct arrival *a)
 	struct hdl_sge pieces[HDL_MAX_SGE];
 	struct hdl_sge range = {.addr = target.addr, .length = a->frame.length, .key = target.key};
 	struct sg to, data;
+	if (is_part(a))
+		return run_write_part(node, qp, a, &target);
 	if (!data_of(node, qp, a, sizeof(target), pieces, &data))
 		return false;
 	if ((qp->attr.access & HDL_ACCESS_REMOTE_WRITE) == 0) {
@@ -198,12 +276,12 @@ static bool run_write(struct node *node, struct qp *qp, const struct arrival *a)
 	}
 	/* With immediate data a receive is needed; look before the data is placed. */
 	bool immediate = (a->frame.flags & FRAME_IMM) != 0;
-	if (immediate && wq_oldest(qp->srq != NULL ? &qp->srq->wq : &qp->rq) == NULL)
+	if (immediate && !op_has_receive(qp))
 		return receive_message(node, qp, a, NULL, NULL);
 	if (a->frame.length > 0) {
 		enum hdl_detail detail = target_of(node, qp, &range, HDL_ACCESS_REMOTE_WRITE, &to);
 		if (detail != HDL_DETAIL_NONE) {
-			refuse(node, qp, a, answer_for(detail), detail);
+			refuse(node, qp, a, local_answer_for(detail), detail);
 			return qp->type != HDL_QP_RC;
 		}
 		struct sg_result result = sg_move(&node->links[a->link].mover, side_of(a), &to,
@@ -212,7 +290,7 @@ static bool run_write(struct node *node, struct qp *qp, const struct arrival *a)
 			return false;
 		if (result.detail != HDL_DETAIL_NONE)
 			return true; /* unreliable: lost, and nobody is told */
-		tpt_touch(node->tpt, target.key, &whole_message);
+		local_touch(node, target.key);
 	}
 	return !immediate || receive_message(node, qp, a, NULL, NULL);
 }
@@ -237,19 +315,24 @@ static bool run_read(struct node *node, struct qp *qp, const struct arrival *a)
 		read_queue_finish(&qp->reads, entry, 0);
 	if (a->frame.length == 0)
 		return true;
-	if (!data_of(node, qp, a, sizeof(target), pieces, &list))
+	if ((a->frame.flags & FRAME_BY_REFERENCE) != 0 &&
+	    !data_of(node, qp, a, sizeof(target), pieces, &list))
 		return false;
 	enum hdl_detail detail = target_of(node, qp, &range, HDL_ACCESS_REMOTE_READ, &from);
 	if (detail != HDL_DETAIL_NONE) {
-		refuse(node, qp, a, answer_for(detail), detail);
+		refuse(node, qp, a, local_answer_for(detail), detail);
 		return false;
+	}
+	if ((a->frame.flags & FRAME_BY_REFERENCE) == 0) {
+		local_owe_data(node, qp, entry, &a->frame, &target);
+		return true;
 	}
 	if (!moved(node, qp, a,
 	           sg_move(&node->links[a->link].mover, MOVE_TO_PEER, &list, &from,
 	                   a->frame.length),
 	           false))
 		return false;
-	tpt_touch(node->tpt, target.key, &whole_message);
+	local_touch(node, target.key);
 	return true;
 }
 
@@ -275,10 +358,10 @@ static bool run_atomic(struct node *node, struct qp *qp, const struct arrival *a
 	if (detail != HDL_DETAIL_NONE) {
 		if (detail == HDL_DETAIL_GONE)
 			op_memory_gone(node, atomic.key);
-		refuse(node, qp, a, answer_for(detail), detail);
+		refuse(node, qp, a, local_answer_for(detail), detail);
 		return false;
 	}
-	tpt_touch(node->tpt, atomic.key, &whole_message);
+	local_touch(node, atomic.key);
 	counter_add(&node->counters[NODE_ATOMICS], 1);
 	entry->tag = a->frame.msn;
 	entry->owed = true;
@@ -306,6 +389,14 @@ static bool run_request(struct node *node, struct qp *qp, const struct arrival *
 	}
 }
 
+/* Is the request answered by what it asked for, and by nothing else? */
+static bool answers_itself(const struct arrival *a)
+{
+	return a->frame.kind == FRAME_ATOMIC ||
+	       (a->frame.kind == FRAME_READ && (a->frame.flags & FRAME_BY_REFERENCE) == 0 &&
+	        a->frame.length > 0);
+}
+
 /* A message that came before: it was executed, so the answer got lost or late. */
 static void repeated(struct node *node, struct qp *qp, const struct arrival *a)
 {
@@ -318,6 +409,10 @@ static void repeated(struct node *node, struct qp *qp, const struct arrival *a)
 			local_reply(node, qp, a->frame.msn, ANSWER_VALUE, 0, entry->result);
 		return;
 	}
+	if (answers_itself(a)) { /* a read: its data once more */
+		run_read(node, qp, a);
+		return;
+	}
 	if (!qp->answer_due)
 		local_owe(node, qp, ANSWER_ACK, qp->expected_msn - 1, 0);
 }
@@ -325,6 +420,8 @@ static void repeated(struct node *node, struct qp *qp, const struct arrival *a)
 static void request(struct node *node, struct qp *qp, const struct arrival *a)
 {
 	if (qp->type == HDL_QP_UC) {
+		if (!local_part_is_next(qp, &a->frame))
+			return;
 		run_request(node, qp, a);
 		/* An answer that frees an earlier message frees this one too; one that refuses is not replaced. */
 		if ((a->frame.flags & FRAME_BY_REFERENCE) &&
@@ -348,12 +445,14 @@ static void request(struct node *node, struct qp *qp, const struct arrival *a)
 		qp->established = true;
 		op_event(node, qp, HDL_EVENT_COMM_EST, HDL_DETAIL_NONE);
 	}
+	if (!local_part_is_next(qp, &a->frame))
+		return; /* left over from a message that will be repeated */
 	qp->nak_sent = false;
 	if (!run_request(node, qp, a))
 		return;
 	qp->expected_msn++;
 	atomic_store_explicit(&qp->pub->executed, QP_EXECUTED(a->frame.msn), memory_order_release);
-	if (a->frame.kind != FRAME_ATOMIC)
+	if (!answers_itself(a))
 		local_owe(node, qp, ANSWER_ACK, a->frame.msn, 0);
 }
 
@@ -437,20 +536,31 @@ static bool well_formed(const struct arrival *a)
 	        [FRAME_DATAGRAM] = sizeof(struct frame_datagram),
 	};
 	const struct frame *f = &a->frame;
-	if (f->kind == FRAME_SEND && (f->flags & FRAME_BY_REFERENCE) == 0)
-		return f->length == a->body_bytes && f->length <= FRAME_MAX_DATA;
+	if (f->kind == FRAME_SEND && f->length == a->body_bytes && f->length <= FRAME_MAX_DATA &&
+	    (f->flags & (FRAME_BY_REFERENCE | FRAME_MORE)) == 0 && f->offset == 0)
+		return true;
 	if (f->kind == 0 || f->kind >= FRAME_KIND_COUNT || a->body_bytes < fixed[f->kind] ||
 	    f->num_sge > HDL_MAX_SGE)
 		return false;
 	size_t rest = a->body_bytes - fixed[f->kind];
 	bool has_data = f->kind == FRAME_SEND || f->kind == FRAME_WRITE || f->kind == FRAME_READ ||
-	                f->kind == FRAME_DATAGRAM;
+	                f->kind == FRAME_DATAGRAM || f->kind == FRAME_DATA;
+	bool part = (f->flags & FRAME_MORE) != 0 || f->offset != 0 || f->kind == FRAME_DATA;
+	if (f->length > HDL_MAX_MESSAGE && f->kind != FRAME_CLOSE)
+		return false;
+	if (part)
+		return (f->kind == FRAME_SEND || f->kind == FRAME_WRITE || f->kind == FRAME_DATA) &&
+		       (f->flags & FRAME_BY_REFERENCE) == 0 && rest > 0 && rest <= FRAME_MAX_PART &&
+		       f->offset <= f->length && rest <= f->length - f->offset &&
+		       ((f->flags & FRAME_MORE) != 0) == (rest < f->length - f->offset);
 	if (!has_data)
 		return rest == 0;
 	if ((f->flags & FRAME_BY_REFERENCE) != 0)
-		return f->kind != FRAME_DATAGRAM && f->length <= HDL_MAX_MESSAGE &&
-		       rest == f->num_sge * sizeof(struct hdl_sge);
-	return f->kind != FRAME_READ && f->length <= FRAME_MAX_DATA && rest == f->length;
+		return f->kind != FRAME_DATAGRAM && rest == f->num_sge * sizeof(struct hdl_sge);
+	if (f->kind == FRAME_READ)
+		return rest == 0;
+	return f->length <= (f->kind == FRAME_DATAGRAM ? FRAME_MAX_DATA : FRAME_MAX_PART) &&
+	       rest == f->length;
 }
 
 /* Nobody takes the frame. An unreliable sender does not repeat it, so it must be told that its memory is free again. */
@@ -490,6 +600,11 @@ static void take(struct node *node, const struct arrival *a)
 		struct frame_answer ack = {.answer = ANSWER_ACK};
 		local_answered(node, qp, a->frame.ack, &ack);
 		state = qp_state(qp);
+	}
+	if (a->frame.kind == FRAME_DATA) {
+		if (state == HDL_QPS_RTS || state == HDL_QPS_SQD)
+			local_data(node, qp, &a->frame, a->body, (uint32_t)a->body_bytes);
+		return;
 	}
 	if (!qp_may_receive(state)) {
 		drop(node, a);

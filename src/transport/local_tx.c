@@ -25,13 +25,15 @@ static void number(struct qp *qp, struct wqe_send *wqe)
 		wqe->imm = qp->next_read++;
 }
 
-static void sent(struct node *node, struct qp *qp, struct wqe_send *wqe)
+void local_sent(struct node *node, struct qp *qp, struct wqe_send *wqe)
 {
 	wqe->state = WQE_SENT;
 	qp->sent_position = node->links[qp->link].tx.position;
 	qp->unanswered++;
 	if (local_is_read(wqe))
 		qp->reads_open++;
+	if (wqe->marks & WQE_BY_VALUE)
+		qp->value_reads++;
 	if (qp->type == HDL_QP_RC && qp->attr.timeout != 0 && !qp->timer_wanted &&
 	    !timer_running(&qp->timer)) {
 		qp->answered = false;
@@ -39,9 +41,8 @@ static void sent(struct node *node, struct qp *qp, struct wqe_send *wqe)
 	}
 }
 
-/* Write the header of @wqe's frame. What is owed to the peer goes with it, where that is a plain ACK. */
-static void put_header(struct qp *qp, struct wqe_send *wqe, enum frame_kind kind, uint8_t flags,
-                       struct frame *out)
+void local_put_header(struct qp *qp, struct wqe_send *wqe, enum frame_kind kind, uint8_t flags,
+                      struct frame *out)
 {
 	static const uint8_t by_opcode[HDL_OP_COUNT] = {
 	        [HDL_OP_SEND_IMM] = FRAME_IMM,
@@ -88,38 +89,45 @@ static bool gather(struct node *node, struct qp *qp, struct wqe_send *wqe, void 
 	struct sg_result result = sg_move(&node->own, MOVE_BOTH_OWN, &to, &from, wqe->length);
 	if (result.detail == HDL_DETAIL_NONE)
 		return true;
-	tpt_count(node->tpt, result.detail);
-	if (result.detail == HDL_DETAIL_GONE)
-		op_memory_gone(node, result.key);
-	local_finish(wqe, op_local_status(result.detail), result.detail);
+	local_refused_here(node, wqe, &result);
 	return false;
 }
 
 /* A frame with the data of @wqe, or with its pieces for the receiver to pull from. @prefix comes first in the body. */
 static enum local_step send_data(struct node *node, struct qp *qp, struct wqe_send *wqe,
-                                 enum frame_kind kind, const void *prefix, size_t prefix_bytes)
+                                 enum frame_kind kind, const struct frame_target *prefix,
+                                 size_t prefix_bytes)
 {
 	bool by_reference = kind == FRAME_READ ||
 	                    (wqe->length > FRAME_MAX_DATA && (wqe->flags & HDL_SEND_INLINE) == 0);
-	size_t body = by_reference ? wqe->num_sge * sizeof(struct hdl_sge) : wqe->length;
+	if (by_reference && !local_peer_reaches(&node->links[qp->link])) {
+		if (kind != FRAME_READ)
+			return local_send_parts(node, qp, wqe, kind, prefix);
+		by_reference = false;
+		wqe->marks |= WQE_BY_VALUE;
+		wqe->offset = 0;
+	}
+	size_t body = by_reference         ? wqe->num_sge * sizeof(struct hdl_sge)
+	              : kind == FRAME_READ ? 0
+	                                   : wqe->length;
 	struct frame *out = node_reserve(node, qp->link, sizeof(*out) + prefix_bytes + body);
 	if (out == NULL)
 		return LOCAL_NO_ROOM;
 	unsigned char *data = (unsigned char *)(out + 1) + prefix_bytes;
 	if (by_reference)
 		memcpy(data, wqe_sge(wqe), body);
-	else if (!gather(node, qp, wqe, data))
+	else if (body > 0 && !gather(node, qp, wqe, data))
 		return LOCAL_NEXT;
 	if (prefix_bytes > 0)
 		memcpy(out + 1, prefix, prefix_bytes);
-	put_header(qp, wqe, kind, by_reference ? FRAME_BY_REFERENCE : 0, out);
+	local_put_header(qp, wqe, kind, by_reference ? FRAME_BY_REFERENCE : 0, out);
 	node_publish(node, qp->link);
 	counter_add(&node->counters[NODE_BYTES_SENT], wqe->length);
 	qp->sent_messages++;
 	if (qp->type == HDL_QP_UC && !by_reference)
 		local_finish(wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);
 	else
-		sent(node, qp, wqe);
+		local_sent(node, qp, wqe);
 	return LOCAL_NEXT;
 }
 
@@ -128,13 +136,13 @@ static enum local_step send_notice(struct node *node, struct qp *qp, struct wqe_
 	struct frame *out = node_reserve(node, qp->link, sizeof(struct frame));
 	if (out == NULL)
 		return LOCAL_NO_ROOM;
-	put_header(qp, wqe, FRAME_NOTICE, 0, out);
+	local_put_header(qp, wqe, FRAME_NOTICE, 0, out);
 	node_publish(node, qp->link);
 	qp->sent_messages++;
 	if (qp->type == HDL_QP_UC)
 		local_finish(wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);
 	else
-		sent(node, qp, wqe);
+		local_sent(node, qp, wqe);
 	return LOCAL_NEXT;
 }
 
@@ -146,14 +154,14 @@ static enum local_step send_atomic(struct node *node, struct qp *qp, struct wqe_
 	} *out = node_reserve(node, qp->link, sizeof(*out));
 	if (out == NULL)
 		return LOCAL_NO_ROOM;
-	put_header(qp, wqe, FRAME_ATOMIC, wqe->opcode == HDL_OP_FETCH_ADD ? FRAME_ADD : 0,
-	           &out->frame);
+	local_put_header(qp, wqe, FRAME_ATOMIC, wqe->opcode == HDL_OP_FETCH_ADD ? FRAME_ADD : 0,
+	                 &out->frame);
 	out->atomic = (struct frame_atomic){.addr = wqe->u.atomic.addr,
 	                                    .compare_add = wqe->u.atomic.compare_add,
 	                                    .swap = wqe->u.atomic.swap,
 	                                    .key = wqe->u.atomic.key};
 	node_publish(node, qp->link);
-	sent(node, qp, wqe);
+	local_sent(node, qp, wqe);
 	return LOCAL_NEXT;
 }
 
@@ -192,7 +200,7 @@ static enum local_step send_datagram(struct node *node, struct qp *qp, struct wq
 	memcpy(body.sgid, node->gid.raw, 16);
 	memcpy(body.dgid, wqe->u.ud.dgid, 16);
 	memcpy(out + 1, &body, sizeof(body));
-	put_header(qp, wqe, FRAME_DATAGRAM, 0, out);
+	local_put_header(qp, wqe, FRAME_DATAGRAM, 0, out);
 	out->to_qpn = wqe->u.ud.qpn;
 	node_publish(node, wqe->u.ud.link);
 	counter_add(&node->counters[NODE_BYTES_SENT], wqe->length);
@@ -216,6 +224,9 @@ static enum local_step execute_rdma(struct node *node, struct qp *qp, struct wqe
 		wqe->marks |= WQE_BY_TARGET;
 	}
 	if (local_is_read(wqe) && qp->reads_open >= qp->attr.max_rd_atomic)
+		return LOCAL_WAIT;
+	/* The target reads when it has room for the answer, and an atomic must not come before that (IBTA table 79). */
+	if (qp->value_reads > 0 && local_is_read(wqe) && wqe->opcode != HDL_OP_READ)
 		return LOCAL_WAIT;
 	struct frame_target target = {.addr = wqe->u.rdma.addr, .key = wqe->u.rdma.key};
 	switch (wqe->opcode) {
@@ -246,7 +257,7 @@ static enum local_step execute_memory(struct node *node, struct qp *qp, struct w
 
 static enum local_step execute(struct node *node, struct qp *qp, struct wqe_send *wqe)
 {
-	if ((wqe->flags & HDL_SEND_FENCE) && qp->reads_open > 0)
+	if ((wqe->flags & HDL_SEND_FENCE) && qp->reads_open > 0 && (wqe->marks & WQE_PARTIAL) == 0)
 		return LOCAL_WAIT;
 	switch (wqe->opcode) {
 	case HDL_OP_DELAY:
@@ -301,7 +312,7 @@ bool local_run(struct node *node, struct qp *qp)
 	enum local_step step = LOCAL_NEXT;
 	while (qp->next != wq_tail(&qp->sq) && !qp->waiting && budget > 0 && may_run(qp)) {
 		struct wqe_send *wqe = wq_at(&qp->sq, qp->next);
-		if (wqe->state == WQE_READY) {
+		if (wqe->state == WQE_READY || (wqe->marks & WQE_PARTIAL) != 0) {
 			step = execute(node, qp, wqe);
 			if (step != LOCAL_NEXT)
 				break;

@@ -251,10 +251,12 @@ void qp_restart(struct qp *qp)
 {
 	qp->next = wq_head(&qp->sq);
 	qp->next_read = 0;
-	qp->unanswered = qp->reads_open = 0;
+	qp->unanswered = qp->reads_open = qp->value_reads = 0;
 	qp->waiting = qp->draining = qp->answered = false;
 	qp->nak_sent = qp->established = qp->answer_due = qp->close_due = false;
 	qp->results_due = 0;
+	qp->part_offset = 0;
+	qp->keeps = false;
 }
 
 void qp_enter(struct node *node, struct qp *qp, enum hdl_qp_state state)

@@ -46,6 +46,7 @@ struct link {
 	uint32_t id; /* what both ends call it: queue pairs connected through it publish this */
 	struct tpt_guard *guard; /* ours; the peer waits for it before it reuses memory */
 	struct mover mover;
+	const _Atomic uint32_t *peer_reach; /* enum lanes_reach: does the peer reach our memory? */
 	struct hdl_gid gid;
 };
 

@@ -110,7 +110,7 @@ void op_flush_send(struct node *node, struct qp *qp)
 		op_complete_send(node, qp, wqe);
 	}
 	qp->next = wq_head(&qp->sq);
-	qp->unanswered = qp->reads_open = 0;
+	qp->unanswered = qp->reads_open = qp->value_reads = 0;
 }
 
 static void complete_recv(struct node *node, struct qp *qp, uint64_t wr_id,
@@ -126,6 +126,10 @@ static void complete_recv(struct node *node, struct qp *qp, uint64_t wr_id,
 
 void op_flush_recv(struct node *node, struct qp *qp)
 {
+	if (qp->keeps) {
+		qp->keeps = false;
+		complete_recv(node, qp, qp->kept->wr_id, HDL_WC_WR_FLUSH_ERR, HDL_DETAIL_NONE);
+	}
 	if (qp->srq != NULL) {
 		op_event(node, qp, HDL_EVENT_QP_LAST_WQE, HDL_DETAIL_NONE);
 		return;
@@ -138,9 +142,26 @@ void op_flush_recv(struct node *node, struct qp *qp)
 	}
 }
 
-/* The oldest receive request is used up. Below its limit a shared queue says so, once. */
+/* The receive request that a message fills; NULL: none. */
+static const struct wqe_recv *next_recv(const struct qp *qp)
+{
+	if (qp->keeps)
+		return qp->kept;
+	return wq_oldest(qp->srq != NULL ? &qp->srq->wq : &qp->rq);
+}
+
+bool op_has_receive(const struct qp *qp)
+{
+	return next_recv(qp) != NULL;
+}
+
+/* The receive request that a message fills is used up. Below its limit a shared queue says so, once. */
 static void release_recv(struct node *node, struct qp *qp)
 {
+	if (qp->keeps) {
+		qp->keeps = false;
+		return;
+	}
 	if (qp->srq == NULL) {
 		wq_release(&qp->rq);
 		return;
@@ -189,6 +210,17 @@ static bool scatter_short(const struct node *node, const struct wqe_recv *wqe,
 	                     message->length, HDL_ACCESS_LOCAL_WRITE);
 }
 
+/* The pieces of the receive were refused: it is used up. */
+static void target_refused(struct node *node, struct qp *qp, uint64_t wr_id,
+                           const struct sg_result *result)
+{
+	tpt_count(node->tpt, result->detail);
+	if (result->detail == HDL_DETAIL_GONE)
+		op_memory_gone(node, result->key);
+	release_recv(node, qp);
+	complete_recv(node, qp, wr_id, op_local_status(result->detail), result->detail);
+}
+
 /* The receive @wqe gets what @message brings, or is used up by an error. OP_RECEIVED: go on. */
 static enum op_received place(struct node *node, struct qp *qp, const struct wqe_recv *wqe,
                               const struct op_message *message, enum hdl_detail *detail,
@@ -214,11 +246,7 @@ static enum op_received place(struct node *node, struct qp *qp, const struct wqe
 		return OP_RECEIVED;
 	if (!result.at_target)
 		return OP_SOURCE_REFUSED;
-	tpt_count(node->tpt, result.detail);
-	if (result.detail == HDL_DETAIL_GONE)
-		op_memory_gone(node, result.key);
-	release_recv(node, qp);
-	complete_recv(node, qp, wr_id, op_local_status(result.detail), *detail);
+	target_refused(node, qp, wr_id, &result);
 	return OP_TARGET_REFUSED;
 }
 
@@ -233,11 +261,50 @@ static enum hdl_detail invalidate_for_peer(struct node *node, const struct qp *q
 	return tpt_invalidate(node->tpt, key, qp->pd, qp->qpn, true);
 }
 
+/* Take the oldest receive of a shared queue out of it: others may want the next one before this one is filled. */
+static void keep_recv(struct node *node, struct qp *qp, const struct wqe_recv *wqe)
+{
+	memcpy(qp->kept, wqe, sizeof(*wqe) + wqe->num_sge * sizeof(struct hdl_sge));
+	release_recv(node, qp);
+	qp->keeps = true;
+}
+
+enum op_received op_receive_part(struct node *node, struct qp *qp, uint32_t length, uint32_t offset,
+                                 void *bytes, uint32_t count, enum hdl_detail *detail)
+{
+	const struct wqe_recv *wqe = next_recv(qp);
+	if (wqe == NULL)
+		return OP_NO_RECEIVE;
+	uint64_t wr_id = wqe->wr_id;
+	if (length > sg_length(wqe->sge, wqe->num_sge)) {
+		*detail = HDL_DETAIL_BOUNDS;
+		release_recv(node, qp);
+		complete_recv(node, qp, wr_id, HDL_WC_LOC_LEN_ERR, *detail);
+		return OP_TOO_LONG;
+	}
+	if (qp->srq != NULL && !qp->keeps) {
+		keep_recv(node, qp, wqe);
+		wqe = qp->kept;
+	}
+	struct hdl_sge piece;
+	struct sg from = sg_plain(&piece, bytes, count);
+	struct sg to = sg_own(node, qp, wqe->sge, wqe->num_sge, HDL_ACCESS_LOCAL_WRITE);
+	if (qp->srq != NULL)
+		to.pd = qp->srq->pd;
+	sg_skip(&to, offset);
+	struct sg_result result = sg_move(&node->own, MOVE_BOTH_OWN, &to, &from, count);
+	*detail = result.detail;
+	if (result.detail == HDL_DETAIL_NONE)
+		return OP_RECEIVED;
+	target_refused(node, qp, wr_id, &result);
+	return OP_TARGET_REFUSED;
+}
+
 enum op_received op_receive(struct node *node, struct qp *qp, const struct op_message *message,
                             enum hdl_detail *detail, struct hdl_key *key)
 {
 	*detail = HDL_DETAIL_NONE;
-	struct wqe_recv *wqe = wq_oldest(qp->srq != NULL ? &qp->srq->wq : &qp->rq);
+	const struct wqe_recv *wqe = next_recv(qp);
 	if (wqe == NULL)
 		return OP_NO_RECEIVE;
 	uint64_t wr_id = wqe->wr_id;

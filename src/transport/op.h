@@ -42,6 +42,13 @@ enum op_received {
 enum op_received op_receive(struct node *node, struct qp *qp, const struct op_message *message,
                             enum hdl_detail *detail, struct hdl_key *key);
 
+/* @count bytes of a message of @length from @offset on go into the receive that it fills. After the last part, op_receive()
+ * without data. OP_RECEIVED, OP_NO_RECEIVE, OP_TOO_LONG, OP_TARGET_REFUSED. */
+enum op_received op_receive_part(struct node *node, struct qp *qp, uint32_t length, uint32_t offset,
+                                 void *bytes, uint32_t count, enum hdl_detail *detail);
+/* Is there a receive for the next message? */
+bool op_has_receive(const struct qp *qp);
+
 /* A compare-and-swap or fetch-and-add on @target, a list of one 8-byte piece with HDL_ACCESS_REMOTE_ATOMIC.
  * HDL_DETAIL_TOUCHED: only the target's own adapter can do it. */
 enum hdl_detail op_atomic(const struct mover *mover, enum move_side side, struct sg *target,

@@ -40,6 +40,8 @@ void qp_publish(struct qp_public *pub, const struct qp_facts *facts);
 bool qp_read_facts(const struct qp_public *pub, struct qp_facts *facts);
 
 /* A shared receive queue. */
+struct wqe_recv;
+
 struct srq {
 	struct wq wq;
 	uint32_t pd;
@@ -74,15 +76,16 @@ struct qp {
 	bool is_active;
 
 	/* Requester. sq.head <= next <= sq.tail */
-	uint32_t next;       /* next element to execute */
-	uint32_t next_msn;   /* next message sequence number to give */
-	uint32_t next_read;  /* next number in the peer's read resource queue */
-	uint32_t unanswered; /* elements in WQE_SENT */
-	uint32_t reads_open; /* of these, reads and atomics */
-	bool waiting;        /* for a timer: RNR, delay, or a peer that is not ready */
-	bool draining;       /* SQD, but something is unanswered */
-	bool answered;       /* since the timer was last looked at */
-	bool timer_wanted;   /* a timer shall be started as soon as the time is known */
+	uint32_t next;        /* next element to execute */
+	uint32_t next_msn;    /* next message sequence number to give */
+	uint32_t next_read;   /* next number in the peer's read resource queue */
+	uint32_t unanswered;  /* elements in WQE_SENT */
+	uint32_t reads_open;  /* of these, reads and atomics */
+	uint32_t value_reads; /* of these, reads whose data comes through the lane */
+	bool waiting;         /* for a timer: RNR, delay, or a peer that is not ready */
+	bool draining;        /* SQD, but something is unanswered */
+	bool answered;        /* since the timer was last looked at */
+	bool timer_wanted;    /* a timer shall be started as soon as the time is known */
 	uint8_t retries_left;
 	uint8_t rnr_left;
 	uint64_t timer_ns;      /* for how long */
@@ -112,6 +115,11 @@ struct qp {
 	uint8_t close_event;
 	uint8_t close_detail;
 	struct hdl_key close_key;
+	/* A message that comes in parts: which, how much of it is there. The receive that it fills stays the oldest, or, from a
+	 * shared queue, is taken out and kept here. */
+	uint32_t part_msn, part_offset;
+	struct wqe_recv *kept; /* room for one; NULL without a shared queue */
+	bool keeps;
 	struct read_queue reads;
 	uint32_t
 	        results_due; /* finished atomics whose answer is not sent; the oldest is result_read */

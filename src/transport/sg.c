@@ -80,7 +80,7 @@ static size_t sg_runs(const struct sg *list, uint64_t want, struct span *out, si
 	return count;
 }
 
-static void sg_advance(struct sg *list, uint64_t bytes)
+void sg_skip(struct sg *list, uint64_t bytes)
 {
 	while (bytes > 0) {
 		uint64_t left = list->pieces[list->index].length - list->offset;
@@ -194,8 +194,8 @@ struct sg_result sg_move(const struct mover *mover, enum move_side side, struct 
 	if (length <= NODE_CHUNK_BYTES && length > 0 && sg_one_run(to, length, &to_run) &&
 	    sg_one_run(from, length, &from_run) &&
 	    mover->copy(mover->context, side, &to_run, 1, &from_run, 1) == MOVE_OK) {
-		sg_advance(to, length);
-		sg_advance(from, length);
+		sg_skip(to, length);
+		sg_skip(from, length);
 		return result;
 	}
 	uint64_t portion = NODE_CHUNK_BYTES;
@@ -210,8 +210,8 @@ struct sg_result sg_move(const struct mover *mover, enum move_side side, struct 
 			tpt_leave(from->guard);
 		if (to->guard != NULL)
 			tpt_leave(to->guard);
-		sg_advance(from, moved);
-		sg_advance(to, moved);
+		sg_skip(from, moved);
+		sg_skip(to, moved);
 		length -= moved;
 		/* One of several pieces has gone: go on piece by piece, so that the right one is named. */
 		if (result.detail == HDL_DETAIL_GONE &&

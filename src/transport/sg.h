@@ -64,6 +64,8 @@ static inline bool sg_changed(const struct sg *list)
 	return list->watch != NULL &&
 	       atomic_load_explicit(&list->watch->words[0], memory_order_acquire) != list->watched;
 }
+/* Go on @bytes further, within the list. */
+void sg_skip(struct sg *list, uint64_t bytes);
 
 /* May @piece of @list, which has a table, be used? A peer's list needs its guard. */
 enum hdl_detail sg_ask(const struct sg *list, const struct hdl_sge *piece, struct tpt_grant *grant);

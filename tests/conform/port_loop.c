@@ -10,25 +10,32 @@ static uint64_t virtual_now(void *context)
 }
 
 static int loop_open(struct world *w, struct hdl_adapter **out, const struct hdl_open_attr *attr,
-                     bool by_target)
+                     bool by_target, bool by_value)
 {
 	struct hdl_open_attr wanted = *attr;
 	wanted.no_thread = !w->port->threaded;
 	struct adapter_env env = {.clock = w->port->threaded ? clock_real()
 	                                                     : (struct clock){virtual_now, w},
-	                          .by_target = by_target};
+	                          .by_target = by_target,
+	                          .by_value = by_value};
 	return adapter_open(&wanted, &env, out);
 }
 
 static int open_direct(struct world *w, struct hdl_adapter **out, const struct hdl_open_attr *attr)
 {
-	return loop_open(w, out, attr, false);
+	return loop_open(w, out, attr, false, false);
 }
 
 static int open_by_target(struct world *w, struct hdl_adapter **out,
                           const struct hdl_open_attr *attr)
 {
-	return loop_open(w, out, attr, true);
+	return loop_open(w, out, attr, true, false);
+}
+
+static int open_by_value(struct world *w, struct hdl_adapter **out,
+                         const struct hdl_open_attr *attr)
+{
+	return loop_open(w, out, attr, false, true);
 }
 
 static int loop_join(struct world *w, struct hdl_adapter *a, struct hdl_adapter *b)
@@ -99,6 +106,8 @@ const struct port ports[] = {
         PORT("loop-direct-threads", open_direct, false, true),
         PORT("loop-by-target", open_by_target, false, false),
         PORT("loop-by-target-threads", open_by_target, false, true),
+        PORT("loop-by-value", open_by_value, false, false),
+        PORT("loop-by-value-threads", open_by_value, false, true),
         PORT("self", open_direct, true, false),
         PORT("self-threads", open_direct, true, true),
         PORT("self-by-target", open_by_target, true, false),

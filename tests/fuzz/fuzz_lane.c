@@ -32,10 +32,11 @@ static uint64_t now_ns;
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static void open_end(struct end *end, uint64_t seed)
+static void open_end(struct end *end, uint64_t seed, bool by_value)
 {
 	struct hdl_open_attr attr = {.max_mr = 64, .max_qp = 16, .no_thread = true};
-	struct adapter_env env = {.clock = {fixed_time, &now_ns}, .seed = seed};
+	struct adapter_env env = {
+	        .clock = {fixed_time, &now_ns}, .seed = seed, .by_value = by_value};
 	int bad = adapter_open(&attr, &env, &end->adapter);
 	bad |= hdl_pd_create(end->adapter, &end->pd);
 	bad |= hdl_cq_create(end->adapter, 64, NULL, NULL, &end->cq);
@@ -102,6 +103,12 @@ static void connect_end(struct end *end, const struct end *peer)
 	struct hdl_sge piece = {(uint64_t)(uintptr_t)end->memory + EDGE, 8, hdl_mr_key(end->mr)};
 	struct hdl_send_wr send = {.sg_list = &piece, .num_sge = 1, .opcode = HDL_OP_SEND};
 	hdl_post_send(end->qp[0], &send, NULL);
+	struct hdl_send_wr read = {
+	        .sg_list = &piece,
+	        .num_sge = 1,
+	        .opcode = HDL_OP_READ,
+	        .u.rdma = {(uint64_t)(uintptr_t)peer->memory + EDGE, hdl_mr_key(peer->mr)}};
+	hdl_post_send(end->qp[0], &read, NULL);
 }
 
 /* One record of the input into the lane of @from. Returns how many bytes it took. */
@@ -126,7 +133,9 @@ static size_t put_record(struct end *from, const struct end *to, const uint8_t *
 		                      .from_qpn = hdl_qp_number(from->qp[in[3] % 3]),
 		                      .msn = (uint32_t)(int8_t)in[4],
 		                      .length = in[5] == 0xff ? (uint32_t)bytes : in[5] * 257u,
-		                      .imm = in[6]};
+		                      .imm = in[6],
+		                      .ack = (uint32_t)(int8_t)in[6],
+		                      .offset = in[8] & 0x80 ? in[2] * 8u : 0};
 		memcpy(out, &frame, sizeof(frame));
 		memcpy(out + sizeof(frame), in + 10, bytes);
 		/* A key and an address that lead somewhere, where a body has them. */
@@ -163,8 +172,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct end hostile, victim;
 	struct hdl_wc wc[16];
 	now_ns = 0;
-	open_end(&hostile, 1);
-	open_end(&victim, 2);
+	bool by_value = size > 0 && (data[0] & 1) != 0;
+	open_end(&hostile, 1, by_value);
+	open_end(&victim, 2, by_value);
 	if (hdl_join(hostile.adapter, victim.adapter) != 0)
 		abort();
 	connect_end(&hostile, &victim);

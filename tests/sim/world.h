@@ -258,8 +258,8 @@ struct world {
 	struct sim *sim;
 	struct prng prng;
 	uint32_t faults;
-	bool large;            /* messages of more pages than a copy takes at a time */
-	bool by_target, mixed; /* mixed: each adapter its own mode */
+	bool large;                      /* messages of more pages than a copy takes at a time */
+	bool by_target, by_value, mixed; /* mixed: each adapter its own mode */
 	uint32_t load_weight[4];
 	uint32_t host_limit, host_count;
 	struct host hosts[WORLD_MAX_HOSTS];

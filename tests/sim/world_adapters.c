@@ -241,6 +241,7 @@ static void take_down(struct world *w)
 static void draw_world(struct world *w)
 {
 	w->by_target = world_chance(w, 500);
+	w->by_value = world_chance(w, 250);
 	w->mixed = world_chance(w, 300);
 	w->large = world_chance(w, 30);
 	w->host_limit = w->large ? 2 : 2 + world_draw(w, world_chance(w, 700) ? 3 : 7);
@@ -309,6 +310,7 @@ void world_play(struct scenario_run *run, struct world_tally *tally)
 	draw_world(w);
 	world_say(w, "faults 0x%x, %s", w->faults,
 	          w->mixed       ? "mixed"
+	          : w->by_value  ? "by value"
 	          : w->by_target ? "by target"
 	                         : "direct");
 	uint32_t hosts = w->host_limit;

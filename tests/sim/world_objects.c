@@ -67,6 +67,7 @@ bool host_open(struct world *w)
 	struct hdl_open_attr attr = {.max_mr = 1024, .max_qp = 64, .no_thread = true};
 	struct adapter_env env = {.clock = sim_clock(w->sim), .seed = prng_next(&w->prng) | 1};
 	env.by_target = w->mixed ? world_chance(w, 500) : w->by_target;
+	env.by_value = w->mixed ? world_chance(w, 300) : w->by_value;
 	*host = (struct host){.index = w->host_count, .born = true};
 	int error = adapter_open(&attr, &env, &host->adapter);
 	if (error) {
@@ -86,7 +87,10 @@ bool host_open(struct world *w)
 	good = good && make_cqs(w, host) && make_srqs(w, host) && make_memory(w, host);
 	if (!good)
 		world_fail(w, "host %u cannot be furnished", host->index);
-	world_say(w, "host %u opens, %s", host->index, env.by_target ? "by target" : "direct");
+	world_say(w, "host %u opens, %s", host->index,
+	          env.by_value    ? "by value"
+	          : env.by_target ? "by target"
+	                          : "direct");
 	return good;
 }
 

@@ -95,6 +95,54 @@ static void a_port_is_held_once(void **state)
 	rdma_destroy_event_channel(channel);
 }
 
+static struct rdma_cm_id *bind_any(struct rdma_event_channel *channel, sa_family_t family,
+                                   uint16_t port, int only)
+{
+	struct rdma_cm_id *id;
+	struct sockaddr_in6 address = {.sin6_family = family, .sin6_port = htons(port)};
+	assert_int_equal(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP), 0);
+	assert_int_equal(
+	        rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &only, sizeof(only)), 0);
+	if (rdma_bind_addr(id, (struct sockaddr *)&address) == 0)
+		return id;
+	end(id);
+	return NULL;
+}
+
+/* As tgtd does: two listeners, one a family; the port is free when both are gone. */
+static void a_port_is_held_once_a_family(void **state)
+{
+	struct rdma_event_channel *channel = rdma_create_event_channel();
+	struct rdma_conn_param param = {.retry_count = 7};
+	(void)state;
+	struct rdma_cm_id *four = bind_any(channel, AF_INET, 0, 1);
+	uint16_t port = ntohs(rdma_get_src_port(four));
+	assert_null(bind_any(channel, AF_INET6, port, 0)); /* both families */
+	assert_null(bind_any(channel, AF_INET, port, 1));
+	struct rdma_cm_id *six = bind_any(channel, AF_INET6, port, 1);
+	assert_non_null(six);
+	assert_int_equal(rdma_listen(four, 1), 0);
+	assert_int_equal(rdma_listen(six, 1), 0);
+	struct rdma_cm_id *active = route_to(channel, port);
+	make_qp(active);
+	assert_int_equal(rdma_connect(active, &param), 0);
+	struct rdma_cm_event *event = next_event(channel, RDMA_CM_EVENT_CONNECT_REQUEST);
+	assert_ptr_equal(event->listen_id, four);
+	struct rdma_cm_id *passive = event->id;
+	rdma_ack_cm_event(event);
+	assert_int_equal(rdma_reject(passive, NULL, 0), 0);
+	expect_event(channel, RDMA_CM_EVENT_REJECTED);
+	end(passive);
+	end(active);
+	end(four);
+	assert_null(bind_any(channel, AF_INET, port, 0));
+	end(six);
+	four = bind_any(channel, AF_INET, port, 0);
+	assert_non_null(four);
+	end(four);
+	rdma_destroy_event_channel(channel);
+}
+
 static void accepted_and_disconnected_in_order(void **state)
 {
 	struct rdma_event_channel *here = rdma_create_event_channel(),
@@ -128,6 +176,8 @@ static void accepted_and_disconnected_in_order(void **state)
 	assert_int_equal(rdma_disconnect(active), 0);
 	expect_event(here, RDMA_CM_EVENT_DISCONNECTED);
 	expect_event(there, RDMA_CM_EVENT_DISCONNECTED);
+	expect_event(here, RDMA_CM_EVENT_TIMEWAIT_EXIT);
+	expect_event(there, RDMA_CM_EVENT_TIMEWAIT_EXIT);
 	end(active);
 	end(passive);
 	end(listener);
@@ -247,6 +297,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(a_peer_that_dies_is_disconnected), /* first: it forks */
 	        cmocka_unit_test(a_port_is_held_once),
+	        cmocka_unit_test(a_port_is_held_once_a_family),
 	        cmocka_unit_test(accepted_and_disconnected_in_order),
 	        cmocka_unit_test(rejected_with_private_data),
 	        cmocka_unit_test(a_full_backlog_rejects),

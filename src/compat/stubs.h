@@ -1,0 +1,21 @@
+/* How a call that is not offered is written: it takes whatever it is given and answers EOPNOTSUPP in the manner of its kind. */
+#ifndef COMPAT_STUBS_H
+#define COMPAT_STUBS_H
+
+#include "compat/compat.h"
+
+#define STUB(name, type, ...)          \
+	COMPAT_EXPORT type name(void); \
+	type name(void)                \
+	{                              \
+		__VA_ARGS__;           \
+	}
+
+#define NOTHING    (void)0
+#define NO_POINTER return compat_fail(EOPNOTSUPP)
+#define NO_NUMBER           \
+	errno = EOPNOTSUPP; \
+	return -1
+#define NO_ERRNO return EOPNOTSUPP
+
+#endif

@@ -1,0 +1,227 @@
+#!/usr/bin/python3
+"""Larger programs of Debian on our libibverbs.so.1, which bring a protocol of their own. What they carried is compared.
+
+  services.py FOLDER iser       tgtd with a disk in a file, and libiscsi's programs on it over iSER
+  services.py FOLDER rsockets   netcat, curl and iperf3, which know sockets only, through librspreload
+  services.py FOLDER mpi PROG   Open MPI with four processes: PROG checks messages, collective and one-sided operations
+  services.py FOLDER fio        fio's rdma engine, each of its verbs
+  services.py FOLDER fabric     libfabric's fi_pingpong, each kind of endpoint
+
+FOLDER as in programs.py. A missing program is a skip (exit 77) that says so."""
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from programs import SKIP, expect, free_port
+
+PRELOAD = [Path(folder) / "rsocket/librspreload.so" for folder in ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib")]
+PATIENCE = 40  # seconds that a pair of programs may take
+AGAIN = 5      # seconds in which a client that finds no server is started again
+
+
+def need(*programs):
+    os.environ["PATH"] += ":/usr/sbin:/sbin"
+    for program in programs:
+        if shutil.which(program) is None:
+            print(f"skipped: {program} is not installed")
+            sys.exit(SKIP)
+
+
+def on_node(folder, *command):
+    return [os.path.join(folder, "heddle"), "run", "--node", f"services-{os.getpid()}", "--", *map(str, command)]
+
+
+def end(process):
+    """@process leads a session of its own: what it has started ends with it."""
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def run(command, patience, **options):
+    """Run to the end, as subprocess.run() does, but nothing stays when it takes too long."""
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True, **options)
+    try:
+        printed, _ = process.communicate(timeout=patience)
+        return subprocess.CompletedProcess(command, process.returncode, printed)
+    finally:
+        end(process)
+
+
+def pair(folder, what, server, client, **options):
+    """Run @server and @client, which must both end well. Nothing outside shows that the server listens: a client that fails at
+    once is started again. Returns what they printed."""
+    with tempfile.TemporaryFile("w+") as output:
+        first = subprocess.Popen(on_node(folder, *server), stdout=output, stderr=subprocess.STDOUT,
+                                 start_new_session=True, **options)
+        last, until, done, code = time.monotonic() + AGAIN, time.monotonic() + PATIENCE, None, None
+        try:
+            while True:
+                time.sleep(0.1)
+                done = run(on_node(folder, *client), until - time.monotonic(), **options)
+                if done.returncode == 0 or first.poll() is not None or time.monotonic() > last:
+                    break
+            code = first.wait(timeout=max(1, until - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            done = None
+        finally:
+            end(first)
+        output.seek(0)
+        printed = output.read()
+    expect(what, done is not None and done.returncode == 0 and code == 0, "client:", done.stdout if done else "timed out",
+           f"server ({code}):", printed)
+    return done.stdout, printed
+
+
+# --- iSER ---
+
+TARGET, INITIATOR = "iqn.2026-01.net.heddle:disk", "iqn.2026-01.net.heddle:initiator"
+# What writes, and what reads back and compares. Write10.Async and its kind ask for more at once than libiscsi can hold over iSER.
+ISCSI_TESTS = ["SCSI.Read16", "SCSI.Write10.Simple", "SCSI.WriteSame10", "SCSI.WriteVerify16", "SCSI.OrWrite", "SCSI.Verify10"]
+
+
+def admin(*words):
+    return subprocess.run(["tgtadm", "--lld", "iser", *words], capture_output=True, text=True, timeout=10)
+
+
+def iser(folder):
+    need("tgtd", "tgtadm", "iscsi-inq", "iscsi-readcapacity16", "iscsi-perf", "iscsi-test-cu")
+    os.environ.pop("MALLOC_PERTURB_", None)  # meson sets it; libiscsi 1.19 looks at memory that it has not written
+    with tempfile.TemporaryDirectory() as scratch:
+        disk = Path(scratch) / "disk"
+        disk.write_bytes(bytes(16 << 20))
+        os.environ["TGT_IPC_SOCKET"] = f"{scratch}/tgtd"
+        port = random.randint(10000, 30000)  # tgtd keeps it in a short
+        with tempfile.TemporaryFile("w+") as output:
+            daemon = subprocess.Popen(on_node(folder, "tgtd", "-f", "--iscsi", f"portal=127.0.0.1:{free_port()}",
+                                              "--iser", f"port={port},pool_sz_mb=64"),
+                                      stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
+            try:
+                use_target(folder, disk, port)
+                expect("tgtd is still there", daemon.poll() is None)
+            except BaseException:
+                output.seek(0)
+                print("tgtd:", output.read()[-3000:])
+                raise
+            finally:
+                end(daemon)
+        content = disk.read_bytes()
+        expect("the disk was written", any(content))
+
+
+def use_target(folder, disk, port):
+    until = time.monotonic() + 10
+    while admin("--mode", "target", "--op", "new", "--tid", "1", "--targetname", TARGET).returncode != 0:
+        if time.monotonic() > until:
+            expect("tgtd answers", False)
+        time.sleep(0.05)
+    for words in (["--mode", "logicalunit", "--op", "new", "--tid", "1", "--lun", "1", "-b", str(disk)],
+                  ["--mode", "target", "--op", "bind", "--tid", "1", "-I", "ALL"],
+                  ["--mode", "target", "--op", "bind", "--tid", "1", "-Q", INITIATOR]):  # this release wants both
+        done = admin(*words)
+        expect("tgtadm " + " ".join(words[:4]), done.returncode == 0, done.stderr)
+    url = f"iser://127.0.0.1:{port}/{TARGET}/1"
+    for program, words, says in (("iscsi-inq", [], "VIRTUAL-DISK"), ("iscsi-readcapacity16", [], f"Total size:{16 << 20}"),
+                                 ("iscsi-perf", ["-t", "1", "-r"], "finished"),
+                                 *(("iscsi-test-cu", ["-d", "-n", "-f", "-t", test], "return value: 0") for test in ISCSI_TESTS)):
+        done = subprocess.run(on_node(folder, program, "-i", INITIATOR, *words, url), capture_output=True, text=True, timeout=30)
+        expect(" ".join([program, *words]), done.returncode == 0 and says in done.stdout + done.stderr,
+               str(done.returncode), done.stdout, done.stderr)
+    # It keeps a connection until that has been over for a while; a target with connections cannot go.
+    until = time.monotonic() + 10
+    while admin("--mode", "target", "--op", "delete", "--tid", "1").returncode != 0:
+        if time.monotonic() > until:
+            expect("tgtd has let go of all connections", False)
+        time.sleep(0.1)
+
+
+# --- sockets ---
+
+def rsockets(folder):
+    need("nc.traditional", "curl", "iperf3")
+    preload = next((path for path in PRELOAD if path.exists()), None)
+    if preload is None:
+        print("skipped: librspreload is not installed")
+        sys.exit(SKIP)
+    with tempfile.TemporaryDirectory() as scratch, ThreadPoolExecutor(2) as pool:
+        data = Path(scratch) / "data"
+        data.write_bytes(random.Random(1).randbytes(3 << 20))
+        answer = Path(scratch) / "answer"
+        answer.write_bytes(b"HTTP/1.0 200 OK\r\nContent-Length: %d\r\n\r\n" % data.stat().st_size + data.read_bytes())
+
+        def sockets(what, server, client):
+            env = ["env", f"LD_PRELOAD={preload}"]
+            return pair(folder, what, [*env, *server], [*env, *client])
+
+        def netcat():
+            sockets("netcat", ["sh", "-c", f"nc.traditional -l -p 5001 > {scratch}/heard"],
+                    ["sh", "-c", f"nc.traditional -q 0 127.0.0.1 5001 < {data}"])
+            expect("netcat brought what was sent", Path(scratch, "heard").read_bytes() == data.read_bytes())
+            sockets("curl", ["sh", "-c", f"nc.traditional -l -p 5002 < {answer}"],
+                    ["curl", "-sS", "-o", f"{scratch}/got", "http://127.0.0.1:5002/"])
+            expect("curl got what was sent", Path(scratch, "got").read_bytes() == data.read_bytes())
+
+        def iperf():
+            # Its server waits by select(2) for a connection, where librdmacm looks every five seconds.
+            client, _ = sockets("iperf3", ["iperf3", "-s", "-1", "-p", "5003"],
+                                ["iperf3", "-c", "127.0.0.1", "-p", "5003", "-n", "20M"])
+            expect("iperf3 sent 20 MB", client.count("20.0 MBytes") >= 2, client)
+
+        for done in [pool.submit(iperf), pool.submit(netcat)]:
+            done.result()
+
+
+# --- Open MPI ---
+
+def mpi(folder, program):
+    need("mpirun")
+    if not os.path.exists(program):
+        print("skipped: Open MPI was not there when this was built")
+        sys.exit(SKIP)
+    os.environ.update(UCX_TLS="rc_v,ud_v,self", OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+    for words in ([], ["one-sided"]):
+        done = subprocess.run(on_node(folder, "mpirun", "--oversubscribe", "-np", "4", "--mca", "pml", "ucx", "--mca", "osc", "ucx",
+                                      "--mca", "btl", "^openib,vader,tcp", program, *words),
+                              capture_output=True, text=True, timeout=100)
+        expect(" ".join(["Open MPI, 4 processes", *words]), done.returncode == 0 and "ok: 4 ranks" in done.stdout,
+               done.stdout, done.stderr)
+        print(done.stdout.strip())
+
+
+# --- fio ---
+
+def fio(folder):
+    need("fio")
+    if "\trdma" not in subprocess.run(["fio", "--enghelp"], capture_output=True, text=True).stdout:
+        print("skipped: fio has no rdma engine")
+        sys.exit(SKIP)
+    with tempfile.TemporaryDirectory() as scratch:
+        for place, verb in enumerate(("write", "read", "send")):
+            common = f"ioengine=rdma\nport={7000 + place}\nbs=64k\nsize=4m\n"
+            # As many receives as there are messages: a sender that outruns the receiver is told so, and fio asks for no retries.
+            Path(scratch, "server").write_text(f"[global]\n{common}iodepth=128\n[receiver]\nrw=read\n")
+            Path(scratch, "client").write_text(
+                f"[global]\n{common}iodepth=8\nhostname=127.0.0.1\nverb={verb}\n[sender]\nrw=write\n")
+            client, _ = pair(folder, f"fio verb={verb}", ["fio", f"{scratch}/server"], ["fio", f"{scratch}/client"], cwd=scratch)
+            expect(f"fio verb={verb} moved 4 MiB", "io=4096KiB" in client or "io=4.00MiB" in client or "io=4MiB" in client, client)
+
+
+# --- libfabric ---
+
+def fabric(folder):
+    need("fi_pingpong")
+    for provider, kind in (("verbs", "msg"), ("verbs;ofi_rxm", "rdm"), ("verbs", "dgram"), ("verbs;ofi_rxd", "rdm")):
+        command = ["fi_pingpong", "-p", provider, "-e", kind, "-I", "50", "-c"]
+        client, _ = pair(folder, " ".join(command), command, [*command, "127.0.0.1"])
+        expect(f"{provider} {kind} went through all sizes", "1m" in client or kind == "dgram", client)
+
+
+if __name__ == "__main__":
+    {"iser": iser, "rsockets": rsockets, "mpi": mpi, "fio": fio, "fabric": fabric}[sys.argv[2]](sys.argv[1], *sys.argv[3:])
