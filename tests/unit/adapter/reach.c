@@ -9,9 +9,11 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <cmocka.h>
+#include <linux/magic.h>
 
 #include "adapter/adapter.h"
 
@@ -111,7 +113,7 @@ enum lie {
 	A_PIPE,
 	A_DEVICE,
 	A_DIRECTORY,
-	A_FILE_OF_PROC,
+	A_FILE_ON_DISK,
 	LIE_COUNT
 };
 
@@ -130,6 +132,7 @@ static void tell_lie(struct segment *s, enum lie lie, int *other)
 {
 	char path[64];
 	int ends[2];
+	struct statfs fs;
 	*other = -1;
 	switch (lie) {
 	case NO_GENERATION:
@@ -182,7 +185,14 @@ static void tell_lie(struct segment *s, enum lie lie, int *other)
 		s->writable = 0;
 		break;
 	default:
-		use_other(s, *other = open("/proc/self/maps", O_RDONLY | O_CLOEXEC));
+		/* This program itself, unless it was built in memory. */
+		*other = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+		assert_int_equal(fstatfs(*other, &fs), 0);
+		if (fs.f_type == TMPFS_MAGIC) {
+			close(*other);
+			*other = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+		}
+		use_other(s, *other);
 		s->writable = 0;
 		break;
 	}
