@@ -74,14 +74,17 @@ static bool refresh(struct reach *reach)
 	uint64_t version;
 	if (!read_table(reach->table, now, &version))
 		return false;
+	reach->count = 0;
 	for (uint32_t i = 0; i < SEGMENT_MAX; i++) {
 		struct reached *at = &reach->at[i];
-		if (memcmp(&at->segment, &now[i], sizeof(now[i])) == 0)
-			continue;
-		unmap(reach, at);
-		*at = (struct reached){0};
-		if (makes_sense(&now[i]))
-			at->segment = now[i];
+		if (memcmp(&at->segment, &now[i], sizeof(now[i])) != 0) {
+			unmap(reach, at);
+			*at = (struct reached){0};
+			if (makes_sense(&now[i]))
+				at->segment = now[i];
+		}
+		if (at->segment.generation != 0)
+			reach->count = i + 1;
 	}
 	reach->version = version;
 	return true;
@@ -161,7 +164,7 @@ __attribute__((noinline)) static void *find_slowly(struct reach *reach, uint64_t
 	reach->at[reach->last].used = ++reach->clock;
 	if (version != reach->version && !refresh(reach))
 		return NULL;
-	for (uint32_t i = 0; i < SEGMENT_MAX; i++) {
+	for (uint32_t i = 0; i < reach->count; i++) {
 		struct reached *at = &reach->at[i];
 		if (at->segment.generation == 0 || !holds(&at->segment, addr, length))
 			continue;

@@ -117,7 +117,8 @@ struct reach {
 	bool kernel;      /* process_vm_readv() and process_vm_writev() reach the rest */
 	uint64_t version; /* that the copies are of */
 	uint64_t clock;
-	uint32_t last; /* used */
+	uint32_t count; /* behind the last that is there: most peers have none */
+	uint32_t last;  /* used */
 	uint32_t mapped;
 	struct reached at[SEGMENT_MAX];
 };
