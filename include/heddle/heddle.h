@@ -234,6 +234,31 @@ HDL_API int hdl_pd_create(struct hdl_adapter *adapter, struct hdl_pd **out);
  * Returns: 0; -HDL_EBUSY something still belongs to it. */
 HDL_API int hdl_pd_destroy(struct hdl_pd *pd);
 
+/* hdl_mem_alloc - get memory that peers can map
+ *
+ * @length bytes of zeroes, in whole pages, to be registered like any other memory. Processes of this machine map it and read,
+ * write and update it without a system call and without this process. The same holds for other memory that lies in one
+ * shared mapping of a file in memory (memfd_create(), shm_open(), hugetlbfs), as long as a descriptor or a path leads to
+ * the file; all else is as good and takes a system call for each copy. Up to 64 such mappings of a process are used this
+ * way. Each call costs a descriptor and a mapping: it is for buffers, not for small objects.
+ *
+ * Owner: the caller owns the memory and ends it with hdl_mem_free(). A child of fork() does not get a copy: it has the same
+ * memory.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: 0; -HDL_EINVAL @length is 0 or above 1 TiB; -HDL_ENOMEM, also when the process has no descriptor left. */
+HDL_API int hdl_mem_alloc(size_t length, void **out);
+
+/* hdl_mem_free - give memory of hdl_mem_alloc() back
+ *
+ * Deregister it first: as with munmap(), what peers still write to it is lost or fails.
+ *
+ * Owner: the memory is unmapped.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: 0; -HDL_EINVAL not the address of such memory. */
+HDL_API int hdl_mem_free(void *memory);
+
 /* hdl_mr_register - register memory
  *
  * Lets queue pairs of @pd use @length bytes at @addr with @access. The range must be mapped with those rights. Peers
@@ -318,7 +343,8 @@ HDL_API struct hdl_key hdl_mr_key(const struct hdl_mr *mr);
  *
  * The SegmentTableUpdate of seed 003: every registration that overlaps the range becomes unusable. Operations on it
  * fail with HDL_DETAIL_GONE and an HDL_EVENT_MEMORY_GONE is raised. Call it before munmap(), mremap() or a mapping over
- * registered memory; memory that vanished without it is noticed when an operation faults.
+ * registered memory; memory that vanished without it is noticed when an operation faults, or when the addresses are
+ * registered again.
  *
  * Owner: registrations stay the caller's, to be deregistered.
  * Threads: any.

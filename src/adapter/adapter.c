@@ -198,10 +198,11 @@ int adapter_open(const struct hdl_open_attr *attr, const struct adapter_env *env
 		result = make_bell(adapter);
 	if (result == 0)
 		result = make_tables(adapter);
+	if (result == 0)
+		segment_begin(&adapter->segments, adapter->tables.segments, attr->on_node);
 	if (result == 0) {
 		adapter->by_value = env->by_value;
-		adapter->node.own.reaches_peer = adapter->node.own.atomic_on_peer =
-		        !env->by_target && !env->by_value;
+		adapter->node.own = fault_mover(!env->by_target && !env->by_value);
 		adapter->node.gid = attr->gid;
 		if (gid_is_zero(&attr->gid)) {
 			/* fe80::/64 and the GUID: link-local, as unique as the GUID is. */
@@ -238,6 +239,7 @@ void adapter_kill(struct hdl_adapter *adapter)
 	agent_leave(adapter);
 	peers_leave(adapter);
 	events_end(&adapter->events);
+	segment_end(&adapter->segments);
 	unmap_blocks(adapter);
 	tables_unmap(&adapter->tables);
 	if (adapter->bell >= 0)

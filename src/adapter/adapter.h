@@ -63,6 +63,7 @@ struct peer {
 	int pidfd;            /* readable when the process has ended; -1: none */
 	int bell;             /* eventfd that wakes its thread */
 	struct tables tables; /* what it lets us read */
+	struct reach *reach;  /* and map */
 	uint64_t node_guid;
 	uint32_t slot;
 
@@ -124,6 +125,7 @@ struct hdl_adapter {
 	void *blocks[3]; /* mapped memory, and how much */
 	size_t block_bytes[3];
 	struct tables tables;
+	struct segments segments;
 	uint64_t probe; /* peers read it to see whether they reach our memory */
 	_Atomic uint32_t
 	        objects; /* domains, completion queues and channels: what must be gone before hdl_close() */
@@ -188,8 +190,9 @@ struct hdl_mr {
 	uint32_t magic;
 	struct hdl_key key; /* for the index; the instance may have moved on */
 	struct hdl_pd *pd;
-	uint32_t probed;    /* rights that the memory was seen to have */
-	uint32_t max_pages; /* of a region for HDL_OP_REGISTER, else 0 */
+	uint32_t probed;            /* rights that the memory was seen to have */
+	struct segment_ref segment; /* that it lies in */
+	uint32_t max_pages;         /* of a region for HDL_OP_REGISTER, else 0 */
 };
 
 struct hdl_mw {
@@ -363,6 +366,8 @@ unsigned adapter_drive(struct hdl_adapter *adapter);
 void adapter_poll(struct hdl_adapter *adapter);
 /* @qp has work: see that it is done. */
 void adapter_doorbell(struct hdl_adapter *adapter, struct qp *qp);
+/* Do @wr, which is alone, at once if it is short and nothing is in its way. False: post it. */
+bool adapter_express(struct hdl_adapter *adapter, struct qp *qp, const struct hdl_send_wr *wr);
 void adapter_lock(struct hdl_adapter *adapter);
 void adapter_unlock(struct hdl_adapter *adapter);
 /* Wake the adapter's thread. */
@@ -404,8 +409,8 @@ bool channel_forget(struct hdl_channel *channel, struct hdl_cq *cq);
 int fault_install(void);
 /* A mover within this process. */
 struct mover fault_mover(bool reaches_peer);
-/* A mover to and from the process @pid. */
-struct mover process_mover(pid_t pid, bool reaches_peer);
+/* A mover to and from the process of @reach; @by_target: its own adapter is to do everything. */
+struct mover process_mover(struct reach *reach, bool by_target);
 /* 0 when @length bytes at @addr are mapped with the rights; -HDL_EFAULT. Touches every page. */
 int fault_probe(uint64_t addr, uint64_t length, bool write);
 

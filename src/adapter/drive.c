@@ -18,6 +18,7 @@
 #include "adapter/adapter.h"
 #include "base/barrier.h"
 #include "base/log.h"
+#include "transport/local.h"
 
 void adapter_nudge(struct hdl_adapter *adapter)
 {
@@ -145,6 +146,17 @@ void adapter_doorbell(struct hdl_adapter *adapter, struct qp *qp)
 		}
 		lock_relax(spins);
 	}
+}
+
+bool adapter_express(struct hdl_adapter *adapter, struct qp *qp, const struct hdl_send_wr *wr)
+{
+	/* Most of what is not for this way is seen without the lock. */
+	if ((wr->opcode != HDL_OP_WRITE && wr->opcode != HDL_OP_READ) || wq_held(&qp->sq) != 0 ||
+	    !lock_try(&adapter->drive_lock))
+		return false;
+	bool done = local_express(&adapter->node, qp, wr);
+	adapter_unlock(adapter);
+	return done;
 }
 
 /* Shall producers pass a barrier with each frame? With the drive lock. */

@@ -207,13 +207,21 @@ static enum move_result move_atomic(void *context, enum move_side side, uint64_t
 	return MOVE_OK;
 }
 
+/* The peer is in this process. */
+static void *move_reach(void *context, uint64_t addr, uint64_t length)
+{
+	(void)context;
+	(void)length;
+	return (void *)(uintptr_t)addr;
+}
+
 struct mover fault_mover(bool reaches_peer)
 {
 	return (struct mover){.copy = move_copy,
 	                      .atomic = move_atomic,
+	                      .reach = reaches_peer ? move_reach : NULL,
 	                      .copy_short = move_copy_short,
-	                      .reaches_peer = reaches_peer,
-	                      .atomic_on_peer = reaches_peer};
+	                      .reaches_peer = reaches_peer};
 }
 
 /* --- is it there? --- */

@@ -25,10 +25,12 @@ static void before(void)
 	pthread_mutex_lock(&registry_lock);
 	pthread_mutex_lock(&install_lock);
 	pthread_mutex_lock(&start_lock);
+	pthread_mutex_lock(&mem_lock);
 }
 
 static void in_parent(void)
 {
+	pthread_mutex_unlock(&mem_lock);
 	pthread_mutex_unlock(&start_lock);
 	pthread_mutex_unlock(&install_lock);
 	pthread_mutex_unlock(&registry_lock);
@@ -57,6 +59,7 @@ static void forget(struct hdl_adapter *adapter)
 	close_one(&adapter->nudge);
 	close_one(&adapter->epoll);
 	close_one(&adapter->tables.fd);
+	segment_let_go(&adapter->segments);
 	part_from(adapter->tables.block, adapter->tables.sizes.block_bytes);
 	for (uint32_t i = 0; i < adapter->node.link_count; i++) {
 		struct peer *peer = &adapter->peers[i];
@@ -72,6 +75,7 @@ static void forget(struct hdl_adapter *adapter)
 static void in_child(void)
 {
 	/* The threads that may have waited for these do not exist here. */
+	pthread_mutex_init(&mem_lock, NULL);
 	pthread_mutex_init(&start_lock, NULL);
 	pthread_mutex_init(&install_lock, NULL);
 	pthread_mutex_init(&registry_lock, NULL);

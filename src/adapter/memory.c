@@ -89,6 +89,14 @@ static int mr_made(struct hdl_mr *mr, int result, struct hdl_mr **out)
 	return 0;
 }
 
+/* Can peers map the memory that is about to be registered? Only peers that are processes gain from it. */
+static bool may_map(const struct hdl_adapter *adapter, uint64_t host, uint64_t length,
+                    struct segment *found)
+{
+	return adapter->segments.pagemap >= 0 &&
+	       file_behind(adapter->segments.pagemap, host, length, found);
+}
+
 int hdl_mr_register(struct hdl_pd *pd, void *addr, size_t length, uint32_t access,
                     struct hdl_mr **out)
 {
@@ -110,8 +118,13 @@ int hdl_mr_register(struct hdl_pd *pd, void *addr, size_t length, uint32_t acces
 	                            .host = host,
 	                            .length = length};
 	mr->probed = access;
+	struct segment found;
+	bool shared = may_map(pd->adapter, host, length, &found);
 	adapter_lock(pd->adapter);
+	mr->segment = segment_take(&pd->adapter->segments, host, length, shared ? &found : NULL);
 	result = tpt_insert_run(&pd->adapter->tpt, &region, &mr->key);
+	if (result != 0)
+		segment_give(&pd->adapter->segments, mr->segment);
 	adapter_unlock(pd->adapter);
 	return mr_made(mr, result, out);
 }
@@ -186,6 +199,8 @@ int hdl_mr_share(struct hdl_mr *mr, struct hdl_pd *pd, uint32_t access, struct h
 	twin->probed = mr->probed;
 	adapter_lock(pd->adapter);
 	int result = tpt_insert_shared(&pd->adapter->tpt, mr->key, pd->number, access, &twin->key);
+	if (result == 0)
+		twin->segment = segment_share(&pd->adapter->segments, mr->segment);
 	adapter_unlock(pd->adapter);
 	return mr_made(twin, result, out);
 }
@@ -206,6 +221,8 @@ int hdl_mr_deregister(struct hdl_mr *mr)
 		return -HDL_EINVAL;
 	adapter_lock(mr->pd->adapter);
 	int result = remove_entry(mr->pd->adapter, mr->key);
+	if (result == 0)
+		segment_give(&mr->pd->adapter->segments, mr->segment);
 	adapter_unlock(mr->pd->adapter);
 	if (result != 0)
 		return result;
@@ -239,10 +256,17 @@ int hdl_mr_reregister(struct hdl_mr *mr, struct hdl_pd *pd, void *addr, size_t l
 	                            .host = host,
 	                            .length = length};
 	struct hdl_adapter *adapter = pd->adapter;
+	struct segment found;
+	bool shared = may_map(adapter, host, length, &found);
 	adapter_lock(adapter);
+	struct segment_ref former = mr->segment;
+	struct segment_ref now =
+	        segment_take(&adapter->segments, host, length, shared ? &found : NULL);
 	result = tpt_replace_run(&adapter->tpt, mr->key, &region);
 	if (result == 0)
 		adapter_quiesce(adapter);
+	mr->segment = result == 0 ? now : former;
+	segment_give(&adapter->segments, result == 0 ? former : now);
 	adapter_unlock(adapter);
 	if (result != 0)
 		return result;
@@ -266,6 +290,7 @@ int hdl_segment_update(struct hdl_adapter *adapter, const void *addr, size_t len
 	adapter_lock(adapter);
 	uint32_t count = tpt_segment_gone(&adapter->tpt, host, length, tell_gone, adapter);
 	adapter_quiesce(adapter);
+	segment_forget(&adapter->segments, host, length);
 	adapter_unlock(adapter);
 	return (int)count;
 }

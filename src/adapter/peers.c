@@ -374,6 +374,7 @@ static void unmap_peer(struct hdl_adapter *adapter, struct peer *peer)
 	}
 	if (peer->bell >= 0)
 		close(peer->bell);
+	reach_end(peer->reach);
 	tables_unmap(&peer->tables);
 	if (peer->block != NULL)
 		munmap(peer->block, lanes_bytes());
@@ -425,6 +426,11 @@ int peers_attach(struct hdl_adapter *adapter, const struct agent_msg *msg, int f
 		         (int)peer.pid);
 	atomic_store_explicit(end.own_reach, reaches ? LANES_REACH_YES : LANES_REACH_NO,
 	                      memory_order_relaxed);
+	peer.reach = reach_make(peer.pid, tables->segments, reaches);
+	if (peer.reach == NULL) {
+		unmap_peer(adapter, &peer);
+		return -HDL_ENOMEM;
+	}
 	struct link link = {
 	        .tx = end.tx,
 	        .rx = end.rx,
@@ -436,7 +442,7 @@ int peers_attach(struct hdl_adapter *adapter, const struct agent_msg *msg, int f
 	        .peer_qp_mask = (1u << tables->sizes.qp_bits) - 1,
 	        .id = msg->u.peer.link_id,
 	        .guard = end.own_guard,
-	        .mover = process_mover(peer.pid, reaches),
+	        .mover = process_mover(peer.reach, !adapter->node.own.reaches_peer),
 	        .peer_reach = end.peer_reach,
 	        .gid = peers_link_local(peer.node_guid),
 	};

@@ -1,14 +1,9 @@
-/* Moving bytes to and from another process: one copy, by the kernel. */
+/* Moving bytes to and from another process: one copy, ours where the memory is mapped here too (segment.h), else the
+ * kernel's. */
 #include <errno.h>
 #include <sys/uio.h>
 
 #include "adapter/adapter.h"
-
-/* The process id travels as the mover's context. */
-static pid_t pid_of(void *context)
-{
-	return (pid_t)(intptr_t)context;
-}
 
 static void to_iovec(struct iovec *out, const struct span *runs, size_t count)
 {
@@ -25,21 +20,20 @@ static bool own_is_there(const struct span *runs, size_t count, bool write)
 	return true;
 }
 
-static enum move_result copy_process(void *context, enum move_side side, const struct span *to,
-                                     size_t to_count, const struct span *from, size_t from_count)
+static enum move_result copy_by_kernel(const struct reach *reach, enum move_side side,
+                                       const struct span *to, size_t to_count,
+                                       const struct span *from, size_t from_count)
 {
 	struct iovec to_iov[MOVE_MAX_SPANS], from_iov[MOVE_MAX_SPANS];
-	if (side == MOVE_BOTH_OWN)
-		return fault_mover(true).copy(NULL, side, to, to_count, from, from_count);
 	uint64_t want = 0;
 	for (size_t i = 0; i < to_count; i++)
 		want += to[i].length;
 	to_iovec(to_iov, to, to_count);
 	to_iovec(from_iov, from, from_count);
-	ssize_t done = side == MOVE_TO_PEER ? process_vm_writev(pid_of(context), from_iov,
-	                                                        from_count, to_iov, to_count, 0)
-	                                    : process_vm_readv(pid_of(context), to_iov, to_count,
-	                                                       from_iov, from_count, 0);
+	ssize_t done =
+	        side == MOVE_TO_PEER
+	                ? process_vm_writev(reach->pid, from_iov, from_count, to_iov, to_count, 0)
+	                : process_vm_readv(reach->pid, to_iov, to_count, from_iov, from_count, 0);
 	if (done >= 0 && (uint64_t)done == want)
 		return MOVE_OK;
 	/* Short, EFAULT, or the process has ended (ESRCH): the far side, unless it is ours. */
@@ -48,21 +42,43 @@ static enum move_result copy_process(void *context, enum move_side side, const s
 	return own_is_there(to, to_count, true) ? MOVE_SOURCE_GONE : MOVE_TARGET_GONE;
 }
 
+_Static_assert(MOVE_MAX_SPANS <= REACH_MAX_MAPPED, "the runs of one copy are mapped together");
+
+static enum move_result copy_process(void *context, enum move_side side, const struct span *to,
+                                     size_t to_count, const struct span *from, size_t from_count)
+{
+	struct reach *reach = context;
+	struct span here[MOVE_MAX_SPANS];
+	const struct mover own = fault_mover(true);
+	if (side == MOVE_BOTH_OWN)
+		return own.copy(NULL, side, to, to_count, from, from_count);
+	if (side == MOVE_TO_PEER && reach_find_all(reach, to, to_count, here))
+		return own.copy(NULL, side, here, to_count, from, from_count);
+	if (side == MOVE_FROM_PEER && reach_find_all(reach, from, from_count, here))
+		return own.copy(NULL, side, to, to_count, here, from_count);
+	return reach->kernel ? copy_by_kernel(reach, side, to, to_count, from, from_count)
+	                     : MOVE_ELSEWHERE;
+}
+
 static enum move_result atomic_process(void *context, enum move_side side, uint64_t addr, bool add,
                                        uint64_t compare_add, uint64_t swap, uint64_t *old)
 {
-	(void)context;
-	/* Never asked for on the peer: atomic_on_peer is false, the target does it itself. */
-	return side == MOVE_BOTH_OWN
-	               ? fault_mover(true).atomic(NULL, side, addr, add, compare_add, swap, old)
-	               : MOVE_TARGET_GONE;
+	/* The kernel has no atomic for another process; then the target does it itself. */
+	if (side != MOVE_BOTH_OWN) {
+		void *here = reach_find(context, addr, sizeof(uint64_t));
+		if (here == NULL)
+			return MOVE_ELSEWHERE;
+		addr = (uint64_t)(uintptr_t)here;
+	}
+	return fault_mover(true).atomic(NULL, side, addr, add, compare_add, swap, old);
 }
 
-struct mover process_mover(pid_t pid, bool reaches_peer)
+struct mover process_mover(struct reach *reach, bool by_target)
 {
 	return (struct mover){.copy = copy_process,
 	                      .atomic = atomic_process,
-	                      .context = (void *)(intptr_t)pid,
-	                      .reaches_peer = reaches_peer,
-	                      .atomic_on_peer = false};
+	                      .reach = by_target ? NULL : reach_find,
+	                      .copy_short = fault_mover(true).copy_short,
+	                      .context = reach,
+	                      .reaches_peer = !by_target && reach->kernel};
 }

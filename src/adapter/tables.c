@@ -25,10 +25,12 @@ static uint64_t lay_out(struct tables *tables, unsigned char *base)
 	struct tpt_config config = {.capacity = tables->sizes.table_entries,
 	                            .arena_words = tables->sizes.arena_words};
 	struct tpt_bytes bytes = tpt_bytes(&config);
-	uint64_t slots = TABLES_HEADER_BYTES, arena = slots + round_up(bytes.slots);
+	uint64_t slots = TABLES_HEADER_BYTES + TABLES_SEGMENT_BYTES;
+	uint64_t arena = slots + round_up(bytes.slots);
 	uint64_t qps = arena + round_up(bytes.arena);
 	if (base != NULL) {
 		tables->header = (struct tables_header *)(void *)base;
+		tables->segments = (struct segment_table *)(void *)(base + TABLES_HEADER_BYTES);
 		tables->slots = (struct tpt_slot *)(void *)(base + slots);
 		tables->arena = (uint64_t *)(void *)(base + arena);
 		tables->qps = (struct qp_public *)(void *)(base + qps);

@@ -2,7 +2,8 @@
  * names it. Nobody but the owner writes to it, and readers trust nothing in it.
  *
  *   0        header: how to see whether the owner's memory can be reached, the counters for onlookers
- *   4096     protection table entries
+ *   4096     segments: registered memory that peers can map (segment.h)
+ *   8192     protection table entries
  *   ...      translation tables
  *   ...      facts of the queue pairs */
 #ifndef ADAPTER_TABLES_H
@@ -11,12 +12,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "adapter/segment.h"
 #include "memory/tpt.h"
 #include "port/agentmsg.h"
 #include "transport/node.h"
 #include "transport/qp.h"
 
-#define TABLES_HEADER_BYTES 4096u
+#define TABLES_HEADER_BYTES  4096u
+#define TABLES_SEGMENT_BYTES 4096u
 
 struct tables_header {
 	uint64_t probe_addr; /* in the owner's memory: eight bytes that hold probe_value */
@@ -25,6 +28,7 @@ struct tables_header {
 	struct counter counters[NODE_COUNTER_COUNT];
 };
 _Static_assert(sizeof(struct tables_header) <= TABLES_HEADER_BYTES, "see the drawing");
+_Static_assert(sizeof(struct segment_table) <= TABLES_SEGMENT_BYTES, "see the drawing");
 
 /* Where things are in a block of the sizes given. */
 struct tables {
@@ -32,6 +36,7 @@ struct tables {
 	void *block;
 	struct agent_sizes sizes;
 	struct tables_header *header;
+	struct segment_table *segments;
 	struct tpt_slot *slots;
 	uint64_t *arena;
 	struct qp_public *qps;

@@ -5,6 +5,7 @@
 
 #include <stdint.h>
 
+#include "memory/slot.h"
 #include "memory/tpt.h"
 
 /* Figures 15, 17B and 18 (b): which entries may be used which way. */
@@ -61,6 +62,22 @@ static inline bool tpt_own_run(const struct tpt *tpt, const struct tpt_request *
 	if (tpt_judge(e, req, &offset) != HDL_DETAIL_NONE || e->order != TPT_INLINE)
 		return false;
 	*host = e->att + offset;
+	return true;
+}
+
+/* Is @req granted by the peer's table @view, and more than once, and are its bytes one run of its memory, at *host? Where not,
+ * tpt_check() says why. The caller stands inside the guard, as there. */
+static inline bool tpt_peer_run(const struct tpt_view *view, const struct tpt_request *req,
+                                uint64_t *host)
+{
+	uint32_t index = req->key.v >> TPT_INSTANCE_BITS;
+	struct tpt_entry e;
+	uint64_t offset;
+	if (index >= view->capacity || !slot_try_read(&view->slots[index], &e) ||
+	    tpt_judge(&e, req, &offset) != HDL_DETAIL_NONE || e.order != TPT_INLINE ||
+	    (e.access & HDL_ACCESS_ONE_TOUCH) != 0)
+		return false;
+	*host = e.att + offset; /* whatever the peer wrote there: judged by whoever looks for it */
 	return true;
 }
 

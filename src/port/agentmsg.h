@@ -31,7 +31,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#define AGENT_VERSION   5u
+#define AGENT_VERSION   6u
 #define AGENT_SOCKET    "agent.sock"
 #define AGENT_LOCK      "agent.lock"
 #define AGENT_MAX_GIDS  16u

@@ -44,6 +44,9 @@ enum local_step local_multicast(struct node *node, struct qp *qp, struct wqe_sen
 bool local_gather(struct node *node, struct qp *qp, struct wqe_send *wqe, void *out);
 /* Nobody is there: a datagram vanishes, a message is never answered. It must still be fit to be sent. */
 enum local_step local_to_nobody(struct node *node, struct qp *qp, struct wqe_send *wqe);
+/* Execute and complete @wr at once, without an element of the queue: a short write or read that nothing stands before, on memory
+ * of this process. False: nothing was decided, post it. */
+bool local_express(struct node *node, struct qp *qp, const struct hdl_send_wr *wr);
 /* @wqe is over. */
 static inline void local_finish(struct wqe_send *wqe, enum hdl_wc_status status,
                                 enum hdl_detail detail)

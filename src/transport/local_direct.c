@@ -3,6 +3,7 @@
  * alone may change (touch control, atomics without shared memory) goes there as a frame. */
 #include <assert.h>
 
+#include "memory/judge.h"
 #include "queue/qp_state.h"
 #include "transport/local.h"
 #include "transport/op.h"
@@ -82,6 +83,8 @@ static enum local_step direct_atomic(struct node *node, struct qp *qp, struct wq
 	                  wqe->u.atomic.compare_add, wqe->u.atomic.swap, &old);
 	if (detail == HDL_DETAIL_TOUCHED)
 		return LOCAL_BY_TARGET;
+	if (detail == HDL_DETAIL_QP && sg_changed(remote))
+		return local_not_ready(node, qp, wqe);
 	if (detail != HDL_DETAIL_NONE) {
 		refused_by_target(node, qp, wqe, detail);
 		return LOCAL_NEXT;
@@ -95,6 +98,92 @@ static enum local_step direct_atomic(struct node *node, struct qp *qp, struct wq
 		local_refused_here(node, wqe, &result);
 	else
 		local_finish(wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);
+	return LOCAL_NEXT;
+}
+
+/* A request of one run of at most MOVE_SHORT bytes. */
+struct short_run {
+	uint64_t own; /* where the bytes are or go, in our memory */
+	uint64_t addr;
+	struct hdl_key key;
+	uint32_t length;
+	uint8_t access; /* that the target must have given */
+};
+
+/* Where a piece of our own lies, if in one run of memory that a request with @access may use. */
+static bool own_run(const struct node *node, const struct qp *qp, const struct hdl_sge *piece,
+                    uint8_t access, uint64_t *own)
+{
+	const struct tpt_request req = {.key = piece->key,
+	                                .side = TPT_LOCAL,
+	                                .access = access == HDL_ACCESS_REMOTE_READ
+	                                                  ? HDL_ACCESS_LOCAL_WRITE
+	                                                  : HDL_ACCESS_LOCAL_READ,
+	                                .pd = qp->pd,
+	                                .addr = piece->addr,
+	                                .length = piece->length};
+	return tpt_own_run(node->tpt, &req, own);
+}
+
+/* The usual short write or read: one run at both ends, and the target's is memory of this process too. False: something is
+ * unusual or refused, and perhaps part of it is copied; sg_move() does it anew or says what is wrong. */
+static bool direct_short(const struct qp *qp, const struct link *link, const struct qp_public *pub,
+                         const struct qp_facts *facts, const struct short_run *run)
+{
+	const struct mover *mover = &link->mover;
+	void *ours = (void *)(uintptr_t)run->own, *theirs;
+	uint64_t host;
+	bool done = false;
+	const struct tpt_request req = {.key = run->key,
+	                                .side = TPT_REMOTE,
+	                                .windows_only = facts->windows_only,
+	                                .access = run->access,
+	                                .pd = facts->pd,
+	                                .qpn = qp->attr.dest_qpn,
+	                                .addr = run->addr,
+	                                .length = run->length};
+	if (link->guard != NULL)
+		tpt_enter(link->guard);
+	/* The queue pair is still what it was: see struct sg. */
+	if (atomic_load_explicit(&pub->words[0], memory_order_acquire) == facts->word &&
+	    tpt_peer_run(&link->peer_table, &req, &host) &&
+	    (theirs = mover->reach(mover->context, host, run->length)) != NULL)
+		done = run->access == HDL_ACCESS_REMOTE_READ
+		               ? mover->copy_short(ours, theirs, run->length)
+		               : mover->copy_short(theirs, ours, run->length);
+	if (link->guard != NULL)
+		tpt_leave(link->guard);
+	return done;
+}
+
+/* direct_short() for the element @wqe. */
+static bool direct_one_run(const struct node *node, const struct qp *qp, struct wqe_send *wqe,
+                           const struct link *link, const struct qp_public *pub,
+                           const struct qp_facts *facts, uint8_t access)
+{
+	const struct hdl_sge *piece = wqe_sge(wqe);
+	struct short_run run = {.own = (uint64_t)(uintptr_t)wqe_inline(wqe),
+	                        .addr = wqe->u.rdma.addr,
+	                        .key = wqe->u.rdma.key,
+	                        .length = wqe->length,
+	                        .access = access};
+	if (wqe->length > MOVE_SHORT ||
+	    ((wqe->flags & HDL_SEND_INLINE) == 0 &&
+	     (piece->length != wqe->length || !own_run(node, qp, piece, access, &run.own))))
+		return false;
+	return direct_short(qp, link, pub, facts, &run);
+}
+
+/* The bytes of @wqe are where they belong. */
+static enum local_step direct_done(struct node *node, struct wqe_send *wqe)
+{
+	bool read = wqe->opcode == HDL_OP_READ;
+	counter_add(&node->counters[read ? NODE_BYTES_READ : NODE_BYTES_WRITTEN], wqe->length);
+	if (wqe->opcode == HDL_OP_WRITE_IMM) {
+		wqe->marks |= WQE_PREPARED;
+		return LOCAL_BY_TARGET; /* the notice is a frame */
+	}
+	local_finish(wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);
 	return LOCAL_NEXT;
 }
 
@@ -124,20 +213,60 @@ static enum local_step direct_copy(struct node *node, struct qp *qp, struct wqe_
 			local_refused_here(node, wqe, &result);
 		return LOCAL_NEXT;
 	}
-	counter_add(&node->counters[read ? NODE_BYTES_READ : NODE_BYTES_WRITTEN], wqe->length);
-	if (wqe->opcode == HDL_OP_WRITE_IMM) {
-		wqe->marks |= WQE_PREPARED;
-		return LOCAL_BY_TARGET; /* the notice is a frame */
-	}
-	local_finish(wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);
-	return LOCAL_NEXT;
+	return direct_done(node, wqe);
+}
+
+/* What the queue pair at the other end of @qp publishes. */
+static const struct qp_public *peer_of(const struct link *link, const struct qp *qp)
+{
+	return &link->peer_qps[qp->attr.dest_qpn & link->peer_qp_mask];
+}
+
+/* Is it connected to us and takes requests? */
+static bool is_ready(const struct link *link, const struct qp *qp, const struct qp_public *pub,
+                     struct qp_facts *facts)
+{
+	return qp_read_facts(pub, facts) && qp_may_receive(facts->state) &&
+	       facts->dest_qpn == qp->qpn && facts->link == link->id && facts->type == qp->type;
+}
+
+bool local_express(struct node *node, struct qp *qp, const struct hdl_send_wr *wr)
+{
+	const struct hdl_sge *piece = wr->sg_list;
+	bool read = wr->opcode == HDL_OP_READ, inlined = (wr->flags & HDL_SEND_INLINE) != 0;
+	if (qp->type != HDL_QP_RC || qp_state(qp) != HDL_QPS_RTS || qp->link == LINK_NONE ||
+	    wq_held(&qp->sq) != 0 || qp->sq.depth == 0 || qp->unanswered > 0 || qp->waiting ||
+	    (wr->opcode != HDL_OP_WRITE && !read) ||
+	    (read && (inlined || qp->attr.max_rd_atomic == 0)) ||
+	    (wr->flags & ~(uint32_t)(HDL_SEND_SIGNALED | HDL_SEND_INLINE)) != 0 ||
+	    wr->num_sge != 1 || piece == NULL || piece->length == 0 || piece->length > MOVE_SHORT ||
+	    (inlined ? piece->length > qp->cap.max_inline : qp->sq.max_sge == 0))
+		return false;
+	const struct link *link = &node->links[qp->link];
+	struct short_run run = {.own = piece->addr,
+	                        .addr = wr->u.rdma.addr,
+	                        .key = wr->u.rdma.key,
+	                        .length = piece->length,
+	                        .access = read ? HDL_ACCESS_REMOTE_READ : HDL_ACCESS_REMOTE_WRITE};
+	struct qp_facts facts;
+	const struct qp_public *pub = peer_of(link, qp);
+	if (link->mover.reach == NULL || !is_ready(link, qp, pub, &facts) ||
+	    (facts.access & run.access) == 0 ||
+	    (!inlined && !own_run(node, qp, piece, run.access, &run.own)) ||
+	    !direct_short(qp, link, pub, &facts, &run))
+		return false;
+	qp->retries_left = qp->attr.retry_cnt;
+	counter_add(&node->counters[read ? NODE_BYTES_READ : NODE_BYTES_WRITTEN], run.length);
+	if ((wr->flags & HDL_SEND_SIGNALED) != 0 || qp->signal_all)
+		op_tell_sent(node, qp, wr->wr_id, (uint8_t)wr->opcode, run.length);
+	return true;
 }
 
 enum local_step local_direct(struct node *node, struct qp *qp, struct wqe_send *wqe)
 {
 	struct link *link = &node->links[qp->link];
 	bool atomic = wqe->opcode == HDL_OP_COMPARE_SWAP || wqe->opcode == HDL_OP_FETCH_ADD;
-	if (atomic ? !link->mover.atomic_on_peer : !link->mover.reaches_peer)
+	if (link->mover.reach == NULL)
 		return LOCAL_BY_TARGET;
 	/* A send before us may still be refused, and then we must not have happened. */
 	if (qp->unanswered > 0)
@@ -148,9 +277,8 @@ enum local_step local_direct(struct node *node, struct qp *qp, struct wqe_send *
 		return LOCAL_WAIT;
 	}
 	struct qp_facts facts;
-	const struct qp_public *pub = &link->peer_qps[qp->attr.dest_qpn & link->peer_qp_mask];
-	if (!qp_read_facts(pub, &facts) || !qp_may_receive(facts.state) ||
-	    facts.dest_qpn != qp->qpn || facts.link != link->id || facts.type != qp->type)
+	const struct qp_public *pub = peer_of(link, qp);
+	if (!is_ready(link, qp, pub, &facts))
 		return local_not_ready(node, qp, wqe);
 	qp->retries_left = qp->attr.retry_cnt;
 	uint8_t access = needed_access(wqe->opcode);
@@ -167,6 +295,8 @@ enum local_step local_direct(struct node *node, struct qp *qp, struct wqe_send *
 		local_finish(wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);
 		return LOCAL_NEXT;
 	}
+	if (!atomic && direct_one_run(node, qp, wqe, link, pub, &facts, access))
+		return direct_done(node, wqe);
 	struct hdl_sge piece = {
 	        .addr = wqe->u.rdma.addr, .length = wqe->length, .key = wqe->u.rdma.key};
 	struct sg remote = {.table = &link->peer_table,

@@ -12,7 +12,12 @@
 /* Which of the two lists lies in the peer's address space. */
 enum move_side { MOVE_BOTH_OWN, MOVE_FROM_PEER, MOVE_TO_PEER };
 
-enum move_result { MOVE_OK, MOVE_SOURCE_GONE, MOVE_TARGET_GONE };
+enum move_result {
+	MOVE_OK,
+	MOVE_SOURCE_GONE,
+	MOVE_TARGET_GONE,
+	MOVE_ELSEWHERE /* the peer's memory is not within reach: only its own adapter can do it */
+};
 
 #define MOVE_MAX_SPANS 16u
 #define MOVE_SHORT     4096u
@@ -24,11 +29,13 @@ struct mover {
 	/* Compare-and-swap (or, with @add, fetch-and-add) on 8 aligned bytes, atomic for everyone on this machine. */
 	enum move_result (*atomic)(void *context, enum move_side side, uint64_t addr, bool add,
 	                           uint64_t compare_add, uint64_t swap, uint64_t *old);
+	/* Where @length bytes at @addr of the peer's memory lie in this process, for the next copy or atomic; NULL: they do
+	 * not. The function is NULL where nothing of the peer's memory may be used but by its own adapter. */
+	void *(*reach)(void *context, uint64_t addr, uint64_t length);
 	/* Within this process, up to MOVE_SHORT bytes. False: one of the two has gone; copy() says which. */
 	bool (*copy_short)(void *to, const void *from, size_t bytes);
 	void *context;
-	bool reaches_peer; /* copy can reach the peer's memory */
-	bool atomic_on_peer;
+	bool reaches_peer; /* copy can reach all of the peer's memory */
 };
 
 #endif

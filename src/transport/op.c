@@ -88,6 +88,16 @@ void op_complete_send(struct node *node, struct qp *qp, struct wqe_send *wqe)
 	complete(node, qp, qp->send_cq, &wc, false);
 }
 
+void op_tell_sent(struct node *node, struct qp *qp, uint64_t wr_id, uint8_t opcode, uint32_t length)
+{
+	struct hdl_wc wc = {.wr_id = wr_id,
+	                    .status = HDL_WC_SUCCESS,
+	                    .opcode = send_wc_opcode(opcode),
+	                    .byte_len = length,
+	                    .qpn = qp->qpn};
+	complete(node, qp, qp->send_cq, &wc, false);
+}
+
 void op_flush_send(struct node *node, struct qp *qp)
 {
 	struct wqe_send *wqe;
@@ -347,10 +357,14 @@ enum hdl_detail op_atomic(const struct mover *mover, enum move_side side, struct
 	     run.addr % 8 != 0))
 		detail =
 		        HDL_DETAIL_MISALIGNED; /* eight bytes, but not eight aligned bytes of memory */
+	if (sg_changed(target))
+		detail = HDL_DETAIL_QP;
 	if (detail == HDL_DETAIL_NONE)
 		result = mover->atomic(mover->context, side, run.addr, add, compare_add, swap, old);
 	if (target->guard != NULL)
 		tpt_leave(target->guard);
+	if (result == MOVE_ELSEWHERE)
+		return HDL_DETAIL_TOUCHED;
 	return result == MOVE_OK ? detail : HDL_DETAIL_GONE;
 }
 

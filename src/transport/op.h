@@ -50,7 +50,8 @@ enum op_received op_receive_part(struct node *node, struct qp *qp, uint32_t leng
 /* Is there a receive for the next message? */
 bool op_has_receive(const struct qp *qp);
 
-/* A compare-and-swap or fetch-and-add on @target, a list of one 8-byte piece with HDL_ACCESS_REMOTE_ATOMIC. */
+/* A compare-and-swap or fetch-and-add on @target, a list of one 8-byte piece with HDL_ACCESS_REMOTE_ATOMIC.
+ * HDL_DETAIL_TOUCHED: only the target's own adapter can do it. */
 enum hdl_detail op_atomic(const struct mover *mover, enum move_side side, struct sg *target,
                           bool add, uint64_t compare_add, uint64_t swap, uint64_t *old);
 
@@ -59,6 +60,10 @@ enum hdl_detail op_memory(struct node *node, struct qp *qp, const struct wqe_sen
 
 /* Is the request @wqe one that @qp's completion queue hears of? Completes it and frees the element. */
 void op_complete_send(struct node *node, struct qp *qp, struct wqe_send *wqe);
+
+/* Tell the completion queue that a request has succeeded. */
+void op_tell_sent(struct node *node, struct qp *qp, uint64_t wr_id, uint8_t opcode,
+                  uint32_t length);
 
 /* Complete everything that waits in the queues with HDL_WC_WR_FLUSH_ERR. */
 void op_flush_send(struct node *node, struct qp *qp);

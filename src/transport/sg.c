@@ -134,12 +134,6 @@ static size_t spans_trim(struct span *spans, size_t count, uint64_t bytes)
 	return count;
 }
 
-static bool sg_changed(const struct sg *list)
-{
-	return list->watch != NULL &&
-	       atomic_load_explicit(&list->watch->words[0], memory_order_acquire) != list->watched;
-}
-
 static struct sg_result sg_move_chunk(const struct mover *mover, enum move_side side, struct sg *to,
                                       struct sg *from, uint64_t want, uint64_t *moved)
 {
@@ -165,6 +159,9 @@ static struct sg_result sg_move_chunk(const struct mover *mover, enum move_side 
 		return sg_refused(HDL_DETAIL_GONE, false, from);
 	if (result == MOVE_TARGET_GONE)
 		return sg_refused(HDL_DETAIL_GONE, true, to);
+	if (result == MOVE_ELSEWHERE) /* as with one-touch entries: its owner has to do it */
+		return side == MOVE_TO_PEER ? sg_refused(HDL_DETAIL_TOUCHED, true, to)
+		                            : sg_refused(HDL_DETAIL_TOUCHED, false, from);
 	*moved = bytes;
 	return (struct sg_result){.detail = HDL_DETAIL_NONE};
 }

@@ -58,6 +58,12 @@ struct sg_result sg_move(const struct mover *mover, enum move_side side, struct 
 bool sg_copy_short(const struct node *node, uint32_t pd, const struct hdl_sge *pieces,
                    uint32_t count, uint64_t skip, void *plain, uint32_t length, uint8_t access);
 
+/* Has the queue pair that @list watches become another since it was looked at? */
+static inline bool sg_changed(const struct sg *list)
+{
+	return list->watch != NULL &&
+	       atomic_load_explicit(&list->watch->words[0], memory_order_acquire) != list->watched;
+}
 /* Go on @bytes further, within the list. */
 void sg_skip(struct sg *list, uint64_t bytes);
 

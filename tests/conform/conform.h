@@ -47,6 +47,7 @@ struct port {
 	const char *name;
 	bool one_adapter; /* both sides are the same adapter */
 	bool one_address; /* all adapters have the address of the node */
+	bool mapped;      /* arenas are memory that peers map: hdl_mem_alloc() */
 	bool threaded; /* the adapters have threads and real time; else virtual time and hdl_progress() */
 	int (*open)(struct world *w, struct hdl_adapter **out, const struct hdl_open_attr *attr);
 	int (*join)(struct world *w, struct hdl_adapter *a, struct hdl_adapter *b);

@@ -117,5 +117,12 @@ const struct port ports[] = {
          .open = open_on_node,
          .join = node_join,
          .kill = adapter_kill},
+        {.name = "node-mapped",
+         .one_address = true,
+         .mapped = true,
+         .threaded = true,
+         .open = open_on_node,
+         .join = node_join,
+         .kill = adapter_kill},
 };
 const size_t port_count = COUNT(ports);

@@ -130,8 +130,13 @@ static void side_open(struct world *w, struct side *s, struct hdl_adapter *adapt
 	assert_int_equal(hdl_adapter_query(s->adapter, &limits), 0);
 	s->gid = limits.gid;
 	s->bytes = bytes;
-	s->mem = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	assert_true(s->mem != MAP_FAILED);
+	void *mem = MAP_FAILED;
+	if (w->port->mapped)
+		assert_int_equal(hdl_mem_alloc(bytes, &mem), 0);
+	else
+		mem = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	assert_true(mem != MAP_FAILED);
+	s->mem = mem;
 	s->shadow = malloc(bytes);
 	assert_non_null(s->shadow);
 	pattern(s->mem, bytes, 99);
@@ -183,7 +188,10 @@ int world_teardown(void **state)
 	}
 	for (int i = 0; i < 2; i++) {
 		struct side *s = i == 0 ? &w->a : &w->b;
-		munmap(s->mem, s->bytes);
+		if (w->port->mapped)
+			ok &= hdl_mem_free(s->mem) == 0;
+		else
+			munmap(s->mem, s->bytes);
 		free(s->shadow);
 	}
 	free(w);

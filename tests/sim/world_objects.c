@@ -106,6 +106,7 @@ void host_forget(struct world *w, struct host *host)
 		free(qp->qp.rq.elements);
 		free(qp->qp.lists);
 		free(qp->qp.reads.entries);
+		free(qp->qp.kept);
 		free(qp);
 		w->qps[i].qp = NULL;
 	}

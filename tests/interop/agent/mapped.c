@@ -1,0 +1,622 @@
+/* Memory that a peer maps, between two processes: this one owns it, a child works on it as it is told. Whether the child has
+ * it mapped is read from its list of mappings, where a memory file has a name. */
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+#include <heddle/heddle.h>
+
+#define ROOM   (64u << 10)
+#define RIGHTS 0x1fu /* everything, but binding */
+#define NAME   "the-room"
+
+/* One end: an adapter, and a queue pair that is made anew for every scenario that breaks it. */
+struct end {
+	struct hdl_adapter *adapter;
+	struct hdl_pd *pd;
+	struct hdl_cq *cq;
+	struct hdl_qp *qp;
+	struct hdl_gid gid;
+};
+
+struct card {
+	struct hdl_gid gid;
+	uint32_t qpn;
+};
+
+/* What the child is to do: an operation, @count times or until it fails. */
+enum order { CONNECT, WORK, QUIT };
+struct task {
+	enum order order;
+	struct card card;
+	uint32_t opcode, length, count;
+	uint64_t addr;
+	struct hdl_key key;
+	uint64_t value; /* to write, or to add */
+};
+struct outcome {
+	struct card card;
+	uint32_t status, detail, done;
+	uint64_t value; /* that was read, or was there before */
+	bool mapped;
+};
+
+static void must(int result, const char *what)
+{
+	if (result < 0) {
+		fprintf(stderr, "%d: %s: %s\n", (int)getpid(), what, hdl_strerror(result));
+		_exit(3);
+	}
+}
+#define MUST(call) must(call, #call)
+
+static void end_open(struct end *end)
+{
+	struct hdl_open_attr attr = {.on_node = true};
+	struct hdl_limits limits;
+	*end = (struct end){0};
+	MUST(hdl_open(&attr, &end->adapter));
+	MUST(hdl_adapter_query(end->adapter, &limits));
+	end->gid = limits.gid;
+	MUST(hdl_pd_create(end->adapter, &end->pd));
+	MUST(hdl_cq_create(end->adapter, 64, NULL, NULL, &end->cq));
+}
+
+/* 0, or what is still in use. */
+static int end_close(struct end *end)
+{
+	int result = end->qp != NULL ? hdl_qp_destroy(end->qp) : 0;
+	if (result == 0)
+		result = hdl_cq_destroy(end->cq);
+	if (result == 0)
+		result = hdl_pd_destroy(end->pd);
+	return result != 0 ? result : hdl_close(end->adapter);
+}
+
+static struct hdl_qp *new_qp(struct end *end)
+{
+	struct hdl_qp *qp;
+	struct hdl_qp_init_attr init = {.type = HDL_QP_RC,
+	                                .send_cq = end->cq,
+	                                .recv_cq = end->cq,
+	                                .cap = {16, 16, 1, 1, 64}};
+	MUST(hdl_qp_create(end->pd, &init, &qp));
+	return qp;
+}
+
+static void connect_qp(struct hdl_qp *qp, const struct card *peer)
+{
+	struct hdl_qp_attr a = {.state = HDL_QPS_INIT, .port_num = 1, .access = 0x1c};
+	MUST(hdl_qp_modify(qp, &a, HDL_QP_STATE | HDL_QP_PORT | HDL_QP_ACCESS | HDL_QP_PKEY_INDEX));
+	a = (struct hdl_qp_attr){.state = HDL_QPS_RTR,
+	                         .path_mtu = 4096,
+	                         .dest_qpn = peer->qpn,
+	                         .ah = {.dgid = peer->gid, .port_num = 1},
+	                         .max_dest_rd_atomic = 4,
+	                         .min_rnr_timer = 1};
+	MUST(hdl_qp_modify(qp, &a,
+	                   HDL_QP_STATE | HDL_QP_AV | HDL_QP_PATH_MTU | HDL_QP_DEST_QPN |
+	                           HDL_QP_RQ_PSN | HDL_QP_MAX_DEST_RD_ATOMIC |
+	                           HDL_QP_MIN_RNR_TIMER));
+	a = (struct hdl_qp_attr){.state = HDL_QPS_RTS,
+	                         .timeout = 14,
+	                         .retry_cnt = 7,
+	                         .rnr_retry = 7,
+	                         .max_rd_atomic = 4};
+	MUST(hdl_qp_modify(qp, &a,
+	                   HDL_QP_STATE | HDL_QP_SQ_PSN | HDL_QP_TIMEOUT | HDL_QP_RETRY_CNT |
+	                           HDL_QP_RNR_RETRY | HDL_QP_MAX_RD_ATOMIC));
+}
+
+/* Post one request and wait for its end. */
+static void work(struct end *end, const struct task *task, struct hdl_sge piece,
+                 struct outcome *outcome)
+{
+	struct hdl_send_wr wr = {.sg_list = &piece,
+	                         .num_sge = 1,
+	                         .opcode = task->opcode,
+	                         .flags = HDL_SEND_SIGNALED};
+	struct hdl_wc wc;
+	int count;
+	if (task->opcode == HDL_OP_FETCH_ADD) {
+		wr.u.atomic.addr = task->addr;
+		wr.u.atomic.key = task->key;
+		wr.u.atomic.compare_add = task->value;
+	} else {
+		wr.u.rdma.addr = task->addr;
+		wr.u.rdma.key = task->key;
+	}
+	MUST(hdl_post_send(end->qp, &wr, NULL));
+	while ((count = hdl_cq_poll(end->cq, &wc, 1)) == 0)
+		;
+	MUST(count);
+	outcome->status = wc.status;
+	outcome->detail = wc.vendor_err;
+	outcome->done += wc.status == HDL_WC_SUCCESS;
+}
+
+static bool is_mapped(const char *name)
+{
+	FILE *maps = fopen("/proc/self/maps", "re");
+	char line[512];
+	bool found = false;
+	while (maps != NULL && fgets(line, sizeof(line), maps) != NULL)
+		found = found || strstr(line, name) != NULL;
+	if (maps != NULL)
+		fclose(maps);
+	return found;
+}
+
+/* The child: do as told. */
+static void serve(int sock)
+{
+	struct end end;
+	struct hdl_mr *mr;
+	struct task task = {0};
+	uint64_t *room = calloc(1, ROOM);
+	end_open(&end);
+	MUST(hdl_mr_register(end.pd, room, ROOM, RIGHTS, &mr));
+	while (read(sock, &task, sizeof(task)) == sizeof(task) && task.order != QUIT) {
+		struct outcome outcome = {.card = {.gid = end.gid}};
+		struct hdl_sge piece = {(uint64_t)(uintptr_t)room, task.length, hdl_mr_key(mr)};
+		if (task.order == CONNECT) {
+			if (end.qp != NULL)
+				MUST(hdl_qp_destroy(end.qp));
+			end.qp = new_qp(&end);
+			connect_qp(end.qp, &task.card);
+			outcome.card.qpn = hdl_qp_number(end.qp);
+		}
+		for (uint32_t i = 0;
+		     task.order == WORK && i < task.count && outcome.status == HDL_WC_SUCCESS;
+		     i++) {
+			if (task.opcode == HDL_OP_WRITE)
+				for (uint32_t at = 0; at < task.length / 8; at++)
+					room[at] = task.value + i;
+			work(&end, &task, piece, &outcome);
+			outcome.value = room[0];
+		}
+		outcome.mapped = is_mapped(NAME) || is_mapped("heddle-memory");
+		if (write(sock, &outcome, sizeof(outcome)) != sizeof(outcome))
+			break;
+	}
+	MUST(hdl_mr_deregister(mr));
+	MUST(end_close(&end));
+	free(room);
+}
+
+/* --- the owner --- */
+
+struct owner {
+	struct end end;
+	pid_t child;
+	int sock;
+};
+
+static void say(const struct owner *o, struct task task)
+{
+	assert_int_equal(write(o->sock, &task, sizeof(task)), sizeof(task));
+}
+
+static struct outcome hear(const struct owner *o)
+{
+	struct outcome outcome;
+	assert_int_equal(read(o->sock, &outcome, sizeof(outcome)), sizeof(outcome));
+	return outcome;
+}
+
+static struct outcome tell(const struct owner *o, struct task task)
+{
+	say(o, task);
+	return hear(o);
+}
+
+/* A new connection between the two. */
+static void reconnect(struct owner *o)
+{
+	if (o->end.qp != NULL)
+		assert_int_equal(hdl_qp_destroy(o->end.qp), 0);
+	o->end.qp = new_qp(&o->end);
+	struct outcome outcome = tell(
+	        o, (struct task){.order = CONNECT, .card = {o->end.gid, hdl_qp_number(o->end.qp)}});
+	connect_qp(o->end.qp, &outcome.card);
+}
+
+static int owner_setup(void **state)
+{
+	struct owner *o = calloc(1, sizeof(*o));
+	int socks[2];
+	if (o == NULL || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, socks) != 0)
+		return -1;
+	o->child = fork();
+	if (o->child == 0) {
+		alarm(60);
+		close(socks[0]);
+		serve(socks[1]);
+		_exit(0);
+	}
+	close(socks[1]);
+	o->sock = socks[0];
+	end_open(&o->end);
+	reconnect(o);
+	*state = o;
+	return 0;
+}
+
+static int owner_teardown(void **state)
+{
+	struct owner *o = *state;
+	struct task quit = {.order = QUIT};
+	int status = 0;
+	ssize_t sent = write(o->sock, &quit, sizeof(quit));
+	(void)sent; /* it may have been killed */
+	close(o->sock);
+	waitpid(o->child, &status, 0);
+	bool closed = end_close(&o->end) == 0;
+	bool killed = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+	free(o);
+	return closed && (killed || (WIFEXITED(status) && WEXITSTATUS(status) == 0)) ? 0 : -1;
+}
+
+static unsigned char *map_room(void *where, int flags, int *fd)
+{
+	*fd = memfd_create(NAME, MFD_CLOEXEC);
+	assert_true(*fd >= 0);
+	assert_int_equal(ftruncate(*fd, ROOM), 0);
+	unsigned char *room = mmap(where, ROOM, PROT_READ | PROT_WRITE, flags, *fd, 0);
+	assert_true(room != MAP_FAILED);
+	return room;
+}
+
+static struct hdl_mr *enter(struct owner *o, void *memory, uint32_t rights)
+{
+	struct hdl_mr *mr;
+	assert_int_equal(hdl_mr_register(o->end.pd, memory, ROOM, rights, &mr), 0);
+	return mr;
+}
+
+static struct task task_on(const void *memory, struct hdl_mr *mr, uint32_t opcode, uint32_t length,
+                           uint64_t value)
+{
+	return (struct task){.order = WORK,
+	                     .opcode = opcode,
+	                     .length = length,
+	                     .count = 1,
+	                     .addr = (uint64_t)(uintptr_t)memory,
+	                     .key = hdl_mr_key(mr),
+	                     .value = value};
+}
+
+static uint64_t first_word(const void *memory)
+{
+	uint64_t value;
+	memcpy(&value, memory, sizeof(value));
+	return value;
+}
+
+/* --- scenarios --- */
+
+/* Every way to have such memory, and the ways that look like it and are not. */
+enum kind {
+	ALLOCATED,
+	MEMORY_FILE,
+	NAMED,
+	CLOSED,
+	READ_ONLY,
+	PRIVATE_FILE,
+	ANONYMOUS,
+	PLAIN,
+	KIND_COUNT
+};
+
+static void *make_room(enum kind kind, int *fd)
+{
+	void *room = NULL;
+	*fd = -1;
+	if (kind == ALLOCATED) {
+		assert_int_equal(hdl_mem_alloc(ROOM, &room), 0);
+	} else if (kind == ANONYMOUS || kind == PLAIN) {
+		room = mmap(NULL, ROOM, PROT_READ | PROT_WRITE,
+		            MAP_ANONYMOUS | (kind == PLAIN ? MAP_PRIVATE : MAP_SHARED), -1, 0);
+	} else if (kind == NAMED) {
+		*fd = shm_open("/" NAME, O_RDWR | O_CREAT | O_EXCL, 0600);
+		assert_true(*fd >= 0);
+		assert_int_equal(ftruncate(*fd, 2 * ROOM), 0);
+		/* Not from the beginning, and the descriptor is gone: the path leads there. */
+		room = mmap(NULL, ROOM, PROT_READ | PROT_WRITE, MAP_SHARED, *fd, ROOM);
+		close(*fd);
+	} else if (kind == READ_ONLY) {
+		char path[64];
+		room = map_room(NULL, MAP_SHARED, fd);
+		memset(room, 7, ROOM);
+		munmap(room, ROOM);
+		snprintf(path, sizeof(path), "/proc/self/fd/%d", *fd);
+		int reader = open(path, O_RDONLY | O_CLOEXEC);
+		close(*fd);
+		*fd = reader;
+		room = mmap(NULL, ROOM, PROT_READ, MAP_SHARED, *fd, 0);
+	} else {
+		room = map_room(NULL, kind == PRIVATE_FILE ? MAP_PRIVATE : MAP_SHARED, fd);
+		if (kind == CLOSED)
+			close(*fd);
+	}
+	assert_true(room != MAP_FAILED && room != NULL);
+	return room;
+}
+
+static void drop_room(enum kind kind, void *room, int fd)
+{
+	if (kind == ALLOCATED)
+		assert_int_equal(hdl_mem_free(room), 0);
+	else
+		munmap(room, ROOM);
+	if (kind == NAMED)
+		shm_unlink("/" NAME);
+	else if (fd >= 0 && kind != CLOSED)
+		close(fd);
+}
+
+static void every_kind_of_memory_works(void **state)
+{
+	static const bool mapped[KIND_COUNT] = {
+	        [ALLOCATED] = true, [MEMORY_FILE] = true, [NAMED] = true, [READ_ONLY] = true};
+	struct owner *o = *state;
+	for (enum kind kind = 0; kind < KIND_COUNT; kind++) {
+		int fd;
+		unsigned char *room = make_room(kind, &fd);
+		bool read_only = kind == READ_ONLY;
+		struct hdl_mr *mr =
+		        enter(o, room,
+		              read_only ? HDL_ACCESS_LOCAL_READ | HDL_ACCESS_REMOTE_READ : RIGHTS);
+		struct outcome got;
+		if (!read_only) {
+			got = tell(o, task_on(room + 4000, mr, HDL_OP_WRITE, 8, 5));
+			assert_int_equal(got.status, HDL_WC_SUCCESS);
+			assert_int_equal(first_word(room + 4000), 5);
+			got = tell(o, task_on(room, mr, HDL_OP_WRITE, ROOM, 6));
+			assert_int_equal(got.status, HDL_WC_SUCCESS);
+			assert_int_equal(first_word(room), 6);
+			assert_int_equal(first_word(room + ROOM - 8), 6);
+			got = tell(o, task_on(room, mr, HDL_OP_FETCH_ADD, 8, 10));
+			assert_int_equal(got.status, HDL_WC_SUCCESS);
+			assert_int_equal(got.value, 6);
+			assert_int_equal(first_word(room), 16);
+		}
+		uint64_t holds = first_word(room);
+		got = tell(o, task_on(room, mr, HDL_OP_READ, 8, 0));
+		assert_int_equal(got.status, HDL_WC_SUCCESS);
+		assert_int_equal(got.value, holds);
+		if (got.mapped != mapped[kind])
+			fail_msg("kind %d: %s by the peer", (int)kind,
+			         got.mapped ? "mapped" : "not mapped");
+		assert_int_equal(hdl_mr_deregister(mr), 0);
+		drop_room(kind, room, fd);
+		/* Its next access to us makes it look again. */
+		void *other = make_room(PLAIN, &fd);
+		mr = enter(o, other, RIGHTS);
+		got = tell(o, task_on(other, mr, HDL_OP_WRITE, 8, 1));
+		assert_int_equal(got.status, HDL_WC_SUCCESS);
+		assert_false(got.mapped);
+		assert_int_equal(hdl_mr_deregister(mr), 0);
+		drop_room(PLAIN, other, fd);
+	}
+}
+
+/* The owner cuts the file off: an error for both, and nobody dies. */
+static void a_file_cut_off_is_memory_that_has_gone(void **state)
+{
+	static const struct {
+		uint32_t opcode, length;
+	} rows[] = {{HDL_OP_WRITE, 8},
+	            {HDL_OP_WRITE, ROOM},
+	            {HDL_OP_READ, 8},
+	            {HDL_OP_READ, ROOM},
+	            {HDL_OP_FETCH_ADD, 8}};
+	struct owner *o = *state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		int fd;
+		unsigned char *room = map_room(NULL, MAP_SHARED, &fd);
+		struct hdl_mr *mr = enter(o, room, RIGHTS);
+		struct outcome got = tell(o, task_on(room, mr, HDL_OP_WRITE, 8, 1));
+		assert_int_equal(got.status, HDL_WC_SUCCESS);
+		assert_true(got.mapped);
+		assert_int_equal(ftruncate(fd, 0), 0);
+		got = tell(o, task_on(room, mr, rows[i].opcode, rows[i].length, 1));
+		assert_int_equal(got.status, HDL_WC_REM_OP_ERR);
+		assert_int_equal(got.detail, HDL_DETAIL_GONE);
+		assert_int_equal(hdl_mr_deregister(mr), 0);
+		munmap(room, ROOM);
+		close(fd);
+		reconnect(o);
+	}
+}
+
+/* Once deregistration has returned, no byte changes, however busy the peer is. */
+static void deregistration_waits_for_the_peer(void **state)
+{
+	struct owner *o = *state;
+	unsigned char *copy = malloc(ROOM);
+	for (uint32_t round = 0; round < 20; round++) {
+		int fd;
+		unsigned char *room = map_room(NULL, MAP_SHARED, &fd);
+		struct hdl_mr *mr = enter(o, room, RIGHTS);
+		struct task task = task_on(room, mr, HDL_OP_WRITE, round % 2 == 0 ? 8 : ROOM, 1);
+		task.count = UINT32_MAX;
+		say(o, task);
+		while (first_word(room) < 50) /* it is at work */
+			__builtin_ia32_pause();
+		assert_int_equal(hdl_mr_deregister(mr), 0);
+		memcpy(copy, room, ROOM);
+		struct outcome got = hear(o);
+		assert_int_equal(got.status, HDL_WC_REM_ACCESS_ERR);
+		assert_memory_equal(copy, room, ROOM);
+		assert_int_equal(first_word(room), got.done);
+		munmap(room, ROOM);
+		close(fd);
+		reconnect(o);
+	}
+	free(copy);
+}
+
+/* The address is reused for other memory: what is written there arrives there, whether or not the former registration was
+ * ended before. */
+static void an_address_with_other_memory(void **state)
+{
+	struct owner *o = *state;
+	for (int leave = 0; leave < 2; leave++) {
+		int first_fd, fd;
+		unsigned char *room = map_room(NULL, MAP_SHARED, &first_fd);
+		struct hdl_mr *first = enter(o, room, RIGHTS);
+		struct outcome got = tell(o, task_on(room, first, HDL_OP_WRITE, 8, 11));
+		assert_int_equal(got.status, HDL_WC_SUCCESS);
+		for (uint64_t turn = 0; turn < 6; turn++) {
+			bool shared = (turn + (uint64_t)leave) % 2 == 0;
+			if (!leave && turn == 0)
+				assert_int_equal(hdl_mr_deregister(first), 0);
+			assert_true(map_room(room, MAP_FIXED | (shared ? MAP_SHARED : MAP_PRIVATE),
+			                     &fd) == room);
+			struct hdl_mr *mr = enter(o, room, RIGHTS);
+			got = tell(o, task_on(room, mr, HDL_OP_WRITE, 8, 20 + turn));
+			assert_int_equal(got.status, HDL_WC_SUCCESS);
+			assert_int_equal(first_word(room), 20 + turn);
+			assert_int_equal(got.mapped, shared);
+			got = tell(o, task_on(room, mr, HDL_OP_WRITE, ROOM, 30 + turn));
+			assert_int_equal(got.status, HDL_WC_SUCCESS);
+			assert_int_equal(first_word(room + ROOM - 8), 30 + turn);
+			assert_int_equal(hdl_mr_deregister(mr), 0);
+			close(fd);
+		}
+		uint64_t kept = 0;
+		assert_int_equal(pread(first_fd, &kept, sizeof(kept), 0), sizeof(kept));
+		assert_int_equal(kept, 11);
+		if (leave)
+			assert_int_equal(hdl_mr_deregister(first), 0);
+		munmap(room, ROOM);
+		close(first_fd);
+	}
+}
+
+/* More mappings than a peer keeps, and more than the table holds. */
+static void many_mappings(void **state)
+{
+	enum { MANY = 100 };
+	struct owner *o = *state;
+	unsigned char *rooms[MANY];
+	struct hdl_mr *mrs[MANY];
+	int fds[MANY];
+	for (int i = 0; i < MANY; i++) {
+		rooms[i] = map_room(NULL, MAP_SHARED, &fds[i]);
+		mrs[i] = enter(o, rooms[i], RIGHTS);
+	}
+	for (int turn = 0; turn < 3 * MANY; turn++) {
+		int i = turn * 7 % MANY;
+		struct outcome got = tell(
+		        o, task_on(rooms[i], mrs[i], HDL_OP_WRITE, 8, (uint64_t)(1000 + turn)));
+		assert_int_equal(got.status, HDL_WC_SUCCESS);
+		assert_int_equal(first_word(rooms[i]), 1000 + turn);
+	}
+	for (int i = 0; i < MANY; i++) {
+		assert_int_equal(hdl_mr_deregister(mrs[i]), 0);
+		munmap(rooms[i], ROOM);
+		close(fds[i]);
+	}
+}
+
+/* The peer's atomics, which it does itself, and ours, which our adapter does, on one counter. */
+static void atomics_of_both_sides_add_up(void **state)
+{
+	enum { TIMES = 20000 };
+	struct owner *o = *state;
+	void *room;
+	uint64_t *landing = calloc(1, ROOM);
+	assert_int_equal(hdl_mem_alloc(ROOM, &room), 0);
+	struct hdl_mr *mr = enter(o, room, RIGHTS), *own = enter(o, landing, RIGHTS);
+	struct end self = o->end;
+	struct hdl_qp *other = new_qp(&self);
+	self.qp = new_qp(&self);
+	connect_qp(self.qp, &(struct card){self.gid, hdl_qp_number(other)});
+	connect_qp(other, &(struct card){self.gid, hdl_qp_number(self.qp)});
+	struct task task = task_on(room, mr, HDL_OP_FETCH_ADD, 8, 1);
+	struct hdl_sge piece = {(uint64_t)(uintptr_t)landing, 8, hdl_mr_key(own)};
+	struct outcome ours = {0};
+	task.count = TIMES;
+	say(o, task);
+	for (int i = 0; i < TIMES; i++)
+		work(&self, &task, piece, &ours);
+	struct outcome got = hear(o);
+	assert_true(got.mapped);
+	assert_int_equal(ours.done, TIMES);
+	assert_int_equal(got.done, TIMES);
+	assert_int_equal(first_word(room), 2 * TIMES);
+	assert_int_equal(hdl_qp_destroy(self.qp), 0);
+	assert_int_equal(hdl_qp_destroy(other), 0);
+	assert_int_equal(hdl_mr_deregister(mr), 0);
+	assert_int_equal(hdl_mr_deregister(own), 0);
+	assert_int_equal(hdl_mem_free(room), 0);
+	free(landing);
+}
+
+/* A peer that dies in the midst of writing holds nothing up. */
+static void a_peer_that_is_killed(void **state)
+{
+	struct owner *o = *state;
+	void *room;
+	assert_int_equal(hdl_mem_alloc(ROOM, &room), 0);
+	struct hdl_mr *mr = enter(o, room, RIGHTS);
+	struct task task = task_on(room, mr, HDL_OP_WRITE, ROOM, 1);
+	task.count = UINT32_MAX;
+	say(o, task);
+	while (first_word(room) < 50)
+		__builtin_ia32_pause();
+	kill(o->child, SIGKILL);
+	assert_int_equal(hdl_mr_deregister(mr), 0);
+	uint64_t last = first_word(room);
+	siginfo_t info;
+	assert_int_equal(waitid(P_PID, (id_t)o->child, &info, WEXITED | WNOWAIT), 0);
+	assert_int_equal(first_word(room), last);
+	assert_int_equal(hdl_mem_free(room), 0);
+}
+
+static void what_the_allocator_refuses(void **state)
+{
+	(void)state;
+	void *room;
+	int here;
+	assert_int_equal(hdl_mem_alloc(0, &room), -HDL_EINVAL);
+	assert_int_equal(hdl_mem_alloc((1ull << 40) + 1, &room), -HDL_EINVAL);
+	assert_int_equal(hdl_mem_alloc(1, NULL), -HDL_EINVAL);
+	assert_int_equal(hdl_mem_free(NULL), -HDL_EINVAL);
+	assert_int_equal(hdl_mem_free(&here), -HDL_EINVAL);
+	assert_int_equal(hdl_mem_alloc(1, &room), 0);
+	assert_int_equal((uintptr_t)room % 4096, 0);
+	assert_int_equal(first_word(room), 0);
+	assert_int_equal(hdl_mem_free((char *)room + 1), -HDL_EINVAL);
+	assert_int_equal(hdl_mem_free(room), 0);
+	assert_int_equal(hdl_mem_free(room), -HDL_EINVAL);
+}
+
+int main(void)
+{
+#define SCENARIO(f) cmocka_unit_test_setup_teardown(f, owner_setup, owner_teardown)
+	const struct CMUnitTest tests[] = {
+	        SCENARIO(every_kind_of_memory_works),
+	        SCENARIO(a_file_cut_off_is_memory_that_has_gone),
+	        SCENARIO(deregistration_waits_for_the_peer),
+	        SCENARIO(an_address_with_other_memory),
+	        SCENARIO(many_mappings),
+	        SCENARIO(atomics_of_both_sides_add_up),
+	        SCENARIO(a_peer_that_is_killed),
+	        cmocka_unit_test(what_the_allocator_refuses),
+	};
+	signal(SIGPIPE, SIG_IGN);
+	return cmocka_run_group_tests_name("mapped-memory", tests, NULL, NULL);
+}
