@@ -1,6 +1,7 @@
 # The commands of the house; "make help" lists them. Meson does the building, in build/.
 SEED ?= 1
 FUZZ_SECONDS ?= 600
+ROUNDS ?= 1000
 PREFIX ?= /usr/local
 DESTDIR ?=
 
@@ -18,7 +19,7 @@ build/build.ninja: | deps
 deps: ## install the packages that are missing
 	@tools/deps
 
-run: build ## two adapters beside memcpy, then two unmodified programs
+run: build ## two processes beside what the machine can do, then two unmodified programs
 	@tools/demo
 
 test: deps ## everything: all tests, sanitizers, a short fuzz run, tidy
@@ -29,6 +30,9 @@ sim: build ## replay the simulator from SEED=n
 
 fuzz: deps ## fuzz for FUZZ_SECONDS=n a harness
 	@tools/test --only fuzz --fuzz-seconds $(FUZZ_SECONDS)
+
+soak: build ## kill -9 at random moments, ROUNDS=1000 times from SEED=n
+	@tools/soak build $(ROUNDS) $(SEED)
 
 bench: build ## the benchmarks, with their floors beside them
 	@tools/bench
@@ -50,4 +54,4 @@ clean: ## remove what was built
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 20
 
-.PHONY: all build deps run test sim fuzz bench tidy fmt install clean help
+.PHONY: all build deps run test sim fuzz soak bench tidy fmt install clean help

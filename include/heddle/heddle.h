@@ -137,12 +137,14 @@ struct hdl_qp_info {
 	uint32_t state;    /* enum hdl_qp_state */
 	uint32_t dest_qpn; /* connected types: the peer */
 	uint32_t access;   /* enum hdl_access: what peers may do through it */
+	uint32_t link;     /* connected types: the same number at both ends; 0: none */
 };
 
 /* A process that is known to the node agent: see hdl_observe(). */
 struct hdl_process {
 	char node[64]; /* empty: the machine's own */
 	char program[64];
+	struct hdl_gid gid; /* the first address of the node */
 	int pid;
 	uint32_t slot;    /* the high bits of its queue pair numbers */
 	uint32_t regions; /* valid entries of its protection table that are regions, */

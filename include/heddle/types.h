@@ -365,7 +365,8 @@ enum hdl_event_type {
 	HDL_EVENT_SRQ_ERR,        /* @srq: a request in it could not be used */
 	HDL_EVENT_MEMORY_GONE,    /* memory behind @key was unmapped while registered */
 	HDL_EVENT_PEER_GONE,      /* the adapter at @gid is no longer there */
-	HDL_EVENT_LOST,           /* the event queue overflowed; @count events were dropped */
+	HDL_EVENT_AGENT_CHANGED, /* another node agent took over; what this adapter holds was made known to it */
+	HDL_EVENT_LOST, /* the event queue overflowed; @count events were dropped */
 	HDL_EVENT_TYPE_COUNT
 };
 

@@ -188,6 +188,7 @@ int adapter_open(const struct hdl_open_attr *attr, const struct adapter_env *env
 	pthread_mutex_init(&adapter->ask_lock, NULL);
 	pthread_mutex_init(&adapter->agent_lock, NULL);
 	pthread_cond_init(&adapter->agent_answer, NULL);
+	fork_enter(adapter);
 	int result = fault_install();
 	if (result == 0)
 		result = events_init(&adapter->events);
@@ -230,6 +231,7 @@ int hdl_open(const struct hdl_open_attr *attr, struct hdl_adapter **out)
 
 void adapter_kill(struct hdl_adapter *adapter)
 {
+	fork_leave(adapter);
 	adapter_stop_thread(adapter);
 	agent_leave(adapter);
 	peers_leave(adapter);
@@ -247,6 +249,7 @@ void adapter_kill(struct hdl_adapter *adapter)
 	pthread_mutex_destroy(&adapter->agent_lock);
 	pthread_cond_destroy(&adapter->agent_answer);
 	adapter->magic = 0;
+	fork_left();
 	free(adapter);
 }
 
@@ -298,6 +301,8 @@ int hdl_gid_query(struct hdl_adapter *adapter, uint32_t index, struct hdl_gid *g
 size_t hdl_counters(struct hdl_adapter *adapter, struct hdl_counter *list, size_t max)
 {
 	size_t count = NODE_COUNTER_COUNT + HDL_DETAIL_COUNT;
+	if (adapter == NULL || adapter->magic != MAGIC_ADAPTER)
+		return 0;
 	for (size_t i = 0; i < count && i < max; i++) {
 		size_t refusal = i - NODE_COUNTER_COUNT;
 		list[i] = i < NODE_COUNTER_COUNT

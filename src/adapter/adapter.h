@@ -42,19 +42,19 @@
 #define ADAPTER_LIST_PAGES \
 	(2u * HDL_MAX_REGISTER_PAGES) /* page lists of posted registrations, a queue pair */
 
-/* What the object at an address is; anything else is not ours. */
-enum magic {
-	MAGIC_ADAPTER = 0x48444c41,
-	MAGIC_PD = 0x48444c50,
-	MAGIC_MR = 0x48444c4d,
-	MAGIC_MW = 0x48444c57,
-	MAGIC_CQ = 0x48444c43,
-	MAGIC_CHANNEL = 0x48444c48,
-	MAGIC_SRQ = 0x48444c53,
-	MAGIC_QP = 0x48444c51,
-	MAGIC_AH = 0x48444c4e,
-	MAGIC_XRCD = 0x48444c58
-};
+/* What the object at an address is; anything else is not ours. Nor is what a child of fork() inherited: the generation is
+ * another one there (fork.c). */
+extern uint32_t magic_generation;
+#define MAGIC_ADAPTER (0x48444c41u ^ magic_generation)
+#define MAGIC_PD      (0x48444c50u ^ magic_generation)
+#define MAGIC_MR      (0x48444c4du ^ magic_generation)
+#define MAGIC_MW      (0x48444c57u ^ magic_generation)
+#define MAGIC_CQ      (0x48444c43u ^ magic_generation)
+#define MAGIC_CHANNEL (0x48444c48u ^ magic_generation)
+#define MAGIC_SRQ     (0x48444c53u ^ magic_generation)
+#define MAGIC_QP      (0x48444c51u ^ magic_generation)
+#define MAGIC_AH      (0x48444c4eu ^ magic_generation)
+#define MAGIC_XRCD    (0x48444c58u ^ magic_generation)
 
 /* The far side of a link, as far as the operating system is concerned. */
 struct peer {
@@ -69,6 +69,7 @@ struct peer {
 	bool used;
 	uint32_t link;           /* the number of this link over there, in this process */
 	struct tpt_guard *guard; /* theirs, on our table: we wait for it before memory is reused */
+	uint64_t stuck;          /* where in its guard it was given up on; 0: nowhere */
 	void *block;             /* the lanes */
 };
 
@@ -95,6 +96,7 @@ struct event_queue {
 
 struct hdl_adapter {
 	uint32_t magic;
+	struct hdl_adapter *next; /* of those that are open (fork.c) */
 	char name[32];
 	uint64_t guid;
 	struct lock drive_lock;
@@ -138,7 +140,9 @@ struct hdl_adapter {
 
 	/* The node agent (agentlink.c). */
 	bool on_node;
-	int agent; /* socket; -1: none */
+	int agent;    /* socket; -1: none */
+	bool mending; /* the thread that looks for the next agent was started */
+	pthread_t mender;
 	char node_name[AGENT_NAME_MAX];
 	uint32_t slot;
 	struct hdl_gid gids[AGENT_MAX_GIDS];
@@ -260,6 +264,16 @@ int adapter_open(const struct hdl_open_attr *attr, const struct adapter_env *env
                  struct hdl_adapter **out);
 /* End @adapter as if its process had died: nothing of it is destroyed in order, peers see it vanish. */
 void adapter_kill(struct hdl_adapter *adapter);
+
+/* --- fork.c --- */
+/* Order: list_lock in fork.c, then these: which adapters know each other (peers.c), signal handlers (fault.c), starting the
+ * agent (agentlink.c). fork() takes them all. */
+extern pthread_mutex_t registry_lock, install_lock, start_lock;
+/* @adapter is open: a child lets go of it. */
+void fork_enter(struct hdl_adapter *adapter);
+/* @adapter is being closed. No fork happens until fork_left(). */
+void fork_leave(struct hdl_adapter *adapter);
+void fork_left(void);
 
 /* --- peers.c --- */
 /* The link to queue pair @qpn at the adapter with @gid; LINK_NONE. With the drive lock. */

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sched.h>
+#include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,6 +27,8 @@
 #define ANSWER_WAIT_S 5
 
 /* --- starting it --- */
+
+pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER; /* of the stack that the starter runs on */
 
 static bool is_program(const char *path)
 {
@@ -72,24 +75,53 @@ static int become_agent(void *context)
 	_exit(127);
 }
 
+/* Wait until the agent closes its end of the pipe: it listens, or another one does. What it writes before that is why not. */
+static int await_ready(int ready, const char *path)
+{
+	char why[512];
+	size_t length = 0;
+	ssize_t got = 1;
+	struct pollfd end = {.fd = ready, .events = POLLIN};
+	while (got > 0 && length < sizeof(why) - 1) {
+		int news = poll(&end, 1, START_WAIT_MS);
+		if (news < 0 && errno == EINTR)
+			continue;
+		if (news <= 0) {
+			log_error("heddled (%s) did not start within %d s; is the machine "
+			          "overloaded, or is HEDDLE_AGENT something else?",
+			          path, START_WAIT_MS / 1000);
+			return -HDL_EIO;
+		}
+		got = read(ready, why + length, sizeof(why) - 1 - length);
+		length += got > 0 ? (size_t)got : 0;
+	}
+	if (length == 0)
+		return 0;
+	why[length] = '\0';
+	log_error("the node agent cannot work: %s", why);
+	return -HDL_EIO;
+}
+
 /* Start heddled and wait until it listens, or another one does. Our program does not notice: no SIGCHLD, nothing for its
  * own wait() to find. */
 static int start_agent(void)
 {
 	char path[600];
 	static char stack[65536] __attribute__((aligned(16)));
-	static pthread_mutex_t stack_lock = PTHREAD_MUTEX_INITIALIZER;
 	int ready[2];
 	if (!find_agent(path, sizeof(path))) {
-		log_error("heddled was not found beside libheddle; set HEDDLE_AGENT to its path");
+		log_error("heddled was not found beside libheddle; install it there, or set "
+		          "HEDDLE_AGENT to its path");
 		return -HDL_EIO;
 	}
-	if (pipe2(ready, O_CLOEXEC) != 0)
+	if (pipe2(ready, O_CLOEXEC) != 0) {
+		log_error("pipe: %m; close some files, or raise \"ulimit -n\"");
 		return -HDL_EIO;
+	}
 	struct start start = {.path = path};
 	snprintf(start.ready, sizeof(start.ready), "%d", ready[1]);
 	fcntl(ready[1], F_SETFD, 0);
-	pthread_mutex_lock(&stack_lock);
+	pthread_mutex_lock(&start_lock);
 #ifdef __SANITIZE_THREAD__
 	/* The thread sanitizer loses track of locks when a child shares our memory. Not fork(): its handlers may want
 	 * locks that our caller holds. */
@@ -99,16 +131,24 @@ static int start_agent(void)
 #else
 	pid_t pid = clone(become_agent, stack + sizeof(stack), CLONE_VM | CLONE_VFORK, &start);
 #endif
-	pthread_mutex_unlock(&stack_lock);
+	pthread_mutex_unlock(&start_lock);
 	close(ready[1]);
-	struct pollfd end = {.fd = ready[0], .events = POLLIN};
-	int result = pid < 0 || poll(&end, 1, START_WAIT_MS) <= 0 ? -HDL_EIO : 0;
+	if (pid < 0) {
+		log_error("heddled could not be started: %m; end some programs, then try again");
+		close(ready[0]);
+		return -HDL_EIO;
+	}
+	int result = await_ready(ready[0], path), status = 0;
 	close(ready[0]);
-	if (pid > 0)
-		while (waitpid(pid, NULL, __WALL) < 0 && errno == EINTR)
-			;
-	if (result != 0)
-		log_error("heddled (%s) did not start", path);
+	while (waitpid(pid, &status, __WALL) < 0 && errno == EINTR)
+		;
+	/* Where the program ignores SIGCHLD there is no status; what is left of it is 0. */
+	if (result == 0 && status != 0) {
+		log_error("%s could not be run (status %#x); set HEDDLE_AGENT to the heddled of "
+		          "this version",
+		          path, (unsigned)status);
+		result = -HDL_EIO;
+	}
 	return result;
 }
 
@@ -129,36 +169,78 @@ static void greeting(const struct hdl_adapter *adapter, struct agent_msg *msg, b
 	}
 }
 
+/* Is it the agent of this user that listens behind @sock? Nobody else can enter the directory, unless someone was let in. */
+static bool is_ours(int sock)
+{
+	pid_t pid;
+	uid_t uid;
+	if (unixsock_peer(sock, &pid, &uid) != 0)
+		return false;
+	if (uid == geteuid())
+		return true;
+	log_error("process %d of another user (%u) stands where the node agent should; end it, or "
+	          "set HEDDLE_DIR to a directory of your own with mode 0700",
+	          (int)pid, (unsigned)uid);
+	return false;
+}
+
+/* The answer to a greeting: 0 for a welcome; 1: nobody is there any more, try again; else an error, which was said. */
+static int hear_welcome(int sock, struct agent_msg *msg)
+{
+	int fds[UNIXSOCK_MAX_FDS], fd_count, ready;
+	struct pollfd answer = {.fd = sock, .events = POLLIN};
+	do
+		ready = poll(&answer, 1, ANSWER_WAIT_S * 1000);
+	while (ready < 0 && errno == EINTR);
+	if (ready <= 0) {
+		pid_t pid = 0;
+		uid_t uid;
+		unixsock_peer(sock, &pid, &uid);
+		log_error("the node agent, process %d, does not answer; end it (\"kill -9 %d\"), "
+		          "then try again",
+		          (int)pid, (int)pid);
+		return -HDL_EIO;
+	}
+	ssize_t got = unixsock_receive(sock, msg, sizeof(*msg), fds, &fd_count);
+	while (fd_count > 0)
+		close(fds[--fd_count]);
+	if (got == 0 || (got < 0 && got != -EMSGSIZE))
+		return 1;
+	/* An agent of another version may say no in a message of another length. */
+	if (got >= (ssize_t)(offsetof(struct agent_msg, u) + sizeof(msg->u.refused)) &&
+	    msg->kind == AGENT_REFUSED) {
+		msg->u.refused.why[sizeof(msg->u.refused.why) - 1] = '\0';
+		log_error("the node agent refused us: %s", msg->u.refused.why);
+		return -HDL_EIO;
+	}
+	if (got == (ssize_t)sizeof(*msg) && msg->version == AGENT_VERSION &&
+	    msg->kind == AGENT_WELCOME && msg->u.welcome.gid_count > 0 &&
+	    msg->u.welcome.gid_count <= AGENT_MAX_GIDS && msg->u.welcome.slot < AGENT_MAX_SLOTS)
+		return 0;
+	log_error("the node agent is of another version of Heddle; end its programs (\"heddle "
+	          "status\" of that version lists them), or set HEDDLE_DIR to another directory");
+	return -HDL_EIO;
+}
+
 /* Say hello on @sock and hear the answer. 1: nobody is there any more, try again. */
 static int greet(struct hdl_adapter *adapter, int sock, bool again)
 {
 	struct agent_msg msg;
-	int fds[UNIXSOCK_MAX_FDS], fd_count, reader = tables_reader_fd(&adapter->tables);
-	if (reader < 0)
+	int reader = tables_reader_fd(&adapter->tables);
+	if (reader < 0) {
+		log_error("the tables cannot be shared: %m; is /proc mounted, is \"ulimit -n\" "
+		          "high enough?");
 		return -HDL_EIO;
+	}
 	int own[2] = {reader, adapter->bell};
 	greeting(adapter, &msg, again);
 	int result = unixsock_send(sock, &msg, sizeof(msg), own, 2);
 	close(reader);
-	struct pollfd answer = {.fd = sock, .events = POLLIN};
-	if (result != 0 || poll(&answer, 1, START_WAIT_MS) <= 0)
+	if (result != 0)
 		return 1;
-	ssize_t got = unixsock_receive(sock, &msg, sizeof(msg), fds, &fd_count);
-	while (fd_count > 0)
-		close(fds[--fd_count]);
-	/* An agent of another version may say so in a message of another length. */
-	if (got != (ssize_t)sizeof(msg) &&
-	    (got < (ssize_t)(offsetof(struct agent_msg, u) + sizeof(msg.u.refused)) ||
-	     msg.kind != AGENT_REFUSED))
-		return 1;
-	if (msg.kind == AGENT_REFUSED) {
-		msg.u.refused.why[sizeof(msg.u.refused.why) - 1] = '\0';
-		log_error("the node agent refused us: %s", msg.u.refused.why);
-		return -HDL_EIO;
-	}
-	if (msg.version != AGENT_VERSION || msg.kind != AGENT_WELCOME ||
-	    msg.u.welcome.gid_count > AGENT_MAX_GIDS || msg.u.welcome.gid_count == 0)
-		return -HDL_EIO;
+	result = hear_welcome(sock, &msg);
+	if (result != 0)
+		return result;
 	adapter->slot = msg.u.welcome.slot;
 	adapter->guid = msg.u.welcome.guid;
 	adapter->gid_count = msg.u.welcome.gid_count;
@@ -173,15 +255,14 @@ static int find_and_greet(struct hdl_adapter *adapter, bool again)
 	char directory[RUNDIR_MAX], path[RUNDIR_MAX + 16];
 	int result = rundir_open(directory);
 	if (result != 0) {
-		log_error("%s: %s; set HEDDLE_DIR to a directory of your own with mode 0700",
-		          directory, strerror(-result));
+		log_error("%s: %s; %s", directory, strerror(-result), rundir_advice(result));
 		return -HDL_EIO;
 	}
 	rundir_file(directory, AGENT_SOCKET, path, sizeof(path));
 	for (int tries = 0; tries < START_TRIES; tries++) {
 		int sock = unixsock_connect(path);
 		if (sock >= 0) {
-			result = greet(adapter, sock, again);
+			result = is_ours(sock) ? greet(adapter, sock, again) : -HDL_EIO;
 			if (result == 0)
 				return sock;
 			close(sock);
@@ -191,7 +272,7 @@ static int find_and_greet(struct hdl_adapter *adapter, bool again)
 		if (start_agent() != 0)
 			return -HDL_EIO;
 	}
-	log_error("the node agent comes and goes; see %s", directory);
+	log_error("the node agent comes and goes; remove %s, then try again", directory);
 	return -HDL_EIO;
 }
 
@@ -220,6 +301,9 @@ int agent_join(struct hdl_adapter *adapter, const char *node)
 
 void agent_leave(struct hdl_adapter *adapter)
 {
+	if (adapter->mending)
+		pthread_join(adapter->mender, NULL);
+	adapter->mending = false;
 	if (adapter->agent >= 0)
 		close(adapter->agent);
 	adapter->agent = -1;
@@ -295,7 +379,33 @@ static int find_another(struct hdl_adapter *adapter)
 	adapter->agent = sock;
 	watch_agent(adapter);
 	cm_again(adapter);
+	events_push(&adapter->events, &(struct hdl_event){.type = HDL_EVENT_AGENT_CHANGED});
 	return 0;
+}
+
+static void *mend(void *context)
+{
+	struct hdl_adapter *adapter = context;
+	pthread_mutex_lock(&adapter->agent_lock);
+	if (adapter->agent < 0) /* who asks meanwhile finds one for himself */
+		find_another(adapter);
+	pthread_mutex_unlock(&adapter->agent_lock);
+	return NULL;
+}
+
+/* Make ourselves known to the next agent at once, so that others can be introduced to us. In a thread of its own: until there
+ * is one can take a while, and ours has deaths to see to. */
+static void start_mending(struct hdl_adapter *adapter)
+{
+	sigset_t all, before;
+	if (adapter->mending)
+		pthread_join(adapter->mender, NULL);
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	adapter->mending = pthread_create(&adapter->mender, NULL, mend, adapter) == 0;
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (!adapter->mending)
+		mend(adapter);
 }
 
 void agent_listen(struct hdl_adapter *adapter)
@@ -310,16 +420,15 @@ void agent_listen(struct hdl_adapter *adapter)
 			close(fds[i]);
 	if (got > 0)
 		return;
-	/* It has ended. Links go on: deaths are seen by their pidfd. Who waits for an answer asks the next agent, which we make
-	 * ourselves known to at once, so that others can be introduced to us. */
+	/* It has ended. Links go on: deaths are seen by their pidfd. Who waits for an answer asks the next agent. */
 	pthread_mutex_lock(&adapter->agent_lock);
 	close(adapter->agent);
 	adapter->agent = -1;
-	find_another(adapter);
 	adapter->answered_token = adapter->next_token;
 	adapter->answer = -HDL_EAGAIN;
 	pthread_cond_broadcast(&adapter->agent_answer);
 	pthread_mutex_unlock(&adapter->agent_lock);
+	start_mending(adapter);
 }
 
 /* --- being introduced --- */

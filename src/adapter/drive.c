@@ -199,6 +199,8 @@ bool adapter_wait(struct hdl_adapter *adapter, int fd, int timeout_ms)
 
 int hdl_progress(struct hdl_adapter *adapter)
 {
+	if (adapter == NULL || adapter->magic != MAGIC_ADAPTER)
+		return -HDL_EINVAL;
 	adapter_touch(adapter);
 	lock_take(&adapter->drive_lock);
 	unsigned did = drive_timed(adapter, clock_read(&adapter->clock));

@@ -56,6 +56,7 @@ static const void *event_object(const struct hdl_event *event)
 		return event->u.srq;
 	case HDL_EVENT_MEMORY_GONE:
 	case HDL_EVENT_PEER_GONE:
+	case HDL_EVENT_AGENT_CHANGED:
 	case HDL_EVENT_LOST:
 		return NULL;
 	default:

@@ -83,7 +83,7 @@ __asm__(".text\n"
         ".size fault_copy, .-fault_copy\n");
 
 static struct sigaction former[2]; /* SIGSEGV, SIGBUS */
-static pthread_mutex_t install_lock = PTHREAD_MUTEX_INITIALIZER;
+pthread_mutex_t install_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static void on_fault(int number, siginfo_t *info, void *context)
 {

@@ -47,7 +47,8 @@ static int copy_qps(struct hdl_process *process, const struct tables *tables)
 		                             .type = facts.type,
 		                             .state = facts.state,
 		                             .dest_qpn = facts.dest_qpn,
-		                             .access = facts.access};
+		                             .access = facts.access,
+		                             .link = facts.link};
 	}
 	return 0;
 }
@@ -59,6 +60,7 @@ static int look_at(struct hdl_process *process, const struct agent_msg *msg, int
 	memcpy(process->program, msg->u.process.program, sizeof(process->program));
 	process->node[sizeof(process->node) - 1] = process->program[sizeof(process->program) - 1] =
 	        '\0';
+	memcpy(process->gid.raw, msg->u.process.gid, sizeof(process->gid.raw));
 	process->pid = msg->u.process.pid;
 	process->slot = msg->u.process.slot;
 	int result = tables_map(&tables, fd, &msg->u.process.sizes);

@@ -3,6 +3,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -17,11 +19,12 @@
 #include "base/log.h"
 #include "port/lanes.h"
 
-#define LOCAL_ID   0x40000000u /* ids of links within a process; the agent's are below */
-#define LANES_SEAL (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+#define LOCAL_ID         AGENT_LINK_IDS /* and more: ids of links within a process */
+#define QUIESCE_LIMIT_NS 2000000000u    /* how long a peer may stay inside its guard */
+#define LANES_SEAL       (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
 /* Joining and closing: which adapters of this process know each other changes under this alone. */
-static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
+pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
 static uint32_t last_local_id;
 
 /* --- finding --- */
@@ -93,7 +96,29 @@ static uint32_t new_link(struct hdl_adapter *adapter)
 static bool is_alive(const struct peer *peer)
 {
 	struct pollfd end = {.fd = peer->pidfd, .events = POLLIN};
-	return peer->adapter != NULL || peer->pidfd < 0 || poll(&end, 1, 0) == 0;
+	if (peer->adapter != NULL)
+		return true;
+	return peer->pidfd < 0 ? kill(peer->pid, 0) == 0 || errno != ESRCH : poll(&end, 1, 0) == 0;
+}
+
+/* Shall we go on waiting until @peer has left its guard at @seen? A peer that was stopped there, or says so for ever, does not
+ * stop us for good. */
+static bool worth_waiting(struct peer *peer, uint64_t seen, uint64_t *begin)
+{
+	if (!is_alive(peer)) {
+		peer->stuck =
+		        seen; /* until the link is taken down others need not find out again */
+		return false;
+	}
+	uint64_t now = clock_now_ns();
+	*begin = *begin == 0 ? now : *begin;
+	if (peer->adapter != NULL || now - *begin < QUIESCE_LIMIT_NS)
+		return true;
+	peer->stuck = seen;
+	log_warn("process %d is in the middle of an access to our memory and does not go on; not "
+	         "waiting for it any more",
+	         (int)peer->pid);
+	return false;
 }
 
 void adapter_quiesce(struct hdl_adapter *adapter)
@@ -104,8 +129,10 @@ void adapter_quiesce(struct hdl_adapter *adapter)
 		if (!adapter->links[i].up || peer->guard == NULL)
 			continue;
 		/* Who died inside its guard never leaves it, and touches nothing any more. */
+		uint64_t begin = 0;
 		for (unsigned spins = 0; !tpt_left(peer->guard, &seen); spins++) {
-			if (spins % 1024 == 1023 && !is_alive(peer))
+			if (seen == peer->stuck ||
+			    (spins % 64 == 63 && !worth_waiting(peer, seen, &begin)))
 				break;
 			lock_relax(spins);
 		}
@@ -250,6 +277,18 @@ static void *map_lanes(int fd)
 	return block == MAP_FAILED ? NULL : block;
 }
 
+/* Is it what a bell is? We write to it with the drive lock held: it must not be able to keep us. */
+static bool is_bell(int fd)
+{
+	char path[32], target[64];
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	ssize_t length = readlink(path, target, sizeof(target) - 1);
+	target[length > 0 ? length : 0] = '\0';
+	int flags = fcntl(fd, F_GETFL);
+	return strcmp(target, "anon_inode:[eventfd]") == 0 && flags >= 0 &&
+	       (flags & O_NONBLOCK) != 0;
+}
+
 static void unmap_peer(struct hdl_adapter *adapter, struct peer *peer)
 {
 	if (peer->pidfd >= 0) {
@@ -284,7 +323,8 @@ int peers_attach(struct hdl_adapter *adapter, const struct agent_msg *msg, int f
 	memcpy(&peer.node_guid, msg->u.peer.node_guid, 8);
 	int result = index == LINK_NONE ? -HDL_ENOMEM
 	                                : tables_map(&peer.tables, fds[0], &msg->u.peer.sizes);
-	if (result == 0 && (peer.block = map_lanes(fds[1])) == NULL)
+	if (result == 0 && (!is_bell(peer.bell) || msg->u.peer.side > 1 ||
+	                    (peer.block = map_lanes(fds[1])) == NULL))
 		result = -HDL_EINVAL;
 	close(fds[0]);
 	close(fds[1]);

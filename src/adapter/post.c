@@ -225,20 +225,36 @@ static void prepare_datagrams(const struct hdl_send_wr *wr)
 			ah_prepare(wr->u.ud.ah, wr->u.ud.qpn);
 }
 
+/* Post the list from *wr on; *wr is where it stopped. */
+static int post_list(struct hdl_qp *qp, const struct hdl_send_wr **wr)
+{
+	lock_take(&qp->qp.sq.post_lock);
+	enum hdl_qp_state state = qp_state(&qp->qp);
+	int result = state == HDL_QPS_RESET || state == HDL_QPS_INIT || state == HDL_QPS_RTR
+	                     ? -HDL_EPERM
+	                     : 0;
+	while (result == 0 && *wr != NULL) {
+		result = post_one(qp, *wr);
+		if (result == 0)
+			*wr = (*wr)->next;
+	}
+	lock_drop(&qp->qp.sq.post_lock);
+	return result;
+}
+
 int hdl_post_send(struct hdl_qp *qp, const struct hdl_send_wr *wr, const struct hdl_send_wr **bad)
 {
 	if (qp == NULL || qp->magic != MAGIC_QP)
 		return -HDL_EINVAL;
-	int result = 0;
 	if (qp->qp.type == HDL_QP_UD && qp->pd->adapter->on_node)
 		prepare_datagrams(wr);
-	lock_take(&qp->qp.sq.post_lock);
-	enum hdl_qp_state state = qp_state(&qp->qp);
-	if (state == HDL_QPS_RESET || state == HDL_QPS_INIT || state == HDL_QPS_RTR)
-		result = -HDL_EPERM;
-	for (; result == 0 && wr != NULL; wr = result == 0 ? wr->next : wr)
-		result = post_one(qp, wr);
-	lock_drop(&qp->qp.sq.post_lock);
+	int result = post_list(qp, &wr);
+	if (result == -HDL_ENOSPC) {
+		/* Answers that have come make room, and who only posts never looked for them. */
+		adapter_doorbell(qp->pd->adapter, &qp->qp);
+		adapter_drive(qp->pd->adapter);
+		result = post_list(qp, &wr);
+	}
 	if (result != 0 && bad != NULL)
 		*bad = wr;
 	adapter_touch(qp->pd->adapter);

@@ -5,8 +5,11 @@
 #include <heddle/heddle.h>
 #include <stdio.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "base/log.h"
 
 /* The size is final: a reader must not fall off the end because the owner cut it off. */
 #define TABLES_SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
@@ -40,6 +43,14 @@ int tables_make(struct tables *tables, uint32_t entries, uint32_t qp_bits, uint6
 	                                    .arena_words = arena_words}};
 	uint64_t bytes = lay_out(tables, NULL);
 	tables->sizes.block_bytes = bytes;
+	/* A file longer than that is a signal that ends the program, not an error. */
+	struct rlimit limit;
+	if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < bytes) {
+		log_error("files may not be longer than %llu bytes here; the tables need %llu of "
+		          "address space: raise \"ulimit -f\"",
+		          (unsigned long long)limit.rlim_cur, (unsigned long long)bytes);
+		return -HDL_ENOMEM;
+	}
 	/* Sparse: pages cost memory when they are first written. */
 	tables->fd = memfd_create("heddle-tables", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (tables->fd >= 0 && (ftruncate(tables->fd, (off_t)bytes) != 0 ||

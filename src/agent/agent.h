@@ -18,6 +18,10 @@
 
 #define AGENT_MAX_PORTS 65536u /* of a node */
 
+/* After an agent was killed its processes come back with the slots that are in the numbers of their queue pairs. For so long
+ * newcomers wait, lest one is given a slot that is in use. */
+#define AGENT_GRACE_NS 100000000u
+
 /* A port that a process holds, in a list of its node. */
 struct port_entry {
 	struct port_entry *next;
@@ -41,8 +45,12 @@ struct node_entry {
 
 struct client {
 	int sock;
+	int pidfd; /* a child of the process may keep its socket open; -1: none */
 	pid_t pid;
 	bool greeted;
+	bool waiting; /* greets for the first time, while those of a former agent have the right of way */
+	int32_t wish; /* the slot that a former agent gave; -1 */
+	char node_name[AGENT_NAME_MAX];
 	bool connects; /* has to do with connections: hears of deaths */
 	bool dead;     /* to be freed at the end of this turn */
 	struct node_entry *node;
@@ -62,7 +70,9 @@ struct bond {
 
 struct agent {
 	int epoll, listener;
+	int spare; /* a descriptor to give up when there are no others */
 	struct prng prng;
+	uint64_t open_ns; /* newcomers get a slot from then on (clock_now_ns()); 0: they do */
 	struct client *clients;
 	uint32_t client_count;
 	struct bond *bonds;
@@ -92,6 +102,8 @@ void tell(struct client *client, struct agent_msg *msg, const int *fds, int fd_c
 void agent_accept(struct agent *agent);
 /* @client sent something, or hung up. */
 void agent_hear(struct agent *agent, struct client *client);
+/* The time is up: newcomers get their slots. */
+void agent_admit_waiting(struct agent *agent);
 /* Free those that are gone. */
 void agent_sweep(struct agent *agent);
 

@@ -10,14 +10,17 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/file.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "agent/agent.h"
-#include "base/log.h"
+#include "base/clock.h"
 #include "port/rundir.h"
 #include "port/unixsock.h"
 
 #define MAX_EVENTS 64
+#define LOCK_TRIES 100
 
 struct options {
 	bool foreground;
@@ -61,29 +64,93 @@ static void ready(const struct options *options)
 		close(options->ready_fd);
 }
 
-/* Become the agent of this directory. The listener; -EWOULDBLOCK: there is one. */
-static int take_office(const char *directory)
+/* Say why there will be no agent: to the starter, who shows it to the user, or on standard error. */
+static int give_up(const struct options *options, const char *where, int error)
+{
+	int out = options->ready_fd >= 0 ? options->ready_fd : STDERR_FILENO;
+	dprintf(out, "%s%s: %s; %s%s", options->ready_fd >= 0 ? "" : "heddled: ", where,
+	        strerror(-error), rundir_advice(error), options->ready_fd >= 0 ? "" : "\n");
+	return 1;
+}
+
+/* Nothing of the program that happened to start us is ours: neither its open files (a port that it listens on would stay taken
+ * when it ends), nor the signals that one of its threads blocks, nor its limits on files. */
+static void shed_starter(const struct options *options)
+{
+	static const int limits[] = {RLIMIT_NOFILE, RLIMIT_FSIZE};
+	unsigned keep = options->ready_fd >= 3 ? (unsigned)options->ready_fd : 2;
+	if (keep > 3)
+		close_range(3, keep - 1, 0);
+	close_range(keep + 1, ~0u, 0);
+	sigset_t none;
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+	for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); i++) {
+		struct rlimit limit;
+		if (getrlimit((__rlimit_resource_t)limits[i], &limit) != 0)
+			continue;
+		limit.rlim_cur = limit.rlim_max;
+		setrlimit((__rlimit_resource_t)limits[i], &limit);
+	}
+	signal(SIGXFSZ, SIG_IGN); /* where the hard limit is low too, the call fails and says so */
+	signal(SIGPIPE, SIG_IGN);
+}
+
+/* Take the lock of the directory. One that leaves takes the file along: what was opened may not be what is there any more.
+ * The descriptor; -EWOULDBLOCK: another one has it. */
+static int take_lock(const char *path)
+{
+	struct stat held, there;
+	for (int tries = 0; tries < LOCK_TRIES; tries++) {
+		int lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+		if (lock < 0)
+			return -errno;
+		if (flock(lock, LOCK_EX | LOCK_NB) == 0 && fstat(lock, &held) == 0 &&
+		    stat(path, &there) == 0 && held.st_ino == there.st_ino &&
+		    held.st_dev == there.st_dev)
+			return lock;
+		int error = errno;
+		close(lock);
+		if (error == EWOULDBLOCK)
+			return -EWOULDBLOCK;
+	}
+	return -EWOULDBLOCK;
+}
+
+/* Become the agent of this directory. The listener; -EWOULDBLOCK: there is one. *killed: the one before did not end in order. */
+static int take_office(const char *directory, bool *killed)
 {
 	char path[RUNDIR_MAX + 16];
 	rundir_file(directory, AGENT_LOCK, path, sizeof(path));
-	int lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-	if (lock < 0 || flock(lock, LOCK_EX | LOCK_NB) != 0)
-		return -errno;
+	int lock = take_lock(path);
+	if (lock < 0)
+		return lock;
 	if (ftruncate(lock, 0) == 0)
 		dprintf(lock, "%d\n", (int)getpid()); /* for people; a full disk does not matter */
 	rundir_file(directory, AGENT_SOCKET, path, sizeof(path));
-	if (unlink(path) != 0 && errno != ENOENT)
+	*killed = unlink(path) == 0;
+	if (!*killed && errno != ENOENT)
 		return -errno;
 	return unixsock_listen(path); /* the lock stays open, and so held, until we end */
+}
+
+/* How long to wait for the next message, in milliseconds. */
+static int patience(const struct agent *agent, const struct options *options)
+{
+	uint64_t now = clock_now_ns();
+	if (agent->open_ns != 0)
+		return agent->open_ns > now ? (int)((agent->open_ns - now) / 1000000) + 1 : 0;
+	return agent->client_count == 0 ? options->idle_seconds * 1000 : -1;
 }
 
 static void serve(struct agent *agent, const struct options *options)
 {
 	struct epoll_event events[MAX_EVENTS];
 	while (!stopping) {
-		int timeout = agent->client_count == 0 ? options->idle_seconds * 1000 : -1;
-		int count = epoll_wait(agent->epoll, events, MAX_EVENTS, timeout);
-		if (count == 0 && agent->client_count == 0)
+		int count = epoll_wait(agent->epoll, events, MAX_EVENTS, patience(agent, options));
+		if (agent->open_ns != 0 && clock_now_ns() >= agent->open_ns)
+			agent_admit_waiting(agent);
+		else if (count == 0 && agent->client_count == 0)
 			return;
 		for (int i = 0; i < count; i++) {
 			if (events[i].data.ptr == NULL)
@@ -108,35 +175,40 @@ int main(int argc, char **argv)
 	argp_parse(&argp, argc, argv, 0, NULL, &options);
 
 	char directory[RUNDIR_MAX], path[RUNDIR_MAX + 16];
+	shed_starter(&options);
 	int result = rundir_open(directory);
-	if (result != 0) {
-		fprintf(stderr, "heddled: %s: %s\n", directory, strerror(-result));
-		return 1;
-	}
+	if (result != 0)
+		return give_up(&options, directory, result);
 	if (!options.foreground && daemon(0, 0) != 0)
-		return 1;
+		return give_up(&options, "daemon", -errno);
 	static struct agent agent;
-	agent.listener = take_office(directory);
-	if (agent.listener < 0) {
+	bool killed = false;
+	agent.listener = take_office(directory, &killed);
+	if (killed)
+		agent.open_ns = clock_now_ns() + AGENT_GRACE_NS;
+	if (agent.listener == -EWOULDBLOCK) {
 		ready(&options);
-		if (agent.listener == -EWOULDBLOCK)
-			return 0;
-		log_error("%s: %s", directory, strerror(-agent.listener));
-		return 1;
+		return 0;
 	}
+	if (agent.listener < 0)
+		return give_up(&options, directory, agent.listener);
 	struct sigaction stop = {.sa_handler = on_stop};
 	sigaction(SIGTERM, &stop, NULL);
 	sigaction(SIGINT, &stop, NULL);
-	signal(SIGPIPE, SIG_IGN);
 	prng_seed_from_os(&agent.prng);
+	/* Links that a former agent made live on: numbers of ours must not be taken for theirs. */
+	agent.next_bond = (uint32_t)prng_below(&agent.prng, AGENT_LINK_IDS);
+	agent.spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
 	agent.epoll = epoll_create1(EPOLL_CLOEXEC);
 	struct epoll_event interest = {.events = EPOLLIN, .data.ptr = NULL};
 	if (agent.epoll < 0 ||
 	    epoll_ctl(agent.epoll, EPOLL_CTL_ADD, agent.listener, &interest) != 0)
-		return 1;
+		return give_up(&options, "epoll", -errno);
 	ready(&options);
 	serve(&agent, &options);
 	rundir_file(directory, AGENT_SOCKET, path, sizeof(path));
 	unlink(path);
+	rundir_file(directory, AGENT_LOCK, path, sizeof(path));
+	unlink(path); /* while it is held: see take_lock() */
 	return 0;
 }

@@ -1,6 +1,7 @@
 /* What the agent does for a process. */
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,6 +10,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "agent/agent.h"
@@ -39,6 +41,15 @@ static void refuse(struct client *client, int error, const char *why)
 void agent_accept(struct agent *agent)
 {
 	int sock = accept4(agent->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	if (sock < 0 && (errno == EMFILE || errno == ENFILE) && agent->spare >= 0) {
+		/* Out of descriptors: who knocks is turned away, or else it would keep us awake for ever. */
+		close(agent->spare);
+		sock = accept4(agent->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+		if (sock >= 0)
+			close(sock);
+		agent->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+		return;
+	}
 	if (sock < 0)
 		return;
 	struct client *client = calloc(1, sizeof(*client));
@@ -50,39 +61,38 @@ void agent_accept(struct agent *agent)
 		close(sock);
 		return;
 	}
-	*client = (struct client){.sock = sock, .pid = pid, .tables = -1, .bell = -1};
+	*client = (struct client){.sock = sock,
+	                          .pid = pid,
+	                          .pidfd = (int)syscall(SYS_pidfd_open, pid, 0),
+	                          .tables = -1,
+	                          .bell = -1};
 	struct epoll_event interest = {.events = EPOLLIN, .data.ptr = client};
 	if (epoll_ctl(agent->epoll, EPOLL_CTL_ADD, sock, &interest) != 0) {
+		if (client->pidfd >= 0)
+			close(client->pidfd);
 		free(client);
 		close(sock);
 		return;
 	}
+	if (client->pidfd >= 0)
+		epoll_ctl(agent->epoll, EPOLL_CTL_ADD, client->pidfd, &interest);
 	client->next = agent->clients;
 	agent->clients = client;
 	agent->client_count++;
 }
 
-static void hello(struct agent *agent, struct client *client, struct agent_msg *msg, int *fds,
-                  int fd_count)
+/* Give @client its names. */
+static void admit(struct agent *agent, struct client *client)
 {
-	struct stat st;
-	if (fd_count != 2 || client->greeted || fstat(fds[0], &st) != 0 ||
-	    (uint64_t)st.st_size != msg->u.hello.sizes.block_bytes) {
-		refuse(client, EPROTO, "the greeting makes no sense");
-		return;
-	}
-	msg->u.hello.node[AGENT_NAME_MAX - 1] = msg->u.hello.program[AGENT_NAME_MAX - 1] = '\0';
-	struct node_entry *node = node_of(agent, msg->u.hello.node);
-	if (node == NULL || !node_enter(node, client, msg->u.hello.slot)) {
+	client->waiting = false;
+	struct node_entry *node = node_of(agent, client->node_name);
+	if (node == NULL || !node_enter(node, client, client->wish)) {
 		refuse(client, ENOSPC,
-		       node == NULL ? "too many nodes" : "too many processes on the node");
+		       node == NULL        ? "too many nodes; end the programs of one"
+		       : client->wish >= 0 ? "another process has our number now"
+		                           : "too many processes on the node; use another one");
 		return;
 	}
-	client->tables = fds[0];
-	client->bell = fds[1];
-	fds[0] = fds[1] = -1;
-	client->sizes = msg->u.hello.sizes;
-	memcpy(client->program, msg->u.hello.program, sizeof(client->program));
 	client->greeted = true;
 	struct agent_msg answer = {.kind = AGENT_WELCOME,
 	                           .u.welcome = {.slot = client->slot,
@@ -90,6 +100,36 @@ static void hello(struct agent *agent, struct client *client, struct agent_msg *
 	                                         .guid = node->guid}};
 	memcpy(answer.u.welcome.gids, node->gids, sizeof(node->gids));
 	tell(client, &answer, NULL, 0);
+}
+
+static void hello(struct agent *agent, struct client *client, struct agent_msg *msg, int *fds,
+                  int fd_count)
+{
+	struct stat st;
+	if (fd_count != 2 || client->greeted || client->waiting || fstat(fds[0], &st) != 0 ||
+	    (uint64_t)st.st_size != msg->u.hello.sizes.block_bytes) {
+		refuse(client, EPROTO, "the greeting makes no sense");
+		return;
+	}
+	msg->u.hello.node[AGENT_NAME_MAX - 1] = msg->u.hello.program[AGENT_NAME_MAX - 1] = '\0';
+	client->tables = fds[0];
+	client->bell = fds[1];
+	fds[0] = fds[1] = -1;
+	client->sizes = msg->u.hello.sizes;
+	client->wish = msg->u.hello.slot;
+	memcpy(client->program, msg->u.hello.program, sizeof(client->program));
+	memcpy(client->node_name, msg->u.hello.node, sizeof(client->node_name));
+	client->waiting = client->wish < 0 && agent->open_ns != 0;
+	if (!client->waiting)
+		admit(agent, client);
+}
+
+void agent_admit_waiting(struct agent *agent)
+{
+	agent->open_ns = 0;
+	for (struct client *at = agent->clients; at != NULL; at = at->next)
+		if (at->waiting && !at->dead)
+			admit(agent, at);
 }
 
 static const struct bond *bond_of(const struct agent *agent, const struct client *a,
@@ -161,7 +201,7 @@ static void introduce(struct agent *agent, struct client *client, const struct a
 	int lanes = -1;
 	if (peer != NULL && !peer->dead && agent->bond_count < AGENT_MAX_LINKS &&
 	    (bond = calloc(1, sizeof(*bond))) != NULL && (lanes = make_lanes()) >= 0) {
-		*bond = (struct bond){.id = ++agent->next_bond & 0x7fffffffu,
+		*bond = (struct bond){.id = ++agent->next_bond % AGENT_LINK_IDS,
 		                      .ends = {client, peer},
 		                      .next = agent->bonds};
 		agent->bonds = bond;
@@ -185,6 +225,7 @@ static void observe(struct agent *agent, struct client *client)
 		        .kind = AGENT_PROCESS,
 		        .u.process = {.pid = at->pid, .slot = at->slot, .sizes = at->sizes}};
 		memcpy(msg.u.process.node, at->node->name, AGENT_NAME_MAX);
+		memcpy(msg.u.process.gid, at->node->gids[0], 16);
 		memcpy(msg.u.process.program, at->program, AGENT_NAME_MAX);
 		tell(client, &msg, &at->tables, 1);
 	}
@@ -200,13 +241,19 @@ void agent_hear(struct agent *agent, struct client *client)
 		return;
 	memset(&msg, 0, sizeof(msg));
 	ssize_t got = unixsock_receive(client->sock, &msg, sizeof(msg), fds, &fd_count);
-	if (got == -EAGAIN)
+	if (got == -EAGAIN) {
+		/* Nothing was said: then it is the process that has ended, and one of its children holds the socket. */
+		struct pollfd end = {.fd = client->pidfd, .events = POLLIN};
+		if (client->pidfd >= 0 && poll(&end, 1, 0) > 0)
+			hang_up(client);
 		return;
-	if (got <= 0) {
+	}
+	if (got <= 0 && got != -EMSGSIZE) {
 		hang_up(client);
 		return;
 	}
-	if ((size_t)got < offsetof(struct agent_msg, u) || msg.version != AGENT_VERSION) {
+	/* The message of another version may be longer than ours. */
+	if (got < (ssize_t)offsetof(struct agent_msg, u) || msg.version != AGENT_VERSION) {
 		refuse(client, EPROTONOSUPPORT,
 		       "another version of Heddle runs the agent; end its programs, then try "
 		       "again");
@@ -261,10 +308,12 @@ void agent_sweep(struct agent *agent)
 		cm_leave(agent, client);
 		node_leave(agent, client);
 		close(client->sock);
-		if (client->greeted) {
+		if (client->pidfd >= 0)
+			close(client->pidfd);
+		if (client->tables >= 0)
 			close(client->tables);
+		if (client->bell >= 0)
 			close(client->bell);
-		}
 		free(client);
 		agent->client_count--;
 		at = &agent->clients; /* telling may have found another one dead */

@@ -73,6 +73,8 @@ struct compat_device {
 struct compat_context {
 	struct verbs_context verbs; /* the program's struct ibv_context is its last member */
 	struct hdl_adapter *adapter;
+	struct compat_context
+	        *next_open; /* of those that events of the port go to; under hand_lock */
 	pthread_mutex_t event_lock;
 	uint32_t event_head, event_count;
 	struct pending_event events[HDL_MAX_EVENTS];

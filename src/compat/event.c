@@ -20,6 +20,7 @@
 static pthread_mutex_t hand_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct target *buckets[BUCKETS];
 static struct hdl_adapter *served;
+static struct compat_context *open_contexts;
 
 static struct target **bucket_of(const void *below)
 {
@@ -87,10 +88,21 @@ static bool translate(const struct hdl_event *from, enum ibv_event_type *type)
 	}
 }
 
+/* The node agent does what the manager of a subnet does for programs: names, groups and connections. With hand_lock. */
+static void hand_out_to_all(void)
+{
+	struct ibv_async_event event = {.event_type = IBV_EVENT_CLIENT_REREGISTER,
+	                                .element.port_num = COMPAT_PORT};
+	for (struct compat_context *at = open_contexts; at != NULL; at = at->next_open)
+		queue_event(at, NULL, &event);
+}
+
 /* With hand_lock. */
 static void hand_out(const struct hdl_event *from)
 {
 	struct ibv_async_event event = {0};
+	if (from->type == HDL_EVENT_AGENT_CHANGED)
+		hand_out_to_all();
 	if (!translate(from, &event.event_type))
 		return;
 	const void *below = from->type == HDL_EVENT_CQ_OVERRUN ? (const void *)from->u.cq
@@ -150,6 +162,7 @@ void compat_events_forget(void)
 {
 	pthread_mutex_init(&hand_lock, NULL);
 	memset(buckets, 0, sizeof(buckets));
+	open_contexts = NULL;
 	served = NULL;
 }
 
@@ -159,6 +172,10 @@ int compat_events_open(struct compat_context *context)
 	if (context->verbs.context.async_fd < 0)
 		return errno;
 	pthread_mutex_init(&context->event_lock, NULL);
+	pthread_mutex_lock(&hand_lock);
+	context->next_open = open_contexts;
+	open_contexts = context;
+	pthread_mutex_unlock(&hand_lock);
 	return 0;
 }
 
@@ -173,6 +190,12 @@ void compat_events_close(struct compat_context *context)
 			else
 				at = &(*at)->next;
 		}
+	for (struct compat_context **at = &open_contexts; *at != NULL;) {
+		if (*at == context)
+			*at = context->next_open;
+		else
+			at = &(*at)->next_open;
+	}
 	pthread_mutex_unlock(&hand_lock);
 	close(context->verbs.context.async_fd);
 	pthread_mutex_destroy(&context->event_lock);

@@ -23,7 +23,7 @@
 
 #include <stdint.h>
 
-#define AGENT_VERSION   3u
+#define AGENT_VERSION   4u
 #define AGENT_SOCKET    "agent.sock"
 #define AGENT_LOCK      "agent.lock"
 #define AGENT_MAX_GIDS  16u
@@ -31,6 +31,7 @@
 #define AGENT_CM_BYTES  448u
 #define AGENT_SLOT_BITS 10u /* processes of a node; the high bits of a queue pair number */
 #define AGENT_MAX_SLOTS (1u << AGENT_SLOT_BITS)
+#define AGENT_LINK_IDS  (1u << 30) /* numbers of links are below this */
 
 enum agent_kind {
 	AGENT_HELLO = 1,
@@ -108,6 +109,7 @@ struct agent_msg {
 		struct {
 			char node[AGENT_NAME_MAX];
 			char program[AGENT_NAME_MAX];
+			uint8_t gid[16]; /* the first of the node's */
 			int32_t pid;
 			uint32_t slot;
 			struct agent_sizes sizes;

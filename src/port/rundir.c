@@ -45,6 +45,31 @@ int rundir_open(char path[RUNDIR_MAX])
 	return make(path);
 }
 
+const char *rundir_advice(int error)
+{
+	switch (-error) {
+	case EPERM:
+		return "it belongs to another user or is open to others; remove it, \"chmod 700\" "
+		       "it, or set HEDDLE_DIR to a directory of your own";
+	case ENOTDIR:
+		return "it is not a directory (a symbolic link will not do); remove it, or set "
+		       "HEDDLE_DIR to a directory of your own with mode 0700";
+	case ENAMETOOLONG:
+		return "a socket's path must be short; set HEDDLE_DIR to a shorter one";
+	case ENOSPC:
+	case EDQUOT:
+		return "the file system is full; make room, or set HEDDLE_DIR to a directory of "
+		       "your own on another one";
+	case EMFILE:
+	case ENFILE:
+	case ENOMEM:
+		return "the machine is out of files or memory; end some programs, then try again";
+	default:
+		return "set HEDDLE_DIR to a directory of your own with mode 0700 that can be "
+		       "written to";
+	}
+}
+
 void rundir_file(const char *directory, const char *name, char *out, size_t bytes)
 {
 	snprintf(out, bytes, "%s/%s", directory, name);

@@ -13,6 +13,8 @@
 
 /* Find or make the directory. 0; -ENAMETOOLONG; -EPERM: somebody else's, or open to others; other errors of mkdir. */
 int rundir_open(char path[RUNDIR_MAX]);
+/* What the user can do about an error of rundir_open(), or of a file in the directory. */
+const char *rundir_advice(int error);
 /* A file in it. */
 void rundir_file(const char *directory, const char *name, char *out, size_t bytes);
 

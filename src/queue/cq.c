@@ -41,8 +41,10 @@ int cq_poll(struct cq *cq, struct hdl_wc *wc, int max)
 	uint32_t head = atomic_load_explicit(&cq->head, memory_order_relaxed);
 	uint32_t held = atomic_load_explicit(&cq->tail, memory_order_seq_cst) - head; /* C4, C6 */
 	int count = held < (uint32_t)max ? (int)held : max;
-	for (int i = 0; i < count; i++)
-		cq_load(&wc[i], &cq->ring[(head + (uint32_t)i) & cq->mask]);
+	for (int i = 0; i < count; i++) {
+		const volatile struct hdl_wc *slot = &cq->ring[(head + (uint32_t)i) & cq->mask];
+		CQ_COPY(&wc[i], slot);
+	}
 	if (count > 0)
 		atomic_store_explicit(&cq->head, head + (uint32_t)count,
 		                      memory_order_release); /* C2 */

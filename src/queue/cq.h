@@ -7,7 +7,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <string.h>
 
 #include <heddle/types.h>
 
@@ -37,34 +36,24 @@ enum cq_pushed {
 size_t cq_bytes(uint32_t depth);
 void cq_init(struct cq *cq, void *memory, uint32_t depth, bool notifies);
 
-/* Completions are written and read by words, each in one instruction: a load of what several smaller stores wrote a moment
- * ago would have to wait for all of them. */
-_Static_assert(sizeof(struct hdl_wc) == 6 * sizeof(uint64_t), "six words");
-
-static inline void cq_store(struct hdl_wc *to, const struct hdl_wc *from)
-{
-	_Atomic uint64_t *words = (_Atomic uint64_t *)(void *)to;
-	const uint64_t values[6] = {
-	        from->wr_id,
-	        (uint64_t)from->opcode << 32 | from->status,
-	        (uint64_t)from->byte_len << 32 | from->vendor_err,
-	        (uint64_t)from->qpn << 32 | from->imm,
-	        (uint64_t)from->flags << 32 | from->src_qpn,
-	        (uint64_t)from->dlid_path_bits << 40 | (uint64_t)from->sl << 32 |
-	                (uint64_t)from->slid << 16 | from->pkey_index,
-	};
-	for (int i = 0; i < 6; i++)
-		atomic_store_explicit(&words[i], values[i], memory_order_relaxed);
-}
-
-static inline void cq_load(struct hdl_wc *to, const struct hdl_wc *from)
-{
-	const _Atomic uint64_t *words = (const _Atomic uint64_t *)(const void *)from;
-	for (int i = 0; i < 6; i++) {
-		uint64_t word = atomic_load_explicit(&words[i], memory_order_relaxed);
-		memcpy((unsigned char *)to + 8 * i, &word, 8);
-	}
-}
+/* Completions are written and read field by field, each in one instruction of its own size: a wider load of what several
+ * smaller stores wrote a moment ago would have to wait for all of them, and compilers like to make such loads. */
+#define CQ_COPY(to, from)                                      \
+	do {                                                   \
+		(to)->wr_id = (from)->wr_id;                   \
+		(to)->status = (from)->status;                 \
+		(to)->opcode = (from)->opcode;                 \
+		(to)->vendor_err = (from)->vendor_err;         \
+		(to)->byte_len = (from)->byte_len;             \
+		(to)->imm = (from)->imm;                       \
+		(to)->qpn = (from)->qpn;                       \
+		(to)->src_qpn = (from)->src_qpn;               \
+		(to)->flags = (from)->flags;                   \
+		(to)->pkey_index = (from)->pkey_index;         \
+		(to)->slid = (from)->slid;                     \
+		(to)->sl = (from)->sl;                         \
+		(to)->dlid_path_bits = (from)->dlid_path_bits; \
+	} while (0)
 
 /* The rest of cq_push() for a queue with a channel: tell of the completion stored before @tail, which solicits an event or not. */
 unsigned cq_push_notify(struct cq *cq, bool solicited, uint32_t tail);
@@ -79,7 +68,8 @@ static inline unsigned cq_push(struct cq *cq, const struct hdl_wc *wc, bool soli
 		return atomic_exchange_explicit(&cq->overrun, true, memory_order_relaxed)
 		               ? 0
 		               : CQ_OVERRUN;
-	cq_store(&cq->ring[tail & cq->mask], wc);
+	volatile struct hdl_wc *slot = &cq->ring[tail & cq->mask];
+	CQ_COPY(slot, wc);
 	if (cq->notifies)
 		return cq_push_notify(cq, solicited || wc->status != HDL_WC_SUCCESS, tail + 1);
 	atomic_store_explicit(&cq->tail, tail + 1, memory_order_release); /* C3 pairs with C4 */

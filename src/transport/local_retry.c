@@ -9,9 +9,13 @@
 /* A peer that is not ready is looked at this often when the queue pair waits for ever (timeout 0). */
 #define LOOK_AGAIN_NS 100000u
 
+/* Between two repetitions to a peer that has gone for good: it is known how they end, and the survivor shall hear of it soon. */
+#define GONE_NS 16000000u
+
 uint64_t local_timeout_ns(const struct qp *qp)
 {
-	return qp->attr.timeout == 0 ? LOOK_AGAIN_NS : 4096ull << (qp->attr.timeout & 31);
+	uint64_t ns = qp->attr.timeout == 0 ? LOOK_AGAIN_NS : 4096ull << (qp->attr.timeout & 31);
+	return qp->link == LINK_NONE && ns > GONE_NS ? GONE_NS : ns;
 }
 
 uint64_t local_rnr_ns(uint32_t code)

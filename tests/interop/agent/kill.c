@@ -1,6 +1,8 @@
-/* Kill -9 at any moment: two processes talk with every kind of operation, one of them is killed (now and then the node agent
- * with it), and the other must learn of it by an error completion within a second, leave in order, and the next pair must
- * work. Usage: kill ROUNDS [SEED]. */
+/* Kill -9 at any moment: two processes talk with every kind of operation, registering memory meanwhile; one of them is killed
+ * (now and then the node agent with it), and the other must learn of it by an error completion within a second, leave in
+ * order, and the next pair must work. One process, the keeper, outlives many of its peers and may not grow by it.
+ * In the end the agent holds nothing any more. Usage: kill ROUNDS [SEED]. */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -8,136 +10,76 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
-#include <heddle/heddle.h>
-
 #include "base/prng.h"
+#include "end.h"
 #include "port/agentmsg.h"
 #include "port/rundir.h"
 
-#define ROOM      (1u << 20)
-#define LIMIT_MS  1000
-#define IN_FLIGHT 8
+#define ROOM           (1u << 20)
+#define LIMIT_MS       1000
+#define IN_FLIGHT      8
+#define KEEPER_WARM_UP 8 /* rounds until everything that is made once has been made */
+#define AGENT_FILES    7 /* standard three, lock, listener, epoll, a spare one */
 
-struct card {
-	struct hdl_gid gid;
-	uint32_t qpn;
-	uint64_t addr;
-	struct hdl_key key;
-};
-
-static void must(int result, const char *what)
+static uint32_t some_length(struct prng *prng)
 {
-	if (result < 0) {
-		fprintf(stderr, "%d: %s: %s\n", (int)getpid(), what, hdl_strerror(result));
-		_exit(3);
-	}
-}
-#define MUST(call) must(call, #call)
-
-static void connect_qp(struct hdl_qp *qp, const struct card *peer)
-{
-	struct hdl_qp_attr a = {.state = HDL_QPS_INIT, .port_num = 1, .access = 0x1c};
-	MUST(hdl_qp_modify(qp, &a, HDL_QP_STATE | HDL_QP_PORT | HDL_QP_ACCESS | HDL_QP_PKEY_INDEX));
-	a = (struct hdl_qp_attr){.state = HDL_QPS_RTR,
-	                         .path_mtu = 4096,
-	                         .dest_qpn = peer->qpn,
-	                         .ah = {.dgid = peer->gid, .port_num = 1},
-	                         .max_dest_rd_atomic = 4,
-	                         .min_rnr_timer = 1};
-	/* The peer may have been killed already: then nobody has the number. */
-	MUST(hdl_qp_modify(qp, &a,
-	                   HDL_QP_STATE | HDL_QP_AV | HDL_QP_PATH_MTU | HDL_QP_DEST_QPN |
-	                           HDL_QP_RQ_PSN | HDL_QP_MAX_DEST_RD_ATOMIC |
-	                           HDL_QP_MIN_RNR_TIMER));
-	a = (struct hdl_qp_attr){.state = HDL_QPS_RTS,
-	                         .timeout = 10,
-	                         .retry_cnt = 7,
-	                         .rnr_retry = 7,
-	                         .max_rd_atomic = 4};
-	MUST(hdl_qp_modify(qp, &a,
-	                   HDL_QP_STATE | HDL_QP_SQ_PSN | HDL_QP_TIMEOUT | HDL_QP_RETRY_CNT |
-	                           HDL_QP_RNR_RETRY | HDL_QP_MAX_RD_ATOMIC));
+	return (uint32_t)prng_below(prng, prng_chance(prng, 300) ? ROOM / 4 : 64) + 1;
 }
 
 /* One request of any kind and size. */
-static void post(struct hdl_qp *qp, struct prng *prng, unsigned char *room, struct hdl_key key,
-                 const struct card *peer)
+static void post(struct end *end, struct prng *prng)
 {
 	static const uint32_t opcodes[] = {HDL_OP_SEND, HDL_OP_WRITE, HDL_OP_READ, HDL_OP_FETCH_ADD,
 	                                   HDL_OP_WRITE_IMM};
-	uint32_t opcode = opcodes[prng_below(prng, 5)];
-	uint32_t length = (uint32_t)prng_below(prng, prng_chance(prng, 300) ? ROOM / 4 : 64) + 1;
-	struct hdl_sge piece = {(uint64_t)(uintptr_t)room, opcode == HDL_OP_FETCH_ADD ? 8 : length,
-	                        key};
-	struct hdl_send_wr wr = {
-	        .sg_list = &piece, .num_sge = 1, .opcode = opcode, .flags = HDL_SEND_SIGNALED};
-	if (opcode == HDL_OP_FETCH_ADD) {
-		wr.u.atomic.addr = peer->addr;
-		wr.u.atomic.key = peer->key;
-	} else {
-		wr.u.rdma.addr = peer->addr;
-		wr.u.rdma.key = peer->key;
-	}
-	int result = hdl_post_send(qp, &wr, NULL);
-	if (result != 0 && result != -HDL_ENOSPC)
+	int result = end_try(end, opcodes[prng_below(prng, 5)], some_length(prng));
+	if (result != -HDL_ENOSPC)
 		MUST(result);
 }
 
-/* Talk until the other end is gone. */
-static int talk(int in, int out, uint64_t seed)
+/* Register and deregister while the other is at work. */
+static void churn(struct end *end, struct prng *prng)
 {
-	struct hdl_open_attr attr = {.on_node = true};
-	struct hdl_adapter *adapter;
-	struct hdl_pd *pd;
-	struct hdl_cq *cq;
-	struct hdl_qp *qp;
 	struct hdl_mr *mr;
-	struct hdl_limits limits;
+	if (!prng_chance(prng, 50))
+		return;
+	MUST(hdl_mr_register(end->pd, end->room, some_length(prng), 0x1f, &mr));
+	MUST(hdl_mr_deregister(mr));
+}
+
+/* Talk until the other end is gone. */
+static void talk(struct end *end, uint64_t seed)
+{
 	struct prng prng;
 	prng_seed(&prng, seed);
-	unsigned char *room = calloc(1, ROOM);
-	MUST(hdl_open(&attr, &adapter));
-	MUST(hdl_pd_create(adapter, &pd));
-	MUST(hdl_cq_create(adapter, 256, NULL, NULL, &cq));
-	struct hdl_qp_init_attr init = {
-	        .type = HDL_QP_RC, .send_cq = cq, .recv_cq = cq, .cap = {IN_FLIGHT, 64, 1, 1, 0}};
-	MUST(hdl_qp_create(pd, &init, &qp));
-	MUST(hdl_mr_register(pd, room, ROOM, 0x1f, &mr));
-	MUST(hdl_adapter_query(adapter, &limits));
-	struct card mine = {limits.gid, hdl_qp_number(qp), (uint64_t)(uintptr_t)room,
-	                    hdl_mr_key(mr)},
-	            peer;
-	if (write(out, &mine, sizeof(mine)) != sizeof(mine) ||
-	    read(in, &peer, sizeof(peer)) != sizeof(peer))
-		_exit(0); /* killed before it could say who it is: there is nothing to survive */
-	connect_qp(qp, &peer);
-	struct hdl_sge piece = {mine.addr, ROOM, mine.key};
-	struct hdl_recv_wr recv = {.sg_list = &piece, .num_sge = 1};
-	for (int i = 0; i < 32; i++)
-		MUST(hdl_post_recv(qp, &recv, NULL));
-	bool failed = false;
-	while (!failed) {
+	for (bool failed = false; !failed;) {
 		struct hdl_wc wc[16];
-		post(qp, &prng, room, mine.key, &peer);
-		int count = hdl_cq_poll(cq, wc, 16);
+		churn(end, &prng);
+		post(end, &prng);
+		int count = hdl_cq_poll(end->cq, wc, 16);
 		MUST(count);
 		for (int i = 0; i < count; i++) {
 			failed = failed || wc[i].status != HDL_WC_SUCCESS;
 			if (wc[i].status == HDL_WC_SUCCESS && wc[i].opcode >= HDL_WC_RECV)
-				hdl_post_recv(qp, &recv, NULL);
+				end_post_receive(end);
 		}
 	}
-	MUST(hdl_qp_destroy(qp));
-	MUST(hdl_mr_deregister(mr));
-	MUST(hdl_cq_destroy(cq));
-	MUST(hdl_pd_destroy(pd));
-	MUST(hdl_close(adapter));
-	free(room);
-	return 0;
+}
+
+static void live(int in, int out, uint64_t seed)
+{
+	struct end end;
+	end_open(&end, ROOM, IN_FLIGHT);
+	if (!end_meet(&end, in, out))
+		_exit(0); /* killed before it could say who it is: there is nothing to survive */
+	end_connect(&end);
+	talk(&end, seed);
+	end_close(&end);
+	_exit(0);
 }
 
 static pid_t start(int in, int out, int other_in, int other_out, uint64_t seed)
@@ -145,34 +87,33 @@ static pid_t start(int in, int out, int other_in, int other_out, uint64_t seed)
 	pid_t pid = fork();
 	if (pid != 0)
 		return pid;
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	close(other_in);
 	close(other_out);
-	_exit(talk(in, out, seed));
+	live(in, out, seed);
+	return 0;
 }
 
-static void kill_agent(void)
+/* Wait, kill @victim, and perhaps the agent. Returns when. */
+static double strike(struct prng *prng, pid_t victim)
 {
-	char directory[RUNDIR_MAX], path[RUNDIR_MAX + 16];
-	int pid = 0;
-	if (rundir_open(directory) != 0)
-		return;
-	rundir_file(directory, AGENT_LOCK, path, sizeof(path));
-	FILE *lock = fopen(path, "re");
-	if (lock != NULL && fscanf(lock, "%d", &pid) == 1 && pid > 1)
-		kill(pid, SIGKILL);
-	if (lock != NULL)
-		fclose(lock);
+	/* The beginning has the most moments that differ: opening, registering, being introduced. */
+	usleep((useconds_t)prng_below(prng, prng_chance(prng, 400) ? 4000 : 30000));
+	bool agent_too = prng_chance(prng, 100), agent_first = prng_chance(prng, 500);
+	if (agent_too && agent_first)
+		kill_agent();
+	double when = now_ms();
+	kill(victim, SIGKILL);
+	if (agent_too && !agent_first)
+		kill_agent();
+	waitpid(victim, NULL, 0);
+	return when;
 }
 
-static double now_ms(void)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
-}
+/* --- a survivor of its own for the round --- */
 
 /* How long the survivor took to leave after the kill; below 0: it did not, or not in order. */
-static double one_round(struct prng *prng)
+static double pair_round(struct prng *prng)
 {
 	int there[2], back[2];
 	if (pipe2(there, O_CLOEXEC) != 0 || pipe2(back, O_CLOEXEC) != 0)
@@ -184,12 +125,7 @@ static double one_round(struct prng *prng)
 	close(there[1]);
 	close(back[0]);
 	close(back[1]);
-	usleep((useconds_t)prng_below(prng, 30000));
-	if (prng_chance(prng, 200))
-		kill_agent();
-	double begin = now_ms();
-	kill(victim, SIGKILL);
-	waitpid(victim, NULL, 0);
+	double begin = strike(prng, victim);
 	int status = 0;
 	while (waitpid(survivor, &status, WNOHANG) == 0) {
 		if (now_ms() - begin > LIMIT_MS) {
@@ -206,26 +142,187 @@ static double one_round(struct prng *prng)
 	return -2;
 }
 
+/* --- the keeper --- */
+
+struct keeper {
+	pid_t pid;
+	int fd;
+};
+
+/* What the keeper says after a round, and what it holds by then. */
+struct report {
+	double failed_ms;
+	int files, mappings;
+};
+
+static int count_files(pid_t pid)
+{
+	char path[32];
+	snprintf(path, sizeof(path), "/proc/%d/fd", (int)pid);
+	DIR *dir = opendir(path);
+	int count = 0;
+	while (dir != NULL && readdir(dir) != NULL)
+		count++;
+	if (dir != NULL)
+		closedir(dir);
+	return count - 2; /* . and .. */
+}
+
+static int count_shared_mappings(void)
+{
+	char line[512];
+	int count = 0;
+	FILE *maps = fopen("/proc/self/maps", "re");
+	while (maps != NULL && fgets(line, sizeof(line), maps) != NULL)
+		count += strstr(line, "heddle") != NULL && strstr(line, "memfd") != NULL;
+	if (maps != NULL)
+		fclose(maps);
+	return count;
+}
+
+/* Make a queue pair for each card that comes, and talk until its owner is dead. The adapter stays. */
+static void keep(int fd)
+{
+	struct end end;
+	struct card card;
+	end_open(&end, ROOM, IN_FLIGHT);
+	MUST(write(fd, &end.mine, sizeof(end.mine)) == sizeof(end.mine) ? 0 : -HDL_EIO);
+	while (read(fd, &card, sizeof(card)) == sizeof(card)) {
+		end.peer = card;
+		end_connect(&end);
+		talk(&end, card.qpn);
+		struct report report = {now_ms(), 0, 0};
+		struct hdl_qp_attr reset = {.state = HDL_QPS_RESET};
+		struct hdl_wc wc;
+		MUST(hdl_qp_modify(end.qp, &reset, HDL_QP_STATE));
+		while (hdl_cq_poll(end.cq, &wc, 1) > 0)
+			;
+		/* The error may be faster than the news of the death: only our own tables remain in the end. */
+		while ((report.mappings = count_shared_mappings()) > 1 &&
+		       now_ms() - report.failed_ms < LIMIT_MS)
+			usleep(1000);
+		report.files = count_files(getpid());
+		MUST(write(fd, &report, sizeof(report)) == sizeof(report) ? 0 : -HDL_EIO);
+	}
+	end_close(&end);
+	_exit(0);
+}
+
+static struct keeper start_keeper(struct card *card)
+{
+	int pair[2];
+	struct keeper keeper = {-1, -1};
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0)
+		return keeper;
+	keeper.pid = fork();
+	if (keeper.pid == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		close(pair[0]);
+		keep(pair[1]);
+	}
+	close(pair[1]);
+	keeper.fd = pair[0];
+	if (read(keeper.fd, card, sizeof(*card)) != sizeof(*card))
+		keeper.fd = -1;
+	return keeper;
+}
+
+/* A victim that connects to the keeper. */
+static double keeper_round(struct prng *prng, const struct keeper *keeper, const struct card *card,
+                           struct report *report)
+{
+	int pair[2];
+	struct card theirs;
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0)
+		return -1;
+	pid_t victim = fork();
+	if (victim == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		close(pair[0]);
+		live(pair[1], pair[1], prng_next(prng));
+	}
+	close(pair[1]);
+	bool met = read(pair[0], &theirs, sizeof(theirs)) == sizeof(theirs) &&
+	           write(keeper->fd, &theirs, sizeof(theirs)) == sizeof(theirs) &&
+	           write(pair[0], card, sizeof(*card)) == sizeof(*card);
+	double begin = strike(prng, victim);
+	close(pair[0]);
+	struct pollfd news = {.fd = keeper->fd, .events = POLLIN};
+	if (!met || poll(&news, 1, 2 * LIMIT_MS) <= 0 ||
+	    read(keeper->fd, report, sizeof(*report)) != sizeof(*report))
+		return -2;
+	/* It may have had trouble before: the victim died while the one was being introduced to the other. */
+	return report->failed_ms > begin ? report->failed_ms - begin : 0;
+}
+
+/* --- the end --- */
+
+/* With nobody there the agent holds nothing of anybody. False: it does. */
+static bool agent_is_empty(void)
+{
+	char directory[RUNDIR_MAX], path[RUNDIR_MAX + 16];
+	int pid = 0, files = 0;
+	if (rundir_open(directory) != 0)
+		return false;
+	rundir_file(directory, AGENT_LOCK, path, sizeof(path));
+	FILE *lock = fopen(path, "re");
+	if (lock == NULL)
+		return true; /* it has left */
+	bool known = fscanf(lock, "%d", &pid) == 1 && pid > 1;
+	fclose(lock);
+	for (int i = 0; known && i < LIMIT_MS; i++) {
+		files = count_files(pid);
+		if (files <= AGENT_FILES)
+			return true;
+		usleep(1000);
+	}
+	printf("the agent still holds %d files\n", files);
+	return false;
+}
+
+static bool report_grew(const struct report *before, const struct report *after)
+{
+	if (after->files <= before->files && after->mappings <= before->mappings)
+		return false;
+	printf("the keeper grew from %d files and %d mappings to %d and %d\n", before->files,
+	       before->mappings, after->files, after->mappings);
+	return true;
+}
+
 int main(int argc, char **argv)
 {
 	struct prng prng;
-	int rounds = argc > 1 ? atoi(argv[1]) : 50;
+	int rounds = argc > 1 ? atoi(argv[1]) : 50, kept = 0;
 	uint64_t seed = argc > 2 ? strtoull(argv[2], NULL, 0) : 1;
 	double worst = 0, sum = 0;
+	struct report early = {0}, last = {0};
+	struct card card;
 	signal(SIGPIPE, SIG_IGN); /* the other end of a pipe may be dead */
 	prng_seed(&prng, seed);
+	struct keeper keeper = start_keeper(&card);
 	for (int i = 0; i < rounds; i++) {
-		double took = one_round(&prng);
-		if (took < 0) {
-			printf("round %d of seed %llu: the survivor %s\n", i,
-			       (unsigned long long)seed,
-			       took > -2 ? "was still there after a second" : "failed");
+		bool keeps = prng_chance(&prng, 300);
+		double took =
+		        keeps ? keeper_round(&prng, &keeper, &card, &last) : pair_round(&prng);
+		if (took < 0 || took > LIMIT_MS) {
+			printf("round %d of seed %llu: the %s %s (%.0f)\n", i,
+			       (unsigned long long)seed, keeps ? "keeper" : "survivor",
+			       took > -2 ? "was still there after a second" : "failed", took);
 			return 1;
 		}
 		worst = took > worst ? took : worst;
 		sum += took;
+		kept += keeps;
+		if (keeps && kept == KEEPER_WARM_UP)
+			early = last;
 	}
+	int status = 1;
+	close(keeper.fd);
+	waitpid(keeper.pid, &status, 0);
 	printf("%d rounds: survivors left after %.1f ms on average, %.1f ms at worst\n", rounds,
 	       sum / rounds, worst);
-	return 0;
+	if (status != 0)
+		printf("the keeper ended with status %#x\n", (unsigned)status);
+	bool grew = kept > KEEPER_WARM_UP && report_grew(&early, &last);
+	return status != 0 || grew || !agent_is_empty();
 }

@@ -126,6 +126,86 @@ static void refusals(void **state)
 	pair_close(pair);
 }
 
+/* Lists of requests: which one was refused, why, and that those before it were taken (ibv_post_send(3)). */
+static void bad_requests(void **state)
+{
+	struct pair *pair = pair_open(NULL);
+	struct side *a = &pair->a;
+	struct ibv_sge pieces[64];
+	struct ibv_send_wr *bad;
+	(void)state;
+	for (size_t i = 0; i < 64; i++)
+		pieces[i] = pair_sge(a, 0, 1024);
+	const struct {
+		struct ibv_send_wr wr;
+		int error;
+	} refused[] = {
+	        {{.opcode = IBV_WR_SEND, .sg_list = pieces, .num_sge = 64}, EINVAL},
+	        {{.opcode = IBV_WR_SEND, .sg_list = pieces, .num_sge = -1}, EINVAL},
+	        {{.opcode = (enum ibv_wr_opcode)99, .sg_list = pieces, .num_sge = 1}, EINVAL},
+	        {{.opcode = IBV_WR_SEND,
+	          .sg_list = pieces,
+	          .num_sge = 1,
+	          .send_flags = IBV_SEND_INLINE},
+	         EINVAL}, /* longer than may be inline */
+	        {{.opcode = IBV_WR_RDMA_READ,
+	          .sg_list = pieces,
+	          .num_sge = 1,
+	          .send_flags = IBV_SEND_INLINE},
+	         EINVAL},
+	        {{.opcode = IBV_WR_TSO, .sg_list = pieces, .num_sge = 1}, EINVAL},
+	};
+	for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
+		struct ibv_send_wr wr = refused[i].wr;
+		struct ibv_send_wr first = {
+		        .wr_id = 7,
+		        .next = &wr,
+		        .opcode = IBV_WR_RDMA_WRITE,
+		        .sg_list = pieces,
+		        .num_sge = 1,
+		        .send_flags = IBV_SEND_SIGNALED,
+		        .wr.rdma = {(uintptr_t)pair->b.bytes, pair->b.mr->rkey}};
+		bad = NULL;
+		int error = ibv_post_send(a->qp, &first, &bad);
+		if (error != refused[i].error)
+			fail_msg("row %zu: %d, not %d", i, error, refused[i].error);
+		assert_ptr_equal(bad, &wr);
+		assert_int_equal(pair_done(a).wr_id, 7);
+	}
+	pair_close(pair);
+}
+
+/* More than the queues hold. */
+static void full_queues(void **state)
+{
+	struct pair *pair = pair_open(NULL);
+	struct ibv_sge piece = pair_sge(&pair->a, 0, 64);
+	struct ibv_recv_wr recv = {.sg_list = &piece, .num_sge = 1}, *bad_recv = NULL;
+	struct ibv_qp_attr attr;
+	struct ibv_qp_init_attr init;
+	int error = 0;
+	(void)state;
+	assert_int_equal(ibv_query_qp(pair->a.qp, &attr, IBV_QP_CAP, &init), 0);
+	for (uint32_t i = 0; i <= init.cap.max_recv_wr && error == 0; i++)
+		error = ibv_post_recv(pair->a.qp, &recv, &bad_recv);
+	assert_int_equal(error, ENOMEM);
+	assert_ptr_equal(bad_recv, &recv);
+	/* Nobody receives: what is sent waits. */
+	struct ibv_send_wr send = {.sg_list = &piece, .num_sge = 1, .opcode = IBV_WR_SEND},
+	                   *bad = NULL;
+	error = 0;
+	for (uint32_t i = 0; i <= init.cap.max_send_wr && error == 0; i++)
+		error = ibv_post_send(pair->a.qp, &send, &bad);
+	assert_int_equal(error, ENOMEM);
+	assert_ptr_equal(bad, &send);
+	recv.num_sge = 64;
+	assert_int_equal(ibv_post_recv(pair->b.qp, &recv, &bad_recv), EINVAL);
+	pair_reset(&pair->b);
+	recv.num_sge = 1;
+	assert_int_equal(ibv_post_recv(pair->b.qp, &recv, &bad_recv), EINVAL); /* in RESET */
+	pair_close(pair);
+}
+
 static void what_is_not_supported_says_so(void **state)
 {
 	struct pair *pair = pair_open(NULL);
@@ -250,6 +330,8 @@ int main(void)
 	        cmocka_unit_test(the_short_port_attributes),
 	        cmocka_unit_test(gids_and_pkeys),
 	        cmocka_unit_test(refusals),
+	        cmocka_unit_test(bad_requests),
+	        cmocka_unit_test(full_queues),
 	        cmocka_unit_test(what_is_not_supported_says_so),
 	        cmocka_unit_test(a_queue_pair_remembers),
 	        cmocka_unit_test(rates),

@@ -328,6 +328,58 @@ static void children_of_fork(void **state)
 	pair_close(worker.pair);
 }
 
+/* After fork() the pages are shared until one of the two writes: what the device writes must be seen by the parent, and by it
+ * alone, whoever writes first (ibv_fork_init(3)). */
+static void memory_after_fork(void **state)
+{
+	(void)state;
+	assert_int_equal(ibv_fork_init(), 0);
+	assert_int_equal(ibv_is_fork_initialized(), IBV_FORK_UNNEEDED);
+	for (int child_writes_first = 0; child_writes_first < 2; child_writes_first++) {
+		struct pair *pair = pair_open(NULL);
+		memset(pair->a.bytes, 1, PAIR_BYTES);
+		memset(pair->b.bytes, 2, PAIR_BYTES);
+		int turn[2], back[2], status;
+		char byte = 0;
+		assert_int_equal(pipe(turn) + pipe(back), 0);
+		pid_t child = fork();
+		if (child == 0) {
+			struct ibv_sge piece = pair_sge(&pair->a, 0, 64);
+			struct ibv_send_wr wr = {.sg_list = &piece,
+			                         .num_sge = 1,
+			                         .opcode = IBV_WR_SEND},
+			                   *bad = NULL;
+			struct ibv_wc wc;
+			bool refused = ibv_post_send(pair->a.qp, &wr, &bad) == EINVAL &&
+			               ibv_poll_cq(pair->a.cq, 1, &wc) < 0;
+			if (child_writes_first)
+				memset(pair->b.bytes, 3, PAIR_BYTES);
+			bool told = write(back[1], &byte, 1) == 1 && read(turn[0], &byte, 1) == 1;
+			int expected = child_writes_first ? 3 : 2;
+			_exit(refused && told && pair->b.bytes[PAIR_BYTES - 1] == expected ? 0 : 1);
+		}
+		assert_int_equal(read(back[0], &byte, 1), 1);
+		struct ibv_sge piece = pair_sge(&pair->a, 0, PAIR_BYTES);
+		struct ibv_send_wr wr = {.sg_list = &piece,
+		                         .num_sge = 1,
+		                         .opcode = IBV_WR_RDMA_WRITE,
+		                         .send_flags = IBV_SEND_SIGNALED,
+		                         .wr.rdma = {(uintptr_t)pair->b.bytes, pair->b.mr->rkey}};
+		pair_send(&pair->a, &wr);
+		pair_done(&pair->a);
+		assert_int_equal(pair->b.bytes[0], 1);
+		assert_int_equal(pair->b.bytes[PAIR_BYTES - 1], 1);
+		assert_int_equal(write(turn[1], &byte, 1), 1);
+		assert_int_equal(waitpid(child, &status, 0), child);
+		assert_int_equal(status, 0);
+		for (int i = 0; i < 2; i++) {
+			close(turn[i]);
+			close(back[i]);
+		}
+		pair_close(pair);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -339,6 +391,7 @@ int main(void)
 	        cmocka_unit_test(destroying_waits_for_the_acknowledgement),
 	        cmocka_unit_test(threads_beside_each_other),
 	        cmocka_unit_test(children_of_fork),
+	        cmocka_unit_test(memory_after_fork),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

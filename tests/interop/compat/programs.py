@@ -9,6 +9,7 @@
   programs.py FOLDER lane        perftest where no process reaches the memory of another
   programs.py FOLDER rdmacm      programs on librdmacm, two processes
   programs.py FOLDER ucx-pair    ucx_perftest, two processes
+  programs.py FOLDER asyncwatch  ibv_asyncwatch is told when the node agent has died and another one took over
   programs.py FOLDER pyverbs     rdma-core's own tests, as python3-pyverbs brings them
 
 FOLDER holds the library, and the command and the node agent, without which two processes do not meet. A missing program is a skip (exit 77) that says so."""
@@ -16,6 +17,7 @@ import gzip
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -140,6 +142,10 @@ ib_send_lat -R -n 200 | | 127.0.0.1
 ib_write_bw -R -n 200 | | 127.0.0.1
 ib_read_bw -R -n 200 -q 4 | | 127.0.0.1
 ib_send_bw -R -n 200 -c UD | | 127.0.0.1
+ib_send_bw -R -n 200 -b -e | | 127.0.0.1
+ib_write_lat -R -n 200 | | 127.0.0.1
+ib_read_lat -R -n 200 | | 127.0.0.1
+ib_atomic_bw -R -n 200 -q 4 | | 127.0.0.1
 """
 
 
@@ -165,13 +171,27 @@ ib_send_lat -c UC
 ib_send_lat -c UD
 ib_send_lat -e
 ib_send_lat -I 64
+ib_send_lat -D 1
+ib_send_lat --tclass 32
+ib_send_lat -c UD -s 4096 -n 100
 ib_write_lat
 ib_write_lat -c UC
+ib_write_lat -I 32
 ib_read_lat
+ib_read_lat --tclass 32
 ib_atomic_lat
 ib_send_bw -n 500
 ib_send_bw -n 500 -c UC
 ib_send_bw -n 500 -c UD
+ib_send_bw -n 300 -c UC -q 16
+ib_send_bw -n 300 -c UC -b
+ib_send_bw -n 300 -c UD -q 16
+ib_send_bw -n 300 -c UD -b
+ib_send_bw -n 320 -c UD -l 8
+ib_send_bw -n 300 --use-srq -r 512 -q 4
+ib_send_bw -n 300 -I 32 -s 16
+ib_send_bw -n 500 -Q 1 -N
+ib_send_bw -n 10 -a
 ib_send_bw -n 500 -b
 ib_send_bw -n 500 -e
 ib_send_bw -n 500 -q 16
@@ -181,12 +201,18 @@ ib_write_bw -n 500
 ib_write_bw -n 500 -b
 ib_write_bw -n 500 -q 16
 ib_write_bw -n 500 --tclass 96
+ib_write_bw -n 500 -c UC
+ib_write_bw -n 300 -c UC -q 16 -b
+ib_write_bw -n 800 -l 8
 ib_write_bw -n 50 -a
 ib_write_bw -D 1
 ib_read_bw -n 500
 ib_read_bw -n 50 -a
+ib_read_bw -n 300 -b -q 16
+ib_read_bw -n 300 -e
 ib_atomic_bw -n 500
 ib_atomic_bw -n 500 -A CMP_AND_SWAP
+ib_atomic_bw -n 300 -b -q 16
 """
 
 
@@ -263,6 +289,42 @@ def ucx(folder):
             expect(f"UCX_TLS={transports} ucx_perftest -t {test} -s {size} -l", code == 0 and "Final:" in out, out, err)
 
 
+def agents(runtime):
+    """The node agents whose runtime folder is @runtime."""
+    found = []
+    for process in Path("/proc").iterdir():
+        try:
+            if process.name.isdigit() and (process / "comm").read_text() == "heddled\n" and \
+                    f"XDG_RUNTIME_DIR={runtime}\0".encode() in (process / "environ").read_bytes():
+                found.append(int(process.name))
+        except OSError:
+            pass
+    return found
+
+
+def asyncwatch(folder):
+    if shutil.which("ibv_asyncwatch") is None:
+        print("skipped: ibv_asyncwatch is not installed")
+        sys.exit(SKIP)
+    with tempfile.TemporaryDirectory() as runtime:
+        env = dict(os.environ, XDG_RUNTIME_DIR=runtime)
+        watch = subprocess.Popen([os.path.join(folder, "heddle"), "run", "--", "timeout", "20", "stdbuf", "-oL", "ibv_asyncwatch"],
+                                 stdout=subprocess.PIPE, text=True, env=env)
+        try:
+            said = watch.stdout.readline()
+            expect("ibv_asyncwatch watches", "async event FD" in said, said)
+            first = agents(runtime)
+            expect("there is one agent", len(first) == 1, str(first))
+            os.kill(first[0], signal.SIGKILL)
+            said = watch.stdout.readline()
+            expect("ibv_asyncwatch says that a new one took over", "IBV_EVENT_CLIENT_REREGISTER" in said, said)
+        finally:
+            watch.terminate()  # timeout(1) hands it on
+            watch.wait()
+            for agent in agents(runtime):
+                os.kill(agent, signal.SIGTERM)
+
+
 def pyverbs(folder):
     if not PYVERBS_TESTS.is_dir():
         print("skipped: python3-pyverbs is not installed")
@@ -282,6 +344,5 @@ def pyverbs(folder):
 
 
 if __name__ == "__main__":
-    {"devices": devices, "starts": starts, "ucx": ucx, "pingpong": pingpong, "perftest": perftest, "lane": lane,
-     "rdmacm": rdmacm,
-     "ucx-pair": ucx_pair, "pyverbs": pyverbs}[sys.argv[2]](sys.argv[1])
+    {"devices": devices, "starts": starts, "ucx": ucx, "pingpong": pingpong, "perftest": perftest, "lane": lane, "rdmacm": rdmacm,
+     "ucx-pair": ucx_pair, "asyncwatch": asyncwatch, "pyverbs": pyverbs}[sys.argv[2]](sys.argv[1])

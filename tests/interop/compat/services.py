@@ -11,6 +11,7 @@ FOLDER as in programs.py. A missing program is a skip (exit 77) that says so."""
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -38,22 +39,33 @@ def on_node(folder, *command):
 
 
 def end(process):
+    """@process leads a session of its own: what it has started ends with it."""
     if process.poll() is None:
-        process.kill()
+        os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+
+
+def run(command, patience, **options):
+    """Run to the end, as subprocess.run() does, but nothing stays when it takes too long."""
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True, **options)
+    try:
+        printed, _ = process.communicate(timeout=patience)
+        return subprocess.CompletedProcess(command, process.returncode, printed)
+    finally:
+        end(process)
 
 
 def pair(folder, what, server, client, **options):
     """Run @server and @client, which must both end well. Nothing outside shows that the server listens: a client that fails at
     once is started again. Returns what they printed."""
     with tempfile.TemporaryFile("w+") as output:
-        first = subprocess.Popen(on_node(folder, *server), stdout=output, stderr=subprocess.STDOUT, **options)
+        first = subprocess.Popen(on_node(folder, *server), stdout=output, stderr=subprocess.STDOUT,
+                                 start_new_session=True, **options)
         last, until, done, code = time.monotonic() + AGAIN, time.monotonic() + PATIENCE, None, None
         try:
             while True:
                 time.sleep(0.1)
-                done = subprocess.run(on_node(folder, *client), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                                      timeout=until - time.monotonic(), **options)
+                done = run(on_node(folder, *client), until - time.monotonic(), **options)
                 if done.returncode == 0 or first.poll() is not None or time.monotonic() > last:
                     break
             code = first.wait(timeout=max(1, until - time.monotonic()))
@@ -90,7 +102,7 @@ def iser(folder):
         with tempfile.TemporaryFile("w+") as output:
             daemon = subprocess.Popen(on_node(folder, "tgtd", "-f", "--iscsi", f"portal=127.0.0.1:{free_port()}",
                                               "--iser", f"port={port},pool_sz_mb=64"),
-                                      stdout=output, stderr=subprocess.STDOUT)
+                                      stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
             try:
                 use_target(folder, disk, port)
                 expect("tgtd is still there", daemon.poll() is None)
@@ -193,8 +205,8 @@ def fio(folder):
     with tempfile.TemporaryDirectory() as scratch:
         for place, verb in enumerate(("write", "read", "send")):
             common = f"ioengine=rdma\nport={7000 + place}\nbs=64k\nsize=4m\n"
-            # More receives than sends, as fio's own examples have it: it does not repeat.
-            Path(scratch, "server").write_text(f"[global]\n{common}iodepth=32\n[receiver]\nrw=read\n")
+            # As many receives as there are messages: a sender that outruns the receiver is told so, and fio asks for no retries.
+            Path(scratch, "server").write_text(f"[global]\n{common}iodepth=128\n[receiver]\nrw=read\n")
             Path(scratch, "client").write_text(
                 f"[global]\n{common}iodepth=8\nhostname=127.0.0.1\nverb={verb}\n[sender]\nrw=write\n")
             client, _ = pair(folder, f"fio verb={verb}", ["fio", f"{scratch}/server"], ["fio", f"{scratch}/client"], cwd=scratch)

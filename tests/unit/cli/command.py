@@ -1,11 +1,17 @@
 #!/usr/bin/python3
 """The heddle command as a user meets it: what each command prints, and its exit status.  command.py PROGRAM"""
 import json
+import os
+import selectors
 import subprocess
 import sys
+import tempfile
 import unittest
 
 PROGRAM = sys.argv.pop(1)
+RUNTIME = tempfile.TemporaryDirectory(prefix="hdl")
+os.environ["HEDDLE_DIR"] = RUNTIME.name  # an agent of our own
+os.environ.pop("HEDDLE_NODE", None)
 
 
 def heddle(*arguments):
@@ -29,33 +35,140 @@ class Command(unittest.TestCase):
 
     def test_wrong_usage(self):
         for arguments in ([], ["frob"], ["help", "frob"], ["perf", "--size", "0"], ["perf", "--size", "65m"],
-                          ["perf", "--size", "12x"], ["perf", "--iterations", "-1"], ["perf", "--threads", "3"],
-                          ["perf", "more"]):
+                          ["perf", "--size", "12x"], ["perf", "--iterations", "-1"], ["perf", "--depth", "1025"],
+                          ["perf", "--operation", "dance"], ["perf", "-c", "XX"], ["perf", "-c", "UD", "-s", "5000"],
+                          ["perf", "-c", "UD", "-o", "write"], ["perf", "-c", "UC", "-o", "read"], ["perf", "-p", "0"],
+                          ["perf", "--server", "--client"], ["perf", "more"], ["status", "more"], ["devices", "more"],
+                          ["run"]):
             done = heddle(*arguments)
             self.assertEqual(done.returncode, 64, arguments)
             self.assertEqual(done.stdout, "", arguments)
             self.assertNotEqual(done.stderr, "", arguments)
 
+    def check_perf(self, result, operations, sizes):
+        self.assertEqual({r["operation"] for r in result["latency"]}, operations)
+        self.assertEqual({r["operation"] for r in result["bandwidth"]}, operations)
+        for row in result["latency"] + result["bandwidth"]:
+            self.assertIn(row["size_bytes"], {8} if row["operation"] == "atomic" else sizes)
+        for row in result["bandwidth"]:
+            for key in ("bytes_per_s", "messages_per_s", "memcpy_bytes_per_s"):
+                self.assertGreater(row[key], 0)
+            self.assertAlmostEqual(row["bytes_per_s"] / row["messages_per_s"], row["size_bytes"], delta=1)
+        for row in result["latency"]:
+            order = [row[k] for k in ("min_ns", "p50_ns", "p90_ns", "p99_ns", "p999_ns", "max_ns")]
+            self.assertEqual(order, sorted(order))
+            self.assertGreater(row["min_ns"], 0)
+
+    def perf(self, *arguments):
+        done = heddle("perf", "--json", "--iterations", "100", *arguments)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stderr, "")
+        return json.loads(done.stdout)
+
     def test_perf_json(self):
-        for threads in ("1", "2"):
-            done = heddle("perf", "--json", "--size", "4k", "--iterations", "100", "--threads", threads)
-            self.assertEqual(done.returncode, 0, done.stderr)
-            result = json.loads(done.stdout)
-            self.assertEqual({r["operation"] for r in result["latency"]}, {"send", "write"})
-            self.assertEqual({r["operation"] for r in result["bandwidth"]}, {"send", "write", "read"})
-            for rate in result["bandwidth"]:
-                self.assertEqual(rate["size_bytes"], 4096)
-                self.assertGreater(rate["bytes_per_s"], 0)
-                self.assertGreater(rate["memcpy_bytes_per_s"], 0)
-            for latency in result["latency"]:
-                order = [latency[k] for k in ("min_ns", "p50_ns", "p90_ns", "p99_ns", "p999_ns", "max_ns")]
-                self.assertEqual(order, sorted(order))
+        result = self.perf("--size", "4k", "--size", "16")
+        self.check_perf(result, {"send", "write", "read", "atomic"}, {4096, 16})
+        self.assertEqual(result["transport"], "RC")
+        self.assertGreater(result["cache_line_ns"], 0)
+
+    def test_perf_unreliable(self):
+        self.check_perf(self.perf("-c", "UC", "-s", "4k"), {"send", "write"}, {4096})
+        self.check_perf(self.perf("-c", "UD", "-s", "1000"), {"send"}, {1000})
+
+    def test_perf_sleeping(self):
+        result = self.perf("-e", "-s", "64", "-q", "4")
+        self.check_perf(result, {"send", "write", "read", "atomic"}, {64})
+        self.assertTrue(result["sleeping"])
+
+    def test_perf_one_kind(self):
+        result = self.perf("-L", "-o", "read", "-s", "1m")
+        self.assertEqual([r["operation"] for r in result["latency"]], ["read"])
+        self.assertEqual(result["bandwidth"], [])
 
     def test_perf_text(self):
-        done = heddle("perf", "--size", "1000", "--iterations", "100", "--threads", "1")
+        done = heddle("perf", "--size", "1000", "--iterations", "100")
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("memcpy", done.stdout)
-        self.assertIn("1000 B", done.stdout)
+        for word in ("1000 B", "memcpy", "ratio", "99.9%", "atomic"):
+            self.assertIn(word, done.stdout)
+
+    def test_perf_server_and_client(self):
+        server = subprocess.Popen([PROGRAM, "perf", "--server", "--node", "there", "--port", "4711"],
+                                  stderr=subprocess.PIPE, text=True)
+        try:
+            self.assertIn("Waiting", server.stderr.readline())
+            for _ in range(2):  # one client after the other
+                result = self.perf("--client", "--port", "4711", "--node", "here", "-s", "64", "there")
+                self.check_perf(result, {"send", "write", "read", "atomic"}, {64})
+            done = heddle("perf", "--client", "--port", "4712", "there")
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("heddle perf --server", done.stderr)
+            again = heddle("perf", "--server", "--node", "there", "--port", "4711")
+            self.assertEqual(again.returncode, 1)
+            self.assertIn("--port", again.stderr)
+            status = json.loads(heddle("status", "--json").stdout)
+            self.assertIn(("there", server.pid), [(p["node"], p["pid"]) for p in status])
+        finally:
+            server.kill()
+            server.communicate()
+        done = heddle("perf", "--client", "there")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("heddle perf --server", done.stderr)
+
+    def test_status(self):
+        """Two programs that talk: both are shown, each with the other as its peer."""
+        server = subprocess.Popen([PROGRAM, "perf", "--server", "--port", "4714", "--node", "there"],
+                                  stderr=subprocess.PIPE, text=True)
+        self.assertIn("Waiting", server.stderr.readline())
+        client = subprocess.Popen([PROGRAM, "perf", "--client", "there", "--port", "4714", "--node", "here", "-n", "50m",
+                                   "-o", "send", "-L"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            for _ in range(200):
+                status = {p["pid"]: p for p in json.loads(heddle("status", "--json").stdout)}
+                ends = [status.get(p.pid, {"queue_pairs": []})["queue_pairs"] for p in (server, client)]
+                if all(end and end[0]["state"] == "RTS" for end in ends):
+                    break
+            here, there = status[client.pid], status[server.pid]
+            self.assertEqual((here["node"], there["node"]), ("here", "there"))
+            self.assertNotEqual(here["gid"], there["gid"])
+            self.assertEqual(here["program"], "heddle")
+            mine, theirs = here["queue_pairs"][0], there["queue_pairs"][0]
+            self.assertEqual((mine["type"], mine["state"]), ("RC", "RTS"))
+            self.assertEqual((mine["peer_qpn"], mine["peer_pid"]), (theirs["qpn"], server.pid))
+            self.assertEqual((theirs["peer_qpn"], theirs["peer_pid"]), (mine["qpn"], client.pid))
+            self.assertEqual((here["regions"], here["windows"]), (1, 0))
+            self.assertGreaterEqual(here["region_bytes"], 16)
+            self.assertIn("bytes_sent", here["counters"])
+            text = heddle("status").stdout
+            for word in ("node here", "node there", f"(pid {client.pid})", f"heddle (pid {server.pid})", "RTS", "1 regions",
+                         f"0x{theirs['qpn']:06x}"):
+                self.assertIn(word, text)
+        finally:
+            for program in (client, server):
+                program.kill()
+                program.communicate()
+
+    def test_status_of_nobody(self):
+        with tempfile.TemporaryDirectory(prefix="hdl") as directory:
+            env = {**os.environ, "HEDDLE_DIR": directory}
+            done = subprocess.run([PROGRAM, "status"], capture_output=True, text=True, env=env)
+            self.assertEqual((done.returncode, done.stdout), (0, "No program uses Heddle now.\n"))
+            done = subprocess.run([PROGRAM, "status", "-j"], capture_output=True, text=True, env=env)
+            self.assertEqual((done.returncode, json.loads(done.stdout)), (0, []))
+            self.assertEqual(os.listdir(directory), [])  # it starts nothing
+
+    def test_perf_survives_the_death_of_its_other_side(self):
+        server = subprocess.Popen([PROGRAM, "perf", "--server", "--port", "4713"], stderr=subprocess.PIPE, text=True)
+        self.assertIn("Waiting", server.stderr.readline())
+        client = subprocess.Popen([PROGRAM, "perf", "--client", "--port", "4713", "-n", "50m", "-o", "send"],
+                                  stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        with selectors.DefaultSelector() as ready:  # until it is at work, or says what is wrong
+            ready.register(client.stderr, selectors.EVENT_READ)
+            ready.select(0.5)
+        server.kill()
+        server.communicate()
+        _, err = client.communicate(timeout=20)
+        self.assertEqual(client.returncode, 1)
+        self.assertIn("heddle perf: ", err)
 
 
 if __name__ == "__main__":

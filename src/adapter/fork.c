@@ -1,0 +1,116 @@
+/* fork(): the child has a copy of our memory but not the adapter's thread, and the peers know the parent alone. So the child
+ * lets go of everything that ties the parent to others: the agent's socket and the bells (they would stay open
+ * when the parent dies), the lanes and the tables (one stray store would reach the parent's peers). What it inherited
+ * is from then on nobody's: every call refuses it like a handle that was never ours. It can open adapters of its own.
+ *
+ * A child that is made without fork handlers (vfork, posix_spawn, a bare clone) keeps these open until it runs another
+ * program, which closes them; the agent and the peers also watch the process itself. */
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "adapter/adapter.h"
+#include "port/lanes.h"
+
+uint32_t magic_generation;
+
+/* Taken before any other lock of the adapter layer. Closing holds it, so that a child never sees half of it. */
+static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct hdl_adapter *list;
+/* A parent's, let go of. Not freed: the program's pointers to its objects are still there. */
+static struct hdl_adapter *inherited;
+
+static void before(void)
+{
+	pthread_mutex_lock(&list_lock);
+	pthread_mutex_lock(&registry_lock);
+	pthread_mutex_lock(&install_lock);
+	pthread_mutex_lock(&start_lock);
+}
+
+static void in_parent(void)
+{
+	pthread_mutex_unlock(&start_lock);
+	pthread_mutex_unlock(&install_lock);
+	pthread_mutex_unlock(&registry_lock);
+	pthread_mutex_unlock(&list_lock);
+}
+
+static void close_one(int *fd)
+{
+	if (*fd >= 0)
+		close(*fd);
+	*fd = -1;
+}
+
+/* Nothing in place of what was shared: who looks there all the same finds zeros, and harms nobody. */
+static void part_from(void *block, size_t bytes)
+{
+	if (block != NULL)
+		mmap(block, bytes, PROT_READ | PROT_WRITE,
+		     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+}
+
+static void forget(struct hdl_adapter *adapter)
+{
+	close_one(&adapter->agent);
+	close_one(&adapter->bell);
+	close_one(&adapter->nudge);
+	close_one(&adapter->epoll);
+	close_one(&adapter->tables.fd);
+	part_from(adapter->tables.block, adapter->tables.sizes.block_bytes);
+	for (uint32_t i = 0; i < adapter->node.link_count; i++) {
+		struct peer *peer = &adapter->peers[i];
+		if (!peer->used || peer->adapter != NULL)
+			continue;
+		close_one(&peer->pidfd);
+		close_one(&peer->bell);
+		part_from(peer->tables.block, peer->tables.sizes.block_bytes);
+		part_from(peer->block, lanes_bytes());
+	}
+}
+
+static void in_child(void)
+{
+	/* The threads that may have waited for these do not exist here. */
+	pthread_mutex_init(&start_lock, NULL);
+	pthread_mutex_init(&install_lock, NULL);
+	pthread_mutex_init(&registry_lock, NULL);
+	pthread_mutex_init(&list_lock, NULL);
+	magic_generation++;
+	while (list != NULL) {
+		struct hdl_adapter *adapter = list;
+		list = adapter->next;
+		forget(adapter);
+		adapter->next = inherited;
+		inherited = adapter;
+	}
+}
+
+/* Early, so that the handlers of whoever stands above us run before ours: their locks are taken before ours too. */
+__attribute__((constructor)) static void watch_forks(void)
+{
+	pthread_atfork(before, in_parent, in_child);
+}
+
+void fork_enter(struct hdl_adapter *adapter)
+{
+	pthread_mutex_lock(&list_lock);
+	adapter->next = list;
+	list = adapter;
+	pthread_mutex_unlock(&list_lock);
+}
+
+void fork_leave(struct hdl_adapter *adapter)
+{
+	pthread_mutex_lock(&list_lock);
+	for (struct hdl_adapter **at = &list; *at != NULL; at = &(*at)->next)
+		if (*at == adapter) {
+			*at = adapter->next;
+			break;
+		}
+}
+
+void fork_left(void)
+{
+	pthread_mutex_unlock(&list_lock);
+}

@@ -1,0 +1,62 @@
+# Completion of heddle(1) for bash.
+_heddle() {
+	local words cword cur prev command='' i
+	cur=${COMP_WORDS[COMP_CWORD]}
+	prev=${COMP_WORDS[COMP_CWORD - 1]}
+	COMPREPLY=()
+	if ((COMP_CWORD == 1)); then
+		mapfile -t COMPREPLY < <(compgen -W "run devices status perf version help --help --version" -- "$cur")
+		return
+	fi
+	command=${COMP_WORDS[1]}
+	case $command in
+	run)
+		# What follows the program is the program's.
+		for ((i = 2; i < COMP_CWORD; i++)); do
+			case ${COMP_WORDS[i]} in
+			-n | --node | -d | --device) ((i++)) ;;
+			-*) ;;
+			*)
+				if declare -F _command_offset >/dev/null; then
+					_command_offset "$i"
+				else
+					compopt -o default 2>/dev/null
+				fi
+				return
+				;;
+			esac
+		done
+		case $prev in
+		-d | --device) mapfile -t COMPREPLY < <(compgen -W "heddle0" -- "$cur") ;;
+		-n | --node) ;;
+		*)
+			if [[ $cur == -* ]]; then
+				mapfile -t COMPREPLY < <(compgen -W "-n --node -d --device --help --usage --version" -- "$cur")
+			else
+				mapfile -t COMPREPLY < <(compgen -c -- "$cur")
+			fi
+			;;
+		esac
+		;;
+	devices | status)
+		mapfile -t COMPREPLY < <(compgen -W "-j --json --help --usage --version" -- "$cur")
+		;;
+	perf)
+		case $prev in
+		-o | --operation) mapfile -t COMPREPLY < <(compgen -W "send write read atomic" -- "$cur") ;;
+		-c | --connection) mapfile -t COMPREPLY < <(compgen -W "RC UC UD" -- "$cur") ;;
+		-s | --size) mapfile -t COMPREPLY < <(compgen -W "8 64 4k 64k 1m 8m" -- "$cur") ;;
+		-n | --iterations | -q | --depth | -p | --port | -N | --node) ;;
+		*)
+			mapfile -t COMPREPLY < <(compgen -W "-o --operation -L --latency -B --bandwidth -s --size -a --all \
+				-n --iterations -q --depth -c --connection -e --events -j --json -S --server -C --client \
+				-p --port -N --node --help --usage --version" -- "$cur")
+			;;
+		esac
+		;;
+	help)
+		((COMP_CWORD == 2)) && mapfile -t COMPREPLY < <(compgen -W "run devices status perf version help" -- "$cur")
+		;;
+	esac
+}
+complete -F _heddle heddle

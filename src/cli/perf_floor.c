@@ -1,0 +1,147 @@
+/* What the machine can do at best, from the same run: how long a cache line takes from one process to another, what
+ * memcpy() and process_vm_writev() make of the same bytes. A helper process plays the other side. */
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "cli/perf.h"
+
+#define TURNS      20000u
+#define WARM_UP    2000u
+#define FLOOR_NS   20000000u /* how long the others are repeated */
+#define MIN_COPIES 8u
+
+/* What both processes map. */
+struct table {
+	_Alignas(64) _Atomic uint32_t ping;
+	_Alignas(64) _Atomic uint32_t pong;
+	_Alignas(64) uint8_t *memory; /* of the helper */
+	int sock;                     /* of the parent */
+};
+
+static void help(struct table *table, int sock, uint8_t *memory)
+{
+	char byte;
+	table->memory = memory;
+	prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0); /* where Yama asks for it */
+	if (write(sock, "", 1) != 1)
+		_exit(1);
+	while (read(sock, &byte, 1) == 1)
+		for (uint32_t i = 1; i <= TURNS + WARM_UP; i++) {
+			while (atomic_load_explicit(&table->ping, memory_order_acquire) != i)
+				;
+			atomic_store_explicit(&table->pong, i, memory_order_release);
+		}
+	_exit(0);
+}
+
+bool floor_open(struct perf_floor *floor)
+{
+	int pair[2];
+	char byte;
+	floor->pid = -1;
+	struct table *table = mmap(NULL, sizeof(*table), PROT_READ | PROT_WRITE,
+	                           MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	uint8_t *memory = mmap(NULL, PERF_MAX_SIZE, PROT_READ | PROT_WRITE,
+	                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (table == MAP_FAILED || memory == MAP_FAILED ||
+	    socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
+		return false;
+	floor->shared = table;
+	floor->pid = fork();
+	if (floor->pid == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		close(pair[0]);
+		help(table, pair[1], memory);
+	}
+	close(pair[1]);
+	munmap(memory, PERF_MAX_SIZE);
+	table->sock = pair[0];
+	return floor->pid > 0 && read(pair[0], &byte, 1) == 1;
+}
+
+void floor_close(struct perf_floor *floor)
+{
+	struct table *table = floor->shared;
+	if (floor->pid <= 0)
+		return;
+	close(table->sock);
+	kill(floor->pid, SIGKILL);
+	waitpid(floor->pid, NULL, 0);
+	floor->pid = -1;
+}
+
+double floor_cache_line(struct perf_floor *floor)
+{
+	static struct histogram histogram;
+	struct table *table = floor->shared;
+	if (floor->pid <= 0 || write(table->sock, "", 1) != 1)
+		return 0;
+	histogram_init(&histogram);
+	atomic_store(&table->ping, 0);
+	atomic_store(&table->pong, 0);
+	for (uint32_t i = 1; i <= TURNS + WARM_UP; i++) {
+		uint64_t start = perf_now_ns();
+		atomic_store_explicit(&table->ping, i, memory_order_release);
+		while (atomic_load_explicit(&table->pong, memory_order_acquire) != i)
+			;
+		if (i > WARM_UP)
+			histogram_record(&histogram, (perf_now_ns() - start) / 2);
+	}
+	return (double)histogram_percentile(&histogram, 50);
+}
+
+static bool copy_to_helper(const struct perf_floor *floor, uint8_t *from, size_t bytes)
+{
+	struct iovec here = {from, bytes}, there = {((struct table *)floor->shared)->memory, bytes};
+	return process_vm_writev(floor->pid, &here, 1, &there, 1, 0) == (ssize_t)bytes;
+}
+
+double floor_process_vm(struct perf_floor *floor, size_t bytes)
+{
+	uint8_t *from = malloc(bytes);
+	double ns = 0;
+	bool ok = from != NULL && floor->pid > 0;
+	if (ok) {
+		memset(from, 1, bytes);
+		ok = copy_to_helper(floor, from, bytes); /* the pages are there afterwards */
+	}
+	if (ok) {
+		uint64_t start = perf_now_ns(), count = 0;
+		while (ok && (count < MIN_COPIES || perf_now_ns() - start < FLOOR_NS)) {
+			ok = copy_to_helper(floor, from, bytes);
+			count++;
+		}
+		ns = (double)(perf_now_ns() - start) / (double)count;
+	}
+	free(from);
+	return ok ? ns : 0;
+}
+
+double floor_memcpy(size_t bytes)
+{
+	uint8_t *from = malloc(bytes), *to = malloc(bytes);
+	double ns = 0;
+	if (from != NULL && to != NULL) {
+		memset(from, 1, bytes);
+		memset(to, 2, bytes);
+		uint64_t start = perf_now_ns(), count = 0;
+		while (count < MIN_COPIES || perf_now_ns() - start < FLOOR_NS) {
+			memcpy(to, from, bytes);
+			/* What the next turn overwrites would else not be copied at all. */
+			__asm__ volatile("" : : "r"(to) : "memory");
+			count++;
+		}
+		ns = (double)(perf_now_ns() - start) / (double)count;
+	}
+	free(from);
+	free(to);
+	return ns;
+}

@@ -1,0 +1,369 @@
+#!/usr/bin/python3
+"""What can stand between a program and the node agent: each situation is handled, or the user is told what to do next.
+
+  situations.py BUILD
+"""
+import contextlib
+import fcntl
+import os
+import pathlib
+import resource
+import select
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+BUILD = pathlib.Path(sys.argv.pop(1)).resolve()
+NOBODY = 65534
+HEADER = struct.Struct("=II")  # version, kind
+HELLO, WELCOME, REFUSED, OBSERVE = 1, 2, 3, 9
+VERSION = 4
+MESSAGE_BYTES = 512  # at least as long as a message of this version
+
+
+def environment(**more):
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("HEDDLE_") and k != "XDG_RUNTIME_DIR"}
+    return {**kept, "HEDDLE_AGENT": str(BUILD / "heddled"), **more}
+
+
+def devices(directory=None, **more):
+    """`heddle devices`: the shortest program that needs the agent."""
+    env = environment(HEDDLE_DIR=str(directory)) if directory else environment(**more.pop("env", {}))
+    return subprocess.run([BUILD / "heddle", "devices"], env=env, capture_output=True, text=True, timeout=60, **more)
+
+
+def agent_pid(directory):
+    """The agent that holds the lock of @directory, or None."""
+    try:
+        with open(pathlib.Path(directory) / "agent.lock") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return None
+            except BlockingIOError:
+                return int(lock.read() or 0) or None
+    except OSError:
+        return None
+
+
+def end_agent(directory, number=signal.SIGTERM):
+    """End the agent and wait until it is gone."""
+    pid = agent_pid(directory)
+    if pid is None:
+        return None
+    try:
+        watch = os.pidfd_open(pid)
+        os.kill(pid, number)
+        select.select([watch], [], [], 10)
+        os.close(watch)
+    except ProcessLookupError:
+        pass
+    return pid
+
+
+class Situations(unittest.TestCase):
+    def setUp(self):
+        self.base = pathlib.Path(tempfile.mkdtemp(prefix="hdl"))
+        self.dir = self.base / "d"
+        self.dir.mkdir(mode=0o700)
+
+    def tearDown(self):
+        end_agent(self.dir)
+        shutil.rmtree(self.base, ignore_errors=True)
+
+    def works(self, done):
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("heddle0", done.stdout)
+
+    def fails(self, done, *words):
+        """It fails, promptly and without dying of it, and says each of @words."""
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        for word in words:
+            self.assertIn(word, done.stderr)
+
+    @contextlib.contextmanager
+    def listening(self, answer):
+        """Somebody else at the agent's socket, who says @answer to whoever greets."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
+            sock.bind(str(self.dir / "agent.sock"))
+            sock.listen()
+            child = os.fork()
+            if child == 0:
+                while True:
+                    peer, _ = sock.accept()
+                    peer.recv(4096)
+                    peer.send(answer)
+                    peer.close()
+            try:
+                yield
+            finally:
+                os.kill(child, signal.SIGKILL)
+                os.waitpid(child, 0)
+
+    # --- the agent itself ---
+
+    def test_stale_socket(self):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
+            sock.bind(str(self.dir / "agent.sock"))  # and nobody listens
+        self.works(devices(self.dir))
+
+    def test_something_else_where_the_socket_should_be(self):
+        (self.dir / "agent.sock").write_text("not a socket")
+        self.works(devices(self.dir))
+
+    def test_killed_agent(self):
+        self.works(devices(self.dir))
+        first = end_agent(self.dir, signal.SIGKILL)
+        self.assertTrue((self.dir / "agent.sock").exists())
+        self.works(devices(self.dir))
+        self.assertNotEqual(agent_pid(self.dir), first)
+
+    def test_many_start_it_at_once(self):
+        env = environment(HEDDLE_DIR=str(self.dir))
+        programs = [subprocess.Popen([BUILD / "heddle", "devices"], env=env, stdout=subprocess.PIPE,
+                                     stderr=subprocess.PIPE, text=True) for _ in range(8)]
+        for program in programs:
+            out, err = program.communicate(timeout=60)
+            self.assertEqual(program.returncode, 0, err)
+            self.assertIn("heddle0", out)
+
+    def test_leaves_when_idle_and_takes_its_socket_along(self):
+        agent = subprocess.Popen([BUILD / "heddled", "--foreground", "--idle", "1"],
+                                 env=environment(HEDDLE_DIR=str(self.dir)))
+        self.assertEqual(agent.wait(timeout=20), 0)
+        self.assertFalse((self.dir / "agent.sock").exists())
+
+    def test_stopped_agent(self):
+        self.works(devices(self.dir))
+        pid = agent_pid(self.dir)
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            self.fails(devices(self.dir), "does not answer", f"kill -9 {pid}")
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+    def test_the_agent_keeps_nothing_of_its_starter(self):
+        """A port that the program listens on must be free when the program has ended, though its agent lives on."""
+        with socket.socket() as port:
+            port.bind(("127.0.0.1", 0))
+            port.listen()
+            port.set_inheritable(True)
+            signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+            try:
+                self.works(devices(self.dir, close_fds=False))
+            finally:
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
+            links = [os.readlink(f"/proc/{agent_pid(self.dir)}/fd/{n}")
+                     for n in os.listdir(f"/proc/{agent_pid(self.dir)}/fd")]
+            self.assertNotIn(os.readlink(f"/proc/self/fd/{port.fileno()}"), links)
+        self.assertIsNotNone(end_agent(self.dir, signal.SIGTERM))
+        self.assertIsNone(agent_pid(self.dir), "SIGTERM is blocked")
+
+    def test_no_agent_program(self):
+        env = environment(HEDDLE_DIR=str(self.dir), HEDDLE_AGENT="/nonexistent/heddled")
+        self.fails(devices(env=env), "HEDDLE_AGENT")
+        wrong = self.base / "wrong"
+        wrong.write_text("#!/nonexistent/interpreter\n")
+        wrong.chmod(0o700)
+        self.fails(devices(env={**env, "HEDDLE_AGENT": str(wrong)}), "could not be run", "HEDDLE_AGENT")
+
+    # --- who is at the socket ---
+
+    def test_agent_of_another_version(self):
+        for answer in (HEADER.pack(99, WELCOME) + bytes(MESSAGE_BYTES), HEADER.pack(99, WELCOME) + bytes(4),
+                       HEADER.pack(1, 77), b"hm"):
+            with self.subTest(answer=answer[:8]), self.listening(answer):
+                self.fails(devices(self.dir), "another version", "HEDDLE_DIR")
+            (self.dir / "agent.sock").unlink()
+
+    def test_agent_of_another_version_says_why(self):
+        why = b"come back tomorrow"
+        answer = HEADER.pack(99, REFUSED) + struct.pack("=i", 1) + why.ljust(1024, b"\0")
+        with self.listening(answer[:HEADER.size + 4 + 128]):
+            self.fails(devices(self.dir), "refused", "come back tomorrow")
+
+    def test_program_of_another_version(self):
+        self.works(devices(self.dir))
+        for message in (HEADER.pack(99, HELLO) + bytes(500), b"x", HEADER.pack(VERSION, 4711)):
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
+                sock.connect(str(self.dir / "agent.sock"))
+                sock.send(message)
+                sock.settimeout(10)
+                answer = sock.recv(4096)
+                self.assertEqual(HEADER.unpack_from(answer)[1], REFUSED)
+                self.assertEqual(sock.recv(4096), b"")
+        self.works(devices(self.dir))
+
+    def test_somebody_who_only_connects_does_not_stop_it(self):
+        self.works(devices(self.dir))
+        idle = [socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(200)]
+        for sock in idle:
+            sock.connect(str(self.dir / "agent.sock"))
+        self.works(devices(self.dir))
+        for sock in idle:
+            sock.close()
+
+    def test_agent_out_of_descriptors(self):
+        """It turns newcomers away, does not spin, and works again when there is room."""
+        def few():
+            resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
+        agent = subprocess.Popen([BUILD / "heddled", "--foreground"], env=environment(HEDDLE_DIR=str(self.dir)),
+                                 preexec_fn=few)
+        self.addCleanup(agent.wait)
+        self.addCleanup(agent.kill)
+        self.works(devices(self.dir))
+        held = []
+        for _ in range(60):
+            sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            sock.connect(str(self.dir / "agent.sock"))
+            held.append(sock)
+        self.assertTrue(any(select.select(held, [], [], 10)[0]), "nobody was turned away")
+
+        def ticks():
+            with open(f"/proc/{agent.pid}/stat") as stat:
+                return sum(map(int, stat.read().rsplit(") ", 1)[1].split()[11:13]))
+        before = ticks()
+        self.fails(devices(self.dir), "comes and goes")
+        self.assertLess(ticks() - before, 50)
+        for sock in held:
+            sock.close()
+        for _ in range(1000):
+            if len(os.listdir(f"/proc/{agent.pid}/fd")) < 20:
+                break
+            time.sleep(0.01)
+        self.works(devices(self.dir))
+
+    def as_nobody(self):
+        if os.geteuid() != 0:
+            self.skipTest("only root can be two users")
+        os.chmod(self.base, 0o711)
+        os.chown(self.dir, NOBODY, NOBODY)
+        reach = subprocess.run(["test", "-x", BUILD / "heddle"], user=NOBODY, group=NOBODY, extra_groups=[])
+        if reach.returncode != 0:
+            self.skipTest("another user cannot reach the build")
+        return {"user": NOBODY, "group": NOBODY, "extra_groups": []}
+
+    def test_process_of_another_user_at_the_socket(self):
+        nobody = self.as_nobody()
+        with self.listening(HEADER.pack(VERSION, WELCOME) + bytes(MESSAGE_BYTES)):
+            os.chmod(self.dir / "agent.sock", 0o666)
+            self.fails(devices(self.dir, **nobody), "another user (0)", "HEDDLE_DIR")
+
+    def test_another_user_who_connects_is_turned_away(self):
+        nobody = self.as_nobody()
+        self.works(devices(self.dir, **nobody))
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
+            sock.connect(str(self.dir / "agent.sock"))  # root may enter
+            sock.settimeout(10)
+            with contextlib.suppress(ConnectionError):
+                sock.send(HEADER.pack(VERSION, OBSERVE) + bytes(MESSAGE_BYTES))
+                self.assertEqual(sock.recv(4096), b"")
+        self.works(devices(self.dir, **nobody))
+
+    # --- where it is ---
+
+    def test_no_runtime_directory(self):
+        """Without XDG_RUNTIME_DIR, or with one that cannot be used: /tmp/heddle-UID, which is ours and closed."""
+        home = pathlib.Path(f"/tmp/heddle-{os.geteuid()}")
+        for env in ({}, {"XDG_RUNTIME_DIR": ""}, {"XDG_RUNTIME_DIR": "relative"},
+                    {"XDG_RUNTIME_DIR": str(self.base / "missing")}):
+            with self.subTest(env=env):
+                self.works(devices(env=env))
+                self.assertEqual(home.lstat().st_mode & 0o7777, 0o700)
+                self.assertEqual(home.lstat().st_uid, os.geteuid())
+
+    def test_runtime_directory(self):
+        self.works(devices(env={"XDG_RUNTIME_DIR": str(self.base)}))
+        self.assertTrue((self.base / "heddle" / "agent.sock").is_socket())
+        end_agent(self.base / "heddle")
+
+    def test_directory_that_is_open_to_others(self):
+        for mode in (0o755, 0o770, 0o701, 0o777):
+            self.dir.chmod(mode)
+            self.fails(devices(self.dir), "chmod 700", "HEDDLE_DIR")
+
+    def test_directory_that_is_a_link(self):
+        """The trap in /tmp: a link that somebody else put where ours would be."""
+        link = self.base / "link"
+        link.symlink_to(self.dir)
+        self.fails(devices(link), "symbolic link", "HEDDLE_DIR")
+        self.assertEqual(os.listdir(self.dir), [])
+
+    def test_directory_of_another_user(self):
+        nobody = self.as_nobody()
+        os.chown(self.dir, 0, 0)
+        self.fails(devices(self.dir, **nobody), "another user", "HEDDLE_DIR")
+
+    def test_lock_that_is_a_link(self):
+        victim = self.base / "victim"
+        victim.write_text("precious")
+        (self.dir / "agent.lock").symlink_to(victim)
+        self.fails(devices(self.dir), "HEDDLE_DIR")
+        self.assertEqual(victim.read_text(), "precious")
+
+    def test_missing_parent(self):
+        self.fails(devices(self.base / "no" / "such"), "No such file", "HEDDLE_DIR")
+
+    def test_path_too_long_for_a_socket(self):
+        self.fails(devices(self.base / ("x" * 120)), "shorter")
+
+    def test_file_in_place_of_the_directory(self):
+        (self.base / "file").write_text("")
+        self.fails(devices(self.base / "file"), "not a directory", "HEDDLE_DIR")
+
+    # --- file systems ---
+
+    def in_mount(self, options, script):
+        """Run shell @script, with $D a tmpfs mounted with @options, in a mount namespace of its own."""
+        place = self.base / "mount"
+        place.mkdir()
+        if subprocess.run(["unshare", "-rm", "mount", "-t", "tmpfs", "none", place], capture_output=True).returncode:
+            self.skipTest("no mount namespaces here (unshare -rm)")
+        env = environment(D=str(place), HEDDLE_DIR=f"{place}/heddle", HEDDLE=str(BUILD / "heddle"))
+        return subprocess.run(["unshare", "-rm", "sh", "-c", f"mount -t tmpfs -o {options} none $D && {script}"],
+                              env=env, capture_output=True, text=True, timeout=60)
+
+    def test_full_disk_without_a_place_for_the_directory(self):
+        self.fails(self.in_mount("nr_inodes=1", "$HEDDLE devices"), "full", "HEDDLE_DIR")
+
+    def test_full_disk_without_a_place_for_the_socket(self):
+        # the root, the directory, the lock: nothing is left for the socket
+        self.fails(self.in_mount("nr_inodes=3", "$HEDDLE devices"), "full", "HEDDLE_DIR")
+
+    def test_full_disk_without_a_place_for_bytes(self):
+        """The lock cannot say its process id; that is no reason not to work."""
+        done = self.in_mount("size=8k", "mkdir -m 700 $D/heddle; dd if=/dev/zero of=$D/ballast 2>/dev/null; "
+                             "$HEDDLE devices && test ! -s $D/heddle/agent.lock")
+        self.works(done)
+
+    def test_read_only_file_system(self):
+        done = self.in_mount("mode=700", "mount -o remount,ro $D; $HEDDLE devices")
+        self.fails(done, "Read-only file system", "HEDDLE_DIR")
+
+    def test_read_only_directory_of_our_own(self):
+        done = self.in_mount("mode=700", "mkdir -m 700 $D/heddle; mount -o remount,ro $D; $HEDDLE devices")
+        self.fails(done, "Read-only file system", "HEDDLE_DIR")
+
+    # --- limits ---
+
+    def test_limit_on_the_length_of_files(self):
+        def little():
+            resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, resource.RLIM_INFINITY))
+        self.fails(devices(self.dir, preexec_fn=little), "ulimit -f")
+
+    def test_limit_on_open_files(self):
+        for count in range(3, 14):
+            def few():
+                resource.setrlimit(resource.RLIMIT_NOFILE, (count, count))
+            done = devices(self.dir, preexec_fn=few)
+            self.assertIn(done.returncode, (0, 1, 127), (count, done.stderr))
+            self.assertNotEqual(done.stdout + done.stderr, "", count)
+
+
+if __name__ == "__main__":
+    unittest.main()

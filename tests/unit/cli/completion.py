@@ -1,0 +1,58 @@
+#!/usr/bin/python3
+"""The completion for bash: loaded into bash and asked.  completion.py PROGRAM SCRIPT"""
+import re
+import shutil
+import subprocess
+import sys
+import unittest
+
+PROGRAM, SCRIPT = sys.argv.pop(1), sys.argv.pop(1)
+
+
+def complete(*words):
+    """What bash offers for the last of @words."""
+    line = " ".join(words)
+    asked = (f'source "{SCRIPT}"; COMP_WORDS=({" ".join(repr(w) for w in words)}); COMP_CWORD={len(words) - 1}; '
+             f'COMP_LINE={line!r}; COMP_POINT={len(line)}; _heddle; printf "%s\\n" "${{COMPREPLY[@]}}"')
+    done = subprocess.run(["bash", "--norc", "-c", asked], capture_output=True, text=True)
+    assert done.returncode == 0 and done.stderr == "", done.stderr
+    return set(done.stdout.split())
+
+
+def heddle(*arguments):
+    return subprocess.run([PROGRAM, *arguments], capture_output=True, text=True).stdout
+
+
+@unittest.skipUnless(shutil.which("bash"), "there is no bash")
+class Completion(unittest.TestCase):
+    def test_commands(self):
+        named = set(re.findall(r"^  (\w+) ", heddle("help"), re.M))
+        self.assertGreater(len(named), 4)
+        self.assertEqual({w for w in complete("heddle", "") if not w.startswith("-")}, named)
+        self.assertEqual(complete("heddle", "st"), {"status"})
+        self.assertEqual(complete("heddle", "help", "pe"), {"perf"})
+
+    def test_every_option_that_help_names(self):
+        for command in ("run", "devices", "status", "perf"):
+            named = set(re.findall(r"(--[a-z]+)", heddle("help", command)))
+            self.assertGreater(len(named), 2)
+            self.assertEqual({w for w in complete("heddle", command, "--")}, named, command)
+
+    def test_arguments(self):
+        self.assertEqual(complete("heddle", "perf", "-c", "U"), {"UC", "UD"})
+        self.assertEqual(complete("heddle", "perf", "--operation", ""), {"send", "write", "read", "atomic"})
+        self.assertEqual(complete("heddle", "perf", "--port", ""), set())
+        self.assertEqual(complete("heddle", "run", "--device", ""), {"heddle0"})
+
+    def test_programs_to_run(self):
+        self.assertIn("bash", complete("heddle", "run", "--node", "a", "bas"))
+        self.assertIn("bash", complete("heddle", "run", "--", "bas"))
+
+    def test_it_is_what_complete_uses(self):
+        done = subprocess.run(["bash", "--norc", "-c", f'source "{SCRIPT}"; complete -p heddle'],
+                              capture_output=True, text=True)
+        self.assertIn("-F _heddle", done.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()
