@@ -314,7 +314,9 @@ static void queue_ends_in_the_middle(void **state)
 	send_to(w, e.ini, 1, 0, length, hdl_srq_number(e.srq[0]));
 	hdl_progress(w->b.adapter);
 	forget_object(w, e.srq[0]);
+	forget_object(w, e.cq[0]);
 	assert_int_equal(hdl_srq_destroy(e.srq[0]), 0);
+	assert_int_equal(hdl_cq_destroy(e.cq[0]), 0);
 	struct hdl_wc wc;
 	wait_wc(w, w->a.scq, &wc);
 	assert_true(wc.status == HDL_WC_SUCCESS || wc.status == HDL_WC_REM_INV_REQ_ERR);

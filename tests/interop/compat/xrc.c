@@ -200,6 +200,29 @@ static void objects_are_judged(void **state)
 	pair_close(pair);
 }
 
+/* A send to queue @number, as a request of its own or through struct ibv_qp_ex. */
+static void send_one(struct ibv_qp *qp, uint64_t wr_id, struct ibv_sge *from, uint32_t number,
+                     bool extended)
+{
+	if (!extended) {
+		struct ibv_send_wr *bad, wr = {.wr_id = wr_id,
+		                               .sg_list = from,
+		                               .num_sge = 1,
+		                               .opcode = IBV_WR_SEND,
+		                               .qp_type.xrc.remote_srqn = number};
+		assert_int_equal(ibv_post_send(qp, &wr, &bad), 0);
+		return;
+	}
+	struct ibv_qp_ex *ex = ibv_qp_to_qp_ex(qp);
+	ibv_wr_start(ex);
+	ex->wr_id = wr_id;
+	ex->wr_flags = 0;
+	ibv_wr_send(ex);
+	ibv_wr_set_xrc_srqn(ex, number);
+	ibv_wr_set_sge(ex, from->lkey, from->addr, from->length);
+	assert_int_equal(ibv_wr_complete(ex), 0);
+}
+
 /* One target, two queues, requests of both kinds; the event of the target's end comes to all who opened it. */
 static void messages_name_their_queue(void **state)
 {
@@ -231,24 +254,7 @@ static void messages_name_their_queue(void **state)
 		assert_int_equal(ibv_get_srq_num(queues[i % 2], &number), 0);
 		assert_int_equal(ibv_post_srq_recv(queues[i % 2], &recv, &bad_recv), 0);
 		memset(a->bytes + 64, (int)i + 1, 32);
-		if (i < 2) {
-			struct ibv_send_wr wr = {.wr_id = i,
-			                         .sg_list = &from,
-			                         .num_sge = 1,
-			                         .opcode = IBV_WR_SEND,
-			                         .qp_type.xrc.remote_srqn = number},
-			                   *bad;
-			assert_int_equal(ibv_post_send(initiator, &wr, &bad), 0);
-		} else {
-			struct ibv_qp_ex *ex = ibv_qp_to_qp_ex(initiator);
-			ibv_wr_start(ex);
-			ex->wr_id = i;
-			ex->wr_flags = 0;
-			ibv_wr_send(ex);
-			ibv_wr_set_xrc_srqn(ex, number);
-			ibv_wr_set_sge(ex, from.lkey, from.addr, from.length);
-			assert_int_equal(ibv_wr_complete(ex), 0);
-		}
+		send_one(initiator, i, &from, number, i >= 2);
 		struct ibv_wc wc = pair_wait(a);
 		assert_int_equal(wc.status, IBV_WC_SUCCESS);
 		assert_int_equal(wc.wr_id, i);
