@@ -541,6 +541,46 @@ HDL_API int hdl_cq_ack(struct hdl_cq *cq, uint32_t count);
 HDL_API int hdl_srq_create(struct hdl_pd *pd, struct hdl_srq_attr *attr, void *context,
                            struct hdl_srq **out);
 
+/* hdl_xrcd_open - make a domain of extended reliable connections
+ *
+ * Queue pairs of the type HDL_QP_XRC_TGT deliver to the shared receive queues of their domain, whichever of them a message names.
+ *
+ * Owner: the caller owns *out and ends it with hdl_xrcd_close().
+ * Threads: any.
+ * Blocks: no.
+ * Returns: 0; -HDL_EINVAL; -HDL_ENOMEM. */
+HDL_API int hdl_xrcd_open(struct hdl_adapter *adapter, struct hdl_xrcd **out);
+
+/* hdl_xrcd_close - end a domain of extended reliable connections
+ *
+ * Owner: @xrcd is freed.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: 0; -HDL_EBUSY a queue pair or a shared receive queue is in it; -HDL_EINVAL. */
+HDL_API int hdl_xrcd_close(struct hdl_xrcd *xrcd);
+
+/* hdl_srq_create_xrc - make a shared receive queue for extended reliable connections
+ *
+ * Messages that name it (hdl_srq_number()) and come through a queue pair of @xrcd take receive requests from it and complete in
+ * @cq; the memory that they may touch, by RDMA too, is that of @pd. Queue pairs of other types cannot be made with it.
+ *
+ * Owner: the caller owns *out and ends it with hdl_srq_destroy(). @attr returns the limits that are in force.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: 0; -HDL_EINVAL above limits.h, or not of one adapter; -HDL_ENOMEM. */
+HDL_API int hdl_srq_create_xrc(struct hdl_pd *pd, struct hdl_xrcd *xrcd, struct hdl_cq *cq,
+                               struct hdl_srq_attr *attr, void *context, struct hdl_srq **out);
+
+/* hdl_srq_number - the number of an XRC shared receive queue
+ *
+ * 24 bits, what a peer puts into hdl_send_wr.remote_srq.
+ *
+ * Owner: nothing changes hands.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: the number; 0 for a queue from hdl_srq_create(). */
+HDL_API uint32_t hdl_srq_number(const struct hdl_srq *srq);
+
 /* hdl_srq_modify - resize a shared receive queue or set its limit
  *
  * @max_wr of 0 keeps the size; @limit arms HDL_EVENT_SRQ_LIMIT once.
@@ -601,7 +641,8 @@ HDL_API int hdl_ah_destroy(struct hdl_ah *ah);
 
 /* hdl_qp_create - make a queue pair (OpenQP)
  *
- * It is in the state HDL_QPS_RESET. @attr->cap returns the limits that are in force, at least what was asked for.
+ * It is in the state HDL_QPS_RESET. @attr->cap returns the limits that are in force, at least what was asked for; none of queues
+ * that the type does not have. For HDL_QP_XRC_TGT @pd is NULL: it has that of the shared receive queue that a message names.
  *
  * Owner: the caller owns *out and ends it with hdl_qp_destroy().
  * Threads: any.
@@ -694,8 +735,8 @@ HDL_API int hdl_post_send(struct hdl_qp *qp, const struct hdl_send_wr *wr,
  * Owner: requests and lists are copied; the buffers belong to the adapter until the completion.
  * Threads: any.
  * Blocks: no.
- * Returns: 0; -HDL_EPERM in the state RESET; -HDL_ENOSPC full; -HDL_EMSGSIZE too many pieces; -HDL_EINVAL the
- * queue pair has a shared receive queue. */
+ * Returns: 0; -HDL_EPERM in the state RESET; -HDL_ENOSPC full, which a queue pair without receives (XRC) always is; -HDL_EMSGSIZE
+ * too many pieces; -HDL_EINVAL the queue pair has a shared receive queue. */
 HDL_API int hdl_post_recv(struct hdl_qp *qp, const struct hdl_recv_wr *wr,
                           const struct hdl_recv_wr **bad);
 

@@ -50,7 +50,9 @@ HDL_STATIC_ASSERT(sizeof(struct hdl_sge) == 16, "a piece is 16 bytes");
 enum hdl_qp_type {
 	HDL_QP_RC = 1, /* reliable connection */
 	HDL_QP_UC,     /* unreliable connection */
-	HDL_QP_UD      /* unreliable datagram */
+	HDL_QP_UD,     /* unreliable datagram */
+	HDL_QP_XRC_INI, /* extended reliable connection: sends only, to shared receive queues of its choice */
+	HDL_QP_XRC_TGT /* its other end, which has no queues of its own */
 };
 
 enum hdl_qp_state {
@@ -97,6 +99,7 @@ struct hdl_ah;
 struct hdl_qp;
 struct hdl_cq;
 struct hdl_srq;
+struct hdl_xrcd;
 struct hdl_pd;
 struct hdl_adapter;
 struct hdl_channel;
@@ -151,6 +154,13 @@ struct hdl_send_wr {
 			uint32_t qkey;
 		} ud;
 		struct {
+			uint64_t ns;
+		} delay;
+	} u;
+	uint32_t
+	        remote_srq; /* HDL_QP_XRC_INI: hdl_srq_number() of the peer's shared receive queue */
+	union {
+		struct {
 			struct hdl_mw *mw;
 			struct hdl_key
 			        key; /* a type 2 window's new key: same index, instance of your choice */
@@ -162,10 +172,7 @@ struct hdl_send_wr {
 			        key; /* the region's new key: same index, instance of your choice */
 			struct hdl_register reg;
 		} reg;
-		struct {
-			uint64_t ns;
-		} delay;
-	} u;
+	};
 };
 
 struct hdl_recv_wr {
@@ -272,10 +279,11 @@ enum hdl_register_error {
 };
 
 struct hdl_qp_init_attr {
-	uint32_t type; /* enum hdl_qp_type */
-	struct hdl_cq *send_cq;
-	struct hdl_cq *recv_cq;
-	struct hdl_srq *srq; /* or NULL */
+	uint32_t type;          /* enum hdl_qp_type */
+	struct hdl_cq *send_cq; /* not of HDL_QP_XRC_TGT */
+	struct hdl_cq *recv_cq; /* not of HDL_QP_XRC_INI and HDL_QP_XRC_TGT */
+	struct hdl_srq *srq;    /* or NULL */
+	struct hdl_xrcd *xrcd;  /* HDL_QP_XRC_TGT: its domain */
 	void *context;
 	struct hdl_qp_cap cap;
 	bool signal_all;       /* every send request completes, whether HDL_SEND_SIGNALED or not */

@@ -55,6 +55,7 @@ extern uint32_t magic_generation;
 #define MAGIC_SRQ     (0x48444c53u ^ magic_generation)
 #define MAGIC_QP      (0x48444c51u ^ magic_generation)
 #define MAGIC_AH      (0x48444c4eu ^ magic_generation)
+#define MAGIC_XRCD    (0x48444c58u ^ magic_generation)
 
 /* The far side of a link, as far as the operating system is concerned. */
 struct peer {
@@ -231,7 +232,17 @@ struct hdl_srq {
 	struct srq srq; /* first */
 	uint32_t magic;
 	struct hdl_pd *pd;
+	struct hdl_xrcd *xrcd; /* XRC: its domain, and where its completions go */
+	struct hdl_cq *cq;
 	void *context;
+	_Atomic uint32_t users;
+};
+
+/* An XRC domain. Target queue pairs have no protection domain of their own; this one stands in where one is needed, and its
+ * number is the domain's. */
+struct hdl_xrcd {
+	uint32_t magic;
+	struct hdl_pd *pd;
 	_Atomic uint32_t users;
 };
 
@@ -260,7 +271,6 @@ struct hdl_qp {
 	struct hdl_pd *pd;
 	struct hdl_qp_init_attr init;
 	uint32_t groups; /* that it is a member of; under group_lock */
-	uint32_t index;
 };
 
 /* --- adapter.c --- */
@@ -358,6 +368,12 @@ void groups_again(struct hdl_adapter *adapter);
 void ah_prepare(struct hdl_ah *ah, uint32_t qpn);
 /* The route to queue pair @qpn; link LINK_NONE when there is none. */
 struct ah_route ah_find(struct hdl_ah *ah, uint32_t qpn);
+
+/* --- qp.c --- */
+/* A number for a queue pair or an XRC shared receive queue, unlike the one that its place (number & node.qp_mask) had before.
+ * With the drive lock. */
+int adapter_take_number(struct hdl_adapter *adapter, uint32_t *number);
+void adapter_free_number(struct hdl_adapter *adapter, uint32_t number);
 
 /* --- drive.c --- */
 /* Drive if nobody else does. Returns how much was done. */

@@ -107,7 +107,6 @@ static int await_ready(int ready, const char *path)
 static int start_agent(void)
 {
 	char path[600];
-	static char stack[65536] __attribute__((aligned(16)));
 	int ready[2];
 	if (!find_agent(path, sizeof(path))) {
 		log_error("heddled was not found beside libheddle; install it there, or set "
@@ -129,6 +128,7 @@ static int start_agent(void)
 	if (pid == 0)
 		become_agent(&start);
 #else
+	static char stack[65536] __attribute__((aligned(16)));
 	pid_t pid = clone(become_agent, stack + sizeof(stack), CLONE_VM | CLONE_VFORK, &start);
 #endif
 	pthread_mutex_unlock(&start_lock);

@@ -1,10 +1,9 @@
-/* Completion queues, shared receive queues, address handles. */
+/* Completion queues, address handles. */
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "adapter/adapter.h"
-#include "queue/wqe.h"
 
 int hdl_cq_create(struct hdl_adapter *adapter, uint32_t depth, struct hdl_channel *channel,
                   void *context, struct hdl_cq **out)
@@ -125,94 +124,6 @@ int hdl_cq_arm(struct hdl_cq *cq, bool solicited_only)
 	cq->adapter->node.no_answers = false;
 	adapter_unlock(cq->adapter);
 	adapter_touch(cq->adapter);
-	return 0;
-}
-
-/* --- shared receive queues --- */
-
-int hdl_srq_create(struct hdl_pd *pd, struct hdl_srq_attr *attr, void *context,
-                   struct hdl_srq **out)
-{
-	if (pd == NULL || pd->magic != MAGIC_PD || attr == NULL || out == NULL ||
-	    attr->max_wr == 0 || attr->max_wr > HDL_MAX_SRQ_WR || attr->max_sge > HDL_MAX_SGE ||
-	    attr->limit > attr->max_wr)
-		return -HDL_EINVAL;
-	if (atomic_fetch_add(&pd->adapter->srqs, 1) >= HDL_MAX_SRQ) {
-		atomic_fetch_sub(&pd->adapter->srqs, 1);
-		return -HDL_ENOMEM;
-	}
-	uint32_t stride = wqe_recv_stride(attr->max_sge);
-	struct hdl_srq *srq = aligned_alloc(64, (sizeof(*srq) + 63) & ~(size_t)63);
-	void *elements = malloc(wq_bytes(attr->max_wr, stride));
-	if (srq == NULL || elements == NULL) {
-		atomic_fetch_sub(&pd->adapter->srqs, 1);
-		free(srq);
-		free(elements);
-		return -HDL_ENOMEM;
-	}
-	memset(srq, 0, sizeof(*srq));
-	wq_init(&srq->srq.wq, elements, attr->max_wr, stride, attr->max_sge);
-	srq->srq.pd = pd->number;
-	atomic_store(&srq->srq.limit, attr->limit);
-	srq->magic = MAGIC_SRQ;
-	srq->pd = pd;
-	srq->context = context;
-	atomic_fetch_add(&pd->users, 1);
-	*out = srq;
-	return 0;
-}
-
-int hdl_srq_modify(struct hdl_srq *srq, uint32_t max_wr, uint32_t limit)
-{
-	if (srq == NULL || srq->magic != MAGIC_SRQ || max_wr > HDL_MAX_SRQ_WR)
-		return -HDL_EINVAL;
-	struct wq *wq = &srq->srq.wq;
-	void *elements = NULL;
-	if (max_wr != 0 && (elements = malloc(wq_bytes(max_wr, wq->stride))) == NULL)
-		return -HDL_ENOMEM;
-	void *unused = elements;
-	int result = 0;
-	adapter_lock(srq->pd->adapter);
-	lock_take(&wq->post_lock);
-	if (limit > (max_wr != 0 ? max_wr : wq->depth)) {
-		result = -HDL_EINVAL;
-	} else if (max_wr != 0) {
-		void *old = wq->elements;
-		if (wq_move(wq, elements, max_wr))
-			unused = old;
-		else
-			result = -HDL_EINVAL;
-	}
-	if (result == 0)
-		atomic_store(&srq->srq.limit, limit);
-	lock_drop(&wq->post_lock);
-	adapter_unlock(srq->pd->adapter);
-	free(unused);
-	return result;
-}
-
-int hdl_srq_query(struct hdl_srq *srq, struct hdl_srq_attr *attr)
-{
-	if (srq == NULL || srq->magic != MAGIC_SRQ || attr == NULL)
-		return -HDL_EINVAL;
-	*attr = (struct hdl_srq_attr){.max_wr = srq->srq.wq.depth,
-	                              .max_sge = srq->srq.wq.max_sge,
-	                              .limit = atomic_load(&srq->srq.limit)};
-	return 0;
-}
-
-int hdl_srq_destroy(struct hdl_srq *srq)
-{
-	if (srq == NULL || srq->magic != MAGIC_SRQ)
-		return -HDL_EINVAL;
-	if (atomic_load(&srq->users) > 0)
-		return -HDL_EBUSY;
-	events_purge(&srq->pd->adapter->events, srq);
-	atomic_fetch_sub(&srq->pd->adapter->srqs, 1);
-	atomic_fetch_sub(&srq->pd->users, 1);
-	srq->magic = 0;
-	free(srq->srq.wq.elements);
-	free(srq);
 	return 0;
 }
 

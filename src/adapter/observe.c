@@ -39,7 +39,8 @@ static int copy_qps(struct hdl_process *process, const struct tables *tables)
 		return -HDL_ENOMEM;
 	for (uint32_t i = 0; i < count; i++) {
 		struct qp_facts facts;
-		if (!qp_read_facts(&tables->qps[i], &facts) || facts.type == 0)
+		if (!qp_read_facts(&tables->qps[i], &facts) || facts.type == 0 ||
+		    facts.type == QP_TYPE_SRQ)
 			continue;
 		process->qps[process->qp_count++] =
 		        (struct hdl_qp_info){.qpn = process->slot << tables->sizes.qp_bits | i,

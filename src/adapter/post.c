@@ -6,7 +6,8 @@
 #include "transport/sg.h"
 
 #define TYPE(type) (1u << (type))
-#define CONNECTED  (TYPE(HDL_QP_RC) | TYPE(HDL_QP_UC))
+#define RELIABLE   (TYPE(HDL_QP_RC) | TYPE(HDL_QP_XRC_INI))
+#define CONNECTED  (RELIABLE | TYPE(HDL_QP_UC))
 #define EVERY      (CONNECTED | TYPE(HDL_QP_UD))
 #define WINDOW_RIGHTS                                                                  \
 	(HDL_ACCESS_REMOTE_READ | HDL_ACCESS_REMOTE_WRITE | HDL_ACCESS_REMOTE_ATOMIC | \
@@ -22,9 +23,9 @@ static const struct {
         [HDL_OP_SEND_INVALIDATE] = {CONNECTED, true},
         [HDL_OP_WRITE] = {CONNECTED, true},
         [HDL_OP_WRITE_IMM] = {CONNECTED, true},
-        [HDL_OP_READ] = {TYPE(HDL_QP_RC), false},
-        [HDL_OP_COMPARE_SWAP] = {TYPE(HDL_QP_RC), false},
-        [HDL_OP_FETCH_ADD] = {TYPE(HDL_QP_RC), false},
+        [HDL_OP_READ] = {RELIABLE, false},
+        [HDL_OP_COMPARE_SWAP] = {RELIABLE, false},
+        [HDL_OP_FETCH_ADD] = {RELIABLE, false},
         [HDL_OP_BIND] = {CONNECTED, false},
         [HDL_OP_INVALIDATE] = {CONNECTED, false},
         [HDL_OP_REGISTER] = {CONNECTED, false},
@@ -34,8 +35,8 @@ static const struct {
 
 static int fill_bind(const struct hdl_qp *qp, struct wqe_send *wqe, const struct hdl_send_wr *wr)
 {
-	const struct hdl_mw *mw = wr->u.bind.mw;
-	const struct hdl_bind *bind = &wr->u.bind.bind;
+	const struct hdl_mw *mw = wr->bind.mw;
+	const struct hdl_bind *bind = &wr->bind.bind;
 	if (mw == NULL || mw->magic != MAGIC_MW || mw->pd->adapter != qp->pd->adapter ||
 	    (bind->access & ~(uint32_t)WINDOW_RIGHTS) != 0 ||
 	    (bind->mr == NULL && bind->length > 0))
@@ -44,9 +45,9 @@ static int fill_bind(const struct hdl_qp *qp, struct wqe_send *wqe, const struct
 	    (bind->mr->magic != MAGIC_MR || bind->mr->pd->adapter != qp->pd->adapter))
 		return -HDL_EINVAL;
 	/* The binder picks the key: of a type 1 window as hdl_mw_bind() does, of a type 2 window the instance. */
-	if (wr->u.bind.key.v >> TPT_INSTANCE_BITS != mw->key.v >> TPT_INSTANCE_BITS)
+	if (wr->bind.key.v >> TPT_INSTANCE_BITS != mw->key.v >> TPT_INSTANCE_BITS)
 		return -HDL_EINVAL;
-	wqe->u.bind.window = wr->u.bind.key;
+	wqe->u.bind.window = wr->bind.key;
 	wqe->u.bind.region = bind->mr != NULL ? hdl_mr_key(bind->mr) : (struct hdl_key){0};
 	wqe->u.bind.access = bind->access;
 	wqe->u.bind.type = mw->type;
@@ -69,14 +70,14 @@ static uint64_t *take_list(struct qp *qp, uint32_t count, uint32_t *end)
 
 static int fill_register(struct hdl_qp *qp, struct wqe_send *wqe, const struct hdl_send_wr *wr)
 {
-	const struct hdl_mr *mr = wr->u.reg.mr;
-	const struct hdl_register *reg = &wr->u.reg.reg;
+	const struct hdl_mr *mr = wr->reg.mr;
+	const struct hdl_register *reg = &wr->reg.reg;
 	if (!qp->qp.register_on_send)
 		return -HDL_ENOTSUP;
 	if (mr == NULL || mr->magic != MAGIC_MR || mr->pd->adapter != qp->pd->adapter ||
 	    mr->max_pages == 0 || reg->pages == NULL || reg->num_pages == 0 ||
 	    (reg->access & ~HDL_ACCESS_ALL) != 0 ||
-	    wr->u.reg.key.v >> TPT_INSTANCE_BITS != mr->key.v >> TPT_INSTANCE_BITS)
+	    wr->reg.key.v >> TPT_INSTANCE_BITS != mr->key.v >> TPT_INSTANCE_BITS)
 		return -HDL_EINVAL;
 	if (reg->num_pages > mr->max_pages)
 		return -HDL_EMSGSIZE;
@@ -84,7 +85,7 @@ static int fill_register(struct hdl_qp *qp, struct wqe_send *wqe, const struct h
 	if (pages == NULL)
 		return -HDL_ENOMEM;
 	memcpy(pages, reg->pages, reg->num_pages * sizeof(*pages));
-	wqe->u.reg.key = wr->u.reg.key;
+	wqe->u.reg.key = wr->reg.key;
 	wqe->u.reg.access = reg->access;
 	wqe->u.reg.iova = reg->iova;
 	wqe->u.reg.length = reg->length;
@@ -167,7 +168,7 @@ static int judge_send(const struct hdl_qp *qp, const struct hdl_send_wr *wr, uin
 		if (length > qp->qp.cap.max_inline)
 			return -HDL_EMSGSIZE;
 	}
-	if (length > (qp->qp.type == HDL_QP_UD ? HDL_UD_MTU : HDL_MAX_MESSAGE))
+	if (length > qp->qp.max_message)
 		return -HDL_EMSGSIZE;
 	return 0;
 }
@@ -195,6 +196,8 @@ static int post_one(struct hdl_qp *qp, const struct hdl_send_wr *wr)
 	wqe->length = (uint32_t)length;
 	wqe->status = wqe->vendor_err = wqe->marks = wqe->numbered = 0;
 	wqe->offset = 0;
+	if (qp->qp.type == HDL_QP_XRC_INI)
+		wqe->remote_srq = wr->remote_srq;
 	result = fill_operation(qp, wqe, wr);
 	if (result != 0)
 		return result;

@@ -15,18 +15,39 @@ static bool cq_fits(const struct hdl_cq *cq, const struct hdl_adapter *adapter)
 static int judge_init(const struct hdl_pd *pd, const struct hdl_qp_init_attr *attr)
 {
 	const struct hdl_qp_cap *cap = &attr->cap;
-	if (!cq_fits(attr->send_cq, pd->adapter) || !cq_fits(attr->recv_cq, pd->adapter))
-		return -HDL_EINVAL;
-	if (attr->srq != NULL &&
-	    (attr->srq->magic != MAGIC_SRQ || attr->srq->pd->adapter != pd->adapter))
-		return -HDL_EINVAL;
-	if (attr->type < HDL_QP_RC || attr->type > HDL_QP_UD)
+	if (attr->type < HDL_QP_RC || attr->type > HDL_QP_XRC_TGT)
 		return -HDL_ENOTSUP;
+	bool sends = attr->type != HDL_QP_XRC_TGT, receives = attr->type < HDL_QP_XRC_INI;
+	if ((sends && !cq_fits(attr->send_cq, pd->adapter)) ||
+	    (receives && !cq_fits(attr->recv_cq, pd->adapter)))
+		return -HDL_EINVAL;
+	if (receives && attr->srq != NULL &&
+	    (attr->srq->magic != MAGIC_SRQ || attr->srq->pd->adapter != pd->adapter ||
+	     attr->srq->srq.number != 0))
+		return -HDL_EINVAL;
 	if (cap->max_send_wr > HDL_MAX_QP_WR || cap->max_recv_wr > HDL_MAX_QP_WR ||
 	    cap->max_send_sge > HDL_MAX_SGE || cap->max_recv_sge > HDL_MAX_SGE ||
 	    cap->max_inline > HDL_MAX_INLINE || attr->register_error > HDL_REGISTER_ERROR_TERMINATE)
 		return -HDL_EINVAL;
 	return 0;
+}
+
+/* Only what the type has: an end of XRC has no receives, and the target no sends. */
+static struct hdl_qp_init_attr of_type(const struct hdl_qp_init_attr *attr)
+{
+	struct hdl_qp_init_attr own = *attr;
+	if (own.type == HDL_QP_XRC_TGT) {
+		own.send_cq = NULL;
+		own.cap.max_send_wr = own.cap.max_send_sge = own.cap.max_inline = 0;
+	} else {
+		own.xrcd = NULL;
+	}
+	if (own.type >= HDL_QP_XRC_INI) {
+		own.recv_cq = NULL;
+		own.srq = NULL;
+		own.cap.max_recv_wr = own.cap.max_recv_sge = 0;
+	}
+	return own;
 }
 
 static void free_qp(struct hdl_qp *qp)
@@ -58,9 +79,10 @@ static struct hdl_qp *new_qp(const struct hdl_qp_init_attr *attr)
 		qp->qp.lists_size = ADAPTER_LIST_PAGES;
 		qp->qp.lists = calloc(ADAPTER_LIST_PAGES, sizeof(uint64_t));
 	}
-	if (attr->srq != NULL)
+	bool shares = attr->srq != NULL || attr->type == HDL_QP_XRC_TGT;
+	if (shares)
 		qp->qp.kept = malloc(wqe_recv_stride(HDL_MAX_SGE));
-	if (send == NULL || recv == NULL || (attr->srq != NULL && qp->qp.kept == NULL) ||
+	if (send == NULL || recv == NULL || (shares && qp->qp.kept == NULL) ||
 	    (attr->register_on_send && qp->qp.lists == NULL)) {
 		free_qp(qp);
 		return NULL;
@@ -68,8 +90,7 @@ static struct hdl_qp *new_qp(const struct hdl_qp_init_attr *attr)
 	return qp;
 }
 
-/* A number for @qp, unlike the one that this place had before. With the drive lock. */
-static int number_qp(struct hdl_adapter *adapter, struct hdl_qp *qp)
+int adapter_take_number(struct hdl_adapter *adapter, uint32_t *number)
 {
 	size_t index = bitmap_find_clear(&adapter->qp_map, adapter->qp_rover);
 	if (index == BITMAP_NONE || bitmap_count(&adapter->qp_map) > adapter->max_qp)
@@ -80,13 +101,27 @@ static int number_qp(struct hdl_adapter *adapter, struct hdl_qp *qp)
 	                        ? adapter->slot
 	                        : (uint32_t)prng_below(&adapter->prng,
 	                                               1u << (NODE_QPN_BITS - adapter->qp_bits));
-	qp->index = (uint32_t)index;
-	qp->qp.qpn = high << adapter->qp_bits | (uint32_t)index;
-	if (qp->qp.qpn < 2) /* 0 and 1 belong to management */
-		qp->qp.qpn |= 1u << adapter->qp_bits;
-	if (qp->qp.qpn ==
+	*number = high << adapter->qp_bits | (uint32_t)index;
+	if (*number < 2) /* 0 and 1 belong to management */
+		*number |= 1u << adapter->qp_bits;
+	if (*number ==
 	    MULTICAST_QPN) /* and the last to groups; the agent gives out no slot that has it */
-		qp->qp.qpn &= ~(1u << adapter->qp_bits);
+		*number &= ~(1u << adapter->qp_bits);
+	return 0;
+}
+
+void adapter_free_number(struct hdl_adapter *adapter, uint32_t number)
+{
+	bitmap_clear(&adapter->qp_map, number & adapter->node.qp_mask);
+}
+
+/* With the drive lock. */
+static int number_qp(struct hdl_adapter *adapter, struct hdl_qp *qp)
+{
+	int result = adapter_take_number(adapter, &qp->qp.qpn);
+	if (result != 0)
+		return result;
+	uint32_t index = qp->qp.qpn & adapter->node.qp_mask;
 	qp->qp.pub = &adapter->node.qps_public[index];
 	adapter->node.qps[index] = &qp->qp;
 	return 0;
@@ -102,13 +137,36 @@ static void enter(struct hdl_qp *qp, enum hdl_qp_state state)
 	lock_drop(&qp->qp.sq.post_lock);
 }
 
-int hdl_qp_create(struct hdl_pd *pd, struct hdl_qp_init_attr *attr, struct hdl_qp **out)
+/* With @sign 1 the objects that @qp uses are in use, with -1 no longer. */
+static void use(const struct hdl_qp *qp, uint32_t sign)
 {
-	if (pd == NULL || pd->magic != MAGIC_PD || attr == NULL || out == NULL)
+	const struct hdl_qp_init_attr *init = &qp->init;
+	atomic_fetch_add(&qp->pd->users, sign);
+	if (init->send_cq != NULL)
+		atomic_fetch_add(&init->send_cq->users, sign);
+	if (init->recv_cq != NULL)
+		atomic_fetch_add(&init->recv_cq->users, sign);
+	if (init->srq != NULL)
+		atomic_fetch_add(&init->srq->users, sign);
+	if (init->xrcd != NULL)
+		atomic_fetch_add(&init->xrcd->users, sign);
+}
+
+int hdl_qp_create(struct hdl_pd *pd, struct hdl_qp_init_attr *given, struct hdl_qp **out)
+{
+	if (given == NULL || out == NULL)
 		return -HDL_EINVAL;
-	int result = judge_init(pd, attr);
+	if (given->type == HDL_QP_XRC_TGT) {
+		if (pd != NULL || given->xrcd == NULL || given->xrcd->magic != MAGIC_XRCD)
+			return -HDL_EINVAL;
+		pd = given->xrcd->pd;
+	}
+	if (pd == NULL || pd->magic != MAGIC_PD)
+		return -HDL_EINVAL;
+	int result = judge_init(pd, given);
 	if (result != 0)
 		return result;
+	const struct hdl_qp_init_attr own = of_type(given), *attr = &own;
 	struct hdl_qp *qp = new_qp(attr);
 	if (qp == NULL)
 		return -HDL_ENOMEM;
@@ -116,6 +174,8 @@ int hdl_qp_create(struct hdl_pd *pd, struct hdl_qp_init_attr *attr, struct hdl_q
 	qp->pd = pd;
 	qp->init = *attr;
 	qp->qp.type = (uint8_t)attr->type;
+	qp->qp.max_message = attr->type == HDL_QP_UD ? HDL_UD_MTU : (uint32_t)HDL_MAX_MESSAGE;
+	qp->qp.xrcd = attr->type == HDL_QP_XRC_TGT ? pd->number : 0;
 	qp->qp.signal_all = attr->signal_all;
 	qp->qp.register_on_send = attr->register_on_send;
 	qp->qp.windows_only = attr->remote_windows_only;
@@ -124,8 +184,8 @@ int hdl_qp_create(struct hdl_pd *pd, struct hdl_qp_init_attr *attr, struct hdl_q
 	qp->qp.link = LINK_NONE;
 	qp->qp.cap = attr->cap;
 	qp->qp.srq = attr->srq != NULL ? &attr->srq->srq : NULL;
-	qp->qp.send_cq = &attr->send_cq->cq;
-	qp->qp.recv_cq = &attr->recv_cq->cq;
+	qp->qp.send_cq = attr->send_cq != NULL ? &attr->send_cq->cq : NULL;
+	qp->qp.recv_cq = attr->recv_cq != NULL ? &attr->recv_cq->cq : NULL;
 	mpsc_node_init(&qp->qp.pending);
 	timer_node_init(&qp->qp.timer);
 	adapter_lock(pd->adapter);
@@ -137,11 +197,8 @@ int hdl_qp_create(struct hdl_pd *pd, struct hdl_qp_init_attr *attr, struct hdl_q
 		free_qp(qp);
 		return result;
 	}
-	atomic_fetch_add(&pd->users, 1);
-	atomic_fetch_add(&attr->send_cq->users, 1);
-	atomic_fetch_add(&attr->recv_cq->users, 1);
-	if (attr->srq != NULL)
-		atomic_fetch_add(&attr->srq->users, 1);
+	use(qp, 1);
+	given->cap = attr->cap;
 	*out = qp;
 	return 0;
 }
@@ -159,15 +216,11 @@ int hdl_qp_destroy(struct hdl_qp *qp)
 	enter(qp, HDL_QPS_RESET);
 	node_forget(&adapter->node, &qp->qp);
 	qp_publish(qp->qp.pub, &(struct qp_facts){0}); /* nobody sees it any more */
-	adapter->node.qps[qp->index] = NULL;
-	bitmap_clear(&adapter->qp_map, qp->index);
+	adapter->node.qps[qp->qp.qpn & adapter->node.qp_mask] = NULL;
+	adapter_free_number(adapter, qp->qp.qpn);
 	adapter_unlock(adapter);
 	events_purge(&adapter->events, qp);
-	atomic_fetch_sub(&qp->pd->users, 1);
-	atomic_fetch_sub(&qp->init.send_cq->users, 1);
-	atomic_fetch_sub(&qp->init.recv_cq->users, 1);
-	if (qp->init.srq != NULL)
-		atomic_fetch_sub(&qp->init.srq->users, 1);
+	use(qp, (uint32_t)-1);
 	qp->magic = 0;
 	free_qp(qp);
 	return 0;

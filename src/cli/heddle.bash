@@ -27,7 +27,7 @@ _heddle() {
 			esac
 		done
 		case $prev in
-		-d | --device) mapfile -t COMPREPLY < <(compgen -W "heddle0" -- "$cur") ;;
+		-d | --device) mapfile -t COMPREPLY < <(compgen -W "heddle0 heddle_ib0" -- "$cur") ;;
 		-n | --node) ;;
 		*)
 			if [[ $cur == -* ]]; then
@@ -38,7 +38,13 @@ _heddle() {
 			;;
 		esac
 		;;
-	devices | status)
+	devices)
+		case $prev in
+		-n | --node) ;;
+		*) mapfile -t COMPREPLY < <(compgen -W "-j --json -n --node --help --usage --version" -- "$cur") ;;
+		esac
+		;;
+	status)
 		mapfile -t COMPREPLY < <(compgen -W "-j --json --help --usage --version" -- "$cur")
 		;;
 	perf)

@@ -116,6 +116,7 @@ struct compat_srq {
 	struct ibv_srq ibv;
 	struct hdl_srq *hdl;
 	struct target target;
+	struct ibv_xrcd *xrcd; /* or NULL */
 };
 
 struct builder; /* qp_ex.c */
@@ -126,6 +127,7 @@ struct compat_qp {
 	struct target target;
 	struct ibv_qp_init_attr init;
 	struct builder *builder; /* NULL: made without IBV_QP_INIT_ATTR_SEND_OPS_FLAGS */
+	struct ibv_xrcd *xrcd;   /* of a target, which others may have opened too; or NULL */
 };
 
 struct compat_ah {
@@ -241,8 +243,25 @@ struct ibv_srq *compat_create_srq_ex(struct ibv_context *context,
                                      struct ibv_srq_init_attr_ex *attr);
 int compat_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 
+/* --- xrc.c --- */
+struct ibv_xrcd *compat_open_xrcd(struct ibv_context *context, struct ibv_xrcd_init_attr *attr);
+int compat_close_xrcd(struct ibv_xrcd *xrcd);
+int compat_get_srq_num(struct ibv_srq *srq, uint32_t *number);
+/* The domain below @xrcd, which cannot be closed until compat_xrcd_leave(). */
+struct hdl_xrcd *compat_xrcd_use(struct ibv_xrcd *xrcd);
+void compat_xrcd_leave(struct ibv_xrcd *xrcd);
+/* The target @qp may be opened by its number; 0 or a positive error. */
+int compat_share_qp(struct hdl_qp *qp, struct hdl_xrcd *xrcd);
+/* One more user of the target with @number; NULL: there is none in @xrcd. */
+struct hdl_qp *compat_shared_qp(uint32_t number, struct hdl_xrcd *xrcd);
+/* One user less; the last one ends it. As hdl_qp_destroy(). */
+int compat_unshare_qp(void *below);
+/* A forked child has nothing of it. */
+void compat_xrc_forget(void);
+
 /* --- qp.c, qp_attr.c, qp_ex.c --- */
 struct ibv_qp *compat_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr);
+struct ibv_qp *compat_open_qp(struct ibv_context *context, struct ibv_qp_open_attr *attr);
 /* Translate; 0 or a positive error. */
 int compat_ah_attr(const struct compat_device *device, const struct ibv_ah_attr *from,
                    struct hdl_ah_attr *to);

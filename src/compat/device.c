@@ -76,6 +76,7 @@ static void after_fork_child(void)
 	process.adapter = NULL;
 	compat_events_forget();
 	compat_cm_forget();
+	compat_xrc_forget();
 }
 
 static void watch_forks(void)
@@ -227,6 +228,10 @@ static void fill_calls(struct compat_context *context, struct ibv_device *device
 	verbs->create_cq_ex = compat_create_cq_ex;
 	verbs->create_qp_ex = compat_create_qp_ex;
 	verbs->create_srq_ex = compat_create_srq_ex;
+	verbs->open_xrcd = compat_open_xrcd;
+	verbs->close_xrcd = compat_close_xrcd;
+	verbs->get_srq_num = compat_get_srq_num;
+	verbs->open_qp = compat_open_qp;
 	verbs->context.device = device;
 	verbs->context.ops = context_ops;
 	verbs->context.abi_compat = __VERBS_ABI_IS_EXTENDED;

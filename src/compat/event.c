@@ -27,9 +27,9 @@ static struct target **bucket_of(const void *below)
 	return &buckets[((uintptr_t)below >> 6) * 0x9e3779b1u % BUCKETS];
 }
 
-static struct target *find(const void *below)
+/* The next one from @target on that is about @below. */
+static struct target *find(struct target *target, const void *below)
 {
-	struct target *target = *bucket_of(below);
 	while (target != NULL && target->below != below)
 		target = target->next;
 	return target;
@@ -109,16 +109,19 @@ static void hand_out(const struct hdl_event *from)
 	                    : from->type == HDL_EVENT_SRQ_LIMIT || from->type == HDL_EVENT_SRQ_ERR
 	                            ? (const void *)from->u.srq
 	                            : (const void *)from->u.qp;
-	struct target *target = find(below);
-	if (target == NULL || (from->type == HDL_EVENT_SQ_DRAINED && !target->drained_ok))
-		return;
-	if (target->kind == TARGET_CQ)
-		event.element.cq = target->seen;
-	else if (target->kind == TARGET_SRQ)
-		event.element.srq = target->seen;
-	else
-		event.element.qp = target->seen;
-	queue_event(target->context, target, &event);
+	/* A queue pair may have been opened more than once: all of them hear of it. */
+	for (struct target *target = find(*bucket_of(below), below); target != NULL;
+	     target = find(target->next, below)) {
+		if (from->type == HDL_EVENT_SQ_DRAINED && !target->drained_ok)
+			continue;
+		if (target->kind == TARGET_CQ)
+			event.element.cq = target->seen;
+		else if (target->kind == TARGET_SRQ)
+			event.element.srq = target->seen;
+		else
+			event.element.qp = target->seen;
+		queue_event(target->context, target, &event);
+	}
 }
 
 static void *serve(void *argument)

@@ -26,7 +26,8 @@ _Static_assert(SAME(ibv_send_wr, wr_id, hdl_send_wr, wr_id) &&
                        SAME(ibv_send_wr, wr.atomic.compare_add, hdl_send_wr,
                             u.atomic.compare_add) &&
                        SAME(ibv_send_wr, wr.atomic.swap, hdl_send_wr, u.atomic.swap) &&
-                       SAME(ibv_send_wr, wr.atomic.rkey, hdl_send_wr, u.atomic.key),
+                       SAME(ibv_send_wr, wr.atomic.rkey, hdl_send_wr, u.atomic.key) &&
+                       SAME(ibv_send_wr, qp_type.xrc.remote_srqn, hdl_send_wr, remote_srq),
                "a send request is the same on both sides");
 _Static_assert(SAME(ibv_recv_wr, wr_id, hdl_recv_wr, wr_id) &&
                        SAME(ibv_recv_wr, next, hdl_recv_wr, next) &&
@@ -73,13 +74,12 @@ int compat_bind(struct hdl_send_wr *to, struct ibv_mw *mw, uint32_t rkey,
 		return EINVAL;
 	/* A window of no bytes is an unbound one (IBTA section 10.6.7.2). */
 	struct ibv_mr *mr = info->length > 0 ? info->mr : NULL;
-	to->u.bind.mw = compat_mw(mw)->hdl;
-	to->u.bind.key.v = rkey;
-	to->u.bind.bind =
-	        (struct hdl_bind){.mr = mr != NULL ? compat_mr(mr)->hdl : NULL,
-	                          .addr = info->addr,
-	                          .length = info->length,
-	                          .access = compat_access(info->mw_access_flags & remote)};
+	to->bind.mw = compat_mw(mw)->hdl;
+	to->bind.key.v = rkey;
+	to->bind.bind = (struct hdl_bind){.mr = mr != NULL ? compat_mr(mr)->hdl : NULL,
+	                                  .addr = info->addr,
+	                                  .length = info->length,
+	                                  .access = compat_access(info->mw_access_flags & remote)};
 	return 0;
 }
 
@@ -114,6 +114,7 @@ static int post_one(const struct compat_qp *qp, const struct ibv_send_wr *wr)
 		one.u.ud.qkey = wr->wr.ud.remote_qkey;
 	} else {
 		memcpy(&one.u, &wr->wr, sizeof(wr->wr));
+		one.remote_srq = wr->qp_type.xrc.remote_srqn;
 	}
 	return compat_post_error(hdl_post_send(qp->hdl, &one, NULL));
 }

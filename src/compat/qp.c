@@ -16,6 +16,12 @@ static int type_of(enum ibv_qp_type type, uint32_t *to)
 	case IBV_QPT_UD:
 		*to = HDL_QP_UD;
 		return 0;
+	case IBV_QPT_XRC_SEND:
+		*to = HDL_QP_XRC_INI;
+		return 0;
+	case IBV_QPT_XRC_RECV:
+		*to = HDL_QP_XRC_TGT;
+		return 0;
 	default:
 		return EOPNOTSUPP;
 	}
@@ -30,16 +36,25 @@ static void cap_back(const struct hdl_qp_cap *from, struct ibv_qp_cap *to)
 	                          .max_inline_data = from->max_inline};
 }
 
+static bool takes_receives(const struct ibv_qp_init_attr_ex *attr)
+{
+	return attr->qp_type != IBV_QPT_XRC_SEND && attr->qp_type != IBV_QPT_XRC_RECV;
+}
+
 static int judge_init(const struct ibv_qp_init_attr_ex *attr)
 {
-	const uint32_t known = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS |
-	                       IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
-	if (!(attr->comp_mask & IBV_QP_INIT_ATTR_PD) || attr->pd == NULL)
-		return attr->qp_type == IBV_QPT_XRC_RECV ? EOPNOTSUPP : EINVAL;
+	bool target = attr->qp_type == IBV_QPT_XRC_RECV;
+	uint32_t known = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS |
+	                 IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+	if (target)
+		known |= IBV_QP_INIT_ATTR_XRCD;
+	if (target ? !(attr->comp_mask & IBV_QP_INIT_ATTR_XRCD) || attr->xrcd == NULL
+	           : !(attr->comp_mask & IBV_QP_INIT_ATTR_PD) || attr->pd == NULL)
+		return EINVAL;
 	if ((attr->comp_mask & ~known) != 0 ||
 	    ((attr->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) && attr->create_flags != 0))
 		return EOPNOTSUPP;
-	if (attr->send_cq == NULL || attr->recv_cq == NULL)
+	if ((!target && attr->send_cq == NULL) || (takes_receives(attr) && attr->recv_cq == NULL))
 		return EINVAL;
 	return 0;
 }
@@ -47,10 +62,11 @@ static int judge_init(const struct ibv_qp_init_attr_ex *attr)
 /* The queue pair below; what it grants goes back into @attr. */
 static int make_below(struct compat_qp *qp, struct ibv_qp_init_attr_ex *attr)
 {
+	bool target = attr->qp_type == IBV_QPT_XRC_RECV, receives = takes_receives(attr);
 	struct hdl_qp_init_attr init = {
-	        .send_cq = compat_cq(attr->send_cq)->hdl,
-	        .recv_cq = compat_cq(attr->recv_cq)->hdl,
-	        .srq = attr->srq != NULL ? compat_srq(attr->srq)->hdl : NULL,
+	        .send_cq = target ? NULL : compat_cq(attr->send_cq)->hdl,
+	        .recv_cq = receives ? compat_cq(attr->recv_cq)->hdl : NULL,
+	        .srq = receives && attr->srq != NULL ? compat_srq(attr->srq)->hdl : NULL,
 	        .context = qp,
 	        .cap = {.max_send_wr = attr->cap.max_send_wr,
 	                .max_recv_wr = attr->srq != NULL ? 0 : attr->cap.max_recv_wr,
@@ -62,10 +78,53 @@ static int make_below(struct compat_qp *qp, struct ibv_qp_init_attr_ex *attr)
 	int error = type_of(attr->qp_type, &init.type);
 	if (error != 0)
 		return error;
-	error = -hdl_qp_create(compat_pd(attr->pd)->hdl, &init, &qp->hdl);
+	if (target) {
+		init.xrcd = compat_xrcd_use(attr->xrcd);
+		error = -hdl_qp_create(NULL, &init, &qp->hdl);
+		if (error == 0 && (error = compat_share_qp(qp->hdl, init.xrcd)) != 0)
+			hdl_qp_destroy(qp->hdl);
+		if (error != 0)
+			compat_xrcd_leave(attr->xrcd);
+		else
+			qp->xrcd = attr->xrcd;
+	} else {
+		error = -hdl_qp_create(compat_pd(attr->pd)->hdl, &init, &qp->hdl);
+	}
 	if (error == 0)
 		cap_back(&init.cap, &attr->cap);
 	return error;
+}
+
+static int end_qp(void *below)
+{
+	return hdl_qp_destroy(below);
+}
+
+/* End what is below @qp, which nobody has seen. */
+static void drop_below(struct compat_qp *qp)
+{
+	if (qp->xrcd == NULL) {
+		hdl_qp_destroy(qp->hdl);
+		return;
+	}
+	compat_unshare_qp(qp->hdl);
+	compat_xrcd_leave(qp->xrcd);
+}
+
+/* What a program sees of @qp, of which context, type and what it is made with are set. */
+static struct ibv_qp *show(struct compat_qp *qp)
+{
+	struct ibv_qp *ibv = &qp->ibv.qp_base;
+	ibv->qp_num = ibv->handle = hdl_qp_number(qp->hdl);
+	ibv->state = IBV_QPS_RESET;
+	pthread_mutex_init(&ibv->mutex, NULL);
+	pthread_cond_init(&ibv->cond, NULL);
+	qp->target = (struct target){.below = qp->hdl,
+	                             .context = compat_context(ibv->context),
+	                             .kind = TARGET_QP,
+	                             .seen = ibv};
+	compat_target_add(&qp->target);
+	return ibv;
 }
 
 struct ibv_qp *compat_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr)
@@ -82,7 +141,7 @@ struct ibv_qp *compat_create_qp_ex(struct ibv_context *context, struct ibv_qp_in
 		ibv->qp_type = attr->qp_type;
 		error = compat_builder_create(qp, attr->send_ops_flags);
 		if (error != 0)
-			hdl_qp_destroy(qp->hdl);
+			drop_below(qp);
 	}
 	if (error != 0) {
 		free(qp);
@@ -91,21 +150,43 @@ struct ibv_qp *compat_create_qp_ex(struct ibv_context *context, struct ibv_qp_in
 	memcpy(&qp->init, attr, sizeof(qp->init)); /* the first members are the same */
 	ibv->context = context;
 	ibv->qp_context = attr->qp_context;
-	ibv->pd = attr->pd;
-	ibv->send_cq = attr->send_cq;
-	ibv->recv_cq = attr->recv_cq;
-	ibv->srq = attr->srq;
-	ibv->qp_num = ibv->handle = hdl_qp_number(qp->hdl);
-	ibv->state = IBV_QPS_RESET;
 	ibv->qp_type = attr->qp_type;
-	pthread_mutex_init(&ibv->mutex, NULL);
-	pthread_cond_init(&ibv->cond, NULL);
-	qp->target = (struct target){.below = qp->hdl,
-	                             .context = compat_context(context),
-	                             .kind = TARGET_QP,
-	                             .seen = ibv};
-	compat_target_add(&qp->target);
-	return ibv;
+	if (qp->xrcd == NULL) {
+		ibv->pd = attr->pd;
+		ibv->send_cq = attr->send_cq;
+	}
+	if (takes_receives(attr)) {
+		ibv->recv_cq = attr->recv_cq;
+		ibv->srq = attr->srq;
+	}
+	return show(qp);
+}
+
+struct ibv_qp *compat_open_qp(struct ibv_context *context, struct ibv_qp_open_attr *attr)
+{
+	const uint32_t needed =
+	        IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE;
+	if (attr->comp_mask >= IBV_QP_OPEN_ATTR_RESERVED)
+		return compat_fail(EOPNOTSUPP);
+	if ((attr->comp_mask & needed) != needed || attr->xrcd == NULL ||
+	    attr->qp_type != IBV_QPT_XRC_RECV)
+		return compat_fail(EINVAL);
+	struct compat_qp *qp = calloc(1, sizeof(*qp));
+	if (qp == NULL)
+		return compat_fail(ENOMEM);
+	qp->xrcd = attr->xrcd;
+	qp->hdl = compat_shared_qp(attr->qp_num, compat_xrcd_use(attr->xrcd));
+	if (qp->hdl == NULL) {
+		compat_xrcd_leave(attr->xrcd);
+		free(qp);
+		return compat_fail(EINVAL);
+	}
+	struct ibv_qp *ibv = &qp->ibv.qp_base;
+	qp->init.qp_type = ibv->qp_type = attr->qp_type;
+	ibv->context = context;
+	if (attr->comp_mask & IBV_QP_OPEN_ATTR_CONTEXT)
+		qp->init.qp_context = ibv->qp_context = attr->qp_context;
+	return show(qp);
 }
 
 struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
@@ -130,8 +211,9 @@ static void forget_completions(struct ibv_qp *qp)
 {
 	if (compat_inherited(qp->context))
 		return;
-	hdl_cq_discard(compat_cq(qp->send_cq)->hdl, qp->qp_num);
-	if (qp->recv_cq != qp->send_cq)
+	if (qp->send_cq != NULL)
+		hdl_cq_discard(compat_cq(qp->send_cq)->hdl, qp->qp_num);
+	if (qp->recv_cq != NULL && qp->recv_cq != qp->send_cq)
 		hdl_cq_discard(compat_cq(qp->recv_cq)->hdl, qp->qp_num);
 }
 
@@ -185,17 +267,14 @@ int ibv_query_qp_data_in_order(struct ibv_qp *qp, enum ibv_wr_opcode op, uint32_
 	return 0; /* no promise */
 }
 
-static int end_qp(void *below)
-{
-	return hdl_qp_destroy(below);
-}
-
 int ibv_destroy_qp(struct ibv_qp *ibv)
 {
 	struct compat_qp *qp = compat_qp(ibv);
-	int error = -compat_target_end(&qp->target, end_qp);
+	int error = -compat_target_end(&qp->target, qp->xrcd != NULL ? compat_unshare_qp : end_qp);
 	if (error != 0)
 		return error;
+	if (qp->xrcd != NULL && !compat_inherited(ibv->context))
+		compat_xrcd_leave(qp->xrcd);
 	forget_completions(ibv);
 	compat_builder_destroy(qp);
 	pthread_cond_destroy(&ibv->cond);

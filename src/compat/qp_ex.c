@@ -188,6 +188,13 @@ static void wr_set_ud_addr(struct ibv_qp_ex *qp, struct ibv_ah *ah, uint32_t qpn
 	request->wr.u.ud.qkey = qkey;
 }
 
+static void wr_set_xrc_srqn(struct ibv_qp_ex *qp, uint32_t number)
+{
+	struct request *request = last(qp);
+	if (request != NULL)
+		request->wr.remote_srq = number;
+}
+
 static void wr_set_sge_list(struct ibv_qp_ex *qp, size_t count, const struct ibv_sge *list)
 {
 	struct builder *b = of(qp);
@@ -320,6 +327,8 @@ static void fill_calls(struct ibv_qp_ex *qp, uint64_t ops)
 #undef CALL
 	if (qp->qp_base.qp_type == IBV_QPT_UD)
 		qp->wr_set_ud_addr = wr_set_ud_addr;
+	if (qp->qp_base.qp_type == IBV_QPT_XRC_SEND)
+		qp->wr_set_xrc_srqn = wr_set_xrc_srqn;
 	qp->wr_set_sge = wr_set_sge;
 	qp->wr_set_sge_list = wr_set_sge_list;
 	qp->wr_set_inline_data = wr_set_inline_data;
@@ -331,8 +340,12 @@ static void fill_calls(struct ibv_qp_ex *qp, uint64_t ops)
 
 int compat_builder_create(struct compat_qp *qp, uint64_t ops)
 {
-	enum ibv_qp_type type = qp->ibv.qp_base.qp_type;
-	uint64_t offered = type == IBV_QPT_RC ? RC_OPS : type == IBV_QPT_UC ? UC_OPS : SENDS;
+	static const uint64_t by_type[] = {[IBV_QPT_RC] = RC_OPS,
+	                                   [IBV_QPT_UC] = UC_OPS,
+	                                   [IBV_QPT_UD] = SENDS,
+	                                   [IBV_QPT_XRC_SEND] = RC_OPS,
+	                                   [IBV_QPT_XRC_RECV] = 0};
+	uint64_t offered = by_type[qp->ibv.qp_base.qp_type];
 	struct hdl_qp_attr attr;
 	struct hdl_qp_init_attr init;
 	if (ops & ~offered)

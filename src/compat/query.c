@@ -30,7 +30,8 @@ static void fill_device(const struct compat_device *device, const struct hdl_lim
 	        .device_cap_flags = IBV_DEVICE_BAD_QKEY_CNTR | IBV_DEVICE_CURR_QP_STATE_MOD |
 	                            IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_RC_RNR_NAK_GEN |
 	                            IBV_DEVICE_SRQ_RESIZE | IBV_DEVICE_MEM_WINDOW |
-	                            IBV_DEVICE_MEM_MGT_EXTENSIONS | IBV_DEVICE_MEM_WINDOW_TYPE_2B,
+	                            IBV_DEVICE_MEM_MGT_EXTENSIONS | IBV_DEVICE_MEM_WINDOW_TYPE_2B |
+	                            IBV_DEVICE_XRC,
 	        .max_sge = to_int(limits->max_sge),
 	        .max_sge_rd = to_int(limits->max_sge),
 	        .max_cq = to_int(limits->max_cq),

@@ -3,15 +3,21 @@
 
 #include <stdlib.h>
 
-struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr)
+/* @xrcd and @cq: of an XRC queue, or NULL. */
+static struct ibv_srq *make(struct ibv_pd *pd, struct ibv_srq_init_attr *attr,
+                            struct ibv_xrcd *xrcd, struct ibv_cq *cq)
 {
 	struct compat_srq *srq = calloc(1, sizeof(*srq));
 	if (srq == NULL)
 		return compat_fail(ENOMEM);
 	/* The limit is not armed by making the queue: ibv_create_srq(3). */
 	struct hdl_srq_attr limits = {.max_wr = attr->attr.max_wr, .max_sge = attr->attr.max_sge};
-	int error = -hdl_srq_create(compat_pd(pd)->hdl, &limits, srq, &srq->hdl);
+	int error = xrcd == NULL ? -hdl_srq_create(compat_pd(pd)->hdl, &limits, srq, &srq->hdl)
+	                         : -hdl_srq_create_xrc(compat_pd(pd)->hdl, compat_xrcd_use(xrcd),
+	                                               compat_cq(cq)->hdl, &limits, srq, &srq->hdl);
 	if (error != 0) {
+		if (xrcd != NULL)
+			compat_xrcd_leave(xrcd);
 		free(srq);
 		return compat_fail(error);
 	}
@@ -20,6 +26,7 @@ struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr
 	srq->ibv.context = pd->context;
 	srq->ibv.srq_context = attr->srq_context;
 	srq->ibv.pd = pd;
+	srq->xrcd = xrcd;
 	pthread_mutex_init(&srq->ibv.mutex, NULL);
 	pthread_cond_init(&srq->ibv.cond, NULL);
 	srq->target = (struct target){.below = srq->hdl,
@@ -30,16 +37,29 @@ struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr
 	return &srq->ibv;
 }
 
+struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr)
+{
+	return make(pd, attr, NULL, NULL);
+}
+
 struct ibv_srq *compat_create_srq_ex(struct ibv_context *context, struct ibv_srq_init_attr_ex *attr)
 {
+	const uint32_t xrc = IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
 	(void)context;
 	if (!(attr->comp_mask & IBV_SRQ_INIT_ATTR_PD) ||
 	    attr->comp_mask >= IBV_SRQ_INIT_ATTR_RESERVED)
 		return compat_fail(EINVAL);
-	if ((attr->comp_mask & IBV_SRQ_INIT_ATTR_TYPE) && attr->srq_type != IBV_SRQT_BASIC)
-		return compat_fail(EOPNOTSUPP);
+	enum ibv_srq_type type =
+	        attr->comp_mask & IBV_SRQ_INIT_ATTR_TYPE ? attr->srq_type : IBV_SRQT_BASIC;
 	/* The first members of both structures are the same. */
-	return ibv_create_srq(attr->pd, (struct ibv_srq_init_attr *)(void *)attr);
+	struct ibv_srq_init_attr *basic = (struct ibv_srq_init_attr *)(void *)attr;
+	if (type == IBV_SRQT_BASIC)
+		return make(attr->pd, basic, NULL, NULL);
+	if (type != IBV_SRQT_XRC)
+		return compat_fail(EOPNOTSUPP);
+	if ((attr->comp_mask & xrc) != xrc || attr->xrcd == NULL || attr->cq == NULL)
+		return compat_fail(EINVAL);
+	return make(attr->pd, basic, attr->xrcd, attr->cq);
 }
 
 int ibv_modify_srq(struct ibv_srq *ibv, struct ibv_srq_attr *attr, int mask)
@@ -78,6 +98,8 @@ int ibv_destroy_srq(struct ibv_srq *ibv)
 	int error = -compat_target_end(&srq->target, end_srq);
 	if (error != 0)
 		return error;
+	if (srq->xrcd != NULL && !compat_inherited(ibv->context))
+		compat_xrcd_leave(srq->xrcd);
 	pthread_cond_destroy(&ibv->cond);
 	pthread_mutex_destroy(&ibv->mutex);
 	free(srq);

@@ -3,11 +3,14 @@
 
 #include <stddef.h>
 
+/* What a transition needs, and what it allows besides. */
+struct attributes {
+	uint32_t need, allow;
+};
+
 struct transition {
 	uint8_t from, to;
-	uint32_t need_rc, allow_rc;
-	uint32_t need_uc, allow_uc;
-	uint32_t need_ud, allow_ud;
+	struct attributes rc, uc, ud, ini, tgt;
 };
 
 #define PATH   (HDL_QP_AV | HDL_QP_PATH_MTU | HDL_QP_DEST_QPN | HDL_QP_RQ_PSN)
@@ -15,28 +18,86 @@ struct transition {
 #define RC_RTS                                                                  \
 	(HDL_QP_SQ_PSN | HDL_QP_TIMEOUT | HDL_QP_RETRY_CNT | HDL_QP_RNR_RETRY | \
 	 HDL_QP_MAX_RD_ATOMIC)
-#define RC_SQD                                                                                  \
-	(HDL_QP_PORT | HDL_QP_AV | HDL_QP_TIMEOUT | HDL_QP_RETRY_CNT | HDL_QP_RNR_RETRY |       \
-	 HDL_QP_MAX_RD_ATOMIC | HDL_QP_MAX_DEST_RD_ATOMIC | HDL_QP_PKEY_INDEX | HDL_QP_ACCESS | \
-	 HDL_QP_MIN_RNR_TIMER)
+#define TGT_RTS (HDL_QP_SQ_PSN | HDL_QP_TIMEOUT)
+#define ANY_SQD (HDL_QP_PORT | HDL_QP_AV | HDL_QP_TIMEOUT | HDL_QP_PKEY_INDEX | HDL_QP_ACCESS)
+#define INI_SQD (ANY_SQD | HDL_QP_RETRY_CNT | HDL_QP_RNR_RETRY | HDL_QP_MAX_RD_ATOMIC)
+#define TGT_SQD (ANY_SQD | HDL_QP_MAX_DEST_RD_ATOMIC | HDL_QP_MIN_RNR_TIMER)
+#define RC_SQD  (INI_SQD | TGT_SQD)
+#define UC_SQD  (HDL_QP_AV | HDL_QP_ACCESS | HDL_QP_PKEY_INDEX)
 #define INIT_C  (HDL_QP_PKEY_INDEX | HDL_QP_PORT | HDL_QP_ACCESS)
 #define INIT_D  (HDL_QP_PKEY_INDEX | HDL_QP_PORT | HDL_QP_QKEY)
 #define ANY_RTS (HDL_QP_ACCESS | HDL_QP_MIN_RNR_TIMER)
+#define TO_RTR  (HDL_QP_ACCESS | HDL_QP_PKEY_INDEX)
 
-/* from, to, then for RC, UC and UD: what is needed and what is allowed besides. */
+/* from, to, then by type: RC, UC, UD, and the two ends of XRC, which are the requester's and the responder's half of RC. */
 static const struct transition transitions[] = {
-        {HDL_QPS_RESET, HDL_QPS_INIT, INIT_C, 0, INIT_C, 0, INIT_D, 0},
-        {HDL_QPS_INIT, HDL_QPS_INIT, 0, INIT_C, 0, INIT_C, 0, INIT_D},
-        {HDL_QPS_INIT, HDL_QPS_RTR, RC_RTR, HDL_QP_ACCESS | HDL_QP_PKEY_INDEX, PATH,
-         HDL_QP_ACCESS | HDL_QP_PKEY_INDEX, 0, HDL_QP_PKEY_INDEX | HDL_QP_QKEY},
-        {HDL_QPS_RTR, HDL_QPS_RTS, RC_RTS, ANY_RTS, HDL_QP_SQ_PSN, HDL_QP_ACCESS, HDL_QP_SQ_PSN,
-         HDL_QP_QKEY},
-        {HDL_QPS_RTS, HDL_QPS_RTS, 0, ANY_RTS, 0, HDL_QP_ACCESS, 0, HDL_QP_QKEY},
-        {HDL_QPS_RTS, HDL_QPS_SQD, 0, 0, 0, 0, 0, 0},
-        {HDL_QPS_SQD, HDL_QPS_RTS, 0, ANY_RTS, 0, HDL_QP_ACCESS, 0, HDL_QP_QKEY},
-        {HDL_QPS_SQD, HDL_QPS_SQD, 0, RC_SQD, 0, HDL_QP_AV | HDL_QP_ACCESS | HDL_QP_PKEY_INDEX, 0,
-         HDL_QP_PKEY_INDEX | HDL_QP_QKEY},
+        {HDL_QPS_RESET,
+         HDL_QPS_INIT,
+         {INIT_C, 0},
+         {INIT_C, 0},
+         {INIT_D, 0},
+         {INIT_C, 0},
+         {INIT_C, 0}},
+        {HDL_QPS_INIT,
+         HDL_QPS_INIT,
+         {0, INIT_C},
+         {0, INIT_C},
+         {0, INIT_D},
+         {0, INIT_C},
+         {0, INIT_C}},
+        {HDL_QPS_INIT,
+         HDL_QPS_RTR,
+         {RC_RTR, TO_RTR},
+         {PATH, TO_RTR},
+         {0, HDL_QP_PKEY_INDEX | HDL_QP_QKEY},
+         {PATH, TO_RTR},
+         {RC_RTR, TO_RTR}},
+        {HDL_QPS_RTR,
+         HDL_QPS_RTS,
+         {RC_RTS, ANY_RTS},
+         {HDL_QP_SQ_PSN, HDL_QP_ACCESS},
+         {HDL_QP_SQ_PSN, HDL_QP_QKEY},
+         {RC_RTS, HDL_QP_ACCESS},
+         {TGT_RTS, ANY_RTS}},
+        {HDL_QPS_RTS,
+         HDL_QPS_RTS,
+         {0, ANY_RTS},
+         {0, HDL_QP_ACCESS},
+         {0, HDL_QP_QKEY},
+         {0, HDL_QP_ACCESS},
+         {0, ANY_RTS}},
+        {HDL_QPS_RTS, HDL_QPS_SQD, {0, 0}, {0, 0}, {0, 0}, {0, 0}, {0, 0}},
+        {HDL_QPS_SQD,
+         HDL_QPS_RTS,
+         {0, ANY_RTS},
+         {0, HDL_QP_ACCESS},
+         {0, HDL_QP_QKEY},
+         {0, HDL_QP_ACCESS},
+         {0, ANY_RTS}},
+        {HDL_QPS_SQD,
+         HDL_QPS_SQD,
+         {0, RC_SQD},
+         {0, UC_SQD},
+         {0, HDL_QP_PKEY_INDEX | HDL_QP_QKEY},
+         {0, INI_SQD},
+         {0, TGT_SQD}},
 };
+
+static const struct attributes *of_type(const struct transition *t, enum hdl_qp_type type)
+{
+	switch (type) {
+	case HDL_QP_RC:
+		return &t->rc;
+	case HDL_QP_UC:
+		return &t->uc;
+	case HDL_QP_XRC_INI:
+		return &t->ini;
+	case HDL_QP_XRC_TGT:
+		return &t->tgt;
+	default:
+		return &t->ud;
+	}
+}
 
 enum qp_verdict qp_judge(enum hdl_qp_type type, enum hdl_qp_state from, enum hdl_qp_state to,
                          uint32_t mask)
@@ -46,7 +107,7 @@ enum qp_verdict qp_judge(enum hdl_qp_type type, enum hdl_qp_state from, enum hdl
 	if (to == HDL_QPS_RESET || (to == HDL_QPS_ERR && from != HDL_QPS_RESET))
 		return mask == 0 ? QP_MODIFY_OK : QP_MODIFY_NOT_ALLOWED;
 	/* The send queue error state is known to unreliable types only. */
-	if (from == HDL_QPS_SQE && to == HDL_QPS_RTS && type != HDL_QP_RC) {
+	if (from == HDL_QPS_SQE && to == HDL_QPS_RTS && (type == HDL_QP_UC || type == HDL_QP_UD)) {
 		uint32_t allow = type == HDL_QP_UC ? HDL_QP_ACCESS : HDL_QP_QKEY;
 		return (mask & ~allow) == 0 ? QP_MODIFY_OK : QP_MODIFY_NOT_ALLOWED;
 	}
@@ -54,15 +115,10 @@ enum qp_verdict qp_judge(enum hdl_qp_type type, enum hdl_qp_state from, enum hdl
 		const struct transition *t = &transitions[i];
 		if (t->from != from || t->to != to)
 			continue;
-		uint32_t need = type == HDL_QP_RC   ? t->need_rc
-		                : type == HDL_QP_UC ? t->need_uc
-		                                    : t->need_ud;
-		uint32_t allow = type == HDL_QP_RC   ? t->allow_rc
-		                 : type == HDL_QP_UC ? t->allow_uc
-		                                     : t->allow_ud;
-		if ((mask & need) != need)
+		const struct attributes *a = of_type(t, type);
+		if ((mask & a->need) != a->need)
 			return QP_MODIFY_MISSING;
-		return (mask & ~(need | allow)) == 0 ? QP_MODIFY_OK : QP_MODIFY_NOT_ALLOWED;
+		return (mask & ~(a->need | a->allow)) == 0 ? QP_MODIFY_OK : QP_MODIFY_NOT_ALLOWED;
 	}
 	return QP_MODIFY_NO_TRANSITION;
 }

@@ -17,7 +17,7 @@ struct read_entry {
 	uint64_t result;
 	/* The caller's: what is left of a read whose data it sends itself. */
 	uint64_t addr;
-	uint32_t key;
+	uint32_t key, pd;
 	uint32_t length, offset;
 };
 

@@ -47,7 +47,8 @@ struct frame {
 	uint32_t msn;
 	uint32_t length; /* of the message */
 	uint32_t imm;    /* or the key to invalidate */
-	uint32_t ack;
+	uint32_t
+	        ack; /* from an XRC initiator, which owes no answers: the shared receive queue meant */
 	uint32_t offset; /* of the body's data in the message */
 };
 _Static_assert(sizeof(struct frame) == 32, "header of a frame");

@@ -108,6 +108,19 @@ void local_owe_data(struct node *node, struct qp *qp, struct read_entry *entry,
 /* Responder: send what is left of it. False: no room. */
 bool local_send_read(struct node *node, struct qp *qp, struct read_entry *entry);
 
+/* --- xrc.c --- */
+/* Responder: every request to an XRC target names a shared receive queue of its domain: receives, their completion queue and the
+ * protection domain are that one's. False: there is none such, or the rest of a message names another. */
+bool xrc_choose(struct node *node, struct qp *qp, const struct frame *frame);
+/* Requester: the facts of the target, with the protection domain of the shared receive queue that @wqe names. */
+enum xrc_target {
+	XRC_READY,
+	XRC_NOT_READY, /* or @qp is no initiator */
+	XRC_NO_QUEUE   /* the target will refuse */
+};
+enum xrc_target xrc_facts(const struct link *link, const struct qp *qp, const struct wqe_send *wqe,
+                          struct qp_facts *facts);
+
 /* Responder: take frames from a link. Returns how many. */
 unsigned local_receive(struct node *node, uint32_t link);
 /* Responder: @qp owes an answer about message @msn. */

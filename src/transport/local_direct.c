@@ -24,7 +24,7 @@ static uint8_t needed_access(uint8_t opcode)
 
 enum local_step local_not_ready(struct node *node, struct qp *qp, struct wqe_send *wqe)
 {
-	if (qp->type != HDL_QP_RC) { /* sent, and lost */
+	if (!qp_reliable(qp)) { /* sent, and lost */
 		local_finish(wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);
 		return LOCAL_NEXT;
 	}
@@ -278,8 +278,12 @@ enum local_step local_direct(struct node *node, struct qp *qp, struct wqe_send *
 	}
 	struct qp_facts facts;
 	const struct qp_public *pub = peer_of(link, qp);
-	if (!is_ready(link, qp, pub, &facts))
-		return local_not_ready(node, qp, wqe);
+	if (!is_ready(link, qp, pub, &facts)) {
+		enum xrc_target target = xrc_facts(link, qp, wqe, &facts);
+		if (target != XRC_READY)
+			return target == XRC_NO_QUEUE ? LOCAL_BY_TARGET
+			                              : local_not_ready(node, qp, wqe);
+	}
 	qp->retries_left = qp->attr.retry_cnt;
 	uint8_t access = needed_access(wqe->opcode);
 	if ((facts.access & access) != access) {

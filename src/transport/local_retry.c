@@ -216,7 +216,7 @@ void local_look(struct node *node, struct qp *qp)
 	uint64_t executed = atomic_load_explicit(&pub->executed, memory_order_acquire);
 	struct frame_answer ack = {.answer = ANSWER_ACK};
 	if (executed >> 32 == 1 && qp_read_facts(pub, &facts) && facts.dest_qpn == qp->qpn &&
-	    facts.link == link->id && facts.type == qp->type)
+	    facts.link == link->id && facts.type == qp_peer_type(qp))
 		local_answered(node, qp, (uint32_t)executed, &ack);
 }
 
@@ -238,7 +238,7 @@ void local_timeout(struct node *node, struct qp *qp)
 			return;
 		qp->answered = true; /* the answer timer did not run meanwhile: start it afresh */
 	}
-	if (qp->unanswered == 0 || qp->attr.timeout == 0 || qp->type != HDL_QP_RC)
+	if (qp->unanswered == 0 || qp->attr.timeout == 0 || !qp_reliable(qp))
 		return;
 	/* A lane loses nothing: what the peer has not looked at yet is not late, it has had no processor time. (Should it have
 	 * died, the link goes down.) What it looked at and did not answer was dropped: its queue pair was not ready. */
@@ -261,7 +261,7 @@ void local_peer_gone(struct node *node, struct qp *qp)
 	if (qp->unanswered > 0)
 		local_look(node, qp);
 	struct wqe_send *wqe = wq_oldest(&qp->sq);
-	if (qp->type == HDL_QP_RC && wqe != NULL && local_sent_end(qp) != wq_head(&qp->sq)) {
+	if (qp_reliable(qp) && wqe != NULL && local_sent_end(qp) != wq_head(&qp->sq)) {
 		/* Of what is in flight the oldest tells why; the rest is flushed. */
 		if (wqe->state == WQE_SENT)
 			local_answer_came(qp, wqe);

@@ -28,7 +28,7 @@ void local_touch(struct node *node, struct hdl_key key)
 void local_refuse(struct node *node, struct qp *qp, uint32_t msn, enum answer answer,
                   enum hdl_detail detail)
 {
-	if (qp->type != HDL_QP_RC)
+	if (!qp_reliable(qp))
 		return; /* unreliable: dropped in silence */
 	tpt_count(node->tpt, detail);
 	local_owe(node, qp, answer, msn, detail);
@@ -86,7 +86,7 @@ static bool not_received(struct node *node, struct qp *qp, const struct arrival 
 {
 	switch (received) {
 	case OP_NO_RECEIVE:
-		if (qp->type == HDL_QP_RC) {
+		if (qp_reliable(qp)) {
 			counter_add(&node->counters[NODE_RNR_SENT], 1);
 			qp->nak_sent = true;
 			local_owe(node, qp, ANSWER_RNR, a->frame.msn, qp->attr.min_rnr_timer);
@@ -96,13 +96,13 @@ static bool not_received(struct node *node, struct qp *qp, const struct arrival 
 		return true;
 	case OP_TOO_LONG:
 	case OP_INVALIDATE_REFUSED:
-		if (qp->type == HDL_QP_RC)
+		if (qp_reliable(qp))
 			refuse(node, qp, a, ANSWER_INVALID, detail);
 		else
 			qp_enter(node, qp, HDL_QPS_ERR);
 		return false;
 	case OP_TARGET_REFUSED: /* our own fault, and the receive's completion says so: no event */
-		if (qp->type == HDL_QP_RC)
+		if (qp_reliable(qp))
 			local_owe(node, qp, ANSWER_OPERATION, a->frame.msn, detail);
 		qp_enter(node, qp, HDL_QPS_ERR);
 		return false;
@@ -220,7 +220,7 @@ static bool moved(struct node *node, struct qp *qp, const struct arrival *a,
 		qp->nak_sent = true;
 		local_owe(node, qp, ANSWER_OWN_LIST, a->frame.msn, result.detail);
 	}
-	return qp->type != HDL_QP_RC;
+	return !qp_reliable(qp);
 }
 
 /* A part of a write. The first brings the check of the whole range with it, each its own; the last the immediate data. */
@@ -273,7 +273,7 @@ static bool run_write(struct node *node, struct qp *qp, const struct arrival *a)
 		return false;
 	if ((qp->attr.access & HDL_ACCESS_REMOTE_WRITE) == 0) {
 		refuse(node, qp, a, ANSWER_INVALID, HDL_DETAIL_NONE);
-		return qp->type != HDL_QP_RC;
+		return !qp_reliable(qp);
 	}
 	/* With immediate data a receive is needed; look before the data is placed. */
 	bool immediate = (a->frame.flags & FRAME_IMM) != 0;
@@ -283,7 +283,7 @@ static bool run_write(struct node *node, struct qp *qp, const struct arrival *a)
 		enum hdl_detail detail = target_of(node, qp, &range, HDL_ACCESS_REMOTE_WRITE, &to);
 		if (detail != HDL_DETAIL_NONE) {
 			refuse(node, qp, a, local_answer_for(detail), detail);
-			return qp->type != HDL_QP_RC;
+			return !qp_reliable(qp);
 		}
 		struct sg_result result = sg_move(&node->links[a->link].mover, side_of(a), &to,
 		                                  &data, a->frame.length);
@@ -418,18 +418,40 @@ static void repeated(struct node *node, struct qp *qp, const struct arrival *a)
 		local_owe(node, qp, ANSWER_ACK, qp->expected_msn - 1, 0);
 }
 
-static void request(struct node *node, struct qp *qp, const struct arrival *a)
+static void unreliable_request(struct node *node, struct qp *qp, const struct arrival *a)
+{
+	if (!local_part_is_next(qp, &a->frame))
+		return;
+	run_request(node, qp, a);
+	/* An answer that frees an earlier message frees this one too; one that refuses is not replaced. */
+	if ((a->frame.flags & FRAME_BY_REFERENCE) && (!qp->answer_due || qp->answer == ANSWER_ACK))
+		local_owe(node, qp, ANSWER_ACK, a->frame.msn, 0);
+}
+
+/* What requests to queue pairs that are not RC need first. True: then it goes on as for RC. */
+static bool other_request(struct node *node, struct qp *qp, const struct arrival *a)
 {
 	if (qp->type == HDL_QP_UC) {
-		if (!local_part_is_next(qp, &a->frame))
-			return;
-		run_request(node, qp, a);
-		/* An answer that frees an earlier message frees this one too; one that refuses is not replaced. */
-		if ((a->frame.flags & FRAME_BY_REFERENCE) &&
-		    (!qp->answer_due || qp->answer == ANSWER_ACK))
-			local_owe(node, qp, ANSWER_ACK, a->frame.msn, 0);
-		return;
+		unreliable_request(node, qp, a);
+		return false;
 	}
+	if (qp->type != HDL_QP_XRC_TGT) { /* an XRC initiator takes no requests */
+		counter_add(&node->counters[NODE_DROPPED], 1);
+		return false;
+	}
+	if (xrc_choose(node, qp, &a->frame))
+		return true;
+	qp->pd = 0; /* nobody's */
+	if (a->frame.msn != qp->expected_msn)
+		return true;
+	refuse(node, qp, a, ANSWER_INVALID, HDL_DETAIL_NONE);
+	return false;
+}
+
+static void request(struct node *node, struct qp *qp, const struct arrival *a)
+{
+	if (qp->type != HDL_QP_RC && !other_request(node, qp, a))
+		return;
 	int32_t distance = (int32_t)(a->frame.msn - qp->expected_msn);
 	if (distance < 0) {
 		repeated(node, qp, a);

@@ -35,7 +35,7 @@ void local_sent(struct node *node, struct qp *qp, struct wqe_send *wqe)
 		qp->reads_open++;
 	if (wqe->marks & WQE_BY_VALUE)
 		qp->value_reads++;
-	if (qp->type == HDL_QP_RC && qp->attr.timeout != 0 && !qp->timer_wanted &&
+	if (qp->type != HDL_QP_UC && qp->attr.timeout != 0 && !qp->timer_wanted &&
 	    !timer_running(&qp->timer)) {
 		qp->answered = false;
 		node_want_timer(node, qp, local_timeout_ns(qp));
@@ -54,10 +54,12 @@ void local_put_header(struct qp *qp, struct wqe_send *wqe, enum frame_kind kind,
 	flags |= by_opcode[wqe->opcode];
 	if (wqe->flags & HDL_SEND_SOLICITED)
 		flags |= FRAME_SOLICITED;
-	if (qp->type == HDL_QP_UC)
-		flags |= FRAME_UNRELIABLE;
-	if (qp->answer_due && qp->answer == ANSWER_ACK && qp->results_due == 0 &&
-	    qp->type == HDL_QP_RC) {
+	if (qp->type != HDL_QP_RC) {
+		if (qp->type == HDL_QP_UC)
+			flags |= FRAME_UNRELIABLE;
+		else if (qp->type == HDL_QP_XRC_INI)
+			qp->answer_msn = wqe->remote_srq; /* it has nothing to answer */
+	} else if (qp->answer_due && qp->answer == ANSWER_ACK && qp->results_due == 0) {
 		flags |= FRAME_ACKS;
 		qp->answer_due = false;
 	}
@@ -339,7 +341,7 @@ static void send_failed(struct node *node, struct qp *qp, uint8_t opcode, enum h
 {
 	bool registration = status == HDL_WC_MEM_MGT_ERR &&
 	                    (opcode == HDL_OP_REGISTER || opcode == HDL_OP_REGISTER_SEND);
-	if (qp->type != HDL_QP_RC) {
+	if (!qp_reliable(qp)) {
 		qp_enter(node, qp, HDL_QPS_SQE);
 	} else if (registration && qp->register_error == HDL_REGISTER_ERROR_DRAIN) {
 		/* Seed 004 figure 11 option 1: drained, the rest flushed; receiving goes on. */

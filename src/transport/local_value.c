@@ -111,6 +111,7 @@ void local_owe_data(struct node *node, struct qp *qp, struct read_entry *entry,
 	entry->tag = frame->msn;
 	entry->addr = target->addr;
 	entry->key = target->key.v;
+	entry->pd = qp->pd;
 	entry->length = frame->length;
 	entry->offset = 0;
 	if (entry->owed)
@@ -133,6 +134,7 @@ bool local_send_read(struct node *node, struct qp *qp, struct read_entry *entry)
 		                               .key = {entry->key}};
 		struct sg to = sg_plain(&piece, out + 1, bytes);
 		struct sg from = local_target(node, qp, &range, HDL_ACCESS_REMOTE_READ);
+		from.pd = entry->pd; /* an XRC target may have had messages for others since */
 		struct sg_result result = sg_move(&node->own, MOVE_BOTH_OWN, &to, &from, bytes);
 		if (result.detail != HDL_DETAIL_NONE) {
 			if (result.detail == HDL_DETAIL_GONE)

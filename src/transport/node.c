@@ -91,7 +91,7 @@ static bool run_qp(struct node *node, struct qp *qp)
 	if (state == HDL_QPS_ERR || state == HDL_QPS_SQE) {
 		if (!did)
 			op_flush_send(node, qp);
-		if (state == HDL_QPS_ERR && qp->srq == NULL)
+		if (state == HDL_QPS_ERR && !qp_shares(qp))
 			op_flush_recv(node, qp);
 	}
 	return did;
@@ -245,7 +245,7 @@ static void publish(const struct node *node, struct qp *qp)
 	                         .windows_only = qp->windows_only,
 	                         .dest_qpn = qp->attr.dest_qpn,
 	                         .link = qp->link == LINK_NONE ? 0 : node->links[qp->link].id,
-	                         .pd = qp->pd};
+	                         .pd = qp->type == HDL_QP_XRC_TGT ? qp->xrcd : qp->pd};
 	qp_publish(qp->pub, &facts);
 }
 

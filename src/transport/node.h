@@ -89,7 +89,8 @@ struct node {
 	struct group *groups; /* HDL_MAX_GROUPS of them (multicast.h) */
 	struct link *links;   /* link_count of them, the adapter's memory */
 	uint32_t link_count;
-	struct qp **qps; /* by qpn & qp_mask */
+	struct qp **qps;   /* by qpn & qp_mask */
+	struct srq **srqs; /* of XRC, by number & qp_mask; a place is used here or in qps */
 	struct qp_public *qps_public;
 	uint32_t qp_mask;
 	struct mpsc pending;
@@ -135,6 +136,9 @@ static inline void node_owe(struct node *node, struct qp *qp)
 /* @qp, in the state RESET, is about to be freed: nothing here refers to it any more. */
 void node_forget(struct node *node, struct qp *qp);
 struct qp *node_find_qp(const struct node *node, uint32_t qpn);
+/* The XRC shared receive queue @srq, with its number, pd, domain and cq set, can be sent to from now on; or not any more. */
+void node_add_srq(struct node *node, struct srq *srq);
+void node_forget_srq(struct node *node, struct srq *srq);
 
 /* The peer of link @index is gone: its queue pairs fail. */
 void node_link_down(struct node *node, uint32_t index);

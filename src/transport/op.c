@@ -130,7 +130,7 @@ void op_flush_recv(struct node *node, struct qp *qp)
 		qp->keeps = false;
 		complete_recv(node, qp, qp->kept->wr_id, HDL_WC_WR_FLUSH_ERR, HDL_DETAIL_NONE);
 	}
-	if (qp->srq != NULL) {
+	if (qp_shares(qp)) {
 		op_event(node, qp, HDL_EVENT_QP_LAST_WQE, HDL_DETAIL_NONE);
 		return;
 	}

@@ -18,7 +18,8 @@
 /* What peers may know of a queue pair: two words, the first with a version that changes with every change, so a reader who
  * sees the same first word before and after the second has a consistent pair; and how far it has come.
  *   word 0:   version (16) | dest qpn (24) | type (8) | state (8) | access (8)
- *   word 1:   windows_only (1 bit, 63) | id of the connection's link (31) | protection domain (32)
+ *   word 1:   windows_only (1 bit, 63) | id of the connection's link (31) | protection domain (32); of an XRC target the XRC
+ *             domain: the protection domain is that of the shared receive queue that a request names
  *   executed: 0, or 1 << 32 | MSN of the last message executed. The answer that says so may come later: who cannot wait
  *             for it, or whose peer has died since, looks here. */
 struct qp_public {
@@ -27,6 +28,10 @@ struct qp_public {
 };
 
 #define QP_EXECUTED(msn) (1ull << 32 | (uint32_t)(msn))
+
+/* XRC shared receive queues have numbers, and facts, from the same table: this type, as destination their XRC domain and as
+ * link their whole number. */
+#define QP_TYPE_SRQ 0x40u
 
 struct qp_facts {
 	uint8_t state, type, access;
@@ -46,6 +51,10 @@ struct srq {
 	struct wq wq;
 	uint32_t pd;
 	_Atomic uint32_t limit; /* an event when fewer are left; 0: not armed */
+	/* XRC: */
+	uint32_t number; /* 0: not XRC */
+	uint32_t xrcd;
+	struct cq *cq;
 };
 
 #define LINK_NONE UINT32_MAX
@@ -60,13 +69,15 @@ struct qp {
 	uint8_t register_error; /* enum hdl_register_error */
 	uint32_t pd;
 	uint32_t link; /* which peer; LINK_NONE before RTR */
+	uint32_t max_message;
 	struct hdl_qp_attr attr;
 	struct hdl_qp_cap cap;
 	struct qp_public *pub;
 
 	struct wq sq;
 	struct wq rq;
-	struct srq *srq; /* instead of rq */
+	struct srq *
+	        srq; /* instead of rq; of an XRC target the one that the last message named, as are pd and recv_cq */
 	struct cq *send_cq;
 	struct cq *recv_cq;
 
@@ -126,7 +137,28 @@ struct qp {
 	uint32_t result_read;
 
 	uint64_t sent_messages, received_messages;
+	uint32_t xrcd; /* of an XRC target */
 };
+
+/* Are its messages numbered, answered and repeated? */
+static inline bool qp_reliable(const struct qp *qp)
+{
+	return qp->type == HDL_QP_RC || qp->type >= HDL_QP_XRC_INI;
+}
+
+/* Does it take its receives from queues that others use too? */
+static inline bool qp_shares(const struct qp *qp)
+{
+	return qp->srq != NULL || qp->type == HDL_QP_XRC_TGT;
+}
+
+/* What the queue pair at the other end must be. */
+static inline uint8_t qp_peer_type(const struct qp *qp)
+{
+	return qp->type == HDL_QP_XRC_INI   ? HDL_QP_XRC_TGT
+	       : qp->type == HDL_QP_XRC_TGT ? HDL_QP_XRC_INI
+	                                    : qp->type;
+}
 
 static inline enum hdl_qp_state qp_state(const struct qp *qp)
 {

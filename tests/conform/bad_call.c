@@ -120,7 +120,7 @@ static void foreign_handles(void **state)
 	struct hdl_mw *mw = make_mw(&w->b, HDL_MW_TYPE_1);
 	struct hdl_bind bind = {.mr = w->a.mr, .addr = address(&w->a, 0), .length = 8};
 	assert_int_equal(hdl_mw_bind(mw, &bind, NULL), -HDL_EINVAL);
-	struct hdl_send_wr wr = {.opcode = HDL_OP_BIND, .u.bind = {mw, hdl_mw_key(mw), bind}};
+	struct hdl_send_wr wr = {.opcode = HDL_OP_BIND, .bind = {mw, hdl_mw_key(mw), bind}};
 	assert_int_equal(try_send(qa, wr), -HDL_EINVAL);
 	struct qp_options o = {.type = HDL_QP_UD, .qkey = 1};
 	struct hdl_qp *ua, *ub;

@@ -70,6 +70,7 @@ struct world {
 	struct hdl_qp *qps[MAX_OBJECTS];
 	struct hdl_ah *ahs[MAX_OBJECTS];
 	struct hdl_srq *srqs[MAX_OBJECTS];
+	struct hdl_xrcd *xrcds[MAX_OBJECTS];
 	struct hdl_mw *mws[MAX_OBJECTS];
 	struct hdl_mr *mrs[MAX_OBJECTS];
 	struct hdl_cq *cqs[MAX_OBJECTS];
@@ -89,7 +90,7 @@ struct theme {
 #define THEME(name, list) const struct theme name = {list, COUNT(list)}
 extern const struct theme send_theme, rdma_theme, datagram_theme, retry_theme, error_theme,
         window_theme, register_theme, gone_theme, state_theme, cq_theme, channel_theme, srq_theme,
-        limit_theme, death_theme, bad_call_theme, stress_theme, multicast_theme;
+        xrc_theme, limit_theme, death_theme, bad_call_theme, stress_theme, multicast_theme;
 
 int world_setup(void **state);
 int world_setup_big(void **state);
@@ -114,6 +115,7 @@ struct qp_options {
 	struct hdl_qp_cap cap;    /* zero members: 16 requests, 4 pieces, 64 inline bytes */
 	struct hdl_cq *scq, *rcq; /* NULL: the side's */
 	struct hdl_srq *srq;
+	struct hdl_xrcd *xrcd;
 	struct hdl_pd *pd; /* NULL: the side's */
 	bool signal_all, register_on_send, windows_only;
 	uint32_t register_error;
@@ -148,12 +150,14 @@ struct hdl_pd *make_pd(struct side *s);
 struct hdl_cq *make_cq(struct side *s, uint32_t depth, struct hdl_channel *channel, void *context);
 struct hdl_channel *make_channel(struct side *s);
 struct hdl_srq *make_srq(struct side *s, uint32_t max_wr, uint32_t max_sge, uint32_t limit);
+struct hdl_xrcd *make_xrcd(struct side *s);
 struct hdl_mr *make_mr(struct side *s, size_t offset, size_t length, uint32_t access);
 struct hdl_mr *make_empty_mr(struct side *s, uint32_t max_pages);
 struct hdl_mw *make_mw(struct side *s, uint32_t type);
 struct hdl_ah *make_ah(struct side *s, const struct hdl_ah_attr *attr);
 /* Objects that the test made by the calls themselves, for the world to take apart; and one that the test takes apart. */
 void keep_mr(struct world *w, struct hdl_mr *mr);
+void keep_srq(struct world *w, struct hdl_srq *srq);
 void forget_object(struct world *w, const void *object);
 
 /* --- memory --- */

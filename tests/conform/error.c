@@ -170,7 +170,7 @@ static struct remote_case bad_target(struct world *w, uint32_t detail, uint32_t 
 		post_send(other, (struct hdl_send_wr){.wr_id = 1,
 		                                      .opcode = HDL_OP_BIND,
 		                                      .flags = HDL_SEND_SIGNALED,
-		                                      .u.bind = {mw, c.key, bind}});
+		                                      .bind = {mw, c.key, bind}});
 		expect_sent(w, s->scq, other, 1, HDL_WC_BIND, 0);
 		break;
 	}

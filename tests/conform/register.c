@@ -167,7 +167,7 @@ static struct hdl_send_wr register_wr(struct hdl_mr *mr, uint8_t instance, struc
 	        .wr_id = wr_id,
 	        .opcode = HDL_OP_REGISTER,
 	        .flags = HDL_SEND_SIGNALED,
-	        .u.reg = {mr, hdl_key_with_instance(hdl_mr_key(mr), instance), reg}};
+	        .reg = {mr, hdl_key_with_instance(hdl_mr_key(mr), instance), reg}};
 }
 
 static void ip3_register_by_request(void **state)
@@ -241,7 +241,7 @@ static void ip3_register_and_send_in_one_request(void **state)
 	struct hdl_send_wr wr =
 	        register_wr(mr, 9, list_of(pages, 0, 4 * PAGE, 0x1000, LOCAL_BOTH | REMOTE_ALL), 1);
 	/* The send tells the peer the key, from memory that the key itself covers. */
-	struct hdl_sge own = {.addr = 0x1000 + PAGE - 16, .length = 32, .key = wr.u.reg.key};
+	struct hdl_sge own = {.addr = 0x1000 + PAGE - 16, .length = 32, .key = wr.reg.key};
 	wr.opcode = HDL_OP_REGISTER_SEND;
 	wr.sg_list = &own;
 	wr.num_sge = 1;
@@ -252,7 +252,7 @@ static void ip3_register_and_send_in_one_request(void **state)
 	expect_received(w, w->a.rcq, qa, qb, 3, 32);
 	for (uint32_t i = 0; i < 32; i++)
 		expect_copy(&w->a, i, &w->b, lies_at(0, PAGE - 16 + i), 1);
-	list_works(w, qa, wr.u.reg.key, 0x1000, 0, 0, 4 * PAGE);
+	list_works(w, qa, wr.reg.key, 0x1000, 0, 0, 4 * PAGE);
 }
 
 /* What can be wrong with a registration request. */
@@ -269,13 +269,13 @@ static struct hdl_send_wr bad_register(struct side *s, uint32_t detail, const ui
 		return register_wr(foreign, 9, list_of(pages, 0, PAGE, 0, LOCAL_BOTH), 1);
 	}
 	case HDL_DETAIL_PAGES:
-		wr.u.reg.reg.length = PAGES * PAGE + 1;
+		wr.reg.reg.length = PAGES * PAGE + 1;
 		break;
 	case HDL_DETAIL_BOUNDS:
-		wr.u.reg.reg.iova = UINT64_MAX - PAGE;
+		wr.reg.reg.iova = UINT64_MAX - PAGE;
 		break;
 	default:
-		wr.u.reg.reg.access = HDL_ACCESS_REMOTE_WRITE;
+		wr.reg.reg.access = HDL_ACCESS_REMOTE_WRITE;
 	}
 	return wr;
 }
@@ -369,15 +369,15 @@ static void ip3_register_busy_and_refused_when_posted(void **state)
 	assert_int_equal(try_send(plain_b, register_wr(mr, 1, reg, 1)), -HDL_ENOTSUP);
 	assert_int_equal(try_send(qb, register_wr(small, 1, reg, 1)), -HDL_EMSGSIZE);
 	struct hdl_send_wr wr = register_wr(mr, 1, reg, 1);
-	wr.u.reg.mr = w->b.mr;
+	wr.reg.mr = w->b.mr;
 	assert_int_equal(try_send(qb, wr), -HDL_EINVAL);
-	wr.u.reg.mr = NULL;
-	assert_int_equal(try_send(qb, wr), -HDL_EINVAL);
-	wr = register_wr(mr, 1, reg, 1);
-	wr.u.reg.key.v += 256;
+	wr.reg.mr = NULL;
 	assert_int_equal(try_send(qb, wr), -HDL_EINVAL);
 	wr = register_wr(mr, 1, reg, 1);
-	wr.u.reg.reg.pages = NULL;
+	wr.reg.key.v += 256;
+	assert_int_equal(try_send(qb, wr), -HDL_EINVAL);
+	wr = register_wr(mr, 1, reg, 1);
+	wr.reg.reg.pages = NULL;
 	assert_int_equal(try_send(qb, wr), -HDL_EINVAL);
 	struct hdl_mr *none;
 	assert_int_equal(hdl_mr_alloc(w->b.pd, 0, &none), -HDL_EINVAL);

@@ -274,7 +274,7 @@ static void bind_by_request(struct world *w, struct hdl_qp *qb, struct hdl_mw *m
 	post_send(qb, (struct hdl_send_wr){.wr_id = 3,
 	                                   .opcode = HDL_OP_BIND,
 	                                   .flags = HDL_SEND_SIGNALED,
-	                                   .u.bind = {mw, key, bind}});
+	                                   .bind = {mw, key, bind}});
 	if (status == HDL_WC_SUCCESS)
 		expect_sent(w, w->b.scq, qb, 3, HDL_WC_BIND, 0);
 	else
@@ -309,7 +309,7 @@ static void sn9_bind_type_1_by_request(void **state)
 	struct hdl_send_wr bind = {.next = &send,
 	                           .wr_id = 4,
 	                           .opcode = HDL_OP_BIND,
-	                           .u.bind = {mw, one, range(w, 5, 6)}};
+	                           .bind = {mw, one, range(w, 5, 6)}};
 	assert_int_equal(hdl_post_send(qb, &bind, NULL), 0);
 	expect_sent(w, w->b.scq, qb, 5, HDL_WC_SEND, 4);
 	expect_bytes(&w->a, 0, &one, 4);
@@ -375,10 +375,10 @@ static void ip4_bind_by_request_refusals(void **state)
 		                rows[i].detail);
 		assert_int_equal(qp_state_of(qb), HDL_QPS_ERR);
 		/* Wrong without looking: refused when posted. */
-		struct hdl_send_wr wr = {.opcode = HDL_OP_BIND, .u.bind = {mw, {0}, bind}};
+		struct hdl_send_wr wr = {.opcode = HDL_OP_BIND, .bind = {mw, {0}, bind}};
 		make_pair(w, NULL, &qa, &qb);
 		assert_int_equal(try_send(qb, wr), -HDL_EINVAL);
-		wr.u.bind.mw = NULL;
+		wr.bind.mw = NULL;
 		assert_int_equal(try_send(qb, wr), -HDL_EINVAL);
 	}
 }

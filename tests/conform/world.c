@@ -85,10 +85,16 @@ void keep_mr(struct world *w, struct hdl_mr *mr)
 	keep(w->mrs, mr);
 }
 
+void keep_srq(struct world *w, struct hdl_srq *srq)
+{
+	keep(w->srqs, srq);
+}
+
 void forget_object(struct world *w, const void *object)
 {
-	void **lists[] = {(void **)w->qps, (void **)w->ahs, (void **)w->srqs,     (void **)w->mws,
-	                  (void **)w->mrs, (void **)w->cqs, (void **)w->channels, (void **)w->pds};
+	void **lists[] = {(void **)w->qps,      (void **)w->ahs, (void **)w->srqs,
+	                  (void **)w->mws,      (void **)w->mrs, (void **)w->cqs,
+	                  (void **)w->channels, (void **)w->pds, (void **)w->xrcds};
 	for (size_t l = 0; l < COUNT(lists); l++)
 		for (size_t i = 0; i < MAX_OBJECTS; i++)
 			if (lists[l][i] == object)
@@ -109,6 +115,7 @@ static bool take_apart(struct world *w)
 	TAKE_APART(qps, hdl_qp_destroy);
 	TAKE_APART(ahs, hdl_ah_destroy);
 	TAKE_APART(srqs, hdl_srq_destroy);
+	TAKE_APART(xrcds, hdl_xrcd_close);
 	TAKE_APART(mws, hdl_mw_free);
 	TAKE_APART(mrs, hdl_mr_deregister);
 	TAKE_APART(cqs, hdl_cq_destroy);
@@ -233,6 +240,14 @@ struct hdl_srq *make_srq(struct side *s, uint32_t max_wr, uint32_t max_sge, uint
 	return srq;
 }
 
+struct hdl_xrcd *make_xrcd(struct side *s)
+{
+	struct hdl_xrcd *xrcd;
+	assert_int_equal(hdl_xrcd_open(s->adapter, &xrcd), 0);
+	keep(s->world->xrcds, xrcd);
+	return xrcd;
+}
+
 struct hdl_mr *make_mr(struct side *s, size_t offset, size_t length, uint32_t access)
 {
 	struct hdl_mr *mr;
@@ -282,6 +297,7 @@ struct hdl_qp *make_qp(struct side *s, const struct qp_options *o)
 	                                .send_cq = o->scq != NULL ? o->scq : s->scq,
 	                                .recv_cq = o->rcq != NULL ? o->rcq : s->rcq,
 	                                .srq = o->srq,
+	                                .xrcd = o->xrcd,
 	                                .cap = {.max_send_wr = or_else(o->cap.max_send_wr, 16),
 	                                        .max_recv_wr = or_else(o->cap.max_recv_wr, 16),
 	                                        .max_send_sge = or_else(o->cap.max_send_sge, 4),
@@ -292,7 +308,8 @@ struct hdl_qp *make_qp(struct side *s, const struct qp_options *o)
 	                                .remote_windows_only = o->windows_only,
 	                                .register_error = o->register_error};
 	struct hdl_qp *qp;
-	assert_int_equal(hdl_qp_create(o->pd != NULL ? o->pd : s->pd, &init, &qp), 0);
+	struct hdl_pd *pd = o->pd != NULL ? o->pd : s->pd;
+	assert_int_equal(hdl_qp_create(o->type == HDL_QP_XRC_TGT ? NULL : pd, &init, &qp), 0);
 	keep(s->world->qps, qp);
 	return qp;
 }
@@ -350,7 +367,7 @@ void qp_to_rtr(struct hdl_qp *qp, const struct qp_options *o, const struct hdl_g
 	        .min_rnr_timer = (uint8_t)or_else(o->min_rnr_timer, 1)};
 	if (type != HDL_QP_UD)
 		mask |= HDL_QP_AV | HDL_QP_PATH_MTU | HDL_QP_DEST_QPN | HDL_QP_RQ_PSN;
-	if (type == HDL_QP_RC)
+	if (type == HDL_QP_RC || type == HDL_QP_XRC_TGT)
 		mask |= HDL_QP_MAX_DEST_RD_ATOMIC | HDL_QP_MIN_RNR_TIMER;
 	assert_int_equal(hdl_qp_modify(qp, &attr, mask), 0);
 }
@@ -367,8 +384,11 @@ void qp_to_rts(struct hdl_qp *qp, const struct qp_options *o)
 	        .retry_cnt = o->no_retry ? 0 : (uint8_t)or_else(o->retry_cnt, 7),
 	        .rnr_retry = o->no_rnr_retry ? 0 : (uint8_t)or_else(o->rnr_retry, 7),
 	        .max_rd_atomic = o->no_rd_atomic ? 0 : (uint8_t)or_else(o->max_rd_atomic, 4)};
-	if (type_of(qp) == HDL_QP_RC)
+	uint32_t type = type_of(qp);
+	if (type == HDL_QP_RC || type == HDL_QP_XRC_INI)
 		mask |= HDL_QP_TIMEOUT | HDL_QP_RETRY_CNT | HDL_QP_RNR_RETRY | HDL_QP_MAX_RD_ATOMIC;
+	if (type == HDL_QP_XRC_TGT)
+		mask |= HDL_QP_TIMEOUT;
 	assert_int_equal(hdl_qp_modify(qp, &attr, mask), 0);
 }
 

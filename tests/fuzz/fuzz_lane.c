@@ -18,7 +18,9 @@ struct end {
 	struct hdl_cq *cq;
 	struct hdl_mr *mr;
 	struct hdl_mw *mw;
-	struct hdl_qp *qp[3];  /* RC, UC, UD */
+	struct hdl_qp *qp[5]; /* RC, UC, UD, and the two ends of XRC */
+	struct hdl_xrcd *xrcd;
+	struct hdl_srq *srq[2];
 	unsigned char *memory; /* EDGE, REGION, EDGE */
 };
 
@@ -49,53 +51,70 @@ static void open_end(struct end *end, uint64_t seed, bool by_value)
 	                        .length = 100,
 	                        .access = HDL_ACCESS_REMOTE_WRITE | HDL_ACCESS_ONE_TOUCH};
 	bad |= hdl_mw_bind(end->mw, &bind, NULL);
-	for (uint32_t i = 0; i < 3; i++) {
+	bad |= hdl_xrcd_open(end->adapter, &end->xrcd);
+	for (uint32_t i = 0; i < 2; i++) {
+		struct hdl_srq_attr limits = {.max_wr = 4, .max_sge = 2};
+		bad |= hdl_srq_create_xrc(end->pd, end->xrcd, end->cq, &limits, NULL, &end->srq[i]);
+	}
+	for (uint32_t i = 0; i < 5; i++) {
 		struct hdl_qp_init_attr init = {.type = HDL_QP_RC + i,
 		                                .send_cq = end->cq,
 		                                .recv_cq = end->cq,
+		                                .xrcd = end->xrcd,
 		                                .cap = {4, 4, 2, 2, 32}};
-		bad |= hdl_qp_create(end->pd, &init, &end->qp[i]);
+		bad |= hdl_qp_create(init.type == HDL_QP_XRC_TGT ? NULL : end->pd, &init,
+		                     &end->qp[i]);
 	}
 	if (bad)
 		abort();
 }
 
+/* The place among a peer's of the queue pair that number @i talks to. */
+static int other_end(int i)
+{
+	return i < 3 ? i : 7 - i;
+}
+
 static void connect_end(struct end *end, const struct end *peer)
 {
-	for (int i = 0; i < 3; i++) {
+	for (int i = 0; i < 5; i++) {
 		struct hdl_qp_attr a = {.state = HDL_QPS_INIT,
 		                        .port_num = 1,
 		                        .access = 0x1c,
 		                        .qkey = 0x11,
 		                        .path_mtu = 1024,
-		                        .dest_qpn = hdl_qp_number(peer->qp[i]),
+		                        .dest_qpn = hdl_qp_number(peer->qp[other_end(i)]),
 		                        .ah = {.dgid = peer->adapter->node.gid, .port_num = 1},
 		                        .max_rd_atomic = 2,
 		                        .max_dest_rd_atomic = 2,
 		                        .timeout = 10,
 		                        .retry_cnt = 2,
 		                        .rnr_retry = 2};
-		uint32_t rc = i == 0 ? UINT32_MAX : 0, connected = i < 2 ? UINT32_MAX : 0;
+		uint32_t requests = i == 0 || i == 3 ? UINT32_MAX : 0;
+		uint32_t responds = i == 0 || i == 4 ? UINT32_MAX : 0;
+		uint32_t connected = i != 2 ? UINT32_MAX : 0;
 		int bad = hdl_qp_modify(end->qp[i], &a,
 		                        HDL_QP_STATE | HDL_QP_PORT | HDL_QP_PKEY_INDEX |
-		                                (i < 2 ? HDL_QP_ACCESS : HDL_QP_QKEY));
+		                                (i != 2 ? HDL_QP_ACCESS : HDL_QP_QKEY));
 		a.state = HDL_QPS_RTR;
 		bad |= hdl_qp_modify(
 		        end->qp[i], &a,
 		        HDL_QP_STATE |
 		                (connected &
 		                 (HDL_QP_AV | HDL_QP_PATH_MTU | HDL_QP_DEST_QPN | HDL_QP_RQ_PSN)) |
-		                (rc & (HDL_QP_MAX_DEST_RD_ATOMIC | HDL_QP_MIN_RNR_TIMER)));
+		                (responds & (HDL_QP_MAX_DEST_RD_ATOMIC | HDL_QP_MIN_RNR_TIMER)));
 		a.state = HDL_QPS_RTS;
 		bad |= hdl_qp_modify(end->qp[i], &a,
 		                     HDL_QP_STATE | HDL_QP_SQ_PSN |
-		                             (rc & (HDL_QP_TIMEOUT | HDL_QP_RETRY_CNT |
-		                                    HDL_QP_RNR_RETRY | HDL_QP_MAX_RD_ATOMIC)));
+		                             ((requests | responds) & HDL_QP_TIMEOUT) |
+		                             (requests & (HDL_QP_RETRY_CNT | HDL_QP_RNR_RETRY |
+		                                          HDL_QP_MAX_RD_ATOMIC)));
 		struct hdl_sge piece = {(uint64_t)(uintptr_t)end->memory + EDGE + 1024, 512,
 		                        hdl_mr_key(end->mr)};
 		struct hdl_recv_wr recv = {.sg_list = &piece, .num_sge = 1};
-		bad |= hdl_post_recv(end->qp[i], &recv, NULL) |
-		       hdl_post_recv(end->qp[i], &recv, NULL);
+		for (int n = 0; n < 2; n++)
+			bad |= i < 3 ? hdl_post_recv(end->qp[i], &recv, NULL)
+			             : hdl_srq_post(end->srq[n], &recv, NULL);
 		if (bad)
 			abort();
 	}
@@ -126,16 +145,19 @@ static size_t put_record(struct end *from, const struct end *to, const uint8_t *
 	if (raw) {
 		memcpy(out, in, used);
 	} else {
+		int which = in[3] < 192 ? in[3] % 3 : 3 + in[3] % 2;
 		struct frame frame = {.kind = in[0] % (FRAME_KIND_COUNT + 1),
 		                      .flags = in[1],
 		                      .num_sge = in[2],
-		                      .to_qpn = hdl_qp_number(to->qp[in[3] % 3]),
-		                      .from_qpn = hdl_qp_number(from->qp[in[3] % 3]),
+		                      .to_qpn = hdl_qp_number(to->qp[other_end(which)]),
+		                      .from_qpn = hdl_qp_number(from->qp[which]),
 		                      .msn = (uint32_t)(int8_t)in[4],
 		                      .length = in[5] == 0xff ? (uint32_t)bytes : in[5] * 257u,
 		                      .imm = in[6],
 		                      .ack = (uint32_t)(int8_t)in[6],
 		                      .offset = in[8] & 0x80 ? in[2] * 8u : 0};
+		if (which == 3 && in[6] < 192)
+			frame.ack = hdl_srq_number(to->srq[in[6] % 2]);
 		memcpy(out, &frame, sizeof(frame));
 		memcpy(out + sizeof(frame), in + 10, bytes);
 		/* A key and an address that lead somewhere, where a body has them. */
@@ -157,8 +179,10 @@ static void close_end(struct end *end)
 		intact = intact && end->memory[i] == 0xA5 && end->memory[EDGE + REGION + i] == 0xA5;
 	assert(intact);
 	int bad = 0;
-	for (int i = 0; i < 3; i++)
+	for (int i = 0; i < 5; i++)
 		bad |= hdl_qp_destroy(end->qp[i]);
+	bad |= hdl_srq_destroy(end->srq[0]) | hdl_srq_destroy(end->srq[1]);
+	bad |= hdl_xrcd_close(end->xrcd);
 	bad |= hdl_mw_free(end->mw) | hdl_mr_deregister(end->mr) | hdl_cq_destroy(end->cq);
 	bad |= hdl_pd_destroy(end->pd);
 	assert(bad == 0);

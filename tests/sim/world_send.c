@@ -311,11 +311,11 @@ static bool draft_bind(struct draft *d)
 		    o->state != OPENING_EMPTY || o->pd != d->qp->pd)
 			continue;
 		struct wqp *only = o->mw_type == HDL_MW_TYPE_2 ? d->qp : NULL;
-		if (!opening_plan_bind(w, o, only, &after, &d->wr.u.bind.bind))
+		if (!opening_plan_bind(w, o, only, &after, &d->wr.bind.bind))
 			return false;
 		after.key = hdl_key_with_instance(o->key, (uint8_t)(o->key.v + 1));
-		d->wr.u.bind.mw = o->mw;
-		d->wr.u.bind.key = after.key;
+		d->wr.bind.mw = o->mw;
+		d->wr.bind.key = after.key;
 		*o = after;
 		opening_log_key(w, o);
 		o->state = OPENING_POSTED;
@@ -335,11 +335,11 @@ static bool draft_register(struct draft *d)
 		if (o->host != d->qp->host || o->kind != OPENING_FAST ||
 		    o->state != OPENING_EMPTY || o->pd != d->qp->pd || o->root->gone)
 			continue;
-		struct hdl_register *reg = &d->wr.u.reg.reg;
+		struct hdl_register *reg = &d->wr.reg.reg;
 		opening_plan_register(w, o, &after, reg, d->pages);
 		after.key = hdl_key_with_instance(o->key, (uint8_t)(o->key.v + 1));
-		d->wr.u.reg.mr = o->mr;
-		d->wr.u.reg.key = after.key;
+		d->wr.reg.mr = o->mr;
+		d->wr.reg.key = after.key;
 		if (d->bad) {
 			reg->num_pages = 1; /* fewer than the length needs */
 			d->r->bad_local = d->r->must_fail = true;

@@ -210,7 +210,6 @@ static void what_is_not_supported_says_so(void **state)
 {
 	struct pair *pair = pair_open(NULL);
 	struct ibv_context *context = pair->a.context;
-	struct ibv_xrcd_init_attr xrcd = {0};
 	struct ibv_td_init_attr td = {0};
 	struct ibv_alloc_dm_attr dm = {.length = 64};
 	struct ibv_counters_init_attr counters = {0};
@@ -222,7 +221,6 @@ static void what_is_not_supported_says_so(void **state)
 	                                   .pd = pair->a.pd};
 	struct ibv_ece ece;
 	(void)state;
-	FAILS(ibv_open_xrcd(context, &xrcd), EOPNOTSUPP);
 	FAILS(ibv_alloc_td(context, &td), EOPNOTSUPP);
 	FAILS(ibv_alloc_dm(context, &dm), EOPNOTSUPP);
 	FAILS(ibv_create_counters(context, &counters), EOPNOTSUPP);

@@ -42,7 +42,7 @@ class Completion(unittest.TestCase):
         self.assertEqual(complete("heddle", "perf", "-c", "U"), {"UC", "UD"})
         self.assertEqual(complete("heddle", "perf", "--operation", ""), {"send", "write", "read", "atomic"})
         self.assertEqual(complete("heddle", "perf", "--port", ""), set())
-        self.assertEqual(complete("heddle", "run", "--device", ""), {"heddle0"})
+        self.assertEqual(complete("heddle", "run", "--device", ""), {"heddle0", "heddle_ib0"})
 
     def test_programs_to_run(self):
         self.assertIn("bash", complete("heddle", "run", "--node", "a", "bas"))

@@ -23,25 +23,28 @@ static uint32_t needed(enum hdl_qp_type type, int from, int to)
 	if (from == HDL_QPS_RESET && to == HDL_QPS_INIT)
 		return HDL_QP_PKEY_INDEX | HDL_QP_PORT |
 		       (type == HDL_QP_UD ? HDL_QP_QKEY : HDL_QP_ACCESS);
+	bool reliable = type != HDL_QP_UC && type != HDL_QP_UD;
+	bool responds = reliable && type != HDL_QP_XRC_INI;
+	bool requests = reliable && type != HDL_QP_XRC_TGT;
 	if (from == HDL_QPS_INIT && to == HDL_QPS_RTR && type != HDL_QP_UD)
 		return HDL_QP_AV | HDL_QP_PATH_MTU | HDL_QP_DEST_QPN | HDL_QP_RQ_PSN |
-		       (type == HDL_QP_RC ? HDL_QP_MAX_DEST_RD_ATOMIC | HDL_QP_MIN_RNR_TIMER : 0u);
+		       (responds ? HDL_QP_MAX_DEST_RD_ATOMIC | HDL_QP_MIN_RNR_TIMER : 0u);
 	if (from == HDL_QPS_RTR && to == HDL_QPS_RTS)
-		return HDL_QP_SQ_PSN |
-		       (type == HDL_QP_RC ? HDL_QP_TIMEOUT | HDL_QP_RETRY_CNT | HDL_QP_RNR_RETRY |
-		                                    HDL_QP_MAX_RD_ATOMIC
-		                          : 0u);
+		return HDL_QP_SQ_PSN | (reliable ? (uint32_t)HDL_QP_TIMEOUT : 0u) |
+		       (requests ? HDL_QP_RETRY_CNT | HDL_QP_RNR_RETRY | HDL_QP_MAX_RD_ATOMIC : 0u);
 	return 0;
 }
 
 static void every_transition_of_every_type(void **state)
 {
 	(void)state;
-	for (int type = HDL_QP_RC; type <= HDL_QP_UD; type++)
+	for (int type = HDL_QP_RC; type <= HDL_QP_XRC_TGT; type++)
 		for (int from = 0; from < STATES; from++)
 			for (int to = 0; to < STATES; to++) {
 				char letter = diagram[from][to];
-				bool exists = letter == 'y' || (letter == 'u' && type != HDL_QP_RC);
+				bool exists =
+				        letter == 'y' ||
+				        (letter == 'u' && (type == HDL_QP_UC || type == HDL_QP_UD));
 				enum qp_verdict verdict =
 				        qp_judge((enum hdl_qp_type)type, (enum hdl_qp_state)from,
 				                 (enum hdl_qp_state)to,
@@ -55,7 +58,7 @@ static void every_transition_of_every_type(void **state)
 static void each_needed_attribute_is_missed(void **state)
 {
 	(void)state;
-	for (int type = HDL_QP_RC; type <= HDL_QP_UD; type++)
+	for (int type = HDL_QP_RC; type <= HDL_QP_XRC_TGT; type++)
 		for (int from = HDL_QPS_RESET; from <= HDL_QPS_RTR; from++) {
 			uint32_t mask = needed((enum hdl_qp_type)type, from, from + 1);
 			for (uint32_t bit = 1; bit < HDL_QP_ATTR_ALL; bit <<= 1)
@@ -84,6 +87,15 @@ static void what_does_not_belong_is_refused(void **state)
 	                 QP_MODIFY_NOT_ALLOWED);
 	assert_int_equal(qp_judge(HDL_QP_RC, HDL_QPS_SQD, HDL_QPS_SQD, HDL_QP_AV | HDL_QP_TIMEOUT),
 	                 QP_MODIFY_OK);
+	/* Each end of XRC has the attributes of its half. */
+	assert_int_equal(qp_judge(HDL_QP_XRC_INI, HDL_QPS_RTS, HDL_QPS_RTS, HDL_QP_MIN_RNR_TIMER),
+	                 QP_MODIFY_NOT_ALLOWED);
+	assert_int_equal(qp_judge(HDL_QP_XRC_TGT, HDL_QPS_RTS, HDL_QPS_RTS, HDL_QP_MIN_RNR_TIMER),
+	                 QP_MODIFY_OK);
+	assert_int_equal(qp_judge(HDL_QP_XRC_INI, HDL_QPS_SQD, HDL_QPS_SQD, HDL_QP_RETRY_CNT),
+	                 QP_MODIFY_OK);
+	assert_int_equal(qp_judge(HDL_QP_XRC_TGT, HDL_QPS_SQD, HDL_QPS_SQD, HDL_QP_RETRY_CNT),
+	                 QP_MODIFY_NOT_ALLOWED);
 }
 
 int main(void)

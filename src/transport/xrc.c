@@ -1,0 +1,58 @@
+/* Extended reliable connections (IBTA annex A14): a queue pair that only sends, one that only receives, and shared receive queues
+ * that a sender names with every request. The same-host path carries them as it does RC; what is theirs is here. */
+#include "queue/qp_state.h"
+#include "transport/local.h"
+
+void node_add_srq(struct node *node, struct srq *srq)
+{
+	uint32_t index = srq->number & node->qp_mask;
+	node->srqs[index] = srq;
+	qp_publish(&node->qps_public[index], &(struct qp_facts){.type = QP_TYPE_SRQ,
+	                                                        .dest_qpn = srq->xrcd,
+	                                                        .link = srq->number,
+	                                                        .pd = srq->pd});
+}
+
+void node_forget_srq(struct node *node, struct srq *srq)
+{
+	uint32_t index = srq->number & node->qp_mask;
+	qp_publish(&node->qps_public[index], &(struct qp_facts){0});
+	node->srqs[index] = NULL;
+	/* A receive that a message was filling in parts goes with it. */
+	for (uint32_t i = 0; i <= node->qp_mask; i++) {
+		struct qp *qp = node->qps[i];
+		if (qp == NULL || qp->type != HDL_QP_XRC_TGT || qp->srq != srq)
+			continue;
+		qp->srq = NULL;
+		qp->recv_cq = NULL;
+		qp->keeps = false;
+	}
+}
+
+bool xrc_choose(struct node *node, struct qp *qp, const struct frame *frame)
+{
+	struct srq *srq = node->srqs[frame->ack & node->qp_mask];
+	if (srq == NULL || srq->number != frame->ack || srq->xrcd != qp->xrcd ||
+	    (qp->keeps && qp->srq != srq))
+		return false;
+	qp->srq = srq;
+	qp->pd = srq->pd;
+	qp->recv_cq = srq->cq;
+	return true;
+}
+
+enum xrc_target xrc_facts(const struct link *link, const struct qp *qp, const struct wqe_send *wqe,
+                          struct qp_facts *facts)
+{
+	struct qp_facts srq;
+	if (qp->type != HDL_QP_XRC_INI ||
+	    !qp_read_facts(&link->peer_qps[qp->attr.dest_qpn & link->peer_qp_mask], facts) ||
+	    !qp_may_receive(facts->state) || facts->dest_qpn != qp->qpn ||
+	    facts->link != link->id || facts->type != qp_peer_type(qp))
+		return XRC_NOT_READY;
+	if (!qp_read_facts(&link->peer_qps[wqe->remote_srq & link->peer_qp_mask], &srq) ||
+	    srq.type != QP_TYPE_SRQ || srq.link != wqe->remote_srq || srq.dest_qpn != facts->pd)
+		return XRC_NO_QUEUE;
+	facts->pd = srq.pd;
+	return XRC_READY;
+}
