@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "adapter/adapter.h"
+#include "port/lanes.h"
 #include "queue/qp_state.h"
 #include "queue/wqe.h"
 
@@ -352,8 +353,10 @@ int hdl_qp_modify(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t ma
 	adapter_lock(qp->pd->adapter);
 	int result = modify(qp, attr, mask);
 	adapter_unlock(qp->pd->adapter);
-	if (result == 0)
-		adapter_drive(qp->pd->adapter);
+	/* Also takes what the lanes hold by now: what was sent to a former connection finds no queue pair that is ready. */
+	for (uint32_t turns = LANES_SLOTS / NODE_RX_BATCH; result == 0 && turns > 0; turns--)
+		if (adapter_drive(qp->pd->adapter) == 0)
+			break;
 	return result;
 }
 

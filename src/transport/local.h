@@ -14,6 +14,14 @@
 #include "transport/node.h"
 #include "transport/sg.h"
 
+/* A frame as copied from the lane: the header, the fixed part of the body, and where the rest lies. */
+struct arrival {
+	struct frame frame;
+	unsigned char *body; /* in the lane; nobody writes to it here */
+	size_t body_bytes;
+	uint32_t link;
+};
+
 /* Requester: execute what can be executed. True if anything was done. */
 bool local_run(struct node *node, struct qp *qp);
 /* Requester: the responder answered. */
@@ -121,6 +129,8 @@ enum xrc_target {
 enum xrc_target xrc_facts(const struct link *link, const struct qp *qp, const struct wqe_send *wqe,
                           struct qp_facts *facts);
 
+/* Responder: @a is a request of the connection. */
+void local_request(struct node *node, struct qp *qp, const struct arrival *a);
 /* Responder: take frames from a link. Returns how many. */
 unsigned local_receive(struct node *node, uint32_t link);
 /* Responder: @qp owes an answer about message @msn. */

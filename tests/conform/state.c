@@ -410,6 +410,34 @@ static void access_can_be_changed_on_the_way(void **state)
 	expect_failed(w, w->a.scq, qa, 2, HDL_WC_REM_INV_REQ_ERR, HDL_DETAIL_NONE);
 }
 
+/* What was sent to a former connection of the same two queue pairs, and still lies in the lane, is not for the new one. */
+static void a_new_connection_hears_nothing_of_the_old(void **state)
+{
+	struct world *w = *state;
+	if (w->port->threaded || w->port->one_adapter)
+		skip();
+	struct hdl_qp *qa, *qb;
+	make_pair(w, NULL, &qa, &qb);
+	post_data(qa, 1, HDL_OP_SEND, &w->a, 0, 8);
+	struct hdl_qp *both[2] = {qa, qb};
+	struct hdl_qp_attr reset = {.state = HDL_QPS_RESET};
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(hdl_qp_modify(both[i], &reset, HDL_QP_STATE), 0);
+		qp_to_init(both[i], NULL);
+	}
+	post_recv(qb, 2, &w->b, 64, 8);
+	qp_to_rtr(qb, NULL, &w->a.gid, hdl_qp_number(qa));
+	qp_to_rtr(qa, NULL, &w->b.gid, hdl_qp_number(qb));
+	qp_to_rts(qa, NULL);
+	qp_to_rts(qb, NULL);
+	world_settle(w);
+	expect_nothing(w, w->b.rcq);
+	post_data(qa, 3, HDL_OP_SEND, &w->a, 128, 8);
+	expect_sent(w, w->a.scq, qa, 3, HDL_WC_SEND, 8);
+	expect_received(w, w->b.rcq, qb, qa, 2, 8);
+	expect_copy(&w->b, 64, &w->a, 128, 8);
+}
+
 static void destroy_with_work_in_flight(void **state)
 {
 	struct world *w = *state;
@@ -449,6 +477,7 @@ static const struct CMUnitTest tests[] = {
         BEHAVIOUR(sqd_waits_for_what_was_begun),
         BEHAVIOUR(failed_request_waits_for_those_before_it),
         BEHAVIOUR(access_can_be_changed_on_the_way),
+        BEHAVIOUR(a_new_connection_hears_nothing_of_the_old),
         BEHAVIOUR(destroy_with_work_in_flight),
 };
 THEME(state_theme, tests);
