@@ -86,11 +86,13 @@ static unsigned drive_locked(struct hdl_adapter *adapter)
 	return did;
 }
 
-/* Everything, with the time. What came comes first: after a pause an answer that waits must not be taken for missing. */
-static unsigned drive_timed(struct hdl_adapter *adapter, uint64_t now)
+/* Everything, with the time. What came comes first: after a pause an answer that waits must not be taken for missing. The time is
+ * read after that: a timer that is wanted starts now, not when we began to wait for the lock. */
+static unsigned drive_timed(struct hdl_adapter *adapter, uint64_t *now)
 {
 	unsigned did = node_run(&adapter->node);
-	unsigned expired = node_tick(&adapter->node, now);
+	*now = clock_read(&adapter->clock);
+	unsigned expired = node_tick(&adapter->node, *now);
 	return did + expired + (expired > 0 ? node_run(&adapter->node) : 0);
 }
 
@@ -215,7 +217,8 @@ int hdl_progress(struct hdl_adapter *adapter)
 		return -HDL_EINVAL;
 	adapter_touch(adapter);
 	lock_take(&adapter->drive_lock);
-	unsigned did = drive_timed(adapter, clock_read(&adapter->clock));
+	uint64_t now;
+	unsigned did = drive_timed(adapter, &now);
 	adapter_unlock(adapter);
 	return did > INT_MAX ? INT_MAX : (int)did;
 }
@@ -223,9 +226,9 @@ int hdl_progress(struct hdl_adapter *adapter)
 /* One turn of the thread. Returns for how long it may sleep. */
 static uint64_t thread_turn(struct hdl_adapter *adapter, uint32_t *last_activity)
 {
-	uint64_t now = clock_read(&adapter->clock), sleep_ns = 0;
+	uint64_t now, sleep_ns = 0;
 	lock_take(&adapter->drive_lock);
-	unsigned did = drive_timed(adapter, now);
+	unsigned did = drive_timed(adapter, &now);
 	uint32_t activity = atomic_load_explicit(&adapter->activity, memory_order_relaxed);
 	bool watching = activity != *last_activity;
 	bool armed = atomic_load_explicit(&adapter->armed_cqs, memory_order_relaxed) > 0;
