@@ -190,16 +190,21 @@ bool adapter_wait(struct hdl_adapter *adapter, int fd, int timeout_ms)
 	struct pollfd fds[2] = {{.fd = fd, .events = POLLIN},
 	                        {.fd = adapter->bell, .events = POLLIN}};
 	adapter_lock(adapter);
-	bool ours = adapter->has_thread && !adapter->bell_taken;
-	bool idle = true;
+	bool ours = adapter->has_thread && !adapter->bell_taken, stuck = false;
 	if (ours) {
 		adapter->bell_taken = true;
 		watch_bell(adapter, false);
 		adapter_arm(adapter);
-		idle = node_idle(&adapter->node);
+		/* What was left for the application's next call is due now: it may not come for long. */
+		node_run(&adapter->node);
+		stuck = node_stuck(&adapter->node);
+		if (!node_idle(&adapter->node))
+			timeout_ms = 0;
+		else if (stuck && (timeout_ms < 0 || timeout_ms > ADAPTER_STUCK_MS))
+			timeout_ms = ADAPTER_STUCK_MS;
 	}
 	adapter_unlock(adapter);
-	int ready = idle ? poll(fds, ours ? 2 : 1, timeout_ms) : 1;
+	int ready = poll(fds, ours ? 2 : 1, timeout_ms);
 	if (!ours)
 		return ready > 0;
 	if (ready > 0 && (fds[1].revents & POLLIN) != 0)
@@ -208,7 +213,7 @@ bool adapter_wait(struct hdl_adapter *adapter, int fd, int timeout_ms)
 	adapter->bell_taken = false;
 	adapter_unlock(adapter);
 	adapter_touch(adapter); /* a thread that sleeps takes the bell back */
-	return ready > 0;
+	return ready > 0 || (ready == 0 && (stuck || timeout_ms == 0));
 }
 
 int hdl_progress(struct hdl_adapter *adapter)
@@ -242,6 +247,9 @@ static uint64_t thread_turn(struct hdl_adapter *adapter, uint32_t *last_activity
 		sleep_ns = next == UINT64_MAX ? UINT64_MAX : next > now ? next - now : 1;
 		if (watching && sleep_ns > ADAPTER_WATCH_NS)
 			sleep_ns = ADAPTER_WATCH_NS;
+		/* A peer makes room in its own time; should it never do so again, it is the operating system that tells. */
+		if (node_stuck(&adapter->node) && sleep_ns > ADAPTER_STUCK_NS)
+			sleep_ns = ADAPTER_STUCK_NS;
 		if (!watching || armed) {
 			if (!watching)
 				atomic_store_explicit(&adapter->asleep, true, memory_order_relaxed);
@@ -258,9 +266,11 @@ static void *thread_main(void *context)
 {
 	struct hdl_adapter *adapter = context;
 	uint32_t last_activity = atomic_load_explicit(&adapter->activity, memory_order_relaxed);
-	while (!atomic_load_explicit(&adapter->quitting, memory_order_acquire)) {
+	for (unsigned turns = 1; !atomic_load_explicit(&adapter->quitting, memory_order_acquire);
+	     turns++) {
 		uint64_t sleep_ns = thread_turn(adapter, &last_activity);
-		if (sleep_ns > 0)
+		/* However much there is to do: peers die, and the agent speaks. */
+		if (sleep_ns > 0 || turns % ADAPTER_TICK_EVERY == 0)
 			wait_bell(adapter, sleep_ns);
 	}
 	return NULL;

@@ -182,9 +182,14 @@ uint64_t node_next_tick(const struct node *node)
 	return node->timers_wanted != NULL ? node->now_ns : timer_next_ns(&node->wheel);
 }
 
+bool node_stuck(const struct node *node)
+{
+	return node->active != NULL || node->owing != NULL;
+}
+
 bool node_idle(const struct node *node)
 {
-	if (node->active != NULL || node->owing != NULL || !mpsc_empty(&node->pending))
+	if (!mpsc_empty(&node->pending))
 		return false;
 	for (uint32_t i = 0; i < node->link_count; i++) {
 		struct link *link = &node->links[i];

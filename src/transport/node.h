@@ -119,8 +119,10 @@ void node_post(struct node *node, struct qp *qp);
 unsigned node_tick(struct node *node, uint64_t now_ns);
 /* When node_tick() must be called next; UINT64_MAX: not before something else happens. */
 uint64_t node_next_tick(const struct node *node);
-/* Is nothing waiting? (Lanes, pending, active.) */
+/* Is nothing waiting that a node_run() would see to? (Lanes, pending.) */
 bool node_idle(const struct node *node);
+/* Is there something that a node_run() could not finish, and the next one may? A lane was full, or an answer may wait. */
+bool node_stuck(const struct node *node);
 
 /* Put @qp among those with work. By the driver. */
 void node_activate(struct node *node, struct qp *qp);

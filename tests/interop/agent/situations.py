@@ -344,11 +344,11 @@ class Situations(unittest.TestCase):
         self.works(done)
 
     def test_read_only_file_system(self):
-        done = self.in_mount("mode=700", "mount -o remount,ro $D; $HEDDLE devices")
+        done = self.in_mount("mode=700", "mount -o remount,bind,ro $D; $HEDDLE devices")
         self.fails(done, "Read-only file system", "HEDDLE_DIR")
 
     def test_read_only_directory_of_our_own(self):
-        done = self.in_mount("mode=700", "mkdir -m 700 $D/heddle; mount -o remount,ro $D; $HEDDLE devices")
+        done = self.in_mount("mode=700", "mkdir -m 700 $D/heddle; mount -o remount,bind,ro $D; $HEDDLE devices")
         self.fails(done, "Read-only file system", "HEDDLE_DIR")
 
     # --- limits ---
