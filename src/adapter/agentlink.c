@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
@@ -45,10 +46,14 @@ static bool find_agent(char *path, size_t bytes)
 		snprintf(path, bytes, "%s", given);
 		return is_program(path);
 	}
+	/* Of a program the name is what it was called by: perhaps a link, or a name that was looked up in PATH. */
 	Dl_info info;
-	char library[512] = "";
-	if (dladdr((void *)(uintptr_t)&agent_join, &info) != 0 && info.dli_fname != NULL)
-		snprintf(library, sizeof(library), "%s", info.dli_fname);
+	char library[PATH_MAX] = "";
+	if (dladdr((void *)(uintptr_t)&agent_join, &info) == 0 || info.dli_fname == NULL ||
+	    strchr(info.dli_fname, '/') == NULL || realpath(info.dli_fname, library) == NULL) {
+		ssize_t length = readlink("/proc/self/exe", library, sizeof(library) - 1);
+		library[length > 0 ? length : 0] = '\0';
+	}
 	char *slash = strrchr(library, '/');
 	for (size_t i = 0; slash != NULL && i < sizeof(places) / sizeof(places[0]); i++) {
 		*slash = '\0';

@@ -308,6 +308,18 @@ class Situations(unittest.TestCase):
         self.fails(devices(self.dir), "HEDDLE_DIR")
         self.assertEqual(victim.read_text(), "precious")
 
+    def test_command_by_a_link_and_by_name(self):
+        """The agent lies beside the command, however that was called."""
+        link = self.base / "bin" / "heddle"
+        link.parent.mkdir()
+        link.symlink_to(BUILD / "heddle")
+        env = environment(HEDDLE_DIR=str(self.dir), PATH=f"{link.parent}:{os.environ['PATH']}")
+        del env["HEDDLE_AGENT"]
+        for command, place in ((str(link), "/"), ("./heddle", link.parent), ("heddle", "/")):
+            with self.subTest(command):
+                self.works(subprocess.run([command, "devices"], env=env, cwd=place, capture_output=True, text=True, timeout=60))
+                end_agent(self.dir)
+
     def test_missing_parent(self):
         self.fails(devices(self.base / "no" / "such"), "No such file", "HEDDLE_DIR")
 
