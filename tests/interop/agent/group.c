@@ -12,6 +12,7 @@
 
 #include <heddle/heddle.h>
 
+#include "end.h"
 #include "port/agentmsg.h"
 #include "port/rundir.h"
 
@@ -27,16 +28,7 @@ struct process {
 	int in, out;
 };
 
-static void must(int result, const char *what)
-{
-	if (result < 0) {
-		fprintf(stderr, "%d: %s: %s\n", (int)getpid(), what, hdl_strerror(result));
-		_exit(3);
-	}
-}
-#define MUST(call) must(call, #call)
-
-struct end {
+struct datagrams {
 	struct hdl_adapter *adapter;
 	struct hdl_pd *pd;
 	struct hdl_cq *cq;
@@ -45,7 +37,7 @@ struct end {
 	unsigned char room[RECVS * 64];
 };
 
-static void open_end(struct end *end, const char *node)
+static void open_end(struct datagrams *end, const char *node)
 {
 	struct hdl_open_attr attr = {.on_node = true, .node = node};
 	MUST(hdl_open(&attr, &end->adapter));
@@ -67,7 +59,7 @@ static void open_end(struct end *end, const char *node)
 	MUST(hdl_qp_modify(end->qp, &to, HDL_QP_STATE | HDL_QP_SQ_PSN));
 }
 
-static void post_recv(struct end *end, uint64_t index)
+static void post_recv(struct datagrams *end, uint64_t index)
 {
 	struct hdl_sge piece = {(uint64_t)(uintptr_t)(end->room + 64 * index), 64,
 	                        hdl_mr_key(end->mr)};
@@ -84,7 +76,7 @@ static void say(int out, unsigned char what)
 /* Tell what is heard, byte for byte; 'L' on the way in: leave. */
 static void be_member(const char *node, int in, int out)
 {
-	static struct end end;
+	static struct datagrams end;
 	unsigned char last = 0, command;
 	open_end(&end, node);
 	for (uint64_t i = 0; i < RECVS; i++)
@@ -116,7 +108,7 @@ static void be_member(const char *node, int in, int out)
 /* Send what is told. */
 static void be_sender(const char *node, int in, int out)
 {
-	static struct end end;
+	static struct datagrams end;
 	struct hdl_ah *ah;
 	struct hdl_wc wc;
 	struct hdl_ah_attr to = {.dgid = group, .port_num = 1, .is_global = true};
@@ -197,20 +189,6 @@ static void everyone_hears(const char *what, const struct process *sender,
 	for (int i = 0; i < count; i++)
 		while (hear(members[i], 50) > 0)
 			;
-}
-
-static void kill_agent(void)
-{
-	char directory[RUNDIR_MAX], path[RUNDIR_MAX + 16];
-	int pid = 0;
-	if (rundir_open(directory) != 0)
-		return;
-	rundir_file(directory, AGENT_LOCK, path, sizeof(path));
-	FILE *lock = fopen(path, "re");
-	if (lock != NULL && fscanf(lock, "%d", &pid) == 1 && pid > 1)
-		kill(pid, SIGKILL);
-	if (lock != NULL)
-		fclose(lock);
 }
 
 int main(void)
