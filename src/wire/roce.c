@@ -83,6 +83,12 @@ uint32_t roce_icrc_seed(const struct roce_path *path, size_t udp_payload_bytes)
 	return path_is_ipv4(path) ? icrc_seed_ipv4(headers) : icrc_seed_ipv6(headers);
 }
 
+void roce_udp_seal(const struct roce_path *path, uint8_t *packet, size_t bytes)
+{
+	uint32_t seed = roce_icrc_seed(path, bytes + IB_ICRC_BYTES);
+	icrc_put(packet + bytes, icrc_transport(seed, packet, bytes));
+}
+
 size_t roce_udp_encode(const struct roce_path *path, const struct ib_packet *packet, uint8_t *out,
                        size_t capacity)
 {
@@ -93,8 +99,7 @@ size_t roce_udp_encode(const struct roce_path *path, const struct ib_packet *pac
 	size_t bytes = ib_transport_encode(packet, out, capacity - IB_ICRC_BYTES);
 	if (bytes == 0)
 		return 0;
-	uint32_t seed = roce_icrc_seed(path, bytes + IB_ICRC_BYTES);
-	icrc_put(out + bytes, icrc_transport(seed, out, bytes));
+	roce_udp_seal(path, out, bytes);
 	return bytes + IB_ICRC_BYTES;
 }
 

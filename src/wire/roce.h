@@ -41,6 +41,9 @@ void roce_gid_from_ipv4(uint8_t *gid, uint32_t addr);
  * @path. */
 uint32_t roce_icrc_seed(const struct roce_path *path, size_t udp_payload_bytes);
 
+/* Put the ICRC behind @bytes of a packet, from the BTH on, that goes along @path: IB_ICRC_BYTES more. */
+void roce_udp_seal(const struct roce_path *path, uint8_t *packet, size_t bytes);
+
 /* Write the UDP payload of @packet. Returns the bytes; 0: @capacity is too small or the packet
  * cannot be. */
 size_t roce_udp_encode(const struct roce_path *path, const struct ib_packet *packet, uint8_t *out,

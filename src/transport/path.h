@@ -1,0 +1,29 @@
+/* The network as the engine sees it: packets go along paths and are carried by somebody else, a UDP socket, the simulator or a
+ * test. A packet here is what lies between UDP header and ICRC: BTH, extended headers, payload, padding. */
+#ifndef TRANSPORT_PATH_H
+#define TRANSPORT_PATH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "wire/roce.h"
+
+/* A way to another port, or the way that a packet came: then sgid is its sender's. */
+struct path {
+	struct roce_path ip;
+	uint8_t port; /* which of our ports, from 1 on */
+	uint8_t sl;
+};
+
+struct carrier {
+	/* Room for a packet of at most @bytes, to be filled and committed before the next one; NULL: not now, try again in the
+	 * next turn. */
+	uint8_t *(*reserve)(void *context, const struct path *path, size_t bytes);
+	/* What was reserved last is a packet of @bytes that goes along @path. The carrier adds the ICRC. */
+	void (*commit)(void *context, const struct path *path, size_t bytes);
+	/* Nothing follows in this turn: send what waits. */
+	void (*flush)(void *context);
+	void *context;
+};
+
+#endif
