@@ -11,6 +11,7 @@
   programs.py FOLDER multicast   programs that send to groups, on both devices
   programs.py FOLDER infiniband  programs that address by LID, on heddle_ib0
   programs.py FOLDER ucx-pair    ucx_perftest, two processes
+  programs.py FOLDER sample      some rows of pingpong, perftest and rdmacm
   programs.py FOLDER asyncwatch  ibv_asyncwatch is told when the node agent has died and another one took over
   programs.py FOLDER pyverbs     rdma-core's own tests, as python3-pyverbs brings them
 
@@ -216,10 +217,14 @@ def across_nodes(folder):
             expect(f"rping from one node to another on {device}", code == 0 and server_code == 0, out, err, output.read())
 
 
-def rdmacm(folder):
-    for line in RDMACM.strip().split("\n"):
+def rdmacm_rows(folder, lines):
+    for line in lines:
         both, server, client = (part.split() for part in line.split("|"))
         connect_pair(folder, line, [*both, *server], [*both, *client])
+
+
+def rdmacm(folder):
+    rdmacm_rows(folder, RDMACM.strip().split("\n"))
     connect_pair(folder, "rdma_server, rdma_client", ["rdma_server"], ["rdma_client", "-s", "127.0.0.1"])
     five_at_once(folder)
     across_nodes(folder)
@@ -283,9 +288,9 @@ def infiniband(folder):
            code == 64 and "heddle9" in err and "heddle0" in err and "heddle_ib0" in err, out, err)
 
 
-def pingpong(folder):
-    for kind in ("rc", "uc", "ud", "srq", "xsrq"):
-        for options in ([], ["-e"], ["-s", "2000", "-n", "200"]):
+def pingpong(folder, kinds=("rc", "uc", "ud", "srq", "xsrq"), ways=([], ["-e"], ["-s", "2000", "-n", "200"])):
+    for kind in kinds:
+        for options in ways:
             program = [f"ibv_{kind}_pingpong", "-g", "0", "-p", "PORT", *options]
             pair(folder, " ".join([program[0], *options]), program, [*program, "localhost"])
 
@@ -341,11 +346,20 @@ ib_atomic_bw -n 300 -b -q 16
 """
 
 
+def perftest_rows(folder, lines):
+    for line in lines:
+        program = [*line.split(), "-p", "PORT"]
+        pair(folder, line, program, [*program, "localhost"])
+
+
 def perftest(folder):
-    for line in PERFTEST.split("\n"):
-        if line:
-            program = [*line.split(), "-p", "PORT"]
-            pair(folder, line, program, [*program, "localhost"])
+    perftest_rows(folder, PERFTEST.strip().split("\n"))
+
+
+def sample(folder):
+    pingpong(folder, ways=([],))
+    perftest_rows(folder, PERFTEST.strip().split("\n")[::6])
+    rdmacm_rows(folder, RDMACM.strip().split("\n")[1::3])
 
 
 LANE = """
@@ -361,10 +375,7 @@ ib_atomic_bw -n 200
 
 def lane(folder):
     os.environ["HEDDLE_COPY"] = "lane"
-    for line in LANE.split("\n"):
-        if line:
-            program = [*line.split(), "-p", "PORT"]
-            pair(folder, line, program, [*program, "localhost"])
+    perftest_rows(folder, LANE.strip().split("\n"))
 
 
 def ucx_pair(folder):
@@ -479,5 +490,5 @@ if __name__ == "__main__":
     for way in sys.argv[3:]:
         WAYS[way]()
     {"devices": devices, "starts": starts, "ucx": ucx, "pingpong": pingpong, "perftest": perftest, "lane": lane,
-     "rdmacm": rdmacm, "multicast": multicast, "infiniband": infiniband,
+     "sample": sample, "rdmacm": rdmacm, "multicast": multicast, "infiniband": infiniband,
      "ucx-pair": ucx_pair, "asyncwatch": asyncwatch, "pyverbs": pyverbs}[sys.argv[2]](sys.argv[1])

@@ -181,7 +181,7 @@ class Rxe:
     def listens(self, row, port, job):
         look = f"grep -q ':{port:04X} [0-9A-F]*:0000 0A' /proc/net/tcp /proc/net/tcp6"
         if "m" in row.flags:
-            look = f"rdma resource show cm_id | grep -q 'src-addr .*:{port} '"
+            look = f"rdma resource show cm_id | grep -q 'state LISTEN .*src-addr .*:{port} '"
         looks = self.guest.start(f"until {look}; do sleep 0.05; done", SERVER_FIRST)
         wait_until(lambda: looks.ended.is_set() or job.ended.is_set(), SERVER_FIRST + 2)
         looks.end()
