@@ -37,6 +37,12 @@ struct udp_address {
 	uint32_t scope; /* IPv6 link-local: the interface */
 };
 
+/* The traffic class of a sender that listens to congestion, unless @tos says something about that itself. */
+static inline uint8_t udp_ect(uint8_t tos)
+{
+	return (tos & 3) == 0 ? (uint8_t)(tos | UDP_ECT) : tos;
+}
+
 /* Read "192.0.2.1", "2001:db8::1" or "fe80::1%eth0". False: this is no address of one host. */
 bool udp_address_parse(const char *text, struct udp_address *out);
 void udp_address_print(const struct udp_address *address, char text[UDP_ADDRESS_TEXT]);
