@@ -125,8 +125,8 @@ static void udp_flush(void *context)
 	while (wire->first < wire->count) {
 		uint32_t sender = wire->trains[wire->first].sender;
 		unsigned length = 0;
-		for (unsigned i = wire->first;
-		     i < wire->count && wire->trains[i].sender == sender; i++)
+		for (unsigned i = wire->first; i < wire->count && wire->trains[i].sender == sender;
+		     i++)
 			run[length++] = wire->trains[i].train;
 		int error;
 		unsigned done = udp_send(wire->senders[sender].sock, run, length, &error);
@@ -149,11 +149,9 @@ static uint8_t *udp_reserve(void *context, const struct path *path, size_t bytes
 {
 	struct udp_wire *wire = context;
 	(void)path;
-	if (wire->count == UDP_MAX_TRAINS ||
-	    bytes + IB_ICRC_BYTES > UDP_ARENA_BYTES - wire->used)
+	if (wire->count == UDP_MAX_TRAINS || bytes + IB_ICRC_BYTES > UDP_ARENA_BYTES - wire->used)
 		udp_flush(wire);
-	if (wire->count == UDP_MAX_TRAINS ||
-	    bytes + IB_ICRC_BYTES > UDP_ARENA_BYTES - wire->used)
+	if (wire->count == UDP_MAX_TRAINS || bytes + IB_ICRC_BYTES > UDP_ARENA_BYTES - wire->used)
 		return NULL;
 	return wire->arena + wire->used;
 }

@@ -15,9 +15,9 @@
 #include "port/udp.h"
 #include "transport/path.h"
 
-#define UDP_SENDERS     8u        /* source ports of a process */
+#define UDP_SENDERS     8u         /* source ports of a process */
 #define UDP_ARENA_BYTES (1u << 18) /* of packets that wait for the end of a turn */
-#define UDP_SEEDS       64u       /* of the ICRC that are remembered */
+#define UDP_SEEDS       64u        /* of the ICRC that are remembered */
 
 /* While nothing comes to the socket, a drive does not look at it each time: looking is a call to the kernel. */
 #define UDP_EAGER_LOOKS 1024u /* in vain, then it looks every ... */
@@ -34,10 +34,10 @@ struct udp_seed {
 };
 
 struct udp_counts {
-	uint64_t sent, received;   /* packets */
-	uint64_t refused;          /* by the kernel: no route, too long, a filter */
-	uint64_t bad, foreign;     /* came damaged; was for another process */
-	uint64_t blocked;          /* times that the kernel had no room */
+	uint64_t sent, received; /* packets */
+	uint64_t refused;        /* by the kernel: no route, too long, a filter */
+	uint64_t bad, foreign;   /* came damaged; was for another process */
+	uint64_t blocked;        /* times that the kernel had no room */
 };
 
 struct udp_wire {
@@ -51,7 +51,7 @@ struct udp_wire {
 	void *take_context;
 
 	/* In. */
-	int sock; /* -1: none */
+	int sock;      /* -1: none */
 	unsigned vain; /* looks at it without finding anything */
 	unsigned skip; /* drives that do not look */
 	struct udp_receiver receiver;
@@ -83,12 +83,12 @@ void udp_wire_end(struct udp_wire *wire);
 void udp_wire_replace(struct udp_wire *wire, int sock);
 /* Take what came, at most one batch. Returns the number of packets. */
 unsigned udp_wire_receive(struct udp_wire *wire);
-/* Send what the kernel had no room for. */
+/* Are there packets that the kernel had no room for? They are sent before the next batch is taken. */
 static inline bool udp_wire_blocked(const struct udp_wire *wire)
 {
 	return wire->first != wire->count;
 }
-/* The same when it is worth it. For every drive. */
+/* Take what came if it is worth a look. For every drive. */
 static inline unsigned udp_wire_look(struct udp_wire *wire)
 {
 	if (wire->skip > 0) {

@@ -50,7 +50,7 @@ struct node_entry {
 	struct port_entry *ports;
 	uint32_t port_count;
 	uint16_t port_rover;
-	uint32_t rover; /* numbers are reused as late as possible */
+	uint32_t rover;    /* numbers are reused as late as possible */
 	struct wire *wire; /* NULL: nobody has asked for one (wire.h) */
 };
 
@@ -65,9 +65,9 @@ struct client {
 	bool greeted;
 	bool waiting; /* greets for the first time, while those of a former agent have the right of way; */
 	bool awaiting_wire; /* or wants a wire whose port these have not let go of yet */
-	int32_t wish; /* the slot that a former agent gave; -1 */
-	uint32_t lid; /* the LID that it gave the node; 0 */
-	uint32_t wire; /* that it wants: enum agent_wire */
+	int32_t wish;       /* the slot that a former agent gave; -1 */
+	uint32_t lid;       /* the LID that it gave the node; 0 */
+	uint32_t wire;      /* that it wants: enum agent_wire */
 	struct udp_address wire_address;
 	char node_name[AGENT_NAME_MAX];
 	bool connects; /* has to do with connections: hears of deaths */
@@ -105,7 +105,8 @@ struct agent {
 	int spare; /* a descriptor to give up when there are no others */
 	struct prng prng;
 	uint64_t open_ns; /* newcomers get a slot from then on (clock_now_ns()); 0: they do */
-	uint64_t wire_ns; /* until then a port may be held by processes of a former agent; 0: there was none */
+	uint64_t
+	        wire_ns; /* until then a port may be held by processes of a former agent; 0: there was none */
 	struct client *clients;
 	uint32_t client_count;
 	struct bond *bonds;

@@ -155,8 +155,7 @@ static void hello(struct agent *agent, struct client *client, struct agent_msg *
 {
 	struct stat st;
 	if (fd_count != 2 || client->greeted || client->waiting || client->awaiting_wire ||
-	    fstat(fds[0], &st) != 0 ||
-	    (uint64_t)st.st_size != msg->u.hello.sizes.block_bytes) {
+	    fstat(fds[0], &st) != 0 || (uint64_t)st.st_size != msg->u.hello.sizes.block_bytes) {
 		refuse(client, EPROTO, "the greeting makes no sense");
 		return;
 	}

@@ -32,6 +32,7 @@ void wire_management(struct agent *agent, struct node_entry *node, const struct 
                      const struct ib_packet *packet);
 /* Send @packet to path->dgid. Of the path, the traffic class and the hop limit count as well (0: the usual one). 0 or
  * -errno (-EAGAIN: no room now; -EMSGSIZE). */
-int wire_send(struct node_entry *node, const struct roce_path *path, const struct ib_packet *packet);
+int wire_send(struct node_entry *node, const struct roce_path *path,
+              const struct ib_packet *packet);
 
 #endif

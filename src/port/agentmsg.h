@@ -104,8 +104,8 @@ struct agent_msg {
 			char node[AGENT_NAME_MAX];
 			char program[AGENT_NAME_MAX];
 			struct agent_sizes sizes;
-			int32_t slot; /* -1, or the one that a former agent gave */
-			uint32_t lid; /* 0, or the one that a former agent gave the node */
+			int32_t slot;        /* -1, or the one that a former agent gave */
+			uint32_t lid;        /* 0, or the one that a former agent gave the node */
 			uint32_t wire;       /* enum agent_wire */
 			uint32_t wire_scope; /* AGENT_WIRE_ADDRESS: the address (port/udp.h) */
 			uint8_t wire_gid[16];
@@ -145,7 +145,8 @@ struct agent_msg {
 			uint32_t lid;     /* KNOWN of a node */
 			uint32_t reserved;
 			uint64_t node_guid; /* NO_PEER: 0 when the address is nobody's */
-			uint8_t wire_gid[16]; /* the address of the node's wire; all zero: it has none */
+			uint8_t wire_gid
+			        [16]; /* the address of the node's wire; all zero: it has none */
 		} known;
 		struct {
 			uint32_t link_id;

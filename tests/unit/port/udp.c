@@ -66,7 +66,7 @@ static void test_interfaces(void **state)
 	assert_int_equal(udp_interface(&address, name, &mtu), 0);
 	assert_string_equal(name, "lo");
 	assert_true(mtu >= 1500);
-	assert_true(udp_address_parse("192.0.2.7", &other));
+	assert_true(udp_address_parse("198.51.100.7", &other));
 	assert_int_equal(udp_interface(&other, name, &mtu), -EADDRNOTAVAIL);
 	assert_int_equal(udp_open(&other, UDP_ROCE_PORT), -EADDRNOTAVAIL);
 }
