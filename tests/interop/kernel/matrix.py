@@ -5,8 +5,8 @@ Heddle and a guest with a kernel of its own (guest.py), in both directions, over
   matrix.py FOLDER [--quick] [--only WORDS] [--family 4|6] [--loss 0|1] [--mtu BYTES] [--self] [--keep FOLDER]
 
 FOLDER is that of the build. --quick: a few rows, and only where the kernel is at hand already. --only: the rows that have all
-these words. --self: the guest at both ends, which tells the faults of rdma_rxe and of this program from ours. --keep: the captures
-and the output of what failed are put there. One line a row; exit status 1 when a row failed, 77 when it cannot run here."""
+these words. --self: the guest at both ends, which tells the faults of rdma_rxe and of this program from ours. --keep: a capture
+of each row and the output of those that failed are put there. One line a row; exit status 1 when a row failed, 77 when it cannot run here."""
 import argparse
 import json
 import os
@@ -237,8 +237,11 @@ class Table:
     def run(self, row, server, client, family, loss, remark=""):
         self.port += 1
         port = self.port if "PORT" in row.server else UDADDY_PORT
+        name = f"{row.name}-{client.name}-{family}-{loss}{remark}".replace(" ", "-").replace(",", "")
         self.guest.cable("counts")
         self.guest.cable(f"loss {LOSS_ONE_IN if loss else 0}")
+        if self.keep:
+            self.guest.cable(f"capture {self.keep}/{name}.pcap")
         start = time.monotonic()
         for _ in range(3):
             passed, said = run_row(row, server, client, family, port)
@@ -246,6 +249,8 @@ class Table:
                 break
         seconds = time.monotonic() - start
         self.guest.cable("loss 0")
+        if self.keep:
+            self.guest.cable("capture -")
         _, packets, lost = map(int, self.guest.cable("counts").split())
         self.lost += lost if loss else 0
         self.line(row.name + remark, f"{client.name} -> {server.name}", f"IPv{family}", f"{lost} of {packets}" if loss else "-",
@@ -253,7 +258,7 @@ class Table:
         if not passed:
             print("    " + said.replace("\n", "\n    "), flush=True)
             if self.keep:
-                Path(self.keep, f"{row.name}-{client.name}-{family}-{loss}.txt".replace(" ", "-")).write_text(said)
+                Path(self.keep, f"{name}.txt").write_text(said)
 
     def line(self, name, ends, family, loss, passed, seconds):
         print(f"{name:34} {ends:16} {family:6} {loss:>14}  {'ok' if passed else 'FAILED':6} {seconds:6.1f} s", flush=True)
@@ -271,22 +276,23 @@ def judge_capture(path):
     return problems, count
 
 
-def captured(table, rows, server, client, keep):
+def captured(table, rows, server, client):
     """Some rows once more, with tshark as the judge."""
     if shutil.which("tshark") is None:
         print("tshark is not installed: nothing was captured")
         return
-    with tempfile.TemporaryDirectory() as scratch:
-        path = f"{keep or scratch}/interop.pcap"
+    kept = table.keep
+    with tempfile.TemporaryDirectory() as table.keep:
         for row in rows:
             start = time.monotonic()
-            table.guest.cable(f"capture {path}")
             table.run(row, server, client, 4, 0, ", captured")
-            table.guest.cable("capture -")
-            problems, count = judge_capture(path)
+            problems, count = judge_capture(next(Path(table.keep).glob("*.pcap")))
             table.line(f"{row.name}: {count} packets in tshark", f"{client.name} -> {server.name}", "IPv4", "-",
                        not problems and count > 0, time.monotonic() - start)
             print("\n".join(problems[:20]), end="\n" if problems else "")
+            for path in Path(table.keep).iterdir():
+                path.unlink()
+    table.keep = kept
 
 
 def chosen(args, rows):
@@ -330,7 +336,7 @@ def on_cable(args, linux, mtu, rows, totals):
         if mtu == MTU and not args.self and not args.only:
             small = [Row(line) for line in ("t patterns to 70000 bytes | patterns -d DEVICE -g GID -p PORT -b 70000 | | HOST",
                                             "m rping | rping -a HOST -p PORT -C 10 | -s | -c")]
-            captured(table, small, rxe, here, args.keep)
+            captured(table, small, rxe, here)
         totals.append(table)
     finally:
         guest.close()
