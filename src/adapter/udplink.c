@@ -11,16 +11,11 @@
 #include "base/log.h"
 #include "transport/ib.h"
 
-static bool local_is_off(void)
-{
-	const char *local = getenv("HEDDLE_LOCAL");
-	return local != NULL && strcmp(local, "off") == 0;
-}
-
 int udp_choose(struct hdl_adapter *adapter)
 {
-	const char *address = getenv("HEDDLE_ADDR");
+	const char *address = getenv("HEDDLE_ADDR"), *local = getenv("HEDDLE_LOCAL");
 	adapter->wire_wanted = AGENT_WIRE_NONE;
+	adapter->wire_alone = local != NULL && strcmp(local, "off") == 0;
 	if (address != NULL && address[0] != '\0') {
 		if (!udp_address_parse(address, &adapter->wire_address)) {
 			log_error("HEDDLE_ADDR: '%s' is no address of a host; give one of this "
@@ -30,7 +25,7 @@ int udp_choose(struct hdl_adapter *adapter)
 			return -HDL_EINVAL;
 		}
 		adapter->wire_wanted = AGENT_WIRE_ADDRESS;
-	} else if (local_is_off()) {
+	} else if (adapter->wire_alone) {
 		adapter->wire_wanted = AGENT_WIRE_LOOPBACK;
 	}
 	return 0;
@@ -72,10 +67,13 @@ static int begin(struct hdl_adapter *adapter, const struct agent_msg *welcome, i
 	wire->slot = adapter->slot;
 	wire->take = take;
 	wire->take_context = adapter;
+	wire->bad = &adapter->node.counters[NODE_BAD_PACKETS];
 	adapter->udp = wire;
-	memcpy(adapter->node.wire_gid.raw, adapter->wire_address.gid, 16);
-	adapter->node.carrier = &wire->carrier;
-	adapter->wire_only = local_is_off();
+	if (adapter->node.carrier == NULL) {
+		adapter->node.carrier = &wire->carrier;
+		memcpy(adapter->node.wire_gid.raw, wire->address.gid, 16);
+		adapter->wire_only = adapter->wire_alone;
+	}
 	return 0;
 }
 
@@ -135,6 +133,7 @@ void udp_let_go(struct hdl_adapter *adapter)
 {
 	if (adapter->udp == NULL)
 		return;
+	adapter->node.carrier = NULL;
 	udp_wire_end(adapter->udp);
 	free(adapter->udp);
 	adapter->udp = NULL;
