@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "queue/qp_state.h"
+#include "transport/capture.h"
 #include "transport/local.h"
 #include "transport/multicast.h"
 #include "transport/op.h"
@@ -124,6 +125,7 @@ static enum local_step send_data(struct node *node, struct qp *qp, struct wqe_se
 		memcpy(out + 1, prefix, prefix_bytes);
 	local_put_header(qp, wqe, kind, by_reference ? FRAME_BY_REFERENCE : 0, out);
 	node_publish(node, qp->link);
+	capture_request(node, qp, wqe);
 	counter_add(&node->counters[NODE_BYTES_SENT], wqe->length);
 	qp->sent_messages++;
 	if (qp->type == HDL_QP_UC && !by_reference)
@@ -140,6 +142,7 @@ static enum local_step send_notice(struct node *node, struct qp *qp, struct wqe_
 		return LOCAL_NO_ROOM;
 	local_put_header(qp, wqe, FRAME_NOTICE, 0, out);
 	node_publish(node, qp->link);
+	capture_request(node, qp, wqe);
 	qp->sent_messages++;
 	if (qp->type == HDL_QP_UC)
 		local_finish(wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);
@@ -163,6 +166,7 @@ static enum local_step send_atomic(struct node *node, struct qp *qp, struct wqe_
 	                                    .swap = wqe->u.atomic.swap,
 	                                    .key = wqe->u.atomic.key};
 	node_publish(node, qp->link);
+	capture_request(node, qp, wqe);
 	local_sent(node, qp, wqe);
 	return LOCAL_NEXT;
 }
@@ -174,8 +178,11 @@ enum local_step local_to_nobody(struct node *node, struct qp *qp, struct wqe_sen
 	struct sg_result result = {.detail = HDL_DETAIL_NONE};
 	if ((wqe->flags & HDL_SEND_INLINE) == 0)
 		result = sg_check(&own);
-	if (result.detail == HDL_DETAIL_NONE)
+	if (result.detail == HDL_DETAIL_NONE) {
+		if (!qp_reliable(qp))
+			capture_request(node, qp, wqe);
 		return local_not_ready(node, qp, wqe);
+	}
 	tpt_count(node->tpt, result.detail);
 	local_finish(wqe, op_local_status(result.detail), result.detail);
 	return LOCAL_NEXT;
@@ -207,6 +214,7 @@ static enum local_step send_datagram(struct node *node, struct qp *qp, struct wq
 	local_put_header(qp, wqe, FRAME_DATAGRAM, 0, out);
 	out->to_qpn = wqe->u.ud.qpn;
 	node_publish(node, wqe->u.ud.link);
+	capture_request(node, qp, wqe);
 	counter_add(&node->counters[NODE_BYTES_SENT], wqe->length);
 	qp->sent_messages++;
 	local_finish(wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);
@@ -223,6 +231,8 @@ static enum local_step execute_rdma(struct node *node, struct qp *qp, struct wqe
 	}
 	if ((wqe->marks & (WQE_BY_TARGET | WQE_PREPARED)) == 0) {
 		enum local_step step = local_direct(node, qp, wqe);
+		if (step == LOCAL_NEXT)
+			capture_direct(node, qp, wqe);
 		if (step != LOCAL_BY_TARGET)
 			return step;
 		wqe->marks |= WQE_BY_TARGET;

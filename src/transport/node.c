@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "queue/qp_state.h"
+#include "transport/capture.h"
 #include "transport/local.h"
 #include "transport/multicast.h"
 #include "transport/op.h"
@@ -264,6 +265,8 @@ void qp_restart(struct qp *qp)
 	qp->results_due = 0;
 	qp->part_offset = 0;
 	qp->keeps = false;
+	if (qp->capture != NULL)
+		capture_restart(qp->capture);
 }
 
 void qp_enter(struct node *node, struct qp *qp, enum hdl_qp_state state)
