@@ -8,7 +8,7 @@
   captures.py FOLDER rdmacm               rping, whose messages are known
   captures.py FOLDER file                 what may be named as FILE, and who shares it
 
-FOLDER as in ../compat/programs.py. A missing program is a skip (exit 77) that says so."""
+What a capture must be is judged by capture.py. FOLDER as in ../compat/programs.py. A missing program is a skip (exit 77) that says so."""
 import os
 import re
 import subprocess
