@@ -3,8 +3,9 @@
 
 #include <string.h>
 
-#include "transport/local.h"
+#include "transport/ib.h"
 #include "transport/multicast.h"
+#include "transport/request.h"
 #include "transport/sg.h"
 #include "wire/be.h"
 
@@ -75,7 +76,7 @@ static struct roce_path connected_path(const struct node *node, const struct qp 
 	if (ah->is_global) {
 		from = &node->gids[ah->sgid_index];
 		to = &ah->dgid;
-	} else if (qp->link != LINK_NONE) {
+	} else if (qp->link < LINK_WIRE) {
 		to = &node->links[qp->link].gid;
 	}
 	struct roce_path path = path_between(from, to, qp->qpn ^ qp->attr.dest_qpn);
@@ -89,11 +90,11 @@ static struct roce_path datagram_path(const struct node *node, const struct qp *
 {
 	const struct hdl_gid *from = &node->gid;
 	struct hdl_gid to = node->gid;
-	bool grouped = wqe->u.ud.link != LINK_NONE && wqe->u.ud.link >= MULTICAST_LINK;
+	bool grouped = wqe->u.ud.link < LINK_WIRE && wqe->u.ud.link >= MULTICAST_LINK;
 	if (wqe->u.ud.is_global || grouped) {
 		from = &node->gids[wqe->u.ud.sgid_index];
 		memcpy(to.raw, wqe->u.ud.dgid, sizeof(to.raw));
-	} else if (wqe->u.ud.link != LINK_NONE) {
+	} else if (wqe->u.ud.link < LINK_WIRE) {
 		to = node->links[wqe->u.ud.link].gid;
 	}
 	struct roce_path path = path_between(from, &to, qp->qpn ^ wqe->u.ud.qpn);
@@ -223,7 +224,7 @@ static struct capture_message *message_of(const struct talk *talk, struct qp *qp
 		state->count = 0;
 	}
 	if (!open->used) {
-		bool atomic = local_is_read(wqe) && wqe->opcode != HDL_OP_READ;
+		bool atomic = request_is_atomic(wqe);
 		uint32_t packets = atomic ? 1 : packets_of(talk, wqe->length);
 		*open = (struct capture_message){.used = true,
 		                                 .first_psn = state->next_psn,
@@ -304,7 +305,7 @@ static void put_data_request(struct node *node, struct qp *qp, struct wqe_send *
 static void put_request(struct node *node, struct qp *qp, struct wqe_send *wqe,
                         const struct talk *talk, uint32_t psn)
 {
-	if (!local_is_read(wqe)) {
+	if (!request_is_read(wqe)) {
 		put_data_request(node, qp, wqe, talk, psn);
 		return;
 	}
@@ -376,7 +377,7 @@ void capture_put_answer(struct node *node, struct qp *qp, struct wqe_send *wqe, 
 	const struct capture_message *message = message_of(&talk, qp, wqe);
 	if (wqe->opcode == HDL_OP_READ)
 		put_read_response(node, qp, wqe, &talk, message);
-	else if (local_is_read(wqe))
+	else if (request_is_read(wqe))
 		put_value(&talk, message, answer->value);
 	else if (wqe->msn == end) /* those before it are acknowledged with it */
 		put_answer(&talk, ack_syndrome(), message->last_psn, message->count);
@@ -420,7 +421,7 @@ static void put_direct_answer(struct node *node, struct qp *qp, struct wqe_send 
 	case HDL_WC_SUCCESS:
 		if (wqe->opcode == HDL_OP_READ)
 			put_read_response(node, qp, wqe, talk, message);
-		else if (!local_is_read(wqe))
+		else if (!request_is_read(wqe))
 			put_answer(talk, ack_syndrome(), message->last_psn, message->count);
 		else if (own_value(node, qp, wqe, &value))
 			put_value(talk, message, value);
@@ -457,23 +458,46 @@ void capture_put_direct(struct node *node, struct qp *qp, struct wqe_send *wqe)
 
 /* --- packets of a wire --- */
 
-void capture_put_wire(struct node *node, const struct path *path, const uint8_t *packet,
-                      size_t bytes, bool inbound, const struct wqe_send *wqe)
+/* The request that the answer @packet to @qp is for; NULL: none that is known any more. */
+static const struct wqe_send *asked_by(const struct qp *qp, const struct ib_packet *packet)
+{
+	for (uint32_t i = wq_head(&qp->sq), end = wq_tail(&qp->sq); i != end; i++) {
+		const struct wqe_send *wqe = wq_at(&qp->sq, i);
+		int32_t distance = ib_psn_distance(packet->bth.psn, wqe->msn);
+		if (wqe->numbered && distance >= 0 && (uint32_t)distance < ib_span(qp->ib, wqe))
+			return wqe;
+	}
+	return NULL;
+}
+
+void capture_put_wire(struct node *node, const struct path *path, const struct ib_packet *packet,
+                      const uint8_t *payload, bool inbound)
 {
 	struct capture *capture = node->capture;
-	struct ib_packet taken;
-	if (ib_transport_decode(&taken, packet, bytes) != IB_OK)
-		return;
+	const struct ib_opcode *op = ib_opcode(packet->bth.opcode);
+	struct ib_packet whole = *packet;
 	struct roce_path ip = path->ip;
-	size_t length = roce_encode(&ip, &taken, capture->packet, sizeof(capture->packet));
+	whole.payload = payload;
+	ip.udp_checksum = true;
+	if (ip.hop_limit == 0)
+		ip.hop_limit = DEFAULT_HOPS; /* not known here, or left to the host */
+	size_t length = roce_encode(&ip, &whole, capture->packet, sizeof(capture->packet));
 	if (length == 0)
 		return;
+	const struct qp *qp = inbound                  ? node_find_qp(node, packet->bth.dest_qp)
+	                      : op->role == IB_REQUEST ? capture->turn
+	                                               : NULL;
+	const struct wqe_send *wqe = NULL;
+	if (qp != NULL && !inbound)
+		wqe = wq_at(&qp->sq, qp->next);
+	else if (qp != NULL && op->role == IB_RESPONSE && qp->ib != NULL)
+		wqe = asked_by(qp, packet);
 	struct capture_record record = {.bytes = capture->packet,
 	                                .captured = length,
 	                                .length = length,
 	                                .inbound = inbound,
-	                                .operation = taken.op->name,
-	                                .qpn = inbound ? taken.bth.dest_qp : 0,
+	                                .operation = op->name,
+	                                .qpn = qp != NULL ? qp->qpn : 0,
 	                                .has_wr_id = wqe != NULL,
 	                                .wr_id = wqe != NULL ? wqe->wr_id : 0};
 	capture->take(capture->context, &record);

@@ -1,10 +1,11 @@
 /* Captures: what an adapter does, as the RoCEv2 packets that it is or would be on a wire.
  *
- * On a wire the packets are there (capture_wire()). On the same-host path there are frames in lanes, and copies that leave no trace
+ * On a wire the packets are there (capture_wire()), and all of them are recorded, as they go out and as they come in: where both ends
+ * record to one file each is there twice, with its direction. On the same-host path there are frames in lanes, and copies that leave no trace
  * at all; what the same operation would be on a wire is made up of what is known here: packets numbered and cut by the path MTU, with the
  * queue pairs' numbers, GIDs as IP addresses and all checksums, requests first and then what answers them.
  *
- * Who records what: the requester records its requests when they are executed, and the answers when they come; the responder
+ * Who records what there: the requester records its requests when they are executed, and the answers when they come; the responder
  * records nothing, for of RDMA on its memory it does not know. So a packet is recorded once, wherever both ends are captured to.
  *
  * Nothing is allocated here: the adapter brings a struct capture for the node and a struct capture_qp for each queue pair
@@ -39,7 +40,8 @@ struct capture_record {
 struct capture {
 	void (*take)(void *context, const struct capture_record *record);
 	void *context;
-	uint16_t ip_id; /* of the last packet that was made up */
+	struct qp *turn; /* whose requests go out */
+	uint16_t ip_id;  /* of the last packet that was made up */
 	uint8_t payload[IB_MAX_MTU_BYTES];
 	uint8_t packet[CAPTURE_PACKET_BYTES];
 };
@@ -74,8 +76,8 @@ void capture_put_answer(struct node *node, struct qp *qp, struct wqe_send *wqe, 
                         const struct frame_answer *answer);
 void capture_put_refusal(struct node *node, struct qp *qp, struct wqe_send *wqe,
                          const struct frame_answer *answer);
-void capture_put_wire(struct node *node, const struct path *path, const uint8_t *packet,
-                      size_t bytes, bool inbound, const struct wqe_send *wqe);
+void capture_put_wire(struct node *node, const struct path *path, const struct ib_packet *packet,
+                      const uint8_t *payload, bool inbound);
 
 /* Requester: @wqe goes out, to whoever is there; or once more. */
 static inline void capture_request(struct node *node, struct qp *qp, struct wqe_send *wqe)
@@ -107,12 +109,20 @@ static inline void capture_refusal(struct node *node, struct qp *qp, struct wqe_
 		capture_put_refusal(node, qp, wqe, answer);
 }
 
-/* A packet that goes along @path or came along it: from its BTH on, without ICRC. @wqe: the request that it belongs to, where that is known. */
-static inline void capture_wire(struct node *node, const struct path *path, const uint8_t *packet,
-                                size_t bytes, bool inbound, const struct wqe_send *wqe)
+/* @packet goes along @path, with @payload, or came along it. */
+static inline void capture_wire(struct node *node, const struct path *path,
+                                const struct ib_packet *packet, const uint8_t *payload,
+                                bool inbound)
 {
 	if (__builtin_expect(node->capture != NULL, 0))
-		capture_put_wire(node, path, packet, bytes, inbound, wqe);
+		capture_put_wire(node, path, packet, payload, inbound);
+}
+
+/* It is @qp's turn: requests that go out are of its next element. */
+static inline void capture_turn(struct node *node, struct qp *qp)
+{
+	if (__builtin_expect(node->capture != NULL, 0))
+		node->capture->turn = qp;
 }
 
 /* The connection of @qp begins anew. */
