@@ -206,9 +206,9 @@ int adapter_open(const struct hdl_open_attr *attr, const struct adapter_env *env
 	if (result == 0)
 		result = make_tables(adapter);
 	if (result == 0)
-		segment_begin(&adapter->segments, adapter->tables.segments, attr->on_node);
-	if (result == 0 && attr->capture != NULL && attr->capture[0] != '\0')
 		result = recorder_open(adapter, attr->capture);
+	if (result == 0)
+		segment_begin(&adapter->segments, adapter->tables.segments, attr->on_node);
 	if (result == 0) {
 		adapter->by_value = env->by_value;
 		adapter->node.own = fault_mover(!env->by_target && !env->by_value);

@@ -303,7 +303,7 @@ struct recorder {
 	struct capture capture;
 	struct pcapng file;
 };
-/* Record to the file @path. 0; -HDL_ENOMEM; -HDL_EIO, and errno says why. */
+/* Record to the file @path; NULL or "": do not. 0; -HDL_ENOMEM; -HDL_EIO, and errno says why. */
 int recorder_open(struct hdl_adapter *adapter, const char *path);
 void recorder_close(struct hdl_adapter *adapter);
 /* In a child: the file is its parent's. */

@@ -42,6 +42,8 @@ int hdl_capture_prepare(const char *path)
 
 int recorder_open(struct hdl_adapter *adapter, const char *path)
 {
+	if (path == NULL || path[0] == '\0')
+		return 0;
 	struct recorder *recorder = calloc(1, sizeof(*recorder));
 	if (recorder == NULL)
 		return -HDL_ENOMEM;

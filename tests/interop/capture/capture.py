@@ -78,7 +78,7 @@ class Packet:
 
     def __init__(self, raw, length, interface, time, comment, direction):
         self.interface, self.time, self.comment, self.direction = interface, time, comment, direction
-        self.whole = len(raw) == length
+        self.whole, self.raw = len(raw) == length, raw
         need(raw[0] >> 4 in (4, 6), "neither IPv4 nor IPv6")
         if raw[0] >> 4 == 4:
             need(raw[0] == 0x45 and struct.unpack_from(">H", raw, 2)[0] == length, "IPv4 length")

@@ -2,6 +2,7 @@
 """Captures of the same-host path: is what was recorded what was done, as valid RoCEv2?
 
   captures.py FOLDER operations PROGRAM   every operation, by PROGRAM, which says what it did; and damage to the capture is noticed
+  captures.py FOLDER wire PROGRAM         the same over a wire
   captures.py FOLDER conform PROGRAM PORT [FILTER]  what the conformance suite does, errors, retries and lost memory included
   captures.py FOLDER pingpong             the examples of libibverbs
   captures.py FOLDER perftest             perftest, by each kind of copy
@@ -19,7 +20,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "compat"))
 import programs
-from capture import Bad, check, need, read, wr_id
+from capture import Bad, check, need, read, tshark, wr_id
 from programs import expect
 
 TYPES = {"RC": 0x00, "UC": 0x20, "UD": 0x60, "XRC": 0xA0}
@@ -120,6 +121,36 @@ def operations(folder, program):
         numbers(packets)
         expect(f"{len(rows)} requests are {len(packets)} packets", len(rows) > 150)
         damage(file)
+
+
+def wire(folder, program):
+    """Both ends of a wire record every packet: what goes out at the one comes in at the other."""
+    with tempfile.TemporaryDirectory() as place:
+        file = os.path.join(place, "wire.pcapng")
+        done = subprocess.run([program, file, "wire"], capture_output=True, text=True, timeout=120)
+        expect("the operations succeed", done.returncode == 0, done.stdout, done.stderr)
+        interfaces, packets, _ = read(file)
+        tshark(file, packets)
+        need(len(interfaces) == 2, f"{len(interfaces)} interfaces")
+        for sent, taken in ((0, 1), (1, 0)):
+            out = [packet.raw for packet in packets if packet.interface == sent and packet.direction == 2]
+            need(out == [packet.raw for packet in packets if packet.interface == taken and packet.direction == 1], "what went out did not come in")
+            need(len(out) > 150, f"{len(out)} packets")
+        of_request = {}
+        for packet in packets:
+            if packet.interface == 0:
+                need(packet.comment or packet.name == "ack", f"{packet.name} without a comment")
+                if packet.comment:
+                    of_request.setdefault(wr_id(packet), []).append(packet)
+        for line in done.stdout.splitlines():
+            number, kind, operation, length, mtu, answer, _ = (int(word) if word.isdigit() else word for word in line.split())
+            data = [packet for packet in of_request[number] if packet.name.startswith(("send", "write", "response"))]
+            if operation not in ("compare-swap", "fetch-add"):
+                cut = len(parts(length, mtu))
+                need(len(data) > cut if answer == "rnr" else len(data) == cut, f"{line}: {len(data)} packets with data")
+                need(b"".join(packet.payload for packet in data[-cut:]) == pattern(length, number), f"{line}: payload")
+            need(all(packet.transport == TYPES[kind] for packet in of_request[number]), f"{line}: transport")
+        expect(f"{len(packets)} packets of a wire", True)
 
 
 def damage(file):
@@ -269,7 +300,7 @@ def file(folder):
 def main():
     folder, what, rest = sys.argv[1], sys.argv[2], sys.argv[3:]
     try:
-        {"operations": operations, "conform": conform, "pingpong": pingpong, "perftest": perftest, "rdmacm": rdmacm, "file": file}[what](folder, *rest)
+        {"operations": operations, "wire": wire, "conform": conform, "pingpong": pingpong, "perftest": perftest, "rdmacm": rdmacm, "file": file}[what](folder, *rest)
     except Bad as error:
         sys.exit(f"FAILED: {error}")
 

@@ -6,7 +6,8 @@
  * The bytes of a message are those of operations.py's pattern() for its WR-ID. ANSWER: ack, none, an RNR NAK before the ack (rnr), a
  * NAK (access, invalid), or gone: memory that went away. VALUE: immediate data, the key that is invalidated, or what an atomic found.
  *
- *	operations FILE */
+ *	operations FILE         over the same-host path
+ *	operations FILE wire    over a wire: what one sends is handed to the other, packet by packet */
 #include <arpa/inet.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +15,8 @@
 #include <sys/mman.h>
 
 #include <heddle/heddle.h>
+
+#include "adapter/adapter.h"
 
 #define ARENA_BYTES  (64u << 10)
 #define TARGET_BYTES 16384u /* where the peer's half of the arena begins */
@@ -24,6 +27,18 @@
 	 HDL_ACCESS_REMOTE_WRITE | HDL_ACCESS_REMOTE_ATOMIC | HDL_ACCESS_BIND)
 #define REMOTE (HDL_ACCESS_REMOTE_READ | HDL_ACCESS_REMOTE_WRITE | HDL_ACCESS_REMOTE_ATOMIC)
 
+#define CABLE_PACKETS 256u
+
+/* Packets on their way. */
+struct cable {
+	uint32_t head, tail;
+	struct {
+		struct path path;
+		size_t bytes;
+		uint8_t packet[CAPTURE_PACKET_BYTES];
+	} slots[CABLE_PACKETS];
+};
+
 struct end {
 	struct hdl_adapter *adapter;
 	struct hdl_pd *pd;
@@ -32,10 +47,12 @@ struct end {
 	unsigned char *memory;
 	struct hdl_gid gid;
 	struct hdl_qp *qp;
+	struct cable cable; /* that it sends on */
 };
 
 static struct end a, b;
 static uint64_t next_id = 1;
+static bool wired;
 static const char *const type_names[] = {
         [HDL_QP_RC] = "RC", [HDL_QP_UC] = "UC", [HDL_QP_UD] = "UD", [HDL_QP_XRC_INI] = "XRC"};
 static const char *const opcode_names[] = {
@@ -52,11 +69,60 @@ static void must(int result, const char *what)
 	exit(1);
 }
 
+static uint8_t *cable_reserve(void *context, const struct path *path, size_t bytes)
+{
+	struct cable *cable = context;
+	(void)path;
+	return cable->tail - cable->head == CABLE_PACKETS || bytes > CAPTURE_PACKET_BYTES
+	               ? NULL
+	               : cable->slots[cable->tail % CABLE_PACKETS].packet;
+}
+
+static void cable_commit(void *context, const struct path *path, size_t bytes)
+{
+	struct cable *cable = context;
+	uint32_t slot = cable->tail++ % CABLE_PACKETS;
+	roce_udp_seal(&path->ip, cable->slots[slot].packet, bytes);
+	cable->slots[slot].path = *path;
+	cable->slots[slot].bytes = bytes + IB_ICRC_BYTES;
+}
+
+static void cable_flush(void *context)
+{
+	(void)context;
+}
+
+/* What @from sent comes to @to. */
+static void deliver(struct end *from, struct end *to)
+{
+	struct cable *cable = &from->cable;
+	for (; cable->head != cable->tail; cable->head++) {
+		uint32_t slot = cable->head % CABLE_PACKETS;
+		adapter_take(to->adapter, &cable->slots[slot].path, false,
+		             cable->slots[slot].packet, cable->slots[slot].bytes);
+	}
+}
+
+/* On a wire nobody else drives. */
+static void pump(void)
+{
+	if (!wired)
+		return;
+	must(hdl_progress(a.adapter), "hdl_progress");
+	deliver(&a, &b);
+	must(hdl_progress(b.adapter), "hdl_progress");
+	deliver(&b, &a);
+}
+
 static void end_open(struct end *end, const char *file)
 {
-	struct hdl_open_attr attr = {.capture = file};
+	struct hdl_open_attr attr = {.capture = file, .no_thread = wired};
 	struct hdl_limits limits;
-	must(hdl_open(&attr, &end->adapter), "hdl_open");
+	static struct carrier carriers[2];
+	struct carrier *carrier = &carriers[end == &b];
+	*carrier = (struct carrier){cable_reserve, cable_commit, cable_flush, &end->cable};
+	struct adapter_env env = {.clock = clock_real(), .carrier = wired ? carrier : NULL};
+	must(adapter_open(&attr, &env, &end->adapter), "adapter_open");
 	must(hdl_adapter_query(end->adapter, &limits), "hdl_adapter_query");
 	end->gid = limits.gid;
 	must(hdl_pd_create(end->adapter, &end->pd), "hdl_pd_create");
@@ -130,6 +196,7 @@ static void join_ends(uint32_t type, uint16_t mtu, struct hdl_xrcd *xrcd)
 static void part_ends(void)
 {
 	struct hdl_wc wc;
+	pump();
 	must(hdl_qp_destroy(a.qp), "hdl_qp_destroy");
 	must(hdl_qp_destroy(b.qp), "hdl_qp_destroy");
 	while (hdl_cq_poll(a.cq, &wc, 1) + hdl_cq_poll(b.cq, &wc, 1) > 0)
@@ -140,11 +207,13 @@ static struct hdl_wc wait_for(struct end *end)
 {
 	struct hdl_wc wc = {0};
 	int count;
-	for (long turns = 0; (count = hdl_cq_poll(end->cq, &wc, 1)) == 0; turns++)
+	for (long turns = 0; (count = hdl_cq_poll(end->cq, &wc, 1)) == 0; turns++) {
+		pump();
 		if (turns == 500000000) {
 			fputs("nothing completes\n", stderr);
 			exit(1);
 		}
+	}
 	must(count, "hdl_cq_poll");
 	return wc;
 }
@@ -257,6 +326,7 @@ static void run(const struct request *r)
 				if (strcmp(counters[i].name, "rnr_sent") == 0)
 					sent = counters[i].value;
 			must(hdl_progress(a.adapter), "hdl_progress");
+			pump();
 		}
 		receive_one(r->srq);
 	}
@@ -391,11 +461,13 @@ int main(int argc, char **argv)
 	static struct hdl_xrcd *xrcd;
 	static struct hdl_srq *srq;
 	struct hdl_srq_attr attr = {.max_wr = 16, .max_sge = 4};
-	if (argc != 2)
+	wired = argc == 3 && strcmp(argv[2], "wire") == 0;
+	if (argc != 2 && !wired)
 		return 64;
 	end_open(&a, argv[1]);
 	end_open(&b, argv[1]);
-	must(hdl_join(a.adapter, b.adapter), "hdl_join");
+	if (!wired)
+		must(hdl_join(a.adapter, b.adapter), "hdl_join");
 	connected(HDL_QP_RC, 256, NULL, NULL);
 	connected(HDL_QP_RC, 4096, NULL, NULL);
 	connected(HDL_QP_UC, 256, NULL, NULL);
@@ -403,6 +475,7 @@ int main(int argc, char **argv)
 	must(hdl_xrcd_open(b.adapter, &xrcd), "hdl_xrcd_open");
 	must(hdl_srq_create_xrc(b.pd, xrcd, b.cq, &attr, NULL, &srq), "hdl_srq_create_xrc");
 	connected(HDL_QP_XRC_INI, 1024, xrcd, srq);
-	gone();
+	if (!wired)
+		gone();
 	return 0;
 }
