@@ -12,6 +12,8 @@
 #include "queue/wqe.h"
 #include "transport/frame.h"
 #include "transport/node.h"
+#include "transport/request.h"
+#include "transport/respond.h"
 #include "transport/sg.h"
 
 /* A frame as copied from the lane: the header, the fixed part of the body, and where the rest lies. */
@@ -33,50 +35,17 @@ void local_look(struct node *node, struct qp *qp);
 void local_timeout(struct node *node, struct qp *qp);
 /* Requester: the peer is gone. */
 void local_peer_gone(struct node *node, struct qp *qp);
-/* Complete what is over, oldest first. */
-void local_reap(struct node *node, struct qp *qp);
-
 /* RDMA by the initiator, on the target's memory. */
-enum local_step {
-	LOCAL_NEXT,    /* executed or sent: on to the next request */
-	LOCAL_WAIT,    /* an answer or a timer will set it going */
-	LOCAL_NO_ROOM, /* the lane is full: try again soon */
-	LOCAL_BY_TARGET
-};
 /* Nobody answers at the other end yet (or any more): what a timeout would tell on a wire. */
-enum local_step local_not_ready(struct node *node, struct qp *qp, struct wqe_send *wqe);
-enum local_step local_direct(struct node *node, struct qp *qp, struct wqe_send *wqe);
+enum step local_not_ready(struct node *node, struct qp *qp, struct wqe_send *wqe);
+enum step local_direct(struct node *node, struct qp *qp, struct wqe_send *wqe);
 /* A datagram to a group (local_multicast.c). */
-enum local_step local_multicast(struct node *node, struct qp *qp, struct wqe_send *wqe);
-/* Copy the data of @wqe to @out. False: a piece was refused and the request is over. */
-bool local_gather(struct node *node, struct qp *qp, struct wqe_send *wqe, void *out);
+enum step local_multicast(struct node *node, struct qp *qp, struct wqe_send *wqe);
 /* Nobody is there: a datagram vanishes, a message is never answered. It must still be fit to be sent. */
-enum local_step local_to_nobody(struct node *node, struct qp *qp, struct wqe_send *wqe);
+enum step local_to_nobody(struct node *node, struct qp *qp, struct wqe_send *wqe);
 /* Execute and complete @wr at once, without an element of the queue: a short write or read that nothing stands before, on memory
  * of this process. False: nothing was decided, post it. */
 bool local_express(struct node *node, struct qp *qp, const struct hdl_send_wr *wr);
-/* @wqe is over. */
-static inline void local_finish(struct wqe_send *wqe, enum hdl_wc_status status,
-                                enum hdl_detail detail)
-{
-	wqe->state = WQE_DONE;
-	wqe->status = (uint8_t)status;
-	wqe->vendor_err = (uint8_t)detail;
-}
-static inline bool local_is_read(const struct wqe_send *wqe)
-{
-	return wqe->opcode == HDL_OP_READ || wqe->opcode == HDL_OP_COMPARE_SWAP ||
-	       wqe->opcode == HDL_OP_FETCH_ADD;
-}
-/* Is the next element one that was begun? A message that is to be repeated was, and counts as in flight. */
-static inline bool local_begun(const struct qp *qp)
-{
-	if (qp->next == wq_tail(&qp->sq))
-		return false;
-	const struct wqe_send *wqe = wq_at(&qp->sq, qp->next);
-	return wqe->state != WQE_READY || wqe->numbered;
-}
-
 /* @wqe is in flight: an answer will come. */
 void local_sent(struct node *node, struct qp *qp, struct wqe_send *wqe);
 /* It is not any more. */
@@ -90,8 +59,6 @@ static inline uint32_t local_sent_end(const struct qp *qp)
 	               ((struct wqe_send *)wq_at(&qp->sq, qp->next))->state == WQE_SENT;
 	return qp->next + partial;
 }
-/* A piece of our own was refused: @wqe is over. */
-void local_refused_here(struct node *node, struct wqe_send *wqe, const struct sg_result *result);
 /* Write the header of @wqe's frame. What is owed to the peer goes with it, where that is a plain ACK. */
 void local_put_header(struct qp *qp, struct wqe_send *wqe, enum frame_kind kind, uint8_t flags,
                       struct frame *out);
@@ -103,8 +70,8 @@ static inline bool local_peer_reaches(const struct link *link)
 	return atomic_load_explicit(link->peer_reach, memory_order_relaxed) == 1;
 }
 /* Requester: send the parts of @wqe from where it stands. */
-enum local_step local_send_parts(struct node *node, struct qp *qp, struct wqe_send *wqe,
-                                 enum frame_kind kind, const struct frame_target *target);
+enum step local_send_parts(struct node *node, struct qp *qp, struct wqe_send *wqe,
+                           enum frame_kind kind, const struct frame_target *target);
 /* Requester: @count bytes of a read have come. */
 void local_data(struct node *node, struct qp *qp, const struct frame *frame, void *bytes,
                 uint32_t count);
@@ -156,15 +123,7 @@ static inline enum answer local_answer_for(enum hdl_detail detail)
 		return ANSWER_INVALID;
 	return detail == HDL_DETAIL_GONE ? ANSWER_OPERATION : ANSWER_ACCESS;
 }
-/* The peer's range @piece as a list. */
-struct sg local_target(struct node *node, struct qp *qp, const struct hdl_sge *piece,
-                       uint8_t access);
-/* A message used the memory of @key to its end. */
-void local_touch(struct node *node, struct hdl_key key);
-
 /* Local ack timeout: 4.096 us x 2^code (IBTA section 9.7.6.1.3). */
 uint64_t local_timeout_ns(const struct qp *qp);
-/* Table 45 of IBTA volume 1: the RNR timer codes, in nanoseconds. */
-uint64_t local_rnr_ns(uint32_t code);
 
 #endif

@@ -22,25 +22,25 @@ static uint8_t needed_access(uint8_t opcode)
 	}
 }
 
-enum local_step local_not_ready(struct node *node, struct qp *qp, struct wqe_send *wqe)
+enum step local_not_ready(struct node *node, struct qp *qp, struct wqe_send *wqe)
 {
 	if (!qp_reliable(qp)) { /* sent, and lost */
-		local_finish(wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);
-		return LOCAL_NEXT;
+		request_finish(wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);
+		return STEP_NEXT;
 	}
 	/* The first look is the request itself; every further one stands for a repetition after a timeout. */
 	if (qp->attr.timeout != 0 && (wqe->marks & WQE_LOOKED) != 0) {
 		counter_add(&node->counters[NODE_TIMEOUTS], 1);
 		if (qp->retries_left == 0) {
-			local_finish(wqe, HDL_WC_RETRY_EXC_ERR, HDL_DETAIL_NONE);
-			return LOCAL_NEXT;
+			request_finish(wqe, HDL_WC_RETRY_EXC_ERR, HDL_DETAIL_NONE);
+			return STEP_NEXT;
 		}
 		qp->retries_left--;
 	}
 	wqe->marks |= WQE_LOOKED;
 	qp->waiting = true;
 	node_want_timer(node, qp, local_timeout_ns(qp));
-	return LOCAL_WAIT;
+	return STEP_WAIT;
 }
 
 /* The target's checks said no. The target hears of it too: its queue pair fails like ours. */
@@ -48,7 +48,7 @@ static void refused_by_target(struct node *node, struct qp *qp, struct wqe_send 
                               enum hdl_detail detail)
 {
 	if (qp->type == HDL_QP_UC) {
-		local_finish(wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);
+		request_finish(wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);
 		return;
 	}
 	enum hdl_wc_status status = HDL_WC_REM_ACCESS_ERR;
@@ -61,20 +61,12 @@ static void refused_by_target(struct node *node, struct qp *qp, struct wqe_send 
 	                                                   : HDL_EVENT_QP_ACCESS_ERR;
 	qp->close_detail = (uint8_t)detail;
 	qp->close_key = wqe->u.rdma.key;
-	local_finish(wqe, status, detail);
+	request_finish(wqe, status, detail);
 	node_owe(node, qp);
 }
 
-void local_refused_here(struct node *node, struct wqe_send *wqe, const struct sg_result *result)
-{
-	tpt_count(node->tpt, result->detail);
-	if (result->detail == HDL_DETAIL_GONE)
-		op_memory_gone(node, result->key);
-	local_finish(wqe, op_local_status(result->detail), result->detail);
-}
-
-static enum local_step direct_atomic(struct node *node, struct qp *qp, struct wqe_send *wqe,
-                                     struct sg *remote)
+static enum step direct_atomic(struct node *node, struct qp *qp, struct wqe_send *wqe,
+                               struct sg *remote)
 {
 	struct link *link = &node->links[qp->link];
 	uint64_t old;
@@ -82,12 +74,12 @@ static enum local_step direct_atomic(struct node *node, struct qp *qp, struct wq
 	        op_atomic(&link->mover, MOVE_TO_PEER, remote, wqe->opcode == HDL_OP_FETCH_ADD,
 	                  wqe->u.atomic.compare_add, wqe->u.atomic.swap, &old);
 	if (detail == HDL_DETAIL_TOUCHED)
-		return LOCAL_BY_TARGET;
+		return STEP_BY_TARGET;
 	if (detail == HDL_DETAIL_QP && sg_changed(remote))
 		return local_not_ready(node, qp, wqe);
 	if (detail != HDL_DETAIL_NONE) {
 		refused_by_target(node, qp, wqe, detail);
-		return LOCAL_NEXT;
+		return STEP_NEXT;
 	}
 	counter_add(&node->counters[NODE_ATOMICS], 1);
 	struct hdl_sge piece;
@@ -95,10 +87,10 @@ static enum local_step direct_atomic(struct node *node, struct qp *qp, struct wq
 	struct sg to = sg_own(node, qp, wqe_sge(wqe), wqe->num_sge, HDL_ACCESS_LOCAL_WRITE);
 	struct sg_result result = sg_move(&node->own, MOVE_BOTH_OWN, &to, &from, sizeof(old));
 	if (result.detail != HDL_DETAIL_NONE)
-		local_refused_here(node, wqe, &result);
+		request_refused(node, wqe, &result);
 	else
-		local_finish(wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);
-	return LOCAL_NEXT;
+		request_finish(wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);
+	return STEP_NEXT;
 }
 
 /* A request of one run of at most MOVE_SHORT bytes. */
@@ -175,20 +167,20 @@ static bool direct_one_run(const struct node *node, const struct qp *qp, struct 
 }
 
 /* The bytes of @wqe are where they belong. */
-static enum local_step direct_done(struct node *node, struct wqe_send *wqe)
+static enum step direct_done(struct node *node, struct wqe_send *wqe)
 {
 	bool read = wqe->opcode == HDL_OP_READ;
 	counter_add(&node->counters[read ? NODE_BYTES_READ : NODE_BYTES_WRITTEN], wqe->length);
 	if (wqe->opcode == HDL_OP_WRITE_IMM) {
 		wqe->marks |= WQE_PREPARED;
-		return LOCAL_BY_TARGET; /* the notice is a frame */
+		return STEP_BY_TARGET; /* the notice is a frame */
 	}
-	local_finish(wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);
-	return LOCAL_NEXT;
+	request_finish(wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);
+	return STEP_NEXT;
 }
 
-static enum local_step direct_copy(struct node *node, struct qp *qp, struct wqe_send *wqe,
-                                   struct sg *remote)
+static enum step direct_copy(struct node *node, struct qp *qp, struct wqe_send *wqe,
+                             struct sg *remote)
 {
 	struct link *link = &node->links[qp->link];
 	struct hdl_sge inline_piece;
@@ -205,13 +197,13 @@ static enum local_step direct_copy(struct node *node, struct qp *qp, struct wqe_
 		return local_not_ready(node, qp, wqe);
 	bool remote_refused = result.at_target != read;
 	if (result.detail == HDL_DETAIL_TOUCHED && remote_refused)
-		return LOCAL_BY_TARGET;
+		return STEP_BY_TARGET;
 	if (result.detail != HDL_DETAIL_NONE) {
 		if (remote_refused)
 			refused_by_target(node, qp, wqe, result.detail);
 		else
-			local_refused_here(node, wqe, &result);
-		return LOCAL_NEXT;
+			request_refused(node, wqe, &result);
+		return STEP_NEXT;
 	}
 	return direct_done(node, wqe);
 }
@@ -262,42 +254,42 @@ bool local_express(struct node *node, struct qp *qp, const struct hdl_send_wr *w
 	return true;
 }
 
-enum local_step local_direct(struct node *node, struct qp *qp, struct wqe_send *wqe)
+enum step local_direct(struct node *node, struct qp *qp, struct wqe_send *wqe)
 {
 	struct link *link = &node->links[qp->link];
 	bool atomic = wqe->opcode == HDL_OP_COMPARE_SWAP || wqe->opcode == HDL_OP_FETCH_ADD;
 	if (link->mover.reach == NULL)
-		return LOCAL_BY_TARGET;
+		return STEP_BY_TARGET;
 	/* A send before us may still be refused, and then we must not have happened. */
 	if (qp->unanswered > 0)
 		local_look(node, qp);
 	if (qp->unanswered > 0) {
 		if (node->by_application)
 			node_activate(node, qp); /* it comes again anyway, and then we look again */
-		return LOCAL_WAIT;
+		return STEP_WAIT;
 	}
 	struct qp_facts facts;
 	const struct qp_public *pub = peer_of(link, qp);
 	if (!is_ready(link, qp, pub, &facts)) {
 		enum xrc_target target = xrc_facts(link, qp, wqe, &facts);
 		if (target != XRC_READY)
-			return target == XRC_NO_QUEUE ? LOCAL_BY_TARGET
+			return target == XRC_NO_QUEUE ? STEP_BY_TARGET
 			                              : local_not_ready(node, qp, wqe);
 	}
 	qp->retries_left = qp->attr.retry_cnt;
 	uint8_t access = needed_access(wqe->opcode);
 	if ((facts.access & access) != access) {
 		refused_by_target(node, qp, wqe, HDL_DETAIL_NONE);
-		return LOCAL_NEXT;
+		return STEP_NEXT;
 	}
 	/* A length of zero touches nothing and needs no key (IBTA C9-88). */
 	if (wqe->length == 0 && !atomic) {
 		if (wqe->opcode == HDL_OP_WRITE_IMM) {
 			wqe->marks |= WQE_PREPARED;
-			return LOCAL_BY_TARGET;
+			return STEP_BY_TARGET;
 		}
-		local_finish(wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);
-		return LOCAL_NEXT;
+		request_finish(wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);
+		return STEP_NEXT;
 	}
 	if (!atomic && direct_one_run(node, qp, wqe, link, pub, &facts, access))
 		return direct_done(node, wqe);

@@ -111,7 +111,7 @@ static bool must_wait(struct node *node, struct group_link *entry, size_t bytes)
 	       node->now_ns - entry->since_ns < MULTICAST_PATIENCE_NS;
 }
 
-enum local_step local_multicast(struct node *node, struct qp *qp, struct wqe_send *wqe)
+enum step local_multicast(struct node *node, struct qp *qp, struct wqe_send *wqe)
 {
 	struct group *group = &node->groups[wqe->u.ud.link - MULTICAST_LINK];
 	if (group->users == 0 || group->epoch != wqe->u.ud.epoch || group->link_count == 0)
@@ -142,7 +142,7 @@ enum local_step local_multicast(struct node *node, struct qp *qp, struct wqe_sen
 	size_t bytes = sizeof(head) + wqe->length;
 	for (uint32_t i = 0; i < group->link_count; i++)
 		if (must_wait(node, &group->links[i], bytes))
-			return LOCAL_NO_ROOM;
+			return STEP_NO_ROOM;
 	for (uint32_t i = 0; i < group->link_count; i++) {
 		uint32_t link = group->links[i].link;
 		unsigned char *out = node_reserve(node, link, bytes);
@@ -150,13 +150,13 @@ enum local_step local_multicast(struct node *node, struct qp *qp, struct wqe_sen
 			counter_add(&node->counters[NODE_DROPPED], 1);
 			continue;
 		}
-		if (!local_gather(node, qp, wqe, out + sizeof(head)))
-			return LOCAL_NEXT;
+		if (!request_gather(node, qp, wqe, 0, out + sizeof(head), wqe->length))
+			return STEP_NEXT;
 		memcpy(out, &head, sizeof(head));
 		node_publish(node, link);
 	}
 	counter_add(&node->counters[NODE_BYTES_SENT], wqe->length);
 	qp->sent_messages++;
-	local_finish(wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);
-	return LOCAL_NEXT;
+	request_finish(wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);
+	return STEP_NEXT;
 }

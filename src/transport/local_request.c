@@ -7,15 +7,6 @@
 #include "transport/local.h"
 #include "transport/op.h"
 
-/* A lane delivers whole messages in order: for table D every one is a last segment that is just due. */
-static const struct tpt_segment whole_message = {
-        .last = true, .sn = 0, .next_sn = 1, .window_end = 1};
-
-void local_touch(struct node *node, struct hdl_key key)
-{
-	tpt_touch(node->tpt, key, &whole_message);
-}
-
 void local_refuse(struct node *node, struct qp *qp, uint32_t msn, enum answer answer,
                   enum hdl_detail detail)
 {
@@ -168,32 +159,6 @@ static bool run_send(struct node *node, struct qp *qp, const struct arrival *a)
 	return receive_message(node, qp, a, NULL, &data);
 }
 
-struct sg local_target(struct node *node, struct qp *qp, const struct hdl_sge *piece,
-                       uint8_t access)
-{
-	return (struct sg){.table = &node->tpt->view,
-	                   .pieces = piece,
-	                   .count = 1,
-	                   .pd = qp->pd,
-	                   .qpn = qp->qpn,
-	                   .access = access,
-	                   .side = TPT_REMOTE,
-	                   .windows_only = qp->windows_only};
-}
-
-/* The peer's range @piece, checked as a whole. A one-touch entry that was touched before ends here (table D row 3). */
-static enum hdl_detail target_of(struct node *node, struct qp *qp, const struct hdl_sge *piece,
-                                 uint8_t access, struct sg *target)
-{
-	*target = local_target(node, qp, piece, access);
-	struct tpt_grant grant;
-	enum hdl_detail detail = sg_ask(target, piece, &grant);
-	if (detail == HDL_DETAIL_NONE && (grant.entry.flags & TPT_TOUCHED) != 0 &&
-	    tpt_touch(node->tpt, piece->key, &whole_message) == TPT_TERMINATE)
-		return HDL_DETAIL_TOUCHED;
-	return detail;
-}
-
 /* What a refused move means for the queue pair. True: the message counts as executed. */
 static bool moved(struct node *node, struct qp *qp, const struct arrival *a,
                   struct sg_result result, bool target_is_ours)
@@ -230,14 +195,14 @@ static bool run_write_part(struct node *node, struct qp *qp, const struct arriva
 		return false;
 	}
 	if (a->frame.offset == 0)
-		detail = target_of(node, qp, &whole, HDL_ACCESS_REMOTE_WRITE, &to);
+		detail = respond_check(node, qp, &whole, HDL_ACCESS_REMOTE_WRITE, &to);
 	if (detail != HDL_DETAIL_NONE) {
 		refuse(node, qp, a, local_answer_for(detail), detail);
 		return false;
 	}
 	struct hdl_sge piece;
 	struct sg data = sg_plain(&piece, a->body + sizeof(*target), count);
-	to = local_target(node, qp, &range, HDL_ACCESS_REMOTE_WRITE);
+	to = respond_range(node, qp, &range, HDL_ACCESS_REMOTE_WRITE);
 	struct sg_result result = sg_move(&node->own, MOVE_BOTH_OWN, &to, &data, count);
 	if (result.detail != HDL_DETAIL_NONE) {
 		moved(node, qp, a, result, true);
@@ -247,7 +212,7 @@ static bool run_write_part(struct node *node, struct qp *qp, const struct arriva
 		return false;
 	if ((a->frame.flags & FRAME_IMM) != 0 && !receive_message(node, qp, a, NULL, NULL))
 		return false;
-	local_touch(node, target->key);
+	respond_touch(node, target->key);
 	return true;
 }
 
@@ -271,7 +236,8 @@ static bool run_write(struct node *node, struct qp *qp, const struct arrival *a)
 	if (immediate && !op_has_receive(qp))
 		return receive_message(node, qp, a, NULL, NULL);
 	if (a->frame.length > 0) {
-		enum hdl_detail detail = target_of(node, qp, &range, HDL_ACCESS_REMOTE_WRITE, &to);
+		enum hdl_detail detail =
+		        respond_check(node, qp, &range, HDL_ACCESS_REMOTE_WRITE, &to);
 		if (detail != HDL_DETAIL_NONE) {
 			refuse(node, qp, a, local_answer_for(detail), detail);
 			return !qp_reliable(qp);
@@ -282,7 +248,7 @@ static bool run_write(struct node *node, struct qp *qp, const struct arrival *a)
 			return false;
 		if (result.detail != HDL_DETAIL_NONE)
 			return true; /* unreliable: lost, and nobody is told */
-		local_touch(node, target.key);
+		respond_touch(node, target.key);
 	}
 	return !immediate || receive_message(node, qp, a, NULL, NULL);
 }
@@ -310,7 +276,7 @@ static bool run_read(struct node *node, struct qp *qp, const struct arrival *a)
 	if ((a->frame.flags & FRAME_BY_REFERENCE) != 0 &&
 	    !data_of(node, qp, a, sizeof(target), pieces, &list))
 		return false;
-	enum hdl_detail detail = target_of(node, qp, &range, HDL_ACCESS_REMOTE_READ, &from);
+	enum hdl_detail detail = respond_check(node, qp, &range, HDL_ACCESS_REMOTE_READ, &from);
 	if (detail != HDL_DETAIL_NONE) {
 		refuse(node, qp, a, local_answer_for(detail), detail);
 		return false;
@@ -324,7 +290,7 @@ static bool run_read(struct node *node, struct qp *qp, const struct arrival *a)
 	                   a->frame.length),
 	           false))
 		return false;
-	local_touch(node, target.key);
+	respond_touch(node, target.key);
 	return true;
 }
 
@@ -341,7 +307,7 @@ static bool run_atomic(struct node *node, struct qp *qp, const struct arrival *a
 		return false;
 	}
 	uint64_t old = 0;
-	enum hdl_detail detail = target_of(node, qp, &range, HDL_ACCESS_REMOTE_ATOMIC, &target);
+	enum hdl_detail detail = respond_check(node, qp, &range, HDL_ACCESS_REMOTE_ATOMIC, &target);
 	if (detail == HDL_DETAIL_NONE)
 		detail = op_atomic(&node->own, MOVE_BOTH_OWN, &target,
 		                   (a->frame.flags & FRAME_ADD) != 0, atomic.compare_add,
@@ -353,7 +319,7 @@ static bool run_atomic(struct node *node, struct qp *qp, const struct arrival *a
 		refuse(node, qp, a, local_answer_for(detail), detail);
 		return false;
 	}
-	local_touch(node, atomic.key);
+	respond_touch(node, atomic.key);
 	counter_add(&node->counters[NODE_ATOMICS], 1);
 	entry->tag = a->frame.msn;
 	entry->owed = true;
@@ -453,10 +419,7 @@ void local_request(struct node *node, struct qp *qp, const struct arrival *a)
 		}
 		return;
 	}
-	if (qp_state(qp) == HDL_QPS_RTR && !qp->established) {
-		qp->established = true;
-		op_event(node, qp, HDL_EVENT_COMM_EST, HDL_DETAIL_NONE);
-	}
+	respond_established(node, qp);
 	if (!local_part_is_next(qp, &a->frame))
 		return; /* left over from a message that will be repeated */
 	qp->nak_sent = false;

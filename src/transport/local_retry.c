@@ -18,20 +18,11 @@ uint64_t local_timeout_ns(const struct qp *qp)
 	return qp->link == LINK_NONE && ns > GONE_NS ? GONE_NS : ns;
 }
 
-uint64_t local_rnr_ns(uint32_t code)
-{
-	static const uint32_t us[32] = {
-	        655360, 10,    20,    30,    40,    60,     80,     120,    160,    240,   320,
-	        480,    640,   960,   1280,  1920,  2560,   3840,   5120,   7680,   10240, 15360,
-	        20480,  30720, 40960, 61440, 81920, 122880, 163840, 245760, 327680, 491520};
-	return us[code & 31] * 1000ull;
-}
-
 void local_answer_came(struct qp *qp, struct wqe_send *wqe)
 {
-	assert(wqe->state == WQE_SENT && qp->unanswered > 0);
+	assert(qp->unanswered > 0);
 	qp->unanswered--;
-	if (local_is_read(wqe))
+	if (request_is_read(wqe))
 		qp->reads_open--;
 	if (wqe->marks & WQE_BY_VALUE)
 		qp->value_reads--;
@@ -71,38 +62,16 @@ struct wqe_send *local_find_sent(struct qp *qp, uint32_t msn, uint32_t *index)
 	return NULL;
 }
 
-/* An atomic's answer: the old value goes where the request says. */
-static void place_value(struct node *node, struct qp *qp, struct wqe_send *wqe, uint64_t value)
-{
-	struct hdl_sge piece;
-	struct sg from = sg_plain(&piece, &value, sizeof(value));
-	struct sg to = sg_own(node, qp, wqe_sge(wqe), wqe->num_sge, HDL_ACCESS_LOCAL_WRITE);
-	struct sg_result result = sg_move(&node->own, MOVE_BOTH_OWN, &to, &from, sizeof(value));
-	if (result.detail != HDL_DETAIL_NONE)
-		tpt_count(node->tpt, result.detail);
-	if (result.detail == HDL_DETAIL_GONE)
-		op_memory_gone(node, result.key);
-	local_finish(wqe,
-	             result.detail == HDL_DETAIL_NONE ? HDL_WC_SUCCESS
-	                                              : op_local_status(result.detail),
-	             result.detail);
-}
-
-static bool is_atomic(const struct wqe_send *wqe)
-{
-	return wqe->opcode == HDL_OP_COMPARE_SWAP || wqe->opcode == HDL_OP_FETCH_ADD;
-}
-
 /* Does its answer bring what it asked for? */
 static bool brings_data(const struct wqe_send *wqe)
 {
-	return is_atomic(wqe) ||
+	return request_is_atomic(wqe) ||
 	       (wqe->opcode == HDL_OP_READ && (wqe->marks & WQE_BY_VALUE) != 0 && wqe->length > 0);
 }
 
 static bool data_is_here(const struct wqe_send *wqe)
 {
-	return is_atomic(wqe) || wqe->offset == wqe->length;
+	return request_is_atomic(wqe) || wqe->offset == wqe->length;
 }
 
 /* Everything before message @end (and including it, if @answer is an ACK) has been executed by the responder. An atomic is
@@ -125,10 +94,8 @@ static void acknowledge(struct node *node, struct qp *qp, uint32_t end,
 		qp->answered = true;
 		qp->retries_left = qp->attr.retry_cnt;
 		qp->rnr_left = qp->attr.rnr_retry;
-		if (is_atomic(wqe))
-			place_value(node, qp, wqe, answer->value);
-		else
-			local_finish(wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);
+		if (!request_is_atomic(wqe) || request_scatter(node, qp, wqe, 0, &answer->value, 8))
+			request_finish(wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);
 	}
 }
 
@@ -144,7 +111,7 @@ static bool try_again(struct node *node, struct qp *qp, uint32_t index, uint8_t 
 	}
 	if (wqe->state == WQE_SENT)
 		local_answer_came(qp, wqe);
-	local_finish(wqe, exhausted, HDL_DETAIL_NONE);
+	request_finish(wqe, exhausted, HDL_DETAIL_NONE);
 	return false;
 }
 
@@ -154,7 +121,7 @@ static void receiver_not_ready(struct node *node, struct qp *qp, uint32_t index,
 	if (try_again(node, qp, index, qp->attr.rnr_retry == 7 ? &forever : &qp->rnr_left,
 	              HDL_WC_RNR_RETRY_EXC_ERR)) {
 		qp->waiting = true;
-		node_want_timer(node, qp, local_rnr_ns(code));
+		node_want_timer(node, qp, request_rnr_ns(code));
 	}
 }
 
@@ -196,14 +163,14 @@ void local_answered(struct node *node, struct qp *qp, uint32_t msn,
 			break;
 		case ANSWER_OWN_LIST:
 			local_answer_came(qp, wqe);
-			local_finish(wqe, own_list_refused(node, wqe, answer), answer->detail);
+			request_finish(wqe, own_list_refused(node, wqe, answer), answer->detail);
 			break;
 		default:
 			local_answer_came(qp, wqe);
-			local_finish(wqe, failures[answer->answer], answer->detail);
+			request_finish(wqe, failures[answer->answer], answer->detail);
 		}
 	}
-	local_reap(node, qp);
+	request_reap(node, qp);
 	if (qp->next != wq_tail(&qp->sq))
 		node_activate(node, qp);
 }
@@ -247,7 +214,7 @@ void local_timeout(struct node *node, struct qp *qp)
 	if (!qp->answered && ring_consumed(&node->links[qp->link].tx, qp->sent_position)) {
 		counter_add(&node->counters[NODE_TIMEOUTS], 1);
 		try_again(node, qp, oldest_sent(qp), &qp->retries_left, HDL_WC_RETRY_EXC_ERR);
-		local_reap(node, qp);
+		request_reap(node, qp);
 	}
 	qp->answered = false;
 	if (qp_state(qp) != HDL_QPS_ERR)
@@ -266,7 +233,7 @@ void local_peer_gone(struct node *node, struct qp *qp)
 		if (wqe->state == WQE_SENT)
 			local_answer_came(qp, wqe);
 		if (wqe->state != WQE_DONE)
-			local_finish(wqe, HDL_WC_RETRY_EXC_ERR, HDL_DETAIL_NONE);
+			request_finish(wqe, HDL_WC_RETRY_EXC_ERR, HDL_DETAIL_NONE);
 		op_complete_send(node, qp, wqe);
 	}
 	op_event(node, qp, HDL_EVENT_QP_FATAL, HDL_DETAIL_NONE);

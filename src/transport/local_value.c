@@ -23,21 +23,21 @@ static bool gather_part(struct node *node, struct qp *qp, struct wqe_send *wqe, 
 	struct sg_result result = sg_move(&node->own, MOVE_BOTH_OWN, &to, &from, bytes);
 	if (result.detail == HDL_DETAIL_NONE)
 		return true;
-	local_refused_here(node, wqe, &result);
+	request_refused(node, wqe, &result);
 	return false;
 }
 
-enum local_step local_send_parts(struct node *node, struct qp *qp, struct wqe_send *wqe,
-                                 enum frame_kind kind, const struct frame_target *target)
+enum step local_send_parts(struct node *node, struct qp *qp, struct wqe_send *wqe,
+                           enum frame_kind kind, const struct frame_target *target)
 {
 	size_t prefix = target != NULL ? sizeof(*target) : 0;
 	do {
 		uint32_t bytes = part_of(wqe->length - wqe->offset);
 		struct frame *out = node_reserve(node, qp->link, sizeof(*out) + prefix + bytes);
 		if (out == NULL)
-			return LOCAL_NO_ROOM;
+			return STEP_NO_ROOM;
 		if (!gather_part(node, qp, wqe, (unsigned char *)(out + 1) + prefix, bytes))
-			return LOCAL_NEXT;
+			return STEP_NEXT;
 		if (target != NULL)
 			memcpy(out + 1, target, prefix);
 		bool more = bytes < wqe->length - wqe->offset;
@@ -57,8 +57,8 @@ enum local_step local_send_parts(struct node *node, struct qp *qp, struct wqe_se
 	counter_add(&node->counters[NODE_BYTES_SENT], wqe->length);
 	qp->sent_messages++;
 	if (qp->type == HDL_QP_UC)
-		local_finish(wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);
-	return LOCAL_NEXT;
+		request_finish(wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);
+	return STEP_NEXT;
 }
 
 void local_data(struct node *node, struct qp *qp, const struct frame *frame, void *bytes,
@@ -73,16 +73,10 @@ void local_data(struct node *node, struct qp *qp, const struct frame *frame, voi
 		wqe->offset = 0; /* the request was repeated, and so is the answer */
 	if (frame->offset != wqe->offset)
 		return;
-	struct hdl_sge piece;
-	struct sg from = sg_plain(&piece, bytes, count);
-	struct sg to = sg_own(node, qp, wqe_sge(wqe), wqe->num_sge, HDL_ACCESS_LOCAL_WRITE);
-	sg_skip(&to, wqe->offset);
-	struct sg_result result = sg_move(&node->own, MOVE_BOTH_OWN, &to, &from, count);
 	qp->answered = true;
-	if (result.detail != HDL_DETAIL_NONE) {
+	if (!request_scatter(node, qp, wqe, wqe->offset, bytes, count)) {
 		local_answer_came(qp, wqe);
-		local_refused_here(node, wqe, &result);
-		local_reap(node, qp);
+		request_reap(node, qp);
 		return;
 	}
 	wqe->offset += count;
@@ -133,7 +127,7 @@ bool local_send_read(struct node *node, struct qp *qp, struct read_entry *entry)
 		                               .length = bytes,
 		                               .key = {entry->key}};
 		struct sg to = sg_plain(&piece, out + 1, bytes);
-		struct sg from = local_target(node, qp, &range, HDL_ACCESS_REMOTE_READ);
+		struct sg from = respond_range(node, qp, &range, HDL_ACCESS_REMOTE_READ);
 		from.pd = entry->pd; /* an XRC target may have had messages for others since */
 		struct sg_result result = sg_move(&node->own, MOVE_BOTH_OWN, &to, &from, bytes);
 		if (result.detail != HDL_DETAIL_NONE) {
@@ -154,6 +148,6 @@ bool local_send_read(struct node *node, struct qp *qp, struct read_entry *entry)
 		node_publish(node, qp->link);
 		entry->offset += bytes;
 	}
-	local_touch(node, (struct hdl_key){entry->key});
+	respond_touch(node, (struct hdl_key){entry->key});
 	return true;
 }

@@ -302,7 +302,7 @@ void qp_enter(struct node *node, struct qp *qp, enum hdl_qp_state state)
 		if (old == HDL_QPS_SQD)
 			break;
 		qp->draining = true;
-		local_reap(node, qp);
+		request_reap(node, qp);
 		break;
 	case HDL_QPS_SQE:
 	case HDL_QPS_ERR:

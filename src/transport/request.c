@@ -1,0 +1,154 @@
+/* What requests have in common whichever way they go. */
+#include "transport/request.h"
+
+#include <string.h>
+
+#include "queue/qp_state.h"
+#include "transport/op.h"
+
+void request_refused(struct node *node, struct wqe_send *wqe, const struct sg_result *result)
+{
+	tpt_count(node->tpt, result->detail);
+	if (result->detail == HDL_DETAIL_GONE)
+		op_memory_gone(node, result->key);
+	request_finish(wqe, op_local_status(result->detail), result->detail);
+}
+
+bool request_gather(struct node *node, struct qp *qp, struct wqe_send *wqe, uint32_t offset,
+                    void *out, uint32_t count)
+{
+	if (wqe->flags & HDL_SEND_INLINE) {
+		memcpy(out, wqe_inline(wqe) + offset, count);
+		return true;
+	}
+	if (count == 0)
+		return true;
+	if (sg_copy_short(node, qp->pd, wqe_sge(wqe), wqe->num_sge, offset, out, count,
+	                  HDL_ACCESS_LOCAL_READ))
+		return true;
+	struct sg from = sg_own(node, qp, wqe_sge(wqe), wqe->num_sge, HDL_ACCESS_LOCAL_READ);
+	struct hdl_sge piece;
+	struct sg to = sg_plain(&piece, out, count);
+	sg_skip(&from, offset);
+	struct sg_result result = sg_move(&node->own, MOVE_BOTH_OWN, &to, &from, count);
+	if (result.detail == HDL_DETAIL_NONE)
+		return true;
+	request_refused(node, wqe, &result);
+	return false;
+}
+
+bool request_scatter(struct node *node, struct qp *qp, struct wqe_send *wqe, uint32_t offset,
+                     const void *bytes, uint32_t count)
+{
+	if (count == 0)
+		return true;
+	struct hdl_sge piece;
+	struct sg from = sg_plain(&piece, bytes, count);
+	struct sg to = sg_own(node, qp, wqe_sge(wqe), wqe->num_sge, HDL_ACCESS_LOCAL_WRITE);
+	sg_skip(&to, offset);
+	struct sg_result result = sg_move(&node->own, MOVE_BOTH_OWN, &to, &from, count);
+	if (result.detail == HDL_DETAIL_NONE)
+		return true;
+	request_refused(node, wqe, &result);
+	return false;
+}
+
+uint64_t request_rnr_ns(uint32_t code)
+{
+	static const uint32_t us[32] = {
+	        655360, 10,    20,    30,    40,    60,     80,     120,    160,    240,   320,
+	        480,    640,   960,   1280,  1920,  2560,   3840,   5120,   7680,   10240, 15360,
+	        20480,  30720, 40960, 61440, 81920, 122880, 163840, 245760, 327680, 491520};
+	return us[code & 31] * 1000ull;
+}
+
+static void run_memory(struct node *node, struct qp *qp, struct wqe_send *wqe)
+{
+	enum hdl_detail detail = op_memory(node, qp, wqe);
+	if (detail != HDL_DETAIL_NONE) {
+		tpt_count(node->tpt, detail);
+		request_finish(wqe, HDL_WC_MEM_MGT_ERR, detail);
+	} else if (wqe->opcode != HDL_OP_REGISTER_SEND) {
+		request_finish(wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);
+	}
+}
+
+bool request_register(struct node *node, struct qp *qp, struct wqe_send *wqe)
+{
+	if (wqe->marks & WQE_PREPARED)
+		return true;
+	run_memory(node, qp, wqe);
+	wqe->marks |= WQE_PREPARED;
+	return wqe->state != WQE_DONE;
+}
+
+enum step request_own(struct node *node, struct qp *qp, struct wqe_send *wqe)
+{
+	switch (wqe->opcode) {
+	case HDL_OP_DELAY:
+		if (wqe->marks & WQE_PREPARED) {
+			request_finish(wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);
+			return STEP_NEXT;
+		}
+		wqe->marks |= WQE_PREPARED;
+		qp->waiting = true;
+		node_want_timer(node, qp, wqe->u.delay.ns);
+		return STEP_WAIT;
+	case HDL_OP_BIND:
+	case HDL_OP_INVALIDATE:
+	case HDL_OP_REGISTER:
+		run_memory(node, qp, wqe);
+		return STEP_NEXT;
+	default:
+		return STEP_BY_TARGET;
+	}
+}
+
+bool request_may_run(const struct qp *qp)
+{
+	enum hdl_qp_state state = qp_state(qp);
+	return state == HDL_QPS_RTS || (state == HDL_QPS_SQD && request_begun(qp));
+}
+
+/* The oldest request failed and was completed: what becomes of the queue pair. */
+static void send_failed(struct node *node, struct qp *qp, uint8_t opcode, enum hdl_wc_status status,
+                        enum hdl_detail detail)
+{
+	bool registration = status == HDL_WC_MEM_MGT_ERR &&
+	                    (opcode == HDL_OP_REGISTER || opcode == HDL_OP_REGISTER_SEND);
+	if (!qp_reliable(qp)) {
+		qp_enter(node, qp, HDL_QPS_SQE);
+	} else if (registration && qp->register_error == HDL_REGISTER_ERROR_DRAIN) {
+		/* Seed 004 figure 11 option 1: drained, the rest flushed; receiving goes on. */
+		op_flush_send(node, qp);
+		qp_enter(node, qp, HDL_QPS_SQD);
+	} else {
+		if (registration) { /* option 2: error state, and the stream is terminated */
+			qp->close_due = true;
+			qp->close_event = HDL_EVENT_QP_FATAL;
+			qp->close_detail = (uint8_t)detail;
+			node_owe(node, qp);
+		}
+		qp_enter(node, qp, HDL_QPS_ERR);
+	}
+}
+
+void request_reap(struct node *node, struct qp *qp)
+{
+	struct wqe_send *wqe;
+	while ((wqe = wq_oldest(&qp->sq)) != NULL && wqe->state == WQE_DONE) {
+		uint8_t opcode = wqe->opcode;
+		enum hdl_wc_status status = wqe->status;
+		enum hdl_detail detail = wqe->vendor_err;
+		op_complete_send(node, qp, wqe);
+		if (status != HDL_WC_SUCCESS) {
+			if (qp_state(qp) != HDL_QPS_ERR)
+				send_failed(node, qp, opcode, status, detail);
+			return;
+		}
+	}
+	if (qp->draining && qp->unanswered == 0 && !request_begun(qp)) {
+		qp->draining = false;
+		op_event(node, qp, HDL_EVENT_SQ_DRAINED, HDL_DETAIL_NONE);
+	}
+}

@@ -1,0 +1,78 @@
+/* What requests have in common whichever way they go: those that need nobody else, the data they gather, how they end, and in
+ * which order that is told. */
+#ifndef TRANSPORT_REQUEST_H
+#define TRANSPORT_REQUEST_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "queue/wqe.h"
+#include "transport/node.h"
+#include "transport/sg.h"
+
+/* What became of a request that had its turn. */
+enum step {
+	STEP_NEXT,    /* executed or sent: on to the next one */
+	STEP_WAIT,    /* an answer or a timer will set it going */
+	STEP_NO_ROOM, /* the way is full: try again soon */
+	STEP_BY_TARGET
+};
+
+/* @wqe is over. */
+static inline void request_finish(struct wqe_send *wqe, enum hdl_wc_status status,
+                                  enum hdl_detail detail)
+{
+	wqe->state = WQE_DONE;
+	wqe->status = (uint8_t)status;
+	wqe->vendor_err = (uint8_t)detail;
+}
+
+static inline bool request_is_atomic(const struct wqe_send *wqe)
+{
+	return wqe->opcode == HDL_OP_COMPARE_SWAP || wqe->opcode == HDL_OP_FETCH_ADD;
+}
+
+static inline bool request_is_read(const struct wqe_send *wqe)
+{
+	return wqe->opcode == HDL_OP_READ || request_is_atomic(wqe);
+}
+
+/* Is @wqe over and failed? Those before it may still have to be executed; nothing behind it starts. */
+static inline bool request_failed(const struct wqe_send *wqe)
+{
+	return wqe->state == WQE_DONE && wqe->status != HDL_WC_SUCCESS;
+}
+
+/* Is the next element one that was begun? A message that is to be repeated was, and counts as in flight. */
+static inline bool request_begun(const struct qp *qp)
+{
+	if (qp->next == wq_tail(&qp->sq))
+		return false;
+	const struct wqe_send *wqe = wq_at(&qp->sq, qp->next);
+	return wqe->state != WQE_READY || wqe->numbered;
+}
+
+/* May the next element be executed in the state @qp is in? Draining, only what was begun (IBTA section 10.3.1.5). */
+bool request_may_run(const struct qp *qp);
+
+/* Does @wqe need nobody else? Then this executes it, or begins to: STEP_NEXT, STEP_WAIT. STEP_BY_TARGET: it goes out. */
+enum step request_own(struct node *node, struct qp *qp, struct wqe_send *wqe);
+/* The registration of REGISTER_SEND, once; the message goes out after it. False: it was refused and the request is over. */
+bool request_register(struct node *node, struct qp *qp, struct wqe_send *wqe);
+
+/* Copy @count bytes of the data of @wqe, from @offset on, to @out. False: a piece was refused and the request is over. */
+bool request_gather(struct node *node, struct qp *qp, struct wqe_send *wqe, uint32_t offset,
+                    void *out, uint32_t count);
+/* What came for the read or atomic @wqe goes where it says, from @offset on. False: a piece was refused and it is over. */
+bool request_scatter(struct node *node, struct qp *qp, struct wqe_send *wqe, uint32_t offset,
+                     const void *bytes, uint32_t count);
+/* A piece of our own was refused: @wqe is over. */
+void request_refused(struct node *node, struct wqe_send *wqe, const struct sg_result *result);
+
+/* Complete what is over, oldest first. */
+void request_reap(struct node *node, struct qp *qp);
+
+/* Table 45 of IBTA volume 1: the RNR timer codes, in nanoseconds. */
+uint64_t request_rnr_ns(uint32_t code);
+
+#endif
