@@ -392,6 +392,7 @@ struct hdl_limits {
 	struct hdl_gid ib_gid; /* on a node: that of the InfiniBand port, */
 	uint16_t lid;          /* its LID, and that of the subnet's manager; 0: none */
 	uint16_t sm_lid;
+	uint16_t mtu; /* bytes of payload that a packet takes: 256, 512, 1024, 2048 or 4096 */
 	uint32_t max_qp;
 	uint32_t max_qp_wr;
 	uint32_t max_sge;

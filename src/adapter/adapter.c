@@ -249,6 +249,7 @@ void adapter_kill(struct hdl_adapter *adapter)
 		close(adapter->nudge);
 	if (adapter->epoll >= 0)
 		close(adapter->epoll);
+	udp_let_go(adapter);
 	cm_end(adapter);
 	groups_end(adapter);
 	pthread_mutex_destroy(&adapter->ask_lock);
@@ -278,6 +279,7 @@ int hdl_adapter_query(struct hdl_adapter *adapter, struct hdl_limits *limits)
 	                              .guid = adapter->guid,
 	                              .lid = adapter->lid,
 	                              .sm_lid = adapter->lid != 0 ? AGENT_SM_LID : 0,
+	                              .mtu = udp_mtu(adapter),
 	                              .max_qp = adapter->max_qp,
 	                              .max_qp_wr = HDL_MAX_QP_WR,
 	                              .max_sge = HDL_MAX_SGE,

@@ -26,6 +26,8 @@
 #include "transport/node.h"
 #include "transport/qp.h"
 
+#include "port/udp.h"
+
 #define ADAPTER_TICK_EVERY 64u /* drives between two looks at the clock */
 #define ADAPTER_WATCH_NS \
 	1000000u /* how long the application may stop polling before the thread takes over */
@@ -35,6 +37,7 @@
 #define EPOLL_BELL  1ull
 #define EPOLL_AGENT 2ull
 #define EPOLL_NUDGE 3ull
+#define EPOLL_WIRE  4ull
 #define EPOLL_PEER  1000ull /* and more: the number of the link */
 
 #define ADAPTER_MAX_ALIASES 256u
@@ -147,10 +150,12 @@ struct hdl_adapter {
 	int nudge;      /* eventfd: our own calls wake the thread with it */
 	int epoll;      /* everything that wakes the thread */
 	/* With the drive lock. */
-	bool lanes_armed;  /* every lane was, and the bell has not been seen to ring since */
-	bool lanes_fenced; /* producers pay for the barrier (base/ring.h) */
-	bool bell_watched; /* the thread's epoll has the bell */
-	bool bell_taken;   /* an application's thread waits for it instead */
+	bool lanes_armed;     /* every lane was, and the bell has not been seen to ring since */
+	bool lanes_fenced;    /* producers pay for the barrier (base/ring.h) */
+	bool bell_watched;    /* the thread's epoll has the bell */
+	bool bell_taken;      /* an application's thread waits for it instead */
+	bool wire_armed;      /* the thread's epoll has the socket of the wire */
+	struct udp_wire *udp; /* the wire by UDP (udp.h); NULL: none */
 	_Atomic uint32_t activity;  /* changes while the application posts or polls */
 	_Atomic uint32_t armed_cqs; /* completion queues that wait to raise an event */
 
@@ -160,6 +165,8 @@ struct hdl_adapter {
 	bool mending; /* the thread that looks for the next agent was started */
 	pthread_t mender;
 	char node_name[AGENT_NAME_MAX];
+	enum agent_wire wire_wanted;
+	struct udp_address wire_address; /* that was asked for, then that it is on */
 	uint32_t slot;
 	uint16_t lid; /* 0: none */
 	struct hdl_gid gids[AGENT_MAX_GIDS];
@@ -344,6 +351,24 @@ void agent_leave(struct hdl_adapter *adapter);
 int agent_ask(struct hdl_adapter *adapter, struct agent_msg *msg, uint32_t *token);
 /* Send without an answer. */
 int agent_tell(struct hdl_adapter *adapter, struct agent_msg *msg);
+
+/* --- udplink.c --- */
+/* What does the user want (HEDDLE_ADDR, HEDDLE_LOCAL)? 0, or an error, which was said. */
+int udp_choose(struct hdl_adapter *adapter);
+/* Say so in a greeting. */
+void udp_ask(const struct hdl_adapter *adapter, struct agent_msg *hello);
+/* @sock (-1: none) came with the welcome, and is taken over. 0 or an error. */
+int udp_attach(struct hdl_adapter *adapter, const struct agent_msg *welcome, int sock);
+/* Let go of it, before an agent that is new is greeted: it needs the port for itself. */
+void udp_detach(struct hdl_adapter *adapter);
+/* Shall the next packet wake the thread? With the drive lock. */
+void udp_arm(struct hdl_adapter *adapter, bool arm);
+/* The socket; -1: none. */
+int udp_descriptor(const struct hdl_adapter *adapter);
+/* The most payload of a packet. */
+uint16_t udp_mtu(const struct hdl_adapter *adapter);
+/* The end of it. */
+void udp_let_go(struct hdl_adapter *adapter);
 
 /* --- cm.c --- */
 /* The agent sent a message about connections. By the adapter's thread, no lock is held. */

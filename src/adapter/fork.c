@@ -58,6 +58,7 @@ static void forget(struct hdl_adapter *adapter)
 	close_one(&adapter->bell);
 	close_one(&adapter->nudge);
 	close_one(&adapter->epoll);
+	udp_let_go(adapter);
 	close_one(&adapter->tables.fd);
 	segment_let_go(&adapter->segments);
 	part_from(adapter->tables.block, adapter->tables.sizes.block_bytes);

@@ -14,6 +14,7 @@
 struct options {
 	const char *node;
 	const char *device;
+	const char *address;
 	char **program; /* it and its arguments */
 };
 
@@ -26,6 +27,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		return 0;
 	case 'd':
 		options->device = arg;
+		return 0;
+	case 'a':
+		options->address = arg;
 		return 0;
 	case ARGP_KEY_ARG:
 		/* The program begins: what follows is not ours. */
@@ -85,6 +89,9 @@ int run_command_of(int argc, char **argv)
 	        {"node", 'n', "NAME", 0,
 	         "Put the program on the node NAME (default: the machine's own)", 0},
 	        {"device", 'd', "DEVICE", 0, "Show it this device alone", 0},
+	        {"addr", 'a', "ADDRESS", 0,
+	         "Put the node on ADDRESS, an address of this machine, where others can reach it",
+	         0},
 	        {0}};
 	static const struct argp argp = {list,
 	                                 parse,
@@ -109,6 +116,8 @@ int run_command_of(int argc, char **argv)
 	prepend("LD_LIBRARY_PATH", compat);
 	if (options.node != NULL)
 		setenv("HEDDLE_NODE", options.node, 1);
+	if (options.address != NULL)
+		setenv("HEDDLE_ADDR", options.address, 1);
 	if (options.device != NULL)
 		setenv("HEDDLE_DEVICE", options.device, 1);
 	execvp(options.program[0], options.program);

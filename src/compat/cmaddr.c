@@ -206,7 +206,7 @@ void cm_query_route(const struct cm_id *id, struct rdma_ucm_query_route_resp *re
 	path->slid = htons(cm_own_lid());
 	path->numb_path = 1;
 	path->mtu_selector = path->rate_selector = path->packet_life_time_selector = 2;
-	path->mtu = IBV_MTU_4096;
+	path->mtu = (uint8_t)compat_active_mtu(compat_adapter());
 	path->rate = RATE_100_GBS;
 	path->packet_life_time = PACKET_LIFE;
 }
@@ -249,7 +249,7 @@ int cm_init_qp_attr(const struct cm_id *id, uint32_t state, struct ib_uverbs_qp_
 		if (reliable)
 			attr->qp_attr_mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
 		cm_ah_attr(id, &attr->ah_attr);
-		attr->path_mtu = IBV_MTU_4096;
+		attr->path_mtu = (uint8_t)compat_active_mtu(compat_adapter());
 		attr->dest_qp_num = id->qpn;
 		attr->rq_psn = id->psn;
 		attr->max_dest_rd_atomic = id->responder_resources;

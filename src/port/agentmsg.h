@@ -3,8 +3,8 @@
  * words. Descriptors travel with the messages that name them.
  *
  *   process                                   agent
- *   HELLO  {node, sizes} + tables, bell  -->
- *                                        <--  WELCOME {slot, lid, guid, gids}  or  REFUSED {why}
+ *   HELLO  {node, sizes, wire} + tables, bell  -->
+ *                                        <--  WELCOME {slot, lid, guid, gids, wire} + socket  or  REFUSED {why}
  *   INTRODUCE {gid, slot, token}         -->
  *                                        <--  PEER {token, side, link id, sizes, pid} + tables, lanes, bell    to both
  *                                        <--  NO_PEER {token}, KNOWN {token, link id}                          to the asker
@@ -31,7 +31,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#define AGENT_VERSION   6u
+#define AGENT_VERSION   7u
 #define AGENT_SOCKET    "agent.sock"
 #define AGENT_LOCK      "agent.lock"
 #define AGENT_MAX_GIDS  16u
@@ -77,6 +77,9 @@ enum agent_kind {
 	AGENT_KIND_COUNT
 };
 
+/* The wire that a process wants: none, one that no other machine reaches, or one on an address that the user named. */
+enum agent_wire { AGENT_WIRE_NONE, AGENT_WIRE_LOOPBACK, AGENT_WIRE_ADDRESS };
+
 /* For whom a port is: one family of addresses, and the other as well unless ONLY is said. */
 enum agent_cm_option {
 	AGENT_CM_IPV4 = 1 << 0,
@@ -101,15 +104,20 @@ struct agent_msg {
 			char node[AGENT_NAME_MAX];
 			char program[AGENT_NAME_MAX];
 			struct agent_sizes sizes;
-			int32_t slot; /* -1, or the one that a former agent gave */
-			uint32_t lid; /* 0, or the one that a former agent gave the node */
+			int32_t slot;        /* -1, or the one that a former agent gave */
+			uint32_t lid;        /* 0, or the one that a former agent gave the node */
+			uint32_t wire;       /* enum agent_wire */
+			uint32_t wire_scope; /* AGENT_WIRE_ADDRESS: the address (port/udp.h) */
+			uint8_t wire_gid[16];
 		} hello;
 		struct {
 			uint32_t slot;
 			uint32_t gid_count;
 			uint32_t lid;
-			uint32_t reserved;
+			uint32_t wire_mtu; /* of packets' payload; 0: no wire, and no descriptor */
 			uint64_t guid;
+			uint32_t wire_scope;
+			uint8_t wire_gid[16]; /* the address of the socket that comes along */
 			uint8_t gids[AGENT_MAX_GIDS][16];
 		} welcome;
 		struct {
@@ -137,6 +145,8 @@ struct agent_msg {
 			uint32_t lid;     /* KNOWN of a node */
 			uint32_t reserved;
 			uint64_t node_guid; /* NO_PEER: 0 when the address is nobody's */
+			uint8_t wire_gid
+			        [16]; /* the address of the node's wire; all zero: it has none */
 		} known;
 		struct {
 			uint32_t link_id;
