@@ -31,6 +31,12 @@ const char *const counter_names[NODE_COUNTER_COUNT] = {
         [NODE_DROPPED_NO_RECV] = "dropped_no_recv",
         [NODE_BAD_FRAMES] = "bad_frames",
         [NODE_MEMORY_GONE] = "memory_gone",
+        [NODE_PACKETS_IN] = "packets_in",
+        [NODE_PACKETS_OUT] = "packets_out",
+        [NODE_BAD_PACKETS] = "bad_packets",
+        [NODE_SEQUENCE_NAKS] = "sequence_naks",
+        [NODE_CNP_SENT] = "cnp_sent",
+        [NODE_CNP_RECEIVED] = "cnp_received",
 };
 
 static const char *const refusal_names[HDL_DETAIL_COUNT] = {
@@ -210,8 +216,10 @@ int adapter_open(const struct hdl_open_attr *attr, const struct adapter_env *env
 			memcpy(adapter->node.gid.raw, "\xfe\x80\0\0\0\0\0\0", 8);
 			memcpy(adapter->node.gid.raw + 8, &adapter->guid, 8);
 		}
-		adapter->gids[0] = adapter->node.gid;
+		adapter->gids[0] = adapter->node.wire_gid = adapter->node.gid;
 		adapter->gid_count = 1;
+		adapter->node.carrier = env->carrier;
+		adapter->wire_only = env->carrier != NULL;
 		if (attr->on_node)
 			result = agent_join(adapter, attr->node);
 	}

@@ -140,8 +140,9 @@ struct hdl_adapter {
 
 	/* The thread, and how it is woken (drive.c). */
 	bool has_thread;
-	bool by_value; /* struct adapter_env */
-	bool barrier;  /* barrier_everyone() reaches us: who sends to us needs no fence */
+	bool by_value;  /* struct adapter_env */
+	bool wire_only; /* no same-host path */
+	bool barrier;   /* barrier_everyone() reaches us: who sends to us needs no fence */
 	pthread_t thread;
 	_Atomic bool quitting;
 	_Atomic bool
@@ -270,6 +271,7 @@ struct hdl_ah {
 	struct hdl_gid to; /* the address: adapter_address() */
 	struct lock lock;
 	struct group *group; /* of a multicast address; NULL: see routes */
+	bool on_wire;
 	uint32_t next;
 	struct ah_route routes[AH_ROUTES]; /* the latest found */
 };
@@ -288,7 +290,8 @@ struct adapter_env {
 	struct clock clock;
 	uint64_t seed; /* of everything drawn at random; 0: from the operating system */
 	bool by_target; /* initiators do not reach the memory of peers: the target executes everything */
-	bool by_value; /* nor do targets: all data goes through the lanes */
+	bool by_value;                 /* nor do targets: all data goes through the lanes */
+	const struct carrier *carrier; /* a wire: everybody is reached over it; NULL: none */
 };
 /* Names of enum node_counter. */
 extern const char *const counter_names[NODE_COUNTER_COUNT];
@@ -306,6 +309,22 @@ void fork_enter(struct hdl_adapter *adapter);
 /* @adapter is being closed. No fork happens until fork_left(). */
 void fork_leave(struct hdl_adapter *adapter);
 void fork_left(void);
+
+/* --- wire.c --- */
+/* Is everybody reached over the wire, those of this machine too? */
+bool wire_only(const struct hdl_adapter *adapter);
+/* Is @gid, as far as we know? With the drive lock. */
+bool wire_reaches(const struct hdl_adapter *adapter, const struct hdl_gid *gid);
+/* Where packets for @gid go: a LID of this agent's nodes has an address in the loopback network. */
+struct hdl_gid wire_address(const struct hdl_gid *gid);
+struct path wire_path(const struct hdl_adapter *adapter, const struct hdl_ah_attr *ah, uint32_t qpn,
+                      uint32_t dest_qpn);
+/* @qp is connected over the wire from now on, or its path changes. With the drive lock. 0 or an error. */
+int wire_connect(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t mask);
+void wire_disconnect(struct hdl_qp *qp);
+/* A packet came: a UDP payload, with its ICRC. Takes the drive lock. */
+void adapter_take(struct hdl_adapter *adapter, const struct path *came, bool congested,
+                  const uint8_t *payload, size_t bytes);
 
 /* --- peers.c --- */
 /* The address that @attr leads to: the GID, or the LID written as one. */

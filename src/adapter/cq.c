@@ -155,10 +155,15 @@ int hdl_ah_create(struct hdl_pd *pd, const struct hdl_ah_attr *attr, struct hdl_
 		result = group_send_begin(pd->adapter, &attr->dgid, &ah->group);
 	} else {
 		/* On a node the process is known only with the queue pair's number; elsewhere the address says it all. */
+		ah->on_wire = wire_only(pd->adapter);
 		ah_prepare(ah, 0);
 		adapter_lock(pd->adapter);
 		bool known = adapter_knows_node(pd->adapter, &ah->to);
+		if (!known && ah_find(ah, 0).link == LINK_NONE)
+			ah->on_wire = wire_reaches(pd->adapter, &ah->to);
 		adapter_unlock(pd->adapter);
+		if (ah->on_wire)
+			ah->attr.dgid = wire_address(&ah->to);
 		if (!known && ah_find(ah, 0).link == LINK_NONE)
 			result = -HDL_EHOSTUNREACH;
 	}
@@ -186,6 +191,8 @@ struct ah_route ah_find(struct hdl_ah *ah, uint32_t qpn)
 		        .link = MULTICAST_LINK +
 		                (uint32_t)(ah->group - ah->pd->adapter->node.groups),
 		        .epoch = ah->group->epoch};
+	if (ah->on_wire)
+		return (struct ah_route){.link = LINK_WIRE};
 	uint32_t slot = ah_slot(ah, qpn);
 	lock_take(&ah->lock);
 	for (uint32_t i = 0; i < AH_ROUTES; i++)
@@ -198,7 +205,7 @@ struct ah_route ah_find(struct hdl_ah *ah, uint32_t qpn)
 void ah_prepare(struct hdl_ah *ah, uint32_t qpn)
 {
 	struct hdl_adapter *adapter = ah->pd->adapter;
-	if (ah->group != NULL)
+	if (ah->group != NULL || ah->on_wire)
 		return;
 	struct ah_route route = ah_find(ah, qpn);
 	/* A stale route is found out by its epoch when the datagram is sent; look again when it is seen here. */

@@ -58,6 +58,7 @@ static void free_qp(struct hdl_qp *qp)
 	free(qp->qp.lists);
 	free(qp->qp.reads.entries);
 	free(qp->qp.kept);
+	free(qp->qp.ib);
 	free(qp);
 }
 
@@ -323,12 +324,16 @@ static int modify(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t ma
 		return -HDL_EINVAL;
 	if (mask & HDL_QP_AV) {
 		struct hdl_gid to_gid = adapter_address(&attr->ah);
-		uint32_t found = adapter_find_link(adapter, &to_gid,
-		                                   mask & HDL_QP_DEST_QPN ? attr->dest_qpn
-		                                                          : qp->qp.attr.dest_qpn);
+		uint32_t dest = mask & HDL_QP_DEST_QPN ? attr->dest_qpn : qp->qp.attr.dest_qpn;
+		uint32_t found =
+		        wire_only(adapter) ? LINK_WIRE : adapter_find_link(adapter, &to_gid, dest);
+		if (found == LINK_NONE && wire_reaches(adapter, &to_gid))
+			found = LINK_WIRE;
 		/* A node that is there, a process that is not (any more): what is sent will not be answered. */
 		if (found == LINK_NONE && !adapter_knows_node(adapter, &to_gid))
 			return -HDL_EHOSTUNREACH;
+		if (found == LINK_WIRE && wire_connect(qp, attr, mask) != 0)
+			return -HDL_ENOMEM;
 		qp->qp.link = found;
 	}
 	if ((mask & HDL_QP_MAX_DEST_RD_ATOMIC) &&
@@ -338,6 +343,8 @@ static int modify(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t ma
 	if (to == HDL_QPS_RESET)
 		qp->qp.attr = (struct hdl_qp_attr){0};
 	enter(qp, to);
+	if (to == HDL_QPS_RESET)
+		wire_disconnect(qp);
 	return 0;
 }
 
@@ -346,7 +353,8 @@ int hdl_qp_modify(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t ma
 	if (qp == NULL || qp->magic != MAGIC_QP || attr == NULL ||
 	    (mask & ~(uint32_t)HDL_QP_ATTR_ALL))
 		return -HDL_EINVAL;
-	bool connects = (mask & HDL_QP_AV) && (mask & HDL_QP_DEST_QPN);
+	bool connects =
+	        (mask & HDL_QP_AV) && (mask & HDL_QP_DEST_QPN) && !wire_only(qp->pd->adapter);
 	struct hdl_gid to = adapter_address(&attr->ah);
 	if (connects && agent_reach(qp->pd->adapter, &to, attr->dest_qpn) == -HDL_EACCES)
 		return -HDL_EACCES;

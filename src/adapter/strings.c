@@ -35,6 +35,8 @@ const char *hdl_wc_status_str(uint32_t status)
 	        [HDL_WC_MEM_MGT_ERR] =
 	                "memory management error: bind, register or invalidate refused",
 	        [HDL_WC_LOC_ACCESS_ERR] = "local access error: registered memory has gone",
+	        [HDL_WC_BAD_RESP_ERR] = "bad response",
+	        [HDL_WC_REM_INV_RD_REQ_ERR] = "remote invalid reliable datagram request",
 	        [HDL_WC_REM_INV_REQ_ERR] = "remote invalid request error",
 	        [HDL_WC_REM_ACCESS_ERR] = "remote access error: the peer's checks said no",
 	        [HDL_WC_REM_OP_ERR] = "remote operation error: the peer could not do it",

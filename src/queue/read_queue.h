@@ -12,13 +12,15 @@ struct read_entry {
 	uint32_t msn;
 	bool used;     /* holds a request or a result */
 	bool finished; /* executed: result is the answer */
-	bool owed;     /* the caller's: the answer was not sent yet */
+	bool owed;     /* the caller's: the answer was not sent yet, */
+	bool again;    /* or is to be sent once more */
 	uint32_t tag;  /* the caller's */
 	uint64_t result;
 	/* The caller's: what is left of a read whose data it sends itself. */
 	uint64_t addr;
 	uint32_t key, pd;
 	uint32_t length, offset;
+	uint32_t from, to; /* on the wire: the part that was asked for last */
 };
 
 struct read_queue {

@@ -35,13 +35,19 @@ struct wqe_send {
 	uint8_t state; /* enum wqe_state */
 	uint32_t imm;  /* or the key to invalidate */
 	uint32_t length;
-	uint32_t msn;        /* message sequence number, given when first sent */
-	uint8_t status;      /* enum hdl_wc_status, once done */
-	uint8_t vendor_err;  /* enum hdl_detail */
-	uint8_t marks;       /* enum wqe_mark */
-	uint8_t numbered;    /* msn is given */
-	uint32_t offset;     /* how much has been sent in parts, or of a read has come */
-	uint32_t list_end;   /* REGISTER: where the page list ends in the queue pair's list store */
+	uint32_t
+	        msn; /* message sequence number, given when first sent; on the wire the PSN of the first packet */
+	uint8_t status;     /* enum hdl_wc_status, once done */
+	uint8_t vendor_err; /* enum hdl_detail */
+	uint8_t marks;      /* enum wqe_mark */
+	uint8_t numbered;   /* msn is given */
+	uint32_t offset;    /* how much has been sent in parts, or of a read has come */
+	union {
+		uint32_t
+		        list_end; /* REGISTER: where the page list ends in the queue pair's list store */
+		uint32_t
+		        got; /* READ on the wire: how much of it has come; offset is how much was asked for */
+	};
 	uint32_t remote_srq; /* of an XRC initiator */
 	union {
 		struct {

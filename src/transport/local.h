@@ -15,6 +15,7 @@
 #include "transport/request.h"
 #include "transport/respond.h"
 #include "transport/sg.h"
+#include "transport/xrc.h"
 
 /* A frame as copied from the lane: the header, the fixed part of the body, and where the rest lies. */
 struct arrival {
@@ -82,19 +83,6 @@ void local_owe_data(struct node *node, struct qp *qp, struct read_entry *entry,
                     const struct frame *frame, const struct frame_target *target);
 /* Responder: send what is left of it. False: no room. */
 bool local_send_read(struct node *node, struct qp *qp, struct read_entry *entry);
-
-/* --- xrc.c --- */
-/* Responder: every request to an XRC target names a shared receive queue of its domain: receives, their completion queue and the
- * protection domain are that one's. False: there is none such, or the rest of a message names another. */
-bool xrc_choose(struct node *node, struct qp *qp, const struct frame *frame);
-/* Requester: the facts of the target, with the protection domain of the shared receive queue that @wqe names. */
-enum xrc_target {
-	XRC_READY,
-	XRC_NOT_READY, /* or @qp is no initiator */
-	XRC_NO_QUEUE   /* the target will refuse */
-};
-enum xrc_target xrc_facts(const struct link *link, const struct qp *qp, const struct wqe_send *wqe,
-                          struct qp_facts *facts);
 
 /* Responder: @a is a request of the connection. */
 void local_request(struct node *node, struct qp *qp, const struct arrival *a);

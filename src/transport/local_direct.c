@@ -226,7 +226,7 @@ bool local_express(struct node *node, struct qp *qp, const struct hdl_send_wr *w
 {
 	const struct hdl_sge *piece = wr->sg_list;
 	bool read = wr->opcode == HDL_OP_READ, inlined = (wr->flags & HDL_SEND_INLINE) != 0;
-	if (qp->type != HDL_QP_RC || qp_state(qp) != HDL_QPS_RTS || qp->link == LINK_NONE ||
+	if (qp->type != HDL_QP_RC || qp_state(qp) != HDL_QPS_RTS || qp->link >= LINK_WIRE ||
 	    wq_held(&qp->sq) != 0 || qp->sq.depth == 0 || qp->unanswered > 0 || qp->waiting ||
 	    (wr->opcode != HDL_OP_WRITE && !read) ||
 	    (read && (inlined || qp->attr.max_rd_atomic == 0)) ||

@@ -394,7 +394,7 @@ static bool other_request(struct node *node, struct qp *qp, const struct arrival
 		counter_add(&node->counters[NODE_DROPPED], 1);
 		return false;
 	}
-	if (xrc_choose(node, qp, &a->frame))
+	if (xrc_choose(node, qp, a->frame.ack))
 		return true;
 	qp->pd = 0; /* nobody's */
 	if (a->frame.msn != qp->expected_msn)

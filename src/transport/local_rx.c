@@ -45,18 +45,7 @@ static void datagram(struct node *node, struct qp *qp, const struct arrival *a)
 	                             .sl = header.sl,
 	                             .slid = header.slid,
 	                             .solicited = (a->frame.flags & FRAME_SOLICITED) != 0};
-	enum hdl_detail detail;
-	struct hdl_key key;
-	switch (op_receive(node, qp, &message, &detail, &key)) {
-	case OP_RECEIVED:
-		counter_add(&node->counters[NODE_BYTES_RECEIVED], a->frame.length);
-		break;
-	case OP_NO_RECEIVE:
-		counter_add(&node->counters[NODE_DROPPED_NO_RECV], 1);
-		break;
-	default: /* the receive was completed with the error */
-		qp_enter(node, qp, HDL_QPS_ERR);
-	}
+	op_receive_datagram(node, qp, &message);
 }
 
 /* The peer's queue pair gave up on ours. */

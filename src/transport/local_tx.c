@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "queue/qp_state.h"
+#include "transport/ib.h"
 #include "transport/local.h"
 #include "transport/multicast.h"
 #include "transport/op.h"
@@ -157,6 +158,8 @@ enum step local_to_nobody(struct node *node, struct qp *qp, struct wqe_send *wqe
 
 static enum step send_datagram(struct node *node, struct qp *qp, struct wqe_send *wqe)
 {
+	if (wqe->u.ud.link == LINK_WIRE)
+		return ib_send_datagram(node, qp, wqe);
 	if (wqe->u.ud.link != LINK_NONE && wqe->u.ud.link >= MULTICAST_LINK)
 		return local_multicast(node, qp, wqe);
 	const struct link *link = wqe->u.ud.link == LINK_NONE ? NULL : &node->links[wqe->u.ud.link];

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "queue/qp_state.h"
+#include "transport/ib.h"
 #include "transport/local.h"
 #include "transport/multicast.h"
 #include "transport/op.h"
@@ -83,10 +84,17 @@ static void ring_bells(struct node *node)
 	}
 }
 
+/* Packets that wait for more of them go now. */
+static void flush(const struct node *node)
+{
+	if (node->carrier != NULL)
+		node->carrier->flush(node->carrier->context);
+}
+
 /* The turn of @qp. */
 static bool run_qp(struct node *node, struct qp *qp)
 {
-	bool did = local_run(node, qp);
+	bool did = qp->ib == NULL ? local_run(node, qp) : ib_run(node, qp);
 	enum hdl_qp_state state = qp_state(qp);
 	if (state == HDL_QPS_ERR || state == HDL_QPS_SQE) {
 		if (!did)
@@ -105,7 +113,9 @@ static void settle(struct node *node)
 	for (; qp != NULL; qp = next) {
 		next = qp->owing_next;
 		qp->is_owing = false;
-		if ((node->by_application && local_may_wait(qp)) || !local_answer(node, qp))
+		if (qp->ib != NULL ? !ib_answer(node, qp)
+		                   : (node->by_application && local_may_wait(qp)) ||
+		                             !local_answer(node, qp))
 			node_owe(node, qp);
 	}
 }
@@ -130,10 +140,11 @@ void node_post(struct node *node, struct qp *qp)
 {
 	node->by_application = true;
 	run_qp(node, qp);
-	if (qp->close_due)
+	if (qp->close_due && qp->ib == NULL)
 		local_answer(node, qp);
 	node->by_application = false;
 	ring_bells(node);
+	flush(node);
 }
 
 unsigned node_run(struct node *node)
@@ -153,6 +164,7 @@ unsigned node_run(struct node *node)
 	if (node->owing != NULL && !node->no_answers)
 		settle(node);
 	ring_bells(node);
+	flush(node);
 	return did;
 }
 
@@ -171,7 +183,11 @@ unsigned node_tick(struct node *node, uint64_t now_ns)
 	struct timer_node *next;
 	for (struct timer_node *at = timer_advance(&node->wheel, now_ns); at != NULL; at = next) {
 		next = at->next;
-		local_timeout(node, (struct qp *)(void *)((char *)at - offsetof(struct qp, timer)));
+		struct qp *qp = (struct qp *)(void *)((char *)at - offsetof(struct qp, timer));
+		if (qp->ib == NULL)
+			local_timeout(node, qp);
+		else
+			ib_timeout(node, qp);
 		count++;
 	}
 	return count;
@@ -249,7 +265,7 @@ static void publish(const struct node *node, struct qp *qp)
 	                         .access = (uint8_t)access,
 	                         .windows_only = qp->windows_only,
 	                         .dest_qpn = qp->attr.dest_qpn,
-	                         .link = qp->link == LINK_NONE ? 0 : node->links[qp->link].id,
+	                         .link = qp->link >= LINK_WIRE ? 0 : node->links[qp->link].id,
 	                         .pd = qp->type == HDL_QP_XRC_TGT ? qp->xrcd : qp->pd};
 	qp_publish(qp->pub, &facts);
 }
@@ -269,7 +285,9 @@ void qp_restart(struct qp *qp)
 void qp_enter(struct node *node, struct qp *qp, enum hdl_qp_state state)
 {
 	enum hdl_qp_state old = qp_state(qp);
-	if (state == HDL_QPS_RESET && (qp->answer_due || qp->close_due))
+	if (state == HDL_QPS_RESET && qp->ib != NULL)
+		ib_answer(node, qp);
+	else if (state == HDL_QPS_RESET && (qp->answer_due || qp->close_due))
 		local_answer(node, qp); /* it has been received, whatever becomes of us */
 	atomic_store_explicit(&qp->state, (uint8_t)state, memory_order_release);
 	publish(node, qp);
@@ -287,12 +305,17 @@ void qp_enter(struct node *node, struct qp *qp, enum hdl_qp_state state)
 		break;
 	case HDL_QPS_RTR:
 		qp->expected_msn = qp->attr.rq_psn;
+		if (qp->ib != NULL)
+			ib_begin_responder(qp);
 		break;
 	case HDL_QPS_RTS:
 		if (old == HDL_QPS_RTS)
 			break; /* attributes alone */
-		if (old == HDL_QPS_RTR)
+		if (old == HDL_QPS_RTR) {
 			qp->next_msn = qp->attr.sq_psn;
+			if (qp->ib != NULL)
+				ib_begin_requester(qp);
+		}
 		qp->draining = false;
 		qp->retries_left = qp->attr.retry_cnt;
 		qp->rnr_left = qp->attr.rnr_retry;

@@ -7,7 +7,7 @@
  *
  * Semantics live in one place each (DESIGN rule 6): sg.h moves bytes between checked lists, op.h consumes receives,
  * executes atomics and binds, completes and flushes. local_tx.c and local_rx.c only decide when, in what order and in
- * which frames, for the same-host path. */
+ * which frames, for the same-host path; ib_*.c in which packets, for the wire. */
 #ifndef TRANSPORT_NODE_H
 #define TRANSPORT_NODE_H
 
@@ -23,6 +23,7 @@
 #include "base/timer.h"
 #include "memory/tpt.h"
 #include "transport/mover.h"
+#include "transport/path.h"
 #include "transport/qp.h"
 
 #define NODE_RX_BATCH 64u /* frames taken from one link before the next has its turn */
@@ -80,6 +81,12 @@ enum node_counter {
 	NODE_DROPPED_NO_RECV,
 	NODE_BAD_FRAMES, /* frames that make no sense: the peer is broken or hostile */
 	NODE_MEMORY_GONE,
+	NODE_PACKETS_IN,
+	NODE_PACKETS_OUT,
+	NODE_BAD_PACKETS,   /* damaged, or nothing that a sender in its senses sends */
+	NODE_SEQUENCE_NAKS, /* sent: something before it was lost */
+	NODE_CNP_SENT,
+	NODE_CNP_RECEIVED,
 	NODE_COUNTER_COUNT
 };
 
@@ -105,6 +112,8 @@ struct node {
 	uint64_t now_ns;
 	struct mover own; /* within this process */
 	struct node_sink sink;
+	const struct carrier *carrier; /* of packets (path.h); NULL: no network is open */
+	struct hdl_gid wire_gid;       /* where they come from */
 	struct hdl_gid gid;
 	const struct hdl_gid *gids; /* all of them: those that datagrams may come from */
 	uint16_t lid;               /* 0: none */

@@ -338,6 +338,22 @@ enum op_received op_receive(struct node *node, struct qp *qp, const struct op_me
 	return OP_RECEIVED;
 }
 
+void op_receive_datagram(struct node *node, struct qp *qp, const struct op_message *message)
+{
+	enum hdl_detail detail;
+	struct hdl_key key;
+	switch (op_receive(node, qp, message, &detail, &key)) {
+	case OP_RECEIVED:
+		counter_add(&node->counters[NODE_BYTES_RECEIVED], message->length);
+		break;
+	case OP_NO_RECEIVE:
+		counter_add(&node->counters[NODE_DROPPED_NO_RECV], 1);
+		break;
+	default: /* the receive was completed with the error */
+		qp_enter(node, qp, HDL_QPS_ERR);
+	}
+}
+
 enum hdl_detail op_atomic(const struct mover *mover, enum move_side side, struct sg *target,
                           bool add, uint64_t compare_add, uint64_t swap, uint64_t *old)
 {

@@ -43,6 +43,9 @@ enum op_received {
 enum op_received op_receive(struct node *node, struct qp *qp, const struct op_message *message,
                             enum hdl_detail *detail, struct hdl_key *key);
 
+/* A datagram came for @qp: received, or dropped and counted. */
+void op_receive_datagram(struct node *node, struct qp *qp, const struct op_message *message);
+
 /* @count bytes of a message of @length from @offset on go into the receive that it fills. After the last part, op_receive()
  * without data. OP_RECEIVED, OP_NO_RECEIVE, OP_TOO_LONG, OP_TARGET_REFUSED. */
 enum op_received op_receive_part(struct node *node, struct qp *qp, uint32_t length, uint32_t offset,

@@ -58,6 +58,9 @@ struct srq {
 };
 
 #define LINK_NONE UINT32_MAX
+#define LINK_WIRE (UINT32_MAX - 1) /* not a link: packets on a network (ib.h) */
+
+struct ib;
 
 struct qp {
 	uint32_t qpn;
@@ -69,6 +72,7 @@ struct qp {
 	uint8_t register_error; /* enum hdl_register_error */
 	uint32_t pd;
 	uint32_t link; /* which peer; LINK_NONE before RTR */
+	struct ib *ib; /* what LINK_WIRE needs besides; the adapter's memory */
 	uint32_t max_message;
 	struct hdl_qp_attr attr;
 	struct hdl_qp_cap cap;

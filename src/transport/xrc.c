@@ -1,7 +1,7 @@
 /* Extended reliable connections (IBTA annex A14): a queue pair that only sends, one that only receives, and shared receive queues
  * that a sender names with every request. The same-host path carries them as it does RC; what is theirs is here. */
+#include "transport/xrc.h"
 #include "queue/qp_state.h"
-#include "transport/local.h"
 
 void node_add_srq(struct node *node, struct srq *srq)
 {
@@ -29,10 +29,10 @@ void node_forget_srq(struct node *node, struct srq *srq)
 	}
 }
 
-bool xrc_choose(struct node *node, struct qp *qp, const struct frame *frame)
+bool xrc_choose(struct node *node, struct qp *qp, uint32_t number)
 {
-	struct srq *srq = node->srqs[frame->ack & node->qp_mask];
-	if (srq == NULL || srq->number != frame->ack || srq->xrcd != qp->xrcd ||
+	struct srq *srq = node->srqs[number & node->qp_mask];
+	if (srq == NULL || srq->number != number || srq->xrcd != qp->xrcd ||
 	    (qp->keeps && qp->srq != srq))
 		return false;
 	qp->srq = srq;

@@ -1,0 +1,82 @@
+/* Which peers are reached over the wire, and the paths to them. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "adapter/adapter.h"
+#include "transport/ib.h"
+
+#define FLOW_PORTS \
+	0xc000u /* source ports that tell flows apart (IBTA annex A17.7.3): the upper quarter */
+#define ECT_0     2u
+#define HOP_LIMIT 64u /* where the program says nothing */
+
+bool wire_only(const struct hdl_adapter *adapter)
+{
+	return adapter->node.carrier != NULL && adapter->wire_only;
+}
+
+bool wire_reaches(const struct hdl_adapter *adapter, const struct hdl_gid *gid)
+{
+	if (adapter->node.carrier == NULL)
+		return false;
+	return adapter->wire_only || !adapter_knows_node(adapter, gid);
+}
+
+struct hdl_gid wire_address(const struct hdl_gid *gid)
+{
+	struct hdl_gid address = *gid;
+	uint16_t lid = agent_lid_of(gid->raw);
+	if (lid != 0)
+		roce_gid_from_ipv4(address.raw, 127u << 24 | AGENT_LOOPBACK << 16 | lid);
+	return address;
+}
+
+struct path wire_path(const struct hdl_adapter *adapter, const struct hdl_ah_attr *ah, uint32_t qpn,
+                      uint32_t dest_qpn)
+{
+	struct hdl_gid to = adapter_address(ah);
+	to = wire_address(&to);
+	/* Both ends of a flow and nothing else decide its port: packets of one connection keep their order. */
+	uint32_t flow = (qpn * 0x9e3779b1u) ^ (dest_qpn * 0x85ebca6bu);
+	struct path path = {.ip = {.src_port = (uint16_t)(FLOW_PORTS | (flow >> 18)),
+	                           .dont_fragment = true,
+	                           .traffic_class = (uint8_t)((ah->traffic_class & ~3u) | ECT_0),
+	                           .hop_limit = ah->hop_limit != 0 ? ah->hop_limit : HOP_LIMIT,
+	                           .flow_label = ah->flow_label},
+	                    .port = 1,
+	                    .sl = ah->sl};
+	memcpy(path.ip.sgid, adapter->node.wire_gid.raw, sizeof(path.ip.sgid));
+	memcpy(path.ip.dgid, to.raw, sizeof(path.ip.dgid));
+	return path;
+}
+
+int wire_connect(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t mask)
+{
+	if (qp->qp.ib == NULL && (qp->qp.ib = calloc(1, sizeof(*qp->qp.ib))) == NULL)
+		return -HDL_ENOMEM;
+	struct ib *ib = qp->qp.ib;
+	uint32_t dest = mask & HDL_QP_DEST_QPN ? attr->dest_qpn : qp->qp.attr.dest_qpn;
+	ib->path = wire_path(qp->pd->adapter, &attr->ah, qp->qp.qpn, dest);
+	if (mask & HDL_QP_PATH_MTU)
+		ib->mtu = attr->path_mtu;
+	return 0;
+}
+
+void wire_disconnect(struct hdl_qp *qp)
+{
+	free(qp->qp.ib);
+	qp->qp.ib = NULL;
+}
+
+void adapter_take(struct hdl_adapter *adapter, const struct path *came, bool congested,
+                  const uint8_t *payload, size_t bytes)
+{
+	struct path path = *came;
+	struct ib_packet packet;
+	adapter_lock(adapter);
+	if (roce_udp_decode(&path.ip, &packet, payload, bytes) == IB_OK)
+		ib_take(&adapter->node, &path, congested, &packet);
+	else
+		counter_add(&adapter->node.counters[NODE_BAD_PACKETS], 1);
+	adapter_unlock(adapter);
+}

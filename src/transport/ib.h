@@ -1,0 +1,159 @@
+/* The InfiniBand transports on a wire (IBTA volume 1 chapter 9), between their files: reliable and unreliable connections, the
+ * extended reliable ones, datagrams. Packets go out through node.carrier (path.h) and come in by ib_take().
+ *
+ *   ib_tx.c        requester: work requests to packets, in order, within window and credits
+ *   ib_retry.c     requester: acknowledgements, read responses, NAKs, time; what is lost is sent again
+ *   ib_rx.c        what comes in is judged and handed on; datagrams are received
+ *   ib_request.c   responder: requests executed in the order of their PSNs, through op.h
+ *   ib_answer.c    responder: read responses, atomic results, ACK and NAK, in that order
+ *
+ * A message of n packets has n PSNs, a read as many as its responses. wqe.msn is the first of them, so that any PSN leads to the
+ * element and the offset in it, and going back to a PSN is moving the cursor (qp.next, wqe.offset) to it. */
+#ifndef TRANSPORT_IB_H
+#define TRANSPORT_IB_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "queue/wqe.h"
+#include "transport/node.h"
+#include "transport/path.h"
+#include "transport/request.h"
+#include "wire/ib_packet.h"
+
+#define IB_TX_BATCH 64u /* packets of one queue pair before the next has its turn */
+#define IB_READ_CHUNK \
+	32u /* responses that one read request asks for; longer reads are several requests */
+#define IB_ACK_EVERY    32u /* packets of a long message between two that ask for an acknowledgement */
+#define IB_DEFAULT_PKEY 0xffffu
+#define IB_WINDOW_MAX   1024u /* packets in flight, */
+#define IB_WINDOW_FIRST 32u   /* to begin with */
+#define IB_WINDOW_MIN   2u
+#define IB_WINDOW_SHIFT 8u        /* the window is kept in 256ths of a packet */
+#define IB_PSN_HALF     0x800000u /* a PSN that is further ahead is behind */
+#define IB_CNP_EVERY_NS 50000u    /* congestion is told to a sender this often */
+
+/* What a connection on the wire needs besides struct qp. */
+struct ib {
+	struct path path;
+	uint32_t mtu; /* bytes of payload that a packet carries at most */
+
+	/* Requester. una <= where the cursor stands <= sent <= next */
+	uint32_t next_psn;          /* of the next message that has none */
+	uint32_t una_psn;           /* the oldest that is not acknowledged */
+	uint32_t sent_psn;          /* behind the last that was ever sent */
+	uint32_t ssn;               /* number of the message at the cursor; the first is 1 */
+	uint32_t limit;             /* the last that the peer has a receive for, */
+	bool limited;               /* if it says so at all */
+	uint32_t since_ack_request; /* packets */
+	/* Congestion (ib_congestion.c). */
+	uint32_t window;      /* in 256ths of a packet */
+	uint32_t threshold;   /* the same: below it the window doubles in a round trip */
+	uint32_t recover_psn; /* a reduction counts once until this is acknowledged */
+	bool recovering;
+
+	/* Responder. */
+	uint32_t expected_psn;
+	uint32_t msn; /* messages executed */
+	uint8_t kind; /* enum ib_operation of the message that is being received, IB_SEND or IB_WRITE; IB_NOTHING */
+	uint32_t offset; /* how much of it is there */
+	uint64_t write_addr;
+	struct hdl_key write_key;
+	uint32_t write_length;
+	/* Reads and atomics: a ring of the last ones, in qp.reads.entries. [reads_sent, reads_put) may have to be answered. */
+	uint32_t reads_put, reads_sent;
+	bool ack_due;
+	uint8_t syndrome;
+	uint32_t ack_psn;
+	bool cnp_due;
+	uint64_t cnp_ns; /* when the last one was sent */
+};
+
+#define IB_NOTHING 0xffu
+
+/* How far PSN @a is ahead of @b; negative: behind (IBTA section 9.7.1). */
+static inline int32_t ib_psn_distance(uint32_t a, uint32_t b)
+{
+	return (int32_t)((a - b) << 8) >> 8;
+}
+
+static inline uint32_t ib_psn(uint32_t psn)
+{
+	return psn & IB_PSN_MASK;
+}
+
+/* Packets that @length bytes take. */
+static inline uint32_t ib_packets(const struct ib *ib, uint32_t length)
+{
+	return length == 0 ? 1 : (length - 1) / ib->mtu + 1;
+}
+
+/* PSNs of @wqe. */
+static inline uint32_t ib_span(const struct ib *ib, const struct wqe_send *wqe)
+{
+	return request_is_atomic(wqe) ? 1 : ib_packets(ib, wqe->length);
+}
+
+/* Requests, as the responder counts them, that @wqe becomes. */
+static inline uint32_t ib_messages(const struct ib *ib, const struct wqe_send *wqe)
+{
+	return wqe->opcode == HDL_OP_READ ? (ib_packets(ib, wqe->length) - 1) / IB_READ_CHUNK + 1
+	                                  : 1;
+}
+
+/* Is the transport that @opcode names the one of @qp? */
+static inline uint8_t ib_transport_of(const struct qp *qp)
+{
+	return qp->type == HDL_QP_RC ? IB_RC : qp->type == HDL_QP_UC ? IB_UC : IB_XRC;
+}
+
+/* A packet came along @came. With CE in its IP header it is @congested. */
+void ib_take(struct node *node, const struct path *came, bool congested,
+             const struct ib_packet *packet);
+
+/* The attributes of @qp are those of a connection that begins: responder (RTR), requester (RTS). */
+void ib_begin_responder(struct qp *qp);
+void ib_begin_requester(struct qp *qp);
+
+/* --- ib_tx.c --- */
+/* Execute what can be executed. True if anything was done. */
+bool ib_run(struct node *node, struct qp *qp);
+/* A datagram along @wqe's own path. */
+enum step ib_send_datagram(struct node *node, struct qp *qp, struct wqe_send *wqe);
+/* Room for a packet with @payload_bytes of payload, whose headers are written: where the payload goes. NULL: none. */
+uint8_t *ib_begin_packet(struct node *node, const struct path *path, const struct ib_packet *packet,
+                         uint8_t **start);
+/* Padding, and off it goes. */
+void ib_end_packet(struct node *node, const struct path *path, const struct ib_packet *packet,
+                   uint8_t *start, uint8_t *payload);
+
+/* --- ib_retry.c --- */
+void ib_answered(struct node *node, struct qp *qp, const struct ib_packet *packet);
+void ib_timeout(struct node *node, struct qp *qp);
+uint64_t ib_timeout_ns(const struct qp *qp);
+
+/* --- ib_request.c --- */
+void ib_request(struct node *node, struct qp *qp, const struct ib_packet *packet);
+/* Write the word of credit and kind into an AETH. */
+void ib_owe_ack(struct node *node, struct qp *qp, uint8_t syndrome, uint32_t psn);
+
+/* --- ib_answer.c --- */
+/* Send what is owed. False when there was no room for all of it. */
+bool ib_answer(struct node *node, struct qp *qp);
+/* The credits that code @code of an AETH stands for (IBTA table 44), and the code for at most @count. */
+uint32_t ib_credits(uint8_t code);
+uint8_t ib_credit_code(uint32_t count);
+
+/* --- ib_congestion.c --- */
+void ib_window_begin(struct ib *ib);
+/* @count packets were acknowledged. */
+void ib_window_grow(struct ib *ib, uint32_t count);
+/* Packets were lost, or marked on their way: fewer in flight. */
+void ib_window_lost(struct ib *ib);
+void ib_window_marked(struct ib *ib);
+static inline uint32_t ib_window(const struct ib *ib)
+{
+	return ib->window >> IB_WINDOW_SHIFT;
+}
+
+#endif

@@ -1,0 +1,174 @@
+/* The wire: what the responder owes. Responses to reads and atomics go first, in the order of the requests: an acknowledgement of
+ * anything later would say that they are lost. What finds no room is kept in the queue pair. */
+#include "transport/ib.h"
+#include "transport/op.h"
+#include "transport/respond.h"
+
+/* IBTA table 44. */
+static const uint16_t credits[31] = {0,    1,    2,    3,     4,     6,     8,    12,
+                                     16,   24,   32,   48,    64,    96,    128,  192,
+                                     256,  384,  512,  768,   1024,  1536,  2048, 3072,
+                                     4096, 6144, 8192, 12288, 16384, 24576, 32768};
+
+uint32_t ib_credits(uint8_t code)
+{
+	return code < 31 ? credits[code] : 0;
+}
+
+uint8_t ib_credit_code(uint32_t count)
+{
+	uint8_t code = 30;
+	while (credits[code] > count)
+		code--;
+	return code;
+}
+
+/* How many more messages may come. Shared queues tell nothing: others may take what is there. */
+static uint8_t own_credits(const struct qp *qp)
+{
+	return qp_shares(qp) ? IB_AETH_NO_CREDITS : ib_credit_code(wq_held(&qp->rq));
+}
+
+static void put_headers(const struct qp *qp, uint8_t opcode, uint32_t psn, uint32_t msn,
+                        struct ib_packet *packet)
+{
+	opcode |= qp->type == HDL_QP_XRC_TGT ? IB_XRC : IB_RC;
+	packet->op = ib_opcode(opcode);
+	packet->bth = (struct ib_bth){.opcode = opcode,
+	                              .migreq = true,
+	                              .pkey = IB_DEFAULT_PKEY,
+	                              .dest_qp = qp->attr.dest_qpn,
+	                              .psn = ib_psn(psn)};
+	packet->aeth = (struct ib_aeth){.syndrome = ib_aeth_syndrome(IB_AETH_ACK, own_credits(qp)),
+	                                .msn = ib_psn(msn)};
+	packet->payload_bytes = 0;
+}
+
+static bool send_plain(struct node *node, const struct qp *qp, const struct ib_packet *packet)
+{
+	uint8_t *start, *payload = ib_begin_packet(node, &qp->ib->path, packet, &start);
+	if (payload == NULL)
+		return false;
+	ib_end_packet(node, &qp->ib->path, packet, start, payload);
+	return true;
+}
+
+static bool send_value(struct node *node, struct qp *qp, const struct read_entry *entry)
+{
+	struct ib_packet packet;
+	put_headers(qp, IB_OP_ATOMIC_ACK, entry->msn, qp->ib->msn, &packet);
+	packet.atomicack.original = entry->result;
+	return send_plain(node, qp, &packet);
+}
+
+/* What the read asks for was granted, and is not any more. */
+static void read_refused(struct node *node, struct qp *qp, struct read_entry *entry, uint32_t psn,
+                         const struct sg_result *result)
+{
+	entry->owed = false;
+	qp->ib->reads_sent = qp->ib->reads_put;
+	if (result->detail == HDL_DETAIL_GONE)
+		op_memory_gone(node, result->key);
+	tpt_count(node->tpt, result->detail);
+	ib_owe_ack(node, qp,
+	           ib_aeth_syndrome(IB_AETH_NAK, result->detail == HDL_DETAIL_GONE
+	                                                 ? IB_NAK_REMOTE_OPERATIONAL_ERROR
+	                                                 : IB_NAK_REMOTE_ACCESS_ERROR),
+	           psn);
+	op_event(node, qp, HDL_EVENT_QP_ACCESS_ERR, result->detail);
+	qp_enter(node, qp, HDL_QPS_ERR);
+}
+
+/* One response of a read. False: no room. */
+static bool send_response(struct node *node, struct qp *qp, struct read_entry *entry)
+{
+	struct ib *ib = qp->ib;
+	uint32_t left = entry->to - entry->offset, count = left < ib->mtu ? left : ib->mtu;
+	bool first = entry->offset == entry->from, last = count == left;
+	uint32_t psn = entry->msn + entry->offset / ib->mtu;
+	struct ib_packet packet;
+	put_headers(qp,
+	            first  ? (last ? IB_OP_READ_RESPONSE_ONLY : IB_OP_READ_RESPONSE_FIRST)
+	            : last ? IB_OP_READ_RESPONSE_LAST
+	                   : IB_OP_READ_RESPONSE_MIDDLE,
+	            psn, (uint32_t)entry->result + 1, &packet);
+	packet.payload_bytes = count;
+	uint8_t *start, *payload = ib_begin_packet(node, &ib->path, &packet, &start);
+	if (payload == NULL)
+		return false;
+	if (count > 0) {
+		struct hdl_sge piece, part = {.addr = entry->addr + entry->offset,
+		                              .length = count,
+		                              .key = {entry->key}};
+		struct sg from = respond_range(node, qp, &part, HDL_ACCESS_REMOTE_READ);
+		struct sg to = sg_plain(&piece, payload, count);
+		from.pd = entry->pd;
+		struct sg_result result = sg_move(&node->own, MOVE_BOTH_OWN, &to, &from, count);
+		if (result.detail != HDL_DETAIL_NONE) {
+			read_refused(node, qp, entry, psn, &result);
+			return true;
+		}
+	}
+	ib_end_packet(node, &ib->path, &packet, start, payload);
+	entry->offset += count;
+	if (!last)
+		return true;
+	entry->owed = false;
+	if (entry->length > 0 && entry->to == entry->length && !entry->again)
+		respond_touch(node, (struct hdl_key){entry->key});
+	return true;
+}
+
+/* A notification of congestion to where the marked packets come from (IBTA annex A17.9.3). */
+static bool send_cnp(struct node *node, const struct qp *qp)
+{
+	struct ib_packet packet = {.op = ib_opcode(IB_OPCODE_CNP),
+	                           .bth = {.opcode = IB_OPCODE_CNP,
+	                                   .migreq = true,
+	                                   .becn = true,
+	                                   .pkey = IB_DEFAULT_PKEY,
+	                                   .dest_qp = qp->attr.dest_qpn}};
+	if (!send_plain(node, qp, &packet))
+		return false;
+	counter_add(&node->counters[NODE_CNP_SENT], 1);
+	return true;
+}
+
+bool ib_answer(struct node *node, struct qp *qp)
+{
+	struct ib *ib = qp->ib;
+	unsigned budget = IB_TX_BATCH;
+	qp->close_due = false; /* a wire has no frame for it: the peer learns by its own retries */
+	if (ib->cnp_due) {
+		if (!send_cnp(node, qp))
+			return false;
+		ib->cnp_due = false;
+	}
+	while (ib->reads_sent != ib->reads_put) {
+		struct read_entry *entry = &qp->reads.entries[ib->reads_sent & qp->reads.mask];
+		while (entry->owed) {
+			if (budget-- == 0)
+				return false;
+			if (!entry->finished) {
+				if (!send_response(node, qp, entry))
+					return false;
+			} else {
+				if (!send_value(node, qp, entry))
+					return false;
+				entry->owed = false;
+			}
+		}
+		if (ib->reads_sent != ib->reads_put)
+			ib->reads_sent++;
+	}
+	if (ib->ack_due) {
+		struct ib_packet packet;
+		put_headers(qp, IB_OP_ACK, ib->ack_psn, ib->msn, &packet);
+		if (ib_aeth_kind(ib->syndrome) != IB_AETH_ACK)
+			packet.aeth.syndrome = ib->syndrome;
+		if (!send_plain(node, qp, &packet))
+			return false;
+		ib->ack_due = false;
+	}
+	return true;
+}

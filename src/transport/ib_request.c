@@ -1,0 +1,476 @@
+/* The wire: the responder. Requests are executed packet by packet in the order of their PSNs, through op.h; what came before is not
+ * executed twice, what comes too early is asked for again. Answers are owed, never sent from here (ib_answer.c). */
+#include <string.h>
+
+#include "queue/qp_state.h"
+#include "transport/ib.h"
+#include "transport/op.h"
+#include "transport/respond.h"
+#include "transport/xrc.h"
+#include "wire/be.h"
+
+void ib_begin_responder(struct qp *qp)
+{
+	struct ib *ib = qp->ib;
+	ib->expected_psn = ib_psn(qp->attr.rq_psn);
+	ib->msn = 0;
+	ib->kind = IB_NOTHING;
+	ib->reads_put = ib->reads_sent = 0;
+	ib->ack_due = ib->cnp_due = false;
+	ib->cnp_ns = 0;
+}
+
+void ib_owe_ack(struct node *node, struct qp *qp, uint8_t syndrome, uint32_t psn)
+{
+	struct ib *ib = qp->ib;
+	ib->ack_due = true;
+	ib->syndrome = syndrome;
+	ib->ack_psn = ib_psn(psn);
+	node_owe(node, qp);
+}
+
+static void owe_nak(struct node *node, struct qp *qp, enum ib_nak_code code, uint32_t psn)
+{
+	ib_owe_ack(node, qp, ib_aeth_syndrome(IB_AETH_NAK, (uint8_t)code), psn);
+}
+
+/* The request cannot be executed: tell the peer, raise the event, fail (IBTA table 62). An unreliable one is dropped with the rest
+ * of its message. */
+static void refuse(struct node *node, struct qp *qp, enum ib_nak_code code, uint32_t psn,
+                   enum hdl_detail detail)
+{
+	qp->ib->kind = IB_NOTHING;
+	if (!qp_reliable(qp))
+		return;
+	tpt_count(node->tpt, detail);
+	owe_nak(node, qp, code, psn);
+	op_event(node, qp,
+	         code == IB_NAK_INVALID_REQUEST ? HDL_EVENT_QP_REQUEST_ERR
+	                                        : HDL_EVENT_QP_ACCESS_ERR,
+	         detail);
+	qp_enter(node, qp, HDL_QPS_ERR);
+}
+
+static void invalid(struct node *node, struct qp *qp, const struct ib_packet *packet)
+{
+	refuse(node, qp, IB_NAK_INVALID_REQUEST, packet->bth.psn, HDL_DETAIL_NONE);
+}
+
+static enum ib_nak_code code_for(enum hdl_detail detail)
+{
+	if (detail == HDL_DETAIL_MISALIGNED)
+		return IB_NAK_INVALID_REQUEST;
+	return detail == HDL_DETAIL_GONE ? IB_NAK_REMOTE_OPERATIONAL_ERROR
+	                                 : IB_NAK_REMOTE_ACCESS_ERROR;
+}
+
+/* --- receives --- */
+
+/* A message, or a part of it, found no receive or broke the one it found. */
+static void not_received(struct node *node, struct qp *qp, const struct ib_packet *packet,
+                         enum op_received received, enum hdl_detail detail)
+{
+	uint32_t psn = packet->bth.psn;
+	switch (received) {
+	case OP_NO_RECEIVE:
+		if (!qp_reliable(qp)) {
+			counter_add(&node->counters[NODE_DROPPED_NO_RECV], 1);
+			qp->ib->kind = IB_NOTHING;
+			return;
+		}
+		counter_add(&node->counters[NODE_RNR_SENT], 1);
+		qp->nak_sent = true;
+		ib_owe_ack(node, qp, ib_aeth_syndrome(IB_AETH_RNR_NAK, qp->attr.min_rnr_timer),
+		           psn);
+		return;
+	case OP_TOO_LONG:
+	case OP_INVALIDATE_REFUSED:
+		refuse(node, qp, IB_NAK_INVALID_REQUEST, psn, detail);
+		break;
+	default: /* our own fault, and the receive's completion says so: no event */
+		if (qp_reliable(qp))
+			owe_nak(node, qp, IB_NAK_REMOTE_OPERATIONAL_ERROR, psn);
+	}
+	if (qp_state(qp) != HDL_QPS_ERR)
+		qp_enter(node, qp, HDL_QPS_ERR);
+}
+
+/* Consume a receive for a message of @length that ends with @packet. True: done. */
+static bool receive(struct node *node, struct qp *qp, const struct ib_packet *packet, bool here,
+                    uint32_t length)
+{
+	bool immediate = (packet->headers & IB_HAS_IMMDT) != 0;
+	bool invalidates = (packet->headers & IB_HAS_IETH) != 0;
+	uint32_t word = packet->ieth.rkey;
+	if (immediate)
+		be32_store((uint8_t *)&word, packet->immdt.data);
+	struct op_message message = {
+	        .bytes = here ? (void *)(uintptr_t)packet->payload : NULL,
+	        .length = length,
+	        .src_qpn = qp->attr.dest_qpn,
+	        .imm = immediate || invalidates ? word : 0,
+	        .wc_flags = (immediate ? HDL_WC_WITH_IMM : 0u) |
+	                    (invalidates ? HDL_WC_WITH_INVALIDATE : 0u),
+	        .wc_opcode = packet->op->operation == IB_SEND ? HDL_WC_RECV : HDL_WC_RECV_WRITE_IMM,
+	        .solicited = packet->bth.solicited};
+	enum hdl_detail detail;
+	struct hdl_key key;
+	enum op_received received = op_receive(node, qp, &message, &detail, &key);
+	if (received == OP_RECEIVED) {
+		counter_add(&node->counters[NODE_BYTES_RECEIVED], length);
+		return true;
+	}
+	not_received(node, qp, packet, received, detail);
+	return false;
+}
+
+/* --- sends and writes --- */
+
+static bool ends(const struct ib_packet *packet)
+{
+	return packet->op->part == IB_LAST || packet->op->part == IB_ONLY;
+}
+
+static bool run_send(struct node *node, struct qp *qp, const struct ib_packet *packet)
+{
+	struct ib *ib = qp->ib;
+	uint32_t count = (uint32_t)packet->payload_bytes;
+	if (packet->op->part == IB_ONLY)
+		return receive(node, qp, packet, true, count);
+	if (packet->op->part == IB_FIRST) {
+		ib->kind = IB_SEND;
+		ib->offset = 0;
+	}
+	if (count > HDL_MAX_MESSAGE - ib->offset) {
+		invalid(node, qp, packet);
+		return false;
+	}
+	enum hdl_detail detail = HDL_DETAIL_NONE;
+	enum op_received received =
+	        op_receive_part(node, qp, ib->offset + count, ib->offset,
+	                        (void *)(uintptr_t)packet->payload, count, &detail);
+	if (received != OP_RECEIVED) {
+		if (packet->op->part == IB_FIRST)
+			ib->kind = IB_NOTHING;
+		not_received(node, qp, packet, received, detail);
+		return false;
+	}
+	/* The receive is there: part of it is filled. */
+	if (ends(packet) && !receive(node, qp, packet, false, ib->offset + count))
+		return false;
+	ib->offset += count;
+	return true;
+}
+
+/* The RETH of a write: its rights and its length are judged once, for the whole range. */
+static bool begin_write(struct node *node, struct qp *qp, const struct ib_packet *packet)
+{
+	struct ib *ib = qp->ib;
+	const struct ib_reth *reth = &packet->reth;
+	bool only = packet->op->part == IB_ONLY;
+	struct hdl_sge whole = {
+	        .addr = reth->addr, .length = reth->length_bytes, .key = {reth->rkey}};
+	struct sg range;
+	if ((qp->attr.access & HDL_ACCESS_REMOTE_WRITE) == 0 ||
+	    reth->length_bytes > HDL_MAX_MESSAGE ||
+	    (only ? packet->payload_bytes != reth->length_bytes
+	          : packet->payload_bytes >= reth->length_bytes)) {
+		invalid(node, qp, packet);
+		return false;
+	}
+	/* With immediate data a receive is needed; look before the data is placed. */
+	if (only && (packet->headers & IB_HAS_IMMDT) != 0 && !op_has_receive(qp)) {
+		not_received(node, qp, packet, OP_NO_RECEIVE, HDL_DETAIL_NONE);
+		return false;
+	}
+	enum hdl_detail detail =
+	        reth->length_bytes == 0
+	                ? HDL_DETAIL_NONE
+	                : respond_check(node, qp, &whole, HDL_ACCESS_REMOTE_WRITE, &range);
+	if (detail != HDL_DETAIL_NONE) {
+		refuse(node, qp, code_for(detail), packet->bth.psn, detail);
+		return false;
+	}
+	ib->kind = IB_WRITE;
+	ib->offset = 0;
+	ib->write_addr = reth->addr;
+	ib->write_key = whole.key;
+	ib->write_length = reth->length_bytes;
+	return true;
+}
+
+static bool run_write(struct node *node, struct qp *qp, const struct ib_packet *packet)
+{
+	struct ib *ib = qp->ib;
+	uint32_t count = (uint32_t)packet->payload_bytes;
+	if ((packet->headers & IB_HAS_RETH) != 0 && !begin_write(node, qp, packet))
+		return false;
+	if (count > ib->write_length - ib->offset ||
+	    ends(packet) != (count == ib->write_length - ib->offset)) {
+		invalid(node, qp, packet);
+		return false;
+	}
+	bool immediate = (packet->headers & IB_HAS_IMMDT) != 0;
+	if (immediate && !op_has_receive(qp)) {
+		not_received(node, qp, packet, OP_NO_RECEIVE, HDL_DETAIL_NONE);
+		return false;
+	}
+	struct hdl_sge piece,
+	        part = {.addr = ib->write_addr + ib->offset, .length = count, .key = ib->write_key};
+	struct sg to = respond_range(node, qp, &part, HDL_ACCESS_REMOTE_WRITE);
+	struct sg from = sg_plain(&piece, packet->payload, count);
+	struct sg_result result = sg_move(&node->own, MOVE_BOTH_OWN, &to, &from, count);
+	if (result.detail != HDL_DETAIL_NONE) {
+		if (result.detail == HDL_DETAIL_GONE)
+			op_memory_gone(node, result.key);
+		refuse(node, qp, code_for(result.detail), packet->bth.psn, result.detail);
+		return false;
+	}
+	counter_add(&node->counters[NODE_BYTES_WRITTEN], count);
+	if (immediate && !receive(node, qp, packet, false, ib->write_length))
+		return false;
+	ib->offset += count;
+	if (ends(packet) && ib->write_length > 0)
+		respond_touch(node, ib->write_key);
+	return true;
+}
+
+/* --- reads and atomics --- */
+
+/* A place for one more request of the kinds that keep their answers; NULL: more than was agreed on. Those that were asked for again
+ * do not count: the initiator has given them up, or it would not go on. */
+static struct read_entry *new_entry(struct qp *qp, uint32_t psn, uint32_t span)
+{
+	struct ib *ib = qp->ib;
+	if (qp->reads.depth == 0)
+		return NULL;
+	while (ib->reads_put - ib->reads_sent >= qp->reads.depth) {
+		struct read_entry *oldest = &qp->reads.entries[ib->reads_sent & qp->reads.mask];
+		if (oldest->owed && !oldest->again)
+			return NULL;
+		oldest->owed = false;
+		ib->reads_sent++;
+	}
+	struct read_entry *entry = &qp->reads.entries[ib->reads_put & qp->reads.mask];
+	*entry = (struct read_entry){
+	        .used = true, .msn = psn, .tag = ib_psn(psn + span - 1), .pd = qp->pd};
+	return entry;
+}
+
+static void owe_entry(struct node *node, struct qp *qp, struct read_entry *entry)
+{
+	entry->owed = true;
+	entry->result = entry->finished ? entry->result : qp->ib->msn;
+	qp->ib->reads_put++;
+	node_owe(node, qp);
+}
+
+static bool run_read(struct node *node, struct qp *qp, const struct ib_packet *packet,
+                     uint32_t *span)
+{
+	const struct ib_reth *reth = &packet->reth;
+	struct hdl_sge whole = {
+	        .addr = reth->addr, .length = reth->length_bytes, .key = {reth->rkey}};
+	struct sg range;
+	if ((qp->attr.access & HDL_ACCESS_REMOTE_READ) == 0 ||
+	    reth->length_bytes > HDL_MAX_MESSAGE) {
+		invalid(node, qp, packet);
+		return false;
+	}
+	*span = ib_packets(qp->ib, reth->length_bytes);
+	struct read_entry *entry = new_entry(qp, packet->bth.psn, *span);
+	if (entry == NULL) {
+		invalid(node, qp, packet);
+		return false;
+	}
+	enum hdl_detail detail =
+	        reth->length_bytes == 0
+	                ? HDL_DETAIL_NONE
+	                : respond_check(node, qp, &whole, HDL_ACCESS_REMOTE_READ, &range);
+	if (detail != HDL_DETAIL_NONE) {
+		refuse(node, qp, code_for(detail), packet->bth.psn, detail);
+		return false;
+	}
+	entry->addr = reth->addr;
+	entry->key = reth->rkey;
+	entry->length = entry->to = reth->length_bytes;
+	owe_entry(node, qp, entry);
+	return true;
+}
+
+static bool run_atomic(struct node *node, struct qp *qp, const struct ib_packet *packet)
+{
+	const struct ib_atomiceth *eth = &packet->atomiceth;
+	bool add = packet->op->operation == IB_FETCH_ADD;
+	struct hdl_sge range = {.addr = eth->addr, .length = 8, .key = {eth->rkey}};
+	struct sg target;
+	struct read_entry *entry = NULL;
+	/* Reads before it see memory as it was: they are answered first. */
+	if (qp->ib->reads_put != qp->ib->reads_sent && !ib_answer(node, qp)) {
+		counter_add(&node->counters[NODE_DROPPED], 1);
+		return false;
+	}
+	if ((qp->attr.access & HDL_ACCESS_REMOTE_ATOMIC) != 0)
+		entry = new_entry(qp, packet->bth.psn, 1);
+	if (entry == NULL) {
+		invalid(node, qp, packet);
+		return false;
+	}
+	uint64_t old = 0;
+	enum hdl_detail detail = respond_check(node, qp, &range, HDL_ACCESS_REMOTE_ATOMIC, &target);
+	if (detail == HDL_DETAIL_NONE)
+		detail = op_atomic(&node->own, MOVE_BOTH_OWN, &target, add,
+		                   add ? eth->swap_or_add : eth->compare,
+		                   add ? 0 : eth->swap_or_add, &old);
+	if (detail != HDL_DETAIL_NONE) {
+		if (detail == HDL_DETAIL_GONE)
+			op_memory_gone(node, range.key);
+		refuse(node, qp, code_for(detail), packet->bth.psn, detail);
+		return false;
+	}
+	respond_touch(node, range.key);
+	counter_add(&node->counters[NODE_ATOMICS], 1);
+	entry->finished = true;
+	entry->result = old;
+	owe_entry(node, qp, entry);
+	return true;
+}
+
+/* --- order --- */
+
+/* Does @packet follow what came before it? (IBTA table 60) */
+static bool in_sequence(const struct ib *ib, const struct ib_packet *packet)
+{
+	if (packet->op->part == IB_FIRST || packet->op->part == IB_ONLY)
+		return ib->kind == IB_NOTHING;
+	return ib->kind == packet->op->operation;
+}
+
+static bool run_request(struct node *node, struct qp *qp, const struct ib_packet *packet,
+                        uint32_t *span)
+{
+	*span = 1;
+	switch (packet->op->operation) {
+	case IB_SEND:
+		return run_send(node, qp, packet);
+	case IB_WRITE:
+		return run_write(node, qp, packet);
+	case IB_READ_REQUEST:
+		return run_read(node, qp, packet, span);
+	default:
+		return run_atomic(node, qp, packet);
+	}
+}
+
+/* A read that came before: its responses, or some of the last of them, got lost. It asks for a part of what it asked for. */
+static void repeat_read(struct node *node, struct qp *qp, const struct ib_packet *packet,
+                        struct read_entry *entry)
+{
+	struct ib *ib = qp->ib;
+	const struct ib_reth *reth = &packet->reth;
+	uint64_t from = (uint64_t)ib_psn(packet->bth.psn - entry->msn) * ib->mtu;
+	if (entry->finished || from > entry->length || reth->rkey != entry->key ||
+	    reth->addr != entry->addr + from || reth->length_bytes > entry->length - from) {
+		counter_add(&node->counters[NODE_BAD_PACKETS], 1);
+		return;
+	}
+	entry->from = entry->offset = (uint32_t)from;
+	entry->to = (uint32_t)from + reth->length_bytes;
+	entry->owed = true;
+}
+
+/* A request that came before was executed, so the answer got lost or late (IBTA section 9.7.5.1.2). */
+static void repeated(struct node *node, struct qp *qp, const struct ib_packet *packet)
+{
+	struct ib *ib = qp->ib;
+	uint8_t operation = packet->op->operation;
+	counter_add(&node->counters[NODE_REPEATED], 1);
+	if (operation == IB_SEND || operation == IB_WRITE) {
+		if (!ib->ack_due)
+			ib_owe_ack(node, qp, 0, ib->expected_psn - 1);
+		return;
+	}
+	for (uint32_t age = 1; age <= qp->reads.depth && age <= ib->reads_put; age++) {
+		struct read_entry *entry =
+		        &qp->reads.entries[(ib->reads_put - age) & qp->reads.mask];
+		if (!entry->used || ib_psn_distance(packet->bth.psn, entry->msn) < 0)
+			continue;
+		if (ib_psn_distance(packet->bth.psn, entry->tag) > 0)
+			return;
+		if (operation == IB_READ_REQUEST)
+			repeat_read(node, qp, packet, entry);
+		else
+			entry->owed |= entry->finished;
+		entry->again = true;
+		if (entry->owed && ib->reads_put - ib->reads_sent < age)
+			ib->reads_sent = ib->reads_put - age;
+		node_owe(node, qp);
+		return;
+	}
+}
+
+/* An unreliable connection: what is out of order is lost with the message that it belongs to (IBTA section 9.8.2). */
+static void unreliable(struct node *node, struct qp *qp, const struct ib_packet *packet)
+{
+	struct ib *ib = qp->ib;
+	uint32_t span;
+	bool begins = packet->op->part == IB_FIRST || packet->op->part == IB_ONLY;
+	bool gap = packet->bth.psn != ib->expected_psn;
+	respond_established(node, qp);
+	ib->expected_psn = ib_psn(packet->bth.psn + 1);
+	if (gap || begins) {
+		/* The receive that a broken message was filling serves the next one. */
+		ib->kind = IB_NOTHING;
+		ib->offset = 0;
+	}
+	if (!in_sequence(ib, packet) ||
+	    !ib_payload_fits(packet->op, packet->payload_bytes, ib->mtu)) {
+		counter_add(&node->counters[NODE_DROPPED], 1);
+		ib->kind = IB_NOTHING;
+		return;
+	}
+	if (run_request(node, qp, packet, &span) && ends(packet))
+		ib->kind = IB_NOTHING;
+}
+
+void ib_request(struct node *node, struct qp *qp, const struct ib_packet *packet)
+{
+	struct ib *ib = qp->ib;
+	if (qp->type == HDL_QP_UC) {
+		unreliable(node, qp, packet);
+		return;
+	}
+	int32_t distance = ib_psn_distance(packet->bth.psn, ib->expected_psn);
+	if (distance < 0) {
+		repeated(node, qp, packet);
+		return;
+	}
+	if (distance > 0) {
+		if (!qp->nak_sent) {
+			qp->nak_sent = true;
+			counter_add(&node->counters[NODE_SEQUENCE_NAKS], 1);
+			owe_nak(node, qp, IB_NAK_PSN_SEQUENCE_ERROR, ib->expected_psn);
+		}
+		return;
+	}
+	respond_established(node, qp);
+	qp->nak_sent = false;
+	if (!in_sequence(ib, packet) ||
+	    !ib_payload_fits(packet->op, packet->payload_bytes, ib->mtu) ||
+	    (qp->type == HDL_QP_XRC_TGT && !xrc_choose(node, qp, packet->xrceth.srq))) {
+		invalid(node, qp, packet);
+		return;
+	}
+	uint32_t span;
+	if (!run_request(node, qp, packet, &span))
+		return;
+	ib->expected_psn = ib_psn(ib->expected_psn + span);
+	bool done = ends(packet);
+	if (done) {
+		ib->kind = IB_NOTHING;
+		ib->msn = ib_psn(ib->msn + 1);
+	}
+	bool answers_itself = packet->op->operation != IB_SEND && packet->op->operation != IB_WRITE;
+	if (!answers_itself && (done || packet->bth.ack_request))
+		ib_owe_ack(node, qp, 0, packet->bth.psn);
+}

@@ -1,0 +1,311 @@
+/* The wire: what the requester makes of answers and of time. Acknowledgements are cumulative; a read or atomic is over only with
+ * its own response, and an answer that passes it by says that the response was lost (IBTA section 9.7.5.1.1: implied NAK). What was
+ * lost is sent again from the oldest on, as often as the queue pair allows. */
+#include <assert.h>
+
+#include "queue/qp_state.h"
+#include "transport/ib.h"
+#include "transport/op.h"
+
+uint64_t ib_timeout_ns(const struct qp *qp)
+{
+	return 4096ull << (qp->attr.timeout & 31);
+}
+
+/* --- where things are --- */
+
+/* The element that holds @psn and is not over; NULL: none. */
+static struct wqe_send *find(const struct qp *qp, uint32_t psn, uint32_t *index)
+{
+	for (uint32_t i = wq_head(&qp->sq), end = wq_tail(&qp->sq); i != end; i++) {
+		struct wqe_send *wqe = wq_at(&qp->sq, i);
+		if (!wqe->numbered) {
+			if (wqe->state != WQE_DONE)
+				return NULL;
+			continue; /* it needed nobody else */
+		}
+		int32_t distance = ib_psn_distance(psn, wqe->msn);
+		if (distance < 0)
+			return NULL;
+		if ((uint32_t)distance < ib_span(qp->ib, wqe)) {
+			*index = i;
+			return wqe->state == WQE_DONE ? NULL : wqe;
+		}
+	}
+	return NULL;
+}
+
+/* The first PSN of @wqe that something is still wanted for, as far as @wqe itself knows. */
+static uint32_t wanted_psn(const struct ib *ib, const struct wqe_send *wqe)
+{
+	return ib_psn(wqe->msn + (wqe->opcode == HDL_OP_READ ? wqe->got / ib->mtu : 0));
+}
+
+/* --- again --- */
+
+/* Everything from @psn on, which belongs to the element at @index, is sent again. */
+static void rewind_to(struct node *node, struct qp *qp, uint32_t index, uint32_t psn)
+{
+	struct ib *ib = qp->ib;
+	counter_add(&node->counters[NODE_RETRIES], 1);
+	uint32_t end = qp->next + (qp->next != wq_tail(&qp->sq));
+	for (uint32_t i = index; i != end; i++) {
+		struct wqe_send *wqe = wq_at(&qp->sq, i);
+		if (i != qp->next && wqe->numbered)
+			ib->ssn = ib_psn(ib->ssn - ib_messages(ib, wqe));
+		if (!wqe->numbered || wqe->state == WQE_DONE)
+			continue;
+		if (wqe->state == WQE_SENT)
+			qp->unanswered--;
+		wqe->state = WQE_READY;
+		wqe->offset = wqe->opcode == HDL_OP_READ ? wqe->got
+		              : i == index ? (uint32_t)ib_psn_distance(psn, wqe->msn) * ib->mtu
+		                           : 0;
+	}
+	struct wqe_send *current = wq_at(&qp->sq, qp->next);
+	if (qp->next != wq_tail(&qp->sq) && current->opcode == HDL_OP_DELAY)
+		current->marks &=
+		        (uint8_t)~WQE_PREPARED; /* its time starts anew: never too short */
+	qp->reads_open = 0;                     /* what came before is over */
+	qp->waiting = false;
+	qp->next = index;
+	node_activate(node, qp);
+}
+
+static void finish(struct qp *qp, struct wqe_send *wqe, enum hdl_wc_status status)
+{
+	if (wqe->state == WQE_SENT)
+		qp->unanswered--;
+	request_finish(wqe, status, HDL_DETAIL_NONE);
+}
+
+/* @psn of the element at @index was not executed and may be sent *left times more. False: that was once too often. */
+static bool try_again(struct node *node, struct qp *qp, uint32_t index, uint32_t psn, uint8_t *left,
+                      enum hdl_wc_status exhausted)
+{
+	if (*left > 0) {
+		(*left)--;
+		rewind_to(node, qp, index, psn);
+		return true;
+	}
+	finish(qp, wq_at(&qp->sq, index), exhausted);
+	return false;
+}
+
+/* Packets were lost: those from @psn on. */
+static void lost(struct node *node, struct qp *qp, uint32_t index, uint32_t psn)
+{
+	ib_window_lost(qp->ib);
+	try_again(node, qp, index, psn, &qp->retries_left, HDL_WC_RETRY_EXC_ERR);
+}
+
+/* --- acknowledgements --- */
+
+/* Everything before @end is known to have been executed. */
+static void progress(struct qp *qp, uint32_t end)
+{
+	struct ib *ib = qp->ib;
+	int32_t count = ib_psn_distance(end, ib->una_psn);
+	if (count <= 0)
+		return;
+	ib->una_psn = ib_psn(end);
+	ib_window_grow(ib, (uint32_t)count);
+	qp->answered = true;
+	qp->retries_left = qp->attr.retry_cnt;
+	qp->rnr_left = qp->attr.rnr_retry;
+}
+
+/* The responder has executed everything before @end. False: but for a read or atomic whose response did not come, which is sent
+ * again now. */
+static bool acknowledge(struct node *node, struct qp *qp, uint32_t end)
+{
+	struct ib *ib = qp->ib;
+	for (uint32_t i = wq_head(&qp->sq), tail = wq_tail(&qp->sq); i != tail; i++) {
+		struct wqe_send *wqe = wq_at(&qp->sq, i);
+		if (wqe->state == WQE_DONE)
+			continue;
+		int32_t covered = ib_psn_distance(end, wqe->msn);
+		if (!wqe->numbered || covered <= 0)
+			break;
+		if (request_is_read(wqe)) {
+			progress(qp, wanted_psn(ib, wqe));
+			lost(node, qp, i, wanted_psn(ib, wqe));
+			return false;
+		}
+		if ((uint32_t)covered < ib_span(ib, wqe))
+			break;
+		finish(qp, wqe, HDL_WC_SUCCESS);
+	}
+	progress(qp, end);
+	return true;
+}
+
+/* --- responses --- */
+
+/* A response that no responder in its senses sends (IBTA section 9.9.2.4.2). */
+static void bad_response(struct node *node, struct qp *qp, struct wqe_send *wqe)
+{
+	counter_add(&node->counters[NODE_BAD_PACKETS], 1);
+	finish(qp, wqe, HDL_WC_BAD_RESP_ERR);
+}
+
+static void read_done(struct qp *qp)
+{
+	if (qp->reads_open > 0) /* what is sent again was taken back from the count */
+		qp->reads_open--;
+}
+
+static void read_response(struct node *node, struct qp *qp, const struct ib_packet *packet)
+{
+	struct ib *ib = qp->ib;
+	uint32_t index, psn = packet->bth.psn, chunk = IB_READ_CHUNK * ib->mtu;
+	struct wqe_send *wqe = find(qp, psn, &index);
+	if (wqe == NULL || wqe->opcode != HDL_OP_READ || !acknowledge(node, qp, wqe->msn))
+		return;
+	int32_t distance = ib_psn_distance(psn, wanted_psn(ib, wqe));
+	if (distance != 0) {
+		if (distance > 0)
+			lost(node, qp, index, wanted_psn(ib, wqe));
+		return; /* else it came before */
+	}
+	uint32_t left = wqe->length - wqe->got, left_here = chunk - wqe->got % chunk;
+	uint32_t due = left < left_here ? left : left_here;
+	bool ends = packet->payload_bytes == due;
+	bool says = packet->op->part == IB_LAST || packet->op->part == IB_ONLY;
+	if (packet->payload_bytes > due || says != ends ||
+	    (!ends && packet->payload_bytes != ib->mtu)) {
+		bad_response(node, qp, wqe);
+		return;
+	}
+	uint32_t count = (uint32_t)packet->payload_bytes;
+	bool was_sent = wqe->state == WQE_SENT;
+	if (!request_scatter(node, qp, wqe, wqe->got, packet->payload, count)) {
+		qp->unanswered -= was_sent;
+		return;
+	}
+	wqe->got += count;
+	progress(qp, psn + 1);
+	if (ends)
+		read_done(qp);
+	if (wqe->got < wqe->length)
+		return;
+	counter_add(&node->counters[NODE_BYTES_READ], wqe->length);
+	finish(qp, wqe, HDL_WC_SUCCESS);
+}
+
+static void atomic_response(struct node *node, struct qp *qp, const struct ib_packet *packet)
+{
+	uint32_t index, psn = packet->bth.psn;
+	struct wqe_send *wqe = find(qp, psn, &index);
+	if (wqe == NULL || !request_is_atomic(wqe) || !acknowledge(node, qp, wqe->msn))
+		return;
+	bool was_sent = wqe->state == WQE_SENT;
+	if (!request_scatter(node, qp, wqe, 0, &packet->atomicack.original, 8)) {
+		qp->unanswered -= was_sent;
+		return;
+	}
+	progress(qp, psn + 1);
+	read_done(qp);
+	finish(qp, wqe, HDL_WC_SUCCESS);
+}
+
+/* --- NAKs --- */
+
+static void receiver_not_ready(struct node *node, struct qp *qp, uint32_t index, uint32_t psn,
+                               uint8_t code)
+{
+	uint8_t forever = 1;
+	if (try_again(node, qp, index, psn, qp->attr.rnr_retry == 7 ? &forever : &qp->rnr_left,
+	              HDL_WC_RNR_RETRY_EXC_ERR)) {
+		qp->answered = true;
+		qp->waiting = true;
+		node_want_timer(node, qp, request_rnr_ns(code));
+	}
+}
+
+/* IBTA section 9.7.5.2: everything before the PSN was executed; what the code says is about the PSN itself. */
+static void refused(struct node *node, struct qp *qp, const struct ib_packet *packet)
+{
+	static const enum hdl_wc_status failures[] = {
+	        [IB_NAK_INVALID_REQUEST] = HDL_WC_REM_INV_REQ_ERR,
+	        [IB_NAK_REMOTE_ACCESS_ERROR] = HDL_WC_REM_ACCESS_ERR,
+	        [IB_NAK_REMOTE_OPERATIONAL_ERROR] = HDL_WC_REM_OP_ERR,
+	        [IB_NAK_INVALID_RD_REQUEST] = HDL_WC_REM_INV_RD_REQ_ERR,
+	};
+	uint32_t index, psn = packet->bth.psn;
+	uint8_t code = ib_aeth_value(packet->aeth.syndrome);
+	if (!acknowledge(node, qp, psn))
+		return;
+	struct wqe_send *wqe = find(qp, psn, &index);
+	if (wqe == NULL)
+		return;
+	if (ib_aeth_kind(packet->aeth.syndrome) == IB_AETH_RNR_NAK)
+		receiver_not_ready(node, qp, index, psn, code);
+	else if (code == IB_NAK_PSN_SEQUENCE_ERROR)
+		lost(node, qp, index, psn);
+	else if (code < sizeof(failures) / sizeof(failures[0]))
+		finish(qp, wqe, failures[code]);
+	else
+		bad_response(node, qp, wqe);
+}
+
+/* What an acknowledgement says about receives (IBTA section 9.7.7.2). */
+static void take_credits(struct ib *ib, const struct ib_aeth *aeth)
+{
+	uint8_t code = ib_aeth_value(aeth->syndrome);
+	ib->limited = code != IB_AETH_NO_CREDITS;
+	if (ib->limited)
+		ib->limit = ib_psn(aeth->msn + ib_credits(code));
+}
+
+void ib_answered(struct node *node, struct qp *qp, const struct ib_packet *packet)
+{
+	struct ib *ib = qp->ib;
+	uint32_t psn = packet->bth.psn;
+	enum ib_aeth_kind kind =
+	        packet->headers & IB_HAS_AETH ? ib_aeth_kind(packet->aeth.syndrome) : IB_AETH_ACK;
+	/* About what was not sent: left over from a former connection. About what is long over: it came late. */
+	if (ib_psn_distance(psn, ib->sent_psn) >= 0 || ib_psn_distance(psn, ib->una_psn) < -1)
+		return;
+	if (kind == IB_AETH_ACK && (packet->headers & IB_HAS_AETH) != 0)
+		take_credits(ib, &packet->aeth);
+	if (ib_psn_distance(psn, ib->una_psn) >= 0) {
+		if (packet->op->operation == IB_READ_RESPONSE)
+			read_response(node, qp, packet);
+		else if (packet->op->operation == IB_ATOMIC_ACK)
+			atomic_response(node, qp, packet);
+		else if (kind == IB_AETH_ACK)
+			acknowledge(node, qp, psn + 1);
+		else if (kind != IB_AETH_RESERVED)
+			refused(node, qp, packet);
+		else
+			counter_add(&node->counters[NODE_BAD_PACKETS], 1);
+	}
+	request_reap(node, qp);
+	if (qp->next != wq_tail(&qp->sq))
+		node_activate(node, qp);
+}
+
+/* --- time --- */
+
+void ib_timeout(struct node *node, struct qp *qp)
+{
+	struct ib *ib = qp->ib;
+	bool flight = ib_psn_distance(ib->sent_psn, ib->una_psn) > 0;
+	if (qp->waiting) { /* RNR or delay: go on */
+		qp->waiting = false;
+		node_activate(node, qp);
+		qp->answered = true; /* the answer timer did not run meanwhile: start it afresh */
+	}
+	if (!flight || qp->attr.timeout == 0 || !qp_reliable(qp))
+		return;
+	uint32_t index;
+	if (!qp->answered && find(qp, ib->una_psn, &index) != NULL) {
+		counter_add(&node->counters[NODE_TIMEOUTS], 1);
+		lost(node, qp, index, ib->una_psn);
+		request_reap(node, qp);
+	}
+	qp->answered = false;
+	if (qp_state(qp) != HDL_QPS_ERR)
+		node_want_timer(node, qp, ib_timeout_ns(qp));
+}

@@ -1,0 +1,149 @@
+/* The wire: what comes in. A packet is held against the queue pair that it names (IBTA section 9.6) and handed to the responder, to
+ * the requester, or, a datagram, received here. What fits nothing is dropped and counted: an attacker can send anything. */
+#include <string.h>
+
+#include "queue/qp_state.h"
+#include "transport/ib.h"
+#include "transport/multicast.h"
+#include "transport/op.h"
+#include "wire/be.h"
+#include "wire/ip_headers.h"
+
+#define PKEY_MASK 0x7fffu /* the highest bit tells full from limited membership */
+
+static void drop(struct node *node)
+{
+	counter_add(&node->counters[NODE_DROPPED], 1);
+}
+
+/* The 40 bytes before a datagram (IBTA annex A17.4.5): the IPv6 header, or the IPv4 one in the last 20 of them. */
+static void put_grh(const struct path *came, const struct ib_packet *packet, uint8_t *grh)
+{
+	size_t udp_bytes = UDP_BYTES + ib_transport_bytes(packet) + IB_ICRC_BYTES;
+	memset(grh, 0, HDL_GRH_BYTES);
+	if (roce_gid_is_ipv4(came->ip.sgid)) {
+		struct ipv4_header ip = {.tos = came->ip.traffic_class,
+		                         .total_bytes = (uint16_t)(IPV4_BYTES + udp_bytes),
+		                         .id = came->ip.ip_id,
+		                         .dont_fragment = came->ip.dont_fragment,
+		                         .ttl = came->ip.hop_limit,
+		                         .protocol = IP_PROTO_UDP,
+		                         .src = be32_load(came->ip.sgid + 12),
+		                         .dst = be32_load(came->ip.dgid + 12)};
+		ipv4_encode(&ip, grh + HDL_GRH_BYTES - IPV4_BYTES);
+		return;
+	}
+	struct ipv6_header ip = {.traffic_class = came->ip.traffic_class,
+	                         .flow_label = came->ip.flow_label,
+	                         .payload_bytes = (uint16_t)udp_bytes,
+	                         .next_header = IP_PROTO_UDP,
+	                         .hop_limit = came->ip.hop_limit};
+	memcpy(ip.src, came->ip.sgid, IB_GID_BYTES);
+	memcpy(ip.dst, came->ip.dgid, IB_GID_BYTES);
+	ipv6_encode(&ip, grh);
+}
+
+static void datagram(struct node *node, struct qp *qp, const struct path *came,
+                     const struct ib_packet *packet)
+{
+	if (packet->deth.qkey != qp->attr.qkey) {
+		counter_add(&node->counters[NODE_DROPPED_QKEY], 1);
+		return;
+	}
+	bool immediate = (packet->headers & IB_HAS_IMMDT) != 0;
+	uint32_t word = 0;
+	uint8_t grh[HDL_GRH_BYTES];
+	put_grh(came, packet, grh);
+	if (immediate)
+		be32_store((uint8_t *)&word, packet->immdt.data);
+	struct op_message message = {.bytes = (void *)(uintptr_t)packet->payload,
+	                             .grh = grh,
+	                             .length = (uint32_t)packet->payload_bytes,
+	                             .src_qpn = packet->deth.src_qp,
+	                             .imm = word,
+	                             .wc_flags = HDL_WC_GRH | (immediate ? HDL_WC_WITH_IMM : 0u),
+	                             .wc_opcode = HDL_WC_RECV,
+	                             .sl = came->sl,
+	                             .solicited = packet->bth.solicited};
+	op_receive_datagram(node, qp, &message);
+}
+
+static void to_group(struct node *node, const struct path *came, const struct ib_packet *packet)
+{
+	const struct group *group = multicast_find(node, came->ip.dgid);
+	for (uint32_t i = 0; group != NULL && i < group->member_count; i++)
+		if (qp_may_receive(qp_state(group->members[i])))
+			datagram(node, group->members[i], came, packet);
+}
+
+/* The network marked the packet: its sender is told, not too often. */
+static void congested(struct node *node, struct qp *qp)
+{
+	struct ib *ib = qp->ib;
+	if (ib->cnp_due || (ib->cnp_ns != 0 && node->now_ns - ib->cnp_ns < IB_CNP_EVERY_NS))
+		return;
+	ib->cnp_due = true;
+	ib->cnp_ns = node->now_ns;
+	node_owe(node, qp);
+}
+
+/* Is @packet one that this connection expects, by where it came from and what it is? */
+static bool fits(const struct qp *qp, const struct path *came, const struct ib_packet *packet)
+{
+	const struct path *path = &qp->ib->path;
+	return memcmp(came->ip.sgid, path->ip.dgid, IB_GID_BYTES) == 0 &&
+	       memcmp(came->ip.dgid, path->ip.sgid, IB_GID_BYTES) == 0 &&
+	       (packet->op->transport == ib_transport_of(qp) || packet->op->role == IB_NOTICE);
+}
+
+static void connected(struct node *node, struct qp *qp, const struct path *came, bool marked,
+                      const struct ib_packet *packet)
+{
+	enum hdl_qp_state state = qp_state(qp);
+	bool sends = state == HDL_QPS_RTS || state == HDL_QPS_SQD;
+	if (qp->ib == NULL || !fits(qp, came, packet)) {
+		drop(node);
+		return;
+	}
+	if (packet->op->role == IB_NOTICE) {
+		counter_add(&node->counters[NODE_CNP_RECEIVED], 1);
+		ib_window_marked(qp->ib);
+		return;
+	}
+	if (marked && qp_may_receive(state))
+		congested(node, qp);
+	if (packet->op->role == IB_RESPONSE) {
+		if (sends && qp_reliable(qp) && qp->type != HDL_QP_XRC_TGT)
+			ib_answered(node, qp, packet);
+		else
+			drop(node);
+	} else if (qp_may_receive(state) && qp->type != HDL_QP_XRC_INI) {
+		ib_request(node, qp, packet);
+	} else {
+		drop(node);
+	}
+}
+
+void ib_take(struct node *node, const struct path *came, bool marked,
+             const struct ib_packet *packet)
+{
+	counter_add(&node->counters[NODE_PACKETS_IN], 1);
+	if ((packet->bth.pkey & PKEY_MASK) != (IB_DEFAULT_PKEY & PKEY_MASK)) {
+		drop(node);
+		return;
+	}
+	bool is_datagram = packet->op->transport == IB_UD;
+	if (is_datagram && packet->bth.dest_qp == MULTICAST_QPN) {
+		to_group(node, came, packet);
+		return;
+	}
+	struct qp *qp = node_find_qp(node, packet->bth.dest_qp);
+	if (qp == NULL || is_datagram != (qp->type == HDL_QP_UD) || packet->op->transport == IB_RD)
+		drop(node);
+	else if (!is_datagram)
+		connected(node, qp, came, marked, packet);
+	else if (qp_may_receive(qp_state(qp)))
+		datagram(node, qp, came, packet);
+	else
+		drop(node);
+}

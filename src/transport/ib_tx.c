@@ -1,0 +1,353 @@
+/* The wire: the requester. Executes send queue elements in order and cuts messages into packets of the path's MTU. How far it may
+ * go ahead of the peer's acknowledgements is decided by the window, and for messages that consume a receive by the peer's
+ * credits. Answers and time are ib_retry.c's. */
+#include <assert.h>
+#include <string.h>
+
+#include "queue/qp_state.h"
+#include "transport/ib.h"
+#include "transport/op.h"
+#include "wire/be.h"
+
+#define ECT_0 2u /* IP: the network may mark the packet instead of dropping it */
+
+void ib_begin_requester(struct qp *qp)
+{
+	struct ib *ib = qp->ib;
+	ib->next_psn = ib->una_psn = ib->sent_psn = ib_psn(qp->attr.sq_psn);
+	ib->ssn = 1;
+	ib->limited = false;
+	ib->since_ack_request = 0;
+	ib_window_begin(ib);
+}
+
+/* --- packets --- */
+
+uint8_t *ib_begin_packet(struct node *node, const struct path *path, const struct ib_packet *packet,
+                         uint8_t **start)
+{
+	size_t header = ib_transport_header_bytes(packet);
+	size_t bytes = header + packet->payload_bytes + ib_pad_bytes(packet->payload_bytes);
+	if (node->carrier == NULL)
+		return NULL;
+	*start = node->carrier->reserve(node->carrier->context, path, bytes);
+	if (*start == NULL)
+		return NULL;
+	ib_transport_header_encode(packet, *start, header);
+	return *start + header;
+}
+
+void ib_end_packet(struct node *node, const struct path *path, const struct ib_packet *packet,
+                   uint8_t *start, uint8_t *payload)
+{
+	size_t pad = ib_pad_bytes(packet->payload_bytes);
+	uint8_t *end = payload + packet->payload_bytes;
+	memset(end, 0, pad);
+	node->carrier->commit(node->carrier->context, path, (size_t)(end - start) + pad);
+	counter_add(&node->counters[NODE_PACKETS_OUT], 1);
+}
+
+/* The part of an opcode that says what a packet of a send or write is. */
+static uint8_t part_opcode(const struct wqe_send *wqe, bool first, bool last)
+{
+	static const struct {
+		uint8_t first, middle, last, only;
+	} of[HDL_OP_COUNT] = {
+	        [HDL_OP_SEND] = {IB_OP_SEND_FIRST, IB_OP_SEND_MIDDLE, IB_OP_SEND_LAST,
+	                         IB_OP_SEND_ONLY},
+	        [HDL_OP_SEND_IMM] = {IB_OP_SEND_FIRST, IB_OP_SEND_MIDDLE, IB_OP_SEND_LAST_IMM,
+	                             IB_OP_SEND_ONLY_IMM},
+	        [HDL_OP_SEND_INVALIDATE] = {IB_OP_SEND_FIRST, IB_OP_SEND_MIDDLE,
+	                                    IB_OP_SEND_LAST_INV, IB_OP_SEND_ONLY_INV},
+	        [HDL_OP_REGISTER_SEND] = {IB_OP_SEND_FIRST, IB_OP_SEND_MIDDLE, IB_OP_SEND_LAST,
+	                                  IB_OP_SEND_ONLY},
+	        [HDL_OP_WRITE] = {IB_OP_WRITE_FIRST, IB_OP_WRITE_MIDDLE, IB_OP_WRITE_LAST,
+	                          IB_OP_WRITE_ONLY},
+	        [HDL_OP_WRITE_IMM] = {IB_OP_WRITE_FIRST, IB_OP_WRITE_MIDDLE, IB_OP_WRITE_LAST_IMM,
+	                              IB_OP_WRITE_ONLY_IMM},
+	};
+	if (first)
+		return last ? of[wqe->opcode].only : of[wqe->opcode].first;
+	return last ? of[wqe->opcode].last : of[wqe->opcode].middle;
+}
+
+/* The headers of a request of @wqe. */
+static void put_headers(const struct qp *qp, struct wqe_send *wqe, uint8_t opcode, uint32_t psn,
+                        struct ib_packet *packet)
+{
+	const uint8_t *imm = (const uint8_t *)&wqe->imm; /* bytes of the application's */
+	packet->op = ib_opcode(opcode);
+	packet->bth = (struct ib_bth){.opcode = opcode,
+	                              .migreq = true,
+	                              .pkey = IB_DEFAULT_PKEY,
+	                              .dest_qp = qp->attr.dest_qpn,
+	                              .psn = ib_psn(psn)};
+	packet->xrceth = (struct ib_xrceth){.srq = wqe->remote_srq};
+	packet->immdt = (struct ib_immdt){.data = be32_load(imm)};
+	packet->ieth = (struct ib_ieth){.rkey = wqe->imm};
+	packet->payload_bytes = 0;
+}
+
+/* Packets that were sent before stand between the cursor and sent_psn; the timer runs while anything is unanswered. */
+static void sent(struct node *node, struct qp *qp, uint32_t end_psn)
+{
+	struct ib *ib = qp->ib;
+	if (ib_psn_distance(end_psn, ib->sent_psn) > 0)
+		ib->sent_psn = ib_psn(end_psn);
+	if (qp_reliable(qp) && qp->attr.timeout != 0 && !qp->timer_wanted &&
+	    !timer_running(&qp->timer)) {
+		qp->answered = false;
+		node_want_timer(node, qp, ib_timeout_ns(qp));
+	}
+}
+
+/* --- what holds a request back --- */
+
+static bool consumes_receive(const struct wqe_send *wqe)
+{
+	return wqe->opcode != HDL_OP_WRITE && !request_is_read(wqe);
+}
+
+/* End-to-end flow control (IBTA section 9.7.7.2): beyond the peer's credits one packet goes out at a time, to ask. */
+static bool beyond_credits(const struct ib *ib, const struct wqe_send *wqe)
+{
+	return ib->limited && consumes_receive(wqe) &&
+	       ib_psn_distance(ib->ssn, ib->limit) > 0; /* both have 24 bits */
+}
+
+static bool must_wait(const struct qp *qp, const struct wqe_send *wqe, uint32_t psn)
+{
+	const struct ib *ib = qp->ib;
+	if (!qp_reliable(qp))
+		return false;
+	int32_t flight = ib_psn_distance(psn, ib->una_psn);
+	return flight > 0 && ((uint32_t)flight >= ib_window(ib) || beyond_credits(ib, wqe));
+}
+
+/* Give @wqe its PSNs. False: too many are on their way, so that old and new could be taken for each other. */
+static bool number(struct qp *qp, struct wqe_send *wqe)
+{
+	struct ib *ib = qp->ib;
+	if (wqe->numbered)
+		return true;
+	uint32_t span = ib_span(ib, wqe);
+	if (qp_reliable(qp) && ib_psn(ib->next_psn - ib->una_psn) + span >= IB_PSN_HALF)
+		return false;
+	wqe->numbered = 1;
+	wqe->msn = ib->next_psn;
+	wqe->offset = 0;
+	if (wqe->opcode == HDL_OP_READ)
+		wqe->got = 0;
+	ib->next_psn = ib_psn(ib->next_psn + span);
+	return true;
+}
+
+/* --- requests --- */
+
+static enum step over(struct node *node, struct qp *qp, struct wqe_send *wqe)
+{
+	(void)node;
+	qp->sent_messages++;
+	if (qp_reliable(qp)) {
+		wqe->state = WQE_SENT;
+		qp->unanswered++;
+	} else {
+		request_finish(wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);
+	}
+	return STEP_NEXT;
+}
+
+/* One packet of a send or write, from wqe->offset on. */
+static enum step send_part(struct node *node, struct qp *qp, struct wqe_send *wqe)
+{
+	struct ib *ib = qp->ib;
+	uint32_t left = wqe->length - wqe->offset;
+	uint32_t count = left < ib->mtu ? left : ib->mtu;
+	bool first = wqe->offset == 0, last = count == left;
+	uint32_t psn = wqe->msn + wqe->offset / ib->mtu;
+	struct ib_packet packet;
+	uint8_t *start, opcode = (uint8_t)(ib_transport_of(qp) | part_opcode(wqe, first, last));
+	if (ib_opcode(opcode) == NULL) { /* unreliable connections have no invalidation on a wire */
+		request_finish(wqe, HDL_WC_LOC_QP_OP_ERR, HDL_DETAIL_LIMIT);
+		return STEP_NEXT;
+	}
+	put_headers(qp, wqe, opcode, psn, &packet);
+	packet.payload_bytes = count;
+	packet.bth.solicited = last && (wqe->flags & HDL_SEND_SOLICITED) != 0;
+	packet.bth.ack_request =
+	        qp_reliable(qp) &&
+	        (last || ++ib->since_ack_request >= IB_ACK_EVERY || beyond_credits(ib, wqe));
+	packet.reth = (struct ib_reth){
+	        .addr = wqe->u.rdma.addr, .rkey = wqe->u.rdma.key.v, .length_bytes = wqe->length};
+	uint8_t *payload = ib_begin_packet(node, &ib->path, &packet, &start);
+	if (payload == NULL)
+		return STEP_NO_ROOM;
+	if (!request_gather(node, qp, wqe, wqe->offset, payload, count))
+		return STEP_NEXT; /* over; what was reserved is not committed */
+	if (packet.bth.ack_request)
+		ib->since_ack_request = 0;
+	ib_end_packet(node, &ib->path, &packet, start, payload);
+	counter_add(&node->counters[NODE_BYTES_SENT], count);
+	wqe->offset += count;
+	sent(node, qp, psn + 1);
+	return last ? over(node, qp, wqe) : STEP_WAIT;
+}
+
+/* The next request for a part of a read. Its boundaries are fixed, so that one that is repeated asks for what it asked for. */
+static enum step send_read(struct node *node, struct qp *qp, struct wqe_send *wqe)
+{
+	struct ib *ib = qp->ib;
+	uint32_t chunk = IB_READ_CHUNK * ib->mtu;
+	uint32_t left_here = chunk - wqe->offset % chunk, left = wqe->length - wqe->offset;
+	uint32_t count = left < left_here ? left : left_here;
+	uint32_t psn = wqe->msn + wqe->offset / ib->mtu;
+	struct ib_packet packet;
+	uint8_t *start;
+	if (qp->reads_open >= qp->attr.max_rd_atomic)
+		return STEP_WAIT;
+	put_headers(qp, wqe, (uint8_t)(ib_transport_of(qp) | IB_OP_READ_REQUEST), psn, &packet);
+	packet.bth.ack_request = true;
+	packet.reth = (struct ib_reth){.addr = wqe->u.rdma.addr + wqe->offset,
+	                               .rkey = wqe->u.rdma.key.v,
+	                               .length_bytes = count};
+	uint8_t *payload = ib_begin_packet(node, &ib->path, &packet, &start);
+	if (payload == NULL)
+		return STEP_NO_ROOM;
+	ib_end_packet(node, &ib->path, &packet, start, payload);
+	wqe->offset += count;
+	qp->reads_open++;
+	sent(node, qp, psn + ib_packets(ib, count));
+	return wqe->offset == wqe->length ? over(node, qp, wqe) : STEP_WAIT;
+}
+
+static enum step send_atomic(struct node *node, struct qp *qp, struct wqe_send *wqe)
+{
+	struct ib *ib = qp->ib;
+	bool add = wqe->opcode == HDL_OP_FETCH_ADD;
+	struct ib_packet packet;
+	uint8_t *start;
+	/* The responder reads when it answers, and an atomic must not come before that (IBTA table 79). */
+	if (qp->reads_open > 0)
+		return STEP_WAIT;
+	put_headers(qp, wqe,
+	            (uint8_t)(ib_transport_of(qp) | (add ? IB_OP_FETCH_ADD : IB_OP_COMPARE_SWAP)),
+	            wqe->msn, &packet);
+	packet.bth.ack_request = true;
+	packet.atomiceth = (struct ib_atomiceth){.addr = wqe->u.atomic.addr,
+	                                         .rkey = wqe->u.atomic.key.v,
+	                                         .swap_or_add = add ? wqe->u.atomic.compare_add
+	                                                            : wqe->u.atomic.swap,
+	                                         .compare = add ? 0 : wqe->u.atomic.compare_add};
+	uint8_t *payload = ib_begin_packet(node, &ib->path, &packet, &start);
+	if (payload == NULL)
+		return STEP_NO_ROOM;
+	ib_end_packet(node, &ib->path, &packet, start, payload);
+	qp->reads_open++;
+	sent(node, qp, wqe->msn + 1);
+	return over(node, qp, wqe);
+}
+
+/* The next packet of @wqe. STEP_WAIT with packets left to send: the window, the credits or the read resources are used up, or,
+ * where *more is set, only this packet was sent. */
+static enum step send_packet(struct node *node, struct qp *qp, struct wqe_send *wqe, bool *more)
+{
+	struct ib *ib = qp->ib;
+	if (!number(qp, wqe))
+		return STEP_WAIT;
+	/* An acknowledgement may have come, after all, for what was about to be sent again. */
+	int32_t known = ib_psn_distance(ib->una_psn, wqe->msn);
+	if (known > 0 && wqe->offset / ib->mtu < (uint32_t)known)
+		wqe->offset = (uint32_t)known * ib->mtu;
+	if (must_wait(qp, wqe, wqe->msn + wqe->offset / ib->mtu))
+		return STEP_WAIT;
+	uint32_t before = wqe->offset;
+	enum step step = request_is_atomic(wqe)       ? send_atomic(node, qp, wqe)
+	                 : wqe->opcode == HDL_OP_READ ? send_read(node, qp, wqe)
+	                                              : send_part(node, qp, wqe);
+	*more = step == STEP_WAIT && wqe->offset != before;
+	return step;
+}
+
+/* The turn of @wqe, up to *budget packets. */
+static enum step execute(struct node *node, struct qp *qp, struct wqe_send *wqe, unsigned *budget)
+{
+	if ((wqe->flags & HDL_SEND_FENCE) && qp->reads_open > 0 && !wqe->numbered)
+		return STEP_WAIT;
+	enum step step = request_own(node, qp, wqe);
+	if (step != STEP_BY_TARGET)
+		return step;
+	if (wqe->opcode == HDL_OP_REGISTER_SEND && !request_register(node, qp, wqe))
+		return STEP_NEXT;
+	if (request_is_read(wqe) && qp->attr.max_rd_atomic == 0) { /* its turn would never come */
+		request_finish(wqe, HDL_WC_LOC_QP_OP_ERR, HDL_DETAIL_LIMIT);
+		return STEP_NEXT;
+	}
+	bool more = true;
+	step = STEP_WAIT;
+	while (more && step == STEP_WAIT && *budget > 0) {
+		step = send_packet(node, qp, wqe, &more);
+		if (more || step == STEP_NEXT)
+			(*budget)--;
+	}
+	return step;
+}
+
+bool ib_run(struct node *node, struct qp *qp)
+{
+	struct ib *ib = qp->ib;
+	unsigned budget = IB_TX_BATCH;
+	enum step step = STEP_NEXT;
+	while (qp->next != wq_tail(&qp->sq) && !qp->waiting && budget > 0 && request_may_run(qp)) {
+		struct wqe_send *wqe = wq_at(&qp->sq, qp->next);
+		if (wqe->state == WQE_READY) {
+			step = execute(node, qp, wqe, &budget);
+			if (step != STEP_NEXT)
+				break;
+		}
+		if (request_failed(wqe))
+			break;
+		if (wqe->numbered)
+			ib->ssn = ib_psn(ib->ssn + ib_messages(ib, wqe));
+		qp->next++;
+	}
+	request_reap(node, qp);
+	if (step == STEP_NO_ROOM || budget == 0)
+		node_activate(node, qp);
+	return budget < IB_TX_BATCH;
+}
+
+/* --- datagrams --- */
+
+enum step ib_send_datagram(struct node *node, struct qp *qp, struct wqe_send *wqe)
+{
+	bool immediate = wqe->opcode == HDL_OP_SEND_IMM;
+	struct path path = {
+	        .ip = {.src_port = (uint16_t)(0xc000u | (qp->qpn & 0x3fffu)),
+	               .dont_fragment = true,
+	               .traffic_class = (uint8_t)((wqe->u.ud.traffic_class & ~3u) | ECT_0),
+	               .hop_limit = wqe->u.ud.hop_limit,
+	               .flow_label = wqe->u.ud.flow_label},
+	        .port = 1,
+	        .sl = wqe->u.ud.sl};
+	struct ib_packet packet;
+	uint8_t *start;
+	memcpy(path.ip.sgid, node->wire_gid.raw, IB_GID_BYTES);
+	memcpy(path.ip.dgid, wqe->u.ud.dgid, IB_GID_BYTES);
+	put_headers(qp, wqe, (uint8_t)(IB_UD | (immediate ? IB_OP_SEND_ONLY_IMM : IB_OP_SEND_ONLY)),
+	            qp->next_msn, &packet);
+	packet.bth.dest_qp = wqe->u.ud.qpn;
+	packet.bth.solicited = (wqe->flags & HDL_SEND_SOLICITED) != 0;
+	packet.deth = (struct ib_deth){.qkey = wqe->u.ud.qkey, .src_qp = qp->qpn};
+	packet.payload_bytes = wqe->length;
+	uint8_t *payload = ib_begin_packet(node, &path, &packet, &start);
+	if (payload == NULL)
+		return STEP_NO_ROOM;
+	if (!request_gather(node, qp, wqe, 0, payload, wqe->length))
+		return STEP_NEXT;
+	ib_end_packet(node, &path, &packet, start, payload);
+	qp->next_msn++;
+	counter_add(&node->counters[NODE_BYTES_SENT], wqe->length);
+	qp->sent_messages++;
+	request_finish(wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);
+	return STEP_NEXT;
+}
