@@ -153,7 +153,8 @@ struct cm_id {
 	uint64_t guid; /* of the peer */
 	uint32_t slot, peer;
 	uint32_t qpn, psn, qkey; /* the peer's */
-	uint32_t own_psn;
+	uint32_t
+	        own_psn; /* of the first packet that we expect: each side tells the other where to begin (IBTA 12.7.31) */
 	struct cm_wire *
 	        sent; /* what was asked or answered, while there may be need to say it again (cmwait.c) */
 	uint16_t attempt; /* of ours, or of the peer whose request it was */

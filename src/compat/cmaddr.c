@@ -311,7 +311,7 @@ int cm_init_qp_attr(const struct cm_id *id, uint32_t state, struct ib_uverbs_qp_
 		attr->path_mtu =
 		        id->mtu != 0 ? id->mtu : (uint8_t)compat_active_mtu(compat_adapter());
 		attr->dest_qp_num = id->qpn;
-		attr->rq_psn = id->psn;
+		attr->rq_psn = id->own_psn;
 		attr->max_dest_rd_atomic = id->responder_resources;
 		attr->min_rnr_timer = RNR_TIMER;
 		return 0;
@@ -322,7 +322,7 @@ int cm_init_qp_attr(const struct cm_id *id, uint32_t state, struct ib_uverbs_qp_
 	if (reliable)
 		attr->qp_attr_mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
 		                      IBV_QP_MAX_QP_RD_ATOMIC;
-	attr->sq_psn = id->own_psn;
+	attr->sq_psn = id->psn;
 	attr->timeout = cm_ack_timeout(id);
 	attr->retry_cnt = id->retry_count;
 	attr->rnr_retry = id->rnr_retry_count;

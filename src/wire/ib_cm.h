@@ -101,7 +101,7 @@ struct ib_cm_req {
 	uint8_t remote_response_timeout; /* how fast the receiver should answer, 4.096 us * 2^n */
 	uint8_t transport;               /* enum ib_cm_transport */
 	uint8_t flow_control;
-	uint32_t psn;
+	uint32_t psn; /* at which the receiver of the message is to begin sending; in a REP too */
 	uint8_t local_response_timeout; /* how fast the sender will */
 	uint8_t retry_count;
 	uint16_t pkey;
