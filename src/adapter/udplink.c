@@ -9,11 +9,13 @@
 #include "adapter/adapter.h"
 #include "adapter/udp.h"
 #include "base/log.h"
+#include "transport/ib.h"
 
 int udp_choose(struct hdl_adapter *adapter)
 {
 	const char *address = getenv("HEDDLE_ADDR"), *local = getenv("HEDDLE_LOCAL");
 	adapter->wire_wanted = AGENT_WIRE_NONE;
+	adapter->wire_alone = local != NULL && strcmp(local, "off") == 0;
 	if (address != NULL && address[0] != '\0') {
 		if (!udp_address_parse(address, &adapter->wire_address)) {
 			log_error("HEDDLE_ADDR: '%s' is no address of a host; give one of this "
@@ -23,7 +25,7 @@ int udp_choose(struct hdl_adapter *adapter)
 			return -HDL_EINVAL;
 		}
 		adapter->wire_wanted = AGENT_WIRE_ADDRESS;
-	} else if (local != NULL && strcmp(local, "off") == 0) {
+	} else if (adapter->wire_alone) {
 		adapter->wire_wanted = AGENT_WIRE_LOOPBACK;
 	}
 	return 0;
@@ -41,8 +43,7 @@ static void take(void *context, const struct path *came, bool congested,
                  const struct ib_packet *packet)
 {
 	struct hdl_adapter *adapter = context;
-	(void)came, (void)congested, (void)packet;
-	counter_add(&adapter->node.counters[NODE_DROPPED], 1);
+	ib_take(&adapter->node, came, congested, packet);
 }
 
 static int begin(struct hdl_adapter *adapter, const struct agent_msg *welcome, int sock)
@@ -66,7 +67,13 @@ static int begin(struct hdl_adapter *adapter, const struct agent_msg *welcome, i
 	wire->slot = adapter->slot;
 	wire->take = take;
 	wire->take_context = adapter;
+	wire->bad = &adapter->node.counters[NODE_BAD_PACKETS];
 	adapter->udp = wire;
+	if (adapter->node.carrier == NULL) {
+		adapter->node.carrier = &wire->carrier;
+		memcpy(adapter->node.wire_gid.raw, wire->address.gid, 16);
+		adapter->wire_only = adapter->wire_alone;
+	}
 	return 0;
 }
 
@@ -134,6 +141,7 @@ void udp_let_go(struct hdl_adapter *adapter)
 {
 	if (adapter->udp == NULL)
 		return;
+	adapter->node.carrier = NULL;
 	udp_wire_end(adapter->udp);
 	free(adapter->udp);
 	adapter->udp = NULL;

@@ -58,7 +58,8 @@ int wire_connect(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t mas
 	uint32_t dest = mask & HDL_QP_DEST_QPN ? attr->dest_qpn : qp->qp.attr.dest_qpn;
 	ib->path = wire_path(qp->pd->adapter, &attr->ah, qp->qp.qpn, dest);
 	if (mask & HDL_QP_PATH_MTU)
-		ib->mtu = attr->path_mtu;
+		ib->mtu = attr->path_mtu < udp_mtu(qp->pd->adapter) ? attr->path_mtu
+		                                                    : udp_mtu(qp->pd->adapter);
 	return 0;
 }
 
