@@ -293,6 +293,8 @@ int hdl_adapter_query(struct hdl_adapter *adapter, struct hdl_limits *limits)
 	                              .guid = adapter->guid,
 	                              .lid = adapter->lid,
 	                              .sm_lid = adapter->lid != 0 ? AGENT_SM_LID : 0,
+	                              .slot = (uint16_t)adapter->slot,
+	                              .wire = udp_reach(adapter),
 	                              .mtu = udp_mtu(adapter),
 	                              .max_qp = adapter->max_qp,
 	                              .max_qp_wr = HDL_MAX_QP_WR,

@@ -412,6 +412,8 @@ void udp_arm(struct hdl_adapter *adapter, bool arm);
 int udp_descriptor(const struct hdl_adapter *adapter);
 /* The most payload of a packet. */
 uint16_t udp_mtu(const struct hdl_adapter *adapter);
+/* enum hdl_wire. */
+uint16_t udp_reach(const struct hdl_adapter *adapter);
 /* The end of it. */
 void udp_let_go(struct hdl_adapter *adapter);
 

@@ -348,6 +348,9 @@ static bool serve(struct agent *agent, struct client *client, struct agent_msg *
 	case AGENT_CM_SEND:
 		cm_send(agent, client, msg);
 		return true;
+	case AGENT_CM_MAD:
+		management_send(client, msg);
+		return true;
 	case AGENT_GROUP_JOIN:
 		group_join(agent, client, msg);
 		return true;
