@@ -18,6 +18,7 @@ void ib_begin_requester(struct qp *qp)
 	ib->ssn = 1;
 	ib->limited = false;
 	ib->since_ack_request = 0;
+	ib->passed = false;
 	ib_window_begin(ib);
 }
 
