@@ -66,7 +66,6 @@ static void read_refused(struct node *node, struct qp *qp, struct read_entry *en
                          const struct sg_result *result)
 {
 	entry->owed = false;
-	qp->ib->reads_sent = qp->ib->reads_put;
 	if (result->detail == HDL_DETAIL_GONE)
 		op_memory_gone(node, result->key);
 	tpt_count(node->tpt, result->detail);
@@ -75,6 +74,10 @@ static void read_refused(struct node *node, struct qp *qp, struct read_entry *en
 	                                                 ? IB_NAK_REMOTE_OPERATIONAL_ERROR
 	                                                 : IB_NAK_REMOTE_ACCESS_ERROR),
 	           psn);
+	/* One that is repeated may be a packet that the network doubled, and its memory was taken back in good order since. */
+	if (entry->again)
+		return;
+	qp->ib->reads_sent = qp->ib->reads_put;
 	op_event(node, qp, HDL_EVENT_QP_ACCESS_ERR, result->detail);
 	qp_enter(node, qp, HDL_QPS_ERR);
 }
@@ -131,6 +134,15 @@ static bool send_cnp(struct node *node, const struct qp *qp)
 	if (!send_plain(node, qp, &packet))
 		return false;
 	counter_add(&node->counters[NODE_CNP_SENT], 1);
+	return true;
+}
+
+bool ib_may_wait(struct qp *qp)
+{
+	struct ib *ib = qp->ib;
+	if (!ib->ack_new || !ib->ack_due || ib->cnp_due || ib->reads_sent != ib->reads_put)
+		return false;
+	ib->ack_new = false;
 	return true;
 }
 
