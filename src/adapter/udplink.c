@@ -131,10 +131,9 @@ uint16_t udp_mtu(const struct hdl_adapter *adapter)
 
 uint16_t udp_reach(const struct hdl_adapter *adapter)
 {
-	const char *local = getenv("HEDDLE_LOCAL");
 	if (adapter->udp == NULL)
 		return HDL_WIRE_NONE;
-	return local != NULL && strcmp(local, "off") == 0 ? HDL_WIRE_ALL : HDL_WIRE_OTHERS;
+	return adapter->wire_only ? HDL_WIRE_ALL : HDL_WIRE_OTHERS;
 }
 
 void udp_let_go(struct hdl_adapter *adapter)
