@@ -171,7 +171,6 @@ struct hdl_adapter {
 	pthread_t mender;
 	char node_name[AGENT_NAME_MAX];
 	enum agent_wire wire_wanted;
-	bool wire_alone;                 /* the user wants nothing else: HEDDLE_LOCAL=off */
 	struct udp_address wire_address; /* that was asked for, then that it is on */
 	uint32_t slot;
 	uint16_t lid; /* 0: none */

@@ -347,8 +347,9 @@ static int modify(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t ma
 		/* A node that is there, a process that is not (any more): what is sent will not be answered. */
 		if (found == LINK_NONE && !adapter_knows_node(adapter, &to_gid))
 			return -HDL_EHOSTUNREACH;
-		if (found == LINK_WIRE && wire_connect(qp, attr, mask) != 0)
-			return -HDL_ENOMEM;
+		int result = found == LINK_WIRE ? wire_connect(qp, attr, mask) : 0;
+		if (result != 0)
+			return result;
 		qp->qp.link = found;
 	}
 	if ((mask & HDL_QP_MAX_DEST_RD_ATOMIC) &&

@@ -11,11 +11,16 @@
 #include "base/log.h"
 #include "transport/ib.h"
 
+static bool local_is_off(void)
+{
+	const char *local = getenv("HEDDLE_LOCAL");
+	return local != NULL && strcmp(local, "off") == 0;
+}
+
 int udp_choose(struct hdl_adapter *adapter)
 {
-	const char *address = getenv("HEDDLE_ADDR"), *local = getenv("HEDDLE_LOCAL");
+	const char *address = getenv("HEDDLE_ADDR");
 	adapter->wire_wanted = AGENT_WIRE_NONE;
-	adapter->wire_alone = local != NULL && strcmp(local, "off") == 0;
 	if (address != NULL && address[0] != '\0') {
 		if (!udp_address_parse(address, &adapter->wire_address)) {
 			log_error("HEDDLE_ADDR: '%s' is no address of a host; give one of this "
@@ -25,7 +30,7 @@ int udp_choose(struct hdl_adapter *adapter)
 			return -HDL_EINVAL;
 		}
 		adapter->wire_wanted = AGENT_WIRE_ADDRESS;
-	} else if (adapter->wire_alone) {
+	} else if (local_is_off()) {
 		adapter->wire_wanted = AGENT_WIRE_LOOPBACK;
 	}
 	return 0;
@@ -69,11 +74,9 @@ static int begin(struct hdl_adapter *adapter, const struct agent_msg *welcome, i
 	wire->take_context = adapter;
 	wire->bad = &adapter->node.counters[NODE_BAD_PACKETS];
 	adapter->udp = wire;
-	if (adapter->node.carrier == NULL) {
-		adapter->node.carrier = &wire->carrier;
-		memcpy(adapter->node.wire_gid.raw, wire->address.gid, 16);
-		adapter->wire_only = adapter->wire_alone;
-	}
+	memcpy(adapter->node.wire_gid.raw, adapter->wire_address.gid, 16);
+	adapter->node.carrier = &wire->carrier;
+	adapter->wire_only = local_is_off();
 	return 0;
 }
 
@@ -127,13 +130,6 @@ int udp_descriptor(const struct hdl_adapter *adapter)
 uint16_t udp_mtu(const struct hdl_adapter *adapter)
 {
 	return (uint16_t)(adapter->udp != NULL ? adapter->udp->mtu : IB_MAX_MTU_BYTES);
-}
-
-uint16_t udp_reach(const struct hdl_adapter *adapter)
-{
-	if (adapter->udp == NULL)
-		return HDL_WIRE_NONE;
-	return adapter->wire_only ? HDL_WIRE_ALL : HDL_WIRE_OTHERS;
 }
 
 void udp_let_go(struct hdl_adapter *adapter)

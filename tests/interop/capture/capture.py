@@ -173,7 +173,7 @@ def wr_id(packet):
 
 def check_order(packets, repeats=False):
     """Packet numbers: requests of a flow are numbered without a gap, a read taking one a packet of its answer, and an answer is to what was
-    asked before. @repeats: messages may go out again, from any that was asked before on; connections may begin anew."""
+    asked before. @repeats: a message may go out again, with the numbers that it had; "anew": connections may begin anew besides."""
     flows = defaultdict(dict)  # by (interface, transport, requester's queue pair): state
     for number, packet in enumerate(packets):
         where = f"packet {number} ({packet.name}, {packet.comment})"
@@ -188,11 +188,12 @@ def check_order(packets, repeats=False):
                 need(flow["reads"].get(packet.psn) == packet.name.split()[0], f"{where}: an answer that was not asked for")
             else:
                 need(packet.syndrome >> 5 in (0, 1, 3), f"{where}: syndrome {packet.syndrome:#x}")
-                need(not packet.is_ack() or packet.psn not in flow["reads"], f"{where}: a read that is answered by a plain ACK")
+                need(not packet.is_ack() or packet.psn in flow["ends"], f"{where}: an ACK of what is not the end of a message, or of a read")
             continue
         due = flow.get("next")
         if due is not None and packet.psn != due:
-            need(repeats, f"{where}: PSN {packet.psn} where {due} is due")
+            again = flow["asked"].get(packet.psn) == wr_id(packet)
+            need(repeats == "anew" or repeats and again, f"{where}: PSN {packet.psn} where {due} is due")
         takes = 1
         if packet.name == "read request":
             if "mtu" not in flow:
@@ -208,6 +209,10 @@ def check_order(packets, repeats=False):
             flow.setdefault("asked", {})[(packet.psn + i) % (1 << 24)] = wr_id(packet)
             if packet.name != "read request" and packet.opcode not in (0x13, 0x14):
                 flow["reads"].pop(packet.psn, None)
+        ends = flow.setdefault("ends", set())
+        ends.difference_update(range(packet.psn, packet.psn + takes))
+        if "last" in packet.name or "only" in packet.name:
+            ends.add(packet.psn)
         flow["next"] = (packet.psn + takes) % (1 << 24)
 
 
@@ -247,7 +252,7 @@ def tshark(path, packets):
 
 
 def check(path, repeats=False):
-    """All of the above. Returns (interfaces, packets, statistics)."""
+    """All of the above; @repeats as for check_order(). Returns (interfaces, packets, statistics)."""
     interfaces, packets, statistics = read(path)
     for packet in packets:
         wr_id(packet)
@@ -258,7 +263,7 @@ def check(path, repeats=False):
 
 if __name__ == "__main__":
     try:
-        names, found, told = check(sys.argv[1], "--repeats" in sys.argv)
+        names, found, told = check(sys.argv[1], "anew" if "--anew" in sys.argv else "--repeats" in sys.argv)
         print(f"{len(found)} packets, {len(names)} interfaces, {sum(row[2] for row in told)} left out")
     except Bad as error:
         sys.exit(f"FAILED: {error}")

@@ -176,7 +176,7 @@ def conform(folder, program, port, *only):
         file = os.path.join(place, "conform.pcapng")
         done = subprocess.run([program, port, *only], env=dict(os.environ, HEDDLE_CAPTURE=file), capture_output=True, text=True, timeout=250)
         expect(f"{port} passes while it is recorded", done.returncode == 0, done.stdout[-4000:], done.stderr[-4000:])
-        interfaces, packets, _ = check(file, repeats=True)
+        interfaces, packets, _ = check(file, repeats="anew")
         kinds = {(packet.transport, packet.name) for packet in packets}
         refusals = {packet.syndrome for packet in packets if packet.name == "ack"}
         every = len(kinds) > 40 and {0x1F, 0x61, 0x62, 0x63} <= refusals and any(0x20 <= code < 0x40 for code in refusals)
