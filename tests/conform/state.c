@@ -407,7 +407,7 @@ static void access_can_be_changed_on_the_way(void **state)
 	struct hdl_qp_attr attr = {.access = HDL_ACCESS_REMOTE_WRITE};
 	assert_int_equal(hdl_qp_modify(qb, &attr, HDL_QP_ACCESS), 0);
 	post_rdma(qa, 2, HDL_OP_READ, piece(&w->a, 0, 8), address(&w->b, 0), arena_key(&w->b));
-	expect_failed(w, w->a.scq, qa, 2, HDL_WC_REM_INV_REQ_ERR, HDL_DETAIL_NONE);
+	expect_refused(w, w->a.scq, qa, 2, HDL_WC_REM_INV_REQ_ERR, HDL_DETAIL_NONE);
 }
 
 /* What was sent to a former connection of the same two queue pairs, and still lies in the lane, is not for the new one. */

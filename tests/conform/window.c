@@ -254,7 +254,7 @@ static void ip5_one_touch_opens_once(void **state)
 		check_memory(w);
 		wr.wr_id = 2;
 		post_send(qa, wr);
-		expect_failed(w, w->a.scq, qa, 2, HDL_WC_REM_ACCESS_ERR, HDL_DETAIL_NOT_VALID);
+		expect_refused(w, w->a.scq, qa, 2, HDL_WC_REM_ACCESS_ERR, HDL_DETAIL_NOT_VALID);
 		expect_event(w, &w->b, HDL_EVENT_QP_ACCESS_ERR, HDL_DETAIL_NOT_VALID, qb);
 		check_memory(w);
 		drop_qp(w, qa);
@@ -407,7 +407,7 @@ static void send_invalidate(struct world *w, struct hdl_qp *qa, struct hdl_qp *q
 		                           .qpn = hdl_qp_number(qb),
 		                           .src_qpn = hdl_qp_number(qa)});
 	} else {
-		expect_failed(w, w->a.scq, qa, 9, HDL_WC_REM_INV_REQ_ERR, detail);
+		expect_refused(w, w->a.scq, qa, 9, HDL_WC_REM_INV_REQ_ERR, detail);
 		expect_failed(w, w->b.rcq, qb, 8, HDL_WC_MEM_MGT_ERR, detail);
 		assert_int_equal(qp_state_of(qb), HDL_QPS_ERR);
 	}
