@@ -21,10 +21,14 @@
 #include "base/lock.h"
 #include "base/prng.h"
 #include "memory/tpt.h"
+#include "port/pcapng.h"
 #include "queue/cq.h"
+#include "transport/capture.h"
 #include "transport/multicast.h"
 #include "transport/node.h"
 #include "transport/qp.h"
+
+#include "port/udp.h"
 
 #define ADAPTER_TICK_EVERY 64u /* drives between two looks at the clock */
 #define ADAPTER_WATCH_NS \
@@ -35,6 +39,7 @@
 #define EPOLL_BELL  1ull
 #define EPOLL_AGENT 2ull
 #define EPOLL_NUDGE 3ull
+#define EPOLL_WIRE  4ull
 #define EPOLL_PEER  1000ull /* and more: the number of the link */
 
 #define ADAPTER_MAX_ALIASES 256u
@@ -135,6 +140,8 @@ struct hdl_adapter {
 	_Atomic uint32_t cqs, ahs, srqs;
 	struct event_queue events;
 
+	struct recorder *recorder; /* capture.c; NULL: nothing is recorded */
+
 	/* The thread, and how it is woken (drive.c). */
 	bool has_thread;
 	bool by_value;  /* struct adapter_env */
@@ -148,10 +155,12 @@ struct hdl_adapter {
 	int nudge;      /* eventfd: our own calls wake the thread with it */
 	int epoll;      /* everything that wakes the thread */
 	/* With the drive lock. */
-	bool lanes_armed;  /* every lane was, and the bell has not been seen to ring since */
-	bool lanes_fenced; /* producers pay for the barrier (base/ring.h) */
-	bool bell_watched; /* the thread's epoll has the bell */
-	bool bell_taken;   /* an application's thread waits for it instead */
+	bool lanes_armed;     /* every lane was, and the bell has not been seen to ring since */
+	bool lanes_fenced;    /* producers pay for the barrier (base/ring.h) */
+	bool bell_watched;    /* the thread's epoll has the bell */
+	bool bell_taken;      /* an application's thread waits for it instead */
+	bool wire_armed;      /* the thread's epoll has the socket of the wire */
+	struct udp_wire *udp; /* the wire by UDP (udp.h); NULL: none */
 	_Atomic uint32_t activity;  /* changes while the application posts or polls */
 	_Atomic uint32_t armed_cqs; /* completion queues that wait to raise an event */
 
@@ -161,6 +170,8 @@ struct hdl_adapter {
 	bool mending; /* the thread that looks for the next agent was started */
 	pthread_t mender;
 	char node_name[AGENT_NAME_MAX];
+	enum agent_wire wire_wanted;
+	struct udp_address wire_address; /* that was asked for, then that it is on */
 	uint32_t slot;
 	uint16_t lid; /* 0: none */
 	struct hdl_gid gids[AGENT_MAX_GIDS];
@@ -293,12 +304,33 @@ int adapter_open(const struct hdl_open_attr *attr, const struct adapter_env *env
 /* End @adapter as if its process had died: nothing of it is destroyed in order, peers see it vanish. */
 void adapter_kill(struct hdl_adapter *adapter);
 
+/* --- capture.c --- */
+/* What goes through an adapter is recorded (transport/capture.h, port/pcapng.h). With the drive lock, or before there is a thread. */
+struct recorder {
+	struct capture capture;
+	struct pcapng file;
+};
+/* Record to the file @path; NULL or "": do not. 0; -HDL_ENOMEM; -HDL_EIO, and errno says why. */
+int recorder_open(struct hdl_adapter *adapter, const char *path);
+void recorder_close(struct hdl_adapter *adapter);
+/* In a child: the file is its parent's. */
+void recorder_forget(struct hdl_adapter *adapter);
+void recorder_write(struct hdl_adapter *adapter);
+/* Write what waits: nothing may be recorded for a while. */
+static inline void recorder_flush(struct hdl_adapter *adapter)
+{
+	if (__builtin_expect(adapter->recorder != NULL, 0))
+		recorder_write(adapter);
+}
+
 /* --- fork.c --- */
 /* Order: list_lock in fork.c, then these: which adapters know each other (peers.c), signal handlers (fault.c), starting the
  * agent (agentlink.c). fork() takes them all. */
 extern pthread_mutex_t registry_lock, install_lock, start_lock;
 /* @adapter is open: a child lets go of it. */
 void fork_enter(struct hdl_adapter *adapter);
+/* Call @visit with every adapter that is open, while none is opened or closed. Nothing, when that goes on just now. */
+void fork_each(void (*visit)(struct hdl_adapter *adapter));
 /* @adapter is being closed. No fork happens until fork_left(). */
 void fork_leave(struct hdl_adapter *adapter);
 void fork_left(void);
@@ -363,6 +395,26 @@ void agent_leave(struct hdl_adapter *adapter);
 int agent_ask(struct hdl_adapter *adapter, struct agent_msg *msg, uint32_t *token);
 /* Send without an answer. */
 int agent_tell(struct hdl_adapter *adapter, struct agent_msg *msg);
+
+/* --- udplink.c --- */
+/* What does the user want (HEDDLE_ADDR, HEDDLE_LOCAL)? 0, or an error, which was said. */
+int udp_choose(struct hdl_adapter *adapter);
+/* Say so in a greeting. */
+void udp_ask(const struct hdl_adapter *adapter, struct agent_msg *hello);
+/* @sock (-1: none) came with the welcome, and is taken over. 0 or an error. */
+int udp_attach(struct hdl_adapter *adapter, const struct agent_msg *welcome, int sock);
+/* Let go of it, before an agent that is new is greeted: it needs the port for itself. */
+void udp_detach(struct hdl_adapter *adapter);
+/* Shall the next packet wake the thread? With the drive lock. */
+void udp_arm(struct hdl_adapter *adapter, bool arm);
+/* The socket; -1: none. */
+int udp_descriptor(const struct hdl_adapter *adapter);
+/* The most payload of a packet. */
+uint16_t udp_mtu(const struct hdl_adapter *adapter);
+/* enum hdl_wire. */
+uint16_t udp_reach(const struct hdl_adapter *adapter);
+/* The end of it. */
+void udp_let_go(struct hdl_adapter *adapter);
 
 /* --- cm.c --- */
 /* The agent sent a message about connections. By the adapter's thread, no lock is held. */

@@ -167,6 +167,7 @@ static void greeting(const struct hdl_adapter *adapter, struct agent_msg *msg, b
 	                                      .slot = again ? (int32_t)adapter->slot : -1,
 	                                      .lid = adapter->lid}};
 	memcpy(msg->u.hello.node, adapter->node_name, sizeof(msg->u.hello.node));
+	udp_ask(adapter, msg);
 	FILE *comm = fopen("/proc/self/comm", "re");
 	if (comm != NULL) {
 		if (fgets(msg->u.hello.program, sizeof(msg->u.hello.program), comm) != NULL)
@@ -190,8 +191,9 @@ static bool is_ours(int sock)
 	return false;
 }
 
-/* The answer to a greeting: 0 for a welcome; 1: nobody is there any more, try again; else an error, which was said. */
-static int hear_welcome(int sock, struct agent_msg *msg)
+/* The answer to a greeting: 0 for a welcome, and *wire is the socket that came along, or -1; 1: nobody is there any more, try
+ * again; else an error, which was said. */
+static int hear_welcome(int sock, struct agent_msg *msg, int *wire)
 {
 	int fds[UNIXSOCK_MAX_FDS], fd_count, ready;
 	struct pollfd answer = {.fd = sock, .events = POLLIN};
@@ -208,8 +210,11 @@ static int hear_welcome(int sock, struct agent_msg *msg)
 		return -HDL_EIO;
 	}
 	ssize_t got = unixsock_receive(sock, msg, sizeof(*msg), fds, &fd_count);
-	while (fd_count > 0)
+	*wire = -1;
+	while (fd_count > 1)
 		close(fds[--fd_count]);
+	if (fd_count == 1)
+		*wire = fds[0];
 	if (got == 0 || (got < 0 && got != -EMSGSIZE))
 		return 1;
 	/* An agent of another version may say no in a message of another length. */
@@ -221,7 +226,8 @@ static int hear_welcome(int sock, struct agent_msg *msg)
 	}
 	if (got == (ssize_t)sizeof(*msg) && msg->version == AGENT_VERSION &&
 	    msg->kind == AGENT_WELCOME && msg->u.welcome.gid_count > 0 &&
-	    msg->u.welcome.gid_count <= AGENT_MAX_GIDS && msg->u.welcome.slot < AGENT_MAX_SLOTS)
+	    msg->u.welcome.gid_count <= AGENT_MAX_GIDS && msg->u.welcome.slot < AGENT_MAX_SLOTS &&
+	    (msg->u.welcome.wire_mtu != 0) == (*wire >= 0))
 		return 0;
 	log_error("the node agent is of another version of Heddle; end its programs (\"heddle "
 	          "status\" of that version lists them), or set HEDDLE_DIR to another directory");
@@ -238,22 +244,27 @@ static int greet(struct hdl_adapter *adapter, int sock, bool again)
 		          "high enough?");
 		return -HDL_EIO;
 	}
-	int own[2] = {reader, adapter->bell};
+	int own[2] = {reader, adapter->bell}, wire = -1;
+	if (again)
+		udp_detach(adapter);
 	greeting(adapter, &msg, again);
 	int result = unixsock_send(sock, &msg, sizeof(msg), own, 2);
 	close(reader);
 	if (result != 0)
 		return 1;
-	result = hear_welcome(sock, &msg);
-	if (result != 0)
+	result = hear_welcome(sock, &msg, &wire);
+	if (result != 0) {
+		if (wire >= 0)
+			close(wire);
 		return result;
+	}
 	adapter->slot = msg.u.welcome.slot;
 	adapter->guid = msg.u.welcome.guid;
 	adapter->lid = adapter->node.lid = (uint16_t)msg.u.welcome.lid;
 	adapter->gid_count = msg.u.welcome.gid_count;
 	memcpy(adapter->gids, msg.u.welcome.gids, sizeof(adapter->gids));
 	adapter->node.gid = adapter->gids[0];
-	return 0;
+	return udp_attach(adapter, &msg, wire);
 }
 
 /* Connect to the agent, starting it if need be. The socket, or an error. */
@@ -299,6 +310,9 @@ int agent_join(struct hdl_adapter *adapter, const char *node)
 	/* Where the kernel lets only ancestors look into a process (Yama), let our peers. */
 	prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
 	adapter->on_node = true;
+	int result = udp_choose(adapter);
+	if (result != 0)
+		return result;
 	adapter->agent = find_and_greet(adapter, false);
 	if (adapter->agent < 0)
 		return adapter->agent;
@@ -381,6 +395,7 @@ static void hear(struct hdl_adapter *adapter, const struct agent_msg *msg, int *
 	case AGENT_CM_SEND:
 	case AGENT_CM_RETURN:
 	case AGENT_CM_GONE:
+	case AGENT_CM_MAD:
 		cm_hear(adapter, msg);
 		break;
 	default:

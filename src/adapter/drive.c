@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "adapter/adapter.h"
+#include "adapter/udp.h"
 #include "base/barrier.h"
 #include "base/log.h"
 #include "transport/local.h"
@@ -68,6 +69,10 @@ static void wait_bell(struct hdl_adapter *adapter, uint64_t ns)
 			bell_rang(adapter);
 		} else if (which == EPOLL_NUDGE) {
 			drain(adapter->nudge);
+		} else if (which == EPOLL_WIRE) {
+			adapter_lock(adapter);
+			adapter->wire_armed = false; /* what came is taken in the next turn */
+			adapter_unlock(adapter);
 		} else if (which == EPOLL_AGENT) {
 			agent_listen(adapter);
 		} else {
@@ -80,7 +85,8 @@ static void wait_bell(struct hdl_adapter *adapter, uint64_t ns)
 
 static unsigned drive_locked(struct hdl_adapter *adapter)
 {
-	unsigned did = node_run(&adapter->node);
+	unsigned did = adapter->udp != NULL ? udp_wire_look(adapter->udp) : 0;
+	did += node_run(&adapter->node);
 	if (++adapter->drives % ADAPTER_TICK_EVERY == 0)
 		did += node_tick(&adapter->node, clock_read(&adapter->clock));
 	return did;
@@ -90,7 +96,8 @@ static unsigned drive_locked(struct hdl_adapter *adapter)
  * read after that: a timer that is wanted starts now, not when we began to wait for the lock. */
 static unsigned drive_timed(struct hdl_adapter *adapter, uint64_t *now)
 {
-	unsigned did = node_run(&adapter->node);
+	unsigned did = adapter->udp != NULL ? udp_wire_receive(adapter->udp) : 0;
+	did += node_run(&adapter->node);
 	*now = clock_read(&adapter->clock);
 	unsigned expired = node_tick(&adapter->node, *now);
 	return did + expired + (expired > 0 ? node_run(&adapter->node) : 0);
@@ -172,6 +179,7 @@ static void ask_fences(struct hdl_adapter *adapter, bool fence)
 
 void adapter_arm(struct hdl_adapter *adapter)
 {
+	udp_arm(adapter, !adapter->bell_taken);
 	if (adapter->lanes_armed)
 		return;
 	for (uint32_t i = 0; i < adapter->node.link_count; i++)
@@ -185,10 +193,18 @@ void adapter_arm(struct hdl_adapter *adapter)
 	}
 }
 
+/* Is there something that the next turn may be able to finish? A lane was full, or the network's card. */
+static bool is_stuck(const struct hdl_adapter *adapter)
+{
+	return node_stuck(&adapter->node) ||
+	       (adapter->udp != NULL && udp_wire_blocked(adapter->udp));
+}
+
 bool adapter_wait(struct hdl_adapter *adapter, int fd, int timeout_ms)
 {
-	struct pollfd fds[2] = {{.fd = fd, .events = POLLIN},
-	                        {.fd = adapter->bell, .events = POLLIN}};
+	struct pollfd fds[3] = {{.fd = fd, .events = POLLIN},
+	                        {.fd = adapter->bell, .events = POLLIN},
+	                        {.fd = -1, .events = POLLIN}};
 	adapter_lock(adapter);
 	bool ours = adapter->has_thread && !adapter->bell_taken, stuck = false;
 	if (ours) {
@@ -197,20 +213,24 @@ bool adapter_wait(struct hdl_adapter *adapter, int fd, int timeout_ms)
 		adapter_arm(adapter);
 		/* What was left for the application's next call is due now: it may not come for long. */
 		node_run(&adapter->node);
-		stuck = node_stuck(&adapter->node);
+		recorder_flush(adapter);
+		stuck = is_stuck(adapter);
+		fds[2].fd = udp_descriptor(adapter);
 		if (!node_idle(&adapter->node))
 			timeout_ms = 0;
 		else if (stuck && (timeout_ms < 0 || timeout_ms > ADAPTER_STUCK_MS))
 			timeout_ms = ADAPTER_STUCK_MS;
 	}
 	adapter_unlock(adapter);
-	int ready = poll(fds, ours ? 2 : 1, timeout_ms);
+	int ready = poll(fds, ours ? 3 : 1, timeout_ms);
 	if (!ours)
 		return ready > 0;
 	if (ready > 0 && (fds[1].revents & POLLIN) != 0)
 		bell_rang(adapter);
 	adapter_lock(adapter);
 	adapter->bell_taken = false;
+	if (adapter->udp != NULL && (fds[2].revents & POLLIN) != 0)
+		adapter->udp->skip = 0;
 	adapter_unlock(adapter);
 	adapter_touch(adapter); /* a thread that sleeps takes the bell back */
 	return ready > 0 || (ready == 0 && (stuck || timeout_ms == 0));
@@ -224,6 +244,7 @@ int hdl_progress(struct hdl_adapter *adapter)
 	lock_take(&adapter->drive_lock);
 	uint64_t now;
 	unsigned did = drive_timed(adapter, &now);
+	recorder_flush(adapter);
 	adapter_unlock(adapter);
 	return did > INT_MAX ? INT_MAX : (int)did;
 }
@@ -234,6 +255,7 @@ static uint64_t thread_turn(struct hdl_adapter *adapter, uint32_t *last_activity
 	uint64_t now, sleep_ns = 0;
 	lock_take(&adapter->drive_lock);
 	unsigned did = drive_timed(adapter, &now);
+	recorder_flush(adapter);
 	uint32_t activity = atomic_load_explicit(&adapter->activity, memory_order_relaxed);
 	bool watching = activity != *last_activity;
 	bool armed = atomic_load_explicit(&adapter->armed_cqs, memory_order_relaxed) > 0;
@@ -248,7 +270,7 @@ static uint64_t thread_turn(struct hdl_adapter *adapter, uint32_t *last_activity
 		if (watching && sleep_ns > ADAPTER_WATCH_NS)
 			sleep_ns = ADAPTER_WATCH_NS;
 		/* A peer makes room in its own time; should it never do so again, it is the operating system that tells. */
-		if (node_stuck(&adapter->node) && sleep_ns > ADAPTER_STUCK_NS)
+		if (is_stuck(adapter) && sleep_ns > ADAPTER_STUCK_NS)
 			sleep_ns = ADAPTER_STUCK_NS;
 		if (!watching || armed) {
 			if (!watching)

@@ -12,6 +12,7 @@
 
 #include "base/prng.h"
 #include "port/agentmsg.h"
+#include "port/udp.h"
 
 #define AGENT_MAX_NODES 256u
 #define AGENT_MAX_LINKS 65536u
@@ -23,6 +24,10 @@
  * newcomers wait, lest one is given a slot that is in use. */
 #define AGENT_GRACE_NS 100000000u
 
+/* They let go of their sockets before they greet. For so long we wait for the last of them, and look so often. */
+#define AGENT_WIRE_GRACE_NS 3000000000u
+#define AGENT_WIRE_LOOK_MS  10
+
 /* A port that a process holds, in a list of its node. */
 struct port_entry {
 	struct port_entry *next;
@@ -31,6 +36,8 @@ struct port_entry {
 	uint16_t space, port;
 	uint32_t options; /* enum agent_cm_option */
 };
+
+struct wire;
 
 struct node_entry {
 	char name[AGENT_NAME_MAX];
@@ -43,17 +50,25 @@ struct node_entry {
 	struct port_entry *ports;
 	uint32_t port_count;
 	uint16_t port_rover;
-	uint32_t rover; /* numbers are reused as late as possible */
+	uint32_t rover;    /* numbers are reused as late as possible */
+	struct wire *wire; /* NULL: nobody has asked for one (wire.h) */
 };
 
+/* What can wake us, first in what it belongs to: the data of the epoll. (NULL: the listener.) */
+enum source { SOURCE_CLIENT, SOURCE_WIRE };
+
 struct client {
+	enum source source;
 	int sock;
 	int pidfd; /* a child of the process may keep its socket open; -1: none */
 	pid_t pid;
 	bool greeted;
-	bool waiting; /* greets for the first time, while those of a former agent have the right of way */
-	int32_t wish; /* the slot that a former agent gave; -1 */
-	uint32_t lid; /* the LID that it gave the node; 0 */
+	bool waiting; /* greets for the first time, while those of a former agent have the right of way; */
+	bool awaiting_wire; /* or wants a wire whose port these have not let go of yet */
+	int32_t wish;       /* the slot that a former agent gave; -1 */
+	uint32_t lid;       /* the LID that it gave the node; 0 */
+	uint32_t wire;      /* that it wants: enum agent_wire */
+	struct udp_address wire_address;
 	char node_name[AGENT_NAME_MAX];
 	bool connects; /* has to do with connections: hears of deaths */
 	bool dead;     /* to be freed at the end of this turn */
@@ -90,6 +105,8 @@ struct agent {
 	int spare; /* a descriptor to give up when there are no others */
 	struct prng prng;
 	uint64_t open_ns; /* newcomers get a slot from then on (clock_now_ns()); 0: they do */
+	uint64_t
+	        wire_ns; /* until then a port may be held by processes of a former agent; 0: there was none */
 	struct client *clients;
 	uint32_t client_count;
 	struct bond *bonds;
@@ -103,16 +120,28 @@ struct agent {
 /* names.c: the node called @name, made if need be, with LID @wish if that is free (0: any); NULL when there are too many. */
 struct node_entry *node_of(struct agent *agent, const char *name, uint32_t wish);
 struct node_entry *node_by_gid(struct agent *agent, const uint8_t gid[16]);
+/* Make the list of @node's addresses, again when it has got a wire. */
+void node_list_addresses(struct node_entry *node);
+/* The address of the node in 127.0.0.0/8. */
+void node_loopback(const struct node_entry *node, uint8_t gid[16]);
 /* Give @client a slot, the one it wishes if that is free. False: none left. */
 bool node_enter(struct node_entry *node, struct client *client, int32_t wish);
 void node_leave(struct agent *agent, struct client *client);
+/* Forget @node if nobody is there. */
+void node_tidy(struct agent *agent, struct node_entry *node);
 
 /* cm.c: messages about connections. @msg is of the kind in the name. */
 void cm_bind(struct client *client, struct agent_msg *msg);
 void cm_unbind(struct client *client, const struct agent_msg *msg);
 void cm_send(struct agent *agent, struct client *client, struct agent_msg *msg);
+/* Who holds a port of @node for what comes to @gid, an address of @family (enum agent_cm_option)? NULL: nobody. */
+struct client *cm_holder(const struct node_entry *node, uint16_t space, const uint8_t gid[16],
+                         uint16_t port, uint32_t family);
 /* @client leaves: its ports are free, and the others hear of it. Before node_leave(). */
 void cm_leave(struct agent *agent, struct client *client);
+
+/* management.c: send the management datagram in @msg to where it says. */
+void management_send(struct client *client, const struct agent_msg *msg);
 
 /* group.c: multicast groups. @msg is of the kind in the name; for group_end(), GROUP_LEAVE or GROUP_FORGET. */
 void group_join(struct agent *agent, struct client *client, const struct agent_msg *msg);
@@ -130,6 +159,8 @@ void agent_accept(struct agent *agent);
 void agent_hear(struct agent *agent, struct client *client);
 /* The time is up: newcomers get their slots. */
 void agent_admit_waiting(struct agent *agent);
+/* Those who wait for a wire try again. Does anybody still wait? */
+bool agent_admit_to_wire(struct agent *agent);
 /* Free those that are gone. */
 void agent_sweep(struct agent *agent);
 

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "agent/agent.h"
+#include "agent/wire.h"
 #include "base/clock.h"
 #include "port/rundir.h"
 #include "port/unixsock.h"
@@ -135,9 +136,11 @@ static int take_office(const char *directory, bool *killed)
 }
 
 /* How long to wait for the next message, in milliseconds. */
-static int patience(const struct agent *agent, const struct options *options)
+static int patience(const struct agent *agent, const struct options *options, bool wire_awaited)
 {
 	uint64_t now = clock_now_ns();
+	if (wire_awaited)
+		return AGENT_WIRE_LOOK_MS;
 	if (agent->open_ns != 0)
 		return agent->open_ns > now ? (int)((agent->open_ns - now) / 1000000) + 1 : 0;
 	return agent->client_count == 0 ? options->idle_seconds * 1000 : -1;
@@ -146,19 +149,25 @@ static int patience(const struct agent *agent, const struct options *options)
 static void serve(struct agent *agent, const struct options *options)
 {
 	struct epoll_event events[MAX_EVENTS];
+	bool wire_awaited = false;
 	while (!stopping) {
-		int count = epoll_wait(agent->epoll, events, MAX_EVENTS, patience(agent, options));
+		int count = epoll_wait(agent->epoll, events, MAX_EVENTS,
+		                       patience(agent, options, wire_awaited));
 		if (agent->open_ns != 0 && clock_now_ns() >= agent->open_ns)
 			agent_admit_waiting(agent);
 		else if (count == 0 && agent->client_count == 0)
 			return;
 		for (int i = 0; i < count; i++) {
-			if (events[i].data.ptr == NULL)
+			const enum source *source = events[i].data.ptr;
+			if (source == NULL)
 				agent_accept(agent);
+			else if (*source == SOURCE_WIRE)
+				wire_hear(agent, events[i].data.ptr);
 			else
 				agent_hear(agent, events[i].data.ptr);
 		}
 		agent_sweep(agent);
+		wire_awaited = agent_admit_to_wire(agent);
 	}
 }
 
@@ -184,8 +193,10 @@ int main(int argc, char **argv)
 	static struct agent agent;
 	bool killed = false;
 	agent.listener = take_office(directory, &killed);
-	if (killed)
+	if (killed) {
 		agent.open_ns = clock_now_ns() + AGENT_GRACE_NS;
+		agent.wire_ns = clock_now_ns() + AGENT_WIRE_GRACE_NS;
+	}
 	if (agent.listener == -EWOULDBLOCK) {
 		ready(&options);
 		return 0;

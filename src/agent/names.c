@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "agent/agent.h"
+#include "agent/wire.h"
 
 static void add_gid(struct node_entry *node, const uint8_t gid[16])
 {
@@ -98,15 +99,34 @@ static void add_link_local(struct node_entry *node, uint64_t guid, uint8_t inver
 }
 
 /* What other nodes may call it in IPv4: all of 127.0.0.0/8 is this machine, so each node has an address of its own in it. */
-static void add_loopback(struct node_entry *node)
+void node_loopback(const struct node_entry *node, uint8_t gid[16])
 {
-	uint8_t gid[16] = {[10] = 0xff,
-	                   [11] = 0xff,
-	                   [12] = 127,
-	                   [13] = AGENT_LOOPBACK,
-	                   [14] = (uint8_t)(node->lid >> 8),
-	                   [15] = (uint8_t)node->lid};
-	add_gid(node, gid);
+	static const uint8_t prefix[14] = {
+	        [10] = 0xff, [11] = 0xff, [12] = 127, [13] = AGENT_LOOPBACK};
+	memcpy(gid, prefix, sizeof(prefix));
+	gid[14] = (uint8_t)(node->lid >> 8);
+	gid[15] = (uint8_t)node->lid;
+}
+
+/* The address of the wire comes first: programs that do not choose take it, and no other one works on the wire. Where it is an
+ * IPv6 address there are no others of IPv4, which some programs prefer. */
+void node_list_addresses(struct node_entry *node)
+{
+	uint8_t loopback[16];
+	const struct udp_address *wire = node->wire != NULL ? wire_address(node->wire) : NULL;
+	node->gid_count = 0;
+	if (wire != NULL)
+		add_gid(node, wire->gid);
+	else
+		add_link_local(node, node->guid, 2);
+	add_link_local(node, node->guid + 1, 0); /* AGENT_IB_GID */
+	add_link_local(node, node->guid, 2);
+	if (wire != NULL && !udp_address_is_ipv4(wire))
+		return;
+	node_loopback(node, loopback);
+	add_gid(node, loopback);
+	if (node->name[0] == '\0')
+		add_host_addresses(node);
 }
 
 struct node_entry *node_of(struct agent *agent, const char *name, uint32_t wish)
@@ -124,11 +144,7 @@ struct node_entry *node_of(struct agent *agent, const char *name, uint32_t wish)
 	node->lid = lid_for(agent, node->guid, wish);
 	node->rover = (uint32_t)prng_below(
 	        &agent->prng, AGENT_MAX_SLOTS); /* not what a former agent gave out last */
-	add_link_local(node, node->guid, 2);
-	add_link_local(node, node->guid + 1, 0); /* AGENT_IB_GID */
-	add_loopback(node);
-	if (name[0] == '\0')
-		add_host_addresses(node);
+	node_list_addresses(node);
 	agent->nodes[agent->node_count++] = node;
 	return node;
 }
@@ -175,12 +191,21 @@ void node_leave(struct agent *agent, struct client *client)
 	struct node_entry *node = client->node;
 	if (node == NULL)
 		return;
+	if (node->wire != NULL)
+		wire_leave(node->wire, client->slot);
 	node->slots[client->slot] = NULL;
 	client->node = NULL;
-	if (--node->clients > 0)
+	node->clients--;
+	node_tidy(agent, node);
+}
+
+void node_tidy(struct agent *agent, struct node_entry *node)
+{
+	if (node->clients > 0)
 		return;
 	for (uint32_t i = 0; i < agent->node_count; i++)
 		if (agent->nodes[i] == node)
 			agent->nodes[i] = agent->nodes[--agent->node_count];
+	wire_close(node->wire);
 	free(node);
 }

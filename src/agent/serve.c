@@ -14,9 +14,13 @@
 #include <unistd.h>
 
 #include "agent/agent.h"
+#include "agent/wire.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "port/lanes.h"
 #include "port/unixsock.h"
+
+#define LOOPBACK_TRIES 64u
 
 static void hang_up(struct client *client)
 {
@@ -61,7 +65,8 @@ void agent_accept(struct agent *agent)
 		close(sock);
 		return;
 	}
-	*client = (struct client){.sock = sock,
+	*client = (struct client){.source = SOURCE_CLIENT,
+	                          .sock = sock,
 	                          .pid = pid,
 	                          .pidfd = (int)syscall(SYS_pidfd_open, pid, 0),
 	                          .tables = -1,
@@ -81,34 +86,93 @@ void agent_accept(struct agent *agent)
 	agent->client_count++;
 }
 
-/* Give @client its names. */
-static void admit(struct agent *agent, struct client *client)
+/* Give @node a wire that no other machine reaches: on the address that its LID makes in 127.72.0.0/16, or, where an agent of
+ * another directory has that, on one nearby. */
+static int open_loopback(struct agent *agent, struct node_entry *node, char *why, size_t why_bytes)
 {
-	client->waiting = false;
-	struct node_entry *node = node_of(agent, client->node_name, client->lid);
-	if (node == NULL || !node_enter(node, client, client->wish)) {
-		refuse(client, ENOSPC,
-		       node == NULL        ? "too many nodes; end the programs of one"
-		       : client->wish >= 0 ? "another process has our number now"
-		                           : "too many processes on the node; use another one");
-		return;
+	int result = -EADDRINUSE;
+	for (unsigned i = 0; i < LOOPBACK_TRIES && (result == -EADDRINUSE || result == -EBUSY);
+	     i++) {
+		struct udp_address address = {0};
+		node_loopback(node, address.gid);
+		address.gid[15] = (uint8_t)(address.gid[15] + i);
+		result = wire_open(agent, node, &address, why, why_bytes);
+		if (result == -EADDRINUSE && clock_now_ns() < agent->wire_ns)
+			return -EAGAIN;
 	}
-	client->greeted = true;
+	return result;
+}
+
+/* See to it that the node has the wire that @client wants. 0; -EAGAIN: not yet; else *why is why not. */
+static int find_wire(struct agent *agent, struct client *client, struct node_entry *node, char *why,
+                     size_t why_bytes)
+{
+	/* Who only wants not to be local takes what is there. */
+	if (client->wire == AGENT_WIRE_NONE ||
+	    (client->wire == AGENT_WIRE_LOOPBACK && node->wire != NULL))
+		return 0;
+	if (client->wire == AGENT_WIRE_LOOPBACK)
+		return open_loopback(agent, node, why, why_bytes);
+	int result = wire_open(agent, node, &client->wire_address, why, why_bytes);
+	if (result == -EADDRINUSE && clock_now_ns() < agent->wire_ns)
+		return -EAGAIN;
+	return result;
+}
+
+static void welcome(struct client *client)
+{
+	const struct node_entry *node = client->node;
 	struct agent_msg answer = {.kind = AGENT_WELCOME,
 	                           .u.welcome = {.slot = client->slot,
 	                                         .gid_count = node->gid_count,
 	                                         .lid = node->lid,
 	                                         .guid = node->guid}};
 	memcpy(answer.u.welcome.gids, node->gids, sizeof(node->gids));
-	tell(client, &answer, NULL, 0);
+	int sock = -1;
+	if (client->wire != AGENT_WIRE_NONE) {
+		sock = wire_enter(node->wire, client->slot);
+		if (sock < 0) {
+			refuse(client, -sock,
+			       "no socket for the wire; raise \"ulimit -n\", then end the agent");
+			return;
+		}
+		answer.u.welcome.wire_mtu = wire_mtu(node->wire);
+		answer.u.welcome.wire_scope = wire_address(node->wire)->scope;
+		memcpy(answer.u.welcome.wire_gid, wire_address(node->wire)->gid, 16);
+	}
+	client->greeted = true;
+	tell(client, &answer, &sock, sock >= 0 ? 1 : 0);
+}
+
+/* Give @client its names, unless it has to wait for a wire. */
+static void admit(struct agent *agent, struct client *client)
+{
+	char why[sizeof(((struct agent_msg *)0)->u.refused.why)] = "";
+	client->waiting = client->awaiting_wire = false;
+	struct node_entry *node = node_of(agent, client->node_name, client->lid);
+	if (node == NULL) {
+		refuse(client, ENOSPC, "too many nodes; end the programs of one");
+		return;
+	}
+	int result = find_wire(agent, client, node, why, sizeof(why));
+	client->awaiting_wire = result == -EAGAIN;
+	if (result != 0 && result != -EAGAIN)
+		refuse(client, -result, why);
+	else if (result == 0 && !node_enter(node, client, client->wish))
+		refuse(client, ENOSPC,
+		       client->wish >= 0 ? "another process has our number now"
+		                         : "too many processes on the node; use another one");
+	else if (result == 0)
+		welcome(client);
+	node_tidy(agent, node);
 }
 
 static void hello(struct agent *agent, struct client *client, struct agent_msg *msg, int *fds,
                   int fd_count)
 {
 	struct stat st;
-	if (fd_count != 2 || client->greeted || client->waiting || fstat(fds[0], &st) != 0 ||
-	    (uint64_t)st.st_size != msg->u.hello.sizes.block_bytes) {
+	if (fd_count != 2 || client->greeted || client->waiting || client->awaiting_wire ||
+	    fstat(fds[0], &st) != 0 || (uint64_t)st.st_size != msg->u.hello.sizes.block_bytes) {
 		refuse(client, EPROTO, "the greeting makes no sense");
 		return;
 	}
@@ -119,6 +183,11 @@ static void hello(struct agent *agent, struct client *client, struct agent_msg *
 	client->sizes = msg->u.hello.sizes;
 	client->wish = msg->u.hello.slot;
 	client->lid = msg->u.hello.lid;
+	client->wire = msg->u.hello.wire;
+	client->wire_address.scope = msg->u.hello.wire_scope;
+	memcpy(client->wire_address.gid, msg->u.hello.wire_gid, 16);
+	if (client->wish >= 0 && agent->wire_ns == 0)
+		agent->wire_ns = clock_now_ns() + AGENT_WIRE_GRACE_NS;
 	memcpy(client->program, msg->u.hello.program, sizeof(client->program));
 	memcpy(client->node_name, msg->u.hello.node, sizeof(client->node_name));
 	client->waiting = client->wish < 0 && agent->open_ns != 0;
@@ -132,6 +201,17 @@ void agent_admit_waiting(struct agent *agent)
 	for (struct client *at = agent->clients; at != NULL; at = at->next)
 		if (at->waiting && !at->dead)
 			admit(agent, at);
+}
+
+bool agent_admit_to_wire(struct agent *agent)
+{
+	bool waits = false;
+	for (struct client *at = agent->clients; at != NULL; at = at->next) {
+		if (at->awaiting_wire && !at->dead)
+			admit(agent, at);
+		waits |= at->awaiting_wire && !at->dead;
+	}
+	return waits;
 }
 
 static const struct bond *bond_of(const struct agent *agent, const struct client *a,
@@ -226,6 +306,8 @@ static void find(struct agent *agent, struct client *client, const struct agent_
 	if (node != NULL) {
 		answer.u.known.node_guid = node->guid;
 		answer.u.known.lid = node->lid;
+		if (node->wire != NULL)
+			memcpy(answer.u.known.wire_gid, wire_address(node->wire)->gid, 16);
 	}
 	tell(client, &answer, NULL, 0);
 }
@@ -265,6 +347,9 @@ static bool serve(struct agent *agent, struct client *client, struct agent_msg *
 		return true;
 	case AGENT_CM_SEND:
 		cm_send(agent, client, msg);
+		return true;
+	case AGENT_CM_MAD:
+		management_send(client, msg);
 		return true;
 	case AGENT_GROUP_JOIN:
 		group_join(agent, client, msg);

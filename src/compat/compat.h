@@ -217,6 +217,9 @@ int compat_query_device_ex(struct ibv_context *context,
                            const struct ibv_query_device_ex_input *input,
                            struct ibv_device_attr_ex *attr, size_t length);
 
+/* What fits into the packets of the port. */
+enum ibv_mtu compat_active_mtu(struct hdl_adapter *adapter);
+
 /* enum ibv_gid_type_sysfs of an entry of the GID table. 0, or -1 and errno. */
 int compat_gid_type(const struct compat_device *device, uint8_t port, unsigned index, int *type);
 

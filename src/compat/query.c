@@ -81,6 +81,17 @@ int compat_query_device_ex(struct ibv_context *context,
 	return 0;
 }
 
+enum ibv_mtu compat_active_mtu(struct hdl_adapter *adapter)
+{
+	struct hdl_limits limits;
+	enum ibv_mtu mtu = IBV_MTU_256;
+	if (hdl_adapter_query(adapter, &limits) != 0)
+		return mtu;
+	while (mtu < IBV_MTU_4096 && 256u << (mtu + 1 - IBV_MTU_256) <= limits.mtu)
+		mtu++;
+	return mtu;
+}
+
 static int fill_port(struct ibv_context *context, struct ibv_port_attr *attr)
 {
 	struct hdl_limits limits;
@@ -90,7 +101,7 @@ static int fill_port(struct ibv_context *context, struct ibv_port_attr *attr)
 	*attr = (struct ibv_port_attr){
 	        .state = IBV_PORT_ACTIVE,
 	        .max_mtu = IBV_MTU_4096,
-	        .active_mtu = IBV_MTU_4096,
+	        .active_mtu = compat_active_mtu(compat_context(context)->adapter),
 	        .gid_tbl_len = COMPAT_GIDS,
 	        .port_cap_flags = IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS,
 	        .max_msg_sz = (uint32_t)limits.max_message,

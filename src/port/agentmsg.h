@@ -3,8 +3,8 @@
  * words. Descriptors travel with the messages that name them.
  *
  *   process                                   agent
- *   HELLO  {node, sizes} + tables, bell  -->
- *                                        <--  WELCOME {slot, lid, guid, gids}  or  REFUSED {why}
+ *   HELLO  {node, sizes, wire} + tables, bell  -->
+ *                                        <--  WELCOME {slot, lid, guid, gids, wire} + socket  or  REFUSED {why}
  *   INTRODUCE {gid, slot, token}         -->
  *                                        <--  PEER {token, side, link id, sizes, pid} + tables, lanes, bell    to both
  *                                        <--  NO_PEER {token}, KNOWN {token, link id}                          to the asker
@@ -18,6 +18,8 @@
  *                                        <--  CM_SEND {from whom, data}                                        to the addressee
  *                                        <--  CM_RETURN {error, data}                  to the sender when there is none
  *                                        <--  CM_GONE {guid, slot}            to all who ever sent or bound, when one ends
+ *   CM_MAD {gid, data}                   -->  a management datagram, to be sent on the node's wire
+ *                                        <--  CM_MAD {gid, data}     one that came there, to the process that it is for
  *   GROUP_JOIN {token, gid}              -->  we have members in the group        GROUP_LEAVE {gid}: no more
  *   GROUP_SEND {token, gid}              -->  we send to it                       GROUP_FORGET {gid}: no more
  *                                        <--  GROUP_MEMBER {gid, guid, slot, joined}      to all who send, one a process
@@ -31,16 +33,17 @@
 #include <stdint.h>
 #include <string.h>
 
-#define AGENT_VERSION   6u
-#define AGENT_SOCKET    "agent.sock"
-#define AGENT_LOCK      "agent.lock"
-#define AGENT_MAX_GIDS  16u
-#define AGENT_IB_GID    1u /* which of a node's addresses is that of its InfiniBand port */
-#define AGENT_NAME_MAX  64u
-#define AGENT_CM_BYTES  448u
-#define AGENT_SLOT_BITS 10u /* processes of a node; the high bits of a queue pair number */
-#define AGENT_MAX_SLOTS (1u << AGENT_SLOT_BITS)
-#define AGENT_LINK_IDS  (1u << 30) /* numbers of links are below this */
+#define AGENT_VERSION    7u
+#define AGENT_SOCKET     "agent.sock"
+#define AGENT_LOCK       "agent.lock"
+#define AGENT_MAX_GIDS   16u
+#define AGENT_IB_GID     1u /* which of a node's addresses is that of its InfiniBand port */
+#define AGENT_NAME_MAX   64u
+#define AGENT_CM_BYTES   448u
+#define AGENT_SLOT_BITS  10u /* processes of a node; the high bits of a queue pair number */
+#define AGENT_MAX_SLOTS  (1u << AGENT_SLOT_BITS)
+#define AGENT_CM_ID_BITS (32u - AGENT_SLOT_BITS) /* of a connection's number; above them the slot */
+#define AGENT_LINK_IDS   (1u << 30)              /* numbers of links are below this */
 
 /* LIDs (IBTA section 4.1.1: unicast up to 0xbfff). The first is the agent's own, as the manager of the subnet. */
 #define AGENT_SM_LID    1u
@@ -67,6 +70,7 @@ enum agent_kind {
 	AGENT_CM_SEND,
 	AGENT_CM_RETURN,
 	AGENT_CM_GONE,
+	AGENT_CM_MAD,
 	AGENT_GROUP_JOIN,
 	AGENT_GROUP_LEAVE,
 	AGENT_GROUP_SEND,
@@ -76,6 +80,9 @@ enum agent_kind {
 	AGENT_FIND,
 	AGENT_KIND_COUNT
 };
+
+/* The wire that a process wants: none, one that no other machine reaches, or one on an address that the user named. */
+enum agent_wire { AGENT_WIRE_NONE, AGENT_WIRE_LOOPBACK, AGENT_WIRE_ADDRESS };
 
 /* For whom a port is: one family of addresses, and the other as well unless ONLY is said. */
 enum agent_cm_option {
@@ -101,15 +108,20 @@ struct agent_msg {
 			char node[AGENT_NAME_MAX];
 			char program[AGENT_NAME_MAX];
 			struct agent_sizes sizes;
-			int32_t slot; /* -1, or the one that a former agent gave */
-			uint32_t lid; /* 0, or the one that a former agent gave the node */
+			int32_t slot;        /* -1, or the one that a former agent gave */
+			uint32_t lid;        /* 0, or the one that a former agent gave the node */
+			uint32_t wire;       /* enum agent_wire */
+			uint32_t wire_scope; /* AGENT_WIRE_ADDRESS: the address (port/udp.h) */
+			uint8_t wire_gid[16];
 		} hello;
 		struct {
 			uint32_t slot;
 			uint32_t gid_count;
 			uint32_t lid;
-			uint32_t reserved;
+			uint32_t wire_mtu; /* of packets' payload; 0: no wire, and no descriptor */
 			uint64_t guid;
+			uint32_t wire_scope;
+			uint8_t wire_gid[16]; /* the address of the socket that comes along */
 			uint8_t gids[AGENT_MAX_GIDS][16];
 		} welcome;
 		struct {
@@ -137,6 +149,8 @@ struct agent_msg {
 			uint32_t lid;     /* KNOWN of a node */
 			uint32_t reserved;
 			uint64_t node_guid; /* NO_PEER: 0 when the address is nobody's */
+			uint8_t wire_gid
+			        [16]; /* the address of the node's wire; all zero: it has none */
 		} known;
 		struct {
 			uint32_t link_id;
@@ -153,7 +167,7 @@ struct agent_msg {
 			uint32_t token; /* BIND, BOUND; 0: no answer is wanted */
 			int32_t error;
 			uint8_t gid
-			        [16]; /* SEND to a port: of the node; BIND: all zero for all addresses */
+			        [16]; /* SEND to a port: of the node; MAD: of the peer; BIND: all zero for all addresses */
 			uint64_t guid; /* SEND: the other process; CM_GONE: who is gone */
 			uint32_t slot;
 			uint16_t space, port;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "queue/qp_state.h"
+#include "transport/capture.h"
 #include "transport/ib.h"
 #include "transport/local.h"
 #include "transport/multicast.h"
@@ -94,6 +95,7 @@ static void flush(const struct node *node)
 /* The turn of @qp. */
 static bool run_qp(struct node *node, struct qp *qp)
 {
+	capture_turn(node, qp);
 	bool did = qp->ib == NULL ? local_run(node, qp) : ib_run(node, qp);
 	enum hdl_qp_state state = qp_state(qp);
 	if (state == HDL_QPS_ERR || state == HDL_QPS_SQE) {
@@ -113,9 +115,9 @@ static void settle(struct node *node)
 	for (; qp != NULL; qp = next) {
 		next = qp->owing_next;
 		qp->is_owing = false;
-		if (qp->ib != NULL ? !ib_answer(node, qp)
-		                   : (node->by_application && local_may_wait(qp)) ||
-		                             !local_answer(node, qp))
+		bool may_wait = node->by_application &&
+		                (qp->ib != NULL ? ib_may_wait(qp) : local_may_wait(qp));
+		if (may_wait || !(qp->ib != NULL ? ib_answer(node, qp) : local_answer(node, qp)))
 			node_owe(node, qp);
 	}
 }
@@ -280,6 +282,8 @@ void qp_restart(struct qp *qp)
 	qp->results_due = 0;
 	qp->part_offset = 0;
 	qp->keeps = false;
+	if (qp->capture != NULL)
+		capture_restart(qp->capture);
 }
 
 void qp_enter(struct node *node, struct qp *qp, enum hdl_qp_state state)

@@ -141,7 +141,8 @@ struct qp {
 	uint32_t result_read;
 
 	uint64_t sent_messages, received_messages;
-	uint32_t xrcd; /* of an XRC target */
+	uint32_t xrcd;              /* of an XRC target */
+	struct capture_qp *capture; /* where node.capture is and it sends; else NULL (capture.h) */
 };
 
 /* Are its messages numbered, answered and repeated? */

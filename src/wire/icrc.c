@@ -58,6 +58,14 @@ uint32_t icrc_seed_ipv6(const uint8_t *ip_and_udp)
 	return crc32_ieee(0, masked, sizeof(masked));
 }
 
+uint32_t icrc_seed_ip_id(uint16_t id)
+{
+	/* A CRC is linear: what is the same in both cancels out, so zeroes stand for it. */
+	static const uint8_t zeroes[IPV4_BYTES + UDP_BYTES - 4];
+	uint8_t from_id[sizeof(zeroes)] = {(uint8_t)(id >> 8), (uint8_t)id};
+	return crc32_ieee(0, zeroes, sizeof(zeroes)) ^ crc32_ieee(0, from_id, sizeof(from_id));
+}
+
 uint32_t icrc_transport(uint32_t seed, const uint8_t *bth, size_t bytes)
 {
 	uint8_t masked[IB_BTH_BYTES];

@@ -35,6 +35,9 @@ uint32_t icrc_seed_grh(const uint8_t *grh);
 uint32_t icrc_seed_ipv4(const uint8_t *ip_and_udp);
 uint32_t icrc_seed_ipv6(const uint8_t *ip_and_udp);
 
+/* What an IPv4 identification other than 0 changes about the seed: exclusive or. */
+uint32_t icrc_seed_ip_id(uint16_t id);
+
 /* The seed and @bytes from the BTH on, at least IB_BTH_BYTES. With all of the packet up to the ICRC
  * it is the ICRC. */
 uint32_t icrc_transport(uint32_t seed, const uint8_t *bth, size_t bytes);

@@ -103,8 +103,8 @@ size_t roce_udp_encode(const struct roce_path *path, const struct ib_packet *pac
 	return bytes + IB_ICRC_BYTES;
 }
 
-enum ib_verdict roce_udp_decode(struct roce_path *path, struct ib_packet *packet, const uint8_t *in,
-                                size_t bytes)
+enum ib_verdict roce_udp_decode_seeded(struct roce_path *path, uint32_t seed,
+                                       struct ib_packet *packet, const uint8_t *in, size_t bytes)
 {
 	ib_packet_clear(packet);
 	if (bytes < IB_BTH_BYTES + IB_ICRC_BYTES)
@@ -113,7 +113,7 @@ enum ib_verdict roce_udp_decode(struct roce_path *path, struct ib_packet *packet
 		return IB_BAD_LINK_LENGTH;
 	size_t covered = bytes - IB_ICRC_BYTES;
 	uint32_t received = icrc_get(in + covered);
-	uint32_t computed = icrc_transport(roce_icrc_seed(path, bytes), in, covered);
+	uint32_t computed = icrc_transport(seed, in, covered);
 	if (received != computed) {
 		/* The difference of two identifications is solved for, as from 0 to one. */
 		uint16_t difference;
@@ -124,6 +124,12 @@ enum ib_verdict roce_udp_decode(struct roce_path *path, struct ib_packet *packet
 		path->ip_id ^= difference;
 	}
 	return ib_transport_decode(packet, in, covered);
+}
+
+enum ib_verdict roce_udp_decode(struct roce_path *path, struct ib_packet *packet, const uint8_t *in,
+                                size_t bytes)
+{
+	return roce_udp_decode_seeded(path, roce_icrc_seed(path, bytes), packet, in, bytes);
 }
 
 size_t roce_encode(const struct roce_path *path, const struct ib_packet *packet, uint8_t *out,

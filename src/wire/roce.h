@@ -56,6 +56,10 @@ size_t roce_udp_encode(const struct roce_path *path, const struct ib_packet *pac
 enum ib_verdict roce_udp_decode(struct roce_path *path, struct ib_packet *packet, const uint8_t *in,
                                 size_t bytes);
 
+/* The same for whoever has the seed at hand: that of path->ip_id, which need not be computed for each packet of a flow. */
+enum ib_verdict roce_udp_decode_seeded(struct roce_path *path, uint32_t seed,
+                                       struct ib_packet *packet, const uint8_t *in, size_t bytes);
+
 /* Write the datagram. Returns the bytes; 0: @capacity is too small, the packet cannot be, or one
  * end is IPv4 and the other is not. */
 size_t roce_encode(const struct roce_path *path, const struct ib_packet *packet, uint8_t *out,

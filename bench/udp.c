@@ -1,0 +1,255 @@
+/* The floors of RoCEv2 by UDP, on the loopback between two processes: bare sockets with GSO and GRO, and the carrier above
+ * them, which adds headers' room, the ICRC and one copy at each end. Latency is half of a round trip of 64 bytes, both
+ * ends spinning. Bandwidth is what arrives of packets with 4096 bytes of payload, with a window in flight that the
+ * receiver opens again, since a socket tells nobody that it dropped something. Whoever loses packets all the same waits
+ * and starts its round again. */
+#include <sched.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "adapter/udp.h"
+#include "base/clock.h"
+
+#define ROUNDS       9
+#define TRIPS        10000u
+#define SMALL        64u
+#define PAYLOAD      4096u
+#define PACKET       (IB_BTH_BYTES + IB_RETH_BYTES + PAYLOAD)
+#define TOTAL        (96u << 20) /* of one round */
+#define WINDOW       (1u << 20)
+#define CREDIT_EVERY (1u << 17)
+#define GIVE_UP_NS   2000000000u
+
+/* One end: packets out, packets in. */
+struct end {
+	bool carrier;
+	struct udp_address own, peer;
+	int in, out; /* without the carrier */
+	struct udp_receiver receiver;
+	struct udp_wire wire;
+	uint8_t *arena;
+	uint64_t packets, bytes; /* that came */
+	uint64_t credit;         /* the last number that came in a small packet */
+};
+
+static uint8_t source[1u << 20], sink[1u << 20];
+
+static void pin(unsigned processor)
+{
+	cpu_set_t set;
+	CPU_ZERO(&set);
+	CPU_SET((size_t)processor, &set);
+	sched_setaffinity(0, sizeof(set), &set);
+}
+
+static void took(struct end *end, const uint8_t *data, size_t bytes)
+{
+	end->packets++;
+	end->bytes += bytes;
+	if (bytes <= SMALL)
+		memcpy(&end->credit, data, sizeof(end->credit));
+}
+
+static void take(void *context, const struct path *came, bool congested,
+                 const struct ib_packet *packet)
+{
+	struct end *end = context;
+	(void)came, (void)congested;
+	if (packet->payload_bytes == PAYLOAD)
+		memcpy(sink + end->bytes % sizeof(sink), packet->payload, PAYLOAD);
+	took(end, packet->payload, packet->payload_bytes);
+}
+
+static bool begin(struct end *end, bool carrier, uint8_t own, uint8_t peer)
+{
+	uint16_t port;
+	*end = (struct end){.carrier = carrier};
+	end->own.gid[10] = end->own.gid[11] = 0xff;
+	end->own.gid[12] = 127;
+	end->own.gid[13] = 74;
+	end->peer = end->own;
+	end->own.gid[15] = own;
+	end->peer.gid[15] = peer;
+	end->in = udp_open(&end->own, UDP_ROCE_PORT);
+	if (end->in < 0)
+		return false;
+	if (carrier) {
+		if (udp_wire_begin(&end->wire, &end->own, end->in, PAYLOAD) != 0)
+			return false;
+		end->wire.take = take;
+		end->wire.take_context = end;
+		return true;
+	}
+	end->arena = calloc(1, UDP_MAX_TRAIN_BYTES);
+	end->out = udp_open_sender(&end->own, &port);
+	return end->arena != NULL && end->out >= 0 && udp_receiver_begin(&end->receiver) == 0;
+}
+
+static void look(struct end *end)
+{
+	struct udp_came came[UDP_BATCH];
+	if (end->carrier) {
+		udp_wire_receive(&end->wire);
+		return;
+	}
+	int count = udp_receive(&end->receiver, end->in, came);
+	for (int i = 0; i < count; i++)
+		for (uint32_t at = 0; at < came[i].bytes; at += came[i].packet_bytes)
+			took(end, came[i].data + at,
+			     came[i].packet_bytes == PACKET ? PAYLOAD : came[i].packet_bytes);
+}
+
+static void put(struct end *end, const struct path *path, const uint8_t *payload, size_t bytes)
+{
+	struct ib_packet packet = {.payload = payload, .payload_bytes = bytes};
+	size_t need = IB_BTH_BYTES + IB_RETH_BYTES + bytes;
+	uint8_t *room;
+	packet.bth.opcode = 0x0a; /* RC RDMA WRITE only */
+	packet.bth.dest_qp = 2;
+	while ((room = end->wire.carrier.reserve(&end->wire, path, need)) == NULL)
+		end->wire.carrier.flush(&end->wire);
+	ib_transport_encode(&packet, room, need);
+	end->wire.carrier.commit(&end->wire, path, need);
+}
+
+/* Send @count packets with @bytes each. */
+static void send_packets(struct end *end, const void *payload, uint32_t bytes, unsigned count)
+{
+	int error;
+	if (end->carrier) {
+		struct path path = {.port = 1, .ip.src_port = 0xc000};
+		memcpy(path.ip.dgid, end->peer.gid, 16);
+		for (unsigned i = 0; i < count; i++)
+			put(end, &path, (const uint8_t *)payload + (size_t)i * bytes, bytes);
+		end->wire.carrier.flush(&end->wire);
+		return;
+	}
+	uint32_t each = bytes == PAYLOAD ? PACKET : bytes;
+	memcpy(end->arena, payload, sizeof(uint64_t));
+	struct udp_train train = {.to = end->peer,
+	                          .tos = UDP_ECT,
+	                          .hop_limit = UDP_HOP_LIMIT,
+	                          .packets = (uint16_t)count,
+	                          .packet_bytes = each,
+	                          .bytes = each * count,
+	                          .data = end->arena};
+	udp_send(end->out, &train, 1, &error);
+}
+
+/* The other process: answers small packets with small ones, and says now and then how much has come. */
+static void answer(struct end *end)
+{
+	uint8_t small[SMALL] = {0};
+	uint64_t told = 0, packets = 0;
+	for (;;) {
+		look(end);
+		if (end->packets == packets)
+			continue;
+		packets = end->packets;
+		bool ping = end->bytes == (uint64_t)end->packets * SMALL;
+		if (!ping && end->bytes - told < CREDIT_EVERY)
+			continue;
+		told = end->bytes;
+		memcpy(small, &told, sizeof(told));
+		send_packets(end, small, SMALL, 1);
+	}
+}
+
+static double latency(struct end *end)
+{
+	uint8_t small[SMALL] = {0};
+	uint64_t start = clock_now_ns();
+	for (unsigned i = 0; i < TRIPS; i++) {
+		uint64_t before = end->packets;
+		send_packets(end, small, SMALL, 1);
+		while (end->packets == before)
+			look(end);
+	}
+	return (double)(clock_now_ns() - start) / TRIPS / 2000;
+}
+
+/* GB/s; 0: packets were lost. */
+static double bandwidth(struct end *end)
+{
+	unsigned count = UDP_MAX_TRAIN_BYTES / (PACKET + IB_ICRC_BYTES);
+	uint64_t base = end->credit, sent = 0, begin_ns = clock_now_ns(), heard_ns = begin_ns;
+	while (end->credit - base < TOTAL) {
+		if (sent - (end->credit - base) + count * PAYLOAD <= WINDOW) {
+			send_packets(end, source, PAYLOAD, count);
+			sent += count * PAYLOAD;
+			continue;
+		}
+		uint64_t before = end->packets, now;
+		look(end);
+		if (end->packets != before)
+			heard_ns = clock_now_ns();
+		else if ((now = clock_now_ns()) > heard_ns && now - heard_ns > GIVE_UP_NS)
+			return 0;
+	}
+	return (double)TOTAL / (double)(clock_now_ns() - begin_ns);
+}
+
+static int compare(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+	return (x > y) - (x < y);
+}
+
+static void measure(bool carrier, double (*what)(struct end *), const char *name, const char *unit)
+{
+	static struct end end;
+	double values[ROUNDS];
+	for (int r = 0; r < ROUNDS; r++) {
+		int ready[2];
+		char byte = 0;
+		if (pipe(ready) != 0)
+			exit(1);
+		pid_t parent = getpid(), child = fork();
+		if (child == 0) {
+			prctl(PR_SET_PDEATHSIG, SIGKILL);
+			pin(1);
+			if (getppid() == parent && begin(&end, carrier, 2, 1) &&
+			    write(ready[1], &byte, 1) == 1)
+				answer(&end);
+			_exit(1);
+		}
+		close(ready[1]);
+		if (child < 0 || !begin(&end, carrier, 1, 2) || read(ready[0], &byte, 1) != 1) {
+			printf("%s: the port is taken\n", name);
+			exit(1);
+		}
+		close(ready[0]);
+		values[r] = what(&end);
+		kill(child, SIGKILL);
+		waitpid(child, NULL, 0);
+		if (carrier) {
+			udp_wire_end(&end.wire);
+		} else {
+			close(end.in);
+			close(end.out);
+			udp_receiver_end(&end.receiver);
+			free(end.arena);
+		}
+	}
+	qsort(values, ROUNDS, sizeof(*values), compare);
+	printf("%s\t%.3f\t%.3f\t%.3f\t%s\n", name, values[ROUNDS / 2], values[0],
+	       values[ROUNDS - 1], unit);
+	fflush(stdout);
+}
+
+int main(void)
+{
+	pin(0);
+	memset(source, 1, sizeof(source));
+	measure(false, latency, "UDP, 64 bytes, one way", "us");
+	measure(true, latency, "carrier, 64 bytes, one way", "us");
+	measure(false, bandwidth, "UDP with GSO and GRO, 4096-byte packets", "GB/s");
+	measure(true, bandwidth, "carrier, 4096-byte packets", "GB/s");
+	return 0;
+}

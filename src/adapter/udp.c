@@ -1,0 +1,315 @@
+/* The carrier on UDP sockets. See udp.h. */
+#include "adapter/udp.h"
+
+#include <errno.h>
+#include <netinet/udp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "wire/be.h"
+#include "wire/icrc.h"
+
+#define BTH_QPN_OFFSET 4u
+
+/* --- seeds --- */
+
+static struct udp_seed *seed_place(struct udp_seed *seeds, const uint8_t gid[16], uint16_t port,
+                                   size_t bytes)
+{
+	uint32_t hash = be32_load(gid + 12) ^ be32_load(gid + 8) ^ (uint32_t)port << 7;
+	hash = (hash ^ (uint32_t)bytes << 13) * 0x9e3779b1u;
+	return &seeds[hash >> 26];
+}
+_Static_assert(UDP_SEEDS == 1u << (32 - 26), "the hash must reach all of them");
+
+/* The seed of packets of @bytes between us and @gid, one of which is path's sgid, the other its dgid. */
+static uint32_t seed_of(struct udp_seed *seeds, const struct roce_path *path, const uint8_t gid[16],
+                        size_t bytes)
+{
+	struct udp_seed *at = seed_place(seeds, gid, path->src_port, bytes);
+	if (at->bytes != bytes || at->port != path->src_port || memcmp(at->gid, gid, 16) != 0) {
+		struct roce_path first = *path;
+		first.ip_id = 0;
+		at->bytes = (uint16_t)bytes;
+		at->port = path->src_port;
+		memcpy(at->gid, gid, 16);
+		at->seed = roce_icrc_seed(&first, bytes);
+	}
+	return at->seed;
+}
+
+/* --- out --- */
+
+static uint32_t slot_at(const struct udp_wire *wire, const uint8_t *packet)
+{
+	return (be32_load(packet + BTH_QPN_OFFSET) & IB_QPN_MASK) >> wire->slot_shift;
+}
+
+/* The socket for a flow; the first that works where this one cannot be opened. */
+static uint32_t sender_for(struct udp_wire *wire, uint16_t src_port, uint32_t slot)
+{
+	uint32_t index = ((uint32_t)src_port ^ src_port >> 8 ^ slot) % UDP_SENDERS;
+	if (wire->senders[index].sock >= 0)
+		return index;
+	int sock = udp_open_sender(&wire->address, &wire->senders[index].port);
+	if (sock < 0)
+		return 0;
+	wire->senders[index].sock = sock;
+	return index;
+}
+
+/* The path as the host writes it. */
+static struct roce_path way_of(const struct udp_wire *wire, const struct path *path,
+                               uint32_t sender)
+{
+	struct roce_path way = path->ip;
+	memcpy(way.sgid, wire->address.gid, sizeof(way.sgid));
+	way.src_port = wire->senders[sender].port;
+	way.ip_id = 0;
+	way.dont_fragment = true;
+	return way;
+}
+
+static void seal(struct udp_wire *wire, const struct roce_path *way, uint8_t *packet, size_t bytes,
+                 unsigned id)
+{
+	uint32_t seed = seed_of(wire->out_seeds, way, way->dgid, bytes + IB_ICRC_BYTES);
+	icrc_put(packet + bytes, icrc_transport(seed ^ wire->id_seeds[id], packet, bytes));
+}
+
+/* The packets of a train that the kernel does not cut up, one by one: then each has identification 0. Returns how many went. */
+static unsigned send_apart(struct udp_wire *wire, const struct udp_train *train, uint32_t sender,
+                           int *error)
+{
+	struct path path = {.ip.traffic_class = train->tos};
+	memcpy(path.ip.dgid, train->to.gid, sizeof(path.ip.dgid));
+	struct roce_path way = way_of(wire, &path, sender);
+	unsigned sent = 0;
+	*error = 0;
+	for (uint32_t at = 0; at < train->bytes && *error == 0; at += train->packet_bytes) {
+		struct udp_train one = *train;
+		uint8_t *packet = wire->arena + (train->data - wire->arena) + at;
+		one.packets = 1;
+		one.data = packet;
+		one.bytes = train->bytes - at < train->packet_bytes ? train->bytes - at
+		                                                    : train->packet_bytes;
+		one.packet_bytes = one.bytes;
+		seal(wire, &way, packet, one.bytes - IB_ICRC_BYTES, 0);
+		sent += udp_send(wire->senders[sender].sock, &one, 1, error);
+	}
+	return sent;
+}
+
+/* The kernel did not take the first train that waits. */
+static void not_taken(struct udp_wire *wire, int error)
+{
+	const struct udp_train *train = &wire->trains[wire->first].train;
+	unsigned sent = 0;
+	int again = error;
+	if (train->packets > 1 && (error == EIO || error == EINVAL)) {
+		sent = send_apart(wire, train, wire->trains[wire->first].sender, &again);
+		wire->trains_work = wire->trains_work && sent == 0;
+	}
+	wire->counts.sent += sent;
+	wire->counts.refused += train->packets - sent;
+	wire->first++;
+}
+
+/* Send what waits. A network loses packets, so what the kernel refuses is lost; what it has no room for stays. */
+static void udp_flush(void *context)
+{
+	struct udp_wire *wire = context;
+	struct udp_train run[UDP_MAX_TRAINS];
+	while (wire->first < wire->count) {
+		uint32_t sender = wire->trains[wire->first].sender;
+		unsigned length = 0;
+		for (unsigned i = wire->first; i < wire->count && wire->trains[i].sender == sender;
+		     i++)
+			run[length++] = wire->trains[i].train;
+		int error;
+		unsigned done = udp_send(wire->senders[sender].sock, run, length, &error);
+		for (unsigned i = 0; i < done; i++)
+			wire->counts.sent += run[i].packets;
+		wire->first += done;
+		if (done == length)
+			continue;
+		if (error == EAGAIN) {
+			wire->counts.blocked++;
+			return;
+		}
+		not_taken(wire, error);
+	}
+	wire->first = wire->count = 0;
+	wire->used = 0;
+}
+
+static uint8_t *udp_reserve(void *context, const struct path *path, size_t bytes)
+{
+	struct udp_wire *wire = context;
+	(void)path;
+	if (wire->count == UDP_MAX_TRAINS || bytes + IB_ICRC_BYTES > UDP_ARENA_BYTES - wire->used)
+		udp_flush(wire);
+	if (wire->count == UDP_MAX_TRAINS || bytes + IB_ICRC_BYTES > UDP_ARENA_BYTES - wire->used)
+		return NULL;
+	return wire->arena + wire->used;
+}
+
+static void udp_commit(void *context, const struct path *path, size_t bytes)
+{
+	struct udp_wire *wire = context;
+	uint8_t *packet = wire->arena + wire->used;
+	uint32_t total = (uint32_t)(bytes + IB_ICRC_BYTES), slot = slot_at(wire, packet);
+	uint32_t sender = sender_for(wire, path->ip.src_port, slot);
+	uint8_t tos = udp_ect(path->ip.traffic_class);
+	uint8_t hops = path->ip.hop_limit != 0 ? path->ip.hop_limit : UDP_HOP_LIMIT;
+	struct roce_path way = way_of(wire, path, sender);
+	unsigned last = wire->count - 1;
+	struct udp_train *train = wire->count > wire->first ? &wire->trains[last].train : NULL;
+	/* To one process: the receiving kernel looks at the first packet alone to find the socket. */
+	if (train != NULL && wire->trains_work && !wire->trains[last].closed &&
+	    wire->trains[last].sender == sender && wire->trains[last].slot == slot &&
+	    train->tos == tos && train->hop_limit == hops && total <= train->packet_bytes &&
+	    train->packets < UDP_MAX_PACKETS && train->bytes + total <= UDP_MAX_TRAIN_BYTES &&
+	    memcmp(train->to.gid, path->ip.dgid, 16) == 0) {
+		seal(wire, &way, packet, bytes, train->packets);
+		train->packets++;
+		train->bytes += total;
+		wire->trains[last].closed = total < train->packet_bytes;
+	} else {
+		train = &wire->trains[wire->count].train;
+		wire->trains[wire->count].sender = sender;
+		wire->trains[wire->count].slot = slot;
+		wire->trains[wire->count].closed = false;
+		wire->count++;
+		*train = (struct udp_train){.to.scope = wire->address.scope,
+		                            .tos = tos,
+		                            .hop_limit = hops,
+		                            .packets = 1,
+		                            .packet_bytes = total,
+		                            .bytes = total,
+		                            .data = packet};
+		memcpy(train->to.gid, path->ip.dgid, 16);
+		seal(wire, &way, packet, bytes, 0);
+	}
+	wire->used += total;
+}
+
+/* --- in --- */
+
+/* Packets for several processes came joined, because one network card took them for one flow: from now on none are joined. */
+static void part_flows(struct udp_wire *wire)
+{
+	int off = 0;
+	wire->counts.foreign++;
+	setsockopt(wire->sock, IPPROTO_UDP, UDP_GRO, &off, sizeof(off));
+}
+
+static void is_bad(struct udp_wire *wire)
+{
+	wire->counts.bad++;
+	if (wire->bad != NULL)
+		counter_add(wire->bad, 1);
+}
+
+static unsigned take_all(struct udp_wire *wire, const struct udp_came *came)
+{
+	struct path path = {.port = 1,
+	                    .ip = {.src_port = came->from_port,
+	                           .dont_fragment = true,
+	                           .traffic_class = came->tos,
+	                           .hop_limit = came->hop_limit}};
+	bool congested = (came->tos & 3) == UDP_CE;
+	unsigned count = 0;
+	memcpy(path.ip.sgid, came->from.gid, sizeof(path.ip.sgid));
+	memcpy(path.ip.dgid, wire->address.gid, sizeof(path.ip.dgid));
+	for (uint32_t at = 0; at < came->bytes; at += came->packet_bytes, count++) {
+		uint32_t rest = came->bytes - at;
+		uint32_t bytes = rest < came->packet_bytes ? rest : came->packet_bytes;
+		const uint8_t *data = came->data + at;
+		struct ib_packet packet;
+		if (bytes < IB_BTH_BYTES + IB_ICRC_BYTES) {
+			is_bad(wire);
+			continue;
+		}
+		if (slot_at(wire, data) != wire->slot) {
+			part_flows(wire);
+			continue;
+		}
+		/* Joined packets were cut from one train, most likely. */
+		path.ip.ip_id = (uint16_t)(count % UDP_MAX_PACKETS);
+		uint32_t seed = seed_of(wire->in_seeds, &path.ip, path.ip.sgid, bytes) ^
+		                wire->id_seeds[path.ip.ip_id];
+		if (roce_udp_decode_seeded(&path.ip, seed, &packet, data, bytes) != IB_OK)
+			is_bad(wire);
+		else
+			wire->take(wire->take_context, &path, congested, &packet);
+	}
+	return count;
+}
+
+unsigned udp_wire_receive(struct udp_wire *wire)
+{
+	struct udp_came came[UDP_BATCH];
+	unsigned packets = 0;
+	if (udp_wire_blocked(wire))
+		udp_flush(wire);
+	int count = wire->sock >= 0 ? udp_receive(&wire->receiver, wire->sock, came) : 0;
+	for (int i = 0; i < count; i++)
+		packets += take_all(wire, &came[i]);
+	wire->counts.received += packets;
+	wire->vain = packets > 0 ? 0 : wire->vain + 1;
+	if (wire->vain > UDP_EAGER_LOOKS)
+		wire->skip = wire->vain > UDP_LAZY_LOOKS ? UDP_LONG_SKIP : UDP_SKIP;
+	return packets;
+}
+
+/* --- opening --- */
+
+int udp_wire_begin(struct udp_wire *wire, const struct udp_address *address, int sock, uint32_t mtu)
+{
+	*wire = (struct udp_wire){.carrier = {.reserve = udp_reserve,
+	                                      .commit = udp_commit,
+	                                      .flush = udp_flush,
+	                                      .context = wire},
+	                          .address = *address,
+	                          .mtu = mtu,
+	                          .slot_shift = 24, /* all of them are ours */
+	                          .sock = sock,
+	                          .trains_work = true};
+	for (unsigned i = 0; i < UDP_SENDERS; i++)
+		wire->senders[i].sock = -1;
+	if (udp_address_is_ipv4(address))
+		for (unsigned i = 0; i < UDP_MAX_PACKETS; i++)
+			wire->id_seeds[i] = icrc_seed_ip_id((uint16_t)i);
+	wire->arena = malloc(UDP_ARENA_BYTES);
+	int result = wire->arena != NULL ? udp_receiver_begin(&wire->receiver) : -ENOMEM;
+	if (result == 0) {
+		/* The one that stands in for the others must be there. */
+		int sender = udp_open_sender(address, &wire->senders[0].port);
+		wire->senders[0].sock = sender >= 0 ? sender : -1;
+		result = sender >= 0 ? 0 : sender;
+	}
+	if (result != 0)
+		udp_wire_end(wire);
+	return result;
+}
+
+void udp_wire_replace(struct udp_wire *wire, int sock)
+{
+	if (wire->sock >= 0)
+		close(wire->sock);
+	wire->sock = sock;
+}
+
+void udp_wire_end(struct udp_wire *wire)
+{
+	udp_wire_replace(wire, -1);
+	for (unsigned i = 0; i < UDP_SENDERS; i++)
+		if (wire->senders[i].sock >= 0)
+			close(wire->senders[i].sock);
+	udp_receiver_end(&wire->receiver);
+	free(wire->arena);
+	wire->arena = NULL;
+}

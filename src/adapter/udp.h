@@ -1,0 +1,103 @@
+/* The carrier on UDP sockets: how the engine's packets leave the process and come to it.
+ *
+ *   out   reserve, commit: packets lie one behind the other in an arena; those that go to one process and are of one length
+ *         make a train, which one call to the kernel sends
+ *   in    the socket of the process, of the bundle that the agent keeps (port/steer.h)
+ *
+ * Packets are sent from sockets of the process's own with source ports of their own, so that the network spreads its flows;
+ * which one, follows from the path's source port and from the process that it goes to. */
+#ifndef ADAPTER_UDP_H
+#define ADAPTER_UDP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/counter.h"
+#include "port/udp.h"
+#include "transport/path.h"
+
+#define UDP_SENDERS     8u         /* source ports of a process */
+#define UDP_ARENA_BYTES (1u << 18) /* of packets that wait for the end of a turn */
+#define UDP_SEEDS       64u        /* of the ICRC that are remembered */
+
+/* While nothing comes to the socket, a drive does not look at it each time: looking is a call to the kernel. */
+#define UDP_EAGER_LOOKS 1024u /* in vain, then it looks every ... */
+#define UDP_SKIP        32u   /* drives; */
+#define UDP_LAZY_LOOKS  8192u /* in vain, then every ... */
+#define UDP_LONG_SKIP   256u
+
+/* The seed of the ICRC with identification 0, of packets that go to or come from somewhere. */
+struct udp_seed {
+	uint8_t gid[16];
+	uint16_t port;
+	uint16_t bytes; /* of the UDP payload; 0: nothing is remembered here */
+	uint32_t seed;
+};
+
+struct udp_counts {
+	uint64_t sent, received; /* packets */
+	uint64_t refused;        /* by the kernel: no route, too long, a filter */
+	uint64_t bad, foreign;   /* came damaged; was for another process */
+	uint64_t blocked;        /* times that the kernel had no room */
+};
+
+struct udp_wire {
+	struct carrier carrier;
+	struct udp_address address;
+	uint32_t mtu;
+	uint32_t slot_shift, slot; /* which queue pairs are ours */
+	/* Who gets what came. */
+	void (*take)(void *context, const struct path *came, bool congested,
+	             const struct ib_packet *packet);
+	void *take_context;
+	struct counter *bad; /* that of packets which came damaged, or NULL */
+
+	/* In. */
+	int sock;      /* -1: none */
+	unsigned vain; /* looks at it without finding anything */
+	unsigned skip; /* drives that do not look */
+	struct udp_receiver receiver;
+
+	/* Out. */
+	bool trains_work; /* the kernel cuts a train into packets */
+	struct {
+		int sock; /* -1: not opened yet */
+		uint16_t port;
+	} senders[UDP_SENDERS];
+	uint8_t *arena;
+	size_t used;
+	unsigned first, count; /* of the trains that wait */
+	struct {
+		struct udp_train train;
+		uint32_t sender, slot;
+		bool closed; /* its last packet is shorter */
+	} trains[UDP_MAX_TRAINS];
+	uint32_t id_seeds[UDP_MAX_PACKETS]; /* icrc_seed_ip_id() */
+	struct udp_seed out_seeds[UDP_SEEDS], in_seeds[UDP_SEEDS];
+	struct udp_counts counts;
+};
+
+/* Ready to send from @address; @sock, which is taken over, is where packets come to (-1: nowhere). 0 or -errno. */
+int udp_wire_begin(struct udp_wire *wire, const struct udp_address *address, int sock,
+                   uint32_t mtu);
+void udp_wire_end(struct udp_wire *wire);
+/* Another socket to receive at: the agent is a new one. */
+void udp_wire_replace(struct udp_wire *wire, int sock);
+/* Take what came, at most one batch. Returns the number of packets. */
+unsigned udp_wire_receive(struct udp_wire *wire);
+/* Are there packets that the kernel had no room for? They are sent before the next batch is taken. */
+static inline bool udp_wire_blocked(const struct udp_wire *wire)
+{
+	return wire->first != wire->count;
+}
+/* Take what came if it is worth a look. For every drive. */
+static inline unsigned udp_wire_look(struct udp_wire *wire)
+{
+	if (wire->skip > 0) {
+		wire->skip--;
+		return 0;
+	}
+	return udp_wire_receive(wire);
+}
+
+#endif

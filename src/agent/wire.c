@@ -1,0 +1,194 @@
+/* The wire of a node. See wire.h. */
+#include "agent/wire.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+
+#include "port/steer.h"
+
+#define HEADER_BYTES  80u /* IPv6, UDP, BTH and the longest that can follow, ICRC */
+#define MIN_MTU_BYTES 256u
+
+struct wire {
+	enum source source; /* first */
+	struct node_entry *node;
+	unsigned mtu;
+	struct steer steer;
+	struct udp_receiver receiver;
+};
+
+const struct udp_address *wire_address(const struct wire *wire)
+{
+	return &wire->steer.address;
+}
+
+unsigned wire_mtu(const struct wire *wire)
+{
+	return wire->mtu;
+}
+
+/* The largest that fits into the packets of the interface. Where that cannot be told, what Ethernet takes. */
+static unsigned mtu_for(const struct udp_address *address)
+{
+	char name[IF_NAMESIZE];
+	unsigned room = 0, mtu = IB_MAX_MTU_BYTES;
+	if (udp_interface(address, name, &room) != 0 || room == 0)
+		room = 1500;
+	while (mtu > MIN_MTU_BYTES && mtu + HEADER_BYTES > room)
+		mtu /= 2;
+	return mtu;
+}
+
+static int explain(int error, const struct udp_address *address, char *why, size_t why_bytes)
+{
+	char text[UDP_ADDRESS_TEXT];
+	udp_address_print(address, text);
+	switch (-error) {
+	case EADDRNOTAVAIL:
+		snprintf(why, why_bytes,
+		         "%s is no address of this machine (\"ip address\" lists them)", text);
+		break;
+	case EADDRINUSE:
+		snprintf(why, why_bytes,
+		         "UDP port %u of %s is taken, by the kernel's RoCE (rxe), another user or "
+		         "another agent; end that",
+		         UDP_ROCE_PORT, text);
+		break;
+	default:
+		snprintf(why, why_bytes, "UDP port %u of %s: %s", UDP_ROCE_PORT, text,
+		         strerror(-error));
+		break;
+	}
+	return error;
+}
+
+/* Is the address, or the node, taken already? */
+static int judge(const struct agent *agent, const struct node_entry *node,
+                 const struct udp_address *address, char *why, size_t why_bytes)
+{
+	char text[UDP_ADDRESS_TEXT];
+	if (node->wire != NULL) {
+		udp_address_print(wire_address(node->wire), text);
+		snprintf(why, why_bytes,
+		         "the node is on %s; use another node (HEDDLE_NODE), or end its programs",
+		         text);
+		return -EBUSY;
+	}
+	for (uint32_t i = 0; i < agent->node_count; i++) {
+		const struct node_entry *other = agent->nodes[i];
+		if (other->wire == NULL || !udp_address_equal(wire_address(other->wire), address))
+			continue;
+		udp_address_print(address, text);
+		snprintf(why, why_bytes,
+		         "%s is the address of your node '%.24s'; each node needs one of its own",
+		         text, other->name);
+		return -EBUSY;
+	}
+	return 0;
+}
+
+int wire_open(struct agent *agent, struct node_entry *node, const struct udp_address *address,
+              char *why, size_t why_bytes)
+{
+	if (node->wire != NULL && udp_address_equal(wire_address(node->wire), address))
+		return 0;
+	int result = judge(agent, node, address, why, why_bytes);
+	if (result != 0)
+		return result;
+	struct wire *wire = calloc(1, sizeof(*wire));
+	if (wire == NULL)
+		return explain(-ENOMEM, address, why, why_bytes);
+	wire->source = SOURCE_WIRE;
+	wire->node = node;
+	result = steer_open(&wire->steer, address, UDP_ROCE_PORT);
+	if (result == 0)
+		result = udp_receiver_begin(&wire->receiver);
+	struct epoll_event interest = {.events = EPOLLIN, .data.ptr = wire};
+	if (result == 0 &&
+	    epoll_ctl(agent->epoll, EPOLL_CTL_ADD, wire->steer.at[0].sock, &interest) != 0)
+		result = -errno;
+	if (result != 0) {
+		wire_close(wire);
+		return explain(result, address, why, why_bytes);
+	}
+	wire->mtu = mtu_for(address);
+	node->wire = wire;
+	node_list_addresses(node);
+	return 0;
+}
+
+void wire_close(struct wire *wire)
+{
+	if (wire == NULL)
+		return;
+	steer_close(&wire->steer);
+	udp_receiver_end(&wire->receiver);
+	free(wire);
+}
+
+int wire_enter(struct wire *wire, uint32_t slot)
+{
+	return steer_take(&wire->steer, slot);
+}
+
+void wire_leave(struct wire *wire, uint32_t slot)
+{
+	steer_give(&wire->steer, slot);
+}
+
+/* One datagram. What is for nobody ends here, without an answer. */
+static void hear_packet(struct agent *agent, struct wire *wire, const struct udp_came *came,
+                        const uint8_t *data, size_t bytes)
+{
+	struct ib_packet packet;
+	struct roce_path path = {.src_port = came->from_port,
+	                         .dont_fragment = true,
+	                         .traffic_class = came->tos,
+	                         .hop_limit = came->hop_limit};
+	memcpy(path.sgid, came->from.gid, sizeof(path.sgid));
+	memcpy(path.dgid, wire_address(wire)->gid, sizeof(path.dgid));
+	if (roce_udp_decode(&path, &packet, data, bytes) == IB_OK && packet.bth.dest_qp == 1)
+		wire_management(agent, wire->node, &path, &packet);
+}
+
+void wire_hear(struct agent *agent, struct wire *wire)
+{
+	struct udp_came came[UDP_BATCH];
+	int count = udp_receive(&wire->receiver, wire->steer.at[0].sock, came);
+	for (int i = 0; i < count; i++)
+		for (uint32_t at = 0; at < came[i].bytes; at += came[i].packet_bytes) {
+			uint32_t rest = came[i].bytes - at;
+			hear_packet(agent, wire, &came[i], came[i].data + at,
+			            rest < came[i].packet_bytes ? rest : came[i].packet_bytes);
+		}
+}
+
+int wire_send(struct node_entry *node, const struct roce_path *path, const struct ib_packet *packet)
+{
+	struct wire *wire = node->wire;
+	uint8_t data[IB_MAX_MTU_BYTES + HEADER_BYTES];
+	struct roce_path way = *path;
+	int error;
+	if (wire == NULL)
+		return -ENETDOWN;
+	memcpy(way.sgid, wire_address(wire)->gid, sizeof(way.sgid));
+	way.src_port = UDP_ROCE_PORT;
+	way.ip_id = 0;
+	way.dont_fragment = true;
+	size_t bytes = roce_udp_encode(&way, packet, data, sizeof(data));
+	if (bytes == 0)
+		return -EMSGSIZE;
+	struct udp_train train = {.to.scope = wire_address(wire)->scope,
+	                          .tos = udp_ect(path->traffic_class),
+	                          .hop_limit =
+	                                  path->hop_limit != 0 ? path->hop_limit : UDP_HOP_LIMIT,
+	                          .packets = 1,
+	                          .packet_bytes = (uint32_t)bytes,
+	                          .bytes = (uint32_t)bytes,
+	                          .data = data};
+	memcpy(train.to.gid, path->dgid, sizeof(train.to.gid));
+	return udp_send(wire->steer.at[0].sock, &train, 1, &error) == 1 ? 0 : -error;
+}

@@ -1,0 +1,154 @@
+/* One UDP port for many processes. See steer.h. */
+#include "port/steer.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <linux/filter.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define QPN_OFFSET 4u /* of the word of the BTH whose low 24 bits are the destination */
+#define QPN_MASK   0xffffffu
+
+/* The program: load the slot, then a search by halves over those that are in use.
+ *
+ *     A = slot of the destination
+ *     if A >= middle goto upper half         (a jump of its own: conditional ones reach 255 instructions)
+ *     ...
+ *     if A == slot return its index          (a few of these in a row)
+ *     return 0 */
+#define IN_A_ROW         4u
+#define MAX_INSTRUCTIONS 4096u /* the kernel's limit: 3 a socket suffice */
+_Static_assert(3u * STEER_MAX_SOCKETS + 3u <= MAX_INSTRUCTIONS, "the program is too long");
+
+struct entry {
+	uint32_t slot, index;
+};
+
+struct program {
+	unsigned length;
+	struct sock_filter at[MAX_INSTRUCTIONS];
+};
+
+static void emit(struct program *program, uint16_t code, uint8_t yes, uint8_t no, uint32_t k)
+{
+	assert(program->length < MAX_INSTRUCTIONS);
+	program->at[program->length++] =
+	        (struct sock_filter){.code = code, .jt = yes, .jf = no, .k = k};
+}
+
+/* Depth: the logarithm of STEER_MAX_SOCKETS. */
+static void emit_search(struct program *program, const struct entry *list, unsigned count)
+{
+	if (count <= IN_A_ROW) {
+		for (unsigned i = 0; i < count; i++) {
+			emit(program, BPF_JMP | BPF_JEQ | BPF_K, 0, 1, list[i].slot);
+			emit(program, BPF_RET | BPF_K, 0, 0, list[i].index);
+		}
+		emit(program, BPF_RET | BPF_K, 0, 0, 0);
+		return;
+	}
+	emit(program, BPF_JMP | BPF_JGE | BPF_K, 0, 1, list[count / 2].slot);
+	unsigned jump = program->length;
+	emit(program, BPF_JMP | BPF_JA, 0, 0, 0);
+	emit_search(program, list, count / 2);
+	program->at[jump].k = program->length - jump - 1;
+	emit_search(program, list + count / 2, count - count / 2);
+}
+
+static int by_slot(const void *a, const void *b)
+{
+	const struct entry *x = a, *y = b;
+	return x->slot < y->slot ? -1 : x->slot > y->slot;
+}
+
+/* Tell the kernel who has which slot. */
+static int attach(const struct steer *steer)
+{
+	if (steer->count < 2)
+		return 0; /* there is one socket, and no choice */
+	struct entry *list = malloc(steer->count * sizeof(*list));
+	struct program *program = malloc(sizeof(*program));
+	int result = -ENOMEM;
+	if (list != NULL && program != NULL) {
+		unsigned used = 0;
+		for (unsigned i = 1; i < steer->count; i++)
+			if (steer->at[i].slot != STEER_NOBODY)
+				list[used++] = (struct entry){steer->at[i].slot, i};
+		qsort(list, used, sizeof(*list), by_slot);
+		program->length = 0;
+		emit(program, BPF_LD | BPF_W | BPF_ABS, 0, 0, QPN_OFFSET);
+		emit(program, BPF_ALU | BPF_AND | BPF_K, 0, 0, QPN_MASK);
+		emit(program, BPF_ALU | BPF_RSH | BPF_K, 0, 0, STEER_SLOT_SHIFT);
+		emit_search(program, list, used);
+		struct sock_fprog filter = {.len = (unsigned short)program->length,
+		                            .filter = program->at};
+		result = setsockopt(steer->at[0].sock, SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF,
+		                    &filter, sizeof(filter)) == 0
+		                 ? 0
+		                 : -errno;
+	}
+	free(program);
+	free(list);
+	return result;
+}
+
+int steer_open(struct steer *steer, const struct udp_address *address, uint16_t port)
+{
+	int shared = 1;
+	/* Bound alone, so that nobody is joined by mistake (another agent of this user would be); shared from then on. */
+	int sock = udp_open(address, port);
+	if (sock < 0)
+		return sock;
+	if (setsockopt(sock, SOL_SOCKET, SO_REUSEPORT, &shared, sizeof(shared)) != 0) {
+		int error = errno;
+		close(sock);
+		return -error;
+	}
+	steer->address = *address;
+	steer->port = port;
+	steer->count = 1;
+	steer->at[0].sock = sock;
+	steer->at[0].slot = STEER_NOBODY;
+	return 0;
+}
+
+int steer_take(struct steer *steer, uint32_t slot)
+{
+	unsigned index = 1;
+	while (index < steer->count && steer->at[index].slot != STEER_NOBODY)
+		index++;
+	if (index == STEER_MAX_SOCKETS)
+		return -ENOSPC;
+	if (index == steer->count) {
+		int sock = udp_open_shared(&steer->address, steer->port);
+		if (sock < 0)
+			return sock;
+		steer->at[steer->count].sock = sock;
+		steer->at[steer->count++].slot = STEER_NOBODY;
+	}
+	udp_drain(steer->at[index].sock);
+	steer->at[index].slot = slot;
+	int result = attach(steer);
+	if (result == 0)
+		return steer->at[index].sock;
+	steer->at[index].slot = STEER_NOBODY;
+	return result;
+}
+
+void steer_give(struct steer *steer, uint32_t slot)
+{
+	for (unsigned i = 1; i < steer->count; i++)
+		if (steer->at[i].slot == slot) {
+			steer->at[i].slot = STEER_NOBODY;
+			attach(steer);
+			udp_drain(steer->at[i].sock);
+		}
+}
+
+void steer_close(struct steer *steer)
+{
+	while (steer->count > 0)
+		close(steer->at[--steer->count].sock);
+}
