@@ -212,6 +212,8 @@ void expect_received(struct world *w, struct hdl_cq *cq, struct hdl_qp *qp, stru
                      uint64_t wr_id, uint32_t length);
 void expect_failed(struct world *w, struct hdl_cq *cq, struct hdl_qp *qp, uint64_t wr_id,
                    uint32_t status, uint32_t detail);
+/* What a sender is told of the check that refused its request at the peer. */
+uint32_t told(const struct world *w, uint32_t detail);
 /* The peer refused it with @status; which of its checks said no is known here where the port tells. */
 void expect_refused(struct world *w, struct hdl_cq *cq, struct hdl_qp *qp, uint64_t wr_id,
                     uint32_t status, uint32_t detail);

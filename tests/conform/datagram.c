@@ -374,7 +374,8 @@ static void a_lid_is_an_address(void **state)
 	struct hdl_ah_attr to = {.dlid = limits.lid, .port_num = 1};
 	if (limits.lid == 0) { /* adapters that are on no node have none */
 		to.dlid = 5;
-		assert_int_equal(hdl_ah_create(w->a.pd, &to, &bad), -HDL_EHOSTUNREACH);
+		if (!w->port->wire)
+			assert_int_equal(hdl_ah_create(w->a.pd, &to, &bad), -HDL_EHOSTUNREACH);
 		return;
 	}
 	assert_true(limits.lid > limits.sm_lid && limits.sm_lid > 0 && limits.lid <= 0xbfff);

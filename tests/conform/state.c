@@ -185,6 +185,8 @@ static void attributes_out_of_range(void **state)
 	REFUSED(in_rtr, HDL_QPS_RTS, need_rts, max_rd_atomic, HDL_MAX_RD_ATOMIC + 1);
 	struct hdl_qp_attr attr = good_attr(w, HDL_QPS_RTR, 0x123456);
 	attr.ah.dgid.raw[3] ^= 0x55;
+	if (w->port->wire) /* it does not know who is behind an address */
+		return;
 	assert_int_equal(hdl_qp_modify(in_init, &attr, HDL_QP_STATE | need_rtr[HDL_QP_RC]),
 	                 -HDL_EHOSTUNREACH);
 	assert_int_equal(qp_state_of(in_init), HDL_QPS_INIT);
@@ -423,6 +425,9 @@ static void a_new_connection_hears_nothing_of_the_old(void **state)
 	struct hdl_qp_attr reset = {.state = HDL_QPS_RESET};
 	for (int i = 0; i < 2; i++) {
 		assert_int_equal(hdl_qp_modify(both[i], &reset, HDL_QP_STATE), 0);
+		/* A wire tells old from new by their PSNs, which are the same here: what is on its way is waited for (TimeWait). */
+		if (w->port->wire)
+			world_settle(w);
 		qp_to_init(both[i], NULL);
 	}
 	post_recv(qb, 2, &w->b, 64, 8);

@@ -63,8 +63,9 @@ static void *use_key(void *context)
 			continue;
 		}
 		/* Never anything but an honest refusal. */
-		if (wc.status != HDL_WC_REM_ACCESS_ERR || (wc.vendor_err != HDL_DETAIL_NOT_VALID &&
-		                                           wc.vendor_err != HDL_DETAIL_INSTANCE)) {
+		if (wc.status != HDL_WC_REM_ACCESS_ERR ||
+		    (wc.vendor_err != told(w, HDL_DETAIL_NOT_VALID) &&
+		     wc.vendor_err != told(w, HDL_DETAIL_INSTANCE))) {
 			print_error("%s; %s\n", hdl_wc_status_str(wc.status),
 			            hdl_detail_str(wc.vendor_err));
 			atomic_store(&x->failed, true);

@@ -212,10 +212,15 @@ void expect_failed(struct world *w, struct hdl_cq *cq, struct hdl_qp *qp, uint64
 	expect_wc(w, cq, &want);
 }
 
+uint32_t told(const struct world *w, uint32_t detail)
+{
+	return w->port->wire ? HDL_DETAIL_NONE : detail;
+}
+
 void expect_refused(struct world *w, struct hdl_cq *cq, struct hdl_qp *qp, uint64_t wr_id,
                     uint32_t status, uint32_t detail)
 {
-	expect_failed(w, cq, qp, wr_id, status, w->port->wire ? HDL_DETAIL_NONE : detail);
+	expect_failed(w, cq, qp, wr_id, status, told(w, detail));
 }
 
 void expect_flushed(struct world *w, struct hdl_cq *cq, struct hdl_qp *qp, uint64_t wr_id)
