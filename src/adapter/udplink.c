@@ -132,10 +132,18 @@ uint16_t udp_mtu(const struct hdl_adapter *adapter)
 	return (uint16_t)(adapter->udp != NULL ? adapter->udp->mtu : IB_MAX_MTU_BYTES);
 }
 
+uint16_t udp_reach(const struct hdl_adapter *adapter)
+{
+	if (adapter->udp == NULL)
+		return HDL_WIRE_NONE;
+	return adapter->wire_only ? HDL_WIRE_ALL : HDL_WIRE_OTHERS;
+}
+
 void udp_let_go(struct hdl_adapter *adapter)
 {
 	if (adapter->udp == NULL)
 		return;
+	adapter->node.carrier = NULL;
 	adapter->node.carrier = NULL;
 	udp_wire_end(adapter->udp);
 	free(adapter->udp);
