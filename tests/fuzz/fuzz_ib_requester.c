@@ -63,7 +63,8 @@ static void answer(struct end *end, const uint8_t *in, int which)
 	packet.bth.pkey = 0xffff;
 	packet.bth.migreq = true;
 	packet.bth.becn = op->operation == IB_CNP;
-	packet.bth.psn = (end->last_psn[which] + (uint32_t)(int8_t)in[3]) & IB_PSN_MASK;
+	int32_t ahead = (int8_t)in[3];
+	packet.bth.psn = (end->last_psn[which] + (uint32_t)ahead) & IB_PSN_MASK;
 	packet.aeth.syndrome =
 	        in[5] & 0x80 ? in[5] : ib_aeth_syndrome(in[5] >> 5 & 3, in[5] & 0x1f);
 	packet.aeth.msn = in[6];

@@ -70,7 +70,8 @@ static void send_packet(struct attacker *a, const uint8_t *in, int which)
 	packet.bth.ack_request = in[3] & 2;
 	packet.bth.migreq = !(in[3] & 4);
 	packet.bth.pkey = in[3] & 8 ? 0x1234 : 0xffff;
-	packet.bth.psn = (a->psn[which] + (uint32_t)(int8_t)in[2]) & IB_PSN_MASK;
+	int32_t ahead = (int8_t)in[2];
+	packet.bth.psn = (a->psn[which] + (uint32_t)ahead) & IB_PSN_MASK;
 	if (op->payload) {
 		memset(payload, in[8], sizeof(payload));
 		packet.payload = payload;
