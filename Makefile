@@ -1,5 +1,6 @@
 # The commands of the house; "make help" lists them. Meson does the building, in build/.
 SEED ?= 1
+SEEDS ?= 10000
 FUZZ_SECONDS ?= 600
 ROUNDS ?= 1000
 PREFIX ?= /usr/local
@@ -25,8 +26,9 @@ run: build ## two processes beside what the machine can do, then two unmodified 
 test: deps ## everything: all tests, sanitizers, a short fuzz run, tidy
 	@tools/test
 
-sim: build ## replay the simulator from SEED=n
-	@set -e; for sim in build/tests/sim-*; do if test -f $$sim; then HEDDLE_SEED=$(SEED) $$sim; fi; done
+sim: build ## simulated networks from SEEDS=10000 seeds, or the one of SEED=n again
+	@set -e; for sim in build/tests/sim-*; do if test -f $$sim; then $(if $(filter file undefined default,$(origin SEED)), \
+		$$sim --quiet --seeds $(SEEDS), HEDDLE_SEED=$(SEED) $$sim); fi; done
 
 fuzz: deps ## fuzz for FUZZ_SECONDS=n a harness
 	@tools/test --only fuzz --fuzz-seconds $(FUZZ_SECONDS)

@@ -51,6 +51,9 @@ struct ib {
 	uint32_t threshold;   /* the same: below it the window doubles in a round trip */
 	uint32_t recover_psn; /* a reduction counts once until this is acknowledged */
 	bool recovering;
+	/* Answers passed by the one for this PSN, and it is sent again because of that. */
+	bool passed;
+	uint32_t passed_psn;
 
 	/* Responder. */
 	uint32_t expected_psn;

@@ -66,7 +66,6 @@ static void read_refused(struct node *node, struct qp *qp, struct read_entry *en
                          const struct sg_result *result)
 {
 	entry->owed = false;
-	qp->ib->reads_sent = qp->ib->reads_put;
 	if (result->detail == HDL_DETAIL_GONE)
 		op_memory_gone(node, result->key);
 	tpt_count(node->tpt, result->detail);
@@ -75,6 +74,10 @@ static void read_refused(struct node *node, struct qp *qp, struct read_entry *en
 	                                                 ? IB_NAK_REMOTE_OPERATIONAL_ERROR
 	                                                 : IB_NAK_REMOTE_ACCESS_ERROR),
 	           psn);
+	/* One that is repeated may be a packet that the network doubled, and its memory was taken back in good order since. */
+	if (entry->again)
+		return;
+	qp->ib->reads_sent = qp->ib->reads_put;
 	op_event(node, qp, HDL_EVENT_QP_ACCESS_ERR, result->detail);
 	qp_enter(node, qp, HDL_QPS_ERR);
 }

@@ -415,7 +415,13 @@ static void unreliable(struct node *node, struct qp *qp, const struct ib_packet 
 	struct ib *ib = qp->ib;
 	uint32_t span;
 	bool begins = packet->op->part == IB_FIRST || packet->op->part == IB_ONLY;
-	bool gap = packet->bth.psn != ib->expected_psn;
+	int32_t distance = ib_psn_distance(packet->bth.psn, ib->expected_psn);
+	bool gap = distance > 0;
+	if (distance <
+	    0) { /* doubled or overtaken on its way: nothing is delivered twice or late */
+		counter_add(&node->counters[NODE_DROPPED], 1);
+		return;
+	}
 	respond_established(node, qp);
 	ib->expected_psn = ib_psn(packet->bth.psn + 1);
 	if (gap || begins) {

@@ -99,6 +99,18 @@ static void lost(struct node *node, struct qp *qp, uint32_t index, uint32_t psn)
 	try_again(node, qp, index, psn, &qp->retries_left, HDL_WC_RETRY_EXC_ERR);
 }
 
+/* An answer to something later says that the one for @psn is lost. Others follow it, that were on their way already and say the same:
+ * they count once, until something comes of it or time is up. */
+static void passed_by(struct node *node, struct qp *qp, uint32_t index, uint32_t psn)
+{
+	struct ib *ib = qp->ib;
+	if (ib->passed && ib->passed_psn == psn)
+		return;
+	ib->passed = true;
+	ib->passed_psn = psn;
+	lost(node, qp, index, psn);
+}
+
 /* --- acknowledgements --- */
 
 /* Everything before @end is known to have been executed. */
@@ -109,6 +121,7 @@ static void progress(struct qp *qp, uint32_t end)
 	if (count <= 0)
 		return;
 	ib->una_psn = ib_psn(end);
+	ib->passed = false;
 	ib_window_grow(ib, (uint32_t)count);
 	qp->answered = true;
 	qp->retries_left = qp->attr.retry_cnt;
@@ -129,7 +142,7 @@ static bool acknowledge(struct node *node, struct qp *qp, uint32_t end)
 			break;
 		if (request_is_read(wqe)) {
 			progress(qp, wanted_psn(ib, wqe));
-			lost(node, qp, i, wanted_psn(ib, wqe));
+			passed_by(node, qp, i, wanted_psn(ib, wqe));
 			return false;
 		}
 		if ((uint32_t)covered < ib_span(ib, wqe))
@@ -165,7 +178,7 @@ static void read_response(struct node *node, struct qp *qp, const struct ib_pack
 	int32_t distance = ib_psn_distance(psn, wanted_psn(ib, wqe));
 	if (distance != 0) {
 		if (distance > 0)
-			lost(node, qp, index, wanted_psn(ib, wqe));
+			passed_by(node, qp, index, wanted_psn(ib, wqe));
 		return; /* else it came before */
 	}
 	uint32_t left = wqe->length - wqe->got, left_here = chunk - wqe->got % chunk;
@@ -302,6 +315,7 @@ void ib_timeout(struct node *node, struct qp *qp)
 	uint32_t index;
 	if (!qp->answered && find(qp, ib->una_psn, &index) != NULL) {
 		counter_add(&node->counters[NODE_TIMEOUTS], 1);
+		ib->passed = false;
 		lost(node, qp, index, ib->una_psn);
 		request_reap(node, qp);
 	}

@@ -18,6 +18,7 @@ void ib_begin_requester(struct qp *qp)
 	ib->ssn = 1;
 	ib->limited = false;
 	ib->since_ack_request = 0;
+	ib->passed = false;
 	ib_window_begin(ib);
 }
 
@@ -176,7 +177,8 @@ static enum step send_part(struct node *node, struct qp *qp, struct wqe_send *wq
 	packet.bth.solicited = last && (wqe->flags & HDL_SEND_SOLICITED) != 0;
 	packet.bth.ack_request =
 	        qp_reliable(qp) &&
-	        (last || ++ib->since_ack_request >= IB_ACK_EVERY || beyond_credits(ib, wqe));
+	        (last || ++ib->since_ack_request >= IB_ACK_EVERY || beyond_credits(ib, wqe) ||
+	         ib_psn_distance(psn + 1, ib->una_psn) >= (int32_t)ib_window(ib));
 	packet.reth = (struct ib_reth){
 	        .addr = wqe->u.rdma.addr, .rkey = wqe->u.rdma.key.v, .length_bytes = wqe->length};
 	uint8_t *payload = ib_begin_packet(node, &ib->path, &packet, &start);

@@ -21,10 +21,12 @@ struct options {
 	const char *scenario;
 	const char *kept;
 	bool trace;
+	bool quiet;
 };
 
 struct tally {
 	uint64_t runs, failures;
+	bool quiet;
 };
 
 void scenario_fail(struct scenario_run *run, const char *format, ...)
@@ -74,8 +76,9 @@ static void run_one(const struct scenario *scenario, uint64_t seed, bool trace, 
 	scenario->run(&run);
 	tally->runs++;
 	if (!run.failed) {
-		printf("seed %" PRIu64 " scenario %s: ok hash 0x%016" PRIx64 "\n", seed,
-		       scenario->name, run.hash);
+		if (!tally->quiet)
+			printf("seed %" PRIu64 " scenario %s: ok hash 0x%016" PRIx64 "\n", seed,
+			       scenario->name, run.hash);
 		return;
 	}
 	tally->failures++;
@@ -121,6 +124,17 @@ static bool run_kept(const struct options *options, struct tally *tally)
 	return good;
 }
 
+/* Of @count seeds for all scenarios together each gets its share, as in `make test`: some runs are many worlds. */
+static uint64_t share_of(const struct scenario *scenario, uint64_t count)
+{
+	uint32_t most = 1;
+	for (size_t i = 0; scenarios[i]; i++)
+		if (scenarios[i]->test_seeds > most)
+			most = scenarios[i]->test_seeds;
+	uint64_t share = count * scenario->test_seeds / most;
+	return share > 0 ? share : 1;
+}
+
 static void run_seeds(const struct options *options, struct tally *tally)
 {
 	for (size_t i = 0; scenarios[i]; i++) {
@@ -130,6 +144,8 @@ static void run_seeds(const struct options *options, struct tally *tally)
 			continue;
 		if (count == 0)
 			count = options->seed_given ? 1 : scenario->test_seeds;
+		else if (!options->scenario)
+			count = share_of(scenario, count);
 		for (uint64_t n = 0; n < count; n++)
 			run_one(scenario, options->seed + n, options->trace, tally);
 	}
@@ -162,6 +178,9 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 	case 't':
 		options->trace = true;
 		return 0;
+	case 'q':
+		options->quiet = true;
+		return 0;
 	case OPTION_KEPT:
 		options->kept = arg;
 		return 0;
@@ -182,8 +201,12 @@ int main(int argc, char **argv)
 	static const struct argp_option known[] = {
 	        {"seed", 's', "N", 0, "Run this seed (or that of HEDDLE_SEED), and no kept ones",
 	         0},
-	        {"seeds", 'n', "COUNT", 0, "Run so many seeds, from --seed or 1 on", 0},
+	        {"seeds", 'n', "COUNT", 0,
+	         "Run so many seeds, from --seed or 1 on; without --scenario that is for those "
+	         "with the most, and others get their share",
+	         0},
 	        {"scenario", 'c', "NAME", 0, "Run this scenario alone", 0},
+	        {"quiet", 'q', NULL, 0, "Print only what failed, and the count", 0},
 	        {"trace", 't', NULL, 0, "Print every event", 0},
 	        {"kept", OPTION_KEPT, "FILE", 0, "The seeds that failed before", 0},
 	        {"list", OPTION_LIST, NULL, 0, "Name the scenarios", 0},
@@ -208,6 +231,7 @@ int main(int argc, char **argv)
 		}
 	}
 	argp_parse(&parser, argc, argv, 0, NULL, &options);
+	tally.quiet = options.quiet;
 	if (!options.seed_given && !run_kept(&options, &tally))
 		return EXIT_TROUBLE;
 	run_seeds(&options, &tally);

@@ -1,5 +1,6 @@
-/* The world of the 'adapters' scenario: up to eight adapters in one thread on virtual time, what they are made to do,
- * and what the checker knows of it.
+/* The worlds of the 'adapters' and 'wire' scenarios: up to eight adapters in one thread on virtual time, what they are made to
+ * do, and what the checker knows of it. In the one they are joined by lanes, in the other they reach each other by packets
+ * through a network that is not kind to them.
  *
  *   host      an adapter with its domains, completion queues and shared receive queues; a dead one makes room for a new one
  *   root      a block of memory with a shadow that says what every byte of it must be
@@ -19,6 +20,7 @@
 
 #include "adapter/adapter.h"
 #include "base/prng.h"
+#include "cable/cable.h"
 
 #define WORLD_MAX_HOSTS    12u /* alive and dead */
 #define WORLD_MAX_PDS      2u
@@ -41,6 +43,10 @@
 #define WORLD_LARGE        1200000u /* bytes of the largest message: more than a copy moves at a time */
 #define WORLD_UD_MAX       512u     /* bytes of a datagram that is meant to arrive */
 #define WORLD_QKEY         0x1234u
+#define WORLD_PACKETS      512u       /* that the network holds at a time */
+#define WORLD_PSN_STEP     (1u << 20) /* from one connection of a queue pair to its next */
+
+enum world_network { WORLD_LANES, WORLD_WIRE };
 
 /* What goes wrong in a world, besides delays. Each seed picks some. */
 enum world_fault {
@@ -54,14 +60,16 @@ enum world_fault {
 	FAULT_BAD = 1 << 7,        /* requests that must be refused by the checks */
 	FAULT_SHORT = 1 << 8,      /* receives that are too small */
 	FAULT_RETRY = 1 << 9,      /* few retries, short timeouts, long stalls */
-	FAULT_ALL = (1 << 10) - 1
+	FAULT_ALL = (1 << 10) - 1,
+	FAULT_PARTITION = 1 << 10 /* of the wire: a host is cut off from the others for a while */
 };
 
 /* How often things happened, over many worlds. */
 struct world_tally {
 	uint64_t statuses[HDL_WC_STATUS_COUNT];
-	uint64_t done[3][HDL_OP_COUNT]; /* successes by type of queue pair and opcode */
-	uint64_t received[3];
+	uint64_t done[HDL_QP_XRC_TGT]
+	             [HDL_OP_COUNT]; /* successes by type of queue pair and opcode */
+	uint64_t received[HDL_QP_XRC_TGT];
 	uint64_t events[HDL_EVENT_TYPE_COUNT];
 	uint64_t faults[32]; /* by bit of enum world_fault */
 };
@@ -160,6 +168,8 @@ struct conn {
 	uint32_t epoch;
 	bool dead;
 	bool pending; /* the second side is not ready yet */
+	uint32_t psn[2];
+	uint16_t mtu;
 	struct stream streams[WORLD_MAX_EPOCHS][2];
 };
 
@@ -167,7 +177,7 @@ struct wqp {
 	struct host *host;
 	struct hdl_qp *qp; /* NULL: destroyed */
 	uint32_t number, pd, type;
-	struct conn *conn; /* RC and UC */
+	struct conn *conn; /* all but UD */
 	uint32_t side;
 	struct wcq *send_cq, *recv_cq;
 	struct wsrq *srq;
@@ -184,6 +194,11 @@ struct wqp {
 	struct stream datagrams[WORLD_MAX_HOSTS]; /* UD: by the host they go to */
 };
 
+static inline bool wqp_reliable(const struct wqp *qp)
+{
+	return qp->type == HDL_QP_RC || qp->type >= HDL_QP_XRC_INI;
+}
+
 struct wcq {
 	struct hdl_cq *cq;
 	uint32_t depth;
@@ -196,6 +211,7 @@ struct wsrq {
 	uint32_t pd, max_wr, max_sge;
 	uint32_t held; /* posted and not seen completed */
 	uint32_t reasons;
+	struct wcq *cq; /* XRC */
 };
 
 struct host {
@@ -208,8 +224,13 @@ struct host {
 	uint32_t cq_count;
 	struct wsrq srqs[WORLD_MAX_SRQS];
 	uint32_t srq_count;
+	struct hdl_xrcd *
+	        xrcd; /* of the wire, as is its shared receive queue, for which all targets of the host receive */
+	struct wsrq xrc_srq;
 	struct hdl_ah *ahs[WORLD_MAX_PDS][WORLD_MAX_HOSTS];
 	uint64_t stall_after_ns; /* not stalled again before */
+	struct world *world;     /* of the wire */
+	struct cable *cable;
 };
 
 enum request_state { REQUEST_PENDING, REQUEST_DONE, REQUEST_FAILED, REQUEST_VANISHED };
@@ -260,6 +281,14 @@ struct world {
 	uint32_t faults;
 	bool large;                      /* messages of more pages than a copy takes at a time */
 	bool by_target, by_value, mixed; /* mixed: each adapter its own mode */
+	/* The wire: */
+	bool wire;
+	bool ipv4;
+	bool loses; /* so much that a request may run out of retries */
+	uint32_t busy_permille, marked_permille;
+	struct sim_link link;
+	uint32_t partitions;
+	uint64_t arrivals;
 	uint32_t load_weight[4];
 	uint32_t host_limit, host_count;
 	struct host hosts[WORLD_MAX_HOSTS];
@@ -285,7 +314,7 @@ struct world {
 };
 
 /* Play the world of run->seed. Adds what happened to @tally, if not NULL. */
-void world_play(struct scenario_run *run, struct world_tally *tally);
+void world_play(struct scenario_run *run, enum world_network network, struct world_tally *tally);
 
 /* The run is over for the checker: says why, with the time. */
 void world_fail(struct world *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -351,6 +380,14 @@ bool opening_plan_bind(struct world *w, struct opening *window, struct wqp *qp,
                        struct opening *after, struct hdl_bind *bind);
 bool opening_plan_register(struct world *w, struct opening *region, struct opening *after,
                            struct hdl_register *reg, uint64_t *pages);
+
+/* --- world_wire.c: the network of packets --- */
+void wire_draw(struct world *w);
+/* The carrier of a host that is about to be opened, and its address. */
+const struct carrier *wire_attach(struct world *w, struct host *host, struct hdl_open_attr *attr);
+void wire_partition(struct world *w, struct host *host);
+/* From now on nothing is cut, and mostly nothing lost. */
+void wire_heal(struct world *w);
 
 /* --- world_objects.c: adapters, queue pairs, connections --- */
 bool host_open(struct world *w);

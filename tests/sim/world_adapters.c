@@ -1,6 +1,6 @@
 /* 'adapters': two to eight adapters in one thread, joined pairwise by loop ports, driven at random times through the
- * public interface by random applications, with faults. MISSION X4, SN1, IP2 to IP5. The checker knows what every byte
- * must be; see world.h. */
+ * public interface by random applications, with faults. 'wire': the same on a network of packets. MISSION X4, SN1, SN2, IP2 to
+ * IP5. The checker knows what every byte must be; see world.h. */
 #include "world.h"
 
 #include <inttypes.h>
@@ -12,6 +12,7 @@
 #define EVENT_CAPACITY 4096u
 #define SWEEP_EVERY    400000u
 #define SETTLE_STEP_NS 40000u
+#define WIRE_STEP_NS   4000u
 
 void world_fail(struct world *w, const char *format, ...)
 {
@@ -90,7 +91,10 @@ static void furnish(struct world *w, struct host *host)
 		struct host *peer = &w->hosts[world_draw(w, w->host_count)];
 		if (!peer->adapter)
 			continue;
-		conn_make(w, host, peer, world_chance(w, 700) ? HDL_QP_RC : HDL_QP_UC);
+		uint32_t type = world_chance(w, 700) ? HDL_QP_RC : HDL_QP_UC;
+		if (w->wire && world_chance(w, 250))
+			type = HDL_QP_XRC_INI;
+		conn_make(w, host, peer, type);
 	}
 	if (world_chance(w, 600)) {
 		struct wqp *qp = wqp_make(w, host, HDL_QP_UD);
@@ -124,7 +128,7 @@ static void overseer(struct sim *sim, void *context, uint64_t arg)
 /* Receives for those that would wait for one for ever. */
 static void feed(struct world *w, struct wqp *qp)
 {
-	if (!qp->ready || !qp->conn || qp->type != HDL_QP_RC)
+	if (!qp->ready || !qp->conn || !wqp_reliable(qp))
 		return;
 	const struct stream *stream = &qp->conn->streams[qp->conn->epoch][1 - qp->side];
 	if (stream->taken >= stream->count)
@@ -183,13 +187,17 @@ static void settle(struct world *w)
 {
 	uint64_t end = world_now(w) + WORLD_SETTLE_NS;
 	const struct wqp *which = NULL;
+	uint64_t first_step = w->wire ? WIRE_STEP_NS : SETTLE_STEP_NS;
 	w->settling = true;
+	if (w->wire)
+		wire_heal(w);
 	w->request_limit = WORLD_MAX_REQUESTS;
 	for (uint32_t i = 0; i < w->host_count; i++)
 		if (w->hosts[i].adapter)
 			sim_wake(w->sim, i);
-	for (uint64_t step = SETTLE_STEP_NS; !w->run->failed; step += step / 16) {
+	for (uint64_t step = first_step; !w->run->failed; step += step / 16) {
 		int did = 0;
+		uint64_t arrivals = w->arrivals;
 		drive_all(w, &did);
 		if (!any_unfinished(w, &which) || w->run->failed)
 			break;
@@ -208,8 +216,10 @@ static void settle(struct world *w)
 		for (uint32_t i = 0; i < w->qp_count; i++)
 			feed(w, &w->qps[i]);
 		if (did)
-			step = SETTLE_STEP_NS;
+			step = first_step;
 		sim_run(w->sim, world_now(w) + step, MAX_EVENTS);
+		if (w->arrivals != arrivals)
+			step = first_step;
 	}
 }
 
@@ -260,10 +270,11 @@ static void draw_world(struct world *w)
 static void free_world(struct world *w)
 {
 	for (uint32_t i = 0; i < w->host_count; i++) {
-		if (!w->hosts[i].adapter)
-			continue;
-		adapter_kill(w->hosts[i].adapter);
-		host_forget(w, &w->hosts[i]);
+		if (w->hosts[i].adapter) {
+			adapter_kill(w->hosts[i].adapter);
+			host_forget(w, &w->hosts[i]);
+		}
+		free(w->hosts[i].cable);
 	}
 	world_free_roots(w);
 	for (uint32_t i = 0; i < w->request_count; i++)
@@ -292,14 +303,15 @@ static void add_tally(struct world_tally *to, const struct world_tally *from)
 		sum[i] += part[i];
 }
 
-void world_play(struct scenario_run *run, struct world_tally *tally)
+void world_play(struct scenario_run *run, enum world_network network, struct world_tally *tally)
 {
+	bool wire = network == WORLD_WIRE;
 	struct world *w = calloc(1, sizeof(*w));
 	struct sim_config config = {.seed = run->seed,
 	                            .host_count = WORLD_MAX_HOSTS,
 	                            .event_capacity = EVENT_CAPACITY,
-	                            .packet_capacity = 1,
-	                            .packet_bytes = 1};
+	                            .packet_capacity = wire ? WORLD_PACKETS : 1,
+	                            .packet_bytes = wire ? CABLE_BYTES : 1};
 	if (!w || sim_create(&config, &w->sim)) {
 		scenario_fail(run, "no memory for the world");
 		free(w);
@@ -307,9 +319,13 @@ void world_play(struct scenario_run *run, struct world_tally *tally)
 	}
 	w->run = run;
 	prng_seed(&w->prng, run->seed);
+	w->wire = wire;
 	draw_world(w);
+	if (wire)
+		wire_draw(w);
 	world_say(w, "faults 0x%x, %s", w->faults,
-	          w->mixed       ? "mixed"
+	          wire           ? "wire"
+	          : w->mixed     ? "mixed"
 	          : w->by_value  ? "by value"
 	          : w->by_target ? "by target"
 	                         : "direct");
@@ -336,13 +352,24 @@ void world_play(struct scenario_run *run, struct world_tally *tally)
 
 static void run_adapters(struct scenario_run *run)
 {
-	world_play(run, NULL);
+	world_play(run, WORLD_LANES, NULL);
 }
 
-extern const struct scenario scenario_adapters;
+static void run_wire(struct scenario_run *run)
+{
+	world_play(run, WORLD_WIRE, NULL);
+}
+
+extern const struct scenario scenario_adapters, scenario_wire;
 const struct scenario scenario_adapters = {
         .name = "adapters",
         .purpose = "adapters under random work and faults; every byte and completion is checked",
         .run = run_adapters,
+        .test_seeds = 800,
+};
+const struct scenario scenario_wire = {
+        .name = "wire",
+        .purpose = "the same over a network that loses, doubles, reorders, damages and cuts",
+        .run = run_wire,
         .test_seeds = 800,
 };

@@ -28,7 +28,7 @@ static uint32_t wc_opcode(uint32_t opcode)
 
 static bool reliable(const struct request *r)
 {
-	return r->qp && r->qp->type == HDL_QP_RC;
+	return r->qp && wqp_reliable(r->qp);
 }
 
 /* Is the claim on memory of the peer's? */
@@ -185,6 +185,13 @@ static bool remote_changed(const struct request *r)
 	return is_remote(r, c) && via_changed(c->via, r->generations[r->claim_count - 1]);
 }
 
+/* A read that took its one touch, and whose response a network lost. */
+static bool touched_before(const struct request *r)
+{
+	return r->opcode == HDL_OP_READ && r->host->cable && r->claim_count > 0 &&
+	       (r->claims[r->claim_count - 1].via->access & HDL_ACCESS_ONE_TOUCH);
+}
+
 static bool is_message(const struct request *r)
 {
 	return r->stream != NULL;
@@ -209,7 +216,7 @@ static bool status_allowed(const struct request *r, uint32_t status, uint32_t re
 		return r->receive ? (reasons & REASON_BAD) != 0 || (reasons & REASON_STATE) != 0
 		                  : r->object && (r->bad_local || (reasons & REASON_MEMORY));
 	case HDL_WC_REM_ACCESS_ERR:
-		return reliable(r) && (r->bad_remote || remote_changed(r));
+		return reliable(r) && (r->bad_remote || remote_changed(r) || touched_before(r));
 	case HDL_WC_REM_OP_ERR:
 		return reliable(r) && (r->bad_remote || remote_changed(r) ||
 		                       (is_message(r) && (reasons & REASON_MEMORY)));
@@ -269,14 +276,22 @@ static void check_sent(struct world *w, struct request *r, const struct hdl_wc *
 	if (r->line->failed && wc->status != HDL_WC_WR_FLUSH_ERR)
 		world_fail(w, "request %u behind one that failed: %s", r->id,
 		           hdl_wc_status_str(wc->status));
-	/* Not an error of our own memory: a repetition may meet it when the peer has executed the first copy. */
+	/* Not an error of our own memory: a repetition may meet it when the peer has executed the first copy. Nor a read on the wire:
+	 * its first copy may have been answered, what is behind it executed, and the memory gone before the answer was asked for again. */
+	bool repeated = r->opcode == HDL_OP_READ && r->host->cable;
 	if (!r->line->failed)
-		r->line->refused =
-		        wc->status == HDL_WC_REM_INV_REQ_ERR ||
-		        wc->status == HDL_WC_REM_ACCESS_ERR || wc->status == HDL_WC_REM_OP_ERR ||
-		        wc->status == HDL_WC_MEM_MGT_ERR || wc->status == HDL_WC_RNR_RETRY_EXC_ERR;
+		r->line->refused = !repeated && (wc->status == HDL_WC_REM_INV_REQ_ERR ||
+		                                 wc->status == HDL_WC_REM_ACCESS_ERR ||
+		                                 wc->status == HDL_WC_REM_OP_ERR ||
+		                                 wc->status == HDL_WC_MEM_MGT_ERR ||
+		                                 wc->status == HDL_WC_RNR_RETRY_EXC_ERR);
 	else if (r->line->refused && !r->line->lossy)
 		check_unexecuted(w, r);
+	/* What the peer said, or did not say, is the end of a reliable connection (IBTA section 10.3.1.7). */
+	if (!r->line->failed && wc->status >= HDL_WC_REM_INV_REQ_ERR && reliable(r) &&
+	    r->line == r->qp->sends && wqp_state(r->qp) != HDL_QPS_ERR)
+		world_fail(w, "request %u failed, but its queue pair is in state %u", r->id,
+		           wqp_state(r->qp));
 	r->line->failed = true;
 	check_failed(w, r);
 }
@@ -433,8 +448,8 @@ void check_at_end(struct world *w)
 	}
 	for (uint32_t i = 0; i < w->request_count; i++) {
 		const struct request *r = &w->requests[i];
-		if (r->stream && r->qp->type == HDL_QP_RC && r->state == REQUEST_DONE &&
-		    !r->taken && !r->stream->lossy)
+		if (r->stream && wqp_reliable(r->qp) && r->state == REQUEST_DONE && !r->taken &&
+		    !r->stream->lossy)
 			world_fail(w, "message %u succeeded and was never received", r->id);
 	}
 	for (uint32_t i = 0; i < w->root_count; i++)

@@ -1,5 +1,5 @@
-/* 'adapters-again': a world of adapters is the same the second time, wherever its memory lies. 'adapters-coverage': over
- * a few hundred seeds everything happens that the checker of 'adapters' claims to have an eye on; else it would say
+/* 'adapters-again', 'wire-again': a world of adapters is the same the second time, wherever its memory lies. 'adapters-coverage',
+ * 'wire-coverage': over a few hundred seeds everything happens that the checker claims to have an eye on; else it would say
  * nothing. */
 #include "world.h"
 
@@ -11,15 +11,15 @@
 #define COVERAGE_SEEDS 300u
 #define MOVED_BLOCKS   64u
 
-static void run_again(struct scenario_run *run)
+static void run_again(struct scenario_run *run, enum world_network network)
 {
 	struct scenario_run second = {.seed = run->seed};
 	void *moved[MOVED_BLOCKS];
 
-	world_play(run, NULL);
+	world_play(run, network, NULL);
 	for (size_t i = 0; i < MOVED_BLOCKS; i++)
 		moved[i] = malloc((i + 1) * 4096);
-	world_play(&second, NULL);
+	world_play(&second, network, NULL);
 	for (size_t i = 0; i < MOVED_BLOCKS; i++)
 		free(moved[i]);
 	if (second.hash != run->hash)
@@ -39,21 +39,25 @@ static bool offered(int type, uint32_t opcode)
 {
 	if (type + 1 == HDL_QP_RC)
 		return true;
+	if (type + 1 == HDL_QP_XRC_INI)
+		return opcode != HDL_OP_BIND && opcode != HDL_OP_REGISTER &&
+		       opcode != HDL_OP_REGISTER_SEND && opcode != HDL_OP_INVALIDATE;
 	bool plain = opcode == HDL_OP_SEND || opcode == HDL_OP_SEND_IMM || opcode == HDL_OP_DELAY;
 	bool writes = opcode == HDL_OP_WRITE || opcode == HDL_OP_WRITE_IMM;
 	return plain || (writes && type + 1 == HDL_QP_UC);
 }
 
-static void run_coverage(struct scenario_run *run)
+static void run_coverage(struct scenario_run *run, enum world_network network)
 {
 	struct world_tally tally;
 	memset(&tally, 0, sizeof(tally));
 	run->hash = SIM_FOLD_START;
 	for (uint64_t n = 0; n < COVERAGE_SEEDS; n++) {
 		struct scenario_run one = {.seed = run->seed * COVERAGE_SEEDS + n};
-		world_play(&one, &tally);
+		world_play(&one, network, &tally);
 		if (one.failed)
-			scenario_fail(run, "seed %" PRIu64 " of 'adapters': %s", one.seed, one.why);
+			scenario_fail(run, "seed %" PRIu64 " of '%s': %s", one.seed,
+			              network == WORLD_WIRE ? "wire" : "adapters", one.why);
 		run->hash = sim_fold(run->hash, one.hash);
 	}
 	for (uint32_t i = 0; i < HDL_WC_STATUS_COUNT; i++)
@@ -61,37 +65,71 @@ static void run_coverage(struct scenario_run *run)
 		    i != HDL_WC_FATAL_ERR && i != HDL_WC_BAD_RESP_ERR &&
 		    i != HDL_WC_REM_INV_RD_REQ_ERR) /* nothing here leads to these */
 			must_happen(run, "status", i, tally.statuses[i]);
-	for (int type = 0; type < 3; type++) {
+	static const char *const names[] = {"rc opcode", "uc opcode", "ud opcode", "xrc opcode"};
+	for (int type = 0; type < (network == WORLD_WIRE ? 4 : 3); type++) {
 		for (uint32_t i = 0; i < HDL_OP_COUNT; i++)
 			if (offered(type, i))
-				must_happen(run,
-				            type ? type == 1 ? "uc opcode" : "ud opcode"
-				                 : "rc opcode",
-				            i, tally.done[type][i]);
-		must_happen(run, "received", (uint64_t)type, tally.received[type]);
+				must_happen(run, names[type], i, tally.done[type][i]);
+		int at = type + 1 == HDL_QP_XRC_INI ? HDL_QP_XRC_TGT - 1 : type;
+		must_happen(run, "received", (uint64_t)at, tally.received[at]);
 	}
 	for (uint32_t i = 0; i < HDL_EVENT_TYPE_COUNT; i++)
 		if (i != HDL_EVENT_LOST && i != HDL_EVENT_SRQ_ERR)
-			if (i !=
-			    HDL_EVENT_AGENT_CHANGED) /* there is no agent in a simulated world */
+			/* There is no agent in a simulated world, and on a wire nobody tells of a death. */
+			if (i != HDL_EVENT_AGENT_CHANGED &&
+			    (i != HDL_EVENT_PEER_GONE || network == WORLD_LANES))
 				must_happen(run, "event", i, tally.events[i]);
-	const uint32_t done_to_hosts =
-	        FAULT_KILL | FAULT_DEREGISTER | FAULT_UNMAP | FAULT_STATE | FAULT_DESTROY;
+	const uint32_t done_to_hosts = FAULT_KILL | FAULT_DEREGISTER | FAULT_UNMAP | FAULT_STATE |
+	                               FAULT_DESTROY |
+	                               (network == WORLD_WIRE ? FAULT_PARTITION : 0);
 	for (uint32_t i = 0; i < 32; i++)
 		if (done_to_hosts >> i & 1)
 			must_happen(run, "fault", i, tally.faults[i]);
 }
 
-extern const struct scenario scenario_adapters_again, scenario_adapters_coverage;
+static void run_adapters_again(struct scenario_run *run)
+{
+	run_again(run, WORLD_LANES);
+}
+
+static void run_adapters_coverage(struct scenario_run *run)
+{
+	run_coverage(run, WORLD_LANES);
+}
+
+static void run_wire_again(struct scenario_run *run)
+{
+	run_again(run, WORLD_WIRE);
+}
+
+static void run_wire_coverage(struct scenario_run *run)
+{
+	run_coverage(run, WORLD_WIRE);
+}
+
+extern const struct scenario scenario_adapters_again, scenario_adapters_coverage,
+        scenario_wire_again, scenario_wire_coverage;
 const struct scenario scenario_adapters_again = {
         .name = "adapters-again",
         .purpose = "a world of adapters is the same the second time",
-        .run = run_again,
+        .run = run_adapters_again,
         .test_seeds = 50,
 };
 const struct scenario scenario_adapters_coverage = {
         .name = "adapters-coverage",
         .purpose = "what 'adapters' claims to survive does happen",
-        .run = run_coverage,
+        .run = run_adapters_coverage,
+        .test_seeds = 1,
+};
+const struct scenario scenario_wire_again = {
+        .name = "wire-again",
+        .purpose = "a world on the wire is the same the second time, packet by packet",
+        .run = run_wire_again,
+        .test_seeds = 30,
+};
+const struct scenario scenario_wire_coverage = {
+        .name = "wire-coverage",
+        .purpose = "what 'wire' claims to survive does happen",
+        .run = run_wire_coverage,
         .test_seeds = 1,
 };

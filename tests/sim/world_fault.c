@@ -130,6 +130,11 @@ static void die(struct world *w, struct host *host)
 void fault_step(struct world *w, struct host *host)
 {
 	uint32_t fault = 1u << world_draw(w, 8);
+	if (world_has(w, FAULT_PARTITION) && world_chance(w, 150)) {
+		w->tally.faults[__builtin_ctz(FAULT_PARTITION)]++;
+		wire_partition(w, host);
+		return;
+	}
 	if (fault == FAULT_BAD || world_chance(w, 300)) {
 		stall(w, host);
 		return;

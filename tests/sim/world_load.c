@@ -217,9 +217,9 @@ void load_refused(struct world *w, struct wqp *qp)
 	int expected = refusal->error;
 	if (which == 1 && !datagram && qp->cap.max_send_sge < 2)
 		return; /* one piece cannot be that long without being a message that is allowed */
-	if (which == 5 && qp->type != HDL_QP_RC)
+	if (which == 5 && !wqp_reliable(qp))
 		expected = -HDL_ENOTSUP;
-	if (which == 6 && qp->type == HDL_QP_RC)
+	if (which == 6 && wqp_reliable(qp))
 		return;
 	uint32_t state = wqp_state(qp);
 	if (state == HDL_QPS_RESET || state == HDL_QPS_INIT || state == HDL_QPS_RTR)
@@ -272,12 +272,13 @@ void load_step(struct world *w, struct host *host)
 	struct wqp *qp = pick_qp(w, host);
 	uint32_t what = world_draw(w, 1000);
 	if (what < w->load_weight[0] && qp && qp->ready) {
-		load_send(w, qp);
+		if (qp->type != HDL_QP_XRC_TGT)
+			load_send(w, qp);
 	} else if (what < w->load_weight[1] && qp) {
 		uint32_t bytes = qp->max_message + (qp->type == HDL_QP_UD ? HDL_GRH_BYTES : 0);
 		if (qp->srq)
 			load_receive_shared(w, host, qp->srq, 512 + HDL_GRH_BYTES);
-		else if (wqp_state(qp) != HDL_QPS_RESET)
+		else if (wqp_state(qp) != HDL_QPS_RESET && qp->type != HDL_QP_XRC_INI)
 			load_receive(w, qp, bytes);
 	} else if (what < w->load_weight[2]) {
 		check_poll(w, host, 1 + world_draw(w, 16));
@@ -288,7 +289,7 @@ void load_step(struct world *w, struct host *host)
 			fault_step(w, host);
 		else
 			fault_repair(w, host);
-	} else if (qp) {
+	} else if (qp && qp->type != HDL_QP_XRC_TGT) {
 		load_refused(w, qp);
 	}
 }

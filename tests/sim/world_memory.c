@@ -9,10 +9,17 @@
 #define PICK_TRIES  6
 #define SMALL_PAGES 8u
 #define PAGE_SPREAD 12u
+#define BLOCK_PLACE (uintptr_t)0x300000000000
+#define BLOCK_ROOM  (16u << 20)
 
-static uint8_t *map_block(uint32_t bytes)
+/* Packets carry addresses, and a world is to be the same packet by packet the second time: there every block has its place, where
+ * the kernel puts nothing that is not asked for. */
+static uint8_t *map_block(const struct world *w, uint32_t bytes)
 {
-	void *block = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	void *place =
+	        w->wire ? (void *)(BLOCK_PLACE + w->root_count * (uintptr_t)BLOCK_ROOM) : NULL;
+	void *block =
+	        mmap(place, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	return block == MAP_FAILED ? NULL : block;
 }
 
@@ -41,7 +48,7 @@ struct root *root_make(struct world *w, struct host *host, bool atomic)
 	if (w->large && !atomic)
 		pages = paged ? WORLD_MAX_PAGES : 2 * WORLD_LARGE / WORLD_PAGE;
 	*root = (struct root){.host = host, .bytes = pages * WORLD_PAGE, .atomic = atomic};
-	root->memory = map_block(root->bytes);
+	root->memory = map_block(w, root->bytes);
 	root->shadow = malloc(root->bytes);
 	if (!root->memory || !root->shadow) {
 		world_fail(w, "no memory for a block");

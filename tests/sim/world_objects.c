@@ -38,6 +38,20 @@ static bool make_srqs(struct world *w, struct host *host)
 	return true;
 }
 
+static bool make_xrc(struct world *w, struct host *host)
+{
+	struct wsrq *srq = &host->xrc_srq;
+	struct hdl_srq_attr attr = {.max_wr = 4 + world_draw(w, 24)};
+	attr.max_sge = 1 + world_draw(w, WORLD_MAX_PIECES);
+	srq->max_wr = attr.max_wr;
+	srq->max_sge = attr.max_sge;
+	srq->pd = world_draw(w, WORLD_MAX_PDS);
+	srq->cq = &host->cqs[world_draw(w, host->cq_count)];
+	return hdl_xrcd_open(host->adapter, &host->xrcd) == 0 &&
+	       hdl_srq_create_xrc(host->pds[srq->pd], host->xrcd, srq->cq->cq, &attr, NULL,
+	                          &srq->srq) == 0;
+}
+
 static bool make_memory(struct world *w, struct host *host)
 {
 	uint32_t count = 2 + world_draw(w, 3);
@@ -69,6 +83,8 @@ bool host_open(struct world *w)
 	env.by_target = w->mixed ? world_chance(w, 500) : w->by_target;
 	env.by_value = w->mixed ? world_chance(w, 300) : w->by_value;
 	*host = (struct host){.index = w->host_count, .born = true};
+	if (w->wire)
+		env.carrier = wire_attach(w, host, &attr);
 	int error = adapter_open(&attr, &env, &host->adapter);
 	if (error) {
 		world_fail(w, "no adapter: %s", hdl_strerror(error));
@@ -82,13 +98,15 @@ bool host_open(struct world *w)
 	for (uint32_t i = 0; i < WORLD_MAX_PDS; i++)
 		good = good && hdl_pd_create(host->adapter, &host->pds[i]) == 0;
 	for (uint32_t i = 0; i + 1 < w->host_count; i++)
-		if (w->hosts[i].adapter)
+		if (w->hosts[i].adapter && !w->wire)
 			good = good && hdl_join(host->adapter, w->hosts[i].adapter) == 0;
-	good = good && make_cqs(w, host) && make_srqs(w, host) && make_memory(w, host);
+	good = good && make_cqs(w, host) && make_srqs(w, host) && (!w->wire || make_xrc(w, host)) &&
+	       make_memory(w, host);
 	if (!good)
 		world_fail(w, "host %u cannot be furnished", host->index);
 	world_say(w, "host %u opens, %s", host->index,
-	          env.by_value    ? "by value"
+	          w->wire         ? "on the wire"
+	          : env.by_value  ? "by value"
 	          : env.by_target ? "by target"
 	                          : "direct");
 	return good;
@@ -107,6 +125,7 @@ void host_forget(struct world *w, struct host *host)
 		free(qp->qp.lists);
 		free(qp->qp.reads.entries);
 		free(qp->qp.kept);
+		free(qp->qp.ib);
 		free(qp);
 		w->qps[i].qp = NULL;
 	}
@@ -117,6 +136,12 @@ void host_forget(struct world *w, struct host *host)
 	for (uint32_t i = 0; i < host->srq_count && host->srqs[i].srq; i++) {
 		free(host->srqs[i].srq->srq.wq.elements);
 		free(host->srqs[i].srq);
+	}
+	if (host->xrcd) {
+		free(host->xrc_srq.srq->srq.wq.elements);
+		free(host->xrc_srq.srq);
+		free(host->xrcd->pd);
+		free(host->xrcd);
 	}
 	for (uint32_t i = 0; i < w->opening_count; i++) {
 		struct opening *o = &w->openings[i];
@@ -196,10 +221,14 @@ static void draw_patience(struct world *w, struct wqp *qp)
 	qp->timeout = world_chance(w, 300) ? 0 : 5 + world_draw(w, 4);
 	qp->retry_cnt = 7;
 	qp->rnr_retry = 7;
+	if (w->wire) /* without a timeout, what is lost would be waited for, for ever */
+		qp->timeout = qp->timeout == 0 ? 6 : qp->timeout + 1;
+	if (w->loses)
+		qp->reasons |= REASON_RETRY;
 	if (!world_has(w, FAULT_RETRY))
 		return;
 	qp->reasons |= REASON_RETRY;
-	qp->timeout = world_draw(w, 8);
+	qp->timeout = w->wire ? 1 + world_draw(w, 7) : world_draw(w, 8);
 	qp->retry_cnt = world_draw(w, 8);
 	qp->rnr_retry = world_draw(w, 8);
 }
@@ -225,7 +254,7 @@ static uint32_t draw_max_message(struct world *w)
 static void draw_qp(struct world *w, struct wqp *qp)
 {
 	struct host *host = qp->host;
-	bool reliable = qp->type == HDL_QP_RC;
+	bool reliable = wqp_reliable(qp);
 	qp->pd = world_draw(w, WORLD_MAX_PDS);
 	qp->send_cq = &host->cqs[world_draw(w, host->cq_count)];
 	qp->recv_cq = &host->cqs[world_draw(w, host->cq_count)];
@@ -245,6 +274,15 @@ static void draw_qp(struct world *w, struct wqp *qp)
 	qp->cap.max_recv_sge = 1 + world_draw(w, WORLD_MAX_PIECES);
 	qp->cap.max_inline = world_draw(w, 3);
 	qp->cap.max_inline *= world_draw(w, 513);
+	if (qp->type < HDL_QP_XRC_INI)
+		return;
+	qp->registers = qp->windows_only = false;
+	qp->srq = NULL;
+	if (qp->type == HDL_QP_XRC_TGT) { /* all that it has is its queue's */
+		qp->srq = &host->xrc_srq;
+		qp->pd = qp->srq->pd;
+		qp->recv_cq = qp->srq->cq;
+	}
 }
 
 struct wqp *wqp_make(struct world *w, struct host *host, uint32_t type)
@@ -260,27 +298,32 @@ struct wqp *wqp_make(struct world *w, struct host *host, uint32_t type)
 		qp->reasons |= qp->srq->reasons;
 		qp->srq->reasons |= qp->reasons;
 	}
-	struct hdl_qp_init_attr attr = {.type = type,
-	                                .send_cq = qp->send_cq->cq,
-	                                .recv_cq = qp->recv_cq->cq,
-	                                .srq = qp->srq ? qp->srq->srq : NULL,
-	                                .cap = qp->cap,
-	                                .signal_all = qp->signal_all,
-	                                .register_on_send = qp->registers,
-	                                .remote_windows_only = qp->windows_only,
-	                                .register_error = qp->drains
-	                                                          ? HDL_REGISTER_ERROR_DRAIN
-	                                                          : HDL_REGISTER_ERROR_TERMINATE};
+	struct hdl_qp_init_attr attr = {
+	        .type = type,
+	        .send_cq = qp->send_cq->cq,
+	        .recv_cq = qp->recv_cq->cq,
+	        .srq = qp->srq && type != HDL_QP_XRC_TGT ? qp->srq->srq : NULL,
+	        .xrcd = host->xrcd,
+	        .cap = qp->cap,
+	        .signal_all = qp->signal_all,
+	        .register_on_send = qp->registers,
+	        .remote_windows_only = qp->windows_only,
+	        .register_error =
+	                qp->drains ? HDL_REGISTER_ERROR_DRAIN : HDL_REGISTER_ERROR_TERMINATE};
 	struct hdl_qp_cap asked = attr.cap;
-	int error = hdl_qp_create(host->pds[qp->pd], &attr, &qp->qp);
+	struct hdl_pd *pd = type == HDL_QP_XRC_TGT ? NULL : host->pds[qp->pd];
+	int error = hdl_qp_create(pd, &attr, &qp->qp);
 	if (error) {
 		world_fail(w, "no queue pair: %s", hdl_strerror(error));
 		return NULL;
 	}
-	if (attr.cap.max_send_wr < asked.max_send_wr || attr.cap.max_recv_wr < asked.max_recv_wr)
+	if (type < HDL_QP_XRC_INI &&
+	    (attr.cap.max_send_wr < asked.max_send_wr || attr.cap.max_recv_wr < asked.max_recv_wr))
 		world_fail(w, "a queue pair with less than was asked for");
 	qp->cap = attr.cap;
 	qp->number = hdl_qp_number(qp->qp);
+	world_say(w, "host %u makes qp %u: number 0x%06x, type %u", host->index,
+	          (unsigned)(qp - w->qps), qp->number, type);
 	qp->sends = line_new(w);
 	qp->receives = line_new(w);
 	qp->sends->lossy = qp->send_cq->small;
@@ -362,51 +405,49 @@ void datagram_ready(struct world *w, struct wqp *qp)
 
 /* --- connections --- */
 
-struct psns {
-	uint32_t send[2];
-};
-
-static void to_receiving(struct world *w, struct wqp *qp, const struct psns *psns)
+static void to_receiving(struct world *w, struct wqp *qp)
 {
 	const struct wqp *peer = qp->conn->side[1 - qp->side];
 	uint32_t reads = peer->rd_atomic > qp->rd_atomic ? peer->rd_atomic : qp->rd_atomic;
 	struct hdl_qp_attr attr = {.state = HDL_QPS_RTR,
 	                           .ah = {.dgid = peer->host->gid, .port_num = 1},
-	                           .path_mtu = 1024,
+	                           .path_mtu = qp->conn->mtu,
 	                           .dest_qpn = peer->number,
-	                           .rq_psn = psns->send[1 - qp->side],
+	                           .rq_psn = qp->conn->psn[1 - qp->side],
 	                           .max_dest_rd_atomic = (uint8_t)reads,
 	                           .min_rnr_timer = (uint8_t)(1 + world_draw(w, 12))};
 	uint32_t mask =
 	        HDL_QP_STATE | HDL_QP_AV | HDL_QP_PATH_MTU | HDL_QP_DEST_QPN | HDL_QP_RQ_PSN;
-	if (qp->type == HDL_QP_RC)
+	if (qp->type == HDL_QP_RC || qp->type == HDL_QP_XRC_TGT)
 		mask |= HDL_QP_MAX_DEST_RD_ATOMIC | HDL_QP_MIN_RNR_TIMER;
 	must(w, qp, hdl_qp_modify(qp->qp, &attr, mask), "RTR");
 }
 
-static void to_sending(struct world *w, struct wqp *qp, const struct psns *psns)
+static void to_sending(struct world *w, struct wqp *qp)
 {
 	struct hdl_qp_attr attr = {.state = HDL_QPS_RTS,
-	                           .sq_psn = psns->send[qp->side],
+	                           .sq_psn = qp->conn->psn[qp->side],
 	                           .timeout = (uint8_t)qp->timeout,
 	                           .retry_cnt = (uint8_t)qp->retry_cnt,
 	                           .rnr_retry = (uint8_t)qp->rnr_retry,
 	                           .max_rd_atomic = (uint8_t)qp->rd_atomic};
 	uint32_t mask = HDL_QP_STATE | HDL_QP_SQ_PSN;
-	if (qp->type == HDL_QP_RC)
+	if (qp->type == HDL_QP_RC || qp->type == HDL_QP_XRC_INI)
 		mask |= HDL_QP_TIMEOUT | HDL_QP_RETRY_CNT | HDL_QP_RNR_RETRY | HDL_QP_MAX_RD_ATOMIC;
+	if (qp->type == HDL_QP_XRC_TGT)
+		mask |= HDL_QP_TIMEOUT;
 	must(w, qp, hdl_qp_modify(qp->qp, &attr, mask), "RTS");
 	qp->ready = true;
 }
 
-static void to_ready(struct world *w, struct wqp *qp, const struct psns *psns)
+static void to_ready(struct world *w, struct wqp *qp)
 {
 	if (wqp_state(qp) == HDL_QPS_INIT)
-		to_receiving(w, qp, psns);
-	to_sending(w, qp, psns);
+		to_receiving(w, qp);
+	to_sending(w, qp);
 }
 
-/* The late side of a connection; @arg: which, of which epoch, and the numbers it was told. */
+/* The late side of a connection; @arg: which, and of which epoch. */
 static void late_side(struct sim *sim, void *context, uint64_t arg)
 {
 	struct world *w = context;
@@ -419,8 +460,20 @@ static void late_side(struct sim *sim, void *context, uint64_t arg)
 	     wqp_state(conn->side[side]) != HDL_QPS_RTR))
 		return;
 	conn->pending = false;
-	struct psns psns = {{(uint32_t)(arg >> 24) & 0xfffff, (uint32_t)(arg >> 44) & 0xfffff}};
-	to_ready(w, conn->side[side], &psns);
+	to_ready(w, conn->side[side]);
+}
+
+/* Where the packets of a new connection begin to count. On the wire some of the last one may still be on their way: the numbers
+ * of the two lie far apart, as they do where connections are made with care (IBTA section 12.9.8.3.1, TimeWait). The first ones
+ * wrap around at 2^24. */
+static void draw_psns(struct world *w, struct conn *conn)
+{
+	for (int i = 0; i < 2; i++)
+		conn->psn[i] = world_draw(w, 1 << 20);
+	if (!w->wire)
+		return;
+	for (int i = 0; i < 2; i++)
+		conn->psn[i] = (conn->epoch * WORLD_PSN_STEP - 1 - conn->psn[i] % 300) & 0xffffff;
 }
 
 void conn_connect(struct world *w, struct conn *conn)
@@ -436,28 +489,25 @@ void conn_connect(struct world *w, struct conn *conn)
 	world_say(w, "connection %u (qps %u and %u): epoch %u", (unsigned)(conn - w->conns),
 	          (unsigned)(conn->side[0] - w->qps), (unsigned)(conn->side[1] - w->qps),
 	          conn->epoch);
-	struct psns psns;
-	psns.send[0] = world_draw(w, 1 << 20);
-	psns.send[1] = world_draw(w, 1 << 20);
+	draw_psns(w, conn);
 	conn->streams[conn->epoch][0].lossy = conn->side[1]->recv_cq->small;
 	conn->streams[conn->epoch][1].lossy = conn->side[0]->recv_cq->small;
 	for (int i = 0; i < 2; i++)
 		to_init(w, conn->side[i]);
 	uint32_t first = world_draw(w, 2);
-	to_ready(w, conn->side[first], &psns);
+	to_ready(w, conn->side[first]);
 	conn->pending = false;
 	if (world_has(w, FAULT_LATE) && world_chance(w, 400)) {
 		uint64_t arg = (1 - first) | (uint64_t)(conn - w->conns) << 8 |
-		               (uint64_t)conn->epoch << 16 | (uint64_t)psns.send[0] << 24 |
-		               (uint64_t)psns.send[1] << 44;
+		               (uint64_t)conn->epoch << 16;
 		wqp_disturb(conn->side[0], REASON_STATE);
 		if (world_chance(w, 500)) /* it receives, but does not send yet */
-			to_receiving(w, conn->side[1 - first], &psns);
+			to_receiving(w, conn->side[1 - first]);
 		conn->pending = sim_at(w->sim, world_now(w) + world_draw(w, 800000), late_side, w,
 		                       arg) == 0;
 	}
 	if (!conn->pending)
-		to_ready(w, conn->side[1 - first], &psns);
+		to_ready(w, conn->side[1 - first]);
 }
 
 void conn_make(struct world *w, struct host *a, struct host *b, uint32_t type)
@@ -465,7 +515,8 @@ void conn_make(struct world *w, struct host *a, struct host *b, uint32_t type)
 	if (w->conn_count == WORLD_MAX_CONNS)
 		return;
 	struct wqp *one = wqp_make(w, a, type);
-	struct wqp *two = one ? wqp_make(w, b, type) : NULL;
+	uint32_t other = type == HDL_QP_XRC_INI ? HDL_QP_XRC_TGT : type;
+	struct wqp *two = one ? wqp_make(w, b, other) : NULL;
 	if (!two)
 		return;
 	struct conn *conn = &w->conns[w->conn_count++];
@@ -473,6 +524,7 @@ void conn_make(struct world *w, struct host *a, struct host *b, uint32_t type)
 	conn->side[1] = two;
 	one->conn = two->conn = conn;
 	two->side = 1;
+	conn->mtu = w->wire ? (uint16_t)(256u << world_draw(w, 5)) : 1024;
 	/* A message fits both ways, and what may fail for one may fail for the other. */
 	uint32_t smaller =
 	        one->max_message < two->max_message ? one->max_message : two->max_message;
@@ -501,6 +553,9 @@ static bool end_host(struct world *w, struct host *host)
 		}
 	for (uint32_t i = 0; i < host->srq_count; i++)
 		good = good && hdl_srq_destroy(host->srqs[i].srq) == 0;
+	if (host->xrcd)
+		good = good && hdl_srq_destroy(host->xrc_srq.srq) == 0 &&
+		       hdl_xrcd_close(host->xrcd) == 0;
 	for (uint32_t i = 0; i < host->cq_count; i++)
 		good = good && hdl_cq_destroy(host->cqs[i].cq) == 0;
 	for (uint32_t pd = 0; pd < WORLD_MAX_PDS; pd++)

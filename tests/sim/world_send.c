@@ -194,6 +194,9 @@ static bool aim(struct draft *d, uint32_t access, bool write)
 	claim_add(r, o, at, r->length, 0, write);
 	if (o->access & HDL_ACCESS_ONE_TOUCH)
 		o->touched = true;
+	/* A response that is lost is not given twice. */
+	if (w->wire && !write && (o->access & HDL_ACCESS_ONE_TOUCH))
+		wqp_disturb(d->qp, REASON_MEMORY);
 	return true;
 }
 
@@ -438,6 +441,14 @@ static uint32_t draw_opcode(struct world *w, const struct wqp *qp)
 	static const uint8_t uc[] = {HDL_OP_SEND,  HDL_OP_SEND,      HDL_OP_SEND_IMM,
 	                             HDL_OP_WRITE, HDL_OP_WRITE_IMM, HDL_OP_DELAY};
 	static const uint8_t ud[] = {HDL_OP_SEND, HDL_OP_SEND_IMM, HDL_OP_SEND, HDL_OP_DELAY};
+	static const uint8_t xrc[] = {HDL_OP_SEND,         HDL_OP_SEND,
+	                              HDL_OP_SEND_IMM,     HDL_OP_WRITE,
+	                              HDL_OP_WRITE,        HDL_OP_WRITE_IMM,
+	                              HDL_OP_READ,         HDL_OP_FETCH_ADD,
+	                              HDL_OP_COMPARE_SWAP, HDL_OP_SEND_INVALIDATE,
+	                              HDL_OP_DELAY};
+	if (qp->type == HDL_QP_XRC_INI)
+		return xrc[world_draw(w, sizeof(xrc))];
 	if (qp->type == HDL_QP_RC)
 		return rc[world_draw(w, sizeof(rc))];
 	return qp->type == HDL_QP_UC ? uc[world_draw(w, sizeof(uc))]
@@ -546,6 +557,8 @@ void load_send(struct world *w, struct wqp *qp)
 	d.wr.sg_list = r->pieces;
 	d.wr.num_sge = r->number_of_pieces;
 	d.wr.opcode = r->opcode;
+	if (qp->type == HDL_QP_XRC_INI)
+		d.wr.remote_srq = hdl_srq_number(d.peer->srq->srq);
 	if (d.wr.opcode == HDL_OP_SEND_IMM || d.wr.opcode == HDL_OP_WRITE_IMM)
 		d.wr.imm = r->imm;
 	post(&d);
