@@ -33,6 +33,9 @@ sim: build ## simulated networks from SEEDS=10000 seeds, or the one of SEED=n ag
 fuzz: deps ## fuzz for FUZZ_SECONDS=n a harness
 	@tools/test --only fuzz --fuzz-seconds $(FUZZ_SECONDS)
 
+interop: build ## Linux's rdma_rxe at the other end of the wire, and programs over UDP; builds a kernel the first time
+	@tools/interop build
+
 soak: build ## kill -9 at random moments, ROUNDS=1000 times from SEED=n
 	@tools/soak build $(ROUNDS) $(SEED)
 
@@ -56,4 +59,4 @@ clean: ## remove what was built
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 20
 
-.PHONY: all build deps run test sim fuzz soak bench tidy fmt install clean help
+.PHONY: all build deps run test sim fuzz interop soak bench tidy fmt install clean help

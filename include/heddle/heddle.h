@@ -32,18 +32,35 @@ struct hdl_open_attr {
 	bool on_node; /* other processes of this user can reach it: the node agent makes it known */
 	const char *node; /* which node, when on_node; NULL: $HEDDLE_NODE, or the machine's own */
 	bool no_thread; /* no thread of its own: nothing moves unless hdl_cq_poll() or hdl_progress() is called */
+	const char *
+	        capture; /* a pcapng file to which its packets are recorded; NULL: $HEDDLE_CAPTURE, or none; "": none */
 };
 
 /* hdl_open - open an adapter
  *
  * Makes an adapter in this process. Unless @attr->no_thread is set it has a thread that sleeps while the application
- * polls or has nothing to do. @attr may be NULL.
+ * polls or has nothing to do. @attr may be NULL. With @attr->capture everything that goes through the adapter is added to that file
+ * as RoCEv2 packets (see hdl_capture_prepare()).
  *
  * Owner: the caller owns *out and ends it with hdl_close().
  * Threads: any.
  * Blocks: no.
- * Returns: 0; -HDL_EINVAL a limit in @attr is above limits.h; -HDL_ENOMEM; -HDL_EIO no thread or file descriptor. */
+ * Returns: 0; -HDL_EINVAL a limit in @attr is above limits.h; -HDL_ENOMEM; -HDL_EIO no thread or file descriptor,
+ * or the capture cannot be written to. */
 HDL_API int hdl_open(const struct hdl_open_attr *attr, struct hdl_adapter **out);
+
+/* hdl_capture_prepare - make a file for a new capture
+ *
+ * Adapters add to the file that they record to, so that several, in this process and in others, may record to one. This
+ * makes an empty one of it, unless some adapter is recording to it now: then it stays as it is. A pipe that somebody reads
+ * from may be named as well; it takes one adapter.
+ *
+ * Owner: nothing changes hands.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: 0; -HDL_EINVAL; -HDL_EIO it cannot be made or written to, and errno says why; EEXIST: there is a file that is no
+ * capture, which is left alone. */
+HDL_API int hdl_capture_prepare(const char *path);
 
 /* hdl_close - close an adapter
  *
@@ -68,7 +85,8 @@ HDL_API int hdl_adapter_query(struct hdl_adapter *adapter, struct hdl_limits *li
 /* hdl_gid_query - an address of an adapter
  *
  * An adapter on a node has the addresses of the node: a link-local one made from the GUID, that of the InfiniBand port
- * (hdl_limits.ib_gid), 127.72.0.0 plus the LID as an IPv4 address, then those of the host, unless the node has a name.
+ * (hdl_limits.ib_gid), 127.72.0.0 plus the LID as an IPv4 address, then those of the host, unless the node has a name. A node
+ * on a wire (HEDDLE_ADDR) has that address first; where it is an IPv6 one, it has none of IPv4.
  *
  * Owner: nothing changes hands.
  * Threads: any.

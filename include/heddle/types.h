@@ -406,6 +406,12 @@ struct hdl_event {
 };
 
 /* What an adapter is and what it can hold. */
+enum hdl_wire {
+	HDL_WIRE_NONE,   /* nobody: none is open */
+	HDL_WIRE_OTHERS, /* who is on no node of this agent */
+	HDL_WIRE_ALL     /* everybody (HEDDLE_LOCAL=off) */
+};
+
 struct hdl_limits {
 	struct hdl_gid gid; /* the first of gid_count: hdl_gid_query() */
 	uint32_t gid_count;
@@ -413,7 +419,9 @@ struct hdl_limits {
 	struct hdl_gid ib_gid; /* on a node: that of the InfiniBand port, */
 	uint16_t lid;          /* its LID, and that of the subnet's manager; 0: none */
 	uint16_t sm_lid;
-	uint16_t mtu; /* bytes of payload that a packet takes: 256, 512, 1024, 2048 or 4096 */
+	uint16_t slot; /* which process of the node it is */
+	uint16_t wire; /* enum hdl_wire: who is reached over the wire, from gid */
+	uint16_t mtu;  /* bytes of payload that a packet takes: 256, 512, 1024, 2048 or 4096 */
 	uint32_t max_qp;
 	uint32_t max_qp_wr;
 	uint32_t max_sge;
@@ -439,7 +447,8 @@ struct hdl_limits {
 enum hdl_cm_kind {
 	HDL_CM_MESSAGE,  /* somebody sent it */
 	HDL_CM_RETURNED, /* we sent it, and error says why it did not arrive */
-	HDL_CM_GONE      /* the process guid, slot has ended */
+	HDL_CM_GONE,     /* the process guid, slot has ended */
+	HDL_CM_MAD /* a management datagram came over the wire, from gid; a request for space and port, by options */
 };
 
 /* For whom a port is: one family of addresses, and the other as well unless HDL_CM_ONLY is said. HDL_CM_REUSE: others who say
@@ -452,7 +461,9 @@ enum hdl_cm_option {
 };
 
 /* A message between those who set up connections. To a port: to_port, gid (of the node), space and port; else to the
- * process guid, slot. One that is received tells in guid and slot who sent it. What data means is up to the two. */
+ * process guid, slot. One that is received tells in guid and slot who sent it. What data means is up to the two. On the wire: to
+ * queue pair 1 of whoever has the address gid, a management datagram of 256 bytes; one that belongs to a connection carries in the
+ * high ten bits of the receiver's number for it the slot of the receiver's process. */
 struct hdl_cm_msg {
 	uint32_t kind; /* enum hdl_cm_kind; when received */
 	int32_t error;
@@ -461,6 +472,7 @@ struct hdl_cm_msg {
 	uint32_t slot;
 	uint16_t space, port;
 	uint32_t to_port; /* 1: to whoever holds the port */
+	uint32_t on_wire; /* 1: on the wire */
 	uint32_t
 	        options; /* to a port: HDL_CM_IPV4 or HDL_CM_IPV6, the family of the address that is called; 0: either */
 	uint32_t length;

@@ -207,6 +207,8 @@ int adapter_open(const struct hdl_open_attr *attr, const struct adapter_env *env
 	if (result == 0)
 		result = make_tables(adapter);
 	if (result == 0)
+		result = recorder_open(adapter, attr->capture);
+	if (result == 0)
 		segment_begin(&adapter->segments, adapter->tables.segments, attr->on_node);
 	if (result == 0) {
 		adapter->by_value = env->by_value;
@@ -239,7 +241,10 @@ int adapter_open(const struct hdl_open_attr *attr, const struct adapter_env *env
 int hdl_open(const struct hdl_open_attr *attr, struct hdl_adapter **out)
 {
 	struct adapter_env env = {.clock = clock_real()};
-	return adapter_open(attr, &env, out);
+	struct hdl_open_attr wanted = attr != NULL ? *attr : (struct hdl_open_attr){0};
+	if (wanted.capture == NULL)
+		wanted.capture = getenv("HEDDLE_CAPTURE");
+	return adapter_open(&wanted, &env, out);
 }
 
 void adapter_kill(struct hdl_adapter *adapter)
@@ -248,6 +253,7 @@ void adapter_kill(struct hdl_adapter *adapter)
 	adapter_stop_thread(adapter);
 	agent_leave(adapter);
 	peers_leave(adapter);
+	recorder_close(adapter);
 	events_end(&adapter->events);
 	segment_end(&adapter->segments);
 	unmap_blocks(adapter);
@@ -288,6 +294,8 @@ int hdl_adapter_query(struct hdl_adapter *adapter, struct hdl_limits *limits)
 	                              .guid = adapter->guid,
 	                              .lid = adapter->lid,
 	                              .sm_lid = adapter->lid != 0 ? AGENT_SM_LID : 0,
+	                              .slot = (uint16_t)adapter->slot,
+	                              .wire = udp_reach(adapter),
 	                              .mtu = udp_mtu(adapter),
 	                              .max_qp = adapter->max_qp,
 	                              .max_qp_wr = HDL_MAX_QP_WR,

@@ -21,7 +21,9 @@
 #include "base/lock.h"
 #include "base/prng.h"
 #include "memory/tpt.h"
+#include "port/pcapng.h"
 #include "queue/cq.h"
+#include "transport/capture.h"
 #include "transport/ib.h"
 #include "transport/multicast.h"
 #include "transport/node.h"
@@ -141,6 +143,8 @@ struct hdl_adapter {
 	        objects; /* domains, completion queues and channels: what must be gone before hdl_close() */
 	_Atomic uint32_t cqs, ahs, srqs;
 	struct event_queue events;
+
+	struct recorder *recorder; /* capture.c; NULL: nothing is recorded */
 
 	/* The thread, and how it is woken (drive.c). */
 	bool has_thread;
@@ -320,12 +324,33 @@ int adapter_open(const struct hdl_open_attr *attr, const struct adapter_env *env
 /* End @adapter as if its process had died: nothing of it is destroyed in order, peers see it vanish. */
 void adapter_kill(struct hdl_adapter *adapter);
 
+/* --- capture.c --- */
+/* What goes through an adapter is recorded (transport/capture.h, port/pcapng.h). With the drive lock, or before there is a thread. */
+struct recorder {
+	struct capture capture;
+	struct pcapng file;
+};
+/* Record to the file @path; NULL or "": do not. 0; -HDL_ENOMEM; -HDL_EIO, and errno says why. */
+int recorder_open(struct hdl_adapter *adapter, const char *path);
+void recorder_close(struct hdl_adapter *adapter);
+/* In a child: the file is its parent's. */
+void recorder_forget(struct hdl_adapter *adapter);
+void recorder_write(struct hdl_adapter *adapter);
+/* Write what waits: nothing may be recorded for a while. */
+static inline void recorder_flush(struct hdl_adapter *adapter)
+{
+	if (__builtin_expect(adapter->recorder != NULL, 0))
+		recorder_write(adapter);
+}
+
 /* --- fork.c --- */
 /* Order: list_lock in fork.c, then these: which adapters know each other (peers.c), signal handlers (fault.c), starting the
  * agent (agentlink.c). fork() takes them all. */
 extern pthread_mutex_t registry_lock, install_lock, start_lock;
 /* @adapter is open: a child lets go of it. */
 void fork_enter(struct hdl_adapter *adapter);
+/* Call @visit with every adapter that is open, while none is opened or closed. Nothing, when that goes on just now. */
+void fork_each(void (*visit)(struct hdl_adapter *adapter));
 /* @adapter is being closed. No fork happens until fork_left(). */
 void fork_leave(struct hdl_adapter *adapter);
 void fork_left(void);
@@ -406,6 +431,8 @@ void udp_arm(struct hdl_adapter *adapter, bool arm);
 int udp_descriptor(const struct hdl_adapter *adapter);
 /* The most payload of a packet. */
 uint16_t udp_mtu(const struct hdl_adapter *adapter);
+/* enum hdl_wire. */
+uint16_t udp_reach(const struct hdl_adapter *adapter);
 /* The end of it. */
 void udp_let_go(struct hdl_adapter *adapter);
 

@@ -395,6 +395,7 @@ static void hear(struct hdl_adapter *adapter, const struct agent_msg *msg, int *
 	case AGENT_CM_SEND:
 	case AGENT_CM_RETURN:
 	case AGENT_CM_GONE:
+	case AGENT_CM_MAD:
 		cm_hear(adapter, msg);
 		break;
 	default:

@@ -111,7 +111,8 @@ int hdl_cm_send(struct hdl_adapter *adapter, const struct hdl_cm_msg *msg)
 	if (msg->length > sizeof(msg->data))
 		return -HDL_EINVAL;
 	struct agent_msg out;
-	question(&out, AGENT_CM_SEND, msg->space, &msg->gid, msg->port, msg->options);
+	question(&out, msg->on_wire ? AGENT_CM_MAD : AGENT_CM_SEND, msg->space, &msg->gid,
+	         msg->port, msg->options);
 	out.u.cm.guid = msg->guid;
 	out.u.cm.slot = msg->slot;
 	out.u.cm.to_port = msg->to_port;
@@ -124,6 +125,7 @@ void cm_hear(struct hdl_adapter *adapter, const struct agent_msg *msg)
 {
 	struct hdl_cm_msg in = {.kind = msg->kind == AGENT_CM_SEND     ? HDL_CM_MESSAGE
 	                                : msg->kind == AGENT_CM_RETURN ? HDL_CM_RETURNED
+	                                : msg->kind == AGENT_CM_MAD    ? HDL_CM_MAD
 	                                                               : HDL_CM_GONE,
 	                        .error = -msg->u.cm.error,
 	                        .guid = msg->u.cm.guid,

@@ -213,6 +213,7 @@ bool adapter_wait(struct hdl_adapter *adapter, int fd, int timeout_ms)
 		adapter_arm(adapter);
 		/* What was left for the application's next call is due now: it may not come for long. */
 		node_run(&adapter->node);
+		recorder_flush(adapter);
 		stuck = is_stuck(adapter);
 		fds[2].fd = udp_descriptor(adapter);
 		if (!node_idle(&adapter->node))
@@ -243,6 +244,7 @@ int hdl_progress(struct hdl_adapter *adapter)
 	lock_take(&adapter->drive_lock);
 	uint64_t now;
 	unsigned did = drive_timed(adapter, &now);
+	recorder_flush(adapter);
 	adapter_unlock(adapter);
 	return did > INT_MAX ? INT_MAX : (int)did;
 }
@@ -253,6 +255,7 @@ static uint64_t thread_turn(struct hdl_adapter *adapter, uint32_t *last_activity
 	uint64_t now, sleep_ns = 0;
 	lock_take(&adapter->drive_lock);
 	unsigned did = drive_timed(adapter, &now);
+	recorder_flush(adapter);
 	uint32_t activity = atomic_load_explicit(&adapter->activity, memory_order_relaxed);
 	bool watching = activity != *last_activity;
 	bool armed = atomic_load_explicit(&adapter->armed_cqs, memory_order_relaxed) > 0;

@@ -61,6 +61,7 @@ static void forget(struct hdl_adapter *adapter)
 	udp_let_go(adapter);
 	close_one(&adapter->tables.fd);
 	segment_let_go(&adapter->segments);
+	recorder_forget(adapter);
 	part_from(adapter->tables.block, adapter->tables.sizes.block_bytes);
 	for (uint32_t i = 0; i < adapter->node.link_count; i++) {
 		struct peer *peer = &adapter->peers[i];
@@ -102,6 +103,15 @@ void fork_enter(struct hdl_adapter *adapter)
 	pthread_mutex_lock(&list_lock);
 	adapter->next = list;
 	list = adapter;
+	pthread_mutex_unlock(&list_lock);
+}
+
+void fork_each(void (*visit)(struct hdl_adapter *adapter))
+{
+	if (pthread_mutex_trylock(&list_lock) != 0)
+		return;
+	for (struct hdl_adapter *at = list; at != NULL; at = at->next)
+		visit(at);
 	pthread_mutex_unlock(&list_lock);
 }
 

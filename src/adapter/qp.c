@@ -69,6 +69,7 @@ static void free_qp(struct hdl_qp *qp)
 	free(qp->qp.lists);
 	free(qp->qp.reads.entries);
 	free(qp->qp.kept);
+	free(qp->qp.capture);
 	free(qp->qp.ib);
 	free(qp);
 }
@@ -103,6 +104,16 @@ static struct hdl_qp *new_qp(const struct hdl_qp_init_attr *attr)
 		return NULL;
 	}
 	return qp;
+}
+
+/* What capture.h needs of a queue pair. */
+static bool make_capture(struct qp *qp)
+{
+	uint32_t slots = qp->sq.mask + 1;
+	qp->capture = calloc(1, capture_qp_bytes(slots));
+	if (qp->capture != NULL)
+		qp->capture->mask = slots - 1;
+	return qp->capture != NULL;
 }
 
 int adapter_take_number(struct hdl_adapter *adapter, uint32_t *number)
@@ -206,6 +217,10 @@ int hdl_qp_create(struct hdl_pd *pd, struct hdl_qp_init_attr *given, struct hdl_
 	qp->qp.recv_cq = attr->recv_cq != NULL ? &attr->recv_cq->cq : NULL;
 	mpsc_node_init(&qp->qp.pending);
 	timer_node_init(&qp->qp.timer);
+	if (pd->adapter->node.capture != NULL && !make_capture(&qp->qp)) {
+		free_qp(qp);
+		return -HDL_ENOMEM;
+	}
 	adapter_lock(pd->adapter);
 	result = number_qp(pd->adapter, qp);
 	if (result == 0)
@@ -346,8 +361,9 @@ static int modify(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t ma
 		/* A node that is there, a process that is not (any more): what is sent will not be answered. */
 		if (found == LINK_NONE && !adapter_knows_node(adapter, &to_gid))
 			return -HDL_EHOSTUNREACH;
-		if (found == LINK_WIRE && wire_connect(qp, attr, mask) != 0)
-			return -HDL_ENOMEM;
+		int result = found == LINK_WIRE ? wire_connect(qp, attr, mask) : 0;
+		if (result != 0)
+			return result;
 		qp->qp.link = found;
 	}
 	if ((mask & HDL_QP_MAX_DEST_RD_ATOMIC) &&

@@ -206,6 +206,13 @@ static void part_flows(struct udp_wire *wire)
 	setsockopt(wire->sock, IPPROTO_UDP, UDP_GRO, &off, sizeof(off));
 }
 
+static void is_bad(struct udp_wire *wire)
+{
+	wire->counts.bad++;
+	if (wire->bad != NULL)
+		counter_add(wire->bad, 1);
+}
+
 static unsigned take_all(struct udp_wire *wire, const struct udp_came *came)
 {
 	struct path path = {.port = 1,
@@ -223,7 +230,7 @@ static unsigned take_all(struct udp_wire *wire, const struct udp_came *came)
 		const uint8_t *data = came->data + at;
 		struct ib_packet packet;
 		if (bytes < IB_BTH_BYTES + IB_ICRC_BYTES) {
-			wire->counts.bad++;
+			is_bad(wire);
 			continue;
 		}
 		if (slot_at(wire, data) != wire->slot) {
@@ -235,7 +242,7 @@ static unsigned take_all(struct udp_wire *wire, const struct udp_came *came)
 		uint32_t seed = seed_of(wire->in_seeds, &path.ip, path.ip.sgid, bytes) ^
 		                wire->id_seeds[path.ip.ip_id];
 		if (roce_udp_decode_seeded(&path.ip, seed, &packet, data, bytes) != IB_OK)
-			wire->counts.bad++;
+			is_bad(wire);
 		else
 			wire->take(wire->take_context, &path, congested, &packet);
 	}

@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/counter.h"
 #include "port/udp.h"
 #include "transport/path.h"
 
@@ -49,6 +50,7 @@ struct udp_wire {
 	void (*take)(void *context, const struct path *came, bool congested,
 	             const struct ib_packet *packet);
 	void *take_context;
+	struct counter *bad; /* that of packets which came damaged, or NULL */
 
 	/* In. */
 	int sock;      /* -1: none */

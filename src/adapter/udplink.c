@@ -72,6 +72,7 @@ static int begin(struct hdl_adapter *adapter, const struct agent_msg *welcome, i
 	wire->slot = adapter->slot;
 	wire->take = take;
 	wire->take_context = adapter;
+	wire->bad = &adapter->node.counters[NODE_BAD_PACKETS];
 	adapter->udp = wire;
 	memcpy(adapter->node.wire_gid.raw, adapter->wire_address.gid, 16);
 	adapter->node.carrier = &wire->carrier;
@@ -131,10 +132,19 @@ uint16_t udp_mtu(const struct hdl_adapter *adapter)
 	return (uint16_t)(adapter->udp != NULL ? adapter->udp->mtu : IB_MAX_MTU_BYTES);
 }
 
+uint16_t udp_reach(const struct hdl_adapter *adapter)
+{
+	if (adapter->udp == NULL)
+		return HDL_WIRE_NONE;
+	return adapter->wire_only ? HDL_WIRE_ALL : HDL_WIRE_OTHERS;
+}
+
 void udp_let_go(struct hdl_adapter *adapter)
 {
 	if (adapter->udp == NULL)
 		return;
+	adapter->node.carrier = NULL;
+	adapter->node.carrier = NULL;
 	udp_wire_end(adapter->udp);
 	free(adapter->udp);
 	adapter->udp = NULL;

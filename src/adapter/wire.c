@@ -52,6 +52,8 @@ struct path wire_path(const struct hdl_adapter *adapter, const struct hdl_ah_att
 
 int wire_connect(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t mask)
 {
+	if ((mask & HDL_QP_PATH_MTU) && attr->path_mtu > udp_mtu(qp->pd->adapter))
+		return -HDL_EINVAL; /* no packet would leave; a smaller one here alone would not be understood there */
 	if (qp->qp.ib == NULL && (qp->qp.ib = calloc(1, sizeof(*qp->qp.ib))) == NULL)
 		return -HDL_ENOMEM;
 	struct ib *ib = qp->qp.ib;

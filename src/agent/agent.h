@@ -134,8 +134,14 @@ void node_tidy(struct agent *agent, struct node_entry *node);
 void cm_bind(struct client *client, struct agent_msg *msg);
 void cm_unbind(struct client *client, const struct agent_msg *msg);
 void cm_send(struct agent *agent, struct client *client, struct agent_msg *msg);
+/* Who holds a port of @node for what comes to @gid, an address of @family (enum agent_cm_option)? NULL: nobody. */
+struct client *cm_holder(const struct node_entry *node, uint16_t space, const uint8_t gid[16],
+                         uint16_t port, uint32_t family);
 /* @client leaves: its ports are free, and the others hear of it. Before node_leave(). */
 void cm_leave(struct agent *agent, struct client *client);
+
+/* management.c: send the management datagram in @msg to where it says. */
+void management_send(struct client *client, const struct agent_msg *msg);
 
 /* group.c: multicast groups. @msg is of the kind in the name; for group_end(), GROUP_LEAVE or GROUP_FORGET. */
 void group_join(struct agent *agent, struct client *client, const struct agent_msg *msg);

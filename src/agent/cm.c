@@ -50,6 +50,13 @@ static const struct port_entry *holder(const struct node_entry *node, uint16_t s
 	return found;
 }
 
+struct client *cm_holder(const struct node_entry *node, uint16_t space, const uint8_t gid[16],
+                         uint16_t port, uint32_t family)
+{
+	const struct port_entry *entry = holder(node, space, gid, port, family);
+	return entry != NULL ? entry->client : NULL;
+}
+
 static int take(struct client *client, uint16_t space, const uint8_t gid[16], uint16_t *port,
                 uint32_t options)
 {
@@ -108,10 +115,9 @@ static struct client *addressee(struct agent *agent, const struct agent_msg *msg
 		struct node_entry *node = node_by_gid(agent, msg->u.cm.gid);
 		if (node == NULL)
 			return NULL;
-		const struct port_entry *entry = holder(node, msg->u.cm.space, msg->u.cm.gid,
-		                                        msg->u.cm.port, msg->u.cm.options);
 		*error = ECONNREFUSED;
-		return entry != NULL ? entry->client : NULL;
+		return cm_holder(node, msg->u.cm.space, msg->u.cm.gid, msg->u.cm.port,
+		                 msg->u.cm.options);
 	}
 	for (uint32_t i = 0; i < agent->node_count; i++)
 		if (agent->nodes[i]->guid == msg->u.cm.guid && msg->u.cm.slot < AGENT_MAX_SLOTS)

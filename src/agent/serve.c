@@ -20,6 +20,8 @@
 #include "port/lanes.h"
 #include "port/unixsock.h"
 
+#define LOOPBACK_TRIES 64u
+
 static void hang_up(struct client *client)
 {
 	client->dead = true;
@@ -84,19 +86,34 @@ void agent_accept(struct agent *agent)
 	agent->client_count++;
 }
 
+/* Give @node a wire that no other machine reaches: on the address that its LID makes in 127.72.0.0/16, or, where an agent of
+ * another directory has that, on one nearby. */
+static int open_loopback(struct agent *agent, struct node_entry *node, char *why, size_t why_bytes)
+{
+	int result = -EADDRINUSE;
+	for (unsigned i = 0; i < LOOPBACK_TRIES && (result == -EADDRINUSE || result == -EBUSY);
+	     i++) {
+		struct udp_address address = {0};
+		node_loopback(node, address.gid);
+		address.gid[15] = (uint8_t)(address.gid[15] + i);
+		result = wire_open(agent, node, &address, why, why_bytes);
+		if (result == -EADDRINUSE && clock_now_ns() < agent->wire_ns)
+			return -EAGAIN;
+	}
+	return result;
+}
+
 /* See to it that the node has the wire that @client wants. 0; -EAGAIN: not yet; else *why is why not. */
 static int find_wire(struct agent *agent, struct client *client, struct node_entry *node, char *why,
                      size_t why_bytes)
 {
-	if (client->wire == AGENT_WIRE_NONE)
-		return 0;
-	struct udp_address address = client->wire_address;
-	if (client->wire == AGENT_WIRE_LOOPBACK)
-		node_loopback(node, address.gid);
 	/* Who only wants not to be local takes what is there. */
-	if (client->wire == AGENT_WIRE_LOOPBACK && node->wire != NULL)
+	if (client->wire == AGENT_WIRE_NONE ||
+	    (client->wire == AGENT_WIRE_LOOPBACK && node->wire != NULL))
 		return 0;
-	int result = wire_open(agent, node, &address, why, why_bytes);
+	if (client->wire == AGENT_WIRE_LOOPBACK)
+		return open_loopback(agent, node, why, why_bytes);
+	int result = wire_open(agent, node, &client->wire_address, why, why_bytes);
 	if (result == -EADDRINUSE && clock_now_ns() < agent->wire_ns)
 		return -EAGAIN;
 	return result;
@@ -116,7 +133,7 @@ static void welcome(struct client *client)
 		sock = wire_enter(node->wire, client->slot);
 		if (sock < 0) {
 			refuse(client, -sock,
-			       "no socket for the wire; raise \"ulimit -n\" of the agent");
+			       "no socket for the wire; raise \"ulimit -n\", then end the agent");
 			return;
 		}
 		answer.u.welcome.wire_mtu = wire_mtu(node->wire);
@@ -330,6 +347,9 @@ static bool serve(struct agent *agent, struct client *client, struct agent_msg *
 		return true;
 	case AGENT_CM_SEND:
 		cm_send(agent, client, msg);
+		return true;
+	case AGENT_CM_MAD:
+		management_send(client, msg);
 		return true;
 	case AGENT_GROUP_JOIN:
 		group_join(agent, client, msg);

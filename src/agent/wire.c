@@ -166,12 +166,6 @@ void wire_hear(struct agent *agent, struct wire *wire)
 		}
 }
 
-void wire_management(struct agent *agent, struct node_entry *node, const struct roce_path *came,
-                     const struct ib_packet *packet)
-{
-	(void)agent, (void)node, (void)came, (void)packet;
-}
-
 int wire_send(struct node_entry *node, const struct roce_path *path, const struct ib_packet *packet)
 {
 	struct wire *wire = node->wire;

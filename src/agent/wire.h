@@ -27,7 +27,7 @@ void wire_leave(struct wire *wire, uint32_t slot);
 /* Something came to the agent's socket. */
 void wire_hear(struct agent *agent, struct wire *wire);
 
-/* A packet for queue pair 1 came along @came, whose sgid is its sender's. What it points to is gone afterwards. */
+/* A packet for queue pair 1 came along @came, whose sgid is its sender's. What it points to is gone afterwards. (management.c) */
 void wire_management(struct agent *agent, struct node_entry *node, const struct roce_path *came,
                      const struct ib_packet *packet);
 /* Send @packet to path->dgid. Of the path, the traffic class and the hop limit count as well (0: the usual one). 0 or

@@ -15,6 +15,9 @@ struct clock {
 /* CLOCK_MONOTONIC: the same on all processes of one machine, stands still while it is suspended. */
 uint64_t clock_now_ns(void);
 
+/* The time of day, in nanoseconds since 1970: for people to read, not to measure by. */
+uint64_t clock_wall_ns(void);
+
 /* The clock that reads clock_now_ns(). */
 struct clock clock_real(void);
 

@@ -14,7 +14,7 @@ _heddle() {
 		# What follows the program is the program's.
 		for ((i = 2; i < COMP_CWORD; i++)); do
 			case ${COMP_WORDS[i]} in
-			-n | --node | -d | --device | -a | --addr) ((i++)) ;;
+			-n | --node | -d | --device | -a | --addr | -c | --capture) ((i++)) ;;
 			-*) ;;
 			*)
 				if declare -F _command_offset >/dev/null; then
@@ -29,9 +29,10 @@ _heddle() {
 		case $prev in
 		-d | --device) mapfile -t COMPREPLY < <(compgen -W "heddle0 heddle_ib0" -- "$cur") ;;
 		-n | --node | -a | --addr) ;;
+		-c | --capture) compopt -o default 2>/dev/null ;;
 		*)
 			if [[ $cur == -* ]]; then
-				mapfile -t COMPREPLY < <(compgen -W "-n --node -d --device -a --addr --help --usage --version" -- "$cur")
+				mapfile -t COMPREPLY < <(compgen -W "-n --node -d --device -a --addr -c --capture --help --usage --version" -- "$cur")
 			else
 				mapfile -t COMPREPLY < <(compgen -c -- "$cur")
 			fi

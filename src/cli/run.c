@@ -7,6 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <heddle/heddle.h>
+
 #include "cli/command.h"
 
 #define PATH_BYTES 4096
@@ -15,6 +17,7 @@ struct options {
 	const char *node;
 	const char *device;
 	const char *address;
+	const char *capture;
 	char **program; /* it and its arguments */
 };
 
@@ -30,6 +33,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		return 0;
 	case 'a':
 		options->address = arg;
+		return 0;
+	case 'c':
+		options->capture = arg;
 		return 0;
 	case ARGP_KEY_ARG:
 		/* The program begins: what follows is not ours. */
@@ -83,6 +89,24 @@ static void prepend(const char *variable, const char *directory)
 	free(list);
 }
 
+/* Make the file of a capture, and tell the program where it is, wherever it goes. */
+static bool start_capture(const char *path)
+{
+	char *whole = NULL, *here = NULL;
+	if (hdl_capture_prepare(path) != 0) {
+		fprintf(stderr, "heddle: cannot capture to %s: %s\n", path,
+		        errno == EEXIST ? "there is a file that is no capture" : strerror(errno));
+		return false;
+	}
+	if (path[0] != '/' && (here = getcwd(NULL, 0)) != NULL &&
+	    asprintf(&whole, "%s/%s", here, path) > 0)
+		path = whole;
+	setenv("HEDDLE_CAPTURE", path, 1);
+	free(whole);
+	free(here);
+	return true;
+}
+
 int run_command_of(int argc, char **argv)
 {
 	static const struct argp_option list[] = {
@@ -92,6 +116,7 @@ int run_command_of(int argc, char **argv)
 	        {"addr", 'a', "ADDRESS", 0,
 	         "Put the node on ADDRESS, an address of this machine, where others can reach it",
 	         0},
+	        {"capture", 'c', "FILE", 0, "Record its packets to FILE, as pcapng", 0},
 	        {0}};
 	static const struct argp argp = {list,
 	                                 parse,
@@ -120,6 +145,8 @@ int run_command_of(int argc, char **argv)
 		setenv("HEDDLE_ADDR", options.address, 1);
 	if (options.device != NULL)
 		setenv("HEDDLE_DEVICE", options.device, 1);
+	if (options.capture != NULL && !start_capture(options.capture))
+		return EXIT_FAILURE;
 	execvp(options.program[0], options.program);
 	int error = errno;
 	fprintf(stderr, "heddle: %s: %s\n", options.program[0], strerror(error));

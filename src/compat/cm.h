@@ -2,8 +2,8 @@
  * <rdma/rdma_user_cm.h>.
  *
  * A channel is a descriptor of librdmacm's, an eventfd that is readable while there are events. An identifier belongs to a channel;
- * its peer is an identifier of some process on the node, and the two exchange the messages of the communication manager (IBTA
- * volume 1 chapter 12), carried by the node agent (hdl_cm_send(3)). One lock guards everything here; it is not held while the agent is
+ * its peer is an identifier of some process, and the two exchange the messages of the communication manager (IBTA volume 1 chapter
+ * 12), carried by the node agent (hdl_cm_send(3)): on this machine in a format of our own, across the wire as they are (cmfar.c). One lock guards everything here; it is not held while the agent is
  * asked for a port, because the adapter's thread needs it to go on. */
 #ifndef COMPAT_CM_H
 #define COMPAT_CM_H
@@ -93,9 +93,17 @@ enum cm_state {
 };
 
 /* What an identifier waits for (cmwait.c). */
-enum cm_wait { CM_WAIT_NONE, CM_WAIT_LISTENER, CM_WAIT_ANSWER, CM_WAIT_NODE, CM_WAIT_TIMEWAIT };
+enum cm_wait {
+	CM_WAIT_NONE,
+	CM_WAIT_LISTENER,
+	CM_WAIT_ANSWER,
+	CM_WAIT_NODE,
+	CM_WAIT_TIMEWAIT,
+	CM_WAIT_FAR /* what the end across the wire waits for */
+};
 
 struct cm_id;
+struct ibcm;
 
 struct cm_event {
 	struct cm_event *next;
@@ -135,13 +143,18 @@ struct cm_id {
 	uint16_t dlid;   /* InfiniBand: where the peer is; 0: by its GID */
 	bool has_device; /* sgid is one */
 	bool has_path;
+	bool may_cross;   /* the peer is across the wire unless it is on a node of the agent */
+	bool across;      /* it is */
+	struct ibcm *far; /* then, once there is a request: our end of the connection (ibcm.h) */
+	uint8_t mtu;      /* of the path, enum ibv_mtu; 0: that of the port */
 	bool holds_port, for_all;
 	uint32_t port_options; /* enum hdl_cm_option of the port it holds */
 
 	uint64_t guid; /* of the peer */
 	uint32_t slot, peer;
 	uint32_t qpn, psn, qkey; /* the peer's */
-	uint32_t own_psn;
+	uint32_t
+	        own_psn; /* of the first packet that we expect: each side tells the other where to begin (IBTA 12.7.31) */
 	struct cm_wire *
 	        sent; /* what was asked or answered, while there may be need to say it again (cmwait.c) */
 	uint16_t attempt; /* of ours, or of the peer whose request it was */
@@ -150,8 +163,8 @@ struct cm_id {
 	uint64_t wait_ns, give_up_ns; /* until when; of an address, when to give up */
 	uint32_t
 	        shown; /* of a listener: the number of the child that the program was told of last */
-	bool reuse, afonly;  /* RDMA_OPTION_ID_REUSEADDR, RDMA_OPTION_ID_AFONLY */
-	uint8_t ack_timeout; /* RDMA_OPTION_ID_ACK_TIMEOUT; 0: not set */
+	bool reuse, afonly; /* RDMA_OPTION_ID_REUSEADDR, RDMA_OPTION_ID_AFONLY */
+	uint8_t ack_timeout; /* RDMA_OPTION_ID_ACK_TIMEOUT, or what a request across the wire says; 0: not set */
 	uint8_t responder_resources, initiator_depth, retry_count, rnr_retry_count;
 };
 
@@ -201,6 +214,8 @@ uint32_t cm_family_of(const struct sockaddr_in6 *address);
 /* Where @id->dst is, and from where: fills dgid, and src and sgid unless they are set. *elsewhere: on another node, if there is
  * such. 0 or an error. */
 int cm_route(struct cm_id *id, bool *elsewhere);
+/* How long an acknowledgement may take on the path of @id, 4.096 us * 2^n. */
+uint8_t cm_ack_timeout(const struct cm_id *id);
 void cm_query_route(const struct cm_id *id, struct rdma_ucm_query_route_resp *resp);
 int cm_init_qp_attr(const struct cm_id *id, uint32_t state, struct ib_uverbs_qp_attr *attr);
 void cm_ah_attr(const struct cm_id *id, struct ib_uverbs_ah_attr *attr);
@@ -239,6 +254,23 @@ void cm_send_again(struct cm_id *id);
 void cm_expire(struct cm_id *id);
 /* The identifier ends: its peer is told. */
 void cm_part(struct cm_id *id);
+/* For cmfar.c. A message from the peer of @id. */
+void cm_take(struct cm_id *id, const struct cm_wire *wire);
+/* A request: the identifier that it made; NULL, and whether there is a listener at all. */
+struct cm_id *cm_take_request(const struct hdl_cm_msg *msg, const struct cm_wire *wire,
+                              bool *listening);
+/* Nobody answers. */
+void cm_unreachable(struct cm_id *id);
+
+/* --- cmfar.c: peers across the wire --- */
+/* 0 or an error. */
+int cm_far_send(struct cm_id *id, const struct cm_wire *wire);
+void cm_far_heard(const struct hdl_cm_msg *msg);
+void cm_far_expire(struct cm_id *id);
+/* The program saw data of the peer. */
+void cm_far_notify(struct cm_id *id);
+/* The identifier ends. */
+void cm_far_part(struct cm_id *id);
 
 /* --- cmwait.c --- */
 /* Nobody took the request of @id. True: it will be repeated; false: it was often enough. */
@@ -247,6 +279,11 @@ bool cm_wait_more(struct cm_id *id);
 void cm_wait_answer(struct cm_id *id);
 void cm_wait_timewait(struct cm_id *id);
 void cm_wait_node(struct cm_id *id);
+/* For what its end across the wire waits for, if anything. */
+void cm_wait_far(struct cm_id *id);
+/* HEDDLE_CM_TIMEOUT_MS: so long, and no longer. */
+void cm_limit_tries(struct ibcm *far);
+uint64_t cm_now_ns(void);
 void cm_give_up_in(struct cm_id *id, uint32_t timeout_ms);
 void cm_wait_forget(void);
 

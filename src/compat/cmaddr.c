@@ -10,6 +10,7 @@
 
 #define HOP_LIMIT    64
 #define PACKET_LIFE  18 /* 4.096 us * 2^18, about a second */
+#define WIRE_ACK     17 /* half a second */
 #define RNR_TIMER    12 /* 0.64 ms */
 #define RATE_100_GBS 16
 #define LOOPBACK     72u /* the second byte of the nodes' addresses: hdl_gid_query(3) */
@@ -69,11 +70,17 @@ static int index_of(const struct hdl_gid *gid)
 	return -1;
 }
 
+/* In 127.0.0.0/8? */
+static bool is_loopback(const struct hdl_gid *gid)
+{
+	static const uint8_t prefix[13] = {[10] = 0xff, [11] = 0xff, [12] = 127};
+	return memcmp(gid->raw, prefix, sizeof(prefix)) == 0;
+}
+
 static bool is_of_host(const struct hdl_gid *gid)
 {
-	static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
 	struct ifaddrs *list;
-	bool found = memcmp(gid->raw, mapped, 12) == 0 && gid->raw[12] == 127;
+	bool found = is_loopback(gid);
 	if (found || getifaddrs(&list) != 0)
 		return found;
 	for (struct ifaddrs *at = list; at != NULL && !found; at = at->ifa_next) {
@@ -119,6 +126,8 @@ bool cm_local_gid(const struct sockaddr_in6 *address, struct hdl_gid *gid)
 	uint16_t lid = lid_of_loopback(gid);
 	if (lid != 0 && lid != identity().lid)
 		return false; /* another node's */
+	if (identity().wire != HDL_WIRE_NONE && !is_loopback(gid))
+		return false; /* it may be another's that is on the wire too */
 	return is_of_host(gid) && first_gid(gid);
 }
 
@@ -148,11 +157,51 @@ uint32_t cm_family_of(const struct sockaddr_in6 *address)
 	return address->sin6_family == AF_INET ? HDL_CM_IPV4 : HDL_CM_IPV6;
 }
 
+/* Across the wire packets leave from the first address, and from no other. */
+static bool wire_source(struct cm_id *id)
+{
+	static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
+	struct hdl_gid first;
+	in_port_t port = *cm_port_of(&id->src);
+	if (!first_gid(&first) ||
+	    (memcmp(first.raw, mapped, 12) == 0) != (id->dst.sin6_family == AF_INET))
+		return false;
+	if (id->has_device)
+		return memcmp(id->sgid.raw, first.raw, 16) == 0;
+	id->src = (struct sockaddr_in6){.sin6_family = id->dst.sin6_family};
+	if (id->dst.sin6_family == AF_INET) {
+		memcpy(&((struct sockaddr_in *)(void *)&id->src)->sin_addr, first.raw + 12, 4);
+	} else {
+		memcpy(&id->src.sin6_addr, first.raw, 16);
+		id->src.sin6_scope_id = id->dst.sin6_scope_id;
+	}
+	*cm_port_of(&id->src) = port;
+	id->sgid = first;
+	id->has_device = true;
+	return true;
+}
+
+/* Where everybody is reached over the wire, oneself included. */
+static int route_all_across(struct cm_id *id)
+{
+	if (!to_gid(&id->dst, &id->dgid))
+		return EAFNOSUPPORT;
+	/* The whole of 127.0.0.0/8 is here, but for the addresses of the nodes. */
+	if (is_loopback(&id->dgid) && id->dgid.raw[13] != LOOPBACK && !first_gid(&id->dgid))
+		return ENODEV;
+	id->across = true;
+	return wire_source(id) ? 0 : EHOSTUNREACH;
+}
+
 int cm_route(struct cm_id *id, bool *elsewhere)
 {
+	uint16_t wire = device() != NULL && !device()->infiniband ? identity().wire : HDL_WIRE_NONE;
+	*elsewhere = id->across = id->may_cross = false;
 	if (device() == NULL)
 		return ENODEV;
 	bool group = cm_is_multicast(&id->dst);
+	if (wire == HDL_WIRE_ALL && !group)
+		return route_all_across(id);
 	bool local = !group && cm_local_gid(&id->dst, &id->dgid);
 	uint16_t lid = local ? identity().lid : 0;
 	if (group)
@@ -160,9 +209,14 @@ int cm_route(struct cm_id *id, bool *elsewhere)
 	else if (!local)
 		lid = lid_of_loopback(&id->dgid);
 	*elsewhere = !group && !local;
+	bool link_local =
+	        id->dst.sin6_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&id->dst.sin6_addr);
+	if (*elsewhere && wire == HDL_WIRE_OTHERS && lid == 0 && !link_local && wire_source(id)) {
+		id->may_cross = true;
+		return 0;
+	}
 	/* Other nodes are known by their link-local addresses and those in 127.72.0.0/16. */
-	if (!group && lid == 0 &&
-	    !(id->dst.sin6_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&id->dst.sin6_addr)))
+	if (!group && lid == 0 && !link_local)
 		return EHOSTUNREACH;
 	id->dlid = cm_own_lid() != 0 ? lid : 0;
 	if (id->has_device)
@@ -222,6 +276,11 @@ void cm_ah_attr(const struct cm_id *id, struct ib_uverbs_ah_attr *attr)
 	memcpy(attr->grh.dgid, id->dgid.raw, 16);
 }
 
+uint8_t cm_ack_timeout(const struct cm_id *id)
+{
+	return id->ack_timeout != 0 ? id->ack_timeout & 31 : id->across ? WIRE_ACK : PACKET_LIFE;
+}
+
 int cm_init_qp_attr(const struct cm_id *id, uint32_t state, struct ib_uverbs_qp_attr *attr)
 {
 	*attr = (struct ib_uverbs_qp_attr){.qp_state = state, .port_num = COMPAT_PORT};
@@ -249,9 +308,10 @@ int cm_init_qp_attr(const struct cm_id *id, uint32_t state, struct ib_uverbs_qp_
 		if (reliable)
 			attr->qp_attr_mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
 		cm_ah_attr(id, &attr->ah_attr);
-		attr->path_mtu = (uint8_t)compat_active_mtu(compat_adapter());
+		attr->path_mtu =
+		        id->mtu != 0 ? id->mtu : (uint8_t)compat_active_mtu(compat_adapter());
 		attr->dest_qp_num = id->qpn;
-		attr->rq_psn = id->psn;
+		attr->rq_psn = id->own_psn;
 		attr->max_dest_rd_atomic = id->responder_resources;
 		attr->min_rnr_timer = RNR_TIMER;
 		return 0;
@@ -262,8 +322,8 @@ int cm_init_qp_attr(const struct cm_id *id, uint32_t state, struct ib_uverbs_qp_
 	if (reliable)
 		attr->qp_attr_mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
 		                      IBV_QP_MAX_QP_RD_ATOMIC;
-	attr->sq_psn = id->own_psn;
-	attr->timeout = id->ack_timeout != 0 ? id->ack_timeout & 31 : PACKET_LIFE;
+	attr->sq_psn = id->psn;
+	attr->timeout = cm_ack_timeout(id);
 	attr->retry_cnt = id->retry_count;
 	attr->rnr_retry = id->rnr_retry_count;
 	attr->max_rd_atomic = id->initiator_depth;

@@ -55,6 +55,7 @@ void cm_id_end(struct cm_id *id)
 		hdl_cm_unbind(adapter, id->space, id->for_all ? NULL : &id->sgid,
 		              ntohs(*cm_port_of(&id->src)), id->port_options);
 	free(id->sent);
+	free(id->far);
 	free(id);
 }
 
@@ -156,7 +157,10 @@ void cm_seek(struct cm_id *id, bool last_time)
 	id = cm_id_of(handle);
 	if (id == NULL || id->number != number)
 		return;
-	if (found) {
+	if (!found && id->may_cross) {
+		id->across = true;
+		cm_raise(id, CM_ADDR_RESOLVED, 0);
+	} else if (found) {
 		id->dlid = cm_own_lid() != 0 ? lid : 0;
 		cm_raise(id, CM_ADDR_RESOLVED, 0);
 	} else if (last_time) {
@@ -477,7 +481,8 @@ static int on_id(struct cm_channel *channel, struct cm_id *id,
 		return init_qp_attr(id, header, body);
 	case RDMA_USER_CM_CMD_SET_OPTION:
 		return set_option(id, body);
-	case RDMA_USER_CM_CMD_NOTIFY: /* data came before the last message did, which never gets lost here */
+	case RDMA_USER_CM_CMD_NOTIFY: /* data came before the last message did, which gets lost across the wire alone */
+		cm_far_notify(id);
 		return 0;
 	case RDMA_USER_CM_CMD_BIND:
 		return bind_any(id, body);

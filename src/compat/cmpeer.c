@@ -18,13 +18,15 @@ static int post(const struct cm_id *id, struct cm_wire *wire, struct hdl_cm_msg 
 }
 
 /* To the peer that is known. */
-static int send_to_peer(const struct cm_id *id, struct cm_wire *wire)
+static int send_to_peer(struct cm_id *id, struct cm_wire *wire)
 {
+	if (id->across)
+		return cm_far_send(id, wire);
 	struct hdl_cm_msg msg = {.guid = id->guid, .slot = id->slot};
 	return post(id, wire, &msg);
 }
 
-static int send_kind(const struct cm_id *id, enum cm_kind kind, uint32_t status)
+static int send_kind(struct cm_id *id, enum cm_kind kind, uint32_t status)
 {
 	struct cm_wire wire = {.kind = kind, .status = status};
 	return send_to_peer(id, &wire);
@@ -70,8 +72,10 @@ static bool keep(struct cm_id *id, const struct cm_wire *wire)
 }
 
 /* To whoever holds the port. */
-static int send_request(const struct cm_id *id)
+static int send_request(struct cm_id *id)
 {
+	if (id->across)
+		return cm_far_send(id, id->sent);
 	struct sockaddr_in6 to = id->dst;
 	struct hdl_cm_msg msg = {.gid = id->dgid,
 	                         .space = id->space,
@@ -150,10 +154,14 @@ void cm_expire(struct cm_id *id)
 {
 	if (id->state != CM_REQ_SENT && id->state != CM_REP_SENT)
 		return;
-	bool datagram = id->qp_type == IBV_QPT_UD;
-	if (id->peer != 0 && !datagram)
+	if (id->peer != 0 && id->qp_type != IBV_QPT_UD)
 		send_kind(id, CM_REJ, CM_REASON_TIMEOUT);
-	id->state = datagram ? CM_IDLE : CM_ENDED; /* it may ask others */
+	cm_unreachable(id);
+}
+
+void cm_unreachable(struct cm_id *id)
+{
+	id->state = id->qp_type == IBV_QPT_UD ? CM_IDLE : CM_ENDED; /* it may ask others */
 	cm_raise(id, CM_UNREACHABLE, -ETIMEDOUT);
 }
 
@@ -221,6 +229,11 @@ int cm_disconnect(struct cm_id *id)
 void cm_part(struct cm_id *id)
 {
 	static const uint8_t no_data;
+	if (id->across) {
+		cm_far_part(id);
+		id->state = CM_ENDED;
+		return;
+	}
 	switch (id->state) {
 	case CM_REQ_RECEIVED:
 	case CM_REP_RECEIVED:
@@ -295,7 +308,7 @@ static bool is_known(const struct hdl_cm_msg *msg, const struct cm_wire *wire)
 {
 	struct cm_id *id;
 	for (uint32_t at = 0; (id = cm_id_next(&at)) != NULL; at++) {
-		if (id->peer != wire->from || id->attempt != wire->attempt ||
+		if (id->across || id->peer != wire->from || id->attempt != wire->attempt ||
 		    id->guid != msg->guid || id->slot != msg->slot ||
 		    (id->sent != NULL && id->sent->kind == wire->kind))
 			continue;
@@ -308,16 +321,14 @@ static bool is_known(const struct hdl_cm_msg *msg, const struct cm_wire *wire)
 	return false;
 }
 
-static void heard_request(const struct hdl_cm_msg *msg, const struct cm_wire *wire)
+struct cm_id *cm_take_request(const struct hdl_cm_msg *msg, const struct cm_wire *wire,
+                              bool *listening)
 {
 	bool datagram = wire->kind == CM_SIDR_REQ;
-	if (is_known(msg, wire))
-		return;
 	struct cm_id *listener = listener_of(msg);
-	/* Stands for the one that is not made when there is nobody to take it. */
-	struct cm_id nobody = {.guid = msg->guid, .slot = msg->slot, .peer = wire->from};
 	struct cm_id *child = NULL;
 	struct cm_event *event = NULL;
+	*listening = listener != NULL;
 	if (listener != NULL && listener->backlog > 0 &&
 	    (listener->qp_type == IBV_QPT_UD) == datagram)
 		event = cm_event_new(listener, CM_CONNECT_REQUEST, 0);
@@ -325,11 +336,7 @@ static void heard_request(const struct hdl_cm_msg *msg, const struct cm_wire *wi
 		child = cm_id_new(listener->channel, listener->space, listener->qp_type);
 	if (child == NULL) {
 		free(event);
-		uint32_t reason = listener == NULL ? CM_REASON_NO_SERVICE : CM_REASON_RESOURCES;
-		send_kind(&nobody, datagram ? CM_SIDR_REP : CM_REJ,
-		          datagram ? (listener == NULL ? CM_SIDR_NO_SERVICE : CM_SIDR_REJECTED)
-		                   : reason);
-		return;
+		return NULL;
 	}
 	child->state = CM_REQ_RECEIVED;
 	child->guid = msg->guid;
@@ -353,7 +360,23 @@ static void heard_request(const struct hdl_cm_msg *msg, const struct cm_wire *wi
 	else
 		fill_conn(event, wire, CM_REQ_ROOM);
 	cm_push(event);
-	send_kind(child, CM_MRA, 0); /* so that the peer knows whose end to be afraid of */
+	return child;
+}
+
+static void heard_request(const struct hdl_cm_msg *msg, const struct cm_wire *wire)
+{
+	/* Stands for the one that is not made when there is nobody to take it. */
+	struct cm_id nobody = {.guid = msg->guid, .slot = msg->slot, .peer = wire->from};
+	bool datagram = wire->kind == CM_SIDR_REQ, listening;
+	if (is_known(msg, wire))
+		return;
+	struct cm_id *child = cm_take_request(msg, wire, &listening);
+	if (child != NULL)
+		send_kind(child, CM_MRA, 0); /* so that the peer knows whose end to be afraid of */
+	else if (datagram)
+		send_kind(&nobody, CM_SIDR_REP, listening ? CM_SIDR_REJECTED : CM_SIDR_NO_SERVICE);
+	else
+		send_kind(&nobody, CM_REJ, listening ? CM_REASON_RESOURCES : CM_REASON_NO_SERVICE);
 }
 
 static void heard_response(struct cm_id *id, const struct cm_wire *wire)
@@ -424,6 +447,12 @@ static void heard_message(const struct hdl_cm_msg *msg, const struct cm_wire *wi
 	} else if (id->guid != msg->guid || id->slot != msg->slot) {
 		return;
 	}
+	if (!id->across)
+		cm_take(id, wire);
+}
+
+void cm_take(struct cm_id *id, const struct cm_wire *wire)
+{
 	switch (wire->kind) {
 	case CM_REP:
 		heard_response(id, wire);
@@ -487,9 +516,11 @@ void cm_heard(void *context, const struct hdl_cm_msg *msg)
 		for (uint32_t at = 0; (id = cm_id_next(&at)) != NULL; at++)
 			if (id->peer != 0 && id->guid == msg->guid && id->slot == msg->slot)
 				end_connection(id);
-			else if (id->peer == 0 && id->state == CM_REQ_SENT &&
+			else if (id->peer == 0 && id->state == CM_REQ_SENT && !id->across &&
 			         id->wait != CM_WAIT_LISTENER)
 				cm_repeat(id); /* it may have taken our request with it */
+	} else if (msg->kind == HDL_CM_MAD) {
+		cm_far_heard(msg);
 	} else if (msg->length == sizeof(wire)) {
 		memcpy(&wire, msg->data, sizeof(wire));
 		if (msg->kind == HDL_CM_RETURNED)

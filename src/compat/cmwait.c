@@ -5,6 +5,7 @@
  *   finds nobody, or too many others waiting, is repeated before the program is told
  *   an answer: a request or a response is repeated, because an agent that is killed may take it along, and times out when the
  *   other program does not take it up
+ *   what ibcm.c says, where the peer is across the wire
  *   a node that is not there yet, while an address is resolved, for as long as the program said
  *   the time that a connection keeps its name after its end (IBTA volume 1, 12.9.8.4), whose end programs are told: tgtd frees
  *   what it has for a connection only then
@@ -15,6 +16,7 @@
 #include <time.h>
 
 #include "compat/cm.h"
+#include "compat/ibcm.h"
 
 #define TRIES       20
 #define EVERY_NS    10000000ull
@@ -24,7 +26,7 @@
 
 static bool running; /* the thread; under the lock */
 
-static uint64_t now_ns(void)
+uint64_t cm_now_ns(void)
 {
 	struct timespec now;
 	clock_gettime(CLOCK_MONOTONIC, &now);
@@ -44,7 +46,7 @@ static bool start(struct cm_id *id, enum cm_wait what, uint64_t ns);
 /* The answer that @id waits for has not come yet. */
 static void await(struct cm_id *id)
 {
-	uint64_t now = now_ns(), left = id->give_up_ns > now ? id->give_up_ns - now : 0;
+	uint64_t now = cm_now_ns(), left = id->give_up_ns > now ? id->give_up_ns - now : 0;
 	if (left == 0) {
 		cm_expire(id);
 		return;
@@ -63,7 +65,9 @@ static void act(struct cm_id *id)
 	else if (what == CM_WAIT_ANSWER)
 		await(id);
 	else if (what == CM_WAIT_NODE)
-		cm_seek(id, now_ns() >= id->give_up_ns);
+		cm_seek(id, cm_now_ns() >= id->give_up_ns);
+	else if (what == CM_WAIT_FAR)
+		cm_far_expire(id);
 	else if (what == CM_WAIT_TIMEWAIT)
 		cm_raise(id, CM_TIMEWAIT_EXIT, 0);
 }
@@ -73,7 +77,7 @@ static void *watch(void *argument)
 	cm_lock();
 	for (;;) {
 		struct cm_id *id, *first = NULL;
-		uint64_t now = now_ns();
+		uint64_t now = cm_now_ns();
 		for (uint32_t at = 0; (id = cm_id_next(&at)) != NULL; at++)
 			if (id->wait != CM_WAIT_NONE &&
 			    (first == NULL || id->wait_ns < first->wait_ns))
@@ -104,7 +108,7 @@ static bool start(struct cm_id *id, enum cm_wait what, uint64_t ns)
 		pthread_detach(thread);
 	}
 	id->wait = what;
-	id->wait_ns = now_ns() + ns;
+	id->wait_ns = cm_now_ns() + ns;
 	cm_lock_wake();
 	return true;
 }
@@ -120,23 +124,52 @@ bool cm_wait_more(struct cm_id *id)
 void cm_wait_answer(struct cm_id *id)
 {
 	uint64_t ns = answer_ns();
-	id->give_up_ns = now_ns() + ns;
+	if (id->across) {
+		cm_wait_far(id);
+		return;
+	}
+	id->give_up_ns = cm_now_ns() + ns;
 	start(id, CM_WAIT_ANSWER, ns < AGAIN_NS ? ns : AGAIN_NS);
 }
 
 void cm_wait_timewait(struct cm_id *id)
 {
-	start(id, CM_WAIT_TIMEWAIT, TIMEWAIT_NS);
+	if (id->across)
+		cm_wait_far(id);
+	else
+		start(id, CM_WAIT_TIMEWAIT, TIMEWAIT_NS);
 }
 
 void cm_give_up_in(struct cm_id *id, uint32_t timeout_ms)
 {
-	id->give_up_ns = now_ns() + timeout_ms * 1000000ull;
+	id->give_up_ns = cm_now_ns() + timeout_ms * 1000000ull;
 }
 
 void cm_wait_node(struct cm_id *id)
 {
 	start(id, CM_WAIT_NODE, EVERY_NS);
+}
+
+void cm_wait_far(struct cm_id *id)
+{
+	uint64_t due = id->far != NULL ? id->far->due_ns : 0, now = cm_now_ns();
+	if (due != 0)
+		start(id, CM_WAIT_FAR, due > now ? due - now : 0);
+	else if (id->wait == CM_WAIT_FAR)
+		id->wait = CM_WAIT_NONE;
+}
+
+void cm_limit_tries(struct ibcm *far)
+{
+	uint64_t ns = answer_ns();
+	if (far->due_ns == 0 || ns == ANSWER_MS * 1000000u)
+		return;
+	if (far->timeout_ns > ns) {
+		far->due_ns -= far->timeout_ns - ns;
+		far->timeout_ns = ns;
+	}
+	unsigned tries = (unsigned)(ns / far->timeout_ns) - 1;
+	far->tries = tries < far->tries ? tries : far->tries;
 }
 
 void cm_wait_forget(void)

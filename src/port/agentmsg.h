@@ -18,6 +18,8 @@
  *                                        <--  CM_SEND {from whom, data}                                        to the addressee
  *                                        <--  CM_RETURN {error, data}                  to the sender when there is none
  *                                        <--  CM_GONE {guid, slot}            to all who ever sent or bound, when one ends
+ *   CM_MAD {gid, data}                   -->  a management datagram, to be sent on the node's wire
+ *                                        <--  CM_MAD {gid, data}     one that came there, to the process that it is for
  *   GROUP_JOIN {token, gid}              -->  we have members in the group        GROUP_LEAVE {gid}: no more
  *   GROUP_SEND {token, gid}              -->  we send to it                       GROUP_FORGET {gid}: no more
  *                                        <--  GROUP_MEMBER {gid, guid, slot, joined}      to all who send, one a process
@@ -31,16 +33,17 @@
 #include <stdint.h>
 #include <string.h>
 
-#define AGENT_VERSION   7u
-#define AGENT_SOCKET    "agent.sock"
-#define AGENT_LOCK      "agent.lock"
-#define AGENT_MAX_GIDS  16u
-#define AGENT_IB_GID    1u /* which of a node's addresses is that of its InfiniBand port */
-#define AGENT_NAME_MAX  64u
-#define AGENT_CM_BYTES  448u
-#define AGENT_SLOT_BITS 10u /* processes of a node; the high bits of a queue pair number */
-#define AGENT_MAX_SLOTS (1u << AGENT_SLOT_BITS)
-#define AGENT_LINK_IDS  (1u << 30) /* numbers of links are below this */
+#define AGENT_VERSION    7u
+#define AGENT_SOCKET     "agent.sock"
+#define AGENT_LOCK       "agent.lock"
+#define AGENT_MAX_GIDS   16u
+#define AGENT_IB_GID     1u /* which of a node's addresses is that of its InfiniBand port */
+#define AGENT_NAME_MAX   64u
+#define AGENT_CM_BYTES   448u
+#define AGENT_SLOT_BITS  10u /* processes of a node; the high bits of a queue pair number */
+#define AGENT_MAX_SLOTS  (1u << AGENT_SLOT_BITS)
+#define AGENT_CM_ID_BITS (32u - AGENT_SLOT_BITS) /* of a connection's number; above them the slot */
+#define AGENT_LINK_IDS   (1u << 30)              /* numbers of links are below this */
 
 /* LIDs (IBTA section 4.1.1: unicast up to 0xbfff). The first is the agent's own, as the manager of the subnet. */
 #define AGENT_SM_LID    1u
@@ -67,6 +70,7 @@ enum agent_kind {
 	AGENT_CM_SEND,
 	AGENT_CM_RETURN,
 	AGENT_CM_GONE,
+	AGENT_CM_MAD,
 	AGENT_GROUP_JOIN,
 	AGENT_GROUP_LEAVE,
 	AGENT_GROUP_SEND,
@@ -163,7 +167,7 @@ struct agent_msg {
 			uint32_t token; /* BIND, BOUND; 0: no answer is wanted */
 			int32_t error;
 			uint8_t gid
-			        [16]; /* SEND to a port: of the node; BIND: all zero for all addresses */
+			        [16]; /* SEND to a port: of the node; MAD: of the peer; BIND: all zero for all addresses */
 			uint64_t guid; /* SEND: the other process; CM_GONE: who is gone */
 			uint32_t slot;
 			uint16_t space, port;

@@ -184,6 +184,8 @@ static bool set_options(int sock, bool ipv4)
 		option(sock, IPPROTO_IP, IP_TTL, UDP_HOP_LIMIT);
 		return option(sock, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO);
 	}
+	/* Some, Linux's rdma_rxe among them, send no checksum: the ICRC covers more than it would. */
+	option(sock, IPPROTO_UDP, UDP_NO_CHECK6_RX, 1);
 	option(sock, IPPROTO_IPV6, IPV6_RECVHOPLIMIT, 1);
 	option(sock, IPPROTO_IPV6, IPV6_RECVTCLASS, 1);
 	option(sock, IPPROTO_IPV6, IPV6_TCLASS, UDP_ECT);

@@ -70,6 +70,7 @@ struct ib {
 	/* Reads and atomics: a ring of the last ones, in qp.reads.entries. [reads_sent, reads_put) may have to be answered. */
 	uint32_t reads_put, reads_sent;
 	bool ack_due;
+	bool ack_new; /* it became due in this turn, and is a plain one */
 	uint8_t syndrome;
 	uint32_t ack_psn;
 	bool cnp_due;
@@ -162,6 +163,9 @@ void ib_owe_ack(struct node *node, struct qp *qp, uint8_t syndrome, uint32_t psn
 void ib_owe_nak(struct node *node, struct qp *qp, enum ib_nak_code code, uint32_t psn);
 
 /* --- ib_answer.c --- */
+/* May what is owed wait until the application calls the next time? Once, for an acknowledgement: the application's own message,
+ * which may come first, is what the peer waits for. */
+bool ib_may_wait(struct qp *qp);
 /* Send what is owed. False when there was no room for all of it. */
 bool ib_answer(struct node *node, struct qp *qp);
 /* The credits that code @code of an AETH stands for (IBTA table 44), and the code for at most @count. */

@@ -145,6 +145,15 @@ static bool send_cnp(struct node *node, const struct qp *qp)
 	return true;
 }
 
+bool ib_may_wait(struct qp *qp)
+{
+	struct ib *ib = qp->ib;
+	if (!ib->ack_new || !ib->ack_due || ib->cnp_due || ib->reads_sent != ib->reads_put)
+		return false;
+	ib->ack_new = false;
+	return true;
+}
+
 bool ib_answer(struct node *node, struct qp *qp)
 {
 	struct ib *ib = qp->ib;

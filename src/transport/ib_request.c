@@ -26,6 +26,7 @@ void ib_begin_responder(struct qp *qp)
 void ib_owe_ack(struct node *node, struct qp *qp, uint8_t syndrome, uint32_t psn)
 {
 	struct ib *ib = qp->ib;
+	ib->ack_new = !ib->ack_due && ib_aeth_kind(syndrome) == IB_AETH_ACK;
 	ib->ack_due = true;
 	ib->syndrome = syndrome;
 	ib->ack_psn = ib_psn(psn);

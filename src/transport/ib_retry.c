@@ -261,10 +261,15 @@ static void refused(struct node *node, struct qp *qp, const struct ib_packet *pa
 	struct wqe_send *wqe = find(qp, psn, &index);
 	if (wqe == NULL)
 		return;
+	/* Responders drop what follows a message that they have no receive for (IBTA section 9.7.5.2.8), but some, Linux's
+	 * rdma_rxe among them, say of it that it is out of sequence: it is sent again anyway, when the time is over. */
+	bool pause = qp->waiting && index == qp->next;
 	if (ib_aeth_kind(packet->aeth.syndrome) == IB_AETH_RNR_NAK)
 		receiver_not_ready(node, qp, index, psn, code);
-	else if (code == IB_NAK_PSN_SEQUENCE_ERROR)
+	else if (code == IB_NAK_PSN_SEQUENCE_ERROR && !pause)
 		lost(node, qp, index, psn);
+	else if (code == IB_NAK_PSN_SEQUENCE_ERROR)
+		counter_add(&node->counters[NODE_DROPPED], 1);
 	else if (code < sizeof(failures) / sizeof(failures[0]))
 		finish(qp, wqe, failures[code]);
 	else

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "queue/qp_state.h"
+#include "transport/capture.h"
 #include "transport/ib.h"
 #include "transport/multicast.h"
 #include "transport/op.h"
@@ -130,6 +131,7 @@ void ib_take(struct node *node, const struct path *came, bool marked,
              const struct ib_packet *packet)
 {
 	counter_add(&node->counters[NODE_PACKETS_IN], 1);
+	capture_wire(node, came, packet, packet->payload, true);
 	if ((packet->bth.pkey & PKEY_MASK) != (IB_DEFAULT_PKEY & PKEY_MASK)) {
 		drop(node);
 		return;

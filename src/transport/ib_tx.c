@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "queue/qp_state.h"
+#include "transport/capture.h"
 #include "transport/ib.h"
 #include "transport/op.h"
 #include "transport/rd.h"
@@ -47,6 +48,7 @@ void ib_end_packet(struct node *node, const struct path *path, const struct ib_p
 	size_t pad = ib_pad_bytes(packet->payload_bytes);
 	uint8_t *end = payload + packet->payload_bytes;
 	memset(end, 0, pad);
+	capture_wire(node, path, packet, payload, false);
 	node->carrier->commit(node->carrier->context, path, (size_t)(end - start) + pad);
 	counter_add(&node->counters[NODE_PACKETS_OUT], 1);
 }

@@ -5,6 +5,7 @@
 
 #include "memory/judge.h"
 #include "queue/qp_state.h"
+#include "transport/capture.h"
 #include "transport/local.h"
 #include "transport/op.h"
 
@@ -38,6 +39,7 @@ enum step local_not_ready(struct node *node, struct qp *qp, struct wqe_send *wqe
 		qp->retries_left--;
 	}
 	wqe->marks |= WQE_LOOKED;
+	capture_request(node, qp, wqe);
 	qp->waiting = true;
 	node_want_timer(node, qp, local_timeout_ns(qp));
 	return STEP_WAIT;
@@ -226,9 +228,9 @@ bool local_express(struct node *node, struct qp *qp, const struct hdl_send_wr *w
 {
 	const struct hdl_sge *piece = wr->sg_list;
 	bool read = wr->opcode == HDL_OP_READ, inlined = (wr->flags & HDL_SEND_INLINE) != 0;
-	if (qp->type != HDL_QP_RC || qp_state(qp) != HDL_QPS_RTS || qp->link >= LINK_WIRE ||
-	    wq_held(&qp->sq) != 0 || qp->sq.depth == 0 || qp->unanswered > 0 || qp->waiting ||
-	    (wr->opcode != HDL_OP_WRITE && !read) ||
+	if (node->capture != NULL || qp->type != HDL_QP_RC || qp_state(qp) != HDL_QPS_RTS ||
+	    qp->link >= LINK_WIRE || wq_held(&qp->sq) != 0 || qp->sq.depth == 0 ||
+	    qp->unanswered > 0 || qp->waiting || (wr->opcode != HDL_OP_WRITE && !read) ||
 	    (read && (inlined || qp->attr.max_rd_atomic == 0)) ||
 	    (wr->flags & ~(uint32_t)(HDL_SEND_SIGNALED | HDL_SEND_INLINE)) != 0 ||
 	    wr->num_sge != 1 || piece == NULL || piece->length == 0 || piece->length > MOVE_SHORT ||

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "transport/capture.h"
 #include "transport/local.h"
 
 bool multicast_is(const struct hdl_gid *gid)
@@ -155,6 +156,7 @@ enum step local_multicast(struct node *node, struct qp *qp, struct wqe_send *wqe
 		memcpy(out, &head, sizeof(head));
 		node_publish(node, link);
 	}
+	capture_request(node, qp, wqe);
 	counter_add(&node->counters[NODE_BYTES_SENT], wqe->length);
 	qp->sent_messages++;
 	request_finish(wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);

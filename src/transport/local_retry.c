@@ -3,6 +3,7 @@
 #include <assert.h>
 
 #include "queue/qp_state.h"
+#include "transport/capture.h"
 #include "transport/local.h"
 #include "transport/op.h"
 
@@ -90,6 +91,7 @@ static void acknowledge(struct node *node, struct qp *qp, uint32_t end,
 		    (brings_data(wqe) &&
 		     (distance != 0 || answer->answer != ANSWER_VALUE || !data_is_here(wqe))))
 			break;
+		capture_answer(node, qp, wqe, end, answer);
 		local_answer_came(qp, wqe);
 		qp->answered = true;
 		qp->retries_left = qp->attr.retry_cnt;
@@ -154,6 +156,7 @@ void local_answered(struct node *node, struct qp *qp, uint32_t msn,
 		        [ANSWER_OPERATION] = HDL_WC_REM_OP_ERR,
 		};
 		qp->answered = true;
+		capture_refusal(node, qp, wqe, answer);
 		switch (answer->answer) {
 		case ANSWER_RNR:
 			receiver_not_ready(node, qp, index, answer->detail);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "queue/qp_state.h"
+#include "transport/capture.h"
 #include "transport/ib.h"
 #include "transport/local.h"
 #include "transport/multicast.h"
@@ -98,6 +99,7 @@ static enum step send_data(struct node *node, struct qp *qp, struct wqe_send *wq
 		memcpy(out + 1, prefix, prefix_bytes);
 	local_put_header(qp, wqe, kind, by_reference ? FRAME_BY_REFERENCE : 0, out);
 	node_publish(node, qp->link);
+	capture_request(node, qp, wqe);
 	counter_add(&node->counters[NODE_BYTES_SENT], wqe->length);
 	qp->sent_messages++;
 	if (qp->type == HDL_QP_UC && !by_reference)
@@ -114,6 +116,7 @@ static enum step send_notice(struct node *node, struct qp *qp, struct wqe_send *
 		return STEP_NO_ROOM;
 	local_put_header(qp, wqe, FRAME_NOTICE, 0, out);
 	node_publish(node, qp->link);
+	capture_request(node, qp, wqe);
 	qp->sent_messages++;
 	if (qp->type == HDL_QP_UC)
 		request_finish(wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);
@@ -137,6 +140,7 @@ static enum step send_atomic(struct node *node, struct qp *qp, struct wqe_send *
 	                                    .swap = wqe->u.atomic.swap,
 	                                    .key = wqe->u.atomic.key};
 	node_publish(node, qp->link);
+	capture_request(node, qp, wqe);
 	local_sent(node, qp, wqe);
 	return STEP_NEXT;
 }
@@ -149,8 +153,11 @@ enum step local_to_nobody(struct node *node, struct qp *qp, struct wqe_send *wqe
 	struct sg_result result = {.detail = HDL_DETAIL_NONE};
 	if ((wqe->flags & HDL_SEND_INLINE) == 0)
 		result = sg_check(&own);
-	if (result.detail == HDL_DETAIL_NONE)
+	if (result.detail == HDL_DETAIL_NONE) {
+		if (!qp_reliable(qp))
+			capture_request(node, qp, wqe);
 		return local_not_ready(node, qp, wqe);
+	}
 	tpt_count(node->tpt, result.detail);
 	request_finish(wqe, op_local_status(result.detail), result.detail);
 	return STEP_NEXT;
@@ -185,6 +192,7 @@ static enum step send_datagram(struct node *node, struct qp *qp, struct wqe_send
 	local_put_header(qp, wqe, FRAME_DATAGRAM, 0, out);
 	out->to_qpn = wqe->u.ud.qpn;
 	node_publish(node, wqe->u.ud.link);
+	capture_request(node, qp, wqe);
 	counter_add(&node->counters[NODE_BYTES_SENT], wqe->length);
 	qp->sent_messages++;
 	request_finish(wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);
@@ -201,6 +209,8 @@ static enum step execute_rdma(struct node *node, struct qp *qp, struct wqe_send 
 	}
 	if ((wqe->marks & (WQE_BY_TARGET | WQE_PREPARED)) == 0) {
 		enum step step = local_direct(node, qp, wqe);
+		if (step == STEP_NEXT)
+			capture_direct(node, qp, wqe);
 		if (step != STEP_BY_TARGET)
 			return step;
 		wqe->marks |= WQE_BY_TARGET;

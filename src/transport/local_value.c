@@ -2,6 +2,7 @@
  * them lives behind a filter of system calls), messages longer than a frame travel in parts, and the data of reads
  * comes back in frames. A part carries the message's number and its own offset; only the next expected one is taken, and a
  * message that is repeated begins anew. */
+#include "transport/capture.h"
 #include "transport/local.h"
 #include "transport/op.h"
 
@@ -44,6 +45,8 @@ enum step local_send_parts(struct node *node, struct qp *qp, struct wqe_send *wq
 		local_put_header(qp, wqe, kind, more ? FRAME_MORE : 0, out);
 		out->offset = wqe->offset;
 		node_publish(node, qp->link);
+		if (wqe->offset == 0)
+			capture_request(node, qp, wqe);
 		if (qp->type != HDL_QP_UC) {
 			/* From its first part on it may be answered: with a refusal. */
 			if (wqe->offset == 0)

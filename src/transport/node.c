@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "queue/qp_state.h"
+#include "transport/capture.h"
 #include "transport/ib.h"
 #include "transport/local.h"
 #include "transport/multicast.h"
@@ -96,6 +97,7 @@ static bool run_qp(struct node *node, struct qp *qp)
 {
 	if (qp->type == QP_TYPE_EEC)
 		return rd_run_context(node, qp);
+	capture_turn(node, qp);
 	bool did = qp->ib != NULL          ? ib_run(node, qp)
 	           : qp->type == HDL_QP_RD ? rd_run(node, qp)
 	                                   : local_run(node, qp);
@@ -117,9 +119,9 @@ static void settle(struct node *node)
 	for (; qp != NULL; qp = next) {
 		next = qp->owing_next;
 		qp->is_owing = false;
-		if (qp->ib != NULL ? !ib_answer(node, qp)
-		                   : (node->by_application && local_may_wait(qp)) ||
-		                             !local_answer(node, qp))
+		bool may_wait = node->by_application &&
+		                (qp->ib != NULL ? ib_may_wait(qp) : local_may_wait(qp));
+		if (may_wait || !(qp->ib != NULL ? ib_answer(node, qp) : local_answer(node, qp)))
 			node_owe(node, qp);
 	}
 }
@@ -284,6 +286,8 @@ void qp_restart(struct qp *qp)
 	qp->results_due = 0;
 	qp->part_offset = 0;
 	qp->keeps = false;
+	if (qp->capture != NULL)
+		capture_restart(qp->capture);
 }
 
 void qp_enter(struct node *node, struct qp *qp, enum hdl_qp_state state)

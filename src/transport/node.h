@@ -120,6 +120,7 @@ struct node {
 	const struct hdl_gid *gids; /* all of them: those that datagrams may come from */
 	uint16_t lid;               /* 0: none */
 	struct counter *counters;   /* NODE_COUNTER_COUNT of them */
+	struct capture *capture;    /* NULL: nothing is recorded (capture.h) */
 };
 
 /* Work that is waiting now: frames that came, requests that were posted. Returns how much was done. */

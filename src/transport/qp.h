@@ -145,7 +145,8 @@ struct qp {
 	uint32_t result_read;
 
 	uint64_t sent_messages, received_messages;
-	uint32_t xrcd; /* of an XRC target */
+	uint32_t xrcd;              /* of an XRC target */
+	struct capture_qp *capture; /* where node.capture is and it sends; else NULL (capture.h) */
 
 	/* Reliable datagrams (rd.h). */
 	uint32_t rdd;       /* domain of a queue pair or context */

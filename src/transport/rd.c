@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "queue/qp_state.h"
+#include "transport/capture.h"
 #include "transport/ib.h"
 #include "transport/op.h"
 
@@ -151,6 +152,7 @@ bool rd_run_context(struct node *node, struct qp *context)
 	if (qp_state(context) != HDL_QPS_RTS)
 		return false;
 	next_message(context);
+	capture_turn(node, context->ib->from);
 	return ib_run(node, context);
 }
 

@@ -1,5 +1,7 @@
 /* The loop ports: two adapters of one process joined by lanes in private memory, and one adapter that talks to itself.
  * Without threads the world's time is virtual and the fixture drives both sides. */
+#include <stdlib.h>
+
 #include "adapter/adapter.h"
 
 #include "conform.h"
@@ -14,6 +16,7 @@ static int loop_open(struct world *w, struct hdl_adapter **out, const struct hdl
 {
 	struct hdl_open_attr wanted = *attr;
 	wanted.no_thread = !w->port->threaded;
+	wanted.capture = getenv("HEDDLE_CAPTURE");
 	struct adapter_env env = {.clock = w->port->threaded ? clock_real()
 	                                                     : (struct clock){virtual_now, w},
 	                          .by_target = by_target,

@@ -174,6 +174,84 @@ class Situations(unittest.TestCase):
         wrong.chmod(0o700)
         self.fails(devices(env={**env, "HEDDLE_AGENT": str(wrong)}), "could not be run", "HEDDLE_AGENT")
 
+    # --- the wire ---
+
+    def on_wire(self, directory=None, **more):
+        return devices(env=environment(HEDDLE_DIR=str(directory or self.dir), **more))
+
+    @staticmethod
+    def own_address():
+        """Of the loopback, which is large enough for everybody who runs this at the same time."""
+        pid = os.getpid()
+        return f"127.77.{pid >> 8 & 255}.{pid & 255}"
+
+    def test_no_wire_unless_asked(self):
+        self.works(devices(self.dir))
+        sockets = [os.readlink(f) for f in pathlib.Path(f"/proc/{agent_pid(self.dir)}/fd").iterdir()]
+        listed = pathlib.Path("/proc/net/udp").read_text() + pathlib.Path("/proc/net/udp6").read_text()
+        inodes = {line.split()[9] for line in listed.splitlines() if "inode" not in line}
+        self.assertFalse({f"socket:[{i}]" for i in inodes} & set(sockets))
+
+    def test_the_address_is_the_first_gid(self):
+        address = self.own_address()
+        done = self.on_wire(HEDDLE_ADDR=address)
+        self.works(done)
+        self.assertIn(f"GID  0  ::ffff:{address}", done.stdout)
+        done = self.on_wire(HEDDLE_LOCAL="off", HEDDLE_NODE="another")
+        self.works(done)
+        self.assertRegex(done.stdout, r"GID  0  ::ffff:127\.72\.")
+
+    def test_address_that_is_none(self):
+        for address in ("here", "0.0.0.0", "224.0.0.1", "fe80::1", "1.2.3.4.5"):
+            with self.subTest(address=address):
+                self.fails(self.on_wire(HEDDLE_ADDR=address), "HEDDLE_ADDR", address, "ip address")
+
+    def test_address_of_another_machine(self):
+        self.fails(self.on_wire(HEDDLE_ADDR="198.51.100.7"), "198.51.100.7", "no address of this machine")
+
+    def test_port_is_taken(self):
+        address = self.own_address()
+        for shared in (0, 1):
+            with self.subTest(shared=shared), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
+                taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, shared)
+                taken.bind((address, 4791))
+                self.fails(self.on_wire(HEDDLE_ADDR=address), "4791", address, "taken")
+        self.works(self.on_wire(HEDDLE_ADDR=address))
+
+    @contextlib.contextmanager
+    def program(self, **more):
+        """A program that stays: its node has an address as long as it does."""
+        env = environment(HEDDLE_DIR=str(more.pop("directory", self.dir)), **more)
+        program = subprocess.Popen([BUILD / "heddle", "perf", "--server"], env=env,
+                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        try:
+            self.assertTrue(select.select([program.stdout], [], [], 30)[0])
+            self.assertIn("Waiting", program.stdout.readline())
+            yield
+        finally:
+            program.kill()
+            program.communicate()
+
+    def test_address_of_another_node(self):
+        address = self.own_address()
+        with self.program(HEDDLE_ADDR=address, HEDDLE_NODE="first"):
+            self.works(self.on_wire(HEDDLE_ADDR=address, HEDDLE_NODE="first"))
+            self.works(self.on_wire(HEDDLE_LOCAL="off", HEDDLE_NODE="first"))
+            self.fails(self.on_wire(HEDDLE_ADDR=address, HEDDLE_NODE="second"), address, "'first'", "of its own")
+            self.fails(self.on_wire(HEDDLE_ADDR="127.0.0.1", HEDDLE_NODE="first"), address, "HEDDLE_NODE")
+
+    def test_address_of_another_agent(self):
+        """Another directory, another agent, the same user: the kernel would let them share the port."""
+        address, other = self.own_address(), self.base / "e"
+        other.mkdir(mode=0o700)
+        try:
+            with self.program(HEDDLE_ADDR=address):
+                self.fails(self.on_wire(other, HEDDLE_ADDR=address), address, "taken")
+            with self.program(HEDDLE_LOCAL="off"):
+                self.works(self.on_wire(other, HEDDLE_LOCAL="off"))
+        finally:
+            end_agent(other)
+
     # --- who is at the socket ---
 
     def test_agent_of_another_version(self):

@@ -11,8 +11,12 @@
   programs.py FOLDER multicast   programs that send to groups, on both devices
   programs.py FOLDER infiniband  programs that address by LID, on heddle_ib0
   programs.py FOLDER ucx-pair    ucx_perftest, two processes
+  programs.py FOLDER sample      some rows of pingpong, perftest and rdmacm
   programs.py FOLDER asyncwatch  ibv_asyncwatch is told when the node agent has died and another one took over
   programs.py FOLDER pyverbs     rdma-core's own tests, as python3-pyverbs brings them
+
+  programs.py FOLDER ... wire    the same over UDP in place of the same-host path, both programs on one node
+  programs.py FOLDER ... nodes   the same, each program on a node of its own
 
 FOLDER holds the library, and the command and the node agent, without which two processes do not meet. A missing program is a skip (exit 77) that says so."""
 import gzip
@@ -31,6 +35,28 @@ SKIP = 77
 PYVERBS_TESTS = Path("/usr/share/doc/rdma-core/tests")
 PYVERBS_PASS = 96  # at least so many of them pass; the others need hardware of somebody's
 BEFORE = []  # words before every program of a pair
+NODES = [f"programs-{os.getpid()}"] * 2  # of the server, of the client
+
+
+def over_wire(nodes):
+    """From here on nothing takes the same-host path."""
+    os.environ["HEDDLE_LOCAL"] = "off"
+    if nodes:
+        NODES[1] += "-client"
+
+
+def starts_on(folder, client, *options):
+    """The words that start a server or a @client on its node."""
+    return [os.path.join(folder, "heddle"), "run", "--node", NODES[client], *options, "--", *BEFORE]
+
+
+def at_server(folder, words):
+    """@words with the address of the server's node where they name this host's: between nodes that is another one."""
+    if NODES[0] == NODES[1] or not {"127.0.0.1", "::1"} & set(words):
+        return words
+    code, out, err = run(folder, os.path.join(folder, "heddle"), "devices", "--node", NODES[0])
+    found = {"127.0.0.1": re.search(r"127\.72\.\d+\.\d+", out)[0], "::1": re.search(r"fe80:\S+", out)[0]}
+    return [found.get(word, word) for word in words]
 
 
 def run(folder, *command, **options):
@@ -67,7 +93,6 @@ def listens(port):
 
 def pair(folder, what, server, client, *options):
     """Run @server and, once it listens, @client; PORT stands for a free port. Both must end well. @options are those of heddle run."""
-    command = os.path.join(folder, "heddle")
     if not os.path.exists(os.path.join(folder, "heddled")):
         print("skipped: there is no node agent")
         sys.exit(SKIP)
@@ -75,8 +100,8 @@ def pair(folder, what, server, client, *options):
         print(f"skipped: {server[0]} is not installed")
         sys.exit(SKIP)
     port = free_port()
-    start = [command, "run", "--node", f"programs-{os.getpid()}", *options, "--", *BEFORE]
-    server, client = ([*start, *(str(port) if word == "PORT" else word for word in words)] for words in (server, client))
+    server, client = ([*starts_on(folder, side, *options), *(str(port) if word == "PORT" else word for word in words)]
+                      for side, words in enumerate((server, client)))
     with tempfile.TemporaryFile("w+") as output:
         first = subprocess.Popen(server, stdout=output, stderr=subprocess.STDOUT)
         try:
@@ -99,21 +124,20 @@ def pair(folder, what, server, client, *options):
 def connect_pair(folder, what, server, client, *options, code=0, ends=True):
     """Run @server and @client, which meet through librdmacm, where nothing outside shows that the server listens: a client
     that fails within five seconds of the start is started again. A server that does not end by itself is ended."""
-    command = os.path.join(folder, "heddle")
     if not os.path.exists(os.path.join(folder, "heddled")):
         print("skipped: there is no node agent")
         sys.exit(SKIP)
     if shutil.which(client[0]) is None:
         print(f"skipped: {client[0]} is not installed")
         sys.exit(SKIP)
-    start = [command, "run", "--node", f"programs-{os.getpid()}", *options, "--", *BEFORE]
+    server, client = (at_server(folder, words) if words else None for words in (server, client))
     with tempfile.TemporaryFile("w+") as output:
-        first = subprocess.Popen([*start, *server], stdout=output, stderr=subprocess.STDOUT) if server else None
+        first = subprocess.Popen([*starts_on(folder, False, *options), *server], stdout=output, stderr=subprocess.STDOUT) if server else None
         done, first_code, again = None, 0, time.monotonic() + 5
         try:
             while True:
                 time.sleep(0.2 if server else 0)
-                done = subprocess.run([*start, *client], capture_output=True, text=True, timeout=60)
+                done = subprocess.run([*starts_on(folder, True, *options), *client], capture_output=True, text=True, timeout=60)
                 if done.returncode == code or first is None or first.poll() is not None or time.monotonic() > again:
                     break
             first_code = first.wait(timeout=20) if first and ends else 0
@@ -153,14 +177,13 @@ ib_atomic_bw -R -n 200 -q 4 | | 127.0.0.1
 
 def five_at_once(folder):
     """Five clients that start together, at a server with a backlog of three."""
-    start = [os.path.join(folder, "heddle"), "run", "--node", f"programs-{os.getpid()}", "--", "rping"]
+    client = [*starts_on(folder, True), *at_server(folder, ["rping", "-c", "-a", "127.0.0.1", "-C"])]
     for _ in range(3):
         with tempfile.TemporaryFile("w+") as output:
-            server = subprocess.Popen([*start, "-s", "-P"], stdout=output, stderr=subprocess.STDOUT)
+            server = subprocess.Popen([*starts_on(folder, False), "rping", "-s", "-P"], stdout=output, stderr=subprocess.STDOUT)
             try:
-                done = subprocess.run([*start, "-c", "-a", "127.0.0.1", "-C", "1"], capture_output=True, text=True, timeout=60)
-                clients = [subprocess.Popen([*start, "-c", "-a", "127.0.0.1", "-C", "10"], stdout=output, stderr=subprocess.STDOUT)
-                           for _ in range(5)]
+                done = subprocess.run([*client, "1"], capture_output=True, text=True, timeout=60)
+                clients = [subprocess.Popen([*client, "10"], stdout=output, stderr=subprocess.STDOUT) for _ in range(5)]
                 codes = [client.wait(timeout=60) for client in clients]
             except subprocess.TimeoutExpired:
                 codes = None
@@ -194,10 +217,14 @@ def across_nodes(folder):
             expect(f"rping from one node to another on {device}", code == 0 and server_code == 0, out, err, output.read())
 
 
-def rdmacm(folder):
-    for line in RDMACM.strip().split("\n"):
+def rdmacm_rows(folder, lines):
+    for line in lines:
         both, server, client = (part.split() for part in line.split("|"))
         connect_pair(folder, line, [*both, *server], [*both, *client])
+
+
+def rdmacm(folder):
+    rdmacm_rows(folder, RDMACM.strip().split("\n"))
     connect_pair(folder, "rdma_server, rdma_client", ["rdma_server"], ["rdma_client", "-s", "127.0.0.1"])
     five_at_once(folder)
     across_nodes(folder)
@@ -222,16 +249,16 @@ def join_pair(folder, what, server, client, ready, *options):
     if shutil.which(server[0]) is None:
         print(f"skipped: {server[0]} is not installed")
         sys.exit(SKIP)
-    start = [os.path.join(folder, "heddle"), "run", "--node", f"programs-{os.getpid()}", *options, "--"]
+    server, client = ([*starts_on(folder, side, *options), *words] for side, words in enumerate((server, client)))
     # A line at a time: what it says must be seen while it waits.
-    with subprocess.Popen(["stdbuf", "-oL", *start, *server], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as first:
+    with subprocess.Popen(["stdbuf", "-oL", *server], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as first:
         said = ""
         try:
             for line in first.stdout:
                 said += line
                 if ready in line:
                     break
-            done = subprocess.run([*start, *client], capture_output=True, text=True, timeout=60)
+            done = subprocess.run(client, capture_output=True, text=True, timeout=60)
             said += first.communicate(timeout=20)[0]
         except subprocess.TimeoutExpired:
             done = None
@@ -261,9 +288,9 @@ def infiniband(folder):
            code == 64 and "heddle9" in err and "heddle0" in err and "heddle_ib0" in err, out, err)
 
 
-def pingpong(folder):
-    for kind in ("rc", "uc", "ud", "srq", "xsrq"):
-        for options in ([], ["-e"], ["-s", "2000", "-n", "200"]):
+def pingpong(folder, kinds=("rc", "uc", "ud", "srq", "xsrq"), ways=([], ["-e"], ["-s", "2000", "-n", "200"])):
+    for kind in kinds:
+        for options in ways:
             program = [f"ibv_{kind}_pingpong", "-g", "0", "-p", "PORT", *options]
             pair(folder, " ".join([program[0], *options]), program, [*program, "localhost"])
 
@@ -319,11 +346,20 @@ ib_atomic_bw -n 300 -b -q 16
 """
 
 
+def perftest_rows(folder, lines):
+    for line in lines:
+        program = [*line.split(), "-p", "PORT"]
+        pair(folder, line, program, [*program, "localhost"])
+
+
 def perftest(folder):
-    for line in PERFTEST.split("\n"):
-        if line:
-            program = [*line.split(), "-p", "PORT"]
-            pair(folder, line, program, [*program, "localhost"])
+    perftest_rows(folder, PERFTEST.strip().split("\n"))
+
+
+def sample(folder):
+    pingpong(folder, ways=([],))
+    perftest_rows(folder, PERFTEST.strip().split("\n")[::6])
+    rdmacm_rows(folder, RDMACM.strip().split("\n")[1::3])
 
 
 LANE = """
@@ -339,10 +375,7 @@ ib_atomic_bw -n 200
 
 def lane(folder):
     os.environ["HEDDLE_COPY"] = "lane"
-    for line in LANE.split("\n"):
-        if line:
-            program = [*line.split(), "-p", "PORT"]
-            pair(folder, line, program, [*program, "localhost"])
+    perftest_rows(folder, LANE.strip().split("\n"))
 
 
 def ucx_pair(folder):
@@ -451,7 +484,11 @@ def pyverbs(folder):
     expect(f"{passed} passed, {skipped} skipped", code == 0 and passed >= PYVERBS_PASS, out, err)
 
 
+WAYS = {"wire": lambda: over_wire(False), "nodes": lambda: over_wire(True)}
+
 if __name__ == "__main__":
+    for way in sys.argv[3:]:
+        WAYS[way]()
     {"devices": devices, "starts": starts, "ucx": ucx, "pingpong": pingpong, "perftest": perftest, "lane": lane,
-     "rdmacm": rdmacm, "multicast": multicast, "infiniband": infiniband,
+     "sample": sample, "rdmacm": rdmacm, "multicast": multicast, "infiniband": infiniband,
      "ucx-pair": ucx_pair, "asyncwatch": asyncwatch, "pyverbs": pyverbs}[sys.argv[2]](sys.argv[1])

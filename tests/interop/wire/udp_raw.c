@@ -32,6 +32,16 @@ static int tun;
 static struct udp_address here[2], there[2]; /* of IPv4, of IPv6 */
 static const char *const names[2] = {"IPv4", "IPv6"};
 
+static void write_file(const char *path, const char *text)
+{
+	int fd = open(path, O_WRONLY | O_CLOEXEC);
+	if (fd >= 0) {
+		ssize_t done = write(fd, text, strlen(text));
+		(void)done; /* read-only in some containers */
+		close(fd);
+	}
+}
+
 static bool set_up_ipv4(int control, struct ifreq *request)
 {
 	struct sockaddr_in address = {.sin_family = AF_INET};
@@ -53,11 +63,25 @@ static bool set_up_ipv6(int index)
 		int ifr6_ifindex;
 	} request = {.ifr6_prefixlen = 64, .ifr6_ifindex = index};
 	int control = socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	/* Whether somebody has the address already is not to be asked: it could not be used meanwhile. */
+	write_file("/proc/sys/net/ipv6/conf/all/accept_dad", "0");
+	write_file("/proc/sys/net/ipv6/conf/heddle/accept_dad", "0");
 	inet_pton(AF_INET6, "fd72::1", &request.ifr6_addr);
 	bool done = control >= 0 && ioctl(control, SIOCSIFADDR, &request) == 0;
 	if (control >= 0)
 		close(control);
-	return done;
+	struct udp_address address;
+	udp_address_parse("fd72::1", &address);
+	for (int tries = 0; done && tries < WAIT_MS / 10; tries++) {
+		int sock = udp_open(&address, 0);
+		if (sock >= 0) {
+			close(sock);
+			return true;
+		}
+		poll(NULL, 0,
+		     10); /* it is asked all the same, and nothing tells when that is over */
+	}
+	return false;
 }
 
 /* A network of our own with an interface whose other end is this program. */
@@ -66,13 +90,6 @@ static bool set_up(void)
 	struct ifreq request = {.ifr_flags = IFF_TUN | IFF_NO_PI, .ifr_name = "heddle"};
 	if (unshare(CLONE_NEWNET) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0)
 		return false;
-	/* A new address of IPv6 is not to be questioned first: nobody would answer. */
-	int dad = open("/proc/sys/net/ipv6/conf/default/accept_dad", O_WRONLY);
-	if (dad >= 0) {
-		ssize_t done = write(dad, "0", 1);
-		(void)done;
-		close(dad);
-	}
 	tun = open("/dev/net/tun", O_RDWR | O_CLOEXEC);
 	int control = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	if (tun < 0 || control < 0 || ioctl(tun, TUNSETIFF, &request) != 0 ||

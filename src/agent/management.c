@@ -1,0 +1,86 @@
+/* Queue pair 1 of a node (IBTA volume 1, 13.5.1): management datagrams come to the agent, because it owns the socket, and are passed
+ * on. It keeps no state of connections: the number that the receiver gave a connection tells its process, a request goes to
+ * whoever holds the port of the service, and what is for nobody is refused. */
+#include "agent/wire.h"
+#include "port/unixsock.h"
+#include "wire/ib_cm.h"
+#include "wire/ib_opcode.h"
+
+static void send_datagram(struct node_entry *node, const uint8_t gid[16], const uint8_t *mad)
+{
+	struct roce_path path = {0};
+	struct ib_packet packet = {.bth = {.opcode = IB_UD + IB_OP_SEND_ONLY,
+	                                   .migreq = true,
+	                                   .pkey = 0xffff,
+	                                   .dest_qp = MAD_GSI_QPN},
+	                           .deth = {.qkey = MAD_GSI_QKEY, .src_qp = MAD_GSI_QPN},
+	                           .payload = mad,
+	                           .payload_bytes = MAD_BYTES};
+	memcpy(path.dgid, gid, sizeof(path.dgid));
+	wire_send(node, &path, &packet); /* one that cannot be sent is lost, as on the network */
+}
+
+void management_send(struct client *client, const struct agent_msg *msg)
+{
+	if (client->node->wire == NULL || msg->u.cm.length != MAD_BYTES)
+		return;
+	client->connects = true;
+	send_datagram(client->node, msg->u.cm.gid, msg->u.cm.data);
+}
+
+static void pass_on(struct client *client, const struct agent_msg *msg)
+{
+	/* Others can make it fall behind: then it is lost, as on the network. */
+	if (!client->dead)
+		unixsock_send(client->sock, msg, sizeof(*msg), NULL, 0);
+}
+
+/* The process that @message is for; NULL: there is none. */
+static struct client *addressee(const struct node_entry *node, const struct ib_cm_message *message,
+                                struct agent_msg *msg)
+{
+	const uint8_t *own = wire_address(node->wire)->gid;
+	uint32_t id;
+	uint64_t service;
+	if (ib_cm_addressee(message, &id, &service))
+		return node->slots[id >> AGENT_CM_ID_BITS];
+	if (!ib_cm_service_split(service, &msg->u.cm.space, &msg->u.cm.port))
+		return NULL;
+	msg->u.cm.options = roce_gid_is_ipv4(own) ? AGENT_CM_IPV4 : AGENT_CM_IPV6;
+	return cm_holder(node, msg->u.cm.space, own, msg->u.cm.port, msg->u.cm.options);
+}
+
+/* Who gives up a request that was not answered does not know our number (12.6.7.2, reason 4): whoever has it knows. */
+static bool is_for_all(const struct ib_cm_message *message)
+{
+	return message->kind == IB_CM_REJ && message->u.rej.remote_id == 0;
+}
+
+void wire_management(struct agent *agent, struct node_entry *node, const struct roce_path *came,
+                     const struct ib_packet *packet)
+{
+	struct ib_cm_message message, answer;
+	(void)agent;
+	if (packet->bth.opcode != (IB_UD + IB_OP_SEND_ONLY) || packet->deth.qkey != MAD_GSI_QKEY ||
+	    packet->deth.src_qp != MAD_GSI_QPN ||
+	    ib_cm_decode(&message, packet->payload, packet->payload_bytes) != IB_CM_OK)
+		return;
+	struct agent_msg msg = {
+	        .version = AGENT_VERSION, .kind = AGENT_CM_MAD, .u.cm = {.length = MAD_BYTES}};
+	memcpy(msg.u.cm.gid, came->sgid, sizeof(msg.u.cm.gid));
+	memcpy(msg.u.cm.data, packet->payload, MAD_BYTES);
+	if (is_for_all(&message)) {
+		for (uint32_t slot = 0; slot < AGENT_MAX_SLOTS; slot++)
+			if (node->slots[slot] != NULL && node->slots[slot]->connects)
+				pass_on(node->slots[slot], &msg);
+		return;
+	}
+	struct client *client = addressee(node, &message, &msg);
+	if (client != NULL) {
+		pass_on(client, &msg);
+	} else if (ib_cm_refuse(&message, IB_CM_INVALID_SERVICE_ID, &answer)) {
+		uint8_t mad[MAD_BYTES];
+		ib_cm_encode(&answer, mad);
+		send_datagram(node, came->sgid, mad);
+	}
+}

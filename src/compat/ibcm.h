@@ -1,0 +1,105 @@
+/* Communication management over a network that loses, repeats and reorders (IBTA volume 1, 12.9): one end of a connection, or of the
+ * question who serves datagrams (12.11). It knows no clock, no socket and no memory but its own: time comes in, messages and
+ * what happened come out.
+ *
+ *	active                                     passive
+ *	IDLE                                       IDLE
+ *	   | ibcm_ask()                               | ibcm_asked()
+ *	REQ_SENT  -- REQ, repeated -->             REQ_RECEIVED   (repeated requests are answered with MRA)
+ *	   | REP                                      | ibcm_reply()
+ *	REP_RECEIVED  <-- REP, repeated --         REP_SENT
+ *	   | ibcm_confirm()                           | RTU
+ *	ESTABLISHED   -- RTU -->                   ESTABLISHED
+ *	   | ibcm_disconnect(), or DREQ: DREP         |
+ *	DREQ_SENT     -- DREQ, repeated -->           |
+ *	TIMEWAIT, OVER                             TIMEWAIT, OVER
+ *
+ * What was said last is kept, to say it again when its answer does not come in time, or when the peer repeats itself. */
+#ifndef COMPAT_IBCM_H
+#define COMPAT_IBCM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "wire/ib_cm.h"
+
+/* How fast we answer and want to be answered, 4.096 us * 2^n: about a second. With the largest count that a request can name. */
+#define IBCM_RESPONSE_TIMEOUT 18u
+#define IBCM_MAX_RETRIES      15u
+/* How long a program may take to answer a request, as an MRA says it: about 68 seconds. */
+#define IBCM_SERVICE_TIMEOUT 24u
+
+enum ibcm_state {
+	IBCM_IDLE,
+	IBCM_REQ_SENT,
+	IBCM_REQ_RECEIVED,
+	IBCM_REP_SENT,
+	IBCM_REP_RECEIVED,
+	IBCM_ESTABLISHED,
+	IBCM_DREQ_SENT,
+	IBCM_TIMEWAIT, /* what the network still holds may come late */
+	IBCM_OVER
+};
+
+enum ibcm_event {
+	IBCM_NOTHING,
+	IBCM_REPLIED,      /* a REP, or a SIDR_REP: look at the message */
+	IBCM_REJECTED,     /* a REJ: look at the message */
+	IBCM_CONNECTED,    /* an RTU */
+	IBCM_DISCONNECTED, /* the connection is over */
+	IBCM_UNREACHABLE,  /* nobody answers */
+	IBCM_EXITED        /* the end of TIMEWAIT */
+};
+
+struct ibcm {
+	enum ibcm_state state;
+	bool datagram; /* SIDR: REQ_SENT, REQ_RECEIVED and OVER alone */
+	bool asked;    /* the peer began */
+	uint32_t local_id, remote_id;
+	uint32_t local_qpn, remote_qpn;
+	uint64_t remote_guid;
+	uint64_t transaction_id;
+	uint64_t timeout_ns, timewait_ns;
+	unsigned tries;  /* that are left */
+	uint64_t due_ns; /* ibcm_expire() then; 0: nothing is waited for */
+	bool has_last;
+	uint8_t last[MAD_BYTES]; /* what may have to be said again */
+};
+
+/* What is to be sent: nothing, or one datagram. */
+struct ibcm_out {
+	bool any;
+	uint8_t mad[MAD_BYTES];
+};
+
+/* 4.096 us * 2^exponent (12.7). */
+uint64_t ibcm_time_ns(uint8_t exponent);
+
+/* Begin, with @request, a REQ or a SIDR_REQ: its local_id (request_id) is the name of this end from now on. */
+void ibcm_ask(struct ibcm *end, const struct ib_cm_message *request, uint64_t now_ns,
+              struct ibcm_out *out);
+/* The peer begins, with @request; we are @local_id. */
+void ibcm_asked(struct ibcm *end, const struct ib_cm_message *request, uint32_t local_id);
+/* Is @request, from the peer, the one that @end came from? Then it is a repetition, for ibcm_hear(). */
+bool ibcm_is_of(const struct ibcm *end, const struct ib_cm_message *request);
+
+/* These return false where the state does not allow it. Numbers that name the connection are filled in. */
+bool ibcm_reply(struct ibcm *end, struct ib_cm_message *reply, uint64_t now_ns,
+                struct ibcm_out *out);
+bool ibcm_confirm(struct ibcm *end, struct ibcm_out *out);
+/* @private_data: IB_CM_REJ_PRIVATE_BYTES, or IB_CM_SIDR_REP_PRIVATE_BYTES where it is about datagrams; NULL: zeros. */
+bool ibcm_reject(struct ibcm *end, uint16_t reason, const uint8_t *private_data,
+                 struct ibcm_out *out);
+bool ibcm_disconnect(struct ibcm *end, uint64_t now_ns, struct ibcm_out *out);
+/* Data came before the RTU did. */
+enum ibcm_event ibcm_established(struct ibcm *end);
+/* This end will be forgotten: say what is due, once. @guid: of our adapter. */
+void ibcm_part(struct ibcm *end, uint64_t guid, struct ibcm_out *out);
+
+/* A message for this end. */
+enum ibcm_event ibcm_hear(struct ibcm *end, const struct ib_cm_message *message, uint64_t now_ns,
+                          struct ibcm_out *out);
+/* It is due_ns, or later. */
+enum ibcm_event ibcm_expire(struct ibcm *end, uint64_t now_ns, struct ibcm_out *out);
+
+#endif

@@ -1,0 +1,341 @@
+/* Captures. See pcapng.h. */
+#include "port/pcapng.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/log.h"
+
+#define BLOCK_SECTION    0x0a0d0d0au
+#define BLOCK_INTERFACE  1u
+#define BLOCK_STATISTICS 5u
+#define BLOCK_PACKET     6u
+#define ORDER_MAGIC      0x1a2b3c4du
+#define LINK_RAW         101u /* LINKTYPE_RAW: the packet begins with its IP header */
+#define OPT_END          0u
+#define OPT_COMMENT      1u
+#define SHB_APPLICATION  4u
+#define IF_NAME          2u
+#define IF_DESCRIPTION   3u
+#define IF_TSRESOL       9u
+#define EPB_FLAGS        2u
+#define ISB_RECEIVED     4u
+#define ISB_DROPPED      5u
+#define HEADER_BYTES     1024u           /* of a block without a packet, at most */
+#define PACKET_FIXED     (8u + 20u + 4u) /* frame of the block, and the fields before the bytes */
+#define FLUSH_BYTES      (PCAPNG_BUFFER_BYTES / 4)
+
+/* A block as it grows. All numbers are in the host's order: the section header says which that is. */
+struct block {
+	uint8_t *bytes;
+	uint32_t used;
+};
+
+static void put32(struct block *block, uint32_t value)
+{
+	memcpy(block->bytes + block->used, &value, sizeof(value));
+	block->used += (uint32_t)sizeof(value);
+}
+
+static void put16(struct block *block, uint16_t value)
+{
+	memcpy(block->bytes + block->used, &value, sizeof(value));
+	block->used += (uint32_t)sizeof(value);
+}
+
+/* A time, or half of one: the upper word comes first whatever the order of bytes. */
+static void put_time(struct block *block, uint64_t value)
+{
+	put32(block, (uint32_t)(value >> 32));
+	put32(block, (uint32_t)value);
+}
+
+static void put_bytes(struct block *block, const void *bytes, size_t count)
+{
+	if (count > 0)
+		memcpy(block->bytes + block->used, bytes, count);
+	block->used += (uint32_t)count;
+	while (block->used % 4 != 0)
+		block->bytes[block->used++] = 0;
+}
+
+static void put_option(struct block *block, uint16_t code, const void *bytes, size_t count)
+{
+	put16(block, code);
+	put16(block, (uint16_t)count);
+	put_bytes(block, bytes, count);
+}
+
+static void put_text(struct block *block, uint16_t code, const char *text, size_t most)
+{
+	put_option(block, code, text, strnlen(text, most));
+}
+
+static struct block block_begin(uint8_t *bytes, uint32_t type)
+{
+	struct block block = {.bytes = bytes};
+	put32(&block, type);
+	put32(&block, 0); /* its length: block_end() */
+	return block;
+}
+
+static uint32_t block_end(struct block *block)
+{
+	uint32_t length = block->used + 4;
+	put32(block, length);
+	memcpy(block->bytes + 4, &length, sizeof(length));
+	return length;
+}
+
+static uint32_t make_section(uint8_t *out)
+{
+	struct block block = block_begin(out, BLOCK_SECTION);
+	put32(&block, ORDER_MAGIC);
+	put16(&block, 1); /* version 1.0 */
+	put16(&block, 0);
+	put32(&block, UINT32_MAX); /* its length is not known */
+	put32(&block, UINT32_MAX);
+	put_text(&block, SHB_APPLICATION, "heddle " HEDDLE_VERSION, PCAPNG_NAME_BYTES);
+	put32(&block, OPT_END);
+	return block_end(&block);
+}
+
+static uint32_t make_interface(uint8_t *out, const char *name, const char *description)
+{
+	const uint8_t nanoseconds = 9;
+	struct block block = block_begin(out, BLOCK_INTERFACE);
+	put16(&block, LINK_RAW);
+	put16(&block, 0);
+	put32(&block, 0); /* no limit on what is kept of a packet */
+	put_text(&block, IF_NAME, name, PCAPNG_NAME_BYTES);
+	put_text(&block, IF_DESCRIPTION, description, PCAPNG_NAME_BYTES);
+	put_option(&block, IF_TSRESOL, &nanoseconds, 1);
+	put32(&block, OPT_END);
+	return block_end(&block);
+}
+
+static uint32_t make_statistics(const struct pcapng *to, uint64_t time_ns, uint8_t *out)
+{
+	uint64_t received = to->taken + to->dropped;
+	struct block block = block_begin(out, BLOCK_STATISTICS);
+	put32(&block, to->interface);
+	put_time(&block, time_ns);
+	put_option(&block, ISB_RECEIVED, &received, sizeof(received));
+	put_option(&block, ISB_DROPPED, &to->dropped, sizeof(to->dropped));
+	put32(&block, OPT_END);
+	return block_end(&block);
+}
+
+/* --- the file --- */
+
+/* Take or try (@command: F_OFD_SETLKW, F_OFD_SETLK) one of the locks. */
+static int lock_byte(int fd, int command, short type, off_t which)
+{
+	struct flock lock = {.l_type = type, .l_whence = SEEK_SET, .l_start = which, .l_len = 1};
+	while (fcntl(fd, command, &lock) != 0)
+		if (errno != EINTR)
+			return -errno;
+	return 0;
+}
+
+/* How many interfaces has the file's last section? -EEXIST: it is no capture that we could add to. 0 and *empty: nothing is there. */
+static int count_interfaces(int fd, uint32_t *count, bool *empty)
+{
+	struct {
+		uint32_t type, length, magic;
+	} head;
+	struct stat status;
+	if (fstat(fd, &status) != 0)
+		return -errno;
+	*count = 0;
+	*empty = status.st_size == 0;
+	for (off_t at = 0; at < status.st_size; at += (off_t)head.length) {
+		if (pread(fd, &head, sizeof(head), at) != (ssize_t)sizeof(head) ||
+		    head.length < sizeof(head) || head.length % 4 != 0 ||
+		    (off_t)head.length > status.st_size - at ||
+		    (at == 0 && head.type != BLOCK_SECTION) ||
+		    (head.type == BLOCK_SECTION && head.magic != ORDER_MAGIC))
+			return -EEXIST;
+		if (head.type == BLOCK_SECTION)
+			*count = 0;
+		else if (head.type == BLOCK_INTERFACE)
+			(*count)++;
+	}
+	return 0;
+}
+
+/* Open @path; *regular: it is a file. A packet is private: so is the file that we make. */
+static int open_path(const char *path, bool *regular)
+{
+	struct stat status;
+	*regular = stat(path, &status) != 0 || S_ISREG(status.st_mode);
+	int flags = *regular ? O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC
+	                     : O_WRONLY | O_NONBLOCK | O_CLOEXEC;
+	int fd = open(path, flags, 0600);
+	return fd < 0 ? -errno : fd;
+}
+
+int pcapng_prepare(const char *path)
+{
+	bool regular, empty;
+	uint32_t count;
+	int fd = open_path(path, &regular);
+	if (fd < 0)
+		return fd;
+	int result = regular ? lock_byte(fd, F_OFD_SETLKW, F_WRLCK, PCAPNG_LOCK_HEADER) : 0;
+	if (regular && result == 0)
+		result = count_interfaces(fd, &count, &empty);
+	if (regular && result == 0 && !empty &&
+	    lock_byte(fd, F_OFD_SETLK, F_WRLCK, PCAPNG_LOCK_USED) == 0 && ftruncate(fd, 0) != 0)
+		result = -errno;
+	close(fd);
+	return result;
+}
+
+/* Write what a file or pipe begins with, and our interface. */
+static int write_headers(struct pcapng *to, const char *name, const char *description)
+{
+	uint8_t bytes[2 * HEADER_BYTES];
+	uint32_t used = 0;
+	bool empty = true;
+	int result = 0;
+	if (to->regular) {
+		result = lock_byte(to->fd, F_OFD_SETLKW, F_WRLCK, PCAPNG_LOCK_HEADER);
+		if (result == 0)
+			result = lock_byte(to->fd, F_OFD_SETLKW, F_RDLCK, PCAPNG_LOCK_USED);
+		if (result == 0)
+			result = count_interfaces(to->fd, &to->interface, &empty);
+	}
+	if (result != 0)
+		return result;
+	if (empty)
+		used = make_section(bytes);
+	used += make_interface(bytes + used, name, description);
+	ssize_t done = write(to->fd, bytes, used);
+	if (done != (ssize_t)used)
+		result = done < 0 ? -errno : -ENOSPC;
+	if (to->regular)
+		lock_byte(to->fd, F_OFD_SETLK, F_UNLCK, PCAPNG_LOCK_HEADER);
+	return result;
+}
+
+int pcapng_open(struct pcapng *to, const char *path, const char *name, const char *description)
+{
+	*to = (struct pcapng){.fd = -1};
+	bool regular;
+	int fd = open_path(path, &regular);
+	if (fd < 0)
+		return fd;
+	to->fd = fd;
+	to->regular = regular;
+	to->buffer = malloc(PCAPNG_BUFFER_BYTES);
+	int result = to->buffer == NULL ? -ENOMEM : write_headers(to, name, description);
+	if (result != 0)
+		pcapng_forget(to);
+	return result;
+}
+
+/* --- packets --- */
+
+/* write() that does not end the program when nobody reads the pipe any more. */
+static ssize_t write_pipe(int fd, const void *bytes, size_t count)
+{
+	sigset_t pipe_signal, before, pending;
+	sigemptyset(&pipe_signal);
+	sigaddset(&pipe_signal, SIGPIPE);
+	sigpending(&pending);
+	pthread_sigmask(SIG_BLOCK, &pipe_signal, &before);
+	ssize_t done = write(fd, bytes, count);
+	int error = errno;
+	if (done < 0 && error == EPIPE && !sigismember(&pending, SIGPIPE))
+		sigtimedwait(&pipe_signal, NULL, &(struct timespec){0});
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	errno = error;
+	return done;
+}
+
+static void write_out(struct pcapng *to)
+{
+	if (to->used == 0 || to->broken)
+		return;
+	ssize_t done = to->regular ? write(to->fd, to->buffer, to->used)
+	                           : write_pipe(to->fd, to->buffer, to->used);
+	if (done < 0 && (errno == EAGAIN || errno == EINTR))
+		return;
+	/* Of a file the rest cannot follow: others may have written behind it. */
+	if (done < 0 || (to->regular && (size_t)done < to->used)) {
+		if (done >= 0)
+			errno = ENOSPC;
+		log_warn("the capture ends here: %m");
+		to->broken = true;
+		to->used = 0;
+		return;
+	}
+	to->used -= (size_t)done;
+	if (to->used > 0)
+		memmove(to->buffer, to->buffer + done, to->used);
+}
+
+void pcapng_put(struct pcapng *to, const struct pcapng_packet *packet)
+{
+	const size_t most = PACKET_FIXED + packet->captured + PCAPNG_COMMENT_BYTES + 32;
+	if (most > PCAPNG_BUFFER_BYTES - to->used)
+		write_out(to);
+	if (to->broken || most > PCAPNG_BUFFER_BYTES - to->used) {
+		to->dropped++;
+		return;
+	}
+	struct block block = block_begin(to->buffer + to->used, BLOCK_PACKET);
+	put32(&block, to->interface);
+	put_time(&block, packet->time_ns);
+	put32(&block, (uint32_t)packet->captured);
+	put32(&block, (uint32_t)packet->length);
+	put_bytes(&block, packet->bytes, packet->captured);
+	const uint32_t direction = packet->direction;
+	put_option(&block, EPB_FLAGS, &direction, sizeof(direction));
+	if (packet->comment != NULL)
+		put_text(&block, OPT_COMMENT, packet->comment, PCAPNG_COMMENT_BYTES);
+	put32(&block, OPT_END);
+	to->used += block_end(&block);
+	to->taken++;
+	if (to->used >= FLUSH_BYTES && to->regular)
+		write_out(to);
+}
+
+void pcapng_flush(struct pcapng *to, uint64_t time_ns)
+{
+	write_out(to);
+	if (to->dropped == to->told || PCAPNG_BUFFER_BYTES - to->used < HEADER_BYTES)
+		return;
+	to->used += make_statistics(to, time_ns, to->buffer + to->used);
+	to->told = to->dropped;
+	write_out(to);
+}
+
+void pcapng_close(struct pcapng *to, uint64_t time_ns)
+{
+	if (to->fd < 0)
+		return;
+	write_out(to);
+	if (PCAPNG_BUFFER_BYTES - to->used >= HEADER_BYTES)
+		to->used += make_statistics(to, time_ns, to->buffer + to->used);
+	write_out(to);
+	pcapng_forget(to);
+}
+
+void pcapng_forget(struct pcapng *to)
+{
+	if (to->fd >= 0)
+		close(to->fd);
+	free(to->buffer);
+	to->fd = -1;
+	to->buffer = NULL;
+	to->used = 0;
+	to->broken = true;
+}

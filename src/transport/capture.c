@@ -1,0 +1,504 @@
+/* Captures: the packets of the same-host path. See capture.h. */
+#include "transport/capture.h"
+
+#include <string.h>
+
+#include "transport/ib.h"
+#include "transport/multicast.h"
+#include "transport/request.h"
+#include "transport/sg.h"
+#include "wire/be.h"
+
+#define DEFAULT_HOPS 64u
+#define DEFAULT_PKEY 0xffffu
+#define FIRST_SRC_PORT \
+	0xc000u /* of RoCEv2 senders: 14 bits that tell flows apart (annex A17.9.2) */
+
+/* What the packets of one message have in common. */
+struct talk {
+	struct capture *capture;
+	struct roce_path path; /* of requests */
+	uint32_t requester, responder;
+	uint32_t mtu;
+	uint8_t transport; /* enum ib_transport */
+	uint64_t wr_id;
+};
+
+/* Where the bytes of a message are. */
+struct source {
+	const struct mover *mover;
+	struct sg list;
+	struct hdl_sge piece; /* of plain memory */
+	bool gone;
+};
+
+/* --- paths --- */
+
+/* IPv4 addresses where IPv6 is spoken, under the prefix for such (RFC 6052 section 2.1). */
+static void as_ipv6(uint8_t *gid)
+{
+	static const uint8_t prefix[12] = {0x00, 0x64, 0xff, 0x9b};
+	if (roce_gid_is_ipv4(gid))
+		memcpy(gid, prefix, sizeof(prefix));
+}
+
+static struct roce_path path_between(const struct hdl_gid *from, const struct hdl_gid *to,
+                                     uint32_t entropy)
+{
+	struct roce_path path = {
+	        .src_port = (uint16_t)(FIRST_SRC_PORT | ((entropy ^ entropy >> 14) & 0x3fff)),
+	        .dont_fragment = true,
+	        .udp_checksum = true,
+	        .hop_limit = DEFAULT_HOPS};
+	memcpy(path.sgid, from->raw, IB_GID_BYTES);
+	memcpy(path.dgid, to->raw, IB_GID_BYTES);
+	if (roce_gid_is_ipv4(path.sgid) != roce_gid_is_ipv4(path.dgid)) {
+		as_ipv6(path.sgid);
+		as_ipv6(path.dgid);
+	}
+	return path;
+}
+
+static void set_global(struct roce_path *path, uint8_t hop_limit, uint8_t traffic_class,
+                       uint32_t flow_label)
+{
+	if (hop_limit != 0)
+		path->hop_limit = hop_limit;
+	path->traffic_class = traffic_class;
+	path->flow_label = flow_label & 0xfffff;
+}
+
+/* Ends that know each other by LID are named by the GIDs that their ports have anyway. */
+static struct roce_path connected_path(const struct node *node, const struct qp *qp)
+{
+	const struct hdl_ah_attr *ah = &qp->attr.ah;
+	const struct hdl_gid *from = &node->gid, *to = &node->gid;
+	if (ah->is_global) {
+		from = &node->gids[ah->sgid_index];
+		to = &ah->dgid;
+	} else if (qp->link < LINK_WIRE) {
+		to = &node->links[qp->link].gid;
+	}
+	struct roce_path path = path_between(from, to, qp->qpn ^ qp->attr.dest_qpn);
+	if (ah->is_global)
+		set_global(&path, ah->hop_limit, ah->traffic_class, ah->flow_label);
+	return path;
+}
+
+static struct roce_path datagram_path(const struct node *node, const struct qp *qp,
+                                      const struct wqe_send *wqe)
+{
+	const struct hdl_gid *from = &node->gid;
+	struct hdl_gid to = node->gid;
+	bool grouped = wqe->u.ud.link < LINK_WIRE && wqe->u.ud.link >= MULTICAST_LINK;
+	if (wqe->u.ud.is_global || grouped) {
+		from = &node->gids[wqe->u.ud.sgid_index];
+		memcpy(to.raw, wqe->u.ud.dgid, sizeof(to.raw));
+	} else if (wqe->u.ud.link < LINK_WIRE) {
+		to = node->links[wqe->u.ud.link].gid;
+	}
+	struct roce_path path = path_between(from, &to, qp->qpn ^ wqe->u.ud.qpn);
+	if (wqe->u.ud.is_global)
+		set_global(&path, wqe->u.ud.hop_limit, wqe->u.ud.traffic_class,
+		           wqe->u.ud.flow_label);
+	return path;
+}
+
+static struct talk talk_of(struct node *node, const struct qp *qp, const struct wqe_send *wqe)
+{
+	static const uint8_t transports[] = {[HDL_QP_RC] = IB_RC,
+	                                     [HDL_QP_UC] = IB_UC,
+	                                     [HDL_QP_UD] = IB_UD,
+	                                     [HDL_QP_XRC_INI] = IB_XRC,
+	                                     [HDL_QP_XRC_TGT] = IB_XRC};
+	bool datagram = qp->type == HDL_QP_UD;
+	return (struct talk){
+	        .capture = node->capture,
+	        .path = datagram ? datagram_path(node, qp, wqe) : connected_path(node, qp),
+	        .requester = qp->qpn,
+	        .responder = datagram ? wqe->u.ud.qpn : qp->attr.dest_qpn,
+	        .mtu = datagram || qp->attr.path_mtu == 0 ? IB_MAX_MTU_BYTES : qp->attr.path_mtu,
+	        .transport = transports[qp->type],
+	        .wr_id = wqe->wr_id};
+}
+
+/* --- packets --- */
+
+static struct ib_packet packet_of(const struct talk *talk, uint8_t operation, uint32_t psn)
+{
+	struct ib_packet packet;
+	ib_packet_clear(&packet);
+	packet.bth = (struct ib_bth){.opcode = (uint8_t)(talk->transport | operation),
+	                             .migreq = true,
+	                             .pkey = DEFAULT_PKEY,
+	                             .psn = psn & IB_PSN_MASK};
+	return packet;
+}
+
+/* Record @packet. @missing: the last so many bytes of its payload are not known, and neither is what depends on them. */
+static void put(const struct talk *talk, struct ib_packet *packet, bool answer, size_t missing)
+{
+	struct capture *capture = talk->capture;
+	struct roce_path path = talk->path;
+	if (answer) {
+		memcpy(path.sgid, talk->path.dgid, IB_GID_BYTES);
+		memcpy(path.dgid, talk->path.sgid, IB_GID_BYTES);
+	}
+	path.ip_id = ++capture->ip_id;
+	packet->bth.dest_qp = answer ? talk->requester : talk->responder;
+	size_t length = roce_encode(&path, packet, capture->packet, sizeof(capture->packet));
+	if (length == 0)
+		return;
+	size_t cut =
+	        missing + (missing > 0 ? ib_pad_bytes(packet->payload_bytes) + IB_ICRC_BYTES : 0);
+	struct capture_record record = {.bytes = capture->packet,
+	                                .captured = length - cut,
+	                                .length = length,
+	                                .inbound = answer,
+	                                .operation = ib_opcode(packet->bth.opcode)->name,
+	                                .qpn = talk->requester,
+	                                .has_wr_id = true,
+	                                .wr_id = talk->wr_id};
+	capture->take(capture->context, &record);
+}
+
+/* The next @bytes of @source into the payload of @packet. Returns how many of them are not to be had. */
+static size_t fill(const struct talk *talk, struct source *source, uint32_t bytes,
+                   struct ib_packet *packet)
+{
+	struct hdl_sge piece;
+	struct sg to = sg_plain(&piece, talk->capture->payload, bytes);
+	packet->payload = talk->capture->payload;
+	packet->payload_bytes = bytes;
+	if (bytes == 0)
+		return 0;
+	if (!source->gone)
+		source->gone =
+		        sg_move(source->mover, MOVE_BOTH_OWN, &to, &source->list, bytes).detail !=
+		        HDL_DETAIL_NONE;
+	if (source->gone)
+		memset(talk->capture->payload, 0, bytes);
+	return source->gone ? bytes : 0;
+}
+
+static void put_answer(const struct talk *talk, uint8_t syndrome, uint32_t psn, uint32_t count)
+{
+	struct ib_packet packet = packet_of(talk, IB_OP_ACK, psn);
+	packet.aeth = (struct ib_aeth){.syndrome = syndrome, .msn = count};
+	put(talk, &packet, true, 0);
+}
+
+static uint8_t ack_syndrome(void)
+{
+	return ib_aeth_syndrome(IB_AETH_ACK, IB_AETH_NO_CREDITS);
+}
+
+/* --- numbers --- */
+
+void capture_restart(struct capture_qp *state)
+{
+	state->begun = false;
+	state->open.used = false;
+	for (uint32_t i = 0; i <= state->mask; i++)
+		state->sent[i].used = false;
+}
+
+/* How many packets @bytes take: a read those of its answer (IBTA section 9.7.2). */
+static uint32_t packets_of(const struct talk *talk, uint32_t bytes)
+{
+	return bytes == 0 ? 1 : (bytes - 1) / talk->mtu + 1;
+}
+
+/* The numbers of @wqe. A message that goes out again has those that it had. One that was looked at and not sent yet has no number in
+ * the lane; it is the only one such of its queue pair. */
+static struct capture_message *message_of(const struct talk *talk, struct qp *qp,
+                                          const struct wqe_send *wqe)
+{
+	struct capture_qp *state = qp->capture;
+	struct capture_message *open = &state->open, *sent = &state->sent[wqe->msn & state->mask];
+	if (wqe->numbered && sent->used && sent->msn == wqe->msn)
+		return sent;
+	if (!state->begun) {
+		state->begun = true;
+		state->next_psn = qp->attr.sq_psn;
+		state->count = 0;
+	}
+	if (!open->used) {
+		bool atomic = request_is_atomic(wqe);
+		uint32_t packets = atomic ? 1 : packets_of(talk, wqe->length);
+		*open = (struct capture_message){.used = true,
+		                                 .first_psn = state->next_psn,
+		                                 .last_psn = state->next_psn + packets - 1,
+		                                 .count = ++state->count};
+		state->next_psn += packets;
+	}
+	if (!wqe->numbered)
+		return open;
+	*sent = *open;
+	sent->msn = wqe->msn;
+	open->used = false;
+	return sent;
+}
+
+/* --- requests --- */
+
+/* Which operation a part of a message is. */
+static uint8_t operation_of(const struct talk *talk, const struct wqe_send *wqe, bool first,
+                            bool last)
+{
+	bool immediate = wqe->opcode == HDL_OP_SEND_IMM || wqe->opcode == HDL_OP_WRITE_IMM;
+	/* UC has no such operation on a wire: there it would be a send. */
+	bool invalidates = wqe->opcode == HDL_OP_SEND_INVALIDATE && talk->transport != IB_UC;
+	bool write = wqe->opcode == HDL_OP_WRITE || wqe->opcode == HDL_OP_WRITE_IMM;
+	uint8_t base = write ? IB_OP_WRITE_FIRST : IB_OP_SEND_FIRST;
+	if (!last)
+		return (uint8_t)(base + (first ? IB_OP_SEND_FIRST : IB_OP_SEND_MIDDLE));
+	if (invalidates)
+		return first ? IB_OP_SEND_ONLY_INV : IB_OP_SEND_LAST_INV;
+	return (uint8_t)(base + (first ? IB_OP_SEND_ONLY : IB_OP_SEND_LAST) + (immediate ? 1 : 0));
+}
+
+/* Immediate data is bytes of the application's, and a number only here. */
+static uint32_t immediate_of(const struct wqe_send *wqe)
+{
+	uint8_t bytes[sizeof(wqe->imm)];
+	memcpy(bytes, &wqe->imm, sizeof(bytes));
+	return be32_load(bytes);
+}
+
+static struct source own_source(const struct node *node, const struct qp *qp, struct wqe_send *wqe,
+                                uint8_t access)
+{
+	struct source source = {.mover = &node->own};
+	source.list = sg_own(node, qp, wqe_sge(wqe), wqe->num_sge, access);
+	return source;
+}
+
+static void put_data_request(struct node *node, struct qp *qp, struct wqe_send *wqe,
+                             const struct talk *talk, uint32_t psn)
+{
+	struct source source = own_source(node, qp, wqe, HDL_ACCESS_LOCAL_READ);
+	if (wqe->flags & HDL_SEND_INLINE)
+		source.list = sg_plain(&source.piece, wqe_inline(wqe), wqe->length);
+	uint32_t offset = 0, bytes;
+	bool last;
+	do {
+		bytes = wqe->length - offset < talk->mtu ? wqe->length - offset : talk->mtu;
+		last = offset + bytes == wqe->length;
+		struct ib_packet packet =
+		        packet_of(talk, operation_of(talk, wqe, offset == 0, last), psn++);
+		packet.bth.solicited = last && (wqe->flags & HDL_SEND_SOLICITED) != 0;
+		packet.bth.ack_request = last && qp_reliable(qp);
+		packet.deth = (struct ib_deth){.qkey = wqe->u.ud.qkey, .src_qp = qp->qpn};
+		packet.xrceth = (struct ib_xrceth){.srq = wqe->remote_srq};
+		packet.reth = (struct ib_reth){.addr = wqe->u.rdma.addr,
+		                               .rkey = wqe->u.rdma.key.v,
+		                               .length_bytes = wqe->length};
+		packet.immdt = (struct ib_immdt){.data = immediate_of(wqe)};
+		packet.ieth = (struct ib_ieth){.rkey = wqe->imm};
+		size_t missing = fill(talk, &source, bytes, &packet);
+		put(talk, &packet, false, missing);
+		offset += bytes;
+	} while (!last);
+}
+
+static void put_request(struct node *node, struct qp *qp, struct wqe_send *wqe,
+                        const struct talk *talk, uint32_t psn)
+{
+	if (!request_is_read(wqe)) {
+		put_data_request(node, qp, wqe, talk, psn);
+		return;
+	}
+	bool add = wqe->opcode == HDL_OP_FETCH_ADD;
+	struct ib_packet packet = packet_of(talk,
+	                                    wqe->opcode == HDL_OP_READ ? IB_OP_READ_REQUEST
+	                                    : add                      ? IB_OP_FETCH_ADD
+	                                                               : IB_OP_COMPARE_SWAP,
+	                                    psn);
+	packet.bth.ack_request = true;
+	packet.xrceth = (struct ib_xrceth){.srq = wqe->remote_srq};
+	packet.reth = (struct ib_reth){
+	        .addr = wqe->u.rdma.addr, .rkey = wqe->u.rdma.key.v, .length_bytes = wqe->length};
+	packet.atomiceth = (struct ib_atomiceth){.addr = wqe->u.atomic.addr,
+	                                         .rkey = wqe->u.atomic.key.v,
+	                                         .swap_or_add = add ? wqe->u.atomic.compare_add
+	                                                            : wqe->u.atomic.swap,
+	                                         .compare = add ? 0 : wqe->u.atomic.compare_add};
+	put(talk, &packet, false, 0);
+}
+
+void capture_put_request(struct node *node, struct qp *qp, struct wqe_send *wqe)
+{
+	struct talk talk = talk_of(node, qp, wqe);
+	struct capture_message *message = message_of(&talk, qp, wqe);
+	put_request(node, qp, wqe, &talk, message->first_psn);
+	if (!wqe->numbered && !qp_reliable(qp))
+		message->used = false; /* it is over: nothing more is heard of it */
+}
+
+/* --- answers --- */
+
+static void put_read_response(struct node *node, struct qp *qp, struct wqe_send *wqe,
+                              const struct talk *talk, const struct capture_message *message)
+{
+	struct source source = own_source(node, qp, wqe, HDL_ACCESS_LOCAL_WRITE);
+	uint32_t offset = 0, bytes, psn = message->first_psn;
+	bool last;
+	do {
+		bytes = wqe->length - offset < talk->mtu ? wqe->length - offset : talk->mtu;
+		last = offset + bytes == wqe->length;
+		uint8_t operation =
+		        last ? offset == 0 ? IB_OP_READ_RESPONSE_ONLY : IB_OP_READ_RESPONSE_LAST
+		        : offset == 0 ? IB_OP_READ_RESPONSE_FIRST
+		                      : IB_OP_READ_RESPONSE_MIDDLE;
+		struct ib_packet packet = packet_of(talk, operation, psn++);
+		packet.aeth = (struct ib_aeth){.syndrome = ack_syndrome(), .msn = message->count};
+		size_t missing = fill(talk, &source, bytes, &packet);
+		put(talk, &packet, true, missing);
+		offset += bytes;
+	} while (!last);
+}
+
+static void put_value(const struct talk *talk, const struct capture_message *message,
+                      uint64_t value)
+{
+	struct ib_packet packet = packet_of(talk, IB_OP_ATOMIC_ACK, message->first_psn);
+	packet.aeth = (struct ib_aeth){.syndrome = ack_syndrome(), .msn = message->count};
+	packet.atomicack = (struct ib_atomicack){.original = value};
+	put(talk, &packet, true, 0);
+}
+
+void capture_put_answer(struct node *node, struct qp *qp, struct wqe_send *wqe, uint32_t end,
+                        const struct frame_answer *answer)
+{
+	if (!qp_reliable(qp))
+		return;
+	struct talk talk = talk_of(node, qp, wqe);
+	const struct capture_message *message = message_of(&talk, qp, wqe);
+	if (wqe->opcode == HDL_OP_READ)
+		put_read_response(node, qp, wqe, &talk, message);
+	else if (request_is_read(wqe))
+		put_value(&talk, message, answer->value);
+	else if (wqe->msn == end) /* those before it are acknowledged with it */
+		put_answer(&talk, ack_syndrome(), message->last_psn, message->count);
+}
+
+void capture_put_refusal(struct node *node, struct qp *qp, struct wqe_send *wqe,
+                         const struct frame_answer *answer)
+{
+	static const uint8_t codes[ANSWER_COUNT] = {
+	        [ANSWER_SEQUENCE] = IB_NAK_PSN_SEQUENCE_ERROR,
+	        [ANSWER_INVALID] = IB_NAK_INVALID_REQUEST,
+	        [ANSWER_ACCESS] = IB_NAK_REMOTE_ACCESS_ERROR,
+	        [ANSWER_OPERATION] = IB_NAK_REMOTE_OPERATIONAL_ERROR,
+	};
+	/* With its own memory at fault a requester would have sent nothing that could be answered. */
+	if (!qp_reliable(qp) || answer->answer == ANSWER_OWN_LIST)
+		return;
+	struct talk talk = talk_of(node, qp, wqe);
+	const struct capture_message *message = message_of(&talk, qp, wqe);
+	uint8_t syndrome = answer->answer == ANSWER_RNR
+	                           ? ib_aeth_syndrome(IB_AETH_RNR_NAK, (uint8_t)answer->detail)
+	                           : ib_aeth_syndrome(IB_AETH_NAK, codes[answer->answer]);
+	put_answer(&talk, syndrome, message->first_psn, message->count - 1);
+}
+
+/* The 8 bytes that an atomic has brought. */
+static bool own_value(struct node *node, struct qp *qp, struct wqe_send *wqe, uint64_t *value)
+{
+	struct hdl_sge piece;
+	struct sg to = sg_plain(&piece, value, sizeof(*value));
+	struct sg from = sg_own(node, qp, wqe_sge(wqe), wqe->num_sge, HDL_ACCESS_LOCAL_WRITE);
+	return sg_move(&node->own, MOVE_BOTH_OWN, &to, &from, sizeof(*value)).detail ==
+	       HDL_DETAIL_NONE;
+}
+
+static void put_direct_answer(struct node *node, struct qp *qp, struct wqe_send *wqe,
+                              const struct talk *talk, const struct capture_message *message)
+{
+	uint64_t value;
+	switch (wqe->status) {
+	case HDL_WC_SUCCESS:
+		if (wqe->opcode == HDL_OP_READ)
+			put_read_response(node, qp, wqe, talk, message);
+		else if (!request_is_read(wqe))
+			put_answer(talk, ack_syndrome(), message->last_psn, message->count);
+		else if (own_value(node, qp, wqe, &value))
+			put_value(talk, message, value);
+		return;
+	case HDL_WC_REM_ACCESS_ERR:
+		put_answer(talk, ib_aeth_syndrome(IB_AETH_NAK, IB_NAK_REMOTE_ACCESS_ERROR),
+		           message->first_psn, message->count - 1);
+		return;
+	case HDL_WC_REM_OP_ERR:
+		put_answer(talk, ib_aeth_syndrome(IB_AETH_NAK, IB_NAK_REMOTE_OPERATIONAL_ERROR),
+		           message->first_psn, message->count - 1);
+		return;
+	default:
+		put_answer(talk, ib_aeth_syndrome(IB_AETH_NAK, IB_NAK_INVALID_REQUEST),
+		           message->first_psn, message->count - 1);
+	}
+}
+
+void capture_put_direct(struct node *node, struct qp *qp, struct wqe_send *wqe)
+{
+	bool answered = wqe->status == HDL_WC_SUCCESS || wqe->status == HDL_WC_REM_ACCESS_ERR ||
+	                wqe->status == HDL_WC_REM_OP_ERR || wqe->status == HDL_WC_REM_INV_REQ_ERR;
+	if (!answered) { /* refused here, or nobody was there: it went out before, if at all */
+		qp->capture->open.used = false;
+		return;
+	}
+	struct talk talk = talk_of(node, qp, wqe);
+	struct capture_message *message = message_of(&talk, qp, wqe);
+	put_request(node, qp, wqe, &talk, message->first_psn);
+	if (qp_reliable(qp))
+		put_direct_answer(node, qp, wqe, &talk, message);
+	message->used = false;
+}
+
+/* --- packets of a wire --- */
+
+/* The request that the answer @packet to @qp is for; NULL: none that is known any more. */
+static const struct wqe_send *asked_by(const struct qp *qp, const struct ib_packet *packet)
+{
+	for (uint32_t i = wq_head(&qp->sq), end = wq_tail(&qp->sq); i != end; i++) {
+		const struct wqe_send *wqe = wq_at(&qp->sq, i);
+		int32_t distance = ib_psn_distance(packet->bth.psn, wqe->msn);
+		if (wqe->numbered && distance >= 0 && (uint32_t)distance < ib_span(qp->ib, wqe))
+			return wqe;
+	}
+	return NULL;
+}
+
+void capture_put_wire(struct node *node, const struct path *path, const struct ib_packet *packet,
+                      const uint8_t *payload, bool inbound)
+{
+	struct capture *capture = node->capture;
+	const struct ib_opcode *op = ib_opcode(packet->bth.opcode);
+	struct ib_packet whole = *packet;
+	struct roce_path ip = path->ip;
+	whole.payload = payload;
+	ip.udp_checksum = true;
+	if (ip.hop_limit == 0)
+		ip.hop_limit = DEFAULT_HOPS; /* not known here, or left to the host */
+	size_t length = roce_encode(&ip, &whole, capture->packet, sizeof(capture->packet));
+	if (length == 0)
+		return;
+	const struct qp *qp = inbound                  ? node_find_qp(node, packet->bth.dest_qp)
+	                      : op->role == IB_REQUEST ? capture->turn
+	                                               : NULL;
+	const struct wqe_send *wqe = NULL;
+	if (qp != NULL && !inbound)
+		wqe = wq_at(&qp->sq, qp->next);
+	else if (qp != NULL && op->role == IB_RESPONSE && qp->ib != NULL)
+		wqe = asked_by(qp, packet);
+	struct capture_record record = {.bytes = capture->packet,
+	                                .captured = length,
+	                                .length = length,
+	                                .inbound = inbound,
+	                                .operation = op->name,
+	                                .qpn = qp != NULL ? qp->qpn : 0,
+	                                .has_wr_id = wqe != NULL,
+	                                .wr_id = wqe != NULL ? wqe->wr_id : 0};
+	capture->take(capture->context, &record);
+}

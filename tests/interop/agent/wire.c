@@ -1,0 +1,286 @@
+/* The wire of a node and the processes on it: each gets the packets of its own queue pairs, when others die, when the agent is
+ * killed, and when a process that is stopped keeps the next agent from opening the port. Processes here are children that open an
+ * adapter and say what has come when they are asked; this process is the network, and sends to them from an address of its
+ * own. */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "adapter/adapter.h"
+#include "adapter/udp.h"
+#include "end.h"
+
+#define WAIT_MS 20000
+
+/* What a child says of itself. */
+struct report {
+	int error; /* of hdl_open() */
+	struct hdl_gid gid;
+	uint32_t first_qpn, mtu;
+	uint64_t received;
+	uint32_t agents; /* that it has met after the first */
+	bool connected;  /* to one of them */
+};
+
+struct child {
+	pid_t pid;
+	int talk;
+};
+
+static struct udp_wire network;
+
+static void fill(struct hdl_adapter *adapter, struct report *report)
+{
+	struct hdl_event event;
+	struct hdl_limits limits;
+	MUST(hdl_adapter_query(adapter, &limits));
+	while (hdl_event_get(adapter, &event, 0) == 0)
+		report->agents += event.type == HDL_EVENT_AGENT_CHANGED;
+	report->gid = limits.gid;
+	report->mtu = limits.mtu;
+	report->first_qpn = adapter->slot << adapter->qp_bits;
+	adapter_lock(adapter);
+	report->received = adapter->udp != NULL ? adapter->udp->counts.received : 0;
+	adapter_unlock(adapter);
+	pthread_mutex_lock(&adapter->agent_lock);
+	report->connected = adapter->agent >= 0;
+	pthread_mutex_unlock(&adapter->agent_lock);
+}
+
+static void live(int talk, const char *node, const char *address)
+{
+	struct hdl_open_attr attr = {.on_node = true, .node = node};
+	struct hdl_adapter *adapter = NULL;
+	struct report report = {0};
+	char byte;
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	setenv("HEDDLE_LOCAL", "off", 1);
+	if (address != NULL)
+		setenv("HEDDLE_ADDR", address, 1);
+	report.error = hdl_open(&attr, &adapter);
+	while (read(talk, &byte, 1) == 1 && byte == '?') {
+		if (adapter != NULL)
+			fill(adapter, &report);
+		if (write(talk, &report, sizeof(report)) != sizeof(report))
+			break;
+	}
+	if (adapter != NULL)
+		hdl_close(adapter);
+	_exit(0);
+}
+
+static struct child start_at(const char *node, const char *address)
+{
+	int pair[2];
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+	struct child child = {.pid = fork(), .talk = pair[0]};
+	assert_true(child.pid >= 0);
+	if (child.pid == 0) {
+		close(pair[0]);
+		live(pair[1], node, address);
+	}
+	close(pair[1]);
+	return child;
+}
+
+static struct child start(const char *node)
+{
+	return start_at(node, NULL);
+}
+
+static struct report ask(const struct child *child)
+{
+	struct report report = {0};
+	struct pollfd readable = {.fd = child->talk, .events = POLLIN};
+	assert_int_equal(write(child->talk, "?", 1), 1);
+	assert_true(poll(&readable, 1, WAIT_MS) > 0);
+	assert_int_equal(recv(child->talk, &report, sizeof(report), MSG_WAITALL), sizeof(report));
+	return report;
+}
+
+static void end_child(struct child *child, int signal_number)
+{
+	if (signal_number != 0)
+		kill(child->pid, signal_number);
+	else
+		assert_int_equal(write(child->talk, ".", 1), 1);
+	close(child->talk);
+	assert_int_equal(waitpid(child->pid, NULL, 0), child->pid);
+}
+
+/* A packet from the network to queue pair @qpn at @gid. */
+static void send_to(const struct hdl_gid *gid, uint32_t qpn)
+{
+	struct path path = {.port = 1, .ip.src_port = 0xc000};
+	struct ib_packet packet = {0};
+	memcpy(path.ip.dgid, gid->raw, 16);
+	packet.bth.opcode = 0x04; /* RC SEND only */
+	packet.bth.dest_qp = qpn;
+	uint8_t *room = network.carrier.reserve(&network, &path, IB_BTH_BYTES);
+	assert_int_equal(ib_transport_encode(&packet, room, IB_BTH_BYTES), IB_BTH_BYTES);
+	network.carrier.commit(&network, &path, IB_BTH_BYTES);
+	network.carrier.flush(&network);
+}
+
+/* Until @child has got @count. */
+static void await(const struct child *child, uint64_t count)
+{
+	double until = now_ms() + WAIT_MS;
+	struct report report;
+	do
+		report = ask(child);
+	while (report.received < count && now_ms() < until);
+	assert_int_equal(report.received, count);
+}
+
+/* Until @child has greeted another agent, the @agents'th. */
+static void await_agent(const struct child *child, uint32_t agents)
+{
+	double until = now_ms() + WAIT_MS;
+	struct report report;
+	do
+		report = ask(child);
+	while ((report.agents < agents || !report.connected) && now_ms() < until);
+	assert_int_equal(report.agents, agents);
+	assert_true(report.connected);
+}
+
+static void test_each_its_own(void **state)
+{
+	(void)state;
+	struct child children[3];
+	struct report reports[3];
+	for (int i = 0; i < 3; i++) {
+		children[i] = start("wire-each");
+		reports[i] = ask(&children[i]);
+		assert_int_equal(reports[i].error, 0);
+		assert_int_equal(reports[i].mtu, 4096);
+		assert_memory_equal(&reports[i].gid, &reports[0].gid, 16);
+		assert_int_equal(reports[i].gid.raw[12], 127);
+		assert_int_equal(reports[i].gid.raw[13], AGENT_LOOPBACK);
+	}
+	for (uint32_t i = 0; i < 3; i++)
+		for (uint32_t j = 0; j <= i; j++)
+			send_to(&reports[i].gid, reports[i].first_qpn + 1 + j);
+	send_to(&reports[0].gid, 1);        /* the agent's */
+	send_to(&reports[0].gid, 0xffffff); /* nobody's */
+	for (uint32_t i = 0; i < 3; i++)
+		await(&children[i], i + 1);
+	/* Of two that are after one another, the second gets nothing of the first. */
+	end_child(&children[1], SIGKILL);
+	for (int i = 0; i < 10; i++)
+		send_to(&reports[1].gid, reports[1].first_qpn + 1);
+	struct child next = start("wire-each");
+	struct report report = ask(&next);
+	assert_int_equal(report.error, 0);
+	assert_int_not_equal(report.first_qpn, reports[1].first_qpn);
+	send_to(&report.gid, reports[1].first_qpn + 1);
+	send_to(&report.gid, report.first_qpn + 1);
+	await(&next, 1);
+	send_to(&reports[0].gid, reports[0].first_qpn + 1);
+	await(&children[0], 2);
+	end_child(&next, 0);
+	end_child(&children[0], 0);
+	end_child(&children[2], 0);
+}
+
+static void test_agent_killed(void **state)
+{
+	(void)state;
+	struct child children[2];
+	struct report reports[2];
+	for (int i = 0; i < 2; i++) {
+		children[i] = start("wire-killed");
+		reports[i] = ask(&children[i]);
+		assert_int_equal(reports[i].error, 0);
+	}
+	for (uint32_t round = 1; round <= 3; round++) {
+		kill_agent();
+		for (int i = 0; i < 2; i++) {
+			await_agent(&children[i], round);
+			struct report report = ask(&children[i]);
+			assert_memory_equal(&report.gid, &reports[i].gid, 16);
+			assert_int_equal(report.first_qpn, reports[i].first_qpn);
+			send_to(&report.gid, report.first_qpn + 1);
+			await(&children[i], round);
+		}
+	}
+	struct child next = start("wire-killed");
+	struct report report = ask(&next);
+	assert_int_equal(report.error, 0);
+	assert_memory_equal(&report.gid, &reports[0].gid, 16);
+	send_to(&report.gid, report.first_qpn + 1);
+	await(&next, 1);
+	end_child(&next, 0);
+	for (int i = 0; i < 2; i++)
+		end_child(&children[i], 0);
+}
+
+/* A process that cannot let go of its socket keeps the port. Who wants it is told, and does not wait for ever; when the process
+ * goes on, so does everything. */
+static void test_agent_killed_and_process_stopped(void **state)
+{
+	(void)state;
+	char address[32];
+	snprintf(address, sizeof(address), "127.76.%d.%d", getpid() >> 8 & 255, getpid() & 255);
+	struct child stopped = start_at("wire-stopped", address);
+	struct report before = ask(&stopped);
+	assert_int_equal(before.error, 0);
+	kill(stopped.pid, SIGSTOP);
+	kill_agent();
+	struct child next = start_at("wire-stopped", address);
+	struct report report = ask(&next);
+	assert_int_not_equal(report.error, 0);
+	end_child(&next, 0);
+	kill(stopped.pid, SIGCONT);
+	await_agent(&stopped, 1);
+	send_to(&before.gid, before.first_qpn + 1);
+	await(&stopped, 1);
+	next = start_at("wire-stopped", address);
+	report = ask(&next);
+	assert_int_equal(report.error, 0);
+	end_child(&next, 0);
+	end_child(&stopped, 0);
+}
+
+static int begin(void **state)
+{
+	(void)state;
+	struct udp_address address = {.gid = {[10] = 0xff, [11] = 0xff, [12] = 127, [13] = 75}};
+	unsigned pid = (unsigned)getpid();
+	address.gid[14] = (uint8_t)(pid >> 8);
+	address.gid[15] = (uint8_t)pid;
+	unsetenv("HEDDLE_ADDR");
+	return udp_wire_begin(&network, &address, -1, 4096);
+}
+
+static int end(void **state)
+{
+	(void)state;
+	udp_wire_end(&network);
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(test_each_its_own),
+	        cmocka_unit_test(test_agent_killed),
+	        cmocka_unit_test(test_agent_killed_and_process_stopped),
+	};
+	return cmocka_run_group_tests(tests, begin, end);
+}

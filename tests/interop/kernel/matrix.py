@@ -1,0 +1,382 @@
+#!/usr/bin/python3
+"""Linux's rdma_rxe as the other end of our wire: programs nobody here wrote, and one of ours that compares every byte, between
+Heddle and a guest with a kernel of its own (guest.py), in both directions, over IPv4 and IPv6, with and without loss.
+
+  matrix.py FOLDER [--quick] [--only WORDS] [--family 4|6] [--loss 0|1] [--mtu BYTES] [--self] [--keep FOLDER]
+
+FOLDER is that of the build. --quick: a few rows, and only where the kernel is at hand already. --only: the rows that have all
+these words. --self: the guest at both ends, which tells the faults of rdma_rxe and of this program from ours. --keep: a capture
+of each row and the output of those that failed are put there. One line a row; exit status 1 when a row failed, 77 when it cannot run here."""
+import argparse
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import guest as peer
+from guest import Cannot, wait_until
+
+ROOT = Path(__file__).resolve().parents[3]
+LIMIT = 40        # seconds that a program may take
+LOSS_ONE_IN = 100
+MTU = 1500        # of the cable: RoCE's is then 1024
+JUMBO = 4200      # and here 4096
+SERVER_FIRST = 15  # seconds until a server listens
+OUTPUT_LINES = 30  # of a program that failed
+UDADDY_PORT = 7174  # which it cannot be told
+
+# perftest measures the processor's clock; on a busy host a guest's time is too uneven for it now and then, and it gives up.
+CLOCK = "Correlation coefficient"
+
+# name of the row | program and options of both | of the server | of the client. Words:
+#   DEVICE and GID the device of that end, and the index of its GID; PORT a port that is free; HOST the server's address, over
+#   TCP that of IPv4, since most of the programs do not know others there
+# Before the name: what is special.
+#   t  they meet over TCP at PORT      m  they meet through rdma_cm: the server is bound to HOST
+#   r  reliable: also with loss        q  also in the short run       j  also with large packets
+#   4  IPv4 only: perftest's -R does not know the other
+ROWS = """
+trqj patterns RC | patterns -t rc -d DEVICE -g GID -p PORT | | HOST
+tq   patterns UC | patterns -t uc -d DEVICE -g GID -p PORT | | HOST
+tqj  patterns UD | patterns -t ud -d DEVICE -g GID -p PORT | | HOST
+tr   ibv_rc_pingpong | ibv_rc_pingpong -d DEVICE -g GID -p PORT -c -e -n 500 | | HOST
+tr   ibv_rc_pingpong 64 KiB | ibv_rc_pingpong -d DEVICE -g GID -p PORT -c -e -n 50 -s 65536 | | HOST
+t    ibv_rc_pingpong polling | ibv_rc_pingpong -d DEVICE -g GID -p PORT -n 50 | | HOST
+t    ibv_uc_pingpong | ibv_uc_pingpong -d DEVICE -g GID -p PORT -c -e -n 200 | | HOST
+tq   ibv_ud_pingpong | ibv_ud_pingpong -d DEVICE -g GID -p PORT -e -n 200 -s 1024 | | HOST
+tr   ibv_srq_pingpong | ibv_srq_pingpong -d DEVICE -g GID -p PORT -c -e -n 500 | | HOST
+trq  ib_send_lat | ib_send_lat -d DEVICE -x GID -p PORT -e -n 200 | | HOST
+t    ib_send_lat UC | ib_send_lat -d DEVICE -x GID -p PORT -e -n 200 -c UC | | HOST
+t    ib_send_lat UD | ib_send_lat -d DEVICE -x GID -p PORT -e -n 200 -c UD | | HOST
+tr   ib_write_lat | ib_write_lat -d DEVICE -x GID -p PORT -n 50 | | HOST
+tr   ib_read_lat | ib_read_lat -d DEVICE -x GID -p PORT -e -n 200 | | HOST
+tr   ib_atomic_lat | ib_atomic_lat -d DEVICE -x GID -p PORT -e -n 200 | | HOST
+tr   ib_send_bw | ib_send_bw -d DEVICE -x GID -p PORT -e -n 500 | | HOST
+tj   ib_send_bw 2 B to 8 MiB | ib_send_bw -d DEVICE -x GID -p PORT -e -n 5 -a | | HOST
+t    ib_send_bw UC | ib_send_bw -d DEVICE -x GID -p PORT -e -n 100 -s 4096 -c UC | | HOST
+t    ib_send_bw UD | ib_send_bw -d DEVICE -x GID -p PORT -e -n 100 -s 1024 -c UD | | HOST
+tr   ib_send_bw 4 queue pairs | ib_send_bw -d DEVICE -x GID -p PORT -n 100 -q 4 | | HOST
+tr   ib_send_bw shared receives | ib_send_bw -d DEVICE -x GID -p PORT -e -n 200 --use-srq -r 256 | | HOST
+trqj ib_write_bw | ib_write_bw -d DEVICE -x GID -p PORT -n 200 | | HOST
+tj   ib_write_bw 2 B to 8 MiB | ib_write_bw -d DEVICE -x GID -p PORT -n 5 -a | | HOST
+t    ib_write_bw UC | ib_write_bw -d DEVICE -x GID -p PORT -n 100 -c UC | | HOST
+tr   ib_write_bw 1 MiB | ib_write_bw -d DEVICE -x GID -p PORT -n 10 -s 1048576 | | HOST
+trqj ib_read_bw | ib_read_bw -d DEVICE -x GID -p PORT -e -n 200 | | HOST
+tj   ib_read_bw 2 B to 8 MiB | ib_read_bw -d DEVICE -x GID -p PORT -e -n 5 -a | | HOST
+tr   ib_read_bw 1 MiB | ib_read_bw -d DEVICE -x GID -p PORT -e -n 10 -s 1048576 | | HOST
+tr   ib_atomic_bw fetch and add | ib_atomic_bw -d DEVICE -x GID -p PORT -e -n 500 | | HOST
+tr   ib_atomic_bw compare and swap | ib_atomic_bw -d DEVICE -x GID -p PORT -e -n 200 -A CMP_AND_SWAP | | HOST
+mrqj rping | rping -a HOST -p PORT -C 10 -V -v | -s | -c
+mr   rping 60000 bytes | rping -a HOST -p PORT -C 10 -S 60000 -V | -s | -c
+mrq  ucmatose | ucmatose -p PORT -c 5 -C 10 -S 4000 | -b HOST | -s HOST
+mq   udaddy | udaddy -c 3 -C 5 -S 500 | -b HOST | -s HOST
+mr   rstream | rstream -p PORT -S 100000 -C 20 | -b HOST | -s HOST
+mr   rstream 64 B | rstream -p PORT -S 64 -C 200 | -b HOST | -s HOST
+mr4  ib_send_lat -R | ib_send_lat -R -p PORT -e -n 100 | | HOST
+mr4  ib_write_bw -R | ib_write_bw -R -p PORT -n 200 | | HOST
+mr4  ib_read_bw -R | ib_read_bw -R -p PORT -e -n 200 | | HOST
+mr4  ib_atomic_bw -R | ib_atomic_bw -R -p PORT -e -n 100 | | HOST
+m4   ib_send_bw -R UD | ib_send_bw -R -p PORT -e -n 100 -s 512 -c UD | | HOST
+"""
+
+
+class Row:
+    def __init__(self, line):
+        head, both, server, client = (part.strip() for part in line.split("|"))
+        self.flags, self.name = head.split(None, 1)
+        self.server, self.client = f"{both} {server}".split(), f"{both} {client}".split()
+
+
+class Heddle:
+    """This end: programs on Heddle, on the address of the tap."""
+    name = "heddle"
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.directory = tempfile.mkdtemp(prefix="heddle-here-")
+        self.env = dict(os.environ, HEDDLE_DIR=self.directory)
+        self.programs = {"patterns": str(next(Path(folder).rglob("interop-kernel-patterns")))}
+
+    def facts(self, family):
+        return {"DEVICE": "heddle0", "GID": "0"}
+
+    def address(self, family):
+        return peer.HERE if family == 4 else peer.HERE6
+
+    def start(self, words, family):
+        words = [self.programs.get(words[0], words[0]), *words[1:]]
+        return HostJob([f"{self.folder}/heddle", "run", "--node", f"ipv{family}", "--addr", self.address(family), "--", *words],
+                       self.env)
+
+    def listens(self, row, port, job):
+        """Wait until the server @job does."""
+        if "t" in row.flags:
+            return wait_until(lambda: tcp_listens(port) or job.code() is not None, SERVER_FIRST)
+
+        def there():
+            said = subprocess.run([f"{self.folder}/heddle", "status", "--json"], env=self.env, capture_output=True, text=True)
+            return job.code() is not None or f'"program": "{row.server[0]}"' in json.dumps(json.loads(said.stdout or "{}"))
+        # That it has opened the device can be seen, that it listens then cannot.
+        return wait_until(there, SERVER_FIRST) and not time.sleep(0.3)
+
+    def close(self):
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+class HostJob:
+    def __init__(self, command, env):
+        self.out = tempfile.TemporaryFile("w+")
+        self.process = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=self.out, stderr=subprocess.STDOUT,
+                                        start_new_session=True)
+
+    def code(self):
+        return self.process.poll()
+
+    def wait(self, seconds):
+        try:
+            return self.process.wait(max(0, seconds))
+        except subprocess.TimeoutExpired:
+            return None
+
+    def end(self):
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+
+    def output(self):
+        self.out.seek(0)
+        return self.out.read()
+
+
+class Rxe:
+    """The other end: programs in the guest, on rdma_rxe."""
+    name = "rxe"
+
+    def __init__(self, guest):
+        self.guest = guest
+        self.gids = {}
+        code, said = guest.run("rdma link add rxe0 type rxe netdev eth0 && ibv_devinfo -v -d rxe0")
+        for index, gid in re.findall(r"GID\[\s*(\d+)\]:\s+(\S+?),", said):
+            self.gids[{f"::ffff:{peer.THERE}": 4, peer.THERE6: 6}.get(gid)] = index
+        if code != 0 or not {4, 6} <= set(self.gids):
+            raise RuntimeError(f"rdma_rxe in the guest: {said}\n{guest.console()}")
+        self.clock = f"LD_PRELOAD=/lib/clock.so HEDDLE_PEER_MHZ={peer.processor_mhz()} "
+
+    def facts(self, family):
+        return {"DEVICE": "rxe0", "GID": self.gids[family]}
+
+    def address(self, family):
+        return peer.THERE if family == 4 else peer.THERE6
+
+    def start(self, words, family):
+        return self.guest.start((self.clock if words[0].startswith("ib_") else "") + shlex.join(words), LIMIT)
+
+    def listens(self, row, port, job):
+        look = f"grep -q ':{port:04X} [0-9A-F]*:0000 0A' /proc/net/tcp /proc/net/tcp6"
+        if "m" in row.flags:
+            look = f"rdma resource show cm_id | grep -q 'state LISTEN .*src-addr .*:{port} '"
+        looks = self.guest.start(f"until {look}; do sleep 0.05; done", SERVER_FIRST)
+        wait_until(lambda: looks.ended.is_set() or job.ended.is_set(), SERVER_FIRST + 2)
+        looks.end()
+        return looks.code == 0
+
+
+def tcp_listens(port):
+    """Without connecting: the programs take one connection only."""
+    return any(line.split()[3] == "0A" and int(line.split()[1].rsplit(":", 1)[1], 16) == port
+               for table in ("/proc/net/tcp", "/proc/net/tcp6") for line in Path(table).read_text().splitlines()[1:])
+
+
+def tail(text):
+    return "\n".join(text.rstrip().splitlines()[-OUTPUT_LINES:])
+
+
+def good(row, server, client, said):
+    # rping's thread for events may find the channel gone that another has closed at the end, and then ends the program so.
+    fine = (0, 255) if row.server[0] == "rping" else (0,)
+    return client == 0 and server in fine and "invalid data" not in said and "FAILED" not in said
+
+
+def run_row(row, server, client, family, port):
+    """(passed, what they said)"""
+    host = server.address(4 if "t" in row.flags else family)
+
+    def words(end, line):
+        meaning = dict(end.facts(family), PORT=str(port), HOST=host)
+        return [meaning.get(word, word) for word in line]
+
+    first = server.start(words(server, row.server), family)
+    second, codes, until = None, [None, None], time.monotonic() + LIMIT
+    try:
+        if server.listens(row, port, first):
+            second = client.start(words(client, row.client), family)
+            codes[1] = second.wait(until - time.monotonic())
+            codes[0] = first.wait(5 if codes[1] == 0 else 1)
+    finally:
+        for job in (first, second):
+            if job is not None:
+                job.end()
+    said = "".join(f"--- {name} ({code}):\n{tail(job.output()) if job else 'not started'}\n"
+                   for name, code, job in (("server", codes[0], first), ("client", codes[1], second)))
+    return good(row, *codes, said), said
+
+
+# --- The table ---
+
+class Table:
+    def __init__(self, guest, keep):
+        self.guest, self.keep, self.failed, self.passed, self.lost, self.port = guest, keep, [], 0, 0, 18000
+
+    def run(self, row, server, client, family, loss, remark=""):
+        self.port += 1
+        port = self.port if "PORT" in row.server else UDADDY_PORT
+        name = f"{row.name}-{client.name}-{family}-{loss}{remark}".replace(" ", "-").replace(",", "")
+        self.guest.cable("counts")
+        self.guest.cable(f"loss {LOSS_ONE_IN if loss else 0}")
+        if self.keep:
+            self.guest.cable(f"capture {self.keep}/{name}.pcap")
+        start = time.monotonic()
+        for _ in range(3):
+            passed, said = run_row(row, server, client, family, port)
+            if CLOCK not in said:
+                break
+        seconds = time.monotonic() - start
+        self.guest.cable("loss 0")
+        if self.keep:
+            self.guest.cable("capture -")
+        _, packets, lost = map(int, self.guest.cable("counts").split())
+        self.lost += lost if loss else 0
+        self.line(row.name + remark, f"{client.name} -> {server.name}", f"IPv{family}", f"{lost} of {packets}" if loss else "-",
+                  passed, seconds)
+        if not passed:
+            print("    " + said.replace("\n", "\n    "), flush=True)
+            if self.keep:
+                Path(self.keep, f"{name}.txt").write_text(said)
+
+    def line(self, name, ends, family, loss, passed, seconds):
+        print(f"{name:34} {ends:16} {family:6} {loss:>14}  {'ok' if passed else 'FAILED':6} {seconds:6.1f} s", flush=True)
+        if passed:
+            self.passed += 1
+        else:
+            self.failed.append(f"{name}, {ends}, {family}, lost {loss}")
+
+
+def judge_capture(path):
+    """What tshark does not like in the capture at @path."""
+    problems = subprocess.run(["tshark", "-n", "-r", path, "-Y", "_ws.malformed || _ws.expert.severity == error"],
+                              capture_output=True, text=True).stdout.splitlines()
+    count = subprocess.run(["tshark", "-n", "-r", path, "-Y", "infiniband"], capture_output=True, text=True).stdout.count("\n")
+    return problems, count
+
+
+def captured(table, rows, server, client):
+    """Some rows once more, with tshark as the judge."""
+    if shutil.which("tshark") is None:
+        print("tshark is not installed: nothing was captured")
+        return
+    kept = table.keep
+    with tempfile.TemporaryDirectory() as table.keep:
+        for row in rows:
+            start = time.monotonic()
+            table.run(row, server, client, 4, 0, ", captured")
+            problems, count = judge_capture(next(Path(table.keep).glob("*.pcap")))
+            table.line(f"{row.name}: {count} packets in tshark", f"{client.name} -> {server.name}", "IPv4", "-",
+                       not problems and count > 0, time.monotonic() - start)
+            print("\n".join(problems[:20]), end="\n" if problems else "")
+            for path in Path(table.keep).iterdir():
+                path.unlink()
+    table.keep = kept
+
+
+def chosen(args, rows):
+    words = (args.only or "").split()
+    return [row for row in rows if all(word in f"{row.name} {' '.join(row.server)}" for word in words)
+            and ("q" in row.flags or not args.quick)]
+
+
+def cells(args, rows, mtu):
+    """(row, family, loss) that are to be run on a cable with @mtu"""
+    for row in rows:
+        if mtu != MTU and "j" not in row.flags and not args.mtu:
+            continue
+        for family in (4, 6):
+            for loss in (0, 1):
+                if (loss and "r" not in row.flags) or (family == 6 and "4" in row.flags) or args.family not in (None, family) or args.loss not in (None, loss):
+                    continue
+                if args.quick and (loss == 1) != (family == 6) and "r" in row.flags:
+                    continue
+                if mtu != MTU and loss and not args.mtu:
+                    continue
+                yield row, family, loss
+
+
+def on_cable(args, linux, mtu, rows, totals):
+    programs = sorted({row.server[0] for row in rows} - {"patterns"})
+    patterns = str(next(Path(args.folder).rglob("interop-kernel-patterns")))
+    helpers = Path(patterns).parent
+    guest = peer.Guest(linux, helpers, [*programs, ("patterns", patterns)], mtu)
+    here = None
+    try:
+        rxe = Rxe(guest)
+        here = rxe if args.self else Heddle(args.folder)
+        table = Table(guest, args.keep)
+        print(f"\nthe cable carries {mtu} bytes\n{'':34} {'client -> server':16} {'':6} {'packets lost':>14}")
+        for row, family, loss in cells(args, rows, mtu):
+            for server, client in [(rxe, rxe)] if args.self else [(rxe, here), (here, rxe)]:
+                if not guest.alive():
+                    raise RuntimeError(f"the guest died:\n{guest.console()}")
+                table.run(row, server, client, family, loss)
+        if mtu == MTU and not args.self and not args.only:
+            small = [Row(line) for line in ("t patterns to 70000 bytes | patterns -d DEVICE -g GID -p PORT -b 70000 | | HOST",
+                                            "m rping | rping -a HOST -p PORT -C 10 | -s | -c")]
+            captured(table, small, rxe, here)
+        totals.append(table)
+    finally:
+        guest.close()
+        if here is not None and not args.self:
+            here.close()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder")
+    for option in ("--quick", "--self"):
+        parser.add_argument(option, action="store_true")
+    parser.add_argument("--only")
+    parser.add_argument("--keep")
+    for option in ("--family", "--loss", "--mtu"):
+        parser.add_argument(option, type=int)
+    args = parser.parse_args()
+    args.folder = os.path.abspath(args.folder)
+    os.environ.pop("LD_LIBRARY_PATH", None)
+    linux = os.environ.get("HEDDLE_PEER_LINUX") or peer.kernel(ROOT, args.quick)
+    os.environ["HEDDLE_PEER_LINUX"] = linux  # there is no network to get it by in a moment
+    peer.alone()
+    rows = chosen(args, [Row(line) for line in ROWS.strip().splitlines()])
+    for row in rows:
+        if row.server[0] != "patterns" and shutil.which(row.server[0]) is None:
+            raise Cannot(f"{row.server[0]} is not installed")
+    totals = []
+    for mtu in [args.mtu] if args.mtu else [MTU] if args.quick else [MTU, JUMBO]:
+        on_cable(args, linux, mtu, rows, totals)
+    failed = [name for table in totals for name in table.failed]
+    print(f"\n{sum(table.passed for table in totals)} passed, {len(failed)} failed; "
+          f"{sum(table.lost for table in totals)} packets were lost on purpose")
+    for name in failed:
+        print(f"failed: {name}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except Cannot as reason:
+        print(f"skipped: {reason}")
+        sys.exit(peer.SKIP)
