@@ -57,6 +57,7 @@ static bool may_happen(uint32_t status)
 	/* Of reliable datagrams: their worlds are others. */
 	case HDL_WC_LOC_EEC_OP_ERR:
 	case HDL_WC_REM_INV_RD_REQ_ERR:
+	case HDL_WC_REM_ABORT_ERR:
 	case HDL_WC_INV_EECN_ERR:
 	case HDL_WC_INV_EEC_STATE_ERR:
 		return false;
