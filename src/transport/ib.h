@@ -137,6 +137,8 @@ void ib_begin_requester(struct qp *qp);
 bool ib_run(struct node *node, struct qp *qp);
 /* A datagram along @wqe's own path. */
 enum step ib_send_datagram(struct node *node, struct qp *qp, struct wqe_send *wqe);
+/* @wqe's datagram to its group, on the wire, and nothing more. STEP_WAIT: it is on its way; STEP_NEXT: refused, and over. */
+enum step ib_send_to_group(struct node *node, struct qp *qp, struct wqe_send *wqe);
 /* Room for a packet with @payload_bytes of payload, whose headers are written: where the payload goes. NULL: none. */
 uint8_t *ib_begin_packet(struct node *node, const struct path *path, const struct ib_packet *packet,
                          uint8_t **start);

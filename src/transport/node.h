@@ -115,7 +115,8 @@ struct node {
 	struct mover own; /* within this process */
 	struct node_sink sink;
 	const struct carrier *carrier; /* of packets (path.h); NULL: no network is open */
-	struct hdl_gid wire_gid;       /* where they come from */
+	bool groups_on_wire;     /* it knows groups, whose members may be there as well as here */
+	struct hdl_gid wire_gid; /* where they come from */
 	struct hdl_gid gid;
 	const struct hdl_gid *gids; /* all of them: those that datagrams may come from */
 	uint16_t lid;               /* 0: none */
