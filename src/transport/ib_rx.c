@@ -7,6 +7,7 @@
 #include "transport/ib.h"
 #include "transport/multicast.h"
 #include "transport/op.h"
+#include "transport/rd.h"
 #include "wire/be.h"
 #include "wire/ip_headers.h"
 
@@ -111,7 +112,8 @@ static void connected(struct node *node, struct qp *qp, const struct path *came,
 		ib_window_marked(qp->ib);
 		return;
 	}
-	if (marked && qp_may_receive(state))
+	/* (A notification names a queue pair, and it is the context that sends too fast: there is none for it.) */
+	if (marked && qp_may_receive(state) && qp->type != QP_TYPE_EEC)
 		congested(node, qp);
 	if (packet->op->role == IB_RESPONSE) {
 		if (sends && qp_reliable(qp) && qp->type != HDL_QP_XRC_TGT)
@@ -139,8 +141,10 @@ void ib_take(struct node *node, const struct path *came, bool marked,
 		to_group(node, came, packet);
 		return;
 	}
-	struct qp *qp = node_find_qp(node, packet->bth.dest_qp);
-	if (qp == NULL || is_datagram != (qp->type == HDL_QP_UD) || packet->op->transport == IB_RD)
+	struct qp *qp = packet->op->transport == IB_RD
+	                        ? rd_find_context(node, packet->rdeth.ee_context)
+	                        : node_find_qp(node, packet->bth.dest_qp);
+	if (qp == NULL || is_datagram != (qp->type == HDL_QP_UD))
 		drop(node);
 	else if (!is_datagram)
 		connected(node, qp, came, marked, packet);
