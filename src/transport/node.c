@@ -295,9 +295,10 @@ void qp_restart(struct qp *qp)
 void qp_enter(struct node *node, struct qp *qp, enum hdl_qp_state state)
 {
 	enum hdl_qp_state old = qp_state(qp);
-	if (state == HDL_QPS_RESET && qp->ib != NULL)
+	if (state == HDL_QPS_RESET && qp->ib != NULL) {
 		ib_answer(node, qp);
-	else if (state == HDL_QPS_RESET && (qp->answer_due || qp->close_due))
+		flush(node); /* nobody may drive us again */
+	} else if (state == HDL_QPS_RESET && (qp->answer_due || qp->close_due))
 		local_answer(node, qp); /* it has been received, whatever becomes of us */
 	atomic_store_explicit(&qp->state, (uint8_t)state, memory_order_release);
 	publish(node, qp);

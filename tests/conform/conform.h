@@ -49,9 +49,17 @@ struct port {
 	bool one_address; /* all adapters have the address of the node */
 	bool mapped;      /* arenas are memory that peers map: hdl_mem_alloc() */
 	bool threaded; /* the adapters have threads and real time; else virtual time and hdl_progress() */
+	/* A peer is known by its packets alone: the sender of a request that was refused learns a NAK code and not which check said
+	 * no, a peer's death shows by silence, and what was placed of a message before a later packet was refused stays there. */
+	bool wire;
+	bool lossy; /* and packets are lost: moments are not exact, unreliable messages may not come */
 	int (*open)(struct world *w, struct hdl_adapter **out, const struct hdl_open_attr *attr);
 	int (*join)(struct world *w, struct hdl_adapter *a, struct hdl_adapter *b);
 	void (*kill)(struct hdl_adapter *adapter); /* as if its process had died */
+	/* Where the world itself carries packets, else NULL: those that are due, how many; are there any left; and the end. */
+	unsigned (*carry)(struct world *w);
+	bool (*is_busy)(struct world *w);
+	void (*end)(struct world *w);
 };
 extern const struct port *conform_port;
 extern const struct port ports[];
@@ -66,6 +74,7 @@ struct world {
 	const struct port *port;
 	struct side a, b;
 	_Atomic uint64_t virtual_ns; /* threads that drive read it */
+	void *net;                   /* the port's, if it carries packets */
 	/* Made by the helpers below, taken apart by world_teardown() in this order. */
 	struct hdl_qp *qps[MAX_OBJECTS];
 	struct hdl_ah *ahs[MAX_OBJECTS];
@@ -99,6 +108,8 @@ int world_teardown(void **state);
 /* --- time and waiting --- */
 
 uint64_t world_now(struct world *w);
+/* Everybody's turn: adapters, and packets between them. Returns how much was done. */
+unsigned world_turn(struct world *w);
 /* Let the adapters go on; where time is virtual and nothing is left to do, let a little of it pass. */
 void world_pump(struct world *w);
 /* Everything that can happen without the passing of time has happened. */
@@ -123,7 +134,7 @@ struct qp_options {
 	bool no_access;  /* none at all */
 	uint32_t qkey;
 	uint8_t timeout,
-	        retry_cnt;     /* 0: 268 ms, seven times: a busy machine is no reason to fail */
+	        retry_cnt; /* 0: 268 ms (where packets are lost 1 ms), seven times: a busy machine is no reason to fail */
 	bool wait_for_ever;    /* timeout 0 */
 	bool no_retry;         /* retry_cnt 0 */
 	uint8_t rnr_retry;     /* 0: seven, for ever */
@@ -201,6 +212,11 @@ void expect_received(struct world *w, struct hdl_cq *cq, struct hdl_qp *qp, stru
                      uint64_t wr_id, uint32_t length);
 void expect_failed(struct world *w, struct hdl_cq *cq, struct hdl_qp *qp, uint64_t wr_id,
                    uint32_t status, uint32_t detail);
+/* What a sender is told of the check that refused its request at the peer. */
+uint32_t told(const struct world *w, uint32_t detail);
+/* The peer refused it with @status; which of its checks said no is known here where the port tells. */
+void expect_refused(struct world *w, struct hdl_cq *cq, struct hdl_qp *qp, uint64_t wr_id,
+                    uint32_t status, uint32_t detail);
 void expect_flushed(struct world *w, struct hdl_cq *cq, struct hdl_qp *qp, uint64_t wr_id);
 void expect_nothing(struct world *w, struct hdl_cq *cq);
 
@@ -219,7 +235,10 @@ void expect_grh(struct side *s, size_t offset, const struct hdl_ah_attr *to,
 void expect_event(struct world *w, struct side *s, uint32_t type, uint32_t detail,
                   const void *object);
 void expect_gone_event(struct world *w, struct side *s, struct hdl_key key);
+/* The adapter at @gid is gone, and with it the peer of @qp. On a wire nobody tells. */
 void expect_peer_gone(struct world *w, struct side *s, const struct hdl_gid *gid);
+void expect_lost_peer(struct world *w, struct side *s, const struct hdl_gid *gid,
+                      struct hdl_qp *qp);
 /* Nothing came but what was expected. */
 void expect_no_event(struct world *w);
 uint64_t counter_of(struct side *s, const char *name);

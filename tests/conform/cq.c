@@ -241,10 +241,10 @@ static void polled_by_several_threads(void **state)
 		if (result != 0 && result != -HDL_ENOSPC)
 			atomic_store(&failed, true);
 		if (!w->port->threaded)
-			hdl_progress(w->b.adapter);
+			world_turn(w);
 	}
 	while (!w->port->threaded && atomic_load(&taken) < TOTAL && !atomic_load(&failed))
-		hdl_progress(w->b.adapter);
+		world_turn(w);
 	for (int i = 0; i < THREADS; i++)
 		pthread_join(threads[i], NULL);
 	assert_false(atomic_load(&failed));

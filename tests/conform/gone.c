@@ -193,7 +193,7 @@ static void sn8_gone_under_a_receive(void **state)
 		post_data(qa, 3, HDL_OP_SEND, &w->a, 0, sizes[i / HOW_COUNT]);
 		expect_failed(w, w->b.rcq, qb, 1, HDL_WC_LOC_ACCESS_ERR, HDL_DETAIL_GONE);
 		expect_flushed(w, w->b.rcq, qb, 2);
-		expect_failed(w, w->a.scq, qa, 3, HDL_WC_REM_OP_ERR, HDL_DETAIL_GONE);
+		expect_refused(w, w->a.scq, qa, 3, HDL_WC_REM_OP_ERR, HDL_DETAIL_GONE);
 		if (how != ANNOUNCED)
 			expect_gone_event(w, &w->b, hdl_mr_key(mr));
 		check_memory(w);
@@ -241,7 +241,7 @@ static void sn8_gone_under_a_peers_request(void **state)
 		        .wr_id = 1, .sg_list = &own, .num_sge = 1, .opcode = rows[row].opcode};
 		set_target(&wr, (uint64_t)(uintptr_t)(room + 64), key);
 		post_send(qa, wr);
-		expect_failed(w, w->a.scq, qa, 1, HDL_WC_REM_OP_ERR, HDL_DETAIL_GONE);
+		expect_refused(w, w->a.scq, qa, 1, HDL_WC_REM_OP_ERR, HDL_DETAIL_GONE);
 		if (how != ANNOUNCED)
 			expect_gone_event(w, &w->b, key);
 		expect_event(w, &w->b, HDL_EVENT_QP_ACCESS_ERR, HDL_DETAIL_GONE, qb);
@@ -286,7 +286,7 @@ static void sn8_segment_update_finds_what_overlaps(void **state)
 	                 -HDL_EINVAL);
 	assert_int_equal(hdl_segment_update(w->b.adapter, w->b.mem, 0), 0);
 	post_rdma(qa, 1, HDL_OP_READ, piece(&w->a, 0, 8), bind.addr, window);
-	expect_failed(w, w->a.scq, qa, 1, HDL_WC_REM_OP_ERR, HDL_DETAIL_GONE);
+	expect_refused(w, w->a.scq, qa, 1, HDL_WC_REM_OP_ERR, HDL_DETAIL_GONE);
 	check_memory(w);
 	/* A region that has gone takes no windows. */
 	bind.mr = low;
@@ -306,7 +306,7 @@ static void sn8_half_gone(void **state)
 	assert_int_equal(ftruncate(fd, 2 * PAGE), 0);
 	post_rdma(qa, 1, HDL_OP_WRITE, piece(&w->a, 0, 3 * PAGE), (uint64_t)(uintptr_t)room,
 	          hdl_mr_key(mr));
-	expect_failed(w, w->a.scq, qa, 1, HDL_WC_REM_OP_ERR, HDL_DETAIL_GONE);
+	expect_refused(w, w->a.scq, qa, 1, HDL_WC_REM_OP_ERR, HDL_DETAIL_GONE);
 	expect_gone_event(w, &w->b, hdl_mr_key(mr));
 	check_memory(w);
 	munmap(room, ROOM);

@@ -61,6 +61,13 @@ static void expect_copy_of(struct side *s, struct hdl_qp *qp, const struct side 
 	expect_copy(s, offset + HDL_GRH_BYTES, sender, 0, length);
 }
 
+/* Datagrams to a group do not go over a wire yet (docs/STATUS.md): only lanes carry them. */
+static void needs_groups(const struct world *w)
+{
+	if (w->port->wire)
+		skip();
+}
+
 /* Members on both sides; the one that sends is among them. */
 static void reaches_every_member_once(void **state)
 {
@@ -68,6 +75,7 @@ static void reaches_every_member_once(void **state)
 	static const struct hdl_gid *groups[] = {&ipv6_group, &ipv4_group};
 	enum { MEMBERS = 3 };
 	struct world *w = *state;
+	needs_groups(w);
 	for (uint32_t g = 0; g < COUNT(groups); g++) {
 		struct hdl_qp *here[MEMBERS], *there[MEMBERS];
 		for (uint32_t i = 0; i < MEMBERS; i++) {
@@ -107,6 +115,7 @@ static void reaches_every_member_once(void **state)
 static void members_come_and_go(void **state)
 {
 	struct world *w = *state;
+	needs_groups(w);
 	struct hdl_qp *from = make_ud(&w->a);
 	struct hdl_ah *ah = group_ah(&w->a, &ipv6_group);
 	send_to(&w->a, from, 1, ah, 8); /* to nobody */
@@ -137,6 +146,7 @@ static void members_come_and_go(void **state)
 static void one_member_cannot_spoil_it(void **state)
 {
 	struct world *w = *state;
+	needs_groups(w);
 	struct hdl_qp *from = make_ud(&w->a), *good = make_member(&w->b, &ipv6_group);
 	struct hdl_qp *other_key = make_member(&w->b, &ipv6_group);
 	struct hdl_qp *empty = make_member(&w->b, &ipv6_group);
@@ -166,6 +176,7 @@ static void one_member_cannot_spoil_it(void **state)
 static void a_side_that_dies(void **state)
 {
 	struct world *w = *state;
+	needs_groups(w);
 	if (w->port->one_adapter)
 		skip();
 	struct hdl_open_attr attr = {.name = "third"};
@@ -206,8 +217,8 @@ static void a_full_lane_is_not_waited_for_long(void **state)
 {
 	enum { ENOUGH = 100000 };
 	struct world *w = *state;
-	if (w->port->one_adapter || w->port->threaded)
-		skip(); /* only without threads a side can be kept from working */
+	if (w->port->one_adapter || w->port->threaded || w->port->wire)
+		skip(); /* only without threads a side can be kept from working; and a wire has no lane */
 	struct hdl_qp *from = make_ud(&w->a), *here = make_member(&w->a, &ipv6_group);
 	struct hdl_qp *there = make_member(&w->b, &ipv6_group);
 	struct hdl_ah *ah = group_ah(&w->a, &ipv6_group);

@@ -5,6 +5,7 @@
 #include "adapter/adapter.h"
 
 #include "conform.h"
+#include "port_wire.h"
 
 static uint64_t virtual_now(void *context)
 {
@@ -98,6 +99,13 @@ static int node_join(struct world *w, struct hdl_adapter *a, struct hdl_adapter 
 	return result;
 }
 
+#define WIRE(port_name, alone, loses)                                                            \
+	{                                                                                        \
+		.name = port_name, .one_adapter = alone, .wire = true, .lossy = loses,           \
+		.open = wire_open, .join = wire_join, .kill = adapter_kill, .carry = wire_carry, \
+		.is_busy = wire_is_busy, .end = wire_end                                         \
+	}
+
 #define PORT(port_name, open_function, alone, with_threads)                        \
 	{                                                                          \
 		.name = port_name, .one_adapter = alone, .threaded = with_threads, \
@@ -114,6 +122,9 @@ const struct port ports[] = {
         PORT("self", open_direct, true, false),
         PORT("self-threads", open_direct, true, true),
         PORT("self-by-target", open_by_target, true, false),
+        WIRE("wire", false, false),
+        WIRE("wire-lossy", false, true),
+        WIRE("wire-self", true, false),
         {.name = "node",
          .one_address = true,
          .threaded = true,

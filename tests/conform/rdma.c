@@ -243,7 +243,7 @@ static void ip8_no_resources_no_reads(void **state)
 	make_pair(w, &(struct qp_options){.no_dest_rd_atomic = true}, &qa, &qb);
 	post_atomic(qa, 2, HDL_OP_FETCH_ADD, piece(&w->a, 0, 8), address(&w->b, 0),
 	            arena_key(&w->b), 1, 0);
-	expect_failed(w, w->a.scq, qa, 2, HDL_WC_REM_INV_REQ_ERR, HDL_DETAIL_NONE);
+	expect_refused(w, w->a.scq, qa, 2, HDL_WC_REM_INV_REQ_ERR, HDL_DETAIL_NONE);
 	expect_event(w, &w->b, HDL_EVENT_QP_REQUEST_ERR, HDL_DETAIL_NONE, qb);
 	assert_int_equal(qp_state_of(qb), HDL_QPS_ERR);
 	check_memory(w);
@@ -305,10 +305,8 @@ static void *count_up(void *context)
 			c->failed = true;
 		uint64_t start = world_now(c->w);
 		while (!c->failed && (count = hdl_cq_poll(c->cq, &wc, 1)) == 0) {
-			if (!c->w->port->threaded) {
-				hdl_progress(c->w->a.adapter);
-				hdl_progress(c->w->b.adapter);
-			}
+			if (!c->w->port->threaded)
+				world_turn(c->w);
 			c->failed = world_expired(c->w, start);
 		}
 		if (!c->failed && wc.status != HDL_WC_SUCCESS)
@@ -323,6 +321,8 @@ static void sn1_atomics_are_atomic_for_each_other(void **state)
 {
 	enum { TIMES = 1500 };
 	struct world *w = *state;
+	if (w->port->lossy)
+		skip(); /* several threads and a network on virtual time: nobody can say when a timeout is due */
 	struct counting work[3];
 	pthread_t threads[3];
 	memset(w->b.mem, 0, 8);

@@ -18,7 +18,7 @@ static void check_time(struct world *w, uint64_t took, uint64_t least)
 	if (took < least)
 		fail_msg("took %llu ns, must be at least %llu", (unsigned long long)took,
 		         (unsigned long long)least);
-	if (!w->port->threaded && took > least + least / 4 + 200000)
+	if (!w->port->threaded && !w->port->lossy && took > least + least / 4 + 200000)
 		fail_msg("took %llu ns, should be about %llu", (unsigned long long)took,
 		         (unsigned long long)least);
 }
@@ -250,8 +250,8 @@ static void a_slow_peer_is_waited_for(void **state)
 {
 	enum { MANY = 16 };
 	struct world *w = *state;
-	if (w->port->threaded || w->port->one_adapter)
-		skip();
+	if (w->port->threaded || w->port->one_adapter || w->port->wire)
+		skip(); /* on a wire slow and gone look the same */
 	struct hdl_qp *qa, *qb;
 	struct qp_options o = {.timeout = 8, .no_retry = true, .cap = {.max_send_wr = MANY}};
 	make_pair(w, &o, &qa, &qb);

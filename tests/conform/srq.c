@@ -200,7 +200,13 @@ static void unreliable_types_share(void **state)
 	                               .opcode = HDL_OP_SEND,
 	                               .flags = HDL_SEND_SIGNALED,
 	                               .u.ud = {make_ah(&w->a, &to), hdl_qp_number(ud_b), 3}});
-	expect_received(w, w->b.rcq, ud_b, ud_a, 1, HDL_GRH_BYTES);
+	expect_wc(w, w->b.rcq,
+	          &(struct hdl_wc){.wr_id = 1,
+	                           .opcode = HDL_WC_RECV,
+	                           .byte_len = HDL_GRH_BYTES,
+	                           .flags = w->port->wire ? HDL_WC_GRH : 0,
+	                           .qpn = hdl_qp_number(ud_b),
+	                           .src_qpn = hdl_qp_number(ud_a)});
 	post_data(uc_a, 2, HDL_OP_SEND, &w->a, 0, 8);
 	expect_received(w, w->b.rcq, uc_b, uc_a, 2, 8);
 }

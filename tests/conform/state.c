@@ -185,6 +185,8 @@ static void attributes_out_of_range(void **state)
 	REFUSED(in_rtr, HDL_QPS_RTS, need_rts, max_rd_atomic, HDL_MAX_RD_ATOMIC + 1);
 	struct hdl_qp_attr attr = good_attr(w, HDL_QPS_RTR, 0x123456);
 	attr.ah.dgid.raw[3] ^= 0x55;
+	if (w->port->wire) /* it does not know who is behind an address */
+		return;
 	assert_int_equal(hdl_qp_modify(in_init, &attr, HDL_QP_STATE | need_rtr[HDL_QP_RC]),
 	                 -HDL_EHOSTUNREACH);
 	assert_int_equal(qp_state_of(in_init), HDL_QPS_INIT);
@@ -407,7 +409,7 @@ static void access_can_be_changed_on_the_way(void **state)
 	struct hdl_qp_attr attr = {.access = HDL_ACCESS_REMOTE_WRITE};
 	assert_int_equal(hdl_qp_modify(qb, &attr, HDL_QP_ACCESS), 0);
 	post_rdma(qa, 2, HDL_OP_READ, piece(&w->a, 0, 8), address(&w->b, 0), arena_key(&w->b));
-	expect_failed(w, w->a.scq, qa, 2, HDL_WC_REM_INV_REQ_ERR, HDL_DETAIL_NONE);
+	expect_refused(w, w->a.scq, qa, 2, HDL_WC_REM_INV_REQ_ERR, HDL_DETAIL_NONE);
 }
 
 /* What was sent to a former connection of the same two queue pairs, and still lies in the lane, is not for the new one. */
@@ -423,6 +425,9 @@ static void a_new_connection_hears_nothing_of_the_old(void **state)
 	struct hdl_qp_attr reset = {.state = HDL_QPS_RESET};
 	for (int i = 0; i < 2; i++) {
 		assert_int_equal(hdl_qp_modify(both[i], &reset, HDL_QP_STATE), 0);
+		/* A wire tells old from new by their PSNs, which are the same here: what is on its way is waited for (TimeWait). */
+		if (w->port->wire)
+			world_settle(w);
 		qp_to_init(both[i], NULL);
 	}
 	post_recv(qb, 2, &w->b, 64, 8);

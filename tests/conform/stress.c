@@ -23,7 +23,7 @@ static void *drive(void *context)
 {
 	struct shared *x = context;
 	while (!atomic_load(&x->parked))
-		if (hdl_progress(x->w->a.adapter) + hdl_progress(x->w->b.adapter) == 0)
+		if (world_turn(x->w) == 0)
 			sched_yield();
 	return NULL;
 }
@@ -63,8 +63,9 @@ static void *use_key(void *context)
 			continue;
 		}
 		/* Never anything but an honest refusal. */
-		if (wc.status != HDL_WC_REM_ACCESS_ERR || (wc.vendor_err != HDL_DETAIL_NOT_VALID &&
-		                                           wc.vendor_err != HDL_DETAIL_INSTANCE)) {
+		if (wc.status != HDL_WC_REM_ACCESS_ERR ||
+		    (wc.vendor_err != told(w, HDL_DETAIL_NOT_VALID) &&
+		     wc.vendor_err != told(w, HDL_DETAIL_INSTANCE))) {
 			print_error("%s; %s\n", hdl_wc_status_str(wc.status),
 			            hdl_detail_str(wc.vendor_err));
 			atomic_store(&x->failed, true);
@@ -184,7 +185,7 @@ static void *post_many(void *context)
 		i += result == 0;
 		if (result != 0 && result != -HDL_ENOSPC)
 			atomic_store(&p->x->failed, true);
-		if (result != 0 && hdl_progress(p->x->w->a.adapter) == 0)
+		if (result != 0 && world_turn(p->x->w) == 0)
 			sched_yield();
 	}
 	return NULL;
@@ -216,7 +217,7 @@ static void many_posters_one_queue(void **state)
 			if (idle % 64 == 0)
 				sched_yield();
 			if (!w->port->threaded) {
-				hdl_progress(w->a.adapter);
+				world_turn(w);
 				w->virtual_ns +=
 				        1000; /* read by this thread and by those that drive */
 			}

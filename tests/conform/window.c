@@ -9,7 +9,7 @@ static void try_write(struct world *w, struct hdl_qp *qa, uint32_t status, uint3
 	post_rdma(qa, 5, HDL_OP_WRITE, piece(&w->a, 16, length), addr, key);
 	wait_wc(w, w->a.scq, &wc);
 	assert_int_equal(wc.status, status);
-	assert_int_equal(wc.vendor_err, detail);
+	assert_int_equal(wc.vendor_err, told(w, detail));
 }
 
 /* A write through @key to the 64 bytes at @offset of b's arena (@addr as the key counts) works. */
@@ -204,7 +204,7 @@ static void sn9_rights_of_a_window(void **state)
 		assert_int_equal(wc.status,
 		                 i / 3 == i % 3 ? HDL_WC_SUCCESS : HDL_WC_REM_ACCESS_ERR);
 		assert_int_equal(wc.vendor_err,
-		                 i / 3 == i % 3 ? HDL_DETAIL_NONE : HDL_DETAIL_ACCESS);
+		                 i / 3 == i % 3 ? HDL_DETAIL_NONE : told(w, HDL_DETAIL_ACCESS));
 		drop_qp(w, qa);
 		drop_qp(w, qb);
 	}
@@ -254,7 +254,7 @@ static void ip5_one_touch_opens_once(void **state)
 		check_memory(w);
 		wr.wr_id = 2;
 		post_send(qa, wr);
-		expect_failed(w, w->a.scq, qa, 2, HDL_WC_REM_ACCESS_ERR, HDL_DETAIL_NOT_VALID);
+		expect_refused(w, w->a.scq, qa, 2, HDL_WC_REM_ACCESS_ERR, HDL_DETAIL_NOT_VALID);
 		expect_event(w, &w->b, HDL_EVENT_QP_ACCESS_ERR, HDL_DETAIL_NOT_VALID, qb);
 		check_memory(w);
 		drop_qp(w, qa);
@@ -407,7 +407,7 @@ static void send_invalidate(struct world *w, struct hdl_qp *qa, struct hdl_qp *q
 		                           .qpn = hdl_qp_number(qb),
 		                           .src_qpn = hdl_qp_number(qa)});
 	} else {
-		expect_failed(w, w->a.scq, qa, 9, HDL_WC_REM_INV_REQ_ERR, detail);
+		expect_refused(w, w->a.scq, qa, 9, HDL_WC_REM_INV_REQ_ERR, detail);
 		expect_failed(w, w->b.rcq, qb, 8, HDL_WC_MEM_MGT_ERR, detail);
 		assert_int_equal(qp_state_of(qb), HDL_QPS_ERR);
 	}

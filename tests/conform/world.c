@@ -7,6 +7,7 @@
 #include "conform.h"
 
 #define VIRTUAL_STEP_NS  10000u
+#define NETWORK_STEP_NS  500u
 #define VIRTUAL_LIMIT_NS 30000000000u
 #define REAL_LIMIT_NS    10000000000u
 
@@ -21,18 +22,20 @@ uint64_t world_now(struct world *w)
 	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-static int progress(struct world *w)
+unsigned world_turn(struct world *w)
 {
-	int did = w->a.adapter != NULL ? hdl_progress(w->a.adapter) : 0;
+	unsigned did = w->port->carry != NULL ? w->port->carry(w) : 0;
+	if (w->a.adapter != NULL)
+		did += (unsigned)hdl_progress(w->a.adapter);
 	if (w->b.adapter != NULL && w->b.adapter != w->a.adapter)
-		did += hdl_progress(w->b.adapter);
+		did += (unsigned)hdl_progress(w->b.adapter);
 	return did;
 }
 
 void world_pump(struct world *w)
 {
 	if (!w->port->threaded) {
-		if (progress(w) == 0)
+		if (world_turn(w) == 0)
 			w->virtual_ns += VIRTUAL_STEP_NS;
 		return;
 	}
@@ -42,8 +45,14 @@ void world_pump(struct world *w)
 
 void world_settle(struct world *w)
 {
-	for (int quiet = 0; quiet < 3;)
-		quiet = progress(w) == 0 ? quiet + 1 : 0;
+	for (int quiet = 0; quiet < 3;) {
+		if (world_turn(w) > 0)
+			quiet = 0;
+		else if (w->port->is_busy == NULL || !w->port->is_busy(w))
+			quiet++;
+		else
+			w->virtual_ns += NETWORK_STEP_NS; /* for what is on its way */
+	}
 }
 
 void world_pass(struct world *w, uint64_t ns)
@@ -201,6 +210,8 @@ int world_teardown(void **state)
 			munmap(s->mem, s->bytes);
 		free(s->shadow);
 	}
+	if (w->port->end != NULL)
+		w->port->end(w);
 	free(w);
 	return ok ? 0 : -1;
 }
@@ -380,7 +391,9 @@ void qp_to_rts(struct hdl_qp *qp, const struct qp_options *o)
 	struct hdl_qp_attr attr = {
 	        .state = HDL_QPS_RTS,
 	        .sq_psn = 1234,
-	        .timeout = o->wait_for_ever ? 0 : (uint8_t)or_else(o->timeout, 16),
+	        .timeout = o->wait_for_ever
+	                           ? 0
+	                           : (uint8_t)or_else(o->timeout, conform_port->lossy ? 8 : 16),
 	        .retry_cnt = o->no_retry ? 0 : (uint8_t)or_else(o->retry_cnt, 7),
 	        .rnr_retry = o->no_rnr_retry ? 0 : (uint8_t)or_else(o->rnr_retry, 7),
 	        .max_rd_atomic = o->no_rd_atomic ? 0 : (uint8_t)or_else(o->max_rd_atomic, 4)};

@@ -212,6 +212,17 @@ void expect_failed(struct world *w, struct hdl_cq *cq, struct hdl_qp *qp, uint64
 	expect_wc(w, cq, &want);
 }
 
+uint32_t told(const struct world *w, uint32_t detail)
+{
+	return w->port->wire ? HDL_DETAIL_NONE : detail;
+}
+
+void expect_refused(struct world *w, struct hdl_cq *cq, struct hdl_qp *qp, uint64_t wr_id,
+                    uint32_t status, uint32_t detail)
+{
+	expect_failed(w, cq, qp, wr_id, status, told(w, detail));
+}
+
 void expect_flushed(struct world *w, struct hdl_cq *cq, struct hdl_qp *qp, uint64_t wr_id)
 {
 	expect_failed(w, cq, qp, wr_id, HDL_WC_WR_FLUSH_ERR, HDL_DETAIL_NONE);
@@ -300,7 +311,15 @@ void expect_gone_event(struct world *w, struct side *s, struct hdl_key key)
 void expect_peer_gone(struct world *w, struct side *s, const struct hdl_gid *gid)
 {
 	struct hdl_event want = {.type = HDL_EVENT_PEER_GONE, .u.gid = *gid};
-	expect_this(w, s, &want);
+	if (!w->port->wire)
+		expect_this(w, s, &want);
+}
+
+void expect_lost_peer(struct world *w, struct side *s, const struct hdl_gid *gid, struct hdl_qp *qp)
+{
+	expect_peer_gone(w, s, gid);
+	if (!w->port->wire)
+		expect_event(w, s, HDL_EVENT_QP_FATAL, HDL_DETAIL_NONE, qp);
 }
 
 void expect_no_event(struct world *w)
@@ -349,19 +368,23 @@ void post_datagram(struct hdl_qp *qp, uint64_t wr_id, uint32_t opcode, struct hd
 	                                   .u.ud = {.ah = ah, .qpn = qpn, .qkey = qkey}});
 }
 
-/* IBTA section 8.3, written down once more. */
+/* IBTA section 8.3, written down once more. On a wire it is the IP header: UDP comes next, and two bits of the traffic class say that
+ * the network may mark it (RFC 3168). */
 void expect_grh(struct side *s, size_t offset, const struct hdl_ah_attr *to,
                 const struct hdl_gid *from, uint32_t payload)
 {
 	uint8_t grh[HDL_GRH_BYTES] = {0};
-	if (to->is_global) {
-		grh[0] = (uint8_t)(0x60 | to->traffic_class >> 4);
-		grh[1] = (uint8_t)((uint32_t)to->traffic_class << 4 | to->flow_label >> 16);
+	bool wire = s->world->port->wire;
+	if (to->is_global || wire) {
+		uint32_t traffic_class = wire ? (to->traffic_class & ~3u) | 2 : to->traffic_class;
+		payload += wire ? 8 : 0;
+		grh[0] = (uint8_t)(0x60 | traffic_class >> 4);
+		grh[1] = (uint8_t)(traffic_class << 4 | to->flow_label >> 16);
 		grh[2] = (uint8_t)(to->flow_label >> 8);
 		grh[3] = (uint8_t)to->flow_label;
 		grh[4] = (uint8_t)(payload >> 8);
 		grh[5] = (uint8_t)payload;
-		grh[6] = 0x1b;
+		grh[6] = wire ? 17 : 0x1b;
 		grh[7] = to->hop_limit;
 		memcpy(grh + 8, from->raw, 16);
 		memcpy(grh + 24, to->dgid.raw, 16);

@@ -188,7 +188,7 @@ static void rdma_is_of_the_queues_domain(void **state)
 	wr = request(4, HDL_OP_WRITE, &own, hdl_srq_number(other));
 	set_target(&wr, address(&w->b, 128), arena_key(&w->b));
 	post_send(e.ini, wr);
-	expect_failed(w, w->a.scq, e.ini, 4, HDL_WC_REM_ACCESS_ERR, HDL_DETAIL_PD);
+	expect_refused(w, w->a.scq, e.ini, 4, HDL_WC_REM_ACCESS_ERR, HDL_DETAIL_PD);
 	expect_event(w, &w->b, HDL_EVENT_QP_ACCESS_ERR, HDL_DETAIL_PD, e.tgt);
 	expect_event(w, &w->b, HDL_EVENT_QP_LAST_WQE, HDL_DETAIL_NONE, e.tgt);
 	expect_no_event(w);
@@ -265,8 +265,8 @@ static void wrong_queue_is_an_invalid_request(void **state)
 			struct hdl_send_wr wr = request(3, opcodes[opcode], &own, numbers[c]);
 			set_target(&wr, address(&w->b, 128), arena_key(&w->b));
 			post_send(e.ini, wr);
-			expect_failed(w, w->a.scq, e.ini, 3, HDL_WC_REM_INV_REQ_ERR,
-			              HDL_DETAIL_NONE);
+			expect_refused(w, w->a.scq, e.ini, 3, HDL_WC_REM_INV_REQ_ERR,
+			               HDL_DETAIL_NONE);
 			expect_event(w, &w->b, HDL_EVENT_QP_REQUEST_ERR, HDL_DETAIL_NONE, e.tgt);
 			expect_event(w, &w->b, HDL_EVENT_QP_LAST_WQE, HDL_DETAIL_NONE, e.tgt);
 			assert_int_equal(qp_state_of(e.tgt), HDL_QPS_ERR);

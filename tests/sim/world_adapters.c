@@ -260,7 +260,7 @@ static void draw_world(struct world *w)
 		w->faults =
 		        (uint32_t)prng_next(&w->prng) & (uint32_t)prng_next(&w->prng) & FAULT_ALL;
 	if (w->large)
-		w->request_limit = 40 + world_draw(w, 200);
+		w->request_limit = 40 + world_draw(w, w->wire ? 20 : 200);
 	w->load_weight[0] = 200 + world_draw(w, 400);
 	w->load_weight[1] = w->load_weight[0] + 50 + world_draw(w, 200);
 	w->load_weight[2] = w->load_weight[1] + 20 + world_draw(w, 80);

@@ -277,14 +277,18 @@ static void check_sent(struct world *w, struct request *r, const struct hdl_wc *
 		world_fail(w, "request %u behind one that failed: %s", r->id,
 		           hdl_wc_status_str(wc->status));
 	/* Not an error of our own memory: a repetition may meet it when the peer has executed the first copy. Nor a read on the wire:
-	 * its first copy may have been answered, what is behind it executed, and the memory gone before the answer was asked for again. */
-	bool repeated = r->opcode == HDL_OP_READ && r->host->cable;
+	 * its first copy may have been answered, what is behind it executed, and the memory gone before the answer was asked for again. Nor
+	 * receiver-not-ready there: a late word of it may cross a repetition that finds a receive. */
+	bool wire = r->host->cable != NULL;
+	bool repeated = wire && r->opcode == HDL_OP_READ;
+	bool late = wire && wc->status == HDL_WC_RNR_RETRY_EXC_ERR;
 	if (!r->line->failed)
-		r->line->refused = !repeated && (wc->status == HDL_WC_REM_INV_REQ_ERR ||
-		                                 wc->status == HDL_WC_REM_ACCESS_ERR ||
-		                                 wc->status == HDL_WC_REM_OP_ERR ||
-		                                 wc->status == HDL_WC_MEM_MGT_ERR ||
-		                                 wc->status == HDL_WC_RNR_RETRY_EXC_ERR);
+		r->line->refused = !repeated && !late &&
+		                   (wc->status == HDL_WC_REM_INV_REQ_ERR ||
+		                    wc->status == HDL_WC_REM_ACCESS_ERR ||
+		                    wc->status == HDL_WC_REM_OP_ERR ||
+		                    wc->status == HDL_WC_MEM_MGT_ERR ||
+		                    wc->status == HDL_WC_RNR_RETRY_EXC_ERR);
 	else if (r->line->refused && !r->line->lossy)
 		check_unexecuted(w, r);
 	/* What the peer said, or did not say, is the end of a reliable connection (IBTA section 10.3.1.7). */
