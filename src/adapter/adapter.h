@@ -373,6 +373,10 @@ void wire_disconnect(struct hdl_qp *qp);
 void adapter_take(struct hdl_adapter *adapter, const struct path *came, bool congested,
                   const uint8_t *payload, size_t bytes);
 
+/* --- raw.c --- */
+/* A raw datagram came. Takes the drive lock. */
+void adapter_take_raw(struct hdl_adapter *adapter, const uint8_t *frame, size_t bytes);
+
 /* --- peers.c --- */
 /* The address that @attr leads to: the GID, or the LID written as one. */
 struct hdl_gid adapter_address(const struct hdl_ah_attr *attr);
