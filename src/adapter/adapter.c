@@ -35,6 +35,7 @@ const char *const counter_names[NODE_COUNTER_COUNT] = {
         [NODE_PACKETS_OUT] = "packets_out",
         [NODE_BAD_PACKETS] = "bad_packets",
         [NODE_SEQUENCE_NAKS] = "sequence_naks",
+        [NODE_PROBES] = "probes",
         [NODE_CNP_SENT] = "cnp_sent",
         [NODE_CNP_RECEIVED] = "cnp_received",
 };

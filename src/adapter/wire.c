@@ -76,6 +76,7 @@ void adapter_take(struct hdl_adapter *adapter, const struct path *came, bool con
 	struct path path = *came;
 	struct ib_packet packet;
 	adapter_lock(adapter);
+	adapter->node.now_ns = clock_read(&adapter->clock);
 	if (roce_udp_decode(&path.ip, &packet, payload, bytes) == IB_OK)
 		ib_take(&adapter->node, &path, congested, &packet);
 	else

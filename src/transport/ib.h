@@ -22,16 +22,21 @@
 #include "wire/ib_packet.h"
 
 #define IB_TX_BATCH 64u /* packets of one queue pair before the next has its turn */
-#define IB_READ_CHUNK \
-	32u /* responses that one read request asks for; longer reads are several requests */
-#define IB_ACK_EVERY    32u /* packets of a long message between two that ask for an acknowledgement */
-#define IB_DEFAULT_PKEY 0xffffu
-#define IB_WINDOW_MAX   1024u /* packets in flight, */
-#define IB_WINDOW_FIRST 32u   /* to begin with */
-#define IB_WINDOW_MIN   2u
-#define IB_WINDOW_SHIFT 8u        /* the window is kept in 256ths of a packet */
-#define IB_PSN_HALF     0x800000u /* a PSN that is further ahead is behind */
-#define IB_CNP_EVERY_NS 50000u    /* congestion is told to a sender this often */
+#define IB_READ_BITS \
+	5u /* a read request asks for at most 2 to this responses; longer reads are several requests */
+#define IB_ACK_EVERY \
+	32u /* packets at most of a long message between two that ask for an acknowledgement, */
+#define IB_ACK_PARTS          4u /* and so many in a window */
+#define IB_DEFAULT_PKEY       0xffffu
+#define IB_WINDOW_MAX         1024u /* packets in flight, */
+#define IB_WINDOW_FIRST_BYTES 4096u /* to begin with */
+#define IB_WINDOW_STEP_BYTES  1024u
+#define IB_WINDOW_PARTS       16u       /* at least one packet in so many round trips */
+#define IB_WINDOW_SHIFT       8u        /* the window is kept in 256ths of a packet */
+#define IB_PSN_HALF           0x800000u /* a PSN that is further ahead is behind */
+#define IB_CNP_EVERY_NS       50000u    /* congestion is told to a sender this often */
+#define IB_PATIENCE_MIN_NS    1000000u  /* an answer is not missed sooner, */
+#define IB_PATIENCE_FIRST_NS  4000000u  /* and not before it is known how long one takes */
 
 /* What a connection on the wire needs besides struct qp. */
 struct ib {
@@ -51,6 +56,17 @@ struct ib {
 	uint32_t threshold;   /* the same: below it the window doubles in a round trip */
 	uint32_t recover_psn; /* a reduction counts once until this is acknowledged */
 	bool recovering;
+	bool probed; /* the answer to this PSN was missed; what the window was then: */
+	uint32_t probed_psn, window_before, threshold_before;
+	/* How long answers take. */
+	bool timing; /* that for this PSN is being timed, since: */
+	uint8_t backoff;
+	uint32_t timed_psn;
+	uint64_t timed_ns;
+	uint64_t rtt_ns, rtt_spread_ns; /* 0: not known */
+	uint64_t waited_ns;             /* in vain, of the timeout */
+	uint64_t
+	        next_ns; /* with a window of less than a packet the next one goes not before this */
 	/* Answers passed by the one for this PSN, and it is sent again because of that. */
 	bool passed;
 	uint32_t passed_psn;
@@ -99,10 +115,9 @@ static inline uint32_t ib_span(const struct ib *ib, const struct wqe_send *wqe)
 }
 
 /* Requests, as the responder counts them, that @wqe becomes. */
-static inline uint32_t ib_messages(const struct ib *ib, const struct wqe_send *wqe)
+static inline uint32_t ib_messages(const struct wqe_send *wqe)
 {
-	return wqe->opcode == HDL_OP_READ ? (ib_packets(ib, wqe->length) - 1) / IB_READ_CHUNK + 1
-	                                  : 1;
+	return wqe->opcode == HDL_OP_READ ? wqe->read.requests : 1;
 }
 
 /* Is the transport that @opcode names the one of @qp? */
@@ -158,9 +173,21 @@ void ib_window_grow(struct ib *ib, uint32_t count);
 /* Packets were lost, or marked on their way: fewer in flight. */
 void ib_window_lost(struct ib *ib);
 void ib_window_marked(struct ib *ib);
+/* The answer to the oldest packet was missed: it is sent again, with a few after it. */
+void ib_window_silent(struct ib *ib);
+/* The packet @psn is about to be sent and asks for an answer; everything before una_psn was answered. */
+void ib_time_sent(struct ib *ib, uint32_t psn, uint64_t now_ns);
+void ib_time_answered(struct ib *ib, uint64_t now_ns);
+/* How long an answer is waited for; and that was in vain: has the timeout of @qp passed by now? */
+uint64_t ib_patience_ns(const struct qp *qp);
+bool ib_patience_over(struct qp *qp, uint64_t waited_ns);
+/* In whole packets; at least one may be in flight. */
 static inline uint32_t ib_window(const struct ib *ib)
 {
-	return ib->window >> IB_WINDOW_SHIFT;
+	return ib->window >> IB_WINDOW_SHIFT != 0 ? ib->window >> IB_WINDOW_SHIFT : 1;
 }
+/* The packet after one that is sent now; and how long the next one has to wait. */
+void ib_pace(struct ib *ib, uint64_t now_ns);
+uint64_t ib_pace_wait_ns(const struct ib *ib, uint64_t now_ns);
 
 #endif

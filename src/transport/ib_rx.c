@@ -111,8 +111,13 @@ static void connected(struct node *node, struct qp *qp, const struct path *came,
 		ib_window_marked(qp->ib);
 		return;
 	}
-	if (marked && qp_may_receive(state))
+	/* What asks for nothing and carries nothing cannot be sent more slowly. */
+	bool data = packet->op->role == IB_REQUEST || packet->payload_bytes > 0;
+	if (marked && data && qp_may_receive(state)) {
 		congested(node, qp);
+		if (packet->op->role == IB_RESPONSE)
+			ib_window_marked(qp->ib);
+	}
 	if (packet->op->role == IB_RESPONSE) {
 		if (sends && qp_reliable(qp) && qp->type != HDL_QP_XRC_TGT)
 			ib_answered(node, qp, packet);
