@@ -5,6 +5,7 @@
  *   ib_retry.c     requester: acknowledgements, read responses, NAKs, time; what is lost is sent again
  *   ib_rx.c        what comes in is judged and handed on; datagrams are received
  *   ib_request.c   responder: requests executed in the order of their PSNs, through op.h
+ *   ib_path.c      which way packets go, and migration to another
  *   ib_answer.c    responder: read responses, atomic results, ACK and NAK, in that order
  *
  * A message of n packets has n PSNs, a read as many as its responses. wqe.msn is the first of them, so that any PSN leads to the
@@ -41,6 +42,9 @@
 /* What a connection on the wire needs besides struct qp. */
 struct ib {
 	struct path path;
+	struct path alternate; /* or, after a migration, the former one */
+	bool has_alternate, has_former;
+	bool refused; /* a migration of the peer's, and that was told */
 	uint32_t mtu; /* bytes of payload that a packet carries at most */
 
 	/* Requester. una <= where the cursor stands <= sent <= next */
@@ -133,6 +137,19 @@ void ib_take(struct node *node, const struct path *came, bool congested,
 /* The attributes of @qp are those of a connection that begins: responder (RTR), requester (RTS). */
 void ib_begin_responder(struct qp *qp);
 void ib_begin_requester(struct qp *qp);
+
+/* --- ib_path.c --- */
+/* Change over to the alternate path. */
+void ib_migrate(struct node *node, struct qp *qp);
+/* Requests are not answered any more. True: there is another path, on which to go on. */
+bool ib_path_failed(struct node *node, struct qp *qp);
+/* May a packet with this MigReq have come along @came? */
+bool ib_path_take(struct node *node, struct qp *qp, const struct path *came, bool migreq);
+/* MigReq of the packets that @qp sends. */
+static inline bool ib_migreq(const struct qp *qp)
+{
+	return qp->attr.path_mig_state == HDL_MIG_MIGRATED;
+}
 
 /* --- ib_tx.c --- */
 /* Execute what can be executed. True if anything was done. */

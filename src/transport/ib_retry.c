@@ -89,6 +89,10 @@ static bool try_again(struct node *node, struct qp *qp, uint32_t index, uint32_t
 		rewind_to(node, qp, index, psn);
 		return true;
 	}
+	if (exhausted == HDL_WC_RETRY_EXC_ERR && ib_path_failed(node, qp)) {
+		rewind_to(node, qp, index, psn);
+		return true;
+	}
 	finish(qp, wq_at(&qp->sq, index), exhausted);
 	return false;
 }

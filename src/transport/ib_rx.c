@@ -88,21 +88,14 @@ static void congested(struct node *node, struct qp *qp)
 	node_owe(node, qp);
 }
 
-/* Is @packet one that this connection expects, by where it came from and what it is? */
-static bool fits(const struct qp *qp, const struct path *came, const struct ib_packet *packet)
-{
-	const struct path *path = &qp->ib->path;
-	return memcmp(came->ip.sgid, path->ip.dgid, IB_GID_BYTES) == 0 &&
-	       memcmp(came->ip.dgid, path->ip.sgid, IB_GID_BYTES) == 0 &&
-	       (packet->op->transport == ib_transport_of(qp) || packet->op->role == IB_NOTICE);
-}
-
 static void connected(struct node *node, struct qp *qp, const struct path *came, bool marked,
                       const struct ib_packet *packet)
 {
 	enum hdl_qp_state state = qp_state(qp);
 	bool sends = state == HDL_QPS_RTS || state == HDL_QPS_SQD;
-	if (qp->ib == NULL || !fits(qp, came, packet)) {
+	if (qp->ib == NULL ||
+	    (packet->op->transport != ib_transport_of(qp) && packet->op->role != IB_NOTICE) ||
+	    !ib_path_take(node, qp, came, packet->bth.migreq)) {
 		drop(node);
 		return;
 	}

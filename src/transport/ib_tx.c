@@ -81,7 +81,7 @@ static void put_headers(const struct qp *qp, struct wqe_send *wqe, uint8_t opcod
 	const uint8_t *imm = (const uint8_t *)&wqe->imm; /* bytes of the application's */
 	packet->op = ib_opcode(opcode);
 	packet->bth = (struct ib_bth){.opcode = opcode,
-	                              .migreq = true,
+	                              .migreq = ib_migreq(qp),
 	                              .pkey = IB_DEFAULT_PKEY,
 	                              .dest_qp = qp->attr.dest_qpn,
 	                              .psn = ib_psn(psn)};
