@@ -737,9 +737,93 @@ HDL_API int hdl_qp_attach(struct hdl_qp *qp, const struct hdl_gid *gid);
  * Returns: 0; -HDL_EINVAL it is not a member. */
 HDL_API int hdl_qp_detach(struct hdl_qp *qp, const struct hdl_gid *gid);
 
+/* hdl_rdd_open - make a reliable datagram domain
+ *
+ * Reliable datagrams (seed 003) reach any queue pair of any node without a connection each: a node with M queue pairs that talk to
+ * all those of N - 1 other nodes has M queue pairs and N - 1 end-to-end contexts, where connections would take M x M x (N - 1)
+ * queue pairs. A message goes from a queue pair of the type HDL_QP_RD through a context to a queue pair at the context's other end.
+ * Queue pairs and contexts of one domain work together, with those of another they do not.
+ *
+ * Owner: the caller owns *out and ends it with hdl_rdd_close().
+ * Threads: any.
+ * Blocks: no.
+ * Returns: 0; -HDL_EINVAL; -HDL_ENOMEM. */
+HDL_API int hdl_rdd_open(struct hdl_adapter *adapter, struct hdl_rdd **out);
+
+/* hdl_rdd_close - end a reliable datagram domain
+ *
+ * Owner: @rdd is freed.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: 0; -HDL_EBUSY a queue pair or a context is in it; -HDL_EINVAL. */
+HDL_API int hdl_rdd_close(struct hdl_rdd *rdd);
+
+/* hdl_eec_create - make an end-to-end context
+ *
+ * It leads to one context of another adapter, and all queue pairs of the domain share it. It has what makes datagrams reliable
+ * between the two: sequence numbers, acknowledgements, timeout, retries. One message at a time is under way in it; queue pairs that
+ * wait for it have their turns one after the other, and the messages of each arrive in order. It is in the state HDL_QPS_RESET.
+ *
+ * Owner: the caller owns *out and ends it with hdl_eec_destroy().
+ * Threads: any.
+ * Blocks: no.
+ * Returns: 0; -HDL_EINVAL; -HDL_ENOMEM, also where no number for a queue pair or context is left. */
+HDL_API int hdl_eec_create(struct hdl_rdd *rdd, struct hdl_eec **out);
+
+/* hdl_eec_modify - change attributes and state of an end-to-end context
+ *
+ * Applies the attributes in @mask (HDL_QP_*), all or none. RESET to INIT: PKEY_INDEX, PORT. INIT to RTR: AV, PATH_MTU, DEST_QPN (the
+ * number of the context at the other end), RQ_PSN, MAX_DEST_RD_ATOMIC (0 or 1). RTR to RTS: SQ_PSN, TIMEOUT, RETRY_CNT,
+ * RNR_RETRY, MAX_RD_ATOMIC (0 or 1). From anywhere to RESET or ERR: nothing else; messages that wait for the context fail.
+ *
+ * The other end is reached by packets on the network only: on one machine with HEDDLE_LOCAL=off.
+ *
+ * A message that cannot be delivered fails alone: its completion says why (HDL_WC_REM_INV_RD_REQ_ERR: no such queue pair in the
+ * domain, or not its Q_Key; HDL_WC_RNR_RETRY_EXC_ERR, HDL_WC_REM_INV_REQ_ERR, HDL_WC_REM_ACCESS_ERR, HDL_WC_REM_OP_ERR), and both the
+ * context and the queue pair go on with the next one. Where the other end does not answer any more the message fails with
+ * HDL_WC_RETRY_EXC_ERR and the context with it: its state is HDL_QPS_ERR then, and messages for it end with
+ * HDL_WC_INV_EEC_STATE_ERR until it was brought through RESET to RTS again.
+ *
+ * Owner: nothing changes hands.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: 0; -HDL_EPERM no such transition; -HDL_EINVAL an attribute is missing, not allowed or out of range; -HDL_EHOSTUNREACH no
+ * network leads there; -HDL_ENOMEM. */
+HDL_API int hdl_eec_modify(struct hdl_eec *eec, const struct hdl_qp_attr *attr, uint32_t mask);
+
+/* hdl_eec_query - the attributes of an end-to-end context
+ *
+ * Owner: nothing changes hands.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: 0; -HDL_EINVAL. */
+HDL_API int hdl_eec_query(struct hdl_eec *eec, struct hdl_qp_attr *attr);
+
+/* hdl_eec_number - the number of an end-to-end context
+ *
+ * 24 bits, what the other end puts into its attribute dest_qpn, and what hdl_wc.eecn says of messages that came through it.
+ *
+ * Owner: nothing changes hands.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: the number. */
+HDL_API uint32_t hdl_eec_number(const struct hdl_eec *eec);
+
+/* hdl_eec_destroy - end an end-to-end context
+ *
+ * Messages under way in it fail with HDL_WC_LOC_EEC_OP_ERR, those that wait for it with HDL_WC_INV_EEC_STATE_ERR, those
+ * whose turn comes later with HDL_WC_INV_EECN_ERR.
+ *
+ * Owner: @eec is freed.
+ * Threads: any, but not while requests that name it are posted.
+ * Blocks: no.
+ * Returns: 0; -HDL_EINVAL. */
+HDL_API int hdl_eec_destroy(struct hdl_eec *eec);
+
 /* hdl_post_send - post requests to the send queue
  *
- * Posts the list @wr until one is refused; *bad is then that one. They are executed in order.
+ * Posts the list @wr until one is refused; *bad is then that one. They are executed in order. Each message of a queue pair of the
+ * type HDL_QP_RD names its context, destination and Q_Key (hdl_send_wr.rd); it begins when the one before it has ended.
  *
  * Owner: requests and lists are copied; the buffers belong to the adapter until the completion, inline data is copied.
  * Threads: any.
@@ -812,6 +896,9 @@ HDL_API int hdl_cm_unbind(struct hdl_adapter *adapter, uint16_t space, const str
 /* hdl_cm_send - send a message about a connection
  *
  * The node agent passes it on. One that cannot be delivered comes back as HDL_CM_RETURNED; messages to one process arrive in order.
+ * A management datagram (msg->on_wire) is sent from the node's wire and may get lost; those that come there are heard as
+ * HDL_CM_MAD, a request by whoever holds the port of its service, the others by the process whose slot (struct hdl_limits) is in the
+ * high ten bits of our number in them.
  *
  * Owner: @msg is copied.
  * Threads: any.

@@ -52,7 +52,8 @@ enum hdl_qp_type {
 	HDL_QP_UC,     /* unreliable connection */
 	HDL_QP_UD,     /* unreliable datagram */
 	HDL_QP_XRC_INI, /* extended reliable connection: sends only, to shared receive queues of its choice */
-	HDL_QP_XRC_TGT /* its other end, which has no queues of its own */
+	HDL_QP_XRC_TGT, /* its other end, which has no queues of its own */
+	HDL_QP_RD /* reliable datagram: each message goes through an end-to-end context (struct hdl_eec) */
 };
 
 enum hdl_qp_state {
@@ -100,6 +101,8 @@ struct hdl_qp;
 struct hdl_cq;
 struct hdl_srq;
 struct hdl_xrcd;
+struct hdl_rdd;
+struct hdl_eec;
 struct hdl_pd;
 struct hdl_adapter;
 struct hdl_channel;
@@ -172,6 +175,11 @@ struct hdl_send_wr {
 			        key; /* the region's new key: same index, instance of your choice */
 			struct hdl_register reg;
 		} reg;
+		struct {
+			struct hdl_eec *eec; /* HDL_QP_RD: through which context, */
+			uint32_t qpn;        /* to which queue pair at its other end, */
+			uint32_t qkey;       /* and with which key */
+		} rd;
 	};
 };
 
@@ -187,9 +195,10 @@ enum hdl_wc_status {
 	HDL_WC_SUCCESS,
 	HDL_WC_LOC_LEN_ERR =
 	        1, /* receive: the buffer was too small; send: longer than the transport allows */
-	HDL_WC_LOC_QP_OP_ERR = 2, /* the request does not fit the queue pair */
-	HDL_WC_LOC_PROT_ERR = 4,  /* a local piece failed a check of figure 15; see vendor_err */
-	HDL_WC_WR_FLUSH_ERR = 5,  /* not executed: the queue pair is in an error state */
+	HDL_WC_LOC_QP_OP_ERR = 2,  /* the request does not fit the queue pair */
+	HDL_WC_LOC_EEC_OP_ERR = 3, /* the end-to-end context failed */
+	HDL_WC_LOC_PROT_ERR = 4,   /* a local piece failed a check of figure 15; see vendor_err */
+	HDL_WC_WR_FLUSH_ERR = 5,   /* not executed: the queue pair is in an error state */
 	HDL_WC_MEM_MGT_ERR =
 	        6, /* a bind, registration or invalidation was refused; see vendor_err */
 	HDL_WC_BAD_RESP_ERR = 7,   /* the answer made no sense */
@@ -199,7 +208,12 @@ enum hdl_wc_status {
 	HDL_WC_REM_OP_ERR = 11,
 	HDL_WC_RETRY_EXC_ERR = 12,
 	HDL_WC_RNR_RETRY_EXC_ERR = 13,
-	HDL_WC_REM_INV_RD_REQ_ERR = 15,
+	HDL_WC_REM_INV_RD_REQ_ERR =
+	        15, /* a reliable datagram found no queue pair of its domain, or not its Q_Key */
+	HDL_WC_REM_ABORT_ERR = 16, /* receive: the sender gave the message up half way */
+	HDL_WC_INV_EECN_ERR = 17,  /* there is no such end-to-end context any more */
+	HDL_WC_INV_EEC_STATE_ERR =
+	        18, /* it is not ready to send, or failed before the message's turn */
 	HDL_WC_FATAL_ERR = 19,
 	HDL_WC_STATUS_COUNT
 };
@@ -227,9 +241,13 @@ enum hdl_wc_flags {
 /* A completion. On an error only wr_id, status, vendor_err and qpn are meaningful. */
 struct hdl_wc {
 	uint64_t wr_id;
-	uint32_t status;     /* enum hdl_wc_status */
-	uint32_t opcode;     /* enum hdl_wc_opcode */
-	uint32_t vendor_err; /* enum hdl_detail: which check said no */
+	uint32_t status; /* enum hdl_wc_status */
+	uint32_t opcode; /* enum hdl_wc_opcode */
+	union {
+		uint32_t vendor_err; /* enum hdl_detail: which check said no */
+		uint32_t
+		        eecn; /* receives of HDL_QP_RD that succeed: the context that the message came through */
+	};
 	uint32_t byte_len;
 	uint32_t imm; /* or the invalidated key, by flags */
 	uint32_t qpn;
@@ -286,6 +304,7 @@ struct hdl_qp_init_attr {
 	struct hdl_cq *recv_cq; /* not of HDL_QP_XRC_INI and HDL_QP_XRC_TGT */
 	struct hdl_srq *srq;    /* or NULL */
 	struct hdl_xrcd *xrcd;  /* HDL_QP_XRC_TGT: its domain */
+	struct hdl_rdd *rdd;    /* HDL_QP_RD: its domain */
 	void *context;
 	struct hdl_qp_cap cap;
 	bool signal_all;       /* every send request completes, whether HDL_SEND_SIGNALED or not */

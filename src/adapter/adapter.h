@@ -24,9 +24,11 @@
 #include "port/pcapng.h"
 #include "queue/cq.h"
 #include "transport/capture.h"
+#include "transport/ib.h"
 #include "transport/multicast.h"
 #include "transport/node.h"
 #include "transport/qp.h"
+#include "transport/rd.h"
 
 #include "port/udp.h"
 
@@ -62,6 +64,8 @@ extern uint32_t magic_generation;
 #define MAGIC_SRQ     (0x48444c53u ^ magic_generation)
 #define MAGIC_QP      (0x48444c51u ^ magic_generation)
 #define MAGIC_AH      (0x48444c4eu ^ magic_generation)
+#define MAGIC_RDD     (0x48444c52u ^ magic_generation)
+#define MAGIC_EEC     (0x48444c45u ^ magic_generation)
 #define MAGIC_XRCD    (0x48444c58u ^ magic_generation)
 
 /* The far side of a link, as far as the operating system is concerned. */
@@ -260,6 +264,22 @@ struct hdl_xrcd {
 	_Atomic uint32_t users;
 };
 
+/* A reliable datagram domain. Its number is that of a protection domain that nothing else is in. */
+struct hdl_rdd {
+	uint32_t magic;
+	struct hdl_pd *pd;
+	_Atomic uint32_t users;
+};
+
+/* An end-to-end context (transport/rd.h). */
+struct hdl_eec {
+	struct qp qp; /* first */
+	uint32_t magic;
+	struct hdl_rdd *rdd;
+	struct ib ib;
+	struct rd rd;
+};
+
 /* Where datagrams to one process behind an address go. */
 struct ah_route {
 	uint32_t slot; /* of the process; UINT32_MAX: not used */
@@ -450,6 +470,11 @@ struct ah_route ah_find(struct hdl_ah *ah, uint32_t qpn);
  * With the drive lock. */
 int adapter_take_number(struct hdl_adapter *adapter, uint32_t *number);
 void adapter_free_number(struct hdl_adapter *adapter, uint32_t number);
+/* Attributes of queue pairs, and of contexts: are those in @mask in range; take them over; room for the read resources of a
+ * responder, 0 or an error. */
+bool qp_values_fit(const struct hdl_qp_attr *attr, uint32_t mask);
+void qp_take_values(struct hdl_qp_attr *to, const struct hdl_qp_attr *from, uint32_t mask);
+int qp_make_reads(struct qp *qp, uint32_t depth);
 
 /* --- drive.c --- */
 /* Drive if nobody else does. Returns how much was done. */

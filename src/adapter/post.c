@@ -7,8 +7,9 @@
 
 #define TYPE(type) (1u << (type))
 #define RELIABLE   (TYPE(HDL_QP_RC) | TYPE(HDL_QP_XRC_INI))
+#define DATAGRAM   TYPE(HDL_QP_RD)
 #define CONNECTED  (RELIABLE | TYPE(HDL_QP_UC))
-#define EVERY      (CONNECTED | TYPE(HDL_QP_UD))
+#define EVERY      (CONNECTED | TYPE(HDL_QP_UD) | DATAGRAM)
 #define WINDOW_RIGHTS                                                                  \
 	(HDL_ACCESS_REMOTE_READ | HDL_ACCESS_REMOTE_WRITE | HDL_ACCESS_REMOTE_ATOMIC | \
 	 HDL_ACCESS_ONE_TOUCH | HDL_ACCESS_ZERO_BASED)
@@ -17,20 +18,21 @@
 static const struct {
 	uint8_t types;
 	bool sends_data;
+	bool message; /* goes to the peer */
 } operations[HDL_OP_COUNT] = {
-        [HDL_OP_SEND] = {EVERY, true},
-        [HDL_OP_SEND_IMM] = {EVERY, true},
-        [HDL_OP_SEND_INVALIDATE] = {CONNECTED, true},
-        [HDL_OP_WRITE] = {CONNECTED, true},
-        [HDL_OP_WRITE_IMM] = {CONNECTED, true},
-        [HDL_OP_READ] = {RELIABLE, false},
-        [HDL_OP_COMPARE_SWAP] = {RELIABLE, false},
-        [HDL_OP_FETCH_ADD] = {RELIABLE, false},
-        [HDL_OP_BIND] = {CONNECTED, false},
-        [HDL_OP_INVALIDATE] = {CONNECTED, false},
-        [HDL_OP_REGISTER] = {CONNECTED, false},
-        [HDL_OP_REGISTER_SEND] = {CONNECTED, true},
-        [HDL_OP_DELAY] = {EVERY, false},
+        [HDL_OP_SEND] = {EVERY, true, true},
+        [HDL_OP_SEND_IMM] = {EVERY, true, true},
+        [HDL_OP_SEND_INVALIDATE] = {CONNECTED, true, true},
+        [HDL_OP_WRITE] = {CONNECTED | DATAGRAM, true, true},
+        [HDL_OP_WRITE_IMM] = {CONNECTED | DATAGRAM, true, true},
+        [HDL_OP_READ] = {RELIABLE | DATAGRAM, false, true},
+        [HDL_OP_COMPARE_SWAP] = {RELIABLE | DATAGRAM, false, true},
+        [HDL_OP_FETCH_ADD] = {RELIABLE | DATAGRAM, false, true},
+        [HDL_OP_BIND] = {CONNECTED | DATAGRAM, false, false},
+        [HDL_OP_INVALIDATE] = {CONNECTED | DATAGRAM, false, false},
+        [HDL_OP_REGISTER] = {CONNECTED | DATAGRAM, false, false},
+        [HDL_OP_REGISTER_SEND] = {CONNECTED, true, true},
+        [HDL_OP_DELAY] = {EVERY, false, false},
 };
 
 static int fill_bind(const struct hdl_qp *qp, struct wqe_send *wqe, const struct hdl_send_wr *wr)
@@ -118,6 +120,26 @@ static int fill_datagram(const struct hdl_qp *qp, struct wqe_send *wqe,
 	return 0;
 }
 
+/* What is particular to a type of queue pair that few have. */
+static int fill_extended(const struct hdl_qp *qp, struct wqe_send *wqe,
+                         const struct hdl_send_wr *wr)
+{
+	if (qp->qp.type != HDL_QP_RD) {
+		wqe->remote_srq = wr->remote_srq;
+		return 0;
+	}
+	if (!operations[wr->opcode].message)
+		return 0;
+	const struct hdl_eec *eec = wr->rd.eec;
+	if (eec == NULL || eec->magic != MAGIC_EEC || eec->rdd != qp->init.rdd ||
+	    wr->rd.qpn > 0xffffff)
+		return -HDL_EINVAL;
+	wqe->u.rd.eecn = eec->qp.qpn;
+	wqe->u.rd.qpn = wr->rd.qpn;
+	wqe->u.rd.qkey = wr->rd.qkey & 0x80000000u ? qp->qp.attr.qkey : wr->rd.qkey;
+	return 0;
+}
+
 /* What is particular to the operation. */
 static int fill_operation(struct hdl_qp *qp, struct wqe_send *wqe, const struct hdl_send_wr *wr)
 {
@@ -196,9 +218,9 @@ static int post_one(struct hdl_qp *qp, const struct hdl_send_wr *wr)
 	wqe->length = (uint32_t)length;
 	wqe->status = wqe->vendor_err = wqe->marks = wqe->numbered = 0;
 	wqe->offset = 0;
-	if (qp->qp.type == HDL_QP_XRC_INI)
-		wqe->remote_srq = wr->remote_srq;
 	result = fill_operation(qp, wqe, wr);
+	if (result == 0 && qp->qp.type >= HDL_QP_XRC_INI)
+		result = fill_extended(qp, wqe, wr);
 	if (result != 0)
 		return result;
 	if (wr->flags & HDL_SEND_INLINE) {

@@ -14,18 +14,27 @@ static bool cq_fits(const struct hdl_cq *cq, const struct hdl_adapter *adapter)
 	return cq != NULL && cq->magic == MAGIC_CQ && cq->adapter == adapter;
 }
 
+/* An end of XRC has none. */
+static bool has_receives(uint32_t type)
+{
+	return type != HDL_QP_XRC_INI && type != HDL_QP_XRC_TGT;
+}
+
 static int judge_init(const struct hdl_pd *pd, const struct hdl_qp_init_attr *attr)
 {
 	const struct hdl_qp_cap *cap = &attr->cap;
-	if (attr->type < HDL_QP_RC || attr->type > HDL_QP_XRC_TGT)
+	if (attr->type < HDL_QP_RC || attr->type > HDL_QP_RD)
 		return -HDL_ENOTSUP;
-	bool sends = attr->type != HDL_QP_XRC_TGT, receives = attr->type < HDL_QP_XRC_INI;
+	bool sends = attr->type != HDL_QP_XRC_TGT, receives = has_receives(attr->type);
 	if ((sends && !cq_fits(attr->send_cq, pd->adapter)) ||
 	    (receives && !cq_fits(attr->recv_cq, pd->adapter)))
 		return -HDL_EINVAL;
 	if (receives && attr->srq != NULL &&
 	    (attr->srq->magic != MAGIC_SRQ || attr->srq->pd->adapter != pd->adapter ||
 	     attr->srq->srq.number != 0))
+		return -HDL_EINVAL;
+	if (attr->type == HDL_QP_RD && (attr->rdd == NULL || attr->rdd->magic != MAGIC_RDD ||
+	                                attr->rdd->pd->adapter != pd->adapter))
 		return -HDL_EINVAL;
 	if (cap->max_send_wr > HDL_MAX_QP_WR || cap->max_recv_wr > HDL_MAX_QP_WR ||
 	    cap->max_send_sge > HDL_MAX_SGE || cap->max_recv_sge > HDL_MAX_SGE ||
@@ -44,7 +53,9 @@ static struct hdl_qp_init_attr of_type(const struct hdl_qp_init_attr *attr)
 	} else {
 		own.xrcd = NULL;
 	}
-	if (own.type >= HDL_QP_XRC_INI) {
+	if (own.type != HDL_QP_RD)
+		own.rdd = NULL;
+	if (!has_receives(own.type)) {
 		own.recv_cq = NULL;
 		own.srq = NULL;
 		own.cap.max_recv_wr = own.cap.max_recv_sge = 0;
@@ -83,7 +94,9 @@ static struct hdl_qp *new_qp(const struct hdl_qp_init_attr *attr)
 		qp->qp.lists_size = ADAPTER_LIST_PAGES;
 		qp->qp.lists = calloc(ADAPTER_LIST_PAGES, sizeof(uint64_t));
 	}
-	bool shares = attr->srq != NULL || attr->type == HDL_QP_XRC_TGT;
+	/* A reliable datagram's is kept by its context. */
+	bool shares =
+	        (attr->srq != NULL && attr->type != HDL_QP_RD) || attr->type == HDL_QP_XRC_TGT;
 	if (shares)
 		qp->qp.kept = malloc(wqe_recv_stride(HDL_MAX_SGE));
 	if (send == NULL || recv == NULL || (shares && qp->qp.kept == NULL) ||
@@ -164,6 +177,8 @@ static void use(const struct hdl_qp *qp, uint32_t sign)
 		atomic_fetch_add(&init->srq->users, sign);
 	if (init->xrcd != NULL)
 		atomic_fetch_add(&init->xrcd->users, sign);
+	if (init->rdd != NULL)
+		atomic_fetch_add(&init->rdd->users, sign);
 }
 
 int hdl_qp_create(struct hdl_pd *pd, struct hdl_qp_init_attr *given, struct hdl_qp **out)
@@ -190,6 +205,7 @@ int hdl_qp_create(struct hdl_pd *pd, struct hdl_qp_init_attr *given, struct hdl_
 	qp->qp.type = (uint8_t)attr->type;
 	qp->qp.max_message = attr->type == HDL_QP_UD ? HDL_UD_MTU : (uint32_t)HDL_MAX_MESSAGE;
 	qp->qp.xrcd = attr->type == HDL_QP_XRC_TGT ? pd->number : 0;
+	qp->qp.rdd = own.rdd != NULL ? own.rdd->pd->number : 0;
 	qp->qp.signal_all = attr->signal_all;
 	qp->qp.register_on_send = attr->register_on_send;
 	qp->qp.windows_only = attr->remote_windows_only;
@@ -246,7 +262,7 @@ int hdl_qp_destroy(struct hdl_qp *qp)
 
 /* --- modify --- */
 
-static bool values_fit(const struct hdl_qp_attr *a, uint32_t mask)
+bool qp_values_fit(const struct hdl_qp_attr *a, uint32_t mask)
 {
 	const uint32_t remote =
 	        HDL_ACCESS_REMOTE_READ | HDL_ACCESS_REMOTE_WRITE | HDL_ACCESS_REMOTE_ATOMIC;
@@ -286,8 +302,7 @@ static bool values_fit(const struct hdl_qp_attr *a, uint32_t mask)
 	return !((mask & HDL_QP_MAX_DEST_RD_ATOMIC) && a->max_dest_rd_atomic > HDL_MAX_RD_ATOMIC);
 }
 
-/* Take over the attributes in @mask. */
-static void take_values(struct hdl_qp_attr *to, const struct hdl_qp_attr *from, uint32_t mask)
+void qp_take_values(struct hdl_qp_attr *to, const struct hdl_qp_attr *from, uint32_t mask)
 {
 #define TAKE(bit, field)                         \
 	do {                                     \
@@ -316,8 +331,7 @@ static void take_values(struct hdl_qp_attr *to, const struct hdl_qp_attr *from, 
 #undef TAKE
 }
 
-/* Room for the read resources of the responder. */
-static int make_reads(struct qp *qp, uint32_t depth)
+int qp_make_reads(struct qp *qp, uint32_t depth)
 {
 	struct read_entry *entries = NULL;
 	if (depth > 0 && (entries = calloc(read_queue_slots(depth), sizeof(*entries))) == NULL)
@@ -346,7 +360,7 @@ static int modify(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t ma
 	default:
 		break;
 	}
-	if (!values_fit(attr, mask))
+	if (!qp_values_fit(attr, mask))
 		return -HDL_EINVAL;
 	if (mask & HDL_QP_AV) {
 		struct hdl_gid to_gid = adapter_address(&attr->ah);
@@ -368,9 +382,9 @@ static int modify(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t ma
 	    !(mask & HDL_QP_ALT_PATH) && (qp->qp.ib == NULL || !qp->qp.ib->has_alternate))
 		return -HDL_EINVAL;
 	if ((mask & HDL_QP_MAX_DEST_RD_ATOMIC) &&
-	    make_reads(&qp->qp, attr->max_dest_rd_atomic) != 0)
+	    qp_make_reads(&qp->qp, attr->max_dest_rd_atomic) != 0)
 		return -HDL_ENOMEM;
-	take_values(&qp->qp.attr, attr, mask);
+	qp_take_values(&qp->qp.attr, attr, mask);
 	if (mask & (HDL_QP_ALT_PATH | HDL_QP_PATH_MIG_STATE))
 		wire_alternate(qp, attr, mask);
 	if (to == HDL_QPS_RESET)

@@ -29,6 +29,7 @@ const char *hdl_wc_status_str(uint32_t status)
 	        [HDL_WC_SUCCESS] = "success",
 	        [HDL_WC_LOC_LEN_ERR] = "local length error: the receive buffer is too small",
 	        [HDL_WC_LOC_QP_OP_ERR] = "local queue pair operation error",
+	        [HDL_WC_LOC_EEC_OP_ERR] = "local end-to-end context operation error",
 	        [HDL_WC_LOC_PROT_ERR] =
 	                "local protection error: a piece of the list failed a check",
 	        [HDL_WC_WR_FLUSH_ERR] = "flushed: the queue pair is in an error state",
@@ -37,6 +38,9 @@ const char *hdl_wc_status_str(uint32_t status)
 	        [HDL_WC_LOC_ACCESS_ERR] = "local access error: registered memory has gone",
 	        [HDL_WC_BAD_RESP_ERR] = "bad response",
 	        [HDL_WC_REM_INV_RD_REQ_ERR] = "remote invalid reliable datagram request",
+	        [HDL_WC_REM_ABORT_ERR] = "the sender gave the message up",
+	        [HDL_WC_INV_EECN_ERR] = "no such end-to-end context",
+	        [HDL_WC_INV_EEC_STATE_ERR] = "the end-to-end context is not ready to send",
 	        [HDL_WC_REM_INV_REQ_ERR] = "remote invalid request error",
 	        [HDL_WC_REM_ACCESS_ERR] = "remote access error: the peer's checks said no",
 	        [HDL_WC_REM_OP_ERR] = "remote operation error: the peer could not do it",

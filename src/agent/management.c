@@ -35,19 +35,37 @@ static void pass_on(struct client *client, const struct agent_msg *msg)
 		unixsock_send(client->sock, msg, sizeof(*msg), NULL, 0);
 }
 
+/* Which address of @node was called? The request says so (annex A11), unless it is nonsense: then that of the wire. */
+static const uint8_t *called(const struct node_entry *node, const struct ib_cm_message *message,
+                             uint32_t *family)
+{
+	const uint8_t *own = wire_address(node->wire)->gid;
+	struct ib_cm_ip ip;
+	*family = roce_gid_is_ipv4(own) ? AGENT_CM_IPV4 : AGENT_CM_IPV6;
+	if (!ib_cm_ip_decode(&ip, message->kind == IB_CM_REQ ? message->u.req.private_data
+	                                                     : message->u.sidr_req.private_data))
+		return own;
+	*family = ip.family == 4 ? AGENT_CM_IPV4 : AGENT_CM_IPV6;
+	if (ip.family == 4)
+		ip.dst[10] = ip.dst[11] = 0xff;
+	for (uint32_t i = 0; i < node->gid_count; i++)
+		if (memcmp(node->gids[i], ip.dst, 16) == 0)
+			return node->gids[i];
+	return own;
+}
+
 /* The process that @message is for; NULL: there is none. */
 static struct client *addressee(const struct node_entry *node, const struct ib_cm_message *message,
                                 struct agent_msg *msg)
 {
-	const uint8_t *own = wire_address(node->wire)->gid;
 	uint32_t id;
 	uint64_t service;
 	if (ib_cm_addressee(message, &id, &service))
 		return node->slots[id >> AGENT_CM_ID_BITS];
 	if (!ib_cm_service_split(service, &msg->u.cm.space, &msg->u.cm.port))
 		return NULL;
-	msg->u.cm.options = roce_gid_is_ipv4(own) ? AGENT_CM_IPV4 : AGENT_CM_IPV6;
-	return cm_holder(node, msg->u.cm.space, own, msg->u.cm.port, msg->u.cm.options);
+	const uint8_t *gid = called(node, message, &msg->u.cm.options);
+	return cm_holder(node, msg->u.cm.space, gid, msg->u.cm.port, msg->u.cm.options);
 }
 
 /* Who gives up a request that was not answered does not know our number (12.6.7.2, reason 4): whoever has it knows. */

@@ -209,6 +209,35 @@ int ibv_destroy_ah(struct ibv_ah *ibv)
 	return error;
 }
 
+/* Who sent a datagram, to whom and how. Over IPv4 its header takes the last half of the space (IBTA annex A17.4.5.2). */
+struct header {
+	union ibv_gid sgid, dgid;
+	uint32_t flow_label;
+	uint8_t traffic_class;
+};
+
+static void mapped_gid(union ibv_gid *gid, const uint8_t address[4])
+{
+	*gid = (union ibv_gid){.raw = {[10] = 0xff, [11] = 0xff}};
+	memcpy(gid->raw + 12, address, 4);
+}
+
+static void read_header(const struct ibv_grh *grh, struct header *header)
+{
+	const uint8_t *ipv4 = (const uint8_t *)grh + sizeof(*grh) / 2;
+	uint32_t first = ntohl(grh->version_tclass_flow);
+	*header = (struct header){.sgid = grh->sgid,
+	                          .dgid = grh->dgid,
+	                          .flow_label = first & 0xfffffu,
+	                          .traffic_class = (uint8_t)(first >> 20)};
+	if (first >> 28 == 6 || ipv4[0] >> 4 != 4)
+		return;
+	header->flow_label = 0;
+	header->traffic_class = ipv4[1];
+	mapped_gid(&header->sgid, ipv4 + 12);
+	mapped_gid(&header->dgid, ipv4 + 16);
+}
+
 int ibv_init_ah_from_wc(struct ibv_context *context, uint8_t port, struct ibv_wc *wc,
                         struct ibv_grh *grh, struct ibv_ah_attr *attr)
 {
@@ -222,17 +251,18 @@ int ibv_init_ah_from_wc(struct ibv_context *context, uint8_t port, struct ibv_wc
 	                             .port_num = port};
 	if (!(wc->wc_flags & IBV_WC_GRH))
 		return 0;
-	uint32_t first = ntohl(grh->version_tclass_flow);
+	struct header header;
+	read_header(grh, &header);
 	attr->is_global = 1;
 	/* The way back starts where this message came to; an address that we no longer have is answered from the first. */
 	union ibv_gid own;
 	const struct compat_device *device = compat_device_of(context);
 	for (uint8_t i = 0; i < COMPAT_GIDS && compat_gid(device, i, &own); i++)
-		if (memcmp(&own, &grh->dgid, sizeof(own)) == 0)
+		if (memcmp(&own, &header.dgid, sizeof(own)) == 0)
 			attr->grh.sgid_index = i;
-	attr->grh.dgid = grh->sgid;
-	attr->grh.flow_label = first & 0xfffffu;
-	attr->grh.traffic_class = (uint8_t)(first >> 20);
+	attr->grh.dgid = header.sgid;
+	attr->grh.flow_label = header.flow_label;
+	attr->grh.traffic_class = header.traffic_class;
 	attr->grh.hop_limit = 0xff;
 	return 0;
 }

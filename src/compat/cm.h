@@ -209,6 +209,8 @@ in_port_t *cm_port_of(struct sockaddr_in6 *address);
 bool cm_local_gid(const struct sockaddr_in6 *address, struct hdl_gid *gid);
 /* Our LID where connections are made by LIDs; 0: by GIDs. */
 uint16_t cm_own_lid(void);
+/* The address of the node with this LID where nodes are on wires that no other machine reaches. */
+void cm_lid_address(uint16_t lid, struct hdl_gid *gid);
 /* The family of an address as an option of ports. */
 uint32_t cm_family_of(const struct sockaddr_in6 *address);
 /* Where @id->dst is, and from where: fills dgid, and src and sgid unless they are set. *elsewhere: on another node, if there is

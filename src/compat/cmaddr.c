@@ -70,11 +70,12 @@ static int index_of(const struct hdl_gid *gid)
 	return -1;
 }
 
-/* In 127.0.0.0/8? */
+/* In 127.0.0.0/8, or ::1? */
 static bool is_loopback(const struct hdl_gid *gid)
 {
-	static const uint8_t prefix[13] = {[10] = 0xff, [11] = 0xff, [12] = 127};
-	return memcmp(gid->raw, prefix, sizeof(prefix)) == 0;
+	static const uint8_t prefix[13] = {[10] = 0xff, [11] = 0xff, [12] = 127},
+	                     one[16] = {[15] = 1};
+	return memcmp(gid->raw, prefix, sizeof(prefix)) == 0 || memcmp(gid->raw, one, 16) == 0;
 }
 
 static bool is_of_host(const struct hdl_gid *gid)
@@ -157,6 +158,11 @@ uint32_t cm_family_of(const struct sockaddr_in6 *address)
 	return address->sin6_family == AF_INET ? HDL_CM_IPV4 : HDL_CM_IPV6;
 }
 
+static bool is_link_local(const struct sockaddr_in6 *address)
+{
+	return address->sin6_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&address->sin6_addr);
+}
+
 /* Across the wire packets leave from the first address, and from no other. */
 static bool wire_source(struct cm_id *id)
 {
@@ -181,16 +187,40 @@ static bool wire_source(struct cm_id *id)
 	return true;
 }
 
-/* Where everybody is reached over the wire, oneself included. */
-static int route_all_across(struct cm_id *id)
+/* Where everybody is reached over the wire, oneself included. Addresses of the family that the wire has not stand for their nodes:
+ * ours, or one whose link-local address it is (cm_seek()). */
+static int route_all_across(struct cm_id *id, bool *elsewhere)
 {
-	if (!to_gid(&id->dst, &id->dgid))
-		return EAFNOSUPPORT;
-	/* The whole of 127.0.0.0/8 is here, but for the addresses of the nodes. */
-	if (is_loopback(&id->dgid) && id->dgid.raw[13] != LOOPBACK && !first_gid(&id->dgid))
-		return ENODEV;
+	struct hdl_gid first;
+	bool ours = cm_local_gid(&id->dst, &id->dgid);
 	id->across = true;
-	return wire_source(id) ? 0 : EHOSTUNREACH;
+	if (wire_source(id))
+		return 0;
+	if (id->has_device || !first_gid(&first))
+		return EHOSTUNREACH;
+	if (!ours && !is_link_local(&id->dst))
+		return EHOSTUNREACH;
+	if (ours)
+		id->dgid = first;
+	in_port_t port = *cm_port_of(&id->src);
+	id->src = id->dst;
+	if (!ours)
+		memcpy(&id->src.sin6_addr, first.raw, 16);
+	*cm_port_of(&id->src) = port;
+	id->sgid = first;
+	id->has_device = true;
+	*elsewhere = !ours;
+	return 0;
+}
+
+void cm_lid_address(uint16_t lid, struct hdl_gid *gid)
+{
+	*gid = (struct hdl_gid){.raw = {[10] = 0xff,
+	                                [11] = 0xff,
+	                                [12] = 127,
+	                                [13] = LOOPBACK,
+	                                [14] = (uint8_t)(lid >> 8),
+	                                [15] = (uint8_t)lid}};
 }
 
 int cm_route(struct cm_id *id, bool *elsewhere)
@@ -201,7 +231,7 @@ int cm_route(struct cm_id *id, bool *elsewhere)
 		return ENODEV;
 	bool group = cm_is_multicast(&id->dst);
 	if (wire == HDL_WIRE_ALL && !group)
-		return route_all_across(id);
+		return route_all_across(id, elsewhere);
 	bool local = !group && cm_local_gid(&id->dst, &id->dgid);
 	uint16_t lid = local ? identity().lid : 0;
 	if (group)
@@ -209,8 +239,7 @@ int cm_route(struct cm_id *id, bool *elsewhere)
 	else if (!local)
 		lid = lid_of_loopback(&id->dgid);
 	*elsewhere = !group && !local;
-	bool link_local =
-	        id->dst.sin6_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&id->dst.sin6_addr);
+	bool link_local = is_link_local(&id->dst);
 	if (*elsewhere && wire == HDL_WIRE_OTHERS && lid == 0 && !link_local && wire_source(id)) {
 		id->may_cross = true;
 		return 0;

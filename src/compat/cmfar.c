@@ -463,9 +463,10 @@ static void hear_request(const struct hdl_cm_msg *msg, const struct ib_cm_messag
 	}
 	struct ibcm *far = calloc(1, sizeof(*far));
 	struct hdl_cm_msg to = *msg;
-	to.gid = limits().gid;
 	to.guid = to.slot = 0;
 	from_request(message, msg, &wire);
+	if (!cm_local_gid(&wire.dst, &to.gid)) /* which of ours was called? */
+		to.gid = limits().gid;
 	child = far != NULL ? cm_take_request(&to, &wire, &listening) : NULL;
 	if (child == NULL) {
 		free(far);

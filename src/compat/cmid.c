@@ -161,6 +161,8 @@ void cm_seek(struct cm_id *id, bool last_time)
 		id->across = true;
 		cm_raise(id, CM_ADDR_RESOLVED, 0);
 	} else if (found) {
+		if (id->across)
+			cm_lid_address(lid, &id->dgid);
 		id->dlid = cm_own_lid() != 0 ? lid : 0;
 		cm_raise(id, CM_ADDR_RESOLVED, 0);
 	} else if (last_time) {

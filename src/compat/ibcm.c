@@ -157,7 +157,7 @@ static void say_rej(struct ibcm *end, enum ib_cm_about about, uint16_t reason,
                     const uint8_t *private_data, struct ibcm_out *out)
 {
 	struct ib_cm_message rej = message_of(end, IB_CM_REJ);
-	rej.u.rej.about = about;
+	rej.u.rej.about = (uint8_t)about;
 	rej.u.rej.reason = reason;
 	if (private_data != NULL)
 		memcpy(rej.u.rej.private_data, private_data, IB_CM_REJ_PRIVATE_BYTES);

@@ -429,7 +429,7 @@ int udp_receive(struct udp_receiver *receiver, int sock, struct udp_came came[UD
 	/* One at a time is what a call and its answer want; more are asked for when one was not all. */
 	if ((unsigned)got < receiver->batch)
 		receiver->batch = got > 0 ? (unsigned)got : 1;
-	else if (receiver->batch < UDP_BATCH)
-		receiver->batch *= 2;
+	else
+		receiver->batch = receiver->batch < UDP_BATCH / 2 ? receiver->batch * 2 : UDP_BATCH;
 	return got;
 }

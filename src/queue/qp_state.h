@@ -19,6 +19,9 @@ enum qp_verdict {
 enum qp_verdict qp_judge(enum hdl_qp_type type, enum hdl_qp_state from, enum hdl_qp_state to,
                          uint32_t mask);
 
+/* The same for an end-to-end context, which has no SQD. */
+enum qp_verdict qp_judge_context(enum hdl_qp_state from, enum hdl_qp_state to, uint32_t mask);
+
 static inline bool qp_may_receive(enum hdl_qp_state state)
 {
 	return state == HDL_QPS_RTR || state == HDL_QPS_RTS || state == HDL_QPS_SQD ||

@@ -24,7 +24,8 @@ enum wqe_mark {
 	        << 1, /* an RDMA operation that the target executes (touch control, no direct access) */
 	WQE_LOOKED = 1 << 2,   /* an RDMA operation that found the target not ready before */
 	WQE_BY_VALUE = 1 << 3, /* a read whose data comes through the lane */
-	WQE_PARTIAL = 1 << 4   /* sent, but for the parts from offset on */
+	WQE_PARTIAL = 1 << 4,  /* sent, but for the parts from offset on */
+	WQE_RESYNC = 1 << 5    /* a context's own: the peer shall expect the PSN behind it */
 };
 
 struct wqe_send {
@@ -69,6 +70,15 @@ struct wqe_send {
 			uint64_t swap;
 		} atomic;
 		struct {
+			uint64_t addr; /* as of atomic */
+			struct hdl_key key;
+			uint64_t compare_add;
+			uint64_t swap;
+			uint32_t eecn;
+			uint32_t qpn;
+			uint32_t qkey;
+		} rd;
+		struct {
 			uint32_t link;  /* which peer, */
 			uint32_t epoch; /* and which of those that had this number */
 			uint32_t qpn;
@@ -108,6 +118,8 @@ struct wqe_send {
 
 _Static_assert(offsetof(struct wqe_send, u.rdma.key) == offsetof(struct wqe_send, u.atomic.key),
                "an atomic's address and key are read as those of any RDMA request");
+_Static_assert(offsetof(struct wqe_send, u.rd.swap) == offsetof(struct wqe_send, u.atomic.swap),
+               "and so are those of a reliable datagram");
 
 struct wqe_recv {
 	uint64_t wr_id;

@@ -7,6 +7,7 @@
  *   ib_request.c   responder: requests executed in the order of their PSNs, through op.h
  *   ib_path.c      which way packets go, and migration to another
  *   ib_answer.c    responder: read responses, atomic results, ACK and NAK, in that order
+ *   rd.c           reliable datagrams: whose message has its turn on a context, and to whom one goes that came
  *
  * A message of n packets has n PSNs, a read as many as its responses. wqe.msn is the first of them, so that any PSN leads to the
  * element and the offset in it, and going back to a PSN is moving the cursor (qp.next, wqe.offset) to it. */
@@ -45,7 +46,10 @@ struct ib {
 	struct path alternate; /* or, after a migration, the former one */
 	bool has_alternate, has_former;
 	bool refused; /* a migration of the peer's, and that was told */
-	uint32_t mtu; /* bytes of payload that a packet carries at most */
+	/* Whose message is sent, and who gets the one that comes: the connection itself; of a context the datagram queue pairs. */
+	struct qp *from, *to;
+	struct rd *rd; /* of an end-to-end context (rd.h) */
+	uint32_t mtu;  /* bytes of payload that a packet carries at most */
 
 	/* Requester. una <= where the cursor stands <= sent <= next */
 	uint32_t next_psn;          /* of the next message that has none */
@@ -124,10 +128,19 @@ static inline uint32_t ib_messages(const struct wqe_send *wqe)
 	return wqe->opcode == HDL_OP_READ ? wqe->read.requests : 1;
 }
 
-/* Is the transport that @opcode names the one of @qp? */
+/* The part of an opcode that says which transport is @qp's. */
 static inline uint8_t ib_transport_of(const struct qp *qp)
 {
-	return qp->type == HDL_QP_RC ? IB_RC : qp->type == HDL_QP_UC ? IB_UC : IB_XRC;
+	switch (qp->type) {
+	case HDL_QP_RC:
+		return IB_RC;
+	case HDL_QP_UC:
+		return IB_UC;
+	case QP_TYPE_EEC:
+		return IB_RD;
+	default:
+		return IB_XRC;
+	}
 }
 
 /* A packet came along @came. With CE in its IP header it is @congested. */
@@ -166,12 +179,20 @@ void ib_end_packet(struct node *node, const struct path *path, const struct ib_p
 /* --- ib_retry.c --- */
 void ib_answered(struct node *node, struct qp *qp, const struct ib_packet *packet);
 void ib_timeout(struct node *node, struct qp *qp);
+/* Complete what is over. */
+void ib_reap(struct node *node, struct qp *qp);
 uint64_t ib_timeout_ns(const struct qp *qp);
 
 /* --- ib_request.c --- */
 void ib_request(struct node *node, struct qp *qp, const struct ib_packet *packet);
-/* Write the word of credit and kind into an AETH. */
+/* Execute @packet, whose turn it is and which takes *span PSNs. False: it was refused, or there was no room. */
+bool ib_run_request(struct node *node, struct qp *qp, const struct ib_packet *packet,
+                    uint32_t *span);
+/* An acknowledgement of everything up to @psn, or with @syndrome a NAK, is due. */
 void ib_owe_ack(struct node *node, struct qp *qp, uint8_t syndrome, uint32_t psn);
+
+/* The NAK @code about @psn is due. */
+void ib_owe_nak(struct node *node, struct qp *qp, enum ib_nak_code code, uint32_t psn);
 
 /* --- ib_answer.c --- */
 /* May what is owed wait until the application calls the next time? Once, for an acknowledgement: the application's own message,

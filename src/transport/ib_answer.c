@@ -2,6 +2,7 @@
  * anything later would say that they are lost. What finds no room is kept in the queue pair. */
 #include "transport/ib.h"
 #include "transport/op.h"
+#include "transport/rd.h"
 #include "transport/respond.h"
 
 /* IBTA table 44. */
@@ -26,13 +27,14 @@ uint8_t ib_credit_code(uint32_t count)
 /* How many more messages may come. Shared queues tell nothing: others may take what is there. */
 static uint8_t own_credits(const struct qp *qp)
 {
-	return qp_shares(qp) ? IB_AETH_NO_CREDITS : ib_credit_code(wq_held(&qp->rq));
+	return qp_shares(qp) || qp->type == QP_TYPE_EEC ? IB_AETH_NO_CREDITS
+	                                                : ib_credit_code(wq_held(&qp->rq));
 }
 
 static void put_headers(const struct qp *qp, uint8_t opcode, uint32_t psn, uint32_t msn,
                         struct ib_packet *packet)
 {
-	opcode |= qp->type == HDL_QP_XRC_TGT ? IB_XRC : IB_RC;
+	opcode |= ib_transport_of(qp);
 	packet->op = ib_opcode(opcode);
 	packet->bth = (struct ib_bth){.opcode = opcode,
 	                              .migreq = ib_migreq(qp),
@@ -42,6 +44,8 @@ static void put_headers(const struct qp *qp, uint8_t opcode, uint32_t psn, uint3
 	packet->aeth = (struct ib_aeth){.syndrome = ib_aeth_syndrome(IB_AETH_ACK, own_credits(qp)),
 	                                .msn = ib_psn(msn)};
 	packet->payload_bytes = 0;
+	if (qp->type == QP_TYPE_EEC)
+		rd_put_response(qp, packet);
 }
 
 static bool send_plain(struct node *node, const struct qp *qp, const struct ib_packet *packet)
@@ -77,6 +81,10 @@ static void read_refused(struct node *node, struct qp *qp, struct read_entry *en
 	/* One that is repeated may be a packet that the network doubled, and its memory was taken back in good order since. */
 	if (entry->again)
 		return;
+	if (qp->type == QP_TYPE_EEC) {
+		rd_refused(node, qp);
+		return;
+	}
 	qp->ib->reads_sent = qp->ib->reads_put;
 	op_event(node, qp, HDL_EVENT_QP_ACCESS_ERR, result->detail);
 	qp_enter(node, qp, HDL_QPS_ERR);
@@ -103,7 +111,7 @@ static bool send_response(struct node *node, struct qp *qp, struct read_entry *e
 		struct hdl_sge piece, part = {.addr = entry->addr + entry->offset,
 		                              .length = count,
 		                              .key = {entry->key}};
-		struct sg from = respond_range(node, qp, &part, HDL_ACCESS_REMOTE_READ);
+		struct sg from = respond_range(node, ib->to, &part, HDL_ACCESS_REMOTE_READ);
 		struct sg to = sg_plain(&piece, payload, count);
 		from.pd = entry->pd;
 		struct sg_result result = sg_move(&node->own, MOVE_BOTH_OWN, &to, &from, count);

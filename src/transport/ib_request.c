@@ -5,6 +5,7 @@
 #include "queue/qp_state.h"
 #include "transport/ib.h"
 #include "transport/op.h"
+#include "transport/rd.h"
 #include "transport/respond.h"
 #include "transport/xrc.h"
 #include "wire/be.h"
@@ -18,6 +19,8 @@ void ib_begin_responder(struct qp *qp)
 	ib->reads_put = ib->reads_sent = 0;
 	ib->ack_due = ib->cnp_due = false;
 	ib->cnp_ns = 0;
+	if (ib->rd == NULL)
+		ib->to = qp;
 }
 
 void ib_owe_ack(struct node *node, struct qp *qp, uint8_t syndrome, uint32_t psn)
@@ -30,7 +33,7 @@ void ib_owe_ack(struct node *node, struct qp *qp, uint8_t syndrome, uint32_t psn
 	node_owe(node, qp);
 }
 
-static void owe_nak(struct node *node, struct qp *qp, enum ib_nak_code code, uint32_t psn)
+void ib_owe_nak(struct node *node, struct qp *qp, enum ib_nak_code code, uint32_t psn)
 {
 	ib_owe_ack(node, qp, ib_aeth_syndrome(IB_AETH_NAK, (uint8_t)code), psn);
 }
@@ -44,7 +47,11 @@ static void refuse(struct node *node, struct qp *qp, enum ib_nak_code code, uint
 	if (!qp_reliable(qp))
 		return;
 	tpt_count(node->tpt, detail);
-	owe_nak(node, qp, code, psn);
+	ib_owe_nak(node, qp, code, psn);
+	if (qp->type == QP_TYPE_EEC) {
+		rd_refused(node, qp);
+		return;
+	}
 	op_event(node, qp,
 	         code == IB_NAK_INVALID_REQUEST ? HDL_EVENT_QP_REQUEST_ERR
 	                                        : HDL_EVENT_QP_ACCESS_ERR,
@@ -81,8 +88,8 @@ static void not_received(struct node *node, struct qp *qp, const struct ib_packe
 		}
 		counter_add(&node->counters[NODE_RNR_SENT], 1);
 		qp->nak_sent = true;
-		ib_owe_ack(node, qp, ib_aeth_syndrome(IB_AETH_RNR_NAK, qp->attr.min_rnr_timer),
-		           psn);
+		ib_owe_ack(node, qp,
+		           ib_aeth_syndrome(IB_AETH_RNR_NAK, qp->ib->to->attr.min_rnr_timer), psn);
 		return;
 	case OP_TOO_LONG:
 	case OP_INVALIDATE_REFUSED:
@@ -90,9 +97,11 @@ static void not_received(struct node *node, struct qp *qp, const struct ib_packe
 		break;
 	default: /* our own fault, and the receive's completion says so: no event */
 		if (qp_reliable(qp))
-			owe_nak(node, qp, IB_NAK_REMOTE_OPERATIONAL_ERROR, psn);
+			ib_owe_nak(node, qp, IB_NAK_REMOTE_OPERATIONAL_ERROR, psn);
+		if (qp->type == QP_TYPE_EEC)
+			rd_refused(node, qp);
 	}
-	if (qp_state(qp) != HDL_QPS_ERR)
+	if (qp_state(qp) != HDL_QPS_ERR && qp->type != QP_TYPE_EEC)
 		qp_enter(node, qp, HDL_QPS_ERR);
 }
 
@@ -108,7 +117,8 @@ static bool receive(struct node *node, struct qp *qp, const struct ib_packet *pa
 	struct op_message message = {
 	        .bytes = here ? (void *)(uintptr_t)packet->payload : NULL,
 	        .length = length,
-	        .src_qpn = qp->attr.dest_qpn,
+	        .src_qpn = qp->type == QP_TYPE_EEC ? qp->ib->rd->peer : qp->attr.dest_qpn,
+	        .eecn = qp->type == QP_TYPE_EEC ? qp->qpn : 0,
 	        .imm = immediate || invalidates ? word : 0,
 	        .wc_flags = (immediate ? HDL_WC_WITH_IMM : 0u) |
 	                    (invalidates ? HDL_WC_WITH_INVALIDATE : 0u),
@@ -116,7 +126,7 @@ static bool receive(struct node *node, struct qp *qp, const struct ib_packet *pa
 	        .solicited = packet->bth.solicited};
 	enum hdl_detail detail;
 	struct hdl_key key;
-	enum op_received received = op_receive(node, qp, &message, &detail, &key);
+	enum op_received received = op_receive(node, qp->ib->to, &message, &detail, &key);
 	if (received == OP_RECEIVED) {
 		counter_add(&node->counters[NODE_BYTES_RECEIVED], length);
 		return true;
@@ -148,7 +158,7 @@ static bool run_send(struct node *node, struct qp *qp, const struct ib_packet *p
 	}
 	enum hdl_detail detail = HDL_DETAIL_NONE;
 	enum op_received received =
-	        op_receive_part(node, qp, ib->offset + count, ib->offset,
+	        op_receive_part(node, ib->to, ib->offset + count, ib->offset,
 	                        (void *)(uintptr_t)packet->payload, count, &detail);
 	if (received != OP_RECEIVED) {
 		if (packet->op->part == IB_FIRST)
@@ -172,7 +182,7 @@ static bool begin_write(struct node *node, struct qp *qp, const struct ib_packet
 	struct hdl_sge whole = {
 	        .addr = reth->addr, .length = reth->length_bytes, .key = {reth->rkey}};
 	struct sg range;
-	if ((qp->attr.access & HDL_ACCESS_REMOTE_WRITE) == 0 ||
+	if ((qp->ib->to->attr.access & HDL_ACCESS_REMOTE_WRITE) == 0 ||
 	    reth->length_bytes > HDL_MAX_MESSAGE ||
 	    (only ? packet->payload_bytes != reth->length_bytes
 	          : packet->payload_bytes >= reth->length_bytes)) {
@@ -180,14 +190,14 @@ static bool begin_write(struct node *node, struct qp *qp, const struct ib_packet
 		return false;
 	}
 	/* With immediate data a receive is needed; look before the data is placed. */
-	if (only && (packet->headers & IB_HAS_IMMDT) != 0 && !op_has_receive(qp)) {
+	if (only && (packet->headers & IB_HAS_IMMDT) != 0 && !op_has_receive(ib->to)) {
 		not_received(node, qp, packet, OP_NO_RECEIVE, HDL_DETAIL_NONE);
 		return false;
 	}
 	enum hdl_detail detail =
 	        reth->length_bytes == 0
 	                ? HDL_DETAIL_NONE
-	                : respond_check(node, qp, &whole, HDL_ACCESS_REMOTE_WRITE, &range);
+	                : respond_check(node, qp->ib->to, &whole, HDL_ACCESS_REMOTE_WRITE, &range);
 	if (detail != HDL_DETAIL_NONE) {
 		refuse(node, qp, code_for(detail), packet->bth.psn, detail);
 		return false;
@@ -212,13 +222,13 @@ static bool run_write(struct node *node, struct qp *qp, const struct ib_packet *
 		return false;
 	}
 	bool immediate = (packet->headers & IB_HAS_IMMDT) != 0;
-	if (immediate && !op_has_receive(qp)) {
+	if (immediate && !op_has_receive(ib->to)) {
 		not_received(node, qp, packet, OP_NO_RECEIVE, HDL_DETAIL_NONE);
 		return false;
 	}
 	struct hdl_sge piece,
 	        part = {.addr = ib->write_addr + ib->offset, .length = count, .key = ib->write_key};
-	struct sg to = respond_range(node, qp, &part, HDL_ACCESS_REMOTE_WRITE);
+	struct sg to = respond_range(node, ib->to, &part, HDL_ACCESS_REMOTE_WRITE);
 	struct sg from = sg_plain(&piece, packet->payload, count);
 	struct sg_result result = sg_move(&node->own, MOVE_BOTH_OWN, &to, &from, count);
 	if (result.detail != HDL_DETAIL_NONE) {
@@ -254,7 +264,7 @@ static struct read_entry *new_entry(struct qp *qp, uint32_t psn, uint32_t span)
 	}
 	struct read_entry *entry = &qp->reads.entries[ib->reads_put & qp->reads.mask];
 	*entry = (struct read_entry){
-	        .used = true, .msn = psn, .tag = ib_psn(psn + span - 1), .pd = qp->pd};
+	        .used = true, .msn = psn, .tag = ib_psn(psn + span - 1), .pd = ib->to->pd};
 	return entry;
 }
 
@@ -273,7 +283,7 @@ static bool run_read(struct node *node, struct qp *qp, const struct ib_packet *p
 	struct hdl_sge whole = {
 	        .addr = reth->addr, .length = reth->length_bytes, .key = {reth->rkey}};
 	struct sg range;
-	if ((qp->attr.access & HDL_ACCESS_REMOTE_READ) == 0 ||
+	if ((qp->ib->to->attr.access & HDL_ACCESS_REMOTE_READ) == 0 ||
 	    reth->length_bytes > HDL_MAX_MESSAGE) {
 		invalid(node, qp, packet);
 		return false;
@@ -287,7 +297,7 @@ static bool run_read(struct node *node, struct qp *qp, const struct ib_packet *p
 	enum hdl_detail detail =
 	        reth->length_bytes == 0
 	                ? HDL_DETAIL_NONE
-	                : respond_check(node, qp, &whole, HDL_ACCESS_REMOTE_READ, &range);
+	                : respond_check(node, qp->ib->to, &whole, HDL_ACCESS_REMOTE_READ, &range);
 	if (detail != HDL_DETAIL_NONE) {
 		refuse(node, qp, code_for(detail), packet->bth.psn, detail);
 		return false;
@@ -311,14 +321,15 @@ static bool run_atomic(struct node *node, struct qp *qp, const struct ib_packet 
 		counter_add(&node->counters[NODE_DROPPED], 1);
 		return false;
 	}
-	if ((qp->attr.access & HDL_ACCESS_REMOTE_ATOMIC) != 0)
+	if ((qp->ib->to->attr.access & HDL_ACCESS_REMOTE_ATOMIC) != 0)
 		entry = new_entry(qp, packet->bth.psn, 1);
 	if (entry == NULL) {
 		invalid(node, qp, packet);
 		return false;
 	}
 	uint64_t old = 0;
-	enum hdl_detail detail = respond_check(node, qp, &range, HDL_ACCESS_REMOTE_ATOMIC, &target);
+	enum hdl_detail detail =
+	        respond_check(node, qp->ib->to, &range, HDL_ACCESS_REMOTE_ATOMIC, &target);
 	if (detail == HDL_DETAIL_NONE)
 		detail = op_atomic(&node->own, MOVE_BOTH_OWN, &target, add,
 		                   add ? eth->swap_or_add : eth->compare,
@@ -347,8 +358,8 @@ static bool in_sequence(const struct ib *ib, const struct ib_packet *packet)
 	return ib->kind == packet->op->operation;
 }
 
-static bool run_request(struct node *node, struct qp *qp, const struct ib_packet *packet,
-                        uint32_t *span)
+bool ib_run_request(struct node *node, struct qp *qp, const struct ib_packet *packet,
+                    uint32_t *span)
 {
 	*span = 1;
 	switch (packet->op->operation) {
@@ -408,6 +419,8 @@ static void repeated(struct node *node, struct qp *qp, const struct ib_packet *p
 		node_owe(node, qp);
 		return;
 	}
+	if (qp->type == QP_TYPE_EEC && !ib->ack_due) /* whom it was for has gone since */
+		ib_owe_nak(node, qp, IB_NAK_INVALID_RD_REQUEST, packet->bth.psn);
 }
 
 /* An unreliable connection: what is out of order is lost with the message that it belongs to (IBTA section 9.8.2). */
@@ -436,7 +449,7 @@ static void unreliable(struct node *node, struct qp *qp, const struct ib_packet 
 		ib->kind = IB_NOTHING;
 		return;
 	}
-	if (run_request(node, qp, packet, &span) && ends(packet))
+	if (ib_run_request(node, qp, packet, &span) && ends(packet))
 		ib->kind = IB_NOTHING;
 }
 
@@ -447,6 +460,8 @@ void ib_request(struct node *node, struct qp *qp, const struct ib_packet *packet
 		unreliable(node, qp, packet);
 		return;
 	}
+	if (qp->type == QP_TYPE_EEC && rd_takes_itself(node, qp, packet))
+		return;
 	int32_t distance = ib_psn_distance(packet->bth.psn, ib->expected_psn);
 	if (distance < 0) {
 		repeated(node, qp, packet);
@@ -456,7 +471,7 @@ void ib_request(struct node *node, struct qp *qp, const struct ib_packet *packet
 		if (!qp->nak_sent) {
 			qp->nak_sent = true;
 			counter_add(&node->counters[NODE_SEQUENCE_NAKS], 1);
-			owe_nak(node, qp, IB_NAK_PSN_SEQUENCE_ERROR, ib->expected_psn);
+			ib_owe_nak(node, qp, IB_NAK_PSN_SEQUENCE_ERROR, ib->expected_psn);
 		}
 		return;
 	}
@@ -469,7 +484,8 @@ void ib_request(struct node *node, struct qp *qp, const struct ib_packet *packet
 		return;
 	}
 	uint32_t span;
-	if (!run_request(node, qp, packet, &span))
+	if (qp->type == QP_TYPE_EEC ? !rd_request(node, qp, packet, &span)
+	                            : !ib_run_request(node, qp, packet, &span))
 		return;
 	ib->expected_psn = ib_psn(ib->expected_psn + span);
 	bool done = ends(packet);

@@ -6,10 +6,19 @@
 #include "queue/qp_state.h"
 #include "transport/ib.h"
 #include "transport/op.h"
+#include "transport/rd.h"
 
 uint64_t ib_timeout_ns(const struct qp *qp)
 {
 	return 4096ull << (qp->attr.timeout & 31);
+}
+
+void ib_reap(struct node *node, struct qp *qp)
+{
+	if (qp->type == QP_TYPE_EEC)
+		rd_reap(node, qp);
+	else
+		request_reap(node, qp);
 }
 
 /* --- where things are --- */
@@ -196,7 +205,7 @@ static void read_response(struct node *node, struct qp *qp, const struct ib_pack
 	}
 	uint32_t count = (uint32_t)packet->payload_bytes;
 	bool was_sent = wqe->state == WQE_SENT;
-	if (!request_scatter(node, qp, wqe, wqe->got, packet->payload, count)) {
+	if (!request_scatter(node, qp->ib->from, wqe, wqe->got, packet->payload, count)) {
 		qp->unanswered -= was_sent;
 		return;
 	}
@@ -217,7 +226,7 @@ static void atomic_response(struct node *node, struct qp *qp, const struct ib_pa
 	if (wqe == NULL || !request_is_atomic(wqe) || !acknowledge(node, qp, wqe->msn))
 		return;
 	bool was_sent = wqe->state == WQE_SENT;
-	if (!request_scatter(node, qp, wqe, 0, &packet->atomicack.original, 8)) {
+	if (!request_scatter(node, qp->ib->from, wqe, 0, &packet->atomicack.original, 8)) {
 		qp->unanswered -= was_sent;
 		return;
 	}
@@ -303,7 +312,7 @@ void ib_answered(struct node *node, struct qp *qp, const struct ib_packet *packe
 		else
 			counter_add(&node->counters[NODE_BAD_PACKETS], 1);
 	}
-	request_reap(node, qp);
+	ib_reap(node, qp);
 	if (qp->next != wq_tail(&qp->sq))
 		node_activate(node, qp);
 }
@@ -333,7 +342,7 @@ void ib_timeout(struct node *node, struct qp *qp)
 			counter_add(&node->counters[NODE_PROBES], 1);
 			rewind_to(node, qp, index, ib->una_psn);
 		}
-		request_reap(node, qp);
+		ib_reap(node, qp);
 	}
 	qp->answered = false;
 	if (qp_state(qp) != HDL_QPS_ERR)

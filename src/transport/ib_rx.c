@@ -7,6 +7,7 @@
 #include "transport/ib.h"
 #include "transport/multicast.h"
 #include "transport/op.h"
+#include "transport/rd.h"
 #include "wire/be.h"
 #include "wire/ip_headers.h"
 
@@ -107,7 +108,9 @@ static void connected(struct node *node, struct qp *qp, const struct path *came,
 	/* What asks for nothing and carries nothing cannot be sent more slowly. */
 	bool data = packet->op->role == IB_REQUEST || packet->payload_bytes > 0;
 	if (marked && data && qp_may_receive(state)) {
-		congested(node, qp);
+		/* A notification names a queue pair, and it is the context that sends too fast: there is none for it. */
+		if (qp->type != QP_TYPE_EEC)
+			congested(node, qp);
 		if (packet->op->role == IB_RESPONSE)
 			ib_window_marked(qp->ib);
 	}
@@ -137,8 +140,10 @@ void ib_take(struct node *node, const struct path *came, bool marked,
 		to_group(node, came, packet);
 		return;
 	}
-	struct qp *qp = node_find_qp(node, packet->bth.dest_qp);
-	if (qp == NULL || is_datagram != (qp->type == HDL_QP_UD) || packet->op->transport == IB_RD)
+	struct qp *qp = packet->op->transport == IB_RD
+	                        ? rd_find_context(node, packet->rdeth.ee_context)
+	                        : node_find_qp(node, packet->bth.dest_qp);
+	if (qp == NULL || is_datagram != (qp->type == HDL_QP_UD))
 		drop(node);
 	else if (!is_datagram)
 		connected(node, qp, came, marked, packet);

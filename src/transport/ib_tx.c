@@ -8,6 +8,7 @@
 #include "transport/capture.h"
 #include "transport/ib.h"
 #include "transport/op.h"
+#include "transport/rd.h"
 #include "wire/be.h"
 
 #define ECT_0 2u /* IP: the network may mark the packet instead of dropping it */
@@ -21,6 +22,8 @@ void ib_begin_requester(struct qp *qp)
 	ib->since_ack_request = 0;
 	ib->passed = false;
 	ib_window_begin(ib);
+	if (ib->rd == NULL)
+		ib->from = qp;
 }
 
 /* --- packets --- */
@@ -69,6 +72,8 @@ static uint8_t part_opcode(const struct wqe_send *wqe, bool first, bool last)
 	        [HDL_OP_WRITE_IMM] = {IB_OP_WRITE_FIRST, IB_OP_WRITE_MIDDLE, IB_OP_WRITE_LAST_IMM,
 	                              IB_OP_WRITE_ONLY_IMM},
 	};
+	if (wqe->marks & WQE_RESYNC)
+		return IB_OP_RESYNC;
 	if (first)
 		return last ? of[wqe->opcode].only : of[wqe->opcode].first;
 	return last ? of[wqe->opcode].last : of[wqe->opcode].middle;
@@ -89,6 +94,8 @@ static void put_headers(const struct qp *qp, struct wqe_send *wqe, uint8_t opcod
 	packet->immdt = (struct ib_immdt){.data = be32_load(imm)};
 	packet->ieth = (struct ib_ieth){.rkey = wqe->imm};
 	packet->payload_bytes = 0;
+	if (qp->type == QP_TYPE_EEC)
+		rd_put_request(qp, wqe, packet);
 }
 
 /* Packets that were sent before stand between the cursor and sent_psn; the timer runs while anything is unanswered. */
@@ -208,7 +215,7 @@ static enum step send_part(struct node *node, struct qp *qp, struct wqe_send *wq
 	uint8_t *payload = ib_begin_packet(node, &ib->path, &packet, &start);
 	if (payload == NULL)
 		return STEP_NO_ROOM;
-	if (!request_gather(node, qp, wqe, wqe->offset, payload, count))
+	if (!request_gather(node, ib->from, wqe, wqe->offset, payload, count))
 		return STEP_NEXT; /* over; what was reserved is not committed */
 	if (packet.bth.ack_request) {
 		ib->since_ack_request = 0;
@@ -365,7 +372,7 @@ bool ib_run(struct node *node, struct qp *qp)
 			ib->ssn = ib_psn(ib->ssn + ib_messages(wqe));
 		qp->next++;
 	}
-	request_reap(node, qp);
+	ib_reap(node, qp);
 	if (step == STEP_NO_ROOM || budget == 0)
 		node_activate(node, qp);
 	return budget < IB_TX_BATCH;

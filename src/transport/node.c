@@ -10,6 +10,7 @@
 #include "transport/local.h"
 #include "transport/multicast.h"
 #include "transport/op.h"
+#include "transport/rd.h"
 
 struct qp *node_find_qp(const struct node *node, uint32_t qpn)
 {
@@ -38,8 +39,7 @@ void node_want_timer(struct node *node, struct qp *qp, uint64_t ns)
 	node->timers_wanted = qp;
 }
 
-/* Forget the timer of @qp, wherever it is. */
-static void drop_timer(struct node *node, struct qp *qp)
+void node_drop_timer(struct node *node, struct qp *qp)
 {
 	timer_stop(&node->wheel, &qp->timer);
 	for (struct qp **at = &node->timers_wanted; *at != NULL; at = &(*at)->timer_next) {
@@ -95,8 +95,12 @@ static void flush(const struct node *node)
 /* The turn of @qp. */
 static bool run_qp(struct node *node, struct qp *qp)
 {
+	if (qp->type == QP_TYPE_EEC)
+		return rd_run_context(node, qp);
 	capture_turn(node, qp);
-	bool did = qp->ib == NULL ? local_run(node, qp) : ib_run(node, qp);
+	bool did = qp->ib != NULL          ? ib_run(node, qp)
+	           : qp->type == HDL_QP_RD ? rd_run(node, qp)
+	                                   : local_run(node, qp);
 	enum hdl_qp_state state = qp_state(qp);
 	if (state == HDL_QPS_ERR || state == HDL_QPS_SQE) {
 		if (!did)
@@ -289,17 +293,20 @@ void qp_restart(struct qp *qp)
 void qp_enter(struct node *node, struct qp *qp, enum hdl_qp_state state)
 {
 	enum hdl_qp_state old = qp_state(qp);
-	if (state == HDL_QPS_RESET && qp->ib != NULL)
+	if (state == HDL_QPS_RESET && qp->ib != NULL) {
 		ib_answer(node, qp);
-	else if (state == HDL_QPS_RESET && (qp->answer_due || qp->close_due))
+		flush(node); /* nobody may drive us again */
+	} else if (state == HDL_QPS_RESET && (qp->answer_due || qp->close_due))
 		local_answer(node, qp); /* it has been received, whatever becomes of us */
 	atomic_store_explicit(&qp->state, (uint8_t)state, memory_order_release);
 	publish(node, qp);
+	if (qp->type == HDL_QP_RD && (state == HDL_QPS_RESET || state >= HDL_QPS_SQE))
+		rd_leave(node, qp);
 	switch (state) {
 	case HDL_QPS_RESET:
 		/* Peers see the new state; those that were copying for us have gone when this returns. */
 		node->sink.quiesce(node->sink.context);
-		drop_timer(node, qp);
+		node_drop_timer(node, qp);
 		wq_clear(&qp->sq);
 		wq_clear(&qp->rq);
 		atomic_store_explicit(&qp->lists_head, qp->lists_tail, memory_order_release);
@@ -336,7 +343,7 @@ void qp_enter(struct node *node, struct qp *qp, enum hdl_qp_state state)
 		if (old == state)
 			break;
 		node->sink.quiesce(node->sink.context);
-		drop_timer(node, qp);
+		node_drop_timer(node, qp);
 		qp->waiting = false;
 		op_flush_send(node, qp);
 		if (state == HDL_QPS_ERR)

@@ -97,8 +97,10 @@ struct node {
 	struct group *groups; /* HDL_MAX_GROUPS of them (multicast.h) */
 	struct link *links;   /* link_count of them, the adapter's memory */
 	uint32_t link_count;
-	struct qp **qps;   /* by qpn & qp_mask */
-	struct srq **srqs; /* of XRC, by number & qp_mask; a place is used here or in qps */
+	struct qp **qps;     /* by qpn & qp_mask */
+	struct srq **srqs;   /* of XRC, by number & qp_mask; a place is used here or in qps */
+	struct qp **eecs;    /* end-to-end contexts, the same, */
+	struct qp *eec_list; /* and all of them, through rd_next */
 	struct qp_public *qps_public;
 	uint32_t qp_mask;
 	struct mpsc pending;
@@ -161,6 +163,8 @@ void qp_enter(struct node *node, struct qp *qp, enum hdl_qp_state state);
 /* Set the requester and responder to their beginning. */
 void qp_restart(struct qp *qp);
 
+/* Forget the timer of @qp, wherever it is. */
+void node_drop_timer(struct node *node, struct qp *qp);
 /* Ask for @qp's timer in @ns from the next node_tick() on; it replaces a running one. */
 void node_want_timer(struct node *node, struct qp *qp, uint64_t ns);
 /* A frame of @bytes for @link, to be filled and published by node_publish(); NULL: no room, try again. */

@@ -124,12 +124,17 @@ static void complete_recv(struct node *node, struct qp *qp, uint64_t wr_id,
 	complete(node, qp, qp->recv_cq, &wc, false);
 }
 
+void op_fail_kept(struct node *node, struct qp *qp, enum hdl_wc_status status)
+{
+	if (!qp->keeps)
+		return;
+	qp->keeps = false;
+	complete_recv(node, qp, qp->kept->wr_id, status, HDL_DETAIL_NONE);
+}
+
 void op_flush_recv(struct node *node, struct qp *qp)
 {
-	if (qp->keeps) {
-		qp->keeps = false;
-		complete_recv(node, qp, qp->kept->wr_id, HDL_WC_WR_FLUSH_ERR, HDL_DETAIL_NONE);
-	}
+	op_fail_kept(node, qp, HDL_WC_WR_FLUSH_ERR);
 	if (qp_shares(qp)) {
 		op_event(node, qp, HDL_EVENT_QP_LAST_WQE, HDL_DETAIL_NONE);
 		return;
@@ -261,7 +266,8 @@ static enum hdl_detail invalidate_for_peer(struct node *node, const struct qp *q
 	return tpt_invalidate(node->tpt, key, qp->pd, qp->qpn, true);
 }
 
-/* Take the oldest receive of a shared queue out of it: others may want the next one before this one is filled. */
+/* Take the oldest receive of a shared queue, or of one that several contexts fill, out of it: others may want the next one before
+ * this one is filled. */
 static void keep_recv(struct node *node, struct qp *qp, const struct wqe_recv *wqe)
 {
 	memcpy(qp->kept, wqe, sizeof(*wqe) + wqe->num_sge * sizeof(struct hdl_sge));
@@ -282,7 +288,7 @@ enum op_received op_receive_part(struct node *node, struct qp *qp, uint32_t leng
 		complete_recv(node, qp, wr_id, HDL_WC_LOC_LEN_ERR, *detail);
 		return OP_TOO_LONG;
 	}
-	if (qp->srq != NULL && !qp->keeps) {
+	if (qp->kept != NULL && !qp->keeps) {
 		keep_recv(node, qp, wqe);
 		wqe = qp->kept;
 	}
@@ -325,6 +331,7 @@ enum op_received op_receive(struct node *node, struct qp *qp, const struct op_me
 	}
 	struct hdl_wc wc = {.wr_id = wr_id,
 	                    .opcode = message->wc_opcode,
+	                    .eecn = message->eecn,
 	                    .byte_len =
 	                            message->length + (message->grh != NULL ? HDL_GRH_BYTES : 0),
 	                    .imm = message->imm,

@@ -26,6 +26,7 @@ struct op_message {
 	uint16_t wc_opcode;
 	uint8_t sl;
 	uint16_t slid;
+	uint32_t eecn; /* the context that it came through; 0: none */
 	bool solicited;
 };
 
@@ -71,6 +72,8 @@ void op_tell_sent(struct node *node, struct qp *qp, uint64_t wr_id, uint8_t opco
 /* Complete everything that waits in the queues with HDL_WC_WR_FLUSH_ERR. */
 void op_flush_send(struct node *node, struct qp *qp);
 void op_flush_recv(struct node *node, struct qp *qp);
+/* The receive that a message was filling in parts, if @qp keeps one, is over. */
+void op_fail_kept(struct node *node, struct qp *qp, enum hdl_wc_status status);
 
 /* Raise an event about @qp. */
 void op_event(struct node *node, struct qp *qp, enum hdl_event_type type, enum hdl_detail detail);

@@ -33,6 +33,9 @@ struct qp_public {
  * link their whole number. */
 #define QP_TYPE_SRQ 0x40u
 
+/* An end-to-end context is a queue pair without queues (rd.h); nobody sees this type. */
+#define QP_TYPE_EEC 0x20u
+
 struct qp_facts {
 	uint8_t state, type, access;
 	bool windows_only;
@@ -133,7 +136,8 @@ struct qp {
 	/* A message that comes in parts: which, how much of it is there. The receive that it fills stays the oldest, or, from a
 	 * shared queue, is taken out and kept here. */
 	uint32_t part_msn, part_offset;
-	struct wqe_recv *kept; /* room for one; NULL without a shared queue */
+	struct wqe_recv
+	        *kept; /* room for one; NULL without a shared queue, or a context's that lends it */
 	bool keeps;
 	struct read_queue reads;
 	uint32_t
@@ -143,12 +147,19 @@ struct qp {
 	uint64_t sent_messages, received_messages;
 	uint32_t xrcd;              /* of an XRC target */
 	struct capture_qp *capture; /* where node.capture is and it sends; else NULL (capture.h) */
+
+	/* Reliable datagrams (rd.h). */
+	uint32_t rdd;       /* domain of a queue pair or context */
+	struct qp *context; /* where the message at next is, or waits for its turn; NULL: nowhere */
+	struct qp *rd_next; /* behind this one, of those that wait; of a context, the next of all */
 };
 
 /* Are its messages numbered, answered and repeated? */
 static inline bool qp_reliable(const struct qp *qp)
 {
-	return qp->type == HDL_QP_RC || qp->type >= HDL_QP_XRC_INI;
+	const uint64_t reliable = 1ull << HDL_QP_RC | 1ull << HDL_QP_XRC_INI |
+	                          1ull << HDL_QP_XRC_TGT | 1ull << QP_TYPE_EEC;
+	return (reliable >> qp->type & 1) != 0;
 }
 
 /* Does it take its receives from queues that others use too? */

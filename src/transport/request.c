@@ -116,7 +116,9 @@ static void send_failed(struct node *node, struct qp *qp, uint8_t opcode, enum h
 {
 	bool registration = status == HDL_WC_MEM_MGT_ERR &&
 	                    (opcode == HDL_OP_REGISTER || opcode == HDL_OP_REGISTER_SEND);
-	if (!qp_reliable(qp)) {
+	if (qp->type == HDL_QP_RD) {
+		/* Its messages have nothing to do with each other: the next one has its turn (rd.h). */
+	} else if (!qp_reliable(qp)) {
 		qp_enter(node, qp, HDL_QPS_SQE);
 	} else if (registration && qp->register_error == HDL_REGISTER_ERROR_DRAIN) {
 		/* Seed 004 figure 11 option 1: drained, the rest flushed; receiving goes on. */

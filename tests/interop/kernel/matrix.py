@@ -3,6 +3,7 @@
 Heddle and a guest with a kernel of its own (guest.py), in both directions, over IPv4 and IPv6, with and without loss.
 
   matrix.py FOLDER [--quick] [--only WORDS] [--family 4|6] [--loss 0|1] [--mtu BYTES] [--self] [--keep FOLDER]
+            [--rounds N]
 
 FOLDER is that of the build. --quick: a few rows, and only where the kernel is at hand already. --only: the rows that have all
 these words. --self: the guest at both ends, which tells the faults of rdma_rxe and of this program from ours. --keep: a capture
@@ -237,7 +238,7 @@ class Table:
     def run(self, row, server, client, family, loss, remark=""):
         self.port += 1
         port = self.port if "PORT" in row.server else UDADDY_PORT
-        name = f"{row.name}-{client.name}-{family}-{loss}{remark}".replace(" ", "-").replace(",", "")
+        name = f"{row.name}-{client.name}-{family}-{loss}{remark}-{port}".replace(" ", "-").replace(",", "")
         self.guest.cable("counts")
         self.guest.cable(f"loss {LOSS_ONE_IN if loss else 0}")
         if self.keep:
@@ -328,7 +329,7 @@ def on_cable(args, linux, mtu, rows, totals):
         here = rxe if args.self else Heddle(args.folder)
         table = Table(guest, args.keep)
         print(f"\nthe cable carries {mtu} bytes\n{'':34} {'client -> server':16} {'':6} {'packets lost':>14}")
-        for row, family, loss in cells(args, rows, mtu):
+        for row, family, loss in [*cells(args, rows, mtu)] * args.rounds:
             for server, client in [(rxe, rxe)] if args.self else [(rxe, here), (here, rxe)]:
                 if not guest.alive():
                     raise RuntimeError(f"the guest died:\n{guest.console()}")
@@ -353,6 +354,7 @@ def main():
     parser.add_argument("--keep")
     for option in ("--family", "--loss", "--mtu"):
         parser.add_argument(option, type=int)
+    parser.add_argument("--rounds", type=int, default=1)
     args = parser.parse_args()
     args.folder = os.path.abspath(args.folder)
     os.environ.pop("LD_LIBRARY_PATH", None)

@@ -22,7 +22,9 @@ static uint32_t needed(enum hdl_qp_type type, int from, int to)
 {
 	if (from == HDL_QPS_RESET && to == HDL_QPS_INIT)
 		return HDL_QP_PKEY_INDEX | HDL_QP_PORT |
-		       (type == HDL_QP_UD ? HDL_QP_QKEY : HDL_QP_ACCESS);
+		       (type == HDL_QP_UD || type == HDL_QP_RD ? HDL_QP_QKEY : HDL_QP_ACCESS);
+	if (type == HDL_QP_RD) /* the way is its contexts' */
+		return 0;
 	bool reliable = type != HDL_QP_UC && type != HDL_QP_UD;
 	bool responds = reliable && type != HDL_QP_XRC_INI;
 	bool requests = reliable && type != HDL_QP_XRC_TGT;
@@ -38,7 +40,7 @@ static uint32_t needed(enum hdl_qp_type type, int from, int to)
 static void every_transition_of_every_type(void **state)
 {
 	(void)state;
-	for (int type = HDL_QP_RC; type <= HDL_QP_XRC_TGT; type++)
+	for (int type = HDL_QP_RC; type <= HDL_QP_RD; type++)
 		for (int from = 0; from < STATES; from++)
 			for (int to = 0; to < STATES; to++) {
 				char letter = diagram[from][to];
@@ -58,7 +60,7 @@ static void every_transition_of_every_type(void **state)
 static void each_needed_attribute_is_missed(void **state)
 {
 	(void)state;
-	for (int type = HDL_QP_RC; type <= HDL_QP_XRC_TGT; type++)
+	for (int type = HDL_QP_RC; type <= HDL_QP_RD; type++)
 		for (int from = HDL_QPS_RESET; from <= HDL_QPS_RTR; from++) {
 			uint32_t mask = needed((enum hdl_qp_type)type, from, from + 1);
 			for (uint32_t bit = 1; bit < HDL_QP_ATTR_ALL; bit <<= 1)
@@ -118,12 +120,46 @@ static void what_does_not_belong_is_refused(void **state)
 	                 QP_MODIFY_NOT_ALLOWED);
 }
 
+/* A context has the half of RC that the queue pairs of RD have not, and no send queue to drain. */
+static void contexts(void **state)
+{
+	(void)state;
+	const uint32_t init = HDL_QP_PKEY_INDEX | HDL_QP_PORT;
+	const uint32_t rtr = HDL_QP_AV | HDL_QP_PATH_MTU | HDL_QP_DEST_QPN | HDL_QP_RQ_PSN |
+	                     HDL_QP_MAX_DEST_RD_ATOMIC;
+	const uint32_t rts = HDL_QP_SQ_PSN | HDL_QP_TIMEOUT | HDL_QP_RETRY_CNT | HDL_QP_RNR_RETRY |
+	                     HDL_QP_MAX_RD_ATOMIC;
+	static const char *const own[STATES] = {
+	        [HDL_QPS_RESET] = "yy-----", [HDL_QPS_INIT] = "yyy---y", [HDL_QPS_RTR] = "y--y--y",
+	        [HDL_QPS_RTS] = "y--y--y",   [HDL_QPS_SQD] = "y-----y",  [HDL_QPS_SQE] = "y-----y",
+	        [HDL_QPS_ERR] = "y-----y",
+	};
+	const uint32_t need[STATES] = {init, rtr, rts};
+	for (int from = 0; from < STATES; from++)
+		for (int to = 0; to < STATES; to++) {
+			uint32_t mask = to == from + 1 && to <= HDL_QPS_RTS ? need[from] : 0;
+			enum qp_verdict verdict = qp_judge_context((enum hdl_qp_state)from,
+			                                           (enum hdl_qp_state)to, mask);
+			assert_int_equal(verdict, own[from][to] == 'y' ? QP_MODIFY_OK
+			                                               : QP_MODIFY_NO_TRANSITION);
+			for (uint32_t bit = 1; bit < HDL_QP_ATTR_ALL; bit <<= 1)
+				if (mask & bit)
+					assert_int_equal(qp_judge_context((enum hdl_qp_state)from,
+					                                  (enum hdl_qp_state)to,
+					                                  mask & ~bit),
+					                 QP_MODIFY_MISSING);
+		}
+	assert_int_equal(qp_judge_context(HDL_QPS_RTS, HDL_QPS_RTS, HDL_QP_QKEY),
+	                 QP_MODIFY_NOT_ALLOWED);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(every_transition_of_every_type),
 	        cmocka_unit_test(each_needed_attribute_is_missed),
 	        cmocka_unit_test(what_does_not_belong_is_refused),
+	        cmocka_unit_test(contexts),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
