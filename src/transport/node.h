@@ -85,6 +85,7 @@ enum node_counter {
 	NODE_PACKETS_OUT,
 	NODE_BAD_PACKETS,   /* damaged, or nothing that a sender in its senses sends */
 	NODE_SEQUENCE_NAKS, /* sent: something before it was lost */
+	NODE_PROBES, /* sent again before the timeout, because answers come sooner than that */
 	NODE_CNP_SENT,
 	NODE_CNP_RECEIVED,
 	NODE_COUNTER_COUNT

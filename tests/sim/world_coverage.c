@@ -94,7 +94,8 @@ static void run_coverage(struct scenario_run *run, enum world_network network)
 		must_happen(run, "received", (uint64_t)at, tally.received[at]);
 	}
 	for (uint32_t i = 0; i < HDL_EVENT_TYPE_COUNT; i++)
-		if (i != HDL_EVENT_LOST && i != HDL_EVENT_SRQ_ERR)
+		if (i != HDL_EVENT_LOST && i != HDL_EVENT_SRQ_ERR && i != HDL_EVENT_PATH_MIG &&
+		    i != HDL_EVENT_PATH_MIG_ERR)
 			/* There is no agent in a simulated world, and on a wire nobody tells of a death. */
 			if (i != HDL_EVENT_AGENT_CHANGED &&
 			    (i != HDL_EVENT_PEER_GONE || network == WORLD_LANES))
