@@ -125,7 +125,12 @@ static bool send_response(struct node *node, struct qp *qp, struct read_entry *e
 	if (!last)
 		return true;
 	entry->owed = false;
-	if (entry->length > 0 && entry->to == entry->length && !entry->again)
+	if (entry->length == 0 || entry->to < entry->length || entry->again || entry->joined)
+		return true;
+	/* A part of a longer read is whole packets. */
+	ib->touch_due = entry->length % ib->mtu == 0 && entry->key == ib->read_key.v &&
+	                entry->addr + entry->length == ib->read_end;
+	if (!ib->touch_due)
 		respond_touch(node, (struct hdl_key){entry->key});
 	return true;
 }

@@ -295,6 +295,8 @@ void qp_restart(struct qp *qp)
 void qp_enter(struct node *node, struct qp *qp, enum hdl_qp_state state)
 {
 	enum hdl_qp_state old = qp_state(qp);
+	if ((state == HDL_QPS_RESET || state == HDL_QPS_ERR) && qp->ib != NULL)
+		ib_touch(node, qp);
 	if (state == HDL_QPS_RESET && qp->ib != NULL) {
 		ib_answer(node, qp);
 		flush(node); /* nobody may drive us again */
