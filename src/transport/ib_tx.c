@@ -263,6 +263,7 @@ static enum step send_atomic(struct node *node, struct qp *qp, struct wqe_send *
 static enum step send_packet(struct node *node, struct qp *qp, struct wqe_send *wqe, bool *more)
 {
 	struct ib *ib = qp->ib;
+	*more = false;
 	if (!number(qp, wqe))
 		return STEP_WAIT;
 	/* An acknowledgement may have come, after all, for what was about to be sent again. */

@@ -304,6 +304,8 @@ struct hdl_qp *make_qp(struct side *s, const struct qp_options *o)
 {
 	if (o == NULL)
 		o = &no_options;
+	if (s->world->port->lossy && (o->type == HDL_QP_UC || o->type == HDL_QP_UD))
+		skip(); /* what is lost is lost: the simulator judges what does come */
 	struct hdl_qp_init_attr init = {.type = or_else(o->type, HDL_QP_RC),
 	                                .send_cq = o->scq != NULL ? o->scq : s->scq,
 	                                .recv_cq = o->rcq != NULL ? o->rcq : s->rcq,

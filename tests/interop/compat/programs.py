@@ -8,6 +8,7 @@
   programs.py FOLDER perftest    perftest, two processes
   programs.py FOLDER lane        perftest where no process reaches the memory of another
   programs.py FOLDER rdmacm      programs on librdmacm, two processes
+  programs.py FOLDER connections those of them that connect and disconnect in the first place
   programs.py FOLDER multicast   programs that send to groups, on both devices
   programs.py FOLDER infiniband  programs that address by LID, on heddle_ib0
   programs.py FOLDER ucx-pair    ucx_perftest, two processes
@@ -232,6 +233,13 @@ def rdmacm(folder):
     connect_pair(folder, "rdma_server, rdma_client", ["rdma_server"], ["rdma_client", "-s", "127.0.0.1"])
     five_at_once(folder)
     across_nodes(folder)
+    connect_pair(folder, "rping where nobody listens is refused", None,
+                 ["sh", "-c", "rping -c -a 127.0.0.1 -C 1 2>&1 | grep 'REJECTED, error 8'"])
+
+
+def connections(folder):
+    """What rdma_cm does, without much traffic: a connection, many of them, datagrams, addresses of the other family, a refusal."""
+    rdmacm_rows(folder, [line for line in RDMACM.strip().split("\n") if line.startswith(("rping", "ucmatose", "udaddy"))])
     connect_pair(folder, "rping where nobody listens is refused", None,
                  ["sh", "-c", "rping -c -a 127.0.0.1 -C 1 2>&1 | grep 'REJECTED, error 8'"])
 
@@ -495,5 +503,5 @@ if __name__ == "__main__":
     for way in sys.argv[3:]:
         WAYS[way]()
     {"devices": devices, "starts": starts, "ucx": ucx, "pingpong": pingpong, "perftest": perftest, "lane": lane,
-     "sample": sample, "rdmacm": rdmacm, "multicast": multicast, "infiniband": infiniband,
+     "sample": sample, "rdmacm": rdmacm, "connections": connections, "multicast": multicast, "infiniband": infiniband,
      "ucx-pair": ucx_pair, "asyncwatch": asyncwatch, "pyverbs": pyverbs}[sys.argv[2]](sys.argv[1])
