@@ -33,7 +33,7 @@ LOSS_ONE_IN = 100
 MTU = 1500        # of the cable: RoCE's is then 1024
 JUMBO = 4200      # and here 4096
 SERVER_FIRST = 15  # seconds until a server listens
-OUTPUT_LINES = 30  # of a program that failed
+OUTPUT_LINES = 90  # of a program that failed
 UDADDY_PORT = 7174  # which it cannot be told
 
 # What is no fault of either end, so that the row is run again.
