@@ -37,7 +37,7 @@ static void put_headers(const struct qp *qp, uint8_t opcode, uint32_t psn, uint3
 	opcode |= ib_transport_of(qp);
 	packet->op = ib_opcode(opcode);
 	packet->bth = (struct ib_bth){.opcode = opcode,
-	                              .migreq = true,
+	                              .migreq = ib_migreq(qp),
 	                              .pkey = IB_DEFAULT_PKEY,
 	                              .dest_qp = qp->attr.dest_qpn,
 	                              .psn = ib_psn(psn)};
@@ -135,7 +135,7 @@ static bool send_cnp(struct node *node, const struct qp *qp)
 {
 	struct ib_packet packet = {.op = ib_opcode(IB_OPCODE_CNP),
 	                           .bth = {.opcode = IB_OPCODE_CNP,
-	                                   .migreq = true,
+	                                   .migreq = ib_migreq(qp),
 	                                   .becn = true,
 	                                   .pkey = IB_DEFAULT_PKEY,
 	                                   .dest_qp = qp->attr.dest_qpn}};

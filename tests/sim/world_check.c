@@ -283,12 +283,12 @@ static void check_sent(struct world *w, struct request *r, const struct hdl_wc *
 	bool repeated = wire && r->opcode == HDL_OP_READ;
 	bool late = wire && wc->status == HDL_WC_RNR_RETRY_EXC_ERR;
 	if (!r->line->failed)
-		r->line->refused = !repeated && !late &&
-		                   (wc->status == HDL_WC_REM_INV_REQ_ERR ||
-		                    wc->status == HDL_WC_REM_ACCESS_ERR ||
-		                    wc->status == HDL_WC_REM_OP_ERR ||
-		                    wc->status == HDL_WC_MEM_MGT_ERR ||
-		                    wc->status == HDL_WC_RNR_RETRY_EXC_ERR);
+		r->line->refused =
+		        !repeated && !late &&
+		        (wc->status == HDL_WC_REM_INV_REQ_ERR ||
+		         wc->status == HDL_WC_REM_ACCESS_ERR || wc->status == HDL_WC_REM_OP_ERR ||
+		         wc->status == HDL_WC_MEM_MGT_ERR ||
+		         wc->status == HDL_WC_RNR_RETRY_EXC_ERR);
 	else if (r->line->refused && !r->line->lossy)
 		check_unexecuted(w, r);
 	/* What the peer said, or did not say, is the end of a reliable connection (IBTA section 10.3.1.7). */
