@@ -318,6 +318,7 @@ struct adapter_env {
 	bool by_target; /* initiators do not reach the memory of peers: the target executes everything */
 	bool by_value;                 /* nor do targets: all data goes through the lanes */
 	const struct carrier *carrier; /* a wire: everybody is reached over it; NULL: none */
+	struct hdl_gid second_gid;     /* one more address on the wire; zero: none */
 };
 /* Names of enum node_counter. */
 extern const char *const counter_names[NODE_COUNTER_COUNT];
@@ -368,10 +369,16 @@ struct path wire_path(const struct hdl_adapter *adapter, const struct hdl_ah_att
                       uint32_t dest_qpn);
 /* @qp is connected over the wire from now on, or its path changes. With the drive lock. 0 or an error. */
 int wire_connect(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t mask);
+/* The alternate path and what is to become of it, as @mask has them. With the drive lock. */
+void wire_alternate(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t mask);
 void wire_disconnect(struct hdl_qp *qp);
 /* A packet came: a UDP payload, with its ICRC. Takes the drive lock. */
 void adapter_take(struct hdl_adapter *adapter, const struct path *came, bool congested,
                   const uint8_t *payload, size_t bytes);
+
+/* --- raw.c --- */
+/* A raw datagram came. Takes the drive lock. */
+void adapter_take_raw(struct hdl_adapter *adapter, const uint8_t *frame, size_t bytes);
 
 /* --- peers.c --- */
 /* The address that @attr leads to: the GID, or the LID written as one. */

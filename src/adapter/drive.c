@@ -98,6 +98,8 @@ static unsigned drive_locked(struct hdl_adapter *adapter)
  * read after that: a timer that is wanted starts now, not when we began to wait for the lock. */
 static unsigned drive_timed(struct hdl_adapter *adapter, uint64_t *now)
 {
+	if (adapter->udp != NULL) /* how long answers take is measured when they are taken */
+		adapter->node.now_ns = clock_read(&adapter->clock);
 	unsigned did = adapter->udp != NULL ? udp_wire_receive(adapter->udp) : 0;
 	did += node_run(&adapter->node);
 	*now = clock_read(&adapter->clock);

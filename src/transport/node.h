@@ -85,6 +85,7 @@ enum node_counter {
 	NODE_PACKETS_OUT,
 	NODE_BAD_PACKETS,   /* damaged, or nothing that a sender in its senses sends */
 	NODE_SEQUENCE_NAKS, /* sent: something before it was lost */
+	NODE_PROBES, /* sent again before the timeout, because answers come sooner than that */
 	NODE_CNP_SENT,
 	NODE_CNP_RECEIVED,
 	NODE_COUNTER_COUNT
@@ -96,9 +97,11 @@ struct node {
 	struct group *groups; /* HDL_MAX_GROUPS of them (multicast.h) */
 	struct link *links;   /* link_count of them, the adapter's memory */
 	uint32_t link_count;
-	struct qp **qps;     /* by qpn & qp_mask */
-	struct srq **srqs;   /* of XRC, by number & qp_mask; a place is used here or in qps */
-	struct qp **eecs;    /* end-to-end contexts, the same, */
+	struct qp **qps;        /* by qpn & qp_mask */
+	struct srq **srqs;      /* of XRC, by number & qp_mask; a place is used here or in qps */
+	struct qp **eecs;       /* end-to-end contexts, the same, */
+	struct raw_entry *raws; /* HDL_MAX_RAW of them (raw.h) */
+	uint32_t raw_count;
 	struct qp *eec_list; /* and all of them, through rd_next */
 	struct qp_public *qps_public;
 	uint32_t qp_mask;

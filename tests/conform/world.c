@@ -311,6 +311,7 @@ struct hdl_qp *make_qp(struct side *s, const struct qp_options *o)
 	                                .recv_cq = o->rcq != NULL ? o->rcq : s->rcq,
 	                                .srq = o->srq,
 	                                .xrcd = o->xrcd,
+	                                .rdd = o->rdd,
 	                                .cap = {.max_send_wr = or_else(o->cap.max_send_wr, 16),
 	                                        .max_recv_wr = or_else(o->cap.max_recv_wr, 16),
 	                                        .max_send_sge = or_else(o->cap.max_send_sge, 4),
