@@ -209,7 +209,9 @@ void dg_poll(struct dg *w, struct dg_host *host)
 	if (host->dead)
 		return;
 	while ((count = hdl_cq_poll(host->cq, wc, 16)) > 0)
-		for (int i = 0; i < count; i++)
+		for (int i = 0; i < count; i++) {
+			if (wc[i].qpn == hdl_qp_number(host->raw))
+				dg_raw_completion(w, host, &wc[i]);
 			for (uint32_t q = 0; q < w->qp_count; q++) {
 				struct dg_qp *qp = &host->qps[q];
 				if (hdl_qp_number(qp->qp) != wc[i].qpn)
@@ -220,6 +222,7 @@ void dg_poll(struct dg *w, struct dg_host *host)
 				else
 					sent(w, qp, &wc[i]);
 			}
+		}
 }
 
 /* --- the end --- */
@@ -278,6 +281,7 @@ void dg_check_end(struct dg *w)
 		dg_poll(w, &w->hosts[i]);
 	for (uint32_t i = 0; i < w->request_count && !w->run->failed; i++)
 		check_request(w, i);
+	dg_raw_check_end(w);
 	for (uint32_t i = 0; i < w->host_count && !w->run->failed; i++)
 		if (!w->hosts[i].dead)
 			check_host(w, &w->hosts[i]);
