@@ -674,6 +674,10 @@ HDL_API int hdl_qp_create(struct hdl_pd *pd, struct hdl_qp_init_attr *attr, stru
  * Applies the attributes in @mask, all or none, following the table of the specification: which transitions exist and
  * which attributes each needs and allows (man hdl_qp_modify lists it).
  *
+ * An alternate path (HDL_QP_ALT_PATH) that is armed by both ends (HDL_QP_PATH_MIG_STATE: HDL_MIG_REARM) takes the place of the path
+ * when requests are not answered after all retries, or at once with HDL_MIG_MIGRATED. Nothing is lost by that; each end gets
+ * HDL_EVENT_PATH_MIG, and has no alternate path until it is given another one. Only connections on a network migrate.
+ *
  * Owner: nothing changes hands.
  * Threads: any.
  * Blocks: no.

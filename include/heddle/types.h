@@ -345,7 +345,16 @@ enum hdl_qp_attr_mask {
 	HDL_QP_DEST_QPN = 1 << 14,
 	HDL_QP_PKEY_INDEX = 1 << 15,
 	HDL_QP_CUR_STATE = 1 << 16,
-	HDL_QP_ATTR_ALL = (1 << 17) - 1
+	HDL_QP_ALT_PATH = 1 << 17,       /* alt_ah, alt_pkey_index, alt_port_num, alt_timeout */
+	HDL_QP_PATH_MIG_STATE = 1 << 18, /* path_mig_state */
+	HDL_QP_ATTR_ALL = (1 << 19) - 1
+};
+
+/* What a connection on a network does with its alternate path when the other one fails (IBTA section 17.2.8). */
+enum hdl_mig_state {
+	HDL_MIG_MIGRATED, /* nothing: it has none, or uses it already */
+	HDL_MIG_REARM,    /* it waits for the peer to be ready for it */
+	HDL_MIG_ARMED /* either end changes over when its requests are not answered any more, and the other follows; query only */
 };
 
 struct hdl_qp_attr {
@@ -366,7 +375,12 @@ struct hdl_qp_attr {
 	uint8_t min_rnr_timer; /* code of the RNR timer table, 0 to 31 */
 	uint8_t max_rd_atomic;
 	uint8_t max_dest_rd_atomic;
-	bool draining; /* query only: SQD, but requests are still in flight */
+	bool draining;          /* query only: SQD, but requests are still in flight */
+	uint8_t path_mig_state; /* enum hdl_mig_state */
+	uint8_t alt_port_num;
+	uint8_t alt_timeout; /* becomes timeout with the alternate path */
+	uint16_t alt_pkey_index;
+	struct hdl_ah_attr alt_ah; /* the alternate path */
 };
 
 struct hdl_srq_attr {
@@ -389,7 +403,9 @@ enum hdl_event_type {
 	HDL_EVENT_MEMORY_GONE,    /* memory behind @key was unmapped while registered */
 	HDL_EVENT_PEER_GONE,      /* the adapter at @gid is no longer there */
 	HDL_EVENT_AGENT_CHANGED, /* another node agent took over; what this adapter holds was made known to it */
-	HDL_EVENT_LOST, /* the event queue overflowed; @count events were dropped */
+	HDL_EVENT_PATH_MIG,     /* @qp uses its alternate path now */
+	HDL_EVENT_PATH_MIG_ERR, /* @qp: the peer changed to a path that is not the alternate one */
+	HDL_EVENT_LOST,         /* the event queue overflowed; @count events were dropped */
 	HDL_EVENT_TYPE_COUNT
 };
 

@@ -36,6 +36,7 @@ const char *const counter_names[NODE_COUNTER_COUNT] = {
         [NODE_PACKETS_OUT] = "packets_out",
         [NODE_BAD_PACKETS] = "bad_packets",
         [NODE_SEQUENCE_NAKS] = "sequence_naks",
+        [NODE_PROBES] = "probes",
         [NODE_CNP_SENT] = "cnp_sent",
         [NODE_CNP_RECEIVED] = "cnp_received",
 };
@@ -223,7 +224,8 @@ int adapter_open(const struct hdl_open_attr *attr, const struct adapter_env *env
 			memcpy(adapter->node.gid.raw + 8, &adapter->guid, 8);
 		}
 		adapter->gids[0] = adapter->node.wire_gid = adapter->node.gid;
-		adapter->gid_count = 1;
+		adapter->gids[1] = env->second_gid;
+		adapter->gid_count = gid_is_zero(&env->second_gid) ? 1 : 2;
 		adapter->node.carrier = env->carrier;
 		adapter->wire_only = env->carrier != NULL;
 		if (attr->on_node)

@@ -73,6 +73,8 @@ static void wait_bell(struct hdl_adapter *adapter, uint64_t ns)
 			adapter_lock(adapter);
 			adapter->wire_armed = false; /* what came is taken in the next turn */
 			adapter_unlock(adapter);
+		} else if (which == EPOLL_GROUPS) {
+			udp_hear_groups(adapter);
 		} else if (which == EPOLL_AGENT) {
 			agent_listen(adapter);
 		} else {
@@ -96,6 +98,8 @@ static unsigned drive_locked(struct hdl_adapter *adapter)
  * read after that: a timer that is wanted starts now, not when we began to wait for the lock. */
 static unsigned drive_timed(struct hdl_adapter *adapter, uint64_t *now)
 {
+	if (adapter->udp != NULL) /* how long answers take is measured when they are taken */
+		adapter->node.now_ns = clock_read(&adapter->clock);
 	unsigned did = adapter->udp != NULL ? udp_wire_receive(adapter->udp) : 0;
 	did += node_run(&adapter->node);
 	*now = clock_read(&adapter->clock);

@@ -107,7 +107,7 @@ static int fill_datagram(const struct hdl_qp *qp, struct wqe_send *wqe,
 	struct ah_route route = ah_find(ah, wr->u.ud.qpn);
 	wqe->u.ud.link = route.link;
 	wqe->u.ud.epoch = route.epoch;
-	wqe->u.ud.qpn = wr->u.ud.qpn;
+	wqe->u.ud.qpn = ah->grouped ? MULTICAST_QPN : wr->u.ud.qpn;
 	/* A Q_Key with its high bit set stands for the queue pair's own (IBTA section 10.2.5). */
 	wqe->u.ud.qkey = wr->u.ud.qkey & 0x80000000u ? qp->qp.attr.qkey : wr->u.ud.qkey;
 	wqe->u.ud.flow_label = ah->attr.flow_label;

@@ -7,6 +7,7 @@
 #include "port/lanes.h"
 #include "queue/qp_state.h"
 #include "queue/wqe.h"
+#include "transport/ib.h"
 #include "transport/raw.h"
 
 static bool cq_fits(const struct hdl_cq *cq, const struct hdl_adapter *adapter)
@@ -299,6 +300,12 @@ bool qp_values_fit(const struct hdl_qp_attr *a, uint32_t mask)
 		return false;
 	if ((mask & HDL_QP_AV) && a->ah.sgid_index >= AGENT_MAX_GIDS)
 		return false;
+	if ((mask & HDL_QP_ALT_PATH) &&
+	    (a->alt_port_num != 1 || a->alt_timeout > 31 || a->alt_pkey_index != 0 ||
+	     a->alt_ah.sgid_index >= AGENT_MAX_GIDS))
+		return false;
+	if ((mask & HDL_QP_PATH_MIG_STATE) && a->path_mig_state > HDL_MIG_REARM)
+		return false;
 	return !((mask & HDL_QP_MAX_DEST_RD_ATOMIC) && a->max_dest_rd_atomic > HDL_MAX_RD_ATOMIC);
 }
 
@@ -324,6 +331,10 @@ void qp_take_values(struct hdl_qp_attr *to, const struct hdl_qp_attr *from, uint
 	TAKE(HDL_QP_MAX_DEST_RD_ATOMIC, max_dest_rd_atomic);
 	TAKE(HDL_QP_DEST_QPN, dest_qpn);
 	TAKE(HDL_QP_PKEY_INDEX, pkey_index);
+	TAKE(HDL_QP_ALT_PATH, alt_ah);
+	TAKE(HDL_QP_ALT_PATH, alt_port_num);
+	TAKE(HDL_QP_ALT_PATH, alt_timeout);
+	TAKE(HDL_QP_ALT_PATH, alt_pkey_index);
 #undef TAKE
 }
 
@@ -373,10 +384,16 @@ static int modify(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t ma
 			return result;
 		qp->qp.link = found;
 	}
+	/* There must be something to arm. On the same-host path there is one way only: nothing comes of it. */
+	if ((mask & HDL_QP_PATH_MIG_STATE) && attr->path_mig_state == HDL_MIG_REARM &&
+	    !(mask & HDL_QP_ALT_PATH) && (qp->qp.ib == NULL || !qp->qp.ib->has_alternate))
+		return -HDL_EINVAL;
 	if ((mask & HDL_QP_MAX_DEST_RD_ATOMIC) &&
 	    qp_make_reads(&qp->qp, attr->max_dest_rd_atomic) != 0)
 		return -HDL_ENOMEM;
 	qp_take_values(&qp->qp.attr, attr, mask);
+	if (mask & (HDL_QP_ALT_PATH | HDL_QP_PATH_MIG_STATE))
+		wire_alternate(qp, attr, mask);
 	if (to == HDL_QPS_RESET)
 		qp->qp.attr = (struct hdl_qp_attr){0};
 	enter(qp, to);

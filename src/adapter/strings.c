@@ -90,6 +90,8 @@ const char *hdl_event_str(uint32_t type)
 	        [HDL_EVENT_MEMORY_GONE] = "registered memory has gone",
 	        [HDL_EVENT_PEER_GONE] = "the peer has gone",
 	        [HDL_EVENT_AGENT_CHANGED] = "another node agent took over",
+	        [HDL_EVENT_PATH_MIG] = "the path was changed",
+	        [HDL_EVENT_PATH_MIG_ERR] = "the peer's change of path was refused",
 	        [HDL_EVENT_LOST] = "events were lost",
 	};
 	return pick(names, HDL_EVENT_TYPE_COUNT, type);

@@ -7,8 +7,9 @@
 
 #define FLOW_PORTS \
 	0xc000u /* source ports that tell flows apart (IBTA annex A17.7.3): the upper quarter */
-#define ECT_0     2u
-#define HOP_LIMIT 64u /* where the program says nothing */
+#define ALTERNATE_PORT 0x2000u
+#define ECT_0          2u
+#define HOP_LIMIT      64u /* where the program says nothing */
 
 bool wire_only(const struct hdl_adapter *adapter)
 {
@@ -45,7 +46,10 @@ struct path wire_path(const struct hdl_adapter *adapter, const struct hdl_ah_att
 	                           .flow_label = ah->flow_label},
 	                    .port = 1,
 	                    .sl = ah->sl};
-	memcpy(path.ip.sgid, adapter->node.wire_gid.raw, sizeof(path.ip.sgid));
+	/* A socket has one address; other carriers have all of ours. */
+	bool other = adapter->udp == NULL && ah->sgid_index < adapter->gid_count;
+	memcpy(path.ip.sgid, other ? adapter->gids[ah->sgid_index].raw : adapter->node.wire_gid.raw,
+	       sizeof(path.ip.sgid));
 	memcpy(path.ip.dgid, to.raw, sizeof(path.ip.dgid));
 	return path;
 }
@@ -64,6 +68,25 @@ int wire_connect(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t mas
 	return 0;
 }
 
+void wire_alternate(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t mask)
+{
+	struct ib *ib = qp->qp.ib;
+	uint8_t *state = &qp->qp.attr.path_mig_state;
+	if (ib != NULL && (mask & HDL_QP_ALT_PATH)) {
+		ib->alternate =
+		        wire_path(qp->pd->adapter, &attr->alt_ah, qp->qp.qpn, qp->qp.attr.dest_qpn);
+		/* Between the same two addresses it is the port by which a network tells ways apart. */
+		ib->alternate.ip.src_port ^= ALTERNATE_PORT;
+		ib->has_alternate = true;
+		ib->has_former = false;
+	}
+	if ((mask & HDL_QP_PATH_MIG_STATE) == 0)
+		return;
+	if (attr->path_mig_state == HDL_MIG_MIGRATED && *state == HDL_MIG_ARMED)
+		ib_migrate(&qp->pd->adapter->node, &qp->qp);
+	*state = attr->path_mig_state;
+}
+
 void wire_disconnect(struct hdl_qp *qp)
 {
 	free(qp->qp.ib);
@@ -76,6 +99,7 @@ void adapter_take(struct hdl_adapter *adapter, const struct path *came, bool con
 	struct path path = *came;
 	struct ib_packet packet;
 	adapter_lock(adapter);
+	adapter->node.now_ns = clock_read(&adapter->clock);
 	if (roce_udp_decode(&path.ip, &packet, payload, bytes) == IB_OK)
 		ib_take(&adapter->node, &path, congested, &packet);
 	else

@@ -12,6 +12,10 @@ _Static_assert((int)HDL_QPS_RESET == (int)IBV_QPS_RESET && (int)HDL_QPS_INIT == 
                        (int)HDL_QPS_SQD == (int)IBV_QPS_SQD &&
                        (int)HDL_QPS_SQE == (int)IBV_QPS_SQE && (int)HDL_QPS_ERR == (int)IBV_QPS_ERR,
                "states are numbered alike");
+_Static_assert((int)HDL_MIG_MIGRATED == (int)IBV_MIG_MIGRATED &&
+                       (int)HDL_MIG_REARM == (int)IBV_MIG_REARM &&
+                       (int)HDL_MIG_ARMED == (int)IBV_MIG_ARMED,
+               "and those of migration");
 
 static const struct {
 	int ibv;
@@ -34,6 +38,8 @@ static const struct {
         {IBV_QP_SQ_PSN, HDL_QP_SQ_PSN},
         {IBV_QP_MAX_DEST_RD_ATOMIC, HDL_QP_MAX_DEST_RD_ATOMIC},
         {IBV_QP_DEST_QPN, HDL_QP_DEST_QPN},
+        {IBV_QP_ALT_PATH, HDL_QP_ALT_PATH},
+        {IBV_QP_PATH_MIG_STATE, HDL_QP_PATH_MIG_STATE},
 };
 
 int compat_ah_attr(const struct compat_device *device, const struct ibv_ah_attr *from,
@@ -83,15 +89,13 @@ static void ah_attr_back(const struct compat_device *device, const struct hdl_ah
 /* The attributes that Heddle has no word for: only what leaves things as they are is accepted. */
 static int judge_others(const struct ibv_qp_attr *attr, int mask)
 {
-	int known = IBV_QP_EN_SQD_ASYNC_NOTIFY | IBV_QP_PATH_MIG_STATE;
+	int known = IBV_QP_EN_SQD_ASYNC_NOTIFY;
 	for (size_t i = 0; i < sizeof(masks) / sizeof(masks[0]); i++)
 		known |= masks[i].ibv;
-	if (mask & (IBV_QP_ALT_PATH | IBV_QP_CAP | IBV_QP_RATE_LIMIT))
+	if (mask & (IBV_QP_CAP | IBV_QP_RATE_LIMIT))
 		return EOPNOTSUPP;
 	if (mask & ~known)
 		return EINVAL;
-	if ((mask & IBV_QP_PATH_MIG_STATE) && attr->path_mig_state != IBV_MIG_MIGRATED)
-		return EOPNOTSUPP;
 	if ((mask & IBV_QP_PATH_MTU) &&
 	    (attr->path_mtu < IBV_MTU_256 || attr->path_mtu > IBV_MTU_4096))
 		return EINVAL;
@@ -126,9 +130,17 @@ int compat_qp_attr(const struct compat_device *device, const struct ibv_qp_attr 
 	        .min_rnr_timer = from->min_rnr_timer,
 	        .max_rd_atomic = from->max_rd_atomic,
 	        .max_dest_rd_atomic = from->max_dest_rd_atomic,
+	        .path_mig_state = (uint8_t)from->path_mig_state,
+	        .alt_port_num = from->alt_port_num,
+	        .alt_timeout = from->alt_timeout,
+	        .alt_pkey_index = from->alt_pkey_index,
 	};
 	if (mask & IBV_QP_PATH_MTU)
 		to->path_mtu = (uint16_t)(128u << from->path_mtu);
+	if (mask & IBV_QP_ALT_PATH)
+		error = compat_ah_attr(device, &from->alt_ah_attr, &to->alt_ah);
+	if (error != 0)
+		return error;
 	return mask & IBV_QP_AV ? compat_ah_attr(device, &from->ah_attr, &to->ah) : 0;
 }
 
@@ -144,7 +156,7 @@ void compat_qp_attr_back(const struct compat_device *device, const struct hdl_qp
 	        .qp_state = (enum ibv_qp_state)from->state,
 	        .cur_qp_state = (enum ibv_qp_state)from->cur_state,
 	        .path_mtu = mtu_back(from->path_mtu),
-	        .path_mig_state = IBV_MIG_MIGRATED,
+	        .path_mig_state = (enum ibv_mig_state)from->path_mig_state,
 	        .qkey = from->qkey,
 	        .rq_psn = from->rq_psn,
 	        .sq_psn = from->sq_psn,
@@ -159,8 +171,12 @@ void compat_qp_attr_back(const struct compat_device *device, const struct hdl_qp
 	        .timeout = from->timeout,
 	        .retry_cnt = from->retry_cnt,
 	        .rnr_retry = from->rnr_retry,
+	        .alt_pkey_index = from->alt_pkey_index,
+	        .alt_port_num = from->alt_port_num,
+	        .alt_timeout = from->alt_timeout,
 	};
 	ah_attr_back(device, &from->ah, &to->ah_attr);
+	ah_attr_back(device, &from->alt_ah, &to->alt_ah_attr);
 }
 
 /* --- address handles --- */

@@ -83,6 +83,12 @@ static bool translate(const struct hdl_event *from, enum ibv_event_type *type)
 	case HDL_EVENT_SRQ_ERR:
 		*type = IBV_EVENT_SRQ_ERR;
 		return true;
+	case HDL_EVENT_PATH_MIG:
+		*type = IBV_EVENT_PATH_MIG;
+		return true;
+	case HDL_EVENT_PATH_MIG_ERR:
+		*type = IBV_EVENT_PATH_MIG_ERR;
+		return true;
 	default: /* memory and peers that went away, events that were lost: the queue pairs concerned have their own */
 		return false;
 	}

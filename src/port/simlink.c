@@ -133,12 +133,61 @@ static void damage(struct sim *sim, const struct sim_link *link, struct sim_pack
 }
 
 /* How long @bytes take on the link, rounded up. No overflow: bytes <= SIM_MAX_QUEUE_BYTES. */
-static uint64_t serialise_ns(const struct sim_link *link, uint64_t bytes)
+static uint64_t serialise_ns(uint64_t bandwidth_bps, uint64_t bytes)
 {
-	if (link->bandwidth_bps == 0)
+	if (bandwidth_bps == 0)
 		return 0;
 	uint64_t scaled = bytes * BITS_PER_BYTE * NS_PER_S;
-	return scaled / link->bandwidth_bps + (scaled % link->bandwidth_bps != 0);
+	return scaled / bandwidth_bps + (scaled % bandwidth_bps != 0);
+}
+
+int sim_door_set(struct sim *sim, uint32_t host, const struct sim_door *door)
+{
+	struct sim_host *h = sim_host_at(sim, host);
+
+	if ((door->bandwidth_bps != 0 && door->bandwidth_bps < SIM_MIN_BANDWIDTH_BPS) ||
+	    door->queue_bytes > SIM_MAX_QUEUE_BYTES || door->mark_bytes > SIM_MAX_QUEUE_BYTES)
+		return -EINVAL;
+	h->door = *door;
+	sim_record_host(sim, SIM_LINK_SET, host, 0, 0);
+	return 0;
+}
+
+uint64_t sim_door_bytes(const struct sim *sim, uint32_t host)
+{
+	assert(host < sim->config.host_count);
+	const struct sim_host *h = &sim->hosts[host];
+	uint64_t ns = h->door_free_ns > sim->now_ns ? h->door_free_ns - sim->now_ns : 0;
+
+	return ns * (h->door.bandwidth_bps / BITS_PER_BYTE) / NS_PER_S;
+}
+
+bool sim_pass_door(struct sim *sim, const struct sim_packet *packet)
+{
+	struct sim_host *h = sim_host_at(sim, packet->to);
+	const struct sim_door *door = &h->door;
+	struct sim_packet own = *packet;
+
+	if (door->bandwidth_bps == 0)
+		return true;
+	uint64_t start_ns = h->door_free_ns > sim->now_ns ? h->door_free_ns : sim->now_ns;
+	uint64_t wait_ns = start_ns - sim->now_ns;
+	if (wait_ns > serialise_ns(door->bandwidth_bps, door->queue_bytes)) {
+		sim_drop(sim, SIM_QUEUE_FULL, packet);
+		return false;
+	}
+	uint8_t *data = slab_at(&sim->buffers, own.buffer);
+	if (door->mark != NULL && wait_ns > serialise_ns(door->bandwidth_bps, door->mark_bytes) &&
+	    door->mark(data, own.bytes)) {
+		own.digest = sim_digest(data, own.bytes);
+		sim_record_packet(sim, SIM_MARKED, &own, 0);
+	}
+	h->door_free_ns = start_ns + serialise_ns(door->bandwidth_bps, own.bytes);
+	sim_schedule(
+	        sim, h->door_free_ns,
+	        &(struct sim_event){
+	                .kind = SIM_EVENT_ARRIVAL, .host = own.to, .packet = own, .passed = true});
+	return false;
 }
 
 /* Queue, serialise, damage and delay one copy. */
@@ -149,7 +198,7 @@ static void transmit(struct sim *sim, struct sim_packet packet, const void *data
 	bool queues = link->bandwidth_bps != 0 && l->free_ns > sim->now_ns;
 	uint64_t start_ns = queues ? l->free_ns : sim->now_ns;
 
-	if (start_ns - sim->now_ns > serialise_ns(link, link->queue_bytes)) {
+	if (start_ns - sim->now_ns > serialise_ns(link->bandwidth_bps, link->queue_bytes)) {
 		sim_record_packet(sim, SIM_QUEUE_FULL, &packet, 0);
 		return;
 	}
@@ -159,7 +208,7 @@ static void transmit(struct sim *sim, struct sim_packet packet, const void *data
 		return;
 	}
 	sim->in_flight++;
-	l->free_ns = start_ns + serialise_ns(link, packet.bytes);
+	l->free_ns = start_ns + serialise_ns(link->bandwidth_bps, packet.bytes);
 	if (packet.bytes > 0)
 		memcpy(slab_at(&sim->buffers, packet.buffer), data, packet.bytes);
 	damage(sim, link, &packet);

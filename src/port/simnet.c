@@ -252,7 +252,7 @@ bool sim_is_stalled(const struct sim *sim, uint32_t host)
 	return sim->hosts[host].stalled;
 }
 
-static void drop_packet(struct sim *sim, enum sim_kind kind, const struct sim_packet *packet)
+void sim_drop(struct sim *sim, enum sim_kind kind, const struct sim_packet *packet)
 {
 	assert(sim->in_flight > 0);
 	sim->in_flight--;
@@ -276,7 +276,7 @@ void sim_kill(struct sim *sim, uint32_t host, enum sim_death death)
 		struct sim_event event = *held;
 		slab_give(&sim->nodes, node);
 		if (event.kind == SIM_EVENT_ARRIVAL) {
-			drop_packet(sim, SIM_RECEIVER_DEAD, &event.packet);
+			sim_drop(sim, SIM_RECEIVER_DEAD, &event.packet);
 		} else {
 			sim->calls_waiting--;
 			sim_record_host(sim, SIM_CALL_DROPPED, host, 0, event.arg);
@@ -318,7 +318,7 @@ static void arrive(struct sim *sim, const struct sim_packet *packet)
 	struct sim_host *h = sim_host_at(sim, packet->to);
 
 	if (!h->ops.receive) {
-		drop_packet(sim, SIM_UNATTENDED, packet);
+		sim_drop(sim, SIM_UNATTENDED, packet);
 		return;
 	}
 	assert(sim->in_flight > 0);
@@ -384,7 +384,9 @@ bool sim_step(struct sim *sim)
 		sim->now_ns = entry.time_ns;
 	struct sim_event event = *(struct sim_event *)slab_at(&sim->nodes, entry.index);
 	bool stopped = event.kind == SIM_EVENT_ARRIVAL && stopped_on_the_way(sim, &event, &cause);
-	if (!stopped && event.host != SIM_NO_HOST && sim->hosts[event.host].stalled) {
+	bool outside = event.kind == SIM_EVENT_ARRIVAL && !event.passed &&
+	               sim->hosts[event.host].door.bandwidth_bps != 0;
+	if (!stopped && !outside && event.host != SIM_NO_HOST && sim->hosts[event.host].stalled) {
 		hold(sim, entry.index, &entry);
 		return true;
 	}
@@ -392,7 +394,10 @@ bool sim_step(struct sim *sim)
 	 * full it is. */
 	slab_give(&sim->nodes, entry.index);
 	if (stopped)
-		drop_packet(sim, cause, &event.packet);
+		sim_drop(sim, cause, &event.packet);
+	else if (event.kind == SIM_EVENT_ARRIVAL && !event.passed &&
+	         !sim_pass_door(sim, &event.packet))
+		return true;
 	else if (event.kind == SIM_EVENT_ARRIVAL)
 		arrive(sim, &event.packet);
 	else

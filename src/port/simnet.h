@@ -7,7 +7,10 @@
  *   sim_send() -> dead? cut? lost? -> once or twice: queue -> buffer -> damage -> delay -> (event
  * heap)
  *                                                                                             |
- *   receive()  <- attended? <- stalled: held until it wakes <- dead? cut meanwhile? <---------+
+ *   receive()  <- attended? <- stalled: held until it wakes <- dead? cut meanwhile? <- door <-+
+ *
+ * The door of a host is the last line to it, which everything that is sent to it shares: all zero,
+ * there is none.
  *
  * Memory is taken once, at creation. Time moves only inside sim_step() and sim_run(). Every
  * function may be called from inside a callback but sim_destroy(), sim_step() and sim_run(). One
@@ -60,6 +63,17 @@ struct sim_link {
 	uint32_t flip_permille; /* 1 to flip_bits_max bits, no bit twice */
 	uint32_t flip_bits_max;
 	uint32_t truncate_permille; /* to 0 to length - 1 bytes */
+};
+
+/* The way into a host, behind all the links to it: packets queue for it, whoever sent them. One that
+ * finds more than mark_bytes before it is given to @mark, one that finds more than queue_bytes is
+ * dropped. */
+struct sim_door {
+	uint64_t bandwidth_bps; /* 0: there is no door */
+	uint32_t queue_bytes;
+	uint32_t mark_bytes;
+	/* Say in the packet that there is congestion, as ECN does; false: this one does not let itself be marked. NULL: none does. */
+	bool (*mark)(void *packet, size_t bytes);
 };
 
 enum sim_death {
@@ -138,6 +152,11 @@ int sim_send(struct sim *sim, uint32_t from, uint32_t to, const void *data, size
 int sim_link_set(struct sim *sim, uint32_t from, uint32_t to, const struct sim_link *link);
 int sim_link_set_all(struct sim *sim, const struct sim_link *link);
 const struct sim_link *sim_link_get(const struct sim *sim, uint32_t from, uint32_t to);
+
+/* For packets that reach it from now on. 0, or -EINVAL for a number outside its limits. */
+int sim_door_set(struct sim *sim, uint32_t host, const struct sim_door *door);
+/* How much waits before it. */
+uint64_t sim_door_bytes(const struct sim *sim, uint32_t host);
 
 /* Cut the hosts of @set_a from those of @set_b (bit n is host n) from @start_ns until before
  * @until_ns. A packet is cut if it is sent or would arrive in that time. 0; -EINVAL when a set is

@@ -33,6 +33,7 @@ struct sim_packet {
 struct sim_event {
 	enum sim_event_kind kind;
 	bool was_held;
+	bool passed;                 /* the door of its host */
 	uint32_t host;               /* the host it happens to, or SIM_NO_HOST */
 	uint32_t next_held;          /* SLAB_NONE ends a host's list */
 	struct sim_heap_entry entry; /* its place in time, kept while it is held */
@@ -45,6 +46,8 @@ struct sim_event {
 struct sim_host {
 	struct sim_host_ops ops;
 	void *context;
+	struct sim_door door;
+	uint64_t door_free_ns; /* when the last packet in its queue will have passed */
 	bool dead, vanished, stalled;
 	uint64_t stall_count; /* a wake-up call of an older stall is ignored */
 	uint32_t held_first, held_last;
@@ -103,6 +106,11 @@ void sim_record_packet(struct sim *sim, enum sim_kind kind, const struct sim_pac
                        uint64_t value);
 void sim_record_host(struct sim *sim, enum sim_kind kind, uint32_t host, uint64_t number,
                      uint64_t value);
+
+/* @packet reached the door of its host. True: it is at the host; else it queues, or was dropped. */
+bool sim_pass_door(struct sim *sim, const struct sim_packet *packet);
+/* The end of a packet that has a buffer. */
+void sim_drop(struct sim *sim, enum sim_kind kind, const struct sim_packet *packet);
 
 /* Put @event into a node and the heap. There must be a node for it. */
 void sim_schedule(struct sim *sim, uint64_t time_ns, const struct sim_event *event);

@@ -49,6 +49,7 @@ const char *sim_kind_name(enum sim_kind kind)
 	        [SIM_DELAYED] = "delayed",
 	        [SIM_FLIPPED] = "flipped",
 	        [SIM_TRUNCATED] = "truncated",
+	        [SIM_MARKED] = "marked",
 	        [SIM_HELD] = "held",
 	        [SIM_CALLED] = "called",
 	        [SIM_CALL_DROPPED] = "call-dropped",

@@ -40,7 +40,8 @@ enum sim_kind {
 	SIM_PARTITIONED,   /* number and value: the two sets */
 	SIM_HEALED,        /* value: how many partitions were lifted by hand */
 	SIM_LINK_SET,
-	SIM_NOTED, /* sim_note(); number and value are the caller's */
+	SIM_NOTED,  /* sim_note(); number and value are the caller's */
+	SIM_MARKED, /* there is congestion at the door of its host */
 	SIM_KINDS
 };
 

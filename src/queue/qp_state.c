@@ -19,19 +19,20 @@ struct transition {
 	(HDL_QP_SQ_PSN | HDL_QP_TIMEOUT | HDL_QP_RETRY_CNT | HDL_QP_RNR_RETRY | \
 	 HDL_QP_MAX_RD_ATOMIC)
 #define TGT_RTS       (HDL_QP_SQ_PSN | HDL_QP_TIMEOUT)
-#define ANY_SQD       (HDL_QP_PORT | HDL_QP_AV | HDL_QP_TIMEOUT | HDL_QP_PKEY_INDEX | HDL_QP_ACCESS)
+#define ANY_SQD       (HDL_QP_PORT | HDL_QP_AV | HDL_QP_TIMEOUT | HDL_QP_PKEY_INDEX | MOVES)
 #define INI_SQD       (ANY_SQD | HDL_QP_RETRY_CNT | HDL_QP_RNR_RETRY | HDL_QP_MAX_RD_ATOMIC)
 #define TGT_SQD       (ANY_SQD | HDL_QP_MAX_DEST_RD_ATOMIC | HDL_QP_MIN_RNR_TIMER)
 #define RC_SQD        (INI_SQD | TGT_SQD)
-#define UC_SQD        (HDL_QP_AV | HDL_QP_ACCESS | HDL_QP_PKEY_INDEX)
+#define UC_SQD        (HDL_QP_AV | MOVES | HDL_QP_PKEY_INDEX)
 #define INIT_C        (HDL_QP_PKEY_INDEX | HDL_QP_PORT | HDL_QP_ACCESS)
 #define INIT_D        (HDL_QP_PKEY_INDEX | HDL_QP_PORT | HDL_QP_QKEY)
-#define ANY_RTS       (HDL_QP_ACCESS | HDL_QP_MIN_RNR_TIMER)
-#define TO_RTR        (HDL_QP_ACCESS | HDL_QP_PKEY_INDEX)
+#define ANY_RTS       (MOVES | HDL_QP_MIN_RNR_TIMER)
+#define TO_RTR        (HDL_QP_ACCESS | HDL_QP_PKEY_INDEX | HDL_QP_ALT_PATH)
 #define NO_TRANSITION UINT32_MAX
 #define ANY_RD        (HDL_QP_ACCESS | HDL_QP_QKEY | HDL_QP_MIN_RNR_TIMER)
 #define INIT_E        (HDL_QP_PKEY_INDEX | HDL_QP_PORT)
 #define EEC_RTR       (PATH | HDL_QP_MAX_DEST_RD_ATOMIC)
+#define MOVES         (HDL_QP_ACCESS | HDL_QP_ALT_PATH | HDL_QP_PATH_MIG_STATE)
 
 /* from, to, then by type: RC, UC, UD, the two ends of XRC, which are the requester's and the responder's half of RC; and RD, where
  * an end-to-end context has what concerns the way, and the queue pairs the rest; and raw datagrams, which need nothing. */
@@ -69,9 +70,9 @@ static const struct transition transitions[] = {
         {HDL_QPS_RTR,
          HDL_QPS_RTS,
          {RC_RTS, ANY_RTS},
-         {HDL_QP_SQ_PSN, HDL_QP_ACCESS},
+         {HDL_QP_SQ_PSN, MOVES},
          {HDL_QP_SQ_PSN, HDL_QP_QKEY},
-         {RC_RTS, HDL_QP_ACCESS},
+         {RC_RTS, MOVES},
          {TGT_RTS, ANY_RTS},
          {0, ANY_RD},
          {RC_RTS, 0},
@@ -79,9 +80,9 @@ static const struct transition transitions[] = {
         {HDL_QPS_RTS,
          HDL_QPS_RTS,
          {0, ANY_RTS},
-         {0, HDL_QP_ACCESS},
+         {0, MOVES},
          {0, HDL_QP_QKEY},
-         {0, HDL_QP_ACCESS},
+         {0, MOVES},
          {0, ANY_RTS},
          {0, ANY_RD},
          {0, 0},
@@ -99,9 +100,9 @@ static const struct transition transitions[] = {
         {HDL_QPS_SQD,
          HDL_QPS_RTS,
          {0, ANY_RTS},
-         {0, HDL_QP_ACCESS},
+         {0, MOVES},
          {0, HDL_QP_QKEY},
-         {0, HDL_QP_ACCESS},
+         {0, MOVES},
          {0, ANY_RTS},
          {0, ANY_RD},
          {NO_TRANSITION, 0},

@@ -34,7 +34,15 @@ struct wqe_send {
 	uint8_t flags;  /* enum hdl_send_flags */
 	uint8_t num_sge;
 	uint8_t state; /* enum wqe_state */
-	uint32_t imm;  /* or the key to invalidate */
+	union {
+		uint32_t imm; /* or the key to invalidate */
+		struct {
+			uint32_t
+			        requests : 27; /* that it became so far, those that were repeated once */
+			uint32_t
+			        bits : 5; /* none of them ends elsewhere than at a multiple of 2 to this packets */
+		} read;                   /* on the wire */
+	};
 	uint32_t length;
 	uint32_t
 	        msn; /* message sequence number, given when first sent; on the wire the PSN of the first packet */

@@ -5,6 +5,7 @@
  *   ib_retry.c     requester: acknowledgements, read responses, NAKs, time; what is lost is sent again
  *   ib_rx.c        what comes in is judged and handed on; datagrams are received
  *   ib_request.c   responder: requests executed in the order of their PSNs, through op.h
+ *   ib_path.c      which way packets go, and migration to another
  *   ib_answer.c    responder: read responses, atomic results, ACK and NAK, in that order
  *   rd.c           reliable datagrams: whose message has its turn on a context, and to whom one goes that came
  *
@@ -23,20 +24,28 @@
 #include "wire/ib_packet.h"
 
 #define IB_TX_BATCH 64u /* packets of one queue pair before the next has its turn */
-#define IB_READ_CHUNK \
-	32u /* responses that one read request asks for; longer reads are several requests */
-#define IB_ACK_EVERY    32u /* packets of a long message between two that ask for an acknowledgement */
-#define IB_DEFAULT_PKEY 0xffffu
-#define IB_WINDOW_MAX   1024u /* packets in flight, */
-#define IB_WINDOW_FIRST 32u   /* to begin with */
-#define IB_WINDOW_MIN   2u
-#define IB_WINDOW_SHIFT 8u        /* the window is kept in 256ths of a packet */
-#define IB_PSN_HALF     0x800000u /* a PSN that is further ahead is behind */
-#define IB_CNP_EVERY_NS 50000u    /* congestion is told to a sender this often */
+#define IB_READ_BITS \
+	5u /* a read request asks for at most 2 to this responses; longer reads are several requests */
+#define IB_ACK_EVERY \
+	32u /* packets at most of a long message between two that ask for an acknowledgement, */
+#define IB_ACK_PARTS          4u /* and so many in a window */
+#define IB_DEFAULT_PKEY       0xffffu
+#define IB_WINDOW_MAX         1024u /* packets in flight, */
+#define IB_WINDOW_FIRST_BYTES 4096u /* to begin with */
+#define IB_WINDOW_STEP_BYTES  1024u
+#define IB_WINDOW_PARTS       16u       /* at least one packet in so many round trips */
+#define IB_WINDOW_SHIFT       8u        /* the window is kept in 256ths of a packet */
+#define IB_PSN_HALF           0x800000u /* a PSN that is further ahead is behind */
+#define IB_CNP_EVERY_NS       50000u    /* congestion is told to a sender this often */
+#define IB_PATIENCE_MIN_NS    1000000u  /* an answer is not missed sooner, */
+#define IB_PATIENCE_FIRST_NS  4000000u  /* and not before it is known how long one takes */
 
 /* What a connection on the wire needs besides struct qp. */
 struct ib {
 	struct path path;
+	struct path alternate; /* or, after a migration, the former one */
+	bool has_alternate, has_former;
+	bool refused; /* a migration of the peer's, and that was told */
 	/* Whose message is sent, and who gets the one that comes: the connection itself; of a context the datagram queue pairs. */
 	struct qp *from, *to;
 	struct rd *rd; /* of an end-to-end context (rd.h) */
@@ -55,6 +64,17 @@ struct ib {
 	uint32_t threshold;   /* the same: below it the window doubles in a round trip */
 	uint32_t recover_psn; /* a reduction counts once until this is acknowledged */
 	bool recovering;
+	bool probed; /* the answer to this PSN was missed; what the window was then: */
+	uint32_t probed_psn, window_before, threshold_before;
+	/* How long answers take. */
+	bool timing; /* that for this PSN is being timed, since: */
+	uint8_t backoff;
+	uint32_t timed_psn;
+	uint64_t timed_ns;
+	uint64_t rtt_ns, rtt_spread_ns; /* 0: not known */
+	uint64_t waited_ns;             /* in vain, of the timeout */
+	uint64_t
+	        next_ns; /* with a window of less than a packet the next one goes not before this */
 	/* Answers passed by the one for this PSN, and it is sent again because of that. */
 	bool passed;
 	uint32_t passed_psn;
@@ -103,10 +123,9 @@ static inline uint32_t ib_span(const struct ib *ib, const struct wqe_send *wqe)
 }
 
 /* Requests, as the responder counts them, that @wqe becomes. */
-static inline uint32_t ib_messages(const struct ib *ib, const struct wqe_send *wqe)
+static inline uint32_t ib_messages(const struct wqe_send *wqe)
 {
-	return wqe->opcode == HDL_OP_READ ? (ib_packets(ib, wqe->length) - 1) / IB_READ_CHUNK + 1
-	                                  : 1;
+	return wqe->opcode == HDL_OP_READ ? wqe->read.requests : 1;
 }
 
 /* The part of an opcode that says which transport is @qp's. */
@@ -132,11 +151,26 @@ void ib_take(struct node *node, const struct path *came, bool congested,
 void ib_begin_responder(struct qp *qp);
 void ib_begin_requester(struct qp *qp);
 
+/* --- ib_path.c --- */
+/* Change over to the alternate path. */
+void ib_migrate(struct node *node, struct qp *qp);
+/* Requests are not answered any more. True: there is another path, on which to go on. */
+bool ib_path_failed(struct node *node, struct qp *qp);
+/* May a packet with this MigReq have come along @came? */
+bool ib_path_take(struct node *node, struct qp *qp, const struct path *came, bool migreq);
+/* MigReq of the packets that @qp sends. */
+static inline bool ib_migreq(const struct qp *qp)
+{
+	return qp->attr.path_mig_state == HDL_MIG_MIGRATED;
+}
+
 /* --- ib_tx.c --- */
 /* Execute what can be executed. True if anything was done. */
 bool ib_run(struct node *node, struct qp *qp);
 /* A datagram along @wqe's own path. */
 enum step ib_send_datagram(struct node *node, struct qp *qp, struct wqe_send *wqe);
+/* @wqe's datagram to its group, on the wire, and nothing more. STEP_WAIT: it is on its way; STEP_NEXT: refused, and over. */
+enum step ib_send_to_group(struct node *node, struct qp *qp, struct wqe_send *wqe);
 /* Room for a packet with @payload_bytes of payload, whose headers are written: where the payload goes. NULL: none. */
 uint8_t *ib_begin_packet(struct node *node, const struct path *path, const struct ib_packet *packet,
                          uint8_t **start);
@@ -179,9 +213,21 @@ void ib_window_grow(struct ib *ib, uint32_t count);
 /* Packets were lost, or marked on their way: fewer in flight. */
 void ib_window_lost(struct ib *ib);
 void ib_window_marked(struct ib *ib);
+/* The answer to the oldest packet was missed: it is sent again, with a few after it. */
+void ib_window_silent(struct ib *ib);
+/* The packet @psn is about to be sent and asks for an answer; everything before una_psn was answered. */
+void ib_time_sent(struct ib *ib, uint32_t psn, uint64_t now_ns);
+void ib_time_answered(struct ib *ib, uint64_t now_ns);
+/* How long an answer is waited for; and that was in vain: has the timeout of @qp passed by now? */
+uint64_t ib_patience_ns(const struct qp *qp);
+bool ib_patience_over(struct qp *qp, uint64_t waited_ns);
+/* In whole packets; at least one may be in flight. */
 static inline uint32_t ib_window(const struct ib *ib)
 {
-	return ib->window >> IB_WINDOW_SHIFT;
+	return ib->window >> IB_WINDOW_SHIFT != 0 ? ib->window >> IB_WINDOW_SHIFT : 1;
 }
+/* The packet after one that is sent now; and how long the next one has to wait. */
+void ib_pace(struct ib *ib, uint64_t now_ns);
+uint64_t ib_pace_wait_ns(const struct ib *ib, uint64_t now_ns);
 
 #endif

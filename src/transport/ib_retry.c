@@ -57,11 +57,12 @@ static void rewind_to(struct node *node, struct qp *qp, uint32_t index, uint32_t
 {
 	struct ib *ib = qp->ib;
 	counter_add(&node->counters[NODE_RETRIES], 1);
+	ib->timing = false;
 	uint32_t end = qp->next + (qp->next != wq_tail(&qp->sq));
 	for (uint32_t i = index; i != end; i++) {
 		struct wqe_send *wqe = wq_at(&qp->sq, i);
 		if (i != qp->next && wqe->numbered)
-			ib->ssn = ib_psn(ib->ssn - ib_messages(ib, wqe));
+			ib->ssn = ib_psn(ib->ssn - ib_messages(wqe));
 		if (!wqe->numbered || wqe->state == WQE_DONE)
 			continue;
 		if (wqe->state == WQE_SENT)
@@ -97,6 +98,10 @@ static bool try_again(struct node *node, struct qp *qp, uint32_t index, uint32_t
 		rewind_to(node, qp, index, psn);
 		return true;
 	}
+	if (exhausted == HDL_WC_RETRY_EXC_ERR && ib_path_failed(node, qp)) {
+		rewind_to(node, qp, index, psn);
+		return true;
+	}
 	finish(qp, wq_at(&qp->sq, index), exhausted);
 	return false;
 }
@@ -123,7 +128,7 @@ static void passed_by(struct node *node, struct qp *qp, uint32_t index, uint32_t
 /* --- acknowledgements --- */
 
 /* Everything before @end is known to have been executed. */
-static void progress(struct qp *qp, uint32_t end)
+static void progress(const struct node *node, struct qp *qp, uint32_t end)
 {
 	struct ib *ib = qp->ib;
 	int32_t count = ib_psn_distance(end, ib->una_psn);
@@ -132,6 +137,7 @@ static void progress(struct qp *qp, uint32_t end)
 	ib->una_psn = ib_psn(end);
 	ib->passed = false;
 	ib_window_grow(ib, (uint32_t)count);
+	ib_time_answered(ib, node->now_ns);
 	qp->answered = true;
 	qp->retries_left = qp->attr.retry_cnt;
 	qp->rnr_left = qp->attr.rnr_retry;
@@ -150,7 +156,7 @@ static bool acknowledge(struct node *node, struct qp *qp, uint32_t end)
 		if (!wqe->numbered || covered <= 0)
 			break;
 		if (request_is_read(wqe)) {
-			progress(qp, wanted_psn(ib, wqe));
+			progress(node, qp, wanted_psn(ib, wqe));
 			passed_by(node, qp, i, wanted_psn(ib, wqe));
 			return false;
 		}
@@ -158,7 +164,7 @@ static bool acknowledge(struct node *node, struct qp *qp, uint32_t end)
 			break;
 		finish(qp, wqe, HDL_WC_SUCCESS);
 	}
-	progress(qp, end);
+	progress(node, qp, end);
 	return true;
 }
 
@@ -180,7 +186,7 @@ static void read_done(struct qp *qp)
 static void read_response(struct node *node, struct qp *qp, const struct ib_packet *packet)
 {
 	struct ib *ib = qp->ib;
-	uint32_t index, psn = packet->bth.psn, chunk = IB_READ_CHUNK * ib->mtu;
+	uint32_t index, psn = packet->bth.psn;
 	struct wqe_send *wqe = find(qp, psn, &index);
 	if (wqe == NULL || wqe->opcode != HDL_OP_READ || !acknowledge(node, qp, wqe->msn))
 		return;
@@ -190,12 +196,10 @@ static void read_response(struct node *node, struct qp *qp, const struct ib_pack
 			passed_by(node, qp, index, wanted_psn(ib, wqe));
 		return; /* else it came before */
 	}
-	uint32_t left = wqe->length - wqe->got, left_here = chunk - wqe->got % chunk;
-	uint32_t due = left < left_here ? left : left_here;
-	bool ends = packet->payload_bytes == due;
-	bool says = packet->op->part == IB_LAST || packet->op->part == IB_ONLY;
-	if (packet->payload_bytes > due || says != ends ||
-	    (!ends && packet->payload_bytes != ib->mtu)) {
+	/* Each but the last of the whole read is full; where a request ended, only the responder's count of requests depends on. */
+	uint32_t left = wqe->length - wqe->got, due = left < ib->mtu ? left : ib->mtu;
+	bool ends = packet->op->part == IB_LAST || packet->op->part == IB_ONLY;
+	if (packet->payload_bytes != due || (due == left && !ends)) {
 		bad_response(node, qp, wqe);
 		return;
 	}
@@ -206,7 +210,7 @@ static void read_response(struct node *node, struct qp *qp, const struct ib_pack
 		return;
 	}
 	wqe->got += count;
-	progress(qp, psn + 1);
+	progress(node, qp, psn + 1);
 	if (ends)
 		read_done(qp);
 	if (wqe->got < wqe->length)
@@ -226,7 +230,7 @@ static void atomic_response(struct node *node, struct qp *qp, const struct ib_pa
 		qp->unanswered -= was_sent;
 		return;
 	}
-	progress(qp, psn + 1);
+	progress(node, qp, psn + 1);
 	read_done(qp);
 	finish(qp, wqe, HDL_WC_SUCCESS);
 }
@@ -328,12 +332,19 @@ void ib_timeout(struct node *node, struct qp *qp)
 		return;
 	uint32_t index;
 	if (!qp->answered && find(qp, ib->una_psn, &index) != NULL) {
-		counter_add(&node->counters[NODE_TIMEOUTS], 1);
 		ib->passed = false;
-		lost(node, qp, index, ib->una_psn);
+		ib_window_silent(ib);
+		if (ib_patience_over(qp, qp->timer_ns)) {
+			counter_add(&node->counters[NODE_TIMEOUTS], 1);
+			try_again(node, qp, index, ib->una_psn, &qp->retries_left,
+			          HDL_WC_RETRY_EXC_ERR);
+		} else {
+			counter_add(&node->counters[NODE_PROBES], 1);
+			rewind_to(node, qp, index, ib->una_psn);
+		}
 		ib_reap(node, qp);
 	}
 	qp->answered = false;
 	if (qp_state(qp) != HDL_QPS_ERR)
-		node_want_timer(node, qp, ib_timeout_ns(qp));
+		node_want_timer(node, qp, ib_patience_ns(qp));
 }

@@ -89,21 +89,14 @@ static void congested(struct node *node, struct qp *qp)
 	node_owe(node, qp);
 }
 
-/* Is @packet one that this connection expects, by where it came from and what it is? */
-static bool fits(const struct qp *qp, const struct path *came, const struct ib_packet *packet)
-{
-	const struct path *path = &qp->ib->path;
-	return memcmp(came->ip.sgid, path->ip.dgid, IB_GID_BYTES) == 0 &&
-	       memcmp(came->ip.dgid, path->ip.sgid, IB_GID_BYTES) == 0 &&
-	       (packet->op->transport == ib_transport_of(qp) || packet->op->role == IB_NOTICE);
-}
-
 static void connected(struct node *node, struct qp *qp, const struct path *came, bool marked,
                       const struct ib_packet *packet)
 {
 	enum hdl_qp_state state = qp_state(qp);
 	bool sends = state == HDL_QPS_RTS || state == HDL_QPS_SQD;
-	if (qp->ib == NULL || !fits(qp, came, packet)) {
+	if (qp->ib == NULL ||
+	    (packet->op->transport != ib_transport_of(qp) && packet->op->role != IB_NOTICE) ||
+	    !ib_path_take(node, qp, came, packet->bth.migreq)) {
 		drop(node);
 		return;
 	}
@@ -112,9 +105,15 @@ static void connected(struct node *node, struct qp *qp, const struct path *came,
 		ib_window_marked(qp->ib);
 		return;
 	}
-	/* (A notification names a queue pair, and it is the context that sends too fast: there is none for it.) */
-	if (marked && qp_may_receive(state) && qp->type != QP_TYPE_EEC)
-		congested(node, qp);
+	/* What asks for nothing and carries nothing cannot be sent more slowly. */
+	bool data = packet->op->role == IB_REQUEST || packet->payload_bytes > 0;
+	if (marked && data && qp_may_receive(state)) {
+		/* A notification names a queue pair, and it is the context that sends too fast: there is none for it. */
+		if (qp->type != QP_TYPE_EEC)
+			congested(node, qp);
+		if (packet->op->role == IB_RESPONSE)
+			ib_window_marked(qp->ib);
+	}
 	if (packet->op->role == IB_RESPONSE) {
 		if (sends && qp_reliable(qp) && qp->type != HDL_QP_XRC_TGT)
 			ib_answered(node, qp, packet);

@@ -7,6 +7,7 @@
 #include "queue/qp_state.h"
 #include "transport/capture.h"
 #include "transport/ib.h"
+#include "transport/multicast.h"
 #include "transport/op.h"
 #include "transport/rd.h"
 #include "wire/be.h"
@@ -86,7 +87,7 @@ static void put_headers(const struct qp *qp, struct wqe_send *wqe, uint8_t opcod
 	const uint8_t *imm = (const uint8_t *)&wqe->imm; /* bytes of the application's */
 	packet->op = ib_opcode(opcode);
 	packet->bth = (struct ib_bth){.opcode = opcode,
-	                              .migreq = true,
+	                              .migreq = ib_migreq(qp),
 	                              .pkey = IB_DEFAULT_PKEY,
 	                              .dest_qp = qp->attr.dest_qpn,
 	                              .psn = ib_psn(psn)};
@@ -104,10 +105,11 @@ static void sent(struct node *node, struct qp *qp, uint32_t end_psn)
 	struct ib *ib = qp->ib;
 	if (ib_psn_distance(end_psn, ib->sent_psn) > 0)
 		ib->sent_psn = ib_psn(end_psn);
+	ib_pace(ib, node->now_ns);
 	if (qp_reliable(qp) && qp->attr.timeout != 0 && !qp->timer_wanted &&
 	    !timer_running(&qp->timer)) {
 		qp->answered = false;
-		node_want_timer(node, qp, ib_timeout_ns(qp));
+		node_want_timer(node, qp, ib_patience_ns(qp));
 	}
 }
 
@@ -134,6 +136,17 @@ static bool must_wait(const struct qp *qp, const struct wqe_send *wqe, uint32_t 
 	return flight > 0 && ((uint32_t)flight >= ib_window(ib) || beyond_credits(ib, wqe));
 }
 
+/* Nothing is in flight, but it is too early for the next packet: a timer goes on with it. */
+static bool paces(struct node *node, struct qp *qp)
+{
+	uint64_t ns = qp_reliable(qp) ? ib_pace_wait_ns(qp->ib, node->now_ns) : 0;
+	if (ns == 0)
+		return false;
+	qp->waiting = true;
+	node_want_timer(node, qp, ns);
+	return true;
+}
+
 /* Give @wqe its PSNs. False: too many are on their way, so that old and new could be taken for each other. */
 static bool number(struct qp *qp, struct wqe_send *wqe)
 {
@@ -146,8 +159,11 @@ static bool number(struct qp *qp, struct wqe_send *wqe)
 	wqe->numbered = 1;
 	wqe->msn = ib->next_psn;
 	wqe->offset = 0;
-	if (wqe->opcode == HDL_OP_READ)
+	if (wqe->opcode == HDL_OP_READ) {
 		wqe->got = 0;
+		wqe->read.requests = 0;
+		wqe->read.bits = IB_READ_BITS;
+	}
 	ib->next_psn = ib_psn(ib->next_psn + span);
 	return true;
 }
@@ -165,6 +181,13 @@ static enum step over(struct node *node, struct qp *qp, struct wqe_send *wqe)
 		request_finish(wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);
 	}
 	return STEP_NEXT;
+}
+
+/* The fewer are in flight, the sooner the next can follow those that have arrived: what is sent at once does not grow. */
+static uint32_t ack_every(const struct ib *ib)
+{
+	uint32_t part = ib_window(ib) / IB_ACK_PARTS;
+	return part < IB_ACK_EVERY ? part : IB_ACK_EVERY;
 }
 
 /* One packet of a send or write, from wqe->offset on. */
@@ -186,7 +209,7 @@ static enum step send_part(struct node *node, struct qp *qp, struct wqe_send *wq
 	packet.bth.solicited = last && (wqe->flags & HDL_SEND_SOLICITED) != 0;
 	packet.bth.ack_request =
 	        qp_reliable(qp) &&
-	        (last || ++ib->since_ack_request >= IB_ACK_EVERY || beyond_credits(ib, wqe) ||
+	        (last || ++ib->since_ack_request >= ack_every(ib) || beyond_credits(ib, wqe) ||
 	         ib_psn_distance(psn + 1, ib->una_psn) >= (int32_t)ib_window(ib));
 	packet.reth = (struct ib_reth){
 	        .addr = wqe->u.rdma.addr, .rkey = wqe->u.rdma.key.v, .length_bytes = wqe->length};
@@ -195,8 +218,10 @@ static enum step send_part(struct node *node, struct qp *qp, struct wqe_send *wq
 		return STEP_NO_ROOM;
 	if (!request_gather(node, ib->from, wqe, wqe->offset, payload, count))
 		return STEP_NEXT; /* over; what was reserved is not committed */
-	if (packet.bth.ack_request)
+	if (packet.bth.ack_request) {
 		ib->since_ack_request = 0;
+		ib_time_sent(ib, psn, node->now_ns);
+	}
 	ib_end_packet(node, &ib->path, &packet, start, payload);
 	counter_add(&node->counters[NODE_BYTES_SENT], count);
 	wqe->offset += count;
@@ -204,17 +229,40 @@ static enum step send_part(struct node *node, struct qp *qp, struct wqe_send *wq
 	return last ? over(node, qp, wqe) : STEP_WAIT;
 }
 
-/* The next request for a part of a read. Its boundaries are fixed, so that one that is repeated asks for what it asked for. */
+/* How much the next request of a read asks for: a part of the window that is a power of two, up to a multiple of itself. So
+ * one that is repeated asks for a part of what one before it asked for, and never of two of them: by the smallest power that was
+ * used. 0: there is no room for that in the window. */
+static uint32_t read_bytes(const struct qp *qp, struct wqe_send *wqe, uint32_t psn)
+{
+	const struct ib *ib = qp->ib;
+	uint32_t window = ib_window(ib), bits = IB_READ_BITS;
+	uint32_t flight = (uint32_t)ib_psn_distance(psn, ib->una_psn);
+	bool again = ib_psn_distance(psn, ib->sent_psn) < 0;
+	while (bits > 0 && (1u << bits) > (qp->attr.max_rd_atomic > 1 ? window / 2 : window))
+		bits--;
+	if (again && bits > wqe->read.bits)
+		bits = wqe->read.bits;
+	uint32_t chunk = ib->mtu << bits;
+	uint32_t left_here = chunk - wqe->offset % chunk, left = wqe->length - wqe->offset;
+	uint32_t count = left < left_here ? left : left_here;
+	if (flight > 0 && flight + ib_packets(ib, count) > window)
+		return 0;
+	if (bits < wqe->read.bits)
+		wqe->read.bits = bits & 31u;
+	return count;
+}
+
+/* The next request for a part of a read. */
 static enum step send_read(struct node *node, struct qp *qp, struct wqe_send *wqe)
 {
 	struct ib *ib = qp->ib;
-	uint32_t chunk = IB_READ_CHUNK * ib->mtu;
-	uint32_t left_here = chunk - wqe->offset % chunk, left = wqe->length - wqe->offset;
-	uint32_t count = left < left_here ? left : left_here;
 	uint32_t psn = wqe->msn + wqe->offset / ib->mtu;
 	struct ib_packet packet;
 	uint8_t *start;
 	if (qp->reads_open >= qp->attr.max_rd_atomic)
+		return STEP_WAIT;
+	uint32_t count = wqe->length == 0 ? 0 : read_bytes(qp, wqe, psn);
+	if (count == 0 && wqe->length != 0)
 		return STEP_WAIT;
 	put_headers(qp, wqe, (uint8_t)(ib_transport_of(qp) | IB_OP_READ_REQUEST), psn, &packet);
 	packet.bth.ack_request = true;
@@ -224,7 +272,10 @@ static enum step send_read(struct node *node, struct qp *qp, struct wqe_send *wq
 	uint8_t *payload = ib_begin_packet(node, &ib->path, &packet, &start);
 	if (payload == NULL)
 		return STEP_NO_ROOM;
+	ib_time_sent(ib, psn, node->now_ns);
 	ib_end_packet(node, &ib->path, &packet, start, payload);
+	if (ib_psn_distance(psn, ib->sent_psn) >= 0)
+		wqe->read.requests++;
 	wqe->offset += count;
 	qp->reads_open++;
 	sent(node, qp, psn + ib_packets(ib, count));
@@ -270,7 +321,7 @@ static enum step send_packet(struct node *node, struct qp *qp, struct wqe_send *
 	int32_t known = ib_psn_distance(ib->una_psn, wqe->msn);
 	if (known > 0 && wqe->offset / ib->mtu < (uint32_t)known)
 		wqe->offset = (uint32_t)known * ib->mtu;
-	if (must_wait(qp, wqe, wqe->msn + wqe->offset / ib->mtu))
+	if (must_wait(qp, wqe, wqe->msn + wqe->offset / ib->mtu) || paces(node, qp))
 		return STEP_WAIT;
 	uint32_t before = wqe->offset;
 	enum step step = request_is_atomic(wqe)       ? send_atomic(node, qp, wqe)
@@ -319,7 +370,7 @@ bool ib_run(struct node *node, struct qp *qp)
 		if (request_failed(wqe))
 			break;
 		if (wqe->numbered)
-			ib->ssn = ib_psn(ib->ssn + ib_messages(ib, wqe));
+			ib->ssn = ib_psn(ib->ssn + ib_messages(wqe));
 		qp->next++;
 	}
 	ib_reap(node, qp);
@@ -330,7 +381,9 @@ bool ib_run(struct node *node, struct qp *qp)
 
 /* --- datagrams --- */
 
-enum step ib_send_datagram(struct node *node, struct qp *qp, struct wqe_send *wqe)
+/* STEP_WAIT: it is on its way, and nothing else has happened. */
+static enum step put_datagram(struct node *node, struct qp *qp, struct wqe_send *wqe,
+                              uint32_t dest_qp)
 {
 	bool immediate = wqe->opcode == HDL_OP_SEND_IMM;
 	struct path path = {
@@ -347,7 +400,7 @@ enum step ib_send_datagram(struct node *node, struct qp *qp, struct wqe_send *wq
 	memcpy(path.ip.dgid, wqe->u.ud.dgid, IB_GID_BYTES);
 	put_headers(qp, wqe, (uint8_t)(IB_UD | (immediate ? IB_OP_SEND_ONLY_IMM : IB_OP_SEND_ONLY)),
 	            qp->next_msn, &packet);
-	packet.bth.dest_qp = wqe->u.ud.qpn;
+	packet.bth.dest_qp = dest_qp;
 	packet.bth.solicited = (wqe->flags & HDL_SEND_SOLICITED) != 0;
 	packet.deth = (struct ib_deth){.qkey = wqe->u.ud.qkey, .src_qp = qp->qpn};
 	packet.payload_bytes = wqe->length;
@@ -358,6 +411,19 @@ enum step ib_send_datagram(struct node *node, struct qp *qp, struct wqe_send *wq
 		return STEP_NEXT;
 	ib_end_packet(node, &path, &packet, start, payload);
 	qp->next_msn++;
+	return STEP_WAIT;
+}
+
+enum step ib_send_to_group(struct node *node, struct qp *qp, struct wqe_send *wqe)
+{
+	return put_datagram(node, qp, wqe, MULTICAST_QPN);
+}
+
+enum step ib_send_datagram(struct node *node, struct qp *qp, struct wqe_send *wqe)
+{
+	enum step step = put_datagram(node, qp, wqe, wqe->u.ud.qpn);
+	if (step != STEP_WAIT)
+		return step;
 	counter_add(&node->counters[NODE_BYTES_SENT], wqe->length);
 	qp->sent_messages++;
 	request_finish(wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);

@@ -85,6 +85,7 @@ enum node_counter {
 	NODE_PACKETS_OUT,
 	NODE_BAD_PACKETS,   /* damaged, or nothing that a sender in its senses sends */
 	NODE_SEQUENCE_NAKS, /* sent: something before it was lost */
+	NODE_PROBES, /* sent again before the timeout, because answers come sooner than that */
 	NODE_CNP_SENT,
 	NODE_CNP_RECEIVED,
 	NODE_COUNTER_COUNT
@@ -117,7 +118,8 @@ struct node {
 	struct mover own; /* within this process */
 	struct node_sink sink;
 	const struct carrier *carrier; /* of packets (path.h); NULL: no network is open */
-	struct hdl_gid wire_gid;       /* where they come from */
+	bool groups_on_wire;     /* it knows groups, whose members may be there as well as here */
+	struct hdl_gid wire_gid; /* where they come from */
 	struct hdl_gid gid;
 	const struct hdl_gid *gids; /* all of them: those that datagrams may come from */
 	uint16_t lid;               /* 0: none */

@@ -1,5 +1,5 @@
 /* A carrier that hands its packets to a test. */
-#include "cable/cable.h"
+#include "cable.h"
 
 #include <assert.h>
 #include <string.h>

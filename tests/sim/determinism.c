@@ -51,8 +51,9 @@ static void run_coverage(struct scenario_run *run)
 		run->hash = sim_fold(run->hash, one.hash);
 	}
 	for (int kind = 0; kind < SIM_KINDS; kind++) {
-		/* These three the worlds never ask for. */
-		bool unused = kind == SIM_UNATTENDED || kind == SIM_HEALED || kind == SIM_NOTED;
+		/* These four the worlds never ask for. */
+		bool unused = kind == SIM_UNATTENDED || kind == SIM_HEALED || kind == SIM_NOTED ||
+		              kind == SIM_MARKED;
 		if (run->trace)
 			printf("  %-13s %" PRIu64 "\n", sim_kind_name((enum sim_kind)kind),
 			       counts[kind]);

@@ -11,6 +11,8 @@ extern const struct scenario scenario_wire;
 extern const struct scenario scenario_wire_again;
 extern const struct scenario scenario_wire_coverage;
 extern const struct scenario scenario_datagrams;
+extern const struct scenario scenario_incast;
+extern const struct scenario scenario_migration;
 
 const struct scenario *const scenarios[] = {
         &scenario_packets,
@@ -23,5 +25,7 @@ const struct scenario *const scenarios[] = {
         &scenario_wire_again,
         &scenario_wire_coverage,
         &scenario_datagrams,
+        &scenario_incast,
+        &scenario_migration,
         NULL,
 };

@@ -93,6 +93,26 @@ static void what_does_not_belong_is_refused(void **state)
 	                 QP_MODIFY_NOT_ALLOWED);
 	assert_int_equal(qp_judge(HDL_QP_RC, HDL_QPS_SQD, HDL_QPS_SQD, HDL_QP_AV | HDL_QP_TIMEOUT),
 	                 QP_MODIFY_OK);
+	/* A path to migrate to: all connected types, from RTR on; its state from RTS on. */
+	static const uint32_t moves = HDL_QP_ALT_PATH | HDL_QP_PATH_MIG_STATE;
+	for (int type = HDL_QP_RC; type <= HDL_QP_XRC_TGT; type++) {
+		enum hdl_qp_type t = (enum hdl_qp_type)type;
+		enum qp_verdict good = type != HDL_QP_UD ? QP_MODIFY_OK : QP_MODIFY_NOT_ALLOWED;
+		uint32_t rtr = needed(t, HDL_QPS_INIT, HDL_QPS_RTR),
+		         rts = needed(t, HDL_QPS_RTR, HDL_QPS_RTS);
+		assert_int_equal(qp_judge(t, HDL_QPS_INIT, HDL_QPS_INIT, HDL_QP_ALT_PATH),
+		                 QP_MODIFY_NOT_ALLOWED);
+		assert_int_equal(qp_judge(t, HDL_QPS_INIT, HDL_QPS_RTR, rtr | HDL_QP_ALT_PATH),
+		                 good);
+		assert_int_equal(qp_judge(t, HDL_QPS_INIT, HDL_QPS_RTR, rtr | moves),
+		                 QP_MODIFY_NOT_ALLOWED);
+		assert_int_equal(qp_judge(t, HDL_QPS_RTR, HDL_QPS_RTS, rts | moves), good);
+		assert_int_equal(qp_judge(t, HDL_QPS_RTS, HDL_QPS_RTS, moves), good);
+		assert_int_equal(qp_judge(t, HDL_QPS_SQD, HDL_QPS_RTS, moves), good);
+		assert_int_equal(qp_judge(t, HDL_QPS_SQD, HDL_QPS_SQD, moves), good);
+		assert_int_equal(qp_judge(t, HDL_QPS_RTS, HDL_QPS_SQD, moves),
+		                 QP_MODIFY_NOT_ALLOWED);
+	}
 	/* Each end of XRC has the attributes of its half. */
 	assert_int_equal(qp_judge(HDL_QP_XRC_INI, HDL_QPS_RTS, HDL_QPS_RTS, HDL_QP_MIN_RNR_TIMER),
 	                 QP_MODIFY_NOT_ALLOWED);

@@ -1,0 +1,67 @@
+/* The paths of a connection: which one its packets take, and automatic migration (IBTA section 17.2.8). A queue pair that was given an
+ * alternate path is armed as soon as both ends say so, by a cleared MigReq; then either of them may change over, because its
+ * requests are not answered any more or because it was told to. It sets MigReq from then on, and the other end follows when it sees
+ * that on the alternate path.
+ *
+ *   MIGRATED --rearm (modify)--> REARM --the peer's MigReq is clear--> ARMED --no answer, modify, the peer's MigReq--> MIGRATED */
+#include <string.h>
+
+#include "transport/ib.h"
+#include "transport/op.h"
+
+/* Did @came travel between the ends of @path? */
+static bool along(const struct path *path, const struct path *came)
+{
+	return memcmp(came->ip.sgid, path->ip.dgid, IB_GID_BYTES) == 0 &&
+	       memcmp(came->ip.dgid, path->ip.sgid, IB_GID_BYTES) == 0;
+}
+
+void ib_migrate(struct node *node, struct qp *qp)
+{
+	struct ib *ib = qp->ib;
+	struct path former = ib->path;
+	ib->path = ib->alternate;
+	ib->alternate = former; /* what is still on its way there is taken */
+	ib->has_alternate = false;
+	ib->has_former = true;
+	qp->attr.ah = qp->attr.alt_ah;
+	qp->attr.port_num = qp->attr.alt_port_num;
+	qp->attr.timeout = qp->attr.alt_timeout;
+	qp->attr.path_mig_state = HDL_MIG_MIGRATED;
+	ib_window_begin(ib);
+	op_event(node, qp, HDL_EVENT_PATH_MIG, HDL_DETAIL_NONE);
+}
+
+bool ib_path_failed(struct node *node, struct qp *qp)
+{
+	if (qp->attr.path_mig_state != HDL_MIG_ARMED)
+		return false;
+	ib_migrate(node, qp);
+	qp->retries_left = qp->attr.retry_cnt;
+	return true;
+}
+
+bool ib_path_take(struct node *node, struct qp *qp, const struct path *came, bool migreq)
+{
+	struct ib *ib = qp->ib;
+	bool other = (ib->has_alternate || ib->has_former) && along(&ib->alternate, came);
+	uint8_t *state = &qp->attr.path_mig_state;
+	if (*state == HDL_MIG_ARMED && migreq) {
+		if (other) {
+			ib_migrate(node, qp);
+			return true;
+		}
+		if (!along(&ib->path, came) &&
+		    !ib->refused) { /* once, not as often as anybody likes */
+			ib->refused = true;
+			op_event(node, qp, HDL_EVENT_PATH_MIG_ERR, HDL_DETAIL_NONE);
+		}
+	}
+	if (!along(&ib->path, came))
+		return other && (ib->has_former || !migreq);
+	if (*state == HDL_MIG_REARM && !migreq) {
+		*state = HDL_MIG_ARMED;
+		ib->refused = false;
+	}
+	return true;
+}
