@@ -178,10 +178,12 @@ static void received(struct dg *w, struct dg_qp *qp, const struct hdl_wc *wc)
 		return;
 	}
 	recv->posted = false;
-	bool ok = wc->status == HDL_WC_SUCCESS || (wc->status == HDL_WC_LOC_LEN_ERR && w->errors) ||
-	          (wc->status == HDL_WC_REM_ABORT_ERR && (w->disturbances > 0 || w->errors)) ||
-	          (wc->status == HDL_WC_LOC_EEC_OP_ERR && w->loses) ||
-	          (wc->status == HDL_WC_WR_FLUSH_ERR && qp->disturbed > 0);
+	bool ok =
+	        wc->status == HDL_WC_SUCCESS || (wc->status == HDL_WC_LOC_LEN_ERR && w->errors) ||
+	        (wc->status == HDL_WC_REM_ABORT_ERR &&
+	         (w->disturbances > 0 || w->errors || is_uncertain(w, HDL_WC_RNR_RETRY_EXC_ERR))) ||
+	        (wc->status == HDL_WC_LOC_EEC_OP_ERR && w->loses) ||
+	        (wc->status == HDL_WC_WR_FLUSH_ERR && qp->disturbed > 0);
 	if (!ok)
 		scenario_fail(w->run, "a receive ended: %s", hdl_wc_status_str(wc->status));
 	if (wc->status != HDL_WC_SUCCESS)
