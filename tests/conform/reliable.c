@@ -1,5 +1,7 @@
 /* Reliable datagrams (MISSION SN2): queue pairs that talk to whom they like through a context that they share. They go over the wire
  * only: the other ports say that no way leads there. */
+#include <stdlib.h>
+
 #include "conform.h"
 
 #define QUEUE_PAIRS 3u
@@ -97,7 +99,8 @@ static bool begin(struct ends *e, struct world *w, uint8_t rnr_retry)
 		assert_int_equal(connect_end(&e->b, &e->a, rnr_retry), 0);
 		return true;
 	}
-	assert_false(w->port->wire);
+	const char *local = getenv("HEDDLE_LOCAL");
+	assert_false(w->port->wire || (local != NULL && strcmp(local, "off") == 0));
 	assert_int_equal(result, -HDL_EHOSTUNREACH);
 	finish(e);
 	return false;
@@ -129,7 +132,7 @@ static void expect_from_a(struct ends *e, uint32_t from, uint32_t to, uint64_t w
 	expect_wc(e->w, e->w->b.rcq, &want);
 }
 
-static void every_operation(void **state)
+static void sn2_rd_every_operation(void **state)
 {
 	struct world *w = *state;
 	struct ends e;
@@ -179,7 +182,7 @@ static void every_operation(void **state)
 }
 
 /* All queue pairs of one side send to all of the other, through one context. */
-static void all_share_a_context(void **state)
+static void sn2_rd_all_share_a_context(void **state)
 {
 	struct world *w = *state;
 	struct ends e;
@@ -215,7 +218,7 @@ static void all_share_a_context(void **state)
 	finish(&e);
 }
 
-static void an_error_ends_one_message(void **state)
+static void sn2_rd_an_error_ends_one_message(void **state)
 {
 	struct world *w = *state;
 	struct ends e;
@@ -258,7 +261,7 @@ static void an_error_ends_one_message(void **state)
 	finish(&e);
 }
 
-static void a_silent_peer_fails_the_context(void **state)
+static void sn2_rd_a_silent_peer_fails_the_context(void **state)
 {
 	struct world *w = *state;
 	struct ends e;
@@ -290,9 +293,9 @@ static void a_silent_peer_fails_the_context(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-        BEHAVIOUR(every_operation),
-        BEHAVIOUR(all_share_a_context),
-        BEHAVIOUR(an_error_ends_one_message),
-        BEHAVIOUR(a_silent_peer_fails_the_context),
+        BEHAVIOUR(sn2_rd_every_operation),
+        BEHAVIOUR(sn2_rd_all_share_a_context),
+        BEHAVIOUR(sn2_rd_an_error_ends_one_message),
+        BEHAVIOUR(sn2_rd_a_silent_peer_fails_the_context),
 };
 THEME(reliable_theme, tests);
