@@ -661,6 +661,7 @@ HDL_API int hdl_ah_destroy(struct hdl_ah *ah);
  *
  * It is in the state HDL_QPS_RESET. @attr->cap returns the limits that are in force, at least what was asked for; none of queues
  * that the type does not have. For HDL_QP_XRC_TGT @pd is NULL: it has that of the shared receive queue that a message names.
+ * HDL_QP_RD needs a domain, @attr->rdd; HDL_QP_RAW a network that carries raw datagrams (hdl_raw_attach()), or it is not supported.
  *
  * Owner: the caller owns *out and ends it with hdl_qp_destroy().
  * Threads: any.
@@ -824,6 +825,29 @@ HDL_API uint32_t hdl_eec_number(const struct hdl_eec *eec);
  * Blocks: no.
  * Returns: 0; -HDL_EINVAL. */
 HDL_API int hdl_eec_destroy(struct hdl_eec *eec);
+
+/* hdl_raw_attach - receive raw datagrams of a kind
+ *
+ * From now on @qp, a raw datagram queue pair, receives every IPv6 datagram to the address @gid whose IPv6 header says @next_header (6:
+ * TCP, 17: UDP, ...), from that header on. Each queue pair that is registered for a datagram gets one of its own. Without a receive,
+ * datagrams are dropped; longer ones than the receive fail the queue pair. What @qp sends are whole IPv6 datagrams of at most
+ * HDL_RAW_MTU bytes too, whose header has their true length; whom they say to come from is not judged.
+ *
+ * Such queue pairs can be made where the network carries raw datagrams: simulated ones do. UDP has no place for them.
+ *
+ * Owner: nothing changes hands; destroying @qp ends its registrations.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: 0; -HDL_EINVAL a queue pair of another type; -HDL_ENOMEM HDL_MAX_RAW is reached. */
+HDL_API int hdl_raw_attach(struct hdl_qp *qp, uint8_t next_header, const struct hdl_gid *gid);
+
+/* hdl_raw_detach - receive raw datagrams of a kind no longer
+ *
+ * Owner: nothing changes hands.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: 0; -HDL_EINVAL it is not registered for them. */
+HDL_API int hdl_raw_detach(struct hdl_qp *qp, uint8_t next_header, const struct hdl_gid *gid);
 
 /* hdl_post_send - post requests to the send queue
  *

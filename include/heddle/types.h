@@ -53,7 +53,8 @@ enum hdl_qp_type {
 	HDL_QP_UD,     /* unreliable datagram */
 	HDL_QP_XRC_INI, /* extended reliable connection: sends only, to shared receive queues of its choice */
 	HDL_QP_XRC_TGT, /* its other end, which has no queues of its own */
-	HDL_QP_RD /* reliable datagram: each message goes through an end-to-end context (struct hdl_eec) */
+	HDL_QP_RD, /* reliable datagram: each message goes through an end-to-end context (struct hdl_eec) */
+	HDL_QP_RAW /* raw datagram: whole IPv6 datagrams; where a network carries such */
 };
 
 enum hdl_qp_state {

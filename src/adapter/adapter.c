@@ -1,5 +1,6 @@
 /* Opening, joining and closing adapters. */
 #include "adapter/adapter.h"
+#include "transport/raw.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -100,7 +101,8 @@ static int make_tables(struct hdl_adapter *adapter)
 	                            .arena_words = ADAPTER_ARENA_WORDS};
 	size_t qps = (size_t)1 << adapter->qp_bits;
 	void *private_memory = map_block(adapter, 0, tpt_bytes(&config).private_bytes);
-	void **table = map_block(adapter, 1, 3 * qps * sizeof(*table));
+	void **table = map_block(adapter, 1,
+	                         3 * qps * sizeof(*table) + HDL_MAX_RAW * sizeof(struct raw_entry));
 	uint64_t *words = map_block(adapter, 2, 8 * (BITMAP_WORDS(qps) + BITMAP_WORDS(HDL_MAX_PD)));
 	if (private_memory == NULL || table == NULL || words == NULL)
 		return -HDL_ENOMEM;
@@ -123,6 +125,7 @@ static int make_tables(struct hdl_adapter *adapter)
 	node->qps = (struct qp **)table;
 	node->srqs = (struct srq **)(table + qps);
 	node->eecs = (struct qp **)(table + 2 * qps);
+	node->raws = (struct raw_entry *)(void *)(table + 3 * qps);
 	node->qps_public = adapter->tables.qps;
 	node->qp_mask = (uint32_t)qps - 1;
 	mpsc_init(&node->pending);

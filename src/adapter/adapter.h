@@ -38,11 +38,12 @@
 #define ADAPTER_STUCK_NS 50000u /* how long a full lane is left alone, by the thread */
 #define ADAPTER_STUCK_MS 1      /* and by an application that waits */
 /* What woke the thread: data of its epoll. */
-#define EPOLL_BELL  1ull
-#define EPOLL_AGENT 2ull
-#define EPOLL_NUDGE 3ull
-#define EPOLL_WIRE  4ull
-#define EPOLL_PEER  1000ull /* and more: the number of the link */
+#define EPOLL_BELL   1ull
+#define EPOLL_AGENT  2ull
+#define EPOLL_NUDGE  3ull
+#define EPOLL_WIRE   4ull
+#define EPOLL_GROUPS 5ull
+#define EPOLL_PEER   1000ull /* and more: the number of the link */
 
 #define ADAPTER_MAX_ALIASES 256u
 #define ADAPTER_DEFAULT_MR  65536u
@@ -296,6 +297,7 @@ struct hdl_ah {
 	struct lock lock;
 	struct group *group; /* of a multicast address; NULL: see routes */
 	bool on_wire;
+	bool grouped; /* to a multicast address there */
 	uint32_t next;
 	struct ah_route routes[AH_ROUTES]; /* the latest found */
 };
@@ -374,6 +376,10 @@ void wire_disconnect(struct hdl_qp *qp);
 void adapter_take(struct hdl_adapter *adapter, const struct path *came, bool congested,
                   const uint8_t *payload, size_t bytes);
 
+/* --- raw.c --- */
+/* A raw datagram came. Takes the drive lock. */
+void adapter_take_raw(struct hdl_adapter *adapter, const uint8_t *frame, size_t bytes);
+
 /* --- peers.c --- */
 /* The address that @attr leads to: the GID, or the LID written as one. */
 struct hdl_gid adapter_address(const struct hdl_ah_attr *attr);
@@ -430,6 +436,11 @@ int udp_attach(struct hdl_adapter *adapter, const struct agent_msg *welcome, int
 void udp_detach(struct hdl_adapter *adapter);
 /* Shall the next packet wake the thread? With the drive lock. */
 void udp_arm(struct hdl_adapter *adapter, bool arm);
+/* Be a member of the group @gid on the wire as well, or no more. No lock is held. */
+void udp_join(struct hdl_adapter *adapter, const struct hdl_gid *gid);
+void udp_leave(struct hdl_adapter *adapter, const struct hdl_gid *gid);
+/* Something came to a group: always to the thread, which looks at once. */
+void udp_hear_groups(struct hdl_adapter *adapter);
 /* The socket; -1: none. */
 int udp_descriptor(const struct hdl_adapter *adapter);
 /* The most payload of a packet. */

@@ -151,7 +151,10 @@ int hdl_ah_create(struct hdl_pd *pd, const struct hdl_ah_attr *attr, struct hdl_
 	for (uint32_t i = 0; i < AH_ROUTES; i++)
 		ah->routes[i].slot = UINT32_MAX;
 	int result = 0;
-	if (attr->is_global && multicast_is(&attr->dgid)) {
+	if (attr->is_global && multicast_is(&attr->dgid) && wire_only(pd->adapter) &&
+	    pd->adapter->udp != NULL) {
+		ah->on_wire = ah->grouped = true;
+	} else if (attr->is_global && multicast_is(&attr->dgid)) {
 		result = group_send_begin(pd->adapter, &attr->dgid, &ah->group);
 	} else {
 		/* On a node the process is known only with the queue pair's number; elsewhere the address says it all. */

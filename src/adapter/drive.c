@@ -73,6 +73,8 @@ static void wait_bell(struct hdl_adapter *adapter, uint64_t ns)
 			adapter_lock(adapter);
 			adapter->wire_armed = false; /* what came is taken in the next turn */
 			adapter_unlock(adapter);
+		} else if (which == EPOLL_GROUPS) {
+			udp_hear_groups(adapter);
 		} else if (which == EPOLL_AGENT) {
 			agent_listen(adapter);
 		} else {

@@ -259,6 +259,8 @@ int hdl_qp_attach(struct hdl_qp *qp, const struct hdl_gid *gid)
 		result = ask(adapter, AGENT_GROUP_JOIN, gid);
 		if (result != 0)
 			take_away(adapter, qp, gid);
+		else
+			udp_join(adapter, gid);
 	}
 	if (result == 0 && !is_member)
 		qp->groups++;
@@ -276,6 +278,7 @@ int hdl_qp_detach(struct hdl_qp *qp, const struct hdl_gid *gid)
 	if (result == 1) {
 		peers_tell_group(adapter, gid);
 		say(adapter, AGENT_GROUP_LEAVE, gid);
+		udp_leave(adapter, gid);
 	}
 	if (result >= 0)
 		qp->groups--;

@@ -16,11 +16,11 @@
 
 /* Which types of queue pair offer an operation, and whether it carries data (so may be inline). */
 static const struct {
-	uint8_t types;
+	uint32_t types;
 	bool sends_data;
 	bool message; /* goes to the peer */
 } operations[HDL_OP_COUNT] = {
-        [HDL_OP_SEND] = {EVERY, true, true},
+        [HDL_OP_SEND] = {EVERY | TYPE(HDL_QP_RAW), true, true},
         [HDL_OP_SEND_IMM] = {EVERY, true, true},
         [HDL_OP_SEND_INVALIDATE] = {CONNECTED, true, true},
         [HDL_OP_WRITE] = {CONNECTED | DATAGRAM, true, true},
@@ -32,7 +32,7 @@ static const struct {
         [HDL_OP_INVALIDATE] = {CONNECTED | DATAGRAM, false, false},
         [HDL_OP_REGISTER] = {CONNECTED | DATAGRAM, false, false},
         [HDL_OP_REGISTER_SEND] = {CONNECTED, true, true},
-        [HDL_OP_DELAY] = {EVERY, false, false},
+        [HDL_OP_DELAY] = {EVERY | TYPE(HDL_QP_RAW), false, false},
 };
 
 static int fill_bind(const struct hdl_qp *qp, struct wqe_send *wqe, const struct hdl_send_wr *wr)
@@ -107,7 +107,7 @@ static int fill_datagram(const struct hdl_qp *qp, struct wqe_send *wqe,
 	struct ah_route route = ah_find(ah, wr->u.ud.qpn);
 	wqe->u.ud.link = route.link;
 	wqe->u.ud.epoch = route.epoch;
-	wqe->u.ud.qpn = wr->u.ud.qpn;
+	wqe->u.ud.qpn = ah->grouped ? MULTICAST_QPN : wr->u.ud.qpn;
 	/* A Q_Key with its high bit set stands for the queue pair's own (IBTA section 10.2.5). */
 	wqe->u.ud.qkey = wr->u.ud.qkey & 0x80000000u ? qp->qp.attr.qkey : wr->u.ud.qkey;
 	wqe->u.ud.flow_label = ah->attr.flow_label;

@@ -8,6 +8,7 @@
 #include "queue/qp_state.h"
 #include "queue/wqe.h"
 #include "transport/ib.h"
+#include "transport/raw.h"
 
 static bool cq_fits(const struct hdl_cq *cq, const struct hdl_adapter *adapter)
 {
@@ -23,7 +24,10 @@ static bool has_receives(uint32_t type)
 static int judge_init(const struct hdl_pd *pd, const struct hdl_qp_init_attr *attr)
 {
 	const struct hdl_qp_cap *cap = &attr->cap;
-	if (attr->type < HDL_QP_RC || attr->type > HDL_QP_RD)
+	if (attr->type < HDL_QP_RC || attr->type > HDL_QP_RAW)
+		return -HDL_ENOTSUP;
+	const struct carrier *carrier = pd->adapter->node.carrier;
+	if (attr->type == HDL_QP_RAW && (carrier == NULL || carrier->send_raw == NULL))
 		return -HDL_ENOTSUP;
 	bool sends = attr->type != HDL_QP_XRC_TGT, receives = has_receives(attr->type);
 	if ((sends && !cq_fits(attr->send_cq, pd->adapter)) ||
@@ -203,7 +207,9 @@ int hdl_qp_create(struct hdl_pd *pd, struct hdl_qp_init_attr *given, struct hdl_
 	qp->pd = pd;
 	qp->init = *attr;
 	qp->qp.type = (uint8_t)attr->type;
-	qp->qp.max_message = attr->type == HDL_QP_UD ? HDL_UD_MTU : (uint32_t)HDL_MAX_MESSAGE;
+	qp->qp.max_message = attr->type == HDL_QP_UD    ? HDL_UD_MTU
+	                     : attr->type == HDL_QP_RAW ? HDL_RAW_MTU
+	                                                : (uint32_t)HDL_MAX_MESSAGE;
 	qp->qp.xrcd = attr->type == HDL_QP_XRC_TGT ? pd->number : 0;
 	qp->qp.rdd = own.rdd != NULL ? own.rdd->pd->number : 0;
 	qp->qp.signal_all = attr->signal_all;
@@ -249,6 +255,7 @@ int hdl_qp_destroy(struct hdl_qp *qp)
 	node_run(&adapter->node);
 	enter(qp, HDL_QPS_RESET);
 	node_forget(&adapter->node, &qp->qp);
+	raw_leave(&adapter->node, &qp->qp);
 	qp_publish(qp->qp.pub, &(struct qp_facts){0}); /* nobody sees it any more */
 	adapter->node.qps[qp->qp.qpn & adapter->node.qp_mask] = NULL;
 	adapter_free_number(adapter, qp->qp.qpn);

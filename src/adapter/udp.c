@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/log.h"
+#include "base/crc.h"
 #include "wire/be.h"
 #include "wire/icrc.h"
 
@@ -47,17 +47,45 @@ static uint32_t slot_at(const struct udp_wire *wire, const uint8_t *packet)
 	return (be32_load(packet + BTH_QPN_OFFSET) & IB_QPN_MASK) >> wire->slot_shift;
 }
 
+static bool is_group(const uint8_t gid[16])
+{
+	return gid[0] == 0xff || ((gid[12] & 0xf0) == 0xe0 && roce_gid_is_ipv4(gid));
+}
+
+/* Where the packets of a group go: to the address that its GID is, if that is one of the family of ours. Others have one made of
+ * it, in the range for local use (RFC 2365: 239.0.0.0/8; RFC 4291: ff1e::/16). */
+static struct udp_address group_address(const struct udp_wire *wire, const uint8_t gid[16])
+{
+	struct udp_address address = {0};
+	bool ipv4 = roce_gid_is_ipv4(gid);
+	memcpy(address.gid, gid, 16);
+	if (udp_address_is_ipv4(&wire->address) && !ipv4) {
+		roce_gid_from_ipv4(address.gid, 0xef000000u | (crc32_ieee(0, gid, 16) & 0xffffff));
+	} else if (!udp_address_is_ipv4(&wire->address) && ipv4) {
+		address.gid[0] = 0xff;
+		address.gid[1] = 0x1e;
+	}
+	return address;
+}
+
+static int open_sender(struct udp_wire *wire, uint32_t index)
+{
+	int sock = udp_open_sender(&wire->address, &wire->senders[index].port);
+	if (sock < 0)
+		return sock;
+	wire->senders[index].sock = sock;
+	udp_send_to_groups(sock, &wire->address,
+	                   wire->loop); /* where that is not possible, nothing else fails */
+	return 0;
+}
+
 /* The socket for a flow; the first that works where this one cannot be opened. */
 static uint32_t sender_for(struct udp_wire *wire, uint16_t src_port, uint32_t slot)
 {
 	uint32_t index = ((uint32_t)src_port ^ src_port >> 8 ^ slot) % UDP_SENDERS;
 	if (wire->senders[index].sock >= 0)
 		return index;
-	int sock = udp_open_sender(&wire->address, &wire->senders[index].port);
-	if (sock < 0)
-		return 0;
-	wire->senders[index].sock = sock;
-	return index;
+	return open_sender(wire, index) == 0 ? index : 0;
 }
 
 /* The path as the host writes it. */
@@ -66,6 +94,8 @@ static struct roce_path way_of(const struct udp_wire *wire, const struct path *p
 {
 	struct roce_path way = path->ip;
 	memcpy(way.sgid, wire->address.gid, sizeof(way.sgid));
+	if (is_group(way.dgid))
+		memcpy(way.dgid, group_address(wire, path->ip.dgid).gid, sizeof(way.dgid));
 	way.src_port = wire->senders[sender].port;
 	way.ip_id = 0;
 	way.dont_fragment = true;
@@ -172,7 +202,7 @@ static void udp_commit(void *context, const struct path *path, size_t bytes)
 	    wire->trains[last].sender == sender && wire->trains[last].slot == slot &&
 	    train->tos == tos && train->hop_limit == hops && total <= train->packet_bytes &&
 	    train->packets < UDP_MAX_PACKETS && train->bytes + total <= UDP_MAX_TRAIN_BYTES &&
-	    memcmp(train->to.gid, path->ip.dgid, 16) == 0) {
+	    memcmp(train->to.gid, way.dgid, 16) == 0) {
 		seal(wire, &way, packet, bytes, train->packets);
 		train->packets++;
 		train->bytes += total;
@@ -190,7 +220,7 @@ static void udp_commit(void *context, const struct path *path, size_t bytes)
 		                            .packet_bytes = total,
 		                            .bytes = total,
 		                            .data = packet};
-		memcpy(train->to.gid, path->ip.dgid, 16);
+		memcpy(train->to.gid, way.dgid, 16);
 		seal(wire, &way, packet, bytes, 0);
 	}
 	wire->used += total;
@@ -213,7 +243,22 @@ static void is_bad(struct udp_wire *wire)
 		counter_add(wire->bad, 1);
 }
 
-static unsigned take_all(struct udp_wire *wire, const struct udp_came *came)
+static void hand_over(struct udp_wire *wire, const struct path *came, bool congested,
+                      const struct ib_packet *packet, const uint8_t *group)
+{
+	if (group == NULL) {
+		wire->take(wire->take_context, came, congested, packet);
+		return;
+	}
+	struct path path = *came;
+	memcpy(path.ip.dgid, group, sizeof(path.ip.dgid));
+	if (packet->bth.dest_qp == IB_QPN_MASK) /* IBTA section 9.6.1.1.3 */
+		wire->take(wire->take_context, &path, congested, packet);
+}
+
+/* What came to us; or to the group @group, which has the address @address. */
+static unsigned take_all(struct udp_wire *wire, const struct udp_came *came, const uint8_t *group,
+                         const uint8_t *address)
 {
 	struct path path = {.port = 1,
 	                    .ip = {.src_port = came->from_port,
@@ -223,7 +268,7 @@ static unsigned take_all(struct udp_wire *wire, const struct udp_came *came)
 	bool congested = (came->tos & 3) == UDP_CE;
 	unsigned count = 0;
 	memcpy(path.ip.sgid, came->from.gid, sizeof(path.ip.sgid));
-	memcpy(path.ip.dgid, wire->address.gid, sizeof(path.ip.dgid));
+	memcpy(path.ip.dgid, address, sizeof(path.ip.dgid));
 	for (uint32_t at = 0; at < came->bytes; at += came->packet_bytes, count++) {
 		uint32_t rest = came->bytes - at;
 		uint32_t bytes = rest < came->packet_bytes ? rest : came->packet_bytes;
@@ -233,18 +278,20 @@ static unsigned take_all(struct udp_wire *wire, const struct udp_came *came)
 			is_bad(wire);
 			continue;
 		}
-		if (slot_at(wire, data) != wire->slot) {
+		if (group == NULL && slot_at(wire, data) != wire->slot) {
 			part_flows(wire);
 			continue;
 		}
 		/* Joined packets were cut from one train, most likely. */
 		path.ip.ip_id = (uint16_t)(count % UDP_MAX_PACKETS);
-		uint32_t seed = seed_of(wire->in_seeds, &path.ip, path.ip.sgid, bytes) ^
-		                wire->id_seeds[path.ip.ip_id];
+		uint32_t seed = group == NULL
+		                        ? seed_of(wire->in_seeds, &path.ip, path.ip.sgid, bytes) ^
+		                                  wire->id_seeds[path.ip.ip_id]
+		                        : roce_icrc_seed(&path.ip, bytes);
 		if (roce_udp_decode_seeded(&path.ip, seed, &packet, data, bytes) != IB_OK)
 			is_bad(wire);
 		else
-			wire->take(wire->take_context, &path, congested, &packet);
+			hand_over(wire, &path, congested, &packet, group);
 	}
 	return count;
 }
@@ -257,11 +304,71 @@ unsigned udp_wire_receive(struct udp_wire *wire)
 		udp_flush(wire);
 	int count = wire->sock >= 0 ? udp_receive(&wire->receiver, wire->sock, came) : 0;
 	for (int i = 0; i < count; i++)
-		packets += take_all(wire, &came[i]);
+		packets += take_all(wire, &came[i], NULL, wire->address.gid);
 	wire->counts.received += packets;
 	wire->vain = packets > 0 ? 0 : wire->vain + 1;
 	if (wire->vain > UDP_EAGER_LOOKS)
 		wire->skip = wire->vain > UDP_LAZY_LOOKS ? UDP_LONG_SKIP : UDP_SKIP;
+	return packets;
+}
+
+/* --- groups --- */
+
+static int place_of(const struct udp_wire *wire, const uint8_t gid[16])
+{
+	for (int i = 0; i < (int)UDP_MAX_GROUPS; i++)
+		if (wire->groups[i].sock >= 0 && memcmp(wire->groups[i].gid, gid, 16) == 0)
+			return i;
+	return -1;
+}
+
+void udp_wire_loop(struct udp_wire *wire, bool loop)
+{
+	wire->loop = loop;
+	for (unsigned i = 0; i < UDP_SENDERS; i++)
+		if (wire->senders[i].sock >= 0)
+			udp_send_to_groups(wire->senders[i].sock, &wire->address, loop);
+}
+
+int udp_wire_join(struct udp_wire *wire, const uint8_t gid[16])
+{
+	unsigned at = 0;
+	while (at < UDP_MAX_GROUPS && wire->groups[at].sock >= 0)
+		at++;
+	if (at == UDP_MAX_GROUPS)
+		return -ENOSPC;
+	struct udp_address address = group_address(wire, gid);
+	int sock = udp_open_group(&wire->address, &address, UDP_ROCE_PORT);
+	if (sock < 0)
+		return sock;
+	wire->groups[at].sock = sock;
+	wire->groups[at].address = address;
+	memcpy(wire->groups[at].gid, gid, 16);
+	return sock;
+}
+
+void udp_wire_leave(struct udp_wire *wire, const uint8_t gid[16])
+{
+	int at = place_of(wire, gid);
+	if (at < 0)
+		return;
+	close(wire->groups[at].sock);
+	wire->groups[at].sock = -1;
+}
+
+unsigned udp_wire_receive_groups(struct udp_wire *wire)
+{
+	struct udp_came came[UDP_BATCH];
+	unsigned packets = 0;
+	for (unsigned i = 0; i < UDP_MAX_GROUPS; i++) {
+		int count = wire->groups[i].sock >= 0
+		                    ? udp_receive(&wire->receiver, wire->groups[i].sock, came)
+		                    : 0;
+		for (int j = 0; j < count; j++)
+			packets += take_all(wire, &came[j], wire->groups[i].gid,
+			                    wire->groups[i].address.gid);
+	}
+	wire->counts.received += packets;
 	return packets;
 }
 
@@ -280,17 +387,16 @@ int udp_wire_begin(struct udp_wire *wire, const struct udp_address *address, int
 	                          .trains_work = true};
 	for (unsigned i = 0; i < UDP_SENDERS; i++)
 		wire->senders[i].sock = -1;
+	for (unsigned i = 0; i < UDP_MAX_GROUPS; i++)
+		wire->groups[i].sock = -1;
 	if (udp_address_is_ipv4(address))
 		for (unsigned i = 0; i < UDP_MAX_PACKETS; i++)
 			wire->id_seeds[i] = icrc_seed_ip_id((uint16_t)i);
 	wire->arena = malloc(UDP_ARENA_BYTES);
 	int result = wire->arena != NULL ? udp_receiver_begin(&wire->receiver) : -ENOMEM;
-	if (result == 0) {
-		/* The one that stands in for the others must be there. */
-		int sender = udp_open_sender(address, &wire->senders[0].port);
-		wire->senders[0].sock = sender >= 0 ? sender : -1;
-		result = sender >= 0 ? 0 : sender;
-	}
+	/* The one that stands in for the others must be there. */
+	if (result == 0)
+		result = open_sender(wire, 0);
 	if (result != 0)
 		udp_wire_end(wire);
 	return result;
@@ -309,6 +415,9 @@ void udp_wire_end(struct udp_wire *wire)
 	for (unsigned i = 0; i < UDP_SENDERS; i++)
 		if (wire->senders[i].sock >= 0)
 			close(wire->senders[i].sock);
+	for (unsigned i = 0; i < UDP_MAX_GROUPS; i++)
+		if (wire->groups[i].sock >= 0)
+			close(wire->groups[i].sock);
 	udp_receiver_end(&wire->receiver);
 	free(wire->arena);
 	wire->arena = NULL;

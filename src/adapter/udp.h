@@ -19,6 +19,7 @@
 #define UDP_SENDERS     8u         /* source ports of a process */
 #define UDP_ARENA_BYTES (1u << 18) /* of packets that wait for the end of a turn */
 #define UDP_SEEDS       64u        /* of the ICRC that are remembered */
+#define UDP_MAX_GROUPS  64u        /* that a process is a member of */
 
 /* While nothing comes to the socket, a drive does not look at it each time: looking is a call to the kernel. */
 #define UDP_EAGER_LOOKS 1024u /* in vain, then it looks every ... */
@@ -58,7 +59,14 @@ struct udp_wire {
 	unsigned skip; /* drives that do not look */
 	struct udp_receiver receiver;
 
+	struct {
+		int sock; /* -1: a free place */
+		uint8_t gid[16];
+		struct udp_address address;
+	} groups[UDP_MAX_GROUPS];
+
 	/* Out. */
+	bool loop;        /* what goes to groups is also for those of this machine */
 	bool trains_work; /* the kernel cuts a train into packets */
 	struct {
 		int sock; /* -1: not opened yet */
@@ -85,6 +93,13 @@ void udp_wire_end(struct udp_wire *wire);
 void udp_wire_replace(struct udp_wire *wire, int sock);
 /* Take what came, at most one batch. Returns the number of packets. */
 unsigned udp_wire_receive(struct udp_wire *wire);
+/* Shall what goes to groups reach members of this machine too? */
+void udp_wire_loop(struct udp_wire *wire, bool loop);
+/* Be a member of the group @gid. The socket to wait for, which stays the wire's, or -errno. */
+int udp_wire_join(struct udp_wire *wire, const uint8_t gid[16]);
+void udp_wire_leave(struct udp_wire *wire, const uint8_t gid[16]);
+/* Take what came to groups. */
+unsigned udp_wire_receive_groups(struct udp_wire *wire);
 /* Are there packets that the kernel had no room for? They are sent before the next batch is taken. */
 static inline bool udp_wire_blocked(const struct udp_wire *wire)
 {

@@ -77,6 +77,10 @@ static int begin(struct hdl_adapter *adapter, const struct agent_msg *welcome, i
 	memcpy(adapter->node.wire_gid.raw, adapter->wire_address.gid, 16);
 	adapter->node.carrier = &wire->carrier;
 	adapter->wire_only = local_is_off();
+	/* Members of this machine are reached without it, unless nobody is; and the loopback leads to no others. */
+	udp_wire_loop(wire, adapter->wire_only);
+	adapter->node.groups_on_wire =
+	        !adapter->wire_only && !udp_address_is_loopback(&wire->address);
 	return 0;
 }
 
@@ -122,6 +126,36 @@ void udp_arm(struct hdl_adapter *adapter, bool arm)
 	                                                                                     : !arm;
 }
 
+void udp_join(struct hdl_adapter *adapter, const struct hdl_gid *gid)
+{
+	struct epoll_event interest = {.events = EPOLLIN, .data.u64 = EPOLL_GROUPS};
+	adapter_lock(adapter);
+	int sock = adapter->udp != NULL ? udp_wire_join(adapter->udp, gid->raw) : 0;
+	if (sock > 0)
+		epoll_ctl(adapter->epoll, EPOLL_CTL_ADD, sock, &interest);
+	adapter_unlock(adapter);
+	if (sock < 0)
+		log_warn("a group cannot be joined on the wire: %s; its members of this machine "
+		         "are reached",
+		         strerror(-sock));
+}
+
+void udp_leave(struct hdl_adapter *adapter, const struct hdl_gid *gid)
+{
+	adapter_lock(adapter);
+	if (adapter->udp != NULL)
+		udp_wire_leave(adapter->udp, gid->raw);
+	adapter_unlock(adapter);
+}
+
+void udp_hear_groups(struct hdl_adapter *adapter)
+{
+	adapter_lock(adapter);
+	if (adapter->udp != NULL)
+		udp_wire_receive_groups(adapter->udp);
+	adapter_unlock(adapter);
+}
+
 int udp_descriptor(const struct hdl_adapter *adapter)
 {
 	return adapter->udp != NULL ? adapter->udp->sock : -1;
@@ -144,7 +178,9 @@ void udp_let_go(struct hdl_adapter *adapter)
 	if (adapter->udp == NULL)
 		return;
 	adapter->node.carrier = NULL;
+	adapter->node.groups_on_wire = false;
 	adapter->node.carrier = NULL;
+	adapter->node.groups_on_wire = false;
 	udp_wire_end(adapter->udp);
 	free(adapter->udp);
 	adapter->udp = NULL;

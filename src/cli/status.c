@@ -25,7 +25,8 @@ static const struct argp_option json_option[] = {{"json", 'j', NULL, 0, "Write J
 
 static const char *type_name(uint32_t type)
 {
-	static const char *const names[] = {"?", "RC", "UC", "UD", "XRC_INI", "XRC_TGT", "RD"};
+	static const char *const names[] = {"?",       "RC",      "UC", "UD",
+	                                    "XRC_INI", "XRC_TGT", "RD", "RAW"};
 	return names[type < 6 ? type : 0];
 }
 

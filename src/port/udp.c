@@ -30,6 +30,13 @@ bool udp_address_is_group(const struct udp_address *address)
 	                                    : address->gid[0] == 0xff;
 }
 
+bool udp_address_is_loopback(const struct udp_address *address)
+{
+	static const uint8_t six[16] = {[15] = 1};
+	return udp_address_is_ipv4(address) ? address->gid[12] == 127
+	                                    : memcmp(address->gid, six, sizeof(six)) == 0;
+}
+
 bool udp_address_equal(const struct udp_address *a, const struct udp_address *b)
 {
 	return memcmp(a->gid, b->gid, sizeof(a->gid)) == 0 && a->scope == b->scope;
@@ -259,6 +266,75 @@ int udp_open_sender(const struct udp_address *address, uint16_t *port)
 	return result;
 }
 
+/* IPv6 knows interfaces by their numbers. */
+static unsigned interface_index(const struct udp_address *address)
+{
+	char name[IF_NAMESIZE];
+	unsigned mtu;
+	return udp_interface(address, name, &mtu) == 0 ? if_nametoindex(name) : 0;
+}
+
+int udp_send_to_groups(int sock, const struct udp_address *address, bool loop)
+{
+	bool done;
+	if (udp_address_is_ipv4(address)) {
+		struct ip_mreqn by = {0};
+		memcpy(&by.imr_address, address->gid + sizeof(ipv4_prefix), 4);
+		done = setsockopt(sock, IPPROTO_IP, IP_MULTICAST_IF, &by, sizeof(by)) == 0 &&
+		       option(sock, IPPROTO_IP, IP_MULTICAST_TTL, UDP_HOP_LIMIT) &&
+		       option(sock, IPPROTO_IP, IP_MULTICAST_LOOP, loop);
+	} else {
+		done = option(sock, IPPROTO_IPV6, IPV6_MULTICAST_IF,
+		              (int)interface_index(address)) &&
+		       option(sock, IPPROTO_IPV6, IPV6_MULTICAST_HOPS, UDP_HOP_LIMIT) &&
+		       option(sock, IPPROTO_IPV6, IPV6_MULTICAST_LOOP, loop);
+	}
+	return done ? 0 : -errno;
+}
+
+static bool join(int sock, const struct udp_address *address, const struct udp_address *group)
+{
+	if (udp_address_is_ipv4(address)) {
+		struct ip_mreqn membership = {0};
+		memcpy(&membership.imr_multiaddr, group->gid + sizeof(ipv4_prefix), 4);
+		memcpy(&membership.imr_address, address->gid + sizeof(ipv4_prefix), 4);
+		return setsockopt(sock, IPPROTO_IP, IP_ADD_MEMBERSHIP, &membership,
+		                  sizeof(membership)) == 0;
+	}
+	struct ipv6_mreq membership = {.ipv6mr_interface = interface_index(address)};
+	memcpy(&membership.ipv6mr_multiaddr, group->gid, 16);
+	return setsockopt(sock, IPPROTO_IPV6, IPV6_ADD_MEMBERSHIP, &membership,
+	                  sizeof(membership)) == 0;
+}
+
+int udp_open_group(const struct udp_address *address, const struct udp_address *group,
+                   uint16_t port)
+{
+	/* Bound to the group, so that nothing else comes here; of groups, each of those who share the port gets a copy. */
+	struct udp_address name = *group;
+	bool ipv4 = udp_address_is_ipv4(group);
+	int sock = new_socket(group), result = 0;
+	if (sock < 0)
+		return sock;
+	set_buffer(sock, SO_RCVBUFFORCE, SO_RCVBUF, UDP_BUFFER_BYTES);
+	if (!ipv4)
+		name.scope = interface_index(address); /* a link-local group needs one */
+	if (!option(sock, SOL_SOCKET, SO_REUSEADDR, 1))
+		result = -errno;
+	/* Not what other programs of this machine have joined on other interfaces. */
+	if (result == 0 && !(ipv4 ? option(sock, IPPROTO_IP, IP_MULTICAST_ALL, 0)
+	                          : option(sock, IPPROTO_IPV6, IPV6_MULTICAST_ALL, 0)))
+		result = -errno;
+	if (result == 0)
+		result = bind_to(sock, &name, port);
+	if (result == 0 && !join(sock, address, group))
+		result = -errno;
+	if (result == 0)
+		return sock;
+	close(sock);
+	return result;
+}
+
 void udp_drain(int sock)
 {
 	char byte;
@@ -430,6 +506,6 @@ int udp_receive(struct udp_receiver *receiver, int sock, struct udp_came came[UD
 	if ((unsigned)got < receiver->batch)
 		receiver->batch = got > 0 ? (unsigned)got : 1;
 	else
-		receiver->batch = receiver->batch < UDP_BATCH / 2 ? receiver->batch * 2 : UDP_BATCH;
+		receiver->batch = receiver->batch < UDP_BATCH / 2 ? 2 * receiver->batch : UDP_BATCH;
 	return got;
 }

@@ -48,6 +48,7 @@ bool udp_address_parse(const char *text, struct udp_address *out);
 void udp_address_print(const struct udp_address *address, char text[UDP_ADDRESS_TEXT]);
 bool udp_address_is_ipv4(const struct udp_address *address);
 bool udp_address_is_group(const struct udp_address *address);
+bool udp_address_is_loopback(const struct udp_address *address);
 bool udp_address_equal(const struct udp_address *a, const struct udp_address *b);
 
 /* The interface that has @address. *mtu: 0 where it cannot be told. 0; -EADDRNOTAVAIL; other errors of getifaddrs(). */
@@ -60,6 +61,12 @@ int udp_open(const struct udp_address *address, uint16_t port);
 int udp_open_shared(const struct udp_address *address, uint16_t port);
 /* For sending alone: nothing is ever queued there. *port: what was found. */
 int udp_open_sender(const struct udp_address *address, uint16_t *port);
+/* A socket that gets what is sent to @group on the interface that has @address; others may have it too. */
+int udp_open_group(const struct udp_address *address, const struct udp_address *group,
+                   uint16_t port);
+/* From @sock, which is on @address, groups are sent to by the interface of that address. @loop: members on this machine get it
+ * too. 0 or -errno. */
+int udp_send_to_groups(int sock, const struct udp_address *address, bool loop);
 /* Throw away what waits. */
 void udp_drain(int sock);
 

@@ -10,7 +10,7 @@ struct attributes {
 
 struct transition {
 	uint8_t from, to;
-	struct attributes rc, uc, ud, ini, tgt, rd, eec;
+	struct attributes rc, uc, ud, ini, tgt, rd, eec, raw;
 };
 
 #define PATH   (HDL_QP_AV | HDL_QP_PATH_MTU | HDL_QP_DEST_QPN | HDL_QP_RQ_PSN)
@@ -35,7 +35,7 @@ struct transition {
 #define MOVES         (HDL_QP_ACCESS | HDL_QP_ALT_PATH | HDL_QP_PATH_MIG_STATE)
 
 /* from, to, then by type: RC, UC, UD, the two ends of XRC, which are the requester's and the responder's half of RC; and RD, where
- * an end-to-end context has what concerns the way, and the queue pairs the rest. */
+ * an end-to-end context has what concerns the way, and the queue pairs the rest; and raw datagrams, which need nothing. */
 static const struct transition transitions[] = {
         {HDL_QPS_RESET,
          HDL_QPS_INIT,
@@ -45,6 +45,7 @@ static const struct transition transitions[] = {
          {INIT_C, 0},
          {INIT_C, 0},
          {INIT_D, ANY_RD},
+         {INIT_E, 0},
          {INIT_E, 0}},
         {HDL_QPS_INIT,
          HDL_QPS_INIT,
@@ -54,6 +55,7 @@ static const struct transition transitions[] = {
          {0, INIT_C},
          {0, INIT_C},
          {0, INIT_D | ANY_RD},
+         {0, INIT_E},
          {0, INIT_E}},
         {HDL_QPS_INIT,
          HDL_QPS_RTR,
@@ -63,7 +65,8 @@ static const struct transition transitions[] = {
          {PATH, TO_RTR},
          {RC_RTR, TO_RTR},
          {0, HDL_QP_PKEY_INDEX | ANY_RD},
-         {EEC_RTR, HDL_QP_PKEY_INDEX}},
+         {EEC_RTR, HDL_QP_PKEY_INDEX},
+         {0, HDL_QP_PKEY_INDEX}},
         {HDL_QPS_RTR,
          HDL_QPS_RTS,
          {RC_RTS, ANY_RTS},
@@ -72,7 +75,8 @@ static const struct transition transitions[] = {
          {RC_RTS, MOVES},
          {TGT_RTS, ANY_RTS},
          {0, ANY_RD},
-         {RC_RTS, 0}},
+         {RC_RTS, 0},
+         {0, 0}},
         {HDL_QPS_RTS,
          HDL_QPS_RTS,
          {0, ANY_RTS},
@@ -81,6 +85,7 @@ static const struct transition transitions[] = {
          {0, MOVES},
          {0, ANY_RTS},
          {0, ANY_RD},
+         {0, 0},
          {0, 0}},
         {HDL_QPS_RTS,
          HDL_QPS_SQD,
@@ -90,7 +95,8 @@ static const struct transition transitions[] = {
          {0, 0},
          {0, 0},
          {0, 0},
-         {NO_TRANSITION, 0}},
+         {NO_TRANSITION, 0},
+         {0, 0}},
         {HDL_QPS_SQD,
          HDL_QPS_RTS,
          {0, ANY_RTS},
@@ -99,7 +105,8 @@ static const struct transition transitions[] = {
          {0, MOVES},
          {0, ANY_RTS},
          {0, ANY_RD},
-         {NO_TRANSITION, 0}},
+         {NO_TRANSITION, 0},
+         {0, 0}},
         {HDL_QPS_SQD,
          HDL_QPS_SQD,
          {0, RC_SQD},
@@ -108,7 +115,8 @@ static const struct transition transitions[] = {
          {0, INI_SQD},
          {0, TGT_SQD},
          {0, HDL_QP_PKEY_INDEX | ANY_RD},
-         {NO_TRANSITION, 0}},
+         {NO_TRANSITION, 0},
+         {0, 0}},
 };
 
 static const struct attributes *of_type(const struct transition *t, enum hdl_qp_type type)
@@ -124,6 +132,8 @@ static const struct attributes *of_type(const struct transition *t, enum hdl_qp_
 		return &t->tgt;
 	case HDL_QP_RD:
 		return &t->rd;
+	case HDL_QP_RAW:
+		return &t->raw;
 	default:
 		return &t->ud;
 	}
@@ -157,8 +167,11 @@ enum qp_verdict qp_judge(enum hdl_qp_type type, enum hdl_qp_state from, enum hdl
 	if (to == HDL_QPS_RESET || (to == HDL_QPS_ERR && from != HDL_QPS_RESET))
 		return mask == 0 ? QP_MODIFY_OK : QP_MODIFY_NOT_ALLOWED;
 	/* The send queue error state is known to unreliable types only. */
-	if (from == HDL_QPS_SQE && to == HDL_QPS_RTS && (type == HDL_QP_UC || type == HDL_QP_UD)) {
-		uint32_t allow = type == HDL_QP_UC ? HDL_QP_ACCESS : HDL_QP_QKEY;
+	if (from == HDL_QPS_SQE && to == HDL_QPS_RTS &&
+	    (type == HDL_QP_UC || type == HDL_QP_UD || type == HDL_QP_RAW)) {
+		uint32_t allow = type == HDL_QP_UC   ? HDL_QP_ACCESS
+		                 : type == HDL_QP_UD ? HDL_QP_QKEY
+		                                     : 0u;
 		return (mask & ~allow) == 0 ? QP_MODIFY_OK : QP_MODIFY_NOT_ALLOWED;
 	}
 	for (size_t i = 0; i < sizeof(transitions) / sizeof(transitions[0]); i++) {

@@ -191,6 +191,8 @@ bool ib_run(struct node *node, struct qp *qp);
 enum step ib_send_datagram(struct node *node, struct qp *qp, struct wqe_send *wqe);
 /* Send the packet @psn of @wqe, a send or write, once more, and nothing else. False: there is no room. */
 bool ib_resend(struct node *node, struct qp *qp, struct wqe_send *wqe, uint32_t psn);
+/* @wqe's datagram to its group, on the wire, and nothing more. STEP_WAIT: it is on its way; STEP_NEXT: refused, and over. */
+enum step ib_send_to_group(struct node *node, struct qp *qp, struct wqe_send *wqe);
 /* Room for a packet with @payload_bytes of payload, whose headers are written: where the payload goes. NULL: none. */
 uint8_t *ib_begin_packet(struct node *node, const struct path *path, const struct ib_packet *packet,
                          uint8_t **start);

@@ -7,6 +7,7 @@
 #include "queue/qp_state.h"
 #include "transport/capture.h"
 #include "transport/ib.h"
+#include "transport/multicast.h"
 #include "transport/op.h"
 #include "transport/rd.h"
 #include "wire/be.h"
@@ -442,7 +443,9 @@ bool ib_run(struct node *node, struct qp *qp)
 
 /* --- datagrams --- */
 
-enum step ib_send_datagram(struct node *node, struct qp *qp, struct wqe_send *wqe)
+/* STEP_WAIT: it is on its way, and nothing else has happened. */
+static enum step put_datagram(struct node *node, struct qp *qp, struct wqe_send *wqe,
+                              uint32_t dest_qp)
 {
 	bool immediate = wqe->opcode == HDL_OP_SEND_IMM;
 	struct path path = {
@@ -459,7 +462,7 @@ enum step ib_send_datagram(struct node *node, struct qp *qp, struct wqe_send *wq
 	memcpy(path.ip.dgid, wqe->u.ud.dgid, IB_GID_BYTES);
 	put_headers(qp, wqe, (uint8_t)(IB_UD | (immediate ? IB_OP_SEND_ONLY_IMM : IB_OP_SEND_ONLY)),
 	            qp->next_msn, &packet);
-	packet.bth.dest_qp = wqe->u.ud.qpn;
+	packet.bth.dest_qp = dest_qp;
 	packet.bth.solicited = (wqe->flags & HDL_SEND_SOLICITED) != 0;
 	packet.deth = (struct ib_deth){.qkey = wqe->u.ud.qkey, .src_qp = qp->qpn};
 	packet.payload_bytes = wqe->length;
@@ -470,6 +473,19 @@ enum step ib_send_datagram(struct node *node, struct qp *qp, struct wqe_send *wq
 		return STEP_NEXT;
 	ib_end_packet(node, &path, &packet, start, payload);
 	qp->next_msn++;
+	return STEP_WAIT;
+}
+
+enum step ib_send_to_group(struct node *node, struct qp *qp, struct wqe_send *wqe)
+{
+	return put_datagram(node, qp, wqe, MULTICAST_QPN);
+}
+
+enum step ib_send_datagram(struct node *node, struct qp *qp, struct wqe_send *wqe)
+{
+	enum step step = put_datagram(node, qp, wqe, wqe->u.ud.qpn);
+	if (step != STEP_WAIT)
+		return step;
 	counter_add(&node->counters[NODE_BYTES_SENT], wqe->length);
 	qp->sent_messages++;
 	request_finish(wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);

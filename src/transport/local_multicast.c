@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "transport/capture.h"
+#include "transport/ib.h"
 #include "transport/local.h"
 
 bool multicast_is(const struct hdl_gid *gid)
@@ -115,7 +116,8 @@ static bool must_wait(struct node *node, struct group_link *entry, size_t bytes)
 enum step local_multicast(struct node *node, struct qp *qp, struct wqe_send *wqe)
 {
 	struct group *group = &node->groups[wqe->u.ud.link - MULTICAST_LINK];
-	if (group->users == 0 || group->epoch != wqe->u.ud.epoch || group->link_count == 0)
+	if (group->users == 0 || group->epoch != wqe->u.ud.epoch ||
+	    (group->link_count == 0 && !node->groups_on_wire))
 		return local_to_nobody(node, qp, wqe);
 	struct {
 		struct frame frame;
@@ -144,6 +146,9 @@ enum step local_multicast(struct node *node, struct qp *qp, struct wqe_send *wqe
 	for (uint32_t i = 0; i < group->link_count; i++)
 		if (must_wait(node, &group->links[i], bytes))
 			return STEP_NO_ROOM;
+	enum step step = node->groups_on_wire ? ib_send_to_group(node, qp, wqe) : STEP_WAIT;
+	if (step != STEP_WAIT)
+		return step;
 	for (uint32_t i = 0; i < group->link_count; i++) {
 		uint32_t link = group->links[i].link;
 		unsigned char *out = node_reserve(node, link, bytes);

@@ -10,6 +10,7 @@
 #include "transport/local.h"
 #include "transport/multicast.h"
 #include "transport/op.h"
+#include "transport/raw.h"
 #include "transport/rd.h"
 
 struct qp *node_find_qp(const struct node *node, uint32_t qpn)
@@ -99,8 +100,9 @@ static bool run_qp(struct node *node, struct qp *qp)
 		return rd_run_context(node, qp);
 	capture_turn(node, qp);
 	bool did = qp->ib != NULL          ? ib_run(node, qp)
+	           : qp->type < HDL_QP_RD  ? local_run(node, qp)
 	           : qp->type == HDL_QP_RD ? rd_run(node, qp)
-	                                   : local_run(node, qp);
+	                                   : raw_run(node, qp);
 	enum hdl_qp_state state = qp_state(qp);
 	if (state == HDL_QPS_ERR || state == HDL_QPS_SQE) {
 		if (!did)

@@ -97,9 +97,11 @@ struct node {
 	struct group *groups; /* HDL_MAX_GROUPS of them (multicast.h) */
 	struct link *links;   /* link_count of them, the adapter's memory */
 	uint32_t link_count;
-	struct qp **qps;     /* by qpn & qp_mask */
-	struct srq **srqs;   /* of XRC, by number & qp_mask; a place is used here or in qps */
-	struct qp **eecs;    /* end-to-end contexts, the same, */
+	struct qp **qps;        /* by qpn & qp_mask */
+	struct srq **srqs;      /* of XRC, by number & qp_mask; a place is used here or in qps */
+	struct qp **eecs;       /* end-to-end contexts, the same, */
+	struct raw_entry *raws; /* HDL_MAX_RAW of them (raw.h) */
+	uint32_t raw_count;
 	struct qp *eec_list; /* and all of them, through rd_next */
 	struct qp_public *qps_public;
 	uint32_t qp_mask;
@@ -116,7 +118,8 @@ struct node {
 	struct mover own; /* within this process */
 	struct node_sink sink;
 	const struct carrier *carrier; /* of packets (path.h); NULL: no network is open */
-	struct hdl_gid wire_gid;       /* where they come from */
+	bool groups_on_wire;     /* it knows groups, whose members may be there as well as here */
+	struct hdl_gid wire_gid; /* where they come from */
 	struct hdl_gid gid;
 	const struct hdl_gid *gids; /* all of them: those that datagrams may come from */
 	uint16_t lid;               /* 0: none */

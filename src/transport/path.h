@@ -3,6 +3,7 @@
 #ifndef TRANSPORT_PATH_H
 #define TRANSPORT_PATH_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -24,6 +25,8 @@ struct carrier {
 	/* Nothing follows in this turn: send what waits. */
 	void (*flush)(void *context);
 	void *context;
+	/* Send the IPv6 datagram @frame (raw.h). False: not now. NULL: this network carries none. */
+	bool (*send_raw)(void *context, const uint8_t *frame, size_t bytes);
 };
 
 #endif

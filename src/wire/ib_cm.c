@@ -216,7 +216,7 @@ static uint64_t bits_load(const uint8_t *data, unsigned bit, unsigned bits)
 	uint64_t value = 0;
 	for (unsigned i = 0; i < bits; i++) {
 		unsigned at = bit + i;
-		value = value << 1 | (data[at / 8] >> (7 - at % 8) & 1u);
+		value = value << 1 | ((unsigned)data[at / 8] >> (7 - at % 8) & 1u);
 	}
 	return value;
 }

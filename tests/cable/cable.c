@@ -1,5 +1,5 @@
 /* A carrier that hands its packets to a test. */
-#include "cable/cable.h"
+#include "cable.h"
 
 #include <assert.h>
 #include <string.h>
@@ -32,10 +32,11 @@ void cable_init(struct cable *cable,
                             size_t bytes),
                 bool (*room)(void *context), void *context)
 {
-	*cable = (struct cable){.carrier = {reserve, commit, flush, cable},
-	                        .out = out,
-	                        .room = room,
-	                        .context = context};
+	*cable = (struct cable){
+	        .carrier = {.reserve = reserve, .commit = commit, .flush = flush, .context = cable},
+	        .out = out,
+	        .room = room,
+	        .context = context};
 }
 
 size_t cable_pack(uint8_t *out, const struct path *path, const uint8_t *payload, size_t bytes)

@@ -99,7 +99,8 @@ struct theme {
 #define THEME(name, list) const struct theme name = {list, COUNT(list)}
 extern const struct theme send_theme, rdma_theme, datagram_theme, retry_theme, error_theme,
         window_theme, register_theme, gone_theme, state_theme, cq_theme, channel_theme, srq_theme,
-        xrc_theme, limit_theme, death_theme, bad_call_theme, stress_theme, multicast_theme;
+        xrc_theme, limit_theme, death_theme, bad_call_theme, stress_theme, multicast_theme,
+        reliable_theme;
 
 int world_setup(void **state);
 int world_setup_big(void **state);
@@ -127,6 +128,7 @@ struct qp_options {
 	struct hdl_cq *scq, *rcq; /* NULL: the side's */
 	struct hdl_srq *srq;
 	struct hdl_xrcd *xrcd;
+	struct hdl_rdd *rdd;
 	struct hdl_pd *pd; /* NULL: the side's */
 	bool signal_all, register_on_send, windows_only;
 	uint32_t register_error;

@@ -322,7 +322,7 @@ static void sn1_atomics_are_atomic_for_each_other(void **state)
 	enum { TIMES = 1500 };
 	struct world *w = *state;
 	if (w->port->lossy)
-		skip(); /* several threads and a network on virtual time: nobody can say when a timeout is due */
+		skip(); /* threads and a network on virtual time: nobody can say when a timeout is due */
 	struct counting work[3];
 	pthread_t threads[3];
 	memset(w->b.mem, 0, 8);

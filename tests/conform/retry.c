@@ -57,7 +57,9 @@ static void rnr_retry_n_waits_n_times_the_timer(void **state)
 		post_data(qa, 1, HDL_OP_SEND, &w->a, 0, 8);
 		expect_failed(w, w->a.scq, qa, 1, HDL_WC_RNR_RETRY_EXC_ERR, HDL_DETAIL_NONE);
 		check_time(w, world_now(w) - start, rows[i].retries * rnr_ns(rows[i].code));
-		assert_int_equal(counter_sum(w, "rnr_sent") - before, rows[i].retries + 1u);
+		/* A network that loses and doubles makes it more, or less. */
+		if (!w->port->lossy)
+			assert_int_equal(counter_sum(w, "rnr_sent") - before, rows[i].retries + 1u);
 	}
 }
 
@@ -70,7 +72,7 @@ static void rnr_timer_table_45(void **state)
 			continue; /* real time is dear */
 		struct hdl_qp *qa, *qb;
 		struct qp_options o = {.min_rnr_timer = code,
-		                       .rnr_retry = w->port->threaded ? 7 : 1};
+		                       .rnr_retry = w->port->threaded || w->port->lossy ? 7 : 1};
 		make_pair(w, &o, &qa, &qb);
 		uint64_t start = world_now(w);
 		post_data(qa, 1, HDL_OP_SEND, &w->a, 0, 8);

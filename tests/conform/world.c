@@ -304,11 +304,14 @@ struct hdl_qp *make_qp(struct side *s, const struct qp_options *o)
 {
 	if (o == NULL)
 		o = &no_options;
+	if (s->world->port->lossy && (o->type == HDL_QP_UC || o->type == HDL_QP_UD))
+		skip(); /* what is lost is lost: the simulator judges what does come */
 	struct hdl_qp_init_attr init = {.type = or_else(o->type, HDL_QP_RC),
 	                                .send_cq = o->scq != NULL ? o->scq : s->scq,
 	                                .recv_cq = o->rcq != NULL ? o->rcq : s->rcq,
 	                                .srq = o->srq,
 	                                .xrcd = o->xrcd,
+	                                .rdd = o->rdd,
 	                                .cap = {.max_send_wr = or_else(o->cap.max_send_wr, 16),
 	                                        .max_recv_wr = or_else(o->cap.max_recv_wr, 16),
 	                                        .max_send_sge = or_else(o->cap.max_send_sge, 4),

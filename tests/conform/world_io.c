@@ -220,7 +220,17 @@ uint32_t told(const struct world *w, uint32_t detail)
 void expect_refused(struct world *w, struct hdl_cq *cq, struct hdl_qp *qp, uint64_t wr_id,
                     uint32_t status, uint32_t detail)
 {
-	expect_failed(w, cq, qp, wr_id, status, told(w, detail));
+	struct hdl_wc wc;
+	wait_wc(w, cq, &wc);
+	assert_int_equal(wc.wr_id, wr_id);
+	assert_int_equal(wc.qpn, hdl_qp_number(qp));
+	if (w->port->lossy && wc.status == HDL_WC_RETRY_EXC_ERR)
+		return; /* what the peer said last was lost */
+	if (wc.status != status || wc.vendor_err != told(w, detail))
+		print_error("completion %llu: %s; %s\n", (unsigned long long)wc.wr_id,
+		            hdl_wc_status_str(wc.status), hdl_detail_str(wc.vendor_err));
+	assert_int_equal(wc.status, status);
+	assert_int_equal(wc.vendor_err, told(w, detail));
 }
 
 void expect_flushed(struct world *w, struct hdl_cq *cq, struct hdl_qp *qp, uint64_t wr_id)

@@ -29,7 +29,8 @@ static void post(struct end *end, const uint8_t *in, int which)
 	                         .num_sge = 1,
 	                         .opcode = opcode,
 	                         .flags = HDL_SEND_SIGNALED | (in[5] & 1 ? HDL_SEND_FENCE : 0u),
-	                         .remote_srq = 5};
+	                         .remote_srq = 5,
+	                         .rd = {end->eec, END_PEER, END_QKEY}};
 	if (atomic) {
 		wr.u.atomic.addr = 64;
 		wr.u.atomic.compare_add = in[5];
@@ -54,7 +55,10 @@ static void answer(struct end *end, const uint8_t *in, int which)
 	uint8_t operation = operations[in[2] % sizeof(operations)];
 	struct ib_packet packet;
 	memset(&packet, 0, sizeof(packet));
-	packet.bth.opcode = (uint8_t)((which == END_RC ? IB_RC : IB_XRC) | operation);
+	packet.bth.opcode = (uint8_t)((which == END_RC   ? IB_RC
+	                               : which == END_RD ? IB_RD
+	                                                 : IB_XRC) |
+	                              operation);
 	if (in[2] >= 0xf0)
 		packet.bth.opcode = IB_OPCODE_CNP;
 	const struct ib_opcode *op = ib_opcode(packet.bth.opcode);
@@ -85,7 +89,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	for (int i = 0; i < END_QPS; i++)
 		end.last_psn[i] = END_PSN;
 	for (; size >= RECORD_BYTES; data += RECORD_BYTES, size -= RECORD_BYTES, steps++) {
-		int which = data[1] & 1 ? END_INI : END_RC;
+		int which = data[1] & 2 ? END_RD : data[1] & 1 ? END_INI : END_RC;
 		switch (data[0] % 8) {
 		case 0:
 		case 1:

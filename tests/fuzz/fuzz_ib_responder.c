@@ -55,7 +55,7 @@ static uint32_t psns(const struct ib_packet *packet, uint8_t operation)
 
 static void send_packet(struct attacker *a, const uint8_t *in, int which)
 {
-	static const uint8_t transports[END_QPS] = {IB_RC, IB_UC, IB_UD, IB_XRC, IB_XRC};
+	static const uint8_t transports[END_QPS] = {IB_RC, IB_UC, IB_UD, IB_XRC, IB_XRC, IB_RD};
 	static uint8_t payload[END_MTU + 4];
 	uint8_t operation = in[0] & 31;
 	struct ib_packet packet;

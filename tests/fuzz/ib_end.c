@@ -24,6 +24,7 @@ static void out(void *context, const struct path *path, const uint8_t *payload, 
 	int which = packet.op->transport == IB_RC   ? END_RC
 	            : packet.op->transport == IB_UC ? END_UC
 	            : packet.op->transport == IB_UD ? END_UD
+	            : packet.op->transport == IB_RD ? END_RD
 	                                            : END_INI;
 	end->last_psn[which] = packet.bth.psn;
 }
@@ -51,12 +52,14 @@ static int make_objects(struct end *end)
 	bad |= hdl_mw_bind(end->mw, &bind, &end->window);
 	bad |= hdl_xrcd_open(end->adapter, &end->xrcd);
 	struct hdl_srq_attr limits = {.max_wr = 8, .max_sge = 2};
+	bad |= hdl_rdd_open(end->adapter, &end->rdd) || hdl_eec_create(end->rdd, &end->eec);
 	bad |= hdl_srq_create_xrc(end->pd, end->xrcd, end->cq, &limits, NULL, &end->srq);
 	for (uint32_t i = 0; i < END_QPS; i++) {
 		struct hdl_qp_init_attr init = {.type = HDL_QP_RC + i,
 		                                .send_cq = end->cq,
 		                                .recv_cq = end->cq,
 		                                .xrcd = end->xrcd,
+		                                .rdd = end->rdd,
 		                                .cap = {8, 8, 2, 2, 32}};
 		bad |= hdl_qp_create(init.type == HDL_QP_XRC_TGT ? NULL : end->pd, &init,
 		                     &end->qp[i]);
@@ -84,6 +87,32 @@ void end_open(struct end *end)
 		end_connect(end, i);
 }
 
+/* A reliable datagram queue pair needs no way; its context does, and what is under way in it ends. */
+static void connect_context(struct end *end, struct hdl_qp_attr *a)
+{
+	int bad = 0;
+	a->max_rd_atomic = a->max_dest_rd_atomic = 1;
+	a->state = HDL_QPS_RESET;
+	bad |= hdl_eec_modify(end->eec, a, HDL_QP_STATE);
+	a->state = HDL_QPS_INIT;
+	bad |= hdl_eec_modify(end->eec, a, HDL_QP_STATE | HDL_QP_PORT | HDL_QP_PKEY_INDEX);
+	bad |= hdl_qp_modify(end->qp[END_RD], a,
+	                     HDL_QP_STATE | HDL_QP_PORT | HDL_QP_PKEY_INDEX | HDL_QP_QKEY |
+	                             HDL_QP_ACCESS);
+	a->state = HDL_QPS_RTR;
+	bad |= hdl_qp_modify(end->qp[END_RD], a, HDL_QP_STATE);
+	bad |= hdl_eec_modify(end->eec, a,
+	                      HDL_QP_STATE | HDL_QP_AV | HDL_QP_PATH_MTU | HDL_QP_DEST_QPN |
+	                              HDL_QP_RQ_PSN | HDL_QP_MAX_DEST_RD_ATOMIC);
+	a->state = HDL_QPS_RTS;
+	bad |= hdl_qp_modify(end->qp[END_RD], a, HDL_QP_STATE);
+	bad |= hdl_eec_modify(end->eec, a,
+	                      HDL_QP_STATE | HDL_QP_SQ_PSN | HDL_QP_TIMEOUT | HDL_QP_RETRY_CNT |
+	                              HDL_QP_RNR_RETRY | HDL_QP_MAX_RD_ATOMIC);
+	if (bad != 0)
+		abort();
+}
+
 void end_connect(struct end *end, int which)
 {
 	struct hdl_qp_attr a = {.state = HDL_QPS_RESET,
@@ -105,6 +134,10 @@ void end_connect(struct end *end, int which)
 	uint32_t responds = which == END_RC || which == END_TGT ? UINT32_MAX : 0;
 	uint32_t connected = which != END_UD ? UINT32_MAX : 0;
 	int bad = hdl_qp_modify(end->qp[which], &a, HDL_QP_STATE);
+	if (which == END_RD) {
+		connect_context(end, &a);
+		return;
+	}
 	a.state = HDL_QPS_INIT;
 	bad |= hdl_qp_modify(end->qp[which], &a,
 	                     HDL_QP_STATE | HDL_QP_PORT | HDL_QP_PKEY_INDEX |
@@ -131,8 +164,9 @@ void end_receive(struct end *end, int which, uint32_t offset, uint32_t bytes)
 	        {end_address(end, offset), bytes / 2, hdl_mr_key(end->mr)},
 	        {end_address(end, offset + bytes / 2), bytes - bytes / 2, hdl_mr_key(end->mr)}};
 	struct hdl_recv_wr wr = {.sg_list = pieces, .num_sge = 2};
-	int refused = which >= END_INI ? hdl_srq_post(end->srq, &wr, NULL)
-	                               : hdl_post_recv(end->qp[which], &wr, NULL);
+	int refused = which == END_INI || which == END_TGT
+	                      ? hdl_srq_post(end->srq, &wr, NULL)
+	                      : hdl_post_recv(end->qp[which], &wr, NULL);
 	end->posted += refused == 0;
 }
 
@@ -146,6 +180,7 @@ void end_take(struct end *end, int which, struct ib_packet *packet, bool from_el
 	if (from_elsewhere)
 		came.ip.sgid[15] = 3;
 	packet->bth.dest_qp = hdl_qp_number(end->qp[which]);
+	packet->rdeth.ee_context = hdl_eec_number(end->eec);
 	size_t count = roce_udp_encode(&came.ip, packet, bytes, sizeof(bytes));
 	if (count == 0)
 		return;
@@ -177,6 +212,7 @@ void end_close(struct end *end)
 	for (int i = 0; i < END_QPS; i++)
 		bad |= hdl_qp_destroy(end->qp[i]);
 	bad |= hdl_srq_destroy(end->srq) | hdl_xrcd_close(end->xrcd);
+	bad |= hdl_eec_destroy(end->eec) | hdl_rdd_close(end->rdd);
 	bad |= hdl_mw_free(end->mw) | hdl_mr_deregister(end->mr) | hdl_cq_destroy(end->cq);
 	bad |= hdl_pd_destroy(end->pd);
 	assert(bad == 0);

@@ -20,7 +20,7 @@
 #define END_PSN    0xfffff0u /* soon to wrap around */
 #define END_PEER   0x000777u
 
-enum { END_RC, END_UC, END_UD, END_INI, END_TGT, END_QPS };
+enum { END_RC, END_UC, END_UD, END_INI, END_TGT, END_RD, END_QPS };
 
 struct end {
 	uint64_t now_ns;
@@ -34,6 +34,8 @@ struct end {
 	struct hdl_key window;
 	struct hdl_xrcd *xrcd;
 	struct hdl_srq *srq;
+	struct hdl_rdd *rdd;
+	struct hdl_eec *eec; /* of END_RD */
 	struct hdl_qp *qp[END_QPS];
 	uint8_t *block, *memory;
 	uint64_t packets_out;

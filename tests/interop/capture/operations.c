@@ -120,7 +120,10 @@ static void end_open(struct end *end, const char *file)
 	struct hdl_limits limits;
 	static struct carrier carriers[2];
 	struct carrier *carrier = &carriers[end == &b];
-	*carrier = (struct carrier){cable_reserve, cable_commit, cable_flush, &end->cable};
+	*carrier = (struct carrier){.reserve = cable_reserve,
+	                            .commit = cable_commit,
+	                            .flush = cable_flush,
+	                            .context = &end->cable};
 	struct adapter_env env = {.clock = clock_real(), .carrier = wired ? carrier : NULL};
 	must(adapter_open(&attr, &env, &end->adapter), "adapter_open");
 	must(hdl_adapter_query(end->adapter, &limits), "hdl_adapter_query");

@@ -8,6 +8,7 @@
   programs.py FOLDER perftest    perftest, two processes
   programs.py FOLDER lane        perftest where no process reaches the memory of another
   programs.py FOLDER rdmacm      programs on librdmacm, two processes
+  programs.py FOLDER connections those of them that connect and disconnect in the first place
   programs.py FOLDER multicast   programs that send to groups, on both devices
   programs.py FOLDER infiniband  programs that address by LID, on heddle_ib0
   programs.py FOLDER ucx-pair    ucx_perftest, two processes
@@ -36,6 +37,10 @@ PYVERBS_TESTS = Path("/usr/share/doc/rdma-core/tests")
 PYVERBS_PASS = 96  # at least so many of them pass; the others need hardware of somebody's
 BEFORE = []  # words before every program of a pair
 NODES = [f"programs-{os.getpid()}"] * 2  # of the server, of the client
+
+
+# A network loses what finds no room, and these programs wait for ever for what an unreliable service lost: a few short messages.
+GENTLE = ["-n", "50", "-s", "1024"]
 
 
 def over_wire(nodes):
@@ -232,6 +237,13 @@ def rdmacm(folder):
                  ["sh", "-c", "rping -c -a 127.0.0.1 -C 1 2>&1 | grep 'REJECTED, error 8'"])
 
 
+def connections(folder):
+    """What rdma_cm does, without much traffic: a connection, many of them, datagrams, addresses of the other family, a refusal."""
+    rdmacm_rows(folder, [line for line in RDMACM.strip().split("\n") if line.startswith(("rping", "ucmatose", "udaddy"))])
+    connect_pair(folder, "rping where nobody listens is refused", None,
+                 ["sh", "-c", "rping -c -a 127.0.0.1 -C 1 2>&1 | grep 'REJECTED, error 8'"])
+
+
 def multicast(folder):
     for device in ("heddle0", "heddle_ib0"):
         for group in ("239.1.1.1", "ff12::1:2"):
@@ -348,7 +360,8 @@ ib_atomic_bw -n 300 -b -q 16
 
 def perftest_rows(folder, lines):
     for line in lines:
-        program = [*line.split(), "-p", "PORT"]
+        gentle = GENTLE if "HEDDLE_LOCAL" in os.environ and "_bw" in line and re.search("-c U[CD]", line) else []
+        program = [*line.split(), *gentle, "-p", "PORT"]
         pair(folder, line, program, [*program, "localhost"])
 
 
@@ -490,5 +503,5 @@ if __name__ == "__main__":
     for way in sys.argv[3:]:
         WAYS[way]()
     {"devices": devices, "starts": starts, "ucx": ucx, "pingpong": pingpong, "perftest": perftest, "lane": lane,
-     "sample": sample, "rdmacm": rdmacm, "multicast": multicast, "infiniband": infiniband,
+     "sample": sample, "rdmacm": rdmacm, "connections": connections, "multicast": multicast, "infiniband": infiniband,
      "ucx-pair": ucx_pair, "asyncwatch": asyncwatch, "pyverbs": pyverbs}[sys.argv[2]](sys.argv[1])

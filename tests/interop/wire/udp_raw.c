@@ -281,6 +281,60 @@ static void test_came_ipv6(void **state)
 	came(1);
 }
 
+/* Datagrams to groups leave by the interface of the address and come in from there; one's own do not come back. */
+static void group(int family, const char *name)
+{
+	static struct udp_wire wire;
+	struct path path = {.port = 1};
+	struct roce_path seen;
+	struct ib_packet packet;
+	assert_int_equal(inet_pton(AF_INET6, name, path.ip.dgid), 1);
+	assert_int_equal(udp_wire_begin(&wire, &here[family], -1, 4096), 0);
+	int sock = udp_wire_join(&wire, path.ip.dgid);
+	assert_true(sock >= 0);
+	wire.take = take;
+	put(&wire, &path, 1, 64);
+	wire.carrier.flush(wire.carrier.context);
+	assert_int_equal(next(&seen, &packet), IB_OK);
+	assert_memory_equal(seen.sgid, here[family].gid, 16);
+	assert_memory_equal(seen.dgid, path.ip.dgid, 16);
+	assert_int_equal(seen.hop_limit, UDP_HOP_LIMIT);
+	unsigned before = last.count;
+	assert_int_equal(udp_wire_receive_groups(&wire), 0);
+	uint8_t datagram[512];
+	fill(&packet, (const uint8_t *)"group", 5, 9);
+	packet.bth.dest_qp = 0xffffff;
+	struct roce_path from = {.dont_fragment = true,
+	                         .src_port = 50000,
+	                         .ip_id = 77,
+	                         .hop_limit = 5,
+	                         .udp_checksum = true};
+	memcpy(from.sgid, there[family].gid, 16);
+	memcpy(from.dgid, path.ip.dgid, 16);
+	size_t bytes = roce_encode(&from, &packet, datagram, sizeof(datagram));
+	assert_int_equal(write(tun, datagram, bytes), bytes);
+	struct pollfd readable = {.fd = sock, .events = POLLIN};
+	assert_true(poll(&readable, 1, WAIT_MS) > 0);
+	assert_int_equal(udp_wire_receive_groups(&wire), 1);
+	assert_int_equal(last.count, before + 1);
+	assert_int_equal(last.psn, 9);
+	assert_memory_equal(last.path.ip.dgid, path.ip.dgid, 16);
+	assert_memory_equal(last.path.ip.sgid, there[family].gid, 16);
+	udp_wire_end(&wire);
+}
+
+static void test_group_ipv4(void **state)
+{
+	(void)state;
+	group(0, "::ffff:224.77.0.1");
+}
+
+static void test_group_ipv6(void **state)
+{
+	(void)state;
+	group(1, "ff0e::77");
+}
+
 /* Packets that are longer than the interface takes are refused one by one, and trains go on working. */
 static void test_too_long(void **state)
 {
@@ -310,8 +364,9 @@ static void test_too_long(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(test_sent_ipv4), cmocka_unit_test(test_sent_ipv6),
-	        cmocka_unit_test(test_came_ipv4), cmocka_unit_test(test_came_ipv6),
+	        cmocka_unit_test(test_sent_ipv4),  cmocka_unit_test(test_sent_ipv6),
+	        cmocka_unit_test(test_came_ipv4),  cmocka_unit_test(test_came_ipv6),
+	        cmocka_unit_test(test_group_ipv4), cmocka_unit_test(test_group_ipv6),
 	        cmocka_unit_test(test_too_long),
 	};
 	if (!set_up()) {

@@ -1,5 +1,6 @@
 /* The carrier on UDP sockets, on the loopback: what is committed here is taken there, whole, in order and along the path that
  * it came (MISSION X2), whether or not the kernel cuts and joins trains. */
+#include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/udp.h>
 #include <poll.h>
@@ -382,6 +383,75 @@ static void test_two_processes(void **state)
 	steer_close(&steer);
 }
 
+static bool put_to_group(struct udp_wire *wire, const char *group, uint32_t qpn, uint32_t psn)
+{
+	struct udp_address address = {0};
+	assert_int_equal(inet_pton(AF_INET6, group, address.gid), 1);
+	struct path path = path_to(&address);
+	bool done = put(wire, &path, qpn, psn, 64);
+	flush(wire);
+	return done;
+}
+
+static unsigned receive_groups(unsigned which, unsigned count)
+{
+	struct pollfd readable[UDP_MAX_GROUPS];
+	for (unsigned i = 0; i < UDP_MAX_GROUPS; i++)
+		readable[i] = (struct pollfd){.fd = wires[which]->groups[i].sock, .events = POLLIN};
+	while (taken[which].count < count && poll(readable, UDP_MAX_GROUPS, WAIT_MS) > 0)
+		udp_wire_receive_groups(wires[which]);
+	udp_wire_receive_groups(wires[which]); /* on the loopback what was sent is there */
+	return taken[which].count;
+}
+
+/* Datagrams to groups: to all members, in the group's own name; the GID may be of the other family. */
+static void test_groups(void **state)
+{
+	(void)state;
+	static const char *const groups[] = {"::ffff:224.77.1.2", "ff0e::77:1"};
+	struct udp_address a = own(0), b = own(1);
+	uint8_t gid[2][16];
+	begin(&a, &b);
+	for (unsigned i = 0; i < 2; i++) {
+		inet_pton(AF_INET6, groups[i], gid[i]);
+		for (unsigned which = 0; which < 2; which++)
+			if (udp_wire_join(wires[which], gid[i]) < 0) {
+				print_message("no groups on the loopback: not tried\n");
+				end();
+				skip();
+			}
+	}
+	udp_wire_loop(wires[0], true);
+	for (unsigned i = 0; i < 2; i++)
+		assert_true(put_to_group(wires[0], groups[i], 0xffffff, i));
+	assert_true(put_to_group(wires[0], "::ffff:224.77.1.3", 0xffffff, 2)); /* nobody's */
+	assert_true(put_to_group(wires[0], groups[0], 5, 3)); /* not to a group after all */
+	for (unsigned which = 0; which < 2; which++) {
+		assert_int_equal(receive_groups(which, 2), 2);
+		for (unsigned i = 0; i < 2; i++) {
+			/* Sockets are looked at in the order in which they were opened. */
+			assert_int_equal(taken[which].at[i].psn, i);
+			assert_memory_equal(taken[which].at[i].dgid, gid[i], 16);
+			assert_memory_equal(taken[which].at[i].sgid, a.gid, 16);
+			assert_true(taken[which].at[i].right);
+		}
+		assert_int_equal(wires[which]->counts.bad, 0);
+	}
+	udp_wire_leave(wires[0], gid[0]);
+	assert_true(put_to_group(wires[0], groups[0], 0xffffff, 4));
+	assert_int_equal(receive_groups(1, 3), 3);
+	assert_int_equal(receive_groups(0, 2), 2);
+	for (unsigned i = 1; i < UDP_MAX_GROUPS; i++) {
+		uint8_t more[16] = {
+		        [10] = 0xff, [11] = 0xff, [12] = 224, [13] = 78, [15] = (uint8_t)i};
+		int sock = udp_wire_join(wires[0], more);
+		if (sock == -ENOBUFS || sock == -ENOMEM)
+			break; /* the kernel has a limit too */
+		assert_true(sock >= 0);
+	}
+	end();
+}
+
 /* A drive looks at the socket each time while packets come, and seldom when they have not for long. */
 static void test_looks(void **state)
 {
@@ -413,10 +483,11 @@ static void test_looks(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(test_ipv4),          cmocka_unit_test(test_ipv6),
-	        cmocka_unit_test(test_trains),        cmocka_unit_test(test_without_trains),
-	        cmocka_unit_test(test_refused),       cmocka_unit_test(test_damaged),
-	        cmocka_unit_test(test_two_processes), cmocka_unit_test(test_looks),
+	        cmocka_unit_test(test_ipv4),    cmocka_unit_test(test_ipv6),
+	        cmocka_unit_test(test_trains),  cmocka_unit_test(test_without_trains),
+	        cmocka_unit_test(test_refused), cmocka_unit_test(test_damaged),
+	        cmocka_unit_test(test_groups),  cmocka_unit_test(test_two_processes),
+	        cmocka_unit_test(test_looks),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -142,25 +142,19 @@ static void test_trains(void **state)
 	exchange(&six, &six, UDP_MAX_PACKETS, 8, UDP_CE, 9);
 }
 
-/* More than one call takes: the batch grows, and nothing is lost or changes places. */
-static void test_many_datagrams(void **state)
+/* Send @count datagrams at once, and take them: nothing is lost or changes places, whatever the size of the last batch. Returns
+ * the largest one. */
+static int burst(struct udp_receiver *receiver, int in, int out, const struct udp_address *to,
+                 unsigned count)
 {
-	(void)state;
-	enum { COUNT = 3 * UDP_MAX_TRAINS };
-	struct udp_address a = own(0), b = own(1);
-	struct udp_train trains[COUNT];
+	struct udp_train trains[3 * UDP_MAX_TRAINS];
 	struct udp_came came[UDP_BATCH];
-	static struct udp_receiver receiver;
-	uint32_t numbers[COUNT];
-	uint16_t port;
-	int error, got, in = udp_open(&a, UDP_ROCE_PORT), out = udp_open_sender(&b, &port);
+	uint32_t numbers[3 * UDP_MAX_TRAINS];
+	int error, got, largest = 0;
 	unsigned seen = 0;
-	bool batched = false;
-	assert_true(in >= 0 && out >= 0);
-	assert_int_equal(udp_receiver_begin(&receiver), 0);
-	for (unsigned i = 0; i < COUNT; i++) {
+	for (unsigned i = 0; i < count; i++) {
 		numbers[i] = i;
-		trains[i] = (struct udp_train){.to = a,
+		trains[i] = (struct udp_train){.to = *to,
 		                               .tos = UDP_ECT,
 		                               .hop_limit = UDP_HOP_LIMIT,
 		                               .packets = 1,
@@ -168,20 +162,33 @@ static void test_many_datagrams(void **state)
 		                               .bytes = 4,
 		                               .data = (const uint8_t *)&numbers[i]};
 	}
-	/* Six come one, two, three at a time, and it grows from there: to no more than there is room for. */
-	static const unsigned rounds[] = {6, COUNT - 6};
-	for (unsigned r = 0; r < 2; r++) {
-		const unsigned end = seen + rounds[r];
-		assert_int_equal(udp_send(out, trains + seen, rounds[r], &error), rounds[r]);
-		while (seen < end && (got = next(&receiver, in, came)) > 0) {
-			assert_in_range(got, 1, UDP_BATCH);
-			batched |= got == UDP_BATCH;
-			for (int i = 0; i < got; i++)
-				assert_memory_equal(came[i].data, &numbers[seen++], 4);
+	assert_int_equal(udp_send(out, trains, count, &error), count);
+	while (seen < count && (got = next(receiver, in, came)) > 0) {
+		assert_in_range(got, 1, UDP_BATCH);
+		assert_in_range(receiver->batch, 1, UDP_BATCH);
+		largest = got > largest ? got : largest;
+		for (int i = 0; i < got; i++) {
+			assert_int_equal(came[i].bytes, 4);
+			assert_memory_equal(came[i].data, &numbers[seen++], 4);
 		}
 	}
-	assert_int_equal(seen, COUNT);
-	assert_true(batched);
+	assert_int_equal(seen, count);
+	return largest;
+}
+
+static void test_many_datagrams(void **state)
+{
+	(void)state;
+	struct udp_address a = own(0), b = own(1);
+	static struct udp_receiver receiver;
+	struct udp_came came[UDP_BATCH];
+	uint16_t port;
+	int in = udp_open(&a, UDP_ROCE_PORT), out = udp_open_sender(&b, &port);
+	assert_true(in >= 0 && out >= 0);
+	assert_int_equal(udp_receiver_begin(&receiver), 0);
+	for (unsigned count = 1; count <= 3 * UDP_MAX_TRAINS; count++)
+		burst(&receiver, in, out, &a, count);
+	assert_int_equal(burst(&receiver, in, out, &a, 3 * UDP_MAX_TRAINS), UDP_BATCH);
 	assert_int_equal(udp_receive(&receiver, in, came), 0);
 	udp_receiver_end(&receiver);
 	close(in);

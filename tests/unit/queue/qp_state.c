@@ -22,8 +22,11 @@ static uint32_t needed(enum hdl_qp_type type, int from, int to)
 {
 	if (from == HDL_QPS_RESET && to == HDL_QPS_INIT)
 		return HDL_QP_PKEY_INDEX | HDL_QP_PORT |
-		       (type == HDL_QP_UD || type == HDL_QP_RD ? HDL_QP_QKEY : HDL_QP_ACCESS);
-	if (type == HDL_QP_RD) /* the way is its contexts' */
+		       (type == HDL_QP_RAW                       ? 0u
+		        : type == HDL_QP_UD || type == HDL_QP_RD ? (uint32_t)HDL_QP_QKEY
+		                                                 : (uint32_t)HDL_QP_ACCESS);
+	if (type == HDL_QP_RD ||
+	    type == HDL_QP_RAW) /* the way is its contexts', or each datagram's */
 		return 0;
 	bool reliable = type != HDL_QP_UC && type != HDL_QP_UD;
 	bool responds = reliable && type != HDL_QP_XRC_INI;
@@ -40,13 +43,14 @@ static uint32_t needed(enum hdl_qp_type type, int from, int to)
 static void every_transition_of_every_type(void **state)
 {
 	(void)state;
-	for (int type = HDL_QP_RC; type <= HDL_QP_RD; type++)
+	for (int type = HDL_QP_RC; type <= HDL_QP_RAW; type++)
 		for (int from = 0; from < STATES; from++)
 			for (int to = 0; to < STATES; to++) {
 				char letter = diagram[from][to];
 				bool exists =
 				        letter == 'y' ||
-				        (letter == 'u' && (type == HDL_QP_UC || type == HDL_QP_UD));
+				        (letter == 'u' && (type == HDL_QP_UC || type == HDL_QP_UD ||
+				                           type == HDL_QP_RAW));
 				enum qp_verdict verdict =
 				        qp_judge((enum hdl_qp_type)type, (enum hdl_qp_state)from,
 				                 (enum hdl_qp_state)to,
@@ -60,7 +64,7 @@ static void every_transition_of_every_type(void **state)
 static void each_needed_attribute_is_missed(void **state)
 {
 	(void)state;
-	for (int type = HDL_QP_RC; type <= HDL_QP_RD; type++)
+	for (int type = HDL_QP_RC; type <= HDL_QP_RAW; type++)
 		for (int from = HDL_QPS_RESET; from <= HDL_QPS_RTR; from++) {
 			uint32_t mask = needed((enum hdl_qp_type)type, from, from + 1);
 			for (uint32_t bit = 1; bit < HDL_QP_ATTR_ALL; bit <<= 1)
