@@ -347,7 +347,8 @@ enum hdl_qp_attr_mask {
 	HDL_QP_CUR_STATE = 1 << 16,
 	HDL_QP_ALT_PATH = 1 << 17,       /* alt_ah, alt_pkey_index, alt_port_num, alt_timeout */
 	HDL_QP_PATH_MIG_STATE = 1 << 18, /* path_mig_state */
-	HDL_QP_ATTR_ALL = (1 << 19) - 1
+	HDL_QP_STRIPE = 1 << 19,         /* stripe */
+	HDL_QP_ATTR_ALL = (1 << 20) - 1
 };
 
 /* What a connection on a network does with its alternate path when the other one fails (IBTA section 17.2.8). */
@@ -381,6 +382,8 @@ struct hdl_qp_attr {
 	uint8_t alt_timeout; /* becomes timeout with the alternate path */
 	uint16_t alt_pkey_index;
 	struct hdl_ah_attr alt_ah; /* the alternate path */
+	uint16_t
+	        stripe; /* use both paths at a time, with so many packets in flight: a power of two, 16 to HDL_MAX_STRIPE; 0: off */
 };
 
 struct hdl_srq_attr {

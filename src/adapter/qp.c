@@ -75,7 +75,7 @@ static void free_qp(struct hdl_qp *qp)
 	free(qp->qp.reads.entries);
 	free(qp->qp.kept);
 	free(qp->qp.capture);
-	free(qp->qp.ib);
+	wire_disconnect(qp);
 	free(qp);
 }
 
@@ -306,6 +306,9 @@ bool qp_values_fit(const struct hdl_qp_attr *a, uint32_t mask)
 		return false;
 	if ((mask & HDL_QP_PATH_MIG_STATE) && a->path_mig_state > HDL_MIG_REARM)
 		return false;
+	if ((mask & HDL_QP_STRIPE) && a->stripe != 0 &&
+	    (a->stripe < 16 || a->stripe > HDL_MAX_STRIPE || (a->stripe & (a->stripe - 1)) != 0))
+		return false;
 	return !((mask & HDL_QP_MAX_DEST_RD_ATOMIC) && a->max_dest_rd_atomic > HDL_MAX_RD_ATOMIC);
 }
 
@@ -335,6 +338,7 @@ void qp_take_values(struct hdl_qp_attr *to, const struct hdl_qp_attr *from, uint
 	TAKE(HDL_QP_ALT_PATH, alt_port_num);
 	TAKE(HDL_QP_ALT_PATH, alt_timeout);
 	TAKE(HDL_QP_ALT_PATH, alt_pkey_index);
+	TAKE(HDL_QP_STRIPE, stripe);
 #undef TAKE
 }
 
@@ -384,9 +388,12 @@ static int modify(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t ma
 			return result;
 		qp->qp.link = found;
 	}
-	/* There must be something to arm. On the same-host path there is one way only: nothing comes of it. */
+	/* There must be something to arm, and not in use. On the same-host path there is one way only: nothing comes of it. */
 	if ((mask & HDL_QP_PATH_MIG_STATE) && attr->path_mig_state == HDL_MIG_REARM &&
-	    !(mask & HDL_QP_ALT_PATH) && (qp->qp.ib == NULL || !qp->qp.ib->has_alternate))
+	    (qp->qp.ib != NULL && qp->qp.ib->stripe != NULL
+	             ? true
+	             : !(mask & HDL_QP_ALT_PATH) &&
+	                       (qp->qp.ib == NULL || !qp->qp.ib->has_alternate)))
 		return -HDL_EINVAL;
 	if ((mask & HDL_QP_MAX_DEST_RD_ATOMIC) &&
 	    qp_make_reads(&qp->qp, attr->max_dest_rd_atomic) != 0)

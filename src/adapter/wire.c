@@ -7,9 +7,8 @@
 
 #define FLOW_PORTS \
 	0xc000u /* source ports that tell flows apart (IBTA annex A17.7.3): the upper quarter */
-#define ALTERNATE_PORT 0x2000u
-#define ECT_0          2u
-#define HOP_LIMIT      64u /* where the program says nothing */
+#define ECT_0     2u
+#define HOP_LIMIT 64u /* where the program says nothing */
 
 bool wire_only(const struct hdl_adapter *adapter)
 {
@@ -32,14 +31,19 @@ struct hdl_gid wire_address(const struct hdl_gid *gid)
 	return address;
 }
 
+/* Both ends of a flow and nothing else decide its port: packets of one connection keep their order. */
+static uint16_t flow_port(uint32_t qpn, uint32_t dest_qpn)
+{
+	uint32_t flow = (qpn * 0x9e3779b1u) ^ (dest_qpn * 0x85ebca6bu);
+	return (uint16_t)(FLOW_PORTS | (flow >> 18));
+}
+
 struct path wire_path(const struct hdl_adapter *adapter, const struct hdl_ah_attr *ah, uint32_t qpn,
                       uint32_t dest_qpn)
 {
 	struct hdl_gid to = adapter_address(ah);
 	to = wire_address(&to);
-	/* Both ends of a flow and nothing else decide its port: packets of one connection keep their order. */
-	uint32_t flow = (qpn * 0x9e3779b1u) ^ (dest_qpn * 0x85ebca6bu);
-	struct path path = {.ip = {.src_port = (uint16_t)(FLOW_PORTS | (flow >> 18)),
+	struct path path = {.ip = {.src_port = flow_port(qpn, dest_qpn),
 	                           .dont_fragment = true,
 	                           .traffic_class = (uint8_t)((ah->traffic_class & ~3u) | ECT_0),
 	                           .hop_limit = ah->hop_limit != 0 ? ah->hop_limit : HOP_LIMIT,
@@ -65,6 +69,15 @@ int wire_connect(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t mas
 	ib->path = wire_path(qp->pd->adapter, &attr->ah, qp->qp.qpn, dest);
 	if (mask & HDL_QP_PATH_MTU)
 		ib->mtu = attr->path_mtu;
+	ib->came_port = flow_port(dest, qp->qp.qpn);
+	if ((mask & HDL_QP_STRIPE) == 0 || attr->stripe == 0)
+		return 0;
+	if ((mask & HDL_QP_ALT_PATH) == 0)
+		return -HDL_EINVAL;
+	ib->stripe = malloc(stripe_bytes(attr->stripe, ib->mtu));
+	if (ib->stripe == NULL)
+		return -HDL_ENOMEM;
+	stripe_init(ib->stripe, attr->stripe, ib->mtu);
 	return 0;
 }
 
@@ -76,7 +89,7 @@ void wire_alternate(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t 
 		ib->alternate =
 		        wire_path(qp->pd->adapter, &attr->alt_ah, qp->qp.qpn, qp->qp.attr.dest_qpn);
 		/* Between the same two addresses it is the port by which a network tells ways apart. */
-		ib->alternate.ip.src_port ^= ALTERNATE_PORT;
+		ib->alternate.ip.src_port ^= IB_ALTERNATE_PORT;
 		ib->has_alternate = true;
 		ib->has_former = false;
 	}
@@ -89,6 +102,8 @@ void wire_alternate(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t 
 
 void wire_disconnect(struct hdl_qp *qp)
 {
+	if (qp->qp.ib != NULL)
+		free(qp->qp.ib->stripe);
 	free(qp->qp.ib);
 	qp->qp.ib = NULL;
 }

@@ -59,7 +59,7 @@ static const struct transition transitions[] = {
          {0, INIT_E}},
         {HDL_QPS_INIT,
          HDL_QPS_RTR,
-         {RC_RTR, TO_RTR},
+         {RC_RTR, TO_RTR | HDL_QP_STRIPE},
          {PATH, TO_RTR},
          {0, HDL_QP_PKEY_INDEX | HDL_QP_QKEY},
          {PATH, TO_RTR},

@@ -21,7 +21,8 @@ struct read_entry {
 	uint64_t addr;
 	uint32_t key, pd;
 	uint32_t length, offset;
-	uint32_t from, to; /* on the wire: the part that was asked for last */
+	uint32_t from, to; /* on the wire: the part that was asked for last, */
+	uint32_t cuts;     /* in several requests: a bit for each packet that ends one of them */
 };
 
 struct read_queue {

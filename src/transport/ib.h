@@ -6,6 +6,7 @@
  *   ib_rx.c        what comes in is judged and handed on; datagrams are received
  *   ib_request.c   responder: requests executed in the order of their PSNs, through op.h
  *   ib_path.c      which way packets go, and migration to another
+ *   stripe.c       two ways at a time
  *   ib_answer.c    responder: read responses, atomic results, ACK and NAK, in that order
  *   rd.c           reliable datagrams: whose message has its turn on a context, and to whom one goes that came
  *
@@ -21,6 +22,7 @@
 #include "transport/node.h"
 #include "transport/path.h"
 #include "transport/request.h"
+#include "transport/stripe.h"
 #include "wire/ib_packet.h"
 
 #define IB_TX_BATCH 64u /* packets of one queue pair before the next has its turn */
@@ -45,7 +47,10 @@ struct ib {
 	struct path path;
 	struct path alternate; /* or, after a migration, the former one */
 	bool has_alternate, has_former;
-	bool refused; /* a migration of the peer's, and that was told */
+	bool refused;          /* a migration of the peer's, and that was told */
+	struct stripe *stripe; /* both are used at a time (stripe.h); NULL: not */
+	uint16_t
+	        came_port; /* source port of the peer's packets along the path, not the alternate one */
 	/* Whose message is sent, and who gets the one that comes: the connection itself; of a context the datagram queue pairs. */
 	struct qp *from, *to;
 	struct rd *rd; /* of an end-to-end context (rd.h) */
@@ -164,6 +169,21 @@ void ib_migrate(struct node *node, struct qp *qp);
 bool ib_path_failed(struct node *node, struct qp *qp);
 /* May a packet with this MigReq have come along @came? */
 bool ib_path_take(struct node *node, struct qp *qp, const struct path *came, bool migreq);
+#define IB_ALTERNATE_PORT 0x2000u /* what the source ports of the two paths differ in */
+/* The paths by number. */
+static inline const struct path *ib_way(const struct ib *ib, unsigned way)
+{
+	return way == 0 ? &ib->path : &ib->alternate;
+}
+/* Where an acknowledgement goes, and where the answer to a read does. */
+static inline const struct path *ib_reply_path(const struct ib *ib)
+{
+	return ib->stripe == NULL ? &ib->path : ib_way(ib, ib->stripe->reply);
+}
+static inline const struct path *ib_respond_path(const struct ib *ib)
+{
+	return ib->stripe == NULL ? &ib->path : ib_way(ib, ib->stripe->respond);
+}
 /* MigReq of the packets that @qp sends. */
 static inline bool ib_migreq(const struct qp *qp)
 {
@@ -175,6 +195,8 @@ static inline bool ib_migreq(const struct qp *qp)
 bool ib_run(struct node *node, struct qp *qp);
 /* A datagram along @wqe's own path. */
 enum step ib_send_datagram(struct node *node, struct qp *qp, struct wqe_send *wqe);
+/* Send the packet @psn of @wqe, a send or write, once more, and nothing else. False: there is no room. */
+bool ib_resend(struct node *node, struct qp *qp, struct wqe_send *wqe, uint32_t psn);
 /* @wqe's datagram to its group, on the wire, and nothing more. STEP_WAIT: it is on its way; STEP_NEXT: refused, and over. */
 enum step ib_send_to_group(struct node *node, struct qp *qp, struct wqe_send *wqe);
 /* Room for a packet with @payload_bytes of payload, whose headers are written: where the payload goes. NULL: none. */
@@ -233,6 +255,12 @@ bool ib_patience_over(struct qp *qp, uint64_t waited_ns);
 static inline uint32_t ib_window(const struct ib *ib)
 {
 	return ib->window >> IB_WINDOW_SHIFT != 0 ? ib->window >> IB_WINDOW_SHIFT : 1;
+}
+/* What must_wait() goes by: what is kept out of order at the other end is limited too. */
+static inline uint32_t ib_limit(const struct ib *ib)
+{
+	uint32_t window = ib_window(ib);
+	return ib->stripe != NULL && ib->stripe->count < window ? ib->stripe->count : window;
 }
 /* The packet after one that is sent now; and how long the next one has to wait. */
 void ib_pace(struct ib *ib, uint64_t now_ns);

@@ -48,12 +48,12 @@ static void put_headers(const struct qp *qp, uint8_t opcode, uint32_t psn, uint3
 		rd_put_response(qp, packet);
 }
 
-static bool send_plain(struct node *node, const struct qp *qp, const struct ib_packet *packet)
+static bool send_plain(struct node *node, const struct path *path, const struct ib_packet *packet)
 {
-	uint8_t *start, *payload = ib_begin_packet(node, &qp->ib->path, packet, &start);
+	uint8_t *start, *payload = ib_begin_packet(node, path, packet, &start);
 	if (payload == NULL)
 		return false;
-	ib_end_packet(node, &qp->ib->path, packet, start, payload);
+	ib_end_packet(node, path, packet, start, payload);
 	return true;
 }
 
@@ -62,7 +62,7 @@ static bool send_value(struct node *node, struct qp *qp, const struct read_entry
 	struct ib_packet packet;
 	put_headers(qp, IB_OP_ATOMIC_ACK, entry->msn, qp->ib->msn, &packet);
 	packet.atomicack.original = entry->result;
-	return send_plain(node, qp, &packet);
+	return send_plain(node, ib_respond_path(qp->ib), &packet);
 }
 
 /* What the read asks for was granted, and is not any more. */
@@ -90,13 +90,21 @@ static void read_refused(struct node *node, struct qp *qp, struct read_entry *en
 	qp_enter(node, qp, HDL_QPS_ERR);
 }
 
+/* Does one of the requests that @entry answers end before its packet @number? */
+static bool is_cut(const struct read_entry *entry, uint32_t number)
+{
+	return number > 0 && number <= 32 && (entry->cuts >> (number - 1) & 1) != 0;
+}
+
 /* One response of a read. False: no room. */
 static bool send_response(struct node *node, struct qp *qp, struct read_entry *entry)
 {
 	struct ib *ib = qp->ib;
 	uint32_t left = entry->to - entry->offset, count = left < ib->mtu ? left : ib->mtu;
-	bool first = entry->offset == entry->from, last = count == left;
-	uint32_t psn = entry->msn + entry->offset / ib->mtu;
+	uint32_t number = entry->offset / ib->mtu, psn = entry->msn + number;
+	bool over = count == left;
+	bool first = entry->offset == entry->from || is_cut(entry, number);
+	bool last = over || is_cut(entry, number + 1);
 	struct ib_packet packet;
 	put_headers(qp,
 	            first  ? (last ? IB_OP_READ_RESPONSE_ONLY : IB_OP_READ_RESPONSE_FIRST)
@@ -104,7 +112,7 @@ static bool send_response(struct node *node, struct qp *qp, struct read_entry *e
 	                   : IB_OP_READ_RESPONSE_MIDDLE,
 	            psn, (uint32_t)entry->result + 1, &packet);
 	packet.payload_bytes = count;
-	uint8_t *start, *payload = ib_begin_packet(node, &ib->path, &packet, &start);
+	uint8_t *start, *payload = ib_begin_packet(node, ib_respond_path(ib), &packet, &start);
 	if (payload == NULL)
 		return false;
 	if (count > 0) {
@@ -120,9 +128,9 @@ static bool send_response(struct node *node, struct qp *qp, struct read_entry *e
 			return true;
 		}
 	}
-	ib_end_packet(node, &ib->path, &packet, start, payload);
+	ib_end_packet(node, ib_respond_path(ib), &packet, start, payload);
 	entry->offset += count;
-	if (!last)
+	if (!over)
 		return true;
 	entry->owed = false;
 	if (entry->length == 0 || entry->to < entry->length || entry->again || entry->joined)
@@ -144,7 +152,7 @@ static bool send_cnp(struct node *node, const struct qp *qp)
 	                                   .becn = true,
 	                                   .pkey = IB_DEFAULT_PKEY,
 	                                   .dest_qp = qp->attr.dest_qpn}};
-	if (!send_plain(node, qp, &packet))
+	if (!send_plain(node, ib_reply_path(qp->ib), &packet))
 		return false;
 	counter_add(&node->counters[NODE_CNP_SENT], 1);
 	return true;
@@ -197,7 +205,7 @@ bool ib_answer(struct node *node, struct qp *qp)
 		put_headers(qp, IB_OP_ACK, ib->ack_psn, ib->msn, &packet);
 		if (ib_aeth_kind(ib->syndrome) != IB_AETH_ACK)
 			packet.aeth.syndrome = ib->syndrome;
-		if (!send_plain(node, qp, &packet))
+		if (!send_plain(node, ib_reply_path(qp->ib), &packet))
 			return false;
 		ib->ack_due = false;
 	}

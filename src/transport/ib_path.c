@@ -41,9 +41,21 @@ bool ib_path_failed(struct node *node, struct qp *qp)
 	return true;
 }
 
+/* Two ways between the same two addresses have different source ports. */
+static bool striped(struct ib *ib, const struct path *came)
+{
+	bool first = along(&ib->path, came), second = along(&ib->alternate, came);
+	if (first && second)
+		second = ((came->ip.src_port ^ ib->came_port) & IB_ALTERNATE_PORT) != 0;
+	ib->stripe->came = second;
+	return first || second;
+}
+
 bool ib_path_take(struct node *node, struct qp *qp, const struct path *came, bool migreq)
 {
 	struct ib *ib = qp->ib;
+	if (ib->stripe != NULL)
+		return striped(ib, came);
 	bool other = (ib->has_alternate || ib->has_former) && along(&ib->alternate, came);
 	uint8_t *state = &qp->attr.path_mig_state;
 	if (*state == HDL_MIG_ARMED && migreq) {

@@ -15,6 +15,8 @@ void ib_begin_responder(struct qp *qp)
 	struct ib *ib = qp->ib;
 	ib->expected_psn = ib_psn(qp->attr.rq_psn);
 	ib->msn = 0;
+	if (ib->stripe != NULL)
+		stripe_init(ib->stripe, ib->stripe->count, ib->stripe->packet_bytes);
 	ib->kind = IB_NOTHING;
 	ib->reads_put = ib->reads_sent = 0;
 	ib->touch_due = false;
@@ -412,7 +414,14 @@ static void repeat_read(struct node *node, struct qp *qp, const struct ib_packet
 		counter_add(&node->counters[NODE_BAD_PACKETS], 1);
 		return;
 	}
-	entry->from = entry->offset = (uint32_t)from;
+	/* It goes on where one before it, which is not answered yet, ends. */
+	uint32_t packets = (uint32_t)from / ib->mtu;
+	if (entry->owed && from == entry->to && from > entry->from && packets <= 32) {
+		entry->cuts |= 1u << (packets - 1);
+	} else {
+		entry->from = entry->offset = (uint32_t)from;
+		entry->cuts = 0;
+	}
 	entry->to = (uint32_t)from + reth->length_bytes;
 	entry->owed = true;
 }
@@ -423,6 +432,8 @@ static void repeated(struct node *node, struct qp *qp, const struct ib_packet *p
 	struct ib *ib = qp->ib;
 	uint8_t operation = packet->op->operation;
 	counter_add(&node->counters[NODE_REPEATED], 1);
+	if (ib->stripe != NULL)
+		ib->stripe->reply = ib->stripe->respond = ib->stripe->came;
 	if (operation == IB_SEND || operation == IB_WRITE) {
 		if (!ib->ack_due)
 			ib_owe_ack(node, qp, 0, ib->expected_psn - 1);
@@ -479,6 +490,66 @@ static void unreliable(struct node *node, struct qp *qp, const struct ib_packet 
 		ib->kind = IB_NOTHING;
 }
 
+/* Ask for what is lost, once. */
+static void ask_again(struct node *node, struct qp *qp)
+{
+	if (qp->nak_sent)
+		return;
+	qp->nak_sent = true;
+	counter_add(&node->counters[NODE_SEQUENCE_NAKS], 1);
+	ib_owe_nak(node, qp, IB_NAK_PSN_SEQUENCE_ERROR, qp->ib->expected_psn);
+}
+
+/* @packet is the one that is expected. True: it is executed. */
+static bool expected(struct node *node, struct qp *qp, const struct ib_packet *packet)
+{
+	struct ib *ib = qp->ib;
+	respond_established(node, qp);
+	qp->nak_sent = false;
+	if (!in_sequence(ib, packet) ||
+	    !ib_payload_fits(packet->op, packet->payload_bytes, ib->mtu) ||
+	    (qp->type == HDL_QP_XRC_TGT && !xrc_choose(node, qp, packet->xrceth.srq))) {
+		invalid(node, qp, packet);
+		return false;
+	}
+	uint32_t span;
+	if (qp->type == QP_TYPE_EEC ? !rd_request(node, qp, packet, &span)
+	                            : !ib_run_request(node, qp, packet, &span))
+		return false;
+	ib->expected_psn = ib_psn(ib->expected_psn + span);
+	bool done = ends(packet);
+	if (done) {
+		ib->kind = IB_NOTHING;
+		ib->msn = ib_psn(ib->msn + 1);
+	}
+	bool answers_itself = packet->op->operation != IB_SEND && packet->op->operation != IB_WRITE;
+	if (answers_itself && ib->stripe != NULL)
+		ib->stripe->respond = ib->stripe->came;
+	if (!answers_itself && (done || packet->bth.ack_request))
+		ib_owe_ack(node, qp, 0, packet->bth.psn);
+	return true;
+}
+
+/* Packets come along two ways: those that are early are kept. */
+static void striped(struct node *node, struct qp *qp, const struct ib_packet *packet,
+                    uint32_t ahead)
+{
+	struct ib *ib = qp->ib;
+	/* That a way works again is said along it, and at once. */
+	if (stripe_note(ib->stripe, packet->bth.psn, ib->expected_psn) && !ib->ack_due)
+		ib_owe_ack(node, qp, 0, ib->expected_psn - 1);
+	if (ahead > 0) {
+		if (!stripe_keep(ib->stripe, packet, ahead) ||
+		    stripe_is_lost(ib->stripe, ib->expected_psn))
+			ask_again(node, qp);
+		return;
+	}
+	while (packet != NULL && expected(node, qp, packet))
+		packet = stripe_take(ib->stripe, ib->expected_psn);
+	if (packet == NULL && stripe_is_lost(ib->stripe, ib->expected_psn))
+		ask_again(node, qp);
+}
+
 void ib_request(struct node *node, struct qp *qp, const struct ib_packet *packet)
 {
 	struct ib *ib = qp->ib;
@@ -489,37 +560,12 @@ void ib_request(struct node *node, struct qp *qp, const struct ib_packet *packet
 	if (qp->type == QP_TYPE_EEC && rd_takes_itself(node, qp, packet))
 		return;
 	int32_t distance = ib_psn_distance(packet->bth.psn, ib->expected_psn);
-	if (distance < 0) {
+	if (distance < 0)
 		repeated(node, qp, packet);
-		return;
-	}
-	if (distance > 0) {
-		if (!qp->nak_sent) {
-			qp->nak_sent = true;
-			counter_add(&node->counters[NODE_SEQUENCE_NAKS], 1);
-			ib_owe_nak(node, qp, IB_NAK_PSN_SEQUENCE_ERROR, ib->expected_psn);
-		}
-		return;
-	}
-	respond_established(node, qp);
-	qp->nak_sent = false;
-	if (!in_sequence(ib, packet) ||
-	    !ib_payload_fits(packet->op, packet->payload_bytes, ib->mtu) ||
-	    (qp->type == HDL_QP_XRC_TGT && !xrc_choose(node, qp, packet->xrceth.srq))) {
-		invalid(node, qp, packet);
-		return;
-	}
-	uint32_t span;
-	if (qp->type == QP_TYPE_EEC ? !rd_request(node, qp, packet, &span)
-	                            : !ib_run_request(node, qp, packet, &span))
-		return;
-	ib->expected_psn = ib_psn(ib->expected_psn + span);
-	bool done = ends(packet);
-	if (done) {
-		ib->kind = IB_NOTHING;
-		ib->msn = ib_psn(ib->msn + 1);
-	}
-	bool answers_itself = packet->op->operation != IB_SEND && packet->op->operation != IB_WRITE;
-	if (!answers_itself && (done || packet->bth.ack_request))
-		ib_owe_ack(node, qp, 0, packet->bth.psn);
+	else if (ib->stripe != NULL)
+		striped(node, qp, packet, (uint32_t)distance);
+	else if (distance > 0)
+		ask_again(node, qp);
+	else
+		expected(node, qp, packet);
 }

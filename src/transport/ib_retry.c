@@ -58,6 +58,10 @@ static void rewind_to(struct node *node, struct qp *qp, uint32_t index, uint32_t
 	struct ib *ib = qp->ib;
 	counter_add(&node->counters[NODE_RETRIES], 1);
 	ib->timing = false;
+	if (ib->stripe != NULL) {
+		ib->stripe->repairing = true;
+		ib->stripe->repair_psn = ib->sent_psn;
+	}
 	uint32_t end = qp->next + (qp->next != wq_tail(&qp->sq));
 	for (uint32_t i = index; i != end; i++) {
 		struct wqe_send *wqe = wq_at(&qp->sq, i);
@@ -113,6 +117,22 @@ static void lost(struct node *node, struct qp *qp, uint32_t index, uint32_t psn)
 	try_again(node, qp, index, psn, &qp->retries_left, HDL_WC_RETRY_EXC_ERR);
 }
 
+/* The packet @psn was lost, and the responder keeps those after it, but for what went a way that is out now. */
+static void one_lost(struct node *node, struct qp *qp, uint32_t index, uint32_t psn)
+{
+	struct wqe_send *wqe = wq_at(&qp->sq, index);
+	struct stripe *s = qp->ib->stripe;
+	if (s->repairing && ib_psn_distance(psn, s->repair_psn) < 0)
+		return;
+	bool all = stripe_lost(s, psn, node->now_ns) || request_is_read(wqe);
+	ib_window_lost(qp->ib);
+	if (all || !ib_resend(node, qp, wqe, psn))
+		rewind_to(node, qp, index, psn);
+	else
+		counter_add(&node->counters[NODE_RETRIES], 1);
+	qp->ib->timing = false;
+}
+
 /* An answer to something later says that the one for @psn is lost. Others follow it, that were on their way already and say the same:
  * they count once, until something comes of it or time is up. */
 static void passed_by(struct node *node, struct qp *qp, uint32_t index, uint32_t psn)
@@ -134,6 +154,11 @@ static void progress(const struct node *node, struct qp *qp, uint32_t end)
 	int32_t count = ib_psn_distance(end, ib->una_psn);
 	if (count <= 0)
 		return;
+	if (ib->stripe != NULL) {
+		stripe_arrived(ib->stripe, ib->una_psn, (uint32_t)count);
+		if (ib_psn_distance(end, ib->stripe->repair_psn) >= 0)
+			ib->stripe->repairing = false;
+	}
 	ib->una_psn = ib_psn(end);
 	ib->passed = false;
 	ib_window_grow(ib, (uint32_t)count);
@@ -273,6 +298,8 @@ static void refused(struct node *node, struct qp *qp, const struct ib_packet *pa
 	bool pause = qp->waiting && index == qp->next;
 	if (ib_aeth_kind(packet->aeth.syndrome) == IB_AETH_RNR_NAK)
 		receiver_not_ready(node, qp, index, psn, code);
+	else if (code == IB_NAK_PSN_SEQUENCE_ERROR && !pause && qp->ib->stripe != NULL)
+		one_lost(node, qp, index, psn);
 	else if (code == IB_NAK_PSN_SEQUENCE_ERROR && !pause)
 		lost(node, qp, index, psn);
 	else if (code == IB_NAK_PSN_SEQUENCE_ERROR)
@@ -298,6 +325,8 @@ void ib_answered(struct node *node, struct qp *qp, const struct ib_packet *packe
 	uint32_t psn = packet->bth.psn;
 	enum ib_aeth_kind kind =
 	        packet->headers & IB_HAS_AETH ? ib_aeth_kind(packet->aeth.syndrome) : IB_AETH_ACK;
+	if (ib->stripe != NULL)
+		stripe_heard(ib->stripe);
 	/* About what was not sent: left over from a former connection. About what is long over: it came late. */
 	if (ib_psn_distance(psn, ib->sent_psn) >= 0 || ib_psn_distance(psn, ib->una_psn) < -1)
 		return;
@@ -337,6 +366,8 @@ void ib_timeout(struct node *node, struct qp *qp)
 	if (!qp->answered && find(qp, ib->una_psn, &index) != NULL) {
 		ib->passed = false;
 		ib_window_silent(ib);
+		if (ib->stripe != NULL)
+			stripe_silent(ib->stripe, ib->una_psn, node->now_ns);
 		if (ib_patience_over(qp, qp->timer_ns)) {
 			counter_add(&node->counters[NODE_TIMEOUTS], 1);
 			try_again(node, qp, index, ib->una_psn, &qp->retries_left,

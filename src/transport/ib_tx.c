@@ -133,7 +133,7 @@ static bool must_wait(const struct qp *qp, const struct wqe_send *wqe, uint32_t 
 	if (!qp_reliable(qp))
 		return false;
 	int32_t flight = ib_psn_distance(psn, ib->una_psn);
-	return flight > 0 && ((uint32_t)flight >= ib_window(ib) || beyond_credits(ib, wqe));
+	return flight > 0 && ((uint32_t)flight >= ib_limit(ib) || beyond_credits(ib, wqe));
 }
 
 /* Nothing is in flight, but it is too early for the next packet: a timer goes on with it. */
@@ -190,6 +190,35 @@ static uint32_t ack_every(const struct ib *ib)
 	return part < IB_ACK_EVERY ? part : IB_ACK_EVERY;
 }
 
+/* A copy of the packet at wqe->offset goes along a way that is out, if it is time to. */
+static void try_way(struct node *node, struct qp *qp, struct wqe_send *wqe,
+                    const struct ib_packet *packet)
+{
+	unsigned way = stripe_due(qp->ib->stripe, node->now_ns);
+	uint8_t *start, *payload;
+	if (way == STRIPE_WAYS ||
+	    (payload = ib_begin_packet(node, ib_way(qp->ib, way), packet, &start)) == NULL)
+		return;
+	if (!request_gather(node, qp->ib->from, wqe, wqe->offset, payload,
+	                    (uint32_t)packet->payload_bytes))
+		return;
+	ib_end_packet(node, ib_way(qp->ib, way), packet, start, payload);
+	stripe_tried(qp->ib->stripe, way, node->now_ns);
+}
+
+/* Which way the packet at wqe->offset goes. */
+static unsigned pick_way(struct node *node, struct qp *qp, struct wqe_send *wqe,
+                         const struct ib_packet *packet)
+{
+	struct ib *ib = qp->ib;
+	if (ib->stripe == NULL)
+		return 0;
+	try_way(node, qp, wqe, packet);
+	return ib_psn_distance(packet->bth.psn, ib->sent_psn) < 0
+	               ? stripe_other_way(ib->stripe, packet->bth.psn)
+	               : stripe_next_way(ib->stripe);
+}
+
 /* One packet of a send or write, from wqe->offset on. */
 static enum step send_part(struct node *node, struct qp *qp, struct wqe_send *wqe)
 {
@@ -210,10 +239,11 @@ static enum step send_part(struct node *node, struct qp *qp, struct wqe_send *wq
 	packet.bth.ack_request =
 	        qp_reliable(qp) &&
 	        (last || ++ib->since_ack_request >= ack_every(ib) || beyond_credits(ib, wqe) ||
-	         ib_psn_distance(psn + 1, ib->una_psn) >= (int32_t)ib_window(ib));
+	         ib_psn_distance(psn + 1, ib->una_psn) >= (int32_t)ib_limit(ib));
 	packet.reth = (struct ib_reth){
 	        .addr = wqe->u.rdma.addr, .rkey = wqe->u.rdma.key.v, .length_bytes = wqe->length};
-	uint8_t *payload = ib_begin_packet(node, &ib->path, &packet, &start);
+	unsigned way = pick_way(node, qp, wqe, &packet);
+	uint8_t *payload = ib_begin_packet(node, ib_way(ib, way), &packet, &start);
 	if (payload == NULL)
 		return STEP_NO_ROOM;
 	if (!request_gather(node, ib->from, wqe, wqe->offset, payload, count))
@@ -222,11 +252,41 @@ static enum step send_part(struct node *node, struct qp *qp, struct wqe_send *wq
 		ib->since_ack_request = 0;
 		ib_time_sent(ib, psn, node->now_ns);
 	}
-	ib_end_packet(node, &ib->path, &packet, start, payload);
+	ib_end_packet(node, ib_way(ib, way), &packet, start, payload);
 	counter_add(&node->counters[NODE_BYTES_SENT], count);
+	if (ib->stripe != NULL)
+		stripe_sent(ib->stripe, psn, way);
 	wqe->offset += count;
 	sent(node, qp, psn + 1);
 	return last ? over(node, qp, wqe) : STEP_WAIT;
+}
+
+bool ib_resend(struct node *node, struct qp *qp, struct wqe_send *wqe, uint32_t psn)
+{
+	uint32_t offset = wqe->offset, unanswered = qp->unanswered;
+	uint64_t messages = qp->sent_messages;
+	uint8_t state = wqe->state;
+	wqe->offset = (uint32_t)ib_psn_distance(psn, wqe->msn) * qp->ib->mtu;
+	enum step step = send_part(node, qp, wqe);
+	if (wqe->state == WQE_DONE) { /* its memory has gone */
+		qp->unanswered -= state == WQE_SENT;
+		return true;
+	}
+	wqe->offset = offset;
+	wqe->state = state;
+	qp->unanswered = unanswered;
+	qp->sent_messages = messages;
+	return step != STEP_NO_ROOM;
+}
+
+/* The path of a request that is answered by one or more packets of its own. */
+static const struct path *steady_path(const struct ib *ib, uint32_t psn, uint32_t packets)
+{
+	if (ib->stripe == NULL)
+		return &ib->path;
+	for (uint32_t i = 0; i < packets; i++)
+		stripe_sent(ib->stripe, psn + i, stripe_steady_way(ib->stripe));
+	return ib_way(ib, stripe_steady_way(ib->stripe));
 }
 
 /* How much the next request of a read asks for: a part of the window that is a power of two, up to a multiple of itself. So
@@ -269,11 +329,12 @@ static enum step send_read(struct node *node, struct qp *qp, struct wqe_send *wq
 	packet.reth = (struct ib_reth){.addr = wqe->u.rdma.addr + wqe->offset,
 	                               .rkey = wqe->u.rdma.key.v,
 	                               .length_bytes = count};
-	uint8_t *payload = ib_begin_packet(node, &ib->path, &packet, &start);
+	const struct path *path = steady_path(ib, psn, ib_packets(ib, count));
+	uint8_t *payload = ib_begin_packet(node, path, &packet, &start);
 	if (payload == NULL)
 		return STEP_NO_ROOM;
 	ib_time_sent(ib, psn, node->now_ns);
-	ib_end_packet(node, &ib->path, &packet, start, payload);
+	ib_end_packet(node, path, &packet, start, payload);
 	if (ib_psn_distance(psn, ib->sent_psn) >= 0)
 		wqe->read.requests++;
 	wqe->offset += count;
@@ -300,10 +361,11 @@ static enum step send_atomic(struct node *node, struct qp *qp, struct wqe_send *
 	                                         .swap_or_add = add ? wqe->u.atomic.compare_add
 	                                                            : wqe->u.atomic.swap,
 	                                         .compare = add ? 0 : wqe->u.atomic.compare_add};
-	uint8_t *payload = ib_begin_packet(node, &ib->path, &packet, &start);
+	const struct path *path = steady_path(ib, wqe->msn, 1);
+	uint8_t *payload = ib_begin_packet(node, path, &packet, &start);
 	if (payload == NULL)
 		return STEP_NO_ROOM;
-	ib_end_packet(node, &ib->path, &packet, start, payload);
+	ib_end_packet(node, path, &packet, start, payload);
 	qp->reads_open++;
 	sent(node, qp, wqe->msn + 1);
 	return over(node, qp, wqe);

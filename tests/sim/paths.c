@@ -1,5 +1,6 @@
 /* 'migration': the line that a connection uses is cut while messages are on it (MISSION SN3). They go on along the alternate path;
- * nothing is lost, nothing comes twice. */
+ * nothing is lost, nothing comes twice. 'striping': a connection uses two lines at a time; it is nearly twice as fast, and when one of
+ * them is cut it goes on with the other. */
 #include "scenario.h"
 
 #include "ways.h"
@@ -62,6 +63,69 @@ static void run_migration(struct scenario_run *run)
 			              result.goodput / 1e6);
 	}
 }
+
+/* Both lines against one; then each of them is cut, and mended; then both lose packets. */
+static void run_striping(struct scenario_run *run)
+{
+	run->hash = SIM_FOLD_START;
+	for (int kind = WAYS_SEND; kind <= WAYS_READ; kind++) {
+		struct ways_config config = {.seed = run->seed,
+		                             .use = WAYS_FIRST_ONLY,
+		                             .kind = (enum ways_kind)kind,
+		                             .mtu = run->seed & 1 ? 1024 : 4096,
+		                             .message_bytes = 1u << 20,
+		                             .depth = 4,
+		                             .bandwidth_bps = 10 * GB,
+		                             .delay_ns = {5000, 5000 + run->seed % 4 * 1000},
+		                             .buffer_bytes = 1000000,
+		                             .duration_ns = 20 * MS,
+		                             .from_ns = 2 * MS,
+		                             .timeout = 14,
+		                             .retry_cnt = 7};
+		struct ways_result one, both, cut, mended, lossy;
+		if (!play(run, &config, &one))
+			return;
+		config.use = WAYS_STRIPE;
+		if (!play(run, &config, &both))
+			return;
+		uint64_t line = run->seed & 1;
+		config.cut_ns[line] = 5 * MS + run->seed * 1037 % MS;
+		config.from_ns = 10 * MS;
+		if (!play(run, &config, &cut))
+			return;
+		config.mended_ns[line] = 8 * MS;
+		config.from_ns = 16 * MS;
+		config.duration_ns = 30 * MS;
+		if (!play(run, &config, &mended))
+			return;
+		config.cut_ns[line] = 0;
+		config.loss_permille = 3;
+		if (!play(run, &config, &lossy))
+			return;
+		double more = kind == WAYS_READ ? 0.9 : 1.7; /* reads take one line at a time */
+		if (both.goodput < more * one.goodput)
+			scenario_fail(run, "%s: %.0f MB/s over two lines, %.0f over one",
+			              kinds[kind], both.goodput / 1e6, one.goodput / 1e6);
+		if (cut.goodput < 0.9 * one.goodput)
+			scenario_fail(run,
+			              "%s: %.0f MB/s over the line that is left, %.0f over one",
+			              kinds[kind], cut.goodput / 1e6, one.goodput / 1e6);
+		if (mended.goodput < more * one.goodput)
+			scenario_fail(run, "%s: %.0f MB/s after the other line came back",
+			              kinds[kind], mended.goodput / 1e6);
+		if (lossy.goodput < 0.1 * one.goodput)
+			scenario_fail(run, "%s: %.0f MB/s with losses", kinds[kind],
+			              lossy.goodput / 1e6);
+	}
+}
+
+extern const struct scenario scenario_striping;
+const struct scenario scenario_striping = {
+        .name = "striping",
+        .purpose = "one connection fills two lines, and goes on with the one that is left",
+        .run = run_striping,
+        .test_seeds = 4,
+};
 
 extern const struct scenario scenario_migration;
 const struct scenario scenario_migration = {

@@ -274,7 +274,8 @@ static bool connect_end(struct ways *w, uint32_t index)
 	        .max_dest_rd_atomic = 16,
 	        .alt_ah = {.dgid = other->gids[1], .sgid_index = 1, .is_global = true},
 	        .alt_port_num = 1,
-	        .alt_timeout = w->config.timeout};
+	        .alt_timeout = w->config.timeout,
+	        .stripe = STRIPE};
 	if (hdl_qp_modify(end->qp, &attr,
 	                  HDL_QP_STATE | HDL_QP_PKEY_INDEX | HDL_QP_PORT | HDL_QP_ACCESS) != 0)
 		return false;
@@ -283,6 +284,8 @@ static bool connect_end(struct ways *w, uint32_t index)
 	                HDL_QP_RQ_PSN | HDL_QP_MAX_DEST_RD_ATOMIC | HDL_QP_MIN_RNR_TIMER;
 	if (w->config.use != WAYS_FIRST_ONLY)
 		mask |= HDL_QP_ALT_PATH;
+	if (w->config.use == WAYS_STRIPE)
+		mask |= HDL_QP_STRIPE;
 	if (hdl_qp_modify(end->qp, &attr, mask) != 0)
 		return false;
 	attr.state = HDL_QPS_RTS;

@@ -524,7 +524,7 @@ void conn_make(struct world *w, struct host *a, struct host *b, uint32_t type)
 	conn->side[1] = two;
 	one->conn = two->conn = conn;
 	two->side = 1;
-	conn->mtu = w->wire ? (uint16_t)(256u << world_draw(w, 5)) : 1024;
+	conn->mtu = (uint16_t)(w->wire ? 256u << world_draw(w, 5) : 1024u);
 	/* A message fits both ways, and what may fail for one may fail for the other. */
 	uint32_t smaller =
 	        one->max_message < two->max_message ? one->max_message : two->max_message;

@@ -277,6 +277,27 @@ static void a_duplicate_read_is_read_again(void **state)
 	rig_expect_answer(rig, FIRST + 5, IB_AETH_ACK, -1, 3);
 }
 
+/* One that is asked for again in smaller requests: each of them is answered, also where there is no room for it at once. */
+static void parts_of_a_duplicate_read_are_answered_each(void **state)
+{
+	struct rig *rig = *state;
+	rig_qp(rig, NULL);
+	struct ib_packet read = rdma(rig, IB_OP_READ_REQUEST, FIRST, 512, 256 * 8, 0);
+	rig_take(rig, &read);
+	rig_skip(rig);
+	rig->full = true;
+	for (uint32_t i = 2; i < 8; i += 2) {
+		read = rdma(rig, IB_OP_READ_REQUEST, FIRST + i, 512 + 256 * i, 512, 0);
+		rig_take(rig, &read);
+	}
+	rig_expect_none(rig);
+	rig->full = false;
+	rig_run(rig);
+	for (uint32_t i = 2; i < 8; i += 2)
+		expect_read(rig, FIRST + i, 512 + 256 * i, 512, -1);
+	rig_expect_none(rig);
+}
+
 /* C9-107: a duplicate atomic gets the answer of the first; one that is not remembered gets none. */
 static void a_duplicate_atomic_is_executed_once(void **state)
 {
@@ -707,6 +728,7 @@ int main(void)
 	        RIGGED(atomics_give_what_was_there),
 	        RIGGED(a_duplicate_is_acknowledged_alone),
 	        RIGGED(a_duplicate_read_is_read_again),
+	        RIGGED(parts_of_a_duplicate_read_are_answered_each),
 	        RIGGED(a_duplicate_atomic_is_executed_once),
 	        RIGGED(a_gap_is_told_once),
 	        RIGGED(a_gap_within_a_message),

@@ -240,7 +240,9 @@ struct ib_packet rig_data(struct rig *rig, uint8_t opcode, uint32_t psn, uint32_
 void rig_take_from(struct rig *rig, const struct ib_packet *packet, const struct hdl_gid *from)
 {
 	uint8_t bytes[CABLE_PACKET_BYTES + 8192];
-	struct path came = {.port = 1, .ip = {.src_port = 50000, .hop_limit = 63}};
+	struct path came = {
+	        .port = 1,
+	        .ip = {.src_port = rig->came_port != 0 ? rig->came_port : 50000, .hop_limit = 63}};
 	memcpy(came.ip.sgid, from->raw, 16);
 	memcpy(came.ip.dgid, rig->own.raw, 16);
 	size_t count = roce_udp_encode(&came.ip, packet, bytes, sizeof(bytes));

@@ -39,7 +39,8 @@ struct rig {
 	struct hdl_gid own, peer;
 	struct hdl_pd *pd;
 	struct hdl_cq *scq, *rcq;
-	struct hdl_qp *qp; /* the last that was made; destroyed by rig_end() */
+	uint16_t came_port; /* of the packets that come; 0: any */
+	struct hdl_qp *qp;  /* the last that was made; destroyed by rig_end() */
 	uint8_t *mem;
 	struct hdl_mr *mr; /* all of mem, every right */
 	uint32_t sent_count, looked_at;

@@ -1,0 +1,202 @@
+/* A connection over two paths at a time, packet by packet: what comes early is kept and executed in order, what is lost is asked for
+ * alone, a path that carries nothing is taken out and tried again. The two paths of these tests have the same ends, and differ in the
+ * source port. */
+#include "ib_rig.h"
+
+#include "adapter/adapter.h"
+#include "transport/ib.h"
+
+#define FIRST RIG_RQ_PSN
+#define SENT  RIG_SQ_PSN
+#define KEPT  16u
+
+/* Ready, with both paths. */
+static void open_both(struct rig *rig)
+{
+	rig_qp(rig, NULL);
+	struct hdl_qp_attr attr;
+	assert_int_equal(hdl_qp_query(rig->qp, &attr, NULL), 0);
+	struct hdl_qp_attr reset = {.state = HDL_QPS_RESET};
+	assert_int_equal(hdl_qp_modify(rig->qp, &reset, HDL_QP_STATE), 0);
+	attr.state = HDL_QPS_INIT;
+	assert_int_equal(
+	        hdl_qp_modify(rig->qp, &attr,
+	                      HDL_QP_STATE | HDL_QP_PKEY_INDEX | HDL_QP_PORT | HDL_QP_ACCESS),
+	        0);
+	attr.state = HDL_QPS_RTR;
+	attr.alt_ah = attr.ah;
+	attr.alt_port_num = 1;
+	attr.stripe = KEPT;
+	uint32_t mask = HDL_QP_STATE | HDL_QP_AV | HDL_QP_PATH_MTU | HDL_QP_DEST_QPN |
+	                HDL_QP_RQ_PSN | HDL_QP_MAX_DEST_RD_ATOMIC | HDL_QP_MIN_RNR_TIMER |
+	                HDL_QP_STRIPE;
+	assert_int_equal(hdl_qp_modify(rig->qp, &attr, mask),
+	                 -HDL_EINVAL); /* without another path */
+	attr.stripe = 24;
+	assert_int_equal(hdl_qp_modify(rig->qp, &attr, mask | HDL_QP_ALT_PATH), -HDL_EINVAL);
+	attr.stripe = KEPT;
+	assert_int_equal(hdl_qp_modify(rig->qp, &attr, mask | HDL_QP_ALT_PATH), 0);
+	attr.state = HDL_QPS_RTS;
+	attr.retry_cnt = attr.rnr_retry = 7;
+	assert_int_equal(hdl_qp_modify(rig->qp, &attr,
+	                               HDL_QP_STATE | HDL_QP_SQ_PSN | HDL_QP_TIMEOUT |
+	                                       HDL_QP_RETRY_CNT | HDL_QP_RNR_RETRY |
+	                                       HDL_QP_MAX_RD_ATOMIC),
+	                 0);
+}
+
+static void take_by(struct rig *rig, const struct ib_packet *packet, unsigned way)
+{
+	rig->came_port = (uint16_t)(rig->qp->qp.ib->came_port ^ (way == 0 ? 0 : IB_ALTERNATE_PORT));
+	rig_take(rig, packet);
+}
+
+/* Message @number, of one packet, comes along a path. */
+static void take(struct rig *rig, uint32_t number, unsigned way)
+{
+	struct ib_packet packet =
+	        rig_data(rig, IB_RC + IB_OP_SEND_ONLY, FIRST + number, number, 20);
+	packet.bth.ack_request = false;
+	take_by(rig, &packet, way);
+}
+
+static void expect_received(struct rig *rig, uint32_t from, uint32_t to)
+{
+	for (uint32_t i = from; i < to; i++) {
+		assert_int_equal(rig_completion(rig, rig->rcq, i, HDL_WC_SUCCESS).byte_len, 20);
+		assert_true(rig_holds(rig, 64 * i, i, 0, 20));
+	}
+	rig_no_completion(rig, rig->rcq);
+}
+
+/* The even ones one way, the odd ones the other, which is faster. */
+static void what_comes_early_is_kept(void **state)
+{
+	struct rig *rig = *state;
+	open_both(rig);
+	for (uint32_t i = 0; i < 8; i++)
+		rig_recv(rig, i, 64 * i, 64);
+	take(rig, 1, 1);
+	take(rig, 3, 1);
+	take(rig, 3, 1); /* once more: it is kept already */
+	rig_no_completion(rig, rig->rcq);
+	rig_expect_none(rig);
+	take(rig, 0, 0);
+	expect_received(rig, 0, 2);
+	rig_expect_answer(rig, FIRST + 1, IB_AETH_ACK, -1, 2);
+	take(rig, 2, 0);
+	expect_received(rig, 2, 4);
+	rig_expect_answer(rig, FIRST + 3, IB_AETH_ACK, -1, 4);
+	rig_expect_none(rig);
+	assert_int_equal(rig_state(rig), HDL_QPS_RTS);
+}
+
+/* It is lost when both ways have passed it, and not before. */
+static void what_is_lost_is_asked_for_once(void **state)
+{
+	struct rig *rig = *state;
+	open_both(rig);
+	for (uint32_t i = 0; i < 8; i++)
+		rig_recv(rig, i, 64 * i, 64);
+	take(rig, 2, 0);
+	rig_expect_none(rig);
+	take(rig, 1, 1);
+	rig_expect_answer(rig, FIRST, IB_AETH_NAK, IB_NAK_PSN_SEQUENCE_ERROR, 0);
+	take(rig, 3, 1);
+	rig_expect_none(rig);
+	take(rig, 0, 1);
+	expect_received(rig, 0, 4);
+	rig_expect_answer(rig, FIRST + 3, IB_AETH_ACK, -1, 4);
+}
+
+/* One way carries nothing: when the other is far enough ahead, what is missing is not waited for. */
+static void a_way_that_lags_is_not_waited_for(void **state)
+{
+	struct rig *rig = *state;
+	open_both(rig);
+	for (uint32_t i = 0; i < 8; i++)
+		rig_recv(rig, i, 64 * i, 64);
+	for (uint32_t i = 1; i < KEPT / 4; i++) {
+		take(rig, i, 0);
+		rig_expect_none(rig);
+	}
+	take(rig, KEPT / 4, 0);
+	rig_expect_answer(rig, FIRST, IB_AETH_NAK, IB_NAK_PSN_SEQUENCE_ERROR, 0);
+	take(rig, KEPT + 1, 0); /* more than can be kept */
+	rig_expect_none(rig);
+	take(rig, 0, 0);
+	expect_received(rig, 0, KEPT / 4 + 1);
+}
+
+static uint16_t port_of(struct rig *rig, uint32_t psn)
+{
+	const struct ib_packet *packet = rig_look(rig);
+	assert_non_null(packet);
+	assert_int_equal(packet->bth.psn, psn);
+	assert_true(packet->bth.migreq);
+	return rig->sent[rig->looked_at - 1].path.ip.src_port;
+}
+
+static void packets_take_both_ways_and_a_lost_one_the_other(void **state)
+{
+	struct rig *rig = *state;
+	open_both(rig);
+	rig_send(rig, 1, HDL_OP_SEND, 0, 256 * 4);
+	uint16_t ports[4];
+	for (uint32_t i = 0; i < 4; i++)
+		ports[i] = port_of(rig, SENT + i);
+	assert_int_equal(ports[0], ports[2]);
+	assert_int_equal(ports[1], ports[3]);
+	assert_int_not_equal(ports[0], ports[1]);
+	rig_answer(rig, SENT + 1, IB_AETH_NAK, IB_NAK_PSN_SEQUENCE_ERROR, 0);
+	assert_int_equal(port_of(rig, SENT + 1), ports[0]); /* and nothing else is sent again */
+	rig_expect_none(rig);
+	rig_no_completion(rig, rig->scq);
+	rig_answer(rig, SENT + 3, IB_AETH_ACK, IB_AETH_NO_CREDITS, 1);
+	rig_completion(rig, rig->scq, 1, HDL_WC_SUCCESS);
+	rig_expect_none(rig);
+}
+
+/* When nothing is answered all goes the other way; later a copy is sent where nothing went through, and an answer brings it back. */
+static void a_way_is_taken_out_and_tried_again(void **state)
+{
+	struct rig *rig = *state;
+	open_both(rig);
+	rig_send(rig, 1, HDL_OP_SEND, 0, 256 * 4);
+	uint16_t dead = port_of(rig, SENT), alive = port_of(rig, SENT + 1);
+	rig_skip(rig);
+	rig_await(rig, 4 * (4096ull << 10));
+	for (uint32_t i = 0; i < 4; i++)
+		assert_int_equal(port_of(rig, SENT + i), alive);
+	rig_answer(rig, SENT + 3, IB_AETH_ACK, IB_AETH_NO_CREDITS, 1);
+	rig_completion(rig, rig->scq, 1, HDL_WC_SUCCESS);
+	rig_send(rig, 2, HDL_OP_SEND, 0, 10);
+	assert_int_equal(port_of(rig, SENT + 4), alive);
+	rig_expect_none(rig);
+	rig_answer(rig, SENT + 4, IB_AETH_ACK, IB_AETH_NO_CREDITS, 2);
+	rig_pass(rig, STRIPE_RETRY_NS + 1000000);
+	rig_send(rig, 3, HDL_OP_SEND, 0, 10);
+	assert_int_equal(port_of(rig, SENT + 5), dead);
+	assert_int_equal(port_of(rig, SENT + 5), alive);
+	struct ib_packet ack = rig_packet(rig, IB_RC + IB_OP_ACK, SENT + 5);
+	ack.aeth.syndrome = ib_aeth_syndrome(IB_AETH_ACK, IB_AETH_NO_CREDITS);
+	ack.aeth.msn = 3;
+	take_by(rig, &ack, dead != rig->qp->qp.ib->path.ip.src_port);
+	rig_completion(rig, rig->scq, 2, HDL_WC_SUCCESS);
+	rig_completion(rig, rig->scq, 3, HDL_WC_SUCCESS);
+	rig_send(rig, 4, HDL_OP_SEND, 0, 256 * 2);
+	uint16_t port = port_of(rig, SENT + 6);
+	assert_int_not_equal(port_of(rig, SENT + 7), port);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        RIGGED(what_comes_early_is_kept),
+	        RIGGED(what_is_lost_is_asked_for_once),
+	        RIGGED(a_way_that_lags_is_not_waited_for),
+	        RIGGED(packets_take_both_ways_and_a_lost_one_the_other),
+	        RIGGED(a_way_is_taken_out_and_tried_again),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
