@@ -768,7 +768,8 @@ HDL_API int hdl_rdd_close(struct hdl_rdd *rdd);
  *
  * It leads to one context of another adapter, and all queue pairs of the domain share it. It has what makes datagrams reliable
  * between the two: sequence numbers, acknowledgements, timeout, retries. One message at a time is under way in it; queue pairs that
- * wait for it have their turns one after the other, and the messages of each arrive in order. It is in the state HDL_QPS_RESET.
+ * wait for it have their turns one after the other, and the messages of each arrive in order. One that finds no receive holds up those
+ * behind it for as long as rnr_retry of the context allows. It is in the state HDL_QPS_RESET.
  *
  * Owner: the caller owns *out and ends it with hdl_eec_destroy().
  * Threads: any.

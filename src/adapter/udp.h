@@ -16,10 +16,12 @@
 #include "port/udp.h"
 #include "transport/path.h"
 
-#define UDP_SENDERS     8u         /* source ports of a process */
-#define UDP_ARENA_BYTES (1u << 18) /* of packets that wait for the end of a turn */
-#define UDP_SEEDS       64u        /* of the ICRC that are remembered */
-#define UDP_MAX_GROUPS  64u        /* that a process is a member of */
+#define UDP_SENDERS 8u /* source ports of a process */
+#define UDP_ARENA_BYTES \
+	(1u             \
+	 << 19) /* of packets that wait for the end of a turn: more than one queue pair sends in it */
+#define UDP_SEEDS      64u /* of the ICRC that are remembered */
+#define UDP_MAX_GROUPS 64u /* that a process is a member of */
 
 /* While nothing comes to the socket, a drive does not look at it each time: looking is a call to the kernel. */
 #define UDP_EAGER_LOOKS 1024u /* in vain, then it looks every ... */

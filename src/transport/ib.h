@@ -94,6 +94,12 @@ struct ib {
 	uint32_t write_length;
 	/* Reads and atomics: a ring of the last ones, in qp.reads.entries. [reads_sent, reads_put) may have to be answered. */
 	uint32_t reads_put, reads_sent;
+	/* Where the last read ended. One that goes on from there, with nothing in between, is the same message to a one-touch entry,
+	 * which is touched when something else comes. */
+	uint64_t read_end;
+	struct hdl_key read_key;
+	uint32_t read_psn; /* what follows it */
+	bool touch_due;
 	bool ack_due;
 	bool ack_new; /* it became due in this turn, and is a plain one */
 	uint8_t syndrome;
@@ -214,6 +220,8 @@ bool ib_run_request(struct node *node, struct qp *qp, const struct ib_packet *pa
                     uint32_t *span);
 /* An acknowledgement of everything up to @psn, or with @syndrome a NAK, is due. */
 void ib_owe_ack(struct node *node, struct qp *qp, uint8_t syndrome, uint32_t psn);
+/* Nothing goes on from where the last read ended. */
+void ib_touch(struct node *node, struct qp *qp);
 
 /* The NAK @code about @psn is due. */
 void ib_owe_nak(struct node *node, struct qp *qp, enum ib_nak_code code, uint32_t psn);

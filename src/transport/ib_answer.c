@@ -133,7 +133,12 @@ static bool send_response(struct node *node, struct qp *qp, struct read_entry *e
 	if (!over)
 		return true;
 	entry->owed = false;
-	if (entry->length > 0 && entry->to == entry->length && !entry->again)
+	if (entry->length == 0 || entry->to < entry->length || entry->again || entry->joined)
+		return true;
+	/* A part of a longer read is whole packets. */
+	ib->touch_due = entry->length % ib->mtu == 0 && entry->key == ib->read_key.v &&
+	                entry->addr + entry->length == ib->read_end;
+	if (!ib->touch_due)
 		respond_touch(node, (struct hdl_key){entry->key});
 	return true;
 }
@@ -159,7 +164,8 @@ bool ib_may_wait(struct qp *qp)
 	/* Whoever sleeps until there are completions, and its peer most often does as it does, loses nothing. And there are
 	 * programs, perftest with -e among them, that wait for ever when the answer completes before the message that
 	 * it answers. */
-	if (qp->recv_cq->notifies)
+	const struct qp *to = ib->to; /* of a context, who got the message */
+	if (to == NULL || to->recv_cq == NULL || to->recv_cq->notifies)
 		return false;
 	if (!ib->ack_new || !ib->ack_due || ib->cnp_due || ib->reads_sent != ib->reads_put)
 		return false;

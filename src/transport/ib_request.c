@@ -19,6 +19,8 @@ void ib_begin_responder(struct qp *qp)
 		stripe_init(ib->stripe, ib->stripe->count, ib->stripe->packet_bytes);
 	ib->kind = IB_NOTHING;
 	ib->reads_put = ib->reads_sent = 0;
+	ib->touch_due = false;
+	ib->read_psn = ib_psn(~ib->expected_psn); /* none was before */
 	ib->ack_due = ib->cnp_due = false;
 	ib->cnp_ns = 0;
 	if (ib->rd == NULL)
@@ -278,9 +280,17 @@ static void owe_entry(struct node *node, struct qp *qp, struct read_entry *entry
 	node_owe(node, qp);
 }
 
+/* Long reads come as several requests. */
+static bool goes_on(const struct ib *ib, const struct ib_packet *packet)
+{
+	return packet->op->operation == IB_READ_REQUEST && packet->bth.psn == ib->read_psn &&
+	       packet->reth.addr == ib->read_end && packet->reth.rkey == ib->read_key.v;
+}
+
 static bool run_read(struct node *node, struct qp *qp, const struct ib_packet *packet,
                      uint32_t *span)
 {
+	struct ib *ib = qp->ib;
 	const struct ib_reth *reth = &packet->reth;
 	struct hdl_sge whole = {
 	        .addr = reth->addr, .length = reth->length_bytes, .key = {reth->rkey}};
@@ -299,7 +309,7 @@ static bool run_read(struct node *node, struct qp *qp, const struct ib_packet *p
 	enum hdl_detail detail =
 	        reth->length_bytes == 0
 	                ? HDL_DETAIL_NONE
-	                : respond_check(node, qp->ib->to, &whole, HDL_ACCESS_REMOTE_READ, &range);
+	                : respond_check(node, ib->to, &whole, HDL_ACCESS_REMOTE_READ, &range);
 	if (detail != HDL_DETAIL_NONE) {
 		refuse(node, qp, code_for(detail), packet->bth.psn, detail);
 		return false;
@@ -307,6 +317,13 @@ static bool run_read(struct node *node, struct qp *qp, const struct ib_packet *p
 	entry->addr = reth->addr;
 	entry->key = reth->rkey;
 	entry->length = entry->to = reth->length_bytes;
+	if (goes_on(ib, packet)) {
+		qp->reads.entries[(ib->reads_put - 1) & qp->reads.mask].joined = true;
+		ib->touch_due = false;
+	}
+	ib->read_end = reth->addr + reth->length_bytes;
+	ib->read_key = whole.key;
+	ib->read_psn = ib_psn(packet->bth.psn + *span);
 	owe_entry(node, qp, entry);
 	return true;
 }
@@ -360,10 +377,19 @@ static bool in_sequence(const struct ib *ib, const struct ib_packet *packet)
 	return ib->kind == packet->op->operation;
 }
 
+void ib_touch(struct node *node, struct qp *qp)
+{
+	if (qp->ib->touch_due)
+		respond_touch(node, qp->ib->read_key);
+	qp->ib->touch_due = false;
+}
+
 bool ib_run_request(struct node *node, struct qp *qp, const struct ib_packet *packet,
                     uint32_t *span)
 {
 	*span = 1;
+	if (qp->ib->touch_due && !goes_on(qp->ib, packet))
+		ib_touch(node, qp);
 	switch (packet->op->operation) {
 	case IB_SEND:
 		return run_send(node, qp, packet);

@@ -96,13 +96,16 @@ static void flush(const struct node *node)
 /* The turn of @qp. */
 static bool run_qp(struct node *node, struct qp *qp)
 {
-	if (qp->type == QP_TYPE_EEC)
-		return rd_run_context(node, qp);
 	capture_turn(node, qp);
-	bool did = qp->ib != NULL          ? ib_run(node, qp)
-	           : qp->type < HDL_QP_RD  ? local_run(node, qp)
-	           : qp->type == HDL_QP_RD ? rd_run(node, qp)
-	                                   : raw_run(node, qp);
+	bool did;
+	if (qp->ib == NULL)
+		did = qp->type < HDL_QP_RD    ? local_run(node, qp)
+		      : qp->type == HDL_QP_RD ? rd_run(node, qp)
+		                              : raw_run(node, qp);
+	else if (qp->type == QP_TYPE_EEC)
+		return rd_run_context(node, qp);
+	else
+		did = ib_run(node, qp);
 	enum hdl_qp_state state = qp_state(qp);
 	if (state == HDL_QPS_ERR || state == HDL_QPS_SQE) {
 		if (!did)
@@ -295,6 +298,8 @@ void qp_restart(struct qp *qp)
 void qp_enter(struct node *node, struct qp *qp, enum hdl_qp_state state)
 {
 	enum hdl_qp_state old = qp_state(qp);
+	if ((state == HDL_QPS_RESET || state == HDL_QPS_ERR) && qp->ib != NULL)
+		ib_touch(node, qp);
 	if (state == HDL_QPS_RESET && qp->ib != NULL) {
 		ib_answer(node, qp);
 		flush(node); /* nobody may drive us again */

@@ -119,7 +119,9 @@ static void abandon(struct qp *context, const struct wqe_send *wqe)
 		return;
 	}
 	ib->next_psn = ib->una_psn = ib->sent_psn;
-	ib->passed = false;
+	ib->passed = ib->timing = ib->probed = false;
+	ib->waited_ns = 0;
+	ib->backoff = 0;
 	context->retries_left = context->attr.retry_cnt;
 	context->rnr_left = context->attr.rnr_retry;
 	rd->resync_due = true;

@@ -58,6 +58,19 @@ static int open_on_node(struct world *w, struct hdl_adapter **out, const struct 
 	return hdl_open(&wanted, out);
 }
 
+/* Over UDP, each on a node of its own, which has a loopback address. */
+static int open_on_udp(struct world *w, struct hdl_adapter **out, const struct hdl_open_attr *attr)
+{
+	static const char *const nodes[] = {"conform-a", "conform-b", "conform-c"};
+	static unsigned opened;
+	struct hdl_open_attr wanted = *attr;
+	(void)w;
+	wanted.on_node = true;
+	wanted.node = nodes[opened++ % COUNT(nodes)];
+	setenv("HEDDLE_LOCAL", "off", 1);
+	return hdl_open(&wanted, out);
+}
+
 /* Connect @qp to @peer of the adapter @to, which makes the agent introduce them. */
 static int meet(struct hdl_qp *qp, struct hdl_adapter *to, struct hdl_qp *peer)
 {
@@ -130,6 +143,12 @@ const struct port ports[] = {
          .threaded = true,
          .open = open_on_node,
          .join = node_join,
+         .kill = adapter_kill},
+        {.name = "udp",
+         .wire = true,
+         .threaded = true,
+         .open = open_on_udp,
+         .join = wire_join,
          .kill = adapter_kill},
         {.name = "node-mapped",
          .one_address = true,

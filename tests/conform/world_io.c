@@ -380,12 +380,37 @@ void post_datagram(struct hdl_qp *qp, uint64_t wr_id, uint32_t opcode, struct hd
 
 /* IBTA section 8.3, written down once more. On a wire it is the IP header: UDP comes next, and two bits of the traffic class say that
  * the network may mark it (RFC 3168). */
+/* RFC 791, in the last 20 bytes of the header's place. */
+static void put_ipv4(uint8_t *ip, const struct hdl_ah_attr *to, const struct hdl_gid *from,
+                     uint32_t payload)
+{
+	uint32_t sum = 0, total = 20 + payload;
+	ip[0] = 0x45;
+	ip[1] = (uint8_t)((to->traffic_class & ~3u) | 2);
+	ip[2] = (uint8_t)(total >> 8);
+	ip[3] = (uint8_t)total;
+	ip[6] = 0x40; /* do not fragment */
+	ip[8] = to->hop_limit;
+	ip[9] = 17;
+	memcpy(ip + 12, from->raw + 12, 4);
+	memcpy(ip + 16, to->dgid.raw + 12, 4);
+	for (int i = 0; i < 20; i += 2)
+		sum += (uint32_t)ip[i] << 8 | ip[i + 1];
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = ~((sum & 0xffff) + (sum >> 16));
+	ip[10] = (uint8_t)(sum >> 8);
+	ip[11] = (uint8_t)sum;
+}
+
 void expect_grh(struct side *s, size_t offset, const struct hdl_ah_attr *to,
                 const struct hdl_gid *from, uint32_t payload)
 {
+	static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
 	uint8_t grh[HDL_GRH_BYTES] = {0};
 	bool wire = s->world->port->wire;
-	if (to->is_global || wire) {
+	if (wire && memcmp(to->dgid.raw, mapped, sizeof(mapped)) == 0) {
+		put_ipv4(grh + 20, to, from, payload + 8);
+	} else if (to->is_global || wire) {
 		uint32_t traffic_class = wire ? (to->traffic_class & ~3u) | 2 : to->traffic_class;
 		payload += wire ? 8 : 0;
 		grh[0] = (uint8_t)(0x60 | traffic_class >> 4);

@@ -56,7 +56,8 @@ static void arrive(void *context, struct sim *sim, uint32_t index, uint32_t from
 	size_t payload_bytes;
 	(void)sim;
 	(void)from;
-	if (!cable_unpack(packet, bytes, &came, &payload, &payload_bytes))
+	if (dg_raw_arrive(w, &w->hosts[index], packet, bytes) ||
+	    !cable_unpack(packet, bytes, &came, &payload, &payload_bytes))
 		return;
 	dg_check_came(w, &w->hosts[index], &came, payload, payload_bytes);
 	adapter_take(w->hosts[index].adapter, &came, false, payload, payload_bytes);
@@ -73,6 +74,7 @@ static void draw_network(struct dg *w)
 		link.duplicate_permille = dg_draw(w, 3) == 0 ? 0 : dg_draw(w, 200);
 		link.reorder_permille = dg_draw(w, 3) == 0 ? 0 : dg_draw(w, 200);
 		link.flip_permille = dg_draw(w, 3) == 0 ? 0 : dg_draw(w, 30);
+		w->damages = link.flip_permille > 0;
 		w->busy_permille = dg_draw(w, 3) == 0 ? dg_draw(w, 200) : 0;
 	}
 	sim_link_set_all(w->sim, &link);
@@ -152,6 +154,7 @@ static void furnish(struct dg *w, struct dg_host *host)
 		must(w, hdl_qp_create(host->pd, &init, &qp->qp), "qp");
 		dg_ready_qp(w, qp);
 	}
+	dg_raw_make(w, host);
 	for (uint32_t i = 0; i < w->host_count; i++)
 		if (i != host->index)
 			must(w, hdl_eec_create(host->rdd, &host->eecs[i].eec), "eec");
@@ -195,6 +198,7 @@ static void clear_away(struct dg *w)
 	w->over = true;
 	for (uint32_t h = 0; h < w->host_count; h++) {
 		struct dg_host *host = &w->hosts[h];
+		must(w, hdl_qp_destroy(host->raw), "destroy");
 		for (uint32_t i = 0; i < w->qp_count; i++)
 			must(w, hdl_qp_destroy(host->qps[i].qp), "destroy");
 		for (uint32_t i = 0; i < w->host_count; i++)
@@ -334,6 +338,9 @@ static void step(struct sim *sim, void *context, uint64_t index)
 	struct dg_qp *qp = &host->qps[dg_draw(w, w->qp_count)];
 	if (!loading || prng_chance(&w->prng, w->receive_permille))
 		post_receive(w, qp);
+	dg_raw_receive(w, host);
+	if (loading && prng_chance(&w->prng, 50))
+		dg_raw_send(w, host);
 	if (loading && prng_chance(&w->prng, 300))
 		post_send(w, qp);
 	if (loading && prng_chance(&w->prng, w->disturb_permille))

@@ -17,6 +17,7 @@
 #define DG_RECV_BYTES 1024u
 #define DG_BYTES      1500u /* of the longest message */
 #define DG_PACKETS    4096u
+#define DG_RAWS       60u /* raw datagrams */
 #define DG_QKEY       0x4711u
 #define DG_RECV_ID    (1ull << 32) /* of receives, in wr_id */
 
@@ -39,6 +40,8 @@ struct dg_memory {
 	uint8_t recv[DG_QPS][DG_RECVS][DG_RECV_BYTES];
 	uint8_t data[DG_REQUESTS][DG_BYTES + 4];
 	uint8_t written[DG_REQUESTS][DG_BYTES];
+	uint8_t raw_send[DG_RAWS][DG_RECV_BYTES];
+	uint8_t raw_recv[DG_RAWS][DG_RECV_BYTES];
 };
 
 struct dg;
@@ -70,6 +73,12 @@ struct dg_request {
 	uint32_t delivered;
 };
 
+struct dg_raw {
+	struct dg_host *from, *to;
+	uint32_t bytes, came;
+	bool wanted; /* somebody is registered for it */
+};
+
 struct dg_context {
 	struct hdl_eec *eec;
 	bool failed;    /* a completion said so */
@@ -91,6 +100,8 @@ struct dg_host {
 	struct dg_memory *mem;
 	struct dg_qp qps[DG_QPS];
 	struct dg_context eecs[DG_HOSTS];
+	struct hdl_qp *raw;
+	bool raw_posted[DG_RAWS];
 	uint32_t added, maybe_added; /* to counter, as far as its peers know */
 	bool seen[DG_REQUESTS];      /* values of counter that were returned */
 };
@@ -101,13 +112,16 @@ struct dg {
 	struct prng prng;
 	uint32_t host_count, qp_count;
 	bool faultless, loses, errors;
-	bool over; /* what is sent from now on goes nowhere */
+	bool damages; /* the network does, some packets */
+	bool over;    /* what is sent from now on goes nowhere */
 	uint8_t rnr_retry;
 	uint32_t receive_permille, disturb_permille, busy_permille;
 	uint32_t disturbances;
 	struct dg_host hosts[DG_HOSTS];
 	struct dg_request requests[DG_REQUESTS];
 	uint32_t request_count, request_limit, answered;
+	struct dg_raw raws[DG_RAWS];
+	uint32_t raw_count;
 };
 
 uint32_t dg_draw(struct dg *w, uint32_t bound);
@@ -124,5 +138,14 @@ void dg_check_came(struct dg *w, struct dg_host *host, const struct path *came,
 /* @host has died: nobody waits for its completions. */
 void dg_bury(struct dg *w, struct dg_host *host);
 void dg_check_end(struct dg *w);
+
+/* Raw datagrams (datagrams_raw.c). */
+void dg_raw_make(struct dg *w, struct dg_host *host);
+void dg_raw_receive(struct dg *w, struct dg_host *host);
+void dg_raw_send(struct dg *w, struct dg_host *host);
+/* A packet came: was it a raw one? */
+bool dg_raw_arrive(struct dg *w, struct dg_host *host, const uint8_t *data, size_t bytes);
+void dg_raw_completion(struct dg *w, struct dg_host *host, const struct hdl_wc *wc);
+void dg_raw_check_end(struct dg *w);
 
 #endif

@@ -108,10 +108,12 @@ static bool is_plausible(const struct dg *w, const struct dg_request *r, uint32_
 	}
 }
 
-/* A message that ended so: was it executed for sure, surely not, or who knows? */
-static bool is_uncertain(uint32_t status)
+/* A message that ended so: who knows whether it was executed? (A refusal for want of a receive that comes late or twice counts like a
+ * new one.) */
+static bool is_uncertain(const struct dg *w, uint32_t status)
 {
-	return status == HDL_WC_RETRY_EXC_ERR || status == HDL_WC_WR_FLUSH_ERR ||
+	return (status == HDL_WC_RNR_RETRY_EXC_ERR && !w->faultless) ||
+	       status == HDL_WC_RETRY_EXC_ERR || status == HDL_WC_WR_FLUSH_ERR ||
 	       status == HDL_WC_REM_INV_RD_REQ_ERR;
 }
 
@@ -163,7 +165,7 @@ static void sent(struct dg *w, struct dg_qp *qp, const struct hdl_wc *wc)
 		              hdl_wc_status_str(wc->status));
 	if (wc->status == HDL_WC_SUCCESS)
 		check_result(w, r, id);
-	else if (r->kind == DG_ADD && is_uncertain(wc->status))
+	else if (r->kind == DG_ADD && is_uncertain(w, wc->status))
 		r->to->host->maybe_added++;
 }
 
@@ -176,10 +178,12 @@ static void received(struct dg *w, struct dg_qp *qp, const struct hdl_wc *wc)
 		return;
 	}
 	recv->posted = false;
-	bool ok = wc->status == HDL_WC_SUCCESS || (wc->status == HDL_WC_LOC_LEN_ERR && w->errors) ||
-	          (wc->status == HDL_WC_REM_ABORT_ERR && (w->disturbances > 0 || w->errors)) ||
-	          (wc->status == HDL_WC_LOC_EEC_OP_ERR && w->loses) ||
-	          (wc->status == HDL_WC_WR_FLUSH_ERR && qp->disturbed > 0);
+	bool ok =
+	        wc->status == HDL_WC_SUCCESS || (wc->status == HDL_WC_LOC_LEN_ERR && w->errors) ||
+	        (wc->status == HDL_WC_REM_ABORT_ERR &&
+	         (w->disturbances > 0 || w->errors || is_uncertain(w, HDL_WC_RNR_RETRY_EXC_ERR))) ||
+	        (wc->status == HDL_WC_LOC_EEC_OP_ERR && w->loses) ||
+	        (wc->status == HDL_WC_WR_FLUSH_ERR && qp->disturbed > 0);
 	if (!ok)
 		scenario_fail(w->run, "a receive ended: %s", hdl_wc_status_str(wc->status));
 	if (wc->status != HDL_WC_SUCCESS)
@@ -209,7 +213,9 @@ void dg_poll(struct dg *w, struct dg_host *host)
 	if (host->dead)
 		return;
 	while ((count = hdl_cq_poll(host->cq, wc, 16)) > 0)
-		for (int i = 0; i < count; i++)
+		for (int i = 0; i < count; i++) {
+			if (wc[i].qpn == hdl_qp_number(host->raw))
+				dg_raw_completion(w, host, &wc[i]);
 			for (uint32_t q = 0; q < w->qp_count; q++) {
 				struct dg_qp *qp = &host->qps[q];
 				if (hdl_qp_number(qp->qp) != wc[i].qpn)
@@ -220,6 +226,7 @@ void dg_poll(struct dg *w, struct dg_host *host)
 				else
 					sent(w, qp, &wc[i]);
 			}
+		}
 }
 
 /* --- the end --- */
@@ -246,7 +253,7 @@ static void check_request(struct dg *w, uint32_t id)
 	else if (r->kind == DG_SEND && r->status == HDL_WC_SUCCESS && r->delivered != 1 &&
 	         !r->to->host->dead && r->to->disturbed == 0)
 		scenario_fail(w->run, "request %u succeeded and was not received", id);
-	else if (r->status != HDL_WC_SUCCESS && !is_uncertain(r->status) && r->delivered != 0)
+	else if (r->status != HDL_WC_SUCCESS && !is_uncertain(w, r->status) && r->delivered != 0)
 		scenario_fail(w->run, "request %u failed (%s) and was received", id,
 		              hdl_wc_status_str(r->status));
 }
@@ -278,6 +285,7 @@ void dg_check_end(struct dg *w)
 		dg_poll(w, &w->hosts[i]);
 	for (uint32_t i = 0; i < w->request_count && !w->run->failed; i++)
 		check_request(w, i);
+	dg_raw_check_end(w);
 	for (uint32_t i = 0; i < w->host_count && !w->run->failed; i++)
 		if (!w->hosts[i].dead)
 			check_host(w, &w->hosts[i]);

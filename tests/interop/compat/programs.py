@@ -251,7 +251,8 @@ def multicast(folder):
             join_pair(folder, f"{' '.join(command)} on {device}", command, [*command, "-s"], "joined dgid", "--device", device)
     command = ["mckey", "-m", "239.1.1.1", "-b", "127.0.0.1", "-C", "5"]
     join_pair(folder, " ".join(command), command, [*command, "-s"], "joined dgid")
-    for line in ("ib_send_bw -c UD -g -x 0 -n 500", "ib_send_lat -c UD -g"):
+    ipv6 = "1" if "HEDDLE_LOCAL" in os.environ else "0"  # ib_send_bw compares the group's address with this one, and wants both to be IPv6
+    for line in (f"ib_send_bw -c UD -g -x {ipv6} -n 500", "ib_send_lat -c UD -g"):
         program = [*line.split(), "-p", "PORT"]
         pair(folder, line, program, [*program, "localhost"])
 

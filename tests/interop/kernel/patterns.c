@@ -1,7 +1,9 @@
 /* patterns: every operation between two machines, the bytes compared. The same program runs at both ends; first the one that called
  * is active and the other one passive, then the other way round, then both at once.
  *
- *   patterns [-t rc|uc|ud] [-d DEVICE] [-g GID-INDEX] [-p PORT] [-b BIGGEST] [HOST]
+ *   patterns [-t rc|uc|ud] [-d DEVICE] [-g GID-INDEX] [-p PORT] [-b BIGGEST] [-l] [HOST]
+ *
+ * -l: packets get lost, and of an error nothing may be known but that the other side does not answer any more.
  *
  * Memory: the first half is where the active side's data lie or arrive, the second half is what the other one may use. Around each
  * place there are guards, which must stay as they are. */
@@ -16,6 +18,7 @@ enum { GUARD = 64, SLOTS = 64, SLOT_BYTES = 20000 };
 enum { FILL = 0xe5 };
 
 static size_t biggest = 8u << 20;
+static bool lossy;
 static unsigned long checks, compared;
 
 /* --- Patterns --- */
@@ -327,6 +330,8 @@ static void expect_error(struct side *side, struct ibv_send_wr *wr, enum ibv_wc_
 	if (wr != NULL)
 		side_send(side, wr);
 	struct ibv_wc wc = side_wait(side);
+	if (lossy && wr != NULL && wc.status == IBV_WC_RETRY_EXC_ERR)
+		return;
 	if (wc.status != status && wc.status != or_else)
 		side_fail("%s: %s, not %s", what, ibv_wc_status_str(wc.status),
 		          ibv_wc_status_str(status));
@@ -473,7 +478,7 @@ static void everything(struct side *side)
 int main(int argc, char **argv)
 {
 	struct side side = {.port = "17272", .type = IBV_QPT_RC};
-	for (int option; (option = getopt(argc, argv, "t:d:g:p:b:")) != -1;)
+	for (int option; (option = getopt(argc, argv, "t:d:g:p:b:l")) != -1;)
 		switch (option) {
 		case 't':
 			side.type = strcmp(optarg, "ud") == 0   ? IBV_QPT_UD
@@ -488,6 +493,9 @@ int main(int argc, char **argv)
 			break;
 		case 'p':
 			side.port = optarg;
+			break;
+		case 'l':
+			lossy = true;
 			break;
 		case 'b':
 			biggest = strtoul(optarg, NULL, 0);

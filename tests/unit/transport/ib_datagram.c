@@ -16,13 +16,14 @@ struct world {
 
 static struct world world;
 
-static struct hdl_qp *make_qp(struct rig *rig, struct hdl_rdd *rdd)
+static struct hdl_qp *make_qp_with(struct rig *rig, struct hdl_rdd *rdd, struct hdl_srq *srq)
 {
 	struct hdl_qp *qp;
 	struct hdl_qp_init_attr init = {.type = HDL_QP_RD,
 	                                .send_cq = rig->scq,
 	                                .recv_cq = rig->rcq,
 	                                .rdd = rdd,
+	                                .srq = srq,
 	                                .cap = {8, 8, 4, 4, 64}};
 	struct hdl_qp_attr attr = {.state = HDL_QPS_INIT,
 	                           .port_num = 1,
@@ -39,6 +40,11 @@ static struct hdl_qp *make_qp(struct rig *rig, struct hdl_rdd *rdd)
 	attr.state = HDL_QPS_RTS;
 	assert_int_equal(hdl_qp_modify(qp, &attr, HDL_QP_STATE), 0);
 	return qp;
+}
+
+static struct hdl_qp *make_qp(struct rig *rig, struct hdl_rdd *rdd)
+{
+	return make_qp_with(rig, rdd, NULL);
 }
 
 static void ready_context(struct rig *rig, uint8_t retries)
@@ -678,6 +684,35 @@ static void contexts_do_not_mix_their_messages(void **state)
 	assert_int_equal(hdl_eec_destroy(second), 0);
 }
 
+/* Receives from a shared queue: each message takes one of its own when it begins. */
+static void shared_receives(void **state)
+{
+	struct rig *rig = *state;
+	struct hdl_srq_attr limits = {.max_wr = 8, .max_sge = 1};
+	struct hdl_srq *srq;
+	assert_int_equal(hdl_srq_create(rig->pd, &limits, NULL, &srq), 0);
+	assert_int_equal(hdl_qp_destroy(world.more[0]), 0);
+	world.more[0] = make_qp_with(rig, world.rdd, srq);
+	for (uint64_t i = 0; i < 2; i++) {
+		struct hdl_sge piece = {rig_address(rig, 1024 * i), 600, hdl_mr_key(rig->mr)};
+		struct hdl_recv_wr wr = {.wr_id = i, .sg_list = &piece, .num_sge = 1};
+		assert_int_equal(hdl_srq_post(srq, &wr, NULL), 0);
+	}
+	take_data(rig, world.more[0], IB_OP_SEND_FIRST, RIG_RQ_PSN, 5, 256);
+	take_data(rig, world.more[0], IB_OP_SEND_LAST, RIG_RQ_PSN + 1, 6, 10);
+	received(rig, world.more[0], 0, HDL_WC_SUCCESS, 266);
+	take_data(rig, world.more[0], IB_OP_SEND_FIRST, RIG_RQ_PSN + 2, 7, 256);
+	rig_skip(rig);
+	take_resync(rig, RIG_RQ_PSN + 4);
+	received(rig, world.more[0], 1, HDL_WC_REM_ABORT_ERR, 0);
+	take_data(rig, world.more[0], IB_OP_SEND_ONLY, RIG_RQ_PSN + 5, 5, 8);
+	expect_answer(rig, RIG_RQ_PSN + 5, IB_AETH_RNR_NAK, 1);
+	assert_true(rig_holds(rig, 0, 5, 0, 256) && rig_holds(rig, 1024, 7, 0, 256));
+	assert_int_equal(hdl_qp_destroy(world.more[0]), 0);
+	world.more[0] = NULL;
+	assert_int_equal(hdl_srq_destroy(srq), 0);
+}
+
 /* The target of a message goes while it is being received, or read. */
 static void a_target_that_goes_refuses(void **state)
 {
@@ -721,6 +756,7 @@ int main(void)
 	        WITH(no_receive_is_said_and_forgotten),
 	        WITH(a_message_that_is_given_up_uses_its_receive),
 	        WITH(contexts_do_not_mix_their_messages),
+	        WITH(shared_receives),
 	        WITH(a_target_that_goes_refuses),
 	};
 	return cmocka_run_group_tests_name("reliable datagrams", tests, NULL, NULL);
