@@ -291,14 +291,16 @@ static const struct path *steady_path(const struct ib *ib, uint32_t psn, uint32_
 
 /* How much the next request of a read asks for: a part of the window that is a power of two, up to a multiple of itself. So
  * one that is repeated asks for a part of what one before it asked for, and never of two of them: by the smallest power that was
- * used. 0: there is no room for that in the window. */
+ * used. What fits one request is never cut: a key may open once. 0: there is no room for that in the window. */
 static uint32_t read_bytes(const struct qp *qp, struct wqe_send *wqe, uint32_t psn)
 {
 	const struct ib *ib = qp->ib;
 	uint32_t window = ib_window(ib), bits = IB_READ_BITS;
 	uint32_t flight = (uint32_t)ib_psn_distance(psn, ib->una_psn);
 	bool again = ib_psn_distance(psn, ib->sent_psn) < 0;
-	while (bits > 0 && (1u << bits) > (qp->attr.max_rd_atomic > 1 ? window / 2 : window))
+	bool whole = ib_packets(ib, wqe->length) <= 1u << IB_READ_BITS;
+	while (!whole && bits > 0 &&
+	       (1u << bits) > (qp->attr.max_rd_atomic > 1 ? window / 2 : window))
 		bits--;
 	if (again && bits > wqe->read.bits)
 		bits = wqe->read.bits;
