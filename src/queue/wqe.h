@@ -39,9 +39,8 @@ struct wqe_send {
 		struct {
 			uint32_t
 			        requests : 27; /* that it became so far, those that were repeated once */
-			uint32_t
-			        bits : 5; /* none of them ends elsewhere than at a multiple of 2 to this packets */
-		} read;                   /* on the wire */
+			uint32_t bits : 5; /* each ends at a multiple of 2 to this packets, */
+		} read;                    /* on the wire */
 	};
 	uint32_t length;
 	uint32_t
@@ -62,6 +61,9 @@ struct wqe_send {
 		struct {
 			uint64_t addr;
 			struct hdl_key key;
+			/* READ on the wire: */
+			uint32_t cut : 27;     /* but before this packet */
+			uint32_t cut_bits : 5; /* of 2 to this */
 		} rdma;
 		struct {
 			uint64_t addr;

@@ -163,6 +163,7 @@ static bool number(struct qp *qp, struct wqe_send *wqe)
 		wqe->got = 0;
 		wqe->read.requests = 0;
 		wqe->read.bits = IB_READ_BITS;
+		wqe->u.rdma.cut = wqe->u.rdma.cut_bits = 0;
 	}
 	ib->next_psn = ib_psn(ib->next_psn + span);
 	return true;
@@ -289,28 +290,43 @@ static const struct path *steady_path(const struct ib *ib, uint32_t psn, uint32_
 	return ib_way(ib, stripe_steady_way(ib->stripe));
 }
 
-/* How much the next request of a read asks for: a part of the window that is a power of two, up to a multiple of itself. So
- * one that is repeated asks for a part of what one before it asked for, and never of two of them: by the smallest power that was
- * used. What fits one request is never cut: a key may open once. 0: there is no room for that in the window. */
-static uint32_t read_bytes(const struct qp *qp, struct wqe_send *wqe, uint32_t psn)
+/* Requests of a read end at multiples of a power of two that is a part of the window. A request that is repeated ends where it ended
+ * the first time: responders, Linux's rdma_rxe among them, look for the one that it is the rest of, and have no place for two
+ * parts of one. So the power changes at the cut, and only once what was asked for before the last cut is there. What
+ * fits one request is never cut: a key may open once. */
+static void choose_bits(const struct qp *qp, struct wqe_send *wqe)
 {
 	const struct ib *ib = qp->ib;
+	const uint32_t at = wqe->offset / ib->mtu;
 	uint32_t window = ib_window(ib), bits = IB_READ_BITS;
-	uint32_t flight = (uint32_t)ib_psn_distance(psn, ib->una_psn);
-	bool again = ib_psn_distance(psn, ib->sent_psn) < 0;
 	bool whole = ib_packets(ib, wqe->length) <= 1u << IB_READ_BITS;
 	while (!whole && bits > 0 &&
 	       (1u << bits) > (qp->attr.max_rd_atomic > 1 ? window / 2 : window))
 		bits--;
-	if (again && bits > wqe->read.bits)
-		bits = wqe->read.bits;
-	uint32_t chunk = ib->mtu << bits;
-	uint32_t left_here = chunk - wqe->offset % chunk, left = wqe->length - wqe->offset;
+	if (bits == wqe->read.bits ||
+	    (at != wqe->u.rdma.cut && wqe->got / ib->mtu < wqe->u.rdma.cut))
+		return;
+	if (at != wqe->u.rdma.cut) {
+		wqe->u.rdma.cut = at & 0x7ffffffu;
+		wqe->u.rdma.cut_bits = wqe->read.bits;
+	}
+	wqe->read.bits = bits & 31u;
+}
+
+/* How much the next request of a read asks for. 0: there is no room for that in the window. */
+static uint32_t read_bytes(const struct qp *qp, struct wqe_send *wqe, uint32_t psn)
+{
+	const struct ib *ib = qp->ib;
+	uint32_t flight = (uint32_t)ib_psn_distance(psn, ib->una_psn);
+	if (ib_psn_distance(psn, ib->sent_psn) >= 0)
+		choose_bits(qp, wqe);
+	bool before = wqe->offset / ib->mtu < wqe->u.rdma.cut;
+	uint32_t chunk = ib->mtu << (before ? wqe->u.rdma.cut_bits : wqe->read.bits);
+	uint32_t end = before ? wqe->u.rdma.cut * ib->mtu : wqe->length;
+	uint32_t left_here = chunk - wqe->offset % chunk, left = end - wqe->offset;
 	uint32_t count = left < left_here ? left : left_here;
-	if (flight > 0 && flight + ib_packets(ib, count) > window)
+	if (flight > 0 && flight + ib_packets(ib, count) > ib_window(ib))
 		return 0;
-	if (bits < wqe->read.bits)
-		wqe->read.bits = bits & 31u;
 	return count;
 }
 
