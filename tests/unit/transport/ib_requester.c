@@ -408,6 +408,58 @@ static void a_lost_response_is_asked_for_again(void **state)
 	}
 }
 
+/* Answer the request @read of a read of @length, but for one packet in sixteen or so; *got counts those that came in order. */
+static void answer_some(struct rig *rig, const struct ib_packet *read, uint32_t length,
+                        uint32_t *answered, uint32_t *got)
+{
+	const uint32_t at = read->bth.psn - FIRST, count = (read->reth.length_bytes + 255) / 256;
+	for (uint32_t i = 0; i < count; i++) {
+		const uint32_t from = 256 * (at + i), left = length - from;
+		const bool first = i == 0, last = i == count - 1;
+		if (++*answered * 0x9e3779b1u >> 28 == 0)
+			continue;
+		*got += at + i == *got;
+		rig_read_response(rig,
+		                  first  ? last ? IB_OP_READ_RESPONSE_ONLY
+		                                : IB_OP_READ_RESPONSE_FIRST
+		                  : last ? IB_OP_READ_RESPONSE_LAST
+		                         : IB_OP_READ_RESPONSE_MIDDLE,
+		                  FIRST + at + i, 9, from, left < 256 ? left : 256);
+	}
+}
+
+/* Whatever becomes of the window: one that is repeated asks for the rest of one that was sent before, and ends where it ended.
+ * Responders need not know of any other kind (Linux's rdma_rxe does not). */
+static void a_read_is_repeated_as_it_was_cut(void **state)
+{
+	struct rig *rig = *state;
+	enum { LENGTH = 50000, PACKETS = 196 };
+	uint32_t ends[PACKETS] = {0}, expected = 0, answered = 0, repeats = 0, got = 0;
+	const struct ib_packet *read;
+	rig_qp(rig, NULL);
+	memset(rig->mem + 4096, 0, LENGTH);
+	post_rdma(rig, 1, HDL_OP_READ, 4096, LENGTH);
+	while (got < PACKETS) {
+		if ((read = rig_look(rig)) == NULL) {
+			rig_await(rig, 64 * T_NS);
+			read = rig_look(rig);
+		}
+		const uint32_t at = read->bth.psn - FIRST;
+		const uint32_t last = at + (read->reth.length_bytes - 1) / 256;
+		assert_true(last < PACKETS && at <= expected);
+		assert_int_equal(read->reth.addr, PEER_AT + 256 * at);
+		repeats += at < expected;
+		if (at < expected)
+			assert_int_equal(last, ends[at]);
+		for (; expected <= last; expected++)
+			ends[expected] = last;
+		answer_some(rig, read, LENGTH, &answered, &got);
+	}
+	assert_true(repeats > 5);
+	rig_completion(rig, rig->scq, 1, HDL_WC_SUCCESS);
+	assert_true(rig_holds(rig, 4096, 9, 0, LENGTH));
+}
+
 /* C9-74: an ACK for what lies behind a read whose answer has not come shows that it is lost. */
 static void an_ack_behind_a_read_does_not_complete_it(void **state)
 {
@@ -582,6 +634,7 @@ int main(void)
 	        RIGGED(not_ready_too_often),
 	        RIGGED(reads_take_as_many_psns_as_answers),
 	        RIGGED(a_lost_response_is_asked_for_again),
+	        RIGGED(a_read_is_repeated_as_it_was_cut),
 	        RIGGED(an_ack_behind_a_read_does_not_complete_it),
 	        RIGGED(a_loss_counts_once),
 	        RIGGED(atomics_bring_what_was_there),
