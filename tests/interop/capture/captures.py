@@ -157,7 +157,10 @@ def damage(file):
     """A capture with a wrong byte is not taken for a good one."""
     good = Path(file).read_bytes()
     copy = file + ".damaged"
-    places = [good.index(b"\x1f\0\0\1"), good.index(bytes.fromhex("12b7"), 400), len(good) // 2, len(good) // 3, len(good) - 8]
+    places = [good.index(b"\x1f\0\0\1"), good.index(bytes.fromhex("12b7"), 400), len(good) - 8]
+    packets = read(file)[1]
+    for packet in (packets[len(packets) // 3], packets[len(packets) // 2]):  # in the ICRC, and in what it covers
+        places += [good.index(packet.raw) + len(packet.raw) - back for back in (1, 6)]
     for place in places:
         for bit in (0x01, 0x80):
             bad = bytearray(good)
