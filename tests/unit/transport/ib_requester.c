@@ -408,7 +408,8 @@ static void a_lost_response_is_asked_for_again(void **state)
 	}
 }
 
-/* Answer the request @read of a read of @length, but for one packet in sixteen or so; *got counts those that came in order. */
+/* Answer the request @read of a read of @length, but for one packet in eight or so once the window has grown; *got counts
+ * those that came in order. */
 static void answer_some(struct rig *rig, const struct ib_packet *read, uint32_t length,
                         uint32_t *answered, uint32_t *got)
 {
@@ -416,7 +417,7 @@ static void answer_some(struct rig *rig, const struct ib_packet *read, uint32_t 
 	for (uint32_t i = 0; i < count; i++) {
 		const uint32_t from = 256 * (at + i), left = length - from;
 		const bool first = i == 0, last = i == count - 1;
-		if (++*answered * 0x9e3779b1u >> 28 == 0)
+		if (++*answered > 80 && *answered * 0x9e3779b1u >> 29 == 0)
 			continue;
 		*got += at + i == *got;
 		rig_read_response(rig,
