@@ -207,6 +207,7 @@ struct wcq {
 };
 
 struct wsrq {
+	uint32_t number; /* XRC; known to peers, and outlives it */
 	struct hdl_srq *srq;
 	uint32_t pd, max_wr, max_sge;
 	uint32_t held; /* posted and not seen completed */

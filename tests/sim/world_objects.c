@@ -47,9 +47,11 @@ static bool make_xrc(struct world *w, struct host *host)
 	srq->max_sge = attr.max_sge;
 	srq->pd = world_draw(w, WORLD_MAX_PDS);
 	srq->cq = &host->cqs[world_draw(w, host->cq_count)];
-	return hdl_xrcd_open(host->adapter, &host->xrcd) == 0 &&
-	       hdl_srq_create_xrc(host->pds[srq->pd], host->xrcd, srq->cq->cq, &attr, NULL,
-	                          &srq->srq) == 0;
+	bool good = hdl_xrcd_open(host->adapter, &host->xrcd) == 0 &&
+	            hdl_srq_create_xrc(host->pds[srq->pd], host->xrcd, srq->cq->cq, &attr, NULL,
+	                               &srq->srq) == 0;
+	srq->number = good ? hdl_srq_number(srq->srq) : 0;
+	return good;
 }
 
 static bool make_memory(struct world *w, struct host *host)

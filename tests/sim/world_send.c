@@ -558,7 +558,7 @@ void load_send(struct world *w, struct wqp *qp)
 	d.wr.num_sge = r->number_of_pieces;
 	d.wr.opcode = r->opcode;
 	if (qp->type == HDL_QP_XRC_INI)
-		d.wr.remote_srq = hdl_srq_number(d.peer->srq->srq);
+		d.wr.remote_srq = d.peer->srq->number;
 	if (d.wr.opcode == HDL_OP_SEND_IMM || d.wr.opcode == HDL_OP_WRITE_IMM)
 		d.wr.imm = r->imm;
 	post(&d);
