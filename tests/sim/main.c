@@ -12,7 +12,7 @@
 #include <string.h>
 
 #define KEPT_SEEDS   "tests/sim/seeds" /* from the root of the tree, where `make` is */
-#define FULL_SHARE   200u              /* seeds of a scenario that is not special */
+#define FULL_SHARE   100u              /* seeds of a scenario that is not special */
 #define EXIT_TROUBLE 2                 /* the runner could not do what it was asked */
 
 struct options {

@@ -371,5 +371,5 @@ const struct scenario scenario_wire = {
         .name = "wire",
         .purpose = "the same over a network that loses, doubles, reorders, damages and cuts",
         .run = run_wire,
-        .test_seeds = 200,
+        .test_seeds = 100,
 };

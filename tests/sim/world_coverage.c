@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define COVERAGE_SEEDS 300u
+#define COVERAGE_SEEDS 200u
 #define WIRE_SEEDS     150u /* they have more in them */
 #define MOVED_BLOCKS   64u
 
