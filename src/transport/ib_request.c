@@ -426,6 +426,23 @@ static void repeat_read(struct node *node, struct qp *qp, const struct ib_packet
 	entry->owed = true;
 }
 
+/* How far to acknowledge to an initiator that sends @psn again: all that was executed (C9-105), but for a read or atomic behind @psn,
+ * whose response it may lack as well. An ACK with the last PSN of a read tells it to ask again; Linux's rdma_rxe takes the read for
+ * done, and then the response for a fault. */
+static uint32_t repeated_ack(const struct qp *qp, uint32_t psn)
+{
+	const struct ib *ib = qp->ib;
+	uint32_t end = ib->expected_psn;
+	for (uint32_t age = 1; age <= qp->reads.depth && age <= ib->reads_put; age++) {
+		const struct read_entry *entry =
+		        &qp->reads.entries[(ib->reads_put - age) & qp->reads.mask];
+		if (entry->used && ib_psn_distance(entry->msn, psn) > 0 &&
+		    ib_psn_distance(entry->msn, end) < 0)
+			end = entry->msn;
+	}
+	return end - 1;
+}
+
 /* A request that came before was executed, so the answer got lost or late (IBTA section 9.7.5.1.2). */
 static void repeated(struct node *node, struct qp *qp, const struct ib_packet *packet)
 {
@@ -436,7 +453,7 @@ static void repeated(struct node *node, struct qp *qp, const struct ib_packet *p
 		ib->stripe->reply = ib->stripe->respond = ib->stripe->came;
 	if (operation == IB_SEND || operation == IB_WRITE) {
 		if (!ib->ack_due)
-			ib_owe_ack(node, qp, 0, ib->expected_psn - 1);
+			ib_owe_ack(node, qp, 0, repeated_ack(qp, packet->bth.psn));
 		return;
 	}
 	for (uint32_t age = 1; age <= qp->reads.depth && age <= ib->reads_put; age++) {

@@ -256,6 +256,25 @@ static void a_duplicate_is_acknowledged_alone(void **state)
 	assert_int_equal(rig_state(rig), HDL_QPS_RTS);
 }
 
+/* It does not speak for a read behind it: the response may be what was lost. */
+static void a_duplicate_before_a_read_is_not_the_reads_answer(void **state)
+{
+	struct rig *rig = *state;
+	rig_qp(rig, NULL);
+	take_write(rig, FIRST, 4096);
+	struct ib_packet read = rdma(rig, IB_OP_READ_REQUEST, FIRST + 1, 512, 1000, 0);
+	rig_take(rig, &read);
+	rig_skip(rig);
+	take_write(rig, FIRST, 4096);
+	rig_expect_answer(rig, FIRST, IB_AETH_ACK, -1, 2);
+	rig_expect_none(rig);
+	take_write(rig, FIRST + 5, 8192);
+	rig_expect_answer(rig, FIRST + 5, IB_AETH_ACK, -1, 3);
+	take_write(rig, FIRST + 5, 8192);
+	rig_expect_answer(rig, FIRST + 5, IB_AETH_ACK, -1, 3);
+	rig_expect_none(rig);
+}
+
 /* C9-106: a duplicate read is executed again, from wherever it was interrupted. */
 static void a_duplicate_read_is_read_again(void **state)
 {
@@ -727,6 +746,7 @@ int main(void)
 	        RIGGED(reads_are_answered_in_packets),
 	        RIGGED(atomics_give_what_was_there),
 	        RIGGED(a_duplicate_is_acknowledged_alone),
+	        RIGGED(a_duplicate_before_a_read_is_not_the_reads_answer),
 	        RIGGED(a_duplicate_read_is_read_again),
 	        RIGGED(parts_of_a_duplicate_read_are_answered_each),
 	        RIGGED(a_duplicate_atomic_is_executed_once),
