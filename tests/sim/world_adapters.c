@@ -365,7 +365,7 @@ const struct scenario scenario_adapters = {
         .name = "adapters",
         .purpose = "adapters under random work and faults; every byte and completion is checked",
         .run = run_adapters,
-        .test_seeds = 800,
+        .test_seeds = 500,
 };
 const struct scenario scenario_wire = {
         .name = "wire",
