@@ -494,8 +494,8 @@ unsigned adapter_drive(struct hdl_adapter *adapter);
 void adapter_poll(struct hdl_adapter *adapter);
 /* @qp has work: see that it is done. */
 void adapter_doorbell(struct hdl_adapter *adapter, struct qp *qp);
-/* Do @wr, which is alone, at once if it is short and nothing is in its way. False: post it. */
-bool adapter_express(struct hdl_adapter *adapter, struct qp *qp, const struct hdl_send_wr *wr);
+/* Do requests from *wr on at once, as long as they are short and nothing is in their way; *wr is what is left to post. */
+void adapter_express(struct hdl_adapter *adapter, struct qp *qp, const struct hdl_send_wr **wr);
 void adapter_lock(struct hdl_adapter *adapter);
 void adapter_unlock(struct hdl_adapter *adapter);
 /* Wake the adapter's thread. */

@@ -161,15 +161,20 @@ void adapter_doorbell(struct hdl_adapter *adapter, struct qp *qp)
 	}
 }
 
-bool adapter_express(struct hdl_adapter *adapter, struct qp *qp, const struct hdl_send_wr *wr)
+void adapter_express(struct hdl_adapter *adapter, struct qp *qp, const struct hdl_send_wr **wr)
 {
 	/* Most of what is not for this way is seen without the lock. */
-	if ((wr->opcode != HDL_OP_WRITE && wr->opcode != HDL_OP_READ) || wq_held(&qp->sq) != 0 ||
-	    !lock_try(&adapter->drive_lock))
-		return false;
-	bool done = local_express(&adapter->node, qp, wr);
+	if (qp->type != HDL_QP_RC || qp->link >= LINK_WIRE || !lock_try(&adapter->drive_lock))
+		return;
+	if (lock_try(&qp->sq.post_lock)) {
+		uint32_t done = 1;
+		while (*wr != NULL && (done = local_express(&adapter->node, qp, *wr)) > 0)
+			for (; done > 0; done--)
+				*wr = (*wr)->next;
+		lock_drop(&qp->sq.post_lock);
+	}
+	node_ring_bells(&adapter->node);
 	adapter_unlock(adapter);
-	return done;
 }
 
 /* Shall producers pass a barrier with each frame? With the drive lock. */

@@ -44,11 +44,14 @@ enum step local_direct(struct node *node, struct qp *qp, struct wqe_send *wqe);
 enum step local_multicast(struct node *node, struct qp *qp, struct wqe_send *wqe);
 /* Nobody is there: a datagram vanishes, a message is never answered. It must still be fit to be sent. */
 enum step local_to_nobody(struct node *node, struct qp *qp, struct wqe_send *wqe);
-/* Execute and complete @wr at once, without an element of the queue: a short write or read that nothing stands before, on memory
- * of this process. False: nothing was decided, post it. */
-bool local_express(struct node *node, struct qp *qp, const struct hdl_send_wr *wr);
+/* Execute @wr at once: a usual message (local_short_send()), or, without an element of the queue, a short write or read that
+ * nothing stands before, on memory of this process. Returns how many of the list it was; 0: nothing was decided, post it. Under
+ * sq.post_lock. */
+uint32_t local_express(struct node *node, struct qp *qp, const struct hdl_send_wr *wr);
 /* @wqe is in flight: an answer will come. */
 void local_sent(struct node *node, struct qp *qp, struct wqe_send *wqe);
+/* Answers to @count messages that were published last will come. */
+void local_await(struct node *node, struct qp *qp, uint32_t count);
 /* It is not any more. */
 void local_answer_came(struct qp *qp, struct wqe_send *wqe);
 /* The element that holds message @msn, if it is waiting for an answer. */
@@ -63,6 +66,15 @@ static inline uint32_t local_sent_end(const struct qp *qp)
 /* Write the header of @wqe's frame. What is owed to the peer goes with it, where that is a plain ACK. */
 void local_put_header(struct qp *qp, struct wqe_send *wqe, enum frame_kind kind, uint8_t flags,
                       struct frame *out);
+
+/* --- local_short.c --- */
+/* Requester: post and send @wr at once, with those that follow it, if they are usual messages. Returns how many, 0: nothing has
+ * happened. Under sq.post_lock. */
+uint32_t local_short_send(struct node *node, struct qp *qp, const struct hdl_send_wr *wr);
+/* Requester: as local_answered() with ANSWER_ACK. */
+void local_acked(struct node *node, struct qp *qp, uint32_t msn);
+/* Responder: take @a if it is a usual message. False: at most what it acknowledges was seen to. */
+bool local_short_take(struct node *node, const struct arrival *a);
 
 /* --- local_value.c --- */
 /* Can the peer of @link read and write our memory? (port/lanes.h: LANES_REACH_YES) */

@@ -73,8 +73,7 @@ void node_forget(struct node *node, struct qp *qp)
 	qp->is_owing = false;
 }
 
-/* Wake the peers that sleep and were sent something. */
-static void ring_bells(struct node *node)
+void node_ring_bells(struct node *node)
 {
 	while (node->dirty_links != LINK_NONE) {
 		uint32_t index = node->dirty_links;
@@ -154,7 +153,7 @@ void node_post(struct node *node, struct qp *qp)
 	if (qp->close_due && qp->ib == NULL)
 		local_answer(node, qp);
 	node->by_application = false;
-	ring_bells(node);
+	node_ring_bells(node);
 	flush(node);
 }
 
@@ -162,7 +161,7 @@ unsigned node_run(struct node *node)
 {
 	unsigned did = 0;
 	for (uint32_t i = 0; i < node->link_count; i++)
-		if (node->links[i].up)
+		if (node->links[i].up && !ring_quiet(&node->links[i].rx))
 			did += local_receive(node, i);
 	for (struct mpsc_node *at = mpsc_take(&node->pending), *next; at != NULL; at = next) {
 		struct qp *qp = (struct qp *)(void *)((char *)at - offsetof(struct qp, pending));
@@ -174,7 +173,7 @@ unsigned node_run(struct node *node)
 		did += run_active(node);
 	if (node->owing != NULL && !node->no_answers)
 		settle(node);
-	ring_bells(node);
+	node_ring_bells(node);
 	flush(node);
 	return did;
 }
