@@ -331,7 +331,7 @@ static void sn1_lists_of_short_messages_arrive_one_by_one(void **state)
 	make_pair(w, &(struct qp_options){.cap = {.max_send_wr = 64, .max_recv_wr = 64}}, &qa, &qb);
 	fill(&w->a, 0, MESSAGES * 200, 5);
 	for (uint32_t i = 0; i < MESSAGES; i++) {
-		uint32_t length = i * 37 % 150, flags = i % 3 == 0 ? 0 : HDL_SEND_SIGNALED;
+		uint32_t length = (i + 1) * 37 % 150, flags = i % 3 == 0 ? 0 : HDL_SEND_SIGNALED;
 		from[i] = piece(&w->a, i * 200, length);
 		wr[i] = (struct hdl_send_wr){
 		        .next = i + 1 < MESSAGES ? &wr[i + 1] : NULL,
