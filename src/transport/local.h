@@ -107,6 +107,11 @@ bool local_reply(struct node *node, struct qp *qp, uint32_t msn, enum answer ans
                  uint32_t detail, uint64_t value);
 bool local_send_answer(struct node *node, uint32_t link, uint32_t to_qpn, uint32_t from_qpn,
                        uint32_t msn, struct frame_answer answer);
+/* Responder: is anything owed? */
+static inline bool local_owes(const struct qp *qp)
+{
+	return qp->answer_due || qp->close_due || qp->results_due > 0;
+}
 /* Responder: send what is owed. False when there was no room. */
 bool local_answer(struct node *node, struct qp *qp);
 /* Responder: may what is owed wait until the application calls the next time? Once, for a single message: an answer to it from

@@ -227,7 +227,7 @@ unsigned local_receive(struct node *node, uint32_t index)
 	size_t bytes;
 	const unsigned char *record;
 	struct arrival a = {.link = index};
-	while (count < NODE_RX_BATCH && link->up &&
+	while (count < NODE_RX_BATCH && link->up && (count == 0 || ring_waits(&link->rx)) &&
 	       (record = ring_peek(&link->rx, &bytes)) != NULL) {
 		count++;
 		bool good = bytes >= sizeof(struct frame);

@@ -123,6 +123,8 @@ static void settle(struct node *node)
 	for (; qp != NULL; qp = next) {
 		next = qp->owing_next;
 		qp->is_owing = false;
+		if (qp->ib == NULL && !local_owes(qp))
+			continue; /* a message took it along */
 		bool may_wait = node->by_application &&
 		                (qp->ib != NULL ? ib_may_wait(qp) : local_may_wait(qp));
 		if (may_wait || !(qp->ib != NULL ? ib_answer(node, qp) : local_answer(node, qp)))
