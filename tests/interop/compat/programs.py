@@ -394,7 +394,7 @@ def lane(folder):
 
 def ucx_pair(folder):
     os.environ.update(UCX_TLS="rc_v,ud_v,self", UCX_NET_DEVICES="heddle0:1")
-    for words in ("-d heddle0:1 -x rc_verbs -t am_lat", "-d heddle0:1 -x ud_verbs -t am_lat", "-d heddle0:1 -x ud_verbs -t am_bw -s 4000",
+    for words in ("-d heddle0:1 -x rc_verbs -t am_lat", "-d heddle0:1 -x ud_verbs -t am_lat", "-d heddle0:1 -x ud_verbs -t am_bw -D bcopy -s 4000",
                   "-t tag_lat", "-t tag_bw -s 100000", "-d heddle0:1 -x rc_verbs -t put_bw -D zcopy -s 65536", "-t ucp_get -s 1000000", "-t ucp_fadd"):
         pair(folder, f"ucx_perftest {words}", ["ucx_perftest", "-p", "PORT"],
              ["ucx_perftest", "-p", "PORT", *words.split(), "-n", "500", "localhost"])
