@@ -6,8 +6,8 @@ Heddle and a guest with a kernel of its own (guest.py), in both directions, over
             [--rounds N]
 
 FOLDER is that of the build. --quick: a few rows, and only where the kernel is at hand already. --only: the rows that have all
-these words. --self: the guest at both ends, which tells the faults of rdma_rxe and of this program from ours. --keep: a capture
-of each row and the output of those that failed are put there. One line a row; exit status 1 when a row failed, 77 when it cannot run here."""
+these words. --self: the guest at both ends, which tells the faults of rdma_rxe and of this program from ours. --keep: the
+captures and the output of rows that failed are put there. One line a row; exit status 1 when a row failed, 77 when it cannot run here."""
 import argparse
 import json
 import os
@@ -85,6 +85,7 @@ tr   ib_write_bw 1 MiB | ib_write_bw -d DEVICE -x GID -p PORT -n 10 -s 1048576 |
 trqj ib_read_bw | ib_read_bw -d DEVICE -x GID -p PORT -e -n 200 | | HOST
 tj   ib_read_bw 2 B to 8 MiB | ib_read_bw -d DEVICE -x GID -p PORT -e -n 5 -a | | HOST
 tr   ib_read_bw 1 MiB | ib_read_bw -d DEVICE -x GID -p PORT -e -n 10 -s 1048576 | | HOST
+tr   ib_read_bw 2 MiB | ib_read_bw -d DEVICE -x GID -p PORT -e -n 5 -s 2097152 -o 1 -t 1 | | HOST
 tr   ib_atomic_bw fetch and add | ib_atomic_bw -d DEVICE -x GID -p PORT -e -n 500 | | HOST
 tr   ib_atomic_bw compare and swap | ib_atomic_bw -d DEVICE -x GID -p PORT -e -n 200 -A CMP_AND_SWAP | | HOST
 mrqj rping | rping -a HOST -p PORT -C 10 -V -v | -s | -c
@@ -248,6 +249,7 @@ def run_row(row, server, client, family, port, loss):
 class Table:
     def __init__(self, guest, keep):
         self.guest, self.keep, self.failed, self.passed, self.lost, self.port = guest, keep, [], 0, 0, 18000
+        self.keep_all = False
 
     def run(self, row, server, client, family, loss, remark=""):
         self.port += 1
@@ -267,6 +269,8 @@ class Table:
         self.guest.cable("loss 0")
         if self.keep:
             self.guest.cable("capture -")
+            if passed and not self.keep_all and not os.environ.get("KEEPALL"):
+                Path(self.keep, f"{name}.pcap").unlink()
         _, packets, lost = map(int, self.guest.cable("counts").split())
         self.lost += lost if loss else 0
         self.line(row.name + remark, f"{client.name} -> {server.name}", f"IPv{family}", f"{lost} of {packets}" if loss else "-",
@@ -297,7 +301,7 @@ def captured(table, rows, server, client):
     if shutil.which("tshark") is None:
         print("tshark is not installed: nothing was captured")
         return
-    kept = table.keep
+    kept, table.keep_all = table.keep, True
     with tempfile.TemporaryDirectory() as table.keep:
         for row in rows:
             start = time.monotonic()
@@ -308,7 +312,7 @@ def captured(table, rows, server, client):
             print("\n".join(problems[:20]), end="\n" if problems else "")
             for path in Path(table.keep).iterdir():
                 path.unlink()
-    table.keep = kept
+    table.keep, table.keep_all = kept, False
 
 
 def chosen(args, rows):
