@@ -165,6 +165,7 @@ struct hdl_adapter {
 	bool bell_watched;    /* the thread's epoll has the bell */
 	bool bell_taken;      /* an application's thread waits for it instead */
 	bool wire_armed;      /* the thread's epoll has the socket of the wire */
+	uint64_t wakes_ns;    /* when the thread that sleeps wakes at the latest */
 	struct udp_wire *udp; /* the wire by UDP (udp.h); NULL: none */
 	_Atomic uint32_t activity;  /* changes while the application posts or polls */
 	_Atomic uint32_t armed_cqs; /* completion queues that wait to raise an event */

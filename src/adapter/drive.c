@@ -107,6 +107,13 @@ static unsigned drive_timed(struct hdl_adapter *adapter, uint64_t *now)
 	return did + expired + (expired > 0 ? node_run(&adapter->node) : 0);
 }
 
+/* Is there something that the next turn may be able to finish? A lane was full, or the network's card. */
+static bool is_stuck(const struct hdl_adapter *adapter)
+{
+	return node_stuck(&adapter->node) ||
+	       (adapter->udp != NULL && udp_wire_blocked(adapter->udp));
+}
+
 void adapter_lock(struct hdl_adapter *adapter)
 {
 	lock_take(&adapter->drive_lock);
@@ -114,9 +121,10 @@ void adapter_lock(struct hdl_adapter *adapter)
 
 void adapter_unlock(struct hdl_adapter *adapter)
 {
-	/* The thread went to sleep before it could know of this timer. (It says that it sleeps while it has the lock.) */
-	bool news = adapter->node.timers_wanted != NULL &&
-	            atomic_load_explicit(&adapter->asleep, memory_order_relaxed);
+	/* The thread went to sleep before it could know of this timer, or of what could not be finished. (It says that it sleeps while it
+	 * has the lock.) A caller that touched it may have been kept from running since, for longer than it watches. */
+	bool news = atomic_load_explicit(&adapter->asleep, memory_order_relaxed) &&
+	            (node_next_tick(&adapter->node) < adapter->wakes_ns || is_stuck(adapter));
 	lock_drop(&adapter->drive_lock);
 	if (news && atomic_exchange_explicit(&adapter->asleep, false, memory_order_relaxed))
 		adapter_nudge(adapter);
@@ -202,13 +210,6 @@ void adapter_arm(struct hdl_adapter *adapter)
 	}
 }
 
-/* Is there something that the next turn may be able to finish? A lane was full, or the network's card. */
-static bool is_stuck(const struct hdl_adapter *adapter)
-{
-	return node_stuck(&adapter->node) ||
-	       (adapter->udp != NULL && udp_wire_blocked(adapter->udp));
-}
-
 bool adapter_wait(struct hdl_adapter *adapter, int fd, int timeout_ms)
 {
 	struct pollfd fds[3] = {{.fd = fd, .events = POLLIN},
@@ -288,8 +289,9 @@ static uint64_t thread_turn(struct hdl_adapter *adapter, uint32_t *last_activity
 			if (!node_idle(&adapter->node))
 				sleep_ns = 0;
 		}
+		adapter->wakes_ns = sleep_ns < UINT64_MAX - now ? now + sleep_ns : UINT64_MAX;
 	}
-	adapter_unlock(adapter);
+	lock_drop(&adapter->drive_lock); /* not adapter_unlock(): we know */
 	return sleep_ns;
 }
 
