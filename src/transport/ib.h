@@ -230,6 +230,8 @@ void ib_owe_nak(struct node *node, struct qp *qp, enum ib_nak_code code, uint32_
 /* May what is owed wait until the application calls the next time? Once, for an acknowledgement: the application's own message,
  * which may come first, is what the peer waits for. */
 bool ib_may_wait(struct qp *qp);
+/* The application's own message is about to leave, to where an acknowledgement that waits goes too: as one train, if it can. */
+void ib_take_along(struct node *node, struct qp *qp);
 /* Send what is owed. False when there was no room for all of it. */
 bool ib_answer(struct node *node, struct qp *qp);
 /* The credits that code @code of an AETH stands for (IBTA table 44), and the code for at most @count. */

@@ -211,3 +211,10 @@ bool ib_answer(struct node *node, struct qp *qp)
 	}
 	return true;
 }
+
+void ib_take_along(struct node *node, struct qp *qp)
+{
+	/* Where there is no room, it stays among those that owe something. */
+	if (qp->is_owing && qp->ib->ack_due && !node->no_answers)
+		ib_answer(node, qp);
+}
