@@ -16,6 +16,7 @@
 #include <heddle/heddle.h>
 
 #include "adapter/tables.h"
+#include "adapter/wakeful.h"
 #include "base/bitmap.h"
 #include "base/clock.h"
 #include "base/lock.h"
@@ -153,6 +154,7 @@ struct hdl_adapter {
 	bool wire_only; /* no same-host path */
 	bool barrier;   /* barrier_everyone() reaches us: who sends to us needs no fence */
 	pthread_t thread;
+	struct wakeful wakeful;
 	_Atomic bool quitting;
 	_Atomic bool
 	        asleep; /* it sleeps until something rings; the next caller sends it to watch */

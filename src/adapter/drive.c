@@ -264,6 +264,7 @@ static uint64_t thread_turn(struct hdl_adapter *adapter, uint32_t *last_activity
 {
 	uint64_t now, sleep_ns = 0;
 	lock_take(&adapter->drive_lock);
+	uint64_t packets = adapter->udp != NULL ? adapter->udp->counts.received : 0;
 	unsigned did = drive_timed(adapter, &now);
 	recorder_flush(adapter);
 	uint32_t activity = atomic_load_explicit(&adapter->activity, memory_order_relaxed);
@@ -274,7 +275,9 @@ static uint64_t thread_turn(struct hdl_adapter *adapter, uint32_t *last_activity
 		watch_bell(adapter, true);
 	if (watching && !armed && adapter->lanes_fenced)
 		ask_fences(adapter, false);
-	if (did == 0) {
+	if (adapter->udp != NULL && packets != adapter->udp->counts.received)
+		wakeful_begin(&adapter->wakeful, now);
+	if (did == 0 && (watching || !wakeful_stay(&adapter->wakeful, now))) {
 		uint64_t next = node_next_tick(&adapter->node);
 		sleep_ns = next == UINT64_MAX ? UINT64_MAX : next > now ? next - now : 1;
 		if (watching && sleep_ns > ADAPTER_WATCH_NS)

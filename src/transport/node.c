@@ -201,7 +201,9 @@ void node_post(struct node *node, struct qp *qp)
 {
 	node->by_application = true;
 	run_qp(node, qp);
-	if (qp->close_due && qp->ib == NULL)
+	if (qp->ib != NULL)
+		ib_take_along(node, qp);
+	else if (qp->close_due)
 		local_answer(node, qp);
 	node->by_application = false;
 	node_ring_bells(node);
