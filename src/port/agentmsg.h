@@ -33,7 +33,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#define AGENT_VERSION    7u
+#define AGENT_VERSION    8u
 #define AGENT_SOCKET     "agent.sock"
 #define AGENT_LOCK       "agent.lock"
 #define AGENT_MAX_GIDS   16u
