@@ -169,18 +169,27 @@ void adapter_doorbell(struct hdl_adapter *adapter, struct qp *qp)
 	}
 }
 
+/* Returns how many requests from @wr on were done. */
+static uint32_t express(struct node *node, struct qp *qp, const struct hdl_send_wr *wr)
+{
+	if (wr->opcode != HDL_OP_SEND && wr->opcode != HDL_OP_SEND_IMM)
+		return local_express(node, qp, wr);
+	if (!lock_try(&qp->sq.post_lock))
+		return 0;
+	uint32_t done = local_short_send(node, qp, wr);
+	lock_drop(&qp->sq.post_lock);
+	return done;
+}
+
 void adapter_express(struct hdl_adapter *adapter, struct qp *qp, const struct hdl_send_wr **wr)
 {
 	/* Most of what is not for this way is seen without the lock. */
 	if (qp->type != HDL_QP_RC || qp->link >= LINK_WIRE || !lock_try(&adapter->drive_lock))
 		return;
-	if (lock_try(&qp->sq.post_lock)) {
-		uint32_t done = 1;
-		while (*wr != NULL && (done = local_express(&adapter->node, qp, *wr)) > 0)
-			for (; done > 0; done--)
-				*wr = (*wr)->next;
-		lock_drop(&qp->sq.post_lock);
-	}
+	uint32_t done;
+	while (*wr != NULL && (done = express(&adapter->node, qp, *wr)) > 0)
+		for (; done > 0; done--)
+			*wr = (*wr)->next;
 	node_ring_bells(&adapter->node);
 	adapter_unlock(adapter);
 }

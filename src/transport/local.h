@@ -44,10 +44,9 @@ enum step local_direct(struct node *node, struct qp *qp, struct wqe_send *wqe);
 enum step local_multicast(struct node *node, struct qp *qp, struct wqe_send *wqe);
 /* Nobody is there: a datagram vanishes, a message is never answered. It must still be fit to be sent. */
 enum step local_to_nobody(struct node *node, struct qp *qp, struct wqe_send *wqe);
-/* Execute @wr at once: a usual message (local_short_send()), or, without an element of the queue, a short write or read that
- * nothing stands before, on memory of this process. Returns how many of the list it was; 0: nothing was decided, post it. Under
- * sq.post_lock. */
-uint32_t local_express(struct node *node, struct qp *qp, const struct hdl_send_wr *wr);
+/* Execute and complete @wr at once, without an element of the queue: a short write or read that nothing stands before, on memory
+ * of this process. False: nothing was decided, post it. */
+bool local_express(struct node *node, struct qp *qp, const struct hdl_send_wr *wr);
 /* @wqe is in flight: an answer will come. */
 void local_sent(struct node *node, struct qp *qp, struct wqe_send *wqe);
 /* Answers to @count messages that were published last will come. */

@@ -224,10 +224,8 @@ static bool is_ready(const struct link *link, const struct qp *qp, const struct 
 	       facts->dest_qpn == qp->qpn && facts->link == link->id && facts->type == qp->type;
 }
 
-uint32_t local_express(struct node *node, struct qp *qp, const struct hdl_send_wr *wr)
+bool local_express(struct node *node, struct qp *qp, const struct hdl_send_wr *wr)
 {
-	if (wr->opcode == HDL_OP_SEND || wr->opcode == HDL_OP_SEND_IMM)
-		return local_short_send(node, qp, wr);
 	const struct hdl_sge *piece = wr->sg_list;
 	bool read = wr->opcode == HDL_OP_READ, inlined = (wr->flags & HDL_SEND_INLINE) != 0;
 	if (node->capture != NULL || qp->type != HDL_QP_RC || qp_state(qp) != HDL_QPS_RTS ||
@@ -237,7 +235,7 @@ uint32_t local_express(struct node *node, struct qp *qp, const struct hdl_send_w
 	    (wr->flags & ~(uint32_t)(HDL_SEND_SIGNALED | HDL_SEND_INLINE)) != 0 ||
 	    wr->num_sge != 1 || piece == NULL || piece->length == 0 || piece->length > MOVE_SHORT ||
 	    (inlined ? piece->length > qp->cap.max_inline : qp->sq.max_sge == 0))
-		return 0;
+		return false;
 	const struct link *link = &node->links[qp->link];
 	struct short_run run = {.own = piece->addr,
 	                        .addr = wr->u.rdma.addr,
@@ -250,12 +248,12 @@ uint32_t local_express(struct node *node, struct qp *qp, const struct hdl_send_w
 	    (facts.access & run.access) == 0 ||
 	    (!inlined && !own_run(node, qp, piece, run.access, &run.own)) ||
 	    !direct_short(qp, link, pub, &facts, &run))
-		return 0;
+		return false;
 	qp->retries_left = qp->attr.retry_cnt;
 	counter_add(&node->counters[read ? NODE_BYTES_READ : NODE_BYTES_WRITTEN], run.length);
 	if ((wr->flags & HDL_SEND_SIGNALED) != 0 || qp->signal_all)
 		op_tell_sent(node, qp, wr->wr_id, (uint8_t)wr->opcode, run.length);
-	return 1;
+	return true;
 }
 
 enum step local_direct(struct node *node, struct qp *qp, struct wqe_send *wqe)
