@@ -1,13 +1,10 @@
 /* One adapter at a network of the simulator; see station.h. */
 #include "station.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "adapter/adapter.h"
+#include "place.h"
 
 #define CONGESTED 3u
-#define PAGE      4096u
 #define TURNS     64
 #define STUCK_NS  1000u /* until the lines have room again, about */
 
@@ -83,13 +80,11 @@ bool station_open(struct station *station, const struct station_config *config)
 	                          .seed = config->seed,
 	                          .carrier = &station->cable.carrier,
 	                          .second_gid = config->gids[1]};
-	size_t bytes = (config->memory_bytes + PAGE - 1) / PAGE * PAGE;
 	*station = (struct station){.config = *config};
 	cable_init(&station->cable, config->out, room, station);
-	station->memory = aligned_alloc(PAGE, bytes);
+	station->memory = place_take(config->index, config->memory_bytes);
 	if (station->memory == NULL || adapter_open(&attr, &env, &station->adapter) != 0)
 		return false;
-	memset(station->memory, 0, bytes);
 	uint32_t access = HDL_ACCESS_LOCAL_READ | HDL_ACCESS_LOCAL_WRITE | HDL_ACCESS_REMOTE_READ |
 	                  HDL_ACCESS_REMOTE_WRITE;
 	return hdl_pd_create(station->adapter, &station->pd) == 0 &&
@@ -143,5 +138,5 @@ void station_close(struct station *station)
 		hdl_pd_destroy(station->pd);
 	if (station->adapter != NULL)
 		hdl_close(station->adapter);
-	free(station->memory);
+	place_give(station->memory, station->config.memory_bytes);
 }
