@@ -237,11 +237,37 @@ def rdmacm(folder):
                  ["sh", "-c", "rping -c -a 127.0.0.1 -C 1 2>&1 | grep 'REJECTED, error 8'"])
 
 
+def killed(folder):
+    """Whoever is killed is disconnected: rping's server ends when its client is no longer there."""
+    with tempfile.TemporaryFile("w+") as output:
+        server = subprocess.Popen([*starts_on(folder, False), "rping", "-s", "-v"], stdout=output, stderr=subprocess.STDOUT)
+        words = [*starts_on(folder, True), *at_server(folder, ["rping", "-c", "-v", "-C", "1000000", "-a", "127.0.0.1"])]
+        client, code, end = None, None, time.monotonic() + 10
+        try:
+            while time.monotonic() < end and client is None:
+                client = subprocess.Popen(["stdbuf", "-oL", *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+                if "ping data" not in client.stdout.readline():  # the server was not there yet
+                    client.wait()
+                    client = None
+            if client:
+                client.kill()
+            code = server.wait(timeout=20)
+        except subprocess.TimeoutExpired:
+            pass
+        finally:
+            for process in filter(None, (client, server)):
+                process.kill()
+                process.wait()
+        output.seek(0)
+        expect("rping -s is told when its client was killed", client is not None and code is not None, str(code), output.read()[-2000:])
+
+
 def connections(folder):
     """What rdma_cm does, without much traffic: a connection, many of them, datagrams, addresses of the other family, a refusal."""
     rdmacm_rows(folder, [line for line in RDMACM.strip().split("\n") if line.startswith(("rping", "ucmatose", "udaddy"))])
     connect_pair(folder, "rping where nobody listens is refused", None,
                  ["sh", "-c", "rping -c -a 127.0.0.1 -C 1 2>&1 | grep 'REJECTED, error 8'"])
+    killed(folder)
 
 
 def multicast(folder):
