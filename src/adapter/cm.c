@@ -112,7 +112,7 @@ int hdl_cm_send(struct hdl_adapter *adapter, const struct hdl_cm_msg *msg)
 		return -HDL_EINVAL;
 	struct agent_msg out;
 	question(&out, msg->on_wire ? AGENT_CM_MAD : AGENT_CM_SEND, msg->space, &msg->gid,
-	         msg->port, msg->options);
+	         msg->port, msg->on_wire == HDL_CM_WHEN_GONE ? AGENT_CM_WHEN_GONE : msg->options);
 	out.u.cm.guid = msg->guid;
 	out.u.cm.slot = msg->slot;
 	out.u.cm.to_port = msg->to_port;
