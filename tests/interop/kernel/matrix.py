@@ -53,13 +53,15 @@ TRIES = 4
 # name of the row | program and options of both | of the server | of the client. Words:
 #   DEVICE and GID the device of that end, and the index of its GID; PORT a port that is free; HOST the server's address, over
 #   TCP that of IPv4, since most of the programs do not know others there; EVENTS is -e without loss: perftest's pairs wait for two
-#   events in the order in which they come when nothing is lost; LOSSY is -l with loss
+#   events in the order in which they come when nothing is lost; LOSSY is -l with loss; MIGRATES is -m on Heddle: Linux knows
+#   alternate paths on InfiniBand alone
 # Before the name: what is special.
 #   t  they meet over TCP at PORT      m  they meet through rdma_cm: the server is bound to HOST
 #   r  reliable: also with loss        q  also in the short run       j  also with large packets
 #   4  IPv4 only: perftest's -R does not know the other
 ROWS = """
 trqj patterns RC | patterns LOSSY -t rc -d DEVICE -g GID -p PORT | | HOST
+tr   patterns RC migrating | patterns LOSSY MIGRATES -b 70000 -t rc -d DEVICE -g GID -p PORT | | HOST
 tq   patterns UC | patterns -t uc -d DEVICE -g GID -p PORT | | HOST
 tqj  patterns UD | patterns -t ud -d DEVICE -g GID -p PORT | | HOST
 tr   ibv_rc_pingpong | ibv_rc_pingpong -d DEVICE -g GID -p PORT -c -e -n 500 | | HOST
@@ -226,7 +228,8 @@ def run_row(row, server, client, family, port, loss):
     host = server.address(4 if "t" in row.flags else family)
 
     def words(end, line):
-        meaning = dict(end.facts(family), PORT=str(port), HOST=host, EVENTS="" if loss else "-e", LOSSY="-l" if loss else "")
+        meaning = dict(end.facts(family), PORT=str(port), HOST=host, EVENTS="" if loss else "-e", LOSSY="-l" if loss else "",
+                       MIGRATES="-m" if end.name == "heddle" else "")
         patient = ["-u", PATIENCE[end.name]] if loss and line[0].startswith(("ib_", "patterns")) else []
         return [word for word in (meaning.get(word, word) for word in (*line, *patient)) if word]
 
@@ -335,8 +338,6 @@ def cells(args, rows, mtu):
                 if (loss and "r" not in row.flags) or (family == 6 and "4" in row.flags) or args.family not in (None, family) or args.loss not in (None, loss):
                     continue
                 if args.quick and (loss == 1) != (family == 6) and "r" in row.flags:
-                    continue
-                if mtu != MTU and loss and not args.mtu:
                     continue
                 yield row, family, loss
 
