@@ -142,8 +142,8 @@ class Heddle:
         def there():
             said = subprocess.run([f"{self.folder}/heddle", "status", "--json"], env=self.env, capture_output=True, text=True)
             return job.code() is not None or f'"program": "{row.server[0]}"' in json.dumps(json.loads(said.stdout or "{}"))
-        # That it has opened the device can be seen, that it listens then cannot.
-        return wait_until(there, SERVER_FIRST) and not time.sleep(0.3)
+        # That it has opened the device can be seen, that it listens then cannot: but it sleeps when there is nothing left to do.
+        return wait_until(there, SERVER_FIRST) and wait_until(lambda: job.code() is not None or job.sleeps(0.4), SERVER_FIRST)
 
     def close(self):
         shutil.rmtree(self.directory, ignore_errors=True)
@@ -157,6 +157,18 @@ class HostJob:
 
     def code(self):
         return self.process.poll()
+
+    def sleeps(self, seconds):
+        """Has it done nothing at all for so long?"""
+        def seen():
+            tasks = sorted(Path(f"/proc/{self.process.pid}/task").iterdir())
+            return [re.findall(r"^(?:State|.*_ctxt_switches):.*", (task / "status").read_text(), re.M) for task in tasks]
+        try:
+            before = seen()
+            time.sleep(seconds)
+            return before == seen() and all("S (" in lines[0] for lines in before)
+        except FileNotFoundError:
+            return False
 
     def wait(self, seconds):
         try:
