@@ -16,6 +16,7 @@
 #include <heddle/heddle.h>
 
 #include "adapter/tables.h"
+#include "adapter/wakeful.h"
 #include "base/bitmap.h"
 #include "base/clock.h"
 #include "base/lock.h"
@@ -153,6 +154,7 @@ struct hdl_adapter {
 	bool wire_only; /* no same-host path */
 	bool barrier;   /* barrier_everyone() reaches us: who sends to us needs no fence */
 	pthread_t thread;
+	struct wakeful wakeful;
 	_Atomic bool quitting;
 	_Atomic bool
 	        asleep; /* it sleeps until something rings; the next caller sends it to watch */
@@ -495,8 +497,8 @@ unsigned adapter_drive(struct hdl_adapter *adapter);
 void adapter_poll(struct hdl_adapter *adapter);
 /* @qp has work: see that it is done. */
 void adapter_doorbell(struct hdl_adapter *adapter, struct qp *qp);
-/* Do @wr, which is alone, at once if it is short and nothing is in its way. False: post it. */
-bool adapter_express(struct hdl_adapter *adapter, struct qp *qp, const struct hdl_send_wr *wr);
+/* Do requests from *wr on at once, as long as they are short and nothing is in their way; *wr is what is left to post. */
+void adapter_express(struct hdl_adapter *adapter, struct qp *qp, const struct hdl_send_wr **wr);
 void adapter_lock(struct hdl_adapter *adapter);
 void adapter_unlock(struct hdl_adapter *adapter);
 /* Wake the adapter's thread. */

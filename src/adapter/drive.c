@@ -169,15 +169,29 @@ void adapter_doorbell(struct hdl_adapter *adapter, struct qp *qp)
 	}
 }
 
-bool adapter_express(struct hdl_adapter *adapter, struct qp *qp, const struct hdl_send_wr *wr)
+/* Returns how many requests from @wr on were done. */
+static uint32_t express(struct node *node, struct qp *qp, const struct hdl_send_wr *wr)
+{
+	if (wr->opcode != HDL_OP_SEND && wr->opcode != HDL_OP_SEND_IMM)
+		return local_express(node, qp, wr);
+	if (!lock_try(&qp->sq.post_lock))
+		return 0;
+	uint32_t done = local_short_send(node, qp, wr);
+	lock_drop(&qp->sq.post_lock);
+	return done;
+}
+
+void adapter_express(struct hdl_adapter *adapter, struct qp *qp, const struct hdl_send_wr **wr)
 {
 	/* Most of what is not for this way is seen without the lock. */
-	if ((wr->opcode != HDL_OP_WRITE && wr->opcode != HDL_OP_READ) || wq_held(&qp->sq) != 0 ||
-	    !lock_try(&adapter->drive_lock))
-		return false;
-	bool done = local_express(&adapter->node, qp, wr);
+	if (qp->type != HDL_QP_RC || qp->link >= LINK_WIRE || !lock_try(&adapter->drive_lock))
+		return;
+	uint32_t done;
+	while (*wr != NULL && (done = express(&adapter->node, qp, *wr)) > 0)
+		for (; done > 0; done--)
+			*wr = (*wr)->next;
+	node_ring_bells(&adapter->node);
 	adapter_unlock(adapter);
-	return done;
 }
 
 /* Shall producers pass a barrier with each frame? With the drive lock. */
@@ -259,6 +273,7 @@ static uint64_t thread_turn(struct hdl_adapter *adapter, uint32_t *last_activity
 {
 	uint64_t now, sleep_ns = 0;
 	lock_take(&adapter->drive_lock);
+	uint64_t packets = adapter->udp != NULL ? adapter->udp->counts.received : 0;
 	unsigned did = drive_timed(adapter, &now);
 	recorder_flush(adapter);
 	uint32_t activity = atomic_load_explicit(&adapter->activity, memory_order_relaxed);
@@ -269,7 +284,9 @@ static uint64_t thread_turn(struct hdl_adapter *adapter, uint32_t *last_activity
 		watch_bell(adapter, true);
 	if (watching && !armed && adapter->lanes_fenced)
 		ask_fences(adapter, false);
-	if (did == 0) {
+	if (adapter->udp != NULL && packets != adapter->udp->counts.received)
+		wakeful_begin(&adapter->wakeful, now);
+	if (did == 0 && (watching || !wakeful_stay(&adapter->wakeful, now))) {
 		uint64_t next = node_next_tick(&adapter->node);
 		sleep_ns = next == UINT64_MAX ? UINT64_MAX : next > now ? next - now : 1;
 		if (watching && sleep_ns > ADAPTER_WATCH_NS)

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "adapter/adapter.h"
+#include "base/crc.h"
 #include "base/log.h"
 
 /* What this thread is copying. Initial-exec: the handler must not allocate. */
@@ -185,6 +186,25 @@ static bool move_copy_short(void *to, const void *from, size_t bytes)
 	return fault_copy(to, from, bytes) == 0;
 }
 
+/* Kept apart like copy_runs(). */
+__attribute__((noinline)) static uint32_t copy_crc(uint32_t crc, void *to, const void *from,
+                                                   size_t bytes)
+{
+	return crc32_ieee_copy(crc, to, from, bytes);
+}
+
+static bool move_copy_crc(void *to, const void *from, size_t bytes, uint32_t *crc)
+{
+	if (sigsetjmp(attempt.jump, 0) != 0)
+		return false;
+	attempt.active = 1;
+	atomic_signal_fence(memory_order_seq_cst);
+	*crc = copy_crc(*crc, to, from, bytes);
+	atomic_signal_fence(memory_order_seq_cst);
+	attempt.active = 0;
+	return true;
+}
+
 static enum move_result move_atomic(void *context, enum move_side side, uint64_t addr, bool add,
                                     uint64_t compare_add, uint64_t swap, uint64_t *old)
 {
@@ -221,6 +241,7 @@ struct mover fault_mover(bool reaches_peer)
 	                      .atomic = move_atomic,
 	                      .reach = reaches_peer ? move_reach : NULL,
 	                      .copy_short = move_copy_short,
+	                      .copy_crc = move_copy_crc,
 	                      .reaches_peer = reaches_peer};
 }
 

@@ -8,10 +8,17 @@
 #include <unistd.h>
 
 #include "base/crc.h"
+#include "port/agentmsg.h"
 #include "wire/be.h"
 #include "wire/icrc.h"
 
 #define BTH_QPN_OFFSET 4u
+
+/* IP has no service level. A completion says instead which header stands before a datagram (IBTA annex A17.4.5.1), in the way that
+ * adapters do and that UCX relies on: behind UDP, and version 6 or 4. */
+#define SL_UDP  8u
+#define SL_IPV6 1u
+#define SL_IPV4 2u
 
 /* --- seeds --- */
 
@@ -24,20 +31,17 @@ static struct udp_seed *seed_place(struct udp_seed *seeds, const uint8_t gid[16]
 }
 _Static_assert(UDP_SEEDS == 1u << (32 - 26), "the hash must reach all of them");
 
-/* The seed of packets of @bytes between us and @gid, one of which is path's sgid, the other its dgid. */
-static uint32_t seed_of(struct udp_seed *seeds, const struct roce_path *path, const uint8_t gid[16],
-                        size_t bytes)
+/* The place of the seed of packets of @bytes between us and @gid from source port @port. False: it has to be computed. */
+static bool seed_known(struct udp_seed *seeds, const uint8_t gid[16], uint16_t port, size_t bytes,
+                       struct udp_seed **at)
 {
-	struct udp_seed *at = seed_place(seeds, gid, path->src_port, bytes);
-	if (at->bytes != bytes || at->port != path->src_port || memcmp(at->gid, gid, 16) != 0) {
-		struct roce_path first = *path;
-		first.ip_id = 0;
-		at->bytes = (uint16_t)bytes;
-		at->port = path->src_port;
-		memcpy(at->gid, gid, 16);
-		at->seed = roce_icrc_seed(&first, bytes);
-	}
-	return at->seed;
+	*at = seed_place(seeds, gid, port, bytes);
+	if ((*at)->bytes == bytes && (*at)->port == port && memcmp((*at)->gid, gid, 16) == 0)
+		return true;
+	(*at)->bytes = (uint16_t)bytes;
+	(*at)->port = port;
+	memcpy((*at)->gid, gid, 16);
+	return false;
 }
 
 /* --- out --- */
@@ -102,11 +106,16 @@ static struct roce_path way_of(const struct udp_wire *wire, const struct path *p
 	return way;
 }
 
-static void seal(struct udp_wire *wire, const struct roce_path *way, uint8_t *packet, size_t bytes,
-                 unsigned id)
+/* The seed of packets of @bytes, ICRC included, along @path; of the @number-th in a train. */
+static uint32_t out_seed(struct udp_wire *wire, const struct path *path, uint32_t sender,
+                         size_t bytes, unsigned number)
 {
-	uint32_t seed = seed_of(wire->out_seeds, way, way->dgid, bytes + IB_ICRC_BYTES);
-	icrc_put(packet + bytes, icrc_transport(seed ^ wire->id_seeds[id], packet, bytes));
+	struct udp_seed *at;
+	if (!seed_known(wire->out_seeds, path->ip.dgid, wire->senders[sender].port, bytes, &at)) {
+		struct roce_path way = way_of(wire, path, sender);
+		at->seed = roce_icrc_seed(&way, bytes);
+	}
+	return at->seed ^ wire->id_seeds[number];
 }
 
 /* The packets of a train that the kernel does not cut up, one by one: then each has identification 0. Returns how many went. */
@@ -115,7 +124,6 @@ static unsigned send_apart(struct udp_wire *wire, const struct udp_train *train,
 {
 	struct path path = {.ip.traffic_class = train->tos};
 	memcpy(path.ip.dgid, train->to.gid, sizeof(path.ip.dgid));
-	struct roce_path way = way_of(wire, &path, sender);
 	unsigned sent = 0;
 	*error = 0;
 	for (uint32_t at = 0; at < train->bytes && *error == 0; at += train->packet_bytes) {
@@ -126,7 +134,9 @@ static unsigned send_apart(struct udp_wire *wire, const struct udp_train *train,
 		one.bytes = train->bytes - at < train->packet_bytes ? train->bytes - at
 		                                                    : train->packet_bytes;
 		one.packet_bytes = one.bytes;
-		seal(wire, &way, packet, one.bytes - IB_ICRC_BYTES, 0);
+		uint32_t seed = out_seed(wire, &path, sender, one.bytes, 0);
+		uint32_t covered = one.bytes - IB_ICRC_BYTES;
+		icrc_put(packet + covered, icrc_transport(seed, packet, covered));
 		sent += udp_send(wire->senders[sender].sock, &one, 1, error);
 	}
 	return sent;
@@ -175,6 +185,16 @@ static void udp_flush(void *context)
 	wire->used = 0;
 }
 
+static bool udp_filling(void *context)
+{
+	const struct udp_wire *wire = context;
+	if (wire->count == wire->first || !wire->trains_work)
+		return false;
+	const struct udp_waiting *last = &wire->trains[wire->count - 1];
+	return !last->closed && last->train.packets < UDP_MAX_PACKETS &&
+	       last->train.bytes + last->train.packet_bytes <= UDP_MAX_TRAIN_BYTES;
+}
+
 static uint8_t *udp_reserve(void *context, const struct path *path, size_t bytes)
 {
 	struct udp_wire *wire = context;
@@ -186,44 +206,92 @@ static uint8_t *udp_reserve(void *context, const struct path *path, size_t bytes
 	return wire->arena + wire->used;
 }
 
+/* Where the packet that lies at the end of the arena goes. */
+struct place {
+	uint32_t sender, slot, total; /* bytes, with the ICRC */
+	uint8_t tos, hops;
+	unsigned number; /* in the last train; 0: a new one begins */
+};
+
+static struct place place_for(struct udp_wire *wire, const struct path *path, size_t bytes)
+{
+	uint32_t slot = slot_at(wire, wire->arena + wire->used);
+	struct place place = {.sender = sender_for(wire, path->ip.src_port, slot),
+	                      .slot = slot,
+	                      .total = (uint32_t)(bytes + IB_ICRC_BYTES),
+	                      .tos = udp_ect(path->ip.traffic_class),
+	                      .hops = path->ip.hop_limit != 0 ? path->ip.hop_limit : UDP_HOP_LIMIT};
+	if (wire->count == wire->first || !wire->trains_work)
+		return place;
+	const struct udp_waiting *last = &wire->trains[wire->count - 1];
+	const struct udp_train *train = &last->train;
+	/* To one process: the receiving kernel looks at the first packet alone to find the socket. */
+	if (!last->closed && last->sender == place.sender && last->slot == slot &&
+	    train->tos == place.tos && train->hop_limit == place.hops &&
+	    place.total <= train->packet_bytes && train->packets < UDP_MAX_PACKETS &&
+	    train->bytes + place.total <= UDP_MAX_TRAIN_BYTES &&
+	    memcmp(last->gid, path->ip.dgid, sizeof(last->gid)) == 0)
+		place.number = train->packets;
+	return place;
+}
+
+/* The packet, which has its ICRC, waits to be sent. */
+static void append(struct udp_wire *wire, const struct path *path, const struct place *place)
+{
+	if (place->number > 0) {
+		struct udp_waiting *last = &wire->trains[wire->count - 1];
+		last->train.packets++;
+		last->train.bytes += place->total;
+		last->closed = place->total < last->train.packet_bytes;
+	} else {
+		struct udp_waiting *next = &wire->trains[wire->count++];
+		next->sender = place->sender;
+		next->slot = place->slot;
+		next->closed = false;
+		memcpy(next->gid, path->ip.dgid, sizeof(next->gid));
+		next->train = (struct udp_train){.to.scope = wire->address.scope,
+		                                 .tos = place->tos,
+		                                 .hop_limit = place->hops,
+		                                 .packets = 1,
+		                                 .packet_bytes = place->total,
+		                                 .bytes = place->total,
+		                                 .data = wire->arena + wire->used};
+		memcpy(next->train.to.gid,
+		       is_group(next->gid) ? group_address(wire, next->gid).gid : next->gid,
+		       sizeof(next->gid));
+	}
+	wire->used += place->total;
+}
+
 static void udp_commit(void *context, const struct path *path, size_t bytes)
 {
 	struct udp_wire *wire = context;
+	struct place place = place_for(wire, path, bytes);
 	uint8_t *packet = wire->arena + wire->used;
-	uint32_t total = (uint32_t)(bytes + IB_ICRC_BYTES), slot = slot_at(wire, packet);
-	uint32_t sender = sender_for(wire, path->ip.src_port, slot);
-	uint8_t tos = udp_ect(path->ip.traffic_class);
-	uint8_t hops = path->ip.hop_limit != 0 ? path->ip.hop_limit : UDP_HOP_LIMIT;
-	struct roce_path way = way_of(wire, path, sender);
-	unsigned last = wire->count - 1;
-	struct udp_train *train = wire->count > wire->first ? &wire->trains[last].train : NULL;
-	/* To one process: the receiving kernel looks at the first packet alone to find the socket. */
-	if (train != NULL && wire->trains_work && !wire->trains[last].closed &&
-	    wire->trains[last].sender == sender && wire->trains[last].slot == slot &&
-	    train->tos == tos && train->hop_limit == hops && total <= train->packet_bytes &&
-	    train->packets < UDP_MAX_PACKETS && train->bytes + total <= UDP_MAX_TRAIN_BYTES &&
-	    memcmp(train->to.gid, way.dgid, 16) == 0) {
-		seal(wire, &way, packet, bytes, train->packets);
-		train->packets++;
-		train->bytes += total;
-		wire->trains[last].closed = total < train->packet_bytes;
-	} else {
-		train = &wire->trains[wire->count].train;
-		wire->trains[wire->count].sender = sender;
-		wire->trains[wire->count].slot = slot;
-		wire->trains[wire->count].closed = false;
-		wire->count++;
-		*train = (struct udp_train){.to.scope = wire->address.scope,
-		                            .tos = tos,
-		                            .hop_limit = hops,
-		                            .packets = 1,
-		                            .packet_bytes = total,
-		                            .bytes = total,
-		                            .data = packet};
-		memcpy(train->to.gid, way.dgid, 16);
-		seal(wire, &way, packet, bytes, 0);
+	uint32_t seed = out_seed(wire, path, place.sender, place.total, place.number);
+	icrc_put(packet + bytes, icrc_transport(seed, packet, bytes));
+	append(wire, path, &place);
+}
+
+static bool udp_commit_from(void *context, const struct path *path, size_t header_bytes,
+                            const void *from, size_t payload_bytes,
+                            bool (*copy)(void *to, const void *from, size_t bytes, uint32_t *crc))
+{
+	struct udp_wire *wire = context;
+	size_t pad = ib_pad_bytes(payload_bytes), bytes = header_bytes + payload_bytes + pad;
+	struct place place = place_for(wire, path, bytes);
+	uint8_t *packet = wire->arena + wire->used, *payload = packet + header_bytes;
+	uint32_t seed = out_seed(wire, path, place.sender, place.total, place.number);
+	uint32_t icrc = icrc_transport(seed, packet, header_bytes);
+	if (!copy(payload, from, payload_bytes, &icrc))
+		return false;
+	if (pad > 0) {
+		memset(payload + payload_bytes, 0, pad);
+		icrc = crc32_ieee(icrc, payload + payload_bytes, pad);
 	}
-	wire->used += total;
+	icrc_put(packet + bytes, icrc);
+	append(wire, path, &place);
+	return true;
 }
 
 /* --- in --- */
@@ -256,11 +324,26 @@ static void hand_over(struct udp_wire *wire, const struct path *came, bool conge
 		wire->take(wire->take_context, &path, congested, packet);
 }
 
+/* The seed of a packet of @bytes that came along @path to us. */
+static uint32_t in_seed(struct udp_wire *wire, const struct path *path, size_t bytes)
+{
+	struct udp_seed *at;
+	if (!seed_known(wire->in_seeds, path->ip.sgid, path->ip.src_port, bytes, &at)) {
+		struct roce_path first = path->ip;
+		first.ip_id = 0;
+		at->seed = roce_icrc_seed(&first, bytes);
+	}
+	return at->seed ^ wire->id_seeds[path->ip.ip_id];
+}
+
 /* What came to us; or to the group @group, which has the address @address. */
 static unsigned take_all(struct udp_wire *wire, const struct udp_came *came, const uint8_t *group,
                          const uint8_t *address)
 {
+	bool ipv4 = udp_address_is_ipv4(&came->from);
 	struct path path = {.port = 1,
+	                    .sl = (uint8_t)(SL_UDP | (ipv4 ? SL_IPV4 : SL_IPV6)),
+	                    .slid = agent_lid_at(came->from.gid),
 	                    .ip = {.src_port = came->from_port,
 	                           .dont_fragment = true,
 	                           .traffic_class = came->tos,
@@ -284,10 +367,8 @@ static unsigned take_all(struct udp_wire *wire, const struct udp_came *came, con
 		}
 		/* Joined packets were cut from one train, most likely. */
 		path.ip.ip_id = (uint16_t)(count % UDP_MAX_PACKETS);
-		uint32_t seed = group == NULL
-		                        ? seed_of(wire->in_seeds, &path.ip, path.ip.sgid, bytes) ^
-		                                  wire->id_seeds[path.ip.ip_id]
-		                        : roce_icrc_seed(&path.ip, bytes);
+		uint32_t seed = group == NULL ? in_seed(wire, &path, bytes)
+		                              : roce_icrc_seed(&path.ip, bytes);
 		if (roce_udp_decode_seeded(&path.ip, seed, &packet, data, bytes) != IB_OK)
 			is_bad(wire);
 		else
@@ -378,6 +459,8 @@ int udp_wire_begin(struct udp_wire *wire, const struct udp_address *address, int
 {
 	*wire = (struct udp_wire){.carrier = {.reserve = udp_reserve,
 	                                      .commit = udp_commit,
+	                                      .commit_from = udp_commit_from,
+	                                      .filling = udp_filling,
 	                                      .flush = udp_flush,
 	                                      .context = wire},
 	                          .address = *address,

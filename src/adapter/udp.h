@@ -77,10 +77,11 @@ struct udp_wire {
 	uint8_t *arena;
 	size_t used;
 	unsigned first, count; /* of the trains that wait */
-	struct {
+	struct udp_waiting {
 		struct udp_train train;
 		uint32_t sender, slot;
-		bool closed; /* its last packet is shorter */
+		uint8_t gid[16]; /* of the path, which may be a group's and not its address */
+		bool closed;     /* its last packet is shorter */
 	} trains[UDP_MAX_TRAINS];
 	uint32_t id_seeds[UDP_MAX_PACKETS]; /* icrc_seed_ip_id() */
 	struct udp_seed out_seeds[UDP_SEEDS], in_seeds[UDP_SEEDS];

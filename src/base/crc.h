@@ -11,6 +11,8 @@
 #define crc32_ieee base_crc32_ieee
 
 uint32_t crc32_ieee(uint32_t crc, const void *data, size_t bytes);
+/* The same, and @data, @from here, is copied to @to. */
+uint32_t crc32_ieee_copy(uint32_t crc, void *to, const void *from, size_t bytes);
 uint32_t crc32c(uint32_t crc, const void *data, size_t bytes);
 /* CRC-16 of the InfiniBand variant CRC: polynomial 0x100B, see IBTA volume 1 section 7.8.2. Called like the two above;
  * on the wire the low byte goes first. */

@@ -502,10 +502,14 @@ int udp_receive(struct udp_receiver *receiver, int sock, struct udp_came came[UD
 	}
 	for (int i = 0; i < got; i++)
 		read_one(&headers[i], receiver->parts[i].iov_base, &came[i]);
-	/* One at a time is what a call and its answer want; more are asked for when one was not all. */
+	/* One at a time is what a call and its answer want; more are asked for when one was not all, unless they are so long that
+	 * the first would have left the processor's cache when its turn comes. */
+	unsigned most = came[0].bytes > UDP_RECEIVE_BYTES / 4 ? 1 : UDP_BATCH;
 	if ((unsigned)got < receiver->batch)
 		receiver->batch = got > 0 ? (unsigned)got : 1;
 	else
 		receiver->batch = receiver->batch < UDP_BATCH / 2 ? 2 * receiver->batch : UDP_BATCH;
+	if (receiver->batch > most)
+		receiver->batch = most;
 	return got;
 }

@@ -22,14 +22,17 @@
 #include "transport/node.h"
 #include "transport/path.h"
 #include "transport/request.h"
+#include "transport/sg.h"
 #include "transport/stripe.h"
 #include "wire/ib_packet.h"
 
-#define IB_TX_BATCH 64u /* packets of one queue pair before the next has its turn */
+#define IB_TX_BATCH 64u /* packets of one queue pair before the next has its turn, */
+#define IB_TX_MORE  64u /* and at most so many beyond that, to fill what travels together */
 #define IB_READ_BITS \
 	5u /* a read request asks for at most 2 to this responses; longer reads are several requests */
 #define IB_ACK_EVERY \
 	32u /* packets at most of a long message between two that ask for an acknowledgement, */
+#define IB_FROM_BYTES         512u /* of payload: worth to be taken into the ICRC while it is copied */
 #define IB_ACK_PARTS          4u /* and so many in a window */
 #define IB_DEFAULT_PKEY       0xffffu
 #define IB_WINDOW_MAX         1024u /* packets in flight, */
@@ -218,6 +221,17 @@ enum step ib_send_to_group(struct node *node, struct qp *qp, struct wqe_send *wq
 /* Room for a packet with @payload_bytes of payload, whose headers are written: where the payload goes. NULL: none. */
 uint8_t *ib_begin_packet(struct node *node, const struct path *path, const struct ib_packet *packet,
                          uint8_t **start);
+/* The payload is @length bytes of @from and lies in one piece: it is copied on its way, and the packet is off. False: it is
+ * too short for that, or something is unusual; nothing has happened. */
+bool ib_end_packet_from(struct node *node, const struct path *path, const struct ib_packet *packet,
+                        uint8_t *start, const uint8_t *payload, const struct sg *from);
+/* A turn that has sent @count packets: may it go on? */
+static inline bool ib_goes_on(const struct node *node, unsigned count)
+{
+	return count < IB_TX_BATCH ||
+	       (count < IB_TX_BATCH + IB_TX_MORE && node->carrier != NULL &&
+	        node->carrier->filling != NULL && node->carrier->filling(node->carrier->context));
+}
 /* Padding, and off it goes. */
 void ib_end_packet(struct node *node, const struct path *path, const struct ib_packet *packet,
                    uint8_t *start, uint8_t *payload);
@@ -246,6 +260,8 @@ void ib_owe_nak(struct node *node, struct qp *qp, enum ib_nak_code code, uint32_
 /* May what is owed wait until the application calls the next time? Once, for an acknowledgement: the application's own message,
  * which may come first, is what the peer waits for. */
 bool ib_may_wait(struct qp *qp);
+/* The application's own message is about to leave, to where an acknowledgement that waits goes too: as one train, if it can. */
+void ib_take_along(struct node *node, struct qp *qp);
 /* Send what is owed. False when there was no room for all of it, or when the rest has to wait (pausing). */
 bool ib_answer(struct node *node, struct qp *qp);
 /* @entry, a read, is asked for again from byte @from on. */

@@ -189,20 +189,19 @@ static bool send_response(struct node *node, struct qp *qp, struct read_entry *e
 	uint8_t *start, *payload = ib_begin_packet(node, ib_respond_path(ib), &packet, &start);
 	if (payload == NULL)
 		return false;
-	if (count > 0) {
-		struct hdl_sge piece, part = {.addr = entry->addr + entry->offset,
-		                              .length = count,
-		                              .key = {entry->key}};
-		struct sg from = respond_range(node, ib->to, &part, HDL_ACCESS_REMOTE_READ);
+	struct hdl_sge piece,
+	        part = {.addr = entry->addr + entry->offset, .length = count, .key = {entry->key}};
+	struct sg from = respond_range(node, ib->to, &part, HDL_ACCESS_REMOTE_READ);
+	from.pd = entry->pd;
+	if (!ib_end_packet_from(node, ib_respond_path(ib), &packet, start, payload, &from)) {
 		struct sg to = sg_plain(&piece, payload, count);
-		from.pd = entry->pd;
 		struct sg_result result = sg_move(&node->own, MOVE_BOTH_OWN, &to, &from, count);
 		if (result.detail != HDL_DETAIL_NONE) {
 			read_refused(node, qp, entry, psn, &result);
 			return true;
 		}
+		ib_end_packet(node, ib_respond_path(ib), &packet, start, payload);
 	}
-	ib_end_packet(node, ib_respond_path(ib), &packet, start, payload);
 	entry->offset += count;
 	ib->burst.sent++;
 	if (!over)
@@ -251,7 +250,7 @@ bool ib_may_wait(struct qp *qp)
 bool ib_answer(struct node *node, struct qp *qp)
 {
 	struct ib *ib = qp->ib;
-	unsigned budget = IB_TX_BATCH;
+	unsigned count = 0;
 	ib->pausing = false;
 	qp->close_due = false; /* a wire has no frame for it: the peer learns by its own retries */
 	if (ib->cnp_due) {
@@ -262,7 +261,7 @@ bool ib_answer(struct node *node, struct qp *qp)
 	while (ib->reads_sent != ib->reads_put) {
 		struct read_entry *entry = &qp->reads.entries[ib->reads_sent & qp->reads.mask];
 		while (entry->owed) {
-			if (budget-- == 0)
+			if (!ib_goes_on(node, count++))
 				return false;
 			if (!entry->finished) {
 				if (!send_response(node, qp, entry))
@@ -286,4 +285,11 @@ bool ib_answer(struct node *node, struct qp *qp)
 		ib->ack_due = false;
 	}
 	return true;
+}
+
+void ib_take_along(struct node *node, struct qp *qp)
+{
+	/* Where there is no room, it stays among those that owe something. */
+	if (qp->is_owing && qp->ib->ack_due && !node->no_answers)
+		ib_answer(node, qp);
 }

@@ -54,6 +54,40 @@ void ib_end_packet(struct node *node, const struct path *path, const struct ib_p
 	counter_add(&node->counters[NODE_PACKETS_OUT], 1);
 }
 
+bool ib_end_packet_from(struct node *node, const struct path *path, const struct ib_packet *packet,
+                        uint8_t *start, const uint8_t *payload, const struct sg *from)
+{
+	const struct carrier *carrier = node->carrier;
+	size_t bytes = packet->payload_bytes;
+	struct span run;
+	if (bytes < IB_FROM_BYTES || carrier->commit_from == NULL || node->own.copy_crc == NULL ||
+	    node->capture != NULL || !sg_one_run(from, bytes, &run) ||
+	    !carrier->commit_from(carrier->context, path, (size_t)(payload - start),
+	                          (const void *)(uintptr_t)run.addr, bytes, node->own.copy_crc))
+		return false;
+	counter_add(&node->counters[NODE_PACKETS_OUT], 1);
+	return true;
+}
+
+/* The payload of a packet of @wqe, from wqe->offset on, and off it goes. False: @wqe is over, and what was reserved not sent. */
+static bool end_packet(struct node *node, const struct path *path, struct qp *from,
+                       struct wqe_send *wqe, const struct ib_packet *packet, uint8_t *start,
+                       uint8_t *payload)
+{
+	uint32_t count = (uint32_t)packet->payload_bytes;
+	if (count >= IB_FROM_BYTES && (wqe->flags & HDL_SEND_INLINE) == 0) {
+		struct sg list =
+		        sg_own(node, from, wqe_sge(wqe), wqe->num_sge, HDL_ACCESS_LOCAL_READ);
+		sg_skip(&list, wqe->offset);
+		if (ib_end_packet_from(node, path, packet, start, payload, &list))
+			return true;
+	}
+	if (!request_gather(node, from, wqe, wqe->offset, payload, count))
+		return false;
+	ib_end_packet(node, path, packet, start, payload);
+	return true;
+}
+
 /* The part of an opcode that says what a packet of a send or write is. */
 static uint8_t part_opcode(const struct wqe_send *wqe, bool first, bool last)
 {
@@ -247,13 +281,12 @@ static enum step send_part(struct node *node, struct qp *qp, struct wqe_send *wq
 	uint8_t *payload = ib_begin_packet(node, ib_way(ib, way), &packet, &start);
 	if (payload == NULL)
 		return STEP_NO_ROOM;
-	if (!request_gather(node, ib->from, wqe, wqe->offset, payload, count))
-		return STEP_NEXT; /* over; what was reserved is not committed */
+	if (!end_packet(node, ib_way(ib, way), ib->from, wqe, &packet, start, payload))
+		return STEP_NEXT;
 	if (packet.bth.ack_request) {
 		ib->since_ack_request = 0;
 		ib_time_sent(ib, psn, node->now_ns);
 	}
-	ib_end_packet(node, ib_way(ib, way), &packet, start, payload);
 	counter_add(&node->counters[NODE_BYTES_SENT], count);
 	if (ib->stripe != NULL)
 		stripe_sent(ib->stripe, psn, way);
@@ -411,8 +444,8 @@ static enum step send_packet(struct node *node, struct qp *qp, struct wqe_send *
 	return step;
 }
 
-/* The turn of @wqe, up to *budget packets. */
-static enum step execute(struct node *node, struct qp *qp, struct wqe_send *wqe, unsigned *budget)
+/* The turn of @wqe. *count: packets. */
+static enum step execute(struct node *node, struct qp *qp, struct wqe_send *wqe, unsigned *count)
 {
 	if ((wqe->flags & HDL_SEND_FENCE) && qp->reads_open > 0 && !wqe->numbered)
 		return STEP_WAIT;
@@ -427,10 +460,10 @@ static enum step execute(struct node *node, struct qp *qp, struct wqe_send *wqe,
 	}
 	bool more = true;
 	step = STEP_WAIT;
-	while (more && step == STEP_WAIT && *budget > 0) {
+	while (more && step == STEP_WAIT && ib_goes_on(node, *count)) {
 		step = send_packet(node, qp, wqe, &more);
 		if (more || step == STEP_NEXT)
-			(*budget)--;
+			(*count)++;
 	}
 	return step;
 }
@@ -438,12 +471,13 @@ static enum step execute(struct node *node, struct qp *qp, struct wqe_send *wqe,
 bool ib_run(struct node *node, struct qp *qp)
 {
 	struct ib *ib = qp->ib;
-	unsigned budget = IB_TX_BATCH;
+	unsigned count = 0;
 	enum step step = STEP_NEXT;
-	while (qp->next != wq_tail(&qp->sq) && !qp->waiting && budget > 0 && request_may_run(qp)) {
+	while (qp->next != wq_tail(&qp->sq) && !qp->waiting && ib_goes_on(node, count) &&
+	       request_may_run(qp)) {
 		struct wqe_send *wqe = wq_at(&qp->sq, qp->next);
 		if (wqe->state == WQE_READY) {
-			step = execute(node, qp, wqe, &budget);
+			step = execute(node, qp, wqe, &count);
 			if (step != STEP_NEXT)
 				break;
 		}
@@ -454,9 +488,9 @@ bool ib_run(struct node *node, struct qp *qp)
 		qp->next++;
 	}
 	ib_reap(node, qp);
-	if (step == STEP_NO_ROOM || budget == 0)
+	if (step == STEP_NO_ROOM || count >= IB_TX_BATCH)
 		node_activate(node, qp);
-	return budget < IB_TX_BATCH;
+	return count > 0;
 }
 
 /* --- datagrams --- */

@@ -34,6 +34,8 @@ struct mover {
 	void *(*reach)(void *context, uint64_t addr, uint64_t length);
 	/* Within this process, up to MOVE_SHORT bytes. False: one of the two has gone; copy() says which. */
 	bool (*copy_short)(void *to, const void *from, size_t bytes);
+	/* The same with any number of bytes, which *crc (base/crc.h, CRC-32) takes in. Only own memory's mover has it. */
+	bool (*copy_crc)(void *to, const void *from, size_t bytes, uint32_t *crc);
 	void *context;
 	bool reaches_peer; /* copy can reach all of the peer's memory */
 };

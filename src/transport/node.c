@@ -120,8 +120,7 @@ void node_forget(struct node *node, struct qp *qp)
 	qp->is_owing = false;
 }
 
-/* Wake the peers that sleep and were sent something. */
-static void ring_bells(struct node *node)
+void node_ring_bells(struct node *node)
 {
 	while (node->dirty_links != LINK_NONE) {
 		uint32_t index = node->dirty_links;
@@ -171,6 +170,8 @@ static void settle(struct node *node)
 	for (; qp != NULL; qp = next) {
 		next = qp->owing_next;
 		qp->is_owing = false;
+		if (qp->ib == NULL && !local_owes(qp))
+			continue; /* a message took it along */
 		bool may_wait = node->by_application &&
 		                (qp->ib != NULL ? ib_may_wait(qp) : local_may_wait(qp));
 		if (!may_wait && (qp->ib != NULL ? ib_answer(node, qp) : local_answer(node, qp)))
@@ -200,10 +201,12 @@ void node_post(struct node *node, struct qp *qp)
 {
 	node->by_application = true;
 	run_qp(node, qp);
-	if (qp->close_due && qp->ib == NULL)
+	if (qp->ib != NULL)
+		ib_take_along(node, qp);
+	else if (qp->close_due)
 		local_answer(node, qp);
 	node->by_application = false;
-	ring_bells(node);
+	node_ring_bells(node);
 	flush(node);
 }
 
@@ -211,7 +214,7 @@ unsigned node_run(struct node *node)
 {
 	unsigned did = 0;
 	for (uint32_t i = 0; i < node->link_count; i++)
-		if (node->links[i].up)
+		if (node->links[i].up && !ring_quiet(&node->links[i].rx))
 			did += local_receive(node, i);
 	for (struct mpsc_node *at = mpsc_take(&node->pending), *next; at != NULL; at = next) {
 		struct qp *qp = (struct qp *)(void *)((char *)at - offsetof(struct qp, pending));
@@ -223,7 +226,7 @@ unsigned node_run(struct node *node)
 		did += run_active(node);
 	if (node->owing != NULL && !node->no_answers)
 		settle(node);
-	ring_bells(node);
+	node_ring_bells(node);
 	flush(node);
 	return did;
 }

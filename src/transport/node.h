@@ -133,6 +133,8 @@ struct node {
 unsigned node_run(struct node *node);
 /* @qp was posted to: execute that, and leave the rest for the next node_run(). */
 void node_post(struct node *node, struct qp *qp);
+/* Wake the peers that sleep and were sent something. Both of the above do so. */
+void node_ring_bells(struct node *node);
 /* Timers, with the time. Returns how many ran out. */
 unsigned node_tick(struct node *node, uint64_t now_ns);
 /* When node_tick() must be called next; UINT64_MAX: not before something else happens. */

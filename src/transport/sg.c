@@ -166,8 +166,7 @@ static struct sg_result sg_move_chunk(const struct mover *mover, enum move_side 
 	return (struct sg_result){.detail = HDL_DETAIL_NONE};
 }
 
-/* The usual case, at once: the piece where @list stands holds all of @length in one run of our own memory. */
-static bool sg_one_run(const struct sg *list, uint64_t length, struct span *run)
+bool sg_one_run(const struct sg *list, uint64_t length, struct span *run)
 {
 	if (list->guard != NULL || list->index >= list->count)
 		return false;

@@ -58,6 +58,10 @@ struct sg_result sg_move(const struct mover *mover, enum move_side side, struct 
 bool sg_copy_short(const struct node *node, uint32_t pd, const struct hdl_sge *pieces,
                    uint32_t count, uint64_t skip, void *plain, uint32_t length, uint8_t access);
 
+/* The usual case: the piece where @list stands holds all of @length in one run of our own memory. False: something is unusual or
+ * refused. */
+bool sg_one_run(const struct sg *list, uint64_t length, struct span *run);
+
 /* Has the queue pair that @list watches become another since it was looked at? */
 static inline bool sg_changed(const struct sg *list)
 {

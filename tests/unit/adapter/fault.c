@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "adapter/adapter.h"
+#include "base/crc.h"
 
 #define PAGE 4096u
 
@@ -56,11 +57,38 @@ static void short_copies_end_where_memory_does(void **state)
 	assert_int_equal(munmap(page - PAGE, 3 * PAGE), 0);
 }
 
+/* The same of copies that make a checksum. */
+static void checked_copies_end_where_memory_does(void **state)
+{
+	(void)state;
+	assert_int_equal(fault_install(), 0);
+	struct mover mover = fault_mover(true);
+	static unsigned char own[PAGE], copy[PAGE];
+	unsigned char *page = mmap(NULL, 3 * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	assert_ptr_not_equal(page, MAP_FAILED);
+	page += PAGE;
+	assert_int_equal(mprotect(page, PAGE, PROT_READ | PROT_WRITE), 0);
+	for (size_t i = 0; i < PAGE; i++)
+		page[i] = (unsigned char)(i * 11 + i / 253);
+	memcpy(own, page, PAGE);
+	for (size_t bytes = 1; bytes <= PAGE; bytes += bytes < 100 ? 1 : 111) {
+		uint32_t crc = 5;
+		assert_true(mover.copy_crc(copy, page + PAGE - bytes, bytes, &crc));
+		assert_memory_equal(copy, own + PAGE - bytes, bytes);
+		assert_int_equal(crc, crc32_ieee(5, own + PAGE - bytes, bytes));
+		assert_false(mover.copy_crc(copy, page + PAGE - bytes + 1, bytes, &crc));
+		assert_false(mover.copy_crc(copy, page - 1, bytes, &crc));
+		assert_int_equal(crc, crc32_ieee(5, own + PAGE - bytes, bytes));
+	}
+	assert_int_equal(munmap(page - PAGE, 3 * PAGE), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(short_copies_are_exact),
 	        cmocka_unit_test(short_copies_end_where_memory_does),
+	        cmocka_unit_test(checked_copies_end_where_memory_does),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -95,6 +95,26 @@ static void going_on_equals_one_go(void **state)
 	}
 }
 
+/* Every remainder of its steps, from and to any place, begun anew and gone on with. */
+static void copying_takes_the_same_crc(void **state)
+{
+	(void)state;
+	static uint8_t data[4500], copy[4500], want[4500];
+	struct prng prng;
+	prng_seed(&prng, 3);
+	prng_fill(&prng, data, sizeof(data));
+	for (size_t bytes = 0; bytes + 64 < sizeof(data); bytes += bytes < 1100 ? 1 : 37) {
+		size_t from = bytes % 64, to = bytes * 7 % 61;
+		uint32_t before = bytes % 3 == 0 ? 0 : (uint32_t)prng_next(&prng);
+		memset(copy, 0xee, sizeof(copy));
+		memset(want, 0xee, sizeof(want));
+		memcpy(want + to, data + from, bytes);
+		assert_int_equal(crc32_ieee_copy(before, copy + to, data + from, bytes),
+		                 crc32_ieee(before, data + from, bytes));
+		assert_memory_equal(copy, want, sizeof(copy));
+	}
+}
+
 /* Packets that InfiniBand hardware sent, caught on the link: reliable-connection acknowledgements
  * and a management datagram. The VCRC covers all before it and travels low byte first. */
 static void vcrc_of_packets_from_hardware(void **state)
@@ -159,6 +179,7 @@ int main(void)
 	        cmocka_unit_test(rfc3720_b4_crc32c),
 	        cmocka_unit_test(every_length_matches_the_register),
 	        cmocka_unit_test(going_on_equals_one_go),
+	        cmocka_unit_test(copying_takes_the_same_crc),
 	        cmocka_unit_test(vcrc_of_packets_from_hardware),
 	        cmocka_unit_test(vcrc_polynomial_turned_round),
 	};
