@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "adapter/adapter.h"
+#include "base/log.h"
 #include "port/unixsock.h"
 
 _Static_assert(HDL_CM_BYTES == AGENT_CM_BYTES, "a message of theirs is one of ours");
@@ -77,6 +78,7 @@ int hdl_cm_bind(struct hdl_adapter *adapter, uint16_t space, const struct hdl_gi
 	held->next = adapter->ports;
 	adapter->ports = held;
 	pthread_mutex_unlock(&adapter->agent_lock);
+	log_info("port %u is held", msg.u.cm.port);
 	return 0;
 }
 
