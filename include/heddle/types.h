@@ -480,6 +480,14 @@ enum hdl_cm_option {
 	HDL_CM_REUSE = 1 << 3
 };
 
+/* How a message goes over the wire. */
+enum hdl_cm_wire {
+	HDL_CM_ON_WIRE = 1,
+	/* Once the process has gone, in whatever way: a DREQ (IBTA 12.6.10). The agent keeps one for each of 4096 connections, until the
+	 * process itself sends a DREQ, DREP or REJ about it. */
+	HDL_CM_WHEN_GONE
+};
+
 /* A message between those who set up connections. To a port: to_port, gid (of the node), space and port; else to the
  * process guid, slot. One that is received tells in guid and slot who sent it. What data means is up to the two. On the wire: to
  * queue pair 1 of whoever has the address gid, a management datagram of 256 bytes; one that belongs to a connection carries in the
@@ -492,7 +500,7 @@ struct hdl_cm_msg {
 	uint32_t slot;
 	uint16_t space, port;
 	uint32_t to_port; /* 1: to whoever holds the port */
-	uint32_t on_wire; /* 1: on the wire */
+	uint32_t on_wire; /* enum hdl_cm_wire; 0: on this machine */
 	uint32_t
 	        options; /* to a port: HDL_CM_IPV4 or HDL_CM_IPV6, the family of the address that is called; 0: either */
 	uint32_t length;

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/barrier.h"
+#include "base/fd.h"
 #include "base/log.h"
 
 const char *const counter_names[NODE_COUNTER_COUNT] = {
@@ -147,9 +148,9 @@ static int make_bell(struct hdl_adapter *adapter)
 {
 	struct epoll_event bell = {.events = EPOLLIN, .data.u64 = EPOLL_BELL};
 	struct epoll_event nudge = {.events = EPOLLIN, .data.u64 = EPOLL_NUDGE};
-	adapter->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	adapter->nudge = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	adapter->epoll = epoll_create1(EPOLL_CLOEXEC);
+	adapter->bell = fd_aside(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+	adapter->nudge = fd_aside(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+	adapter->epoll = fd_aside(epoll_create1(EPOLL_CLOEXEC));
 	adapter->bell_watched = true;
 	return adapter->bell >= 0 && adapter->nudge >= 0 && adapter->epoll >= 0 &&
 	                       epoll_ctl(adapter->epoll, EPOLL_CTL_ADD, adapter->bell, &bell) ==

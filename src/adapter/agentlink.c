@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "adapter/adapter.h"
+#include "base/fd.h"
 #include "base/log.h"
 #include "port/rundir.h"
 #include "port/unixsock.h"
@@ -264,7 +265,7 @@ static int greet(struct hdl_adapter *adapter, int sock, bool again)
 	adapter->gid_count = msg.u.welcome.gid_count;
 	memcpy(adapter->gids, msg.u.welcome.gids, sizeof(adapter->gids));
 	adapter->node.gid = adapter->gids[0];
-	return udp_attach(adapter, &msg, wire);
+	return udp_attach(adapter, &msg, fd_aside(wire));
 }
 
 /* Connect to the agent, starting it if need be. The socket, or an error. */
@@ -278,7 +279,7 @@ static int find_and_greet(struct hdl_adapter *adapter, bool again)
 	}
 	rundir_file(directory, AGENT_SOCKET, path, sizeof(path));
 	for (int tries = 0; tries < START_TRIES; tries++) {
-		int sock = unixsock_connect(path);
+		int sock = fd_aside(unixsock_connect(path));
 		if (sock >= 0) {
 			result = is_ours(sock) ? greet(adapter, sock, again) : -HDL_EIO;
 			if (result == 0)

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "adapter/adapter.h"
+#include "base/log.h"
 #include "port/unixsock.h"
 
 _Static_assert(HDL_CM_BYTES == AGENT_CM_BYTES, "a message of theirs is one of ours");
@@ -77,6 +78,7 @@ int hdl_cm_bind(struct hdl_adapter *adapter, uint16_t space, const struct hdl_gi
 	held->next = adapter->ports;
 	adapter->ports = held;
 	pthread_mutex_unlock(&adapter->agent_lock);
+	log_info("port %u is held", msg.u.cm.port);
 	return 0;
 }
 
@@ -112,7 +114,7 @@ int hdl_cm_send(struct hdl_adapter *adapter, const struct hdl_cm_msg *msg)
 		return -HDL_EINVAL;
 	struct agent_msg out;
 	question(&out, msg->on_wire ? AGENT_CM_MAD : AGENT_CM_SEND, msg->space, &msg->gid,
-	         msg->port, msg->options);
+	         msg->port, msg->on_wire == HDL_CM_WHEN_GONE ? AGENT_CM_WHEN_GONE : msg->options);
 	out.u.cm.guid = msg->guid;
 	out.u.cm.slot = msg->slot;
 	out.u.cm.to_port = msg->to_port;

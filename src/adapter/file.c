@@ -15,6 +15,7 @@
 #include <linux/magic.h>
 
 #include "adapter/segment.h"
+#include "base/fd.h"
 
 #define PAGEMAP_SHARED (1ull << 61) /* the page is a file's, or of shared memory (pagemap.rst) */
 
@@ -31,7 +32,7 @@ bool file_in_memory(int fd, uint64_t *dev, uint64_t *inode)
 
 int file_pagemap(void)
 {
-	return open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+	return fd_aside(open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC));
 }
 
 /* A cheap no for most memory: private pages are not marked in the page map. */

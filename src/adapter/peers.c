@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "adapter/adapter.h"
+#include "base/fd.h"
 #include "base/log.h"
 #include "port/lanes.h"
 
@@ -395,9 +396,9 @@ int peers_attach(struct hdl_adapter *adapter, const struct agent_msg *msg, int f
 {
 	uint32_t index = new_link(adapter);
 	struct peer peer = {.pid = msg->u.peer.pid,
-	                    .bell = fds[2],
+	                    .bell = fd_aside(fds[2]),
 	                    .slot = msg->u.peer.slot,
-	                    .pidfd = (int)syscall(SYS_pidfd_open, msg->u.peer.pid, 0)};
+	                    .pidfd = fd_aside((int)syscall(SYS_pidfd_open, msg->u.peer.pid, 0))};
 	memcpy(&peer.node_guid, msg->u.peer.node_guid, 8);
 	int result = index == LINK_NONE ? -HDL_ENOMEM
 	                                : tables_map(&peer.tables, fds[0], &msg->u.peer.sizes);

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/fd.h"
 #include "base/log.h"
 
 /* The size is final: a reader must not fall off the end because the owner cut it off. */
@@ -54,7 +55,7 @@ int tables_make(struct tables *tables, uint32_t entries, uint32_t qp_bits, uint6
 		return -HDL_ENOMEM;
 	}
 	/* Sparse: pages cost memory when they are first written. */
-	tables->fd = memfd_create("heddle-tables", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	tables->fd = fd_aside(memfd_create("heddle-tables", MFD_CLOEXEC | MFD_ALLOW_SEALING));
 	if (tables->fd >= 0 && (ftruncate(tables->fd, (off_t)bytes) != 0 ||
 	                        fcntl(tables->fd, F_ADD_SEALS, TABLES_SEALS) != 0)) {
 		close(tables->fd);

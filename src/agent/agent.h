@@ -70,8 +70,10 @@ struct client {
 	uint32_t wire;      /* that it wants: enum agent_wire */
 	struct udp_address wire_address;
 	char node_name[AGENT_NAME_MAX];
-	bool connects; /* has to do with connections: hears of deaths */
-	bool dead;     /* to be freed at the end of this turn */
+	bool connects;      /* has to do with connections: hears of deaths */
+	bool dead;          /* to be freed at the end of this turn */
+	struct word *words; /* what is to be said when it has gone (management.c), */
+	uint32_t word_count;
 	struct node_entry *node;
 	uint32_t slot;
 	int tables, bell;
@@ -142,6 +144,8 @@ void cm_leave(struct agent *agent, struct client *client);
 
 /* management.c: send the management datagram in @msg to where it says. */
 void management_send(struct client *client, const struct agent_msg *msg);
+/* @client has gone: say what it left to be said. */
+void management_leave(struct client *client);
 
 /* group.c: multicast groups. @msg is of the kind in the name; for group_end(), GROUP_LEAVE or GROUP_FORGET. */
 void group_join(struct agent *agent, struct client *client, const struct agent_msg *msg);

@@ -1,6 +1,10 @@
 /* Queue pair 1 of a node (IBTA volume 1, 13.5.1): management datagrams come to the agent, because it owns the socket, and are passed
  * on. It keeps no state of connections: the number that the receiver gave a connection tells its process, a request goes to
- * whoever holds the port of the service, and what is for nobody is refused. */
+ * whoever holds the port of the service, and what is for nobody is refused. Of a connection it knows no more than a process leaves
+ * with it: what to tell the peer when the process has gone. */
+#include <stdlib.h>
+#include <string.h>
+
 #include "agent/wire.h"
 #include "port/unixsock.h"
 #include "wire/ib_cm.h"
@@ -20,11 +24,71 @@ static void send_datagram(struct node_entry *node, const uint8_t gid[16], const 
 	wire_send(node, &path, &packet); /* one that cannot be sent is lost, as on the network */
 }
 
+/* --- last words --- */
+
+struct word {
+	uint32_t number; /* the process's own for the connection */
+	uint8_t gid[16], mad[MAD_BYTES];
+	struct word *next;
+};
+
+static void forget(struct client *client, uint32_t number)
+{
+	for (struct word **at = &client->words; *at != NULL; at = &(*at)->next) {
+		struct word *word = *at;
+		if (word->number != number)
+			continue;
+		*at = word->next;
+		free(word);
+		client->word_count--;
+		return;
+	}
+}
+
+/* Without memory, or beyond the limit, it is as if the process had left none. */
+static void keep(struct client *client, const struct agent_msg *msg, uint32_t number)
+{
+	forget(client, number);
+	struct word *word = client->word_count < AGENT_MAX_WORDS ? malloc(sizeof(*word)) : NULL;
+	if (word == NULL)
+		return;
+	*word = (struct word){.number = number, .next = client->words};
+	memcpy(word->gid, msg->u.cm.gid, sizeof(word->gid));
+	memcpy(word->mad, msg->u.cm.data, sizeof(word->mad));
+	client->words = word;
+	client->word_count++;
+}
+
+void management_leave(struct client *client)
+{
+	while (client->words != NULL) {
+		struct word *word = client->words;
+		if (client->node != NULL && client->node->wire != NULL)
+			send_datagram(client->node, word->gid, word->mad);
+		forget(client, word->number);
+	}
+}
+
+/* --- passing on --- */
+
 void management_send(struct client *client, const struct agent_msg *msg)
 {
+	struct ib_cm_message message;
 	if (client->node->wire == NULL || msg->u.cm.length != MAD_BYTES)
 		return;
+	bool known = ib_cm_decode(&message, msg->u.cm.data, MAD_BYTES) == IB_CM_OK;
 	client->connects = true;
+	if (msg->u.cm.options & AGENT_CM_WHEN_GONE) {
+		if (known && message.kind == IB_CM_DREQ)
+			keep(client, msg, message.u.dreq.local_id);
+		return;
+	}
+	if (known && message.kind == IB_CM_DREQ)
+		forget(client, message.u.dreq.local_id);
+	else if (known && message.kind == IB_CM_DREP)
+		forget(client, message.u.drep.local_id);
+	else if (known && message.kind == IB_CM_REJ)
+		forget(client, message.u.rej.local_id);
 	send_datagram(client->node, msg->u.cm.gid, msg->u.cm.data);
 }
 

@@ -430,6 +430,7 @@ void agent_sweep(struct agent *agent)
 		}
 		*at = client->next;
 		break_bonds(agent, client);
+		management_leave(client);
 		cm_leave(agent, client);
 		group_leave_all(agent, client);
 		node_leave(agent, client);

@@ -212,6 +212,9 @@ bool cm_local_gid(const struct sockaddr_in6 *address, struct hdl_gid *gid);
 uint16_t cm_own_lid(void);
 /* The address of our node on this machine, in CM_NODES; 0: it has none. In the host's order. */
 in_addr_t cm_node_address(void);
+/* Where peers are reached over the wire 127.0.0.1 is of no use to them: an address that it stands for takes its place. Programs,
+ * libfabric among them, tell their peers what they are bound to. */
+void cm_show_node(struct sockaddr_in6 *address);
 /* The address of the node with this LID where nodes are on wires that no other machine reaches. */
 void cm_lid_address(uint16_t lid, struct hdl_gid *gid);
 /* The family of an address as an option of ports. */

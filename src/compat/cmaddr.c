@@ -138,6 +138,19 @@ bool cm_local_gid(const struct sockaddr_in6 *address, struct hdl_gid *gid)
 	return is_of_host(gid) && first_gid(gid);
 }
 
+void cm_show_node(struct sockaddr_in6 *address)
+{
+	static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
+	struct hdl_gid gid;
+	if (address->sin6_family != AF_INET || identity().wire == HDL_WIRE_NONE ||
+	    !to_gid(address, &gid) || !is_loopback(&gid) || lid_of_loopback(&gid) != 0)
+		return;
+	in_addr_t own = htonl(cm_node_address());
+	if (first_gid(&gid) && memcmp(gid.raw, mapped, sizeof(mapped)) == 0)
+		memcpy(&own, gid.raw + 12, 4);
+	((struct sockaddr_in *)(void *)address)->sin_addr.s_addr = own;
+}
+
 /* From where to reach others: an address of the node itself, in the family of the destination. */
 static bool own_source(struct cm_id *id)
 {

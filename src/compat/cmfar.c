@@ -39,14 +39,28 @@ static uint32_t number_of(const struct cm_id *id)
 	return (uint32_t)limits().slot << SLOT_SHIFT | (id->number & NUMBER_MASK);
 }
 
-static int send_to(const struct hdl_gid *gid, const uint8_t *mad)
+static int send_how(const struct hdl_gid *gid, const uint8_t *mad, enum hdl_cm_wire how)
 {
 	struct hdl_adapter *adapter = compat_adapter();
-	struct hdl_cm_msg msg = {.gid = *gid, .on_wire = 1, .length = MAD_BYTES};
+	struct hdl_cm_msg msg = {.gid = *gid, .on_wire = how, .length = MAD_BYTES};
 	if (adapter == NULL)
 		return ENODEV;
 	memcpy(msg.data, mad, MAD_BYTES);
 	return -hdl_cm_send(adapter, &msg);
+}
+
+static int send_to(const struct hdl_gid *gid, const uint8_t *mad)
+{
+	return send_how(gid, mad, HDL_CM_ON_WIRE);
+}
+
+/* A process may end without a word, and the peer is to hear of it all the same: the agent keeps one for it. */
+static void leave_word(const struct cm_id *id)
+{
+	struct ibcm end = *id->far;
+	struct ibcm_out out = {0};
+	if (!end.datagram && ibcm_disconnect(&end, cm_now_ns(), &out))
+		send_how(&id->dgid, out.mad, HDL_CM_WHEN_GONE);
 }
 
 static int flush(const struct cm_id *id, const struct ibcm_out *out)
@@ -245,6 +259,8 @@ int cm_far_send(struct cm_id *id, const struct cm_wire *wire)
 		break;
 	}
 	flush(id, &out);
+	if (error == 0 && (wire->kind == CM_REP || wire->kind == CM_RTU))
+		leave_word(id);
 	cm_wait_far(id);
 	return error;
 }

@@ -107,6 +107,8 @@ static int bind_to(struct cm_id *id, const struct sockaddr_in6 *address)
 		id->has_device = true;
 	}
 	id->src = *address;
+	if (id->has_device)
+		cm_show_node(&id->src);
 	int error = take_port(id, port_options(id));
 	if (error != 0)
 		id->has_device = false;

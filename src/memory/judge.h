@@ -68,7 +68,7 @@ static inline bool tpt_own_run(const struct tpt *tpt, const struct tpt_request *
 /* Is @req granted by the peer's table @view, and more than once, and are its bytes one run of its memory, at *host? Where not,
  * tpt_check() says why. The caller stands inside the guard, as there. */
 static inline bool tpt_peer_run(const struct tpt_view *view, const struct tpt_request *req,
-                                uint64_t *host)
+                                uint64_t *host, struct tpt_memo *memo)
 {
 	uint32_t index = req->key.v >> TPT_INSTANCE_BITS;
 	struct tpt_entry e;
@@ -78,6 +78,24 @@ static inline bool tpt_peer_run(const struct tpt_view *view, const struct tpt_re
 	    (e.access & HDL_ACCESS_ONE_TOUCH) != 0)
 		return false;
 	*host = e.att + offset; /* whatever the peer wrote there: judged by whoever looks for it */
+	*memo = (struct tpt_memo){.word = slot_word(&e, 0),
+	                          .base = req->addr - offset,
+	                          .length = e.length,
+	                          .host = e.att,
+	                          .key = req->key};
+	return true;
+}
+
+/* The same for a request that differs from the one of @memo in address and length alone. False: ask anew. */
+static inline bool tpt_peer_run_again(const struct tpt_view *view, const struct tpt_memo *memo,
+                                      uint64_t addr, uint64_t length, uint64_t *host)
+{
+	uint64_t at = addr - memo->base; /* of what lies before it, a number beyond any length */
+	if (at > memo->length || length > memo->length - at ||
+	    atomic_load_explicit(&view->slots[memo->key.v >> TPT_INSTANCE_BITS].words[0],
+	                         memory_order_seq_cst) != memo->word) /* S1 */
+		return false;
+	*host = memo->host + at;
 	return true;
 }
 

@@ -135,6 +135,14 @@ struct tpt_bytes tpt_bytes(const struct tpt_config *config);
 void tpt_init(struct tpt *tpt, const struct tpt_config *config, void *slots, void *arena,
               void *private_memory, uint64_t random_seed);
 
+/* What an entry of a peer's granted, to ask again in a few instructions: while its word is the same, it is (judge.h). */
+struct tpt_memo {
+	uint64_t word;
+	uint64_t base, length; /* what was granted, of which the request was a part */
+	uint64_t host;         /* where base lies */
+	struct hdl_key key;
+};
+
 /* --- taking part in "in use" --- */
 
 struct tpt_guard {

@@ -40,7 +40,8 @@
 #define AGENT_IB_GID     1u /* which of a node's addresses is that of its InfiniBand port */
 #define AGENT_NAME_MAX   64u
 #define AGENT_CM_BYTES   448u
-#define AGENT_SLOT_BITS  10u /* processes of a node; the high bits of a queue pair number */
+#define AGENT_MAX_WORDS  4096u /* that are kept until a process has gone */
+#define AGENT_SLOT_BITS  10u   /* processes of a node; the high bits of a queue pair number */
 #define AGENT_MAX_SLOTS  (1u << AGENT_SLOT_BITS)
 #define AGENT_CM_ID_BITS (32u - AGENT_SLOT_BITS) /* of a connection's number; above them the slot */
 #define AGENT_LINK_IDS   (1u << 30)              /* numbers of links are below this */
@@ -89,7 +90,8 @@ enum agent_cm_option {
 	AGENT_CM_IPV4 = 1 << 0,
 	AGENT_CM_IPV6 = 1 << 1,
 	AGENT_CM_ONLY = 1 << 2,
-	AGENT_CM_REUSE = 1 << 3 /* others who say so too may have it as well */
+	AGENT_CM_REUSE = 1 << 3,    /* others who say so too may have it as well */
+	AGENT_CM_WHEN_GONE = 1 << 4 /* MAD: to be sent when the process has gone */
 };
 
 /* The sizes of a process's shared tables: enough to find everything in the block. */

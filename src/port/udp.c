@@ -13,6 +13,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/fd.h"
 #include "base/prng.h"
 
 #define PORT_TRIES 64
@@ -204,7 +205,8 @@ static bool set_options(int sock, bool ipv4)
 static int new_socket(const struct udp_address *address)
 {
 	bool ipv4 = udp_address_is_ipv4(address);
-	int sock = socket(ipv4 ? AF_INET : AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	int sock = fd_aside(
+	        socket(ipv4 ? AF_INET : AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 	if (sock < 0)
 		return -errno;
 	if (set_options(sock, ipv4))

@@ -131,7 +131,9 @@ static uint64_t new_pause(const struct node *node, const struct ib *ib, bool in_
 void ib_burst_again(const struct node *node, struct ib *ib, const struct read_entry *entry,
                     uint32_t from)
 {
-	uint32_t limit = ib->burst.limit, before = entry->offset - ib->burst.sent * ib->mtu;
+	/* In packets, of which the last may be short. */
+	uint32_t limit = ib->burst.limit, next = (entry->offset + ib->mtu - 1) / ib->mtu;
+	uint32_t before = next - ib->burst.sent;
 	uint32_t arrived = from > entry->from ? (from - entry->from) / ib->mtu : 0;
 	if (entry->msn != ib->burst.psn || entry->offset == entry->from)
 		return; /* others were sent since, or nothing */
@@ -140,7 +142,7 @@ void ib_burst_again(const struct node *node, struct ib *ib, const struct read_en
 	} else if (limit != 0 || (entry->offset - from) / ib->mtu > IB_BURST_MIN) {
 		arrived = arrived < IB_BURST_MAX ? arrived : IB_BURST_MAX;
 		limit = limit == 0 ? 2 * arrived : limit / 2 + arrived;
-		ib->burst.pause_ns = new_pause(node, ib, from >= before);
+		ib->burst.pause_ns = new_pause(node, ib, from / ib->mtu >= before);
 		ib->burst.limit = limit < IB_BURST_MIN ? IB_BURST_MIN : limit;
 	}
 	burst_begin(node, ib, entry);

@@ -119,13 +119,23 @@ static bool own_run(const struct node *node, const struct qp *qp, const struct h
 	return tpt_own_run(node->tpt, &req, own);
 }
 
-/* The usual short write or read: one run at both ends, and the target's is memory of this process too. False: something is
- * unusual or refused, and perhaps part of it is copied; sg_move() does it anew or says what is wrong. */
-static bool direct_short(const struct qp *qp, const struct link *link, const struct qp_public *pub,
-                         const struct qp_facts *facts, const struct short_run *run)
+/* Copy @run, whose other end lies at @host of the target's memory, if that is memory of this process too. Inside the guard. */
+static inline bool copy_run(const struct link *link, const struct short_run *run, uint64_t host)
 {
 	const struct mover *mover = &link->mover;
-	void *ours = (void *)(uintptr_t)run->own, *theirs;
+	void *ours = (void *)(uintptr_t)run->own;
+	void *theirs = mover->reach(mover->context, host, run->length);
+	if (theirs == NULL)
+		return false;
+	return run->access == HDL_ACCESS_REMOTE_READ ? mover->copy_short(ours, theirs, run->length)
+	                                             : mover->copy_short(theirs, ours, run->length);
+}
+
+/* The usual short write or read: one run at both ends, and the target's is memory of this process too. False: something is
+ * unusual or refused, and perhaps part of it is copied; sg_move() does it anew or says what is wrong. */
+static bool direct_short(struct qp *qp, const struct link *link, const struct qp_public *pub,
+                         const struct qp_facts *facts, const struct short_run *run)
+{
 	uint64_t host;
 	bool done = false;
 	const struct tpt_request req = {.key = run->key,
@@ -140,18 +150,37 @@ static bool direct_short(const struct qp *qp, const struct link *link, const str
 		tpt_enter(link->guard);
 	/* The queue pair is still what it was: see struct sg. */
 	if (atomic_load_explicit(&pub->words[0], memory_order_acquire) == facts->word &&
-	    tpt_peer_run(&link->peer_table, &req, &host) &&
-	    (theirs = mover->reach(mover->context, host, run->length)) != NULL)
-		done = run->access == HDL_ACCESS_REMOTE_READ
-		               ? mover->copy_short(ours, theirs, run->length)
-		               : mover->copy_short(theirs, ours, run->length);
+	    tpt_peer_run(&link->peer_table, &req, &host, &qp->target.memo)) {
+		qp->target.facts = facts->word;
+		qp->target.access = run->access;
+		done = copy_run(link, run, host);
+	}
+	if (link->guard != NULL)
+		tpt_leave(link->guard);
+	return done;
+}
+
+/* direct_short() where the last one went, if nothing has changed there since. */
+static inline bool direct_again(const struct qp *qp, const struct link *link,
+                                const struct qp_public *pub, const struct short_run *run)
+{
+	const struct qp_target *target = &qp->target;
+	uint64_t host;
+	if (target->access != run->access || target->memo.key.v != run->key.v)
+		return false;
+	if (link->guard != NULL)
+		tpt_enter(link->guard);
+	bool done = atomic_load_explicit(&pub->words[0], memory_order_acquire) == target->facts &&
+	            tpt_peer_run_again(&link->peer_table, &target->memo, run->addr, run->length,
+	                               &host) &&
+	            copy_run(link, run, host);
 	if (link->guard != NULL)
 		tpt_leave(link->guard);
 	return done;
 }
 
 /* direct_short() for the element @wqe. */
-static bool direct_one_run(const struct node *node, const struct qp *qp, struct wqe_send *wqe,
+static bool direct_one_run(const struct node *node, struct qp *qp, struct wqe_send *wqe,
                            const struct link *link, const struct qp_public *pub,
                            const struct qp_facts *facts, uint8_t access)
 {
@@ -244,10 +273,12 @@ bool local_express(struct node *node, struct qp *qp, const struct hdl_send_wr *w
 	                        .access = read ? HDL_ACCESS_REMOTE_READ : HDL_ACCESS_REMOTE_WRITE};
 	struct qp_facts facts;
 	const struct qp_public *pub = peer_of(link, qp);
-	if (link->mover.reach == NULL || !is_ready(link, qp, pub, &facts) ||
-	    (facts.access & run.access) == 0 ||
-	    (!inlined && !own_run(node, qp, piece, run.access, &run.own)) ||
-	    !direct_short(qp, link, pub, &facts, &run))
+	if (link->mover.reach == NULL ||
+	    (!inlined && !own_run(node, qp, piece, run.access, &run.own)))
+		return false;
+	if (!direct_again(qp, link, pub, &run) &&
+	    (!is_ready(link, qp, pub, &facts) || (facts.access & run.access) == 0 ||
+	     !direct_short(qp, link, pub, &facts, &run)))
 		return false;
 	qp->retries_left = qp->attr.retry_cnt;
 	counter_add(&node->counters[read ? NODE_BYTES_READ : NODE_BYTES_WRITTEN], run.length);

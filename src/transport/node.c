@@ -348,6 +348,7 @@ void qp_restart(struct qp *qp)
 	qp->results_due = 0;
 	qp->part_offset = 0;
 	qp->keeps = false;
+	qp->target.access = 0;
 	if (qp->capture != NULL)
 		capture_restart(qp->capture);
 }

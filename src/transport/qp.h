@@ -11,6 +11,7 @@
 
 #include "base/mpsc.h"
 #include "base/timer.h"
+#include "memory/tpt.h"
 #include "queue/cq.h"
 #include "queue/read_queue.h"
 #include "queue/wq.h"
@@ -65,6 +66,13 @@ struct srq {
 
 struct ib;
 
+/* Where the last short write or read went that was done without the peer, and what of it was judged then. */
+struct qp_target {
+	uint64_t facts;       /* the first word of the peer's, */
+	uint8_t access;       /* and what it allowed; 0: nothing is known */
+	struct tpt_memo memo; /* the entry */
+};
+
 struct qp {
 	uint32_t qpn;
 	uint8_t type;          /* enum hdl_qp_type */
@@ -108,6 +116,7 @@ struct qp {
 	uint8_t rnr_left;
 	uint64_t timer_ns;      /* for how long */
 	uint64_t sent_position; /* of the lane, behind the last message sent */
+	struct qp_target target;
 	struct timer_node timer;
 	struct qp *timer_next;
 

@@ -360,6 +360,50 @@ static void sn1_atomics_are_atomic_for_each_other(void **state)
 	assert_int_equal(sum, 4 * TIMES);
 }
 
+/* What was granted to the last request is no promise to the next one, which says the same. */
+static void sn1_every_request_is_judged_anew(void **state)
+{
+	static const uint32_t opcodes[] = {HDL_OP_WRITE, HDL_OP_READ};
+	struct world *w = *state;
+	for (uint32_t i = 0; i < 2 * COUNT(opcodes); i++) {
+		struct hdl_qp *qa, *qb;
+		struct hdl_mr *mr =
+		        make_mr(&w->b, 4096, 4096, LOCAL_BOTH | REMOTE_ALL | HDL_ACCESS_BIND);
+		struct hdl_mw *mw = make_mw(&w->b, HDL_MW_TYPE_1);
+		struct hdl_bind bind = {.mr = mr,
+		                        .addr = address(&w->b, 4096),
+		                        .length = 256,
+		                        .access = REMOTE_ALL};
+		struct hdl_key key = hdl_mr_key(mr);
+		bool window = i % 2 != 0, read = opcodes[i / 2] == HDL_OP_READ;
+		if (window)
+			assert_int_equal(hdl_mw_bind(mw, &bind, &key), 0);
+		make_pair(w, NULL, &qa, &qb);
+		for (uint32_t j = 0; j < 3; j++) { /* here and there within it */
+			uint32_t at = 4096 + 100 * j;
+			fill(read ? &w->b : &w->a, at, 8, i + j);
+			post_rdma(qa, j, opcodes[i / 2], piece(&w->a, at, 8), address(&w->b, at),
+			          key);
+			expect_sent(w, w->a.scq, qa, j, read ? HDL_WC_READ : HDL_WC_WRITE, 8);
+			expect_copy(read ? &w->a : &w->b, at, read ? &w->b : &w->a, at, 8);
+		}
+		check_memory(w);
+		assert_int_equal(hdl_mw_free(mw), 0);
+		forget_object(w, mw);
+		if (!window) {
+			assert_int_equal(hdl_mr_deregister(mr), 0);
+			forget_object(w, mr);
+		}
+		fill(read ? &w->b : &w->a, 4096, 8, 77);
+		post_rdma(qa, 9, opcodes[i / 2], piece(&w->a, 4096, 8), address(&w->b, 4096), key);
+		expect_refused(w, w->a.scq, qa, 9, HDL_WC_REM_ACCESS_ERR, HDL_DETAIL_NOT_VALID);
+		expect_event(w, &w->b, HDL_EVENT_QP_ACCESS_ERR, HDL_DETAIL_NOT_VALID, qb);
+		check_memory(w);
+		drop_qp(w, qa);
+		drop_qp(w, qb);
+	}
+}
+
 static const struct CMUnitTest tests[] = {
         BIG_BEHAVIOUR(sn1_write_places_every_size),
         BEHAVIOUR(sn1_write_gathers),
@@ -371,6 +415,7 @@ static const struct CMUnitTest tests[] = {
         BEHAVIOUR(ip8_more_reads_than_resources_wait_their_turn),
         BEHAVIOUR(ip8_no_resources_no_reads),
         BEHAVIOUR(sn1_fence_waits_for_reads),
+        BEHAVIOUR(sn1_every_request_is_judged_anew),
         BEHAVIOUR(sn1_atomics_are_atomic_for_each_other),
 };
 THEME(rdma_theme, tests);

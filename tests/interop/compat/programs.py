@@ -18,8 +18,10 @@
 
   programs.py FOLDER ... wire    the same over UDP in place of the same-host path, both programs on one node
   programs.py FOLDER ... nodes   the same, each program on a node of its own
+  programs.py FOLDER ... hosts   the same, each program in a network of its own with an address and an agent; for the administrator
 
 FOLDER holds the library, and the command and the node agent, without which two processes do not meet. A missing program is a skip (exit 77) that says so."""
+import atexit
 import gzip
 import os
 import re
@@ -37,6 +39,7 @@ PYVERBS_TESTS = Path("/usr/share/doc/rdma-core/tests")
 PYVERBS_PASS = 96  # at least so many of them pass; the others need hardware of somebody's
 BEFORE = []  # words before every program of a pair
 NODES = [f"programs-{os.getpid()}"] * 2  # of the server, of the client
+HOSTS = []  # of the server, of the client: network namespace, address, folder of the agent
 
 
 # A network loses what finds no room, and these programs wait for ever for what an unreliable service lost: a few short messages.
@@ -50,13 +53,41 @@ def over_wire(nodes):
         NODES[1] += "-client"
 
 
+def command(*words):
+    return subprocess.run(words, capture_output=True, text=True).returncode == 0
+
+
+def over_namespaces():
+    """From here on each side is on a machine of its own, as far as it can see."""
+    spaces = [f"heddle{side}-{os.getpid()}" for side in "ab"]
+    scratch = tempfile.mkdtemp()
+    atexit.register(lambda: ([command("ip", "netns", "del", space) for space in spaces], shutil.rmtree(scratch, True)))
+    made = shutil.which("ip") and all(command("ip", "netns", "add", space) for space in spaces) and \
+        command("ip", "link", "add", "ha", "netns", spaces[0], "type", "veth", "peer", "name", "hb", "netns", spaces[1])
+    for space, link, address in zip(spaces, ("ha", "hb"), ("10.72.0.1", "10.72.0.2")):
+        made = made and command("ip", "-n", space, "addr", "add", f"{address}/24", "dev", link) and \
+            command("ip", "-n", space, "link", "set", link, "mtu", "9000", "up") and command("ip", "-n", space, "link", "set", "lo", "up")
+        HOSTS.append((space, address, os.path.join(scratch, space)))
+        os.mkdir(HOSTS[-1][2], 0o700)
+    if not made:
+        print("skipped: no network namespaces can be made")
+        sys.exit(SKIP)
+    time.sleep(2)  # the links come up in their own time
+
+
 def starts_on(folder, client, *options):
     """The words that start a server or a @client on its node."""
+    if HOSTS:
+        space, address, runtime = HOSTS[client]
+        return ["ip", "netns", "exec", space, "env", f"XDG_RUNTIME_DIR={runtime}", os.path.join(folder, "heddle"), "run", "--addr", address,
+                *options, "--", *BEFORE]
     return [os.path.join(folder, "heddle"), "run", "--node", NODES[client], *options, "--", *BEFORE]
 
 
 def at_server(folder, words):
     """@words with the address of the server's node where they name this host's: between nodes that is another one."""
+    if HOSTS:
+        return [HOSTS[0][1] if word in ("127.0.0.1", "localhost") else word for word in words]
     if NODES[0] == NODES[1] or not {"127.0.0.1", "::1"} & set(words):
         return words
     code, out, err = run(folder, os.path.join(folder, "heddle"), "devices", "--node", NODES[0])
@@ -85,14 +116,16 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def listens(port):
-    """Is somebody listening? Without connecting: the programs take one connection only."""
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        if os.path.exists(table):
-            for line in Path(table).read_text().splitlines()[1:]:
-                words = line.split()
-                if words[3] == "0A" and int(words[1].rsplit(":", 1)[1], 16) == port:
-                    return True
+def listens(port, pid="self"):
+    """Is somebody listening, where @pid is? Without connecting: the programs take one connection only."""
+    for table in (f"/proc/{pid}/net/tcp", f"/proc/{pid}/net/tcp6"):
+        try:
+            lines = Path(table).read_text().splitlines()[1:]
+        except OSError:  # no such family, or it has gone
+            continue
+        for words in map(str.split, lines):
+            if words[3] == "0A" and int(words[1].rsplit(":", 1)[1], 16) == port:
+                return True
     return False
 
 
@@ -105,13 +138,14 @@ def pair(folder, what, server, client, *options):
         print(f"skipped: {server[0]} is not installed")
         sys.exit(SKIP)
     port = free_port()
+    client = at_server(folder, client)
     server, client = ([*starts_on(folder, side, *options), *(str(port) if word == "PORT" else word for word in words)]
                       for side, words in enumerate((server, client)))
     with tempfile.TemporaryFile("w+") as output:
         first = subprocess.Popen(server, stdout=output, stderr=subprocess.STDOUT)
         try:
             end = time.monotonic() + 20
-            while not listens(port) and first.poll() is None and time.monotonic() < end:
+            while not listens(port, first.pid) and first.poll() is None and time.monotonic() < end:
                 time.sleep(0.01)
             done = subprocess.run(client, capture_output=True, text=True, timeout=60)
             code = first.wait(timeout=20)
@@ -237,11 +271,37 @@ def rdmacm(folder):
                  ["sh", "-c", "rping -c -a 127.0.0.1 -C 1 2>&1 | grep 'REJECTED, error 8'"])
 
 
+def killed(folder):
+    """Whoever is killed is disconnected: rping's server ends when its client is no longer there."""
+    with tempfile.TemporaryFile("w+") as output:
+        server = subprocess.Popen([*starts_on(folder, False), "rping", "-s", "-v"], stdout=output, stderr=subprocess.STDOUT)
+        words = [*starts_on(folder, True), *at_server(folder, ["rping", "-c", "-v", "-C", "1000000", "-a", "127.0.0.1"])]
+        client, code, end = None, None, time.monotonic() + 10
+        try:
+            while time.monotonic() < end and client is None:
+                client = subprocess.Popen(["stdbuf", "-oL", *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+                if "ping data" not in client.stdout.readline():  # the server was not there yet
+                    client.wait()
+                    client = None
+            if client:
+                client.kill()
+            code = server.wait(timeout=20)
+        except subprocess.TimeoutExpired:
+            pass
+        finally:
+            for process in filter(None, (client, server)):
+                process.kill()
+                process.wait()
+        output.seek(0)
+        expect("rping -s is told when its client was killed", client is not None and code is not None, str(code), output.read()[-2000:])
+
+
 def connections(folder):
     """What rdma_cm does, without much traffic: a connection, many of them, datagrams, addresses of the other family, a refusal."""
     rdmacm_rows(folder, [line for line in RDMACM.strip().split("\n") if line.startswith(("rping", "ucmatose", "udaddy"))])
     connect_pair(folder, "rping where nobody listens is refused", None,
                  ["sh", "-c", "rping -c -a 127.0.0.1 -C 1 2>&1 | grep 'REJECTED, error 8'"])
+    killed(folder)
 
 
 def multicast(folder):
@@ -498,7 +558,7 @@ def pyverbs(folder):
     expect(f"{passed} passed, {skipped} skipped", code == 0 and passed >= PYVERBS_PASS, out, err)
 
 
-WAYS = {"wire": lambda: over_wire(False), "nodes": lambda: over_wire(True)}
+WAYS = {"wire": lambda: over_wire(False), "nodes": lambda: over_wire(True), "hosts": over_namespaces}
 
 if __name__ == "__main__":
     for way in sys.argv[3:]:

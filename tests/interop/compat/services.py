@@ -7,6 +7,9 @@
   services.py FOLDER fio        fio's rdma engine, each of its verbs
   services.py FOLDER fabric     libfabric's fi_pingpong, each kind of endpoint
 
+  services.py FOLDER ... wire    the same over UDP in place of the same-host path, all processes on one node
+  services.py FOLDER ... nodes   the same, servers on one node and clients on another; of MPI's processes half on each
+
 FOLDER as in programs.py. A missing program is a skip (exit 77) that says so."""
 import os
 import random
@@ -19,7 +22,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from programs import SKIP, expect, free_port
+from programs import NODES, SKIP, WAYS, at_server, expect, free_port, starts_on
 
 PRELOAD = [Path(folder) / "rsocket/librspreload.so" for folder in ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib")]
 PATIENCE = 40  # seconds that a pair of programs may take
@@ -34,8 +37,12 @@ def need(*programs):
             sys.exit(SKIP)
 
 
-def on_node(folder, *command):
-    return [os.path.join(folder, "heddle"), "run", "--node", f"services-{os.getpid()}", "--", *map(str, command)]
+def on_node(folder, client, *command):
+    return [*starts_on(folder, client), *map(str, command)]
+
+
+def server_address(folder):
+    return at_server(folder, ["127.0.0.1"])[0]
 
 
 def end(process):
@@ -59,13 +66,13 @@ def pair(folder, what, server, client, **options):
     """Run @server and @client, which must both end well. Nothing outside shows that the server listens: a client that fails at
     once is started again. Returns what they printed."""
     with tempfile.TemporaryFile("w+") as output:
-        first = subprocess.Popen(on_node(folder, *server), stdout=output, stderr=subprocess.STDOUT,
+        first = subprocess.Popen(on_node(folder, False, *server), stdout=output, stderr=subprocess.STDOUT,
                                  start_new_session=True, **options)
         last, until, done, code = time.monotonic() + AGAIN, time.monotonic() + PATIENCE, None, None
         try:
             while True:
                 time.sleep(0.1)
-                done = run(on_node(folder, *client), until - time.monotonic(), **options)
+                done = run(on_node(folder, True, *client), until - time.monotonic(), **options)
                 if done.returncode == 0 or first.poll() is not None or time.monotonic() > last:
                     break
             code = first.wait(timeout=max(1, until - time.monotonic()))
@@ -100,7 +107,7 @@ def iser(folder):
         os.environ["TGT_IPC_SOCKET"] = f"{scratch}/tgtd"
         port = random.randint(10000, 30000)  # tgtd keeps it in a short
         with tempfile.TemporaryFile("w+") as output:
-            daemon = subprocess.Popen(on_node(folder, "tgtd", "-f", "--iscsi", f"portal=127.0.0.1:{free_port()}",
+            daemon = subprocess.Popen(on_node(folder, False, "tgtd", "-f", "--iscsi", f"portal=127.0.0.1:{free_port()}",
                                               "--iser", f"port={port},pool_sz_mb=64"),
                                       stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
             try:
@@ -127,11 +134,11 @@ def use_target(folder, disk, port):
                   ["--mode", "target", "--op", "bind", "--tid", "1", "-Q", INITIATOR]):  # this release wants both
         done = admin(*words)
         expect("tgtadm " + " ".join(words[:4]), done.returncode == 0, done.stderr)
-    url = f"iser://127.0.0.1:{port}/{TARGET}/1"
+    url = f"iser://{server_address(folder)}:{port}/{TARGET}/1"
     for program, words, says in (("iscsi-inq", [], "VIRTUAL-DISK"), ("iscsi-readcapacity16", [], f"Total size:{16 << 20}"),
                                  ("iscsi-perf", ["-t", "1", "-r"], "finished"),
                                  *(("iscsi-test-cu", ["-d", "-n", "-f", "-t", test], "return value: 0") for test in ISCSI_TESTS)):
-        done = subprocess.run(on_node(folder, program, "-i", INITIATOR, *words, url), capture_output=True, text=True, timeout=30)
+        done = subprocess.run(on_node(folder, True, program, "-i", INITIATOR, *words, url), capture_output=True, text=True, timeout=30)
         expect(" ".join([program, *words]), done.returncode == 0 and says in done.stdout + done.stderr,
                str(done.returncode), done.stdout, done.stderr)
     # It keeps a connection until that has been over for a while; a target with connections cannot go.
@@ -160,18 +167,20 @@ def rsockets(folder):
             env = ["env", f"LD_PRELOAD={preload}"]
             return pair(folder, what, [*env, *server], [*env, *client])
 
+        host = server_address(folder)
+
         def netcat():
             sockets("netcat", ["sh", "-c", f"nc.traditional -l -p 5001 > {scratch}/heard"],
-                    ["sh", "-c", f"nc.traditional -q 0 127.0.0.1 5001 < {data}"])
+                    ["sh", "-c", f"nc.traditional -q 0 {host} 5001 < {data}"])
             expect("netcat brought what was sent", Path(scratch, "heard").read_bytes() == data.read_bytes())
             sockets("curl", ["sh", "-c", f"nc.traditional -l -p 5002 < {answer}"],
-                    ["curl", "-sS", "-o", f"{scratch}/got", "http://127.0.0.1:5002/"])
+                    ["curl", "-sS", "-o", f"{scratch}/got", f"http://{host}:5002/"])
             expect("curl got what was sent", Path(scratch, "got").read_bytes() == data.read_bytes())
 
         def iperf():
             # Its server waits by select(2) for a connection, where librdmacm looks every five seconds.
             client, _ = sockets("iperf3", ["iperf3", "-s", "-1", "-p", "5003"],
-                                ["iperf3", "-c", "127.0.0.1", "-p", "5003", "-n", "20M"])
+                                ["iperf3", "-c", host, "-p", "5003", "-n", "20M"])
             expect("iperf3 sent 20 MB", client.count("20.0 MBytes") >= 2, client)
 
         for done in [pool.submit(iperf), pool.submit(netcat)]:
@@ -187,9 +196,11 @@ def mpi(folder, program):
         sys.exit(SKIP)
     os.environ.update(UCX_TLS="rc_v,ud_v,self", OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
     for words in ([], ["one-sided"]):
-        done = subprocess.run(on_node(folder, "mpirun", "--oversubscribe", "-np", "4", "--mca", "pml", "ucx", "--mca", "osc", "ucx",
-                                      "--mca", "btl", "^openib,vader,tcp", program, *words),
-                              capture_output=True, text=True, timeout=100)
+        ranks = []
+        for node in NODES:
+            ranks += [*([":"] if ranks else []), "-np", "2", "-x", f"HEDDLE_NODE={node}", program, *words]
+        done = subprocess.run(on_node(folder, False, "mpirun", "--oversubscribe", "--mca", "pml", "ucx", "--mca", "osc", "ucx",
+                                      "--mca", "btl", "^openib,vader,tcp", *ranks), capture_output=True, text=True, timeout=100)
         expect(" ".join(["Open MPI, 4 processes", *words]), done.returncode == 0 and "ok: 4 ranks" in done.stdout,
                done.stdout, done.stderr)
         print(done.stdout.strip())
@@ -208,7 +219,7 @@ def fio(folder):
             # As many receives as there are messages: a sender that outruns the receiver is told so, and fio asks for no retries.
             Path(scratch, "server").write_text(f"[global]\n{common}iodepth=128\n[receiver]\nrw=read\n")
             Path(scratch, "client").write_text(
-                f"[global]\n{common}iodepth=8\nhostname=127.0.0.1\nverb={verb}\n[sender]\nrw=write\n")
+                f"[global]\n{common}iodepth=8\nhostname={server_address(folder)}\nverb={verb}\n[sender]\nrw=write\n")
             client, _ = pair(folder, f"fio verb={verb}", ["fio", f"{scratch}/server"], ["fio", f"{scratch}/client"], cwd=scratch)
             expect(f"fio verb={verb} moved 4 MiB", "io=4096KiB" in client or "io=4.00MiB" in client or "io=4MiB" in client, client)
 
@@ -219,9 +230,12 @@ def fabric(folder):
     need("fi_pingpong")
     for provider, kind in (("verbs", "msg"), ("verbs;ofi_rxm", "rdm"), ("verbs", "dgram"), ("verbs;ofi_rxd", "rdm")):
         command = ["fi_pingpong", "-p", provider, "-e", kind, "-I", "50", "-c"]
-        client, _ = pair(folder, " ".join(command), command, [*command, "127.0.0.1"])
+        client, _ = pair(folder, " ".join(command), command, [*command, server_address(folder)])
         expect(f"{provider} {kind} went through all sizes", "1m" in client or kind == "dgram", client)
 
 
 if __name__ == "__main__":
-    {"iser": iser, "rsockets": rsockets, "mpi": mpi, "fio": fio, "fabric": fabric}[sys.argv[2]](sys.argv[1], *sys.argv[3:])
+    words = sys.argv[3:]
+    if words and words[-1] in WAYS:
+        WAYS[words.pop()]()
+    {"iser": iser, "rsockets": rsockets, "mpi": mpi, "fio": fio, "fabric": fabric}[sys.argv[2]](sys.argv[1], *words)

@@ -192,7 +192,7 @@ class Job:
 
 
 class Guest:
-    """@programs go into the guest besides TOOLS; @helpers is the folder of relay and clock.so."""
+    """@programs go into the guest besides TOOLS; @helpers is the folder of relay and of what the programs are given."""
 
     def __init__(self, linux, helpers, programs, mtu=1500):
         self.jobs, self.answers, self.number, self.closing = {}, queue.Queue(), 0, False
@@ -211,7 +211,8 @@ class Guest:
         init = "\n".join([head, *(f"{name}={value}" for name, value in names.items()), body])
         files = {path: Path(source).read_bytes() for path, source in collect([*TOOLS, *programs]).items()}
         files["/init"] = init.encode()
-        files["/usr/lib/clock.so"] = Path(helpers, "clock.so").read_bytes()
+        for name in ("clock.so", "stay.so"):
+            files[f"/usr/lib/{name}"] = Path(helpers, name).read_bytes()
         Path(self.scratch, "initrd").write_bytes(gzip.compress(archive(files), 1))
 
         here, card = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

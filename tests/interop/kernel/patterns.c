@@ -1,9 +1,10 @@
 /* patterns: every operation between two machines, the bytes compared. The same program runs at both ends; first the one that called
  * is active and the other one passive, then the other way round, then both at once.
  *
- *   patterns [-t rc|uc|ud] [-d DEVICE] [-g GID-INDEX] [-p PORT] [-b BIGGEST] [-u TIMEOUT] [-l] [HOST]
+ *   patterns [-t rc|uc|ud] [-d DEVICE] [-g GID-INDEX] [-p PORT] [-b BIGGEST] [-u TIMEOUT] [-l] [-m] [HOST]
  *
- * -l: packets get lost, and of an error nothing may be known but that the other side does not answer any more.
+ * -l: packets get lost, and of an error nothing may be known but that the other side does not answer any more. -m: this side has an
+ * alternate path, and changes over to it.
  *
  * Memory: the first half is where the active side's data lie or arrive, the second half is what the other one may use. Around each
  * place there are guards, which must stay as they are. */
@@ -18,7 +19,7 @@ enum { GUARD = 64, SLOTS = 64, SLOT_BYTES = 20000 };
 enum { FILL = 0xe5 };
 
 static size_t biggest = 8u << 20;
-static bool lossy;
+static bool lossy, migrates;
 static unsigned long checks, compared;
 
 /* --- Patterns --- */
@@ -461,7 +462,11 @@ static void everything(struct side *side)
 {
 	for (int turn = 0; turn < 2; turn++) {
 		const bool mine = (side->host != NULL) == (turn == 0);
+		if (migrates)
+			side_prepare_path(side);
 		sizes(side, mine, SEND);
+		if (migrates)
+			side_change_path(side);
 		sizes(side, mine, SEND_IMM);
 		if (side->type == IBV_QPT_UD)
 			continue;
@@ -481,7 +486,7 @@ static void everything(struct side *side)
 int main(int argc, char **argv)
 {
 	struct side side = {.port = "17272", .type = IBV_QPT_RC, .timeout = 16};
-	for (int option; (option = getopt(argc, argv, "t:d:g:p:b:u:l")) != -1;)
+	for (int option; (option = getopt(argc, argv, "t:d:g:p:b:u:lm")) != -1;)
 		switch (option) {
 		case 't':
 			side.type = strcmp(optarg, "ud") == 0   ? IBV_QPT_UD
@@ -499,6 +504,9 @@ int main(int argc, char **argv)
 			break;
 		case 'u':
 			side.timeout = (uint8_t)atoi(optarg);
+			break;
+		case 'm':
+			migrates = true;
 			break;
 		case 'l':
 			lossy = true;

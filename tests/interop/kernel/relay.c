@@ -6,6 +6,8 @@
  *
  * Commands, one a line, on standard input; each is answered by one line, and the end of the input ends it:
  *   loss N          lose one RoCE packet in N at random, 0: none         "ok"
+ *                   (but for the requests to end a connection: they are repeated only by programs that wait for an answer,
+ *                   and few do)
  *   capture FILE    write all that passes to FILE (pcap); -: stop        "ok", or "no: reason"
  *   counts          since the last time                                  "PACKETS PASSED, ROCE AMONG THEM, LOST" */
 #include <arpa/inet.h>
@@ -70,6 +72,15 @@ static bool is_roce(const uint8_t *frame, size_t bytes)
 	return bytes >= ETHERNET_BYTES + header + 8 && be16(ip + header + 2) == ROCE_PORT;
 }
 
+/* DREQ and DREP: a datagram to queue pair 1, with a MAD of the class for communication. */
+static bool is_goodbye(const uint8_t *frame, size_t bytes)
+{
+	size_t at = ETHERNET_BYTES + (be16(frame + 12) == 0x0800 ? 20 : 40) + 8;
+	const uint8_t *bth = frame + at, *mad = bth + 12 + 8;
+	return bytes >= at + 12 + 8 + 24 && bth[0] == 0x64 && bth[7] == 1 && mad[1] == 7 &&
+	       (be16(mad + 16) == 0x15 || be16(mad + 16) == 0x16);
+}
+
 static void record(FILE *file, const uint8_t *frame, size_t bytes)
 {
 	struct timespec now;
@@ -91,7 +102,8 @@ static bool carry(struct relay *r, struct way *way)
 			way->waiting = (size_t)got;
 			bool roce = is_roce(way->frame, way->waiting);
 			r->roce += roce;
-			if (roce && r->one_in != 0 && draw(r) % r->one_in == 0) {
+			if (roce && r->one_in != 0 && draw(r) % r->one_in == 0 &&
+			    !is_goodbye(way->frame, way->waiting)) {
 				r->lost++;
 				way->waiting = 0;
 				continue;

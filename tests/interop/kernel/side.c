@@ -154,16 +154,21 @@ static void make_qp(struct side *side)
 		side->mine.psn |= 0xffff00;
 }
 
-static void connect_qp(struct side *side)
+static struct ibv_ah_attr path_to_other(const struct side *side)
 {
-	enum ibv_mtu mtu = side->mine.mtu < side->other.mtu ? side->mine.mtu : side->other.mtu;
-	struct ibv_ah_attr path = {
+	return (struct ibv_ah_attr){
 	        .grh = {.dgid = side->other.gid,
 	                .sgid_index = (uint8_t)side->gid_index,
 	                .hop_limit = 64},
 	        .is_global = 1,
 	        .port_num = 1,
 	};
+}
+
+static void connect_qp(struct side *side)
+{
+	enum ibv_mtu mtu = side->mine.mtu < side->other.mtu ? side->mine.mtu : side->other.mtu;
+	struct ibv_ah_attr path = path_to_other(side);
 	struct ibv_qp_attr attr = {
 	        .qp_state = IBV_QPS_RTR,
 	        .ah_attr = path,
@@ -226,6 +231,37 @@ void side_again(struct side *side)
 	while (ibv_poll_cq(side->cq, 1, &wc) > 0)
 		;
 	connect_both(side);
+}
+
+void side_prepare_path(struct side *side)
+{
+	struct ibv_qp_attr attr = {.alt_ah_attr = path_to_other(side),
+	                           .alt_port_num = 1,
+	                           .alt_timeout = side->timeout,
+	                           .path_mig_state = IBV_MIG_REARM};
+	if (ibv_modify_qp(side->qp, &attr, IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE) != 0)
+		side_fail("an alternate path: %s", strerror(errno));
+}
+
+void side_change_path(struct side *side)
+{
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr attr;
+	struct ibv_async_event event;
+	/* The other side's packets said so. */
+	if (ibv_query_qp(side->qp, &attr, IBV_QP_PATH_MIG_STATE, &init) != 0 ||
+	    attr.path_mig_state != IBV_MIG_ARMED)
+		side_fail("the alternate path is not armed: %d", attr.path_mig_state);
+	attr.path_mig_state = IBV_MIG_MIGRATED;
+	if (ibv_modify_qp(side->qp, &attr, IBV_QP_PATH_MIG_STATE) != 0)
+		side_fail("migration: %s", strerror(errno));
+	do {
+		struct pollfd fd = {side->context->async_fd, POLLIN, 0};
+		if (poll(&fd, 1, PATIENCE_MS) != 1 ||
+		    ibv_get_async_event(side->context, &event) != 0)
+			side_fail("no event tells of the migration");
+		ibv_ack_async_event(&event);
+	} while (event.event_type != IBV_EVENT_PATH_MIG);
 }
 
 void side_close(struct side *side)

@@ -50,6 +50,9 @@ void side_open(struct side *side);
 /* Another queue pair on each side, connected to each other: the last ones were put out of use by an error. */
 void side_again(struct side *side);
 void side_close(struct side *side);
+/* This side has another path to the other one from now on; the second time, it takes it. */
+void side_prepare_path(struct side *side);
+void side_change_path(struct side *side);
 
 /* Exchange @bytes with the other side; a barrier, too. */
 void side_swap(struct side *side, const void *mine, void *other, size_t bytes);
