@@ -1,5 +1,5 @@
 /* Two adapters in one process: a message, then a write straight into the other one's memory. */
-#include "node.h" /* must(), node_open(), node_connect(), node_wait(): 70 lines */
+#include "node.h" /* must(), node_open(), node_connect(), node_wait(): 80 lines */
 
 int main(void)
 {

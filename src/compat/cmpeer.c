@@ -1,5 +1,6 @@
-/* Connections: the messages that two identifiers exchange, and what becomes of their states (IBTA volume 1, 12.9). Nothing is sent
- * twice: the agent delivers in order, returns what it cannot deliver and says when a process has ended. */
+/* Connections: the messages that two identifiers exchange, and what becomes of their states (IBTA volume 1, 12.9). The agent delivers
+ * in order, returns what it cannot deliver and says when a process has ended; what one that was killed took along is sent again
+ * (cmwait.c). Peers across the wire are reached by cmfar.c. */
 #include <stdlib.h>
 #include <string.h>
 
