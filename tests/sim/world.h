@@ -396,6 +396,8 @@ void host_forget(struct world *w, struct host *host);
 void host_kill(struct world *w, struct host *host);
 struct wqp *wqp_make(struct world *w, struct host *host, uint32_t type);
 void wqp_destroy(struct world *w, struct wqp *qp);
+/* One of those that @host has; NULL: none. */
+struct wqp *wqp_pick(struct world *w, const struct host *host);
 /* The queues of @qp are emptied without completions (RESET, destroy). */
 void wqp_forget_requests(struct world *w, struct wqp *qp);
 void wqp_disturb(struct wqp *qp, uint32_t reasons);

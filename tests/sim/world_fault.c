@@ -4,16 +4,6 @@
 #define STALL_NS      150000u
 #define LONG_STALL_NS 3000000u
 
-static struct wqp *pick(struct world *w, const struct host *host)
-{
-	struct wqp *found = NULL;
-	uint32_t seen = 0;
-	for (uint32_t i = 0; i < w->qp_count; i++)
-		if (w->qps[i].host == host && w->qps[i].qp && world_draw(w, ++seen) == 0)
-			found = &w->qps[i];
-	return found;
-}
-
 /* In a world without faults too: nothing of the host runs for a while. */
 static void stall(struct world *w, struct host *host)
 {
@@ -153,10 +143,10 @@ void fault_step(struct world *w, struct host *host)
 		unmap(w, host);
 		break;
 	case FAULT_STATE:
-		change_state(w, pick(w, host));
+		change_state(w, wqp_pick(w, host));
 		break;
 	case FAULT_DESTROY:
-		destroy(w, pick(w, host));
+		destroy(w, wqp_pick(w, host));
 		break;
 	default:
 		break;
@@ -166,7 +156,7 @@ void fault_step(struct world *w, struct host *host)
 /* An application notices that a queue pair no longer works, and brings it back. */
 void fault_repair(struct world *w, struct host *host)
 {
-	struct wqp *qp = pick(w, host);
+	struct wqp *qp = wqp_pick(w, host);
 	if (!qp)
 		return;
 	uint32_t state = wqp_state(qp);

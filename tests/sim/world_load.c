@@ -234,16 +234,6 @@ void load_refused(struct world *w, struct wqp *qp)
 
 /* --- what next --- */
 
-static struct wqp *pick_qp(struct world *w, const struct host *host)
-{
-	struct wqp *found = NULL;
-	uint32_t seen = 0;
-	for (uint32_t i = 0; i < w->qp_count; i++)
-		if (w->qps[i].host == host && w->qps[i].qp && world_draw(w, ++seen) == 0)
-			found = &w->qps[i];
-	return found;
-}
-
 static void memory_step(struct world *w, struct host *host)
 {
 	struct opening *o = &w->openings[world_draw(w, w->opening_count)];
@@ -269,7 +259,7 @@ static void memory_step(struct world *w, struct host *host)
 
 void load_step(struct world *w, struct host *host)
 {
-	struct wqp *qp = pick_qp(w, host);
+	struct wqp *qp = wqp_pick(w, host);
 	uint32_t what = world_draw(w, 1000);
 	if (what < w->load_weight[0] && qp && qp->ready) {
 		if (qp->type != HDL_QP_XRC_TGT)

@@ -348,6 +348,16 @@ void wqp_forget_requests(struct world *w, struct wqp *qp)
 	qp->receives->lossy = qp->recv_cq->small;
 }
 
+struct wqp *wqp_pick(struct world *w, const struct host *host)
+{
+	struct wqp *found = NULL;
+	uint32_t seen = 0;
+	for (uint32_t i = 0; i < w->qp_count; i++)
+		if (w->qps[i].host == host && w->qps[i].qp && world_draw(w, ++seen) == 0)
+			found = &w->qps[i];
+	return found;
+}
+
 void wqp_destroy(struct world *w, struct wqp *qp)
 {
 	world_say(w, "host %u destroys qp %u", qp->host->index, (unsigned)(qp - w->qps));
