@@ -385,6 +385,13 @@ void rig_send(struct rig *rig, uint64_t wr_id, uint32_t opcode, size_t offset, u
 	rig_post(rig, (struct hdl_send_wr){.wr_id = wr_id, .opcode = opcode}, offset, length);
 }
 
+void rig_post_rdma(struct rig *rig, uint64_t wr_id, uint32_t opcode, size_t offset, uint32_t length)
+{
+	struct hdl_send_wr wr = {
+	        .wr_id = wr_id, .opcode = opcode, .u.rdma = {RIG_PEER_AT, {RIG_PEER_KEY}}};
+	rig_post(rig, wr, offset, length);
+}
+
 struct hdl_wc rig_completion(struct rig *rig, struct hdl_cq *cq, uint64_t wr_id, uint32_t status)
 {
 	struct hdl_wc wc;

@@ -17,13 +17,16 @@
 #include "cable/cable.h"
 #include "wire/ib_packet.h"
 
-#define RIG_BYTES     (64u << 10)
-#define RIG_PACKETS   1024u
-#define RIG_PEER_QPN  0x00abcdu
-#define RIG_RQ_PSN    100u /* the first PSN that the adapter expects, */
-#define RIG_SQ_PSN    500u /* and the first that it sends, unless a test says otherwise */
-#define RIG_RDMA_SEED 3u
-#define COUNT(list)   (sizeof(list) / sizeof((list)[0]))
+#define RIG_BYTES      (64u << 10)
+#define RIG_PACKETS    1024u
+#define RIG_PEER_AT    0x1122334455667788ull /* memory of the peer's, by the key */
+#define RIG_PEER_KEY   0x89abcdefu
+#define RIG_TIMEOUT_NS (4096ull << 10) /* of its queue pairs, unless a test says otherwise */
+#define RIG_PEER_QPN   0x00abcdu
+#define RIG_RQ_PSN     100u /* the first PSN that the adapter expects, */
+#define RIG_SQ_PSN     500u /* and the first that it sends, unless a test says otherwise */
+#define RIG_RDMA_SEED  3u
+#define COUNT(list)    (sizeof(list) / sizeof((list)[0]))
 
 struct sent {
 	struct path path;
@@ -121,6 +124,9 @@ uint64_t rig_address(const struct rig *rig, size_t offset);
 void rig_recv(struct rig *rig, uint64_t wr_id, size_t offset, uint32_t length);
 void rig_send(struct rig *rig, uint64_t wr_id, uint32_t opcode, size_t offset, uint32_t length);
 void rig_post(struct rig *rig, struct hdl_send_wr wr, size_t offset, uint32_t length);
+/* To or from RIG_PEER_AT. */
+void rig_post_rdma(struct rig *rig, uint64_t wr_id, uint32_t opcode, size_t offset,
+                   uint32_t length);
 /* The next completion of @cq is this. */
 struct hdl_wc rig_completion(struct rig *rig, struct hdl_cq *cq, uint64_t wr_id, uint32_t status);
 void rig_no_completion(struct rig *rig, struct hdl_cq *cq);
