@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "base/prng.h"
+#include "figures.h"
 #include "memory/tpt.h"
 
 #define ROUNDS 15u
@@ -26,15 +27,9 @@ struct figures {
 	double ns[ROUNDS];
 };
 
-static int ascending(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-	return x < y ? -1 : x > y;
-}
-
 static double median(struct figures *f)
 {
-	qsort(f->ns, ROUNDS, sizeof f->ns[0], ascending);
+	figures_sort(f->ns, ROUNDS);
 	return f->ns[ROUNDS / 2];
 }
 

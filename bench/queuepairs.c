@@ -2,10 +2,10 @@
  * is busy notices the others. Prints a line a figure: what, median, least, most, unit. */
 #include <heddle/heddle.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/clock.h"
+#include "figures.h"
+#include "must.h"
 
 #define MANY     10000u
 #define DEPTH    16u
@@ -20,28 +20,6 @@ static struct hdl_gid gid;
 static unsigned char memory[8192];
 static struct hdl_qp *qps[MANY];
 static double alone[ROUNDS], among[ROUNDS];
-
-static void must(int result, const char *what)
-{
-	if (result == 0)
-		return;
-	fprintf(stderr, "%s: %s\n", what, hdl_strerror(result));
-	exit(1);
-}
-
-/* Memory that is this process's own, in KiB. */
-static long resident(void)
-{
-	char line[256];
-	long kib = 0;
-	FILE *file = fopen("/proc/self/smaps_rollup", "re");
-	while (file != NULL && fgets(line, sizeof(line), file) != NULL)
-		if (sscanf(line, "Pss: %ld", &kib) == 1)
-			break;
-	if (file != NULL)
-		fclose(file);
-	return kib;
-}
 
 static void make(uint32_t from, uint32_t to)
 {
@@ -100,12 +78,6 @@ static void message(uint32_t from)
 	}
 }
 
-static int compare(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-	return (x > y) - (x < y);
-}
-
 static void measure(double *values)
 {
 	for (int r = 0; r < ROUNDS; r++) {
@@ -114,13 +86,6 @@ static void measure(double *values)
 			message(0);
 		values[r] = (double)(clock_now_ns() - begin) / MESSAGES;
 	}
-	qsort(values, ROUNDS, sizeof(*values), compare);
-}
-
-static void report(const char *what, const double *values)
-{
-	printf("%s\t%.1f\t%.1f\t%.1f\tns\n", what, values[ROUNDS / 2], values[0],
-	       values[ROUNDS - 1]);
 }
 
 int main(void)
@@ -137,19 +102,19 @@ int main(void)
 	     "hdl_mr_register");
 	make(0, 2);
 	measure(alone);
-	long before = resident();
+	long before = figures_resident_kib();
 	uint64_t begin = clock_now_ns();
 	make(2, MANY);
 	double make_us = (double)(clock_now_ns() - begin) / 1000 / (MANY - 2);
 	for (uint32_t i = 2; i < MANY; i += 2)
 		message(i);
-	double each = (double)(resident() - before) / (MANY - 2);
+	double each = (double)(figures_resident_kib() - before) / (MANY - 2);
 	measure(among);
 	printf("memory of each of %u queue pairs, used once\t%.2f\t%.2f\t%.2f\tKiB\n", MANY, each,
 	       each, each);
 	printf("to make and connect one\t%.2f\t%.2f\t%.2f\tus\n", make_us, make_us, make_us);
-	report("a message, one pair in the process", alone);
-	report("a message, one busy pair among them", among);
+	figures_report("a message, one pair in the process", alone, ROUNDS, "ns");
+	figures_report("a message, one busy pair among them", among, ROUNDS, "ns");
 	printf("ratio\t%.3f\t%.3f\t%.3f\t\n", among[ROUNDS / 2] / alone[ROUNDS / 2],
 	       among[0] / alone[0], among[ROUNDS - 1] / alone[ROUNDS - 1]);
 	for (uint32_t i = 0; i < MANY; i++)

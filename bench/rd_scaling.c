@@ -10,6 +10,8 @@
 #include "adapter/adapter.h"
 #include "base/clock.h"
 #include "cable/cable.h"
+#include "figures.h"
+#include "must.h"
 
 #define NODES     16u
 #define PROCESSES 64u /* a node, each with a queue pair */
@@ -44,28 +46,6 @@ struct node_of {
 static struct node_of *nodes;
 static struct hdl_qp *connected[CONNECTED];
 static uint64_t sent, received;
-
-static void must(int result, const char *what)
-{
-	if (result == 0)
-		return;
-	fprintf(stderr, "%s: %s\n", what, hdl_strerror(result));
-	exit(1);
-}
-
-/* Memory that is this process's own, in KiB. */
-static long resident(void)
-{
-	char line[256];
-	long kib = 0;
-	FILE *file = fopen("/proc/self/smaps_rollup", "re");
-	while (file != NULL && fgets(line, sizeof(line), file) != NULL)
-		if (sscanf(line, "Pss: %ld", &kib) == 1)
-			break;
-	if (file != NULL)
-		fclose(file);
-	return kib;
-}
 
 /* --- the network --- */
 
@@ -246,7 +226,7 @@ int main(void)
 		open_node(&nodes[n], n, 256);
 		must(hdl_rdd_open(nodes[n].adapter, &nodes[n].rdd), "hdl_rdd_open");
 	}
-	before = resident();
+	before = figures_resident_kib();
 	for (uint32_t n = 0; n < NODES; n++) {
 		for (uint32_t i = 0; i < PROCESSES; i++)
 			make_datagram(&nodes[n], i);
@@ -258,14 +238,14 @@ int main(void)
 		for (uint32_t to = 0; to < NODES; to++)
 			if (to != n)
 				ready_context(nodes[n].eecs[to], &nodes[to], nodes[to].eecs[n]);
-	after = resident();
+	after = figures_resident_kib();
 	double datagram_kib = (double)(after - before) / NODES;
 	struct node_of *alone = &nodes[NODES];
 	open_node(alone, NODES, CONNECTED);
-	before = resident();
+	before = figures_resident_kib();
 	for (uint32_t i = 0; i < CONNECTED; i++)
 		make_connected(alone, i);
-	after = resident();
+	after = figures_resident_kib();
 	double connected_kib = (double)(after - before);
 
 	for (uint32_t n = 0; n < NODES; n++)

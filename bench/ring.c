@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/histogram.h"
 #include "base/ring.h"
+#include "figures.h"
 
 #define SLOTS         1024u
 #define TURNS         40
@@ -34,15 +35,6 @@ struct lane {
 static struct line ping, pong;
 static struct lane there, back;
 static size_t processors[2];
-
-static void pin(size_t processor)
-{
-	cpu_set_t set;
-	CPU_ZERO(&set);
-	CPU_SET(processor, &set);
-	if (sched_setaffinity(0, sizeof(set), &set) != 0)
-		fprintf(stderr, "bench-ring: cannot pin to processor %zu\n", processor);
-}
 
 static bool find_processors(void)
 {
@@ -93,7 +85,7 @@ static void *answer(void *context)
 {
 	(void)context;
 	unsigned char data[256];
-	pin(processors[1]);
+	figures_pin(processors[1]);
 	uint64_t floor_trip = 0;
 	for (int turn = 0; turn < TURNS; turn++) {
 		for (int i = 0; i < BATCHES * TRIPS; i++) {
@@ -190,7 +182,7 @@ int main(void)
 	histogram_init(&floor_ps);
 	for (size_t s = 0; s < SIZES; s++)
 		histogram_init(&lane_ps[s]);
-	pin(processors[0]);
+	figures_pin(processors[0]);
 	if (pthread_create(&thread, NULL, answer, NULL) != 0)
 		abort();
 	for (int turn = 0; turn < TURNS; turn++) {

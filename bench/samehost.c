@@ -1,5 +1,4 @@
 /* The floors of the same-host path, between two processes: a cache line there and back, and the kernel's copy alone. */
-#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -12,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "figures.h"
 
 #define ROUNDS 15
 #define TRIPS  20000u
@@ -21,31 +21,10 @@ struct lines {
 	_Alignas(64) _Atomic uint32_t back;
 };
 
-static void pin(unsigned processor)
-{
-	cpu_set_t set;
-	CPU_ZERO(&set);
-	CPU_SET((size_t)processor, &set);
-	sched_setaffinity(0, sizeof(set), &set);
-}
-
-static int compare(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-	return (x > y) - (x < y);
-}
-
-static void report(const char *what, double *values, const char *unit)
-{
-	qsort(values, ROUNDS, sizeof(*values), compare);
-	printf("%s\t%.3f\t%.3f\t%.3f\t%s\n", what, values[ROUNDS / 2], values[0],
-	       values[ROUNDS - 1], unit);
-}
-
 /* The other process: echoes the line until it is killed. */
 static void echo(struct lines *lines)
 {
-	pin(1);
+	figures_pin(1);
 	for (uint32_t next = 1;; next++) {
 		while (atomic_load_explicit(&lines->there, memory_order_acquire) != next)
 			;
@@ -66,7 +45,7 @@ static void cache_line(struct lines *lines)
 		}
 		values[r] = (double)(clock_now_ns() - begin) / TRIPS / 2000;
 	}
-	report("cache line, one way", values, "us");
+	figures_report("cache line, one way", values, ROUNDS, "us");
 }
 
 static void kernel_copy(pid_t pid, unsigned char *room, size_t bytes, const char *what)
@@ -82,7 +61,7 @@ static void kernel_copy(pid_t pid, unsigned char *room, size_t bytes, const char
 		double ns = (double)(clock_now_ns() - begin) / count;
 		values[r] = bytes < 1024 ? ns / 1000 : (double)bytes / ns;
 	}
-	report(what, values, bytes < 1024 ? "us" : "GB/s");
+	figures_report(what, values, ROUNDS, bytes < 1024 ? "us" : "GB/s");
 }
 
 int main(void)
@@ -98,7 +77,7 @@ int main(void)
 		memset(room, 2, 1 << 20); /* its own pages, not ours */
 		echo(lines);
 	}
-	pin(0);
+	figures_pin(0);
 	cache_line(lines);
 	kill(pid, SIGSTOP); /* the kernel's copy needs nobody there */
 	kernel_copy(pid, room, 8, "process_vm_writev, 8 bytes");

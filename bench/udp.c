@@ -3,7 +3,6 @@
  * ends spinning. Bandwidth is what arrives of packets with 4096 bytes of payload, with a window in flight that the
  * receiver opens again, since a socket tells nobody that it dropped something. Whoever loses packets all the same waits
  * and starts its round again. */
-#include <sched.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -15,6 +14,7 @@
 
 #include "adapter/udp.h"
 #include "base/clock.h"
+#include "figures.h"
 
 #define ROUNDS       9
 #define TRIPS        10000u
@@ -39,14 +39,6 @@ struct end {
 };
 
 static uint8_t source[BUFFER + UDP_MAX_TRAIN_BYTES], sink[BUFFER];
-
-static void pin(unsigned processor)
-{
-	cpu_set_t set;
-	CPU_ZERO(&set);
-	CPU_SET((size_t)processor, &set);
-	sched_setaffinity(0, sizeof(set), &set);
-}
 
 static void took(struct end *end, const uint8_t *data, size_t bytes)
 {
@@ -193,12 +185,6 @@ static double bandwidth(struct end *end)
 	return (double)TOTAL / (double)(clock_now_ns() - begin_ns);
 }
 
-static int compare(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-	return (x > y) - (x < y);
-}
-
 static void measure(bool carrier, double (*what)(struct end *), const char *name, const char *unit)
 {
 	static struct end end;
@@ -211,7 +197,7 @@ static void measure(bool carrier, double (*what)(struct end *), const char *name
 		pid_t parent = getpid(), child = fork();
 		if (child == 0) {
 			prctl(PR_SET_PDEATHSIG, SIGKILL);
-			pin(1);
+			figures_pin(1);
 			if (getppid() == parent && begin(&end, carrier, 2, 1) &&
 			    write(ready[1], &byte, 1) == 1)
 				answer(&end);
@@ -234,15 +220,12 @@ static void measure(bool carrier, double (*what)(struct end *), const char *name
 			udp_receiver_end(&end.receiver);
 		}
 	}
-	qsort(values, ROUNDS, sizeof(*values), compare);
-	printf("%s\t%.3f\t%.3f\t%.3f\t%s\n", name, values[ROUNDS / 2], values[0],
-	       values[ROUNDS - 1], unit);
-	fflush(stdout);
+	figures_report(name, values, ROUNDS, unit);
 }
 
 int main(void)
 {
-	pin(0);
+	figures_pin(0);
 	memset(source, 1, sizeof(source));
 	measure(false, latency, "UDP, 64 bytes, one way", "us");
 	measure(true, latency, "carrier, 64 bytes, one way", "us");

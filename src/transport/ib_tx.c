@@ -205,9 +205,8 @@ static bool number(struct qp *qp, struct wqe_send *wqe)
 
 /* --- requests --- */
 
-static enum step over(struct node *node, struct qp *qp, struct wqe_send *wqe)
+static enum step over(struct qp *qp, struct wqe_send *wqe)
 {
-	(void)node;
 	qp->sent_messages++;
 	if (qp_reliable(qp)) {
 		wqe->state = WQE_SENT;
@@ -292,7 +291,7 @@ static enum step send_part(struct node *node, struct qp *qp, struct wqe_send *wq
 		stripe_sent(ib->stripe, psn, way);
 	wqe->offset += count;
 	sent(node, qp, psn + 1);
-	return last ? over(node, qp, wqe) : STEP_WAIT;
+	return last ? over(qp, wqe) : STEP_WAIT;
 }
 
 bool ib_resend(struct node *node, struct qp *qp, struct wqe_send *wqe, uint32_t psn)
@@ -391,7 +390,7 @@ static enum step send_read(struct node *node, struct qp *qp, struct wqe_send *wq
 	wqe->offset += count;
 	qp->reads_open++;
 	sent(node, qp, psn + ib_packets(ib, count));
-	return wqe->offset == wqe->length ? over(node, qp, wqe) : STEP_WAIT;
+	return wqe->offset == wqe->length ? over(qp, wqe) : STEP_WAIT;
 }
 
 static enum step send_atomic(struct node *node, struct qp *qp, struct wqe_send *wqe)
@@ -419,7 +418,7 @@ static enum step send_atomic(struct node *node, struct qp *qp, struct wqe_send *
 	ib_end_packet(node, path, &packet, start, payload);
 	qp->reads_open++;
 	sent(node, qp, wqe->msn + 1);
-	return over(node, qp, wqe);
+	return over(qp, wqe);
 }
 
 /* The next packet of @wqe. STEP_WAIT with packets left to send: the window, the credits or the read resources are used up, or,

@@ -1,15 +1,13 @@
 /* The rig of the scenarios that measure; see crowd.h. */
 #include "crowd.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <heddle/heddle.h>
 
 #include "adapter/adapter.h"
-#include "cable/cable.h"
-#include "port/simnet.h"
+#include "station.h"
 #include "transport/ib.h"
 
 #define PACKETS     16384u
@@ -21,41 +19,24 @@
 #define CONGESTED   3u
 #define QUEUE_EVERY 10000u /* ns between two looks at the queue */
 #define MAX_EVENTS  200000000u
+#define FIRST_PSN   1000u
 #define PATIENT     14u /* timeout: 67 ms */
 
-struct flow;
-
-struct crowd_host {
-	struct crowd *crowd;
-	uint32_t index;
-	struct hdl_adapter *adapter;
-	struct hdl_gid gid;
-	struct hdl_pd *pd;
-	struct hdl_cq *cq;
-	struct cable cable;
-	uint8_t *memory;
-	struct hdl_mr *mr;
-	uint64_t wake_ns; /* when it is to be driven next */
-	uint64_t line_ns; /* until when its line is busy with what it sent */
-};
-
 struct flow {
-	struct crowd_host *end[2]; /* 0: who posts the messages */
+	struct station *end[2]; /* 0: who posts the messages */
 	struct hdl_qp *qp[2];
 	uint8_t *to; /* where the messages arrive */
 	struct hdl_key to_key, from_key;
 	uint64_t from;
-	bool begun;
 	uint32_t posted;
-	uint32_t first_psn, last_psn;
+	uint32_t last_psn;
 	uint64_t packets; /* acknowledged, in the time that is measured */
-	bool measured;
 };
 
 struct crowd {
 	struct crowd_config config;
 	struct sim *sim;
-	struct crowd_host hosts[CROWD_MAX_FLOWS + 1];
+	struct station hosts[CROWD_MAX_FLOWS + 1];
 	struct flow flows[CROWD_MAX_FLOWS];
 	uint64_t queue_sum, queue_looks;
 	struct crowd_result *result;
@@ -72,55 +53,16 @@ static bool mark(void *packet, size_t bytes)
 	return true;
 }
 
-static uint64_t line_ns(const struct crowd *c, size_t bytes)
-{
-	return bytes * 8 * 1000000000 / c->config.bandwidth_bps;
-}
-
-static bool room(void *context)
-{
-	const struct crowd_host *host = context;
-	return host->line_ns < sim_now_ns(host->crowd->sim) + line_ns(host->crowd, HOST_ROOM);
-}
-
 static void out(void *context, const struct path *path, const uint8_t *payload, size_t bytes)
 {
-	struct crowd_host *from = context;
-	struct crowd *c = from->crowd;
+	struct station *from = context;
+	struct crowd *c = from->config.rig;
 	uint8_t data[CABLE_BYTES];
 	size_t all = cable_pack(data, path, payload, bytes);
-	uint64_t now = sim_now_ns(c->sim);
-	from->line_ns = (from->line_ns > now ? from->line_ns : now) + line_ns(c, all);
+	station_busy(from, 0, all);
 	for (uint32_t i = 0; i <= c->config.flows; i++)
-		if (memcmp(c->hosts[i].gid.raw, path->ip.dgid, 16) == 0)
-			sim_send(c->sim, from->index, i, data, all);
-}
-
-static void drive(struct crowd_host *host);
-
-static void wake(struct sim *sim, void *context, uint64_t arg)
-{
-	struct crowd_host *host = context;
-	(void)arg;
-	if (sim_now_ns(sim) >= host->wake_ns)
-		drive(host);
-}
-
-static void arrive(void *context, struct sim *sim, uint32_t index, uint32_t from,
-                   const void *packet, size_t bytes)
-{
-	struct crowd_host *host = context;
-	struct path came;
-	const uint8_t *payload;
-	size_t payload_bytes;
-	(void)sim;
-	(void)index;
-	(void)from;
-	if (!cable_unpack(packet, bytes, &came, &payload, &payload_bytes))
-		return;
-	adapter_take(host->adapter, &came, (came.ip.traffic_class & CONGESTED) == CONGESTED,
-	             payload, payload_bytes);
-	drive(host);
+		if (memcmp(c->hosts[i].config.gids[0].raw, path->ip.dgid, 16) == 0)
+			sim_send(c->sim, from->config.index, i, data, all);
 }
 
 /* --- messages --- */
@@ -163,9 +105,9 @@ static void post_receive(struct crowd *c, struct flow *f)
 		c->result->failed++;
 }
 
-static void collect(struct crowd_host *host)
+static void collect(struct station *host)
 {
-	struct crowd *c = host->crowd;
+	struct crowd *c = host->config.rig;
 	struct hdl_wc wc[16];
 	int count = hdl_cq_poll(host->cq, wc, 16);
 	for (int i = 0; i < count; i++) {
@@ -195,90 +137,53 @@ static void collect(struct crowd_host *host)
 	}
 }
 
-static void drive(struct crowd_host *host)
-{
-	struct crowd *c = host->crowd;
-	for (int turns = 0; turns < 64 && hdl_progress(host->adapter) > 0; turns++)
-		;
-	collect(host);
-	hdl_progress(host->adapter);
-	adapter_lock(host->adapter);
-	uint64_t next = node_next_tick(&host->adapter->node), now = sim_now_ns(c->sim);
-	if (node_stuck(&host->adapter->node))
-		next = now + 1000;
-	adapter_unlock(host->adapter);
-	if (next <= now)
-		next = now + 1;
-	if (next == UINT64_MAX || (host->wake_ns > now && host->wake_ns <= next))
-		return;
-	host->wake_ns = next;
-	sim_at(c->sim, next, wake, host, host->index);
-}
-
 /* --- setting up --- */
 
-static bool open_host(struct crowd *c, uint32_t index, size_t bytes)
+static bool open_host(struct crowd *c, uint32_t index)
 {
-	struct crowd_host *host = &c->hosts[index];
-	const struct sim_host_ops ops = {.receive = arrive};
-	struct hdl_open_attr attr = {.max_qp = 128,
-	                             .max_mr = 16,
-	                             .no_thread = true,
-	                             .gid = {{0xfe, 0x80, [14] = 1, [15] = (uint8_t)(index + 1)}}};
-	struct adapter_env env = {.clock = sim_clock(c->sim),
-	                          .seed = c->config.seed * 131 + index + 1,
-	                          .carrier = &host->cable.carrier};
-	host->crowd = c;
-	host->index = index;
-	host->gid = attr.gid;
-	cable_init(&host->cable, out, room, host);
-	host->memory = aligned_alloc(4096, (bytes + 4095) & ~(size_t)4095);
-	if (host->memory == NULL || adapter_open(&attr, &env, &host->adapter) != 0)
+	struct station *host = &c->hosts[index];
+	struct station_config config = {
+	        .sim = c->sim,
+	        .index = index,
+	        .seed = c->config.seed * 131 + index + 1,
+	        .gids = {{{0xfe, 0x80, [14] = 1, [15] = (uint8_t)(index + 1)}}},
+	        .max_qp = 128,
+	        .cq_entries = 4096,
+	        .memory_bytes =
+	                (size_t)c->config.message_bytes * (index == 0 ? c->config.flows : 1),
+	        .bandwidth_bps = c->config.bandwidth_bps,
+	        .room_bytes = HOST_ROOM,
+	        .rig = c,
+	        .out = out,
+	        .collect = collect};
+	if (!station_open(host, &config))
 		return false;
-	sim_host_attach(c->sim, index, &ops, host);
-	uint32_t access = HDL_ACCESS_LOCAL_READ | HDL_ACCESS_LOCAL_WRITE | HDL_ACCESS_REMOTE_READ |
-	                  HDL_ACCESS_REMOTE_WRITE;
-	return hdl_pd_create(host->adapter, &host->pd) == 0 &&
-	       hdl_cq_create(host->adapter, 4096, NULL, NULL, &host->cq) == 0 &&
-	       hdl_mr_register(host->pd, host->memory, bytes, access, &host->mr) == 0;
+	station_attach(host, index);
+	return true;
 }
 
 static bool to_ready(struct crowd *c, struct flow *f, int end)
 {
-	struct hdl_qp *qp = f->qp[end];
-	struct hdl_qp_attr attr = {.state = HDL_QPS_INIT,
-	                           .port_num = 1,
+	struct hdl_qp_attr attr = {.port_num = 1,
 	                           .access = HDL_ACCESS_REMOTE_READ | HDL_ACCESS_REMOTE_WRITE,
-	                           .ah = {.dgid = f->end[!end]->gid, .is_global = true},
+	                           .ah = {.dgid = f->end[!end]->config.gids[0], .is_global = true},
 	                           .path_mtu = (uint16_t)c->config.mtu,
 	                           .dest_qpn = hdl_qp_number(f->qp[!end]),
-	                           .rq_psn = 1000,
-	                           .sq_psn = 1000,
+	                           .rq_psn = FIRST_PSN,
+	                           .sq_psn = FIRST_PSN,
 	                           .timeout = PATIENT,
 	                           .retry_cnt = 7,
 	                           .rnr_retry = 7,
 	                           .min_rnr_timer = 12,
 	                           .max_rd_atomic = 16,
 	                           .max_dest_rd_atomic = 16};
-	if (hdl_qp_modify(qp, &attr,
-	                  HDL_QP_STATE | HDL_QP_PKEY_INDEX | HDL_QP_PORT | HDL_QP_ACCESS) != 0)
-		return false;
-	attr.state = HDL_QPS_RTR;
-	if (hdl_qp_modify(qp, &attr,
-	                  HDL_QP_STATE | HDL_QP_AV | HDL_QP_PATH_MTU | HDL_QP_DEST_QPN |
-	                          HDL_QP_RQ_PSN | HDL_QP_MAX_DEST_RD_ATOMIC |
-	                          HDL_QP_MIN_RNR_TIMER) != 0)
-		return false;
-	attr.state = HDL_QPS_RTS;
-	return hdl_qp_modify(qp, &attr,
-	                     HDL_QP_STATE | HDL_QP_SQ_PSN | HDL_QP_TIMEOUT | HDL_QP_RETRY_CNT |
-	                             HDL_QP_RNR_RETRY | HDL_QP_MAX_RD_ATOMIC) == 0;
+	return station_connect(f->qp[end], attr, 0, 0);
 }
 
 static bool connect_flow(struct crowd *c, uint32_t index)
 {
 	struct flow *f = &c->flows[index];
-	struct crowd_host *many = &c->hosts[index + 1], *one = &c->hosts[0];
+	struct station *many = &c->hosts[index + 1], *one = &c->hosts[0];
 	bool reads = c->config.kind == CROWD_READ;
 	f->end[0] = reads ? one : many;
 	f->end[1] = reads ? many : one;
@@ -288,19 +193,15 @@ static bool connect_flow(struct crowd *c, uint32_t index)
 	f->from_key = hdl_mr_key(many->mr);
 	for (uint32_t at = 0; at < c->config.message_bytes; at++)
 		many->memory[at] = pattern(index, 0, at);
-	for (int end = 0; end < 2; end++) {
-		struct hdl_qp_init_attr init = {.type = HDL_QP_RC,
-		                                .send_cq = f->end[end]->cq,
-		                                .recv_cq = f->end[end]->cq,
-		                                .cap = {MAX_DEPTH * 2, MAX_DEPTH * 2, 1, 1, 0}};
-		if (hdl_qp_create(f->end[end]->pd, &init, &f->qp[end]) != 0)
-			return false;
-	}
+	for (int end = 0; end < 2; end++)
+		f->qp[end] = station_qp(f->end[end], MAX_DEPTH * 2);
+	if (f->qp[0] == NULL || f->qp[1] == NULL)
+		return false;
 	if (!to_ready(c, f, 1) || !to_ready(c, f, 0))
 		return false;
 	for (uint32_t i = 0; c->config.kind == CROWD_SEND && i < 2 * c->config.depth; i++)
 		post_receive(c, f);
-	f->last_psn = 1000;
+	f->last_psn = FIRST_PSN;
 	return true;
 }
 
@@ -311,7 +212,7 @@ static void begin(struct sim *sim, void *context, uint64_t index)
 	(void)sim;
 	for (uint32_t i = 0; i < c->config.depth; i++)
 		post(c, f);
-	drive(f->end[0]);
+	station_drive(f->end[0]);
 }
 
 /* What the flows have done so far, and what waits in the door. */
@@ -353,8 +254,7 @@ static bool furnish(struct crowd *c)
 		return false;
 	bool good = sim_link_set_all(c->sim, &link) == 0 && sim_door_set(c->sim, 0, &door) == 0;
 	for (uint32_t i = 0; i <= config->flows && good; i++)
-		good = open_host(c, i,
-		                 (size_t)config->message_bytes * (i == 0 ? config->flows : 1));
+		good = open_host(c, i);
 	for (uint32_t i = 0; i < config->flows && good; i++)
 		good = connect_flow(c, i);
 	for (uint32_t i = 0; i < config->flows && good; i++)
@@ -399,18 +299,8 @@ static void demolish(struct crowd *c)
 		for (int end = 0; end < 2; end++)
 			if (c->flows[i].qp[end] != NULL)
 				hdl_qp_destroy(c->flows[i].qp[end]);
-	for (uint32_t i = 0; i <= c->config.flows; i++) {
-		struct crowd_host *host = &c->hosts[i];
-		if (host->mr != NULL)
-			hdl_mr_deregister(host->mr);
-		if (host->cq != NULL)
-			hdl_cq_destroy(host->cq);
-		if (host->pd != NULL)
-			hdl_pd_destroy(host->pd);
-		if (host->adapter != NULL)
-			hdl_close(host->adapter);
-		free(host->memory);
-	}
+	for (uint32_t i = 0; i <= c->config.flows; i++)
+		station_close(&c->hosts[i]);
 	sim_destroy(c->sim);
 	free(c);
 }

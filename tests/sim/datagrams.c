@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "place.h"
+
 #define LOAD_NS    3000000u
 #define END_NS     400000000u
 #define MAX_EVENTS 2000000u
@@ -136,7 +138,7 @@ static void furnish(struct dg *w, struct dg_host *host)
 	must(w, hdl_pd_create(host->adapter, &host->pd), "pd");
 	must(w, hdl_rdd_open(host->adapter, &host->rdd), "rdd");
 	must(w, hdl_cq_create(host->adapter, 4096, NULL, NULL, &host->cq), "cq");
-	host->mem = calloc(1, sizeof(*host->mem));
+	host->mem = place_take(host->index, sizeof(*host->mem));
 	if (host->mem == NULL)
 		abort();
 	for (uint32_t i = 0; i < sizeof(host->mem->pattern); i++)
@@ -209,7 +211,7 @@ static void clear_away(struct dg *w)
 		must(w, hdl_rdd_close(host->rdd), "close domain");
 		must(w, hdl_pd_destroy(host->pd), "destroy pd");
 		must(w, hdl_close(host->adapter), "close");
-		free(host->mem);
+		place_give(host->mem, sizeof(*host->mem));
 	}
 }
 
@@ -433,4 +435,5 @@ const struct scenario scenario_datagrams = {
         .purpose = "reliable datagrams through end-to-end contexts, with faults",
         .run = run_datagrams,
         .test_seeds = 150,
+        .twice = 30,
 };

@@ -82,4 +82,5 @@ const struct scenario scenario_incast = {
         .purpose = "many senders into one receiver keep its line full and share it",
         .run = run_incast,
         .test_seeds = 1,
+        .twice = 1,
 };

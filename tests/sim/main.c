@@ -13,7 +13,8 @@
 
 #define KEPT_SEEDS   "tests/sim/seeds" /* from the root of the tree, where `make` is */
 #define FULL_SHARE   100u              /* seeds of a scenario that is not special */
-#define EXIT_TROUBLE 2                 /* the runner could not do what it was asked */
+#define MOVED_BLOCKS 64u
+#define EXIT_TROUBLE 2 /* the runner could not do what it was asked */
 
 struct options {
 	uint64_t seed;
@@ -51,6 +52,21 @@ void scenario_print(void *context, const struct sim_trace *record)
 		printf("  %s\n", sim_trace_format(record, line, sizeof(line)));
 }
 
+/* Other memory the second time: an address that found its way into the run shows. */
+void scenario_repeat(struct scenario_run *run, void (*play)(struct scenario_run *run))
+{
+	struct scenario_run again = {.seed = run->seed};
+	void *moved[MOVED_BLOCKS];
+
+	for (size_t i = 0; i < MOVED_BLOCKS; i++)
+		moved[i] = malloc((size_t)4096 << i % 12);
+	play(&again);
+	for (size_t i = 0; i < MOVED_BLOCKS; i++)
+		free(moved[i]);
+	if (again.hash != run->hash)
+		scenario_fail(run, "the second run has the hash 0x%016" PRIx64, again.hash);
+}
+
 static const struct scenario *find_scenario(const char *name)
 {
 	for (size_t i = 0; scenarios[i]; i++)
@@ -70,11 +86,14 @@ static bool parse_number(const char *text, uint64_t *number)
 	return errno == 0 && *end == '\0';
 }
 
-static void run_one(const struct scenario *scenario, uint64_t seed, bool trace, struct tally *tally)
+static void run_one(const struct scenario *scenario, uint64_t seed, bool trace, bool twice,
+                    struct tally *tally)
 {
 	struct scenario_run run = {.seed = seed, .trace = trace};
 
 	scenario->run(&run);
+	if (twice)
+		scenario_repeat(&run, scenario->run);
 	tally->runs++;
 	if (!run.failed) {
 		if (!tally->quiet)
@@ -117,7 +136,7 @@ static bool run_kept(const struct options *options, struct tally *tally)
 			fprintf(stderr, "sim: %s:%u: not a scenario and a seed\n", options->kept,
 			        number);
 		else if (!options->scenario || strcmp(options->scenario, name) == 0)
-			run_one(scenario, seed, options->trace, tally);
+			run_one(scenario, seed, options->trace, false, tally);
 	}
 	if (ferror(file))
 		good = false;
@@ -146,7 +165,8 @@ static void run_seeds(const struct options *options, struct tally *tally)
 		else if (!options->scenario)
 			count = share_of(scenario, count);
 		for (uint64_t n = 0; n < count; n++)
-			run_one(scenario, options->seed + n, options->trace, tally);
+			run_one(scenario, options->seed + n, options->trace, n < scenario->twice,
+			        tally);
 	}
 }
 

@@ -125,6 +125,7 @@ const struct scenario scenario_striping = {
         .purpose = "one connection fills two lines, and goes on with the one that is left",
         .run = run_striping,
         .test_seeds = 4,
+        .twice = 1,
 };
 
 extern const struct scenario scenario_migration;
@@ -133,4 +134,5 @@ const struct scenario scenario_migration = {
         .purpose = "a connection goes on along its alternate path when its line is cut",
         .run = run_migration,
         .test_seeds = 6,
+        .twice = 6,
 };

@@ -30,6 +30,7 @@ struct scenario {
 	 * scenario_fail(). */
 	void (*run)(struct scenario_run *run);
 	uint32_t test_seeds; /* how many seeds `make test` gives it */
+	uint32_t twice;      /* so many of them are run twice, and must be the same again */
 };
 
 /* Ends with a NULL. */
@@ -38,6 +39,9 @@ extern const struct scenario *const scenarios[];
 /* The run failed. The first reason stays. */
 void scenario_fail(struct scenario_run *run, const char *format, ...)
         __attribute__((format(printf, 2, 3)));
+
+/* @play it again; a run that differs from @run is a failure of it. */
+void scenario_repeat(struct scenario_run *run, void (*play)(struct scenario_run *run));
 
 /* Print the network's events if the run is traced: a sim_trace_fn whose context is the run. */
 void scenario_print(void *run, const struct sim_trace *record);

@@ -5,10 +5,8 @@ extern const struct scenario scenario_packets;
 extern const struct scenario scenario_determinism;
 extern const struct scenario scenario_coverage;
 extern const struct scenario scenario_adapters;
-extern const struct scenario scenario_adapters_again;
 extern const struct scenario scenario_adapters_coverage;
 extern const struct scenario scenario_wire;
-extern const struct scenario scenario_wire_again;
 extern const struct scenario scenario_wire_coverage;
 extern const struct scenario scenario_datagrams;
 extern const struct scenario scenario_incast;
@@ -16,11 +14,8 @@ extern const struct scenario scenario_migration;
 extern const struct scenario scenario_striping;
 
 const struct scenario *const scenarios[] = {
-        &scenario_packets,        &scenario_determinism,
-        &scenario_coverage,       &scenario_adapters,
-        &scenario_adapters_again, &scenario_adapters_coverage,
-        &scenario_wire,           &scenario_wire_again,
-        &scenario_wire_coverage,  &scenario_datagrams,
-        &scenario_incast,         &scenario_migration,
-        &scenario_striping,       NULL,
+        &scenario_packets,       &scenario_determinism,       &scenario_coverage,
+        &scenario_adapters,      &scenario_adapters_coverage, &scenario_wire,
+        &scenario_wire_coverage, &scenario_datagrams,         &scenario_incast,
+        &scenario_migration,     &scenario_striping,          NULL,
 };

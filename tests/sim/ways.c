@@ -6,104 +6,49 @@
 
 #include <heddle/heddle.h>
 
-#include "adapter/adapter.h"
-#include "cable/cable.h"
-#include "port/simnet.h"
+#include "station.h"
 
 #define PACKETS    16384u
 #define EVENTS     256u
 #define MAX_DEPTH  8u
-#define LINES      2u
+#define LINES      STATION_LINES
 #define HOST_ROOM  65536u
 #define MAX_EVENTS 100000000u
 #define STRIPE     1024u
-
-struct ways_end {
-	struct ways *ways;
-	uint32_t index; /* 0: A, 1: B */
-	struct hdl_adapter *adapter;
-	struct hdl_gid gids[LINES];
-	struct hdl_pd *pd;
-	struct hdl_cq *cq;
-	struct hdl_qp *qp;
-	struct hdl_mr *mr;
-	uint8_t *memory;
-	struct cable cable;
-	uint64_t wake_ns;
-	uint64_t line_ns[LINES]; /* until when a line is busy with what was sent */
-};
 
 struct ways {
 	struct ways_config config;
 	struct ways_result *result;
 	struct sim *sim;
-	struct ways_end ends[2];
+	struct station ends[2]; /* A, B */
+	struct hdl_qp *qps[2];
 	uint32_t posted, done, received;
 	uint64_t last_ns;
 };
 
 /* --- the network --- */
 
-static uint64_t line_ns(const struct ways *w, size_t bytes)
-{
-	return bytes * 8 * 1000000000 / w->config.bandwidth_bps;
-}
-
 static void out(void *context, const struct path *path, const uint8_t *payload, size_t bytes)
 {
-	struct ways_end *from = context;
-	struct ways *w = from->ways;
+	struct station *from = context;
+	const struct station_config *config = &from->config;
 	uint8_t data[CABLE_BYTES];
 	size_t all = cable_pack(data, path, payload, bytes);
-	uint64_t now = sim_now_ns(w->sim);
 	for (uint32_t line = 0; line < LINES; line++) {
-		if (memcmp(from->gids[line].raw, path->ip.sgid, 16) != 0)
+		if (memcmp(config->gids[line].raw, path->ip.sgid, 16) != 0)
 			continue;
-		uint64_t *busy = &from->line_ns[line];
-		*busy = (*busy > now ? *busy : now) + line_ns(w, all);
-		sim_send(w->sim, from->index * LINES + line, !from->index * LINES + line, data,
-		         all);
+		station_busy(from, line, all);
+		sim_send(config->sim, config->index * LINES + line, !config->index * LINES + line,
+		         data, all);
 	}
-}
-
-static bool room(void *context)
-{
-	const struct ways_end *end = context;
-	uint64_t most = sim_now_ns(end->ways->sim) + line_ns(end->ways, HOST_ROOM);
-	return end->line_ns[0] < most && end->line_ns[1] < most;
-}
-
-static void drive(struct ways_end *end);
-
-static void wake(struct sim *sim, void *context, uint64_t arg)
-{
-	struct ways_end *end = context;
-	(void)arg;
-	if (sim_now_ns(sim) >= end->wake_ns)
-		drive(end);
-}
-
-static void arrive(void *context, struct sim *sim, uint32_t index, uint32_t from,
-                   const void *packet, size_t bytes)
-{
-	struct ways_end *end = context;
-	struct path came;
-	const uint8_t *payload;
-	size_t payload_bytes;
-	(void)sim;
-	(void)index;
-	(void)from;
-	if (!cable_unpack(packet, bytes, &came, &payload, &payload_bytes))
-		return;
-	adapter_take(end->adapter, &came, (came.ip.traffic_class & 3) == 3, payload, payload_bytes);
-	drive(end);
 }
 
 /* --- messages --- */
 
-static uint8_t *slot(struct ways_end *end, uint32_t number)
+static uint8_t *slot(struct station *end, uint32_t number)
 {
-	return end->memory + (size_t)(number % MAX_DEPTH) * end->ways->config.message_bytes;
+	const struct ways *w = end->config.rig;
+	return end->memory + (size_t)(number % MAX_DEPTH) * w->config.message_bytes;
 }
 
 static void stamp(struct ways *w, uint8_t *at, uint32_t number)
@@ -126,7 +71,7 @@ static bool stamped(const struct ways *w, const uint8_t *at, uint32_t number)
 /* Of a read the bytes are at B, and of whatever else at A. */
 static void post(struct ways *w)
 {
-	struct ways_end *a = &w->ends[0], *b = &w->ends[1];
+	struct station *a = &w->ends[0], *b = &w->ends[1];
 	uint32_t number = w->posted++;
 	struct hdl_sge piece = {(uint64_t)(uintptr_t)slot(a, number), w->config.message_bytes,
 	                        hdl_mr_key(a->mr)};
@@ -143,17 +88,17 @@ static void post(struct ways *w)
 		wr.u.rdma.addr = (uint64_t)(uintptr_t)slot(b, number);
 		wr.u.rdma.key = hdl_mr_key(b->mr);
 	}
-	if (hdl_post_send(a->qp, &wr, NULL) != 0)
+	if (hdl_post_send(w->qps[0], &wr, NULL) != 0)
 		w->result->failed++;
 }
 
 static void post_receive(struct ways *w, uint32_t number)
 {
-	struct ways_end *b = &w->ends[1];
+	struct station *b = &w->ends[1];
 	struct hdl_sge piece = {(uint64_t)(uintptr_t)slot(b, number), w->config.message_bytes,
 	                        hdl_mr_key(b->mr)};
 	struct hdl_recv_wr wr = {.wr_id = number, .num_sge = 1, .sg_list = &piece};
-	if (hdl_post_recv(b->qp, &wr, NULL) != 0)
+	if (hdl_post_recv(w->qps[1], &wr, NULL) != 0)
 		w->result->failed++;
 }
 
@@ -168,9 +113,9 @@ static void arrived(struct ways *w, bool good)
 		w->result->messages++;
 }
 
-static void collect(struct ways_end *end)
+static void collect(struct station *end)
 {
-	struct ways *w = end->ways;
+	struct ways *w = end->config.rig;
 	struct hdl_wc wc[16];
 	int count = hdl_cq_poll(end->cq, wc, 16);
 	for (int i = 0; i < count; i++) {
@@ -178,7 +123,7 @@ static void collect(struct ways_end *end)
 			w->result->failed++;
 			continue;
 		}
-		if (end->index == 1) { /* in order, once, whole */
+		if (end->config.index == 1) { /* in order, once, whole */
 			uint32_t number = w->received++;
 			arrived(w, wc[i].imm == number && stamped(w, slot(end, number), number) &&
 			                   wc[i].byte_len == w->config.message_bytes);
@@ -197,104 +142,59 @@ static void collect(struct ways_end *end)
 		w->result->migrated += event.type == HDL_EVENT_PATH_MIG;
 }
 
-static void drive(struct ways_end *end)
-{
-	struct ways *w = end->ways;
-	for (int turns = 0; turns < 64 && hdl_progress(end->adapter) > 0; turns++)
-		;
-	collect(end);
-	hdl_progress(end->adapter);
-	adapter_lock(end->adapter);
-	uint64_t next = node_next_tick(&end->adapter->node), now = sim_now_ns(w->sim);
-	if (node_stuck(&end->adapter->node))
-		next = now + 1000;
-	adapter_unlock(end->adapter);
-	if (next <= now)
-		next = now + 1;
-	if (next == UINT64_MAX || (end->wake_ns > now && end->wake_ns <= next))
-		return;
-	end->wake_ns = next;
-	sim_at(w->sim, next, wake, end, end->index);
-}
-
 /* --- setting up --- */
 
 static bool open_end(struct ways *w, uint32_t index)
 {
-	struct ways_end *end = &w->ends[index];
-	const struct sim_host_ops ops = {.receive = arrive};
-	size_t bytes = (size_t)w->config.message_bytes * MAX_DEPTH;
+	struct station *end = &w->ends[index];
+	struct station_config config = {.sim = w->sim,
+	                                .index = index,
+	                                .seed = w->config.seed * 131 + index + 1,
+	                                .max_qp = 16,
+	                                .cq_entries = 64,
+	                                .memory_bytes = (size_t)w->config.message_bytes * MAX_DEPTH,
+	                                .bandwidth_bps = w->config.bandwidth_bps,
+	                                .room_bytes = HOST_ROOM,
+	                                .rig = w,
+	                                .out = out,
+	                                .collect = collect};
 	for (uint32_t line = 0; line < LINES; line++)
-		end->gids[line] = (struct hdl_gid){
+		config.gids[line] = (struct hdl_gid){
 		        {0xfe, 0x80, [14] = (uint8_t)(line + 1), [15] = (uint8_t)(index + 1)}};
-	struct hdl_open_attr attr = {
-	        .max_qp = 16, .max_mr = 16, .no_thread = true, .gid = end->gids[0]};
-	struct adapter_env env = {.clock = sim_clock(w->sim),
-	                          .seed = w->config.seed * 131 + index + 1,
-	                          .carrier = &end->cable.carrier,
-	                          .second_gid = end->gids[1]};
-	end->ways = w;
-	end->index = index;
-	cable_init(&end->cable, out, room, end);
-	end->memory = calloc(1, bytes);
-	if (end->memory == NULL || adapter_open(&attr, &env, &end->adapter) != 0)
+	if (!station_open(end, &config))
 		return false;
 	for (uint32_t line = 0; line < LINES; line++)
-		sim_host_attach(w->sim, index * LINES + line, &ops, end);
-	uint32_t access = HDL_ACCESS_LOCAL_READ | HDL_ACCESS_LOCAL_WRITE | HDL_ACCESS_REMOTE_READ |
-	                  HDL_ACCESS_REMOTE_WRITE;
-	if (hdl_pd_create(end->adapter, &end->pd) != 0 ||
-	    hdl_cq_create(end->adapter, 64, NULL, NULL, &end->cq) != 0 ||
-	    hdl_mr_register(end->pd, end->memory, bytes, access, &end->mr) != 0)
-		return false;
-	struct hdl_qp_init_attr init = {.type = HDL_QP_RC,
-	                                .send_cq = end->cq,
-	                                .recv_cq = end->cq,
-	                                .cap = {MAX_DEPTH, MAX_DEPTH, 1, 1, 0}};
-	return hdl_qp_create(end->pd, &init, &end->qp) == 0;
+		station_attach(end, index * LINES + line);
+	w->qps[index] = station_qp(end, MAX_DEPTH);
+	return w->qps[index] != NULL;
 }
 
 static bool connect_end(struct ways *w, uint32_t index)
 {
-	struct ways_end *end = &w->ends[index], *other = &w->ends[!index];
-	struct hdl_qp_attr attr = {
-	        .state = HDL_QPS_INIT,
-	        .port_num = 1,
-	        .access = HDL_ACCESS_REMOTE_READ | HDL_ACCESS_REMOTE_WRITE,
-	        .ah = {.dgid = other->gids[0], .is_global = true},
-	        .path_mtu = (uint16_t)w->config.mtu,
-	        .dest_qpn = hdl_qp_number(other->qp),
-	        .rq_psn = 0xfffff0, /* the numbers wrap soon */
-	        .sq_psn = 0xfffff0,
-	        .timeout = w->config.timeout,
-	        .retry_cnt = w->config.retry_cnt,
-	        .rnr_retry = 7,
-	        .min_rnr_timer = 1,
-	        .max_rd_atomic = 16,
-	        .max_dest_rd_atomic = 16,
-	        .alt_ah = {.dgid = other->gids[1], .sgid_index = 1, .is_global = true},
-	        .alt_port_num = 1,
-	        .alt_timeout = w->config.timeout,
-	        .stripe = STRIPE};
-	if (hdl_qp_modify(end->qp, &attr,
-	                  HDL_QP_STATE | HDL_QP_PKEY_INDEX | HDL_QP_PORT | HDL_QP_ACCESS) != 0)
-		return false;
-	attr.state = HDL_QPS_RTR;
-	uint32_t mask = HDL_QP_STATE | HDL_QP_AV | HDL_QP_PATH_MTU | HDL_QP_DEST_QPN |
-	                HDL_QP_RQ_PSN | HDL_QP_MAX_DEST_RD_ATOMIC | HDL_QP_MIN_RNR_TIMER;
-	if (w->config.use != WAYS_FIRST_ONLY)
-		mask |= HDL_QP_ALT_PATH;
+	const struct hdl_gid *other = w->ends[!index].config.gids;
+	struct hdl_qp_attr attr = {.port_num = 1,
+	                           .access = HDL_ACCESS_REMOTE_READ | HDL_ACCESS_REMOTE_WRITE,
+	                           .ah = {.dgid = other[0], .is_global = true},
+	                           .path_mtu = (uint16_t)w->config.mtu,
+	                           .dest_qpn = hdl_qp_number(w->qps[!index]),
+	                           .rq_psn = 0xfffff0, /* the numbers wrap soon */
+	                           .sq_psn = 0xfffff0,
+	                           .timeout = w->config.timeout,
+	                           .retry_cnt = w->config.retry_cnt,
+	                           .rnr_retry = 7,
+	                           .min_rnr_timer = 1,
+	                           .max_rd_atomic = 16,
+	                           .max_dest_rd_atomic = 16,
+	                           .alt_ah = {.dgid = other[1], .sgid_index = 1, .is_global = true},
+	                           .alt_port_num = 1,
+	                           .alt_timeout = w->config.timeout,
+	                           .path_mig_state = HDL_MIG_REARM,
+	                           .stripe = STRIPE};
+	uint32_t on_ready = w->config.use != WAYS_FIRST_ONLY ? HDL_QP_ALT_PATH : 0;
 	if (w->config.use == WAYS_STRIPE)
-		mask |= HDL_QP_STRIPE;
-	if (hdl_qp_modify(end->qp, &attr, mask) != 0)
-		return false;
-	attr.state = HDL_QPS_RTS;
-	attr.path_mig_state = HDL_MIG_REARM;
-	return hdl_qp_modify(end->qp, &attr,
-	                     HDL_QP_STATE | HDL_QP_SQ_PSN | HDL_QP_TIMEOUT | HDL_QP_RETRY_CNT |
-	                             HDL_QP_RNR_RETRY | HDL_QP_MAX_RD_ATOMIC |
-	                             (w->config.use == WAYS_MIGRATE ? HDL_QP_PATH_MIG_STATE : 0)) ==
-	       0;
+		on_ready |= HDL_QP_STRIPE;
+	return station_connect(w->qps[index], attr, on_ready,
+	                       w->config.use == WAYS_MIGRATE ? HDL_QP_PATH_MIG_STATE : 0);
 }
 
 static bool furnish(struct ways *w)
@@ -329,25 +229,16 @@ static bool furnish(struct ways *w)
 	for (uint32_t i = 0; good && i < config->depth; i++)
 		post(w);
 	if (good)
-		drive(&w->ends[0]);
+		station_drive(&w->ends[0]);
 	return good;
 }
 
 static void demolish(struct ways *w)
 {
 	for (uint32_t i = 0; i < 2; i++) {
-		struct ways_end *end = &w->ends[i];
-		if (end->qp != NULL)
-			hdl_qp_destroy(end->qp);
-		if (end->mr != NULL)
-			hdl_mr_deregister(end->mr);
-		if (end->cq != NULL)
-			hdl_cq_destroy(end->cq);
-		if (end->pd != NULL)
-			hdl_pd_destroy(end->pd);
-		if (end->adapter != NULL)
-			hdl_close(end->adapter);
-		free(end->memory);
+		if (w->qps[i] != NULL)
+			hdl_qp_destroy(w->qps[i]);
+		station_close(&w->ends[i]);
 	}
 	sim_destroy(w->sim);
 	free(w);

@@ -22,7 +22,6 @@ struct ways_config {
 	uint64_t cut_ns[2], mended_ns[2]; /* when each line is cut; 0: never */
 	uint64_t from_ns;                 /* goodput is measured from here on */
 	uint8_t timeout, retry_cnt;
-	bool trace;
 };
 
 struct ways_result {

@@ -366,10 +366,12 @@ const struct scenario scenario_adapters = {
         .purpose = "adapters under random work and faults; every byte and completion is checked",
         .run = run_adapters,
         .test_seeds = 500,
+        .twice = 50,
 };
 const struct scenario scenario_wire = {
         .name = "wire",
         .purpose = "the same over a network that loses, doubles, reorders, damages and cuts",
         .run = run_wire,
         .test_seeds = 100,
+        .twice = 10,
 };

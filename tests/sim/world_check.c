@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+/* Not taken from transport/op.c: that is what is checked. */
 static uint32_t wc_opcode(uint32_t opcode)
 {
 	static const uint8_t names[HDL_OP_COUNT] = {

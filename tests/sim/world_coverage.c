@@ -1,31 +1,13 @@
-/* 'adapters-again', 'wire-again': a world of adapters is the same the second time, wherever its memory lies. 'adapters-coverage',
- * 'wire-coverage': over a few hundred seeds everything happens that the checker claims to have an eye on; else it would say
- * nothing. */
+/* 'adapters-coverage', 'wire-coverage': over a few hundred seeds everything happens that the checker claims to have an eye on; else it
+ * would say nothing. */
 #include "world.h"
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define COVERAGE_SEEDS 200u
 #define WIRE_SEEDS     150u /* they have more in them */
-#define MOVED_BLOCKS   64u
-
-static void run_again(struct scenario_run *run, enum world_network network)
-{
-	struct scenario_run second = {.seed = run->seed};
-	void *moved[MOVED_BLOCKS];
-
-	world_play(run, network, NULL);
-	for (size_t i = 0; i < MOVED_BLOCKS; i++)
-		moved[i] = malloc((i + 1) * 4096);
-	world_play(&second, network, NULL);
-	for (size_t i = 0; i < MOVED_BLOCKS; i++)
-		free(moved[i]);
-	if (second.hash != run->hash)
-		scenario_fail(run, "the second run has the hash 0x%016" PRIx64, second.hash);
-}
 
 static void must_happen(struct scenario_run *run, const char *what, uint64_t which, uint64_t count)
 {
@@ -108,19 +90,9 @@ static void run_coverage(struct scenario_run *run, enum world_network network)
 			must_happen(run, "fault", i, tally.faults[i]);
 }
 
-static void run_adapters_again(struct scenario_run *run)
-{
-	run_again(run, WORLD_LANES);
-}
-
 static void run_adapters_coverage(struct scenario_run *run)
 {
 	run_coverage(run, WORLD_LANES);
-}
-
-static void run_wire_again(struct scenario_run *run)
-{
-	run_again(run, WORLD_WIRE);
 }
 
 static void run_wire_coverage(struct scenario_run *run)
@@ -128,25 +100,12 @@ static void run_wire_coverage(struct scenario_run *run)
 	run_coverage(run, WORLD_WIRE);
 }
 
-extern const struct scenario scenario_adapters_again, scenario_adapters_coverage,
-        scenario_wire_again, scenario_wire_coverage;
-const struct scenario scenario_adapters_again = {
-        .name = "adapters-again",
-        .purpose = "a world of adapters is the same the second time",
-        .run = run_adapters_again,
-        .test_seeds = 50,
-};
+extern const struct scenario scenario_adapters_coverage, scenario_wire_coverage;
 const struct scenario scenario_adapters_coverage = {
         .name = "adapters-coverage",
         .purpose = "what 'adapters' claims to survive does happen",
         .run = run_adapters_coverage,
         .test_seeds = 1,
-};
-const struct scenario scenario_wire_again = {
-        .name = "wire-again",
-        .purpose = "a world on the wire is the same the second time, packet by packet",
-        .run = run_wire_again,
-        .test_seeds = 10,
 };
 const struct scenario scenario_wire_coverage = {
         .name = "wire-coverage",

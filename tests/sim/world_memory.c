@@ -6,22 +6,11 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "place.h"
+
 #define PICK_TRIES  6
 #define SMALL_PAGES 8u
 #define PAGE_SPREAD 12u
-#define BLOCK_PLACE (uintptr_t)0x300000000000
-#define BLOCK_ROOM  (16u << 20)
-
-/* Packets carry addresses, and a world is to be the same packet by packet the second time: there every block has its place, where
- * the kernel puts nothing that is not asked for. */
-static uint8_t *map_block(const struct world *w, uint32_t bytes)
-{
-	void *place =
-	        w->wire ? (void *)(BLOCK_PLACE + w->root_count * (uintptr_t)BLOCK_ROOM) : NULL;
-	void *block =
-	        mmap(place, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	return block == MAP_FAILED ? NULL : block;
-}
 
 /* Some pages of the block in any order; those left out, and what lies before and behind, are guards. */
 static void draw_pages(struct world *w, struct root *root, uint32_t block_pages)
@@ -48,7 +37,8 @@ struct root *root_make(struct world *w, struct host *host, bool atomic)
 	if (w->large && !atomic)
 		pages = paged ? WORLD_MAX_PAGES : 2 * WORLD_LARGE / WORLD_PAGE;
 	*root = (struct root){.host = host, .bytes = pages * WORLD_PAGE, .atomic = atomic};
-	root->memory = map_block(w, root->bytes);
+	/* Without packets nobody must notice where a block lies. */
+	root->memory = place_take(w->wire ? w->root_count : PLACE_ANYWHERE, root->bytes);
 	root->shadow = malloc(root->bytes);
 	if (!root->memory || !root->shadow) {
 		world_fail(w, "no memory for a block");
@@ -312,7 +302,7 @@ void root_unmap(struct world *w, struct root *root)
 void world_free_roots(struct world *w)
 {
 	for (uint32_t i = 0; i < w->root_count; i++) {
-		munmap(w->roots[i].memory, w->roots[i].bytes);
+		place_give(w->roots[i].memory, w->roots[i].bytes);
 		free(w->roots[i].shadow);
 	}
 }

@@ -5,7 +5,8 @@
 
 #include "adapter/adapter.h"
 
-#define STEP_NS 2000u
+#define STEP_NS     2000u
+#define WRITE_BYTES 16u
 
 /* --- the adapter --- */
 
@@ -271,6 +272,41 @@ void rig_read_response(struct rig *rig, uint8_t opcode, uint32_t psn, uint32_t s
 	packet.aeth.syndrome = ib_aeth_syndrome(IB_AETH_ACK, IB_AETH_NO_CREDITS);
 	packet.payload = text(seed, at, bytes);
 	packet.payload_bytes = bytes;
+	rig_take(rig, &packet);
+}
+
+struct ib_packet rig_rdma(struct rig *rig, uint8_t opcode, uint32_t psn, size_t offset,
+                          uint32_t length, size_t payload)
+{
+	struct ib_packet packet =
+	        rig_data(rig, (uint8_t)(IB_RC + opcode), psn, RIG_RDMA_SEED, payload);
+	packet.reth.addr = rig_address(rig, offset);
+	packet.reth.rkey = hdl_mr_key(rig->mr).v;
+	packet.reth.length_bytes = length;
+	return packet;
+}
+
+void rig_take_write(struct rig *rig, uint32_t psn, size_t offset)
+{
+	struct ib_packet packet =
+	        rig_rdma(rig, IB_OP_WRITE_ONLY, psn, offset, WRITE_BYTES, WRITE_BYTES);
+	rig_take(rig, &packet);
+}
+
+void rig_take_send(struct rig *rig, uint8_t opcode, uint32_t psn, uint32_t seed, size_t bytes)
+{
+	struct ib_packet packet = rig_data(rig, (uint8_t)(IB_RC + opcode), psn, seed, bytes);
+	rig_take(rig, &packet);
+}
+
+void rig_take_atomic(struct rig *rig, uint32_t psn, uint8_t opcode, size_t offset,
+                     uint64_t swap_or_add, uint64_t compare)
+{
+	struct ib_packet packet = rig_packet(rig, (uint8_t)(IB_RC + opcode), psn);
+	packet.atomiceth.addr = rig_address(rig, offset);
+	packet.atomiceth.rkey = hdl_mr_key(rig->mr).v;
+	packet.atomiceth.swap_or_add = swap_or_add;
+	packet.atomiceth.compare = compare;
 	rig_take(rig, &packet);
 }
 

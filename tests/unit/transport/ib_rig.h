@@ -17,12 +17,13 @@
 #include "cable/cable.h"
 #include "wire/ib_packet.h"
 
-#define RIG_BYTES    (64u << 10)
-#define RIG_PACKETS  1024u
-#define RIG_PEER_QPN 0x00abcdu
-#define RIG_RQ_PSN   100u /* the first PSN that the adapter expects, */
-#define RIG_SQ_PSN   500u /* and the first that it sends, unless a test says otherwise */
-#define COUNT(list)  (sizeof(list) / sizeof((list)[0]))
+#define RIG_BYTES     (64u << 10)
+#define RIG_PACKETS   1024u
+#define RIG_PEER_QPN  0x00abcdu
+#define RIG_RQ_PSN    100u /* the first PSN that the adapter expects, */
+#define RIG_SQ_PSN    500u /* and the first that it sends, unless a test says otherwise */
+#define RIG_RDMA_SEED 3u
+#define COUNT(list)   (sizeof(list) / sizeof((list)[0]))
 
 struct sent {
 	struct path path;
@@ -40,7 +41,7 @@ struct rig {
 	struct hdl_pd *pd;
 	struct hdl_cq *scq, *rcq;
 	uint16_t came_port; /* of the packets that come; 0: any */
-	struct hdl_qp *qp;  /* the last that was made; destroyed by rig_end() */
+	struct hdl_qp *qp;  /* the last that was made; destroyed by rig_teardown() */
 	uint8_t *mem;
 	struct hdl_mr *mr; /* all of mem, every right */
 	uint32_t sent_count, looked_at;
@@ -93,6 +94,14 @@ void rig_take(struct rig *rig, const struct ib_packet *packet);
 void rig_take_from(struct rig *rig, const struct ib_packet *packet, const struct hdl_gid *from);
 /* A response to a request of the adapter's: syndrome @kind, @value. */
 void rig_answer(struct rig *rig, uint32_t psn, enum ib_aeth_kind kind, uint8_t value, uint32_t msn);
+/* A request with a RETH: @length bytes at @offset of the memory, @payload of them (of pattern RIG_RDMA_SEED) in this packet. */
+struct ib_packet rig_rdma(struct rig *rig, uint8_t opcode, uint32_t psn, size_t offset,
+                          uint32_t length, size_t payload);
+/* A whole write of 16 bytes. */
+void rig_take_write(struct rig *rig, uint32_t psn, size_t offset);
+void rig_take_send(struct rig *rig, uint8_t opcode, uint32_t psn, uint32_t seed, size_t bytes);
+void rig_take_atomic(struct rig *rig, uint32_t psn, uint8_t opcode, size_t offset,
+                     uint64_t swap_or_add, uint64_t compare);
 /* A read response packet with @bytes of pattern @seed. */
 void rig_read_response(struct rig *rig, uint8_t opcode, uint32_t psn, uint32_t seed, size_t at,
                        size_t bytes);
