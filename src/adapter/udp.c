@@ -151,9 +151,8 @@ static void not_taken(struct udp_wire *wire, int error)
 }
 
 /* Send what waits. A network loses packets, so what the kernel refuses is lost; what it has no room for stays. */
-static void udp_flush(void *context)
+__attribute__((noinline)) static void send_waiting(struct udp_wire *wire)
 {
-	struct udp_wire *wire = context;
 	struct udp_train run[UDP_MAX_TRAINS];
 	while (wire->first < wire->count) {
 		uint32_t sender = wire->trains[wire->first].sender;
@@ -176,6 +175,13 @@ static void udp_flush(void *context)
 	}
 	wire->first = wire->count = 0;
 	wire->used = 0;
+}
+
+static void udp_flush(void *context)
+{
+	struct udp_wire *wire = context;
+	if (wire->first != wire->count) /* else, as most of the time, there is nothing to do */
+		send_waiting(wire);
 }
 
 static bool udp_filling(void *context)

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/prng.h"
@@ -344,6 +345,28 @@ void udp_drain(int sock)
 			return;
 }
 
+/* The calls themselves, never waiting: those of the C library let threads be cancelled while they wait, and make preparations for
+ * that which show in the time that a packet takes. */
+static int send_message(int sock, struct msghdr *msg)
+{
+	return (int)syscall(SYS_sendmsg, sock, msg, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+static int send_messages(int sock, struct mmsghdr *headers, unsigned count)
+{
+	return (int)syscall(SYS_sendmmsg, sock, headers, count, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+static ssize_t receive_message(int sock, struct msghdr *msg)
+{
+	return syscall(SYS_recvmsg, sock, msg, MSG_DONTWAIT);
+}
+
+static int receive_messages(int sock, struct mmsghdr *headers, unsigned count)
+{
+	return (int)syscall(SYS_recvmmsg, sock, headers, count, MSG_DONTWAIT, NULL);
+}
+
 /* --- sending --- */
 
 struct outgoing {
@@ -407,11 +430,9 @@ unsigned udp_send(int sock, const struct udp_train *trains, unsigned count, int 
 			prepare(&trains[sent + i], &out[i], &headers[i].msg_hdr);
 		int done;
 		if (batch == 1)
-			done = sendmsg(sock, &headers[0].msg_hdr, MSG_DONTWAIT | MSG_NOSIGNAL) < 0
-			               ? -1
-			               : 1;
+			done = send_message(sock, &headers[0].msg_hdr) < 0 ? -1 : 1;
 		else
-			done = sendmmsg(sock, headers, batch, MSG_DONTWAIT | MSG_NOSIGNAL);
+			done = send_messages(sock, headers, batch);
 		if (done > 0) {
 			sent += (unsigned)done;
 		} else if (errno != EINTR) {
@@ -490,11 +511,11 @@ int udp_receive(struct udp_receiver *receiver, int sock, struct udp_came came[UD
 	}
 	int got;
 	if (receiver->batch == 1) {
-		ssize_t bytes = recvmsg(sock, &headers[0].msg_hdr, MSG_DONTWAIT);
+		ssize_t bytes = receive_message(sock, &headers[0].msg_hdr);
 		headers[0].msg_len = bytes > 0 ? (unsigned)bytes : 0;
 		got = bytes < 0 ? -1 : 1;
 	} else {
-		got = recvmmsg(sock, headers, receiver->batch, MSG_DONTWAIT, NULL);
+		got = receive_messages(sock, headers, receiver->batch);
 	}
 	if (got < 0) {
 		receiver->batch = 1;
