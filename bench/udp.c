@@ -2,7 +2,9 @@
  * them, which adds headers' room, the ICRC and one copy at each end. Latency is half of a round trip of 64 bytes, both
  * ends spinning. Bandwidth is what arrives of packets with 4096 bytes of payload, with a window in flight that the
  * receiver opens again, since a socket tells nobody that it dropped something. Whoever loses packets all the same waits
- * and starts its round again. */
+ * and starts its round again. CPU is the processor time of both ends, and both spin.
+ *
+ *   bench-udp [ROUNDS [WORD]]     rows whose names contain WORD */
 #include <sched.h>
 #include <signal.h>
 #include <stdint.h>
@@ -10,13 +12,15 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "adapter/udp.h"
 #include "base/clock.h"
 
-#define ROUNDS       9
+#define ROUNDS       9 /* unless told otherwise, */
+#define MAX_ROUNDS   99
 #define TRIPS        10000u
 #define SMALL        64u
 #define PAYLOAD      4096u
@@ -38,6 +42,8 @@ struct end {
 	uint64_t credit;         /* the last number that came in a small packet */
 };
 
+static int rounds;
+static const char *word;
 static uint8_t source[BUFFER + UDP_MAX_TRAIN_BYTES], sink[BUFFER];
 
 static void pin(unsigned processor)
@@ -132,7 +138,6 @@ static void send_packets(struct end *end, const void *payload, uint32_t bytes, u
 	uint32_t each = bytes == PAYLOAD ? PACKET : bytes;
 	struct udp_train train = {.to = end->peer,
 	                          .tos = UDP_ECT,
-	                          .hop_limit = UDP_HOP_LIMIT,
 	                          .packets = (uint16_t)count,
 	                          .packet_bytes = each,
 	                          .bytes = each * count,
@@ -199,11 +204,27 @@ static int compare(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
+static double seconds(const struct rusage *usage)
+{
+	return (double)(usage->ru_utime.tv_sec + usage->ru_stime.tv_sec) +
+	       (double)(usage->ru_utime.tv_usec + usage->ru_stime.tv_usec) / 1e6;
+}
+
+static void print(const char *name, double values[], const char *unit)
+{
+	qsort(values, (size_t)rounds, sizeof(*values), compare);
+	printf("%s\t%.3f\t%.3f\t%.3f\t%s\n", name, values[rounds / 2], values[0],
+	       values[rounds - 1], unit);
+	fflush(stdout);
+}
+
 static void measure(bool carrier, double (*what)(struct end *), const char *name, const char *unit)
 {
 	static struct end end;
-	double values[ROUNDS];
-	for (int r = 0; r < ROUNDS; r++) {
+	double values[MAX_ROUNDS], cpu[MAX_ROUNDS];
+	if (strstr(name, word) == NULL)
+		return;
+	for (int r = 0; r < rounds; r++) {
 		int ready[2];
 		char byte = 0;
 		if (pipe(ready) != 0)
@@ -223,9 +244,13 @@ static void measure(bool carrier, double (*what)(struct end *), const char *name
 			exit(1);
 		}
 		close(ready[0]);
+		struct rusage before, after, its;
+		getrusage(RUSAGE_SELF, &before);
 		values[r] = what(&end);
+		getrusage(RUSAGE_SELF, &after);
 		kill(child, SIGKILL);
-		waitpid(child, NULL, 0);
+		wait4(child, NULL, 0, &its);
+		cpu[r] = (seconds(&after) - seconds(&before) + seconds(&its)) * (1u << 30) / TOTAL;
 		if (carrier) {
 			udp_wire_end(&end.wire);
 		} else {
@@ -234,14 +259,17 @@ static void measure(bool carrier, double (*what)(struct end *), const char *name
 			udp_receiver_end(&end.receiver);
 		}
 	}
-	qsort(values, ROUNDS, sizeof(*values), compare);
-	printf("%s\t%.3f\t%.3f\t%.3f\t%s\n", name, values[ROUNDS / 2], values[0],
-	       values[ROUNDS - 1], unit);
-	fflush(stdout);
+	print(name, values, unit);
+	if (what == bandwidth)
+		print(carrier ? "carrier, CPU" : "UDP with GSO and GRO, CPU", cpu, "s/GiB");
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+	rounds = argc > 1 ? atoi(argv[1]) : ROUNDS;
+	word = argc > 2 ? argv[2] : "";
+	if (rounds < 1 || rounds > MAX_ROUNDS)
+		return 1;
 	pin(0);
 	memset(source, 1, sizeof(source));
 	measure(false, latency, "UDP, 64 bytes, one way", "us");
