@@ -167,6 +167,7 @@ struct hdl_adapter {
 	bool bell_watched;    /* the thread's epoll has the bell */
 	bool bell_taken;      /* an application's thread waits for it instead */
 	bool wire_armed;      /* the thread's epoll has the socket of the wire */
+	uint64_t wakes_ns;    /* when the thread that sleeps wakes at the latest */
 	struct udp_wire *udp; /* the wire by UDP (udp.h); NULL: none */
 	_Atomic uint32_t activity;  /* changes while the application posts or polls */
 	_Atomic uint32_t armed_cqs; /* completion queues that wait to raise an event */
@@ -496,8 +497,8 @@ unsigned adapter_drive(struct hdl_adapter *adapter);
 void adapter_poll(struct hdl_adapter *adapter);
 /* @qp has work: see that it is done. */
 void adapter_doorbell(struct hdl_adapter *adapter, struct qp *qp);
-/* Do @wr, which is alone, at once if it is short and nothing is in its way. False: post it. */
-bool adapter_express(struct hdl_adapter *adapter, struct qp *qp, const struct hdl_send_wr *wr);
+/* Do requests from *wr on at once, as long as they are short and nothing is in their way; *wr is what is left to post. */
+void adapter_express(struct hdl_adapter *adapter, struct qp *qp, const struct hdl_send_wr **wr);
 void adapter_lock(struct hdl_adapter *adapter);
 void adapter_unlock(struct hdl_adapter *adapter);
 /* Wake the adapter's thread. */

@@ -107,6 +107,13 @@ static unsigned drive_timed(struct hdl_adapter *adapter, uint64_t *now)
 	return did + expired + (expired > 0 ? node_run(&adapter->node) : 0);
 }
 
+/* Is there something that the next turn may be able to finish? A lane was full, or the network's card. */
+static bool is_stuck(const struct hdl_adapter *adapter)
+{
+	return node_stuck(&adapter->node) ||
+	       (adapter->udp != NULL && udp_wire_blocked(adapter->udp));
+}
+
 void adapter_lock(struct hdl_adapter *adapter)
 {
 	lock_take(&adapter->drive_lock);
@@ -114,9 +121,10 @@ void adapter_lock(struct hdl_adapter *adapter)
 
 void adapter_unlock(struct hdl_adapter *adapter)
 {
-	/* The thread went to sleep before it could know of this timer. (It says that it sleeps while it has the lock.) */
-	bool news = adapter->node.timers_wanted != NULL &&
-	            atomic_load_explicit(&adapter->asleep, memory_order_relaxed);
+	/* The thread went to sleep before it could know of this timer, or of what could not be finished. (It says that it sleeps while it
+	 * has the lock.) A caller that touched it may have been kept from running since, for longer than it watches. */
+	bool news = atomic_load_explicit(&adapter->asleep, memory_order_relaxed) &&
+	            (node_next_tick(&adapter->node) < adapter->wakes_ns || is_stuck(adapter));
 	lock_drop(&adapter->drive_lock);
 	if (news && atomic_exchange_explicit(&adapter->asleep, false, memory_order_relaxed))
 		adapter_nudge(adapter);
@@ -161,15 +169,29 @@ void adapter_doorbell(struct hdl_adapter *adapter, struct qp *qp)
 	}
 }
 
-bool adapter_express(struct hdl_adapter *adapter, struct qp *qp, const struct hdl_send_wr *wr)
+/* Returns how many requests from @wr on were done. */
+static uint32_t express(struct node *node, struct qp *qp, const struct hdl_send_wr *wr)
+{
+	if (wr->opcode != HDL_OP_SEND && wr->opcode != HDL_OP_SEND_IMM)
+		return local_express(node, qp, wr);
+	if (!lock_try(&qp->sq.post_lock))
+		return 0;
+	uint32_t done = local_short_send(node, qp, wr);
+	lock_drop(&qp->sq.post_lock);
+	return done;
+}
+
+void adapter_express(struct hdl_adapter *adapter, struct qp *qp, const struct hdl_send_wr **wr)
 {
 	/* Most of what is not for this way is seen without the lock. */
-	if ((wr->opcode != HDL_OP_WRITE && wr->opcode != HDL_OP_READ) || wq_held(&qp->sq) != 0 ||
-	    !lock_try(&adapter->drive_lock))
-		return false;
-	bool done = local_express(&adapter->node, qp, wr);
+	if (qp->type != HDL_QP_RC || qp->link >= LINK_WIRE || !lock_try(&adapter->drive_lock))
+		return;
+	uint32_t done;
+	while (*wr != NULL && (done = express(&adapter->node, qp, *wr)) > 0)
+		for (; done > 0; done--)
+			*wr = (*wr)->next;
+	node_ring_bells(&adapter->node);
 	adapter_unlock(adapter);
-	return done;
 }
 
 /* Shall producers pass a barrier with each frame? With the drive lock. */
@@ -195,13 +217,6 @@ void adapter_arm(struct hdl_adapter *adapter)
 		ask_fences(adapter, true);
 		barrier_everyone();
 	}
-}
-
-/* Is there something that the next turn may be able to finish? A lane was full, or the network's card. */
-static bool is_stuck(const struct hdl_adapter *adapter)
-{
-	return node_stuck(&adapter->node) ||
-	       (adapter->udp != NULL && udp_wire_blocked(adapter->udp));
 }
 
 bool adapter_wait(struct hdl_adapter *adapter, int fd, int timeout_ms)
@@ -289,8 +304,9 @@ static uint64_t thread_turn(struct hdl_adapter *adapter, uint32_t *last_activity
 		} else if (adapter->wakeful.eager) {
 			udp_arm(adapter, !adapter->bell_taken);
 		}
+		adapter->wakes_ns = sleep_ns < UINT64_MAX - now ? now + sleep_ns : UINT64_MAX;
 	}
-	adapter_unlock(adapter);
+	lock_drop(&adapter->drive_lock); /* not adapter_unlock(): we know */
 	return sleep_ns;
 }
 

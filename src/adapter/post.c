@@ -269,9 +269,11 @@ int hdl_post_send(struct hdl_qp *qp, const struct hdl_send_wr *wr, const struct 
 {
 	if (qp == NULL || qp->magic != MAGIC_QP)
 		return -HDL_EINVAL;
-	if (wr != NULL && wr->next == NULL && adapter_express(qp->pd->adapter, &qp->qp, wr)) {
+	if (wr != NULL) {
+		adapter_express(qp->pd->adapter, &qp->qp, &wr);
 		adapter_touch(qp->pd->adapter);
-		return 0;
+		if (wr == NULL)
+			return 0;
 	}
 	if (qp->qp.type == HDL_QP_UD && qp->pd->adapter->on_node)
 		prepare_datagrams(wr);

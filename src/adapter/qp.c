@@ -207,7 +207,7 @@ int hdl_qp_create(struct hdl_pd *pd, struct hdl_qp_init_attr *given, struct hdl_
 	qp->pd = pd;
 	qp->init = *attr;
 	qp->qp.type = (uint8_t)attr->type;
-	qp->qp.max_message = attr->type == HDL_QP_UD    ? HDL_UD_MTU
+	qp->qp.max_message = attr->type == HDL_QP_UD    ? udp_mtu(pd->adapter)
 	                     : attr->type == HDL_QP_RAW ? HDL_RAW_MTU
 	                                                : (uint32_t)HDL_MAX_MESSAGE;
 	qp->qp.xrcd = attr->type == HDL_QP_XRC_TGT ? pd->number : 0;

@@ -8,10 +8,17 @@
 #include <unistd.h>
 
 #include "base/crc.h"
+#include "port/agentmsg.h"
 #include "wire/be.h"
 #include "wire/icrc.h"
 
 #define BTH_QPN_OFFSET 4u
+
+/* IP has no service level. A completion says instead which header stands before a datagram (IBTA annex A17.4.5.1), in the way that
+ * adapters do and that UCX relies on: behind UDP, and version 6 or 4. */
+#define SL_UDP  8u
+#define SL_IPV6 1u
+#define SL_IPV4 2u
 
 /* --- seeds --- */
 
@@ -352,7 +359,10 @@ static uint32_t in_seed(struct udp_wire *wire, const struct path *path, size_t b
 static unsigned take_all(struct udp_wire *wire, const struct udp_came *came, const uint8_t *group,
                          const uint8_t *address)
 {
+	bool ipv4 = udp_address_is_ipv4(&came->from);
 	struct path path = {.port = 1,
+	                    .sl = (uint8_t)(SL_UDP | (ipv4 ? SL_IPV4 : SL_IPV6)),
+	                    .slid = agent_lid_at(came->from.gid),
 	                    .ip = {.src_port = came->from_port,
 	                           .dont_fragment = true,
 	                           .traffic_class = came->tos,

@@ -167,6 +167,25 @@ static inline const void *ring_peek(struct ring_rx *rx, size_t *bytes)
 	return slot->record;
 }
 
+/* Is there a record, or a pad before one? */
+static inline bool ring_waits(const struct ring_rx *rx)
+{
+	return atomic_load_explicit(&ring_slot_at(rx->shared, rx->slot_count, rx->position)->stamp,
+	                            memory_order_relaxed) ==
+	       RING_STAMP(rx->position >> rx->lap_shift);
+}
+
+/* Would ring_peek() find nothing and do nothing? Looked at by whoever polls, so as short as can be. */
+static inline bool ring_quiet(const struct ring_rx *rx)
+{
+	uint32_t stamp =
+	        atomic_load_explicit(&ring_slot_at(rx->shared, rx->slot_count, rx->position)->stamp,
+	                             memory_order_relaxed);
+	/* As it was a lap ago, or cleared. */
+	return (stamp == RING_STAMP(rx->position >> rx->lap_shift) - 2 || stamp == 0) &&
+	       rx->released == rx->position && !rx->broken;
+}
+
 /* Tell the producer of everything released so far. ring_release() does so every quarter of the ring by itself. */
 static inline void ring_flush_head(struct ring_rx *rx)
 {

@@ -56,6 +56,7 @@ enum cm_event_type {
 #define CM_SIDR_NO_SERVICE 1u
 #define CM_SIDR_REJECTED   2u
 
+#define CM_NODES         0x7f480000u /* 127.72.0.0/16: the nodes of a machine, hdl_gid_query(3) */
 #define CM_UDP_QKEY      0x01234567u
 #define CM_MAX_BACKLOG   1024
 #define CM_MAX_MULTICAST 1024u /* groups that identifiers have joined */
@@ -209,6 +210,8 @@ in_port_t *cm_port_of(struct sockaddr_in6 *address);
 bool cm_local_gid(const struct sockaddr_in6 *address, struct hdl_gid *gid);
 /* Our LID where connections are made by LIDs; 0: by GIDs. */
 uint16_t cm_own_lid(void);
+/* The address of our node on this machine, in CM_NODES; 0: it has none. In the host's order. */
+in_addr_t cm_node_address(void);
 /* The address of the node with this LID where nodes are on wires that no other machine reaches. */
 void cm_lid_address(uint16_t lid, struct hdl_gid *gid);
 /* The family of an address as an option of ports. */

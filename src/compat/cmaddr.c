@@ -13,7 +13,6 @@
 #define WIRE_ACK     17 /* half a second */
 #define RNR_TIMER    12 /* 0.64 ms */
 #define RATE_100_GBS 16
-#define LOOPBACK     72u /* the second byte of the nodes' addresses: hdl_gid_query(3) */
 
 static const struct sockaddr_in *as_in(const struct sockaddr_in6 *address)
 {
@@ -97,7 +96,8 @@ static bool is_of_host(const struct hdl_gid *gid)
 /* Is @gid one of 127.72.0.0/16, where every node has an address of its own? Its LID, or 0. */
 static uint16_t lid_of_loopback(const struct hdl_gid *gid)
 {
-	static const uint8_t prefix[14] = {[10] = 0xff, [11] = 0xff, [12] = 127, [13] = LOOPBACK};
+	static const uint8_t prefix[14] = {
+	        [10] = 0xff, [11] = 0xff, [12] = CM_NODES >> 24, [13] = CM_NODES >> 16 & 0xff};
 	if (memcmp(gid->raw, prefix, sizeof(prefix)) != 0)
 		return 0;
 	return (uint16_t)(gid->raw[14] << 8 | gid->raw[15]);
@@ -115,6 +115,12 @@ static struct hdl_limits identity(void)
 uint16_t cm_own_lid(void)
 {
 	return device() != NULL && device()->infiniband ? identity().lid : 0;
+}
+
+in_addr_t cm_node_address(void)
+{
+	uint16_t lid = identity().lid;
+	return lid != 0 ? CM_NODES | lid : 0;
 }
 
 /* On a node with a name of its own the host's addresses stand for that node, by its first address. */
@@ -141,9 +147,8 @@ static bool own_source(struct cm_id *id)
 		return false;
 	if (id->dst.sin6_family == AF_INET) {
 		struct sockaddr_in *src = (struct sockaddr_in *)(void *)&id->src;
-		uint32_t lid = identity().lid;
 		id->src = (struct sockaddr_in6){.sin6_family = AF_INET};
-		src->sin_addr.s_addr = htonl(127u << 24 | LOOPBACK << 16 | lid);
+		src->sin_addr.s_addr = htonl(cm_node_address());
 	} else {
 		id->src = (struct sockaddr_in6){.sin6_family = AF_INET6,
 		                                .sin6_scope_id = id->dst.sin6_scope_id};
@@ -217,8 +222,8 @@ void cm_lid_address(uint16_t lid, struct hdl_gid *gid)
 {
 	*gid = (struct hdl_gid){.raw = {[10] = 0xff,
 	                                [11] = 0xff,
-	                                [12] = 127,
-	                                [13] = LOOPBACK,
+	                                [12] = CM_NODES >> 24,
+	                                [13] = CM_NODES >> 16 & 0xff,
 	                                [14] = (uint8_t)(lid >> 8),
 	                                [15] = (uint8_t)lid}};
 }

@@ -14,6 +14,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/socket.h>
 
 #include <heddle/heddle.h>
 
@@ -302,5 +303,9 @@ int compat_target_end(struct target *target, int (*destroy)(void *below));
 void compat_redirect(void);
 /* Read a file as the program would: ours, or the system's. -1 and errno, or the length. */
 int compat_read_file(const char *path, char *buffer, size_t size);
+
+/* --- socket.c --- */
+/* connect(2), as the program calls it. */
+int compat_connect(int fd, const struct sockaddr *address, socklen_t bytes);
 
 #endif

@@ -449,6 +449,7 @@ static const struct import calls[] = {
         CALL("access", our_access),
         CALL("close", our_close),
         CALL("closedir", our_closedir),
+        CALL("connect", compat_connect),
         CALL("dirfd", our_dirfd),
         CALL("faccessat", our_faccessat),
         CALL("fopen", our_fopen),

@@ -33,7 +33,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#define AGENT_VERSION    7u
+#define AGENT_VERSION    8u
 #define AGENT_SOCKET     "agent.sock"
 #define AGENT_LOCK       "agent.lock"
 #define AGENT_MAX_GIDS   16u
@@ -201,6 +201,16 @@ static inline void agent_lid_address(uint16_t lid, uint8_t gid[16])
 static inline uint16_t agent_lid_of(const uint8_t gid[16])
 {
 	static const uint8_t prefix[14] = {1};
+	if (memcmp(gid, prefix, sizeof(prefix)) != 0)
+		return 0;
+	return (uint16_t)(gid[14] << 8 | gid[15]);
+}
+
+/* The LID of the node whose address on the loopback @gid is; 0: it is none of these. */
+static inline uint16_t agent_lid_at(const uint8_t gid[16])
+{
+	static const uint8_t prefix[14] = {
+	        [10] = 0xff, [11] = 0xff, [12] = 127, [13] = AGENT_LOOPBACK};
 	if (memcmp(gid, prefix, sizeof(prefix)) != 0)
 		return 0;
 	return (uint16_t)(gid[14] << 8 | gid[15]);

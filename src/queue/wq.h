@@ -74,12 +74,25 @@ static inline void wq_posted(struct wq *wq)
 	atomic_store_explicit(&wq->tail, tail + 1, memory_order_release); /* W4 */
 }
 
+/* The next @count elements, which the caller found room for and filled, are posted. */
+static inline void wq_posted_many(struct wq *wq, uint32_t count)
+{
+	uint32_t tail = atomic_load_explicit(&wq->tail, memory_order_relaxed);
+	atomic_store_explicit(&wq->tail, tail + count, memory_order_release); /* W4 */
+}
+
 /* The oldest element is no longer needed. */
 static inline void wq_release(struct wq *wq)
 {
 	uint32_t head = atomic_load_explicit(&wq->head, memory_order_relaxed);
 	assert(head != wq_tail(wq));
 	atomic_store_explicit(&wq->head, head + 1, memory_order_release); /* W2 */
+}
+
+/* All elements before the one at @index, which is held or the next to be posted, are no longer needed. */
+static inline void wq_release_to(struct wq *wq, uint32_t index)
+{
+	atomic_store_explicit(&wq->head, index, memory_order_release); /* W2 */
 }
 
 static inline void *wq_oldest(const struct wq *wq)

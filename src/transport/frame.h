@@ -19,6 +19,7 @@ enum frame_kind {
 	FRAME_DATAGRAM, /* body: frame_datagram, then the data */
 	FRAME_DATA, /* body: data for the read that msn is; the last one of them is also its answer */
 	FRAME_CLOSE, /* the sender's queue pair gave up: imm is an hdl_event_type, length an hdl_detail */
+	FRAME_BURST, /* body: num_sge messages of kind FRAME_SEND, numbered from msn on, each a frame_item and its data */
 	FRAME_KIND_COUNT
 };
 
@@ -86,6 +87,14 @@ struct frame_answer {
 	uint64_t value;  /* what an atomic found */
 };
 
+struct frame_item {
+	uint16_t length; /* of the data that follows, which is padded to a multiple of 8 */
+	uint8_t flags;   /* FRAME_SOLICITED, FRAME_IMM */
+	uint8_t reserved;
+	uint32_t imm;
+};
+_Static_assert(sizeof(struct frame_item) == 8, "what follows is aligned");
+
 struct frame_datagram {
 	uint32_t qkey;
 	uint32_t flow_label;
@@ -104,6 +113,9 @@ struct frame_datagram {
 #define FRAME_MAX_DATA  4096u
 #define FRAME_MAX_PART  16384u
 #define FRAME_MAX_BYTES (sizeof(struct frame) + sizeof(struct frame_target) + FRAME_MAX_PART)
+/* Posted together, messages up to this length share frames of up to this many bytes. */
+#define FRAME_BURST_ITEM  128u
+#define FRAME_BURST_BYTES 1024u
 _Static_assert(FRAME_MAX_DATA >= HDL_UD_MTU, "datagrams always travel in the lane");
 _Static_assert(FRAME_MAX_DATA >= HDL_MAX_SGE * sizeof(struct hdl_sge), "so do lists of pieces");
 

@@ -44,6 +44,10 @@
 #define IB_CNP_EVERY_NS       50000u    /* congestion is told to a sender this often */
 #define IB_PATIENCE_MIN_NS    1000000u  /* an answer is not missed sooner, */
 #define IB_PATIENCE_FIRST_NS  4000000u  /* and not before it is known how long one takes */
+#define IB_BURST_MIN          64u       /* responses to one read between two pauses, at least, */
+#define IB_BURST_MAX          8192u     /* and from so many on there are none */
+#define IB_PAUSE_MIN_NS       100000u
+#define IB_PAUSE_MAX_NS       1000000000u
 
 /* What a connection on the wire needs besides struct qp. */
 struct ib {
@@ -109,6 +113,18 @@ struct ib {
 	uint32_t ack_psn;
 	bool cnp_due;
 	uint64_t cnp_ns; /* when the last one was sent */
+	/* Responses to one long read, while some get lost (ib_answer.c). */
+	struct {
+		uint32_t limit; /* packets before a pause; 0: there are no pauses */
+		uint32_t sent;  /* since the last one */
+		uint32_t psn;   /* of the read */
+		uint64_t began_ns, pause_ns;
+	} burst;
+	bool pausing; /* that is why ib_answer() did not finish */
+	/* node_hold() */
+	bool held;
+	uint64_t held_ns;
+	struct qp *held_next;
 };
 
 #define IB_NOTHING 0xffu
@@ -246,8 +262,11 @@ void ib_owe_nak(struct node *node, struct qp *qp, enum ib_nak_code code, uint32_
 bool ib_may_wait(struct qp *qp);
 /* The application's own message is about to leave, to where an acknowledgement that waits goes too: as one train, if it can. */
 void ib_take_along(struct node *node, struct qp *qp);
-/* Send what is owed. False when there was no room for all of it. */
+/* Send what is owed. False when there was no room for all of it, or when the rest has to wait (pausing). */
 bool ib_answer(struct node *node, struct qp *qp);
+/* @entry, a read, is asked for again from byte @from on. */
+void ib_burst_again(const struct node *node, struct ib *ib, const struct read_entry *entry,
+                    uint32_t from);
 /* The credits that code @code of an AETH stands for (IBTA table 44), and the code for at most @count. */
 uint32_t ib_credits(uint8_t code);
 uint8_t ib_credit_code(uint32_t count);

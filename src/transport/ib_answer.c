@@ -1,5 +1,12 @@
 /* The wire: what the responder owes. Responses to reads and atomics go first, in the order of the requests: an acknowledgement of
- * anything later would say that they are lost. What finds no room is kept in the queue pair. */
+ * anything later would say that they are lost. What finds no room is kept in the queue pair.
+ *
+ * A read may ask for more than the network takes well, and nobody acknowledges a response: all that comes back is the request,
+ * once more, for what begins at a gap. What was sent behind the gap was sent in vain. So when that is a lot, the responses go in
+ * bursts with pauses between them that are as long as it took until the request was repeated: what is lost again costs one burst.
+ * A burst is about twice as long as what arrived before the last gaps, and twice as long as the one before it when no request came. Linux's
+ * rdma_rxe, for one, asks again only when nothing has come for its timeout, whatever was lost. Reads that ask for no more than a burst,
+ * Heddle's own among them, know no pauses. */
 #include "transport/ib.h"
 #include "transport/op.h"
 #include "transport/rd.h"
@@ -96,7 +103,70 @@ static bool is_cut(const struct read_entry *entry, uint32_t number)
 	return number > 0 && number <= 32 && (entry->cuts >> (number - 1) & 1) != 0;
 }
 
-/* One response of a read. False: no room. */
+/* --- bursts --- */
+
+static void burst_grow(struct ib *ib)
+{
+	ib->burst.limit = ib->burst.limit < IB_BURST_MAX / 2 ? 2 * ib->burst.limit : 0;
+}
+
+static void burst_begin(const struct node *node, struct ib *ib, const struct read_entry *entry)
+{
+	ib->burst.sent = 0;
+	ib->burst.psn = entry->msn;
+	ib->burst.began_ns = node->now_ns;
+}
+
+/* How long to wait for the request when the burst is out: a little longer than it took just now; or longer than before, if that was
+ * not long enough. */
+static uint64_t new_pause(const struct node *node, const struct ib *ib, bool in_time)
+{
+	uint64_t took = node->now_ns - ib->burst.began_ns;
+	uint64_t pause = in_time ? took + took / 4 : 2 * ib->burst.pause_ns;
+	return pause < IB_PAUSE_MIN_NS   ? IB_PAUSE_MIN_NS
+	       : pause > IB_PAUSE_MAX_NS ? IB_PAUSE_MAX_NS
+	                                 : pause;
+}
+
+void ib_burst_again(const struct node *node, struct ib *ib, const struct read_entry *entry,
+                    uint32_t from)
+{
+	uint32_t limit = ib->burst.limit, before = entry->offset - ib->burst.sent * ib->mtu;
+	uint32_t arrived = from > entry->from ? (from - entry->from) / ib->mtu : 0;
+	if (entry->msn != ib->burst.psn || entry->offset == entry->from)
+		return; /* others were sent since, or nothing */
+	if (from >= entry->offset) {
+		burst_grow(ib);
+	} else if (limit != 0 || (entry->offset - from) / ib->mtu > IB_BURST_MIN) {
+		arrived = arrived < IB_BURST_MAX ? arrived : IB_BURST_MAX;
+		limit = limit == 0 ? 2 * arrived : limit / 2 + arrived;
+		ib->burst.pause_ns = new_pause(node, ib, from >= before);
+		ib->burst.limit = limit < IB_BURST_MIN ? IB_BURST_MIN : limit;
+	}
+	burst_begin(node, ib, entry);
+}
+
+/* Is it time for a pause? */
+static bool burst_over(struct node *node, struct qp *qp)
+{
+	struct ib *ib = qp->ib;
+	if (ib->burst.limit == 0 || ib->burst.sent < ib->burst.limit)
+		return false;
+	uint64_t until = ib->burst.began_ns + ib->burst.pause_ns;
+	if (node->now_ns < until) {
+		node_hold(node, qp, until);
+		ib->pausing = true;
+		return true;
+	}
+	burst_grow(ib);
+	ib->burst.sent = 0;
+	ib->burst.began_ns = node->now_ns;
+	return false;
+}
+
+/* --- answers --- */
+
+/* One response of a read. False: no room, or not yet. */
 static bool send_response(struct node *node, struct qp *qp, struct read_entry *entry)
 {
 	struct ib *ib = qp->ib;
@@ -106,6 +176,10 @@ static bool send_response(struct node *node, struct qp *qp, struct read_entry *e
 	bool first = entry->offset == entry->from || is_cut(entry, number);
 	bool last = over || is_cut(entry, number + 1);
 	struct ib_packet packet;
+	if (entry->offset == entry->from && !entry->again)
+		burst_begin(node, ib, entry);
+	if (burst_over(node, qp))
+		return false;
 	put_headers(qp,
 	            first  ? (last ? IB_OP_READ_RESPONSE_ONLY : IB_OP_READ_RESPONSE_FIRST)
 	            : last ? IB_OP_READ_RESPONSE_LAST
@@ -129,6 +203,7 @@ static bool send_response(struct node *node, struct qp *qp, struct read_entry *e
 		ib_end_packet(node, ib_respond_path(ib), &packet, start, payload);
 	}
 	entry->offset += count;
+	ib->burst.sent++;
 	if (!over)
 		return true;
 	entry->owed = false;
@@ -176,6 +251,7 @@ bool ib_answer(struct node *node, struct qp *qp)
 {
 	struct ib *ib = qp->ib;
 	unsigned count = 0;
+	ib->pausing = false;
 	qp->close_due = false; /* a wire has no frame for it: the peer learns by its own retries */
 	if (ib->cnp_due) {
 		if (!send_cnp(node, qp))

@@ -23,6 +23,8 @@ void ib_begin_responder(struct qp *qp)
 	ib->read_psn = ib_psn(~ib->expected_psn); /* none was before */
 	ib->ack_due = ib->cnp_due = false;
 	ib->cnp_ns = 0;
+	ib->burst.limit = ib->burst.sent = 0;
+	ib->burst.psn = ib_psn(~ib->expected_psn); /* none was before */
 	if (ib->rd == NULL)
 		ib->to = qp;
 }
@@ -419,6 +421,7 @@ static void repeat_read(struct node *node, struct qp *qp, const struct ib_packet
 	if (entry->owed && from == entry->to && from > entry->from && packets <= 32) {
 		entry->cuts |= 1u << (packets - 1);
 	} else {
+		ib_burst_again(node, ib, entry, (uint32_t)from);
 		entry->from = entry->offset = (uint32_t)from;
 		entry->cuts = 0;
 	}

@@ -66,6 +66,7 @@ static void datagram(struct node *node, struct qp *qp, const struct path *came,
 	                             .wc_flags = HDL_WC_GRH | (immediate ? HDL_WC_WITH_IMM : 0u),
 	                             .wc_opcode = HDL_WC_RECV,
 	                             .sl = came->sl,
+	                             .slid = came->slid,
 	                             .solicited = packet->bth.solicited};
 	op_receive_datagram(node, qp, &message);
 }

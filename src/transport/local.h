@@ -49,6 +49,8 @@ enum step local_to_nobody(struct node *node, struct qp *qp, struct wqe_send *wqe
 bool local_express(struct node *node, struct qp *qp, const struct hdl_send_wr *wr);
 /* @wqe is in flight: an answer will come. */
 void local_sent(struct node *node, struct qp *qp, struct wqe_send *wqe);
+/* Answers to @count messages that were published last will come. */
+void local_await(struct node *node, struct qp *qp, uint32_t count);
 /* It is not any more. */
 void local_answer_came(struct qp *qp, struct wqe_send *wqe);
 /* The element that holds message @msn, if it is waiting for an answer. */
@@ -63,6 +65,15 @@ static inline uint32_t local_sent_end(const struct qp *qp)
 /* Write the header of @wqe's frame. What is owed to the peer goes with it, where that is a plain ACK. */
 void local_put_header(struct qp *qp, struct wqe_send *wqe, enum frame_kind kind, uint8_t flags,
                       struct frame *out);
+
+/* --- local_short.c --- */
+/* Requester: post and send @wr at once, with those that follow it, if they are usual messages. Returns how many, 0: nothing has
+ * happened. Under sq.post_lock. */
+uint32_t local_short_send(struct node *node, struct qp *qp, const struct hdl_send_wr *wr);
+/* Requester: as local_answered() with ANSWER_ACK. */
+void local_acked(struct node *node, struct qp *qp, uint32_t msn);
+/* Responder: take @a if it is a usual message. False: at most what it acknowledges was seen to. */
+bool local_short_take(struct node *node, const struct arrival *a);
 
 /* --- local_value.c --- */
 /* Can the peer of @link read and write our memory? (port/lanes.h: LANES_REACH_YES) */
@@ -95,6 +106,11 @@ bool local_reply(struct node *node, struct qp *qp, uint32_t msn, enum answer ans
                  uint32_t detail, uint64_t value);
 bool local_send_answer(struct node *node, uint32_t link, uint32_t to_qpn, uint32_t from_qpn,
                        uint32_t msn, struct frame_answer answer);
+/* Responder: is anything owed? */
+static inline bool local_owes(const struct qp *qp)
+{
+	return qp->answer_due || qp->close_due || qp->results_due > 0;
+}
 /* Responder: send what is owed. False when there was no room. */
 bool local_answer(struct node *node, struct qp *qp);
 /* Responder: may what is owed wait until the application calls the next time? Once, for a single message: an answer to it from

@@ -149,13 +149,16 @@ static void take(struct node *node, const struct arrival *a)
 		memcpy(&answer, a->body, sizeof(answer));
 		if (answer.answer >= ANSWER_COUNT || answer.detail >= 32)
 			counter_add(&node->counters[NODE_BAD_FRAMES], 1);
-		else if (state == HDL_QPS_RTS || state == HDL_QPS_SQD)
+		else if (state != HDL_QPS_RTS && state != HDL_QPS_SQD)
+			return;
+		else if (answer.answer == ANSWER_ACK)
+			local_acked(node, qp, a->frame.msn);
+		else
 			local_answered(node, qp, a->frame.msn, &answer);
 		return;
 	}
 	if ((a->frame.flags & FRAME_ACKS) != 0 && (state == HDL_QPS_RTS || state == HDL_QPS_SQD)) {
-		struct frame_answer ack = {.answer = ANSWER_ACK};
-		local_answered(node, qp, a->frame.ack, &ack);
+		local_acked(node, qp, a->frame.ack);
 		state = qp_state(qp);
 	}
 	if (a->frame.kind == FRAME_DATA) {
@@ -175,6 +178,48 @@ static void take(struct node *node, const struct arrival *a)
 		local_request(node, qp, a);
 }
 
+/* False: it makes no sense. */
+static bool take_one(struct node *node, const struct arrival *a)
+{
+	if (local_short_take(node, a))
+		return true;
+	if (!well_formed(a))
+		return false;
+	take(node, a);
+	return true;
+}
+
+/* Messages that share a frame, each as if it had come in one of its own. */
+static bool take_burst(struct node *node, const struct arrival *a)
+{
+	struct arrival each = *a;
+	size_t at = 0;
+	bool good = true;
+	each.frame.kind = FRAME_SEND;
+	each.frame.num_sge = 0;
+	for (uint32_t i = 0; i < a->frame.num_sge && good; i++) {
+		struct frame_item item;
+		if (a->body_bytes - at < sizeof(item))
+			return false;
+		memcpy(&item, a->body + at, sizeof(item));
+		at += sizeof(item);
+		size_t padded = (item.length + 7u) & ~(size_t)7;
+		if (a->body_bytes - at < padded)
+			return false;
+		each.frame.flags = item.flags & (FRAME_SOLICITED | FRAME_IMM);
+		if (i == 0)
+			each.frame.flags |= a->frame.flags & FRAME_ACKS;
+		each.frame.msn = a->frame.msn + i;
+		each.frame.length = item.length;
+		each.frame.imm = item.imm;
+		each.body = a->body + at;
+		each.body_bytes = item.length;
+		at += padded;
+		good = take_one(node, &each);
+	}
+	return good;
+}
+
 unsigned local_receive(struct node *node, uint32_t index)
 {
 	struct link *link = &node->links[index];
@@ -182,7 +227,7 @@ unsigned local_receive(struct node *node, uint32_t index)
 	size_t bytes;
 	const unsigned char *record;
 	struct arrival a = {.link = index};
-	while (count < NODE_RX_BATCH && link->up &&
+	while (count < NODE_RX_BATCH && link->up && (count == 0 || ring_waits(&link->rx)) &&
 	       (record = ring_peek(&link->rx, &bytes)) != NULL) {
 		count++;
 		bool good = bytes >= sizeof(struct frame);
@@ -190,11 +235,10 @@ unsigned local_receive(struct node *node, uint32_t index)
 			memcpy(&a.frame, record, sizeof(a.frame));
 			a.body = (unsigned char *)(uintptr_t)record + sizeof(struct frame);
 			a.body_bytes = bytes - sizeof(struct frame);
-			good = well_formed(&a);
+			good = a.frame.kind == FRAME_BURST ? take_burst(node, &a)
+			                                   : take_one(node, &a);
 		}
-		if (good)
-			take(node, &a);
-		else
+		if (!good)
 			counter_add(&node->counters[NODE_BAD_FRAMES], 1);
 		ring_release(&link->rx);
 	}

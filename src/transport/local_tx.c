@@ -25,12 +25,17 @@ static void number(struct qp *qp, struct wqe_send *wqe)
 void local_sent(struct node *node, struct qp *qp, struct wqe_send *wqe)
 {
 	wqe->state = WQE_SENT;
-	qp->sent_position = node->links[qp->link].tx.position;
-	qp->unanswered++;
 	if (request_is_read(wqe))
 		qp->reads_open++;
 	if (wqe->marks & WQE_BY_VALUE)
 		qp->value_reads++;
+	local_await(node, qp, 1);
+}
+
+void local_await(struct node *node, struct qp *qp, uint32_t count)
+{
+	qp->sent_position = node->links[qp->link].tx.position;
+	qp->unanswered += count;
 	if (qp->type != HDL_QP_UC && qp->attr.timeout != 0 && !qp->timer_wanted &&
 	    !timer_running(&qp->timer)) {
 		qp->answered = false;

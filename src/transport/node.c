@@ -52,6 +52,53 @@ void node_drop_timer(struct node *node, struct qp *qp)
 	qp->timer_wanted = false;
 }
 
+void node_hold(struct node *node, struct qp *qp, uint64_t ns)
+{
+	struct ib *ib = qp->ib;
+	ib->held_ns = ns;
+	if (node->held == NULL || ns < node->held_ns)
+		node->held_ns = ns;
+	if (ib->held)
+		return;
+	ib->held = true;
+	ib->held_next = node->held;
+	node->held = qp;
+}
+
+/* Those whose time has come owe again. Returns how many. */
+static unsigned release(struct node *node, uint64_t now_ns)
+{
+	unsigned count = 0;
+	if (now_ns < node->held_ns)
+		return 0;
+	node->held_ns = UINT64_MAX;
+	for (struct qp **at = &node->held; *at != NULL;) {
+		struct qp *qp = *at;
+		if (qp->ib->held_ns > now_ns) {
+			if (qp->ib->held_ns < node->held_ns)
+				node->held_ns = qp->ib->held_ns;
+			at = &qp->ib->held_next;
+			continue;
+		}
+		*at = qp->ib->held_next;
+		qp->ib->held = false;
+		node_owe(node, qp);
+		count++;
+	}
+	return count;
+}
+
+static void drop_held(struct node *node, struct qp *qp)
+{
+	for (struct qp **at = &node->held; *at != NULL; at = &(*at)->ib->held_next) {
+		if (*at == qp) {
+			*at = qp->ib->held_next;
+			break;
+		}
+	}
+	qp->ib->held = false;
+}
+
 void node_forget(struct node *node, struct qp *qp)
 {
 	assert(qp_state(qp) == HDL_QPS_RESET && !timer_running(&qp->timer));
@@ -73,8 +120,7 @@ void node_forget(struct node *node, struct qp *qp)
 	qp->is_owing = false;
 }
 
-/* Wake the peers that sleep and were sent something. */
-static void ring_bells(struct node *node)
+void node_ring_bells(struct node *node)
 {
 	while (node->dirty_links != LINK_NONE) {
 		uint32_t index = node->dirty_links;
@@ -124,9 +170,13 @@ static void settle(struct node *node)
 	for (; qp != NULL; qp = next) {
 		next = qp->owing_next;
 		qp->is_owing = false;
+		if (qp->ib == NULL && !local_owes(qp))
+			continue; /* a message took it along */
 		bool may_wait = node->by_application &&
 		                (qp->ib != NULL ? ib_may_wait(qp) : local_may_wait(qp));
-		if (may_wait || !(qp->ib != NULL ? ib_answer(node, qp) : local_answer(node, qp)))
+		if (!may_wait && (qp->ib != NULL ? ib_answer(node, qp) : local_answer(node, qp)))
+			continue;
+		if (may_wait || qp->ib == NULL || !qp->ib->pausing)
 			node_owe(node, qp);
 	}
 }
@@ -156,7 +206,7 @@ void node_post(struct node *node, struct qp *qp)
 	else if (qp->close_due)
 		local_answer(node, qp);
 	node->by_application = false;
-	ring_bells(node);
+	node_ring_bells(node);
 	flush(node);
 }
 
@@ -164,7 +214,7 @@ unsigned node_run(struct node *node)
 {
 	unsigned did = 0;
 	for (uint32_t i = 0; i < node->link_count; i++)
-		if (node->links[i].up)
+		if (node->links[i].up && !ring_quiet(&node->links[i].rx))
 			did += local_receive(node, i);
 	for (struct mpsc_node *at = mpsc_take(&node->pending), *next; at != NULL; at = next) {
 		struct qp *qp = (struct qp *)(void *)((char *)at - offsetof(struct qp, pending));
@@ -176,7 +226,7 @@ unsigned node_run(struct node *node)
 		did += run_active(node);
 	if (node->owing != NULL && !node->no_answers)
 		settle(node);
-	ring_bells(node);
+	node_ring_bells(node);
 	flush(node);
 	return did;
 }
@@ -203,12 +253,17 @@ unsigned node_tick(struct node *node, uint64_t now_ns)
 			ib_timeout(node, qp);
 		count++;
 	}
+	if (node->held != NULL)
+		count += release(node, now_ns);
 	return count;
 }
 
 uint64_t node_next_tick(const struct node *node)
 {
-	return node->timers_wanted != NULL ? node->now_ns : timer_next_ns(&node->wheel);
+	if (node->timers_wanted != NULL)
+		return node->now_ns;
+	uint64_t next = timer_next_ns(&node->wheel);
+	return node->held != NULL && node->held_ns < next ? node->held_ns : next;
 }
 
 bool node_stuck(const struct node *node)
@@ -304,6 +359,7 @@ void qp_enter(struct node *node, struct qp *qp, enum hdl_qp_state state)
 		ib_touch(node, qp);
 	if (state == HDL_QPS_RESET && qp->ib != NULL) {
 		ib_answer(node, qp);
+		drop_held(node, qp);
 		flush(node); /* nobody may drive us again */
 	} else if (state == HDL_QPS_RESET && (qp->answer_due || qp->close_due))
 		local_answer(node, qp); /* it has been received, whatever becomes of us */

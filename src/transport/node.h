@@ -108,7 +108,9 @@ struct node {
 	struct mpsc pending;
 	struct qp *active; /* those with work, in turn */
 	struct qp **active_end;
-	struct qp *owing; /* those that owe their peer an answer */
+	struct qp *owing; /* those that owe their peer an answer, */
+	struct qp *held;  /* and those that do, but not before: */
+	uint64_t held_ns; /* the first of them */
 	struct qp *timers_wanted;
 	bool by_application; /* whose thread drives us now, and will call again: some answers may wait */
 	bool no_answers;      /* all of them may: it will call again at once */
@@ -131,6 +133,8 @@ struct node {
 unsigned node_run(struct node *node);
 /* @qp was posted to: execute that, and leave the rest for the next node_run(). */
 void node_post(struct node *node, struct qp *qp);
+/* Wake the peers that sleep and were sent something. Both of the above do so. */
+void node_ring_bells(struct node *node);
 /* Timers, with the time. Returns how many ran out. */
 unsigned node_tick(struct node *node, uint64_t now_ns);
 /* When node_tick() must be called next; UINT64_MAX: not before something else happens. */
@@ -151,6 +155,8 @@ static inline void node_owe(struct node *node, struct qp *qp)
 	qp->owing_next = node->owing;
 	node->owing = qp;
 }
+/* What @qp, on a wire, owes has to wait until @ns. Until then it is not stuck; node_owe() is tried as ever. */
+void node_hold(struct node *node, struct qp *qp, uint64_t ns);
 /* @qp, in the state RESET, is about to be freed: nothing here refers to it any more. */
 void node_forget(struct node *node, struct qp *qp);
 struct qp *node_find_qp(const struct node *node, uint32_t qpn);

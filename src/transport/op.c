@@ -19,8 +19,8 @@ void op_memory_gone(struct node *node, struct hdl_key key)
 		                 key);
 }
 
-/* What else a completion brought about. One that is lost takes its queue pair down: overflow is never silent. */
-static void pushed_more(struct node *node, struct qp *qp, struct cq *cq, unsigned pushed)
+/* A completion that is lost takes its queue pair down: overflow is never silent. */
+void op_completed_more(struct node *node, struct qp *qp, struct cq *cq, unsigned pushed)
 {
 	if (pushed & CQ_EVENT)
 		node->sink.cq_event(node->sink.context, cq);
@@ -33,15 +33,6 @@ static void pushed_more(struct node *node, struct qp *qp, struct cq *cq, unsigne
 		op_event(node, qp, HDL_EVENT_QP_FATAL, HDL_DETAIL_LIMIT);
 		qp_enter(node, qp, HDL_QPS_ERR);
 	}
-}
-
-/* Every completion goes through here. */
-static inline void complete(struct node *node, struct qp *qp, struct cq *cq,
-                            const struct hdl_wc *wc, bool solicited)
-{
-	unsigned pushed = cq_push(cq, wc, solicited);
-	if (pushed != CQ_STORED)
-		pushed_more(node, qp, cq, pushed);
 }
 
 static uint32_t send_wc_opcode(uint8_t opcode)
@@ -85,7 +76,7 @@ void op_complete_send(struct node *node, struct qp *qp, struct wqe_send *wqe)
 	                    .byte_len = wqe->length,
 	                    .qpn = qp->qpn};
 	wq_release(&qp->sq); /* before it is told: who hears of it may post again */
-	complete(node, qp, qp->send_cq, &wc, false);
+	op_complete(node, qp, qp->send_cq, &wc, false);
 }
 
 void op_tell_sent(struct node *node, struct qp *qp, uint64_t wr_id, uint8_t opcode, uint32_t length)
@@ -95,7 +86,7 @@ void op_tell_sent(struct node *node, struct qp *qp, uint64_t wr_id, uint8_t opco
 	                    .opcode = send_wc_opcode(opcode),
 	                    .byte_len = length,
 	                    .qpn = qp->qpn};
-	complete(node, qp, qp->send_cq, &wc, false);
+	op_complete(node, qp, qp->send_cq, &wc, false);
 }
 
 void op_flush_send(struct node *node, struct qp *qp)
@@ -121,7 +112,7 @@ static void complete_recv(struct node *node, struct qp *qp, uint64_t wr_id,
 	                    .opcode = HDL_WC_RECV,
 	                    .vendor_err = detail,
 	                    .qpn = qp->qpn};
-	complete(node, qp, qp->recv_cq, &wc, false);
+	op_complete(node, qp, qp->recv_cq, &wc, false);
 }
 
 void op_fail_kept(struct node *node, struct qp *qp, enum hdl_wc_status status)
@@ -341,7 +332,7 @@ enum op_received op_receive(struct node *node, struct qp *qp, const struct op_me
 	                    .sl = message->sl,
 	                    .slid = message->slid};
 	qp->received_messages++;
-	complete(node, qp, qp->recv_cq, &wc, message->solicited);
+	op_complete(node, qp, qp->recv_cq, &wc, message->solicited);
 	return OP_RECEIVED;
 }
 

@@ -62,6 +62,17 @@ enum hdl_detail op_atomic(const struct mover *mover, enum move_side side, struct
 /* BIND, INVALIDATE, REGISTER, and the registration of REGISTER_SEND. Waits until the former key's users have gone. */
 enum hdl_detail op_memory(struct node *node, struct qp *qp, const struct wqe_send *wqe);
 
+/* What else a completion brought about, of enum cq_pushed. */
+void op_completed_more(struct node *node, struct qp *qp, struct cq *cq, unsigned pushed);
+/* Every completion goes through here. */
+static inline void op_complete(struct node *node, struct qp *qp, struct cq *cq,
+                               const struct hdl_wc *wc, bool solicited)
+{
+	unsigned pushed = cq_push(cq, wc, solicited);
+	if (pushed != CQ_STORED)
+		op_completed_more(node, qp, cq, pushed);
+}
+
 /* Is the request @wqe one that @qp's completion queue hears of? Completes it and frees the element. */
 void op_complete_send(struct node *node, struct qp *qp, struct wqe_send *wqe);
 

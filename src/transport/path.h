@@ -14,6 +14,8 @@ struct path {
 	struct roce_path ip;
 	uint8_t port; /* which of our ports, from 1 on */
 	uint8_t sl;
+	uint16_t
+	        slid; /* of a packet that came: its sender's LID; 0: it has none, or it is not known */
 };
 
 struct carrier {

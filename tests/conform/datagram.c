@@ -179,8 +179,7 @@ static void ud_arrives_behind_a_route_header(void **state)
 		                         .hop_limit = 63,
 		                         .traffic_class = 0xa5,
 		                         .flow_label = 0x9cdef};
-		bool routed = to.is_global ||
-		              w->port->wire; /* IP has no other packets, and no service level */
+		bool routed = to.is_global || w->port->wire; /* IP has no other packets */
 		struct hdl_ah *ah = make_ah(&w->a, &to);
 		uint32_t opcode = i % 3 ? HDL_OP_SEND : HDL_OP_SEND_IMM;
 		/* The bytes of the header's place are cut across two pieces. */
@@ -198,7 +197,7 @@ static void ud_arrives_behind_a_route_header(void **state)
 		                           (opcode == HDL_OP_SEND_IMM ? HDL_WC_WITH_IMM : 0u),
 		                  .qpn = hdl_qp_number(qb),
 		                  .src_qpn = hdl_qp_number(qa),
-		                  .sl = w->port->wire ? 0 : 5});
+		                  .sl = 5});
 		/* Headers (BTH, DETH, immediate) and ICRC count as payload of the route header. */
 		uint32_t payload = 24 + (opcode == HDL_OP_SEND_IMM ? 4u : 0u) + (size + 3) / 4 * 4;
 		unsigned char grh[HDL_GRH_BYTES], keep[HDL_GRH_BYTES];
@@ -388,11 +387,11 @@ static void a_lid_is_an_address(void **state)
 	struct hdl_wc wc;
 	wait_wc(w, w->b.rcq, &wc);
 	assert_int_equal(wc.wr_id, 1);
+	assert_int_equal(wc.slid, own.lid);
 	if (w->port->wire) { /* IP knows no LIDs: packets go to the address that belongs to it */
 		assert_int_equal(wc.flags, HDL_WC_GRH);
 	} else {
 		assert_int_equal(wc.flags, 0);
-		assert_int_equal(wc.slid, limits.lid);
 		to.dlid = limits.lid == 0xbfff ? 2 : limits.lid + 1;
 		assert_int_equal(hdl_ah_create(w->a.pd, &to, &bad), -HDL_EHOSTUNREACH);
 	}

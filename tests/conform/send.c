@@ -320,6 +320,65 @@ static void sn1_post_list_stops_at_the_bad_request(void **state)
 	}
 }
 
+/* Posted together, short messages may share what carries them; nobody must see that. */
+static void sn1_lists_of_short_messages_arrive_one_by_one(void **state)
+{
+	enum { MESSAGES = 40, FIRST = 13 };
+	struct world *w = *state;
+	struct hdl_qp *qa, *qb;
+	struct hdl_send_wr wr[MESSAGES];
+	struct hdl_sge from[MESSAGES];
+	make_pair(w, &(struct qp_options){.cap = {.max_send_wr = 64, .max_recv_wr = 64}}, &qa, &qb);
+	fill(&w->a, 0, MESSAGES * 200, 5);
+	for (uint32_t i = 0; i < MESSAGES; i++) {
+		uint32_t length = (i + 1) * 37 % 150, flags = i % 3 == 0 ? 0 : HDL_SEND_SIGNALED;
+		from[i] = piece(&w->a, i * 200, length);
+		wr[i] = (struct hdl_send_wr){
+		        .next = i + 1 < MESSAGES ? &wr[i + 1] : NULL,
+		        .wr_id = i,
+		        .sg_list = &from[i],
+		        .num_sge = 1,
+		        .opcode = i % 5 == 0 ? HDL_OP_SEND_IMM : HDL_OP_SEND,
+		        .flags = flags | (length <= 64 && i % 2 == 0 ? HDL_SEND_INLINE : 0),
+		        .imm = 1000 + i};
+	}
+	for (uint32_t i = 0; i < FIRST; i++)
+		post_recv(qb, 100 + i, &w->b, i * 200, 150);
+	assert_int_equal(hdl_post_send(qa, wr, NULL), 0);
+	for (uint32_t i = 0; i < MESSAGES; i++) {
+		if (i == FIRST) /* in the middle of what went together nobody was ready */
+			for (uint32_t j = i; j < MESSAGES; j++)
+				post_recv(qb, 100 + j, &w->b, j * 200, 150);
+		struct hdl_wc want = received(qb, qa, 100 + i, from[i].length);
+		if (wr[i].opcode == HDL_OP_SEND_IMM) {
+			want.flags = HDL_WC_WITH_IMM;
+			want.imm = 1000 + i;
+		}
+		expect_wc(w, w->b.rcq, &want);
+		expect_copy(&w->b, i * 200, &w->a, i * 200, from[i].length);
+		if (wr[i].flags & HDL_SEND_SIGNALED)
+			expect_sent(w, w->a.scq, qa, i, HDL_WC_SEND, from[i].length);
+	}
+	check_memory(w);
+	/* One that is refused ends the list where it stands: what went before it has arrived. */
+	from[4].key.v ^= 1;
+	wr[4].flags = 0;
+	wr[9].next = NULL;
+	for (uint32_t i = 0; i < 10; i++)
+		post_recv(qb, 100 + i, &w->b, i * 200, 150);
+	assert_int_equal(hdl_post_send(qa, wr, NULL), 0);
+	for (uint32_t i = 0; i < 4; i++) {
+		wait_wc(w, w->b.rcq, &(struct hdl_wc){0});
+		if (wr[i].flags & HDL_SEND_SIGNALED)
+			expect_sent(w, w->a.scq, qa, i, HDL_WC_SEND, from[i].length);
+	}
+	expect_failed(w, w->a.scq, qa, 4, HDL_WC_LOC_PROT_ERR, HDL_DETAIL_INSTANCE);
+	for (uint32_t i = 5; i < 10; i++)
+		expect_flushed(w, w->a.scq, qa, i);
+	expect_nothing(w, w->b.rcq);
+	check_memory(w);
+}
+
 static void sn1_both_directions_at_once(void **state)
 {
 	struct world *w = *state;
@@ -376,6 +435,7 @@ static const struct CMUnitTest tests[] = {
         BEHAVIOUR(sn1_full_queues_refuse_and_recover),
         BEHAVIOUR(sn1_many_in_flight_arrive_in_order),
         BEHAVIOUR(sn1_post_list_stops_at_the_bad_request),
+        BEHAVIOUR(sn1_lists_of_short_messages_arrive_one_by_one),
         BEHAVIOUR(sn1_both_directions_at_once),
         BEHAVIOUR(sn1_unconnected_type_sends_complete_and_arrive),
 };

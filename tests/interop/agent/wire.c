@@ -25,6 +25,7 @@
 #include "end.h"
 
 #define WAIT_MS 20000
+#define QKEY    0x77u
 
 /* What a child says of itself. */
 struct report {
@@ -257,6 +258,75 @@ static void test_agent_killed_and_process_stopped(void **state)
 	end_child(&stopped, 0);
 }
 
+/* A datagram queue pair of @end's, ready, with a receive for @bytes of payload behind the first half of the memory. */
+static struct hdl_qp *datagram_qp(struct end *end, uint32_t bytes)
+{
+	struct hdl_qp_init_attr init = {
+	        .type = HDL_QP_UD, .send_cq = end->cq, .recv_cq = end->cq, .cap = {4, 4, 1, 1, 0}};
+	struct hdl_qp_attr go = {.state = HDL_QPS_INIT, .port_num = 1, .qkey = QKEY};
+	struct hdl_sge room = {end->mine.addr + end->bytes / 2, HDL_GRH_BYTES + bytes,
+	                       end->mine.key};
+	struct hdl_recv_wr receive = {.sg_list = &room, .num_sge = 1};
+	struct hdl_qp *qp;
+	MUST(hdl_qp_create(end->pd, &init, &qp));
+	MUST(hdl_qp_modify(qp, &go, HDL_QP_STATE | HDL_QP_PORT | HDL_QP_QKEY | HDL_QP_PKEY_INDEX));
+	go.state = HDL_QPS_RTR;
+	MUST(hdl_qp_modify(qp, &go, HDL_QP_STATE));
+	go.state = HDL_QPS_RTS;
+	MUST(hdl_qp_modify(qp, &go, HDL_QP_STATE | HDL_QP_SQ_PSN));
+	MUST(hdl_post_recv(qp, &receive, NULL));
+	return qp;
+}
+
+static int send_datagram(struct end *end, struct hdl_qp *qp, struct hdl_ah *ah, uint32_t length)
+{
+	struct hdl_sge piece = {end->mine.addr, length, end->mine.key};
+	struct hdl_send_wr wr = {.sg_list = &piece,
+	                         .num_sge = 1,
+	                         .opcode = HDL_OP_SEND,
+	                         .flags = HDL_SEND_SIGNALED,
+	                         .u.ud = {ah, hdl_qp_number(qp), QKEY}};
+	return hdl_post_send(qp, &wr, NULL);
+}
+
+/* No packet of a datagram that is longer than the port takes leaves (IBTA C10-93.1.1), and its sender is told at once. */
+static void test_longest_datagram(void **state)
+{
+	(void)state;
+	enum { PORT_MTU = 1024 };
+	struct hdl_open_attr attr = {.on_node = true, .node = "wire-longest"};
+	struct hdl_adapter *adapter;
+	struct hdl_limits limits;
+	struct hdl_ah *ah;
+	struct hdl_wc wc;
+	struct end end;
+	uint32_t received = 0;
+	setenv("HEDDLE_LOCAL", "off", 1);
+	MUST(hdl_open(&attr, &adapter));
+	unsetenv("HEDDLE_LOCAL");
+	adapter->udp->mtu = PORT_MTU; /* as of an interface that takes 1500 bytes */
+	MUST(hdl_adapter_query(adapter, &limits));
+	assert_int_equal(limits.mtu, PORT_MTU);
+	end_open_on(&end, adapter, 4 * HDL_UD_MTU, 4);
+	struct hdl_qp *qp = datagram_qp(&end, PORT_MTU);
+	struct hdl_ah_attr to = {.dgid = limits.gid, .port_num = 1, .is_global = true};
+	MUST(hdl_ah_create(end.pd, &to, &ah));
+	assert_int_equal(send_datagram(&end, qp, ah, PORT_MTU + 1), -HDL_EMSGSIZE);
+	assert_int_equal(send_datagram(&end, qp, ah, HDL_UD_MTU), -HDL_EMSGSIZE);
+	MUST(send_datagram(&end, qp, ah, PORT_MTU));
+	for (int i = 0; i < 2; i++) {
+		assert_true(end_wait(&end, &wc, WAIT_MS));
+		assert_int_equal(wc.status, HDL_WC_SUCCESS);
+		received += wc.opcode == HDL_WC_RECV ? wc.byte_len : 0;
+	}
+	assert_int_equal(received, HDL_GRH_BYTES + PORT_MTU);
+	assert_int_equal(adapter->udp->counts.refused, 0);
+	MUST(hdl_ah_destroy(ah));
+	MUST(hdl_qp_destroy(qp));
+	end_close(&end);
+	MUST(hdl_close(adapter));
+}
+
 static int begin(void **state)
 {
 	(void)state;
@@ -281,6 +351,7 @@ int main(void)
 	        cmocka_unit_test(test_each_its_own),
 	        cmocka_unit_test(test_agent_killed),
 	        cmocka_unit_test(test_agent_killed_and_process_stopped),
+	        cmocka_unit_test(test_longest_datagram),
 	};
 	return cmocka_run_group_tests(tests, begin, end);
 }

@@ -40,7 +40,7 @@ NODES = [f"programs-{os.getpid()}"] * 2  # of the server, of the client
 
 
 # A network loses what finds no room, and these programs wait for ever for what an unreliable service lost: a few short messages.
-GENTLE = ["-n", "50", "-s", "1024"]
+GENTLE = ["-n", "48", "-s", "1024"]
 
 
 def over_wire(nodes):
@@ -394,8 +394,8 @@ def lane(folder):
 
 def ucx_pair(folder):
     os.environ.update(UCX_TLS="rc_v,ud_v,self", UCX_NET_DEVICES="heddle0:1")
-    for words in ("-d heddle0:1 -x rc_verbs -t am_lat", "-d heddle0:1 -x ud_verbs -t am_lat", "-t tag_lat", "-t tag_bw -s 100000",
-                  "-d heddle0:1 -x rc_verbs -t put_bw -D zcopy -s 65536", "-t ucp_get -s 1000000", "-t ucp_fadd"):
+    for words in ("-d heddle0:1 -x rc_verbs -t am_lat", "-d heddle0:1 -x ud_verbs -t am_lat", "-d heddle0:1 -x ud_verbs -t am_bw -D bcopy -s 4000",
+                  "-t tag_lat", "-t tag_bw -s 100000", "-d heddle0:1 -x rc_verbs -t put_bw -D zcopy -s 65536", "-t ucp_get -s 1000000", "-t ucp_fadd"):
         pair(folder, f"ucx_perftest {words}", ["ucx_perftest", "-p", "PORT"],
              ["ucx_perftest", "-p", "PORT", *words.split(), "-n", "500", "localhost"])
 

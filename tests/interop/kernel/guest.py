@@ -232,7 +232,7 @@ class Guest:
         self.log = open(f"{self.scratch}/console", "w+")
         env = {name: value for name, value in os.environ.items() if name not in ("TMPDIR", "TMP", "TEMP")}
         self.process = subprocess.Popen(
-            [linux, f"mem={MEMORY_MIB}M", f"initrd={self.scratch}/initrd", f"uml_dir={self.scratch}", "umid=guest", "quiet", "panic=-1",
+            [linux, f"mem={MEMORY_MIB}M", f"initrd={self.scratch}/initrd", f"uml_dir={self.scratch}", "umid=guest", "quiet", "panic=-1", "nohz=off",
              "con=null", "con0=null,fd:1", f"ssl0=fd:{to_guest},fd:{from_guest}",
              f"vec0:transport=fd,fd={card.fileno()},depth=128,mtu={mtu},mac=52:54:00:72:00:02"],
             stdin=subprocess.DEVNULL, stdout=self.log, stderr=subprocess.STDOUT, env=env, start_new_session=True,

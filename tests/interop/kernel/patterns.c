@@ -1,7 +1,7 @@
 /* patterns: every operation between two machines, the bytes compared. The same program runs at both ends; first the one that called
  * is active and the other one passive, then the other way round, then both at once.
  *
- *   patterns [-t rc|uc|ud] [-d DEVICE] [-g GID-INDEX] [-p PORT] [-b BIGGEST] [-l] [HOST]
+ *   patterns [-t rc|uc|ud] [-d DEVICE] [-g GID-INDEX] [-p PORT] [-b BIGGEST] [-u TIMEOUT] [-l] [HOST]
  *
  * -l: packets get lost, and of an error nothing may be known but that the other side does not answer any more.
  *
@@ -345,6 +345,8 @@ static void errors(struct side *side, bool turn)
 
 	wr.opcode = IBV_WR_RDMA_WRITE;
 	wr.wr.rdma.rkey = window(side, turn, &mw);
+	side->gives_up = true;
+	side_again(side);
 	wr.wr.rdma.remote_addr = side->other.address + side->bytes / 2 + 4096;
 	if (turn)
 		expect_error(side, &wr, IBV_WC_REM_ACCESS_ERR, IBV_WC_REM_ACCESS_ERR,
@@ -375,6 +377,7 @@ static void errors(struct side *side, bool turn)
 	expect_error(side, turn ? &wr : NULL, turn ? IBV_WC_REM_INV_REQ_ERR : IBV_WC_LOC_LEN_ERR,
 	             turn ? IBV_WC_REM_OP_ERR : IBV_WC_LOC_QP_OP_ERR,
 	             "a send that is longer than the receive");
+	side->gives_up = false;
 	side_again(side);
 	checks += 4;
 }
@@ -477,8 +480,8 @@ static void everything(struct side *side)
 
 int main(int argc, char **argv)
 {
-	struct side side = {.port = "17272", .type = IBV_QPT_RC};
-	for (int option; (option = getopt(argc, argv, "t:d:g:p:b:l")) != -1;)
+	struct side side = {.port = "17272", .type = IBV_QPT_RC, .timeout = 16};
+	for (int option; (option = getopt(argc, argv, "t:d:g:p:b:u:l")) != -1;)
 		switch (option) {
 		case 't':
 			side.type = strcmp(optarg, "ud") == 0   ? IBV_QPT_UD
@@ -493,6 +496,9 @@ int main(int argc, char **argv)
 			break;
 		case 'p':
 			side.port = optarg;
+			break;
+		case 'u':
+			side.timeout = (uint8_t)atoi(optarg);
 			break;
 		case 'l':
 			lossy = true;

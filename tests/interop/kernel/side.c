@@ -185,8 +185,8 @@ static void connect_qp(struct side *side)
 	attr = (struct ibv_qp_attr){
 	        .qp_state = IBV_QPS_RTS,
 	        .sq_psn = side->mine.psn,
-	        .timeout = 16,  /* 268 ms: a guest on a busy host sleeps that long now and then */
-	        .retry_cnt = 6, /* 7 is without end for rdma_rxe */
+	        .timeout = side->timeout,
+	        .retry_cnt = side->gives_up ? 6 : 7, /* 7 is without end for rdma_rxe */
 	        .rnr_retry = 7,
 	        .max_rd_atomic = 4,
 	};

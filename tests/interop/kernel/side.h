@@ -27,7 +27,9 @@ struct side {
 	int gid_index;
 	enum ibv_qp_type type;
 	unsigned mtu_bytes;
-	size_t bytes; /* of memory */
+	size_t bytes;    /* of memory */
+	uint8_t timeout; /* as in struct ibv_qp_attr */
+	bool gives_up;   /* when nobody answers; of the next connection */
 
 	int talk; /* TCP */
 	struct ibv_context *context;

@@ -28,8 +28,8 @@ struct taken {
 	struct {
 		uint32_t psn, qpn;
 		size_t bytes;
-		uint16_t src_port, ip_id;
-		uint8_t sgid[16], dgid[16], traffic_class, hop_limit;
+		uint16_t src_port, ip_id, slid;
+		uint8_t sgid[16], dgid[16], traffic_class, hop_limit, sl;
 		bool congested, right;
 	} at[MAX];
 };
@@ -52,6 +52,8 @@ static void take(void *context, const struct path *came, bool congested,
 	taken->at[n].ip_id = came->ip.ip_id;
 	taken->at[n].traffic_class = came->ip.traffic_class;
 	taken->at[n].hop_limit = came->ip.hop_limit;
+	taken->at[n].sl = came->sl;
+	taken->at[n].slid = came->slid;
 	taken->at[n].congested = congested;
 	memcpy(taken->at[n].sgid, came->ip.sgid, 16);
 	memcpy(taken->at[n].dgid, came->ip.dgid, 16);
@@ -192,6 +194,7 @@ static void exchange(const struct udp_address *a, const struct udp_address *b)
 		assert_int_equal(taken[1].at[i].hop_limit, 64);
 		assert_int_equal(taken[1].at[i].traffic_class, UDP_ECT);
 		assert_false(taken[1].at[i].congested);
+		assert_int_equal(taken[1].at[i].sl, 8 | 2); /* behind UDP over IPv4 */
 	}
 	assert_int_equal(wires[0]->counts.sent, COUNT);
 	assert_int_equal(wires[1]->counts.received, COUNT);
@@ -216,6 +219,29 @@ static void test_ipv4(void **state)
 	exchange(&a, &b);
 }
 
+/* The nodes of a machine have LIDs, and addresses made of them. */
+static void test_lid(void **state)
+{
+	(void)state;
+	struct udp_address a = own(0), b = own(1), node = a;
+	node.gid[13] = 72;
+	begin(&a, &b);
+	udp_wire_end(wires[0]);
+	assert_int_equal(udp_wire_begin(wires[0], &node, -1, 4096), 0);
+	struct path path = path_to(&b);
+	assert_true(put(wires[0], &path, 1, 1, 8));
+	flush(wires[0]);
+	receive(1, 1);
+	assert_int_equal(taken[1].at[0].slid, (uint16_t)getpid());
+	/* Another address of the loopback is not one of theirs. */
+	path = path_to(&b);
+	assert_true(put(wires[1], &path, 1, 2, 8));
+	flush(wires[1]);
+	receive(1, 2);
+	assert_int_equal(taken[1].at[1].slid, 0);
+	end();
+}
+
 /* One address has to do: then both ends are one node, which LOCAL=off makes of it. */
 static void test_ipv6(void **state)
 {
@@ -235,6 +261,7 @@ static void test_ipv6(void **state)
 	receive(0, 100);
 	check_order(0, 0);
 	assert_memory_equal(taken[0].at[0].sgid, six.gid, 16);
+	assert_int_equal(taken[0].at[0].sl, 8 | 1);
 	assert_int_equal(wires[0]->counts.bad, 0);
 	udp_wire_end(wires[0]);
 	free(wires[0]);
@@ -507,11 +534,11 @@ static void test_looks(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(test_ipv4),    cmocka_unit_test(test_ipv6),
-	        cmocka_unit_test(test_trains),  cmocka_unit_test(test_without_trains),
-	        cmocka_unit_test(test_refused), cmocka_unit_test(test_damaged),
-	        cmocka_unit_test(test_groups),  cmocka_unit_test(test_two_processes),
-	        cmocka_unit_test(test_looks),
+	        cmocka_unit_test(test_ipv4),           cmocka_unit_test(test_lid),
+	        cmocka_unit_test(test_ipv6),           cmocka_unit_test(test_trains),
+	        cmocka_unit_test(test_without_trains), cmocka_unit_test(test_refused),
+	        cmocka_unit_test(test_damaged),        cmocka_unit_test(test_groups),
+	        cmocka_unit_test(test_two_processes),  cmocka_unit_test(test_looks),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -18,7 +18,7 @@
 #include "wire/ib_packet.h"
 
 #define RIG_BYTES    (64u << 10)
-#define RIG_PACKETS  512u
+#define RIG_PACKETS  1024u
 #define RIG_PEER_QPN 0x00abcdu
 #define RIG_RQ_PSN   100u /* the first PSN that the adapter expects, */
 #define RIG_SQ_PSN   500u /* and the first that it sends, unless a test says otherwise */

@@ -1,0 +1,242 @@
+/* The same-host path: the usual message on the shortest way. What is sent most often is a short SEND of one piece on a reliable
+ * connection where nothing is out of the ordinary, and what it costs is instructions. Here such a message is posted and put into
+ * the lane, taken from it, and acknowledged, each in one go. Everything else, and everything that is refused, is left as it
+ * was to the files that know all cases: local_tx.c, local_rx.c and local_request.c, local_retry.c. */
+#include <string.h>
+
+#include "memory/judge.h"
+#include "transport/local.h"
+#include "transport/op.h"
+
+/* Where the bytes of @piece lie, if the owner of @pd may use them with @access and they are one run. */
+static inline bool own_run(const struct node *node, uint32_t pd, const struct hdl_sge *piece,
+                           uint8_t access, void **memory)
+{
+	const struct tpt_request req = {.key = piece->key,
+	                                .side = TPT_LOCAL,
+	                                .access = access,
+	                                .pd = pd,
+	                                .addr = piece->addr,
+	                                .length = piece->length};
+	uint64_t host;
+	if (!tpt_own_run(node->tpt, &req, &host))
+		return false;
+	*memory = (void *)(uintptr_t)host;
+	return true;
+}
+
+/* May usual messages take this way? */
+static inline bool is_usual(const struct node *node, const struct qp *qp)
+{
+	return qp->type == HDL_QP_RC && node->capture == NULL;
+}
+
+/* Is @wr one of them? */
+static inline bool is_usual_request(const struct qp *qp, const struct hdl_send_wr *wr)
+{
+	const uint32_t flags = HDL_SEND_SIGNALED | HDL_SEND_SOLICITED | HDL_SEND_INLINE;
+	return (wr->opcode == HDL_OP_SEND || wr->opcode == HDL_OP_SEND_IMM) &&
+	       (wr->flags & ~flags) == 0 && wr->num_sge == 1 && wr->sg_list != NULL &&
+	       wr->sg_list->length - 1 < FRAME_MAX_DATA &&
+	       ((wr->flags & HDL_SEND_INLINE) != 0 ? wr->sg_list->length <= qp->cap.max_inline
+	                                           : qp->sq.max_sge > 0);
+}
+
+static inline uint8_t frame_flags(const struct hdl_send_wr *wr)
+{
+	return (uint8_t)((wr->opcode == HDL_OP_SEND_IMM ? FRAME_IMM : 0) |
+	                 ((wr->flags & HDL_SEND_SOLICITED) != 0 ? FRAME_SOLICITED : 0));
+}
+
+/* Copy the data of @wr to @out, and keep what it asks for in @wqe, as message @msn in flight: it may have to be repeated. False:
+ * its memory is not what it should be. */
+static inline bool put(const struct node *node, const struct qp *qp, const struct hdl_send_wr *wr,
+                       struct wqe_send *wqe, uint32_t msn, void *out)
+{
+	const struct hdl_sge *piece = wr->sg_list;
+	void *from = (void *)(uintptr_t)piece->addr;
+	if ((wr->flags & HDL_SEND_INLINE) != 0) {
+		if (!node->own.copy_short(wqe_inline(wqe), from, piece->length))
+			return false;
+		from = wqe_inline(wqe);
+	} else {
+		if (!own_run(node, qp->pd, piece, HDL_ACCESS_LOCAL_READ, &from))
+			return false;
+		*wqe_sge(wqe) = *piece;
+	}
+	if (!node->own.copy_short(out, from, piece->length))
+		return false;
+	wqe->wr_id = wr->wr_id;
+	wqe->opcode = (uint8_t)wr->opcode;
+	wqe->flags = (uint8_t)wr->flags;
+	wqe->num_sge = 1;
+	wqe->state = WQE_SENT;
+	wqe->imm = wr->imm;
+	wqe->length = piece->length;
+	wqe->msn = msn;
+	wqe->status = wqe->vendor_err = wqe->marks = 0;
+	wqe->numbered = 1;
+	wqe->offset = 0;
+	return true;
+}
+
+static inline size_t item_bytes(const struct hdl_send_wr *wr)
+{
+	return sizeof(struct frame_item) + ((wr->sg_list->length + 7u) & ~(size_t)7);
+}
+
+/* How many messages from @wr on fit into one frame, *bytes long; at most @room. */
+static uint32_t burst_of(const struct qp *qp, const struct hdl_send_wr *wr, uint32_t room,
+                         size_t *bytes)
+{
+	uint32_t count = 0;
+	size_t sum = sizeof(struct frame);
+	for (; wr != NULL && count < room && count < UINT8_MAX && is_usual_request(qp, wr) &&
+	       wr->sg_list->length <= FRAME_BURST_ITEM;
+	     wr = wr->next) {
+		if (sum + item_bytes(wr) > FRAME_BURST_BYTES)
+			break;
+		sum += item_bytes(wr);
+		count++;
+	}
+	if (count > 1)
+		*bytes = sum;
+	return count > 1 ? count : 1;
+}
+
+/* @count messages from @wr on, the data of the frame @out. False: one of them is refused. */
+static bool put_burst(const struct node *node, const struct qp *qp, const struct hdl_send_wr *wr,
+                      uint32_t count, struct frame *out)
+{
+	unsigned char *at = (unsigned char *)(out + 1);
+	for (uint32_t i = 0; i < count; i++, wr = wr->next) {
+		struct frame_item item = {.length = (uint16_t)wr->sg_list->length,
+		                          .flags = frame_flags(wr),
+		                          .imm = wr->imm};
+		memcpy(at, &item, sizeof(item));
+		if (!put(node, qp, wr, wq_at(&qp->sq, qp->next + i), qp->next_msn + i,
+		         at + sizeof(item)))
+			return false;
+		at += item_bytes(wr);
+	}
+	return true;
+}
+
+uint32_t local_short_send(struct node *node, struct qp *qp, const struct hdl_send_wr *wr)
+{
+	uint32_t tail = wq_tail(&qp->sq), room = qp->sq.depth - (tail - wq_head(&qp->sq));
+	if (!is_usual(node, qp) || qp_state(qp) != HDL_QPS_RTS || qp->link >= LINK_WIRE ||
+	    qp->next != tail || qp->waiting || room == 0 || !is_usual_request(qp, wr))
+		return 0;
+	struct link *link = &node->links[qp->link];
+	uint32_t count = 1, length = wr->sg_list->length;
+	size_t bytes = sizeof(struct frame) + length;
+	if (wr->next != NULL)
+		count = burst_of(qp, wr, room, &bytes);
+	struct frame *out = ring_reserve(&link->tx, bytes);
+	if (out == NULL ||
+	    !(count == 1 ? put(node, qp, wr, wq_at(&qp->sq, tail), qp->next_msn, out + 1)
+	                 : put_burst(node, qp, wr, count, out)))
+		return 0;
+	bool acks = qp->answer_due && qp->answer == ANSWER_ACK && qp->results_due == 0;
+	uint8_t flags = acks ? FRAME_ACKS : 0;
+	*out = (struct frame){.kind = count == 1 ? FRAME_SEND : FRAME_BURST,
+	                      .flags = count == 1 ? flags | frame_flags(wr) : flags,
+	                      .num_sge = count == 1 ? 0 : (uint8_t)count,
+	                      .to_qpn = qp->attr.dest_qpn,
+	                      .from_qpn = qp->qpn,
+	                      .msn = qp->next_msn,
+	                      .length = length,
+	                      .imm = wr->imm,
+	                      .ack = qp->answer_msn};
+	node_publish(node, qp->link);
+	/* The peer has it. From here on nobody waits for us. */
+	if (acks)
+		qp->answer_due = false;
+	wq_posted_many(&qp->sq, count);
+	qp->next = tail + count;
+	qp->next_msn += count;
+	qp->sent_messages += count;
+	for (uint32_t i = 1; i < count; i++) {
+		wr = wr->next;
+		length += wr->sg_list->length;
+	}
+	counter_add(&node->counters[NODE_BYTES_SENT], length);
+	local_await(node, qp, count);
+	return count;
+}
+
+void local_acked(struct node *node, struct qp *qp, uint32_t msn)
+{
+	const struct frame_answer ack = {.answer = ANSWER_ACK};
+	uint32_t at = wq_head(&qp->sq);
+	if ((int32_t)(msn - qp->next_msn) >= 0)
+		return;
+	bool usual = !qp->draining && node->capture == NULL;
+	while (at != qp->next && usual) {
+		struct wqe_send *wqe = wq_at(&qp->sq, at);
+		usual = wqe->state == WQE_SENT && wqe->marks == 0 &&
+		        (wqe->opcode == HDL_OP_SEND || wqe->opcode == HDL_OP_SEND_IMM);
+		if (!usual || (int32_t)(msn - wqe->msn) < 0)
+			break;
+		at++;
+		qp->unanswered--;
+		qp->answered = true;
+		qp->retries_left = qp->attr.retry_cnt;
+		qp->rnr_left = qp->attr.rnr_retry;
+		uint64_t wr_id = wqe->wr_id;
+		uint32_t length = wqe->length;
+		bool tell = qp->signal_all || (wqe->flags & HDL_SEND_SIGNALED) != 0;
+		wq_release_to(&qp->sq, at); /* before it is told: who hears of it may post again */
+		if (tell)
+			op_tell_sent(node, qp, wr_id, HDL_OP_SEND, length);
+		if (wq_head(&qp->sq) != at)
+			return; /* that was one completion too many, and everything is flushed */
+	}
+	if (!usual)
+		local_answered(node, qp, msn, &ack);
+	else if (qp->next != wq_tail(&qp->sq))
+		node_activate(node, qp);
+}
+
+bool local_short_take(struct node *node, const struct arrival *a)
+{
+	const struct frame *f = &a->frame;
+	const uint8_t flags = FRAME_ACKS | FRAME_SOLICITED | FRAME_IMM;
+	struct qp *qp = node->qps[f->to_qpn & node->qp_mask];
+	if (f->kind != FRAME_SEND || (f->flags & ~flags) != 0 || f->offset != 0 ||
+	    f->length != a->body_bytes || f->length - 1 >= FRAME_MAX_DATA || qp == NULL ||
+	    qp->qpn != f->to_qpn || qp->link != a->link || qp->attr.dest_qpn != f->from_qpn ||
+	    f->msn != qp->expected_msn || qp->part_offset != 0 || qp->srq != NULL ||
+	    !is_usual(node, qp))
+		return false;
+	/* Whoever looks at this frame again may do so again. */
+	enum hdl_qp_state state = qp_state(qp);
+	if ((f->flags & FRAME_ACKS) != 0 && state == HDL_QPS_RTS) {
+		local_acked(node, qp, f->ack);
+		state = qp_state(qp);
+	}
+	const struct wqe_recv *wqe = wq_oldest(&qp->rq);
+	void *to;
+	if (wqe == NULL || wqe->num_sge != 1 || wqe->sge->length < f->length ||
+	    (state != HDL_QPS_RTS && (state != HDL_QPS_RTR || !qp->established)) ||
+	    !own_run(node, qp->pd, wqe->sge, HDL_ACCESS_LOCAL_WRITE, &to) ||
+	    !node->own.copy_short(to, a->body, f->length))
+		return false;
+	struct hdl_wc wc = {.wr_id = wqe->wr_id,
+	                    .opcode = HDL_WC_RECV,
+	                    .byte_len = f->length,
+	                    .imm = f->imm,
+	                    .qpn = qp->qpn,
+	                    .src_qpn = f->from_qpn,
+	                    .flags = f->flags & FRAME_IMM ? HDL_WC_WITH_IMM : 0u};
+	wq_release(&qp->rq);
+	qp->received_messages++;
+	op_complete(node, qp, qp->recv_cq, &wc, (f->flags & FRAME_SOLICITED) != 0);
+	counter_add(&node->counters[NODE_BYTES_RECEIVED], f->length);
+	qp->nak_sent = false;
+	qp->expected_msn++;
+	atomic_store_explicit(&qp->pub->executed, QP_EXECUTED(f->msn), memory_order_release);
+	local_owe(node, qp, ANSWER_ACK, f->msn, 0);
+	return true;
+}
