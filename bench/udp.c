@@ -2,13 +2,16 @@
  * them, which adds headers' room, the ICRC and one copy at each end. Latency is half of a round trip of 64 bytes, both
  * ends spinning. Bandwidth is what arrives of packets with 4096 bytes of payload, with a window in flight that the
  * receiver opens again, since a socket tells nobody that it dropped something. Whoever loses packets all the same waits
- * and starts its round again. */
+ * and starts its round again. CPU is the processor time of both ends, and both spin.
+ *
+ *   bench-udp [ROUNDS [WORD]]     rows whose names contain WORD */
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,7 +19,8 @@
 #include "base/clock.h"
 #include "figures.h"
 
-#define ROUNDS       9
+#define ROUNDS       9 /* unless told otherwise, */
+#define MAX_ROUNDS   99
 #define TRIPS        10000u
 #define SMALL        64u
 #define PAYLOAD      4096u
@@ -38,6 +42,8 @@ struct end {
 	uint64_t credit;         /* the last number that came in a small packet */
 };
 
+static int rounds;
+static const char *word;
 static uint8_t source[BUFFER + UDP_MAX_TRAIN_BYTES], sink[BUFFER];
 
 static void took(struct end *end, const uint8_t *data, size_t bytes)
@@ -124,7 +130,6 @@ static void send_packets(struct end *end, const void *payload, uint32_t bytes, u
 	uint32_t each = bytes == PAYLOAD ? PACKET : bytes;
 	struct udp_train train = {.to = end->peer,
 	                          .tos = UDP_ECT,
-	                          .hop_limit = UDP_HOP_LIMIT,
 	                          .packets = (uint16_t)count,
 	                          .packet_bytes = each,
 	                          .bytes = each * count,
@@ -185,11 +190,19 @@ static double bandwidth(struct end *end)
 	return (double)TOTAL / (double)(clock_now_ns() - begin_ns);
 }
 
+static double seconds(const struct rusage *usage)
+{
+	return (double)(usage->ru_utime.tv_sec + usage->ru_stime.tv_sec) +
+	       (double)(usage->ru_utime.tv_usec + usage->ru_stime.tv_usec) / 1e6;
+}
+
 static void measure(bool carrier, double (*what)(struct end *), const char *name, const char *unit)
 {
 	static struct end end;
-	double values[ROUNDS];
-	for (int r = 0; r < ROUNDS; r++) {
+	double values[MAX_ROUNDS], cpu[MAX_ROUNDS];
+	if (strstr(name, word) == NULL)
+		return;
+	for (int r = 0; r < rounds; r++) {
 		int ready[2];
 		char byte = 0;
 		if (pipe(ready) != 0)
@@ -209,9 +222,13 @@ static void measure(bool carrier, double (*what)(struct end *), const char *name
 			exit(1);
 		}
 		close(ready[0]);
+		struct rusage before, after, its;
+		getrusage(RUSAGE_SELF, &before);
 		values[r] = what(&end);
+		getrusage(RUSAGE_SELF, &after);
 		kill(child, SIGKILL);
-		waitpid(child, NULL, 0);
+		wait4(child, NULL, 0, &its);
+		cpu[r] = (seconds(&after) - seconds(&before) + seconds(&its)) * (1u << 30) / TOTAL;
 		if (carrier) {
 			udp_wire_end(&end.wire);
 		} else {
@@ -220,11 +237,19 @@ static void measure(bool carrier, double (*what)(struct end *), const char *name
 			udp_receiver_end(&end.receiver);
 		}
 	}
-	figures_report(name, values, ROUNDS, unit);
+	figures_report(name, values, (size_t)rounds, unit);
+	if (what == bandwidth)
+		figures_report(carrier ? "carrier, CPU" : "UDP with GSO and GRO, CPU", cpu,
+		               (size_t)rounds, "s/GiB");
+	fflush(stdout);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+	rounds = argc > 1 ? atoi(argv[1]) : ROUNDS;
+	word = argc > 2 ? argv[2] : "";
+	if (rounds < 1 || rounds > MAX_ROUNDS)
+		return 1;
 	figures_pin(0);
 	memset(source, 1, sizeof(source));
 	measure(false, latency, "UDP, 64 bytes, one way", "us");

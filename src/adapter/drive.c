@@ -284,8 +284,9 @@ static uint64_t thread_turn(struct hdl_adapter *adapter, uint32_t *last_activity
 		watch_bell(adapter, true);
 	if (watching && !armed && adapter->lanes_fenced)
 		ask_fences(adapter, false);
-	if (adapter->udp != NULL && packets != adapter->udp->counts.received)
-		wakeful_begin(&adapter->wakeful, now);
+	if (adapter->udp != NULL)
+		wakeful_took(&adapter->wakeful, now, adapter->udp->counts.received - packets,
+		             adapter->udp->counts.received);
 	if (did == 0 && (watching || !wakeful_stay(&adapter->wakeful, now))) {
 		uint64_t next = node_next_tick(&adapter->node);
 		sleep_ns = next == UINT64_MAX ? UINT64_MAX : next > now ? next - now : 1;
@@ -300,6 +301,8 @@ static uint64_t thread_turn(struct hdl_adapter *adapter, uint32_t *last_activity
 			adapter_arm(adapter);
 			if (!node_idle(&adapter->node))
 				sleep_ns = 0;
+		} else if (adapter->wakeful.eager) {
+			udp_arm(adapter, !adapter->bell_taken);
 		}
 		adapter->wakes_ns = sleep_ns < UINT64_MAX - now ? now + sleep_ns : UINT64_MAX;
 	}

@@ -158,9 +158,8 @@ static void not_taken(struct udp_wire *wire, int error)
 }
 
 /* Send what waits. A network loses packets, so what the kernel refuses is lost; what it has no room for stays. */
-static void udp_flush(void *context)
+__attribute__((noinline)) static void send_waiting(struct udp_wire *wire)
 {
-	struct udp_wire *wire = context;
 	struct udp_train run[UDP_MAX_TRAINS];
 	while (wire->first < wire->count) {
 		uint32_t sender = wire->trains[wire->first].sender;
@@ -183,6 +182,13 @@ static void udp_flush(void *context)
 	}
 	wire->first = wire->count = 0;
 	wire->used = 0;
+}
+
+static void udp_flush(void *context)
+{
+	struct udp_wire *wire = context;
+	if (wire->first != wire->count) /* else, as most of the time, there is nothing to do */
+		send_waiting(wire);
 }
 
 static bool udp_filling(void *context)
@@ -227,12 +233,24 @@ static struct place place_for(struct udp_wire *wire, const struct path *path, si
 	const struct udp_train *train = &last->train;
 	/* To one process: the receiving kernel looks at the first packet alone to find the socket. */
 	if (!last->closed && last->sender == place.sender && last->slot == slot &&
-	    train->tos == place.tos && train->hop_limit == place.hops &&
+	    train->tos == place.tos && last->hops == place.hops &&
 	    place.total <= train->packet_bytes && train->packets < UDP_MAX_PACKETS &&
 	    train->bytes + place.total <= UDP_MAX_TRAIN_BYTES &&
 	    memcmp(last->gid, path->ip.dgid, sizeof(last->gid)) == 0)
 		place.number = train->packets;
 	return place;
+}
+
+/* The hops to be said with a train; 0: those that the socket has by itself. */
+static uint8_t said_hops(struct udp_wire *wire, const struct path *path, const struct place *place)
+{
+	if (is_group(path->ip.dgid)) /* as udp_send_to_groups() says */
+		return place->hops == UDP_HOP_LIMIT ? 0 : place->hops;
+	uint8_t *own = &wire->senders[place->sender].hops;
+	if (*own == 0 &&
+	    udp_set_hops(wire->senders[place->sender].sock, &wire->address, place->hops))
+		*own = place->hops;
+	return place->hops == *own ? 0 : place->hops;
 }
 
 /* The packet, which has its ICRC, waits to be sent. */
@@ -247,11 +265,12 @@ static void append(struct udp_wire *wire, const struct path *path, const struct 
 		struct udp_waiting *next = &wire->trains[wire->count++];
 		next->sender = place->sender;
 		next->slot = place->slot;
+		next->hops = place->hops;
 		next->closed = false;
 		memcpy(next->gid, path->ip.dgid, sizeof(next->gid));
 		next->train = (struct udp_train){.to.scope = wire->address.scope,
 		                                 .tos = place->tos,
-		                                 .hop_limit = place->hops,
+		                                 .hop_limit = said_hops(wire, path, place),
 		                                 .packets = 1,
 		                                 .packet_bytes = place->total,
 		                                 .bytes = place->total,

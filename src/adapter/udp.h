@@ -73,6 +73,7 @@ struct udp_wire {
 	struct {
 		int sock; /* -1: not opened yet */
 		uint16_t port;
+		uint8_t hops; /* those that it has by itself, the first that were wanted; 0: none were */
 	} senders[UDP_SENDERS];
 	uint8_t *arena;
 	size_t used;
@@ -81,7 +82,8 @@ struct udp_wire {
 		struct udp_train train;
 		uint32_t sender, slot;
 		uint8_t gid[16]; /* of the path, which may be a group's and not its address */
-		bool closed;     /* its last packet is shorter */
+		uint8_t hops;
+		bool closed; /* its last packet is shorter */
 	} trains[UDP_MAX_TRAINS];
 	uint32_t id_seeds[UDP_MAX_PACKETS]; /* icrc_seed_ip_id() */
 	struct udp_seed out_seeds[UDP_SEEDS], in_seeds[UDP_SEEDS];

@@ -1,7 +1,13 @@
-/* Whether the adapter's thread looks a little longer before it sleeps. To be woken costs more than it takes to handle what came, on
- * both ends, and where packets come one train after the other that happens each time: so after packets from a network the
- * thread goes on looking for a moment, as long as nobody else could use the processor. Who has a processor waiting for it is told by
- * the operating system: of the threads that want to run there are no more than processors. */
+/* How soon the adapter's thread sees what came from a network.
+ *
+ * To be woken costs more than it takes to handle what came, on both ends, and where packets come one train after the other that
+ * happens each time: so after packets the thread goes on looking for a moment, as long as nobody else could use the
+ * processor. That is told by the operating system: of the threads that want to run there are no more than processors.
+ *
+ * An application that is at work, posting and polling, takes its packets itself, and waking the thread for them would disturb both. But
+ * one may post and poll, and then wait for bytes in its memory to change, which a peer writes. So it is watched who takes the
+ * packets: if the thread, which looks once a millisecond, finds about as many as the application took, it is to be woken by
+ * the next ones. */
 #include "adapter/wakeful.h"
 
 #include <fcntl.h>
@@ -29,9 +35,24 @@ static unsigned processors(void)
 	return sched_getaffinity(0, sizeof(set), &set) == 0 ? (unsigned)CPU_COUNT(&set) : 1;
 }
 
-void wakeful_begin(struct wakeful *wakeful, uint64_t now_ns)
+void wakeful_took(struct wakeful *wakeful, uint64_t now_ns, uint64_t mine, uint64_t all)
 {
-	wakeful->until_ns = now_ns + WAKEFUL_NS;
+	if (mine > 0)
+		wakeful->until_ns = now_ns + WAKEFUL_NS;
+	wakeful->mine += mine;
+	wakeful->theirs += all - mine - wakeful->seen;
+	wakeful->seen = all;
+	if (now_ns < wakeful->window_ns)
+		return;
+	/* While it is woken it takes what the application would have taken: that says nothing. */
+	if (!wakeful->eager)
+		wakeful->eager = wakeful->mine > 0 && wakeful->theirs <= 4 * wakeful->mine;
+	else if (++wakeful->age >= WAKEFUL_WINDOWS)
+		wakeful->eager = false;
+	if (!wakeful->eager)
+		wakeful->age = 0;
+	wakeful->mine = wakeful->theirs = 0;
+	wakeful->window_ns = now_ns + WAKEFUL_WINDOW_NS;
 }
 
 bool wakeful_stay(struct wakeful *wakeful, uint64_t now_ns)

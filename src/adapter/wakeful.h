@@ -1,21 +1,29 @@
-/* Whether the adapter's thread looks a little longer before it sleeps. See wakeful.c. */
+/* How soon the adapter's thread sees what came from a network. See wakeful.c. */
 #ifndef ADAPTER_WAKEFUL_H
 #define ADAPTER_WAKEFUL_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#define WAKEFUL_NS     50000u    /* after the last packets */
-#define WAKEFUL_ASK_NS 10000000u /* how often it is asked who else wants to run */
+#define WAKEFUL_NS        50000u    /* after the last packets it looks on, */
+#define WAKEFUL_ASK_NS    10000000u /* and so often it is asked who else wants to run */
+#define WAKEFUL_WINDOW_NS 1000000u  /* who takes the packets is seen in so long, */
+#define WAKEFUL_WINDOWS   64u       /* and once in so many of them anew */
 
 /* The thread's own. */
 struct wakeful {
 	uint64_t until_ns, asked_ns;
 	bool alone; /* nobody waits for a processor, when it was last asked */
+
+	uint64_t window_ns;    /* when it ends */
+	uint64_t seen;         /* packets up to now, of them in this window: */
+	uint64_t mine, theirs; /* taken by the thread, by the application */
+	uint32_t age;          /* windows, since: */
+	bool eager;            /* the thread is to be woken though the application is at work */
 };
 
-/* Packets came. */
-void wakeful_begin(struct wakeful *wakeful, uint64_t now_ns);
+/* A turn of the thread took @mine packets; with them there have been @all. */
+void wakeful_took(struct wakeful *wakeful, uint64_t now_ns, uint64_t mine, uint64_t all);
 /* There is nothing to do: look again? */
 bool wakeful_stay(struct wakeful *wakeful, uint64_t now_ns);
 

@@ -183,8 +183,7 @@ int wire_send(struct node_entry *node, const struct roce_path *path, const struc
 		return -EMSGSIZE;
 	struct udp_train train = {.to.scope = wire_address(wire)->scope,
 	                          .tos = udp_ect(path->traffic_class),
-	                          .hop_limit =
-	                                  path->hop_limit != 0 ? path->hop_limit : UDP_HOP_LIMIT,
+	                          .hop_limit = path->hop_limit,
 	                          .packets = 1,
 	                          .packet_bytes = (uint32_t)bytes,
 	                          .bytes = (uint32_t)bytes,

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/fd.h"
@@ -294,6 +295,12 @@ int udp_send_to_groups(int sock, const struct udp_address *address, bool loop)
 	return done ? 0 : -errno;
 }
 
+bool udp_set_hops(int sock, const struct udp_address *address, uint8_t hops)
+{
+	return udp_address_is_ipv4(address) ? option(sock, IPPROTO_IP, IP_TTL, hops)
+	                                    : option(sock, IPPROTO_IPV6, IPV6_UNICAST_HOPS, hops);
+}
+
 static bool join(int sock, const struct udp_address *address, const struct udp_address *group)
 {
 	if (udp_address_is_ipv4(address)) {
@@ -346,6 +353,28 @@ void udp_drain(int sock)
 			return;
 }
 
+/* The calls themselves, never waiting: those of the C library let threads be cancelled while they wait, and make preparations for
+ * that which show in the time that a packet takes. */
+static int send_message(int sock, struct msghdr *msg)
+{
+	return (int)syscall(SYS_sendmsg, sock, msg, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+static int send_messages(int sock, struct mmsghdr *headers, unsigned count)
+{
+	return (int)syscall(SYS_sendmmsg, sock, headers, count, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+static ssize_t receive_message(int sock, struct msghdr *msg)
+{
+	return syscall(SYS_recvmsg, sock, msg, MSG_DONTWAIT);
+}
+
+static int receive_messages(int sock, struct mmsghdr *headers, unsigned count)
+{
+	return (int)syscall(SYS_recvmmsg, sock, headers, count, MSG_DONTWAIT, NULL);
+}
+
 /* --- sending --- */
 
 struct outgoing {
@@ -382,13 +411,13 @@ static void prepare(const struct udp_train *train, struct outgoing *out, struct 
 		uint16_t bytes = (uint16_t)train->packet_bytes;
 		at = add_control(msg, at, IPPROTO_UDP, UDP_SEGMENT, &bytes, sizeof(bytes));
 	}
-	/* The sockets have these two by themselves. */
+	/* The sockets have these two by themselves, and each costs time. */
 	if (train->tos != UDP_ECT) {
 		int tos = train->tos;
 		at = ipv4 ? add_control(msg, at, IPPROTO_IP, IP_TOS, &tos, sizeof(tos))
 		          : add_control(msg, at, IPPROTO_IPV6, IPV6_TCLASS, &tos, sizeof(tos));
 	}
-	if (train->hop_limit != UDP_HOP_LIMIT) {
+	if (train->hop_limit != 0) {
 		int hops = train->hop_limit;
 		at = ipv4 ? add_control(msg, at, IPPROTO_IP, IP_TTL, &hops, sizeof(hops))
 		          : add_control(msg, at, IPPROTO_IPV6, IPV6_HOPLIMIT, &hops, sizeof(hops));
@@ -409,11 +438,9 @@ unsigned udp_send(int sock, const struct udp_train *trains, unsigned count, int 
 			prepare(&trains[sent + i], &out[i], &headers[i].msg_hdr);
 		int done;
 		if (batch == 1)
-			done = sendmsg(sock, &headers[0].msg_hdr, MSG_DONTWAIT | MSG_NOSIGNAL) < 0
-			               ? -1
-			               : 1;
+			done = send_message(sock, &headers[0].msg_hdr) < 0 ? -1 : 1;
 		else
-			done = sendmmsg(sock, headers, batch, MSG_DONTWAIT | MSG_NOSIGNAL);
+			done = send_messages(sock, headers, batch);
 		if (done > 0) {
 			sent += (unsigned)done;
 		} else if (errno != EINTR) {
@@ -435,6 +462,7 @@ int udp_receiver_begin(struct udp_receiver *receiver)
 		return -errno;
 	}
 	receiver->batch = 1;
+	receiver->streak = false;
 	for (unsigned i = 0; i < UDP_BATCH; i++) {
 		receiver->parts[i] = (struct iovec){receiver->room + (size_t)i * UDP_RECEIVE_BYTES,
 		                                    UDP_RECEIVE_BYTES};
@@ -492,21 +520,23 @@ int udp_receive(struct udp_receiver *receiver, int sock, struct udp_came came[UD
 	}
 	int got;
 	if (receiver->batch == 1) {
-		ssize_t bytes = recvmsg(sock, &headers[0].msg_hdr, MSG_DONTWAIT);
+		ssize_t bytes = receive_message(sock, &headers[0].msg_hdr);
 		headers[0].msg_len = bytes > 0 ? (unsigned)bytes : 0;
 		got = bytes < 0 ? -1 : 1;
 	} else {
-		got = recvmmsg(sock, headers, receiver->batch, MSG_DONTWAIT, NULL);
+		got = receive_messages(sock, headers, receiver->batch);
 	}
 	if (got < 0) {
 		receiver->batch = 1;
+		receiver->streak = false;
 		return errno == EAGAIN || errno == EINTR ? 0 : -errno;
 	}
 	for (int i = 0; i < got; i++)
 		read_one(&headers[i], receiver->parts[i].iov_base, &came[i]);
-	/* One at a time is what a call and its answer want; more are asked for when one was not all, unless they are so long that
-	 * the first would have left the processor's cache when its turn comes. */
-	unsigned most = came[0].bytes > UDP_RECEIVE_BYTES / 4 ? 1 : UDP_BATCH;
+	/* One at a time is what a call and its answer want; more are asked for when they come one after the other, unless they are
+	 * so long that the first would have left the processor's cache when its turn comes. */
+	unsigned most = !receiver->streak || came[0].bytes > UDP_RECEIVE_BYTES / 4 ? 1 : UDP_BATCH;
+	receiver->streak = true;
 	if ((unsigned)got < receiver->batch)
 		receiver->batch = got > 0 ? (unsigned)got : 1;
 	else

@@ -67,6 +67,8 @@ int udp_open_group(const struct udp_address *address, const struct udp_address *
 /* From @sock, which is on @address, groups are sent to by the interface of that address. @loop: members on this machine get it
  * too. 0 or -errno. */
 int udp_send_to_groups(int sock, const struct udp_address *address, bool loop);
+/* What is sent from @sock, but to groups, may pass so many hops; before that UDP_HOP_LIMIT. */
+bool udp_set_hops(int sock, const struct udp_address *address, uint8_t hops);
 /* Throw away what waits. */
 void udp_drain(int sock);
 
@@ -75,7 +77,7 @@ void udp_drain(int sock);
 /* Packets to one place, one behind the other in memory; all have @packet_bytes, the last may have fewer. */
 struct udp_train {
 	struct udp_address to;
-	uint8_t tos, hop_limit; /* traffic class */
+	uint8_t tos, hop_limit; /* traffic class; 0: as many hops as the socket has by itself */
 	uint16_t packets;
 	uint32_t packet_bytes, bytes;
 	const uint8_t *data;
@@ -107,6 +109,7 @@ union udp_name {
 struct udp_receiver {
 	uint8_t *room;
 	unsigned batch; /* asked for next: more while they come in numbers */
+	bool streak;    /* the last call found something */
 	struct mmsghdr headers[UDP_BATCH];
 	struct iovec parts[UDP_BATCH];
 	union udp_name names[UDP_BATCH];

@@ -48,7 +48,8 @@ void ib_end_packet(struct node *node, const struct path *path, const struct ib_p
 {
 	size_t pad = ib_pad_bytes(packet->payload_bytes);
 	uint8_t *end = payload + packet->payload_bytes;
-	memset(end, 0, pad);
+	if (pad > 0)
+		memset(end, 0, pad);
 	capture_wire(node, path, packet, payload, false);
 	node->carrier->commit(node->carrier->context, path, (size_t)(end - start) + pad);
 	counter_add(&node->counters[NODE_PACKETS_OUT], 1);
