@@ -366,8 +366,9 @@ void fork_left(void);
 bool wire_only(const struct hdl_adapter *adapter);
 /* Is @gid, as far as we know? With the drive lock. */
 bool wire_reaches(const struct hdl_adapter *adapter, const struct hdl_gid *gid);
-/* Where packets for @gid go: a LID of this agent's nodes has an address in the loopback network. */
-struct hdl_gid wire_address(const struct hdl_gid *gid);
+/* Where packets for @gid go: to ourselves where it is any address of our node; a LID of another of this agent's nodes has an
+ * address in the loopback network. With the drive lock. */
+struct hdl_gid wire_address(const struct hdl_adapter *adapter, const struct hdl_gid *gid);
 struct path wire_path(const struct hdl_adapter *adapter, const struct hdl_ah_attr *ah, uint32_t qpn,
                       uint32_t dest_qpn);
 /* @qp is connected over the wire from now on, or its path changes. With the drive lock. 0 or an error. */
@@ -391,6 +392,8 @@ uint32_t adapter_find_link(const struct hdl_adapter *adapter, const struct hdl_g
                            uint32_t qpn);
 /* Is @gid a node's, although there may be no link to the process in question? With the drive lock. */
 bool adapter_knows_node(const struct hdl_adapter *adapter, const struct hdl_gid *gid);
+/* Is it one of our own node's? */
+bool adapter_is_own_node(const struct hdl_adapter *adapter, const struct hdl_gid *gid);
 /* The link to the process @guid, @slot; LINK_NONE. With the drive lock. */
 uint32_t peers_by_process(const struct hdl_adapter *adapter, uint64_t guid, uint32_t slot);
 /* The link-local address that the agent makes of a node's GUID. */

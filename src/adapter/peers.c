@@ -63,6 +63,11 @@ static const uint64_t *guid_of(const struct hdl_adapter *adapter, const struct h
 	return NULL;
 }
 
+bool adapter_is_own_node(const struct hdl_adapter *adapter, const struct hdl_gid *gid)
+{
+	return guid_of(adapter, gid) == &adapter->guid;
+}
+
 bool adapter_knows_node(const struct hdl_adapter *adapter, const struct hdl_gid *gid)
 {
 	return adapter->on_node && guid_of(adapter, gid) != NULL;

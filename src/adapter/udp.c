@@ -396,6 +396,27 @@ static unsigned take_all(struct udp_wire *wire, const struct udp_came *came, con
 	return count;
 }
 
+static unsigned receive_group(struct udp_wire *wire, unsigned place)
+{
+	struct udp_came came[UDP_BATCH];
+	unsigned packets = 0;
+	int count = udp_receive(&wire->receiver, wire->groups[place].sock, came);
+	for (int i = 0; i < count; i++)
+		packets += take_all(wire, &came[i], wire->groups[place].gid,
+		                    wire->groups[place].address.gid);
+	wire->counts.received += packets;
+	return packets;
+}
+
+/* Whoever polls looks at one group each time: a look is a call to the kernel, and there may be many. */
+static unsigned receive_next_group(struct udp_wire *wire)
+{
+	do
+		wire->group_turn = (wire->group_turn + 1) % UDP_MAX_GROUPS;
+	while (wire->groups[wire->group_turn].sock < 0);
+	return receive_group(wire, wire->group_turn);
+}
+
 unsigned udp_wire_receive(struct udp_wire *wire)
 {
 	struct udp_came came[UDP_BATCH];
@@ -406,6 +427,8 @@ unsigned udp_wire_receive(struct udp_wire *wire)
 	for (int i = 0; i < count; i++)
 		packets += take_all(wire, &came[i], NULL, wire->address.gid);
 	wire->counts.received += packets;
+	if (wire->group_count > 0)
+		packets += receive_next_group(wire);
 	wire->vain = packets > 0 ? 0 : wire->vain + 1;
 	if (wire->vain > UDP_EAGER_LOOKS)
 		wire->skip = wire->vain > UDP_LAZY_LOOKS ? UDP_LONG_SKIP : UDP_SKIP;
@@ -442,6 +465,7 @@ int udp_wire_join(struct udp_wire *wire, const uint8_t gid[16])
 	if (sock < 0)
 		return sock;
 	wire->groups[at].sock = sock;
+	wire->group_count++;
 	wire->groups[at].address = address;
 	memcpy(wire->groups[at].gid, gid, 16);
 	return sock;
@@ -454,21 +478,15 @@ void udp_wire_leave(struct udp_wire *wire, const uint8_t gid[16])
 		return;
 	close(wire->groups[at].sock);
 	wire->groups[at].sock = -1;
+	wire->group_count--;
 }
 
 unsigned udp_wire_receive_groups(struct udp_wire *wire)
 {
-	struct udp_came came[UDP_BATCH];
 	unsigned packets = 0;
-	for (unsigned i = 0; i < UDP_MAX_GROUPS; i++) {
-		int count = wire->groups[i].sock >= 0
-		                    ? udp_receive(&wire->receiver, wire->groups[i].sock, came)
-		                    : 0;
-		for (int j = 0; j < count; j++)
-			packets += take_all(wire, &came[j], wire->groups[i].gid,
-			                    wire->groups[i].address.gid);
-	}
-	wire->counts.received += packets;
+	for (unsigned i = 0; i < UDP_MAX_GROUPS && wire->group_count > 0; i++)
+		if (wire->groups[i].sock >= 0)
+			packets += receive_group(wire, i);
 	return packets;
 }
 

@@ -66,6 +66,7 @@ struct udp_wire {
 		uint8_t gid[16];
 		struct udp_address address;
 	} groups[UDP_MAX_GROUPS];
+	unsigned group_count, group_turn; /* the last that was looked at */
 
 	/* Out. */
 	bool loop;        /* what goes to groups is also for those of this machine */

@@ -22,9 +22,11 @@ bool wire_reaches(const struct hdl_adapter *adapter, const struct hdl_gid *gid)
 	return adapter->wire_only || !adapter_knows_node(adapter, gid);
 }
 
-struct hdl_gid wire_address(const struct hdl_gid *gid)
+struct hdl_gid wire_address(const struct hdl_adapter *adapter, const struct hdl_gid *gid)
 {
 	struct hdl_gid address = *gid;
+	if (adapter->udp != NULL && adapter_is_own_node(adapter, gid))
+		return adapter->node.wire_gid;
 	uint16_t lid = agent_lid_of(gid->raw);
 	if (lid != 0)
 		roce_gid_from_ipv4(address.raw, 127u << 24 | AGENT_LOOPBACK << 16 | lid);
@@ -42,7 +44,7 @@ struct path wire_path(const struct hdl_adapter *adapter, const struct hdl_ah_att
                       uint32_t dest_qpn)
 {
 	struct hdl_gid to = adapter_address(ah);
-	to = wire_address(&to);
+	to = wire_address(adapter, &to);
 	struct path path = {.ip = {.src_port = flow_port(qpn, dest_qpn),
 	                           .dont_fragment = true,
 	                           .traffic_class = (uint8_t)((ah->traffic_class & ~3u) | ECT_0),

@@ -309,7 +309,10 @@ static void test_longest_datagram(void **state)
 	assert_int_equal(limits.mtu, PORT_MTU);
 	end_open_on(&end, adapter, 4 * HDL_UD_MTU, 4);
 	struct hdl_qp *qp = datagram_qp(&end, PORT_MTU);
-	struct hdl_ah_attr to = {.dgid = limits.gid, .port_num = 1, .is_global = true};
+	/* Another address of the node, which is not the one that its packets come to, will do. */
+	struct hdl_ah_attr to = {.port_num = 1, .is_global = true};
+	MUST(hdl_gid_query(adapter, 1, &to.dgid));
+	assert_memory_not_equal(&to.dgid, &limits.gid, 16);
 	MUST(hdl_ah_create(end.pd, &to, &ah));
 	assert_int_equal(send_datagram(&end, qp, ah, PORT_MTU + 1), -HDL_EMSGSIZE);
 	assert_int_equal(send_datagram(&end, qp, ah, HDL_UD_MTU), -HDL_EMSGSIZE);

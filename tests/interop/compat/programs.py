@@ -12,7 +12,7 @@
   programs.py FOLDER multicast   programs that send to groups, on both devices
   programs.py FOLDER infiniband  programs that address by LID, on heddle_ib0
   programs.py FOLDER ucx-pair    ucx_perftest, two processes
-  programs.py FOLDER sample      some rows of pingpong, perftest and rdmacm
+  programs.py FOLDER sample      some rows of each of these
   programs.py FOLDER asyncwatch  ibv_asyncwatch is told when the node agent has died and another one took over
   programs.py FOLDER pyverbs     rdma-core's own tests, as python3-pyverbs brings them
 
@@ -341,6 +341,11 @@ def join_pair(folder, what, server, client, ready, *options):
            "client:", *((done.stdout, done.stderr) if done else ("timed out",)), "server:", said)
 
 
+def udpong(folder):
+    connect_pair(folder, "udpong", ["udpong", "-b", "127.0.0.1"], ["udpong", "-s", "127.0.0.1", "-C", "100"], "--device", "heddle_ib0",
+                 ends=False)
+
+
 def infiniband(folder):
     device = ("--device", "heddle_ib0")
     for kind in ("rc", "uc", "ud", "srq"):
@@ -351,7 +356,7 @@ def infiniband(folder):
         pair(folder, f"{line} by LID", program, [*program, "localhost"], *device)
     tests = "rc_lat uc_lat ud_lat rc_bw uc_bw ud_bw rc_rdma_write_lat rc_rdma_read_bw".split()
     connect_pair(folder, f"qperf {' '.join(tests)} by LID", ["qperf"], ["qperf", "localhost", "-t", "1", *tests], *device, ends=False)
-    connect_pair(folder, "udpong", ["udpong", "-b", "127.0.0.1"], ["udpong", "-s", "127.0.0.1", "-C", "100"], *device, ends=False)
+    udpong(folder)
     for line in ("rping -C 10 | -s | -c -a 127.0.0.1", "udaddy -c 5 | | -s ::1", "rstream -S 1000 -C 100 | | -s 127.0.0.1",
                  "ib_write_bw -R -n 200 | | 127.0.0.1"):
         both, server, client = (part.split() for part in line.split("|"))
@@ -434,6 +439,10 @@ def sample(folder):
     pingpong(folder, ways=([],))
     perftest_rows(folder, PERFTEST.strip().split("\n")[::6])
     rdmacm_rows(folder, RDMACM.strip().split("\n")[1::3])
+    udpong(folder)
+    ucx_pair(folder, UCX[1:3])
+    command = ["mckey", "-m", "239.1.1.1", "-C", "5"]
+    join_pair(folder, " ".join(command), command, [*command, "-s"], "joined dgid")
 
 
 LANE = """
@@ -452,10 +461,21 @@ def lane(folder):
     perftest_rows(folder, LANE.strip().split("\n"))
 
 
-def ucx_pair(folder):
+UCX = """
+-d heddle0:1 -x rc_verbs -t am_lat
+-d heddle0:1 -x ud_verbs -t am_lat
+-d heddle0:1 -x ud_verbs -t am_bw -D bcopy -s 4000
+-t tag_lat
+-t tag_bw -s 100000
+-d heddle0:1 -x rc_verbs -t put_bw -D zcopy -s 65536
+-t ucp_get -s 1000000
+-t ucp_fadd
+""".strip().split("\n")
+
+
+def ucx_pair(folder, lines=None):
     os.environ.update(UCX_TLS="rc_v,ud_v,self", UCX_NET_DEVICES="heddle0:1")
-    for words in ("-d heddle0:1 -x rc_verbs -t am_lat", "-d heddle0:1 -x ud_verbs -t am_lat", "-d heddle0:1 -x ud_verbs -t am_bw -D bcopy -s 4000",
-                  "-t tag_lat", "-t tag_bw -s 100000", "-d heddle0:1 -x rc_verbs -t put_bw -D zcopy -s 65536", "-t ucp_get -s 1000000", "-t ucp_fadd"):
+    for words in lines or UCX:
         pair(folder, f"ucx_perftest {words}", ["ucx_perftest", "-p", "PORT"],
              ["ucx_perftest", "-p", "PORT", *words.split(), "-n", "500", "localhost"])
 

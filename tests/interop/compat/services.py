@@ -9,6 +9,7 @@
 
   services.py FOLDER ... wire    the same over UDP in place of the same-host path, all processes on one node
   services.py FOLDER ... nodes   the same, servers on one node and clients on another; of MPI's processes half on each
+  services.py FOLDER ... hosts   the same between two networks (not mpi), as in programs.py
 
 FOLDER as in programs.py. A missing program is a skip (exit 77) that says so."""
 import os

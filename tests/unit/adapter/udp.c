@@ -492,6 +492,12 @@ static void test_groups(void **state)
 	assert_true(put_to_group(wires[0], groups[0], 0xffffff, 4));
 	assert_int_equal(receive_groups(1, 3), 3);
 	assert_int_equal(receive_groups(0, 2), 2);
+	/* Who polls need not wait for the one who sleeps until something comes: each look takes a group in turn. */
+	assert_true(put_to_group(wires[0], groups[1], 0xffffff, 5));
+	assert_true(put_to_group(wires[0], groups[0], 0xffffff, 6));
+	for (unsigned i = 0; i < 2; i++)
+		udp_wire_receive(wires[1]);
+	assert_int_equal(taken[1].count, 5);
 	for (unsigned i = 1; i < UDP_MAX_GROUPS; i++) {
 		uint8_t more[16] = {
 		        [10] = 0xff, [11] = 0xff, [12] = 224, [13] = 78, [15] = (uint8_t)i};

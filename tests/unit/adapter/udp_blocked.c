@@ -1,0 +1,184 @@
+/* The carrier on a host that has no room for packets (EAGAIN): what waits stays in order and goes when there is room again, and until
+ * then the engine is told so once the arena is full. Loopback sockets never fill, so the call of port/udp.h stands aside for one here
+ * that takes as many trains as it may. */
+#include <errno.h>
+#include <poll.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "adapter/udp.h"
+
+#define WAIT_MS 10000
+#define PAYLOAD 4096u
+#define UNTOLD  UINT32_MAX
+
+static uint32_t room = UNTOLD; /* trains that the host takes */
+
+unsigned __real_udp_send(int sock, const struct udp_train *trains, unsigned count, int *error);
+unsigned __wrap_udp_send(int sock, const struct udp_train *trains, unsigned count, int *error);
+unsigned __wrap_udp_send(int sock, const struct udp_train *trains, unsigned count, int *error)
+{
+	if (room >= count) {
+		room -= room == UNTOLD ? 0 : count;
+		return __real_udp_send(sock, trains, count, error);
+	}
+	unsigned sent = __real_udp_send(sock, trains, room, error);
+	room -= sent;
+	*error = EAGAIN;
+	return sent;
+}
+
+static struct udp_wire here, there;
+static uint32_t expected; /* the next PSN that must come */
+
+static void take(void *context, const struct path *came, bool congested,
+                 const struct ib_packet *packet)
+{
+	(void)context;
+	(void)came;
+	(void)congested;
+	assert_int_equal(packet->bth.psn, expected);
+	assert_int_equal(packet->payload_bytes, PAYLOAD);
+	assert_int_equal(packet->payload[PAYLOAD - 1], (uint8_t)expected);
+	expected++;
+}
+
+static struct udp_address own(unsigned which)
+{
+	struct udp_address address = {.gid = {[10] = 0xff, [11] = 0xff, [12] = 127}};
+	unsigned pid = (unsigned)getpid();
+	address.gid[13] = (uint8_t)(196 + which);
+	address.gid[14] = (uint8_t)(pid >> 8);
+	address.gid[15] = (uint8_t)pid;
+	return address;
+}
+
+static int begin(void **state)
+{
+	(void)state;
+	struct udp_address a = own(0), b = own(1);
+	int sock = udp_open(&b, UDP_ROCE_PORT);
+	room = UNTOLD;
+	expected = 0;
+	if (sock < 0 || udp_wire_begin(&here, &a, -1, PAYLOAD) != 0 ||
+	    udp_wire_begin(&there, &b, sock, PAYLOAD) != 0)
+		return -1;
+	there.take = take;
+	return 0;
+}
+
+static int end(void **state)
+{
+	(void)state;
+	udp_wire_end(&here);
+	udp_wire_end(&there);
+	return 0;
+}
+
+static bool put(uint32_t psn)
+{
+	static uint8_t data[PAYLOAD];
+	struct path path = {.port = 1, .ip = {.src_port = 0xc123, .hop_limit = 64}};
+	memcpy(path.ip.dgid, there.address.gid, 16);
+	struct ib_packet packet = {.payload = data, .payload_bytes = PAYLOAD};
+	packet.bth.opcode = 0x0a; /* RC RDMA WRITE only */
+	packet.bth.dest_qp = 1;
+	packet.bth.psn = psn;
+	packet.bth.pkey = 0xffff;
+	memset(data, (int)(uint8_t)psn, sizeof(data));
+	size_t need = IB_BTH_BYTES + IB_RETH_BYTES + PAYLOAD;
+	uint8_t *at = here.carrier.reserve(here.carrier.context, &path, need);
+	if (at == NULL)
+		return false;
+	assert_int_equal(ib_transport_encode(&packet, at, need), need);
+	here.carrier.commit(here.carrier.context, &path, need);
+	return true;
+}
+
+static uint32_t put_until_full(uint32_t psn)
+{
+	while (psn < 1000 && put(psn))
+		psn++;
+	assert_true(psn < 1000); /* the arena ends somewhere */
+	return psn;
+}
+
+static void await(uint32_t count)
+{
+	struct pollfd readable = {.fd = there.sock, .events = POLLIN};
+	while (expected < count && poll(&readable, 1, WAIT_MS) > 0)
+		udp_wire_receive(&there);
+	assert_int_equal(expected, count);
+	assert_int_equal(poll(&readable, 1, 0), 0);
+}
+
+static void flush(void)
+{
+	here.carrier.flush(here.carrier.context);
+}
+
+/* Nothing goes, the arena fills, nothing is lost. Whoever takes packets next sends first: the engine may have no other turn. */
+static void test_full(void **state)
+{
+	(void)state;
+	room = 0;
+	uint32_t count = put_until_full(0);
+	assert_true(count * PAYLOAD > UDP_ARENA_BYTES / 2);
+	assert_true(udp_wire_blocked(&here));
+	assert_true(here.counts.blocked > 0);
+	assert_int_equal(here.counts.sent, 0);
+	flush();
+	assert_false(put(count));
+	await(0);
+	room = UNTOLD;
+	udp_wire_receive(&here);
+	assert_false(udp_wire_blocked(&here));
+	await(count);
+	assert_int_equal(here.counts.sent, count);
+	assert_int_equal(here.counts.refused, 0);
+	assert_true(put(count)); /* and it goes on */
+	flush();
+	await(count + 1);
+}
+
+/* There is room for one train at a time, and the engine goes on behind what waits. */
+static void test_little_by_little(void **state)
+{
+	(void)state;
+	room = 0;
+	uint32_t count = put_until_full(0), turns = 0;
+	while (udp_wire_blocked(&here) && turns < UDP_MAX_TRAINS + 1) {
+		room = 1;
+		flush();
+		turns++;
+		assert_true(udp_wire_blocked(&here) || room == 0);
+	}
+	assert_in_range(turns, 2, UDP_MAX_TRAINS);
+	await(count);
+	/* New packets behind one that waits. */
+	room = 0;
+	assert_true(put(count));
+	flush();
+	assert_true(udp_wire_blocked(&here));
+	assert_true(put(count + 1));
+	room = UNTOLD;
+	flush();
+	await(count + 2);
+	assert_int_equal(here.counts.sent, count + 2);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test_setup_teardown(test_full, begin, end),
+	        cmocka_unit_test_setup_teardown(test_little_by_little, begin, end),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
