@@ -859,8 +859,9 @@ HDL_API int hdl_raw_detach(struct hdl_qp *qp, uint8_t next_header, const struct 
  * Threads: any.
  * Blocks: no.
  * Returns: 0; -HDL_EPERM not in a state that takes requests; -HDL_ENOSPC full; -HDL_EMSGSIZE too many pieces, too much
- * inline data or too long, which a datagram is beyond hdl_limits.mtu; -HDL_EINVAL an opcode or flag that is not known, or a null object; -HDL_ENOTSUP an
- * opcode that the type of queue pair does not offer; -HDL_ENOMEM no room to keep the page list. */
+ * inline data or too long, which a datagram is beyond hdl_limits.mtu; -HDL_EINVAL an opcode or flag that is not known, or
+ * a null object; -HDL_ENOTSUP an opcode that the type of queue pair does not offer; -HDL_ENOMEM no room to keep the page
+ * list. */
 HDL_API int hdl_post_send(struct hdl_qp *qp, const struct hdl_send_wr *wr,
                           const struct hdl_send_wr **bad);
 
