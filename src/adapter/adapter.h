@@ -498,6 +498,8 @@ int qp_make_reads(struct qp *qp, uint32_t depth);
 unsigned adapter_drive(struct hdl_adapter *adapter);
 /* As adapter_drive(), for a thread of the application that is going to call again. */
 void adapter_poll(struct hdl_adapter *adapter);
+/* Take what has come, execute what was posted, send what is owed. With the drive lock. */
+void adapter_catch_up(struct hdl_adapter *adapter);
 /* @qp has work: see that it is done. */
 void adapter_doorbell(struct hdl_adapter *adapter, struct qp *qp);
 /* Do requests from *wr on at once, as long as they are short and nothing is in their way; *wr is what is left to post. */

@@ -114,6 +114,13 @@ static bool is_stuck(const struct hdl_adapter *adapter)
 	       (adapter->udp != NULL && udp_wire_blocked(adapter->udp));
 }
 
+void adapter_catch_up(struct hdl_adapter *adapter)
+{
+	if (adapter->udp != NULL)
+		udp_wire_receive(adapter->udp);
+	node_run(&adapter->node);
+}
+
 void adapter_lock(struct hdl_adapter *adapter)
 {
 	lock_take(&adapter->drive_lock);

@@ -8,6 +8,7 @@
 #include "queue/qp_state.h"
 #include "queue/wqe.h"
 #include "transport/ib.h"
+#include "transport/local.h"
 #include "transport/raw.h"
 
 static bool cq_fits(const struct hdl_cq *cq, const struct hdl_adapter *adapter)
@@ -158,6 +159,15 @@ static int number_qp(struct hdl_adapter *adapter, struct hdl_qp *qp)
 	return 0;
 }
 
+/* Who ends a connection ends it after what has happened so far: what came counts, and is acknowledged; what the peer has executed is
+ * told. Some of that may have waited for the application to call. */
+static void conclude(struct hdl_qp *qp)
+{
+	adapter_catch_up(qp->pd->adapter);
+	if (qp->qp.link < LINK_WIRE && qp->qp.unanswered > 0)
+		local_look(&qp->pd->adapter->node, &qp->qp);
+}
+
 /* Change the state with the posters locked out: none that saw the old state posts into the new one. */
 static void enter(struct hdl_qp *qp, enum hdl_qp_state state)
 {
@@ -252,7 +262,7 @@ int hdl_qp_destroy(struct hdl_qp *qp)
 		return -HDL_EBUSY;
 	adapter_lock(adapter);
 	/* What posters left for us becomes ours, then everything of it is let go. */
-	node_run(&adapter->node);
+	conclude(qp);
 	enter(qp, HDL_QPS_RESET);
 	node_forget(&adapter->node, &qp->qp);
 	raw_leave(&adapter->node, &qp->qp);
@@ -373,6 +383,8 @@ static int modify(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t ma
 	}
 	if (!qp_values_fit(attr, mask))
 		return -HDL_EINVAL;
+	if (to == HDL_QPS_ERR || to == HDL_QPS_RESET)
+		conclude(qp);
 	if (mask & HDL_QP_AV) {
 		struct hdl_gid to_gid = adapter_address(&attr->ah);
 		uint32_t dest = mask & HDL_QP_DEST_QPN ? attr->dest_qpn : qp->qp.attr.dest_qpn;

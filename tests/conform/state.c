@@ -412,6 +412,31 @@ static void access_can_be_changed_on_the_way(void **state)
 	expect_refused(w, w->a.scq, qa, 2, HDL_WC_REM_INV_REQ_ERR, HDL_DETAIL_NONE);
 }
 
+/* The receiver may leave an acknowledgement for later, and then the sender ends the connection: what it sent has arrived. */
+static void what_has_arrived_is_told_before_the_end(void **state)
+{
+	struct world *w = *state;
+	if (w->port->wire)
+		skip(); /* an acknowledgement may be on its way */
+	static const enum hdl_qp_state ends[] = {HDL_QPS_ERR, HDL_QPS_RESET};
+	for (uint32_t i = 0; i < COUNT(ends); i++) {
+		struct hdl_qp *qa, *qb;
+		struct hdl_wc wc;
+		make_pair(w, NULL, &qa, &qb);
+		post_recv(qb, 1, &w->b, 0, 8);
+		post_data(qa, 2, HDL_OP_SEND, &w->a, 0, 8);
+		int got = 0;
+		for (uint64_t start = world_now(w); got == 0 && !world_expired(w, start);)
+			got = hdl_cq_poll(w->b.rcq, &wc, 1);
+		assert_int_equal(got, 1);
+		expect_copy(&w->b, 0, &w->a, 0, 8);
+		qp_go(qa, ends[i]);
+		expect_sent(w, w->a.scq, qa, 2, HDL_WC_SEND, 8);
+		drop_qp(w, qa);
+		drop_qp(w, qb);
+	}
+}
+
 /* What was sent to a former connection of the same two queue pairs, and still lies in the lane, is not for the new one. */
 static void a_new_connection_hears_nothing_of_the_old(void **state)
 {
@@ -482,6 +507,7 @@ static const struct CMUnitTest tests[] = {
         BEHAVIOUR(sqd_waits_for_what_was_begun),
         BEHAVIOUR(failed_request_waits_for_those_before_it),
         BEHAVIOUR(access_can_be_changed_on_the_way),
+        BEHAVIOUR(what_has_arrived_is_told_before_the_end),
         BEHAVIOUR(a_new_connection_hears_nothing_of_the_old),
         BEHAVIOUR(destroy_with_work_in_flight),
 };

@@ -63,9 +63,9 @@ def run(command, patience, **options):
         end(process)
 
 
-def pair(folder, what, server, client, **options):
-    """Run @server and @client, which must both end well. Nothing outside shows that the server listens: a client that fails at
-    once is started again. Returns what they printed."""
+def pair_once(folder, server, client, **options):
+    """Run @server and @client. Nothing outside shows that the server listens: a client that fails at once is started again.
+    Returns whether both ended well, and what each of them printed."""
     with tempfile.TemporaryFile("w+") as output:
         first = subprocess.Popen(on_node(folder, False, *server), stdout=output, stderr=subprocess.STDOUT,
                                  start_new_session=True, **options)
@@ -83,9 +83,18 @@ def pair(folder, what, server, client, **options):
             end(first)
         output.seek(0)
         printed = output.read()
-    expect(what, done is not None and done.returncode == 0 and code == 0, "client:", done.stdout if done else "timed out",
-           f"server ({code}):", printed)
-    return done.stdout, printed
+    return done is not None and done.returncode == 0 and code == 0, done.stdout if done else "timed out", printed
+
+
+def pair(folder, what, server, client, tries=1, **options):
+    """Run @server and @client, which must both end well, within so many tries. Returns what they printed."""
+    for number in range(tries):
+        good, client_printed, server_printed = pair_once(folder, server, client, **options)
+        if good:
+            break
+        print(f"{what}: try {number + 1} did not end well")
+    expect(what, good, "client:", client_printed, "server:", server_printed)
+    return client_printed, server_printed
 
 
 # --- iSER ---
@@ -231,7 +240,12 @@ def fabric(folder):
     need("fi_pingpong")
     for provider, kind in (("verbs", "msg"), ("verbs;ofi_rxm", "rdm"), ("verbs", "dgram"), ("verbs;ofi_rxd", "rdm")):
         command = ["fi_pingpong", "-p", provider, "-e", kind, "-I", "50", "-c"]
-        client, _ = pair(folder, " ".join(command), command, [*command, server_address(folder)])
+        tries = 1
+        if "rxm" in provider:
+            # Its own thread ends the connection when the other side has left, and with it what it has not polled yet: where
+            # the processor is busy elsewhere at that moment, the last message is lost and waited for.
+            command, tries = ["timeout", "20", *command], 4
+        client, _ = pair(folder, " ".join(command), command, [*command, server_address(folder)], tries)
         expect(f"{provider} {kind} went through all sizes", "1m" in client or kind == "dgram", client)
 
 
