@@ -161,6 +161,7 @@ struct stream {
 	uint32_t *ids;
 	uint32_t count, capacity, taken;
 	bool lossy; /* the receiver died, or its completion queue was overrun */
+	bool gaps;  /* the sender goes on after a message that it could not send */
 };
 
 struct conn {

@@ -118,7 +118,9 @@ void check_done(struct world *w, struct request *r)
 		claim_settle(w, c);
 	}
 	for (uint32_t i = 0; reliable(r) && i < r->claim_count; i++)
-		if (is_remote(r, &r->claims[i]))
+		/* One that is told of late touched what the opening was then. */
+		if (is_remote(r, &r->claims[i]) &&
+		    r->generations[i] == r->claims[i].via->generation)
 			touch_done(w, r->claims[i].via);
 }
 

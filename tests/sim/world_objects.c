@@ -504,6 +504,9 @@ void conn_connect(struct world *w, struct conn *conn)
 	draw_psns(w, conn);
 	conn->streams[conn->epoch][0].lossy = conn->side[1]->recv_cq->small;
 	conn->streams[conn->epoch][1].lossy = conn->side[0]->recv_cq->small;
+	for (uint32_t i = 0; i < 2; i++)
+		conn->streams[conn->epoch][i].gaps =
+		        conn->side[i]->registers && conn->side[i]->drains;
 	for (int i = 0; i < 2; i++)
 		to_init(w, conn->side[i]);
 	uint32_t first = world_draw(w, 2);

@@ -87,10 +87,9 @@ static bool fits_completion(const struct request *m, const struct hdl_wc *wc, ui
 static struct request *next_message(struct world *w, struct wqp *qp, const struct request *r,
                                     const struct hdl_wc *wc)
 {
-	const struct wqp *sender = qp->conn->side[1 - qp->side];
 	uint32_t epoch = !r->srq ? r->epoch : qp->qp ? qp->conn->epoch : qp->last_epoch;
 	struct stream *stream = &qp->conn->streams[epoch][1 - qp->side];
-	bool gaps = (sender->registers && sender->drains) || stream->lossy;
+	bool gaps = stream->gaps || stream->lossy;
 	for (uint32_t i = stream->taken; i < stream->count; i++) {
 		struct request *m = &w->requests[stream->ids[i]];
 		if (fits_completion(m, wc, 0, r)) {
