@@ -151,9 +151,10 @@ static bool direct_short(struct qp *qp, const struct link *link, const struct qp
 	/* The queue pair is still what it was: see struct sg. */
 	if (atomic_load_explicit(&pub->words[0], memory_order_acquire) == facts->word &&
 	    tpt_peer_run(&link->peer_table, &req, &host, &qp->target.memo)) {
-		qp->target.facts = facts->word;
-		qp->target.access = run->access;
 		done = copy_run(link, run, host);
+		qp->target.facts = facts->word;
+		qp->target.access =
+		        done ? run->access : 0; /* out of reach: not to be tried first again */
 	}
 	if (link->guard != NULL)
 		tpt_leave(link->guard);
