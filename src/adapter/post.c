@@ -209,15 +209,7 @@ static int post_one(struct hdl_qp *qp, const struct hdl_send_wr *wr)
 	struct wqe_send *wqe = wq_post(sq);
 	if (wqe == NULL)
 		return -HDL_ENOSPC;
-	wqe->wr_id = wr->wr_id;
-	wqe->opcode = (uint8_t)wr->opcode;
-	wqe->flags = (uint8_t)wr->flags;
-	wqe->num_sge = (uint8_t)wr->num_sge;
-	wqe->state = WQE_READY;
-	wqe->imm = wr->imm;
-	wqe->length = (uint32_t)length;
-	wqe->status = wqe->vendor_err = wqe->marks = wqe->numbered = 0;
-	wqe->offset = 0;
+	wqe_begin(wqe, wr, (uint32_t)length);
 	result = fill_operation(qp, wqe, wr);
 	if (result == 0 && qp->qp.type >= HDL_QP_XRC_INI)
 		result = fill_extended(qp, wqe, wr);

@@ -140,6 +140,20 @@ static inline unsigned char *wqe_inline(struct wqe_send *wqe)
 	return (unsigned char *)(wqe + 1);
 }
 
+/* Fill what every request has; the rest is its operation's. */
+static inline void wqe_begin(struct wqe_send *wqe, const struct hdl_send_wr *wr, uint32_t length)
+{
+	wqe->wr_id = wr->wr_id;
+	wqe->opcode = (uint8_t)wr->opcode;
+	wqe->flags = (uint8_t)wr->flags;
+	wqe->num_sge = (uint8_t)wr->num_sge;
+	wqe->state = WQE_READY;
+	wqe->imm = wr->imm;
+	wqe->length = length;
+	wqe->status = wqe->vendor_err = wqe->marks = wqe->numbered = 0;
+	wqe->offset = 0;
+}
+
 /* Distance from element to element for the limits given. */
 static inline uint32_t wqe_send_stride(uint32_t max_sge, uint32_t max_inline)
 {

@@ -111,6 +111,11 @@ static inline bool local_owes(const struct qp *qp)
 {
 	return qp->answer_due || qp->close_due || qp->results_due > 0;
 }
+/* Responder: can a message to the peer carry what is owed? A plain ACK, with nothing before it. */
+static inline bool local_ack_goes_along(const struct qp *qp)
+{
+	return qp->answer_due && qp->answer == ANSWER_ACK && qp->results_due == 0;
+}
 /* Responder: send what is owed. False when there was no room. */
 bool local_answer(struct node *node, struct qp *qp);
 /* Responder: may what is owed wait until the application calls the next time? Once, for a single message: an answer to it from

@@ -104,19 +104,10 @@ struct short_run {
 	uint8_t access; /* that the target must have given */
 };
 
-/* Where a piece of our own lies, if in one run of memory that a request with @access may use. */
-static bool own_run(const struct node *node, const struct qp *qp, const struct hdl_sge *piece,
-                    uint8_t access, uint64_t *own)
+/* The right that a piece of our own must have for it. */
+static uint8_t own_access(uint8_t access)
 {
-	const struct tpt_request req = {.key = piece->key,
-	                                .side = TPT_LOCAL,
-	                                .access = access == HDL_ACCESS_REMOTE_READ
-	                                                  ? HDL_ACCESS_LOCAL_WRITE
-	                                                  : HDL_ACCESS_LOCAL_READ,
-	                                .pd = qp->pd,
-	                                .addr = piece->addr,
-	                                .length = piece->length};
-	return tpt_own_run(node->tpt, &req, own);
+	return access == HDL_ACCESS_REMOTE_READ ? HDL_ACCESS_LOCAL_WRITE : HDL_ACCESS_LOCAL_READ;
 }
 
 /* Copy @run, whose other end lies at @host of the target's memory, if that is memory of this process too. Inside the guard. */
@@ -193,7 +184,8 @@ static bool direct_one_run(const struct node *node, struct qp *qp, struct wqe_se
 	                        .access = access};
 	if (wqe->length > MOVE_SHORT ||
 	    ((wqe->flags & HDL_SEND_INLINE) == 0 &&
-	     (piece->length != wqe->length || !own_run(node, qp, piece, access, &run.own))))
+	     (piece->length != wqe->length ||
+	      !sg_own_run(node, qp->pd, piece, own_access(access), &run.own))))
 		return false;
 	return direct_short(qp, link, pub, facts, &run);
 }
@@ -275,7 +267,7 @@ bool local_express(struct node *node, struct qp *qp, const struct hdl_send_wr *w
 	struct qp_facts facts;
 	const struct qp_public *pub = peer_of(link, qp);
 	if (link->mover.reach == NULL ||
-	    (!inlined && !own_run(node, qp, piece, run.access, &run.own)))
+	    (!inlined && !sg_own_run(node, qp->pd, piece, own_access(run.access), &run.own)))
 		return false;
 	if (!direct_again(qp, link, pub, &run) &&
 	    (!is_ready(link, qp, pub, &facts) || (facts.access & run.access) == 0 ||

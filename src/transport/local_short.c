@@ -4,26 +4,8 @@
  * was to the files that know all cases: local_tx.c, local_rx.c and local_request.c, local_retry.c. */
 #include <string.h>
 
-#include "memory/judge.h"
 #include "transport/local.h"
 #include "transport/op.h"
-
-/* Where the bytes of @piece lie, if the owner of @pd may use them with @access and they are one run. */
-static inline bool own_run(const struct node *node, uint32_t pd, const struct hdl_sge *piece,
-                           uint8_t access, void **memory)
-{
-	const struct tpt_request req = {.key = piece->key,
-	                                .side = TPT_LOCAL,
-	                                .access = access,
-	                                .pd = pd,
-	                                .addr = piece->addr,
-	                                .length = piece->length};
-	uint64_t host;
-	if (!tpt_own_run(node->tpt, &req, &host))
-		return false;
-	*memory = (void *)(uintptr_t)host;
-	return true;
-}
 
 /* May usual messages take this way? */
 static inline bool is_usual(const struct node *node, const struct qp *qp)
@@ -54,29 +36,22 @@ static inline bool put(const struct node *node, const struct qp *qp, const struc
                        struct wqe_send *wqe, uint32_t msn, void *out)
 {
 	const struct hdl_sge *piece = wr->sg_list;
-	void *from = (void *)(uintptr_t)piece->addr;
+	uint64_t from = piece->addr;
 	if ((wr->flags & HDL_SEND_INLINE) != 0) {
-		if (!node->own.copy_short(wqe_inline(wqe), from, piece->length))
+		if (!node->own.copy_short(wqe_inline(wqe), (void *)(uintptr_t)from, piece->length))
 			return false;
-		from = wqe_inline(wqe);
+		from = (uint64_t)(uintptr_t)wqe_inline(wqe);
 	} else {
-		if (!own_run(node, qp->pd, piece, HDL_ACCESS_LOCAL_READ, &from))
+		if (!sg_own_run(node, qp->pd, piece, HDL_ACCESS_LOCAL_READ, &from))
 			return false;
 		*wqe_sge(wqe) = *piece;
 	}
-	if (!node->own.copy_short(out, from, piece->length))
+	if (!node->own.copy_short(out, (void *)(uintptr_t)from, piece->length))
 		return false;
-	wqe->wr_id = wr->wr_id;
-	wqe->opcode = (uint8_t)wr->opcode;
-	wqe->flags = (uint8_t)wr->flags;
-	wqe->num_sge = 1;
+	wqe_begin(wqe, wr, piece->length);
 	wqe->state = WQE_SENT;
-	wqe->imm = wr->imm;
-	wqe->length = piece->length;
 	wqe->msn = msn;
-	wqe->status = wqe->vendor_err = wqe->marks = 0;
 	wqe->numbered = 1;
-	wqe->offset = 0;
 	return true;
 }
 
@@ -138,7 +113,7 @@ uint32_t local_short_send(struct node *node, struct qp *qp, const struct hdl_sen
 	    !(count == 1 ? put(node, qp, wr, wq_at(&qp->sq, tail), qp->next_msn, out + 1)
 	                 : put_burst(node, qp, wr, count, out)))
 		return 0;
-	bool acks = qp->answer_due && qp->answer == ANSWER_ACK && qp->results_due == 0;
+	bool acks = local_ack_goes_along(qp);
 	uint8_t flags = acks ? FRAME_ACKS : 0;
 	*out = (struct frame){.kind = count == 1 ? FRAME_SEND : FRAME_BURST,
 	                      .flags = count == 1 ? flags | frame_flags(wr) : flags,
@@ -217,11 +192,11 @@ bool local_short_take(struct node *node, const struct arrival *a)
 		state = qp_state(qp);
 	}
 	const struct wqe_recv *wqe = wq_oldest(&qp->rq);
-	void *to;
+	uint64_t to;
 	if (wqe == NULL || wqe->num_sge != 1 || wqe->sge->length < f->length ||
 	    (state != HDL_QPS_RTS && (state != HDL_QPS_RTR || !qp->established)) ||
-	    !own_run(node, qp->pd, wqe->sge, HDL_ACCESS_LOCAL_WRITE, &to) ||
-	    !node->own.copy_short(to, a->body, f->length))
+	    !sg_own_run(node, qp->pd, wqe->sge, HDL_ACCESS_LOCAL_WRITE, &to) ||
+	    !node->own.copy_short((void *)(uintptr_t)to, a->body, f->length))
 		return false;
 	struct hdl_wc wc = {.wr_id = wqe->wr_id,
 	                    .opcode = HDL_WC_RECV,

@@ -60,7 +60,7 @@ void local_put_header(struct qp *qp, struct wqe_send *wqe, enum frame_kind kind,
 			flags |= FRAME_UNRELIABLE;
 		else if (qp->type == HDL_QP_XRC_INI)
 			qp->answer_msn = wqe->remote_srq; /* it has nothing to answer */
-	} else if (qp->answer_due && qp->answer == ANSWER_ACK && qp->results_due == 0) {
+	} else if (local_ack_goes_along(qp)) {
 		flags |= FRAME_ACKS;
 		qp->answer_due = false;
 	}

@@ -222,18 +222,24 @@ struct sg_result sg_move(const struct mover *mover, enum move_side side, struct 
 	return result;
 }
 
+bool sg_own_run(const struct node *node, uint32_t pd, const struct hdl_sge *piece, uint8_t access,
+                uint64_t *host)
+{
+	const struct tpt_request req = {.key = piece->key,
+	                                .side = TPT_LOCAL,
+	                                .access = access,
+	                                .pd = pd,
+	                                .addr = piece->addr,
+	                                .length = piece->length};
+	return tpt_own_run(node->tpt, &req, host);
+}
+
 /* Copy within one piece. */
 static inline bool copy_piece(const struct node *node, uint32_t pd, const struct hdl_sge *piece,
                               uint64_t skip, void *plain, uint32_t length, uint8_t access)
 {
-	struct tpt_request req = {.key = piece->key,
-	                          .side = TPT_LOCAL,
-	                          .access = access,
-	                          .pd = pd,
-	                          .addr = piece->addr,
-	                          .length = piece->length};
 	uint64_t host;
-	if (!tpt_own_run(node->tpt, &req, &host))
+	if (!sg_own_run(node, pd, piece, access, &host))
 		return false;
 	void *memory = (void *)(uintptr_t)(host + skip);
 	return access == HDL_ACCESS_LOCAL_READ ? node->own.copy_short(plain, memory, length)

@@ -58,6 +58,11 @@ struct sg_result sg_move(const struct mover *mover, enum move_side side, struct 
 bool sg_copy_short(const struct node *node, uint32_t pd, const struct hdl_sge *pieces,
                    uint32_t count, uint64_t skip, void *plain, uint32_t length, uint8_t access);
 
+/* Where the bytes of @piece, a work request's own, lie, if the owner of @pd may use them with @access and they are one run. False:
+ * something is unusual or refused. */
+bool sg_own_run(const struct node *node, uint32_t pd, const struct hdl_sge *piece, uint8_t access,
+                uint64_t *host);
+
 /* The usual case: the piece where @list stands holds all of @length in one run of our own memory. False: something is unusual or
  * refused. */
 bool sg_one_run(const struct sg *list, uint64_t length, struct span *run);
