@@ -930,7 +930,7 @@ HDL_API int hdl_cm_unbind(struct hdl_adapter *adapter, uint16_t space, const str
  * A management datagram (msg->on_wire) is sent from the node's wire and may get lost; those that come there are heard as
  * HDL_CM_MAD, a request by whoever holds the port of its service, the others by the process whose slot (struct hdl_limits) is in the
  * high ten bits of our number in them. A DREQ may be left with the agent, which sends it when the process has gone
- * (HDL_CM_WHEN_GONE).
+ * (HDL_CM_WHEN_GONE) or at once (HDL_CM_LAST_WORD), and repeats it until it is answered.
  *
  * Owner: @msg is copied.
  * Threads: any.

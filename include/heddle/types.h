@@ -484,8 +484,11 @@ enum hdl_cm_option {
 enum hdl_cm_wire {
 	HDL_CM_ON_WIRE = 1,
 	/* Once the process has gone, in whatever way: a DREQ (IBTA 12.6.10). The agent keeps one for each of 4096 connections, until the
-	 * process itself sends a DREQ, DREP or REJ about it. */
-	HDL_CM_WHEN_GONE
+	 * process itself sends a DREP or REJ about it, or hears a DREP. Then it is repeated every second until it is answered, 15 times. */
+	HDL_CM_WHEN_GONE,
+	/* A DREQ that the process itself will not repeat: the agent does, in the same way. If the process has sent it before it is not
+	 * sent at once. */
+	HDL_CM_LAST_WORD
 };
 
 /* A message between those who set up connections. To a port: to_port, gid (of the node), space and port; else to the

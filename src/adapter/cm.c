@@ -113,8 +113,11 @@ int hdl_cm_send(struct hdl_adapter *adapter, const struct hdl_cm_msg *msg)
 	if (msg->length > sizeof(msg->data))
 		return -HDL_EINVAL;
 	struct agent_msg out;
+	uint32_t options = msg->on_wire == HDL_CM_WHEN_GONE   ? AGENT_CM_WHEN_GONE
+	                   : msg->on_wire == HDL_CM_LAST_WORD ? AGENT_CM_LAST
+	                                                      : msg->options;
 	question(&out, msg->on_wire ? AGENT_CM_MAD : AGENT_CM_SEND, msg->space, &msg->gid,
-	         msg->port, msg->on_wire == HDL_CM_WHEN_GONE ? AGENT_CM_WHEN_GONE : msg->options);
+	         msg->port, options);
 	out.u.cm.guid = msg->guid;
 	out.u.cm.slot = msg->slot;
 	out.u.cm.to_port = msg->to_port;

@@ -50,8 +50,10 @@ struct node_entry {
 	struct port_entry *ports;
 	uint32_t port_count;
 	uint16_t port_rover;
-	uint32_t rover;    /* numbers are reused as late as possible */
-	struct wire *wire; /* NULL: nobody has asked for one (wire.h) */
+	uint32_t rover;     /* numbers are reused as late as possible */
+	struct wire *wire;  /* NULL: nobody has asked for one (wire.h) */
+	struct word *words; /* that are repeated until they are answered (management.c) */
+	uint32_t word_count;
 };
 
 /* What can wake us, first in what it belongs to: the data of the epoll. (NULL: the listener.) */
@@ -129,7 +131,7 @@ void node_loopback(const struct node_entry *node, uint8_t gid[16]);
 /* Give @client a slot, the one it wishes if that is free. False: none left. */
 bool node_enter(struct node_entry *node, struct client *client, int32_t wish);
 void node_leave(struct agent *agent, struct client *client);
-/* Forget @node if nobody is there. */
+/* Forget @node if nobody is there and nothing is left to be said. */
 void node_tidy(struct agent *agent, struct node_entry *node);
 
 /* cm.c: messages about connections. @msg is of the kind in the name. */
@@ -144,8 +146,13 @@ void cm_leave(struct agent *agent, struct client *client);
 
 /* management.c: send the management datagram in @msg to where it says. */
 void management_send(struct client *client, const struct agent_msg *msg);
-/* @client has gone: say what it left to be said. */
+/* @client has gone: say what it left to be said, again and again until it is answered. */
 void management_leave(struct client *client);
+/* Say no more for those who have gone from @node. */
+void management_silence(struct node_entry *node);
+/* Say again what is due, and forget the nodes that have said all. When it is to be called again (clock_now_ns()); UINT64_MAX:
+ * there is nothing to repeat. */
+uint64_t management_turn(struct agent *agent);
 
 /* group.c: multicast groups. @msg is of the kind in the name; for group_end(), GROUP_LEAVE or GROUP_FORGET. */
 void group_join(struct agent *agent, struct client *client, const struct agent_msg *msg);

@@ -154,6 +154,7 @@ static void admit(struct agent *agent, struct client *client)
 		refuse(client, ENOSPC, "too many nodes; end the programs of one");
 		return;
 	}
+	wire_yield(node, client);
 	int result = find_wire(agent, client, node, why, sizeof(why));
 	client->awaiting_wire = result == -EAGAIN;
 	if (result != 0 && result != -EAGAIN)

@@ -153,16 +153,16 @@ static void fill_req(struct cm_id *id, const struct cm_wire *wire, struct ib_cm_
 	                          .qpn = wire->qpn,
 	                          .responder_resources = wire->responder_resources,
 	                          .initiator_depth = wire->initiator_depth,
-	                          .remote_response_timeout = IBCM_RESPONSE_TIMEOUT,
+	                          .remote_response_timeout = IB_CM_RESPONSE_TIMEOUT,
 	                          .transport = transport_of(id),
 	                          .flow_control = wire->flow_control != 0,
 	                          .psn = wire->psn,
-	                          .local_response_timeout = IBCM_RESPONSE_TIMEOUT,
+	                          .local_response_timeout = IB_CM_RESPONSE_TIMEOUT,
 	                          .retry_count = wire->retry_count,
 	                          .pkey = COMPAT_PKEY,
 	                          .mtu = id->mtu,
 	                          .rnr_retry_count = wire->rnr_retry_count,
-	                          .max_retries = IBCM_MAX_RETRIES,
+	                          .max_retries = IB_CM_MAX_RETRIES,
 	                          .srq = wire->srq != 0,
 	                          .extended_transport = transport_of(id) == IB_CM_EXTENDED,
 	                          .primary = {.local_lid = ETHERNET_LID,
@@ -274,12 +274,15 @@ void cm_far_part(struct cm_id *id)
 		late[next_late].gid = id->dgid;
 		late[next_late].transaction_id = id->far->transaction_id;
 		late[next_late].remote_id = id->far->remote_id;
-		late[next_late].until_ns =
-		        cm_now_ns() + ibcm_time_ns(IBCM_RESPONSE_TIMEOUT) * (IBCM_MAX_RETRIES + 1);
+		late[next_late].until_ns = cm_now_ns() + ib_cm_time_ns(IB_CM_RESPONSE_TIMEOUT) *
+		                                                 (IB_CM_MAX_RETRIES + 1);
 		next_late = (next_late + 1) % LATE_REQUESTS;
 	}
 	ibcm_part(id->far, limits().guid, &out);
-	flush(id, &out);
+	if (out.last)
+		send_how(&id->dgid, out.mad, HDL_CM_LAST_WORD);
+	else
+		flush(id, &out);
 	free(id->far);
 	id->far = NULL;
 }

@@ -33,14 +33,14 @@
 #include <stdint.h>
 #include <string.h>
 
-#define AGENT_VERSION    8u
+#define AGENT_VERSION    9u
 #define AGENT_SOCKET     "agent.sock"
 #define AGENT_LOCK       "agent.lock"
 #define AGENT_MAX_GIDS   16u
 #define AGENT_IB_GID     1u /* which of a node's addresses is that of its InfiniBand port */
 #define AGENT_NAME_MAX   64u
 #define AGENT_CM_BYTES   448u
-#define AGENT_MAX_WORDS  4096u /* that are kept until a process has gone */
+#define AGENT_MAX_WORDS  4096u /* that are kept until a process has gone, and as many of a node's */
 #define AGENT_SLOT_BITS  10u   /* processes of a node; the high bits of a queue pair number */
 #define AGENT_MAX_SLOTS  (1u << AGENT_SLOT_BITS)
 #define AGENT_CM_ID_BITS (32u - AGENT_SLOT_BITS) /* of a connection's number; above them the slot */
@@ -90,8 +90,9 @@ enum agent_cm_option {
 	AGENT_CM_IPV4 = 1 << 0,
 	AGENT_CM_IPV6 = 1 << 1,
 	AGENT_CM_ONLY = 1 << 2,
-	AGENT_CM_REUSE = 1 << 3,    /* others who say so too may have it as well */
-	AGENT_CM_WHEN_GONE = 1 << 4 /* MAD: to be sent when the process has gone */
+	AGENT_CM_REUSE = 1 << 3,     /* others who say so too may have it as well */
+	AGENT_CM_WHEN_GONE = 1 << 4, /* MAD: to be sent when the process has gone */
+	AGENT_CM_LAST = 1 << 5       /* MAD: a DREQ that the agent is to repeat */
 };
 
 /* The sizes of a process's shared tables: enough to find everything in the block. */

@@ -1,0 +1,309 @@
+/* Who was connected across the wire hears of the end, though datagrams get lost and processes are killed: the agent repeats the DREQ
+ * that a process left with it until it is answered, and not for ever (IBTA volume 1, 12.9.7). Processes here are children that open
+ * an adapter; this process is their peer, with an address of its own, and hears what comes there. */
+#include <poll.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "end.h"
+#include "port/udp.h"
+#include "wire/ib_cm.h"
+#include "wire/ib_opcode.h"
+#include "wire/roce.h"
+
+#define WAIT_MS    20000
+#define QUIET_MS   2500 /* more than two repetitions take */
+#define NUMBERS    16u
+#define SLOT_SHIFT 22u
+#define THEIRS     0x1234u /* our number for each connection */
+
+/* What came about each connection, by the low bits of the process's number for it. */
+static struct {
+	unsigned dreqs;
+	struct udp_address from;
+	struct ib_cm_message last;
+} heard[NUMBERS];
+
+static struct udp_address own = {.gid = {[10] = 0xff, [11] = 0xff, [12] = 127, [13] = 77}};
+static int sock;
+static struct udp_receiver receiver;
+
+static void take(const struct udp_came *came)
+{
+	struct ib_packet packet;
+	struct ib_cm_message message;
+	struct roce_path path = {.src_port = came->from_port,
+	                         .dont_fragment = true,
+	                         .traffic_class = came->tos,
+	                         .hop_limit = came->hop_limit};
+	memcpy(path.sgid, came->from.gid, 16);
+	memcpy(path.dgid, own.gid, 16);
+	assert_int_equal(roce_udp_decode(&path, &packet, came->data, came->packet_bytes), IB_OK);
+	assert_int_equal(packet.bth.dest_qp, MAD_GSI_QPN);
+	assert_int_equal(ib_cm_decode(&message, packet.payload, packet.payload_bytes), IB_CM_OK);
+	assert_int_equal(message.kind, IB_CM_DREQ);
+	assert_int_equal(message.u.dreq.remote_id, THEIRS);
+	uint32_t number = message.u.dreq.local_id & ((1u << SLOT_SHIFT) - 1);
+	assert_true(number < NUMBERS);
+	heard[number].dreqs++;
+	heard[number].from = came->from;
+	heard[number].last = message;
+}
+
+/* Hear until there are @count of connection @number, for @ms at most. */
+static bool hear(uint32_t number, unsigned count, int ms)
+{
+	struct udp_came came[UDP_BATCH];
+	double until = now_ms() + ms;
+	while (heard[number].dreqs < count) {
+		struct pollfd readable = {.fd = sock, .events = POLLIN};
+		double left = until - now_ms();
+		if (left <= 0 || poll(&readable, 1, (int)left + 1) < 0)
+			return false;
+		int got = udp_receive(&receiver, sock, came);
+		for (int i = 0; i < got; i++)
+			take(&came[i]);
+	}
+	return true;
+}
+
+static void answer(uint32_t number)
+{
+	const struct ib_cm_message *dreq = &heard[number].last;
+	struct ib_cm_message drep = {.kind = IB_CM_DREP, .transaction_id = dreq->transaction_id};
+	struct roce_path path = {.src_port = UDP_ROCE_PORT, .dont_fragment = true};
+	struct ib_packet packet = {
+	        .bth = {.opcode = IB_UD + IB_OP_SEND_ONLY, .pkey = 0xffff, .dest_qp = MAD_GSI_QPN},
+	        .deth = {.qkey = MAD_GSI_QKEY, .src_qp = MAD_GSI_QPN},
+	        .payload_bytes = MAD_BYTES};
+	uint8_t mad[MAD_BYTES], data[512];
+	int error;
+	drep.u.drep.local_id = THEIRS;
+	drep.u.drep.remote_id = dreq->u.dreq.local_id;
+	ib_cm_encode(&drep, mad);
+	packet.payload = mad;
+	memcpy(path.sgid, own.gid, 16);
+	memcpy(path.dgid, heard[number].from.gid, 16);
+	size_t bytes = roce_udp_encode(&path, &packet, data, sizeof(data));
+	assert_int_not_equal(bytes, 0);
+	struct udp_train train = {.to = heard[number].from,
+	                          .packets = 1,
+	                          .packet_bytes = (uint32_t)bytes,
+	                          .bytes = (uint32_t)bytes,
+	                          .data = data};
+	assert_int_equal(udp_send(sock, &train, 1, &error), 1);
+}
+
+/* --- the processes --- */
+
+struct child {
+	pid_t pid;
+	int talk; /* what it is told to send: how (enum hdl_cm_wire), and the number; it says when it has */
+};
+
+struct word {
+	uint32_t how, number;
+};
+
+static void live(int in, int out, const char *node, const char *address)
+{
+	struct hdl_open_attr attr = {.on_node = true, .node = node};
+	struct hdl_limits limits;
+	struct hdl_adapter *adapter;
+	struct word word;
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	setenv("HEDDLE_LOCAL", "off", 1);
+	if (address != NULL)
+		setenv("HEDDLE_ADDR", address, 1);
+	MUST(hdl_open(&attr, &adapter));
+	MUST(hdl_adapter_query(adapter, &limits));
+	while (read(in, &word, sizeof(word)) == sizeof(word)) {
+		struct ib_cm_message dreq = {.kind = IB_CM_DREQ, .transaction_id = word.number};
+		struct hdl_cm_msg msg = {.on_wire = word.how, .length = MAD_BYTES};
+		dreq.u.dreq.local_id = limits.slot << SLOT_SHIFT | word.number;
+		dreq.u.dreq.remote_id = THEIRS;
+		ib_cm_encode(&dreq, msg.data);
+		memcpy(msg.gid.raw, own.gid, 16);
+		MUST(hdl_cm_send(adapter, &msg));
+		/* It is with the agent when this has come back. */
+		uint16_t lid;
+		struct hdl_gid gid = limits.gid;
+		MUST(hdl_node_find(adapter, &gid, &lid));
+		if (write(out, "", 1) != 1)
+			break;
+	}
+	_exit(0);
+}
+
+static struct child start_at(const char *node, const char *address)
+{
+	int pair[2];
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+	struct child child = {.pid = fork(), .talk = pair[0]};
+	assert_true(child.pid >= 0);
+	if (child.pid == 0) {
+		close(pair[0]);
+		live(pair[1], pair[1], node, address);
+	}
+	close(pair[1]);
+	return child;
+}
+
+static struct child start(const char *node)
+{
+	return start_at(node, NULL);
+}
+
+static void tell(const struct child *child, enum hdl_cm_wire how, uint32_t number)
+{
+	struct word word = {how, number};
+	struct pollfd readable = {.fd = child->talk, .events = POLLIN};
+	char done;
+	assert_int_equal(write(child->talk, &word, sizeof(word)), sizeof(word));
+	assert_true(poll(&readable, 1, WAIT_MS) > 0);
+	assert_int_equal(read(child->talk, &done, 1), 1);
+}
+
+static void kill_child(struct child *child)
+{
+	kill(child->pid, SIGKILL);
+	close(child->talk);
+	assert_int_equal(waitpid(child->pid, NULL, 0), child->pid);
+}
+
+/* --- the tests --- */
+
+enum { UNANSWERED = 1, KILLED, SAID, ANSWERED, LAST, LAST_SAID, ELSEWHERE, RENAMED };
+
+/* Begins here, and is looked at in the end: nobody answers. */
+static void test_nobody_answers(void **state)
+{
+	(void)state;
+	struct child child = start("goodbye-unanswered");
+	tell(&child, HDL_CM_WHEN_GONE, UNANSWERED);
+	kill_child(&child);
+	assert_true(hear(UNANSWERED, 1, WAIT_MS));
+}
+
+static void test_killed(void **state)
+{
+	(void)state;
+	struct child child = start("goodbye-killed");
+	tell(&child, HDL_CM_WHEN_GONE, KILLED);
+	assert_false(hear(KILLED, 1, 100));
+	kill_child(&child);
+	assert_true(hear(KILLED, 3, WAIT_MS)); /* the first two were lost */
+	answer(KILLED);
+	assert_false(hear(KILLED, 4, QUIET_MS));
+}
+
+/* The process says it itself, and is killed before it can repeat it. */
+static void test_said_then_killed(void **state)
+{
+	(void)state;
+	struct child child = start("goodbye-said");
+	tell(&child, HDL_CM_WHEN_GONE, SAID);
+	tell(&child, HDL_CM_WHEN_GONE, ANSWERED);
+	tell(&child, HDL_CM_ON_WIRE, SAID);
+	tell(&child, HDL_CM_ON_WIRE, ANSWERED);
+	assert_true(hear(ANSWERED, 1, WAIT_MS));
+	answer(ANSWERED);
+	assert_true(hear(SAID, 1, WAIT_MS));
+	assert_false(
+	        hear(SAID, 2, QUIET_MS)); /* as long as it lives, repeating is its own affair */
+	kill_child(&child);
+	assert_true(hear(SAID, 2, WAIT_MS));
+	answer(SAID);
+	assert_false(hear(SAID, 3, QUIET_MS));
+	assert_int_equal(heard[ANSWERED].dreqs, 1);
+}
+
+/* The process lives on, and has forgotten the connection. */
+static void test_last_word(void **state)
+{
+	(void)state;
+	struct child child = start("goodbye-last");
+	tell(&child, HDL_CM_LAST_WORD, LAST);
+	assert_true(hear(LAST, 2, WAIT_MS));
+	answer(LAST);
+	tell(&child, HDL_CM_WHEN_GONE, LAST_SAID);
+	tell(&child, HDL_CM_ON_WIRE, LAST_SAID);
+	tell(&child, HDL_CM_LAST_WORD, LAST_SAID);
+	assert_true(hear(LAST_SAID, 1, WAIT_MS));
+	answer(LAST_SAID);
+	assert_false(hear(LAST_SAID, 2, QUIET_MS));
+	assert_int_equal(heard[LAST].dreqs, 2);
+	kill_child(&child);
+	assert_false(hear(LAST_SAID, 2, QUIET_MS));
+	assert_int_equal(heard[LAST].dreqs, 2);
+}
+
+/* A node that is there for its last words only keeps nobody from its address, and its name from no other address. */
+static void test_newcomers(void **state)
+{
+	(void)state;
+	char address[2][32];
+	for (int i = 0; i < 2; i++)
+		snprintf(address[i], sizeof(address[i]), "127.%d.%d.%d", 78 + i,
+		         getpid() >> 8 & 255, getpid() & 255);
+	struct child child = start_at("goodbye-before", address[0]);
+	tell(&child, HDL_CM_WHEN_GONE, ELSEWHERE);
+	kill_child(&child);
+	assert_true(hear(ELSEWHERE, 2, WAIT_MS));
+	struct child other = start_at("goodbye-after", address[0]);
+	tell(&other, HDL_CM_WHEN_GONE, RENAMED);
+	kill_child(&other);
+	assert_true(hear(RENAMED, 2, WAIT_MS));
+	other = start_at("goodbye-after", address[1]);
+	tell(&other, HDL_CM_ON_WIRE, RENAMED);
+	kill_child(&other);
+	unsigned before = heard[ELSEWHERE].dreqs;
+	assert_false(hear(ELSEWHERE, before + 1, QUIET_MS));
+}
+
+static void test_not_for_ever(void **state)
+{
+	(void)state;
+	assert_true(hear(UNANSWERED, 1 + IB_CM_MAX_RETRIES, 2 * WAIT_MS));
+	assert_false(hear(UNANSWERED, 2 + IB_CM_MAX_RETRIES, QUIET_MS));
+}
+
+static int begin(void **state)
+{
+	(void)state;
+	own.gid[14] = (uint8_t)(getpid() >> 8);
+	own.gid[15] = (uint8_t)getpid();
+	unsetenv("HEDDLE_ADDR");
+	sock = udp_open(&own, UDP_ROCE_PORT);
+	return sock < 0 ? -1 : udp_receiver_begin(&receiver);
+}
+
+static int end(void **state)
+{
+	(void)state;
+	udp_receiver_end(&receiver);
+	close(sock);
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(test_nobody_answers),   cmocka_unit_test(test_killed),
+	        cmocka_unit_test(test_said_then_killed), cmocka_unit_test(test_last_word),
+	        cmocka_unit_test(test_newcomers),        cmocka_unit_test(test_not_for_ever),
+	};
+	return cmocka_run_group_tests(tests, begin, end);
+}
