@@ -913,6 +913,18 @@ HDL_API int hdl_cm_receive(struct hdl_adapter *adapter,
 HDL_API int hdl_cm_bind(struct hdl_adapter *adapter, uint16_t space, const struct hdl_gid *gid,
                         uint16_t *port, uint32_t options);
 
+/* hdl_cm_listen - listen at a port that was taken with HDL_CM_DEAF
+ *
+ * @gid and @options as they were given to hdl_cm_bind(). A request over the wire that found nobody a moment ago is heard now: the
+ * node agent keeps it for a second.
+ *
+ * Owner: nothing changes hands.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: 0; -HDL_EINVAL the port is not ours. */
+HDL_API int hdl_cm_listen(struct hdl_adapter *adapter, uint16_t space, const struct hdl_gid *gid,
+                          uint16_t port, uint32_t options);
+
 /* hdl_cm_unbind - give a port back
  *
  * @gid and @options as they were given to hdl_cm_bind().

@@ -472,12 +472,14 @@ enum hdl_cm_kind {
 };
 
 /* For whom a port is: one family of addresses, and the other as well unless HDL_CM_ONLY is said. HDL_CM_REUSE: others who say
- * so too may have it as well, and a message to it reaches one of them. */
+ * so too may have it as well, and a message to it reaches one of them. HDL_CM_DEAF: messages to it find nobody until
+ * hdl_cm_listen(). */
 enum hdl_cm_option {
 	HDL_CM_IPV4 = 1 << 0,
 	HDL_CM_IPV6 = 1 << 1,
 	HDL_CM_ONLY = 1 << 2,
-	HDL_CM_REUSE = 1 << 3
+	HDL_CM_REUSE = 1 << 3,
+	HDL_CM_DEAF = 1 << 6
 };
 
 /* How a message goes over the wire. */

@@ -128,12 +128,6 @@ static void drop(struct node_entry *node, struct word **at)
 	free(word);
 }
 
-void management_silence(struct node_entry *node)
-{
-	while (node->words != NULL)
-		drop(node, &node->words);
-}
-
 /* What is due, and when the next one is; UINT64_MAX: nothing is left to be said. */
 static uint64_t repeat(struct node_entry *node, uint64_t now)
 {
@@ -151,17 +145,6 @@ static uint64_t repeat(struct node_entry *node, uint64_t now)
 		}
 		first = word->due_ns < first ? word->due_ns : first;
 		at = &word->next;
-	}
-	return first;
-}
-
-uint64_t management_turn(struct agent *agent)
-{
-	uint64_t now = clock_now_ns(), first = UINT64_MAX;
-	for (uint32_t i = agent->node_count; i-- > 0;) { /* backwards: one may be taken out */
-		uint64_t due = repeat(agent->nodes[i], now);
-		first = due < first ? due : first;
-		node_tidy(agent, agent->nodes[i]);
 	}
 	return first;
 }
@@ -272,10 +255,105 @@ static bool is_for_all(const struct ib_cm_message *message)
 	return message->kind == IB_CM_REJ && message->u.rej.remote_id == 0;
 }
 
+/* --- requests that are early --- */
+
+struct early {
+	struct early *next;
+	uint64_t due_ns;
+	struct ib_cm_message message;
+	struct agent_msg msg; /* for who will be there */
+};
+
+static void refuse(struct node_entry *node, const uint8_t gid[16],
+                   const struct ib_cm_message *message)
+{
+	struct ib_cm_message answer;
+	uint8_t mad[MAD_BYTES];
+	if (!ib_cm_refuse(message, IB_CM_INVALID_SERVICE_ID, &answer))
+		return;
+	ib_cm_encode(&answer, mad);
+	send_datagram(node, gid, mad);
+}
+
+/* Keep a request that nobody listens for. False: it is none, or there are too many. One that is repeated is kept once. */
+static bool keep_early(struct node_entry *node, const struct ib_cm_message *message,
+                       const struct agent_msg *msg)
+{
+	if ((message->kind != IB_CM_REQ && message->kind != IB_CM_SIDR_REQ) || msg->u.cm.port == 0)
+		return false;
+	struct early **at = &node->early;
+	for (; *at != NULL; at = &(*at)->next)
+		if (memcmp((*at)->msg.u.cm.data, msg->u.cm.data, MAD_BYTES) == 0 &&
+		    memcmp((*at)->msg.u.cm.gid, msg->u.cm.gid, 16) == 0)
+			return true;
+	struct early *early = node->early_count < AGENT_MAX_EARLY ? malloc(sizeof(*early)) : NULL;
+	if (early == NULL)
+		return false;
+	*early = (struct early){
+	        .due_ns = clock_now_ns() + AGENT_EARLY_NS, .message = *message, .msg = *msg};
+	*at = early; /* the last: first come, first heard */
+	node->early_count++;
+	return true;
+}
+
+static void drop_early(struct node_entry *node, struct early **at)
+{
+	struct early *early = *at;
+	*at = early->next;
+	node->early_count--;
+	free(early);
+}
+
+void management_listen(struct node_entry *node)
+{
+	for (struct early **at = &node->early; *at != NULL;) {
+		struct client *client = addressee(node, &(*at)->message, &(*at)->msg);
+		if (client == NULL) {
+			at = &(*at)->next;
+			continue;
+		}
+		pass_on(client, &(*at)->msg);
+		drop_early(node, at);
+	}
+}
+
+/* When the next one is due; UINT64_MAX: none is left. */
+static uint64_t refuse_early(struct node_entry *node, uint64_t now)
+{
+	while (node->early != NULL && node->early->due_ns <= now) {
+		refuse(node, node->early->msg.u.cm.gid, &node->early->message);
+		drop_early(node, &node->early);
+	}
+	return node->early != NULL ? node->early->due_ns : UINT64_MAX;
+}
+
+/* --- all of it --- */
+
+void management_silence(struct node_entry *node)
+{
+	while (node->words != NULL)
+		drop(node, &node->words);
+	while (node->early != NULL)
+		drop_early(node, &node->early);
+}
+
+uint64_t management_turn(struct agent *agent)
+{
+	uint64_t now = clock_now_ns(), first = UINT64_MAX;
+	for (uint32_t i = agent->node_count; i-- > 0;) { /* backwards: one may be taken out */
+		struct node_entry *node = agent->nodes[i];
+		uint64_t due = repeat(node, now), early = refuse_early(node, now);
+		due = early < due ? early : due;
+		first = due < first ? due : first;
+		node_tidy(agent, node);
+	}
+	return first;
+}
+
 void wire_management(struct node_entry *node, const struct roce_path *came,
                      const struct ib_packet *packet)
 {
-	struct ib_cm_message message, answer;
+	struct ib_cm_message message;
 	if (packet->bth.opcode != (IB_UD + IB_OP_SEND_ONLY) || packet->deth.qkey != MAD_GSI_QKEY ||
 	    packet->deth.src_qp != MAD_GSI_QPN ||
 	    ib_cm_decode(&message, packet->payload, packet->payload_bytes) != IB_CM_OK)
@@ -297,9 +375,7 @@ void wire_management(struct node_entry *node, const struct roce_path *came,
 		if (message.kind == IB_CM_DREP)
 			forget(client, message.u.drep.remote_id);
 		pass_on(client, &msg);
-	} else if (ib_cm_refuse(&message, IB_CM_INVALID_SERVICE_ID, &answer)) {
-		uint8_t mad[MAD_BYTES];
-		ib_cm_encode(&answer, mad);
-		send_datagram(node, came->sgid, mad);
+	} else if (!keep_early(node, &message, &msg)) {
+		refuse(node, came->sgid, &message);
 	}
 }

@@ -206,6 +206,7 @@ void node_tidy(struct agent *agent, struct node_entry *node)
 	for (uint32_t i = 0; i < agent->node_count; i++)
 		if (agent->nodes[i] == node)
 			agent->nodes[i] = agent->nodes[--agent->node_count];
+	management_silence(node);
 	wire_close(node->wire);
 	free(node);
 }

@@ -343,6 +343,9 @@ static bool serve(struct agent *agent, struct client *client, struct agent_msg *
 	case AGENT_CM_BIND:
 		cm_bind(client, msg);
 		return true;
+	case AGENT_CM_LISTEN:
+		cm_listen(client, msg);
+		return true;
 	case AGENT_CM_UNBIND:
 		cm_unbind(client, msg);
 		return true;

@@ -160,6 +160,7 @@ struct cm_id {
 	        sent; /* what was asked or answered, while there may be need to say it again (cmwait.c) */
 	uint16_t attempt; /* of ours, or of the peer whose request it was */
 	unsigned tries;
+	uint64_t asked_ns; /* the program did, then */
 	enum cm_wait wait;
 	uint64_t wait_ns, give_up_ns; /* until when; of an address, when to give up */
 	uint32_t

@@ -125,6 +125,7 @@ int cm_request(struct cm_id *id, const struct rdma_ucm_conn_param *param)
 	if (!keep(id, &wire))
 		return ENOMEM;
 	id->tries = 0;
+	id->asked_ns = cm_now_ns();
 	id->peer = 0;
 	int error = send_request(id);
 	if (error == 0) {
