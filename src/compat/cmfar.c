@@ -399,15 +399,15 @@ static struct cm_id *known(const struct hdl_gid *gid, const struct ib_cm_message
 }
 
 /* A peer that asks with a queue pair that is connected to one of ours has forgotten that connection (12.9.8.3.1): it ends, and the
- * peer may ask again. */
-static bool was_stale(const struct ib_cm_req *req)
+ * peer may ask again. Not a stranger who says that it is the peer. */
+static bool was_stale(const struct hdl_gid *gid, const struct ib_cm_req *req)
 {
 	struct cm_id *id;
 	bool found = false;
 	for (uint32_t at = 0; (id = cm_id_next(&at)) != NULL; at++) {
 		const struct ibcm *far = id->far;
 		if (far == NULL || far->datagram || far->remote_guid != req->ca_guid ||
-		    far->remote_qpn != req->qpn ||
+		    far->remote_qpn != req->qpn || memcmp(id->dgid.raw, gid->raw, 16) != 0 ||
 		    (far->state != IBCM_ESTABLISHED && far->state != IBCM_REP_SENT))
 			continue;
 		found = true;
@@ -476,7 +476,7 @@ static void hear_request(const struct hdl_cm_msg *msg, const struct ib_cm_messag
 		refuse(&msg->gid, message, IB_CM_INVALID_TRANSPORT);
 		return;
 	}
-	if (!datagram && was_stale(req)) {
+	if (!datagram && was_stale(&msg->gid, req)) {
 		refuse(&msg->gid, message, IB_CM_STALE_CONNECTION);
 		return;
 	}

@@ -5,6 +5,12 @@
 
 #define ALTERNATE_PATHS_NOT_SUPPORTED 2u /* status of an APR, table 117 */
 
+/* A time that the peer says. */
+static uint64_t at_most(uint8_t exponent, uint8_t most)
+{
+	return ib_cm_time_ns(exponent < most ? exponent : most);
+}
+
 static void say(const struct ib_cm_message *message, struct ibcm_out *out)
 {
 	out->any = true;
@@ -96,11 +102,11 @@ void ibcm_asked(struct ibcm *end, const struct ib_cm_message *request, uint32_t 
 		end->remote_id = request->u.sidr_req.request_id;
 		return;
 	}
-	uint64_t path_ns = ib_cm_time_ns(req->primary.ack_timeout);
+	uint64_t path_ns = at_most(req->primary.ack_timeout, IBCM_LONGEST_TIMEOUT);
 	end->remote_id = req->local_id;
 	end->remote_guid = req->ca_guid;
 	end->remote_qpn = req->qpn;
-	end->timeout_ns = ib_cm_time_ns(req->local_response_timeout) + path_ns;
+	end->timeout_ns = at_most(req->local_response_timeout, IBCM_LONGEST_TIMEOUT) + path_ns;
 	end->timewait_ns = path_ns;
 }
 
@@ -291,7 +297,7 @@ static void hear_mra(struct ibcm *end, const struct ib_cm_mra *mra, uint64_t now
 	if (!ours || end->datagram)
 		return;
 	await(end, now_ns);
-	end->due_ns += ib_cm_time_ns(mra->service_timeout);
+	end->due_ns += at_most(mra->service_timeout, IBCM_SERVICE_TIMEOUT);
 }
 
 static enum ibcm_event hear_dreq(struct ibcm *end, const struct ib_cm_message *message,

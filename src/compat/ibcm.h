@@ -23,8 +23,11 @@
 
 #include "wire/ib_cm.h"
 
-/* How long a program may take to answer a request, as an MRA says it: about 68 seconds. */
+/* How long a program may take to answer a request, as an MRA says it: about 68 seconds. Nor do we believe a peer that takes longer. */
 #define IBCM_SERVICE_TIMEOUT 24u
+/* The longest times of a peer and of a path to it that we believe, each about 9 seconds: the fields hold up to 2 hours, and what a
+ * connection takes is taken until they are over. */
+#define IBCM_LONGEST_TIMEOUT 21u
 
 enum ibcm_state {
 	IBCM_IDLE,

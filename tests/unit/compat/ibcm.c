@@ -260,6 +260,34 @@ static void refusals(void **state)
 	assert_int_equal(ibcm_hear(&active, &message, 0, &out), IBCM_NOTHING);
 }
 
+/* The fields hold up to two hours, and a peer that says so would keep what its connection takes as long. */
+static void long_times_are_not_believed(void **state)
+{
+	struct ibcm active, passive;
+	struct ibcm_out out = {0};
+	struct ib_cm_message req = request(), rep = {0}, mra = {.kind = IB_CM_MRA};
+	(void)state;
+	req.u.req.local_response_timeout = req.u.req.primary.ack_timeout = 31;
+	ibcm_asked(&passive, &req, PASSIVE_ID);
+	assert_true(ibcm_reply(&passive, &rep, 0, &out));
+	assert_int_equal(passive.due_ns, 2 * ib_cm_time_ns(IBCM_LONGEST_TIMEOUT));
+	assert_true(ibcm_disconnect(&passive, 0, &out));
+	while (passive.state != IBCM_TIMEWAIT)
+		ibcm_expire(&passive, passive.due_ns, &out);
+	uint64_t before = passive.due_ns;
+	assert_int_equal(ibcm_expire(&passive, before, &out), IBCM_EXITED);
+	assert_true(before <=
+	            (2 * (1 + IB_CM_MAX_RETRIES) + 1) * ib_cm_time_ns(IBCM_LONGEST_TIMEOUT));
+
+	up_to(IBCM_REQ_SENT, &active, &passive);
+	mra.u.mra.local_id = PASSIVE_ID;
+	mra.u.mra.remote_id = ACTIVE_ID;
+	mra.u.mra.service_timeout = 31;
+	before = active.due_ns;
+	ibcm_hear(&active, &mra, 0, &out);
+	assert_int_equal(active.due_ns - before, ib_cm_time_ns(IBCM_SERVICE_TIMEOUT));
+}
+
 /* Who forgets a connection says so to whoever repeats it until it is answered; and says the same if it was said before. */
 static void the_last_word(void **state)
 {
@@ -577,6 +605,7 @@ int main(void)
 	        cmocka_unit_test(ibta_12_6_6_mra_gives_time),
 	        cmocka_unit_test(duplicates_are_answered_and_change_nothing),
 	        cmocka_unit_test(refusals),
+	        cmocka_unit_test(long_times_are_not_believed),
 	        cmocka_unit_test(the_last_word),
 	        cmocka_unit_test(strangers_are_not_heard),
 	        cmocka_unit_test(ibta_12_8_other_paths_are_declined),
