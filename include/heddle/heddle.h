@@ -893,7 +893,7 @@ HDL_API int hdl_node_find(struct hdl_adapter *adapter, const struct hdl_gid *gid
  * From now on @handler is called with each message for this process. It may call hdl_cm_send() and no other call of the adapter.
  *
  * Owner: the message is valid until @handler returns.
- * Threads: any; @handler is called by the adapter's thread.
+ * Threads: any; @handler is called by threads of the adapter, and may be called by two at once.
  * Blocks: no.
  * Returns: 0; -HDL_ENOTSUP the adapter is not on a node or has no thread. */
 HDL_API int hdl_cm_receive(struct hdl_adapter *adapter,

@@ -468,7 +468,8 @@ enum hdl_cm_kind {
 	HDL_CM_MESSAGE,  /* somebody sent it */
 	HDL_CM_RETURNED, /* we sent it, and error says why it did not arrive */
 	HDL_CM_GONE,     /* the process guid, slot has ended */
-	HDL_CM_MAD /* a management datagram came over the wire, from gid; a request for space and port, by options */
+	HDL_CM_MAD, /* a management datagram came over the wire, from gid; a request for space and port, by options */
+	HDL_CM_AGENT /* another node agent took over: what was left with the one before (HDL_CM_WHEN_GONE) is forgotten */
 };
 
 /* For whom a port is: one family of addresses, and the other as well unless HDL_CM_ONLY is said. HDL_CM_REUSE: others who say

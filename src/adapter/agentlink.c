@@ -436,7 +436,10 @@ static void *mend(void *context)
 	pthread_mutex_lock(&adapter->agent_lock);
 	if (adapter->agent < 0) /* who asks meanwhile finds one for himself */
 		find_another(adapter);
+	bool found = adapter->agent >= 0;
 	pthread_mutex_unlock(&adapter->agent_lock);
+	if (found)
+		cm_mended(adapter);
 	return NULL;
 }
 

@@ -153,6 +153,21 @@ int hdl_cm_send(struct hdl_adapter *adapter, const struct hdl_cm_msg *msg)
 	return agent_tell(adapter, &out);
 }
 
+static void tell_handler(struct hdl_adapter *adapter, const struct hdl_cm_msg *msg)
+{
+	pthread_mutex_lock(&adapter->agent_lock);
+	void (*handler)(void *, const struct hdl_cm_msg *) = adapter->cm_handler;
+	void *context = adapter->cm_context;
+	pthread_mutex_unlock(&adapter->agent_lock);
+	if (handler != NULL)
+		handler(context, msg);
+}
+
+void cm_mended(struct hdl_adapter *adapter)
+{
+	tell_handler(adapter, &(struct hdl_cm_msg){.kind = HDL_CM_AGENT});
+}
+
 void cm_hear(struct hdl_adapter *adapter, const struct agent_msg *msg)
 {
 	struct hdl_cm_msg in = {.kind = msg->kind == AGENT_CM_SEND     ? HDL_CM_MESSAGE
@@ -171,12 +186,7 @@ void cm_hear(struct hdl_adapter *adapter, const struct agent_msg *msg)
 		return;
 	memcpy(in.gid.raw, msg->u.cm.gid, sizeof(in.gid.raw));
 	memcpy(in.data, msg->u.cm.data, msg->u.cm.length);
-	pthread_mutex_lock(&adapter->agent_lock);
-	void (*handler)(void *, const struct hdl_cm_msg *) = adapter->cm_handler;
-	void *context = adapter->cm_context;
-	pthread_mutex_unlock(&adapter->agent_lock);
-	if (handler != NULL)
-		handler(context, &in);
+	tell_handler(adapter, &in);
 }
 
 void cm_again(struct hdl_adapter *adapter)

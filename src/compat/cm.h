@@ -278,6 +278,8 @@ void cm_far_heard(const struct hdl_cm_msg *msg);
 void cm_far_expire(struct cm_id *id);
 /* The program saw data of the peer. */
 void cm_far_notify(struct cm_id *id);
+/* Leave with the agent what the peer of @id is to be told when this process has gone. */
+void cm_far_leave_word(const struct cm_id *id);
 /* The identifier ends. */
 void cm_far_part(struct cm_id *id);
 

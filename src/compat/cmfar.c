@@ -55,10 +55,12 @@ static int send_to(const struct hdl_gid *gid, const uint8_t *mad)
 }
 
 /* A process may end without a word, and the peer is to hear of it all the same: the agent keeps one for it. */
-static void leave_word(const struct cm_id *id)
+void cm_far_leave_word(const struct cm_id *id)
 {
-	struct ibcm end = *id->far;
 	struct ibcm_out out = {0};
+	if (id->far == NULL)
+		return;
+	struct ibcm end = *id->far;
 	if (!end.datagram && ibcm_disconnect(&end, cm_now_ns(), &out))
 		send_how(&id->dgid, out.mad, HDL_CM_WHEN_GONE);
 }
@@ -260,7 +262,7 @@ int cm_far_send(struct cm_id *id, const struct cm_wire *wire)
 	}
 	flush(id, &out);
 	if (error == 0 && (wire->kind == CM_REP || wire->kind == CM_RTU))
-		leave_word(id);
+		cm_far_leave_word(id);
 	cm_wait_far(id);
 	return error;
 }

@@ -10,6 +10,7 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -157,6 +158,10 @@ struct word {
 
 /* Other things that it can be told to do, at port @number. */
 enum { BIND = 100, LISTEN, UNBIND };
+/* Or to wait until another agent is there, and leave the DREQ @number with it. */
+enum { RENEW = 200 };
+
+static atomic_uint agents; /* that a child was told of */
 
 static struct hdl_adapter *adapter; /* a child's */
 
@@ -166,6 +171,8 @@ static void hear_request(void *context, const struct hdl_cm_msg *msg)
 	struct ib_cm_message message, no;
 	struct hdl_cm_msg out = {.gid = msg->gid, .on_wire = HDL_CM_ON_WIRE, .length = MAD_BYTES};
 	(void)context;
+	if (msg->kind == HDL_CM_AGENT)
+		agents++;
 	if (msg->kind != HDL_CM_MAD || ib_cm_decode(&message, msg->data, msg->length) != IB_CM_OK ||
 	    message.kind != IB_CM_REQ || !ib_cm_refuse(&message, IB_CM_CONSUMER, &no))
 		return;
@@ -188,6 +195,12 @@ static void obey(const struct word *word, const struct hdl_limits *limits)
 	case UNBIND:
 		MUST(hdl_cm_unbind(adapter, SPACE, NULL, port, 0));
 		break;
+	case RENEW:
+		for (double until = now_ms() + WAIT_MS; agents == 0 && now_ms() < until;)
+			usleep(1000);
+		MUST(agents == 1 ? 0 : -HDL_EAGAIN);
+		msg.on_wire = HDL_CM_WHEN_GONE;
+		/* fall through */
 	default:
 		dreq.u.dreq.local_id = limits->slot << SLOT_SHIFT | word->number;
 		dreq.u.dreq.remote_id = THEIRS;
@@ -260,7 +273,7 @@ static void kill_child(struct child *child)
 
 /* --- the tests --- */
 
-enum { UNANSWERED = 1, KILLED, SAID, ANSWERED, LAST, LAST_SAID, ELSEWHERE, RENAMED };
+enum { UNANSWERED = 1, KILLED, SAID, ANSWERED, LAST, LAST_SAID, ELSEWHERE, RENAMED, RENEWED };
 
 /* Begins here, and is looked at in the end: nobody answers. */
 static void test_nobody_answers(void **state)
@@ -348,6 +361,19 @@ static void test_newcomers(void **state)
 	assert_false(hear(ELSEWHERE, before + 1, QUIET_MS));
 }
 
+/* Another agent knows nothing of what was left with the one before; who left it hears so. */
+static void test_agent_killed(void **state)
+{
+	(void)state;
+	struct child child = start("goodbye-agent");
+	tell(&child, HDL_CM_WHEN_GONE, RENEWED);
+	kill_agent();
+	tell(&child, RENEW, RENEWED);
+	kill_child(&child);
+	assert_true(hear(RENEWED, 1, WAIT_MS));
+	answer(RENEWED);
+}
+
 static void test_nobody_listens(void **state)
 {
 	(void)state;
@@ -427,6 +453,7 @@ int main(void)
 	        cmocka_unit_test(test_nobody_listens),
 	        cmocka_unit_test(test_early),
 	        cmocka_unit_test(test_not_for_ever),
+	        cmocka_unit_test(test_agent_killed),
 	};
 	return cmocka_run_group_tests(tests, begin, end);
 }
