@@ -202,7 +202,7 @@ static void obey(const struct word *word, const struct hdl_limits *limits)
 		msg.on_wire = HDL_CM_WHEN_GONE;
 		/* fall through */
 	default:
-		dreq.u.dreq.local_id = limits->slot << SLOT_SHIFT | word->number;
+		dreq.u.dreq.local_id = (uint32_t)limits->slot << SLOT_SHIFT | word->number;
 		dreq.u.dreq.remote_id = THEIRS;
 		ib_cm_encode(&dreq, msg.data);
 		memcpy(msg.gid.raw, own.gid, 16);
