@@ -893,7 +893,7 @@ HDL_API int hdl_node_find(struct hdl_adapter *adapter, const struct hdl_gid *gid
  * From now on @handler is called with each message for this process. It may call hdl_cm_send() and no other call of the adapter.
  *
  * Owner: the message is valid until @handler returns.
- * Threads: any; @handler is called by the adapter's thread.
+ * Threads: any; @handler is called by threads of the adapter, and may be called by two at once.
  * Blocks: no.
  * Returns: 0; -HDL_ENOTSUP the adapter is not on a node or has no thread. */
 HDL_API int hdl_cm_receive(struct hdl_adapter *adapter,
@@ -913,6 +913,18 @@ HDL_API int hdl_cm_receive(struct hdl_adapter *adapter,
 HDL_API int hdl_cm_bind(struct hdl_adapter *adapter, uint16_t space, const struct hdl_gid *gid,
                         uint16_t *port, uint32_t options);
 
+/* hdl_cm_listen - listen at a port that was taken with HDL_CM_DEAF
+ *
+ * @gid and @options as they were given to hdl_cm_bind(). A request over the wire that found nobody a moment ago is heard now: the
+ * node agent keeps it for a second.
+ *
+ * Owner: nothing changes hands.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: 0; -HDL_EINVAL the port is not ours. */
+HDL_API int hdl_cm_listen(struct hdl_adapter *adapter, uint16_t space, const struct hdl_gid *gid,
+                          uint16_t port, uint32_t options);
+
 /* hdl_cm_unbind - give a port back
  *
  * @gid and @options as they were given to hdl_cm_bind().
@@ -930,7 +942,7 @@ HDL_API int hdl_cm_unbind(struct hdl_adapter *adapter, uint16_t space, const str
  * A management datagram (msg->on_wire) is sent from the node's wire and may get lost; those that come there are heard as
  * HDL_CM_MAD, a request by whoever holds the port of its service, the others by the process whose slot (struct hdl_limits) is in the
  * high ten bits of our number in them. A DREQ may be left with the agent, which sends it when the process has gone
- * (HDL_CM_WHEN_GONE).
+ * (HDL_CM_WHEN_GONE) or at once (HDL_CM_LAST_WORD), and repeats it until it is answered.
  *
  * Owner: @msg is copied.
  * Threads: any.

@@ -468,24 +468,30 @@ enum hdl_cm_kind {
 	HDL_CM_MESSAGE,  /* somebody sent it */
 	HDL_CM_RETURNED, /* we sent it, and error says why it did not arrive */
 	HDL_CM_GONE,     /* the process guid, slot has ended */
-	HDL_CM_MAD /* a management datagram came over the wire, from gid; a request for space and port, by options */
+	HDL_CM_MAD, /* a management datagram came over the wire, from gid; a request for space and port, by options */
+	HDL_CM_AGENT /* another node agent took over: what was left with the one before (HDL_CM_WHEN_GONE) is forgotten */
 };
 
 /* For whom a port is: one family of addresses, and the other as well unless HDL_CM_ONLY is said. HDL_CM_REUSE: others who say
- * so too may have it as well, and a message to it reaches one of them. */
+ * so too may have it as well, and a message to it reaches one of them. HDL_CM_DEAF: messages to it find nobody until
+ * hdl_cm_listen(). */
 enum hdl_cm_option {
 	HDL_CM_IPV4 = 1 << 0,
 	HDL_CM_IPV6 = 1 << 1,
 	HDL_CM_ONLY = 1 << 2,
-	HDL_CM_REUSE = 1 << 3
+	HDL_CM_REUSE = 1 << 3,
+	HDL_CM_DEAF = 1 << 6
 };
 
 /* How a message goes over the wire. */
 enum hdl_cm_wire {
 	HDL_CM_ON_WIRE = 1,
 	/* Once the process has gone, in whatever way: a DREQ (IBTA 12.6.10). The agent keeps one for each of 4096 connections, until the
-	 * process itself sends a DREQ, DREP or REJ about it. */
-	HDL_CM_WHEN_GONE
+	 * process itself sends a DREP or REJ about it, or hears a DREP. Then it is repeated every second until it is answered, 15 times. */
+	HDL_CM_WHEN_GONE,
+	/* A DREQ that the process itself will not repeat: the agent does, in the same way. If the process has sent it before it is not
+	 * sent at once. */
+	HDL_CM_LAST_WORD
 };
 
 /* A message between those who set up connections. To a port: to_port, gid (of the node), space and port; else to the

@@ -295,6 +295,7 @@ int hdl_adapter_query(struct hdl_adapter *adapter, struct hdl_limits *limits)
 {
 	if (adapter == NULL || adapter->magic != MAGIC_ADAPTER || limits == NULL)
 		return -HDL_EINVAL;
+	adapter_lock(adapter); /* another agent may give other names */
 	*limits = (struct hdl_limits){.gid = adapter->node.gid,
 	                              .gid_count = adapter->gid_count,
 	                              .guid = adapter->guid,
@@ -323,16 +324,20 @@ int hdl_adapter_query(struct hdl_adapter *adapter, struct hdl_limits *limits)
 	                              .max_register_pages = HDL_MAX_REGISTER_PAGES};
 	if (adapter->lid != 0 && adapter->gid_count > AGENT_IB_GID)
 		limits->ib_gid = adapter->gids[AGENT_IB_GID];
+	adapter_unlock(adapter);
 	return 0;
 }
 
 int hdl_gid_query(struct hdl_adapter *adapter, uint32_t index, struct hdl_gid *gid)
 {
-	if (adapter == NULL || adapter->magic != MAGIC_ADAPTER || gid == NULL ||
-	    index >= adapter->gid_count)
+	if (adapter == NULL || adapter->magic != MAGIC_ADAPTER || gid == NULL)
 		return -HDL_EINVAL;
-	*gid = adapter->gids[index];
-	return 0;
+	adapter_lock(adapter);
+	bool known = index < adapter->gid_count;
+	if (known)
+		*gid = adapter->gids[index];
+	adapter_unlock(adapter);
+	return known ? 0 : -HDL_EINVAL;
 }
 
 size_t hdl_counters(struct hdl_adapter *adapter, struct hdl_counter *list, size_t max)

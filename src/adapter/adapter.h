@@ -461,6 +461,8 @@ void udp_let_go(struct hdl_adapter *adapter);
 void cm_hear(struct hdl_adapter *adapter, const struct agent_msg *msg);
 /* Tell an agent that is new which ports are ours. With agent_lock. */
 void cm_again(struct hdl_adapter *adapter);
+/* There is another agent: what only the user knows is for the user to tell it. Without agent_lock. */
+void cm_mended(struct hdl_adapter *adapter);
 void cm_end(struct hdl_adapter *adapter);
 
 /* --- group.c --- */

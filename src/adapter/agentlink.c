@@ -235,6 +235,23 @@ static int hear_welcome(int sock, struct agent_msg *msg, int *wire)
 	return -HDL_EIO;
 }
 
+/* The names that the agent gave us. The next one gives the same, as a rule: then nothing is written that others read meanwhile. */
+static void take_names(struct hdl_adapter *adapter, const struct agent_msg *msg)
+{
+	if (adapter->slot == msg->u.welcome.slot && adapter->guid == msg->u.welcome.guid &&
+	    adapter->lid == msg->u.welcome.lid && adapter->gid_count == msg->u.welcome.gid_count &&
+	    memcmp(adapter->gids, msg->u.welcome.gids, sizeof(adapter->gids)) == 0)
+		return;
+	adapter_lock(adapter);
+	adapter->slot = msg->u.welcome.slot;
+	adapter->guid = msg->u.welcome.guid;
+	adapter->lid = adapter->node.lid = (uint16_t)msg->u.welcome.lid;
+	adapter->gid_count = msg->u.welcome.gid_count;
+	memcpy(adapter->gids, msg->u.welcome.gids, sizeof(adapter->gids));
+	adapter->node.gid = adapter->gids[0];
+	adapter_unlock(adapter);
+}
+
 /* Say hello on @sock and hear the answer. 1: nobody is there any more, try again. */
 static int greet(struct hdl_adapter *adapter, int sock, bool again)
 {
@@ -259,12 +276,7 @@ static int greet(struct hdl_adapter *adapter, int sock, bool again)
 			close(wire);
 		return result;
 	}
-	adapter->slot = msg.u.welcome.slot;
-	adapter->guid = msg.u.welcome.guid;
-	adapter->lid = adapter->node.lid = (uint16_t)msg.u.welcome.lid;
-	adapter->gid_count = msg.u.welcome.gid_count;
-	memcpy(adapter->gids, msg.u.welcome.gids, sizeof(adapter->gids));
-	adapter->node.gid = adapter->gids[0];
+	take_names(adapter, &msg);
 	return udp_attach(adapter, &msg, fd_aside(wire));
 }
 
@@ -410,7 +422,7 @@ static int find_another(struct hdl_adapter *adapter)
 	int sock = find_and_greet(adapter, true);
 	if (sock < 0)
 		return sock;
-	adapter->agent = sock;
+	__atomic_store_n(&adapter->agent, sock, __ATOMIC_RELAXED); /* agent_listen() */
 	watch_agent(adapter);
 	cm_again(adapter);
 	groups_again(adapter);
@@ -424,7 +436,10 @@ static void *mend(void *context)
 	pthread_mutex_lock(&adapter->agent_lock);
 	if (adapter->agent < 0) /* who asks meanwhile finds one for himself */
 		find_another(adapter);
+	bool found = adapter->agent >= 0;
 	pthread_mutex_unlock(&adapter->agent_lock);
+	if (found)
+		cm_mended(adapter);
 	return NULL;
 }
 
@@ -447,7 +462,9 @@ void agent_listen(struct hdl_adapter *adapter)
 {
 	struct agent_msg msg;
 	int fds[UNIXSOCK_MAX_FDS], fd_count;
-	ssize_t got = unixsock_receive(adapter->agent, &msg, sizeof(msg), fds, &fd_count);
+	/* Without agent_lock: whoever looks for an agent has it, and deaths do not wait for that. */
+	int sock = __atomic_load_n(&adapter->agent, __ATOMIC_RELAXED);
+	ssize_t got = unixsock_receive(sock, &msg, sizeof(msg), fds, &fd_count);
 	if (got == (ssize_t)sizeof(msg) && msg.version == AGENT_VERSION)
 		hear(adapter, &msg, fds, fd_count);
 	for (int i = 0; i < fd_count; i++)

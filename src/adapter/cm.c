@@ -27,7 +27,8 @@ int hdl_cm_receive(struct hdl_adapter *adapter,
 
 _Static_assert((int)HDL_CM_IPV4 == (int)AGENT_CM_IPV4 && (int)HDL_CM_IPV6 == (int)AGENT_CM_IPV6 &&
                        (int)HDL_CM_ONLY == (int)AGENT_CM_ONLY &&
-                       (int)HDL_CM_REUSE == (int)AGENT_CM_REUSE,
+                       (int)HDL_CM_REUSE == (int)AGENT_CM_REUSE &&
+                       (int)HDL_CM_DEAF == (int)AGENT_CM_DEAF,
                "so are the options");
 
 static void question(struct agent_msg *msg, uint32_t kind, uint16_t space,
@@ -82,6 +83,37 @@ int hdl_cm_bind(struct hdl_adapter *adapter, uint16_t space, const struct hdl_gi
 	return 0;
 }
 
+/* The port that @msg is about; where it ends: it is not ours. With the lock. */
+static struct held_port **find_port(struct hdl_adapter *adapter, const struct agent_msg *msg)
+{
+	struct held_port **at = &adapter->ports;
+	while (*at != NULL &&
+	       ((*at)->space != msg->u.cm.space || (*at)->port != msg->u.cm.port ||
+	        (((*at)->options ^ msg->u.cm.options) & ~(uint32_t)HDL_CM_DEAF) != 0 ||
+	        memcmp((*at)->gid.raw, msg->u.cm.gid, sizeof(msg->u.cm.gid)) != 0))
+		at = &(*at)->next;
+	return at;
+}
+
+int hdl_cm_listen(struct hdl_adapter *adapter, uint16_t space, const struct hdl_gid *gid,
+                  uint16_t port, uint32_t options)
+{
+	struct agent_msg msg;
+	if (!is_connected(adapter))
+		return -HDL_EINVAL;
+	question(&msg, AGENT_CM_LISTEN, space, gid, port, options);
+	pthread_mutex_lock(&adapter->agent_lock);
+	struct held_port *found = *find_port(adapter, &msg);
+	if (found != NULL)
+		found->options &= ~(uint32_t)HDL_CM_DEAF; /* the next agent is told so */
+	pthread_mutex_unlock(&adapter->agent_lock);
+	if (found == NULL)
+		return -HDL_EINVAL;
+	agent_tell(adapter, &msg);
+	log_info("port %u is listened at", port);
+	return 0;
+}
+
 int hdl_cm_unbind(struct hdl_adapter *adapter, uint16_t space, const struct hdl_gid *gid,
                   uint16_t port, uint32_t options)
 {
@@ -89,15 +121,10 @@ int hdl_cm_unbind(struct hdl_adapter *adapter, uint16_t space, const struct hdl_
 	if (!is_connected(adapter))
 		return -HDL_EINVAL;
 	question(&msg, AGENT_CM_UNBIND, space, gid, port, options);
-	struct held_port *found = NULL;
 	pthread_mutex_lock(&adapter->agent_lock);
-	for (struct held_port **at = &adapter->ports; *at != NULL; at = &(*at)->next)
-		if ((*at)->space == space && (*at)->port == port && (*at)->options == options &&
-		    memcmp((*at)->gid.raw, msg.u.cm.gid, sizeof(msg.u.cm.gid)) == 0) {
-			found = *at;
-			*at = found->next;
-			break;
-		}
+	struct held_port **at = find_port(adapter, &msg), *found = *at;
+	if (found != NULL)
+		*at = found->next;
 	pthread_mutex_unlock(&adapter->agent_lock);
 	if (found == NULL)
 		return -HDL_EINVAL;
@@ -113,14 +140,32 @@ int hdl_cm_send(struct hdl_adapter *adapter, const struct hdl_cm_msg *msg)
 	if (msg->length > sizeof(msg->data))
 		return -HDL_EINVAL;
 	struct agent_msg out;
+	uint32_t options = msg->on_wire == HDL_CM_WHEN_GONE   ? AGENT_CM_WHEN_GONE
+	                   : msg->on_wire == HDL_CM_LAST_WORD ? AGENT_CM_LAST
+	                                                      : msg->options;
 	question(&out, msg->on_wire ? AGENT_CM_MAD : AGENT_CM_SEND, msg->space, &msg->gid,
-	         msg->port, msg->on_wire == HDL_CM_WHEN_GONE ? AGENT_CM_WHEN_GONE : msg->options);
+	         msg->port, options);
 	out.u.cm.guid = msg->guid;
 	out.u.cm.slot = msg->slot;
 	out.u.cm.to_port = msg->to_port;
 	out.u.cm.length = msg->length;
 	memcpy(out.u.cm.data, msg->data, msg->length);
 	return agent_tell(adapter, &out);
+}
+
+static void tell_handler(struct hdl_adapter *adapter, const struct hdl_cm_msg *msg)
+{
+	pthread_mutex_lock(&adapter->agent_lock);
+	void (*handler)(void *, const struct hdl_cm_msg *) = adapter->cm_handler;
+	void *context = adapter->cm_context;
+	pthread_mutex_unlock(&adapter->agent_lock);
+	if (handler != NULL)
+		handler(context, msg);
+}
+
+void cm_mended(struct hdl_adapter *adapter)
+{
+	tell_handler(adapter, &(struct hdl_cm_msg){.kind = HDL_CM_AGENT});
 }
 
 void cm_hear(struct hdl_adapter *adapter, const struct agent_msg *msg)
@@ -141,12 +186,7 @@ void cm_hear(struct hdl_adapter *adapter, const struct agent_msg *msg)
 		return;
 	memcpy(in.gid.raw, msg->u.cm.gid, sizeof(in.gid.raw));
 	memcpy(in.data, msg->u.cm.data, msg->u.cm.length);
-	pthread_mutex_lock(&adapter->agent_lock);
-	void (*handler)(void *, const struct hdl_cm_msg *) = adapter->cm_handler;
-	void *context = adapter->cm_context;
-	pthread_mutex_unlock(&adapter->agent_lock);
-	if (handler != NULL)
-		handler(context, &in);
+	tell_handler(adapter, &in);
 }
 
 void cm_again(struct hdl_adapter *adapter)

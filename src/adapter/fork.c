@@ -28,7 +28,7 @@ static void before(void)
 	pthread_mutex_lock(&mem_lock);
 }
 
-static void in_parent(void)
+static void unlock_all(void)
 {
 	pthread_mutex_unlock(&mem_lock);
 	pthread_mutex_unlock(&start_lock);
@@ -76,12 +76,7 @@ static void forget(struct hdl_adapter *adapter)
 
 static void in_child(void)
 {
-	/* The threads that may have waited for these do not exist here. */
-	pthread_mutex_init(&mem_lock, NULL);
-	pthread_mutex_init(&start_lock, NULL);
-	pthread_mutex_init(&install_lock, NULL);
-	pthread_mutex_init(&registry_lock, NULL);
-	pthread_mutex_init(&list_lock, NULL);
+	unlock_all(); /* whoever may have waited for one of these does not exist here */
 	magic_generation++;
 	while (list != NULL) {
 		struct hdl_adapter *adapter = list;
@@ -95,7 +90,7 @@ static void in_child(void)
 /* Early, so that the handlers of whoever stands above us run before ours: their locks are taken before ours too. */
 __attribute__((constructor)) static void watch_forks(void)
 {
-	pthread_atfork(before, in_parent, in_child);
+	pthread_atfork(before, unlock_all, in_child);
 }
 
 void fork_enter(struct hdl_adapter *adapter)

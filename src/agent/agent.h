@@ -20,6 +20,11 @@
 #define AGENT_MAX_PORTS  65536u /* of a node */
 #define AGENT_MAX_GROUPS 4096u
 
+/* Requests over the wire that find nobody listening are kept so long before they are refused. Who asks over
+ * InfiniBand has to resolve an address and a route before, and programs rely on the time that this takes: the one asks at once
+ * when the other is about to listen (perftest -R). */
+#define AGENT_EARLY_NS 1000000000u
+
 /* After an agent was killed its processes come back with the slots that are in the numbers of their queue pairs. For so long
  * newcomers wait, lest one is given a slot that is in use. */
 #define AGENT_GRACE_NS 100000000u
@@ -50,8 +55,11 @@ struct node_entry {
 	struct port_entry *ports;
 	uint32_t port_count;
 	uint16_t port_rover;
-	uint32_t rover;    /* numbers are reused as late as possible */
-	struct wire *wire; /* NULL: nobody has asked for one (wire.h) */
+	uint32_t rover;      /* numbers are reused as late as possible */
+	struct wire *wire;   /* NULL: nobody has asked for one (wire.h) */
+	struct word *words;  /* that are repeated until they are answered (management.c) */
+	struct early *early; /* requests that are kept for who may listen in a moment */
+	uint32_t word_count, early_count;
 };
 
 /* What can wake us, first in what it belongs to: the data of the epoll. (NULL: the listener.) */
@@ -129,11 +137,12 @@ void node_loopback(const struct node_entry *node, uint8_t gid[16]);
 /* Give @client a slot, the one it wishes if that is free. False: none left. */
 bool node_enter(struct node_entry *node, struct client *client, int32_t wish);
 void node_leave(struct agent *agent, struct client *client);
-/* Forget @node if nobody is there. */
+/* Forget @node if nobody is there and nothing is left to be said. */
 void node_tidy(struct agent *agent, struct node_entry *node);
 
 /* cm.c: messages about connections. @msg is of the kind in the name. */
 void cm_bind(struct client *client, struct agent_msg *msg);
+void cm_listen(struct client *client, const struct agent_msg *msg);
 void cm_unbind(struct client *client, const struct agent_msg *msg);
 void cm_send(struct agent *agent, struct client *client, struct agent_msg *msg);
 /* Who holds a port of @node for what comes to @gid, an address of @family (enum agent_cm_option)? NULL: nobody. */
@@ -144,8 +153,15 @@ void cm_leave(struct agent *agent, struct client *client);
 
 /* management.c: send the management datagram in @msg to where it says. */
 void management_send(struct client *client, const struct agent_msg *msg);
-/* @client has gone: say what it left to be said. */
+/* @client has gone: say what it left to be said, again and again until it is answered. */
 void management_leave(struct client *client);
+/* Say no more for those who have gone from @node, and to those who asked for one there. */
+void management_silence(struct node_entry *node);
+/* Somebody listens on @node, or does so at another port: who was early is heard. */
+void management_listen(struct node_entry *node);
+/* Say again, and refuse, what is due, and forget the nodes that have said all. When it is to be called again (clock_now_ns());
+ * UINT64_MAX: nothing is left to be done. */
+uint64_t management_turn(struct agent *agent);
 
 /* group.c: multicast groups. @msg is of the kind in the name; for group_end(), GROUP_LEAVE or GROUP_FORGET. */
 void group_join(struct agent *agent, struct client *client, const struct agent_msg *msg);

@@ -44,6 +44,7 @@ static const struct port_entry *holder(const struct node_entry *node, uint16_t s
 	const struct port_entry *found = NULL;
 	for (const struct port_entry *at = node->ports; at != NULL; at = at->next)
 		if (at->space == space && at->port == port && overlap(at->gid, gid) &&
+		    (at->options & AGENT_CM_DEAF) == 0 &&
 		    ((at->options & AGENT_CM_ONLY) == 0 || (at->options & family) != 0) &&
 		    (found == NULL || (found->options & family) == 0))
 			found = at;
@@ -89,23 +90,42 @@ void cm_bind(struct client *client, struct agent_msg *msg)
 	msg->u.cm.error =
 	        take(client, msg->u.cm.space, msg->u.cm.gid, &msg->u.cm.port, msg->u.cm.options);
 	msg->kind = AGENT_CM_BOUND;
+	if (msg->u.cm.error == 0 && (msg->u.cm.options & AGENT_CM_DEAF) == 0)
+		management_listen(client->node);
 	if (msg->u.cm.token != 0)
 		tell(client, msg, NULL, 0);
 }
 
+/* The port of @client's that @msg is about; where it ends: there is none. */
+static struct port_entry **find_port(struct client *client, const struct agent_msg *msg)
+{
+	struct port_entry **at = &client->node->ports;
+	while (*at != NULL &&
+	       ((*at)->client != client || (*at)->space != msg->u.cm.space ||
+	        (*at)->port != msg->u.cm.port ||
+	        (((*at)->options ^ msg->u.cm.options) & ~(uint32_t)AGENT_CM_DEAF) != 0 ||
+	        memcmp((*at)->gid, msg->u.cm.gid, 16) != 0))
+		at = &(*at)->next;
+	return at;
+}
+
+void cm_listen(struct client *client, const struct agent_msg *msg)
+{
+	struct port_entry *entry = *find_port(client, msg);
+	if (entry == NULL)
+		return;
+	entry->options &= ~(uint32_t)AGENT_CM_DEAF;
+	management_listen(client->node);
+}
+
 void cm_unbind(struct client *client, const struct agent_msg *msg)
 {
-	for (struct port_entry **at = &client->node->ports; *at != NULL; at = &(*at)->next) {
-		struct port_entry *entry = *at;
-		if (entry->client != client || entry->space != msg->u.cm.space ||
-		    entry->port != msg->u.cm.port || entry->options != msg->u.cm.options ||
-		    memcmp(entry->gid, msg->u.cm.gid, 16) != 0)
-			continue;
-		*at = entry->next;
-		client->node->port_count--;
-		free(entry);
+	struct port_entry **at = find_port(client, msg), *entry = *at;
+	if (entry == NULL)
 		return;
-	}
+	*at = entry->next;
+	client->node->port_count--;
+	free(entry);
 }
 
 static struct client *addressee(struct agent *agent, const struct agent_msg *msg, int *error)

@@ -135,39 +135,61 @@ static int take_office(const char *directory, bool *killed)
 	return unixsock_listen(path); /* the lock stays open, and so held, until we end */
 }
 
-/* How long to wait for the next message, in milliseconds. */
-static int patience(const struct agent *agent, const struct options *options, bool wire_awaited)
+/* How long to wait for the next message, in milliseconds. @due_ns: when something is to be repeated. */
+static int patience(const struct agent *agent, const struct options *options, bool wire_awaited,
+                    uint64_t due_ns)
 {
 	uint64_t now = clock_now_ns();
 	if (wire_awaited)
 		return AGENT_WIRE_LOOK_MS;
-	if (agent->open_ns != 0)
-		return agent->open_ns > now ? (int)((agent->open_ns - now) / 1000000) + 1 : 0;
+	if (agent->open_ns != 0 && agent->open_ns < due_ns)
+		due_ns = agent->open_ns;
+	if (due_ns != UINT64_MAX)
+		return due_ns > now ? (int)((due_ns - now) / 1000000) + 1 : 0;
 	return agent->client_count == 0 ? options->idle_seconds * 1000 : -1;
+}
+
+/* Wires before processes: what a newcomer says may close one. */
+static void hear_wires(struct epoll_event *events, int count)
+{
+	for (int i = 0; i < count; i++) {
+		const enum source *source = events[i].data.ptr;
+		if (source == NULL || *source != SOURCE_WIRE)
+			continue;
+		wire_hear(events[i].data.ptr);
+		events[i].events = 0; /* heard */
+	}
+}
+
+static void hear_processes(struct agent *agent, const struct epoll_event *events, int count)
+{
+	for (int i = 0; i < count; i++) {
+		if (events[i].events == 0)
+			continue;
+		if (events[i].data.ptr == NULL)
+			agent_accept(agent);
+		else
+			agent_hear(agent, events[i].data.ptr);
+	}
 }
 
 static void serve(struct agent *agent, const struct options *options)
 {
 	struct epoll_event events[MAX_EVENTS];
 	bool wire_awaited = false;
+	uint64_t due_ns = UINT64_MAX;
 	while (!stopping) {
 		int count = epoll_wait(agent->epoll, events, MAX_EVENTS,
-		                       patience(agent, options, wire_awaited));
+		                       patience(agent, options, wire_awaited, due_ns));
+		hear_wires(events, count);
 		if (agent->open_ns != 0 && clock_now_ns() >= agent->open_ns)
 			agent_admit_waiting(agent);
-		else if (count == 0 && agent->client_count == 0)
+		else if (count == 0 && agent->client_count == 0 && due_ns == UINT64_MAX)
 			return;
-		for (int i = 0; i < count; i++) {
-			const enum source *source = events[i].data.ptr;
-			if (source == NULL)
-				agent_accept(agent);
-			else if (*source == SOURCE_WIRE)
-				wire_hear(agent, events[i].data.ptr);
-			else
-				agent_hear(agent, events[i].data.ptr);
-		}
+		hear_processes(agent, events, count);
 		agent_sweep(agent);
 		wire_awaited = agent_admit_to_wire(agent);
+		due_ns = management_turn(agent);
 	}
 }
 

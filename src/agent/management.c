@@ -1,11 +1,13 @@
 /* Queue pair 1 of a node (IBTA volume 1, 13.5.1): management datagrams come to the agent, because it owns the socket, and are passed
  * on. It keeps no state of connections: the number that the receiver gave a connection tells its process, a request goes to
  * whoever holds the port of the service, and what is for nobody is refused. Of a connection it knows no more than a process leaves
- * with it: what to tell the peer when the process has gone. */
+ * with it: what to tell the peer when the process has gone, or says no more about it. That is repeated until it is answered (12.9.7),
+ * and a node stays that long after its last process. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "agent/wire.h"
+#include "base/clock.h"
 #include "port/unixsock.h"
 #include "wire/ib_cm.h"
 #include "wire/ib_opcode.h"
@@ -26,50 +28,163 @@ static void send_datagram(struct node_entry *node, const uint8_t gid[16], const 
 
 /* --- last words --- */
 
+/* A DREQ: in the list of its process until that says no more, then in that of the node until it is answered. */
 struct word {
 	uint32_t number; /* the process's own for the connection */
+	bool said;       /* by the process itself, which repeats it as long as it lives */
 	uint8_t gid[16], mad[MAD_BYTES];
+	unsigned tries;  /* that are left, */
+	uint64_t due_ns; /* and when the next one is due: in the node's list */
 	struct word *next;
 };
 
-static void forget(struct client *client, uint32_t number)
+static struct word **find(struct word **list, uint32_t number)
 {
-	for (struct word **at = &client->words; *at != NULL; at = &(*at)->next) {
-		struct word *word = *at;
-		if (word->number != number)
-			continue;
-		*at = word->next;
-		free(word);
-		client->word_count--;
-		return;
-	}
+	while (*list != NULL && (*list)->number != number)
+		list = &(*list)->next;
+	return list;
 }
 
-/* Without memory, or beyond the limit, it is as if the process had left none. */
+/* Out of the list of @client; NULL: there is none. */
+static struct word *take(struct client *client, uint32_t number)
+{
+	struct word **at = find(&client->words, number), *word = *at;
+	if (word == NULL)
+		return NULL;
+	*at = word->next;
+	client->word_count--;
+	return word;
+}
+
+static void forget(struct client *client, uint32_t number)
+{
+	free(take(client, number));
+}
+
+static struct word *make_word(const struct agent_msg *msg, uint32_t number)
+{
+	struct word *word = calloc(1, sizeof(*word));
+	if (word == NULL)
+		return NULL;
+	word->number = number;
+	memcpy(word->gid, msg->u.cm.gid, sizeof(word->gid));
+	memcpy(word->mad, msg->u.cm.data, sizeof(word->mad));
+	return word;
+}
+
+/* Without memory, or beyond the limit, it is as if the process had left none. Those that it has said itself make room: their
+ * peers were told, and are most likely gone. */
 static void keep(struct client *client, const struct agent_msg *msg, uint32_t number)
 {
 	forget(client, number);
-	struct word *word = client->word_count < AGENT_MAX_WORDS ? malloc(sizeof(*word)) : NULL;
+	for (struct word *at = client->words; at != NULL && client->word_count >= AGENT_MAX_WORDS;
+	     at = at->next)
+		if (at->said) {
+			forget(client, at->number);
+			break;
+		}
+	struct word *word = client->word_count < AGENT_MAX_WORDS ? make_word(msg, number) : NULL;
 	if (word == NULL)
 		return;
-	*word = (struct word){.number = number, .next = client->words};
-	memcpy(word->gid, msg->u.cm.gid, sizeof(word->gid));
-	memcpy(word->mad, msg->u.cm.data, sizeof(word->mad));
+	word->next = client->words;
 	client->words = word;
 	client->word_count++;
 }
 
+/* From now on it is the node's; one too many is said once. */
+static void hand_over(struct node_entry *node, struct word *word)
+{
+	if (!word->said)
+		send_datagram(node, word->gid, word->mad);
+	if (node->word_count >= AGENT_MAX_WORDS) {
+		free(word);
+		return;
+	}
+	word->tries = IB_CM_MAX_RETRIES;
+	word->due_ns = clock_now_ns() + ib_cm_time_ns(IB_CM_RESPONSE_TIMEOUT);
+	word->next = node->words;
+	node->words = word;
+	node->word_count++;
+}
+
 void management_leave(struct client *client)
 {
-	while (client->words != NULL) {
-		struct word *word = client->words;
+	struct word *word;
+	while ((word = client->words) != NULL) {
+		client->words = word->next;
+		client->word_count--;
 		if (client->node != NULL && client->node->wire != NULL)
-			send_datagram(client->node, word->gid, word->mad);
-		forget(client, word->number);
+			hand_over(client->node, word);
+		else
+			free(word);
 	}
 }
 
+static void drop(struct node_entry *node, struct word **at)
+{
+	struct word *word = *at;
+	*at = word->next;
+	node->word_count--;
+	free(word);
+}
+
+/* What is due, and when the next one is; UINT64_MAX: nothing is left to be said. */
+static uint64_t repeat(struct node_entry *node, uint64_t now)
+{
+	uint64_t first = UINT64_MAX;
+	for (struct word **at = &node->words; *at != NULL;) {
+		struct word *word = *at;
+		if (word->due_ns <= now && word->tries == 0) {
+			drop(node, at);
+			continue;
+		}
+		if (word->due_ns <= now) {
+			word->tries--;
+			word->due_ns = now + ib_cm_time_ns(IB_CM_RESPONSE_TIMEOUT);
+			send_datagram(node, word->gid, word->mad);
+		}
+		first = word->due_ns < first ? word->due_ns : first;
+		at = &word->next;
+	}
+	return first;
+}
+
+/* A DREP from @gid: is it the answer to what only we repeat? Then it is for nobody else. */
+static bool answered(struct node_entry *node, const uint8_t gid[16],
+                     const struct ib_cm_message *drep)
+{
+	struct ib_cm_message dreq;
+	for (struct word **at = &node->words; *at != NULL; at = &(*at)->next)
+		if ((*at)->number == drep->u.drep.remote_id &&
+		    memcmp((*at)->gid, gid, sizeof((*at)->gid)) == 0 &&
+		    ib_cm_decode(&dreq, (*at)->mad, MAD_BYTES) == IB_CM_OK &&
+		    dreq.transaction_id == drep->transaction_id) {
+			drop(node, at);
+			return true;
+		}
+	return false;
+}
+
 /* --- passing on --- */
+
+/* @client says the DREQ in @msg. */
+static void say_goodbye(struct client *client, const struct agent_msg *msg, uint32_t number)
+{
+	struct word *word = *find(&client->words, number);
+	if ((msg->u.cm.options & AGENT_CM_LAST) == 0) {
+		if (word != NULL)
+			word->said = true;
+		send_datagram(client->node, msg->u.cm.gid, msg->u.cm.data);
+		return;
+	}
+	word = take(client, number);
+	if (word == NULL)
+		word = make_word(msg, number);
+	if (word != NULL)
+		hand_over(client->node, word);
+	else
+		send_datagram(client->node, msg->u.cm.gid, msg->u.cm.data);
+}
 
 void management_send(struct client *client, const struct agent_msg *msg)
 {
@@ -83,9 +198,11 @@ void management_send(struct client *client, const struct agent_msg *msg)
 			keep(client, msg, message.u.dreq.local_id);
 		return;
 	}
-	if (known && message.kind == IB_CM_DREQ)
-		forget(client, message.u.dreq.local_id);
-	else if (known && message.kind == IB_CM_DREP)
+	if (known && message.kind == IB_CM_DREQ) {
+		say_goodbye(client, msg, message.u.dreq.local_id);
+		return;
+	}
+	if (known && message.kind == IB_CM_DREP)
 		forget(client, message.u.drep.local_id);
 	else if (known && message.kind == IB_CM_REJ)
 		forget(client, message.u.rej.local_id);
@@ -138,11 +255,105 @@ static bool is_for_all(const struct ib_cm_message *message)
 	return message->kind == IB_CM_REJ && message->u.rej.remote_id == 0;
 }
 
-void wire_management(struct agent *agent, struct node_entry *node, const struct roce_path *came,
+/* --- requests that are early --- */
+
+struct early {
+	struct early *next;
+	uint64_t due_ns;
+	struct ib_cm_message message;
+	struct agent_msg msg; /* for who will be there */
+};
+
+static void refuse(struct node_entry *node, const uint8_t gid[16],
+                   const struct ib_cm_message *message)
+{
+	struct ib_cm_message answer;
+	uint8_t mad[MAD_BYTES];
+	if (!ib_cm_refuse(message, IB_CM_INVALID_SERVICE_ID, &answer))
+		return;
+	ib_cm_encode(&answer, mad);
+	send_datagram(node, gid, mad);
+}
+
+/* Keep a request that nobody listens for. False: it is none, or there are too many. One that is repeated is kept once. */
+static bool keep_early(struct node_entry *node, const struct ib_cm_message *message,
+                       const struct agent_msg *msg)
+{
+	if ((message->kind != IB_CM_REQ && message->kind != IB_CM_SIDR_REQ) || msg->u.cm.port == 0)
+		return false;
+	struct early **at = &node->early;
+	for (; *at != NULL; at = &(*at)->next)
+		if (memcmp((*at)->msg.u.cm.data, msg->u.cm.data, MAD_BYTES) == 0 &&
+		    memcmp((*at)->msg.u.cm.gid, msg->u.cm.gid, 16) == 0)
+			return true;
+	struct early *early = node->early_count < AGENT_MAX_EARLY ? malloc(sizeof(*early)) : NULL;
+	if (early == NULL)
+		return false;
+	*early = (struct early){
+	        .due_ns = clock_now_ns() + AGENT_EARLY_NS, .message = *message, .msg = *msg};
+	*at = early; /* the last: first come, first heard */
+	node->early_count++;
+	return true;
+}
+
+static void drop_early(struct node_entry *node, struct early **at)
+{
+	struct early *early = *at;
+	*at = early->next;
+	node->early_count--;
+	free(early);
+}
+
+void management_listen(struct node_entry *node)
+{
+	for (struct early **at = &node->early; *at != NULL;) {
+		struct client *client = addressee(node, &(*at)->message, &(*at)->msg);
+		if (client == NULL) {
+			at = &(*at)->next;
+			continue;
+		}
+		pass_on(client, &(*at)->msg);
+		drop_early(node, at);
+	}
+}
+
+/* When the next one is due; UINT64_MAX: none is left. */
+static uint64_t refuse_early(struct node_entry *node, uint64_t now)
+{
+	while (node->early != NULL && node->early->due_ns <= now) {
+		refuse(node, node->early->msg.u.cm.gid, &node->early->message);
+		drop_early(node, &node->early);
+	}
+	return node->early != NULL ? node->early->due_ns : UINT64_MAX;
+}
+
+/* --- all of it --- */
+
+void management_silence(struct node_entry *node)
+{
+	while (node->words != NULL)
+		drop(node, &node->words);
+	while (node->early != NULL)
+		drop_early(node, &node->early);
+}
+
+uint64_t management_turn(struct agent *agent)
+{
+	uint64_t now = clock_now_ns(), first = UINT64_MAX;
+	for (uint32_t i = agent->node_count; i-- > 0;) { /* backwards: one may be taken out */
+		struct node_entry *node = agent->nodes[i];
+		uint64_t due = repeat(node, now), early = refuse_early(node, now);
+		due = early < due ? early : due;
+		first = due < first ? due : first;
+		node_tidy(agent, node);
+	}
+	return first;
+}
+
+void wire_management(struct node_entry *node, const struct roce_path *came,
                      const struct ib_packet *packet)
 {
-	struct ib_cm_message message, answer;
-	(void)agent;
+	struct ib_cm_message message;
 	if (packet->bth.opcode != (IB_UD + IB_OP_SEND_ONLY) || packet->deth.qkey != MAD_GSI_QKEY ||
 	    packet->deth.src_qp != MAD_GSI_QPN ||
 	    ib_cm_decode(&message, packet->payload, packet->payload_bytes) != IB_CM_OK)
@@ -157,12 +368,14 @@ void wire_management(struct agent *agent, struct node_entry *node, const struct 
 				pass_on(node->slots[slot], &msg);
 		return;
 	}
+	if (message.kind == IB_CM_DREP && answered(node, came->sgid, &message))
+		return;
 	struct client *client = addressee(node, &message, &msg);
 	if (client != NULL) {
+		if (message.kind == IB_CM_DREP)
+			forget(client, message.u.drep.remote_id);
 		pass_on(client, &msg);
-	} else if (ib_cm_refuse(&message, IB_CM_INVALID_SERVICE_ID, &answer)) {
-		uint8_t mad[MAD_BYTES];
-		ib_cm_encode(&answer, mad);
-		send_datagram(node, came->sgid, mad);
+	} else if (!keep_early(node, &message, &msg)) {
+		refuse(node, came->sgid, &message);
 	}
 }

@@ -201,11 +201,12 @@ void node_leave(struct agent *agent, struct client *client)
 
 void node_tidy(struct agent *agent, struct node_entry *node)
 {
-	if (node->clients > 0)
+	if (node->clients > 0 || node->words != NULL)
 		return;
 	for (uint32_t i = 0; i < agent->node_count; i++)
 		if (agent->nodes[i] == node)
 			agent->nodes[i] = agent->nodes[--agent->node_count];
+	management_silence(node);
 	wire_close(node->wire);
 	free(node);
 }

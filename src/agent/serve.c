@@ -154,6 +154,7 @@ static void admit(struct agent *agent, struct client *client)
 		refuse(client, ENOSPC, "too many nodes; end the programs of one");
 		return;
 	}
+	wire_yield(node, client);
 	int result = find_wire(agent, client, node, why, sizeof(why));
 	client->awaiting_wire = result == -EAGAIN;
 	if (result != 0 && result != -EAGAIN)
@@ -341,6 +342,9 @@ static bool serve(struct agent *agent, struct client *client, struct agent_msg *
 		return true;
 	case AGENT_CM_BIND:
 		cm_bind(client, msg);
+		return true;
+	case AGENT_CM_LISTEN:
+		cm_listen(client, msg);
 		return true;
 	case AGENT_CM_UNBIND:
 		cm_unbind(client, msg);

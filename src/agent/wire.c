@@ -66,7 +66,7 @@ static int explain(int error, const struct udp_address *address, char *why, size
 }
 
 /* Is the address, or the node, taken already? */
-static int judge(const struct agent *agent, const struct node_entry *node,
+static int judge(struct agent *agent, const struct node_entry *node,
                  const struct udp_address *address, char *why, size_t why_bytes)
 {
 	char text[UDP_ADDRESS_TEXT];
@@ -78,9 +78,14 @@ static int judge(const struct agent *agent, const struct node_entry *node,
 		return -EBUSY;
 	}
 	for (uint32_t i = 0; i < agent->node_count; i++) {
-		const struct node_entry *other = agent->nodes[i];
+		struct node_entry *other = agent->nodes[i];
 		if (other->wire == NULL || !udp_address_equal(wire_address(other->wire), address))
 			continue;
+		if (other->clients == 0) { /* it is there for its last words only */
+			management_silence(other);
+			node_tidy(agent, other);
+			return 0;
+		}
 		udp_address_print(address, text);
 		snprintf(why, why_bytes,
 		         "%s is the address of your node '%.24s'; each node needs one of its own",
@@ -120,6 +125,22 @@ int wire_open(struct agent *agent, struct node_entry *node, const struct udp_add
 	return 0;
 }
 
+void wire_yield(struct node_entry *node, const struct client *client)
+{
+	if (node->wire == NULL || node->clients > 0)
+		return;
+	const struct udp_address *address = wire_address(node->wire);
+	bool is_loopback = udp_address_is_ipv4(address) && address->gid[12] == 127 &&
+	                   address->gid[13] == AGENT_LOOPBACK;
+	if (client->wire == AGENT_WIRE_ADDRESS ? udp_address_equal(address, &client->wire_address)
+	                                       : client->wire == AGENT_WIRE_LOOPBACK && is_loopback)
+		return;
+	management_silence(node);
+	wire_close(node->wire);
+	node->wire = NULL;
+	node_list_addresses(node);
+}
+
 void wire_close(struct wire *wire)
 {
 	if (wire == NULL)
@@ -140,8 +161,8 @@ void wire_leave(struct wire *wire, uint32_t slot)
 }
 
 /* One datagram. What is for nobody ends here, without an answer. */
-static void hear_packet(struct agent *agent, struct wire *wire, const struct udp_came *came,
-                        const uint8_t *data, size_t bytes)
+static void hear_packet(struct wire *wire, const struct udp_came *came, const uint8_t *data,
+                        size_t bytes)
 {
 	struct ib_packet packet;
 	struct roce_path path = {.src_port = came->from_port,
@@ -151,17 +172,17 @@ static void hear_packet(struct agent *agent, struct wire *wire, const struct udp
 	memcpy(path.sgid, came->from.gid, sizeof(path.sgid));
 	memcpy(path.dgid, wire_address(wire)->gid, sizeof(path.dgid));
 	if (roce_udp_decode(&path, &packet, data, bytes) == IB_OK && packet.bth.dest_qp == 1)
-		wire_management(agent, wire->node, &path, &packet);
+		wire_management(wire->node, &path, &packet);
 }
 
-void wire_hear(struct agent *agent, struct wire *wire)
+void wire_hear(struct wire *wire)
 {
 	struct udp_came came[UDP_BATCH];
 	int count = udp_receive(&wire->receiver, wire->steer.at[0].sock, came);
 	for (int i = 0; i < count; i++)
 		for (uint32_t at = 0; at < came[i].bytes; at += came[i].packet_bytes) {
 			uint32_t rest = came[i].bytes - at;
-			hear_packet(agent, wire, &came[i], came[i].data + at,
+			hear_packet(wire, &came[i], came[i].data + at,
 			            rest < came[i].packet_bytes ? rest : came[i].packet_bytes);
 		}
 }

@@ -14,6 +14,9 @@ struct wire;
 /* Give @node a wire on @address, unless it has that one. 0 or -errno, and *why is why not, for the user. */
 int wire_open(struct agent *agent, struct node_entry *node, const struct udp_address *address,
               char *why, size_t why_bytes);
+/* @client, who wants a wire or none, is about to be the first on @node: what the last ones left to be said does not keep it from
+ * that. */
+void wire_yield(struct node_entry *node, const struct client *client);
 /* NULL: nothing. */
 void wire_close(struct wire *wire);
 const struct udp_address *wire_address(const struct wire *wire);
@@ -25,10 +28,10 @@ int wire_enter(struct wire *wire, uint32_t slot);
 void wire_leave(struct wire *wire, uint32_t slot);
 
 /* Something came to the agent's socket. */
-void wire_hear(struct agent *agent, struct wire *wire);
+void wire_hear(struct wire *wire);
 
 /* A packet for queue pair 1 came along @came, whose sgid is its sender's. What it points to is gone afterwards. (management.c) */
-void wire_management(struct agent *agent, struct node_entry *node, const struct roce_path *came,
+void wire_management(struct node_entry *node, const struct roce_path *came,
                      const struct ib_packet *packet);
 /* Send @packet to path->dgid. Of the path, the traffic class and the hop limit count as well (0: the usual one). 0 or
  * -errno (-EAGAIN: no room now; -EMSGSIZE). */

@@ -160,6 +160,7 @@ struct cm_id {
 	        sent; /* what was asked or answered, while there may be need to say it again (cmwait.c) */
 	uint16_t attempt; /* of ours, or of the peer whose request it was */
 	unsigned tries;
+	uint64_t asked_ns; /* the program did, then */
 	enum cm_wait wait;
 	uint64_t wait_ns, give_up_ns; /* until when; of an address, when to give up */
 	uint32_t
@@ -277,6 +278,8 @@ void cm_far_heard(const struct hdl_cm_msg *msg);
 void cm_far_expire(struct cm_id *id);
 /* The program saw data of the peer. */
 void cm_far_notify(struct cm_id *id);
+/* Leave with the agent what the peer of @id is to be told when this process has gone. */
+void cm_far_leave_word(const struct cm_id *id);
 /* The identifier ends. */
 void cm_far_part(struct cm_id *id);
 

@@ -55,10 +55,12 @@ static int send_to(const struct hdl_gid *gid, const uint8_t *mad)
 }
 
 /* A process may end without a word, and the peer is to hear of it all the same: the agent keeps one for it. */
-static void leave_word(const struct cm_id *id)
+void cm_far_leave_word(const struct cm_id *id)
 {
-	struct ibcm end = *id->far;
 	struct ibcm_out out = {0};
+	if (id->far == NULL)
+		return;
+	struct ibcm end = *id->far;
 	if (!end.datagram && ibcm_disconnect(&end, cm_now_ns(), &out))
 		send_how(&id->dgid, out.mad, HDL_CM_WHEN_GONE);
 }
@@ -153,16 +155,16 @@ static void fill_req(struct cm_id *id, const struct cm_wire *wire, struct ib_cm_
 	                          .qpn = wire->qpn,
 	                          .responder_resources = wire->responder_resources,
 	                          .initiator_depth = wire->initiator_depth,
-	                          .remote_response_timeout = IBCM_RESPONSE_TIMEOUT,
+	                          .remote_response_timeout = IB_CM_RESPONSE_TIMEOUT,
 	                          .transport = transport_of(id),
 	                          .flow_control = wire->flow_control != 0,
 	                          .psn = wire->psn,
-	                          .local_response_timeout = IBCM_RESPONSE_TIMEOUT,
+	                          .local_response_timeout = IB_CM_RESPONSE_TIMEOUT,
 	                          .retry_count = wire->retry_count,
 	                          .pkey = COMPAT_PKEY,
 	                          .mtu = id->mtu,
 	                          .rnr_retry_count = wire->rnr_retry_count,
-	                          .max_retries = IBCM_MAX_RETRIES,
+	                          .max_retries = IB_CM_MAX_RETRIES,
 	                          .srq = wire->srq != 0,
 	                          .extended_transport = transport_of(id) == IB_CM_EXTENDED,
 	                          .primary = {.local_lid = ETHERNET_LID,
@@ -260,7 +262,7 @@ int cm_far_send(struct cm_id *id, const struct cm_wire *wire)
 	}
 	flush(id, &out);
 	if (error == 0 && (wire->kind == CM_REP || wire->kind == CM_RTU))
-		leave_word(id);
+		cm_far_leave_word(id);
 	cm_wait_far(id);
 	return error;
 }
@@ -274,12 +276,15 @@ void cm_far_part(struct cm_id *id)
 		late[next_late].gid = id->dgid;
 		late[next_late].transaction_id = id->far->transaction_id;
 		late[next_late].remote_id = id->far->remote_id;
-		late[next_late].until_ns =
-		        cm_now_ns() + ibcm_time_ns(IBCM_RESPONSE_TIMEOUT) * (IBCM_MAX_RETRIES + 1);
+		late[next_late].until_ns = cm_now_ns() + ib_cm_time_ns(IB_CM_RESPONSE_TIMEOUT) *
+		                                                 (IB_CM_MAX_RETRIES + 1);
 		next_late = (next_late + 1) % LATE_REQUESTS;
 	}
 	ibcm_part(id->far, limits().guid, &out);
-	flush(id, &out);
+	if (out.last)
+		send_how(&id->dgid, out.mad, HDL_CM_LAST_WORD);
+	else
+		flush(id, &out);
 	free(id->far);
 	id->far = NULL;
 }
@@ -396,15 +401,15 @@ static struct cm_id *known(const struct hdl_gid *gid, const struct ib_cm_message
 }
 
 /* A peer that asks with a queue pair that is connected to one of ours has forgotten that connection (12.9.8.3.1): it ends, and the
- * peer may ask again. */
-static bool was_stale(const struct ib_cm_req *req)
+ * peer may ask again. Not a stranger who says that it is the peer. */
+static bool was_stale(const struct hdl_gid *gid, const struct ib_cm_req *req)
 {
 	struct cm_id *id;
 	bool found = false;
 	for (uint32_t at = 0; (id = cm_id_next(&at)) != NULL; at++) {
 		const struct ibcm *far = id->far;
 		if (far == NULL || far->datagram || far->remote_guid != req->ca_guid ||
-		    far->remote_qpn != req->qpn ||
+		    far->remote_qpn != req->qpn || memcmp(id->dgid.raw, gid->raw, 16) != 0 ||
 		    (far->state != IBCM_ESTABLISHED && far->state != IBCM_REP_SENT))
 			continue;
 		found = true;
@@ -473,7 +478,7 @@ static void hear_request(const struct hdl_cm_msg *msg, const struct ib_cm_messag
 		refuse(&msg->gid, message, IB_CM_INVALID_TRANSPORT);
 		return;
 	}
-	if (!datagram && was_stale(req)) {
+	if (!datagram && was_stale(&msg->gid, req)) {
 		refuse(&msg->gid, message, IB_CM_STALE_CONNECTION);
 		return;
 	}

@@ -64,8 +64,8 @@ void cm_id_end(struct cm_id *id)
 /* For whom the port of @id is. All addresses of one family are those of the other too, unless the program says otherwise. */
 static uint32_t port_options(const struct cm_id *id)
 {
-	return cm_family_of(&id->src) | (id->has_device || id->afonly ? HDL_CM_ONLY : 0u) |
-	       (id->reuse ? HDL_CM_REUSE : 0u);
+	return HDL_CM_DEAF | cm_family_of(&id->src) |
+	       (id->has_device || id->afonly ? HDL_CM_ONLY : 0u) | (id->reuse ? HDL_CM_REUSE : 0u);
 }
 
 /* Take the port in @id->src, or any if it is 0. The lock is given up meanwhile. 0 or an error. */
@@ -312,7 +312,10 @@ static int listen_on(struct cm_id *id, const struct rdma_ucm_listen *command)
 	int backlog = (int)command->backlog;
 	id->backlog = backlog > 0 && backlog < CM_MAX_BACKLOG ? backlog : CM_MAX_BACKLOG;
 	id->state = CM_LISTENING;
-	return 0;
+	if (compat_adapter() == NULL)
+		return ENODEV;
+	return -hdl_cm_listen(compat_adapter(), id->space, id->for_all ? NULL : &id->sgid,
+	                      ntohs(*cm_port_of(&id->src)), id->port_options);
 }
 
 static int init_qp_attr(const struct cm_id *id, const struct rdma_ucm_cmd_hdr *header,

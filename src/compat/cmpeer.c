@@ -125,6 +125,7 @@ int cm_request(struct cm_id *id, const struct rdma_ucm_conn_param *param)
 	if (!keep(id, &wire))
 		return ENOMEM;
 	id->tries = 0;
+	id->asked_ns = cm_now_ns();
 	id->peer = 0;
 	int error = send_request(id);
 	if (error == 0) {
@@ -522,6 +523,9 @@ void cm_heard(void *context, const struct hdl_cm_msg *msg)
 				cm_repeat(id); /* it may have taken our request with it */
 	} else if (msg->kind == HDL_CM_MAD) {
 		cm_far_heard(msg);
+	} else if (msg->kind == HDL_CM_AGENT) {
+		for (uint32_t at = 0; (id = cm_id_next(&at)) != NULL; at++)
+			cm_far_leave_word(id);
 	} else if (msg->length == sizeof(wire)) {
 		memcpy(&wire, msg->data, sizeof(wire));
 		if (msg->kind == HDL_CM_RETURNED)

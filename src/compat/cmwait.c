@@ -115,7 +115,10 @@ static bool start(struct cm_id *id, enum cm_wait what, uint64_t ns)
 
 bool cm_wait_more(struct cm_id *id)
 {
-	if (id->sent == NULL || id->tries >= TRIES || !start(id, CM_WAIT_LISTENER, EVERY_NS))
+	/* Across the wire the peer may have kept the request as long before it said no. */
+	bool late = id->across && cm_now_ns() - id->asked_ns >= TRIES * EVERY_NS;
+	if (id->sent == NULL || late || id->tries >= TRIES ||
+	    !start(id, CM_WAIT_LISTENER, EVERY_NS))
 		return false;
 	id->tries++;
 	return true;

@@ -5,9 +5,10 @@
 
 #define ALTERNATE_PATHS_NOT_SUPPORTED 2u /* status of an APR, table 117 */
 
-uint64_t ibcm_time_ns(uint8_t exponent)
+/* A time that the peer says. */
+static uint64_t at_most(uint8_t exponent, uint8_t most)
 {
-	return 4096ull << (exponent & 31);
+	return ib_cm_time_ns(exponent < most ? exponent : most);
 }
 
 static void say(const struct ib_cm_message *message, struct ibcm_out *out)
@@ -35,7 +36,7 @@ static void say_again(const struct ibcm *end, struct ibcm_out *out)
 
 static void await(struct ibcm *end, uint64_t now_ns)
 {
-	end->tries = IBCM_MAX_RETRIES;
+	end->tries = IB_CM_MAX_RETRIES;
 	end->due_ns = now_ns + end->timeout_ns;
 }
 
@@ -77,12 +78,12 @@ void ibcm_ask(struct ibcm *end, const struct ib_cm_message *request, uint64_t no
 	if (request->kind == IB_CM_SIDR_REQ) {
 		end->datagram = true;
 		end->local_id = request->u.sidr_req.request_id;
-		end->timeout_ns = ibcm_time_ns(IBCM_RESPONSE_TIMEOUT);
+		end->timeout_ns = ib_cm_time_ns(IB_CM_RESPONSE_TIMEOUT);
 	} else {
-		uint64_t path_ns = ibcm_time_ns(req->primary.ack_timeout); /* there and back */
+		uint64_t path_ns = ib_cm_time_ns(req->primary.ack_timeout); /* there and back */
 		end->local_id = req->local_id;
 		end->local_qpn = req->qpn;
-		end->timeout_ns = ibcm_time_ns(req->remote_response_timeout) + path_ns;
+		end->timeout_ns = ib_cm_time_ns(req->remote_response_timeout) + path_ns;
 		end->timewait_ns = path_ns;
 	}
 	await(end, now_ns);
@@ -101,11 +102,11 @@ void ibcm_asked(struct ibcm *end, const struct ib_cm_message *request, uint32_t 
 		end->remote_id = request->u.sidr_req.request_id;
 		return;
 	}
-	uint64_t path_ns = ibcm_time_ns(req->primary.ack_timeout);
+	uint64_t path_ns = at_most(req->primary.ack_timeout, IBCM_LONGEST_TIMEOUT);
 	end->remote_id = req->local_id;
 	end->remote_guid = req->ca_guid;
 	end->remote_qpn = req->qpn;
-	end->timeout_ns = ibcm_time_ns(req->local_response_timeout) + path_ns;
+	end->timeout_ns = at_most(req->local_response_timeout, IBCM_LONGEST_TIMEOUT) + path_ns;
 	end->timewait_ns = path_ns;
 }
 
@@ -224,7 +225,11 @@ void ibcm_part(struct ibcm *end, uint64_t guid, struct ibcm_out *out)
 	                        end->datagram ? (uint16_t)IB_CM_SIDR_REJECT
 	                                      : (uint16_t)IB_CM_CONSUMER,
 	                        NULL, out)) {
-		ibcm_disconnect(end, 0, out);
+		if (end->state == IBCM_DREQ_SENT)
+			say_again(end, out);
+		else
+			ibcm_disconnect(end, 0, out);
+		out->last = out->any;
 	}
 	finish(end);
 }
@@ -292,7 +297,7 @@ static void hear_mra(struct ibcm *end, const struct ib_cm_mra *mra, uint64_t now
 	if (!ours || end->datagram)
 		return;
 	await(end, now_ns);
-	end->due_ns += ibcm_time_ns(mra->service_timeout);
+	end->due_ns += at_most(mra->service_timeout, IBCM_SERVICE_TIMEOUT);
 }
 
 static enum ibcm_event hear_dreq(struct ibcm *end, const struct ib_cm_message *message,

@@ -23,11 +23,11 @@
 
 #include "wire/ib_cm.h"
 
-/* How fast we answer and want to be answered, 4.096 us * 2^n: about a second. With the largest count that a request can name. */
-#define IBCM_RESPONSE_TIMEOUT 18u
-#define IBCM_MAX_RETRIES      15u
-/* How long a program may take to answer a request, as an MRA says it: about 68 seconds. */
+/* How long a program may take to answer a request, as an MRA says it: about 68 seconds. Nor do we believe a peer that takes longer. */
 #define IBCM_SERVICE_TIMEOUT 24u
+/* The longest times of a peer and of a path to it that we believe, each about 9 seconds: the fields hold up to 2 hours, and what a
+ * connection takes is taken until they are over. */
+#define IBCM_LONGEST_TIMEOUT 21u
 
 enum ibcm_state {
 	IBCM_IDLE,
@@ -69,11 +69,9 @@ struct ibcm {
 /* What is to be sent: nothing, or one datagram. */
 struct ibcm_out {
 	bool any;
+	bool last; /* a DREQ that this end does not repeat, since it will be forgotten */
 	uint8_t mad[MAD_BYTES];
 };
-
-/* 4.096 us * 2^exponent (12.7). */
-uint64_t ibcm_time_ns(uint8_t exponent);
 
 /* Begin, with @request, a REQ or a SIDR_REQ: its local_id (request_id) is the name of this end from now on. */
 void ibcm_ask(struct ibcm *end, const struct ib_cm_message *request, uint64_t now_ns,
@@ -93,7 +91,7 @@ bool ibcm_reject(struct ibcm *end, uint16_t reason, const uint8_t *private_data,
 bool ibcm_disconnect(struct ibcm *end, uint64_t now_ns, struct ibcm_out *out);
 /* Data came before the RTU did. */
 enum ibcm_event ibcm_established(struct ibcm *end);
-/* This end will be forgotten: say what is due, once. @guid: of our adapter. */
+/* This end will be forgotten: say what is due. @guid: of our adapter. */
 void ibcm_part(struct ibcm *end, uint64_t guid, struct ibcm_out *out);
 
 /* A message for this end. */

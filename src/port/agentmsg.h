@@ -13,6 +13,7 @@
  *                                        <--  KNOWN {token, guid, lid}, NO_PEER {token}
  *   CM_BIND {token, space, gid, port}    -->
  *                                        <--  CM_BOUND {token, port, error}
+ *   CM_LISTEN {space, gid, port}         -->  from now on messages to it are heard
  *   CM_UNBIND {space, gid, port}         -->
  *   CM_SEND {to whom, data}              -->
  *                                        <--  CM_SEND {from whom, data}                                        to the addressee
@@ -33,14 +34,15 @@
 #include <stdint.h>
 #include <string.h>
 
-#define AGENT_VERSION    8u
+#define AGENT_VERSION    9u
 #define AGENT_SOCKET     "agent.sock"
 #define AGENT_LOCK       "agent.lock"
 #define AGENT_MAX_GIDS   16u
 #define AGENT_IB_GID     1u /* which of a node's addresses is that of its InfiniBand port */
 #define AGENT_NAME_MAX   64u
 #define AGENT_CM_BYTES   448u
-#define AGENT_MAX_WORDS  4096u /* that are kept until a process has gone */
+#define AGENT_MAX_WORDS  4096u /* that are kept until a process has gone, and as many of a node's */
+#define AGENT_MAX_EARLY  64u   /* requests of a node that are kept for who may listen in a moment */
 #define AGENT_SLOT_BITS  10u   /* processes of a node; the high bits of a queue pair number */
 #define AGENT_MAX_SLOTS  (1u << AGENT_SLOT_BITS)
 #define AGENT_CM_ID_BITS (32u - AGENT_SLOT_BITS) /* of a connection's number; above them the slot */
@@ -67,6 +69,7 @@ enum agent_kind {
 	AGENT_END,
 	AGENT_CM_BIND,
 	AGENT_CM_BOUND,
+	AGENT_CM_LISTEN,
 	AGENT_CM_UNBIND,
 	AGENT_CM_SEND,
 	AGENT_CM_RETURN,
@@ -90,8 +93,10 @@ enum agent_cm_option {
 	AGENT_CM_IPV4 = 1 << 0,
 	AGENT_CM_IPV6 = 1 << 1,
 	AGENT_CM_ONLY = 1 << 2,
-	AGENT_CM_REUSE = 1 << 3,    /* others who say so too may have it as well */
-	AGENT_CM_WHEN_GONE = 1 << 4 /* MAD: to be sent when the process has gone */
+	AGENT_CM_REUSE = 1 << 3,     /* others who say so too may have it as well */
+	AGENT_CM_WHEN_GONE = 1 << 4, /* MAD: to be sent when the process has gone */
+	AGENT_CM_LAST = 1 << 5,      /* MAD: a DREQ that the agent is to repeat */
+	AGENT_CM_DEAF = 1 << 6       /* of a port: nobody listens there before LISTEN */
 };
 
 /* The sizes of a process's shared tables: enough to find everything in the block. */

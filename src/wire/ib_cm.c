@@ -268,6 +268,11 @@ enum ib_cm_verdict ib_cm_decode(struct ib_cm_message *message, const uint8_t *in
 	return IB_CM_OK;
 }
 
+uint64_t ib_cm_time_ns(uint8_t exponent)
+{
+	return 4096ull << (exponent & 31);
+}
+
 bool ib_cm_addressee(const struct ib_cm_message *message, uint32_t *remote_id, uint64_t *service_id)
 {
 	switch (message->kind) {

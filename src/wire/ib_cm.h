@@ -19,6 +19,13 @@
 
 #define IB_CM_CLASS_VERSION 2u
 
+/* How fast we answer and want to be answered, 4.096 us * 2^n: about a second. With the largest count that a request can name. */
+#define IB_CM_RESPONSE_TIMEOUT 18u
+#define IB_CM_MAX_RETRIES      15u
+
+/* 4.096 us * 2^exponent (12.7). */
+uint64_t ib_cm_time_ns(uint8_t exponent);
+
 enum ib_cm_kind { /* attribute identifiers, table 105 */
 	          IB_CM_REQ = 0x10,
 	          IB_CM_MRA,

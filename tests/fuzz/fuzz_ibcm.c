@@ -48,7 +48,7 @@ static void check(const struct ibcm *end, const struct ibcm_out *out, uint64_t n
 	             end->state == IBCM_DREQ_SENT || end->state == IBCM_TIMEWAIT;
 	if (end->state > IBCM_OVER || (end->due_ns != 0) != waits)
 		abort();
-	if (end->due_ns > now_ns + ibcm_time_ns(31) * 4)
+	if (end->due_ns > now_ns + ib_cm_time_ns(31) * 4)
 		abort();
 	if (out->any && ib_cm_decode(&message, out->mad, sizeof(out->mad)) != IB_CM_OK)
 		abort();

@@ -72,14 +72,17 @@ def over_namespaces():
     if not made:
         print("skipped: no network namespaces can be made")
         sys.exit(SKIP)
-    time.sleep(2)  # the links come up in their own time
+    # The links come up in their own time.
+    if not all(command("ip", "netns", "exec", space, "timeout", "20", "sh", "-c",
+                       f"until grep -qx up /sys/class/net/{link}/operstate; do sleep 0.05; done") for space, link in zip(spaces, ("ha", "hb"))):
+        sys.exit("FAILED: the links between the two networks come up")
 
 
 def starts_on(folder, client, *options):
     """The words that start a server or a @client on its node."""
     if HOSTS:
-        space, address, runtime = HOSTS[client]
-        return ["ip", "netns", "exec", space, "env", f"XDG_RUNTIME_DIR={runtime}", os.path.join(folder, "heddle"), "run", "--addr", address,
+        space, address, directory = HOSTS[client]
+        return ["ip", "netns", "exec", space, "env", f"HEDDLE_DIR={directory}", os.path.join(folder, "heddle"), "run", "--addr", address,
                 *options, "--", *BEFORE]
     return [os.path.join(folder, "heddle"), "run", "--node", NODES[client], *options, "--", *BEFORE]
 
@@ -524,13 +527,13 @@ def ucx(folder):
             expect(f"UCX_TLS={transports} ucx_perftest -t {test} -s {size} -l", code == 0 and "Final:" in out, out, err)
 
 
-def agents(runtime):
-    """The node agents whose runtime folder is @runtime."""
+def agents(directory):
+    """The node agents whose folder is @directory."""
     found = []
     for process in Path("/proc").iterdir():
         try:
             if process.name.isdigit() and (process / "comm").read_text() == "heddled\n" and \
-                    f"XDG_RUNTIME_DIR={runtime}\0".encode() in (process / "environ").read_bytes():
+                    f"HEDDLE_DIR={directory}\0".encode() in (process / "environ").read_bytes():
                 found.append(int(process.name))
         except OSError:
             pass
@@ -541,14 +544,14 @@ def asyncwatch(folder):
     if shutil.which("ibv_asyncwatch") is None:
         print("skipped: ibv_asyncwatch is not installed")
         sys.exit(SKIP)
-    with tempfile.TemporaryDirectory() as runtime:
-        env = dict(os.environ, XDG_RUNTIME_DIR=runtime)
+    with tempfile.TemporaryDirectory() as directory:
+        env = dict(os.environ, HEDDLE_DIR=directory)
         watch = subprocess.Popen([os.path.join(folder, "heddle"), "run", "--", "timeout", "20", "stdbuf", "-oL", "ibv_asyncwatch"],
                                  stdout=subprocess.PIPE, text=True, env=env)
         try:
             said = watch.stdout.readline()
             expect("ibv_asyncwatch watches", "async event FD" in said, said)
-            first = agents(runtime)
+            first = agents(directory)
             expect("there is one agent", len(first) == 1, str(first))
             os.kill(first[0], signal.SIGKILL)
             said = watch.stdout.readline()
@@ -556,7 +559,7 @@ def asyncwatch(folder):
         finally:
             watch.terminate()  # timeout(1) hands it on
             watch.wait()
-            for agent in agents(runtime):
+            for agent in agents(directory):
                 os.kill(agent, signal.SIGTERM)
 
 

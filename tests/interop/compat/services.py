@@ -121,7 +121,8 @@ def iser(folder):
                 expect("tgtd is still there", daemon.poll() is None)
             except BaseException:
                 output.seek(0)
-                print("tgtd:", output.read()[-3000:])
+                said = output.read()
+                print("tgtd:", said[:3000], said[3000:][-3000:])
                 raise
             finally:
                 end(daemon)

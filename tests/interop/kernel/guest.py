@@ -69,6 +69,9 @@ while read -r word job rest; do
 	end)
 		kill "$(cat "/tmp/$job.pid")"
 		;;
+	kill)
+		kill -9 "-$(cat "/tmp/$job.pid")" # timeout(1) leads a group
+		;;
 	esac
 done
 """
@@ -186,6 +189,10 @@ class Job:
         if not self.ended.is_set():
             self.guest.say(f"end {self.name}")
             self.ended.wait(5)
+
+    def kill(self):
+        """With no time for last words."""
+        self.guest.say(f"kill {self.name}")
 
     def output(self):
         return self.guest.fetch(self.name)

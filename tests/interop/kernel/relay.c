@@ -8,6 +8,8 @@
  *   loss N          lose one RoCE packet in N at random, 0: none         "ok"
  *                   (but for the requests to end a connection: they are repeated only by programs that wait for an answer,
  *                   and few do)
+ *   drop KIND N     lose the next N messages of communication management of KIND (0x15: DREQ and so on), and no others like that
+ *                                                                        "LEFT", how many of the last such command were not lost
  *   capture FILE    write all that passes to FILE (pcap); -: stop        "ok", or "no: reason"
  *   counts          since the last time                                  "PACKETS PASSED, ROCE AMONG THEM, LOST" */
 #include <arpa/inet.h>
@@ -27,11 +29,13 @@
 #include <unistd.h>
 
 enum { FRAME_BYTES = 65536, BATCH = 64, ROCE_PORT = 4791, ETHERNET_BYTES = 14 };
+enum { DREQ = 0x15, DREP = 0x16 };
 
 struct relay {
 	uint64_t state; /* of the numbers that choose what is lost */
 	unsigned long one_in;
 	unsigned long passed, roce, lost;
+	unsigned long drop_kind, drops; /* messages of this kind that are still to be lost */
 	FILE *capture;
 };
 
@@ -72,13 +76,25 @@ static bool is_roce(const uint8_t *frame, size_t bytes)
 	return bytes >= ETHERNET_BYTES + header + 8 && be16(ip + header + 2) == ROCE_PORT;
 }
 
-/* DREQ and DREP: a datagram to queue pair 1, with a MAD of the class for communication. */
-static bool is_goodbye(const uint8_t *frame, size_t bytes)
+/* The kind of a datagram to queue pair 1 with a MAD of the class for communication; 0: it is none. */
+static unsigned cm_kind(const uint8_t *frame, size_t bytes)
 {
 	size_t at = ETHERNET_BYTES + (be16(frame + 12) == 0x0800 ? 20 : 40) + 8;
 	const uint8_t *bth = frame + at, *mad = bth + 12 + 8;
-	return bytes >= at + 12 + 8 + 24 && bth[0] == 0x64 && bth[7] == 1 && mad[1] == 7 &&
-	       (be16(mad + 16) == 0x15 || be16(mad + 16) == 0x16);
+	if (bytes < at + 12 + 8 + 24 || bth[0] != 0x64 || bth[7] != 1 || mad[1] != 7)
+		return 0;
+	return be16(mad + 16);
+}
+
+/* Is this RoCE packet one to lose? */
+static bool is_lost(struct relay *r, const uint8_t *frame, size_t bytes)
+{
+	unsigned kind = cm_kind(frame, bytes);
+	if (r->drops > 0 && kind == r->drop_kind) {
+		r->drops--;
+		return true;
+	}
+	return r->one_in != 0 && draw(r) % r->one_in == 0 && kind != DREQ && kind != DREP;
 }
 
 static void record(FILE *file, const uint8_t *frame, size_t bytes)
@@ -102,8 +118,7 @@ static bool carry(struct relay *r, struct way *way)
 			way->waiting = (size_t)got;
 			bool roce = is_roce(way->frame, way->waiting);
 			r->roce += roce;
-			if (roce && r->one_in != 0 && draw(r) % r->one_in == 0 &&
-			    !is_goodbye(way->frame, way->waiting)) {
+			if (roce && is_lost(r, way->frame, way->waiting)) {
 				r->lost++;
 				way->waiting = 0;
 				continue;
@@ -146,6 +161,11 @@ static void obey(struct relay *r, char *line)
 	if (strncmp(line, "loss ", 5) == 0) {
 		r->one_in = strtoul(line + 5, NULL, 10);
 		puts("ok");
+	} else if (strncmp(line, "drop ", 5) == 0) {
+		char *rest;
+		printf("%lu\n", r->drops);
+		r->drop_kind = strtoul(line + 5, &rest, 0);
+		r->drops = strtoul(rest, NULL, 10);
 	} else if (strncmp(line, "capture ", 8) == 0) {
 		start_capture(r, line + 8);
 	} else if (strcmp(line, "counts") == 0) {

@@ -26,9 +26,9 @@ static struct ib_cm_message request(void)
 	req.u.req.local_id = ACTIVE_ID;
 	req.u.req.ca_guid = GUID;
 	req.u.req.qpn = 0x11;
-	req.u.req.remote_response_timeout = IBCM_RESPONSE_TIMEOUT;
-	req.u.req.local_response_timeout = IBCM_RESPONSE_TIMEOUT;
-	req.u.req.max_retries = IBCM_MAX_RETRIES;
+	req.u.req.remote_response_timeout = IB_CM_RESPONSE_TIMEOUT;
+	req.u.req.local_response_timeout = IB_CM_RESPONSE_TIMEOUT;
+	req.u.req.max_retries = IB_CM_MAX_RETRIES;
 	req.u.req.primary.ack_timeout = 17;
 	return req;
 }
@@ -123,7 +123,7 @@ static void ibta_12_9_8_requests_are_repeated_and_given_up(void **state)
 			                    MAD_BYTES); /* the same, TransactionID too */
 		}
 		assert_int_equal(event, IBCM_UNREACHABLE);
-		assert_int_equal(sent, 1 + IBCM_MAX_RETRIES);
+		assert_int_equal(sent, 1 + IB_CM_MAX_RETRIES);
 		assert_int_equal(active.state, IBCM_OVER);
 		assert_int_equal(active.due_ns, 0);
 	}
@@ -146,7 +146,7 @@ static void ibta_12_9_8_a_reply_is_repeated_and_given_up(void **state)
 		event = ibcm_expire(&passive, passive.due_ns, &out);
 	}
 	assert_int_equal(event, IBCM_UNREACHABLE);
-	assert_int_equal(sent, 1 + IBCM_MAX_RETRIES);
+	assert_int_equal(sent, 1 + IB_CM_MAX_RETRIES);
 	message = heard(&out); /* the peer may think that it is connected */
 	assert_int_equal(message.kind, IB_CM_REJ);
 	assert_int_equal(message.u.rej.reason, IB_CM_TIMEOUT);
@@ -166,7 +166,7 @@ static void ibta_12_6_6_mra_gives_time(void **state)
 	assert_int_equal(message.kind, IB_CM_MRA);
 	uint64_t before = active.due_ns;
 	assert_int_equal(ibcm_hear(&active, &message, 0, &out), IBCM_NOTHING);
-	assert_int_equal(active.due_ns - before, ibcm_time_ns(IBCM_SERVICE_TIMEOUT));
+	assert_int_equal(active.due_ns - before, ib_cm_time_ns(IBCM_SERVICE_TIMEOUT));
 	assert_int_equal(ibcm_expire(&active, before, &out), IBCM_NOTHING);
 	assert_false(out.any);
 	message.u.mra.about = IB_CM_ABOUT_REP; /* not what we asked */
@@ -258,6 +258,66 @@ static void refusals(void **state)
 	ibcm_ask(&active, &sidr, 0, &out);
 	assert_int_equal(ibcm_hear(&active, &message, 0, &out), IBCM_REPLIED);
 	assert_int_equal(ibcm_hear(&active, &message, 0, &out), IBCM_NOTHING);
+}
+
+/* The fields hold up to two hours, and a peer that says so would keep what its connection takes as long. */
+static void long_times_are_not_believed(void **state)
+{
+	struct ibcm active, passive;
+	struct ibcm_out out = {0};
+	struct ib_cm_message req = request(), rep = {0}, mra = {.kind = IB_CM_MRA};
+	(void)state;
+	req.u.req.local_response_timeout = req.u.req.primary.ack_timeout = 31;
+	ibcm_asked(&passive, &req, PASSIVE_ID);
+	assert_true(ibcm_reply(&passive, &rep, 0, &out));
+	assert_int_equal(passive.due_ns, 2 * ib_cm_time_ns(IBCM_LONGEST_TIMEOUT));
+	assert_true(ibcm_disconnect(&passive, 0, &out));
+	while (passive.state != IBCM_TIMEWAIT)
+		ibcm_expire(&passive, passive.due_ns, &out);
+	uint64_t before = passive.due_ns;
+	assert_int_equal(ibcm_expire(&passive, before, &out), IBCM_EXITED);
+	assert_true(before <=
+	            (2 * (1 + IB_CM_MAX_RETRIES) + 1) * ib_cm_time_ns(IBCM_LONGEST_TIMEOUT));
+
+	up_to(IBCM_REQ_SENT, &active, &passive);
+	mra.u.mra.local_id = PASSIVE_ID;
+	mra.u.mra.remote_id = ACTIVE_ID;
+	mra.u.mra.service_timeout = 31;
+	before = active.due_ns;
+	ibcm_hear(&active, &mra, 0, &out);
+	assert_int_equal(active.due_ns - before, ib_cm_time_ns(IBCM_SERVICE_TIMEOUT));
+}
+
+/* Who forgets a connection says so to whoever repeats it until it is answered; and says the same if it was said before. */
+static void the_last_word(void **state)
+{
+	struct ibcm active, passive;
+	struct ib_cm_message first, again;
+	(void)state;
+	for (int disconnected = 0; disconnected < 2; disconnected++) {
+		struct ibcm_out out = {0};
+		up_to(IBCM_ESTABLISHED, &active, &passive);
+		if (disconnected) {
+			assert_true(ibcm_disconnect(&active, 0, &out));
+			assert_false(out.last); /* it is repeated here */
+			first = heard(&out);
+		}
+		ibcm_part(&active, GUID, &out);
+		assert_true(out.last);
+		again = heard(&out);
+		assert_int_equal(again.kind, IB_CM_DREQ);
+		if (disconnected)
+			assert_int_equal(again.transaction_id, first.transaction_id);
+		assert_int_equal(active.state, IBCM_OVER);
+		ibcm_part(&active, GUID, &out);
+		assert_false(out.any);
+		ibcm_hear(&passive, &again, 0, &out);
+		assert_int_equal(heard(&out).kind, IB_CM_DREP);
+	}
+	struct ibcm_out out = {0};
+	up_to(IBCM_REQ_SENT, &active, &passive);
+	ibcm_part(&active, GUID, &out);
+	assert_false(out.last); /* a REJ is said once */
 }
 
 static void strangers_are_not_heard(void **state)
@@ -483,7 +543,7 @@ static void judge(const struct world *world)
 	WANT(world->ends[1].state == (world->there ? IBCM_OVER : IBCM_IDLE));
 	if (world->loss == 100) {
 		WANT(active[IBCM_UNREACHABLE] == 1);
-		WANT(world->sent == 1 + IBCM_MAX_RETRIES);
+		WANT(world->sent == 1 + IB_CM_MAX_RETRIES);
 		return;
 	}
 	WANT(active[IBCM_UNREACHABLE] + passive[IBCM_UNREACHABLE] == 0);
@@ -545,6 +605,8 @@ int main(void)
 	        cmocka_unit_test(ibta_12_6_6_mra_gives_time),
 	        cmocka_unit_test(duplicates_are_answered_and_change_nothing),
 	        cmocka_unit_test(refusals),
+	        cmocka_unit_test(long_times_are_not_believed),
+	        cmocka_unit_test(the_last_word),
 	        cmocka_unit_test(strangers_are_not_heard),
 	        cmocka_unit_test(ibta_12_8_other_paths_are_declined),
 	        cmocka_unit_test(data_may_come_before_the_rtu),
