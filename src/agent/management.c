@@ -10,7 +10,8 @@
 #include "wire/ib_cm.h"
 #include "wire/ib_opcode.h"
 
-static void send_datagram(struct node_entry *node, const uint8_t gid[16], const uint8_t *mad)
+static void send_datagram(struct node_entry *node, const uint8_t from[16], const uint8_t to[16],
+                          const uint8_t *mad)
 {
 	struct roce_path path = {0};
 	struct ib_packet packet = {.bth = {.opcode = IB_UD + IB_OP_SEND_ONLY,
@@ -20,7 +21,8 @@ static void send_datagram(struct node_entry *node, const uint8_t gid[16], const 
 	                           .deth = {.qkey = MAD_GSI_QKEY, .src_qp = MAD_GSI_QPN},
 	                           .payload = mad,
 	                           .payload_bytes = MAD_BYTES};
-	memcpy(path.dgid, gid, sizeof(path.dgid));
+	memcpy(path.sgid, from, sizeof(path.sgid));
+	memcpy(path.dgid, to, sizeof(path.dgid));
 	wire_send(node, &path, &packet); /* one that cannot be sent is lost, as on the network */
 }
 
@@ -28,7 +30,7 @@ static void send_datagram(struct node_entry *node, const uint8_t gid[16], const 
 
 struct word {
 	uint32_t number; /* the process's own for the connection */
-	uint8_t gid[16], mad[MAD_BYTES];
+	uint8_t own[16], gid[16], mad[MAD_BYTES];
 	struct word *next;
 };
 
@@ -53,6 +55,7 @@ static void keep(struct client *client, const struct agent_msg *msg, uint32_t nu
 	if (word == NULL)
 		return;
 	*word = (struct word){.number = number, .next = client->words};
+	memcpy(word->own, msg->u.cm.own, sizeof(word->own));
 	memcpy(word->gid, msg->u.cm.gid, sizeof(word->gid));
 	memcpy(word->mad, msg->u.cm.data, sizeof(word->mad));
 	client->words = word;
@@ -63,8 +66,8 @@ void management_leave(struct client *client)
 {
 	while (client->words != NULL) {
 		struct word *word = client->words;
-		if (client->node != NULL && client->node->wire != NULL)
-			send_datagram(client->node, word->gid, word->mad);
+		if (client->node != NULL && client->node->wires[0] != NULL)
+			send_datagram(client->node, word->own, word->gid, word->mad);
 		forget(client, word->number);
 	}
 }
@@ -74,7 +77,7 @@ void management_leave(struct client *client)
 void management_send(struct client *client, const struct agent_msg *msg)
 {
 	struct ib_cm_message message;
-	if (client->node->wire == NULL || msg->u.cm.length != MAD_BYTES)
+	if (client->node->wires[0] == NULL || msg->u.cm.length != MAD_BYTES)
 		return;
 	bool known = ib_cm_decode(&message, msg->u.cm.data, MAD_BYTES) == IB_CM_OK;
 	client->connects = true;
@@ -89,7 +92,7 @@ void management_send(struct client *client, const struct agent_msg *msg)
 		forget(client, message.u.drep.local_id);
 	else if (known && message.kind == IB_CM_REJ)
 		forget(client, message.u.rej.local_id);
-	send_datagram(client->node, msg->u.cm.gid, msg->u.cm.data);
+	send_datagram(client->node, msg->u.cm.own, msg->u.cm.gid, msg->u.cm.data);
 }
 
 static void pass_on(struct client *client, const struct agent_msg *msg)
@@ -99,11 +102,10 @@ static void pass_on(struct client *client, const struct agent_msg *msg)
 		unixsock_send(client->sock, msg, sizeof(*msg), NULL, 0);
 }
 
-/* Which address of @node was called? The request says so (annex A11), unless it is nonsense: then that of the wire. */
-static const uint8_t *called(const struct node_entry *node, const struct ib_cm_message *message,
-                             uint32_t *family)
+/* Which address of @node was called? The request says so (annex A11), unless it is nonsense: then @own, to which it came. */
+static const uint8_t *called(const struct node_entry *node, const uint8_t own[16],
+                             const struct ib_cm_message *message, uint32_t *family)
 {
-	const uint8_t *own = wire_address(node->wire)->gid;
 	struct ib_cm_ip ip;
 	*family = roce_gid_is_ipv4(own) ? AGENT_CM_IPV4 : AGENT_CM_IPV6;
 	if (!ib_cm_ip_decode(&ip, message->kind == IB_CM_REQ ? message->u.req.private_data
@@ -128,7 +130,7 @@ static struct client *addressee(const struct node_entry *node, const struct ib_c
 		return node->slots[id >> AGENT_CM_ID_BITS];
 	if (!ib_cm_service_split(service, &msg->u.cm.space, &msg->u.cm.port))
 		return NULL;
-	const uint8_t *gid = called(node, message, &msg->u.cm.options);
+	const uint8_t *gid = called(node, msg->u.cm.own, message, &msg->u.cm.options);
 	return cm_holder(node, msg->u.cm.space, gid, msg->u.cm.port, msg->u.cm.options);
 }
 
@@ -150,6 +152,7 @@ void wire_management(struct agent *agent, struct node_entry *node, const struct 
 	struct agent_msg msg = {
 	        .version = AGENT_VERSION, .kind = AGENT_CM_MAD, .u.cm = {.length = MAD_BYTES}};
 	memcpy(msg.u.cm.gid, came->sgid, sizeof(msg.u.cm.gid));
+	memcpy(msg.u.cm.own, came->dgid, sizeof(msg.u.cm.own));
 	memcpy(msg.u.cm.data, packet->payload, MAD_BYTES);
 	if (is_for_all(&message)) {
 		for (uint32_t slot = 0; slot < AGENT_MAX_SLOTS; slot++)
@@ -163,6 +166,6 @@ void wire_management(struct agent *agent, struct node_entry *node, const struct 
 	} else if (ib_cm_refuse(&message, IB_CM_INVALID_SERVICE_ID, &answer)) {
 		uint8_t mad[MAD_BYTES];
 		ib_cm_encode(&answer, mad);
-		send_datagram(node, came->sgid, mad);
+		send_datagram(node, came->dgid, came->sgid, mad);
 	}
 }

@@ -510,7 +510,9 @@ static enum step put_datagram(struct node *node, struct qp *qp, struct wqe_send 
 	        .sl = wqe->u.ud.sl};
 	struct ib_packet packet;
 	uint8_t *start;
-	memcpy(path.ip.sgid, node->wire_gid.raw, IB_GID_BYTES);
+	const struct hdl_gid *from =
+	        dest_qp == MULTICAST_QPN ? &node->wire_gid : &node->gids[wqe->u.ud.sgid_index];
+	memcpy(path.ip.sgid, from->raw, IB_GID_BYTES);
 	memcpy(path.ip.dgid, wqe->u.ud.dgid, IB_GID_BYTES);
 	put_headers(qp, wqe, (uint8_t)(IB_UD | (immediate ? IB_OP_SEND_ONLY_IMM : IB_OP_SEND_ONLY)),
 	            qp->next_msn, &packet);
