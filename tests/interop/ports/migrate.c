@@ -196,6 +196,8 @@ static void arm(struct end *end, unsigned line)
 	CHECK(net_exchange(end->talk, &byte, &byte, 1));
 	round_trips(end);
 	CHECK(query(end).path_mig_state == IBV_MIG_ARMED);
+	CHECK(net_exchange(end->talk, &byte, &byte,
+	                   1)); /* neither changes over before both have seen that */
 }
 
 /* The next event is @type, of our queue pair. */

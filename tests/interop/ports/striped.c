@@ -13,6 +13,7 @@
 #define MESSAGE_BYTES (256u << 10)
 #define DEPTH         8u
 #define ROUND         64u /* messages, 16 MiB */
+#define GOOD_ROUNDS   3u
 #define STRIPE        256u
 #define MTU           4096u
 #define WAIT_S        20.0
@@ -211,6 +212,7 @@ static void take_round(struct end *end)
 /* What of a round's bytes went along each line, in percent. */
 struct share {
 	uint64_t percent[NET_LINES];
+	double rate;
 };
 
 static struct share measure(struct end *end, void (*round)(struct end *end),
@@ -222,39 +224,47 @@ static struct share measure(struct end *end, void (*round)(struct end *end),
 		before[line] = count(line);
 	double began = net_now_s();
 	round(end);
-	double took = net_now_s() - began;
+	share.rate = ROUND * MESSAGE_BYTES / (net_now_s() - began);
 	for (unsigned line = 0; line < NET_LINES; line++)
 		share.percent[line] = (count(line) - before[line]) * 100 / (ROUND * MESSAGE_BYTES);
-	printf("  %3u %% + %3u %%  %5.0f MB/s\n", (unsigned)share.percent[0],
-	       (unsigned)share.percent[1], ROUND * MESSAGE_BYTES / took / 1e6);
 	return share;
 }
 
-/* Rounds until both lines carry their part: a line that was down is tried again from time to time. */
+static void print(const char *what, const struct share *share)
+{
+	printf("%-24s %3u %% + %3u %%  %5.0f MB/s\n", what, (unsigned)share->percent[0],
+	       (unsigned)share->percent[1], share->rate / 1e6);
+}
+
+/* Rounds until both lines carry their part: a line that was down is tried again from time to time. Not in one round alone, in which
+ * all may have changed over from the one to the other. */
 static void await_both(struct end *end)
 {
 	struct share share;
 	double until = net_now_s() + WAIT_S;
-	do {
+	for (unsigned good = 0; good < GOOD_ROUNDS;) {
 		share = measure(end, send_round, net_sent);
+		good = share.percent[0] >= 30 && share.percent[1] >= 30 ? good + 1 : 0;
 		CHECK(net_now_s() < until);
-	} while (share.percent[0] < 30 || share.percent[1] < 30);
+	}
+	print("sends, both lines", &share);
 }
 
 static void lead(struct end *end)
 {
-	puts("both lines");
 	await_both(end);
 	for (unsigned line = 0; line < NET_LINES; line++) {
-		printf("without line %u\n", line);
 		net_cut(line);
 		struct share share = measure(end, send_round, net_sent);
+		print("sends, one is cut", &share);
 		CHECK(share.percent[line] < 10 && share.percent[!line] >= 100);
-		measure(end, read_round, net_received);
-		puts("with it again");
+		share = measure(end, read_round, net_received);
+		print("reads, one is cut", &share);
+		CHECK(share.percent[line] < 10 && share.percent[!line] >= 100);
 		net_mend(line);
 		await_both(end);
-		measure(end, read_round, net_received);
+		share = measure(end, read_round, net_received);
+		print("reads, it is mended", &share);
 	}
 	uint32_t task = TASK_END;
 	CHECK(send(end->talk, &task, sizeof(task), MSG_NOSIGNAL) == sizeof(task));
