@@ -392,6 +392,9 @@ void wire_draw(struct world *w);
 /* The carrier of a host that is about to be opened, and its address. */
 const struct carrier *wire_attach(struct world *w, struct host *host, struct hdl_open_attr *attr);
 void wire_partition(struct world *w, struct host *host);
+/* The host with this @index stops, and goes on: all of it. 0: it does. */
+int wire_stall(struct world *w, uint32_t index, uint64_t until_ns);
+void wire_wake(struct world *w, uint32_t index);
 /* From now on nothing is cut, and mostly nothing lost. */
 void wire_heal(struct world *w);
 

@@ -194,7 +194,7 @@ static void settle(struct world *w)
 	w->request_limit = WORLD_MAX_REQUESTS;
 	for (uint32_t i = 0; i < w->host_count; i++)
 		if (w->hosts[i].adapter)
-			sim_wake(w->sim, i);
+			wire_wake(w, i);
 	for (uint64_t step = first_step; !w->run->failed; step += step / 16) {
 		int did = 0;
 		uint64_t arrivals = w->arrivals;
@@ -308,7 +308,8 @@ void world_play(struct scenario_run *run, enum world_network network, struct wor
 	bool wire = network != WORLD_LANES;
 	struct world *w = calloc(1, sizeof(*w));
 	struct sim_config config = {.seed = run->seed,
-	                            .host_count = WORLD_MAX_HOSTS,
+	                            .host_count =
+	                                    (network == WORLD_STRIPED ? 2 : 1) * WORLD_MAX_HOSTS,
 	                            .event_capacity = EVENT_CAPACITY,
 	                            .packet_capacity = wire ? WORLD_PACKETS : 1,
 	                            .packet_bytes = wire ? CABLE_BYTES : 1};

@@ -167,6 +167,8 @@ void host_kill(struct world *w, struct host *host)
 	world_say(w, "host %u dies", host->index);
 	adapter_kill(host->adapter);
 	sim_kill(w->sim, host->index, SIM_DEATH_PROCESS);
+	if (w->striped)
+		sim_kill(w->sim, host->index + WORLD_MAX_HOSTS, SIM_DEATH_PROCESS);
 	for (uint32_t i = 0; i < w->qp_count; i++) {
 		struct wqp *qp = &w->qps[i];
 		if (qp->host != host)
