@@ -681,7 +681,7 @@ HDL_API int hdl_qp_create(struct hdl_pd *pd, struct hdl_qp_init_attr *attr, stru
  *
  * With HDL_QP_STRIPE and an alternate path, both given on the way to RTR, a reliable connection on a network uses both paths at a time:
  * the packets of each message go out over them in turn, and when one of them stops carrying packets the other one carries all, until
- * it is found to work again. Reads and atomics take one path at a time. Both ends must ask for it, with the same number, and both must be
+ * it is found to work again; so do the parts of a read. Both ends must ask for it, with the same number, and both must be
  * Heddle; each keeps so many packets of the path MTU in memory, to put them in order.
  *
  * Owner: nothing changes hands.
