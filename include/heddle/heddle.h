@@ -86,7 +86,8 @@ HDL_API int hdl_adapter_query(struct hdl_adapter *adapter, struct hdl_limits *li
  *
  * An adapter on a node has the addresses of the node: a link-local one made from the GUID, that of the InfiniBand port
  * (hdl_limits.ib_gid), 127.72.0.0 plus the LID as an IPv4 address, then those of the host, unless the node has a name. A node
- * on a wire (HEDDLE_ADDR) has that address first; where it is an IPv6 one, it has none of IPv4.
+ * on a wire (HEDDLE_ADDR) has that address first; where it is an IPv6 one, it has no others of IPv4. A second one of the wire comes
+ * third. hdl_limits.wire_gids says which they are: sgid_index of a path names the one that its packets leave from.
  *
  * Owner: nothing changes hands.
  * Threads: any.
@@ -680,7 +681,7 @@ HDL_API int hdl_qp_create(struct hdl_pd *pd, struct hdl_qp_init_attr *attr, stru
  *
  * With HDL_QP_STRIPE and an alternate path, both given on the way to RTR, a reliable connection on a network uses both paths at a time:
  * the packets of each message go out over them in turn, and when one of them stops carrying packets the other one carries all, until
- * it is found to work again. Reads and atomics take one path at a time. Both ends must ask for it, with the same number, and both must be
+ * it is found to work again; so do the parts of a read. Both ends must ask for it, with the same number, and both must be
  * Heddle; each keeps so many packets of the path MTU in memory, to put them in order.
  *
  * Owner: nothing changes hands.

@@ -440,8 +440,10 @@ struct hdl_limits {
 	uint16_t lid;          /* its LID, and that of the subnet's manager; 0: none */
 	uint16_t sm_lid;
 	uint16_t slot; /* which process of the node it is */
-	uint16_t wire; /* enum hdl_wire: who is reached over the wire, from gid */
-	uint16_t mtu;  /* bytes of payload that a packet takes: 256, 512, 1024, 2048 or 4096 */
+	uint16_t wire; /* enum hdl_wire: who is reached over the wire, */
+	uint16_t mtu; /* bytes of payload that a packet takes there: 256, 512, 1024, 2048 or 4096 */
+	uint32_t
+	        wire_gids; /* bit i: packets leave from hdl_gid_query(i); the first of them is gid */
 	uint32_t max_qp;
 	uint32_t max_qp_wr;
 	uint32_t max_sge;
@@ -496,12 +498,13 @@ enum hdl_cm_wire {
 
 /* A message between those who set up connections. To a port: to_port, gid (of the node), space and port; else to the
  * process guid, slot. One that is received tells in guid and slot who sent it. What data means is up to the two. On the wire: to
- * queue pair 1 of whoever has the address gid, a management datagram of 256 bytes; one that belongs to a connection carries in the
+ * queue pair 1 of whoever has the address gid, from (received: to) our address own, a management datagram of 256 bytes; one that belongs to a connection carries in the
  * high ten bits of the receiver's number for it the slot of the receiver's process. */
 struct hdl_cm_msg {
 	uint32_t kind; /* enum hdl_cm_kind; when received */
 	int32_t error;
 	struct hdl_gid gid;
+	struct hdl_gid own; /* on the wire; all zero when sent: whichever reaches the peer */
 	uint64_t guid;
 	uint32_t slot;
 	uint16_t space, port;

@@ -304,6 +304,7 @@ int hdl_adapter_query(struct hdl_adapter *adapter, struct hdl_limits *limits)
 	                              .slot = (uint16_t)adapter->slot,
 	                              .wire = udp_reach(adapter),
 	                              .mtu = udp_mtu(adapter),
+	                              .wire_gids = udp_gids(adapter),
 	                              .max_qp = adapter->max_qp,
 	                              .max_qp_wr = HDL_MAX_QP_WR,
 	                              .max_sge = HDL_MAX_SGE,

@@ -42,8 +42,8 @@
 #define EPOLL_BELL   1ull
 #define EPOLL_AGENT  2ull
 #define EPOLL_NUDGE  3ull
-#define EPOLL_WIRE   4ull
-#define EPOLL_GROUPS 5ull
+#define EPOLL_GROUPS 4ull
+#define EPOLL_WIRE   5ull    /* and more: the number of the wire */
 #define EPOLL_PEER   1000ull /* and more: the number of the link */
 
 #define ADAPTER_MAX_ALIASES 256u
@@ -166,9 +166,8 @@ struct hdl_adapter {
 	bool lanes_fenced;    /* producers pay for the barrier (base/ring.h) */
 	bool bell_watched;    /* the thread's epoll has the bell */
 	bool bell_taken;      /* an application's thread waits for it instead */
-	bool wire_armed;      /* the thread's epoll has the socket of the wire */
 	uint64_t wakes_ns;    /* when the thread that sleeps wakes at the latest */
-	struct udp_wire *udp; /* the wire by UDP (udp.h); NULL: none */
+	struct udp_wire *udp; /* the wires by UDP, one an address (udp.h); NULL: none */
 	_Atomic uint32_t activity;  /* changes while the application posts or polls */
 	_Atomic uint32_t armed_cqs; /* completion queues that wait to raise an event */
 
@@ -179,7 +178,8 @@ struct hdl_adapter {
 	pthread_t mender;
 	char node_name[AGENT_NAME_MAX];
 	enum agent_wire wire_wanted;
-	struct udp_address wire_address; /* that was asked for, then that it is on */
+	uint32_t wire_count; /* addresses that were asked for, then those that it is on */
+	struct udp_address wire_addresses[UDP_MAX_ADDRESSES];
 	uint32_t slot;
 	uint16_t lid; /* 0: none */
 	struct hdl_gid gids[AGENT_MAX_GIDS];
@@ -369,6 +369,8 @@ bool wire_reaches(const struct hdl_adapter *adapter, const struct hdl_gid *gid);
 /* Where packets for @gid go: to ourselves where it is any address of our node; a LID of another of this agent's nodes has an
  * address in the loopback network. With the drive lock. */
 struct hdl_gid wire_address(const struct hdl_adapter *adapter, const struct hdl_gid *gid);
+/* Which of our addresses packets to @to come from when the program chose @index. */
+uint8_t wire_source(const struct hdl_adapter *adapter, uint8_t index, const struct hdl_gid *to);
 struct path wire_path(const struct hdl_adapter *adapter, const struct hdl_ah_attr *ah, uint32_t qpn,
                       uint32_t dest_qpn);
 /* @qp is connected over the wire from now on, or its path changes. With the drive lock. 0 or an error. */
@@ -436,21 +438,25 @@ int agent_tell(struct hdl_adapter *adapter, struct agent_msg *msg);
 int udp_choose(struct hdl_adapter *adapter);
 /* Say so in a greeting. */
 void udp_ask(const struct hdl_adapter *adapter, struct agent_msg *hello);
-/* @sock (-1: none) came with the welcome, and is taken over. 0 or an error. */
-int udp_attach(struct hdl_adapter *adapter, const struct agent_msg *welcome, int sock);
-/* Let go of it, before an agent that is new is greeted: it needs the port for itself. */
+/* @socks, one an address, came with the welcome, and are taken over. 0 or an error. */
+int udp_attach(struct hdl_adapter *adapter, const struct agent_msg *welcome, const int *socks);
+/* Let go of them, before an agent that is new is greeted: it needs the port for itself. */
 void udp_detach(struct hdl_adapter *adapter);
 /* Shall the next packet wake the thread? With the drive lock. */
 void udp_arm(struct hdl_adapter *adapter, bool arm);
+/* The wire with this @number has woken it, which it does once. No lock is held. */
+void udp_woke(struct hdl_adapter *adapter, uint64_t number);
 /* Be a member of the group @gid on the wire as well, or no more. No lock is held. */
 void udp_join(struct hdl_adapter *adapter, const struct hdl_gid *gid);
 void udp_leave(struct hdl_adapter *adapter, const struct hdl_gid *gid);
 /* Something came to a group: always to the thread, which looks at once. */
 void udp_hear_groups(struct hdl_adapter *adapter);
-/* The socket; -1: none. */
-int udp_descriptor(const struct hdl_adapter *adapter);
+/* The sockets; -1: none. */
+void udp_descriptors(const struct hdl_adapter *adapter, int socks[UDP_MAX_ADDRESSES]);
 /* The most payload of a packet. */
 uint16_t udp_mtu(const struct hdl_adapter *adapter);
+/* Which of our addresses, by bits, are those of wires. */
+uint32_t udp_gids(const struct hdl_adapter *adapter);
 /* enum hdl_wire. */
 uint16_t udp_reach(const struct hdl_adapter *adapter);
 /* The end of it. */

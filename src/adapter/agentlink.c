@@ -192,11 +192,12 @@ static bool is_ours(int sock)
 	return false;
 }
 
-/* The answer to a greeting: 0 for a welcome, and *wire is the socket that came along, or -1; 1: nobody is there any more, try
+/* The answer to a greeting: 0 for a welcome, and @fds are the sockets that came along; 1: nobody is there any more, try
  * again; else an error, which was said. */
-static int hear_welcome(int sock, struct agent_msg *msg, int *wire)
+static int hear_welcome(int sock, struct agent_msg *msg, int fds[UNIXSOCK_MAX_FDS], int *fd_count)
 {
-	int fds[UNIXSOCK_MAX_FDS], fd_count, ready;
+	int ready;
+	*fd_count = 0;
 	struct pollfd answer = {.fd = sock, .events = POLLIN};
 	do
 		ready = poll(&answer, 1, ANSWER_WAIT_S * 1000);
@@ -210,12 +211,7 @@ static int hear_welcome(int sock, struct agent_msg *msg, int *wire)
 		          (int)pid, (int)pid);
 		return -HDL_EIO;
 	}
-	ssize_t got = unixsock_receive(sock, msg, sizeof(*msg), fds, &fd_count);
-	*wire = -1;
-	while (fd_count > 1)
-		close(fds[--fd_count]);
-	if (fd_count == 1)
-		*wire = fds[0];
+	ssize_t got = unixsock_receive(sock, msg, sizeof(*msg), fds, fd_count);
 	if (got == 0 || (got < 0 && got != -EMSGSIZE))
 		return 1;
 	/* An agent of another version may say no in a message of another length. */
@@ -228,7 +224,9 @@ static int hear_welcome(int sock, struct agent_msg *msg, int *wire)
 	if (got == (ssize_t)sizeof(*msg) && msg->version == AGENT_VERSION &&
 	    msg->kind == AGENT_WELCOME && msg->u.welcome.gid_count > 0 &&
 	    msg->u.welcome.gid_count <= AGENT_MAX_GIDS && msg->u.welcome.slot < AGENT_MAX_SLOTS &&
-	    (msg->u.welcome.wire_mtu != 0) == (*wire >= 0))
+	    msg->u.welcome.wire_count <= UDP_MAX_ADDRESSES &&
+	    (int)msg->u.welcome.wire_count == *fd_count &&
+	    (msg->u.welcome.wire_mtu != 0) == (*fd_count > 0))
 		return 0;
 	log_error("the node agent is of another version of Heddle; end its programs (\"heddle "
 	          "status\" of that version lists them), or set HEDDLE_DIR to another directory");
@@ -262,7 +260,7 @@ static int greet(struct hdl_adapter *adapter, int sock, bool again)
 		          "high enough?");
 		return -HDL_EIO;
 	}
-	int own[2] = {reader, adapter->bell}, wire = -1;
+	int own[2] = {reader, adapter->bell}, wires[UNIXSOCK_MAX_FDS], wire_count;
 	if (again)
 		udp_detach(adapter);
 	greeting(adapter, &msg, again);
@@ -270,14 +268,17 @@ static int greet(struct hdl_adapter *adapter, int sock, bool again)
 	close(reader);
 	if (result != 0)
 		return 1;
-	result = hear_welcome(sock, &msg, &wire);
-	if (result != 0) {
-		if (wire >= 0)
-			close(wire);
-		return result;
+	result = hear_welcome(sock, &msg, wires, &wire_count);
+	for (int i = 0; i < wire_count; i++) {
+		if (result != 0)
+			close(wires[i]);
+		else
+			wires[i] = fd_aside(wires[i]);
 	}
+	if (result != 0)
+		return result;
 	take_names(adapter, &msg);
-	return udp_attach(adapter, &msg, fd_aside(wire));
+	return udp_attach(adapter, &msg, wires);
 }
 
 /* Connect to the agent, starting it if need be. The socket, or an error. */

@@ -145,6 +145,7 @@ int hdl_cm_send(struct hdl_adapter *adapter, const struct hdl_cm_msg *msg)
 	                                                      : msg->options;
 	question(&out, msg->on_wire ? AGENT_CM_MAD : AGENT_CM_SEND, msg->space, &msg->gid,
 	         msg->port, options);
+	memcpy(out.u.cm.own, msg->own.raw, sizeof(out.u.cm.own));
 	out.u.cm.guid = msg->guid;
 	out.u.cm.slot = msg->slot;
 	out.u.cm.to_port = msg->to_port;
@@ -185,6 +186,7 @@ void cm_hear(struct hdl_adapter *adapter, const struct agent_msg *msg)
 	if (msg->u.cm.length > sizeof(in.data))
 		return;
 	memcpy(in.gid.raw, msg->u.cm.gid, sizeof(in.gid.raw));
+	memcpy(in.own.raw, msg->u.cm.own, sizeof(in.own.raw));
 	memcpy(in.data, msg->u.cm.data, msg->u.cm.length);
 	tell_handler(adapter, &in);
 }

@@ -164,8 +164,11 @@ int hdl_ah_create(struct hdl_pd *pd, const struct hdl_ah_attr *attr, struct hdl_
 		bool known = adapter_knows_node(pd->adapter, &ah->to);
 		if (!known && ah_find(ah, 0).link == LINK_NONE)
 			ah->on_wire = wire_reaches(pd->adapter, &ah->to);
-		if (ah->on_wire)
+		if (ah->on_wire) {
 			ah->attr.dgid = wire_address(pd->adapter, &ah->to);
+			ah->attr.sgid_index =
+			        wire_source(pd->adapter, attr->sgid_index, &ah->attr.dgid);
+		}
 		adapter_unlock(pd->adapter);
 		if (!known && ah_find(ah, 0).link == LINK_NONE)
 			result = -HDL_EHOSTUNREACH;

@@ -69,12 +69,11 @@ static void wait_bell(struct hdl_adapter *adapter, uint64_t ns)
 			bell_rang(adapter);
 		} else if (which == EPOLL_NUDGE) {
 			drain(adapter->nudge);
-		} else if (which == EPOLL_WIRE) {
-			adapter_lock(adapter);
-			adapter->wire_armed = false; /* what came is taken in the next turn */
-			adapter_unlock(adapter);
 		} else if (which == EPOLL_GROUPS) {
 			udp_hear_groups(adapter);
+		} else if (which >= EPOLL_WIRE && which < EPOLL_WIRE + UDP_MAX_ADDRESSES) {
+			udp_woke(adapter,
+			         which - EPOLL_WIRE); /* what came is taken in the next turn */
 		} else if (which == EPOLL_AGENT) {
 			agent_listen(adapter);
 		} else {
@@ -87,7 +86,7 @@ static void wait_bell(struct hdl_adapter *adapter, uint64_t ns)
 
 static unsigned drive_locked(struct hdl_adapter *adapter)
 {
-	unsigned did = adapter->udp != NULL ? udp_wire_look(adapter->udp) : 0;
+	unsigned did = adapter->udp != NULL ? udp_ports_look(adapter->udp) : 0;
 	did += node_run(&adapter->node);
 	if (++adapter->drives % ADAPTER_TICK_EVERY == 0)
 		did += node_tick(&adapter->node, clock_read(&adapter->clock));
@@ -100,7 +99,7 @@ static unsigned drive_timed(struct hdl_adapter *adapter, uint64_t *now)
 {
 	if (adapter->udp != NULL) /* how long answers take is measured when they are taken */
 		adapter->node.now_ns = clock_read(&adapter->clock);
-	unsigned did = adapter->udp != NULL ? udp_wire_receive(adapter->udp) : 0;
+	unsigned did = adapter->udp != NULL ? udp_ports_receive(adapter->udp) : 0;
 	did += node_run(&adapter->node);
 	*now = clock_read(&adapter->clock);
 	unsigned expired = node_tick(&adapter->node, *now);
@@ -111,13 +110,13 @@ static unsigned drive_timed(struct hdl_adapter *adapter, uint64_t *now)
 static bool is_stuck(const struct hdl_adapter *adapter)
 {
 	return node_stuck(&adapter->node) ||
-	       (adapter->udp != NULL && udp_wire_blocked(adapter->udp));
+	       (adapter->udp != NULL && udp_ports_blocked(adapter->udp));
 }
 
 void adapter_catch_up(struct hdl_adapter *adapter)
 {
 	if (adapter->udp != NULL)
-		udp_wire_receive(adapter->udp);
+		udp_ports_receive(adapter->udp);
 	node_run(&adapter->node);
 }
 
@@ -228,9 +227,10 @@ void adapter_arm(struct hdl_adapter *adapter)
 
 bool adapter_wait(struct hdl_adapter *adapter, int fd, int timeout_ms)
 {
-	struct pollfd fds[3] = {{.fd = fd, .events = POLLIN},
-	                        {.fd = adapter->bell, .events = POLLIN},
-	                        {.fd = -1, .events = POLLIN}};
+	struct pollfd fds[2 + UDP_MAX_ADDRESSES] = {{.fd = fd, .events = POLLIN},
+	                                            {.fd = adapter->bell, .events = POLLIN}};
+	int socks[UDP_MAX_ADDRESSES];
+	nfds_t count = 1;
 	adapter_lock(adapter);
 	bool ours = adapter->has_thread && !adapter->bell_taken, stuck = false;
 	if (ours) {
@@ -241,22 +241,26 @@ bool adapter_wait(struct hdl_adapter *adapter, int fd, int timeout_ms)
 		node_run(&adapter->node);
 		recorder_flush(adapter);
 		stuck = is_stuck(adapter);
-		fds[2].fd = udp_descriptor(adapter);
+		udp_descriptors(adapter, socks);
+		for (count = 2; count < 2 + UDP_MAX_ADDRESSES && socks[count - 2] >= 0; count++)
+			fds[count] = (struct pollfd){.fd = socks[count - 2], .events = POLLIN};
 		if (!node_idle(&adapter->node))
 			timeout_ms = 0;
 		else if (stuck && (timeout_ms < 0 || timeout_ms > ADAPTER_STUCK_MS))
 			timeout_ms = ADAPTER_STUCK_MS;
 	}
 	adapter_unlock(adapter);
-	int ready = poll(fds, ours ? 3 : 1, timeout_ms);
+	int ready = poll(fds, count, timeout_ms);
 	if (!ours)
 		return ready > 0;
 	if (ready > 0 && (fds[1].revents & POLLIN) != 0)
 		bell_rang(adapter);
 	adapter_lock(adapter);
 	adapter->bell_taken = false;
-	if (adapter->udp != NULL && (fds[2].revents & POLLIN) != 0)
-		adapter->udp->skip = 0;
+	struct udp_wire *wire = adapter->udp;
+	for (nfds_t i = 2; i < count && wire != NULL; i++, wire = wire->next)
+		if ((fds[i].revents & POLLIN) != 0)
+			wire->skip = 0;
 	adapter_unlock(adapter);
 	adapter_touch(adapter); /* a thread that sleeps takes the bell back */
 	return ready > 0 || (ready == 0 && (stuck || timeout_ms == 0));
@@ -293,7 +297,7 @@ static uint64_t thread_turn(struct hdl_adapter *adapter, uint32_t *last_activity
 		return ADAPTER_WATCH_NS;
 	}
 	lock_take(&adapter->drive_lock);
-	uint64_t packets = adapter->udp != NULL ? adapter->udp->counts.received : 0;
+	uint64_t packets = adapter->udp != NULL ? udp_ports_received(adapter->udp) : 0;
 	unsigned did = drive_timed(adapter, &now);
 	recorder_flush(adapter);
 	uint32_t activity = atomic_load_explicit(&adapter->activity, memory_order_relaxed);
@@ -304,9 +308,10 @@ static uint64_t thread_turn(struct hdl_adapter *adapter, uint32_t *last_activity
 		watch_bell(adapter, true);
 	if (watching && !armed && adapter->lanes_fenced)
 		ask_fences(adapter, false);
-	if (adapter->udp != NULL)
-		wakeful_took(&adapter->wakeful, now, adapter->udp->counts.received - packets,
-		             adapter->udp->counts.received);
+	if (adapter->udp != NULL) {
+		uint64_t all = udp_ports_received(adapter->udp);
+		wakeful_took(&adapter->wakeful, now, all - packets, all);
+	}
 	/* Who posts and polls goes on with what is left: two at it would only wait for each other. */
 	bool left = watching && !armed && !adapter->wakeful.eager;
 	if (left || (did == 0 && (watching || !wakeful_stay(&adapter->wakeful, now)))) {

@@ -421,8 +421,7 @@ unsigned udp_wire_receive(struct udp_wire *wire)
 {
 	struct udp_came came[UDP_BATCH];
 	unsigned packets = 0;
-	if (udp_wire_blocked(wire))
-		udp_flush(wire);
+	udp_flush(wire);
 	int count = wire->sock >= 0 ? udp_receive(&wire->receiver, wire->sock, came) : 0;
 	for (int i = 0; i < count; i++)
 		packets += take_all(wire, &came[i], NULL, wire->address.gid);

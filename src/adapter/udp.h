@@ -5,7 +5,10 @@
  *   in    the socket of the process, of the bundle that the agent keeps (port/steer.h)
  *
  * Packets are sent from sockets of the process's own with source ports of their own, so that the network spreads its flows;
- * which one, follows from the path's source port and from the process that it goes to. */
+ * which one, follows from the path's source port and from the process that it goes to.
+ *
+ * An adapter on several addresses has a wire for each, in a list, and the carrier of udpports.c, which knows by a packet's source
+ * address whose it is. */
 #ifndef ADAPTER_UDP_H
 #define ADAPTER_UDP_H
 
@@ -47,6 +50,10 @@ struct udp_counts {
 struct udp_wire {
 	struct carrier carrier;
 	struct udp_address address;
+	struct udp_wire *next; /* on another address of ours */
+	/* Of the first, where there are several (udpports.c). */
+	struct carrier ports;
+	struct udp_wire *last; /* that got a packet */
 	uint32_t mtu;
 	uint32_t slot_shift, slot; /* which queue pairs are ours */
 	/* Who gets what came. */
@@ -57,6 +64,7 @@ struct udp_wire {
 
 	/* In. */
 	int sock;      /* -1: none */
+	bool armed;    /* the thread's epoll has it (udplink.c) */
 	unsigned vain; /* looks at it without finding anything */
 	unsigned skip; /* drives that do not look */
 	struct udp_receiver receiver;
@@ -106,19 +114,37 @@ int udp_wire_join(struct udp_wire *wire, const uint8_t gid[16]);
 void udp_wire_leave(struct udp_wire *wire, const uint8_t gid[16]);
 /* Take what came to groups. */
 unsigned udp_wire_receive_groups(struct udp_wire *wire);
+
+/* --- those of a list (udpports.c) --- */
+/* The carrier of all wires from @first on. */
+struct carrier *udp_ports_carrier(struct udp_wire *first);
+/* The wire for packets to @to from @from, if that is one of these addresses; else the first that is of the family of @to, or the
+ * first. */
+struct udp_wire *udp_ports_find(struct udp_wire *first, const uint8_t *from, const uint8_t to[16]);
+/* Take what came, at most one batch of each. Returns the number of packets. */
+unsigned udp_ports_receive(struct udp_wire *first);
+/* How many packets ever came. */
+uint64_t udp_ports_received(const struct udp_wire *first);
 /* Are there packets that the kernel had no room for? They are sent before the next batch is taken. */
-static inline bool udp_wire_blocked(const struct udp_wire *wire)
+static inline bool udp_ports_blocked(const struct udp_wire *wire)
 {
-	return wire->first != wire->count;
+	do
+		if (wire->first != wire->count)
+			return true;
+	while ((wire = wire->next) != NULL);
+	return false;
 }
 /* Take what came if it is worth a look. For every drive. */
-static inline unsigned udp_wire_look(struct udp_wire *wire)
+static inline unsigned udp_ports_look(struct udp_wire *wire)
 {
-	if (wire->skip > 0) {
-		wire->skip--;
-		return 0;
-	}
-	return udp_wire_receive(wire);
+	unsigned packets = 0;
+	do
+		if (wire->skip > 0)
+			wire->skip--;
+		else
+			packets += udp_wire_receive(wire);
+	while ((wire = wire->next) != NULL);
+	return packets;
 }
 
 #endif

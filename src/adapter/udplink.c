@@ -1,5 +1,5 @@
-/* The adapter's side of a wire by UDP: which one the user wants, the socket that the agent hands out, and who looks at it
- * when. The socket wakes the adapter's thread under the same circumstances as a lane does: once, after it was armed. */
+/* The adapter's side of its wires by UDP: which ones the user wants, the sockets that the agent hands out, and who looks at them
+ * when. A socket wakes the adapter's thread under the same circumstances as a lane does: once, after it was armed. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,10 +22,11 @@ int udp_choose(struct hdl_adapter *adapter)
 	const char *address = getenv("HEDDLE_ADDR");
 	adapter->wire_wanted = AGENT_WIRE_NONE;
 	if (address != NULL && address[0] != '\0') {
-		if (!udp_address_parse(address, &adapter->wire_address)) {
+		adapter->wire_count = udp_addresses_parse(address, adapter->wire_addresses);
+		if (adapter->wire_count == 0) {
 			log_error("HEDDLE_ADDR: '%s' is no address of a host; give one of this "
-			          "machine's, such as 192.0.2.1, 2001:db8::1 or fe80::1%%eth0 "
-			          "(\"ip address\" lists them)",
+			          "machine's, such as 192.0.2.1, 2001:db8::1 or fe80::1%%eth0, or "
+			          "two with a comma between them (\"ip address\" lists them)",
 			          address);
 			return -HDL_EINVAL;
 		}
@@ -40,8 +41,8 @@ void udp_ask(const struct hdl_adapter *adapter, struct agent_msg *hello)
 {
 	/* Of an agent that is new we want the old address, whatever it was made of. */
 	hello->u.hello.wire = adapter->udp != NULL ? AGENT_WIRE_ADDRESS : adapter->wire_wanted;
-	hello->u.hello.wire_scope = adapter->wire_address.scope;
-	memcpy(hello->u.hello.wire_gid, adapter->wire_address.gid, 16);
+	hello->u.hello.wire_count = adapter->wire_count;
+	memcpy(hello->u.hello.wires, adapter->wire_addresses, sizeof(adapter->wire_addresses));
 }
 
 static void take(void *context, const struct path *came, bool congested,
@@ -51,55 +52,92 @@ static void take(void *context, const struct path *came, bool congested,
 	ib_take(&adapter->node, came, congested, packet);
 }
 
-static int begin(struct hdl_adapter *adapter, const struct agent_msg *welcome, int sock)
+/* NULL: an error, which was said. @sock is taken over. */
+static struct udp_wire *new_wire(struct hdl_adapter *adapter, const struct udp_address *address,
+                                 int sock, uint32_t mtu)
 {
 	struct udp_wire *wire = malloc(sizeof(*wire));
-	if (wire == NULL) {
-		close(sock);
-		return -HDL_ENOMEM;
-	}
-	int result =
-	        udp_wire_begin(wire, &adapter->wire_address, sock, welcome->u.welcome.wire_mtu);
+	int result = wire != NULL ? udp_wire_begin(wire, address, sock, mtu) : -ENOMEM;
 	if (result != 0) {
 		char text[UDP_ADDRESS_TEXT];
-		udp_address_print(&adapter->wire_address, text);
+		udp_address_print(address, text);
 		log_error("no packets can be sent from %s: %s; is \"ulimit -n\" high enough?", text,
 		          strerror(-result));
+		if (wire == NULL)
+			close(sock);
 		free(wire);
-		return -HDL_EIO;
+		return NULL;
 	}
 	wire->slot_shift = adapter->qp_bits;
 	wire->slot = adapter->slot;
 	wire->take = take;
 	wire->take_context = adapter;
 	wire->bad = &adapter->node.counters[NODE_BAD_PACKETS];
-	adapter->udp = wire;
-	memcpy(adapter->node.wire_gid.raw, adapter->wire_address.gid, 16);
-	adapter->node.carrier = &wire->carrier;
+	return wire;
+}
+
+/* With the drive lock. */
+static int begin(struct hdl_adapter *adapter, const struct agent_msg *welcome, const int *socks)
+{
+	struct udp_wire **end = &adapter->udp;
+	int result = 0;
+	for (uint32_t i = 0; i < adapter->wire_count; i++) {
+		if (result != 0) {
+			close(socks[i]);
+			continue;
+		}
+		*end = new_wire(adapter, &adapter->wire_addresses[i], socks[i],
+		                welcome->u.welcome.wire_mtu);
+		if (*end == NULL)
+			result = -HDL_EIO;
+		else
+			end = &(*end)->next;
+	}
+	if (result != 0) {
+		udp_let_go(adapter);
+		return result;
+	}
+	struct udp_wire *first = adapter->udp;
+	memcpy(adapter->node.wire_gid.raw, first->address.gid, 16);
+	adapter->node.carrier = udp_ports_carrier(first);
 	adapter->wire_only = local_is_off();
 	/* Members of this machine are reached without it, unless nobody is; and the loopback leads to no others. */
-	udp_wire_loop(wire, adapter->wire_only);
+	udp_wire_loop(first, adapter->wire_only);
 	adapter->node.groups_on_wire =
-	        !adapter->wire_only && !udp_address_is_loopback(&wire->address);
+	        !adapter->wire_only && !udp_address_is_loopback(&first->address);
 	return 0;
 }
 
-int udp_attach(struct hdl_adapter *adapter, const struct agent_msg *welcome, int sock)
+/* Look for what comes to @wire, the one with this @number. */
+static int watch(struct hdl_adapter *adapter, struct udp_wire *wire, uint64_t number, int how,
+                 bool arm)
 {
-	if (sock < 0)
-		return 0;
-	adapter->wire_address.scope = welcome->u.welcome.wire_scope;
-	memcpy(adapter->wire_address.gid, welcome->u.welcome.wire_gid, 16);
-	adapter_lock(adapter);
+	struct epoll_event interest = {.events = arm ? EPOLLIN | EPOLLONESHOT : EPOLLONESHOT,
+	                               .data.u64 = EPOLL_WIRE + number};
+	if (epoll_ctl(adapter->epoll, how, wire->sock, &interest) != 0)
+		return -HDL_EIO;
+	wire->armed = arm;
+	return 0;
+}
+
+int udp_attach(struct hdl_adapter *adapter, const struct agent_msg *welcome, const int *socks)
+{
+	uint64_t number = 0;
 	int result = 0;
-	if (adapter->udp == NULL)
-		result = begin(adapter, welcome, sock);
-	else
-		udp_wire_replace(adapter->udp, sock);
-	struct epoll_event interest = {.events = EPOLLIN | EPOLLONESHOT, .data.u64 = EPOLL_WIRE};
-	adapter->wire_armed = result == 0;
-	if (result == 0 && epoll_ctl(adapter->epoll, EPOLL_CTL_ADD, sock, &interest) != 0)
-		result = -HDL_EIO;
+	if (welcome->u.welcome.wire_count == 0)
+		return 0;
+	adapter_lock(adapter);
+	bool first_time = adapter->udp == NULL;
+	adapter->wire_count = welcome->u.welcome.wire_count;
+	memcpy(adapter->wire_addresses, welcome->u.welcome.wires, sizeof(adapter->wire_addresses));
+	if (first_time)
+		result = begin(adapter, welcome, socks);
+	for (struct udp_wire *at = adapter->udp; at != NULL; at = at->next, number++) {
+		if (!first_time)
+			udp_wire_replace(at, socks[number]);
+		if (result == 0)
+			result = watch(adapter, at, number, EPOLL_CTL_ADD, true);
+	}
 	adapter_unlock(adapter);
 	return result;
 }
@@ -109,21 +147,31 @@ void udp_detach(struct hdl_adapter *adapter)
 	if (adapter->udp == NULL)
 		return;
 	adapter_lock(adapter);
-	if (adapter->udp->sock >= 0)
-		epoll_ctl(adapter->epoll, EPOLL_CTL_DEL, adapter->udp->sock, NULL);
-	udp_wire_replace(adapter->udp, -1);
+	for (struct udp_wire *at = adapter->udp; at != NULL; at = at->next) {
+		if (at->sock >= 0)
+			epoll_ctl(adapter->epoll, EPOLL_CTL_DEL, at->sock, NULL);
+		udp_wire_replace(at, -1);
+	}
 	adapter_unlock(adapter);
 }
 
 void udp_arm(struct hdl_adapter *adapter, bool arm)
 {
-	struct epoll_event interest = {.events = arm ? EPOLLIN | EPOLLONESHOT : EPOLLONESHOT,
-	                               .data.u64 = EPOLL_WIRE};
-	if (adapter->udp == NULL || adapter->wire_armed == arm || adapter->udp->sock < 0)
-		return;
-	adapter->wire_armed =
-	        epoll_ctl(adapter->epoll, EPOLL_CTL_MOD, adapter->udp->sock, &interest) == 0 ? arm
-	                                                                                     : !arm;
+	uint64_t number = 0;
+	for (struct udp_wire *at = adapter->udp; at != NULL; at = at->next, number++)
+		if (at->armed != arm && at->sock >= 0)
+			watch(adapter, at, number, EPOLL_CTL_MOD, arm);
+}
+
+void udp_woke(struct hdl_adapter *adapter, uint64_t number)
+{
+	adapter_lock(adapter);
+	struct udp_wire *at = adapter->udp;
+	while (at != NULL && number-- > 0)
+		at = at->next;
+	if (at != NULL)
+		at->armed = false;
+	adapter_unlock(adapter);
 }
 
 void udp_join(struct hdl_adapter *adapter, const struct hdl_gid *gid)
@@ -156,9 +204,21 @@ void udp_hear_groups(struct hdl_adapter *adapter)
 	adapter_unlock(adapter);
 }
 
-int udp_descriptor(const struct hdl_adapter *adapter)
+void udp_descriptors(const struct hdl_adapter *adapter, int socks[UDP_MAX_ADDRESSES])
 {
-	return adapter->udp != NULL ? adapter->udp->sock : -1;
+	const struct udp_wire *at = adapter->udp;
+	for (unsigned i = 0; i < UDP_MAX_ADDRESSES; i++, at = at != NULL ? at->next : NULL)
+		socks[i] = at != NULL ? at->sock : -1;
+}
+
+uint32_t udp_gids(const struct hdl_adapter *adapter)
+{
+	uint32_t bits = 0;
+	for (const struct udp_wire *at = adapter->udp; at != NULL; at = at->next)
+		for (uint32_t i = 0; i < adapter->gid_count; i++)
+			if (memcmp(adapter->gids[i].raw, at->address.gid, 16) == 0)
+				bits |= 1u << i;
+	return bits;
 }
 
 uint16_t udp_mtu(const struct hdl_adapter *adapter)
@@ -179,9 +239,10 @@ void udp_let_go(struct hdl_adapter *adapter)
 		return;
 	adapter->node.carrier = NULL;
 	adapter->node.groups_on_wire = false;
-	adapter->node.carrier = NULL;
-	adapter->node.groups_on_wire = false;
-	udp_wire_end(adapter->udp);
-	free(adapter->udp);
-	adapter->udp = NULL;
+	while (adapter->udp != NULL) {
+		struct udp_wire *wire = adapter->udp;
+		adapter->udp = wire->next;
+		udp_wire_end(wire);
+		free(wire);
+	}
 }

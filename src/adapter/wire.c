@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "adapter/adapter.h"
+#include "adapter/udp.h"
 #include "transport/ib.h"
 
 #define FLOW_PORTS \
@@ -22,11 +23,32 @@ bool wire_reaches(const struct hdl_adapter *adapter, const struct hdl_gid *gid)
 	return adapter->wire_only || !adapter_knows_node(adapter, gid);
 }
 
+/* The place among our addresses of @gid, if packets leave from it; else of the first that they leave from. */
+static uint8_t wire_of_own(const struct hdl_adapter *adapter, const struct hdl_gid *gid)
+{
+	uint32_t wires = udp_gids(adapter);
+	for (uint8_t i = 0; i < adapter->gid_count; i++)
+		if ((wires >> i & 1) && memcmp(&adapter->gids[i], gid, sizeof(*gid)) == 0)
+			return i;
+	return 0;
+}
+
+uint8_t wire_source(const struct hdl_adapter *adapter, uint8_t index, const struct hdl_gid *to)
+{
+	/* A socket has one address; other carriers have all of ours. */
+	const uint8_t *from = index < adapter->gid_count ? adapter->gids[index].raw : NULL;
+	struct hdl_gid found;
+	if (adapter->udp == NULL)
+		return from != NULL ? index : 0;
+	memcpy(found.raw, udp_ports_find(adapter->udp, from, to->raw)->address.gid, 16);
+	return wire_of_own(adapter, &found);
+}
+
 struct hdl_gid wire_address(const struct hdl_adapter *adapter, const struct hdl_gid *gid)
 {
 	struct hdl_gid address = *gid;
 	if (adapter->udp != NULL && adapter_is_own_node(adapter, gid))
-		return adapter->node.wire_gid;
+		return adapter->gids[wire_of_own(adapter, gid)];
 	uint16_t lid = agent_lid_of(gid->raw);
 	if (lid != 0)
 		roce_gid_from_ipv4(address.raw, 127u << 24 | AGENT_LOOPBACK << 16 | lid);
@@ -52,9 +74,7 @@ struct path wire_path(const struct hdl_adapter *adapter, const struct hdl_ah_att
 	                           .flow_label = ah->flow_label},
 	                    .port = 1,
 	                    .sl = ah->sl};
-	/* A socket has one address; other carriers have all of ours. */
-	bool other = adapter->udp == NULL && ah->sgid_index < adapter->gid_count;
-	memcpy(path.ip.sgid, other ? adapter->gids[ah->sgid_index].raw : adapter->node.wire_gid.raw,
+	memcpy(path.ip.sgid, adapter->gids[wire_source(adapter, ah->sgid_index, &to)].raw,
 	       sizeof(path.ip.sgid));
 	memcpy(path.ip.dgid, to.raw, sizeof(path.ip.dgid));
 	return path;

@@ -55,8 +55,9 @@ struct node_entry {
 	struct port_entry *ports;
 	uint32_t port_count;
 	uint16_t port_rover;
-	uint32_t rover;      /* numbers are reused as late as possible */
-	struct wire *wire;   /* NULL: nobody has asked for one (wire.h) */
+	uint32_t rover; /* numbers are reused as late as possible */
+	/* One an address; the first is NULL: nobody has asked for any (wire.h). */
+	struct wire *wires[UDP_MAX_ADDRESSES];
 	struct word *words;  /* that are repeated until they are answered (management.c) */
 	struct early *early; /* requests that are kept for who may listen in a moment */
 	uint32_t word_count, early_count;
@@ -76,7 +77,8 @@ struct client {
 	int32_t wish;       /* the slot that a former agent gave; -1 */
 	uint32_t lid;       /* the LID that it gave the node; 0 */
 	uint32_t wire;      /* that it wants: enum agent_wire */
-	struct udp_address wire_address;
+	uint32_t wire_count;
+	struct udp_address wire_addresses[UDP_MAX_ADDRESSES];
 	char node_name[AGENT_NAME_MAX];
 	bool connects;      /* has to do with connections: hears of deaths */
 	bool dead;          /* to be freed at the end of this turn */

@@ -12,7 +12,8 @@
 #include "wire/ib_cm.h"
 #include "wire/ib_opcode.h"
 
-static void send_datagram(struct node_entry *node, const uint8_t gid[16], const uint8_t *mad)
+static void send_datagram(struct node_entry *node, const uint8_t from[16], const uint8_t to[16],
+                          const uint8_t *mad)
 {
 	struct roce_path path = {0};
 	struct ib_packet packet = {.bth = {.opcode = IB_UD + IB_OP_SEND_ONLY,
@@ -22,7 +23,8 @@ static void send_datagram(struct node_entry *node, const uint8_t gid[16], const 
 	                           .deth = {.qkey = MAD_GSI_QKEY, .src_qp = MAD_GSI_QPN},
 	                           .payload = mad,
 	                           .payload_bytes = MAD_BYTES};
-	memcpy(path.dgid, gid, sizeof(path.dgid));
+	memcpy(path.sgid, from, sizeof(path.sgid));
+	memcpy(path.dgid, to, sizeof(path.dgid));
 	wire_send(node, &path, &packet); /* one that cannot be sent is lost, as on the network */
 }
 
@@ -32,7 +34,7 @@ static void send_datagram(struct node_entry *node, const uint8_t gid[16], const 
 struct word {
 	uint32_t number; /* the process's own for the connection */
 	bool said;       /* by the process itself, which repeats it as long as it lives */
-	uint8_t gid[16], mad[MAD_BYTES];
+	uint8_t own[16], gid[16], mad[MAD_BYTES];
 	unsigned tries;  /* that are left, */
 	uint64_t due_ns; /* and when the next one is due: in the node's list */
 	struct word *next;
@@ -67,6 +69,7 @@ static struct word *make_word(const struct agent_msg *msg, uint32_t number)
 	if (word == NULL)
 		return NULL;
 	word->number = number;
+	memcpy(word->own, msg->u.cm.own, sizeof(word->own));
 	memcpy(word->gid, msg->u.cm.gid, sizeof(word->gid));
 	memcpy(word->mad, msg->u.cm.data, sizeof(word->mad));
 	return word;
@@ -95,7 +98,7 @@ static void keep(struct client *client, const struct agent_msg *msg, uint32_t nu
 static void hand_over(struct node_entry *node, struct word *word)
 {
 	if (!word->said)
-		send_datagram(node, word->gid, word->mad);
+		send_datagram(node, word->own, word->gid, word->mad);
 	if (node->word_count >= AGENT_MAX_WORDS) {
 		free(word);
 		return;
@@ -113,7 +116,7 @@ void management_leave(struct client *client)
 	while ((word = client->words) != NULL) {
 		client->words = word->next;
 		client->word_count--;
-		if (client->node != NULL && client->node->wire != NULL)
+		if (client->node != NULL && client->node->wires[0] != NULL)
 			hand_over(client->node, word);
 		else
 			free(word);
@@ -141,7 +144,7 @@ static uint64_t repeat(struct node_entry *node, uint64_t now)
 		if (word->due_ns <= now) {
 			word->tries--;
 			word->due_ns = now + ib_cm_time_ns(IB_CM_RESPONSE_TIMEOUT);
-			send_datagram(node, word->gid, word->mad);
+			send_datagram(node, word->own, word->gid, word->mad);
 		}
 		first = word->due_ns < first ? word->due_ns : first;
 		at = &word->next;
@@ -174,7 +177,7 @@ static void say_goodbye(struct client *client, const struct agent_msg *msg, uint
 	if ((msg->u.cm.options & AGENT_CM_LAST) == 0) {
 		if (word != NULL)
 			word->said = true;
-		send_datagram(client->node, msg->u.cm.gid, msg->u.cm.data);
+		send_datagram(client->node, msg->u.cm.own, msg->u.cm.gid, msg->u.cm.data);
 		return;
 	}
 	word = take(client, number);
@@ -183,13 +186,13 @@ static void say_goodbye(struct client *client, const struct agent_msg *msg, uint
 	if (word != NULL)
 		hand_over(client->node, word);
 	else
-		send_datagram(client->node, msg->u.cm.gid, msg->u.cm.data);
+		send_datagram(client->node, msg->u.cm.own, msg->u.cm.gid, msg->u.cm.data);
 }
 
 void management_send(struct client *client, const struct agent_msg *msg)
 {
 	struct ib_cm_message message;
-	if (client->node->wire == NULL || msg->u.cm.length != MAD_BYTES)
+	if (client->node->wires[0] == NULL || msg->u.cm.length != MAD_BYTES)
 		return;
 	bool known = ib_cm_decode(&message, msg->u.cm.data, MAD_BYTES) == IB_CM_OK;
 	client->connects = true;
@@ -206,7 +209,7 @@ void management_send(struct client *client, const struct agent_msg *msg)
 		forget(client, message.u.drep.local_id);
 	else if (known && message.kind == IB_CM_REJ)
 		forget(client, message.u.rej.local_id);
-	send_datagram(client->node, msg->u.cm.gid, msg->u.cm.data);
+	send_datagram(client->node, msg->u.cm.own, msg->u.cm.gid, msg->u.cm.data);
 }
 
 static void pass_on(struct client *client, const struct agent_msg *msg)
@@ -216,11 +219,10 @@ static void pass_on(struct client *client, const struct agent_msg *msg)
 		unixsock_send(client->sock, msg, sizeof(*msg), NULL, 0);
 }
 
-/* Which address of @node was called? The request says so (annex A11), unless it is nonsense: then that of the wire. */
-static const uint8_t *called(const struct node_entry *node, const struct ib_cm_message *message,
-                             uint32_t *family)
+/* Which address of @node was called? The request says so (annex A11), unless it is nonsense: then @own, to which it came. */
+static const uint8_t *called(const struct node_entry *node, const uint8_t own[16],
+                             const struct ib_cm_message *message, uint32_t *family)
 {
-	const uint8_t *own = wire_address(node->wire)->gid;
 	struct ib_cm_ip ip;
 	*family = roce_gid_is_ipv4(own) ? AGENT_CM_IPV4 : AGENT_CM_IPV6;
 	if (!ib_cm_ip_decode(&ip, message->kind == IB_CM_REQ ? message->u.req.private_data
@@ -245,7 +247,7 @@ static struct client *addressee(const struct node_entry *node, const struct ib_c
 		return node->slots[id >> AGENT_CM_ID_BITS];
 	if (!ib_cm_service_split(service, &msg->u.cm.space, &msg->u.cm.port))
 		return NULL;
-	const uint8_t *gid = called(node, message, &msg->u.cm.options);
+	const uint8_t *gid = called(node, msg->u.cm.own, message, &msg->u.cm.options);
 	return cm_holder(node, msg->u.cm.space, gid, msg->u.cm.port, msg->u.cm.options);
 }
 
@@ -264,7 +266,7 @@ struct early {
 	struct agent_msg msg; /* for who will be there */
 };
 
-static void refuse(struct node_entry *node, const uint8_t gid[16],
+static void refuse(struct node_entry *node, const uint8_t own[16], const uint8_t gid[16],
                    const struct ib_cm_message *message)
 {
 	struct ib_cm_message answer;
@@ -272,7 +274,7 @@ static void refuse(struct node_entry *node, const uint8_t gid[16],
 	if (!ib_cm_refuse(message, IB_CM_INVALID_SERVICE_ID, &answer))
 		return;
 	ib_cm_encode(&answer, mad);
-	send_datagram(node, gid, mad);
+	send_datagram(node, own, gid, mad);
 }
 
 /* Keep a request that nobody listens for. False: it is none, or there are too many. One that is repeated is kept once. */
@@ -321,7 +323,8 @@ void management_listen(struct node_entry *node)
 static uint64_t refuse_early(struct node_entry *node, uint64_t now)
 {
 	while (node->early != NULL && node->early->due_ns <= now) {
-		refuse(node, node->early->msg.u.cm.gid, &node->early->message);
+		refuse(node, node->early->msg.u.cm.own, node->early->msg.u.cm.gid,
+		       &node->early->message);
 		drop_early(node, &node->early);
 	}
 	return node->early != NULL ? node->early->due_ns : UINT64_MAX;
@@ -361,6 +364,7 @@ void wire_management(struct node_entry *node, const struct roce_path *came,
 	struct agent_msg msg = {
 	        .version = AGENT_VERSION, .kind = AGENT_CM_MAD, .u.cm = {.length = MAD_BYTES}};
 	memcpy(msg.u.cm.gid, came->sgid, sizeof(msg.u.cm.gid));
+	memcpy(msg.u.cm.own, came->dgid, sizeof(msg.u.cm.own));
 	memcpy(msg.u.cm.data, packet->payload, MAD_BYTES);
 	if (is_for_all(&message)) {
 		for (uint32_t slot = 0; slot < AGENT_MAX_SLOTS; slot++)
@@ -376,6 +380,6 @@ void wire_management(struct node_entry *node, const struct roce_path *came,
 			forget(client, message.u.drep.remote_id);
 		pass_on(client, &msg);
 	} else if (!keep_early(node, &message, &msg)) {
-		refuse(node, came->sgid, &message);
+		refuse(node, came->dgid, came->sgid, &message);
 	}
 }

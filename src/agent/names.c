@@ -108,18 +108,21 @@ void node_loopback(const struct node_entry *node, uint8_t gid[16])
 	gid[15] = (uint8_t)node->lid;
 }
 
-/* The address of the wire comes first: programs that do not choose take it, and no other one works on the wire. Where it is an
- * IPv6 address there are no others of IPv4, which some programs prefer. */
+/* The address of the first wire comes first: programs that do not choose take it. No others but those of wires work on the wire.
+ * Where the first is an IPv6 address there are no others of IPv4, which some programs prefer. */
 void node_list_addresses(struct node_entry *node)
 {
 	uint8_t loopback[16];
-	const struct udp_address *wire = node->wire != NULL ? wire_address(node->wire) : NULL;
+	const struct udp_address *wire =
+	        node->wires[0] != NULL ? wire_address(node->wires[0]) : NULL;
 	node->gid_count = 0;
 	if (wire != NULL)
 		add_gid(node, wire->gid);
 	else
 		add_link_local(node, node->guid, 2);
 	add_link_local(node, node->guid + 1, 0); /* AGENT_IB_GID */
+	for (unsigned i = 1; i < wires_count(node); i++)
+		add_gid(node, wire_address(node->wires[i])->gid);
 	add_link_local(node, node->guid, 2);
 	if (wire != NULL && !udp_address_is_ipv4(wire))
 		return;
@@ -191,8 +194,7 @@ void node_leave(struct agent *agent, struct client *client)
 	struct node_entry *node = client->node;
 	if (node == NULL)
 		return;
-	if (node->wire != NULL)
-		wire_leave(node->wire, client->slot);
+	wires_leave(node, client->slot);
 	node->slots[client->slot] = NULL;
 	client->node = NULL;
 	node->clients--;
@@ -207,6 +209,6 @@ void node_tidy(struct agent *agent, struct node_entry *node)
 		if (agent->nodes[i] == node)
 			agent->nodes[i] = agent->nodes[--agent->node_count];
 	management_silence(node);
-	wire_close(node->wire);
+	wires_close(node);
 	free(node);
 }

@@ -96,7 +96,7 @@ static int open_loopback(struct agent *agent, struct node_entry *node, char *why
 		struct udp_address address = {0};
 		node_loopback(node, address.gid);
 		address.gid[15] = (uint8_t)(address.gid[15] + i);
-		result = wire_open(agent, node, &address, why, why_bytes);
+		result = wires_open(agent, node, &address, 1, why, why_bytes);
 		if (result == -EADDRINUSE && clock_now_ns() < agent->wire_ns)
 			return -EAGAIN;
 	}
@@ -109,11 +109,12 @@ static int find_wire(struct agent *agent, struct client *client, struct node_ent
 {
 	/* Who only wants not to be local takes what is there. */
 	if (client->wire == AGENT_WIRE_NONE ||
-	    (client->wire == AGENT_WIRE_LOOPBACK && node->wire != NULL))
+	    (client->wire == AGENT_WIRE_LOOPBACK && wires_count(node) > 0))
 		return 0;
 	if (client->wire == AGENT_WIRE_LOOPBACK)
 		return open_loopback(agent, node, why, why_bytes);
-	int result = wire_open(agent, node, &client->wire_address, why, why_bytes);
+	int result =
+	        wires_open(agent, node, client->wire_addresses, client->wire_count, why, why_bytes);
 	if (result == -EADDRINUSE && clock_now_ns() < agent->wire_ns)
 		return -EAGAIN;
 	return result;
@@ -121,27 +122,27 @@ static int find_wire(struct agent *agent, struct client *client, struct node_ent
 
 static void welcome(struct client *client)
 {
-	const struct node_entry *node = client->node;
+	struct node_entry *node = client->node;
 	struct agent_msg answer = {.kind = AGENT_WELCOME,
 	                           .u.welcome = {.slot = client->slot,
 	                                         .gid_count = node->gid_count,
 	                                         .lid = node->lid,
 	                                         .guid = node->guid}};
 	memcpy(answer.u.welcome.gids, node->gids, sizeof(node->gids));
-	int sock = -1;
-	if (client->wire != AGENT_WIRE_NONE) {
-		sock = wire_enter(node->wire, client->slot);
-		if (sock < 0) {
-			refuse(client, -sock,
-			       "no socket for the wire; raise \"ulimit -n\", then end the agent");
-			return;
-		}
-		answer.u.welcome.wire_mtu = wire_mtu(node->wire);
-		answer.u.welcome.wire_scope = wire_address(node->wire)->scope;
-		memcpy(answer.u.welcome.wire_gid, wire_address(node->wire)->gid, 16);
+	int socks[UDP_MAX_ADDRESSES];
+	unsigned count = client->wire != AGENT_WIRE_NONE ? wires_count(node) : 0;
+	int result = count > 0 ? wires_enter(node, client->slot, socks) : 0;
+	if (result != 0) {
+		refuse(client, -result,
+		       "no socket for the wire; raise \"ulimit -n\", then end the agent");
+		return;
 	}
+	answer.u.welcome.wire_mtu = count > 0 ? wires_mtu(node) : 0;
+	answer.u.welcome.wire_count = count;
+	for (unsigned i = 0; i < count; i++)
+		answer.u.welcome.wires[i] = *wire_address(node->wires[i]);
 	client->greeted = true;
-	tell(client, &answer, &sock, sock >= 0 ? 1 : 0);
+	tell(client, &answer, socks, (int)count);
 }
 
 /* Give @client its names, unless it has to wait for a wire. */
@@ -154,7 +155,7 @@ static void admit(struct agent *agent, struct client *client)
 		refuse(client, ENOSPC, "too many nodes; end the programs of one");
 		return;
 	}
-	wire_yield(node, client);
+	wires_yield(node, client);
 	int result = find_wire(agent, client, node, why, sizeof(why));
 	client->awaiting_wire = result == -EAGAIN;
 	if (result != 0 && result != -EAGAIN)
@@ -173,6 +174,8 @@ static void hello(struct agent *agent, struct client *client, struct agent_msg *
 {
 	struct stat st;
 	if (fd_count != 2 || client->greeted || client->waiting || client->awaiting_wire ||
+	    msg->u.hello.wire_count > UDP_MAX_ADDRESSES ||
+	    (msg->u.hello.wire == AGENT_WIRE_ADDRESS && msg->u.hello.wire_count == 0) ||
 	    fstat(fds[0], &st) != 0 || (uint64_t)st.st_size != msg->u.hello.sizes.block_bytes) {
 		refuse(client, EPROTO, "the greeting makes no sense");
 		return;
@@ -185,8 +188,8 @@ static void hello(struct agent *agent, struct client *client, struct agent_msg *
 	client->wish = msg->u.hello.slot;
 	client->lid = msg->u.hello.lid;
 	client->wire = msg->u.hello.wire;
-	client->wire_address.scope = msg->u.hello.wire_scope;
-	memcpy(client->wire_address.gid, msg->u.hello.wire_gid, 16);
+	client->wire_count = msg->u.hello.wire_count;
+	memcpy(client->wire_addresses, msg->u.hello.wires, sizeof(client->wire_addresses));
 	if (client->wish >= 0 && agent->wire_ns == 0)
 		agent->wire_ns = clock_now_ns() + AGENT_WIRE_GRACE_NS;
 	memcpy(client->program, msg->u.hello.program, sizeof(client->program));
@@ -307,8 +310,6 @@ static void find(struct agent *agent, struct client *client, const struct agent_
 	if (node != NULL) {
 		answer.u.known.node_guid = node->guid;
 		answer.u.known.lid = node->lid;
-		if (node->wire != NULL)
-			memcpy(answer.u.known.wire_gid, wire_address(node->wire)->gid, 16);
 	}
 	tell(client, &answer, NULL, 0);
 }

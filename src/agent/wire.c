@@ -1,4 +1,4 @@
-/* The wire of a node. See wire.h. */
+/* The wires of a node. See wire.h. */
 #include "agent/wire.h"
 
 #include <errno.h>
@@ -25,9 +25,38 @@ const struct udp_address *wire_address(const struct wire *wire)
 	return &wire->steer.address;
 }
 
-unsigned wire_mtu(const struct wire *wire)
+unsigned wires_count(const struct node_entry *node)
 {
-	return wire->mtu;
+	unsigned count = 0;
+	while (count < UDP_MAX_ADDRESSES && node->wires[count] != NULL)
+		count++;
+	return count;
+}
+
+unsigned wires_mtu(const struct node_entry *node)
+{
+	unsigned mtu = IB_MAX_MTU_BYTES;
+	for (unsigned i = 0; i < wires_count(node); i++)
+		if (node->wires[i]->mtu < mtu)
+			mtu = node->wires[i]->mtu;
+	return mtu;
+}
+
+static bool has_address(const struct node_entry *node, const struct udp_address *address)
+{
+	for (unsigned i = 0; i < wires_count(node); i++)
+		if (udp_address_equal(wire_address(node->wires[i]), address))
+			return true;
+	return false;
+}
+
+static bool has_all(const struct node_entry *node, const struct udp_address *addresses,
+                    unsigned count)
+{
+	unsigned has = 0;
+	for (unsigned i = 0; i < count; i++)
+		has += has_address(node, &addresses[i]);
+	return has == count;
 }
 
 /* The largest that fits into the packets of the interface. Where that cannot be told, what Ethernet takes. */
@@ -65,28 +94,37 @@ static int explain(int error, const struct udp_address *address, char *why, size
 	return error;
 }
 
-/* Is the address, or the node, taken already? */
+/* The node that is on @address; NULL: none. */
+static struct node_entry *owner_of(const struct agent *agent, const struct udp_address *address)
+{
+	for (uint32_t i = 0; i < agent->node_count; i++)
+		if (has_address(agent->nodes[i], address))
+			return agent->nodes[i];
+	return NULL;
+}
+
+/* Is an address, or the node, taken already? */
 static int judge(struct agent *agent, const struct node_entry *node,
-                 const struct udp_address *address, char *why, size_t why_bytes)
+                 const struct udp_address *addresses, unsigned count, char *why, size_t why_bytes)
 {
 	char text[UDP_ADDRESS_TEXT];
-	if (node->wire != NULL) {
-		udp_address_print(wire_address(node->wire), text);
+	if (wires_count(node) > 0) {
+		udp_address_print(wire_address(node->wires[0]), text);
 		snprintf(why, why_bytes,
-		         "the node is on %s; use another node (HEDDLE_NODE), or end its programs",
-		         text);
+		         "the node is on %s%s; use another node (HEDDLE_NODE), or end its programs",
+		         text, wires_count(node) > 1 ? " and another" : "");
 		return -EBUSY;
 	}
-	for (uint32_t i = 0; i < agent->node_count; i++) {
-		struct node_entry *other = agent->nodes[i];
-		if (other->wire == NULL || !udp_address_equal(wire_address(other->wire), address))
+	for (unsigned j = 0; j < count; j++) {
+		struct node_entry *other = owner_of(agent, &addresses[j]);
+		if (other == NULL)
 			continue;
 		if (other->clients == 0) { /* it is there for its last words only */
 			management_silence(other);
 			node_tidy(agent, other);
-			return 0;
+			continue;
 		}
-		udp_address_print(address, text);
+		udp_address_print(&addresses[j], text);
 		snprintf(why, why_bytes,
 		         "%s is the address of your node '%.24s'; each node needs one of its own",
 		         text, other->name);
@@ -95,20 +133,23 @@ static int judge(struct agent *agent, const struct node_entry *node,
 	return 0;
 }
 
-int wire_open(struct agent *agent, struct node_entry *node, const struct udp_address *address,
-              char *why, size_t why_bytes)
+static void close_one(struct wire *wire)
 {
-	if (node->wire != NULL && udp_address_equal(wire_address(node->wire), address))
-		return 0;
-	int result = judge(agent, node, address, why, why_bytes);
-	if (result != 0)
-		return result;
+	steer_close(&wire->steer);
+	udp_receiver_end(&wire->receiver);
+	free(wire);
+}
+
+/* 0 or -errno. */
+static int open_one(struct agent *agent, struct node_entry *node, const struct udp_address *address,
+                    struct wire **out)
+{
 	struct wire *wire = calloc(1, sizeof(*wire));
 	if (wire == NULL)
-		return explain(-ENOMEM, address, why, why_bytes);
+		return -ENOMEM;
 	wire->source = SOURCE_WIRE;
 	wire->node = node;
-	result = steer_open(&wire->steer, address, UDP_ROCE_PORT);
+	int result = steer_open(&wire->steer, address, UDP_ROCE_PORT);
 	if (result == 0)
 		result = udp_receiver_begin(&wire->receiver);
 	struct epoll_event interest = {.events = EPOLLIN, .data.ptr = wire};
@@ -116,48 +157,71 @@ int wire_open(struct agent *agent, struct node_entry *node, const struct udp_add
 	    epoll_ctl(agent->epoll, EPOLL_CTL_ADD, wire->steer.at[0].sock, &interest) != 0)
 		result = -errno;
 	if (result != 0) {
-		wire_close(wire);
-		return explain(result, address, why, why_bytes);
+		close_one(wire);
+		return result;
 	}
 	wire->mtu = mtu_for(address);
-	node->wire = wire;
-	node_list_addresses(node);
+	*out = wire;
 	return 0;
 }
 
-void wire_yield(struct node_entry *node, const struct client *client)
+void wires_yield(struct node_entry *node, const struct client *client)
 {
-	if (node->wire == NULL || node->clients > 0)
+	if (wires_count(node) == 0 || node->clients > 0)
 		return;
-	const struct udp_address *address = wire_address(node->wire);
+	const struct udp_address *address = wire_address(node->wires[0]);
 	bool is_loopback = udp_address_is_ipv4(address) && address->gid[12] == 127 &&
 	                   address->gid[13] == AGENT_LOOPBACK;
-	if (client->wire == AGENT_WIRE_ADDRESS ? udp_address_equal(address, &client->wire_address)
-	                                       : client->wire == AGENT_WIRE_LOOPBACK && is_loopback)
+	if (client->wire == AGENT_WIRE_ADDRESS
+	            ? wires_count(node) == client->wire_count &&
+	                      has_all(node, client->wire_addresses, client->wire_count)
+	            : client->wire == AGENT_WIRE_LOOPBACK && is_loopback)
 		return;
 	management_silence(node);
-	wire_close(node->wire);
-	node->wire = NULL;
+	wires_close(node);
 	node_list_addresses(node);
 }
 
-void wire_close(struct wire *wire)
+int wires_open(struct agent *agent, struct node_entry *node, const struct udp_address *addresses,
+               unsigned count, char *why, size_t why_bytes)
 {
-	if (wire == NULL)
-		return;
-	steer_close(&wire->steer);
-	udp_receiver_end(&wire->receiver);
-	free(wire);
+	if (wires_count(node) > 0 && has_all(node, addresses, count))
+		return 0;
+	int result = judge(agent, node, addresses, count, why, why_bytes);
+	for (unsigned i = 0; i < count && result == 0; i++) {
+		result = open_one(agent, node, &addresses[i], &node->wires[i]);
+		if (result != 0) {
+			wires_close(node);
+			return explain(result, &addresses[i], why, why_bytes);
+		}
+	}
+	if (result == 0)
+		node_list_addresses(node);
+	return result;
 }
 
-int wire_enter(struct wire *wire, uint32_t slot)
+void wires_close(struct node_entry *node)
 {
-	return steer_take(&wire->steer, slot);
+	for (unsigned i = 0; i < UDP_MAX_ADDRESSES && node->wires[i] != NULL; i++) {
+		close_one(node->wires[i]);
+		node->wires[i] = NULL;
+	}
 }
 
-void wire_leave(struct wire *wire, uint32_t slot)
+int wires_enter(struct node_entry *node, uint32_t slot, int socks[UDP_MAX_ADDRESSES])
 {
-	steer_give(&wire->steer, slot);
+	for (unsigned i = 0; i < wires_count(node); i++) {
+		socks[i] = steer_take(&node->wires[i]->steer, slot);
+		if (socks[i] < 0)
+			return socks[i]; /* the others are given back when the process leaves */
+	}
+	return 0;
+}
+
+void wires_leave(struct node_entry *node, uint32_t slot)
+{
+	for (unsigned i = 0; i < wires_count(node); i++)
+		steer_give(&node->wires[i]->steer, slot);
 }
 
 /* One datagram. What is for nobody ends here, without an answer. */
@@ -187,9 +251,24 @@ void wire_hear(struct wire *wire)
 		}
 }
 
+/* The one that has the address @from; or else the first that is of @to's family, or the first. */
+static struct wire *sender(const struct node_entry *node, const uint8_t from[16],
+                           const uint8_t to[16])
+{
+	struct wire *fits = NULL;
+	for (unsigned i = 0; i < wires_count(node); i++) {
+		const uint8_t *gid = wire_address(node->wires[i])->gid;
+		if (memcmp(gid, from, 16) == 0)
+			return node->wires[i];
+		if (fits == NULL && roce_gid_is_ipv4(gid) == roce_gid_is_ipv4(to))
+			fits = node->wires[i];
+	}
+	return fits != NULL ? fits : node->wires[0];
+}
+
 int wire_send(struct node_entry *node, const struct roce_path *path, const struct ib_packet *packet)
 {
-	struct wire *wire = node->wire;
+	struct wire *wire = sender(node, path->sgid, path->dgid);
 	uint8_t data[IB_MAX_MTU_BYTES + HEADER_BYTES];
 	struct roce_path way = *path;
 	int error;

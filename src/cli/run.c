@@ -16,10 +16,20 @@
 struct options {
 	const char *node;
 	const char *device;
-	const char *address;
+	char *addresses; /* with commas between them */
 	const char *capture;
 	char **program; /* it and its arguments */
 };
+
+static error_t add_address(struct options *options, const char *address)
+{
+	char *all = NULL, *old = options->addresses;
+	if (asprintf(&all, "%s%s%s", old != NULL ? old : "", old != NULL ? "," : "", address) < 0)
+		return ENOMEM;
+	free(old);
+	options->addresses = all;
+	return 0;
+}
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
@@ -32,8 +42,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		options->device = arg;
 		return 0;
 	case 'a':
-		options->address = arg;
-		return 0;
+		return add_address(options, arg);
 	case 'c':
 		options->capture = arg;
 		return 0;
@@ -114,7 +123,8 @@ int run_command_of(int argc, char **argv)
 	         "Put the program on the node NAME (default: the machine's own)", 0},
 	        {"device", 'd', "DEVICE", 0, "Show it this device alone", 0},
 	        {"addr", 'a', "ADDRESS", 0,
-	         "Put the node on ADDRESS, an address of this machine, where others can reach it",
+	         "Put the node on ADDRESS, an address of this machine, where others can reach it; "
+	         "given twice, on both",
 	         0},
 	        {"capture", 'c', "FILE", 0, "Record its packets to FILE, as pcapng", 0},
 	        {0}};
@@ -141,8 +151,8 @@ int run_command_of(int argc, char **argv)
 	prepend("LD_LIBRARY_PATH", compat);
 	if (options.node != NULL)
 		setenv("HEDDLE_NODE", options.node, 1);
-	if (options.address != NULL)
-		setenv("HEDDLE_ADDR", options.address, 1);
+	if (options.addresses != NULL)
+		setenv("HEDDLE_ADDR", options.addresses, 1);
 	if (options.device != NULL)
 		setenv("HEDDLE_DEVICE", options.device, 1);
 	if (options.capture != NULL && !start_capture(options.capture))

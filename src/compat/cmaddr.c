@@ -181,26 +181,85 @@ static bool is_link_local(const struct sockaddr_in6 *address)
 	return address->sin6_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&address->sin6_addr);
 }
 
-/* Across the wire packets leave from the first address, and from no other. */
-static bool wire_source(struct cm_id *id)
+static bool is_ipv4(const struct hdl_gid *gid)
 {
 	static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
-	struct hdl_gid first;
+	return memcmp(gid->raw, mapped, sizeof(mapped)) == 0;
+}
+
+/* Are @own, an address of the host, and @other on one network? */
+static bool on_one_network(const struct hdl_gid *own, const struct hdl_gid *other)
+{
+	struct ifaddrs *list;
+	bool found = false;
+	if (getifaddrs(&list) != 0)
+		return false;
+	for (struct ifaddrs *at = list; at != NULL && !found; at = at->ifa_next) {
+		struct hdl_gid its, mask;
+		if (at->ifa_addr == NULL || at->ifa_netmask == NULL ||
+		    !to_gid((struct sockaddr_in6 *)(void *)at->ifa_addr, &its) ||
+		    !to_gid((struct sockaddr_in6 *)(void *)at->ifa_netmask, &mask) ||
+		    memcmp(its.raw, own->raw, 16) != 0)
+			continue;
+		found = true;
+		for (unsigned i = 0; i < 16; i++)
+			found &= ((own->raw[i] ^ other->raw[i]) & mask.raw[i]) == 0;
+	}
+	freeifaddrs(list);
+	return found;
+}
+
+/* The address from which packets to @to leave: of those of wires, which alone will do, one on the same network, or else the first
+ * of the family. */
+static bool wire_gid(const struct hdl_gid *to, struct hdl_gid *out)
+{
+	struct hdl_limits limits = identity();
+	struct hdl_gid gid;
+	bool found = false, several = (limits.wire_gids & (limits.wire_gids - 1)) != 0;
+	for (uint32_t i = 0; i < limits.gid_count; i++) {
+		if (!(limits.wire_gids >> i & 1) || hdl_gid_query(compat_adapter(), i, &gid) != 0 ||
+		    is_ipv4(&gid) != is_ipv4(to))
+			continue;
+		bool near = several && on_one_network(&gid, to);
+		if (near || !found)
+			*out = gid;
+		found = true;
+		if (near)
+			break;
+	}
+	return found;
+}
+
+static bool is_wire(const struct hdl_gid *gid)
+{
+	struct hdl_limits limits = identity();
+	struct hdl_gid own;
+	for (uint32_t i = 0; i < limits.gid_count; i++)
+		if ((limits.wire_gids >> i & 1) && hdl_gid_query(compat_adapter(), i, &own) == 0 &&
+		    memcmp(own.raw, gid->raw, 16) == 0)
+			return true;
+	return false;
+}
+
+static bool wire_source(struct cm_id *id)
+{
+	struct hdl_gid to, own;
 	in_port_t port = *cm_port_of(&id->src);
-	if (!first_gid(&first) ||
-	    (memcmp(first.raw, mapped, 12) == 0) != (id->dst.sin6_family == AF_INET))
+	if (!to_gid(&id->dst, &to))
 		return false;
 	if (id->has_device)
-		return memcmp(id->sgid.raw, first.raw, 16) == 0;
+		return is_wire(&id->sgid) && is_ipv4(&id->sgid) == is_ipv4(&to);
+	if (!wire_gid(&to, &own))
+		return false;
 	id->src = (struct sockaddr_in6){.sin6_family = id->dst.sin6_family};
 	if (id->dst.sin6_family == AF_INET) {
-		memcpy(&((struct sockaddr_in *)(void *)&id->src)->sin_addr, first.raw + 12, 4);
+		memcpy(&((struct sockaddr_in *)(void *)&id->src)->sin_addr, own.raw + 12, 4);
 	} else {
-		memcpy(&id->src.sin6_addr, first.raw, 16);
+		memcpy(&id->src.sin6_addr, own.raw, 16);
 		id->src.sin6_scope_id = id->dst.sin6_scope_id;
 	}
 	*cm_port_of(&id->src) = port;
-	id->sgid = first;
+	id->sgid = own;
 	id->has_device = true;
 	return true;
 }

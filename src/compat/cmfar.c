@@ -39,19 +39,15 @@ static uint32_t number_of(const struct cm_id *id)
 	return (uint32_t)limits().slot << SLOT_SHIFT | (id->number & NUMBER_MASK);
 }
 
-static int send_how(const struct hdl_gid *gid, const uint8_t *mad, enum hdl_cm_wire how)
+static int send_to(const struct hdl_gid *gid, const struct hdl_gid *own, const uint8_t *mad,
+                   enum hdl_cm_wire how)
 {
 	struct hdl_adapter *adapter = compat_adapter();
-	struct hdl_cm_msg msg = {.gid = *gid, .on_wire = how, .length = MAD_BYTES};
+	struct hdl_cm_msg msg = {.gid = *gid, .own = *own, .on_wire = how, .length = MAD_BYTES};
 	if (adapter == NULL)
 		return ENODEV;
 	memcpy(msg.data, mad, MAD_BYTES);
 	return -hdl_cm_send(adapter, &msg);
-}
-
-static int send_to(const struct hdl_gid *gid, const uint8_t *mad)
-{
-	return send_how(gid, mad, HDL_CM_ON_WIRE);
 }
 
 /* A process may end without a word, and the peer is to hear of it all the same: the agent keeps one for it. */
@@ -62,22 +58,23 @@ void cm_far_leave_word(const struct cm_id *id)
 		return;
 	struct ibcm end = *id->far;
 	if (!end.datagram && ibcm_disconnect(&end, cm_now_ns(), &out))
-		send_how(&id->dgid, out.mad, HDL_CM_WHEN_GONE);
+		send_to(&id->dgid, &id->sgid, out.mad, HDL_CM_WHEN_GONE);
 }
 
 static int flush(const struct cm_id *id, const struct ibcm_out *out)
 {
-	return out->any ? send_to(&id->dgid, out->mad) : 0;
+	return out->any ? send_to(&id->dgid, &id->sgid, out->mad, HDL_CM_ON_WIRE) : 0;
 }
 
-static void refuse(const struct hdl_gid *gid, const struct ib_cm_message *message, int reason)
+/* @message, which came in @msg. */
+static void refuse(const struct hdl_cm_msg *msg, const struct ib_cm_message *message, int reason)
 {
 	struct ib_cm_message answer;
 	uint8_t mad[MAD_BYTES];
 	if (!ib_cm_refuse(message, (enum ib_cm_reason)reason, &answer))
 		return;
 	ib_cm_encode(&answer, mad);
-	send_to(gid, mad);
+	send_to(&msg->gid, &msg->own, mad, HDL_CM_ON_WIRE);
 }
 
 /* --- addresses --- */
@@ -282,7 +279,7 @@ void cm_far_part(struct cm_id *id)
 	}
 	ibcm_part(id->far, limits().guid, &out);
 	if (out.last)
-		send_how(&id->dgid, out.mad, HDL_CM_LAST_WORD);
+		send_to(&id->dgid, &id->sgid, out.mad, HDL_CM_LAST_WORD);
 	else
 		flush(id, &out);
 	free(id->far);
@@ -422,10 +419,9 @@ static void from_request(const struct ib_cm_message *message, const struct hdl_c
                          struct cm_wire *wire)
 {
 	const struct ib_cm_req *req = &message->u.req;
-	struct hdl_gid own = limits().gid;
 	*wire = (struct cm_wire){.kind = message->kind == IB_CM_REQ ? CM_REQ : CM_SIDR_REQ};
 	memcpy(wire->sgid, msg->gid.raw, 16);
-	memcpy(wire->dgid, own.raw, 16);
+	memcpy(wire->dgid, msg->own.raw, 16);
 	if (wire->kind == CM_SIDR_REQ) {
 		private_in(wire, message->u.sidr_req.private_data, IB_CM_SIDR_REQ_PRIVATE_BYTES,
 		           msg->port);
@@ -470,16 +466,16 @@ static void hear_request(const struct hdl_cm_msg *msg, const struct ib_cm_messag
 		return;
 	/* Nobody is made to send to an address that is not the asker's. */
 	if (!datagram && memcmp(req->primary.local_gid, msg->gid.raw, 16) != 0) {
-		refuse(&msg->gid, message, INVALID_GID);
+		refuse(msg, message, INVALID_GID);
 		return;
 	}
 	if (!datagram && (req->transport == IB_CM_RD ||
 	                  (req->transport == IB_CM_EXTENDED && req->extended_transport != 1))) {
-		refuse(&msg->gid, message, IB_CM_INVALID_TRANSPORT);
+		refuse(msg, message, IB_CM_INVALID_TRANSPORT);
 		return;
 	}
 	if (!datagram && was_stale(&msg->gid, req)) {
-		refuse(&msg->gid, message, IB_CM_STALE_CONNECTION);
+		refuse(msg, message, IB_CM_STALE_CONNECTION);
 		return;
 	}
 	struct ibcm *far = calloc(1, sizeof(*far));
@@ -487,12 +483,11 @@ static void hear_request(const struct hdl_cm_msg *msg, const struct ib_cm_messag
 	to.guid = to.slot = 0;
 	from_request(message, msg, &wire);
 	if (!cm_local_gid(&wire.dst, &to.gid)) /* which of ours was called? */
-		to.gid = limits().gid;
+		to.gid = msg->own;
 	child = far != NULL ? cm_take_request(&to, &wire, &listening) : NULL;
 	if (child == NULL) {
 		free(far);
-		refuse(&msg->gid, message,
-		       listening ? IB_CM_NO_RESOURCES : IB_CM_INVALID_SERVICE_ID);
+		refuse(msg, message, listening ? IB_CM_NO_RESOURCES : IB_CM_INVALID_SERVICE_ID);
 		return;
 	}
 	child->across = true;
@@ -533,5 +528,5 @@ void cm_far_heard(const struct hdl_cm_msg *msg)
 	    (number == 0 || number_of(id) == number))
 		hear(id, &message);
 	else if (number != 0)
-		refuse(&msg->gid, &message, IB_CM_INVALID_COMM_ID);
+		refuse(msg, &message, IB_CM_INVALID_COMM_ID);
 }

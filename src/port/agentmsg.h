@@ -4,7 +4,7 @@
  *
  *   process                                   agent
  *   HELLO  {node, sizes, wire} + tables, bell  -->
- *                                        <--  WELCOME {slot, lid, guid, gids, wire} + socket  or  REFUSED {why}
+ *                                        <--  WELCOME {slot, lid, guid, gids, wire} + sockets  or  REFUSED {why}
  *   INTRODUCE {gid, slot, token}         -->
  *                                        <--  PEER {token, side, link id, sizes, pid} + tables, lanes, bell    to both
  *                                        <--  NO_PEER {token}, KNOWN {token, link id}                          to the asker
@@ -19,8 +19,8 @@
  *                                        <--  CM_SEND {from whom, data}                                        to the addressee
  *                                        <--  CM_RETURN {error, data}                  to the sender when there is none
  *                                        <--  CM_GONE {guid, slot}            to all who ever sent or bound, when one ends
- *   CM_MAD {gid, data}                   -->  a management datagram, to be sent on the node's wire
- *                                        <--  CM_MAD {gid, data}     one that came there, to the process that it is for
+ *   CM_MAD {gid, own, data}              -->  a management datagram, to be sent on the node's wire
+ *                                        <--  CM_MAD {gid, own, data}     one that came there, to the process that it is for
  *   GROUP_JOIN {token, gid}              -->  we have members in the group        GROUP_LEAVE {gid}: no more
  *   GROUP_SEND {token, gid}              -->  we send to it                       GROUP_FORGET {gid}: no more
  *                                        <--  GROUP_MEMBER {gid, guid, slot, joined}      to all who send, one a process
@@ -33,6 +33,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
+
+#include "port/udp.h"
 
 #define AGENT_VERSION    9u
 #define AGENT_SOCKET     "agent.sock"
@@ -118,8 +120,8 @@ struct agent_msg {
 			int32_t slot;        /* -1, or the one that a former agent gave */
 			uint32_t lid;        /* 0, or the one that a former agent gave the node */
 			uint32_t wire;       /* enum agent_wire */
-			uint32_t wire_scope; /* AGENT_WIRE_ADDRESS: the address (port/udp.h) */
-			uint8_t wire_gid[16];
+			uint32_t wire_count; /* AGENT_WIRE_ADDRESS: so many addresses */
+			struct udp_address wires[UDP_MAX_ADDRESSES];
 		} hello;
 		struct {
 			uint32_t slot;
@@ -127,8 +129,8 @@ struct agent_msg {
 			uint32_t lid;
 			uint32_t wire_mtu; /* of packets' payload; 0: no wire, and no descriptor */
 			uint64_t guid;
-			uint32_t wire_scope;
-			uint8_t wire_gid[16]; /* the address of the socket that comes along */
+			uint32_t wire_count; /* sockets that come along, and their addresses */
+			struct udp_address wires[UDP_MAX_ADDRESSES];
 			uint8_t gids[AGENT_MAX_GIDS][16];
 		} welcome;
 		struct {
@@ -156,8 +158,6 @@ struct agent_msg {
 			uint32_t lid;     /* KNOWN of a node */
 			uint32_t reserved;
 			uint64_t node_guid; /* NO_PEER: 0 when the address is nobody's */
-			uint8_t wire_gid
-			        [16]; /* the address of the node's wire; all zero: it has none */
 		} known;
 		struct {
 			uint32_t link_id;
@@ -175,6 +175,8 @@ struct agent_msg {
 			int32_t error;
 			uint8_t gid
 			        [16]; /* SEND to a port: of the node; MAD: of the peer; BIND: all zero for all addresses */
+			uint8_t own
+			        [16]; /* MAD: the address of ours; all zero when sent: whichever reaches the peer */
 			uint64_t guid; /* SEND: the other process; CM_GONE: who is gone */
 			uint32_t slot;
 			uint16_t space, port;

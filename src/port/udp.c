@@ -83,6 +83,27 @@ bool udp_address_parse(const char *text, struct udp_address *out)
 	       is_link_local(out) == (out->scope != 0);
 }
 
+unsigned udp_addresses_parse(const char *text, struct udp_address out[UDP_MAX_ADDRESSES])
+{
+	char one[UDP_ADDRESS_TEXT];
+	for (unsigned count = 0; count < UDP_MAX_ADDRESSES; count++) {
+		size_t length = strcspn(text, ",");
+		if (length >= sizeof(one))
+			return 0;
+		memcpy(one, text, length);
+		one[length] = '\0';
+		if (!udp_address_parse(one, &out[count]))
+			return 0;
+		for (unsigned i = 0; i < count; i++)
+			if (udp_address_equal(&out[i], &out[count]))
+				return 0;
+		if (text[length] == '\0')
+			return count + 1;
+		text += length + 1;
+	}
+	return 0;
+}
+
 void udp_address_print(const struct udp_address *address, char text[UDP_ADDRESS_TEXT])
 {
 	char name[IF_NAMESIZE];

@@ -27,6 +27,7 @@
 #define UDP_ECT             2u      /* ECN: the sender listens to congestion (RFC 3168: ECT(0)) */
 #define UDP_CE              3u      /* and this is congestion */
 #define UDP_ADDRESS_TEXT    64u
+#define UDP_MAX_ADDRESSES   2u /* that a node is on at a time */
 
 /* Source ports for senders: RFC 7348 and annex A17 agree on the dynamic range, so that routers spread flows by them. */
 #define UDP_FIRST_SOURCE_PORT 0xc000u
@@ -45,6 +46,8 @@ static inline uint8_t udp_ect(uint8_t tos)
 
 /* Read "192.0.2.1", "2001:db8::1" or "fe80::1%eth0". False: this is no address of one host. */
 bool udp_address_parse(const char *text, struct udp_address *out);
+/* Read one, or several different ones with commas between them. Returns how many; 0: one of them is none, or they are too many. */
+unsigned udp_addresses_parse(const char *text, struct udp_address out[UDP_MAX_ADDRESSES]);
 void udp_address_print(const struct udp_address *address, char text[UDP_ADDRESS_TEXT]);
 bool udp_address_is_ipv4(const struct udp_address *address);
 bool udp_address_is_group(const struct udp_address *address);

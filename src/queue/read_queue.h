@@ -15,6 +15,7 @@ struct read_entry {
 	bool owed;     /* the caller's: the answer was not sent yet, */
 	bool again;    /* or is to be sent once more */
 	bool joined;   /* the caller's: the next one goes on where this one ends */
+	uint8_t way;   /* the caller's: along which it is answered */
 	uint32_t tag;  /* the caller's */
 	uint64_t result;
 	/* The caller's: what is left of a read whose data it sends itself. */

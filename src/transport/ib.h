@@ -194,14 +194,15 @@ static inline const struct path *ib_way(const struct ib *ib, unsigned way)
 {
 	return way == 0 ? &ib->path : &ib->alternate;
 }
-/* Where an acknowledgement goes, and where the answer to a read does. */
+/* Where an acknowledgement goes, and where the answer to a read or atomic does. */
 static inline const struct path *ib_reply_path(const struct ib *ib)
 {
 	return ib->stripe == NULL ? &ib->path : ib_way(ib, ib->stripe->reply);
 }
-static inline const struct path *ib_respond_path(const struct ib *ib)
+static inline const struct path *ib_respond_path(const struct ib *ib,
+                                                 const struct read_entry *entry)
 {
-	return ib->stripe == NULL ? &ib->path : ib_way(ib, ib->stripe->respond);
+	return ib->stripe == NULL ? &ib->path : ib_way(ib, entry->way);
 }
 /* MigReq of the packets that @qp sends. */
 static inline bool ib_migreq(const struct qp *qp)

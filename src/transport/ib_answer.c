@@ -69,7 +69,7 @@ static bool send_value(struct node *node, struct qp *qp, const struct read_entry
 	struct ib_packet packet;
 	put_headers(qp, IB_OP_ATOMIC_ACK, entry->msn, qp->ib->msn, &packet);
 	packet.atomicack.original = entry->result;
-	return send_plain(node, ib_respond_path(qp->ib), &packet);
+	return send_plain(node, ib_respond_path(qp->ib, entry), &packet);
 }
 
 /* What the read asks for was granted, and is not any more. */
@@ -188,21 +188,22 @@ static bool send_response(struct node *node, struct qp *qp, struct read_entry *e
 	                   : IB_OP_READ_RESPONSE_MIDDLE,
 	            psn, (uint32_t)entry->result + 1, &packet);
 	packet.payload_bytes = count;
-	uint8_t *start, *payload = ib_begin_packet(node, ib_respond_path(ib), &packet, &start);
+	uint8_t *start,
+	        *payload = ib_begin_packet(node, ib_respond_path(ib, entry), &packet, &start);
 	if (payload == NULL)
 		return false;
 	struct hdl_sge piece,
 	        part = {.addr = entry->addr + entry->offset, .length = count, .key = {entry->key}};
 	struct sg from = respond_range(node, ib->to, &part, HDL_ACCESS_REMOTE_READ);
 	from.pd = entry->pd;
-	if (!ib_end_packet_from(node, ib_respond_path(ib), &packet, start, payload, &from)) {
+	if (!ib_end_packet_from(node, ib_respond_path(ib, entry), &packet, start, payload, &from)) {
 		struct sg to = sg_plain(&piece, payload, count);
 		struct sg_result result = sg_move(&node->own, MOVE_BOTH_OWN, &to, &from, count);
 		if (result.detail != HDL_DETAIL_NONE) {
 			read_refused(node, qp, entry, psn, &result);
 			return true;
 		}
-		ib_end_packet(node, ib_respond_path(ib), &packet, start, payload);
+		ib_end_packet(node, ib_respond_path(ib, entry), &packet, start, payload);
 	}
 	entry->offset += count;
 	ib->burst.sent++;
@@ -249,6 +250,18 @@ bool ib_may_wait(struct qp *qp)
 	return true;
 }
 
+/* Say along the way that is asked for, with an acknowledgement of nothing new, that it works. */
+static bool send_echo(struct node *node, const struct qp *qp)
+{
+	const struct ib *ib = qp->ib;
+	struct ib_packet packet;
+	uint32_t end = ib->reads_sent != ib->reads_put
+	                       ? qp->reads.entries[ib->reads_sent & qp->reads.mask].msn
+	                       : ib->expected_psn;
+	put_headers(qp, IB_OP_ACK, end - 1, ib->msn, &packet);
+	return send_plain(node, ib_way(ib, ib->stripe->echo_way), &packet);
+}
+
 bool ib_answer(struct node *node, struct qp *qp)
 {
 	struct ib *ib = qp->ib;
@@ -259,6 +272,11 @@ bool ib_answer(struct node *node, struct qp *qp)
 		if (!send_cnp(node, qp))
 			return false;
 		ib->cnp_due = false;
+	}
+	if (ib->stripe != NULL && ib->stripe->echo) {
+		if (!send_echo(node, qp))
+			return false;
+		ib->stripe->echo = false;
 	}
 	while (ib->reads_sent != ib->reads_put) {
 		struct read_entry *entry = &qp->reads.entries[ib->reads_sent & qp->reads.mask];

@@ -269,8 +269,11 @@ static struct read_entry *new_entry(struct qp *qp, uint32_t psn, uint32_t span)
 		ib->reads_sent++;
 	}
 	struct read_entry *entry = &qp->reads.entries[ib->reads_put & qp->reads.mask];
-	*entry = (struct read_entry){
-	        .used = true, .msn = psn, .tag = ib_psn(psn + span - 1), .pd = ib->to->pd};
+	*entry = (struct read_entry){.used = true,
+	                             .msn = psn,
+	                             .tag = ib_psn(psn + span - 1),
+	                             .pd = ib->to->pd,
+	                             .way = ib->stripe != NULL ? ib->stripe->came : 0};
 	return entry;
 }
 
@@ -429,6 +432,14 @@ static void repeat_read(struct node *node, struct qp *qp, const struct ib_packet
 	entry->owed = true;
 }
 
+/* Is @packet a copy of a read that is being answered, which came the other way? It asks whether that way works, and no more. */
+static bool is_being_answered(const struct ib *ib, const struct ib_packet *packet,
+                              const struct read_entry *entry)
+{
+	return ib->stripe != NULL && entry->owed && !entry->finished &&
+	       ib->stripe->came != entry->way && packet->bth.psn == entry->msn;
+}
+
 /* How far to acknowledge to an initiator that sends @psn again: all that was executed (C9-105), but for a read or atomic behind @psn,
  * whose response it may lack as well. An ACK with the last PSN of a read tells it to ask again; Linux's rdma_rxe takes the read for
  * done, and then the response for a fault. */
@@ -453,7 +464,7 @@ static void repeated(struct node *node, struct qp *qp, const struct ib_packet *p
 	uint8_t operation = packet->op->operation;
 	counter_add(&node->counters[NODE_REPEATED], 1);
 	if (ib->stripe != NULL)
-		ib->stripe->reply = ib->stripe->respond = ib->stripe->came;
+		ib->stripe->reply = ib->stripe->came;
 	if (operation == IB_SEND || operation == IB_WRITE) {
 		if (!ib->ack_due)
 			ib_owe_ack(node, qp, 0, repeated_ack(qp, packet->bth.psn));
@@ -466,6 +477,13 @@ static void repeated(struct node *node, struct qp *qp, const struct ib_packet *p
 			continue;
 		if (ib_psn_distance(packet->bth.psn, entry->tag) > 0)
 			return;
+		if (is_being_answered(ib, packet, entry)) {
+			ib->stripe->echo = true;
+			ib->stripe->echo_way = ib->stripe->came;
+			node_owe(node, qp);
+			return;
+		}
+		entry->way = ib->stripe != NULL ? ib->stripe->came : 0;
 		if (operation == IB_READ_REQUEST)
 			repeat_read(node, qp, packet, entry);
 		else
@@ -543,8 +561,6 @@ static bool expected(struct node *node, struct qp *qp, const struct ib_packet *p
 		ib->msn = ib_psn(ib->msn + 1);
 	}
 	bool answers_itself = packet->op->operation != IB_SEND && packet->op->operation != IB_WRITE;
-	if (answers_itself && ib->stripe != NULL)
-		ib->stripe->respond = ib->stripe->came;
 	if (!answers_itself && (done || packet->bth.ack_request))
 		ib_owe_ack(node, qp, 0, packet->bth.psn);
 	return true;

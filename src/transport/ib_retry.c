@@ -61,6 +61,7 @@ static void rewind_to(struct node *node, struct qp *qp, uint32_t index, uint32_t
 	if (ib->stripe != NULL) {
 		ib->stripe->repairing = true;
 		ib->stripe->repair_psn = ib->sent_psn;
+		stripe_forget_early(ib->stripe);
 	}
 	uint32_t end = qp->next + (qp->next != wq_tail(&qp->sq));
 	for (uint32_t i = index; i != end; i++) {
@@ -168,8 +169,24 @@ static void progress(const struct node *node, struct qp *qp, uint32_t end)
 	qp->rnr_left = qp->attr.rnr_retry;
 }
 
-/* The responder has executed everything before @end. False: but for a read or atomic whose response did not come, which is sent
- * again now. */
+/* An answer says that everything before @end was executed, and the response for @psn did not come. It is lost, unless it takes the
+ * other way: then the answer is remembered until it is there. */
+static void comes_early(struct node *node, struct qp *qp, uint32_t index, uint32_t psn,
+                        uint32_t end)
+{
+	struct stripe *s = qp->ib->stripe;
+	if (s == NULL || !stripe_may_come(s, psn)) {
+		passed_by(node, qp, index, psn);
+	} else if (ib_psn_distance(end, psn) > 0 &&
+	           (!s->acked || ib_psn_distance(end, s->acked_psn) > 0)) {
+		s->acked = true;
+		s->acked_way = s->came;
+		s->acked_psn = end;
+	}
+}
+
+/* The responder has executed everything before @end. False: but for a read or atomic whose response did not come: it is sent
+ * again now, if it was lost. */
 static bool acknowledge(struct node *node, struct qp *qp, uint32_t end)
 {
 	struct ib *ib = qp->ib;
@@ -185,7 +202,7 @@ static bool acknowledge(struct node *node, struct qp *qp, uint32_t end)
 			if (ib_psn_distance(end, wanted_psn(ib, wqe)) <= 0)
 				break;
 			progress(node, qp, wanted_psn(ib, wqe));
-			passed_by(node, qp, i, wanted_psn(ib, wqe));
+			comes_early(node, qp, i, wanted_psn(ib, wqe), end);
 			return false;
 		}
 		if ((uint32_t)covered < ib_span(ib, wqe))
@@ -211,32 +228,11 @@ static void read_done(struct qp *qp)
 		qp->reads_open--;
 }
 
-static void read_response(struct node *node, struct qp *qp, const struct ib_packet *packet)
+/* The next @count bytes of @wqe are there. @ends: of a request, too. */
+static void read_more(struct node *node, struct qp *qp, struct wqe_send *wqe, uint32_t count,
+                      bool ends)
 {
-	struct ib *ib = qp->ib;
-	uint32_t index, psn = packet->bth.psn;
-	struct wqe_send *wqe = find(qp, psn, &index);
-	if (wqe == NULL || wqe->opcode != HDL_OP_READ || !acknowledge(node, qp, wqe->msn))
-		return;
-	int32_t distance = ib_psn_distance(psn, wanted_psn(ib, wqe));
-	if (distance != 0) {
-		if (distance > 0)
-			passed_by(node, qp, index, wanted_psn(ib, wqe));
-		return; /* else it came before */
-	}
-	/* Each but the last of the whole read is full; where a request ended, only the responder's count of requests depends on. */
-	uint32_t left = wqe->length - wqe->got, due = left < ib->mtu ? left : ib->mtu;
-	bool ends = packet->op->part == IB_LAST || packet->op->part == IB_ONLY;
-	if (packet->payload_bytes != due || (due == left && !ends)) {
-		bad_response(node, qp, wqe);
-		return;
-	}
-	uint32_t count = (uint32_t)packet->payload_bytes;
-	bool was_sent = wqe->state == WQE_SENT;
-	if (!request_scatter(node, qp->ib->from, wqe, wqe->got, packet->payload, count)) {
-		qp->unanswered -= was_sent;
-		return;
-	}
+	uint32_t psn = wanted_psn(qp->ib, wqe);
 	wqe->got += count;
 	progress(node, qp, psn + 1);
 	if (ends)
@@ -245,6 +241,49 @@ static void read_response(struct node *node, struct qp *qp, const struct ib_pack
 		return;
 	counter_add(&node->counters[NODE_BYTES_READ], wqe->length);
 	finish(qp, wqe, HDL_WC_SUCCESS);
+}
+
+static uint32_t read_due(const struct ib *ib, const struct wqe_send *wqe, uint32_t offset)
+{
+	uint32_t left = wqe->length - offset;
+	return left < ib->mtu ? left : ib->mtu;
+}
+
+static void read_response(struct node *node, struct qp *qp, const struct ib_packet *packet)
+{
+	struct ib *ib = qp->ib;
+	struct stripe *s = ib->stripe;
+	uint32_t index, psn = packet->bth.psn;
+	struct wqe_send *wqe = find(qp, psn, &index);
+	if (wqe == NULL || wqe->opcode != HDL_OP_READ)
+		return;
+	if (s != NULL)
+		s->forgotten = false;
+	bool turn = acknowledge(node, qp, wqe->msn);
+	int32_t distance = ib_psn_distance(psn, wanted_psn(ib, wqe));
+	if (turn && distance > 0)
+		comes_early(node, qp, index, wanted_psn(ib, wqe), wqe->msn);
+	turn = turn && distance == 0;
+	if (distance < 0 || (!turn && (s == NULL || s->forgotten)))
+		return; /* it came before, or is asked for again */
+	uint8_t *early = s != NULL ? &s->early[psn & (HDL_MAX_STRIPE - 1)] : NULL;
+	if (!turn && *early != STRIPE_MISSING)
+		return;
+	/* Each but the last of the whole read is full; where a request ended, only the responder's count of requests depends on. */
+	uint32_t offset = (uint32_t)ib_psn_distance(psn, wqe->msn) * ib->mtu;
+	uint32_t due = read_due(ib, wqe, offset);
+	bool ends = packet->op->part == IB_LAST || packet->op->part == IB_ONLY;
+	if (packet->payload_bytes != due || (due == wqe->length - offset && !ends)) {
+		bad_response(node, qp, wqe);
+		return;
+	}
+	bool was_sent = wqe->state == WQE_SENT;
+	if (!request_scatter(node, qp->ib->from, wqe, offset, packet->payload, due))
+		qp->unanswered -= was_sent;
+	else if (turn)
+		read_more(node, qp, wqe, due, ends);
+	else
+		*early = ends ? STRIPE_PLACED_LAST : STRIPE_PLACED;
 }
 
 static void atomic_response(struct node *node, struct qp *qp, const struct ib_packet *packet)
@@ -288,8 +327,15 @@ static void refused(struct node *node, struct qp *qp, const struct ib_packet *pa
 	};
 	uint32_t index, psn = packet->bth.psn;
 	uint8_t code = ib_aeth_value(packet->aeth.syndrome);
-	if (!acknowledge(node, qp, psn))
+	struct stripe *s = qp->ib->stripe;
+	if (!acknowledge(node, qp, psn)) {
+		if (s != NULL && s->acked && !s->refused) { /* its turn comes */
+			s->refused = true;
+			s->refused_way = s->came;
+			s->refusal = *packet;
+		}
 		return;
+	}
 	struct wqe_send *wqe = find(qp, psn, &index);
 	if (wqe == NULL)
 		return;
@@ -319,6 +365,32 @@ static void take_credits(struct ib *ib, const struct ib_aeth *aeth)
 		ib->limit = ib_psn(aeth->msn + ib_credits(code));
 }
 
+/* The turn of what came early, as far as it has come. */
+static void settle(struct node *node, struct qp *qp)
+{
+	struct ib *ib = qp->ib;
+	struct stripe *s = ib->stripe;
+	uint32_t index, before;
+	do {
+		before = ib->una_psn;
+		uint8_t early = s->early[before & (HDL_MAX_STRIPE - 1)];
+		struct wqe_send *wqe = early != STRIPE_MISSING ? find(qp, before, &index) : NULL;
+		if (wqe != NULL && wqe->opcode == HDL_OP_READ) {
+			read_more(node, qp, wqe, read_due(ib, wqe, wqe->got),
+			          early == STRIPE_PLACED_LAST);
+		} else if (s->acked) {
+			s->acked = false;
+			s->came = s->acked_way;
+			acknowledge(node, qp, s->acked_psn);
+		}
+	} while (ib->una_psn != before);
+	if (s->refused && !s->acked) {
+		s->refused = false;
+		s->came = s->refused_way;
+		refused(node, qp, &s->refusal);
+	}
+}
+
 void ib_answered(struct node *node, struct qp *qp, const struct ib_packet *packet)
 {
 	struct ib *ib = qp->ib;
@@ -343,6 +415,8 @@ void ib_answered(struct node *node, struct qp *qp, const struct ib_packet *packe
 			refused(node, qp, packet);
 		else
 			counter_add(&node->counters[NODE_BAD_PACKETS], 1);
+		if (ib->stripe != NULL)
+			settle(node, qp);
 	}
 	ib_reap(node, qp);
 	if (qp->next != wq_tail(&qp->sq))

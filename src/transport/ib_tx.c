@@ -313,14 +313,26 @@ bool ib_resend(struct node *node, struct qp *qp, struct wqe_send *wqe, uint32_t 
 	return step != STEP_NO_ROOM;
 }
 
-/* The path of a request that is answered by one or more packets of its own. */
-static const struct path *steady_path(const struct ib *ib, uint32_t psn, uint32_t packets)
+/* Which way a request goes that is answered by @packets packets of its own. */
+static unsigned pick_request_way(struct node *node, struct qp *qp, const struct ib_packet *packet,
+                                 uint32_t packets)
 {
-	if (ib->stripe == NULL)
-		return &ib->path;
+	struct ib *ib = qp->ib;
+	struct stripe *s = ib->stripe;
+	uint8_t *start, *payload;
+	if (s == NULL)
+		return 0;
+	unsigned due = stripe_due(s, node->now_ns);
+	if (due != STRIPE_WAYS && packet->op->operation == IB_READ_REQUEST &&
+	    (payload = ib_begin_packet(node, ib_way(ib, due), packet, &start)) != NULL) {
+		ib_end_packet(node, ib_way(ib, due), packet, start, payload);
+		stripe_tried(s, due, node->now_ns);
+	}
+	bool again = ib_psn_distance(packet->bth.psn, ib->sent_psn) < 0;
+	unsigned way = again ? stripe_other_way(s, packet->bth.psn) : stripe_next_way(s);
 	for (uint32_t i = 0; i < packets; i++)
-		stripe_sent(ib->stripe, psn + i, stripe_steady_way(ib->stripe));
-	return ib_way(ib, stripe_steady_way(ib->stripe));
+		stripe_sent(s, packet->bth.psn + i, way);
+	return way;
 }
 
 /* Requests of a read end at multiples of a power of two that is a part of the window. A request that is repeated ends where it ended
@@ -331,7 +343,7 @@ static void choose_bits(const struct qp *qp, struct wqe_send *wqe)
 {
 	const struct ib *ib = qp->ib;
 	const uint32_t at = wqe->offset / ib->mtu;
-	uint32_t window = ib_window(ib), bits = IB_READ_BITS;
+	uint32_t window = ib_limit(ib), bits = IB_READ_BITS;
 	bool whole = ib_packets(ib, wqe->length) <= 1u << IB_READ_BITS;
 	while (!whole && bits > 0 &&
 	       (1u << bits) > (qp->attr.max_rd_atomic > 1 ? window / 2 : window))
@@ -358,7 +370,7 @@ static uint32_t read_bytes(const struct qp *qp, struct wqe_send *wqe, uint32_t p
 	uint32_t end = before ? wqe->u.rdma.cut * ib->mtu : wqe->length;
 	uint32_t left_here = chunk - wqe->offset % chunk, left = end - wqe->offset;
 	uint32_t count = left < left_here ? left : left_here;
-	if (flight > 0 && flight + ib_packets(ib, count) > ib_window(ib))
+	if (flight > 0 && flight + ib_packets(ib, count) > ib_limit(ib))
 		return 0;
 	return count;
 }
@@ -380,7 +392,8 @@ static enum step send_read(struct node *node, struct qp *qp, struct wqe_send *wq
 	packet.reth = (struct ib_reth){.addr = wqe->u.rdma.addr + wqe->offset,
 	                               .rkey = wqe->u.rdma.key.v,
 	                               .length_bytes = count};
-	const struct path *path = steady_path(ib, psn, ib_packets(ib, count));
+	const struct path *path =
+	        ib_way(ib, pick_request_way(node, qp, &packet, ib_packets(ib, count)));
 	uint8_t *payload = ib_begin_packet(node, path, &packet, &start);
 	if (payload == NULL)
 		return STEP_NO_ROOM;
@@ -412,7 +425,7 @@ static enum step send_atomic(struct node *node, struct qp *qp, struct wqe_send *
 	                                         .swap_or_add = add ? wqe->u.atomic.compare_add
 	                                                            : wqe->u.atomic.swap,
 	                                         .compare = add ? 0 : wqe->u.atomic.compare_add};
-	const struct path *path = steady_path(ib, wqe->msn, 1);
+	const struct path *path = ib_way(ib, pick_request_way(node, qp, &packet, 1));
 	uint8_t *payload = ib_begin_packet(node, path, &packet, &start);
 	if (payload == NULL)
 		return STEP_NO_ROOM;
@@ -510,7 +523,9 @@ static enum step put_datagram(struct node *node, struct qp *qp, struct wqe_send 
 	        .sl = wqe->u.ud.sl};
 	struct ib_packet packet;
 	uint8_t *start;
-	memcpy(path.ip.sgid, node->wire_gid.raw, IB_GID_BYTES);
+	const struct hdl_gid *from =
+	        dest_qp == MULTICAST_QPN ? &node->wire_gid : &node->gids[wqe->u.ud.sgid_index];
+	memcpy(path.ip.sgid, from->raw, IB_GID_BYTES);
 	memcpy(path.ip.dgid, wqe->u.ud.dgid, IB_GID_BYTES);
 	put_headers(qp, wqe, (uint8_t)(IB_UD | (immediate ? IB_OP_SEND_ONLY_IMM : IB_OP_SEND_ONLY)),
 	            qp->next_msn, &packet);

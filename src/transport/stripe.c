@@ -72,8 +72,18 @@ void stripe_arrived(struct stripe *s, uint32_t psn, uint32_t count)
 {
 	/* Of more than are remembered those that came last say all. */
 	uint32_t from = count > HDL_MAX_STRIPE ? count - HDL_MAX_STRIPE : 0;
-	for (uint32_t i = from; i < count; i++)
-		s->strikes[s->sent_on[(psn + i) & (HDL_MAX_STRIPE - 1)]] = 0;
+	for (uint32_t i = from; i < count; i++) {
+		uint32_t at = (psn + i) & (HDL_MAX_STRIPE - 1);
+		s->strikes[s->sent_on[at]] = 0;
+		s->early[at] = STRIPE_MISSING;
+	}
+}
+
+void stripe_forget_early(struct stripe *s)
+{
+	memset(s->early, STRIPE_MISSING, sizeof(s->early));
+	s->acked = s->refused = false;
+	s->forgotten = true;
 }
 
 static void take_out(struct stripe *s, unsigned way, uint64_t now_ns)

@@ -102,15 +102,14 @@ static void run_striping(struct scenario_run *run)
 		config.loss_permille = 3;
 		if (!play(run, &config, &lossy))
 			return;
-		double more = kind == WAYS_READ ? 0.9 : 1.7; /* reads take one line at a time */
-		if (both.goodput < more * one.goodput)
+		if (both.goodput < 1.7 * one.goodput)
 			scenario_fail(run, "%s: %.0f MB/s over two lines, %.0f over one",
 			              kinds[kind], both.goodput / 1e6, one.goodput / 1e6);
 		if (cut.goodput < 0.9 * one.goodput)
 			scenario_fail(run,
 			              "%s: %.0f MB/s over the line that is left, %.0f over one",
 			              kinds[kind], cut.goodput / 1e6, one.goodput / 1e6);
-		if (mended.goodput < more * one.goodput)
+		if (mended.goodput < 1.7 * one.goodput)
 			scenario_fail(run, "%s: %.0f MB/s after the other line came back",
 			              kinds[kind], mended.goodput / 1e6);
 		if (lossy.goodput < 0.1 * one.goodput)

@@ -12,10 +12,20 @@ extern const struct scenario scenario_datagrams;
 extern const struct scenario scenario_incast;
 extern const struct scenario scenario_migration;
 extern const struct scenario scenario_striping;
+extern const struct scenario scenario_striped;
 
 const struct scenario *const scenarios[] = {
-        &scenario_packets,       &scenario_determinism,       &scenario_coverage,
-        &scenario_adapters,      &scenario_adapters_coverage, &scenario_wire,
-        &scenario_wire_coverage, &scenario_datagrams,         &scenario_incast,
-        &scenario_migration,     &scenario_striping,          NULL,
+        &scenario_packets,
+        &scenario_determinism,
+        &scenario_coverage,
+        &scenario_adapters,
+        &scenario_adapters_coverage,
+        &scenario_wire,
+        &scenario_wire_coverage,
+        &scenario_datagrams,
+        &scenario_incast,
+        &scenario_migration,
+        &scenario_striping,
+        &scenario_striped,
+        NULL,
 };

@@ -46,7 +46,11 @@
 #define WORLD_PACKETS      512u       /* that the network holds at a time */
 #define WORLD_PSN_STEP     (1u << 20) /* from one connection of a queue pair to its next */
 
-enum world_network { WORLD_LANES, WORLD_WIRE };
+enum world_network {
+	WORLD_LANES,
+	WORLD_WIRE,
+	WORLD_STRIPED /* reliable connections have two paths */
+};
 
 /* What goes wrong in a world, besides delays. Each seed picks some. */
 enum world_fault {
@@ -284,7 +288,7 @@ struct world {
 	bool large;                      /* messages of more pages than a copy takes at a time */
 	bool by_target, by_value, mixed; /* mixed: each adapter its own mode */
 	/* The wire: */
-	bool wire;
+	bool wire, striped;
 	bool ipv4;
 	bool loses; /* so much that a request may run out of retries */
 	uint32_t busy_permille, marked_permille;
@@ -388,6 +392,9 @@ void wire_draw(struct world *w);
 /* The carrier of a host that is about to be opened, and its address. */
 const struct carrier *wire_attach(struct world *w, struct host *host, struct hdl_open_attr *attr);
 void wire_partition(struct world *w, struct host *host);
+/* The host with this @index stops, and goes on: all of it. 0: it does. */
+int wire_stall(struct world *w, uint32_t index, uint64_t until_ns);
+void wire_wake(struct world *w, uint32_t index);
 /* From now on nothing is cut, and mostly nothing lost. */
 void wire_heal(struct world *w);
 

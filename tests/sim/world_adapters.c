@@ -194,7 +194,7 @@ static void settle(struct world *w)
 	w->request_limit = WORLD_MAX_REQUESTS;
 	for (uint32_t i = 0; i < w->host_count; i++)
 		if (w->hosts[i].adapter)
-			sim_wake(w->sim, i);
+			wire_wake(w, i);
 	for (uint64_t step = first_step; !w->run->failed; step += step / 16) {
 		int did = 0;
 		uint64_t arrivals = w->arrivals;
@@ -305,10 +305,11 @@ static void add_tally(struct world_tally *to, const struct world_tally *from)
 
 void world_play(struct scenario_run *run, enum world_network network, struct world_tally *tally)
 {
-	bool wire = network == WORLD_WIRE;
+	bool wire = network != WORLD_LANES;
 	struct world *w = calloc(1, sizeof(*w));
 	struct sim_config config = {.seed = run->seed,
-	                            .host_count = WORLD_MAX_HOSTS,
+	                            .host_count =
+	                                    (network == WORLD_STRIPED ? 2 : 1) * WORLD_MAX_HOSTS,
 	                            .event_capacity = EVENT_CAPACITY,
 	                            .packet_capacity = wire ? WORLD_PACKETS : 1,
 	                            .packet_bytes = wire ? CABLE_BYTES : 1};
@@ -320,6 +321,7 @@ void world_play(struct scenario_run *run, enum world_network network, struct wor
 	w->run = run;
 	prng_seed(&w->prng, run->seed);
 	w->wire = wire;
+	w->striped = network == WORLD_STRIPED;
 	draw_world(w);
 	if (wire)
 		wire_draw(w);
@@ -360,7 +362,12 @@ static void run_wire(struct scenario_run *run)
 	world_play(run, WORLD_WIRE, NULL);
 }
 
-extern const struct scenario scenario_adapters, scenario_wire;
+static void run_striped(struct scenario_run *run)
+{
+	world_play(run, WORLD_STRIPED, NULL);
+}
+
+extern const struct scenario scenario_adapters, scenario_wire, scenario_striped;
 const struct scenario scenario_adapters = {
         .name = "adapters",
         .purpose = "adapters under random work and faults; every byte and completion is checked",
@@ -374,4 +381,11 @@ const struct scenario scenario_wire = {
         .run = run_wire,
         .test_seeds = 100,
         .twice = 10,
+};
+const struct scenario scenario_striped = {
+        .name = "striped",
+        .purpose = "the same, and reliable connections use two paths at a time",
+        .run = run_striped,
+        .test_seeds = 60,
+        .twice = 5,
 };

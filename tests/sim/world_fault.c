@@ -14,7 +14,7 @@ static void stall(struct world *w, struct host *host)
 	uint64_t ns = world_draw(w, lengthy ? LONG_STALL_NS : STALL_NS);
 	host->stall_after_ns = now + ns + 2 * STALL_NS;
 	world_say(w, "host %u stalls for %lu ns", host->index, (unsigned long)ns);
-	if (sim_stall(w->sim, host->index, now + ns))
+	if (wire_stall(w, host->index, now + ns))
 		world_fail(w, "no room for a stall");
 }
 

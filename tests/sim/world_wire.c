@@ -8,6 +8,27 @@
 #define SPARE_PACKETS    8u  /* room in the network that is not offered: packets are doubled */
 #define PATIENT_PERMILLE 25u /* with more loss than this a request may run out of retries */
 
+/* In a striped world each host is two of the simulator's, one a line; what a packet's source port says is which line it takes. A
+ * partition is of the first line alone. */
+static uint32_t line_of(const struct world *w, const struct path *path)
+{
+	return w->striped && (path->ip.src_port & IB_ALTERNATE_PORT) != 0 ? WORLD_MAX_HOSTS : 0;
+}
+
+int wire_stall(struct world *w, uint32_t index, uint64_t until_ns)
+{
+	int error = sim_stall(w->sim, index, until_ns);
+	return error == 0 && w->striped ? sim_stall(w->sim, index + WORLD_MAX_HOSTS, until_ns)
+	                                : error;
+}
+
+void wire_wake(struct world *w, uint32_t index)
+{
+	sim_wake(w->sim, index);
+	if (w->striped)
+		sim_wake(w->sim, index + WORLD_MAX_HOSTS);
+}
+
 /* --- what the network is like --- */
 
 static uint32_t draw_rate(struct world *w, uint32_t most)
@@ -119,7 +140,8 @@ static void out(void *context, const struct path *path, const uint8_t *payload, 
 	say_packet(w, from, "sends", payload, bytes);
 	for (uint32_t i = 0; i < w->host_count; i++)
 		if (w->hosts[i].adapter && memcmp(w->hosts[i].gid.raw, path->ip.dgid, 16) == 0)
-			sim_send(w->sim, from->index, i, data, all);
+			sim_send(w->sim, from->index + line_of(w, path), i + line_of(w, path), data,
+			         all);
 }
 
 static bool room(void *context)
@@ -134,7 +156,7 @@ static void arrive(void *context, struct sim *sim, uint32_t index, uint32_t from
                    const void *packet, size_t bytes)
 {
 	struct world *w = context;
-	struct host *host = &w->hosts[index];
+	struct host *host = &w->hosts[index % WORLD_MAX_HOSTS];
 	const uint8_t *payload;
 	struct path came;
 	size_t payload_bytes;
@@ -159,6 +181,8 @@ const struct carrier *wire_attach(struct world *w, struct host *host, struct hdl
 		abort();
 	cable_init(host->cable, out, room, host);
 	sim_host_attach(w->sim, host->index, &ops, w);
+	if (w->striped)
+		sim_host_attach(w->sim, host->index + WORLD_MAX_HOSTS, &ops, w);
 	if (w->ipv4)
 		roce_gid_from_ipv4(attr->gid.raw, 0x0a000001 + host->index);
 	return &host->cable->carrier;

@@ -201,8 +201,19 @@ class Situations(unittest.TestCase):
         self.works(done)
         self.assertRegex(done.stdout, r"GID  0  ::ffff:127\.72\.")
 
+    def test_two_addresses(self):
+        first, second = self.own_address(), self.own_address().replace("127.77", "127.80")
+        done = self.on_wire(HEDDLE_ADDR=f"{first},{second}")
+        self.works(done)
+        self.assertIn(f"GID  0  ::ffff:{first}", done.stdout)
+        self.assertIn(f"GID  1  ::ffff:{second}", done.stdout)
+        run = [BUILD / "heddle", "run", "--addr", first, "--addr", second, "printenv", "HEDDLE_ADDR"]
+        self.assertEqual(subprocess.run(run, capture_output=True, text=True, timeout=30).stdout, f"{first},{second}\n")
+        self.fails(self.on_wire(HEDDLE_ADDR=f"{first},198.51.100.7"), "198.51.100.7", "no address of this machine")
+        self.works(self.on_wire(HEDDLE_ADDR=first))  # it was given back
+
     def test_address_that_is_none(self):
-        for address in ("here", "0.0.0.0", "224.0.0.1", "fe80::1", "1.2.3.4.5"):
+        for address in ("here", "127.0.0.1,", "127.0.0.1,127.0.0.1", "127.0.0.1,127.0.0.2,127.0.0.3", "0.0.0.0", "224.0.0.1", "fe80::1", "1.2.3.4.5"):
             with self.subTest(address=address):
                 self.fails(self.on_wire(HEDDLE_ADDR=address), "HEDDLE_ADDR", address, "ip address")
 

@@ -55,7 +55,7 @@ static void fill(struct hdl_adapter *adapter, struct report *report)
 	report->mtu = limits.mtu;
 	report->first_qpn = adapter->slot << adapter->qp_bits;
 	adapter_lock(adapter);
-	report->received = adapter->udp != NULL ? adapter->udp->counts.received : 0;
+	report->received = adapter->udp != NULL ? udp_ports_received(adapter->udp) : 0;
 	adapter_unlock(adapter);
 	pthread_mutex_lock(&adapter->agent_lock);
 	report->connected = adapter->agent >= 0;
@@ -231,6 +231,54 @@ static void test_agent_killed(void **state)
 		end_child(&children[i], 0);
 }
 
+/* Two addresses: what comes to either is taken, also after the agent was killed. */
+static void test_two_addresses(void **state)
+{
+	(void)state;
+	char addresses[64];
+	struct hdl_gid second;
+	int pid = getpid();
+	snprintf(addresses, sizeof(addresses), "127.78.%d.%d,127.79.%d.%d", pid >> 8 & 255,
+	         pid & 255, pid >> 8 & 255, pid & 255);
+	struct child children[2];
+	struct report reports[2];
+	uint64_t count = 0;
+	for (int i = 0; i < 2; i++) {
+		children[i] = start_at("wire-two", addresses);
+		reports[i] = ask(&children[i]);
+		assert_int_equal(reports[i].error, 0);
+		assert_int_equal(reports[i].gid.raw[13], 78);
+	}
+	second = reports[0].gid;
+	second.raw[13] = 79;
+	for (uint32_t round = 0; round < 2; round++) {
+		count += 2;
+		for (int i = 0; i < 2; i++) {
+			send_to(&reports[i].gid, reports[i].first_qpn + 1);
+			send_to(&second, reports[i].first_qpn + 1);
+			await(&children[i], count);
+		}
+		if (round == 0)
+			kill_agent();
+		for (int i = 0; i < 2; i++)
+			await_agent(&children[i], 1);
+	}
+	/* Who asks for one of them is on both; who asks for another is told. */
+	addresses[strcspn(addresses, ",")] = '\0';
+	struct child third = start_at("wire-two", addresses);
+	struct report report = ask(&third);
+	assert_int_equal(report.error, 0);
+	send_to(&second, report.first_qpn + 1);
+	await(&third, 1);
+	end_child(&third, 0);
+	addresses[5] = '7'; /* 127.77 */
+	third = start_at("wire-two", addresses);
+	assert_int_not_equal(ask(&third).error, 0);
+	end_child(&third, 0);
+	for (int i = 0; i < 2; i++)
+		end_child(&children[i], 0);
+}
+
 /* A process that cannot let go of its socket keeps the port. Who wants it is told, and does not wait for ever; when the process
  * goes on, so does everything. */
 static void test_agent_killed_and_process_stopped(void **state)
@@ -353,6 +401,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_each_its_own),
 	        cmocka_unit_test(test_agent_killed),
+	        cmocka_unit_test(test_two_addresses),
 	        cmocka_unit_test(test_agent_killed_and_process_stopped),
 	        cmocka_unit_test(test_longest_datagram),
 	};

@@ -80,11 +80,11 @@ static void open_side(struct side *side, unsigned which)
 	struct hdl_open_attr attr = {.max_qp = 64, .max_mr = 64, .capture = ""};
 	memcpy(attr.gid.raw, side->address.gid, 16);
 	assert_int_equal(hdl_open(&attr, &side->adapter), 0);
-	struct agent_msg welcome = {.u.welcome = {.wire_mtu = 1024}};
-	memcpy(welcome.u.welcome.wire_gid, side->address.gid, 16);
+	struct agent_msg welcome = {
+	        .u.welcome = {.wire_mtu = 1024, .wire_count = 1, .wires = {side->address}}};
 	int sock = udp_open(&side->address, UDP_ROCE_PORT);
 	assert_true(sock >= 0);
-	assert_int_equal(udp_attach(side->adapter, &welcome, sock), 0);
+	assert_int_equal(udp_attach(side->adapter, &welcome, &sock), 0);
 	adapter_lock(side->adapter);
 	side->adapter->udp->slot_shift = 24; /* all of them are ours */
 	side->adapter->udp->take = lossy_take;

@@ -517,19 +517,19 @@ static void test_looks(void **state)
 	begin(&a, &b);
 	struct path path = path_to(&b);
 	for (unsigned i = 0; i < UDP_EAGER_LOOKS; i++) {
-		assert_int_equal(udp_wire_look(wires[1]), 0);
+		assert_int_equal(udp_ports_look(wires[1]), 0);
 		assert_int_equal(wires[1]->skip, 0);
 	}
-	udp_wire_look(wires[1]);
+	udp_ports_look(wires[1]);
 	assert_int_equal(wires[1]->skip, UDP_SKIP);
 	for (unsigned i = 0; i < UDP_LAZY_LOOKS * (UDP_SKIP + 1); i++)
-		udp_wire_look(wires[1]);
+		udp_ports_look(wires[1]);
 	assert_true(wires[1]->vain > UDP_LAZY_LOOKS);
 	assert_true(put(wires[0], &path, 1, 0, 64));
 	flush(wires[0]);
 	unsigned drives = 0;
 	while (taken[1].count == 0 && drives <= UDP_LONG_SKIP) {
-		udp_wire_look(wires[1]);
+		udp_ports_look(wires[1]);
 		drives++;
 	}
 	assert_int_equal(taken[1].count, 1);

@@ -131,7 +131,7 @@ static void test_full(void **state)
 	room = 0;
 	uint32_t count = put_until_full(0);
 	assert_true(count * PAYLOAD > UDP_ARENA_BYTES / 2);
-	assert_true(udp_wire_blocked(&here));
+	assert_true(udp_ports_blocked(&here));
 	assert_true(here.counts.blocked > 0);
 	assert_int_equal(here.counts.sent, 0);
 	flush();
@@ -139,7 +139,7 @@ static void test_full(void **state)
 	await(0);
 	room = UNTOLD;
 	udp_wire_receive(&here);
-	assert_false(udp_wire_blocked(&here));
+	assert_false(udp_ports_blocked(&here));
 	await(count);
 	assert_int_equal(here.counts.sent, count);
 	assert_int_equal(here.counts.refused, 0);
@@ -154,11 +154,11 @@ static void test_little_by_little(void **state)
 	(void)state;
 	room = 0;
 	uint32_t count = put_until_full(0), turns = 0;
-	while (udp_wire_blocked(&here) && turns < UDP_MAX_TRAINS + 1) {
+	while (udp_ports_blocked(&here) && turns < UDP_MAX_TRAINS + 1) {
 		room = 1;
 		flush();
 		turns++;
-		assert_true(udp_wire_blocked(&here) || room == 0);
+		assert_true(udp_ports_blocked(&here) || room == 0);
 	}
 	assert_in_range(turns, 2, UDP_MAX_TRAINS);
 	await(count);
@@ -166,7 +166,7 @@ static void test_little_by_little(void **state)
 	room = 0;
 	assert_true(put(count));
 	flush();
-	assert_true(udp_wire_blocked(&here));
+	assert_true(udp_ports_blocked(&here));
 	assert_true(put(count + 1));
 	room = UNTOLD;
 	flush();

@@ -57,6 +57,40 @@ static void test_addresses(void **state)
 	}
 }
 
+static void test_lists(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *text;
+		unsigned count;
+	} table[] = {
+	        {"192.0.2.1", 1},
+	        {"192.0.2.1,192.0.2.2", 2},
+	        {"192.0.2.1,2001:db8::1", 2},
+	        {"", 0},
+	        {"192.0.2.1,", 0},
+	        {",192.0.2.1", 0},
+	        {",", 0},
+	        {"192.0.2.1,192.0.2.2,192.0.2.3", 0},
+	        {"192.0.2.1,192.0.2.1", 0},
+	        {"192.0.2.1,x", 0},
+	        {"192.0.2.1, 192.0.2.2", 0},
+	};
+	struct udp_address out[UDP_MAX_ADDRESSES];
+	char text[UDP_ADDRESS_TEXT], longest[2 * UDP_ADDRESS_TEXT];
+	for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++)
+		if (udp_addresses_parse(table[i].text, out) != table[i].count)
+			fail_msg("'%s' is not %u addresses", table[i].text, table[i].count);
+	assert_int_equal(udp_addresses_parse("2001:db8::1,192.0.2.7", out), 2);
+	udp_address_print(&out[0], text);
+	assert_string_equal(text, "2001:db8::1");
+	udp_address_print(&out[1], text);
+	assert_string_equal(text, "192.0.2.7");
+	memset(longest, '1', sizeof(longest) - 1);
+	longest[sizeof(longest) - 1] = '\0';
+	assert_int_equal(udp_addresses_parse(longest, out), 0);
+}
+
 static void test_interfaces(void **state)
 {
 	(void)state;
@@ -309,9 +343,10 @@ static void test_steering_to_many(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(test_addresses), cmocka_unit_test(test_interfaces),
-	        cmocka_unit_test(test_trains),    cmocka_unit_test(test_many_datagrams),
-	        cmocka_unit_test(test_steering),  cmocka_unit_test(test_steering_to_many),
+	        cmocka_unit_test(test_addresses),        cmocka_unit_test(test_lists),
+	        cmocka_unit_test(test_interfaces),       cmocka_unit_test(test_trains),
+	        cmocka_unit_test(test_many_datagrams),   cmocka_unit_test(test_steering),
+	        cmocka_unit_test(test_steering_to_many),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -189,6 +189,127 @@ static void a_way_is_taken_out_and_tried_again(void **state)
 	assert_int_not_equal(port_of(rig, SENT + 7), port);
 }
 
+/* The way that the packet @psn takes, which is the next one that was sent. */
+static unsigned way_of(struct rig *rig, uint32_t psn)
+{
+	return port_of(rig, psn) != rig->qp->qp.ib->path.ip.src_port;
+}
+
+/* Responses @from to @to of a read of 600 bytes into @at, whose first has @psn, along a way. */
+static void respond(struct rig *rig, unsigned way, uint32_t psn, uint32_t seed, unsigned from,
+                    unsigned to)
+{
+	static const uint8_t opcodes[] = {IB_OP_READ_RESPONSE_FIRST, IB_OP_READ_RESPONSE_MIDDLE,
+	                                  IB_OP_READ_RESPONSE_LAST};
+	rig->came_port = (uint16_t)(rig->qp->qp.ib->came_port ^ (way == 0 ? 0 : IB_ALTERNATE_PORT));
+	for (unsigned i = from; i < to; i++)
+		rig_read_response(rig, opcodes[i], psn + i, seed, 256 * i, i == 2 ? 88 : 256);
+}
+
+static void answer_by(struct rig *rig, unsigned way, uint32_t psn, uint8_t syndrome)
+{
+	struct ib_packet ack = rig_packet(rig, IB_RC + IB_OP_ACK, psn);
+	ack.aeth.syndrome = syndrome;
+	take_by(rig, &ack, way);
+}
+
+/* What comes along the other way is no sign of a loss, and is there when its turn comes. */
+static void reads_take_both_ways(void **state)
+{
+	struct rig *rig = *state;
+	open_both(rig);
+	rig_post_rdma(rig, 1, HDL_OP_READ, 4096, 600);
+	rig_post_rdma(rig, 2, HDL_OP_READ, 8192, 600);
+	rig_post_rdma(rig, 3, HDL_OP_READ, 12288, 600);
+	unsigned ways[3];
+	for (uint32_t i = 0; i < 3; i++)
+		ways[i] = way_of(rig, SENT + 3 * i);
+	assert_int_not_equal(ways[0], ways[1]);
+	assert_int_equal(ways[0], ways[2]);
+	respond(rig, ways[1], SENT + 3, 8, 0, 3);
+	respond(rig, ways[1], SENT + 3, 8, 1, 2); /* once more */
+	rig_no_completion(rig, rig->scq);
+	rig_expect_none(rig);
+	respond(rig, ways[0], SENT, 7, 0, 3);
+	rig_completion(rig, rig->scq, 1, HDL_WC_SUCCESS);
+	rig_completion(rig, rig->scq, 2, HDL_WC_SUCCESS);
+	rig_no_completion(rig, rig->scq);
+	respond(rig, ways[2], SENT + 6, 9, 0, 3);
+	rig_completion(rig, rig->scq, 3, HDL_WC_SUCCESS);
+	for (uint32_t i = 0; i < 3; i++)
+		assert_true(rig_holds(rig, 4096 * (1 + i), 7 + i, 0, 600));
+	rig_expect_none(rig);
+}
+
+/* What comes along its own way is: everything from there on is asked for again, and what came early counts for nothing. */
+static void a_response_is_lost_when_its_way_has_passed_it(void **state)
+{
+	struct rig *rig = *state;
+	open_both(rig);
+	rig_post_rdma(rig, 1, HDL_OP_READ, 4096, 600);
+	rig_post_rdma(rig, 2, HDL_OP_READ, 8192, 600);
+	unsigned first = way_of(rig, SENT), second = way_of(rig, SENT + 3);
+	respond(rig, second, SENT + 3, 8, 0, 2);
+	respond(rig, first, SENT, 7, 0, 1);
+	rig_expect_none(rig);
+	respond(rig, first, SENT, 7, 2, 3);
+	unsigned again = way_of(rig, SENT + 1);
+	assert_int_not_equal(again, first);
+	unsigned again_second = way_of(rig, SENT + 3);
+	rig_expect_none(rig);
+	respond(rig, again, SENT, 7, 1, 3);
+	rig_completion(rig, rig->scq, 1, HDL_WC_SUCCESS);
+	rig_no_completion(rig, rig->scq);
+	respond(rig, again_second, SENT + 3, 8, 0, 3);
+	rig_completion(rig, rig->scq, 2, HDL_WC_SUCCESS);
+	assert_true(rig_holds(rig, 4096, 7, 0, 600) && rig_holds(rig, 8192, 8, 0, 600));
+}
+
+/* An acknowledgement, and a refusal, of what is behind a read may overtake its responses. */
+static void answers_wait_for_a_read_before_them(void **state)
+{
+	struct rig *rig = *state;
+	open_both(rig);
+	rig_post_rdma(rig, 1, HDL_OP_READ, 4096, 600);
+	rig_send(rig, 2, HDL_OP_SEND, 0, 10);
+	unsigned first = way_of(rig, SENT), second = way_of(rig, SENT + 3);
+	answer_by(rig, second, SENT + 3, ib_aeth_syndrome(IB_AETH_ACK, IB_AETH_NO_CREDITS));
+	rig_no_completion(rig, rig->scq);
+	rig_expect_none(rig);
+	respond(rig, first, SENT, 7, 0, 3);
+	rig_completion(rig, rig->scq, 1, HDL_WC_SUCCESS);
+	rig_completion(rig, rig->scq, 2, HDL_WC_SUCCESS);
+
+	rig_post_rdma(rig, 3, HDL_OP_READ, 8192, 600);
+	rig_post_rdma(rig, 4, HDL_OP_WRITE, 0, 10);
+	first = way_of(rig, SENT + 4), second = way_of(rig, SENT + 7);
+	answer_by(rig, second, SENT + 7, ib_aeth_syndrome(IB_AETH_NAK, IB_NAK_REMOTE_ACCESS_ERROR));
+	rig_no_completion(rig, rig->scq);
+	respond(rig, first, SENT + 4, 8, 0, 3);
+	rig_completion(rig, rig->scq, 3, HDL_WC_SUCCESS);
+	rig_completion(rig, rig->scq, 4, HDL_WC_REM_ACCESS_ERR);
+	assert_true(rig_holds(rig, 8192, 8, 0, 600));
+	assert_int_equal(rig_state(rig), HDL_QPS_ERR);
+}
+
+/* Each is answered along the way that it came; one that is repeated along the other way, along that. */
+static void a_read_is_answered_along_its_way(void **state)
+{
+	struct rig *rig = *state;
+	open_both(rig);
+	static const struct {
+		uint32_t number;
+		unsigned way;
+	} come[] = {{0, 0}, {1, 1}, {0, 0}, {1, 0}, {0, 1}};
+	for (size_t i = 0; i < sizeof(come) / sizeof(come[0]); i++) {
+		uint32_t psn = FIRST + come[i].number;
+		struct ib_packet read = rig_rdma(rig, IB_RC + IB_OP_READ_REQUEST, psn, 0, 100, 0);
+		take_by(rig, &read, come[i].way);
+		assert_int_equal(way_of(rig, psn), come[i].way);
+	}
+	rig_expect_none(rig);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -197,6 +318,10 @@ int main(void)
 	        RIGGED(a_way_that_lags_is_not_waited_for),
 	        RIGGED(packets_take_both_ways_and_a_lost_one_the_other),
 	        RIGGED(a_way_is_taken_out_and_tried_again),
+	        RIGGED(reads_take_both_ways),
+	        RIGGED(a_response_is_lost_when_its_way_has_passed_it),
+	        RIGGED(answers_wait_for_a_read_before_them),
+	        RIGGED(a_read_is_answered_along_its_way),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
