@@ -291,7 +291,8 @@ static bool is_driven(const struct hdl_adapter *adapter, uint32_t last_activity)
 static uint64_t thread_turn(struct hdl_adapter *adapter, uint32_t *last_activity)
 {
 	uint64_t now, sleep_ns = 0;
-	/* Long copies are made and packets sent with the lock held. To wait for it would take a processor, and then the application's turn. */
+	/* Long copies are made and packets sent with the lock held. To wait for it would take a processor, and then the application's
+	 * turn; while it does not hold it, as when it looks in now and then, we go on with what there is. */
 	if (is_driven(adapter, *last_activity) && wakeful_leave(&adapter->wakeful)) {
 		*last_activity = atomic_load_explicit(&adapter->activity, memory_order_relaxed);
 		return ADAPTER_WATCH_NS;
@@ -312,9 +313,7 @@ static uint64_t thread_turn(struct hdl_adapter *adapter, uint32_t *last_activity
 		uint64_t all = udp_ports_received(adapter->udp);
 		wakeful_took(&adapter->wakeful, now, all - packets, all);
 	}
-	/* Who posts and polls goes on with what is left: two at it would only wait for each other. */
-	bool left = watching && !armed && !adapter->wakeful.eager;
-	if (left || (did == 0 && (watching || !wakeful_stay(&adapter->wakeful, now)))) {
+	if (did == 0 && (watching || !wakeful_stay(&adapter->wakeful, now))) {
 		uint64_t next = node_next_tick(&adapter->node);
 		sleep_ns = next == UINT64_MAX ? UINT64_MAX : next > now ? next - now : 1;
 		if (watching && sleep_ns > ADAPTER_WATCH_NS)

@@ -303,6 +303,17 @@ static struct hdl_send_wr new_request(const struct request *r, struct hdl_sge pi
 	return wr;
 }
 
+/* How many RNR NAKs our target has sent. */
+static uint64_t refusals(void)
+{
+	struct hdl_counter counters[128];
+	size_t count = hdl_counters(b.adapter, counters, 128);
+	for (size_t i = 0; i < count && i < 128; i++)
+		if (strcmp(counters[i].name, "rnr_sent") == 0)
+			return counters[i].value;
+	return 0;
+}
+
 static void run(const struct request *r)
 {
 	struct hdl_sge pieces[2];
@@ -319,15 +330,10 @@ static void run(const struct request *r)
 		memcpy(&value, b.memory + TARGET_BYTES, sizeof(value));
 	if (takes_receive(r->opcode) && !r->late)
 		receive_one(r->srq);
+	uint64_t before = refusals();
 	must(hdl_post_send(a.qp, &wr, NULL), "hdl_post_send");
 	if (r->late) {
-		struct hdl_counter counters[128];
-		uint64_t sent = 0;
-		while (sent == 0) {
-			size_t count = hdl_counters(b.adapter, counters, 128);
-			for (size_t i = 0; i < count && i < 128; i++)
-				if (strcmp(counters[i].name, "rnr_sent") == 0)
-					sent = counters[i].value;
+		while (refusals() == before) {
 			must(hdl_progress(a.adapter), "hdl_progress");
 			pump();
 		}
