@@ -127,7 +127,7 @@ void host_forget(struct world *w, struct host *host)
 		free(qp->qp.lists);
 		free(qp->qp.reads.entries);
 		free(qp->qp.kept);
-		free(qp->qp.ib);
+		wire_disconnect(qp);
 		free(qp);
 		w->qps[i].qp = NULL;
 	}
