@@ -279,10 +279,23 @@ int hdl_progress(struct hdl_adapter *adapter)
 	return did > INT_MAX ? INT_MAX : (int)did;
 }
 
+/* Is the application at work, polling, and has it the lock this moment? */
+static bool is_driven(const struct hdl_adapter *adapter, uint32_t last_activity)
+{
+	return lock_held(&adapter->drive_lock) &&
+	       atomic_load_explicit(&adapter->armed_cqs, memory_order_relaxed) == 0 &&
+	       atomic_load_explicit(&adapter->activity, memory_order_relaxed) != last_activity;
+}
+
 /* One turn of the thread. Returns for how long it may sleep. */
 static uint64_t thread_turn(struct hdl_adapter *adapter, uint32_t *last_activity)
 {
 	uint64_t now, sleep_ns = 0;
+	/* Long copies are made and packets sent with the lock held. To wait for it would take a processor, and then the application's turn. */
+	if (is_driven(adapter, *last_activity) && wakeful_leave(&adapter->wakeful)) {
+		*last_activity = atomic_load_explicit(&adapter->activity, memory_order_relaxed);
+		return ADAPTER_WATCH_NS;
+	}
 	lock_take(&adapter->drive_lock);
 	uint64_t packets = adapter->udp != NULL ? udp_ports_received(adapter->udp) : 0;
 	unsigned did = drive_timed(adapter, &now);
@@ -299,7 +312,9 @@ static uint64_t thread_turn(struct hdl_adapter *adapter, uint32_t *last_activity
 		uint64_t all = udp_ports_received(adapter->udp);
 		wakeful_took(&adapter->wakeful, now, all - packets, all);
 	}
-	if (did == 0 && (watching || !wakeful_stay(&adapter->wakeful, now))) {
+	/* Who posts and polls goes on with what is left: two at it would only wait for each other. */
+	bool left = watching && !armed && !adapter->wakeful.eager;
+	if (left || (did == 0 && (watching || !wakeful_stay(&adapter->wakeful, now)))) {
 		uint64_t next = node_next_tick(&adapter->node);
 		sleep_ns = next == UINT64_MAX ? UINT64_MAX : next > now ? next - now : 1;
 		if (watching && sleep_ns > ADAPTER_WATCH_NS)

@@ -6,8 +6,9 @@
  *
  * An application that is at work, posting and polling, takes its packets itself, and waking the thread for them would disturb both. But
  * one may post and poll, and then wait for bytes in its memory to change, which a peer writes. So it is watched who takes the
- * packets: if the thread, which looks once a millisecond, finds about as many as the application took, it is to be woken by
- * the next ones. */
+ * packets: if the thread, which looks once a millisecond, finds about as many as the application took, several times in a row, and
+ * never the application at it, it is to be woken by the next ones. (One that has much to send leaves answers
+ * lying for a while, but then it is at it when the thread comes.) */
 #include "adapter/wakeful.h"
 
 #include <fcntl.h>
@@ -45,14 +46,25 @@ void wakeful_took(struct wakeful *wakeful, uint64_t now_ns, uint64_t mine, uint6
 	if (now_ns < wakeful->window_ns)
 		return;
 	/* While it is woken it takes what the application would have taken: that says nothing. */
-	if (!wakeful->eager)
-		wakeful->eager = wakeful->mine > 0 && wakeful->theirs <= 4 * wakeful->mine;
-	else if (++wakeful->age >= WAKEFUL_WINDOWS)
-		wakeful->eager = false;
-	if (!wakeful->eager)
+	if (!wakeful->eager) {
+		bool lay = wakeful->mine > 0 && wakeful->theirs <= 4 * wakeful->mine;
+		wakeful->proofs = lay ? wakeful->proofs + 1 : 0;
+		wakeful->eager = wakeful->proofs >= WAKEFUL_PROOFS;
 		wakeful->age = 0;
+	} else if (++wakeful->age >= WAKEFUL_WINDOWS) {
+		wakeful->eager = false;
+		wakeful->proofs = WAKEFUL_PROOFS - 1;
+	}
 	wakeful->mine = wakeful->theirs = 0;
 	wakeful->window_ns = now_ns + WAKEFUL_WINDOW_NS;
+}
+
+bool wakeful_leave(struct wakeful *wakeful)
+{
+	if (wakeful->eager)
+		return false;
+	wakeful->proofs = 0;
+	return true;
 }
 
 bool wakeful_stay(struct wakeful *wakeful, uint64_t now_ns)

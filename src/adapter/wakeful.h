@@ -8,7 +8,8 @@
 #define WAKEFUL_NS        50000u    /* after the last packets it looks on, */
 #define WAKEFUL_ASK_NS    10000000u /* and so often it is asked who else wants to run */
 #define WAKEFUL_WINDOW_NS 1000000u  /* who takes the packets is seen in so long, */
-#define WAKEFUL_WINDOWS   64u       /* and once in so many of them anew */
+#define WAKEFUL_PROOFS    3u        /* in so many of them one after the other, */
+#define WAKEFUL_WINDOWS   64u       /* and after so many the last of these anew */
 
 /* The thread's own. */
 struct wakeful {
@@ -18,12 +19,15 @@ struct wakeful {
 	uint64_t window_ns;    /* when it ends */
 	uint64_t seen;         /* packets up to now, of them in this window: */
 	uint64_t mine, theirs; /* taken by the thread, by the application */
+	uint32_t proofs;       /* windows in a row in which packets lay there */
 	uint32_t age;          /* windows, since: */
 	bool eager;            /* the thread is to be woken though the application is at work */
 };
 
 /* A turn of the thread took @mine packets; with them there have been @all. */
 void wakeful_took(struct wakeful *wakeful, uint64_t now_ns, uint64_t mine, uint64_t all);
+/* The thread comes and finds the application at it: leave it that? */
+bool wakeful_leave(struct wakeful *wakeful);
 /* There is nothing to do: look again? */
 bool wakeful_stay(struct wakeful *wakeful, uint64_t now_ns);
 

@@ -13,9 +13,15 @@ struct lock {
 
 #define LOCK_SPINS 256u
 
+/* Has somebody got it, this moment? */
+static inline bool lock_held(const struct lock *lock)
+{
+	return atomic_load_explicit(&lock->held, memory_order_relaxed);
+}
+
 static inline bool lock_try(struct lock *lock)
 {
-	return !atomic_load_explicit(&lock->held, memory_order_relaxed) &&
+	return !lock_held(lock) &&
 	       !atomic_exchange_explicit(&lock->held, true, memory_order_acquire);
 }
 
