@@ -120,24 +120,43 @@ static int watch(struct hdl_adapter *adapter, struct udp_wire *wire, uint64_t nu
 	return 0;
 }
 
+/* A new agent handed out @socks: those of our wires take the place of the old ones. Other programs of the node may have asked it for
+ * more addresses meanwhile. */
+static int replace(struct hdl_adapter *adapter, const struct agent_msg *welcome, const int *socks)
+{
+	uint32_t used = 0, count = welcome->u.welcome.wire_count;
+	int result = 0;
+	for (struct udp_wire *at = adapter->udp; at != NULL; at = at->next) {
+		uint32_t i = 0;
+		while (i < count && !udp_address_equal(&welcome->u.welcome.wires[i], &at->address))
+			i++;
+		udp_wire_replace(at, i < count ? socks[i] : -1);
+		used |= i < count ? 1u << i : 0;
+		result = i < count ? result : -HDL_EIO;
+	}
+	for (uint32_t i = 0; i < count; i++)
+		if (!(used >> i & 1))
+			close(socks[i]);
+	return result;
+}
+
 int udp_attach(struct hdl_adapter *adapter, const struct agent_msg *welcome, const int *socks)
 {
 	uint64_t number = 0;
-	int result = 0;
+	int result;
 	if (welcome->u.welcome.wire_count == 0)
 		return 0;
 	adapter_lock(adapter);
-	bool first_time = adapter->udp == NULL;
-	adapter->wire_count = welcome->u.welcome.wire_count;
-	memcpy(adapter->wire_addresses, welcome->u.welcome.wires, sizeof(adapter->wire_addresses));
-	if (first_time)
+	if (adapter->udp == NULL) {
+		adapter->wire_count = welcome->u.welcome.wire_count;
+		memcpy(adapter->wire_addresses, welcome->u.welcome.wires,
+		       sizeof(adapter->wire_addresses));
 		result = begin(adapter, welcome, socks);
-	for (struct udp_wire *at = adapter->udp; at != NULL; at = at->next, number++) {
-		if (!first_time)
-			udp_wire_replace(at, socks[number]);
-		if (result == 0)
-			result = watch(adapter, at, number, EPOLL_CTL_ADD, true);
+	} else {
+		result = replace(adapter, welcome, socks);
 	}
+	for (struct udp_wire *at = adapter->udp; at != NULL && result == 0; at = at->next)
+		result = watch(adapter, at, number++, EPOLL_CTL_ADD, true);
 	adapter_unlock(adapter);
 	return result;
 }

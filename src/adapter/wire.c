@@ -96,6 +96,7 @@ int wire_connect(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t mas
 		return 0;
 	if ((mask & HDL_QP_ALT_PATH) == 0)
 		return -HDL_EINVAL;
+	free(ib->stripe); /* of an attempt that failed */
 	ib->stripe = malloc(stripe_bytes(attr->stripe, ib->mtu));
 	if (ib->stripe == NULL)
 		return -HDL_ENOMEM;

@@ -199,6 +199,11 @@ static inline const struct path *ib_reply_path(const struct ib *ib)
 {
 	return ib->stripe == NULL ? &ib->path : ib_way(ib, ib->stripe->reply);
 }
+/* The number of the path along which the packet came that is looked at. */
+static inline uint8_t ib_came(const struct ib *ib)
+{
+	return ib->stripe == NULL ? 0 : ib->stripe->came;
+}
 static inline const struct path *ib_respond_path(const struct ib *ib,
                                                  const struct read_entry *entry)
 {
@@ -265,6 +270,10 @@ bool ib_may_wait(struct qp *qp);
 void ib_take_along(struct node *node, struct qp *qp);
 /* Send what is owed. False when there was no room for all of it, or when the rest has to wait (pausing). */
 bool ib_answer(struct node *node, struct qp *qp);
+/* Is @packet a copy of @entry, a read that is being answered, and came the other way? It asks whether that way works and no more: that
+ * is said along it. */
+bool ib_asks_for_echo(struct ib *ib, const struct ib_packet *packet,
+                      const struct read_entry *entry);
 /* @entry, a read, is asked for again from byte @from on. */
 void ib_burst_again(const struct node *node, struct ib *ib, const struct read_entry *entry,
                     uint32_t from);

@@ -250,6 +250,16 @@ bool ib_may_wait(struct qp *qp)
 	return true;
 }
 
+bool ib_asks_for_echo(struct ib *ib, const struct ib_packet *packet, const struct read_entry *entry)
+{
+	if (ib->stripe == NULL || !entry->owed || entry->finished || entry->way == ib_came(ib) ||
+	    packet->bth.psn != entry->msn)
+		return false;
+	ib->stripe->echo = true;
+	ib->stripe->echo_way = ib_came(ib);
+	return true;
+}
+
 /* Say along the way that is asked for, with an acknowledgement of nothing new, that it works. */
 static bool send_echo(struct node *node, const struct qp *qp)
 {

@@ -269,11 +269,9 @@ static struct read_entry *new_entry(struct qp *qp, uint32_t psn, uint32_t span)
 		ib->reads_sent++;
 	}
 	struct read_entry *entry = &qp->reads.entries[ib->reads_put & qp->reads.mask];
-	*entry = (struct read_entry){.used = true,
-	                             .msn = psn,
-	                             .tag = ib_psn(psn + span - 1),
-	                             .pd = ib->to->pd,
-	                             .way = ib->stripe != NULL ? ib->stripe->came : 0};
+	*entry = (struct read_entry){
+	        .used = true, .msn = psn, .tag = ib_psn(psn + span - 1), .pd = ib->to->pd};
+	entry->way = ib_came(ib);
 	return entry;
 }
 
@@ -432,14 +430,6 @@ static void repeat_read(struct node *node, struct qp *qp, const struct ib_packet
 	entry->owed = true;
 }
 
-/* Is @packet a copy of a read that is being answered, which came the other way? It asks whether that way works, and no more. */
-static bool is_being_answered(const struct ib *ib, const struct ib_packet *packet,
-                              const struct read_entry *entry)
-{
-	return ib->stripe != NULL && entry->owed && !entry->finished &&
-	       ib->stripe->came != entry->way && packet->bth.psn == entry->msn;
-}
-
 /* How far to acknowledge to an initiator that sends @psn again: all that was executed (C9-105), but for a read or atomic behind @psn,
  * whose response it may lack as well. An ACK with the last PSN of a read tells it to ask again; Linux's rdma_rxe takes the read for
  * done, and then the response for a fault. */
@@ -477,13 +467,11 @@ static void repeated(struct node *node, struct qp *qp, const struct ib_packet *p
 			continue;
 		if (ib_psn_distance(packet->bth.psn, entry->tag) > 0)
 			return;
-		if (is_being_answered(ib, packet, entry)) {
-			ib->stripe->echo = true;
-			ib->stripe->echo_way = ib->stripe->came;
+		if (ib_asks_for_echo(ib, packet, entry)) {
 			node_owe(node, qp);
 			return;
 		}
-		entry->way = ib->stripe != NULL ? ib->stripe->came : 0;
+		entry->way = ib_came(ib);
 		if (operation == IB_READ_REQUEST)
 			repeat_read(node, qp, packet, entry);
 		else

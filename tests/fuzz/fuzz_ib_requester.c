@@ -78,6 +78,7 @@ static void answer(struct end *end, const uint8_t *in, int which)
 		packet.payload = payload;
 		packet.payload_bytes = in[6] & 1 ? END_MTU : in[6] % (sizeof(payload) + 1u);
 	}
+	end->second_way = in[7] & 4;
 	end_take(end, which, &packet, in[7] & 1, in[7] & 2);
 }
 
@@ -99,6 +100,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			end_run(&end, 1ull << (data[2] % 28));
 			break;
 		case 3:
+			end.striped = data[2] & 4;
 			if (data[2] < 8)
 				end_connect(&end, which);
 			else if (data[2] < 24)

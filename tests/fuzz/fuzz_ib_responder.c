@@ -80,6 +80,7 @@ static void send_packet(struct attacker *a, const uint8_t *in, int which)
 		                               ? END_MTU
 		                               : length_of(in[4]) % (END_MTU + 1);
 	}
+	a->end.second_way = in[3] & 64;
 	end_take(&a->end, which, &packet, in[3] & 16, in[3] & 32);
 	a->packets_in++;
 	if (in[2] == 0 && !(in[3] & (8 | 16 | 32)))
@@ -96,6 +97,7 @@ static void act(struct attacker *a, const uint8_t *in, int which)
 		end_receive(end, which, in[5] * 16u, length_of(in[4]) % 1024);
 		break;
 	case 2:
+		end->striped = in[5] & 1;
 		end_connect(end, which);
 		a->psn[which] = END_PSN;
 		break;

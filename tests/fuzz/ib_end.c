@@ -124,6 +124,9 @@ void end_connect(struct end *end, int which)
 	                        .rq_psn = END_PSN,
 	                        .sq_psn = END_PSN,
 	                        .ah = {.dgid = end->peer, .port_num = 1, .is_global = true},
+	                        .alt_ah = {.dgid = end->peer, .port_num = 1, .is_global = true},
+	                        .alt_port_num = 1,
+	                        .stripe = 16,
 	                        .max_rd_atomic = 2,
 	                        .max_dest_rd_atomic = 2,
 	                        .timeout = 4,
@@ -133,6 +136,7 @@ void end_connect(struct end *end, int which)
 	uint32_t requests = which == END_RC || which == END_INI ? UINT32_MAX : 0;
 	uint32_t responds = which == END_RC || which == END_TGT ? UINT32_MAX : 0;
 	uint32_t connected = which != END_UD ? UINT32_MAX : 0;
+	uint32_t striped = end->striped && which == END_RC ? UINT32_MAX : 0;
 	int bad = hdl_qp_modify(end->qp[which], &a, HDL_QP_STATE);
 	if (which == END_RD) {
 		connect_context(end, &a);
@@ -148,6 +152,7 @@ void end_connect(struct end *end, int which)
 	        HDL_QP_STATE |
 	                (connected &
 	                 (HDL_QP_AV | HDL_QP_PATH_MTU | HDL_QP_DEST_QPN | HDL_QP_RQ_PSN)) |
+	                (striped & (HDL_QP_ALT_PATH | HDL_QP_STRIPE)) |
 	                (responds & (HDL_QP_MAX_DEST_RD_ATOMIC | HDL_QP_MIN_RNR_TIMER)));
 	a.state = HDL_QPS_RTS;
 	bad |= hdl_qp_modify(
@@ -175,6 +180,8 @@ void end_take(struct end *end, int which, struct ib_packet *packet, bool from_el
 {
 	uint8_t bytes[CABLE_PACKET_BYTES];
 	struct path came = {.port = 1, .ip = {.src_port = 50000, .hop_limit = 63}};
+	if (end->second_way)
+		came.ip.src_port ^= IB_ALTERNATE_PORT;
 	memcpy(came.ip.sgid, end->peer.raw, 16);
 	memcpy(came.ip.dgid, end->own.raw, 16);
 	if (from_elsewhere)

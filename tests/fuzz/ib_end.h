@@ -41,6 +41,8 @@ struct end {
 	uint64_t packets_out;
 	uint32_t last_psn[END_QPS]; /* of what it sent */
 	bool full;
+	bool striped;    /* a reliable connection has two paths from the next end_connect() on; */
+	bool second_way; /* what comes came along the second of them */
 	uint32_t posted, completed;
 };
 

@@ -395,6 +395,9 @@ void wire_partition(struct world *w, struct host *host);
 /* The host with this @index stops, and goes on: all of it. 0: it does. */
 int wire_stall(struct world *w, uint32_t index, uint64_t until_ns);
 void wire_wake(struct world *w, uint32_t index);
+void wire_kill(struct world *w, uint32_t index);
+/* Give an end of @conn, whose attributes for RTR are @attr, its second path. What to add to the mask. */
+uint32_t wire_stripe(const struct world *w, const struct conn *conn, struct hdl_qp_attr *attr);
 /* From now on nothing is cut, and mostly nothing lost. */
 void wire_heal(struct world *w);
 

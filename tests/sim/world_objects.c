@@ -127,7 +127,7 @@ void host_forget(struct world *w, struct host *host)
 		free(qp->qp.lists);
 		free(qp->qp.reads.entries);
 		free(qp->qp.kept);
-		free(qp->qp.ib);
+		wire_disconnect(qp);
 		free(qp);
 		w->qps[i].qp = NULL;
 	}
@@ -166,9 +166,7 @@ void host_kill(struct world *w, struct host *host)
 {
 	world_say(w, "host %u dies", host->index);
 	adapter_kill(host->adapter);
-	sim_kill(w->sim, host->index, SIM_DEATH_PROCESS);
-	if (w->striped)
-		sim_kill(w->sim, host->index + WORLD_MAX_HOSTS, SIM_DEATH_PROCESS);
+	wire_kill(w, host->index);
 	for (uint32_t i = 0; i < w->qp_count; i++) {
 		struct wqp *qp = &w->qps[i];
 		if (qp->host != host)
@@ -434,12 +432,8 @@ static void to_receiving(struct world *w, struct wqp *qp)
 	        HDL_QP_STATE | HDL_QP_AV | HDL_QP_PATH_MTU | HDL_QP_DEST_QPN | HDL_QP_RQ_PSN;
 	if (qp->type == HDL_QP_RC || qp->type == HDL_QP_XRC_TGT)
 		mask |= HDL_QP_MAX_DEST_RD_ATOMIC | HDL_QP_MIN_RNR_TIMER;
-	if (w->striped && qp->type == HDL_QP_RC) { /* at both ends alike */
-		attr.stripe = (uint16_t)(16u << qp->conn->psn[0] % 5);
-		attr.alt_ah = attr.ah;
-		attr.alt_port_num = 1;
-		mask |= HDL_QP_ALT_PATH | HDL_QP_STRIPE;
-	}
+	if (qp->type == HDL_QP_RC)
+		mask |= wire_stripe(w, qp->conn, &attr);
 	must(w, qp, hdl_qp_modify(qp->qp, &attr, mask), "RTR");
 }
 

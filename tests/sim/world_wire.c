@@ -29,6 +29,23 @@ void wire_wake(struct world *w, uint32_t index)
 		sim_wake(w->sim, index + WORLD_MAX_HOSTS);
 }
 
+void wire_kill(struct world *w, uint32_t index)
+{
+	sim_kill(w->sim, index, SIM_DEATH_PROCESS);
+	if (w->striped)
+		sim_kill(w->sim, index + WORLD_MAX_HOSTS, SIM_DEATH_PROCESS);
+}
+
+uint32_t wire_stripe(const struct world *w, const struct conn *conn, struct hdl_qp_attr *attr)
+{
+	if (!w->striped)
+		return 0;
+	attr->stripe = (uint16_t)(16u << conn->psn[0] % 5); /* at both ends alike */
+	attr->alt_ah = attr->ah;
+	attr->alt_port_num = 1;
+	return HDL_QP_ALT_PATH | HDL_QP_STRIPE;
+}
+
 /* --- what the network is like --- */
 
 static uint32_t draw_rate(struct world *w, uint32_t most)

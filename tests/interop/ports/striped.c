@@ -16,7 +16,7 @@
 #define GOOD_ROUNDS   3u
 #define STRIPE        256u
 #define MTU           4096u
-#define WAIT_S        20.0
+#define WAIT_S        40.0
 #define ACCESS        0x1fu
 
 /* What the other one does next. */
@@ -245,7 +245,7 @@ static void await_both(struct end *end, const char *what, void (*round)(struct e
 	double until = net_now_s() + WAIT_S;
 	for (unsigned good = 0; good < GOOD_ROUNDS;) {
 		share = measure(end, round, count);
-		good = share.percent[0] >= 30 && share.percent[1] >= 30 ? good + 1 : 0;
+		good = share.percent[0] >= 20 && share.percent[1] >= 20 ? good + 1 : 0;
 		CHECK(net_now_s() < until);
 	}
 	print(what, &share);
