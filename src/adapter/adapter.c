@@ -168,21 +168,13 @@ static bool gid_is_zero(const struct hdl_gid *gid)
 
 /* --- open and close --- */
 
-int adapter_open(const struct hdl_open_attr *attr, const struct adapter_env *env,
-                 struct hdl_adapter **out)
+/* An adapter of which nothing is there yet but its own memory; NULL: there is none. */
+static struct hdl_adapter *new_adapter(const struct hdl_open_attr *attr,
+                                       const struct adapter_env *env)
 {
-	static const struct hdl_open_attr defaults;
-	if (out == NULL)
-		return -HDL_EINVAL;
-	if (attr == NULL)
-		attr = &defaults;
-	/* On a node the high bits of a queue pair's number tell whose it is. */
-	if (attr->max_mr > HDL_MAX_MR || attr->max_qp > HDL_MAX_QP ||
-	    (attr->on_node && (attr->no_thread || attr->max_qp > ADAPTER_NODE_QP)))
-		return -HDL_EINVAL;
 	struct hdl_adapter *adapter = aligned_alloc(64, (sizeof(*adapter) + 63) & ~(size_t)63);
 	if (adapter == NULL)
-		return -HDL_ENOMEM;
+		return NULL;
 	memset(adapter, 0, sizeof(*adapter));
 	adapter->magic = MAGIC_ADAPTER;
 	strncpy(adapter->name, attr->name != NULL ? attr->name : "heddle0",
@@ -201,6 +193,43 @@ int adapter_open(const struct hdl_open_attr *attr, const struct adapter_env *env
 	pthread_mutex_init(&adapter->ask_lock, NULL);
 	pthread_mutex_init(&adapter->agent_lock, NULL);
 	pthread_cond_init(&adapter->agent_answer, NULL);
+	return adapter;
+}
+
+/* Who the adapter is, as long as no agent says otherwise, and how it reaches memory and others. */
+static void introduce(struct hdl_adapter *adapter, const struct hdl_open_attr *attr,
+                      const struct adapter_env *env)
+{
+	adapter->by_value = env->by_value;
+	adapter->node.own = fault_mover(!env->by_target && !env->by_value);
+	adapter->node.gid = attr->gid;
+	if (gid_is_zero(&attr->gid)) {
+		/* fe80::/64 and the GUID: link-local, as unique as the GUID is. */
+		memcpy(adapter->node.gid.raw, "\xfe\x80\0\0\0\0\0\0", 8);
+		memcpy(adapter->node.gid.raw + 8, &adapter->guid, 8);
+	}
+	adapter->gids[0] = adapter->node.wire_gid = adapter->node.gid;
+	adapter->gids[1] = env->second_gid;
+	adapter->gid_count = gid_is_zero(&env->second_gid) ? 1 : 2;
+	adapter->node.carrier = env->carrier;
+	adapter->wire_only = env->carrier != NULL;
+}
+
+int adapter_open(const struct hdl_open_attr *attr, const struct adapter_env *env,
+                 struct hdl_adapter **out)
+{
+	static const struct hdl_open_attr defaults;
+	if (out == NULL)
+		return -HDL_EINVAL;
+	if (attr == NULL)
+		attr = &defaults;
+	/* On a node the high bits of a queue pair's number tell whose it is. */
+	if (attr->max_mr > HDL_MAX_MR || attr->max_qp > HDL_MAX_QP ||
+	    (attr->on_node && (attr->no_thread || attr->max_qp > ADAPTER_NODE_QP)))
+		return -HDL_EINVAL;
+	struct hdl_adapter *adapter = new_adapter(attr, env);
+	if (adapter == NULL)
+		return -HDL_ENOMEM;
 	fork_enter(adapter);
 	int result = groups_init(adapter);
 	if (result == 0)
@@ -213,25 +242,12 @@ int adapter_open(const struct hdl_open_attr *attr, const struct adapter_env *env
 		result = make_tables(adapter);
 	if (result == 0)
 		result = recorder_open(adapter, attr->capture);
-	if (result == 0)
-		segment_begin(&adapter->segments, adapter->tables.segments, attr->on_node);
 	if (result == 0) {
-		adapter->by_value = env->by_value;
-		adapter->node.own = fault_mover(!env->by_target && !env->by_value);
-		adapter->node.gid = attr->gid;
-		if (gid_is_zero(&attr->gid)) {
-			/* fe80::/64 and the GUID: link-local, as unique as the GUID is. */
-			memcpy(adapter->node.gid.raw, "\xfe\x80\0\0\0\0\0\0", 8);
-			memcpy(adapter->node.gid.raw + 8, &adapter->guid, 8);
-		}
-		adapter->gids[0] = adapter->node.wire_gid = adapter->node.gid;
-		adapter->gids[1] = env->second_gid;
-		adapter->gid_count = gid_is_zero(&env->second_gid) ? 1 : 2;
-		adapter->node.carrier = env->carrier;
-		adapter->wire_only = env->carrier != NULL;
-		if (attr->on_node)
-			result = agent_join(adapter, attr->node);
+		segment_begin(&adapter->segments, adapter->tables.segments, attr->on_node);
+		introduce(adapter, attr, env);
 	}
+	if (result == 0 && attr->on_node)
+		result = agent_join(adapter, attr->node);
 	if (result == 0)
 		result = peers_join_self(adapter);
 	if (result == 0 && !attr->no_thread)
