@@ -391,6 +391,29 @@ static void ip3_register_busy_and_refused_when_posted(void **state)
 	expect_failed(w, w->b.scq, qb, 2, HDL_WC_MEM_MGT_ERR, HDL_DETAIL_BUSY);
 }
 
+#define STORE_TRIES 6 /* lists, of which the store takes two */
+
+/* Post lists behind a delay, until there is no room for one. Returns how many were taken: more than two where the delay was over
+ * before, on a machine that is busy. */
+static int fill_store(struct hdl_qp *qp, struct hdl_mr *mr, const struct hdl_register *reg,
+                      uint64_t delay_ns)
+{
+	static uint8_t instance;
+	int posted = 0, result = 0;
+	post_send(qp, (struct hdl_send_wr){.opcode = HDL_OP_DELAY, .u.delay = {delay_ns}});
+	for (; posted < STORE_TRIES; posted++) {
+		struct hdl_key key = hdl_key_with_instance(hdl_mr_key(mr), ++instance);
+		result = try_send(qp, register_wr(mr, instance, *reg, (uint64_t)posted));
+		if (result != 0)
+			break;
+		post_send(qp,
+		          (struct hdl_send_wr){.opcode = HDL_OP_INVALIDATE, .invalidate_key = key});
+	}
+	assert_int_equal(result, posted < STORE_TRIES ? -HDL_ENOMEM : 0);
+	assert_true(posted >= 2);
+	return posted;
+}
+
 /* The page lists of requests that wait fill their store; it is given back in order. */
 static void ip3_page_list_store_is_bounded(void **state)
 {
@@ -407,22 +430,15 @@ static void ip3_page_list_store_is_bounded(void **state)
 	                           .length = (uint64_t)HDL_MAX_REGISTER_PAGES * PAGE,
 	                           .access = LOCAL_BOTH | REMOTE_ALL};
 	struct hdl_mr *mr = make_empty_mr(&w->b, HDL_MAX_REGISTER_PAGES);
-	for (uint8_t round = 0; round < 3; round++) {
-		post_send(qb, (struct hdl_send_wr){.opcode = HDL_OP_DELAY, .u.delay = {3000000}});
-		int result, posted = 0;
-		while ((result = try_send(qb, register_wr(mr, (uint8_t)(round * 20 + posted), reg,
-		                                          (uint64_t)posted))) == 0) {
-			struct hdl_key key = hdl_key_with_instance(hdl_mr_key(mr),
-			                                           (uint8_t)(round * 20 + posted));
-			post_send(qb, (struct hdl_send_wr){.opcode = HDL_OP_INVALIDATE,
-			                                   .invalidate_key = key});
-			posted++;
-		}
-		assert_int_equal(result, -HDL_ENOMEM);
-		assert_int_equal(posted, 2);
+	uint64_t delay = 3000000;
+	for (int full = 0; full < 3;) {
+		int posted = fill_store(qb, mr, &reg, delay);
 		for (int i = 0; i < posted; i++)
 			expect_sent(w, w->b.scq, qb, (uint64_t)i, HDL_WC_REGISTER, 0);
 		world_settle(w);
+		full += posted == 2;
+		delay = posted == 2 ? delay : 2 * delay;
+		assert_true(delay < 10000000000u);
 	}
 	/* All of a large list can be used. */
 	post_send(qb, register_wr(mr, 99, reg, 1));

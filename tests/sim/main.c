@@ -22,12 +22,14 @@ struct options {
 	uint64_t seed_count; /* 0: what each scenario asks for */
 	const char *scenario;
 	const char *kept;
+	uint64_t part, parts; /* of what is to be run, this part of so many, from 0 on */
 	bool trace;
 	bool quiet;
 };
 
 struct tally {
 	uint64_t runs, failures;
+	uint64_t seen; /* runs that were this part's turn or not */
 	bool quiet;
 };
 
@@ -86,11 +88,13 @@ static bool parse_number(const char *text, uint64_t *number)
 	return errno == 0 && *end == '\0';
 }
 
-static void run_one(const struct scenario *scenario, uint64_t seed, bool trace, bool twice,
-                    struct tally *tally)
+static void run_one(const struct options *options, const struct scenario *scenario, uint64_t seed,
+                    bool twice, struct tally *tally)
 {
-	struct scenario_run run = {.seed = seed, .trace = trace};
+	struct scenario_run run = {.seed = seed, .trace = options->trace};
 
+	if (tally->seen++ % options->parts != options->part)
+		return;
 	scenario->run(&run);
 	if (twice)
 		scenario_repeat(&run, scenario->run);
@@ -136,7 +140,7 @@ static bool run_kept(const struct options *options, struct tally *tally)
 			fprintf(stderr, "sim: %s:%u: not a scenario and a seed\n", options->kept,
 			        number);
 		else if (!options->scenario || strcmp(options->scenario, name) == 0)
-			run_one(scenario, seed, options->trace, false, tally);
+			run_one(options, scenario, seed, false, tally);
 	}
 	if (ferror(file))
 		good = false;
@@ -165,14 +169,28 @@ static void run_seeds(const struct options *options, struct tally *tally)
 		else if (!options->scenario)
 			count = share_of(scenario, count);
 		for (uint64_t n = 0; n < count; n++)
-			run_one(scenario, options->seed + n, options->trace, n < scenario->twice,
-			        tally);
+			run_one(options, scenario, options->seed + n, n < scenario->twice, tally);
 	}
+}
+
+/* "I/N": the I-th of N. */
+static bool parse_part(char *text, struct options *options)
+{
+	char *slash = strchr(text, '/');
+	if (slash == NULL)
+		return false;
+	*slash = '\0';
+	if (!parse_number(text, &options->part) || !parse_number(slash + 1, &options->parts) ||
+	    options->part < 1 || options->part > options->parts)
+		return false;
+	options->part--;
+	return true;
 }
 
 enum {
 	OPTION_KEPT = 1000,
 	OPTION_LIST,
+	OPTION_PART,
 };
 
 static error_t parse_option(int key, char *arg, struct argp_state *state)
@@ -203,6 +221,10 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 	case OPTION_KEPT:
 		options->kept = arg;
 		return 0;
+	case OPTION_PART:
+		if (!parse_part(arg, options))
+			argp_error(state, "not a part of the whole, such as 1/2");
+		return 0;
 	case OPTION_LIST:
 		for (size_t i = 0; scenarios[i]; i++)
 			printf("%-14s %s\n", scenarios[i]->name, scenarios[i]->purpose);
@@ -228,6 +250,7 @@ int main(int argc, char **argv)
 	        {"quiet", 'q', NULL, 0, "Print only what failed, and the count", 0},
 	        {"trace", 't', NULL, 0, "Print every event", 0},
 	        {"kept", OPTION_KEPT, "FILE", 0, "The seeds that failed before", 0},
+	        {"part", OPTION_PART, "I/N", 0, "Of these runs, the I-th of N parts alone", 0},
 	        {"list", OPTION_LIST, NULL, 0, "Name the scenarios", 0},
 	        {0},
 	};
@@ -236,7 +259,7 @@ int main(int argc, char **argv)
 	        .parser = parse_option,
 	        .doc = "Run simulated worlds from seeds and judge them.",
 	};
-	struct options options = {.seed = 1, .kept = KEPT_SEEDS};
+	struct options options = {.seed = 1, .kept = KEPT_SEEDS, .parts = 1};
 	struct tally tally = {0};
 
 	const char *seed = getenv("HEDDLE_SEED"); /* what `make sim SEED=n` sets */
