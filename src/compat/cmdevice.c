@@ -219,11 +219,23 @@ void cm_forget_multicast(const struct cm_mc *mc)
 		show(channel, false);
 }
 
+/* The channel was closed while we waited. A call to a kernel has the file until it ends, and so waits on, for nothing but a signal: a
+ * program may count on that, and close the channel before it ends with a thread still waiting. With the lock, as below. */
+static int wait_for_nothing(int cancel_state)
+{
+	cm_unlock();
+	pthread_setcancelstate(cancel_state, NULL);
+	pause();
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
+	cm_lock();
+	return EINTR;
+}
+
 /* Wait for an event. With the lock, which is given up meanwhile. 0 or an error. */
 static int wait_for_event(int fd, int cancel_state)
 {
-	struct cm_channel *channel;
-	while ((channel = cm_channel_of(fd)) != NULL && channel->first == NULL) {
+	const struct cm_channel *channel = cm_channel_of(fd);
+	while (channel != NULL && channel->first == NULL) {
 		if (fcntl(fd, F_GETFL) & O_NONBLOCK)
 			return EAGAIN;
 		struct pollfd wait = {.fd = fd, .events = POLLIN};
@@ -235,8 +247,10 @@ static int wait_for_event(int fd, int cancel_state)
 		cm_lock();
 		if (result < 0)
 			return error;
+		if (cm_channel_of(fd) != channel)
+			channel = NULL;
 	}
-	return channel != NULL ? 0 : EBADF;
+	return channel != NULL ? 0 : wait_for_nothing(cancel_state);
 }
 
 /* Programs that keep the latest request in one place (rping -P before rdma-core 47) lose the first of two that come at once.

@@ -5,13 +5,18 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -325,6 +330,58 @@ static double now_ms(void)
 	return (double)now.tv_sec * 1e3 + (double)now.tv_nsec / 1e6;
 }
 
+struct waiter {
+	struct rdma_event_channel *channel;
+	_Atomic pid_t thread;
+	_Atomic bool back;
+};
+
+static void *wait_for_any(void *context)
+{
+	struct waiter *waiter = context;
+	struct rdma_cm_event *event;
+	atomic_store(&waiter->thread, (pid_t)syscall(SYS_gettid));
+	rdma_get_cm_event(waiter->channel, &event);
+	atomic_store(&waiter->back, true);
+	return NULL;
+}
+
+/* Does it wait in the kernel? */
+static bool waits(const struct waiter *waiter)
+{
+	char path[64], call[64] = "";
+	pid_t thread = atomic_load(&waiter->thread);
+	snprintf(path, sizeof(path), "/proc/self/task/%d/syscall", (int)thread);
+	int fd = thread != 0 ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+	ssize_t got = fd >= 0 ? read(fd, call, sizeof(call) - 1) : -1;
+	if (fd >= 0)
+		close(fd);
+	return got > 0 && atoi(call) == SYS_poll;
+}
+
+/* As with a kernel, whose call has the file: programs close a channel at their end, with a thread that waits. */
+static void who_waits_does_not_hear_that_the_channel_is_closed(void **state)
+{
+	(void)state;
+	struct waiter waiter = {.channel = rdma_create_event_channel()};
+	const struct timespec moment = {.tv_nsec = 1000000};
+	uint64_t one = 1;
+	pthread_t thread;
+	assert_non_null(waiter.channel);
+	int copy = dup(waiter.channel->fd);
+	assert_int_equal(pthread_create(&thread, NULL, wait_for_any, &waiter), 0);
+	for (int i = 0; i < 10000 && !waits(&waiter); i++)
+		nanosleep(&moment, NULL);
+	rdma_destroy_event_channel(waiter.channel);
+	assert_int_equal(write(copy, &one, sizeof(one)), sizeof(one)); /* an event that is gone */
+	for (int i = 0; i < 50; i++)
+		nanosleep(&moment, NULL);
+	assert_false(atomic_load(&waiter.back));
+	assert_int_equal(pthread_cancel(thread), 0);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	close(copy);
+}
+
 static void a_request_without_answer_times_out(void **state)
 {
 	(void)state;
@@ -522,6 +579,7 @@ int main(void)
 	        cmocka_unit_test(rejected_with_private_data),
 	        cmocka_unit_test(a_full_backlog_rejects),
 	        cmocka_unit_test(an_empty_channel_does_not_wait_unless_told),
+	        cmocka_unit_test(who_waits_does_not_hear_that_the_channel_is_closed),
 	        cmocka_unit_test(a_request_without_answer_times_out),
 	        cmocka_unit_test(an_address_that_nobody_has_is_sought_for_as_long_as_told),
 	        cmocka_unit_test(families_alone),
