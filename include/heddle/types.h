@@ -442,8 +442,8 @@ struct hdl_limits {
 	uint16_t slot; /* which process of the node it is */
 	uint16_t wire; /* enum hdl_wire: who is reached over the wire, */
 	uint16_t mtu; /* bytes of payload that a packet takes there: 256, 512, 1024, 2048 or 4096 */
-	uint32_t
-	        wire_gids; /* bit i: packets leave from hdl_gid_query(i); the first of them is gid */
+	/* Bit i: packets leave from hdl_gid_query(i); the first of them is gid. */
+	uint32_t wire_gids;
 	uint32_t max_qp;
 	uint32_t max_qp_wr;
 	uint32_t max_sge;
@@ -498,8 +498,8 @@ enum hdl_cm_wire {
 
 /* A message between those who set up connections. To a port: to_port, gid (of the node), space and port; else to the
  * process guid, slot. One that is received tells in guid and slot who sent it. What data means is up to the two. On the wire: to
- * queue pair 1 of whoever has the address gid, from (received: to) our address own, a management datagram of 256 bytes; one that belongs to a connection carries in the
- * high ten bits of the receiver's number for it the slot of the receiver's process. */
+ * queue pair 1 of whoever has the address gid, from (received: to) our address own, a management datagram of 256 bytes; one that
+ * belongs to a connection carries in the high ten bits of the receiver's number for it the slot of the receiver's process. */
 struct hdl_cm_msg {
 	uint32_t kind; /* enum hdl_cm_kind; when received */
 	int32_t error;

@@ -1,11 +1,15 @@
 /* See end.h. */
 #include "end.h"
+#include <sys/socket.h>
+#include <sys/wait.h>
 
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -162,6 +166,30 @@ void end_close(struct end *end)
 	if (!end->borrowed)
 		MUST(hdl_close(end->adapter));
 	munmap(end->room - END_FENCE, end->bytes + 2 * END_FENCE);
+}
+
+struct child child_start(void (*live)(int talk, const char *node, const char *address),
+                         const char *node, const char *address)
+{
+	int pair[2];
+	must(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0 ? 0 : -HDL_EIO,
+	     "socketpair");
+	struct child child = {.pid = fork(), .talk = pair[0]};
+	must(child.pid >= 0 ? 0 : -HDL_EIO, "fork");
+	if (child.pid == 0) {
+		close(pair[0]);
+		live(pair[1], node, address);
+		_exit(3);
+	}
+	close(pair[1]);
+	return child;
+}
+
+void child_kill(struct child *child)
+{
+	kill(child->pid, SIGKILL);
+	close(child->talk);
+	must(waitpid(child->pid, NULL, 0) == child->pid ? 0 : -HDL_EIO, "waitpid");
 }
 
 double now_ms(void)

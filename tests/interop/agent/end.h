@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include <heddle/heddle.h>
 
@@ -57,6 +58,17 @@ int end_do(struct end *end, uint32_t opcode, uint32_t length);
 /* The same, which must be a success. */
 void end_must(struct end *end, uint32_t opcode, uint32_t length);
 void end_close(struct end *end);
+
+/* A child and a socket to it. */
+struct child {
+	pid_t pid;
+	int talk;
+};
+
+/* A process that lives as told, on @node and @address (NULL: none is asked for), and talks over @talk. It must not return. */
+struct child child_start(void (*live)(int talk, const char *node, const char *address),
+                         const char *node, const char *address);
+void child_kill(struct child *child);
 
 double now_ms(void);
 /* Kill the node agent, if there is one. */

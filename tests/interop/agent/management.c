@@ -147,11 +147,6 @@ static void request(const struct udp_address *to, uint16_t port)
 
 /* --- the processes --- */
 
-struct child {
-	pid_t pid;
-	int talk; /* what it is told to send: how (enum hdl_cm_wire), and the number; it says when it has */
-};
-
 struct word {
 	uint32_t how, number;
 };
@@ -211,7 +206,7 @@ static void obey(const struct word *word, const struct hdl_limits *limits)
 	}
 }
 
-static void live(int in, int out, const char *node, const char *address)
+static void live(int talk, const char *node, const char *address)
 {
 	struct hdl_open_attr attr = {.on_node = true, .node = node};
 	struct hdl_limits limits;
@@ -223,35 +218,21 @@ static void live(int in, int out, const char *node, const char *address)
 	MUST(hdl_open(&attr, &adapter));
 	MUST(hdl_adapter_query(adapter, &limits));
 	MUST(hdl_cm_receive(adapter, hear_request, NULL));
-	while (read(in, &word, sizeof(word)) == sizeof(word)) {
+	while (read(talk, &word, sizeof(word)) == sizeof(word)) {
 		obey(&word, &limits);
 		/* It is with the agent when this has come back. */
 		uint16_t lid;
 		struct hdl_gid gid = limits.gid;
 		MUST(hdl_node_find(adapter, &gid, &lid));
-		if (write(out, "", 1) != 1)
+		if (write(talk, "", 1) != 1)
 			break;
 	}
 	_exit(0);
 }
 
-static struct child start_at(const char *node, const char *address)
-{
-	int pair[2];
-	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
-	struct child child = {.pid = fork(), .talk = pair[0]};
-	assert_true(child.pid >= 0);
-	if (child.pid == 0) {
-		close(pair[0]);
-		live(pair[1], pair[1], node, address);
-	}
-	close(pair[1]);
-	return child;
-}
-
 static struct child start(const char *node)
 {
-	return start_at(node, NULL);
+	return child_start(live, node, NULL);
 }
 
 static void tell(const struct child *child, uint32_t how, uint32_t number)
@@ -264,13 +245,6 @@ static void tell(const struct child *child, uint32_t how, uint32_t number)
 	assert_int_equal(read(child->talk, &done, 1), 1);
 }
 
-static void kill_child(struct child *child)
-{
-	kill(child->pid, SIGKILL);
-	close(child->talk);
-	assert_int_equal(waitpid(child->pid, NULL, 0), child->pid);
-}
-
 /* --- the tests --- */
 
 enum { UNANSWERED = 1, KILLED, SAID, ANSWERED, LAST, LAST_SAID, ELSEWHERE, RENAMED, RENEWED };
@@ -281,7 +255,7 @@ static void test_nobody_answers(void **state)
 	(void)state;
 	struct child child = start("goodbye-unanswered");
 	tell(&child, HDL_CM_WHEN_GONE, UNANSWERED);
-	kill_child(&child);
+	child_kill(&child);
 	assert_true(hear(UNANSWERED, 1, WAIT_MS));
 }
 
@@ -291,7 +265,7 @@ static void test_killed(void **state)
 	struct child child = start("goodbye-killed");
 	tell(&child, HDL_CM_WHEN_GONE, KILLED);
 	assert_false(hear(KILLED, 1, 100));
-	kill_child(&child);
+	child_kill(&child);
 	assert_true(hear(KILLED, 3, WAIT_MS)); /* the first two were lost */
 	answer(KILLED);
 	assert_false(hear(KILLED, 4, QUIET_MS));
@@ -311,7 +285,7 @@ static void test_said_then_killed(void **state)
 	assert_true(hear(SAID, 1, WAIT_MS));
 	assert_false(
 	        hear(SAID, 2, QUIET_MS)); /* as long as it lives, repeating is its own affair */
-	kill_child(&child);
+	child_kill(&child);
 	assert_true(hear(SAID, 2, WAIT_MS));
 	answer(SAID);
 	assert_false(hear(SAID, 3, QUIET_MS));
@@ -333,7 +307,7 @@ static void test_last_word(void **state)
 	answer(LAST_SAID);
 	assert_false(hear(LAST_SAID, 2, QUIET_MS));
 	assert_int_equal(heard[LAST].dreqs, 2);
-	kill_child(&child);
+	child_kill(&child);
 	assert_false(hear(LAST_SAID, 2, QUIET_MS));
 	assert_int_equal(heard[LAST].dreqs, 2);
 }
@@ -346,17 +320,17 @@ static void test_newcomers(void **state)
 	for (int i = 0; i < 2; i++)
 		snprintf(address[i], sizeof(address[i]), "127.%d.%d.%d", 78 + i,
 		         getpid() >> 8 & 255, getpid() & 255);
-	struct child child = start_at("goodbye-before", address[0]);
+	struct child child = child_start(live, "goodbye-before", address[0]);
 	tell(&child, HDL_CM_WHEN_GONE, ELSEWHERE);
-	kill_child(&child);
+	child_kill(&child);
 	assert_true(hear(ELSEWHERE, 2, WAIT_MS));
-	struct child other = start_at("goodbye-after", address[0]);
+	struct child other = child_start(live, "goodbye-after", address[0]);
 	tell(&other, HDL_CM_WHEN_GONE, RENAMED);
-	kill_child(&other);
+	child_kill(&other);
 	assert_true(hear(RENAMED, 2, WAIT_MS));
-	other = start_at("goodbye-after", address[1]);
+	other = child_start(live, "goodbye-after", address[1]);
 	tell(&other, HDL_CM_ON_WIRE, RENAMED);
-	kill_child(&other);
+	child_kill(&other);
 	unsigned before = heard[ELSEWHERE].dreqs;
 	assert_false(hear(ELSEWHERE, before + 1, QUIET_MS));
 }
@@ -369,7 +343,7 @@ static void test_agent_killed(void **state)
 	tell(&child, HDL_CM_WHEN_GONE, RENEWED);
 	kill_agent();
 	tell(&child, RENEW, RENEWED);
-	kill_child(&child);
+	child_kill(&child);
 	assert_true(hear(RENEWED, 1, WAIT_MS));
 	answer(RENEWED);
 }
@@ -377,7 +351,7 @@ static void test_agent_killed(void **state)
 static void test_nobody_listens(void **state)
 {
 	(void)state;
-	struct child child = start_at("management", here);
+	struct child child = child_start(live, "management", here);
 	tell(&child, BIND, PORT);
 	rejections = 0;
 	request(&there, PORT + 1); /* that nobody has, */
@@ -392,14 +366,14 @@ static void test_nobody_listens(void **state)
 	for (unsigned i = 0; i < 2 * AGENT_MAX_EARLY; i++)
 		request(&there, PORT);
 	assert_true(hear_until(&rejections, 2 + 2 * AGENT_MAX_EARLY, WAIT_MS));
-	kill_child(&child);
+	child_kill(&child);
 }
 
 /* The request is first. How soon the other is there on a busy machine is not for us to say: in one of several turns it is. */
 static void test_early(void **state)
 {
 	(void)state;
-	struct child child = start_at("management", here);
+	struct child child = child_start(live, "management", here);
 	bool was_heard = false;
 	for (int turn = 0; turn < 20 && !was_heard; turn++) {
 		rejections = 0;
@@ -412,7 +386,7 @@ static void test_early(void **state)
 	}
 	assert_true(was_heard);
 	assert_false(hear_until(&rejections, 2, 500)); /* once */
-	kill_child(&child);
+	child_kill(&child);
 }
 
 static void test_not_for_ever(void **state)

@@ -37,11 +37,6 @@ struct report {
 	bool connected;  /* to one of them */
 };
 
-struct child {
-	pid_t pid;
-	int talk;
-};
-
 static struct udp_wire network;
 
 static void fill(struct hdl_adapter *adapter, struct report *report)
@@ -84,23 +79,9 @@ static void live(int talk, const char *node, const char *address)
 	_exit(0);
 }
 
-static struct child start_at(const char *node, const char *address)
-{
-	int pair[2];
-	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
-	struct child child = {.pid = fork(), .talk = pair[0]};
-	assert_true(child.pid >= 0);
-	if (child.pid == 0) {
-		close(pair[0]);
-		live(pair[1], node, address);
-	}
-	close(pair[1]);
-	return child;
-}
-
 static struct child start(const char *node)
 {
-	return start_at(node, NULL);
+	return child_start(live, node, NULL);
 }
 
 static struct report ask(const struct child *child)
@@ -244,7 +225,7 @@ static void test_two_addresses(void **state)
 	struct report reports[2];
 	uint64_t count = 0;
 	for (int i = 0; i < 2; i++) {
-		children[i] = start_at("wire-two", addresses);
+		children[i] = child_start(live, "wire-two", addresses);
 		reports[i] = ask(&children[i]);
 		assert_int_equal(reports[i].error, 0);
 		assert_int_equal(reports[i].gid.raw[13], 78);
@@ -265,14 +246,14 @@ static void test_two_addresses(void **state)
 	}
 	/* Who asks for one of them is on both; who asks for another is told. */
 	addresses[strcspn(addresses, ",")] = '\0';
-	struct child third = start_at("wire-two", addresses);
+	struct child third = child_start(live, "wire-two", addresses);
 	struct report report = ask(&third);
 	assert_int_equal(report.error, 0);
 	send_to(&second, report.first_qpn + 1);
 	await(&third, 1);
 	end_child(&third, 0);
 	addresses[5] = '7'; /* 127.77 */
-	third = start_at("wire-two", addresses);
+	third = child_start(live, "wire-two", addresses);
 	assert_int_not_equal(ask(&third).error, 0);
 	end_child(&third, 0);
 	for (int i = 0; i < 2; i++)
@@ -286,12 +267,12 @@ static void test_agent_killed_and_process_stopped(void **state)
 	(void)state;
 	char address[32];
 	snprintf(address, sizeof(address), "127.76.%d.%d", getpid() >> 8 & 255, getpid() & 255);
-	struct child stopped = start_at("wire-stopped", address);
+	struct child stopped = child_start(live, "wire-stopped", address);
 	struct report before = ask(&stopped);
 	assert_int_equal(before.error, 0);
 	kill(stopped.pid, SIGSTOP);
 	kill_agent();
-	struct child next = start_at("wire-stopped", address);
+	struct child next = child_start(live, "wire-stopped", address);
 	struct report report = ask(&next);
 	assert_int_not_equal(report.error, 0);
 	end_child(&next, 0);
@@ -299,7 +280,7 @@ static void test_agent_killed_and_process_stopped(void **state)
 	await_agent(&stopped, 1);
 	send_to(&before.gid, before.first_qpn + 1);
 	await(&stopped, 1);
-	next = start_at("wire-stopped", address);
+	next = child_start(live, "wire-stopped", address);
 	report = ask(&next);
 	assert_int_equal(report.error, 0);
 	end_child(&next, 0);

@@ -191,16 +191,18 @@ def connect_pair(folder, what, server, client, *options, code=0, ends=True):
                 first.wait()
         output.seek(0)
         # rping's thread for events may find the channel gone that another has closed at the end, and then ends the program so.
-        late = "rdma_get_cm_event: Bad file descriptor"
+        # Of a client that says what it does (-v) that is known to be its end, after its last round.
         good = (0, 255) if server and server[0] == "rping" else (0,)
-        expect(what, done is not None and first_code in good and
-               (done.returncode == code or (client[0] == "rping" and done.returncode == 255 and late in done.stderr)),
+        rounds = int(client[client.index("-C") + 1]) if "-v" in client and "-C" in client else None
+        late = (done is not None and client[0] == "rping" and done.returncode == 255 and
+                "rdma_get_cm_event: Bad file descriptor" in done.stderr and done.stdout.count("ping data") == rounds)
+        expect(what, done is not None and first_code in good and (done.returncode == code or late),
                "client:", *((done.stdout, done.stderr) if done else ("timed out",)), "server:", output.read())
 
 
 RDMACM = """
-rping -C 10 | -s | -c -a 127.0.0.1
-rping -C 10 -S 4000 -V | -s -a ::1 | -c -a ::1
+rping -C 10 -v | -s | -c -a 127.0.0.1
+rping -C 10 -S 4000 -V -v | -s -a ::1 | -c -a ::1
 ucmatose | | -s 127.0.0.1
 ucmatose -c 20 -C 50 -S 4000 | | -s 127.0.0.1
 ucmatose -m | | -s ::1
@@ -362,7 +364,7 @@ def infiniband(folder):
     tests = "rc_lat uc_lat ud_lat rc_bw uc_bw ud_bw rc_rdma_write_lat rc_rdma_read_bw".split()
     connect_pair(folder, f"qperf {' '.join(tests)} by LID", ["qperf"], ["qperf", "localhost", "-t", "1", *tests], *device, ends=False)
     udpong(folder)
-    for line in ("rping -C 10 | -s | -c -a 127.0.0.1", "udaddy -c 5 | | -s ::1", "rstream -S 1000 -C 100 | | -s 127.0.0.1",
+    for line in ("rping -C 10 -v | -s | -c -a 127.0.0.1", "udaddy -c 5 | | -s ::1", "rstream -S 1000 -C 100 | | -s 127.0.0.1",
                  "ib_write_bw -R -n 200 | | 127.0.0.1"):
         both, server, client = (part.split() for part in line.split("|"))
         connect_pair(folder, f"{line} by LID", [*both, *server], [*both, *client], *device)
