@@ -242,7 +242,7 @@ def perftest(folder):
 
 def rdmacm(folder):
     rounds = 4
-    server, client = ["rping", "-C", str(rounds), "-s"], ["rping", "-C", str(rounds), "-c", "-a", "127.0.0.1"]
+    server, client = ["rping", "-C", str(rounds), "-s"], ["rping", "-C", str(rounds), "-v", "-c", "-a", "127.0.0.1"]
     packets = captured(folder, "rping", lambda *options: programs.connect_pair(folder, "rping", server, client, *options),
                        ["send only", "read request", "response only", "write only", "ack"], repeats=True)
     for name in ("response only", "write only"):

@@ -163,6 +163,14 @@ def pair(folder, what, server, client, *options):
                "client:", *((done.stdout, done.stderr) if done else ("timed out",)), "server:", output.read())
 
 
+def ended_late(done, client):
+    """Did rping's @client do all its rounds, and then find the channel gone that another of its threads has closed? Its thread for events
+    ends the program so. Only a client that says what it does (-v) shows that this was its end."""
+    if client[0] != "rping" or done.returncode != 255 or "rdma_get_cm_event: Bad file descriptor" not in done.stderr:
+        return False
+    return done.stdout.count("ping data") == int(client[client.index("-C") + 1])
+
+
 def connect_pair(folder, what, server, client, *options, code=0, ends=True):
     """Run @server and @client, which meet through librdmacm, where nothing outside shows that the server listens: a client
     that fails within five seconds of the start is started again. A server that does not end by itself is ended."""
@@ -175,29 +183,27 @@ def connect_pair(folder, what, server, client, *options, code=0, ends=True):
     server, client = (at_server(folder, words) if words else None for words in (server, client))
     with tempfile.TemporaryFile("w+") as output:
         first = subprocess.Popen([*starts_on(folder, False, *options), *server], stdout=output, stderr=subprocess.STDOUT) if server else None
-        done, first_code, again = None, 0, time.monotonic() + 5
+        tries, well, first_code, again = [], False, 0, time.monotonic() + 5
         try:
             while True:
                 time.sleep(0.2 if server else 0)
                 done = subprocess.run([*starts_on(folder, True, *options), *client], capture_output=True, text=True, timeout=60)
-                if done.returncode == code or first is None or first.poll() is not None or time.monotonic() > again:
+                tries += [f"client, which ended with {done.returncode}:", done.stdout, done.stderr]
+                well = done.returncode == code or ended_late(done, client)
+                if well or first is None or first.poll() is not None or time.monotonic() > again:
                     break
             first_code = first.wait(timeout=20) if first and ends else 0
-        except subprocess.TimeoutExpired:
+        except subprocess.TimeoutExpired as late:
+            tries += [f"timed out: {late.cmd}"]
             first_code = None
         finally:
             if first and first.poll() is None:
                 first.kill()
                 first.wait()
         output.seek(0)
-        # rping's thread for events may find the channel gone that another has closed at the end, and then ends the program so.
-        # Of a client that says what it does (-v) that is known to be its end, after its last round.
+        # rping's server ends as its client may (ended_late()), at a time of which it says nothing.
         good = (0, 255) if server and server[0] == "rping" else (0,)
-        rounds = int(client[client.index("-C") + 1]) if "-v" in client and "-C" in client else None
-        late = (done is not None and client[0] == "rping" and done.returncode == 255 and
-                "rdma_get_cm_event: Bad file descriptor" in done.stderr and done.stdout.count("ping data") == rounds)
-        expect(what, done is not None and first_code in good and (done.returncode == code or late),
-               "client:", *((done.stdout, done.stderr) if done else ("timed out",)), "server:", output.read())
+        expect(what, well and first_code in good, *tries, f"server, which ended with {first_code}:", output.read())
 
 
 RDMACM = """

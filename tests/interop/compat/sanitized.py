@@ -31,7 +31,7 @@ ib_read_bw -n 100 -p PORT
 ib_atomic_bw -n 100 -p PORT
 """
 OTHERS_CM = """
-rping -C 10 | -s | -c -a 127.0.0.1
+rping -C 10 -v | -s | -c -a 127.0.0.1
 """
 THREADED = """
 ibv_rc_pingpong -g 0 -n 200 -e -p PORT
@@ -39,7 +39,7 @@ ib_send_bw -n 200 -e -p PORT
 ib_write_bw -n 200 -q 8 -b -p PORT
 """
 THREADED_CM = """
-rping -C 10 | -s | -c -a 127.0.0.1
+rping -C 10 -v | -s | -c -a 127.0.0.1
 ucmatose -c 5 -C 10 | | -s 127.0.0.1
 """
 UCX = ["-d heddle0:1 -x rc_verbs -t am_lat", "-t tag_bw -s 100000"]
