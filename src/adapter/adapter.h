@@ -126,7 +126,7 @@ struct hdl_adapter {
 	char name[32];
 	uint64_t guid;
 	struct lock drive_lock;
-	uint32_t drives; /* by the holder: when to look at the clock */
+	_Atomic uint32_t drives; /* by the application, written by the holder */
 	struct clock clock;
 	struct node node;
 	struct tpt tpt;

@@ -21,6 +21,8 @@
 #include "base/log.h"
 #include "transport/local.h"
 
+#define DRIVEN_LOOKS 200u /* of one pause each: several microseconds */
+
 void adapter_nudge(struct hdl_adapter *adapter)
 {
 	uint64_t one = 1;
@@ -88,7 +90,9 @@ static unsigned drive_locked(struct hdl_adapter *adapter)
 {
 	unsigned did = adapter->udp != NULL ? udp_ports_look(adapter->udp) : 0;
 	did += node_run(&adapter->node);
-	if (++adapter->drives % ADAPTER_TICK_EVERY == 0)
+	uint32_t drives = atomic_load_explicit(&adapter->drives, memory_order_relaxed) + 1;
+	atomic_store_explicit(&adapter->drives, drives, memory_order_relaxed);
+	if (drives % ADAPTER_TICK_EVERY == 0)
 		did += node_tick(&adapter->node, clock_read(&adapter->clock));
 	return did;
 }
@@ -279,24 +283,36 @@ int hdl_progress(struct hdl_adapter *adapter)
 	return did > INT_MAX ? INT_MAX : (int)did;
 }
 
-/* Is the application at work, polling, and has it the lock this moment? */
-static bool is_driven(const struct hdl_adapter *adapter, uint32_t last_activity)
+/* Is the application at it? It has driven the adapter since the last turn, when *drives was how often, and holds the lock now, or does
+ * so again while we look. */
+static bool is_driven(const struct hdl_adapter *adapter, uint32_t *drives)
 {
-	return lock_held(&adapter->drive_lock) &&
-	       atomic_load_explicit(&adapter->armed_cqs, memory_order_relaxed) == 0 &&
-	       atomic_load_explicit(&adapter->activity, memory_order_relaxed) != last_activity;
+	uint32_t now = atomic_load_explicit(&adapter->drives, memory_order_relaxed);
+	bool driven = now != *drives &&
+	              atomic_load_explicit(&adapter->armed_cqs, memory_order_relaxed) == 0;
+	*drives = now;
+	for (unsigned looks = 0; driven && looks < DRIVEN_LOOKS; looks++) {
+		if (lock_held(&adapter->drive_lock) ||
+		    atomic_load_explicit(&adapter->drives, memory_order_relaxed) != now)
+			return true;
+		__builtin_ia32_pause();
+	}
+	return false;
 }
 
 /* One turn of the thread. Returns for how long it may sleep. */
-static uint64_t thread_turn(struct hdl_adapter *adapter, uint32_t *last_activity)
+static uint64_t thread_turn(struct hdl_adapter *adapter, uint32_t *last_activity,
+                            uint32_t *last_drives)
 {
 	uint64_t now, sleep_ns = 0;
 	/* Long copies are made and packets sent with the lock held. To wait for it would take a processor, and then the application's
 	 * turn; while it does not hold it, as when it looks in now and then, we go on with what there is. */
-	if (is_driven(adapter, *last_activity) && wakeful_leave(&adapter->wakeful)) {
+	if (!adapter->wakeful.eager && is_driven(adapter, last_drives)) {
+		wakeful_leave(&adapter->wakeful);
 		*last_activity = atomic_load_explicit(&adapter->activity, memory_order_relaxed);
 		return ADAPTER_WATCH_NS;
 	}
+	uint32_t before = atomic_load_explicit(&adapter->activity, memory_order_relaxed);
 	lock_take(&adapter->drive_lock);
 	uint64_t packets = adapter->udp != NULL ? udp_ports_received(adapter->udp) : 0;
 	unsigned did = drive_timed(adapter, &now);
@@ -313,7 +329,9 @@ static uint64_t thread_turn(struct hdl_adapter *adapter, uint32_t *last_activity
 		uint64_t all = udp_ports_received(adapter->udp);
 		wakeful_took(&adapter->wakeful, now, all - packets, all);
 	}
-	if (did == 0 && (watching || !wakeful_stay(&adapter->wakeful, now))) {
+	/* It called while we had our turn, and would wait for us again: what is left to do is for its next call. */
+	bool theirs = activity != before && !armed && !adapter->wakeful.eager;
+	if (theirs || (did == 0 && (watching || !wakeful_stay(&adapter->wakeful, now)))) {
 		uint64_t next = node_next_tick(&adapter->node);
 		sleep_ns = next == UINT64_MAX ? UINT64_MAX : next > now ? next - now : 1;
 		if (watching && sleep_ns > ADAPTER_WATCH_NS)
@@ -340,9 +358,10 @@ static void *thread_main(void *context)
 {
 	struct hdl_adapter *adapter = context;
 	uint32_t last_activity = atomic_load_explicit(&adapter->activity, memory_order_relaxed);
+	uint32_t last_drives = atomic_load_explicit(&adapter->drives, memory_order_relaxed);
 	for (unsigned turns = 1; !atomic_load_explicit(&adapter->quitting, memory_order_acquire);
 	     turns++) {
-		uint64_t sleep_ns = thread_turn(adapter, &last_activity);
+		uint64_t sleep_ns = thread_turn(adapter, &last_activity, &last_drives);
 		/* However much there is to do: peers die, and the agent speaks. */
 		if (sleep_ns > 0 || turns % ADAPTER_TICK_EVERY == 0)
 			wait_bell(adapter, sleep_ns);

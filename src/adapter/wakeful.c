@@ -59,12 +59,9 @@ void wakeful_took(struct wakeful *wakeful, uint64_t now_ns, uint64_t mine, uint6
 	wakeful->window_ns = now_ns + WAKEFUL_WINDOW_NS;
 }
 
-bool wakeful_leave(struct wakeful *wakeful)
+void wakeful_leave(struct wakeful *wakeful)
 {
-	if (wakeful->eager)
-		return false;
 	wakeful->proofs = 0;
-	return true;
 }
 
 bool wakeful_stay(struct wakeful *wakeful, uint64_t now_ns)
