@@ -23,6 +23,8 @@
 #define PERF_MAX_ROWS   128u
 #define PERF_MAX_SIZES  27u
 #define PERF_PATIENCE_S 10 /* for the other side to say something */
+#define PERF_IDLE \
+	1024u /* looks in vain after which the one that is waited for may need our processor */
 
 enum perf_op { PERF_SEND, PERF_WRITE, PERF_READ, PERF_ATOMIC, PERF_OPS };
 enum perf_mode { PERF_LATENCY, PERF_BANDWIDTH };
@@ -82,6 +84,7 @@ struct perf_side {
 	uint8_t *memory;
 	size_t memory_bytes, slot_bytes, slots;
 	uint64_t posted, sent_done, received;
+	unsigned idle;    /* polls in a row that found nothing */
 	char failed[160]; /* what went wrong first; empty: nothing */
 };
 

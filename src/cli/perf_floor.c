@@ -1,6 +1,7 @@
 /* What the machine can do at best, from the same run: how long a cache line takes from one process to another, what
  * memcpy() and process_vm_writev() make of the same bytes. A helper process plays the other side. */
 #include <errno.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,6 +27,15 @@ struct table {
 	int sock;                     /* of the parent */
 };
 
+/* Both may have to share one processor, for a while. */
+static inline void await(const _Atomic uint32_t *line, uint32_t value)
+{
+	unsigned looks = 0;
+	while (atomic_load_explicit(line, memory_order_acquire) != value)
+		if (++looks % (16 * PERF_IDLE) == 0)
+			sched_yield();
+}
+
 static void help(struct table *table, int sock, uint8_t *memory)
 {
 	char byte;
@@ -35,8 +45,7 @@ static void help(struct table *table, int sock, uint8_t *memory)
 		_exit(1);
 	while (read(sock, &byte, 1) == 1)
 		for (uint32_t i = 1; i <= TURNS + WARM_UP; i++) {
-			while (atomic_load_explicit(&table->ping, memory_order_acquire) != i)
-				;
+			await(&table->ping, i);
 			atomic_store_explicit(&table->pong, i, memory_order_release);
 		}
 	_exit(0);
@@ -90,8 +99,7 @@ double floor_cache_line(struct perf_floor *floor)
 	for (uint32_t i = 1; i <= TURNS + WARM_UP; i++) {
 		uint64_t start = perf_now_ns();
 		atomic_store_explicit(&table->ping, i, memory_order_release);
-		while (atomic_load_explicit(&table->pong, memory_order_acquire) != i)
-			;
+		await(&table->pong, i);
 		if (i > WARM_UP)
 			histogram_record(&histogram, (perf_now_ns() - start) / 2);
 	}

@@ -1,5 +1,6 @@
 /* One end of a measurement: an adapter on the node, and for each plan a queue pair and memory. */
 #include <errno.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -252,6 +253,11 @@ bool side_poll(struct perf_side *side)
 	int count = hdl_cq_poll(side->cq, wc, POLL_BATCH);
 	if (count < 0)
 		return side_fail(side, "hdl_cq_poll", count);
+	side->idle = count > 0 ? 0 : side->idle + 1;
+	if (side->idle == PERF_IDLE) {
+		side->idle = 0;
+		sched_yield();
+	}
 	for (int i = 0; i < count; i++) {
 		if (wc[i].status != HDL_WC_SUCCESS)
 			return side_fail(side, perf_op_name(side->plan.op), (int)wc[i].status);
