@@ -222,6 +222,7 @@ int ibv_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 	struct compat_qp *qp = compat_qp(ibv);
 	struct hdl_qp_attr below;
 	uint32_t below_mask;
+	int before = errno;
 	int error = compat_qp_attr(compat_device_of(ibv->context), attr, mask, &below, &below_mask);
 	if (error != 0)
 		return error;
@@ -237,6 +238,8 @@ int ibv_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 		ibv->state = attr->qp_state;
 	if ((mask & IBV_QP_STATE) && attr->qp_state == IBV_QPS_RESET)
 		forget_completions(ibv);
+	/* A kernel's call that succeeds leaves it alone: librdmacm does this between a call of its own that failed and its return. */
+	errno = before;
 	return 0;
 }
 
