@@ -162,7 +162,7 @@ struct cm_id {
 	unsigned tries;
 	uint64_t asked_ns; /* the program did, then */
 	enum cm_wait wait;
-	uint64_t wait_ns, give_up_ns; /* until when; of an address, when to give up */
+	uint64_t wait_ns, give_up_ns; /* until when; of a node or an answer, when to give up */
 	uint32_t
 	        shown; /* of a listener: the number of the child that the program was told of last */
 	bool reuse, afonly; /* RDMA_OPTION_ID_REUSEADDR, RDMA_OPTION_ID_AFONLY */
@@ -286,14 +286,14 @@ void cm_far_part(struct cm_id *id);
 /* --- cmwait.c --- */
 /* Nobody took the request of @id. True: it will be repeated; false: it was often enough. */
 bool cm_wait_more(struct cm_id *id);
-/* From now on, for an answer; for the end of the connection's time; for a node, until the time to give up. */
+/* From now on, for an answer or a node, until the time to give up; for the end of the connection's time. */
 void cm_wait_answer(struct cm_id *id);
 void cm_wait_timewait(struct cm_id *id);
 void cm_wait_node(struct cm_id *id);
 /* For what its end across the wire waits for, if anything. */
 void cm_wait_far(struct cm_id *id);
-/* HEDDLE_CM_TIMEOUT_MS: so long, and no longer. */
-void cm_limit_tries(struct ibcm *far);
+/* For how long an answer is waited for. */
+uint32_t cm_answer_ms(void);
 uint64_t cm_now_ns(void);
 void cm_give_up_in(struct cm_id *id, uint32_t timeout_ms);
 void cm_wait_forget(void);

@@ -196,7 +196,7 @@ static int ask(struct cm_id *id, const struct cm_wire *wire)
 		private_out(id, wire, request.u.sidr_req.private_data);
 	}
 	ibcm_ask(id->far, &request, cm_now_ns(), &out);
-	cm_limit_tries(id->far);
+	ibcm_give_up_at(id->far, id->give_up_ns);
 	return flush(id, &out);
 }
 
@@ -223,7 +223,7 @@ static int reply(struct cm_id *id, const struct cm_wire *wire)
 	}
 	if (!ibcm_reply(id->far, &message, cm_now_ns(), &out))
 		return EINVAL;
-	cm_limit_tries(id->far);
+	ibcm_give_up_at(id->far, id->give_up_ns);
 	return flush(id, &out);
 }
 
@@ -277,7 +277,7 @@ void cm_far_part(struct cm_id *id)
 		                                                 (IB_CM_MAX_RETRIES + 1);
 		next_late = (next_late + 1) % LATE_REQUESTS;
 	}
-	ibcm_part(id->far, limits().guid, &out);
+	ibcm_part(id->far, &out);
 	if (out.last)
 		send_to(&id->dgid, &id->sgid, out.mad, HDL_CM_LAST_WORD);
 	else

@@ -13,6 +13,7 @@ static int post(const struct cm_id *id, struct cm_wire *wire, struct hdl_cm_msg 
 		return ENODEV;
 	wire->from = id->number;
 	wire->to = id->peer;
+	wire->attempt = id->attempt;
 	msg->length = sizeof(*wire);
 	memcpy(msg->data, wire, sizeof(*wire));
 	return -hdl_cm_send(adapter, msg);
@@ -113,7 +114,6 @@ int cm_request(struct cm_id *id, const struct rdma_ucm_conn_param *param)
 	set_param(&wire, id, param);
 	wire.slid = cm_own_lid();
 	wire.is_ib = id->is_ib;
-	wire.attempt = ++id->attempt;
 	memcpy(wire.sgid, id->sgid.raw, 16);
 	memcpy(wire.dgid, id->dgid.raw, 16);
 	wire.src = id->src;
@@ -124,9 +124,11 @@ int cm_request(struct cm_id *id, const struct rdma_ucm_conn_param *param)
 	id->rnr_retry_count = at_most_7(param->rnr_retry_count);
 	if (!keep(id, &wire))
 		return ENOMEM;
+	id->attempt++;
 	id->tries = 0;
 	id->asked_ns = cm_now_ns();
 	id->peer = 0;
+	cm_give_up_in(id, cm_answer_ms());
 	int error = send_request(id);
 	if (error == 0) {
 		id->state = CM_REQ_SENT;
@@ -156,8 +158,8 @@ void cm_expire(struct cm_id *id)
 {
 	if (id->state != CM_REQ_SENT && id->state != CM_REP_SENT)
 		return;
-	if (id->peer != 0 && id->qp_type != IBV_QPT_UD)
-		send_kind(id, CM_REJ, CM_REASON_TIMEOUT);
+	if (id->peer != 0)
+		send_kind(id, CM_REJ, CM_REASON_TIMEOUT); /* or it would accept it later */
 	cm_unreachable(id);
 }
 
@@ -189,6 +191,7 @@ int cm_accept(struct cm_id *id, const struct rdma_ucm_conn_param *param)
 	}
 	if (!keep(id, &wire))
 		return ENOMEM;
+	cm_give_up_in(id, cm_answer_ms());
 	int error = send_to_peer(id, &wire);
 	if (error == 0)
 		id->state = datagram ? CM_ENDED : CM_REP_SENT;
@@ -368,7 +371,8 @@ struct cm_id *cm_take_request(const struct hdl_cm_msg *msg, const struct cm_wire
 static void heard_request(const struct hdl_cm_msg *msg, const struct cm_wire *wire)
 {
 	/* Stands for the one that is not made when there is nobody to take it. */
-	struct cm_id nobody = {.guid = msg->guid, .slot = msg->slot, .peer = wire->from};
+	struct cm_id nobody = {
+	        .guid = msg->guid, .slot = msg->slot, .peer = wire->from, .attempt = wire->attempt};
 	bool datagram = wire->kind == CM_SIDR_REQ, listening;
 	if (is_known(msg, wire))
 		return;
@@ -433,6 +437,27 @@ static void heard_rejection(struct cm_id *id, const struct cm_wire *wire)
 	cm_push(event);
 }
 
+/* Does @id, which may be NULL, still wait for what @wire says? */
+static bool is_for(const struct cm_id *id, const struct cm_wire *wire)
+{
+	if (id == NULL || id->number != wire->to || id->attempt != wire->attempt)
+		return false;
+	return (wire->kind != CM_MRA && wire->kind != CM_REP) ||
+	       (id->state != CM_IDLE && id->state != CM_ENDED);
+}
+
+/* Who has taken up a request that was given up meanwhile did not hear so, or it was stopped until then: it must not accept it. */
+static void tell_too_late(const struct hdl_cm_msg *msg, const struct cm_wire *wire)
+{
+	struct cm_id nobody = {.number = wire->to,
+	                       .guid = msg->guid,
+	                       .slot = msg->slot,
+	                       .peer = wire->from,
+	                       .attempt = wire->attempt};
+	if (wire->kind == CM_MRA || wire->kind == CM_REP)
+		send_kind(&nobody, CM_REJ, CM_REASON_TIMEOUT);
+}
+
 static void heard_message(const struct hdl_cm_msg *msg, const struct cm_wire *wire)
 {
 	if (wire->kind == CM_REQ || wire->kind == CM_SIDR_REQ) {
@@ -440,8 +465,10 @@ static void heard_message(const struct hdl_cm_msg *msg, const struct cm_wire *wi
 		return;
 	}
 	struct cm_id *id = cm_id_of(wire->to & 0xffffu);
-	if (id == NULL || id->number != wire->to)
+	if (!is_for(id, wire)) {
+		tell_too_late(msg, wire);
 		return;
+	}
 	if (id->peer == 0 || id->state == CM_REQ_SENT) {
 		id->guid = msg->guid;
 		id->slot = msg->slot;
@@ -480,9 +507,7 @@ void cm_take(struct cm_id *id, const struct cm_wire *wire)
 		if (id->state == CM_DREQ_SENT)
 			end_connection(id);
 		break;
-	default: /* MRA: who it is was taken note of above; it asks for time */
-		if (id->state == CM_REQ_SENT)
-			cm_wait_answer(id);
+	default: /* MRA: who it is was taken note of above; the time it asks for it has anyway */
 		break;
 	}
 }
@@ -490,7 +515,7 @@ void cm_take(struct cm_id *id, const struct cm_wire *wire)
 static void heard_return(const struct hdl_cm_msg *msg, const struct cm_wire *wire)
 {
 	struct cm_id *id = cm_id_of(wire->from & 0xffffu);
-	if (id == NULL || id->number != wire->from)
+	if (id == NULL || id->number != wire->from || id->attempt != wire->attempt)
 		return;
 	bool refused = msg->error == -HDL_ECONNREFUSED;
 	if (refused && id->state == CM_REQ_SENT && cm_wait_more(id))

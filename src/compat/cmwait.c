@@ -4,8 +4,8 @@
  *   port by other means rely on it (perftest -R, qperf -cm1): one asks at once, while the other is about to listen. A request that
  *   finds nobody, or too many others waiting, is repeated before the program is told
  *   an answer: a request or a response is repeated, because an agent that is killed may take it along, and times out when the
- *   other program does not take it up
- *   what ibcm.c says, where the peer is across the wire
+ *   other program does not take it up, at a time that is set once: the peer's sign of life does not put it off
+ *   what ibcm.c says, where the peer is across the wire, until the same time
  *   a node that is not there yet, while an address is resolved, for as long as the program said
  *   the time that a connection keeps its name after its end (IBTA volume 1, 12.9.8.4), whose end programs are told: tgtd frees
  *   what it has for a connection only then
@@ -21,7 +21,7 @@
 #define TRIES       20
 #define EVERY_NS    10000000ull
 #define AGAIN_NS    1000000000ull
-#define ANSWER_MS   60000ull     /* as long as 15 repeats take elsewhere, about */
+#define ANSWER_MS   60000u       /* as long as 15 repeats take elsewhere, about */
 #define TIMEWAIT_NS 200000000ull /* nothing is late here, so it is short */
 
 static bool running; /* the thread; under the lock */
@@ -34,25 +34,22 @@ uint64_t cm_now_ns(void)
 }
 
 /* HEDDLE_CM_TIMEOUT_MS: for those who cannot wait a minute. */
-static uint64_t answer_ns(void)
+uint32_t cm_answer_ms(void)
 {
 	const char *given = getenv("HEDDLE_CM_TIMEOUT_MS");
 	uint64_t ms = given != NULL ? strtoull(given, NULL, 10) : 0;
-	return (ms > 0 && ms < ANSWER_MS ? ms : ANSWER_MS) * 1000000u;
+	return ms > 0 && ms < ANSWER_MS ? (uint32_t)ms : ANSWER_MS;
 }
-
-static bool start(struct cm_id *id, enum cm_wait what, uint64_t ns);
 
 /* The answer that @id waits for has not come yet. */
 static void await(struct cm_id *id)
 {
-	uint64_t now = cm_now_ns(), left = id->give_up_ns > now ? id->give_up_ns - now : 0;
-	if (left == 0) {
+	if (cm_now_ns() >= id->give_up_ns) {
 		cm_expire(id);
 		return;
 	}
 	cm_send_again(id);
-	start(id, CM_WAIT_ANSWER, left < AGAIN_NS ? left : AGAIN_NS);
+	cm_wait_answer(id);
 }
 
 /* What @id waited for did not come, or is to be tried again. With the lock, which may be given up meanwhile. */
@@ -126,13 +123,11 @@ bool cm_wait_more(struct cm_id *id)
 
 void cm_wait_answer(struct cm_id *id)
 {
-	uint64_t ns = answer_ns();
-	if (id->across) {
+	uint64_t now = cm_now_ns(), left = id->give_up_ns > now ? id->give_up_ns - now : 0;
+	if (id->across)
 		cm_wait_far(id);
-		return;
-	}
-	id->give_up_ns = cm_now_ns() + ns;
-	start(id, CM_WAIT_ANSWER, ns < AGAIN_NS ? ns : AGAIN_NS);
+	else
+		start(id, CM_WAIT_ANSWER, left < AGAIN_NS ? left : AGAIN_NS);
 }
 
 void cm_wait_timewait(struct cm_id *id)
@@ -160,19 +155,6 @@ void cm_wait_far(struct cm_id *id)
 		start(id, CM_WAIT_FAR, due > now ? due - now : 0);
 	else if (id->wait == CM_WAIT_FAR)
 		id->wait = CM_WAIT_NONE;
-}
-
-void cm_limit_tries(struct ibcm *far)
-{
-	uint64_t ns = answer_ns();
-	if (far->due_ns == 0 || ns == ANSWER_MS * 1000000u)
-		return;
-	if (far->timeout_ns > ns) {
-		far->due_ns -= far->timeout_ns - ns;
-		far->timeout_ns = ns;
-	}
-	unsigned tries = (unsigned)(ns / far->timeout_ns) - 1;
-	far->tries = tries < far->tries ? tries : far->tries;
 }
 
 void cm_wait_forget(void)

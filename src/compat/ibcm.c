@@ -34,10 +34,15 @@ static void say_again(const struct ibcm *end, struct ibcm_out *out)
 	memcpy(out->mad, end->last, MAD_BYTES);
 }
 
+static void wait_until(struct ibcm *end, uint64_t due_ns)
+{
+	end->due_ns = end->give_up_ns != 0 && end->give_up_ns < due_ns ? end->give_up_ns : due_ns;
+}
+
 static void await(struct ibcm *end, uint64_t now_ns)
 {
 	end->tries = IB_CM_MAX_RETRIES;
-	end->due_ns = now_ns + end->timeout_ns;
+	wait_until(end, now_ns + end->timeout_ns);
 }
 
 /* Both numbers of the connection lie at the same place in all messages but the requests and those of SIDR. */
@@ -83,6 +88,7 @@ void ibcm_ask(struct ibcm *end, const struct ib_cm_message *request, uint64_t no
 		uint64_t path_ns = ib_cm_time_ns(req->primary.ack_timeout); /* there and back */
 		end->local_id = req->local_id;
 		end->local_qpn = req->qpn;
+		end->local_guid = req->ca_guid;
 		end->timeout_ns = ib_cm_time_ns(req->remote_response_timeout) + path_ns;
 		end->timewait_ns = path_ns;
 	}
@@ -144,6 +150,14 @@ bool ibcm_reply(struct ibcm *end, struct ib_cm_message *reply, uint64_t now_ns,
 	return true;
 }
 
+void ibcm_give_up_at(struct ibcm *end, uint64_t give_up_ns)
+{
+	if (end->state != IBCM_REQ_SENT && end->state != IBCM_REP_SENT)
+		return;
+	end->give_up_ns = give_up_ns;
+	wait_until(end, end->due_ns);
+}
+
 bool ibcm_confirm(struct ibcm *end, struct ibcm_out *out)
 {
 	if (end->state != IBCM_REP_RECEIVED)
@@ -195,6 +209,7 @@ bool ibcm_disconnect(struct ibcm *end, uint64_t now_ns, struct ibcm_out *out)
 	dreq.transaction_id = ~end->transaction_id; /* an exchange of its own */
 	dreq.u.dreq.remote_qpn = end->remote_qpn;
 	end->state = IBCM_DREQ_SENT;
+	end->give_up_ns = 0;
 	await(end, now_ns);
 	say_and_keep(end, &dreq, out);
 	return true;
@@ -210,17 +225,23 @@ enum ibcm_event ibcm_established(struct ibcm *end)
 	return IBCM_CONNECTED;
 }
 
-void ibcm_part(struct ibcm *end, uint64_t guid, struct ibcm_out *out)
+/* We wait for the answer to our request no longer. Whom it is about the peer knows by our GUID: it may not have told us its number
+ * yet (table 109, reason 4). Of datagrams there is no such word. */
+static void take_back(struct ibcm *end, struct ibcm_out *out)
+{
+	struct ib_cm_message rej = message_of(end, IB_CM_REJ);
+	rej.u.rej.about = IB_CM_ABOUT_REQ;
+	rej.u.rej.reason = IB_CM_TIMEOUT;
+	rej.u.rej.info_bytes = sizeof(end->local_guid);
+	for (unsigned i = 0; i < sizeof(end->local_guid); i++)
+		rej.u.rej.info[i] = (uint8_t)(end->local_guid >> (56 - 8 * i));
+	say_and_keep(end, &rej, out);
+}
+
+void ibcm_part(struct ibcm *end, struct ibcm_out *out)
 {
 	if (end->state == IBCM_REQ_SENT && !end->datagram) {
-		/* Whom it is about the peer knows by our GUID: it may not have told us its number yet (table 109, reason 4). */
-		struct ib_cm_message rej = message_of(end, IB_CM_REJ);
-		rej.u.rej.about = IB_CM_ABOUT_REQ;
-		rej.u.rej.reason = IB_CM_TIMEOUT;
-		rej.u.rej.info_bytes = sizeof(guid);
-		for (unsigned i = 0; i < sizeof(guid); i++)
-			rej.u.rej.info[i] = (uint8_t)(guid >> (56 - 8 * i));
-		say(&rej, out);
+		take_back(end, out);
 	} else if (!ibcm_reject(end,
 	                        end->datagram ? (uint16_t)IB_CM_SIDR_REJECT
 	                                      : (uint16_t)IB_CM_CONSUMER,
@@ -288,7 +309,7 @@ static enum ibcm_event hear_rejection(struct ibcm *end, const struct ib_cm_rej *
 	}
 }
 
-/* It takes longer: from now on the time that it says counts, and our tries begin anew. */
+/* It takes longer: from now on the time that it says counts, and our tries begin anew; but the program waits no longer for that. */
 static void hear_mra(struct ibcm *end, const struct ib_cm_mra *mra, uint64_t now_ns)
 {
 	bool ours = end->state == IBCM_REQ_SENT   ? mra->about == IB_CM_ABOUT_REQ
@@ -297,7 +318,8 @@ static void hear_mra(struct ibcm *end, const struct ib_cm_mra *mra, uint64_t now
 	if (!ours || end->datagram)
 		return;
 	await(end, now_ns);
-	end->due_ns += at_most(mra->service_timeout, IBCM_SERVICE_TIMEOUT);
+	wait_until(end,
+	           now_ns + end->timeout_ns + at_most(mra->service_timeout, IBCM_SERVICE_TIMEOUT));
 }
 
 static enum ibcm_event hear_dreq(struct ibcm *end, const struct ib_cm_message *message,
@@ -340,10 +362,14 @@ static void hear_lap(const struct ibcm *end, const struct ib_cm_message *message
 	say(&apr, out);
 }
 
-/* Does @message come from the end that we are connected with? Before a REP that is not known yet. */
+/* Does @message come from the end that we are connected with? Before a REP that is not known yet: that may be one to a request that
+ * we have given up. */
 static bool is_from_peer(const struct ibcm *end, const struct ib_cm_message *message)
 {
-	if (end->state == IBCM_REQ_SENT || message->kind == IB_CM_SIDR_REP)
+	if (message->kind ==
+	    IB_CM_SIDR_REP) /* maybe to a question that was given up before this one */
+		return message->transaction_id == end->transaction_id;
+	if (end->state == IBCM_REQ_SENT || (message->kind == IB_CM_REP && end->remote_id == 0))
 		return true;
 	if (message->kind == IB_CM_REJ && message->u.rej.reason == IB_CM_TIMEOUT && end->asked)
 		return message->u.rej.local_id == end->remote_id;
@@ -397,10 +423,15 @@ enum ibcm_event ibcm_expire(struct ibcm *end, uint64_t now_ns, struct ibcm_out *
 		end->has_last = false;
 		return IBCM_EXITED;
 	}
-	if (end->tries > 0) {
+	bool in_time = end->give_up_ns == 0 || now_ns < end->give_up_ns;
+	if (end->tries > 0 && in_time) {
 		end->tries--;
-		end->due_ns = now_ns + end->timeout_ns;
+		wait_until(end, now_ns + end->timeout_ns);
 		say_again(end, out);
+		return IBCM_NOTHING;
+	}
+	if (end->give_up_ns != 0 && in_time) { /* an answer may still come */
+		end->due_ns = end->give_up_ns;
 		return IBCM_NOTHING;
 	}
 	if (end->state == IBCM_DREQ_SENT) {
@@ -409,6 +440,8 @@ enum ibcm_event ibcm_expire(struct ibcm *end, uint64_t now_ns, struct ibcm_out *
 	}
 	if (end->state == IBCM_REP_SENT)
 		say_rej(end, IB_CM_ABOUT_OTHER, IB_CM_TIMEOUT, NULL, out);
+	else if (!end->datagram)
+		take_back(end, out);
 	else
 		end->has_last = false;
 	finish(end);

@@ -14,7 +14,9 @@
  *	DREQ_SENT     -- DREQ, repeated -->           |
  *	TIMEWAIT, OVER                             TIMEWAIT, OVER
  *
- * What was said last is kept, to say it again when its answer does not come in time, or when the peer repeats itself. */
+ * What was said last is kept, to say it again when its answer does not come in time, or when the peer repeats itself. A request or
+ * a reply without an answer is given up when all repetitions were in vain, or at the time that ibcm_give_up_at() sets, which no MRA
+ * puts off; the peer is told, so that it does not answer what nobody waits for. */
 #ifndef COMPAT_IBCM_H
 #define COMPAT_IBCM_H
 
@@ -58,10 +60,12 @@ struct ibcm {
 	uint32_t local_id, remote_id;
 	uint32_t local_qpn, remote_qpn;
 	uint64_t remote_guid;
+	uint64_t local_guid; /* of the one who asks */
 	uint64_t transaction_id;
 	uint64_t timeout_ns, timewait_ns;
-	unsigned tries;  /* that are left */
-	uint64_t due_ns; /* ibcm_expire() then; 0: nothing is waited for */
+	unsigned tries;      /* that are left */
+	uint64_t give_up_ns; /* a REQ or a REP: neither earlier nor later; 0: after the last try */
+	uint64_t due_ns;     /* ibcm_expire() then; 0: nothing is waited for */
 	bool has_last;
 	uint8_t last[MAD_BYTES]; /* what may have to be said again */
 };
@@ -84,6 +88,8 @@ bool ibcm_is_of(const struct ibcm *end, const struct ib_cm_message *request);
 /* These return false where the state does not allow it. Numbers that name the connection are filled in. */
 bool ibcm_reply(struct ibcm *end, struct ib_cm_message *reply, uint64_t now_ns,
                 struct ibcm_out *out);
+/* What was just asked or replied is given up then. */
+void ibcm_give_up_at(struct ibcm *end, uint64_t give_up_ns);
 bool ibcm_confirm(struct ibcm *end, struct ibcm_out *out);
 /* @private_data: IB_CM_REJ_PRIVATE_BYTES, or IB_CM_SIDR_REP_PRIVATE_BYTES where it is about datagrams; NULL: zeros. */
 bool ibcm_reject(struct ibcm *end, uint16_t reason, const uint8_t *private_data,
@@ -91,8 +97,8 @@ bool ibcm_reject(struct ibcm *end, uint16_t reason, const uint8_t *private_data,
 bool ibcm_disconnect(struct ibcm *end, uint64_t now_ns, struct ibcm_out *out);
 /* Data came before the RTU did. */
 enum ibcm_event ibcm_established(struct ibcm *end);
-/* This end will be forgotten: say what is due. @guid: of our adapter. */
-void ibcm_part(struct ibcm *end, uint64_t guid, struct ibcm_out *out);
+/* This end will be forgotten: say what is due. */
+void ibcm_part(struct ibcm *end, struct ibcm_out *out);
 
 /* A message for this end. */
 enum ibcm_event ibcm_hear(struct ibcm *end, const struct ib_cm_message *message, uint64_t now_ns,

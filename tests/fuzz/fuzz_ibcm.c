@@ -64,6 +64,8 @@ static void step(struct input *in, struct ibcm *end, uint64_t *now_ns)
 		message.kind = next(in) & 1 ? IB_CM_REQ : IB_CM_SIDR_REQ;
 		if (end->state == IBCM_IDLE || end->state == IBCM_OVER)
 			ibcm_ask(end, &message, *now_ns, &out);
+		if (next(in) & 1)
+			ibcm_give_up_at(end, *now_ns + next(in) * 10000000ull);
 		break;
 	case 1:
 		message.kind = next(in) & 1 ? IB_CM_REQ : IB_CM_SIDR_REQ;
@@ -91,7 +93,7 @@ static void step(struct input *in, struct ibcm *end, uint64_t *now_ns)
 		ibcm_expire(end, *now_ns, &out);
 		break;
 	case 8:
-		ibcm_part(end, 1, &out);
+		ibcm_part(end, &out);
 		break;
 	default:
 		ibcm_hear(end, &message, *now_ns, &out);

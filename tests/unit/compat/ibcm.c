@@ -1,5 +1,4 @@
-/* Both ends of communication management on virtual time: clause by clause, and then thousands of connections over a network that
- * loses, repeats and reorders, from a seed. */
+/* Both ends of communication management on virtual time, clause by clause. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,36 +8,8 @@
 
 #include <cmocka.h>
 
-#include "base/prng.h"
 #include "compat/ibcm.h"
-
-#define ACTIVE_ID  0x00400001u
-#define PASSIVE_ID 0x00800002u
-#define GUID       0x0200000000000001ull
-#define MS         1000000ull
-#define FOREVER    (3600ull * 1000 * MS)
-
-/* --- one step at a time --- */
-
-static struct ib_cm_message request(void)
-{
-	struct ib_cm_message req = {.kind = IB_CM_REQ, .transaction_id = 77};
-	req.u.req.local_id = ACTIVE_ID;
-	req.u.req.ca_guid = GUID;
-	req.u.req.qpn = 0x11;
-	req.u.req.remote_response_timeout = IB_CM_RESPONSE_TIMEOUT;
-	req.u.req.local_response_timeout = IB_CM_RESPONSE_TIMEOUT;
-	req.u.req.max_retries = IB_CM_MAX_RETRIES;
-	req.u.req.primary.ack_timeout = 17;
-	return req;
-}
-
-static struct ib_cm_message sidr_request(void)
-{
-	struct ib_cm_message req = {.kind = IB_CM_SIDR_REQ, .transaction_id = 77};
-	req.u.sidr_req.request_id = ACTIVE_ID;
-	return req;
-}
+#include "ibcm_requests.h"
 
 static struct ib_cm_message heard(struct ibcm_out *out)
 {
@@ -116,7 +87,7 @@ static void ibta_12_9_8_requests_are_repeated_and_given_up(void **state)
 			out.any = false;
 			assert_true(active.due_ns != 0);
 			event = ibcm_expire(&active, active.due_ns, &out);
-			if (!out.any)
+			if (!out.any || event != IBCM_NOTHING)
 				continue;
 			sent++;
 			assert_memory_equal(out.mad, first,
@@ -126,7 +97,101 @@ static void ibta_12_9_8_requests_are_repeated_and_given_up(void **state)
 		assert_int_equal(sent, 1 + IB_CM_MAX_RETRIES);
 		assert_int_equal(active.state, IBCM_OVER);
 		assert_int_equal(active.due_ns, 0);
+		/* There is no word for it where datagrams are concerned. */
+		assert_int_equal(out.any, !datagram);
+		if (!datagram)
+			assert_int_equal(heard(&out).u.rej.reason, IB_CM_TIMEOUT);
 	}
+}
+
+/* Let time pass until @end, which began at 0, is given up at @at_ns. With @mra the peer asks for more time whenever it can. */
+static void expect_given_up(struct ibcm *end, uint64_t at_ns, const struct ib_cm_message *mra)
+{
+	enum ibcm_event event = IBCM_NOTHING;
+	uint64_t now_ns = 0;
+	unsigned repeated = 0;
+	ibcm_give_up_at(end, at_ns);
+	while (event == IBCM_NOTHING) {
+		struct ibcm_out out = {0}, none = {0};
+		assert_true(end->due_ns > now_ns);
+		now_ns = end->due_ns;
+		event = ibcm_expire(end, now_ns, &out);
+		repeated += event == IBCM_NOTHING && out.any;
+		if (mra != NULL)
+			ibcm_hear(end, mra, now_ns, &none);
+	}
+	assert_int_equal(event, IBCM_UNREACHABLE);
+	assert_int_equal(now_ns, at_ns);
+	assert_true(repeated <= IB_CM_MAX_RETRIES);
+	assert_true(repeated > 0 || at_ns < 2000 * MS);
+}
+
+/* Not earlier than that, when the tries are used up, nor later, because the peer is alive and says so each time. */
+static void given_up_in_time(void **state)
+{
+	struct ib_cm_message sidr = sidr_request(), rep = {0}, mra = {.kind = IB_CM_MRA};
+	(void)state;
+	mra.u.mra.service_timeout = IBCM_SERVICE_TIMEOUT;
+	for (uint64_t at_ns = 100 * MS; at_ns <= 100000 * MS; at_ns += 700 * MS)
+		for (unsigned alive = 0; alive < 2; alive++) {
+			struct ibcm active, passive;
+			struct ibcm_out out = {0};
+			up_to(IBCM_REQ_SENT, &active, &passive);
+			mra.u.mra.local_id = PASSIVE_ID;
+			mra.u.mra.about = IB_CM_ABOUT_REQ;
+			expect_given_up(&active, at_ns, alive ? &mra : NULL);
+			assert_true(ibcm_reply(&passive, &rep, 0, &out));
+			mra.u.mra.local_id = ACTIVE_ID;
+			mra.u.mra.about = IB_CM_ABOUT_REP;
+			expect_given_up(&passive, at_ns, alive ? &mra : NULL);
+			ibcm_ask(&active, &sidr, 0, &out);
+			expect_given_up(&active, at_ns, alive ? &mra : NULL);
+		}
+}
+
+/* Who took up the request must not be left with it: neither before it replies nor afterwards. */
+static void who_gave_up_says_so(void **state)
+{
+	struct ibcm active, passive;
+	struct ibcm_out out = {0}, reply = {0};
+	struct ib_cm_message message, rep = {0};
+	(void)state;
+	for (int replied = 0; replied < 2; replied++) {
+		up_to(IBCM_REQ_SENT, &active, &passive);
+		ibcm_give_up_at(&active, 5 * MS);
+		assert_int_equal(ibcm_expire(&active, 5 * MS, &out), IBCM_UNREACHABLE);
+		message = heard(&out);
+		if (replied) { /* that was lost */
+			assert_true(ibcm_reply(&passive, &rep, 0, &reply));
+			message = heard(&reply);
+			assert_int_equal(ibcm_hear(&active, &message, 6 * MS, &out), IBCM_NOTHING);
+			message = heard(&out);
+		}
+		assert_int_equal(message.kind, IB_CM_REJ);
+		assert_int_equal(ibcm_hear(&passive, &message, 7 * MS, &out), IBCM_REJECTED);
+		assert_int_equal(passive.state, IBCM_OVER);
+		assert_int_equal(ibcm_reply(&passive, &rep, 8 * MS, &out), false);
+	}
+}
+
+/* The end of a connection is repeated as ever, whatever its beginning was given. */
+static void an_end_has_its_own_time(void **state)
+{
+	struct ibcm active, passive;
+	struct ibcm_out out = {0};
+	struct ib_cm_message rep = {0}, message;
+	unsigned sent = 1;
+	(void)state;
+	up_to(IBCM_REQ_SENT, &active, &passive);
+	assert_true(ibcm_reply(&passive, &rep, 0, &out));
+	ibcm_give_up_at(&passive, 5 * MS);
+	assert_true(ibcm_disconnect(&passive, 1 * MS, &out));
+	while (ibcm_expire(&passive, passive.due_ns, &out) == IBCM_NOTHING) {
+		message = heard(&out);
+		assert_int_equal(message.kind, IB_CM_DREQ);
+		sent++;
+	}
+	assert_int_equal(sent, 1 + IB_CM_MAX_RETRIES);
 }
 
 static void ibta_12_9_8_a_reply_is_repeated_and_given_up(void **state)
@@ -243,7 +308,7 @@ static void refusals(void **state)
 	assert_int_equal(ibcm_hear(&active, &message, 0, &out), IBCM_REJECTED);
 
 	up_to(IBCM_REQ_SENT, &active, &passive); /* the active side gives up */
-	ibcm_part(&active, GUID, &out);
+	ibcm_part(&active, &out);
 	message = heard(&out);
 	assert_int_equal(message.u.rej.reason, IB_CM_TIMEOUT);
 	assert_int_equal(message.u.rej.info_bytes, 8);
@@ -302,21 +367,21 @@ static void the_last_word(void **state)
 			assert_false(out.last); /* it is repeated here */
 			first = heard(&out);
 		}
-		ibcm_part(&active, GUID, &out);
+		ibcm_part(&active, &out);
 		assert_true(out.last);
 		again = heard(&out);
 		assert_int_equal(again.kind, IB_CM_DREQ);
 		if (disconnected)
 			assert_int_equal(again.transaction_id, first.transaction_id);
 		assert_int_equal(active.state, IBCM_OVER);
-		ibcm_part(&active, GUID, &out);
+		ibcm_part(&active, &out);
 		assert_false(out.any);
 		ibcm_hear(&passive, &again, 0, &out);
 		assert_int_equal(heard(&out).kind, IB_CM_DREP);
 	}
 	struct ibcm_out out = {0};
 	up_to(IBCM_REQ_SENT, &active, &passive);
-	ibcm_part(&active, GUID, &out);
+	ibcm_part(&active, &out);
 	assert_false(out.last); /* a REJ is said once */
 }
 
@@ -376,232 +441,15 @@ static void data_may_come_before_the_rtu(void **state)
 	assert_int_equal(passive.state, IBCM_ESTABLISHED);
 }
 
-/* --- a bad network --- */
-
-#define IN_FLIGHT 256u
-#define SEEDS     20000u
-
-enum plan { ACCEPT, PASSIVE_REJECTS, ACTIVE_REJECTS, DATAGRAM, DATAGRAM_REJECTED, PLANS };
-
-struct flight {
-	uint64_t at_ns; /* 0: none */
-	int to;
-	uint8_t mad[MAD_BYTES];
-};
-
-struct world {
-	uint64_t seed;
-	struct prng prng;
-	uint64_t now_ns, sent;
-	enum plan plan;
-	unsigned loss; /* in a hundred */
-	struct flight flights[IN_FLIGHT];
-	struct ibcm ends[2];
-	bool there;         /* the passive end is */
-	uint64_t act_ns[2]; /* when the program does the next thing; 0: nothing */
-	unsigned seen[2][IBCM_EXITED + 1];
-	int leaver;
-};
-
-static void fly(struct world *world, int to, struct ibcm_out *out)
-{
-	if (!out->any)
-		return;
-	out->any = false;
-	world->sent++;
-	unsigned copies = prng_below(&world->prng, 100) < world->loss ? 0 : 1;
-	if (world->loss < 100 && prng_below(&world->prng, 100) < 10)
-		copies++;
-	for (unsigned i = 0; i < IN_FLIGHT && copies > 0; i++) {
-		struct flight *flight = &world->flights[i];
-		if (flight->at_ns != 0)
-			continue;
-		/* Now and then later than the time that anybody waits. */
-		uint64_t delay = 1 + prng_below(&world->prng, 16) == 1 ? 3000 * MS : 20 * MS;
-		flight->at_ns = world->now_ns + 1 +
-		                prng_below(&world->prng, (uint32_t)(delay / 1000)) * 1000;
-		flight->to = to;
-		memcpy(flight->mad, out->mad, MAD_BYTES);
-		copies--;
-	}
-	assert_int_equal(copies, 0);
-}
-
-static void happens(struct world *world, int who, enum ibcm_event event)
-{
-	if (event == IBCM_NOTHING)
-		return;
-	assert_int_equal(++world->seen[who][event], 1); /* nothing twice */
-	const unsigned *seen = world->seen[who];
-	if (event == IBCM_DISCONNECTED)
-		assert_true(who == 0 ? seen[IBCM_REPLIED] : world->there);
-	if (event == IBCM_EXITED)
-		assert_true(seen[IBCM_DISCONNECTED]);
-	if (event == IBCM_CONNECTED)
-		assert_int_equal(who, 1);
-	if (event == IBCM_REPLIED || event == IBCM_CONNECTED)
-		world->act_ns[who] = world->now_ns + 1 + prng_below(&world->prng, 5000) * MS;
-}
-
-/* The programs: the passive one answers, the active one confirms, one of them ends it. */
-static void act(struct world *world, int who)
-{
-	struct ibcm *end = &world->ends[who];
-	struct ibcm_out out = {0};
-	struct ib_cm_message reply = {0};
-	world->act_ns[who] = 0;
-	if (end->state == IBCM_REQ_RECEIVED) {
-		reply.u.rep.qpn = 0x22;
-		if (end->datagram) /* not where the QPN of a REP is */
-			reply = (struct ib_cm_message){.u.sidr_rep.qpn = 0x22};
-		if (world->plan == PASSIVE_REJECTS || world->plan == DATAGRAM_REJECTED)
-			assert_true(ibcm_reject(end,
-			                        end->datagram ? IB_CM_SIDR_REJECT : IB_CM_CONSUMER,
-			                        NULL, &out));
-		else
-			assert_true(ibcm_reply(end, &reply, world->now_ns, &out));
-	} else if (end->state == IBCM_REP_RECEIVED) {
-		if (world->plan == ACTIVE_REJECTS)
-			assert_true(ibcm_reject(end, IB_CM_CONSUMER, NULL, &out));
-		else
-			assert_true(ibcm_confirm(end, &out));
-		if (world->leaver == 0)
-			world->act_ns[0] = world->now_ns + 1 + prng_below(&world->prng, 20000) * MS;
-	} else if (end->state == IBCM_ESTABLISHED && world->leaver == who) {
-		assert_true(ibcm_disconnect(end, world->now_ns, &out));
-	}
-	fly(world, !who, &out);
-}
-
-static void arrive(struct world *world, struct flight *flight)
-{
-	struct ibcm_out out = {0};
-	struct ib_cm_message message;
-	int who = flight->to;
-	struct ibcm *end = &world->ends[who];
-	assert_int_equal(ib_cm_decode(&message, flight->mad, MAD_BYTES), IB_CM_OK);
-	flight->at_ns = 0;
-	if (who == 1 && !world->there) {
-		if (message.kind != IB_CM_REQ && message.kind != IB_CM_SIDR_REQ)
-			return;
-		ibcm_asked(end, &message, PASSIVE_ID);
-		world->there = true;
-		world->act_ns[1] = world->now_ns + 1 + prng_below(&world->prng, 5000) * MS;
-		return;
-	}
-	happens(world, who, ibcm_hear(end, &message, world->now_ns, &out));
-	fly(world, !who, &out);
-}
-
-static uint64_t earlier(uint64_t a, uint64_t b)
-{
-	return b != 0 && b < a ? b : a;
-}
-
-/* To the next thing that happens. False: nothing does any more. */
-static bool step(struct world *world)
-{
-	uint64_t next = UINT64_MAX;
-	for (unsigned i = 0; i < IN_FLIGHT; i++)
-		next = earlier(next, world->flights[i].at_ns);
-	for (int who = 0; who < 2; who++)
-		next = earlier(earlier(next, world->act_ns[who]), world->ends[who].due_ns);
-	if (next == UINT64_MAX)
-		return false;
-	world->now_ns = next;
-	for (unsigned i = 0; i < IN_FLIGHT; i++)
-		if (world->flights[i].at_ns == next) {
-			arrive(world, &world->flights[i]);
-			return true;
-		}
-	for (int who = 0; who < 2; who++) {
-		struct ibcm_out out = {0};
-		if (world->act_ns[who] == next) {
-			act(world, who);
-			return true;
-		}
-		if (world->ends[who].due_ns == next) {
-			happens(world, who, ibcm_expire(&world->ends[who], next, &out));
-			fly(world, !who, &out);
-			return true;
-		}
-	}
-	return true;
-}
-
-#define WANT(what)                                                                          \
-	do {                                                                                \
-		if (!(what))                                                                \
-			fail_msg("seed %llu: not " #what, (unsigned long long)world->seed); \
-	} while (0)
-
-/* What must have happened, given that something gets through: both programs know the same. */
-static void judge(const struct world *world)
-{
-	const unsigned *active = world->seen[0], *passive = world->seen[1];
-	WANT(world->ends[0].state == IBCM_OVER);
-	WANT(world->ends[1].state == (world->there ? IBCM_OVER : IBCM_IDLE));
-	if (world->loss == 100) {
-		WANT(active[IBCM_UNREACHABLE] == 1);
-		WANT(world->sent == 1 + IB_CM_MAX_RETRIES);
-		return;
-	}
-	WANT(active[IBCM_UNREACHABLE] + passive[IBCM_UNREACHABLE] == 0);
-	switch (world->plan) {
-	case ACCEPT:
-		WANT(active[IBCM_REPLIED] == 1);
-		WANT(active[IBCM_DISCONNECTED] == 1);
-		WANT(passive[IBCM_DISCONNECTED] == 1);
-		WANT(active[IBCM_EXITED] == 1);
-		WANT(passive[IBCM_EXITED] == 1);
-		WANT(active[IBCM_REJECTED] + passive[IBCM_REJECTED] == 0);
-		if (world->leaver == 1)
-			WANT(passive[IBCM_CONNECTED] == 1);
-		break;
-	case PASSIVE_REJECTS:
-		WANT(active[IBCM_REJECTED] == 1);
-		break;
-	case ACTIVE_REJECTS: /* where the REJ is lost its repetition is asked for by that of the REP */
-		WANT(active[IBCM_REPLIED] == 1);
-		WANT(passive[IBCM_REJECTED] == 1);
-		break;
-	default:
-		WANT(active[IBCM_REPLIED] == 1);
-		break;
-	}
-}
-
-static void any_network_ends_in_agreement(void **state)
-{
-	static struct world world;
-	(void)state;
-	for (uint64_t seed = 1; seed <= SEEDS; seed++) {
-		struct ibcm_out out = {0};
-		memset(&world, 0, sizeof(world));
-		world.seed = seed;
-		prng_seed(&world.prng, seed);
-		world.now_ns = 1;
-		world.plan = (enum plan)(seed % PLANS);
-		world.loss = seed % 97 == 0 ? 100 : (unsigned)prng_below(&world.prng, 20);
-		world.leaver = (int)prng_below(&world.prng, 2);
-		struct ib_cm_message message = world.plan >= DATAGRAM ? sidr_request() : request();
-		ibcm_ask(&world.ends[0], &message, world.now_ns, &out);
-		fly(&world, 1, &out);
-		unsigned steps = 0;
-		while (step(&world)) {
-			if (world.now_ns > FOREVER || ++steps > 10000)
-				fail_msg("seed %llu does not end", (unsigned long long)seed);
-		}
-		judge(&world);
-	}
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(ibta_12_9_a_connection),
 	        cmocka_unit_test(ibta_12_9_8_requests_are_repeated_and_given_up),
 	        cmocka_unit_test(ibta_12_9_8_a_reply_is_repeated_and_given_up),
+	        cmocka_unit_test(given_up_in_time),
+	        cmocka_unit_test(who_gave_up_says_so),
+	        cmocka_unit_test(an_end_has_its_own_time),
 	        cmocka_unit_test(ibta_12_6_6_mra_gives_time),
 	        cmocka_unit_test(duplicates_are_answered_and_change_nothing),
 	        cmocka_unit_test(refusals),
@@ -610,7 +458,6 @@ int main(void)
 	        cmocka_unit_test(strangers_are_not_heard),
 	        cmocka_unit_test(ibta_12_8_other_paths_are_declined),
 	        cmocka_unit_test(data_may_come_before_the_rtu),
-	        cmocka_unit_test(any_network_ends_in_agreement),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
