@@ -152,10 +152,14 @@ void cm_send_again(struct cm_id *id)
 		send_request(id);
 	else if (id->state == CM_REP_SENT)
 		send_to_peer(id, id->sent);
+	else if (id->state == CM_DREQ_SENT)
+		send_kind(id, CM_DREQ, 0);
 }
 
 void cm_expire(struct cm_id *id)
 {
+	if (id->state == CM_DREQ_SENT) /* it is over, whether the peer knows or not (IBTA 12.9.6) */
+		end_connection(id);
 	if (id->state != CM_REQ_SENT && id->state != CM_REP_SENT)
 		return;
 	if (id->peer != 0)
@@ -222,6 +226,8 @@ int cm_disconnect(struct cm_id *id)
 	case CM_CONNECTED:
 	case CM_REP_SENT:
 		id->state = CM_DREQ_SENT;
+		cm_give_up_in(id, cm_answer_ms());
+		cm_wait_answer(id);
 		return send_kind(id, CM_DREQ, 0);
 	case CM_DREQ_SENT:
 	case CM_ENDED:

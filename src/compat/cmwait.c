@@ -4,7 +4,8 @@
  *   port by other means rely on it (perftest -R, qperf -cm1): one asks at once, while the other is about to listen. A request that
  *   finds nobody, or too many others waiting, is repeated before the program is told
  *   an answer: a request or a response is repeated, because an agent that is killed may take it along, and times out when the
- *   other program does not take it up, at a time that is set once: the peer's sign of life does not put it off
+ *   other program does not take it up, at a time that is set once: the peer's sign of life does not put it off. The end of a
+ *   connection too, which its process answers unless it is stopped
  *   what ibcm.c says, where the peer is across the wire, until the same time
  *   a node that is not there yet, while an address is resolved, for as long as the program said
  *   the time that a connection keeps its name after its end (IBTA volume 1, 12.9.8.4), whose end programs are told: tgtd frees

@@ -1,5 +1,5 @@
-/* Requests that a server takes up and never answers, through stock librdmacm: given up at the time that HEDDLE_CM_TIMEOUT_MS says,
- * and not to be accepted afterwards. Usage: unanswered [wire]; with it, over UDP in place of the same-host path. */
+/* A server that does not answer, through stock librdmacm: requests are given up at the time that HEDDLE_CM_TIMEOUT_MS says, and are
+ * not to be accepted afterwards. Usage: unanswered [wire]; with it, over UDP in place of the same-host path. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <poll.h>
@@ -169,17 +169,25 @@ static void a_server_that_never_answers_is_given_up_in_time(void **state)
 	}
 }
 
-/* The server, which is stopped while it is asked. */
+/* The server: is asked, and disconnected; then, after it was stopped, asked in vain. */
 static void serve(int port_fd)
 {
 	struct rdma_event_channel *channel = rdma_create_event_channel();
 	struct rdma_cm_id *listener = listen_in(channel, RDMA_PS_TCP);
 	uint16_t port = ntohs(rdma_get_src_port(listener));
 	assert_int_equal(write(port_fd, &port, sizeof(port)), sizeof(port));
+	struct rdma_cm_id *first = expect(channel, RDMA_CM_EVENT_CONNECT_REQUEST);
+	make_qp(first);
+	assert_int_equal(rdma_accept(first, NULL), 0);
+	expect(channel, RDMA_CM_EVENT_ESTABLISHED);
+	assert_int_equal(write(port_fd, &port, sizeof(port)), sizeof(port)); /* stop us now */
+	expect(channel, RDMA_CM_EVENT_DISCONNECTED);
+	end(first);
 	accept_in_vain(expect(channel, RDMA_CM_EVENT_CONNECT_REQUEST));
 }
 
-static void a_server_that_wakes_up_too_late_accepts_nothing(void **state)
+/* A server that is stopped does not keep a connection from ending, nor does it accept, when it wakes up, who waits no longer. */
+static void a_server_that_is_stopped(void **state)
 {
 	int told[2], status;
 	uint16_t port;
@@ -193,15 +201,25 @@ static void a_server_that_wakes_up_too_late_accepts_nothing(void **state)
 		_exit(0);
 	}
 	assert_int_equal(read(told[0], &port, sizeof(port)), sizeof(port));
-	setenv("HEDDLE_CM_TIMEOUT_MS", SHORT_MS, 1);
 	struct rdma_event_channel *channel = rdma_create_event_channel();
-	struct rdma_cm_id *active = route_to(channel, RDMA_PS_TCP, port);
+	struct rdma_cm_id *first = route_to(channel, RDMA_PS_TCP, port);
+	struct rdma_cm_id *second = route_to(channel, RDMA_PS_TCP, port);
+	ask(first);
+	expect(channel, RDMA_CM_EVENT_ESTABLISHED);
+	assert_int_equal(read(told[0], &port, sizeof(port)), sizeof(port));
 	assert_int_equal(kill(server, SIGSTOP), 0);
 	assert_int_equal(waitpid(server, &status, WUNTRACED), server);
 	assert_true(WIFSTOPPED(status));
-	ask(active);
+	setenv("HEDDLE_CM_TIMEOUT_MS", SHORT_MS, 1);
+	if (!over_udp) { /* where a DREQ is repeated as often as ever */
+		assert_int_equal(rdma_disconnect(first), 0);
+		expect(channel, RDMA_CM_EVENT_DISCONNECTED);
+		expect(channel, RDMA_CM_EVENT_TIMEWAIT_EXIT);
+	}
+	end(first);
+	ask(second);
 	expect(channel, RDMA_CM_EVENT_UNREACHABLE);
-	end(active); /* nor is there anyone to ask */
+	end(second); /* nor is there anyone to ask */
 	assert_int_equal(kill(server, SIGCONT), 0);
 	assert_int_equal(waitpid(server, &status, 0), server);
 	assert_int_equal(status, 0);
@@ -214,7 +232,7 @@ static void a_server_that_wakes_up_too_late_accepts_nothing(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(a_server_that_wakes_up_too_late_accepts_nothing), /* it forks */
+	        cmocka_unit_test(a_server_that_is_stopped), /* first: it forks */
 	        cmocka_unit_test(a_server_that_never_answers_is_given_up_in_time),
 	};
 	char node[32];
