@@ -157,7 +157,7 @@ void cm_send(struct agent *agent, struct client *client, struct agent_msg *msg)
 		out.u.cm.error = 0;
 		to->connects = true;
 		/* Others can make it fall behind: that is theirs to hear, not the end of it. */
-		if (unixsock_send(to->sock, &out, sizeof(out), NULL, 0) == 0)
+		if (outbox_send(to, &out, NULL, 0))
 			return;
 		error = EAGAIN;
 	}

@@ -166,9 +166,13 @@ static void hear_processes(struct agent *agent, const struct epoll_event *events
 	for (int i = 0; i < count; i++) {
 		if (events[i].events == 0)
 			continue;
-		if (events[i].data.ptr == NULL)
+		if (events[i].data.ptr == NULL) {
 			agent_accept(agent);
-		else
+			continue;
+		}
+		if ((events[i].events & EPOLLOUT) != 0)
+			outbox_flush(events[i].data.ptr);
+		if ((events[i].events & ~(uint32_t)EPOLLOUT) != 0)
 			agent_hear(agent, events[i].data.ptr);
 	}
 }

@@ -29,8 +29,7 @@ static void hang_up(struct client *client)
 
 void tell(struct client *client, struct agent_msg *msg, const int *fds, int fd_count)
 {
-	msg->version = AGENT_VERSION;
-	if (!client->dead && unixsock_send(client->sock, msg, sizeof(*msg), fds, fd_count) != 0)
+	if (!client->dead && !outbox_send(client, msg, fds, fd_count))
 		hang_up(client);
 }
 
@@ -67,6 +66,7 @@ void agent_accept(struct agent *agent)
 	}
 	*client = (struct client){.source = SOURCE_CLIENT,
 	                          .sock = sock,
+	                          .epoll = agent->epoll,
 	                          .pid = pid,
 	                          .pidfd = (int)syscall(SYS_pidfd_open, pid, 0),
 	                          .tables = -1,
@@ -451,6 +451,7 @@ void agent_sweep(struct agent *agent)
 		cm_leave(agent, client);
 		group_leave_all(agent, client);
 		node_leave(agent, client);
+		outbox_clear(client);
 		close(client->sock);
 		if (client->pidfd >= 0)
 			close(client->pidfd);

@@ -279,6 +279,8 @@ def rdmacm_rows(folder, lines):
 def rdmacm(folder):
     rdmacm_rows(folder, RDMACM.strip().split("\n"))
     connect_pair(folder, "rdma_server, rdma_client", ["rdma_server"], ["rdma_client", "-s", "127.0.0.1"])
+    many = ["cmtime", "-c", "600", "-s", "127.0.0.1"]  # more at once than a socket has room for messages
+    connect_pair(folder, " ".join(many), ["cmtime"], many, ends=False)
     five_at_once(folder)
     across_nodes(folder)
     connect_pair(folder, "rping where nobody listens is refused", None,
