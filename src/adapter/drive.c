@@ -182,11 +182,11 @@ void adapter_doorbell(struct hdl_adapter *adapter, struct qp *qp)
 /* Returns how many requests from @wr on were done. */
 static uint32_t express(struct node *node, struct qp *qp, const struct hdl_send_wr *wr)
 {
-	if (wr->opcode != HDL_OP_SEND && wr->opcode != HDL_OP_SEND_IMM)
-		return local_express(node, qp, wr);
 	if (!lock_try(&qp->sq.post_lock))
 		return 0;
-	uint32_t done = local_short_send(node, qp, wr);
+	uint32_t done = wr->opcode != HDL_OP_SEND && wr->opcode != HDL_OP_SEND_IMM
+	                        ? local_express(node, qp, wr)
+	                        : local_short_send(node, qp, wr);
 	lock_drop(&qp->sq.post_lock);
 	return done;
 }
