@@ -271,8 +271,16 @@ static int route_all_across(struct cm_id *id, bool *elsewhere)
 	struct hdl_gid first;
 	bool ours = cm_local_gid(&id->dst, &id->dgid);
 	id->across = true;
-	if (wire_source(id))
+	/* The host's addresses that are not on the wire stand for the node as well: packets use the one that is. */
+	bool ipv4 = id->dst.sin6_family == AF_INET;
+	if (id->has_device && id->src.sin6_family == id->dst.sin6_family &&
+	    !(is_wire(&id->sgid) && is_ipv4(&id->sgid) == ipv4))
+		id->has_device = false;
+	if (wire_source(id)) {
+		if (ours && !is_wire(&id->dgid))
+			id->dgid = id->sgid;
 		return 0;
+	}
 	if (id->has_device || !first_gid(&first))
 		return EHOSTUNREACH;
 	if (!ours && !is_link_local(&id->dst))
