@@ -398,6 +398,47 @@ static int our_closedir(DIR *stream)
 	return 0;
 }
 
+/* How a program compares entries; qsort(3) wants it by another name. */
+typedef int (*entry_order)(const struct dirent **, const struct dirent **);
+
+/* libibumad reads folders so. */
+static int our_scandir(const char *path, struct dirent ***entries,
+                       int (*wanted)(const struct dirent *), entry_order order)
+{
+	const struct tree_node *node;
+	struct dirent **list = NULL;
+	const struct dirent *entry;
+	size_t count = 0;
+	if (judge(path, &node) == 0)
+		return scandir(path, entries, wanted, order);
+	DIR *stream = our_opendir(path);
+	if (stream == NULL)
+		return -1;
+	while ((entry = our_readdir(stream)) != NULL) {
+		if (wanted != NULL && !wanted(entry))
+			continue;
+		struct dirent **longer = realloc(list, (count + 1) * sizeof(struct dirent *));
+		struct dirent *copy = longer != NULL ? malloc(sizeof(*copy)) : NULL;
+		list = longer != NULL ? longer : list;
+		if (copy == NULL)
+			break;
+		*copy = *entry;
+		list[count++] = copy;
+	}
+	our_closedir(stream);
+	if (entry != NULL || (list == NULL && (list = malloc(sizeof(struct dirent *))) == NULL)) {
+		while (count > 0)
+			free(list[--count]);
+		free(list);
+		errno = ENOMEM;
+		return -1;
+	}
+	if (order != NULL && count > 1)
+		qsort(list, count, sizeof(struct dirent *), (__compar_fn_t)(void *)order);
+	*entries = list;
+	return (int)count;
+}
+
 static void our_rewinddir(DIR *stream)
 {
 	struct folder *folder = folder_of(stream);
@@ -494,6 +535,8 @@ static const struct import calls[] = {
         CALL("readlinkat", our_readlinkat),
         CALL("realpath", our_realpath),
         CALL("rewinddir", our_rewinddir),
+        CALL("scandir", our_scandir),
+        CALL("scandir64", our_scandir),
         CALL("seekdir", our_seekdir),
         CALL("stat", our_stat),
         CALL("stat64", our_stat),
