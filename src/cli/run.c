@@ -19,6 +19,7 @@ struct options {
 	char *addresses; /* with commas between them */
 	const char *lmc;
 	const char *capture;
+	bool preload;
 	char **program; /* it and its arguments */
 };
 
@@ -51,6 +52,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		return 0;
 	case 'c':
 		options->capture = arg;
+		return 0;
+	case 'p':
+		options->preload = true;
 		return 0;
 	case ARGP_KEY_ARG:
 		/* The program begins: what follows is not ours. */
@@ -104,6 +108,15 @@ static void prepend(const char *variable, const char *directory)
 	free(list);
 }
 
+/* Also into programs that do not ask for it. */
+static void preload(const char *directory)
+{
+	char *library = NULL;
+	if (asprintf(&library, "%s/libibverbs.so.1", directory) > 0)
+		prepend("LD_PRELOAD", library);
+	free(library);
+}
+
 /* Make the file of a capture, and tell the program where it is, wherever it goes. */
 static bool start_capture(const char *path)
 {
@@ -132,6 +145,10 @@ int run_command_of(int argc, char **argv)
 	         "Put the node on ADDRESS, an address of this machine, where others can reach it; "
 	         "given twice, on both",
 	         0},
+	        {"preload", 'p', NULL, 0,
+	         "Load the library into every program, so that scripts and their tools, too, see "
+	         "the files that it brings",
+	         0},
 	        {"lmc", 'l', "BITS", 0, "Give the node 2 to the BITS LIDs instead of one", 0},
 	        {"capture", 'c', "FILE", 0, "Record its packets to FILE, as pcapng", 0},
 	        {0}};
@@ -156,6 +173,8 @@ int run_command_of(int argc, char **argv)
 		return EXIT_FAILURE;
 	}
 	prepend("LD_LIBRARY_PATH", compat);
+	if (options.preload)
+		preload(compat);
 	if (options.node != NULL)
 		setenv("HEDDLE_NODE", options.node, 1);
 	if (options.addresses != NULL)
