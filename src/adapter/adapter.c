@@ -192,6 +192,7 @@ static struct hdl_adapter *new_adapter(const struct hdl_open_attr *attr,
 	        adapter->tables.fd = -1;
 	pthread_mutex_init(&adapter->ask_lock, NULL);
 	pthread_mutex_init(&adapter->agent_lock, NULL);
+	pthread_mutex_init(&adapter->handler_lock, NULL);
 	pthread_cond_init(&adapter->agent_answer, NULL);
 	return adapter;
 }
@@ -291,6 +292,7 @@ void adapter_kill(struct hdl_adapter *adapter)
 	groups_end(adapter);
 	pthread_mutex_destroy(&adapter->ask_lock);
 	pthread_mutex_destroy(&adapter->agent_lock);
+	pthread_mutex_destroy(&adapter->handler_lock);
 	pthread_cond_destroy(&adapter->agent_answer);
 	adapter->magic = 0;
 	fork_left();

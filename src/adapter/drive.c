@@ -79,9 +79,7 @@ static void wait_bell(struct hdl_adapter *adapter, uint64_t ns)
 		} else if (which == EPOLL_AGENT) {
 			agent_listen(adapter);
 		} else {
-			adapter_lock(adapter);
-			peers_drop(adapter, (uint32_t)(which - EPOLL_PEER));
-			adapter_unlock(adapter);
+			peers_died(adapter, (uint32_t)(which - EPOLL_PEER));
 		}
 	}
 }

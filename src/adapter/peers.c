@@ -2,7 +2,6 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +10,6 @@
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -19,6 +17,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "port/lanes.h"
+#include "port/pidfd.h"
 
 #define LOCAL_ID         AGENT_LINK_IDS /* and more: ids of links within a process */
 #define QUIESCE_LIMIT_NS 2000000000u    /* how long a peer may stay inside its guard */
@@ -121,10 +120,12 @@ static uint32_t new_link(struct hdl_adapter *adapter)
 
 static bool is_alive(const struct peer *peer)
 {
-	struct pollfd end = {.fd = peer->pidfd, .events = POLLIN};
 	if (peer->adapter != NULL)
 		return true;
-	return peer->pidfd < 0 ? kill(peer->pid, 0) == 0 || errno != ESRCH : poll(&end, 1, 0) == 0;
+	if (peer->pidfd >= 0)
+		return !pidfd_ended(peer->pidfd);
+	/* Of one without a number the agent tells. */
+	return peer->pid == 0 || kill(peer->pid, 0) == 0 || errno != ESRCH;
 }
 
 /* Shall we go on waiting until @peer has left its guard at @seen? A peer that was stopped there, or says so for ever, does not
@@ -334,9 +335,14 @@ int hdl_join(struct hdl_adapter *a, struct hdl_adapter *b)
 
 /* --- between processes --- */
 
-/* Can we reach the memory of @pid? It keeps a word there whose value it tells everyone. */
+/* Can we reach the memory of @pid? It keeps a word there whose value it tells everyone, and that is another one in every process:
+ * who has it is not another process that has this number in our PID namespace. */
 static bool can_reach(pid_t pid, const struct tables_header *header)
 {
+	if (pid == 0) {
+		errno = ESRCH;
+		return false;
+	}
 	const char *way = getenv("HEDDLE_COPY");
 	if (way != NULL && strcmp(way, "lane") == 0) {
 		errno = EPERM;
@@ -397,13 +403,27 @@ struct hdl_gid peers_link_local(uint64_t guid)
 	return gid;
 }
 
-int peers_attach(struct hdl_adapter *adapter, const struct agent_msg *msg, int fds[3])
+/* Find out whether we reach the memory of @peer. Its number is the one that it has here: what the agent knows it by holds in the
+ * agent's PID namespace. Where there is nothing better, that is tried, and taken if it proves to be right. */
+static bool find_process(struct peer *peer, pid_t told)
+{
+	peer->pid = peer->pidfd >= 0 ? pidfd_number(peer->pidfd) : told;
+	bool reaches = can_reach(peer->pid, peer->tables.header);
+	if (!reaches)
+		log_info("process %d: its memory cannot be reached (%s); data goes through shared "
+		         "memory in two copies",
+		         (int)peer->pid,
+		         peer->pid == 0 ? "it is in another PID namespace" : strerror(errno));
+	if (!reaches && peer->pidfd < 0)
+		peer->pid = 0;
+	return reaches;
+}
+
+int peers_attach(struct hdl_adapter *adapter, const struct agent_msg *msg, int fds[3], int pidfd)
 {
 	uint32_t index = new_link(adapter);
-	struct peer peer = {.pid = msg->u.peer.pid,
-	                    .bell = fd_aside(fds[2]),
-	                    .slot = msg->u.peer.slot,
-	                    .pidfd = fd_aside((int)syscall(SYS_pidfd_open, msg->u.peer.pid, 0))};
+	struct peer peer = {
+	        .bell = fd_aside(fds[2]), .slot = msg->u.peer.slot, .pidfd = fd_aside(pidfd)};
 	memcpy(&peer.node_guid, msg->u.peer.node_guid, 8);
 	int result = index == LINK_NONE ? -HDL_ENOMEM
 	                                : tables_map(&peer.tables, fds[0], &msg->u.peer.sizes);
@@ -420,16 +440,11 @@ int peers_attach(struct hdl_adapter *adapter, const struct agent_msg *msg, int f
 	lanes_attach(&end, peer.block, (int)msg->u.peer.side);
 	peer.guard = end.peer_guard;
 	struct tables *tables = &peer.tables;
-	bool reaches = can_reach(peer.pid, tables->header);
-	if (!reaches && errno == ESRCH) {
+	if (peer.pidfd >= 0 && pidfd_ended(peer.pidfd)) {
 		unmap_peer(adapter, &peer);
 		return -HDL_EHOSTUNREACH;
 	}
-	if (!reaches)
-		log_info("process %d: its memory cannot be reached (%m); data goes through shared "
-		         "memory "
-		         "in two copies",
-		         (int)peer.pid);
+	bool reaches = find_process(&peer, msg->u.peer.pid);
 	atomic_store_explicit(end.own_reach, reaches ? LANES_REACH_YES : LANES_REACH_NO,
 	                      memory_order_relaxed);
 	peer.reach = reach_make(peer.pid, tables->segments, reaches);
@@ -467,6 +482,20 @@ void peers_drop(struct hdl_adapter *adapter, uint32_t index)
 		return;
 	node_link_down(&adapter->node, index);
 	unmap_peer(adapter, peer);
+}
+
+void peers_died(struct hdl_adapter *adapter, uint32_t index)
+{
+	adapter_lock(adapter);
+	const struct peer *peer = &adapter->peers[index];
+	uint64_t guid = peer->node_guid;
+	uint32_t slot = peer->slot;
+	bool known = peer->used && peer->adapter == NULL;
+	peers_drop(adapter, index);
+	adapter_unlock(adapter);
+	/* An agent in the same container may have died with it, and tells nobody. */
+	if (known)
+		cm_died(adapter, guid, slot);
 }
 
 /* --- leaving --- */

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Unmodified programs where containers confine them (confine.c says how): they work, perhaps more slowly, or say what is missing.
 
-  containers.py BUILD CONFINE
+  containers.py BUILD CONFINE CONNECTED
 """
 import os
 import pathlib
@@ -9,13 +9,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 sys.path[:0] = [str(pathlib.Path(__file__).parents[1] / folder) for folder in ("agent", "compat")]
-from programs import free_port
+from programs import ended_late, free_port, listens
 from situations import BUILD, end_agent, environment
 
-CONFINE = pathlib.Path(sys.argv.pop(1)).resolve()
+CONFINE, CONNECTED = (pathlib.Path(sys.argv.pop(1)).resolve() for _ in range(2))
 SKIP = 77
 HEDDLE = str(BUILD / "heddle")
 
@@ -28,6 +29,7 @@ SMALL = ["--tmpfs", "/dev/shm=65536", "--limit", "nofile=64", "--limit", "memloc
 
 PINGPONG = ["ibv_rc_pingpong", "-g", "0", "-s", "70000", "-n", "50", "-c", "-e", "-p", "PORT"]
 RPING = ["rping", "-C", "5", "-S", "9000", "-V", "-v", "-p", "PORT"]
+ATOMIC = ["ib_atomic_lat", "-F", "-n", "50", "-p", "PORT"]
 
 
 def both(program):
@@ -77,6 +79,37 @@ class Containers(unittest.TestCase):
         for what in said:
             self.assertIn(what, done.stderr)
 
+    def meet(self, of_server, of_client, program, **more):
+        """@program with itself, server and client confined by flags of their own; None: not at all."""
+        server, client = both(program)
+        port = int(server[server.index("-p") + 1])
+        with tempfile.TemporaryFile("w+") as output:
+            first = subprocess.Popen(self.words(of_server, server), env=self.env(more), stdout=output, stderr=subprocess.STDOUT)
+            try:
+                end = time.monotonic() + 10
+                # Nothing outside shows that one listens by rdma_cm: a client that comes too early comes again.
+                while program is not RPING and not listens(port) and first.poll() is None and time.monotonic() < end:
+                    time.sleep(0.01)
+                while True:
+                    done = self.run_in(of_client, *client, **more)
+                    well = done.returncode == 0 or ended_late(done, client)
+                    if well or program is not RPING or first.poll() is not None or time.monotonic() > end:
+                        break
+                    time.sleep(0.1)
+                code = first.wait(timeout=20)
+            finally:
+                if first.poll() is None:
+                    first.kill()
+                    first.wait()
+            output.seek(0)
+            said = output.read()
+        if code == SKIP:
+            self.skipTest(said.strip())
+        told = f"client ({done.returncode}):\n{done.stdout}{done.stderr}\nserver ({code}):\n{said}"
+        self.assertTrue(well, told)
+        self.assertIn(code, (0, 255) if program is RPING else (0,), told)
+        return done.stdout + done.stderr + said
+
     def together(self, flags, *programs, **more):
         """Each of @programs with itself, all in one container."""
         lines = []
@@ -104,6 +137,96 @@ class Containers(unittest.TestCase):
 
     def test_an_old_kernel(self):
         self.together(["--missing", f"{MANY},{OLD}"], PINGPONG, RPING)
+
+    # --- two containers that share the agent's directory: a number means another process in each ---
+
+    def test_two_containers(self):
+        for program in (PINGPONG, RPING, ATOMIC):
+            self.meet(["--pid"], ["--pid"], program)
+
+    def test_two_containers_on_an_old_kernel(self):
+        flags = ["--pid", "--missing", OLD]
+        self.meet(flags, flags, PINGPONG)
+
+    def test_two_containers_with_users_of_their_own(self):
+        self.meet(["--pid", "--user", "0"], ["--pid", "--user", "5", "--refuse", MANY], RPING)
+
+    def test_two_containers_over_udp(self):
+        self.meet(["--pid", *SMALL], ["--pid", "--refuse", MANY], RPING, HEDDLE_LOCAL="off")
+
+    def test_a_container_and_a_host(self):
+        self.meet(["--pid"], None, RPING)
+        self.meet(None, ["--pid"], RPING)
+
+    def test_two_networks(self):
+        self.meet(["--pid", "--net"], ["--pid", "--net"], RPING)
+
+    def test_the_container_of_the_agent_ends(self):
+        """Who was there goes on, and is found by those who come."""
+        if shutil.which("ibv_asyncwatch") is None:
+            self.skipTest("ibv_asyncwatch is not installed")
+        watch = subprocess.Popen(["stdbuf", "-oL", *map(str, self.words(["--pid"], ["ibv_asyncwatch"]))], env=self.env({}),
+                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        line = watch.stdout.readline()  # it has opened the device: its agent is there
+        server = None
+        try:
+            if watch.poll() == SKIP:
+                self.skipTest(watch.stderr.read().strip())
+            self.assertIn("heddle0", line)
+            port = str(free_port())
+            server = subprocess.Popen(self.words(["--pid"], ["rping", "-s", "-p", port, "-C", "3", "-v"]),
+                                      env=self.env({"HEDDLE_LOG": "info"}), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+            while "is listened at" not in (line := server.stderr.readline()):
+                self.assertNotEqual(line, "")
+            watch.kill()
+            watch.wait()
+            end = time.monotonic() + 10
+            client = ["rping", "-c", "-p", port, "-C", "3", "-v", "-a", "127.0.0.1"]
+            while True:
+                done = self.run_in(["--pid"], *client)
+                if done.returncode == 0 or ended_late(done, client) or time.monotonic() > end:
+                    break
+                time.sleep(0.1)
+            self.assertTrue(done.returncode == 0 or ended_late(done, client), done.stdout + done.stderr)
+        finally:
+            for process in filter(None, (watch, server)):
+                process.kill()
+                process.wait()
+                process.stderr.close()
+            watch.stdout.close()
+
+    def test_a_container_is_killed_with_the_agent(self):
+        """A process in another one is disconnected all the same: nobody but the kernel tells it."""
+        port = str(free_port())
+        first, client = (" ".join(map(str, self.words(None, words))) for words in (["ibv_devinfo"], [CONNECTED, "connect", port]))
+        # The agent is stopped before, lest it says something between the death of the client and its own.
+        script = f"{first} > {self.dir}/first || exit; echo; read line; {client} & read line; " \
+            f"kill -STOP $(cat {self.dir}/agent.lock); echo stopped; wait"
+        container = subprocess.Popen([CONFINE, "--pid", "sh", "-c", script], env=self.env({}), stdin=subprocess.PIPE,
+                                     stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        server = None
+
+        def say(line):
+            container.stdin.write(line + "\n")
+            container.stdin.flush()
+
+        try:
+            if container.stdout.readline() == "":  # else its agent is there
+                self.skipTest(container.stderr.read().strip())
+            server = subprocess.Popen(self.words(["--pid"], [CONNECTED, "listen", port]), env=self.env({}), stdout=subprocess.PIPE,
+                                      stderr=subprocess.PIPE, text=True)
+            self.assertEqual(server.stdout.readline(), "listening\n")
+            say("connect")
+            self.assertEqual(container.stdout.readline(), "connected\n")
+            self.assertEqual(server.stdout.readline(), "connected\n")
+            say("stop")
+            self.assertEqual(container.stdout.readline(), "stopped\n")
+            container.kill()
+            self.assertEqual(server.communicate(timeout=20)[0], "disconnected\n")
+        finally:
+            for process in filter(None, (container, server)):
+                process.kill()
+                process.communicate()
 
 
 if __name__ == "__main__":
