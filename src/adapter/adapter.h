@@ -51,6 +51,7 @@
 #define ADAPTER_NODE_QP     16383u /* as many as numbers leave a process on a node, and the default */
 #define ADAPTER_ARENA_WORDS \
 	(1ull << 27) /* 1 GiB of address space for translation tables, used as needed */
+#define ADAPTER_ARENA_LEAST (1ull << 20)
 #define ADAPTER_LIST_PAGES \
 	(2u * HDL_MAX_REGISTER_PAGES) /* page lists of posted registrations, a queue pair */
 

@@ -170,7 +170,10 @@ static void greeting(const struct hdl_adapter *adapter, struct agent_msg *msg, b
 	memcpy(msg->u.hello.node, adapter->node_name, sizeof(msg->u.hello.node));
 	udp_ask(adapter, msg);
 	FILE *comm = fopen("/proc/self/comm", "re");
-	if (comm != NULL) {
+	if (comm == NULL) {
+		snprintf(msg->u.hello.program, sizeof(msg->u.hello.program), "%s",
+		         program_invocation_short_name);
+	} else {
 		if (fgets(msg->u.hello.program, sizeof(msg->u.hello.program), comm) != NULL)
 			msg->u.hello.program[strcspn(msg->u.hello.program, "\n")] = '\0';
 		fclose(comm);
@@ -256,8 +259,12 @@ static int greet(struct hdl_adapter *adapter, int sock, bool again)
 	struct agent_msg msg;
 	int reader = tables_reader_fd(&adapter->tables);
 	if (reader < 0) {
-		log_error("the tables cannot be shared: %m; is /proc mounted, is \"ulimit -n\" "
-		          "high enough?");
+		log_error(adapter->tables.fd < 0
+		                  ? "no memory can be shared with other processes: memfd_create() "
+		                    "fails; if a container's filter forbids it, allow it there "
+		                    "(seccomp)"
+		                  : "the tables cannot be shared: %m; is /proc mounted, is "
+		                    "\"ulimit -n\" high enough?");
 		return -HDL_EIO;
 	}
 	int own[2] = {reader, adapter->bell}, wires[UNIXSOCK_MAX_FDS], wire_count;

@@ -16,12 +16,12 @@
 #include "adapter/adapter.h"
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/memfile.h"
 #include "port/lanes.h"
 #include "port/pidfd.h"
 
 #define LOCAL_ID         AGENT_LINK_IDS /* and more: ids of links within a process */
 #define QUIESCE_LIMIT_NS 2000000000u    /* how long a peer may stay inside its guard */
-#define LANES_SEAL       (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
 /* Joining and closing: which adapters of this process know each other changes under this alone. */
 pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -358,9 +358,7 @@ static bool can_reach(pid_t pid, const struct tables_header *header)
 /* The lanes that the agent made: mapped, or NULL. */
 static void *map_lanes(int fd)
 {
-	struct stat st;
-	if (fcntl(fd, F_GET_SEALS) != LANES_SEAL || fstat(fd, &st) != 0 ||
-	    (size_t)st.st_size != lanes_bytes())
+	if (!memfile_is_sealed(fd, lanes_bytes()))
 		return NULL;
 	void *block = mmap(NULL, lanes_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	return block == MAP_FAILED ? NULL : block;
@@ -369,13 +367,15 @@ static void *map_lanes(int fd)
 /* Is it what a bell is? We write to it with the drive lock held: it must not be able to keep us. */
 static bool is_bell(int fd)
 {
-	char path[32], target[64];
+	char path[32], target[64] = "";
+	struct stat st;
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
 	ssize_t length = readlink(path, target, sizeof(target) - 1);
-	target[length > 0 ? length : 0] = '\0';
+	/* Without /proc: of those that are no file at all, the others take no words of eight bytes. */
+	bool fits = length > 0 ? strcmp(target, "anon_inode:[eventfd]") == 0
+	                       : fstat(fd, &st) == 0 && (st.st_mode & S_IFMT) == 0;
 	int flags = fcntl(fd, F_GETFL);
-	return strcmp(target, "anon_inode:[eventfd]") == 0 && flags >= 0 &&
-	       (flags & O_NONBLOCK) != 0;
+	return fits && flags >= 0 && (flags & O_NONBLOCK) != 0;
 }
 
 static void unmap_peer(struct hdl_adapter *adapter, struct peer *peer)
