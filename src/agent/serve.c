@@ -15,6 +15,7 @@
 #include "agent/wire.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/memfile.h"
 #include "port/lanes.h"
 #include "port/pidfd.h"
 #include "port/unixsock.h"
@@ -90,6 +91,14 @@ void agent_accept(struct agent *agent)
 static int open_loopback(struct agent *agent, struct node_entry *node, char *why, size_t why_bytes)
 {
 	int result = -EADDRINUSE;
+	struct udp_address own = {0};
+	node_loopback(node, own.gid);
+	if (!udp_has_route(&own)) {
+		snprintf(why, why_bytes,
+		         "the loopback interface is down: \"ip link set lo up\", or do without "
+		         "HEDDLE_LOCAL=off");
+		return -ENETUNREACH;
+	}
 	for (unsigned i = 0; i < LOOPBACK_TRIES && (result == -EADDRINUSE || result == -EBUSY);
 	     i++) {
 		struct udp_address address = {0};
@@ -133,7 +142,10 @@ static void welcome(struct client *client)
 	int result = count > 0 ? wires_enter(node, client->slot, socks) : 0;
 	if (result != 0) {
 		refuse(client, -result,
-		       "no socket for the wire; raise \"ulimit -n\", then end the agent");
+		       result == -EPERM || result == -EACCES || result == -ENOSYS
+		               ? "SO_ATTACH_REUSEPORT_CBPF, by which processes share the port, is "
+		                 "forbidden; allow it in the container's filter (seccomp)"
+		               : "no socket for the wire; raise \"ulimit -n\", then end the agent");
 		return;
 	}
 	answer.u.welcome.wire_mtu = count > 0 ? wires_mtu(node) : 0;
@@ -230,15 +242,15 @@ static const struct bond *bond_of(const struct agent *agent, const struct client
 /* Lanes for two processes; -1. */
 static int make_lanes(void)
 {
-	int fd = memfd_create("heddle-lanes", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-	if (fd < 0 || ftruncate(fd, (off_t)lanes_bytes()) != 0)
+	int fd = memfile_make("heddle-lanes", lanes_bytes());
+	if (fd < 0)
 		goto failed;
 	void *block = mmap(NULL, lanes_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (block == MAP_FAILED)
 		goto failed;
 	lanes_format(block);
 	munmap(block, lanes_bytes());
-	if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+	if (!memfile_seal(fd))
 		goto failed;
 	return fd;
 failed:

@@ -228,6 +228,54 @@ class Containers(unittest.TestCase):
                 process.kill()
                 process.communicate()
 
+    # --- what is there in place of what is not ---
+
+    def test_no_proc(self):
+        self.together(["--no-proc"], PINGPONG, RPING)
+
+    def test_little_address_space(self):
+        self.together(["--limit", f"as={1 << 29}"], PINGPONG)
+
+    def test_no_advice_on_memory(self):
+        self.together(["--refuse", "madvise"], PINGPONG)
+
+    def test_no_place_but_shared_memory(self):
+        """/tmp can only be read: the agent's directory is in /dev/shm then."""
+        self.works(["--tmpfs", f"/dev/shm={1 << 20}", "--read-only", "/dev/shm", "--pid"], HEDDLE_DIR="")
+
+    # --- what cannot be done without ---
+
+    def test_memory_that_cannot_be_shared(self):
+        for how in ("--refuse", "--missing"):
+            self.fails([how, "memfd_create"], "memfd_create", "seccomp")
+
+    def test_a_lock_that_cannot_be_taken(self):
+        self.fails(["--refuse", "flock"], "Operation not permitted", "HEDDLE_DIR")
+        self.assertEqual(list(self.dir.iterdir()), [])
+
+    def test_a_port_that_cannot_be_shared(self):
+        self.works(["--refuse", "reuseport-program"])
+        end_agent(self.dir)
+        self.fails(["--refuse", "reuseport-program"], "SO_ATTACH_REUSEPORT_CBPF", "seccomp", HEDDLE_LOCAL="off")
+
+    def test_no_loopback_interface(self):
+        self.works(["--net"])
+        end_agent(self.dir)
+        self.fails(["--net"], "ip link set lo up", HEDDLE_LOCAL="off")
+
+    def test_too_little_address_space(self):
+        self.fails(["--limit", f"as={14 << 20}"], "ulimit -v")
+
+    @unittest.skipIf(os.geteuid() == 0, "the administrator may have as many processes as he likes")
+    def test_too_few_processes(self):
+        for limit in (1, 2, 3):
+            end_agent(self.dir)
+            done = self.run_in(["--user", "7", "--limit", f"nproc={limit}"], "ibv_devinfo")
+            self.assertIn("Resource temporarily unavailable; ", done.stderr)
+
+    def test_nowhere_to_write(self):
+        self.fails(["--empty", "/dev/shm", "--read-only", "/dev/shm"], "Read-only file system", "set HEDDLE_DIR", HEDDLE_DIR="")
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)
