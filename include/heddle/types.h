@@ -257,7 +257,7 @@ struct hdl_wc {
 	uint16_t pkey_index;
 	uint16_t slid; /* datagrams: LID of the node that they come from; 0: it has none */
 	uint8_t sl;
-	uint8_t dlid_path_bits;
+	uint8_t dlid_path_bits; /* datagrams on the same host: to which of our LIDs they were sent, counted from the first */
 	uint16_t reserved;
 };
 HDL_STATIC_ASSERT(sizeof(struct hdl_wc) == 48, "a completion is 48 bytes");
@@ -314,11 +314,12 @@ struct hdl_qp_init_attr {
 	uint32_t register_error;  /* enum hdl_register_error */
 };
 
-/* Where a packet goes: to dgid; or, without a GRH, to dlid where that is not 0. */
+/* Where a packet goes: to dgid; or, without a GRH, to dlid where that is not 0, which is any of the LIDs of its node. */
 struct hdl_ah_attr {
 	struct hdl_gid dgid;
 	uint16_t dlid;
-	uint8_t sgid_index; /* where a GRH says that it comes from: of hdl_gid_query() */
+	uint8_t src_path_bits; /* which LID of ours it comes from: less than 2 to the hdl_limits.lmc */
+	uint8_t sgid_index;    /* where a GRH says that it comes from: of hdl_gid_query() */
 	uint8_t sl;
 	uint8_t hop_limit;
 	uint8_t traffic_class;
@@ -439,6 +440,7 @@ struct hdl_limits {
 	struct hdl_gid ib_gid; /* on a node: that of the InfiniBand port, */
 	uint16_t lid;          /* its LID, and that of the subnet's manager; 0: none */
 	uint16_t sm_lid;
+	uint16_t lmc;  /* it has 2 to the lmc LIDs, of which lid is the first (HEDDLE_LMC) */
 	uint16_t slot; /* which process of the node it is */
 	uint16_t wire; /* enum hdl_wire: who is reached over the wire, */
 	uint16_t mtu; /* bytes of payload that a packet takes there: 256, 512, 1024, 2048 or 4096 */

@@ -329,6 +329,7 @@ int hdl_adapter_query(struct hdl_adapter *adapter, struct hdl_limits *limits)
 	                              .gid_count = adapter->gid_count,
 	                              .guid = adapter->guid,
 	                              .lid = adapter->lid,
+	                              .lmc = adapter->lmc,
 	                              .sm_lid = adapter->lid != 0 ? AGENT_SM_LID : 0,
 	                              .slot = (uint16_t)adapter->slot,
 	                              .wire = udp_reach(adapter),

@@ -93,6 +93,7 @@ struct peer {
 struct alias {
 	struct hdl_gid gid;
 	uint64_t node_guid;
+	uint16_t lid; /* the node's first; 0: that was not said */
 };
 
 /* A port that we hold (cm.c). */
@@ -182,7 +183,9 @@ struct hdl_adapter {
 	uint32_t wire_count; /* addresses that were asked for, then those that it is on */
 	struct udp_address wire_addresses[UDP_MAX_ADDRESSES];
 	uint32_t slot;
-	uint16_t lid; /* 0: none */
+	uint16_t lid; /* the first of 2 to the lmc; 0: none */
+	uint16_t lmc;
+	int32_t lmc_wanted; /* HEDDLE_LMC; -1: it does not matter */
 	struct hdl_gid gids[AGENT_MAX_GIDS];
 	uint32_t gid_count;
 	struct alias aliases[ADAPTER_MAX_ALIASES];
@@ -396,6 +399,8 @@ uint32_t adapter_find_link(const struct hdl_adapter *adapter, const struct hdl_g
                            uint32_t qpn);
 /* Is @gid a node's, although there may be no link to the process in question? With the drive lock. */
 bool adapter_knows_node(const struct hdl_adapter *adapter, const struct hdl_gid *gid);
+/* If @gid stands for a LID: the first one of the same node, as far as we were told; else 0. With the drive lock. */
+uint16_t adapter_first_lid(const struct hdl_adapter *adapter, const struct hdl_gid *gid);
 /* Is it one of our own node's? */
 bool adapter_is_own_node(const struct hdl_adapter *adapter, const struct hdl_gid *gid);
 /* The link to the process @guid, @slot; LINK_NONE. With the drive lock. */
@@ -431,6 +436,8 @@ int agent_join(struct hdl_adapter *adapter, const char *node);
 void agent_listen(struct hdl_adapter *adapter);
 /* See to it that there is a link to queue pair @qpn at @gid. No lock is held; may wait for the agent. 0; -HDL_EHOSTUNREACH. */
 int agent_reach(struct hdl_adapter *adapter, const struct hdl_gid *gid, uint32_t qpn);
+/* See to it that we know whose LID @gid is, if it is one. No lock is held; may wait for the agent. */
+void agent_locate(struct hdl_adapter *adapter, const struct hdl_gid *gid);
 void agent_leave(struct hdl_adapter *adapter);
 /* Send @msg, a question with a token of its own, and wait for the answer, from the next agent if need be. No lock is held; the
  * answer's guid and port are in *msg afterwards, where it has such. */

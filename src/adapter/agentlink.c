@@ -166,7 +166,8 @@ static void greeting(const struct hdl_adapter *adapter, struct agent_msg *msg, b
 	                          .kind = AGENT_HELLO,
 	                          .u.hello = {.sizes = adapter->tables.sizes,
 	                                      .slot = again ? (int32_t)adapter->slot : -1,
-	                                      .lid = adapter->lid}};
+	                                      .lid = adapter->lid,
+	                                      .lmc = again ? adapter->lmc : adapter->lmc_wanted}};
 	memcpy(msg->u.hello.node, adapter->node_name, sizeof(msg->u.hello.node));
 	udp_ask(adapter, msg);
 	FILE *comm = fopen("/proc/self/comm", "re");
@@ -227,7 +228,7 @@ static int hear_welcome(int sock, struct agent_msg *msg, int fds[UNIXSOCK_MAX_FD
 	if (got == (ssize_t)sizeof(*msg) && msg->version == AGENT_VERSION &&
 	    msg->kind == AGENT_WELCOME && msg->u.welcome.gid_count > 0 &&
 	    msg->u.welcome.gid_count <= AGENT_MAX_GIDS && msg->u.welcome.slot < AGENT_MAX_SLOTS &&
-	    msg->u.welcome.wire_count <= UDP_MAX_ADDRESSES &&
+	    msg->u.welcome.wire_count <= UDP_MAX_ADDRESSES && msg->u.welcome.lmc <= AGENT_MAX_LMC &&
 	    (int)msg->u.welcome.wire_count == *fd_count &&
 	    (msg->u.welcome.wire_mtu != 0) == (*fd_count > 0))
 		return 0;
@@ -240,13 +241,15 @@ static int hear_welcome(int sock, struct agent_msg *msg, int fds[UNIXSOCK_MAX_FD
 static void take_names(struct hdl_adapter *adapter, const struct agent_msg *msg)
 {
 	if (adapter->slot == msg->u.welcome.slot && adapter->guid == msg->u.welcome.guid &&
-	    adapter->lid == msg->u.welcome.lid && adapter->gid_count == msg->u.welcome.gid_count &&
+	    adapter->lid == msg->u.welcome.lid && adapter->lmc == msg->u.welcome.lmc &&
+	    adapter->gid_count == msg->u.welcome.gid_count &&
 	    memcmp(adapter->gids, msg->u.welcome.gids, sizeof(adapter->gids)) == 0)
 		return;
 	adapter_lock(adapter);
 	adapter->slot = msg->u.welcome.slot;
 	adapter->guid = msg->u.welcome.guid;
 	adapter->lid = adapter->node.lid = (uint16_t)msg->u.welcome.lid;
+	adapter->lmc = adapter->node.lmc = (uint16_t)msg->u.welcome.lmc;
 	adapter->gid_count = msg->u.welcome.gid_count;
 	memcpy(adapter->gids, msg->u.welcome.gids, sizeof(adapter->gids));
 	adapter->node.gid = adapter->gids[0];
@@ -321,6 +324,23 @@ static void watch_agent(struct hdl_adapter *adapter)
 	epoll_ctl(adapter->epoll, EPOLL_CTL_ADD, adapter->agent, &interest);
 }
 
+/* How many LIDs does the user want the node to have (HEDDLE_LMC)? 0, or an error, which was said. */
+static int choose_lids(struct hdl_adapter *adapter)
+{
+	const char *given = getenv("HEDDLE_LMC");
+	adapter->lmc_wanted = -1;
+	if (given == NULL || given[0] == '\0')
+		return 0;
+	if (given[0] < '0' || given[0] > '0' + (char)AGENT_MAX_LMC || given[1] != '\0') {
+		log_error("HEDDLE_LMC: '%s' is no number from 0 to %u; the node has 2 to that "
+		          "power LIDs",
+		          given, AGENT_MAX_LMC);
+		return -HDL_EINVAL;
+	}
+	adapter->lmc_wanted = given[0] - '0';
+	return 0;
+}
+
 int agent_join(struct hdl_adapter *adapter, const char *node)
 {
 	const char *given = getenv("HEDDLE_NODE");
@@ -331,7 +351,9 @@ int agent_join(struct hdl_adapter *adapter, const char *node)
 	/* Where the kernel lets only ancestors look into a process (Yama), let our peers. */
 	prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
 	adapter->on_node = true;
-	int result = udp_choose(adapter);
+	int result = choose_lids(adapter);
+	if (result == 0)
+		result = udp_choose(adapter);
 	if (result != 0)
 		return result;
 	adapter->agent = find_and_greet(adapter, false);
@@ -562,15 +584,29 @@ int agent_tell(struct hdl_adapter *adapter, struct agent_msg *msg)
 	return result;
 }
 
-/* Remember that @gid stands for the node @guid. */
-static void learn_alias(struct hdl_adapter *adapter, const struct hdl_gid *gid, uint64_t guid)
+/* Remember that @gid stands for the node @guid, whose first LID is @lid (0: that was not said). */
+static void learn_alias(struct hdl_adapter *adapter, const struct hdl_gid *gid, uint64_t guid,
+                        uint16_t lid)
 {
 	adapter_lock(adapter);
 	if (guid != 0 && !adapter_knows_node(adapter, gid) &&
 	    adapter->alias_count < ADAPTER_MAX_ALIASES)
 		adapter->aliases[adapter->alias_count++] =
-		        (struct alias){.gid = *gid, .node_guid = guid};
+		        (struct alias){.gid = *gid, .node_guid = guid, .lid = lid};
 	adapter_unlock(adapter);
+}
+
+void agent_locate(struct hdl_adapter *adapter, const struct hdl_gid *gid)
+{
+	adapter_lock(adapter);
+	bool known = adapter_knows_node(adapter, gid);
+	adapter_unlock(adapter);
+	if (known || agent_lid_of(gid->raw) == 0 || !adapter->on_node || !adapter->has_thread)
+		return;
+	struct agent_msg msg = {.kind = AGENT_FIND};
+	memcpy(msg.u.introduce.gid, gid->raw, 16);
+	if (agent_ask(adapter, &msg, &msg.u.introduce.token) == 0)
+		learn_alias(adapter, gid, msg.u.known.node_guid, (uint16_t)msg.u.known.lid);
 }
 
 static uint32_t look_up(struct hdl_adapter *adapter, const struct hdl_gid *gid, uint32_t qpn)
@@ -593,7 +629,7 @@ int agent_reach(struct hdl_adapter *adapter, const struct hdl_gid *gid, uint32_t
 	int result = agent_ask(adapter, &msg, &msg.u.introduce.token);
 	uint64_t guid = msg.u.known.node_guid;
 	if (result == 0 || result == -HDL_EHOSTUNREACH)
-		learn_alias(adapter, gid, guid);
+		learn_alias(adapter, gid, guid, 0);
 	if (result != 0)
 		return result == -HDL_EAGAIN ? -HDL_EHOSTUNREACH : result;
 	return look_up(adapter, gid, qpn) != LINK_NONE ? 0 : -HDL_EHOSTUNREACH;

@@ -133,7 +133,8 @@ int hdl_ah_create(struct hdl_pd *pd, const struct hdl_ah_attr *attr, struct hdl_
 {
 	if (pd == NULL || pd->magic != MAGIC_PD || attr == NULL || out == NULL ||
 	    attr->port_num != 1 || attr->sl > 15 || attr->flow_label > 0xfffff ||
-	    attr->sgid_index >= pd->adapter->gid_count)
+	    attr->sgid_index >= pd->adapter->gid_count ||
+	    attr->src_path_bits >> pd->adapter->lmc != 0)
 		return -HDL_EINVAL;
 	if (atomic_fetch_add(&pd->adapter->ahs, 1) >= HDL_MAX_AH) {
 		atomic_fetch_sub(&pd->adapter->ahs, 1);
@@ -159,6 +160,8 @@ int hdl_ah_create(struct hdl_pd *pd, const struct hdl_ah_attr *attr, struct hdl_
 	} else {
 		/* On a node the process is known only with the queue pair's number; elsewhere the address says it all. */
 		ah->on_wire = wire_only(pd->adapter);
+		if (pd->adapter->udp != NULL)
+			agent_locate(pd->adapter, &ah->to);
 		ah_prepare(ah, 0);
 		adapter_lock(pd->adapter);
 		bool known = adapter_knows_node(pd->adapter, &ah->to);

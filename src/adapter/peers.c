@@ -51,7 +51,7 @@ struct hdl_gid adapter_address(const struct hdl_ah_attr *attr)
 static const uint64_t *guid_of(const struct hdl_adapter *adapter, const struct hdl_gid *gid)
 {
 	uint16_t lid = agent_lid_of(gid->raw);
-	if (lid != 0 && lid == adapter->lid)
+	if (lid != 0 && lid >> adapter->lmc == adapter->lid >> adapter->lmc)
 		return &adapter->guid;
 	for (uint32_t i = 0; i < adapter->gid_count; i++)
 		if (same_gid(&adapter->gids[i], gid))
@@ -60,6 +60,14 @@ static const uint64_t *guid_of(const struct hdl_adapter *adapter, const struct h
 		if (same_gid(&adapter->aliases[i].gid, gid))
 			return &adapter->aliases[i].node_guid;
 	return NULL;
+}
+
+uint16_t adapter_first_lid(const struct hdl_adapter *adapter, const struct hdl_gid *gid)
+{
+	for (uint32_t i = 0; i < adapter->alias_count; i++)
+		if (adapter->aliases[i].lid != 0 && same_gid(&adapter->aliases[i].gid, gid))
+			return adapter->aliases[i].lid;
+	return agent_lid_of(gid->raw);
 }
 
 bool adapter_is_own_node(const struct hdl_adapter *adapter, const struct hdl_gid *gid)

@@ -116,6 +116,8 @@ static int fill_datagram(const struct hdl_qp *qp, struct wqe_send *wqe,
 	wqe->u.ud.hop_limit = ah->attr.hop_limit;
 	wqe->u.ud.is_global = ah->attr.is_global;
 	wqe->u.ud.sgid_index = ah->attr.sgid_index;
+	wqe->u.ud.src_path_bits = ah->attr.src_path_bits;
+	wqe->u.ud.dlid = ah->attr.dlid;
 	memcpy(wqe->u.ud.dgid, ah->attr.dgid.raw, 16);
 	return 0;
 }

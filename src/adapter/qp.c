@@ -386,6 +386,8 @@ static int modify(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t ma
 	if (to == HDL_QPS_ERR || to == HDL_QPS_RESET)
 		conclude(qp);
 	if (mask & HDL_QP_AV) {
+		if (attr->ah.src_path_bits >> adapter->lmc != 0)
+			return -HDL_EINVAL;
 		struct hdl_gid to_gid = adapter_address(&attr->ah);
 		uint32_t dest = mask & HDL_QP_DEST_QPN ? attr->dest_qpn : qp->qp.attr.dest_qpn;
 		uint32_t found =
@@ -429,6 +431,8 @@ int hdl_qp_modify(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t ma
 	bool connects =
 	        (mask & HDL_QP_AV) && (mask & HDL_QP_DEST_QPN) && !wire_only(qp->pd->adapter);
 	struct hdl_gid to = adapter_address(&attr->ah);
+	if ((mask & HDL_QP_AV) && qp->pd->adapter->udp != NULL)
+		agent_locate(qp->pd->adapter, &to);
 	if (connects && agent_reach(qp->pd->adapter, &to, attr->dest_qpn) == -HDL_EACCES)
 		return -HDL_EACCES;
 	adapter_lock(qp->pd->adapter);

@@ -49,7 +49,7 @@ struct hdl_gid wire_address(const struct hdl_adapter *adapter, const struct hdl_
 	struct hdl_gid address = *gid;
 	if (adapter->udp != NULL && adapter_is_own_node(adapter, gid))
 		return adapter->gids[wire_of_own(adapter, gid)];
-	uint16_t lid = agent_lid_of(gid->raw);
+	uint16_t lid = adapter_first_lid(adapter, gid);
 	if (lid != 0)
 		roce_gid_from_ipv4(address.raw, 127u << 24 | AGENT_LOOPBACK << 16 | lid);
 	return address;

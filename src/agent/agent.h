@@ -47,7 +47,8 @@ struct wire;
 struct node_entry {
 	char name[AGENT_NAME_MAX];
 	uint64_t guid; /* and the 255 that follow it are the node's: one a device */
-	uint16_t lid;
+	uint16_t lid;  /* the first of 2 to the lmc */
+	uint8_t lmc;
 	uint32_t gid_count;
 	uint8_t gids[AGENT_MAX_GIDS][16];
 	struct client *slots[AGENT_MAX_SLOTS];
@@ -76,6 +77,7 @@ struct client {
 	bool awaiting_wire; /* or wants a wire whose port these have not let go of yet */
 	int32_t wish;       /* the slot that a former agent gave; -1 */
 	uint32_t lid;       /* the LID that it gave the node; 0 */
+	int32_t lmc;        /* the node is to have 2 to the lmc of them; -1: as many as it has */
 	uint32_t wire;      /* that it wants: enum agent_wire */
 	uint32_t wire_count;
 	struct udp_address wire_addresses[UDP_MAX_ADDRESSES];
@@ -129,8 +131,9 @@ struct agent {
 	uint32_t node_count;
 };
 
-/* names.c: the node called @name, made if need be, with LID @wish if that is free (0: any); NULL when there are too many. */
-struct node_entry *node_of(struct agent *agent, const char *name, uint32_t wish);
+/* names.c: the node called @name, made if need be, with 2 to the @lmc LIDs from @wish on if they are free (0: any); NULL when there are
+ * too many. */
+struct node_entry *node_of(struct agent *agent, const char *name, uint32_t wish, unsigned lmc);
 struct node_entry *node_by_gid(struct agent *agent, const uint8_t gid[16]);
 /* Make the list of @node's addresses, again when it has got a wire. */
 void node_list_addresses(struct node_entry *node);

@@ -68,26 +68,32 @@ static uint64_t guid_of(const char *name)
 	return (hash & ~(1ull << 56) & ~0xffull) | 1ull << 57;
 }
 
-static bool lid_is_free(const struct agent *agent, uint32_t lid)
+/* May a node have the @count LIDs from @lid on? They differ in the low bits alone (IBTA section 4.1.3). */
+static bool lids_are_free(const struct agent *agent, uint32_t lid, uint32_t count)
 {
-	for (uint32_t i = 0; i < agent->node_count; i++)
-		if (agent->nodes[i]->lid == lid)
+	for (uint32_t i = 0; i < agent->node_count; i++) {
+		const struct node_entry *node = agent->nodes[i];
+		if (lid < node->lid + (1u << node->lmc) && node->lid < lid + count)
 			return false;
-	return lid >= AGENT_FIRST_LID && lid <= AGENT_LAST_LID;
+	}
+	return lid % count == 0 && lid >= AGENT_FIRST_LID && lid + count - 1 <= AGENT_LAST_LID;
 }
 
-/* The LID of a node follows from its GUID, so that it is the same next time, unless another node has it. There are far
+/* The LIDs of a node follow from its GUID, so that they are the same next time, unless another node has them. There are far
  * fewer nodes than LIDs. */
-static uint16_t lid_for(const struct agent *agent, uint64_t guid, uint32_t wish)
+static uint16_t lids_for(const struct agent *agent, uint64_t guid, uint32_t wish, uint32_t count)
 {
 	uint32_t lid =
 	        AGENT_FIRST_LID + (uint32_t)((guid >> 8) % (AGENT_LAST_LID - AGENT_FIRST_LID + 1));
-	if (lid_is_free(agent, wish))
+	if (lids_are_free(agent, wish, count))
 		return (uint16_t)wish;
-	while (!lid_is_free(agent, lid))
-		lid = lid == AGENT_LAST_LID ? AGENT_FIRST_LID : lid + 1;
+	lid -= lid % count;
+	while (!lids_are_free(agent, lid, count))
+		lid = lid + count > AGENT_LAST_LID ? 0 : lid + count;
 	return (uint16_t)lid;
 }
+_Static_assert(AGENT_MAX_NODES < AGENT_LAST_LID >> AGENT_MAX_LMC,
+               "not even if each node has a LID in another of the largest blocks");
 
 /* fe80:: and @guid; of an EUI-64 in an address the universal bit is inverted (RFC 4291 appendix A), of a GUID in a GID it
  * is not (IBTA section 4.1.1). */
@@ -136,7 +142,7 @@ void node_list_addresses(struct node_entry *node)
 		add_host_addresses(node, wire != NULL ? IFF_LOOPBACK : 0);
 }
 
-struct node_entry *node_of(struct agent *agent, const char *name, uint32_t wish)
+struct node_entry *node_of(struct agent *agent, const char *name, uint32_t wish, unsigned lmc)
 {
 	for (uint32_t i = 0; i < agent->node_count; i++)
 		if (strcmp(agent->nodes[i]->name, name) == 0)
@@ -148,7 +154,8 @@ struct node_entry *node_of(struct agent *agent, const char *name, uint32_t wish)
 		return NULL;
 	strncpy(node->name, name, sizeof(node->name) - 1);
 	node->guid = guid_of(name);
-	node->lid = lid_for(agent, node->guid, wish);
+	node->lmc = (uint8_t)lmc;
+	node->lid = lids_for(agent, node->guid, wish, 1u << lmc);
 	node->rover = (uint32_t)prng_below(
 	        &agent->prng, AGENT_MAX_SLOTS); /* not what a former agent gave out last */
 	node_list_addresses(node);
@@ -160,7 +167,8 @@ struct node_entry *node_by_gid(struct agent *agent, const uint8_t gid[16])
 {
 	uint16_t lid = agent_lid_of(gid);
 	for (uint32_t i = 0; i < agent->node_count; i++)
-		if (lid != 0 && agent->nodes[i]->lid == lid)
+		if (lid != 0 &&
+		    lid >> agent->nodes[i]->lmc == agent->nodes[i]->lid >> agent->nodes[i]->lmc)
 			return agent->nodes[i];
 	for (uint32_t i = 0; i < agent->node_count; i++)
 		for (uint32_t j = 0; j < agent->nodes[i]->gid_count; j++)

@@ -135,6 +135,7 @@ static void welcome(struct client *client)
 	                           .u.welcome = {.slot = client->slot,
 	                                         .gid_count = node->gid_count,
 	                                         .lid = node->lid,
+	                                         .lmc = node->lmc,
 	                                         .guid = node->guid}};
 	memcpy(answer.u.welcome.gids, node->gids, sizeof(node->gids));
 	int socks[UDP_MAX_ADDRESSES];
@@ -161,9 +162,18 @@ static void admit(struct agent *agent, struct client *client)
 {
 	char why[sizeof(((struct agent_msg *)0)->u.refused.why)] = "";
 	client->waiting = client->awaiting_wire = false;
-	struct node_entry *node = node_of(agent, client->node_name, client->lid);
+	struct node_entry *node = node_of(agent, client->node_name, client->lid,
+	                                  client->lmc < 0 ? 0 : (unsigned)client->lmc);
 	if (node == NULL) {
 		refuse(client, ENOSPC, "too many nodes; end the programs of one");
+		return;
+	}
+	if (client->lmc >= 0 && node->lmc != (unsigned)client->lmc) {
+		snprintf(why, sizeof(why),
+		         "the node has %u LIDs (HEDDLE_LMC=%u), as its first program asked; end "
+		         "its programs, or use another node (HEDDLE_NODE)",
+		         1u << node->lmc, node->lmc);
+		refuse(client, EBUSY, why);
 		return;
 	}
 	wires_yield(node, client);
@@ -186,6 +196,7 @@ static void hello(struct agent *agent, struct client *client, struct agent_msg *
 	struct stat st;
 	if (fd_count != 2 || client->greeted || client->waiting || client->awaiting_wire ||
 	    msg->u.hello.wire_count > UDP_MAX_ADDRESSES ||
+	    msg->u.hello.lmc > (int32_t)AGENT_MAX_LMC ||
 	    (msg->u.hello.wire == AGENT_WIRE_ADDRESS && msg->u.hello.wire_count == 0) ||
 	    fstat(fds[0], &st) != 0 || (uint64_t)st.st_size != msg->u.hello.sizes.block_bytes) {
 		refuse(client, EPROTO, "the greeting makes no sense");
@@ -198,6 +209,7 @@ static void hello(struct agent *agent, struct client *client, struct agent_msg *
 	client->sizes = msg->u.hello.sizes;
 	client->wish = msg->u.hello.slot;
 	client->lid = msg->u.hello.lid;
+	client->lmc = msg->u.hello.lmc;
 	client->wire = msg->u.hello.wire;
 	client->wire_count = msg->u.hello.wire_count;
 	memcpy(client->wire_addresses, msg->u.hello.wires, sizeof(client->wire_addresses));

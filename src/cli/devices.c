@@ -75,10 +75,11 @@ static json_t *devices_of(struct hdl_adapter *adapter)
 		bool infiniband = strcmp(names[i], HDL_DEVICE_INFINIBAND) == 0;
 		char guid[20];
 		snprintf(guid, sizeof(guid), "%016llx", (unsigned long long)limits.guid + i);
-		json_array_append_new(all, json_pack("{s:s,s:s,s:s,s:i,s:o}", "name", names[i],
+		json_array_append_new(all, json_pack("{s:s,s:s,s:s,s:i,s:i,s:o}", "name", names[i],
 		                                     "link_layer",
 		                                     infiniband ? "InfiniBand" : "Ethernet", "guid",
 		                                     guid, "lid", infiniband ? (int)limits.lid : 0,
+		                                     "lmc", infiniband ? (int)limits.lmc : 0,
 		                                     "gids", gids_of(adapter, &limits, names[i])));
 	}
 	return all;
@@ -94,8 +95,12 @@ static void print_devices(json_t *all)
 		       json_string_value(json_object_get(device, "name")),
 		       json_string_value(json_object_get(device, "link_layer")),
 		       json_string_value(json_object_get(device, "guid")));
-		if (json_integer_value(json_object_get(device, "lid")) != 0)
-			printf(", LID %d", (int)json_integer_value(json_object_get(device, "lid")));
+		int lid = (int)json_integer_value(json_object_get(device, "lid"));
+		int lmc = (int)json_integer_value(json_object_get(device, "lmc"));
+		if (lmc != 0)
+			printf(", LIDs %d to %d", lid, lid + (1 << lmc) - 1);
+		else if (lid != 0)
+			printf(", LID %d", lid);
 		putchar('\n');
 		json_array_foreach(json_object_get(device, "gids"), j, gid)
 		        printf("  GID %2zu  %s\n", j, json_string_value(gid));

@@ -14,7 +14,7 @@ _heddle() {
 		# What follows the program is the program's.
 		for ((i = 2; i < COMP_CWORD; i++)); do
 			case ${COMP_WORDS[i]} in
-			-n | --node | -d | --device | -a | --addr | -c | --capture) ((i++)) ;;
+			-n | --node | -d | --device | -a | --addr | -l | --lmc | -c | --capture) ((i++)) ;;
 			-*) ;;
 			*)
 				if declare -F _command_offset >/dev/null; then
@@ -29,10 +29,11 @@ _heddle() {
 		case $prev in
 		-d | --device) mapfile -t COMPREPLY < <(compgen -W "heddle0 heddle_ib0" -- "$cur") ;;
 		-n | --node | -a | --addr) ;;
+		-l | --lmc) mapfile -t COMPREPLY < <(compgen -W "0 1 2 3 4 5 6 7" -- "$cur") ;;
 		-c | --capture) compopt -o default 2>/dev/null ;;
 		*)
 			if [[ $cur == -* ]]; then
-				mapfile -t COMPREPLY < <(compgen -W "-n --node -d --device -a --addr -c --capture --help --usage --version" -- "$cur")
+				mapfile -t COMPREPLY < <(compgen -W "-n --node -d --device -a --addr -l --lmc -c --capture --help --usage --version" -- "$cur")
 			else
 				mapfile -t COMPREPLY < <(compgen -c -- "$cur")
 			fi

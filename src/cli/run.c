@@ -18,6 +18,7 @@ struct options {
 	const char *node;
 	const char *device;
 	char *addresses; /* with commas between them */
+	const char *lmc;
 	const char *capture;
 	char **program; /* it and its arguments */
 };
@@ -44,6 +45,11 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		return 0;
 	case 'a':
 		return add_address(options, arg);
+	case 'l':
+		if (arg[0] < '0' || arg[0] > '7' || arg[1] != '\0')
+			argp_error(state, "--lmc wants a number from 0 to 7, not '%s'", arg);
+		options->lmc = arg;
+		return 0;
 	case 'c':
 		options->capture = arg;
 		return 0;
@@ -131,6 +137,7 @@ int run_command_of(int argc, char **argv)
 	         "Put the node on ADDRESS, an address of this machine, where others can reach it; "
 	         "given twice, on both",
 	         0},
+	        {"lmc", 'l', "BITS", 0, "Give the node 2 to the BITS LIDs instead of one", 0},
 	        {"capture", 'c', "FILE", 0, "Record its packets to FILE, as pcapng", 0},
 	        {0}};
 	static const struct argp argp = {list,
@@ -158,6 +165,8 @@ int run_command_of(int argc, char **argv)
 		setenv("HEDDLE_NODE", options.node, 1);
 	if (options.addresses != NULL)
 		setenv("HEDDLE_ADDR", options.addresses, 1);
+	if (options.lmc != NULL)
+		setenv("HEDDLE_LMC", options.lmc, 1);
 	if (options.device != NULL)
 		setenv("HEDDLE_DEVICE", options.device, 1);
 	if (options.capture != NULL && !start_capture(options.capture))

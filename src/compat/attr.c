@@ -42,6 +42,16 @@ static const struct {
         {IBV_QP_PATH_MIG_STATE, HDL_QP_PATH_MIG_STATE},
 };
 
+/* Which of its port's LIDs a path begins at: as many bits count as there are, as with other adapters. */
+static uint8_t path_bits(const struct compat_device *device, const struct ibv_ah_attr *attr)
+{
+	struct hdl_limits limits;
+	struct hdl_adapter *adapter = device->infiniband ? compat_adapter() : NULL;
+	if (adapter == NULL || hdl_adapter_query(adapter, &limits) != 0)
+		return 0;
+	return (uint8_t)(attr->src_path_bits & ((1u << limits.lmc) - 1));
+}
+
 int compat_ah_attr(const struct compat_device *device, const struct ibv_ah_attr *from,
                    struct hdl_ah_attr *to)
 {
@@ -51,8 +61,10 @@ int compat_ah_attr(const struct compat_device *device, const struct ibv_ah_attr 
 		/* On Ethernet every packet has a global route (IBTA annex A16). */
 		if (!device->infiniband || from->dlid == 0)
 			return EINVAL;
-		*to = (struct hdl_ah_attr){
-		        .dlid = from->dlid, .sl = from->sl, .port_num = from->port_num};
+		*to = (struct hdl_ah_attr){.dlid = from->dlid,
+		                           .src_path_bits = path_bits(device, from),
+		                           .sl = from->sl,
+		                           .port_num = from->port_num};
 		return 0;
 	}
 	unsigned sgid = compat_gid_below(device, from->grh.sgid_index);
@@ -60,6 +72,7 @@ int compat_ah_attr(const struct compat_device *device, const struct ibv_ah_attr 
 		return EINVAL;
 	/* UCX leaves bits above the 20 of a flow label set; drivers cut them off. */
 	*to = (struct hdl_ah_attr){.dlid = from->dlid,
+	                           .src_path_bits = path_bits(device, from),
 	                           .sgid_index = (uint8_t)sgid,
 	                           .sl = from->sl,
 	                           .hop_limit = from->grh.hop_limit,
@@ -80,6 +93,7 @@ static void ah_attr_back(const struct compat_device *device, const struct hdl_ah
 	                                   .hop_limit = from->hop_limit,
 	                                   .traffic_class = from->traffic_class},
 	                           .dlid = from->dlid,
+	                           .src_path_bits = from->src_path_bits,
 	                           .sl = from->sl,
 	                           .is_global = from->is_global,
 	                           .port_num = from->port_num};

@@ -271,8 +271,11 @@ static int route_all_across(struct cm_id *id, bool *elsewhere)
 	struct hdl_gid first;
 	bool ours = cm_local_gid(&id->dst, &id->dgid);
 	id->across = true;
-	if (wire_source(id))
+	if (wire_source(id)) {
+		if (ours && !is_wire(&id->dgid)) /* an address of the host, which stands for us */
+			id->dgid = id->sgid;
 		return 0;
+	}
 	if (id->has_device || !first_gid(&first))
 		return EHOSTUNREACH;
 	if (!ours && !is_link_local(&id->dst))

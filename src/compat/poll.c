@@ -136,8 +136,7 @@ static uint8_t read_sl(struct ibv_cq_ex *cq)
 
 static uint8_t read_dlid_path_bits(struct ibv_cq_ex *cq)
 {
-	(void)cq;
-	return 0;
+	return of(cq)->current.dlid_path_bits;
 }
 
 void compat_poll_calls(struct compat_cq *cq, uint64_t wc_flags)

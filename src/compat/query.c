@@ -118,6 +118,7 @@ static int fill_port(struct ibv_context *context, struct ibv_port_attr *attr)
 		attr->flags = 0;
 		attr->port_cap_flags = IBV_PORT_CM_SUP;
 		attr->lid = limits.lid;
+		attr->lmc = (uint8_t)limits.lmc;
 		attr->sm_lid = limits.sm_lid;
 	}
 	return 0;

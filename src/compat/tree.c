@@ -35,13 +35,25 @@ static void print_gid(char *text, size_t size, const struct tree_node *node)
 	print_groups(text, size, gid.raw, sizeof(gid.raw));
 }
 
-static void print_lid(char *text, size_t size, const struct tree_node *node)
+static struct hdl_limits own_limits(void)
 {
 	struct hdl_limits limits = {0};
 	struct hdl_adapter *adapter = compat_adapter();
 	if (adapter != NULL)
 		hdl_adapter_query(adapter, &limits);
+	return limits;
+}
+
+static void print_lid(char *text, size_t size, const struct tree_node *node)
+{
+	struct hdl_limits limits = own_limits();
 	snprintf(text, size, "0x%x\n", node->argument != 0 ? limits.sm_lid : limits.lid);
+}
+
+static void print_lmc(char *text, size_t size, const struct tree_node *node)
+{
+	(void)node;
+	snprintf(text, size, "%u\n", own_limits().lmc);
 }
 
 /* Entries that are not used have neither a type nor an interface. */
@@ -90,10 +102,9 @@ static bool is_used(const struct tree_node *node)
 	        OF_TEXT(of, "/ports/1/state", "4: ACTIVE"),                                        \
 	        OF_TEXT(of, "/ports/1/phys_state", "5: LinkUp"),                                   \
 	        OF_TEXT(of, "/ports/1/rate", "100 Gb/sec (4X EDR)"),                               \
-	        OF_TEXT(of, "/ports/1/lid_mask_count", "0"), OF_TEXT(of, "/ports/1/sm_sl", "0"),   \
-	        OF_FOLDER(of, "/ports/1/pkeys"), OF_TEXT(of, "/ports/1/pkeys/0", "0xffff"),        \
-	        OF_FOLDER(of, "/ports/1/gids"), OF_FOLDER(of, "/ports/1/gid_attrs"),               \
-	        OF_FOLDER(of, "/ports/1/gid_attrs/types"),                                         \
+	        OF_TEXT(of, "/ports/1/sm_sl", "0"), OF_FOLDER(of, "/ports/1/pkeys"),               \
+	        OF_TEXT(of, "/ports/1/pkeys/0", "0xffff"), OF_FOLDER(of, "/ports/1/gids"),         \
+	        OF_FOLDER(of, "/ports/1/gid_attrs"), OF_FOLDER(of, "/ports/1/gid_attrs/types"),    \
 	        OF_FOLDER(of, "/ports/1/gid_attrs/ndevs"),                                         \
 	        {.device = (of), .path = VERBS "/" uverbs, .kind = TREE_DIRECTORY},                \
 	        {.device = (of),                                                                   \
@@ -123,6 +134,7 @@ static const struct tree_node nodes[] = {
         DEVICE(HDL_DEVICE_ETHERNET, "uverbs0", "231:192"),
         OF_TEXT(HDL_DEVICE_ETHERNET, "/ports/1/link_layer", "Ethernet"),
         OF_TEXT(HDL_DEVICE_ETHERNET, "/ports/1/lid", "0x0"),
+        OF_TEXT(HDL_DEVICE_ETHERNET, "/ports/1/lid_mask_count", "0"),
         OF_TEXT(HDL_DEVICE_ETHERNET, "/ports/1/sm_lid", "0x0"),
         OF_TEXT(HDL_DEVICE_ETHERNET, "/ports/1/cap_mask", "0x04010000"),
         GIDS(HDL_DEVICE_ETHERNET, "RoCE v2"),
@@ -145,6 +157,7 @@ static const struct tree_node nodes[] = {
         DEVICE(HDL_DEVICE_INFINIBAND, "uverbs1", "231:193"),
         OF_TEXT(HDL_DEVICE_INFINIBAND, "/ports/1/link_layer", "InfiniBand"),
         OF_MADE(HDL_DEVICE_INFINIBAND, "/ports/1/lid", print_lid, 0),
+        OF_MADE(HDL_DEVICE_INFINIBAND, "/ports/1/lid_mask_count", print_lmc, 0),
         OF_MADE(HDL_DEVICE_INFINIBAND, "/ports/1/sm_lid", print_lid, 1),
         OF_TEXT(HDL_DEVICE_INFINIBAND, "/ports/1/cap_mask", "0x00010000"),
         GIDS(HDL_DEVICE_INFINIBAND, "IB/RoCE v1"),

@@ -53,6 +53,7 @@
 #define AGENT_LINK_IDS   (1u << 30)              /* numbers of links are below this */
 
 /* LIDs (IBTA section 4.1.1: unicast up to 0xbfff). The first is the agent's own, as the manager of the subnet. */
+#define AGENT_MAX_LMC   7u
 #define AGENT_SM_LID    1u
 #define AGENT_FIRST_LID 2u
 #define AGENT_LAST_LID  0xbfffu
@@ -120,8 +121,9 @@ struct agent_msg {
 			char node[AGENT_NAME_MAX];
 			char program[AGENT_NAME_MAX];
 			struct agent_sizes sizes;
-			int32_t slot;        /* -1, or the one that a former agent gave */
-			uint32_t lid;        /* 0, or the one that a former agent gave the node */
+			int32_t slot; /* -1, or the one that a former agent gave */
+			uint32_t lid; /* 0, or the one that a former agent gave the node */
+			int32_t lmc; /* the node is to have 2 to the lmc LIDs; -1: as many as it has */
 			uint32_t wire;       /* enum agent_wire */
 			uint32_t wire_count; /* AGENT_WIRE_ADDRESS: so many addresses */
 			struct udp_address wires[UDP_MAX_ADDRESSES];
@@ -129,7 +131,8 @@ struct agent_msg {
 		struct {
 			uint32_t slot;
 			uint32_t gid_count;
-			uint32_t lid;
+			uint32_t lid; /* the first of 2 to the lmc */
+			uint32_t lmc;
 			uint32_t wire_mtu; /* of packets' payload; 0: no wire, and no descriptor */
 			uint64_t guid;
 			uint32_t wire_count; /* sockets that come along, and their addresses */
@@ -158,7 +161,7 @@ struct agent_msg {
 		struct {
 			uint32_t token;
 			uint32_t link_id; /* KNOWN of a process */
-			uint32_t lid;     /* KNOWN of a node */
+			uint32_t lid;     /* KNOWN of a node: its first */
 			uint32_t reserved;
 			uint64_t node_guid; /* NO_PEER: 0 when the address is nobody's */
 		} known;

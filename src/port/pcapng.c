@@ -30,6 +30,7 @@
 #define HEADER_BYTES     1024u           /* of a block without a packet, at most */
 #define PACKET_FIXED     (8u + 20u + 4u) /* frame of the block, and the fields before the bytes */
 #define FLUSH_BYTES      (PCAPNG_BUFFER_BYTES / 4)
+#define WINDOW_BYTES     (256u << 10)
 
 /* A block as it grows. All numbers are in the host's order: the section header says which that is. */
 struct block {
@@ -144,21 +145,39 @@ static int lock_byte(int fd, int command, short type, off_t which)
 	return 0;
 }
 
-/* How many interfaces has the file's last section? -EEXIST: it is no capture that we could add to. 0 and *empty: nothing is there. */
-static int count_interfaces(int fd, uint32_t *count, bool *empty)
+struct block_head {
+	uint32_t type, length, magic;
+};
+
+/* A piece of the file, from @at on. A call for each of its blocks would take long where there are many. */
+struct window {
+	off_t at;
+	ssize_t bytes;
+	uint8_t data[WINDOW_BYTES];
+};
+
+/* The head of the block at @at. False: there is none. */
+static bool read_head(int fd, struct window *window, off_t at, struct block_head *head)
 {
-	struct {
-		uint32_t type, length, magic;
-	} head;
-	struct stat status;
-	if (fstat(fd, &status) != 0)
-		return -errno;
+	if (at < window->at || at + (off_t)sizeof(*head) > window->at + window->bytes) {
+		window->at = at;
+		window->bytes = pread(fd, window->data, sizeof(window->data), at);
+		if (window->bytes < (ssize_t)sizeof(*head))
+			return false;
+	}
+	memcpy(head, window->data + (at - window->at), sizeof(*head));
+	return true;
+}
+
+/* How many interfaces has the last section of a file of @size bytes? -EEXIST: it is no capture that we could add to. */
+static int count_in(int fd, off_t size, struct window *window, uint32_t *count)
+{
+	struct block_head head;
+	window->bytes = 0;
 	*count = 0;
-	*empty = status.st_size == 0;
-	for (off_t at = 0; at < status.st_size; at += (off_t)head.length) {
-		if (pread(fd, &head, sizeof(head), at) != (ssize_t)sizeof(head) ||
-		    head.length < sizeof(head) || head.length % 4 != 0 ||
-		    (off_t)head.length > status.st_size - at ||
+	for (off_t at = 0; at < size; at += (off_t)head.length) {
+		if (!read_head(fd, window, at, &head) || head.length < sizeof(head) ||
+		    head.length % 4 != 0 || (off_t)head.length > size - at ||
 		    (at == 0 && head.type != BLOCK_SECTION) ||
 		    (head.type == BLOCK_SECTION && head.magic != ORDER_MAGIC))
 			return -EEXIST;
@@ -168,6 +187,19 @@ static int count_interfaces(int fd, uint32_t *count, bool *empty)
 			(*count)++;
 	}
 	return 0;
+}
+
+/* The same; 0 and *empty: nothing is there. */
+static int count_interfaces(int fd, uint32_t *count, bool *empty)
+{
+	struct stat status;
+	if (fstat(fd, &status) != 0)
+		return -errno;
+	*empty = status.st_size == 0;
+	struct window *window = malloc(sizeof(*window));
+	int result = window == NULL ? -ENOMEM : count_in(fd, status.st_size, window, count);
+	free(window);
+	return result;
 }
 
 /* Open @path; *regular: it is a file. A packet is private: so is the file that we make. */

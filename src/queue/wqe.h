@@ -92,6 +92,8 @@ struct wqe_send {
 			uint8_t is_global;
 			uint8_t dgid[16];
 			uint8_t sgid_index; /* of node.gids */
+			uint8_t src_path_bits;
+			uint16_t dlid; /* 0: by dgid */
 		} ud;
 		struct {
 			struct hdl_key window;

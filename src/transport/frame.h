@@ -105,7 +105,7 @@ struct frame_datagram {
 	uint8_t sgid[16];
 	uint8_t dgid[16];
 	uint16_t slid;
-	uint16_t reserved;
+	uint16_t dlid; /* 0: it goes by dgid */
 };
 
 /* Data up to this length travels in the lane; longer messages are pulled by the receiver, or where it cannot reach the sender's

@@ -133,7 +133,7 @@ enum step local_multicast(struct node *node, struct qp *qp, struct wqe_send *wqe
 	                   .traffic_class = wqe->u.ud.traffic_class,
 	                   .hop_limit = wqe->u.ud.hop_limit,
 	                   .is_global = 1, /* IBTA section 9.8.3.1: groups are known by their GID */
-	                   .slid = node->lid}};
+	                   .slid = (uint16_t)(node->lid | wqe->u.ud.src_path_bits)}};
 	_Static_assert(sizeof(head) == sizeof(struct frame) + sizeof(struct frame_datagram),
 	               "the two parts lie side by side");
 	if (wqe->flags & HDL_SEND_SOLICITED)

@@ -33,18 +33,19 @@ static void datagram(struct node *node, struct qp *qp, const struct arrival *a)
 		memcpy(grh + 8, header.sgid, 16);
 		memcpy(grh + 24, header.dgid, 16);
 	}
-	struct op_message message = {.bytes = a->body + sizeof(header),
-	                             .grh = grh,
-	                             .length = a->frame.length,
-	                             .src_qpn = a->frame.from_qpn,
-	                             .imm = a->frame.imm,
-	                             .wc_flags =
-	                                     (header.is_global ? HDL_WC_GRH : 0u) |
-	                                     (a->frame.flags & FRAME_IMM ? HDL_WC_WITH_IMM : 0u),
-	                             .wc_opcode = HDL_WC_RECV,
-	                             .sl = header.sl,
-	                             .slid = header.slid,
-	                             .solicited = (a->frame.flags & FRAME_SOLICITED) != 0};
+	struct op_message message = {
+	        .bytes = a->body + sizeof(header),
+	        .grh = grh,
+	        .length = a->frame.length,
+	        .src_qpn = a->frame.from_qpn,
+	        .imm = a->frame.imm,
+	        .wc_flags = (header.is_global ? HDL_WC_GRH : 0u) |
+	                    (a->frame.flags & FRAME_IMM ? HDL_WC_WITH_IMM : 0u),
+	        .wc_opcode = HDL_WC_RECV,
+	        .sl = header.sl,
+	        .slid = header.slid,
+	        .dlid_path_bits = (uint8_t)(header.dlid & ((1u << node->lmc) - 1)),
+	        .solicited = (a->frame.flags & FRAME_SOLICITED) != 0};
 	op_receive_datagram(node, qp, &message);
 }
 

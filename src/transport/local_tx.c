@@ -181,7 +181,8 @@ static enum step send_datagram(struct node *node, struct qp *qp, struct wqe_send
 	                              .traffic_class = wqe->u.ud.traffic_class,
 	                              .hop_limit = wqe->u.ud.hop_limit,
 	                              .is_global = wqe->u.ud.is_global,
-	                              .slid = node->lid};
+	                              .slid = (uint16_t)(node->lid | wqe->u.ud.src_path_bits),
+	                              .dlid = wqe->u.ud.dlid};
 	if (link == NULL || !link->up || link->epoch != wqe->u.ud.epoch)
 		return local_to_nobody(node, qp, wqe);
 	struct frame *out =

@@ -124,9 +124,10 @@ struct node {
 	struct hdl_gid wire_gid; /* where they come from */
 	struct hdl_gid gid;
 	const struct hdl_gid *gids; /* all of them: those that datagrams may come from */
-	uint16_t lid;               /* 0: none */
-	struct counter *counters;   /* NODE_COUNTER_COUNT of them */
-	struct capture *capture;    /* NULL: nothing is recorded (capture.h) */
+	uint16_t lid;               /* the first of 2 to the lmc; 0: none */
+	uint16_t lmc;
+	struct counter *counters; /* NODE_COUNTER_COUNT of them */
+	struct capture *capture;  /* NULL: nothing is recorded (capture.h) */
 };
 
 /* Work that is waiting now: frames that came, requests that were posted. Returns how much was done. */

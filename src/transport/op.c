@@ -330,7 +330,8 @@ enum op_received op_receive(struct node *node, struct qp *qp, const struct op_me
 	                    .src_qpn = message->src_qpn,
 	                    .flags = message->wc_flags,
 	                    .sl = message->sl,
-	                    .slid = message->slid};
+	                    .slid = message->slid,
+	                    .dlid_path_bits = message->dlid_path_bits};
 	qp->received_messages++;
 	op_complete(node, qp, qp->recv_cq, &wc, message->solicited);
 	return OP_RECEIVED;

@@ -26,6 +26,7 @@ struct op_message {
 	uint16_t wc_opcode;
 	uint8_t sl;
 	uint16_t slid;
+	uint8_t dlid_path_bits;
 	uint32_t eecn; /* the context that it came through; 0: none */
 	bool solicited;
 };

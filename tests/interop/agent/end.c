@@ -1,7 +1,5 @@
 /* See end.h. */
 #include "end.h"
-#include <sys/socket.h>
-#include <sys/wait.h>
 
 #include <signal.h>
 #include <stdio.h>
@@ -53,8 +51,10 @@ void end_open_on(struct end *end, struct hdl_adapter *adapter, size_t bytes, uin
 	MUST(hdl_qp_create(end->pd, &init, &end->qp));
 	MUST(hdl_mr_register(end->pd, end->room, bytes, 0x1f, &end->mr));
 	MUST(hdl_adapter_query(end->adapter, &limits));
-	end->mine = (struct card){limits.gid, hdl_qp_number(end->qp),
-	                          (uint64_t)(uintptr_t)end->room, hdl_mr_key(end->mr)};
+	end->mine = (struct card){.gid = limits.gid,
+	                          .qpn = hdl_qp_number(end->qp),
+	                          .addr = (uint64_t)(uintptr_t)end->room,
+	                          .key = hdl_mr_key(end->mr)};
 }
 
 bool end_meet(struct end *end, int in, int out)
@@ -75,7 +75,10 @@ int end_try_connect(struct end *end)
 	a = (struct hdl_qp_attr){.state = HDL_QPS_RTR,
 	                         .path_mtu = 4096,
 	                         .dest_qpn = end->peer.qpn,
-	                         .ah = {.dgid = end->peer.gid, .port_num = 1},
+	                         .ah = {.dgid = end->peer.gid,
+	                                .dlid = end->peer.lid,
+	                                .src_path_bits = end->mine.path_bits,
+	                                .port_num = 1},
 	                         .max_dest_rd_atomic = 4,
 	                         .min_rnr_timer = 1};
 	result = hdl_qp_modify(end->qp, &a,

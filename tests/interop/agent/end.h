@@ -17,6 +17,8 @@
 /* What the one tells the other. */
 struct card {
 	struct hdl_gid gid;
+	uint16_t lid;      /* it is reached by that; 0: by the GID */
+	uint8_t path_bits; /* and comes from that one of its LIDs */
 	uint32_t qpn;
 	uint64_t addr;
 	struct hdl_key key;

@@ -23,12 +23,9 @@
 
 #include <cmocka.h>
 
+#include "cmpeer.h"
 #include "end.h"
 #include "port/agentmsg.h"
-#include "port/udp.h"
-#include "wire/ib_cm.h"
-#include "wire/ib_opcode.h"
-#include "wire/roce.h"
 
 #define WAIT_MS    20000
 #define QUIET_MS   2500 /* more than two repetitions take */
@@ -48,52 +45,36 @@ static struct {
 static unsigned rejections;
 static struct ib_cm_rej rejection; /* the last one */
 
-static struct udp_address own = {.gid = {[10] = 0xff, [11] = 0xff, [12] = 127, [13] = 77}};
+static struct cm_peer peer;
 static char here[32]; /* where children are who are asked */
 static struct udp_address there;
-static int sock;
-static struct udp_receiver receiver;
 
-static void take(const struct udp_came *came)
+static void take(const struct ib_cm_message *message, const struct udp_address *from)
 {
-	struct ib_packet packet;
-	struct ib_cm_message message;
-	struct roce_path path = {.src_port = came->from_port,
-	                         .dont_fragment = true,
-	                         .traffic_class = came->tos,
-	                         .hop_limit = came->hop_limit};
-	memcpy(path.sgid, came->from.gid, 16);
-	memcpy(path.dgid, own.gid, 16);
-	assert_int_equal(roce_udp_decode(&path, &packet, came->data, came->packet_bytes), IB_OK);
-	assert_int_equal(packet.bth.dest_qp, MAD_GSI_QPN);
-	assert_int_equal(ib_cm_decode(&message, packet.payload, packet.payload_bytes), IB_CM_OK);
-	if (message.kind == IB_CM_REJ) {
+	if (message->kind == IB_CM_REJ) {
 		rejections++;
-		rejection = message.u.rej;
+		rejection = message->u.rej;
 		return;
 	}
-	assert_int_equal(message.kind, IB_CM_DREQ);
-	assert_int_equal(message.u.dreq.remote_id, THEIRS);
-	uint32_t number = message.u.dreq.local_id & ((1u << SLOT_SHIFT) - 1);
+	assert_int_equal(message->kind, IB_CM_DREQ);
+	assert_int_equal(message->u.dreq.remote_id, THEIRS);
+	uint32_t number = message->u.dreq.local_id & ((1u << SLOT_SHIFT) - 1);
 	assert_true(number < NUMBERS);
 	heard[number].dreqs++;
-	heard[number].from = came->from;
-	heard[number].last = message;
+	heard[number].from = *from;
+	heard[number].last = *message;
 }
 
 /* Hear until *@counter is @count, for @ms at most. */
 static bool hear_until(const unsigned *counter, unsigned count, int ms)
 {
-	struct udp_came came[UDP_BATCH];
+	struct ib_cm_message message;
+	struct udp_address from;
 	double until = now_ms() + ms;
 	while (*counter < count) {
-		struct pollfd readable = {.fd = sock, .events = POLLIN};
-		double left = until - now_ms();
-		if (left <= 0 || poll(&readable, 1, (int)left + 1) < 0)
+		if (!cm_peer_hear(&peer, &message, &from, until - now_ms()))
 			return false;
-		int got = udp_receive(&receiver, sock, came);
-		for (int i = 0; i < got; i++)
-			take(&came[i]);
+		take(&message, &from);
 	}
 	return true;
 }
@@ -103,36 +84,13 @@ static bool hear(uint32_t number, unsigned count, int ms)
 	return hear_until(&heard[number].dreqs, count, ms);
 }
 
-static void say(const struct ib_cm_message *message, const struct udp_address *to)
-{
-	struct roce_path path = {.src_port = UDP_ROCE_PORT, .dont_fragment = true};
-	struct ib_packet packet = {
-	        .bth = {.opcode = IB_UD + IB_OP_SEND_ONLY, .pkey = 0xffff, .dest_qp = MAD_GSI_QPN},
-	        .deth = {.qkey = MAD_GSI_QKEY, .src_qp = MAD_GSI_QPN},
-	        .payload_bytes = MAD_BYTES};
-	uint8_t mad[MAD_BYTES], data[512];
-	int error;
-	ib_cm_encode(message, mad);
-	packet.payload = mad;
-	memcpy(path.sgid, own.gid, 16);
-	memcpy(path.dgid, to->gid, 16);
-	size_t bytes = roce_udp_encode(&path, &packet, data, sizeof(data));
-	assert_int_not_equal(bytes, 0);
-	struct udp_train train = {.to = *to,
-	                          .packets = 1,
-	                          .packet_bytes = (uint32_t)bytes,
-	                          .bytes = (uint32_t)bytes,
-	                          .data = data};
-	assert_int_equal(udp_send(sock, &train, 1, &error), 1);
-}
-
 static void answer(uint32_t number)
 {
 	const struct ib_cm_message *dreq = &heard[number].last;
 	struct ib_cm_message drep = {.kind = IB_CM_DREP, .transaction_id = dreq->transaction_id};
 	drep.u.drep.local_id = THEIRS;
 	drep.u.drep.remote_id = dreq->u.dreq.local_id;
-	say(&drep, &heard[number].from);
+	cm_peer_say(&peer, &drep, &heard[number].from);
 }
 
 /* Ask whoever is at @to for the service at @port. */
@@ -142,7 +100,7 @@ static void request(const struct udp_address *to, uint16_t port)
 	struct ib_cm_message req = {.kind = IB_CM_REQ, .transaction_id = ++exchanges};
 	req.u.req.local_id = THEIRS;
 	req.u.req.service_id = ib_cm_service(SPACE, port);
-	say(&req, to);
+	cm_peer_say(&peer, &req, to);
 }
 
 /* --- the processes --- */
@@ -200,7 +158,7 @@ static void obey(const struct word *word, const struct hdl_limits *limits)
 		dreq.u.dreq.local_id = (uint32_t)limits->slot << SLOT_SHIFT | word->number;
 		dreq.u.dreq.remote_id = THEIRS;
 		ib_cm_encode(&dreq, msg.data);
-		memcpy(msg.gid.raw, own.gid, 16);
+		memcpy(msg.gid.raw, peer.address.gid, 16);
 		MUST(hdl_cm_send(adapter, &msg));
 		break;
 	}
@@ -401,18 +359,16 @@ static int begin(void **state)
 	(void)state;
 	snprintf(here, sizeof(here), "127.80.%d.%d", getpid() >> 8 & 255, getpid() & 255);
 	assert_true(udp_address_parse(here, &there));
-	own.gid[14] = (uint8_t)(getpid() >> 8);
-	own.gid[15] = (uint8_t)getpid();
+	char own[32];
+	snprintf(own, sizeof(own), "127.77.%d.%d", getpid() >> 8 & 255, getpid() & 255);
 	unsetenv("HEDDLE_ADDR");
-	sock = udp_open(&own, UDP_ROCE_PORT);
-	return sock < 0 ? -1 : udp_receiver_begin(&receiver);
+	return cm_peer_open(&peer, own) ? 0 : -1;
 }
 
 static int end(void **state)
 {
 	(void)state;
-	udp_receiver_end(&receiver);
-	close(sock);
+	cm_peer_close(&peer);
 	return 0;
 }
 

@@ -38,7 +38,7 @@ SKIP = 77
 PYVERBS_TESTS = Path("/usr/share/doc/rdma-core/tests")
 PYVERBS_PASS = 96  # at least so many of them pass; the others need hardware of somebody's
 BEFORE = []  # words before every program of a pair
-NODES = [f"programs-{os.getpid()}"] * 2  # of the server, of the client
+NODES = [f"programs-{os.getpid()}"] * 2  # of the server, of the client; None: the one that nobody named
 HOSTS = []  # of the server, of the client: network namespace, address, folder of the agent
 
 
@@ -84,7 +84,8 @@ def starts_on(folder, client, *options):
         space, address, directory = HOSTS[client]
         return ["ip", "netns", "exec", space, "env", f"HEDDLE_DIR={directory}", os.path.join(folder, "heddle"), "run", "--addr", address,
                 *options, "--", *BEFORE]
-    return [os.path.join(folder, "heddle"), "run", "--node", NODES[client], *options, "--", *BEFORE]
+    node = ["--node", NODES[client]] if NODES[client] else []
+    return [os.path.join(folder, "heddle"), "run", *node, *options, "--", *BEFORE]
 
 
 def at_server(folder, words):
@@ -315,6 +316,28 @@ def connections(folder):
     connect_pair(folder, "rping where nobody listens is refused", None,
                  ["sh", "-c", "rping -c -a 127.0.0.1 -C 1 2>&1 | grep 'REJECTED, error 8'"])
     killed(folder)
+    if not HOSTS:
+        own_addresses(folder)
+
+
+def host_address():
+    """Of an interface that is not the loopback; None: there is none."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.254", 9))  # sends nothing
+        except OSError:
+            return None
+        return probe.getsockname()[0]
+
+
+def own_addresses(folder):
+    """On the node that nobody named, the addresses of the host stand for it; with an address of its own, those of the loopback do."""
+    NODES[:] = None, None
+    host = host_address()
+    rows = [("127.0.0.1", []), ("::1", [])] + [(host, []), ("127.0.0.1", ["--addr", host])] * bool(host)
+    for address, options in rows:
+        connect_pair(folder, " ".join([*options, "rping", address]), ["rping", "-s", "-a", address, "-C", "3"],
+                     ["rping", "-v", "-c", "-a", address, "-C", "3"], *options)
 
 
 def multicast(folder):

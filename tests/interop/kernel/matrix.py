@@ -422,6 +422,8 @@ def main():
     parser.add_argument("--rounds", type=int, default=1)
     args = parser.parse_args()
     args.folder = os.path.abspath(args.folder)
+    if args.keep:
+        os.makedirs(args.keep, exist_ok=True)
     os.environ.pop("LD_LIBRARY_PATH", None)
     linux = os.environ.get("HEDDLE_PEER_LINUX") or peer.kernel(ROOT, args.quick)
     os.environ["HEDDLE_PEER_LINUX"] = linux  # there is no network to get it by in a moment
