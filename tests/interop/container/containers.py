@@ -258,7 +258,7 @@ class Containers(unittest.TestCase):
 
     def test_no_place_but_shared_memory(self):
         """/tmp can only be read: the agent's directory is in /dev/shm then."""
-        self.works(["--tmpfs", f"/dev/shm={1 << 20}", "--read-only", "/dev/shm", "--pid"], HEDDLE_DIR="")
+        self.works(["--tmpfs", f"/dev/shm={1 << 20}", "--read-only", "/dev/shm", "--pid", "--user", "4242"], HEDDLE_DIR="")
 
     # --- what cannot be done without ---
 
@@ -291,7 +291,7 @@ class Containers(unittest.TestCase):
             self.assertIn("Resource temporarily unavailable; ", done.stderr)
 
     def test_nowhere_to_write(self):
-        self.fails(["--empty", "/dev/shm", "--read-only", "/dev/shm"], "Read-only file system", "set HEDDLE_DIR", HEDDLE_DIR="")
+        self.fails(["--user", "4242", "--empty", "/dev/shm", "--read-only", "/dev/shm"], "Read-only file system", "set HEDDLE_DIR", HEDDLE_DIR="")
 
 
 if __name__ == "__main__":
