@@ -79,9 +79,7 @@ static void wait_bell(struct hdl_adapter *adapter, uint64_t ns)
 		} else if (which == EPOLL_AGENT) {
 			agent_listen(adapter);
 		} else {
-			adapter_lock(adapter);
-			peers_drop(adapter, (uint32_t)(which - EPOLL_PEER));
-			adapter_unlock(adapter);
+			peers_died(adapter, (uint32_t)(which - EPOLL_PEER));
 		}
 	}
 }
@@ -383,7 +381,8 @@ int adapter_start_thread(struct hdl_adapter *adapter)
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (error != 0) {
 		errno = error;
-		log_error("pthread_create: %m");
+		log_error("the adapter's thread could not be started: %m; end some programs, or "
+		          "raise \"ulimit -u\" or \"ulimit -v\"");
 		return -HDL_EIO;
 	}
 	adapter->has_thread = true;

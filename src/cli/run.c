@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <unistd.h>
 
 #include <heddle/heddle.h>
@@ -86,6 +87,10 @@ static bool find_compat(char *out, size_t bytes)
 	char self[PATH_BYTES];
 	ssize_t length = readlink("/proc/self/exe", self, sizeof(self) - 1);
 	self[length > 0 ? length : 0] = '\0';
+	/* Without /proc: by the name that we were started by. */
+	const char *name = (const char *)getauxval(AT_EXECFN);
+	if (length <= 0 && name != NULL && realpath(name, self) == NULL)
+		self[0] = '\0';
 	char *slash = strrchr(self, '/');
 	if (slash != NULL)
 		*slash = '\0';
