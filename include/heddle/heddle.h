@@ -856,6 +856,9 @@ HDL_API int hdl_raw_detach(struct hdl_qp *qp, uint8_t next_header, const struct 
  * Posts the list @wr until one is refused; *bad is then that one. They are executed in order. Each message of a queue pair of the
  * type HDL_QP_RD names its context, destination and Q_Key (hdl_send_wr.rd); it begins when the one before it has ended.
  *
+ * A request takes room in the queue until its completion, or that of a later one, was taken: of those that are not signalled one
+ * must be now and then.
+ *
  * Owner: requests and lists are copied; the buffers belong to the adapter until the completion, inline data is copied.
  * Threads: any.
  * Blocks: no.
@@ -868,7 +871,7 @@ HDL_API int hdl_post_send(struct hdl_qp *qp, const struct hdl_send_wr *wr,
 
 /* hdl_post_recv - post requests to the receive queue
  *
- * Posts the list @wr until one is refused; *bad is then that one.
+ * Posts the list @wr until one is refused; *bad is then that one. A request takes room in the queue until its completion was taken.
  *
  * Owner: requests and lists are copied; the buffers belong to the adapter until the completion.
  * Threads: any.

@@ -10,6 +10,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/barrier.h"
@@ -90,16 +91,26 @@ static void unmap_blocks(struct hdl_adapter *adapter)
 			munmap(adapter->blocks[i], adapter->block_bytes[i]);
 }
 
+/* Where address space is limited, translation tables get an eighth of it: peers map them too. */
+static uint64_t arena_of_limit(void)
+{
+	struct rlimit limit;
+	uint64_t words = ADAPTER_ARENA_WORDS;
+	if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
+		while (words > ADAPTER_ARENA_LEAST && words * sizeof(uint64_t) > limit.rlim_cur / 8)
+			words /= 2;
+	return words;
+}
+
 static int make_tables(struct hdl_adapter *adapter)
 {
 	while ((1u << adapter->qp_bits) <= adapter->max_qp) /* one place is never used */
 		adapter->qp_bits++;
-	int result = tables_make(&adapter->tables, adapter->max_mr, adapter->qp_bits,
-	                         ADAPTER_ARENA_WORDS);
+	uint64_t arena_words = arena_of_limit();
+	int result = tables_make(&adapter->tables, adapter->max_mr, adapter->qp_bits, arena_words);
 	if (result != 0)
 		return result;
-	struct tpt_config config = {.capacity = adapter->max_mr,
-	                            .arena_words = ADAPTER_ARENA_WORDS};
+	struct tpt_config config = {.capacity = adapter->max_mr, .arena_words = arena_words};
 	size_t qps = (size_t)1 << adapter->qp_bits;
 	void *private_memory = map_block(adapter, 0, tpt_bytes(&config).private_bytes);
 	void **table = map_block(adapter, 1,
@@ -192,6 +203,7 @@ static struct hdl_adapter *new_adapter(const struct hdl_open_attr *attr,
 	        adapter->tables.fd = -1;
 	pthread_mutex_init(&adapter->ask_lock, NULL);
 	pthread_mutex_init(&adapter->agent_lock, NULL);
+	pthread_mutex_init(&adapter->handler_lock, NULL);
 	pthread_cond_init(&adapter->agent_answer, NULL);
 	return adapter;
 }
@@ -291,6 +303,7 @@ void adapter_kill(struct hdl_adapter *adapter)
 	groups_end(adapter);
 	pthread_mutex_destroy(&adapter->ask_lock);
 	pthread_mutex_destroy(&adapter->agent_lock);
+	pthread_mutex_destroy(&adapter->handler_lock);
 	pthread_cond_destroy(&adapter->agent_answer);
 	adapter->magic = 0;
 	fork_left();

@@ -51,6 +51,7 @@
 #define ADAPTER_NODE_QP     16383u /* as many as numbers leave a process on a node, and the default */
 #define ADAPTER_ARENA_WORDS \
 	(1ull << 27) /* 1 GiB of address space for translation tables, used as needed */
+#define ADAPTER_ARENA_LEAST (1ull << 20)
 #define ADAPTER_LIST_PAGES \
 	(2u * HDL_MAX_REGISTER_PAGES) /* page lists of posted registrations, a queue pair */
 
@@ -73,7 +74,7 @@ extern uint32_t magic_generation;
 /* The far side of a link, as far as the operating system is concerned. */
 struct peer {
 	struct hdl_adapter *adapter; /* in this process; or NULL, and then: */
-	pid_t pid;
+	pid_t pid;            /* in our PID namespace; 0: it has none there, or none that we know */
 	int pidfd;            /* readable when the process has ended; -1: none */
 	int bell;             /* eventfd that wakes its thread */
 	struct tables tables; /* what it lets us read */
@@ -201,6 +202,7 @@ struct hdl_adapter {
 	        group_lock; /* one change of membership at a time; taken before all others */
 	struct group_peers
 	        *group_peers; /* HDL_MAX_GROUPS of them, beside node.groups; with the drive lock */
+	pthread_mutex_t handler_lock; /* of these two alone: held for nothing that takes time */
 	void (*cm_handler)(void *context, const struct hdl_cm_msg *msg);
 	void *cm_context;
 };
@@ -413,12 +415,15 @@ void peers_ask_group(struct hdl_adapter *adapter, const struct hdl_gid *gid);
 void adapter_quiesce(struct hdl_adapter *adapter);
 /* Join @adapter to itself. */
 int peers_join_self(struct hdl_adapter *adapter);
-/* A process that the agent introduced: takes over @fds (tables, lanes, bell). With the drive lock. 0 or an error. */
-int peers_attach(struct hdl_adapter *adapter, const struct agent_msg *msg, int fds[3]);
+/* A process that the agent introduced: takes over @fds (tables, lanes, bell) and @pidfd (-1: none). With the drive lock. 0 or an
+ * error. */
+int peers_attach(struct hdl_adapter *adapter, const struct agent_msg *msg, int fds[3], int pidfd);
 /* The link with that id, or LINK_NONE. */
 uint32_t peers_by_id(const struct hdl_adapter *adapter, uint32_t id);
 /* The far side of link @index is gone. With the drive lock. */
 void peers_drop(struct hdl_adapter *adapter, uint32_t index);
+/* The process behind the link has ended. */
+void peers_died(struct hdl_adapter *adapter, uint32_t index);
 /* Leave all of them. No lock is held. */
 void peers_leave(struct hdl_adapter *adapter);
 /* Wake the far side. */
@@ -476,6 +481,8 @@ void cm_hear(struct hdl_adapter *adapter, const struct agent_msg *msg);
 void cm_again(struct hdl_adapter *adapter);
 /* There is another agent: what only the user knows is for the user to tell it. Without agent_lock. */
 void cm_mended(struct hdl_adapter *adapter);
+/* The process @slot of the node @guid has ended. */
+void cm_died(struct hdl_adapter *adapter, uint64_t guid, uint32_t slot);
 void cm_end(struct hdl_adapter *adapter);
 
 /* --- group.c --- */

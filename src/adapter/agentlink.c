@@ -171,7 +171,10 @@ static void greeting(const struct hdl_adapter *adapter, struct agent_msg *msg, b
 	memcpy(msg->u.hello.node, adapter->node_name, sizeof(msg->u.hello.node));
 	udp_ask(adapter, msg);
 	FILE *comm = fopen("/proc/self/comm", "re");
-	if (comm != NULL) {
+	if (comm == NULL) {
+		snprintf(msg->u.hello.program, sizeof(msg->u.hello.program), "%s",
+		         program_invocation_short_name);
+	} else {
 		if (fgets(msg->u.hello.program, sizeof(msg->u.hello.program), comm) != NULL)
 			msg->u.hello.program[strcspn(msg->u.hello.program, "\n")] = '\0';
 		fclose(comm);
@@ -259,8 +262,12 @@ static int greet(struct hdl_adapter *adapter, int sock, bool again)
 	struct agent_msg msg;
 	int reader = tables_reader_fd(&adapter->tables);
 	if (reader < 0) {
-		log_error("the tables cannot be shared: %m; is /proc mounted, is \"ulimit -n\" "
-		          "high enough?");
+		log_error(adapter->tables.fd < 0
+		                  ? "no memory can be shared with other processes: memfd_create() "
+		                    "fails; if a container's filter forbids it, allow it there "
+		                    "(seccomp)"
+		                  : "the tables cannot be shared: %m; is /proc mounted, is "
+		                    "\"ulimit -n\" high enough?");
 		return -HDL_EIO;
 	}
 	int own[2] = {reader, adapter->bell}, wires[UNIXSOCK_MAX_FDS], wire_count;
@@ -380,6 +387,16 @@ static void answered(struct hdl_adapter *adapter, uint32_t token, int answer, ui
 	pthread_mutex_unlock(&adapter->agent_lock);
 }
 
+/* We have no part in a link that we were offered. The other side must not wait for us. */
+static void part(struct hdl_adapter *adapter, uint32_t link_id)
+{
+	struct agent_msg msg = {
+	        .version = AGENT_VERSION, .kind = AGENT_PART, .u.gone = {.link_id = link_id}};
+	/* Without agent_lock, which whoever asks may hold: this is the thread that hears, and it alone closes the socket. */
+	unixsock_send(__atomic_load_n(&adapter->agent, __ATOMIC_RELAXED), &msg, sizeof(msg), NULL,
+	              0);
+}
+
 static void hear(struct hdl_adapter *adapter, const struct agent_msg *msg, int *fds, int fd_count)
 {
 	int result;
@@ -387,16 +404,19 @@ static void hear(struct hdl_adapter *adapter, const struct agent_msg *msg, int *
 	uint64_t guid;
 	switch (msg->kind) {
 	case AGENT_PEER:
-		if (fd_count != 3)
+		if (fd_count < 3 || fd_count > 4)
 			break;
 		adapter_lock(adapter);
-		result = peers_attach(adapter, msg, fds);
+		result = peers_attach(adapter, msg, fds, fd_count == 4 ? fds[3] : -1);
 		if (result == 0) {
 			adapter_arm(adapter);
 			group_met(adapter, peers_by_id(adapter, msg->u.peer.link_id));
 		}
 		adapter_unlock(adapter);
-		fds[0] = fds[1] = fds[2] = -1;
+		for (int i = 0; i < fd_count; i++)
+			fds[i] = -1;
+		if (result != 0)
+			part(adapter, msg->u.peer.link_id);
 		memcpy(&guid, msg->u.peer.node_guid, sizeof(guid));
 		answered(adapter, msg->u.peer.token, result, guid);
 		break;

@@ -18,10 +18,10 @@ int hdl_cm_receive(struct hdl_adapter *adapter,
 {
 	if (!is_connected(adapter))
 		return -HDL_ENOTSUP;
-	pthread_mutex_lock(&adapter->agent_lock);
+	pthread_mutex_lock(&adapter->handler_lock);
 	adapter->cm_handler = handler;
 	adapter->cm_context = context;
-	pthread_mutex_unlock(&adapter->agent_lock);
+	pthread_mutex_unlock(&adapter->handler_lock);
 	return 0;
 }
 
@@ -156,10 +156,10 @@ int hdl_cm_send(struct hdl_adapter *adapter, const struct hdl_cm_msg *msg)
 
 static void tell_handler(struct hdl_adapter *adapter, const struct hdl_cm_msg *msg)
 {
-	pthread_mutex_lock(&adapter->agent_lock);
+	pthread_mutex_lock(&adapter->handler_lock);
 	void (*handler)(void *, const struct hdl_cm_msg *) = adapter->cm_handler;
 	void *context = adapter->cm_context;
-	pthread_mutex_unlock(&adapter->agent_lock);
+	pthread_mutex_unlock(&adapter->handler_lock);
 	if (handler != NULL)
 		handler(context, msg);
 }
@@ -167,6 +167,12 @@ static void tell_handler(struct hdl_adapter *adapter, const struct hdl_cm_msg *m
 void cm_mended(struct hdl_adapter *adapter)
 {
 	tell_handler(adapter, &(struct hdl_cm_msg){.kind = HDL_CM_AGENT});
+}
+
+void cm_died(struct hdl_adapter *adapter, uint64_t guid, uint32_t slot)
+{
+	tell_handler(adapter,
+	             &(struct hdl_cm_msg){.kind = HDL_CM_GONE, .guid = guid, .slot = slot});
 }
 
 void cm_hear(struct hdl_adapter *adapter, const struct agent_msg *msg)

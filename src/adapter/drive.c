@@ -79,9 +79,7 @@ static void wait_bell(struct hdl_adapter *adapter, uint64_t ns)
 		} else if (which == EPOLL_AGENT) {
 			agent_listen(adapter);
 		} else {
-			adapter_lock(adapter);
-			peers_drop(adapter, (uint32_t)(which - EPOLL_PEER));
-			adapter_unlock(adapter);
+			peers_died(adapter, (uint32_t)(which - EPOLL_PEER));
 		}
 	}
 }
@@ -182,11 +180,11 @@ void adapter_doorbell(struct hdl_adapter *adapter, struct qp *qp)
 /* Returns how many requests from @wr on were done. */
 static uint32_t express(struct node *node, struct qp *qp, const struct hdl_send_wr *wr)
 {
-	if (wr->opcode != HDL_OP_SEND && wr->opcode != HDL_OP_SEND_IMM)
-		return local_express(node, qp, wr);
 	if (!lock_try(&qp->sq.post_lock))
 		return 0;
-	uint32_t done = local_short_send(node, qp, wr);
+	uint32_t done = wr->opcode != HDL_OP_SEND && wr->opcode != HDL_OP_SEND_IMM
+	                        ? local_express(node, qp, wr)
+	                        : local_short_send(node, qp, wr);
 	lock_drop(&qp->sq.post_lock);
 	return done;
 }
@@ -383,7 +381,8 @@ int adapter_start_thread(struct hdl_adapter *adapter)
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (error != 0) {
 		errno = error;
-		log_error("pthread_create: %m");
+		log_error("the adapter's thread could not be started: %m; end some programs, or "
+		          "raise \"ulimit -u\" or \"ulimit -v\"");
 		return -HDL_EIO;
 	}
 	adapter->has_thread = true;

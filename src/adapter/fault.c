@@ -281,8 +281,9 @@ int fault_probe(uint64_t addr, uint64_t length, bool write)
 		result = madvise((void *)(uintptr_t)start, end - start,
 		                 write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
 	while (result != 0 && (errno == EINTR || errno == EAGAIN));
-	/* EINVAL: the rights do not fit, or the kernel does not know the call. */
-	if (result != 0 && errno == EINVAL && mapped_by_list(start, end, write))
+	/* EINVAL: the rights do not fit, or the kernel does not know the call. EPERM, ENOSYS: a filter does not. */
+	if (result != 0 && (errno == EINVAL || errno == EPERM || errno == ENOSYS) &&
+	    mapped_by_list(start, end, write))
 		result = 0;
 	errno = saved;
 	return result == 0 ? 0 : -HDL_EFAULT;

@@ -54,6 +54,7 @@ static void part_from(void *block, size_t bytes)
 
 static void forget(struct hdl_adapter *adapter)
 {
+	adapter->probe = 0; /* what we have of the parent's memory is not the parent's */
 	close_one(&adapter->agent);
 	close_one(&adapter->bell);
 	close_one(&adapter->nudge);

@@ -7,6 +7,7 @@
 #include <heddle/heddle.h>
 
 #include "adapter/segment.h"
+#include "base/memfile.h"
 
 struct block {
 	struct block *next;
@@ -27,11 +28,8 @@ int hdl_mem_alloc(size_t length, void **out)
 		return -HDL_ENOMEM;
 	struct segment *s = &block->segment;
 	void *memory = MAP_FAILED;
-	s->fd = memfd_create("heddle-memory", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-	/* The size is final: nobody who maps it can be made to fall off its end. */
-	if (s->fd >= 0 && ftruncate(s->fd, (off_t)length) == 0 &&
-	    fcntl(s->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0 &&
-	    file_in_memory(s->fd, &s->dev, &s->inode))
+	s->fd = memfile_make("heddle-memory", length);
+	if (s->fd >= 0 && memfile_seal(s->fd) && file_in_memory(s->fd, &s->dev, &s->inode))
 		memory = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED, s->fd, 0);
 	if (memory == MAP_FAILED) {
 		if (s->fd >= 0)

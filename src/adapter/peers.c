@@ -2,7 +2,6 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,18 +10,18 @@
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include "adapter/adapter.h"
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/memfile.h"
 #include "port/lanes.h"
+#include "port/pidfd.h"
 
 #define LOCAL_ID         AGENT_LINK_IDS /* and more: ids of links within a process */
 #define QUIESCE_LIMIT_NS 2000000000u    /* how long a peer may stay inside its guard */
-#define LANES_SEAL       (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
 /* Joining and closing: which adapters of this process know each other changes under this alone. */
 pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -129,10 +128,12 @@ static uint32_t new_link(struct hdl_adapter *adapter)
 
 static bool is_alive(const struct peer *peer)
 {
-	struct pollfd end = {.fd = peer->pidfd, .events = POLLIN};
 	if (peer->adapter != NULL)
 		return true;
-	return peer->pidfd < 0 ? kill(peer->pid, 0) == 0 || errno != ESRCH : poll(&end, 1, 0) == 0;
+	if (peer->pidfd >= 0)
+		return !pidfd_ended(peer->pidfd);
+	/* Of one without a number the agent tells. */
+	return peer->pid == 0 || kill(peer->pid, 0) == 0 || errno != ESRCH;
 }
 
 /* Shall we go on waiting until @peer has left its guard at @seen? A peer that was stopped there, or says so for ever, does not
@@ -342,9 +343,14 @@ int hdl_join(struct hdl_adapter *a, struct hdl_adapter *b)
 
 /* --- between processes --- */
 
-/* Can we reach the memory of @pid? It keeps a word there whose value it tells everyone. */
+/* Can we reach the memory of @pid? It keeps a word there whose value it tells everyone, and that is another one in every process:
+ * who has it is not another process that has this number in our PID namespace. */
 static bool can_reach(pid_t pid, const struct tables_header *header)
 {
+	if (pid == 0) {
+		errno = ESRCH;
+		return false;
+	}
 	const char *way = getenv("HEDDLE_COPY");
 	if (way != NULL && strcmp(way, "lane") == 0) {
 		errno = EPERM;
@@ -360,9 +366,7 @@ static bool can_reach(pid_t pid, const struct tables_header *header)
 /* The lanes that the agent made: mapped, or NULL. */
 static void *map_lanes(int fd)
 {
-	struct stat st;
-	if (fcntl(fd, F_GET_SEALS) != LANES_SEAL || fstat(fd, &st) != 0 ||
-	    (size_t)st.st_size != lanes_bytes())
+	if (!memfile_is_sealed(fd, lanes_bytes()))
 		return NULL;
 	void *block = mmap(NULL, lanes_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	return block == MAP_FAILED ? NULL : block;
@@ -371,13 +375,15 @@ static void *map_lanes(int fd)
 /* Is it what a bell is? We write to it with the drive lock held: it must not be able to keep us. */
 static bool is_bell(int fd)
 {
-	char path[32], target[64];
+	char path[32], target[64] = "";
+	struct stat st;
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
 	ssize_t length = readlink(path, target, sizeof(target) - 1);
-	target[length > 0 ? length : 0] = '\0';
+	/* Without /proc: of those that are no file at all, the others take no words of eight bytes. */
+	bool fits = length > 0 ? strcmp(target, "anon_inode:[eventfd]") == 0
+	                       : fstat(fd, &st) == 0 && (st.st_mode & S_IFMT) == 0;
 	int flags = fcntl(fd, F_GETFL);
-	return strcmp(target, "anon_inode:[eventfd]") == 0 && flags >= 0 &&
-	       (flags & O_NONBLOCK) != 0;
+	return fits && flags >= 0 && (flags & O_NONBLOCK) != 0;
 }
 
 static void unmap_peer(struct hdl_adapter *adapter, struct peer *peer)
@@ -405,13 +411,27 @@ struct hdl_gid peers_link_local(uint64_t guid)
 	return gid;
 }
 
-int peers_attach(struct hdl_adapter *adapter, const struct agent_msg *msg, int fds[3])
+/* Find out whether we reach the memory of @peer. Its number is the one that it has here: what the agent knows it by holds in the
+ * agent's PID namespace. Where there is nothing better, that is tried, and taken if it proves to be right. */
+static bool find_process(struct peer *peer, pid_t told)
+{
+	peer->pid = peer->pidfd >= 0 ? pidfd_number(peer->pidfd) : told;
+	bool reaches = can_reach(peer->pid, peer->tables.header);
+	if (!reaches)
+		log_info("process %d: its memory cannot be reached (%s); data goes through shared "
+		         "memory in two copies",
+		         (int)peer->pid,
+		         peer->pid == 0 ? "it is in another PID namespace" : strerror(errno));
+	if (!reaches && peer->pidfd < 0)
+		peer->pid = 0;
+	return reaches;
+}
+
+int peers_attach(struct hdl_adapter *adapter, const struct agent_msg *msg, int fds[3], int pidfd)
 {
 	uint32_t index = new_link(adapter);
-	struct peer peer = {.pid = msg->u.peer.pid,
-	                    .bell = fd_aside(fds[2]),
-	                    .slot = msg->u.peer.slot,
-	                    .pidfd = fd_aside((int)syscall(SYS_pidfd_open, msg->u.peer.pid, 0))};
+	struct peer peer = {
+	        .bell = fd_aside(fds[2]), .slot = msg->u.peer.slot, .pidfd = fd_aside(pidfd)};
 	memcpy(&peer.node_guid, msg->u.peer.node_guid, 8);
 	int result = index == LINK_NONE ? -HDL_ENOMEM
 	                                : tables_map(&peer.tables, fds[0], &msg->u.peer.sizes);
@@ -428,16 +448,11 @@ int peers_attach(struct hdl_adapter *adapter, const struct agent_msg *msg, int f
 	lanes_attach(&end, peer.block, (int)msg->u.peer.side);
 	peer.guard = end.peer_guard;
 	struct tables *tables = &peer.tables;
-	bool reaches = can_reach(peer.pid, tables->header);
-	if (!reaches && errno == ESRCH) {
+	if (peer.pidfd >= 0 && pidfd_ended(peer.pidfd)) {
 		unmap_peer(adapter, &peer);
 		return -HDL_EHOSTUNREACH;
 	}
-	if (!reaches)
-		log_info("process %d: its memory cannot be reached (%m); data goes through shared "
-		         "memory "
-		         "in two copies",
-		         (int)peer.pid);
+	bool reaches = find_process(&peer, msg->u.peer.pid);
 	atomic_store_explicit(end.own_reach, reaches ? LANES_REACH_YES : LANES_REACH_NO,
 	                      memory_order_relaxed);
 	peer.reach = reach_make(peer.pid, tables->segments, reaches);
@@ -475,6 +490,20 @@ void peers_drop(struct hdl_adapter *adapter, uint32_t index)
 		return;
 	node_link_down(&adapter->node, index);
 	unmap_peer(adapter, peer);
+}
+
+void peers_died(struct hdl_adapter *adapter, uint32_t index)
+{
+	adapter_lock(adapter);
+	const struct peer *peer = &adapter->peers[index];
+	uint64_t guid = peer->node_guid;
+	uint32_t slot = peer->slot;
+	bool known = peer->used && peer->adapter == NULL;
+	peers_drop(adapter, index);
+	adapter_unlock(adapter);
+	/* An agent in the same container may have died with it, and tells nobody. */
+	if (known)
+		cm_died(adapter, guid, slot);
 }
 
 /* --- leaving --- */

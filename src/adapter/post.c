@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "adapter/adapter.h"
-#include "queue/wqe.h"
+#include "queue/reclaim.h"
 #include "transport/sg.h"
 
 #define TYPE(type) (1u << (type))
@@ -208,9 +208,9 @@ static int post_one(struct hdl_qp *qp, const struct hdl_send_wr *wr)
 	int result = judge_send(qp, wr, length);
 	if (result != 0)
 		return result;
-	struct wqe_send *wqe = wq_post(sq);
-	if (wqe == NULL)
+	if (wq_room(sq) == 0 && reclaim_sends(sq, qp->qp.send_cq) == 0)
 		return -HDL_ENOSPC;
+	struct wqe_send *wqe = wq_post(sq);
 	wqe_begin(wqe, wr, (uint32_t)length);
 	result = fill_operation(qp, wqe, wr);
 	if (result == 0 && qp->qp.type >= HDL_QP_XRC_INI)
@@ -285,16 +285,16 @@ int hdl_post_send(struct hdl_qp *qp, const struct hdl_send_wr *wr, const struct 
 	return result;
 }
 
-/* Copy @wr into the next element of a receive queue. Under its post_lock. */
-static int post_recv_one(struct wq *wq, const struct hdl_recv_wr *wr)
+/* Copy @wr into the next element of a receive queue, which completes in @cq (NULL: it is shared). Under its post_lock. */
+static int post_recv_one(struct wq *wq, const struct cq *cq, const struct hdl_recv_wr *wr)
 {
 	if (wr->num_sge > wq->max_sge)
 		return -HDL_EMSGSIZE;
 	if (wr->num_sge > 0 && wr->sg_list == NULL)
 		return -HDL_EINVAL;
-	struct wqe_recv *wqe = wq_post(wq);
-	if (wqe == NULL)
+	if (wq_room(wq) == 0 && (cq != NULL ? reclaim_recvs(wq, cq) : reclaim_released(wq)) == 0)
 		return -HDL_ENOSPC;
+	struct wqe_recv *wqe = wq_post(wq);
 	wqe->wr_id = wr->wr_id;
 	wqe->num_sge = wr->num_sge;
 	for (uint32_t i = 0; i < wr->num_sge; i++)
@@ -303,12 +303,12 @@ static int post_recv_one(struct wq *wq, const struct hdl_recv_wr *wr)
 	return 0;
 }
 
-static int post_recv_list(struct wq *wq, const struct hdl_recv_wr *wr,
+static int post_recv_list(struct wq *wq, const struct cq *cq, const struct hdl_recv_wr *wr,
                           const struct hdl_recv_wr **bad)
 {
 	int result = 0;
 	for (; result == 0 && wr != NULL; wr = result == 0 ? wr->next : wr)
-		result = post_recv_one(wq, wr);
+		result = post_recv_one(wq, cq, wr);
 	if (result != 0 && bad != NULL)
 		*bad = wr;
 	return result;
@@ -325,7 +325,7 @@ int hdl_post_recv(struct hdl_qp *qp, const struct hdl_recv_wr *wr, const struct 
 	lock_take(&qp->qp.rq.post_lock);
 	enum hdl_qp_state state = qp_state(&qp->qp);
 	if (state != HDL_QPS_RESET)
-		result = post_recv_list(&qp->qp.rq, wr, bad);
+		result = post_recv_list(&qp->qp.rq, qp->qp.recv_cq, wr, bad);
 	else if (bad != NULL)
 		*bad = wr;
 	lock_drop(&qp->qp.rq.post_lock);
@@ -340,7 +340,7 @@ int hdl_srq_post(struct hdl_srq *srq, const struct hdl_recv_wr *wr, const struct
 	if (srq == NULL || srq->magic != MAGIC_SRQ)
 		return -HDL_EINVAL;
 	lock_take(&srq->srq.wq.post_lock);
-	int result = post_recv_list(&srq->srq.wq, wr, bad);
+	int result = post_recv_list(&srq->srq.wq, NULL, wr, bad);
 	lock_drop(&srq->srq.wq.post_lock);
 	return result;
 }

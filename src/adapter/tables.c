@@ -6,14 +6,11 @@
 #include <stdio.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/fd.h"
 #include "base/log.h"
-
-/* The size is final: a reader must not fall off the end because the owner cut it off. */
-#define TABLES_SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+#include "base/memfile.h"
 
 static uint64_t round_up(uint64_t bytes)
 {
@@ -55,20 +52,21 @@ int tables_make(struct tables *tables, uint32_t entries, uint32_t qp_bits, uint6
 		return -HDL_ENOMEM;
 	}
 	/* Sparse: pages cost memory when they are first written. */
-	tables->fd = fd_aside(memfd_create("heddle-tables", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-	if (tables->fd >= 0 && (ftruncate(tables->fd, (off_t)bytes) != 0 ||
-	                        fcntl(tables->fd, F_ADD_SEALS, TABLES_SEALS) != 0)) {
-		close(tables->fd);
-		tables->fd = -1;
-	}
+	tables->fd = fd_aside(memfile_make("heddle-tables", bytes));
 	tables->block = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
 	                     tables->fd >= 0 ? MAP_SHARED | MAP_NORESERVE
 	                                     : MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
 	                     tables->fd, 0);
 	if (tables->block == MAP_FAILED) {
+		log_error("%llu MiB of address space for the tables: %m; raise \"ulimit -v\"",
+		          (unsigned long long)bytes >> 20);
 		tables->block = NULL;
 		tables_unmap(tables);
 		return -HDL_ENOMEM;
+	}
+	if (tables->fd >= 0) {
+		tables->closed = memfile_close_to_writers(tables->fd);
+		memfile_seal(tables->fd);
 	}
 	lay_out(tables, tables->block);
 	return 0;
@@ -77,22 +75,26 @@ int tables_make(struct tables *tables, uint32_t entries, uint32_t qp_bits, uint6
 int tables_reader_fd(const struct tables *tables)
 {
 	char path[64];
+	if (tables->closed)
+		return fcntl(tables->fd, F_DUPFD_CLOEXEC, 3);
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", tables->fd);
 	return tables->fd < 0 ? -1 : open(path, O_RDONLY | O_CLOEXEC);
 }
 
 int tables_map(struct tables *tables, int fd, const struct agent_sizes *sizes)
 {
-	struct stat st;
 	*tables = (struct tables){.fd = -1, .sizes = *sizes};
 	if (sizes->table_entries == 0 || sizes->table_entries > HDL_MAX_MR || sizes->qp_bits > 16 ||
 	    sizes->arena_words > 1ull << 40 || lay_out(tables, NULL) != sizes->block_bytes ||
-	    fcntl(fd, F_GET_SEALS) != TABLES_SEALS || fstat(fd, &st) != 0 ||
-	    (uint64_t)st.st_size != sizes->block_bytes)
+	    !memfile_is_sealed(fd, sizes->block_bytes))
 		return -HDL_EINVAL;
 	void *block = mmap(NULL, sizes->block_bytes, PROT_READ, MAP_SHARED | MAP_NORESERVE, fd, 0);
-	if (block == MAP_FAILED)
+	if (block == MAP_FAILED) {
+		log_error("%llu MiB of address space for the tables of another process: %m; raise "
+		          "\"ulimit -v\"",
+		          (unsigned long long)sizes->block_bytes >> 20);
 		return -HDL_ENOMEM;
+	}
 	tables->block = block;
 	lay_out(tables, block);
 	return 0;

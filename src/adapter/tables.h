@@ -32,7 +32,8 @@ _Static_assert(sizeof(struct segment_table) <= TABLES_SEGMENT_BYTES, "see the dr
 
 /* Where things are in a block of the sizes given. */
 struct tables {
-	int fd; /* -1: not in a file */
+	int fd;      /* -1: not in a file */
+	bool closed; /* nobody can write through a descriptor, not even this one */
 	void *block;
 	struct agent_sizes sizes;
 	struct tables_header *header;

@@ -82,6 +82,10 @@ struct client {
 	uint32_t wire_count;
 	struct udp_address wire_addresses[UDP_MAX_ADDRESSES];
 	char node_name[AGENT_NAME_MAX];
+	int epoll;              /* the agent's */
+	struct letter *letters; /* what waits to be said (outbox.c) */
+	struct letter **letters_end;
+	uint32_t letter_count;
 	bool connects;      /* has to do with connections: hears of deaths */
 	bool dead;          /* to be freed at the end of this turn */
 	struct word *words; /* what is to be said when it has gone (management.c), */
@@ -174,6 +178,13 @@ void group_send(struct agent *agent, struct client *client, const struct agent_m
 void group_end(struct agent *agent, struct client *client, const struct agent_msg *msg);
 /* @client leaves: the others hear of it. Before node_leave(). */
 void group_leave_all(struct agent *agent, struct client *client);
+
+/* outbox.c */
+/* Say @msg to @client, now or when there is room in its socket. False: it has gone, or lets too much lie. */
+bool outbox_send(struct client *client, struct agent_msg *msg, const int *fds, int fd_count);
+/* There is room in its socket. */
+void outbox_flush(struct client *client);
+void outbox_clear(struct client *client);
 
 /* serve.c */
 /* Tell @client. One that does not read what we say is as good as gone. */

@@ -18,11 +18,17 @@ static bool overlap(const uint8_t a[16], const uint8_t b[16])
 	return memcmp(a, any, 16) == 0 || memcmp(b, any, 16) == 0 || memcmp(a, b, 16) == 0;
 }
 
+/* Who is for IPv4 keeps nobody from having IPv6 alone, as in Linux. */
+static bool is_alone(uint32_t options)
+{
+	return (options & (AGENT_CM_ONLY | AGENT_CM_IPV4)) != 0;
+}
+
 /* Only two who each want a family alone do not meet. */
 static bool families_overlap(uint32_t a, uint32_t b)
 {
 	const uint32_t both = AGENT_CM_IPV4 | AGENT_CM_IPV6;
-	return (a & b & AGENT_CM_ONLY) == 0 || (a & b & both) != 0;
+	return !is_alone(a) || !is_alone(b) || (a & b & both) != 0;
 }
 
 /* Who keeps others with @options from having the port? */
@@ -157,7 +163,7 @@ void cm_send(struct agent *agent, struct client *client, struct agent_msg *msg)
 		out.u.cm.error = 0;
 		to->connects = true;
 		/* Others can make it fall behind: that is theirs to hear, not the end of it. */
-		if (unixsock_send(to->sock, &out, sizeof(out), NULL, 0) == 0)
+		if (outbox_send(to, &out, NULL, 0))
 			return;
 		error = EAGAIN;
 	}

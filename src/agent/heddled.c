@@ -106,14 +106,17 @@ static int take_lock(const char *path)
 		int lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 		if (lock < 0)
 			return -errno;
-		if (flock(lock, LOCK_EX | LOCK_NB) == 0 && fstat(lock, &held) == 0 &&
-		    stat(path, &there) == 0 && held.st_ino == there.st_ino &&
-		    held.st_dev == there.st_dev)
+		if (flock(lock, LOCK_EX | LOCK_NB) != 0) {
+			int error = errno;
+			if (error != EWOULDBLOCK)
+				unlink(path); /* nobody can hold it */
+			close(lock);
+			return -error;
+		}
+		if (fstat(lock, &held) == 0 && stat(path, &there) == 0 &&
+		    held.st_ino == there.st_ino && held.st_dev == there.st_dev)
 			return lock;
-		int error = errno;
 		close(lock);
-		if (error == EWOULDBLOCK)
-			return -EWOULDBLOCK;
 	}
 	return -EWOULDBLOCK;
 }
@@ -166,9 +169,13 @@ static void hear_processes(struct agent *agent, const struct epoll_event *events
 	for (int i = 0; i < count; i++) {
 		if (events[i].events == 0)
 			continue;
-		if (events[i].data.ptr == NULL)
+		if (events[i].data.ptr == NULL) {
 			agent_accept(agent);
-		else
+			continue;
+		}
+		if ((events[i].events & EPOLLOUT) != 0)
+			outbox_flush(events[i].data.ptr);
+		if ((events[i].events & ~(uint32_t)EPOLLOUT) != 0)
 			agent_hear(agent, events[i].data.ptr);
 	}
 }

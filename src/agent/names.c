@@ -19,14 +19,16 @@ static void add_gid(struct node_entry *node, const uint8_t gid[16])
 		memcpy(node->gids[node->gid_count++], gid, 16);
 }
 
-/* The host's addresses: IPv6 as they are, IPv4 mapped into IPv6 (as RoCEv2 writes them). */
-static void add_host_addresses(struct node_entry *node)
+/* The host's addresses but for those of interfaces with one of the flags @without: IPv6 as they are, IPv4 mapped into IPv6 (as
+ * RoCEv2 writes them). */
+static void add_host_addresses(struct node_entry *node, unsigned without)
 {
 	struct ifaddrs *list;
 	if (getifaddrs(&list) != 0)
 		return;
 	for (struct ifaddrs *at = list; at != NULL; at = at->ifa_next) {
-		if (at->ifa_addr == NULL || (at->ifa_flags & IFF_UP) == 0)
+		if (at->ifa_addr == NULL || (at->ifa_flags & IFF_UP) == 0 ||
+		    (at->ifa_flags & without) != 0)
 			continue;
 		uint8_t gid[16] = {[10] = 0xff, [11] = 0xff};
 		if (at->ifa_addr->sa_family == AF_INET) {
@@ -132,10 +134,12 @@ void node_list_addresses(struct node_entry *node)
 	add_link_local(node, node->guid, 2);
 	if (wire != NULL && !udp_address_is_ipv4(wire))
 		return;
+	/* The addresses of the loopback interface stand for the first one on a wire: nothing hears packets there, or another agent. */
 	node_loopback(node, loopback);
-	add_gid(node, loopback);
+	if (wire == NULL || !udp_address_is_loopback(wire))
+		add_gid(node, loopback);
 	if (node->name[0] == '\0')
-		add_host_addresses(node);
+		add_host_addresses(node, wire != NULL ? IFF_LOOPBACK : 0);
 }
 
 struct node_entry *node_of(struct agent *agent, const char *name, uint32_t wish, unsigned lmc)

@@ -1,7 +1,6 @@
 /* What the agent does for a process. */
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,14 +9,15 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "agent/agent.h"
 #include "agent/wire.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/memfile.h"
 #include "port/lanes.h"
+#include "port/pidfd.h"
 #include "port/unixsock.h"
 
 #define LOOPBACK_TRIES 64u
@@ -29,8 +29,7 @@ static void hang_up(struct client *client)
 
 void tell(struct client *client, struct agent_msg *msg, const int *fds, int fd_count)
 {
-	msg->version = AGENT_VERSION;
-	if (!client->dead && unixsock_send(client->sock, msg, sizeof(*msg), fds, fd_count) != 0)
+	if (!client->dead && !outbox_send(client, msg, fds, fd_count))
 		hang_up(client);
 }
 
@@ -67,8 +66,9 @@ void agent_accept(struct agent *agent)
 	}
 	*client = (struct client){.source = SOURCE_CLIENT,
 	                          .sock = sock,
+	                          .epoll = agent->epoll,
 	                          .pid = pid,
-	                          .pidfd = (int)syscall(SYS_pidfd_open, pid, 0),
+	                          .pidfd = pidfd_of_peer(sock, pid),
 	                          .tables = -1,
 	                          .bell = -1};
 	struct epoll_event interest = {.events = EPOLLIN, .data.ptr = client};
@@ -91,6 +91,14 @@ void agent_accept(struct agent *agent)
 static int open_loopback(struct agent *agent, struct node_entry *node, char *why, size_t why_bytes)
 {
 	int result = -EADDRINUSE;
+	struct udp_address own = {0};
+	node_loopback(node, own.gid);
+	if (!udp_has_route(&own)) {
+		snprintf(why, why_bytes,
+		         "the loopback interface is down: \"ip link set lo up\", or do without "
+		         "HEDDLE_LOCAL=off");
+		return -ENETUNREACH;
+	}
 	for (unsigned i = 0; i < LOOPBACK_TRIES && (result == -EADDRINUSE || result == -EBUSY);
 	     i++) {
 		struct udp_address address = {0};
@@ -135,7 +143,10 @@ static void welcome(struct client *client)
 	int result = count > 0 ? wires_enter(node, client->slot, socks) : 0;
 	if (result != 0) {
 		refuse(client, -result,
-		       "no socket for the wire; raise \"ulimit -n\", then end the agent");
+		       result == -EPERM || result == -EACCES || result == -ENOSYS
+		               ? "SO_ATTACH_REUSEPORT_CBPF, by which processes share the port, is "
+		                 "forbidden; allow it in the container's filter (seccomp)"
+		               : "no socket for the wire; raise \"ulimit -n\", then end the agent");
 		return;
 	}
 	answer.u.welcome.wire_mtu = count > 0 ? wires_mtu(node) : 0;
@@ -243,15 +254,15 @@ static const struct bond *bond_of(const struct agent *agent, const struct client
 /* Lanes for two processes; -1. */
 static int make_lanes(void)
 {
-	int fd = memfd_create("heddle-lanes", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-	if (fd < 0 || ftruncate(fd, (off_t)lanes_bytes()) != 0)
+	int fd = memfile_make("heddle-lanes", lanes_bytes());
+	if (fd < 0)
 		goto failed;
 	void *block = mmap(NULL, lanes_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (block == MAP_FAILED)
 		goto failed;
 	lanes_format(block);
 	munmap(block, lanes_bytes());
-	if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+	if (!memfile_seal(fd))
 		goto failed;
 	return fd;
 failed:
@@ -272,8 +283,8 @@ static void tell_of_peer(struct client *to, const struct client *peer, const str
 	                                   .pid = peer->pid,
 	                                   .sizes = peer->sizes}};
 	memcpy(msg.u.peer.node_guid, &peer->node->guid, 8);
-	int fds[3] = {peer->tables, lanes, peer->bell};
-	tell(to, &msg, fds, 3);
+	int fds[4] = {peer->tables, lanes, peer->bell, peer->pidfd};
+	tell(to, &msg, fds, peer->pidfd >= 0 ? 4 : 3);
 }
 
 static void introduce(struct agent *agent, struct client *client, const struct agent_msg *msg)
@@ -314,6 +325,27 @@ static void introduce(struct agent *agent, struct client *client, const struct a
 	tell(client, &no, NULL, 0);
 }
 
+/* Tell the other end of @bond, which is not @client, that it is over, and forget it. */
+static void break_bond(struct agent *agent, struct bond **at, const struct client *client)
+{
+	struct bond *bond = *at;
+	struct agent_msg msg = {.kind = AGENT_GONE, .u.gone = {.link_id = bond->id}};
+	tell(bond->ends[bond->ends[0] == client], &msg, NULL, 0);
+	*at = bond->next;
+	agent->bond_count--;
+	free(bond);
+}
+
+static void part(struct agent *agent, const struct client *client, const struct agent_msg *msg)
+{
+	for (struct bond **at = &agent->bonds; *at != NULL; at = &(*at)->next)
+		if ((*at)->id == msg->u.gone.link_id &&
+		    ((*at)->ends[0] == client || (*at)->ends[1] == client)) {
+			break_bond(agent, at, client);
+			return;
+		}
+}
+
 static void find(struct agent *agent, struct client *client, const struct agent_msg *msg)
 {
 	const struct node_entry *node = node_by_gid(agent, msg->u.introduce.gid);
@@ -349,6 +381,9 @@ static bool serve(struct agent *agent, struct client *client, struct agent_msg *
 	switch (msg->kind) {
 	case AGENT_INTRODUCE:
 		introduce(agent, client, msg);
+		return true;
+	case AGENT_PART:
+		part(agent, client, msg);
 		return true;
 	case AGENT_FIND:
 		find(agent, client, msg);
@@ -393,8 +428,7 @@ void agent_hear(struct agent *agent, struct client *client)
 	ssize_t got = unixsock_receive(client->sock, &msg, sizeof(msg), fds, &fd_count);
 	if (got == -EAGAIN) {
 		/* Nothing was said: then it is the process that has ended, and one of its children holds the socket. */
-		struct pollfd end = {.fd = client->pidfd, .events = POLLIN};
-		if (client->pidfd >= 0 && poll(&end, 1, 0) > 0)
+		if (client->pidfd >= 0 && pidfd_ended(client->pidfd))
 			hang_up(client);
 		return;
 	}
@@ -424,16 +458,11 @@ static void break_bonds(struct agent *agent, struct client *client)
 {
 	struct bond **at = &agent->bonds;
 	while (*at != NULL) {
-		struct bond *bond = *at;
-		if (bond->ends[0] != client && bond->ends[1] != client) {
-			at = &bond->next;
-			continue;
-		}
-		struct agent_msg msg = {.kind = AGENT_GONE, .u.gone = {.link_id = bond->id}};
-		tell(bond->ends[bond->ends[0] == client], &msg, NULL, 0);
-		*at = bond->next;
-		agent->bond_count--;
-		free(bond);
+		const struct bond *bond = *at;
+		if (bond->ends[0] != client && bond->ends[1] != client)
+			at = &(*at)->next;
+		else
+			break_bond(agent, at, client);
 	}
 }
 
@@ -451,6 +480,7 @@ void agent_sweep(struct agent *agent)
 		cm_leave(agent, client);
 		group_leave_all(agent, client);
 		node_leave(agent, client);
+		outbox_clear(client);
 		close(client->sock);
 		if (client->pidfd >= 0)
 			close(client->pidfd);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <unistd.h>
 
 #include <heddle/heddle.h>
@@ -19,6 +20,7 @@ struct options {
 	char *addresses; /* with commas between them */
 	const char *lmc;
 	const char *capture;
+	bool preload;
 	char **program; /* it and its arguments */
 };
 
@@ -52,6 +54,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case 'c':
 		options->capture = arg;
 		return 0;
+	case 'p':
+		options->preload = true;
+		return 0;
 	case ARGP_KEY_ARG:
 		/* The program begins: what follows is not ours. */
 		options->program = &state->argv[state->next - 1];
@@ -82,6 +87,10 @@ static bool find_compat(char *out, size_t bytes)
 	char self[PATH_BYTES];
 	ssize_t length = readlink("/proc/self/exe", self, sizeof(self) - 1);
 	self[length > 0 ? length : 0] = '\0';
+	/* Without /proc: by the name that we were started by. */
+	const char *name = (const char *)getauxval(AT_EXECFN);
+	if (length <= 0 && name != NULL && realpath(name, self) == NULL)
+		self[0] = '\0';
 	char *slash = strrchr(self, '/');
 	if (slash != NULL)
 		*slash = '\0';
@@ -102,6 +111,15 @@ static void prepend(const char *variable, const char *directory)
 	             old != NULL ? old : "") > 0)
 		setenv(variable, list, 1);
 	free(list);
+}
+
+/* Also into programs that do not ask for it. */
+static void preload(const char *directory)
+{
+	char *library = NULL;
+	if (asprintf(&library, "%s/libibverbs.so.1", directory) > 0)
+		prepend("LD_PRELOAD", library);
+	free(library);
 }
 
 /* Make the file of a capture, and tell the program where it is, wherever it goes. */
@@ -132,6 +150,10 @@ int run_command_of(int argc, char **argv)
 	         "Put the node on ADDRESS, an address of this machine, where others can reach it; "
 	         "given twice, on both",
 	         0},
+	        {"preload", 'p', NULL, 0,
+	         "Load the library into every program, so that scripts and their tools, too, see "
+	         "the files that it brings",
+	         0},
 	        {"lmc", 'l', "BITS", 0, "Give the node 2 to the BITS LIDs instead of one", 0},
 	        {"capture", 'c', "FILE", 0, "Record its packets to FILE, as pcapng", 0},
 	        {0}};
@@ -156,6 +178,8 @@ int run_command_of(int argc, char **argv)
 		return EXIT_FAILURE;
 	}
 	prepend("LD_LIBRARY_PATH", compat);
+	if (options.preload)
+		preload(compat);
 	if (options.node != NULL)
 		setenv("HEDDLE_NODE", options.node, 1);
 	if (options.addresses != NULL)

@@ -9,6 +9,7 @@
 #define COMPAT_COMPAT_H
 
 #include <errno.h>
+#include <net/if.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -210,6 +211,10 @@ bool compat_gid(const struct compat_device *device, unsigned index, union ibv_gi
 /* What hdl_gid_query() calls that entry, and back; UINT_MAX: there is none. */
 unsigned compat_gid_below(const struct compat_device *device, unsigned index);
 unsigned compat_gid_above(const struct compat_device *device, unsigned below);
+
+/* --- interface.c --- */
+/* The network interface that has an entry of the GID table. False: there is none, as on InfiniBand. */
+bool compat_interface(const struct compat_device *device, unsigned index, char name[IF_NAMESIZE]);
 
 /* --- query.c --- */
 int compat_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr,

@@ -15,6 +15,8 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "base/log.h"
+
 #define BUCKETS 1024u
 
 static pthread_mutex_t hand_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -157,8 +159,12 @@ int compat_events_start(struct hdl_adapter *adapter)
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	int error = pthread_create(&thread, NULL, serve, adapter);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	if (error != 0)
+	if (error != 0) {
+		log_error("the thread for events could not be started: %s; end some programs, or "
+		          "raise \"ulimit -u\" or \"ulimit -v\"",
+		          strerror(error));
 		return error;
+	}
 	pthread_detach(thread);
 	served = adapter;
 	return 0;

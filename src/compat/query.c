@@ -166,6 +166,9 @@ static bool fill_entry(const struct compat_device *device, uint32_t index, void 
 	                                                             : IBV_GID_TYPE_ROCE_V2};
 	if (!compat_gid(device, index, &entry.gid))
 		return false;
+	char interface[IF_NAMESIZE];
+	if (compat_interface(device, index, interface))
+		entry.ndev_ifindex = if_nametoindex(interface);
 	memset(to, 0, size);
 	memcpy(to, &entry, size < sizeof(entry) ? size : sizeof(entry));
 	return true;

@@ -58,10 +58,10 @@ static int judge_at(int dir, const char *path, const struct tree_node **node)
 static int open_node(const struct tree_node *node, int flags)
 {
 	if (node->kind == TREE_DIRECTORY)
-		/* Something to hold; its content is not ours to show through a descriptor. */
+		/* Something to hold, in which nobody can remove anything; its content is not ours to show through a descriptor. */
 		return flags & (O_WRONLY | O_RDWR)
 		               ? (errno = EISDIR, -1)
-		               : open("/", O_RDONLY | O_DIRECTORY | (flags & O_CLOEXEC));
+		               : open("/proc/self", O_RDONLY | O_DIRECTORY | (flags & O_CLOEXEC));
 	if (flags & O_DIRECTORY) {
 		errno = ENOTDIR;
 		return -1;
@@ -234,6 +234,25 @@ static int our_fstatat(int dir, const char *path, struct stat *out, int flags)
 	return ours == 0 ? fstatat(dir, path, out, flags) : ours > 0 ? 0 : -1;
 }
 
+/* ls(1) asks so. */
+static int our_statx(int dir, const char *path, int flags, unsigned mask, struct statx *out)
+{
+	const struct tree_node *node;
+	struct stat found;
+	int ours = judge_at(dir, path, &node);
+	if (ours <= 0)
+		return ours == 0 ? statx(dir, path, flags, mask, out) : -1;
+	stat_node(node, &found);
+	*out = (struct statx){.stx_mask = STATX_BASIC_STATS,
+	                      .stx_blksize = (uint32_t)found.st_blksize,
+	                      .stx_nlink = (uint32_t)found.st_nlink,
+	                      .stx_mode = (uint16_t)found.st_mode,
+	                      .stx_size = (uint64_t)found.st_size,
+	                      .stx_rdev_major = major(found.st_rdev),
+	                      .stx_rdev_minor = minor(found.st_rdev)};
+	return 0;
+}
+
 static int access_node(const struct tree_node *node, int mode)
 {
 	bool allowed = !(mode & X_OK) || node->kind == TREE_DIRECTORY;
@@ -295,7 +314,9 @@ static char *our_realpath(const char *path, char *out)
 		return realpath(path, out);
 	if (ours < 0)
 		return NULL;
-	return out != NULL ? strcpy(out, node->path) : strdup(node->path);
+	char whole[TREE_PATH_BYTES];
+	tree_path(node, whole);
+	return out != NULL ? strcpy(out, whole) : strdup(whole);
 }
 
 static char *our_realpath_chk(const char *path, char *out, size_t room)
@@ -375,6 +396,47 @@ static int our_closedir(DIR *stream)
 	folder->node = NULL;
 	pthread_mutex_unlock(&folders_lock);
 	return 0;
+}
+
+/* How a program compares entries; qsort(3) wants it by another name. */
+typedef int (*entry_order)(const struct dirent **, const struct dirent **);
+
+/* libibumad reads folders so. */
+static int our_scandir(const char *path, struct dirent ***entries,
+                       int (*wanted)(const struct dirent *), entry_order order)
+{
+	const struct tree_node *node;
+	struct dirent **list = NULL;
+	const struct dirent *entry;
+	size_t count = 0;
+	if (judge(path, &node) == 0)
+		return scandir(path, entries, wanted, order);
+	DIR *stream = our_opendir(path);
+	if (stream == NULL)
+		return -1;
+	while ((entry = our_readdir(stream)) != NULL) {
+		if (wanted != NULL && !wanted(entry))
+			continue;
+		struct dirent **longer = realloc(list, (count + 1) * sizeof(struct dirent *));
+		struct dirent *copy = longer != NULL ? malloc(sizeof(*copy)) : NULL;
+		list = longer != NULL ? longer : list;
+		if (copy == NULL)
+			break;
+		*copy = *entry;
+		list[count++] = copy;
+	}
+	our_closedir(stream);
+	if (entry != NULL || (list == NULL && (list = malloc(sizeof(struct dirent *))) == NULL)) {
+		while (count > 0)
+			free(list[--count]);
+		free(list);
+		errno = ENOMEM;
+		return -1;
+	}
+	if (order != NULL && count > 1)
+		qsort(list, count, sizeof(struct dirent *), (__compar_fn_t)(void *)order);
+	*entries = list;
+	return (int)count;
 }
 
 static void our_rewinddir(DIR *stream)
@@ -473,9 +535,12 @@ static const struct import calls[] = {
         CALL("readlinkat", our_readlinkat),
         CALL("realpath", our_realpath),
         CALL("rewinddir", our_rewinddir),
+        CALL("scandir", our_scandir),
+        CALL("scandir64", our_scandir),
         CALL("seekdir", our_seekdir),
         CALL("stat", our_stat),
         CALL("stat64", our_stat),
+        CALL("statx", our_statx),
         CALL("telldir", our_telldir),
         CALL("write", our_write),
 };

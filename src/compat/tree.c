@@ -3,6 +3,7 @@
 
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "compat/compat.h"
@@ -50,6 +51,22 @@ static void print_lid(char *text, size_t size, const struct tree_node *node)
 	snprintf(text, size, "0x%x\n", node->argument != 0 ? limits.sm_lid : limits.lid);
 }
 
+static void print_interface(char *text, size_t size, const struct tree_node *node)
+{
+	char name[IF_NAMESIZE];
+	if (compat_interface(compat_device_named(node->device), node->argument, name))
+		snprintf(text, size, "%s\n", name);
+}
+
+/* A program that finds a folder of interfaces may ask ls(1) or a script what is in it. So it is there only where what the program
+ * starts has these files too. */
+static bool is_shared(const struct tree_node *node)
+{
+	const char *loaded = getenv("LD_PRELOAD");
+	(void)node;
+	return loaded != NULL && strstr(loaded, "libibverbs.so") != NULL;
+}
+
 static void print_lmc(char *text, size_t size, const struct tree_node *node)
 {
 	(void)node;
@@ -91,7 +108,11 @@ static bool is_used(const struct tree_node *node)
 	        GID(of, 9, type), GID(of, 10, type), GID(of, 11, type), GID(of, 12, type),        \
 	        GID(of, 13, type), GID(of, 14, type), GID(of, 15, type)
 /* Addresses of Ethernet belong to a network interface. */
-#define NDEV(n) OF_USED(HDL_DEVICE_ETHERNET, "/ports/1/gid_attrs/ndevs/" #n, "lo", n)
+#define NDEV(n)                                                                    \
+	OF(HDL_DEVICE_ETHERNET, "/ports/1/gid_attrs/ndevs/" #n, .kind = TREE_FILE, \
+	   .write = print_interface, .exists = is_used, .argument = (n))
+#define OF_SHARED(where, ...) \
+	OF(HDL_DEVICE_ETHERNET, where, .kind = TREE_DIRECTORY, .exists = is_shared, __VA_ARGS__)
 
 /* What the two devices have alike. */
 #define DEVICE(of, uverbs, number)                                                                 \
@@ -154,6 +175,9 @@ static const struct tree_node nodes[] = {
         NDEV(13),
         NDEV(14),
         NDEV(15),
+        OF_SHARED("/device", ),
+        OF_SHARED("/device/net", ),
+        OF_SHARED("/device/net/*", .is_interface = true),
         DEVICE(HDL_DEVICE_INFINIBAND, "uverbs1", "231:193"),
         OF_TEXT(HDL_DEVICE_INFINIBAND, "/ports/1/link_layer", "InfiniBand"),
         OF_MADE(HDL_DEVICE_INFINIBAND, "/ports/1/lid", print_lid, 0),
@@ -202,6 +226,25 @@ static bool is_below(const char *path, const char *folder)
 	return strncmp(path, folder, length) == 0 && (path[length] == '/' || path[length] == '\0');
 }
 
+void tree_path(const struct tree_node *node, char out[TREE_PATH_BYTES])
+{
+	char name[IF_NAMESIZE] = "*";
+	snprintf(out, TREE_PATH_BYTES, "%s", node->path);
+	if (node->is_interface && compat_interface(compat_device_named(node->device), 0, name))
+		snprintf(strrchr(out, '*'), IF_NAMESIZE, "%s", name);
+}
+
+static bool is_at(const struct tree_node *node, const char *path)
+{
+	char whole[TREE_PATH_BYTES];
+	if (!node->is_interface)
+		return strcmp(node->path, path) == 0;
+	if (strncmp(node->path, path, strlen(node->path) - 1) != 0)
+		return false;
+	tree_path(node, whole);
+	return strcmp(whole, path) == 0;
+}
+
 enum tree_owner tree_find(const char *path, const struct tree_node **node)
 {
 	char straight[TREE_PATH_BYTES];
@@ -211,7 +254,7 @@ enum tree_owner tree_find(const char *path, const struct tree_node **node)
 	    !is_below(straight, "/dev/infiniband"))
 		return TREE_OTHERS;
 	for (size_t i = 0; i < NODES; i++)
-		if (strcmp(nodes[i].path, straight) == 0 && is_there(&nodes[i])) {
+		if (is_at(&nodes[i], straight) && is_there(&nodes[i])) {
 			*node = &nodes[i];
 			return TREE_OURS;
 		}
@@ -230,6 +273,7 @@ size_t tree_text(const struct tree_node *node, char *text, size_t size)
 
 const struct tree_node *tree_child(const struct tree_node *folder, size_t index, const char **name)
 {
+	static _Thread_local char whole[TREE_PATH_BYTES];
 	size_t length = strlen(folder->path);
 	for (size_t i = 0; i < NODES; i++) {
 		const char *path = nodes[i].path;
@@ -237,7 +281,8 @@ const struct tree_node *tree_child(const struct tree_node *folder, size_t index,
 		    strchr(path + length + 1, '/') != NULL)
 			continue;
 		if (is_there(&nodes[i]) && index-- == 0) {
-			*name = path + length + 1;
+			tree_path(&nodes[i], whole);
+			*name = whole + length + 1;
 			return &nodes[i];
 		}
 	}

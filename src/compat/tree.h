@@ -22,6 +22,7 @@ struct tree_node {
 	void (*write)(char *text, size_t size, const struct tree_node *node);
 	bool (*exists)(const struct tree_node *node); /* NULL: always */
 	unsigned argument;
+	bool is_interface; /* the last part of its path stands for the name of the device's network interface */
 };
 
 /* Whose is @path? TREE_OURS and *node; TREE_MISSING below one of our folders, but not there; TREE_OTHERS: the
@@ -29,10 +30,13 @@ struct tree_node {
 enum tree_owner { TREE_OTHERS, TREE_MISSING, TREE_OURS };
 enum tree_owner tree_find(const char *path, const struct tree_node **node);
 
+/* The path of a node, with the name that it has on this machine. */
+void tree_path(const struct tree_node *node, char out[TREE_PATH_BYTES]);
+
 /* The content of a file; returns its length. Opens the adapter where its identity is asked for. */
 size_t tree_text(const struct tree_node *node, char *text, size_t size);
 
-/* The children of a folder: the @index-th, its name in *name; NULL when there are no more. */
+/* The children of a folder: the @index-th, its name in *name until the next call of this thread; NULL when there are no more. */
 const struct tree_node *tree_child(const struct tree_node *folder, size_t index, const char **name);
 
 #endif

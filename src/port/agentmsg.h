@@ -6,7 +6,9 @@
  *   HELLO  {node, sizes, wire} + tables, bell  -->
  *                                        <--  WELCOME {slot, lid, guid, gids, wire} + sockets  or  REFUSED {why}
  *   INTRODUCE {gid, slot, token}         -->
- *                                        <--  PEER {token, side, link id, sizes, pid} + tables, lanes, bell    to both
+ *                                        <--  PEER {token, side, link id, sizes} + tables, lanes, bell, and     to both
+ *                                             a pidfd, if there is one
+ *   PART {link id}                       -->  we could not take it up: the other side hears GONE
  *                                        <--  NO_PEER {token}, KNOWN {token, link id}                          to the asker
  *                                        <--  GONE {link id}                                 when a peer's socket closes
  *   FIND {gid, token}                    -->
@@ -36,7 +38,7 @@
 
 #include "port/udp.h"
 
-#define AGENT_VERSION    10u
+#define AGENT_VERSION    11u
 #define AGENT_SOCKET     "agent.sock"
 #define AGENT_LOCK       "agent.lock"
 #define AGENT_MAX_GIDS   16u
@@ -85,6 +87,7 @@ enum agent_kind {
 	AGENT_GROUP_MEMBER,
 	AGENT_GROUP_DONE,
 	AGENT_FIND,
+	AGENT_PART,
 	AGENT_KIND_COUNT
 };
 
@@ -150,7 +153,7 @@ struct agent_msg {
 			uint32_t side;
 			uint32_t link_id;
 			uint32_t slot;
-			int32_t pid;
+			int32_t pid; /* as the agent knows it, which may live in another PID namespace */
 			uint32_t reserved;
 			uint8_t node_guid[8];
 			struct agent_sizes sizes;
@@ -164,7 +167,7 @@ struct agent_msg {
 		} known;
 		struct {
 			uint32_t link_id;
-		} gone;
+		} gone; /* and PART */
 		struct {
 			char node[AGENT_NAME_MAX];
 			char program[AGENT_NAME_MAX];

@@ -29,6 +29,19 @@ static int make(const char *path)
 	return judge(path);
 }
 
+/* Without a directory that the user was given: /tmp, or where that can only be read, or is not there, /dev/shm. */
+static int choose(char path[RUNDIR_MAX])
+{
+	static const char *const places[] = {"/tmp", "/dev/shm"};
+	unsigned user = (unsigned)geteuid();
+	for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+		int length = snprintf(path, RUNDIR_MAX, "%s/heddle-%u", places[i], user);
+		if (access(access(path, F_OK) == 0 ? path : places[i], W_OK) == 0)
+			return length;
+	}
+	return snprintf(path, RUNDIR_MAX, "%s/heddle-%u", places[0], user);
+}
+
 int rundir_open(char path[RUNDIR_MAX])
 {
 	const char *given = getenv("HEDDLE_DIR"), *runtime = getenv("XDG_RUNTIME_DIR");
@@ -38,7 +51,7 @@ int rundir_open(char path[RUNDIR_MAX])
 	} else if (runtime != NULL && runtime[0] == '/' && access(runtime, W_OK) == 0) {
 		length = snprintf(path, RUNDIR_MAX, "%s/heddle", runtime);
 	} else {
-		length = snprintf(path, RUNDIR_MAX, "/tmp/heddle-%u", (unsigned)geteuid());
+		length = choose(path);
 	}
 	if (length < 0 || length >= RUNDIR_MAX)
 		return -ENAMETOOLONG;
@@ -60,6 +73,8 @@ const char *rundir_advice(int error)
 	case EDQUOT:
 		return "the file system is full; make room, or set HEDDLE_DIR to a directory of "
 		       "your own on another one";
+	case EAGAIN:
+		return "there may be no more processes; end some, or raise \"ulimit -u\"";
 	case EMFILE:
 	case ENFILE:
 	case ENOMEM:

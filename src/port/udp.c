@@ -270,6 +270,17 @@ int udp_open_shared(const struct udp_address *address, uint16_t port)
 	return open_at(address, port, true);
 }
 
+bool udp_has_route(const struct udp_address *address)
+{
+	union udp_name name;
+	socklen_t bytes = name_of(address, UDP_ROCE_PORT, &name);
+	int sock = socket(name.any.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	bool leads = sock < 0 || connect(sock, &name.any, bytes) == 0 || errno != ENETUNREACH;
+	if (sock >= 0)
+		close(sock);
+	return leads;
+}
+
 int udp_open_sender(const struct udp_address *address, uint16_t *port)
 {
 	struct prng prng;

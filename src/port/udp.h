@@ -62,6 +62,8 @@ int udp_interface(const struct udp_address *address, char name[IF_NAMESIZE], uns
 int udp_open(const struct udp_address *address, uint16_t port);
 /* The same for a socket that joins those of this user that share the port already; see steer.h. */
 int udp_open_shared(const struct udp_address *address, uint16_t port);
+/* Can packets to @address leave? Not while its interface is down. */
+bool udp_has_route(const struct udp_address *address);
 /* For sending alone: nothing is ever queued there. *port: what was found. */
 int udp_open_sender(const struct udp_address *address, uint16_t *port);
 /* A socket that gets what is sent to @group on the interface that has @address; others may have it too. */

@@ -82,10 +82,10 @@ uint32_t cq_discard(struct cq *cq, uint32_t qpn)
 {
 	uint32_t head = atomic_load_explicit(&cq->head, memory_order_relaxed);
 	uint32_t tail = atomic_load_explicit(&cq->tail, memory_order_relaxed);
-	uint32_t to = head;
-	for (uint32_t from = head; from != tail; from++)
+	uint32_t to = tail;
+	for (uint32_t from = tail; from-- != head;)
 		if (cq->ring[from & cq->mask].qpn != qpn)
-			cq->ring[to++ & cq->mask] = cq->ring[from & cq->mask];
-	atomic_store_explicit(&cq->tail, to, memory_order_seq_cst);
-	return tail - to;
+			cq->ring[--to & cq->mask] = cq->ring[from & cq->mask];
+	atomic_store_explicit(&cq->head, to, memory_order_seq_cst);
+	return to - head;
 }

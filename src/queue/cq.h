@@ -79,6 +79,18 @@ static inline unsigned cq_push(struct cq *cq, const struct hdl_wc *wc, bool soli
 /* Up to @max completions, oldest first. */
 int cq_poll(struct cq *cq, struct hdl_wc *wc, int max);
 
+/* The number of the next completion that is pushed. By the driver. */
+static inline uint32_t cq_next(const struct cq *cq)
+{
+	return atomic_load_explicit(&cq->tail, memory_order_relaxed);
+}
+
+/* Completions with numbers below this one have been taken. */
+static inline uint32_t cq_taken(const struct cq *cq)
+{
+	return atomic_load_explicit(&cq->head, memory_order_acquire);
+}
+
 static inline bool cq_empty(const struct cq *cq)
 {
 	return atomic_load_explicit(&cq->tail, memory_order_seq_cst) ==
@@ -92,7 +104,7 @@ void cq_arm(struct cq *cq, bool solicited_only);
  * the caller. False, and nothing changed, when more than @depth are held. */
 bool cq_move(struct cq *cq, void *memory, uint32_t depth);
 
-/* Take out the completions of the queue pair @qpn, the others stay in order. Pushing and polling must be locked out by the
+/* Take out the completions of the queue pair @qpn, the others stay in order, with numbers that are not smaller. Pushing and polling must be locked out by the
  * caller. Returns how many there were. */
 uint32_t cq_discard(struct cq *cq, uint32_t qpn);
 

@@ -39,10 +39,14 @@ bool wq_move(struct wq *wq, void *memory, uint32_t depth)
 	wq->elements = memory;
 	wq->mask = mask;
 	wq->depth = depth;
+	wq->free = head;
 	return true;
 }
 
 void wq_clear(struct wq *wq)
 {
-	atomic_store_explicit(&wq->head, wq_tail(wq), memory_order_release);
+	uint32_t tail = wq_tail(wq);
+	atomic_store_explicit(&wq->head, tail, memory_order_release);
+	atomic_store_explicit(&wq->told, tail, memory_order_release);
+	wq->free = tail;
 }

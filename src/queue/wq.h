@@ -1,9 +1,14 @@
 /* Work queues: rings of fixed-size elements in one process's memory. Application threads post under the post lock; whoever
  * drives the adapter consumes. Indices run freely and are masked on use.
  *
- *   tail   next element to post       written by posters (under post_lock)
- *   head   oldest element still held  written by the driver
- *   depth  how many may be held: what the user was promised; slots is the next power of two
+ *   tail   next element to post                written by posters (under post_lock)
+ *   head   oldest element that is still needed  written by the driver
+ *   told   of receives: the next to complete    written by the driver
+ *   free   oldest element that is not to be posted anew yet (posters, under post_lock)
+ *   depth  how many lie between free and tail: what the user was promised; slots is the next power of two
+ *
+ * A request is outstanding until the application has taken its completion, or one of a later request of the same queue (IBTA 10.8.5.1): so
+ * a completion queue as long as its work queues never overflows. See reclaim.h.
  *
  * Send and receive queues and shared receive queues are all this. */
 #ifndef QUEUE_WQ_H
@@ -27,7 +32,9 @@ struct wq {
 	uint32_t max_sge;
 	struct lock post_lock;
 	_Alignas(64) _Atomic uint32_t tail;
+	uint32_t free;
 	_Alignas(64) _Atomic uint32_t head;
+	_Atomic uint32_t told;
 };
 
 /* Slots for @depth elements: the next power of two. */
@@ -59,13 +66,17 @@ static inline uint32_t wq_held(const struct wq *wq)
 	return wq_tail(wq) - wq_head(wq);
 }
 
+/* How many elements may be posted, as far as was seen by now. The caller holds post_lock. */
+static inline uint32_t wq_room(const struct wq *wq)
+{
+	return wq->depth - (atomic_load_explicit(&wq->tail, memory_order_relaxed) - wq->free);
+}
+
 /* The element to fill next, or NULL when the queue is full. The caller holds post_lock until wq_posted(). */
 static inline void *wq_post(struct wq *wq)
 {
-	uint32_t tail = atomic_load_explicit(&wq->tail, memory_order_relaxed);
-	if (tail - wq_head(wq) >= wq->depth)
-		return NULL;
-	return wq_at(wq, tail);
+	return wq_room(wq) == 0 ? NULL
+	                        : wq_at(wq, atomic_load_explicit(&wq->tail, memory_order_relaxed));
 }
 
 static inline void wq_posted(struct wq *wq)

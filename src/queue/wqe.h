@@ -10,7 +10,9 @@
 enum wqe_state {
 	WQE_READY, /* to be executed, for the first time or again */
 	WQE_SENT,  /* the peer has it; an answer will come */
-	WQE_DONE   /* over; completes as soon as everything before it has */
+	WQE_DONE,  /* over; completes as soon as everything before it has */
+	WQE_TOLD,  /* has completed: msn is the number of its completion (reclaim.h) */
+	WQE_SILENT /* was over without a completion */
 };
 
 /* Facts about a request that its flags cannot say. */
@@ -128,7 +130,7 @@ _Static_assert(offsetof(struct wqe_send, u.rd.swap) == offsetof(struct wqe_send,
 struct wqe_recv {
 	uint64_t wr_id;
 	uint32_t num_sge;
-	uint32_t reserved;
+	uint32_t told_at; /* once it has completed: the number of its completion (reclaim.h) */
 	struct hdl_sge sge[];
 };
 

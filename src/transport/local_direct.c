@@ -250,6 +250,8 @@ bool local_express(struct node *node, struct qp *qp, const struct hdl_send_wr *w
 {
 	const struct hdl_sge *piece = wr->sg_list;
 	bool read = wr->opcode == HDL_OP_READ, inlined = (wr->flags & HDL_SEND_INLINE) != 0;
+	if (wq_room(&qp->sq) == 0 && reclaim_sends(&qp->sq, qp->send_cq) == 0)
+		return false;
 	if (node->capture != NULL || qp->type != HDL_QP_RC || qp_state(qp) != HDL_QPS_RTS ||
 	    qp->link >= LINK_WIRE || wq_held(&qp->sq) != 0 || qp->sq.depth == 0 ||
 	    qp->unanswered > 0 || qp->waiting || (wr->opcode != HDL_OP_WRITE && !read) ||
@@ -275,7 +277,13 @@ bool local_express(struct node *node, struct qp *qp, const struct hdl_send_wr *w
 		return false;
 	qp->retries_left = qp->attr.retry_cnt;
 	counter_add(&node->counters[read ? NODE_BYTES_READ : NODE_BYTES_WRITTEN], run.length);
-	if ((wr->flags & HDL_SEND_SIGNALED) != 0 || qp->signal_all)
+	/* It is over as soon as it is posted, and has its place in the queue until it is heard of all the same. */
+	bool tell = (wr->flags & HDL_SEND_SIGNALED) != 0 || qp->signal_all;
+	reclaim_note_send(wq_at(&qp->sq, qp->next), qp->send_cq, tell);
+	wq_posted(&qp->sq);
+	qp->next++;
+	wq_release_to(&qp->sq, qp->next);
+	if (tell)
 		op_tell_sent(node, qp, wr->wr_id, (uint8_t)wr->opcode, run.length);
 	return true;
 }

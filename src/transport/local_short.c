@@ -99,7 +99,9 @@ static bool put_burst(const struct node *node, const struct qp *qp, const struct
 
 uint32_t local_short_send(struct node *node, struct qp *qp, const struct hdl_send_wr *wr)
 {
-	uint32_t tail = wq_tail(&qp->sq), room = qp->sq.depth - (tail - wq_head(&qp->sq));
+	uint32_t tail = wq_tail(&qp->sq), room = wq_room(&qp->sq);
+	if (room == 0)
+		room = reclaim_sends(&qp->sq, qp->send_cq);
 	if (!is_usual(node, qp) || qp_state(qp) != HDL_QPS_RTS || qp->link >= LINK_WIRE ||
 	    qp->next != tail || qp->waiting || room == 0 || !is_usual_request(qp, wr))
 		return 0;
@@ -162,7 +164,8 @@ void local_acked(struct node *node, struct qp *qp, uint32_t msn)
 		uint64_t wr_id = wqe->wr_id;
 		uint32_t length = wqe->length;
 		bool tell = qp->signal_all || (wqe->flags & HDL_SEND_SIGNALED) != 0;
-		wq_release_to(&qp->sq, at); /* before it is told: who hears of it may post again */
+		reclaim_note_send(wqe, qp->send_cq, tell);
+		wq_release_to(&qp->sq, at); /* before it is told: who hears of it may post anew */
 		if (tell)
 			op_tell_sent(node, qp, wr_id, HDL_OP_SEND, length);
 		if (wq_head(&qp->sq) != at)
@@ -205,6 +208,7 @@ bool local_short_take(struct node *node, const struct arrival *a)
 	                    .qpn = qp->qpn,
 	                    .src_qpn = f->from_qpn,
 	                    .flags = f->flags & FRAME_IMM ? HDL_WC_WITH_IMM : 0u};
+	reclaim_note_recv(&qp->rq, qp->recv_cq);
 	wq_release(&qp->rq);
 	qp->received_messages++;
 	op_complete(node, qp, qp->recv_cq, &wc, (f->flags & FRAME_SOLICITED) != 0);

@@ -65,6 +65,7 @@ void op_complete_send(struct node *node, struct qp *qp, struct wqe_send *wqe)
 		atomic_store_explicit(&qp->lists_head, wqe->list_end, memory_order_release);
 	if (qp->next == wq_head(&qp->sq))
 		qp->next++;
+	reclaim_note_send(wqe, qp->send_cq, tell);
 	if (!tell) {
 		wq_release(&qp->sq);
 		return;
@@ -75,7 +76,7 @@ void op_complete_send(struct node *node, struct qp *qp, struct wqe_send *wqe)
 	                    .vendor_err = wqe->vendor_err,
 	                    .byte_len = wqe->length,
 	                    .qpn = qp->qpn};
-	wq_release(&qp->sq); /* before it is told: who hears of it may post again */
+	wq_release(&qp->sq); /* before it is told: who hears of it may post anew */
 	op_complete(node, qp, qp->send_cq, &wc, false);
 }
 
@@ -112,6 +113,8 @@ static void complete_recv(struct node *node, struct qp *qp, uint64_t wr_id,
 	                    .opcode = HDL_WC_RECV,
 	                    .vendor_err = detail,
 	                    .qpn = qp->qpn};
+	if (qp->srq == NULL)
+		reclaim_note_recv(&qp->rq, qp->recv_cq);
 	op_complete(node, qp, qp->recv_cq, &wc, false);
 }
 
@@ -333,6 +336,8 @@ enum op_received op_receive(struct node *node, struct qp *qp, const struct op_me
 	                    .slid = message->slid,
 	                    .dlid_path_bits = message->dlid_path_bits};
 	qp->received_messages++;
+	if (qp->srq == NULL)
+		reclaim_note_recv(&qp->rq, qp->recv_cq);
 	op_complete(node, qp, qp->recv_cq, &wc, message->solicited);
 	return OP_RECEIVED;
 }

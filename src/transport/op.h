@@ -8,6 +8,7 @@
 
 #include <heddle/types.h>
 
+#include "queue/reclaim.h"
 #include "queue/wqe.h"
 #include "transport/node.h"
 #include "transport/sg.h"

@@ -244,7 +244,7 @@ static void epoll_wakes_a_sleeper(void **state)
 		/* A while after everyone has gone to sleep. */
 		post_send(x.qa, (struct hdl_send_wr){.opcode = HDL_OP_DELAY,
 		                                     .u.delay = {2000000 + round * 400000}});
-		post_send(x.qa, (struct hdl_send_wr){.opcode = HDL_OP_SEND});
+		post_data(x.qa, round, HDL_OP_SEND, &w->a, 0, 0);
 		int ready;
 		do
 			ready = epoll_wait(epoll, &event, 1, 5000);
@@ -255,6 +255,7 @@ static void epoll_wakes_a_sleeper(void **state)
 		struct hdl_wc wc;
 		assert_int_equal(hdl_cq_poll(x.cq, &wc, 1), 1);
 		assert_int_equal(wc.wr_id, round);
+		expect_sent(w, w->a.scq, x.qa, round, HDL_WC_SEND, 0);
 	}
 	close(epoll);
 }

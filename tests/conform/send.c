@@ -161,12 +161,12 @@ static void sn1_unsignalled_work_completes_only_when_it_fails(void **state)
 	for (uint32_t i = 0; i < 10; i++)
 		expect_received(w, w->b.rcq, qb, qa, i, 0);
 	expect_nothing(w, w->a.scq);
-	/* The unsignalled slots are free again. */
-	for (uint32_t i = 0; i < 16; i++)
+	/* The unsignalled slots are free again: the completion of one behind them was taken. */
+	for (uint32_t i = 0; i < 15; i++)
 		post_recv(qb, i, &w->b, 0, 0);
-	for (uint32_t i = 0; i < 16; i++)
+	for (uint32_t i = 0; i < 15; i++)
 		post_send(qa, (struct hdl_send_wr){.wr_id = i, .opcode = HDL_OP_SEND});
-	for (uint32_t i = 0; i < 16; i++)
+	for (uint32_t i = 0; i < 15; i++)
 		expect_received(w, w->b.rcq, qb, qa, i, 0);
 	expect_nothing(w, w->a.scq);
 	struct hdl_sge one = {.length = 1};
@@ -257,6 +257,63 @@ static void sn1_full_queues_refuse_and_recover(void **state)
 	post_data(qa, 9, HDL_OP_SEND, &w->a, 0, 0);
 	expect_sent(w, w->a.scq, qa, 9, HDL_WC_SEND, 0);
 	expect_received(w, w->b.rcq, qb, qa, 5, 0);
+}
+
+/* A request is outstanding until its completion, or that of a later one, was taken: a completion queue as long as the work queues does not
+ * overflow, however fast they are worked off. */
+static void sn1_what_was_not_taken_is_outstanding(void **state)
+{
+	static const uint32_t opcodes[] = {HDL_OP_SEND, HDL_OP_WRITE, HDL_OP_READ};
+	struct world *w = *state;
+	struct hdl_sge none = {0};
+	struct qp_options o = {.cap = {.max_send_wr = 5, .max_recv_wr = 6}};
+	for (size_t k = 0; k < COUNT(opcodes); k++) {
+		struct hdl_qp *qa, *qb;
+		struct hdl_sge piece = {
+		        .addr = address(&w->a, 0), .length = 8, .key = hdl_mr_key(w->a.mr)};
+		struct hdl_send_wr wr = {.opcode = opcodes[k],
+		                         .sg_list = &piece,
+		                         .num_sge = 1,
+		                         .u.rdma = {address(&w->b, 0), hdl_mr_key(w->b.mr)}};
+		bool sends = opcodes[k] == HDL_OP_SEND;
+		uint32_t wc_opcode = sends                       ? HDL_WC_SEND
+		                     : opcodes[k] == HDL_OP_READ ? HDL_WC_READ
+		                                                 : HDL_WC_WRITE;
+		make_pair(w, &o, &qa, &qb);
+		for (uint32_t i = 0; sends && i < 6; i++)
+			post_recv(qb, i, &w->b, 0, 8);
+		/* Two that are not told of, then three that are. */
+		for (wr.wr_id = 0; wr.wr_id < 5; wr.wr_id++) {
+			wr.flags = wr.wr_id >= 2 ? HDL_SEND_SIGNALED : 0;
+			post_send(qa, wr);
+			world_settle(w);
+		}
+		for (int i = 0; i < 3; i++) {
+			assert_int_equal(try_send(qa, wr), -HDL_ENOSPC);
+			world_settle(w);
+		}
+		/* The first that is taken is that of the third: three are free. */
+		expect_sent(w, w->a.scq, qa, 2, wc_opcode, 8);
+		for (; wr.wr_id < 8; wr.wr_id++) {
+			if (sends && wr.wr_id == 5) { /* so it is with receives */
+				assert_int_equal(try_recv(qb, 6, &none, 0), -HDL_ENOSPC);
+				for (uint32_t i = 0; i < 5; i++)
+					expect_received(w, w->b.rcq, qb, qa, i, 8);
+				for (uint32_t i = 6; i < 11; i++)
+					post_recv(qb, i, &w->b, 0, 8);
+				assert_int_equal(try_recv(qb, 11, &none, 0), -HDL_ENOSPC);
+			}
+			post_send(qa, wr);
+			world_settle(w);
+		}
+		assert_int_equal(try_send(qa, wr), -HDL_ENOSPC);
+		for (uint32_t i = 3; i < 8; i++)
+			expect_sent(w, w->a.scq, qa, i, wc_opcode, 8);
+		for (uint32_t i = 5; sends && i < 8; i++)
+			expect_received(w, w->b.rcq, qb, qa, i, 8);
+		drop_qp(w, qa);
+		drop_qp(w, qb);
+	}
 }
 
 static void sn1_many_in_flight_arrive_in_order(void **state)
@@ -433,6 +490,7 @@ static const struct CMUnitTest tests[] = {
         BEHAVIOUR(sn1_signal_all_completes_everything),
         BEHAVIOUR(sn1_completions_come_in_order_of_posting),
         BEHAVIOUR(sn1_full_queues_refuse_and_recover),
+        BEHAVIOUR(sn1_what_was_not_taken_is_outstanding),
         BEHAVIOUR(sn1_many_in_flight_arrive_in_order),
         BEHAVIOUR(sn1_post_list_stops_at_the_bad_request),
         BEHAVIOUR(sn1_lists_of_short_messages_arrive_one_by_one),

@@ -182,14 +182,17 @@ static void *post_many(void *context)
 		struct hdl_sge one = {.addr = (uint64_t)(uintptr_t)&data, .length = 8};
 		struct hdl_send_wr wr = {.wr_id = data,
 		                         .opcode = HDL_OP_SEND,
-		                         .flags = HDL_SEND_INLINE,
+		                         .flags = HDL_SEND_INLINE |
+		                                  (i % 4 == 3 ? HDL_SEND_SIGNALED : 0u),
 		                         .sg_list = &one,
 		                         .num_sge = 1};
 		int result = hdl_post_send(p->qp, &wr, NULL);
 		i += result == 0;
 		if (result != 0 && result != -HDL_ENOSPC)
 			atomic_store(&p->x->failed, true);
-		if (result != 0 && world_turn(p->x->w) == 0)
+		struct hdl_wc wc;
+		if (result != 0 && hdl_cq_poll(p->x->w->a.scq, &wc, 1) == 0 &&
+		    world_turn(p->x->w) == 0)
 			sched_yield();
 	}
 	return NULL;

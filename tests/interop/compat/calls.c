@@ -5,6 +5,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <net/if.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -323,6 +324,61 @@ static void files_below_sys_and_dev(void **state)
 	closedir(folder);
 }
 
+static int is_device(const struct dirent *entry)
+{
+	return entry->d_name[0] == 'h';
+}
+
+static int backwards(const struct dirent **a, const struct dirent **b)
+{
+	return -alphasort(a, b);
+}
+
+/* As ls(1) and libibumad look at folders. */
+static void folders_below_sys(void **state)
+{
+	struct dirent **names;
+	struct statx info;
+	struct stat root, held;
+	(void)state;
+	assert_int_equal(scandir("/sys/class/infiniband", &names, is_device, backwards), 2);
+	assert_string_equal(names[0]->d_name, "heddle_ib0");
+	assert_string_equal(names[1]->d_name, "heddle0");
+	free(names[0]);
+	free(names[1]);
+	free(names);
+	assert_int_equal(scandir(DEVICE "/none", &names, NULL, NULL), -1);
+	assert_int_equal(errno, ENOENT);
+
+	assert_int_equal(statx(AT_FDCWD, DEVICE, 0, STATX_MODE, &info), 0);
+	assert_true(S_ISDIR(info.stx_mode));
+	assert_int_equal(statx(AT_FDCWD, DEVICE "/none", 0, STATX_MODE, &info), -1);
+	/* What stands for an open folder is not the root, where there is something to remove. */
+	int fd = open(DEVICE, O_RDONLY | O_DIRECTORY);
+	assert_int_equal(fstat(fd, &held), 0);
+	assert_int_equal(stat("/", &root), 0);
+	assert_false(held.st_dev == root.st_dev && held.st_ino == root.st_ino);
+	close(fd);
+}
+
+/* The GID table and the files name the same network interface; InfiniBand has none. */
+static void the_interface_of_a_gid(void **state)
+{
+	struct pair *pair = pair_open(NULL);
+	struct ibv_gid_entry entry;
+	char line[64];
+	(void)state;
+	assert_int_equal(ibv_query_gid_ex(pair->a.context, 1, 0, &entry, 0), 0);
+	FILE *file = fopen(DEVICE "/ports/1/gid_attrs/ndevs/0", "r");
+	assert_non_null(file);
+	assert_non_null(fgets(line, sizeof(line), file));
+	fclose(file);
+	line[strcspn(line, "\n")] = '\0';
+	assert_int_not_equal(entry.ndev_ifindex, 0);
+	assert_int_equal(entry.ndev_ifindex, if_nametoindex(line));
+	pair_close(pair);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -335,6 +391,8 @@ int main(void)
 	        cmocka_unit_test(what_is_not_supported_says_so),
 	        cmocka_unit_test(a_queue_pair_remembers),
 	        cmocka_unit_test(rates),
+	        cmocka_unit_test(folders_below_sys),
+	        cmocka_unit_test(the_interface_of_a_gid),
 	        cmocka_unit_test(files_below_sys_and_dev),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -191,9 +191,9 @@ static void a_port_is_held_once_a_family(void **state)
 	end(passive);
 	end(active);
 	end(four);
-	assert_null(bind_any(channel, AF_INET, port, 0));
+	assert_null(bind_any(channel, AF_INET6, port, 0));
 	end(six);
-	four = bind_any(channel, AF_INET, port, 0);
+	four = bind_any(channel, AF_INET6, port, 0);
 	assert_non_null(four);
 	end(four);
 	rdma_destroy_event_channel(channel);
@@ -437,16 +437,17 @@ static struct rdma_cm_id *with_option(struct rdma_event_channel *channel, int op
 	return id;
 }
 
-/* All addresses of one family are those of the other too, unless AFONLY is set. */
-static void families_alone(void **state)
+/* All addresses of one family are those of the other too, unless AFONLY is set. Those of IPv4 (@only: with it or without) give way to
+ * who wants those of IPv6 alone. */
+static void families_apart(bool only)
 {
 	struct rdma_event_channel *channel = rdma_create_event_channel();
 	struct sockaddr_in any4 = {.sin_family = AF_INET};
 	struct sockaddr_in6 any6 = {.sin6_family = AF_INET6},
 	                    to6 = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
-	struct rdma_cm_id *four = with_option(channel, RDMA_OPTION_ID_AFONLY);
+	struct rdma_cm_id *four =
+	        only ? with_option(channel, RDMA_OPTION_ID_AFONLY) : new_id(channel, RDMA_PS_TCP);
 	struct rdma_cm_id *both = new_id(channel, RDMA_PS_TCP);
-	(void)state;
 	assert_int_equal(rdma_bind_addr(four, (struct sockaddr *)&any4), 0);
 	any6.sin6_port = to6.sin6_port = rdma_get_src_port(four);
 	assert_int_equal(rdma_bind_addr(both, (struct sockaddr *)&any6), -1);
@@ -469,6 +470,13 @@ static void families_alone(void **state)
 	end(six);
 	end(both);
 	rdma_destroy_event_channel(channel);
+}
+
+static void families_alone(void **state)
+{
+	(void)state;
+	families_apart(true);
+	families_apart(false);
 }
 
 /* Ports that are used again are shared by those who say so, until one listens. */

@@ -6,6 +6,7 @@
   services.py FOLDER mpi PROG   Open MPI with four processes: PROG checks messages, collective and one-sided operations
   services.py FOLDER fio        fio's rdma engine, each of its verbs
   services.py FOLDER fabric     libfabric's fi_pingpong, each kind of endpoint
+  services.py FOLDER dapl       DAPL's own tests, on rdma_cm and on verbs alone
 
   services.py FOLDER ... wire    the same over UDP in place of the same-host path, all processes on one node
   services.py FOLDER ... nodes   the same, servers on one node and clients on another; of MPI's processes half on each
@@ -23,7 +24,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from programs import NODES, SKIP, WAYS, at_server, expect, free_port, starts_on
+from programs import HOSTS, NODES, SKIP, WAYS, at_server, expect, free_port, starts_on
 
 PRELOAD = [Path(folder) / "rsocket/librspreload.so" for folder in ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib")]
 PATIENCE = 40  # seconds that a pair of programs may take
@@ -258,8 +259,26 @@ def fabric(folder):
         expect(f"{provider} {kind} went through all sizes", "1m" in client or kind == "dgram", client)
 
 
+# --- DAPL ---
+
+def dapl(folder):
+    need("dtest", "dtestsrq")
+    with tempfile.TemporaryDirectory() as scratch:
+        def env(client):
+            registry = Path(scratch, "client" if client else "server")
+            # The server tells its client by TCP what its address is.
+            interface = server_address(folder) if not client else HOSTS[client][1] if HOSTS else "lo"
+            registry.write_text(f'cma u2.0 nonthreadsafe default libdaplofa.so.2 dapl.2.0 "{interface} 0" ""\n'
+                                'scm u2.0 nonthreadsafe default libdaploscm.so.2 dapl.2.0 "heddle0 1" ""\n')
+            return ["env", f"DAT_OVERRIDE={registry}"]
+
+        for line in ("dtest -P cma -b 65536 -D", "dtestsrq -P cma", "dtest -P scm -b 65536 -D"):
+            words = line.split()
+            pair(folder, line, [*env(False), *words], [*env(True), *words, "-h", server_address(folder)])
+
+
 if __name__ == "__main__":
     words = sys.argv[3:]
     if words and words[-1] in WAYS:
         WAYS[words.pop()]()
-    {"iser": iser, "rsockets": rsockets, "mpi": mpi, "fio": fio, "fabric": fabric}[sys.argv[2]](sys.argv[1], *words)
+    {"iser": iser, "rsockets": rsockets, "mpi": mpi, "fio": fio, "fabric": fabric, "dapl": dapl}[sys.argv[2]](sys.argv[1], *words)

@@ -149,12 +149,37 @@ static void one_device_alone(void **state)
 	unsetenv("HEDDLE_DEVICE");
 }
 
+/* The network interface: of each address, and in a folder where what the program starts has these files too. */
+static void interface(void **state)
+{
+	const struct tree_node *node;
+	const char *name;
+	char text[TREE_TEXT_BYTES], path[TREE_PATH_BYTES];
+	(void)state;
+	assert_int_equal(tree_find(DEVICE "/ports/1/gid_attrs/ndevs/0", &node), TREE_OURS);
+	tree_text(node, text, sizeof(text));
+	assert_string_equal(text, "lo\n"); /* the node is on no wire */
+	unsetenv("LD_PRELOAD");
+	assert_int_equal(tree_find(DEVICE "/device/net", &node), TREE_MISSING);
+	setenv("LD_PRELOAD", "/somewhere/libibverbs.so.1", 1);
+	assert_int_equal(tree_find(DEVICE "/device/net/", &node), TREE_OURS);
+	node = tree_child(node, 0, &name);
+	assert_non_null(node);
+	assert_string_equal(name, "lo");
+	tree_path(node, path);
+	assert_string_equal(path, DEVICE "/device/net/lo");
+	assert_int_equal(tree_find(path, &node), TREE_OURS);
+	assert_int_equal(tree_find(DEVICE "/device/net/l", &node), TREE_MISSING);
+	assert_int_equal(tree_find(OTHER "/device/net", &node), TREE_MISSING);
+	unsetenv("LD_PRELOAD");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(whose_a_path_is),  cmocka_unit_test(long_paths),
 	        cmocka_unit_test(what_files_say),   cmocka_unit_test(folders_hold_everything),
-	        cmocka_unit_test(one_device_alone),
+	        cmocka_unit_test(one_device_alone), cmocka_unit_test(interface),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

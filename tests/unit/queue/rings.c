@@ -7,11 +7,11 @@
 
 #include <cmocka.h>
 
-#include "queue/cq.h"
-#include "queue/wq.h"
+#include "queue/reclaim.h"
 
 static uint64_t *post(struct wq *wq, uint64_t value)
 {
+	reclaim_released(wq);
 	uint64_t *element = wq_post(wq);
 	if (element != NULL) {
 		*element = value;
