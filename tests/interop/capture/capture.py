@@ -175,6 +175,7 @@ def check_order(packets, repeats=False):
     """Packet numbers: requests of a flow are numbered without a gap, a read taking one a packet of its answer, and an answer is to what was
     asked before. @repeats: a message may go out again, with the numbers that it had; "anew": connections may begin anew besides."""
     flows = defaultdict(dict)  # by (interface, transport, requester's queue pair): state
+    mtus = mtus_of(packets)
     for number, packet in enumerate(packets):
         where = f"packet {number} ({packet.name}, {packet.comment})"
         qpn = int(packet.comment.split("queue pair ")[1].split(",")[0], 0)
@@ -197,7 +198,7 @@ def check_order(packets, repeats=False):
         takes = 1
         if packet.name == "read request":
             if "mtu" not in flow:
-                flow["mtu"] = mtu_of(packets, packet, qpn)
+                flow["mtu"] = mtus.get((packet.interface, qpn), 1 << 31)
             takes = max(1, -(-packet.dma_length // flow["mtu"]))
             for i in range(takes):
                 flow.setdefault("reads", {})[(packet.psn + i) % (1 << 24)] = "response"
@@ -216,12 +217,13 @@ def check_order(packets, repeats=False):
         flow["next"] = (packet.psn + takes) % (1 << 24)
 
 
-def mtu_of(packets, request, qpn):
-    """The path MTU, from the first packet of the read's answer; one packet where it has no such."""
+def mtus_of(packets):
+    """Path MTUs by interface and queue pair, from the first packet of the first answer to a read that takes several."""
+    mtus = {}
     for packet in packets:
-        if packet.interface == request.interface and packet.name == "response first" and packet.dest_qp == qpn and packet.whole:
-            return len(packet.payload)
-    return 1 << 31
+        if packet.name == "response first" and packet.whole:
+            mtus.setdefault((packet.interface, packet.dest_qp), len(packet.payload))
+    return mtus
 
 
 def tshark(path, packets):

@@ -339,8 +339,11 @@ def own_addresses(folder):
     host = host_address()
     rows = [("127.0.0.1", []), ("::1", [])] + [(host, []), ("127.0.0.1", ["--addr", host])] * bool(host)
     for address, options in rows:
-        connect_pair(folder, " ".join([*options, "rping", address]), ["rping", "-s", "-a", address, "-C", "3"],
-                     ["rping", "-v", "-c", "-a", address, "-C", "3"], *options)
+        with tempfile.TemporaryDirectory() as alone:  # a node has one address, and others may use this one
+            os.environ["HEDDLE_DIR"] = alone
+            connect_pair(folder, " ".join([*options, "rping", address]), ["rping", "-s", "-a", address, "-C", "3"],
+                         ["rping", "-v", "-c", "-a", address, "-C", "3"], *options)
+    del os.environ["HEDDLE_DIR"]
 
 
 def multicast(folder):
