@@ -133,6 +133,9 @@ const char *perf_op_name(uint32_t op);
 
 /* --- perf_talk.c: messages about the measurement --- */
 bool talk_start(struct perf_side *side);
+/* Is the other side known by now; has it ended, or was it never there? */
+bool talk_knows(struct perf_side *side);
+bool talk_ended(struct perf_side *side);
 /* To the other process, or first of all to the port at @gid. */
 bool talk_send(struct perf_side *side, struct perf_msg *msg);
 bool talk_send_to(struct perf_side *side, struct perf_msg *msg, const struct hdl_gid *gid,

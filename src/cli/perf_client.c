@@ -163,9 +163,8 @@ static bool measure(struct perf_side *side, const struct perf_plan *plan, struct
 	                       .addr = (uintptr_t)side->memory,
 	                       .key = hdl_mr_key(side->mr),
 	                       .plan = *plan};
-	bool first = side->mail.guid == 0;
-	if (first ? !talk_send_to(side, &msg, &side->server, side->server_port)
-	          : !talk_send(side, &msg))
+	if (talk_knows(side) ? !talk_send(side, &msg)
+	                     : !talk_send_to(side, &msg, &side->server, side->server_port))
 		return false;
 	if (!talk_hear(side, PERF_READY, &side->peer, PERF_PATIENCE_S) || !side_connect(side))
 		return false;

@@ -118,7 +118,7 @@ static bool one_client(struct perf_side *side)
 	struct perf_msg msg;
 	for (;;) {
 		if (!talk_hear(side, PERF_PLAN, &msg, 0)) {
-			bool left = side->mail.gone;
+			bool left = talk_ended(side);
 			if (left)
 				side->failed[0] = '\0';
 			return left;
@@ -150,7 +150,7 @@ static void say_failure(struct perf_side *side, bool once)
 	struct perf_msg msg = {.kind = PERF_FAILED};
 	snprintf(msg.why, sizeof(msg.why), "server: %.100s", side->failed);
 	fprintf(stderr, "heddle perf: %s%s\n", once ? "server: " : "", side->failed);
-	if (side->mail.guid != 0)
+	if (talk_knows(side))
 		talk_send(side, &msg);
 }
 

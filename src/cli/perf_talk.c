@@ -49,9 +49,27 @@ static bool send_msg(struct perf_side *side, struct hdl_cm_msg *out, const struc
 	return error == 0 || side_fail(side, "talking to the other side", error);
 }
 
+bool talk_knows(struct perf_side *side)
+{
+	pthread_mutex_lock(&side->mail.lock);
+	bool known = side->mail.guid != 0;
+	pthread_mutex_unlock(&side->mail.lock);
+	return known;
+}
+
+bool talk_ended(struct perf_side *side)
+{
+	pthread_mutex_lock(&side->mail.lock);
+	bool gone = side->mail.gone;
+	pthread_mutex_unlock(&side->mail.lock);
+	return gone;
+}
+
 bool talk_send(struct perf_side *side, struct perf_msg *msg)
 {
+	pthread_mutex_lock(&side->mail.lock);
 	struct hdl_cm_msg out = {.guid = side->mail.guid, .slot = side->mail.slot};
+	pthread_mutex_unlock(&side->mail.lock);
 	return send_msg(side, &out, msg);
 }
 
