@@ -73,8 +73,11 @@ void agent_accept(struct agent *agent)
 	                          .bell = -1};
 	struct epoll_event interest = {.events = EPOLLIN, .data.ptr = client};
 	if (epoll_ctl(agent->epoll, EPOLL_CTL_ADD, sock, &interest) != 0) {
-		if (client->pidfd >= 0)
+		if (client->pidfd >= 0) {
+			/* Its peers have it too: closing alone would not end our interest. */
+			epoll_ctl(agent->epoll, EPOLL_CTL_DEL, client->pidfd, NULL);
 			close(client->pidfd);
+		}
 		free(client);
 		close(sock);
 		return;
