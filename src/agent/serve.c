@@ -73,11 +73,8 @@ void agent_accept(struct agent *agent)
 	                          .bell = -1};
 	struct epoll_event interest = {.events = EPOLLIN, .data.ptr = client};
 	if (epoll_ctl(agent->epoll, EPOLL_CTL_ADD, sock, &interest) != 0) {
-		if (client->pidfd >= 0) {
-			/* Its peers have it too: closing alone would not end our interest. */
-			epoll_ctl(agent->epoll, EPOLL_CTL_DEL, client->pidfd, NULL);
+		if (client->pidfd >= 0)
 			close(client->pidfd);
-		}
 		free(client);
 		close(sock);
 		return;
@@ -485,8 +482,11 @@ void agent_sweep(struct agent *agent)
 		node_leave(agent, client);
 		outbox_clear(client);
 		close(client->sock);
-		if (client->pidfd >= 0)
+		if (client->pidfd >= 0) {
+			/* Its peers have it too: closing alone would not end our interest. */
+			epoll_ctl(agent->epoll, EPOLL_CTL_DEL, client->pidfd, NULL);
 			close(client->pidfd);
+		}
 		if (client->tables >= 0)
 			close(client->tables);
 		if (client->bell >= 0)

@@ -202,16 +202,25 @@ double now_ms(void)
 	return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
 }
 
-void kill_agent(void)
+pid_t agent_pid(void)
 {
 	char directory[RUNDIR_MAX], path[RUNDIR_MAX + 16];
 	int pid = 0;
 	if (rundir_open(directory) != 0)
-		return;
+		return 0;
 	rundir_file(directory, AGENT_LOCK, path, sizeof(path));
 	FILE *lock = fopen(path, "re");
-	if (lock != NULL && fscanf(lock, "%d", &pid) == 1 && pid > 1)
+	if (lock == NULL)
+		return 0;
+	if (fscanf(lock, "%d", &pid) != 1 || pid <= 1)
+		pid = 0;
+	fclose(lock);
+	return pid;
+}
+
+void kill_agent(void)
+{
+	pid_t pid = agent_pid();
+	if (pid != 0)
 		kill(pid, SIGKILL);
-	if (lock != NULL)
-		fclose(lock);
 }

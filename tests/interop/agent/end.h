@@ -73,6 +73,8 @@ struct child child_start(void (*live)(int talk, const char *node, const char *ad
 void child_kill(struct child *child);
 
 double now_ms(void);
+/* The process of the node agent; 0: there is none. */
+pid_t agent_pid(void);
 /* Kill the node agent, if there is one. */
 void kill_agent(void);
 

@@ -378,8 +378,11 @@ int main(int argc, char **argv)
 	end_open(&decent, ROOM, 8);
 	MUST(end_meet(&decent, pair[0], pair[0]) ? 0 : -HDL_EIO);
 	end_connect(&decent);
+	pid_t agent = agent_pid();
 	for (int i = 0; i < rounds; i++)
 		round_with_hostile(&decent, &prng);
+	if (agent == 0 || agent_pid() != agent)
+		fail("the agent is not the one that it was", seed);
 	MUST(write(pair[0], &seed, sizeof(seed)) == sizeof(seed) ? 0 : -HDL_EIO);
 	waitpid(other, &status, 0);
 	end_close(&decent);
