@@ -18,8 +18,6 @@
 #include <unistd.h>
 
 #include "end.h"
-#include "port/agentmsg.h"
-#include "port/rundir.h"
 
 #define ROOM 65536
 #define SETTLE_MS \
@@ -73,15 +71,6 @@ static bool look(pid_t pid, struct usage *usage)
 	}
 	closedir(tasks);
 	return told;
-}
-
-static pid_t agent_pid(void)
-{
-	char directory[RUNDIR_MAX], path[RUNDIR_MAX + 16], text[32];
-	assert_int_equal(rundir_open(directory), 0);
-	rundir_file(directory, AGENT_LOCK, path, sizeof(path));
-	assert_true(read_text(path, text, sizeof(text)));
-	return (pid_t)atoi(text);
 }
 
 /* --- two programs that have talked, and now wait --- */
