@@ -85,10 +85,13 @@ static inline uint32_t cq_next(const struct cq *cq)
 	return atomic_load_explicit(&cq->tail, memory_order_relaxed);
 }
 
-/* Completions with numbers below this one have been taken. */
-static inline uint32_t cq_taken(const struct cq *cq)
+/* Has the completion @number been taken? One that is pushed next has not. However long ago it was: the numbers of those that have not been
+ * taken lie between head and tail, and no others. */
+static inline bool cq_taken(const struct cq *cq, uint32_t number)
 {
-	return atomic_load_explicit(&cq->head, memory_order_acquire);
+	uint32_t head = atomic_load_explicit(&cq->head, memory_order_acquire);
+	uint32_t tail = atomic_load_explicit(&cq->tail, memory_order_acquire);
+	return number - head > tail - head;
 }
 
 static inline bool cq_empty(const struct cq *cq)

@@ -3,12 +3,12 @@
 
 uint32_t reclaim_sends(struct wq *wq, const struct cq *cq)
 {
-	uint32_t head = wq_head(wq), taken = cq_taken(cq);
+	uint32_t head = wq_head(wq);
 	for (uint32_t i = wq->free; i != head; i++) {
 		const struct wqe_send *wqe = wq_at(wq, i);
 		if (wqe->state != WQE_TOLD)
 			continue;
-		if ((int32_t)(taken - wqe->msn) <= 0)
+		if (!cq_taken(cq, wqe->msn))
 			break;
 		wq->free = i + 1;
 	}
@@ -18,10 +18,10 @@ uint32_t reclaim_sends(struct wq *wq, const struct cq *cq)
 uint32_t reclaim_recvs(struct wq *wq, const struct cq *cq)
 {
 	/* W6 pairs with W5: what is told has its number. */
-	uint32_t told = atomic_load_explicit(&wq->told, memory_order_acquire), taken = cq_taken(cq);
+	uint32_t told = atomic_load_explicit(&wq->told, memory_order_acquire);
 	while (wq->free != told) {
 		const struct wqe_recv *wqe = wq_at(wq, wq->free);
-		if ((int32_t)(taken - wqe->told_at) <= 0)
+		if (!cq_taken(cq, wqe->told_at))
 			break;
 		wq->free++;
 	}

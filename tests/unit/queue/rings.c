@@ -176,9 +176,40 @@ static void cq_discard_takes_one_queue_pair_out(void **state)
 	assert_true(cq_empty(&cq));
 }
 
+/* A queue that was not used for a long time sees that its completions were taken, however many others there have been since. */
+static void places_come_back_when_completions_were_taken(void **state)
+{
+	(void)state;
+	static const uint32_t since[] = {1, 100, INT32_MAX, 1u << 31, UINT32_MAX - 100};
+	for (size_t i = 0; i < sizeof(since) / sizeof(since[0]); i++) {
+		struct wqe_recv memory[2];
+		struct hdl_wc completions[4];
+		struct wq wq;
+		struct cq cq;
+		wq_init(&wq, memory, 2, sizeof(memory[0]), 0);
+		cq_init(&cq, completions, 4, false);
+		for (int k = 0; k < 2; k++) {
+			assert_non_null(wq_post(&wq));
+			wq_posted(&wq);
+		}
+		for (uint32_t k = 0; k < 2; k++) {
+			reclaim_note_recv(&wq, &cq);
+			assert_int_equal(reclaim_recvs(&wq, &cq), 0); /* it is about to be told */
+			atomic_store(&cq.tail, k + 1);
+			assert_int_equal(reclaim_recvs(&wq, &cq), 0);
+		}
+		atomic_store(&cq.head, 1);
+		assert_int_equal(reclaim_recvs(&wq, &cq), 1);
+		atomic_store(&cq.tail, 2 + since[i]);
+		atomic_store(&cq.head, 2 + since[i] - 1);
+		assert_int_equal(reclaim_recvs(&wq, &cq), 2);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(places_come_back_when_completions_were_taken),
 	        cmocka_unit_test(wq_holds_exactly_its_depth_in_order),
 	        cmocka_unit_test(wq_indices_wrap_at_32_bits),
 	        cmocka_unit_test(wq_move_keeps_content_and_refuses_what_does_not_fit),
