@@ -24,8 +24,8 @@
 #include "port/rundir.h"
 #include "port/unixsock.h"
 
-#define START_TRIES   20
-#define START_WAIT_MS 2000
+#define START_WAIT_MS 10000 /* longer than one waits for another one to listen or to go */
+#define FIND_WAIT_NS  5000000000u
 #define ANSWER_WAIT_S 5
 
 /* --- starting it --- */
@@ -301,7 +301,7 @@ static int find_and_greet(struct hdl_adapter *adapter, bool again)
 		return -HDL_EIO;
 	}
 	rundir_file(directory, AGENT_SOCKET, path, sizeof(path));
-	for (int tries = 0; tries < START_TRIES; tries++) {
+	for (uint64_t end = clock_now_ns() + FIND_WAIT_NS; clock_now_ns() < end;) {
 		int sock = fd_aside(unixsock_connect(path));
 		if (sock >= 0) {
 			result = is_ours(sock) ? greet(adapter, sock, again) : -HDL_EIO;

@@ -23,6 +23,9 @@
 #define MAX_EVENTS 64
 #define LOCK_TRIES 100
 
+/* Who holds the lock and does not listen is about to, or about to be gone: so long, and no longer. */
+#define OFFICE_WAIT_NS 5000000000u
+
 struct options {
 	bool foreground;
 	int idle_seconds;
@@ -121,21 +124,41 @@ static int take_lock(const char *path)
 	return -EWOULDBLOCK;
 }
 
-/* Become the agent of this directory. The listener; -EWOULDBLOCK: there is one. *killed: the one before did not end in order. */
+/* Take the lock @path, or find that another agent listens at @socket: -EALREADY. One that has just taken the lock, or was
+ * killed and is not gone yet, has it and does not listen: that passes. */
+static int win_lock(const char *path, const char *socket)
+{
+	uint64_t end = clock_now_ns() + OFFICE_WAIT_NS;
+	for (useconds_t wait_us = 500;; wait_us = wait_us < 50000 ? wait_us * 2 : wait_us) {
+		int lock = take_lock(path);
+		if (lock != -EWOULDBLOCK)
+			return lock;
+		int there = unixsock_connect(socket);
+		if (there >= 0) {
+			close(there);
+			return -EALREADY;
+		}
+		if (clock_now_ns() > end)
+			return -EBUSY;
+		usleep(wait_us);
+	}
+}
+
+/* Become the agent of this directory. The listener; -EALREADY: there is one. *killed: the one before did not end in order. */
 static int take_office(const char *directory, bool *killed)
 {
-	char path[RUNDIR_MAX + 16];
+	char path[RUNDIR_MAX + 16], socket[RUNDIR_MAX + 16];
 	rundir_file(directory, AGENT_LOCK, path, sizeof(path));
-	int lock = take_lock(path);
+	rundir_file(directory, AGENT_SOCKET, socket, sizeof(socket));
+	int lock = win_lock(path, socket);
 	if (lock < 0)
 		return lock;
 	if (ftruncate(lock, 0) == 0)
 		dprintf(lock, "%d\n", (int)getpid()); /* for people; a full disk does not matter */
-	rundir_file(directory, AGENT_SOCKET, path, sizeof(path));
-	*killed = unlink(path) == 0;
+	*killed = unlink(socket) == 0;
 	if (!*killed && errno != ENOENT)
 		return -errno;
-	return unixsock_listen(path); /* the lock stays open, and so held, until we end */
+	return unixsock_listen(socket); /* the lock stays open, and so held, until we end */
 }
 
 /* How long to wait for the next message, in milliseconds. @due_ns: when something is to be repeated. */
@@ -226,7 +249,7 @@ int main(int argc, char **argv)
 		agent.open_ns = clock_now_ns() + AGENT_GRACE_NS;
 		agent.wire_ns = clock_now_ns() + AGENT_WIRE_GRACE_NS;
 	}
-	if (agent.listener == -EWOULDBLOCK) {
+	if (agent.listener == -EALREADY) {
 		ready(&options);
 		return 0;
 	}

@@ -73,6 +73,10 @@ const char *rundir_advice(int error)
 	case EDQUOT:
 		return "the file system is full; make room, or set HEDDLE_DIR to a directory of "
 		       "your own on another one";
+	case EBUSY:
+		return "a process holds the file agent.lock there and does not listen; end it "
+		       "(\"fuser\" names it), or set HEDDLE_DIR to a directory of your own with "
+		       "mode 0700";
 	case EAGAIN:
 		return "there may be no more processes; end some, or raise \"ulimit -u\"";
 	case EMFILE:

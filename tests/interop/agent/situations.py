@@ -16,6 +16,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import unittest
 
@@ -122,6 +123,20 @@ class Situations(unittest.TestCase):
         self.assertTrue((self.dir / "agent.sock").exists())
         self.works(devices(self.dir))
         self.assertNotEqual(agent_pid(self.dir), first)
+
+    def test_one_that_holds_the_lock_and_does_not_listen_yet(self):
+        """It was just started or is about to be gone; on a busy machine this takes a while."""
+        with open(self.dir / "agent.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            release = threading.Timer(1, lambda: fcntl.flock(lock, fcntl.LOCK_UN))
+            release.start()
+            self.works(devices(self.dir))
+            release.join()
+
+    def test_somebody_else_holds_the_lock(self):
+        with open(self.dir / "agent.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self.fails(devices(self.dir), "agent.lock")
 
     def test_many_start_it_at_once(self):
         env = environment(HEDDLE_DIR=str(self.dir))
