@@ -166,7 +166,7 @@ class Command(unittest.TestCase):
             ready.select(0.5)
         server.kill()
         server.communicate()
-        _, err = client.communicate(timeout=20)
+        _, err = client.communicate(timeout=60)
         self.assertEqual(client.returncode, 1)
         self.assertIn("heddle perf: ", err)
 
