@@ -216,6 +216,11 @@ static int hear_welcome(int sock, struct agent_msg *msg, int fds[UNIXSOCK_MAX_FD
 		return -HDL_EIO;
 	}
 	ssize_t got = unixsock_receive(sock, msg, sizeof(*msg), fds, fd_count);
+	if (got == -EMFILE) {
+		log_error("the wire needs more files than may be open; close some, or raise "
+		          "\"ulimit -n\"");
+		return -HDL_EIO;
+	}
 	if (got == 0 || (got < 0 && got != -EMSGSIZE))
 		return 1;
 	/* An agent of another version may say no in a message of another length. */

@@ -408,6 +408,15 @@ class Situations(unittest.TestCase):
         before = ticks()
         self.fails(devices(self.dir), "comes and goes")
         self.assertLess(ticks() - before, 50)
+        # Room for one more, and none for what it brings along.
+        crowd = len(os.listdir(f"/proc/{agent.pid}/fd"))
+        turned_away = select.select(held, [], [], 0)[0]
+        next(sock for sock in held if sock not in turned_away).close()
+        for _ in range(1000):
+            if len(os.listdir(f"/proc/{agent.pid}/fd")) < crowd:
+                break
+            time.sleep(0.01)
+        self.fails(devices(self.dir), "refused", "ulimit -n")
         for sock in held:
             sock.close()
         for _ in range(1000):
