@@ -1,7 +1,9 @@
 /* The loop ports: two adapters of one process joined by lanes in private memory, and one adapter that talks to itself.
  * Without threads the world's time is virtual and the fixture drives both sides. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "adapter/adapter.h"
 #include "adapter/udp.h"
@@ -65,15 +67,17 @@ static int open_on_node(struct world *w, struct hdl_adapter **out, const struct 
 	return hdl_open(&wanted, out);
 }
 
-/* Over UDP, each on a node of its own, which has a loopback address. */
+/* Over UDP, each on a node of its own, which has a loopback address. Nodes of other agents on this machine that are called the same
+ * would want the same one. */
 static int open_on_udp(struct world *w, struct hdl_adapter **out, const struct hdl_open_attr *attr)
 {
-	static const char *const nodes[] = {"conform-a", "conform-b", "conform-c"};
 	static unsigned opened;
+	char node[32];
+	snprintf(node, sizeof(node), "conform-%u-%d", opened++ % 3, (int)getpid());
 	struct hdl_open_attr wanted = *attr;
 	(void)w;
 	wanted.on_node = true;
-	wanted.node = nodes[opened++ % COUNT(nodes)];
+	wanted.node = node;
 	setenv("HEDDLE_LOCAL", "off", 1);
 	return hdl_open(&wanted, out);
 }
