@@ -24,11 +24,12 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from programs import HOSTS, NODES, SKIP, WAYS, at_server, expect, free_port, starts_on
+from programs import HOSTS, NODES, SKIP, WAYS, at_server, expect, free_port, listens, starts_on
 
 PRELOAD = [Path(folder) / "rsocket/librspreload.so" for folder in ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib")]
-PATIENCE = 40  # seconds that a pair of programs may take
-AGAIN = 5      # seconds in which a client that finds no server is started again
+PATIENCE = 90  # seconds that a pair of programs may take on a busy machine
+AGAIN = 30     # seconds in which a client that finds no server is started again
+RXM_TRIES, RXM_PATIENCE = 12, 5
 
 
 def need(*programs):
@@ -102,7 +103,7 @@ ISCSI_TESTS = ["SCSI.Read16", "SCSI.Write10.Simple", "SCSI.WriteSame10", "SCSI.W
 
 
 def admin(*words):
-    return subprocess.run(["tgtadm", "--lld", "iser", *words], capture_output=True, text=True, timeout=10)
+    return subprocess.run(["tgtadm", "--lld", "iser", *words], capture_output=True, text=True, timeout=PATIENCE)
 
 
 def iser(folder):
@@ -132,7 +133,7 @@ def iser(folder):
 
 
 def use_target(folder, disk, port):
-    until = time.monotonic() + 10
+    until = time.monotonic() + PATIENCE
     while admin("--mode", "target", "--op", "new", "--tid", "1", "--targetname", TARGET).returncode != 0:
         if time.monotonic() > until:
             expect("tgtd answers", False)
@@ -146,11 +147,11 @@ def use_target(folder, disk, port):
     for program, words, says in (("iscsi-inq", [], "VIRTUAL-DISK"), ("iscsi-readcapacity16", [], f"Total size:{16 << 20}"),
                                  ("iscsi-perf", ["-t", "1", "-r"], "finished"),
                                  *(("iscsi-test-cu", ["-d", "-n", "-f", "-t", test], "return value: 0") for test in ISCSI_TESTS)):
-        done = subprocess.run(on_node(folder, True, program, "-i", INITIATOR, *words, url), capture_output=True, text=True, timeout=30)
+        done = subprocess.run(on_node(folder, True, program, "-i", INITIATOR, *words, url), capture_output=True, text=True, timeout=PATIENCE)
         expect(" ".join([program, *words]), done.returncode == 0 and says in done.stdout + done.stderr,
                str(done.returncode), done.stdout, done.stderr)
     # It keeps a connection until that has been over for a while; a target with connections cannot go.
-    until = time.monotonic() + 10
+    until = time.monotonic() + PATIENCE
     while admin("--mode", "target", "--op", "delete", "--tid", "1").returncode != 0:
         if time.monotonic() > until:
             expect("tgtd has let go of all connections", False)
@@ -234,13 +235,37 @@ def fio(folder):
 
 # --- libfabric ---
 
+def rxm_once(folder, command):
+    """Run @command with itself. Whether both ended by themselves, and what client and server printed. Where one has ended and the other has
+    not long after, it will not."""
+    port = free_port()
+    with tempfile.TemporaryFile("w+") as said, tempfile.TemporaryFile("w+") as heard:
+        until = time.monotonic() + PATIENCE
+        both = [subprocess.Popen(on_node(folder, False, *command, "-B", port), stdout=heard, stderr=subprocess.STDOUT, start_new_session=True)]
+        try:
+            while not listens(port, both[0].pid) and both[0].poll() is None and time.monotonic() < until:
+                time.sleep(0.01)
+            both.append(subprocess.Popen(on_node(folder, True, *command, "-P", port, server_address(folder)), stdout=said,
+                                         stderr=subprocess.STDOUT, start_new_session=True))
+            while any(living := [one.poll() is None for one in both]) and time.monotonic() < until:
+                if not all(living):
+                    until = min(until, time.monotonic() + RXM_PATIENCE)
+                time.sleep(0.05)
+            good = all(one.poll() == 0 for one in both)
+        finally:
+            for one in both:
+                end(one)
+        said.seek(0)
+        heard.seek(0)
+        return good, said.read(), heard.read()
+
+
 def rxm(folder, command):
     """ofi_rxm ends a connection from a thread of its own when the other side has left, and with it what it has not polled yet:
     where the processor is busy elsewhere at that moment, one side waits for its last message for ever. Only that is tried
     again: all sizes must have gone through at both ends, with the right data, each time."""
-    command = ["timeout", "20", *command]
-    for number in range(4):
-        good, client, server = pair_once(folder, command, [*command, server_address(folder)])
+    for number in range(RXM_TRIES):
+        good, client, server = rxm_once(folder, command)
         expect("verbs;ofi_rxm went through all sizes at both ends", "1m" in client and "1m" in server, client, server)
         if good:
             return
@@ -255,7 +280,8 @@ def fabric(folder):
         if "rxm" in provider:
             rxm(folder, command)
             continue
-        client, _ = pair(folder, " ".join(command), command, [*command, server_address(folder)])
+        port = str(free_port())
+        client, _ = pair(folder, " ".join(command), [*command, "-B", port], [*command, "-P", port, server_address(folder)])
         expect(f"{provider} {kind} went through all sizes", "1m" in client or kind == "dgram", client)
 
 
