@@ -13,7 +13,7 @@ import time
 import unittest
 
 sys.path[:0] = [str(pathlib.Path(__file__).parents[1] / folder) for folder in ("agent", "compat")]
-from programs import ended_late, finish, free_port, listens
+from programs import await_listener, ended_late, finish, free_port, listens
 from situations import BUILD, agent_pid, environment
 import situations
 
@@ -100,22 +100,22 @@ class Containers(unittest.TestCase):
     def meet(self, of_server, of_client, program, **more):
         """@program with itself, server and client confined by flags of their own; None: not at all."""
         server, client = both(program)
-        port = int(server[server.index("-p") + 1])
+        done, port = None, int(server[server.index("-p") + 1])
         with tempfile.TemporaryFile("w+") as output:
-            first = subprocess.Popen(self.words(of_server, server), env=self.env(more), stdout=output, stderr=subprocess.STDOUT)
+            first = subprocess.Popen(self.words(of_server, server), env=self.env({"HEDDLE_LOG": "info", **more}), stdout=output,
+                                     stderr=subprocess.STDOUT)
             try:
+                # Its agent is there then, too: one in the client's container would end with that, and over UDP take along what the client
+                # said last.
+                if program is RPING:
+                    await_listener(first, output)
                 end = time.monotonic() + PATIENCE
-                # Nothing outside shows that one listens by rdma_cm: a client that comes too early comes again.
                 while program is not RPING and not listens(port) and first.poll() is None and time.monotonic() < end:
                     time.sleep(0.01)
-                while True:
-                    done = self.run_in(of_client, *client, **more)
-                    well = done.returncode == 0 or ended_late(done, client)
-                    if well or program is not RPING or first.poll() is not None or time.monotonic() > end:
-                        break
-                    time.sleep(0.1)
+                done = self.run_in(of_client, *client, **more)
+                well = done.returncode == 0 or ended_late(done, client)
             finally:
-                code = finish(first)
+                code = finish(first, ends=done is not None)
             output.seek(0)
             said = output.read()
         if code == SKIP:
