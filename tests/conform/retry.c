@@ -50,7 +50,10 @@ static void rnr_retry_n_waits_n_times_the_timer(void **state)
 	struct world *w = *state;
 	for (uint32_t i = 0; i < COUNT(rows); i++) {
 		struct hdl_qp *qa, *qb;
-		struct qp_options o = {.rnr_retry = rows[i].retries, .min_rnr_timer = rows[i].code};
+		/* So long that nothing is repeated because the answer was late. */
+		struct qp_options o = {.rnr_retry = rows[i].retries,
+		                       .min_rnr_timer = rows[i].code,
+		                       .timeout = w->port->lossy ? 0 : 20};
 		make_pair(w, &o, &qa, &qb);
 		uint64_t before = counter_sum(w, "rnr_sent");
 		uint64_t start = world_now(w);
@@ -218,7 +221,9 @@ static void peer_ready_in_time_recovers(void **state)
 	for (uint32_t i = 0; i < 2 * COUNT(kinds); i++) {
 		struct hdl_qp *qa, *qb;
 		/* Timeout 0 waits for ever, and repeats nothing: whether it recovers is the port's affair. */
-		struct qp_options o = {.timeout = 14, .retry_cnt = 7, .wait_for_ever = i % 2};
+		struct qp_options o = {.timeout = w->port->threaded ? 17 : 14,
+		                       .retry_cnt = 7,
+		                       .wait_for_ever = i % 2};
 		half_pair(w, &o, &qa, &qb);
 		post_recv(qb, 5, &w->b, 128, 8);
 		post_kind(w, qa, kinds[i / 2]);
@@ -334,12 +339,12 @@ static void sn1_delay_behind_a_repeated_send_is_not_shortened(void **state)
 	struct world *w = *state;
 	struct hdl_qp *qa, *qb;
 	make_pair(w, NULL, &qa, &qb);
+	uint64_t start = world_now(w);
 	post_data(qa, 1, HDL_OP_SEND, &w->a, 0, 8);
 	post_send(qa, (struct hdl_send_wr){.wr_id = 2,
 	                                   .opcode = HDL_OP_DELAY,
 	                                   .flags = HDL_SEND_SIGNALED,
 	                                   .u.delay = {2000000}});
-	uint64_t start = world_now(w);
 	world_pass(w, 500000);
 	post_recv(qb, 3, &w->b, 64, 8);
 	expect_sent(w, w->a.scq, qa, 1, HDL_WC_SEND, 8);

@@ -9,7 +9,7 @@
 #define VIRTUAL_STEP_NS  10000u
 #define NETWORK_STEP_NS  500u
 #define VIRTUAL_LIMIT_NS 30000000000u
-#define REAL_LIMIT_NS    10000000000u
+#define REAL_LIMIT_NS    60000000000u
 
 /* --- time --- */
 

@@ -7,6 +7,7 @@ import contextlib
 import fcntl
 import os
 import pathlib
+import re
 import resource
 import select
 import shutil
@@ -23,9 +24,18 @@ import unittest
 BUILD = pathlib.Path(sys.argv.pop(1)).resolve()
 NOBODY = 65534
 HEADER = struct.Struct("=II")  # version, kind
-HELLO, WELCOME, REFUSED, OBSERVE = 1, 2, 3, 9
-VERSION = 4
-MESSAGE_BYTES = 512  # at least as long as a message of this version
+HELLO, WELCOME, REFUSED, OBSERVE, PROCESS, END = 1, 2, 3, 9, 10, 11
+MESSAGE_BYTES = 1024  # longer than a message of this version
+
+
+def constant(path, name):
+    """The number that a header of ours calls @name."""
+    text = (pathlib.Path(__file__).resolve().parents[3] / "src" / path).read_text()
+    return int(re.search(rf"^#define {name} +(\d+)u?\b", text, re.M)[1])
+
+
+VERSION = constant("port/agentmsg.h", "AGENT_VERSION")
+MAX_LETTERS = constant("agent/agent.h", "AGENT_MAX_LETTERS")
 
 
 def environment(**more):
@@ -141,6 +151,13 @@ class Situations(unittest.TestCase):
             release.start()
             self.works(devices(self.dir))
             release.join()
+
+    def test_one_that_takes_long_to_start(self):
+        """Longer than we look for one that comes and goes."""
+        slow = self.base / "slow"
+        slow.write_text(f'#!/bin/sh\nsleep 6\nexec "{BUILD}/heddled" "$@"\n')
+        slow.chmod(0o700)
+        self.works(devices(env=environment(HEDDLE_DIR=str(self.dir), HEDDLE_AGENT=str(slow))))
 
     def test_somebody_else_holds_the_lock(self):
         with open(self.dir / "agent.lock", "w") as lock:
@@ -319,12 +336,67 @@ class Situations(unittest.TestCase):
         for sock in idle:
             sock.close()
 
+    # --- who does not read what it is told ---
+
+    @contextlib.contextmanager
+    def observer(self):
+        """Somebody who asks who is there, and his question."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
+            sock.connect(str(self.dir / "agent.sock"))
+            sock.settimeout(60)
+            yield sock, HEADER.pack(VERSION, OBSERVE)
+
+    def test_who_reads_late_hears_everything(self):
+        """More than the socket holds, in order, with the descriptors; and the agent keeps none of them."""
+        def file_count():
+            return len(os.listdir(f"/proc/{agent_pid(self.dir)}/fd"))
+        with self.program(), self.observer() as (sock, question):
+            sock.send(question)
+            for kind in (PROCESS, END):
+                self.assertEqual(HEADER.unpack_from(self.hear(sock, kind == PROCESS))[1], kind)
+            before = file_count()
+            for _ in range(400):
+                sock.send(question)
+            for turn in range(400):
+                for kind in (PROCESS, END):
+                    self.assertEqual(HEADER.unpack_from(self.hear(sock, kind == PROCESS))[1], kind, turn)
+            for _ in range(6000):
+                if file_count() == before:
+                    break
+                time.sleep(0.01)
+            self.assertEqual(file_count(), before)
+
+    def hear(self, sock, with_file):
+        message, files, _, _ = socket.recv_fds(sock, MESSAGE_BYTES, 4)
+        for file in files:
+            os.close(file)
+        self.assertEqual(len(files), with_file)
+        return message
+
+    def test_who_never_reads_is_left_alone(self):
+        self.works(devices(self.dir))
+        pid = agent_pid(self.dir)
+        with self.observer() as (sock, question):
+            asked = 0
+            with contextlib.suppress(ConnectionError):
+                while asked < 2 * MAX_LETTERS:
+                    sock.send(question)
+                    asked += 1
+            self.assertGreater(asked, MAX_LETTERS)
+            self.assertLess(asked, 2 * MAX_LETTERS, "everything is kept")
+            self.works(devices(self.dir))
+        self.assertEqual(agent_pid(self.dir), pid)
+
     def test_agent_out_of_descriptors(self):
         """It turns newcomers away, does not spin, and works again when there is room."""
         def few():
             resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
-        agent = subprocess.Popen([BUILD / "heddled", "--foreground"], env=environment(HEDDLE_DIR=str(self.dir)),
-                                 preexec_fn=few)
+        ready, told = os.pipe()
+        agent = subprocess.Popen([BUILD / "heddled", "--foreground", "--ready-fd", str(told)],
+                                 env=environment(HEDDLE_DIR=str(self.dir)), pass_fds=[told], preexec_fn=few)
+        os.close(told)
+        self.assertEqual(os.read(ready, 1), b"")  # it listens: who comes does not start another one
+        os.close(ready)
         self.addCleanup(agent.wait)
         self.addCleanup(agent.kill)
         self.works(devices(self.dir))
@@ -341,6 +413,15 @@ class Situations(unittest.TestCase):
         before = ticks()
         self.fails(devices(self.dir), "comes and goes")
         self.assertLess(ticks() - before, 50)
+        # Room for one more, and none for what it brings along.
+        crowd = len(os.listdir(f"/proc/{agent.pid}/fd"))
+        turned_away = select.select(held, [], [], 0)[0]
+        next(sock for sock in held if sock not in turned_away).close()
+        for _ in range(1000):
+            if len(os.listdir(f"/proc/{agent.pid}/fd")) < crowd:
+                break
+            time.sleep(0.01)
+        self.fails(devices(self.dir), "refused", "ulimit -n")
         for sock in held:
             sock.close()
         for _ in range(6000):
