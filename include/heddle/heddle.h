@@ -600,9 +600,12 @@ HDL_API int hdl_srq_create_xrc(struct hdl_pd *pd, struct hdl_xrcd *xrcd, struct 
  * Returns: the number; 0 for a queue from hdl_srq_create(). */
 HDL_API uint32_t hdl_srq_number(const struct hdl_srq *srq);
 
+#define HDL_SRQ_KEEP_LIMIT UINT32_MAX
+
 /* hdl_srq_modify - resize a shared receive queue or set its limit
  *
- * @max_wr of 0 keeps the size; @limit arms HDL_EVENT_SRQ_LIMIT once.
+ * @max_wr of 0 keeps the size, @limit of HDL_SRQ_KEEP_LIMIT the limit. Another one arms HDL_EVENT_SRQ_LIMIT once: it comes when
+ * fewer than @limit requests are left, and so at once if there are fewer now. 0 disarms it.
  *
  * Owner: nothing changes hands.
  * Threads: any.
