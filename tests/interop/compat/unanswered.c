@@ -169,6 +169,44 @@ static void a_server_that_never_answers_is_given_up_in_time(void **state)
 	}
 }
 
+/* Who cannot accept (here: more private data than there is room for) rejects, and cannot try again. */
+static void an_accept_that_fails_is_a_rejection(void **state)
+{
+	static const struct {
+		enum rdma_port_space space;
+		uint8_t too_much;
+		enum rdma_cm_event_type heard;
+		int status;
+	} rows[] = {{RDMA_PS_TCP, 197, RDMA_CM_EVENT_REJECTED, 28},    /* consumer reject */
+	            {RDMA_PS_UDP, 137, RDMA_CM_EVENT_UNREACHABLE, 2}}; /* rejected (IBTA 12.11.2) */
+	static const uint8_t data[256];
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		struct rdma_event_channel *here = rdma_create_event_channel();
+		struct rdma_event_channel *there = rdma_create_event_channel();
+		struct rdma_cm_id *listener = listen_in(there, rows[i].space);
+		struct rdma_cm_id *active =
+		        route_to(here, rows[i].space, ntohs(rdma_get_src_port(listener)));
+		struct rdma_conn_param param = {.private_data = data,
+		                                .private_data_len = rows[i].too_much};
+		ask(active);
+		struct rdma_cm_id *passive = expect(there, RDMA_CM_EVENT_CONNECT_REQUEST);
+		make_qp(passive);
+		assert_int_equal(rdma_accept(passive, &param), -1);
+		assert_int_equal(errno, EINVAL);
+		struct rdma_cm_event *event = next_event(here);
+		assert_string_equal(rdma_event_str(event->event), rdma_event_str(rows[i].heard));
+		assert_int_equal(event->status, rows[i].status);
+		rdma_ack_cm_event(event);
+		assert_int_equal(rdma_accept(passive, NULL), -1);
+		end(passive);
+		end(active);
+		end(listener);
+		rdma_destroy_event_channel(here);
+		rdma_destroy_event_channel(there);
+	}
+}
+
 /* The server: is asked, and disconnected; then, after it was stopped, asked in vain. */
 static void serve(int port_fd)
 {
@@ -234,6 +272,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(a_server_that_is_stopped), /* first: it forks */
 	        cmocka_unit_test(a_server_that_never_answers_is_given_up_in_time),
+	        cmocka_unit_test(an_accept_that_fails_is_a_rejection),
 	};
 	char node[32];
 	over_udp = argc > 1 && strcmp(argv[1], "wire") == 0;
