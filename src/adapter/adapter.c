@@ -226,6 +226,7 @@ static void introduce(struct hdl_adapter *adapter, const struct hdl_open_attr *a
                       const struct adapter_env *env)
 {
 	adapter->by_value = env->by_value;
+	adapter->node.turn_bytes = env->turn_bytes != 0 ? env->turn_bytes : NODE_TURN_BYTES;
 	adapter->node.own = fault_mover(!env->by_target && !env->by_value);
 	adapter->node.gid = attr->gid;
 	if (gid_is_zero(&attr->gid)) {

@@ -248,6 +248,7 @@ struct hdl_cq {
 	struct hdl_channel *channel;
 	void *context;
 	_Atomic uint32_t users;
+	_Atomic uint32_t looks; /* in a row that found nothing */
 	/* under channel->lock */
 	struct hdl_cq *next;
 	bool queued;
@@ -325,6 +326,7 @@ struct adapter_env {
 	uint64_t seed; /* of everything drawn at random; 0: from the operating system */
 	bool by_target; /* initiators do not reach the memory of peers: the target executes everything */
 	bool by_value;                 /* nor do targets: all data goes through the lanes */
+	uint32_t turn_bytes;           /* NODE_TURN_BYTES of its node; 0: as ever */
 	const struct carrier *carrier; /* a wire: everybody is reached over it; NULL: none */
 	struct hdl_gid second_gid;     /* one more address on the wire; zero: none */
 };

@@ -240,13 +240,13 @@ bool adapter_wait(struct hdl_adapter *adapter, int fd, int timeout_ms)
 		watch_bell(adapter, false);
 		adapter_arm(adapter);
 		/* What was left for the application's next call is due now: it may not come for long. */
-		node_run(&adapter->node);
+		bool goes_on = node_run(&adapter->node) > 0;
 		recorder_flush(adapter);
 		stuck = is_stuck(adapter);
 		udp_descriptors(adapter, socks);
 		for (count = 2; count < 2 + UDP_MAX_ADDRESSES && socks[count - 2] >= 0; count++)
 			fds[count] = (struct pollfd){.fd = socks[count - 2], .events = POLLIN};
-		if (!node_idle(&adapter->node))
+		if (!node_idle(&adapter->node) || (goes_on && stuck))
 			timeout_ms = 0;
 		else if (stuck && (timeout_ms < 0 || timeout_ms > ADAPTER_STUCK_MS))
 			timeout_ms = ADAPTER_STUCK_MS;
@@ -303,7 +303,7 @@ static uint64_t thread_turn(struct hdl_adapter *adapter, uint32_t *last_activity
                             uint32_t *last_drives)
 {
 	uint64_t now, sleep_ns = 0;
-	/* Long copies are made and packets sent with the lock held. To wait for it would take a processor, and then the application's
+	/* Bytes are copied and packets sent with the lock held. To wait for it would take a processor, and then the application's
 	 * turn; while it does not hold it, as when it looks in now and then, we go on with what there is. */
 	if (!adapter->wakeful.eager && is_driven(adapter, last_drives)) {
 		wakeful_leave(&adapter->wakeful);

@@ -27,7 +27,8 @@ enum wqe_mark {
 	WQE_LOOKED = 1 << 2,   /* an RDMA operation that found the target not ready before */
 	WQE_BY_VALUE = 1 << 3, /* a read whose data comes through the lane */
 	WQE_PARTIAL = 1 << 4,  /* sent, but for the parts from offset on */
-	WQE_RESYNC = 1 << 5    /* a context's own: the peer shall expect the PSN behind it */
+	WQE_RESYNC = 1 << 5,   /* a context's own: the peer shall expect the PSN behind it */
+	WQE_COPYING = 1 << 6   /* an RDMA operation of which we have copied what is before offset */
 };
 
 struct wqe_send {

@@ -214,9 +214,15 @@ static enum step direct_copy(struct node *node, struct qp *qp, struct wqe_send *
 	                                 wqe->opcode == HDL_OP_READ ? HDL_ACCESS_LOCAL_WRITE
 	                                                            : HDL_ACCESS_LOCAL_READ);
 	bool read = wqe->opcode == HDL_OP_READ;
-	struct sg_result result =
-	        read ? sg_move(&link->mover, MOVE_FROM_PEER, &own, remote, wqe->length)
-	             : sg_move(&link->mover, MOVE_TO_PEER, remote, &own, wqe->length);
+	uint32_t begin = wqe->marks & WQE_COPYING ? wqe->offset : 0;
+	uint32_t count = wqe->length - begin;
+	if (count > node->turn_bytes)
+		count = node->turn_bytes;
+	sg_skip(&own, begin);
+	sg_skip(remote, begin);
+	struct sg_result result = read ? sg_move(&link->mover, MOVE_FROM_PEER, &own, remote, count)
+	                               : sg_move(&link->mover, MOVE_TO_PEER, remote, &own, count);
+	wqe->marks &= (uint8_t)~WQE_COPYING; /* should it fail it begins anew, or is over */
 	if (result.changed)
 		return local_not_ready(node, qp, wqe);
 	bool remote_refused = result.at_target != read;
@@ -228,6 +234,11 @@ static enum step direct_copy(struct node *node, struct qp *qp, struct wqe_send *
 		else
 			request_refused(node, wqe, &result);
 		return STEP_NEXT;
+	}
+	if (begin + count < wqe->length) {
+		wqe->offset = begin + count;
+		wqe->marks |= WQE_COPYING;
+		return STEP_MORE;
 	}
 	return direct_done(node, wqe);
 }

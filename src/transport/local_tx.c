@@ -270,22 +270,25 @@ bool local_run(struct node *node, struct qp *qp)
 {
 	bool did = false;
 	unsigned budget = NODE_TX_BATCH;
+	uint64_t bytes = 0;
 	enum step step = STEP_NEXT;
 	while (qp->next != wq_tail(&qp->sq) && !qp->waiting && budget > 0 && request_may_run(qp)) {
 		struct wqe_send *wqe = wq_at(&qp->sq, qp->next);
 		if (wqe->state == WQE_READY || (wqe->marks & WQE_PARTIAL) != 0) {
 			step = execute(node, qp, wqe);
+			did |= step == STEP_NEXT || step == STEP_MORE;
 			if (step != STEP_NEXT)
 				break;
-			budget--;
-			did = true;
+			bytes += wqe->length;
+			budget = bytes < node->turn_bytes ? budget - 1 : 0;
 		}
 		if (request_failed(wqe))
 			break;
 		qp->next++;
 	}
 	request_reap(node, qp);
-	if (step == STEP_NO_ROOM || budget == 0)
+	if (step == STEP_NO_ROOM || step == STEP_MORE ||
+	    (budget == 0 && qp->next != wq_tail(&qp->sq)))
 		node_activate(node, qp);
 	return did;
 }

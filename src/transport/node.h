@@ -30,7 +30,9 @@
 #define NODE_TX_BATCH 64u /* requests executed of one queue pair before the next has its turn */
 #define NODE_CHUNK_BYTES \
 	(1u << 20) /* bytes moved within one guard: bounds what deregistration waits for */
-#define NODE_QPN_BITS 24u
+/* Bytes that a queue pair moves in its turn, by ourselves: bounds how long a thread that posts to another one waits. */
+#define NODE_TURN_BYTES (1u << 20)
+#define NODE_QPN_BITS   24u
 
 /* One peer: a pair of lanes, and what we may read of its tables. */
 struct link {
@@ -114,6 +116,7 @@ struct node {
 	struct qp *timers_wanted;
 	bool by_application; /* whose thread drives us now, and will call again: some answers may wait */
 	bool no_answers;      /* all of them may: it will call again at once */
+	uint32_t turn_bytes;  /* NODE_TURN_BYTES */
 	uint32_t dirty_links; /* first of the list through dirty_next; LINK_NONE */
 	struct timer_wheel wheel;
 	uint64_t now_ns;

@@ -15,6 +15,7 @@ enum step {
 	STEP_NEXT,    /* executed or sent: on to the next one */
 	STEP_WAIT,    /* an answer or a timer will set it going */
 	STEP_NO_ROOM, /* the way is full: try again soon */
+	STEP_MORE,    /* part of it was executed: go on in the next turn */
 	STEP_BY_TARGET
 };
 
@@ -49,7 +50,7 @@ static inline bool request_begun(const struct qp *qp)
 	if (qp->next == wq_tail(&qp->sq))
 		return false;
 	const struct wqe_send *wqe = wq_at(&qp->sq, qp->next);
-	return wqe->state != WQE_READY || wqe->numbered;
+	return wqe->state != WQE_READY || wqe->numbered || (wqe->marks & WQE_COPYING) != 0;
 }
 
 /* May the next element be executed in the state @qp is in? Draining, only what was begun (IBTA section 10.3.1.5). */

@@ -47,6 +47,7 @@ struct port {
 	const char *name;
 	bool one_adapter; /* both sides are the same adapter */
 	bool one_address; /* all adapters have the address of the node */
+	bool in_turns;    /* who posts a long RDMA request executes it himself, part by part */
 	bool mapped;      /* arenas are memory that peers map: hdl_mem_alloc() */
 	bool threaded; /* the adapters have threads and real time; else virtual time and hdl_progress() */
 	/* A peer is known by its packets alone: the sender of a request that was refused learns a NAK code and not which check said
@@ -100,7 +101,7 @@ struct theme {
 extern const struct theme send_theme, rdma_theme, datagram_theme, retry_theme, error_theme,
         window_theme, register_theme, gone_theme, state_theme, cq_theme, channel_theme, srq_theme,
         xrc_theme, limit_theme, death_theme, bad_call_theme, stress_theme, multicast_theme,
-        reliable_theme;
+        reliable_theme, turns_theme;
 
 int world_setup(void **state);
 int world_setup_big(void **state);

@@ -10,7 +10,7 @@ static const struct theme *const themes[] = {
         &send_theme,     &rdma_theme,     &datagram_theme,  &retry_theme,    &error_theme,
         &window_theme,   &register_theme, &gone_theme,      &state_theme,    &cq_theme,
         &channel_theme,  &srq_theme,      &xrc_theme,       &limit_theme,    &death_theme,
-        &bad_call_theme, &stress_theme,   &multicast_theme, &reliable_theme,
+        &bad_call_theme, &stress_theme,   &multicast_theme, &reliable_theme, &turns_theme,
 };
 
 static const struct port *find(const char *name)

@@ -13,33 +13,36 @@ static uint64_t virtual_now(void *context)
 }
 
 static int loop_open(struct world *w, struct hdl_adapter **out, const struct hdl_open_attr *attr,
-                     bool by_target, bool by_value)
+                     struct adapter_env env)
 {
 	struct hdl_open_attr wanted = *attr;
 	wanted.no_thread = !w->port->threaded;
 	wanted.capture = getenv("HEDDLE_CAPTURE");
-	struct adapter_env env = {.clock = w->port->threaded ? clock_real()
-	                                                     : (struct clock){virtual_now, w},
-	                          .by_target = by_target,
-	                          .by_value = by_value};
+	env.clock = w->port->threaded ? clock_real() : (struct clock){virtual_now, w};
 	return adapter_open(&wanted, &env, out);
 }
 
 static int open_direct(struct world *w, struct hdl_adapter **out, const struct hdl_open_attr *attr)
 {
-	return loop_open(w, out, attr, false, false);
+	return loop_open(w, out, attr, (struct adapter_env){0});
+}
+
+/* Long requests are executed in many turns. */
+static int open_parts(struct world *w, struct hdl_adapter **out, const struct hdl_open_attr *attr)
+{
+	return loop_open(w, out, attr, (struct adapter_env){.turn_bytes = 3000});
 }
 
 static int open_by_target(struct world *w, struct hdl_adapter **out,
                           const struct hdl_open_attr *attr)
 {
-	return loop_open(w, out, attr, true, false);
+	return loop_open(w, out, attr, (struct adapter_env){.by_target = true});
 }
 
 static int open_by_value(struct world *w, struct hdl_adapter **out,
                          const struct hdl_open_attr *attr)
 {
-	return loop_open(w, out, attr, false, true);
+	return loop_open(w, out, attr, (struct adapter_env){.by_value = true});
 }
 
 static int loop_join(struct world *w, struct hdl_adapter *a, struct hdl_adapter *b)
@@ -119,15 +122,17 @@ static int node_join(struct world *w, struct hdl_adapter *a, struct hdl_adapter 
 		.is_busy = wire_is_busy, .end = wire_end                                         \
 	}
 
-#define PORT(port_name, open_function, alone, with_threads)                        \
-	{                                                                          \
-		.name = port_name, .one_adapter = alone, .threaded = with_threads, \
-		.open = open_function, .join = loop_join, .kill = adapter_kill     \
+#define PORT(port_name, open_function, alone, with_threads)                              \
+	{                                                                                \
+		.name = port_name, .one_adapter = alone, .threaded = with_threads,       \
+		.in_turns = open_function == open_direct || open_function == open_parts, \
+		.open = open_function, .join = loop_join, .kill = adapter_kill           \
 	}
 
 const struct port ports[] = {
         PORT("loop-direct", open_direct, false, false),
         PORT("loop-direct-threads", open_direct, false, true),
+        PORT("loop-parts", open_parts, false, false),
         PORT("loop-by-target", open_by_target, false, false),
         PORT("loop-by-target-threads", open_by_target, false, true),
         PORT("loop-by-value", open_by_value, false, false),

@@ -1,0 +1,111 @@
+/* SN1: a long request has many turns, and what happens between them. */
+#include "conform.h"
+
+#define LONG (3u << 20)
+
+/* Begin to move LONG bytes between the sides. */
+static void begin_long(struct world *w, struct hdl_qp *qp, uint32_t opcode, struct hdl_key key)
+{
+	fill(&w->a, 0, LONG, 5);
+	fill(&w->b, 0, LONG, 6);
+	post_rdma(qp, 1, opcode, piece(&w->a, 0, LONG), address(&w->b, 0), key);
+}
+
+/* Is a long request underway when the call that posted it returns? Else it may be over: somebody else drives, or the target does it
+ * in one go. */
+static bool has_turns(const struct world *w)
+{
+	return w->port->in_turns && !w->port->threaded;
+}
+
+static void sn1_what_is_posted_later_passes_a_long_one(void **state)
+{
+	struct world *w = *state;
+	struct hdl_qp *qa, *qb, *other_a, *other_b;
+	struct hdl_cq *cq = make_cq(&w->a, 16, NULL, NULL);
+	make_pair(w, NULL, &qa, &qb);
+	other_a = make_qp(&w->a, &(struct qp_options){.scq = cq});
+	other_b = make_qp(&w->b, NULL);
+	connect_pair(w, NULL, other_a, other_b);
+	begin_long(w, qa, HDL_OP_WRITE, arena_key(&w->b));
+	fill(&w->a, LONG, 5000, 7);
+	post_rdma(other_a, 2, HDL_OP_WRITE, piece(&w->a, LONG, 5000), address(&w->b, LONG),
+	          arena_key(&w->b));
+	struct hdl_wc wc;
+	if (has_turns(w)) {
+		assert_int_equal(hdl_cq_poll(cq, &wc, 1), 1);
+		assert_int_equal(wc.wr_id, 2);
+		assert_int_equal(hdl_cq_poll(w->a.scq, &wc, 1), 0);
+	} else {
+		expect_sent(w, cq, other_a, 2, HDL_WC_WRITE, 5000);
+	}
+	expect_sent(w, w->a.scq, qa, 1, HDL_WC_WRITE, LONG);
+	expect_copy(&w->b, 0, &w->a, 0, LONG);
+	expect_copy(&w->b, LONG, &w->a, LONG, 5000);
+	check_memory(w);
+}
+
+static void sn1_a_long_one_is_finished_before_the_queue_rests(void **state)
+{
+	struct world *w = *state;
+	struct hdl_qp *qa, *qb;
+	make_pair(w, NULL, &qa, &qb);
+	begin_long(w, qa, HDL_OP_READ, arena_key(&w->b));
+	qp_go(qa, HDL_QPS_SQD);
+	expect_sent(w, w->a.scq, qa, 1, HDL_WC_READ, LONG);
+	expect_event(w, &w->a, HDL_EVENT_SQ_DRAINED, HDL_DETAIL_NONE, qa);
+	expect_copy(&w->a, 0, &w->b, 0, LONG);
+	check_memory(w);
+	expect_no_event(w);
+}
+
+/* What of the target was written is not known then. */
+static void forget_target(struct world *w)
+{
+	memcpy(w->b.shadow, w->b.mem, LONG);
+}
+
+static void sn1_a_long_one_ends_with_its_queue_pair(void **state)
+{
+	static const enum hdl_qp_state ends[] = {HDL_QPS_ERR, HDL_QPS_RESET};
+	struct world *w = *state;
+	if (!has_turns(w))
+		skip();
+	for (uint32_t i = 0; i < COUNT(ends); i++) {
+		struct hdl_qp *qa, *qb;
+		make_pair(w, NULL, &qa, &qb);
+		begin_long(w, qa, HDL_OP_WRITE, arena_key(&w->b));
+		qp_go(qa, ends[i]);
+		if (ends[i] == HDL_QPS_ERR)
+			expect_flushed(w, w->a.scq, qa, 1);
+		forget_target(w);
+		world_settle(w);
+		expect_nothing(w, w->a.scq);
+		check_memory(w); /* and nothing is written any more */
+	}
+}
+
+static void sn1_the_region_of_a_long_one_goes(void **state)
+{
+	struct world *w = *state;
+	struct hdl_qp *qa, *qb;
+	if (!has_turns(w))
+		skip();
+	make_pair(w, NULL, &qa, &qb);
+	struct hdl_mr *mr = make_mr(&w->b, 0, LONG, HDL_ACCESS_REMOTE_WRITE | LOCAL_BOTH);
+	begin_long(w, qa, HDL_OP_WRITE, hdl_mr_key(mr));
+	assert_int_equal(hdl_mr_deregister(mr), 0);
+	forget_object(w, mr);
+	forget_target(w);
+	expect_refused(w, w->a.scq, qa, 1, HDL_WC_REM_ACCESS_ERR, HDL_DETAIL_NOT_VALID);
+	expect_event(w, &w->b, HDL_EVENT_QP_ACCESS_ERR, HDL_DETAIL_NOT_VALID, qb);
+	check_memory(w);
+}
+
+static const struct CMUnitTest tests[] = {
+        BIG_BEHAVIOUR(sn1_what_is_posted_later_passes_a_long_one),
+        BIG_BEHAVIOUR(sn1_a_long_one_is_finished_before_the_queue_rests),
+        BIG_BEHAVIOUR(sn1_a_long_one_ends_with_its_queue_pair),
+        BIG_BEHAVIOUR(sn1_the_region_of_a_long_one_goes),
+};
+THEME(turns_theme, tests);
