@@ -11,12 +11,6 @@
 #include "base/log.h"
 #include "transport/ib.h"
 
-static bool local_is_off(void)
-{
-	const char *local = getenv("HEDDLE_LOCAL");
-	return local != NULL && strcmp(local, "off") == 0;
-}
-
 int udp_choose(struct hdl_adapter *adapter)
 {
 	const char *address = getenv("HEDDLE_ADDR");
@@ -31,7 +25,7 @@ int udp_choose(struct hdl_adapter *adapter)
 			return -HDL_EINVAL;
 		}
 		adapter->wire_wanted = AGENT_WIRE_ADDRESS;
-	} else if (local_is_off()) {
+	} else if (settings_local_off()) {
 		adapter->wire_wanted = AGENT_WIRE_LOOPBACK;
 	}
 	return 0;
@@ -100,7 +94,7 @@ static int begin(struct hdl_adapter *adapter, const struct agent_msg *welcome, c
 	struct udp_wire *first = adapter->udp;
 	memcpy(adapter->node.wire_gid.raw, first->address.gid, 16);
 	adapter->node.carrier = udp_ports_carrier(first);
-	adapter->wire_only = local_is_off();
+	adapter->wire_only = settings_local_off();
 	/* Members of this machine are reached without it, unless nobody is; and the loopback leads to no others. */
 	udp_wire_loop(first, adapter->wire_only);
 	adapter->node.groups_on_wire =

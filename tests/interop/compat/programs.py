@@ -628,14 +628,10 @@ def pyverbs(folder):
         passed = len(re.findall(r"\.\.\. ok$", err, re.M))
         skipped = len(re.findall(r"\.\.\. skipped", err))
         expect(f"{passed} passed, {skipped} skipped", code == 0 and passed >= PYVERBS_PASS, out, err)
-        # Those of rdma_cm ask ls(1) for the interface of the device, and bind to its first address. They send before the other side has
-        # posted a receive and try five times, 0.6 ms apart: a process that has no processor for so long fails, and that alone is tried again.
+        # Those of rdma_cm ask ls(1) for the interface of the device, and bind to its first address.
         for local in ("on", "off"):
-            for _ in range(4):
-                code, out, err = run(folder, "env", f"HEDDLE_LOCAL={local}", os.path.join(folder, "heddle"), "run", "--preload", *command,
-                                     "-k", "test_rdmacm", cwd=scratch)
-                if "RNR retry exceeded" not in out + err:
-                    break
+            code, out, err = run(folder, "env", f"HEDDLE_LOCAL={local}", os.path.join(folder, "heddle"), "run", "--preload", *command,
+                                 "-k", "test_rdmacm", cwd=scratch)
             passed = len(re.findall(r"\.\.\. ok$", err, re.M))
             expect(f"{passed} of rdma_cm passed, HEDDLE_LOCAL={local}", code == 0 and passed == PYVERBS_CM_PASS, out, err)
 
