@@ -38,6 +38,9 @@ SKIP = 77
 PYVERBS_TESTS = Path("/usr/share/doc/rdma-core/tests")
 PYVERBS_PASS = 96  # at least so many of them pass; the others need hardware of somebody's
 PYVERBS_CM_PASS = 10
+# Seconds that a client may take. Two programs that look at memory without a pause use up what a busy machine gives them, and the
+# adapter's thread then waits for the scheduler with each message: tens of milliseconds.
+PATIENCE = 150
 BEFORE = []  # words before every program of a pair
 NODES = [f"programs-{os.getpid()}"] * 2  # of the server, of the client; None: the one that nobody named
 HOSTS = []  # of the server, of the client: network namespace, address, folder of the agent
@@ -152,7 +155,7 @@ def pair(folder, what, server, client, *options):
             end = time.monotonic() + 20
             while not listens(port, first.pid) and first.poll() is None and time.monotonic() < end:
                 time.sleep(0.01)
-            done = subprocess.run(client, capture_output=True, text=True, timeout=60)
+            done = subprocess.run(client, capture_output=True, text=True, timeout=PATIENCE)
             code = first.wait(timeout=20)
         except subprocess.TimeoutExpired:
             done, code = None, None
@@ -189,7 +192,7 @@ def connect_pair(folder, what, server, client, *options, code=0, ends=True):
         try:
             while True:
                 time.sleep(0.2 if server else 0)
-                done = subprocess.run([*starts_on(folder, True, *options), *client], capture_output=True, text=True, timeout=60)
+                done = subprocess.run([*starts_on(folder, True, *options), *client], capture_output=True, text=True, timeout=PATIENCE)
                 tries += [f"client, which ended with {done.returncode}:", done.stdout, done.stderr]
                 well = done.returncode == code or ended_late(done, client)
                 if well or first is None or first.poll() is not None or time.monotonic() > again:
@@ -236,9 +239,9 @@ def five_at_once(folder):
         with tempfile.TemporaryFile("w+") as output:
             server = subprocess.Popen([*starts_on(folder, False), "rping", "-s", "-P"], stdout=output, stderr=subprocess.STDOUT)
             try:
-                done = subprocess.run([*client, "1"], capture_output=True, text=True, timeout=60)
+                done = subprocess.run([*client, "1"], capture_output=True, text=True, timeout=PATIENCE)
                 clients = [subprocess.Popen([*client, "10"], stdout=output, stderr=subprocess.STDOUT) for _ in range(5)]
-                codes = [client.wait(timeout=60) for client in clients]
+                codes = [client.wait(timeout=PATIENCE) for client in clients]
             except subprocess.TimeoutExpired:
                 codes = None
             finally:
@@ -373,7 +376,7 @@ def join_pair(folder, what, server, client, ready, *options):
                 said += line
                 if ready in line:
                     break
-            done = subprocess.run(client, capture_output=True, text=True, timeout=60)
+            done = subprocess.run(client, capture_output=True, text=True, timeout=PATIENCE)
             said += first.communicate(timeout=20)[0]
         except subprocess.TimeoutExpired:
             done = None

@@ -27,7 +27,7 @@ from pathlib import Path
 from programs import HOSTS, NODES, SKIP, WAYS, at_server, expect, free_port, starts_on
 
 PRELOAD = [Path(folder) / "rsocket/librspreload.so" for folder in ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib")]
-PATIENCE = 40  # seconds that a pair of programs may take
+PATIENCE = 90  # seconds that a pair of programs may take
 AGAIN = 5      # seconds in which a client that finds no server is started again
 
 
@@ -238,7 +238,7 @@ def rxm(folder, command):
     """ofi_rxm ends a connection from a thread of its own when the other side has left, and with it what it has not polled yet:
     where the processor is busy elsewhere at that moment, one side waits for its last message for ever. Only that is tried
     again: all sizes must have gone through at both ends, with the right data, each time."""
-    command = ["timeout", "20", *command]
+    command = ["timeout", "30", *command]
     for number in range(4):
         good, client, server = pair_once(folder, command, [*command, server_address(folder)])
         expect("verbs;ofi_rxm went through all sizes at both ends", "1m" in client and "1m" in server, client, server)
@@ -251,7 +251,7 @@ def rxm(folder, command):
 def fabric(folder):
     need("fi_pingpong")
     for provider, kind in (("verbs", "msg"), ("verbs;ofi_rxm", "rdm"), ("verbs", "dgram"), ("verbs;ofi_rxd", "rdm")):
-        command = ["fi_pingpong", "-p", provider, "-e", kind, "-I", "50", "-c"]
+        command = ["fi_pingpong", "-p", provider, "-e", kind, "-I", "20", "-c"]
         if "rxm" in provider:
             rxm(folder, command)
             continue
@@ -272,7 +272,7 @@ def dapl(folder):
                                 'scm u2.0 nonthreadsafe default libdaploscm.so.2 dapl.2.0 "heddle0 1" ""\n')
             return ["env", f"DAT_OVERRIDE={registry}"]
 
-        for line in ("dtest -P cma -b 65536 -D", "dtestsrq -P cma", "dtest -P scm -b 65536 -D"):
+        for line in ("dtest -P cma -b 65536 -B 100 -D", "dtestsrq -P cma", "dtest -P scm -b 65536 -B 100 -D"):
             words = line.split()
             pair(folder, line, [*env(False), *words], [*env(True), *words, "-h", server_address(folder)])
 
