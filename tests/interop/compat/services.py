@@ -284,7 +284,7 @@ def rxm(folder, command):
 def fabric(folder):
     need("fi_pingpong")
     for provider, kind in (("verbs", "msg"), ("verbs;ofi_rxm", "rdm"), ("verbs", "dgram"), ("verbs;ofi_rxd", "rdm")):
-        command = ["fi_pingpong", "-p", provider, "-e", kind, "-I", "50", "-c"]
+        command = ["fi_pingpong", "-p", provider, "-e", kind, "-I", "20", "-c"]
         if "rxm" in provider:
             rxm(folder, command)
             continue
@@ -306,7 +306,7 @@ def dapl(folder):
                                 'scm u2.0 nonthreadsafe default libdaploscm.so.2 dapl.2.0 "heddle0 1" ""\n')
             return ["env", f"DAT_OVERRIDE={registry}"]
 
-        for line in ("dtest -P cma -b 65536 -D", "dtestsrq -P cma", "dtest -P scm -b 65536 -D"):
+        for line in ("dtest -P cma -b 65536 -B 100 -D", "dtestsrq -P cma", "dtest -P scm -b 65536 -B 100 -D"):
             words = line.split()
             pair(folder, line, [*env(False), *words], [*env(True), *words, "-h", server_address(folder)])
 
