@@ -217,7 +217,7 @@ static struct hdl_adapter *new_adapter(const struct hdl_open_attr *attr,
 	pthread_mutex_init(&adapter->ask_lock, NULL);
 	pthread_mutex_init(&adapter->agent_lock, NULL);
 	pthread_mutex_init(&adapter->handler_lock, NULL);
-	pthread_cond_init(&adapter->agent_answer, NULL);
+	clock_cond_init(&adapter->agent_answer);
 	return adapter;
 }
 

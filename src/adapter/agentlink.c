@@ -15,7 +15,6 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "adapter/adapter.h"
@@ -24,9 +23,10 @@
 #include "port/rundir.h"
 #include "port/unixsock.h"
 
-#define START_WAIT_MS 10000 /* longer than one waits for another one to listen or to go */
-#define FIND_WAIT_NS  5000000000u
-#define ANSWER_WAIT_S 5
+/* A busy machine may take seconds over what else takes milliseconds. */
+#define START_WAIT_MS  30000 /* longer than one waits for another one to listen or to go */
+#define FIND_WAIT_NS   5000000000u
+#define ANSWER_WAIT_NS 10000000000u
 
 /* --- starting it --- */
 
@@ -204,7 +204,7 @@ static int hear_welcome(int sock, struct agent_msg *msg, int fds[UNIXSOCK_MAX_FD
 	*fd_count = 0;
 	struct pollfd answer = {.fd = sock, .events = POLLIN};
 	do
-		ready = poll(&answer, 1, ANSWER_WAIT_S * 1000);
+		ready = poll(&answer, 1, (int)(ANSWER_WAIT_NS / 1000000));
 	while (ready < 0 && errno == EINTR);
 	if (ready <= 0) {
 		pid_t pid = 0;
@@ -216,6 +216,11 @@ static int hear_welcome(int sock, struct agent_msg *msg, int fds[UNIXSOCK_MAX_FD
 		return -HDL_EIO;
 	}
 	ssize_t got = unixsock_receive(sock, msg, sizeof(*msg), fds, fd_count);
+	if (got == -EMFILE) {
+		log_error("the wire needs more files than may be open; close some, or raise "
+		          "\"ulimit -n\"");
+		return -HDL_EIO;
+	}
 	if (got == 0 || (got < 0 && got != -EMSGSIZE))
 		return 1;
 	/* An agent of another version may say no in a message of another length. */
@@ -301,7 +306,9 @@ static int find_and_greet(struct hdl_adapter *adapter, bool again)
 		return -HDL_EIO;
 	}
 	rundir_file(directory, AGENT_SOCKET, path, sizeof(path));
-	for (uint64_t end = clock_now_ns() + FIND_WAIT_NS; clock_now_ns() < end;) {
+	/* However long it took to start one, it is looked for after that. */
+	for (uint64_t end = clock_now_ns() + FIND_WAIT_NS;;) {
+		bool last = clock_now_ns() >= end;
 		int sock = fd_aside(unixsock_connect(path));
 		if (sock >= 0) {
 			result = is_ours(sock) ? greet(adapter, sock, again) : -HDL_EIO;
@@ -311,6 +318,8 @@ static int find_and_greet(struct hdl_adapter *adapter, bool again)
 			if (result < 0)
 				return result;
 		}
+		if (last)
+			break;
 		if (start_agent() != 0)
 			return -HDL_EIO;
 	}
@@ -518,14 +527,11 @@ static int ask(struct hdl_adapter *adapter, struct agent_msg *msg, uint32_t *pla
 	msg->version = AGENT_VERSION;
 	if (unixsock_send(adapter->agent, msg, sizeof(*msg), NULL, 0) != 0)
 		return -HDL_EAGAIN;
-	struct timespec until;
-	clock_gettime(CLOCK_REALTIME, &until);
-	until.tv_sec += ANSWER_WAIT_S;
-	while (adapter->answered_token != token)
-		if (pthread_cond_timedwait(&adapter->agent_answer, &adapter->agent_lock, &until) !=
-		    0)
-			return -HDL_ETIMEDOUT;
-	return adapter->answer;
+	uint64_t end = clock_now_ns() + ANSWER_WAIT_NS;
+	while (adapter->answered_token != token &&
+	       clock_cond_wait(&adapter->agent_answer, &adapter->agent_lock, end))
+		;
+	return adapter->answered_token == token ? adapter->answer : -HDL_ETIMEDOUT;
 }
 
 int agent_ask(struct hdl_adapter *adapter, struct agent_msg *msg, uint32_t *place)

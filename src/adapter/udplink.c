@@ -114,6 +114,15 @@ static int watch(struct hdl_adapter *adapter, struct udp_wire *wire, uint64_t nu
 	return 0;
 }
 
+/* A thread of the application that waits for packets (adapter_wait()) has the sockets of before, and while it does they are not closed,
+ * whatever their descriptors are: the port would stay taken. It shall look again. With the drive lock. */
+static void wake_waiter(const struct hdl_adapter *adapter)
+{
+	uint64_t one = 1;
+	ssize_t done = adapter->bell_taken ? write(adapter->bell, &one, sizeof(one)) : 0;
+	(void)done; /* EAGAIN: it rings */
+}
+
 /* A new agent handed out @socks: those of our wires take the place of the old ones. Other programs of the node may have asked it for
  * more addresses meanwhile. */
 static int replace(struct hdl_adapter *adapter, const struct agent_msg *welcome, const int *socks)
@@ -151,6 +160,7 @@ int udp_attach(struct hdl_adapter *adapter, const struct agent_msg *welcome, con
 	}
 	for (struct udp_wire *at = adapter->udp; at != NULL && result == 0; at = at->next)
 		result = watch(adapter, at, number++, EPOLL_CTL_ADD, true);
+	wake_waiter(adapter);
 	adapter_unlock(adapter);
 	return result;
 }
@@ -165,6 +175,7 @@ void udp_detach(struct hdl_adapter *adapter)
 			epoll_ctl(adapter->epoll, EPOLL_CTL_DEL, at->sock, NULL);
 		udp_wire_replace(at, -1);
 	}
+	wake_waiter(adapter);
 	adapter_unlock(adapter);
 }
 

@@ -20,6 +20,9 @@
 #define AGENT_MAX_PORTS  65536u /* of a node */
 #define AGENT_MAX_GROUPS 4096u
 
+/* That wait to be read by a process; who lets more lie than that does not read any more. */
+#define AGENT_MAX_LETTERS 16384u
+
 /* Requests over the wire that find nobody listening are kept so long before they are refused. Who asks over
  * InfiniBand has to resolve an address and a route before, and programs rely on the time that this takes: the one asks at once
  * when the other is about to listen (perftest -R). */

@@ -9,8 +9,6 @@
 #include "agent/agent.h"
 #include "port/unixsock.h"
 
-#define OUTBOX_LETTERS 16384u /* of a process; who lets more lie than that does not read any more */
-
 struct letter {
 	struct letter *next;
 	int fds[UNIXSOCK_MAX_FDS];
@@ -38,7 +36,7 @@ static void watch(struct client *client, bool room)
 static bool keep(struct client *client, const struct agent_msg *msg, const int *fds, int fd_count)
 {
 	struct letter *letter =
-	        client->letter_count < OUTBOX_LETTERS ? malloc(sizeof(*letter)) : NULL;
+	        client->letter_count < AGENT_MAX_LETTERS ? malloc(sizeof(*letter)) : NULL;
 	if (letter == NULL)
 		return false;
 	letter->next = NULL;

@@ -432,6 +432,12 @@ void agent_hear(struct agent *agent, struct client *client)
 			hang_up(client);
 		return;
 	}
+	if (got == -EMFILE) {
+		refuse(client, EMFILE,
+		       "it has no descriptors left; end some programs, or raise \"ulimit -n\" and "
+		       "end the agent");
+		return;
+	}
 	if (got <= 0 && got != -EMSGSIZE) {
 		hang_up(client);
 		return;

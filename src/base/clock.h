@@ -3,6 +3,8 @@
 #ifndef BASE_CLOCK_H
 #define BASE_CLOCK_H
 
+#include <pthread.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 struct clock {
@@ -17,6 +19,11 @@ uint64_t clock_now_ns(void);
 
 /* The time of day, in nanoseconds since 1970: for people to read, not to measure by. */
 uint64_t clock_wall_ns(void);
+
+/* A condition that is waited for by clock_now_ns(): the time of day may be set meanwhile. */
+void clock_cond_init(pthread_cond_t *cond);
+/* Wait until it is signalled, or until @end_ns. The caller holds @lock. False: it is that late. */
+bool clock_cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock, uint64_t end_ns);
 
 /* The clock that reads clock_now_ns(). */
 struct clock clock_real(void);

@@ -16,7 +16,11 @@
 
 #define TURNS      20000u
 #define WARM_UP    2000u
-#define FLOOR_NS   20000000u /* how long the others are repeated */
+#define MIN_TURNS  50u
+#define TURNS_NS   500000000u /* on a busy machine a turn takes milliseconds: no longer than this, */
+#define WARM_UP_NS 100000000u /* of which so long does not count */
+#define OVER       UINT32_MAX /* the turn that ends them */
+#define FLOOR_NS   20000000u  /* how long the others are repeated */
 #define MIN_COPIES 8u
 
 /* What both processes map. */
@@ -27,13 +31,15 @@ struct table {
 	int sock;                     /* of the parent */
 };
 
-/* Both may have to share one processor, for a while. */
-static inline void await(const _Atomic uint32_t *line, uint32_t value)
+/* The next turn after @last. Both may have to share one processor, for a while. */
+static inline uint32_t await(const _Atomic uint32_t *line, uint32_t last)
 {
 	unsigned looks = 0;
-	while (atomic_load_explicit(line, memory_order_acquire) != value)
+	uint32_t turn;
+	while ((turn = atomic_load_explicit(line, memory_order_acquire)) == last)
 		if (++looks % (16 * PERF_IDLE) == 0)
 			sched_yield();
+	return turn;
 }
 
 static void help(struct table *table, int sock, uint8_t *memory)
@@ -44,9 +50,9 @@ static void help(struct table *table, int sock, uint8_t *memory)
 	if (write(sock, "", 1) != 1)
 		_exit(1);
 	while (read(sock, &byte, 1) == 1)
-		for (uint32_t i = 1; i <= TURNS + WARM_UP; i++) {
-			await(&table->ping, i);
-			atomic_store_explicit(&table->pong, i, memory_order_release);
+		for (uint32_t turn = 0; turn != OVER;) {
+			turn = await(&table->ping, turn);
+			atomic_store_explicit(&table->pong, turn, memory_order_release);
 		}
 	_exit(0);
 }
@@ -87,22 +93,35 @@ void floor_close(struct perf_floor *floor)
 	floor->pid = -1;
 }
 
+/* There and back, after the turn @last. */
+static inline void take_turn(struct table *table, uint32_t turn, uint32_t last)
+{
+	atomic_store_explicit(&table->ping, turn, memory_order_release);
+	await(&table->pong, last);
+}
+
 double floor_cache_line(struct perf_floor *floor)
 {
 	static struct histogram histogram;
 	struct table *table = floor->shared;
-	if (floor->pid <= 0 || write(table->sock, "", 1) != 1)
+	uint32_t turn = 0, counted = 0;
+	if (floor->pid <= 0)
 		return 0;
-	histogram_init(&histogram);
 	atomic_store(&table->ping, 0);
 	atomic_store(&table->pong, 0);
-	for (uint32_t i = 1; i <= TURNS + WARM_UP; i++) {
-		uint64_t start = perf_now_ns();
-		atomic_store_explicit(&table->ping, i, memory_order_release);
-		await(&table->pong, i);
-		if (i > WARM_UP)
+	if (write(table->sock, "", 1) != 1)
+		return 0;
+	histogram_init(&histogram);
+	uint64_t begin = perf_now_ns(), start = begin;
+	while (counted < TURNS && (counted < MIN_TURNS || start - begin < TURNS_NS)) {
+		start = perf_now_ns();
+		take_turn(table, turn + 1, turn);
+		if (++turn > WARM_UP || start - begin > WARM_UP_NS) {
 			histogram_record(&histogram, (perf_now_ns() - start) / 2);
+			counted++;
+		}
 	}
+	take_turn(table, OVER, turn);
 	return (double)histogram_percentile(&histogram, 50);
 }
 

@@ -1,8 +1,7 @@
 /* Messages between the two sides of `heddle perf`, through the node agent. */
-#include <errno.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "cli/perf.h"
 
 /* By the adapter's thread. */
@@ -35,7 +34,7 @@ static void heard(void *context, const struct hdl_cm_msg *msg)
 bool talk_start(struct perf_side *side)
 {
 	pthread_mutex_init(&side->mail.lock, NULL);
-	pthread_cond_init(&side->mail.news, NULL);
+	clock_cond_init(&side->mail.news);
 	int error = hdl_cm_receive(side->adapter, heard, &side->mail);
 	return error == 0 || side_fail(side, "hdl_cm_receive", error);
 }
@@ -83,16 +82,14 @@ bool talk_send_to(struct perf_side *side, struct perf_msg *msg, const struct hdl
 /* Wait for news; false when there were none in time. With the lock. */
 static bool await(struct perf_mailbox *mail, unsigned seconds)
 {
-	struct timespec until;
-	clock_gettime(CLOCK_REALTIME, &until);
-	until.tv_sec += seconds;
+	uint64_t end = clock_now_ns() + seconds * 1000000000ull;
 	while (mail->head == mail->tail && !mail->gone) {
 		if (seconds == 0)
 			pthread_cond_wait(&mail->news, &mail->lock);
-		else if (pthread_cond_timedwait(&mail->news, &mail->lock, &until) == ETIMEDOUT)
-			return false;
+		else if (!clock_cond_wait(&mail->news, &mail->lock, end))
+			break;
 	}
-	return true;
+	return mail->head != mail->tail || mail->gone;
 }
 
 bool talk_hear(struct perf_side *side, uint32_t kind, struct perf_msg *msg, unsigned seconds)

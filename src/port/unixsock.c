@@ -68,7 +68,7 @@ ssize_t unixsock_receive(int sock, void *data, size_t bytes, int fds[UNIXSOCK_MA
 	if (msg.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) {
 		while (*fd_count > 0)
 			close(fds[--*fd_count]);
-		return -EMSGSIZE;
+		return msg.msg_flags & MSG_TRUNC ? -EMSGSIZE : -EMFILE;
 	}
 	return got;
 }

@@ -247,7 +247,7 @@ static void epoll_wakes_a_sleeper(void **state)
 		post_data(x.qa, round, HDL_OP_SEND, &w->a, 0, 0);
 		int ready;
 		do
-			ready = epoll_wait(epoll, &event, 1, 5000);
+			ready = epoll_wait(epoll, &event, 1, 60000);
 		while (ready < 0 && errno == EINTR); /* a debugger, a suspended machine */
 		assert_int_equal(ready, 1);
 		assert_int_equal(hdl_channel_get(x.channel, &cq, NULL, 0), 0);

@@ -57,10 +57,11 @@ struct port {
 	int (*open)(struct world *w, struct hdl_adapter **out, const struct hdl_open_attr *attr);
 	int (*join)(struct world *w, struct hdl_adapter *a, struct hdl_adapter *b);
 	void (*kill)(struct hdl_adapter *adapter); /* as if its process had died */
-	/* Where the world itself carries packets, else NULL: those that are due, how many; are there any left; and the end. */
+	/* Where the world itself carries packets, else NULL: those that are due, how many; and the end. */
 	unsigned (*carry)(struct world *w);
-	bool (*is_busy)(struct world *w);
 	void (*end)(struct world *w);
+	/* Are there packets on their way? NULL: there is no way. */
+	bool (*is_busy)(struct world *w);
 };
 extern const struct port *conform_port;
 extern const struct port ports[];
@@ -76,6 +77,8 @@ struct world {
 	struct side a, b;
 	_Atomic uint64_t virtual_ns; /* threads that drive read it */
 	void *net;                   /* the port's, if it carries packets */
+	int64_t missing;             /* of packets over UDP, */
+	uint64_t missing_ns;         /* as many since then */
 	/* Made by the helpers below, taken apart by world_teardown() in this order. */
 	struct hdl_qp *qps[MAX_OBJECTS];
 	struct hdl_ah *ahs[MAX_OBJECTS];
@@ -136,6 +139,7 @@ struct qp_options {
 	uint32_t access; /* of the queue pair, for peers; 0: all */
 	bool no_access;  /* none at all */
 	uint32_t qkey;
+	uint32_t psn_ahead; /* of the first message, of the number that the peer expects */
 	uint8_t timeout,
 	        retry_cnt; /* 0: 268 ms (where packets are lost 1 ms), seven times: a busy machine is no reason to fail */
 	bool wait_for_ever;    /* timeout 0 */

@@ -7,6 +7,7 @@ import contextlib
 import fcntl
 import os
 import pathlib
+import re
 import resource
 import select
 import shutil
@@ -23,9 +24,18 @@ import unittest
 BUILD = pathlib.Path(sys.argv.pop(1)).resolve()
 NOBODY = 65534
 HEADER = struct.Struct("=II")  # version, kind
-HELLO, WELCOME, REFUSED, OBSERVE = 1, 2, 3, 9
-VERSION = 4
-MESSAGE_BYTES = 512  # at least as long as a message of this version
+HELLO, WELCOME, REFUSED, OBSERVE, PROCESS, END = 1, 2, 3, 9, 10, 11
+MESSAGE_BYTES = 1024  # longer than a message of this version
+
+
+def constant(path, name):
+    """The number that a header of ours calls @name."""
+    text = (pathlib.Path(__file__).resolve().parents[3] / "src" / path).read_text()
+    return int(re.search(rf"^#define {name} +(\d+)u?\b", text, re.M)[1])
+
+
+VERSION = constant("port/agentmsg.h", "AGENT_VERSION")
+MAX_LETTERS = constant("agent/agent.h", "AGENT_MAX_LETTERS")
 
 
 def environment(**more):
@@ -52,6 +62,15 @@ def agent_pid(directory):
         return None
 
 
+def open_files(pid):
+    """What the descriptors of process @pid are. It may let go of some at this moment: of those of a program that has just ended."""
+    links = []
+    for name in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            links.append(os.readlink(name))
+    return links
+
+
 def end_agent(directory, number=signal.SIGTERM):
     """End the agent and wait until it is gone."""
     pid = agent_pid(directory)
@@ -60,7 +79,7 @@ def end_agent(directory, number=signal.SIGTERM):
     try:
         watch = os.pidfd_open(pid)
         os.kill(pid, number)
-        select.select([watch], [], [], 10)
+        select.select([watch], [], [], 60)
         os.close(watch)
     except ProcessLookupError:
         pass
@@ -133,6 +152,13 @@ class Situations(unittest.TestCase):
             self.works(devices(self.dir))
             release.join()
 
+    def test_one_that_takes_long_to_start(self):
+        """Longer than we look for one that comes and goes."""
+        slow = self.base / "slow"
+        slow.write_text(f'#!/bin/sh\nsleep 6\nexec "{BUILD}/heddled" "$@"\n')
+        slow.chmod(0o700)
+        self.works(devices(env=environment(HEDDLE_DIR=str(self.dir), HEDDLE_AGENT=str(slow))))
+
     def test_somebody_else_holds_the_lock(self):
         with open(self.dir / "agent.lock", "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -150,7 +176,7 @@ class Situations(unittest.TestCase):
     def test_leaves_when_idle_and_takes_its_socket_along(self):
         agent = subprocess.Popen([BUILD / "heddled", "--foreground", "--idle", "1"],
                                  env=environment(HEDDLE_DIR=str(self.dir)))
-        self.assertEqual(agent.wait(timeout=20), 0)
+        self.assertEqual(agent.wait(timeout=60), 0)
         self.assertFalse((self.dir / "agent.sock").exists())
 
     def test_stopped_agent(self):
@@ -173,11 +199,7 @@ class Situations(unittest.TestCase):
                 self.works(devices(self.dir, close_fds=False))
             finally:
                 signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
-            links = []
-            for name in pathlib.Path(f"/proc/{agent_pid(self.dir)}/fd").iterdir():
-                with contextlib.suppress(FileNotFoundError):  # it lets go of the program's at this moment
-                    links.append(os.readlink(name))
-            self.assertNotIn(os.readlink(f"/proc/self/fd/{port.fileno()}"), links)
+            self.assertNotIn(os.readlink(f"/proc/self/fd/{port.fileno()}"), open_files(agent_pid(self.dir)))
         self.assertIsNotNone(end_agent(self.dir, signal.SIGTERM))
         self.assertIsNone(agent_pid(self.dir), "SIGTERM is blocked")
 
@@ -202,7 +224,7 @@ class Situations(unittest.TestCase):
 
     def test_no_wire_unless_asked(self):
         self.works(devices(self.dir))
-        sockets = [os.readlink(f) for f in pathlib.Path(f"/proc/{agent_pid(self.dir)}/fd").iterdir()]
+        sockets = open_files(agent_pid(self.dir))
         listed = pathlib.Path("/proc/net/udp").read_text() + pathlib.Path("/proc/net/udp6").read_text()
         inodes = {line.split()[9] for line in listed.splitlines() if "inode" not in line}
         self.assertFalse({f"socket:[{i}]" for i in inodes} & set(sockets))
@@ -251,7 +273,7 @@ class Situations(unittest.TestCase):
         program = subprocess.Popen([BUILD / "heddle", "perf", "--server"], env=env,
                                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         try:
-            self.assertTrue(select.select([program.stdout], [], [], 30)[0])
+            self.assertTrue(select.select([program.stdout], [], [], 60)[0])
             self.assertIn("Waiting", program.stdout.readline())
             yield
         finally:
@@ -375,7 +397,7 @@ class Situations(unittest.TestCase):
             with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
                 sock.connect(str(self.dir / "agent.sock"))
                 sock.send(message)
-                sock.settimeout(10)
+                sock.settimeout(60)
                 answer = sock.recv(4096)
                 self.assertEqual(HEADER.unpack_from(answer)[1], REFUSED)
                 self.assertEqual(sock.recv(4096), b"")
@@ -390,12 +412,67 @@ class Situations(unittest.TestCase):
         for sock in idle:
             sock.close()
 
+    # --- who does not read what it is told ---
+
+    @contextlib.contextmanager
+    def observer(self):
+        """Somebody who asks who is there, and his question."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
+            sock.connect(str(self.dir / "agent.sock"))
+            sock.settimeout(60)
+            yield sock, HEADER.pack(VERSION, OBSERVE)
+
+    def test_who_reads_late_hears_everything(self):
+        """More than the socket holds, in order, with the descriptors; and the agent keeps none of them."""
+        def file_count():
+            return len(os.listdir(f"/proc/{agent_pid(self.dir)}/fd"))
+        with self.program(), self.observer() as (sock, question):
+            sock.send(question)
+            for kind in (PROCESS, END):
+                self.assertEqual(HEADER.unpack_from(self.hear(sock, kind == PROCESS))[1], kind)
+            before = file_count()
+            for _ in range(400):
+                sock.send(question)
+            for turn in range(400):
+                for kind in (PROCESS, END):
+                    self.assertEqual(HEADER.unpack_from(self.hear(sock, kind == PROCESS))[1], kind, turn)
+            for _ in range(6000):
+                if file_count() == before:
+                    break
+                time.sleep(0.01)
+            self.assertEqual(file_count(), before)
+
+    def hear(self, sock, with_file):
+        message, files, _, _ = socket.recv_fds(sock, MESSAGE_BYTES, 4)
+        for file in files:
+            os.close(file)
+        self.assertEqual(len(files), with_file)
+        return message
+
+    def test_who_never_reads_is_left_alone(self):
+        self.works(devices(self.dir))
+        pid = agent_pid(self.dir)
+        with self.observer() as (sock, question):
+            asked = 0
+            with contextlib.suppress(ConnectionError):
+                while asked < 2 * MAX_LETTERS:
+                    sock.send(question)
+                    asked += 1
+            self.assertGreater(asked, MAX_LETTERS)
+            self.assertLess(asked, 2 * MAX_LETTERS, "everything is kept")
+            self.works(devices(self.dir))
+        self.assertEqual(agent_pid(self.dir), pid)
+
     def test_agent_out_of_descriptors(self):
         """It turns newcomers away, does not spin, and works again when there is room."""
         def few():
             resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
-        agent = subprocess.Popen([BUILD / "heddled", "--foreground"], env=environment(HEDDLE_DIR=str(self.dir)),
-                                 preexec_fn=few)
+        ready, told = os.pipe()
+        agent = subprocess.Popen([BUILD / "heddled", "--foreground", "--ready-fd", str(told)],
+                                 env=environment(HEDDLE_DIR=str(self.dir)), pass_fds=[told], preexec_fn=few)
+        os.close(told)
+        self.assertEqual(os.read(ready, 1), b"")  # it listens: who comes does not start another one
+        os.close(ready)
         self.addCleanup(agent.wait)
         self.addCleanup(agent.kill)
         self.works(devices(self.dir))
@@ -404,7 +481,7 @@ class Situations(unittest.TestCase):
             sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             sock.connect(str(self.dir / "agent.sock"))
             held.append(sock)
-        self.assertTrue(any(select.select(held, [], [], 10)[0]), "nobody was turned away")
+        self.assertTrue(any(select.select(held, [], [], 60)[0]), "nobody was turned away")
 
         def ticks():
             with open(f"/proc/{agent.pid}/stat") as stat:
@@ -412,9 +489,18 @@ class Situations(unittest.TestCase):
         before = ticks()
         self.fails(devices(self.dir), "comes and goes")
         self.assertLess(ticks() - before, 50)
+        # Room for one more, and none for what it brings along.
+        crowd = len(os.listdir(f"/proc/{agent.pid}/fd"))
+        turned_away = select.select(held, [], [], 0)[0]
+        next(sock for sock in held if sock not in turned_away).close()
+        for _ in range(1000):
+            if len(os.listdir(f"/proc/{agent.pid}/fd")) < crowd:
+                break
+            time.sleep(0.01)
+        self.fails(devices(self.dir), "refused", "ulimit -n")
         for sock in held:
             sock.close()
-        for _ in range(1000):
+        for _ in range(6000):
             if len(os.listdir(f"/proc/{agent.pid}/fd")) < 20:
                 break
             time.sleep(0.01)
@@ -441,7 +527,7 @@ class Situations(unittest.TestCase):
         self.works(devices(self.dir, **nobody))
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
             sock.connect(str(self.dir / "agent.sock"))  # root may enter
-            sock.settimeout(10)
+            sock.settimeout(60)
             with contextlib.suppress(ConnectionError):
                 sock.send(HEADER.pack(VERSION, OBSERVE) + bytes(MESSAGE_BYTES))
                 self.assertEqual(sock.recv(4096), b"")

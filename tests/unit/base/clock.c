@@ -36,11 +36,28 @@ static void real_clock_goes_forward(void **state)
 	assert_true(last - first < UINT64_C(60000000000)); /* nanoseconds, not something finer */
 }
 
+/* Whoever sets the time of day does not end a wait, and does not make it longer. */
+static void waits_by_the_same_clock(void **state)
+{
+	(void)state;
+	pthread_cond_t cond;
+	pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	clock_cond_init(&cond);
+	pthread_mutex_lock(&lock);
+	uint64_t begin = clock_now_ns(), end = begin + 20000000;
+	while (clock_cond_wait(&cond, &lock, end))
+		assert_true(clock_now_ns() - begin < UINT64_C(60000000000));
+	assert_true(clock_now_ns() >= end);
+	pthread_mutex_unlock(&lock);
+	pthread_cond_destroy(&cond);
+}
+
 int main(void)
 {
 	const struct CMUnitTest all[] = {
 	        cmocka_unit_test(reads_what_was_injected),
 	        cmocka_unit_test(real_clock_goes_forward),
+	        cmocka_unit_test(waits_by_the_same_clock),
 	};
 	return cmocka_run_group_tests(all, NULL, NULL);
 }
