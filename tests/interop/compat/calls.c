@@ -414,8 +414,8 @@ static void the_interface_of_a_gid(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(no_device_where_none_can_be_opened), /* first: it forks */
 	        cmocka_unit_test(the_device_and_its_port),
-	        cmocka_unit_test(no_device_where_none_can_be_opened),
 	        cmocka_unit_test(the_short_port_attributes),
 	        cmocka_unit_test(gids_and_pkeys),
 	        cmocka_unit_test(refusals),
