@@ -39,13 +39,12 @@ SKIP = 77
 PYVERBS_TESTS = Path("/usr/share/doc/rdma-core/tests")
 PYVERBS_PASS = 96  # at least so many of them pass; the others need hardware of somebody's
 PYVERBS_CM_PASS = 10
-# Seconds that a client may take. Two programs that look at memory without a pause use up what a busy machine gives them, and the
+# Seconds that a program may take for what is a matter of moments. Two programs that look at memory without a pause use up what a busy machine gives them, and the
 # adapter's thread then waits for the scheduler with each message: tens of milliseconds.
 PATIENCE = 150
 BEFORE = []  # words before every program of a pair
 NODES = [f"programs-{os.getpid()}"] * 2  # of the server, of the client; None: the one that nobody named
 HOSTS = []  # of the server, of the client: network namespace, address, folder of the agent
-PATIENCE = 60  # seconds that a busy machine may take for what is a matter of moments
 
 
 # A network loses what finds no room, and these programs wait for ever for what an unreliable service lost: a few short messages.
