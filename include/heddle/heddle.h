@@ -45,8 +45,9 @@ struct hdl_open_attr {
  * Owner: the caller owns *out and ends it with hdl_close().
  * Threads: any.
  * Blocks: no.
- * Returns: 0; -HDL_EINVAL a limit in @attr is above limits.h; -HDL_ENOMEM; -HDL_EIO no thread or file descriptor,
- * or the capture cannot be written to. */
+ * Returns: 0; -HDL_EINVAL a limit in @attr is above limits.h, the name of the node is too long, or a setting in the environment
+ * (heddle(1)) makes no sense; -HDL_ENOMEM; -HDL_EIO no thread or file descriptor, an address that cannot be had, or the capture cannot
+ * be written to. What keeps it from being opened is said on standard error. */
 HDL_API int hdl_open(const struct hdl_open_attr *attr, struct hdl_adapter **out);
 
 /* hdl_capture_prepare - make a file for a new capture
@@ -61,6 +62,16 @@ HDL_API int hdl_open(const struct hdl_open_attr *attr, struct hdl_adapter **out)
  * Returns: 0; -HDL_EINVAL; -HDL_EIO it cannot be made or written to, and errno says why; EEXIST: there is a file that is no
  * capture, which is left alone. */
 HDL_API int hdl_capture_prepare(const char *path);
+
+/* hdl_capture_check - could an adapter record to this file?
+ *
+ * As hdl_capture_prepare(), but what is there stays, and a pipe is not opened: its reader would see it end.
+ *
+ * Owner: nothing changes hands.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: as hdl_capture_prepare(). */
+HDL_API int hdl_capture_check(const char *path);
 
 /* hdl_close - close an adapter
  *
@@ -600,9 +611,12 @@ HDL_API int hdl_srq_create_xrc(struct hdl_pd *pd, struct hdl_xrcd *xrcd, struct 
  * Returns: the number; 0 for a queue from hdl_srq_create(). */
 HDL_API uint32_t hdl_srq_number(const struct hdl_srq *srq);
 
+#define HDL_SRQ_KEEP_LIMIT UINT32_MAX
+
 /* hdl_srq_modify - resize a shared receive queue or set its limit
  *
- * @max_wr of 0 keeps the size; @limit arms HDL_EVENT_SRQ_LIMIT once.
+ * @max_wr of 0 keeps the size, @limit of HDL_SRQ_KEEP_LIMIT the limit. Another one arms HDL_EVENT_SRQ_LIMIT once: it comes when
+ * fewer than @limit requests are left, and so at once if there are fewer now. 0 disarms it.
  *
  * Owner: nothing changes hands.
  * Threads: any.

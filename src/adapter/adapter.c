@@ -72,6 +72,19 @@ static void sink_bell(void *context, uint32_t link)
 	peers_ring(context, link);
 }
 
+/* What keeps an adapter from being opened is said where it is known. */
+static int lacks_memory(void)
+{
+	log_error("memory for an adapter: %m; raise \"ulimit -v\", or end some programs");
+	return -HDL_ENOMEM;
+}
+
+static int lacks_files(void)
+{
+	log_error("descriptors for an adapter: %m; close some files, or raise \"ulimit -n\"");
+	return -HDL_EIO;
+}
+
 /* Memory that costs nothing until it is used, zero-filled. */
 static void *map_block(struct hdl_adapter *adapter, size_t which, size_t bytes)
 {
@@ -117,7 +130,7 @@ static int make_tables(struct hdl_adapter *adapter)
 	                         3 * qps * sizeof(*table) + HDL_MAX_RAW * sizeof(struct raw_entry));
 	uint64_t *words = map_block(adapter, 2, 8 * (BITMAP_WORDS(qps) + BITMAP_WORDS(HDL_MAX_PD)));
 	if (private_memory == NULL || table == NULL || words == NULL)
-		return -HDL_ENOMEM;
+		return lacks_memory();
 	adapter->probe = prng_next(&adapter->prng);
 	adapter->tables.header->probe_addr = (uint64_t)(uintptr_t)&adapter->probe;
 	adapter->tables.header->probe_value = adapter->probe;
@@ -168,7 +181,7 @@ static int make_bell(struct hdl_adapter *adapter)
 	                               0 &&
 	                       epoll_ctl(adapter->epoll, EPOLL_CTL_ADD, adapter->nudge, &nudge) == 0
 	               ? 0
-	               : -HDL_EIO;
+	               : lacks_files();
 }
 
 static bool gid_is_zero(const struct hdl_gid *gid)
@@ -242,13 +255,13 @@ int adapter_open(const struct hdl_open_attr *attr, const struct adapter_env *env
 		return -HDL_EINVAL;
 	struct hdl_adapter *adapter = new_adapter(attr, env);
 	if (adapter == NULL)
-		return -HDL_ENOMEM;
+		return lacks_memory();
 	fork_enter(adapter);
-	int result = groups_init(adapter);
+	int result = groups_init(adapter) == 0 ? 0 : lacks_memory();
 	if (result == 0)
 		result = fault_install();
-	if (result == 0)
-		result = events_init(&adapter->events);
+	if (result == 0 && events_init(&adapter->events) != 0)
+		result = lacks_files();
 	if (result == 0)
 		result = make_bell(adapter);
 	if (result == 0)
@@ -261,8 +274,8 @@ int adapter_open(const struct hdl_open_attr *attr, const struct adapter_env *env
 	}
 	if (result == 0 && attr->on_node)
 		result = agent_join(adapter, attr->node);
-	if (result == 0)
-		result = peers_join_self(adapter);
+	if (result == 0 && peers_join_self(adapter) != 0)
+		result = lacks_memory();
 	if (result == 0 && !attr->no_thread)
 		result = adapter_start_thread(adapter);
 	if (result != 0) {

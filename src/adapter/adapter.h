@@ -248,6 +248,7 @@ struct hdl_cq {
 	struct hdl_channel *channel;
 	void *context;
 	_Atomic uint32_t users;
+	_Atomic uint32_t looks; /* in a row that found nothing */
 	/* under channel->lock */
 	struct hdl_cq *next;
 	bool queued;
@@ -445,6 +446,15 @@ void agent_leave(struct hdl_adapter *adapter);
 int agent_ask(struct hdl_adapter *adapter, struct agent_msg *msg, uint32_t *token);
 /* Send without an answer. */
 int agent_tell(struct hdl_adapter *adapter, struct agent_msg *msg);
+
+/* --- settings.c --- */
+/* Judge and take what the user asks for in the environment. @node: which one; NULL: the one that is named there. 0, or an error, which
+ * was said. */
+int settings_take(struct hdl_adapter *adapter, const char *node);
+/* Shall programs of this machine be reached over the wire? */
+bool settings_local_off(void);
+/* Shall we act as if the kernel did not let us reach the memory of others? */
+bool settings_copy_by_lane(void);
 
 /* --- udplink.c --- */
 /* What does the user want (HEDDLE_ADDR, HEDDLE_LOCAL)? 0, or an error, which was said. */

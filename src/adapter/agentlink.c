@@ -333,38 +333,14 @@ static void watch_agent(struct hdl_adapter *adapter)
 	epoll_ctl(adapter->epoll, EPOLL_CTL_ADD, adapter->agent, &interest);
 }
 
-/* How many LIDs does the user want the node to have (HEDDLE_LMC)? 0, or an error, which was said. */
-static int choose_lids(struct hdl_adapter *adapter)
-{
-	const char *given = getenv("HEDDLE_LMC");
-	adapter->lmc_wanted = -1;
-	if (given == NULL || given[0] == '\0')
-		return 0;
-	if (given[0] < '0' || given[0] > '0' + (char)AGENT_MAX_LMC || given[1] != '\0') {
-		log_error("HEDDLE_LMC: '%s' is no number from 0 to %u; the node has 2 to that "
-		          "power LIDs",
-		          given, AGENT_MAX_LMC);
-		return -HDL_EINVAL;
-	}
-	adapter->lmc_wanted = given[0] - '0';
-	return 0;
-}
-
 int agent_join(struct hdl_adapter *adapter, const char *node)
 {
-	const char *given = getenv("HEDDLE_NODE");
-	snprintf(adapter->node_name, sizeof(adapter->node_name), "%s",
-	         node != NULL    ? node
-	         : given != NULL ? given
-	                         : "");
+	int result = settings_take(adapter, node);
+	if (result != 0)
+		return result;
 	/* Where the kernel lets only ancestors look into a process (Yama), let our peers. */
 	prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
 	adapter->on_node = true;
-	int result = choose_lids(adapter);
-	if (result == 0)
-		result = udp_choose(adapter);
-	if (result != 0)
-		return result;
 	adapter->agent = find_and_greet(adapter, false);
 	if (adapter->agent < 0)
 		return adapter->agent;

@@ -30,14 +30,24 @@ static void take(void *context, const struct capture_record *record)
 	pcapng_put(&recorder->file, &packet);
 }
 
-int hdl_capture_prepare(const char *path)
+static int look_at(const char *path, int (*look)(const char *))
 {
 	if (path == NULL)
 		return -HDL_EINVAL;
-	int error = -pcapng_prepare(path);
+	int error = -look(path);
 	if (error != 0)
 		errno = error;
 	return error == 0 ? 0 : -HDL_EIO;
+}
+
+int hdl_capture_prepare(const char *path)
+{
+	return look_at(path, pcapng_prepare);
+}
+
+int hdl_capture_check(const char *path)
+{
+	return look_at(path, pcapng_check);
 }
 
 int recorder_open(struct hdl_adapter *adapter, const char *path)

@@ -351,8 +351,7 @@ static bool can_reach(pid_t pid, const struct tables_header *header)
 		errno = ESRCH;
 		return false;
 	}
-	const char *way = getenv("HEDDLE_COPY");
-	if (way != NULL && strcmp(way, "lane") == 0) {
+	if (settings_copy_by_lane()) {
 		errno = EPERM;
 		return false;
 	}

@@ -79,6 +79,17 @@ uint32_t hdl_srq_number(const struct hdl_srq *srq)
 	return srq->srq.number;
 }
 
+/* From now on fewer than @limit are told of, once: at once, if there are fewer. With the drive lock. */
+static void arm_limit(struct hdl_srq *srq, uint32_t limit)
+{
+	struct hdl_adapter *adapter = srq->pd->adapter;
+	bool reached = wq_held(&srq->srq.wq) < limit;
+	atomic_store(&srq->srq.limit, reached ? 0 : limit);
+	if (reached)
+		adapter_event(adapter, HDL_EVENT_SRQ_LIMIT, HDL_DETAIL_NONE, &srq->srq,
+		              (struct hdl_key){0});
+}
+
 int hdl_srq_modify(struct hdl_srq *srq, uint32_t max_wr, uint32_t limit)
 {
 	if (srq == NULL || srq->magic != MAGIC_SRQ || max_wr > HDL_MAX_SRQ_WR)
@@ -91,7 +102,8 @@ int hdl_srq_modify(struct hdl_srq *srq, uint32_t max_wr, uint32_t limit)
 	int result = 0;
 	adapter_lock(srq->pd->adapter);
 	lock_take(&wq->post_lock);
-	if (limit > (max_wr != 0 ? max_wr : wq->depth)) {
+	uint32_t most = limit != HDL_SRQ_KEEP_LIMIT ? limit : atomic_load(&srq->srq.limit);
+	if (most > (max_wr != 0 ? max_wr : wq->depth)) {
 		result = -HDL_EINVAL;
 	} else if (max_wr != 0) {
 		void *old = wq->elements;
@@ -100,8 +112,8 @@ int hdl_srq_modify(struct hdl_srq *srq, uint32_t max_wr, uint32_t limit)
 		else
 			result = -HDL_EINVAL;
 	}
-	if (result == 0)
-		atomic_store(&srq->srq.limit, limit);
+	if (result == 0 && limit != HDL_SRQ_KEEP_LIMIT)
+		arm_limit(srq, limit);
 	lock_drop(&wq->post_lock);
 	adapter_unlock(srq->pd->adapter);
 	free(unused);

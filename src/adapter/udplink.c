@@ -11,12 +11,6 @@
 #include "base/log.h"
 #include "transport/ib.h"
 
-static bool local_is_off(void)
-{
-	const char *local = getenv("HEDDLE_LOCAL");
-	return local != NULL && strcmp(local, "off") == 0;
-}
-
 int udp_choose(struct hdl_adapter *adapter)
 {
 	const char *address = getenv("HEDDLE_ADDR");
@@ -31,7 +25,7 @@ int udp_choose(struct hdl_adapter *adapter)
 			return -HDL_EINVAL;
 		}
 		adapter->wire_wanted = AGENT_WIRE_ADDRESS;
-	} else if (local_is_off()) {
+	} else if (settings_local_off()) {
 		adapter->wire_wanted = AGENT_WIRE_LOOPBACK;
 	}
 	return 0;
@@ -100,7 +94,7 @@ static int begin(struct hdl_adapter *adapter, const struct agent_msg *welcome, c
 	struct udp_wire *first = adapter->udp;
 	memcpy(adapter->node.wire_gid.raw, first->address.gid, 16);
 	adapter->node.carrier = udp_ports_carrier(first);
-	adapter->wire_only = local_is_off();
+	adapter->wire_only = settings_local_off();
 	/* Members of this machine are reached without it, unless nobody is; and the loopback leads to no others. */
 	udp_wire_loop(first, adapter->wire_only);
 	adapter->node.groups_on_wire =
@@ -118,6 +112,15 @@ static int watch(struct hdl_adapter *adapter, struct udp_wire *wire, uint64_t nu
 		return -HDL_EIO;
 	wire->armed = arm;
 	return 0;
+}
+
+/* A thread of the application that waits for packets (adapter_wait()) has the sockets of before, and while it does they are not closed,
+ * whatever their descriptors are: the port would stay taken. It shall look again. With the drive lock. */
+static void wake_waiter(const struct hdl_adapter *adapter)
+{
+	uint64_t one = 1;
+	ssize_t done = adapter->bell_taken ? write(adapter->bell, &one, sizeof(one)) : 0;
+	(void)done; /* EAGAIN: it rings */
 }
 
 /* A new agent handed out @socks: those of our wires take the place of the old ones. Other programs of the node may have asked it for
@@ -157,6 +160,7 @@ int udp_attach(struct hdl_adapter *adapter, const struct agent_msg *welcome, con
 	}
 	for (struct udp_wire *at = adapter->udp; at != NULL && result == 0; at = at->next)
 		result = watch(adapter, at, number++, EPOLL_CTL_ADD, true);
+	wake_waiter(adapter);
 	adapter_unlock(adapter);
 	return result;
 }
@@ -171,6 +175,7 @@ void udp_detach(struct hdl_adapter *adapter)
 			epoll_ctl(adapter->epoll, EPOLL_CTL_DEL, at->sock, NULL);
 		udp_wire_replace(at, -1);
 	}
+	wake_waiter(adapter);
 	adapter_unlock(adapter);
 }
 

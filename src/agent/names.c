@@ -193,7 +193,8 @@ bool node_enter(struct node_entry *node, struct client *client, int32_t wish)
 	}
 	if (slot == AGENT_MAX_SLOTS)
 		return false;
-	node->rover = slot + 1;
+	if (wish < 0) /* beside one that came back are those of others that have not yet */
+		node->rover = slot + 1;
 	node->slots[slot] = client;
 	node->clients++;
 	client->node = node;

@@ -14,13 +14,14 @@
 
 static _Atomic int threshold = LEVEL_UNKNOWN;
 
-static int level_from_environment(void)
+/* *unknown: it is something else, and taken for the default. */
+static int level_from_environment(const char *wanted, bool *unknown)
 {
 	static const char *const names[] = {"error", "warn", "info", "debug"};
-	const char *wanted = getenv("HEDDLE_LOG");
 	for (int i = 0; wanted != NULL && i < 4; i++)
 		if (strcmp(wanted, names[i]) == 0)
 			return i;
+	*unknown = wanted != NULL && wanted[0] != '\0';
 	return LOG_LEVEL_WARN;
 }
 
@@ -28,9 +29,15 @@ bool log_enabled(enum log_level level)
 {
 	int most = atomic_load_explicit(&threshold, memory_order_relaxed);
 	if (most == LEVEL_UNKNOWN) {
-		/* Two threads may both come here; they find the same. */
-		most = level_from_environment();
-		atomic_store_explicit(&threshold, most, memory_order_relaxed);
+		const char *wanted = getenv("HEDDLE_LOG");
+		bool unknown = false;
+		int found = level_from_environment(wanted, &unknown);
+		/* Two threads may both come here; they find the same, and the first complains. */
+		if (atomic_compare_exchange_strong(&threshold, &most, found) && unknown)
+			log_warn("HEDDLE_LOG: '%s' means nothing; it can be 'error', 'warn', "
+			         "'info' or 'debug', and is taken for 'warn'",
+			         wanted);
+		most = found;
 	}
 	return (int)level <= most;
 }

@@ -122,15 +122,19 @@ static void preload(const char *directory)
 	free(library);
 }
 
+static bool no_capture(const char *path)
+{
+	fprintf(stderr, "heddle: cannot capture to %s: %s\n", path,
+	        errno == EEXIST ? "there is a file that is no capture" : strerror(errno));
+	return false;
+}
+
 /* Make the file of a capture, and tell the program where it is, wherever it goes. */
 static bool start_capture(const char *path)
 {
 	char *whole = NULL, *here = NULL;
-	if (hdl_capture_prepare(path) != 0) {
-		fprintf(stderr, "heddle: cannot capture to %s: %s\n", path,
-		        errno == EEXIST ? "there is a file that is no capture" : strerror(errno));
-		return false;
-	}
+	if (hdl_capture_prepare(path) != 0)
+		return no_capture(path);
 	if (path[0] != '/' && (here = getcwd(NULL, 0)) != NULL &&
 	    asprintf(&whole, "%s/%s", here, path) > 0)
 		path = whole;
@@ -138,6 +142,34 @@ static bool start_capture(const char *path)
 	free(whole);
 	free(here);
 	return true;
+}
+
+/* Without an option of ours: what the user has set. */
+static bool check_capture(void)
+{
+	const char *path = getenv("HEDDLE_CAPTURE");
+	return path == NULL || path[0] == '\0' || hdl_capture_check(path) == 0 || no_capture(path);
+}
+
+/* Can the program have what it will ask for? The node agent knows whether an address is ours and free, so ask as the program will. The
+ * reason is said by who knows it. 0, or the exit status. */
+static int try_settings(void)
+{
+	static const char *const settings[] = {"HEDDLE_ADDR", "HEDDLE_COPY", "HEDDLE_LMC",
+	                                       "HEDDLE_LOCAL", "HEDDLE_NODE"};
+	struct hdl_open_attr attr = {.on_node = true, .capture = ""};
+	struct hdl_adapter *adapter;
+	bool any = false;
+	for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++) {
+		const char *value = getenv(settings[i]);
+		any |= value != NULL && value[0] != '\0';
+	}
+	if (!any) /* nothing that could be wrong, and it may be a program that needs no device */
+		return 0;
+	int result = hdl_open(&attr, &adapter);
+	if (result == 0)
+		hdl_close(adapter);
+	return result == 0 ? 0 : result == -HDL_EINVAL ? EXIT_WRONG_USAGE : EXIT_FAILURE;
 }
 
 int run_command_of(int argc, char **argv)
@@ -188,7 +220,10 @@ int run_command_of(int argc, char **argv)
 		setenv("HEDDLE_LMC", options.lmc, 1);
 	if (options.device != NULL)
 		setenv("HEDDLE_DEVICE", options.device, 1);
-	if (options.capture != NULL && !start_capture(options.capture))
+	int status = try_settings();
+	if (status != 0)
+		return status;
+	if (options.capture != NULL ? !start_capture(options.capture) : !check_capture())
 		return EXIT_FAILURE;
 	execvp(options.program[0], options.program);
 	int error = errno;

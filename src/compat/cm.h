@@ -165,6 +165,7 @@ struct cm_id {
 	uint64_t wait_ns, give_up_ns; /* until when; of a node or an answer, when to give up */
 	uint32_t
 	        shown; /* of a listener: the number of the child that the program was told of last */
+	bool collects; /* of a listener: the program takes more than one request before it answers */
 	bool reuse, afonly; /* RDMA_OPTION_ID_REUSEADDR, RDMA_OPTION_ID_AFONLY */
 	uint8_t ack_timeout; /* RDMA_OPTION_ID_ACK_TIMEOUT, or what a request across the wire says; 0: not set */
 	uint8_t responder_resources, initiator_depth, retry_count, rnr_retry_count;

@@ -11,7 +11,7 @@
 #define HOP_LIMIT    64
 #define PACKET_LIFE  18 /* 4.096 us * 2^18, about a second */
 #define WIRE_ACK     17 /* half a second */
-#define RNR_TIMER    12 /* 0.64 ms */
+#define RNR_TIMER    0 /* 655 ms: programs are as patient with late receives as with Linux's rdma_cm */
 #define RATE_100_GBS 16
 
 static const struct sockaddr_in *as_in(const struct sockaddr_in6 *address)

@@ -9,9 +9,13 @@
 
 #include "compat/cm.h"
 
-#define MAX_FDS    65536
-#define PACE_NS    200000
-#define PACE_TRIES 25
+#define MAX_FDS 65536
+
+/* So often it is looked whether a program has answered a request; so long it may take to, on a busy machine, and so long where it is
+ * known not to do it before the next. */
+#define PACE_NS      200000
+#define PACE_LONG_NS 1000000000u
+#define PACE_NONE_NS 5000000u
 
 /* Descriptors start here where the limit of open files allows it. librspreload of rdma-core 44 takes a channel's descriptor that is
  * lower than the one that it showed to the program for that one in select(2), so the program would never see what is ready. It is
@@ -254,24 +258,29 @@ static int wait_for_event(int fd, int cancel_state)
 }
 
 /* Programs that keep the latest request in one place (rping -P before rdma-core 47) lose the first of two that come at once.
- * Elsewhere requests are some time apart: who waits for them, and has not answered the last, is given a little. */
+ * Elsewhere requests are some time apart: who waits for them, and has not answered the last, is given time to. One that lets it pass is
+ * one that takes several requests before it answers, and is not kept waiting again. */
 static int give_time(int fd, int cancel_state)
 {
 	const struct timespec pause = {.tv_nsec = PACE_NS};
+	uint64_t begin = cm_now_ns();
 	int error = 0;
-	for (int i = 0; i < PACE_TRIES && (fcntl(fd, F_GETFL) & O_NONBLOCK) == 0; i++) {
+	while (error == 0 && (fcntl(fd, F_GETFL) & O_NONBLOCK) == 0) {
 		const struct cm_event *event = cm_channel_of(fd)->first;
+		struct cm_id *listener = event->owner;
 		const struct cm_id *last =
-		        event->child != NULL ? cm_id_of(event->owner->shown & 0xffffu) : NULL;
-		if (last == NULL || last->number != event->owner->shown ||
+		        event->child != NULL ? cm_id_of(listener->shown & 0xffffu) : NULL;
+		if (last == NULL || last->number != listener->shown ||
 		    last->state != CM_REQ_RECEIVED)
 			break;
+		if (cm_now_ns() - begin > (listener->collects ? PACE_NONE_NS : PACE_LONG_NS)) {
+			listener->collects = true;
+			break;
+		}
 		cm_unlock();
 		nanosleep(&pause, NULL);
 		cm_lock();
 		error = wait_for_event(fd, cancel_state);
-		if (error != 0)
-			break;
 	}
 	return error;
 }

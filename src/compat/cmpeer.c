@@ -173,18 +173,11 @@ void cm_unreachable(struct cm_id *id)
 	cm_raise(id, CM_UNREACHABLE, -ETIMEDOUT);
 }
 
-int cm_accept(struct cm_id *id, const struct rdma_ucm_conn_param *param)
+/* Answer the request that made @id. */
+static int reply(struct cm_id *id, const struct rdma_ucm_conn_param *param)
 {
 	bool datagram = id->qp_type == IBV_QPT_UD;
 	struct cm_wire wire = {.kind = datagram ? CM_SIDR_REP : CM_REP};
-	if (id->state == CM_REP_RECEIVED && !param->valid) {
-		id->state = CM_CONNECTED;
-		return send_kind(id, CM_RTU, 0);
-	}
-	if (id->state == CM_ENDED)
-		return ECONNABORTED; /* the peer gave up */
-	if (id->state != CM_REQ_RECEIVED)
-		return EINVAL;
 	if (param->valid) {
 		if (set_private(&wire, param->private_data, param->private_data_len,
 		                datagram ? CM_SIDR_REP_ROOM : CM_REP_ROOM) != 0)
@@ -201,6 +194,24 @@ int cm_accept(struct cm_id *id, const struct rdma_ucm_conn_param *param)
 		id->state = datagram ? CM_ENDED : CM_REP_SENT;
 	if (error == 0 && !datagram)
 		cm_wait_answer(id);
+	return error;
+}
+
+int cm_accept(struct cm_id *id, const struct rdma_ucm_conn_param *param)
+{
+	static const uint8_t no_data;
+	if (id->state == CM_REP_RECEIVED && !param->valid) {
+		id->state = CM_CONNECTED;
+		return send_kind(id, CM_RTU, 0);
+	}
+	if (id->state == CM_ENDED)
+		return ECONNABORTED; /* the peer gave up */
+	if (id->state != CM_REQ_RECEIVED)
+		return EINVAL;
+	int error = reply(id, param);
+	/* There is no second try: librdmacm has put the queue pair into error by then. As in Linux's rdma_accept(), the peer hears of it. */
+	if (error != 0)
+		cm_reject(id, CM_REASON_CONSUMER, &no_data, 0);
 	return error;
 }
 

@@ -1,8 +1,9 @@
 /* The devices: heddle0 and heddle_ib0, two ways to name the same queue pairs. Listing, opening and closing them, and the
  * adapter of the process behind both.
  *
- * The adapter is opened by the first call that needs it and stays for the life of the process, so that the GID and GUID
- * that a program has seen stay true when it closes the device and opens it again. The library is linked so that
+ * The adapter is opened when the devices are listed, so that none is shown which could not be opened, or by the first call that
+ * needs it; it stays for the life of the process, so that the GID and GUID that a program has seen stay true when it closes the
+ * device and opens it again. The library is linked so that
  * dlclose() does not unload it: the adapter's thread runs its code. */
 #include "compat/cm.h"
 #include "compat/compat.h"
@@ -87,8 +88,16 @@ static void watch_forks(void)
 static int open_adapter(void)
 {
 	struct hdl_open_attr attr = {.name = HDL_DEVICE_ETHERNET, .on_node = true};
-	int error = -hdl_open(&attr, &process.adapter);
-	return error == 0 ? compat_events_start(process.adapter) : error;
+	struct hdl_adapter *adapter;
+	int error = -hdl_open(&attr, &adapter);
+	if (error != 0)
+		return error;
+	error = compat_events_start(adapter);
+	if (error == 0)
+		process.adapter = adapter;
+	else
+		hdl_close(adapter);
+	return error;
 }
 
 struct hdl_adapter *compat_adapter(void)
@@ -169,6 +178,10 @@ bool compat_inherited(struct ibv_context *context)
 struct ibv_device **ibv_get_device_list(int *count)
 {
 	compat_redirect();
+	if (count != NULL)
+		*count = 0;
+	if (compat_adapter() == NULL) /* why was said */
+		return NULL;
 	struct ibv_device **list = calloc(COMPAT_DEVICES + 1, sizeof(*list));
 	if (list == NULL)
 		return compat_fail(ENOMEM);

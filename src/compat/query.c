@@ -10,6 +10,8 @@
 #define VENDOR_ID  0x024844u /* an OUI of the locally administered kind: nobody owns it */
 #define PAGE_SIZES 0xfffff000u
 
+#define MAX_COUNTERS 128u
+
 static int to_int(uint64_t value)
 {
 	return value > INT_MAX ? INT_MAX : (int)value;
@@ -92,6 +94,17 @@ enum ibv_mtu compat_active_mtu(struct hdl_adapter *adapter)
 	return mtu;
 }
 
+/* How many datagrams came with a Q_Key that was not their queue pair's. As the port's counter it stops at 16 bits (IBTA 14.2.5.6). */
+static uint32_t wrong_qkeys(struct hdl_adapter *adapter)
+{
+	struct hdl_counter list[MAX_COUNTERS];
+	size_t count = hdl_counters(adapter, list, MAX_COUNTERS);
+	for (size_t i = 0; i < count && i < MAX_COUNTERS; i++)
+		if (strcmp(list[i].name, "dropped_qkey") == 0)
+			return list[i].value < UINT16_MAX ? (uint32_t)list[i].value : UINT16_MAX;
+	return 0;
+}
+
 static int fill_port(struct ibv_context *context, struct ibv_port_attr *attr)
 {
 	struct hdl_limits limits;
@@ -106,6 +119,7 @@ static int fill_port(struct ibv_context *context, struct ibv_port_attr *attr)
 	        .port_cap_flags = IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS,
 	        .max_msg_sz = (uint32_t)limits.max_message,
 	        .pkey_tbl_len = 1,
+	        .qkey_viol_cntr = wrong_qkeys(compat_context(context)->adapter),
 	        .max_vl_num = 1,
 	        .active_width = 2,  /* 4x, */
 	        .active_speed = 32, /* 25 Gb/s a lane: what the enumerations have for 100 Gb/s */

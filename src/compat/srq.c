@@ -64,17 +64,13 @@ struct ibv_srq *compat_create_srq_ex(struct ibv_context *context, struct ibv_srq
 
 int ibv_modify_srq(struct ibv_srq *ibv, struct ibv_srq_attr *attr, int mask)
 {
-	struct hdl_srq *srq = compat_srq(ibv)->hdl;
-	struct hdl_srq_attr now;
 	if (mask & ~(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT))
 		return EINVAL;
-	int error = -hdl_srq_query(srq, &now);
-	if (error != 0)
-		return error;
-	if ((mask & IBV_SRQ_MAX_WR) && attr->max_wr == 0)
+	if (((mask & IBV_SRQ_MAX_WR) && attr->max_wr == 0) ||
+	    ((mask & IBV_SRQ_LIMIT) && attr->srq_limit == HDL_SRQ_KEEP_LIMIT))
 		return EINVAL;
-	return -hdl_srq_modify(srq, mask & IBV_SRQ_MAX_WR ? attr->max_wr : 0,
-	                       mask & IBV_SRQ_LIMIT ? attr->srq_limit : now.limit);
+	return -hdl_srq_modify(compat_srq(ibv)->hdl, mask & IBV_SRQ_MAX_WR ? attr->max_wr : 0,
+	                       mask & IBV_SRQ_LIMIT ? attr->srq_limit : HDL_SRQ_KEEP_LIMIT);
 }
 
 int ibv_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr)

@@ -44,6 +44,7 @@ void tpt_init(struct tpt *tpt, const struct tpt_config *config, void *slots, voi
 	        .arena = {.words = arena, .refs = refs, .map = {.words = map, .bits = units}},
 	};
 	prng_seed(&tpt->prng, random_seed);
+	tpt->secret = prng_next(&tpt->prng);
 }
 
 bool slot_keep_reading(const struct tpt_slot *slot, struct tpt_entry *out)

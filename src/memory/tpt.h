@@ -114,7 +114,8 @@ struct tpt_arena {
 struct tpt {
 	struct tpt_view view;
 	struct lock lock;
-	struct prng prng; /* keys must not be guessable */
+	struct prng prng; /* keys must not be guessable: which index is next, */
+	uint64_t secret;  /* and the order of each one's instances */
 	/* private: implementation's own */
 	struct tpt_slot *slots;
 	uint32_t *free_list; /* the free indices below @opened, in no order */
@@ -293,8 +294,8 @@ void tpt_free(struct tpt *tpt, struct hdl_key key);
 
 /* The current key of an index, whatever instance is asked with. */
 struct hdl_key tpt_current(const struct tpt *tpt, struct hdl_key key);
-/* A fresh, unguessable instance for the index of @key, different from its current one. */
-struct hdl_key tpt_fresh(struct tpt *tpt, struct hdl_key key);
+/* A fresh, unguessable instance for the index of @key, different from its current one and the 254 before that. */
+struct hdl_key tpt_fresh(const struct tpt *tpt, struct hdl_key key);
 
 /* Table D of figure 18B, for a tagged segment that passed tpt_check(). Where the entry was taken away since, a segment
  * with the Last bit gets TPT_TERMINATE: of two messages that race for a one-touch entry, one is refused. */

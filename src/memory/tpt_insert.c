@@ -9,10 +9,39 @@
 #include "memory/att.h"
 #include "memory/slot.h"
 
-/* A fresh instance, different from @old, so that the key before this one is stale. */
-static uint8_t draw_instance(struct tpt *tpt, uint8_t old)
+#define ORDER_ROUNDS 4u
+
+static uint8_t half_of(uint64_t table, uint8_t half)
 {
-	return (uint8_t)(old + 1 + prng_below(&tpt->prng, (1u << TPT_INSTANCE_BITS) - 1));
+	return table >> (4 * half) & 15;
+}
+
+/* The instance of @index that comes after @old. Each index goes through all of them before one comes again, so that a key
+ * that has become stale stays so for 255 others; and in an order of its own, which nobody knows but us, so that who has
+ * seen some cannot tell the next. The order is that of numbers enciphered: a Feistel network over halves of four bits. */
+static uint8_t next_instance(const struct tpt *tpt, uint32_t index, uint8_t old)
+{
+	uint64_t tables[ORDER_ROUNDS];
+	struct prng prng;
+	prng_seed(&prng, tpt->secret + index);
+	for (unsigned i = 0; i < ORDER_ROUNDS; i++)
+		tables[i] = prng_next(&prng);
+
+	uint8_t left = old >> 4, right = old & 15;
+	for (unsigned i = ORDER_ROUNDS; i-- > 0;) {
+		uint8_t before = right ^ half_of(tables[i], left);
+		right = left;
+		left = before;
+	}
+	uint8_t place = (uint8_t)((left << 4 | right) + 1);
+	left = place >> 4;
+	right = place & 15;
+	for (unsigned i = 0; i < ORDER_ROUNDS; i++) {
+		uint8_t after = left ^ half_of(tables[i], right);
+		left = right;
+		right = after;
+	}
+	return (uint8_t)(left << 4 | right);
 }
 
 /* A free index, drawn at random: keys must not be guessable. 0: the table is full. */
@@ -43,7 +72,7 @@ static int entry_insert(struct tpt *tpt, struct tpt_entry *e, struct hdl_key *ke
 	struct tpt_entry old = slot_get(slot);
 	assert(old.flags == 0);
 	e->seq = old.seq;
-	e->instance = draw_instance(tpt, old.instance);
+	e->instance = next_instance(tpt, index, old.instance);
 	e->flags |= TPT_ALLOCATED;
 	slot_put(slot, e);
 	*key = slot_key(index, e->instance);
@@ -337,11 +366,8 @@ void tpt_free(struct tpt *tpt, struct hdl_key key)
 	lock_drop(&tpt->lock);
 }
 
-struct hdl_key tpt_fresh(struct tpt *tpt, struct hdl_key key)
+struct hdl_key tpt_fresh(const struct tpt *tpt, struct hdl_key key)
 {
-	struct hdl_key current = tpt_current(tpt, key);
-	lock_take(&tpt->lock);
-	uint8_t instance = draw_instance(tpt, (uint8_t)current.v);
-	lock_drop(&tpt->lock);
-	return slot_key(key.v >> TPT_INSTANCE_BITS, instance);
+	uint32_t index = key.v >> TPT_INSTANCE_BITS;
+	return slot_key(index, next_instance(tpt, index, (uint8_t)tpt_current(tpt, key).v));
 }

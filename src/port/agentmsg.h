@@ -38,7 +38,7 @@
 
 #include "port/udp.h"
 
-#define AGENT_VERSION    11u
+#define AGENT_VERSION    12u
 #define AGENT_SOCKET     "agent.sock"
 #define AGENT_LOCK       "agent.lock"
 #define AGENT_MAX_GIDS   16u

@@ -213,7 +213,8 @@ static int open_path(const char *path, bool *regular)
 	return fd < 0 ? -errno : fd;
 }
 
-int pcapng_prepare(const char *path)
+/* Can a capture be added to @path? @anew: empty it, unless somebody uses it. */
+static int look_at(const char *path, bool anew)
 {
 	bool regular, empty;
 	uint32_t count;
@@ -223,11 +224,25 @@ int pcapng_prepare(const char *path)
 	int result = regular ? lock_byte(fd, F_OFD_SETLKW, F_WRLCK, PCAPNG_LOCK_HEADER) : 0;
 	if (regular && result == 0)
 		result = count_interfaces(fd, &count, &empty);
-	if (regular && result == 0 && !empty &&
+	if (anew && regular && result == 0 && !empty &&
 	    lock_byte(fd, F_OFD_SETLK, F_WRLCK, PCAPNG_LOCK_USED) == 0 && ftruncate(fd, 0) != 0)
 		result = -errno;
 	close(fd);
 	return result;
+}
+
+int pcapng_prepare(const char *path)
+{
+	return look_at(path, true);
+}
+
+int pcapng_check(const char *path)
+{
+	struct stat status;
+	/* Who reads a pipe would take our closing it for the end. */
+	if (stat(path, &status) == 0 && S_ISFIFO(status.st_mode))
+		return access(path, W_OK) == 0 ? 0 : -errno;
+	return look_at(path, false);
 }
 
 /* Write what a file or pipe begins with, and our interface. */

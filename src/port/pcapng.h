@@ -52,6 +52,9 @@ struct pcapng {
  * there is a file that is no capture, which is left alone; another -errno. */
 int pcapng_prepare(const char *path);
 
+/* Can a capture be begun at @path, or added to what is there? Nothing is taken out. 0, or as above. */
+int pcapng_check(const char *path);
+
 /* Begin to write to @path, behind what is there. @name and @description are those of the interface. 0, or as above. */
 int pcapng_open(struct pcapng *to, const char *path, const char *name, const char *description);
 void pcapng_put(struct pcapng *to, const struct pcapng_packet *packet);

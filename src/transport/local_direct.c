@@ -249,12 +249,13 @@ static const struct qp_public *peer_of(const struct link *link, const struct qp 
 	return &link->peer_qps[qp->attr.dest_qpn & link->peer_qp_mask];
 }
 
-/* Is it connected to us and takes requests? */
+/* Is it connected to us and takes requests? Where the first one was to have another number it would not take any of ours. */
 static bool is_ready(const struct link *link, const struct qp *qp, const struct qp_public *pub,
                      struct qp_facts *facts)
 {
 	return qp_read_facts(pub, facts) && qp_may_receive(facts->state) &&
-	       facts->dest_qpn == qp->qpn && facts->link == link->id && facts->type == qp->type;
+	       facts->dest_qpn == qp->qpn && facts->link == link->id && facts->type == qp->type &&
+	       (facts->rq_psn == qp->attr.sq_psn || qp->type != HDL_QP_RC);
 }
 
 bool local_express(struct node *node, struct qp *qp, const struct hdl_send_wr *wr)

@@ -334,7 +334,8 @@ static void publish(const struct node *node, struct qp *qp)
 	                         .windows_only = qp->windows_only,
 	                         .dest_qpn = qp->attr.dest_qpn,
 	                         .link = qp->link >= LINK_WIRE ? 0 : node->links[qp->link].id,
-	                         .pd = qp->type == HDL_QP_XRC_TGT ? qp->xrcd : qp->pd};
+	                         .pd = qp->type == HDL_QP_XRC_TGT ? qp->xrcd : qp->pd,
+	                         .rq_psn = qp->attr.rq_psn};
 	qp_publish(qp->pub, &facts);
 }
 

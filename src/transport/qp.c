@@ -7,12 +7,13 @@ void qp_publish(struct qp_public *pub, const struct qp_facts *facts)
 {
 	uint64_t old = atomic_load_explicit(&pub->words[0], memory_order_relaxed);
 	uint64_t version = (old >> 48) + 1;
-	/* First a state that nobody may use, then the second word, then the truth. */
+	/* First a state that nobody may use, then the other words, then the truth. */
 	atomic_store_explicit(&pub->words[0], version << 48, memory_order_seq_cst);
 	atomic_store_explicit(&pub->words[1],
 	                      (uint64_t)facts->windows_only << 63 |
 	                              (uint64_t)(facts->link & 0x7fffffffu) << 32 | facts->pd,
 	                      memory_order_release);
+	atomic_store_explicit(&pub->words[2], facts->rq_psn, memory_order_release);
 	uint64_t word = (version + 1) << 48 | (uint64_t)facts->dest_qpn << 24 |
 	                (uint64_t)facts->type << 16 | (uint64_t)facts->state << 8 | facts->access;
 	atomic_store_explicit(&pub->words[0], word, memory_order_seq_cst);
@@ -23,6 +24,7 @@ bool qp_read_facts(const struct qp_public *pub, struct qp_facts *facts)
 	for (int i = 0; i < FACTS_SPINS; i++) {
 		uint64_t first = atomic_load_explicit(&pub->words[0], memory_order_acquire);
 		uint64_t second = atomic_load_explicit(&pub->words[1], memory_order_acquire);
+		uint64_t third = atomic_load_explicit(&pub->words[2], memory_order_acquire);
 		if (atomic_load_explicit(&pub->words[0], memory_order_acquire) != first)
 			continue;
 		*facts = (struct qp_facts){.access = (uint8_t)first,
@@ -32,6 +34,7 @@ bool qp_read_facts(const struct qp_public *pub, struct qp_facts *facts)
 		                           .pd = (uint32_t)second,
 		                           .link = (uint32_t)(second >> 32) & 0x7fffffffu,
 		                           .windows_only = second >> 63 != 0,
+		                           .rq_psn = (uint32_t)third,
 		                           .word = first};
 		return true;
 	}

@@ -24,7 +24,7 @@
  *   executed: 0, or 1 << 32 | MSN of the last message executed. The answer that says so may come later: who cannot wait
  *             for it, or whose peer has died since, looks here. */
 struct qp_public {
-	_Alignas(64) _Atomic uint64_t words[2];
+	_Alignas(64) _Atomic uint64_t words[3];
 	_Atomic uint64_t executed;
 };
 
@@ -41,7 +41,8 @@ struct qp_facts {
 	uint8_t state, type, access;
 	bool windows_only;
 	uint32_t dest_qpn, link, pd;
-	uint64_t word; /* the first word as it was read: to see later whether anything changed */
+	uint32_t rq_psn; /* the number that the first message must have */
+	uint64_t word;   /* the first word as it was read: to see later whether anything changed */
 };
 
 void qp_publish(struct qp_public *pub, const struct qp_facts *facts);

@@ -48,7 +48,8 @@ enum xrc_target xrc_facts(const struct link *link, const struct qp *qp, const st
 	if (qp->type != HDL_QP_XRC_INI ||
 	    !qp_read_facts(&link->peer_qps[qp->attr.dest_qpn & link->peer_qp_mask], facts) ||
 	    !qp_may_receive(facts->state) || facts->dest_qpn != qp->qpn ||
-	    facts->link != link->id || facts->type != qp_peer_type(qp))
+	    facts->link != link->id || facts->type != qp_peer_type(qp) ||
+	    facts->rq_psn != qp->attr.sq_psn)
 		return XRC_NOT_READY;
 	if (!qp_read_facts(&link->peer_qps[wqe->remote_srq & link->peer_qp_mask], &srq) ||
 	    srq.type != QP_TYPE_SRQ || srq.link != wqe->remote_srq || srq.dest_qpn != facts->pd)

@@ -139,6 +139,7 @@ struct qp_options {
 	uint32_t access; /* of the queue pair, for peers; 0: all */
 	bool no_access;  /* none at all */
 	uint32_t qkey;
+	uint32_t psn_ahead; /* of the first message, of the number that the peer expects */
 	uint8_t timeout,
 	        retry_cnt; /* 0: 268 ms (where packets are lost 1 ms), seven times: a busy machine is no reason to fail */
 	bool wait_for_ever;    /* timeout 0 */

@@ -352,7 +352,36 @@ static void sn1_delay_behind_a_repeated_send_is_not_shortened(void **state)
 	assert_true(world_now(w) - start >= 2000000);
 }
 
+/* Who begins with another number than the peer expects is not heard, whatever he asks for. */
+static void sn2_numbers_that_do_not_meet(void **state)
+{
+	static const uint32_t opcodes[] = {HDL_OP_SEND, HDL_OP_WRITE, HDL_OP_READ,
+	                                   HDL_OP_FETCH_ADD};
+	const struct qp_options o = {.psn_ahead = 5, .timeout = 8, .retry_cnt = 2};
+	struct world *w = *state;
+	for (uint32_t i = 0; i < COUNT(opcodes); i++) {
+		struct hdl_qp *qa, *qb;
+		make_pair(w, &o, &qa, &qb);
+		post_recv(qb, 9, &w->b, 0, 64);
+		fill(&w->a, 0, 8, i);
+		if (opcodes[i] == HDL_OP_SEND)
+			post_data(qa, 1, HDL_OP_SEND, &w->a, 0, 8);
+		else if (opcodes[i] == HDL_OP_FETCH_ADD)
+			post_atomic(qa, 1, opcodes[i], piece(&w->a, 0, 8), address(&w->b, 128),
+			            arena_key(&w->b), 1, 0);
+		else
+			post_rdma(qa, 1, opcodes[i], piece(&w->a, 0, 8), address(&w->b, 128),
+			          arena_key(&w->b));
+		expect_failed(w, w->a.scq, qa, 1, HDL_WC_RETRY_EXC_ERR, HDL_DETAIL_NONE);
+		expect_nothing(w, w->b.rcq);
+		check_memory(w);
+		drop_qp(w, qa);
+		drop_qp(w, qb);
+	}
+}
+
 static const struct CMUnitTest tests[] = {
+        BEHAVIOUR(sn2_numbers_that_do_not_meet),
         BEHAVIOUR(rnr_retry_0_fails_at_once),
         BEHAVIOUR(rnr_retry_n_waits_n_times_the_timer),
         BEHAVIOUR(rnr_timer_table_45),

@@ -79,6 +79,42 @@ static void limit_is_raised_once(void **state)
 	assert_int_equal(hdl_srq_modify(srq, 0, 17), -HDL_EINVAL);
 }
 
+/* Fewer than the limit is fewer than the limit, also when it is set: who waits for the event would wait for ever on an empty queue. */
+static void limit_above_what_is_there_is_raised_at_once(void **state)
+{
+	static const struct {
+		uint32_t there, limit;
+		bool raised;
+	} rows[] = {{0, 1, true},  {0, 16, true}, {0, 0, false},  {2, 3, true},
+	            {2, 2, false}, {2, 1, false}, {16, 16, false}};
+	struct world *w = *state;
+	struct hdl_srq_attr attr;
+	for (uint32_t i = 0; i < COUNT(rows); i++) {
+		struct hdl_srq *srq = make_srq(&w->b, 16, 1, 0);
+		for (uint32_t j = 0; j < rows[i].there; j++)
+			assert_int_equal(post_shared(srq, j, &w->b, 0, 0), 0);
+		assert_int_equal(hdl_srq_modify(srq, 0, rows[i].limit), 0);
+		if (rows[i].raised)
+			expect_event(w, &w->b, HDL_EVENT_SRQ_LIMIT, HDL_DETAIL_NONE, srq);
+		expect_no_event(w);
+		assert_int_equal(hdl_srq_query(srq, &attr), 0);
+		assert_int_equal(attr.limit, rows[i].raised ? 0 : rows[i].limit);
+		/* Another size is no other limit, and arms nothing. */
+		assert_int_equal(hdl_srq_modify(srq, 20, HDL_SRQ_KEEP_LIMIT), 0);
+		expect_no_event(w);
+		assert_int_equal(hdl_srq_query(srq, &attr), 0);
+		assert_int_equal(attr.limit, rows[i].raised ? 0 : rows[i].limit);
+		assert_int_equal(attr.max_wr, 20);
+	}
+	struct hdl_srq *srq = make_srq(&w->b, 16, 1, 0);
+	for (uint32_t j = 0; j < 8; j++)
+		assert_int_equal(post_shared(srq, j, &w->b, 0, 0), 0);
+	assert_int_equal(hdl_srq_modify(srq, 0, 8), 0);
+	/* The queue may not become smaller than what is armed. */
+	assert_int_equal(hdl_srq_modify(srq, 7, HDL_SRQ_KEEP_LIMIT), -HDL_EINVAL);
+	expect_no_event(w);
+}
+
 static void resize_keeps_what_is_posted(void **state)
 {
 	struct world *w = *state;
@@ -214,6 +250,7 @@ static void unreliable_types_share(void **state)
 static const struct CMUnitTest tests[] = {
         BEHAVIOUR(many_queue_pairs_share_in_order),
         BEHAVIOUR(limit_is_raised_once),
+        BEHAVIOUR(limit_above_what_is_there_is_raised_at_once),
         BEHAVIOUR(resize_keeps_what_is_posted),
         BEHAVIOUR(posting_is_judged),
         BEHAVIOUR(error_leaves_the_shared_requests),

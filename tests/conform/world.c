@@ -393,7 +393,7 @@ void qp_to_rts(struct hdl_qp *qp, const struct qp_options *o)
 	uint32_t mask = HDL_QP_STATE | HDL_QP_SQ_PSN;
 	struct hdl_qp_attr attr = {
 	        .state = HDL_QPS_RTS,
-	        .sq_psn = 1234,
+	        .sq_psn = 1234 + o->psn_ahead,
 	        .timeout = o->wait_for_ever
 	                           ? 0
 	                           : (uint8_t)or_else(o->timeout, conform_port->lossy ? 8 : 16),

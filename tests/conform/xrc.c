@@ -326,11 +326,11 @@ static void limit_is_raised(void **state)
 {
 	struct world *w = *state;
 	struct ends e = connect_ends(w, NULL);
-	assert_int_equal(hdl_srq_modify(e.srq[1], 0, 2), 0);
 	for (uint64_t i = 0; i < 2; i++) {
 		post_to(&w->b, e.srq[0], i, 1024, 8);
 		post_to(&w->b, e.srq[1], i, 1024, 8);
 	}
+	assert_int_equal(hdl_srq_modify(e.srq[1], 0, 2), 0);
 	send_to(w, e.ini, 1, 0, 8, hdl_srq_number(e.srq[0]));
 	expect_sent(w, w->a.scq, e.ini, 1, HDL_WC_SEND, 8);
 	expect_no_event(w);

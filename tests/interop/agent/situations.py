@@ -62,6 +62,15 @@ def agent_pid(directory):
         return None
 
 
+def open_files(pid):
+    """What the descriptors of process @pid are. It may let go of some at this moment: of those of a program that has just ended."""
+    links = []
+    for name in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            links.append(os.readlink(name))
+    return links
+
+
 def end_agent(directory, number=signal.SIGTERM):
     """End the agent and wait until it is gone."""
     pid = agent_pid(directory)
@@ -70,7 +79,7 @@ def end_agent(directory, number=signal.SIGTERM):
     try:
         watch = os.pidfd_open(pid)
         os.kill(pid, number)
-        select.select([watch], [], [], 10)
+        select.select([watch], [], [], 60)
         os.close(watch)
     except ProcessLookupError:
         pass
@@ -170,7 +179,7 @@ class Situations(unittest.TestCase):
     def test_leaves_when_idle_and_takes_its_socket_along(self):
         agent = subprocess.Popen([BUILD / "heddled", "--foreground", "--idle", "1"],
                                  env=environment(HEDDLE_DIR=str(self.dir)))
-        self.assertEqual(agent.wait(timeout=20), 0)
+        self.assertEqual(agent.wait(timeout=60), 0)
         self.assertFalse((self.dir / "agent.sock").exists())
 
     def test_stopped_agent(self):
@@ -193,11 +202,7 @@ class Situations(unittest.TestCase):
                 self.works(devices(self.dir, close_fds=False))
             finally:
                 signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
-            links = []
-            for name in pathlib.Path(f"/proc/{agent_pid(self.dir)}/fd").iterdir():
-                with contextlib.suppress(FileNotFoundError):  # it lets go of the program's at this moment
-                    links.append(os.readlink(name))
-            self.assertNotIn(os.readlink(f"/proc/self/fd/{port.fileno()}"), links)
+            self.assertNotIn(os.readlink(f"/proc/self/fd/{port.fileno()}"), open_files(agent_pid(self.dir)))
         self.assertIsNotNone(end_agent(self.dir, signal.SIGTERM))
         self.assertIsNone(agent_pid(self.dir), "SIGTERM is blocked")
 
@@ -222,7 +227,7 @@ class Situations(unittest.TestCase):
 
     def test_no_wire_unless_asked(self):
         self.works(devices(self.dir))
-        sockets = [os.readlink(f) for f in pathlib.Path(f"/proc/{agent_pid(self.dir)}/fd").iterdir()]
+        sockets = open_files(agent_pid(self.dir))
         listed = pathlib.Path("/proc/net/udp").read_text() + pathlib.Path("/proc/net/udp6").read_text()
         inodes = {line.split()[9] for line in listed.splitlines() if "inode" not in line}
         self.assertFalse({f"socket:[{i}]" for i in inodes} & set(sockets))
@@ -271,7 +276,7 @@ class Situations(unittest.TestCase):
         program = subprocess.Popen([BUILD / "heddle", "perf", "--server"], env=env,
                                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         try:
-            self.assertTrue(select.select([program.stdout], [], [], 30)[0])
+            self.assertTrue(select.select([program.stdout], [], [], 60)[0])
             self.assertIn("Waiting", program.stdout.readline())
             yield
         finally:
@@ -298,6 +303,82 @@ class Situations(unittest.TestCase):
         finally:
             end_agent(other)
 
+    # --- what the user asks for ---
+
+    def start(self, *options, **more):
+        """`heddle run` of a program that says so when it is started."""
+        env = environment(HEDDLE_DIR=str(self.dir), HEDDLE_COMPAT=str(BUILD), **more)
+        return subprocess.run([BUILD / "heddle", "run", *options, "--", "echo", "started"], env=env, capture_output=True, text=True, timeout=60)
+
+    def starts(self, done):
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "started\n", ""))
+
+    def is_not_started(self, done, status, *words):
+        """The reason is said, once."""
+        self.assertEqual((done.returncode, done.stdout), (status, ""), done.stderr)
+        self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+        for word in words:
+            self.assertIn(word, done.stderr)
+
+    def test_no_program_with_an_address_that_is_none(self):
+        for addresses in (["here"], ["0.0.0.0"], ["224.0.0.1"], ["ff02::1"], ["127.0.0.1", "127.0.0.2", "127.0.0.3"], ["127.0.0.1", "127.0.0.1"]):
+            options = [word for address in addresses for word in ("--addr", address)]
+            with self.subTest(addresses=addresses):
+                self.is_not_started(self.start(*options), 64, ",".join(addresses), "ip address")
+                self.is_not_started(self.start(HEDDLE_ADDR=",".join(addresses)), 64, ",".join(addresses), "ip address")
+
+    def test_no_program_with_an_address_that_cannot_be_had(self):
+        address = self.own_address()
+        self.is_not_started(self.start("--addr", "198.51.100.7"), 1, "198.51.100.7", "no address of this machine")
+        self.is_not_started(self.start("--addr", address, "--addr", "198.51.100.7"), 1, "198.51.100.7")
+        with self.program(HEDDLE_ADDR=address, HEDDLE_NODE="first"):
+            self.is_not_started(self.start("--node", "second", "--addr", address), 1, address, "'first'")
+            self.starts(self.start("--node", "first", "--addr", address))
+        self.starts(self.start("--addr", address))
+
+    def test_no_program_with_a_capture_that_cannot_be_written(self):
+        text = self.base / "text"
+        text.write_text("precious")
+        for path, why in (("/nonexistent/x", "No such file"), (text, "no capture"), (self.base, "Is a directory")):
+            with self.subTest(path=path):
+                self.is_not_started(self.start("--capture", path), 1, str(path), why)
+                self.is_not_started(self.start(HEDDLE_CAPTURE=str(path)), 1, str(path), why)
+        self.assertEqual(text.read_text(), "precious")
+        capture = self.base / "capture"
+        self.works(self.on_wire(HEDDLE_CAPTURE=str(capture)))
+        before = capture.read_bytes()
+        self.starts(self.start(HEDDLE_CAPTURE=str(capture)))
+        self.assertEqual(capture.read_bytes(), before)  # it is added to
+        self.starts(self.start("--capture", capture))
+        self.assertEqual(capture.read_bytes(), b"")
+
+    def test_name_of_a_node_that_is_too_long(self):
+        name = "n" * 63
+        self.works(self.on_wire(HEDDLE_NODE=name))
+        self.starts(self.start("--node", name))
+        self.fails(self.on_wire(HEDDLE_NODE=name + "x"), "64 bytes", "63", "HEDDLE_NODE")
+        self.is_not_started(self.start("--node", name + "x"), 64, "64 bytes", "63", "--node")
+
+    def test_settings_that_mean_nothing(self):
+        for name, known, unknown in (("HEDDLE_LOCAL", ("on", "off", ""), ("OFF", "0", "no", "offf")), ("HEDDLE_COPY", ("lane", ""), ("Lane", "direct"))):
+            for value in known:
+                with self.subTest(name=name, value=value):
+                    self.starts(self.start(**{name: value}))
+                    self.works(self.on_wire(**{name: value}))
+            for value in unknown:
+                with self.subTest(name=name, value=value):
+                    words = (name, f"'{value}'", *(f"'{word}'" for word in known if word))
+                    self.is_not_started(self.start(**{name: value}), 64, *words)
+                    self.fails(self.on_wire(**{name: value}), *words)
+
+    def test_level_of_the_log_that_means_nothing(self):
+        """It is no reason not to work, but is said."""
+        done = self.on_wire(HEDDLE_LOG="verbose")
+        self.works(done)
+        self.assertEqual(done.stderr.count("HEDDLE_LOG"), 1)
+        for word in ("'verbose'", "'error'", "'warn'", "'info'", "'debug'"):
+            self.assertIn(word, done.stderr)
+
     # --- who is at the socket ---
 
     def test_agent_of_another_version(self):
@@ -319,7 +400,7 @@ class Situations(unittest.TestCase):
             with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
                 sock.connect(str(self.dir / "agent.sock"))
                 sock.send(message)
-                sock.settimeout(10)
+                sock.settimeout(60)
                 answer = sock.recv(4096)
                 self.assertEqual(HEADER.unpack_from(answer)[1], REFUSED)
                 self.assertEqual(sock.recv(4096), b"")
@@ -403,7 +484,7 @@ class Situations(unittest.TestCase):
             sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             sock.connect(str(self.dir / "agent.sock"))
             held.append(sock)
-        self.assertTrue(any(select.select(held, [], [], 10)[0]), "nobody was turned away")
+        self.assertTrue(any(select.select(held, [], [], 60)[0]), "nobody was turned away")
 
         def ticks():
             with open(f"/proc/{agent.pid}/stat") as stat:
@@ -422,7 +503,7 @@ class Situations(unittest.TestCase):
         self.fails(devices(self.dir), "refused", "ulimit -n")
         for sock in held:
             sock.close()
-        for _ in range(1000):
+        for _ in range(6000):
             if len(os.listdir(f"/proc/{agent.pid}/fd")) < 20:
                 break
             time.sleep(0.01)
@@ -449,7 +530,7 @@ class Situations(unittest.TestCase):
         self.works(devices(self.dir, **nobody))
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
             sock.connect(str(self.dir / "agent.sock"))  # root may enter
-            sock.settimeout(10)
+            sock.settimeout(60)
             with contextlib.suppress(ConnectionError):
                 sock.send(HEADER.pack(VERSION, OBSERVE) + bytes(MESSAGE_BYTES))
                 self.assertEqual(sock.recv(4096), b"")
@@ -565,6 +646,21 @@ class Situations(unittest.TestCase):
             done = devices(self.dir, preexec_fn=few)
             self.assertIn(done.returncode, (0, 1, 127), (count, done.stderr))
             self.assertNotEqual(done.stdout + done.stderr, "", count)
+            if done.returncode == 1:
+                self.assertIn("ulimit -n", done.stderr, count)
+
+    def test_limit_on_address_space(self):
+        """However little there is, it works or says what to do."""
+        self.works(devices(self.dir))
+        for mega in range(12, 44):
+            def little():
+                resource.setrlimit(resource.RLIMIT_AS, (mega << 20, mega << 20))
+            done = devices(self.dir, preexec_fn=little)
+            if done.returncode == 127:
+                continue  # not enough for the command itself
+            self.assertIn(done.returncode, (0, 1), (mega, done.stderr))
+            if done.returncode == 1:
+                self.assertIn("ulimit -v", done.stderr, mega)
 
 
 if __name__ == "__main__":

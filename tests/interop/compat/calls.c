@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "pair.h"
@@ -34,6 +35,37 @@ static void the_device_and_its_port(void **state)
 	assert_int_equal(port.active_mtu, IBV_MTU_4096);
 	assert_int_equal(ibv_query_port(pair->a.context, 2, &port), EINVAL);
 	pair_close(pair);
+}
+
+/* What cannot be opened is not listed, and the call says why. */
+static void no_device_where_none_can_be_opened(void **state)
+{
+	static const struct {
+		const char *name, *value;
+		int error;
+	} rows[] = {{"HEDDLE_ADDR", "nonsense", EINVAL},
+	            {"HEDDLE_ADDR", "198.51.100.7", EIO},
+	            {"HEDDLE_CAPTURE", "/nonexistent/x", EIO},
+	            {"HEDDLE_LOCAL", "OFF", EINVAL}};
+	int count, status;
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		pid_t child = fork(); /* which has no adapter yet */
+		if (child == 0) {
+			count = 7;
+			setenv(rows[i].name, rows[i].value, 1);
+			errno = 0;
+			bool none = ibv_get_device_list(&count) == NULL && count == 0 &&
+			            errno == rows[i].error;
+			/* It is looked for anew each time. */
+			unsetenv(rows[i].name);
+			struct ibv_device **list = ibv_get_device_list(&count);
+			bool back = list != NULL && count == 2 && ibv_get_device_guid(list[0]) != 0;
+			_exit(none ? back ? 0 : 2 : 1);
+		}
+		assert_int_equal(waitpid(child, &status, 0), child);
+		assert_int_equal(status, 0);
+	}
 }
 
 /* The exported call is for programs older than the last fields of the structure. */
@@ -382,6 +414,7 @@ static void the_interface_of_a_gid(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(no_device_where_none_can_be_opened), /* first: it forks */
 	        cmocka_unit_test(the_device_and_its_port),
 	        cmocka_unit_test(the_short_port_attributes),
 	        cmocka_unit_test(gids_and_pkeys),

@@ -395,6 +395,55 @@ static void who_waits_does_not_hear_that_the_channel_is_closed(void **state)
 	close(copy);
 }
 
+struct acceptor {
+	struct rdma_cm_id *id;
+	_Atomic bool answers;
+	int result;
+};
+
+static void *accept_late(void *context)
+{
+	struct acceptor *acceptor = context;
+	const struct timespec moment = {.tv_nsec = 50000000};
+	struct rdma_conn_param param = {.retry_count = 7};
+	nanosleep(&moment, NULL);
+	atomic_store(&acceptor->answers, true);
+	acceptor->result = rdma_accept(acceptor->id, &param);
+	return NULL;
+}
+
+/* A program that keeps the last request in one place must get to it before the next takes its place, however busy the machine is. One
+ * that wants all of them first gets them. */
+static void requests_are_given_out_one_after_the_other(void **state)
+{
+	(void)state;
+	struct rdma_event_channel *here = rdma_create_event_channel(),
+	                          *there = rdma_create_event_channel();
+	struct rdma_cm_id *listener = listen_at(there, 0, 4), *clients[4], *servers[4];
+	pthread_t thread;
+	for (int i = 0; i < 4; i++) {
+		clients[i] = route_to(here, ntohs(rdma_get_src_port(listener)));
+		ask(clients[i]);
+	}
+	servers[0] = asked(listener);
+	make_qp(servers[0]);
+	struct acceptor acceptor = {.id = servers[0]};
+	assert_int_equal(pthread_create(&thread, NULL, accept_late, &acceptor), 0);
+	servers[1] = asked(listener);
+	assert_true(atomic_load(&acceptor.answers));
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	assert_int_equal(acceptor.result, 0);
+	servers[2] = asked(listener);
+	servers[3] = asked(listener);
+	for (int i = 0; i < 4; i++) {
+		end(clients[i]);
+		end(servers[i]);
+	}
+	end(listener);
+	rdma_destroy_event_channel(here);
+	rdma_destroy_event_channel(there);
+}
+
 static void a_request_without_answer_times_out(void **state)
 {
 	(void)state;
@@ -601,6 +650,7 @@ int main(void)
 	        cmocka_unit_test(a_full_backlog_rejects),
 	        cmocka_unit_test(an_empty_channel_does_not_wait_unless_told),
 	        cmocka_unit_test(who_waits_does_not_hear_that_the_channel_is_closed),
+	        cmocka_unit_test(requests_are_given_out_one_after_the_other),
 	        cmocka_unit_test(a_request_without_answer_times_out),
 	        cmocka_unit_test(an_address_that_nobody_has_is_sought_for_as_long_as_told),
 	        cmocka_unit_test(families_alone),

@@ -230,6 +230,36 @@ static void x1_datagrams_and_the_way_back(void **state)
 	pair_close(pair);
 }
 
+/* IBTA 10.2.5: who comes with another Q_Key is dropped, and the port counts it. */
+static void x1_wrong_qkeys_are_counted(void **state)
+{
+	struct pair *pair = pair_open(&(struct pair_how){.type = IBV_QPT_UD});
+	struct ibv_ah_attr attr = {
+	        .grh = {.dgid = pair->b.gid, .hop_limit = 64}, .is_global = 1, .port_num = 1};
+	struct ibv_ah *ah = ibv_create_ah(pair->a.pd, &attr);
+	struct ibv_port_attr before, after;
+	(void)state;
+	assert_non_null(ah);
+	assert_int_equal(ibv_query_port(pair->b.context, 1, &before), 0);
+	pair_recv(&pair->b, 1, 0, 4096);
+	struct ibv_sge sge = pair_sge(&pair->a, 0, 8);
+	struct ibv_send_wr wr = {.sg_list = &sge,
+	                         .num_sge = 1,
+	                         .opcode = IBV_WR_SEND,
+	                         .send_flags = IBV_SEND_SIGNALED,
+	                         .wr.ud = {.ah = ah, .remote_qpn = pair->b.qp->qp_num}};
+	for (uint32_t i = 0; i < 4; i++) { /* the last is right, and comes behind the others */
+		wr.wr.ud.remote_qkey = i < 3 ? PAIR_QKEY + 1 + i : PAIR_QKEY;
+		pair_send(&pair->a, &wr);
+		pair_done(&pair->a);
+	}
+	pair_done(&pair->b);
+	assert_int_equal(ibv_query_port(pair->b.context, 1, &after), 0);
+	assert_int_equal(after.qkey_viol_cntr - before.qkey_viol_cntr, 3);
+	assert_int_equal(ibv_destroy_ah(ah), 0);
+	pair_close(pair);
+}
+
 /* A list longer than what is translated at a time, and than the queue: the first that does not fit is named. */
 static void x1_lists_and_the_first_bad_one(void **state)
 {
@@ -383,6 +413,7 @@ int main(void)
 	        cmocka_unit_test(x1_atomics),
 	        cmocka_unit_test(x1_windows),
 	        cmocka_unit_test(x1_datagrams_and_the_way_back),
+	        cmocka_unit_test(x1_wrong_qkeys_are_counted),
 	        cmocka_unit_test(x1_lists_and_the_first_bad_one),
 	        cmocka_unit_test(x1_completions_by_cq_ex),
 	        cmocka_unit_test(x1_requests_by_qp_ex),

@@ -1,5 +1,5 @@
 /* A server that does not answer, through stock librdmacm: requests are given up at the time that HEDDLE_CM_TIMEOUT_MS says, and are
- * not to be accepted afterwards. Usage: unanswered [wire]; with it, over UDP in place of the same-host path. */
+ * not to be accepted afterwards; one that cannot accept, or is late with its receives. Usage: unanswered [wire]; with it, over UDP in place of the same-host path. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <poll.h>
@@ -19,11 +19,13 @@
 
 #include <cmocka.h>
 
-#include <rdma/rdma_cma.h>
+#include <rdma/rdma_verbs.h>
 
 /* Longer than two repetitions take, on either path: by then the server has said twice that it lives. */
 #define LONG_MS  "3500"
 #define SHORT_MS "500"
+/* Of a receive: more than the tries take that come at once. */
+#define LATE_MS 50.0
 /* Long before the minute that is waited for when nothing is said, and long after all else on a busy machine. */
 #define PATIENCE_MS 30000
 
@@ -169,6 +171,82 @@ static void a_server_that_never_answers_is_given_up_in_time(void **state)
 	}
 }
 
+/* Who cannot accept (here: more private data than there is room for) rejects, and cannot try again. */
+static void an_accept_that_fails_is_a_rejection(void **state)
+{
+	static const struct {
+		enum rdma_port_space space;
+		uint8_t too_much;
+		enum rdma_cm_event_type heard;
+		int status;
+	} rows[] = {{RDMA_PS_TCP, 197, RDMA_CM_EVENT_REJECTED, 28},    /* consumer reject */
+	            {RDMA_PS_UDP, 137, RDMA_CM_EVENT_UNREACHABLE, 2}}; /* rejected (IBTA 12.11.2) */
+	static const uint8_t data[256];
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		struct rdma_event_channel *here = rdma_create_event_channel();
+		struct rdma_event_channel *there = rdma_create_event_channel();
+		struct rdma_cm_id *listener = listen_in(there, rows[i].space);
+		struct rdma_cm_id *active =
+		        route_to(here, rows[i].space, ntohs(rdma_get_src_port(listener)));
+		struct rdma_conn_param param = {.private_data = data,
+		                                .private_data_len = rows[i].too_much};
+		ask(active);
+		struct rdma_cm_id *passive = expect(there, RDMA_CM_EVENT_CONNECT_REQUEST);
+		make_qp(passive);
+		assert_int_equal(rdma_accept(passive, &param), -1);
+		assert_int_equal(errno, EINVAL);
+		struct rdma_cm_event *event = next_event(here);
+		assert_string_equal(rdma_event_str(event->event), rdma_event_str(rows[i].heard));
+		assert_int_equal(event->status, rows[i].status);
+		rdma_ack_cm_event(event);
+		assert_int_equal(rdma_accept(passive, NULL), -1);
+		end(passive);
+		end(active);
+		end(listener);
+		rdma_destroy_event_channel(here);
+		rdma_destroy_event_channel(there);
+	}
+}
+
+/* A receive may come late: six retries are four seconds, as with Linux's rdma_cm. */
+static void a_message_waits_for_its_receive(void **state)
+{
+	static char bytes[16] = "before its time";
+	struct rdma_event_channel *here = rdma_create_event_channel();
+	struct rdma_event_channel *there = rdma_create_event_channel();
+	struct rdma_cm_id *listener = listen_in(there, RDMA_PS_TCP);
+	struct rdma_cm_id *active = route_to(here, RDMA_PS_TCP, ntohs(rdma_get_src_port(listener)));
+	struct rdma_conn_param param = {.retry_count = 7, .rnr_retry_count = 6};
+	struct ibv_wc wc;
+	(void)state;
+	assert_int_equal(rdma_connect(active, &param), 0);
+	struct rdma_cm_id *passive = expect(there, RDMA_CM_EVENT_CONNECT_REQUEST);
+	make_qp(passive);
+	assert_int_equal(rdma_accept(passive, &param), 0);
+	expect(here, RDMA_CM_EVENT_ESTABLISHED);
+	expect(there, RDMA_CM_EVENT_ESTABLISHED);
+	char got[sizeof(bytes)] = "";
+	struct ibv_mr *from = rdma_reg_msgs(active, bytes, sizeof(bytes));
+	struct ibv_mr *to = rdma_reg_msgs(passive, got, sizeof(got));
+	assert_int_equal(
+	        rdma_post_send(active, NULL, bytes, sizeof(bytes), from, IBV_SEND_SIGNALED), 0);
+	for (double start = now_ms(); now_ms() - start < LATE_MS;)
+		assert_int_equal(ibv_poll_cq(active->send_cq, 1, &wc), 0);
+	assert_int_equal(rdma_post_recv(passive, NULL, got, sizeof(got), to), 0);
+	assert_int_equal(rdma_get_send_comp(active, &wc), 1);
+	assert_int_equal(wc.status, IBV_WC_SUCCESS);
+	assert_int_equal(rdma_get_recv_comp(passive, &wc), 1);
+	assert_memory_equal(got, bytes, sizeof(bytes));
+	rdma_dereg_mr(from);
+	rdma_dereg_mr(to);
+	end(passive);
+	end(active);
+	end(listener);
+	rdma_destroy_event_channel(here);
+	rdma_destroy_event_channel(there);
+}
+
 /* The server: is asked, and disconnected; then, after it was stopped, asked in vain. */
 static void serve(int port_fd)
 {
@@ -234,6 +312,8 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(a_server_that_is_stopped), /* first: it forks */
 	        cmocka_unit_test(a_server_that_never_answers_is_given_up_in_time),
+	        cmocka_unit_test(an_accept_that_fails_is_a_rejection),
+	        cmocka_unit_test(a_message_waits_for_its_receive),
 	};
 	char node[32];
 	over_udp = argc > 1 && strcmp(argv[1], "wire") == 0;

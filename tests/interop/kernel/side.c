@@ -106,8 +106,9 @@ static void open_device(struct side *side)
 
 static void make_objects(struct side *side)
 {
-	const int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ |
-	                   IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND;
+	const unsigned access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ |
+	                        IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC |
+	                        IBV_ACCESS_MW_BIND;
 	void *memory = NULL;
 	if (posix_memalign(&memory, 4096, side->bytes) != 0)
 		side_fail("no memory");

@@ -15,7 +15,7 @@
 #define MESSAGE_BYTES (64u << 10)
 #define ROUND         64u /* messages there and back, one after the other */
 #define WAIT_S        40.0
-#define TIMEOUT       16 /* 268 ms, */
+#define TIMEOUT       18 /* a second: a path is not lost because a process waits for a processor, */
 #define RETRIES       2  /* and so often again */
 
 struct end {

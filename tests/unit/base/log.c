@@ -91,7 +91,10 @@ static void level_chooses_the_lines(void **state)
 	        {"error", "heddle: e 1\n|"},
 	        {"warn", "heddle: e 1\n|heddle: w 2\n|"},
 	        {NULL, "heddle: e 1\n|heddle: w 2\n|"},
-	        {"nonsense", "heddle: e 1\n|heddle: w 2\n|"},
+	        {"", "heddle: e 1\n|heddle: w 2\n|"},
+	        {"nonsense", "heddle: HEDDLE_LOG: 'nonsense' means nothing; it can be 'error', "
+	                     "'warn', 'info' or "
+	                     "'debug', and is taken for 'warn'\n|heddle: e 1\n|heddle: w 2\n|"},
 	        {"info", "heddle: e 1\n|heddle: w 2\n|heddle: i 3\n|"},
 	        {"debug", "heddle: e 1\n|heddle: w 2\n|heddle: i 3\n|heddle: d 4\n|"},
 	};

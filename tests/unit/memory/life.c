@@ -247,40 +247,6 @@ static void a_stale_key_is_refused_after_reuse(void **state)
 	assert_int_equal(tpt_retire(tpt, (struct hdl_key){UINT32_MAX}), HDL_DETAIL_NOT_VALID);
 }
 
-/* Whoever has seen keys cannot tell the next one: indices do not follow each other, instances use all their bits. */
-static void keys_are_not_guessable(void **state)
-{
-	(void)state;
-	struct table *table = table_open(100000, 64);
-	uint32_t followed = 0, before = 0;
-	uint32_t instances[256] = {0};
-	for (int i = 0; i < 25600; i++) {
-		struct hdl_key key = make_run(&table->tpt, RW_LOCAL, 1);
-		uint32_t index = key.v >> TPT_INSTANCE_BITS;
-		followed += index == before + 1 || index + 1 == before;
-		before = index;
-		instances[key.v & 0xff]++;
-	}
-	assert_true(followed < 200);  /* about 1 in 1000 */
-	for (int i = 1; i < 256; i++) /* 0 is what an unused slot has, so it is not the next one */
-		assert_in_range(instances[i], 50, 170);
-	table_close(table);
-
-	/* The seed decides; another one gives other keys. */
-	struct hdl_key first[2], again;
-	for (int i = 0; i < 2; i++) {
-		struct table *other = table_open(100000, 64);
-		prng_seed(&other->tpt.prng, (uint64_t)i);
-		first[i] = make_run(&other->tpt, RW_LOCAL, 1);
-		again = tpt_fresh(&other->tpt, first[i]);
-		assert_int_equal(again.v >> TPT_INSTANCE_BITS, first[i].v >> TPT_INSTANCE_BITS);
-		assert_int_not_equal(again.v, first[i].v);
-		assert_int_equal(tpt_current(&other->tpt, again).v, first[i].v);
-		table_close(other);
-	}
-	assert_int_not_equal(first[0].v, first[1].v);
-}
-
 /* A table for a million entries costs what is used of it. */
 static void a_large_table_opens_step_by_step(void **state)
 {
@@ -508,7 +474,6 @@ int main(void)
 	        cmocka_unit_test(holes_of_the_arena_grow_together),
 	        TEST(ip3_room_for_registration_is_kept),
 	        TEST(a_stale_key_is_refused_after_reuse),
-	        cmocka_unit_test(keys_are_not_guessable),
 	        cmocka_unit_test(a_large_table_opens_step_by_step),
 	        TEST(a_region_changes_in_place),
 	        TEST(fig14_regions_share_a_table),

@@ -1,0 +1,93 @@
+/* What the user asks for in the environment. It is judged when an adapter joins a node: what is misspelt is refused, not taken for
+ * what goes without saying. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "adapter/adapter.h"
+#include "base/log.h"
+
+#define VALUES_TEXT 64
+
+/* The value of @name; NULL: none was given. */
+static const char *given(const char *name)
+{
+	const char *value = getenv(name);
+	return value != NULL && value[0] != '\0' ? value : NULL;
+}
+
+static bool is(const char *name, const char *value)
+{
+	const char *has = given(name);
+	return has != NULL && strcmp(has, value) == 0;
+}
+
+bool settings_local_off(void)
+{
+	return is("HEDDLE_LOCAL", "off");
+}
+
+bool settings_copy_by_lane(void)
+{
+	return is("HEDDLE_COPY", "lane");
+}
+
+/* Does @name have one of @values, if any? Else says which there are. NULL ends them. */
+static bool is_known(const char *name, const char *const values[])
+{
+	char all[VALUES_TEXT] = "";
+	bool known = given(name) == NULL;
+	for (size_t i = 0; values[i] != NULL && !known; i++) {
+		size_t used = strlen(all);
+		snprintf(all + used, sizeof(all) - used, "%s'%s'", i > 0 ? ", " : "", values[i]);
+		known = is(name, values[i]);
+	}
+	if (!known)
+		log_error("%s: '%s' means nothing; it can be %s, or not be set", name, given(name),
+		          all);
+	return known;
+}
+
+/* How many LIDs does the user want the node to have (HEDDLE_LMC)? */
+static bool choose_lids(struct hdl_adapter *adapter)
+{
+	const char *lmc = given("HEDDLE_LMC");
+	adapter->lmc_wanted = -1;
+	if (lmc == NULL)
+		return true;
+	if (lmc[0] < '0' || lmc[0] > '0' + (char)AGENT_MAX_LMC || lmc[1] != '\0') {
+		log_error("HEDDLE_LMC: '%s' is no number from 0 to %u; the node has 2 to that "
+		          "power LIDs",
+		          lmc, AGENT_MAX_LMC);
+		return false;
+	}
+	adapter->lmc_wanted = lmc[0] - '0';
+	return true;
+}
+
+/* Names that differ behind what there is room for would be those of one node. */
+static bool choose_node(struct hdl_adapter *adapter, const char *node)
+{
+	if (node == NULL)
+		node = given("HEDDLE_NODE");
+	if (node == NULL)
+		node = "";
+	if (strlen(node) >= sizeof(adapter->node_name)) {
+		log_error("the name of the node, '%.16s...', has %zu bytes; %zu are the most: "
+		          "choose a shorter one (--node, HEDDLE_NODE)",
+		          node, strlen(node), sizeof(adapter->node_name) - 1);
+		return false;
+	}
+	snprintf(adapter->node_name, sizeof(adapter->node_name), "%s", node);
+	return true;
+}
+
+int settings_take(struct hdl_adapter *adapter, const char *node)
+{
+	static const char *const local[] = {"on", "off", NULL}, *const copy[] = {"lane", NULL};
+	log_enabled(LOG_LEVEL_ERROR); /* which complains of HEDDLE_LOG, if need be, now */
+	if (!choose_node(adapter, node) || !choose_lids(adapter) ||
+	    !is_known("HEDDLE_LOCAL", local) || !is_known("HEDDLE_COPY", copy))
+		return -HDL_EINVAL;
+	return udp_choose(adapter);
+}
