@@ -68,7 +68,8 @@ def run(command, patience, **options):
 
 def pair_once(folder, server, client, **options):
     """Run @server and @client. Nothing outside shows that the server listens: a client that fails at once is started again.
-    Returns whether both ended well, and what each of them printed."""
+    Returns whether both ended well, and what each of them printed, the client each time."""
+    said = ""
     with tempfile.TemporaryFile("w+") as output:
         first = subprocess.Popen(on_node(folder, False, *server), stdout=output, stderr=subprocess.STDOUT,
                                  start_new_session=True, **options)
@@ -77,6 +78,7 @@ def pair_once(folder, server, client, **options):
             while True:
                 time.sleep(0.1)
                 done = run(on_node(folder, True, *client), until - time.monotonic(), **options)
+                said += done.stdout
                 if done.returncode == 0 or first.poll() is not None or time.monotonic() > last:
                     break
             code = first.wait(timeout=max(1, until - time.monotonic()))
@@ -86,7 +88,7 @@ def pair_once(folder, server, client, **options):
             end(first)
         output.seek(0)
         printed = output.read()
-    return done is not None and done.returncode == 0 and code == 0, done.stdout if done else "timed out", printed
+    return done is not None and done.returncode == 0 and code == 0, said if done else f"{said}timed out", printed
 
 
 def pair(folder, what, server, client, **options):
