@@ -63,6 +63,12 @@ static void rewind_to(struct node *node, struct qp *qp, uint32_t index, uint32_t
 		ib->stripe->repair_psn = ib->sent_psn;
 		stripe_forget_early(ib->stripe);
 	}
+	/* What was to be sent again before it has come meanwhile. */
+	for (; (int32_t)(index - qp->next) > 0; qp->next++) {
+		const struct wqe_send *wqe = wq_at(&qp->sq, qp->next);
+		if (wqe->numbered)
+			ib->ssn = ib_psn(ib->ssn + ib_messages(wqe));
+	}
 	uint32_t end = qp->next + (qp->next != wq_tail(&qp->sq));
 	for (uint32_t i = index; i != end; i++) {
 		struct wqe_send *wqe = wq_at(&qp->sq, i);

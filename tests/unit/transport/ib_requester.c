@@ -1,6 +1,8 @@
 /* The requester of a reliable connection, packet by packet (IBTA volume 1 sections 9.7.3 to 9.7.8): which packets a request becomes,
  * what an answer completes, what is sent again, and how a request ends that is not answered well. Reads and atomics are in
  * ib_requester_reads.c. */
+#include <time.h>
+
 #include "ib_rig.h"
 
 #define FIRST RIG_SQ_PSN
@@ -248,6 +250,35 @@ static void a_sequence_error_is_made_good_at_once(void **state)
 	rig_completion(rig, rig->scq, 2, HDL_WC_SUCCESS);
 }
 
+/* What waits to be sent again turns out to have come, all but the end of it: only that is sent, and nobody walks around the queue to
+ * find it. */
+static void what_came_is_not_sent_again(void **state)
+{
+	struct rig *rig = *state;
+	rig_qp(rig, NULL);
+	for (uint64_t i = 0; i < 4; i++)
+		rig_send(rig, i, HDL_OP_SEND, 1024 * i, 10);
+	rig_send(rig, 4, HDL_OP_SEND, 4096, 700);
+	rig_skip(rig);
+	rig_answer(rig, FIRST, IB_AETH_RNR_NAK, 31, 0);
+	rig_expect_none(rig);
+	clock_t begin = clock();
+	rig_answer(rig, FIRST + 5, IB_AETH_NAK, IB_NAK_PSN_SEQUENCE_ERROR, 4);
+	assert_true(clock() - begin < CLOCKS_PER_SEC);
+	for (uint64_t i = 0; i < 4; i++)
+		rig_completion(rig, rig->scq, i, HDL_WC_SUCCESS);
+	rig_expect(rig, IB_RC + IB_OP_SEND_MIDDLE, FIRST + 5);
+	rig_expect(rig, IB_RC + IB_OP_SEND_LAST, FIRST + 6);
+	rig_expect_none(rig);
+	/* The peer has one receive more: message 6 may go, 7 may not. */
+	rig_answer(rig, FIRST + 6, IB_AETH_ACK, 1, 5);
+	rig_completion(rig, rig->scq, 4, HDL_WC_SUCCESS);
+	for (uint64_t i = 5; i < 7; i++)
+		rig_send(rig, i, HDL_OP_SEND, 0, 300);
+	expect_message(rig, sends, FIRST + 7, 0, 300);
+	rig_expect_none(rig);
+}
+
 /* A peer that complains without end is a peer that does not answer. */
 static void sequence_errors_use_up_retries(void **state)
 {
@@ -356,6 +387,7 @@ int main(void)
 	        RIGGED(progress_refills_the_counter),
 	        RIGGED(no_timeout_no_repetition),
 	        RIGGED(a_sequence_error_is_made_good_at_once),
+	        RIGGED(what_came_is_not_sent_again),
 	        RIGGED(sequence_errors_use_up_retries),
 	        RIGGED(not_ready_is_waited_for),
 	        RIGGED(not_ready_too_often),
