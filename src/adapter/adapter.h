@@ -248,7 +248,6 @@ struct hdl_cq {
 	struct hdl_channel *channel;
 	void *context;
 	_Atomic uint32_t users;
-	_Atomic uint32_t looks; /* in a row that found nothing */
 	/* under channel->lock */
 	struct hdl_cq *next;
 	bool queued;

@@ -5,8 +5,6 @@
 
 #include "adapter/adapter.h"
 
-#define PATIENT_LOOKS 32u /* a couple of microseconds */
-
 int hdl_cq_create(struct hdl_adapter *adapter, uint32_t depth, struct hdl_channel *channel,
                   void *context, struct hdl_cq **out)
 {
@@ -97,16 +95,6 @@ int hdl_cq_discard(struct hdl_cq *cq, uint32_t qpn)
 	return (int)count;
 }
 
-/* Nothing came. Who looks on and on leaves the processor's other thread, which may be making our copy, more of it. */
-static void look_on(struct hdl_cq *cq)
-{
-	uint32_t looks = atomic_load_explicit(&cq->looks, memory_order_relaxed);
-	if (looks < PATIENT_LOOKS)
-		atomic_store_explicit(&cq->looks, looks + 1, memory_order_relaxed);
-	else
-		__builtin_ia32_pause();
-}
-
 int hdl_cq_poll(struct hdl_cq *cq, struct hdl_wc *wc, int max)
 {
 	if (cq == NULL || cq->magic != MAGIC_CQ || max < 0 || (wc == NULL && max > 0))
@@ -114,12 +102,9 @@ int hdl_cq_poll(struct hdl_cq *cq, struct hdl_wc *wc, int max)
 	adapter_touch(cq->adapter);
 	if (cq_empty(&cq->cq))
 		adapter_poll(cq->adapter);
-	if (cq_empty(&cq->cq)) {
-		look_on(cq);
+	if (cq_empty(&cq->cq))
 		return atomic_load_explicit(&cq->cq.overrun, memory_order_relaxed) ? -HDL_EOVERFLOW
 		                                                                   : 0;
-	}
-	atomic_store_explicit(&cq->looks, 0, memory_order_relaxed);
 	return cq_poll(&cq->cq, wc, max);
 }
 
