@@ -36,8 +36,9 @@
 #define ADAPTER_TICK_EVERY 64u /* drives between two looks at the clock */
 #define ADAPTER_WATCH_NS \
 	1000000u /* how long the application may stop polling before the thread takes over */
-#define ADAPTER_STUCK_NS 50000u /* how long a full lane is left alone, by the thread */
-#define ADAPTER_STUCK_MS 1      /* and by an application that waits */
+#define ADAPTER_STUCK_NS    50000u /* how long a full lane is left alone, by the thread */
+#define ADAPTER_PATIENCE_NS 10000u /* how long an answer waits for what the application may say */
+#define ADAPTER_STUCK_MS    1      /* and by an application that waits */
 /* What woke the thread: data of its epoll. */
 #define EPOLL_BELL   1ull
 #define EPOLL_AGENT  2ull
@@ -466,6 +467,8 @@ int udp_attach(struct hdl_adapter *adapter, const struct agent_msg *welcome, con
 void udp_detach(struct hdl_adapter *adapter);
 /* Shall the next packet wake the thread? With the drive lock. */
 void udp_arm(struct hdl_adapter *adapter, bool arm);
+/* Packets are looked for: those that are not to wake the thread shall not look for it either, each of them. With the drive lock. */
+void udp_unwatch(struct hdl_adapter *adapter);
 /* The wire with this @number has woken it, which it does once. No lock is held. */
 void udp_woke(struct hdl_adapter *adapter, uint64_t number);
 /* Be a member of the group @gid on the wire as well, or no more. No lock is held. */

@@ -12,6 +12,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/epoll.h>
+#include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -90,8 +91,10 @@ static unsigned drive_locked(struct hdl_adapter *adapter)
 	did += node_run(&adapter->node);
 	uint32_t drives = atomic_load_explicit(&adapter->drives, memory_order_relaxed) + 1;
 	atomic_store_explicit(&adapter->drives, drives, memory_order_relaxed);
-	if (drives % ADAPTER_TICK_EVERY == 0)
+	if (drives % ADAPTER_TICK_EVERY == 0) {
 		did += node_tick(&adapter->node, clock_read(&adapter->clock));
+		udp_unwatch(adapter);
+	}
 	return did;
 }
 
@@ -313,7 +316,13 @@ static uint64_t thread_turn(struct hdl_adapter *adapter, uint32_t *last_activity
 	uint32_t before = atomic_load_explicit(&adapter->activity, memory_order_relaxed);
 	lock_take(&adapter->drive_lock);
 	uint64_t packets = adapter->udp != NULL ? udp_ports_received(adapter->udp) : 0;
+	/* The application is at work, and looks at its memory, not at us: it may answer what it sees there now. */
+	adapter->node.patient =
+	        before != *last_activity &&
+	        atomic_load_explicit(&adapter->armed_cqs, memory_order_relaxed) == 0;
 	unsigned did = drive_timed(adapter, &now);
+	bool patient = adapter->node.patient && did > 0 && adapter->node.owing != NULL;
+	adapter->node.patient = false;
 	recorder_flush(adapter);
 	uint32_t activity = atomic_load_explicit(&adapter->activity, memory_order_relaxed);
 	bool watching = activity != *last_activity;
@@ -347,14 +356,19 @@ static uint64_t thread_turn(struct hdl_adapter *adapter, uint32_t *last_activity
 			udp_arm(adapter, !adapter->bell_taken);
 		}
 		adapter->wakes_ns = sleep_ns < UINT64_MAX - now ? now + sleep_ns : UINT64_MAX;
+	} else if (did == 0) {
+		udp_unwatch(adapter);
 	}
 	lock_drop(&adapter->drive_lock); /* not adapter_unlock(): we know */
-	return sleep_ns;
+	/* Asleep, for the processor that we run on may be the one that the application wants. */
+	return patient && sleep_ns < ADAPTER_PATIENCE_NS ? ADAPTER_PATIENCE_NS : sleep_ns;
 }
 
 static void *thread_main(void *context)
 {
 	struct hdl_adapter *adapter = context;
+	prctl(PR_SET_TIMERSLACK,
+	      ADAPTER_PATIENCE_NS / 10); /* we sleep for less than the usual one */
 	uint32_t last_activity = atomic_load_explicit(&adapter->activity, memory_order_relaxed);
 	uint32_t last_drives = atomic_load_explicit(&adapter->drives, memory_order_relaxed);
 	for (unsigned turns = 1; !atomic_load_explicit(&adapter->quitting, memory_order_acquire);

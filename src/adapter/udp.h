@@ -64,7 +64,8 @@ struct udp_wire {
 
 	/* In. */
 	int sock;      /* -1: none */
-	bool armed;    /* the thread's epoll has it (udplink.c) */
+	bool watched;  /* the thread's epoll has it (udplink.c), */
+	bool armed;    /* and is to wake it */
 	unsigned vain; /* looks at it without finding anything */
 	unsigned skip; /* drives that do not look */
 	struct udp_receiver receiver;

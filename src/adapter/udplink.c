@@ -102,16 +102,23 @@ static int begin(struct hdl_adapter *adapter, const struct agent_msg *welcome, c
 	return 0;
 }
 
-/* Look for what comes to @wire, the one with this @number. */
-static int watch(struct hdl_adapter *adapter, struct udp_wire *wire, uint64_t number, int how,
-                 bool arm)
+/* Be woken by what comes to @wire, the one with this @number. */
+static int arm_one(struct hdl_adapter *adapter, struct udp_wire *wire, uint64_t number)
 {
-	struct epoll_event interest = {.events = arm ? EPOLLIN | EPOLLONESHOT : EPOLLONESHOT,
+	struct epoll_event interest = {.events = EPOLLIN | EPOLLONESHOT,
 	                               .data.u64 = EPOLL_WIRE + number};
+	int how = wire->watched ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
 	if (epoll_ctl(adapter->epoll, how, wire->sock, &interest) != 0)
 		return -HDL_EIO;
-	wire->armed = arm;
+	wire->watched = wire->armed = true;
 	return 0;
+}
+
+static void unwatch(struct hdl_adapter *adapter, struct udp_wire *wire)
+{
+	if (wire->watched)
+		epoll_ctl(adapter->epoll, EPOLL_CTL_DEL, wire->sock, NULL);
+	wire->watched = wire->armed = false;
 }
 
 /* A thread of the application that waits for packets (adapter_wait()) has the sockets of before, and while it does they are not closed,
@@ -133,6 +140,7 @@ static int replace(struct hdl_adapter *adapter, const struct agent_msg *welcome,
 		uint32_t i = 0;
 		while (i < count && !udp_address_equal(&welcome->u.welcome.wires[i], &at->address))
 			i++;
+		unwatch(adapter, at);
 		udp_wire_replace(at, i < count ? socks[i] : -1);
 		used |= i < count ? 1u << i : 0;
 		result = i < count ? result : -HDL_EIO;
@@ -159,7 +167,7 @@ int udp_attach(struct hdl_adapter *adapter, const struct agent_msg *welcome, con
 		result = replace(adapter, welcome, socks);
 	}
 	for (struct udp_wire *at = adapter->udp; at != NULL && result == 0; at = at->next)
-		result = watch(adapter, at, number++, EPOLL_CTL_ADD, true);
+		result = arm_one(adapter, at, number++);
 	wake_waiter(adapter);
 	adapter_unlock(adapter);
 	return result;
@@ -171,8 +179,7 @@ void udp_detach(struct hdl_adapter *adapter)
 		return;
 	adapter_lock(adapter);
 	for (struct udp_wire *at = adapter->udp; at != NULL; at = at->next) {
-		if (at->sock >= 0)
-			epoll_ctl(adapter->epoll, EPOLL_CTL_DEL, at->sock, NULL);
+		unwatch(adapter, at);
 		udp_wire_replace(at, -1);
 	}
 	wake_waiter(adapter);
@@ -183,8 +190,17 @@ void udp_arm(struct hdl_adapter *adapter, bool arm)
 {
 	uint64_t number = 0;
 	for (struct udp_wire *at = adapter->udp; at != NULL; at = at->next, number++)
-		if (at->armed != arm && at->sock >= 0)
-			watch(adapter, at, number, EPOLL_CTL_MOD, arm);
+		if (arm && !at->armed && at->sock >= 0)
+			arm_one(adapter, at, number);
+		else if (!arm)
+			unwatch(adapter, at);
+}
+
+void udp_unwatch(struct hdl_adapter *adapter)
+{
+	for (struct udp_wire *at = adapter->udp; at != NULL; at = at->next)
+		if (!at->armed)
+			unwatch(adapter, at);
 }
 
 void udp_woke(struct hdl_adapter *adapter, uint64_t number)

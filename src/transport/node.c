@@ -172,8 +172,9 @@ static void settle(struct node *node)
 		qp->is_owing = false;
 		if (qp->ib == NULL && !local_owes(qp))
 			continue; /* a message took it along */
-		bool may_wait = node->by_application &&
-		                (qp->ib != NULL ? ib_may_wait(qp) : local_may_wait(qp));
+		bool may_wait = qp->ib != NULL
+		                        ? (node->by_application || node->patient) && ib_may_wait(qp)
+		                        : node->by_application && local_may_wait(qp);
 		if (!may_wait && (qp->ib != NULL ? ib_answer(node, qp) : local_answer(node, qp)))
 			continue;
 		if (may_wait || qp->ib == NULL || !qp->ib->pausing)

@@ -115,6 +115,7 @@ struct node {
 	uint64_t held_ns; /* the first of them */
 	struct qp *timers_wanted;
 	bool by_application; /* whose thread drives us now, and will call again: some answers may wait */
+	bool patient;        /* so may those on a wire: whoever drives us comes again in a moment */
 	bool no_answers;      /* all of them may: it will call again at once */
 	uint32_t turn_bytes;  /* NODE_TURN_BYTES */
 	uint32_t dirty_links; /* first of the list through dirty_next; LINK_NONE */

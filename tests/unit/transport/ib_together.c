@@ -79,6 +79,35 @@ static void the_answer_takes_the_acknowledgement_along(void **state)
 	}
 }
 
+/* The adapter's thread, while the application waits for its memory to change, leaves it a moment to answer. */
+static void a_patient_thread_leaves_it_to_the_application(void **state)
+{
+	struct rig *rig = *state;
+	struct node *node = &rig->adapter->node;
+	begin(rig, HDL_QP_RC);
+	for (uint32_t i = 0; i < 4; i++) {
+		flushes = 0;
+		rig_recv(rig, i, 4096, 64);
+		come(rig, RIG_RQ_PSN + i);
+		node->patient = true;
+		node_run(node);
+		node->patient = false;
+		rig_expect_none(rig);
+		if (i % 2 == 0) { /* which it does, or not */
+			post(rig, 8);
+			assert_int_equal(flushes, 1);
+			rig_expect(rig, IB_RC + IB_OP_SEND_ONLY, RIG_SQ_PSN + i / 2);
+		}
+		node_run(node);
+		rig_expect_answer(rig, RIG_RQ_PSN + i, IB_AETH_ACK, -1, (int)i + 1);
+		rig_run(rig);
+		rig_expect_none(rig);
+		if (i % 2 == 0)
+			rig_answer(rig, RIG_SQ_PSN + i / 2, IB_AETH_ACK, IB_AETH_NO_CREDITS,
+			           i / 2 + 1);
+	}
+}
+
 static void without_an_answer_it_goes_with_the_next_poll(void **state)
 {
 	struct rig *rig = *state;
@@ -129,6 +158,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        RIGGED(the_answer_takes_the_acknowledgement_along),
+	        RIGGED(a_patient_thread_leaves_it_to_the_application),
 	        RIGGED(without_an_answer_it_goes_with_the_next_poll),
 	        RIGGED(a_turn_fills_its_train),
 	};
