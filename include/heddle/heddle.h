@@ -726,6 +726,16 @@ HDL_API int hdl_qp_query(struct hdl_qp *qp, struct hdl_qp_attr *attr,
  * Returns: the number. */
 HDL_API uint32_t hdl_qp_number(const struct hdl_qp *qp);
 
+/* hdl_qp_untaken - the completions of a queue pair that were not polled
+ *
+ * Drives the adapter, then counts those of the queue pair @qpn in its completion queues.
+ *
+ * Owner: nothing changes hands.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: how many there are; 0 when there is no such queue pair; -HDL_EINVAL. */
+HDL_API int hdl_qp_untaken(struct hdl_adapter *adapter, uint32_t qpn);
+
 /* hdl_qp_destroy - end a queue pair
  *
  * Completions that it made before stay in their queues; work in it makes none.

@@ -277,6 +277,33 @@ int hdl_qp_destroy(struct hdl_qp *qp)
 	return 0;
 }
 
+static int count_untaken(struct cq *cq, uint32_t qpn)
+{
+	if (cq == NULL)
+		return 0;
+	lock_take(&cq->poll_lock);
+	uint32_t count = cq_count(cq, qpn);
+	lock_drop(&cq->poll_lock);
+	return (int)count;
+}
+
+int hdl_qp_untaken(struct hdl_adapter *adapter, uint32_t qpn)
+{
+	if (adapter == NULL || adapter->magic != MAGIC_ADAPTER)
+		return -HDL_EINVAL;
+	int count = 0;
+	adapter_lock(adapter);
+	adapter_catch_up(adapter);
+	const struct qp *qp = adapter->node.qps[qpn & adapter->node.qp_mask];
+	if (qp != NULL && qp->qpn == qpn) {
+		count = count_untaken(qp->send_cq, qpn);
+		if (qp->recv_cq != qp->send_cq)
+			count += count_untaken(qp->recv_cq, qpn);
+	}
+	adapter_unlock(adapter);
+	return count;
+}
+
 /* --- modify --- */
 
 bool qp_values_fit(const struct hdl_qp_attr *a, uint32_t mask)

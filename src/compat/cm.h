@@ -111,6 +111,7 @@ struct cm_event {
 	struct cm_id *owner; /* the listener of a request */
 	struct cm_id *child; /* of a request */
 	struct cm_mc *mc;    /* of a group */
+	int untaken;         /* completions that were there when it was last held back */
 	struct rdma_ucm_event_resp resp;
 };
 
@@ -154,6 +155,7 @@ struct cm_id {
 	uint64_t guid; /* of the peer */
 	uint32_t slot, peer;
 	uint32_t qpn, psn, qkey; /* the peer's */
+	uint32_t own_qpn;        /* 0: not known */
 	uint32_t
 	        own_psn; /* of the first packet that we expect: each side tells the other where to begin (IBTA 12.7.31) */
 	struct cm_wire *

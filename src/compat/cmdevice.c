@@ -285,6 +285,25 @@ static int give_time(int fd, int cancel_state)
 	return error;
 }
 
+/* Programs that look for completions and for events by turns end a connection when they hear that the peer has left, and with its queue
+ * pair the completions that came since the look before (libfabric's ofi_rxm: one side waits for its last message for ever, or is told
+ * that what arrived was flushed). Elsewhere that news takes much longer than the messages before it. Who does not wait for events is
+ * told when no completion is left, or he has looked again and taken none. */
+static bool comes_too_soon(struct cm_channel *channel)
+{
+	struct cm_event *event = channel->first;
+	if (event->resp.event != CM_DISCONNECTED || event->owner->own_qpn == 0 ||
+	    (fcntl(channel->fd, F_GETFL) & O_NONBLOCK) == 0)
+		return false;
+	int untaken = hdl_qp_untaken(heard, event->owner->own_qpn);
+	if (untaken <= 0 || untaken == event->untaken)
+		return false;
+	event->untaken = untaken;
+	show(channel, false); /* for those who are woken by what is new alone (EPOLLET) */
+	show(channel, true);
+	return true;
+}
+
 static int get_event(int fd, const struct rdma_ucm_cmd_hdr *header,
                      const struct rdma_ucm_get_event *command, int cancel_state)
 {
@@ -296,6 +315,8 @@ static int get_event(int fd, const struct rdma_ucm_cmd_hdr *header,
 	if (error != 0)
 		return error;
 	struct cm_channel *channel = cm_channel_of(fd);
+	if (comes_too_soon(channel))
+		return EAGAIN;
 	struct cm_event *event = channel->first;
 	channel->first = event->next;
 	if (channel->first == NULL) {

@@ -49,10 +49,10 @@ static uint8_t at_most_7(uint8_t count)
 	return count < 7 ? count : 7;
 }
 
-static void set_param(struct cm_wire *wire, const struct cm_id *id,
+static void set_param(struct cm_wire *wire, struct cm_id *id,
                       const struct rdma_ucm_conn_param *param)
 {
-	wire->qpn = param->qp_num;
+	id->own_qpn = wire->qpn = param->qp_num;
 	wire->qkey = param->qkey != 0 ? param->qkey : CM_UDP_QKEY;
 	wire->psn = id->own_psn;
 	wire->responder_resources = param->responder_resources;

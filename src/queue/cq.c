@@ -89,3 +89,11 @@ uint32_t cq_discard(struct cq *cq, uint32_t qpn)
 	atomic_store_explicit(&cq->head, to, memory_order_seq_cst);
 	return to - head;
 }
+
+uint32_t cq_count(const struct cq *cq, uint32_t qpn)
+{
+	uint32_t tail = atomic_load_explicit(&cq->tail, memory_order_relaxed), count = 0;
+	for (uint32_t i = atomic_load_explicit(&cq->head, memory_order_relaxed); i != tail; i++)
+		count += cq->ring[i & cq->mask].qpn == qpn;
+	return count;
+}

@@ -111,4 +111,7 @@ bool cq_move(struct cq *cq, void *memory, uint32_t depth);
  * caller. Returns how many there were. */
 uint32_t cq_discard(struct cq *cq, uint32_t qpn);
 
+/* How many completions of the queue pair @qpn are held. Pushing and polling must be locked out by the caller. */
+uint32_t cq_count(const struct cq *cq, uint32_t qpn);
+
 #endif

@@ -168,8 +168,12 @@ static void cq_discard_takes_one_queue_pair_out(void **state)
 		if (i < 2)
 			assert_int_equal(cq_poll(&cq, out, 1), 1);
 	}
+	assert_int_equal(cq_count(&cq, 7), 0);
 	assert_int_equal(cq_discard(&cq, 7), 0);
+	assert_int_equal(cq_count(&cq, 0), 2);
 	assert_int_equal(cq_discard(&cq, 0), 2);
+	assert_int_equal(cq_count(&cq, 0), 0);
+	assert_int_equal(cq_count(&cq, 1), 2);
 	assert_int_equal(cq_poll(&cq, out, 4), 2);
 	assert_int_equal(out[0].wr_id, 3);
 	assert_int_equal(out[1].wr_id, 5);
