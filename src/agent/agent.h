@@ -12,6 +12,7 @@
 
 #include "base/prng.h"
 #include "port/agentmsg.h"
+#include "port/rundir.h"
 #include "port/udp.h"
 
 #define AGENT_MAX_NODES 256u
@@ -59,7 +60,6 @@ struct node_entry {
 	struct port_entry *ports;
 	uint32_t port_count;
 	uint16_t port_rover;
-	uint32_t rover; /* numbers are reused as late as possible */
 	/* One an address; the first is NULL: nobody has asked for any (wire.h). */
 	struct wire *wires[UDP_MAX_ADDRESSES];
 	struct word *words;  /* that are repeated until they are answered (management.c) */
@@ -136,6 +136,10 @@ struct agent {
 	uint32_t group_count;
 	struct node_entry *nodes[AGENT_MAX_NODES];
 	uint32_t node_count;
+	uint32_t
+	        rover; /* the next newcomer's slot, on any node: they are reused as late as possible */
+	/* Where that is kept for the next agent: processes of ours may come back to it late. */
+	char rover_path[RUNDIR_MAX + 16];
 };
 
 /* names.c: the node called @name, made if need be, with 2 to the @lmc LIDs from @wish on if they are free (0: any); NULL when there are
@@ -146,8 +150,10 @@ struct node_entry *node_by_gid(struct agent *agent, const uint8_t gid[16]);
 void node_list_addresses(struct node_entry *node);
 /* The address of the node in 127.0.0.0/8. */
 void node_loopback(const struct node_entry *node, uint8_t gid[16]);
+/* Newcomers get the slots after those that a former agent of @directory gave, if it was killed. */
+void rover_begin(struct agent *agent, const char *directory);
 /* Give @client a slot, the one it wishes if that is free. False: none left. */
-bool node_enter(struct node_entry *node, struct client *client, int32_t wish);
+bool node_enter(struct agent *agent, struct node_entry *node, struct client *client, int32_t wish);
 void node_leave(struct agent *agent, struct client *client);
 /* Forget @node if nobody is there and nothing is left to be said. */
 void node_tidy(struct agent *agent, struct node_entry *node);

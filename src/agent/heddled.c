@@ -259,6 +259,7 @@ int main(int argc, char **argv)
 	sigaction(SIGTERM, &stop, NULL);
 	sigaction(SIGINT, &stop, NULL);
 	prng_seed_from_os(&agent.prng);
+	rover_begin(&agent, directory);
 	/* Links that a former agent made live on: numbers of ours must not be taken for theirs. */
 	agent.next_bond = (uint32_t)prng_below(&agent.prng, AGENT_LINK_IDS);
 	agent.spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -269,6 +270,7 @@ int main(int argc, char **argv)
 		return give_up(&options, "epoll", -errno);
 	ready(&options);
 	serve(&agent, &options);
+	unlink(agent.rover_path);
 	rundir_file(directory, AGENT_SOCKET, path, sizeof(path));
 	unlink(path);
 	rundir_file(directory, AGENT_LOCK, path, sizeof(path));

@@ -1,4 +1,5 @@
 /* Nodes and their names: GUIDs, LIDs, GIDs, slots. */
+#include <fcntl.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
@@ -156,8 +157,6 @@ struct node_entry *node_of(struct agent *agent, const char *name, uint32_t wish,
 	node->guid = guid_of(name);
 	node->lmc = (uint8_t)lmc;
 	node->lid = lids_for(agent, node->guid, wish, 1u << lmc);
-	node->rover = (uint32_t)prng_below(
-	        &agent->prng, AGENT_MAX_SLOTS); /* not what a former agent gave out last */
 	node_list_addresses(node);
 	agent->nodes[agent->node_count++] = node;
 	return node;
@@ -177,7 +176,30 @@ struct node_entry *node_by_gid(struct agent *agent, const uint8_t gid[16])
 	return NULL;
 }
 
-bool node_enter(struct node_entry *node, struct client *client, int32_t wish)
+void rover_begin(struct agent *agent, const char *directory)
+{
+	char text[16] = "";
+	rundir_file(directory, AGENT_ROVER, agent->rover_path, sizeof(agent->rover_path));
+	int file = open(agent->rover_path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	ssize_t length = file >= 0 ? read(file, text, sizeof(text) - 1) : 0;
+	if (file >= 0)
+		close(file);
+	unsigned long kept = length > 0 ? strtoul(text, NULL, 10) : AGENT_MAX_SLOTS;
+	agent->rover = kept < AGENT_MAX_SLOTS ? (uint32_t)kept
+	                                      : (uint32_t)prng_below(&agent->prng, AGENT_MAX_SLOTS);
+}
+
+/* Who cannot write it leaves it to chance whether a newcomer to the next agent gets the slot of one that comes back late. */
+static void keep_rover(const struct agent *agent)
+{
+	int file = open(agent->rover_path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (file < 0)
+		return;
+	dprintf(file, "%4u\n", (unsigned)agent->rover);
+	close(file);
+}
+
+bool node_enter(struct agent *agent, struct node_entry *node, struct client *client, int32_t wish)
 {
 	uint32_t slot = AGENT_MAX_SLOTS;
 	if (wish >= 0) {
@@ -186,15 +208,17 @@ bool node_enter(struct node_entry *node, struct client *client, int32_t wish)
 	} else {
 		/* The first and the last are never given: queue pair numbers 0 and 1 belong to management, the highest to groups. */
 		for (uint32_t i = 0; i < AGENT_MAX_SLOTS && slot == AGENT_MAX_SLOTS; i++) {
-			uint32_t at = (node->rover + i) % AGENT_MAX_SLOTS;
+			uint32_t at = (agent->rover + i) % AGENT_MAX_SLOTS;
 			if (at != 0 && at != AGENT_MAX_SLOTS - 1 && node->slots[at] == NULL)
 				slot = at;
 		}
 	}
 	if (slot == AGENT_MAX_SLOTS)
 		return false;
-	if (wish < 0) /* beside one that came back are those of others that have not yet */
-		node->rover = slot + 1;
+	if (wish < 0) { /* beside one that came back are those of others that have not yet */
+		agent->rover = (slot + 1) % AGENT_MAX_SLOTS;
+		keep_rover(agent);
+	}
 	node->slots[slot] = client;
 	node->clients++;
 	client->node = node;

@@ -181,7 +181,7 @@ static void admit(struct agent *agent, struct client *client)
 	client->awaiting_wire = result == -EAGAIN;
 	if (result != 0 && result != -EAGAIN)
 		refuse(client, -result, why);
-	else if (result == 0 && !node_enter(node, client, client->wish))
+	else if (result == 0 && !node_enter(agent, node, client, client->wish))
 		refuse(client, ENOSPC,
 		       client->wish >= 0 ? "another process has our number now"
 		                         : "too many processes on the node; use another one");

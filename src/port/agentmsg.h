@@ -41,6 +41,7 @@
 #define AGENT_VERSION    12u
 #define AGENT_SOCKET     "agent.sock"
 #define AGENT_LOCK       "agent.lock"
+#define AGENT_ROVER      "agent.next"
 #define AGENT_MAX_GIDS   16u
 #define AGENT_IB_GID     1u /* which of a node's addresses is that of its InfiniBand port */
 #define AGENT_NAME_MAX   64u

@@ -239,7 +239,7 @@ int main(void)
 		waitpid(all[i]->pid, NULL, 0);
 	}
 	kill_agent();
-	static const char *const files[] = {AGENT_SOCKET, AGENT_LOCK};
+	static const char *const files[] = {AGENT_SOCKET, AGENT_LOCK, AGENT_ROVER};
 	for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
 		char path[RUNDIR_MAX];
 		snprintf(path, sizeof(path), "%s/%s", directory, files[i]);
