@@ -146,6 +146,8 @@ struct node_entry *node_by_gid(struct agent *agent, const uint8_t gid[16]);
 void node_list_addresses(struct node_entry *node);
 /* The address of the node in 127.0.0.0/8. */
 void node_loopback(const struct node_entry *node, uint8_t gid[16]);
+/* Let @node, on which nobody is yet, have other LIDs than it has, and the addresses that follow from them. */
+void node_take_next_lids(const struct agent *agent, struct node_entry *node);
 /* Give @client a slot, the one it wishes if that is free. False: none left. */
 bool node_enter(struct node_entry *node, struct client *client, int32_t wish);
 void node_leave(struct agent *agent, struct client *client);
