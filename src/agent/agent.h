@@ -165,7 +165,7 @@ struct client *cm_holder(const struct node_entry *node, uint16_t space, const ui
 /* @client leaves: its ports are free, and the others hear of it. Before node_leave(). */
 void cm_leave(struct agent *agent, struct client *client);
 
-/* management.c: send the management datagram in @msg to where it says. */
+/* management.c: send the management datagram in @msg to where it says, and tell @client so if it wants to know. */
 void management_send(struct client *client, const struct agent_msg *msg);
 /* @client has gone: say what it left to be said, again and again until it is answered. */
 void management_leave(struct client *client);
