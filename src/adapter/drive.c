@@ -356,8 +356,6 @@ static uint64_t thread_turn(struct hdl_adapter *adapter, uint32_t *last_activity
 			udp_arm(adapter, !adapter->bell_taken);
 		}
 		adapter->wakes_ns = sleep_ns < UINT64_MAX - now ? now + sleep_ns : UINT64_MAX;
-	} else if (did == 0) {
-		udp_unwatch(adapter);
 	}
 	lock_drop(&adapter->drive_lock); /* not adapter_unlock(): we know */
 	/* Asleep, for the processor that we run on may be the one that the application wants. */
@@ -371,9 +369,16 @@ static void *thread_main(void *context)
 	      ADAPTER_PATIENCE_NS / 10); /* we sleep for less than the usual one */
 	uint32_t last_activity = atomic_load_explicit(&adapter->activity, memory_order_relaxed);
 	uint32_t last_drives = atomic_load_explicit(&adapter->drives, memory_order_relaxed);
+	unsigned awake = 0; /* turns in a row */
 	for (unsigned turns = 1; !atomic_load_explicit(&adapter->quitting, memory_order_acquire);
 	     turns++) {
 		uint64_t sleep_ns = thread_turn(adapter, &last_activity, &last_drives);
+		awake = sleep_ns == 0 ? awake + 1 : 0;
+		if (awake == ADAPTER_AWAKE_TURNS) {
+			adapter_lock(adapter);
+			udp_unwatch(adapter);
+			adapter_unlock(adapter);
+		}
 		/* However much there is to do: peers die, and the agent speaks. */
 		if (sleep_ns > 0 || turns % ADAPTER_TICK_EVERY == 0)
 			wait_bell(adapter, sleep_ns);

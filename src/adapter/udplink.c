@@ -102,15 +102,16 @@ static int begin(struct hdl_adapter *adapter, const struct agent_msg *welcome, c
 	return 0;
 }
 
-/* Be woken by what comes to @wire, the one with this @number. */
-static int arm_one(struct hdl_adapter *adapter, struct udp_wire *wire, uint64_t number)
+/* Be woken by what comes to @wire, the one with this @number, or not. */
+static int watch(struct hdl_adapter *adapter, struct udp_wire *wire, uint64_t number, bool arm)
 {
-	struct epoll_event interest = {.events = EPOLLIN | EPOLLONESHOT,
+	struct epoll_event interest = {.events = arm ? EPOLLIN | EPOLLONESHOT : EPOLLONESHOT,
 	                               .data.u64 = EPOLL_WIRE + number};
 	int how = wire->watched ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
 	if (epoll_ctl(adapter->epoll, how, wire->sock, &interest) != 0)
 		return -HDL_EIO;
-	wire->watched = wire->armed = true;
+	wire->watched = true;
+	wire->armed = arm;
 	return 0;
 }
 
@@ -167,7 +168,7 @@ int udp_attach(struct hdl_adapter *adapter, const struct agent_msg *welcome, con
 		result = replace(adapter, welcome, socks);
 	}
 	for (struct udp_wire *at = adapter->udp; at != NULL && result == 0; at = at->next)
-		result = arm_one(adapter, at, number++);
+		result = watch(adapter, at, number++, true);
 	wake_waiter(adapter);
 	adapter_unlock(adapter);
 	return result;
@@ -190,10 +191,8 @@ void udp_arm(struct hdl_adapter *adapter, bool arm)
 {
 	uint64_t number = 0;
 	for (struct udp_wire *at = adapter->udp; at != NULL; at = at->next, number++)
-		if (arm && !at->armed && at->sock >= 0)
-			arm_one(adapter, at, number);
-		else if (!arm)
-			unwatch(adapter, at);
+		if (at->armed != arm && at->sock >= 0)
+			watch(adapter, at, number, arm);
 }
 
 void udp_unwatch(struct hdl_adapter *adapter)
