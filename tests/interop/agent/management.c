@@ -380,7 +380,7 @@ static void test_leaving_is_quick(void **state)
 	(void)state;
 	double best = WAIT_MS;
 	for (int turn = 0; turn < 5; turn++) {
-		bool answers = turn > 0;
+		bool answers = turn < 4; /* what is not answered is repeated */
 		struct child child = start("goodbye-quick");
 		tell(&child, HDL_CM_ON_WIRE, ANSWERED); /* it is there */
 		double begin = now_ms();

@@ -25,6 +25,7 @@
 #define PATIENCE_MS 30000
 #define PORT        7171
 
+static struct rdma_event_channel *channel; /* an end's */
 static char directories[2][32] = {"/tmp/heddle-leave-XXXXXX", "/tmp/heddle-leave-XXXXXX"};
 
 /* What the one that leaves does before it ends. */
@@ -46,7 +47,7 @@ static void need(bool ok, const char *what)
 }
 #define NEED(ok) need(ok, #ok)
 
-static struct rdma_cm_event *next_event(struct rdma_event_channel *channel)
+static struct rdma_cm_event *next_event(void)
 {
 	struct rdma_cm_event *event;
 	struct pollfd ready = {.fd = channel->fd, .events = POLLIN};
@@ -55,9 +56,9 @@ static struct rdma_cm_event *next_event(struct rdma_event_channel *channel)
 	return event;
 }
 
-static struct rdma_cm_id *expect(struct rdma_event_channel *channel, enum rdma_cm_event_type type)
+static struct rdma_cm_id *expect(enum rdma_cm_event_type type)
 {
-	struct rdma_cm_event *event = next_event(channel);
+	struct rdma_cm_event *event = next_event();
 	struct rdma_cm_id *id = event->id;
 	if (event->event != type)
 		fprintf(stderr, "%s (%d) in place of %s\n", rdma_event_str(event->event),
@@ -87,7 +88,7 @@ static struct in_addr own_address(void)
 }
 
 /* The request of the other, who hears over @talk where we listen. */
-static struct rdma_cm_id *await_request(struct rdma_event_channel *channel, int talk)
+static struct rdma_cm_id *await_request(int talk)
 {
 	struct rdma_cm_id *listener;
 	struct sockaddr_in here = {
@@ -96,10 +97,10 @@ static struct rdma_cm_id *await_request(struct rdma_event_channel *channel, int 
 	NEED(rdma_bind_addr(listener, (struct sockaddr *)&here) == 0);
 	NEED(rdma_listen(listener, 1) == 0);
 	NEED(write(talk, &here, sizeof(here)) == sizeof(here));
-	return expect(channel, RDMA_CM_EVENT_CONNECT_REQUEST);
+	return expect(RDMA_CM_EVENT_CONNECT_REQUEST);
 }
 
-static void request(struct rdma_event_channel *channel, int talk)
+static void request(int talk)
 {
 	struct rdma_cm_id *id;
 	struct rdma_conn_param param = {.retry_count = 7, .rnr_retry_count = 7};
@@ -107,26 +108,26 @@ static void request(struct rdma_event_channel *channel, int talk)
 	NEED(read(talk, &there, sizeof(there)) == sizeof(there));
 	NEED(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP) == 0);
 	NEED(rdma_resolve_addr(id, NULL, (struct sockaddr *)&there, PATIENCE_MS) == 0);
-	expect(channel, RDMA_CM_EVENT_ADDR_RESOLVED);
+	expect(RDMA_CM_EVENT_ADDR_RESOLVED);
 	NEED(rdma_resolve_route(id, PATIENCE_MS) == 0);
-	expect(channel, RDMA_CM_EVENT_ROUTE_RESOLVED);
+	expect(RDMA_CM_EVENT_ROUTE_RESOLVED);
 	make_qp(id);
 	NEED(rdma_connect(id, &param) == 0);
 }
 
 /* Connected, on both sides: the agents have nothing more to do. */
-static struct rdma_cm_id *connect_end(struct rdma_event_channel *channel, bool serves, int talk)
+static struct rdma_cm_id *connect_end(bool serves, int talk)
 {
 	struct rdma_conn_param param = {.rnr_retry_count = 7};
 	char byte;
 	if (serves) {
-		struct rdma_cm_id *id = await_request(channel, talk);
+		struct rdma_cm_id *id = await_request(talk);
 		make_qp(id);
 		NEED(rdma_accept(id, &param) == 0);
 	} else {
-		request(channel, talk);
+		request(talk);
 	}
-	struct rdma_cm_id *id = expect(channel, RDMA_CM_EVENT_ESTABLISHED);
+	struct rdma_cm_id *id = expect(RDMA_CM_EVENT_ESTABLISHED);
 	NEED(write(talk, "", 1) == 1);
 	NEED(read(talk, &byte, 1) == 1);
 	return id;
@@ -148,10 +149,10 @@ static pid_t agent_of(const char *directory)
 
 static void leave(const struct row *row, const char *directory, int talk)
 {
-	struct rdma_event_channel *channel = rdma_create_event_channel();
+	channel = rdma_create_event_channel();
 	NEED(channel != NULL);
-	struct rdma_cm_id *id = row->way == REJECT ? await_request(channel, talk)
-	                                           : connect_end(channel, row->server_leaves, talk);
+	struct rdma_cm_id *id =
+	        row->way == REJECT ? await_request(talk) : connect_end(row->server_leaves, talk);
 	pid_t agent = agent_of(directory);
 	NEED(agent != 0 && kill(agent, SIGSTOP) == 0);
 	if (row->way == REJECT)
@@ -169,14 +170,14 @@ static void leave(const struct row *row, const char *directory, int talk)
 
 static void stay(const struct row *row, int talk)
 {
-	struct rdma_event_channel *channel = rdma_create_event_channel();
+	channel = rdma_create_event_channel();
 	NEED(channel != NULL);
 	if (row->way == REJECT) {
-		request(channel, talk);
-		expect(channel, RDMA_CM_EVENT_REJECTED);
+		request(talk);
+		expect(RDMA_CM_EVENT_REJECTED);
 	} else {
-		connect_end(channel, !row->server_leaves, talk);
-		expect(channel, RDMA_CM_EVENT_DISCONNECTED);
+		connect_end(!row->server_leaves, talk);
+		expect(RDMA_CM_EVENT_DISCONNECTED);
 	}
 	_exit(0);
 }
