@@ -79,7 +79,8 @@ HDL_API int hdl_capture_check(const char *path);
  *
  * Owner: @adapter is freed.
  * Threads: any, but no other call on the adapter may run or follow.
- * Blocks: until its thread has ended and peers have stopped touching its memory.
+ * Blocks: until its thread has ended and peers have stopped touching its memory; until what was sent as HDL_CM_LAST_WORD has left the
+ * machine, ten seconds at most, and a second at most until it is answered.
  * Returns: 0; -HDL_EBUSY an object of the adapter still exists. */
 HDL_API int hdl_close(struct hdl_adapter *adapter);
 
@@ -970,7 +971,8 @@ HDL_API int hdl_cm_unbind(struct hdl_adapter *adapter, uint16_t space, const str
  * A management datagram (msg->on_wire) is sent from the node's wire and may get lost; those that come there are heard as
  * HDL_CM_MAD, a request by whoever holds the port of its service, the others by the process whose slot (struct hdl_limits) is in the
  * high ten bits of our number in them. A DREQ may be left with the agent, which sends it when the process has gone
- * (HDL_CM_WHEN_GONE) or at once (HDL_CM_LAST_WORD), and repeats it until it is answered.
+ * (HDL_CM_WHEN_GONE) or at once (HDL_CM_LAST_WORD), and repeats it until it is answered. What is sent as HDL_CM_LAST_WORD is not
+ * lost with an agent that is killed.
  *
  * Owner: @msg is copied.
  * Threads: any.

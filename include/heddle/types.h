@@ -493,8 +493,9 @@ enum hdl_cm_wire {
 	/* Once the process has gone, in whatever way: a DREQ (IBTA 12.6.10). The agent keeps one for each of 4096 connections, until the
 	 * process itself sends a DREP or REJ about it, or hears a DREP. Then it is repeated every second until it is answered, 15 times. */
 	HDL_CM_WHEN_GONE,
-	/* A DREQ that the process itself will not repeat: the agent does, in the same way. If the process has sent it before it is not
-	 * sent at once. */
+	/* The last that the process says about a connection, which it will not repeat: a REJ, or a DREQ, which the agent repeats in the same
+	 * way; if the process has sent that before it is not sent at once. Should the agent be killed the next one is told, and
+	 * who closes the adapter or ends waits until it has left the machine. */
 	HDL_CM_LAST_WORD
 };
 

@@ -215,7 +215,12 @@ static struct hdl_adapter *new_adapter(const struct hdl_open_attr *attr,
 	adapter->agent = adapter->bell = adapter->nudge = adapter->epoll = adapter->events.fd =
 	        adapter->tables.fd = -1;
 	pthread_mutex_init(&adapter->ask_lock, NULL);
-	pthread_mutex_init(&adapter->agent_lock, NULL);
+	/* A program may end inside a signal handler, in the middle of anything of ours: then the lock is refused (cm_settle()). */
+	pthread_mutexattr_t checked;
+	pthread_mutexattr_init(&checked);
+	pthread_mutexattr_settype(&checked, PTHREAD_MUTEX_ERRORCHECK);
+	pthread_mutex_init(&adapter->agent_lock, &checked);
+	pthread_mutexattr_destroy(&checked);
 	pthread_mutex_init(&adapter->handler_lock, NULL);
 	clock_cond_init(&adapter->agent_answer);
 	return adapter;
@@ -297,6 +302,7 @@ int hdl_open(const struct hdl_open_attr *attr, struct hdl_adapter **out)
 
 void adapter_kill(struct hdl_adapter *adapter)
 {
+	cm_settle(adapter);
 	fork_leave(adapter);
 	adapter_stop_thread(adapter);
 	agent_leave(adapter);

@@ -98,6 +98,13 @@ struct alias {
 	uint16_t lid; /* the node's first; 0: that was not said */
 };
 
+/* A last word of ours (cm.c): it is lost with an agent that is killed, and said again to the next. */
+struct held_word {
+	struct held_word *next;
+	bool said; /* it has left the machine */
+	struct agent_msg msg;
+};
+
 /* A port that we hold (cm.c). */
 struct held_port {
 	struct held_port *next;
@@ -200,6 +207,9 @@ struct hdl_adapter {
 	uint64_t answer_guid;   /* of the node that was asked for; 0: there is none */
 	uint32_t answer_number; /* a port or a LID */
 	struct held_port *ports;
+	struct held_word
+	        *words; /* the last that we said about connections, until they are answered */
+	uint32_t word_count, next_word;
 	pthread_mutex_t
 	        group_lock; /* one change of membership at a time; taken before all others */
 	struct group_peers
@@ -447,6 +457,10 @@ void agent_leave(struct hdl_adapter *adapter);
 int agent_ask(struct hdl_adapter *adapter, struct agent_msg *msg, uint32_t *token);
 /* Send without an answer. */
 int agent_tell(struct hdl_adapter *adapter, struct agent_msg *msg);
+/* The same with agent_lock. -HDL_EHOSTUNREACH: there is no agent; -HDL_EAGAIN: the one that there was has ended. */
+int agent_tell_locked(struct hdl_adapter *adapter, struct agent_msg *msg);
+/* There was an agent, and now there is none: find or start the next. With agent_lock. 0 or an error. */
+int agent_find_another(struct hdl_adapter *adapter);
 
 /* --- settings.c --- */
 /* Judge and take what the user asks for in the environment. @node: which one; NULL: the one that is named there. 0, or an error, which
@@ -491,7 +505,11 @@ void udp_let_go(struct hdl_adapter *adapter);
 /* --- cm.c --- */
 /* The agent sent a message about connections. By the adapter's thread, no lock is held. */
 void cm_hear(struct hdl_adapter *adapter, const struct agent_msg *msg);
-/* Tell an agent that is new which ports are ours. With agent_lock. */
+/* The agent sent CM_SAID or CM_DONE. */
+void cm_confirmed(struct hdl_adapter *adapter, const struct agent_msg *msg);
+/* We are about to leave: wait until our last words have left the machine, and a moment for their answers. */
+void cm_settle(struct hdl_adapter *adapter);
+/* Tell an agent that is new which ports are ours, and our last words. With agent_lock. */
 void cm_again(struct hdl_adapter *adapter);
 /* There is another agent: what only the user knows is for the user to tell it. Without agent_lock. */
 void cm_mended(struct hdl_adapter *adapter);

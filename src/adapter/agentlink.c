@@ -439,13 +439,16 @@ static void hear(struct hdl_adapter *adapter, const struct agent_msg *msg, int *
 	case AGENT_CM_MAD:
 		cm_hear(adapter, msg);
 		break;
+	case AGENT_CM_SAID:
+	case AGENT_CM_DONE:
+		cm_confirmed(adapter, msg);
+		break;
 	default:
 		break;
 	}
 }
 
-/* There was an agent, and now there is none: find or start the next. With agent_lock. 0 or an error. */
-static int find_another(struct hdl_adapter *adapter)
+int agent_find_another(struct hdl_adapter *adapter)
 {
 	int sock = find_and_greet(adapter, true);
 	if (sock < 0)
@@ -463,7 +466,7 @@ static void *mend(void *context)
 	struct hdl_adapter *adapter = context;
 	pthread_mutex_lock(&adapter->agent_lock);
 	if (adapter->agent < 0) /* who asks meanwhile finds one for himself */
-		find_another(adapter);
+		agent_find_another(adapter);
 	bool found = adapter->agent >= 0;
 	pthread_mutex_unlock(&adapter->agent_lock);
 	if (found)
@@ -517,7 +520,7 @@ void agent_listen(struct hdl_adapter *adapter)
 static int ask(struct hdl_adapter *adapter, struct agent_msg *msg, uint32_t *place)
 {
 	if (adapter->agent < 0) {
-		int result = find_another(adapter);
+		int result = agent_find_another(adapter);
 		if (result != 0)
 			return result;
 	}
@@ -554,16 +557,21 @@ int agent_ask(struct hdl_adapter *adapter, struct agent_msg *msg, uint32_t *plac
 	return result;
 }
 
+int agent_tell_locked(struct hdl_adapter *adapter, struct agent_msg *msg)
+{
+	msg->version = AGENT_VERSION;
+	if (adapter->agent < 0 && agent_find_another(adapter) != 0)
+		return -HDL_EHOSTUNREACH;
+	return unixsock_send(adapter->agent, msg, sizeof(*msg), NULL, 0) == 0 ? 0 : -HDL_EAGAIN;
+}
+
 int agent_tell(struct hdl_adapter *adapter, struct agent_msg *msg)
 {
-	int result = -HDL_EHOSTUNREACH;
-	msg->version = AGENT_VERSION;
-	pthread_mutex_lock(&adapter->agent_lock);
-	if ((adapter->agent >= 0 || find_another(adapter) == 0) &&
-	    unixsock_send(adapter->agent, msg, sizeof(*msg), NULL, 0) == 0)
-		result = 0;
+	if (pthread_mutex_lock(&adapter->agent_lock) != 0)
+		return -HDL_EHOSTUNREACH;
+	int result = agent_tell_locked(adapter, msg);
 	pthread_mutex_unlock(&adapter->agent_lock);
-	return result;
+	return result == 0 ? 0 : -HDL_EHOSTUNREACH;
 }
 
 /* Remember that @gid stands for the node @guid, whose first LID is @lid (0: that was not said). */

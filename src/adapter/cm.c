@@ -3,8 +3,17 @@
 #include <string.h>
 
 #include "adapter/adapter.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "port/unixsock.h"
+
+/* An agent that is killed at the wrong moment takes what was said to it along. So long a process that ends waits until its last
+ * words have left the machine, which takes no longer than it takes the agent to be scheduled, or the next one to be started; */
+#define SAID_WAIT_NS 10000000000u
+/* and so long until they are answered, as a living peer does at once: the agent that hears them may be the peer's too. */
+#define ANSWERED_WAIT_NS 1000000000u
+
+#define FIRST_TO_BEGIN 101 /* the lowest priority that is not the compiler's: such ones end last */
 
 _Static_assert(HDL_CM_BYTES == AGENT_CM_BYTES, "a message of theirs is one of ours");
 
@@ -133,6 +142,79 @@ int hdl_cm_unbind(struct hdl_adapter *adapter, uint16_t space, const struct hdl_
 	return 0;
 }
 
+/* --- last words --- */
+
+/* Say @msg, which nobody but us can say to the next agent should this one die with it. */
+static int say_last(struct hdl_adapter *adapter, struct agent_msg *msg)
+{
+	if (pthread_mutex_lock(&adapter->agent_lock) != 0)
+		return -HDL_EHOSTUNREACH;
+	struct held_word *word =
+	        adapter->word_count < AGENT_MAX_WORDS ? calloc(1, sizeof(*word)) : NULL;
+	if (++adapter->next_word == 0)
+		adapter->next_word = 1;
+	msg->u.cm.token = word != NULL ? adapter->next_word : 0;
+	int result = agent_tell_locked(adapter, msg);
+	if (word != NULL && result != -HDL_EHOSTUNREACH) {
+		word->msg = *msg;
+		word->next = adapter->words;
+		adapter->words = word;
+		adapter->word_count++;
+		result = 0;
+		word = NULL;
+	}
+	pthread_mutex_unlock(&adapter->agent_lock);
+	free(word);
+	return result == 0 ? 0 : -HDL_EHOSTUNREACH;
+}
+
+void cm_confirmed(struct hdl_adapter *adapter, const struct agent_msg *msg)
+{
+	pthread_mutex_lock(&adapter->agent_lock);
+	struct held_word **at = &adapter->words;
+	while (*at != NULL && (*at)->msg.u.cm.token != msg->u.cm.token)
+		at = &(*at)->next;
+	struct held_word *word = *at;
+	if (word != NULL)
+		word->said = true;
+	if (word != NULL && msg->kind == AGENT_CM_DONE) {
+		*at = word->next;
+		adapter->word_count--;
+		free(word);
+	}
+	pthread_cond_broadcast(&adapter->agent_answer);
+	pthread_mutex_unlock(&adapter->agent_lock);
+}
+
+static bool all_said(const struct hdl_adapter *adapter)
+{
+	const struct held_word *word = adapter->words;
+	while (word != NULL && word->said)
+		word = word->next;
+	return word == NULL;
+}
+
+void cm_settle(struct hdl_adapter *adapter)
+{
+	/* Refused: the program ends while this very thread is talking to the agent. */
+	if (!is_connected(adapter) || pthread_mutex_lock(&adapter->agent_lock) != 0)
+		return;
+	uint64_t begin = clock_now_ns();
+	while (adapter->words != NULL) {
+		uint64_t end = begin + (all_said(adapter) ? ANSWERED_WAIT_NS : SAID_WAIT_NS);
+		if ((adapter->agent < 0 && agent_find_another(adapter) != 0) ||
+		    !clock_cond_wait(&adapter->agent_answer, &adapter->agent_lock, end))
+			break;
+	}
+	pthread_mutex_unlock(&adapter->agent_lock);
+}
+
+/* Programs end without closing what they opened. After all that may say something at the end. */
+__attribute__((destructor(FIRST_TO_BEGIN))) static void settle_all(void)
+{
+	fork_each(cm_settle);
+}
+
 int hdl_cm_send(struct hdl_adapter *adapter, const struct hdl_cm_msg *msg)
 {
 	if (!is_connected(adapter))
@@ -151,7 +233,8 @@ int hdl_cm_send(struct hdl_adapter *adapter, const struct hdl_cm_msg *msg)
 	out.u.cm.to_port = msg->to_port;
 	out.u.cm.length = msg->length;
 	memcpy(out.u.cm.data, msg->data, msg->length);
-	return agent_tell(adapter, &out);
+	return msg->on_wire == HDL_CM_LAST_WORD ? say_last(adapter, &out)
+	                                        : agent_tell(adapter, &out);
 }
 
 static void tell_handler(struct hdl_adapter *adapter, const struct hdl_cm_msg *msg)
@@ -204,6 +287,10 @@ void cm_again(struct hdl_adapter *adapter)
 		question(&msg, AGENT_CM_BIND, at->space, &at->gid, at->port, at->options);
 		unixsock_send(adapter->agent, &msg, sizeof(msg), NULL, 0);
 	}
+	for (struct held_word *at = adapter->words; at != NULL; at = at->next) {
+		at->said = false;
+		unixsock_send(adapter->agent, &at->msg, sizeof(at->msg), NULL, 0);
+	}
 }
 
 void cm_end(struct hdl_adapter *adapter)
@@ -212,5 +299,10 @@ void cm_end(struct hdl_adapter *adapter)
 		struct held_port *held = adapter->ports;
 		adapter->ports = held->next;
 		free(held);
+	}
+	while (adapter->words != NULL) {
+		struct held_word *word = adapter->words;
+		adapter->words = word->next;
+		free(word);
 	}
 }

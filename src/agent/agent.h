@@ -152,6 +152,8 @@ void node_list_addresses(struct node_entry *node);
 void node_loopback(const struct node_entry *node, uint8_t gid[16]);
 /* Newcomers get the slots after those that a former agent of @directory gave, if it was killed. */
 void rover_begin(struct agent *agent, const char *directory);
+/* Let @node, on which nobody is yet, have other LIDs than it has, and the addresses that follow from them. */
+void node_take_next_lids(const struct agent *agent, struct node_entry *node);
 /* Give @client a slot, the one it wishes if that is free. False: none left. */
 bool node_enter(struct agent *agent, struct node_entry *node, struct client *client, int32_t wish);
 void node_leave(struct agent *agent, struct client *client);
@@ -169,7 +171,7 @@ struct client *cm_holder(const struct node_entry *node, uint16_t space, const ui
 /* @client leaves: its ports are free, and the others hear of it. Before node_leave(). */
 void cm_leave(struct agent *agent, struct client *client);
 
-/* management.c: send the management datagram in @msg to where it says. */
+/* management.c: send the management datagram in @msg to where it says, and tell @client so if it wants to know. */
 void management_send(struct client *client, const struct agent_msg *msg);
 /* @client has gone: say what it left to be said, again and again until it is answered. */
 void management_leave(struct client *client);

@@ -33,6 +33,8 @@ static void send_datagram(struct node_entry *node, const uint8_t from[16], const
 /* A DREQ: in the list of its process until that says no more, then in that of the node until it is answered. */
 struct word {
 	uint32_t number; /* the process's own for the connection */
+	uint32_t slot;   /* of the process, if it lives, */
+	uint32_t token;  /* that wants to hear by this when it is over; 0: it does not */
 	bool said;       /* by the process itself, which repeats it as long as it lives */
 	uint8_t own[16], gid[16], mad[MAD_BYTES];
 	unsigned tries;  /* that are left, */
@@ -94,25 +96,29 @@ static void keep(struct client *client, const struct agent_msg *msg, uint32_t nu
 	client->word_count++;
 }
 
-/* From now on it is the node's; one too many is said once. */
-static void hand_over(struct node_entry *node, struct word *word)
+/* From now on it is the node's. False: one too many, it is said once. */
+static bool hand_over(struct node_entry *node, struct word *word)
 {
 	if (!word->said)
 		send_datagram(node, word->own, word->gid, word->mad);
 	if (node->word_count >= AGENT_MAX_WORDS) {
 		free(word);
-		return;
+		return false;
 	}
 	word->tries = IB_CM_MAX_RETRIES;
 	word->due_ns = clock_now_ns() + ib_cm_time_ns(IB_CM_RESPONSE_TIMEOUT);
 	word->next = node->words;
 	node->words = word;
 	node->word_count++;
+	return true;
 }
 
 void management_leave(struct client *client)
 {
-	struct word *word;
+	struct word *word = client->node != NULL ? client->node->words : NULL;
+	for (; word != NULL; word = word->next)
+		if (word->slot == client->slot)
+			word->token = 0;
 	while ((word = client->words) != NULL) {
 		client->words = word->next;
 		client->word_count--;
@@ -123,11 +129,20 @@ void management_leave(struct client *client)
 	}
 }
 
+/* What became of the datagram that @client sent with @token. */
+static void confirm(struct client *client, uint32_t token, enum agent_kind kind)
+{
+	struct agent_msg msg = {.kind = kind, .u.cm = {.token = token}};
+	if (token != 0 && client != NULL)
+		tell(client, &msg, NULL, 0);
+}
+
 static void drop(struct node_entry *node, struct word **at)
 {
 	struct word *word = *at;
 	*at = word->next;
 	node->word_count--;
+	confirm(node->slots[word->slot], word->token, AGENT_CM_DONE);
 	free(word);
 }
 
@@ -170,46 +185,54 @@ static bool answered(struct node_entry *node, const uint8_t gid[16],
 
 /* --- passing on --- */
 
-/* @client says the DREQ in @msg. */
-static void say_goodbye(struct client *client, const struct agent_msg *msg, uint32_t number)
+/* @client says the DREQ in @msg. Is it ours to repeat now? */
+static bool say_goodbye(struct client *client, const struct agent_msg *msg, uint32_t number)
 {
 	struct word *word = *find(&client->words, number);
 	if ((msg->u.cm.options & AGENT_CM_LAST) == 0) {
 		if (word != NULL)
 			word->said = true;
 		send_datagram(client->node, msg->u.cm.own, msg->u.cm.gid, msg->u.cm.data);
-		return;
+		return false;
 	}
 	word = take(client, number);
 	if (word == NULL)
 		word = make_word(msg, number);
-	if (word != NULL)
-		hand_over(client->node, word);
-	else
+	if (word == NULL) {
 		send_datagram(client->node, msg->u.cm.own, msg->u.cm.gid, msg->u.cm.data);
+		return false;
+	}
+	word->slot = client->slot;
+	word->token = msg->u.cm.token;
+	return hand_over(client->node, word);
 }
 
-void management_send(struct client *client, const struct agent_msg *msg)
+/* Do with @msg what it says. Is it ours to repeat now? */
+static bool pass_out(struct client *client, const struct agent_msg *msg)
 {
 	struct ib_cm_message message;
 	if (client->node->wires[0] == NULL || msg->u.cm.length != MAD_BYTES)
-		return;
+		return false;
 	bool known = ib_cm_decode(&message, msg->u.cm.data, MAD_BYTES) == IB_CM_OK;
 	client->connects = true;
 	if (msg->u.cm.options & AGENT_CM_WHEN_GONE) {
 		if (known && message.kind == IB_CM_DREQ)
 			keep(client, msg, message.u.dreq.local_id);
-		return;
+		return false;
 	}
-	if (known && message.kind == IB_CM_DREQ) {
-		say_goodbye(client, msg, message.u.dreq.local_id);
-		return;
-	}
+	if (known && message.kind == IB_CM_DREQ)
+		return say_goodbye(client, msg, message.u.dreq.local_id);
 	if (known && message.kind == IB_CM_DREP)
 		forget(client, message.u.drep.local_id);
 	else if (known && message.kind == IB_CM_REJ)
 		forget(client, message.u.rej.local_id);
 	send_datagram(client->node, msg->u.cm.own, msg->u.cm.gid, msg->u.cm.data);
+	return false;
+}
+
+void management_send(struct client *client, const struct agent_msg *msg)
+{
+	confirm(client, msg->u.cm.token, pass_out(client, msg) ? AGENT_CM_SAID : AGENT_CM_DONE);
 }
 
 static void pass_on(struct client *client, const struct agent_msg *msg)

@@ -1,4 +1,5 @@
 /* Nodes and their names: GUIDs, LIDs, GIDs, slots. */
+#include <assert.h>
 #include <fcntl.h>
 #include <ifaddrs.h>
 #include <net/if.h>
@@ -80,18 +81,24 @@ static bool lids_are_free(const struct agent *agent, uint32_t lid, uint32_t coun
 	return lid % count == 0 && lid >= AGENT_FIRST_LID && lid + count - 1 <= AGENT_LAST_LID;
 }
 
-/* The LIDs of a node follow from its GUID, so that they are the same next time, unless another node has them. There are far
- * fewer nodes than LIDs. */
-static uint16_t lids_for(const struct agent *agent, uint64_t guid, uint32_t wish, uint32_t count)
+/* The first @count from @lid on that a node may have. There are far fewer nodes than LIDs. */
+static uint16_t lids_from(const struct agent *agent, uint32_t lid, uint32_t count)
 {
-	uint32_t lid =
-	        AGENT_FIRST_LID + (uint32_t)((guid >> 8) % (AGENT_LAST_LID - AGENT_FIRST_LID + 1));
-	if (lids_are_free(agent, wish, count))
-		return (uint16_t)wish;
 	lid -= lid % count;
 	while (!lids_are_free(agent, lid, count))
 		lid = lid + count > AGENT_LAST_LID ? 0 : lid + count;
 	return (uint16_t)lid;
+}
+
+/* The LIDs of a node follow from its GUID, so that they are the same next time, unless another node has them. */
+static uint16_t lids_for(const struct agent *agent, uint64_t guid, uint32_t wish, uint32_t count)
+{
+	if (lids_are_free(agent, wish, count))
+		return (uint16_t)wish;
+	return lids_from(agent,
+	                 AGENT_FIRST_LID +
+	                         (uint32_t)((guid >> 8) % (AGENT_LAST_LID - AGENT_FIRST_LID + 1)),
+	                 count);
 }
 _Static_assert(AGENT_MAX_NODES < AGENT_LAST_LID >> AGENT_MAX_LMC,
                "not even if each node has a LID in another of the largest blocks");
@@ -160,6 +167,14 @@ struct node_entry *node_of(struct agent *agent, const char *name, uint32_t wish,
 	node_list_addresses(node);
 	agent->nodes[agent->node_count++] = node;
 	return node;
+}
+
+void node_take_next_lids(const struct agent *agent, struct node_entry *node)
+{
+	assert(node->clients == 0);
+	uint32_t count = 1u << node->lmc;
+	node->lid = lids_from(agent, node->lid + count, count); /* not its own: those are taken */
+	node_list_addresses(node);
 }
 
 struct node_entry *node_by_gid(struct agent *agent, const uint8_t gid[16])

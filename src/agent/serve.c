@@ -86,29 +86,27 @@ void agent_accept(struct agent *agent)
 	agent->client_count++;
 }
 
-/* Give @node a wire that no other machine reaches: on the address that its LID makes in 127.72.0.0/16, or, where an agent of
- * another directory has that, on one nearby. */
+/* Give @node a wire that no other machine reaches: on the address that its LID stands for (agent_lid_at()). Where an agent of
+ * another directory has that, the node takes another LID, unless somebody was told of this one. */
 static int open_loopback(struct agent *agent, struct node_entry *node, char *why, size_t why_bytes)
 {
-	int result = -EADDRINUSE;
-	struct udp_address own = {0};
-	node_loopback(node, own.gid);
-	if (!udp_has_route(&own)) {
+	struct udp_address address = {0};
+	node_loopback(node, address.gid);
+	if (!udp_has_route(&address)) {
 		snprintf(why, why_bytes,
 		         "the loopback interface is down: \"ip link set lo up\", or do without "
 		         "HEDDLE_LOCAL=off");
 		return -ENETUNREACH;
 	}
-	for (unsigned i = 0; i < LOOPBACK_TRIES && (result == -EADDRINUSE || result == -EBUSY);
-	     i++) {
-		struct udp_address address = {0};
-		node_loopback(node, address.gid);
-		address.gid[15] = (uint8_t)(address.gid[15] + i);
-		result = wires_open(agent, node, &address, 1, why, why_bytes);
+	for (unsigned tries = LOOPBACK_TRIES;; tries--) {
+		int result = wires_open(agent, node, &address, 1, why, why_bytes);
 		if (result == -EADDRINUSE && clock_now_ns() < agent->wire_ns)
 			return -EAGAIN;
+		if ((result != -EADDRINUSE && result != -EBUSY) || node->clients > 0 || tries == 0)
+			return result;
+		node_take_next_lids(agent, node);
+		node_loopback(node, address.gid);
 	}
-	return result;
 }
 
 /* See to it that the node has the wire that @client wants. 0; -EAGAIN: not yet; else *why is why not. */

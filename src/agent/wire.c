@@ -169,9 +169,7 @@ void wires_yield(struct node_entry *node, const struct client *client)
 {
 	if (wires_count(node) == 0 || node->clients > 0)
 		return;
-	const struct udp_address *address = wire_address(node->wires[0]);
-	bool is_loopback = udp_address_is_ipv4(address) && address->gid[12] == 127 &&
-	                   address->gid[13] == AGENT_LOOPBACK;
+	bool is_loopback = agent_lid_at(wire_address(node->wires[0])->gid) == node->lid;
 	if (client->wire == AGENT_WIRE_ADDRESS
 	            ? wires_count(node) == client->wire_count &&
 	                      has_all(node, client->wire_addresses, client->wire_count)

@@ -285,6 +285,10 @@ void cm_far_notify(struct cm_id *id);
 void cm_far_leave_word(const struct cm_id *id);
 /* The identifier ends. */
 void cm_far_part(struct cm_id *id);
+/* The program ends: say what is due about all of them. */
+void cm_far_part_all(void);
+/* In a child of fork(): the connections are the parent's. */
+void cm_far_forget(void);
 
 /* --- cmwait.c --- */
 /* Nobody took the request of @id. True: it will be repeated; false: it was often enough. */

@@ -22,10 +22,11 @@
  * still one that select(2) can be asked about. */
 #define FIRST_FD 512
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t lock = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
 static pthread_cond_t wake = PTHREAD_COND_INITIALIZER;
 static _Atomic(struct cm_channel *) channels[MAX_FDS];
 static struct hdl_adapter *heard; /* whose messages come here */
+static pid_t process; /* which they are for; a child may be made without fork handlers */
 
 void cm_lock(void)
 {
@@ -92,6 +93,7 @@ int compat_cm_open(int flags)
 	cm_lock();
 	bool fresh = heard != adapter;
 	heard = adapter;
+	process = getpid();
 	atomic_store_explicit(&channels[fd], channel, memory_order_release);
 	cm_unlock();
 	if (fresh)
@@ -120,10 +122,21 @@ void compat_cm_close(int fd)
 
 void compat_cm_forget(void)
 {
-	pthread_mutex_init(&lock, NULL);
+	lock = (pthread_mutex_t)PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
 	pthread_cond_init(&wake, NULL);
 	heard = NULL;
+	cm_far_forget();
 	cm_wait_forget();
+}
+
+/* A program that ends in order says goodbye: what the agent would say for it is lost where the two end at once, with their container.
+ * What is not done in a signal handler that interrupted us. */
+__attribute__((destructor)) static void at_exit(void)
+{
+	if (heard == NULL || process != getpid() || pthread_mutex_lock(&lock) != 0)
+		return;
+	cm_far_part_all();
+	pthread_mutex_unlock(&lock);
 }
 
 /* --- events --- */

@@ -59,11 +59,15 @@ void cm_far_leave_word(const struct cm_id *id)
 	struct ibcm end = *id->far;
 	if (!end.datagram && ibcm_disconnect(&end, cm_now_ns(), &out))
 		send_to(&id->dgid, &id->sgid, out.mad, HDL_CM_WHEN_GONE);
+	else if (end.state == IBCM_DREQ_SENT) /* to another agent, which knows nothing of it */
+		send_to(&id->dgid, &id->sgid, end.last, HDL_CM_WHEN_GONE);
 }
 
 static int flush(const struct cm_id *id, const struct ibcm_out *out)
 {
-	return out->any ? send_to(&id->dgid, &id->sgid, out->mad, HDL_CM_ON_WIRE) : 0;
+	return out->any ? send_to(&id->dgid, &id->sgid, out->mad,
+	                          out->last ? HDL_CM_LAST_WORD : HDL_CM_ON_WIRE)
+	                : 0;
 }
 
 /* @message, which came in @msg. */
@@ -278,12 +282,29 @@ void cm_far_part(struct cm_id *id)
 		next_late = (next_late + 1) % LATE_REQUESTS;
 	}
 	ibcm_part(id->far, &out);
-	if (out.last)
-		send_to(&id->dgid, &id->sgid, out.mad, HDL_CM_LAST_WORD);
-	else
-		flush(id, &out);
+	flush(id, &out);
 	free(id->far);
 	id->far = NULL;
+}
+
+void cm_far_part_all(void)
+{
+	struct cm_id *id;
+	for (uint32_t at = 0; (id = cm_id_next(&at)) != NULL; at++) {
+		struct ibcm_out out = {0};
+		if (id->far != NULL)
+			ibcm_part(id->far, &out);
+		if (flush(id, &out) != 0)
+			break; /* nobody is there to be told */
+	}
+}
+
+void cm_far_forget(void)
+{
+	struct cm_id *id;
+	for (uint32_t at = 0; (id = cm_id_next(&at)) != NULL; at++)
+		if (id->far != NULL)
+			*id->far = (struct ibcm){.state = IBCM_OVER};
 }
 
 /* --- what we hear --- */

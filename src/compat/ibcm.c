@@ -177,6 +177,7 @@ static void say_rej(struct ibcm *end, enum ib_cm_about about, uint16_t reason,
 	if (private_data != NULL)
 		memcpy(rej.u.rej.private_data, private_data, IB_CM_REJ_PRIVATE_BYTES);
 	say_and_keep(end, &rej, out);
+	out->last = true;
 }
 
 bool ibcm_reject(struct ibcm *end, uint16_t reason, const uint8_t *private_data,
@@ -193,6 +194,7 @@ bool ibcm_reject(struct ibcm *end, uint16_t reason, const uint8_t *private_data,
 			memcpy(rep.u.sidr_rep.private_data, private_data,
 			       IB_CM_SIDR_REP_PRIVATE_BYTES);
 		say_and_keep(end, &rep, out);
+		out->last = true;
 	} else {
 		say_rej(end, end->asked ? IB_CM_ABOUT_REQ : IB_CM_ABOUT_REP, reason, private_data,
 		        out);
@@ -236,6 +238,7 @@ static void take_back(struct ibcm *end, struct ibcm_out *out)
 	for (unsigned i = 0; i < sizeof(end->local_guid); i++)
 		rej.u.rej.info[i] = (uint8_t)(end->local_guid >> (56 - 8 * i));
 	say_and_keep(end, &rej, out);
+	out->last = true;
 }
 
 void ibcm_part(struct ibcm *end, struct ibcm_out *out)

@@ -73,7 +73,7 @@ struct ibcm {
 /* What is to be sent: nothing, or one datagram. */
 struct ibcm_out {
 	bool any;
-	bool last; /* a DREQ that this end does not repeat, since it will be forgotten */
+	bool last; /* this end does not repeat it by itself: a REJ, or a DREQ of one that will be forgotten */
 	uint8_t mad[MAD_BYTES];
 };
 

@@ -21,7 +21,9 @@
  *                                        <--  CM_SEND {from whom, data}                                        to the addressee
  *                                        <--  CM_RETURN {error, data}                  to the sender when there is none
  *                                        <--  CM_GONE {guid, slot}            to all who ever sent or bound, when one ends
- *   CM_MAD {gid, own, data}              -->  a management datagram, to be sent on the node's wire
+ *   CM_MAD {gid, own, data, token}       -->  a management datagram, to be sent on the node's wire
+ *                                        <--  CM_SAID {token}    it was sent, and the agent repeats it until it is answered;
+ *                                             CM_DONE {token}    it was answered, or nothing more is to be done about it
  *                                        <--  CM_MAD {gid, own, data}     one that came there, to the process that it is for
  *   GROUP_JOIN {token, gid}              -->  we have members in the group        GROUP_LEAVE {gid}: no more
  *   GROUP_SEND {token, gid}              -->  we send to it                       GROUP_FORGET {gid}: no more
@@ -38,7 +40,7 @@
 
 #include "port/udp.h"
 
-#define AGENT_VERSION    12u
+#define AGENT_VERSION    13u
 #define AGENT_SOCKET     "agent.sock"
 #define AGENT_LOCK       "agent.lock"
 #define AGENT_ROVER      "agent.next"
@@ -81,6 +83,8 @@ enum agent_kind {
 	AGENT_CM_RETURN,
 	AGENT_CM_GONE,
 	AGENT_CM_MAD,
+	AGENT_CM_SAID,
+	AGENT_CM_DONE,
 	AGENT_GROUP_JOIN,
 	AGENT_GROUP_LEAVE,
 	AGENT_GROUP_SEND,
@@ -102,7 +106,7 @@ enum agent_cm_option {
 	AGENT_CM_ONLY = 1 << 2,
 	AGENT_CM_REUSE = 1 << 3,     /* others who say so too may have it as well */
 	AGENT_CM_WHEN_GONE = 1 << 4, /* MAD: to be sent when the process has gone */
-	AGENT_CM_LAST = 1 << 5,      /* MAD: a DREQ that the agent is to repeat */
+	AGENT_CM_LAST = 1 << 5,      /* MAD: if it is a DREQ, the agent is to repeat it */
 	AGENT_CM_DEAF = 1 << 6       /* of a port: nobody listens there before LISTEN */
 };
 
@@ -178,7 +182,7 @@ struct agent_msg {
 			struct agent_sizes sizes;
 		} process;
 		struct {
-			uint32_t token; /* BIND, BOUND; 0: no answer is wanted */
+			uint32_t token; /* BIND, BOUND; MAD, SAID, DONE; 0: no answer is wanted */
 			int32_t error;
 			uint8_t gid
 			        [16]; /* SEND to a port: of the node; MAD: of the peer; BIND: all zero for all addresses */

@@ -7,6 +7,7 @@
 #include <heddle/heddle.h>
 
 #include "adapter/adapter.h"
+#include "guard.h"
 #include "station.h"
 #include "transport/ib.h"
 
@@ -315,7 +316,7 @@ bool crowd_run(const struct crowd_config *config, struct crowd_result *result)
 	c->result = result;
 	bool good = furnish(c);
 	if (good) {
-		sim_run(c->sim, config->duration_ns, MAX_EVENTS);
+		guard_sim_run(c->sim, config->duration_ns, MAX_EVENTS);
 		sum_up(c);
 	}
 	demolish(c);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "guard.h"
 #include "place.h"
 
 #define LOAD_NS    3000000u
@@ -419,7 +420,7 @@ static void run_datagrams(struct scenario_run *run)
 		abort();
 	sim_set_trace(w->sim, scenario_print, run);
 	populate(w);
-	if (!run->failed && sim_run(w->sim, END_NS, MAX_EVENTS) == SIM_STOP_EVENTS)
+	if (!run->failed && guard_sim_run(w->sim, END_NS, MAX_EVENTS) == SIM_STOP_EVENTS)
 		scenario_fail(run, "not at rest after %u events", MAX_EVENTS);
 	dg_check_end(w);
 	run->hash = sim_fold(run->hash, sim_hash(w->sim));

@@ -1,11 +1,13 @@
 /* sim-worlds: runs worlds from seeds and judges them. Prints a line a run; for one that failed,
  * why, and the command that has it again. Seeds that failed once are kept in tests/sim/seeds and
  * run first, each time, unless one seed is asked for. */
+#include "guard.h"
 #include "scenario.h"
 
 #include <argp.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,6 +27,8 @@ struct options {
 	uint64_t part, parts; /* of what is to be run, this part of so many, from 0 on */
 	bool trace;
 	bool quiet;
+	unsigned limit_ms; /* of processor time without an event; 0: the usual */
+	bool endless;      /* run nothing but a world that needs more */
 };
 
 struct tally {
@@ -92,12 +96,20 @@ static void run_one(const struct options *options, const struct scenario *scenar
                     bool twice, struct tally *tally)
 {
 	struct scenario_run run = {.seed = seed, .trace = options->trace};
+	char endless[256];
 
 	if (tally->seen++ % options->parts != options->part)
 		return;
+	snprintf(endless, sizeof(endless),
+	         "seed %" PRIu64 " scenario %s: FAILED\n  no event ended within %u ms of processor "
+	         "time: a loop that does not end?\n  again: make sim SEED=%" PRIu64 "\n",
+	         seed, scenario->name,
+	         options->limit_ms != 0 ? options->limit_ms : guard_limit_ms(), seed);
+	guard_begin(endless, options->limit_ms);
 	scenario->run(&run);
 	if (twice)
 		scenario_repeat(&run, scenario->run);
+	guard_end();
 	tally->runs++;
 	if (!run.failed) {
 		if (!tally->quiet)
@@ -173,6 +185,34 @@ static void run_seeds(const struct options *options, struct tally *tally)
 	}
 }
 
+static void compute_for_ever(struct sim *sim, void *context, uint64_t arg)
+{
+	volatile uint64_t work = arg;
+	(void)sim;
+	(void)context;
+	for (;;)
+		work++;
+}
+
+/* What the guard is for. */
+static void run_endless(struct scenario_run *run)
+{
+	struct sim *sim;
+	if (sim_create(&(struct sim_config){.seed = run->seed,
+	                                    .host_count = 1,
+	                                    .event_capacity = 1,
+	                                    .packet_capacity = 1,
+	                                    .packet_bytes = 1},
+	               &sim) != 0 ||
+	    sim_at(sim, 1, compute_for_ever, NULL, 0) != 0)
+		abort();
+	guard_sim_run(sim, SIM_FOREVER, 1);
+	sim_destroy(sim);
+}
+
+static const struct scenario endless = {
+        .name = "endless", .purpose = "an event that does not end", .run = run_endless};
+
 /* "I/N": the I-th of N. */
 static bool parse_part(char *text, struct options *options)
 {
@@ -191,11 +231,13 @@ enum {
 	OPTION_KEPT = 1000,
 	OPTION_LIST,
 	OPTION_PART,
+	OPTION_ENDLESS,
 };
 
 static error_t parse_option(int key, char *arg, struct argp_state *state)
 {
 	struct options *options = state->input;
+	uint64_t number;
 
 	switch (key) {
 	case 's':
@@ -220,6 +262,12 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 		return 0;
 	case OPTION_KEPT:
 		options->kept = arg;
+		return 0;
+	case OPTION_ENDLESS:
+		options->endless = parse_number(arg, &number) && number > 0 && number < UINT_MAX;
+		if (!options->endless)
+			argp_error(state, "not a number of milliseconds: %s", arg);
+		options->limit_ms = (unsigned)number;
 		return 0;
 	case OPTION_PART:
 		if (!parse_part(arg, options))
@@ -251,6 +299,7 @@ int main(int argc, char **argv)
 	        {"trace", 't', NULL, 0, "Print every event", 0},
 	        {"kept", OPTION_KEPT, "FILE", 0, "The seeds that failed before", 0},
 	        {"part", OPTION_PART, "I/N", 0, "Of these runs, the I-th of N parts alone", 0},
+	        {"endless", OPTION_ENDLESS, "MS", OPTION_HIDDEN, NULL, 0},
 	        {"list", OPTION_LIST, NULL, 0, "Name the scenarios", 0},
 	        {0},
 	};
@@ -274,6 +323,10 @@ int main(int argc, char **argv)
 	}
 	argp_parse(&parser, argc, argv, 0, NULL, &options);
 	tally.quiet = options.quiet;
+	if (options.endless) {
+		run_one(&options, &endless, options.seed, false, &tally);
+		return 0; /* the guard sleeps */
+	}
 	if (!options.seed_given && !run_kept(&options, &tally))
 		return EXIT_TROUBLE;
 	run_seeds(&options, &tally);

@@ -5,6 +5,8 @@
 
 #include <stdlib.h>
 
+#include "guard.h"
+
 #define LONGEST_NS   1000000u
 #define BURST_MAX    8u
 #define RELINKS_MAX  8u
@@ -174,7 +176,7 @@ static void play_half(struct scenario_run *run, bool faultless, uint64_t counts[
 		scenario_fail(run, "sim_create: %d", error);
 	} else {
 		populate(world);
-		if (sim_run(world->sim, SIM_FOREVER, PACKETS_MAX_EVENTS) != SIM_STOP_IDLE)
+		if (guard_sim_run(world->sim, SIM_FOREVER, PACKETS_MAX_EVENTS) != SIM_STOP_IDLE)
 			scenario_fail(run, "not at rest after %u events", PACKETS_MAX_EVENTS);
 		packets_check_end(world);
 		run->hash = sim_fold(run->hash, sim_hash(world->sim));

@@ -6,6 +6,7 @@
 
 #include <heddle/heddle.h>
 
+#include "guard.h"
 #include "station.h"
 
 #define PACKETS    16384u
@@ -254,7 +255,7 @@ bool ways_run(const struct ways_config *config, struct ways_result *result)
 	w->result = result;
 	bool good = furnish(w);
 	if (good) {
-		sim_run(w->sim, config->duration_ns, MAX_EVENTS);
+		guard_sim_run(w->sim, config->duration_ns, MAX_EVENTS);
 		arrived(w, true);
 		result->messages--;
 		result->goodput = (double)result->messages * config->message_bytes * 1e9 /

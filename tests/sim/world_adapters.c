@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "guard.h"
+
 #define MAX_EVENTS     400000u
 #define EVENT_CAPACITY 4096u
 #define SWEEP_EVERY    400000u
@@ -217,7 +219,7 @@ static void settle(struct world *w)
 			feed(w, &w->qps[i]);
 		if (did)
 			step = first_step;
-		sim_run(w->sim, world_now(w) + step, MAX_EVENTS);
+		guard_sim_run(w->sim, world_now(w) + step, MAX_EVENTS);
 		if (w->arrivals != arrivals)
 			step = first_step;
 	}
@@ -339,7 +341,7 @@ void world_play(struct scenario_run *run, enum world_network network, struct wor
 	if (!run->failed)
 		sim_at(w->sim, SWEEP_EVERY, overseer, w, 0);
 	if (!run->failed)
-		sim_run(w->sim, WORLD_LOAD_NS, MAX_EVENTS);
+		guard_sim_run(w->sim, WORLD_LOAD_NS, MAX_EVENTS);
 	if (!run->failed)
 		world_sweep(w);
 	if (!run->failed)

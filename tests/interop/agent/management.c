@@ -14,6 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdio_ext.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -113,6 +114,8 @@ struct word {
 enum { BIND = 100, LISTEN, UNBIND };
 /* Or to wait until another agent is there, and leave the DREQ @number with it. */
 enum { RENEW = 200 };
+/* Or to say the DREQ or the REJ @number, its last word about it, and to end at once: in either of two ways. */
+enum { LEAVE = 300, LEAVE_UNCLOSED, REFUSE_AND_LEAVE };
 
 static atomic_uint agents; /* that a child was told of */
 
@@ -131,6 +134,30 @@ static void hear_request(void *context, const struct hdl_cm_msg *msg)
 		return;
 	ib_cm_encode(&no, out.data);
 	MUST(hdl_cm_send(adapter, &out));
+}
+
+/* Who asked hears once it was said, and neither waits for more. */
+static void leave(int talk, const struct word *word, const struct hdl_limits *limits)
+{
+	struct ib_cm_message message = {.kind = IB_CM_DREQ, .transaction_id = word->number};
+	struct hdl_cm_msg msg = {.on_wire = HDL_CM_LAST_WORD, .length = MAD_BYTES};
+	message.u.dreq.local_id = (uint32_t)limits->slot << SLOT_SHIFT | word->number;
+	message.u.dreq.remote_id = THEIRS;
+	if (word->how == REFUSE_AND_LEAVE)
+		message = (struct ib_cm_message){.kind = IB_CM_REJ,
+		                                 .u.rej = {.remote_id = THEIRS,
+		                                           .about = IB_CM_ABOUT_REQ,
+		                                           .reason = IB_CM_CONSUMER}};
+	ib_cm_encode(&message, msg.data);
+	memcpy(msg.gid.raw, peer.address.gid, 16);
+	MUST(hdl_cm_send(adapter, &msg));
+	MUST(write(talk, "", 1) == 1 ? 0 : -HDL_EIO);
+	if (word->how != LEAVE) {
+		__fpurge(stdout); /* what our parent has not written yet */
+		exit(0);
+	}
+	hdl_close(adapter);
+	_exit(0);
 }
 
 static void obey(const struct word *word, const struct hdl_limits *limits)
@@ -177,6 +204,8 @@ static void live(int talk, const char *node, const char *address)
 	MUST(hdl_adapter_query(adapter, &limits));
 	MUST(hdl_cm_receive(adapter, hear_request, NULL));
 	while (read(talk, &word, sizeof(word)) == sizeof(word)) {
+		if (word.how >= LEAVE)
+			leave(talk, &word, &limits);
 		obey(&word, &limits);
 		/* It is with the agent when this has come back. */
 		uint16_t lid;
@@ -205,7 +234,19 @@ static void tell(const struct child *child, uint32_t how, uint32_t number)
 
 /* --- the tests --- */
 
-enum { UNANSWERED = 1, KILLED, SAID, ANSWERED, LAST, LAST_SAID, ELSEWHERE, RENAMED, RENEWED };
+enum {
+	UNANSWERED = 1,
+	KILLED,
+	SAID,
+	ANSWERED,
+	LAST,
+	LAST_SAID,
+	ELSEWHERE,
+	RENAMED,
+	RENEWED,
+	LEFT,
+	LEFT_UNCLOSED
+};
 
 /* Begins here, and is looked at in the end: nobody answers. */
 static void test_nobody_answers(void **state)
@@ -306,6 +347,57 @@ static void test_agent_killed(void **state)
 	answer(RENEWED);
 }
 
+/* It ends in order, and has said its last word to an agent that dies before it reads it. */
+static void test_agent_killed_with_the_last_word(void **state)
+{
+	static const struct word ways[] = {
+	        {LEAVE, LEFT}, {LEAVE_UNCLOSED, LEFT_UNCLOSED}, {REFUSE_AND_LEAVE, 0}};
+	(void)state;
+	for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
+		struct child child = start("goodbye-lost");
+		int status;
+		tell(&child, HDL_CM_ON_WIRE, ANSWERED); /* it is there */
+		rejections = 0;
+		kill(agent_pid(), SIGSTOP);
+		tell(&child, ways[i].how, ways[i].number);
+		kill_agent();
+		if (ways[i].how == REFUSE_AND_LEAVE) {
+			assert_true(hear_until(&rejections, 1, WAIT_MS));
+			assert_int_equal(rejection.reason, IB_CM_CONSUMER);
+		} else {
+			assert_true(hear(ways[i].number, 1, WAIT_MS));
+			answer(ways[i].number);
+		}
+		assert_int_equal(waitpid(child.pid, &status, 0), child.pid);
+		assert_int_equal(status, 0);
+		close(child.talk);
+	}
+}
+
+/* Who ends does not wait where nothing went wrong; and not for ever for a peer that does not answer. */
+static void test_leaving_is_quick(void **state)
+{
+	(void)state;
+	double best = WAIT_MS;
+	for (int turn = 0; turn < 5; turn++) {
+		bool answers = turn < 4; /* what is not answered is repeated */
+		struct child child = start("goodbye-quick");
+		tell(&child, HDL_CM_ON_WIRE, ANSWERED); /* it is there */
+		double begin = now_ms();
+		tell(&child, LEAVE, LEFT);
+		assert_true(hear(LEFT, heard[LEFT].dreqs + 1, WAIT_MS));
+		if (answers)
+			answer(LEFT);
+		assert_int_equal(waitpid(child.pid, NULL, 0), child.pid);
+		double took = now_ms() - begin;
+		assert_true(took < WAIT_MS);
+		best = answers && took < best ? took : best;
+		close(child.talk);
+	}
+	print_message("%.1f ms\n", best);
+	assert_true(best < 500);
+}
+
 static void test_nobody_listens(void **state)
 {
 	(void)state;
@@ -384,6 +476,8 @@ int main(void)
 	        cmocka_unit_test(test_early),
 	        cmocka_unit_test(test_not_for_ever),
 	        cmocka_unit_test(test_agent_killed),
+	        cmocka_unit_test(test_agent_killed_with_the_last_word),
+	        cmocka_unit_test(test_leaving_is_quick),
 	};
 	return cmocka_run_group_tests(tests, begin, end);
 }

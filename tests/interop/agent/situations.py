@@ -248,7 +248,8 @@ class Situations(unittest.TestCase):
         self.assertIn(f"GID  0  ::ffff:{first}", done.stdout)
         self.assertIn(f"GID  1  ::ffff:{second}", done.stdout)
         run = [BUILD / "heddle", "run", "--addr", first, "--addr", second, "printenv", "HEDDLE_ADDR"]
-        self.assertEqual(subprocess.run(run, capture_output=True, text=True, timeout=30).stdout, f"{first},{second}\n")
+        env = environment(HEDDLE_DIR=str(self.dir))
+        self.assertEqual(subprocess.run(run, capture_output=True, text=True, timeout=30, env=env).stdout, f"{first},{second}\n")
         self.fails(self.on_wire(HEDDLE_ADDR=f"{first},198.51.100.7"), "198.51.100.7", "no address of this machine")
         self.works(self.on_wire(HEDDLE_ADDR=first))  # it was given back
 

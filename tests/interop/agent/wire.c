@@ -23,6 +23,7 @@
 #include "adapter/adapter.h"
 #include "adapter/udp.h"
 #include "end.h"
+#include "port/rundir.h"
 
 #define WAIT_MS 20000
 #define QKEY    0x77u
@@ -31,6 +32,7 @@
 struct report {
 	int error; /* of hdl_open() */
 	struct hdl_gid gid;
+	uint32_t lid, found_lid; /* that it has, and that the agent tells others */
 	uint32_t first_qpn, mtu;
 	uint64_t received;
 	uint32_t agents; /* that it has met after the first */
@@ -48,8 +50,12 @@ static void fill(struct hdl_adapter *adapter, struct report *report)
 	while (hdl_event_get(adapter, &event, 0) == 0)
 		report->agents += event.type == HDL_EVENT_AGENT_CHANGED;
 	report->gid = limits.gid;
+	report->lid = limits.lid;
 	report->mtu = limits.mtu;
 	report->first_qpn = adapter->slot << adapter->qp_bits;
+	uint16_t lid = 0;
+	hdl_node_find(adapter, &limits.gid, &lid);
+	report->found_lid = lid;
 	adapter_lock(adapter);
 	report->received = adapter->udp != NULL ? udp_ports_received(adapter->udp) : 0;
 	report->waits = adapter->bell_taken;
@@ -403,6 +409,72 @@ static void test_agent_killed_and_process_stopped(void **state)
 	end_child(&stopped, 0);
 }
 
+static char elsewhere[] = "/tmp/heddle-wire-XXXXXX"; /* where another agent is */
+
+static void live_elsewhere(int talk, const char *node, const char *address)
+{
+	setenv("HEDDLE_DIR", elsewhere, 1);
+	live(talk, node, address);
+}
+
+static void live_elsewhere_locally(int talk, const char *node, const char *address)
+{
+	setenv("HEDDLE_DIR", elsewhere, 1);
+	live_locally(talk, node, address);
+}
+
+static void leave_elsewhere(void)
+{
+	char path[RUNDIR_MAX + 16];
+	setenv("HEDDLE_DIR", elsewhere, 1);
+	kill_agent();
+	unsetenv("HEDDLE_DIR");
+	rundir_file(elsewhere, AGENT_SOCKET, path, sizeof(path));
+	unlink(path);
+	rundir_file(elsewhere, AGENT_LOCK, path, sizeof(path));
+	unlink(path);
+	rmdir(elsewhere);
+}
+
+/* Nodes of one name, so of one GUID, with two agents: the LID of each is the address that its packets come to. */
+static void test_two_agents(void **state)
+{
+	(void)state;
+	struct child children[2];
+	struct report reports[2];
+	children[0] = start("wire-agents");
+	reports[0] = ask(&children[0]);
+	children[1] = child_start(live_elsewhere, "wire-agents", NULL);
+	reports[1] = ask(&children[1]);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(reports[i].error, 0);
+		assert_int_not_equal(reports[i].lid, 0);
+		assert_int_equal(reports[i].lid, agent_lid_at(reports[i].gid.raw));
+		assert_int_equal(reports[i].lid, reports[i].found_lid);
+		send_to(&reports[i].gid, reports[i].first_qpn + 1);
+		await(&children[i], 1);
+	}
+	assert_int_not_equal(reports[0].lid, reports[1].lid);
+	/* Who joins it, or comes back to another agent, has the same. */
+	struct child second = child_start(live_elsewhere, "wire-agents", NULL);
+	assert_int_equal(ask(&second).lid, reports[1].lid);
+	end_child(&second, 0);
+	setenv("HEDDLE_DIR", elsewhere, 1);
+	kill_agent();
+	unsetenv("HEDDLE_DIR");
+	await_agent(&children[1], 1);
+	assert_int_equal(ask(&children[1]).lid, reports[1].lid);
+	end_child(&children[1], 0);
+	/* Where a process knows the LID already, it stays: then there is no wire for others. */
+	struct child local = child_start(live_elsewhere_locally, "wire-agents", NULL);
+	assert_int_equal(ask(&local).lid, reports[0].lid);
+	second = child_start(live_elsewhere, "wire-agents", NULL);
+	assert_int_not_equal(ask(&second).error, 0);
+	end_child(&second, 0);
+	end_child(&local, 0);
+	end_child(&children[0], 0);
+}
+
 /* A datagram queue pair of @end's, ready, with a receive for @bytes of payload behind the first half of the memory. */
 static struct hdl_qp *datagram_qp(struct end *end, uint32_t bytes)
 {
@@ -483,6 +555,8 @@ static int begin(void **state)
 	address.gid[14] = (uint8_t)(pid >> 8);
 	address.gid[15] = (uint8_t)pid;
 	unsetenv("HEDDLE_ADDR");
+	if (mkdtemp(elsewhere) == NULL)
+		return -1;
 	return udp_wire_begin(&network, &address, -1, 4096);
 }
 
@@ -490,6 +564,7 @@ static int end(void **state)
 {
 	(void)state;
 	udp_wire_end(&network);
+	leave_elsewhere();
 	return 0;
 }
 
@@ -502,6 +577,7 @@ int main(void)
 	        cmocka_unit_test(test_agent_killed_and_process_late),
 	        cmocka_unit_test(test_two_addresses),
 	        cmocka_unit_test(test_agent_killed_and_process_stopped),
+	        cmocka_unit_test(test_two_agents),
 	        cmocka_unit_test(test_longest_datagram),
 	};
 	return cmocka_run_group_tests(tests, begin, end);
