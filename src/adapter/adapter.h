@@ -36,11 +36,10 @@
 #define ADAPTER_TICK_EVERY 64u /* drives between two looks at the clock */
 #define ADAPTER_WATCH_NS \
 	1000000u /* how long the application may stop polling before the thread takes over */
-#define ADAPTER_STUCK_NS    50000u  /* how long a full lane is left alone, by the thread */
-#define ADAPTER_AWAKE_TURNS 1024u   /* of the thread in a row: packets come one after the other */
-#define ADAPTER_SLICE_NS    100000u /* the least that Linux grants */
-#define ADAPTER_PATIENCE_NS 10000u  /* how long an answer waits for what the application may say */
-#define ADAPTER_STUCK_MS    1       /* and by an application that waits */
+#define ADAPTER_STUCK_NS    50000u /* how long a full lane is left alone, by the thread */
+#define ADAPTER_AWAKE_TURNS 1024u  /* of the thread in a row: packets come one after the other */
+#define ADAPTER_PATIENCE_NS 10000u /* how long an answer waits for what the application may say */
+#define ADAPTER_STUCK_MS    1      /* and by an application that waits */
 /* What woke the thread: data of its epoll. */
 #define EPOLL_BELL   1ull
 #define EPOLL_AGENT  2ull

@@ -10,11 +10,9 @@
 #include <errno.h>
 #include <limits.h>
 #include <poll.h>
-#include <sched.h>
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -364,31 +362,11 @@ static uint64_t thread_turn(struct hdl_adapter *adapter, uint32_t *last_activity
 	return patient && sleep_ns < ADAPTER_PATIENCE_NS ? ADAPTER_PATIENCE_NS : sleep_ns;
 }
 
-/* The thread works for microseconds at a time, most often while the application's threads compute or spin: it asks the scheduler for
- * short turns that come soon (Linux 6.12; before, it is not heard), and for timers that are not late. */
-static void be_prompt(void)
-{
-	/* struct sched_attr as it was first; its header and that of the C library exclude each other. */
-	struct {
-		uint32_t size, policy;
-		uint64_t flags;
-		int32_t nice;
-		uint32_t priority;
-		uint64_t runtime, deadline, period;
-	} attr = {.size = sizeof(attr)};
-	prctl(PR_SET_TIMERSLACK, ADAPTER_PATIENCE_NS / 10);
-	if (syscall(SYS_sched_getattr, 0, &attr, sizeof(attr), 0) != 0 ||
-	    (attr.policy != SCHED_OTHER && attr.policy != SCHED_BATCH))
-		return;
-	attr.runtime = ADAPTER_SLICE_NS;
-	long done = syscall(SYS_sched_setattr, 0, &attr, 0);
-	(void)done; /* it runs as others do */
-}
-
 static void *thread_main(void *context)
 {
 	struct hdl_adapter *adapter = context;
-	be_prompt();
+	prctl(PR_SET_TIMERSLACK,
+	      ADAPTER_PATIENCE_NS / 10); /* we sleep for less than the usual one */
 	uint32_t last_activity = atomic_load_explicit(&adapter->activity, memory_order_relaxed);
 	uint32_t last_drives = atomic_load_explicit(&adapter->drives, memory_order_relaxed);
 	unsigned awake = 0; /* turns in a row */
