@@ -552,12 +552,16 @@ int qp_make_reads(struct qp *qp, uint32_t depth);
 unsigned adapter_drive(struct hdl_adapter *adapter);
 /* As adapter_drive(), for a thread of the application that is going to call again. */
 void adapter_poll(struct hdl_adapter *adapter);
+/* The same for one that polls @cq, which was empty. Returns how many of up to @max completions are at @wc already: then nothing else was
+ * done. */
+int adapter_poll_cq(struct hdl_adapter *adapter, struct cq *cq, struct hdl_wc *wc, int max);
 /* Take what has come, execute what was posted, send what is owed. With the drive lock. */
 void adapter_catch_up(struct hdl_adapter *adapter);
 /* @qp has work: see that it is done. */
 void adapter_doorbell(struct hdl_adapter *adapter, struct qp *qp);
-/* Do requests from *wr on at once, as long as they are short and nothing is in their way; *wr is what is left to post. */
-void adapter_express(struct hdl_adapter *adapter, struct qp *qp, const struct hdl_send_wr **wr);
+/* Do requests from @wr on at once, as long as they are short and nothing is in their way. Returns what is left to post. */
+const struct hdl_send_wr *adapter_express(struct hdl_adapter *adapter, struct qp *qp,
+                                          const struct hdl_send_wr *wr);
 void adapter_lock(struct hdl_adapter *adapter);
 void adapter_unlock(struct hdl_adapter *adapter);
 /* Wake the adapter's thread. */

@@ -100,8 +100,11 @@ int hdl_cq_poll(struct hdl_cq *cq, struct hdl_wc *wc, int max)
 	if (cq == NULL || cq->magic != MAGIC_CQ || max < 0 || (wc == NULL && max > 0))
 		return -HDL_EINVAL;
 	adapter_touch(cq->adapter);
-	if (cq_empty(&cq->cq))
-		adapter_poll(cq->adapter);
+	if (cq_empty(&cq->cq)) {
+		int got = adapter_poll_cq(cq->adapter, &cq->cq, wc, max);
+		if (got > 0)
+			return got;
+	}
 	if (cq_empty(&cq->cq))
 		return atomic_load_explicit(&cq->cq.overrun, memory_order_relaxed) ? -HDL_EOVERFLOW
 		                                                                   : 0;

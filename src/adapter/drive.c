@@ -150,14 +150,37 @@ unsigned adapter_drive(struct hdl_adapter *adapter)
 	return did;
 }
 
+/* For the application, which is going to call again. */
+static void poll_locked(struct hdl_adapter *adapter)
+{
+	adapter->node.by_application = true;
+	drive_locked(adapter);
+	adapter->node.by_application = false;
+}
+
 void adapter_poll(struct hdl_adapter *adapter)
 {
 	if (!lock_try(&adapter->drive_lock))
 		return;
-	adapter->node.by_application = true;
-	drive_locked(adapter);
-	adapter->node.by_application = false;
+	poll_locked(adapter);
 	adapter_unlock(adapter);
+}
+
+int adapter_poll_cq(struct hdl_adapter *adapter, struct cq *cq, struct hdl_wc *wc, int max)
+{
+	struct node *node = &adapter->node;
+	int got = 0;
+	if (!lock_try(&adapter->drive_lock))
+		return 0;
+	uint32_t link = node_waiting(node);
+	if (link != LINK_NONE && cq_wait(cq, wc, max)) {
+		local_short_poll(node, link);
+		got = cq_waited(cq, max);
+	}
+	if (got == 0 || node->active != NULL) /* who waited for an acknowledgement goes on */
+		poll_locked(adapter);
+	adapter_unlock(adapter);
+	return got;
 }
 
 /* Whoever drives now takes it along, or has let go and then it is us: the one who posts waits for one of the two, so that the
@@ -180,29 +203,24 @@ void adapter_doorbell(struct hdl_adapter *adapter, struct qp *qp)
 	}
 }
 
-/* Returns how many requests from @wr on were done. */
-static uint32_t express(struct node *node, struct qp *qp, const struct hdl_send_wr *wr)
-{
-	if (!lock_try(&qp->sq.post_lock))
-		return 0;
-	uint32_t done = wr->opcode != HDL_OP_SEND && wr->opcode != HDL_OP_SEND_IMM
-	                        ? local_express(node, qp, wr)
-	                        : local_short_send(node, qp, wr);
-	lock_drop(&qp->sq.post_lock);
-	return done;
-}
-
-void adapter_express(struct hdl_adapter *adapter, struct qp *qp, const struct hdl_send_wr **wr)
+const struct hdl_send_wr *adapter_express(struct hdl_adapter *adapter, struct qp *qp,
+                                          const struct hdl_send_wr *wr)
 {
 	/* Most of what is not for this way is seen without the lock. */
 	if (qp->type != HDL_QP_RC || qp->link >= LINK_WIRE || !lock_try(&adapter->drive_lock))
-		return;
-	uint32_t done;
-	while (*wr != NULL && (done = express(&adapter->node, qp, *wr)) > 0)
-		for (; done > 0; done--)
-			*wr = (*wr)->next;
-	node_ring_bells(&adapter->node);
+		return wr;
+	if (lock_try(&qp->sq.post_lock)) {
+		const struct hdl_send_wr *from;
+		do {
+			from = wr;
+			wr = from->opcode == HDL_OP_SEND || from->opcode == HDL_OP_SEND_IMM
+			             ? local_short_send(&adapter->node, qp, from)
+			             : local_express(&adapter->node, qp, from);
+		} while (wr != from && wr != NULL);
+		lock_drop(&qp->sq.post_lock);
+	}
 	adapter_unlock(adapter);
+	return wr;
 }
 
 /* Shall producers pass a barrier with each frame? With the drive lock. */

@@ -25,9 +25,9 @@ struct attempt {
 };
 static __thread struct attempt attempt __attribute__((tls_model("initial-exec")));
 
-/* Copy up to MOVE_SHORT bytes; returns 0, or 1 when a fault ended it. Loads come before the stores of the same step, ends may
+/* Copy up to MOVE_SHORT bytes; false when a fault ended it. Loads come before the stores of the same step, ends may
  * overlap, and nothing is pushed: the handler can leave it at any instruction for fault_copy_gone. */
-int fault_copy(void *to, const void *from, size_t bytes) __attribute__((visibility("hidden")));
+bool fault_copy(void *to, const void *from, size_t bytes) __attribute__((visibility("hidden")));
 extern const char fault_copy_gone[] __attribute__((visibility("hidden")));
 __asm__(".text\n"
         ".p2align 5\n"
@@ -36,7 +36,7 @@ __asm__(".text\n"
         ".type fault_copy, @function\n"
         "fault_copy:\n"
         ".cfi_startproc\n"
-        "	xorl %eax, %eax\n"
+        "	movl $1, %eax\n"
         "	cmpq $16, %rdx\n"
         "	jae 3f\n"
         "	cmpl $8, %edx\n"
@@ -78,7 +78,7 @@ __asm__(".text\n"
         ".hidden fault_copy_gone\n"
         ".globl fault_copy_gone\n"
         "fault_copy_gone:\n"
-        "	movl $1, %eax\n"
+        "	xorl %eax, %eax\n"
         "	ret\n"
         ".cfi_endproc\n"
         ".size fault_copy, .-fault_copy\n");
@@ -181,11 +181,6 @@ static enum move_result move_copy(void *context, enum move_side side, const stru
 	return MOVE_OK;
 }
 
-static bool move_copy_short(void *to, const void *from, size_t bytes)
-{
-	return fault_copy(to, from, bytes) == 0;
-}
-
 /* Kept apart like copy_runs(). */
 __attribute__((noinline)) static uint32_t copy_crc(uint32_t crc, void *to, const void *from,
                                                    size_t bytes)
@@ -240,7 +235,7 @@ struct mover fault_mover(bool reaches_peer)
 	return (struct mover){.copy = move_copy,
 	                      .atomic = move_atomic,
 	                      .reach = reaches_peer ? move_reach : NULL,
-	                      .copy_short = move_copy_short,
+	                      .copy_short = fault_copy,
 	                      .copy_crc = move_copy_crc,
 	                      .reaches_peer = reaches_peer};
 }

@@ -259,16 +259,10 @@ static int post_list(struct hdl_qp *qp, const struct hdl_send_wr **wr)
 	return result;
 }
 
-int hdl_post_send(struct hdl_qp *qp, const struct hdl_send_wr *wr, const struct hdl_send_wr **bad)
+/* What has no shorter way. Kept out of hdl_post_send(), which is short. */
+__attribute__((noinline)) static int post_rest(struct hdl_qp *qp, const struct hdl_send_wr *wr,
+                                               const struct hdl_send_wr **bad)
 {
-	if (qp == NULL || qp->magic != MAGIC_QP)
-		return -HDL_EINVAL;
-	if (wr != NULL) {
-		adapter_express(qp->pd->adapter, &qp->qp, &wr);
-		adapter_touch(qp->pd->adapter);
-		if (wr == NULL)
-			return 0;
-	}
 	if (qp->qp.type == HDL_QP_UD && qp->pd->adapter->on_node)
 		prepare_datagrams(wr);
 	int result = post_list(qp, &wr);
@@ -283,6 +277,19 @@ int hdl_post_send(struct hdl_qp *qp, const struct hdl_send_wr *wr, const struct 
 	adapter_touch(qp->pd->adapter);
 	adapter_doorbell(qp->pd->adapter, &qp->qp);
 	return result;
+}
+
+int hdl_post_send(struct hdl_qp *qp, const struct hdl_send_wr *wr, const struct hdl_send_wr **bad)
+{
+	if (qp == NULL || qp->magic != MAGIC_QP)
+		return -HDL_EINVAL;
+	if (wr != NULL) {
+		wr = adapter_express(qp->pd->adapter, &qp->qp, wr);
+		adapter_touch(qp->pd->adapter);
+		if (wr == NULL)
+			return 0;
+	}
+	return post_rest(qp, wr, bad);
 }
 
 /* Copy @wr into the next element of a receive queue, which completes in @cq (NULL: it is shared). Under its post_lock. */

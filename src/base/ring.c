@@ -83,17 +83,6 @@ bool ring_consumed(const struct ring_tx *tx, uint64_t position)
 	       UINT64_MAX / 2;
 }
 
-bool ring_take_armed(struct ring_tx *tx)
-{
-	/* Unfenced: base/barrier.h: either we see the mark, or the consumer sees the record. */
-	if (!tx->unfenced ||
-	    atomic_load_explicit(&tx->shared->fence, memory_order_acquire) != 0) /* R8 */
-		atomic_thread_fence(memory_order_seq_cst);
-	if (atomic_load_explicit(&tx->shared->armed, memory_order_relaxed) == 0)
-		return false;
-	return atomic_exchange_explicit(&tx->shared->armed, 0, memory_order_acq_rel) != 0; /* R6 */
-}
-
 /* A producer that keeps to the drawing never comes here. */
 static const void *give_up(struct ring_rx *rx)
 {

@@ -145,7 +145,15 @@ static inline void ring_publish(struct ring_tx *tx)
 bool ring_consumed(const struct ring_tx *tx, uint64_t position);
 
 /* Take the consumer's "ring me" mark. True: the caller must wake the consumer. Call after publishing. */
-bool ring_take_armed(struct ring_tx *tx);
+static inline bool ring_take_armed(struct ring_tx *tx)
+{
+	/* Unfenced: base/barrier.h: either we see the mark, or the consumer sees the record. */
+	if (!tx->unfenced ||
+	    atomic_load_explicit(&tx->shared->fence, memory_order_acquire) != 0) /* R8 */
+		atomic_thread_fence(memory_order_seq_cst);
+	return atomic_load_explicit(&tx->shared->armed, memory_order_relaxed) != 0 &&
+	       atomic_exchange_explicit(&tx->shared->armed, 0, memory_order_acq_rel) != 0; /* R6 */
+}
 
 /* The next record, or NULL; when there is none it tells the producer of everything released, so a consumer that polls
  * never starves its producer. The length is at most ring_max_record(). Sets rx->broken where the producer's bytes make

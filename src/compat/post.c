@@ -119,21 +119,10 @@ static int post_one(const struct compat_qp *qp, const struct ibv_send_wr *wr)
 	return compat_post_error(hdl_post_send(qp->hdl, &one, NULL));
 }
 
-int compat_post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+/* Kept out of compat_post_send(), which is short. */
+__attribute__((noinline)) static int post_each(const struct compat_qp *qp, struct ibv_send_wr *wr,
+                                               struct ibv_send_wr **bad)
 {
-	const struct compat_qp *qp = compat_qp(ibv);
-	bool as_it_is = qp->ibv.qp_base.qp_type != IBV_QPT_UD;
-	for (const struct ibv_send_wr *at = wr; at != NULL && as_it_is; at = at->next)
-		as_it_is = same(at);
-	if (as_it_is) {
-		const struct hdl_send_wr *refused = NULL;
-		int result = hdl_post_send(qp->hdl, (const struct hdl_send_wr *)(const void *)wr,
-		                           &refused);
-		if (result == 0)
-			return 0;
-		*bad = (struct ibv_send_wr *)(uintptr_t)refused;
-		return compat_post_error(result);
-	}
 	for (; wr != NULL; wr = wr->next) {
 		int error = post_one(qp, wr);
 		if (error != 0) {
@@ -142,6 +131,22 @@ int compat_post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv_send
 		}
 	}
 	return 0;
+}
+
+int compat_post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+{
+	const struct compat_qp *qp = compat_qp(ibv);
+	const struct hdl_send_wr *refused = NULL;
+	if (qp->ibv.qp_base.qp_type == IBV_QPT_UD)
+		return post_each(qp, wr, bad);
+	for (const struct ibv_send_wr *at = wr; at != NULL; at = at->next)
+		if (!same(at))
+			return post_each(qp, wr, bad);
+	int result = hdl_post_send(qp->hdl, (const struct hdl_send_wr *)(const void *)wr, &refused);
+	if (result == 0)
+		return 0;
+	*bad = (struct ibv_send_wr *)(uintptr_t)refused;
+	return compat_post_error(result);
 }
 
 /* Both kinds of receive queue: exactly one of @qp and @srq is there. */

@@ -1,5 +1,7 @@
 /* Completion queues: one for many queue pairs. The driver of the adapter pushes, one at a time; any number of threads poll
- * under poll_lock. A push into a full queue is an overrun: nothing is overwritten, the queue says so for ever. */
+ * under poll_lock. A push into a full queue is an overrun: nothing is overwritten, the queue says so for ever. A driver that polls
+ * an empty queue itself takes what it pushes meanwhile at once (cq_wait()): such a completion never lies in the ring, and has the number
+ * of one that was taken. */
 #ifndef QUEUE_CQ_H
 #define QUEUE_CQ_H
 
@@ -23,6 +25,8 @@ struct cq {
 	struct lock poll_lock;
 	_Alignas(64) _Atomic uint32_t tail;
 	_Atomic uint32_t armed; /* enum cq_armed */
+	uint32_t waits;         /* for so many the driver waits itself, */
+	struct hdl_wc *at;      /* and wants the next one here. Both are the driver's */
 	_Alignas(64) _Atomic uint32_t head;
 };
 
@@ -55,25 +59,76 @@ void cq_init(struct cq *cq, void *memory, uint32_t depth, bool notifies);
 		(to)->dlid_path_bits = (from)->dlid_path_bits; \
 	} while (0)
 
-/* The rest of cq_push() for a queue with a channel: tell of the completion stored before @tail, which solicits an event or not. */
+/* Where the next completion goes. By the driver only, who fills it and calls cq_placed(). NULL: there is no room, cq_overrun(). */
+static inline struct hdl_wc *cq_place(struct cq *cq)
+{
+	if (cq->waits > 0)
+		return cq->at;
+	uint32_t tail = atomic_load_explicit(&cq->tail, memory_order_relaxed);
+	uint32_t head =
+	        atomic_load_explicit(&cq->head, memory_order_acquire); /* C1 pairs with C2 */
+	return tail - head < cq->depth ? &cq->ring[tail & cq->mask] : NULL;
+}
+
+/* A completion was lost. */
+static inline unsigned cq_overrun(struct cq *cq)
+{
+	return atomic_exchange_explicit(&cq->overrun, true, memory_order_relaxed) ? 0 : CQ_OVERRUN;
+}
+
+/* The rest of cq_placed() for a queue with a channel: tell of the completion stored before @tail, which solicits an event or not. */
 unsigned cq_push_notify(struct cq *cq, bool solicited, uint32_t tail);
+
+/* What lies where cq_place() said is a completion. @solicited: the sender asked for an event, or it is an error. Returns enum cq_pushed
+ * bits. */
+static inline unsigned cq_placed(struct cq *cq, bool solicited)
+{
+	if (cq->waits > 0) {
+		cq->waits--;
+		cq->at++;
+		return CQ_STORED;
+	}
+	uint32_t tail = atomic_load_explicit(&cq->tail, memory_order_relaxed) + 1;
+	if (cq->notifies)
+		return cq_push_notify(cq, solicited, tail);
+	atomic_store_explicit(&cq->tail, tail, memory_order_release); /* C3 pairs with C4 */
+	return CQ_STORED;
+}
 
 /* By the driver only. @solicited: the sender asked for an event. Returns enum cq_pushed bits. */
 static inline unsigned cq_push(struct cq *cq, const struct hdl_wc *wc, bool solicited)
 {
-	uint32_t tail = atomic_load_explicit(&cq->tail, memory_order_relaxed);
-	uint32_t head =
-	        atomic_load_explicit(&cq->head, memory_order_acquire); /* C1 pairs with C2 */
-	if (tail - head >= cq->depth)
-		return atomic_exchange_explicit(&cq->overrun, true, memory_order_relaxed)
-		               ? 0
-		               : CQ_OVERRUN;
-	volatile struct hdl_wc *slot = &cq->ring[tail & cq->mask];
+	volatile struct hdl_wc *slot = cq_place(cq);
+	if (slot == NULL)
+		return cq_overrun(cq);
 	CQ_COPY(slot, wc);
-	if (cq->notifies)
-		return cq_push_notify(cq, solicited || wc->status != HDL_WC_SUCCESS, tail + 1);
-	atomic_store_explicit(&cq->tail, tail + 1, memory_order_release); /* C3 pairs with C4 */
-	return CQ_STORED;
+	return cq_placed(cq, solicited || wc->status != HDL_WC_SUCCESS);
+}
+
+static inline bool cq_empty(const struct cq *cq)
+{
+	return atomic_load_explicit(&cq->tail, memory_order_seq_cst) ==
+	       atomic_load_explicit(&cq->head, memory_order_relaxed);
+}
+
+/* The driver waits itself for the next @max completions, and wants them at @wc, until cq_waited(). False: something is there already,
+ * or somebody wants an event of what comes next. (What others poll meanwhile is an empty queue, for only the driver pushes.) */
+static inline bool cq_wait(struct cq *cq, struct hdl_wc *wc, int max)
+{
+	if (!cq_empty(cq) || max <= 0 ||
+	    atomic_load_explicit(&cq->armed, memory_order_relaxed) != CQ_NOT_ARMED)
+		return false;
+	cq->at = wc;
+	cq->waits = (uint32_t)max;
+	return true;
+}
+
+/* How many of the @max came. */
+static inline int cq_waited(struct cq *cq, int max)
+{
+	int came = max - (int)cq->waits;
+	cq->waits = 0;
+	return came;
 }
 
 /* Up to @max completions, oldest first. */
@@ -82,7 +137,7 @@ int cq_poll(struct cq *cq, struct hdl_wc *wc, int max);
 /* The number of the next completion that is pushed. By the driver. */
 static inline uint32_t cq_next(const struct cq *cq)
 {
-	return atomic_load_explicit(&cq->tail, memory_order_relaxed);
+	return atomic_load_explicit(&cq->tail, memory_order_relaxed) - (cq->waits > 0);
 }
 
 /* Has the completion @number been taken? One that is pushed next has not. However long ago it was: the numbers of those that have not been
@@ -92,12 +147,6 @@ static inline bool cq_taken(const struct cq *cq, uint32_t number)
 	uint32_t head = atomic_load_explicit(&cq->head, memory_order_acquire);
 	uint32_t tail = atomic_load_explicit(&cq->tail, memory_order_acquire);
 	return number - head > tail - head;
-}
-
-static inline bool cq_empty(const struct cq *cq)
-{
-	return atomic_load_explicit(&cq->tail, memory_order_seq_cst) ==
-	       atomic_load_explicit(&cq->head, memory_order_relaxed);
 }
 
 /* The next completion raises an event, once; arming for any is stronger than arming for solicited ones. */

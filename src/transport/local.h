@@ -8,6 +8,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "queue/wqe.h"
 #include "transport/frame.h"
@@ -24,6 +25,14 @@ struct arrival {
 	size_t body_bytes;
 	uint32_t link;
 };
+
+/* Copy the header of the frame that @record, of @bytes, enough for one, is. */
+static inline void local_open(struct arrival *a, const unsigned char *record, size_t bytes)
+{
+	memcpy(&a->frame, record, sizeof(a->frame));
+	a->body = (unsigned char *)(uintptr_t)record + sizeof(struct frame);
+	a->body_bytes = bytes - sizeof(struct frame);
+}
 
 /* Requester: execute what can be executed. True if anything was done. */
 bool local_run(struct node *node, struct qp *qp);
@@ -45,8 +54,9 @@ enum step local_multicast(struct node *node, struct qp *qp, struct wqe_send *wqe
 /* Nobody is there: a datagram vanishes, a message is never answered. It must still be fit to be sent. */
 enum step local_to_nobody(struct node *node, struct qp *qp, struct wqe_send *wqe);
 /* Execute and complete @wr at once, without an element of the queue: a short write or read that nothing stands before, on memory
- * of this process. False: nothing was decided, post it. */
-bool local_express(struct node *node, struct qp *qp, const struct hdl_send_wr *wr);
+ * of this process. Returns what is left of the list; @wr itself: nothing was decided, post it. Under sq.post_lock. */
+const struct hdl_send_wr *local_express(struct node *node, struct qp *qp,
+                                        const struct hdl_send_wr *wr);
 /* @wqe is in flight: an answer will come. */
 void local_sent(struct node *node, struct qp *qp, struct wqe_send *wqe);
 /* Answers to @count messages that were published last will come. */
@@ -67,13 +77,17 @@ void local_put_header(struct qp *qp, struct wqe_send *wqe, enum frame_kind kind,
                       struct frame *out);
 
 /* --- local_short.c --- */
-/* Requester: post and send @wr at once, with those that follow it, if they are usual messages. Returns how many, 0: nothing has
- * happened. Under sq.post_lock. */
-uint32_t local_short_send(struct node *node, struct qp *qp, const struct hdl_send_wr *wr);
+/* Requester: post and send @wr at once, with those that follow it, if they are usual messages. Returns what is left of the list;
+ * @wr itself: nothing has happened. Under sq.post_lock. */
+const struct hdl_send_wr *local_short_send(struct node *node, struct qp *qp,
+                                           const struct hdl_send_wr *wr);
 /* Requester: as local_answered() with ANSWER_ACK. */
 void local_acked(struct node *node, struct qp *qp, uint32_t msn);
 /* Responder: take @a if it is a usual message. False: at most what it acknowledges was seen to. */
 bool local_short_take(struct node *node, const struct arrival *a);
+/* The application polls, and something has come through @link: take that, if it is a usual message and nothing has to be done about
+ * it before the application calls again. */
+void local_short_poll(struct node *node, uint32_t link);
 
 /* --- local_value.c --- */
 /* Can the peer of @link read and write our memory? (port/lanes.h: LANES_REACH_YES) */

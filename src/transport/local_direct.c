@@ -258,12 +258,13 @@ static bool is_ready(const struct link *link, const struct qp *qp, const struct 
 	       (facts->rq_psn == qp->attr.sq_psn || qp->type != HDL_QP_RC);
 }
 
-bool local_express(struct node *node, struct qp *qp, const struct hdl_send_wr *wr)
+const struct hdl_send_wr *local_express(struct node *node, struct qp *qp,
+                                        const struct hdl_send_wr *wr)
 {
 	const struct hdl_sge *piece = wr->sg_list;
 	bool read = wr->opcode == HDL_OP_READ, inlined = (wr->flags & HDL_SEND_INLINE) != 0;
 	if (wq_room(&qp->sq) == 0 && reclaim_sends(&qp->sq, qp->send_cq) == 0)
-		return false;
+		return wr;
 	if (node->capture != NULL || qp->type != HDL_QP_RC || qp_state(qp) != HDL_QPS_RTS ||
 	    qp->link >= LINK_WIRE || wq_held(&qp->sq) != 0 || qp->sq.depth == 0 ||
 	    qp->unanswered > 0 || qp->waiting || (wr->opcode != HDL_OP_WRITE && !read) ||
@@ -271,7 +272,7 @@ bool local_express(struct node *node, struct qp *qp, const struct hdl_send_wr *w
 	    (wr->flags & ~(uint32_t)(HDL_SEND_SIGNALED | HDL_SEND_INLINE)) != 0 ||
 	    wr->num_sge != 1 || piece == NULL || piece->length == 0 || piece->length > MOVE_SHORT ||
 	    (inlined ? piece->length > qp->cap.max_inline : qp->sq.max_sge == 0))
-		return false;
+		return wr;
 	const struct link *link = &node->links[qp->link];
 	struct short_run run = {.own = piece->addr,
 	                        .addr = wr->u.rdma.addr,
@@ -282,11 +283,11 @@ bool local_express(struct node *node, struct qp *qp, const struct hdl_send_wr *w
 	const struct qp_public *pub = peer_of(link, qp);
 	if (link->mover.reach == NULL ||
 	    (!inlined && !sg_own_run(node, qp->pd, piece, own_access(run.access), &run.own)))
-		return false;
+		return wr;
 	if (!direct_again(qp, link, pub, &run) &&
 	    (!is_ready(link, qp, pub, &facts) || (facts.access & run.access) == 0 ||
 	     !direct_short(qp, link, pub, &facts, &run)))
-		return false;
+		return wr;
 	qp->retries_left = qp->attr.retry_cnt;
 	counter_add(&node->counters[read ? NODE_BYTES_READ : NODE_BYTES_WRITTEN], run.length);
 	/* It is over as soon as it is posted, and has its place in the queue until it is heard of all the same. */
@@ -297,7 +298,7 @@ bool local_express(struct node *node, struct qp *qp, const struct hdl_send_wr *w
 	wq_release_to(&qp->sq, qp->next);
 	if (tell)
 		op_tell_sent(node, qp, wr->wr_id, (uint8_t)wr->opcode, run.length);
-	return true;
+	return wr->next;
 }
 
 enum step local_direct(struct node *node, struct qp *qp, struct wqe_send *wqe)

@@ -233,9 +233,7 @@ unsigned local_receive(struct node *node, uint32_t index)
 		count++;
 		bool good = bytes >= sizeof(struct frame);
 		if (good) {
-			memcpy(&a.frame, record, sizeof(a.frame));
-			a.body = (unsigned char *)(uintptr_t)record + sizeof(struct frame);
-			a.body_bytes = bytes - sizeof(struct frame);
+			local_open(&a, record, bytes);
 			good = a.frame.kind == FRAME_BURST ? take_burst(node, &a)
 			                                   : take_one(node, &a);
 		}

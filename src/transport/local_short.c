@@ -97,24 +97,18 @@ static bool put_burst(const struct node *node, const struct qp *qp, const struct
 	return true;
 }
 
-uint32_t local_short_send(struct node *node, struct qp *qp, const struct hdl_send_wr *wr)
+/* @count messages from @wr on, of @bytes in the lane. Returns what is left of the list, or @wr. */
+static inline const struct hdl_send_wr *send(struct node *node, struct qp *qp,
+                                             const struct hdl_send_wr *wr, uint32_t count,
+                                             size_t bytes)
 {
-	uint32_t tail = wq_tail(&qp->sq), room = wq_room(&qp->sq);
-	if (room == 0)
-		room = reclaim_sends(&qp->sq, qp->send_cq);
-	if (!is_usual(node, qp) || qp_state(qp) != HDL_QPS_RTS || qp->link >= LINK_WIRE ||
-	    qp->next != tail || qp->waiting || room == 0 || !is_usual_request(qp, wr))
-		return 0;
 	struct link *link = &node->links[qp->link];
-	uint32_t count = 1, length = wr->sg_list->length;
-	size_t bytes = sizeof(struct frame) + length;
-	if (wr->next != NULL)
-		count = burst_of(qp, wr, room, &bytes);
+	uint32_t tail = qp->next, length = wr->sg_list->length;
 	struct frame *out = ring_reserve(&link->tx, bytes);
 	if (out == NULL ||
 	    !(count == 1 ? put(node, qp, wr, wq_at(&qp->sq, tail), qp->next_msn, out + 1)
 	                 : put_burst(node, qp, wr, count, out)))
-		return 0;
+		return wr;
 	bool acks = local_ack_goes_along(qp);
 	uint8_t flags = acks ? FRAME_ACKS : 0;
 	*out = (struct frame){.kind = count == 1 ? FRAME_SEND : FRAME_BURST,
@@ -126,21 +120,59 @@ uint32_t local_short_send(struct node *node, struct qp *qp, const struct hdl_sen
 	                      .length = length,
 	                      .imm = wr->imm,
 	                      .ack = qp->answer_msn};
-	node_publish(node, qp->link);
+	ring_publish(&link->tx);
 	/* The peer has it. From here on nobody waits for us. */
+	node_ring_bell(node, qp->link);
 	if (acks)
 		qp->answer_due = false;
 	wq_posted_many(&qp->sq, count);
 	qp->next = tail + count;
 	qp->next_msn += count;
 	qp->sent_messages += count;
-	for (uint32_t i = 1; i < count; i++) {
-		wr = wr->next;
+	wr = wr->next;
+	for (uint32_t i = 1; i < count; i++, wr = wr->next)
 		length += wr->sg_list->length;
-	}
+	counter_add(&node->counters[NODE_FRAMES_OUT], 1);
 	counter_add(&node->counters[NODE_BYTES_SENT], length);
 	local_await(node, qp, count);
-	return count;
+	return wr;
+}
+
+/* Those that are not alone in their list. Kept out of local_short_send(), which is short. */
+__attribute__((noinline)) static const struct hdl_send_wr *send_list(struct node *node,
+                                                                     struct qp *qp,
+                                                                     const struct hdl_send_wr *wr,
+                                                                     uint32_t room)
+{
+	size_t bytes = sizeof(struct frame) + wr->sg_list->length;
+	uint32_t count = burst_of(qp, wr, room, &bytes);
+	return send(node, qp, wr, count, bytes);
+}
+
+const struct hdl_send_wr *local_short_send(struct node *node, struct qp *qp,
+                                           const struct hdl_send_wr *wr)
+{
+	uint32_t room = wq_room(&qp->sq);
+	if (room == 0)
+		room = reclaim_sends(&qp->sq, qp->send_cq);
+	if (!is_usual(node, qp) || qp_state(qp) != HDL_QPS_RTS || qp->link >= LINK_WIRE ||
+	    qp->next != wq_tail(&qp->sq) || qp->waiting || room == 0 || !is_usual_request(qp, wr))
+		return wr;
+	if (wr->next != NULL)
+		return send_list(node, qp, wr, room);
+	return send(node, qp, wr, 1, sizeof(struct frame) + wr->sg_list->length);
+}
+
+/* op_complete(), written to where it goes. */
+static inline void complete(struct node *node, struct qp *qp, struct cq *cq,
+                            const struct hdl_wc *wc, bool solicited)
+{
+	struct hdl_wc *to = cq_place(cq);
+	if (to != NULL)
+		CQ_COPY(to, wc);
+	unsigned pushed = to != NULL ? cq_placed(cq, solicited) : cq_overrun(cq);
+	if (pushed != CQ_STORED)
+		op_completed_more(node, qp, cq, pushed);
 }
 
 void local_acked(struct node *node, struct qp *qp, uint32_t msn)
@@ -167,7 +199,12 @@ void local_acked(struct node *node, struct qp *qp, uint32_t msn)
 		reclaim_note_send(wqe, qp->send_cq, tell);
 		wq_release_to(&qp->sq, at); /* before it is told: who hears of it may post anew */
 		if (tell)
-			op_tell_sent(node, qp, wr_id, HDL_OP_SEND, length);
+			complete(node, qp, qp->send_cq,
+			         &(struct hdl_wc){.wr_id = wr_id,
+			                          .opcode = HDL_WC_SEND,
+			                          .byte_len = length,
+			                          .qpn = qp->qpn},
+			         false);
 		if (wq_head(&qp->sq) != at)
 			return; /* that was one completion too many, and everything is flushed */
 	}
@@ -177,7 +214,8 @@ void local_acked(struct node *node, struct qp *qp, uint32_t msn)
 		node_activate(node, qp);
 }
 
-bool local_short_take(struct node *node, const struct arrival *a)
+/* The queue pair that @a is for, if it is a usual message, and the next. */
+static inline struct qp *receiver(const struct node *node, const struct arrival *a)
 {
 	const struct frame *f = &a->frame;
 	const uint8_t flags = FRAME_ACKS | FRAME_SOLICITED | FRAME_IMM;
@@ -187,35 +225,77 @@ bool local_short_take(struct node *node, const struct arrival *a)
 	    qp->qpn != f->to_qpn || qp->link != a->link || qp->attr.dest_qpn != f->from_qpn ||
 	    f->msn != qp->expected_msn || qp->part_offset != 0 || qp->srq != NULL ||
 	    !is_usual(node, qp))
-		return false;
-	/* Whoever looks at this frame again may do so again. */
-	enum hdl_qp_state state = qp_state(qp);
-	if ((f->flags & FRAME_ACKS) != 0 && state == HDL_QPS_RTS) {
-		local_acked(node, qp, f->ack);
-		state = qp_state(qp);
-	}
+		return NULL;
+	return qp;
+}
+
+/* Take what @a acknowledges. Whoever looks at this frame again may do so again. */
+static inline void take_ack(struct node *node, struct qp *qp, const struct arrival *a)
+{
+	if ((a->frame.flags & FRAME_ACKS) != 0 && qp_state(qp) == HDL_QPS_RTS)
+		local_acked(node, qp, a->frame.ack);
+}
+
+/* Place the message @a of @qp. False: it is not usual after all. */
+static inline bool place(struct node *node, struct qp *qp, const struct arrival *a)
+{
+	const struct frame *f = &a->frame;
 	const struct wqe_recv *wqe = wq_oldest(&qp->rq);
+	enum hdl_qp_state state = qp_state(qp);
 	uint64_t to;
 	if (wqe == NULL || wqe->num_sge != 1 || wqe->sge->length < f->length ||
 	    (state != HDL_QPS_RTS && (state != HDL_QPS_RTR || !qp->established)) ||
 	    !sg_own_run(node, qp->pd, wqe->sge, HDL_ACCESS_LOCAL_WRITE, &to) ||
 	    !node->own.copy_short((void *)(uintptr_t)to, a->body, f->length))
 		return false;
-	struct hdl_wc wc = {.wr_id = wqe->wr_id,
-	                    .opcode = HDL_WC_RECV,
-	                    .byte_len = f->length,
-	                    .imm = f->imm,
-	                    .qpn = qp->qpn,
-	                    .src_qpn = f->from_qpn,
-	                    .flags = f->flags & FRAME_IMM ? HDL_WC_WITH_IMM : 0u};
+	uint64_t wr_id = wqe->wr_id;
 	reclaim_note_recv(&qp->rq, qp->recv_cq);
 	wq_release(&qp->rq);
 	qp->received_messages++;
-	op_complete(node, qp, qp->recv_cq, &wc, (f->flags & FRAME_SOLICITED) != 0);
+	complete(node, qp, qp->recv_cq,
+	         &(struct hdl_wc){.wr_id = wr_id,
+	                          .opcode = HDL_WC_RECV,
+	                          .byte_len = f->length,
+	                          .imm = f->imm,
+	                          .qpn = qp->qpn,
+	                          .src_qpn = f->from_qpn,
+	                          .flags = f->flags & FRAME_IMM ? HDL_WC_WITH_IMM : 0u},
+	         (f->flags & FRAME_SOLICITED) != 0);
 	counter_add(&node->counters[NODE_BYTES_RECEIVED], f->length);
 	qp->nak_sent = false;
 	qp->expected_msn++;
 	atomic_store_explicit(&qp->pub->executed, QP_EXECUTED(f->msn), memory_order_release);
 	local_owe(node, qp, ANSWER_ACK, f->msn, 0);
 	return true;
+}
+
+bool local_short_take(struct node *node, const struct arrival *a)
+{
+	struct qp *qp = receiver(node, a);
+	if (qp == NULL)
+		return false;
+	take_ack(node, qp, a);
+	return place(node, qp, a);
+}
+
+void local_short_poll(struct node *node, uint32_t index)
+{
+	struct link *link = &node->links[index];
+	struct arrival a = {.link = index};
+	size_t bytes;
+	const unsigned char *record = ring_peek(&link->rx, &bytes);
+	if (record == NULL || bytes < sizeof(struct frame))
+		return;
+	local_open(&a, record, bytes);
+	struct qp *qp = receiver(node, &a);
+	if (qp == NULL)
+		return;
+	node->short_polls--;
+	take_ack(node, qp, &a);
+	/* What is owed for the last one is due now, and here nobody would send it. */
+	if (qp->answer_due || !place(node, qp, &a))
+		return;
+	counter_add(&node->counters[NODE_FRAMES_IN], 1);
+	ring_release(&link->rx);
+	ring_flush_head(&link->rx);
 }

@@ -214,6 +214,7 @@ void node_post(struct node *node, struct qp *qp)
 unsigned node_run(struct node *node)
 {
 	unsigned did = 0;
+	node->short_polls = NODE_SHORT_POLLS;
 	for (uint32_t i = 0; i < node->link_count; i++)
 		if (node->links[i].up && !ring_quiet(&node->links[i].rx))
 			did += local_receive(node, i);

@@ -33,6 +33,8 @@
 /* Bytes that a queue pair moves in its turn, by ourselves: bounds how long a thread that posts to another one waits. */
 #define NODE_TURN_BYTES (1u << 20)
 #define NODE_QPN_BITS   24u
+/* Completions that pollers may have on the shortest way (local_short_poll()) before everybody else has a turn. */
+#define NODE_SHORT_POLLS 16u
 
 /* One peer: a pair of lanes, and what we may read of its tables. */
 struct link {
@@ -117,6 +119,7 @@ struct node {
 	bool by_application; /* whose thread drives us now, and will call again: some answers may wait */
 	bool patient;        /* so may those on a wire: whoever drives us comes again in a moment */
 	bool no_answers;      /* all of them may: it will call again at once */
+	uint32_t short_polls; /* of NODE_SHORT_POLLS, are left */
 	uint32_t turn_bytes;  /* NODE_TURN_BYTES */
 	uint32_t dirty_links; /* first of the list through dirty_next; LINK_NONE */
 	struct timer_wheel wheel;
@@ -140,6 +143,14 @@ unsigned node_run(struct node *node);
 void node_post(struct node *node, struct qp *qp);
 /* Wake the peers that sleep and were sent something. Both of the above do so. */
 void node_ring_bells(struct node *node);
+/* A link that has something for local_short_poll(), or LINK_NONE. */
+static inline uint32_t node_waiting(const struct node *node)
+{
+	for (uint32_t i = 0; node->short_polls > 0 && i < node->link_count; i++)
+		if (node->links[i].up && ring_waits(&node->links[i].rx))
+			return i;
+	return LINK_NONE;
+}
 /* Timers, with the time. Returns how many ran out. */
 unsigned node_tick(struct node *node, uint64_t now_ns);
 /* When node_tick() must be called next; UINT64_MAX: not before something else happens. */
@@ -186,6 +197,13 @@ static inline void *node_reserve(struct node *node, uint32_t link, size_t bytes)
 {
 	return ring_reserve(&node->links[link].tx, bytes);
 }
+/* Wake the peer of link @index if it sleeps: something was published to it alone, not by node_publish(). */
+static inline void node_ring_bell(struct node *node, uint32_t index)
+{
+	if (ring_take_armed(&node->links[index].tx))
+		node->sink.bell(node->sink.context, index);
+}
+/* The peers' bells are looked at at the end of the turn. */
 static inline void node_publish(struct node *node, uint32_t index)
 {
 	struct link *link = &node->links[index];

@@ -1,4 +1,4 @@
-/* SN1: a long request has many turns, and what happens between them. */
+/* SN1: a long request has many turns, and what happens between them; what one poll does, and leaves to the next. */
 #include "conform.h"
 
 #define LONG (3u << 20)
@@ -102,7 +102,99 @@ static void sn1_the_region_of_a_long_one_goes(void **state)
 	check_memory(w);
 }
 
+/* Do the sides meet in lanes, and does nothing happen but by the calls of the test? */
+static bool moves_by_calls(const struct world *w)
+{
+	return !w->port->threaded && !w->port->wire && !w->port->one_adapter;
+}
+
+static void sn1_a_poll_lets_go_on_what_waited_for_an_answer(void **state)
+{
+	struct world *w = *state;
+	struct hdl_qp *qa, *qb;
+	struct hdl_wc wc;
+	if (!moves_by_calls(w) || !w->port->in_turns)
+		skip();
+	make_pair(w, NULL, &qa, &qb);
+	post_recv(qa, 1, &w->a, 0, 64);
+	post_recv(qb, 2, &w->b, 0, 64);
+	fill(&w->a, 64, 16, 3);
+	fill(&w->b, 64, 8, 4);
+	post_data(qa, 3, HDL_OP_SEND, &w->a, 64, 8);
+	post_rdma(qa, 4, HDL_OP_WRITE, piece(&w->a, 72, 8), address(&w->b, 128), arena_key(&w->b));
+	expect_received(w, w->b.rcq, qb, qa, 2, 8);
+	expect_copy(&w->b, 0, &w->a, 64, 8);
+	post_data(qb, 5, HDL_OP_SEND, &w->b, 64, 8);
+	assert_int_equal(hdl_cq_poll(w->a.rcq, &wc, 1), 1);
+	assert_int_equal(wc.wr_id, 1);
+	expect_copy(&w->a, 0, &w->b, 64, 8);
+	expect_copy(&w->b, 128, &w->a, 72, 8);
+	check_memory(w);
+}
+
+static void sn1_who_polls_one_by_one_answers_as_it_goes(void **state)
+{
+	struct world *w = *state;
+	struct hdl_qp *qa, *qb;
+	struct hdl_wc wc[2];
+	if (!moves_by_calls(w))
+		skip();
+	make_pair(w, NULL, &qa, &qb);
+	for (uint64_t i = 0; i < 2; i++) {
+		post_recv(qb, i, &w->b, i * 64, 64);
+		post_data(qa, i, HDL_OP_SEND, &w->a, 0, 8);
+	}
+	for (uint64_t i = 0; i < 2; i++) {
+		assert_int_equal(hdl_cq_poll(w->b.rcq, wc, 1), 1);
+		assert_int_equal(wc[0].wr_id, i);
+		expect_copy(&w->b, i * 64, &w->a, 0, 8);
+	}
+	assert_int_equal(hdl_cq_poll(w->a.scq, wc, 2), 2);
+	check_memory(w);
+}
+
+static void sn1_a_busy_connection_does_not_keep_others_waiting(void **state)
+{
+	enum { MANY = 40 };
+	struct world *w = *state;
+	struct hdl_qp *qa, *qb, *other_a, *other_b;
+	struct hdl_wc wc;
+	if (!moves_by_calls(w))
+		skip();
+	struct hdl_cq *cq = make_cq(&w->a, 16, NULL, NULL);
+	make_pair(w, NULL, &qa, &qb);
+	other_a = make_qp(&w->a, &(struct qp_options){.scq = cq});
+	other_b = make_qp(&w->b, NULL);
+	connect_pair(w, NULL, other_a, other_b);
+	/* It is there, and its acknowledgement waits for the next call that finds time for it. */
+	post_recv(other_b, 100, &w->b, 0, 64);
+	post_data(other_a, 101, HDL_OP_SEND, &w->a, 0, 8);
+	assert_int_equal(hdl_cq_poll(w->b.rcq, &wc, 1), 1);
+	expect_copy(&w->b, 0, &w->a, 0, 8);
+	uint32_t polls = 0;
+	for (; polls < MANY && hdl_cq_poll(cq, &wc, 1) == 0; polls++) {
+		/* The other side always finds what it polls for. */
+		post_recv(qb, 1, &w->b, 64, 64);
+		post_recv(qa, 2, &w->a, 64, 64);
+		post_data(qa, 3, HDL_OP_SEND, &w->a, 0, 8);
+		assert_int_equal(hdl_cq_poll(w->b.rcq, &wc, 1), 1);
+		if (polls > 0)
+			assert_int_equal(hdl_cq_poll(w->b.scq, &wc, 1), 1);
+		post_data(qb, 4, HDL_OP_SEND, &w->b, 0, 8);
+		assert_int_equal(hdl_cq_poll(w->a.rcq, &wc, 1), 1);
+		assert_int_equal(hdl_cq_poll(w->a.scq, &wc, 1), 1);
+		expect_copy(&w->b, 64, &w->a, 0, 8);
+		expect_copy(&w->a, 64, &w->b, 0, 8);
+	}
+	assert_true(polls < MANY);
+	assert_int_equal(wc.wr_id, 101);
+	check_memory(w);
+}
+
 static const struct CMUnitTest tests[] = {
+        BEHAVIOUR(sn1_a_poll_lets_go_on_what_waited_for_an_answer),
+        BEHAVIOUR(sn1_who_polls_one_by_one_answers_as_it_goes),
+        BEHAVIOUR(sn1_a_busy_connection_does_not_keep_others_waiting),
         BIG_BEHAVIOUR(sn1_what_is_posted_later_passes_a_long_one),
         BIG_BEHAVIOUR(sn1_a_long_one_is_finished_before_the_queue_rests),
         BIG_BEHAVIOUR(sn1_a_long_one_ends_with_its_queue_pair),

@@ -136,6 +136,39 @@ static void cq_armed_for_any_stays_so(void **state)
 	assert_int_equal(cq_push(&cq, &wc, false), CQ_STORED | CQ_EVENT);
 }
 
+static void cq_hands_over_what_its_driver_waits_for(void **state)
+{
+	(void)state;
+	struct hdl_wc memory[4], out[4], wc = wc_of(7, 0), error = wc_of(8, HDL_WC_REM_OP_ERR);
+	struct cq cq;
+	cq_init(&cq, memory, 4, true);
+	assert_false(cq_wait(&cq, out, 0));
+	assert_true(cq_wait(&cq, out, 2));
+	uint32_t first = cq_next(&cq);
+	assert_int_equal(cq_push(&cq, &wc, false), CQ_STORED);
+	assert_int_equal(cq_push(&cq, &error, false), CQ_STORED);
+	assert_int_equal(out[0].wr_id, 7);
+	assert_int_equal(out[1].wr_id, 8);
+	assert_int_equal(out[1].status, HDL_WC_REM_OP_ERR);
+	assert_true(cq_empty(&cq));
+	/* One more than it has room for. */
+	uint32_t second = cq_next(&cq);
+	assert_int_equal(cq_push(&cq, &wc, false), CQ_STORED);
+	assert_int_equal(cq_waited(&cq, 2), 2);
+	assert_true(cq_taken(&cq, first));
+	assert_false(cq_taken(&cq, second));
+	assert_false(cq_wait(&cq, out, 2));
+	assert_int_equal(cq_poll(&cq, out, 4), 1);
+	assert_true(cq_taken(&cq, second));
+	/* Nothing came. */
+	assert_true(cq_wait(&cq, out, 2));
+	assert_int_equal(cq_waited(&cq, 2), 0);
+	/* Somebody wants an event. */
+	cq_arm(&cq, false);
+	assert_false(cq_wait(&cq, out, 2));
+	assert_int_equal(cq_push(&cq, &wc, false), CQ_STORED | CQ_EVENT);
+}
+
 static void cq_move_keeps_order(void **state)
 {
 	(void)state;
@@ -220,6 +253,7 @@ int main(void)
 	        cmocka_unit_test(cq_overrun_is_said_once_and_overwrites_nothing),
 	        cmocka_unit_test(cq_arming),
 	        cmocka_unit_test(cq_armed_for_any_stays_so),
+	        cmocka_unit_test(cq_hands_over_what_its_driver_waits_for),
 	        cmocka_unit_test(cq_move_keeps_order),
 	        cmocka_unit_test(cq_discard_takes_one_queue_pair_out),
 	};
