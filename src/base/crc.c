@@ -1,6 +1,7 @@
 /* ISA-L computes the two 32-bit CRCs with the carry-less multiplier where there is one. Its two
  * functions differ in manners: crc32_gzip_refl() inverts before and after by itself, crc32_iscsi()
  * does neither and counts in int. Its crc32_ieee() is the unreflected one and of no use here. */
+#include <immintrin.h>
 #include <isa-l/crc.h>
 
 #include "base/crc.h"
@@ -8,9 +9,24 @@
 /* Multiple of 64, so that ISA-L's main loop ends without a remainder between two calls. */
 #define ISCSI_MAX_BYTES (1u << 30)
 
+/* ISA-L leaves its bits in the upper halves of the vector registers, and as long as they are there every SSE instruction of the program,
+ * this one's or the C library's, waits for them. */
+__attribute__((target("avx"))) static void clear_upper(void)
+{
+	_mm256_zeroupper();
+}
+
+static inline void leave_wide(void)
+{
+	if (__builtin_cpu_supports("avx"))
+		clear_upper();
+}
+
 uint32_t crc32_ieee(uint32_t crc, const void *data, size_t bytes)
 {
-	return crc32_gzip_refl(crc, data, bytes);
+	crc = crc32_gzip_refl(crc, data, bytes);
+	leave_wide();
+	return crc;
 }
 
 uint32_t crc32c(uint32_t crc, const void *data, size_t bytes)
@@ -23,7 +39,9 @@ uint32_t crc32c(uint32_t crc, const void *data, size_t bytes)
 		at += ISCSI_MAX_BYTES;
 		bytes -= ISCSI_MAX_BYTES;
 	}
-	return ~crc32_iscsi(at, (int)bytes, crc);
+	crc = ~crc32_iscsi(at, (int)bytes, crc);
+	leave_wide();
+	return crc;
 }
 
 /* The remainder of each byte under 0x100B with its bits turned round, 0xD008: InfiniBand sends the
