@@ -184,19 +184,12 @@ bool sg_one_run(const struct sg *list, uint64_t length, struct span *run)
 	return true;
 }
 
-struct sg_result sg_move(const struct mover *mover, enum move_side side, struct sg *to,
-                         struct sg *from, uint64_t length)
+/* Portion by portion, and whatever is unusual or wrong. */
+__attribute__((noinline)) static struct sg_result move_long(const struct mover *mover,
+                                                            enum move_side side, struct sg *to,
+                                                            struct sg *from, uint64_t length)
 {
 	struct sg_result result = {.detail = HDL_DETAIL_NONE};
-	struct span to_run, from_run;
-	/* Whatever is unusual or wrong is left to the long way, which says what. */
-	if (length <= NODE_CHUNK_BYTES && length > 0 && sg_one_run(to, length, &to_run) &&
-	    sg_one_run(from, length, &from_run) &&
-	    mover->copy(mover->context, side, &to_run, 1, &from_run, 1) == MOVE_OK) {
-		sg_skip(to, length);
-		sg_skip(from, length);
-		return result;
-	}
 	uint64_t portion = NODE_CHUNK_BYTES;
 	while (length > 0 && result.detail == HDL_DETAIL_NONE) {
 		uint64_t want = length < portion ? length : portion, moved, left;
@@ -220,6 +213,20 @@ struct sg_result sg_move(const struct mover *mover, enum move_side side, struct 
 		}
 	}
 	return result;
+}
+
+struct sg_result sg_move(const struct mover *mover, enum move_side side, struct sg *to,
+                         struct sg *from, uint64_t length)
+{
+	struct span to_run, from_run;
+	if (length > NODE_CHUNK_BYTES || length == 0 || !sg_one_run(to, length, &to_run) ||
+	    !sg_one_run(from, length, &from_run) ||
+	    mover->copy(mover->context, side, &to_run, 1, &from_run, 1) != MOVE_OK)
+		return move_long(mover, side, to, from, length);
+	sg_skip(to, length);
+	sg_skip(from, length);
+	/* Made anew, for registers: to collect it from memory would be to wait for every byte of the copy. */
+	return (struct sg_result){.detail = HDL_DETAIL_NONE};
 }
 
 bool sg_own_run(const struct node *node, uint32_t pd, const struct hdl_sge *piece, uint8_t access,
