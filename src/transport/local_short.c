@@ -98,9 +98,9 @@ static bool put_burst(const struct node *node, const struct qp *qp, const struct
 }
 
 /* @count messages from @wr on, of @bytes in the lane. Returns what is left of the list, or @wr. */
-static inline const struct hdl_send_wr *send(struct node *node, struct qp *qp,
-                                             const struct hdl_send_wr *wr, uint32_t count,
-                                             size_t bytes)
+static inline const struct hdl_send_wr *send_frame(struct node *node, struct qp *qp,
+                                                   const struct hdl_send_wr *wr, uint32_t count,
+                                                   size_t bytes)
 {
 	struct link *link = &node->links[qp->link];
 	uint32_t tail = qp->next, length = wr->sg_list->length;
@@ -146,7 +146,7 @@ __attribute__((noinline)) static const struct hdl_send_wr *send_list(struct node
 {
 	size_t bytes = sizeof(struct frame) + wr->sg_list->length;
 	uint32_t count = burst_of(qp, wr, room, &bytes);
-	return send(node, qp, wr, count, bytes);
+	return send_frame(node, qp, wr, count, bytes);
 }
 
 const struct hdl_send_wr *local_short_send(struct node *node, struct qp *qp,
@@ -160,19 +160,7 @@ const struct hdl_send_wr *local_short_send(struct node *node, struct qp *qp,
 		return wr;
 	if (wr->next != NULL)
 		return send_list(node, qp, wr, room);
-	return send(node, qp, wr, 1, sizeof(struct frame) + wr->sg_list->length);
-}
-
-/* op_complete(), written to where it goes. */
-static inline void complete(struct node *node, struct qp *qp, struct cq *cq,
-                            const struct hdl_wc *wc, bool solicited)
-{
-	struct hdl_wc *to = cq_place(cq);
-	if (to != NULL)
-		CQ_COPY(to, wc);
-	unsigned pushed = to != NULL ? cq_placed(cq, solicited) : cq_overrun(cq);
-	if (pushed != CQ_STORED)
-		op_completed_more(node, qp, cq, pushed);
+	return send_frame(node, qp, wr, 1, sizeof(struct frame) + wr->sg_list->length);
 }
 
 void local_acked(struct node *node, struct qp *qp, uint32_t msn)
@@ -199,12 +187,12 @@ void local_acked(struct node *node, struct qp *qp, uint32_t msn)
 		reclaim_note_send(wqe, qp->send_cq, tell);
 		wq_release_to(&qp->sq, at); /* before it is told: who hears of it may post anew */
 		if (tell)
-			complete(node, qp, qp->send_cq,
-			         &(struct hdl_wc){.wr_id = wr_id,
-			                          .opcode = HDL_WC_SEND,
-			                          .byte_len = length,
-			                          .qpn = qp->qpn},
-			         false);
+			op_complete(node, qp, qp->send_cq,
+			            &(struct hdl_wc){.wr_id = wr_id,
+			                             .opcode = HDL_WC_SEND,
+			                             .byte_len = length,
+			                             .qpn = qp->qpn},
+			            false);
 		if (wq_head(&qp->sq) != at)
 			return; /* that was one completion too many, and everything is flushed */
 	}
@@ -252,15 +240,15 @@ static inline bool place(struct node *node, struct qp *qp, const struct arrival 
 	reclaim_note_recv(&qp->rq, qp->recv_cq);
 	wq_release(&qp->rq);
 	qp->received_messages++;
-	complete(node, qp, qp->recv_cq,
-	         &(struct hdl_wc){.wr_id = wr_id,
-	                          .opcode = HDL_WC_RECV,
-	                          .byte_len = f->length,
-	                          .imm = f->imm,
-	                          .qpn = qp->qpn,
-	                          .src_qpn = f->from_qpn,
-	                          .flags = f->flags & FRAME_IMM ? HDL_WC_WITH_IMM : 0u},
-	         (f->flags & FRAME_SOLICITED) != 0);
+	op_complete(node, qp, qp->recv_cq,
+	            &(struct hdl_wc){.wr_id = wr_id,
+	                             .opcode = HDL_WC_RECV,
+	                             .byte_len = f->length,
+	                             .imm = f->imm,
+	                             .qpn = qp->qpn,
+	                             .src_qpn = f->from_qpn,
+	                             .flags = f->flags & FRAME_IMM ? HDL_WC_WITH_IMM : 0u},
+	            (f->flags & FRAME_SOLICITED) != 0);
 	counter_add(&node->counters[NODE_BYTES_RECEIVED], f->length);
 	qp->nak_sent = false;
 	qp->expected_msn++;
