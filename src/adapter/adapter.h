@@ -36,10 +36,11 @@
 #define ADAPTER_TICK_EVERY 64u /* drives between two looks at the clock */
 #define ADAPTER_WATCH_NS \
 	1000000u /* how long the application may stop polling before the thread takes over */
-#define ADAPTER_STUCK_NS    50000u /* how long a full lane is left alone, by the thread */
-#define ADAPTER_AWAKE_TURNS 1024u  /* of the thread in a row: packets come one after the other */
-#define ADAPTER_PATIENCE_NS 10000u /* how long an answer waits for what the application may say */
-#define ADAPTER_STUCK_MS    1      /* and by an application that waits */
+#define ADAPTER_STUCK_NS    50000u  /* how long a full lane is left alone, by the thread */
+#define ADAPTER_AWAKE_TURNS 1024u   /* of the thread in a row: packets come one after the other */
+#define ADAPTER_SLICE_NS    100000u /* the least that Linux grants */
+#define ADAPTER_PATIENCE_NS 10000u  /* how long an answer waits for what the application may say */
+#define ADAPTER_STUCK_MS    1       /* and by an application that waits */
 /* What woke the thread: data of its epoll. */
 #define EPOLL_BELL   1ull
 #define EPOLL_AGENT  2ull
@@ -168,7 +169,9 @@ struct hdl_adapter {
 	struct wakeful wakeful;
 	_Atomic bool quitting;
 	_Atomic bool
-	        asleep; /* it sleeps until something rings; the next caller sends it to watch */
+	        asleep; /* it sleeps until something rings: who leaves it something to do wakes it, */
+	_Atomic bool
+	        drowsy; /* and the next caller sends it to watch, unless packets wake it anyway */
 	int bell;       /* eventfd: peers ring it */
 	int nudge;      /* eventfd: our own calls wake the thread with it */
 	int epoll;      /* everything that wakes the thread */
@@ -574,9 +577,11 @@ static inline void adapter_touch(struct hdl_adapter *adapter)
 {
 	uint32_t activity = atomic_load_explicit(&adapter->activity, memory_order_relaxed);
 	atomic_store_explicit(&adapter->activity, activity + 1, memory_order_relaxed);
-	if (atomic_load_explicit(&adapter->asleep, memory_order_relaxed) &&
-	    atomic_exchange_explicit(&adapter->asleep, false, memory_order_relaxed))
+	if (atomic_load_explicit(&adapter->drowsy, memory_order_relaxed) &&
+	    atomic_exchange_explicit(&adapter->drowsy, false, memory_order_relaxed)) {
+		atomic_store_explicit(&adapter->asleep, false, memory_order_relaxed);
 		adapter_nudge(adapter);
+	}
 }
 /* Ask every peer to wake our thread with its next frame. With the drive lock. */
 void adapter_arm(struct hdl_adapter *adapter);
