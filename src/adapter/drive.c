@@ -415,6 +415,8 @@ static void *thread_main(void *context)
 	uint32_t last_drives = atomic_load_explicit(&adapter->drives, memory_order_relaxed);
 	unsigned awake = 0; /* turns in a row */
 	bool prompt = false;
+	atomic_store_explicit(&adapter->tables.header->thread, (uint32_t)gettid(),
+	                      memory_order_relaxed);
 	for (unsigned turns = 1; !atomic_load_explicit(&adapter->quitting, memory_order_acquire);
 	     turns++) {
 		uint64_t sleep_ns = thread_turn(adapter, &last_activity, &last_drives);
@@ -431,6 +433,7 @@ static void *thread_main(void *context)
 			wait_bell(adapter, sleep_ns);
 		atomic_store_explicit(&adapter->asleep, false, memory_order_relaxed);
 	}
+	atomic_store_explicit(&adapter->tables.header->thread, 0, memory_order_relaxed);
 	return NULL;
 }
 

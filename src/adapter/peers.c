@@ -426,6 +426,15 @@ static bool find_process(struct peer *peer, pid_t told)
 	return reaches;
 }
 
+/* The thread of @peer that sleeps most of the time, if it is one of its own; else the process. */
+static pid_t quiet_thread(const struct peer *peer)
+{
+	char path[64];
+	uint32_t thread = atomic_load_explicit(&peer->tables.header->thread, memory_order_relaxed);
+	snprintf(path, sizeof(path), "/proc/%d/task/%u", (int)peer->pid, (unsigned)thread);
+	return thread != 0 && access(path, F_OK) == 0 ? (pid_t)thread : peer->pid;
+}
+
 int peers_attach(struct hdl_adapter *adapter, const struct agent_msg *msg, int fds[3], int pidfd)
 {
 	uint32_t index = new_link(adapter);
@@ -459,6 +468,7 @@ int peers_attach(struct hdl_adapter *adapter, const struct agent_msg *msg, int f
 		unmap_peer(adapter, &peer);
 		return -HDL_ENOMEM;
 	}
+	peer.reach->task = quiet_thread(&peer);
 	struct link link = {
 	        .tx = end.tx,
 	        .rx = end.rx,

@@ -20,7 +20,15 @@ static bool own_is_there(const struct span *runs, size_t count, bool write)
 	return true;
 }
 
-static enum move_result copy_by_kernel(const struct reach *reach, enum move_side side,
+static ssize_t ask_kernel(const struct reach *reach, enum move_side side, const struct iovec *to,
+                          size_t to_count, const struct iovec *from, size_t from_count)
+{
+	return side == MOVE_TO_PEER
+	               ? process_vm_writev(reach->task, from, from_count, to, to_count, 0)
+	               : process_vm_readv(reach->task, to, to_count, from, from_count, 0);
+}
+
+static enum move_result copy_by_kernel(struct reach *reach, enum move_side side,
                                        const struct span *to, size_t to_count,
                                        const struct span *from, size_t from_count)
 {
@@ -30,10 +38,11 @@ static enum move_result copy_by_kernel(const struct reach *reach, enum move_side
 		want += to[i].length;
 	to_iovec(to_iov, to, to_count);
 	to_iovec(from_iov, from, from_count);
-	ssize_t done =
-	        side == MOVE_TO_PEER
-	                ? process_vm_writev(reach->pid, from_iov, from_count, to_iov, to_count, 0)
-	                : process_vm_readv(reach->pid, to_iov, to_count, from_iov, from_count, 0);
+	ssize_t done = ask_kernel(reach, side, to_iov, to_count, from_iov, from_count);
+	if (done < 0 && errno == ESRCH && reach->task != reach->pid) {
+		reach->task = reach->pid; /* it may have ended that thread alone */
+		done = ask_kernel(reach, side, to_iov, to_count, from_iov, from_count);
+	}
 	if (done >= 0 && (uint64_t)done == want)
 		return MOVE_OK;
 	/* Short, EFAULT, or the process has ended (ESRCH): the far side, unless it is ours. */

@@ -17,7 +17,7 @@ struct reach *reach_make(pid_t pid, const struct segment_table *table, bool kern
 {
 	struct reach *reach = calloc(1, sizeof(*reach));
 	if (reach != NULL)
-		*reach = (struct reach){.table = table, .pid = pid, .kernel = kernel};
+		*reach = (struct reach){.table = table, .pid = pid, .task = pid, .kernel = kernel};
 	return reach;
 }
 

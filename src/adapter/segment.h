@@ -114,6 +114,7 @@ struct reached {
 struct reach {
 	const struct segment_table *table; /* the peer's */
 	pid_t pid;
+	pid_t task; /* that the kernel is asked for: it counts and locks there, so better a thread that sleeps than the one that runs */
 	bool kernel;      /* process_vm_readv() and process_vm_writev() reach the rest */
 	uint64_t version; /* that the copies are of */
 	uint64_t clock;

@@ -26,6 +26,8 @@ struct tables_header {
 	uint64_t probe_value;
 	uint64_t barrier; /* 1: the owner pays for barriers (base/barrier.h) */
 	struct counter counters[NODE_COUNTER_COUNT];
+	_Atomic uint32_t
+	        thread; /* the number of one of the owner's that sleeps most of the time; 0: none */
 };
 _Static_assert(sizeof(struct tables_header) <= TABLES_HEADER_BYTES, "see the drawing");
 _Static_assert(sizeof(struct segment_table) <= TABLES_SEGMENT_BYTES, "see the drawing");

@@ -1,6 +1,7 @@
 /* Mapping a peer's memory by what the peer says: a table that tells the truth, and all the ways in which it may not. The peer is
  * this process. */
 #include <fcntl.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -298,6 +299,34 @@ static void without_the_kernel(void **state)
 	close(fd);
 }
 
+static void *end_at_once(void *number)
+{
+	*(pid_t *)number = gettid();
+	return NULL;
+}
+
+static void a_thread_that_ended_is_not_the_process(void **state)
+{
+	(void)state;
+	pthread_t thread;
+	pid_t ended;
+	assert_int_equal(pthread_create(&thread, NULL, end_at_once, &ended), 0);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	memset(&table, 0, sizeof(table));
+	struct reach *reach = reach_make(getpid(), &table, true);
+	assert_non_null(reach);
+	assert_int_equal(reach->task, getpid());
+	reach->task = ended;
+	struct mover mover = process_mover(reach, false);
+	uint64_t ours = 7, theirs = 0;
+	struct span own = {(uint64_t)(uintptr_t)&ours, 8},
+	            there = {(uint64_t)(uintptr_t)&theirs, 8};
+	assert_int_equal(mover.copy(reach, MOVE_TO_PEER, &there, 1, &own, 1), MOVE_OK);
+	assert_int_equal(theirs, 7);
+	assert_int_equal(reach->task, getpid());
+	reach_end(reach);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -306,6 +335,7 @@ int main(void)
 	        cmocka_unit_test(a_table_that_never_settles),
 	        cmocka_unit_test(the_least_recently_used_goes),
 	        cmocka_unit_test(without_the_kernel),
+	        cmocka_unit_test(a_thread_that_ended_is_not_the_process),
 	};
 	return cmocka_run_group_tests_name("reach", tests, NULL, NULL);
 }
