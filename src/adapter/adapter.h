@@ -555,8 +555,8 @@ int qp_make_reads(struct qp *qp, uint32_t depth);
 unsigned adapter_drive(struct hdl_adapter *adapter);
 /* As adapter_drive(), for a thread of the application that is going to call again. */
 void adapter_poll(struct hdl_adapter *adapter);
-/* The same for one that polls @cq, which was empty. Returns how many of up to @max completions are at @wc already: then nothing else was
- * done. */
+/* The same for one that polls @cq, which was empty. Returns how many of up to @max completions are at @wc already; most often nothing
+ * else was done then. */
 int adapter_poll_cq(struct hdl_adapter *adapter, struct cq *cq, struct hdl_wc *wc, int max);
 /* Take what has come, execute what was posted, send what is owed. With the drive lock. */
 void adapter_catch_up(struct hdl_adapter *adapter);

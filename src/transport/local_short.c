@@ -187,12 +187,7 @@ void local_acked(struct node *node, struct qp *qp, uint32_t msn)
 		reclaim_note_send(wqe, qp->send_cq, tell);
 		wq_release_to(&qp->sq, at); /* before it is told: who hears of it may post anew */
 		if (tell)
-			op_complete(node, qp, qp->send_cq,
-			            &(struct hdl_wc){.wr_id = wr_id,
-			                             .opcode = HDL_WC_SEND,
-			                             .byte_len = length,
-			                             .qpn = qp->qpn},
-			            false);
+			op_tell_sent(node, qp, wr_id, HDL_OP_SEND, length);
 		if (wq_head(&qp->sq) != at)
 			return; /* that was one completion too many, and everything is flushed */
 	}
@@ -276,12 +271,12 @@ void local_short_poll(struct node *node, uint32_t index)
 		return;
 	local_open(&a, record, bytes);
 	struct qp *qp = receiver(node, &a);
-	if (qp == NULL)
+	/* What is owed for the last one is due now, and here nobody would send it. */
+	if (qp == NULL || qp->answer_due)
 		return;
 	node->short_polls--;
 	take_ack(node, qp, &a);
-	/* What is owed for the last one is due now, and here nobody would send it. */
-	if (qp->answer_due || !place(node, qp, &a))
+	if (!place(node, qp, &a))
 		return;
 	counter_add(&node->counters[NODE_FRAMES_IN], 1);
 	ring_release(&link->rx);
