@@ -222,19 +222,19 @@ static enum move_result move_atomic(void *context, enum move_side side, uint64_t
 	return MOVE_OK;
 }
 
-/* The peer is in this process. */
-static void *move_reach(void *context, uint64_t addr, uint64_t length)
+bool fault_copy_peer(void *here, enum move_side side, uint64_t own, uint64_t addr, size_t bytes)
 {
-	(void)context;
-	(void)length;
-	return (void *)(uintptr_t)addr;
+	(void)here;
+	void *ours = (void *)(uintptr_t)own, *theirs = (void *)(uintptr_t)addr;
+	return side == MOVE_TO_PEER ? fault_copy(theirs, ours, bytes)
+	                            : fault_copy(ours, theirs, bytes);
 }
 
 struct mover fault_mover(bool reaches_peer)
 {
 	return (struct mover){.copy = move_copy,
 	                      .atomic = move_atomic,
-	                      .reach = reaches_peer ? move_reach : NULL,
+	                      .copy_peer = reaches_peer ? fault_copy_peer : NULL,
 	                      .copy_short = fault_copy,
 	                      .copy_crc = move_copy_crc,
 	                      .reaches_peer = reaches_peer};

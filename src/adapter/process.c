@@ -51,6 +51,22 @@ static enum move_result copy_by_kernel(struct reach *reach, enum move_side side,
 	return own_is_there(to, to_count, true) ? MOVE_SOURCE_GONE : MOVE_TARGET_GONE;
 }
 
+/* What copy_process() does, for the least that there can be to do. */
+static bool copy_peer(void *context, enum move_side side, uint64_t own, uint64_t addr, size_t bytes)
+{
+	struct reach *reach = context;
+	void *here = reach_find(reach, addr, bytes);
+	if (here != NULL)
+		return fault_copy_peer(NULL, side, own, (uint64_t)(uintptr_t)here, bytes);
+	if (!reach->kernel)
+		return false;
+	const struct iovec ours = {(void *)(uintptr_t)own, bytes};
+	const struct iovec theirs = {(void *)(uintptr_t)addr, bytes};
+	bool write = side == MOVE_TO_PEER;
+	return ask_kernel(reach, side, write ? &theirs : &ours, 1, write ? &ours : &theirs, 1) ==
+	       (ssize_t)bytes;
+}
+
 _Static_assert(MOVE_MAX_SPANS <= REACH_MAX_MAPPED, "the runs of one copy are mapped together");
 
 static enum move_result copy_process(void *context, enum move_side side, const struct span *to,
@@ -86,7 +102,7 @@ struct mover process_mover(struct reach *reach, bool by_target)
 {
 	return (struct mover){.copy = copy_process,
 	                      .atomic = atomic_process,
-	                      .reach = by_target ? NULL : reach_find,
+	                      .copy_peer = by_target ? NULL : copy_peer,
 	                      .copy_short = fault_mover(true).copy_short,
 	                      .context = reach,
 	                      .reaches_peer = !by_target && reach->kernel};

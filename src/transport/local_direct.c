@@ -110,20 +110,16 @@ static uint8_t own_access(uint8_t access)
 	return access == HDL_ACCESS_REMOTE_READ ? HDL_ACCESS_LOCAL_WRITE : HDL_ACCESS_LOCAL_READ;
 }
 
-/* Copy @run, whose other end lies at @host of the target's memory, if that is memory of this process too. Inside the guard. */
+/* Copy @run, whose other end lies at @host of the target's memory. Inside the guard. */
 static inline bool copy_run(const struct link *link, const struct short_run *run, uint64_t host)
 {
 	const struct mover *mover = &link->mover;
-	void *ours = (void *)(uintptr_t)run->own;
-	void *theirs = mover->reach(mover->context, host, run->length);
-	if (theirs == NULL)
-		return false;
-	return run->access == HDL_ACCESS_REMOTE_READ ? mover->copy_short(ours, theirs, run->length)
-	                                             : mover->copy_short(theirs, ours, run->length);
+	enum move_side side = run->access == HDL_ACCESS_REMOTE_READ ? MOVE_FROM_PEER : MOVE_TO_PEER;
+	return mover->copy_peer(mover->context, side, run->own, host, run->length);
 }
 
-/* The usual short write or read: one run at both ends, and the target's is memory of this process too. False: something is
- * unusual or refused, and perhaps part of it is copied; sg_move() does it anew or says what is wrong. */
+/* The usual short write or read: one run at both ends. False: something is unusual or refused, and perhaps part of it is
+ * copied; sg_move() does it anew or says what is wrong. */
 static bool direct_short(struct qp *qp, const struct link *link, const struct qp_public *pub,
                          const struct qp_facts *facts, const struct short_run *run)
 {
@@ -281,7 +277,7 @@ const struct hdl_send_wr *local_express(struct node *node, struct qp *qp,
 	                        .access = read ? HDL_ACCESS_REMOTE_READ : HDL_ACCESS_REMOTE_WRITE};
 	struct qp_facts facts;
 	const struct qp_public *pub = peer_of(link, qp);
-	if (link->mover.reach == NULL ||
+	if (link->mover.copy_peer == NULL ||
 	    (!inlined && !sg_own_run(node, qp->pd, piece, own_access(run.access), &run.own)))
 		return wr;
 	if (!direct_again(qp, link, pub, &run) &&
@@ -305,7 +301,7 @@ enum step local_direct(struct node *node, struct qp *qp, struct wqe_send *wqe)
 {
 	struct link *link = &node->links[qp->link];
 	bool atomic = wqe->opcode == HDL_OP_COMPARE_SWAP || wqe->opcode == HDL_OP_FETCH_ADD;
-	if (link->mover.reach == NULL)
+	if (link->mover.copy_peer == NULL)
 		return STEP_BY_TARGET;
 	/* A send before us may still be refused, and then we must not have happened. */
 	if (qp->unanswered > 0)

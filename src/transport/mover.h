@@ -29,9 +29,11 @@ struct mover {
 	/* Compare-and-swap (or, with @add, fetch-and-add) on 8 aligned bytes, atomic for everyone on this machine. */
 	enum move_result (*atomic)(void *context, enum move_side side, uint64_t addr, bool add,
 	                           uint64_t compare_add, uint64_t swap, uint64_t *old);
-	/* Where @length bytes at @addr of the peer's memory lie in this process, for the next copy or atomic; NULL: they do
-	 * not. The function is NULL where nothing of the peer's memory may be used but by its own adapter. */
-	void *(*reach)(void *context, uint64_t addr, uint64_t length);
+	/* One run of up to MOVE_SHORT bytes, at @own in this process and at @addr of the peer's memory. False: out of reach, or
+	 * one of the two has gone; copy() says which. The function is NULL where nothing of the peer's memory may be used
+	 * but by its own adapter. */
+	bool (*copy_peer)(void *context, enum move_side side, uint64_t own, uint64_t addr,
+	                  size_t bytes);
 	/* Within this process, up to MOVE_SHORT bytes. False: one of the two has gone; copy() says which. */
 	bool (*copy_short)(void *to, const void *from, size_t bytes);
 	/* The same with any number of bytes, which *crc (base/crc.h, CRC-32) takes in. Only own memory's mover has it. */

@@ -294,7 +294,7 @@ static void without_the_kernel(void **state)
 	assert_int_equal(mover.copy(reach, MOVE_FROM_PEER, &own, 1, &there, 1), MOVE_SOURCE_GONE);
 	assert_int_equal(mover.atomic(reach, MOVE_TO_PEER, THERE, true, 3, 0, &old),
 	                 MOVE_TARGET_GONE);
-	assert_null(process_mover(reach, true).reach);
+	assert_null(process_mover(reach, true).copy_peer);
 	reach_end(reach);
 	close(fd);
 }
