@@ -565,6 +565,8 @@ void adapter_doorbell(struct hdl_adapter *adapter, struct qp *qp);
 /* Do requests from @wr on at once, as long as they are short and nothing is in their way. Returns what is left to post. */
 const struct hdl_send_wr *adapter_express(struct hdl_adapter *adapter, struct qp *qp,
                                           const struct hdl_send_wr *wr);
+/* Take the post_lock of @qp's send queue, with nobody else in adapter_express() for it: that one has the drive lock alone. */
+void adapter_lock_sends(struct hdl_adapter *adapter, struct qp *qp);
 void adapter_lock(struct hdl_adapter *adapter);
 void adapter_unlock(struct hdl_adapter *adapter);
 /* Wake the adapter's thread. */

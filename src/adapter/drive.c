@@ -209,9 +209,10 @@ const struct hdl_send_wr *adapter_express(struct hdl_adapter *adapter, struct qp
                                           const struct hdl_send_wr *wr)
 {
 	/* Most of what is not for this way is seen without the lock. */
-	if (qp->type != HDL_QP_RC || qp->link >= LINK_WIRE || !lock_try(&adapter->drive_lock))
+	if (qp->type != HDL_QP_RC || qp->link >= LINK_WIRE ||
+	    !lock_try_for(&adapter->drive_lock, qp))
 		return wr;
-	if (lock_try(&qp->sq.post_lock)) {
+	if (lock_is_free(&qp->sq.post_lock)) {
 		const struct hdl_send_wr *from;
 		do {
 			from = wr;
@@ -219,10 +220,16 @@ const struct hdl_send_wr *adapter_express(struct hdl_adapter *adapter, struct qp
 			             ? local_short_send(&adapter->node, qp, from)
 			             : local_express(&adapter->node, qp, from);
 		} while (wr != from && wr != NULL);
-		lock_drop(&qp->sq.post_lock);
 	}
 	adapter_unlock(adapter);
 	return wr;
+}
+
+void adapter_lock_sends(struct hdl_adapter *adapter, struct qp *qp)
+{
+	lock_take(&qp->sq.post_lock);
+	for (unsigned spins = 0; lock_is_for(&adapter->drive_lock, qp); spins++)
+		lock_relax(spins);
 }
 
 /* Shall producers pass a barrier with each frame? With the drive lock. */

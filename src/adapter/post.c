@@ -245,7 +245,7 @@ static void prepare_datagrams(const struct hdl_send_wr *wr)
 /* Post the list from *wr on; *wr is where it stopped. */
 static int post_list(struct hdl_qp *qp, const struct hdl_send_wr **wr)
 {
-	lock_take(&qp->qp.sq.post_lock);
+	adapter_lock_sends(qp->pd->adapter, &qp->qp);
 	enum hdl_qp_state state = qp_state(&qp->qp);
 	int result = state == HDL_QPS_RESET || state == HDL_QPS_INIT || state == HDL_QPS_RTR
 	                     ? -HDL_EPERM

@@ -1,28 +1,53 @@
-/* Short locks: a test-and-test-and-set lock that yields the processor when its holder seems to have
- * been put to sleep. */
+/* Short locks: a test-and-test-and-set lock that yields the processor when its holder seems to have been put to sleep.
+ *
+ * A holder can say what it holds the lock for (lock_try_for()). That excludes others from the same thing under a lock of their own, and
+ * costs the holder no second lock: it looks whether theirs is free (lock_is_free()) once it has its lock, they wait while the first
+ * says so (lock_is_for()) once they have theirs. Taking and looking are sequentially consistent: one of the two sees the other. */
 #ifndef BASE_LOCK_H
 #define BASE_LOCK_H
 
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 struct lock {
-	_Atomic bool held;
+	_Atomic uintptr_t held; /* 0: by nobody */
 };
+
+#define LOCK_FOR_ANYTHING ((const void *)1)
 
 #define LOCK_SPINS 256u
 
 /* Has somebody got it, this moment? */
 static inline bool lock_held(const struct lock *lock)
 {
-	return atomic_load_explicit(&lock->held, memory_order_relaxed);
+	return atomic_load_explicit(&lock->held, memory_order_relaxed) != 0;
+}
+
+/* @what: any address but NULL. */
+static inline bool lock_try_for(struct lock *lock, const void *what)
+{
+	uintptr_t nobody = 0;
+	return !lock_held(lock) &&
+	       atomic_compare_exchange_strong_explicit(&lock->held, &nobody, (uintptr_t)what,
+	                                               memory_order_seq_cst, memory_order_relaxed);
 }
 
 static inline bool lock_try(struct lock *lock)
 {
-	return !lock_held(lock) &&
-	       !atomic_exchange_explicit(&lock->held, true, memory_order_acquire);
+	return lock_try_for(lock, LOCK_FOR_ANYTHING);
+}
+
+static inline bool lock_is_for(const struct lock *lock, const void *what)
+{
+	return atomic_load_explicit(&lock->held, memory_order_seq_cst) == (uintptr_t)what;
+}
+
+static inline bool lock_is_free(const struct lock *lock)
+{
+	return lock_is_for(lock, NULL);
 }
 
 /* Wait a moment for someone else's store, for the @spins-th time in a row. */
@@ -42,7 +67,7 @@ static inline void lock_take(struct lock *lock)
 
 static inline void lock_drop(struct lock *lock)
 {
-	atomic_store_explicit(&lock->held, false, memory_order_release);
+	atomic_store_explicit(&lock->held, 0, memory_order_release);
 }
 
 #endif

@@ -1,5 +1,5 @@
-/* Work queues: rings of fixed-size elements in one process's memory. Application threads post under the post lock; whoever
- * drives the adapter consumes. Indices run freely and are masked on use.
+/* Work queues: rings of fixed-size elements in one process's memory. Application threads post under the post lock, or drive the
+ * adapter and see that nobody has it (base/lock.h); whoever drives the adapter consumes. Indices run freely and are masked on use.
  *
  *   tail   next element to post                written by posters (under post_lock)
  *   head   oldest element that is still needed  written by the driver

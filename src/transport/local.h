@@ -53,8 +53,8 @@ enum step local_direct(struct node *node, struct qp *qp, struct wqe_send *wqe);
 enum step local_multicast(struct node *node, struct qp *qp, struct wqe_send *wqe);
 /* Nobody is there: a datagram vanishes, a message is never answered. It must still be fit to be sent. */
 enum step local_to_nobody(struct node *node, struct qp *qp, struct wqe_send *wqe);
-/* Execute and complete @wr at once, without an element of the queue: a short write or read that nothing stands before, on memory
- * of this process. Returns what is left of the list; @wr itself: nothing was decided, post it. Under sq.post_lock. */
+/* Execute and complete @wr at once, without an element of the queue: a short write or read that nothing stands before. Returns
+ * what is left of the list; @wr itself: nothing was decided, post it. With posters locked out. */
 const struct hdl_send_wr *local_express(struct node *node, struct qp *qp,
                                         const struct hdl_send_wr *wr);
 /* @wqe is in flight: an answer will come. */
@@ -78,7 +78,7 @@ void local_put_header(struct qp *qp, struct wqe_send *wqe, enum frame_kind kind,
 
 /* --- local_short.c --- */
 /* Requester: post and send @wr at once, with those that follow it, if they are usual messages. Returns what is left of the list;
- * @wr itself: nothing has happened. Under sq.post_lock. */
+ * @wr itself: nothing has happened. With posters locked out. */
 const struct hdl_send_wr *local_short_send(struct node *node, struct qp *qp,
                                            const struct hdl_send_wr *wr);
 /* Requester: as local_answered() with ANSWER_ACK. */

@@ -30,10 +30,10 @@ static inline uint8_t frame_flags(const struct hdl_send_wr *wr)
 	                 ((wr->flags & HDL_SEND_SOLICITED) != 0 ? FRAME_SOLICITED : 0));
 }
 
-/* Copy the data of @wr to @out, and keep what it asks for in @wqe, as message @msn in flight: it may have to be repeated. False:
- * its memory is not what it should be. */
+/* Copy the data of @wr to @out, and keep in @wqe where it is: it may have to be repeated. False: its memory is not what it
+ * should be. */
 static inline bool put(const struct node *node, const struct qp *qp, const struct hdl_send_wr *wr,
-                       struct wqe_send *wqe, uint32_t msn, void *out)
+                       struct wqe_send *wqe, void *out)
 {
 	const struct hdl_sge *piece = wr->sg_list;
 	uint64_t from = piece->addr;
@@ -46,13 +46,16 @@ static inline bool put(const struct node *node, const struct qp *qp, const struc
 			return false;
 		*wqe_sge(wqe) = *piece;
 	}
-	if (!node->own.copy_short(out, (void *)(uintptr_t)from, piece->length))
-		return false;
-	wqe_begin(wqe, wr, piece->length);
+	return node->own.copy_short(out, (void *)(uintptr_t)from, piece->length);
+}
+
+/* Keep in @wqe what else @wr asks for, as message @msn in flight. */
+static inline void keep(const struct hdl_send_wr *wr, struct wqe_send *wqe, uint32_t msn)
+{
+	wqe_begin(wqe, wr, wr->sg_list->length);
 	wqe->state = WQE_SENT;
 	wqe->msn = msn;
 	wqe->numbered = 1;
-	return true;
 }
 
 static inline size_t item_bytes(const struct hdl_send_wr *wr)
@@ -89,8 +92,7 @@ static bool put_burst(const struct node *node, const struct qp *qp, const struct
 		                          .flags = frame_flags(wr),
 		                          .imm = wr->imm};
 		memcpy(at, &item, sizeof(item));
-		if (!put(node, qp, wr, wq_at(&qp->sq, qp->next + i), qp->next_msn + i,
-		         at + sizeof(item)))
+		if (!put(node, qp, wr, wq_at(&qp->sq, qp->next + i), at + sizeof(item)))
 			return false;
 		at += item_bytes(wr);
 	}
@@ -103,11 +105,10 @@ static inline const struct hdl_send_wr *send_frame(struct node *node, struct qp 
                                                    size_t bytes)
 {
 	struct link *link = &node->links[qp->link];
-	uint32_t tail = qp->next, length = wr->sg_list->length;
+	uint32_t tail = qp->next, length = 0;
 	struct frame *out = ring_reserve(&link->tx, bytes);
-	if (out == NULL ||
-	    !(count == 1 ? put(node, qp, wr, wq_at(&qp->sq, tail), qp->next_msn, out + 1)
-	                 : put_burst(node, qp, wr, count, out)))
+	if (out == NULL || !(count == 1 ? put(node, qp, wr, wq_at(&qp->sq, tail), out + 1)
+	                                : put_burst(node, qp, wr, count, out)))
 		return wr;
 	bool acks = local_ack_goes_along(qp);
 	uint8_t flags = acks ? FRAME_ACKS : 0;
@@ -117,7 +118,7 @@ static inline const struct hdl_send_wr *send_frame(struct node *node, struct qp 
 	                      .to_qpn = qp->attr.dest_qpn,
 	                      .from_qpn = qp->qpn,
 	                      .msn = qp->next_msn,
-	                      .length = length,
+	                      .length = wr->sg_list->length,
 	                      .imm = wr->imm,
 	                      .ack = qp->answer_msn};
 	ring_publish(&link->tx);
@@ -125,13 +126,14 @@ static inline const struct hdl_send_wr *send_frame(struct node *node, struct qp 
 	node_ring_bell(node, qp->link);
 	if (acks)
 		qp->answer_due = false;
+	for (uint32_t i = 0; i < count; i++, wr = wr->next) {
+		keep(wr, wq_at(&qp->sq, tail + i), qp->next_msn + i);
+		length += wr->sg_list->length;
+	}
 	wq_posted_many(&qp->sq, count);
 	qp->next = tail + count;
 	qp->next_msn += count;
 	qp->sent_messages += count;
-	wr = wr->next;
-	for (uint32_t i = 1; i < count; i++, wr = wr->next)
-		length += wr->sg_list->length;
 	counter_add(&node->counters[NODE_FRAMES_OUT], 1);
 	counter_add(&node->counters[NODE_BYTES_SENT], length);
 	local_await(node, qp, count);
