@@ -166,7 +166,7 @@ static void binding_under_operations(void **state)
 
 /* --- one queue pair, many posters --- */
 
-enum { POSTERS = 3, EACH = 1500 };
+enum { POSTERS = 3, EACH = 3000 };
 
 struct poster {
 	struct shared *x;
@@ -183,7 +183,9 @@ static void *post_many(void *context)
 		struct hdl_send_wr wr = {.wr_id = data,
 		                         .opcode = HDL_OP_SEND,
 		                         .flags = HDL_SEND_INLINE |
-		                                  (i % 4 == 3 ? HDL_SEND_SIGNALED : 0u),
+		                                  (i % 4 == 3 ? HDL_SEND_SIGNALED : 0u) |
+		                                  /* the longer way to post */
+		                                  (i % 3 == 2 ? HDL_SEND_FENCE : 0u),
 		                         .sg_list = &one,
 		                         .num_sge = 1};
 		int result = hdl_post_send(p->qp, &wr, NULL);
