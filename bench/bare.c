@@ -1,10 +1,13 @@
-/* The least that a library of verbs can do for ib_send_lat: a floor that has the program itself in it. Preloaded before libibverbs, it
- * lets that one make the connection, then takes the place of three calls: a send is eight bytes and a number in a cache line of
- * memory that both processes map, a completion is read off that number. Nothing is checked, ordered, acknowledged or counted; only one queue
- * pair with messages of eight bytes, one under way at a time, works at all.
+/* The least that a library of verbs can do for ib_send_lat and ib_write_lat: a floor that has the program itself in it. Preloaded before
+ * libibverbs, it lets that one make the connection, then takes the place of three calls: a send is eight bytes and a number in a
+ * cache line of memory that both processes map, a completion is read off that number; a write is one store where the target's memory
+ * is mapped here, else one process_vm_writev(). Nothing is checked, ordered, acknowledged or counted; only one queue pair with messages
+ * of eight bytes, one under way at a time, works at all.
  *
  *   BARE_FILE   the memory, a file of at least a page
- *   BARE_END    0 or 1: which of the two this process is */
+ *   BARE_END    0 or 1: which of the two this process is
+ *   BARE_OWN, BARE_PEER   the files that the two have the buffers of their writes in (perftest --mmap), if they have */
+#include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <infiniband/verbs.h>
@@ -14,30 +17,68 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #define BYTES  8u
 #define SHARED 4096u
-#define RING   4096u /* more than the program has posted at a time */
+#define MEMORY (1u << 20) /* that BARE_PEER has */
+#define RING   4096u      /* more than the program has posted at a time */
 
 struct line {
 	_Alignas(128) uint64_t data;
 	_Atomic uint64_t number;
 };
 
+/* What an end tells the other. */
+struct card {
+	_Alignas(128) _Atomic uint64_t base; /* where BARE_OWN lies */
+	_Atomic int task;                    /* to ask the kernel for */
+};
+
 static struct line *in, *out;
-static const struct ibv_cq *recv_cq;
+static struct card *own_card, *peer_card;
+static unsigned char *memory; /* the peer's; NULL: it is not mapped here */
+static const struct ibv_cq *send_cq, *recv_cq;
 static struct ibv_recv_wr posted[RING];
 static struct ibv_sge pieces[RING];
 static uint64_t sent, told, posts, taken;
 static uint64_t sent_id;
+static enum ibv_wc_opcode sent_as;
+
+static void give_up(const char *why)
+{
+	fprintf(stderr, "bench-bare: %s\n", why);
+	exit(1);
+}
+
+static void write_there(const struct ibv_send_wr *wr)
+{
+	uint64_t from = wr->sg_list->addr, to = wr->wr.rdma.remote_addr;
+	if (memory != NULL) {
+		memcpy(memory + (to - atomic_load_explicit(&peer_card->base, memory_order_relaxed)),
+		       (const void *)(uintptr_t)from, BYTES);
+		return;
+	}
+	struct iovec here = {(void *)(uintptr_t)from, BYTES},
+	             there = {(void *)(uintptr_t)to, BYTES};
+	pid_t task = atomic_load_explicit(&peer_card->task, memory_order_relaxed);
+	if (process_vm_writev(task, &here, 1, &there, 1, 0) != BYTES)
+		give_up("process_vm_writev() failed");
+}
 
 static int bare_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
 {
 	(void)qp, (void)bad;
-	memcpy(&out->data, (const void *)(uintptr_t)wr->sg_list->addr, BYTES);
-	atomic_store_explicit(&out->number, ++sent, memory_order_release);
+	sent++;
+	if (wr->opcode == IBV_WR_RDMA_WRITE) {
+		write_there(wr);
+	} else {
+		memcpy(&out->data, (const void *)(uintptr_t)wr->sg_list->addr, BYTES);
+		atomic_store_explicit(&out->number, sent, memory_order_release);
+	}
 	sent_id = wr->wr_id;
+	sent_as = wr->opcode == IBV_WR_RDMA_WRITE ? IBV_WC_RDMA_WRITE : IBV_WC_SEND;
 	return 0;
 }
 
@@ -54,14 +95,13 @@ static int bare_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_
 static int bare_poll_cq(struct ibv_cq *cq, int count, struct ibv_wc *wc)
 {
 	(void)count;
-	if (cq != recv_cq) {
-		if (told == sent)
-			return 0;
+	if (cq == send_cq && told != sent) {
 		told++;
 		wc->wr_id = sent_id;
-		wc->opcode = IBV_WC_SEND;
+		wc->opcode = sent_as;
 	} else {
-		if (atomic_load_explicit(&in->number, memory_order_acquire) == taken)
+		if (cq != recv_cq ||
+		    atomic_load_explicit(&in->number, memory_order_acquire) == taken)
 			return 0;
 		uint64_t at = taken++ % RING;
 		memcpy((void *)(uintptr_t)pieces[at].addr, &in->data, BYTES);
@@ -74,21 +114,63 @@ static int bare_poll_cq(struct ibv_cq *cq, int count, struct ibv_wc *wc)
 	return 1;
 }
 
-/* The last that the program does before it posts. */
+static void *map_file(const char *file, size_t bytes)
+{
+	int fd = file != NULL ? open(file, O_RDWR | O_CLOEXEC) : -1;
+	void *at =
+	        fd >= 0 ? mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) : MAP_FAILED;
+	if (at == MAP_FAILED)
+		give_up("BARE_FILE or BARE_PEER says nothing useful");
+	close(fd);
+	return at;
+}
+
+/* Where this process has @file. */
+static uint64_t base_of(const char *file)
+{
+	char line[512];
+	uint64_t base = 0;
+	FILE *maps = fopen("/proc/self/maps", "re");
+	while (maps != NULL && base == 0 && fgets(line, sizeof(line), maps) != NULL)
+		if (strstr(line, file) != NULL)
+			base = strtoull(line, NULL, 16);
+	if (base == 0)
+		give_up("BARE_OWN is not mapped");
+	fclose(maps);
+	return base;
+}
+
+/* A thread of this process that sleeps, which the library below has. The kernel counts in the task that it is asked for. */
+static int sleeper(void)
+{
+	int own = getpid(), task = own;
+	DIR *tasks = opendir("/proc/self/task");
+	for (struct dirent *at; tasks != NULL && (at = readdir(tasks)) != NULL;)
+		if (atoi(at->d_name) > own)
+			task = atoi(at->d_name);
+	if (tasks != NULL)
+		closedir(tasks);
+	return task;
+}
+
+/* The last that the program does before it posts. Then the two meet once more, and both cards are there. */
 static void begin(const struct ibv_qp *qp)
 {
-	const char *file = getenv("BARE_FILE"), *end = getenv("BARE_END");
-	int fd = file != NULL ? open(file, O_RDWR | O_CLOEXEC) : -1;
-	struct line *lines = fd >= 0 && end != NULL
-	                             ? mmap(NULL, SHARED, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)
-	                             : MAP_FAILED;
-	if (lines == MAP_FAILED) {
-		fprintf(stderr, "bench-bare: BARE_FILE and BARE_END say nothing useful\n");
-		exit(1);
-	}
-	close(fd);
+	const char *end = getenv("BARE_END"), *own = getenv("BARE_OWN");
+	struct line *lines = map_file(getenv("BARE_FILE"), SHARED);
+	if (end == NULL)
+		give_up("BARE_END is not there");
 	in = &lines[*end != '0'];
 	out = &lines[*end == '0'];
+	struct card *cards = (struct card *)(void *)&lines[2];
+	own_card = &cards[*end != '0'];
+	peer_card = &cards[*end == '0'];
+	own_card->task = sleeper();
+	if (own != NULL) {
+		own_card->base = base_of(own);
+		memory = map_file(getenv("BARE_PEER"), MEMORY);
+	}
+	send_cq = qp->send_cq;
 	recv_cq = qp->recv_cq;
 	qp->context->ops.post_send = bare_post_send;
 	qp->context->ops.post_recv = bare_post_recv;
