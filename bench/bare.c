@@ -1,8 +1,8 @@
-/* The least that a library of verbs can do for ib_send_lat and ib_write_lat: a floor that has the program itself in it. Preloaded before
+/* The least that a library of verbs can do for perftest: floors that have the program itself in them, and its buffers. Preloaded before
  * libibverbs, it lets that one make the connection, then takes the place of three calls: a send is eight bytes and a number in a
- * cache line of memory that both processes map, a completion is read off that number; a write is one store where the target's memory
- * is mapped here, else one process_vm_writev(). Nothing is checked, ordered, acknowledged or counted; only one queue pair with messages
- * of eight bytes, one under way at a time, works at all.
+ * cache line of memory that both processes map, a completion is read off that number; a write or read is a copy where the target's
+ * memory is mapped here, else one process_vm_writev() or process_vm_readv(). Nothing is checked, ordered, acknowledged or counted; only one
+ * queue pair, with messages of eight bytes, one under way at a time, or with RDMA, works at all.
  *
  *   BARE_FILE   the memory, a file of at least a page
  *   BARE_END    0 or 1: which of the two this process is
@@ -12,6 +12,7 @@
 #include <fcntl.h>
 #include <infiniband/verbs.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,9 +43,9 @@ static unsigned char *memory; /* the peer's; NULL: it is not mapped here */
 static const struct ibv_cq *send_cq, *recv_cq;
 static struct ibv_recv_wr posted[RING];
 static struct ibv_sge pieces[RING];
-static uint64_t sent, told, posts, taken;
-static uint64_t sent_id;
-static enum ibv_wc_opcode sent_as;
+static uint64_t sent, posts, taken;
+static struct ibv_wc done[RING]; /* what was sent */
+static uint64_t dones, told;
 
 static void give_up(const char *why)
 {
@@ -52,33 +53,39 @@ static void give_up(const char *why)
 	exit(1);
 }
 
-static void write_there(const struct ibv_send_wr *wr)
+static void rdma(const struct ibv_send_wr *wr)
 {
-	uint64_t from = wr->sg_list->addr, to = wr->wr.rdma.remote_addr;
+	struct iovec here = {(void *)(uintptr_t)wr->sg_list->addr, wr->sg_list->length},
+	             there = {(void *)(uintptr_t)wr->wr.rdma.remote_addr, here.iov_len};
+	bool read = wr->opcode == IBV_WR_RDMA_READ;
 	if (memory != NULL) {
-		memcpy(memory + (to - atomic_load_explicit(&peer_card->base, memory_order_relaxed)),
-		       (const void *)(uintptr_t)from, BYTES);
+		void *at = memory + (wr->wr.rdma.remote_addr -
+		                     atomic_load_explicit(&peer_card->base, memory_order_relaxed));
+		memcpy(read ? here.iov_base : at, read ? at : here.iov_base, here.iov_len);
 		return;
 	}
-	struct iovec here = {(void *)(uintptr_t)from, BYTES},
-	             there = {(void *)(uintptr_t)to, BYTES};
 	pid_t task = atomic_load_explicit(&peer_card->task, memory_order_relaxed);
-	if (process_vm_writev(task, &here, 1, &there, 1, 0) != BYTES)
-		give_up("process_vm_writev() failed");
+	ssize_t moved = read ? process_vm_readv(task, &here, 1, &there, 1, 0)
+	                     : process_vm_writev(task, &here, 1, &there, 1, 0);
+	if (moved != (ssize_t)here.iov_len)
+		give_up("the kernel did not copy");
 }
 
 static int bare_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
 {
 	(void)qp, (void)bad;
-	sent++;
-	if (wr->opcode == IBV_WR_RDMA_WRITE) {
-		write_there(wr);
-	} else {
-		memcpy(&out->data, (const void *)(uintptr_t)wr->sg_list->addr, BYTES);
-		atomic_store_explicit(&out->number, sent, memory_order_release);
+	for (; wr != NULL; wr = wr->next) {
+		enum ibv_wc_opcode as = IBV_WC_SEND;
+		if (wr->opcode == IBV_WR_SEND) {
+			memcpy(&out->data, (const void *)(uintptr_t)wr->sg_list->addr, BYTES);
+			atomic_store_explicit(&out->number, ++sent, memory_order_release);
+		} else {
+			rdma(wr);
+			as = wr->opcode == IBV_WR_RDMA_READ ? IBV_WC_RDMA_READ : IBV_WC_RDMA_WRITE;
+		}
+		if (wr->send_flags & IBV_SEND_SIGNALED)
+			done[dones++ % RING] = (struct ibv_wc){.wr_id = wr->wr_id, .opcode = as};
 	}
-	sent_id = wr->wr_id;
-	sent_as = wr->opcode == IBV_WR_RDMA_WRITE ? IBV_WC_RDMA_WRITE : IBV_WC_SEND;
 	return 0;
 }
 
@@ -95,10 +102,10 @@ static int bare_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_
 static int bare_poll_cq(struct ibv_cq *cq, int count, struct ibv_wc *wc)
 {
 	(void)count;
-	if (cq == send_cq && told != sent) {
-		told++;
-		wc->wr_id = sent_id;
-		wc->opcode = sent_as;
+	if (cq == send_cq && told != dones) {
+		const struct ibv_wc *next = &done[told++ % RING];
+		wc->wr_id = next->wr_id;
+		wc->opcode = next->opcode;
 	} else {
 		if (cq != recv_cq ||
 		    atomic_load_explicit(&in->number, memory_order_acquire) == taken)
