@@ -57,7 +57,7 @@ _heddle() {
 		-n | --iterations | -q | --depth | -p | --port | -N | --node) ;;
 		*)
 			mapfile -t COMPREPLY < <(compgen -W "-o --operation -L --latency -B --bandwidth -s --size -a --all \
-				-n --iterations -q --depth -c --connection -e --events -j --json -S --server -C --client \
+				-n --iterations -q --depth -c --connection -e --events -m --mapped -j --json -S --server -C --client \
 				-p --port -N --node --help --usage --version" -- "$cur")
 			;;
 		esac

@@ -33,6 +33,8 @@ static const struct argp_option option_list[] = {
         {"depth", 'q', "N", 0, "Up to N requests in flight (64)", 0},
         {"connection", 'c', "TYPE", 0, "RC, UC or UD (RC)", 0},
         {"events", 'e', NULL, 0, "Sleep until something completes, instead of polling", 0},
+        {"mapped", 'm', NULL, 0, "On memory that both processes map, as hdl_mem_alloc() makes it",
+         0},
         {"json", 'j', NULL, 0, "One JSON object instead of tables", 0},
         {"server", 'S', NULL, 0, "Wait for clients, on the node of --node", 1},
         {"client", 'C', NULL, 0, "Measure against a server on NODE (the machine's own)", 1},
@@ -154,6 +156,9 @@ static error_t parse(int key, char *text, struct argp_state *state)
 	case 'e':
 		options->sleeps = true;
 		return 0;
+	case 'm':
+		options->mapped = true;
+		return 0;
 	case 'j':
 		options->json = true;
 		return 0;
@@ -209,6 +214,7 @@ static size_t add_plan(const struct perf_options *options, struct perf_plan *pla
 	                         .type = options->type,
 	                         .depth = mode == PERF_LATENCY ? 1 : options->depth,
 	                         .sleeps = options->sleeps,
+	                         .mapped = options->mapped,
 	                         .size_bytes = size,
 	                         .count = requests,
 	                         .warm_up = (requests / 10 + PERF_SLOTS) / PERF_SLOTS * PERF_SLOTS};
@@ -246,9 +252,10 @@ static void add_floors(struct perf_floor *floor, struct perf_row *rows, size_t c
 		bool small = bytes <= 4096;
 		double process_vm = floor_process_vm(floor, bytes), copy = floor_memcpy(bytes);
 		if (rows[i].plan.mode == PERF_LATENCY)
-			rows[i].floor_ns = rows[i].plan.op == PERF_READ ? process_vm
-			                   : small                      ? cache_line_ns
-			                                                : cache_line_ns + copy;
+			rows[i].floor_ns = rows[i].plan.op == PERF_READ && !rows[i].plan.mapped
+			                           ? process_vm
+			                   : small ? cache_line_ns
+			                           : cache_line_ns + copy;
 		rows[i].memcpy_bytes_per_s = copy > 0 ? (double)bytes * 1e9 / copy : 0;
 		rows[i].process_vm_bytes_per_s =
 		        process_vm > 0 ? (double)bytes * 1e9 / process_vm : 0;

@@ -35,7 +35,7 @@ struct perf_plan {
 	uint32_t type; /* enum hdl_qp_type */
 	uint32_t depth;
 	uint32_t sleeps; /* completions are waited for in the operating system */
-	uint32_t reserved;
+	uint32_t mapped; /* the memory is such that the other side can map it */
 	uint64_t size_bytes, count, warm_up;
 };
 
@@ -105,7 +105,7 @@ struct perf_options {
 	uint32_t size_count; /* 0: the usual ones */
 	uint32_t type, depth;
 	uint64_t iterations; /* 0: as many as it takes */
-	bool sleeps, json, server, is_client;
+	bool sleeps, mapped, json, server, is_client;
 	const char *client; /* the node of the server, or NULL: we start one */
 	const char *node;   /* where we are ourselves */
 	uint16_t port;

@@ -73,17 +73,18 @@ static void bandwidth_table(const struct perf_row *rows, size_t count)
 void perf_report_text(const struct perf_options *options, const struct perf_row *rows, size_t count,
                       double cache_line_ns)
 {
-	printf("Two processes, %s, %s; up to %u requests in flight.\n", type_name(options->type),
-	       options->sleeps ? "sleeping until something completes" : "polling", options->depth);
+	printf("Two processes, %s, %s%s; up to %u requests in flight.\n", type_name(options->type),
+	       options->sleeps ? "sleeping until something completes" : "polling",
+	       options->mapped ? ", memory that both map" : "", options->depth);
 	latency_table(rows, count);
 	bandwidth_table(rows, count);
 	printf("\nLatency of send and write is half of a round trip, of read and atomic the time "
 	       "until "
 	       "completion.\n");
 	if (cache_line_ns > 0)
-		printf("Floors: a cache line from process to process takes %.2f us; read: one "
-		       "process_vm_writev().\n",
-		       cache_line_ns / 1e3);
+		printf("Floors: a cache line from process to process takes %.2f us%s.\n",
+		       cache_line_ns / 1e3,
+		       options->mapped ? "" : "; read: one process_vm_writev()");
 }
 
 static json_t *row_json(const struct perf_row *r)
@@ -115,10 +116,10 @@ bool perf_report_json(const struct perf_options *options, const struct perf_row 
 	for (size_t i = 0; i < count; i++)
 		json_array_append_new(rows[i].plan.mode == PERF_LATENCY ? latency : bandwidth,
 		                      row_json(&rows[i]));
-	json_t *all = json_pack("{s:s, s:i, s:b, s:f, s:o, s:o}", "transport",
+	json_t *all = json_pack("{s:s, s:i, s:b, s:b, s:f, s:o, s:o}", "transport",
 	                        type_name(options->type), "depth", (int)options->depth, "sleeping",
-	                        options->sleeps, "cache_line_ns", cache_line_ns, "latency", latency,
-	                        "bandwidth", bandwidth);
+	                        options->sleeps, "mapped", options->mapped, "cache_line_ns",
+	                        cache_line_ns, "latency", latency, "bandwidth", bandwidth);
 	bool ok = all != NULL &&
 	          json_dumpf(all, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(6)) == 0 &&
 	          putchar('\n') != EOF;

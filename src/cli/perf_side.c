@@ -59,16 +59,23 @@ static bool make_memory(struct perf_side *side)
 	side->slots = side->plan.mode == PERF_LATENCY ? 2 : PERF_SLOTS;
 	side->slot_bytes = (side->plan.size_bytes + grh + 63) & ~(size_t)63;
 	side->memory_bytes = side->slots * side->slot_bytes;
-	void *memory = mmap(NULL, side->memory_bytes, PROT_READ | PROT_WRITE,
-	                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-	if (memory == MAP_FAILED)
-		return side_fail(side, "memory", -HDL_ENOMEM);
+	void *memory;
+	int error = 0;
+	if (side->plan.mapped) {
+		error = hdl_mem_alloc(side->memory_bytes, &memory);
+	} else {
+		memory = mmap(NULL, side->memory_bytes, PROT_READ | PROT_WRITE,
+		              MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+		error = memory == MAP_FAILED ? -HDL_ENOMEM : 0;
+	}
+	if (error != 0)
+		return side_fail(side, "memory", error);
 	side->memory = memory;
-	int error = hdl_mr_register(side->pd, memory, side->memory_bytes,
-	                            HDL_ACCESS_LOCAL_READ | HDL_ACCESS_LOCAL_WRITE |
-	                                    HDL_ACCESS_REMOTE_READ | HDL_ACCESS_REMOTE_WRITE |
-	                                    HDL_ACCESS_REMOTE_ATOMIC,
-	                            &side->mr);
+	error = hdl_mr_register(side->pd, memory, side->memory_bytes,
+	                        HDL_ACCESS_LOCAL_READ | HDL_ACCESS_LOCAL_WRITE |
+	                                HDL_ACCESS_REMOTE_READ | HDL_ACCESS_REMOTE_WRITE |
+	                                HDL_ACCESS_REMOTE_ATOMIC,
+	                        &side->mr);
 	return error == 0 || side_fail(side, "hdl_mr_register", error);
 }
 
@@ -120,7 +127,9 @@ void side_end(struct perf_side *side)
 		hdl_ah_destroy(side->ah);
 	if (side->mr != NULL)
 		hdl_mr_deregister(side->mr);
-	if (side->memory != NULL)
+	if (side->memory != NULL && side->plan.mapped)
+		hdl_mem_free(side->memory);
+	else if (side->memory != NULL)
 		munmap(side->memory, side->memory_bytes);
 	if (side->cq != NULL)
 		hdl_cq_destroy(side->cq);

@@ -80,6 +80,11 @@ class Command(unittest.TestCase):
         self.check_perf(result, {"send", "write", "read", "atomic"}, {64})
         self.assertTrue(result["sleeping"])
 
+    def test_perf_on_mapped_memory(self):
+        result = self.perf("-m", "-s", "64", "-s", "64k")
+        self.assertTrue(result["mapped"])
+        self.check_perf(result, {"send", "write", "read", "atomic"}, {64, 65536})
+
     def test_perf_on_a_busy_processor(self):
         """Both sides have to share it with others: what is measured there is worth little, and does not take for ever."""
         def share():
