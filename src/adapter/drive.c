@@ -214,12 +214,13 @@ const struct hdl_send_wr *adapter_express(struct hdl_adapter *adapter, struct qp
 		return wr;
 	if (lock_is_free(&qp->sq.post_lock)) {
 		const struct hdl_send_wr *from;
+		unsigned left = NODE_TX_BATCH; /* then others have their turn */
 		do {
 			from = wr;
 			wr = from->opcode == HDL_OP_SEND || from->opcode == HDL_OP_SEND_IMM
 			             ? local_short_send(&adapter->node, qp, from)
 			             : local_express(&adapter->node, qp, from);
-		} while (wr != from && wr != NULL);
+		} while (wr != from && wr != NULL && --left > 0);
 	}
 	adapter_unlock(adapter);
 	return wr;

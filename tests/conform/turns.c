@@ -45,6 +45,40 @@ static void sn1_what_is_posted_later_passes_a_long_one(void **state)
 	check_memory(w);
 }
 
+/* More than one turn's worth of short requests, posted in one call: all over, each in its place, the last one last. */
+static void sn1_a_long_list_of_short_ones(void **state)
+{
+	enum { REQUESTS = 200 };
+	struct world *w = *state;
+	struct hdl_qp *qa, *qb;
+	struct hdl_cq *cq = make_cq(&w->a, REQUESTS, NULL, NULL);
+	struct hdl_send_wr wr[REQUESTS];
+	struct hdl_sge from[REQUESTS];
+	qa = make_qp(&w->a, &(struct qp_options){.cap.max_send_wr = REQUESTS, .scq = cq});
+	qb = make_qp(&w->b, NULL);
+	connect_pair(w, NULL, qa, qb);
+	fill(&w->a, 0, 64 * REQUESTS, 5);
+	for (uint32_t i = 0; i < REQUESTS; i++) {
+		/* Of neighbours, each overwrites a part of the one before. */
+		from[i] = piece(&w->a, 64 * (size_t)i, 64);
+		wr[i] = (struct hdl_send_wr){.next = i + 1 < REQUESTS ? &wr[i + 1] : NULL,
+		                             .wr_id = i,
+		                             .opcode = HDL_OP_WRITE,
+		                             .flags = HDL_SEND_SIGNALED,
+		                             .sg_list = &from[i],
+		                             .num_sge = 1,
+		                             .u.rdma = {.addr = address(&w->b, 32 * (size_t)i),
+		                                        .key = arena_key(&w->b)}};
+	}
+	assert_int_equal(hdl_post_send(qa, wr, NULL), 0);
+	for (uint32_t i = 0; i < REQUESTS; i++)
+		expect_sent(w, cq, qa, i, HDL_WC_WRITE, 64);
+	for (uint32_t i = 0; i < REQUESTS; i++)
+		expect_copy(&w->b, 32 * (size_t)i, &w->a, 64 * (size_t)i,
+		            i + 1 < REQUESTS ? 32 : 64);
+	check_memory(w);
+}
+
 static void sn1_a_long_one_is_finished_before_the_queue_rests(void **state)
 {
 	struct world *w = *state;
@@ -195,6 +229,7 @@ static const struct CMUnitTest tests[] = {
         BEHAVIOUR(sn1_a_poll_lets_go_on_what_waited_for_an_answer),
         BEHAVIOUR(sn1_who_polls_one_by_one_answers_as_it_goes),
         BEHAVIOUR(sn1_a_busy_connection_does_not_keep_others_waiting),
+        BEHAVIOUR(sn1_a_long_list_of_short_ones),
         BIG_BEHAVIOUR(sn1_what_is_posted_later_passes_a_long_one),
         BIG_BEHAVIOUR(sn1_a_long_one_is_finished_before_the_queue_rests),
         BIG_BEHAVIOUR(sn1_a_long_one_ends_with_its_queue_pair),

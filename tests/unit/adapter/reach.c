@@ -285,6 +285,13 @@ static void without_the_kernel(void **state)
 	assert_int_equal(old, 7);
 	assert_int_equal(mover.copy(reach, MOVE_FROM_PEER, &own, 1, &there, 1), MOVE_OK);
 	assert_int_equal(here, 10);
+	uint64_t here_at = own.addr;
+	assert_true(mover.copy_peer(reach, MOVE_TO_PEER, here_at, THERE + 8, 8));
+	here = 0;
+	assert_true(mover.copy_peer(reach, MOVE_FROM_PEER, here_at, THERE + 8, 8));
+	assert_int_equal(here, 10);
+	assert_false(mover.copy_peer(reach, MOVE_TO_PEER, here_at, THERE - 8, 8));
+	assert_false(mover.copy_peer(reach, MOVE_FROM_PEER, here_at, (uint64_t)(uintptr_t)&old, 8));
 	assert_int_equal(mover.copy(reach, MOVE_TO_PEER, &elsewhere, 1, &own, 1), MOVE_ELSEWHERE);
 	assert_int_equal(mover.copy(reach, MOVE_FROM_PEER, &own, 1, &elsewhere, 1), MOVE_ELSEWHERE);
 	assert_int_equal(mover.atomic(reach, MOVE_TO_PEER, THERE - 8, true, 3, 0, &old),
@@ -294,9 +301,38 @@ static void without_the_kernel(void **state)
 	assert_int_equal(mover.copy(reach, MOVE_FROM_PEER, &own, 1, &there, 1), MOVE_SOURCE_GONE);
 	assert_int_equal(mover.atomic(reach, MOVE_TO_PEER, THERE, true, 3, 0, &old),
 	                 MOVE_TARGET_GONE);
+	assert_false(mover.copy_peer(reach, MOVE_TO_PEER, here_at, THERE, 8));
+	assert_false(mover.copy_peer(reach, MOVE_FROM_PEER, here_at, THERE, 8));
 	assert_null(process_mover(reach, true).copy_peer);
 	reach_end(reach);
 	close(fd);
+}
+
+/* A short run that nobody mapped is the kernel's to copy. */
+static void with_the_kernel(void **state)
+{
+	(void)state;
+	uint64_t ours = 7;
+	memset(&table, 0, sizeof(table));
+	struct reach *reach = reach_make(getpid(), &table, true);
+	struct mover mover = process_mover(reach, false);
+	uint64_t *theirs =
+	        mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	assert_true(theirs != MAP_FAILED);
+	uint64_t own = (uint64_t)(uintptr_t)&ours, there = (uint64_t)(uintptr_t)theirs;
+	assert_true(mover.copy_peer(reach, MOVE_TO_PEER, own, there, 8));
+	assert_int_equal(theirs[0], 7);
+	theirs[1] = 9;
+	assert_true(mover.copy_peer(reach, MOVE_FROM_PEER, own, there + 8, 8));
+	assert_int_equal(ours, 9);
+	/* What its owner may not write, nobody else may. */
+	assert_int_equal(mprotect(theirs, 4096, PROT_READ), 0);
+	assert_false(mover.copy_peer(reach, MOVE_TO_PEER, own, there, 8));
+	assert_true(mover.copy_peer(reach, MOVE_FROM_PEER, own, there, 8));
+	assert_int_equal(munmap(theirs, 4096), 0);
+	assert_false(mover.copy_peer(reach, MOVE_TO_PEER, own, there, 8));
+	assert_false(mover.copy_peer(reach, MOVE_FROM_PEER, own, there, 8));
+	reach_end(reach);
 }
 
 static void *end_at_once(void *number)
@@ -335,6 +371,7 @@ int main(void)
 	        cmocka_unit_test(a_table_that_never_settles),
 	        cmocka_unit_test(the_least_recently_used_goes),
 	        cmocka_unit_test(without_the_kernel),
+	        cmocka_unit_test(with_the_kernel),
 	        cmocka_unit_test(a_thread_that_ended_is_not_the_process),
 	};
 	return cmocka_run_group_tests_name("reach", tests, NULL, NULL);
