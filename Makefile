@@ -27,8 +27,7 @@ test: deps ## everything: all tests, sanitizers, a short fuzz run, tidy
 	@tools/test
 
 sim: build ## simulated networks from SEEDS=10000 seeds, or the one of SEED=n again
-	@set -e; for sim in build/tests/sim-*; do if test -f $$sim; then $(if $(filter file undefined default,$(origin SEED)), \
-		$$sim --quiet --seeds $(SEEDS), HEDDLE_SEED=$(SEED) $$sim); fi; done
+	@$(if $(filter file undefined default,$(origin SEED)),build/tests/sim-worlds --quiet --seeds $(SEEDS),HEDDLE_SEED=$(SEED) build/tests/sim-worlds)
 
 fuzz: deps ## fuzz for FUZZ_SECONDS=n a harness
 	@tools/test --only fuzz --fuzz-seconds $(FUZZ_SECONDS)
