@@ -182,6 +182,8 @@ void *reach_find(void *context, uint64_t addr, uint64_t length)
 	struct reach *reach = context;
 	const struct reached *at = &reach->at[reach->last];
 	uint64_t version = atomic_load_explicit(&reach->table->version, memory_order_acquire);
+	if (version == reach->version && reach->count == 0)
+		return NULL; /* it shares nothing, as most do */
 	if (version == reach->version && at->base != NULL && holds(&at->segment, addr, length))
 		return at->base + (addr - at->segment.addr);
 	return find_slowly(reach, version, addr, length);
