@@ -611,7 +611,7 @@ int fault_install(void);
 /* A mover within this process. */
 struct mover fault_mover(bool reaches_peer);
 /* A mover's copy_peer() where the peer's memory is this process's own. */
-bool fault_copy_peer(void *here, enum move_side side, uint64_t own, uint64_t addr, size_t bytes);
+bool fault_copy_peer(void *context, enum move_side side, uint64_t own, uint64_t addr, size_t bytes);
 /* A mover to and from the process of @reach; @by_target: its own adapter is to do everything. */
 struct mover process_mover(struct reach *reach, bool by_target);
 /* 0 when @length bytes at @addr are mapped with the rights; -HDL_EFAULT. Touches every page. */

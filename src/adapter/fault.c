@@ -222,9 +222,9 @@ static enum move_result move_atomic(void *context, enum move_side side, uint64_t
 	return MOVE_OK;
 }
 
-bool fault_copy_peer(void *here, enum move_side side, uint64_t own, uint64_t addr, size_t bytes)
+bool fault_copy_peer(void *context, enum move_side side, uint64_t own, uint64_t addr, size_t bytes)
 {
-	(void)here;
+	(void)context;
 	void *ours = (void *)(uintptr_t)own, *theirs = (void *)(uintptr_t)addr;
 	return side == MOVE_TO_PEER ? fault_copy(theirs, ours, bytes)
 	                            : fault_copy(ours, theirs, bytes);

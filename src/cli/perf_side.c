@@ -60,7 +60,7 @@ static bool make_memory(struct perf_side *side)
 	side->slot_bytes = (side->plan.size_bytes + grh + 63) & ~(size_t)63;
 	side->memory_bytes = side->slots * side->slot_bytes;
 	void *memory;
-	int error = 0;
+	int error;
 	if (side->plan.mapped) {
 		error = hdl_mem_alloc(side->memory_bytes, &memory);
 	} else {
