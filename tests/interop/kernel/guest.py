@@ -252,11 +252,7 @@ class Guest:
         try:
             self.answers.get(timeout=BOOT_SECONDS)
         except queue.Empty:
-            said = self.console()
-            # Of a processor with more vector registers than it knows, User-Mode Linux cannot give a process its registers.
-            if "put_fp_registers" in said and "fatal_sigsegv" in said:
-                raise Cannot("User-Mode Linux of this version does not run on this processor (put_fp_registers)") from None
-            raise RuntimeError(f"the guest does not start:\n{said}") from None
+            raise RuntimeError(f"the guest does not start:\n{self.console()}") from None
 
     def listen(self):
         """Take what the guest says: ready; done JOB STATUS; output JOB BASE64."""
