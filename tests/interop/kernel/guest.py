@@ -77,6 +77,21 @@ done
 """
 
 
+# Commands that only the guest has.
+COMMANDS = {
+    "use-rxe": """#!/bin/sh
+# use-rxe: RoCE (rdma_rxe, device rxe0) on the cable, in place of siw.
+rdma link del siw0 2>/dev/null
+rdma link add rxe0 type rxe netdev eth0
+""",
+    "use-siw": """#!/bin/sh
+# use-siw: iWARP (siw, device siw0) on the cable, in place of rdma_rxe.
+rdma link del rxe0 2>/dev/null
+rdma link add siw0 type siw netdev eth0
+""",
+}
+
+
 class Cannot(Exception):
     """It cannot be done on this machine: a skip, with the reason."""
 
@@ -218,6 +233,7 @@ class Guest:
         init = "\n".join([head, *(f"{name}={value}" for name, value in names.items()), body])
         files = {path: Path(source).read_bytes() for path, source in collect([*TOOLS, *programs]).items()}
         files["/init"] = init.encode()
+        files.update((f"/usr/bin/{name}", text.encode()) for name, text in COMMANDS.items())
         for name in ("clock.so", "stay.so"):
             files[f"/usr/lib/{name}"] = Path(helpers, name).read_bytes()
         Path(self.scratch, "initrd").write_bytes(gzip.compress(archive(files), 1))

@@ -2,13 +2,14 @@
 """Linux's rdma_rxe as the other end of our wire: programs nobody here wrote, and one of ours that compares every byte, between
 Heddle and a guest with a kernel of its own (guest.py), in both directions, over IPv4 and IPv6, with and without loss.
 
-  matrix.py FOLDER [--quick] [--only WORDS] [--family 4|6] [--loss 0|1] [--mtu BYTES] [--self] [--keep FOLDER]
-            [--rounds N]
+  matrix.py FOLDER [--quick] [--only WORDS] [--family 4|6] [--loss 0|1] [--mtu BYTES] [--self [DRIVER]]
+            [--keep FOLDER] [--rounds N]
 
 FOLDER is that of the build. --quick: a few rows, and only where the kernel is at hand already. --only: the rows that have all
 these words, or "goodbyes", the ends of connections. --self: the guest at both ends, which tells the faults of rdma_rxe and of this
-program from ours. --keep: the captures and the output of rows that failed are put there. One line a row; exit status 1 when a
-row failed, 77 when it cannot run here."""
+program from ours; with siw for DRIVER, the rows that its iWARP can run, none of which involves Heddle.
+--keep: the captures and the output of rows that failed are put there. One line per row; exit status 1 when a row failed, 77 when
+it cannot run here."""
 import argparse
 import os
 import re
@@ -59,6 +60,7 @@ STARVED = 0.5
 #   t  they meet over TCP at PORT      m  they meet through rdma_cm: the server is bound to HOST
 #   r  reliable: also with loss        q  also in the short run       j  also with large packets
 #   4  IPv4 only: perftest's -R does not know the other
+#   w  siw can run it, too: through rdma_cm, no datagrams, no atomics
 ROWS = """
 trqj patterns RC | patterns LOSSY -t rc -d DEVICE -g GID -p PORT | | HOST
 tr   patterns RC migrating | patterns LOSSY MIGRATES -b 70000 -t rc -d DEVICE -g GID -p PORT | | HOST
@@ -92,15 +94,15 @@ tr   ib_read_bw 1 MiB | ib_read_bw -d DEVICE -x GID -p PORT -e -n 10 -s 1048576 
 tr   ib_read_bw 2 MiB | ib_read_bw -d DEVICE -x GID -p PORT -e -n 5 -s 2097152 -o 1 -t 1 | | HOST
 tr   ib_atomic_bw fetch and add | ib_atomic_bw -d DEVICE -x GID -p PORT -e -n 500 | | HOST
 tr   ib_atomic_bw compare and swap | ib_atomic_bw -d DEVICE -x GID -p PORT -e -n 200 -A CMP_AND_SWAP | | HOST
-mrqj rping | rping -a HOST -p PORT -C 10 -V -v | -s | -c
-mr   rping 60000 bytes | rping -a HOST -p PORT -C 10 -S 60000 -V | -s | -c
-mrq  ucmatose | ucmatose -p PORT -c 5 -C 10 -S 4000 | -b HOST | -s HOST
+mrqjw rping | rping -a HOST -p PORT -C 10 -V -v | -s | -c
+mrw  rping 60000 bytes | rping -a HOST -p PORT -C 10 -S 60000 -V | -s | -c
+mrqw ucmatose | ucmatose -p PORT -c 5 -C 10 -S 4000 | -b HOST | -s HOST
 mq   udaddy | udaddy -c 3 -C 5 -S 500 | -b HOST | -s HOST
-mr   rstream | rstream -p PORT -S 100000 -C 20 | -b HOST | -s HOST
-mr   rstream 64 B | rstream -p PORT -S 64 -C 200 | -b HOST | -s HOST
-mr4  ib_send_lat -R | ib_send_lat -R -p PORT EVENTS -n 100 | | HOST
-mr4  ib_write_bw -R | ib_write_bw -R -p PORT -n 100 | | HOST
-mr4  ib_read_bw -R | ib_read_bw -R -p PORT -e -n 200 | | HOST
+mrw  rstream | rstream -p PORT -S 100000 -C 20 | -b HOST | -s HOST
+mrw  rstream 64 B | rstream -p PORT -S 64 -C 200 | -b HOST | -s HOST
+mr4w ib_send_lat -R | ib_send_lat -R -p PORT EVENTS -n 100 | | HOST
+mr4w ib_write_bw -R | ib_write_bw -R -p PORT -n 100 | | HOST
+mr4w ib_read_bw -R | ib_read_bw -R -p PORT -e -n 200 | | HOST
 mr4  ib_atomic_bw -R | ib_atomic_bw -R -p PORT -e -n 100 | | HOST
 m4   ib_send_bw -R UD | ib_send_bw -R -p PORT -e -n 100 -s 512 -c UD | | HOST
 """
@@ -175,21 +177,20 @@ class HostJob:
         return self.out.read()
 
 
-class Rxe:
-    """The other end: programs in the guest, on rdma_rxe."""
-    name = "rxe"
+class Kernel:
+    """The other end: programs in the guest, on rdma_rxe or on siw."""
 
-    def __init__(self, guest):
-        self.guest = guest
+    def __init__(self, guest, driver):
+        self.guest, self.name = guest, driver
         self.gids = {}
-        code, said = guest.run("rdma link add rxe0 type rxe netdev eth0 && ibv_devinfo -v -d rxe0")
+        code, said = guest.run(f"use-{driver} && ibv_devinfo -v -d {driver}0")
         for index, gid in re.findall(r"GID\[\s*(\d+)\]:\s+(\S+?),", said):
             self.gids[{f"::ffff:{peer.THERE}": 4, peer.THERE6: 6}.get(gid)] = index
-        if code != 0 or not {4, 6} <= set(self.gids):
-            raise RuntimeError(f"rdma_rxe in the guest: {said}\n{guest.console()}")
+        if code != 0 or (driver == "rxe" and not {4, 6} <= set(self.gids)):
+            raise RuntimeError(f"{driver} in the guest: {said}\n{guest.console()}")
 
     def facts(self, family):
-        return {"DEVICE": "rxe0", "GID": self.gids[family]}
+        return {"DEVICE": f"{self.name}0", "GID": self.gids.get(family, "0")}
 
     def address(self, family):
         return peer.THERE if family == 4 else peer.THERE6
@@ -390,7 +391,7 @@ def killed(table, server, client):
 def chosen(args, rows):
     words = (args.only or "").split()
     return [row for row in rows if all(word in f"{row.name} {' '.join(row.server)}" for word in words)
-            and ("q" in row.flags or not args.quick)]
+            and ("q" in row.flags or not args.quick) and ("w" in row.flags or args.self != "siw")]
 
 
 def cells(args, rows, mtu):
@@ -400,7 +401,7 @@ def cells(args, rows, mtu):
             continue
         for family in (4, 6):
             for loss in (0, 1):
-                if (loss and "r" not in row.flags) or (family == 6 and "4" in row.flags) or args.family not in (None, family) or args.loss not in (None, loss):
+                if (loss and ("r" not in row.flags or args.self == "siw")) or (family == 6 and "4" in row.flags) or args.family not in (None, family) or args.loss not in (None, loss):
                     continue
                 if args.quick and (loss == 1) != (family == 6) and "r" in row.flags:
                     continue
@@ -414,7 +415,7 @@ def on_cable(args, linux, mtu, rows, totals):
     guest = peer.Guest(linux, helpers, [*programs, ("patterns", patterns)], mtu)
     here = None
     try:
-        rxe = Rxe(guest)
+        rxe = Kernel(guest, args.self or "rxe")
         here = rxe if args.self else Heddle(args.folder)
         table = Table(guest, args.keep, mtu)
         print(f"\nthe cable carries {mtu} bytes\n{'':34} {'client -> server':16} {'':6} {'packets lost':>14}")
@@ -441,8 +442,8 @@ def on_cable(args, linux, mtu, rows, totals):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder")
-    for option in ("--quick", "--self"):
-        parser.add_argument(option, action="store_true")
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--self", nargs="?", const="rxe", choices=("rxe", "siw"))
     parser.add_argument("--only")
     parser.add_argument("--keep")
     for option in ("--family", "--loss", "--mtu"):
