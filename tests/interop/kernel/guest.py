@@ -27,7 +27,7 @@ BOOT_SECONDS = 30
 OUTPUT_BYTES = 20000  # of a command in the guest, from its end
 
 # Of the host, copied into the guest with the libraries that they name.
-TOOLS = "sh mount mkdir rm cat sleep timeout base64 stty grep tail ip rdma ibv_devinfo".split()
+TOOLS = "sh mount mkdir rm rmdir ln cat sha256sum sleep timeout base64 stty grep tail ip rdma ibv_devinfo".split()
 # Opened by name, so ldd does not tell: the drivers of verbs, and what pthread_exit(3) loads.
 OPENED = ["libibverbs/librxe-rdmav*.so", "libibverbs/libsiw-rdmav*.so", "libgcc_s.so.1"]
 
@@ -77,6 +77,9 @@ done
 """
 
 
+TARGET = "iqn.2026-01.net.heddle:disk"
+DISK_MIB = 16
+
 # Commands that only the guest has.
 COMMANDS = {
     "use-rxe": """#!/bin/sh
@@ -88,6 +91,39 @@ rdma link add rxe0 type rxe netdev eth0
 # use-siw: iWARP (siw, device siw0) on the cable, in place of rdma_rxe.
 rdma link del rxe0 2>/dev/null
 rdma link add siw0 type siw netdev eth0
+""",
+    "lio-up": f"""#!/bin/sh
+# lio-up ADDRESS PORT: the kernel's iSCSI target, over iSER, with the disk /dev/ram0 as its LUN 0. Any
+# initiator may log in and write.
+set -e
+[ -d /sys/kernel/config/target ] || mount -t configfs none /sys/kernel/config
+cd /sys/kernel/config/target
+case $1 in *:*) portal="[$1]:$2" ;; *) portal=$1:$2 ;; esac
+mkdir -p core/iblock_0/disk
+echo udev_path=/dev/ram0 >core/iblock_0/disk/control
+echo 1 >core/iblock_0/disk/enable
+mkdir -p iscsi/{TARGET}/tpgt_1
+cd iscsi/{TARGET}/tpgt_1
+mkdir lun/lun_0 "np/$portal"
+ln -s /sys/kernel/config/target/core/iblock_0/disk lun/lun_0/disk
+echo 1 >"np/$portal/iser"
+echo 0 >attrib/authentication
+echo 1 >attrib/generate_node_acls
+echo 0 >attrib/demo_mode_write_protect
+# With immediate data libiscsi declares data in its commands that it does not send along when it uses
+# iSER, and LIO ends the connection.
+echo No >param/ImmediateData
+echo 1 >enable
+""",
+    "lio-down": f"""#!/bin/sh
+# lio-down: end the target and its connections, or what lio-up could make of it, and print the SHA-256 of
+# its disk.
+cd /sys/kernel/config/target || exit
+group=iscsi/{TARGET}/tpgt_1
+echo 0 >$group/enable
+rm -f $group/lun/lun_0/disk
+rmdir $group/lun/lun_0 $group/np/* $group iscsi/{TARGET} core/iblock_0/disk core/iblock_0
+[ ! -e iscsi/{TARGET} ] && [ ! -e core/iblock_0 ] && sha256sum /dev/ram0
 """,
 }
 
@@ -257,6 +293,7 @@ class Guest:
         env = {name: value for name, value in os.environ.items() if name not in ("TMPDIR", "TMP", "TEMP")}
         self.process = subprocess.Popen(
             [linux, f"mem={MEMORY_MIB}M", f"initrd={self.scratch}/initrd", f"uml_dir={self.scratch}", "umid=guest", "quiet", "panic=-1", "nohz=off",
+             f"ramdisk_size={DISK_MIB << 10}",
              "con=null", "con0=null,fd:1", f"ssl0=fd:{to_guest},fd:{from_guest}",
              f"vec0:transport=fd,fd={card.fileno()},depth=128,mtu={mtu},mac=52:54:00:72:00:02"],
             stdin=subprocess.DEVNULL, stdout=self.log, stderr=subprocess.STDOUT, env=env, start_new_session=True,

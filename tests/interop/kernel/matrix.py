@@ -11,7 +11,9 @@ program from ours; with siw for DRIVER, the rows that its iWARP can run, none of
 --keep: the captures and the output of rows that failed are put there. One line per row; exit status 1 when a row failed, 77 when
 it cannot run here."""
 import argparse
+import hashlib
 import os
+import random
 import re
 import shlex
 import shutil
@@ -50,6 +52,13 @@ TRIES = 4
 # So is one that failed while the processors were not to be had for so many seconds at a stretch, as when a real-time program takes
 # them: every timeout of both ends is shorter than that.
 STARVED = 0.5
+# And one of libiscsi's, which gives up a connection over iSER when nothing happens for a second.
+LIBISCSI = re.compile("revents is not POLLIN")
+
+# What the clients of the kernel's target print when all is well, and when there is no such target.
+TARGET_SAYS = {"iscsi-inq": "Vendor:LIO-ORG", "iscsi-readcapacity16": f"Total size:{peer.DISK_MIB << 20}",
+               "iscsi-perf": "finished", "disk": "Images are identical"}
+NO_SUCH_TARGET = "Service unavailable(769)"
 
 # name of the row | program and options of both | of the server | of the client. Words:
 #   DEVICE and GID the device of that end, and the index of its GID; PORT a port that is free; HOST the server's address, over
@@ -61,6 +70,9 @@ STARVED = 0.5
 #   r  reliable: also with loss        q  also in the short run       j  also with large packets
 #   4  IPv4 only: perftest's -R does not know the other
 #   w  siw can run it, too: through rdma_cm, no datagrams, no atomics
+#   k  the server is the kernel's iSCSI target, which only the guest has. URL is its disk over iSER; NOWHERE is
+#      one of a target that does not exist, and the client must be refused; DATA is a file as long as the
+#      disk, and must be on the disk in the end
 ROWS = """
 trqj patterns RC | patterns LOSSY -t rc -d DEVICE -g GID -p PORT | | HOST
 tr   patterns RC migrating | patterns LOSSY MIGRATES -b 70000 -t rc -d DEVICE -g GID -p PORT | | HOST
@@ -105,6 +117,11 @@ mr4w ib_write_bw -R | ib_write_bw -R -p PORT -n 100 | | HOST
 mr4w ib_read_bw -R | ib_read_bw -R -p PORT -e -n 200 | | HOST
 mr4  ib_atomic_bw -R | ib_atomic_bw -R -p PORT -e -n 100 | | HOST
 m4   ib_send_bw -R UD | ib_send_bw -R -p PORT -e -n 100 -s 512 -c UD | | HOST
+kqj  iSER: iscsi-inq | | lio-up HOST PORT | iscsi-inq URL
+k    iSER: iscsi-inq, wrong target | | lio-up HOST PORT | iscsi-inq NOWHERE
+k    iSER: iscsi-readcapacity16 | | lio-up HOST PORT | iscsi-readcapacity16 URL
+k    iSER: iscsi-perf | | lio-up HOST PORT | iscsi-perf -t 1 -r URL
+kj   iSER: qemu-img, data compared | | lio-up HOST PORT | disk URL DATA
 """
 
 
@@ -113,6 +130,12 @@ class Row:
         head, both, server, client = (part.strip() for part in line.split("|"))
         self.flags, self.name = head.split(None, 1)
         self.server, self.client = f"{both} {server}".split(), f"{both} {client}".split()
+
+    def programs(self):
+        """Those of the system that it needs."""
+        if "k" in self.flags:
+            return {"qemu-img"} if self.client[0] == "disk" else {self.client[0]}
+        return {self.server[0]} - {"patterns"}
 
 
 class Heddle:
@@ -124,7 +147,8 @@ class Heddle:
         self.directory = tempfile.mkdtemp(prefix="heddle-here-")
         self.env = dict(os.environ, HEDDLE_DIR=self.directory, HEDDLE_LOG="info")
         patterns = next(Path(folder).rglob("interop-kernel-patterns"))
-        self.programs, self.stay = {"patterns": str(patterns)}, str(patterns.parent / "stay.so")
+        self.programs = {"patterns": str(patterns), "disk": str(Path(__file__).parent / "disk")}
+        self.stay = str(patterns.parent / "stay.so")
 
     def facts(self, family):
         return {"DEVICE": "heddle0", "GID": "0"}
@@ -226,8 +250,37 @@ def good(row, server, client, said):
     return client == 0 and server in fine and "invalid data" not in said and "FAILED" not in said
 
 
+def run_target(row, server, client, family, port):
+    """As run_row(), with the kernel's iSCSI target for the server."""
+    host = server.address(family)
+    url = f"iser://{f'[{host}]' if family == 6 else host}:{port}/{peer.TARGET}"
+    with tempfile.TemporaryDirectory() as scratch:
+        data = Path(scratch, "data")
+        if "DATA" in row.client:
+            data.write_bytes(random.randbytes(peer.DISK_MIB << 20))
+        meaning = {"HOST": host, "PORT": str(port), "URL": f"{url}/0", "NOWHERE": f"{url}-nowhere/0", "DATA": str(data)}
+        made, said = server.guest.run(shlex.join(meaning.get(word, word) for word in row.server))
+        said, code, printed = f"--- target is made ({made}):\n{said}", None, ""
+        if made == 0:
+            job = client.start([meaning.get(word, word) for word in row.client], family, False)
+            code = job.wait(LIMIT)
+            job.end()
+            printed = job.output()
+        gone, disk = server.guest.run("lio-down")
+        said += f"--- client ({code}):\n{tail(printed)}\n--- target is removed ({gone}):\n{disk}"
+        if "NOWHERE" in row.client:
+            passed = code not in (0, None) and NO_SUCH_TARGET in printed
+        else:
+            passed = code == 0 and TARGET_SAYS[row.client[0]] in printed
+        if "DATA" in row.client:
+            passed = passed and disk.split()[:1] == [hashlib.sha256(data.read_bytes()).hexdigest()]
+        return passed and gone == 0, said
+
+
 def run_row(row, server, client, family, port, loss):
     """(passed, what they said)"""
+    if "k" in row.flags:
+        return run_target(row, server, client, family, port)
     host = server.address(4 if "t" in row.flags else family)
 
     def words(end, line):
@@ -294,7 +347,7 @@ class Table:
             self.pulse.take()
             passed, said = run_row(row, server, client, family, port, loss)
             late = self.pulse.take()
-            if passed or not (PERFTEST.search(said) or late > STARVED):
+            if passed or not (PERFTEST.search(said) or LIBISCSI.search(said) or late > STARVED):
                 break
         seconds = time.monotonic() - start
         self.guest.cable("loss 0")
@@ -391,7 +444,8 @@ def killed(table, server, client):
 def chosen(args, rows):
     words = (args.only or "").split()
     return [row for row in rows if all(word in f"{row.name} {' '.join(row.server)}" for word in words)
-            and ("q" in row.flags or not args.quick) and ("w" in row.flags or args.self != "siw")]
+            and ("q" in row.flags or not args.quick) and ("w" in row.flags or args.self != "siw")
+            and not ("DATA" in row.client and args.self)]
 
 
 def cells(args, rows, mtu):
@@ -409,7 +463,8 @@ def cells(args, rows, mtu):
 
 
 def on_cable(args, linux, mtu, rows, totals):
-    programs = sorted({row.server[0] for row in rows} - {"patterns"} | {"ucmatose", "rping"})
+    # The client of the kernel's iSCSI target runs in the guest only when the guest is at both ends.
+    programs = sorted(set().union({"ucmatose", "rping"}, *(row.programs() for row in rows if args.self or "k" not in row.flags)))
     patterns = str(next(Path(args.folder).rglob("interop-kernel-patterns")))
     helpers = Path(patterns).parent
     guest = peer.Guest(linux, helpers, [*programs, ("patterns", patterns)], mtu)
@@ -421,6 +476,8 @@ def on_cable(args, linux, mtu, rows, totals):
         print(f"\nthe cable carries {mtu} bytes\n{'':34} {'client -> server':16} {'':6} {'packets lost':>14}")
         for row, family, loss in [*cells(args, rows, mtu)] * args.rounds:
             for server, client in [(rxe, rxe)] if args.self else [(rxe, here), (here, rxe)]:
+                if "k" in row.flags and server is not rxe:
+                    continue
                 if not guest.alive():
                     raise RuntimeError(f"the guest died:\n{guest.console()}")
                 table.run(row, server, client, family, loss)
@@ -454,13 +511,15 @@ def main():
     if args.keep:
         os.makedirs(args.keep, exist_ok=True)
     os.environ.pop("LD_LIBRARY_PATH", None)
+    os.environ.pop("MALLOC_PERTURB_", None)  # meson sets it; libiscsi 1.19 looks at memory that it has not written
     linux = os.environ.get("HEDDLE_PEER_LINUX") or peer.kernel(ROOT, args.quick)
     os.environ["HEDDLE_PEER_LINUX"] = linux  # there is no network to get it by in a moment
     peer.alone()
     rows = chosen(args, [Row(line) for line in ROWS.strip().splitlines()])
     for row in rows:
-        if row.server[0] != "patterns" and shutil.which(row.server[0]) is None:
-            raise Cannot(f"{row.server[0]} is not installed")
+        for program in row.programs():
+            if shutil.which(program) is None:
+                raise Cannot(f"{program} is not installed")
     totals = []
     for mtu in [args.mtu] if args.mtu else [MTU] if args.quick else [MTU, JUMBO]:
         on_cable(args, linux, mtu, rows, totals)
