@@ -4,6 +4,9 @@
  * where n is the release of rdma-core that they belong to. With no device of theirs they call none but verbs_register_driver_n(),
  * from a constructor. Whoever calls another one is told EOPNOTSUPP.
  *
+ * A node also gains symbols in releases that keep its number, and a driver of such a release binds them under the old number:
+ * ibv_wr_opcode_str is in IBVERBS_PRIVATE_34 since release 49. So a symbol is in the first node that has it in any release.
+ *
  * libibverbs.map has the nodes; which symbols are in them is said here, because a name can be in one node alone there. */
 #include "compat/stubs.h"
 
@@ -54,7 +57,7 @@ const char *stub_ibv_wr_opcode_str(unsigned opcode)
 	return opcode < sizeof(names) / sizeof(names[0]) && names[opcode] != NULL ? names[opcode]
 	                                                                          : "unknown";
 }
-FROM_57(ibv_wr_opcode_str)
+FROM_34(ibv_wr_opcode_str)
 
 STUB(verbs_register_driver_34, void, NOTHING)
 STUB(verbs_register_driver_57, void, NOTHING)
@@ -76,6 +79,7 @@ SINCE(34, ibv_cmd_create_ah, int, NO_ERRNO)
 SINCE(34, ibv_cmd_create_counters, int, NO_ERRNO)
 SINCE(34, ibv_cmd_create_cq, int, NO_ERRNO)
 SINCE(34, ibv_cmd_create_cq_ex, int, NO_ERRNO)
+SINCE(34, ibv_cmd_create_cq_ex2, int, NO_ERRNO)
 SINCE(34, ibv_cmd_create_flow, int, NO_ERRNO)
 SINCE(34, ibv_cmd_create_flow_action_esp, int, NO_ERRNO)
 SINCE(34, ibv_cmd_create_qp, int, NO_ERRNO)
@@ -132,14 +136,12 @@ SINCE(34, verbs_open_device, void *, NO_POINTER)
 SINCE(34, verbs_set_ops, void, NOTHING)
 SINCE(34, verbs_uninit_context, void, NOTHING)
 
-SINCE(57, ibv_cmd_create_cq_ex2, int, NO_ERRNO)
-
 SINCE(59, ibv_cmd_alloc_dmah, int, NO_ERRNO)
+SINCE(59, ibv_cmd_export_dmabuf_fd, int, NO_ERRNO)
 SINCE(59, ibv_cmd_free_dmah, int, NO_ERRNO)
+SINCE(59, ibv_cmd_query_port_speed, int, NO_ERRNO)
 SINCE(59, ibv_cmd_reg_mr_ex, int, NO_ERRNO)
 
-SINCE(64, ibv_cmd_export_dmabuf_fd, int, NO_ERRNO)
-SINCE(64, ibv_cmd_query_port_speed, int, NO_ERRNO)
 SINCE(64, ibv_dmabuf_heap_alloc, void *, NO_POINTER)
 SINCE(64, ibv_dmabuf_heap_cc_shared_init, int, NO_NUMBER)
 SINCE(64, ibv_dmabuf_heap_destroy, void, NOTHING)
