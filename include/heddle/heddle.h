@@ -293,7 +293,8 @@ HDL_API int hdl_mem_free(void *memory);
 /* hdl_mr_register - register memory
  *
  * Lets queue pairs of @pd use @length bytes at @addr with @access. The range must be mapped with those rights. Peers
- * and work requests name the first byte by its address, or by 0 with HDL_ACCESS_ZERO_BASED.
+ * and work requests name the first byte by its address, or by 0 with HDL_ACCESS_ZERO_BASED. A region of no bytes has a key
+ * like any other; requests of no bytes succeed with it, all others are out of its bounds.
  *
  * Owner: the memory stays the caller's and must stay mapped; the caller owns *out and ends it with hdl_mr_deregister().
  * Threads: any.
@@ -325,6 +326,17 @@ HDL_API int hdl_mr_register_pages(struct hdl_pd *pd, const struct hdl_register *
  * Returns: 0; -HDL_EINVAL @max_pages is 0 or above limits.h; -HDL_ENOMEM. */
 HDL_API int hdl_mr_alloc(struct hdl_pd *pd, uint32_t max_pages, struct hdl_mr **out);
 
+/* hdl_mr_alloc_null - make a region of no memory
+ *
+ * Work requests of @pd may name any address with its key: what they read there is zeroes, what they write there is dropped. Peers
+ * cannot use it. For parts of a message that nobody wants, or that do not matter.
+ *
+ * Owner: the caller owns *out and ends it with hdl_mr_deregister(). It can be neither shared nor registered again.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: 0; -HDL_EINVAL; -HDL_ENOMEM. */
+HDL_API int hdl_mr_alloc_null(struct hdl_pd *pd, struct hdl_mr **out);
+
 /* hdl_mr_share - register the memory of a region once more
  *
  * The new region has a key, rights and a domain of its own and uses the translation table of @mr (seed 004 figure 14).
@@ -332,7 +344,7 @@ HDL_API int hdl_mr_alloc(struct hdl_pd *pd, uint32_t max_pages, struct hdl_mr **
  * Owner: the caller owns *out. @mr may be deregistered before or after it.
  * Threads: any.
  * Blocks: no.
- * Returns: 0; -HDL_EINVAL, also when @mr is registered by work request; -HDL_EACCES the memory was not registered with
+ * Returns: 0; -HDL_EINVAL, also when @mr is registered by work request or has no memory; -HDL_EACCES the memory was not registered with
  * the rights; -HDL_ESTALE @mr is not valid; -HDL_ENOMEM. */
 HDL_API int hdl_mr_share(struct hdl_mr *mr, struct hdl_pd *pd, uint32_t access,
                          struct hdl_mr **out);

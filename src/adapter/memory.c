@@ -1,8 +1,12 @@
 /* Protection domains, regions and windows. */
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "adapter/adapter.h"
+
+#define NULL_PAGE_SHIFT 16u /* of what a region of no memory is made of */
 
 #define REMOTE_RIGHTS (HDL_ACCESS_REMOTE_READ | HDL_ACCESS_REMOTE_WRITE | HDL_ACCESS_REMOTE_ATOMIC)
 #define WINDOW_RIGHTS (REMOTE_RIGHTS | HDL_ACCESS_ONE_TOUCH | HDL_ACCESS_ZERO_BASED)
@@ -93,7 +97,7 @@ static int mr_made(struct hdl_mr *mr, int result, struct hdl_mr **out)
 static bool may_map(const struct hdl_adapter *adapter, uint64_t host, uint64_t length,
                     struct segment *found)
 {
-	return adapter->segments.pagemap >= 0 &&
+	return length != 0 && adapter->segments.pagemap >= 0 &&
 	       file_behind(adapter->segments.pagemap, host, length, found);
 }
 
@@ -101,8 +105,8 @@ int hdl_mr_register(struct hdl_pd *pd, void *addr, size_t length, uint32_t acces
                     struct hdl_mr **out)
 {
 	uint64_t host = (uint64_t)(uintptr_t)addr;
-	if (pd == NULL || pd->magic != MAGIC_PD || out == NULL || length == 0 ||
-	    length > HDL_MAX_MR_LENGTH || length > UINT64_MAX - host || !rights_fit(access))
+	if (pd == NULL || pd->magic != MAGIC_PD || out == NULL || length > HDL_MAX_MR_LENGTH ||
+	    length > UINT64_MAX - host || !rights_fit(access))
 		return -HDL_EINVAL;
 	int result = fault_install();
 	if (result == 0)
@@ -121,7 +125,9 @@ int hdl_mr_register(struct hdl_pd *pd, void *addr, size_t length, uint32_t acces
 	struct segment found;
 	bool shared = may_map(pd->adapter, host, length, &found);
 	adapter_lock(pd->adapter);
-	mr->segment = segment_take(&pd->adapter->segments, host, length, shared ? &found : NULL);
+	if (length != 0)
+		mr->segment =
+		        segment_take(&pd->adapter->segments, host, length, shared ? &found : NULL);
 	result = tpt_insert_run(&pd->adapter->tpt, &region, &mr->key);
 	if (result != 0)
 		segment_give(&pd->adapter->segments, mr->segment);
@@ -186,6 +192,44 @@ int hdl_mr_alloc(struct hdl_pd *pd, uint32_t max_pages, struct hdl_mr **out)
 	return mr_made(mr, result, out);
 }
 
+/* Two pages for regions of no memory, made by the first of them and kept: zeroes that nobody can write to, and room that everybody
+ * writes to and nobody reads. NULL: there is no memory for them. */
+static void *null_pages(void)
+{
+	static _Atomic(void *) pages;
+	const size_t page_bytes = (size_t)1 << NULL_PAGE_SHIFT;
+	void *there = atomic_load(&pages);
+	if (there != NULL)
+		return there;
+	void *made = mmap(NULL, 2 * page_bytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (made == MAP_FAILED)
+		return NULL;
+	if (mprotect((char *)made + page_bytes, page_bytes, PROT_READ | PROT_WRITE) == 0 &&
+	    atomic_compare_exchange_strong(&pages, &there, made))
+		return made;
+	munmap(made, 2 * page_bytes); /* another thread was first, or there is no memory */
+	return there;
+}
+
+int hdl_mr_alloc_null(struct hdl_pd *pd, struct hdl_mr **out)
+{
+	if (pd == NULL || pd->magic != MAGIC_PD || out == NULL)
+		return -HDL_EINVAL;
+	void *pages = null_pages();
+	int result = pages != NULL ? fault_install() : -HDL_ENOMEM;
+	if (result != 0)
+		return result;
+	struct hdl_mr *mr = new_mr(pd);
+	if (mr == NULL)
+		return -HDL_ENOMEM;
+	mr->probed = HDL_ACCESS_LOCAL_READ | HDL_ACCESS_LOCAL_WRITE;
+	adapter_lock(pd->adapter);
+	result = tpt_insert_null(&pd->adapter->tpt, pd->number, (uint64_t)(uintptr_t)pages,
+	                         NULL_PAGE_SHIFT, &mr->key);
+	adapter_unlock(pd->adapter);
+	return mr_made(mr, result, out);
+}
+
 int hdl_mr_share(struct hdl_mr *mr, struct hdl_pd *pd, uint32_t access, struct hdl_mr **out)
 {
 	if (mr == NULL || mr->magic != MAGIC_MR || pd == NULL || pd->magic != MAGIC_PD ||
@@ -242,7 +286,7 @@ int hdl_mr_reregister(struct hdl_mr *mr, struct hdl_pd *pd, void *addr, size_t l
 {
 	uint64_t host = (uint64_t)(uintptr_t)addr;
 	if (mr == NULL || mr->magic != MAGIC_MR || pd == NULL || pd->magic != MAGIC_PD ||
-	    pd->adapter != mr->pd->adapter || length == 0 || length > HDL_MAX_MR_LENGTH ||
+	    pd->adapter != mr->pd->adapter || length > HDL_MAX_MR_LENGTH ||
 	    length > UINT64_MAX - host || !rights_fit(access))
 		return -HDL_EINVAL;
 	int result = fault_install();
@@ -260,8 +304,9 @@ int hdl_mr_reregister(struct hdl_mr *mr, struct hdl_pd *pd, void *addr, size_t l
 	bool shared = may_map(adapter, host, length, &found);
 	adapter_lock(adapter);
 	struct segment_ref former = mr->segment;
-	struct segment_ref now =
-	        segment_take(&adapter->segments, host, length, shared ? &found : NULL);
+	struct segment_ref now = {0};
+	if (length != 0)
+		now = segment_take(&adapter->segments, host, length, shared ? &found : NULL);
 	result = tpt_replace_run(&adapter->tpt, mr->key, &region);
 	if (result == 0)
 		adapter_quiesce(adapter);

@@ -66,6 +66,7 @@ enum hdl_detail tpt_check(const struct tpt_view *view, const struct tpt_request 
 		return HDL_DETAIL_NOT_VALID;
 	enum hdl_detail detail = tpt_judge(e, req, &grant->offset);
 	grant->index = index;
+	grant->access = req->access;
 	grant->length = req->length;
 	return detail;
 }
@@ -121,6 +122,25 @@ static bool walk_pages(const struct tpt_view *view, const struct tpt_entry *e, u
 	return true;
 }
 
+/* The same page again and again: of zeroes, or the one that is written to. False: the entry is broken. */
+static bool walk_null(const struct tpt_grant *grant, uint64_t bytes, struct runs *runs)
+{
+	const struct tpt_entry *e = &grant->entry;
+	if (e->page_shift < TPT_MIN_PAGE_SHIFT || e->page_shift > TPT_MAX_PAGE_SHIFT)
+		return false;
+	uint64_t page_bytes = (uint64_t)1 << e->page_shift;
+	if (e->att > UINT64_MAX - 2 * page_bytes)
+		return false;
+	uint64_t page = e->att + (grant->access & HDL_ACCESS_LOCAL_WRITE ? page_bytes : 0);
+	while (bytes != 0) {
+		uint64_t run = bytes < page_bytes ? bytes : page_bytes;
+		if (!run_add(runs, page, run))
+			break;
+		bytes -= run;
+	}
+	return true;
+}
+
 size_t tpt_spans(const struct tpt_view *view, const struct tpt_grant *grant, uint64_t skip,
                  uint64_t bytes, struct span *out, size_t max, uint64_t *covered)
 {
@@ -135,6 +155,12 @@ size_t tpt_spans(const struct tpt_view *view, const struct tpt_grant *grant, uin
 	/* The granted bytes lie within the entry's length, but att and att_skip are whatever the
 	 * owner wrote there: no sum of them may wrap. */
 	uint64_t at = grant->offset + skip;
+	if (e->order == TPT_NULL) {
+		if (!walk_null(grant, bytes, &runs))
+			return 0;
+		*covered = runs.covered;
+		return runs.count;
+	}
 	uint64_t start = e->order == TPT_INLINE ? e->att : e->att_skip;
 	if (at > UINT64_MAX - start || bytes > UINT64_MAX - start - at)
 		return 0;

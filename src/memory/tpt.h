@@ -11,6 +11,7 @@
  *         --DIRECT-->  [page page page ...]                                        up to 512 pages
  *         --FIRST--->  [table table ...]  --> [page page ...]                      up to 512 x 512
  *         --SECOND-->  [list list ...] --> [table table ...] --> [page page ...]   up to 512 x 512 x 512
+ *         --NULL---->  every address: one page of zeroes to read, one to write what nobody wants, over and over
  *
  * A window has its own entry and uses the table of its region from an offset on, so a check reads one entry.
  *
@@ -48,7 +49,7 @@
 enum tpt_type { TPT_REGION = 0, TPT_WINDOW = 1, TPT_ISCSI = 2 };
 
 /* Figure 13 "ATT control". */
-enum tpt_order { TPT_INLINE, TPT_DIRECT, TPT_FIRST, TPT_SECOND };
+enum tpt_order { TPT_INLINE, TPT_DIRECT, TPT_FIRST, TPT_SECOND, TPT_NULL };
 
 enum tpt_flags {
 	TPT_ALLOCATED = 1 << 0, /* the index is taken */
@@ -67,7 +68,7 @@ struct tpt_entry {
 	uint8_t order;    /* enum tpt_order */
 	uint64_t base;    /* first address; TPT_ISCSI: the command's name, addresses count from 0 */
 	uint64_t length;
-	/* INLINE: @att is the host address of the first byte. Else it is the word offset of the table in the arena, and
+	/* INLINE: @att is the host address of the first byte. NULL: of the page of zeroes, which the one to write to follows. Else it is the word offset of the table in the arena, and
 	 * @att_skip bytes of the table lie before the first byte (first page's offset, window's offset). */
 	uint64_t att;
 	uint64_t att_skip;
@@ -195,6 +196,7 @@ struct tpt_request {
 struct tpt_grant {
 	struct tpt_entry entry;
 	uint32_t index;
+	uint8_t access;  /* that was asked for */
 	uint64_t offset; /* of the first granted byte from the entry's first */
 	uint64_t length;
 };
@@ -229,6 +231,11 @@ struct tpt_region {
 	uint64_t length;
 };
 int tpt_insert_run(struct tpt *tpt, const struct tpt_region *region, struct hdl_key *key);
+
+/* A region of every address, for its owner's own requests: what is read from it is zeroes, what is written to it is dropped.
+ * @host: two pages of 2^@page_shift bytes, of zeroes that stay so and of bytes that anybody may write to. */
+int tpt_insert_null(struct tpt *tpt, uint32_t pd, uint64_t host, uint8_t page_shift,
+                    struct hdl_key *key);
 
 /* A region, or with @type TPT_ISCSI a task entry named @cookie (addresses count from 0), over a page list. Pages that
  * the length does not reach are ignored. */

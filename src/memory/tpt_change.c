@@ -167,6 +167,8 @@ static bool lies_in(const struct tpt *tpt, const struct tpt_entry *e, struct spa
 	const struct tpt_grant whole = {.entry = *e, .length = e->length};
 	struct span runs[16];
 	uint64_t covered;
+	if (e->order == TPT_NULL) /* no memory of the program's */
+		return false;
 	for (uint64_t done = 0; done < e->length; done += covered) {
 		size_t count = tpt_spans(&tpt->view, &whole, done, e->length - done, runs,
 		                         sizeof runs / sizeof runs[0], &covered);

@@ -158,6 +158,26 @@ int tpt_insert_run(struct tpt *tpt, const struct tpt_region *region, struct hdl_
 	return error;
 }
 
+int tpt_insert_null(struct tpt *tpt, uint32_t pd, uint64_t host, uint8_t page_shift,
+                    struct hdl_key *key)
+{
+	assert(page_shift >= TPT_MIN_PAGE_SHIFT && page_shift <= TPT_MAX_PAGE_SHIFT);
+	struct tpt_entry e = {
+	        .type = TPT_REGION,
+	        .flags = TPT_VALID,
+	        .order = TPT_NULL,
+	        .length = UINT64_MAX,
+	        .att = host,
+	        .pd = pd,
+	        .access = HDL_ACCESS_LOCAL_READ | HDL_ACCESS_LOCAL_WRITE,
+	        .page_shift = page_shift,
+	};
+	lock_take(&tpt->lock);
+	int error = entry_insert(tpt, &e, key);
+	lock_drop(&tpt->lock);
+	return error;
+}
+
 static int replace_check(const struct tpt_entry *old)
 {
 	if (!(old->flags & TPT_VALID) || (old->flags & (TPT_RETIRED | TPT_GONE)))
@@ -265,7 +285,8 @@ int tpt_insert_shared(struct tpt *tpt, struct hdl_key of, uint32_t pd, uint32_t 
 	struct tpt_entry e = slot_get(slot);
 	if (!(e.flags & TPT_VALID) || (e.flags & TPT_GONE) || e.instance != (uint8_t)of.v)
 		error = -HDL_ESTALE;
-	else if (e.type != TPT_REGION || e.max_pages != 0 || !access_fits(access, TPT_REGION))
+	else if (e.type != TPT_REGION || e.max_pages != 0 || e.order == TPT_NULL ||
+	         !access_fits(access, TPT_REGION))
 		error = -HDL_EINVAL;
 	else if (!rights_known(e.access, access))
 		error = -HDL_EACCES;
@@ -356,7 +377,7 @@ void tpt_free(struct tpt *tpt, struct hdl_key key)
 	lock_take(&tpt->lock);
 	struct tpt_entry e = slot_get(slot);
 	assert(e.flags & TPT_RETIRED);
-	if (e.type != TPT_WINDOW && e.order != TPT_INLINE)
+	if (e.type != TPT_WINDOW && e.order != TPT_INLINE && e.order != TPT_NULL)
 		att_drop(&tpt->arena, e.att,
 		         e.max_pages != 0 ? e.max_pages
 		                          : pages_needed(e.att_skip, e.length, e.page_shift));

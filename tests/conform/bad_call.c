@@ -37,6 +37,8 @@ static void null_everywhere(void **state)
 	        hdl_mr_register_pages(w->a.pd, NULL, &mr),
 	        hdl_mr_alloc(NULL, 1, &mr),
 	        hdl_mr_alloc(w->a.pd, 1, NULL),
+	        hdl_mr_alloc_null(NULL, &mr),
+	        hdl_mr_alloc_null(w->a.pd, NULL),
 	        hdl_mr_share(NULL, w->a.pd, 1, &mr),
 	        hdl_mr_share(w->a.mr, NULL, 1, &mr),
 	        hdl_mr_share(w->a.mr, w->a.pd, 1, NULL),

@@ -71,7 +71,6 @@ static void sn8_rights_of_the_mapping_are_needed(void **state)
 	assert_int_equal(hdl_mr_register(w->a.pd, w->a.mem, 64, HDL_ACCESS_REMOTE_ATOMIC, &mr),
 	                 -HDL_EINVAL);
 	assert_int_equal(hdl_mr_register(w->a.pd, w->a.mem, 64, 0x100, &mr), -HDL_EINVAL);
-	assert_int_equal(hdl_mr_register(w->a.pd, w->a.mem, 0, LOCAL_BOTH, &mr), -HDL_EINVAL);
 }
 
 /* How memory goes: unmapped, made unreadable, its file cut off, or announced before it is unmapped. */

@@ -154,6 +154,57 @@ static void c9_88_zero_length_needs_no_key(void **state)
 	expect_no_event(w);
 }
 
+/* IBTA section 10.6.3.1 lets a region have no bytes; nobody may touch one more. */
+static void a_region_of_no_bytes_grants_none(void **state)
+{
+	struct world *w = *state;
+	struct hdl_qp *qa, *qb;
+	make_pair(w, NULL, &qa, &qb);
+	struct hdl_mr *mr = make_mr(&w->b, 100, 0, LOCAL_BOTH | REMOTE_ALL);
+	struct hdl_sge none = {0};
+	post_rdma(qa, 1, HDL_OP_WRITE, none, address(&w->b, 100), hdl_mr_key(mr));
+	post_rdma(qa, 2, HDL_OP_READ, none, address(&w->b, 100), hdl_mr_key(mr));
+	expect_sent(w, w->a.scq, qa, 1, HDL_WC_WRITE, 0);
+	expect_sent(w, w->a.scq, qa, 2, HDL_WC_READ, 0);
+	post_rdma(qa, 3, HDL_OP_WRITE, piece(&w->a, 0, 1), address(&w->b, 100), hdl_mr_key(mr));
+	expect_refused(w, w->a.scq, qa, 3, HDL_WC_REM_ACCESS_ERR, HDL_DETAIL_BOUNDS);
+	expect_event(w, &w->b, HDL_EVENT_QP_ACCESS_ERR, HDL_DETAIL_BOUNDS, qb);
+	check_memory(w);
+}
+
+/* A region of no memory: zeroes to read, room for what nobody wants, at every address, and nothing for a peer. */
+static void a_null_region_reads_zeroes_and_drops_writes(void **state)
+{
+	static const uint32_t sizes[] = {1, 64, 4097, 40000};
+	static const uint64_t addresses[] = {0, 0x7ffffffff123, UINT64_MAX - 65536};
+	static unsigned char zeroes[40000];
+	struct world *w = *state;
+	struct hdl_qp *qa, *qb;
+	struct hdl_mr *null, *more;
+	make_pair(w, NULL, &qa, &qb);
+	assert_int_equal(hdl_mr_alloc_null(w->a.pd, &null), 0);
+	keep_mr(w, null);
+	assert_int_equal(hdl_mr_share(null, w->a.pd, LOCAL_BOTH, &more), -HDL_EINVAL);
+	for (uint32_t i = 0; i < COUNT(sizes) * COUNT(addresses); i++) {
+		uint32_t length = sizes[i / COUNT(addresses)];
+		struct hdl_sge nowhere = {.addr = addresses[i % COUNT(addresses)],
+		                          .length = length,
+		                          .key = hdl_mr_key(null)};
+		fill(&w->b, 7, length, i);
+		/* Read first, so that zeroes which are not would be seen in what is written. */
+		post_rdma(qa, 1, HDL_OP_READ, nowhere, address(&w->b, 7), arena_key(&w->b));
+		expect_sent(w, w->a.scq, qa, 1, HDL_WC_READ, length);
+		post_rdma(qa, 2, HDL_OP_WRITE, nowhere, address(&w->b, 7), arena_key(&w->b));
+		expect_sent(w, w->a.scq, qa, 2, HDL_WC_WRITE, length);
+		expect_bytes(&w->b, 7, zeroes, length);
+		check_memory(w);
+	}
+	post_rdma(qb, 3, HDL_OP_WRITE, piece(&w->b, 0, 1), 0, hdl_mr_key(null));
+	expect_refused(w, w->b.scq, qb, 3, HDL_WC_REM_ACCESS_ERR, HDL_DETAIL_ACCESS);
+	expect_event(w, &w->a, HDL_EVENT_QP_ACCESS_ERR, HDL_DETAIL_ACCESS, qa);
+	check_memory(w);
+}
+
 static void sn1_compare_swap_and_fetch_add(void **state)
 {
 	static const struct {
@@ -411,6 +462,8 @@ static const struct CMUnitTest tests[] = {
         BEHAVIOUR(sn1_write_with_immediate_consumes_a_receive),
         BIG_BEHAVIOUR(sn1_read_scatters_every_size),
         BEHAVIOUR(c9_88_zero_length_needs_no_key),
+        BEHAVIOUR(a_region_of_no_bytes_grants_none),
+        BEHAVIOUR(a_null_region_reads_zeroes_and_drops_writes),
         BEHAVIOUR(sn1_compare_swap_and_fetch_add),
         BEHAVIOUR(ip8_more_reads_than_resources_wait_their_turn),
         BEHAVIOUR(ip8_no_resources_no_reads),

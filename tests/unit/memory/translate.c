@@ -241,7 +241,12 @@ static void a_broken_table_has_no_runs(void **state)
 	        {TPT_SECOND, 12, 5, 0, 0x1000, true},
 	        {TPT_SECOND, 12, 5, 0x1000, 1, false},
 	        {TPT_SECOND, 12, 8, (uint64_t)512 << 30, 1, false},
-	        {4, 12, 8, 0, 1, false},
+	        {TPT_NULL, 12, 8, 0, 1, true},
+	        {TPT_NULL, 12, 8, UINT64_MAX, 0x8000, true}, /* the same page, eight times */
+	        {TPT_NULL, 11, 8, 0, 1, false},
+	        {TPT_NULL, 29, 8, 0, 1, false},
+	        {TPT_NULL, 12, UINT64_MAX - 0x1fff, 0, 1, false},
+	        {5, 12, 8, 0, 1, false},
 	        {255, 12, 8, 0, 1, false},
 	        {TPT_INLINE, 0, UINT64_MAX, 0, 1, false},
 	        {TPT_INLINE, 0, UINT64_MAX - 1, 0, 1, true},
