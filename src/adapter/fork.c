@@ -26,10 +26,12 @@ static void before(void)
 	pthread_mutex_lock(&install_lock);
 	pthread_mutex_lock(&start_lock);
 	pthread_mutex_lock(&mem_lock);
+	pthread_mutex_lock(&descriptors_lock);
 }
 
 static void unlock_all(void)
 {
+	pthread_mutex_unlock(&descriptors_lock);
 	pthread_mutex_unlock(&mem_lock);
 	pthread_mutex_unlock(&start_lock);
 	pthread_mutex_unlock(&install_lock);

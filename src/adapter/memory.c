@@ -94,11 +94,15 @@ static int mr_made(struct hdl_mr *mr, int result, struct hdl_mr **out)
 }
 
 /* Can peers map the memory that is about to be registered? Only peers that are processes gain from it. */
-static bool may_map(const struct hdl_adapter *adapter, uint64_t host, uint64_t length,
+static bool may_map(struct hdl_adapter *adapter, uint64_t host, uint64_t length,
                     struct segment *found)
 {
-	return length != 0 && adapter->segments.pagemap >= 0 &&
-	       file_behind(adapter->segments.pagemap, host, length, found);
+	if (length == 0 || adapter->segments.pagemap < 0)
+		return false;
+	adapter_lock(adapter);
+	bool wanted = segment_wanted(&adapter->segments, host, length);
+	adapter_unlock(adapter);
+	return wanted && file_behind(adapter->segments.pagemap, host, length, found);
 }
 
 int hdl_mr_register(struct hdl_pd *pd, void *addr, size_t length, uint32_t access,

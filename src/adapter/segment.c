@@ -76,6 +76,15 @@ static void grow(struct segments *segments, uint32_t index, const struct segment
 	publish(segments, index);
 }
 
+bool segment_wanted(const struct segments *segments, uint64_t addr, uint64_t length)
+{
+	bool room = false;
+	for (uint32_t i = 0; i < SEGMENT_MAX && !room; i++)
+		room = segments->own[i].birth == 0 ||
+		       overlap(&segments->own[i].segment, addr, length);
+	return room;
+}
+
 struct segment_ref segment_take(struct segments *segments, uint64_t addr, uint64_t length,
                                 const struct segment *found)
 {

@@ -54,6 +54,12 @@ struct segment_table {
  * descriptor that is the caller's. False: it is other memory, or there is no way to name the file. @pagemap is
  * file_pagemap()'s: for other memory this costs one short read. */
 bool file_behind(int pagemap, uint64_t addr, uint64_t length, struct segment *found);
+/* The shared mapping of a file around the range, as one although advice or rights may have cut it into several. False: there is
+ * none. *path is its file's as the kernel names it, to be freed. */
+bool file_mapping(uint64_t addr, uint64_t length, struct segment *found, char **path);
+/* The same by reading /proc/self/maps, for kernels before 6.11, which cannot be asked for one mapping. */
+bool file_listed_mapping(uint64_t addr, uint64_t length, struct segment *found, char **path);
+extern pthread_mutex_t descriptors_lock; /* of what file_behind() remembers of descriptors */
 /* This process's page map, a descriptor or -1. */
 int file_pagemap(void);
 /* Is @fd a file that lives in memory, and which? Its pages come without waiting for anything but memory. */
@@ -83,6 +89,9 @@ struct segments {
 	struct segment_own own[SEGMENT_MAX];
 };
 
+/* Is it worth knowing what is behind memory that is about to be registered? Not where there is no room for one more segment, and
+ * none that the memory could be part of, or make out of date. */
+bool segment_wanted(const struct segments *segments, uint64_t addr, uint64_t length);
 /* Memory at @addr is about to be registered. @found is what file_behind() said, NULL where it said no; its descriptor is taken
  * over. A segment that claims the addresses for another file is out of date and taken out. */
 struct segment_ref segment_take(struct segments *segments, uint64_t addr, uint64_t length,
