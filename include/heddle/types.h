@@ -284,7 +284,8 @@ enum hdl_detail {
 	HDL_DETAIL_COUNT
 };
 
-/* Limits, chosen when a queue pair is made and reported back as given. */
+/* Limits, chosen when a queue pair is made and reported back as given, but for max_inline, which becomes what an element of the
+ * send queue has room for, at least as much as was asked for. */
 struct hdl_qp_cap {
 	uint32_t max_send_wr;
 	uint32_t max_recv_wr;

@@ -58,6 +58,11 @@ static struct hdl_qp_init_attr of_type(const struct hdl_qp_init_attr *attr)
 	} else {
 		own.xrcd = NULL;
 	}
+	/* As adapters do: programs that ask for no inline data and send a few bytes so are common. */
+	if (own.type != HDL_QP_XRC_TGT) {
+		uint32_t room = wqe_inline_room(own.cap.max_send_sge, own.cap.max_inline);
+		own.cap.max_inline = room < HDL_MAX_INLINE ? room : HDL_MAX_INLINE;
+	}
 	if (own.type != HDL_QP_RD)
 		own.rdd = NULL;
 	if (!has_receives(own.type)) {

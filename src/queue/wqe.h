@@ -168,6 +168,12 @@ static inline uint32_t wqe_send_stride(uint32_t max_sge, uint32_t max_inline)
 	return (uint32_t)((sizeof(struct wqe_send) + tail + 31) & ~(size_t)31);
 }
 
+/* How much inline data an element has room for with these limits: what rounding leaves is not wasted. */
+static inline uint32_t wqe_inline_room(uint32_t max_sge, uint32_t max_inline)
+{
+	return wqe_send_stride(max_sge, max_inline) - (uint32_t)sizeof(struct wqe_send);
+}
+
 static inline uint32_t wqe_recv_stride(uint32_t max_sge)
 {
 	return (uint32_t)(sizeof(struct wqe_recv) + max_sge * sizeof(struct hdl_sge));
