@@ -281,8 +281,11 @@ __attribute__((noinline)) static int post_rest(struct hdl_qp *qp, const struct h
 
 int hdl_post_send(struct hdl_qp *qp, const struct hdl_send_wr *wr, const struct hdl_send_wr **bad)
 {
-	if (qp == NULL || qp->magic != MAGIC_QP)
+	if (qp == NULL || qp->magic != MAGIC_QP) {
+		if (bad != NULL)
+			*bad = wr;
 		return -HDL_EINVAL;
+	}
 	if (wr != NULL) {
 		wr = adapter_express(qp->pd->adapter, &qp->qp, wr);
 		adapter_touch(qp->pd->adapter);
@@ -344,8 +347,11 @@ int hdl_post_recv(struct hdl_qp *qp, const struct hdl_recv_wr *wr, const struct 
 
 int hdl_srq_post(struct hdl_srq *srq, const struct hdl_recv_wr *wr, const struct hdl_recv_wr **bad)
 {
-	if (srq == NULL || srq->magic != MAGIC_SRQ)
+	if (srq == NULL || srq->magic != MAGIC_SRQ) {
+		if (bad != NULL)
+			*bad = wr;
 		return -HDL_EINVAL;
+	}
 	lock_take(&srq->srq.wq.post_lock);
 	int result = post_recv_list(&srq->srq.wq, NULL, wr, bad);
 	lock_drop(&srq->srq.wq.post_lock);

@@ -87,6 +87,24 @@ static void null_everywhere(void **state)
 			fail_msg("call %zu returned %d", i, results[i]);
 }
 
+/* Whatever is the matter, the first request that was not taken is named. */
+static void a_bad_handle_refuses_the_first_request(void **state)
+{
+	struct world *w = *state;
+	void *other = w->a.pd;
+	struct hdl_send_wr send = {0};
+	struct hdl_recv_wr recv = {0};
+	const struct hdl_send_wr *bad_send = NULL;
+	const struct hdl_recv_wr *bad_recv = NULL;
+	assert_int_equal(hdl_post_send(other, &send, &bad_send), -HDL_EINVAL);
+	assert_ptr_equal(bad_send, &send);
+	assert_int_equal(hdl_post_recv(other, &recv, &bad_recv), -HDL_EINVAL);
+	assert_ptr_equal(bad_recv, &recv);
+	bad_recv = NULL;
+	assert_int_equal(hdl_srq_post(other, &recv, &bad_recv), -HDL_EINVAL);
+	assert_ptr_equal(bad_recv, &recv);
+}
+
 /* A handle of another kind, or of another adapter. */
 static void foreign_handles(void **state)
 {
@@ -172,9 +190,8 @@ static void counters_have_names(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-        BEHAVIOUR(null_everywhere),
-        BEHAVIOUR(foreign_handles),
-        BEHAVIOUR(words_for_everything),
+        BEHAVIOUR(null_everywhere),     BEHAVIOUR(a_bad_handle_refuses_the_first_request),
+        BEHAVIOUR(foreign_handles),     BEHAVIOUR(words_for_everything),
         BEHAVIOUR(counters_have_names),
 };
 THEME(bad_call_theme, tests);
