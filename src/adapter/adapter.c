@@ -72,6 +72,27 @@ static void sink_bell(void *context, uint32_t link)
 	peers_ring(context, link);
 }
 
+/* With the drive lock, under which nothing is written: whoever drops it says it. */
+static void sink_not_ready(void *context, const struct qp *qp)
+{
+	struct hdl_adapter *adapter = context;
+	if (adapter->not_ready_said)
+		return;
+	adapter->not_ready_said = true;
+	adapter->not_ready_retries = qp->attr.rnr_retry;
+	atomic_store_explicit(&adapter->not_ready_qpn, qp->qpn, memory_order_release);
+}
+
+void adapter_say_not_ready(struct hdl_adapter *adapter)
+{
+	uint32_t qpn = atomic_exchange_explicit(&adapter->not_ready_qpn, 0, memory_order_acquire);
+	if (qpn != 0)
+		log_warn("queue pair %u failed: its peer had no receive posted for a message, and "
+		         "rnr_retry is %u; post receives before the other side sends, or set "
+		         "rnr_retry to 7, which tries for ever (said once)",
+		         qpn, adapter->not_ready_retries);
+}
+
 /* What keeps an adapter from being opened is said where it is known. */
 static int lacks_memory(void)
 {
@@ -162,6 +183,7 @@ static int make_tables(struct hdl_adapter *adapter)
 	node->sink = (struct node_sink){.cq_event = adapter_cq_event,
 	                                .event = adapter_event,
 	                                .quiesce = sink_quiesce,
+	                                .not_ready = sink_not_ready,
 	                                .bell = sink_bell,
 	                                .context = adapter};
 	return 0;

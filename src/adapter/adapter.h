@@ -157,6 +157,10 @@ struct hdl_adapter {
 	        objects; /* domains, completion queues and channels: what must be gone before hdl_close() */
 	_Atomic uint32_t cqs, ahs, srqs;
 	struct event_queue events;
+	/* The first queue pair that failed because its peer was not ready, to be said (adapter_say_not_ready()). */
+	_Atomic uint32_t not_ready_qpn; /* 0: none, or it was said */
+	uint32_t not_ready_retries;
+	bool not_ready_said; /* or is about to be; with the drive lock */
 
 	struct recorder *recorder; /* capture.c; NULL: nothing is recorded */
 
@@ -589,6 +593,9 @@ static inline void adapter_touch(struct hdl_adapter *adapter)
 void adapter_arm(struct hdl_adapter *adapter);
 int adapter_start_thread(struct hdl_adapter *adapter);
 void adapter_stop_thread(struct hdl_adapter *adapter);
+
+/* Write the line about a peer that was not ready, if one is due. Without a lock. */
+void adapter_say_not_ready(struct hdl_adapter *adapter);
 
 /* --- event.c --- */
 int events_init(struct event_queue *events);

@@ -143,12 +143,20 @@ void adapter_unlock(struct hdl_adapter *adapter)
 		adapter_nudge(adapter);
 }
 
+/* There is something to say once in the life of few programs. */
+static inline void say_what_is_due(struct hdl_adapter *adapter)
+{
+	if (atomic_load_explicit(&adapter->not_ready_qpn, memory_order_relaxed) != 0)
+		adapter_say_not_ready(adapter);
+}
+
 unsigned adapter_drive(struct hdl_adapter *adapter)
 {
 	if (!lock_try(&adapter->drive_lock))
 		return 0;
 	unsigned did = drive_locked(adapter);
 	adapter_unlock(adapter);
+	say_what_is_due(adapter);
 	return did;
 }
 
@@ -166,6 +174,7 @@ void adapter_poll(struct hdl_adapter *adapter)
 		return;
 	poll_locked(adapter);
 	adapter_unlock(adapter);
+	say_what_is_due(adapter);
 }
 
 int adapter_poll_cq(struct hdl_adapter *adapter, struct cq *cq, struct hdl_wc *wc, int max)
@@ -182,6 +191,7 @@ int adapter_poll_cq(struct hdl_adapter *adapter, struct cq *cq, struct hdl_wc *w
 	if (got == 0 || node->active != NULL) /* who waited for an acknowledgement goes on */
 		poll_locked(adapter);
 	adapter_unlock(adapter);
+	say_what_is_due(adapter);
 	return got;
 }
 

@@ -63,6 +63,8 @@ struct node_sink {
 	              struct hdl_key key);
 	/* Return when every guard that is inside our table has left it. No guard of ours is held meanwhile. */
 	void (*quiesce)(void *context);
+	/* A request of @qp failed because the peer had no receive for it, as often as the queue pair may try. NULL: no matter. */
+	void (*not_ready)(void *context, const struct qp *qp);
 	/* Wake the peer of a link: it asked for it. */
 	void (*bell)(void *context, uint32_t link);
 	void *context;

@@ -116,6 +116,8 @@ static void send_failed(struct node *node, struct qp *qp, uint8_t opcode, enum h
 {
 	bool registration = status == HDL_WC_MEM_MGT_ERR &&
 	                    (opcode == HDL_OP_REGISTER || opcode == HDL_OP_REGISTER_SEND);
+	if (status == HDL_WC_RNR_RETRY_EXC_ERR && node->sink.not_ready != NULL)
+		node->sink.not_ready(node->sink.context, qp);
 	if (qp->type == HDL_QP_RD) {
 		/* Its messages have nothing to do with each other: the next one has its turn (rd.h). */
 	} else if (!qp_reliable(qp)) {
