@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
+
 _Static_assert((int)HDL_QPS_RESET == (int)IBV_QPS_RESET && (int)HDL_QPS_INIT == (int)IBV_QPS_INIT &&
                        (int)HDL_QPS_RTR == (int)IBV_QPS_RTR &&
                        (int)HDL_QPS_RTS == (int)IBV_QPS_RTS &&
@@ -52,6 +54,18 @@ static uint8_t path_bits(const struct compat_device *device, const struct ibv_ah
 	return (uint8_t)(attr->src_path_bits & ((1u << limits.lmc) - 1));
 }
 
+/* Programs that were started without the option for it only say that a call failed. */
+static void say_route_is_needed(const struct compat_device *device)
+{
+	static atomic_flag said = ATOMIC_FLAG_INIT;
+	if (!atomic_flag_test_and_set(&said))
+		log_warn("an address on %s, which is Ethernet, needs a global route (is_global, "
+		         "and a "
+		         "GID in grh); give the program the index of a GID, for many -g 0 or -x 0, "
+		         "or let it use " HDL_DEVICE_INFINIBAND ", which has LIDs (said once)",
+		         device->ibv.name);
+}
+
 int compat_ah_attr(const struct compat_device *device, const struct ibv_ah_attr *from,
                    struct hdl_ah_attr *to)
 {
@@ -59,6 +73,8 @@ int compat_ah_attr(const struct compat_device *device, const struct ibv_ah_attr 
 		return EINVAL;
 	if (!from->is_global) {
 		/* On Ethernet every packet has a global route (IBTA annex A16). */
+		if (!device->infiniband)
+			say_route_is_needed(device);
 		if (!device->infiniband || from->dlid == 0)
 			return EINVAL;
 		*to = (struct hdl_ah_attr){.dlid = from->dlid,
@@ -198,6 +214,8 @@ void compat_qp_attr_back(const struct compat_device *device, const struct hdl_qp
 struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 {
 	struct hdl_ah_attr below;
+	if (!compat_live(OBJECT_PD, pd))
+		return compat_fail(EINVAL);
 	int error = compat_ah_attr(compat_device_of(pd->context), attr, &below);
 	if (error != 0)
 		return compat_fail(error);
@@ -211,16 +229,25 @@ struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 	}
 	ah->ibv.context = pd->context;
 	ah->ibv.pd = pd;
+	compat_pd_use(pd);
+	ah->ibv.handle = compat_live_add(&ah->live, OBJECT_AH, &ah->ibv);
 	return &ah->ibv;
 }
 
 int ibv_destroy_ah(struct ibv_ah *ibv)
 {
 	struct compat_ah *ah = compat_ah(ibv);
-	int error = compat_inherited(ibv->context) ? 0 : -hdl_ah_destroy(ah->hdl);
-	if (error == 0)
-		free(ah);
-	return error;
+	struct live *live = compat_live_take(OBJECT_AH, ibv);
+	if (live == NULL)
+		return compat_error(EINVAL);
+	bool inherited = compat_inherited(ibv->context);
+	int error = compat_live_end(live, inherited ? 0 : -hdl_ah_destroy(ah->hdl));
+	if (error != 0)
+		return error;
+	if (!inherited)
+		compat_pd_leave(ibv->pd);
+	free(ah);
+	return 0;
 }
 
 /* Who sent a datagram, to whom and how. Over IPv4 its header takes the last half of the space (IBTA annex A17.4.5.2). */
@@ -285,6 +312,8 @@ struct ibv_ah *ibv_create_ah_from_wc(struct ibv_pd *pd, struct ibv_wc *wc, struc
                                      uint8_t port)
 {
 	struct ibv_ah_attr attr;
+	if (!compat_live(OBJECT_PD, pd))
+		return compat_fail(EINVAL);
 	if (ibv_init_ah_from_wc(pd->context, port, wc, grh, &attr) != 0)
 		return NULL;
 	return ibv_create_ah(pd, &attr);

@@ -65,6 +65,27 @@ struct pending_event {
 
 /* --- objects --- */
 
+enum object_kind {
+	OBJECT_CONTEXT,
+	OBJECT_PD,
+	OBJECT_TD,
+	OBJECT_MR,
+	OBJECT_MW,
+	OBJECT_CHANNEL,
+	OBJECT_CQ,
+	OBJECT_SRQ,
+	OBJECT_XRCD,
+	OBJECT_QP,
+	OBJECT_AH
+};
+
+/* An object's place among those that there are (live.c). */
+struct live {
+	struct live *next;
+	const void *seen; /* struct ibv_qp and so on */
+	enum object_kind kind;
+};
+
 /* libmlx5 and others read a little past a struct ibv_device; what they find must be zero. */
 struct compat_device {
 	struct ibv_device ibv;
@@ -75,6 +96,7 @@ struct compat_device {
 
 struct compat_context {
 	struct verbs_context verbs; /* the program's struct ibv_context is its last member */
+	struct live live;
 	struct hdl_adapter *adapter;
 	struct compat_context
 	        *next_open; /* of those that events of the port go to; under hand_lock */
@@ -83,29 +105,46 @@ struct compat_context {
 	struct pending_event events[HDL_MAX_EVENTS];
 };
 
+struct compat_td {
+	struct ibv_td ibv;
+	struct live live;
+	_Atomic uint32_t users; /* parent domains */
+};
+
+/* A protection domain; or a parent domain, which is another name for one. */
 struct compat_pd {
 	struct ibv_pd ibv;
+	struct live live;
 	struct hdl_pd *hdl;
+	struct compat_pd *of;   /* whose name it is, or NULL */
+	struct compat_td *td;   /* of a parent domain, or NULL */
+	_Atomic uint32_t users; /* objects that were made with it */
 };
 
 struct compat_mr {
 	struct ibv_mr ibv;
+	struct live live;
 	struct hdl_mr *hdl;
 	uint32_t access; /* enum ibv_access_flags as given */
+	bool is_null;    /* of compat_alloc_null_mr() */
 };
 
 struct compat_mw {
 	struct ibv_mw ibv;
+	struct live live;
 	struct hdl_mw *hdl;
 };
 
 struct compat_channel {
 	struct ibv_comp_channel ibv;
+	struct live live;
 	struct hdl_channel *hdl;
 };
 
 struct compat_cq {
 	struct ibv_cq_ex ibv;
+	struct live live;
+	struct ibv_pd *domain; /* a parent domain, or NULL */
 	struct hdl_cq *hdl;
 	struct target target;
 	/* What start_poll and next_poll took last; read_* look at it. Locked in between unless one thread alone polls. */
@@ -116,6 +155,7 @@ struct compat_cq {
 
 struct compat_srq {
 	struct ibv_srq ibv;
+	struct live live;
 	struct hdl_srq *hdl;
 	struct target target;
 	struct ibv_xrcd *xrcd; /* or NULL */
@@ -125,6 +165,7 @@ struct builder; /* qp_ex.c */
 
 struct compat_qp {
 	struct ibv_qp_ex ibv;
+	struct live live;
 	struct hdl_qp *hdl;
 	struct target target;
 	struct ibv_qp_init_attr init;
@@ -134,6 +175,7 @@ struct compat_qp {
 
 struct compat_ah {
 	struct ibv_ah ibv;
+	struct live live;
 	struct hdl_ah *hdl;
 };
 
@@ -194,6 +236,26 @@ static inline void *compat_fail(int error)
 	return NULL;
 }
 
+/* For calls that return a number of errno: programs look at either. */
+static inline int compat_error(int error)
+{
+	if (error != 0)
+		errno = error;
+	return error;
+}
+
+/* --- live.c --- */
+/* From here on @seen is there. Returns a number that no other object has, for the program to see as its handle. */
+uint32_t compat_live_add(struct live *live, enum object_kind kind, const void *seen);
+/* Is @seen an object of that kind, which nobody has destroyed? */
+bool compat_live(enum object_kind kind, const void *seen);
+/* The caller is about to destroy @seen, and nobody else: it is not there any more. NULL: it is not there; EINVAL. */
+struct live *compat_live_take(enum object_kind kind, const void *seen);
+/* Destroying failed with @error, unless that is 0: it is there again. Returns @error. */
+int compat_live_end(struct live *live, int error);
+enum fork_step { FORK_BEFORE, FORK_PARENT, FORK_CHILD };
+void compat_live_fork(enum fork_step step);
+
 /* --- device.c --- */
 /* The adapter of this process, opened by the first who asks; NULL and errno. */
 struct hdl_adapter *compat_adapter(void);
@@ -233,6 +295,14 @@ int compat_gid_type(const struct compat_device *device, uint8_t port, unsigned i
 /* enum ibv_access_flags to enum hdl_access; the flags that only queue pairs and windows know are dropped. */
 uint32_t compat_access(unsigned flags);
 unsigned compat_access_back(uint32_t access);
+/* @pd was used to make an object, or the object is gone. */
+void compat_pd_use(struct ibv_pd *pd);
+void compat_pd_leave(struct ibv_pd *pd);
+struct ibv_td *compat_alloc_td(struct ibv_context *context, struct ibv_td_init_attr *attr);
+int compat_dealloc_td(struct ibv_td *td);
+struct ibv_pd *compat_alloc_parent_domain(struct ibv_context *context,
+                                          struct ibv_parent_domain_init_attr *attr);
+struct ibv_mr *compat_alloc_null_mr(struct ibv_pd *pd);
 struct ibv_mw *compat_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type);
 int compat_dealloc_mw(struct ibv_mw *mw);
 int compat_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind);
@@ -287,7 +357,7 @@ int compat_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
 int compat_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 /* What a refusal of hdl_post_send() and its like is to a caller of ibv_post_send(): a positive error. */
 int compat_post_error(int result);
-/* Translate the bind of a window; 0 or a positive error. */
+/* Translate the bind of a window; 0 or a positive error. The whole key is @to's; it is the window's once that is posted. */
 int compat_bind(struct hdl_send_wr *to, struct ibv_mw *mw, uint32_t rkey,
                 const struct ibv_mw_bind_info *info);
 

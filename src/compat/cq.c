@@ -36,13 +36,18 @@ struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *context)
 		free(channel);
 		return compat_fail(error);
 	}
+	compat_live_add(&channel->live, OBJECT_CHANNEL, &channel->ibv);
 	return &channel->ibv;
 }
 
 int ibv_destroy_comp_channel(struct ibv_comp_channel *ibv)
 {
 	struct compat_channel *channel = compat_channel(ibv);
-	int error = compat_inherited(ibv->context) ? 0 : -hdl_channel_destroy(channel->hdl);
+	struct live *live = compat_live_take(OBJECT_CHANNEL, ibv);
+	if (live == NULL)
+		return compat_error(EINVAL);
+	bool inherited = compat_inherited(ibv->context);
+	int error = compat_live_end(live, inherited ? 0 : -hdl_channel_destroy(channel->hdl));
 	if (error != 0)
 		return error;
 	close(ibv->fd);
@@ -98,6 +103,10 @@ int ibv_get_cq_event(struct ibv_comp_channel *ibv, struct ibv_cq **cq, void **cq
 void ibv_ack_cq_events(struct ibv_cq *cq, unsigned int count)
 {
 	hdl_cq_ack(compat_cq(cq)->hdl, count);
+	pthread_mutex_lock(&cq->mutex);
+	cq->comp_events_completed += count;
+	pthread_cond_signal(&cq->cond);
+	pthread_mutex_unlock(&cq->mutex);
 }
 
 /* --- completion queues --- */
@@ -123,6 +132,9 @@ static int make_cq(struct compat_cq *cq, struct ibv_context *context,
 	                             .kind = TARGET_CQ,
 	                             .seen = &cq->ibv};
 	compat_target_add(&cq->target);
+	if (cq->domain != NULL)
+		compat_pd_use(cq->domain);
+	cq->ibv.handle = compat_live_add(&cq->live, OBJECT_CQ, &cq->ibv);
 	if (attr->channel != NULL) {
 		pthread_mutex_lock(&context->mutex);
 		attr->channel->refcnt++;
@@ -135,17 +147,23 @@ struct ibv_cq_ex *compat_create_cq_ex(struct ibv_context *context, struct ibv_cq
 {
 	const uint32_t known = IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD;
 	uint32_t flags = attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS ? attr->flags : 0;
+	/* A parent domain says who polls it, which makes no difference here. */
+	struct ibv_pd *domain =
+	        attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_PD ? attr->parent_domain : NULL;
 	if ((attr->comp_mask & ~known) != 0 || attr->cqe == 0 || attr->cqe > INT_MAX ||
-	    attr->comp_vector >= (uint32_t)context->num_comp_vectors)
+	    attr->comp_vector >= (uint32_t)context->num_comp_vectors ||
+	    (attr->channel != NULL && !compat_live(OBJECT_CHANNEL, attr->channel)) ||
+	    ((attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) &&
+	     (!compat_live(OBJECT_PD, domain) || compat_pd(domain)->of == NULL)))
 		return compat_fail(EINVAL);
 	/* No clock in a completion, no VLAN, no flow tag, no tag matching; an overrun is always told. */
 	if ((attr->wc_flags & ~(uint64_t)IBV_WC_STANDARD_FLAGS) != 0 ||
-	    (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) ||
 	    (flags & ~(uint32_t)IBV_CREATE_CQ_ATTR_SINGLE_THREADED) != 0)
 		return compat_fail(EOPNOTSUPP);
 	struct compat_cq *cq = calloc(1, sizeof(*cq));
 	if (cq == NULL)
 		return compat_fail(ENOMEM);
+	cq->domain = domain;
 	cq->single_threaded = (flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED) != 0;
 	compat_poll_calls(cq, attr->wc_flags);
 	int error = make_cq(cq, context, attr);
@@ -172,12 +190,12 @@ struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *cq_cont
 
 int ibv_resize_cq(struct ibv_cq *ibv, int cqe)
 {
-	if (cqe <= 0)
-		return EINVAL;
+	if (cqe <= 0 || !compat_live(OBJECT_CQ, ibv))
+		return compat_error(EINVAL);
 	int error = -hdl_cq_resize(compat_cq(ibv)->hdl, (uint32_t)cqe);
 	if (error == 0)
 		ibv->cqe = cqe;
-	return error;
+	return compat_error(error);
 }
 
 static int end_cq(void *below)
@@ -188,9 +206,14 @@ static int end_cq(void *below)
 int ibv_destroy_cq(struct ibv_cq *ibv)
 {
 	struct compat_cq *cq = compat_cq(ibv);
-	int error = -compat_target_end(&cq->target, end_cq);
+	struct live *live = compat_live_take(OBJECT_CQ, ibv);
+	if (live == NULL)
+		return compat_error(EINVAL);
+	int error = compat_live_end(live, -compat_target_end(&cq->target, end_cq));
 	if (error != 0)
 		return error;
+	if (cq->domain != NULL && !compat_inherited(ibv->context))
+		compat_pd_leave(cq->domain);
 	if (ibv->channel != NULL) {
 		pthread_mutex_lock(&ibv->context->mutex);
 		ibv->channel->refcnt--;

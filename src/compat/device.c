@@ -64,15 +64,18 @@ const struct compat_device *compat_device_named(const char *name)
 static void before_fork(void)
 {
 	pthread_mutex_lock(&process.lock);
+	compat_live_fork(FORK_BEFORE);
 }
 
 static void after_fork_parent(void)
 {
+	compat_live_fork(FORK_PARENT);
 	pthread_mutex_unlock(&process.lock);
 }
 
 static void after_fork_child(void)
 {
+	compat_live_fork(FORK_CHILD);
 	pthread_mutex_init(&process.lock, NULL);
 	process.adapter = NULL;
 	compat_events_forget();
@@ -245,6 +248,10 @@ static void fill_calls(struct compat_context *context, struct ibv_device *device
 	verbs->close_xrcd = compat_close_xrcd;
 	verbs->get_srq_num = compat_get_srq_num;
 	verbs->open_qp = compat_open_qp;
+	verbs->alloc_td = compat_alloc_td;
+	verbs->dealloc_td = compat_dealloc_td;
+	verbs->alloc_parent_domain = compat_alloc_parent_domain;
+	verbs->alloc_null_mr = compat_alloc_null_mr;
 	verbs->context.device = device;
 	verbs->context.ops = context_ops;
 	verbs->context.abi_compat = __VERBS_ABI_IS_EXTENDED;
@@ -273,12 +280,15 @@ struct ibv_context *ibv_open_device(struct ibv_device *dev)
 		free(context);
 		return compat_fail(error);
 	}
+	compat_live_add(&context->live, OBJECT_CONTEXT, &context->verbs.context);
 	return &context->verbs.context;
 }
 
 int ibv_close_device(struct ibv_context *ibv)
 {
 	struct compat_context *context = compat_context(ibv);
+	if (compat_live_take(OBJECT_CONTEXT, ibv) == NULL)
+		return compat_error(EINVAL);
 	compat_events_close(context);
 	close(ibv->cmd_fd);
 	pthread_mutex_destroy(&ibv->mutex);

@@ -43,8 +43,20 @@ unsigned compat_access_back(uint32_t access)
 
 /* --- protection domains --- */
 
+void compat_pd_use(struct ibv_pd *pd)
+{
+	atomic_fetch_add(&compat_pd(pd)->users, 1);
+}
+
+void compat_pd_leave(struct ibv_pd *pd)
+{
+	atomic_fetch_sub(&compat_pd(pd)->users, 1);
+}
+
 struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
 {
+	if (!compat_live(OBJECT_CONTEXT, context))
+		return compat_fail(EINVAL);
 	struct compat_pd *pd = calloc(1, sizeof(*pd));
 	if (pd == NULL)
 		return compat_fail(ENOMEM);
@@ -54,16 +66,84 @@ struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
 		free(pd);
 		return compat_fail(error);
 	}
+	pd->ibv.handle = compat_live_add(&pd->live, OBJECT_PD, &pd->ibv);
 	return &pd->ibv;
+}
+
+static int end_pd(struct compat_pd *pd)
+{
+	if (compat_inherited(pd->ibv.context))
+		return 0;
+	if (atomic_load(&pd->users) > 0)
+		return EBUSY;
+	if (pd->of == NULL)
+		return -hdl_pd_destroy(pd->hdl);
+	compat_pd_leave(&pd->of->ibv);
+	if (pd->td != NULL)
+		atomic_fetch_sub(&pd->td->users, 1);
+	return 0;
 }
 
 int ibv_dealloc_pd(struct ibv_pd *ibv)
 {
-	struct compat_pd *pd = compat_pd(ibv);
-	int error = compat_inherited(ibv->context) ? 0 : -hdl_pd_destroy(pd->hdl);
+	struct live *live = compat_live_take(OBJECT_PD, ibv);
+	if (live == NULL)
+		return compat_error(EINVAL);
+	int error = compat_live_end(live, end_pd(compat_pd(ibv)));
 	if (error == 0)
-		free(pd);
+		free(compat_pd(ibv));
 	return error;
+}
+
+/* A thread domain promises that one thread at a time uses what is made with it. Nothing here needs the promise: a lock that
+ * nobody else wants costs a few nanoseconds, and the adapter's own thread comes by in any case. */
+struct ibv_td *compat_alloc_td(struct ibv_context *context, struct ibv_td_init_attr *attr)
+{
+	if (!compat_live(OBJECT_CONTEXT, context) || attr == NULL || attr->comp_mask != 0)
+		return compat_fail(EINVAL);
+	struct compat_td *td = calloc(1, sizeof(*td));
+	if (td == NULL)
+		return compat_fail(ENOMEM);
+	td->ibv.context = context;
+	compat_live_add(&td->live, OBJECT_TD, &td->ibv);
+	return &td->ibv;
+}
+
+int compat_dealloc_td(struct ibv_td *ibv)
+{
+	struct compat_td *td = (struct compat_td *)ibv;
+	struct live *live = compat_live_take(OBJECT_TD, ibv);
+	if (live == NULL)
+		return compat_error(EINVAL);
+	bool busy = !compat_inherited(ibv->context) && atomic_load(&td->users) > 0;
+	int error = compat_live_end(live, busy ? EBUSY : 0);
+	if (error == 0)
+		free(td);
+	return error;
+}
+
+/* The program's own allocators are for queues that hardware reads; here nobody would call them. */
+struct ibv_pd *compat_alloc_parent_domain(struct ibv_context *context,
+                                          struct ibv_parent_domain_init_attr *attr)
+{
+	if (attr == NULL || !compat_live(OBJECT_PD, attr->pd) ||
+	    (attr->td != NULL && !compat_live(OBJECT_TD, attr->td)) ||
+	    attr->pd->context != context || compat_pd(attr->pd)->of != NULL)
+		return compat_fail(EINVAL);
+	if (attr->comp_mask & ~(uint32_t)IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT)
+		return compat_fail(EOPNOTSUPP);
+	struct compat_pd *pd = calloc(1, sizeof(*pd));
+	if (pd == NULL)
+		return compat_fail(ENOMEM);
+	pd->ibv.context = context;
+	pd->of = compat_pd(attr->pd);
+	pd->hdl = pd->of->hdl;
+	pd->td = (struct compat_td *)attr->td;
+	compat_pd_use(attr->pd);
+	if (pd->td != NULL)
+		atomic_fetch_add(&pd->td->users, 1);
+	pd->ibv.handle = compat_live_add(&pd->live, OBJECT_PD, &pd->ibv);
+	return &pd->ibv;
 }
 
 struct ibv_pd *ibv_import_pd(struct ibv_context *context, uint32_t handle)
@@ -127,13 +207,17 @@ static int register_memory(struct ibv_pd *pd, void *addr, size_t length, uint64_
 		iova = 0;
 	if (iova == 0)
 		access |= HDL_ACCESS_ZERO_BASED;
-	if (iova == 0 || iova == (uint64_t)(uintptr_t)addr)
+	/* Of no bytes no address is ever asked for. */
+	if (length == 0 || iova == 0 || iova == (uint64_t)(uintptr_t)addr)
 		return -hdl_mr_register(compat_pd(pd)->hdl, addr, length, access, out);
 	return register_pages(compat_pd(pd)->hdl, addr, length, iova, access, out);
 }
 
 static void name_region(struct compat_mr *mr, struct ibv_pd *pd, void *addr, size_t length)
 {
+	compat_pd_use(pd);
+	if (mr->ibv.pd != NULL)
+		compat_pd_leave(mr->ibv.pd);
 	mr->ibv.pd = pd;
 	mr->ibv.addr = addr;
 	mr->ibv.length = length;
@@ -143,6 +227,8 @@ static void name_region(struct compat_mr *mr, struct ibv_pd *pd, void *addr, siz
 struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
                                 unsigned int access)
 {
+	if (!compat_live(OBJECT_PD, pd))
+		return compat_fail(EINVAL);
 	struct compat_mr *mr = calloc(1, sizeof(*mr));
 	if (mr == NULL)
 		return compat_fail(ENOMEM);
@@ -154,6 +240,27 @@ struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, ui
 		return compat_fail(error);
 	}
 	name_region(mr, pd, addr, length);
+	mr->ibv.handle = compat_live_add(&mr->live, OBJECT_MR, &mr->ibv);
+	return &mr->ibv;
+}
+
+/* Every address is its, and the key is for requests of the program's own alone: the remote key is of no use, but not another's. */
+struct ibv_mr *compat_alloc_null_mr(struct ibv_pd *pd)
+{
+	if (!compat_live(OBJECT_PD, pd))
+		return compat_fail(EINVAL);
+	struct compat_mr *mr = calloc(1, sizeof(*mr));
+	if (mr == NULL)
+		return compat_fail(ENOMEM);
+	mr->ibv.context = pd->context;
+	mr->is_null = true;
+	int error = -hdl_mr_alloc_null(compat_pd(pd)->hdl, &mr->hdl);
+	if (error != 0) {
+		free(mr);
+		return compat_fail(error);
+	}
+	name_region(mr, pd, NULL, SIZE_MAX);
+	mr->ibv.handle = compat_live_add(&mr->live, OBJECT_MR, &mr->ibv);
 	return &mr->ibv;
 }
 
@@ -204,8 +311,9 @@ int ibv_rereg_mr(struct ibv_mr *ibv, int flags, struct ibv_pd *pd, void *addr, s
                  int access)
 {
 	struct compat_mr *mr = compat_mr(ibv);
-	if (flags == 0 || (flags & ~IBV_REREG_MR_FLAGS_SUPPORTED) != 0 ||
-	    ((flags & IBV_REREG_MR_CHANGE_PD) && pd == NULL)) {
+	if (!compat_live(OBJECT_MR, ibv) || mr->is_null || flags == 0 ||
+	    (flags & ~IBV_REREG_MR_FLAGS_SUPPORTED) != 0 ||
+	    ((flags & IBV_REREG_MR_CHANGE_PD) && !compat_live(OBJECT_PD, pd))) {
 		errno = EINVAL;
 		return IBV_REREG_MR_ERR_INPUT;
 	}
@@ -229,10 +337,17 @@ int ibv_rereg_mr(struct ibv_mr *ibv, int flags, struct ibv_pd *pd, void *addr, s
 int ibv_dereg_mr(struct ibv_mr *ibv)
 {
 	struct compat_mr *mr = compat_mr(ibv);
-	int error = compat_inherited(ibv->context) ? 0 : -hdl_mr_deregister(mr->hdl);
-	if (error == 0)
-		free(mr);
-	return error;
+	struct live *live = compat_live_take(OBJECT_MR, ibv);
+	if (live == NULL)
+		return compat_error(EINVAL);
+	bool inherited = compat_inherited(ibv->context);
+	int error = compat_live_end(live, inherited ? 0 : -hdl_mr_deregister(mr->hdl));
+	if (error != 0)
+		return error;
+	if (!inherited)
+		compat_pd_leave(ibv->pd);
+	free(mr);
+	return 0;
 }
 
 struct ibv_mr *ibv_import_mr(struct ibv_pd *pd, uint32_t handle)
@@ -276,7 +391,7 @@ COMPAT_EXPORT int ibv_dofork_range(void *base, size_t size)
 
 struct ibv_mw *compat_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
 {
-	if (type != IBV_MW_TYPE_1 && type != IBV_MW_TYPE_2)
+	if (!compat_live(OBJECT_PD, pd) || (type != IBV_MW_TYPE_1 && type != IBV_MW_TYPE_2))
 		return compat_fail(EINVAL);
 	struct compat_mw *mw = calloc(1, sizeof(*mw));
 	if (mw == NULL)
@@ -291,16 +406,25 @@ struct ibv_mw *compat_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
 		return compat_fail(error);
 	}
 	mw->ibv.rkey = hdl_mw_key(mw->hdl).v;
+	compat_pd_use(pd);
+	mw->ibv.handle = compat_live_add(&mw->live, OBJECT_MW, &mw->ibv);
 	return &mw->ibv;
 }
 
 int compat_dealloc_mw(struct ibv_mw *ibv)
 {
 	struct compat_mw *mw = compat_mw(ibv);
-	int error = compat_inherited(ibv->context) ? 0 : -hdl_mw_free(mw->hdl);
-	if (error == 0)
-		free(mw);
-	return error;
+	struct live *live = compat_live_take(OBJECT_MW, ibv);
+	if (live == NULL)
+		return compat_error(EINVAL);
+	bool inherited = compat_inherited(ibv->context);
+	int error = compat_live_end(live, inherited ? 0 : -hdl_mw_free(mw->hdl));
+	if (error != 0)
+		return error;
+	if (!inherited)
+		compat_pd_leave(ibv->pd);
+	free(mw);
+	return 0;
 }
 
 /* ibv_bind_mw(): a type 1 window, whose new key the adapter picks: here the next instance. */

@@ -75,7 +75,9 @@ int compat_bind(struct hdl_send_wr *to, struct ibv_mw *mw, uint32_t rkey,
 	/* A window of no bytes is an unbound one (IBTA section 10.6.7.2). */
 	struct ibv_mr *mr = info->length > 0 ? info->mr : NULL;
 	to->bind.mw = compat_mw(mw)->hdl;
-	to->bind.key.v = rkey;
+	/* The low 8 bits of the R_Key are the program's choice, the others the window's. As other adapters do, take those 8 of whatever
+	 * number is passed; the caller puts the whole key into @mw for the program to find. */
+	to->bind.key.v = (hdl_mw_key(to->bind.mw).v & ~0xffu) | (rkey & 0xffu);
 	to->bind.bind = (struct hdl_bind){.mr = mr != NULL ? compat_mr(mr)->hdl : NULL,
 	                                  .addr = info->addr,
 	                                  .length = info->length,
@@ -106,6 +108,10 @@ static int post_one(const struct compat_qp *qp, const struct ibv_send_wr *wr)
 		if (error != 0)
 			return error;
 		one.num_sge = 0;
+		error = compat_post_error(hdl_post_send(qp->hdl, &one, NULL));
+		if (error == 0)
+			wr->bind_mw.mw->rkey = one.bind.key.v;
+		return error;
 	} else if (qp->ibv.qp_base.qp_type == IBV_QPT_UD) {
 		if (wr->wr.ud.ah == NULL)
 			return EINVAL;
@@ -136,13 +142,14 @@ __attribute__((noinline)) static int post_each(const struct compat_qp *qp, struc
 int compat_post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
 {
 	const struct compat_qp *qp = compat_qp(ibv);
-	const struct hdl_send_wr *refused = NULL;
+	const struct hdl_send_wr *list = (const struct hdl_send_wr *)(const void *)wr,
+	                         *refused = list;
 	if (qp->ibv.qp_base.qp_type == IBV_QPT_UD)
 		return post_each(qp, wr, bad);
 	for (const struct ibv_send_wr *at = wr; at != NULL; at = at->next)
 		if (!same(at))
 			return post_each(qp, wr, bad);
-	int result = hdl_post_send(qp->hdl, (const struct hdl_send_wr *)(const void *)wr, &refused);
+	int result = hdl_post_send(qp->hdl, list, &refused);
 	if (result == 0)
 		return 0;
 	*bad = (struct ibv_send_wr *)(uintptr_t)refused;

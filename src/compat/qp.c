@@ -48,13 +48,19 @@ static int judge_init(const struct ibv_qp_init_attr_ex *attr)
 	                 IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
 	if (target)
 		known |= IBV_QP_INIT_ATTR_XRCD;
-	if (target ? !(attr->comp_mask & IBV_QP_INIT_ATTR_XRCD) || attr->xrcd == NULL
-	           : !(attr->comp_mask & IBV_QP_INIT_ATTR_PD) || attr->pd == NULL)
+	bool with_pd = (attr->comp_mask & IBV_QP_INIT_ATTR_PD) != 0;
+	if (target ? !(attr->comp_mask & IBV_QP_INIT_ATTR_XRCD) ||
+	                     !compat_live(OBJECT_XRCD, attr->xrcd)
+	           : !with_pd)
+		return EINVAL;
+	if (with_pd && !compat_live(OBJECT_PD, attr->pd))
 		return EINVAL;
 	if ((attr->comp_mask & ~known) != 0 ||
 	    ((attr->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) && attr->create_flags != 0))
 		return EOPNOTSUPP;
-	if ((!target && attr->send_cq == NULL) || (takes_receives(attr) && attr->recv_cq == NULL))
+	if ((!target && !compat_live(OBJECT_CQ, attr->send_cq)) ||
+	    (takes_receives(attr) && !compat_live(OBJECT_CQ, attr->recv_cq)) ||
+	    (takes_receives(attr) && attr->srq != NULL && !compat_live(OBJECT_SRQ, attr->srq)))
 		return EINVAL;
 	return 0;
 }
@@ -124,6 +130,7 @@ static struct ibv_qp *show(struct compat_qp *qp)
 	                             .kind = TARGET_QP,
 	                             .seen = ibv};
 	compat_target_add(&qp->target);
+	compat_live_add(&qp->live, OBJECT_QP, ibv);
 	return ibv;
 }
 
@@ -151,9 +158,12 @@ struct ibv_qp *compat_create_qp_ex(struct ibv_context *context, struct ibv_qp_in
 	ibv->context = context;
 	ibv->qp_context = attr->qp_context;
 	ibv->qp_type = attr->qp_type;
-	if (qp->xrcd == NULL) {
+	/* Of a target it is what the program gave, for it to find again; its requests are judged by its domain's. */
+	if (attr->comp_mask & IBV_QP_INIT_ATTR_PD)
 		ibv->pd = attr->pd;
+	if (qp->xrcd == NULL) {
 		ibv->send_cq = attr->send_cq;
+		compat_pd_use(ibv->pd);
 	}
 	if (takes_receives(attr)) {
 		ibv->recv_cq = attr->recv_cq;
@@ -168,7 +178,7 @@ struct ibv_qp *compat_open_qp(struct ibv_context *context, struct ibv_qp_open_at
 	        IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE;
 	if (attr->comp_mask >= IBV_QP_OPEN_ATTR_RESERVED)
 		return compat_fail(EOPNOTSUPP);
-	if ((attr->comp_mask & needed) != needed || attr->xrcd == NULL ||
+	if ((attr->comp_mask & needed) != needed || !compat_live(OBJECT_XRCD, attr->xrcd) ||
 	    attr->qp_type != IBV_QPT_XRC_RECV)
 		return compat_fail(EINVAL);
 	struct compat_qp *qp = calloc(1, sizeof(*qp));
@@ -192,6 +202,8 @@ struct ibv_qp *compat_open_qp(struct ibv_context *context, struct ibv_qp_open_at
 struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 {
 	struct ibv_qp_init_attr_ex all = {.comp_mask = IBV_QP_INIT_ATTR_PD, .pd = pd};
+	if (!compat_live(OBJECT_PD, pd))
+		return compat_fail(EINVAL);
 	/* Not sizeof(*attr): its padding is where the larger structure goes on. */
 	memcpy(&all, attr, offsetof(struct ibv_qp_init_attr_ex, comp_mask));
 	struct ibv_qp *qp = compat_create_qp_ex(pd->context, &all);
@@ -217,15 +229,29 @@ static void forget_completions(struct ibv_qp *qp)
 		hdl_cq_discard(compat_cq(qp->recv_cq)->hdl, qp->qp_num);
 }
 
+/* Attributes that the kernel drops without a word, since an end of XRC has no use for them: the one that sends answers nobody, the
+ * other one asks for nothing. Programs pass to both what a connection needs. */
+static int drop_unused(enum ibv_qp_type type, int mask)
+{
+	if (type == IBV_QPT_XRC_SEND)
+		return mask & ~(IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+	if (type == IBV_QPT_XRC_RECV)
+		return mask & ~(IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY);
+	return mask;
+}
+
 int ibv_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 {
 	struct compat_qp *qp = compat_qp(ibv);
 	struct hdl_qp_attr below;
 	uint32_t below_mask;
 	int before = errno;
+	if (!compat_live(OBJECT_QP, ibv))
+		return compat_error(EINVAL);
+	mask = drop_unused(ibv->qp_type, mask);
 	int error = compat_qp_attr(compat_device_of(ibv->context), attr, mask, &below, &below_mask);
 	if (error != 0)
-		return error;
+		return compat_error(error);
 	/* Whether to tell of a drained send queue is ours to know, and before it can drain. */
 	if (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY)
 		qp->target.drained_ok = attr->en_sqd_async_notify != 0;
@@ -233,7 +259,7 @@ int ibv_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 	if (error == HDL_EPERM) /* no such transition: EINVAL in ibv_modify_qp(3) */
 		error = EINVAL;
 	if (error != 0)
-		return error;
+		return compat_error(error);
 	if (mask & IBV_QP_STATE)
 		ibv->state = attr->qp_state;
 	if ((mask & IBV_QP_STATE) && attr->qp_state == IBV_QPS_RESET)
@@ -249,14 +275,17 @@ int ibv_query_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask,
 	struct compat_qp *qp = compat_qp(ibv);
 	struct hdl_qp_attr below;
 	struct hdl_qp_init_attr below_init;
-	(void)mask; /* says what is wanted at least */
+	if (!compat_live(OBJECT_QP, ibv))
+		return compat_error(EINVAL);
 	int error = -hdl_qp_query(qp->hdl, &below, &below_init);
 	if (error != 0)
-		return error;
+		return compat_error(error);
 	compat_qp_attr_back(compat_device_of(ibv->context), &below, attr);
 	attr->en_sqd_async_notify = qp->target.drained_ok;
 	cap_back(&below_init.cap, &attr->cap);
-	ibv->state = attr->qp_state;
+	/* The mask says what is wanted at least, but programs count on a state that they did not ask for to stay what they know. */
+	if (mask & IBV_QP_STATE)
+		ibv->state = attr->qp_state;
 	if (init != NULL) {
 		*init = qp->init;
 		init->cap = attr->cap;
@@ -273,11 +302,20 @@ int ibv_query_qp_data_in_order(struct ibv_qp *qp, enum ibv_wr_opcode op, uint32_
 int ibv_destroy_qp(struct ibv_qp *ibv)
 {
 	struct compat_qp *qp = compat_qp(ibv);
-	int error = -compat_target_end(&qp->target, qp->xrcd != NULL ? compat_unshare_qp : end_qp);
+	struct live *live = compat_live_take(OBJECT_QP, ibv);
+	if (live == NULL)
+		return compat_error(EINVAL);
+	int error = compat_live_end(
+	        live,
+	        -compat_target_end(&qp->target, qp->xrcd != NULL ? compat_unshare_qp : end_qp));
 	if (error != 0)
 		return error;
-	if (qp->xrcd != NULL && !compat_inherited(ibv->context))
-		compat_xrcd_leave(qp->xrcd);
+	if (!compat_inherited(ibv->context)) {
+		if (qp->xrcd != NULL)
+			compat_xrcd_leave(qp->xrcd);
+		else
+			compat_pd_leave(ibv->pd);
+	}
 	forget_completions(ibv);
 	compat_builder_destroy(qp);
 	pthread_cond_destroy(&ibv->cond);
@@ -305,16 +343,20 @@ int ibv_attach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
 {
 	struct hdl_gid below;
 	(void)lid;
+	if (!compat_live(OBJECT_QP, qp))
+		return compat_error(EINVAL);
 	memcpy(below.raw, gid->raw, sizeof(below.raw));
-	return -hdl_qp_attach(compat_qp(qp)->hdl, &below);
+	return compat_error(-hdl_qp_attach(compat_qp(qp)->hdl, &below));
 }
 
 int ibv_detach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
 {
 	struct hdl_gid below;
 	(void)lid;
+	if (!compat_live(OBJECT_QP, qp))
+		return compat_error(EINVAL);
 	if (compat_inherited(qp->context))
 		return 0;
 	memcpy(below.raw, gid->raw, sizeof(below.raw));
-	return -hdl_qp_detach(compat_qp(qp)->hdl, &below);
+	return compat_error(-hdl_qp_detach(compat_qp(qp)->hdl, &below));
 }

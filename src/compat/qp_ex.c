@@ -174,6 +174,8 @@ static void wr_bind_mw(struct ibv_qp_ex *qp, struct ibv_mw *mw, uint32_t rkey,
 	int error = compat_bind(wr, mw, rkey, info);
 	if (error != 0)
 		refuse(of(qp), error);
+	else
+		mw->rkey = wr->bind.key.v;
 }
 
 /* --- what a request works on --- */

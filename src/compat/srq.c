@@ -7,6 +7,9 @@
 static struct ibv_srq *make(struct ibv_pd *pd, struct ibv_srq_init_attr *attr,
                             struct ibv_xrcd *xrcd, struct ibv_cq *cq)
 {
+	if (!compat_live(OBJECT_PD, pd) || (xrcd != NULL && !compat_live(OBJECT_XRCD, xrcd)) ||
+	    (cq != NULL && !compat_live(OBJECT_CQ, cq)))
+		return compat_fail(EINVAL);
 	struct compat_srq *srq = calloc(1, sizeof(*srq));
 	if (srq == NULL)
 		return compat_fail(ENOMEM);
@@ -34,6 +37,8 @@ static struct ibv_srq *make(struct ibv_pd *pd, struct ibv_srq_init_attr *attr,
 	                              .kind = TARGET_SRQ,
 	                              .seen = &srq->ibv};
 	compat_target_add(&srq->target);
+	compat_pd_use(pd);
+	srq->ibv.handle = compat_live_add(&srq->live, OBJECT_SRQ, &srq->ibv);
 	return &srq->ibv;
 }
 
@@ -64,23 +69,26 @@ struct ibv_srq *compat_create_srq_ex(struct ibv_context *context, struct ibv_srq
 
 int ibv_modify_srq(struct ibv_srq *ibv, struct ibv_srq_attr *attr, int mask)
 {
-	if (mask & ~(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT))
-		return EINVAL;
+	if (!compat_live(OBJECT_SRQ, ibv) || (mask & ~(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT)))
+		return compat_error(EINVAL);
 	if (((mask & IBV_SRQ_MAX_WR) && attr->max_wr == 0) ||
 	    ((mask & IBV_SRQ_LIMIT) && attr->srq_limit == HDL_SRQ_KEEP_LIMIT))
-		return EINVAL;
-	return -hdl_srq_modify(compat_srq(ibv)->hdl, mask & IBV_SRQ_MAX_WR ? attr->max_wr : 0,
-	                       mask & IBV_SRQ_LIMIT ? attr->srq_limit : HDL_SRQ_KEEP_LIMIT);
+		return compat_error(EINVAL);
+	return compat_error(
+	        -hdl_srq_modify(compat_srq(ibv)->hdl, mask & IBV_SRQ_MAX_WR ? attr->max_wr : 0,
+	                        mask & IBV_SRQ_LIMIT ? attr->srq_limit : HDL_SRQ_KEEP_LIMIT));
 }
 
 int ibv_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr)
 {
 	struct hdl_srq_attr now;
+	if (!compat_live(OBJECT_SRQ, srq))
+		return compat_error(EINVAL);
 	int error = -hdl_srq_query(compat_srq(srq)->hdl, &now);
 	if (error == 0)
 		*attr = (struct ibv_srq_attr){
 		        .max_wr = now.max_wr, .max_sge = now.max_sge, .srq_limit = now.limit};
-	return error;
+	return compat_error(error);
 }
 
 static int end_srq(void *below)
@@ -91,11 +99,17 @@ static int end_srq(void *below)
 int ibv_destroy_srq(struct ibv_srq *ibv)
 {
 	struct compat_srq *srq = compat_srq(ibv);
-	int error = -compat_target_end(&srq->target, end_srq);
+	struct live *live = compat_live_take(OBJECT_SRQ, ibv);
+	if (live == NULL)
+		return compat_error(EINVAL);
+	int error = compat_live_end(live, -compat_target_end(&srq->target, end_srq));
 	if (error != 0)
 		return error;
-	if (srq->xrcd != NULL && !compat_inherited(ibv->context))
-		compat_xrcd_leave(srq->xrcd);
+	if (!compat_inherited(ibv->context)) {
+		compat_pd_leave(ibv->pd);
+		if (srq->xrcd != NULL)
+			compat_xrcd_leave(srq->xrcd);
+	}
 	pthread_cond_destroy(&ibv->cond);
 	pthread_mutex_destroy(&ibv->mutex);
 	free(srq);

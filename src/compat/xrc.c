@@ -29,6 +29,7 @@ struct shared_qp {
 
 struct compat_xrcd {
 	struct ibv_xrcd ibv;
+	struct live live;
 	struct domain *domain;
 	_Atomic uint32_t users; /* queue pairs and shared receive queues made through this open */
 };
@@ -134,6 +135,7 @@ struct ibv_xrcd *compat_open_xrcd(struct ibv_context *context, struct ibv_xrcd_i
 		return compat_fail(error);
 	}
 	xrcd->ibv.context = context;
+	compat_live_add(&xrcd->live, OBJECT_XRCD, &xrcd->ibv);
 	return &xrcd->ibv;
 }
 
@@ -160,14 +162,16 @@ static int close_domain(struct domain *domain)
 int compat_close_xrcd(struct ibv_xrcd *ibv)
 {
 	struct compat_xrcd *xrcd = of(ibv);
+	struct live *live = compat_live_take(OBJECT_XRCD, ibv);
+	if (live == NULL)
+		return compat_error(EINVAL);
 	int error = 0;
 	if (!compat_inherited(ibv->context)) {
-		if (atomic_load(&xrcd->users) > 0)
-			return EBUSY;
 		pthread_mutex_lock(&lock);
-		error = close_domain(xrcd->domain);
+		error = atomic_load(&xrcd->users) > 0 ? EBUSY : close_domain(xrcd->domain);
 		pthread_mutex_unlock(&lock);
 	}
+	error = compat_live_end(live, error);
 	if (error == 0)
 		free(xrcd);
 	return error;
@@ -175,8 +179,10 @@ int compat_close_xrcd(struct ibv_xrcd *ibv)
 
 int compat_get_srq_num(struct ibv_srq *srq, uint32_t *number)
 {
+	if (!compat_live(OBJECT_SRQ, srq))
+		return compat_error(EINVAL);
 	*number = hdl_srq_number(compat_srq(srq)->hdl);
-	return *number != 0 ? 0 : EINVAL;
+	return *number != 0 ? 0 : compat_error(EINVAL);
 }
 
 /* --- target queue pairs --- */

@@ -243,7 +243,6 @@ static void what_is_not_supported_says_so(void **state)
 {
 	struct pair *pair = pair_open(NULL);
 	struct ibv_context *context = pair->a.context;
-	struct ibv_td_init_attr td = {0};
 	struct ibv_alloc_dm_attr dm = {.length = 64};
 	struct ibv_counters_init_attr counters = {0};
 	struct ibv_wq_init_attr wq = {0};
@@ -254,7 +253,6 @@ static void what_is_not_supported_says_so(void **state)
 	                                   .pd = pair->a.pd};
 	struct ibv_ece ece;
 	(void)state;
-	FAILS(ibv_alloc_td(context, &td), EOPNOTSUPP);
 	FAILS(ibv_alloc_dm(context, &dm), EOPNOTSUPP);
 	FAILS(ibv_create_counters(context, &counters), EOPNOTSUPP);
 	FAILS(ibv_create_wq(context, &wq), EOPNOTSUPP);
@@ -262,7 +260,6 @@ static void what_is_not_supported_says_so(void **state)
 	FAILS(ibv_create_srq_ex(context, &srq), EOPNOTSUPP);
 	FAILS(ibv_import_device(0), EOPNOTSUPP);
 	FAILS(ibv_reg_dmabuf_mr(pair->a.pd, 0, 4096, 0, 0, 0), EOPNOTSUPP);
-	FAILS(ibv_alloc_null_mr(pair->a.pd), EOPNOTSUPP);
 	assert_int_equal(ibv_attach_mcast(pair->a.qp, &pair->a.gid, 0), EINVAL); /* not a group */
 	assert_int_equal(ibv_query_ece(pair->a.qp, &ece), EOPNOTSUPP);
 	assert_null(ibv_qp_to_qp_ex(pair->a.qp));

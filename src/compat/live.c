@@ -1,0 +1,108 @@
+/* Which objects there are: every destroy call, and every control call that is given an object, asks here first. A program that
+ * destroys an object twice, or passes a copy that it made of one, is answered with an error, as the kernel answers one that
+ * passes a handle it does not know. Nothing behind the pointer is read before it is known: what it points to may be freed. */
+#include "compat/compat.h"
+
+#include <stdlib.h>
+
+#define MIN_BUCKETS 1024u /* a power of two; doubled when there are more objects than buckets */
+
+static pthread_mutex_t live_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct live *few[MIN_BUCKETS];
+static struct live **buckets = few;
+static size_t bucket_count = MIN_BUCKETS, live_count;
+static uint32_t last_handle;
+
+static struct live **bucket_of(const void *seen)
+{
+	uint64_t hash = (uint64_t)(uintptr_t)seen * 0x9e3779b97f4a7c15u;
+	return &buckets[(hash >> 32) & (bucket_count - 1)];
+}
+
+static void link_in(struct live *live)
+{
+	struct live **bucket = bucket_of(live->seen);
+	live->next = *bucket;
+	*bucket = live;
+}
+
+/* Where there is no memory for more buckets the chains get longer. With the lock. */
+static void grow(void)
+{
+	struct live **old = buckets, **more = calloc(bucket_count * 2, sizeof(*more));
+	size_t old_count = bucket_count;
+	if (more == NULL)
+		return;
+	buckets = more;
+	bucket_count *= 2;
+	for (size_t i = 0; i < old_count; i++)
+		for (struct live *at = old[i], *next; at != NULL; at = next) {
+			next = at->next;
+			link_in(at);
+		}
+	if (old != few)
+		free(old);
+}
+
+/* With the lock. */
+static struct live **find(enum object_kind kind, const void *seen)
+{
+	struct live **at = bucket_of(seen);
+	while (*at != NULL && ((*at)->seen != seen || (*at)->kind != kind))
+		at = &(*at)->next;
+	return at;
+}
+
+uint32_t compat_live_add(struct live *live, enum object_kind kind, const void *seen)
+{
+	pthread_mutex_lock(&live_lock);
+	live->kind = kind;
+	live->seen = seen;
+	if (live_count++ >= bucket_count)
+		grow();
+	link_in(live);
+	uint32_t handle = ++last_handle;
+	pthread_mutex_unlock(&live_lock);
+	return handle;
+}
+
+bool compat_live(enum object_kind kind, const void *seen)
+{
+	pthread_mutex_lock(&live_lock);
+	bool there = *find(kind, seen) != NULL;
+	pthread_mutex_unlock(&live_lock);
+	return there;
+}
+
+struct live *compat_live_take(enum object_kind kind, const void *seen)
+{
+	pthread_mutex_lock(&live_lock);
+	struct live **at = find(kind, seen), *live = *at;
+	if (live != NULL) {
+		*at = live->next;
+		live_count--;
+	}
+	pthread_mutex_unlock(&live_lock);
+	return live;
+}
+
+int compat_live_end(struct live *live, int error)
+{
+	if (error == 0)
+		return 0;
+	pthread_mutex_lock(&live_lock);
+	live_count++;
+	link_in(live);
+	pthread_mutex_unlock(&live_lock);
+	return compat_error(error);
+}
+
+void compat_live_fork(enum fork_step step)
+{
+	if (step == FORK_BEFORE)
+		pthread_mutex_lock(&live_lock);
+	else if (step == FORK_PARENT)
+		pthread_mutex_unlock(&live_lock);
+	else
+		pthread_mutex_init(&live_lock, NULL);
+}
