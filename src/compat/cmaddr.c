@@ -398,7 +398,9 @@ uint8_t cm_ack_timeout(const struct cm_id *id)
 int cm_init_qp_attr(const struct cm_id *id, uint32_t state, struct ib_uverbs_qp_attr *attr)
 {
 	*attr = (struct ib_uverbs_qp_attr){.qp_state = state, .port_num = COMPAT_PORT};
-	bool reliable = id->qp_type == IBV_QPT_RC;
+	/* An end of XRC has half of what a reliable connection has. */
+	bool asks = id->qp_type == IBV_QPT_RC || id->qp_type == IBV_QPT_XRC_SEND;
+	bool answers = id->qp_type == IBV_QPT_RC || id->qp_type == IBV_QPT_XRC_RECV;
 	if (!id->has_device)
 		return EINVAL;
 	if (state == IBV_QPS_INIT) {
@@ -410,7 +412,7 @@ int cm_init_qp_attr(const struct cm_id *id, uint32_t state, struct ib_uverbs_qp_
 		}
 		attr->qp_attr_mask |= IBV_QP_ACCESS_FLAGS;
 		attr->qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
-		if (reliable && id->responder_resources > 0)
+		if (answers && id->responder_resources > 0)
 			attr->qp_access_flags |= IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 		return 0;
 	}
@@ -419,7 +421,7 @@ int cm_init_qp_attr(const struct cm_id *id, uint32_t state, struct ib_uverbs_qp_
 	if (state == IBV_QPS_RTR) {
 		attr->qp_attr_mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
 		                     IBV_QP_RQ_PSN;
-		if (reliable)
+		if (answers)
 			attr->qp_attr_mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
 		cm_ah_attr(id, &attr->ah_attr);
 		attr->path_mtu =
@@ -433,9 +435,10 @@ int cm_init_qp_attr(const struct cm_id *id, uint32_t state, struct ib_uverbs_qp_
 	if (state != IBV_QPS_RTS)
 		return EINVAL;
 	attr->qp_attr_mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
-	if (reliable)
-		attr->qp_attr_mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-		                      IBV_QP_MAX_QP_RD_ATOMIC;
+	if (asks || answers)
+		attr->qp_attr_mask |= IBV_QP_TIMEOUT;
+	if (asks)
+		attr->qp_attr_mask |= IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
 	attr->sq_psn = id->psn;
 	attr->timeout = cm_ack_timeout(id);
 	attr->retry_cnt = id->retry_count;

@@ -300,6 +300,9 @@ def rdmacm_rows(folder, lines):
 def rdmacm(folder):
     rdmacm_rows(folder, RDMACM.strip().split("\n"))
     connect_pair(folder, "rdma_server, rdma_client", ["rdma_server"], ["rdma_client", "-s", "127.0.0.1"])
+    for kind in "rx":
+        connect_pair(folder, f"rdma_xserver, rdma_xclient -c {kind}", ["rdma_xserver", "-c", kind],
+                     ["rdma_xclient", "-c", kind, "-s", "127.0.0.1"])
     many = ["cmtime", "-c", "600", "-s", "127.0.0.1"]  # more at once than a socket has room for messages
     connect_pair(folder, " ".join(many), ["cmtime"], many, ends=False)
     five_at_once(folder)
@@ -474,6 +477,13 @@ ib_read_bw -n 300 -e
 ib_atomic_bw -n 500
 ib_atomic_bw -n 500 -A CMP_AND_SWAP
 ib_atomic_bw -n 300 -b -q 16
+ib_send_lat -c XRC -n 200
+ib_write_lat -c XRC -n 200
+ib_send_bw -n 300 -c XRC
+ib_write_bw -n 300 -c XRC
+ib_write_bw -n 300 -c XRC -q 4 -b
+ib_read_bw -n 300 -c XRC
+ib_atomic_bw -n 300 -c XRC
 """
 
 
