@@ -97,6 +97,9 @@ struct alias {
 	struct hdl_gid gid;
 	uint64_t node_guid;
 	uint16_t lid; /* the node's first; 0: that was not said */
+	/* Which agent said it, by number, and whether a process of the node has ended since: else it need not be asked again. */
+	uint32_t agent_number;
+	bool doubtful;
 };
 
 /* A last word of ours (cm.c): it is lost with an agent that is killed, and said again to the next. */
@@ -206,6 +209,7 @@ struct hdl_adapter {
 	uint32_t gid_count;
 	struct alias aliases[ADAPTER_MAX_ALIASES];
 	uint32_t alias_count;
+	_Atomic uint32_t agent_number; /* of the agents that we have had, one that has ended included */
 	pthread_mutex_t ask_lock;   /* one question at a time; taken before agent_lock */
 	pthread_mutex_t agent_lock; /* of what follows */
 	pthread_cond_t agent_answer;
@@ -419,6 +423,8 @@ uint32_t adapter_find_link(const struct hdl_adapter *adapter, const struct hdl_g
                            uint32_t qpn);
 /* Is @gid a node's, although there may be no link to the process in question? With the drive lock. */
 bool adapter_knows_node(const struct hdl_adapter *adapter, const struct hdl_gid *gid);
+/* The same, and nothing has happened since the agent said so that could change its mind. */
+bool adapter_sure_of_node(const struct hdl_adapter *adapter, const struct hdl_gid *gid);
 /* If @gid stands for a LID: the first one of the same node, as far as we were told; else 0. With the drive lock. */
 uint16_t adapter_first_lid(const struct hdl_adapter *adapter, const struct hdl_gid *gid);
 /* Is it one of our own node's? */

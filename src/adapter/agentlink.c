@@ -509,6 +509,8 @@ void agent_listen(struct hdl_adapter *adapter)
 	adapter->agent = -1;
 	adapter->answered_token = adapter->next_token;
 	adapter->answer = -HDL_EAGAIN;
+	atomic_fetch_add(&adapter->agent_number,
+	                 1); /* what it said may not hold with the next one */
 	pthread_cond_broadcast(&adapter->agent_answer);
 	pthread_mutex_unlock(&adapter->agent_lock);
 	start_mending(adapter);
@@ -537,7 +539,9 @@ static int ask(struct hdl_adapter *adapter, struct agent_msg *msg, uint32_t *pla
 	return adapter->answered_token == token ? adapter->answer : -HDL_ETIMEDOUT;
 }
 
-int agent_ask(struct hdl_adapter *adapter, struct agent_msg *msg, uint32_t *place)
+/* *heard: an agent has answered. */
+static int ask_and_hear(struct hdl_adapter *adapter, struct agent_msg *msg, uint32_t *place,
+                        bool *heard)
 {
 	int result;
 	pthread_mutex_lock(&adapter->ask_lock);
@@ -546,6 +550,8 @@ int agent_ask(struct hdl_adapter *adapter, struct agent_msg *msg, uint32_t *plac
 	do
 		result = ask(adapter, msg, place);
 	while (result == -HDL_EAGAIN && --tries > 0);
+	*heard = adapter->agent >= 0 && *place != 0 && adapter->answered_token == *place &&
+	         result != -HDL_EAGAIN;
 	if (msg->kind == AGENT_CM_BIND)
 		msg->u.cm.port = (uint16_t)adapter->answer_number;
 	else
@@ -555,6 +561,12 @@ int agent_ask(struct hdl_adapter *adapter, struct agent_msg *msg, uint32_t *plac
 	pthread_mutex_unlock(&adapter->agent_lock);
 	pthread_mutex_unlock(&adapter->ask_lock);
 	return result;
+}
+
+int agent_ask(struct hdl_adapter *adapter, struct agent_msg *msg, uint32_t *place)
+{
+	bool heard;
+	return ask_and_hear(adapter, msg, place, &heard);
 }
 
 int agent_tell_locked(struct hdl_adapter *adapter, struct agent_msg *msg)
@@ -574,29 +586,45 @@ int agent_tell(struct hdl_adapter *adapter, struct agent_msg *msg)
 	return result == 0 ? 0 : -HDL_EHOSTUNREACH;
 }
 
-/* Remember that @gid stands for the node @guid, whose first LID is @lid (0: that was not said). */
+/* The agent says that @gid stands for the node @guid (0: for none), whose first LID is @lid (0: that was not said). It was asked when
+ * agent @number was the last. */
 static void learn_alias(struct hdl_adapter *adapter, const struct hdl_gid *gid, uint64_t guid,
-                        uint16_t lid)
+                        uint16_t lid, uint32_t number)
 {
 	adapter_lock(adapter);
-	if (guid != 0 && !adapter_knows_node(adapter, gid) &&
-	    adapter->alias_count < ADAPTER_MAX_ALIASES)
-		adapter->aliases[adapter->alias_count++] =
-		        (struct alias){.gid = *gid, .node_guid = guid, .lid = lid};
+	uint32_t at = 0;
+	while (at < adapter->alias_count &&
+	       memcmp(&adapter->aliases[at].gid, gid, sizeof(*gid)) != 0)
+		at++;
+	bool known = at < adapter->alias_count;
+	if (known && guid == 0) {
+		adapter->aliases[at] = adapter->aliases[--adapter->alias_count];
+	} else if (guid != 0 && !adapter_is_own_node(adapter, gid) &&
+	           (known || adapter->alias_count < ADAPTER_MAX_ALIASES)) {
+		struct alias *alias = &adapter->aliases[at];
+		if (known && lid == 0 && alias->node_guid == guid)
+			lid = alias->lid;
+		*alias = (struct alias){
+		        .gid = *gid, .node_guid = guid, .lid = lid, .agent_number = number};
+		adapter->alias_count += !known;
+	}
 	adapter_unlock(adapter);
 }
 
 void agent_locate(struct hdl_adapter *adapter, const struct hdl_gid *gid)
 {
 	adapter_lock(adapter);
-	bool known = adapter_knows_node(adapter, gid);
+	bool known = adapter_sure_of_node(adapter, gid), heard;
+	uint32_t number = atomic_load(&adapter->agent_number);
 	adapter_unlock(adapter);
 	if (known || agent_lid_of(gid->raw) == 0 || !adapter->on_node || !adapter->has_thread)
 		return;
 	struct agent_msg msg = {.kind = AGENT_FIND};
 	memcpy(msg.u.introduce.gid, gid->raw, 16);
-	if (agent_ask(adapter, &msg, &msg.u.introduce.token) == 0)
-		learn_alias(adapter, gid, msg.u.known.node_guid, (uint16_t)msg.u.known.lid);
+	int result = ask_and_hear(adapter, &msg, &msg.u.introduce.token, &heard);
+	if (heard && (result == 0 || result == -HDL_EHOSTUNREACH))
+		learn_alias(adapter, gid, result == 0 ? msg.u.known.node_guid : 0,
+		            result == 0 ? (uint16_t)msg.u.known.lid : 0, number);
 }
 
 static uint32_t look_up(struct hdl_adapter *adapter, const struct hdl_gid *gid, uint32_t qpn)
@@ -616,10 +644,12 @@ int agent_reach(struct hdl_adapter *adapter, const struct hdl_gid *gid, uint32_t
 	struct agent_msg msg = {.kind = AGENT_INTRODUCE,
 	                        .u.introduce = {.slot = (qpn & 0xffffffu) >> adapter->qp_bits}};
 	memcpy(msg.u.introduce.gid, gid->raw, 16);
-	int result = agent_ask(adapter, &msg, &msg.u.introduce.token);
+	bool heard;
+	uint32_t number = atomic_load(&adapter->agent_number);
+	int result = ask_and_hear(adapter, &msg, &msg.u.introduce.token, &heard);
 	uint64_t guid = msg.u.known.node_guid;
-	if (result == 0 || result == -HDL_EHOSTUNREACH)
-		learn_alias(adapter, gid, guid, 0);
+	if (heard && (result == 0 || result == -HDL_EHOSTUNREACH))
+		learn_alias(adapter, gid, guid, 0, number);
 	if (result != 0)
 		return result == -HDL_EAGAIN ? -HDL_EHOSTUNREACH : result;
 	return look_up(adapter, gid, qpn) != LINK_NONE ? 0 : -HDL_EHOSTUNREACH;

@@ -165,7 +165,12 @@ int hdl_ah_create(struct hdl_pd *pd, const struct hdl_ah_attr *attr, struct hdl_
 		ah->on_wire = wire_only(pd->adapter);
 		if (pd->adapter->udp != NULL)
 			agent_locate(pd->adapter, &ah->to);
-		ah_prepare(ah, 0);
+		adapter_lock(pd->adapter);
+		bool sure = adapter_sure_of_node(pd->adapter, &ah->to);
+		adapter_unlock(pd->adapter);
+		/* Whether there is such a node; the way to a process of it is found with the first datagram (ah_prepare()). */
+		if (!sure)
+			ah_prepare(ah, 0);
 		adapter_lock(pd->adapter);
 		bool known = adapter_knows_node(pd->adapter, &ah->to);
 		if (!known && ah_find(ah, 0).link == LINK_NONE)

@@ -80,6 +80,20 @@ bool adapter_knows_node(const struct hdl_adapter *adapter, const struct hdl_gid 
 	return adapter->on_node && guid_of(adapter, gid) != NULL;
 }
 
+bool adapter_sure_of_node(const struct hdl_adapter *adapter, const struct hdl_gid *gid)
+{
+	if (!adapter_knows_node(adapter, gid))
+		return false;
+	if (adapter_is_own_node(adapter, gid))
+		return true;
+	for (uint32_t i = 0; i < adapter->alias_count; i++)
+		if (same_gid(&adapter->aliases[i].gid, gid))
+			return !adapter->aliases[i].doubtful &&
+			       adapter->aliases[i].agent_number ==
+			               atomic_load(&adapter->agent_number);
+	return false;
+}
+
 uint32_t adapter_find_link(const struct hdl_adapter *adapter, const struct hdl_gid *gid,
                            uint32_t qpn)
 {
@@ -497,6 +511,10 @@ void peers_drop(struct hdl_adapter *adapter, uint32_t index)
 	struct peer *peer = &adapter->peers[index];
 	if (!peer->used || peer->adapter != NULL)
 		return;
+	/* It may have been the last of its node. */
+	for (uint32_t i = 0; i < adapter->alias_count; i++)
+		if (adapter->aliases[i].node_guid == peer->node_guid)
+			adapter->aliases[i].doubtful = true;
 	node_link_down(&adapter->node, index);
 	unmap_peer(adapter, peer);
 }
