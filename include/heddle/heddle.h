@@ -673,7 +673,8 @@ HDL_API int hdl_srq_post(struct hdl_srq *srq, const struct hdl_recv_wr *wr,
  *
  * Owner: the caller owns *out and ends it with hdl_ah_destroy().
  * Threads: any.
- * Blocks: on a node, until the node agent has answered.
+ * Blocks: on a node, until the node agent has answered; not where it has told of the destination's node before, and neither it nor
+ * a process of that node that this adapter had met has ended since.
  * Returns: 0; -HDL_EHOSTUNREACH; -HDL_EINVAL; -HDL_ENOMEM, also when HDL_MAX_GROUPS is reached. */
 HDL_API int hdl_ah_create(struct hdl_pd *pd, const struct hdl_ah_attr *attr, struct hdl_ah **out);
 

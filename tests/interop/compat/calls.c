@@ -113,13 +113,6 @@ static void gids_and_pkeys(void **state)
 	pair_close(pair);
 }
 
-#define FAILS(call, error)                      \
-	do {                                    \
-		errno = 0;                      \
-		assert_null(call);              \
-		assert_int_equal(errno, error); \
-	} while (0)
-
 static void refusals(void **state)
 {
 	struct pair *pair = pair_open(NULL);

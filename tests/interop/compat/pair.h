@@ -3,6 +3,7 @@
 #ifndef TESTS_COMPAT_PAIR_H
 #define TESTS_COMPAT_PAIR_H
 
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -16,6 +17,22 @@
 #define PAIR_BYTES 65536
 #define PAIR_DEPTH 64
 #define PAIR_QKEY  0x1234u
+
+/* A call that returns a pointer fails, and says so. */
+#define FAILS(call, error)                      \
+	do {                                    \
+		errno = 0;                      \
+		assert_null(call);              \
+		assert_int_equal(errno, error); \
+	} while (0)
+
+/* Calls that return a number of errno set errno, too. */
+#define REFUSED(call, error)                    \
+	do {                                    \
+		errno = 0;                      \
+		assert_int_equal(call, error);  \
+		assert_int_equal(errno, error); \
+	} while (0)
 
 struct side {
 	struct ibv_context *context;

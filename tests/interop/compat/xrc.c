@@ -8,13 +8,6 @@
 
 #include "pair.h"
 
-#define FAILS(call, error)                      \
-	do {                                    \
-		errno = 0;                      \
-		assert_null(call);              \
-		assert_int_equal(errno, error); \
-	} while (0)
-
 #define FD_AND_FLAGS (IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS)
 
 static struct ibv_xrcd *open_domain(struct ibv_context *context, int fd, int flags)
