@@ -76,17 +76,18 @@ static void sink_bell(void *context, uint32_t link)
 static void sink_not_ready(void *context, const struct qp *qp)
 {
 	struct hdl_adapter *adapter = context;
-	if (adapter->not_ready_said)
+	if (adapter->not_ready_noted)
 		return;
-	adapter->not_ready_said = true;
+	adapter->not_ready_noted = true;
 	adapter->not_ready_retries = qp->attr.rnr_retry;
 	atomic_store_explicit(&adapter->not_ready_qpn, qp->qpn, memory_order_release);
 }
 
 void adapter_say_not_ready(struct hdl_adapter *adapter)
 {
+	static atomic_flag said = ATOMIC_FLAG_INIT;
 	uint32_t qpn = atomic_exchange_explicit(&adapter->not_ready_qpn, 0, memory_order_acquire);
-	if (qpn != 0)
+	if (qpn != 0 && !atomic_flag_test_and_set(&said))
 		log_warn("queue pair %u failed: its peer had no receive posted for a message, and "
 		         "rnr_retry is %u; post receives before the other side sends, or set "
 		         "rnr_retry to 7, which tries for ever (said once)",

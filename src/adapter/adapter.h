@@ -163,7 +163,7 @@ struct hdl_adapter {
 	/* The first queue pair that failed because its peer was not ready, to be said (adapter_say_not_ready()). */
 	_Atomic uint32_t not_ready_qpn; /* 0: none, or it was said */
 	uint32_t not_ready_retries;
-	bool not_ready_said; /* or is about to be; with the drive lock */
+	bool not_ready_noted; /* with the drive lock */
 
 	struct recorder *recorder; /* capture.c; NULL: nothing is recorded */
 
@@ -209,8 +209,9 @@ struct hdl_adapter {
 	uint32_t gid_count;
 	struct alias aliases[ADAPTER_MAX_ALIASES];
 	uint32_t alias_count;
-	_Atomic uint32_t agent_number; /* of the agents that we have had, one that has ended included */
-	pthread_mutex_t ask_lock;   /* one question at a time; taken before agent_lock */
+	_Atomic uint32_t
+	        agent_number;     /* of the agents that we have had, one that has ended included */
+	pthread_mutex_t ask_lock; /* one question at a time; taken before agent_lock */
 	pthread_mutex_t agent_lock; /* of what follows */
 	pthread_cond_t agent_answer;
 	uint32_t next_token, answered_token;
@@ -600,7 +601,7 @@ void adapter_arm(struct hdl_adapter *adapter);
 int adapter_start_thread(struct hdl_adapter *adapter);
 void adapter_stop_thread(struct hdl_adapter *adapter);
 
-/* Write the line about a peer that was not ready, if one is due. Without a lock. */
+/* Write the line about a peer that was not ready, if one is due, once in the life of the process. Without a lock. */
 void adapter_say_not_ready(struct hdl_adapter *adapter);
 
 /* --- event.c --- */
