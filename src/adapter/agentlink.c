@@ -299,12 +299,16 @@ static int greet(struct hdl_adapter *adapter, int sock, bool again)
 /* Connect to the agent, starting it if need be. The socket, or an error. */
 static int find_and_greet(struct hdl_adapter *adapter, bool again)
 {
-	char directory[RUNDIR_MAX], path[RUNDIR_MAX + 16];
-	int result = rundir_open(directory);
+	char directory[RUNDIR_MAX], path[RUNDIR_MAX + 16], passed[RUNDIR_MAX];
+	int result = rundir_open(directory, passed);
 	if (result != 0) {
 		log_error("%s: %s; %s", directory, strerror(-result), rundir_advice(result));
 		return -HDL_EIO;
 	}
+	if (passed[0] != '\0' && !again)
+		log_warn("%s belongs to another user; your programs meet in %s instead, and ones "
+		         "that were started before may not be found",
+		         passed, directory);
 	rundir_file(directory, AGENT_SOCKET, path, sizeof(path));
 	/* However long it took to start one, it is looked for after that. */
 	for (uint64_t end = clock_now_ns() + FIND_WAIT_NS;;) {

@@ -112,7 +112,7 @@ int hdl_observe(struct hdl_process **list, size_t *count)
 		return -HDL_EINVAL;
 	*list = NULL;
 	*count = 0;
-	if (rundir_open(directory) != 0)
+	if (rundir_open(directory, NULL) != 0)
 		return -HDL_EIO;
 	rundir_file(directory, AGENT_SOCKET, path, sizeof(path));
 	int sock = unixsock_connect(path);

@@ -237,7 +237,7 @@ int main(int argc, char **argv)
 
 	char directory[RUNDIR_MAX], path[RUNDIR_MAX + 16];
 	shed_starter(&options);
-	int result = rundir_open(directory);
+	int result = rundir_open(directory, NULL); /* programs tell what was passed over */
 	if (result != 0)
 		return give_up(&options, directory, result);
 	if (!options.foreground && daemon(0, 0) != 0)

@@ -5,18 +5,21 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Is @path a directory of ours that nobody else can enter? */
+/* Is @path a directory of ours that nobody else can enter? -EACCES: it is somebody else's, and not for us to mend. */
 static int judge(const char *path)
 {
 	struct stat st;
 	if (lstat(path, &st) != 0)
 		return -errno;
+	if (st.st_uid != geteuid())
+		return -EACCES;
 	if (!S_ISDIR(st.st_mode))
 		return -ENOTDIR;
-	return st.st_uid == geteuid() && (st.st_mode & 077) == 0 ? 0 : -EPERM;
+	return (st.st_mode & 077) == 0 ? 0 : -EPERM;
 }
 
 static int make(const char *path)
@@ -29,30 +32,74 @@ static int make(const char *path)
 	return judge(path);
 }
 
-/* Without a directory that the user was given: /tmp, or where that can only be read, or is not there, /dev/shm. */
-static int choose(char path[RUNDIR_MAX])
+/* Where a directory may be that the user was not given, best first. Anybody can make one in the first three, also by our name. */
+static const char *const places[] = {"/tmp/heddle-%u", "/dev/shm/heddle-%u", "/var/tmp/heddle-%u",
+                                     "/run/user/%u/heddle"};
+#define PLACES (sizeof(places) / sizeof(places[0]))
+
+static void name(char path[RUNDIR_MAX], size_t place)
 {
-	static const char *const places[] = {"/tmp", "/dev/shm"};
-	unsigned user = (unsigned)geteuid();
-	for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
-		int length = snprintf(path, RUNDIR_MAX, "%s/heddle-%u", places[i], user);
-		if (access(access(path, F_OK) == 0 ? path : places[i], W_OK) == 0)
-			return length;
-	}
-	return snprintf(path, RUNDIR_MAX, "%s/heddle-%u", places[0], user);
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+	snprintf(path, RUNDIR_MAX, places[place], (unsigned)geteuid());
+#pragma GCC diagnostic pop
 }
 
-int rundir_open(char path[RUNDIR_MAX])
+/* The first place where one of ours is: all programs of the user find the same, whatever others do meanwhile. (They cannot remove it, for
+ * these directories are sticky.) PLACES: there is none. One that the user has to see to counts. */
+static size_t first_of_ours(char path[RUNDIR_MAX])
 {
-	const char *given = getenv("HEDDLE_DIR"), *runtime = getenv("XDG_RUNTIME_DIR");
-	int length;
-	if (given != NULL && given[0] == '/') {
-		length = snprintf(path, RUNDIR_MAX, "%s", given);
-	} else if (runtime != NULL && runtime[0] == '/' && access(runtime, W_OK) == 0) {
-		length = snprintf(path, RUNDIR_MAX, "%s/heddle", runtime);
-	} else {
-		length = choose(path);
+	for (size_t i = 0; i < PLACES; i++) {
+		name(path, i);
+		int result = judge(path);
+		if (result == 0 || result == -EPERM || result == -ENOTDIR)
+			return i;
 	}
+	return PLACES;
+}
+
+/* Find or make one in the first place that can be had. */
+static int choose(char path[RUNDIR_MAX], char *passed)
+{
+	char first[RUNDIR_MAX];
+	int result, first_result = 0;
+	size_t place = first_of_ours(path);
+	for (size_t i = 0; place == PLACES && i < PLACES; i++) {
+		name(path, i);
+		result = make(path);
+		if (i == 0) {
+			memcpy(first, path, sizeof(first));
+			first_result = result;
+		}
+		/* Of two that begin at the same time both take the better place, whoever made it. */
+		if (result == 0 || result == -EPERM || result == -ENOTDIR)
+			place = first_of_ours(path);
+	}
+	if (place == PLACES) { /* say what is wrong with the place where everybody looks first */
+		memcpy(path, first, sizeof(first));
+		return first_result;
+	}
+	for (size_t i = place; i-- > 0;) {
+		name(first, i);
+		if (passed != NULL && judge(first) == -EACCES)
+			memcpy(passed, first, sizeof(first));
+	}
+	return make(path);
+}
+
+int rundir_open(char path[RUNDIR_MAX], char *passed)
+{
+	const char *given = secure_getenv("HEDDLE_DIR"),
+	           *runtime = secure_getenv("XDG_RUNTIME_DIR");
+	int length;
+	if (passed != NULL)
+		passed[0] = '\0';
+	if (given != NULL && given[0] == '/')
+		length = snprintf(path, RUNDIR_MAX, "%s", given);
+	else if (runtime != NULL && runtime[0] == '/' && access(runtime, W_OK) == 0)
+		length = snprintf(path, RUNDIR_MAX, "%s/heddle", runtime);
+	else
+		return choose(path, passed);
 	if (length < 0 || length >= RUNDIR_MAX)
 		return -ENAMETOOLONG;
 	return make(path);
@@ -62,8 +109,13 @@ const char *rundir_advice(int error)
 {
 	switch (-error) {
 	case EPERM:
-		return "it belongs to another user or is open to others; remove it, \"chmod 700\" "
-		       "it, or set HEDDLE_DIR to a directory of your own";
+		return "it is open to others; \"chmod 700\" it or remove it, or set HEDDLE_DIR to "
+		       "a "
+		       "directory of your own with mode 0700";
+	case EACCES:
+		return "it belongs to another user, or cannot be reached; set HEDDLE_DIR to a "
+		       "directory of your own with mode 0700 (\"mktemp -d\" makes one) for all "
+		       "programs that belong together";
 	case ENOTDIR:
 		return "it is not a directory (a symbolic link will not do); remove it, or set "
 		       "HEDDLE_DIR to a directory of your own with mode 0700";

@@ -206,7 +206,7 @@ pid_t agent_pid(void)
 {
 	char directory[RUNDIR_MAX], path[RUNDIR_MAX + 16];
 	int pid = 0;
-	if (rundir_open(directory) != 0)
+	if (rundir_open(directory, NULL) != 0)
 		return 0;
 	rundir_file(directory, AGENT_LOCK, path, sizeof(path));
 	FILE *lock = fopen(path, "re");

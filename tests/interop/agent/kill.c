@@ -262,7 +262,7 @@ static bool agent_is_empty(void)
 {
 	char directory[RUNDIR_MAX], path[RUNDIR_MAX + 16];
 	int pid = 0, files = 0;
-	if (rundir_open(directory) != 0)
+	if (rundir_open(directory, NULL) != 0)
 		return false;
 	rundir_file(directory, AGENT_LOCK, path, sizeof(path));
 	FILE *lock = fopen(path, "re");

@@ -571,6 +571,48 @@ class Situations(unittest.TestCase):
         os.chown(self.dir, 0, 0)
         self.fails(devices(self.dir, **nobody), "another user", "HEDDLE_DIR")
 
+    @unittest.skipIf(os.geteuid() != 0, "only the administrator can give directories to others")
+    def test_places_that_another_user_has_taken(self):
+        """/tmp/heddle-UID was made by somebody else: all programs meet at the next place, also when he gives it back, and say so. Where he has
+        taken all, the advice can be followed."""
+        if any(str(BUILD).startswith(place + "/") for place in ("/tmp", "/dev/shm", "/var/tmp", "/run")):
+            self.skipTest("the build is where these places are")
+        script = """
+            set -e
+            for place in /tmp /dev/shm /var/tmp; do mount -t tmpfs -o mode=1777 none $place; done
+            mount -t tmpfs -o mode=755 none /run
+            taken() { mkdir -m 700 "$1" && chown 65534 "$1"; }
+            user() { setpriv --reuid 4242 --regid 4242 --clear-groups "$@"; }
+            taken /tmp/heddle-4242
+            touch /tmp/server.txt
+            user "$1" perf --server --node there > /tmp/server.txt 2>&1 & server=$!
+            trap 'kill $server 2>/dev/null || true' EXIT
+            for i in $(seq 300); do grep -q Waiting /tmp/server.txt && break; sleep 0.1; done
+            user "$1" devices
+            rmdir /tmp/heddle-4242
+            user "$1" perf --client there --node here -o send -L -n 100
+            taken /tmp/heddle-4242
+            kill $server
+            rm -rf /dev/shm/heddle-4242
+            taken /dev/shm/heddle-4242; taken /var/tmp/heddle-4242
+            echo all are taken
+            user "$1" devices || echo status $?
+            HEDDLE_DIR=$(user mktemp -d) user "$1" devices
+            echo done
+            """
+        done = subprocess.run(["unshare", "-m", "sh", "-c", script, "sh", BUILD / "heddle"], env=environment(), capture_output=True, text=True, timeout=100)
+        if "Permission denied" in done.stderr and "setpriv" in done.stderr:
+            self.skipTest("another user cannot reach the build")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn("/tmp/heddle-4242 belongs to another user; your programs meet in /dev/shm/heddle-4242 instead", done.stderr)
+        first, second = done.stdout.split("all are taken\n")
+        self.assertIn("heddle0", first)
+        self.assertIn("latency", first.lower())
+        self.assertIn("status 1", second)
+        self.assertIn("mktemp -d", done.stderr)
+        self.assertNotIn("remove it", done.stderr)
+        self.assertTrue(second.endswith("done\n") and "heddle0" in second, second)
+
     def test_lock_that_is_a_link(self):
         victim = self.base / "victim"
         victim.write_text("precious")
