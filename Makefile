@@ -5,6 +5,7 @@ FUZZ_SECONDS ?= 600
 ROUNDS ?= 1000
 PREFIX ?= /usr/local
 DESTDIR ?=
+BUILD ?= build
 
 # The packages of tools/packages live here; a python3 or meson of the user's own that comes earlier may lack modules.
 export PATH := /usr/bin:/bin:$(PATH)
@@ -47,9 +48,11 @@ tidy: build ## the rules that the compiler cannot check
 fmt: deps ## format every C file
 	@git ls-files -co --exclude-standard '*.c' '*.h' | xargs -r clang-format -i
 
-install: build ## install into PREFIX= (below DESTDIR=)
-	@meson configure build -Dprefix=$(PREFIX) -Dlibdir=lib
-	@DESTDIR=$(DESTDIR) meson install -C build
+install: | deps ## install into PREFIX= (below DESTDIR=)
+	@test -f $(BUILD)/build.ninja || meson setup $(BUILD)
+	@meson configure $(BUILD) -Dprefix=$(PREFIX) -Dlibdir=lib
+	@ninja -C $(BUILD) installed
+	@DESTDIR=$(DESTDIR) meson install -C $(BUILD) --no-rebuild
 	@if test -z "$(DESTDIR)"; then /sbin/ldconfig 2>/dev/null || true; fi
 
 clean: ## remove what was built

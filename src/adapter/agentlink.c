@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -19,6 +20,7 @@
 
 #include "adapter/adapter.h"
 #include "base/fd.h"
+#include "base/installed.h"
 #include "base/log.h"
 #include "port/rundir.h"
 #include "port/unixsock.h"
@@ -32,21 +34,17 @@
 
 pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER; /* of the stack that the starter runs on */
 
-static bool is_program(const char *path)
-{
-	return access(path, X_OK) == 0;
-}
-
-/* Where heddled is: named by HEDDLE_AGENT, beside the library, or where it is installed relative to that. */
+/* Where heddled is: named by HEDDLE_AGENT, beside the library, or where it was installed. What a set-uid program runs on is not
+ * for its caller to choose, neither by the environment nor by a link to it in a directory of his own. */
 static bool find_agent(char *path, size_t bytes)
 {
-	static const char *const places[] = {"heddled", "../libexec/heddle/heddled",
-	                                     "../../libexec/heddle/heddled"};
-	const char *given = getenv("HEDDLE_AGENT");
+	const char *given = secure_getenv("HEDDLE_AGENT");
 	if (given != NULL) {
 		snprintf(path, bytes, "%s", given);
-		return is_program(path);
+		return access(path, X_OK) == 0;
 	}
+	if (getauxval(AT_SECURE) != 0)
+		return installed_find(INSTALLED_AGENT, NULL, "heddled", X_OK, path, bytes);
 	/* Of a program the name is what it was called by: perhaps a link, or a name that was looked up in PATH. */
 	Dl_info info;
 	char library[PATH_MAX] = "";
@@ -55,15 +53,7 @@ static bool find_agent(char *path, size_t bytes)
 		ssize_t length = readlink("/proc/self/exe", library, sizeof(library) - 1);
 		library[length > 0 ? length : 0] = '\0';
 	}
-	char *slash = strrchr(library, '/');
-	for (size_t i = 0; slash != NULL && i < sizeof(places) / sizeof(places[0]); i++) {
-		*slash = '\0';
-		int length = snprintf(path, bytes, "%s/%s", library, places[i]);
-		*slash = '/';
-		if (length > 0 && (size_t)length < bytes && is_program(path))
-			return true;
-	}
-	return false;
+	return installed_find(INSTALLED_AGENT, library, "heddled", X_OK, path, bytes);
 }
 
 struct start {
@@ -77,7 +67,9 @@ static int become_agent(void *context)
 	struct start *start = context;
 	char *argv[] = {(char *)(uintptr_t)start->path, (char *)(uintptr_t) "--ready-fd",
 	                start->ready, NULL};
-	execv(start->path, argv);
+	char *nothing[] = {NULL};
+	/* A set-uid program may be one user by now: its agent would not notice what we have not believed. */
+	execve(start->path, argv, getauxval(AT_SECURE) != 0 ? nothing : environ);
 	_exit(127);
 }
 

@@ -10,9 +10,11 @@
 
 #include <heddle/heddle.h>
 
+#include "base/installed.h"
 #include "cli/command.h"
 
 #define PATH_BYTES 4096
+#define LIBRARY    "libibverbs.so.1"
 
 struct options {
 	const char *node;
@@ -70,42 +72,29 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	}
 }
 
-static bool has_library(const char *directory)
-{
-	char *library = NULL;
-	bool found = asprintf(&library, "%s/libibverbs.so.1", directory) > 0 &&
-	             access(library, R_OK) == 0;
-	free(library);
-	return found;
-}
-
 /* The directory with the libraries that stand in for the system's: HEDDLE_COMPAT, or where they lie beside this command. */
 static bool find_compat(char *out, size_t bytes)
 {
-	static const char *const places[] = {".", "../lib/heddle"};
-	const char *given = getenv("HEDDLE_COMPAT");
-	char self[PATH_BYTES];
+	const char *given = secure_getenv("HEDDLE_COMPAT");
+	char self[PATH_BYTES], library[PATH_BYTES];
 	ssize_t length = readlink("/proc/self/exe", self, sizeof(self) - 1);
 	self[length > 0 ? length : 0] = '\0';
 	/* Without /proc: by the name that we were started by. */
 	const char *name = (const char *)getauxval(AT_EXECFN);
 	if (length <= 0 && name != NULL && realpath(name, self) == NULL)
 		self[0] = '\0';
-	char *slash = strrchr(self, '/');
-	if (slash != NULL)
-		*slash = '\0';
 	if (given != NULL)
-		return snprintf(out, bytes, "%s", given) < (int)bytes && has_library(out);
-	for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++)
-		if (snprintf(out, bytes, "%s/%s", self, places[i]) < (int)bytes && has_library(out))
-			return true;
-	return false;
+		return snprintf(out, bytes, "%s", given) < (int)bytes &&
+		       snprintf(library, sizeof(library), "%s/" LIBRARY, given) <
+		               (int)sizeof(library) &&
+		       access(library, R_OK) == 0;
+	return installed_find_directory(INSTALLED_COMPAT, self, LIBRARY, R_OK, out, bytes);
 }
 
 /* Put @directory before what @variable lists. */
 static void prepend(const char *variable, const char *directory)
 {
-	const char *old = getenv(variable);
+	const char *old = secure_getenv(variable);
 	char *list = NULL;
 	if (asprintf(&list, "%s%s%s", directory, old != NULL && old[0] != '\0' ? ":" : "",
 	             old != NULL ? old : "") > 0)
@@ -117,7 +106,7 @@ static void prepend(const char *variable, const char *directory)
 static void preload(const char *directory)
 {
 	char *library = NULL;
-	if (asprintf(&library, "%s/libibverbs.so.1", directory) > 0)
+	if (asprintf(&library, "%s/" LIBRARY, directory) > 0)
 		prepend("LD_PRELOAD", library);
 	free(library);
 }
@@ -147,7 +136,7 @@ static bool start_capture(const char *path)
 /* Without an option of ours: what the user has set. */
 static bool check_capture(void)
 {
-	const char *path = getenv("HEDDLE_CAPTURE");
+	const char *path = secure_getenv("HEDDLE_CAPTURE");
 	return path == NULL || path[0] == '\0' || hdl_capture_check(path) == 0 || no_capture(path);
 }
 
@@ -161,7 +150,7 @@ static int try_settings(void)
 	struct hdl_adapter *adapter;
 	bool any = false;
 	for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++) {
-		const char *value = getenv(settings[i]);
+		const char *value = secure_getenv(settings[i]);
 		any |= value != NULL && value[0] != '\0';
 	}
 	if (!any) /* nothing that could be wrong, and it may be a program that needs no device */
