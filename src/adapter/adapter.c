@@ -319,7 +319,7 @@ int hdl_open(const struct hdl_open_attr *attr, struct hdl_adapter **out)
 	struct adapter_env env = {.clock = clock_real()};
 	struct hdl_open_attr wanted = attr != NULL ? *attr : (struct hdl_open_attr){0};
 	if (wanted.capture == NULL)
-		wanted.capture = getenv("HEDDLE_CAPTURE");
+		wanted.capture = secure_getenv("HEDDLE_CAPTURE");
 	return adapter_open(&wanted, &env, out);
 }
 

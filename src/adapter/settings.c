@@ -12,7 +12,7 @@
 /* The value of @name; NULL: none was given. */
 static const char *given(const char *name)
 {
-	const char *value = getenv(name);
+	const char *value = secure_getenv(name);
 	return value != NULL && value[0] != '\0' ? value : NULL;
 }
 

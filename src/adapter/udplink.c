@@ -13,7 +13,7 @@
 
 int udp_choose(struct hdl_adapter *adapter)
 {
-	const char *address = getenv("HEDDLE_ADDR");
+	const char *address = secure_getenv("HEDDLE_ADDR");
 	adapter->wire_wanted = AGENT_WIRE_NONE;
 	if (address != NULL && address[0] != '\0') {
 		adapter->wire_count = udp_addresses_parse(address, adapter->wire_addresses);

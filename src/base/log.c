@@ -29,7 +29,7 @@ bool log_enabled(enum log_level level)
 {
 	int most = atomic_load_explicit(&threshold, memory_order_relaxed);
 	if (most == LEVEL_UNKNOWN) {
-		const char *wanted = getenv("HEDDLE_LOG");
+		const char *wanted = secure_getenv("HEDDLE_LOG");
 		bool unknown = false;
 		int found = level_from_environment(wanted, &unknown);
 		/* Two threads may both come here; they find the same, and the first complains. */

@@ -38,7 +38,7 @@ uint64_t cm_now_ns(void)
 /* HEDDLE_CM_TIMEOUT_MS: for those who cannot wait a minute. */
 uint32_t cm_answer_ms(void)
 {
-	const char *given = getenv("HEDDLE_CM_TIMEOUT_MS");
+	const char *given = secure_getenv("HEDDLE_CM_TIMEOUT_MS");
 	uint64_t ms = given != NULL ? strtoull(given, NULL, 10) : 0;
 	return ms > 0 && ms < ANSWER_MS ? (uint32_t)ms : ANSWER_MS;
 }

@@ -39,7 +39,7 @@ static struct compat_device devices[COMPAT_DEVICES] = {
 /* HEDDLE_DEVICE (heddle run --device) shows one alone. */
 static bool is_shown(const struct compat_device *device)
 {
-	const char *chosen = getenv("HEDDLE_DEVICE");
+	const char *chosen = secure_getenv("HEDDLE_DEVICE");
 	return chosen == NULL || chosen[0] == '\0' || strcmp(chosen, device->ibv.name) == 0;
 }
 
@@ -194,7 +194,7 @@ struct ibv_device **ibv_get_device_list(int *count)
 			list[shown++] = &devices[i].ibv;
 	if (shown == 0)
 		fprintf(stderr, "heddle: there is no device '%s'; there are %s and %s\n",
-		        getenv("HEDDLE_DEVICE"), HDL_DEVICE_ETHERNET, HDL_DEVICE_INFINIBAND);
+		        secure_getenv("HEDDLE_DEVICE"), HDL_DEVICE_ETHERNET, HDL_DEVICE_INFINIBAND);
 	if (count != NULL)
 		*count = shown;
 	return list;

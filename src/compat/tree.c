@@ -62,7 +62,7 @@ static void print_interface(char *text, size_t size, const struct tree_node *nod
  * starts has these files too. */
 static bool is_shared(const struct tree_node *node)
 {
-	const char *loaded = getenv("LD_PRELOAD");
+	const char *loaded = secure_getenv("LD_PRELOAD");
 	(void)node;
 	return loaded != NULL && strstr(loaded, "libibverbs.so") != NULL;
 }
