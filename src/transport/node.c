@@ -301,8 +301,11 @@ void node_link_down(struct node *node, uint32_t index)
 	struct link *link = &node->links[index];
 	if (!link->up)
 		return;
-	/* What it sent before it went still counts. (Taking it may find the lane broken, and be here again.) */
-	while (link->up && !link->rx.broken && local_receive(node, index) > 0)
+	/* What it sent before it went still counts, and that is no more than the lane holds: whoever goes on sending is not waited for.
+	 * (Taking it may find the lane broken, and be here again.) */
+	uint64_t end = link->rx.position + link->rx.slot_count;
+	while (link->up && !link->rx.broken && link->rx.position < end &&
+	       local_receive(node, index) > 0)
 		;
 	if (!link->up)
 		return;
