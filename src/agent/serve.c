@@ -8,7 +8,6 @@
 #include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "agent/agent.h"
@@ -191,12 +190,11 @@ static void admit(struct agent *agent, struct client *client)
 static void hello(struct agent *agent, struct client *client, struct agent_msg *msg, int *fds,
                   int fd_count)
 {
-	struct stat st;
 	if (fd_count != 2 || client->greeted || client->waiting || client->awaiting_wire ||
 	    msg->u.hello.wire_count > UDP_MAX_ADDRESSES ||
 	    msg->u.hello.lmc > (int32_t)AGENT_MAX_LMC ||
 	    (msg->u.hello.wire == AGENT_WIRE_ADDRESS && msg->u.hello.wire_count == 0) ||
-	    fstat(fds[0], &st) != 0 || (uint64_t)st.st_size != msg->u.hello.sizes.block_bytes) {
+	    !memfile_is_sealed(fds[0], msg->u.hello.sizes.block_bytes)) {
 		refuse(client, EPROTO, "the greeting makes no sense");
 		return;
 	}

@@ -5,7 +5,10 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
+
+#include <linux/magic.h>
 
 #ifndef MFD_NOEXEC_SEAL
 #define MFD_NOEXEC_SEAL 8u /* Linux 6.3 */
@@ -44,6 +47,11 @@ bool memfile_is_sealed(int fd, uint64_t bytes)
 {
 	const int wanted = SIZE_SEALS | F_SEAL_SEAL;
 	struct stat st;
+	struct statfs fs;
+	/* Files of huge pages have seals too, but their pages may not be there: whoever touches one that cannot be had gets a signal.
+	 * Those of ordinary pages come when they are touched, and are zeros. */
+	if (fstatfs(fd, &fs) != 0 || fs.f_type != TMPFS_MAGIC)
+		return false;
 	int seals = fcntl(fd, F_GET_SEALS); /* more of them do no harm: what they forbid fails */
 	return seals >= 0 && (seals & wanted) == wanted && fstat(fd, &st) == 0 &&
 	       (uint64_t)st.st_size == bytes;

@@ -15,7 +15,7 @@ bool memfile_close_to_writers(int fd);
 /* Nothing of the above changes any more; once, before others get it. False and errno. */
 bool memfile_seal(int fd);
 
-/* Was @fd, which somebody gave us, made so, and of @bytes? */
+/* Was @fd, which somebody gave us, made so, of @bytes and of ordinary pages? Then every byte of it can be read, now and later. */
 bool memfile_is_sealed(int fd, uint64_t bytes);
 
 #endif

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/memfile.h"
@@ -59,6 +60,20 @@ static void test_what_others_made_is_refused(void **state)
 	}
 }
 
+/* Its pages may not be there: SIGBUS for whoever looks. It can be had without any huge page. */
+static void test_huge_pages_are_refused(void **state)
+{
+	(void)state;
+	struct stat st;
+	int fd = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_HUGETLB);
+	if (fd < 0 || fstat(fd, &st) != 0 || ftruncate(fd, st.st_blksize) != 0)
+		skip(); /* the kernel has no huge pages */
+	const uint64_t bytes = (uint64_t)st.st_blksize;
+	assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_GROW | F_SEAL_SHRINK), 0);
+	assert_false(memfile_is_sealed(fd, bytes));
+	close(fd);
+}
+
 static void test_closed_to_writers(void **state)
 {
 	(void)state;
@@ -88,6 +103,7 @@ int main(void)
 	        cmocka_unit_test(test_size_is_final),
 	        cmocka_unit_test(test_more_seals_do_no_harm),
 	        cmocka_unit_test(test_what_others_made_is_refused),
+	        cmocka_unit_test(test_huge_pages_are_refused),
 	        cmocka_unit_test(test_closed_to_writers),
 	};
 	return cmocka_run_group_tests(list, NULL, NULL);
