@@ -16,6 +16,7 @@
 #include "base/barrier.h"
 #include "base/fd.h"
 #include "base/log.h"
+#include "port/bell.h"
 
 const char *const counter_names[NODE_COUNTER_COUNT] = {
         [NODE_FRAMES_IN] = "frames_in",
@@ -195,7 +196,10 @@ static int make_bell(struct hdl_adapter *adapter)
 {
 	struct epoll_event bell = {.events = EPOLLIN, .data.u64 = EPOLL_BELL};
 	struct epoll_event nudge = {.events = EPOLLIN, .data.u64 = EPOLL_NUDGE};
-	adapter->bell = fd_aside(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+	int ends[2];
+	bell_make(ends);
+	adapter->bell = ends[0];
+	adapter->rope = ends[1];
 	adapter->nudge = fd_aside(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
 	adapter->epoll = fd_aside(epoll_create1(EPOLL_CLOEXEC));
 	adapter->bell_watched = true;
@@ -236,7 +240,7 @@ static struct hdl_adapter *new_adapter(const struct hdl_open_attr *attr,
 		prng_seed_from_os(&adapter->prng);
 	adapter->guid = prng_next(&adapter->prng);
 	adapter->agent = adapter->bell = adapter->nudge = adapter->epoll = adapter->events.fd =
-	        adapter->tables.fd = -1;
+	        adapter->tables.fd = adapter->rope = -1;
 	pthread_mutex_init(&adapter->ask_lock, NULL);
 	/* A program may end inside a signal handler, in the middle of anything of ours: then the lock is refused (cm_settle()). */
 	pthread_mutexattr_t checked;
@@ -337,6 +341,8 @@ void adapter_kill(struct hdl_adapter *adapter)
 	tables_unmap(&adapter->tables);
 	if (adapter->bell >= 0)
 		close(adapter->bell);
+	if (adapter->rope >= 0)
+		close(adapter->rope);
 	if (adapter->nudge >= 0)
 		close(adapter->nudge);
 	if (adapter->epoll >= 0)

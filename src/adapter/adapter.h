@@ -79,13 +79,14 @@ struct peer {
 	struct hdl_adapter *adapter; /* in this process; or NULL, and then: */
 	pid_t pid;            /* in our PID namespace; 0: it has none there, or none that we know */
 	int pidfd;            /* readable when the process has ended; -1: none */
-	int bell;             /* eventfd that wakes its thread */
+	int bell;             /* wakes its thread (port/bell.h) */
 	struct tables tables; /* what it lets us read */
 	struct reach *reach;  /* and map */
 	uint64_t node_guid;
 	uint32_t slot;
 
 	bool used;
+	bool traces;             /* it was allowed to reach our memory (tracer.c) */
 	uint32_t link;           /* the number of this link over there, in this process */
 	struct tpt_guard *guard; /* theirs, on our table: we wait for it before memory is reused */
 	uint64_t stuck;          /* where in its guard it was given up on; 0: nowhere */
@@ -179,7 +180,8 @@ struct hdl_adapter {
 	        asleep; /* it sleeps until something rings: who leaves it something to do wakes it, */
 	_Atomic bool
 	        drowsy; /* and the next caller sends it to watch, unless packets wake it anyway */
-	int bell;       /* eventfd: peers ring it */
+	int bell;       /* peers ring it (port/bell.h), */
+	int rope;       /* and this process does by this */
 	int nudge;      /* eventfd: our own calls wake the thread with it */
 	int epoll;      /* everything that wakes the thread */
 	/* With the drive lock. */
@@ -442,8 +444,8 @@ void peers_ask_group(struct hdl_adapter *adapter, const struct hdl_gid *gid);
 void adapter_quiesce(struct hdl_adapter *adapter);
 /* Join @adapter to itself. */
 int peers_join_self(struct hdl_adapter *adapter);
-/* A process that the agent introduced: takes over @fds (tables, lanes, bell) and @pidfd (-1: none). With the drive lock. 0 or an
- * error. */
+/* A process that the agent introduced: takes over @fds (tables, lanes, bell) and @pidfd (-1: none). By the adapter's thread, no lock is
+ * held; may wait a moment for the other. 0 or an error. */
 int peers_attach(struct hdl_adapter *adapter, const struct agent_msg *msg, int fds[3], int pidfd);
 /* The link with that id, or LINK_NONE. */
 uint32_t peers_by_id(const struct hdl_adapter *adapter, uint32_t id);
@@ -455,6 +457,15 @@ void peers_died(struct hdl_adapter *adapter, uint32_t index);
 void peers_leave(struct hdl_adapter *adapter);
 /* Wake the far side. */
 void peers_ring(struct hdl_adapter *adapter, uint32_t index);
+
+/* --- tracer.c --- */
+/* Let process @pid reach our memory, one time more. True: the kernel has to be told such things. */
+bool tracer_allow(pid_t pid);
+/* One time less. */
+void tracer_forbid(void);
+/* In a child of fork(). */
+void tracer_in_child(void);
+extern pthread_mutex_t tracer_lock;
 
 /* --- agentlink.c --- */
 /* Become known to the node agent, starting it if need be. 0 or an error. */

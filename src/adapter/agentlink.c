@@ -13,7 +13,6 @@
 #include <string.h>
 #include <sys/auxv.h>
 #include <sys/epoll.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -22,6 +21,7 @@
 #include "base/fd.h"
 #include "base/installed.h"
 #include "base/log.h"
+#include "port/bell.h"
 #include "port/rundir.h"
 #include "port/unixsock.h"
 
@@ -267,12 +267,18 @@ static int greet(struct hdl_adapter *adapter, int sock, bool again)
 		                    "\"ulimit -n\" high enough?");
 		return -HDL_EIO;
 	}
-	int own[2] = {reader, adapter->bell}, wires[UNIXSOCK_MAX_FDS], wire_count;
+	int own[2] = {reader, bell_lend(adapter->rope)}, wires[UNIXSOCK_MAX_FDS], wire_count;
 	if (again)
 		udp_detach(adapter);
 	greeting(adapter, &msg, again);
+	if (own[1] < 0) {
+		log_error("%m; close some files, or raise \"ulimit -n\"");
+		close(reader);
+		return -HDL_EIO;
+	}
 	int result = unixsock_send(sock, &msg, sizeof(msg), own, 2);
 	close(reader);
+	close(own[1]);
 	if (result != 0)
 		return 1;
 	result = hear_welcome(sock, &msg, wires, &wire_count);
@@ -334,8 +340,6 @@ int agent_join(struct hdl_adapter *adapter, const char *node)
 	int result = settings_take(adapter, node);
 	if (result != 0)
 		return result;
-	/* Where the kernel lets only ancestors look into a process (Yama), let our peers. */
-	prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
 	adapter->on_node = true;
 	adapter->agent = find_and_greet(adapter, false);
 	if (adapter->agent < 0)
@@ -387,13 +391,7 @@ static void hear(struct hdl_adapter *adapter, const struct agent_msg *msg, int *
 	case AGENT_PEER:
 		if (fd_count < 3 || fd_count > 4)
 			break;
-		adapter_lock(adapter);
 		result = peers_attach(adapter, msg, fds, fd_count == 4 ? fds[3] : -1);
-		if (result == 0) {
-			adapter_arm(adapter);
-			group_met(adapter, peers_by_id(adapter, msg->u.peer.link_id));
-		}
-		adapter_unlock(adapter);
 		for (int i = 0; i < fd_count; i++)
 			fds[i] = -1;
 		if (result != 0)

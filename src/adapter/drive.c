@@ -22,6 +22,7 @@
 #include "adapter/udp.h"
 #include "base/barrier.h"
 #include "base/log.h"
+#include "port/bell.h"
 #include "transport/local.h"
 
 #define DRIVEN_LOOKS 200u /* of one pause each: several microseconds */
@@ -43,7 +44,7 @@ static void drain(int fd)
 /* The bell rang: some lane is no longer armed. */
 static void bell_rang(struct hdl_adapter *adapter)
 {
-	drain(adapter->bell);
+	bell_hear(adapter->bell);
 	adapter_lock(adapter);
 	adapter->lanes_armed = false;
 	adapter_unlock(adapter);

@@ -25,6 +25,7 @@ static void before(void)
 	pthread_mutex_lock(&registry_lock);
 	pthread_mutex_lock(&install_lock);
 	pthread_mutex_lock(&start_lock);
+	pthread_mutex_lock(&tracer_lock);
 	pthread_mutex_lock(&mem_lock);
 	pthread_mutex_lock(&descriptors_lock);
 }
@@ -33,6 +34,7 @@ static void unlock_all(void)
 {
 	pthread_mutex_unlock(&descriptors_lock);
 	pthread_mutex_unlock(&mem_lock);
+	pthread_mutex_unlock(&tracer_lock);
 	pthread_mutex_unlock(&start_lock);
 	pthread_mutex_unlock(&install_lock);
 	pthread_mutex_unlock(&registry_lock);
@@ -59,6 +61,7 @@ static void forget(struct hdl_adapter *adapter)
 	adapter->probe = 0; /* what we have of the parent's memory is not the parent's */
 	close_one(&adapter->agent);
 	close_one(&adapter->bell);
+	close_one(&adapter->rope);
 	close_one(&adapter->nudge);
 	close_one(&adapter->epoll);
 	udp_let_go(adapter);
@@ -81,6 +84,7 @@ static void in_child(void)
 {
 	unlock_all(); /* whoever may have waited for one of these does not exist here */
 	magic_generation++;
+	tracer_in_child();
 	while (list != NULL) {
 		struct hdl_adapter *adapter = list;
 		list = adapter->next;

@@ -1,15 +1,12 @@
 /* Links: between adapters of one process (hdl_join), and between processes that the node agent introduced to each other. */
 #include <assert.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -17,11 +14,16 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/memfile.h"
+#include "port/bell.h"
 #include "port/lanes.h"
 #include "port/pidfd.h"
 
 #define LOCAL_ID         AGENT_LINK_IDS /* and more: ids of links within a process */
 #define QUIESCE_LIMIT_NS 2000000000u    /* how long a peer may stay inside its guard */
+
+/* How long one that was introduced to us may take until it lets us reach its memory, and how often we look. */
+#define READY_TRIES   50u
+#define READY_LOOK_US 1000u
 
 /* Joining and closing: which adapters of this process know each other changes under this alone. */
 pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -190,11 +192,8 @@ void adapter_quiesce(struct hdl_adapter *adapter)
 
 void peers_ring(struct hdl_adapter *adapter, uint32_t index)
 {
-	struct peer *peer = &adapter->peers[index];
-	uint64_t one = 1;
-	ssize_t done =
-	        write(peer->adapter != NULL ? peer->adapter->bell : peer->bell, &one, sizeof(one));
-	(void)done; /* EAGAIN: it has been rung more often than it can count */
+	const struct peer *peer = &adapter->peers[index];
+	bell_ring(peer->adapter != NULL ? peer->adapter->rope : peer->bell);
 }
 
 /* Put a link in its place. */
@@ -385,20 +384,6 @@ static void *map_lanes(int fd)
 	return block == MAP_FAILED ? NULL : block;
 }
 
-/* Is it what a bell is? We write to it with the drive lock held: it must not be able to keep us. */
-static bool is_bell(int fd)
-{
-	char path[32], target[64] = "";
-	struct stat st;
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-	ssize_t length = readlink(path, target, sizeof(target) - 1);
-	/* Without /proc: of those that are no file at all, the others take no words of eight bytes. */
-	bool fits = length > 0 ? strcmp(target, "anon_inode:[eventfd]") == 0
-	                       : fstat(fd, &st) == 0 && (st.st_mode & S_IFMT) == 0;
-	int flags = fcntl(fd, F_GETFL);
-	return fits && flags >= 0 && (flags & O_NONBLOCK) != 0;
-}
-
 static void unmap_peer(struct hdl_adapter *adapter, struct peer *peer)
 {
 	if (peer->pidfd >= 0) {
@@ -407,6 +392,8 @@ static void unmap_peer(struct hdl_adapter *adapter, struct peer *peer)
 	}
 	if (peer->bell >= 0)
 		close(peer->bell);
+	if (peer->traces)
+		tracer_forbid();
 	reach_end(peer->reach);
 	tables_unmap(&peer->tables);
 	if (peer->block != NULL)
@@ -424,65 +411,81 @@ struct hdl_gid peers_link_local(uint64_t guid)
 	return gid;
 }
 
-/* Find out whether we reach the memory of @peer. Its number is the one that it has here: what the agent knows it by holds in the
- * agent's PID namespace. Where there is nothing better, that is tried, and taken if it proves to be right. */
-static bool find_process(struct peer *peer, pid_t told)
+/* Let @peer reach our memory, and find out whether we reach its. Its number is the one that it has here: what the agent knows it by holds
+ * in the agent's PID namespace. Where there is nothing better, that is tried, and taken if it proves to be right. */
+static bool find_process(struct peer *peer, const struct lanes_end *end, pid_t told)
 {
 	peer->pid = peer->pidfd >= 0 ? pidfd_number(peer->pidfd) : told;
+	bool restricted = peer->pid != 0 && tracer_allow(peer->pid);
+	peer->traces = peer->pid != 0;
+	atomic_store_explicit(end->own_reach, LANES_REACH_TRIES, memory_order_release);
 	bool reaches = can_reach(peer->pid, peer->tables.header);
+	/* It may not have come to letting us. */
+	for (unsigned tries = 0; tries < READY_TRIES && !reaches && restricted && errno == EPERM &&
+	                         !settings_copy_by_lane();
+	     tries++) {
+		bool ready = atomic_load_explicit(end->peer_reach, memory_order_acquire) !=
+		             LANES_REACH_UNKNOWN;
+		if (!ready)
+			usleep(READY_LOOK_US);
+		reaches = can_reach(peer->pid, peer->tables.header);
+		if (ready)
+			break;
+	}
 	if (!reaches)
 		log_info("process %d: its memory cannot be reached (%s); data goes through shared "
 		         "memory in two copies",
 		         (int)peer->pid,
 		         peer->pid == 0 ? "it is in another PID namespace" : strerror(errno));
+	atomic_store_explicit(end->own_reach, reaches ? LANES_REACH_YES : LANES_REACH_NO,
+	                      memory_order_relaxed);
 	if (!reaches && peer->pidfd < 0)
 		peer->pid = 0;
 	return reaches;
 }
 
-/* The thread of @peer that sleeps most of the time, if it is one of its own; else the process. */
-static pid_t quiet_thread(const struct peer *peer)
+/* Take over what came with @msg. 0 or an error; what was taken is in @peer in any case. */
+static int take_peer(struct peer *peer, const struct agent_msg *msg, int fds[3],
+                     struct lanes_end *end)
 {
-	char path[64];
-	uint32_t thread = atomic_load_explicit(&peer->tables.header->thread, memory_order_relaxed);
-	snprintf(path, sizeof(path), "/proc/%d/task/%u", (int)peer->pid, (unsigned)thread);
-	return thread != 0 && access(path, F_OK) == 0 ? (pid_t)thread : peer->pid;
+	int result = tables_map(&peer->tables, fds[0], &msg->u.peer.sizes);
+	if (result == 0 &&
+	    (peer->bell < 0 || msg->u.peer.side > 1 || (peer->block = map_lanes(fds[1])) == NULL))
+		result = -HDL_EINVAL;
+	close(fds[0]);
+	close(fds[1]);
+	if (result != 0)
+		return result;
+	lanes_attach(end, peer->block, (int)msg->u.peer.side);
+	peer->guard = end->peer_guard;
+	if (peer->pidfd >= 0 && pidfd_ended(peer->pidfd))
+		return -HDL_EHOSTUNREACH;
+	bool reaches = find_process(peer, end, msg->u.peer.pid);
+	peer->reach = reach_make(peer->pid, peer->pidfd, peer->tables.segments, reaches);
+	if (peer->reach == NULL)
+		return -HDL_ENOMEM;
+	reach_prefer(peer->reach, (pid_t)atomic_load_explicit(&peer->tables.header->thread,
+	                                                      memory_order_relaxed));
+	return 0;
 }
 
 int peers_attach(struct hdl_adapter *adapter, const struct agent_msg *msg, int fds[3], int pidfd)
 {
-	uint32_t index = new_link(adapter);
 	struct peer peer = {
-	        .bell = fd_aside(fds[2]), .slot = msg->u.peer.slot, .pidfd = fd_aside(pidfd)};
+	        .bell = bell_take(fds[2]), .slot = msg->u.peer.slot, .pidfd = fd_aside(pidfd)};
+	struct lanes_end end;
 	memcpy(&peer.node_guid, msg->u.peer.node_guid, 8);
-	int result = index == LINK_NONE ? -HDL_ENOMEM
-	                                : tables_map(&peer.tables, fds[0], &msg->u.peer.sizes);
-	if (result == 0 && (!is_bell(peer.bell) || msg->u.peer.side > 1 ||
-	                    (peer.block = map_lanes(fds[1])) == NULL))
-		result = -HDL_EINVAL;
-	close(fds[0]);
-	close(fds[1]);
+	int result = take_peer(&peer, msg, fds, &end);
+	adapter_lock(adapter);
+	uint32_t index = new_link(adapter);
+	if (result == 0 && index == LINK_NONE)
+		result = -HDL_ENOMEM;
 	if (result != 0) {
+		adapter_unlock(adapter);
 		unmap_peer(adapter, &peer);
 		return result;
 	}
-	struct lanes_end end;
-	lanes_attach(&end, peer.block, (int)msg->u.peer.side);
-	peer.guard = end.peer_guard;
-	struct tables *tables = &peer.tables;
-	if (peer.pidfd >= 0 && pidfd_ended(peer.pidfd)) {
-		unmap_peer(adapter, &peer);
-		return -HDL_EHOSTUNREACH;
-	}
-	bool reaches = find_process(&peer, msg->u.peer.pid);
-	atomic_store_explicit(end.own_reach, reaches ? LANES_REACH_YES : LANES_REACH_NO,
-	                      memory_order_relaxed);
-	peer.reach = reach_make(peer.pid, tables->segments, reaches);
-	if (peer.reach == NULL) {
-		unmap_peer(adapter, &peer);
-		return -HDL_ENOMEM;
-	}
-	peer.reach->task = quiet_thread(&peer);
+	const struct tables *tables = &peer.tables;
 	struct link link = {
 	        .tx = end.tx,
 	        .rx = end.rx,
@@ -503,6 +506,9 @@ int peers_attach(struct hdl_adapter *adapter, const struct agent_msg *msg, int f
 	if (peer.pidfd >= 0)
 		epoll_ctl(adapter->epoll, EPOLL_CTL_ADD, peer.pidfd, &interest);
 	put_link(adapter, index, &link, &peer);
+	adapter_arm(adapter);
+	group_met(adapter, index);
+	adapter_unlock(adapter);
 	return 0;
 }
 

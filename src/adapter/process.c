@@ -20,9 +20,14 @@ static bool own_is_there(const struct span *runs, size_t count, bool write)
 	return true;
 }
 
-static ssize_t ask_kernel(const struct reach *reach, enum move_side side, const struct iovec *to,
+/* The kernel knows processes by numbers alone, which may be another's by the next time. */
+static ssize_t ask_kernel(struct reach *reach, enum move_side side, const struct iovec *to,
                           size_t to_count, const struct iovec *from, size_t from_count)
 {
+	if (!reach_check(reach, clock_now_ns())) {
+		errno = ESRCH;
+		return -1;
+	}
 	return side == MOVE_TO_PEER
 	               ? process_vm_writev(reach->task, from, from_count, to, to_count, 0)
 	               : process_vm_readv(reach->task, to, to_count, from, from_count, 0);

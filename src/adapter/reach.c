@@ -12,13 +12,37 @@
 
 #include "adapter/segment.h"
 #include "base/lock.h"
+#include "port/pidfd.h"
 
-struct reach *reach_make(pid_t pid, const struct segment_table *table, bool kernel)
+struct reach *reach_make(pid_t pid, int pidfd, const struct segment_table *table, bool kernel)
 {
 	struct reach *reach = calloc(1, sizeof(*reach));
 	if (reach != NULL)
-		*reach = (struct reach){.table = table, .pid = pid, .task = pid, .kernel = kernel};
+		*reach = (struct reach){
+		        .table = table, .pid = pid, .pidfd = pidfd, .task = pid, .kernel = kernel};
 	return reach;
+}
+
+void reach_prefer(struct reach *reach, pid_t thread)
+{
+	/* Without a descriptor nobody could tell whether the process, whose thread it is, is still there. */
+	reach->task = thread > 0 && reach->pidfd >= 0 ? thread : reach->pid;
+	reach->checked_ns = 0;
+}
+
+bool reach_check(struct reach *reach, uint64_t now_ns)
+{
+	char path[64];
+	if (now_ns - reach->checked_ns < REACH_BELIEF_NS)
+		return true;
+	snprintf(path, sizeof(path), "/proc/%d/task/%d", (int)reach->pid, (int)reach->task);
+	if (reach->task != reach->pid && access(path, F_OK) != 0)
+		reach->task = reach->pid;
+	/* Last: while the process is there its number, by which the thread was found, is nobody else's. */
+	if (reach->pidfd >= 0 && pidfd_ended(reach->pidfd))
+		return false;
+	reach->checked_ns = now_ns;
+	return true;
 }
 
 static void unmap(struct reach *reach, struct reached *at)

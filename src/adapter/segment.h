@@ -123,9 +123,11 @@ struct reached {
 struct reach {
 	const struct segment_table *table; /* the peer's */
 	pid_t pid;
+	int pidfd;  /* of the process; -1: none */
 	pid_t task; /* that the kernel is asked for: it counts and locks there, so better a thread that sleeps than the one that runs */
-	bool kernel;      /* process_vm_readv() and process_vm_writev() reach the rest */
-	uint64_t version; /* that the copies are of */
+	uint64_t checked_ns; /* when both numbers were last seen to be those of the process */
+	bool kernel;         /* process_vm_readv() and process_vm_writev() reach the rest */
+	uint64_t version;    /* that the copies are of */
 	uint64_t clock;
 	uint32_t count; /* behind the last that is there: most peers have none */
 	uint32_t last;  /* used */
@@ -133,8 +135,16 @@ struct reach {
 	struct reached at[SEGMENT_MAX];
 };
 
-/* NULL: no memory. */
-struct reach *reach_make(pid_t pid, const struct segment_table *table, bool kernel);
+/* How long a number is believed to be that of the process, after that was looked up. Numbers are given anew when all others have been:
+ * that takes longer. */
+#define REACH_BELIEF_NS 1000000u
+
+/* NULL: no memory. @pidfd stays the caller's. */
+struct reach *reach_make(pid_t pid, int pidfd, const struct segment_table *table, bool kernel);
+/* Ask the kernel for @thread from now on, if it is one of the process; it may end, or never have been one. */
+void reach_prefer(struct reach *reach, pid_t thread);
+/* Are the numbers still those of the process? False: it has ended. May change reach->task. */
+bool reach_check(struct reach *reach, uint64_t now_ns);
 void reach_end(struct reach *reach);
 /* Where @length bytes at @addr of the peer's memory lie in ours; NULL: not at all. Good until the next call. */
 void *reach_find(void *reach, uint64_t addr, uint64_t length);

@@ -9,6 +9,7 @@
 #include "adapter/adapter.h"
 #include "adapter/udp.h"
 #include "base/log.h"
+#include "port/bell.h"
 #include "transport/ib.h"
 
 int udp_choose(struct hdl_adapter *adapter)
@@ -126,9 +127,8 @@ static void unwatch(struct hdl_adapter *adapter, struct udp_wire *wire)
  * whatever their descriptors are: the port would stay taken. It shall look again. With the drive lock. */
 static void wake_waiter(const struct hdl_adapter *adapter)
 {
-	uint64_t one = 1;
-	ssize_t done = adapter->bell_taken ? write(adapter->bell, &one, sizeof(one)) : 0;
-	(void)done; /* EAGAIN: it rings */
+	if (adapter->bell_taken)
+		bell_ring(adapter->rope);
 }
 
 /* A new agent handed out @socks: those of our wires take the place of the old ones. Other programs of the node may have asked it for

@@ -16,7 +16,12 @@
 #define LANES_SLOTS 2048u /* of 64 bytes, a lane */
 
 /* Can a side read and write the memory of the other by itself? */
-enum lanes_reach { LANES_REACH_UNKNOWN, LANES_REACH_YES, LANES_REACH_NO };
+enum lanes_reach {
+	LANES_REACH_UNKNOWN,
+	LANES_REACH_YES,
+	LANES_REACH_NO,
+	LANES_REACH_TRIES /* it does not know yet, but has let the other reach its own */
+};
 
 /* One side's end of a block. */
 struct lanes_end {

@@ -3,14 +3,19 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
 #include <sys/vfs.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -51,7 +56,7 @@ static struct segment truth(int fd)
 static struct reach *begin(void)
 {
 	memset(&table, 0, sizeof(table));
-	struct reach *reach = reach_make(getpid(), &table, false);
+	struct reach *reach = reach_make(getpid(), -1, &table, false);
 	assert_non_null(reach);
 	return reach;
 }
@@ -314,7 +319,7 @@ static void with_the_kernel(void **state)
 	(void)state;
 	uint64_t ours = 7;
 	memset(&table, 0, sizeof(table));
-	struct reach *reach = reach_make(getpid(), &table, true);
+	struct reach *reach = reach_make(getpid(), -1, &table, true);
 	struct mover mover = process_mover(reach, false);
 	uint64_t *theirs =
 	        mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -349,7 +354,7 @@ static void a_thread_that_ended_is_not_the_process(void **state)
 	assert_int_equal(pthread_create(&thread, NULL, end_at_once, &ended), 0);
 	assert_int_equal(pthread_join(thread, NULL), 0);
 	memset(&table, 0, sizeof(table));
-	struct reach *reach = reach_make(getpid(), &table, true);
+	struct reach *reach = reach_make(getpid(), -1, &table, true);
 	assert_non_null(reach);
 	assert_int_equal(reach->task, getpid());
 	reach->task = ended;
@@ -363,6 +368,67 @@ static void a_thread_that_ended_is_not_the_process(void **state)
 	reach_end(reach);
 }
 
+/* The number of a thread that has ended is given to another process: what is meant for this one must not be written there. */
+static void a_number_that_another_process_has_now(void **state)
+{
+	(void)state;
+	int pidfd = (int)syscall(SYS_pidfd_open, getpid(), 0);
+	uint64_t *word =
+	        mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	assert_true(pidfd >= 0 && word != MAP_FAILED);
+	pid_t bystander = fork();
+	if (bystander == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		pause();
+		_exit(0);
+	}
+	memset(&table, 0, sizeof(table));
+	struct reach *reach = reach_make(getpid(), pidfd, &table, true);
+	struct mover mover = process_mover(reach, false);
+	uint64_t ours = 7, there = (uint64_t)(uintptr_t)word, seen = 0;
+	/* One that lied from the beginning, and one that was right as long as it was believed. */
+	for (int i = 0; i < 2; i++) {
+		word[0] = 0;
+		reach_prefer(reach, i == 0 ? bystander : gettid());
+		reach->task = bystander;
+		if (i == 1)
+			usleep(2 * REACH_BELIEF_NS / 1000);
+		assert_true(
+		        mover.copy_peer(reach, MOVE_TO_PEER, (uint64_t)(uintptr_t)&ours, there, 8));
+		assert_int_equal(word[0], 7);
+		assert_int_equal(reach->task, getpid());
+	}
+	struct iovec here = {&seen, 8}, far = {word, 8};
+	assert_int_equal(process_vm_readv(bystander, &here, 1, &far, 1, 0), 8);
+	assert_int_equal(seen, 0);
+	kill(bystander, SIGKILL);
+	waitpid(bystander, NULL, 0);
+	reach_end(reach);
+	close(pidfd);
+}
+
+/* Nor is what is meant for a process that has ended. */
+static void a_process_that_ended(void **state)
+{
+	(void)state;
+	pid_t child = fork();
+	if (child == 0)
+		_exit(0);
+	int pidfd = (int)syscall(SYS_pidfd_open, child, 0);
+	assert_true(pidfd >= 0);
+	waitpid(child, NULL, 0);
+	memset(&table, 0, sizeof(table));
+	/* As if its number were ours by now. */
+	struct reach *reach = reach_make(getpid(), pidfd, &table, true);
+	uint64_t ours = 7, theirs = 0;
+	assert_false(process_mover(reach, false)
+	                     .copy_peer(reach, MOVE_TO_PEER, (uint64_t)(uintptr_t)&ours,
+	                                (uint64_t)(uintptr_t)&theirs, 8));
+	assert_int_equal(theirs, 0);
+	reach_end(reach);
+	close(pidfd);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -373,6 +439,8 @@ int main(void)
 	        cmocka_unit_test(without_the_kernel),
 	        cmocka_unit_test(with_the_kernel),
 	        cmocka_unit_test(a_thread_that_ended_is_not_the_process),
+	        cmocka_unit_test(a_number_that_another_process_has_now),
+	        cmocka_unit_test(a_process_that_ended),
 	};
 	return cmocka_run_group_tests_name("reach", tests, NULL, NULL);
 }
