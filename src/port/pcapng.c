@@ -31,6 +31,8 @@
 #define PACKET_FIXED     (8u + 20u + 4u) /* frame of the block, and the fields before the bytes */
 #define FLUSH_BYTES      (PCAPNG_BUFFER_BYTES / 4)
 #define WINDOW_BYTES     (256u << 10)
+#define CLOSE_TRIES      100u /* for others to be done with the file, at the end */
+#define CLOSE_LOOK_US    1000u
 
 /* A block as it grows. All numbers are in the host's order: the section header says which that is. */
 struct block {
@@ -245,10 +247,61 @@ int pcapng_check(const char *path)
 	return look_at(path, false);
 }
 
-/* Write what a file or pipe begins with, and our interface. */
+/* write() that ends no program: neither when nobody reads the pipe any more nor where a file may not be so long. */
+static ssize_t write_quietly(int fd, const void *bytes, size_t count)
+{
+	static const int numbers[] = {SIGPIPE, SIGXFSZ};
+	sigset_t signals, before, pending;
+	sigemptyset(&signals);
+	for (size_t i = 0; i < 2; i++)
+		sigaddset(&signals, numbers[i]);
+	sigpending(&pending);
+	pthread_sigmask(SIG_BLOCK, &signals, &before);
+	ssize_t done = write(fd, bytes, count);
+	int error = errno, number = error == EPIPE ? SIGPIPE : SIGXFSZ;
+	if (done < 0 && (error == EPIPE || error == EFBIG) && !sigismember(&pending, number)) {
+		sigset_t ours;
+		sigemptyset(&ours);
+		sigaddset(&ours, number);
+		sigtimedwait(&ours, NULL, &(struct timespec){0});
+	}
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	errno = error;
+	return done;
+}
+
+/* Where does the last block end that lies within the first @most bytes? */
+static size_t whole_blocks(const uint8_t *bytes, size_t most)
+{
+	size_t at = 0;
+	struct block_head head;
+	while (most - at >= sizeof(head)) {
+		memcpy(&head, bytes + at, sizeof(head));
+		if (head.length > most - at)
+			break;
+		at += head.length;
+	}
+	return at;
+}
+
+/* Add whole blocks to a file: what does not fit as a whole is cut off again. Nobody else adds anything meanwhile. Returns how many bytes are
+ * there; or -1 and errno, and nothing is. */
+static ssize_t append(int fd, const uint8_t *bytes, size_t count)
+{
+	ssize_t done = write_quietly(fd, bytes, count);
+	if (done < 0 || (size_t)done == count)
+		return done;
+	size_t whole = whole_blocks(bytes, (size_t)done);
+	off_t end = lseek(fd, 0, SEEK_CUR); /* of the file: behind what we wrote */
+	if (end < 0 || ftruncate(fd, end - (done - (off_t)whole)) != 0)
+		return -1;
+	return (ssize_t)whole;
+}
+
+/* Write what a file or pipe begins with, and our interface; behind that, in a file, room for its statistics, for later there may be none. */
 static int write_headers(struct pcapng *to, const char *name, const char *description)
 {
-	uint8_t bytes[2 * HEADER_BYTES];
+	uint8_t bytes[3 * HEADER_BYTES];
 	uint32_t used = 0;
 	bool empty = true;
 	int result = 0;
@@ -257,6 +310,8 @@ static int write_headers(struct pcapng *to, const char *name, const char *descri
 		if (result == 0)
 			result = lock_byte(to->fd, F_OFD_SETLKW, F_RDLCK, PCAPNG_LOCK_USED);
 		if (result == 0)
+			result = lock_byte(to->fd, F_OFD_SETLKW, F_WRLCK, PCAPNG_LOCK_WRITE);
+		if (result == 0)
 			result = count_interfaces(to->fd, &to->interface, &empty);
 	}
 	if (result != 0)
@@ -264,11 +319,20 @@ static int write_headers(struct pcapng *to, const char *name, const char *descri
 	if (empty)
 		used = make_section(bytes);
 	used += make_interface(bytes + used, name, description);
-	ssize_t done = write(to->fd, bytes, used);
+	uint32_t room = to->regular ? make_statistics(to, 0, bytes + used) : 0;
+	used += room;
+	ssize_t done =
+	        to->regular ? append(to->fd, bytes, used) : write_quietly(to->fd, bytes, used);
 	if (done != (ssize_t)used)
 		result = done < 0 ? -errno : -ENOSPC;
-	if (to->regular)
+	off_t end = to->regular ? lseek(to->fd, 0, SEEK_CUR) : 0;
+	if (to->regular && done > 0 && result != 0)
+		result = ftruncate(to->fd, end - done) == 0 ? result : -errno;
+	to->statistics_at = end - (off_t)room;
+	if (to->regular) {
+		lock_byte(to->fd, F_OFD_SETLK, F_UNLCK, PCAPNG_LOCK_WRITE);
 		lock_byte(to->fd, F_OFD_SETLK, F_UNLCK, PCAPNG_LOCK_HEADER);
+	}
 	return result;
 }
 
@@ -290,35 +354,75 @@ int pcapng_open(struct pcapng *to, const char *path, const char *name, const cha
 
 /* --- packets --- */
 
-/* write() that does not end the program when nobody reads the pipe any more. */
-static ssize_t write_pipe(int fd, const void *bytes, size_t count)
+/* How many packets are in these whole blocks? */
+static uint64_t count_packets(const uint8_t *bytes, size_t count)
 {
-	sigset_t pipe_signal, before, pending;
-	sigemptyset(&pipe_signal);
-	sigaddset(&pipe_signal, SIGPIPE);
-	sigpending(&pending);
-	pthread_sigmask(SIG_BLOCK, &pipe_signal, &before);
-	ssize_t done = write(fd, bytes, count);
-	int error = errno;
-	if (done < 0 && error == EPIPE && !sigismember(&pending, SIGPIPE))
-		sigtimedwait(&pipe_signal, NULL, &(struct timespec){0});
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	errno = error;
-	return done;
+	uint64_t packets = 0;
+	struct block_head head;
+	for (size_t at = 0; at < count; at += head.length) {
+		memcpy(&head, bytes + at, sizeof(head));
+		packets += head.type == BLOCK_PACKET;
+	}
+	return packets;
 }
 
-static void write_out(struct pcapng *to)
+/* What waits from @from on has no place to go. */
+static void leave_out(struct pcapng *to, size_t from)
+{
+	uint64_t lost = count_packets(to->buffer + from, to->used - from);
+	to->taken -= lost;
+	to->dropped += lost;
+	to->used = 0;
+	if (!to->warned)
+		log_warn("packets are missing in the capture from here on: %m");
+	to->warned = true;
+}
+
+/* In their room, which takes none. A file that is opened for appending is never written to elsewhere, so for a moment it is not: nobody
+ * else has this open file. */
+static void write_statistics(struct pcapng *to, uint64_t time_ns)
+{
+	uint8_t bytes[HEADER_BYTES];
+	uint32_t used = make_statistics(to, time_ns, bytes);
+	int flags = fcntl(to->fd, F_GETFL);
+	if (flags < 0 || fcntl(to->fd, F_SETFL, flags & ~O_APPEND) != 0)
+		return;
+	ssize_t done = pwrite(to->fd, bytes, used, to->statistics_at);
+	(void)done; /* there is nobody left to tell */
+	fcntl(to->fd, F_SETFL, flags);
+	to->told = to->dropped;
+}
+
+/* Of a file. Nothing is written while another process is at it; that one may be stopped there. */
+static void write_file(struct pcapng *to, uint64_t time_ns)
+{
+	if (lock_byte(to->fd, F_OFD_SETLK, F_WRLCK, PCAPNG_LOCK_WRITE) != 0)
+		return;
+	ssize_t done = append(to->fd, to->buffer, to->used);
+	if (done >= 0 && (size_t)done < to->used)
+		errno = ENOSPC;
+	if (done < 0 && errno != ENOSPC && errno != EDQUOT && errno != EFBIG && errno != EINTR)
+		to->broken = true;
+	if (done >= 0 && (size_t)done == to->used)
+		to->used = 0;
+	else if (done >= 0 || errno != EINTR)
+		leave_out(to, done > 0 ? (size_t)done : 0);
+	write_statistics(to, time_ns);
+	lock_byte(to->fd, F_OFD_SETLK, F_UNLCK, PCAPNG_LOCK_WRITE);
+}
+
+static void write_out(struct pcapng *to, uint64_t time_ns)
 {
 	if (to->used == 0 || to->broken)
 		return;
-	ssize_t done = to->regular ? write(to->fd, to->buffer, to->used)
-	                           : write_pipe(to->fd, to->buffer, to->used);
+	if (to->regular) {
+		write_file(to, time_ns);
+		return;
+	}
+	ssize_t done = write_quietly(to->fd, to->buffer, to->used);
 	if (done < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
-	/* Of a file the rest cannot follow: others may have written behind it. */
-	if (done < 0 || (to->regular && (size_t)done < to->used)) {
-		if (done >= 0)
-			errno = ENOSPC;
+	if (done < 0) {
 		log_warn("the capture ends here: %m");
 		to->broken = true;
 		to->used = 0;
@@ -333,7 +437,7 @@ void pcapng_put(struct pcapng *to, const struct pcapng_packet *packet)
 {
 	const size_t most = PACKET_FIXED + packet->captured + PCAPNG_COMMENT_BYTES + 32;
 	if (most > PCAPNG_BUFFER_BYTES - to->used)
-		write_out(to);
+		write_out(to, packet->time_ns);
 	if (to->broken || most > PCAPNG_BUFFER_BYTES - to->used) {
 		to->dropped++;
 		return;
@@ -352,27 +456,46 @@ void pcapng_put(struct pcapng *to, const struct pcapng_packet *packet)
 	to->used += block_end(&block);
 	to->taken++;
 	if (to->used >= FLUSH_BYTES && to->regular)
-		write_out(to);
+		write_out(to, packet->time_ns);
 }
 
 void pcapng_flush(struct pcapng *to, uint64_t time_ns)
 {
-	write_out(to);
-	if (to->dropped == to->told || PCAPNG_BUFFER_BYTES - to->used < HEADER_BYTES)
+	write_out(to, time_ns);
+	if (to->dropped == to->told)
+		return;
+	if (to->regular) {
+		write_statistics(to, time_ns);
+		return;
+	}
+	if (PCAPNG_BUFFER_BYTES - to->used < HEADER_BYTES)
 		return;
 	to->used += make_statistics(to, time_ns, to->buffer + to->used);
 	to->told = to->dropped;
-	write_out(to);
+	write_out(to, time_ns);
 }
 
 void pcapng_close(struct pcapng *to, uint64_t time_ns)
 {
 	if (to->fd < 0)
 		return;
-	write_out(to);
-	if (PCAPNG_BUFFER_BYTES - to->used >= HEADER_BYTES)
+	write_out(to, time_ns);
+	/* Another process may be at the file just now. */
+	for (unsigned tries = 0; tries < CLOSE_TRIES && to->regular && to->used > 0 && !to->broken;
+	     tries++) {
+		usleep(CLOSE_LOOK_US);
+		write_out(to, time_ns);
+	}
+	if (to->regular) {
+		if (to->used > 0) {
+			errno = EBUSY;
+			leave_out(to, 0);
+		}
+		write_statistics(to, time_ns);
+	} else if (PCAPNG_BUFFER_BYTES - to->used >= HEADER_BYTES) {
 		to->used += make_statistics(to, time_ns, to->buffer + to->used);
-	write_out(to);
+		write_out(to, time_ns);
+	}
 	pcapng_forget(to);
 }
 

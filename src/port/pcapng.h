@@ -4,12 +4,15 @@
  *	section header   one, by whoever made the file
  *	interface        one a writer: its number is how many there were before
  *	packets          blocks that name their writer's interface
- *	statistics       at a writer's end, and whenever packets had to be left out: how many
+ *	statistics       of the writer: how many packets there are, and how many had to be left out. In a file they have their place behind
+ *	                 the interface and are written anew there, so that they need no room when there is none; in a pipe they come at
+ *	                 the end, and whenever packets had to be left out
  *
  * Several processes may write to one file at the same time: it is opened for appending, and what a process has gathered goes there
- * in whole blocks by one write(), so blocks never mix. Two byte-range locks go with it: PCAPNG_LOCK_HEADER while interfaces are
- * counted and one is added, PCAPNG_LOCK_USED (shared) as long as a writer has the file open, so that nobody empties
- * it. A pipe is written to as well; it has one writer, and no locks.
+ * in whole blocks by one write(), so blocks never mix; where the disk is full, the block that did not fit as a whole is cut off
+ * again. Three byte-range locks go with it: PCAPNG_LOCK_HEADER while interfaces are
+ * counted and one is added, PCAPNG_LOCK_WRITE while blocks are, PCAPNG_LOCK_USED (shared) as long as a writer has the file open, so that
+ * nobody empties it. A pipe is written to as well; it has one writer, and no locks.
  *
  * Packets wait in a buffer of fixed size until pcapng_flush(), or until it is full. What cannot be written then, because the pipe
  * has no room or the disk is full, is left out and counted: a capture never makes its program wait for a reader. */
@@ -25,6 +28,7 @@
 #define PCAPNG_NAME_BYTES    128u
 #define PCAPNG_LOCK_HEADER   0
 #define PCAPNG_LOCK_USED     1
+#define PCAPNG_LOCK_WRITE    2
 
 enum pcapng_direction { PCAPNG_INBOUND = 1, PCAPNG_OUTBOUND = 2 };
 
@@ -39,9 +43,11 @@ struct pcapng_packet {
 
 struct pcapng {
 	int fd;
-	bool regular;       /* a file; else a pipe */
-	bool broken;        /* it takes no more: everything is left out */
-	uint32_t interface; /* our number */
+	bool regular;          /* a file; else a pipe */
+	bool broken;           /* it takes no more: everything is left out */
+	bool warned;           /* of packets that are missing */
+	uint32_t interface;    /* our number */
+	int64_t statistics_at; /* in the file */
 	size_t used;
 	uint64_t taken, dropped;
 	uint64_t told; /* of those dropped, in the last statistics */

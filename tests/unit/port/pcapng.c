@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -155,9 +156,9 @@ static void x6_blocks_are_well_formed(void **state)
 	name = option(body + 8, end, 3, &length);
 	assert_true(length == 11 && memcmp(name, "of its kind", 11) == 0);
 	for (uint32_t i = 0; i <= 8; i++) {
-		assert_int_equal(reading->blocks[2 + i].type, PACKET);
-		body = reading->blocks[2 + i].body;
-		end = body + reading->blocks[2 + i].length;
+		assert_int_equal(reading->blocks[3 + i].type, PACKET);
+		body = reading->blocks[3 + i].body;
+		end = body + reading->blocks[3 + i].length;
 		assert_int_equal(word(body), 0);
 		assert_int_equal(word(body + 4), 0x01234567);
 		assert_int_equal(word(body + 8), 0x89abcdef);
@@ -170,7 +171,7 @@ static void x6_blocks_are_well_formed(void **state)
 		const uint8_t *flags = option(options, end, 2, &length);
 		assert_true(length == 4 && word(flags) == PCAPNG_OUTBOUND);
 	}
-	assert_int_equal(reading->blocks[11].type, STATISTICS);
+	assert_int_equal(reading->blocks[2].type, STATISTICS);
 }
 
 static void x6_a_comment_that_is_too_long_is_cut(void **state)
@@ -185,8 +186,8 @@ static void x6_a_comment_that_is_too_long_is_cut(void **state)
 	pcapng_close(&file, 0);
 	uint16_t length;
 	const struct reading *reading = read_file(place->file);
-	const uint8_t *body = reading->blocks[2].body;
-	assert_non_null(option(body + 24, body + reading->blocks[2].length, 1, &length));
+	const uint8_t *body = reading->blocks[3].body;
+	assert_non_null(option(body + 24, body + reading->blocks[3].length, 1, &length));
 	assert_int_equal(length, PCAPNG_COMMENT_BYTES);
 }
 
@@ -235,7 +236,7 @@ static void x6_a_file_in_use_is_not_emptied(void **state)
 	put(&file, "x", 1, 1, NULL);
 	pcapng_flush(&file, 0);
 	assert_int_equal(pcapng_prepare(place->file), 0);
-	assert_int_equal(read_file(place->file)->count, 3);
+	assert_int_equal(read_file(place->file)->count, 4);
 	pcapng_close(&file, 0);
 	assert_int_equal(read_file(place->file)->count, 4);
 	assert_int_equal(pcapng_prepare(place->file), 0);
@@ -316,6 +317,55 @@ static void x6_a_full_pipe_leaves_packets_out(void **state)
 	free(packet);
 }
 
+/* The disk is full: what is there is whole, the statistics tell what is not, and the program lives. */
+static void x6_a_full_disk_leaves_packets_out(void **state)
+{
+	const struct place *place = *state;
+	const size_t bytes = 4000;
+	/* Ends within a packet, and is reached within the first and within a later write. */
+	static const rlim_t limits[] = {100000, 3000001};
+	uint8_t *packet = calloc(1, bytes);
+	struct rlimit before;
+	assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+	for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); i++) {
+		struct pcapng file, other;
+		const uint64_t sent = 4 * PCAPNG_BUFFER_BYTES / bytes;
+		unlink(place->file);
+		assert_int_equal(pcapng_open(&file, place->file, "one", ""), 0);
+		assert_int_equal(pcapng_open(&other, place->file, "other", ""), 0);
+		setrlimit(RLIMIT_FSIZE, &(struct rlimit){limits[i], before.rlim_max});
+		for (uint64_t n = 0; n < sent; n++)
+			put(&file, packet, bytes, bytes, NULL);
+		put(&other, packet, bytes, bytes, NULL);
+		pcapng_flush(&other, 5);
+		pcapng_close(&file, 5);
+		setrlimit(RLIMIT_FSIZE, &before);
+		/* There is room again: the other one goes on. */
+		put(&other, packet, 40, 40, NULL);
+		pcapng_close(&other, 6);
+		const struct reading *reading = read_file(place->file);
+		uint32_t packets[2] = {0}, received[2] = {0}, dropped[2] = {0};
+		for (size_t n = 0; n < reading->count; n++) {
+			uint16_t length;
+			const uint8_t *body = reading->blocks[n].body;
+			const uint8_t *end = body + reading->blocks[n].length;
+			if (reading->blocks[n].type == PACKET)
+				packets[word(body)]++;
+			if (reading->blocks[n].type != STATISTICS)
+				continue;
+			received[word(body)] += word(option(body + 12, end, 4, &length));
+			dropped[word(body)] += word(option(body + 12, end, 5, &length));
+		}
+		assert_true(packets[0] > 0 && packets[0] < sent);
+		assert_int_equal(received[0], sent);
+		assert_int_equal(packets[0] + dropped[0], sent);
+		assert_int_equal(received[1], 2);
+		assert_int_equal(dropped[1], 1);
+		assert_int_equal(packets[1], 1);
+	}
+	free(packet);
+}
+
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -326,6 +376,7 @@ int main(void)
 	        TEST(x6_a_file_in_use_is_not_emptied),
 	        TEST(x6_what_is_no_capture_is_left_alone),
 	        TEST(x6_a_full_pipe_leaves_packets_out),
+	        TEST(x6_a_full_disk_leaves_packets_out),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
