@@ -430,6 +430,10 @@ bool adapter_knows_node(const struct hdl_adapter *adapter, const struct hdl_gid 
 bool adapter_sure_of_node(const struct hdl_adapter *adapter, const struct hdl_gid *gid);
 /* If @gid stands for a LID: the first one of the same node, as far as we were told; else 0. With the drive lock. */
 uint16_t adapter_first_lid(const struct hdl_adapter *adapter, const struct hdl_gid *gid);
+/* Agent @number said that @gid stands for the node @guid (0: for none), whose first LID is @lid (0: that was not said). With the drive
+ * lock. */
+void adapter_learn(struct hdl_adapter *adapter, const struct hdl_gid *gid, uint64_t guid,
+                   uint16_t lid, uint32_t number);
 /* Is it one of our own node's? */
 bool adapter_is_own_node(const struct hdl_adapter *adapter, const struct hdl_gid *gid);
 /* The link to the process @guid, @slot; LINK_NONE. With the drive lock. */

@@ -586,22 +586,7 @@ static void learn_alias(struct hdl_adapter *adapter, const struct hdl_gid *gid, 
                         uint16_t lid, uint32_t number)
 {
 	adapter_lock(adapter);
-	uint32_t at = 0;
-	while (at < adapter->alias_count &&
-	       memcmp(&adapter->aliases[at].gid, gid, sizeof(*gid)) != 0)
-		at++;
-	bool known = at < adapter->alias_count;
-	if (known && guid == 0) {
-		adapter->aliases[at] = adapter->aliases[--adapter->alias_count];
-	} else if (guid != 0 && !adapter_is_own_node(adapter, gid) &&
-	           (known || adapter->alias_count < ADAPTER_MAX_ALIASES)) {
-		struct alias *alias = &adapter->aliases[at];
-		if (known && lid == 0 && alias->node_guid == guid)
-			lid = alias->lid;
-		*alias = (struct alias){
-		        .gid = *gid, .node_guid = guid, .lid = lid, .agent_number = number};
-		adapter->alias_count += !known;
-	}
+	adapter_learn(adapter, gid, guid, lid, number);
 	adapter_unlock(adapter);
 }
 

@@ -55,13 +55,37 @@ static const uint64_t *guid_of(const struct hdl_adapter *adapter, const struct h
 	uint16_t lid = agent_lid_of(gid->raw);
 	if (lid != 0 && lid >> adapter->lmc == adapter->lid >> adapter->lmc)
 		return &adapter->guid;
-	for (uint32_t i = 0; i < adapter->gid_count; i++)
-		if (same_gid(&adapter->gids[i], gid))
-			return &adapter->guid;
+	/* First what the agent said: of our own addresses, one may have been given to another node since we were told of it. */
 	for (uint32_t i = 0; i < adapter->alias_count; i++)
 		if (same_gid(&adapter->aliases[i].gid, gid))
 			return &adapter->aliases[i].node_guid;
+	for (uint32_t i = 0; i < adapter->gid_count; i++)
+		if (same_gid(&adapter->gids[i], gid))
+			return &adapter->guid;
 	return NULL;
+}
+
+void adapter_learn(struct hdl_adapter *adapter, const struct hdl_gid *gid, uint64_t guid,
+                   uint16_t lid, uint32_t number)
+{
+	uint32_t at = 0;
+	while (at < adapter->alias_count && !same_gid(&adapter->aliases[at].gid, gid))
+		at++;
+	bool listed = at < adapter->alias_count;
+	if (guid == 0) {
+		if (listed)
+			adapter->aliases[at] = adapter->aliases[--adapter->alias_count];
+		return;
+	}
+	const uint64_t *known = guid_of(adapter, gid);
+	if (!listed && ((known != NULL && *known == guid) || at == ADAPTER_MAX_ALIASES))
+		return; /* our own address needs no alias */
+	struct alias *alias = &adapter->aliases[at];
+	if (listed && lid == 0 && alias->node_guid == guid)
+		lid = alias->lid;
+	*alias = (struct alias){
+	        .gid = *gid, .node_guid = guid, .lid = lid, .agent_number = number};
+	adapter->alias_count += !listed;
 }
 
 uint16_t adapter_first_lid(const struct hdl_adapter *adapter, const struct hdl_gid *gid)
@@ -74,7 +98,8 @@ uint16_t adapter_first_lid(const struct hdl_adapter *adapter, const struct hdl_g
 
 bool adapter_is_own_node(const struct hdl_adapter *adapter, const struct hdl_gid *gid)
 {
-	return guid_of(adapter, gid) == &adapter->guid;
+	const uint64_t *guid = guid_of(adapter, gid);
+	return guid != NULL && *guid == adapter->guid;
 }
 
 bool adapter_knows_node(const struct hdl_adapter *adapter, const struct hdl_gid *gid)

@@ -184,6 +184,11 @@ struct node_entry *node_by_gid(struct agent *agent, const uint8_t gid[16])
 		if (lid != 0 &&
 		    lid >> agent->nodes[i]->lmc == agent->nodes[i]->lid >> agent->nodes[i]->lmc)
 			return agent->nodes[i];
+	/* Who was put on an address has it, though the machine's own node lists all that the machine has. */
+	for (uint32_t i = 0; i < agent->node_count; i++)
+		for (unsigned j = 0; j < wires_count(agent->nodes[i]); j++)
+			if (memcmp(wire_address(agent->nodes[i]->wires[j])->gid, gid, 16) == 0)
+				return agent->nodes[i];
 	for (uint32_t i = 0; i < agent->node_count; i++)
 		for (uint32_t j = 0; j < agent->nodes[i]->gid_count; j++)
 			if (memcmp(agent->nodes[i]->gids[j], gid, 16) == 0)

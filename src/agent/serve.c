@@ -125,16 +125,26 @@ static int find_wire(struct agent *agent, struct client *client, struct node_ent
 	return result;
 }
 
-static void welcome(struct client *client)
+/* The addresses of @node but for those that other nodes have been put on: the machine's own node lists all of the machine's. */
+static uint32_t own_addresses(struct agent *agent, const struct node_entry *node,
+                              uint8_t gids[AGENT_MAX_GIDS][16])
+{
+	uint32_t count = 0;
+	for (uint32_t i = 0; i < node->gid_count; i++)
+		if (i <= AGENT_IB_GID || node_by_gid(agent, node->gids[i]) == node)
+			memcpy(gids[count++], node->gids[i], 16);
+	return count;
+}
+
+static void welcome(struct agent *agent, struct client *client)
 {
 	struct node_entry *node = client->node;
 	struct agent_msg answer = {.kind = AGENT_WELCOME,
 	                           .u.welcome = {.slot = client->slot,
-	                                         .gid_count = node->gid_count,
 	                                         .lid = node->lid,
 	                                         .lmc = node->lmc,
 	                                         .guid = node->guid}};
-	memcpy(answer.u.welcome.gids, node->gids, sizeof(node->gids));
+	answer.u.welcome.gid_count = own_addresses(agent, node, answer.u.welcome.gids);
 	int socks[UDP_MAX_ADDRESSES];
 	unsigned count = client->wire != AGENT_WIRE_NONE ? wires_count(node) : 0;
 	int result = count > 0 ? wires_enter(node, client->slot, socks) : 0;
@@ -183,7 +193,7 @@ static void admit(struct agent *agent, struct client *client)
 		       client->wish >= 0 ? "another process has our number now"
 		                         : "too many processes on the node; use another one");
 	else if (result == 0)
-		welcome(client);
+		welcome(agent, client);
 	node_tidy(agent, node);
 }
 

@@ -304,6 +304,33 @@ class Situations(unittest.TestCase):
         finally:
             end_agent(other)
 
+    @unittest.skipUnless(shutil.which("ib_write_bw"), "perftest is not here")
+    def test_a_node_on_an_address_of_the_machine_and_the_machines_own_node(self):
+        """The latter lists all addresses of the machine, but a node that was put on one has it: also for programs that are older than it."""
+        script = """
+            ip link set lo up && ip address add 10.99.0.1/24 dev lo
+            side() { timeout 30 "$HEDDLE" run "$@"; }
+            both() { # server client address
+                side $1 ib_write_bw -d heddle0 -n 50 -s 4096 > server.txt 2>&1 &
+                for i in $(seq 100); do
+                    [ -n "$(ss -Hltn sport = 18515)" ] && break; sleep 0.1
+                done
+                side $2 ib_write_bw -d heddle0 -n 50 -s 4096 $3 > client.txt 2>&1 && wait $! && return 0
+                cat server.txt client.txt
+                exit 1
+            }
+            both "--node W --addr 10.99.0.1" "--preload" 10.99.0.1
+            echo forward
+            both "--preload" "--node W --addr 10.99.0.1" 127.0.0.1
+            echo backward
+            """
+        env = environment(HEDDLE_DIR=str(self.dir), HEDDLE=str(BUILD / "heddle"), HEDDLE_COMPAT=str(BUILD))
+        unshare = ["unshare", "-n"] if os.geteuid() == 0 else ["unshare", "-rn"]
+        if subprocess.run([*unshare, "ip", "link"], capture_output=True).returncode != 0:
+            self.skipTest("there are no network namespaces for us")
+        done = subprocess.run([*unshare, "sh", "-c", script], env=env, capture_output=True, text=True, timeout=150, cwd=self.base)
+        self.assertEqual(done.stdout, "forward\nbackward\n", done.stderr)
+
     # --- what the user asks for ---
 
     def start(self, *options, **more):
