@@ -162,6 +162,7 @@ static void greeting(const struct hdl_adapter *adapter, struct agent_msg *msg, b
 	                                      .lmc = again ? adapter->lmc : adapter->lmc_wanted}};
 	memcpy(msg->u.hello.node, adapter->node_name, sizeof(msg->u.hello.node));
 	udp_ask(adapter, msg);
+	udp_network(msg->u.hello.network);
 	FILE *comm = fopen("/proc/self/comm", "re");
 	if (comm == NULL) {
 		snprintf(msg->u.hello.program, sizeof(msg->u.hello.program), "%s",

@@ -123,7 +123,9 @@ struct group_entry {
 
 struct agent {
 	int epoll, listener;
-	int spare; /* a descriptor to give up when there are no others */
+	int spare;           /* a descriptor to give up when there are no others */
+	uint64_t network[2]; /* the namespace that we and our sockets are in (udp_network()) */
+	bool leaving;        /* somebody needs an agent in another one, and nobody needs us */
 	struct prng prng;
 	uint64_t open_ns; /* newcomers get a slot from then on (clock_now_ns()); 0: they do */
 	uint64_t

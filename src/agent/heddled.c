@@ -217,6 +217,8 @@ static void serve(struct agent *agent, const struct options *options)
 		else if (count == 0 && agent->client_count == 0 && due_ns == UINT64_MAX)
 			return;
 		hear_processes(agent, events, count);
+		if (agent->leaving) /* and nobody hears of it before our socket is gone from the directory */
+			return;
 		agent_sweep(agent);
 		wire_awaited = agent_admit_to_wire(agent);
 		due_ns = management_turn(agent);
@@ -259,6 +261,7 @@ int main(int argc, char **argv)
 	sigaction(SIGTERM, &stop, NULL);
 	sigaction(SIGINT, &stop, NULL);
 	prng_seed_from_os(&agent.prng);
+	udp_network(agent.network);
 	rover_begin(&agent, directory);
 	/* Links that a former agent made live on: numbers of ours must not be taken for theirs. */
 	agent.next_bond = (uint32_t)prng_below(&agent.prng, AGENT_LINK_IDS);

@@ -197,6 +197,24 @@ static void admit(struct agent *agent, struct client *client)
 	node_tidy(agent, node);
 }
 
+/* Does @client want packets of a network namespace that we are not in? On the same-host path it makes no difference. If nobody else is
+ * here we leave, and the next agent, which it starts, is where it is. */
+static bool is_elsewhere(struct agent *agent, struct client *client, const struct agent_msg *msg)
+{
+	const uint64_t *there = msg->u.hello.network;
+	if (msg->u.hello.wire == AGENT_WIRE_NONE || there[1] == 0 || agent->network[1] == 0 ||
+	    memcmp(there, agent->network, sizeof(agent->network)) == 0)
+		return false;
+	if (agent->client_count == 1) {
+		agent->leaving = true;
+		return true;
+	}
+	refuse(client, ENETUNREACH,
+	       "it is in another network namespace; set HEDDLE_DIR to a directory of its own for "
+	       "each, or end the programs there");
+	return true;
+}
+
 static void hello(struct agent *agent, struct client *client, struct agent_msg *msg, int *fds,
                   int fd_count)
 {
@@ -208,6 +226,8 @@ static void hello(struct agent *agent, struct client *client, struct agent_msg *
 		refuse(client, EPROTO, "the greeting makes no sense");
 		return;
 	}
+	if (is_elsewhere(agent, client, msg))
+		return;
 	msg->u.hello.node[AGENT_NAME_MAX - 1] = msg->u.hello.program[AGENT_NAME_MAX - 1] = '\0';
 	client->tables = fds[0];
 	client->bell = fds[1];

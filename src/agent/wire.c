@@ -80,6 +80,12 @@ static int explain(int error, const struct udp_address *address, char *why, size
 		snprintf(why, why_bytes,
 		         "%s is no address of this machine (\"ip address\" lists them)", text);
 		break;
+	case EHOSTDOWN:
+		snprintf(why, why_bytes,
+		         "%s is no address of this machine any more; give it back (\"ip address "
+		         "add\"), or end the node's programs",
+		         text);
+		break;
 	case EADDRINUSE:
 		snprintf(why, why_bytes,
 		         "UDP port %u of %s is taken, by the kernel's RoCE (rxe), another user or "
@@ -180,11 +186,31 @@ void wires_yield(struct node_entry *node, const struct client *client)
 	node_list_addresses(node);
 }
 
+/* The first of @addresses that this machine has no more; @count: it has them all. All of the loopback network is there. */
+static unsigned first_gone(const struct udp_address *addresses, unsigned count)
+{
+	char name[IF_NAMESIZE];
+	unsigned mtu, at = 0;
+	while (at < count && (udp_address_is_loopback(&addresses[at]) ||
+	                      udp_interface(&addresses[at], name, &mtu) != -EADDRNOTAVAIL))
+		at++;
+	return at;
+}
+
 int wires_open(struct agent *agent, struct node_entry *node, const struct udp_address *addresses,
                unsigned count, char *why, size_t why_bytes)
 {
-	if (wires_count(node) > 0 && has_all(node, addresses, count))
-		return 0;
+	if (wires_count(node) > 0 && has_all(node, addresses, count)) {
+		unsigned gone = first_gone(addresses, count);
+		if (gone == count)
+			return 0;
+		/* The sockets are still bound, but nothing comes there. */
+		if (node->clients > 0)
+			return explain(-EHOSTDOWN, &addresses[gone], why, why_bytes);
+		management_silence(node);
+		wires_close(node);
+		node_list_addresses(node);
+	}
 	int result = judge(agent, node, addresses, count, why, why_bytes);
 	for (unsigned i = 0; i < count && result == 0; i++) {
 		result = open_one(agent, node, &addresses[i], &node->wires[i]);

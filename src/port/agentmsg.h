@@ -129,6 +129,7 @@ struct agent_msg {
 			int32_t slot; /* -1, or the one that a former agent gave */
 			uint32_t lid; /* 0, or the one that a former agent gave the node */
 			int32_t lmc; /* the node is to have 2 to the lmc LIDs; -1: as many as it has */
+			uint64_t network[2]; /* whose namespace we are in (udp_network()) */
 			uint32_t wire;       /* enum agent_wire */
 			uint32_t wire_count; /* AGENT_WIRE_ADDRESS: so many addresses */
 			struct udp_address wires[UDP_MAX_ADDRESSES];

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -170,6 +171,16 @@ static unsigned mtu_of(const char *name)
 	if (sock >= 0)
 		close(sock);
 	return result == 0 && request.ifr_mtu > 0 ? (unsigned)request.ifr_mtu : 0;
+}
+
+void udp_network(uint64_t network[2])
+{
+	struct stat st;
+	network[0] = network[1] = 0;
+	if (stat("/proc/self/ns/net", &st) != 0)
+		return;
+	network[0] = st.st_dev;
+	network[1] = st.st_ino;
 }
 
 int udp_interface(const struct udp_address *address, char name[IF_NAMESIZE], unsigned *mtu)

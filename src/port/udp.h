@@ -54,6 +54,9 @@ bool udp_address_is_group(const struct udp_address *address);
 bool udp_address_is_loopback(const struct udp_address *address);
 bool udp_address_equal(const struct udp_address *a, const struct udp_address *b);
 
+/* The network namespace of this process: two numbers that no other one has meanwhile. Zeros: nobody can tell. */
+void udp_network(uint64_t network[2]);
+
 /* The interface that has @address. *mtu: 0 where it cannot be told. 0; -EADDRNOTAVAIL; other errors of getifaddrs(). */
 int udp_interface(const struct udp_address *address, char name[IF_NAMESIZE], unsigned *mtu);
 

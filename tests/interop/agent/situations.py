@@ -331,6 +331,61 @@ class Situations(unittest.TestCase):
         done = subprocess.run([*unshare, "sh", "-c", script], env=env, capture_output=True, text=True, timeout=150, cwd=self.base)
         self.assertEqual(done.stdout, "forward\nbackward\n", done.stderr)
 
+    def in_namespaces(self, script):
+        """Run @script, where `at N COMMAND` runs it in a network namespace N with the address 10.98.0.1; `forget N` makes it a new one."""
+        if os.geteuid() != 0:
+            self.skipTest("it takes the administrator to make network namespaces by name")
+        name = f"hdl{os.getpid()}"
+        begin = f"""
+            make() {{ ip netns add {name}$1 && ip -n {name}$1 link set lo up && ip -n {name}$1 address add 10.98.0.1/24 dev lo; }}
+            forget() {{ ip netns del {name}$1; make $1; }}
+            at() {{ where=$1; shift; ip netns exec {name}$where "$@"; }}
+            trap 'kill $(jobs -p) 2>/dev/null; ip netns del {name}a; ip netns del {name}b' EXIT
+            make a && make b || exit 77
+            server() {{ ip netns exec {name}$1 env HEDDLE_ADDR=10.98.0.1 "$HEDDLE" perf --server > server.txt 2>&1 & server=$!
+                       for i in $(seq 100); do grep -q Waiting server.txt && return; sleep 0.1; done; }}
+            devices() {{ at $1 env HEDDLE_ADDR=10.98.0.1 "$HEDDLE" devices 2>&1; echo "status $?"; }}
+            """
+        done = subprocess.run(["sh", "-c", begin + script], env=environment(HEDDLE_DIR=str(self.dir), HEDDLE=str(BUILD / "heddle")),
+                              capture_output=True, text=True, timeout=100, cwd=self.base)
+        if done.returncode == 77:
+            self.skipTest("there are no network namespaces for us")
+        return done.stdout
+
+    def test_agent_in_another_network_namespace(self):
+        """With programs there it says so; without, there is another one. The same-host path does not care."""
+        out = self.in_namespaces("""
+            server a; devices b
+            at b "$HEDDLE" devices > local.txt 2>&1 && echo local works
+            kill $server; wait $server; echo alone; devices b; devices b""")
+        first, second = out.split("alone\n")
+        self.assertIn("another network namespace", first)
+        self.assertIn("HEDDLE_DIR", first)
+        self.assertIn("status 1", first)
+        self.assertIn("local works", first)
+        self.assertEqual(second.count("status 0"), 2, second)
+        self.assertIn("10.98.0.1", second)
+
+    def test_network_namespace_that_was_made_again(self):
+        """It has the same name, and is another one."""
+        out = self.in_namespaces("""
+            devices a; forget a; devices a
+            readlink /proc/$(cat $HEDDLE_DIR/agent.lock)/ns/net; at a readlink /proc/self/ns/net""")
+        self.assertEqual(out.count("status 0"), 2, out)
+        agent, program = out.splitlines()[-2:]
+        self.assertEqual(agent, program)
+
+    def test_address_that_has_gone(self):
+        out = self.in_namespaces("""
+            server a; at a ip address del 10.98.0.1/24 dev lo; devices a
+            kill $server; wait $server; echo alone; devices a
+            at a ip address add 10.98.0.1/24 dev lo; devices a""")
+        first, second = out.split("alone\n")
+        self.assertIn("10.98.0.1 is no address of this machine any more", first)
+        self.assertIn("status 1", first)
+        self.assertIn("no address of this machine (", second)
+        self.assertTrue(second.endswith("status 0\n"), second)
+
     # --- what the user asks for ---
 
     def start(self, *options, **more):
