@@ -32,17 +32,18 @@ static int make(const char *path)
 	return judge(path);
 }
 
-/* Where a directory may be that the user was not given, best first. Anybody can make one in the first three, also by our name. */
-static const char *const places[] = {"/tmp/heddle-%u", "/dev/shm/heddle-%u", "/var/tmp/heddle-%u",
-                                     "/run/user/%u/heddle"};
+/* Where a directory may be that the user was not given, best first, around the number of the user. Anybody can make one in the first three,
+ * also by our name. */
+static const char *const places[][2] = {{"/tmp/heddle-", ""},
+                                        {"/dev/shm/heddle-", ""},
+                                        {"/var/tmp/heddle-", ""},
+                                        {"/run/user/", "/heddle"}};
 #define PLACES (sizeof(places) / sizeof(places[0]))
 
 static void name(char path[RUNDIR_MAX], size_t place)
 {
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wformat-nonliteral"
-	snprintf(path, RUNDIR_MAX, places[place], (unsigned)geteuid());
-#pragma GCC diagnostic pop
+	snprintf(path, RUNDIR_MAX, "%s%u%s", places[place][0], (unsigned)geteuid(),
+	         places[place][1]);
 }
 
 /* The first place where one of ours is: all programs of the user find the same, whatever others do meanwhile. (They cannot remove it, for
