@@ -41,8 +41,9 @@ static void wait_until(struct ibcm *end, uint64_t due_ns)
 
 static void await(struct ibcm *end, uint64_t now_ns)
 {
-	end->tries = IB_CM_MAX_RETRIES;
-	wait_until(end, now_ns + end->timeout_ns);
+	end->tries = end->asked && !end->proven ? IBCM_UNPROVEN_REPEATS : IB_CM_MAX_RETRIES;
+	end->pause_ns = end->timeout_ns;
+	wait_until(end, now_ns + end->pause_ns);
 }
 
 /* Both numbers of the connection lie at the same place in all messages but the requests and those of SIDR. */
@@ -52,6 +53,12 @@ static struct ib_cm_message message_of(const struct ibcm *end, enum ib_cm_kind k
 	message.u.rtu.local_id = end->local_id;
 	message.u.rtu.remote_id = end->remote_id;
 	return message;
+}
+
+/* The TransactionID of our DREQ, which begins an exchange of its own. */
+static uint64_t own_exchange(const struct ibcm *end)
+{
+	return ~end->transaction_id;
 }
 
 static void say_drep(const struct ibcm *end, uint64_t transaction_id, struct ibcm_out *out)
@@ -208,7 +215,7 @@ bool ibcm_disconnect(struct ibcm *end, uint64_t now_ns, struct ibcm_out *out)
 	if (end->state != IBCM_ESTABLISHED && end->state != IBCM_REP_SENT)
 		return false;
 	struct ib_cm_message dreq = message_of(end, IB_CM_DREQ);
-	dreq.transaction_id = ~end->transaction_id; /* an exchange of its own */
+	dreq.transaction_id = own_exchange(end);
 	dreq.u.dreq.remote_qpn = end->remote_qpn;
 	end->state = IBCM_DREQ_SENT;
 	end->give_up_ns = 0;
@@ -222,6 +229,7 @@ enum ibcm_event ibcm_established(struct ibcm *end)
 	if (end->state != IBCM_REP_SENT)
 		return IBCM_NOTHING;
 	end->state = IBCM_ESTABLISHED;
+	end->proven = true;
 	end->due_ns = 0;
 	end->has_last = false;
 	return IBCM_CONNECTED;
@@ -245,6 +253,8 @@ void ibcm_part(struct ibcm *end, struct ibcm_out *out)
 {
 	if (end->state == IBCM_REQ_SENT && !end->datagram) {
 		take_back(end, out);
+	} else if (end->state == IBCM_REP_SENT) { /* said once: nobody may be there */
+		say_rej(end, IB_CM_ABOUT_OTHER, IB_CM_CONSUMER, NULL, out);
 	} else if (!ibcm_reject(end,
 	                        end->datagram ? (uint16_t)IB_CM_SIDR_REJECT
 	                                      : (uint16_t)IB_CM_CONSUMER,
@@ -260,14 +270,20 @@ void ibcm_part(struct ibcm *end, struct ibcm_out *out)
 
 /* --- the peer's part --- */
 
+/* The program has not made up its mind about it. */
+static void say_mra(const struct ibcm *end, enum ib_cm_about about, struct ibcm_out *out)
+{
+	struct ib_cm_message mra = message_of(end, IB_CM_MRA);
+	mra.u.mra.about = (uint8_t)about;
+	mra.u.mra.service_timeout = IBCM_SERVICE_TIMEOUT;
+	say(&mra, out);
+}
+
 /* The request was repeated: it, or what was said to it, seems lost. */
 static void hear_request_again(const struct ibcm *end, struct ibcm_out *out)
 {
 	if (end->state == IBCM_REQ_RECEIVED && !end->datagram) {
-		struct ib_cm_message mra = message_of(end, IB_CM_MRA);
-		mra.u.mra.about = IB_CM_ABOUT_REQ;
-		mra.u.mra.service_timeout = IBCM_SERVICE_TIMEOUT;
-		say(&mra, out);
+		say_mra(end, IB_CM_ABOUT_REQ, out);
 	} else if (end->state == IBCM_REP_SENT || end->state == IBCM_OVER) {
 		say_again(end, out);
 	}
@@ -280,6 +296,8 @@ static enum ibcm_event hear_reply(struct ibcm *end, const struct ib_cm_message *
 	/* Repeated: our RTU, or our REJ, was lost. */
 	if ((end->state == IBCM_ESTABLISHED || end->state == IBCM_OVER) && !end->asked)
 		say_again(end, out);
+	if (end->state == IBCM_REP_RECEIVED)
+		say_mra(end, IB_CM_ABOUT_REP, out);
 	if (end->state != IBCM_REQ_SENT || end->datagram)
 		return IBCM_NOTHING;
 	end->state = IBCM_REP_RECEIVED;
@@ -290,26 +308,47 @@ static enum ibcm_event hear_reply(struct ibcm *end, const struct ib_cm_message *
 	return IBCM_REPLIED;
 }
 
+/* Who gave up its request does not know our number: it names none (12.6.7.2, reason 4). */
+static bool names_us(const struct ib_cm_rej *rej)
+{
+	return rej->remote_id != 0;
+}
+
+/* 12.9.7: the other end gives up what is not established yet. Of an established connection only the side that asked can be told so, by
+ * a peer that waited for our RTU in vain; whoever sent an RTU says DREQ. */
 static enum ibcm_event hear_rejection(struct ibcm *end, const struct ib_cm_rej *rej,
                                       uint64_t now_ns)
 {
 	switch (end->state) {
-	case IBCM_REQ_RECEIVED: /* the peer gave up */
 	case IBCM_REQ_SENT:
-	case IBCM_REP_SENT:
-	case IBCM_REP_RECEIVED:
-		if (end->state == IBCM_REQ_SENT && rej->about != IB_CM_ABOUT_REQ)
+		if (rej->about != IB_CM_ABOUT_REQ)
 			return IBCM_NOTHING;
-		end->has_last = false;
-		finish(end);
-		return IBCM_REJECTED;
-	case IBCM_ESTABLISHED: /* it never heard our RTU */
+		break;
+	case IBCM_REQ_RECEIVED: /* the peer gave up */
+	case IBCM_REP_SENT:
+		if (!names_us(rej) && rej->reason != IB_CM_TIMEOUT)
+			return IBCM_NOTHING;
+		break;
+	case IBCM_REP_RECEIVED:
+		if (!names_us(rej))
+			return IBCM_NOTHING;
+		break;
+	case IBCM_ESTABLISHED:
+		if (end->asked || !names_us(rej) || rej->about == IB_CM_ABOUT_REQ)
+			return IBCM_NOTHING;
+		enter_timewait(end, now_ns);
+		return IBCM_DISCONNECTED;
 	case IBCM_DREQ_SENT:
+		if (!names_us(rej))
+			return IBCM_NOTHING;
 		enter_timewait(end, now_ns);
 		return IBCM_DISCONNECTED;
 	default:
 		return IBCM_NOTHING;
 	}
+	end->has_last = false;
+	finish(end);
+	return IBCM_REJECTED;
 }
 
 /* It takes longer: from now on the time that it says counts, and our tries begin anew; but the program waits no longer for that. */
@@ -320,6 +359,7 @@ static void hear_mra(struct ibcm *end, const struct ib_cm_mra *mra, uint64_t now
 	                                          : false;
 	if (!ours || end->datagram)
 		return;
+	end->proven = true;
 	await(end, now_ns);
 	wait_until(end,
 	           now_ns + end->timeout_ns + at_most(mra->service_timeout, IBCM_SERVICE_TIMEOUT));
@@ -357,7 +397,7 @@ static enum ibcm_event hear_sidr_reply(struct ibcm *end)
 static void hear_lap(const struct ibcm *end, const struct ib_cm_message *message,
                      struct ibcm_out *out)
 {
-	if (end->state != IBCM_ESTABLISHED)
+	if (end->state != IBCM_ESTABLISHED || message->u.lap.remote_qpn != end->local_qpn)
 		return;
 	struct ib_cm_message apr = message_of(end, IB_CM_APR);
 	apr.transaction_id = message->transaction_id;
@@ -365,19 +405,25 @@ static void hear_lap(const struct ibcm *end, const struct ib_cm_message *message
 	say(&apr, out);
 }
 
-/* Does @message come from the end that we are connected with? Before a REP that is not known yet: that may be one to a request that
- * we have given up. */
+/* Does @message come from the end that we are connected with? It names what nobody else was told: see ibcm_hear(). Before a REP the
+ * peer's number is not known, and it may have none yet: a REJ or an MRA then says whose request it is about by the TransactionID
+ * alone. A REP may still come to a request that we have given up. */
 static bool is_from_peer(const struct ibcm *end, const struct ib_cm_message *message)
 {
-	if (message->kind ==
-	    IB_CM_SIDR_REP) /* maybe to a question that was given up before this one */
-		return message->transaction_id == end->transaction_id;
-	if (end->state == IBCM_REQ_SENT || (message->kind == IB_CM_REP && end->remote_id == 0))
-		return true;
-	if (message->kind == IB_CM_REJ && message->u.rej.reason == IB_CM_TIMEOUT && end->asked)
-		return message->u.rej.local_id == end->remote_id;
-	return message->u.rtu.local_id == end->remote_id ||
-	       (message->kind == IB_CM_REJ && message->u.rej.local_id == 0);
+	bool same_exchange = message->transaction_id == end->transaction_id;
+	bool same_peer = message->u.rtu.local_id == end->remote_id;
+	switch (message->kind) {
+	case IB_CM_SIDR_REP: /* maybe to a question that was given up before this one */
+		return same_exchange;
+	case IB_CM_DREQ:
+	case IB_CM_LAP: /* exchanges of the peer's; our queue pair is compared where they are heard */
+		return same_peer && end->remote_id != 0;
+	case IB_CM_DREP:
+		return same_peer && message->transaction_id == own_exchange(end);
+	default:
+		return same_exchange && (same_peer || end->state == IBCM_REQ_SENT ||
+		                         (message->kind == IB_CM_REP && end->remote_id == 0));
+	}
 }
 
 enum ibcm_event ibcm_hear(struct ibcm *end, const struct ib_cm_message *message, uint64_t now_ns,
@@ -429,7 +475,9 @@ enum ibcm_event ibcm_expire(struct ibcm *end, uint64_t now_ns, struct ibcm_out *
 	bool in_time = end->give_up_ns == 0 || now_ns < end->give_up_ns;
 	if (end->tries > 0 && in_time) {
 		end->tries--;
-		wait_until(end, now_ns + end->timeout_ns);
+		if (end->asked && !end->proven)
+			end->pause_ns *= 2;
+		wait_until(end, now_ns + end->pause_ns);
 		say_again(end, out);
 		return IBCM_NOTHING;
 	}

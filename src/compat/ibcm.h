@@ -30,6 +30,10 @@
 /* The longest times of a peer and of a path to it that we believe, each about 9 seconds: the fields hold up to 2 hours, and what a
  * connection takes is taken until they are over. */
 #define IBCM_LONGEST_TIMEOUT 21u
+/* A REP goes to an address that only the request named. Until the peer proves that it receives there, by naming our number, the REP is
+ * repeated so often without being asked for, each time after twice the time: a forged request draws this many datagrams, the REP
+ * itself and a REJ. A repeated request is answered as often as it comes. A peer that needs time proves it by an MRA. */
+#define IBCM_UNPROVEN_REPEATS 3u
 
 enum ibcm_state {
 	IBCM_IDLE,
@@ -57,6 +61,7 @@ struct ibcm {
 	enum ibcm_state state;
 	bool datagram; /* SIDR: REQ_SENT, REQ_RECEIVED and OVER alone */
 	bool asked;    /* the peer began */
+	bool proven;   /* it has named our number: it receives where we send to */
 	uint32_t local_id, remote_id;
 	uint32_t local_qpn, remote_qpn;
 	uint64_t remote_guid;
@@ -64,6 +69,7 @@ struct ibcm {
 	uint64_t transaction_id;
 	uint64_t timeout_ns, timewait_ns;
 	unsigned tries;      /* that are left */
+	uint64_t pause_ns;   /* between the last one and the next */
 	uint64_t give_up_ns; /* a REQ or a REP: neither earlier nor later; 0: after the last try */
 	uint64_t due_ns;     /* ibcm_expire() then; 0: nothing is waited for */
 	bool has_last;
@@ -100,7 +106,13 @@ enum ibcm_event ibcm_established(struct ibcm *end);
 /* This end will be forgotten: say what is due. */
 void ibcm_part(struct ibcm *end, struct ibcm_out *out);
 
-/* A message for this end. */
+/* A message for this end. What a state does not expect, or what does not name what only the peer knows, changes nothing:
+ *
+ *	REP, MRA, REJ to our request     the TransactionID of the request
+ *	RTU, REJ, REP again later on     that, and the number that the peer gave the connection
+ *	DREQ, LAP                        both numbers and our queue pair
+ *	DREP                             both numbers and the TransactionID of our DREQ
+ *	SIDR_REP                         the TransactionID of the question */
 enum ibcm_event ibcm_hear(struct ibcm *end, const struct ib_cm_message *message, uint64_t now_ns,
                           struct ibcm_out *out);
 /* It is due_ns, or later. */

@@ -15,6 +15,7 @@
 #define FOREVER   (3600ull * 1000 * MS)
 #define IN_FLIGHT 256u
 #define SEEDS     20000u
+#define GIVEN_UP  (SEEDS / 200) /* most of them where a fifth of all messages is lost */
 
 enum plan { ACCEPT, PASSIVE_REJECTS, ACTIVE_REJECTS, DATAGRAM, DATAGRAM_REJECTED, PLANS };
 
@@ -37,6 +38,8 @@ struct world {
 	unsigned seen[2][IBCM_EXITED + 1];
 	int leaver;
 };
+
+static unsigned given_up; /* by the passive side, of all worlds in which something gets through */
 
 static void fly(struct world *world, int to, struct ibcm_out *out)
 {
@@ -174,6 +177,13 @@ static bool step(struct world *world)
 static void judge(const struct world *world)
 {
 	const unsigned *active = world->seen[0], *passive = world->seen[1];
+	/* A reply to a peer that has proved nothing is repeated a few times only, and says so once when that was in vain. */
+	if (passive[IBCM_UNREACHABLE] != 0 && world->loss != 100) {
+		WANT(passive[IBCM_UNREACHABLE] == 1 && passive[IBCM_CONNECTED] == 0);
+		WANT(world->ends[1].state == IBCM_OVER);
+		given_up++;
+		return;
+	}
 	WANT(world->ends[0].state == IBCM_OVER);
 	WANT(world->ends[1].state == (world->there ? IBCM_OVER : IBCM_IDLE));
 	if (world->loss == 100) {
@@ -182,7 +192,7 @@ static void judge(const struct world *world)
 		WANT(world->sent == 1 + IB_CM_MAX_RETRIES + (world->plan < DATAGRAM));
 		return;
 	}
-	WANT(active[IBCM_UNREACHABLE] + passive[IBCM_UNREACHABLE] == 0);
+	WANT(active[IBCM_UNREACHABLE] == 0);
 	switch (world->plan) {
 	case ACCEPT:
 		WANT(active[IBCM_REPLIED] == 1);
@@ -230,6 +240,8 @@ static void any_network_ends_in_agreement(void **state)
 		}
 		judge(&world);
 	}
+	print_message("%u of %u were given up\n", given_up, SEEDS);
+	assert_true(given_up < GIVEN_UP);
 }
 
 int main(void)
