@@ -28,17 +28,29 @@ void prng_seed(struct prng *prng, uint64_t seed)
 		prng->state[i] = splitmix64(&seed);
 }
 
-void prng_seed_from_os(struct prng *prng)
+static void fill_from_os(void *to, size_t bytes)
 {
-	unsigned char *out = (unsigned char *)prng->state;
+	unsigned char *out = to;
 	size_t done = 0;
-	while (done < sizeof(prng->state)) {
-		ssize_t got = getrandom(out + done, sizeof(prng->state) - done, 0);
+	while (done < bytes) {
+		ssize_t got = getrandom(out + done, bytes - done, 0);
 		if (got > 0)
 			done += (size_t)got;
 		else if (errno != EINTR)
 			abort(); /* going on would hand out numbers that a peer can guess */
 	}
+}
+
+uint64_t prng_secret(void)
+{
+	uint64_t secret;
+	fill_from_os(&secret, sizeof(secret));
+	return secret;
+}
+
+void prng_seed_from_os(struct prng *prng)
+{
+	fill_from_os(prng->state, sizeof(prng->state));
 	if ((prng->state[0] | prng->state[1] | prng->state[2] | prng->state[3]) == 0)
 		prng->state[0] = 1;
 }

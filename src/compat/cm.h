@@ -15,6 +15,7 @@
 
 #include <rdma/rdma_user_cm.h>
 
+#include "compat/cmindex.h"
 #include "compat/compat.h"
 
 /* As rdma_cma.h numbers them for programs. */
@@ -59,7 +60,10 @@ enum cm_event_type {
 #define CM_NODES         0x7f480000u /* 127.72.0.0/16: the nodes of a machine, hdl_gid_query(3) */
 #define CM_UDP_QKEY      0x01234567u
 #define CM_MAX_BACKLOG   1024
-#define CM_MAX_MULTICAST 1024u /* groups that identifiers have joined */
+#define CM_MAX_MULTICAST 1024u  /* groups that identifiers have joined */
+#define CM_MAX_IDS       65536u /* what librdmacm can number */
+/* Numbers that name connections to peers: below those that tell the process (hdl_cm_send(3)). */
+#define CM_NUMBER_BITS 22u
 
 enum cm_kind { CM_REQ, CM_MRA, CM_REP, CM_RTU, CM_REJ, CM_DREQ, CM_DREP, CM_SIDR_REQ, CM_SIDR_REP };
 
@@ -130,7 +134,8 @@ struct cm_mc {
 
 struct cm_id {
 	uint32_t handle; /* for librdmacm */
-	uint32_t number; /* for peers: the handle and how often it was used */
+	uint32_t number; /* for peers: drawn at random, not 0 */
+	struct cm_index_link links[CM_INDICES];
 	struct cm_channel *channel;
 	uint64_t uid; /* librdmacm's; 0: it does not know us yet */
 	uint16_t space;
@@ -165,6 +170,7 @@ struct cm_id {
 	uint64_t asked_ns; /* the program did, then */
 	enum cm_wait wait;
 	uint64_t wait_ns, give_up_ns; /* until when; of a node or an answer, when to give up */
+	uint32_t queued;              /* its place among those that wait (cmwait.c); 0: none */
 	uint32_t
 	        shown; /* of a listener: the number of the child that the program was told of last */
 	bool collects; /* of a listener: the program takes more than one request before it answers */
@@ -199,6 +205,10 @@ void cm_forget_multicast(const struct cm_mc *mc);
 /* --- cmid.c: identifiers and the commands on them --- */
 struct cm_id *cm_id_new(struct cm_channel *channel, uint16_t space, uint8_t qp_type);
 struct cm_id *cm_id_of(uint32_t handle);
+/* By the number that peers know it by. */
+struct cm_id *cm_id_numbered(uint32_t number);
+/* Who asked us with it: for CM_BY_PEER, where the peer is a process of this machine. */
+uint64_t cm_process_key(uint64_t guid, uint32_t slot, uint32_t number);
 /* The next one at or after *at; NULL at the end. */
 struct cm_id *cm_id_next(uint32_t *at);
 void cm_id_end(struct cm_id *id);
@@ -303,6 +313,9 @@ void cm_wait_far(struct cm_id *id);
 uint32_t cm_answer_ms(void);
 uint64_t cm_now_ns(void);
 void cm_give_up_in(struct cm_id *id, uint32_t timeout_ms);
+/* @id waits for nothing any more. */
+void cm_wait_end(struct cm_id *id);
+/* In a child of fork(): nobody waits. */
 void cm_wait_forget(void);
 
 #endif

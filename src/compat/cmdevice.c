@@ -282,9 +282,8 @@ static int give_time(int fd, int cancel_state)
 		const struct cm_event *event = cm_channel_of(fd)->first;
 		struct cm_id *listener = event->owner;
 		const struct cm_id *last =
-		        event->child != NULL ? cm_id_of(listener->shown & 0xffffu) : NULL;
-		if (last == NULL || last->number != listener->shown ||
-		    last->state != CM_REQ_RECEIVED)
+		        event->child != NULL ? cm_id_numbered(listener->shown) : NULL;
+		if (last == NULL || last->state != CM_REQ_RECEIVED)
 			break;
 		if (cm_now_ns() - begin > (listener->collects ? PACE_NONE_NS : PACE_LONG_NS)) {
 			listener->collects = true;

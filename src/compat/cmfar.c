@@ -4,12 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/prng.h"
 #include "compat/cm.h"
 #include "compat/ibcm.h"
 
-#define SLOT_SHIFT \
-	22u /* numbers of connections carry the process in their high bits: hdl_cm_send(3) */
-#define NUMBER_MASK   ((1u << SLOT_SHIFT) - 1)
 #define ETHERNET_LID  0xffffu
 #define HOP_LIMIT     64u
 #define FLOW_LABELS   0xfffffu
@@ -23,7 +21,6 @@ static struct {
 	uint32_t remote_id;
 } late[LATE_REQUESTS];
 static unsigned next_late;
-static uint32_t exchanges; /* so that each has a TransactionID of its own */
 
 static struct hdl_limits limits(void)
 {
@@ -36,7 +33,7 @@ static struct hdl_limits limits(void)
 
 static uint32_t number_of(const struct cm_id *id)
 {
-	return (uint32_t)limits().slot << SLOT_SHIFT | (id->number & NUMBER_MASK);
+	return (uint32_t)limits().slot << CM_NUMBER_BITS | id->number;
 }
 
 static int send_to(const struct hdl_gid *gid, const struct hdl_gid *own, const uint8_t *mad,
@@ -184,7 +181,7 @@ static int ask(struct cm_id *id, const struct cm_wire *wire)
 	uint64_t service = ib_cm_service(id->space, ntohs(*cm_port_of(&to)));
 	struct ib_cm_message request = {
 	        .kind = wire->kind == CM_SIDR_REQ ? IB_CM_SIDR_REQ : IB_CM_REQ,
-	        .transaction_id = (uint64_t)number_of(id) << 32 | ++exchanges};
+	        .transaction_id = prng_secret()}; /* the answer has to name it */
 	struct ibcm_out out = {0};
 	if (id->far == NULL)
 		id->far = calloc(1, sizeof(*id->far));
@@ -346,9 +343,11 @@ static void happens(struct cm_id *id, enum ibcm_event event, const struct ib_cm_
 	struct cm_wire wire = {.kind = CM_RTU};
 	switch (event) {
 	case IBCM_REPLIED:
-		if (message->kind == IB_CM_REP)
+		if (message->kind == IB_CM_REP) {
 			from_rep(&message->u.rep, &wire);
-		else
+			cm_index_enter(id, CM_BY_QP,
+			               cm_qp_key(id->far->remote_guid, id->far->remote_qpn));
+		} else
 			from_sidr_rep(&message->u.sidr_rep, &wire);
 		break;
 	case IBCM_REJECTED:
@@ -410,21 +409,22 @@ static bool is_late(const struct hdl_gid *gid, const struct ib_cm_message *messa
 /* The identifier that this request has made already; NULL: it is new. */
 static struct cm_id *known(const struct hdl_gid *gid, const struct ib_cm_message *message)
 {
-	struct cm_id *id;
-	for (uint32_t at = 0; (id = cm_id_next(&at)) != NULL; at++)
-		if (id->far != NULL && ibcm_is_of(id->far, message) &&
-		    memcmp(id->dgid.raw, gid->raw, 16) == 0)
-			return id;
-	return NULL;
+	uint32_t remote_id = message->kind == IB_CM_REQ ? message->u.req.local_id
+	                                                : message->u.sidr_req.request_id;
+	struct cm_id *id = cm_index_find(CM_BY_PEER, cm_peer_key(gid->raw, remote_id));
+	while (id != NULL && (id->far == NULL || !ibcm_is_of(id->far, message) ||
+	                      memcmp(id->dgid.raw, gid->raw, 16) != 0))
+		id = cm_index_next(id, CM_BY_PEER);
+	return id;
 }
 
 /* A peer that asks with a queue pair that is connected to one of ours has forgotten that connection (12.9.8.3.1): it ends, and the
  * peer may ask again. Not a stranger who says that it is the peer. */
 static bool was_stale(const struct hdl_gid *gid, const struct ib_cm_req *req)
 {
-	struct cm_id *id;
+	struct cm_id *id = cm_index_find(CM_BY_QP, cm_qp_key(req->ca_guid, req->qpn));
 	bool found = false;
-	for (uint32_t at = 0; (id = cm_id_next(&at)) != NULL; at++) {
+	for (; id != NULL; id = cm_index_next(id, CM_BY_QP)) {
 		const struct ibcm *far = id->far;
 		if (far == NULL || far->datagram || far->remote_guid != req->ca_guid ||
 		    far->remote_qpn != req->qpn || memcmp(id->dgid.raw, gid->raw, 16) != 0 ||
@@ -516,17 +516,20 @@ static void hear_request(const struct hdl_cm_msg *msg, const struct ib_cm_messag
 	if (!datagram)
 		take_path(child, req);
 	ibcm_asked(far, message, number_of(child));
+	cm_index_enter(child, CM_BY_PEER, cm_peer_key(msg->gid.raw, far->remote_id));
+	if (!datagram)
+		cm_index_enter(child, CM_BY_QP, cm_qp_key(far->remote_guid, far->remote_qpn));
 }
 
 /* The peer gave up a request: its number is all that it knows of ours. */
 static struct cm_id *given_up(const struct hdl_gid *gid, const struct ib_cm_rej *rej)
 {
-	struct cm_id *id;
-	for (uint32_t at = 0; (id = cm_id_next(&at)) != NULL; at++)
-		if (id->far != NULL && id->far->asked && !id->far->datagram &&
-		    id->far->remote_id == rej->local_id && memcmp(id->dgid.raw, gid->raw, 16) == 0)
-			return id;
-	return NULL;
+	struct cm_id *id = cm_index_find(CM_BY_PEER, cm_peer_key(gid->raw, rej->local_id));
+	while (id != NULL &&
+	       (id->far == NULL || !id->far->asked || id->far->datagram ||
+	        id->far->remote_id != rej->local_id || memcmp(id->dgid.raw, gid->raw, 16) != 0))
+		id = cm_index_next(id, CM_BY_PEER);
+	return id;
 }
 
 void cm_far_heard(const struct hdl_cm_msg *msg)
@@ -544,7 +547,7 @@ void cm_far_heard(const struct hdl_cm_msg *msg)
 	if (message.kind == IB_CM_REJ && number == 0)
 		id = given_up(&msg->gid, &message.u.rej);
 	else
-		id = cm_id_of(number & 0xffffu);
+		id = cm_id_numbered(number & ((1u << CM_NUMBER_BITS) - 1));
 	if (id != NULL && id->far != NULL && memcmp(id->dgid.raw, msg->gid.raw, 16) == 0 &&
 	    (number == 0 || number_of(id) == number))
 		hear(id, &message);

@@ -2,52 +2,80 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/prng.h"
 #include "compat/cm.h"
 
-#define MAX_IDS 65536u /* what librdmacm can number */
+#define MAX_PSN 0xffffffu
 
-static struct cm_id *ids[MAX_IDS];
-static uint16_t uses[MAX_IDS]; /* so that a late message for a former one is known as such */
-static uint32_t rover;
+static struct cm_id *ids[CM_MAX_IDS];
+static uint32_t rover, end; /* where handles are looked for next; above the highest that was used */
+
+/* A number that no living identifier has. It is a secret between us and the peer: who forges a message has to name it. One of a former
+ * identifier comes back so seldom that what is late for it is known as such. There are 64 times as many as identifiers. */
+static uint32_t new_number(void)
+{
+	uint32_t number;
+	do
+		number = (uint32_t)prng_secret() & ((1u << CM_NUMBER_BITS) - 1);
+	while (number == 0 || cm_id_numbered(number) != NULL);
+	return number;
+}
 
 struct cm_id *cm_id_new(struct cm_channel *channel, uint16_t space, uint8_t qp_type)
 {
-	uint32_t handle = MAX_IDS;
-	for (uint32_t i = 0; i < MAX_IDS && handle == MAX_IDS; i++)
-		if (ids[(rover + i) % MAX_IDS] == NULL)
-			handle = (rover + i) % MAX_IDS;
-	struct cm_id *id = handle < MAX_IDS ? calloc(1, sizeof(*id)) : NULL;
+	uint32_t handle = CM_MAX_IDS;
+	for (uint32_t i = 0; i < CM_MAX_IDS && handle == CM_MAX_IDS; i++)
+		if (ids[(rover + i) % CM_MAX_IDS] == NULL)
+			handle = (rover + i) % CM_MAX_IDS;
+	struct cm_id *id = handle < CM_MAX_IDS ? calloc(1, sizeof(*id)) : NULL;
 	if (id == NULL)
 		return NULL;
 	/* Numbers are taken anew as late as possible, but librdmacm keeps tables of 1024: do not touch all of them. */
-	rover = (handle + 1) % (handle < 1024 ? 1024 : MAX_IDS);
-	uses[handle]++;
+	rover = (handle + 1) % (handle < 1024 ? 1024 : CM_MAX_IDS);
+	end = handle >= end ? handle + 1 : end;
 	*id = (struct cm_id){.handle = handle,
-	                     .number = (uint32_t)uses[handle] << 16 | handle,
+	                     .number = new_number(),
 	                     .channel = channel,
 	                     .space = space,
 	                     .qp_type = qp_type,
-	                     .own_psn = (uint32_t)rand() & 0xffffffu};
+	                     .own_psn = (uint32_t)prng_secret() & MAX_PSN};
 	ids[handle] = id;
+	cm_index_enter(id, CM_BY_NUMBER, id->number);
 	return id;
 }
 
 struct cm_id *cm_id_of(uint32_t handle)
 {
-	return handle < MAX_IDS ? ids[handle] : NULL;
+	return handle < CM_MAX_IDS ? ids[handle] : NULL;
+}
+
+struct cm_id *cm_id_numbered(uint32_t number)
+{
+	return cm_index_find(CM_BY_NUMBER, number);
+}
+
+uint64_t cm_process_key(uint64_t guid, uint32_t slot, uint32_t number)
+{
+	uint8_t process[16] = {0};
+	memcpy(process, &guid, sizeof(guid));
+	memcpy(process + sizeof(guid), &slot, sizeof(slot));
+	return cm_peer_key(process, number);
 }
 
 struct cm_id *cm_id_next(uint32_t *at)
 {
-	while (*at < MAX_IDS && ids[*at] == NULL)
+	while (*at < end && ids[*at] == NULL)
 		++*at;
-	return *at < MAX_IDS ? ids[*at] : NULL;
+	return *at < end ? ids[*at] : NULL;
 }
 
 void cm_id_end(struct cm_id *id)
 {
 	cm_part(id);
 	cm_leave_all(id);
+	cm_wait_end(id);
+	for (unsigned i = 0; i < CM_INDICES; i++)
+		cm_index_leave(id, (enum cm_index)i);
 	ids[id->handle] = NULL;
 	cm_move_events(id, NULL);
 	struct hdl_adapter *adapter = compat_adapter();
@@ -312,6 +340,7 @@ static int listen_on(struct cm_id *id, const struct rdma_ucm_listen *command)
 	int backlog = (int)command->backlog;
 	id->backlog = backlog > 0 && backlog < CM_MAX_BACKLOG ? backlog : CM_MAX_BACKLOG;
 	id->state = CM_LISTENING;
+	cm_index_enter(id, CM_BY_PORT, cm_port_key(id->space, ntohs(*cm_port_of(&id->src))));
 	if (compat_adapter() == NULL)
 		return ENODEV;
 	return -hdl_cm_listen(compat_adapter(), id->space, id->for_all ? NULL : &id->sgid,

@@ -94,7 +94,7 @@ static void end_connection(struct cm_id *id)
 		return;
 	bool connected = id->state >= CM_REP_SENT;
 	id->state = CM_ENDED;
-	id->wait = CM_WAIT_NONE;
+	cm_wait_end(id);
 	cm_raise(id, connected ? CM_DISCONNECTED : CM_UNREACHABLE, connected ? 0 : -ETIMEDOUT);
 	if (connected)
 		cm_wait_timewait(id);
@@ -314,7 +314,8 @@ static void take_param(struct cm_id *id, const struct cm_wire *wire)
 static struct cm_id *listener_of(const struct hdl_cm_msg *msg)
 {
 	struct cm_id *id, *found = NULL;
-	for (uint32_t at = 0; (id = cm_id_next(&at)) != NULL; at++)
+	for (id = cm_index_find(CM_BY_PORT, cm_port_key(msg->space, msg->port)); id != NULL;
+	     id = cm_index_next(id, CM_BY_PORT))
 		if (id->state == CM_LISTENING && id->space == msg->space &&
 		    ntohs(*cm_port_of(&id->src)) == msg->port &&
 		    ((id->port_options & msg->options) != 0 ||
@@ -328,8 +329,9 @@ static struct cm_id *listener_of(const struct hdl_cm_msg *msg)
 /* Was this request heard before? Then it was repeated because it, or what was said to it, seemed lost. */
 static bool is_known(const struct hdl_cm_msg *msg, const struct cm_wire *wire)
 {
-	struct cm_id *id;
-	for (uint32_t at = 0; (id = cm_id_next(&at)) != NULL; at++) {
+	struct cm_id *id =
+	        cm_index_find(CM_BY_PEER, cm_process_key(msg->guid, msg->slot, wire->from));
+	for (; id != NULL; id = cm_index_next(id, CM_BY_PEER)) {
 		if (id->across || id->peer != wire->from || id->attempt != wire->attempt ||
 		    id->guid != msg->guid || id->slot != msg->slot ||
 		    (id->sent != NULL && id->sent->kind == wire->kind))
@@ -394,12 +396,14 @@ static void heard_request(const struct hdl_cm_msg *msg, const struct cm_wire *wi
 	if (is_known(msg, wire))
 		return;
 	struct cm_id *child = cm_take_request(msg, wire, &listening);
-	if (child != NULL)
+	if (child != NULL) {
+		cm_index_enter(child, CM_BY_PEER, cm_process_key(msg->guid, msg->slot, wire->from));
 		send_kind(child, CM_MRA, 0); /* so that the peer knows whose end to be afraid of */
-	else if (datagram)
+	} else if (datagram) {
 		send_kind(&nobody, CM_SIDR_REP, listening ? CM_SIDR_REJECTED : CM_SIDR_NO_SERVICE);
-	else
+	} else {
 		send_kind(&nobody, CM_REJ, listening ? CM_REASON_RESOURCES : CM_REASON_NO_SERVICE);
+	}
 }
 
 static void heard_response(struct cm_id *id, const struct cm_wire *wire)
@@ -410,7 +414,7 @@ static void heard_response(struct cm_id *id, const struct cm_wire *wire)
 		return;
 	take_param(id, wire);
 	id->state = CM_REP_RECEIVED;
-	id->wait = CM_WAIT_NONE;
+	cm_wait_end(id);
 	struct cm_event *event = cm_event_new(id, CM_CONNECT_RESPONSE, 0);
 	if (event == NULL)
 		return;
@@ -425,7 +429,7 @@ static void heard_sidr_response(struct cm_id *id, const struct cm_wire *wire)
 	if (wire->status == CM_SIDR_NO_SERVICE && cm_wait_more(id))
 		return;
 	id->state = CM_IDLE; /* it may ask others */
-	id->wait = CM_WAIT_NONE;
+	cm_wait_end(id);
 	struct cm_event *event = cm_event_new(
 	        id, wire->status == 0 ? CM_ESTABLISHED : CM_UNREACHABLE, (int)wire->status);
 	if (event == NULL)
@@ -446,7 +450,7 @@ static void heard_rejection(struct cm_id *id, const struct cm_wire *wire)
 	}
 	uint32_t status = wire->status == CM_REASON_RESOURCES ? CM_REASON_CONSUMER : wire->status;
 	id->state = CM_ENDED;
-	id->wait = CM_WAIT_NONE;
+	cm_wait_end(id);
 	struct cm_event *event = cm_event_new(id, CM_REJECTED, (int)status);
 	if (event == NULL)
 		return;
@@ -457,7 +461,7 @@ static void heard_rejection(struct cm_id *id, const struct cm_wire *wire)
 /* Does @id, which may be NULL, still wait for what @wire says? */
 static bool is_for(const struct cm_id *id, const struct cm_wire *wire)
 {
-	if (id == NULL || id->number != wire->to || id->attempt != wire->attempt)
+	if (id == NULL || id->attempt != wire->attempt)
 		return false;
 	return (wire->kind != CM_MRA && wire->kind != CM_REP) ||
 	       (id->state != CM_IDLE && id->state != CM_ENDED);
@@ -481,7 +485,7 @@ static void heard_message(const struct hdl_cm_msg *msg, const struct cm_wire *wi
 		heard_request(msg, wire);
 		return;
 	}
-	struct cm_id *id = cm_id_of(wire->to & 0xffffu);
+	struct cm_id *id = cm_id_numbered(wire->to);
 	if (!is_for(id, wire)) {
 		tell_too_late(msg, wire);
 		return;
@@ -512,7 +516,7 @@ void cm_take(struct cm_id *id, const struct cm_wire *wire)
 	case CM_RTU:
 		if (id->state == CM_REP_SENT) {
 			id->state = CM_CONNECTED;
-			id->wait = CM_WAIT_NONE;
+			cm_wait_end(id);
 			cm_raise(id, CM_ESTABLISHED, 0);
 		}
 		break;
@@ -531,19 +535,19 @@ void cm_take(struct cm_id *id, const struct cm_wire *wire)
 
 static void heard_return(const struct hdl_cm_msg *msg, const struct cm_wire *wire)
 {
-	struct cm_id *id = cm_id_of(wire->from & 0xffffu);
-	if (id == NULL || id->number != wire->from || id->attempt != wire->attempt)
+	struct cm_id *id = cm_id_numbered(wire->from);
+	if (id == NULL || id->attempt != wire->attempt)
 		return;
 	bool refused = msg->error == -HDL_ECONNREFUSED;
 	if (refused && id->state == CM_REQ_SENT && cm_wait_more(id))
 		return;
 	if (wire->kind == CM_REQ && refused && id->state == CM_REQ_SENT) {
 		id->state = CM_ENDED;
-		id->wait = CM_WAIT_NONE;
+		cm_wait_end(id);
 		cm_raise(id, CM_REJECTED, (int)CM_REASON_NO_SERVICE);
 	} else if (wire->kind == CM_SIDR_REQ && id->state == CM_REQ_SENT) {
 		id->state = CM_IDLE;
-		id->wait = CM_WAIT_NONE;
+		cm_wait_end(id);
 		cm_raise(id, CM_UNREACHABLE, refused ? (int)CM_SIDR_NO_SERVICE : -ETIMEDOUT);
 	} else if (wire->kind != CM_MRA && wire->kind != CM_DREP) {
 		end_connection(id);

@@ -28,6 +28,45 @@
 
 static bool running; /* the thread; under the lock */
 
+/* Who waits, a heap from 1 on: each waits no longer than the two at twice its place. */
+static struct cm_id *waiting[CM_MAX_IDS + 1];
+static uint32_t waiting_count;
+
+static void put(struct cm_id *id, uint32_t place)
+{
+	waiting[place] = id;
+	id->queued = place;
+}
+
+/* Where @id belongs, from @place on, which is free. */
+static void settle(struct cm_id *id, uint32_t place)
+{
+	for (; place > 1 && waiting[place / 2]->wait_ns > id->wait_ns; place /= 2)
+		put(waiting[place / 2], place);
+	for (;;) {
+		uint32_t next = place * 2;
+		if (next < waiting_count && waiting[next + 1]->wait_ns < waiting[next]->wait_ns)
+			next++;
+		if (next > waiting_count || waiting[next]->wait_ns >= id->wait_ns)
+			break;
+		put(waiting[next], place);
+		place = next;
+	}
+	put(id, place);
+}
+
+void cm_wait_end(struct cm_id *id)
+{
+	uint32_t place = id->queued;
+	id->wait = CM_WAIT_NONE;
+	if (place == 0)
+		return;
+	struct cm_id *last = waiting[waiting_count--];
+	id->queued = 0;
+	if (last != id)
+		settle(last, place);
+}
+
 uint64_t cm_now_ns(void)
 {
 	struct timespec now;
@@ -58,7 +97,7 @@ static void await(struct cm_id *id)
 static void act(struct cm_id *id)
 {
 	enum cm_wait what = id->wait;
-	id->wait = CM_WAIT_NONE;
+	cm_wait_end(id);
 	if (what == CM_WAIT_LISTENER)
 		cm_repeat(id);
 	else if (what == CM_WAIT_ANSWER)
@@ -74,16 +113,9 @@ static void act(struct cm_id *id)
 static void *watch(void *argument)
 {
 	cm_lock();
-	for (;;) {
-		struct cm_id *id, *first = NULL;
-		uint64_t now = cm_now_ns();
-		for (uint32_t at = 0; (id = cm_id_next(&at)) != NULL; at++)
-			if (id->wait != CM_WAIT_NONE &&
-			    (first == NULL || id->wait_ns < first->wait_ns))
-				first = id;
-		if (first == NULL)
-			break;
-		if (first->wait_ns <= now)
+	while (waiting_count > 0) {
+		struct cm_id *first = waiting[1];
+		if (first->wait_ns <= cm_now_ns())
 			act(first);
 		else
 			cm_lock_wait(first->wait_ns);
@@ -106,9 +138,12 @@ static bool start(struct cm_id *id, enum cm_wait what, uint64_t ns)
 			return false;
 		pthread_detach(thread);
 	}
+	cm_wait_end(id);
 	id->wait = what;
 	id->wait_ns = cm_now_ns() + ns;
-	cm_lock_wake();
+	settle(id, ++waiting_count);
+	if (id->queued == 1) /* the thread waits for another, and for longer */
+		cm_lock_wake();
 	return true;
 }
 
@@ -159,10 +194,16 @@ void cm_wait_far(struct cm_id *id)
 	if (due != 0)
 		start(id, CM_WAIT_FAR, due > now ? due - now : 0);
 	else if (id->wait == CM_WAIT_FAR)
-		id->wait = CM_WAIT_NONE;
+		cm_wait_end(id);
 }
 
 void cm_wait_forget(void)
 {
+	struct cm_id *id;
+	for (uint32_t at = 0; (id = cm_id_next(&at)) != NULL; at++) {
+		id->wait = CM_WAIT_NONE;
+		id->queued = 0;
+	}
+	waiting_count = 0;
 	running = false;
 }

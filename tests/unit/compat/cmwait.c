@@ -27,6 +27,7 @@ static uint64_t asked_for(bool across, unsigned *requests)
 		passed += id.wait_ns - now;
 		assert_true(*requests < 1000);
 	}
+	cm_wait_end(&id);
 	cm_unlock();
 	return passed;
 }
