@@ -151,7 +151,8 @@ struct hdl_adapter {
 	struct peer peers[HDL_MAX_PEERS];
 	uint32_t max_qp, max_mr;
 	struct bitmap qp_map, pd_map;
-	uint32_t qp_rover, pd_rover, qp_bits;
+	uint64_t qp_key[2]; /* the order in which numbers are given (qp.c); 0: not drawn yet */
+	uint32_t qp_turn, pd_rover, qp_bits;
 	void *blocks[3]; /* mapped memory, and how much */
 	size_t block_bytes[3];
 	struct tables tables;

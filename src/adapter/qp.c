@@ -11,6 +11,9 @@
 #include "transport/local.h"
 #include "transport/raw.h"
 
+#define SHUFFLE_ROUNDS 48u
+#define SHUFFLE_TRIES  64u
+
 static bool cq_fits(const struct hdl_cq *cq, const struct hdl_adapter *adapter)
 {
 	return cq != NULL && cq->magic == MAGIC_CQ && cq->adapter == adapter;
@@ -127,13 +130,46 @@ static bool make_capture(struct qp *qp)
 	return qp->capture != NULL;
 }
 
+/* The place of the @turn-th number: all 2^@bits of them in an order that follows from the key alone (the swap-or-not shuffle of Hoang,
+ * Morris and Rogaway, with rounds enough that one number does not tell the next). */
+static uint32_t shuffled(const uint64_t key[2], uint32_t turn, uint32_t bits)
+{
+	uint32_t mask = (1u << bits) - 1, place = turn & mask;
+	for (uint64_t round = 0; round < SHUFFLE_ROUNDS; round++) {
+		uint64_t draw = (key[0] + round * 0x9e3779b97f4a7c15u) * 0xbf58476d1ce4e5b9u;
+		uint32_t twin = place ^ ((uint32_t)(draw >> 32) & mask);
+		uint64_t pair = key[1] ^ (uint64_t)(twin > place ? twin : place) << 8 ^ round;
+		pair = (pair ^ pair >> 30) * 0xbf58476d1ce4e5b9u;
+		pair = (pair ^ pair >> 27) * 0x94d049bb133111ebu;
+		place = pair >> 63 ? twin : place;
+	}
+	return place;
+}
+
+/* A place for a number. One that was just freed comes back when all others had their turn, so that what is late for it is for nobody;
+ * and nobody else can tell which comes next. Where most are taken, the next that is free will do. */
+static size_t next_place(struct hdl_adapter *adapter)
+{
+	while (adapter->qp_key[0] == 0)
+		for (unsigned i = 0; i < 2; i++)
+			adapter->qp_key[i] = prng_next(&adapter->prng);
+	size_t place = 0;
+	for (unsigned tries = 0; tries < SHUFFLE_TRIES; tries++) {
+		place = shuffled(adapter->qp_key, adapter->qp_turn++, adapter->qp_bits);
+		if (!bitmap_test(&adapter->qp_map, place))
+			return place;
+	}
+	return bitmap_find_clear(&adapter->qp_map, place);
+}
+
 int adapter_take_number(struct hdl_adapter *adapter, uint32_t *number)
 {
-	size_t index = bitmap_find_clear(&adapter->qp_map, adapter->qp_rover);
-	if (index == BITMAP_NONE || bitmap_count(&adapter->qp_map) > adapter->max_qp)
+	if (bitmap_count(&adapter->qp_map) > adapter->max_qp)
+		return -HDL_ENOMEM;
+	size_t index = next_place(adapter);
+	if (index == BITMAP_NONE)
 		return -HDL_ENOMEM;
 	bitmap_set(&adapter->qp_map, index);
-	adapter->qp_rover = (uint32_t)(index + 1) & adapter->node.qp_mask;
 	uint32_t high = adapter->on_node
 	                        ? adapter->slot
 	                        : (uint32_t)prng_below(&adapter->prng,
