@@ -369,6 +369,14 @@ static unsigned take_all(struct udp_wire *wire, const struct udp_came *came, con
 	                           .hop_limit = came->hop_limit}};
 	bool congested = (came->tos & 3) == UDP_CE;
 	unsigned count = 0;
+	if (!owner_admits(&wire->owner, &wire->address, &came->from, came->from_port)) {
+		for (uint32_t at = 0; at < came->bytes; at += came->packet_bytes)
+			count++;
+		wire->counts.strange += count;
+		if (wire->bad != NULL)
+			counter_add(wire->bad, count);
+		return count;
+	}
 	memcpy(path.ip.sgid, came->from.gid, sizeof(path.ip.sgid));
 	memcpy(path.ip.dgid, address, sizeof(path.ip.dgid));
 	for (uint32_t at = 0; at < came->bytes; at += came->packet_bytes, count++) {
@@ -511,6 +519,7 @@ int udp_wire_begin(struct udp_wire *wire, const struct udp_address *address, int
 	if (udp_address_is_ipv4(address))
 		for (unsigned i = 0; i < UDP_MAX_PACKETS; i++)
 			wire->id_seeds[i] = icrc_seed_ip_id((uint16_t)i);
+	owner_begin(&wire->owner);
 	wire->arena = malloc(UDP_ARENA_BYTES);
 	int result = wire->arena != NULL ? udp_receiver_begin(&wire->receiver) : -ENOMEM;
 	/* The one that stands in for the others must be there. */
@@ -538,6 +547,7 @@ void udp_wire_end(struct udp_wire *wire)
 		if (wire->groups[i].sock >= 0)
 			close(wire->groups[i].sock);
 	udp_receiver_end(&wire->receiver);
+	owner_end(&wire->owner);
 	free(wire->arena);
 	wire->arena = NULL;
 }

@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 #include "base/counter.h"
+#include "port/owner.h"
 #include "port/udp.h"
 #include "transport/path.h"
 
@@ -44,6 +45,7 @@ struct udp_counts {
 	uint64_t sent, received; /* packets */
 	uint64_t refused;        /* by the kernel: no route, too long, a filter */
 	uint64_t bad, foreign;   /* came damaged; was for another process */
+	uint64_t strange;        /* came from a socket of another user on this machine */
 	uint64_t blocked;        /* times that the kernel had no room */
 };
 
@@ -69,6 +71,7 @@ struct udp_wire {
 	unsigned vain; /* looks at it without finding anything */
 	unsigned skip; /* drives that do not look */
 	struct udp_receiver receiver;
+	struct owner owner; /* whose packets from this machine are */
 
 	struct {
 		int sock; /* -1: a free place */

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 
+#include "port/owner.h"
 #include "port/steer.h"
 
 #define HEADER_BYTES  80u /* IPv6, UDP, BTH and the longest that can follow, ICRC */
@@ -18,6 +19,7 @@ struct wire {
 	unsigned mtu;
 	struct steer steer;
 	struct udp_receiver receiver;
+	struct owner owner; /* whose datagrams from this machine are */
 };
 
 const struct udp_address *wire_address(const struct wire *wire)
@@ -143,6 +145,7 @@ static void close_one(struct wire *wire)
 {
 	steer_close(&wire->steer);
 	udp_receiver_end(&wire->receiver);
+	owner_end(&wire->owner);
 	free(wire);
 }
 
@@ -155,6 +158,7 @@ static int open_one(struct agent *agent, struct node_entry *node, const struct u
 		return -ENOMEM;
 	wire->source = SOURCE_WIRE;
 	wire->node = node;
+	owner_begin(&wire->owner);
 	int result = steer_open(&wire->steer, address, UDP_ROCE_PORT);
 	if (result == 0)
 		result = udp_receiver_begin(&wire->receiver);
@@ -267,12 +271,16 @@ void wire_hear(struct wire *wire)
 {
 	struct udp_came came[UDP_BATCH];
 	int count = udp_receive(&wire->receiver, wire->steer.at[0].sock, came);
-	for (int i = 0; i < count; i++)
+	for (int i = 0; i < count; i++) {
+		if (!owner_admits(&wire->owner, wire_address(wire), &came[i].from,
+		                  came[i].from_port))
+			continue;
 		for (uint32_t at = 0; at < came[i].bytes; at += came[i].packet_bytes) {
 			uint32_t rest = came[i].bytes - at;
 			hear_packet(wire, &came[i], came[i].data + at,
 			            rest < came[i].packet_bytes ? rest : came[i].packet_bytes);
 		}
+	}
 }
 
 /* The one that has the address @from; or else the first that is of @to's family, or the first. */

@@ -1,0 +1,275 @@
+/* Whose a UDP socket is. See owner.h. */
+#include "port/owner.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <linux/inet_diag.h>
+#include <linux/netlink.h>
+#include <linux/sock_diag.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/log.h"
+
+#define ANSWER_BYTES    4096u
+#define ANSWER_MS       100
+#define MAX_TABLE_LINES 65536u /* of /proc/net/udp: as many sockets have one address */
+
+void owner_begin(struct owner *owner)
+{
+	*owner = (struct owner){.uid = geteuid(), .diag = -1};
+	owner->sources = calloc(OWNER_SOURCES, sizeof(*owner->sources));
+}
+
+void owner_end(struct owner *owner)
+{
+	if (owner->diag >= 0)
+		close(owner->diag);
+	free(owner->sources);
+	owner->sources = owner->last = NULL;
+	owner->diag = -1;
+}
+
+static enum owner_is judge(const struct owner *owner, uid_t uid)
+{
+	return uid == owner->uid || uid == 0 ? OWNER_OURS : OWNER_OTHER;
+}
+
+/* --- socket diagnosis --- */
+
+static bool open_diag(struct owner *owner)
+{
+	if (owner->diag < 0 && !owner->no_diag) {
+		struct timeval patience = {.tv_usec = ANSWER_MS * 1000};
+		owner->diag =
+		        fd_aside(socket(AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC, NETLINK_SOCK_DIAG));
+		if (owner->diag >= 0)
+			setsockopt(owner->diag, SOL_SOCKET, SO_RCVTIMEO, &patience,
+			           sizeof(patience));
+		owner->no_diag = owner->diag < 0;
+	}
+	return owner->diag >= 0;
+}
+
+/* The kernel looks up the socket that a packet to "destination" would reach, so that is where the question puts it. */
+static bool send_question(int diag, const struct udp_address *address, uint16_t port,
+                          uint32_t sequence)
+{
+	bool ipv4 = udp_address_is_ipv4(address);
+	struct {
+		struct nlmsghdr header;
+		struct inet_diag_req_v2 question;
+	} message = {
+	        .header = {.nlmsg_len = sizeof(message),
+	                   .nlmsg_type = SOCK_DIAG_BY_FAMILY,
+	                   .nlmsg_flags = NLM_F_REQUEST,
+	                   .nlmsg_seq = sequence},
+	        .question = {.sdiag_family = ipv4 ? AF_INET : AF_INET6,
+	                     .sdiag_protocol = IPPROTO_UDP,
+	                     .idiag_states = UINT32_MAX,
+	                     .id = {.idiag_dport = htons(port),
+	                            .idiag_if = address->scope,
+	                            .idiag_cookie = {INET_DIAG_NOCOOKIE, INET_DIAG_NOCOOKIE}}}};
+	memcpy(message.question.id.idiag_dst, ipv4 ? address->gid + 12 : address->gid,
+	       ipv4 ? 4 : 16);
+	return send(diag, &message, sizeof(message), 0) == (ssize_t)sizeof(message);
+}
+
+/* OWNER_UNTOLD: it does not know such questions (no udp_diag, a filter). */
+static enum owner_is ask_diag(struct owner *owner, const struct udp_address *address, uint16_t port,
+                              uid_t *uid)
+{
+	static atomic_uint sequences;
+	union {
+		struct nlmsghdr header;
+		uint8_t room[ANSWER_BYTES];
+	} answer;
+	uint32_t sequence = atomic_fetch_add(&sequences, 1) + 1;
+	if (!open_diag(owner) || !send_question(owner->diag, address, port, sequence))
+		return OWNER_UNTOLD;
+	for (unsigned tries = 0; tries < 8; tries++) { /* an answer to an earlier one may be late */
+		ssize_t got = recv(owner->diag, &answer, sizeof(answer), 0);
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got < (ssize_t)sizeof(answer.header))
+			return OWNER_UNTOLD;
+		if (answer.header.nlmsg_seq != sequence)
+			continue;
+		if (answer.header.nlmsg_type == NLMSG_ERROR) {
+			const struct nlmsgerr *error = NLMSG_DATA(&answer.header);
+			if (got < (ssize_t)NLMSG_LENGTH(sizeof(*error)))
+				return OWNER_UNTOLD;
+			return error->error == -ENOENT ? OWNER_NOBODY : OWNER_UNTOLD;
+		}
+		const struct inet_diag_msg *told = NLMSG_DATA(&answer.header);
+		if (answer.header.nlmsg_type != SOCK_DIAG_BY_FAMILY ||
+		    got < (ssize_t)NLMSG_LENGTH(sizeof(*told)))
+			return OWNER_UNTOLD;
+		*uid = told->idiag_uid;
+		return judge(owner, *uid);
+	}
+	return OWNER_UNTOLD;
+}
+
+/* --- /proc --- */
+
+/* Addresses are words in the machine's order there. */
+static void address_text(const struct udp_address *address, uint16_t port, char text[48])
+{
+	uint32_t words[4];
+	bool ipv4 = udp_address_is_ipv4(address);
+	memcpy(words, ipv4 ? address->gid + 12 : address->gid, ipv4 ? 4 : 16);
+	if (ipv4)
+		snprintf(text, 48, "%08" PRIX32 ":%04X", words[0], port);
+	else
+		snprintf(text, 48, "%08" PRIX32 "%08" PRIX32 "%08" PRIX32 "%08" PRIX32 ":%04X",
+		         words[0], words[1], words[2], words[3], port);
+}
+
+static enum owner_is ask_proc(const struct owner *owner, const struct udp_address *address,
+                              uint16_t port, uid_t *uid)
+{
+	char line[512], wanted[48], own[48];
+	unsigned long its;
+	enum owner_is found = OWNER_NOBODY;
+	FILE *table =
+	        fopen(udp_address_is_ipv4(address) ? "/proc/net/udp" : "/proc/net/udp6", "re");
+	if (table == NULL)
+		return OWNER_UNTOLD;
+	address_text(address, port, wanted);
+	for (unsigned lines = 0; lines < MAX_TABLE_LINES && found == OWNER_NOBODY &&
+	                         fgets(line, sizeof(line), table) != NULL;
+	     lines++)
+		if (sscanf(line, " %*d: %47s %*s %*s %*s %*s %*s %lu", own, &its) == 2 &&
+		    strcmp(own, wanted) == 0) {
+			*uid = (uid_t)its;
+			found = judge(owner, *uid);
+		}
+	fclose(table);
+	return found;
+}
+
+enum owner_is owner_ask(struct owner *owner, const struct udp_address *address, uint16_t port,
+                        uid_t *uid)
+{
+	enum owner_is is = ask_diag(owner, address, port, uid);
+	if (is != OWNER_UNTOLD)
+		return is;
+	/* Not asked again: what it needs is not loaded, or forbidden. */
+	owner->no_diag = true;
+	if (owner->diag >= 0)
+		close(owner->diag);
+	owner->diag = -1;
+	return ask_proc(owner, address, port, uid);
+}
+
+/* --- packets --- */
+
+/* To a few milliseconds, and for a few nanoseconds. */
+static uint64_t now_coarse_ns(void)
+{
+	struct timespec now;
+	clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static struct owner_source *place_of(struct owner *owner, const struct udp_address *from,
+                                     uint16_t port)
+{
+	uint32_t words[4], hash = port;
+	memcpy(words, from->gid, sizeof(words));
+	for (unsigned i = 0; i < 4; i++)
+		hash = (hash ^ words[i]) * 0x9e3779b1u;
+	return &owner->sources[(hash >> 16 ^ hash) % OWNER_SOURCES];
+}
+
+static bool is_of(const struct owner_source *source, const struct udp_address *from, uint16_t port)
+{
+	return source->port == port && udp_address_equal(&source->address, from);
+}
+
+static void say_untold(void)
+{
+	static atomic_bool said;
+	if (!atomic_exchange(&said, true))
+		log_warn("the kernel does not tell whose sockets are on the loopback "
+		         "(NETLINK_SOCK_DIAG and /proc/net/udp are missing): packets of other "
+		         "users cannot be told from ours there");
+}
+
+static void say_refused(const struct udp_address *from, uint16_t port, uid_t uid)
+{
+	static atomic_bool said;
+	char text[UDP_ADDRESS_TEXT];
+	if (atomic_exchange(&said, true))
+		return;
+	udp_address_print(from, text);
+	log_warn("packets from %s port %u are not taken: the port is held by user %u; others like "
+	         "it will not be mentioned",
+	         text, port, (unsigned)uid);
+}
+
+/* Take one from *@left, of what a second allows. */
+static bool take_one(struct owner *owner, uint32_t *left, uint64_t now)
+{
+	if (now - owner->asks_ns >= 1000000000u) {
+		owner->asks_ns = now;
+		owner->asks = OWNER_ASKS_PER_S;
+		owner->gone = OWNER_GONE_PER_S;
+	}
+	if (*left == 0)
+		return false;
+	--*left;
+	return true;
+}
+
+static void look_up(struct owner *owner, struct owner_source *source,
+                    const struct udp_address *from, uint16_t port, uint64_t now)
+{
+	uid_t uid = 0;
+	uint64_t ours_ns = is_of(source, from, port) ? source->ours_ns : 0;
+	enum owner_is is = owner_ask(owner, from, port, &uid);
+	*source = (struct owner_source){
+	        .address = *from,
+	        .port = port,
+	        .is = (uint8_t)is,
+	        .until_ns = now + (is == OWNER_NOBODY ? OWNER_MISSING_NS : OWNER_FRESH_NS),
+	        .ours_ns = is == OWNER_OURS ? now : ours_ns};
+	if (is == OWNER_OTHER) {
+		source->ours_ns = 0;
+		say_refused(from, port, uid);
+	} else if (is == OWNER_UNTOLD) {
+		say_untold();
+	}
+}
+
+static bool admits(struct owner *owner, const struct owner_source *source, uint64_t now)
+{
+	if (source->is == OWNER_NOBODY)
+		return (source->ours_ns != 0 && now - source->ours_ns < OWNER_LEFT_NS) ||
+		       take_one(owner, &owner->gone, now);
+	return source->is != OWNER_OTHER;
+}
+
+bool owner_proves(struct owner *owner, const struct udp_address *from, uint16_t port)
+{
+	struct owner_source once = {0}, *source = owner->last;
+	uint64_t now = now_coarse_ns();
+	bool known = true, admitted;
+	if (source == NULL || !is_of(source, from, port))
+		source = owner->sources != NULL ? place_of(owner, from, port) : &once;
+	if (now >= source->until_ns || !is_of(source, from, port)) {
+		known = take_one(owner, &owner->asks, now);
+		if (known)
+			look_up(owner, source, from, port, now);
+	}
+	admitted = known && admits(owner, source, now);
+	owner->last = known && source != &once ? source : NULL;
+	owner->refused += !admitted;
+	return admitted;
+}
