@@ -46,7 +46,18 @@ struct port_entry {
 	uint32_t options; /* enum agent_cm_option */
 };
 
+/* What strangers can make a node do, per second: hear their datagrams, one address and all together (of others that hash alike, too), and
+ * refuse what is for nobody. As many may come at once. Beyond that they are dropped, as a network would. A datagram costs a program
+ * some microseconds, so a flood takes at most a part of its time; who is in earnest asks again. */
+#define AGENT_HEARD_PER_S   32768u
+#define AGENT_SOURCE_PER_S  8192u
+#define AGENT_SOURCES       256u
+#define AGENT_REFUSED_PER_S 1024u
+/* Requests whose process is remembered, for a REJ that does not name it. */
+#define AGENT_ASKED 1024u
+
 struct wire;
+struct crowd; /* who asks, and how much (management.c) */
 
 struct node_entry {
 	char name[AGENT_NAME_MAX];
@@ -65,6 +76,7 @@ struct node_entry {
 	struct word *words;  /* that are repeated until they are answered (management.c) */
 	struct early *early; /* requests that are kept for who may listen in a moment */
 	uint32_t word_count, early_count;
+	struct crowd *crowd; /* NULL: nobody has yet */
 };
 
 /* What can wake us, first in what it belongs to: the data of the epoll. (NULL: the listener.) */

@@ -8,6 +8,7 @@
 
 #include "agent/wire.h"
 #include "base/clock.h"
+#include "base/prng.h"
 #include "port/unixsock.h"
 #include "wire/ib_cm.h"
 #include "wire/ib_opcode.h"
@@ -26,6 +27,88 @@ static void send_datagram(struct node_entry *node, const uint8_t from[16], const
 	memcpy(path.sgid, from, sizeof(path.sgid));
 	memcpy(path.dgid, to, sizeof(path.dgid));
 	wire_send(node, &path, &packet); /* one that cannot be sent is lost, as on the network */
+}
+
+/* --- what strangers may do --- */
+
+/* So many a second, and as many at once. */
+struct allowance {
+	uint32_t left;
+	uint64_t second_ns; /* when it began */
+};
+
+struct crowd {
+	uint64_t secret; /* so that nobody can choose to share a place with somebody else */
+	struct allowance heard, refused, sources[AGENT_SOURCES];
+	struct {
+		uint8_t gid[16];
+		uint32_t number; /* the asker's; 0: none */
+		uint32_t slot;
+	} asked[AGENT_ASKED]; /* who was passed which request, by its hash: a later one may take its place */
+};
+
+static bool spend(struct allowance *allowance, uint32_t per_second, uint64_t now)
+{
+	if (now - allowance->second_ns >= 1000000000u) {
+		allowance->second_ns = now;
+		allowance->left = per_second;
+	}
+	if (allowance->left == 0)
+		return false;
+	allowance->left--;
+	return true;
+}
+
+static struct crowd *crowd_of(struct node_entry *node)
+{
+	if (node->crowd == NULL && (node->crowd = calloc(1, sizeof(*node->crowd))) != NULL)
+		node->crowd->secret = prng_secret();
+	return node->crowd;
+}
+
+static uint32_t place_of(const struct crowd *crowd, const uint8_t gid[16], uint32_t number)
+{
+	uint64_t halves[2], hash = crowd->secret ^ number;
+	memcpy(halves, gid, sizeof(halves));
+	for (unsigned i = 0; i < 2; i++) {
+		hash = (hash ^ halves[i] ^ hash >> 29) * 0xbf58476d1ce4e5b9u;
+		hash = (hash ^ hash >> 32) * 0x94d049bb133111ebu + crowd->secret;
+	}
+	return (uint32_t)(hash >> 32);
+}
+
+/* Is a datagram from @gid to be looked at? Without memory, it is not. */
+static bool may_be_heard(struct node_entry *node, const uint8_t gid[16], uint64_t now)
+{
+	struct crowd *crowd = crowd_of(node);
+	return crowd != NULL &&
+	       spend(&crowd->sources[place_of(crowd, gid, 0) % AGENT_SOURCES], AGENT_SOURCE_PER_S,
+	             now) &&
+	       spend(&crowd->heard, AGENT_HEARD_PER_S, now);
+}
+
+static void remember_asker(struct node_entry *node, const uint8_t gid[16], uint32_t number,
+                           uint32_t slot)
+{
+	struct crowd *crowd = crowd_of(node);
+	if (crowd == NULL)
+		return;
+	uint32_t place = place_of(crowd, gid, number) % AGENT_ASKED;
+	memcpy(crowd->asked[place].gid, gid, 16);
+	crowd->asked[place].number = number;
+	crowd->asked[place].slot = slot;
+}
+
+/* The process that was passed the request @number of @gid; NULL: that is not known any more. */
+static struct client *asked_of(struct node_entry *node, const uint8_t gid[16], uint32_t number)
+{
+	const struct crowd *crowd = crowd_of(node);
+	if (crowd == NULL || number == 0)
+		return NULL;
+	uint32_t place = place_of(crowd, gid, number) % AGENT_ASKED;
+	if (crowd->asked[place].number != number || memcmp(crowd->asked[place].gid, gid, 16) != 0)
+		return NULL;
+	return node->slots[crowd->asked[place].slot];
 }
 
 /* --- last words --- */
@@ -274,10 +357,20 @@ static struct client *addressee(const struct node_entry *node, const struct ib_c
 	return cm_holder(node, msg->u.cm.space, gid, msg->u.cm.port, msg->u.cm.options);
 }
 
-/* Who gives up a request that was not answered does not know our number (12.6.7.2, reason 4): whoever has it knows. */
-static bool is_for_all(const struct ib_cm_message *message)
+/* Who gives up a request that was not answered does not know our number (12.6.7.2, reason 4): it is for the process that was passed the
+ * request. If that is forgotten, the process hears it when it answers. */
+static bool names_nobody(const struct ib_cm_message *message)
 {
 	return message->kind == IB_CM_REJ && message->u.rej.remote_id == 0;
+}
+
+/* A request, from @msg's sender: pass it on to @client. */
+static void pass_request(struct client *client, const struct ib_cm_message *message,
+                         const struct agent_msg *msg)
+{
+	if (message->kind == IB_CM_REQ)
+		remember_asker(client->node, msg->u.cm.gid, message->u.req.local_id, client->slot);
+	pass_on(client, msg);
 }
 
 /* --- requests that are early --- */
@@ -294,7 +387,9 @@ static void refuse(struct node_entry *node, const uint8_t own[16], const uint8_t
 {
 	struct ib_cm_message answer;
 	uint8_t mad[MAD_BYTES];
-	if (!ib_cm_refuse(message, IB_CM_INVALID_SERVICE_ID, &answer))
+	struct crowd *crowd = crowd_of(node);
+	if (crowd == NULL || !ib_cm_refuse(message, IB_CM_INVALID_SERVICE_ID, &answer) ||
+	    !spend(&crowd->refused, AGENT_REFUSED_PER_S, clock_now_ns()))
 		return;
 	ib_cm_encode(&answer, mad);
 	send_datagram(node, own, gid, mad);
@@ -337,7 +432,7 @@ void management_listen(struct node_entry *node)
 			at = &(*at)->next;
 			continue;
 		}
-		pass_on(client, &(*at)->msg);
+		pass_request(client, &(*at)->message, &(*at)->msg);
 		drop_early(node, at);
 	}
 }
@@ -361,6 +456,8 @@ void management_silence(struct node_entry *node)
 		drop(node, &node->words);
 	while (node->early != NULL)
 		drop_early(node, &node->early);
+	free(node->crowd);
+	node->crowd = NULL;
 }
 
 uint64_t management_turn(struct agent *agent)
@@ -381,7 +478,7 @@ void wire_management(struct node_entry *node, const struct roce_path *came,
 {
 	struct ib_cm_message message;
 	if (packet->bth.opcode != (IB_UD + IB_OP_SEND_ONLY) || packet->deth.qkey != MAD_GSI_QKEY ||
-	    packet->deth.src_qp != MAD_GSI_QPN ||
+	    packet->deth.src_qp != MAD_GSI_QPN || !may_be_heard(node, came->sgid, clock_now_ns()) ||
 	    ib_cm_decode(&message, packet->payload, packet->payload_bytes) != IB_CM_OK)
 		return;
 	struct agent_msg msg = {
@@ -389,10 +486,10 @@ void wire_management(struct node_entry *node, const struct roce_path *came,
 	memcpy(msg.u.cm.gid, came->sgid, sizeof(msg.u.cm.gid));
 	memcpy(msg.u.cm.own, came->dgid, sizeof(msg.u.cm.own));
 	memcpy(msg.u.cm.data, packet->payload, MAD_BYTES);
-	if (is_for_all(&message)) {
-		for (uint32_t slot = 0; slot < AGENT_MAX_SLOTS; slot++)
-			if (node->slots[slot] != NULL && node->slots[slot]->connects)
-				pass_on(node->slots[slot], &msg);
+	if (names_nobody(&message)) {
+		struct client *asked = asked_of(node, came->sgid, message.u.rej.local_id);
+		if (asked != NULL)
+			pass_on(asked, &msg);
 		return;
 	}
 	if (message.kind == IB_CM_DREP && answered(node, came->sgid, &message))
@@ -401,7 +498,7 @@ void wire_management(struct node_entry *node, const struct roce_path *came,
 	if (client != NULL) {
 		if (message.kind == IB_CM_DREP)
 			forget(client, message.u.drep.remote_id);
-		pass_on(client, &msg);
+		pass_request(client, &message, &msg);
 	} else if (!keep_early(node, &message, &msg)) {
 		refuse(node, came->dgid, came->sgid, &message);
 	}
