@@ -190,6 +190,9 @@ struct hdl_process {
 	struct hdl_qp_info *qps;
 	size_t counter_count;
 	struct hdl_counter *counters;
+	struct hdl_gid
+	        taken; /* the address of the node that another user holds, so that it has another; all zero: none */
+	uint32_t taken_by; /* who */
 };
 
 /* hdl_observe - look at every process that uses Heddle
@@ -990,7 +993,8 @@ HDL_API int hdl_cm_unbind(struct hdl_adapter *adapter, uint16_t space, const str
  * Owner: @msg is copied.
  * Threads: any.
  * Blocks: while the node agent has much to do.
- * Returns: 0; -HDL_EINVAL; -HDL_ENOTSUP; -HDL_EHOSTUNREACH there is no node agent. */
+ * Returns: 0; -HDL_EINVAL; -HDL_ENOTSUP; -HDL_EHOSTUNREACH there is no node agent; -HDL_EACCES another user holds the address of the
+ * peer, which is on the loopback. */
 HDL_API int hdl_cm_send(struct hdl_adapter *adapter, const struct hdl_cm_msg *msg);
 
 #ifdef __cplusplus

@@ -399,6 +399,8 @@ void fork_left(void);
 bool wire_only(const struct hdl_adapter *adapter);
 /* Is @gid, as far as we know? With the drive lock. */
 bool wire_reaches(const struct hdl_adapter *adapter, const struct hdl_gid *gid);
+/* Is @gid an address of the loopback at which another user stands in for a node? Then the log says so. */
+bool wire_is_foreign(const struct hdl_gid *gid);
 /* Where packets for @gid go: to ourselves where it is any address of our node; a LID of another of this agent's nodes has an
  * address in the loopback network. With the drive lock. */
 struct hdl_gid wire_address(const struct hdl_adapter *adapter, const struct hdl_gid *gid);

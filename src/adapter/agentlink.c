@@ -254,6 +254,22 @@ static void take_names(struct hdl_adapter *adapter, const struct agent_msg *msg)
 	adapter_unlock(adapter);
 }
 
+/* The node is not on the address that it is known by: others may still look for it there. */
+static void say_taken(const struct agent_msg *msg)
+{
+	struct udp_address taken = {0}, now = {0};
+	char taken_text[UDP_ADDRESS_TEXT], now_text[UDP_ADDRESS_TEXT];
+	if (msg->u.welcome.taken[12] == 0)
+		return;
+	memcpy(taken.gid, msg->u.welcome.taken, sizeof(taken.gid));
+	memcpy(now.gid, msg->u.welcome.gids[0], sizeof(now.gid));
+	udp_address_print(&taken, taken_text);
+	udp_address_print(&now, now_text);
+	log_warn("UDP port %u of %s, the address of this node, is held by user %u: the node is on "
+	         "%s instead, and programs that look for it at the old address do not find it",
+	         UDP_ROCE_PORT, taken_text, (unsigned)msg->u.welcome.taken_by, now_text);
+}
+
 /* Say hello on @sock and hear the answer. 1: nobody is there any more, try again. */
 static int greet(struct hdl_adapter *adapter, int sock, bool again)
 {
@@ -292,6 +308,7 @@ static int greet(struct hdl_adapter *adapter, int sock, bool again)
 	if (result != 0)
 		return result;
 	take_names(adapter, &msg);
+	say_taken(&msg);
 	return udp_attach(adapter, &msg, wires);
 }
 

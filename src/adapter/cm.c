@@ -221,6 +221,10 @@ int hdl_cm_send(struct hdl_adapter *adapter, const struct hdl_cm_msg *msg)
 		return -HDL_ENOTSUP;
 	if (msg->length > sizeof(msg->data))
 		return -HDL_EINVAL;
+	/* Not what is left for the time after us: it is the agent that sends it. */
+	if ((msg->on_wire == HDL_CM_ON_WIRE || msg->on_wire == HDL_CM_LAST_WORD) &&
+	    wire_is_foreign(&msg->gid))
+		return -HDL_EACCES;
 	struct agent_msg out;
 	uint32_t options = msg->on_wire == HDL_CM_WHEN_GONE   ? AGENT_CM_WHEN_GONE
 	                   : msg->on_wire == HDL_CM_LAST_WORD ? AGENT_CM_LAST

@@ -61,6 +61,8 @@ static int look_at(struct hdl_process *process, const struct agent_msg *msg, int
 	process->node[sizeof(process->node) - 1] = process->program[sizeof(process->program) - 1] =
 	        '\0';
 	memcpy(process->gid.raw, msg->u.process.gid, sizeof(process->gid.raw));
+	memcpy(process->taken.raw, msg->u.process.taken, sizeof(process->taken.raw));
+	process->taken_by = msg->u.process.taken_by;
 	process->pid = msg->u.process.pid;
 	process->slot = msg->u.process.slot;
 	int result = tables_map(&tables, fd, &msg->u.process.sizes);

@@ -4,6 +4,7 @@
 
 #include "adapter/adapter.h"
 #include "adapter/udp.h"
+#include "base/log.h"
 #include "transport/ib.h"
 
 #define FLOW_PORTS \
@@ -80,6 +81,22 @@ struct path wire_path(const struct hdl_adapter *adapter, const struct hdl_ah_att
 	return path;
 }
 
+bool wire_is_foreign(const struct hdl_gid *gid)
+{
+	struct udp_address address = {0};
+	char text[UDP_ADDRESS_TEXT];
+	uid_t uid = 0;
+	memcpy(address.gid, gid->raw, sizeof(address.gid));
+	if (!udp_address_is_loopback(&address) ||
+	    owner_of(&address, UDP_ROCE_PORT, &uid) != OWNER_OTHER)
+		return false;
+	udp_address_print(&address, text);
+	log_error("UDP port %u of %s is held by user %u: that is no node of yours; \"heddle "
+	          "status\" tells where yours are",
+	          UDP_ROCE_PORT, text, (unsigned)uid);
+	return true;
+}
+
 int wire_connect(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t mask)
 {
 	if ((mask & HDL_QP_PATH_MTU) && attr->path_mtu > udp_mtu(qp->pd->adapter))
@@ -89,6 +106,10 @@ int wire_connect(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t mas
 	struct ib *ib = qp->qp.ib;
 	uint32_t dest = mask & HDL_QP_DEST_QPN ? attr->dest_qpn : qp->qp.attr.dest_qpn;
 	ib->path = wire_path(qp->pd->adapter, &attr->ah, qp->qp.qpn, dest);
+	struct hdl_gid to;
+	memcpy(to.raw, ib->path.ip.dgid, sizeof(to.raw));
+	if (qp->pd->adapter->udp != NULL && wire_is_foreign(&to))
+		return -HDL_EACCES;
 	if (mask & HDL_QP_PATH_MTU)
 		ib->mtu = attr->path_mtu;
 	ib->came_port = flow_port(dest, qp->qp.qpn);

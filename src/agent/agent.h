@@ -77,6 +77,9 @@ struct node_entry {
 	struct early *early; /* requests that are kept for who may listen in a moment */
 	uint32_t word_count, early_count;
 	struct crowd *crowd; /* NULL: nobody has yet */
+	/* The address on the loopback that it would have, if another user holds it, and who; all zero: nobody does. */
+	uint8_t taken[16];
+	uint32_t taken_by;
 };
 
 /* What can wake us, first in what it belongs to: the data of the epoll. (NULL: the listener.) */

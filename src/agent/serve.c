@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "base/memfile.h"
 #include "port/lanes.h"
+#include "port/owner.h"
 #include "port/pidfd.h"
 #include "port/unixsock.h"
 
@@ -85,6 +86,16 @@ void agent_accept(struct agent *agent)
 	agent->client_count++;
 }
 
+/* @address, which is what @node has been known by, is not to be had. If another user holds it, everybody is told. */
+static void note_taken(struct node_entry *node, const struct udp_address *address)
+{
+	uid_t uid = 0;
+	if (node->taken[12] != 0 || owner_of(address, UDP_ROCE_PORT, &uid) != OWNER_OTHER)
+		return;
+	memcpy(node->taken, address->gid, sizeof(node->taken));
+	node->taken_by = uid;
+}
+
 /* Give @node a wire that no other machine reaches: on the address that its LID stands for (agent_lid_at()). Where an agent of
  * another directory has that, the node takes another LID, unless somebody was told of this one. */
 static int open_loopback(struct agent *agent, struct node_entry *node, char *why, size_t why_bytes)
@@ -103,6 +114,7 @@ static int open_loopback(struct agent *agent, struct node_entry *node, char *why
 			return -EAGAIN;
 		if ((result != -EADDRINUSE && result != -EBUSY) || node->clients > 0 || tries == 0)
 			return result;
+		note_taken(node, &address);
 		node_take_next_lids(agent, node);
 		node_loopback(node, address.gid);
 	}
@@ -145,6 +157,8 @@ static void welcome(struct agent *agent, struct client *client)
 	                                         .lmc = node->lmc,
 	                                         .guid = node->guid}};
 	answer.u.welcome.gid_count = own_addresses(agent, node, answer.u.welcome.gids);
+	memcpy(answer.u.welcome.taken, node->taken, sizeof(node->taken));
+	answer.u.welcome.taken_by = node->taken_by;
 	int socks[UDP_MAX_ADDRESSES];
 	unsigned count = client->wire != AGENT_WIRE_NONE ? wires_count(node) : 0;
 	int result = count > 0 ? wires_enter(node, client->slot, socks) : 0;
@@ -394,6 +408,8 @@ static void observe(struct agent *agent, struct client *client)
 		        .u.process = {.pid = at->pid, .slot = at->slot, .sizes = at->sizes}};
 		memcpy(msg.u.process.node, at->node->name, AGENT_NAME_MAX);
 		memcpy(msg.u.process.gid, at->node->gids[0], 16);
+		memcpy(msg.u.process.taken, at->node->taken, 16);
+		msg.u.process.taken_by = at->node->taken_by;
 		memcpy(msg.u.process.program, at->program, AGENT_NAME_MAX);
 		tell(client, &msg, &at->tables, 1);
 	}

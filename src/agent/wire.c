@@ -103,7 +103,7 @@ static int explain(int error, const struct udp_address *address, char *why, size
 }
 
 /* The node that is on @address; NULL: none. */
-static struct node_entry *owner_of(const struct agent *agent, const struct udp_address *address)
+static struct node_entry *node_on(const struct agent *agent, const struct udp_address *address)
 {
 	for (uint32_t i = 0; i < agent->node_count; i++)
 		if (has_address(agent->nodes[i], address))
@@ -124,7 +124,7 @@ static int judge(struct agent *agent, const struct node_entry *node,
 		return -EBUSY;
 	}
 	for (unsigned j = 0; j < count; j++) {
-		struct node_entry *other = owner_of(agent, &addresses[j]);
+		struct node_entry *other = node_on(agent, &addresses[j]);
 		if (other == NULL)
 			continue;
 		if (other->clients == 0) { /* it is there for its last words only */

@@ -77,6 +77,13 @@ static const struct hdl_process *peer_of(const struct hdl_process *list, size_t 
 	return NULL;
 }
 
+/* Is the node on another address than its own? */
+static bool is_taken(const struct hdl_process *p)
+{
+	static const struct hdl_gid none;
+	return memcmp(&p->taken, &none, sizeof(none)) != 0;
+}
+
 /* --- as JSON --- */
 
 static const char *gid_text(const struct hdl_gid *gid, char text[INET6_ADDRSTRLEN])
@@ -107,11 +114,16 @@ static json_t *process_json(const struct hdl_process *list, size_t count,
 	for (size_t i = 0; i < p->counter_count; i++)
 		json_object_set_new(counters, p->counters[i].name,
 		                    json_integer((json_int_t)p->counters[i].value));
-	return json_pack("{s:s,s:s,s:s,s:i,s:i,s:i,s:i,s:I,s:o,s:o}", "node", p->node, "gid",
-	                 gid_text(&p->gid, gid), "program", p->program, "pid", p->pid, "slot",
-	                 (int)p->slot, "regions", (int)p->regions, "windows", (int)p->windows,
-	                 "region_bytes", (json_int_t)p->region_bytes, "queue_pairs", qps,
-	                 "counters", counters);
+	json_t *object = json_pack(
+	        "{s:s,s:s,s:s,s:i,s:i,s:i,s:i,s:I,s:o,s:o}", "node", p->node, "gid",
+	        gid_text(&p->gid, gid), "program", p->program, "pid", p->pid, "slot", (int)p->slot,
+	        "regions", (int)p->regions, "windows", (int)p->windows, "region_bytes",
+	        (json_int_t)p->region_bytes, "queue_pairs", qps, "counters", counters);
+	if (is_taken(p)) {
+		json_object_set_new(object, "taken", json_string(gid_text(&p->taken, gid)));
+		json_object_set_new(object, "taken_by", json_integer(p->taken_by));
+	}
+	return object;
 }
 
 /* --- for people --- */
@@ -158,6 +170,9 @@ static void print_all(const struct hdl_process *list, size_t count)
 			printf("%snode %s  %s\n", i == 0 ? "" : "\n",
 			       list[i].node[0] != '\0' ? list[i].node : "(this machine)",
 			       gid_text(&list[i].gid, gid));
+		if (is_taken(&list[i]) && (i == 0 || strcmp(list[i].node, list[i - 1].node) != 0))
+			printf("  instead of %s, which user %u holds\n",
+			       gid_text(&list[i].taken, gid), list[i].taken_by);
 		print_process(list, count, &list[i]);
 	}
 	if (count == 0)

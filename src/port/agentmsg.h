@@ -144,6 +144,9 @@ struct agent_msg {
 			uint32_t wire_count; /* sockets that come along, and their addresses */
 			struct udp_address wires[UDP_MAX_ADDRESSES];
 			uint8_t gids[AGENT_MAX_GIDS][16];
+			uint8_t taken
+			        [16]; /* the node's own address on the loopback, if another user, */
+			uint32_t taken_by; /* this one, holds it; all zero: nobody does */
 		} welcome;
 		struct {
 			int32_t error;
@@ -177,7 +180,9 @@ struct agent_msg {
 		struct {
 			char node[AGENT_NAME_MAX];
 			char program[AGENT_NAME_MAX];
-			uint8_t gid[16]; /* the first of the node's */
+			uint8_t gid[16];   /* the first of the node's */
+			uint8_t taken[16]; /* as in WELCOME */
+			uint32_t taken_by;
 			int32_t pid;
 			uint32_t slot;
 			struct agent_sizes sizes;

@@ -168,6 +168,14 @@ enum owner_is owner_ask(struct owner *owner, const struct udp_address *address, 
 	return ask_proc(owner, address, port, uid);
 }
 
+enum owner_is owner_of(const struct udp_address *address, uint16_t port, uid_t *uid)
+{
+	struct owner owner = {.uid = geteuid(), .diag = -1};
+	enum owner_is is = owner_ask(&owner, address, port, uid);
+	owner_end(&owner);
+	return is;
+}
+
 /* --- packets --- */
 
 /* To a few milliseconds, and for a few nanoseconds. */

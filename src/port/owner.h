@@ -60,6 +60,9 @@ void owner_end(struct owner *owner);
 enum owner_is owner_ask(struct owner *owner, const struct udp_address *address, uint16_t port,
                         uid_t *uid);
 
+/* The same for one question, from any thread. */
+enum owner_is owner_of(const struct udp_address *address, uint16_t port, uid_t *uid);
+
 /* Does what comes from @from to us at @own need a proof? */
 static inline bool owner_concerns(const struct udp_address *own, const struct udp_address *from)
 {
