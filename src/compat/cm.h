@@ -155,7 +155,8 @@ struct cm_id {
 	struct ibcm *far; /* then, once there is a request: our end of the connection (ibcm.h) */
 	uint8_t mtu;      /* of the path, enum ibv_mtu; 0: that of the port */
 	bool holds_port, for_all;
-	uint32_t port_options; /* enum hdl_cm_option of the port it holds */
+	struct hdl_gid port_gid; /* for what comes to it, unless it is for all */
+	uint32_t port_options;   /* enum hdl_cm_option of the port it holds */
 
 	uint64_t guid; /* of the peer */
 	uint32_t slot, peer;

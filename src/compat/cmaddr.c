@@ -271,11 +271,16 @@ static int route_all_across(struct cm_id *id, bool *elsewhere)
 	struct hdl_gid first;
 	bool ours = cm_local_gid(&id->dst, &id->dgid);
 	id->across = true;
-	/* Bound to an address of the host that is not on the wire, it leaves from the one that is. */
+	/* Bound to an address of the host that is not on the wire, it leaves from the one that is; the program keeps what it chose. */
 	bool ipv4 = id->dst.sin6_family == AF_INET;
+	struct hdl_gid to, own;
 	if (id->has_device && id->src.sin6_family == id->dst.sin6_family &&
-	    !(is_wire(&id->sgid) && is_ipv4(&id->sgid) == ipv4))
-		id->has_device = false;
+	    !(is_wire(&id->sgid) && is_ipv4(&id->sgid) == ipv4)) {
+		if (to_gid(&id->dst, &to) && wire_gid(&to, &own))
+			id->sgid = own;
+		else
+			id->has_device = false;
+	}
 	if (wire_source(id)) {
 		if (ours && !is_wire(&id->dgid)) /* an address of the host, which stands for us */
 			id->dgid = id->sgid;

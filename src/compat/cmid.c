@@ -80,7 +80,7 @@ void cm_id_end(struct cm_id *id)
 	cm_move_events(id, NULL);
 	struct hdl_adapter *adapter = compat_adapter();
 	if (id->holds_port && adapter != NULL)
-		hdl_cm_unbind(adapter, id->space, id->for_all ? NULL : &id->sgid,
+		hdl_cm_unbind(adapter, id->space, id->for_all ? NULL : &id->port_gid,
 		              ntohs(*cm_port_of(&id->src)), id->port_options);
 	free(id->sent);
 	free(id->far);
@@ -119,6 +119,7 @@ static int take_port(struct cm_id *id, uint32_t options)
 	*cm_port_of(&id->src) = htons(port);
 	id->holds_port = true;
 	id->for_all = for_all;
+	id->port_gid = gid;
 	id->port_options = options;
 	return 0;
 }
@@ -311,7 +312,7 @@ static int take_alone(struct cm_id *id)
 	uint32_t shared = id->port_options;
 	if (adapter == NULL)
 		return ENODEV;
-	hdl_cm_unbind(adapter, id->space, id->for_all ? NULL : &id->sgid,
+	hdl_cm_unbind(adapter, id->space, id->for_all ? NULL : &id->port_gid,
 	              ntohs(*cm_port_of(&id->src)), shared);
 	id->holds_port = false;
 	int error = take_port(id, shared & ~(uint32_t)HDL_CM_REUSE);
@@ -343,7 +344,7 @@ static int listen_on(struct cm_id *id, const struct rdma_ucm_listen *command)
 	cm_index_enter(id, CM_BY_PORT, cm_port_key(id->space, ntohs(*cm_port_of(&id->src))));
 	if (compat_adapter() == NULL)
 		return ENODEV;
-	return -hdl_cm_listen(compat_adapter(), id->space, id->for_all ? NULL : &id->sgid,
+	return -hdl_cm_listen(compat_adapter(), id->space, id->for_all ? NULL : &id->port_gid,
 	                      ntohs(*cm_port_of(&id->src)), id->port_options);
 }
 
