@@ -174,6 +174,7 @@ struct cm_id {
 	uint32_t queued;              /* its place among those that wait (cmwait.c); 0: none */
 	uint32_t
 	        shown; /* of a listener: the number of the child that the program was told of last */
+	bool owes_drep; /* the peer disconnects, and the program has not heard of it yet (cm_told()) */
 	bool collects; /* of a listener: the program takes more than one request before it answers */
 	bool reuse, afonly; /* RDMA_OPTION_ID_REUSEADDR, RDMA_OPTION_ID_AFONLY */
 	uint8_t ack_timeout; /* RDMA_OPTION_ID_ACK_TIMEOUT, or what a request across the wire says; 0: not set */
@@ -277,6 +278,9 @@ void cm_send_again(struct cm_id *id);
 void cm_expire(struct cm_id *id);
 /* The identifier ends: its peer is told. */
 void cm_part(struct cm_id *id);
+/* The program hears, or has done something about it, that the peer of @id disconnects: now the peer is answered, which so hears of the
+ * end after the program. At the latest when it asks again. */
+void cm_told(struct cm_id *id);
 /* For cmfar.c. A message from the peer of @id. */
 void cm_take(struct cm_id *id, const struct cm_wire *wire);
 /* A request: the identifier that it made; NULL, and whether there is a listener at all. */

@@ -336,6 +336,8 @@ static int get_event(int fd, const struct rdma_ucm_cmd_hdr *header,
 		show(channel, false);
 	}
 	event->owner->events_reported++;
+	if (event->resp.event == CM_DISCONNECTED)
+		cm_told(event->owner);
 	if (event->mc != NULL)
 		event->mc->events_reported++;
 	if (event->child != NULL) {

@@ -231,8 +231,17 @@ int cm_reject(struct cm_id *id, uint32_t reason, const void *data, uint8_t lengt
 	return send_to_peer(id, &wire);
 }
 
+void cm_told(struct cm_id *id)
+{
+	if (!id->owes_drep)
+		return;
+	id->owes_drep = false;
+	send_kind(id, CM_DREP, 0);
+}
+
 int cm_disconnect(struct cm_id *id)
 {
+	cm_told(id);
 	switch (id->state) {
 	case CM_CONNECTED:
 	case CM_REP_SENT:
@@ -256,6 +265,7 @@ void cm_part(struct cm_id *id)
 		id->state = CM_ENDED;
 		return;
 	}
+	cm_told(id);
 	switch (id->state) {
 	case CM_REQ_RECEIVED:
 	case CM_REP_RECEIVED:
@@ -458,6 +468,20 @@ static void heard_rejection(struct cm_id *id, const struct cm_wire *wire)
 	cm_push(event);
 }
 
+/* The peer ends the connection; or what was to be one: then we have not sent an RTU, and it has changed its mind. */
+static void heard_disconnect(struct cm_id *id)
+{
+	const struct cm_wire changed_mind = {.kind = CM_REJ, .status = CM_REASON_CONSUMER};
+	bool waits = id->state == CM_CONNECTED || id->state == CM_REP_SENT;
+	id->owes_drep = true;
+	if (id->state == CM_REP_RECEIVED)
+		heard_rejection(id, &changed_mind);
+	else
+		end_connection(id);
+	if (!waits || id->uid == 0 || id->across)
+		cm_told(id);
+}
+
 /* Does @id, which may be NULL, still wait for what @wire says? */
 static bool is_for(const struct cm_id *id, const struct cm_wire *wire)
 {
@@ -521,8 +545,7 @@ void cm_take(struct cm_id *id, const struct cm_wire *wire)
 		}
 		break;
 	case CM_DREQ:
-		send_kind(id, CM_DREP, 0);
-		end_connection(id);
+		heard_disconnect(id);
 		break;
 	case CM_DREP:
 		if (id->state == CM_DREQ_SENT)

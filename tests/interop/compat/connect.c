@@ -228,10 +228,48 @@ static void accepted_and_disconnected_in_order(void **state)
 	expect_event(s.there, RDMA_CM_EVENT_ESTABLISHED);
 	assert_int_equal(rdma_get_dst_port(s.passive), rdma_get_src_port(s.active));
 	assert_int_equal(rdma_disconnect(s.active), 0);
-	expect_event(s.here, RDMA_CM_EVENT_DISCONNECTED);
+	/* Who is left hears of it before the other one hears that it has. */
+	struct pollfd none = {.fd = s.here->fd, .events = POLLIN};
+	assert_int_equal(poll(&none, 1, 300), 0);
 	expect_event(s.there, RDMA_CM_EVENT_DISCONNECTED);
-	expect_event(s.here, RDMA_CM_EVENT_TIMEWAIT_EXIT);
+	expect_event(s.here, RDMA_CM_EVENT_DISCONNECTED);
 	expect_event(s.there, RDMA_CM_EVENT_TIMEWAIT_EXIT);
+	expect_event(s.here, RDMA_CM_EVENT_TIMEWAIT_EXIT);
+	part(&s);
+}
+
+/* A program that does not look at its events does not keep the other one for long. */
+static void disconnected_though_the_peer_looks_away(void **state)
+{
+	struct sides s = meet();
+	(void)state;
+	ask(s.active);
+	s.passive = asked(s.listener);
+	make_qp(s.passive);
+	assert_int_equal(rdma_accept(s.passive, &(struct rdma_conn_param){0}), 0);
+	expect_event(s.here, RDMA_CM_EVENT_ESTABLISHED);
+	expect_event(s.there, RDMA_CM_EVENT_ESTABLISHED);
+	assert_int_equal(rdma_disconnect(s.active), 0);
+	expect_event(s.here, RDMA_CM_EVENT_DISCONNECTED);
+	part(&s);
+}
+
+/* Who accepts and changes its mind before the other one has established the connection has rejected it. */
+static void left_before_it_was_established(void **state)
+{
+	struct sides s = meet();
+	struct rdma_conn_param param = {.retry_count = 7, .qp_num = 0x123456};
+	(void)state;
+	assert_int_equal(rdma_connect(s.active, &param),
+	                 0); /* it has no queue pair: establishing is ours */
+	s.passive = asked(s.listener);
+	make_qp(s.passive);
+	assert_int_equal(rdma_accept(s.passive, &(struct rdma_conn_param){0}), 0);
+	expect_event(s.here, RDMA_CM_EVENT_CONNECT_RESPONSE);
+	assert_int_equal(rdma_disconnect(s.passive), 0);
+	expect_event(s.here, RDMA_CM_EVENT_REJECTED);
+	expect_event(s.there, RDMA_CM_EVENT_DISCONNECTED);
+	assert_int_equal(rdma_establish(s.active), -1);
 	part(&s);
 }
 
@@ -646,6 +684,8 @@ int main(void)
 	        cmocka_unit_test(a_port_is_held_once),
 	        cmocka_unit_test(a_port_is_held_once_a_family),
 	        cmocka_unit_test(accepted_and_disconnected_in_order),
+	        cmocka_unit_test(disconnected_though_the_peer_looks_away),
+	        cmocka_unit_test(left_before_it_was_established),
 	        cmocka_unit_test(rejected_with_private_data),
 	        cmocka_unit_test(a_full_backlog_rejects),
 	        cmocka_unit_test(an_empty_channel_does_not_wait_unless_told),
