@@ -98,6 +98,12 @@ static void not_received(struct node *node, struct qp *qp, const struct ib_packe
 		           ib_aeth_syndrome(IB_AETH_RNR_NAK, qp->ib->to->attr.min_rnr_timer), psn);
 		return;
 	case OP_TOO_LONG:
+		if (qp_drops(qp)) { /* with the rest of it */
+			qp->ib->kind = IB_NOTHING;
+			return;
+		}
+		refuse(node, qp, IB_NAK_INVALID_REQUEST, psn, detail);
+		break;
 	case OP_INVALIDATE_REFUSED:
 		refuse(node, qp, IB_NAK_INVALID_REQUEST, psn, detail);
 		break;

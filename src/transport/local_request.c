@@ -77,6 +77,10 @@ static bool not_received(struct node *node, struct qp *qp, const struct arrival 
 		counter_add(&node->counters[NODE_DROPPED_NO_RECV], 1);
 		return true;
 	case OP_TOO_LONG:
+		if (qp_drops(qp))
+			return true;
+		refuse(node, qp, a, ANSWER_INVALID, detail);
+		return false;
 	case OP_INVALIDATE_REFUSED:
 		if (qp_reliable(qp))
 			refuse(node, qp, a, ANSWER_INVALID, detail);

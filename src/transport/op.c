@@ -220,6 +220,21 @@ static void target_refused(struct node *node, struct qp *qp, uint64_t wr_id,
 	complete_recv(node, qp, wr_id, op_local_status(result->detail), result->detail);
 }
 
+/* A message is longer than the receive @wr_id. Of a reliable connection that is the end, and the receive says why; where messages
+ * may be lost (IBTA section 9.9.6.3, class D) this one is, and the receive serves the next. */
+static enum op_received too_long(struct node *node, struct qp *qp, uint64_t wr_id,
+                                 enum hdl_detail *detail)
+{
+	*detail = HDL_DETAIL_BOUNDS;
+	if (qp_drops(qp)) {
+		counter_add(&node->counters[NODE_DROPPED_TOO_LONG], 1);
+		return OP_TOO_LONG;
+	}
+	release_recv(node, qp);
+	complete_recv(node, qp, wr_id, HDL_WC_LOC_LEN_ERR, *detail);
+	return OP_TOO_LONG;
+}
+
 /* The receive @wqe gets what @message brings, or is used up by an error. OP_RECEIVED: go on. */
 static enum op_received place(struct node *node, struct qp *qp, const struct wqe_recv *wqe,
                               const struct op_message *message, enum hdl_detail *detail,
@@ -228,12 +243,8 @@ static enum op_received place(struct node *node, struct qp *qp, const struct wqe
 	uint64_t wr_id = wqe->wr_id;
 	uint32_t header = message->grh != NULL ? HDL_GRH_BYTES : 0;
 	uint32_t pd = qp->srq != NULL ? qp->srq->pd : qp->pd;
-	if ((uint64_t)message->length + header > sg_length(wqe->sge, wqe->num_sge)) {
-		*detail = HDL_DETAIL_BOUNDS;
-		release_recv(node, qp);
-		complete_recv(node, qp, wr_id, HDL_WC_LOC_LEN_ERR, *detail);
-		return OP_TOO_LONG;
-	}
+	if ((uint64_t)message->length + header > sg_length(wqe->sge, wqe->num_sge))
+		return too_long(node, qp, wr_id, detail);
 	if (scatter_short(node, wqe, message, pd))
 		return OP_RECEIVED;
 	struct sg_result result = scatter(node, qp, wqe, message, pd);
@@ -276,12 +287,8 @@ enum op_received op_receive_part(struct node *node, struct qp *qp, uint32_t leng
 	if (wqe == NULL)
 		return OP_NO_RECEIVE;
 	uint64_t wr_id = wqe->wr_id;
-	if (length > sg_length(wqe->sge, wqe->num_sge)) {
-		*detail = HDL_DETAIL_BOUNDS;
-		release_recv(node, qp);
-		complete_recv(node, qp, wr_id, HDL_WC_LOC_LEN_ERR, *detail);
-		return OP_TOO_LONG;
-	}
+	if (length > sg_length(wqe->sge, wqe->num_sge))
+		return too_long(node, qp, wr_id, detail);
 	if (qp->kept != NULL && !qp->keeps) {
 		keep_recv(node, qp, wqe);
 		wqe = qp->kept;
@@ -352,6 +359,8 @@ void op_receive_datagram(struct node *node, struct qp *qp, const struct op_messa
 		break;
 	case OP_NO_RECEIVE:
 		counter_add(&node->counters[NODE_DROPPED_NO_RECV], 1);
+		break;
+	case OP_TOO_LONG: /* counted */
 		break;
 	default: /* the receive was completed with the error */
 		qp_enter(node, qp, HDL_QPS_ERR);

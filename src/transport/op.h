@@ -35,7 +35,7 @@ struct op_message {
 enum op_received {
 	OP_RECEIVED,
 	OP_NO_RECEIVE,     /* nothing is posted; nothing has happened */
-	OP_TOO_LONG,       /* the receive was completed with an error */
+	OP_TOO_LONG, /* reliable: the receive was completed with an error; else counted, and nothing is consumed */
 	OP_TARGET_REFUSED, /* the receive's own pieces were refused; it was completed with an error */
 	OP_SOURCE_REFUSED, /* the sender's pieces were refused; nothing is consumed */
 	OP_SOURCE_CHANGED, /* the sender's queue pair is no longer what it was; nothing is consumed */

@@ -172,6 +172,12 @@ static inline bool qp_reliable(const struct qp *qp)
 	return (reliable >> qp->type & 1) != 0;
 }
 
+/* Is a message that it cannot take lost, and nothing else? Anybody can send one that is too long. */
+static inline bool qp_drops(const struct qp *qp)
+{
+	return qp->type == HDL_QP_UC || qp->type == HDL_QP_UD || qp->type == HDL_QP_RAW;
+}
+
 /* Does it take its receives from queues that others use too? */
 static inline bool qp_shares(const struct qp *qp)
 {

@@ -112,6 +112,45 @@ static void uc_write_immediate_refused_announces_nothing(void **state)
 	check_memory(w);
 }
 
+/* A message that is longer than the receive is lost, wherever its end comes, and the receive serves the next one (IBTA section
+ * 9.9.6.3, class D). */
+static void uc_too_long_is_dropped(void **state)
+{
+	static const uint32_t sizes[] = {65, 5000, 30000}, rooms[] = {64, 4999, 6000};
+	struct world *w = *state;
+	struct hdl_srq *srq = make_srq(&w->b, 4, 1, 0);
+	const struct qp_options shared = {.type = HDL_QP_UC, .srq = srq};
+	for (uint32_t i = 0; i < 2 * COUNT(sizes); i++) {
+		uint32_t size = sizes[i / 2], room = rooms[i / 2];
+		struct hdl_qp *qa = make_qp(&w->a, &uc), *qb = make_qp(&w->b, i % 2 ? &shared : &uc);
+		connect_pair(w, &uc, qa, qb);
+		uint64_t before = counter_of(&w->b, "dropped_too_long");
+		struct hdl_sge small = piece(&w->b, 40000, room);
+		struct hdl_recv_wr recv = {.wr_id = 1, .sg_list = &small, .num_sge = 1};
+		assert_int_equal(i % 2 ? hdl_srq_post(srq, &recv, NULL)
+		                       : hdl_post_recv(qb, &recv, NULL),
+		                 0);
+		for (uint32_t k = 0; k < 3; k++) {
+			post_data(qa, k, HDL_OP_SEND, &w->a, 0, size);
+			expect_sent(w, w->a.scq, qa, k, HDL_WC_SEND, size);
+		}
+		expect_nothing(w, w->b.rcq);
+		assert_int_equal(counter_of(&w->b, "dropped_too_long"), before + 3);
+		assert_int_equal(qp_state_of(qb), HDL_QPS_RTS);
+		/* What came before its end was there may have been placed. */
+		expect_bytes(&w->b, 40000, w->b.mem + 40000, room);
+		check_memory(w);
+		post_data(qa, 9, HDL_OP_SEND, &w->a, 100, room);
+		expect_sent(w, w->a.scq, qa, 9, HDL_WC_SEND, room);
+		expect_received(w, w->b.rcq, qb, qa, 1, room);
+		expect_copy(&w->b, 40000, &w->a, 100, room);
+		check_memory(w);
+		expect_no_event(w);
+		drop_qp(w, qa);
+		drop_qp(w, qb);
+	}
+}
+
 static void uc_offers_no_reads_and_atomics(void **state)
 {
 	struct world *w = *state;
@@ -316,19 +355,52 @@ static void ud_lost_in_silence(void **state)
 	expect_no_event(w);
 }
 
-static void ud_buffer_too_small(void **state)
+/* Anybody can send one that is too long: it is dropped and counted, the receive stays for the next one. */
+static void ud_too_long_is_dropped(void **state)
 {
+	static const uint32_t sizes[] = {8, 100, HDL_UD_MTU};
 	struct world *w = *state;
-	struct hdl_qp *qa, *qb;
-	make_pair(w, &ud, &qa, &qb);
-	struct hdl_ah_attr to = {.dgid = w->b.gid, .port_num = 1};
-	struct hdl_ah *ah = make_ah(&w->a, &to);
-	post_recv(qb, 1, &w->b, 256, HDL_GRH_BYTES + 7);
-	post_datagram(qa, 9, HDL_OP_SEND, piece(&w->a, 0, 8), ah, hdl_qp_number(qb), QKEY);
-	expect_sent(w, w->a.scq, qa, 9, HDL_WC_SEND, 8);
-	expect_failed(w, w->b.rcq, qb, 1, HDL_WC_LOC_LEN_ERR, HDL_DETAIL_BOUNDS);
-	assert_int_equal(qp_state_of(qa), HDL_QPS_RTS);
-	check_memory(w);
+	struct hdl_srq *srq = make_srq(&w->b, 4, 1, 0);
+	const struct qp_options shared = {.type = HDL_QP_UD, .qkey = QKEY, .srq = srq};
+	for (uint32_t i = 0; i < 2; i++) {
+		struct hdl_qp *qa = make_qp(&w->a, &ud), *qb = make_qp(&w->b, i ? &shared : &ud);
+		connect_pair(w, &ud, qa, qb);
+		struct hdl_ah_attr to = {.dgid = w->b.gid, .port_num = 1, .is_global = true};
+		struct hdl_ah *ah = make_ah(&w->a, &to);
+		uint64_t before = counter_of(&w->b, "dropped_too_long");
+		struct hdl_sge small = piece(&w->b, 256, HDL_GRH_BYTES + 7);
+		if (i == 0)
+			assert_int_equal(try_recv(qb, 1, &small, 1), 0);
+		else
+			assert_int_equal(
+			        hdl_srq_post(srq,
+			                     &(struct hdl_recv_wr){
+			                             .wr_id = 1, .sg_list = &small, .num_sge = 1},
+			                     NULL),
+			        0);
+		for (uint32_t k = 0; k < COUNT(sizes); k++) {
+			post_datagram(qa, 9, HDL_OP_SEND, piece(&w->a, 0, sizes[k]), ah,
+			              hdl_qp_number(qb), QKEY);
+			expect_sent(w, w->a.scq, qa, 9, HDL_WC_SEND, sizes[k]);
+		}
+		expect_nothing(w, w->b.rcq);
+		assert_int_equal(counter_of(&w->b, "dropped_too_long"), before + COUNT(sizes));
+		assert_int_equal(qp_state_of(qb), HDL_QPS_RTS);
+		check_memory(w);
+		post_datagram(qa, 10, HDL_OP_SEND, piece(&w->a, 0, 7), ah, hdl_qp_number(qb), QKEY);
+		struct hdl_wc wc;
+		wait_wc(w, w->b.rcq, &wc);
+		assert_int_equal(wc.wr_id, 1);
+		assert_int_equal(wc.status, HDL_WC_SUCCESS);
+		assert_int_equal(wc.byte_len, HDL_GRH_BYTES + 7);
+		expect_sent(w, w->a.scq, qa, 10, HDL_WC_SEND, 7);
+		expect_bytes(&w->b, 256, w->b.mem + 256, HDL_GRH_BYTES);
+		expect_copy(&w->b, 256 + HDL_GRH_BYTES, &w->a, 0, 7);
+		check_memory(w);
+		expect_no_event(w);
+		drop_qp(w, qa);
+		drop_qp(w, qb);
+	}
 }
 
 /* One handle for many destinations, and to oneself. */
@@ -454,13 +526,14 @@ static const struct CMUnitTest tests[] = {
         BEHAVIOUR(uc_to_a_peer_that_is_not_ready_is_dropped),
         BEHAVIOUR(uc_write_refused_is_dropped),
         BEHAVIOUR(uc_write_immediate_refused_announces_nothing),
+        BEHAVIOUR(uc_too_long_is_dropped),
         BEHAVIOUR(uc_offers_no_reads_and_atomics),
         BEHAVIOUR(uc_own_error_stops_the_send_queue),
         BEHAVIOUR(ud_arrives_behind_a_route_header),
         BEHAVIOUR(ud_limits),
         BEHAVIOUR(ud_qkey_guards_the_queue_pair),
         BEHAVIOUR(ud_lost_in_silence),
-        BEHAVIOUR(ud_buffer_too_small),
+        BEHAVIOUR(ud_too_long_is_dropped),
         BEHAVIOUR(ud_talks_to_many),
         BEHAVIOUR(a_lid_is_an_address),
         BEHAVIOUR(ud_comes_from_the_address_that_was_chosen),
