@@ -122,7 +122,11 @@ static int post_one(const struct compat_qp *qp, const struct ibv_send_wr *wr)
 		memcpy(&one.u, &wr->wr, sizeof(wr->wr));
 		one.remote_srq = wr->qp_type.xrc.remote_srqn;
 	}
-	return compat_post_error(hdl_post_send(qp->hdl, &one, NULL));
+	int result = hdl_post_send(qp->hdl, &one, NULL);
+	/* A datagram that the port does not carry, as ibv_post_send() of other adapters says it. */
+	if (result == -HDL_EMSGSIZE && qp->ibv.qp_base.qp_type == IBV_QPT_UD)
+		return EMSGSIZE;
+	return compat_post_error(result);
 }
 
 /* Kept out of compat_post_send(), which is short. */

@@ -201,6 +201,36 @@ static void bad_requests(void **state)
 	pair_close(pair);
 }
 
+/* A datagram that is longer than the port carries (docs/COMPATIBILITY.md). */
+static void datagrams_that_are_too_long(void **state)
+{
+	struct pair *pair = pair_open(&(struct pair_how){.type = IBV_QPT_UD});
+	struct ibv_ah_attr attr = {
+	        .grh = {.dgid = pair->b.gid, .hop_limit = 64}, .is_global = 1, .port_num = 1};
+	struct ibv_ah *ah = ibv_create_ah(pair->a.pd, &attr);
+	struct ibv_port_attr port;
+	(void)state;
+	assert_non_null(ah);
+	assert_int_equal(ibv_query_port(pair->a.context, 1, &port), 0);
+	uint32_t most = 128u << port.active_mtu;
+	struct ibv_sge sge = pair_sge(&pair->a, 0, most + 1);
+	struct ibv_send_wr *bad = NULL,
+	                   wr = {.sg_list = &sge,
+	                         .num_sge = 1,
+	                         .opcode = IBV_WR_SEND,
+	                         .send_flags = IBV_SEND_SIGNALED,
+	                         .wr.ud = {.ah = ah,
+	                                   .remote_qpn = pair->b.qp->qp_num,
+	                                   .remote_qkey = PAIR_QKEY}};
+	assert_int_equal(ibv_post_send(pair->a.qp, &wr, &bad), EMSGSIZE);
+	assert_ptr_equal(bad, &wr);
+	sge.length = most;
+	assert_int_equal(ibv_post_send(pair->a.qp, &wr, &bad), 0);
+	pair_done(&pair->a);
+	assert_int_equal(ibv_destroy_ah(ah), 0);
+	pair_close(pair);
+}
+
 /* More than the queues hold. */
 static void full_queues(void **state)
 {
@@ -410,6 +440,7 @@ int main(void)
 	        cmocka_unit_test(gids_and_pkeys),
 	        cmocka_unit_test(refusals),
 	        cmocka_unit_test(bad_requests),
+	        cmocka_unit_test(datagrams_that_are_too_long),
 	        cmocka_unit_test(full_queues),
 	        cmocka_unit_test(what_is_not_supported_says_so),
 	        cmocka_unit_test(a_queue_pair_remembers),
