@@ -202,8 +202,9 @@ enum hdl_wc_status {
 	HDL_WC_WR_FLUSH_ERR = 5,   /* not executed: the queue pair is in an error state */
 	HDL_WC_MEM_MGT_ERR =
 	        6, /* a bind, registration or invalidation was refused; see vendor_err */
-	HDL_WC_BAD_RESP_ERR = 7,   /* the answer made no sense */
-	HDL_WC_LOC_ACCESS_ERR = 8, /* memory that was registered has gone */
+	HDL_WC_BAD_RESP_ERR = 7, /* the answer made no sense */
+	HDL_WC_LOC_ACCESS_ERR =
+	        8, /* memory that was registered has gone; receive: the write that brought immediate data was refused */
 	HDL_WC_REM_INV_REQ_ERR = 9,
 	HDL_WC_REM_ACCESS_ERR = 10,
 	HDL_WC_REM_OP_ERR = 11,

@@ -18,7 +18,8 @@ enum frame_kind {
 	FRAME_ANSWER,   /* body: frame_answer; acknowledges everything up to msn */
 	FRAME_DATAGRAM, /* body: frame_datagram, then the data */
 	FRAME_DATA, /* body: data for the read that msn is; the last one of them is also its answer */
-	FRAME_CLOSE, /* the sender's queue pair gave up: imm is an hdl_event_type, length an hdl_detail */
+	FRAME_CLOSE, /* the sender's queue pair gave up: imm is an hdl_event_type, length an hdl_detail; FRAME_IMM: its request was for
+	              * a receive, too */
 	FRAME_BURST, /* body: num_sge messages of kind FRAME_SEND, numbered from msn on, each a frame_item and its data */
 	FRAME_KIND_COUNT
 };

@@ -44,10 +44,10 @@ void ib_owe_nak(struct node *node, struct qp *qp, enum ib_nak_code code, uint32_
 	ib_owe_ack(node, qp, ib_aeth_syndrome(IB_AETH_NAK, (uint8_t)code), psn);
 }
 
-/* The request cannot be executed: tell the peer, raise the event, fail (IBTA table 62). An unreliable one is dropped with the rest
- * of its message. */
-static void refuse(struct node *node, struct qp *qp, enum ib_nak_code code, uint32_t psn,
-                   enum hdl_detail detail)
+/* The request cannot be executed: tell the peer, raise the event unless a completion tells, fail (IBTA table 62). An unreliable one
+ * is dropped with the rest of its message. */
+static void refuse_quietly(struct node *node, struct qp *qp, enum ib_nak_code code, uint32_t psn,
+                           enum hdl_detail detail, bool told)
 {
 	qp->ib->kind = IB_NOTHING;
 	if (!qp_reliable(qp))
@@ -58,11 +58,18 @@ static void refuse(struct node *node, struct qp *qp, enum ib_nak_code code, uint
 		rd_refused(node, qp);
 		return;
 	}
-	op_event(node, qp,
-	         code == IB_NAK_INVALID_REQUEST ? HDL_EVENT_QP_REQUEST_ERR
-	                                        : HDL_EVENT_QP_ACCESS_ERR,
-	         detail);
+	if (!told)
+		op_event(node, qp,
+		         code == IB_NAK_INVALID_REQUEST ? HDL_EVENT_QP_REQUEST_ERR
+		                                        : HDL_EVENT_QP_ACCESS_ERR,
+		         detail);
 	qp_enter(node, qp, HDL_QPS_ERR);
+}
+
+static void refuse(struct node *node, struct qp *qp, enum ib_nak_code code, uint32_t psn,
+                   enum hdl_detail detail)
+{
+	refuse_quietly(node, qp, code, psn, detail, false);
 }
 
 static void invalid(struct node *node, struct qp *qp, const struct ib_packet *packet)
@@ -105,7 +112,10 @@ static void not_received(struct node *node, struct qp *qp, const struct ib_packe
 		refuse(node, qp, IB_NAK_INVALID_REQUEST, psn, detail);
 		break;
 	case OP_INVALIDATE_REFUSED:
-		refuse(node, qp, IB_NAK_INVALID_REQUEST, psn, detail);
+		/* IBTA section 9.9.6.3, class J: the message is there, and is acknowledged as such. That its key could not be taken back is
+		 * our own affair, and the receive's completion says so. */
+		qp->ib->msn = ib_psn(qp->ib->msn + 1);
+		ib_owe_ack(node, qp, 0, psn);
 		break;
 	default: /* our own fault, and the receive's completion says so: no event */
 		if (qp_reliable(qp))
@@ -211,7 +221,11 @@ static bool begin_write(struct node *node, struct qp *qp, const struct ib_packet
 	                ? HDL_DETAIL_NONE
 	                : respond_check(node, qp->ib->to, &whole, HDL_ACCESS_REMOTE_WRITE, &range);
 	if (detail != HDL_DETAIL_NONE) {
-		refuse(node, qp, code_for(detail), packet->bth.psn, detail);
+		/* IBTA section 9.9.6.3, class C: where it is known which receive the request is for, that one tells. It is not of a longer
+		 * one, whose first packet does not say that the last will bring immediate data. */
+		bool told = (packet->headers & IB_HAS_IMMDT) != 0 && qp_reliable(qp) &&
+		            qp->type != QP_TYPE_EEC && op_refuse_receive(node, qp, detail);
+		refuse_quietly(node, qp, code_for(detail), packet->bth.psn, detail, told);
 		return false;
 	}
 	ib->kind = IB_WRITE;

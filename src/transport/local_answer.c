@@ -44,6 +44,7 @@ static bool send_close(struct node *node, struct qp *qp)
 	if (out == NULL)
 		return false;
 	*out = (struct frame){.kind = FRAME_CLOSE,
+	                      .flags = qp->close_imm ? FRAME_IMM : 0,
 	                      .to_qpn = qp->attr.dest_qpn,
 	                      .from_qpn = qp->qpn,
 	                      .msn = qp->close_key.v,

@@ -63,6 +63,7 @@ static void refused_by_target(struct node *node, struct qp *qp, struct wqe_send 
 	                                                   : HDL_EVENT_QP_ACCESS_ERR;
 	qp->close_detail = (uint8_t)detail;
 	qp->close_key = wqe->u.rdma.key;
+	qp->close_imm = wqe->opcode == HDL_OP_WRITE_IMM && status != HDL_WC_REM_INV_REQ_ERR;
 	request_finish(wqe, status, detail);
 	node_owe(node, qp);
 }

@@ -7,23 +7,41 @@
 #include "transport/local.h"
 #include "transport/op.h"
 
-void local_refuse(struct node *node, struct qp *qp, uint32_t msn, enum answer answer,
-                  enum hdl_detail detail)
+/* @told: a completion says so, and no event is needed. */
+static void refuse_quietly(struct node *node, struct qp *qp, uint32_t msn, enum answer answer,
+                           enum hdl_detail detail, bool told)
 {
 	if (!qp_reliable(qp))
 		return; /* unreliable: dropped in silence */
 	tpt_count(node->tpt, detail);
 	local_owe(node, qp, answer, msn, detail);
-	op_event(node, qp,
-	         answer == ANSWER_INVALID ? HDL_EVENT_QP_REQUEST_ERR : HDL_EVENT_QP_ACCESS_ERR,
-	         detail);
+	if (!told)
+		op_event(node, qp,
+		         answer == ANSWER_INVALID ? HDL_EVENT_QP_REQUEST_ERR
+		                                  : HDL_EVENT_QP_ACCESS_ERR,
+		         detail);
 	qp_enter(node, qp, HDL_QPS_ERR);
+}
+
+void local_refuse(struct node *node, struct qp *qp, uint32_t msn, enum answer answer,
+                  enum hdl_detail detail)
+{
+	refuse_quietly(node, qp, msn, answer, detail, false);
 }
 
 static void refuse(struct node *node, struct qp *qp, const struct arrival *a, enum answer answer,
                    enum hdl_detail detail)
 {
 	local_refuse(node, qp, a->frame.msn, answer, detail);
+}
+
+/* A write was refused. One with immediate data has a receive, which tells (IBTA section 9.9.6.3, class C). */
+static void refuse_write(struct node *node, struct qp *qp, const struct arrival *a,
+                         enum hdl_detail detail)
+{
+	bool told = (a->frame.flags & FRAME_IMM) != 0 && qp_reliable(qp) &&
+	            op_refuse_receive(node, qp, detail);
+	refuse_quietly(node, qp, a->frame.msn, local_answer_for(detail), detail, told);
 }
 
 /* --- executing --- */
@@ -82,11 +100,10 @@ static bool not_received(struct node *node, struct qp *qp, const struct arrival 
 		refuse(node, qp, a, ANSWER_INVALID, detail);
 		return false;
 	case OP_INVALIDATE_REFUSED:
-		if (qp_reliable(qp))
-			refuse(node, qp, a, ANSWER_INVALID, detail);
-		else
-			qp_enter(node, qp, HDL_QPS_ERR);
-		return false;
+		/* IBTA section 9.9.6.3, class J: the message is there, and is acknowledged as such. That its key could not be taken back is
+		 * our own affair, and the receive's completion says so. */
+		qp_enter(node, qp, HDL_QPS_ERR);
+		return true;
 	case OP_TARGET_REFUSED: /* our own fault, and the receive's completion says so: no event */
 		if (qp_reliable(qp))
 			local_owe(node, qp, ANSWER_OPERATION, a->frame.msn, detail);
@@ -201,7 +218,7 @@ static bool run_write_part(struct node *node, struct qp *qp, const struct arriva
 	if (a->frame.offset == 0)
 		detail = respond_check(node, qp, &whole, HDL_ACCESS_REMOTE_WRITE, &to);
 	if (detail != HDL_DETAIL_NONE) {
-		refuse(node, qp, a, local_answer_for(detail), detail);
+		refuse_write(node, qp, a, detail);
 		return false;
 	}
 	struct hdl_sge piece;
@@ -243,7 +260,7 @@ static bool run_write(struct node *node, struct qp *qp, const struct arrival *a)
 		enum hdl_detail detail =
 		        respond_check(node, qp, &range, HDL_ACCESS_REMOTE_WRITE, &to);
 		if (detail != HDL_DETAIL_NONE) {
-			refuse(node, qp, a, local_answer_for(detail), detail);
+			refuse_write(node, qp, a, detail);
 			return !qp_reliable(qp);
 		}
 		struct sg_result result = sg_move(&node->links[a->link].mover, side_of(a), &to,

@@ -64,7 +64,10 @@ static void closed(struct node *node, struct qp *qp, const struct arrival *a)
 	    entry.pd == qp->pd && (entry.access & OP_REMOTE_RIGHTS) != 0)
 		op_memory_gone(node, key);
 	tpt_count(node->tpt, detail);
-	op_event(node, qp, type, detail);
+	/* Of an XRC target it is not known which queue the request meant. */
+	if ((a->frame.flags & FRAME_IMM) == 0 || qp->type != HDL_QP_RC ||
+	    !op_refuse_receive(node, qp, detail))
+		op_event(node, qp, type, detail);
 	qp_enter(node, qp, HDL_QPS_ERR);
 }
 

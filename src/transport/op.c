@@ -260,6 +260,17 @@ static enum op_received place(struct node *node, struct qp *qp, const struct wqe
 	return OP_TARGET_REFUSED;
 }
 
+bool op_refuse_receive(struct node *node, struct qp *qp, enum hdl_detail detail)
+{
+	const struct wqe_recv *wqe = next_recv(qp);
+	if (wqe == NULL)
+		return false;
+	uint64_t wr_id = wqe->wr_id;
+	release_recv(node, qp);
+	complete_recv(node, qp, wr_id, HDL_WC_LOC_ACCESS_ERR, detail);
+	return true;
+}
+
 /* A peer may take back what it was given: a key without remote rights is none of its business. */
 static enum hdl_detail invalidate_for_peer(struct node *node, const struct qp *qp,
                                            struct hdl_key key)
@@ -372,8 +383,6 @@ enum hdl_detail op_atomic(const struct mover *mover, enum move_side side, struct
 {
 	const struct hdl_sge *piece = &target->pieces[0];
 	assert(target->count == 1 && piece->length == 8);
-	if (piece->addr % 8 != 0)
-		return HDL_DETAIL_MISALIGNED;
 	struct tpt_grant grant;
 	struct span run;
 	uint64_t covered;
@@ -382,7 +391,8 @@ enum hdl_detail op_atomic(const struct mover *mover, enum move_side side, struct
 		tpt_enter(target->guard);
 	enum hdl_detail detail = sg_ask(target, piece, &grant);
 	if (detail == HDL_DETAIL_NONE &&
-	    (tpt_spans(target->table, &grant, 0, 8, &run, 1, &covered) != 1 || covered != 8 ||
+	    (piece->addr % 8 != 0 ||
+	     tpt_spans(target->table, &grant, 0, 8, &run, 1, &covered) != 1 || covered != 8 ||
 	     run.addr % 8 != 0))
 		detail =
 		        HDL_DETAIL_MISALIGNED; /* eight bytes, but not eight aligned bytes of memory */

@@ -34,7 +34,7 @@ struct op_message {
 
 enum op_received {
 	OP_RECEIVED,
-	OP_NO_RECEIVE,     /* nothing is posted; nothing has happened */
+	OP_NO_RECEIVE, /* nothing is posted; nothing has happened */
 	OP_TOO_LONG, /* reliable: the receive was completed with an error; else counted, and nothing is consumed */
 	OP_TARGET_REFUSED, /* the receive's own pieces were refused; it was completed with an error */
 	OP_SOURCE_REFUSED, /* the sender's pieces were refused; nothing is consumed */
@@ -53,6 +53,9 @@ void op_receive_datagram(struct node *node, struct qp *qp, const struct op_messa
  * without data. OP_RECEIVED, OP_NO_RECEIVE, OP_TOO_LONG, OP_TARGET_REFUSED. */
 enum op_received op_receive_part(struct node *node, struct qp *qp, uint32_t length, uint32_t offset,
                                  void *bytes, uint32_t count, enum hdl_detail *detail);
+/* A write with immediate data was refused: the receive that it would have consumed is completed with HDL_WC_LOC_ACCESS_ERR (IBTA
+ * section 11.6.2). False: there is none. */
+bool op_refuse_receive(struct node *node, struct qp *qp, enum hdl_detail detail);
 /* Is there a receive for the next message? */
 bool op_has_receive(const struct qp *qp);
 

@@ -142,6 +142,7 @@ struct qp {
 	uint32_t answer_count; /* of messages that the ACK that is due is for */
 	uint8_t close_event;
 	uint8_t close_detail;
+	bool close_imm; /* because of a write with immediate data */
 	struct hdl_key close_key;
 	/* A message that comes in parts: which, how much of it is there. The receive that it fills stays the oldest, or, from a
 	 * shared queue, is taken out and kept here. */

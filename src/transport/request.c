@@ -131,6 +131,7 @@ static void send_failed(struct node *node, struct qp *qp, uint8_t opcode, enum h
 			qp->close_due = true;
 			qp->close_event = HDL_EVENT_QP_FATAL;
 			qp->close_detail = (uint8_t)detail;
+			qp->close_imm = false;
 			node_owe(node, qp);
 		}
 		qp_enter(node, qp, HDL_QPS_ERR);

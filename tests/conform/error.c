@@ -228,8 +228,14 @@ static void ip4_figure_18_remote_checks(void **state)
 			post_data(qa, 2, HDL_OP_SEND, &w->a, 0, 0);
 			expect_refused(w, w->a.scq, qa, 1, HDL_WC_REM_ACCESS_ERR, details[d]);
 			expect_flushed(w, w->a.scq, qa, 2);
-			expect_event(w, &w->b, HDL_EVENT_QP_ACCESS_ERR, details[d], qb);
-			expect_flushed(w, w->b.rcq, qb, 7);
+			if (remote_rows[r].opcode == HDL_OP_WRITE_IMM) {
+				/* The receive that it was for tells, and there is no event besides. */
+				expect_failed(w, w->b.rcq, qb, 7, HDL_WC_LOC_ACCESS_ERR,
+				              details[d]);
+			} else {
+				expect_event(w, &w->b, HDL_EVENT_QP_ACCESS_ERR, details[d], qb);
+				expect_flushed(w, w->b.rcq, qb, 7);
+			}
 			assert_int_equal(qp_state_of(qa), HDL_QPS_ERR);
 			assert_int_equal(qp_state_of(qb), HDL_QPS_ERR);
 			assert_true(counter_sum(w, counters[details[d]]) > before);
@@ -318,6 +324,25 @@ static void sn1_misaligned_atomic_is_an_invalid_request(void **state)
 	}
 }
 
+/* Whether the memory may be touched at all is judged before how. */
+static void sn1_misaligned_atomic_with_a_bad_key_is_an_access_error(void **state)
+{
+	struct world *w = *state;
+	for (uint32_t by = 0; by < 8; by += 7) {
+		struct hdl_qp *qa, *qb;
+		make_pair(w, NULL, &qa, &qb);
+		struct hdl_key key = arena_key(&w->b);
+		key = hdl_key_with_instance(key, (uint8_t)(key.v + 1));
+		post_atomic(qa, 1, HDL_OP_COMPARE_SWAP, piece(&w->a, 0, 8), address(&w->b, 64 + by),
+		            key, 1, 0);
+		expect_refused(w, w->a.scq, qa, 1, HDL_WC_REM_ACCESS_ERR, HDL_DETAIL_INSTANCE);
+		expect_event(w, &w->b, HDL_EVENT_QP_ACCESS_ERR, HDL_DETAIL_INSTANCE, qb);
+		assert_int_equal(qp_state_of(qb), HDL_QPS_ERR);
+		check_memory(w);
+		expect_no_event(w);
+	}
+}
+
 /* --- length --- */
 
 static void sn1_receive_too_short(void **state)
@@ -385,6 +410,7 @@ static const struct CMUnitTest tests[] = {
         BEHAVIOUR(ip4_figure_18_e_bounds_by_byte),
         BEHAVIOUR(ip4_queue_pair_without_the_right),
         BEHAVIOUR(sn1_misaligned_atomic_is_an_invalid_request),
+        BEHAVIOUR(sn1_misaligned_atomic_with_a_bad_key_is_an_access_error),
         BEHAVIOUR(sn1_receive_too_short),
         BEHAVIOUR(sn1_error_flushes_everything_in_order),
 };

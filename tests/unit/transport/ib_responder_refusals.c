@@ -201,6 +201,40 @@ static void requests_that_are_refused_as_such(void **state)
 	assert_true(rig_holds(rig, 4096 + 299, 0, 4096 + 299, 100));
 }
 
+/* IBTA section 9.9.6.3. Class J: a SEND whose key cannot be invalidated has arrived; there is no NAK. Class C: a write that brings
+ * immediate data and is refused is told by the receive that it would have consumed, where one packet says so. */
+static void refusals_that_a_receive_tells(void **state)
+{
+	struct rig *rig = *state;
+	rig_qp(rig, NULL);
+	rig_recv(rig, 1, 4096, 64);
+	rig_recv(rig, 2, 4096, 64);
+	struct ib_packet packet = rig_data(rig, IB_RC + IB_OP_SEND_ONLY_INV, FIRST, 20, 16);
+	packet.ieth.rkey = hdl_mr_key(rig->mr).v;
+	rig_take(rig, &packet);
+	rig_expect_answer(rig, FIRST, IB_AETH_ACK, -1, 1);
+	rig_completion(rig, rig->rcq, 1, HDL_WC_MEM_MGT_ERR);
+	rig_completion(rig, rig->rcq, 2, HDL_WC_WR_FLUSH_ERR);
+	assert_int_equal(rig_state(rig), HDL_QPS_ERR);
+	rig_no_event(rig);
+	for (uint32_t more = 0; more < 2; more++) {
+		rig_qp(rig, NULL);
+		rig_recv(rig, 1, 4096, 64);
+		rig_recv(rig, 2, 4096, 64);
+		packet = rig_rdma(rig, more ? IB_OP_WRITE_FIRST : IB_OP_WRITE_ONLY_IMM, FIRST, 0,
+		                  more ? 300 : 16, more ? 256 : 16);
+		packet.reth.rkey ^= 1;
+		rig_take(rig, &packet);
+		rig_expect_answer(rig, FIRST, IB_AETH_NAK, IB_NAK_REMOTE_ACCESS_ERROR, -1);
+		if (more)
+			rig_expect_event(rig, HDL_EVENT_QP_ACCESS_ERR, HDL_DETAIL_INSTANCE);
+		rig_completion(rig, rig->rcq, 1,
+		               more ? HDL_WC_WR_FLUSH_ERR : HDL_WC_LOC_ACCESS_ERR);
+		rig_completion(rig, rig->rcq, 2, HDL_WC_WR_FLUSH_ERR);
+		rig_no_event(rig);
+	}
+}
+
 /* --- packets that are nobody's --- */
 
 static void strangers_get_no_answer(void **state)
@@ -266,9 +300,13 @@ static void states_that_answer(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        RIGGED(opcodes_out_of_order),       RIGGED(payloads_of_the_wrong_length),
-	        RIGGED(memory_that_is_not_granted), RIGGED(requests_that_are_refused_as_such),
-	        RIGGED(strangers_get_no_answer),    RIGGED(states_that_answer),
+	        RIGGED(opcodes_out_of_order),
+	        RIGGED(payloads_of_the_wrong_length),
+	        RIGGED(memory_that_is_not_granted),
+	        RIGGED(requests_that_are_refused_as_such),
+	        RIGGED(refusals_that_a_receive_tells),
+	        RIGGED(strangers_get_no_answer),
+	        RIGGED(states_that_answer),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
