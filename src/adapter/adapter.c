@@ -42,6 +42,7 @@ const char *const counter_names[NODE_COUNTER_COUNT] = {
         [NODE_PROBES] = "probes",
         [NODE_CNP_SENT] = "cnp_sent",
         [NODE_CNP_RECEIVED] = "cnp_received",
+        [NODE_CNP_UNPROVED] = "cnp_unproved",
         [NODE_DROPPED_TOO_LONG] = "dropped_too_long",
 };
 

@@ -38,14 +38,19 @@
 #define IB_WINDOW_MAX         1024u /* packets in flight, */
 #define IB_WINDOW_FIRST_BYTES 4096u /* to begin with */
 #define IB_WINDOW_STEP_BYTES  1024u
-#define IB_WINDOW_PARTS       16u       /* at least one packet in so many round trips */
-#define IB_WINDOW_SHIFT       8u        /* the window is kept in 256ths of a packet */
-#define IB_PSN_HALF           0x800000u /* a PSN that is further ahead is behind */
-#define IB_CNP_EVERY_NS       50000u    /* congestion is told to a sender this often */
-#define IB_PATIENCE_MIN_NS    1000000u  /* an answer is not missed sooner, */
-#define IB_PATIENCE_FIRST_NS  4000000u  /* and not before it is known how long one takes */
-#define IB_BURST_MIN          64u       /* responses to one read between two pauses, at least, */
-#define IB_BURST_MAX          8192u     /* and from so many on there are none */
+#define IB_WINDOW_PARTS       16u        /* at least one packet in so many round trips */
+#define IB_WINDOW_SHIFT       8u         /* the window is kept in 256ths of a packet */
+#define IB_PSN_HALF           0x800000u  /* a PSN that is further ahead is behind */
+#define IB_CNP_EVERY_NS       50000u     /* congestion is told to a sender this often */
+#define IB_CNP_LATE           64u        /* packets that a CNP may be behind what is acknowledged */
+#define IB_CNP_BARE_NS        100000000u /* a CNP that proves nothing counts this often at most, */
+#define IB_CNP_BARE_TRIPS     64u        /* and not more often than once in so many round trips */
+#define IB_MARK_AHEAD         64u /* a mark counts of packets that are this near to the expected one */
+#define IB_RESYNC_AHEAD       (2u * IB_WINDOW_MAX) /* PSNs that a RESYNC may skip: what was in flight */
+#define IB_PATIENCE_MIN_NS    1000000u             /* an answer is not missed sooner, */
+#define IB_PATIENCE_FIRST_NS  4000000u /* and not before it is known how long one takes */
+#define IB_BURST_MIN          64u      /* responses to one read between two pauses, at least, */
+#define IB_BURST_MAX          8192u    /* and from so many on there are none */
 #define IB_PAUSE_MIN_NS       100000u
 #define IB_PAUSE_MAX_NS       1000000000u
 
@@ -54,7 +59,8 @@ struct ib {
 	struct path path;
 	struct path alternate; /* or, after a migration, the former one */
 	bool has_alternate, has_former;
-	bool refused;          /* a migration of the peer's, and that was told */
+	bool refused; /* a migration of the peer's, and that was told */
+	bool reply_alternate; /* what is looked at came along the alternate path, from a peer that has moved there, perhaps */
 	struct stripe *stripe; /* both are used at a time (stripe.h); NULL: not */
 	uint16_t
 	        came_port; /* source port of the peer's packets along the path, not the alternate one */
@@ -78,6 +84,8 @@ struct ib {
 	bool recovering;
 	bool probed; /* the answer to this PSN was missed; what the window was then: */
 	uint32_t probed_psn, window_before, threshold_before;
+	bool bare_seen; /* a CNP that proves nothing came, and counted then: */
+	uint64_t bare_ns;
 	/* How long answers take. */
 	bool timing; /* that for this PSN is being timed, since: */
 	uint8_t backoff;
@@ -186,8 +194,10 @@ void ib_begin_requester(struct qp *qp);
 void ib_migrate(struct node *node, struct qp *qp);
 /* Requests are not answered any more. True: there is another path, on which to go on. */
 bool ib_path_failed(struct node *node, struct qp *qp);
-/* May a packet with this MigReq have come along @came? */
-bool ib_path_take(struct node *node, struct qp *qp, const struct path *came, bool migreq);
+/* May a packet with this MigReq have come along @came? Anybody can write addresses into a packet: nothing is moved by that. */
+bool ib_path_take(struct qp *qp, const struct path *came, bool migreq);
+/* The packet along @came has a PSN that only the peer knows: what it says about paths is believed (IBTA section 17.2.8). */
+void ib_path_follow(struct node *node, struct qp *qp, const struct path *came, bool migreq);
 #define IB_ALTERNATE_PORT 0x2000u /* what the source ports of the two paths differ in */
 /* The paths by number. */
 static inline const struct path *ib_way(const struct ib *ib, unsigned way)
@@ -197,7 +207,7 @@ static inline const struct path *ib_way(const struct ib *ib, unsigned way)
 /* Where an acknowledgement goes, and where the answer to a read or atomic does. */
 static inline const struct path *ib_reply_path(const struct ib *ib)
 {
-	return ib->stripe == NULL ? &ib->path : ib_way(ib, ib->stripe->reply);
+	return ib->stripe == NULL ? ib_way(ib, ib->reply_alternate) : ib_way(ib, ib->stripe->reply);
 }
 /* The number of the path along which the packet came that is looked at. */
 static inline uint8_t ib_came(const struct ib *ib)
@@ -207,7 +217,7 @@ static inline uint8_t ib_came(const struct ib *ib)
 static inline const struct path *ib_respond_path(const struct ib *ib,
                                                  const struct read_entry *entry)
 {
-	return ib->stripe == NULL ? &ib->path : ib_way(ib, entry->way);
+	return ib->stripe == NULL ? ib_way(ib, ib->reply_alternate) : ib_way(ib, entry->way);
 }
 /* MigReq of the packets that @qp sends. */
 static inline bool ib_migreq(const struct qp *qp)
@@ -288,6 +298,11 @@ void ib_window_grow(struct ib *ib, uint32_t count);
 /* Packets were lost, or marked on their way: fewer in flight. */
 void ib_window_lost(struct ib *ib);
 void ib_window_marked(struct ib *ib);
+/* A CNP for the peer proves that we have seen its packets; and does this one prove that the peer has seen ours? One that does not,
+ * of an adapter of another make or of anybody, changes little (docs/adr/0010). */
+void ib_cnp_sign(const struct ib *ib, struct ib_cnp *cnp);
+bool ib_cnp_proved(const struct ib *ib, const struct ib_cnp *cnp);
+void ib_window_hinted(struct ib *ib, uint64_t now_ns);
 /* The answer to the oldest packet was missed: it is sent again, with a few after it. */
 void ib_window_silent(struct ib *ib);
 /* The packet @psn is about to be sent and asks for an answer; everything before una_psn was answered. */

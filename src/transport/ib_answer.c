@@ -229,6 +229,7 @@ static bool send_cnp(struct node *node, const struct qp *qp)
 	                                   .becn = true,
 	                                   .pkey = IB_DEFAULT_PKEY,
 	                                   .dest_qp = qp->attr.dest_qpn}};
+	ib_cnp_sign(qp->ib, &packet.cnp);
 	if (!send_plain(node, ib_reply_path(qp->ib), &packet))
 		return false;
 	counter_add(&node->counters[NODE_CNP_SENT], 1);

@@ -24,6 +24,7 @@ void ib_migrate(struct node *node, struct qp *qp)
 	ib->alternate = former; /* what is still on its way there is taken */
 	ib->has_alternate = false;
 	ib->has_former = true;
+	ib->reply_alternate = false;
 	qp->attr.ah = qp->attr.alt_ah;
 	qp->attr.port_num = qp->attr.alt_port_num;
 	qp->attr.timeout = qp->attr.alt_timeout;
@@ -51,29 +52,34 @@ static bool striped(struct ib *ib, const struct path *came)
 	return first || second;
 }
 
-bool ib_path_take(struct node *node, struct qp *qp, const struct path *came, bool migreq)
+bool ib_path_take(struct qp *qp, const struct path *came, bool migreq)
 {
 	struct ib *ib = qp->ib;
 	if (ib->stripe != NULL)
 		return striped(ib, came);
 	bool other = (ib->has_alternate || ib->has_former) && along(&ib->alternate, came);
+	bool moving = qp->attr.path_mig_state == HDL_MIG_ARMED && migreq && other;
+	/* Until it is known to be the peer's, what it asks for is answered where it came from, and nothing else. */
+	ib->reply_alternate = moving;
+	return moving || along(&ib->path, came) || (other && (ib->has_former || !migreq));
+}
+
+void ib_path_follow(struct node *node, struct qp *qp, const struct path *came, bool migreq)
+{
+	struct ib *ib = qp->ib;
 	uint8_t *state = &qp->attr.path_mig_state;
+	if (ib->stripe != NULL)
+		return;
+	bool first = along(&ib->path, came);
 	if (*state == HDL_MIG_ARMED && migreq) {
-		if (other) {
+		if (ib->has_alternate && along(&ib->alternate, came)) {
 			ib_migrate(node, qp);
-			return true;
-		}
-		if (!along(&ib->path, came) &&
-		    !ib->refused) { /* once, not as often as anybody likes */
+		} else if (!first && !ib->refused) { /* once, not as often as anybody likes */
 			ib->refused = true;
 			op_event(node, qp, HDL_EVENT_PATH_MIG_ERR, HDL_DETAIL_NONE);
 		}
-	}
-	if (!along(&ib->path, came))
-		return other && (ib->has_former || !migreq);
-	if (*state == HDL_MIG_REARM && !migreq) {
+	} else if (*state == HDL_MIG_REARM && !migreq && first) {
 		*state = HDL_MIG_ARMED;
 		ib->refused = false;
 	}
-	return true;
 }

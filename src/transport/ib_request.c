@@ -21,7 +21,7 @@ void ib_begin_responder(struct qp *qp)
 	ib->reads_put = ib->reads_sent = 0;
 	ib->touch_due = false;
 	ib->read_psn = ib_psn(~ib->expected_psn); /* none was before */
-	ib->ack_due = ib->cnp_due = false;
+	ib->ack_due = ib->cnp_due = ib->reply_alternate = false;
 	ib->cnp_ns = 0;
 	ib->burst.limit = ib->burst.sent = 0;
 	ib->burst.psn = ib_psn(~ib->expected_psn); /* none was before */
@@ -579,6 +579,10 @@ static void striped(struct node *node, struct qp *qp, const struct ib_packet *pa
                     uint32_t ahead)
 {
 	struct ib *ib = qp->ib;
+	if (ahead >= ib->stripe->count) { /* more than the peer may have in flight */
+		counter_add(&node->counters[NODE_BAD_PACKETS], 1);
+		return;
+	}
 	/* That a way works again is said along it, and at once. */
 	if (stripe_note(ib->stripe, packet->bth.psn, ib->expected_psn) && !ib->ack_due)
 		ib_owe_ack(node, qp, 0, ib->expected_psn - 1);

@@ -90,25 +90,63 @@ static void congested(struct node *node, struct qp *qp)
 	node_owe(node, qp);
 }
 
+/* Only the peer knows which PSNs are due. Has @packet one of these? */
+static bool is_due(const struct qp *qp, const struct ib_packet *packet)
+{
+	const struct ib *ib = qp->ib;
+	if (packet->op->role == IB_RESPONSE)
+		return ib_psn_distance(packet->bth.psn, ib->una_psn) >= 0 &&
+		       ib_psn_distance(packet->bth.psn, ib->sent_psn) < 0;
+	return packet->bth.psn == ib->expected_psn;
+}
+
+/* Does a mark on @packet count? Packets before it may have been lost, or take another way. */
+static bool mark_counts(const struct qp *qp, const struct ib_packet *packet)
+{
+	const struct ib *ib = qp->ib;
+	if (packet->op->role == IB_RESPONSE)
+		return is_due(qp, packet);
+	int32_t ahead = ib_psn_distance(packet->bth.psn, ib->expected_psn);
+	uint32_t near = ib->stripe != NULL ? ib->stripe->count : IB_MARK_AHEAD;
+	return ahead >= 0 && (uint32_t)ahead < near;
+}
+
+static void notified(struct node *node, struct qp *qp, const struct ib_packet *packet)
+{
+	counter_add(&node->counters[NODE_CNP_RECEIVED], 1);
+	if (ib_cnp_proved(qp->ib, &packet->cnp)) {
+		ib_window_marked(qp->ib);
+		return;
+	}
+	counter_add(&node->counters[NODE_CNP_UNPROVED], 1);
+	ib_window_hinted(qp->ib, node->now_ns);
+}
+
 static void connected(struct node *node, struct qp *qp, const struct path *came, bool marked,
                       const struct ib_packet *packet)
 {
 	enum hdl_qp_state state = qp_state(qp);
 	bool sends = state == HDL_QPS_RTS || state == HDL_QPS_SQD;
-	if (qp->ib == NULL ||
-	    (packet->op->transport != ib_transport_of(qp) && packet->op->role != IB_NOTICE) ||
-	    !ib_path_take(node, qp, came, packet->bth.migreq)) {
+	bool notice = packet->op->role == IB_NOTICE;
+	bool wanted = packet->op->role == IB_REQUEST ? qp_may_receive(state) : sends;
+	if (qp->ib == NULL || (packet->op->transport != ib_transport_of(qp) && !notice)) {
 		drop(node);
 		return;
 	}
-	if (packet->op->role == IB_NOTICE) {
-		counter_add(&node->counters[NODE_CNP_RECEIVED], 1);
-		ib_window_marked(qp->ib);
+	bool taken = ib_path_take(qp, came, packet->bth.migreq);
+	if (!notice && wanted && is_due(qp, packet))
+		ib_path_follow(node, qp, came, packet->bth.migreq);
+	if (!taken || (notice && !wanted)) {
+		drop(node);
+		return;
+	}
+	if (notice) {
+		notified(node, qp, packet);
 		return;
 	}
 	/* What asks for nothing and carries nothing cannot be sent more slowly. */
 	bool data = packet->op->role == IB_REQUEST || packet->payload_bytes > 0;
-	if (marked && data && qp_may_receive(state)) {
+	if (marked && data && qp_may_receive(state) && mark_counts(qp, packet)) {
 		/* A notification names a queue pair, and it is the context that sends too fast: there is none for it. */
 		if (qp->type != QP_TYPE_EEC)
 			congested(node, qp);

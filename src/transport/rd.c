@@ -284,10 +284,25 @@ void rd_refused(struct node *node, struct qp *context)
 	fail_kept(node, context, HDL_WC_REM_ABORT_ERR);
 }
 
+/* Can @packet be the RESYNC of the requester that we know? It skips no more than was in flight, and speaks for the message that it
+ * gives up. */
+static bool resync_fits(const struct qp *context, const struct ib_packet *packet, int32_t ahead)
+{
+	const struct ib *ib = context->ib;
+	if (ahead > (int32_t)IB_RESYNC_AHEAD)
+		return false;
+	return ib->kind == IB_NOTHING || ib->to == NULL ||
+	       (packet->bth.dest_qp == ib->to->qpn && packet->deth.src_qp == ib->rd->peer);
+}
+
 /* The requester gave its message up; what comes next has the PSN behind this one. */
 static void resync(struct node *node, struct qp *context, const struct ib_packet *packet)
 {
 	struct ib *ib = context->ib;
+	if (!resync_fits(context, packet, ib_psn_distance(packet->bth.psn, ib->expected_psn))) {
+		counter_add(&node->counters[NODE_BAD_PACKETS], 1);
+		return;
+	}
 	if (ib_psn_distance(packet->bth.psn, ib->expected_psn) < 0) { /* it came before */
 		counter_add(&node->counters[NODE_REPEATED], 1);
 		if (!ib->ack_due)
@@ -298,6 +313,7 @@ static void resync(struct node *node, struct qp *context, const struct ib_packet
 	ib->kind = IB_NOTHING;
 	ib->reads_put = ib->reads_sent = 0;
 	ib->rd->refused = context->nak_sent = false;
+	ib->rd->peer = packet->deth.src_qp;
 	ib->expected_psn = ib_psn(packet->bth.psn + 1);
 	ib_owe_ack(node, context, 0, packet->bth.psn);
 }
@@ -306,11 +322,12 @@ bool rd_takes_itself(struct node *node, struct qp *context, const struct ib_pack
 {
 	struct ib *ib = context->ib;
 	struct rd *rd = ib->rd;
-	rd->peer = packet->deth.src_qp;
 	if (packet->op->operation == IB_RESYNC) {
 		resync(node, context, packet);
 		return true;
 	}
+	if (packet->bth.psn == ib->expected_psn) /* else anybody can have sent it */
+		rd->peer = packet->deth.src_qp;
 	if (!rd->refused || packet->bth.psn != ib->expected_psn)
 		return false;
 	ib_owe_ack(node, context, rd->syndrome, rd->psn);

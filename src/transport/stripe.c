@@ -149,13 +149,36 @@ bool stripe_note(struct stripe *s, uint32_t psn, uint32_t expected)
 	return was_silent;
 }
 
+/* Is @b a copy of @a, sent again? An acknowledgement may be asked for by one of them alone, and the paths may differ. */
+static bool same_packet(const struct ib_packet *a, const struct ib_packet *b)
+{
+	return a->bth.psn == b->bth.psn && a->bth.opcode == b->bth.opcode &&
+	       a->bth.solicited == b->bth.solicited && a->headers == b->headers &&
+	       ((a->headers & IB_HAS_RETH) == 0 ||
+	        (a->reth.addr == b->reth.addr && a->reth.rkey == b->reth.rkey &&
+	         a->reth.length_bytes == b->reth.length_bytes)) &&
+	       ((a->headers & IB_HAS_ATOMICETH) == 0 ||
+	        (a->atomiceth.addr == b->atomiceth.addr && a->atomiceth.rkey == b->atomiceth.rkey &&
+	         a->atomiceth.swap_or_add == b->atomiceth.swap_or_add &&
+	         a->atomiceth.compare == b->atomiceth.compare)) &&
+	       ((a->headers & IB_HAS_IMMDT) == 0 || a->immdt.data == b->immdt.data) &&
+	       ((a->headers & IB_HAS_IETH) == 0 || a->ieth.rkey == b->ieth.rkey) &&
+	       ((a->headers & IB_HAS_XRCETH) == 0 || a->xrceth.srq == b->xrceth.srq) &&
+	       a->payload_bytes == b->payload_bytes &&
+	       (a->payload_bytes == 0 || memcmp(a->payload, b->payload, a->payload_bytes) == 0);
+}
+
 bool stripe_keep(struct stripe *s, const struct ib_packet *packet, uint32_t ahead)
 {
 	struct slot *slot = slot_of(s, packet->bth.psn);
 	if (ahead >= s->count || packet->payload_bytes > s->packet_bytes)
 		return false;
-	if (slot->used)
-		return true;
+	if (slot->used && slot->packet.bth.psn == packet->bth.psn) {
+		if (same_packet(&slot->packet, packet))
+			return true;
+		slot->used = false; /* one of the two is not the peer's: neither is believed */
+		return false;
+	}
 	slot->used = true;
 	slot->way = s->came;
 	slot->packet = *packet;

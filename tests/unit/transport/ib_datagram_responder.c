@@ -74,6 +74,44 @@ static void messages_go_to_the_queue_pair_they_name(void **state)
 	rig_no_completion(rig, rig->rcq);
 }
 
+/* Somebody who knows numbers and no PSN: neither does a RESYNC move what is expected, nor are answers led elsewhere. */
+static void strangers_move_nothing(void **state)
+{
+	struct rig *rig = *state;
+	static const uint32_t ahead[] = {5000, 0x10000, 0x7fffff};
+	recv_at(rig, rig->qp, 1, 0, 600);
+	take_data(rig, rig->qp, IB_OP_SEND_FIRST, RIG_RQ_PSN, 5, 256);
+	rig_skip(rig);
+	for (unsigned i = 0; i < COUNT(ahead); i++) {
+		struct ib_packet packet = rd_packet(rig->qp, IB_OP_RESYNC, RIG_RQ_PSN + ahead[i]);
+		rig_take(rig, &packet);
+		rig_no_completion(rig, rig->rcq);
+		packet = rd_packet(rig->qp, IB_OP_SEND_ONLY, RIG_RQ_PSN + ahead[i]);
+		packet.deth.src_qp = 0x123456;
+		rig_take(rig, &packet);
+	}
+	/* Near enough, and of another queue pair than the one whose message is there in part. */
+	struct ib_packet packet = rd_packet(rig->qp, IB_OP_RESYNC, RIG_RQ_PSN + 3);
+	packet.deth.src_qp = 0x123456;
+	rig_take(rig, &packet);
+	packet = rd_packet(rd.more[0], IB_OP_RESYNC, RIG_RQ_PSN + 3);
+	rig_take(rig, &packet);
+	rig_no_completion(rig, rig->rcq);
+	while (rig->looked_at != rig->sent_count) /* what was said went to the peer */
+		assert_int_equal(rig_look(rig)->bth.dest_qp, RIG_PEER_QPN);
+	take_data(rig, rig->qp, IB_OP_SEND_LAST, RIG_RQ_PSN + 1, 6, 40);
+	expect_ack(rig, RIG_RQ_PSN + 1);
+	received(rig, rig->qp, 1, HDL_WC_SUCCESS, 296);
+	/* The peer's own, for a message that it gives up. */
+	recv_at(rig, rig->qp, 2, 0, 600);
+	take_data(rig, rig->qp, IB_OP_SEND_FIRST, RIG_RQ_PSN + 2, 5, 256);
+	rig_skip(rig);
+	packet = rd_packet(rig->qp, IB_OP_RESYNC, RIG_RQ_PSN + 9);
+	rig_take(rig, &packet);
+	expect_ack(rig, RIG_RQ_PSN + 9);
+	received(rig, rig->qp, 2, HDL_WC_REM_ABORT_ERR, 0);
+}
+
 static void rdma_and_atomics_are_executed(void **state)
 {
 	struct rig *rig = *state;
@@ -243,7 +281,9 @@ static void shared_receives(void **state)
 	received(rig, rd.more[0], 0, HDL_WC_SUCCESS, 266);
 	take_data(rig, rd.more[0], IB_OP_SEND_FIRST, RIG_RQ_PSN + 2, 7, 256);
 	rig_skip(rig);
-	take_resync(rig, RIG_RQ_PSN + 4);
+	struct ib_packet packet = rd_packet(rd.more[0], IB_OP_RESYNC, RIG_RQ_PSN + 4);
+	rig_take(rig, &packet);
+	expect_ack(rig, RIG_RQ_PSN + 4);
 	received(rig, rd.more[0], 1, HDL_WC_REM_ABORT_ERR, 0);
 	take_data(rig, rd.more[0], IB_OP_SEND_ONLY, RIG_RQ_PSN + 5, 5, 8);
 	expect_answer(rig, RIG_RQ_PSN + 5, IB_AETH_RNR_NAK, 1);
@@ -281,6 +321,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        RD_RIGGED(messages_go_to_the_queue_pair_they_name),
+	        RD_RIGGED(strangers_move_nothing),
 	        RD_RIGGED(rdma_and_atomics_are_executed),
 	        RD_RIGGED(what_is_refused_harms_nobody_else),
 	        RD_RIGGED(no_receive_is_said_and_forgotten),

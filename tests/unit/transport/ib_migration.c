@@ -176,6 +176,60 @@ static void a_stranger_moves_nothing(void **state)
 	expect_state(rig, HDL_MIG_ARMED);
 }
 
+/* MigReq in a packet whose PSN is not due moves nothing: anybody can have sent it. What was executed before is acknowledged where
+ * it came from, so that a peer whose answers got lost on the old path can go on. */
+static void only_the_peer_moves_it(void **state)
+{
+	struct rig *rig = *state;
+	rig_qp(rig, NULL);
+	uint16_t port = arm(rig);
+	rig_recv(rig, 7, 0, 64);
+	static const uint8_t opcodes[] = {IB_RC + IB_OP_SEND_ONLY, IB_RC + IB_OP_ACK,
+	                                  IB_OPCODE_CNP};
+	static const uint32_t off[] = {1, 77, 5000, 0x7fffff};
+	for (uint32_t i = 0; i < COUNT(opcodes) * COUNT(off); i++) {
+		uint8_t opcode = opcodes[i % COUNT(opcodes)];
+		struct ib_packet packet =
+		        rig_data(rig, opcode, RIG_RQ_PSN + off[i / COUNT(opcodes)], 3,
+		                 opcode == IB_RC + IB_OP_SEND_ONLY ? 20 : 0);
+		packet.bth.migreq = true;
+		rig_take(rig, &packet);
+		expect_state(rig, HDL_MIG_ARMED);
+	}
+	rig_no_event(rig);
+	rig_skip(rig);
+	/* One that is due comes along the first path; its answer is lost, and the peer asks along the other. */
+	struct ib_packet packet = rig_data(rig, IB_RC + IB_OP_SEND_ONLY, RIG_RQ_PSN, 3, 20);
+	packet.bth.migreq = false;
+	rig_take(rig, &packet);
+	rig_completion(rig, rig->rcq, 7, HDL_WC_SUCCESS);
+	assert_int_equal(look(rig, RIG_RQ_PSN, false)->path.ip.src_port, port);
+	packet.bth.migreq = true;
+	rig_take(rig, &packet);
+	assert_int_not_equal(look(rig, RIG_RQ_PSN, false)->path.ip.src_port, port);
+	expect_state(rig, HDL_MIG_ARMED);
+	rig_recv(rig, 8, 0, 64);
+	packet.bth.psn++;
+	rig_take(rig, &packet);
+	rig_completion(rig, rig->rcq, 8, HDL_WC_SUCCESS);
+	assert_int_not_equal(look(rig, RIG_RQ_PSN + 1, true)->path.ip.src_port, port);
+	expect_state(rig, HDL_MIG_MIGRATED);
+	rig_expect_event(rig, HDL_EVENT_PATH_MIG, HDL_DETAIL_NONE);
+}
+
+/* Nor is it armed by anybody. */
+static void only_the_peer_arms_it(void **state)
+{
+	struct rig *rig = *state;
+	rig_qp(rig, NULL);
+	assert_int_equal(set(rig, HDL_MIG_REARM, HDL_QP_ALT_PATH | HDL_QP_PATH_MIG_STATE), 0);
+	answer(rig, FIRST + 70, false);
+	struct ib_packet packet = rig_data(rig, IB_RC + IB_OP_SEND_ONLY, RIG_RQ_PSN + 9, 3, 20);
+	packet.bth.migreq = false;
+	rig_take(rig, &packet);
+	expect_state(rig, HDL_MIG_REARM);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -186,6 +240,8 @@ int main(void)
 	        RIGGED(it_follows_the_peer),
 	        RIGGED(it_can_be_told_to),
 	        RIGGED(a_stranger_moves_nothing),
+	        RIGGED(only_the_peer_moves_it),
+	        RIGGED(only_the_peer_arms_it),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -91,6 +91,42 @@ static void what_comes_early_is_kept(void **state)
 	assert_int_equal(rig_state(rig), HDL_QPS_RTS);
 }
 
+/* Two packets for one place that are not the same: one of them is not the peer's, and neither is executed. It is asked for when its
+ * turn comes. What is further ahead than the peer may send is nobody's, and does not count. */
+static void what_contradicts_itself_is_not_believed(void **state)
+{
+	struct rig *rig = *state;
+	open_both(rig);
+	for (uint32_t i = 0; i < 8; i++)
+		rig_recv(rig, i, 64 * i, 64);
+	struct ib_packet forged = rig_data(rig, IB_RC + IB_OP_SEND_ONLY, FIRST + 2, 77, 20);
+	forged.bth.ack_request = false;
+	take_by(rig, &forged, 0);
+	take(rig, 2, 0);
+	rig_skip(rig);
+	take(rig, 1, 1);
+	take(rig, 3, 1);
+	take(rig, 0, 0);
+	expect_received(rig, 0, 2);
+	rig_skip(rig);
+	take(rig, 4, 0);
+	take(rig, 5, 1);
+	rig_expect_answer(rig, FIRST + 2, IB_AETH_NAK, IB_NAK_PSN_SEQUENCE_ERROR, 2);
+	take(rig, 2, 0);
+	expect_received(rig, 2, 6);
+	rig_skip(rig);
+	/* Far ahead, along both ways: nothing is taken for lost. */
+	for (uint32_t i = 0; i < 20; i++) {
+		forged = rig_data(rig, IB_RC + IB_OP_SEND_ONLY, FIRST + 6 + KEPT + 100 * i, 77, 20);
+		take_by(rig, &forged, i % 2);
+	}
+	rig_expect_none(rig);
+	take(rig, 7, 1);
+	rig_expect_none(rig);
+	take(rig, 6, 0);
+	expect_received(rig, 6, 8);
+}
+
 /* It is lost when both ways have passed it, and not before. */
 static void what_is_lost_is_asked_for_once(void **state)
 {
@@ -314,6 +350,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        RIGGED(what_comes_early_is_kept),
+	        RIGGED(what_contradicts_itself_is_not_believed),
 	        RIGGED(what_is_lost_is_asked_for_once),
 	        RIGGED(a_way_that_lags_is_not_waited_for),
 	        RIGGED(packets_take_both_ways_and_a_lost_one_the_other),
