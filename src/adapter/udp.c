@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/crc.h"
 #include "port/agentmsg.h"
 #include "wire/be.h"
@@ -315,12 +316,35 @@ static bool udp_commit_from(void *context, const struct path *path, size_t heade
 
 /* --- in --- */
 
-/* Packets for several processes came joined, because one network card took them for one flow: from now on none are joined. */
+static void join_flows(struct udp_wire *wire, int on)
+{
+	setsockopt(wire->sock, IPPROTO_UDP, UDP_GRO, &on, sizeof(on));
+}
+
+/* Packets for several processes came joined, because one network card took them for one flow, or somebody wants us to believe so: for
+ * a while none are joined. */
 static void part_flows(struct udp_wire *wire)
 {
-	int off = 0;
-	wire->counts.foreign++;
-	setsockopt(wire->sock, IPPROTO_UDP, UDP_GRO, &off, sizeof(off));
+	if (wire->apart_ns != 0)
+		return;
+	uint64_t now = clock_now_ns();
+	wire->pause_ns = wire->pause_ns == 0                     ? UDP_APART_NS
+	                 : wire->pause_ns < UDP_APART_MAX_NS / 2 ? 2 * wire->pause_ns
+	                                                         : UDP_APART_MAX_NS;
+	wire->apart_ns = now + wire->pause_ns;
+	join_flows(wire, 0);
+}
+
+/* They may be again. Not a word about those of long ago: when nothing happened for as long as the longest pause, the next is short. */
+static void rejoin_flows(struct udp_wire *wire)
+{
+	uint64_t now = clock_now_ns();
+	if (now < wire->apart_ns)
+		return;
+	if (now - wire->apart_ns > UDP_APART_MAX_NS)
+		wire->pause_ns = 0;
+	wire->apart_ns = 0;
+	join_flows(wire, 1);
 }
 
 static void is_bad(struct udp_wire *wire)
@@ -328,6 +352,14 @@ static void is_bad(struct udp_wire *wire)
 	wire->counts.bad++;
 	if (wire->bad != NULL)
 		counter_add(wire->bad, 1);
+}
+
+/* The packet, undamaged, is for another process. One that came alone was led here by mistake, and says nothing of trains. */
+static void is_foreign(struct udp_wire *wire, const struct udp_came *came)
+{
+	wire->counts.foreign++;
+	if (came->bytes > came->packet_bytes)
+		part_flows(wire);
 }
 
 static void hand_over(struct udp_wire *wire, const struct path *came, bool congested,
@@ -388,16 +420,14 @@ static unsigned take_all(struct udp_wire *wire, const struct udp_came *came, con
 			is_bad(wire);
 			continue;
 		}
-		if (group == NULL && slot_at(wire, data) != wire->slot) {
-			part_flows(wire);
-			continue;
-		}
 		/* Joined packets were cut from one train, most likely. */
 		path.ip.ip_id = (uint16_t)(count % UDP_MAX_PACKETS);
 		uint32_t seed = group == NULL ? in_seed(wire, &path, bytes)
 		                              : roce_icrc_seed(&path.ip, bytes);
 		if (roce_udp_decode_seeded(&path.ip, seed, &packet, data, bytes) != IB_OK)
 			is_bad(wire);
+		else if (group == NULL && slot_at(wire, data) != wire->slot)
+			is_foreign(wire, came);
 		else
 			hand_over(wire, &path, congested, &packet, group);
 	}
@@ -430,6 +460,8 @@ unsigned udp_wire_receive(struct udp_wire *wire)
 	struct udp_came came[UDP_BATCH];
 	unsigned packets = 0;
 	udp_flush(wire);
+	if (wire->apart_ns != 0)
+		rejoin_flows(wire);
 	int count = wire->sock >= 0 ? udp_receive(&wire->receiver, wire->sock, came) : 0;
 	for (int i = 0; i < count; i++)
 		packets += take_all(wire, &came[i], NULL, wire->address.gid);
@@ -527,6 +559,8 @@ int udp_wire_begin(struct udp_wire *wire, const struct udp_address *address, int
 		result = open_sender(wire, 0);
 	if (result != 0)
 		udp_wire_end(wire);
+	else if (sock >= 0)
+		join_flows(wire, 1); /* whatever became of it with those who had it before */
 	return result;
 }
 
@@ -535,6 +569,9 @@ void udp_wire_replace(struct udp_wire *wire, int sock)
 	if (wire->sock >= 0)
 		close(wire->sock);
 	wire->sock = sock;
+	wire->apart_ns = 0;
+	if (sock >= 0)
+		join_flows(wire, 1);
 }
 
 void udp_wire_end(struct udp_wire *wire)

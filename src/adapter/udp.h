@@ -33,6 +33,10 @@
 #define UDP_LAZY_LOOKS  8192u /* in vain, then every ... */
 #define UDP_LONG_SKIP   256u
 
+/* How long nothing is joined after packets of several processes came as one: twice as long each time, unless it was long ago. */
+#define UDP_APART_NS     1000000000ull
+#define UDP_APART_MAX_NS (8 * UDP_APART_NS)
+
 /* The seed of the ICRC with identification 0, of packets that go to or come from somewhere. */
 struct udp_seed {
 	uint8_t gid[16];
@@ -65,9 +69,11 @@ struct udp_wire {
 	struct counter *bad; /* that of packets which came damaged, or NULL */
 
 	/* In. */
-	int sock;      /* -1: none */
-	bool watched;  /* the thread's epoll has it (udplink.c), */
-	bool armed;    /* and is to wake it */
+	int sock;     /* -1: none */
+	bool watched; /* the thread's epoll has it (udplink.c), */
+	bool armed;   /* and is to wake it */
+	/* Packets of several processes came joined: nothing is joined until then (0: it is), and how long that is the next time. */
+	uint64_t apart_ns, pause_ns;
 	unsigned vain; /* looks at it without finding anything */
 	unsigned skip; /* drives that do not look */
 	struct udp_receiver receiver;

@@ -16,8 +16,10 @@
 #include <cmocka.h>
 
 #include "adapter/udp.h"
+#include "base/clock.h"
 #include "base/crc.h"
 #include "port/steer.h"
+#include "wire/be.h"
 
 #define WAIT_MS 10000
 #define MAX     512
@@ -390,6 +392,25 @@ static void test_damaged(void **state)
 	end();
 }
 
+static bool is_joined(const struct udp_wire *wire)
+{
+	int joined = 0;
+	socklen_t bytes = sizeof(joined);
+	assert_int_equal(getsockopt(wire->sock, IPPROTO_UDP, UDP_GRO, &joined, &bytes), 0);
+	return joined != 0;
+}
+
+/* @count packets that came damaged. */
+static void receive_bad(unsigned which, unsigned count)
+{
+	struct pollfd readable = {.fd = wires[which]->sock, .events = POLLIN};
+	uint64_t end = wires[which]->counts.bad + wires[which]->counts.foreign + count;
+	while (wires[which]->counts.bad + wires[which]->counts.foreign < end &&
+	       poll(&readable, 1, WAIT_MS) > 0)
+		udp_wire_receive(wires[which]);
+	assert_int_equal(wires[which]->counts.bad + wires[which]->counts.foreign, end);
+}
+
 /* Two processes behind one address: each gets its own, and trains never mix them. */
 static void test_two_processes(void **state)
 {
@@ -417,18 +438,50 @@ static void test_two_processes(void **state)
 			assert_int_equal(taken[which].at[i].qpn >> STEER_SLOT_SHIFT, 5 + which);
 		assert_int_equal(wires[which]->counts.foreign, 0);
 	}
-	/* Somebody who mixes them in one train, or a card that joins them: what is not ours is left, and nothing is joined any
-	 * more. */
+	/* Noise that looks as if it were for several says nothing. */
+	uint8_t noise[4 * 64] = {0};
+	for (unsigned i = 0; i < 4; i++)
+		be32_store(noise + 64 * i + 4, (5 + i % 2) << STEER_SLOT_SHIFT);
+	send_raw(sender.senders[0].sock, &b, noise, sizeof(noise), 64);
+	receive_bad(0, 4);
+	assert_int_equal(wires[0]->counts.foreign, 0);
+	assert_true(is_joined(wires[0]));
+	/* Somebody who mixes them in one train, or a card that joins them: what is not ours is left, and nothing is joined for a
+	 * while. */
 	sender.slot_shift = 24;
 	for (unsigned i = 0; i < 4; i++)
 		assert_true(put(&sender, &path, (5 + i % 2) << STEER_SLOT_SHIFT, 100 + i, 128));
 	flush(&sender);
 	receive(0, 32);
 	assert_int_equal(wires[0]->counts.foreign, 2);
-	int joined = 1;
-	socklen_t bytes = sizeof(joined);
-	assert_int_equal(getsockopt(wires[0]->sock, IPPROTO_UDP, UDP_GRO, &joined, &bytes), 0);
-	assert_int_equal(joined, 0);
+	assert_false(is_joined(wires[0]));
+	udp_wire_receive(wires[0]);
+	assert_false(is_joined(wires[0]));
+	assert_true(wires[0]->apart_ns > clock_now_ns() && wires[0]->pause_ns == UDP_APART_NS);
+	wires[0]->apart_ns = clock_now_ns() - 1; /* it has passed */
+	udp_wire_receive(wires[0]);
+	assert_true(is_joined(wires[0]));
+	/* The next time it is longer, up to a limit. */
+	for (unsigned i = 0; i < 6; i++) {
+		for (unsigned k = 0; k < 2; k++)
+			assert_true(put(&sender, &path, (5 + k) << STEER_SLOT_SHIFT, 200 + k, 128));
+		flush(&sender);
+		receive(0, 33 + i);
+		assert_false(is_joined(wires[0]));
+		wires[0]->apart_ns = clock_now_ns() - 1;
+		udp_wire_receive(wires[0]);
+	}
+	assert_int_equal(wires[0]->pause_ns, UDP_APART_MAX_NS);
+	/* A socket is handed on: the next process begins afresh. */
+	for (unsigned k = 0; k < 2; k++)
+		assert_true(put(&sender, &path, (5 + k) << STEER_SLOT_SHIFT, 200 + k, 128));
+	flush(&sender);
+	receive(0, 39);
+	assert_false(is_joined(wires[0]));
+	static struct udp_wire heir;
+	assert_int_equal(udp_wire_begin(&heir, &b, dup(wires[0]->sock), 4096), 0);
+	assert_true(is_joined(&heir));
+	udp_wire_end(&heir);
 	udp_wire_end(&sender);
 	end();
 	steer_close(&steer);
