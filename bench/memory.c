@@ -132,7 +132,7 @@ static double time_loads(struct bench *b, uint32_t steps)
 	uint64_t start = now_ns();
 	for (uint32_t i = 0, at = 0; i < steps; i++) {
 		const struct tpt_slot *slot =
-		        &b->tpt.view.slots[b->keys[at].v >> TPT_INSTANCE_BITS];
+		        &b->tpt.view.slots[tpt_index(&b->tpt.view, b->keys[at])];
 		at = next(b, at, atomic_load_explicit(&slot->words[4], memory_order_relaxed));
 	}
 	return (double)(now_ns() - start) / steps;

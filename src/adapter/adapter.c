@@ -43,6 +43,7 @@ const char *const counter_names[NODE_COUNTER_COUNT] = {
         [NODE_CNP_SENT] = "cnp_sent",
         [NODE_CNP_RECEIVED] = "cnp_received",
         [NODE_CNP_UNPROVED] = "cnp_unproved",
+        [NODE_DROPPED_KEYS] = "dropped_keys",
         [NODE_DROPPED_TOO_LONG] = "dropped_too_long",
 };
 
@@ -163,6 +164,7 @@ static int make_tables(struct hdl_adapter *adapter)
 	adapter->tables.header->barrier = adapter->barrier;
 	tpt_init(&adapter->tpt, &config, adapter->tables.slots, adapter->tables.arena,
 	         private_memory, prng_next(&adapter->prng));
+	adapter->tables.header->key_mul = adapter->tpt.view.mul;
 	bitmap_init(&adapter->qp_map, words, qps);
 	bitmap_init(&adapter->pd_map, words + BITMAP_WORDS(qps), HDL_MAX_PD);
 	bitmap_set(&adapter->pd_map, 0); /* no object has number 0 */

@@ -19,8 +19,7 @@ static void count_entries(struct hdl_process *process, const struct tables *tabl
 	                        .capacity = tables->sizes.table_entries + 1};
 	for (uint32_t i = 1; i < view.capacity; i++) {
 		struct tpt_entry entry;
-		struct hdl_key key = {i << TPT_INSTANCE_BITS};
-		if (!tpt_read(&view, key, &entry) || (entry.flags & TPT_VALID) == 0)
+		if (!tpt_read_slot(&view, i, &entry) || (entry.flags & TPT_VALID) == 0)
 			continue;
 		if (entry.type == TPT_REGION) {
 			process->regions++;

@@ -24,6 +24,7 @@
 struct tables_header {
 	uint64_t probe_addr; /* in the owner's memory: eight bytes that hold probe_value */
 	uint64_t probe_value;
+	uint64_t key_mul; /* how the keys of the table are read (memory/tpt.h) */
 	uint64_t barrier; /* 1: the owner pays for barriers (base/barrier.h) */
 	struct counter counters[NODE_COUNTER_COUNT];
 	_Atomic uint32_t

@@ -21,11 +21,11 @@ static inline bool tpt_type_fits(const struct tpt_entry *e, const struct tpt_req
 	}
 }
 
-/* tpt_check() on @e. On HDL_DETAIL_NONE *offset is where the first granted byte lies in the entry. */
+/* tpt_check() on @e, the entry that @name, that of the request's key, leads to. On HDL_DETAIL_NONE *offset is where the first granted byte lies in the entry. */
 static inline enum hdl_detail tpt_judge(const struct tpt_entry *e, const struct tpt_request *req,
-                                        uint64_t *offset)
+                                        uint32_t name, uint64_t *offset)
 {
-	if (!(e->flags & TPT_VALID))
+	if (!(e->flags & TPT_VALID) || e->tag != (uint16_t)name)
 		return HDL_DETAIL_NOT_VALID;
 	if (e->flags & TPT_GONE)
 		return HDL_DETAIL_GONE;
@@ -54,12 +54,12 @@ static inline enum hdl_detail tpt_judge(const struct tpt_entry *e, const struct 
 /* Is @req granted by our own table, and are its bytes one run of memory, at *host? Where not, tpt_check() says why. */
 static inline bool tpt_own_run(const struct tpt *tpt, const struct tpt_request *req, uint64_t *host)
 {
-	uint32_t index = req->key.v >> TPT_INSTANCE_BITS;
+	uint32_t name = tpt_name(&tpt->view, req->key), index = name >> tpt->view.tag_bits;
 	if (index >= tpt->view.capacity)
 		return false;
 	const struct tpt_entry *e = (const struct tpt_entry *)(const void *)&tpt->slots[index];
 	uint64_t offset;
-	if (tpt_judge(e, req, &offset) != HDL_DETAIL_NONE || e->order != TPT_INLINE)
+	if (tpt_judge(e, req, name, &offset) != HDL_DETAIL_NONE || e->order != TPT_INLINE)
 		return false;
 	*host = e->att + offset;
 	return true;
@@ -70,11 +70,11 @@ static inline bool tpt_own_run(const struct tpt *tpt, const struct tpt_request *
 static inline bool tpt_peer_run(const struct tpt_view *view, const struct tpt_request *req,
                                 uint64_t *host, struct tpt_memo *memo)
 {
-	uint32_t index = req->key.v >> TPT_INSTANCE_BITS;
+	uint32_t name = tpt_name(view, req->key), index = name >> view->tag_bits;
 	struct tpt_entry e;
 	uint64_t offset;
 	if (index >= view->capacity || !slot_try_read(&view->slots[index], &e) ||
-	    tpt_judge(&e, req, &offset) != HDL_DETAIL_NONE || e.order != TPT_INLINE ||
+	    tpt_judge(&e, req, name, &offset) != HDL_DETAIL_NONE || e.order != TPT_INLINE ||
 	    (e.access & HDL_ACCESS_ONE_TOUCH) != 0)
 		return false;
 	*host = e.att + offset; /* whatever the peer wrote there: judged by whoever looks for it */
@@ -82,7 +82,8 @@ static inline bool tpt_peer_run(const struct tpt_view *view, const struct tpt_re
 	                          .base = req->addr - offset,
 	                          .length = e.length,
 	                          .host = e.att,
-	                          .key = req->key};
+	                          .key = req->key,
+	                          .index = index};
 	return true;
 }
 
@@ -92,8 +93,8 @@ static inline bool tpt_peer_run_again(const struct tpt_view *view, const struct 
 {
 	uint64_t at = addr - memo->base; /* of what lies before it, a number beyond any length */
 	if (at > memo->length || length > memo->length - at ||
-	    atomic_load_explicit(&view->slots[memo->key.v >> TPT_INSTANCE_BITS].words[0],
-	                         memory_order_seq_cst) != memo->word) /* S1 */
+	    atomic_load_explicit(&view->slots[memo->index].words[0], memory_order_seq_cst) !=
+	            memo->word) /* S1 */
 		return false;
 	*host = memo->host + at;
 	return true;

@@ -4,7 +4,7 @@
  *   word 0   seq, instance, type, flags, order      word 4   att_skip
  *   word 1   base                                   word 5   pd, qpn
  *   word 2   length                                 word 6   link, ddp_sn
- *   word 3   att                                    word 7   access, page_shift, max_pages
+ *   word 3   att                                    word 7   access, page_shift, tag, max_pages
  *
  * Whoever writes holds the table's lock. A change of several words makes seq odd first; a change of word 0 alone is one
  * store. @link of a region changes without seq: it is the owner's book-keeping and no reader's business. */
@@ -24,6 +24,7 @@
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "seq is the low half of word 0");
 _Static_assert(offsetof(struct tpt_entry, seq) == 0, "word 0");
 _Static_assert(offsetof(struct tpt_entry, link) == 48, "word 6");
+_Static_assert(offsetof(struct tpt_entry, tag) == 58, "word 7, from bit 16 on");
 
 static inline uint64_t slot_word(const struct tpt_entry *entry, unsigned i)
 {
@@ -117,14 +118,20 @@ static inline void slot_add_link(struct tpt_slot *slot, int32_t by)
 /* The slot that @key names, or NULL where there is none. */
 static inline struct tpt_slot *slot_of(struct tpt *tpt, struct hdl_key key)
 {
-	uint32_t index = key.v >> TPT_INSTANCE_BITS;
-	return index < tpt->view.capacity ? &tpt->slots[index] : NULL;
+	uint32_t name = tpt_name(&tpt->view, key), index = name >> tpt->view.tag_bits;
+	if (index >= tpt->view.capacity)
+		return NULL;
+	uint64_t word = atomic_load_explicit(&tpt->slots[index].words[7], memory_order_relaxed);
+	return (uint16_t)(word >> 16) == (uint16_t)name ? &tpt->slots[index] : NULL;
 }
 
-static inline struct hdl_key slot_key(uint32_t index, uint8_t instance)
+/* The key of the slot @index whose entry has @tag. */
+static inline struct hdl_key slot_key(const struct tpt *tpt, uint32_t index, uint16_t tag,
+                                      uint8_t instance)
 {
-	struct hdl_key key = {index << TPT_INSTANCE_BITS | instance};
-	return key;
+	uint32_t low = tag & ((1u << tpt->view.tag_bits) - 1);
+	uint32_t name = index << tpt->view.tag_bits | low;
+	return (struct hdl_key){(name << TPT_INSTANCE_BITS) * tpt->hide | instance};
 }
 
 /* The entry's memory may no longer be reached through it: it is not valid, and a window no longer

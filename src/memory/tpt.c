@@ -35,6 +35,7 @@ void tpt_init(struct tpt *tpt, const struct tpt_config *config, void *slots, voi
 	                        .arena = arena,
 	                        .capacity = config->capacity + 1,
 	                        .arena_words = (uint64_t)units * TPT_UNIT_WORDS,
+	                        .tag_bits = tpt_tag_bits(config->capacity + 1),
 	                },
 	        .slots = slots,
 	        .free_list = refs + units,
@@ -45,6 +46,11 @@ void tpt_init(struct tpt *tpt, const struct tpt_config *config, void *slots, voi
 	};
 	prng_seed(&tpt->prng, random_seed);
 	tpt->secret = prng_next(&tpt->prng);
+	tpt->view.mul = (uint32_t)prng_next(&tpt->prng) | 1;
+	/* The inverse of an odd number modulo a power of two: each round doubles the bits that are right (Newton), from three on. */
+	tpt->hide = tpt->view.mul;
+	for (unsigned i = 0; i < 4; i++)
+		tpt->hide *= 2 - tpt->view.mul * tpt->hide;
 }
 
 bool slot_keep_reading(const struct tpt_slot *slot, struct tpt_entry *out)
@@ -61,10 +67,10 @@ enum hdl_detail tpt_check(const struct tpt_view *view, const struct tpt_request 
                           struct tpt_grant *grant)
 {
 	struct tpt_entry *e = &grant->entry;
-	uint32_t index = req->key.v >> TPT_INSTANCE_BITS;
+	uint32_t name = tpt_name(view, req->key), index = name >> view->tag_bits;
 	if (index >= view->capacity || !slot_read(&view->slots[index], e))
 		return HDL_DETAIL_NOT_VALID;
-	enum hdl_detail detail = tpt_judge(e, req, &grant->offset);
+	enum hdl_detail detail = tpt_judge(e, req, name, &grant->offset);
 	grant->index = index;
 	grant->access = req->access;
 	grant->length = req->length;
@@ -176,10 +182,15 @@ size_t tpt_spans(const struct tpt_view *view, const struct tpt_grant *grant, uin
 	return runs.count;
 }
 
+bool tpt_read_slot(const struct tpt_view *view, uint32_t index, struct tpt_entry *entry)
+{
+	return index < view->capacity && slot_read(&view->slots[index], entry);
+}
+
 bool tpt_read(const struct tpt_view *view, struct hdl_key key, struct tpt_entry *entry)
 {
-	uint32_t index = key.v >> TPT_INSTANCE_BITS;
-	return index < view->capacity && slot_read(&view->slots[index], entry);
+	uint32_t name = tpt_name(view, key);
+	return tpt_read_slot(view, name >> view->tag_bits, entry) && entry->tag == (uint16_t)name;
 }
 
 struct hdl_key tpt_current(const struct tpt *tpt, struct hdl_key key)
@@ -187,5 +198,5 @@ struct hdl_key tpt_current(const struct tpt *tpt, struct hdl_key key)
 	struct tpt_entry entry;
 	if (!tpt_read(&tpt->view, key, &entry))
 		return key;
-	return slot_key(key.v >> TPT_INSTANCE_BITS, entry.instance);
+	return (struct hdl_key){(key.v & ~0xffu) | entry.instance};
 }

@@ -78,7 +78,8 @@ struct tpt_entry {
 	uint32_t ddp_sn; /* figure 13 "stored DDP sequence number" */
 	uint8_t access;  /* enum hdl_access */
 	uint8_t page_shift;
-	uint16_t reserved;
+	uint16_t
+	        tag; /* the low bits of the key's name, which is the same for each key of the index (tpt_name()) */
 	uint32_t max_pages; /* room kept for HDL_OP_REGISTER; 0: registered by call, and windows */
 };
 _Static_assert(sizeof(struct tpt_entry) == 64, "one cache line");
@@ -95,7 +96,37 @@ struct tpt_view {
 	const uint64_t *arena;
 	uint32_t capacity; /* slots, one more than tpt_config.capacity */
 	uint64_t arena_words;
+	/* How a key becomes a name (tpt_name()); the owner's choice. */
+	uint32_t mul, tag_bits;
 };
+
+/* Keys. The table is dense and its first slots are used first, and a stranger must not be able to tell a key by that: the 24 bits above
+ * the instance are a name, multiplied by a secret odd number.
+ *
+ *   key     hidden name (24) | instance (8)
+ *   name    index of the slot (as many bits as the table needs) | tag (the rest, 16 at most)
+ *
+ * Tags are drawn once per index and stand in the entry, so the check reads no more than that. A key of nothing but zeroes has index 0,
+ * which is never used. */
+#define TPT_NAME_MASK    0xffffffu
+#define TPT_MAX_TAG_BITS 16u
+static inline uint32_t tpt_name(const struct tpt_view *view, struct hdl_key key)
+{
+	/* 24 bits, multiplied in the high part of a word: what is beyond them falls off by itself. */
+	return (key.v & ~0xffu) * view->mul >> TPT_INSTANCE_BITS;
+}
+static inline uint32_t tpt_index(const struct tpt_view *view, struct hdl_key key)
+{
+	return tpt_name(view, key) >> view->tag_bits;
+}
+/* Of a table of @capacity slots. */
+static inline uint32_t tpt_tag_bits(uint32_t capacity)
+{
+	uint32_t bits = 0;
+	while (bits < TPT_MAX_TAG_BITS && capacity - 1 <= TPT_NAME_MASK >> (bits + 1))
+		bits++;
+	return bits;
+}
 
 struct tpt_config {
 	uint32_t capacity;    /* entries, a power of two is not needed */
@@ -116,7 +147,8 @@ struct tpt {
 	struct tpt_view view;
 	struct lock lock;
 	struct prng prng; /* keys must not be guessable: which index is next, */
-	uint64_t secret;  /* and the order of each one's instances */
+	uint64_t secret;  /* the order of each one's instances, and its tag, */
+	uint32_t hide;    /* and how names are hidden: what undoes view.mul */
 	/* private: implementation's own */
 	struct tpt_slot *slots;
 	uint32_t *free_list; /* the free indices below @opened, in no order */
@@ -143,6 +175,7 @@ struct tpt_memo {
 	uint64_t base, length; /* what was granted, of which the request was a part */
 	uint64_t host;         /* where base lies */
 	struct hdl_key key;
+	uint32_t index; /* its slot */
 };
 
 /* --- taking part in "in use" --- */
@@ -201,8 +234,9 @@ struct tpt_grant {
 	uint64_t length;
 };
 
-/* A consistent copy of the entry of @key's index, whatever its instance. False: no such index, or its owner died. */
+/* A consistent copy of the entry of @key, whatever its instance; or of a slot. False: there is none, or its owner died. */
 bool tpt_read(const struct tpt_view *view, struct hdl_key key, struct tpt_entry *entry);
+bool tpt_read_slot(const struct tpt_view *view, uint32_t index, struct tpt_entry *entry);
 
 /* May @req touch the memory? HDL_DETAIL_NONE and *grant, or the first check that fails, in the order of the figures:
  * (a) valid (then HDL_DETAIL_GONE), (b) type, (c) domain and queue pair, (d) instance, (e) bounds, (f) access; *grant

@@ -210,7 +210,7 @@ uint32_t tpt_segment_gone(struct tpt *tpt, uint64_t host, uint64_t length,
 				continue;
 			count++;
 			if (each != NULL)
-				each(context, slot_key(index, e.instance));
+				each(context, slot_key(tpt, index, e.tag, e.instance));
 		}
 	}
 	lock_drop(&tpt->lock);
@@ -222,7 +222,7 @@ bool tpt_mark_gone(struct tpt *tpt, struct hdl_key key)
 	bool news = false;
 	lock_take(&tpt->lock);
 	struct tpt_slot *slot = slot_of(tpt, key);
-	uint32_t region = key.v >> TPT_INSTANCE_BITS;
+	uint32_t region = tpt_index(&tpt->view, key);
 	struct tpt_entry e = slot != NULL ? slot_get(slot) : (struct tpt_entry){0};
 	/* The news may be late: the index may belong to another region, or the window to another range, by now. */
 	if (e.instance != (uint8_t)key.v)

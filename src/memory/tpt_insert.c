@@ -44,6 +44,15 @@ static uint8_t next_instance(const struct tpt *tpt, uint32_t index, uint8_t old)
 	return (uint8_t)(left << 4 | right);
 }
 
+/* The tag of @index, the same for as long as the table lives: keys that became stale stay so (next_instance()). */
+static uint16_t tag_of(const struct tpt *tpt, uint32_t index)
+{
+	struct prng prng;
+	prng_seed(&prng, ~tpt->secret + index);
+	uint32_t low = (uint32_t)prng_below(&prng, (uint64_t)1 << tpt->view.tag_bits);
+	return (uint16_t)(index << tpt->view.tag_bits | low);
+}
+
 /* A free index, drawn at random: keys must not be guessable. 0: the table is full. */
 static uint32_t index_take(struct tpt *tpt)
 {
@@ -73,9 +82,10 @@ static int entry_insert(struct tpt *tpt, struct tpt_entry *e, struct hdl_key *ke
 	assert(old.flags == 0);
 	e->seq = old.seq;
 	e->instance = next_instance(tpt, index, old.instance);
+	e->tag = tag_of(tpt, index);
 	e->flags |= TPT_ALLOCATED;
 	slot_put(slot, e);
-	*key = slot_key(index, e->instance);
+	*key = slot_key(tpt, index, e->tag, e->instance);
 	return 0;
 }
 
@@ -201,6 +211,7 @@ int tpt_replace_run(struct tpt *tpt, struct hdl_key key, const struct tpt_region
 	if (error == 0) {
 		e.seq = old.seq;
 		e.instance = old.instance;
+		e.tag = old.tag;
 		e.flags = old.flags;
 		slot_put(slot, &e);
 	}
@@ -383,12 +394,13 @@ void tpt_free(struct tpt *tpt, struct hdl_key key)
 		                          : pages_needed(e.att_skip, e.length, e.page_shift));
 	e.flags = 0;
 	slot_put_head(slot, &e);
-	tpt->free_list[tpt->free_count++] = key.v >> TPT_INSTANCE_BITS;
+	tpt->free_list[tpt->free_count++] = tpt_index(&tpt->view, key);
 	lock_drop(&tpt->lock);
 }
 
 struct hdl_key tpt_fresh(const struct tpt *tpt, struct hdl_key key)
 {
-	uint32_t index = key.v >> TPT_INSTANCE_BITS;
-	return slot_key(index, next_instance(tpt, index, (uint8_t)tpt_current(tpt, key).v));
+	uint8_t now = (uint8_t)tpt_current(tpt, key).v;
+	uint32_t index = tpt_index(&tpt->view, key);
+	return (struct hdl_key){(key.v & ~0xffu) | next_instance(tpt, index, now)};
 }

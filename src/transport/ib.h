@@ -46,6 +46,9 @@
 #define IB_CNP_BARE_NS        100000000u /* a CNP that proves nothing counts this often at most, */
 #define IB_CNP_BARE_TRIPS     64u        /* and not more often than once in so many round trips */
 #define IB_MARK_AHEAD         64u /* a mark counts of packets that are this near to the expected one */
+#define IB_KEYS_KNOWN         8u /* keys that an unreliable connection remembers to have been right */
+#define IB_WRONG_KEYS         64u                  /* that it judges at once, */
+#define IB_WRONG_KEY_NS       1000000u             /* and one more in this time */
 #define IB_RESYNC_AHEAD       (2u * IB_WINDOW_MAX) /* PSNs that a RESYNC may skip: what was in flight */
 #define IB_PATIENCE_MIN_NS    1000000u             /* an answer is not missed sooner, */
 #define IB_PATIENCE_FIRST_NS  4000000u /* and not before it is known how long one takes */
@@ -107,6 +110,11 @@ struct ib {
 	uint64_t write_addr;
 	struct hdl_key write_key;
 	uint32_t write_length;
+	/* Unreliable: nothing tells that a key was wrong, so guesses are free. Beyond some in a while keys that were not right before
+	 * are not judged. */
+	struct hdl_key keys_known[IB_KEYS_KNOWN];
+	uint32_t keys_next, wrong_left;
+	uint64_t wrong_ns; /* when wrong_left was last refilled */
 	/* Reads and atomics: a ring of the last ones, in qp.reads.entries. [reads_sent, reads_put) may have to be answered. */
 	uint32_t reads_put, reads_sent;
 	/* Where the last read ended. One that goes on from there, with nothing in between, is the same message to a one-touch entry,

@@ -11,9 +11,9 @@
 static void refuse_quietly(struct node *node, struct qp *qp, uint32_t msn, enum answer answer,
                            enum hdl_detail detail, bool told)
 {
-	if (!qp_reliable(qp))
-		return; /* unreliable: dropped in silence */
 	tpt_count(node->tpt, detail);
+	if (!qp_reliable(qp))
+		return; /* unreliable: dropped, and the peer does not hear of it */
 	local_owe(node, qp, answer, msn, detail);
 	if (!told)
 		op_event(node, qp,

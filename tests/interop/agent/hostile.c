@@ -36,7 +36,7 @@ static uint64_t *target(const struct end *end, struct prng *prng, uint64_t what)
 	for (uint32_t i = 0; i < end->adapter->node.link_count; i++)
 		if (end->adapter->peers[i].used && end->adapter->peers[i].adapter == NULL)
 			lanes = end->adapter->peers[i].block;
-	uint64_t index = end->mine.key.v >> TPT_INSTANCE_BITS;
+	uint64_t index = tpt_index(&end->adapter->tpt.view, end->mine.key);
 	uint32_t qp = end->mine.qpn & end->adapter->node.qp_mask;
 	switch (what) {
 	case 0:
@@ -83,7 +83,8 @@ static uint64_t extreme(struct prng *prng, uint64_t word)
 /* An entry that is whole and lies: valid, the victim's to use, but with a table, a length or a page size of our choice. */
 static void forge_entry(const struct end *end, struct prng *prng, const struct tpt_entry *true_one)
 {
-	struct tpt_slot *slot = &end->adapter->tables.slots[end->mine.key.v >> TPT_INSTANCE_BITS];
+	struct tpt_slot *slot =
+	        &end->adapter->tables.slots[tpt_index(&end->adapter->tpt.view, end->mine.key)];
 	struct tpt_entry entry = *true_one;
 	entry.seq = slot_get(slot).seq & ~1u;
 	entry.order = (uint8_t)prng_below(prng, 5);

@@ -76,7 +76,7 @@ static void fig15_all_checks_pass(void **state)
 	req.addr = IOVA + 0x123;
 	req.length = 0x456;
 	assert_int_equal(tpt_check(&w->tpt->view, &req, &grant), HDL_DETAIL_NONE);
-	assert_int_equal(grant.index, w->region.v >> TPT_INSTANCE_BITS);
+	assert_int_equal(grant.index, tpt_index(&w->tpt->view, w->region));
 	assert_int_equal(grant.offset, 0x123);
 	assert_int_equal(grant.length, 0x456);
 	assert_int_equal(grant.entry.att, HOST);
@@ -256,7 +256,7 @@ static void fig18_e_an_entry_that_wraps(void **state)
 	                                .length = 100};
 	struct tpt_slot slot;
 	memcpy(&slot, &entry, sizeof slot);
-	const struct tpt_view view = {.slots = &slot, .capacity = 1};
+	const struct tpt_view view = {.slots = &slot, .capacity = 1, .mul = 1};
 	struct tpt_request req = {.side = TPT_REMOTE, .pd = PD, .addr = 5, .length = 1};
 	struct tpt_grant grant;
 	assert_int_equal(tpt_check(&view, &req, &grant), HDL_DETAIL_BOUNDS);
@@ -277,7 +277,7 @@ static void fig15_18_f_access_all_bits(void **state)
 		                          .length = 8};
 		struct tpt_slot slot;
 		memcpy(&slot, &entry, sizeof slot);
-		const struct tpt_view view = {.slots = &slot, .capacity = 1};
+		const struct tpt_view view = {.slots = &slot, .capacity = 1, .mul = 1};
 		for (uint32_t asked = 0; asked < 32; asked++) {
 			struct tpt_request req = {
 			        .side = TPT_LOCAL, .pd = PD, .access = (uint8_t)asked, .length = 8};
@@ -349,7 +349,7 @@ static void a_dead_writer_is_not_waited_for(void **state)
 {
 	struct world *w = *state;
 	struct tpt_request req = local_request(w);
-	struct tpt_slot *slot = &w->tpt->slots[w->region.v >> TPT_INSTANCE_BITS];
+	struct tpt_slot *slot = &w->tpt->slots[tpt_index(&w->tpt->view, w->region)];
 	atomic_fetch_add(&slot->words[0], 1);
 	assert_int_equal(check(w->tpt, &req), HDL_DETAIL_NOT_VALID);
 	atomic_fetch_add(&slot->words[0], 1);

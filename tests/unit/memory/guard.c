@@ -44,7 +44,7 @@ static bool use_key(struct world *w, struct hdl_key key)
 	/* First learn the base the way a peer would not: by reading the slot. It may be out of date at once. */
 	for (unsigned i = 0; i < 8; i++) {
 		uint64_t word = atomic_load_explicit(
-		        &w->tpt->view.slots[key.v >> TPT_INSTANCE_BITS].words[i],
+		        &w->tpt->view.slots[tpt_index(&w->tpt->view, key)].words[i],
 		        memory_order_relaxed);
 		memcpy((unsigned char *)&seen + 8 * i, &word, 8);
 	}

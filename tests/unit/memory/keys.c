@@ -35,6 +35,48 @@ static void keys_are_not_guessable(void **state)
 	assert_int_not_equal(first[0].v, first[1].v);
 }
 
+/* However large the table is and however few of its slots are used: the keys lie anywhere in the 24 bits above the instance, a stranger
+ * hits no more of them than there are, and one that leads to the right slot with a wrong tag opens nothing. */
+static void keys_lie_anywhere(void **state)
+{
+	(void)state;
+	static const uint32_t capacities[] = {100, 65536, 1000000};
+	enum { COUNT_OF = 64, BUCKETS = 64 };
+	for (size_t c = 0; c < 3; c++) {
+		struct table *table = table_open(capacities[c], 64);
+		struct tpt *tpt = &table->tpt;
+		uint32_t used = 0, hits = 0, with_slot = 0;
+		bool buckets[BUCKETS] = {false};
+		struct tpt_entry entry;
+		for (int i = 0; i < COUNT_OF; i++)
+			buckets[make_run(tpt, RW_LOCAL, 1).v >> 26] = true;
+		for (int i = 0; i < BUCKETS; i++)
+			used += buckets[i];
+		assert_true(used > BUCKETS / 3); /* 41 by chance */
+		for (uint32_t name = 0; name <= TPT_NAME_MASK; name++) {
+			struct hdl_key key = {name << TPT_INSTANCE_BITS};
+			uint32_t index = tpt_index(&tpt->view, key);
+			with_slot += index > 0 && index < tpt->view.capacity &&
+			             tpt_read_slot(&tpt->view, index, &entry) && entry.flags != 0;
+			hits += tpt_read(&tpt->view, key, &entry) && entry.flags != 0;
+		}
+		assert_int_equal(hits, COUNT_OF);
+		assert_int_equal(with_slot, COUNT_OF << tpt->view.tag_bits);
+		table_close(table);
+	}
+	/* A zeroed key opens nothing, whatever the secrets. */
+	for (uint32_t i = 0; i < 1000; i++) {
+		struct table *table = table_open(200, 64);
+		struct tpt tpt;
+		const struct tpt_config config = {.capacity = 200, .arena_words = 64};
+		tpt_init(&tpt, &config, table->slots, table->arena, table->private_memory, i);
+		assert_int_equal(tpt_index(&tpt.view, (struct hdl_key){0}), 0);
+		for (uint32_t k = 0; k < 200; k++)
+			assert_true(make_run(&tpt, RW_LOCAL, 1).v > 0xff);
+		table_close(table);
+	}
+}
+
 /* A key that has become stale stays so for as long as eight bits allow, whether its index is registered anew or bound again. */
 static void a_key_comes_again_after_255_others(void **state)
 {
@@ -87,6 +129,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(keys_are_not_guessable),
+	        cmocka_unit_test(keys_lie_anywhere),
 	        cmocka_unit_test(a_key_comes_again_after_255_others),
 	        cmocka_unit_test(each_index_has_an_order_of_its_own),
 	};

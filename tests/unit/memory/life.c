@@ -100,7 +100,7 @@ static void limit_of_entries(void **state)
 		bool seen[101] = {false};
 		for (int i = 0; i < 100; i++) {
 			keys[i] = make_run(tpt, RW_LOCAL, 1);
-			uint32_t index = keys[i].v >> TPT_INSTANCE_BITS;
+			uint32_t index = tpt_index(&tpt->view, keys[i]);
 			assert_true(index >= 1 && index <= 100 && !seen[index]);
 			seen[index] = true;
 		}
@@ -231,7 +231,7 @@ static void a_stale_key_is_refused_after_reuse(void **state)
 	struct hdl_key last[101] = {{0}};
 	for (int round = 0; round < 5000; round++) {
 		struct hdl_key key = make_run(tpt, RW_LOCAL | RW_REMOTE, 1);
-		uint32_t index = key.v >> TPT_INSTANCE_BITS;
+		uint32_t index = tpt_index(&tpt->view, key);
 		assert_int_equal(use(tpt, key), HDL_DETAIL_NONE);
 		assert_int_not_equal(last[index].v, key.v);
 		if (last[index].v != 0)

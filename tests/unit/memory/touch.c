@@ -51,7 +51,7 @@ static enum hdl_detail use(struct world *w, struct hdl_key key)
 static struct tpt_entry entry_of(struct world *w, struct hdl_key key)
 {
 	struct tpt_entry entry;
-	memcpy(&entry, &w->tpt->slots[key.v >> TPT_INSTANCE_BITS], sizeof entry);
+	memcpy(&entry, &w->tpt->slots[tpt_index(&w->tpt->view, key)], sizeof entry);
 	return entry;
 }
 

@@ -120,7 +120,7 @@ static void check_list(struct tpt *tpt, struct prng *prng, uint32_t count, uint8
 	struct list list = list_make(prng, count, page_shift);
 	struct hdl_key region, window, empty;
 	assert_int_equal(tpt_insert_pages(tpt, PD, TPT_REGION, 0, &list.reg, &region), 0);
-	assert_int_equal(((struct tpt_entry *)&tpt->slots[region.v >> 8])->order, order);
+	assert_int_equal(((struct tpt_entry *)&tpt->slots[tpt_index(&tpt->view, region)])->order, order);
 	probe(tpt, prng, &list, region, TPT_LOCAL, list.reg.iova, 0, list.reg.length);
 
 	/* A window uses the region's table from its own offset on. */
@@ -276,7 +276,8 @@ static void a_table_of_nonsense_is_survived(void **state)
 	prng_seed(&prng, 3);
 	struct tpt_slot *slots = aligned_alloc(64, SLOTS * sizeof *slots);
 	uint64_t *arena = malloc(WORDS * sizeof *arena);
-	const struct tpt_view view = {slots, arena, SLOTS, WORDS};
+	const struct tpt_view view = {
+	        .slots = slots, .arena = arena, .capacity = SLOTS, .arena_words = WORDS, .mul = 1};
 	uint32_t granted = 0, translated = 0;
 	for (int round = 0; round < ROUNDS; round++) {
 		for (int i = 0; i < WORDS; i++)
@@ -295,6 +296,7 @@ static void a_table_of_nonsense_is_survived(void **state)
 		entry.att_skip =
 		        prng_chance(&prng, 700) ? prng_below(&prng, 1u << 20) : entry.att_skip;
 		uint32_t index = (uint32_t)prng_below(&prng, SLOTS);
+		entry.tag = (uint16_t)index;
 		memcpy(&slots[index], &entry, sizeof entry);
 		const struct tpt_request req = {
 		        .key = {index << TPT_INSTANCE_BITS | entry.instance},

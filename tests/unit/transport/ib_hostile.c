@@ -215,6 +215,46 @@ static void a_blind_sweep_does_nothing(void **state)
 	rig_completion(rig, rig->scq, 2, HDL_WC_SUCCESS);
 }
 
+static void take_uc_write(struct rig *rig, uint32_t psn, uint32_t key)
+{
+	struct ib_packet packet = rig_data(rig, IB_UC + IB_OP_WRITE_ONLY, psn, 9, 16);
+	packet.reth = (struct ib_reth){rig_address(rig, 0), key, 16};
+	rig_take(rig, &packet);
+}
+
+/* An unreliable connection drops writes with wrong keys in silence. They are counted, and who guesses may try some and then one in a
+ * millisecond, while keys that were right before go on to work. */
+static void guessing_keys_is_slow(void **state)
+{
+	struct rig *rig = *state;
+	struct hdl_mr *other;
+	uint32_t right, psn = RIG_RQ_PSN;
+	rig_qp(rig, &(struct rig_options){.type = HDL_QP_UC});
+	right = hdl_mr_key(rig->mr).v;
+	assert_int_equal(hdl_mr_register(rig->pd, rig->mem, RIG_BYTES,
+	                                 HDL_ACCESS_LOCAL_WRITE | HDL_ACCESS_REMOTE_WRITE, &other),
+	                 0);
+	take_uc_write(rig, psn++, right);
+	assert_true(rig_holds(rig, 0, 9, 0, 16));
+	uint64_t before = counter(rig, "refused_not_valid") + counter(rig, "refused_instance");
+	for (uint32_t i = 0; i < 100000; i++) /* a tenth of a second */
+		take_uc_write(rig, psn++, 0x9e3779b1u * (i + 1)), rig->now_ns += 1000;
+	uint64_t judged =
+	        counter(rig, "refused_not_valid") + counter(rig, "refused_instance") - before;
+	assert_in_range(judged, IB_WRONG_KEYS, IB_WRONG_KEYS + 101);
+	assert_int_equal(counter(rig, "dropped_keys") + judged, 100000);
+	/* A key of the peer's that was right before is, and one that was not used yet is when the guesses are over. */
+	memset(rig->mem, 0, 16);
+	take_uc_write(rig, psn++, right);
+	assert_true(rig_holds(rig, 0, 9, 0, 16));
+	memset(rig->mem, 0, 16);
+	rig->now_ns += 1000000;
+	take_uc_write(rig, psn++, hdl_mr_key(other).v);
+	assert_true(rig_holds(rig, 0, 9, 0, 16));
+	assert_int_equal(rig_state(rig), HDL_QPS_RTS);
+	assert_int_equal(hdl_mr_deregister(other), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -222,6 +262,7 @@ int main(void)
 	        RIGGED(cnps_with_proof_are_obeyed),
 	        RIGGED(marks_on_forged_packets_are_not_told),
 	        RIGGED(a_blind_sweep_does_nothing),
+	        RIGGED(guessing_keys_is_slow),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
