@@ -292,8 +292,7 @@ static int wr_complete(struct ibv_qp_ex *qp)
 	}
 	if (error == 0 && b->request_count > 0) {
 		const struct hdl_send_wr *bad;
-		int result =
-		        hdl_post_send(((struct compat_qp *)qp)->hdl, &b->requests[0].wr, &bad);
+		int result = hdl_post_send(((struct compat_qp *)qp)->hdl, &b->requests[0].wr, &bad);
 		error = result == -HDL_EMSGSIZE && qp->qp_base.qp_type == IBV_QPT_UD
 		                ? EMSGSIZE
 		                : compat_post_error(result);

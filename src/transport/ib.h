@@ -5,6 +5,7 @@
  *   ib_retry.c     requester: acknowledgements, read responses, NAKs, time; what is lost is sent again
  *   ib_rx.c        what comes in is judged and handed on; datagrams are received
  *   ib_request.c   responder: requests executed in the order of their PSNs, through op.h
+ *   ib_guess.c     responder: how many wrong keys are judged
  *   ib_path.c      which way packets go, and migration to another
  *   stripe.c       two ways at a time
  *   ib_answer.c    responder: read responses, atomic results, ACK and NAK, in that order
@@ -279,6 +280,12 @@ void ib_touch(struct node *node, struct qp *qp);
 
 /* The NAK @code about @psn is due. */
 void ib_owe_nak(struct node *node, struct qp *qp, enum ib_nak_code code, uint32_t psn);
+
+/* --- ib_guess.c --- */
+void ib_guess_begin(struct ib *ib);
+/* May @key, which a message names, be judged, or were too many wrong? And it was. */
+bool ib_may_judge(struct node *node, struct qp *qp, struct hdl_key key);
+void ib_judged(struct qp *qp, struct hdl_key key, bool right);
 
 /* --- ib_answer.c --- */
 /* May what is owed wait until the application calls the next time? Once, for an acknowledgement: the application's own message,

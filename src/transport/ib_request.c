@@ -15,10 +15,7 @@ void ib_begin_responder(struct qp *qp)
 	struct ib *ib = qp->ib;
 	ib->expected_psn = ib_psn(qp->attr.rq_psn);
 	ib->msn = 0;
-	memset(ib->keys_known, 0, sizeof(ib->keys_known));
-	ib->keys_next = 0;
-	ib->wrong_left = IB_WRONG_KEYS;
-	ib->wrong_ns = 0;
+	ib_guess_begin(ib);
 	if (ib->stripe != NULL)
 		stripe_init(ib->stripe, ib->stripe->count, ib->stripe->packet_bytes);
 	ib->kind = IB_NOTHING;
@@ -199,44 +196,6 @@ static bool run_send(struct node *node, struct qp *qp, const struct ib_packet *p
 	return true;
 }
 
-/* --- guesses --- */
-
-static bool key_is_known(const struct ib *ib, struct hdl_key key)
-{
-	for (uint32_t i = 0; i < IB_KEYS_KNOWN; i++)
-		if (ib->keys_known[i].v == key.v && key.v != 0)
-			return true;
-	return false;
-}
-
-/* May @key, which an unreliable message names, be judged? Not for ever: who guesses hears nothing, and so can try as fast as packets
- * go. The peer's keys that were right go on being judged meanwhile. */
-static bool may_judge(struct node *node, struct qp *qp, struct hdl_key key)
-{
-	struct ib *ib = qp->ib;
-	if (qp_reliable(qp) || key_is_known(ib, key))
-		return true;
-	uint64_t more = (node->now_ns - ib->wrong_ns) / IB_WRONG_KEY_NS;
-	if (more > 0) {
-		ib->wrong_left = more < IB_WRONG_KEYS - ib->wrong_left
-		                         ? ib->wrong_left + (uint32_t)more
-		                         : IB_WRONG_KEYS;
-		ib->wrong_ns = node->now_ns;
-	}
-	return ib->wrong_left > 0;
-}
-
-static void judged(struct qp *qp, struct hdl_key key, bool right)
-{
-	struct ib *ib = qp->ib;
-	if (qp_reliable(qp))
-		return;
-	if (!right)
-		ib->wrong_left -= ib->wrong_left > 0;
-	else if (!key_is_known(ib, key))
-		ib->keys_known[ib->keys_next++ % IB_KEYS_KNOWN] = key;
-}
-
 /* The RETH of a write: its rights and its length are judged once, for the whole range. */
 static bool begin_write(struct node *node, struct qp *qp, const struct ib_packet *packet)
 {
@@ -260,13 +219,13 @@ static bool begin_write(struct node *node, struct qp *qp, const struct ib_packet
 	}
 	enum hdl_detail detail = HDL_DETAIL_NONE;
 	if (reth->length_bytes > 0) {
-		if (!may_judge(node, qp, whole.key)) {
+		if (!ib_may_judge(node, qp, whole.key)) {
 			counter_add(&node->counters[NODE_DROPPED_KEYS], 1);
 			ib->kind = IB_NOTHING;
 			return false;
 		}
 		detail = respond_check(node, qp->ib->to, &whole, HDL_ACCESS_REMOTE_WRITE, &range);
-		judged(qp, whole.key, detail == HDL_DETAIL_NONE);
+		ib_judged(qp, whole.key, detail == HDL_DETAIL_NONE);
 	}
 	if (detail != HDL_DETAIL_NONE) {
 		/* IBTA section 9.9.6.3, class C: where it is known which receive the request is for, that one tells. It is not of a longer

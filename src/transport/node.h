@@ -94,8 +94,8 @@ enum node_counter {
 	NODE_PROBES, /* sent again before the timeout, because answers come sooner than that */
 	NODE_CNP_SENT,
 	NODE_CNP_RECEIVED,
-	NODE_CNP_UNPROVED, /* of these, those that anybody could have sent */
-	NODE_DROPPED_KEYS, /* unreliable writes whose key was not judged: too many were wrong */
+	NODE_CNP_UNPROVED,     /* of these, those that anybody could have sent */
+	NODE_DROPPED_KEYS,     /* unreliable writes whose key was not judged: too many were wrong */
 	NODE_DROPPED_TOO_LONG, /* unreliable messages that were longer than the receive */
 	NODE_COUNTER_COUNT
 };

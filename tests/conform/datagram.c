@@ -122,14 +122,14 @@ static void uc_too_long_is_dropped(void **state)
 	const struct qp_options shared = {.type = HDL_QP_UC, .srq = srq};
 	for (uint32_t i = 0; i < 2 * COUNT(sizes); i++) {
 		uint32_t size = sizes[i / 2], room = rooms[i / 2];
-		struct hdl_qp *qa = make_qp(&w->a, &uc), *qb = make_qp(&w->b, i % 2 ? &shared : &uc);
+		struct hdl_qp *qa = make_qp(&w->a, &uc),
+		              *qb = make_qp(&w->b, i % 2 ? &shared : &uc);
 		connect_pair(w, &uc, qa, qb);
 		uint64_t before = counter_of(&w->b, "dropped_too_long");
 		struct hdl_sge small = piece(&w->b, 40000, room);
 		struct hdl_recv_wr recv = {.wr_id = 1, .sg_list = &small, .num_sge = 1};
-		assert_int_equal(i % 2 ? hdl_srq_post(srq, &recv, NULL)
-		                       : hdl_post_recv(qb, &recv, NULL),
-		                 0);
+		assert_int_equal(
+		        i % 2 ? hdl_srq_post(srq, &recv, NULL) : hdl_post_recv(qb, &recv, NULL), 0);
 		for (uint32_t k = 0; k < 3; k++) {
 			post_data(qa, k, HDL_OP_SEND, &w->a, 0, size);
 			expect_sent(w, w->a.scq, qa, k, HDL_WC_SEND, size);
@@ -372,12 +372,12 @@ static void ud_too_long_is_dropped(void **state)
 		if (i == 0)
 			assert_int_equal(try_recv(qb, 1, &small, 1), 0);
 		else
-			assert_int_equal(
-			        hdl_srq_post(srq,
-			                     &(struct hdl_recv_wr){
-			                             .wr_id = 1, .sg_list = &small, .num_sge = 1},
-			                     NULL),
-			        0);
+			assert_int_equal(hdl_srq_post(srq,
+			                              &(struct hdl_recv_wr){.wr_id = 1,
+			                                                    .sg_list = &small,
+			                                                    .num_sge = 1},
+			                              NULL),
+			                 0);
 		for (uint32_t k = 0; k < COUNT(sizes); k++) {
 			post_datagram(qa, 9, HDL_OP_SEND, piece(&w->a, 0, sizes[k]), ah,
 			              hdl_qp_number(qb), QKEY);

@@ -214,14 +214,13 @@ static void datagrams_that_are_too_long(void **state)
 	assert_int_equal(ibv_query_port(pair->a.context, 1, &port), 0);
 	uint32_t most = 128u << port.active_mtu;
 	struct ibv_sge sge = pair_sge(&pair->a, 0, most + 1);
-	struct ibv_send_wr *bad = NULL,
-	                   wr = {.sg_list = &sge,
-	                         .num_sge = 1,
-	                         .opcode = IBV_WR_SEND,
-	                         .send_flags = IBV_SEND_SIGNALED,
-	                         .wr.ud = {.ah = ah,
-	                                   .remote_qpn = pair->b.qp->qp_num,
-	                                   .remote_qkey = PAIR_QKEY}};
+	struct ibv_send_wr *bad = NULL, wr = {.sg_list = &sge,
+	                                      .num_sge = 1,
+	                                      .opcode = IBV_WR_SEND,
+	                                      .send_flags = IBV_SEND_SIGNALED,
+	                                      .wr.ud = {.ah = ah,
+	                                                .remote_qpn = pair->b.qp->qp_num,
+	                                                .remote_qkey = PAIR_QKEY}};
 	assert_int_equal(ibv_post_send(pair->a.qp, &wr, &bad), EMSGSIZE);
 	assert_ptr_equal(bad, &wr);
 	sge.length = most;

@@ -120,7 +120,8 @@ static void check_list(struct tpt *tpt, struct prng *prng, uint32_t count, uint8
 	struct list list = list_make(prng, count, page_shift);
 	struct hdl_key region, window, empty;
 	assert_int_equal(tpt_insert_pages(tpt, PD, TPT_REGION, 0, &list.reg, &region), 0);
-	assert_int_equal(((struct tpt_entry *)&tpt->slots[tpt_index(&tpt->view, region)])->order, order);
+	assert_int_equal(((struct tpt_entry *)&tpt->slots[tpt_index(&tpt->view, region)])->order,
+	                 order);
 	probe(tpt, prng, &list, region, TPT_LOCAL, list.reg.iova, 0, list.reg.length);
 
 	/* A window uses the region's table from its own offset on. */
