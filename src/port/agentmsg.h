@@ -40,7 +40,7 @@
 
 #include "port/udp.h"
 
-#define AGENT_VERSION    14u
+#define AGENT_VERSION    15u
 #define AGENT_SOCKET     "agent.sock"
 #define AGENT_LOCK       "agent.lock"
 #define AGENT_ROVER      "agent.next"
