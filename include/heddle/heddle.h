@@ -559,8 +559,10 @@ HDL_API int hdl_cq_poll(struct hdl_cq *cq, struct hdl_wc *wc, int max);
 
 /* hdl_cq_arm - ask for one completion event
  *
- * The next completion (with @solicited_only: the next solicited or failed one) puts one event on the channel.
- * A completion that was there before the call makes no event: poll after arming.
+ * The next completion (with @solicited_only: the next solicited or failed one) puts one event on the channel. If the queue holds such
+ * completions already and something has come or was taken since its last event, the event comes at once: a program may poll, arm and
+ * wait, and misses nothing that came in between. It is not raised while an earlier one of the queue waits to be taken; the queue is armed
+ * for what comes next then. An event does not promise a completion: it may have been polled by the time the event is taken.
  *
  * Owner: nothing changes hands.
  * Threads: any.

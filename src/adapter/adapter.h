@@ -634,6 +634,8 @@ void adapter_event(void *context, enum hdl_event_type type, enum hdl_detail deta
 /* The engine's sink for completion events. */
 void adapter_cq_event(void *context, struct cq *cq);
 
+/* @cq was armed while it holds completions: raise its event now, unless one of it is still to be taken. With the drive lock. */
+void channel_raise_held(struct hdl_cq *cq);
 /* Drop the events of @cq that were not taken. False: some were taken and not acknowledged; try again. */
 bool channel_forget(struct hdl_channel *channel, struct hdl_cq *cq);
 

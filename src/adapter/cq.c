@@ -41,7 +41,7 @@ int hdl_cq_create(struct hdl_adapter *adapter, uint32_t depth, struct hdl_channe
 static void leave_channel(struct hdl_cq *cq)
 {
 	adapter_lock(cq->adapter);
-	if (atomic_exchange(&cq->cq.armed, CQ_NOT_ARMED) != CQ_NOT_ARMED)
+	if (cq_disarm(&cq->cq))
 		atomic_fetch_sub(&cq->adapter->armed_cqs, 1);
 	adapter_unlock(cq->adapter);
 	while (!channel_forget(cq->channel, cq))
@@ -125,6 +125,8 @@ int hdl_cq_arm(struct hdl_cq *cq, bool solicited_only)
 	cq->adapter->node.no_answers = true;
 	node_run(&cq->adapter->node);
 	cq->adapter->node.no_answers = false;
+	if (cq_arm_is_due(&cq->cq))
+		channel_raise_held(cq);
 	adapter_unlock(cq->adapter);
 	adapter_touch(cq->adapter);
 	return 0;

@@ -207,6 +207,15 @@ void adapter_cq_event(void *context, struct cq *cq)
 	lock_drop(&channel->lock);
 }
 
+void channel_raise_held(struct hdl_cq *cq)
+{
+	lock_take(&cq->channel->lock);
+	bool waits = cq->raised > 0;
+	lock_drop(&cq->channel->lock);
+	if (!waits && cq_raise(&cq->cq))
+		adapter_cq_event(cq->adapter, &cq->cq);
+}
+
 /* Take @cq off the list of queues with an event. With channel->lock. */
 static void channel_unlist(struct hdl_channel *channel, struct hdl_cq *cq)
 {

@@ -22,6 +22,8 @@ void cq_init(struct cq *cq, void *memory, uint32_t depth, bool notifies)
 
 unsigned cq_push_notify(struct cq *cq, bool solicited, uint32_t tail)
 {
+	if (solicited)
+		cq->solicited = tail;
 	/* C5 pairs with C6: either we see the queue armed, or who arms it sees the completion when it polls. */
 	atomic_store_explicit(&cq->tail, tail, memory_order_seq_cst); /* C3 */
 	uint32_t armed = atomic_load_explicit(&cq->armed, memory_order_seq_cst);
@@ -29,10 +31,7 @@ unsigned cq_push_notify(struct cq *cq, bool solicited, uint32_t tail)
 		return CQ_STORED;
 	if (armed == CQ_ARMED_SOLICITED && !solicited)
 		return CQ_STORED;
-	if (atomic_exchange_explicit(&cq->armed, CQ_NOT_ARMED, memory_order_acq_rel) ==
-	    CQ_NOT_ARMED)
-		return CQ_STORED;
-	return CQ_STORED | CQ_EVENT;
+	return cq_raise(cq) ? CQ_STORED | CQ_EVENT : CQ_STORED;
 }
 
 int cq_poll(struct cq *cq, struct hdl_wc *wc, int max)
@@ -62,6 +61,31 @@ void cq_arm(struct cq *cq, bool solicited_only)
 		;
 }
 
+bool cq_arm_is_due(const struct cq *cq)
+{
+	uint32_t head = atomic_load_explicit(&cq->head, memory_order_relaxed);
+	uint32_t tail = atomic_load_explicit(&cq->tail, memory_order_relaxed);
+	switch (atomic_load_explicit(&cq->armed, memory_order_relaxed)) {
+	case CQ_ARMED_ANY:
+		return tail != head && (tail != cq->event_tail || head != cq->event_head);
+	case CQ_ARMED_SOLICITED:
+		return cq->solicited - 1 - head < tail - head &&
+		       (cq->solicited != cq->event_solicited || head != cq->event_head);
+	default:
+		return false;
+	}
+}
+
+bool cq_raise(struct cq *cq)
+{
+	if (!cq_disarm(cq))
+		return false;
+	cq->event_head = atomic_load_explicit(&cq->head, memory_order_relaxed);
+	cq->event_tail = atomic_load_explicit(&cq->tail, memory_order_relaxed);
+	cq->event_solicited = cq->solicited;
+	return true;
+}
+
 bool cq_move(struct cq *cq, void *memory, uint32_t depth)
 {
 	uint32_t head = atomic_load_explicit(&cq->head, memory_order_relaxed);
@@ -86,6 +110,9 @@ uint32_t cq_discard(struct cq *cq, uint32_t qpn)
 	for (uint32_t from = tail; from-- != head;)
 		if (cq->ring[from & cq->mask].qpn != qpn)
 			cq->ring[--to & cq->mask] = cq->ring[from & cq->mask];
+	/* Which of those that have moved are solicited is not known: an event too many is better than one too few. */
+	if (cq->solicited - 1 - head < tail - head)
+		cq->solicited = tail;
 	atomic_store_explicit(&cq->head, to, memory_order_seq_cst);
 	return to - head;
 }

@@ -27,6 +27,8 @@ struct cq {
 	_Atomic uint32_t armed; /* enum cq_armed */
 	uint32_t waits;         /* for so many the driver waits itself, */
 	struct hdl_wc *at;      /* and wants the next one here. Both are the driver's */
+	/* The driver's: one more than the number of the last solicited completion; and what the last event found. */
+	uint32_t solicited, event_head, event_tail, event_solicited;
 	_Alignas(64) _Atomic uint32_t head;
 };
 
@@ -151,6 +153,20 @@ static inline bool cq_taken(const struct cq *cq, uint32_t number)
 
 /* The next completion raises an event, once; arming for any is stronger than arming for solicited ones. */
 void cq_arm(struct cq *cq, bool solicited_only);
+
+/* Does the queue hold a completion of the kind that it is armed for, and is that news? It is not while nothing has come and nothing was
+ * taken since the last event. By the driver. */
+bool cq_arm_is_due(const struct cq *cq);
+
+/* The queue raises its event: it is not armed any more. False: it was not. By the driver. */
+bool cq_raise(struct cq *cq);
+
+/* Nobody wants an event any more. Did somebody? */
+static inline bool cq_disarm(struct cq *cq)
+{
+	return atomic_exchange_explicit(&cq->armed, CQ_NOT_ARMED, memory_order_acq_rel) !=
+	       CQ_NOT_ARMED;
+}
 
 /* Copy the content into @memory, laid out for @depth, and use that from now on. Pushing and polling must be locked out by
  * the caller. False, and nothing changed, when more than @depth are held. */

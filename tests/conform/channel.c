@@ -74,20 +74,98 @@ static void one_event_each_time_it_is_armed(void **state)
 	make_armed(w, &x);
 	send_one(w, &x, 0); /* not armed */
 	expect_quiet(w, x.channel);
-	/* What was there before arming makes no event. */
+	expect_received(w, x.cq, x.qb, x.qa, 1, 0);
 	assert_int_equal(hdl_cq_arm(x.cq, false), 0);
 	expect_quiet(w, x.channel);
-	expect_received(w, x.cq, x.qb, x.qa, 1, 0);
 	for (int round = 0; round < 5; round++) {
 		send_one(w, &x, 0);
 		send_one(w, &x, 0);
 		expect_channel(w, x.channel, x.cq, &x.context);
 		expect_quiet(w, x.channel); /* two completions, one event */
 		expect_received(w, x.cq, x.qb, x.qa, 1, 0);
+		expect_received(w, x.cq, x.qb, x.qa, 1, 0);
 		assert_int_equal(hdl_cq_arm(x.cq, false), 0);
 		assert_int_equal(hdl_cq_arm(x.cq, false), 0); /* twice is once */
+	}
+}
+
+/* What is there when a queue is armed raises the event, so that a program may poll, arm and wait. */
+static void arming_a_queue_with_completions_raises_the_event(void **state)
+{
+	struct world *w = *state;
+	struct armed x;
+	make_armed(w, &x);
+	for (int round = 0; round < 3; round++) {
+		send_one(w, &x, 0);
+		send_one(w, &x, 0);
+		expect_quiet(w, x.channel);
+		assert_int_equal(hdl_cq_arm(x.cq, false), 0);
+		expect_channel(w, x.channel, x.cq, &x.context);
+		expect_quiet(w, x.channel);
+		/* That was said: programs arm before they poll, and do not expect another event of what they poll then. */
+		assert_int_equal(hdl_cq_arm(x.cq, false), 0);
+		expect_quiet(w, x.channel);
+		/* The first of two was polled: the other one counts. */
+		expect_received(w, x.cq, x.qb, x.qa, 1, 0);
+		assert_int_equal(hdl_cq_arm(x.cq, false), 0);
+		expect_channel(w, x.channel, x.cq, &x.context);
+		expect_received(w, x.cq, x.qb, x.qa, 1, 0);
+		/* It was disarmed by that. */
+		send_one(w, &x, 0);
+		expect_quiet(w, x.channel);
 		expect_received(w, x.cq, x.qb, x.qa, 1, 0);
 	}
+}
+
+/* However often a program arms and does not take the event: there is one of them. And the queue is armed for what comes next. */
+static void arming_again_and_again_raises_one_event(void **state)
+{
+	struct world *w = *state;
+	struct armed x;
+	make_armed(w, &x);
+	send_one(w, &x, 0);
+	for (int i = 0; i < 100; i++)
+		assert_int_equal(hdl_cq_arm(x.cq, i % 2 == 1), 0);
+	expect_channel(w, x.channel, x.cq, &x.context);
+	expect_quiet(w, x.channel);
+	expect_received(w, x.cq, x.qb, x.qa, 1, 0);
+	send_one(w, &x, 0);
+	expect_channel(w, x.channel, x.cq, &x.context);
+	expect_received(w, x.cq, x.qb, x.qa, 1, 0);
+	expect_quiet(w, x.channel);
+}
+
+static void arming_for_solicited_looks_for_solicited(void **state)
+{
+	struct world *w = *state;
+	struct armed x;
+	make_armed(w, &x);
+	send_one(w, &x, HDL_SEND_SOLICITED);
+	send_one(w, &x, 0);
+	assert_int_equal(hdl_cq_arm(x.cq, true), 0);
+	expect_channel(w, x.channel, x.cq, &x.context);
+	expect_received(w, x.cq, x.qb, x.qa, 1, 0);
+	/* The solicited one is gone, the other one is not what was asked for. */
+	assert_int_equal(hdl_cq_arm(x.cq, true), 0);
+	expect_quiet(w, x.channel);
+	assert_int_equal(hdl_cq_arm(x.cq, false), 0);
+	expect_channel(w, x.channel, x.cq, &x.context);
+	expect_received(w, x.cq, x.qb, x.qa, 1, 0);
+	/* Failed ones are solicited. */
+	post_recv(x.qb, 1, &w->b, 0, 0);
+	qp_go(x.qb, HDL_QPS_ERR);
+	world_settle(w);
+	assert_int_equal(hdl_cq_arm(x.cq, true), 0);
+	expect_channel(w, x.channel, x.cq, &x.context);
+	expect_flushed(w, x.cq, x.qb, 1);
+}
+
+/* Nothing is left in @cq for arming to find. */
+static void empty(struct armed *x)
+{
+	struct hdl_wc wc;
+	while (hdl_cq_poll(x->cq, &wc, 1) == 1)
+		;
 }
 
 static void armed_for_solicited_only(void **state)
@@ -102,15 +180,18 @@ static void armed_for_solicited_only(void **state)
 	expect_channel(w, x.channel, x.cq, &x.context);
 	send_one(w, &x, HDL_SEND_SOLICITED);
 	expect_quiet(w, x.channel); /* not armed again */
+	empty(&x);
 	/* Arming for any is stronger than arming for solicited ones. */
 	assert_int_equal(hdl_cq_arm(x.cq, false), 0);
 	assert_int_equal(hdl_cq_arm(x.cq, true), 0);
 	send_one(w, &x, 0);
 	expect_channel(w, x.channel, x.cq, &x.context);
+	empty(&x);
 	assert_int_equal(hdl_cq_arm(x.cq, true), 0);
 	assert_int_equal(hdl_cq_arm(x.cq, false), 0);
 	send_one(w, &x, 0);
 	expect_channel(w, x.channel, x.cq, &x.context);
+	empty(&x);
 	/* A write with immediate data can be solicited as well. */
 	assert_int_equal(hdl_cq_arm(x.cq, true), 0);
 	post_recv(x.qb, 1, &w->b, 0, 0);
@@ -323,6 +404,9 @@ static void lost_events_are_counted(void **state)
 
 static const struct CMUnitTest tests[] = {
         BEHAVIOUR(one_event_each_time_it_is_armed),
+        BEHAVIOUR(arming_a_queue_with_completions_raises_the_event),
+        BEHAVIOUR(arming_again_and_again_raises_one_event),
+        BEHAVIOUR(arming_for_solicited_looks_for_solicited),
         BEHAVIOUR(armed_for_solicited_only),
         BEHAVIOUR(failed_completions_count_as_solicited),
         BEHAVIOUR(two_queues_on_one_channel),

@@ -61,6 +61,36 @@ static void a_channel_wakes_poll(void **state)
 	pair_close(pair);
 }
 
+/* What came between the last poll and the arming is not slept through. */
+static void arming_tells_what_is_there(void **state)
+{
+	struct pair *pair = pair_open(NULL);
+	struct ibv_cq *cq;
+	void *context;
+	(void)state;
+	for (int round = 0; round < 20; round++) {
+		pair_recv(&pair->b, 0, 0, 64);
+		send_some(&pair->a, 0);
+		pair_done(&pair->a); /* so the other side has it */
+		assert_false(readable(pair->b.channel->fd, 0));
+		assert_int_equal(ibv_req_notify_cq(pair->b.cq, 0), 0);
+		assert_true(readable(pair->b.channel->fd, SOON_MS));
+		assert_int_equal(ibv_get_cq_event(pair->b.channel, &cq, &context), 0);
+		assert_ptr_equal(cq, pair->b.cq);
+		/* As ib_send_lat -e does: arm, then poll. That makes no second event. */
+		assert_int_equal(ibv_req_notify_cq(pair->b.cq, 0), 0);
+		pair_done(&pair->b);
+		assert_false(readable(pair->b.channel->fd, 0));
+		pair_recv(&pair->b, 0, 0, 64);
+		send_some(&pair->a, 0);
+		pair_done(&pair->a);
+		assert_int_equal(ibv_get_cq_event(pair->b.channel, &cq, &context), 0);
+		pair_done(&pair->b);
+	}
+	ibv_ack_cq_events(pair->b.cq, 40);
+	pair_close(pair);
+}
+
 static void a_channel_told_not_to_block(void **state)
 {
 	struct pair *pair = pair_open(NULL);
@@ -384,6 +414,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(a_channel_wakes_poll),
+	        cmocka_unit_test(arming_tells_what_is_there),
 	        cmocka_unit_test(a_channel_told_not_to_block),
 	        cmocka_unit_test(a_signal_while_waiting),
 	        cmocka_unit_test(events_go_to_the_context_of_their_object),

@@ -458,6 +458,7 @@ ib_send_bw -n 500 -Q 1 -N
 ib_send_bw -n 10 -a
 ib_send_bw -n 500 -b
 ib_send_bw -n 500 -e
+ib_send_bw -n 2000 -b -e -q 4
 ib_send_bw -n 500 -q 16
 ib_send_bw -n 500 --use-srq -r 512
 ib_send_bw -n 800 -l 8
@@ -529,6 +530,8 @@ UCX = """
 -d heddle0:1 -x ud_verbs -t am_lat
 -d heddle0:1 -x ud_verbs -t am_bw -D bcopy -s 4000
 -t tag_lat
+-t tag_lat -E sleep
+-t tag_bw -s 8 -E sleep
 -t tag_bw -s 100000
 -d heddle0:1 -x rc_verbs -t put_bw -D zcopy -s 65536
 -t ucp_get -s 1000000

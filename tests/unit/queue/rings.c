@@ -136,6 +136,103 @@ static void cq_armed_for_any_stays_so(void **state)
 	assert_int_equal(cq_push(&cq, &wc, false), CQ_STORED | CQ_EVENT);
 }
 
+/* What arming finds in the queue: rows of what was pushed before ('.', or 's' for solicited), of how much was taken, and of what each
+ * kind of arming makes of it. */
+static void cq_arming_finds_what_is_there(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *pushed;
+		int taken;
+		bool any, solicited;
+	} rows[] = {
+	        {"", 0, false, false}, {".", 0, true, false},   {".", 1, false, false},
+	        {"s", 0, true, true},  {"s", 1, false, false},  {"s.", 1, true, false},
+	        {".s", 1, true, true}, {".s.", 2, true, false},
+	};
+	for (int wrapping = 0; wrapping < 2; wrapping++) {
+		for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+			struct hdl_wc memory[4], out[4], wc = wc_of(1, 0);
+			struct cq cq;
+			cq_init(&cq, memory, 4, true);
+			if (wrapping ==
+			    1) { /* the numbers of completions begin anew between them */
+				cq.solicited = cq.event_solicited = UINT32_MAX;
+				cq.event_head = cq.event_tail = UINT32_MAX;
+				atomic_store(&cq.head, UINT32_MAX);
+				atomic_store(&cq.tail, UINT32_MAX);
+			}
+			for (const char *at = rows[i].pushed; *at != '\0'; at++)
+				cq_push(&cq, &wc, *at == 's');
+			assert_int_equal(cq_poll(&cq, out, rows[i].taken), rows[i].taken);
+			assert_false(cq_arm_is_due(&cq)); /* not armed */
+			cq_arm(&cq, true);
+			assert_int_equal(cq_arm_is_due(&cq), rows[i].solicited);
+			cq_arm(&cq, false);
+			assert_int_equal(cq_arm_is_due(&cq), rows[i].any);
+			assert_true(cq_disarm(&cq));
+			assert_false(cq_disarm(&cq));
+			assert_false(cq_arm_is_due(&cq));
+		}
+	}
+}
+
+/* An event was raised of what is held, or of some of it. Rows of what was pushed before it and after it, how much was taken after it, and
+ * of what each kind of arming finds then. */
+static void cq_arming_finds_news(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *before, *after;
+		int taken;
+		bool any, solicited;
+	} rows[] = {
+	        {".", "", 0, false, false}, {"s", "", 0, false, false}, {"s", ".", 0, true, false},
+	        {".", "s", 0, true, true},  {".", "s", 1, true, true},  {"..", "", 1, true, false},
+	        {".s", "", 1, true, true},  {".", "", 1, false, false}, {"s", ".", 1, true, false},
+	};
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		struct hdl_wc memory[4], out[4], wc = wc_of(1, 0);
+		struct cq cq;
+		cq_init(&cq, memory, 4, true);
+		for (const char *at = rows[i].before; *at != '\0'; at++) {
+			if (at[1] == '\0')
+				cq_arm(&cq, false);
+			assert_int_equal(cq_push(&cq, &wc, *at == 's'),
+			                 CQ_STORED | (at[1] == '\0' ? CQ_EVENT : 0u));
+		}
+		for (const char *at = rows[i].after; *at != '\0'; at++)
+			cq_push(&cq, &wc, *at == 's');
+		assert_int_equal(cq_poll(&cq, out, rows[i].taken), rows[i].taken);
+		cq_arm(&cq, true);
+		assert_int_equal(cq_arm_is_due(&cq), rows[i].solicited);
+		cq_arm(&cq, false);
+		assert_int_equal(cq_arm_is_due(&cq), rows[i].any);
+		assert_true(cq_raise(&cq));
+		assert_false(cq_raise(&cq));
+		cq_arm(&cq, false);
+		assert_false(cq_arm_is_due(&cq)); /* this one has told of it */
+	}
+}
+
+/* Of two queue pairs one is taken out, and the solicited completion of the other moves. */
+static void cq_discard_keeps_what_is_solicited(void **state)
+{
+	(void)state;
+	struct hdl_wc memory[4], first = wc_of(1, 0), second = wc_of(2, 0);
+	struct cq cq;
+	cq_init(&cq, memory, 4, true);
+	first.qpn = 1;
+	second.qpn = 2;
+	cq_push(&cq, &first, true);
+	cq_push(&cq, &second, false);
+	assert_int_equal(cq_discard(&cq, 2), 1);
+	cq_arm(&cq, true);
+	assert_true(cq_arm_is_due(&cq));
+	assert_int_equal(cq_discard(&cq, 1), 1);
+	assert_false(cq_arm_is_due(&cq));
+}
+
 static void cq_hands_over_what_its_driver_waits_for(void **state)
 {
 	(void)state;
@@ -253,6 +350,9 @@ int main(void)
 	        cmocka_unit_test(cq_overrun_is_said_once_and_overwrites_nothing),
 	        cmocka_unit_test(cq_arming),
 	        cmocka_unit_test(cq_armed_for_any_stays_so),
+	        cmocka_unit_test(cq_arming_finds_what_is_there),
+	        cmocka_unit_test(cq_arming_finds_news),
+	        cmocka_unit_test(cq_discard_keeps_what_is_solicited),
 	        cmocka_unit_test(cq_hands_over_what_its_driver_waits_for),
 	        cmocka_unit_test(cq_move_keeps_order),
 	        cmocka_unit_test(cq_discard_takes_one_queue_pair_out),
