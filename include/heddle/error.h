@@ -20,6 +20,7 @@
 	X(EADDRINUSE, "another process or object of the node holds that port")                    \
 	X(ECONNREFUSED, "nobody holds that port")                                                 \
 	X(ESTALE, "the key's instance is out of date: it was bound again or invalidated")         \
+	X(EINTR, "a signal came while the call waited; call again")                               \
 	X(ETIMEDOUT, "the time given ran out")                                                    \
 	X(EOVERFLOW, "a completion queue was overrun; size it for all outstanding work")          \
 	X(EIO, "the operating system refused a resource; errno of the failed call was logged")

@@ -507,6 +507,35 @@ HDL_API int hdl_channel_fd(struct hdl_channel *channel);
 HDL_API int hdl_channel_get(struct hdl_channel *channel, struct hdl_cq **cq, void **context,
                             int timeout_ms);
 
+struct pollfd;
+struct epoll_event;
+struct timespec;
+
+/* hdl_poll - wait for file descriptors as ppoll(2) does, and drive the adapter meanwhile
+ *
+ * For a thread that waits for channels of @adapter among other descriptors. To wait for hdl_channel_fd() in poll(2) or epoll_wait(2) is
+ * correct, but each message wakes the adapter's thread first and the caller after it. In this call the caller is woken at once and
+ * does the adapter's work itself, as in hdl_channel_get(). Everything else is as with ppoll(2): @fds may hold any descriptors, and
+ * @timeout NULL means for ever, @sigmask, which is a sigset_t, NULL the mask that is in force.
+ *
+ * Owner: the caller owns @fds.
+ * Threads: any; of several that wait at once one is woken at once, the others by it.
+ * Blocks: until a descriptor has something, for @timeout, or until a signal handler has run.
+ * Returns: the number of descriptors whose revents are not 0; 0 time is up; -HDL_EINTR; -HDL_EINVAL; -HDL_ENOMEM; -HDL_EFAULT. */
+HDL_API int hdl_poll(struct hdl_adapter *adapter, struct pollfd *fds, uint32_t count,
+                     const struct timespec *timeout, const void *sigmask);
+
+/* hdl_epoll_wait - wait as epoll_pwait2(2) does, and drive the adapter meanwhile
+ *
+ * What hdl_poll() is for poll(2), for an @epoll that contains channels of @adapter. Events are those of epoll(7) in each of its modes.
+ *
+ * Owner: the caller owns @events, room for @max.
+ * Threads: any; an event goes to one of them.
+ * Blocks: until there is an event, for @timeout, or until a signal handler has run.
+ * Returns: the number of events; 0 time is up; -HDL_EINTR; or the error of epoll_pwait2(2), negated. */
+HDL_API int hdl_epoll_wait(struct hdl_adapter *adapter, int epoll, struct epoll_event *events,
+                           int max, const struct timespec *timeout, const void *sigmask);
+
 /* hdl_cq_create - make a completion queue
  *
  * Holds at least @depth completions of any number of queue pairs.

@@ -189,11 +189,14 @@ struct hdl_adapter {
 	bool lanes_armed;     /* every lane was, and the bell has not been seen to ring since */
 	bool lanes_fenced;    /* producers pay for the barrier (base/ring.h) */
 	bool bell_watched;    /* the thread's epoll has the bell */
-	bool bell_taken;      /* an application's thread waits for it instead */
+	bool bell_taken;      /* an application's thread waits for it instead, */
+	pthread_t bell_owner; /* this one */
 	uint64_t wakes_ns;    /* when the thread that sleeps wakes at the latest */
 	struct udp_wire *udp; /* the wires by UDP, one an address (udp.h); NULL: none */
 	_Atomic uint32_t activity;  /* changes while the application posts or polls */
 	_Atomic uint32_t armed_cqs; /* completion queues that wait to raise an event */
+	_Atomic uint32_t readable;  /* channels whose descriptor is */
+	_Atomic uint32_t waiters;   /* threads that wait while another one has the bell */
 
 	/* The node agent (agentlink.c). */
 	bool on_node;
@@ -600,9 +603,10 @@ void adapter_lock(struct hdl_adapter *adapter);
 void adapter_unlock(struct hdl_adapter *adapter);
 /* Wake the adapter's thread. */
 void adapter_nudge(struct hdl_adapter *adapter);
-/* Wait in a thread of the application until @fd is readable, or until there may be something to drive, up to @timeout_ms (-1: for
- * ever). False: time is up, or a signal came. */
-bool adapter_wait(struct hdl_adapter *adapter, int fd, int timeout_ms);
+/* Shall the thread hear the bell? With the drive lock. */
+void adapter_watch_bell(struct hdl_adapter *adapter, bool watch);
+/* Is there something that the next turn may be able to finish? A lane was full, or the network's card. With the drive lock. */
+bool adapter_is_stuck(const struct hdl_adapter *adapter);
 /* The application is at work: the thread only watches. */
 static inline void adapter_touch(struct hdl_adapter *adapter)
 {
@@ -621,6 +625,11 @@ void adapter_stop_thread(struct hdl_adapter *adapter);
 
 /* Write the line about a peer that was not ready, if one is due, once in the life of the process. Without a lock. */
 void adapter_say_not_ready(struct hdl_adapter *adapter);
+
+/* --- wait.c --- */
+/* Wait in a thread of the application until @fd is readable, until there may be something to drive, or until clock_now_ns() is @until_ns
+ * (UINT64_MAX: never). 1: @fd is readable; 0: it is not; or a negative error: a signal came. */
+int adapter_wait(struct hdl_adapter *adapter, int fd, uint64_t until_ns);
 
 /* --- event.c --- */
 int events_init(struct event_queue *events);

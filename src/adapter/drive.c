@@ -5,8 +5,8 @@
  *   asleep     every lane is armed; the next frame rings the bell, a timer wakes it, or a call sends it to watch
  *
  * So an idle program uses no processor time, a polling one loses none, and one that computes still answers. An
- * application's thread that waits for completions waits for the bell itself, and the adapter's thread leaves it the bell
- * meanwhile: a message wakes one thread, not two. */
+ * application's thread that waits for completions waits for the bell itself (wait.c), and the adapter's thread leaves it the
+ * bell meanwhile. */
 #include <errno.h>
 #include <limits.h>
 #include <poll.h>
@@ -50,8 +50,7 @@ static void bell_rang(struct hdl_adapter *adapter)
 	adapter_unlock(adapter);
 }
 
-/* Shall the thread hear the bell? With the drive lock. */
-static void watch_bell(struct hdl_adapter *adapter, bool watch)
+void adapter_watch_bell(struct hdl_adapter *adapter, bool watch)
 {
 	struct epoll_event interest = {.events = watch ? EPOLLIN : 0, .data.u64 = EPOLL_BELL};
 	if (adapter->bell_watched != watch &&
@@ -114,8 +113,7 @@ static unsigned drive_timed(struct hdl_adapter *adapter, uint64_t *now)
 	return did + expired + (expired > 0 ? node_run(&adapter->node) : 0);
 }
 
-/* Is there something that the next turn may be able to finish? A lane was full, or the network's card. */
-static bool is_stuck(const struct hdl_adapter *adapter)
+bool adapter_is_stuck(const struct hdl_adapter *adapter)
 {
 	return node_stuck(&adapter->node) ||
 	       (adapter->udp != NULL && udp_ports_blocked(adapter->udp));
@@ -137,8 +135,9 @@ void adapter_unlock(struct hdl_adapter *adapter)
 {
 	/* The thread went to sleep before it could know of this timer, or of what could not be finished. (It says that it sleeps while it
 	 * has the lock.) A caller that touched it may have been kept from running since, for longer than it watches. */
-	bool news = atomic_load_explicit(&adapter->asleep, memory_order_relaxed) &&
-	            (node_next_tick(&adapter->node) < adapter->wakes_ns || is_stuck(adapter));
+	bool news =
+	        atomic_load_explicit(&adapter->asleep, memory_order_relaxed) &&
+	        (node_next_tick(&adapter->node) < adapter->wakes_ns || adapter_is_stuck(adapter));
 	lock_drop(&adapter->drive_lock);
 	if (news && atomic_exchange_explicit(&adapter->asleep, false, memory_order_relaxed))
 		adapter_nudge(adapter);
@@ -269,47 +268,6 @@ void adapter_arm(struct hdl_adapter *adapter)
 	}
 }
 
-bool adapter_wait(struct hdl_adapter *adapter, int fd, int timeout_ms)
-{
-	struct pollfd fds[2 + UDP_MAX_ADDRESSES] = {{.fd = fd, .events = POLLIN},
-	                                            {.fd = adapter->bell, .events = POLLIN}};
-	int socks[UDP_MAX_ADDRESSES];
-	nfds_t count = 1;
-	adapter_lock(adapter);
-	bool ours = adapter->has_thread && !adapter->bell_taken, stuck = false;
-	if (ours) {
-		adapter->bell_taken = true;
-		watch_bell(adapter, false);
-		adapter_arm(adapter);
-		/* What was left for the application's next call is due now: it may not come for long. */
-		bool goes_on = node_run(&adapter->node) > 0;
-		recorder_flush(adapter);
-		stuck = is_stuck(adapter);
-		udp_descriptors(adapter, socks);
-		for (count = 2; count < 2 + UDP_MAX_ADDRESSES && socks[count - 2] >= 0; count++)
-			fds[count] = (struct pollfd){.fd = socks[count - 2], .events = POLLIN};
-		if (!node_idle(&adapter->node) || (goes_on && stuck))
-			timeout_ms = 0;
-		else if (stuck && (timeout_ms < 0 || timeout_ms > ADAPTER_STUCK_MS))
-			timeout_ms = ADAPTER_STUCK_MS;
-	}
-	adapter_unlock(adapter);
-	int ready = poll(fds, count, timeout_ms);
-	if (!ours)
-		return ready > 0;
-	if (ready > 0 && (fds[1].revents & POLLIN) != 0)
-		bell_rang(adapter);
-	adapter_lock(adapter);
-	adapter->bell_taken = false;
-	struct udp_wire *wire = adapter->udp;
-	for (nfds_t i = 2; i < count && wire != NULL; i++, wire = wire->next)
-		if ((fds[i].revents & POLLIN) != 0)
-			wire->skip = 0;
-	adapter_unlock(adapter);
-	adapter_touch(adapter); /* a thread that sleeps takes the bell back */
-	return ready > 0 || (ready == 0 && (stuck || timeout_ms == 0));
-}
-
 int hdl_progress(struct hdl_adapter *adapter)
 {
 	if (adapter == NULL || adapter->magic != MAGIC_ADAPTER)
@@ -368,7 +326,7 @@ static uint64_t thread_turn(struct hdl_adapter *adapter, uint32_t *last_activity
 	bool armed = atomic_load_explicit(&adapter->armed_cqs, memory_order_relaxed) > 0;
 	*last_activity = activity;
 	if (!adapter->bell_taken)
-		watch_bell(adapter, true);
+		adapter_watch_bell(adapter, true);
 	if (watching && !armed && adapter->lanes_fenced)
 		ask_fences(adapter, false);
 	if (adapter->udp != NULL) {
@@ -383,7 +341,7 @@ static uint64_t thread_turn(struct hdl_adapter *adapter, uint32_t *last_activity
 		if (watching && sleep_ns > ADAPTER_WATCH_NS)
 			sleep_ns = ADAPTER_WATCH_NS;
 		/* A peer makes room in its own time; should it never do so again, it is the operating system that tells. */
-		if (is_stuck(adapter) && sleep_ns > ADAPTER_STUCK_NS)
+		if (adapter_is_stuck(adapter) && sleep_ns > ADAPTER_STUCK_NS)
 			sleep_ns = ADAPTER_STUCK_NS;
 		if (!watching || armed) {
 			if (!watching) {

@@ -1,18 +1,25 @@
 /* Asynchronous events, and completion channels: what an application can wait for with a file descriptor. */
+#include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "adapter/adapter.h"
 #include "base/log.h"
 
-/* The descriptor is readable while @waiting; writing and reading an eventfd cannot fail otherwise. */
+/* The descriptor is readable while @waiting; writing and reading an eventfd cannot fail otherwise. Whether it is to block is for the program
+ * to say, and nothing to us: it is read when there is something, and not waited for should somebody else have read it. */
 static void signal_fd(int fd, bool waiting)
 {
 	uint64_t value = 1;
-	ssize_t done = waiting ? write(fd, &value, sizeof(value)) : read(fd, &value, sizeof(value));
+	struct iovec piece = {.iov_base = &value, .iov_len = sizeof(value)};
+	ssize_t done =
+	        waiting ? write(fd, &value, sizeof(value)) : preadv2(fd, &piece, 1, -1, RWF_NOWAIT);
+	if (done < 0 && !waiting && errno == EOPNOTSUPP) /* Linux before 5.8 */
+		done = read(fd, &value, sizeof(value));
 	(void)done; /* EAGAIN: it is as we want it already */
 }
 
@@ -182,9 +189,12 @@ int hdl_channel_fd(struct hdl_channel *channel)
 static void channel_sync(struct hdl_channel *channel)
 {
 	bool waiting = channel->first != NULL;
-	if (channel->signalled != waiting)
-		signal_fd(channel->fd, waiting);
+	if (channel->signalled == waiting)
+		return;
+	signal_fd(channel->fd, waiting);
 	channel->signalled = waiting;
+	atomic_fetch_add_explicit(&channel->adapter->readable, waiting ? 1 : UINT32_MAX,
+	                          memory_order_relaxed);
 }
 
 void adapter_cq_event(void *context, struct cq *cq)
@@ -268,16 +278,13 @@ int hdl_channel_get(struct hdl_channel *channel, struct hdl_cq **cq, void **cont
 	if (channel == NULL || channel->magic != MAGIC_CHANNEL || cq == NULL)
 		return -HDL_EINVAL;
 	struct hdl_cq *found;
-	uint64_t start = timeout_ms > 0 ? clock_read(&channel->adapter->clock) : 0;
-	for (int left = timeout_ms;;) {
-		if (channel_take(channel, &found))
-			break;
-		if (left == 0 || !adapter_wait(channel->adapter, channel->fd, left))
+	uint64_t until_ns = timeout_ms < 0 ? UINT64_MAX : 0;
+	if (timeout_ms > 0)
+		until_ns = clock_now_ns() + (uint64_t)timeout_ms * 1000000u;
+	while (!channel_take(channel, &found)) {
+		if (timeout_ms == 0 || (timeout_ms > 0 && clock_now_ns() >= until_ns) ||
+		    adapter_wait(channel->adapter, channel->fd, until_ns) < 0)
 			return -HDL_EAGAIN;
-		if (timeout_ms > 0) {
-			uint64_t spent = (clock_read(&channel->adapter->clock) - start) / 1000000u;
-			left = spent < (uint64_t)timeout_ms ? timeout_ms - (int)spent : 0;
-		}
 	}
 	*cq = found;
 	if (context != NULL)

@@ -10,12 +10,17 @@
 
 #include <errno.h>
 #include <net/if.h>
+#include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/epoll.h>
+#include <sys/select.h>
 #include <sys/socket.h>
+#include <time.h>
 
 #include <heddle/heddle.h>
 
@@ -378,6 +383,31 @@ int compat_target_end(struct target *target, int (*destroy)(void *below));
 void compat_redirect(void);
 /* Read a file as the program would: ours, or the system's. -1 and errno, or the length. */
 int compat_read_file(const char *path, char *buffer, size_t size);
+
+/* --- wait.c --- */
+/* The descriptor of a channel of @adapter; the same before it is closed. */
+void compat_wait_opened(struct hdl_adapter *adapter, int fd);
+void compat_wait_closing(int fd);
+/* The program closed @fd. */
+void compat_wait_closed(int fd);
+/* A forked child has no channels. */
+void compat_wait_forget(void);
+/* As the program calls them. */
+int compat_poll(struct pollfd *fds, nfds_t count, int timeout_ms);
+int compat_ppoll(struct pollfd *fds, nfds_t count, const struct timespec *timeout,
+                 const sigset_t *sigmask);
+int compat_poll_chk(struct pollfd *fds, nfds_t count, int timeout_ms, size_t room);
+int compat_ppoll_chk(struct pollfd *fds, nfds_t count, const struct timespec *timeout,
+                     const sigset_t *sigmask, size_t room);
+int compat_select(int count, fd_set *in, fd_set *out, fd_set *except, struct timeval *timeout);
+int compat_pselect(int count, fd_set *in, fd_set *out, fd_set *except,
+                   const struct timespec *timeout, const sigset_t *sigmask);
+int compat_epoll_ctl(int epoll, int operation, int fd, struct epoll_event *event);
+int compat_epoll_wait(int epoll, struct epoll_event *events, int most, int timeout_ms);
+int compat_epoll_pwait(int epoll, struct epoll_event *events, int most, int timeout_ms,
+                       const sigset_t *sigmask);
+int compat_epoll_pwait2(int epoll, struct epoll_event *events, int most,
+                        const struct timespec *timeout, const sigset_t *sigmask);
 
 /* --- socket.c --- */
 /* connect(2), as the program calls it. */

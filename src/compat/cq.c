@@ -1,15 +1,14 @@
 /* Completion queues and completion channels.
  *
- * The descriptor of a channel belongs to the program: it polls it, and sets O_NONBLOCK on it to choose whether
- * ibv_get_cq_event() waits. Heddle's own descriptor is neither to be read nor to be changed by others, so the program
- * gets an epoll descriptor that contains it: readable when that one is, with flags of its own. */
+ * The descriptor of a channel belongs to the program: it polls it, may close it, and sets O_NONBLOCK on it to choose whether
+ * ibv_get_cq_event() waits. It is a duplicate of Heddle's own, so the flag is set on both; Heddle does not depend on it. (An epoll
+ * descriptor with Heddle's own in it would have flags of its own, and costs every wait a walk through one epoll more.) */
 #include "compat/compat.h"
 
 #include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <sys/epoll.h>
 #include <unistd.h>
 
 /* --- channels --- */
@@ -25,10 +24,8 @@ struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *context)
 		free(channel);
 		return compat_fail(error);
 	}
-	struct epoll_event readable = {.events = EPOLLIN};
-	channel->ibv.fd = epoll_create1(EPOLL_CLOEXEC);
-	if (channel->ibv.fd < 0 || epoll_ctl(channel->ibv.fd, EPOLL_CTL_ADD,
-	                                     hdl_channel_fd(channel->hdl), &readable) != 0) {
+	channel->ibv.fd = fcntl(hdl_channel_fd(channel->hdl), F_DUPFD_CLOEXEC, 0);
+	if (channel->ibv.fd < 0 || fcntl(channel->ibv.fd, F_SETFL, 0) != 0) {
 		error = errno;
 		if (channel->ibv.fd >= 0)
 			close(channel->ibv.fd);
@@ -37,6 +34,7 @@ struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *context)
 		return compat_fail(error);
 	}
 	compat_live_add(&channel->live, OBJECT_CHANNEL, &channel->ibv);
+	compat_wait_opened(compat_context(context)->adapter, channel->ibv.fd);
 	return &channel->ibv;
 }
 
@@ -50,6 +48,7 @@ int ibv_destroy_comp_channel(struct ibv_comp_channel *ibv)
 	int error = compat_live_end(live, inherited ? 0 : -hdl_channel_destroy(channel->hdl));
 	if (error != 0)
 		return error;
+	compat_wait_closing(ibv->fd);
 	close(ibv->fd);
 	free(channel);
 	return 0;

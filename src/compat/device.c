@@ -79,6 +79,7 @@ static void after_fork_child(void)
 	pthread_mutex_init(&process.lock, NULL);
 	process.adapter = NULL;
 	compat_events_forget();
+	compat_wait_forget();
 	compat_cm_forget();
 	compat_xrc_forget();
 }

@@ -1,4 +1,5 @@
-/* The program's calls on paths that are ours (tree.h) are answered here; all others go on to the C library. Answers are
+/* The program's calls on paths that are ours (tree.h) are answered here, and led to other files of ours where they wait (wait.c) or
+ * connect (socket.c); all others go on to the C library. Answers are
  * real descriptors and streams where programs read: a memory file with the content. Folders are streams of our own, known
  * by their address. */
 #include <dirent.h>
@@ -170,6 +171,7 @@ static int our_close(int fd)
 {
 	if (compat_cm_owns(fd))
 		compat_cm_close(fd);
+	compat_wait_closed(fd);
 	return close(fd);
 }
 
@@ -504,6 +506,8 @@ static const struct import calls[] = {
         CALL("__open_2", our_open_2),
         CALL("__openat64_2", our_openat_2),
         CALL("__openat_2", our_openat_2),
+        CALL("__poll_chk", compat_poll_chk),
+        CALL("__ppoll_chk", compat_ppoll_chk),
         CALL("__readlink_chk", our_readlink_chk),
         CALL("__realpath_chk", our_realpath_chk),
         CALL("__xstat", our_xstat),
@@ -513,6 +517,10 @@ static const struct import calls[] = {
         CALL("closedir", our_closedir),
         CALL("connect", compat_connect),
         CALL("dirfd", our_dirfd),
+        CALL("epoll_ctl", compat_epoll_ctl),
+        CALL("epoll_pwait", compat_epoll_pwait),
+        CALL("epoll_pwait2", compat_epoll_pwait2),
+        CALL("epoll_wait", compat_epoll_wait),
         CALL("faccessat", our_faccessat),
         CALL("fopen", our_fopen),
         CALL("fopen64", our_fopen),
@@ -527,6 +535,9 @@ static const struct import calls[] = {
         CALL("openat", our_openat),
         CALL("openat64", our_openat),
         CALL("opendir", our_opendir),
+        CALL("poll", compat_poll),
+        CALL("ppoll", compat_ppoll),
+        CALL("pselect", compat_pselect),
         CALL("readdir", our_readdir),
         CALL("readdir64", our_readdir),
         CALL("readdir64_r", our_readdir_r),
@@ -538,6 +549,7 @@ static const struct import calls[] = {
         CALL("scandir", our_scandir),
         CALL("scandir64", our_scandir),
         CALL("seekdir", our_seekdir),
+        CALL("select", compat_select),
         CALL("stat", our_stat),
         CALL("stat64", our_stat),
         CALL("statx", our_statx),

@@ -1,4 +1,6 @@
 /* Calls that make no sense: an error, never a crash. */
+#include <time.h>
+
 #include "conform.h"
 
 static void null_everywhere(void **state)
@@ -55,6 +57,11 @@ static void null_everywhere(void **state)
 	        hdl_channel_create(a, NULL),
 	        hdl_channel_destroy(NULL),
 	        hdl_channel_get(NULL, &cq, NULL, 0),
+	        hdl_poll(NULL, NULL, 0, NULL, NULL),
+	        hdl_poll(a, NULL, 1, NULL, NULL),
+	        hdl_poll(a, NULL, 0, &(struct timespec){.tv_sec = -1}, NULL),
+	        hdl_epoll_wait(NULL, 0, NULL, 0, NULL, NULL),
+	        hdl_epoll_wait(a, 0, NULL, 0, &(struct timespec){.tv_nsec = 1000000000}, NULL),
 	        hdl_cq_create(NULL, 1, NULL, NULL, &cq),
 	        hdl_cq_create(a, 1, NULL, NULL, NULL),
 	        hdl_cq_destroy(NULL),
