@@ -275,6 +275,6 @@ int hdl_epoll_wait(struct hdl_adapter *adapter, int epoll, struct epoll_event *e
 		if (ready < 0 || (ready > 0 && !w.has_bell))
 			return ready;
 		found = drive_first(adapter) || ready > 0;
-		last = !found && time_left(&w) == 0;
+		last = time_left(&w) == 0; /* however often other channels have something */
 	}
 }

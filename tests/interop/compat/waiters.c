@@ -492,7 +492,14 @@ static int wait_a_little(struct waiter *w, bool at_once)
 static void timeouts_are_kept(void **state)
 {
 	static const enum way ways[] = {POLL, PPOLL, SELECT, LEVEL, EDGE, NESTED};
+	struct pair *bystanders = pair_open(NULL);
+	struct waiter bystander = {.side = &bystanders->b, .way = POLL},
+	              sender = {.side = &bystanders->a};
 	(void)state;
+	/* Another channel has an event all the while, which nobody takes. */
+	prepare(&bystander);
+	say(&sender);
+	assert_int_equal(wait_readable(&bystander), 1);
 	for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
 		struct pair *pair = pair_open(NULL);
 		struct waiter w = {.side = &pair->b, .way = ways[i]};
@@ -512,6 +519,8 @@ static void timeouts_are_kept(void **state)
 		put_away(&w);
 		pair_close(pair);
 	}
+	put_away(&bystander);
+	pair_close(bystanders);
 }
 
 /* Another descriptor ends the wait, and is the one that is named. */
