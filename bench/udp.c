@@ -15,7 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "adapter/udp.h"
+#include "adapter/net/udp.h"
 #include "base/clock.h"
 #include "figures.h"
 

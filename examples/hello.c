@@ -3,7 +3,7 @@
 
 int main(void)
 {
-	static struct node alice, bob;
+	static struct engine alice, bob;
 	node_open(&alice);
 	node_open(&bob);
 	must(hdl_join(alice.adapter, bob.adapter));

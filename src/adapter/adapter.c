@@ -1,6 +1,6 @@
 /* Opening, joining and closing adapters. */
 #include "adapter/adapter.h"
-#include "transport/raw.h"
+#include "transport/ib/raw.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -18,33 +18,33 @@
 #include "base/log.h"
 #include "port/bell.h"
 
-const char *const counter_names[NODE_COUNTER_COUNT] = {
-        [NODE_FRAMES_IN] = "frames_in",
-        [NODE_FRAMES_OUT] = "frames_out",
-        [NODE_BYTES_SENT] = "bytes_sent",
-        [NODE_BYTES_RECEIVED] = "bytes_received",
-        [NODE_BYTES_WRITTEN] = "bytes_written",
-        [NODE_BYTES_READ] = "bytes_read",
-        [NODE_ATOMICS] = "atomics",
-        [NODE_RNR_SENT] = "rnr_sent",
-        [NODE_RETRIES] = "retries",
-        [NODE_TIMEOUTS] = "timeouts",
-        [NODE_REPEATED] = "repeated",
-        [NODE_DROPPED] = "dropped",
-        [NODE_DROPPED_QKEY] = "dropped_qkey",
-        [NODE_DROPPED_NO_RECV] = "dropped_no_recv",
-        [NODE_BAD_FRAMES] = "bad_frames",
-        [NODE_MEMORY_GONE] = "memory_gone",
-        [NODE_PACKETS_IN] = "packets_in",
-        [NODE_PACKETS_OUT] = "packets_out",
-        [NODE_BAD_PACKETS] = "bad_packets",
-        [NODE_SEQUENCE_NAKS] = "sequence_naks",
-        [NODE_PROBES] = "probes",
-        [NODE_CNP_SENT] = "cnp_sent",
-        [NODE_CNP_RECEIVED] = "cnp_received",
-        [NODE_CNP_UNPROVED] = "cnp_unproved",
-        [NODE_DROPPED_KEYS] = "dropped_keys",
-        [NODE_DROPPED_TOO_LONG] = "dropped_too_long",
+const char *const counter_names[ENGINE_COUNTER_COUNT] = {
+        [ENGINE_FRAMES_IN] = "frames_in",
+        [ENGINE_FRAMES_OUT] = "frames_out",
+        [ENGINE_BYTES_SENT] = "bytes_sent",
+        [ENGINE_BYTES_RECEIVED] = "bytes_received",
+        [ENGINE_BYTES_WRITTEN] = "bytes_written",
+        [ENGINE_BYTES_READ] = "bytes_read",
+        [ENGINE_ATOMICS] = "atomics",
+        [ENGINE_RNR_SENT] = "rnr_sent",
+        [ENGINE_RETRIES] = "retries",
+        [ENGINE_TIMEOUTS] = "timeouts",
+        [ENGINE_REPEATED] = "repeated",
+        [ENGINE_DROPPED] = "dropped",
+        [ENGINE_DROPPED_QKEY] = "dropped_qkey",
+        [ENGINE_DROPPED_NO_RECV] = "dropped_no_recv",
+        [ENGINE_BAD_FRAMES] = "bad_frames",
+        [ENGINE_MEMORY_GONE] = "memory_gone",
+        [ENGINE_PACKETS_IN] = "packets_in",
+        [ENGINE_PACKETS_OUT] = "packets_out",
+        [ENGINE_BAD_PACKETS] = "bad_packets",
+        [ENGINE_SEQUENCE_NAKS] = "sequence_naks",
+        [ENGINE_PROBES] = "probes",
+        [ENGINE_CNP_SENT] = "cnp_sent",
+        [ENGINE_CNP_RECEIVED] = "cnp_received",
+        [ENGINE_CNP_UNPROVED] = "cnp_unproved",
+        [ENGINE_DROPPED_KEYS] = "dropped_keys",
+        [ENGINE_DROPPED_TOO_LONG] = "dropped_too_long",
 };
 
 static const char *const refusal_names[HDL_DETAIL_COUNT] = {
@@ -169,29 +169,29 @@ static int make_tables(struct hdl_adapter *adapter)
 	bitmap_init(&adapter->pd_map, words + BITMAP_WORDS(qps), HDL_MAX_PD);
 	bitmap_set(&adapter->pd_map, 0); /* no object has number 0 */
 	bitmap_set(&adapter->qp_map, 0);
-	struct node *node = &adapter->node;
-	node->tpt = &adapter->tpt;
-	node->counters = adapter->tables.header->counters;
-	node->links = adapter->links;
-	node->gids = adapter->gids;
-	node->qps = (struct qp **)table;
-	node->srqs = (struct srq **)(table + qps);
-	node->eecs = (struct qp **)(table + 2 * qps);
-	node->raws = (struct raw_entry *)(void *)(table + 3 * qps);
-	node->qps_public = adapter->tables.qps;
-	node->qp_mask = (uint32_t)qps - 1;
-	mpsc_init(&node->pending);
-	node->active_end = &node->active;
-	node->dirty_links = LINK_NONE;
-	node->now_ns = clock_read(&adapter->clock);
-	timer_wheel_init(&node->wheel, node->now_ns);
-	node->own = fault_mover(true);
-	node->sink = (struct node_sink){.cq_event = adapter_cq_event,
-	                                .event = adapter_event,
-	                                .quiesce = sink_quiesce,
-	                                .not_ready = sink_not_ready,
-	                                .bell = sink_bell,
-	                                .context = adapter};
+	struct engine *engine = &adapter->engine;
+	engine->tpt = &adapter->tpt;
+	engine->counters = adapter->tables.header->counters;
+	engine->links = adapter->links;
+	engine->gids = adapter->gids;
+	engine->qps = (struct qp **)table;
+	engine->srqs = (struct srq **)(table + qps);
+	engine->eecs = (struct qp **)(table + 2 * qps);
+	engine->raws = (struct raw_entry *)(void *)(table + 3 * qps);
+	engine->qps_public = adapter->tables.qps;
+	engine->qp_mask = (uint32_t)qps - 1;
+	mpsc_init(&engine->pending);
+	engine->active_end = &engine->active;
+	engine->dirty_links = LINK_NONE;
+	engine->now_ns = clock_read(&adapter->clock);
+	timer_wheel_init(&engine->wheel, engine->now_ns);
+	engine->own = fault_mover(true);
+	engine->sink = (struct engine_sink){.cq_event = adapter_cq_event,
+	                                    .event = adapter_event,
+	                                    .quiesce = sink_quiesce,
+	                                    .not_ready = sink_not_ready,
+	                                    .bell = sink_bell,
+	                                    .context = adapter};
 	return 0;
 }
 
@@ -236,7 +236,7 @@ static struct hdl_adapter *new_adapter(const struct hdl_open_attr *attr,
 	        sizeof(adapter->name) - 1);
 	adapter->max_mr = attr->max_mr != 0 ? attr->max_mr : ADAPTER_DEFAULT_MR;
 	adapter->max_qp = attr->max_qp != 0 ? attr->max_qp : ADAPTER_NODE_QP;
-	adapter->qp_bits = attr->on_node ? NODE_QPN_BITS - AGENT_SLOT_BITS : 0;
+	adapter->qp_bits = attr->on_node ? ENGINE_QPN_BITS - AGENT_SLOT_BITS : 0;
 	adapter->clock = env->clock;
 	if (env->seed != 0)
 		prng_seed(&adapter->prng, env->seed);
@@ -262,18 +262,18 @@ static void introduce(struct hdl_adapter *adapter, const struct hdl_open_attr *a
                       const struct adapter_env *env)
 {
 	adapter->by_value = env->by_value;
-	adapter->node.turn_bytes = env->turn_bytes != 0 ? env->turn_bytes : NODE_TURN_BYTES;
-	adapter->node.own = fault_mover(!env->by_target && !env->by_value);
-	adapter->node.gid = attr->gid;
+	adapter->engine.turn_bytes = env->turn_bytes != 0 ? env->turn_bytes : ENGINE_TURN_BYTES;
+	adapter->engine.own = fault_mover(!env->by_target && !env->by_value);
+	adapter->engine.gid = attr->gid;
 	if (gid_is_zero(&attr->gid)) {
 		/* fe80::/64 and the GUID: link-local, as unique as the GUID is. */
-		memcpy(adapter->node.gid.raw, "\xfe\x80\0\0\0\0\0\0", 8);
-		memcpy(adapter->node.gid.raw + 8, &adapter->guid, 8);
+		memcpy(adapter->engine.gid.raw, "\xfe\x80\0\0\0\0\0\0", 8);
+		memcpy(adapter->engine.gid.raw + 8, &adapter->guid, 8);
 	}
-	adapter->gids[0] = adapter->node.wire_gid = adapter->node.gid;
+	adapter->gids[0] = adapter->engine.wire_gid = adapter->engine.gid;
 	adapter->gids[1] = env->second_gid;
 	adapter->gid_count = gid_is_zero(&env->second_gid) ? 1 : 2;
-	adapter->node.carrier = env->carrier;
+	adapter->engine.carrier = env->carrier;
 	adapter->wire_only = env->carrier != NULL;
 }
 
@@ -378,7 +378,7 @@ int hdl_adapter_query(struct hdl_adapter *adapter, struct hdl_limits *limits)
 	if (adapter == NULL || adapter->magic != MAGIC_ADAPTER || limits == NULL)
 		return -HDL_EINVAL;
 	adapter_lock(adapter); /* another agent may give other names */
-	*limits = (struct hdl_limits){.gid = adapter->node.gid,
+	*limits = (struct hdl_limits){.gid = adapter->engine.gid,
 	                              .gid_count = adapter->gid_count,
 	                              .guid = adapter->guid,
 	                              .lid = adapter->lid,
@@ -426,14 +426,14 @@ int hdl_gid_query(struct hdl_adapter *adapter, uint32_t index, struct hdl_gid *g
 
 size_t hdl_counters(struct hdl_adapter *adapter, struct hdl_counter *list, size_t max)
 {
-	size_t count = NODE_COUNTER_COUNT + HDL_DETAIL_COUNT;
+	size_t count = ENGINE_COUNTER_COUNT + HDL_DETAIL_COUNT;
 	if (adapter == NULL || adapter->magic != MAGIC_ADAPTER)
 		return 0;
 	for (size_t i = 0; i < count && i < max; i++) {
-		size_t refusal = i - NODE_COUNTER_COUNT;
-		list[i] = i < NODE_COUNTER_COUNT
+		size_t refusal = i - ENGINE_COUNTER_COUNT;
+		list[i] = i < ENGINE_COUNTER_COUNT
 		                  ? (struct hdl_counter){counter_names[i],
-		                                         counter_read(&adapter->node.counters[i])}
+		                                         counter_read(&adapter->engine.counters[i])}
 		                  : (struct hdl_counter){
 		                            refusal_names[refusal],
 		                            atomic_load_explicit(&adapter->tpt.verdicts[refusal],

@@ -1,10 +1,10 @@
-/* An adapter: the engine (transport/node.h) with memory, a clock, file descriptors and a thread around it, and the objects
+/* An adapter: the engine (transport/engine.h) with memory, a clock, file descriptors and a thread around it, and the objects
  * of the public interface.
  *
- * One lock, drive_lock, decides who drives: its holder owns the node, the queue pairs' inner state and the protection
+ * One lock, drive_lock, decides who drives: its holder owns the engine, the queue pairs' inner state and the protection
  * table's writing side. Polling only tries it. Who posts waits until the holder has taken the work along, or
  * takes the lock itself (adapter_doorbell()). Control calls wait for it. Order: registry_lock (peers.c), then the drive_locks of two adapters by address, then
- * anything inside a node. */
+ * anything inside an engine. */
 #ifndef ADAPTER_ADAPTER_H
 #define ADAPTER_ADAPTER_H
 
@@ -15,8 +15,8 @@
 
 #include <heddle/heddle.h>
 
-#include "adapter/tables.h"
-#include "adapter/wakeful.h"
+#include "adapter/drive/busy_poll.h"
+#include "adapter/reach/tables.h"
 #include "base/bitmap.h"
 #include "base/clock.h"
 #include "base/lock.h"
@@ -25,11 +25,11 @@
 #include "port/pcapng.h"
 #include "queue/cq.h"
 #include "transport/capture.h"
-#include "transport/ib.h"
+#include "transport/engine.h"
+#include "transport/ib/ib.h"
+#include "transport/ib/rd.h"
 #include "transport/multicast.h"
-#include "transport/node.h"
 #include "transport/qp.h"
-#include "transport/rd.h"
 
 #include "port/udp.h"
 
@@ -144,7 +144,7 @@ struct hdl_adapter {
 	struct lock drive_lock;
 	_Atomic uint32_t drives; /* by the application, written by the holder */
 	struct clock clock;
-	struct node node;
+	struct engine engine;
 	struct tpt tpt;
 	struct prng prng;
 	struct link links[HDL_MAX_PEERS];
@@ -198,7 +198,7 @@ struct hdl_adapter {
 	_Atomic uint32_t readable;  /* channels whose descriptor is */
 	_Atomic uint32_t waiters;   /* threads that wait while another one has the bell */
 
-	/* The node agent (agentlink.c). */
+	/* The node agent (agent/link.c). */
 	bool on_node;
 	int agent;    /* socket; -1: none */
 	bool mending; /* the thread that looks for the next agent was started */
@@ -230,8 +230,8 @@ struct hdl_adapter {
 	uint32_t word_count, next_word;
 	pthread_mutex_t
 	        group_lock; /* one change of membership at a time; taken before all others */
-	struct group_peers
-	        *group_peers; /* HDL_MAX_GROUPS of them, beside node.groups; with the drive lock */
+	struct group_peers *
+	        group_peers; /* HDL_MAX_GROUPS of them, beside engine.groups; with the drive lock */
 	pthread_mutex_t handler_lock; /* of these two alone: held for nothing that takes time */
 	void (*cm_handler)(void *context, const struct hdl_cm_msg *msg);
 	void *cm_context;
@@ -310,7 +310,7 @@ struct hdl_rdd {
 	_Atomic uint32_t users;
 };
 
-/* An end-to-end context (transport/rd.h). */
+/* An end-to-end context (transport/ib/rd.h). */
 struct hdl_eec {
 	struct qp qp; /* first */
 	uint32_t magic;
@@ -355,12 +355,12 @@ struct adapter_env {
 	uint64_t seed; /* of everything drawn at random; 0: from the operating system */
 	bool by_target; /* initiators do not reach the memory of peers: the target executes everything */
 	bool by_value;                 /* nor do targets: all data goes through the lanes */
-	uint32_t turn_bytes;           /* NODE_TURN_BYTES of its node; 0: as ever */
+	uint32_t turn_bytes;           /* ENGINE_TURN_BYTES of its engine; 0: as ever */
 	const struct carrier *carrier; /* a wire: everybody is reached over it; NULL: none */
 	struct hdl_gid second_gid;     /* one more address on the wire; zero: none */
 };
-/* Names of enum node_counter. */
-extern const char *const counter_names[NODE_COUNTER_COUNT];
+/* Names of enum engine_counter. */
+extern const char *const counter_names[ENGINE_COUNTER_COUNT];
 int adapter_open(const struct hdl_open_attr *attr, const struct adapter_env *env,
                  struct hdl_adapter **out);
 /* End @adapter as if its process had died: nothing of it is destroyed in order, peers see it vanish. */
@@ -387,7 +387,7 @@ static inline void recorder_flush(struct hdl_adapter *adapter)
 
 /* --- fork.c --- */
 /* Order: list_lock in fork.c, then these: which adapters know each other (peers.c), signal handlers (fault.c), starting the
- * agent (agentlink.c). fork() takes them all. */
+ * agent (agent/link.c). fork() takes them all. */
 extern pthread_mutex_t registry_lock, install_lock, start_lock;
 /* @adapter is open: a child lets go of it. */
 void fork_enter(struct hdl_adapter *adapter);
@@ -477,7 +477,7 @@ void tracer_forbid(void);
 void tracer_in_child(void);
 extern pthread_mutex_t tracer_lock;
 
-/* --- agentlink.c --- */
+/* --- agent/link.c --- */
 /* Become known to the node agent, starting it if need be. 0 or an error. */
 int agent_join(struct hdl_adapter *adapter, const char *node);
 /* The agent has something to say. By the adapter's thread. */
@@ -506,7 +506,7 @@ bool settings_local_off(void);
 /* Shall we act as if the kernel did not let us reach the memory of others? */
 bool settings_copy_by_lane(void);
 
-/* --- udplink.c --- */
+/* --- net/udp_link.c --- */
 /* What does the user want (HEDDLE_ADDR, HEDDLE_LOCAL)? 0, or an error, which was said. */
 int udp_choose(struct hdl_adapter *adapter);
 /* Say so in a greeting. */
@@ -572,7 +572,7 @@ void ah_prepare(struct hdl_ah *ah, uint32_t qpn);
 struct ah_route ah_find(struct hdl_ah *ah, uint32_t qpn);
 
 /* --- qp.c --- */
-/* A number for a queue pair or an XRC shared receive queue, unlike the one that its place (number & node.qp_mask) had before.
+/* A number for a queue pair or an XRC shared receive queue, unlike the one that its place (number & engine.qp_mask) had before.
  * With the drive lock. */
 int adapter_take_number(struct hdl_adapter *adapter, uint32_t *number);
 void adapter_free_number(struct hdl_adapter *adapter, uint32_t number);

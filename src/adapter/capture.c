@@ -72,7 +72,7 @@ int recorder_open(struct hdl_adapter *adapter, const char *path)
 	recorder->capture.take = take;
 	recorder->capture.context = recorder;
 	adapter->recorder = recorder;
-	adapter->node.capture = &recorder->capture;
+	adapter->engine.capture = &recorder->capture;
 	return 0;
 }
 
@@ -87,7 +87,7 @@ void recorder_close(struct hdl_adapter *adapter)
 {
 	if (adapter->recorder == NULL)
 		return;
-	adapter->node.capture = NULL;
+	adapter->engine.capture = NULL;
 	pcapng_close(&adapter->recorder->file, clock_wall_ns());
 	free(adapter->recorder);
 	adapter->recorder = NULL;
@@ -97,7 +97,7 @@ void recorder_forget(struct hdl_adapter *adapter)
 {
 	if (adapter->recorder == NULL)
 		return;
-	adapter->node.capture = NULL;
+	adapter->engine.capture = NULL;
 	pcapng_forget(&adapter->recorder->file);
 }
 
@@ -108,7 +108,7 @@ static void last_words(struct hdl_adapter *adapter)
 	for (unsigned spins = 0; spins < LAST_WORDS_SPINS; spins++) {
 		if (lock_try(&adapter->drive_lock)) {
 			/* Other threads may still run: from here on they record nothing. */
-			adapter->node.capture = NULL;
+			adapter->engine.capture = NULL;
 			pcapng_close(&adapter->recorder->file, clock_wall_ns());
 			lock_drop(&adapter->drive_lock);
 			return;

@@ -69,7 +69,7 @@ static void forget(struct hdl_adapter *adapter)
 	segment_let_go(&adapter->segments);
 	recorder_forget(adapter);
 	part_from(adapter->tables.block, adapter->tables.sizes.block_bytes);
-	for (uint32_t i = 0; i < adapter->node.link_count; i++) {
+	for (uint32_t i = 0; i < adapter->engine.link_count; i++) {
 		struct peer *peer = &adapter->peers[i];
 		if (!peer->used || peer->adapter != NULL)
 			continue;

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "transport/ib.h"
+#include "transport/ib/ib.h"
 #include "transport/multicast.h"
 #include "transport/request.h"
 #include "transport/sg.h"
@@ -69,15 +69,15 @@ static void set_global(struct roce_path *path, uint8_t hop_limit, uint8_t traffi
 }
 
 /* Ends that know each other by LID are named by the GIDs that their ports have anyway. */
-static struct roce_path connected_path(const struct node *node, const struct qp *qp)
+static struct roce_path connected_path(const struct engine *engine, const struct qp *qp)
 {
 	const struct hdl_ah_attr *ah = &qp->attr.ah;
-	const struct hdl_gid *from = &node->gid, *to = &node->gid;
+	const struct hdl_gid *from = &engine->gid, *to = &engine->gid;
 	if (ah->is_global) {
-		from = &node->gids[ah->sgid_index];
+		from = &engine->gids[ah->sgid_index];
 		to = &ah->dgid;
 	} else if (qp->link < LINK_WIRE) {
-		to = &node->links[qp->link].gid;
+		to = &engine->links[qp->link].gid;
 	}
 	struct roce_path path = path_between(from, to, qp->qpn ^ qp->attr.dest_qpn);
 	if (ah->is_global)
@@ -85,17 +85,17 @@ static struct roce_path connected_path(const struct node *node, const struct qp 
 	return path;
 }
 
-static struct roce_path datagram_path(const struct node *node, const struct qp *qp,
+static struct roce_path datagram_path(const struct engine *engine, const struct qp *qp,
                                       const struct wqe_send *wqe)
 {
-	const struct hdl_gid *from = &node->gid;
-	struct hdl_gid to = node->gid;
+	const struct hdl_gid *from = &engine->gid;
+	struct hdl_gid to = engine->gid;
 	bool grouped = wqe->u.ud.link < LINK_WIRE && wqe->u.ud.link >= MULTICAST_LINK;
 	if (wqe->u.ud.is_global || grouped) {
-		from = &node->gids[wqe->u.ud.sgid_index];
+		from = &engine->gids[wqe->u.ud.sgid_index];
 		memcpy(to.raw, wqe->u.ud.dgid, sizeof(to.raw));
 	} else if (wqe->u.ud.link < LINK_WIRE) {
-		to = node->links[wqe->u.ud.link].gid;
+		to = engine->links[wqe->u.ud.link].gid;
 	}
 	struct roce_path path = path_between(from, &to, qp->qpn ^ wqe->u.ud.qpn);
 	if (wqe->u.ud.is_global)
@@ -104,7 +104,7 @@ static struct roce_path datagram_path(const struct node *node, const struct qp *
 	return path;
 }
 
-static struct talk talk_of(struct node *node, const struct qp *qp, const struct wqe_send *wqe)
+static struct talk talk_of(struct engine *engine, const struct qp *qp, const struct wqe_send *wqe)
 {
 	static const uint8_t transports[] = {[HDL_QP_RC] = IB_RC,
 	                                     [HDL_QP_UC] = IB_UC,
@@ -113,8 +113,8 @@ static struct talk talk_of(struct node *node, const struct qp *qp, const struct 
 	                                     [HDL_QP_XRC_TGT] = IB_XRC};
 	bool datagram = qp->type == HDL_QP_UD;
 	return (struct talk){
-	        .capture = node->capture,
-	        .path = datagram ? datagram_path(node, qp, wqe) : connected_path(node, qp),
+	        .capture = engine->capture,
+	        .path = datagram ? datagram_path(engine, qp, wqe) : connected_path(engine, qp),
 	        .requester = qp->qpn,
 	        .responder = datagram ? wqe->u.ud.qpn : qp->attr.dest_qpn,
 	        .mtu = datagram || qp->attr.path_mtu == 0 ? IB_MAX_MTU_BYTES : qp->attr.path_mtu,
@@ -266,18 +266,18 @@ static uint32_t immediate_of(const struct wqe_send *wqe)
 	return be32_load(bytes);
 }
 
-static struct source own_source(const struct node *node, const struct qp *qp, struct wqe_send *wqe,
-                                uint8_t access)
+static struct source own_source(const struct engine *engine, const struct qp *qp,
+                                struct wqe_send *wqe, uint8_t access)
 {
-	struct source source = {.mover = &node->own};
-	source.list = sg_own(node, qp, wqe_sge(wqe), wqe->num_sge, access);
+	struct source source = {.mover = &engine->own};
+	source.list = sg_own(engine, qp, wqe_sge(wqe), wqe->num_sge, access);
 	return source;
 }
 
-static void put_data_request(struct node *node, struct qp *qp, struct wqe_send *wqe,
+static void put_data_request(struct engine *engine, struct qp *qp, struct wqe_send *wqe,
                              const struct talk *talk, uint32_t psn)
 {
-	struct source source = own_source(node, qp, wqe, HDL_ACCESS_LOCAL_READ);
+	struct source source = own_source(engine, qp, wqe, HDL_ACCESS_LOCAL_READ);
 	if (wqe->flags & HDL_SEND_INLINE)
 		source.list = sg_plain(&source.piece, wqe_inline(wqe), wqe->length);
 	uint32_t offset = 0, bytes;
@@ -302,11 +302,11 @@ static void put_data_request(struct node *node, struct qp *qp, struct wqe_send *
 	} while (!last);
 }
 
-static void put_request(struct node *node, struct qp *qp, struct wqe_send *wqe,
+static void put_request(struct engine *engine, struct qp *qp, struct wqe_send *wqe,
                         const struct talk *talk, uint32_t psn)
 {
 	if (!request_is_read(wqe)) {
-		put_data_request(node, qp, wqe, talk, psn);
+		put_data_request(engine, qp, wqe, talk, psn);
 		return;
 	}
 	bool add = wqe->opcode == HDL_OP_FETCH_ADD;
@@ -327,21 +327,21 @@ static void put_request(struct node *node, struct qp *qp, struct wqe_send *wqe,
 	put(talk, &packet, false, 0);
 }
 
-void capture_put_request(struct node *node, struct qp *qp, struct wqe_send *wqe)
+void capture_put_request(struct engine *engine, struct qp *qp, struct wqe_send *wqe)
 {
-	struct talk talk = talk_of(node, qp, wqe);
+	struct talk talk = talk_of(engine, qp, wqe);
 	struct capture_message *message = message_of(&talk, qp, wqe);
-	put_request(node, qp, wqe, &talk, message->first_psn);
+	put_request(engine, qp, wqe, &talk, message->first_psn);
 	if (!wqe->numbered && !qp_reliable(qp))
 		message->used = false; /* it is over: nothing more is heard of it */
 }
 
 /* --- answers --- */
 
-static void put_read_response(struct node *node, struct qp *qp, struct wqe_send *wqe,
+static void put_read_response(struct engine *engine, struct qp *qp, struct wqe_send *wqe,
                               const struct talk *talk, const struct capture_message *message)
 {
-	struct source source = own_source(node, qp, wqe, HDL_ACCESS_LOCAL_WRITE);
+	struct source source = own_source(engine, qp, wqe, HDL_ACCESS_LOCAL_WRITE);
 	uint32_t offset = 0, bytes, psn = message->first_psn;
 	bool last;
 	do {
@@ -368,22 +368,22 @@ static void put_value(const struct talk *talk, const struct capture_message *mes
 	put(talk, &packet, true, 0);
 }
 
-void capture_put_answer(struct node *node, struct qp *qp, struct wqe_send *wqe, uint32_t end,
+void capture_put_answer(struct engine *engine, struct qp *qp, struct wqe_send *wqe, uint32_t end,
                         const struct frame_answer *answer)
 {
 	if (!qp_reliable(qp))
 		return;
-	struct talk talk = talk_of(node, qp, wqe);
+	struct talk talk = talk_of(engine, qp, wqe);
 	const struct capture_message *message = message_of(&talk, qp, wqe);
 	if (wqe->opcode == HDL_OP_READ)
-		put_read_response(node, qp, wqe, &talk, message);
+		put_read_response(engine, qp, wqe, &talk, message);
 	else if (request_is_read(wqe))
 		put_value(&talk, message, answer->value);
 	else if (wqe->msn == end) /* those before it are acknowledged with it */
 		put_answer(&talk, ack_syndrome(), message->last_psn, message->count);
 }
 
-void capture_put_refusal(struct node *node, struct qp *qp, struct wqe_send *wqe,
+void capture_put_refusal(struct engine *engine, struct qp *qp, struct wqe_send *wqe,
                          const struct frame_answer *answer)
 {
 	static const uint8_t codes[ANSWER_COUNT] = {
@@ -395,7 +395,7 @@ void capture_put_refusal(struct node *node, struct qp *qp, struct wqe_send *wqe,
 	/* With its own memory at fault a requester would have sent nothing that could be answered. */
 	if (!qp_reliable(qp) || answer->answer == ANSWER_OWN_LIST)
 		return;
-	struct talk talk = talk_of(node, qp, wqe);
+	struct talk talk = talk_of(engine, qp, wqe);
 	const struct capture_message *message = message_of(&talk, qp, wqe);
 	uint8_t syndrome = answer->answer == ANSWER_RNR
 	                           ? ib_aeth_syndrome(IB_AETH_RNR_NAK, (uint8_t)answer->detail)
@@ -404,26 +404,26 @@ void capture_put_refusal(struct node *node, struct qp *qp, struct wqe_send *wqe,
 }
 
 /* The 8 bytes that an atomic has brought. */
-static bool own_value(struct node *node, struct qp *qp, struct wqe_send *wqe, uint64_t *value)
+static bool own_value(struct engine *engine, struct qp *qp, struct wqe_send *wqe, uint64_t *value)
 {
 	struct hdl_sge piece;
 	struct sg to = sg_plain(&piece, value, sizeof(*value));
-	struct sg from = sg_own(node, qp, wqe_sge(wqe), wqe->num_sge, HDL_ACCESS_LOCAL_WRITE);
-	return sg_move(&node->own, MOVE_BOTH_OWN, &to, &from, sizeof(*value)).detail ==
+	struct sg from = sg_own(engine, qp, wqe_sge(wqe), wqe->num_sge, HDL_ACCESS_LOCAL_WRITE);
+	return sg_move(&engine->own, MOVE_BOTH_OWN, &to, &from, sizeof(*value)).detail ==
 	       HDL_DETAIL_NONE;
 }
 
-static void put_direct_answer(struct node *node, struct qp *qp, struct wqe_send *wqe,
+static void put_direct_answer(struct engine *engine, struct qp *qp, struct wqe_send *wqe,
                               const struct talk *talk, const struct capture_message *message)
 {
 	uint64_t value;
 	switch (wqe->status) {
 	case HDL_WC_SUCCESS:
 		if (wqe->opcode == HDL_OP_READ)
-			put_read_response(node, qp, wqe, talk, message);
+			put_read_response(engine, qp, wqe, talk, message);
 		else if (!request_is_read(wqe))
 			put_answer(talk, ack_syndrome(), message->last_psn, message->count);
-		else if (own_value(node, qp, wqe, &value))
+		else if (own_value(engine, qp, wqe, &value))
 			put_value(talk, message, value);
 		return;
 	case HDL_WC_REM_ACCESS_ERR:
@@ -440,7 +440,7 @@ static void put_direct_answer(struct node *node, struct qp *qp, struct wqe_send 
 	}
 }
 
-void capture_put_direct(struct node *node, struct qp *qp, struct wqe_send *wqe)
+void capture_put_direct(struct engine *engine, struct qp *qp, struct wqe_send *wqe)
 {
 	bool answered = wqe->status == HDL_WC_SUCCESS || wqe->status == HDL_WC_REM_ACCESS_ERR ||
 	                wqe->status == HDL_WC_REM_OP_ERR || wqe->status == HDL_WC_REM_INV_REQ_ERR;
@@ -448,11 +448,11 @@ void capture_put_direct(struct node *node, struct qp *qp, struct wqe_send *wqe)
 		qp->capture->open.used = false;
 		return;
 	}
-	struct talk talk = talk_of(node, qp, wqe);
+	struct talk talk = talk_of(engine, qp, wqe);
 	struct capture_message *message = message_of(&talk, qp, wqe);
-	put_request(node, qp, wqe, &talk, message->first_psn);
+	put_request(engine, qp, wqe, &talk, message->first_psn);
 	if (qp_reliable(qp))
-		put_direct_answer(node, qp, wqe, &talk, message);
+		put_direct_answer(engine, qp, wqe, &talk, message);
 	message->used = false;
 }
 
@@ -470,10 +470,10 @@ static const struct wqe_send *asked_by(const struct qp *qp, const struct ib_pack
 	return NULL;
 }
 
-void capture_put_wire(struct node *node, const struct path *path, const struct ib_packet *packet,
-                      const uint8_t *payload, bool inbound)
+void capture_put_wire(struct engine *engine, const struct path *path,
+                      const struct ib_packet *packet, const uint8_t *payload, bool inbound)
 {
-	struct capture *capture = node->capture;
+	struct capture *capture = engine->capture;
 	const struct ib_opcode *op = ib_opcode(packet->bth.opcode);
 	struct ib_packet whole = *packet;
 	struct roce_path ip = path->ip;
@@ -484,7 +484,7 @@ void capture_put_wire(struct node *node, const struct path *path, const struct i
 	size_t length = roce_encode(&ip, &whole, capture->packet, sizeof(capture->packet));
 	if (length == 0)
 		return;
-	const struct qp *qp = inbound                  ? node_find_qp(node, packet->bth.dest_qp)
+	const struct qp *qp = inbound                  ? engine_find_qp(engine, packet->bth.dest_qp)
 	                      : op->role == IB_REQUEST ? capture->turn
 	                                               : NULL;
 	const struct wqe_send *wqe = NULL;

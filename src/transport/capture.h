@@ -8,7 +8,7 @@
  * Who records what there: the requester records its requests when they are executed, and the answers when they come; the responder
  * records nothing, for of RDMA on its memory it does not know. So a packet is recorded once, wherever both ends are captured to.
  *
- * Nothing is allocated here: the adapter brings a struct capture for the node and a struct capture_qp for each queue pair
+ * Nothing is allocated here: the adapter brings a struct capture for the engine and a struct capture_qp for each queue pair
  * that sends; without them (NULL) nothing is recorded, at the price of one branch. */
 #ifndef TRANSPORT_CAPTURE_H
 #define TRANSPORT_CAPTURE_H
@@ -18,8 +18,8 @@
 #include <stdint.h>
 
 #include "queue/wqe.h"
-#include "transport/frame.h"
-#include "transport/node.h"
+#include "transport/engine.h"
+#include "transport/local/frame.h"
 #include "transport/path.h"
 #include "transport/qp.h"
 
@@ -69,60 +69,60 @@ static inline size_t capture_qp_bytes(uint32_t slots)
 	return sizeof(struct capture_qp) + slots * sizeof(struct capture_message);
 }
 
-/* Out of line: node->capture is there. */
-void capture_put_request(struct node *node, struct qp *qp, struct wqe_send *wqe);
-void capture_put_direct(struct node *node, struct qp *qp, struct wqe_send *wqe);
-void capture_put_answer(struct node *node, struct qp *qp, struct wqe_send *wqe, uint32_t end,
+/* Out of line: engine->capture is there. */
+void capture_put_request(struct engine *engine, struct qp *qp, struct wqe_send *wqe);
+void capture_put_direct(struct engine *engine, struct qp *qp, struct wqe_send *wqe);
+void capture_put_answer(struct engine *engine, struct qp *qp, struct wqe_send *wqe, uint32_t end,
                         const struct frame_answer *answer);
-void capture_put_refusal(struct node *node, struct qp *qp, struct wqe_send *wqe,
+void capture_put_refusal(struct engine *engine, struct qp *qp, struct wqe_send *wqe,
                          const struct frame_answer *answer);
-void capture_put_wire(struct node *node, const struct path *path, const struct ib_packet *packet,
-                      const uint8_t *payload, bool inbound);
+void capture_put_wire(struct engine *engine, const struct path *path,
+                      const struct ib_packet *packet, const uint8_t *payload, bool inbound);
 
 /* Requester: @wqe goes out, to whoever is there; or once more. */
-static inline void capture_request(struct node *node, struct qp *qp, struct wqe_send *wqe)
+static inline void capture_request(struct engine *engine, struct qp *qp, struct wqe_send *wqe)
 {
-	if (__builtin_expect(node->capture != NULL, 0))
-		capture_put_request(node, qp, wqe);
+	if (__builtin_expect(engine->capture != NULL, 0))
+		capture_put_request(engine, qp, wqe);
 }
 
 /* Requester: @wqe was executed by ourselves and is over. */
-static inline void capture_direct(struct node *node, struct qp *qp, struct wqe_send *wqe)
+static inline void capture_direct(struct engine *engine, struct qp *qp, struct wqe_send *wqe)
 {
-	if (__builtin_expect(node->capture != NULL, 0))
-		capture_put_direct(node, qp, wqe);
+	if (__builtin_expect(engine->capture != NULL, 0))
+		capture_put_direct(engine, qp, wqe);
 }
 
 /* Requester: @answer, which tells of all messages up to @end, says of @wqe that it was executed. What was read is in place. */
-static inline void capture_answer(struct node *node, struct qp *qp, struct wqe_send *wqe,
+static inline void capture_answer(struct engine *engine, struct qp *qp, struct wqe_send *wqe,
                                   uint32_t end, const struct frame_answer *answer)
 {
-	if (__builtin_expect(node->capture != NULL, 0))
-		capture_put_answer(node, qp, wqe, end, answer);
+	if (__builtin_expect(engine->capture != NULL, 0))
+		capture_put_answer(engine, qp, wqe, end, answer);
 }
 
 /* Requester: @answer says no to @wqe. */
-static inline void capture_refusal(struct node *node, struct qp *qp, struct wqe_send *wqe,
+static inline void capture_refusal(struct engine *engine, struct qp *qp, struct wqe_send *wqe,
                                    const struct frame_answer *answer)
 {
-	if (__builtin_expect(node->capture != NULL, 0))
-		capture_put_refusal(node, qp, wqe, answer);
+	if (__builtin_expect(engine->capture != NULL, 0))
+		capture_put_refusal(engine, qp, wqe, answer);
 }
 
 /* @packet goes along @path, with @payload, or came along it. */
-static inline void capture_wire(struct node *node, const struct path *path,
+static inline void capture_wire(struct engine *engine, const struct path *path,
                                 const struct ib_packet *packet, const uint8_t *payload,
                                 bool inbound)
 {
-	if (__builtin_expect(node->capture != NULL, 0))
-		capture_put_wire(node, path, packet, payload, inbound);
+	if (__builtin_expect(engine->capture != NULL, 0))
+		capture_put_wire(engine, path, packet, payload, inbound);
 }
 
 /* It is @qp's turn: requests that go out are of its next element. */
-static inline void capture_turn(struct node *node, struct qp *qp)
+static inline void capture_turn(struct engine *engine, struct qp *qp)
 {
-	if (__builtin_expect(node->capture != NULL, 0))
-		node->capture->turn = qp;
+	if (__builtin_expect(engine->capture != NULL, 0))
+		engine->capture->turn = qp;
 }
 
 /* The connection of @qp begins anew. */

@@ -11,7 +11,7 @@
 #include <heddle/limits.h>
 #include <heddle/types.h>
 
-#include "transport/node.h"
+#include "transport/engine.h"
 
 /* In a request's u.ud.link: numbers from here on are groups, not links. */
 #define MULTICAST_LINK HDL_MAX_PEERS
@@ -39,9 +39,9 @@ struct group {
 
 /* Is @gid one of a group? An IPv6 multicast address, or an IPv4 one mapped into IPv6. */
 bool multicast_is(const struct hdl_gid *gid);
-struct group *multicast_find(const struct node *node, const uint8_t gid[16]);
+struct group *multicast_find(const struct engine *engine, const uint8_t gid[16]);
 /* One more user of the group; NULL: HDL_MAX_GROUPS are in use. */
-struct group *multicast_open(struct node *node, const struct hdl_gid *gid);
+struct group *multicast_open(struct engine *engine, const struct hdl_gid *gid);
 void multicast_close(struct group *group);
 /* @qp becomes a member. False: HDL_MAX_GROUP_MEMBERS are. */
 bool multicast_attach(struct group *group, struct qp *qp);
@@ -51,6 +51,6 @@ bool multicast_has(const struct group *group, const struct qp *qp);
 /* There are members behind @link, or no more. False: HDL_MAX_GROUP_PEERS links have. */
 bool multicast_link(struct group *group, uint32_t link, bool on);
 /* Nobody is behind @link any more. */
-void multicast_link_down(struct node *node, uint32_t link);
+void multicast_link_down(struct engine *engine, uint32_t link);
 
 #endif

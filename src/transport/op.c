@@ -6,32 +6,33 @@
 
 #include "queue/qp_state.h"
 
-void op_event(struct node *node, struct qp *qp, enum hdl_event_type type, enum hdl_detail detail)
+void op_event(struct engine *engine, struct qp *qp, enum hdl_event_type type,
+              enum hdl_detail detail)
 {
-	node->sink.event(node->sink.context, type, detail, qp, (struct hdl_key){0});
+	engine->sink.event(engine->sink.context, type, detail, qp, (struct hdl_key){0});
 }
 
-void op_memory_gone(struct node *node, struct hdl_key key)
+void op_memory_gone(struct engine *engine, struct hdl_key key)
 {
-	counter_add(&node->counters[NODE_MEMORY_GONE], 1);
-	if (tpt_mark_gone(node->tpt, key))
-		node->sink.event(node->sink.context, HDL_EVENT_MEMORY_GONE, HDL_DETAIL_GONE, NULL,
-		                 key);
+	counter_add(&engine->counters[ENGINE_MEMORY_GONE], 1);
+	if (tpt_mark_gone(engine->tpt, key))
+		engine->sink.event(engine->sink.context, HDL_EVENT_MEMORY_GONE, HDL_DETAIL_GONE,
+		                   NULL, key);
 }
 
 /* A completion that is lost takes its queue pair down: overflow is never silent. */
-void op_completed_more(struct node *node, struct qp *qp, struct cq *cq, unsigned pushed)
+void op_completed_more(struct engine *engine, struct qp *qp, struct cq *cq, unsigned pushed)
 {
 	if (pushed & CQ_EVENT)
-		node->sink.cq_event(node->sink.context, cq);
+		engine->sink.cq_event(engine->sink.context, cq);
 	if (pushed & CQ_STORED)
 		return;
 	if (pushed & CQ_OVERRUN)
-		node->sink.event(node->sink.context, HDL_EVENT_CQ_OVERRUN, HDL_DETAIL_LIMIT, cq,
-		                 (struct hdl_key){0});
+		engine->sink.event(engine->sink.context, HDL_EVENT_CQ_OVERRUN, HDL_DETAIL_LIMIT, cq,
+		                   (struct hdl_key){0});
 	if (qp_state(qp) != HDL_QPS_ERR) {
-		op_event(node, qp, HDL_EVENT_QP_FATAL, HDL_DETAIL_LIMIT);
-		qp_enter(node, qp, HDL_QPS_ERR);
+		op_event(engine, qp, HDL_EVENT_QP_FATAL, HDL_DETAIL_LIMIT);
+		qp_enter(engine, qp, HDL_QPS_ERR);
 	}
 }
 
@@ -56,7 +57,7 @@ static uint32_t send_wc_opcode(uint8_t opcode)
 	return names[opcode];
 }
 
-void op_complete_send(struct node *node, struct qp *qp, struct wqe_send *wqe)
+void op_complete_send(struct engine *engine, struct qp *qp, struct wqe_send *wqe)
 {
 	assert(wqe->state == WQE_DONE && wqe == wq_oldest(&qp->sq));
 	bool tell = wqe->status != HDL_WC_SUCCESS || qp->signal_all ||
@@ -77,20 +78,21 @@ void op_complete_send(struct node *node, struct qp *qp, struct wqe_send *wqe)
 	                    .byte_len = wqe->length,
 	                    .qpn = qp->qpn};
 	wq_release(&qp->sq); /* before it is told: who hears of it may post anew */
-	op_complete(node, qp, qp->send_cq, &wc, false);
+	op_complete(engine, qp, qp->send_cq, &wc, false);
 }
 
-void op_tell_sent(struct node *node, struct qp *qp, uint64_t wr_id, uint8_t opcode, uint32_t length)
+void op_tell_sent(struct engine *engine, struct qp *qp, uint64_t wr_id, uint8_t opcode,
+                  uint32_t length)
 {
 	struct hdl_wc wc = {.wr_id = wr_id,
 	                    .status = HDL_WC_SUCCESS,
 	                    .opcode = send_wc_opcode(opcode),
 	                    .byte_len = length,
 	                    .qpn = qp->qpn};
-	op_complete(node, qp, qp->send_cq, &wc, false);
+	op_complete(engine, qp, qp->send_cq, &wc, false);
 }
 
-void op_flush_send(struct node *node, struct qp *qp)
+void op_flush_send(struct engine *engine, struct qp *qp)
 {
 	struct wqe_send *wqe;
 	/* Done, but its turn to be told had not come: however it ended, it counts as not executed (IBTA C10-42: what follows
@@ -99,13 +101,13 @@ void op_flush_send(struct node *node, struct qp *qp)
 		wqe->state = WQE_DONE;
 		wqe->status = HDL_WC_WR_FLUSH_ERR;
 		wqe->vendor_err = HDL_DETAIL_NONE;
-		op_complete_send(node, qp, wqe);
+		op_complete_send(engine, qp, wqe);
 	}
 	qp->next = wq_head(&qp->sq);
 	qp->unanswered = qp->reads_open = qp->value_reads = 0;
 }
 
-static void complete_recv(struct node *node, struct qp *qp, uint64_t wr_id,
+static void complete_recv(struct engine *engine, struct qp *qp, uint64_t wr_id,
                           enum hdl_wc_status status, enum hdl_detail detail)
 {
 	struct hdl_wc wc = {.wr_id = wr_id,
@@ -115,29 +117,29 @@ static void complete_recv(struct node *node, struct qp *qp, uint64_t wr_id,
 	                    .qpn = qp->qpn};
 	if (qp->srq == NULL)
 		reclaim_note_recv(&qp->rq, qp->recv_cq);
-	op_complete(node, qp, qp->recv_cq, &wc, false);
+	op_complete(engine, qp, qp->recv_cq, &wc, false);
 }
 
-void op_fail_kept(struct node *node, struct qp *qp, enum hdl_wc_status status)
+void op_fail_kept(struct engine *engine, struct qp *qp, enum hdl_wc_status status)
 {
 	if (!qp->keeps)
 		return;
 	qp->keeps = false;
-	complete_recv(node, qp, qp->kept->wr_id, status, HDL_DETAIL_NONE);
+	complete_recv(engine, qp, qp->kept->wr_id, status, HDL_DETAIL_NONE);
 }
 
-void op_flush_recv(struct node *node, struct qp *qp)
+void op_flush_recv(struct engine *engine, struct qp *qp)
 {
-	op_fail_kept(node, qp, HDL_WC_WR_FLUSH_ERR);
+	op_fail_kept(engine, qp, HDL_WC_WR_FLUSH_ERR);
 	if (qp_shares(qp)) {
-		op_event(node, qp, HDL_EVENT_QP_LAST_WQE, HDL_DETAIL_NONE);
+		op_event(engine, qp, HDL_EVENT_QP_LAST_WQE, HDL_DETAIL_NONE);
 		return;
 	}
 	struct wqe_recv *wqe;
 	while ((wqe = wq_oldest(&qp->rq)) != NULL) {
 		uint64_t wr_id = wqe->wr_id;
 		wq_release(&qp->rq);
-		complete_recv(node, qp, wr_id, HDL_WC_WR_FLUSH_ERR, HDL_DETAIL_NONE);
+		complete_recv(engine, qp, wr_id, HDL_WC_WR_FLUSH_ERR, HDL_DETAIL_NONE);
 	}
 }
 
@@ -155,7 +157,7 @@ bool op_has_receive(const struct qp *qp)
 }
 
 /* The receive request that a message fills is used up. Below its limit a shared queue says so, once. */
-static void release_recv(struct node *node, struct qp *qp)
+static void release_recv(struct engine *engine, struct qp *qp)
 {
 	if (qp->keeps) {
 		qp->keeps = false;
@@ -169,74 +171,74 @@ static void release_recv(struct node *node, struct qp *qp)
 	uint32_t limit = atomic_load_explicit(&qp->srq->limit, memory_order_relaxed);
 	if (limit != 0 && wq_held(&qp->srq->wq) < limit &&
 	    atomic_exchange_explicit(&qp->srq->limit, 0, memory_order_relaxed) != 0)
-		node->sink.event(node->sink.context, HDL_EVENT_SRQ_LIMIT, HDL_DETAIL_NONE, qp->srq,
-		                 (struct hdl_key){0});
+		engine->sink.event(engine->sink.context, HDL_EVENT_SRQ_LIMIT, HDL_DETAIL_NONE,
+		                   qp->srq, (struct hdl_key){0});
 }
 
 /* Fill the pieces of @wqe with the header and data of @message. */
-static struct sg_result scatter(struct node *node, struct qp *qp, const struct wqe_recv *wqe,
+static struct sg_result scatter(struct engine *engine, struct qp *qp, const struct wqe_recv *wqe,
                                 const struct op_message *message, uint32_t pd)
 {
-	struct sg to = sg_own(node, qp, wqe->sge, wqe->num_sge, HDL_ACCESS_LOCAL_WRITE);
+	struct sg to = sg_own(engine, qp, wqe->sge, wqe->num_sge, HDL_ACCESS_LOCAL_WRITE);
 	to.pd = pd;
 	struct sg_result result = {.detail = HDL_DETAIL_NONE};
 	struct hdl_sge piece;
 	struct sg plain;
 	if (message->grh != NULL) {
 		plain = sg_plain(&piece, message->grh, HDL_GRH_BYTES);
-		result = sg_move(&node->own, MOVE_BOTH_OWN, &to, &plain, HDL_GRH_BYTES);
+		result = sg_move(&engine->own, MOVE_BOTH_OWN, &to, &plain, HDL_GRH_BYTES);
 	}
 	if (result.detail != HDL_DETAIL_NONE || message->length == 0)
 		return result;
 	if (message->bytes == NULL)
 		return sg_move(message->mover, message->side, &to, message->data, message->length);
 	plain = sg_plain(&piece, message->bytes, message->length);
-	return sg_move(&node->own, MOVE_BOTH_OWN, &to, &plain, message->length);
+	return sg_move(&engine->own, MOVE_BOTH_OWN, &to, &plain, message->length);
 }
 
 /* As scatter(), for what is short and goes well. */
-static bool scatter_short(const struct node *node, const struct wqe_recv *wqe,
+static bool scatter_short(const struct engine *engine, const struct wqe_recv *wqe,
                           const struct op_message *message, uint32_t pd)
 {
 	if (message->bytes == NULL)
 		return false;
 	uint32_t header = message->grh != NULL ? HDL_GRH_BYTES : 0;
-	if (header > 0 && !sg_copy_short(node, pd, wqe->sge, wqe->num_sge, 0, message->grh, header,
-	                                 HDL_ACCESS_LOCAL_WRITE))
+	if (header > 0 && !sg_copy_short(engine, pd, wqe->sge, wqe->num_sge, 0, message->grh,
+	                                 header, HDL_ACCESS_LOCAL_WRITE))
 		return false;
 	return message->length == 0 ||
-	       sg_copy_short(node, pd, wqe->sge, wqe->num_sge, header, message->bytes,
+	       sg_copy_short(engine, pd, wqe->sge, wqe->num_sge, header, message->bytes,
 	                     message->length, HDL_ACCESS_LOCAL_WRITE);
 }
 
 /* The pieces of the receive were refused: it is used up. */
-static void target_refused(struct node *node, struct qp *qp, uint64_t wr_id,
+static void target_refused(struct engine *engine, struct qp *qp, uint64_t wr_id,
                            const struct sg_result *result)
 {
-	tpt_count(node->tpt, result->detail);
+	tpt_count(engine->tpt, result->detail);
 	if (result->detail == HDL_DETAIL_GONE)
-		op_memory_gone(node, result->key);
-	release_recv(node, qp);
-	complete_recv(node, qp, wr_id, op_local_status(result->detail), result->detail);
+		op_memory_gone(engine, result->key);
+	release_recv(engine, qp);
+	complete_recv(engine, qp, wr_id, op_local_status(result->detail), result->detail);
 }
 
 /* A message is longer than the receive @wr_id. Of a reliable connection that is the end, and the receive says why; where messages
  * may be lost (IBTA section 9.9.6.3, class D) this one is, and the receive serves the next. */
-static enum op_received too_long(struct node *node, struct qp *qp, uint64_t wr_id,
+static enum op_received too_long(struct engine *engine, struct qp *qp, uint64_t wr_id,
                                  enum hdl_detail *detail)
 {
 	*detail = HDL_DETAIL_BOUNDS;
 	if (qp_drops(qp)) {
-		counter_add(&node->counters[NODE_DROPPED_TOO_LONG], 1);
+		counter_add(&engine->counters[ENGINE_DROPPED_TOO_LONG], 1);
 		return OP_TOO_LONG;
 	}
-	release_recv(node, qp);
-	complete_recv(node, qp, wr_id, HDL_WC_LOC_LEN_ERR, *detail);
+	release_recv(engine, qp);
+	complete_recv(engine, qp, wr_id, HDL_WC_LOC_LEN_ERR, *detail);
 	return OP_TOO_LONG;
 }
 
 /* The receive @wqe gets what @message brings, or is used up by an error. OP_RECEIVED: go on. */
-static enum op_received place(struct node *node, struct qp *qp, const struct wqe_recv *wqe,
+static enum op_received place(struct engine *engine, struct qp *qp, const struct wqe_recv *wqe,
                               const struct op_message *message, enum hdl_detail *detail,
                               struct hdl_key *key)
 {
@@ -244,10 +246,10 @@ static enum op_received place(struct node *node, struct qp *qp, const struct wqe
 	uint32_t header = message->grh != NULL ? HDL_GRH_BYTES : 0;
 	uint32_t pd = qp->srq != NULL ? qp->srq->pd : qp->pd;
 	if ((uint64_t)message->length + header > sg_length(wqe->sge, wqe->num_sge))
-		return too_long(node, qp, wr_id, detail);
-	if (scatter_short(node, wqe, message, pd))
+		return too_long(engine, qp, wr_id, detail);
+	if (scatter_short(engine, wqe, message, pd))
 		return OP_RECEIVED;
-	struct sg_result result = scatter(node, qp, wqe, message, pd);
+	struct sg_result result = scatter(engine, qp, wqe, message, pd);
 	*detail = result.detail;
 	*key = result.key;
 	if (result.changed)
@@ -256,69 +258,70 @@ static enum op_received place(struct node *node, struct qp *qp, const struct wqe
 		return OP_RECEIVED;
 	if (!result.at_target)
 		return OP_SOURCE_REFUSED;
-	target_refused(node, qp, wr_id, &result);
+	target_refused(engine, qp, wr_id, &result);
 	return OP_TARGET_REFUSED;
 }
 
-bool op_refuse_receive(struct node *node, struct qp *qp, enum hdl_detail detail)
+bool op_refuse_receive(struct engine *engine, struct qp *qp, enum hdl_detail detail)
 {
 	const struct wqe_recv *wqe = next_recv(qp);
 	if (wqe == NULL)
 		return false;
 	uint64_t wr_id = wqe->wr_id;
-	release_recv(node, qp);
-	complete_recv(node, qp, wr_id, HDL_WC_LOC_ACCESS_ERR, detail);
+	release_recv(engine, qp);
+	complete_recv(engine, qp, wr_id, HDL_WC_LOC_ACCESS_ERR, detail);
 	return true;
 }
 
 /* A peer may take back what it was given: a key without remote rights is none of its business. */
-static enum hdl_detail invalidate_for_peer(struct node *node, const struct qp *qp,
+static enum hdl_detail invalidate_for_peer(struct engine *engine, const struct qp *qp,
                                            struct hdl_key key)
 {
 	struct tpt_entry entry;
-	if (tpt_read(&node->tpt->view, key, &entry) && (entry.flags & TPT_VALID) != 0 &&
+	if (tpt_read(&engine->tpt->view, key, &entry) && (entry.flags & TPT_VALID) != 0 &&
 	    (entry.access & OP_REMOTE_RIGHTS) == 0)
 		return HDL_DETAIL_ACCESS;
-	return tpt_invalidate(node->tpt, key, qp->pd, qp->qpn, true);
+	return tpt_invalidate(engine->tpt, key, qp->pd, qp->qpn, true);
 }
 
 /* Take the oldest receive of a shared queue, or of one that several contexts fill, out of it: others may want the next one before
  * this one is filled. */
-static void keep_recv(struct node *node, struct qp *qp, const struct wqe_recv *wqe)
+static void keep_recv(struct engine *engine, struct qp *qp, const struct wqe_recv *wqe)
 {
 	memcpy(qp->kept, wqe, sizeof(*wqe) + wqe->num_sge * sizeof(struct hdl_sge));
-	release_recv(node, qp);
+	release_recv(engine, qp);
 	qp->keeps = true;
 }
 
-enum op_received op_receive_part(struct node *node, struct qp *qp, uint32_t length, uint32_t offset,
-                                 void *bytes, uint32_t count, enum hdl_detail *detail)
+enum op_received op_receive_part(struct engine *engine, struct qp *qp, uint32_t length,
+                                 uint32_t offset, void *bytes, uint32_t count,
+                                 enum hdl_detail *detail)
 {
 	const struct wqe_recv *wqe = next_recv(qp);
 	if (wqe == NULL)
 		return OP_NO_RECEIVE;
 	uint64_t wr_id = wqe->wr_id;
 	if (length > sg_length(wqe->sge, wqe->num_sge))
-		return too_long(node, qp, wr_id, detail);
+		return too_long(engine, qp, wr_id, detail);
 	if (qp->kept != NULL && !qp->keeps) {
-		keep_recv(node, qp, wqe);
+		keep_recv(engine, qp, wqe);
 		wqe = qp->kept;
 	}
 	struct hdl_sge piece;
 	struct sg from = sg_plain(&piece, bytes, count);
-	struct sg to = sg_own(node, qp, wqe->sge, wqe->num_sge, HDL_ACCESS_LOCAL_WRITE);
+	struct sg to = sg_own(engine, qp, wqe->sge, wqe->num_sge, HDL_ACCESS_LOCAL_WRITE);
 	if (qp->srq != NULL)
 		to.pd = qp->srq->pd;
 	sg_skip(&to, offset);
-	struct sg_result result = sg_move(&node->own, MOVE_BOTH_OWN, &to, &from, count);
+	struct sg_result result = sg_move(&engine->own, MOVE_BOTH_OWN, &to, &from, count);
 	*detail = result.detail;
 	if (result.detail == HDL_DETAIL_NONE)
 		return OP_RECEIVED;
-	target_refused(node, qp, wr_id, &result);
+	target_refused(engine, qp, wr_id, &result);
 	return OP_TARGET_REFUSED;
 }
 
-enum op_received op_receive(struct node *node, struct qp *qp, const struct op_message *message,
+enum op_received op_receive(struct engine *engine, struct qp *qp, const struct op_message *message,
                             enum hdl_detail *detail, struct hdl_key *key)
 {
 	*detail = HDL_DETAIL_NONE;
@@ -327,19 +330,19 @@ enum op_received op_receive(struct node *node, struct qp *qp, const struct op_me
 		return OP_NO_RECEIVE;
 	uint64_t wr_id = wqe->wr_id;
 	if (message->data != NULL || message->bytes != NULL) {
-		enum op_received placed = place(node, qp, wqe, message, detail, key);
+		enum op_received placed = place(engine, qp, wqe, message, detail, key);
 		if (placed != OP_RECEIVED)
 			return placed;
 	}
-	release_recv(node, qp);
+	release_recv(engine, qp);
 	if (message->wc_flags & HDL_WC_WITH_INVALIDATE) {
-		*detail = invalidate_for_peer(node, qp, (struct hdl_key){message->imm});
+		*detail = invalidate_for_peer(engine, qp, (struct hdl_key){message->imm});
 		if (*detail != HDL_DETAIL_NONE) {
-			tpt_count(node->tpt, *detail);
-			complete_recv(node, qp, wr_id, HDL_WC_MEM_MGT_ERR, *detail);
+			tpt_count(engine->tpt, *detail);
+			complete_recv(engine, qp, wr_id, HDL_WC_MEM_MGT_ERR, *detail);
 			return OP_INVALIDATE_REFUSED;
 		}
-		node->sink.quiesce(node->sink.context);
+		engine->sink.quiesce(engine->sink.context);
 	}
 	struct hdl_wc wc = {.wr_id = wr_id,
 	                    .opcode = message->wc_opcode,
@@ -356,25 +359,25 @@ enum op_received op_receive(struct node *node, struct qp *qp, const struct op_me
 	qp->received_messages++;
 	if (qp->srq == NULL)
 		reclaim_note_recv(&qp->rq, qp->recv_cq);
-	op_complete(node, qp, qp->recv_cq, &wc, message->solicited);
+	op_complete(engine, qp, qp->recv_cq, &wc, message->solicited);
 	return OP_RECEIVED;
 }
 
-void op_receive_datagram(struct node *node, struct qp *qp, const struct op_message *message)
+void op_receive_datagram(struct engine *engine, struct qp *qp, const struct op_message *message)
 {
 	enum hdl_detail detail;
 	struct hdl_key key;
-	switch (op_receive(node, qp, message, &detail, &key)) {
+	switch (op_receive(engine, qp, message, &detail, &key)) {
 	case OP_RECEIVED:
-		counter_add(&node->counters[NODE_BYTES_RECEIVED], message->length);
+		counter_add(&engine->counters[ENGINE_BYTES_RECEIVED], message->length);
 		break;
 	case OP_NO_RECEIVE:
-		counter_add(&node->counters[NODE_DROPPED_NO_RECV], 1);
+		counter_add(&engine->counters[ENGINE_DROPPED_NO_RECV], 1);
 		break;
 	case OP_TOO_LONG: /* counted */
 		break;
 	default: /* the receive was completed with the error */
-		qp_enter(node, qp, HDL_QPS_ERR);
+		qp_enter(engine, qp, HDL_QPS_ERR);
 	}
 }
 
@@ -407,7 +410,7 @@ enum hdl_detail op_atomic(const struct mover *mover, enum move_side side, struct
 	return result == MOVE_OK ? detail : HDL_DETAIL_GONE;
 }
 
-enum hdl_detail op_memory(struct node *node, struct qp *qp, const struct wqe_send *wqe)
+enum hdl_detail op_memory(struct engine *engine, struct qp *qp, const struct wqe_send *wqe)
 {
 	enum hdl_detail detail;
 	switch (wqe->opcode) {
@@ -421,12 +424,12 @@ enum hdl_detail op_memory(struct node *node, struct qp *qp, const struct wqe_sen
 		                        .length = wqe->u.bind.length,
 		                        .rebind = wqe->u.bind.type != OP_WINDOW_FOR_QP};
 		detail = bind.length == 0 && bind.region.v == 0
-		                 ? tpt_invalidate(node->tpt, bind.key, qp->pd, bind.qpn, false)
-		                 : tpt_bind(node->tpt, &bind);
+		                 ? tpt_invalidate(engine->tpt, bind.key, qp->pd, bind.qpn, false)
+		                 : tpt_bind(engine->tpt, &bind);
 		break;
 	}
 	case HDL_OP_INVALIDATE:
-		detail = tpt_invalidate(node->tpt, (struct hdl_key){wqe->imm}, qp->pd, qp->qpn,
+		detail = tpt_invalidate(engine->tpt, (struct hdl_key){wqe->imm}, qp->pd, qp->qpn,
 		                        true);
 		break;
 	default: {
@@ -439,10 +442,10 @@ enum hdl_detail op_memory(struct node *node, struct qp *qp, const struct wqe_sen
 		                           .access = wqe->u.reg.access};
 		if (!qp->register_on_send)
 			return HDL_DETAIL_LIMIT;
-		return tpt_register(node->tpt, wqe->u.reg.key, qp->pd, &reg);
+		return tpt_register(engine->tpt, wqe->u.reg.key, qp->pd, &reg);
 	}
 	}
 	if (detail == HDL_DETAIL_NONE)
-		node->sink.quiesce(node->sink.context);
+		engine->sink.quiesce(engine->sink.context);
 	return detail;
 }

@@ -10,7 +10,7 @@
 
 #include "queue/reclaim.h"
 #include "queue/wqe.h"
-#include "transport/node.h"
+#include "transport/engine.h"
 #include "transport/sg.h"
 
 /* A message that consumes a receive request. */
@@ -43,19 +43,20 @@ enum op_received {
 };
 
 /* *detail: which check refused; *key: of OP_SOURCE_REFUSED, the sender's piece that was. */
-enum op_received op_receive(struct node *node, struct qp *qp, const struct op_message *message,
+enum op_received op_receive(struct engine *engine, struct qp *qp, const struct op_message *message,
                             enum hdl_detail *detail, struct hdl_key *key);
 
 /* A datagram came for @qp: received, or dropped and counted. */
-void op_receive_datagram(struct node *node, struct qp *qp, const struct op_message *message);
+void op_receive_datagram(struct engine *engine, struct qp *qp, const struct op_message *message);
 
 /* @count bytes of a message of @length from @offset on go into the receive that it fills. After the last part, op_receive()
  * without data. OP_RECEIVED, OP_NO_RECEIVE, OP_TOO_LONG, OP_TARGET_REFUSED. */
-enum op_received op_receive_part(struct node *node, struct qp *qp, uint32_t length, uint32_t offset,
-                                 void *bytes, uint32_t count, enum hdl_detail *detail);
+enum op_received op_receive_part(struct engine *engine, struct qp *qp, uint32_t length,
+                                 uint32_t offset, void *bytes, uint32_t count,
+                                 enum hdl_detail *detail);
 /* A write with immediate data was refused: the receive that it would have consumed is completed with HDL_WC_LOC_ACCESS_ERR (IBTA
  * section 11.6.2). False: there is none. */
-bool op_refuse_receive(struct node *node, struct qp *qp, enum hdl_detail detail);
+bool op_refuse_receive(struct engine *engine, struct qp *qp, enum hdl_detail detail);
 /* Is there a receive for the next message? */
 bool op_has_receive(const struct qp *qp);
 
@@ -65,37 +66,38 @@ enum hdl_detail op_atomic(const struct mover *mover, enum move_side side, struct
                           bool add, uint64_t compare_add, uint64_t swap, uint64_t *old);
 
 /* BIND, INVALIDATE, REGISTER, and the registration of REGISTER_SEND. Waits until the former key's users have gone. */
-enum hdl_detail op_memory(struct node *node, struct qp *qp, const struct wqe_send *wqe);
+enum hdl_detail op_memory(struct engine *engine, struct qp *qp, const struct wqe_send *wqe);
 
 /* What else a completion brought about, of enum cq_pushed. */
-void op_completed_more(struct node *node, struct qp *qp, struct cq *cq, unsigned pushed);
+void op_completed_more(struct engine *engine, struct qp *qp, struct cq *cq, unsigned pushed);
 /* Every completion goes through here. */
-static inline void op_complete(struct node *node, struct qp *qp, struct cq *cq,
+static inline void op_complete(struct engine *engine, struct qp *qp, struct cq *cq,
                                const struct hdl_wc *wc, bool solicited)
 {
 	unsigned pushed = cq_push(cq, wc, solicited);
 	if (pushed != CQ_STORED)
-		op_completed_more(node, qp, cq, pushed);
+		op_completed_more(engine, qp, cq, pushed);
 }
 
 /* Is the request @wqe one that @qp's completion queue hears of? Completes it and frees the element. */
-void op_complete_send(struct node *node, struct qp *qp, struct wqe_send *wqe);
+void op_complete_send(struct engine *engine, struct qp *qp, struct wqe_send *wqe);
 
 /* Tell the completion queue that a request has succeeded. */
-void op_tell_sent(struct node *node, struct qp *qp, uint64_t wr_id, uint8_t opcode,
+void op_tell_sent(struct engine *engine, struct qp *qp, uint64_t wr_id, uint8_t opcode,
                   uint32_t length);
 
 /* Complete everything that waits in the queues with HDL_WC_WR_FLUSH_ERR. */
-void op_flush_send(struct node *node, struct qp *qp);
-void op_flush_recv(struct node *node, struct qp *qp);
+void op_flush_send(struct engine *engine, struct qp *qp);
+void op_flush_recv(struct engine *engine, struct qp *qp);
 /* The receive that a message was filling in parts, if @qp keeps one, is over. */
-void op_fail_kept(struct node *node, struct qp *qp, enum hdl_wc_status status);
+void op_fail_kept(struct engine *engine, struct qp *qp, enum hdl_wc_status status);
 
 /* Raise an event about @qp. */
-void op_event(struct node *node, struct qp *qp, enum hdl_event_type type, enum hdl_detail detail);
+void op_event(struct engine *engine, struct qp *qp, enum hdl_event_type type,
+              enum hdl_detail detail);
 
 /* Memory behind one of our keys turned out to be gone: mark it, tell the application. */
-void op_memory_gone(struct node *node, struct hdl_key key);
+void op_memory_gone(struct engine *engine, struct hdl_key key);
 
 /* What a key can let a peer do. */
 #define OP_REMOTE_RIGHTS \

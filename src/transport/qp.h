@@ -63,7 +63,7 @@ struct srq {
 };
 
 #define LINK_NONE UINT32_MAX
-#define LINK_WIRE (UINT32_MAX - 1) /* not a link: packets on a network (ib.h) */
+#define LINK_WIRE (UINT32_MAX - 1) /* not a link: packets on a network (ib/ib.h) */
 
 struct ib;
 
@@ -156,8 +156,9 @@ struct qp {
 	uint32_t result_read;
 
 	uint64_t sent_messages, received_messages;
-	uint32_t xrcd;              /* of an XRC target */
-	struct capture_qp *capture; /* where node.capture is and it sends; else NULL (capture.h) */
+	uint32_t xrcd; /* of an XRC target */
+	struct capture_qp
+	        *capture; /* where engine.capture is and it sends; else NULL (capture.h) */
 
 	/* Reliable datagrams (rd.h). */
 	uint32_t rdd;       /* domain of a queue pair or context */

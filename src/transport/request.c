@@ -6,15 +6,15 @@
 #include "queue/qp_state.h"
 #include "transport/op.h"
 
-void request_refused(struct node *node, struct wqe_send *wqe, const struct sg_result *result)
+void request_refused(struct engine *engine, struct wqe_send *wqe, const struct sg_result *result)
 {
-	tpt_count(node->tpt, result->detail);
+	tpt_count(engine->tpt, result->detail);
 	if (result->detail == HDL_DETAIL_GONE)
-		op_memory_gone(node, result->key);
+		op_memory_gone(engine, result->key);
 	request_finish(wqe, op_local_status(result->detail), result->detail);
 }
 
-bool request_gather(struct node *node, struct qp *qp, struct wqe_send *wqe, uint32_t offset,
+bool request_gather(struct engine *engine, struct qp *qp, struct wqe_send *wqe, uint32_t offset,
                     void *out, uint32_t count)
 {
 	if (wqe->flags & HDL_SEND_INLINE) {
@@ -23,33 +23,33 @@ bool request_gather(struct node *node, struct qp *qp, struct wqe_send *wqe, uint
 	}
 	if (count == 0)
 		return true;
-	if (sg_copy_short(node, qp->pd, wqe_sge(wqe), wqe->num_sge, offset, out, count,
+	if (sg_copy_short(engine, qp->pd, wqe_sge(wqe), wqe->num_sge, offset, out, count,
 	                  HDL_ACCESS_LOCAL_READ))
 		return true;
-	struct sg from = sg_own(node, qp, wqe_sge(wqe), wqe->num_sge, HDL_ACCESS_LOCAL_READ);
+	struct sg from = sg_own(engine, qp, wqe_sge(wqe), wqe->num_sge, HDL_ACCESS_LOCAL_READ);
 	struct hdl_sge piece;
 	struct sg to = sg_plain(&piece, out, count);
 	sg_skip(&from, offset);
-	struct sg_result result = sg_move(&node->own, MOVE_BOTH_OWN, &to, &from, count);
+	struct sg_result result = sg_move(&engine->own, MOVE_BOTH_OWN, &to, &from, count);
 	if (result.detail == HDL_DETAIL_NONE)
 		return true;
-	request_refused(node, wqe, &result);
+	request_refused(engine, wqe, &result);
 	return false;
 }
 
-bool request_scatter(struct node *node, struct qp *qp, struct wqe_send *wqe, uint32_t offset,
+bool request_scatter(struct engine *engine, struct qp *qp, struct wqe_send *wqe, uint32_t offset,
                      const void *bytes, uint32_t count)
 {
 	if (count == 0)
 		return true;
 	struct hdl_sge piece;
 	struct sg from = sg_plain(&piece, bytes, count);
-	struct sg to = sg_own(node, qp, wqe_sge(wqe), wqe->num_sge, HDL_ACCESS_LOCAL_WRITE);
+	struct sg to = sg_own(engine, qp, wqe_sge(wqe), wqe->num_sge, HDL_ACCESS_LOCAL_WRITE);
 	sg_skip(&to, offset);
-	struct sg_result result = sg_move(&node->own, MOVE_BOTH_OWN, &to, &from, count);
+	struct sg_result result = sg_move(&engine->own, MOVE_BOTH_OWN, &to, &from, count);
 	if (result.detail == HDL_DETAIL_NONE)
 		return true;
-	request_refused(node, wqe, &result);
+	request_refused(engine, wqe, &result);
 	return false;
 }
 
@@ -62,27 +62,27 @@ uint64_t request_rnr_ns(uint32_t code)
 	return us[code & 31] * 1000ull;
 }
 
-static void run_memory(struct node *node, struct qp *qp, struct wqe_send *wqe)
+static void run_memory(struct engine *engine, struct qp *qp, struct wqe_send *wqe)
 {
-	enum hdl_detail detail = op_memory(node, qp, wqe);
+	enum hdl_detail detail = op_memory(engine, qp, wqe);
 	if (detail != HDL_DETAIL_NONE) {
-		tpt_count(node->tpt, detail);
+		tpt_count(engine->tpt, detail);
 		request_finish(wqe, HDL_WC_MEM_MGT_ERR, detail);
 	} else if (wqe->opcode != HDL_OP_REGISTER_SEND) {
 		request_finish(wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);
 	}
 }
 
-bool request_register(struct node *node, struct qp *qp, struct wqe_send *wqe)
+bool request_register(struct engine *engine, struct qp *qp, struct wqe_send *wqe)
 {
 	if (wqe->marks & WQE_PREPARED)
 		return true;
-	run_memory(node, qp, wqe);
+	run_memory(engine, qp, wqe);
 	wqe->marks |= WQE_PREPARED;
 	return wqe->state != WQE_DONE;
 }
 
-enum step request_own(struct node *node, struct qp *qp, struct wqe_send *wqe)
+enum step request_own(struct engine *engine, struct qp *qp, struct wqe_send *wqe)
 {
 	switch (wqe->opcode) {
 	case HDL_OP_DELAY:
@@ -92,12 +92,12 @@ enum step request_own(struct node *node, struct qp *qp, struct wqe_send *wqe)
 		}
 		wqe->marks |= WQE_PREPARED;
 		qp->waiting = true;
-		node_want_timer(node, qp, wqe->u.delay.ns);
+		engine_want_timer(engine, qp, wqe->u.delay.ns);
 		return STEP_WAIT;
 	case HDL_OP_BIND:
 	case HDL_OP_INVALIDATE:
 	case HDL_OP_REGISTER:
-		run_memory(node, qp, wqe);
+		run_memory(engine, qp, wqe);
 		return STEP_NEXT;
 	default:
 		return STEP_BY_TARGET;
@@ -111,49 +111,49 @@ bool request_may_run(const struct qp *qp)
 }
 
 /* The oldest request failed and was completed: what becomes of the queue pair. */
-static void send_failed(struct node *node, struct qp *qp, uint8_t opcode, enum hdl_wc_status status,
-                        enum hdl_detail detail)
+static void send_failed(struct engine *engine, struct qp *qp, uint8_t opcode,
+                        enum hdl_wc_status status, enum hdl_detail detail)
 {
 	bool registration = status == HDL_WC_MEM_MGT_ERR &&
 	                    (opcode == HDL_OP_REGISTER || opcode == HDL_OP_REGISTER_SEND);
-	if (status == HDL_WC_RNR_RETRY_EXC_ERR && node->sink.not_ready != NULL)
-		node->sink.not_ready(node->sink.context, qp);
+	if (status == HDL_WC_RNR_RETRY_EXC_ERR && engine->sink.not_ready != NULL)
+		engine->sink.not_ready(engine->sink.context, qp);
 	if (qp->type == HDL_QP_RD) {
 		/* Its messages have nothing to do with each other: the next one has its turn (rd.h). */
 	} else if (!qp_reliable(qp)) {
-		qp_enter(node, qp, HDL_QPS_SQE);
+		qp_enter(engine, qp, HDL_QPS_SQE);
 	} else if (registration && qp->register_error == HDL_REGISTER_ERROR_DRAIN) {
 		/* Seed 004 figure 11 option 1: drained, the rest flushed; receiving goes on. */
-		op_flush_send(node, qp);
-		qp_enter(node, qp, HDL_QPS_SQD);
+		op_flush_send(engine, qp);
+		qp_enter(engine, qp, HDL_QPS_SQD);
 	} else {
 		if (registration) { /* option 2: error state, and the stream is terminated */
 			qp->close_due = true;
 			qp->close_event = HDL_EVENT_QP_FATAL;
 			qp->close_detail = (uint8_t)detail;
 			qp->close_imm = false;
-			node_owe(node, qp);
+			engine_owe(engine, qp);
 		}
-		qp_enter(node, qp, HDL_QPS_ERR);
+		qp_enter(engine, qp, HDL_QPS_ERR);
 	}
 }
 
-void request_reap(struct node *node, struct qp *qp)
+void request_reap(struct engine *engine, struct qp *qp)
 {
 	struct wqe_send *wqe;
 	while ((wqe = wq_oldest(&qp->sq)) != NULL && wqe->state == WQE_DONE) {
 		uint8_t opcode = wqe->opcode;
 		enum hdl_wc_status status = wqe->status;
 		enum hdl_detail detail = wqe->vendor_err;
-		op_complete_send(node, qp, wqe);
+		op_complete_send(engine, qp, wqe);
 		if (status != HDL_WC_SUCCESS) {
 			if (qp_state(qp) != HDL_QPS_ERR)
-				send_failed(node, qp, opcode, status, detail);
+				send_failed(engine, qp, opcode, status, detail);
 			return;
 		}
 	}
 	if (qp->draining && qp->unanswered == 0 && !request_begun(qp)) {
 		qp->draining = false;
-		op_event(node, qp, HDL_EVENT_SQ_DRAINED, HDL_DETAIL_NONE);
+		op_event(engine, qp, HDL_EVENT_SQ_DRAINED, HDL_DETAIL_NONE);
 	}
 }

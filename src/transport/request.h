@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #include "queue/wqe.h"
-#include "transport/node.h"
+#include "transport/engine.h"
 #include "transport/sg.h"
 
 /* What became of a request that had its turn. */
@@ -57,21 +57,21 @@ static inline bool request_begun(const struct qp *qp)
 bool request_may_run(const struct qp *qp);
 
 /* Does @wqe need nobody else? Then this executes it, or begins to: STEP_NEXT, STEP_WAIT. STEP_BY_TARGET: it goes out. */
-enum step request_own(struct node *node, struct qp *qp, struct wqe_send *wqe);
+enum step request_own(struct engine *engine, struct qp *qp, struct wqe_send *wqe);
 /* The registration of REGISTER_SEND, once; the message goes out after it. False: it was refused and the request is over. */
-bool request_register(struct node *node, struct qp *qp, struct wqe_send *wqe);
+bool request_register(struct engine *engine, struct qp *qp, struct wqe_send *wqe);
 
 /* Copy @count bytes of the data of @wqe, from @offset on, to @out. False: a piece was refused and the request is over. */
-bool request_gather(struct node *node, struct qp *qp, struct wqe_send *wqe, uint32_t offset,
+bool request_gather(struct engine *engine, struct qp *qp, struct wqe_send *wqe, uint32_t offset,
                     void *out, uint32_t count);
 /* What came for the read or atomic @wqe goes where it says, from @offset on. False: a piece was refused and it is over. */
-bool request_scatter(struct node *node, struct qp *qp, struct wqe_send *wqe, uint32_t offset,
+bool request_scatter(struct engine *engine, struct qp *qp, struct wqe_send *wqe, uint32_t offset,
                      const void *bytes, uint32_t count);
 /* A piece of our own was refused: @wqe is over. */
-void request_refused(struct node *node, struct wqe_send *wqe, const struct sg_result *result);
+void request_refused(struct engine *engine, struct wqe_send *wqe, const struct sg_result *result);
 
 /* Complete what is over, oldest first. */
-void request_reap(struct node *node, struct qp *qp);
+void request_reap(struct engine *engine, struct qp *qp);
 
 /* Table 45 of IBTA volume 1: the RNR timer codes, in nanoseconds. */
 uint64_t request_rnr_ns(uint32_t code);

@@ -7,15 +7,15 @@
 static const struct tpt_segment whole_message = {
         .last = true, .sn = 0, .next_sn = 1, .window_end = 1};
 
-void respond_touch(struct node *node, struct hdl_key key)
+void respond_touch(struct engine *engine, struct hdl_key key)
 {
-	tpt_touch(node->tpt, key, &whole_message);
+	tpt_touch(engine->tpt, key, &whole_message);
 }
 
-struct sg respond_range(struct node *node, struct qp *qp, const struct hdl_sge *piece,
+struct sg respond_range(struct engine *engine, struct qp *qp, const struct hdl_sge *piece,
                         uint8_t access)
 {
-	return (struct sg){.table = &node->tpt->view,
+	return (struct sg){.table = &engine->tpt->view,
 	                   .pieces = piece,
 	                   .count = 1,
 	                   .pd = qp->pd,
@@ -25,22 +25,22 @@ struct sg respond_range(struct node *node, struct qp *qp, const struct hdl_sge *
 	                   .windows_only = qp->windows_only};
 }
 
-enum hdl_detail respond_check(struct node *node, struct qp *qp, const struct hdl_sge *piece,
+enum hdl_detail respond_check(struct engine *engine, struct qp *qp, const struct hdl_sge *piece,
                               uint8_t access, struct sg *range)
 {
-	*range = respond_range(node, qp, piece, access);
+	*range = respond_range(engine, qp, piece, access);
 	struct tpt_grant grant;
 	enum hdl_detail detail = sg_ask(range, piece, &grant);
 	if (detail == HDL_DETAIL_NONE && (grant.entry.flags & TPT_TOUCHED) != 0 &&
-	    tpt_touch(node->tpt, piece->key, &whole_message) == TPT_TERMINATE)
+	    tpt_touch(engine->tpt, piece->key, &whole_message) == TPT_TERMINATE)
 		return HDL_DETAIL_TOUCHED;
 	return detail;
 }
 
-void respond_established(struct node *node, struct qp *qp)
+void respond_established(struct engine *engine, struct qp *qp)
 {
 	if (qp_state(qp) != HDL_QPS_RTR || qp->established)
 		return;
 	qp->established = true;
-	op_event(node, qp, HDL_EVENT_COMM_EST, HDL_DETAIL_NONE);
+	op_event(engine, qp, HDL_EVENT_COMM_EST, HDL_DETAIL_NONE);
 }

@@ -4,18 +4,18 @@
 
 #include <stdint.h>
 
-#include "transport/node.h"
+#include "transport/engine.h"
 #include "transport/sg.h"
 
 /* The peer's range @piece as a list. */
-struct sg respond_range(struct node *node, struct qp *qp, const struct hdl_sge *piece,
+struct sg respond_range(struct engine *engine, struct qp *qp, const struct hdl_sge *piece,
                         uint8_t access);
 /* The same, checked as a whole. A one-touch entry that was touched before ends here (table D row 3). */
-enum hdl_detail respond_check(struct node *node, struct qp *qp, const struct hdl_sge *piece,
+enum hdl_detail respond_check(struct engine *engine, struct qp *qp, const struct hdl_sge *piece,
                               uint8_t access, struct sg *range);
 /* A message used the memory of @key to its end. */
-void respond_touch(struct node *node, struct hdl_key key);
+void respond_touch(struct engine *engine, struct hdl_key key);
 /* The first message of a connection came before we were ready to send: once. */
-void respond_established(struct node *node, struct qp *qp);
+void respond_established(struct engine *engine, struct qp *qp);
 
 #endif

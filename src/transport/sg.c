@@ -5,10 +5,10 @@
 
 #include "memory/judge.h"
 
-struct sg sg_own(const struct node *node, const struct qp *qp, const struct hdl_sge *pieces,
+struct sg sg_own(const struct engine *engine, const struct qp *qp, const struct hdl_sge *pieces,
                  uint32_t count, uint8_t access)
 {
-	return (struct sg){.table = &node->tpt->view,
+	return (struct sg){.table = &engine->tpt->view,
 	                   .pieces = pieces,
 	                   .count = count,
 	                   .pd = qp->pd,
@@ -190,7 +190,7 @@ __attribute__((noinline)) static struct sg_result move_long(const struct mover *
                                                             struct sg *from, uint64_t length)
 {
 	struct sg_result result = {.detail = HDL_DETAIL_NONE};
-	uint64_t portion = NODE_CHUNK_BYTES;
+	uint64_t portion = ENGINE_CHUNK_BYTES;
 	while (length > 0 && result.detail == HDL_DETAIL_NONE) {
 		uint64_t want = length < portion ? length : portion, moved, left;
 		if (to->guard != NULL)
@@ -219,7 +219,7 @@ struct sg_result sg_move(const struct mover *mover, enum move_side side, struct 
                          struct sg *from, uint64_t length)
 {
 	struct span to_run, from_run;
-	if (length > NODE_CHUNK_BYTES || length == 0 || !sg_one_run(to, length, &to_run) ||
+	if (length > ENGINE_CHUNK_BYTES || length == 0 || !sg_one_run(to, length, &to_run) ||
 	    !sg_one_run(from, length, &from_run) ||
 	    mover->copy(mover->context, side, &to_run, 1, &from_run, 1) != MOVE_OK)
 		return move_long(mover, side, to, from, length);
@@ -229,8 +229,8 @@ struct sg_result sg_move(const struct mover *mover, enum move_side side, struct 
 	return (struct sg_result){.detail = HDL_DETAIL_NONE};
 }
 
-bool sg_own_run(const struct node *node, uint32_t pd, const struct hdl_sge *piece, uint8_t access,
-                uint64_t *host)
+bool sg_own_run(const struct engine *engine, uint32_t pd, const struct hdl_sge *piece,
+                uint8_t access, uint64_t *host)
 {
 	const struct tpt_request req = {.key = piece->key,
 	                                .side = TPT_LOCAL,
@@ -238,28 +238,28 @@ bool sg_own_run(const struct node *node, uint32_t pd, const struct hdl_sge *piec
 	                                .pd = pd,
 	                                .addr = piece->addr,
 	                                .length = piece->length};
-	return tpt_own_run(node->tpt, &req, host);
+	return tpt_own_run(engine->tpt, &req, host);
 }
 
 /* Copy within one piece. */
-static inline bool copy_piece(const struct node *node, uint32_t pd, const struct hdl_sge *piece,
+static inline bool copy_piece(const struct engine *engine, uint32_t pd, const struct hdl_sge *piece,
                               uint64_t skip, void *plain, uint32_t length, uint8_t access)
 {
 	uint64_t host;
-	if (!sg_own_run(node, pd, piece, access, &host))
+	if (!sg_own_run(engine, pd, piece, access, &host))
 		return false;
 	void *memory = (void *)(uintptr_t)(host + skip);
-	return access == HDL_ACCESS_LOCAL_READ ? node->own.copy_short(plain, memory, length)
-	                                       : node->own.copy_short(memory, plain, length);
+	return access == HDL_ACCESS_LOCAL_READ ? engine->own.copy_short(plain, memory, length)
+	                                       : engine->own.copy_short(memory, plain, length);
 }
 
-bool sg_copy_short(const struct node *node, uint32_t pd, const struct hdl_sge *pieces,
+bool sg_copy_short(const struct engine *engine, uint32_t pd, const struct hdl_sge *pieces,
                    uint32_t count, uint64_t skip, void *plain, uint32_t length, uint8_t access)
 {
 	if (length > MOVE_SHORT || count == 0)
 		return false;
 	if (pieces->length >= skip + length)
-		return copy_piece(node, pd, pieces, skip, plain, length, access);
+		return copy_piece(engine, pd, pieces, skip, plain, length, access);
 	for (unsigned char *at = plain; length > 0; pieces++, count--) {
 		if (count == 0)
 			return false;
@@ -269,7 +269,7 @@ bool sg_copy_short(const struct node *node, uint32_t pd, const struct hdl_sge *p
 		}
 		uint64_t left = pieces->length - skip;
 		uint32_t bytes = left < length ? (uint32_t)left : length;
-		if (!copy_piece(node, pd, pieces, skip, at, bytes, access))
+		if (!copy_piece(engine, pd, pieces, skip, at, bytes, access))
 			return false;
 		at += bytes;
 		length -= bytes;

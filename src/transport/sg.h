@@ -8,8 +8,8 @@
 #include <heddle/types.h>
 
 #include "memory/tpt.h"
+#include "transport/engine.h"
 #include "transport/mover.h"
-#include "transport/node.h"
 
 struct sg {
 	const struct tpt_view *table; /* NULL: the pieces are plain memory of this process */
@@ -48,20 +48,20 @@ static inline uint64_t sg_length(const struct hdl_sge *pieces, uint32_t count)
 }
 
 /* Move @length bytes from @from to @to and advance both. Checks every piece it touches, within the guards of both lists,
- * in portions of NODE_CHUNK_BYTES. @mover reaches both. */
+ * in portions of ENGINE_CHUNK_BYTES. @mover reaches both. */
 struct sg_result sg_move(const struct mover *mover, enum move_side side, struct sg *to,
                          struct sg *from, uint64_t length);
 
 /* The usual short message: copy @length (at most MOVE_SHORT) bytes from @plain to where our own @pieces stand after @skip bytes
  * (@access: HDL_ACCESS_LOCAL_WRITE), or the other way (HDL_ACCESS_LOCAL_READ). False: something is unusual or refused, and
  * perhaps part of it is copied; sg_move() does it anew or says what is wrong. */
-bool sg_copy_short(const struct node *node, uint32_t pd, const struct hdl_sge *pieces,
+bool sg_copy_short(const struct engine *engine, uint32_t pd, const struct hdl_sge *pieces,
                    uint32_t count, uint64_t skip, void *plain, uint32_t length, uint8_t access);
 
 /* Where the bytes of @piece, a work request's own, lie, if the owner of @pd may use them with @access and they are one run. False:
  * something is unusual or refused. */
-bool sg_own_run(const struct node *node, uint32_t pd, const struct hdl_sge *piece, uint8_t access,
-                uint64_t *host);
+bool sg_own_run(const struct engine *engine, uint32_t pd, const struct hdl_sge *piece,
+                uint8_t access, uint64_t *host);
 
 /* The usual case: the piece where @list stands holds all of @length in one run of our own memory. False: something is unusual or
  * refused. */
@@ -83,7 +83,7 @@ enum hdl_detail sg_ask(const struct sg *list, const struct hdl_sge *piece, struc
 struct sg_result sg_check(const struct sg *list);
 
 /* A list of a queue pair's own work request. */
-struct sg sg_own(const struct node *node, const struct qp *qp, const struct hdl_sge *pieces,
+struct sg sg_own(const struct engine *engine, const struct qp *qp, const struct hdl_sge *pieces,
                  uint32_t count, uint8_t access);
 /* Plain memory of this process as a list: @piece is the caller's storage. */
 struct sg sg_plain(struct hdl_sge *piece, const void *memory, uint32_t length);

@@ -3,24 +3,24 @@
 #include "transport/xrc.h"
 #include "queue/qp_state.h"
 
-void node_add_srq(struct node *node, struct srq *srq)
+void engine_add_srq(struct engine *engine, struct srq *srq)
 {
-	uint32_t index = srq->number & node->qp_mask;
-	node->srqs[index] = srq;
-	qp_publish(&node->qps_public[index], &(struct qp_facts){.type = QP_TYPE_SRQ,
-	                                                        .dest_qpn = srq->xrcd,
-	                                                        .link = srq->number,
-	                                                        .pd = srq->pd});
+	uint32_t index = srq->number & engine->qp_mask;
+	engine->srqs[index] = srq;
+	qp_publish(&engine->qps_public[index], &(struct qp_facts){.type = QP_TYPE_SRQ,
+	                                                          .dest_qpn = srq->xrcd,
+	                                                          .link = srq->number,
+	                                                          .pd = srq->pd});
 }
 
-void node_forget_srq(struct node *node, struct srq *srq)
+void engine_forget_srq(struct engine *engine, struct srq *srq)
 {
-	uint32_t index = srq->number & node->qp_mask;
-	qp_publish(&node->qps_public[index], &(struct qp_facts){0});
-	node->srqs[index] = NULL;
+	uint32_t index = srq->number & engine->qp_mask;
+	qp_publish(&engine->qps_public[index], &(struct qp_facts){0});
+	engine->srqs[index] = NULL;
 	/* A receive that a message was filling in parts goes with it. */
-	for (uint32_t i = 0; i <= node->qp_mask; i++) {
-		struct qp *qp = node->qps[i];
+	for (uint32_t i = 0; i <= engine->qp_mask; i++) {
+		struct qp *qp = engine->qps[i];
 		if (qp == NULL || qp->type != HDL_QP_XRC_TGT || qp->srq != srq)
 			continue;
 		qp->srq = NULL;
@@ -29,9 +29,9 @@ void node_forget_srq(struct node *node, struct srq *srq)
 	}
 }
 
-bool xrc_choose(struct node *node, struct qp *qp, uint32_t number)
+bool xrc_choose(struct engine *engine, struct qp *qp, uint32_t number)
 {
-	struct srq *srq = node->srqs[number & node->qp_mask];
+	struct srq *srq = engine->srqs[number & engine->qp_mask];
 	if (srq == NULL || srq->number != number || srq->xrcd != qp->xrcd ||
 	    (qp->keeps && qp->srq != srq))
 		return false;

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "adapter/adapter.h"
-#include "adapter/udp.h"
+#include "adapter/net/udp.h"
 
 #include "conform.h"
 #include "port_wire.h"

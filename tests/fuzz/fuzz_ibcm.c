@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "compat/ibcm.h"
+#include "compat/cm/ibcm.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "adapter/adapter.h"
-#include "transport/frame.h"
+#include "transport/local/frame.h"
 
 #define REGION 4096u
 #define EDGE   64u
@@ -84,7 +84,7 @@ static void connect_end(struct end *end, const struct end *peer)
 		                        .qkey = 0x11,
 		                        .path_mtu = 1024,
 		                        .dest_qpn = hdl_qp_number(peer->qp[other_end(i)]),
-		                        .ah = {.dgid = peer->adapter->node.gid, .port_num = 1},
+		                        .ah = {.dgid = peer->adapter->engine.gid, .port_num = 1},
 		                        .max_rd_atomic = 2,
 		                        .max_dest_rd_atomic = 2,
 		                        .timeout = 10,

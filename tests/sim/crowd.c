@@ -9,7 +9,7 @@
 #include "adapter/adapter.h"
 #include "guard.h"
 #include "station.h"
-#include "transport/ib.h"
+#include "transport/ib/ib.h"
 
 #define PACKETS     16384u
 #define EVENTS      1024u
@@ -288,9 +288,9 @@ static void sum_up(struct crowd *c)
 	r->marked = sim_count(c->sim, SIM_MARKED);
 	r->hash = sim_hash(c->sim);
 	for (uint32_t i = 0; i <= c->config.flows; i++) {
-		const struct counter *counters = c->hosts[i].adapter->node.counters;
-		r->retries += counter_read(&counters[NODE_RETRIES]);
-		r->timeouts += counter_read(&counters[NODE_TIMEOUTS]);
+		const struct counter *counters = c->hosts[i].adapter->engine.counters;
+		r->retries += counter_read(&counters[ENGINE_RETRIES]);
+		r->timeouts += counter_read(&counters[ENGINE_TIMEOUTS]);
 	}
 }
 

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "transport/ib.h"
+#include "transport/ib/ib.h"
 
 #define MTU 256u
 

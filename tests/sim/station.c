@@ -60,8 +60,8 @@ void station_drive(struct station *station)
 	station->config.collect(station);
 	hdl_progress(station->adapter);
 	adapter_lock(station->adapter);
-	uint64_t next = node_next_tick(&station->adapter->node), now = sim_now_ns(sim);
-	if (node_stuck(&station->adapter->node))
+	uint64_t next = engine_next_tick(&station->adapter->engine), now = sim_now_ns(sim);
+	if (engine_stuck(&station->adapter->engine))
 		next = now + STUCK_NS;
 	adapter_unlock(station->adapter);
 	if (next <= now)

@@ -20,7 +20,7 @@
 #include "port/lanes.h"
 #include "port/rundir.h"
 #include "port/unixsock.h"
-#include "transport/frame.h"
+#include "transport/local/frame.h"
 
 #define ROOM     (1u << 16)
 #define LIMIT_MS 2000 /* on a machine that does much else; most of it takes a millisecond */

@@ -20,7 +20,7 @@
 #include "end.h"
 #include "memory/slot.h"
 #include "port/lanes.h"
-#include "transport/frame.h"
+#include "transport/local/frame.h"
 
 #define ROOM     (1u << 18)
 #define ROUND_MS 60
@@ -33,11 +33,11 @@ static uint64_t *target(const struct end *end, struct prng *prng, uint64_t what)
 {
 	const struct tables *tables = &end->adapter->tables;
 	unsigned char *lanes = NULL;
-	for (uint32_t i = 0; i < end->adapter->node.link_count; i++)
+	for (uint32_t i = 0; i < end->adapter->engine.link_count; i++)
 		if (end->adapter->peers[i].used && end->adapter->peers[i].adapter == NULL)
 			lanes = end->adapter->peers[i].block;
 	uint64_t index = tpt_index(&end->adapter->tpt.view, end->mine.key);
-	uint32_t qp = end->mine.qpn & end->adapter->node.qp_mask;
+	uint32_t qp = end->mine.qpn & end->adapter->engine.qp_mask;
 	switch (what) {
 	case 0:
 		return (uint64_t *)(void *)&tables->slots[index] + prng_below(prng, 8);
@@ -113,7 +113,7 @@ static void forge_pages(const struct end *end, struct prng *prng)
 
 static struct qp_public *own_facts(const struct end *end)
 {
-	return &end->adapter->tables.qps[end->mine.qpn & end->adapter->node.qp_mask];
+	return &end->adapter->tables.qps[end->mine.qpn & end->adapter->engine.qp_mask];
 }
 
 /* A queue pair that is another one. */
@@ -138,7 +138,7 @@ static void forge_facts(const struct end *end, struct prng *prng, const struct q
 static void forge_frame(const struct end *end, struct prng *prng)
 {
 	struct link *link = NULL;
-	for (uint32_t i = 0; i < end->adapter->node.link_count; i++)
+	for (uint32_t i = 0; i < end->adapter->engine.link_count; i++)
 		if (end->adapter->links[i].up && end->adapter->peers[i].adapter == NULL)
 			link = &end->adapter->links[i];
 	if (link == NULL)
@@ -295,7 +295,7 @@ static bool try_again(struct end *end)
 	MUST(hdl_qp_modify(end->qp, &reset, HDL_QP_STATE));
 	while (hdl_cq_poll(end->cq, &wc, 1) > 0)
 		;
-	for (uint32_t i = 0; i < end->adapter->node.link_count; i++)
+	for (uint32_t i = 0; i < end->adapter->engine.link_count; i++)
 		if (end->adapter->links[i].up && end->adapter->peers[i].pid == hostile_pid) {
 			return end_try_connect(end) == 0; /* it may be closed on us at once */
 		}

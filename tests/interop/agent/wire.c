@@ -21,7 +21,7 @@
 #include <cmocka.h>
 
 #include "adapter/adapter.h"
-#include "adapter/udp.h"
+#include "adapter/net/udp.h"
 #include "end.h"
 #include "port/rundir.h"
 

@@ -18,11 +18,11 @@
 #include <cmocka.h>
 
 #include "adapter/adapter.h"
-#include "adapter/udp.h"
+#include "adapter/net/udp.h"
 #include "base/clock.h"
 #include "base/prng.h"
 #include "interop/agent/end.h"
-#include "transport/ib.h"
+#include "transport/ib/ib.h"
 
 #define ROUNDS     120
 #define BYTES      200000u

@@ -22,7 +22,7 @@
 
 #include <cmocka.h>
 
-#include "adapter/udp.h"
+#include "adapter/net/udp.h"
 #include "wire/roce.h"
 
 #define WAIT_MS 10000

@@ -18,7 +18,7 @@
 #include <cmocka.h>
 
 #include "adapter/adapter.h"
-#include "adapter/udp.h"
+#include "adapter/net/udp.h"
 
 #define ROUNDS    2000
 #define LOSS      40     /* packets in a thousand */
@@ -57,7 +57,7 @@ static void lossy_take(void *context, const struct path *came, bool congested,
 {
 	struct side *side = context;
 	if (!prng_chance(&side->losing, LOSS))
-		ib_take(&side->adapter->node, came, congested, packet);
+		ib_take(&side->adapter->engine, came, congested, packet);
 }
 
 /* An address of this process's own: others may run this test at the same time. */
@@ -307,7 +307,7 @@ static void a_timer_that_was_started_is_heard_of(void **state)
 	let_it_sleep(adapter);
 	lock_take(&adapter->drive_lock);
 	qp->waiting = true; /* as for a receiver that is not ready: over when the time is */
-	node_want_timer(&adapter->node, qp, 2000000);
+	engine_want_timer(&adapter->engine, qp, 2000000);
 	adapter->drives = ADAPTER_TICK_EVERY - 1;
 	lock_drop(&adapter->drive_lock);
 	adapter_drive(adapter); /* starts it */
@@ -328,14 +328,14 @@ static void what_is_left_is_finished(void **state)
 	struct hdl_adapter *adapter = sides[0].adapter;
 	let_it_sleep(adapter);
 	adapter_lock(adapter);
-	node_owe(&adapter->node, &sides[0].qp->qp);
+	engine_owe(&adapter->engine, &sides[0].qp->qp);
 	adapter_unlock(adapter);
 	uint64_t give_up = now_ns() + SILENT_NS;
 	for (bool owing = true; owing;) {
 		assert_true(now_ns() < give_up);
 		pause_ns(1000000);
 		lock_take(&adapter->drive_lock);
-		owing = adapter->node.owing != NULL;
+		owing = adapter->engine.owing != NULL;
 		lock_drop(&adapter->drive_lock);
 	}
 }

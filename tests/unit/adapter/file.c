@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "adapter/segment.h"
+#include "adapter/reach/segment.h"
 
 #define PAGE  4096u
 #define PAGES 8u

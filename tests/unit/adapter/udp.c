@@ -15,7 +15,7 @@
 
 #include <cmocka.h>
 
-#include "adapter/udp.h"
+#include "adapter/net/udp.h"
 #include "base/clock.h"
 #include "base/crc.h"
 #include "port/steer.h"

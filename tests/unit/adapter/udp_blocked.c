@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#include "adapter/udp.h"
+#include "adapter/net/udp.h"
 
 #define WAIT_MS 10000
 #define PAYLOAD 4096u

@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "adapter/udp.h"
+#include "adapter/net/udp.h"
 
 #define WAIT_MS       10000
 #define COUNT         40u

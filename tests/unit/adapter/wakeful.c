@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "adapter/wakeful.h"
+#include "adapter/drive/busy_poll.h"
 
 #define WINDOW (uint64_t) WAKEFUL_WINDOW_NS
 

@@ -1,4 +1,4 @@
-/* For how long a server that says that nobody listens is asked again (compat/cmwait.c). */
+/* For how long a server that says that nobody listens is asked again (compat/cm/wait.c). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "compat/cm.h"
+#include "compat/cm/cm.h"
 
 #define MS 1000000ull
 

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "compat/ibcm.h"
+#include "compat/cm/ibcm.h"
 #include "ibcm_requests.h"
 
 static struct ib_cm_message heard(struct ibcm_out *out)

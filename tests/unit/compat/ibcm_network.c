@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "base/prng.h"
-#include "compat/ibcm.h"
+#include "compat/cm/ibcm.h"
 #include "ibcm_requests.h"
 
 #define FOREVER   (3600ull * 1000 * MS)

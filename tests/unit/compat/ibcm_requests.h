@@ -2,7 +2,7 @@
 #ifndef TESTS_IBCM_REQUESTS_H
 #define TESTS_IBCM_REQUESTS_H
 
-#include "compat/ibcm.h"
+#include "compat/cm/ibcm.h"
 
 #define ACTIVE_ID  0x00400001u
 #define PASSIVE_ID 0x00800002u

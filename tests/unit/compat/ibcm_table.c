@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "compat/ibcm.h"
+#include "compat/cm/ibcm.h"
 #include "ibcm_requests.h"
 
 #define ACTIVE_QPN  0x11u /* as in request() */
@@ -17,7 +17,7 @@
 #define STRANGER    0x00c00003u
 #define KINDS       (IB_CM_KIND_END - IB_CM_REQ)
 
-/* The states of ibcm.h, from the side that asked or that was asked. */
+/* The states of cm/ibcm.h, from the side that asked or that was asked. */
 enum place {
 	REQ_SENT,
 	REP_RECEIVED,

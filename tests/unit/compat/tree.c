@@ -1,5 +1,5 @@
 /* The files that exist in this process alone: whose a path is, what a file says, what a folder holds. MISSION X1. */
-#include "compat/tree.h"
+#include "compat/preload/tree.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

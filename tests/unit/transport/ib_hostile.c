@@ -1,7 +1,7 @@
 /* Packets of somebody who knows the addresses and the number of a queue pair, and no PSN: what they can do is bounded. */
 #include "adapter/adapter.h"
 #include "ib_rig.h"
-#include "transport/ib.h"
+#include "transport/ib/ib.h"
 #include "wire/be.h"
 
 #define TRIP_NS 100000u

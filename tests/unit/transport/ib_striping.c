@@ -4,7 +4,7 @@
 #include "ib_rig.h"
 
 #include "adapter/adapter.h"
-#include "transport/ib.h"
+#include "transport/ib/ib.h"
 
 #define FIRST RIG_RQ_PSN
 #define SENT  RIG_SQ_PSN

@@ -83,22 +83,22 @@ static void the_answer_takes_the_acknowledgement_along(void **state)
 static void a_patient_thread_leaves_it_to_the_application(void **state)
 {
 	struct rig *rig = *state;
-	struct node *node = &rig->adapter->node;
+	struct engine *engine = &rig->adapter->engine;
 	begin(rig, HDL_QP_RC);
 	for (uint32_t i = 0; i < 4; i++) {
 		flushes = 0;
 		rig_recv(rig, i, 4096, 64);
 		come(rig, RIG_RQ_PSN + i);
-		node->patient = true;
-		node_run(node);
-		node->patient = false;
+		engine->patient = true;
+		engine_run(engine);
+		engine->patient = false;
 		rig_expect_none(rig);
 		if (i % 2 == 0) { /* which it does, or not */
 			post(rig, 8);
 			assert_int_equal(flushes, 1);
 			rig_expect(rig, IB_RC + IB_OP_SEND_ONLY, RIG_SQ_PSN + i / 2);
 		}
-		node_run(node);
+		engine_run(engine);
 		rig_expect_answer(rig, RIG_RQ_PSN + i, IB_AETH_ACK, -1, (int)i + 1);
 		rig_run(rig);
 		rig_expect_none(rig);

@@ -9,14 +9,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "transport/local.h"
+#include "transport/engine.h"
+#include "transport/local/local.h"
 #include "transport/multicast.h"
-#include "transport/node.h"
 
 #define SLOTS 64u
 
-unsigned __real_local_receive(struct node *node, uint32_t index);
-unsigned __wrap_local_receive(struct node *node, uint32_t index);
+unsigned __real_local_receive(struct engine *engine, uint32_t index);
+unsigned __wrap_local_receive(struct engine *engine, uint32_t index);
 
 static struct ring_tx tx;
 static unsigned calls, sent, heard;
@@ -33,13 +33,13 @@ static void fill(void)
 }
 
 /* Each time the lane is looked at, the peer has filled it again. */
-unsigned __wrap_local_receive(struct node *node, uint32_t index)
+unsigned __wrap_local_receive(struct engine *engine, uint32_t index)
 {
 	calls++;
 	assert_true(calls < 10 * SLOTS); /* it would go on for ever */
 	if (goes_on)
 		fill();
-	unsigned count = __real_local_receive(node, index);
+	unsigned count = __real_local_receive(engine, index);
 	heard += count;
 	return count;
 }
@@ -56,16 +56,16 @@ static void told(void *context, enum hdl_event_type type, enum hdl_detail detail
 static void go_down(bool hostile)
 {
 	static struct group groups[HDL_MAX_GROUPS];
-	static struct counter counters[NODE_COUNTER_COUNT];
+	static struct counter counters[ENGINE_COUNTER_COUNT];
 	static struct qp *qps[1];
 	struct link link = {.up = true};
 	unsigned gone = 0;
-	struct node node = {.links = &link,
-	                    .link_count = 1,
-	                    .groups = groups,
-	                    .counters = counters,
-	                    .qps = qps,
-	                    .sink = {.event = told, .context = &gone}};
+	struct engine engine = {.links = &link,
+	                        .link_count = 1,
+	                        .groups = groups,
+	                        .counters = counters,
+	                        .qps = qps,
+	                        .sink = {.event = told, .context = &gone}};
 	void *memory = aligned_alloc(64, ring_bytes(SLOTS));
 	assert_non_null(memory);
 	ring_format(memory, SLOTS);
@@ -75,11 +75,11 @@ static void go_down(bool hostile)
 	goes_on = hostile;
 	fill();
 	unsigned before = sent;
-	node_link_down(&node, 0);
+	engine_link_down(&engine, 0);
 	assert_false(link.up);
 	assert_int_equal(gone, 1);
 	assert_true(heard >= before);
-	assert_true(heard <= SLOTS + NODE_RX_BATCH);
+	assert_true(heard <= SLOTS + ENGINE_RX_BATCH);
 	free(memory);
 }
 

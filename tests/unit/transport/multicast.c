@@ -12,17 +12,17 @@ static const struct hdl_gid some = {{0xff, 0x12, [15] = 1}};
 
 static int setup(void **state)
 {
-	struct node *node = calloc(1, sizeof(*node));
-	node->groups = calloc(HDL_MAX_GROUPS, sizeof(*node->groups));
-	*state = node;
+	struct engine *engine = calloc(1, sizeof(*engine));
+	engine->groups = calloc(HDL_MAX_GROUPS, sizeof(*engine->groups));
+	*state = engine;
 	return 0;
 }
 
 static int teardown(void **state)
 {
-	struct node *node = *state;
-	free(node->groups);
-	free(node);
+	struct engine *engine = *state;
+	free(engine->groups);
+	free(engine);
 	return 0;
 }
 
@@ -50,18 +50,18 @@ static void which_addresses_are_groups(void **state)
 /* A place that is given to another group is known as another: requests for the former one must not reach the new. */
 static void places_are_used_again(void **state)
 {
-	struct node *node = *state;
+	struct engine *engine = *state;
 	struct hdl_gid gid = some;
-	struct group *first = multicast_open(node, &gid), *again = multicast_open(node, &gid);
+	struct group *first = multicast_open(engine, &gid), *again = multicast_open(engine, &gid);
 	assert_ptr_equal(first, again);
 	uint32_t epoch = first->epoch;
 	assert_true(multicast_link(first, 3, true));
 	multicast_close(first);
-	assert_ptr_equal(multicast_find(node, gid.raw), first);
+	assert_ptr_equal(multicast_find(engine, gid.raw), first);
 	multicast_close(first);
-	assert_null(multicast_find(node, gid.raw));
+	assert_null(multicast_find(engine, gid.raw));
 	gid.raw[15] = 2;
-	again = multicast_open(node, &gid);
+	again = multicast_open(engine, &gid);
 	assert_ptr_equal(first, again);
 	assert_int_not_equal(again->epoch, epoch);
 	assert_int_equal(again->link_count, 0);
@@ -69,8 +69,8 @@ static void places_are_used_again(void **state)
 
 static void how_many_fit(void **state)
 {
-	struct node *node = *state;
-	struct group *group = multicast_open(node, &some);
+	struct engine *engine = *state;
+	struct group *group = multicast_open(engine, &some);
 	static struct qp qps[HDL_MAX_GROUP_MEMBERS + 1];
 	for (uint32_t i = 0; i < HDL_MAX_GROUP_PEERS; i++) {
 		assert_true(multicast_link(group, i, true));
@@ -79,7 +79,7 @@ static void how_many_fit(void **state)
 	assert_int_equal(group->link_count, HDL_MAX_GROUP_PEERS);
 	assert_false(multicast_link(group, HDL_MAX_GROUP_PEERS, true));
 	assert_true(multicast_link(group, HDL_MAX_GROUP_PEERS, false)); /* which it was not */
-	multicast_link_down(node, 7);
+	multicast_link_down(engine, 7);
 	assert_int_equal(group->link_count, HDL_MAX_GROUP_PEERS - 1);
 	assert_true(multicast_link(group, HDL_MAX_GROUP_PEERS, true));
 	for (uint32_t i = 0; i <= HDL_MAX_GROUP_MEMBERS; i++)
@@ -92,7 +92,7 @@ static void how_many_fit(void **state)
 	struct hdl_gid gid = some;
 	for (uint32_t i = 1; i <= HDL_MAX_GROUPS; i++) {
 		gid.raw[14] = (uint8_t)i;
-		assert_int_equal(multicast_open(node, &gid) != NULL, i < HDL_MAX_GROUPS);
+		assert_int_equal(multicast_open(engine, &gid) != NULL, i < HDL_MAX_GROUPS);
 	}
 }
 

@@ -1,0 +1,653 @@
+/* The adapter's side of the node agent: finding or starting it, being introduced, hearing of deaths. The agent is never in
+ * the data path; when it dies, links go on, and the next call that needs it starts another one. */
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/auxv.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "adapter/adapter.h"
+#include "base/fd.h"
+#include "base/installed.h"
+#include "base/log.h"
+#include "port/bell.h"
+#include "port/rundir.h"
+#include "port/unixsock.h"
+
+/* A busy machine may take seconds over what else takes milliseconds. */
+#define START_WAIT_MS  30000 /* longer than one waits for another one to listen or to go */
+#define FIND_WAIT_NS   5000000000u
+#define ANSWER_WAIT_NS 10000000000u
+
+/* --- starting it --- */
+
+pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER; /* of the stack that the starter runs on */
+
+/* Where heddled is: named by HEDDLE_AGENT, beside the library, or where it was installed. What a set-uid program runs on is not
+ * for its caller to choose, neither by the environment nor by a link to it in a directory of his own. */
+static bool find_agent(char *path, size_t bytes)
+{
+	const char *given = secure_getenv("HEDDLE_AGENT");
+	if (given != NULL) {
+		snprintf(path, bytes, "%s", given);
+		return access(path, X_OK) == 0;
+	}
+	if (getauxval(AT_SECURE) != 0)
+		return installed_find(INSTALLED_AGENT, NULL, "heddled", X_OK, path, bytes);
+	/* Of a program the name is what it was called by: perhaps a link, or a name that was looked up in PATH. */
+	Dl_info info;
+	char library[PATH_MAX] = "";
+	if (dladdr((void *)(uintptr_t)&agent_join, &info) == 0 || info.dli_fname == NULL ||
+	    strchr(info.dli_fname, '/') == NULL || realpath(info.dli_fname, library) == NULL) {
+		ssize_t length = readlink("/proc/self/exe", library, sizeof(library) - 1);
+		library[length > 0 ? length : 0] = '\0';
+	}
+	return installed_find(INSTALLED_AGENT, library, "heddled", X_OK, path, bytes);
+}
+
+struct start {
+	const char *path;
+	char ready[16];
+};
+
+/* In the child, which shares our memory until it is another program. */
+static int become_agent(void *context)
+{
+	struct start *start = context;
+	char *argv[] = {(char *)(uintptr_t)start->path, (char *)(uintptr_t) "--ready-fd",
+	                start->ready, NULL};
+	char *nothing[] = {NULL};
+	/* A set-uid program may be one user by now: its agent would not notice what we have not believed. */
+	execve(start->path, argv, getauxval(AT_SECURE) != 0 ? nothing : environ);
+	_exit(127);
+}
+
+/* Wait until the agent closes its end of the pipe: it listens, or another one does. What it writes before that is why not. */
+static int await_ready(int ready, const char *path)
+{
+	char why[512];
+	size_t length = 0;
+	ssize_t got = 1;
+	struct pollfd end = {.fd = ready, .events = POLLIN};
+	while (got > 0 && length < sizeof(why) - 1) {
+		int news = poll(&end, 1, START_WAIT_MS);
+		if (news < 0 && errno == EINTR)
+			continue;
+		if (news <= 0) {
+			log_error("heddled (%s) did not start within %d s; is the machine "
+			          "overloaded, or is HEDDLE_AGENT something else?",
+			          path, START_WAIT_MS / 1000);
+			return -HDL_EIO;
+		}
+		got = read(ready, why + length, sizeof(why) - 1 - length);
+		length += got > 0 ? (size_t)got : 0;
+	}
+	if (length == 0)
+		return 0;
+	why[length] = '\0';
+	log_error("the node agent cannot work: %s", why);
+	return -HDL_EIO;
+}
+
+/* Start heddled and wait until it listens, or another one does. Our program does not notice: no SIGCHLD, nothing for its
+ * own wait() to find. */
+static int start_agent(void)
+{
+	char path[600];
+	int ready[2];
+	if (!find_agent(path, sizeof(path))) {
+		log_error("heddled was not found beside libheddle; install it there, or set "
+		          "HEDDLE_AGENT to its path");
+		return -HDL_EIO;
+	}
+	if (pipe2(ready, O_CLOEXEC) != 0) {
+		log_error("pipe: %m; close some files, or raise \"ulimit -n\"");
+		return -HDL_EIO;
+	}
+	struct start start = {.path = path};
+	snprintf(start.ready, sizeof(start.ready), "%d", ready[1]);
+	fcntl(ready[1], F_SETFD, 0);
+	pthread_mutex_lock(&start_lock);
+#ifdef __SANITIZE_THREAD__
+	/* The thread sanitizer loses track of locks when a child shares our memory. Not fork(): its handlers may want
+	 * locks that our caller holds. */
+	pid_t pid = _Fork();
+	if (pid == 0)
+		become_agent(&start);
+#else
+	static char stack[65536] __attribute__((aligned(16)));
+	pid_t pid = clone(become_agent, stack + sizeof(stack), CLONE_VM | CLONE_VFORK, &start);
+#endif
+	pthread_mutex_unlock(&start_lock);
+	close(ready[1]);
+	if (pid < 0) {
+		log_error("heddled could not be started: %m; end some programs, then try again");
+		close(ready[0]);
+		return -HDL_EIO;
+	}
+	int result = await_ready(ready[0], path), status = 0;
+	close(ready[0]);
+	while (waitpid(pid, &status, __WALL) < 0 && errno == EINTR)
+		;
+	/* Where the program ignores SIGCHLD there is no status; what is left of it is 0. */
+	if (result == 0 && status != 0) {
+		log_error("%s could not be run (status %#x); set HEDDLE_AGENT to the heddled of "
+		          "this version",
+		          path, (unsigned)status);
+		result = -HDL_EIO;
+	}
+	return result;
+}
+
+/* --- greeting --- */
+
+static void greeting(const struct hdl_adapter *adapter, struct agent_msg *msg, bool again)
+{
+	*msg = (struct agent_msg){.version = AGENT_VERSION,
+	                          .kind = AGENT_HELLO,
+	                          .u.hello = {.sizes = adapter->tables.sizes,
+	                                      .slot = again ? (int32_t)adapter->slot : -1,
+	                                      .lid = adapter->lid,
+	                                      .lmc = again ? adapter->lmc : adapter->lmc_wanted}};
+	memcpy(msg->u.hello.node, adapter->node_name, sizeof(msg->u.hello.node));
+	udp_ask(adapter, msg);
+	udp_network(msg->u.hello.network);
+	FILE *comm = fopen("/proc/self/comm", "re");
+	if (comm == NULL) {
+		snprintf(msg->u.hello.program, sizeof(msg->u.hello.program), "%s",
+		         program_invocation_short_name);
+	} else {
+		if (fgets(msg->u.hello.program, sizeof(msg->u.hello.program), comm) != NULL)
+			msg->u.hello.program[strcspn(msg->u.hello.program, "\n")] = '\0';
+		fclose(comm);
+	}
+}
+
+/* Is it the agent of this user that listens behind @sock? Nobody else can enter the directory, unless someone was let in. */
+static bool is_ours(int sock)
+{
+	pid_t pid;
+	uid_t uid;
+	if (unixsock_peer(sock, &pid, &uid) != 0)
+		return false;
+	if (uid == geteuid())
+		return true;
+	log_error("process %d of another user (%u) stands where the node agent should; end it, or "
+	          "set HEDDLE_DIR to a directory of your own with mode 0700",
+	          (int)pid, (unsigned)uid);
+	return false;
+}
+
+/* The answer to a greeting: 0 for a welcome, and @fds are the sockets that came along; 1: nobody is there any more, try
+ * again; else an error, which was said. */
+static int hear_welcome(int sock, struct agent_msg *msg, int fds[UNIXSOCK_MAX_FDS], int *fd_count)
+{
+	int ready;
+	*fd_count = 0;
+	struct pollfd answer = {.fd = sock, .events = POLLIN};
+	do
+		ready = poll(&answer, 1, (int)(ANSWER_WAIT_NS / 1000000));
+	while (ready < 0 && errno == EINTR);
+	if (ready <= 0) {
+		pid_t pid = 0;
+		uid_t uid;
+		unixsock_peer(sock, &pid, &uid);
+		log_error("the node agent, process %d, does not answer; end it (\"kill -9 %d\"), "
+		          "then try again",
+		          (int)pid, (int)pid);
+		return -HDL_EIO;
+	}
+	ssize_t got = unixsock_receive(sock, msg, sizeof(*msg), fds, fd_count);
+	if (got == -EMFILE) {
+		log_error("the wire needs more files than may be open; close some, or raise "
+		          "\"ulimit -n\"");
+		return -HDL_EIO;
+	}
+	if (got == 0 || (got < 0 && got != -EMSGSIZE))
+		return 1;
+	/* An agent of another version may say no in a message of another length. */
+	if (got >= (ssize_t)(offsetof(struct agent_msg, u) + sizeof(msg->u.refused)) &&
+	    msg->kind == AGENT_REFUSED) {
+		msg->u.refused.why[sizeof(msg->u.refused.why) - 1] = '\0';
+		log_error("the node agent refused us: %s", msg->u.refused.why);
+		return -HDL_EIO;
+	}
+	if (got == (ssize_t)sizeof(*msg) && msg->version == AGENT_VERSION &&
+	    msg->kind == AGENT_WELCOME && msg->u.welcome.gid_count > 0 &&
+	    msg->u.welcome.gid_count <= AGENT_MAX_GIDS && msg->u.welcome.slot < AGENT_MAX_SLOTS &&
+	    msg->u.welcome.wire_count <= UDP_MAX_ADDRESSES && msg->u.welcome.lmc <= AGENT_MAX_LMC &&
+	    (int)msg->u.welcome.wire_count == *fd_count &&
+	    (msg->u.welcome.wire_mtu != 0) == (*fd_count > 0))
+		return 0;
+	log_error("the node agent is of another version of Heddle; end its programs (\"heddle "
+	          "status\" of that version lists them), or set HEDDLE_DIR to another directory");
+	return -HDL_EIO;
+}
+
+/* The names that the agent gave us. The next one gives the same, as a rule: then nothing is written that others read meanwhile. */
+static void take_names(struct hdl_adapter *adapter, const struct agent_msg *msg)
+{
+	if (adapter->slot == msg->u.welcome.slot && adapter->guid == msg->u.welcome.guid &&
+	    adapter->lid == msg->u.welcome.lid && adapter->lmc == msg->u.welcome.lmc &&
+	    adapter->gid_count == msg->u.welcome.gid_count &&
+	    memcmp(adapter->gids, msg->u.welcome.gids, sizeof(adapter->gids)) == 0)
+		return;
+	adapter_lock(adapter);
+	adapter->slot = msg->u.welcome.slot;
+	adapter->guid = msg->u.welcome.guid;
+	adapter->lid = adapter->engine.lid = (uint16_t)msg->u.welcome.lid;
+	adapter->lmc = adapter->engine.lmc = (uint16_t)msg->u.welcome.lmc;
+	adapter->gid_count = msg->u.welcome.gid_count;
+	memcpy(adapter->gids, msg->u.welcome.gids, sizeof(adapter->gids));
+	adapter->engine.gid = adapter->gids[0];
+	adapter_unlock(adapter);
+}
+
+/* The node is not on the address that it is known by: others may still look for it there. */
+static void say_taken(const struct agent_msg *msg)
+{
+	struct udp_address taken = {0}, now = {0};
+	char taken_text[UDP_ADDRESS_TEXT], now_text[UDP_ADDRESS_TEXT];
+	if (msg->u.welcome.taken[12] == 0)
+		return;
+	memcpy(taken.gid, msg->u.welcome.taken, sizeof(taken.gid));
+	memcpy(now.gid, msg->u.welcome.gids[0], sizeof(now.gid));
+	udp_address_print(&taken, taken_text);
+	udp_address_print(&now, now_text);
+	log_warn("UDP port %u of %s, the address of this node, is held by user %u: the node is on "
+	         "%s instead, and programs that look for it at the old address do not find it",
+	         UDP_ROCE_PORT, taken_text, (unsigned)msg->u.welcome.taken_by, now_text);
+}
+
+/* Say hello on @sock and hear the answer. 1: nobody is there any more, try again. */
+static int greet(struct hdl_adapter *adapter, int sock, bool again)
+{
+	struct agent_msg msg;
+	int reader = tables_reader_fd(&adapter->tables);
+	if (reader < 0) {
+		log_error(adapter->tables.fd < 0
+		                  ? "no memory can be shared with other processes: memfd_create() "
+		                    "fails; if a container's filter forbids it, allow it there "
+		                    "(seccomp)"
+		                  : "the tables cannot be shared: %m; is /proc mounted, is "
+		                    "\"ulimit -n\" high enough?");
+		return -HDL_EIO;
+	}
+	int own[2] = {reader, bell_lend(adapter->rope)}, wires[UNIXSOCK_MAX_FDS], wire_count;
+	if (again)
+		udp_detach(adapter);
+	greeting(adapter, &msg, again);
+	if (own[1] < 0) {
+		log_error("%m; close some files, or raise \"ulimit -n\"");
+		close(reader);
+		return -HDL_EIO;
+	}
+	int result = unixsock_send(sock, &msg, sizeof(msg), own, 2);
+	close(reader);
+	close(own[1]);
+	if (result != 0)
+		return 1;
+	result = hear_welcome(sock, &msg, wires, &wire_count);
+	for (int i = 0; i < wire_count; i++) {
+		if (result != 0)
+			close(wires[i]);
+		else
+			wires[i] = fd_aside(wires[i]);
+	}
+	if (result != 0)
+		return result;
+	take_names(adapter, &msg);
+	say_taken(&msg);
+	return udp_attach(adapter, &msg, wires);
+}
+
+/* Connect to the agent, starting it if need be. The socket, or an error. */
+static int find_and_greet(struct hdl_adapter *adapter, bool again)
+{
+	char directory[RUNDIR_MAX], path[RUNDIR_MAX + 16], passed[RUNDIR_MAX];
+	int result = rundir_open(directory, passed);
+	if (result != 0) {
+		log_error("%s: %s; %s", directory, strerror(-result), rundir_advice(result));
+		return -HDL_EIO;
+	}
+	if (passed[0] != '\0' && !again)
+		log_warn("%s belongs to another user; your programs meet in %s instead, and ones "
+		         "that were started before may not be found",
+		         passed, directory);
+	rundir_file(directory, AGENT_SOCKET, path, sizeof(path));
+	/* However long it took to start one, it is looked for after that. */
+	for (uint64_t end = clock_now_ns() + FIND_WAIT_NS;;) {
+		bool last = clock_now_ns() >= end;
+		int sock = fd_aside(unixsock_connect(path));
+		if (sock >= 0) {
+			result = is_ours(sock) ? greet(adapter, sock, again) : -HDL_EIO;
+			if (result == 0)
+				return sock;
+			close(sock);
+			if (result < 0)
+				return result;
+		}
+		if (last)
+			break;
+		if (start_agent() != 0)
+			return -HDL_EIO;
+	}
+	log_error("the node agent comes and goes; remove %s, then try again", directory);
+	return -HDL_EIO;
+}
+
+static void watch_agent(struct hdl_adapter *adapter)
+{
+	struct epoll_event interest = {.events = EPOLLIN, .data.u64 = EPOLL_AGENT};
+	epoll_ctl(adapter->epoll, EPOLL_CTL_ADD, adapter->agent, &interest);
+}
+
+int agent_join(struct hdl_adapter *adapter, const char *node)
+{
+	int result = settings_take(adapter, node);
+	if (result != 0)
+		return result;
+	adapter->on_node = true;
+	adapter->agent = find_and_greet(adapter, false);
+	if (adapter->agent < 0)
+		return adapter->agent;
+	watch_agent(adapter);
+	return 0;
+}
+
+void agent_leave(struct hdl_adapter *adapter)
+{
+	if (adapter->mending)
+		pthread_join(adapter->mender, NULL);
+	adapter->mending = false;
+	if (adapter->agent >= 0)
+		close(adapter->agent);
+	adapter->agent = -1;
+}
+
+/* --- listening --- */
+
+static void answered(struct hdl_adapter *adapter, uint32_t token, int answer, uint64_t guid)
+{
+	if (token == 0)
+		return;
+	pthread_mutex_lock(&adapter->agent_lock);
+	adapter->answered_token = token;
+	adapter->answer = answer;
+	adapter->answer_guid = guid;
+	pthread_cond_broadcast(&adapter->agent_answer);
+	pthread_mutex_unlock(&adapter->agent_lock);
+}
+
+/* We have no part in a link that we were offered. The other side must not wait for us. */
+static void part(struct hdl_adapter *adapter, uint32_t link_id)
+{
+	struct agent_msg msg = {
+	        .version = AGENT_VERSION, .kind = AGENT_PART, .u.gone = {.link_id = link_id}};
+	/* Without agent_lock, which whoever asks may hold: this is the thread that hears, and it alone closes the socket. */
+	unixsock_send(__atomic_load_n(&adapter->agent, __ATOMIC_RELAXED), &msg, sizeof(msg), NULL,
+	              0);
+}
+
+static void hear(struct hdl_adapter *adapter, const struct agent_msg *msg, int *fds, int fd_count)
+{
+	int result;
+	uint32_t index;
+	uint64_t guid;
+	switch (msg->kind) {
+	case AGENT_PEER:
+		if (fd_count < 3 || fd_count > 4)
+			break;
+		result = peers_attach(adapter, msg, fds, fd_count == 4 ? fds[3] : -1);
+		for (int i = 0; i < fd_count; i++)
+			fds[i] = -1;
+		if (result != 0)
+			part(adapter, msg->u.peer.link_id);
+		memcpy(&guid, msg->u.peer.node_guid, sizeof(guid));
+		answered(adapter, msg->u.peer.token, result, guid);
+		break;
+	case AGENT_KNOWN:
+		pthread_mutex_lock(&adapter->agent_lock);
+		adapter->answer_number = msg->u.known.lid;
+		pthread_mutex_unlock(&adapter->agent_lock);
+		answered(adapter, msg->u.known.token, 0, msg->u.known.node_guid);
+		break;
+	case AGENT_NO_PEER:
+		answered(adapter, msg->u.known.token, -HDL_EHOSTUNREACH, msg->u.known.node_guid);
+		break;
+	case AGENT_GONE:
+		adapter_lock(adapter);
+		index = peers_by_id(adapter, msg->u.gone.link_id);
+		if (index != LINK_NONE)
+			peers_drop(adapter, index);
+		adapter_unlock(adapter);
+		break;
+	case AGENT_CM_BOUND:
+		pthread_mutex_lock(&adapter->agent_lock);
+		adapter->answer_number = msg->u.cm.port;
+		pthread_mutex_unlock(&adapter->agent_lock);
+		answered(adapter, msg->u.cm.token, -msg->u.cm.error, 0);
+		break;
+	case AGENT_GROUP_MEMBER:
+		group_hear(adapter, msg);
+		break;
+	case AGENT_GROUP_DONE:
+		answered(adapter, msg->u.group.token, -msg->u.group.error, 0);
+		break;
+	case AGENT_CM_SEND:
+	case AGENT_CM_RETURN:
+	case AGENT_CM_GONE:
+	case AGENT_CM_MAD:
+		cm_hear(adapter, msg);
+		break;
+	case AGENT_CM_SAID:
+	case AGENT_CM_DONE:
+		cm_confirmed(adapter, msg);
+		break;
+	default:
+		break;
+	}
+}
+
+int agent_find_another(struct hdl_adapter *adapter)
+{
+	int sock = find_and_greet(adapter, true);
+	if (sock < 0)
+		return sock;
+	__atomic_store_n(&adapter->agent, sock, __ATOMIC_RELAXED); /* agent_listen() */
+	watch_agent(adapter);
+	cm_again(adapter);
+	groups_again(adapter);
+	events_push(&adapter->events, &(struct hdl_event){.type = HDL_EVENT_AGENT_CHANGED});
+	return 0;
+}
+
+static void *mend(void *context)
+{
+	struct hdl_adapter *adapter = context;
+	pthread_mutex_lock(&adapter->agent_lock);
+	if (adapter->agent < 0) /* who asks meanwhile finds one for himself */
+		agent_find_another(adapter);
+	bool found = adapter->agent >= 0;
+	pthread_mutex_unlock(&adapter->agent_lock);
+	if (found)
+		cm_mended(adapter);
+	return NULL;
+}
+
+/* Make ourselves known to the next agent at once, so that others can be introduced to us. In a thread of its own: until there
+ * is one can take a while, and ours has deaths to see to. */
+static void start_mending(struct hdl_adapter *adapter)
+{
+	sigset_t all, before;
+	if (adapter->mending)
+		pthread_join(adapter->mender, NULL);
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	adapter->mending = pthread_create(&adapter->mender, NULL, mend, adapter) == 0;
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (!adapter->mending)
+		mend(adapter);
+}
+
+void agent_listen(struct hdl_adapter *adapter)
+{
+	struct agent_msg msg;
+	int fds[UNIXSOCK_MAX_FDS], fd_count;
+	/* Without agent_lock: whoever looks for an agent has it, and deaths do not wait for that. */
+	int sock = __atomic_load_n(&adapter->agent, __ATOMIC_RELAXED);
+	ssize_t got = unixsock_receive(sock, &msg, sizeof(msg), fds, &fd_count);
+	if (got == (ssize_t)sizeof(msg) && msg.version == AGENT_VERSION)
+		hear(adapter, &msg, fds, fd_count);
+	for (int i = 0; i < fd_count; i++)
+		if (fds[i] >= 0)
+			close(fds[i]);
+	if (got > 0)
+		return;
+	/* It has ended. Links go on: deaths are seen by their pidfd. Who waits for an answer asks the next agent. */
+	pthread_mutex_lock(&adapter->agent_lock);
+	close(adapter->agent);
+	adapter->agent = -1;
+	adapter->answered_token = adapter->next_token;
+	adapter->answer = -HDL_EAGAIN;
+	atomic_fetch_add(&adapter->agent_number,
+	                 1); /* what it said may not hold with the next one */
+	pthread_cond_broadcast(&adapter->agent_answer);
+	pthread_mutex_unlock(&adapter->agent_lock);
+	start_mending(adapter);
+}
+
+/* --- being introduced --- */
+
+/* Ask @msg, whose token is at @place, and wait. With agent_lock. */
+static int ask(struct hdl_adapter *adapter, struct agent_msg *msg, uint32_t *place)
+{
+	if (adapter->agent < 0) {
+		int result = agent_find_another(adapter);
+		if (result != 0)
+			return result;
+	}
+	if (++adapter->next_token == 0)
+		adapter->next_token = 1;
+	uint32_t token = *place = adapter->next_token;
+	msg->version = AGENT_VERSION;
+	if (unixsock_send(adapter->agent, msg, sizeof(*msg), NULL, 0) != 0)
+		return -HDL_EAGAIN;
+	uint64_t end = clock_now_ns() + ANSWER_WAIT_NS;
+	while (adapter->answered_token != token &&
+	       clock_cond_wait(&adapter->agent_answer, &adapter->agent_lock, end))
+		;
+	return adapter->answered_token == token ? adapter->answer : -HDL_ETIMEDOUT;
+}
+
+/* *heard: an agent has answered. */
+static int ask_and_hear(struct hdl_adapter *adapter, struct agent_msg *msg, uint32_t *place,
+                        bool *heard)
+{
+	int result;
+	pthread_mutex_lock(&adapter->ask_lock);
+	pthread_mutex_lock(&adapter->agent_lock);
+	int tries = 3; /* an agent may end between being found and being asked */
+	do
+		result = ask(adapter, msg, place);
+	while (result == -HDL_EAGAIN && --tries > 0);
+	*heard = adapter->agent >= 0 && *place != 0 && adapter->answered_token == *place &&
+	         result != -HDL_EAGAIN;
+	if (msg->kind == AGENT_CM_BIND)
+		msg->u.cm.port = (uint16_t)adapter->answer_number;
+	else
+		msg->u.known.node_guid = adapter->answer_guid;
+	if (msg->kind == AGENT_FIND)
+		msg->u.known.lid = adapter->answer_number;
+	pthread_mutex_unlock(&adapter->agent_lock);
+	pthread_mutex_unlock(&adapter->ask_lock);
+	return result;
+}
+
+int agent_ask(struct hdl_adapter *adapter, struct agent_msg *msg, uint32_t *place)
+{
+	bool heard;
+	return ask_and_hear(adapter, msg, place, &heard);
+}
+
+int agent_tell_locked(struct hdl_adapter *adapter, struct agent_msg *msg)
+{
+	msg->version = AGENT_VERSION;
+	if (adapter->agent < 0 && agent_find_another(adapter) != 0)
+		return -HDL_EHOSTUNREACH;
+	return unixsock_send(adapter->agent, msg, sizeof(*msg), NULL, 0) == 0 ? 0 : -HDL_EAGAIN;
+}
+
+int agent_tell(struct hdl_adapter *adapter, struct agent_msg *msg)
+{
+	if (pthread_mutex_lock(&adapter->agent_lock) != 0)
+		return -HDL_EHOSTUNREACH;
+	int result = agent_tell_locked(adapter, msg);
+	pthread_mutex_unlock(&adapter->agent_lock);
+	return result == 0 ? 0 : -HDL_EHOSTUNREACH;
+}
+
+/* The agent says that @gid stands for the node @guid (0: for none), whose first LID is @lid (0: that was not said). It was asked when
+ * agent @number was the last. */
+static void learn_alias(struct hdl_adapter *adapter, const struct hdl_gid *gid, uint64_t guid,
+                        uint16_t lid, uint32_t number)
+{
+	adapter_lock(adapter);
+	adapter_learn(adapter, gid, guid, lid, number);
+	adapter_unlock(adapter);
+}
+
+void agent_locate(struct hdl_adapter *adapter, const struct hdl_gid *gid)
+{
+	adapter_lock(adapter);
+	bool known = adapter_sure_of_node(adapter, gid), heard;
+	uint32_t number = atomic_load(&adapter->agent_number);
+	adapter_unlock(adapter);
+	if (known || agent_lid_of(gid->raw) == 0 || !adapter->on_node || !adapter->has_thread)
+		return;
+	struct agent_msg msg = {.kind = AGENT_FIND};
+	memcpy(msg.u.introduce.gid, gid->raw, 16);
+	int result = ask_and_hear(adapter, &msg, &msg.u.introduce.token, &heard);
+	if (heard && (result == 0 || result == -HDL_EHOSTUNREACH))
+		learn_alias(adapter, gid, result == 0 ? msg.u.known.node_guid : 0,
+		            result == 0 ? (uint16_t)msg.u.known.lid : 0, number);
+}
+
+static uint32_t look_up(struct hdl_adapter *adapter, const struct hdl_gid *gid, uint32_t qpn)
+{
+	adapter_lock(adapter);
+	uint32_t found = adapter_find_link(adapter, gid, qpn);
+	adapter_unlock(adapter);
+	return found;
+}
+
+int agent_reach(struct hdl_adapter *adapter, const struct hdl_gid *gid, uint32_t qpn)
+{
+	if (look_up(adapter, gid, qpn) != LINK_NONE)
+		return 0;
+	if (!adapter->on_node || !adapter->has_thread)
+		return -HDL_EHOSTUNREACH;
+	struct agent_msg msg = {.kind = AGENT_INTRODUCE,
+	                        .u.introduce = {.slot = (qpn & 0xffffffu) >> adapter->qp_bits}};
+	memcpy(msg.u.introduce.gid, gid->raw, 16);
+	bool heard;
+	uint32_t number = atomic_load(&adapter->agent_number);
+	int result = ask_and_hear(adapter, &msg, &msg.u.introduce.token, &heard);
+	uint64_t guid = msg.u.known.node_guid;
+	if (heard && (result == 0 || result == -HDL_EHOSTUNREACH))
+		learn_alias(adapter, gid, guid, 0, number);
+	if (result != 0)
+		return result == -HDL_EAGAIN ? -HDL_EHOSTUNREACH : result;
+	return look_up(adapter, gid, qpn) != LINK_NONE ? 0 : -HDL_EHOSTUNREACH;
+}

@@ -1,0 +1,447 @@
+/* Who runs the adapter. An application thread that posts or polls drives it itself: no hand-over, no system call. When
+ * nobody does, the adapter's own thread takes over:
+ *
+ *   watching   the application was at work lately: look once a millisecond whether it still is, and at the timers
+ *   asleep     every lane is armed; the next frame rings the bell, a timer wakes it, or a call sends it to watch
+ *
+ * So an idle program uses no processor time, a polling one loses none, and one that computes still answers. An
+ * application's thread that waits for completions waits for the bell itself (wait.c), and the adapter's thread leaves it the
+ * bell meanwhile. */
+#include <errno.h>
+#include <limits.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "adapter/adapter.h"
+#include "adapter/net/udp.h"
+#include "base/barrier.h"
+#include "base/log.h"
+#include "port/bell.h"
+#include "transport/local/local.h"
+
+#define DRIVEN_LOOKS 200u /* of one pause each: several microseconds */
+
+void adapter_nudge(struct hdl_adapter *adapter)
+{
+	uint64_t one = 1;
+	ssize_t done = write(adapter->nudge, &one, sizeof(one));
+	(void)done; /* EAGAIN: it has been nudged more often than it can count */
+}
+
+static void drain(int fd)
+{
+	uint64_t count;
+	ssize_t got = read(fd, &count, sizeof(count));
+	(void)got; /* EAGAIN: somebody else was faster */
+}
+
+/* The bell rang: some lane is no longer armed. */
+static void bell_rang(struct hdl_adapter *adapter)
+{
+	bell_hear(adapter->bell);
+	adapter_lock(adapter);
+	adapter->lanes_armed = false;
+	adapter_unlock(adapter);
+}
+
+void adapter_watch_bell(struct hdl_adapter *adapter, bool watch)
+{
+	struct epoll_event interest = {.events = watch ? EPOLLIN : 0, .data.u64 = EPOLL_BELL};
+	if (adapter->bell_watched != watch &&
+	    epoll_ctl(adapter->epoll, EPOLL_CTL_MOD, adapter->bell, &interest) == 0)
+		adapter->bell_watched = watch;
+}
+
+/* Sleep until something happens, or for @ns (UINT64_MAX: for ever), and see to it. */
+static void wait_bell(struct hdl_adapter *adapter, uint64_t ns)
+{
+	struct timespec timeout = {.tv_sec = (time_t)(ns / 1000000000u),
+	                           .tv_nsec = (long)(ns % 1000000000u)};
+	struct pollfd pollfd = {.fd = adapter->epoll, .events = POLLIN};
+	if (ppoll(&pollfd, 1, ns == UINT64_MAX ? NULL : &timeout, NULL) <= 0)
+		return;
+	struct epoll_event events[16];
+	int count = epoll_wait(adapter->epoll, events, 16, 0);
+	for (int i = 0; i < count; i++) {
+		uint64_t which = events[i].data.u64;
+		if (which == EPOLL_BELL) {
+			bell_rang(adapter);
+		} else if (which == EPOLL_NUDGE) {
+			drain(adapter->nudge);
+		} else if (which == EPOLL_GROUPS) {
+			udp_hear_groups(adapter);
+		} else if (which >= EPOLL_WIRE && which < EPOLL_WIRE + UDP_MAX_ADDRESSES) {
+			udp_woke(adapter,
+			         which - EPOLL_WIRE); /* what came is taken in the next turn */
+		} else if (which == EPOLL_AGENT) {
+			agent_listen(adapter);
+		} else {
+			peers_died(adapter, (uint32_t)(which - EPOLL_PEER));
+		}
+	}
+}
+
+static unsigned drive_locked(struct hdl_adapter *adapter)
+{
+	unsigned did = adapter->udp != NULL ? udp_ports_look(adapter->udp) : 0;
+	did += engine_run(&adapter->engine);
+	uint32_t drives = atomic_load_explicit(&adapter->drives, memory_order_relaxed) + 1;
+	atomic_store_explicit(&adapter->drives, drives, memory_order_relaxed);
+	if (drives % ADAPTER_TICK_EVERY == 0) {
+		did += engine_tick(&adapter->engine, clock_read(&adapter->clock));
+		udp_unwatch(adapter);
+	}
+	return did;
+}
+
+/* Everything, with the time. What came comes first: after a pause an answer that waits must not be taken for missing. The time is
+ * read after that: a timer that is wanted starts now, not when we began to wait for the lock. */
+static unsigned drive_timed(struct hdl_adapter *adapter, uint64_t *now)
+{
+	if (adapter->udp != NULL) /* how long answers take is measured when they are taken */
+		adapter->engine.now_ns = clock_read(&adapter->clock);
+	unsigned did = adapter->udp != NULL ? udp_ports_receive(adapter->udp) : 0;
+	did += engine_run(&adapter->engine);
+	*now = clock_read(&adapter->clock);
+	unsigned expired = engine_tick(&adapter->engine, *now);
+	return did + expired + (expired > 0 ? engine_run(&adapter->engine) : 0);
+}
+
+bool adapter_is_stuck(const struct hdl_adapter *adapter)
+{
+	return engine_stuck(&adapter->engine) ||
+	       (adapter->udp != NULL && udp_ports_blocked(adapter->udp));
+}
+
+void adapter_catch_up(struct hdl_adapter *adapter)
+{
+	if (adapter->udp != NULL)
+		udp_ports_receive(adapter->udp);
+	engine_run(&adapter->engine);
+}
+
+void adapter_lock(struct hdl_adapter *adapter)
+{
+	lock_take(&adapter->drive_lock);
+}
+
+void adapter_unlock(struct hdl_adapter *adapter)
+{
+	/* The thread went to sleep before it could know of this timer, or of what could not be finished. (It says that it sleeps while it
+	 * has the lock.) A caller that touched it may have been kept from running since, for longer than it watches. */
+	bool news = atomic_load_explicit(&adapter->asleep, memory_order_relaxed) &&
+	            (engine_next_tick(&adapter->engine) < adapter->wakes_ns ||
+	             adapter_is_stuck(adapter));
+	lock_drop(&adapter->drive_lock);
+	if (news && atomic_exchange_explicit(&adapter->asleep, false, memory_order_relaxed))
+		adapter_nudge(adapter);
+}
+
+/* There is something to say once in the life of few programs. */
+static inline void say_what_is_due(struct hdl_adapter *adapter)
+{
+	if (atomic_load_explicit(&adapter->not_ready_qpn, memory_order_relaxed) != 0)
+		adapter_say_not_ready(adapter);
+}
+
+unsigned adapter_drive(struct hdl_adapter *adapter)
+{
+	if (!lock_try(&adapter->drive_lock))
+		return 0;
+	unsigned did = drive_locked(adapter);
+	adapter_unlock(adapter);
+	say_what_is_due(adapter);
+	return did;
+}
+
+/* For the application, which is going to call again. */
+static void poll_locked(struct hdl_adapter *adapter)
+{
+	adapter->engine.by_application = true;
+	drive_locked(adapter);
+	adapter->engine.by_application = false;
+}
+
+void adapter_poll(struct hdl_adapter *adapter)
+{
+	if (!lock_try(&adapter->drive_lock))
+		return;
+	poll_locked(adapter);
+	adapter_unlock(adapter);
+	say_what_is_due(adapter);
+}
+
+int adapter_poll_cq(struct hdl_adapter *adapter, struct cq *cq, struct hdl_wc *wc, int max)
+{
+	struct engine *engine = &adapter->engine;
+	int got = 0;
+	if (!lock_try(&adapter->drive_lock))
+		return 0;
+	uint32_t link = engine_waiting(engine);
+	if (link != LINK_NONE && cq_wait(cq, wc, max)) {
+		local_short_poll(engine, link);
+		got = cq_waited(cq, max);
+	}
+	if (got == 0 || engine->active != NULL) /* who waited for an acknowledgement goes on */
+		poll_locked(adapter);
+	adapter_unlock(adapter);
+	say_what_is_due(adapter);
+	return got;
+}
+
+/* Whoever drives now takes it along, or has let go and then it is us: the one who posts waits for one of the two, so that the
+ * one who drives need not look back. */
+void adapter_doorbell(struct hdl_adapter *adapter, struct qp *qp)
+{
+	if (lock_try(&adapter->drive_lock)) {
+		engine_post(&adapter->engine, qp);
+		adapter_unlock(adapter);
+		return;
+	}
+	mpsc_push(&adapter->engine.pending, &qp->pending);
+	for (unsigned spins = 0; mpsc_queued(&qp->pending); spins++) {
+		if (lock_try(&adapter->drive_lock)) {
+			drive_locked(adapter);
+			adapter_unlock(adapter);
+			return;
+		}
+		lock_relax(spins);
+	}
+}
+
+const struct hdl_send_wr *adapter_express(struct hdl_adapter *adapter, struct qp *qp,
+                                          const struct hdl_send_wr *wr)
+{
+	/* Most of what is not for this way is seen without the lock. */
+	if (qp->type != HDL_QP_RC || qp->link >= LINK_WIRE ||
+	    !lock_try_for(&adapter->drive_lock, qp))
+		return wr;
+	if (lock_is_free(&qp->sq.post_lock)) {
+		const struct hdl_send_wr *from;
+		unsigned left = ENGINE_TX_BATCH; /* then others have their turn */
+		do {
+			from = wr;
+			wr = from->opcode == HDL_OP_SEND || from->opcode == HDL_OP_SEND_IMM
+			             ? local_short_send(&adapter->engine, qp, from)
+			             : local_express(&adapter->engine, qp, from);
+		} while (wr != from && wr != NULL && --left > 0);
+	}
+	adapter_unlock(adapter);
+	return wr;
+}
+
+void adapter_lock_sends(struct hdl_adapter *adapter, struct qp *qp)
+{
+	lock_take(&qp->sq.post_lock);
+	for (unsigned spins = 0; lock_is_for(&adapter->drive_lock, qp); spins++)
+		lock_relax(spins);
+}
+
+/* Shall producers pass a barrier with each frame? With the drive lock. */
+static void ask_fences(struct hdl_adapter *adapter, bool fence)
+{
+	for (uint32_t i = 0; i < adapter->engine.link_count; i++)
+		if (adapter->links[i].up)
+			ring_ask_fence(&adapter->links[i].rx, fence);
+	adapter->lanes_fenced = fence;
+}
+
+void adapter_arm(struct hdl_adapter *adapter)
+{
+	udp_arm(adapter, !adapter->bell_taken);
+	if (adapter->lanes_armed)
+		return;
+	for (uint32_t i = 0; i < adapter->engine.link_count; i++)
+		if (adapter->links[i].up)
+			ring_arm(&adapter->links[i].rx);
+	adapter->lanes_armed = true;
+	/* We arm the lanes more than once in a while: from now on producers pay. */
+	if (adapter->barrier && !adapter->lanes_fenced) {
+		ask_fences(adapter, true);
+		barrier_everyone();
+	}
+}
+
+int hdl_progress(struct hdl_adapter *adapter)
+{
+	if (adapter == NULL || adapter->magic != MAGIC_ADAPTER)
+		return -HDL_EINVAL;
+	adapter_touch(adapter);
+	lock_take(&adapter->drive_lock);
+	uint64_t now;
+	unsigned did = drive_timed(adapter, &now);
+	recorder_flush(adapter);
+	adapter_unlock(adapter);
+	return did > INT_MAX ? INT_MAX : (int)did;
+}
+
+/* Is the application at it? It has driven the adapter since the last turn, when *drives was how often, and holds the lock now, or does
+ * so again while we look. */
+static bool is_driven(const struct hdl_adapter *adapter, uint32_t *drives)
+{
+	uint32_t now = atomic_load_explicit(&adapter->drives, memory_order_relaxed);
+	bool driven = now != *drives &&
+	              atomic_load_explicit(&adapter->armed_cqs, memory_order_relaxed) == 0;
+	*drives = now;
+	for (unsigned looks = 0; driven && looks < DRIVEN_LOOKS; looks++) {
+		if (lock_held(&adapter->drive_lock) ||
+		    atomic_load_explicit(&adapter->drives, memory_order_relaxed) != now)
+			return true;
+		__builtin_ia32_pause();
+	}
+	return false;
+}
+
+/* One turn of the thread. Returns for how long it may sleep. */
+static uint64_t thread_turn(struct hdl_adapter *adapter, uint32_t *last_activity,
+                            uint32_t *last_drives)
+{
+	uint64_t now, sleep_ns = 0;
+	/* Bytes are copied and packets sent with the lock held. To wait for it would take a processor, and then the application's
+	 * turn; while it does not hold it, as when it looks in now and then, we go on with what there is. */
+	if (!adapter->wakeful.eager && is_driven(adapter, last_drives)) {
+		wakeful_leave(&adapter->wakeful);
+		*last_activity = atomic_load_explicit(&adapter->activity, memory_order_relaxed);
+		return ADAPTER_WATCH_NS;
+	}
+	uint32_t before = atomic_load_explicit(&adapter->activity, memory_order_relaxed);
+	lock_take(&adapter->drive_lock);
+	uint64_t packets = adapter->udp != NULL ? udp_ports_received(adapter->udp) : 0;
+	/* The application is at work, and looks at its memory, not at us: it may answer what it sees there now. */
+	adapter->engine.patient =
+	        before != *last_activity &&
+	        atomic_load_explicit(&adapter->armed_cqs, memory_order_relaxed) == 0;
+	unsigned did = drive_timed(adapter, &now);
+	bool patient = adapter->engine.patient && did > 0 && adapter->engine.owing != NULL;
+	adapter->engine.patient = false;
+	recorder_flush(adapter);
+	uint32_t activity = atomic_load_explicit(&adapter->activity, memory_order_relaxed);
+	bool watching = activity != *last_activity;
+	bool armed = atomic_load_explicit(&adapter->armed_cqs, memory_order_relaxed) > 0;
+	*last_activity = activity;
+	if (!adapter->bell_taken)
+		adapter_watch_bell(adapter, true);
+	if (watching && !armed && adapter->lanes_fenced)
+		ask_fences(adapter, false);
+	if (adapter->udp != NULL) {
+		uint64_t all = udp_ports_received(adapter->udp);
+		wakeful_took(&adapter->wakeful, now, all - packets, all);
+	}
+	/* It called while we had our turn, and would wait for us again: what is left to do is for its next call. */
+	bool theirs = activity != before && !armed && !adapter->wakeful.eager;
+	if (theirs || (did == 0 && (watching || !wakeful_stay(&adapter->wakeful, now)))) {
+		uint64_t next = engine_next_tick(&adapter->engine);
+		sleep_ns = next == UINT64_MAX ? UINT64_MAX : next > now ? next - now : 1;
+		if (watching && sleep_ns > ADAPTER_WATCH_NS)
+			sleep_ns = ADAPTER_WATCH_NS;
+		/* A peer makes room in its own time; should it never do so again, it is the operating system that tells. */
+		if (adapter_is_stuck(adapter) && sleep_ns > ADAPTER_STUCK_NS)
+			sleep_ns = ADAPTER_STUCK_NS;
+		if (!watching || armed) {
+			if (!watching) {
+				atomic_store_explicit(&adapter->asleep, true, memory_order_relaxed);
+				atomic_store_explicit(&adapter->drowsy, !adapter->wakeful.eager,
+				                      memory_order_relaxed);
+			}
+			adapter_arm(adapter);
+			if (!engine_idle(&adapter->engine))
+				sleep_ns = 0;
+		} else if (adapter->wakeful.eager) {
+			udp_arm(adapter, !adapter->bell_taken);
+		}
+		adapter->wakes_ns = sleep_ns < UINT64_MAX - now ? now + sleep_ns : UINT64_MAX;
+	}
+	lock_drop(&adapter->drive_lock); /* not adapter_unlock(): we know */
+	/* Asleep, for the processor that we run on may be the one that the application wants. */
+	return patient && sleep_ns < ADAPTER_PATIENCE_NS ? ADAPTER_PATIENCE_NS : sleep_ns;
+}
+
+/* Ask the scheduler for short turns that come soon (Linux 6.12; before, it is not heard), or for those that everybody has: the thread is
+ * to be woken by packets, while the application spins. Each turn comes at the cost of the one who had the processor, so this is not
+ * for longer. */
+static void be_prompt(bool prompt)
+{
+	/* struct sched_attr as it was first; its header and that of the C library exclude each other. */
+	struct {
+		uint32_t size, policy;
+		uint64_t flags;
+		int32_t nice;
+		uint32_t priority;
+		uint64_t runtime, deadline, period;
+	} attr = {.size = sizeof(attr)};
+	if (syscall(SYS_sched_getattr, 0, &attr, sizeof(attr), 0) != 0 ||
+	    (attr.policy != SCHED_OTHER && attr.policy != SCHED_BATCH))
+		return;
+	attr.runtime = prompt ? ADAPTER_SLICE_NS : 0;
+	long done = syscall(SYS_sched_setattr, 0, &attr, 0);
+	(void)done; /* it runs as others do */
+}
+
+static void *thread_main(void *context)
+{
+	struct hdl_adapter *adapter = context;
+	prctl(PR_SET_TIMERSLACK,
+	      ADAPTER_PATIENCE_NS / 10); /* we sleep for less than the usual one */
+	uint32_t last_activity = atomic_load_explicit(&adapter->activity, memory_order_relaxed);
+	uint32_t last_drives = atomic_load_explicit(&adapter->drives, memory_order_relaxed);
+	unsigned awake = 0; /* turns in a row */
+	bool prompt = false;
+	atomic_store_explicit(&adapter->tables.header->thread, (uint32_t)gettid(),
+	                      memory_order_relaxed);
+	for (unsigned turns = 1; !atomic_load_explicit(&adapter->quitting, memory_order_acquire);
+	     turns++) {
+		uint64_t sleep_ns = thread_turn(adapter, &last_activity, &last_drives);
+		if (adapter->wakeful.eager != prompt)
+			be_prompt(prompt = !prompt);
+		awake = sleep_ns == 0 ? awake + 1 : 0;
+		if (awake == ADAPTER_AWAKE_TURNS) {
+			adapter_lock(adapter);
+			udp_unwatch(adapter);
+			adapter_unlock(adapter);
+		}
+		/* However much there is to do: peers die, and the agent speaks. */
+		if (sleep_ns > 0 || turns % ADAPTER_TICK_EVERY == 0)
+			wait_bell(adapter, sleep_ns);
+		atomic_store_explicit(&adapter->asleep, false, memory_order_relaxed);
+	}
+	atomic_store_explicit(&adapter->tables.header->thread, 0, memory_order_relaxed);
+	return NULL;
+}
+
+int adapter_start_thread(struct hdl_adapter *adapter)
+{
+	/* Signals are the program's and go to its threads, but for those that a thread raises itself: fault.c needs them. */
+	sigset_t program, before;
+	sigfillset(&program);
+	sigdelset(&program, SIGSEGV);
+	sigdelset(&program, SIGBUS);
+	sigdelset(&program, SIGFPE);
+	sigdelset(&program, SIGILL);
+	pthread_sigmask(SIG_SETMASK, &program, &before);
+	int error = pthread_create(&adapter->thread, NULL, thread_main, adapter);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (error != 0) {
+		errno = error;
+		log_error("the adapter's thread could not be started: %m; end some programs, or "
+		          "raise \"ulimit -u\" or \"ulimit -v\"");
+		return -HDL_EIO;
+	}
+	adapter->has_thread = true;
+	return 0;
+}
+
+void adapter_stop_thread(struct hdl_adapter *adapter)
+{
+	if (!adapter->has_thread)
+		return;
+	atomic_store_explicit(&adapter->quitting, true, memory_order_release);
+	adapter_nudge(adapter);
+	pthread_join(adapter->thread, NULL);
+	adapter->has_thread = false;
+}

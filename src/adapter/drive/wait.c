@@ -1,0 +1,280 @@
+/* How a thread of the application waits for completions.
+ *
+ * A thread that sleeps in poll(2) on a channel's descriptor is woken twice removed: the peer rings the bell, the adapter's thread wakes and
+ * drives, and that makes the descriptor readable. So whoever waits through us hears the bell itself, beside its own descriptors, and
+ * drives; the adapter's thread leaves it the bell meanwhile (take_bell()). A message wakes one thread, not two.
+ *
+ *      hdl_channel_get()   drive, take an event      else sleep for the bell and the channel's descriptor
+ *      hdl_poll()          drive, poll(2) at once    else sleep for the bell and the caller's descriptors
+ *      hdl_epoll_wait()    drive, epoll_wait(2)      else sleep for the bell and the epoll's descriptor
+ *
+ * One thread has the bell. Others that wait meanwhile sleep for their own descriptors, which whoever drives makes readable; when the one
+ * with the bell goes about its own work, the adapter's thread gets it back at once, for their sake (give_bell()). Where nobody waits it
+ * looks within a millisecond whether the application still does (drive.c). */
+#include <errno.h>
+#include <limits.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "adapter/adapter.h"
+#include "adapter/net/udp.h"
+#include "port/bell.h"
+
+#define WAIT_EXTRA (1u + UDP_MAX_ADDRESSES) /* descriptors of ours that are waited for, too */
+#define WAIT_STACK 64u                      /* of the caller's, without allocating memory */
+
+/* A wait, and what of the adapter's was taken for it. */
+struct waiting {
+	struct hdl_adapter *adapter;
+	struct pollfd *fds;             /* the caller's, and behind them room for WAIT_EXTRA */
+	uint32_t count;                 /* of the caller's, */
+	uint32_t all;                   /* and with ours */
+	const struct timespec *timeout; /* NULL: none */
+	uint64_t until_ns;              /* when it is over; 0: it begins with the first sleep */
+	uint64_t sleep_ns;              /* no longer, for this time */
+	bool has_bell;
+};
+
+static bool is_time(const struct timespec *timeout)
+{
+	return timeout == NULL ||
+	       (timeout->tv_sec >= 0 && timeout->tv_nsec >= 0 && timeout->tv_nsec < 1000000000);
+}
+
+/* May there be no sleep at all? */
+static bool is_at_once(const struct timespec *timeout)
+{
+	return timeout != NULL && timeout->tv_sec == 0 && timeout->tv_nsec == 0;
+}
+
+/* How much time is left for a sleep. The clock is read when somebody sleeps, and not before. */
+static uint64_t time_left(struct waiting *w)
+{
+	if (w->until_ns == UINT64_MAX || (w->timeout == NULL && w->until_ns == 0))
+		return UINT64_MAX;
+	uint64_t now = clock_now_ns();
+	if (w->until_ns == 0) {
+		uint64_t seconds = (uint64_t)w->timeout->tv_sec;
+		w->until_ns = seconds < (UINT64_MAX - now) / 1000000000u - 1
+		                      ? now + seconds * 1000000000u + (uint64_t)w->timeout->tv_nsec
+		                      : UINT64_MAX;
+	}
+	return now < w->until_ns ? w->until_ns - now : 0;
+}
+
+/* We are about to sleep: hear the bell from now on, if nobody else does. The adapter is driven once more, for what came before that. */
+static void take_bell(struct waiting *w)
+{
+	struct hdl_adapter *adapter = w->adapter;
+	w->all = w->count;
+	w->sleep_ns = time_left(w);
+	adapter_lock(adapter);
+	/* A thread that left a wait by longjmp() has it still. */
+	w->has_bell = adapter->has_thread &&
+	              (!adapter->bell_taken || pthread_equal(adapter->bell_owner, pthread_self()));
+	if (!w->has_bell) {
+		atomic_fetch_add_explicit(&adapter->waiters, 1, memory_order_relaxed);
+		adapter_unlock(adapter);
+		return;
+	}
+	adapter->bell_taken = true;
+	adapter->bell_owner = pthread_self();
+	adapter_watch_bell(adapter, false);
+	adapter_arm(adapter);
+	/* What was left for the application's next call is due now: it may not come for long. */
+	bool goes_on = engine_run(&adapter->engine) > 0;
+	recorder_flush(adapter);
+	bool stuck = adapter_is_stuck(adapter);
+	int socks[UDP_MAX_ADDRESSES];
+	udp_descriptors(adapter, socks);
+	w->fds[w->all++] = (struct pollfd){.fd = adapter->bell, .events = POLLIN};
+	for (uint32_t i = 0; i < UDP_MAX_ADDRESSES && socks[i] >= 0; i++)
+		w->fds[w->all++] = (struct pollfd){.fd = socks[i], .events = POLLIN};
+	if (!engine_idle(&adapter->engine) || (goes_on && stuck))
+		w->sleep_ns = 0;
+	else if (stuck && w->sleep_ns > ADAPTER_STUCK_MS * 1000000u)
+		w->sleep_ns = ADAPTER_STUCK_MS * 1000000u;
+	adapter_unlock(adapter);
+}
+
+/* We do not sleep any more; @rang: the bell did. */
+static void give_bell(struct waiting *w, bool rang)
+{
+	struct hdl_adapter *adapter = w->adapter;
+	if (!w->has_bell) {
+		atomic_fetch_sub_explicit(&adapter->waiters, 1, memory_order_relaxed);
+		return;
+	}
+	if (rang)
+		bell_hear(adapter->bell);
+	adapter_lock(adapter);
+	if (rang)
+		adapter->lanes_armed = false;
+	adapter->bell_taken = false;
+	struct udp_wire *wire = adapter->udp;
+	for (uint32_t i = w->count + 1; i < w->all && wire != NULL; i++, wire = wire->next)
+		if ((w->fds[i].revents & POLLIN) != 0)
+			wire->skip = 0;
+	bool others = atomic_load_explicit(&adapter->waiters, memory_order_relaxed) > 0;
+	if (others) {
+		adapter_watch_bell(adapter, true);
+		adapter_arm(adapter);
+		others = !engine_idle(&adapter->engine);
+	}
+	adapter_unlock(adapter);
+	if (others)
+		adapter_nudge(adapter);
+	adapter_touch(adapter); /* a thread that sleeps takes the bell back */
+}
+
+/* The thread is cancelled in its sleep. */
+static void bell_dropped(void *context)
+{
+	give_bell(context, true);
+}
+
+/* Sleep for the caller's descriptors and for the bell, after take_bell(). Returns how many of the caller's have something; 0: none, but there
+ * may be something to drive, or time is up; or a negative error. */
+static int sleep_taken(struct waiting *w, const sigset_t *sigmask)
+{
+	int ready;
+	struct timespec timeout = {.tv_sec = (time_t)(w->sleep_ns / 1000000000u),
+	                           .tv_nsec = (long)(w->sleep_ns % 1000000000u)};
+	pthread_cleanup_push(bell_dropped, w);
+	ready = ppoll(w->fds, w->all, w->sleep_ns == UINT64_MAX ? NULL : &timeout, sigmask);
+	if (ready < 0)
+		ready = -errno;
+	pthread_cleanup_pop(0);
+	give_bell(w, ready > 0 && w->has_bell && w->fds[w->count].revents != 0);
+	for (uint32_t i = w->count; i < w->all && ready > 0; i++)
+		ready -= w->fds[i].revents != 0;
+	return ready;
+}
+
+static int sleep_once(struct waiting *w, const sigset_t *sigmask)
+{
+	take_bell(w);
+	return sleep_taken(w, sigmask);
+}
+
+int adapter_wait(struct hdl_adapter *adapter, int fd, uint64_t until_ns)
+{
+	struct pollfd fds[1 + WAIT_EXTRA] = {{.fd = fd, .events = POLLIN}};
+	struct waiting w = {.adapter = adapter, .fds = fds, .count = 1, .until_ns = until_ns};
+	return sleep_once(&w, NULL);
+}
+
+/* Drive, before we look. Is there an event to be found? */
+static bool drive_first(struct hdl_adapter *adapter)
+{
+	adapter_poll(adapter);
+	return atomic_load_explicit(&adapter->readable, memory_order_relaxed) > 0;
+}
+
+static bool is_adapter(const struct hdl_adapter *adapter)
+{
+	return adapter != NULL && adapter->magic == MAGIC_ADAPTER;
+}
+
+/* Look at @fds without waiting. */
+static int look_poll(struct pollfd *fds, uint32_t count)
+{
+	int ready = poll(fds, count, 0);
+	return ready < 0 ? -errno : ready;
+}
+
+static int poll_all(struct waiting *w, const sigset_t *sigmask)
+{
+	for (bool last = is_at_once(w->timeout);; last = time_left(w) == 0) {
+		int ready = drive_first(w->adapter) || last ? look_poll(w->fds, w->count) : 0;
+		if (ready == 0 && !last)
+			ready = sleep_once(w, sigmask);
+		if (ready == 0 && !last && drive_first(w->adapter))
+			ready = look_poll(w->fds, w->count);
+		if (ready != 0 || last)
+			return ready;
+	}
+}
+
+/* @w with memory for its descriptors that is gone afterwards, also if the thread is cancelled. */
+static int poll_many(struct waiting *w, const sigset_t *sigmask)
+{
+	int ready;
+	pthread_cleanup_push(free, w->fds);
+	ready = poll_all(w, sigmask);
+	pthread_cleanup_pop(0);
+	return ready;
+}
+
+int hdl_poll(struct hdl_adapter *adapter, struct pollfd *fds, uint32_t count,
+             const struct timespec *timeout, const void *sigmask)
+{
+	struct pollfd few[WAIT_STACK + WAIT_EXTRA];
+	struct waiting w = {.adapter = adapter, .fds = few, .count = count, .timeout = timeout};
+	if (!is_adapter(adapter) || (fds == NULL && count > 0) || !is_time(timeout))
+		return -HDL_EINVAL;
+	if (count > WAIT_STACK)
+		w.fds = calloc((size_t)count + WAIT_EXTRA, sizeof(*fds));
+	if (w.fds == NULL)
+		return -HDL_ENOMEM;
+	if (count > 0)
+		memcpy(w.fds, fds, count * sizeof(*fds));
+	int ready = count > WAIT_STACK ? poll_many(&w, sigmask) : poll_all(&w, sigmask);
+	for (uint32_t i = 0; i < count && ready >= 0; i++)
+		fds[i].revents = w.fds[i].revents;
+	if (w.fds != few)
+		free(w.fds);
+	return ready;
+}
+
+/* Sleep as epoll_pwait(2) does: somebody else has the bell. Of threads that wait for one epoll, an event wakes one. */
+static int sleep_in_epoll(struct waiting *w, struct epoll_event *events, int max,
+                          const sigset_t *sigmask)
+{
+	int ready;
+	struct timespec timeout = {.tv_sec = (time_t)(w->sleep_ns / 1000000000u),
+	                           .tv_nsec = (long)(w->sleep_ns % 1000000000u)};
+	uint64_t ms = w->sleep_ns / 1000000u + 1;
+	pthread_cleanup_push(bell_dropped, w);
+	ready = epoll_pwait2(w->fds[0].fd, events, max, w->sleep_ns == UINT64_MAX ? NULL : &timeout,
+	                     sigmask);
+	if (ready < 0 && errno == ENOSYS) /* Linux before 5.11 */
+		ready = epoll_pwait(w->fds[0].fd, events, max,
+		                    w->sleep_ns == UINT64_MAX ? -1
+		                    : ms < INT_MAX            ? (int)ms
+		                                              : INT_MAX,
+		                    sigmask);
+	if (ready < 0)
+		ready = -errno;
+	pthread_cleanup_pop(0);
+	give_bell(w, false);
+	return ready;
+}
+
+int hdl_epoll_wait(struct hdl_adapter *adapter, int epoll, struct epoll_event *events, int max,
+                   const struct timespec *timeout, const void *sigmask)
+{
+	struct pollfd fds[1 + WAIT_EXTRA] = {{.fd = epoll, .events = POLLIN}};
+	struct waiting w = {.adapter = adapter, .fds = fds, .count = 1, .timeout = timeout};
+	if (!is_adapter(adapter) || !is_time(timeout))
+		return -HDL_EINVAL;
+	bool last = is_at_once(timeout), found = drive_first(adapter);
+	for (;;) {
+		int ready = found || last ? epoll_wait(epoll, events, max, 0) : 0;
+		if (ready != 0 || last)
+			return ready < 0 ? -errno : ready;
+		take_bell(&w);
+		ready = w.has_bell ? sleep_taken(&w, sigmask)
+		                   : sleep_in_epoll(&w, events, max, sigmask);
+		if (ready < 0 || (ready > 0 && !w.has_bell))
+			return ready;
+		found = drive_first(adapter) || ready > 0;
+		last = time_left(&w) == 0; /* however often other channels have something */
+	}
+}

@@ -1,0 +1,167 @@
+/* Which peers are reached over the wire, and the paths to them. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "adapter/adapter.h"
+#include "adapter/net/udp.h"
+#include "base/log.h"
+#include "transport/ib/ib.h"
+
+#define FLOW_PORTS \
+	0xc000u /* source ports that tell flows apart (IBTA annex A17.7.3): the upper quarter */
+#define ECT_0     2u
+#define HOP_LIMIT 64u /* where the program says nothing */
+
+bool wire_only(const struct hdl_adapter *adapter)
+{
+	return adapter->engine.carrier != NULL && adapter->wire_only;
+}
+
+bool wire_reaches(const struct hdl_adapter *adapter, const struct hdl_gid *gid)
+{
+	if (adapter->engine.carrier == NULL)
+		return false;
+	return adapter->wire_only || !adapter_knows_node(adapter, gid);
+}
+
+/* The place among our addresses of @gid, if packets leave from it; else of the first that they leave from. */
+static uint8_t wire_of_own(const struct hdl_adapter *adapter, const struct hdl_gid *gid)
+{
+	uint32_t wires = udp_gids(adapter);
+	for (uint8_t i = 0; i < adapter->gid_count; i++)
+		if ((wires >> i & 1) && memcmp(&adapter->gids[i], gid, sizeof(*gid)) == 0)
+			return i;
+	return 0;
+}
+
+uint8_t wire_source(const struct hdl_adapter *adapter, uint8_t index, const struct hdl_gid *to)
+{
+	/* A socket has one address; other carriers have all of ours. */
+	const uint8_t *from = index < adapter->gid_count ? adapter->gids[index].raw : NULL;
+	struct hdl_gid found;
+	if (adapter->udp == NULL)
+		return from != NULL ? index : 0;
+	memcpy(found.raw, udp_ports_find(adapter->udp, from, to->raw)->address.gid, 16);
+	return wire_of_own(adapter, &found);
+}
+
+struct hdl_gid wire_address(const struct hdl_adapter *adapter, const struct hdl_gid *gid)
+{
+	struct hdl_gid address = *gid;
+	if (adapter->udp != NULL && adapter_is_own_node(adapter, gid))
+		return adapter->gids[wire_of_own(adapter, gid)];
+	uint16_t lid = adapter_first_lid(adapter, gid);
+	if (lid != 0)
+		roce_gid_from_ipv4(address.raw, 127u << 24 | AGENT_LOOPBACK << 16 | lid);
+	return address;
+}
+
+/* Both ends of a flow and nothing else decide its port: packets of one connection keep their order. */
+static uint16_t flow_port(uint32_t qpn, uint32_t dest_qpn)
+{
+	uint32_t flow = (qpn * 0x9e3779b1u) ^ (dest_qpn * 0x85ebca6bu);
+	return (uint16_t)(FLOW_PORTS | (flow >> 18));
+}
+
+struct path wire_path(const struct hdl_adapter *adapter, const struct hdl_ah_attr *ah, uint32_t qpn,
+                      uint32_t dest_qpn)
+{
+	struct hdl_gid to = adapter_address(ah);
+	to = wire_address(adapter, &to);
+	struct path path = {.ip = {.src_port = flow_port(qpn, dest_qpn),
+	                           .dont_fragment = true,
+	                           .traffic_class = (uint8_t)((ah->traffic_class & ~3u) | ECT_0),
+	                           .hop_limit = ah->hop_limit != 0 ? ah->hop_limit : HOP_LIMIT,
+	                           .flow_label = ah->flow_label},
+	                    .port = 1,
+	                    .sl = ah->sl};
+	memcpy(path.ip.sgid, adapter->gids[wire_source(adapter, ah->sgid_index, &to)].raw,
+	       sizeof(path.ip.sgid));
+	memcpy(path.ip.dgid, to.raw, sizeof(path.ip.dgid));
+	return path;
+}
+
+bool wire_is_foreign(const struct hdl_gid *gid)
+{
+	struct udp_address address = {0};
+	char text[UDP_ADDRESS_TEXT];
+	uid_t uid = 0;
+	memcpy(address.gid, gid->raw, sizeof(address.gid));
+	if (!udp_address_is_loopback(&address) ||
+	    owner_of(&address, UDP_ROCE_PORT, &uid) != OWNER_OTHER)
+		return false;
+	udp_address_print(&address, text);
+	log_error("UDP port %u of %s is held by user %u: that is no node of yours; \"heddle "
+	          "status\" tells where yours are",
+	          UDP_ROCE_PORT, text, (unsigned)uid);
+	return true;
+}
+
+int wire_connect(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t mask)
+{
+	if ((mask & HDL_QP_PATH_MTU) && attr->path_mtu > udp_mtu(qp->pd->adapter))
+		return -HDL_EINVAL; /* no packet would leave; a smaller one here alone would not be understood there */
+	if (qp->qp.ib == NULL && (qp->qp.ib = calloc(1, sizeof(*qp->qp.ib))) == NULL)
+		return -HDL_ENOMEM;
+	struct ib *ib = qp->qp.ib;
+	uint32_t dest = mask & HDL_QP_DEST_QPN ? attr->dest_qpn : qp->qp.attr.dest_qpn;
+	ib->path = wire_path(qp->pd->adapter, &attr->ah, qp->qp.qpn, dest);
+	struct hdl_gid to;
+	memcpy(to.raw, ib->path.ip.dgid, sizeof(to.raw));
+	if (qp->pd->adapter->udp != NULL && wire_is_foreign(&to))
+		return -HDL_EACCES;
+	if (mask & HDL_QP_PATH_MTU)
+		ib->mtu = attr->path_mtu;
+	ib->came_port = flow_port(dest, qp->qp.qpn);
+	if ((mask & HDL_QP_STRIPE) == 0 || attr->stripe == 0)
+		return 0;
+	if ((mask & HDL_QP_ALT_PATH) == 0)
+		return -HDL_EINVAL;
+	free(ib->stripe); /* of an attempt that failed */
+	ib->stripe = malloc(stripe_bytes(attr->stripe, ib->mtu));
+	if (ib->stripe == NULL)
+		return -HDL_ENOMEM;
+	stripe_init(ib->stripe, attr->stripe, ib->mtu);
+	return 0;
+}
+
+void wire_alternate(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t mask)
+{
+	struct ib *ib = qp->qp.ib;
+	uint8_t *state = &qp->qp.attr.path_mig_state;
+	if (ib != NULL && (mask & HDL_QP_ALT_PATH)) {
+		ib->alternate =
+		        wire_path(qp->pd->adapter, &attr->alt_ah, qp->qp.qpn, qp->qp.attr.dest_qpn);
+		/* Between the same two addresses it is the port by which a network tells ways apart. */
+		ib->alternate.ip.src_port ^= IB_ALTERNATE_PORT;
+		ib->has_alternate = true;
+		ib->has_former = false;
+	}
+	if ((mask & HDL_QP_PATH_MIG_STATE) == 0)
+		return;
+	if (attr->path_mig_state == HDL_MIG_MIGRATED && *state == HDL_MIG_ARMED)
+		ib_migrate(&qp->pd->adapter->engine, &qp->qp);
+	*state = attr->path_mig_state;
+}
+
+void wire_disconnect(struct hdl_qp *qp)
+{
+	if (qp->qp.ib != NULL)
+		free(qp->qp.ib->stripe);
+	free(qp->qp.ib);
+	qp->qp.ib = NULL;
+}
+
+void adapter_take(struct hdl_adapter *adapter, const struct path *came, bool congested,
+                  const uint8_t *payload, size_t bytes)
+{
+	struct path path = *came;
+	struct ib_packet packet;
+	adapter_lock(adapter);
+	adapter->engine.now_ns = clock_read(&adapter->clock);
+	if (roce_udp_decode(&path.ip, &packet, payload, bytes) == IB_OK)
+		ib_take(&adapter->engine, &path, congested, &packet);
+	else
+		counter_add(&adapter->engine.counters[ENGINE_BAD_PACKETS], 1);
+	adapter_unlock(adapter);
+}

@@ -1,0 +1,533 @@
+/* Queue pairs: making, changing, asking, ending. */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "adapter/adapter.h"
+#include "port/lanes.h"
+#include "queue/qp_state.h"
+#include "queue/wqe.h"
+#include "transport/ib/ib.h"
+#include "transport/ib/raw.h"
+#include "transport/local/local.h"
+
+#define SHUFFLE_ROUNDS 48u
+#define SHUFFLE_TRIES  64u
+
+static bool cq_fits(const struct hdl_cq *cq, const struct hdl_adapter *adapter)
+{
+	return cq != NULL && cq->magic == MAGIC_CQ && cq->adapter == adapter;
+}
+
+/* An end of XRC has none. */
+static bool has_receives(uint32_t type)
+{
+	return type != HDL_QP_XRC_INI && type != HDL_QP_XRC_TGT;
+}
+
+static int judge_init(const struct hdl_pd *pd, const struct hdl_qp_init_attr *attr)
+{
+	const struct hdl_qp_cap *cap = &attr->cap;
+	if (attr->type < HDL_QP_RC || attr->type > HDL_QP_RAW)
+		return -HDL_ENOTSUP;
+	const struct carrier *carrier = pd->adapter->engine.carrier;
+	if (attr->type == HDL_QP_RAW && (carrier == NULL || carrier->send_raw == NULL))
+		return -HDL_ENOTSUP;
+	bool sends = attr->type != HDL_QP_XRC_TGT, receives = has_receives(attr->type);
+	if ((sends && !cq_fits(attr->send_cq, pd->adapter)) ||
+	    (receives && !cq_fits(attr->recv_cq, pd->adapter)))
+		return -HDL_EINVAL;
+	if (receives && attr->srq != NULL &&
+	    (attr->srq->magic != MAGIC_SRQ || attr->srq->pd->adapter != pd->adapter ||
+	     attr->srq->srq.number != 0))
+		return -HDL_EINVAL;
+	if (attr->type == HDL_QP_RD && (attr->rdd == NULL || attr->rdd->magic != MAGIC_RDD ||
+	                                attr->rdd->pd->adapter != pd->adapter))
+		return -HDL_EINVAL;
+	if (cap->max_send_wr > HDL_MAX_QP_WR || cap->max_recv_wr > HDL_MAX_QP_WR ||
+	    cap->max_send_sge > HDL_MAX_SGE || cap->max_recv_sge > HDL_MAX_SGE ||
+	    cap->max_inline > HDL_MAX_INLINE || attr->register_error > HDL_REGISTER_ERROR_TERMINATE)
+		return -HDL_EINVAL;
+	return 0;
+}
+
+/* Only what the type has: an end of XRC has no receives, and the target no sends. */
+static struct hdl_qp_init_attr of_type(const struct hdl_qp_init_attr *attr)
+{
+	struct hdl_qp_init_attr own = *attr;
+	if (own.type == HDL_QP_XRC_TGT) {
+		own.send_cq = NULL;
+		own.cap.max_send_wr = own.cap.max_send_sge = own.cap.max_inline = 0;
+	} else {
+		own.xrcd = NULL;
+	}
+	/* As adapters do: programs that ask for no inline data and send a few bytes so are common. */
+	if (own.type != HDL_QP_XRC_TGT) {
+		uint32_t room = wqe_inline_room(own.cap.max_send_sge, own.cap.max_inline);
+		own.cap.max_inline = room < HDL_MAX_INLINE ? room : HDL_MAX_INLINE;
+	}
+	if (own.type != HDL_QP_RD)
+		own.rdd = NULL;
+	if (!has_receives(own.type)) {
+		own.recv_cq = NULL;
+		own.srq = NULL;
+		own.cap.max_recv_wr = own.cap.max_recv_sge = 0;
+	}
+	return own;
+}
+
+static void free_qp(struct hdl_qp *qp)
+{
+	free(qp->qp.sq.elements);
+	free(qp->qp.rq.elements);
+	free(qp->qp.lists);
+	free(qp->qp.reads.entries);
+	free(qp->qp.kept);
+	free(qp->qp.capture);
+	wire_disconnect(qp);
+	free(qp);
+}
+
+/* The queues, at least as large as was asked for: a queue of nothing still has a slot that is never used. */
+static struct hdl_qp *new_qp(const struct hdl_qp_init_attr *attr)
+{
+	struct hdl_qp *qp = aligned_alloc(64, (sizeof(*qp) + 63) & ~(size_t)63);
+	if (qp == NULL)
+		return NULL;
+	memset(qp, 0, sizeof(*qp));
+	const struct hdl_qp_cap *cap = &attr->cap;
+	uint32_t send_stride = wqe_send_stride(cap->max_send_sge, cap->max_inline);
+	uint32_t recv_stride = wqe_recv_stride(cap->max_recv_sge);
+	uint32_t recv_depth = attr->srq != NULL ? 0 : cap->max_recv_wr;
+	void *send = malloc(wq_bytes(cap->max_send_wr, send_stride));
+	void *recv = malloc(wq_bytes(recv_depth, recv_stride));
+	wq_init(&qp->qp.sq, send, cap->max_send_wr, send_stride, cap->max_send_sge);
+	wq_init(&qp->qp.rq, recv, recv_depth, recv_stride, cap->max_recv_sge);
+	if (attr->register_on_send) {
+		qp->qp.lists_size = ADAPTER_LIST_PAGES;
+		qp->qp.lists = calloc(ADAPTER_LIST_PAGES, sizeof(uint64_t));
+	}
+	/* A reliable datagram's is kept by its context. */
+	bool shares =
+	        (attr->srq != NULL && attr->type != HDL_QP_RD) || attr->type == HDL_QP_XRC_TGT;
+	if (shares)
+		qp->qp.kept = malloc(wqe_recv_stride(HDL_MAX_SGE));
+	if (send == NULL || recv == NULL || (shares && qp->qp.kept == NULL) ||
+	    (attr->register_on_send && qp->qp.lists == NULL)) {
+		free_qp(qp);
+		return NULL;
+	}
+	return qp;
+}
+
+/* What capture.h needs of a queue pair. */
+static bool make_capture(struct qp *qp)
+{
+	uint32_t slots = qp->sq.mask + 1;
+	qp->capture = calloc(1, capture_qp_bytes(slots));
+	if (qp->capture != NULL)
+		qp->capture->mask = slots - 1;
+	return qp->capture != NULL;
+}
+
+/* The place of the @turn-th number: all 2^@bits of them in an order that follows from the key alone (the swap-or-not shuffle of Hoang,
+ * Morris and Rogaway, with rounds enough that one number does not tell the next). */
+static uint32_t shuffled(const uint64_t key[2], uint32_t turn, uint32_t bits)
+{
+	uint32_t mask = (1u << bits) - 1, place = turn & mask;
+	for (uint64_t round = 0; round < SHUFFLE_ROUNDS; round++) {
+		uint64_t draw = (key[0] + round * 0x9e3779b97f4a7c15u) * 0xbf58476d1ce4e5b9u;
+		uint32_t twin = place ^ ((uint32_t)(draw >> 32) & mask);
+		uint64_t pair = key[1] ^ (uint64_t)(twin > place ? twin : place) << 8 ^ round;
+		pair = (pair ^ pair >> 30) * 0xbf58476d1ce4e5b9u;
+		pair = (pair ^ pair >> 27) * 0x94d049bb133111ebu;
+		place = pair >> 63 ? twin : place;
+	}
+	return place;
+}
+
+/* A place for a number. One that was just freed comes back when all others had their turn, so that what is late for it is for nobody;
+ * and nobody else can tell which comes next. Where most are taken, the next that is free will do. */
+static size_t next_place(struct hdl_adapter *adapter)
+{
+	while (adapter->qp_key[0] == 0)
+		for (unsigned i = 0; i < 2; i++)
+			adapter->qp_key[i] = prng_next(&adapter->prng);
+	size_t place = 0;
+	for (unsigned tries = 0; tries < SHUFFLE_TRIES; tries++) {
+		place = shuffled(adapter->qp_key, adapter->qp_turn++, adapter->qp_bits);
+		if (!bitmap_test(&adapter->qp_map, place))
+			return place;
+	}
+	return bitmap_find_clear(&adapter->qp_map, place);
+}
+
+int adapter_take_number(struct hdl_adapter *adapter, uint32_t *number)
+{
+	if (bitmap_count(&adapter->qp_map) > adapter->max_qp)
+		return -HDL_ENOMEM;
+	size_t index = next_place(adapter);
+	if (index == BITMAP_NONE)
+		return -HDL_ENOMEM;
+	bitmap_set(&adapter->qp_map, index);
+	uint32_t high = adapter->on_node
+	                        ? adapter->slot
+	                        : (uint32_t)prng_below(&adapter->prng,
+	                                               1u << (ENGINE_QPN_BITS - adapter->qp_bits));
+	*number = high << adapter->qp_bits | (uint32_t)index;
+	if (*number < 2) /* 0 and 1 belong to management */
+		*number |= 1u << adapter->qp_bits;
+	if (*number ==
+	    MULTICAST_QPN) /* and the last to groups; the agent gives out no slot that has it */
+		*number &= ~(1u << adapter->qp_bits);
+	return 0;
+}
+
+void adapter_free_number(struct hdl_adapter *adapter, uint32_t number)
+{
+	bitmap_clear(&adapter->qp_map, number & adapter->engine.qp_mask);
+}
+
+/* With the drive lock. */
+static int number_qp(struct hdl_adapter *adapter, struct hdl_qp *qp)
+{
+	int result = adapter_take_number(adapter, &qp->qp.qpn);
+	if (result != 0)
+		return result;
+	uint32_t index = qp->qp.qpn & adapter->engine.qp_mask;
+	qp->qp.pub = &adapter->engine.qps_public[index];
+	adapter->engine.qps[index] = &qp->qp;
+	return 0;
+}
+
+/* Who ends a connection ends it after what has happened so far: what came counts, and is acknowledged; what the peer has executed is
+ * told. Some of that may have waited for the application to call. */
+static void conclude(struct hdl_qp *qp)
+{
+	adapter_catch_up(qp->pd->adapter);
+	if (qp->qp.link < LINK_WIRE && qp->qp.unanswered > 0)
+		local_look(&qp->pd->adapter->engine, &qp->qp);
+}
+
+/* Change the state with the posters locked out: none that saw the old state posts into the new one. */
+static void enter(struct hdl_qp *qp, enum hdl_qp_state state)
+{
+	lock_take(&qp->qp.sq.post_lock);
+	lock_take(&qp->qp.rq.post_lock);
+	qp_enter(&qp->pd->adapter->engine, &qp->qp, state);
+	lock_drop(&qp->qp.rq.post_lock);
+	lock_drop(&qp->qp.sq.post_lock);
+}
+
+/* With @sign 1 the objects that @qp uses are in use, with -1 no longer. */
+static void use(const struct hdl_qp *qp, uint32_t sign)
+{
+	const struct hdl_qp_init_attr *init = &qp->init;
+	atomic_fetch_add(&qp->pd->users, sign);
+	if (init->send_cq != NULL)
+		atomic_fetch_add(&init->send_cq->users, sign);
+	if (init->recv_cq != NULL)
+		atomic_fetch_add(&init->recv_cq->users, sign);
+	if (init->srq != NULL)
+		atomic_fetch_add(&init->srq->users, sign);
+	if (init->xrcd != NULL)
+		atomic_fetch_add(&init->xrcd->users, sign);
+	if (init->rdd != NULL)
+		atomic_fetch_add(&init->rdd->users, sign);
+}
+
+int hdl_qp_create(struct hdl_pd *pd, struct hdl_qp_init_attr *given, struct hdl_qp **out)
+{
+	if (given == NULL || out == NULL)
+		return -HDL_EINVAL;
+	if (given->type == HDL_QP_XRC_TGT) {
+		if (pd != NULL || given->xrcd == NULL || given->xrcd->magic != MAGIC_XRCD)
+			return -HDL_EINVAL;
+		pd = given->xrcd->pd;
+	}
+	if (pd == NULL || pd->magic != MAGIC_PD)
+		return -HDL_EINVAL;
+	int result = judge_init(pd, given);
+	if (result != 0)
+		return result;
+	const struct hdl_qp_init_attr own = of_type(given), *attr = &own;
+	struct hdl_qp *qp = new_qp(attr);
+	if (qp == NULL)
+		return -HDL_ENOMEM;
+	qp->magic = MAGIC_QP;
+	qp->pd = pd;
+	qp->init = *attr;
+	qp->qp.type = (uint8_t)attr->type;
+	qp->qp.max_message = attr->type == HDL_QP_UD    ? udp_mtu(pd->adapter)
+	                     : attr->type == HDL_QP_RAW ? HDL_RAW_MTU
+	                                                : (uint32_t)HDL_MAX_MESSAGE;
+	qp->qp.xrcd = attr->type == HDL_QP_XRC_TGT ? pd->number : 0;
+	qp->qp.rdd = own.rdd != NULL ? own.rdd->pd->number : 0;
+	qp->qp.signal_all = attr->signal_all;
+	qp->qp.register_on_send = attr->register_on_send;
+	qp->qp.windows_only = attr->remote_windows_only;
+	qp->qp.register_error = (uint8_t)attr->register_error;
+	qp->qp.pd = pd->number;
+	qp->qp.link = LINK_NONE;
+	qp->qp.cap = attr->cap;
+	qp->qp.srq = attr->srq != NULL ? &attr->srq->srq : NULL;
+	qp->qp.send_cq = attr->send_cq != NULL ? &attr->send_cq->cq : NULL;
+	qp->qp.recv_cq = attr->recv_cq != NULL ? &attr->recv_cq->cq : NULL;
+	mpsc_node_init(&qp->qp.pending);
+	timer_node_init(&qp->qp.timer);
+	if (pd->adapter->engine.capture != NULL && !make_capture(&qp->qp)) {
+		free_qp(qp);
+		return -HDL_ENOMEM;
+	}
+	adapter_lock(pd->adapter);
+	result = number_qp(pd->adapter, qp);
+	if (result == 0)
+		enter(qp, HDL_QPS_RESET);
+	adapter_unlock(pd->adapter);
+	if (result != 0) {
+		free_qp(qp);
+		return result;
+	}
+	use(qp, 1);
+	given->cap = attr->cap;
+	*out = qp;
+	return 0;
+}
+
+int hdl_qp_destroy(struct hdl_qp *qp)
+{
+	if (qp == NULL || qp->magic != MAGIC_QP)
+		return -HDL_EINVAL;
+	struct hdl_adapter *adapter = qp->pd->adapter;
+	if (qp->groups > 0)
+		return -HDL_EBUSY;
+	adapter_lock(adapter);
+	/* What posters left for us becomes ours, then everything of it is let go. */
+	conclude(qp);
+	enter(qp, HDL_QPS_RESET);
+	engine_forget(&adapter->engine, &qp->qp);
+	raw_leave(&adapter->engine, &qp->qp);
+	qp_publish(qp->qp.pub, &(struct qp_facts){0}); /* nobody sees it any more */
+	adapter->engine.qps[qp->qp.qpn & adapter->engine.qp_mask] = NULL;
+	adapter_free_number(adapter, qp->qp.qpn);
+	adapter_unlock(adapter);
+	events_purge(&adapter->events, qp);
+	use(qp, (uint32_t)-1);
+	qp->magic = 0;
+	free_qp(qp);
+	return 0;
+}
+
+static int count_untaken(struct cq *cq, uint32_t qpn)
+{
+	if (cq == NULL)
+		return 0;
+	lock_take(&cq->poll_lock);
+	uint32_t count = cq_count(cq, qpn);
+	lock_drop(&cq->poll_lock);
+	return (int)count;
+}
+
+int hdl_qp_untaken(struct hdl_adapter *adapter, uint32_t qpn)
+{
+	if (adapter == NULL || adapter->magic != MAGIC_ADAPTER)
+		return -HDL_EINVAL;
+	int count = 0;
+	adapter_lock(adapter);
+	adapter_catch_up(adapter);
+	const struct qp *qp = adapter->engine.qps[qpn & adapter->engine.qp_mask];
+	if (qp != NULL && qp->qpn == qpn) {
+		count = count_untaken(qp->send_cq, qpn);
+		if (qp->recv_cq != qp->send_cq)
+			count += count_untaken(qp->recv_cq, qpn);
+	}
+	adapter_unlock(adapter);
+	return count;
+}
+
+/* --- modify --- */
+
+bool qp_values_fit(const struct hdl_qp_attr *a, uint32_t mask)
+{
+	const uint32_t remote =
+	        HDL_ACCESS_REMOTE_READ | HDL_ACCESS_REMOTE_WRITE | HDL_ACCESS_REMOTE_ATOMIC;
+	if ((mask & HDL_QP_ACCESS) && (a->access & ~remote) != 0)
+		return false;
+	if ((mask & HDL_QP_PORT) && a->port_num != 1)
+		return false;
+	if ((mask & HDL_QP_PKEY_INDEX) && a->pkey_index != 0)
+		return false;
+	if ((mask & HDL_QP_PATH_MTU) &&
+	    (a->path_mtu < 256 || a->path_mtu > 4096 || (a->path_mtu & (a->path_mtu - 1)) != 0))
+		return false;
+	if ((mask & HDL_QP_TIMEOUT) && a->timeout > 31)
+		return false;
+	if ((mask & HDL_QP_RETRY_CNT) && a->retry_cnt > 7)
+		return false;
+	if ((mask & HDL_QP_RNR_RETRY) && a->rnr_retry > 7)
+		return false;
+	if ((mask & HDL_QP_MIN_RNR_TIMER) && a->min_rnr_timer > 31)
+		return false;
+	if ((mask & HDL_QP_RQ_PSN) && a->rq_psn > 0xffffff)
+		return false;
+	if ((mask & HDL_QP_SQ_PSN) && a->sq_psn > 0xffffff)
+		return false;
+	if ((mask & HDL_QP_DEST_QPN) && a->dest_qpn > 0xffffff)
+		return false;
+	if ((mask & HDL_QP_MAX_RD_ATOMIC) && a->max_rd_atomic > HDL_MAX_RD_ATOMIC)
+		return false;
+	if ((mask & HDL_QP_AV) && a->ah.sgid_index >= AGENT_MAX_GIDS)
+		return false;
+	if ((mask & HDL_QP_ALT_PATH) &&
+	    (a->alt_port_num != 1 || a->alt_timeout > 31 || a->alt_pkey_index != 0 ||
+	     a->alt_ah.sgid_index >= AGENT_MAX_GIDS))
+		return false;
+	if ((mask & HDL_QP_PATH_MIG_STATE) && a->path_mig_state > HDL_MIG_REARM)
+		return false;
+	if ((mask & HDL_QP_STRIPE) && a->stripe != 0 &&
+	    (a->stripe < 16 || a->stripe > HDL_MAX_STRIPE || (a->stripe & (a->stripe - 1)) != 0))
+		return false;
+	return !((mask & HDL_QP_MAX_DEST_RD_ATOMIC) && a->max_dest_rd_atomic > HDL_MAX_RD_ATOMIC);
+}
+
+void qp_take_values(struct hdl_qp_attr *to, const struct hdl_qp_attr *from, uint32_t mask)
+{
+#define TAKE(bit, field)                         \
+	do {                                     \
+		if (mask & (bit))                \
+			to->field = from->field; \
+	} while (0)
+	TAKE(HDL_QP_ACCESS, access);
+	TAKE(HDL_QP_PORT, port_num);
+	TAKE(HDL_QP_QKEY, qkey);
+	TAKE(HDL_QP_AV, ah);
+	TAKE(HDL_QP_PATH_MTU, path_mtu);
+	TAKE(HDL_QP_TIMEOUT, timeout);
+	TAKE(HDL_QP_RETRY_CNT, retry_cnt);
+	TAKE(HDL_QP_RNR_RETRY, rnr_retry);
+	TAKE(HDL_QP_RQ_PSN, rq_psn);
+	TAKE(HDL_QP_MAX_RD_ATOMIC, max_rd_atomic);
+	TAKE(HDL_QP_MIN_RNR_TIMER, min_rnr_timer);
+	TAKE(HDL_QP_SQ_PSN, sq_psn);
+	TAKE(HDL_QP_MAX_DEST_RD_ATOMIC, max_dest_rd_atomic);
+	TAKE(HDL_QP_DEST_QPN, dest_qpn);
+	TAKE(HDL_QP_PKEY_INDEX, pkey_index);
+	TAKE(HDL_QP_ALT_PATH, alt_ah);
+	TAKE(HDL_QP_ALT_PATH, alt_port_num);
+	TAKE(HDL_QP_ALT_PATH, alt_timeout);
+	TAKE(HDL_QP_ALT_PATH, alt_pkey_index);
+	TAKE(HDL_QP_STRIPE, stripe);
+#undef TAKE
+}
+
+int qp_make_reads(struct qp *qp, uint32_t depth)
+{
+	struct read_entry *entries = NULL;
+	if (depth > 0 && (entries = calloc(read_queue_slots(depth), sizeof(*entries))) == NULL)
+		return -HDL_ENOMEM;
+	free(qp->reads.entries);
+	read_queue_init(&qp->reads, entries, depth, 0);
+	return 0;
+}
+
+/* With the drive lock. */
+static int modify(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t mask)
+{
+	struct hdl_adapter *adapter = qp->pd->adapter;
+	enum hdl_qp_state from = qp_state(&qp->qp);
+	enum hdl_qp_state to = mask & HDL_QP_STATE ? (enum hdl_qp_state)attr->state : from;
+	if (attr->state > HDL_QPS_ERR && (mask & HDL_QP_STATE))
+		return -HDL_EINVAL;
+	if ((mask & HDL_QP_CUR_STATE) && attr->cur_state != from)
+		return -HDL_EPERM;
+	switch (qp_judge((enum hdl_qp_type)qp->qp.type, from, to, mask)) {
+	case QP_MODIFY_NO_TRANSITION:
+		return -HDL_EPERM;
+	case QP_MODIFY_MISSING:
+	case QP_MODIFY_NOT_ALLOWED:
+		return -HDL_EINVAL;
+	default:
+		break;
+	}
+	if (!qp_values_fit(attr, mask))
+		return -HDL_EINVAL;
+	if (to == HDL_QPS_ERR || to == HDL_QPS_RESET)
+		conclude(qp);
+	if (mask & HDL_QP_AV) {
+		if (attr->ah.src_path_bits >> adapter->lmc != 0)
+			return -HDL_EINVAL;
+		struct hdl_gid to_gid = adapter_address(&attr->ah);
+		uint32_t dest = mask & HDL_QP_DEST_QPN ? attr->dest_qpn : qp->qp.attr.dest_qpn;
+		uint32_t found =
+		        wire_only(adapter) ? LINK_WIRE : adapter_find_link(adapter, &to_gid, dest);
+		if (found == LINK_NONE && wire_reaches(adapter, &to_gid))
+			found = LINK_WIRE;
+		/* A node that is there, a process that is not (any more): what is sent will not be answered. */
+		if (found == LINK_NONE && !adapter_knows_node(adapter, &to_gid))
+			return -HDL_EHOSTUNREACH;
+		int result = found == LINK_WIRE ? wire_connect(qp, attr, mask) : 0;
+		if (result != 0)
+			return result;
+		qp->qp.link = found;
+	}
+	/* There must be something to arm, and not in use. On the same-host path there is one way only: nothing comes of it. */
+	if ((mask & HDL_QP_PATH_MIG_STATE) && attr->path_mig_state == HDL_MIG_REARM &&
+	    (qp->qp.ib != NULL && qp->qp.ib->stripe != NULL
+	             ? true
+	             : !(mask & HDL_QP_ALT_PATH) &&
+	                       (qp->qp.ib == NULL || !qp->qp.ib->has_alternate)))
+		return -HDL_EINVAL;
+	if ((mask & HDL_QP_MAX_DEST_RD_ATOMIC) &&
+	    qp_make_reads(&qp->qp, attr->max_dest_rd_atomic) != 0)
+		return -HDL_ENOMEM;
+	qp_take_values(&qp->qp.attr, attr, mask);
+	if (mask & (HDL_QP_ALT_PATH | HDL_QP_PATH_MIG_STATE))
+		wire_alternate(qp, attr, mask);
+	if (to == HDL_QPS_RESET)
+		qp->qp.attr = (struct hdl_qp_attr){0};
+	enter(qp, to);
+	if (to == HDL_QPS_RESET)
+		wire_disconnect(qp);
+	return 0;
+}
+
+int hdl_qp_modify(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t mask)
+{
+	if (qp == NULL || qp->magic != MAGIC_QP || attr == NULL ||
+	    (mask & ~(uint32_t)HDL_QP_ATTR_ALL))
+		return -HDL_EINVAL;
+	bool connects =
+	        (mask & HDL_QP_AV) && (mask & HDL_QP_DEST_QPN) && !wire_only(qp->pd->adapter);
+	struct hdl_gid to = adapter_address(&attr->ah);
+	if ((mask & HDL_QP_AV) && qp->pd->adapter->udp != NULL)
+		agent_locate(qp->pd->adapter, &to);
+	if (connects && agent_reach(qp->pd->adapter, &to, attr->dest_qpn) == -HDL_EACCES)
+		return -HDL_EACCES;
+	adapter_lock(qp->pd->adapter);
+	int result = modify(qp, attr, mask);
+	adapter_unlock(qp->pd->adapter);
+	/* Also takes what the lanes hold by now: what was sent to a former connection finds no queue pair that is ready. */
+	for (uint32_t turns = LANES_SLOTS / ENGINE_RX_BATCH; result == 0 && turns > 0; turns--)
+		if (adapter_drive(qp->pd->adapter) == 0)
+			break;
+	return result;
+}
+
+int hdl_qp_query(struct hdl_qp *qp, struct hdl_qp_attr *attr, struct hdl_qp_init_attr *init)
+{
+	if (qp == NULL || qp->magic != MAGIC_QP || attr == NULL)
+		return -HDL_EINVAL;
+	adapter_lock(qp->pd->adapter);
+	*attr = qp->qp.attr;
+	attr->state = attr->cur_state = qp_state(&qp->qp);
+	attr->draining = qp->qp.draining;
+	if (init != NULL)
+		*init = qp->init;
+	adapter_unlock(qp->pd->adapter);
+	return 0;
+}
+
+uint32_t hdl_qp_number(const struct hdl_qp *qp)
+{
+	return qp->qp.qpn;
+}

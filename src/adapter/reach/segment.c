@@ -1,0 +1,163 @@
+/* Memory that peers can map: the owner's side. */
+#include "adapter/reach/segment.h"
+
+#include <string.h>
+#include <unistd.h>
+
+static bool overlap(const struct segment *s, uint64_t addr, uint64_t length)
+{
+	return s->addr <= addr ? addr - s->addr < s->length : s->addr - addr < length;
+}
+
+static bool holds(const struct segment *s, uint64_t addr, uint64_t length)
+{
+	return addr >= s->addr && addr - s->addr <= s->length &&
+	       length <= s->length - (addr - s->addr);
+}
+
+/* Do both say the same of every address that they share? */
+static bool same_file(const struct segment *a, const struct segment *b)
+{
+	return a->dev == b->dev && a->inode == b->inode &&
+	       a->addr - a->offset == b->addr - b->offset && a->writable == b->writable;
+}
+
+/* Let peers see what slot @index holds now. */
+static void publish(struct segments *segments, uint32_t index)
+{
+	struct segment_table *table = segments->table;
+	uint64_t words[SEGMENT_WORDS];
+	uint64_t version = atomic_load_explicit(&table->version, memory_order_relaxed);
+	memcpy(words, &segments->own[index].segment, sizeof(words));
+	/* V1: odd first, even last; pairs with V2 in reach.c. */
+	atomic_store_explicit(&table->version, version + 1, memory_order_relaxed);
+	for (unsigned i = 0; i < SEGMENT_WORDS; i++)
+		atomic_store_explicit(&table->slots[index].words[i], words[i],
+		                      memory_order_release);
+	atomic_store_explicit(&table->version, version + 2, memory_order_release);
+}
+
+/* Close our descriptor, unless the program has closed it and got the number for something else. */
+static void close_own(const struct segment *s)
+{
+	uint64_t dev, inode;
+	if (file_in_memory(s->fd, &dev, &inode) && dev == s->dev && inode == s->inode)
+		close(s->fd);
+}
+
+static void take_out(struct segments *segments, uint32_t index)
+{
+	struct segment gone = segments->own[index].segment;
+	segments->own[index] = (struct segment_own){.segment = {.fd = -1}};
+	publish(segments, index);
+	close_own(&gone);
+}
+
+void segment_forget(struct segments *segments, uint64_t addr, uint64_t length)
+{
+	for (uint32_t i = 0; i < SEGMENT_MAX; i++)
+		if (segments->own[i].birth != 0 && overlap(&segments->own[i].segment, addr, length))
+			take_out(segments, i);
+}
+
+/* Make @own reach as far as @found does, too: the mapping has grown. */
+static void grow(struct segments *segments, uint32_t index, const struct segment *found)
+{
+	struct segment *s = &segments->own[index].segment;
+	uint64_t end = s->addr + s->length, found_end = found->addr + found->length;
+	if (holds(s, found->addr, found->length))
+		return;
+	if (found->addr < s->addr) {
+		s->offset = found->offset;
+		s->addr = found->addr;
+	}
+	s->length = (found_end > end ? found_end : end) - s->addr;
+	s->generation = ++segments->last_generation;
+	publish(segments, index);
+}
+
+bool segment_wanted(const struct segments *segments, uint64_t addr, uint64_t length)
+{
+	bool room = false;
+	for (uint32_t i = 0; i < SEGMENT_MAX && !room; i++)
+		room = segments->own[i].birth == 0 ||
+		       overlap(&segments->own[i].segment, addr, length);
+	return room;
+}
+
+struct segment_ref segment_take(struct segments *segments, uint64_t addr, uint64_t length,
+                                const struct segment *found)
+{
+	uint32_t room = SEGMENT_MAX, known = SEGMENT_MAX;
+	if (found == NULL) {
+		segment_forget(segments, addr, length);
+		return (struct segment_ref){0};
+	}
+	for (uint32_t i = 0; i < SEGMENT_MAX; i++) {
+		struct segment_own *own = &segments->own[i];
+		if (own->birth != 0 && overlap(&own->segment, found->addr, found->length)) {
+			if (known == SEGMENT_MAX && same_file(&own->segment, found))
+				known = i;
+			else
+				take_out(segments, i);
+		}
+		if (own->birth == 0 && room == SEGMENT_MAX)
+			room = i;
+	}
+	if (known < SEGMENT_MAX) {
+		close(found->fd);
+		grow(segments, known, found);
+	} else if (room < SEGMENT_MAX) {
+		known = room;
+		segments->own[known].segment = *found;
+		segments->own[known].segment.generation = ++segments->last_generation;
+		segments->own[known].birth = segments->last_generation;
+		publish(segments, known);
+	} else {
+		close(found->fd);
+		return (struct segment_ref){0};
+	}
+	segments->own[known].regions++;
+	return (struct segment_ref){known, segments->own[known].birth};
+}
+
+struct segment_ref segment_share(struct segments *segments, struct segment_ref ref)
+{
+	struct segment_own *own = &segments->own[ref.index];
+	if (ref.birth == 0 || own->birth != ref.birth)
+		return (struct segment_ref){0};
+	own->regions++;
+	return ref;
+}
+
+void segment_give(struct segments *segments, struct segment_ref ref)
+{
+	struct segment_own *own = &segments->own[ref.index];
+	if (ref.birth != 0 && own->birth == ref.birth && --own->regions == 0)
+		take_out(segments, ref.index);
+}
+
+void segment_begin(struct segments *segments, struct segment_table *table, bool with_peers)
+{
+	*segments = (struct segments){.table = table, .pagemap = with_peers ? file_pagemap() : -1};
+}
+
+void segment_let_go(struct segments *segments)
+{
+	for (uint32_t i = 0; i < SEGMENT_MAX; i++)
+		if (segments->own[i].birth != 0)
+			close_own(&segments->own[i].segment);
+	if (segments->pagemap >= 0)
+		close(segments->pagemap);
+	*segments = (struct segments){.pagemap = -1};
+}
+
+void segment_end(struct segments *segments)
+{
+	if (segments->table == NULL)
+		return;
+	segment_forget(segments, 0, UINT64_MAX);
+	if (segments->pagemap >= 0)
+		close(segments->pagemap);
+	segments->table = NULL;
+}

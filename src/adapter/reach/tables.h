@@ -1,0 +1,57 @@
+/* The tables that an adapter shares with its peers, read-only: one block of memory, in a memory file so that a descriptor
+ * names it. Nobody but the owner writes to it, and readers trust nothing in it.
+ *
+ *   0        header: how to see whether the owner's memory can be reached, the counters for onlookers
+ *   4096     segments: registered memory that peers can map (segment.h)
+ *   8192     protection table entries
+ *   ...      translation tables
+ *   ...      facts of the queue pairs */
+#ifndef ADAPTER_TABLES_H
+#define ADAPTER_TABLES_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "adapter/reach/segment.h"
+#include "memory/tpt.h"
+#include "port/agentmsg.h"
+#include "transport/engine.h"
+#include "transport/qp.h"
+
+#define TABLES_HEADER_BYTES  4096u
+#define TABLES_SEGMENT_BYTES 4096u
+
+struct tables_header {
+	uint64_t probe_addr; /* in the owner's memory: eight bytes that hold probe_value */
+	uint64_t probe_value;
+	uint64_t key_mul; /* how the keys of the table are read (memory/tpt.h) */
+	uint64_t barrier; /* 1: the owner pays for barriers (base/barrier.h) */
+	struct counter counters[ENGINE_COUNTER_COUNT];
+	_Atomic uint32_t
+	        thread; /* the number of one of the owner's that sleeps most of the time; 0: none */
+};
+_Static_assert(sizeof(struct tables_header) <= TABLES_HEADER_BYTES, "see the drawing");
+_Static_assert(sizeof(struct segment_table) <= TABLES_SEGMENT_BYTES, "see the drawing");
+
+/* Where things are in a block of the sizes given. */
+struct tables {
+	int fd;      /* -1: not in a file */
+	bool closed; /* nobody can write through a descriptor, not even this one */
+	void *block;
+	struct agent_sizes sizes;
+	struct tables_header *header;
+	struct segment_table *segments;
+	struct tpt_slot *slots;
+	uint64_t *arena;
+	struct qp_public *qps;
+};
+
+/* The owner's: for @entries of the protection table and 2^@qp_bits queue pairs. 0 or -HDL_ENOMEM. */
+int tables_make(struct tables *tables, uint32_t entries, uint32_t qp_bits, uint64_t arena_words);
+/* A descriptor for readers, who cannot write through it. Or -1. */
+int tables_reader_fd(const struct tables *tables);
+/* A peer's: @fd stays the caller's. 0; -HDL_EINVAL: sizes that do not fit the file or our limits; -HDL_ENOMEM. */
+int tables_map(struct tables *tables, int fd, const struct agent_sizes *sizes);
+void tables_unmap(struct tables *tables);
+
+#endif

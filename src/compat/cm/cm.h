@@ -1,0 +1,326 @@
+/* /dev/infiniband/rdma_cm inside the process: what librdmacm writes to it is answered here, by the kernel's interface
+ * <rdma/rdma_user_cm.h>.
+ *
+ * A channel is a descriptor of librdmacm's, an eventfd that is readable while there are events. An identifier belongs to a channel;
+ * its peer is an identifier of some process, and the two exchange the messages of the communication manager (IBTA volume 1 chapter
+ * 12), carried by the node agent (hdl_cm_send(3)): on this machine in a format of our own, across the wire as they are (cm/far.c). One lock guards everything here; it is not held while the agent is
+ * asked for a port, because the adapter's thread needs it to go on. */
+#ifndef COMPAT_CM_H
+#define COMPAT_CM_H
+
+#include <netinet/in.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include <rdma/rdma_user_cm.h>
+
+#include "compat/cm/index.h"
+#include "compat/compat.h"
+
+/* As rdma_cma.h numbers them for programs. */
+enum cm_event_type {
+	CM_ADDR_RESOLVED,
+	CM_ADDR_ERROR,
+	CM_ROUTE_RESOLVED,
+	CM_ROUTE_ERROR,
+	CM_CONNECT_REQUEST,
+	CM_CONNECT_RESPONSE,
+	CM_CONNECT_ERROR,
+	CM_UNREACHABLE,
+	CM_REJECTED,
+	CM_ESTABLISHED,
+	CM_DISCONNECTED,
+	CM_DEVICE_REMOVAL,
+	CM_MULTICAST_JOIN,
+	CM_MULTICAST_ERROR,
+	CM_ADDR_CHANGE,
+	CM_TIMEWAIT_EXIT
+};
+
+/* Room for private data in the messages (IBTA 12.6; of a request the addresses take 36 bytes, annex A11). Programs are told of
+ * all of it, whatever was given, as on other devices. */
+#define CM_REQ_ROOM      56u
+#define CM_REP_ROOM      196u
+#define CM_REJ_ROOM      148u
+#define CM_SIDR_REQ_ROOM 180u
+#define CM_SIDR_REP_ROOM 136u
+
+/* Reasons of a rejection (IBTA 12.6.7.2). */
+#define CM_REASON_RESOURCES \
+	3u /* too many requests wait at the listener: told as CM_REASON_CONSUMER, as elsewhere */
+#define CM_REASON_TIMEOUT    4u
+#define CM_REASON_NO_SERVICE 8u
+#define CM_REASON_CONSUMER   28u
+
+/* Of a service's resolution (IBTA 12.11.2). */
+#define CM_SIDR_NO_SERVICE 1u
+#define CM_SIDR_REJECTED   2u
+
+#define CM_NODES         0x7f480000u /* 127.72.0.0/16: the nodes of a machine, hdl_gid_query(3) */
+#define CM_UDP_QKEY      0x01234567u
+#define CM_MAX_BACKLOG   1024
+#define CM_MAX_MULTICAST 1024u  /* groups that identifiers have joined */
+#define CM_MAX_IDS       65536u /* what librdmacm can number */
+/* Numbers that name connections to peers: below those that tell the process (hdl_cm_send(3)). */
+#define CM_NUMBER_BITS 22u
+
+enum cm_kind { CM_REQ, CM_MRA, CM_REP, CM_RTU, CM_REJ, CM_DREQ, CM_DREP, CM_SIDR_REQ, CM_SIDR_REP };
+
+/* What travels, in the host's byte order: both ends are on this machine. */
+struct cm_wire {
+	uint32_t kind;
+	uint32_t from, to; /* identifiers */
+	uint32_t qpn, psn, qkey;
+	uint32_t status; /* reason, or status of a SIDR_REP */
+	uint8_t responder_resources, initiator_depth;
+	uint8_t flow_control, retry_count, rnr_retry_count, srq;
+	uint8_t private_length;
+	uint8_t is_ib;
+	uint16_t slid;              /* of the sender of a request, on InfiniBand */
+	uint16_t attempt;           /* which of the sender's requests */
+	uint8_t sgid[16], dgid[16]; /* of the sender of a request */
+	struct sockaddr_in6 src, dst;
+	uint8_t private_data[RDMA_MAX_PRIVATE_DATA];
+};
+_Static_assert(sizeof(struct cm_wire) <= HDL_CM_BYTES, "a message holds it");
+
+enum cm_state {
+	CM_IDLE,
+	CM_LISTENING,
+	CM_REQ_SENT,
+	CM_REQ_RECEIVED,
+	CM_REP_SENT,
+	CM_REP_RECEIVED,
+	CM_CONNECTED,
+	CM_DREQ_SENT,
+	CM_ENDED /* disconnected or rejected */
+};
+
+/* What an identifier waits for (cm/wait.c). */
+enum cm_wait {
+	CM_WAIT_NONE,
+	CM_WAIT_LISTENER,
+	CM_WAIT_ANSWER,
+	CM_WAIT_NODE,
+	CM_WAIT_TIMEWAIT,
+	CM_WAIT_FAR /* what the end across the wire waits for */
+};
+
+struct cm_id;
+struct ibcm;
+
+struct cm_event {
+	struct cm_event *next;
+	struct cm_id *owner; /* the listener of a request */
+	struct cm_id *child; /* of a request */
+	struct cm_mc *mc;    /* of a group */
+	int untaken;         /* completions that were there when it was last held back */
+	struct rdma_ucm_event_resp resp;
+};
+
+struct cm_channel {
+	int fd;
+	struct cm_event *first, **end;
+};
+
+/* A group that an identifier has joined. */
+struct cm_mc {
+	uint32_t handle;
+	struct cm_id *id;
+	uint64_t uid; /* librdmacm's */
+	uint32_t events_reported;
+};
+
+struct cm_id {
+	uint32_t handle; /* for librdmacm */
+	uint32_t number; /* for peers: drawn at random, not 0 */
+	struct cm_index_link links[CM_INDICES];
+	struct cm_channel *channel;
+	uint64_t uid; /* librdmacm's; 0: it does not know us yet */
+	uint16_t space;
+	uint8_t qp_type;
+	bool is_ib; /* its addresses are those of InfiniBand */
+	enum cm_state state;
+	uint32_t events_reported;
+	int backlog; /* requests that may still wait to be taken */
+
+	struct sockaddr_in6 src, dst; /* or sockaddr_in, by family; family 0: none */
+	struct hdl_gid sgid, dgid;
+	uint16_t dlid;   /* InfiniBand: where the peer is; 0: by its GID */
+	bool has_device; /* sgid is one */
+	bool has_path;
+	bool may_cross;   /* the peer is across the wire unless it is on a node of the agent */
+	bool across;      /* it is */
+	struct ibcm *far; /* then, once there is a request: our end of the connection (cm/ibcm.h) */
+	uint8_t mtu;      /* of the path, enum ibv_mtu; 0: that of the port */
+	bool holds_port, for_all;
+	struct hdl_gid port_gid; /* for what comes to it, unless it is for all */
+	uint32_t port_options;   /* enum hdl_cm_option of the port it holds */
+
+	uint64_t guid; /* of the peer */
+	uint32_t slot, peer;
+	uint32_t qpn, psn, qkey; /* the peer's */
+	uint32_t own_qpn;        /* 0: not known */
+	uint32_t
+	        own_psn; /* of the first packet that we expect: each side tells the other where to begin (IBTA 12.7.31) */
+	struct cm_wire *
+	        sent; /* what was asked or answered, while there may be need to say it again (cm/wait.c) */
+	uint16_t attempt; /* of ours, or of the peer whose request it was */
+	unsigned tries;
+	uint64_t asked_ns; /* the program did, then */
+	enum cm_wait wait;
+	uint64_t wait_ns, give_up_ns; /* until when; of a node or an answer, when to give up */
+	uint32_t queued;              /* its place among those that wait (cm/wait.c); 0: none */
+	uint32_t
+	        shown; /* of a listener: the number of the child that the program was told of last */
+	bool owes_drep; /* the peer disconnects, and the program has not heard of it yet (cm_told()) */
+	bool collects; /* of a listener: the program takes more than one request before it answers */
+	bool reuse, afonly; /* RDMA_OPTION_ID_REUSEADDR, RDMA_OPTION_ID_AFONLY */
+	uint8_t ack_timeout; /* RDMA_OPTION_ID_ACK_TIMEOUT, or what a request across the wire says; 0: not set */
+	uint8_t responder_resources, initiator_depth, retry_count, rnr_retry_count;
+};
+
+/* --- cm/device.c: the device, its descriptors and its events --- */
+int compat_cm_open(int flags);
+bool compat_cm_owns(int fd);
+ssize_t compat_cm_write(int fd, const void *data, size_t bytes);
+void compat_cm_close(int fd);
+/* The parent's descriptors and identifiers are not a child's. */
+void compat_cm_forget(void);
+
+void cm_lock(void);
+void cm_unlock(void);
+/* Wait until that time of CLOCK_MONOTONIC, or cm_lock_wake(). With the lock, which is given up meanwhile. */
+void cm_lock_wait(uint64_t until_ns);
+void cm_lock_wake(void);
+struct cm_channel *cm_channel_of(int fd);
+/* A new event for @id, of which librdmacm knows the uid; NULL: it does not, or there is no memory. Fill it in, then cm_push(). */
+struct cm_event *cm_event_new(struct cm_id *id, enum cm_event_type type, int status);
+void cm_push(struct cm_event *event);
+void cm_raise(struct cm_id *id, enum cm_event_type type, int status);
+/* Take the events of @id out of its channel and into @to; NULL: drop them. */
+void cm_move_events(struct cm_id *id, struct cm_channel *to);
+/* Drop the events of @mc. */
+void cm_forget_multicast(const struct cm_mc *mc);
+
+/* --- cm/id.c: identifiers and the commands on them --- */
+struct cm_id *cm_id_new(struct cm_channel *channel, uint16_t space, uint8_t qp_type);
+struct cm_id *cm_id_of(uint32_t handle);
+/* By the number that peers know it by. */
+struct cm_id *cm_id_numbered(uint32_t number);
+/* Who asked us with it: for CM_BY_PEER, where the peer is a process of this machine. */
+uint64_t cm_process_key(uint64_t guid, uint32_t slot, uint32_t number);
+/* The next one at or after *at; NULL at the end. */
+struct cm_id *cm_id_next(uint32_t *at);
+void cm_id_end(struct cm_id *id);
+/* Look for the node that the address of @id leads to. With the lock, which is given up meanwhile: @id may be gone. */
+void cm_seek(struct cm_id *id, bool last_time);
+/* One command, with the lock. 0 or an error. */
+int cm_command(struct cm_channel *channel, const struct rdma_ucm_cmd_hdr *header, const void *body);
+
+/* --- cm/addr.c: addresses, and what librdmacm asks about a route --- */
+bool cm_is_any(const struct sockaddr_in6 *address);
+in_port_t *cm_port_of(struct sockaddr_in6 *address);
+/* The entry of our GID table for an address of this host. False: it is not one. */
+bool cm_local_gid(const struct sockaddr_in6 *address, struct hdl_gid *gid);
+/* Our LID where connections are made by LIDs; 0: by GIDs. */
+uint16_t cm_own_lid(void);
+/* The address of our node on this machine, in CM_NODES; 0: it has none. In the host's order. */
+in_addr_t cm_node_address(void);
+/* Where peers are reached over the wire 127.0.0.1 is of no use to them: an address that it stands for takes its place. Programs,
+ * libfabric among them, tell their peers what they are bound to. */
+void cm_show_node(struct sockaddr_in6 *address);
+/* The address of the node with this LID where nodes are on wires that no other machine reaches. */
+void cm_lid_address(uint16_t lid, struct hdl_gid *gid);
+/* The family of an address as an option of ports. */
+uint32_t cm_family_of(const struct sockaddr_in6 *address);
+/* Where @id->dst is, and from where: fills dgid, and src and sgid unless they are set. *elsewhere: on another node, if there is
+ * such. 0 or an error. */
+int cm_route(struct cm_id *id, bool *elsewhere);
+/* How long an acknowledgement may take on the path of @id, 4.096 us * 2^n. */
+uint8_t cm_ack_timeout(const struct cm_id *id);
+void cm_query_route(const struct cm_id *id, struct rdma_ucm_query_route_resp *resp);
+int cm_init_qp_attr(const struct cm_id *id, uint32_t state, struct ib_uverbs_qp_attr *attr);
+void cm_ah_attr(const struct cm_id *id, struct ib_uverbs_ah_attr *attr);
+
+/* --- cm/ib.c: addresses of InfiniBand, and the commands that know them --- */
+struct cm_path_resp { /* struct rdma_ucm_query_path_resp with one path */
+	uint32_t num_paths, reserved;
+	struct ib_path_rec_data path;
+};
+/* @size bytes of an address of any family; *space is not 0 if it is one of InfiniBand. 0 or an error. */
+int cm_address_in(const void *from, size_t size, struct sockaddr_in6 *to, uint16_t *space);
+void cm_query_addr(const struct cm_id *id, bool as_gids, struct rdma_ucm_query_addr_resp *resp);
+void cm_query_path(const struct cm_id *id, struct cm_path_resp *resp);
+
+/* --- cm/multicast.c: groups --- */
+bool cm_is_multicast(const struct sockaddr_in6 *address);
+/* The GID of the group that @address names on our device. */
+void cm_multicast_gid(const struct sockaddr_in6 *address, struct hdl_gid *gid);
+/* 0 or an error. */
+int cm_join(struct cm_id *id, const struct sockaddr_in6 *address, bool is_gid, uint64_t uid,
+            uint32_t *handle);
+int cm_leave(uint32_t handle, uint32_t *events_reported);
+/* @id ends. */
+void cm_leave_all(const struct cm_id *id);
+
+/* --- cm/peer.c: messages --- */
+void cm_heard(void *context, const struct hdl_cm_msg *msg);
+int cm_request(struct cm_id *id, const struct rdma_ucm_conn_param *param);
+int cm_accept(struct cm_id *id, const struct rdma_ucm_conn_param *param);
+int cm_reject(struct cm_id *id, uint32_t reason, const void *data, uint8_t length);
+int cm_disconnect(struct cm_id *id);
+/* Send the request of @id once more. */
+void cm_repeat(struct cm_id *id);
+/* What @id sent was not answered yet: send it again; not at all: give it up. */
+void cm_send_again(struct cm_id *id);
+void cm_expire(struct cm_id *id);
+/* The identifier ends: its peer is told. */
+void cm_part(struct cm_id *id);
+/* The program hears, or has done something about it, that the peer of @id disconnects: now the peer is answered, which so hears of the
+ * end after the program. At the latest when it asks again. */
+void cm_told(struct cm_id *id);
+/* For cm/far.c. A message from the peer of @id. */
+void cm_take(struct cm_id *id, const struct cm_wire *wire);
+/* A request: the identifier that it made; NULL, and whether there is a listener at all. */
+struct cm_id *cm_take_request(const struct hdl_cm_msg *msg, const struct cm_wire *wire,
+                              bool *listening);
+/* Nobody answers. */
+void cm_unreachable(struct cm_id *id);
+
+/* --- cm/far.c: peers across the wire --- */
+/* 0 or an error. */
+int cm_far_send(struct cm_id *id, const struct cm_wire *wire);
+void cm_far_heard(const struct hdl_cm_msg *msg);
+void cm_far_expire(struct cm_id *id);
+/* The program saw data of the peer. */
+void cm_far_notify(struct cm_id *id);
+/* Leave with the agent what the peer of @id is to be told when this process has gone. */
+void cm_far_leave_word(const struct cm_id *id);
+/* The identifier ends. */
+void cm_far_part(struct cm_id *id);
+/* The program ends: say what is due about all of them. */
+void cm_far_part_all(void);
+/* In a child of fork(): the connections are the parent's. */
+void cm_far_forget(void);
+
+/* --- cm/wait.c --- */
+/* Nobody took the request of @id. True: it will be repeated; false: it was often enough. */
+bool cm_wait_more(struct cm_id *id);
+/* From now on, for an answer or a node, until the time to give up; for the end of the connection's time. */
+void cm_wait_answer(struct cm_id *id);
+void cm_wait_timewait(struct cm_id *id);
+void cm_wait_node(struct cm_id *id);
+/* For what its end across the wire waits for, if anything. */
+void cm_wait_far(struct cm_id *id);
+/* For how long an answer is waited for. */
+uint32_t cm_answer_ms(void);
+uint64_t cm_now_ns(void);
+void cm_give_up_in(struct cm_id *id, uint32_t timeout_ms);
+/* @id waits for nothing any more. */
+void cm_wait_end(struct cm_id *id);
+/* In a child of fork(): nobody waits. */
+void cm_wait_forget(void);
+
+#endif

@@ -1,0 +1,556 @@
+/* Connections with peers across the wire: what cm/peer.c says and hears becomes messages of InfiniBand's communication management,
+ * which find their way by queue pair 1 of both nodes. Who repeats what and until when is in cm/ibcm.c; each such identifier has an end
+ * of it. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/prng.h"
+#include "compat/cm/cm.h"
+#include "compat/cm/ibcm.h"
+
+#define ETHERNET_LID  0xffffu
+#define HOP_LIMIT     64u
+#define FLOW_LABELS   0xfffffu
+#define INVALID_GID   12  /* reason of a REJ: the primary path leads elsewhere */
+#define LATE_REQUESTS 64u /* of connections that have ended, to know their repetitions */
+
+/* Requests of identifiers that are gone: one that the network still holds is no new one. */
+static struct {
+	struct hdl_gid gid;
+	uint64_t transaction_id, until_ns;
+	uint32_t remote_id;
+} late[LATE_REQUESTS];
+static unsigned next_late;
+
+static struct hdl_limits limits(void)
+{
+	struct hdl_limits own = {0};
+	struct hdl_adapter *adapter = compat_adapter();
+	if (adapter != NULL)
+		hdl_adapter_query(adapter, &own);
+	return own;
+}
+
+static uint32_t number_of(const struct cm_id *id)
+{
+	return (uint32_t)limits().slot << CM_NUMBER_BITS | id->number;
+}
+
+static int send_to(const struct hdl_gid *gid, const struct hdl_gid *own, const uint8_t *mad,
+                   enum hdl_cm_wire how)
+{
+	struct hdl_adapter *adapter = compat_adapter();
+	struct hdl_cm_msg msg = {.gid = *gid, .own = *own, .on_wire = how, .length = MAD_BYTES};
+	if (adapter == NULL)
+		return ENODEV;
+	memcpy(msg.data, mad, MAD_BYTES);
+	return -hdl_cm_send(adapter, &msg);
+}
+
+/* A process may end without a word, and the peer is to hear of it all the same: the agent keeps one for it. */
+void cm_far_leave_word(const struct cm_id *id)
+{
+	struct ibcm_out out = {0};
+	if (id->far == NULL)
+		return;
+	struct ibcm end = *id->far;
+	if (!end.datagram && ibcm_disconnect(&end, cm_now_ns(), &out))
+		send_to(&id->dgid, &id->sgid, out.mad, HDL_CM_WHEN_GONE);
+	else if (end.state == IBCM_DREQ_SENT) /* to another agent, which knows nothing of it */
+		send_to(&id->dgid, &id->sgid, end.last, HDL_CM_WHEN_GONE);
+}
+
+static int flush(const struct cm_id *id, const struct ibcm_out *out)
+{
+	return out->any ? send_to(&id->dgid, &id->sgid, out->mad,
+	                          out->last ? HDL_CM_LAST_WORD : HDL_CM_ON_WIRE)
+	                : 0;
+}
+
+/* @message, which came in @msg. */
+static void refuse(const struct hdl_cm_msg *msg, const struct ib_cm_message *message, int reason)
+{
+	struct ib_cm_message answer;
+	uint8_t mad[MAD_BYTES];
+	if (!ib_cm_refuse(message, (enum ib_cm_reason)reason, &answer))
+		return;
+	ib_cm_encode(&answer, mad);
+	send_to(&msg->gid, &msg->own, mad, HDL_CM_ON_WIRE);
+}
+
+/* --- addresses --- */
+
+static const struct sockaddr_in *as_in(const struct sockaddr_in6 *address)
+{
+	return (const struct sockaddr_in *)(const void *)address;
+}
+
+static void ip_bytes(const struct sockaddr_in6 *address, uint8_t to[16])
+{
+	if (address->sin6_family == AF_INET)
+		memcpy(to + 12, &as_in(address)->sin_addr, 4);
+	else
+		memcpy(to, &address->sin6_addr, 16);
+}
+
+static void ip_address(struct sockaddr_in6 *address, bool ipv4, const uint8_t from[16],
+                       uint16_t port)
+{
+	*address = (struct sockaddr_in6){.sin6_family = ipv4 ? AF_INET : AF_INET6,
+	                                 .sin6_port = htons(port)};
+	if (ipv4)
+		memcpy(&((struct sockaddr_in *)(void *)address)->sin_addr, from + 12, 4);
+	else
+		memcpy(&address->sin6_addr, from, 16);
+}
+
+/* Private data of a request, behind the addresses (annex A11) where they are those of IP. */
+static void private_out(const struct cm_id *id, const struct cm_wire *wire, uint8_t *to)
+{
+	size_t header = id->is_ib ? 0 : IB_CM_IP_BYTES;
+	struct sockaddr_in6 src = id->src;
+	struct ib_cm_ip ip = {.family = src.sin6_family == AF_INET ? 4 : 6,
+	                      .port = ntohs(*cm_port_of(&src))};
+	ip_bytes(&id->src, ip.src);
+	ip_bytes(&id->dst, ip.dst);
+	if (header != 0)
+		ib_cm_ip_encode(&ip, to);
+	memcpy(to + header, wire->private_data, wire->private_length);
+}
+
+/* And back. @room: of private data, all of it. */
+static void private_in(struct cm_wire *wire, const uint8_t *from, size_t room, uint16_t port)
+{
+	struct ib_cm_ip ip;
+	bool by_ip = ib_cm_ip_decode(&ip, from);
+	size_t header = by_ip ? IB_CM_IP_BYTES : 0;
+	if (by_ip) {
+		ip_address(&wire->src, ip.family == 4, ip.src, ip.port);
+		ip_address(&wire->dst, ip.family == 4, ip.dst, port);
+	} else {
+		ip_address(&wire->src, false, wire->sgid, 0);
+		ip_address(&wire->dst, false, wire->dgid, port);
+	}
+	wire->is_ib = !by_ip;
+	wire->private_length = (uint8_t)(room - header);
+	memcpy(wire->private_data, from + header, wire->private_length);
+}
+
+/* --- what we say --- */
+
+static uint8_t transport_of(const struct cm_id *id)
+{
+	return id->qp_type == IBV_QPT_RC   ? IB_CM_RC
+	       : id->qp_type == IBV_QPT_UC ? IB_CM_UC
+	                                   : IB_CM_EXTENDED;
+}
+
+static void fill_req(struct cm_id *id, const struct cm_wire *wire, struct ib_cm_req *req)
+{
+	id->mtu = (uint8_t)compat_active_mtu(compat_adapter());
+	*req = (struct ib_cm_req){.local_id = number_of(id),
+	                          .ca_guid = limits().guid,
+	                          .qpn = wire->qpn,
+	                          .responder_resources = wire->responder_resources,
+	                          .initiator_depth = wire->initiator_depth,
+	                          .remote_response_timeout = IB_CM_RESPONSE_TIMEOUT,
+	                          .transport = transport_of(id),
+	                          .flow_control = wire->flow_control != 0,
+	                          .psn = wire->psn,
+	                          .local_response_timeout = IB_CM_RESPONSE_TIMEOUT,
+	                          .retry_count = wire->retry_count,
+	                          .pkey = COMPAT_PKEY,
+	                          .mtu = id->mtu,
+	                          .rnr_retry_count = wire->rnr_retry_count,
+	                          .max_retries = IB_CM_MAX_RETRIES,
+	                          .srq = wire->srq != 0,
+	                          .extended_transport = transport_of(id) == IB_CM_EXTENDED,
+	                          .primary = {.local_lid = ETHERNET_LID,
+	                                      .remote_lid = ETHERNET_LID,
+	                                      .flow_label = id->own_psn & FLOW_LABELS,
+	                                      .hop_limit = HOP_LIMIT,
+	                                      .ack_timeout = cm_ack_timeout(id)}};
+	memcpy(req->primary.local_gid, id->sgid.raw, 16);
+	memcpy(req->primary.remote_gid, id->dgid.raw, 16);
+	private_out(id, wire, req->private_data);
+}
+
+static int ask(struct cm_id *id, const struct cm_wire *wire)
+{
+	struct sockaddr_in6 to = id->dst;
+	uint64_t service = ib_cm_service(id->space, ntohs(*cm_port_of(&to)));
+	struct ib_cm_message request = {
+	        .kind = wire->kind == CM_SIDR_REQ ? IB_CM_SIDR_REQ : IB_CM_REQ,
+	        .transaction_id = prng_secret()}; /* the answer has to name it */
+	struct ibcm_out out = {0};
+	if (id->far == NULL)
+		id->far = calloc(1, sizeof(*id->far));
+	if (id->far == NULL)
+		return ENOMEM;
+	if (request.kind == IB_CM_REQ) {
+		fill_req(id, wire, &request.u.req);
+		request.u.req.service_id = service;
+	} else {
+		request.u.sidr_req.request_id = number_of(id);
+		request.u.sidr_req.pkey = COMPAT_PKEY;
+		request.u.sidr_req.service_id = service;
+		private_out(id, wire, request.u.sidr_req.private_data);
+	}
+	ibcm_ask(id->far, &request, cm_now_ns(), &out);
+	ibcm_give_up_at(id->far, id->give_up_ns);
+	return flush(id, &out);
+}
+
+static int reply(struct cm_id *id, const struct cm_wire *wire)
+{
+	struct ib_cm_message message = {0};
+	struct ibcm_out out = {0};
+	if (id->far->datagram) {
+		message.u.sidr_rep = (struct ib_cm_sidr_rep){
+		        .service_id = ib_cm_service(id->space, ntohs(*cm_port_of(&id->src))),
+		        .qpn = wire->qpn,
+		        .qkey = wire->qkey};
+		memcpy(message.u.sidr_rep.private_data, wire->private_data, wire->private_length);
+	} else {
+		message.u.rep = (struct ib_cm_rep){.qpn = wire->qpn,
+		                                   .psn = wire->psn,
+		                                   .responder_resources = wire->responder_resources,
+		                                   .initiator_depth = wire->initiator_depth,
+		                                   .flow_control = wire->flow_control != 0,
+		                                   .rnr_retry_count = wire->rnr_retry_count,
+		                                   .srq = wire->srq != 0,
+		                                   .ca_guid = limits().guid};
+		memcpy(message.u.rep.private_data, wire->private_data, wire->private_length);
+	}
+	if (!ibcm_reply(id->far, &message, cm_now_ns(), &out))
+		return EINVAL;
+	ibcm_give_up_at(id->far, id->give_up_ns);
+	return flush(id, &out);
+}
+
+int cm_far_send(struct cm_id *id, const struct cm_wire *wire)
+{
+	struct ibcm_out out = {0};
+	int error = 0;
+	switch (wire->kind) {
+	case CM_REQ:
+	case CM_SIDR_REQ:
+		error = ask(id, wire);
+		break;
+	case CM_REP:
+		error = reply(id, wire);
+		break;
+	case CM_SIDR_REP:
+		if (wire->status == 0)
+			error = reply(id, wire);
+		else
+			ibcm_reject(id->far, (uint16_t)wire->status, wire->private_data, &out);
+		break;
+	case CM_REJ:
+		ibcm_reject(id->far, (uint16_t)wire->status, wire->private_data, &out);
+		break;
+	case CM_RTU:
+		ibcm_confirm(id->far, &out);
+		break;
+	case CM_DREQ:
+		ibcm_disconnect(id->far, cm_now_ns(), &out);
+		break;
+	default: /* MRA and DREP are said by cm/ibcm.c */
+		break;
+	}
+	flush(id, &out);
+	if (error == 0 && (wire->kind == CM_REP || wire->kind == CM_RTU))
+		cm_far_leave_word(id);
+	cm_wait_far(id);
+	return error;
+}
+
+void cm_far_part(struct cm_id *id)
+{
+	struct ibcm_out out = {0};
+	if (id->far == NULL)
+		return;
+	if (id->far->asked) {
+		late[next_late].gid = id->dgid;
+		late[next_late].transaction_id = id->far->transaction_id;
+		late[next_late].remote_id = id->far->remote_id;
+		late[next_late].until_ns = cm_now_ns() + ib_cm_time_ns(IB_CM_RESPONSE_TIMEOUT) *
+		                                                 (IB_CM_MAX_RETRIES + 1);
+		next_late = (next_late + 1) % LATE_REQUESTS;
+	}
+	ibcm_part(id->far, &out);
+	flush(id, &out);
+	free(id->far);
+	id->far = NULL;
+}
+
+void cm_far_part_all(void)
+{
+	struct cm_id *id;
+	for (uint32_t at = 0; (id = cm_id_next(&at)) != NULL; at++) {
+		struct ibcm_out out = {0};
+		if (id->far != NULL)
+			ibcm_part(id->far, &out);
+		if (flush(id, &out) != 0)
+			break; /* nobody is there to be told */
+	}
+}
+
+void cm_far_forget(void)
+{
+	struct cm_id *id;
+	for (uint32_t at = 0; (id = cm_id_next(&at)) != NULL; at++)
+		if (id->far != NULL)
+			*id->far = (struct ibcm){.state = IBCM_OVER};
+}
+
+/* --- what we hear --- */
+
+static void from_rep(const struct ib_cm_rep *rep, struct cm_wire *wire)
+{
+	*wire = (struct cm_wire){.kind = CM_REP,
+	                         .qpn = rep->qpn,
+	                         .psn = rep->psn,
+	                         .responder_resources = rep->responder_resources,
+	                         .initiator_depth = rep->initiator_depth,
+	                         .flow_control = rep->flow_control,
+	                         .rnr_retry_count = rep->rnr_retry_count,
+	                         .srq = rep->srq,
+	                         .private_length = CM_REP_ROOM};
+	memcpy(wire->private_data, rep->private_data, CM_REP_ROOM);
+}
+
+static void from_sidr_rep(const struct ib_cm_sidr_rep *rep, struct cm_wire *wire)
+{
+	*wire = (struct cm_wire){.kind = CM_SIDR_REP,
+	                         .status = rep->status,
+	                         .qpn = rep->qpn,
+	                         .qkey = rep->qkey,
+	                         .private_length = CM_SIDR_REP_ROOM};
+	memcpy(wire->private_data, rep->private_data, CM_SIDR_REP_ROOM);
+}
+
+static void from_rej(const struct ib_cm_rej *rej, struct cm_wire *wire)
+{
+	*wire = (struct cm_wire){
+	        .kind = CM_REJ, .status = rej->reason, .private_length = CM_REJ_ROOM};
+	memcpy(wire->private_data, rej->private_data, CM_REJ_ROOM);
+}
+
+/* What happened, told as cm/peer.c knows it. */
+static void happens(struct cm_id *id, enum ibcm_event event, const struct ib_cm_message *message)
+{
+	struct cm_wire wire = {.kind = CM_RTU};
+	switch (event) {
+	case IBCM_REPLIED:
+		if (message->kind == IB_CM_REP) {
+			from_rep(&message->u.rep, &wire);
+			cm_index_enter(id, CM_BY_QP,
+			               cm_qp_key(id->far->remote_guid, id->far->remote_qpn));
+		} else
+			from_sidr_rep(&message->u.sidr_rep, &wire);
+		break;
+	case IBCM_REJECTED:
+		from_rej(&message->u.rej, &wire);
+		break;
+	case IBCM_CONNECTED:
+		break;
+	case IBCM_DISCONNECTED:
+		wire.kind = CM_DREQ;
+		break;
+	case IBCM_UNREACHABLE:
+		cm_unreachable(id);
+		return;
+	case IBCM_EXITED:
+		cm_raise(id, CM_TIMEWAIT_EXIT, 0);
+		return;
+	default:
+		return;
+	}
+	cm_take(id, &wire);
+}
+
+void cm_far_expire(struct cm_id *id)
+{
+	struct ibcm_out out = {0};
+	enum ibcm_event event = ibcm_expire(id->far, cm_now_ns(), &out);
+	flush(id, &out);
+	happens(id, event, NULL);
+	cm_wait_far(id);
+}
+
+void cm_far_notify(struct cm_id *id)
+{
+	if (id->far != NULL)
+		happens(id, ibcm_established(id->far), NULL);
+}
+
+static void hear(struct cm_id *id, const struct ib_cm_message *message)
+{
+	struct ibcm_out out = {0};
+	enum ibcm_event event = ibcm_hear(id->far, message, cm_now_ns(), &out);
+	flush(id, &out);
+	happens(id, event, message);
+	cm_wait_far(id);
+}
+
+static bool is_late(const struct hdl_gid *gid, const struct ib_cm_message *message)
+{
+	uint32_t remote_id = message->kind == IB_CM_REQ ? message->u.req.local_id
+	                                                : message->u.sidr_req.request_id;
+	for (unsigned i = 0; i < LATE_REQUESTS; i++)
+		if (late[i].remote_id == remote_id &&
+		    late[i].transaction_id == message->transaction_id &&
+		    memcmp(late[i].gid.raw, gid->raw, 16) == 0 && cm_now_ns() < late[i].until_ns)
+			return true;
+	return false;
+}
+
+/* The identifier that this request has made already; NULL: it is new. */
+static struct cm_id *known(const struct hdl_gid *gid, const struct ib_cm_message *message)
+{
+	uint32_t remote_id = message->kind == IB_CM_REQ ? message->u.req.local_id
+	                                                : message->u.sidr_req.request_id;
+	struct cm_id *id = cm_index_find(CM_BY_PEER, cm_peer_key(gid->raw, remote_id));
+	while (id != NULL && (id->far == NULL || !ibcm_is_of(id->far, message) ||
+	                      memcmp(id->dgid.raw, gid->raw, 16) != 0))
+		id = cm_index_next(id, CM_BY_PEER);
+	return id;
+}
+
+/* A peer that asks with a queue pair that is connected to one of ours has forgotten that connection (12.9.8.3.1): it ends, and the
+ * peer may ask again. Not a stranger who says that it is the peer. */
+static bool was_stale(const struct hdl_gid *gid, const struct ib_cm_req *req)
+{
+	struct cm_id *id = cm_index_find(CM_BY_QP, cm_qp_key(req->ca_guid, req->qpn));
+	bool found = false;
+	for (; id != NULL; id = cm_index_next(id, CM_BY_QP)) {
+		const struct ibcm *far = id->far;
+		if (far == NULL || far->datagram || far->remote_guid != req->ca_guid ||
+		    far->remote_qpn != req->qpn || memcmp(id->dgid.raw, gid->raw, 16) != 0 ||
+		    (far->state != IBCM_ESTABLISHED && far->state != IBCM_REP_SENT))
+			continue;
+		found = true;
+		cm_disconnect(id);
+	}
+	return found;
+}
+
+static void from_request(const struct ib_cm_message *message, const struct hdl_cm_msg *msg,
+                         struct cm_wire *wire)
+{
+	const struct ib_cm_req *req = &message->u.req;
+	*wire = (struct cm_wire){.kind = message->kind == IB_CM_REQ ? CM_REQ : CM_SIDR_REQ};
+	memcpy(wire->sgid, msg->gid.raw, 16);
+	memcpy(wire->dgid, msg->own.raw, 16);
+	if (wire->kind == CM_SIDR_REQ) {
+		private_in(wire, message->u.sidr_req.private_data, IB_CM_SIDR_REQ_PRIVATE_BYTES,
+		           msg->port);
+		return;
+	}
+	wire->qpn = req->qpn;
+	wire->psn = req->psn;
+	wire->qkey = req->qkey;
+	wire->responder_resources = req->responder_resources;
+	wire->initiator_depth = req->initiator_depth;
+	wire->flow_control = req->flow_control;
+	wire->retry_count = req->retry_count;
+	wire->rnr_retry_count = req->rnr_retry_count;
+	wire->srq = req->srq;
+	private_in(wire, req->private_data, IB_CM_REQ_PRIVATE_BYTES, msg->port);
+}
+
+/* What the path of @req allows, from our side. */
+static void take_path(struct cm_id *id, const struct ib_cm_req *req)
+{
+	uint8_t own = (uint8_t)compat_active_mtu(compat_adapter());
+	id->mtu = req->mtu >= IBV_MTU_256 && req->mtu < own ? req->mtu : own;
+	if (id->ack_timeout == 0)
+		id->ack_timeout = req->primary.ack_timeout;
+	id->qp_type = req->transport == IB_CM_RC   ? IBV_QPT_RC
+	              : req->transport == IB_CM_UC ? IBV_QPT_UC
+	                                           : IBV_QPT_XRC_RECV;
+}
+
+static void hear_request(const struct hdl_cm_msg *msg, const struct ib_cm_message *message)
+{
+	bool datagram = message->kind == IB_CM_SIDR_REQ;
+	const struct ib_cm_req *req = &message->u.req;
+	struct cm_id *child = known(&msg->gid, message);
+	struct cm_wire wire;
+	bool listening;
+	if (child != NULL) {
+		hear(child, message);
+		return;
+	}
+	if (is_late(&msg->gid, message))
+		return;
+	/* Nobody is made to send to an address that is not the asker's. */
+	if (!datagram && memcmp(req->primary.local_gid, msg->gid.raw, 16) != 0) {
+		refuse(msg, message, INVALID_GID);
+		return;
+	}
+	if (!datagram && (req->transport == IB_CM_RD ||
+	                  (req->transport == IB_CM_EXTENDED && req->extended_transport != 1))) {
+		refuse(msg, message, IB_CM_INVALID_TRANSPORT);
+		return;
+	}
+	if (!datagram && was_stale(&msg->gid, req)) {
+		refuse(msg, message, IB_CM_STALE_CONNECTION);
+		return;
+	}
+	struct ibcm *far = calloc(1, sizeof(*far));
+	struct hdl_cm_msg to = *msg;
+	to.guid = to.slot = 0;
+	from_request(message, msg, &wire);
+	if (!cm_local_gid(&wire.dst, &to.gid)) /* which of ours was called? */
+		to.gid = msg->own;
+	child = far != NULL ? cm_take_request(&to, &wire, &listening) : NULL;
+	if (child == NULL) {
+		free(far);
+		refuse(msg, message, listening ? IB_CM_NO_RESOURCES : IB_CM_INVALID_SERVICE_ID);
+		return;
+	}
+	child->across = true;
+	child->far = far;
+	if (!datagram)
+		take_path(child, req);
+	ibcm_asked(far, message, number_of(child));
+	cm_index_enter(child, CM_BY_PEER, cm_peer_key(msg->gid.raw, far->remote_id));
+	if (!datagram)
+		cm_index_enter(child, CM_BY_QP, cm_qp_key(far->remote_guid, far->remote_qpn));
+}
+
+/* The peer gave up a request: its number is all that it knows of ours. */
+static struct cm_id *given_up(const struct hdl_gid *gid, const struct ib_cm_rej *rej)
+{
+	struct cm_id *id = cm_index_find(CM_BY_PEER, cm_peer_key(gid->raw, rej->local_id));
+	while (id != NULL &&
+	       (id->far == NULL || !id->far->asked || id->far->datagram ||
+	        id->far->remote_id != rej->local_id || memcmp(id->dgid.raw, gid->raw, 16) != 0))
+		id = cm_index_next(id, CM_BY_PEER);
+	return id;
+}
+
+void cm_far_heard(const struct hdl_cm_msg *msg)
+{
+	struct ib_cm_message message;
+	uint32_t number;
+	uint64_t service;
+	struct cm_id *id;
+	if (ib_cm_decode(&message, msg->data, msg->length) != IB_CM_OK)
+		return;
+	if (!ib_cm_addressee(&message, &number, &service)) {
+		hear_request(msg, &message);
+		return;
+	}
+	if (message.kind == IB_CM_REJ && number == 0)
+		id = given_up(&msg->gid, &message.u.rej);
+	else
+		id = cm_id_numbered(number & ((1u << CM_NUMBER_BITS) - 1));
+	if (id != NULL && id->far != NULL && memcmp(id->dgid.raw, msg->gid.raw, 16) == 0 &&
+	    (number == 0 || number_of(id) == number))
+		hear(id, &message);
+	else if (number != 0)
+		refuse(msg, &message, IB_CM_INVALID_COMM_ID);
+}

@@ -1,0 +1,209 @@
+/* What connections wait for, each for a while only:
+ *
+ *   a server that does not listen yet. Elsewhere resolving an address and a route takes milliseconds, and programs that agree on a
+ *   port by other means rely on it (perftest -R, qperf -cm1): one asks at once, while the other is about to listen. A request that
+ *   finds nobody, or too many others waiting, is repeated before the program is told
+ *   an answer: a request or a response is repeated, because an agent that is killed may take it along, and times out when the
+ *   other program does not take it up, at a time that is set once: the peer's sign of life does not put it off. The end of a
+ *   connection too, which its process answers unless it is stopped
+ *   what cm/ibcm.c says, where the peer is across the wire, until the same time
+ *   a node that is not there yet, while an address is resolved, for as long as the program said
+ *   the time that a connection keeps its name after its end (IBTA volume 1, 12.9.8.4), whose end programs are told: tgtd frees
+ *   what it has for a connection only then
+ *
+ * A thread looks after all of it and ends when nobody waits. */
+#include <signal.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "compat/cm/cm.h"
+#include "compat/cm/ibcm.h"
+
+#define TRIES       20
+#define EVERY_NS    10000000ull
+#define FAR_NS      1000000000ull /* as long as our own agents keep a request */
+#define AGAIN_NS    1000000000ull
+#define ANSWER_MS   60000u       /* as long as 15 repeats take elsewhere, about */
+#define TIMEWAIT_NS 200000000ull /* nothing is late here, so it is short */
+
+static bool running; /* the thread; under the lock */
+
+/* Who waits, a heap from 1 on: each waits no longer than the two at twice its place. */
+static struct cm_id *waiting[CM_MAX_IDS + 1];
+static uint32_t waiting_count;
+
+static void put(struct cm_id *id, uint32_t place)
+{
+	waiting[place] = id;
+	id->queued = place;
+}
+
+/* Where @id belongs, from @place on, which is free. */
+static void settle(struct cm_id *id, uint32_t place)
+{
+	for (; place > 1 && waiting[place / 2]->wait_ns > id->wait_ns; place /= 2)
+		put(waiting[place / 2], place);
+	for (;;) {
+		uint32_t next = place * 2;
+		if (next < waiting_count && waiting[next + 1]->wait_ns < waiting[next]->wait_ns)
+			next++;
+		if (next > waiting_count || waiting[next]->wait_ns >= id->wait_ns)
+			break;
+		put(waiting[next], place);
+		place = next;
+	}
+	put(id, place);
+}
+
+void cm_wait_end(struct cm_id *id)
+{
+	uint32_t place = id->queued;
+	id->wait = CM_WAIT_NONE;
+	if (place == 0)
+		return;
+	struct cm_id *last = waiting[waiting_count--];
+	id->queued = 0;
+	if (last != id)
+		settle(last, place);
+}
+
+uint64_t cm_now_ns(void)
+{
+	struct timespec now;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/* HEDDLE_CM_TIMEOUT_MS: for those who cannot wait a minute. */
+uint32_t cm_answer_ms(void)
+{
+	const char *given = secure_getenv("HEDDLE_CM_TIMEOUT_MS");
+	uint64_t ms = given != NULL ? strtoull(given, NULL, 10) : 0;
+	return ms > 0 && ms < ANSWER_MS ? (uint32_t)ms : ANSWER_MS;
+}
+
+/* The answer that @id waits for has not come yet. */
+static void await(struct cm_id *id)
+{
+	if (cm_now_ns() >= id->give_up_ns) {
+		cm_expire(id);
+		return;
+	}
+	cm_send_again(id);
+	cm_wait_answer(id);
+}
+
+/* What @id waited for did not come, or is to be tried again. With the lock, which may be given up meanwhile. */
+static void act(struct cm_id *id)
+{
+	enum cm_wait what = id->wait;
+	cm_wait_end(id);
+	if (what == CM_WAIT_LISTENER)
+		cm_repeat(id);
+	else if (what == CM_WAIT_ANSWER)
+		await(id);
+	else if (what == CM_WAIT_NODE)
+		cm_seek(id, cm_now_ns() >= id->give_up_ns);
+	else if (what == CM_WAIT_FAR)
+		cm_far_expire(id);
+	else if (what == CM_WAIT_TIMEWAIT)
+		cm_raise(id, CM_TIMEWAIT_EXIT, 0);
+}
+
+static void *watch(void *argument)
+{
+	cm_lock();
+	while (waiting_count > 0) {
+		struct cm_id *first = waiting[1];
+		if (first->wait_ns <= cm_now_ns())
+			act(first);
+		else
+			cm_lock_wait(first->wait_ns);
+	}
+	running = false;
+	cm_unlock();
+	return argument;
+}
+
+static bool start(struct cm_id *id, enum cm_wait what, uint64_t ns)
+{
+	if (!running) {
+		pthread_t thread;
+		sigset_t all, before;
+		sigfillset(&all);
+		pthread_sigmask(SIG_SETMASK, &all, &before);
+		running = pthread_create(&thread, NULL, watch, NULL) == 0;
+		pthread_sigmask(SIG_SETMASK, &before, NULL);
+		if (!running)
+			return false;
+		pthread_detach(thread);
+	}
+	cm_wait_end(id);
+	id->wait = what;
+	id->wait_ns = cm_now_ns() + ns;
+	settle(id, ++waiting_count);
+	if (id->queued == 1) /* the thread waits for another, and for longer */
+		cm_lock_wake();
+	return true;
+}
+
+bool cm_wait_more(struct cm_id *id)
+{
+	/* Across the wire the peer may have kept the request as long before it said no. One that does not keep any may be about to listen
+	 * when a message of its own is acknowledged, which takes Linux half a second where that gets lost: so it is asked for as long,
+	 * and less and less often. */
+	bool late = id->across && cm_now_ns() - id->asked_ns >= FAR_NS;
+	uint64_t pause_ns = id->across ? EVERY_NS * (1 + id->tries / 2) : EVERY_NS;
+	if (id->sent == NULL || late || id->tries >= TRIES ||
+	    !start(id, CM_WAIT_LISTENER, pause_ns))
+		return false;
+	id->tries++;
+	return true;
+}
+
+void cm_wait_answer(struct cm_id *id)
+{
+	uint64_t now = cm_now_ns(), left = id->give_up_ns > now ? id->give_up_ns - now : 0;
+	if (id->across)
+		cm_wait_far(id);
+	else
+		start(id, CM_WAIT_ANSWER, left < AGAIN_NS ? left : AGAIN_NS);
+}
+
+void cm_wait_timewait(struct cm_id *id)
+{
+	if (id->across)
+		cm_wait_far(id);
+	else
+		start(id, CM_WAIT_TIMEWAIT, TIMEWAIT_NS);
+}
+
+void cm_give_up_in(struct cm_id *id, uint32_t timeout_ms)
+{
+	id->give_up_ns = cm_now_ns() + timeout_ms * 1000000ull;
+}
+
+void cm_wait_node(struct cm_id *id)
+{
+	start(id, CM_WAIT_NODE, EVERY_NS);
+}
+
+void cm_wait_far(struct cm_id *id)
+{
+	uint64_t due = id->far != NULL ? id->far->due_ns : 0, now = cm_now_ns();
+	if (due != 0)
+		start(id, CM_WAIT_FAR, due > now ? due - now : 0);
+	else if (id->wait == CM_WAIT_FAR)
+		cm_wait_end(id);
+}
+
+void cm_wait_forget(void)
+{
+	struct cm_id *id;
+	for (uint32_t at = 0; (id = cm_id_next(&at)) != NULL; at++) {
+		id->wait = CM_WAIT_NONE;
+		id->queued = 0;
+	}
+	waiting_count = 0;
+	running = false;
+}

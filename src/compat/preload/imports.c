@@ -1,0 +1,179 @@
+/* Import tables of loaded modules, changed in place.
+ *
+ * A module calls a function of another one through a pointer of its own, which the dynamic linker has filled in or will
+ * at the first call. The relocations of the module's dynamic section tell which pointer is whose. Pointers that the linker
+ * has made read-only afterwards (RELRO) are made writable for the one store. */
+#include "compat/preload/imports.h"
+
+#include <elf.h>
+#include <link.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#if defined(__x86_64__)
+#define RELOC_CALL R_X86_64_JUMP_SLOT
+#define RELOC_DATA R_X86_64_GLOB_DAT
+#elif defined(__aarch64__)
+#define RELOC_CALL R_AARCH64_JUMP_SLOT
+#define RELOC_DATA R_AARCH64_GLOB_DAT
+#else
+#error "relocations of this machine are not known"
+#endif
+
+struct wanted {
+	const struct import *imports;
+	size_t count;
+};
+
+struct module {
+	uintptr_t base;
+	uintptr_t relro, relro_end;
+	const ElfW(Sym) * symbols;
+	const char *strings;
+};
+
+static const struct import *find(const struct wanted *wanted, const char *name)
+{
+	size_t low = 0, high = wanted->count;
+	while (low < high) {
+		size_t middle = (low + high) / 2;
+		int order = strcmp(name, wanted->imports[middle].name);
+		if (order == 0)
+			return &wanted->imports[middle];
+		if (order < 0)
+			high = middle;
+		else
+			low = middle + 1;
+	}
+	return NULL;
+}
+
+static void set_pointer(const struct module *module, uintptr_t where, void (*call)(void))
+{
+	void (**pointer)(void) = (void (**)(void))where;
+	if (__atomic_load_n(pointer, __ATOMIC_RELAXED) == call)
+		return;
+	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+	bool guarded = where >= module->relro && where < module->relro_end;
+	void *start = (void *)(where & ~(page - 1));
+	if (guarded && mprotect(start, page, PROT_READ | PROT_WRITE) != 0)
+		return;
+	__atomic_store_n(pointer, call, __ATOMIC_RELEASE);
+	if (guarded)
+		mprotect(start, page, PROT_READ);
+}
+
+static void patch_relocations(const struct module *module, const ElfW(Rela) * list, size_t bytes,
+                              const struct wanted *wanted)
+{
+	for (size_t i = 0; i < bytes / sizeof(*list); i++) {
+		uint32_t type = ELF64_R_TYPE(list[i].r_info);
+		if ((type != RELOC_CALL && type != RELOC_DATA) || list[i].r_addend != 0)
+			continue;
+		const ElfW(Sym) *symbol = &module->symbols[ELF64_R_SYM(list[i].r_info)];
+		const struct import *import = find(wanted, module->strings + symbol->st_name);
+		/* What the module defines itself is its own. */
+		if (import != NULL && symbol->st_shndx == SHN_UNDEF)
+			set_pointer(module, module->base + list[i].r_offset, import->call);
+	}
+}
+
+/* The linker has turned addresses in the dynamic section into pointers, except in modules that the kernel maps. */
+static uintptr_t address_of(const struct module *module, ElfW(Addr) address)
+{
+	return address < module->base ? module->base + address : address;
+}
+
+static void patch_module(struct module *module, const ElfW(Dyn) * dynamic,
+                         const struct wanted *wanted)
+{
+	const ElfW(Rela) *calls = NULL, *others = NULL;
+	size_t calls_bytes = 0, others_bytes = 0;
+	bool with_addends = true;
+	for (; dynamic->d_tag != DT_NULL; dynamic++) {
+		switch (dynamic->d_tag) {
+		case DT_SYMTAB:
+			module->symbols =
+			        (const ElfW(Sym) *)address_of(module, dynamic->d_un.d_ptr);
+			break;
+		case DT_STRTAB:
+			module->strings = (const char *)address_of(module, dynamic->d_un.d_ptr);
+			break;
+		case DT_JMPREL:
+			calls = (const ElfW(Rela) *)address_of(module, dynamic->d_un.d_ptr);
+			break;
+		case DT_PLTRELSZ:
+			calls_bytes = dynamic->d_un.d_val;
+			break;
+		case DT_PLTREL:
+			with_addends = dynamic->d_un.d_val == DT_RELA;
+			break;
+		case DT_RELA:
+			others = (const ElfW(Rela) *)address_of(module, dynamic->d_un.d_ptr);
+			break;
+		case DT_RELASZ:
+			others_bytes = dynamic->d_un.d_val;
+			break;
+		default:
+			break;
+		}
+	}
+	if (module->symbols == NULL || module->strings == NULL || !with_addends)
+		return;
+	if (calls != NULL)
+		patch_relocations(module, calls, calls_bytes, wanted);
+	if (others != NULL)
+		patch_relocations(module, others, others_bytes, wanted);
+}
+
+/* The C library must go on finding the system's files for itself, and so must we. */
+static bool is_exempt(const struct dl_phdr_info *info)
+{
+	const char *name = strrchr(info->dlpi_name, '/');
+	name = name != NULL ? name + 1 : info->dlpi_name;
+	if (strncmp(name, "libc.so", 7) == 0 || strncmp(name, "ld-linux", 8) == 0 ||
+	    strncmp(name, "linux-vdso", 10) == 0 || strncmp(name, "libasan", 7) == 0 ||
+	    strncmp(name, "libtsan", 7) == 0 || strncmp(name, "libubsan", 8) == 0)
+		return true;
+	uintptr_t here = (uintptr_t)&is_exempt;
+	for (size_t i = 0; i < info->dlpi_phnum; i++) {
+		const ElfW(Phdr) *part = &info->dlpi_phdr[i];
+		uintptr_t start = info->dlpi_addr + part->p_vaddr;
+		if (part->p_type == PT_LOAD && here >= start && here - start < part->p_memsz)
+			return true;
+	}
+	return false;
+}
+
+static int visit(struct dl_phdr_info *info, size_t size, void *context)
+{
+	(void)size;
+	struct module module = {.base = info->dlpi_addr};
+	const ElfW(Dyn) *dynamic = NULL;
+	if (is_exempt(info))
+		return 0;
+	for (size_t i = 0; i < info->dlpi_phnum; i++) {
+		const ElfW(Phdr) *part = &info->dlpi_phdr[i];
+		if (part->p_type == PT_DYNAMIC) {
+			dynamic = (const ElfW(Dyn) *)(info->dlpi_addr + part->p_vaddr);
+		} else if (part->p_type == PT_GNU_RELRO) {
+			/* The linker protects whole pages: what the last one shares with writable data stays so. */
+			uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+			module.relro = (info->dlpi_addr + part->p_vaddr) & ~(page - 1);
+			module.relro_end =
+			        (info->dlpi_addr + part->p_vaddr + part->p_memsz) & ~(page - 1);
+		}
+	}
+	if (dynamic != NULL)
+		patch_module(&module, dynamic, context);
+	return 0;
+}
+
+void imports_patch(const struct import *imports, size_t count)
+{
+	struct wanted wanted = {imports, count};
+	dl_iterate_phdr(visit, &wanted);
+}

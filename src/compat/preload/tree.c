@@ -1,0 +1,290 @@
+/* The files below /sys and /dev that exist in this process alone: one table. */
+#include "compat/preload/tree.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "compat/compat.h"
+
+#define CLASS "/sys/class/infiniband"
+#define CM    "/sys/class/misc/rdma_cm"
+#define VERBS "/sys/class/infiniband_verbs"
+
+/* Bytes in groups of two, as the kernel prints GUIDs and GIDs. */
+static void print_groups(char *text, size_t size, const uint8_t *bytes, size_t count)
+{
+	size_t at = 0;
+	for (size_t i = 0; i + 1 < count && at < size; i += 2)
+		at += (size_t)snprintf(text + at, size - at, "%02x%02x%c", bytes[i], bytes[i + 1],
+		                       i + 2 < count ? ':' : '\n');
+}
+
+static void print_guid(char *text, size_t size, const struct tree_node *node)
+{
+	__be64 guid = compat_guid(compat_device_named(node->device));
+	uint8_t bytes[sizeof(guid)];
+	memcpy(bytes, &guid, sizeof(bytes));
+	print_groups(text, size, bytes, sizeof(bytes));
+}
+
+static void print_gid(char *text, size_t size, const struct tree_node *node)
+{
+	union ibv_gid gid;
+	compat_gid(compat_device_named(node->device), node->argument, &gid);
+	print_groups(text, size, gid.raw, sizeof(gid.raw));
+}
+
+static struct hdl_limits own_limits(void)
+{
+	struct hdl_limits limits = {0};
+	struct hdl_adapter *adapter = compat_adapter();
+	if (adapter != NULL)
+		hdl_adapter_query(adapter, &limits);
+	return limits;
+}
+
+static void print_lid(char *text, size_t size, const struct tree_node *node)
+{
+	struct hdl_limits limits = own_limits();
+	snprintf(text, size, "0x%x\n", node->argument != 0 ? limits.sm_lid : limits.lid);
+}
+
+static void print_interface(char *text, size_t size, const struct tree_node *node)
+{
+	char name[IF_NAMESIZE];
+	if (compat_interface(compat_device_named(node->device), node->argument, name))
+		snprintf(text, size, "%s\n", name);
+}
+
+/* A program that finds a folder of interfaces may ask ls(1) or a script what is in it. So it is there only where what the program
+ * starts has these files too. */
+static bool is_shared(const struct tree_node *node)
+{
+	const char *loaded = secure_getenv("LD_PRELOAD");
+	(void)node;
+	return loaded != NULL && strstr(loaded, "libibverbs.so") != NULL;
+}
+
+static void print_lmc(char *text, size_t size, const struct tree_node *node)
+{
+	(void)node;
+	snprintf(text, size, "%u\n", own_limits().lmc);
+}
+
+/* Entries that are not used have neither a type nor an interface. */
+static bool is_used(const struct tree_node *node)
+{
+	union ibv_gid gid;
+	return compat_gid(compat_device_named(node->device), node->argument, &gid);
+}
+
+#define OF(of, where, ...)                                              \
+	{                                                               \
+		.device = (of), .path = CLASS "/" of where, __VA_ARGS__ \
+	}
+#define FOLDER(where)                                   \
+	{                                               \
+		.path = (where), .kind = TREE_DIRECTORY \
+	}
+#define TEXT(where, content)                                             \
+	{                                                                \
+		.path = (where), .kind = TREE_FILE, .text = content "\n" \
+	}
+#define OF_FOLDER(of, where)        OF(of, where, .kind = TREE_DIRECTORY)
+#define OF_TEXT(of, where, content) OF(of, where, .kind = TREE_FILE, .text = content "\n")
+#define OF_MADE(of, where, call, n) \
+	OF(of, where, .kind = TREE_FILE, .write = (call), .argument = (n))
+#define OF_USED(of, where, content, n) \
+	OF(of, where, .kind = TREE_FILE, .text = content "\n", .exists = is_used, .argument = (n))
+
+#define GID(of, n, type)                                \
+	OF_MADE(of, "/ports/1/gids/" #n, print_gid, n), \
+	        OF_USED(of, "/ports/1/gid_attrs/types/" #n, type, n)
+#define GIDS(of, type)                                                                            \
+	GID(of, 0, type), GID(of, 1, type), GID(of, 2, type), GID(of, 3, type), GID(of, 4, type), \
+	        GID(of, 5, type), GID(of, 6, type), GID(of, 7, type), GID(of, 8, type),           \
+	        GID(of, 9, type), GID(of, 10, type), GID(of, 11, type), GID(of, 12, type),        \
+	        GID(of, 13, type), GID(of, 14, type), GID(of, 15, type)
+/* Addresses of Ethernet belong to a network interface. */
+#define NDEV(n)                                                                    \
+	OF(HDL_DEVICE_ETHERNET, "/ports/1/gid_attrs/ndevs/" #n, .kind = TREE_FILE, \
+	   .write = print_interface, .exists = is_used, .argument = (n))
+#define OF_SHARED(where, ...) \
+	OF(HDL_DEVICE_ETHERNET, where, .kind = TREE_DIRECTORY, .exists = is_shared, __VA_ARGS__)
+
+/* What the two devices have alike. */
+#define DEVICE(of, uverbs, number)                                                                 \
+	OF_FOLDER(of, ""), OF_MADE(of, "/node_guid", print_guid, 0),                               \
+	        OF_MADE(of, "/sys_image_guid", print_guid, 0), OF_TEXT(of, "/node_type", "1: CA"), \
+	        OF_TEXT(of, "/node_desc", "Heddle"), OF_TEXT(of, "/fw_ver", HEDDLE_VERSION),       \
+	        OF_FOLDER(of, "/ports"), OF_FOLDER(of, "/ports/1"),                                \
+	        OF_TEXT(of, "/ports/1/state", "4: ACTIVE"),                                        \
+	        OF_TEXT(of, "/ports/1/phys_state", "5: LinkUp"),                                   \
+	        OF_TEXT(of, "/ports/1/rate", "100 Gb/sec (4X EDR)"),                               \
+	        OF_TEXT(of, "/ports/1/sm_sl", "0"), OF_FOLDER(of, "/ports/1/pkeys"),               \
+	        OF_TEXT(of, "/ports/1/pkeys/0", "0xffff"), OF_FOLDER(of, "/ports/1/gids"),         \
+	        OF_FOLDER(of, "/ports/1/gid_attrs"), OF_FOLDER(of, "/ports/1/gid_attrs/types"),    \
+	        OF_FOLDER(of, "/ports/1/gid_attrs/ndevs"),                                         \
+	        {.device = (of), .path = VERBS "/" uverbs, .kind = TREE_DIRECTORY},                \
+	        {.device = (of),                                                                   \
+	         .path = VERBS "/" uverbs "/ibdev",                                                \
+	         .kind = TREE_FILE,                                                                \
+	         .text = of "\n"},                                                                 \
+	        {.device = (of),                                                                   \
+	         .path = VERBS "/" uverbs "/abi_version",                                          \
+	         .kind = TREE_FILE,                                                                \
+	         .text = "1\n"},                                                                   \
+	        {.device = (of),                                                                   \
+	         .path = VERBS "/" uverbs "/dev",                                                  \
+	         .kind = TREE_FILE,                                                                \
+	         .text = number "\n"},                                                             \
+	{                                                                                          \
+		.device = (of), .path = "/dev/infiniband/" uverbs, .kind = TREE_DEVICE             \
+	}
+
+static const struct tree_node nodes[] = {
+        FOLDER(CLASS),
+        FOLDER(VERBS),
+        TEXT(VERBS "/abi_version", "6"),
+        FOLDER("/dev/infiniband"),
+        {.path = "/dev/infiniband/rdma_cm", .kind = TREE_DEVICE, .argument = TREE_CM},
+        FOLDER(CM),
+        TEXT(CM "/abi_version", "4"),
+        DEVICE(HDL_DEVICE_ETHERNET, "uverbs0", "231:192"),
+        OF_TEXT(HDL_DEVICE_ETHERNET, "/ports/1/link_layer", "Ethernet"),
+        OF_TEXT(HDL_DEVICE_ETHERNET, "/ports/1/lid", "0x0"),
+        OF_TEXT(HDL_DEVICE_ETHERNET, "/ports/1/lid_mask_count", "0"),
+        OF_TEXT(HDL_DEVICE_ETHERNET, "/ports/1/sm_lid", "0x0"),
+        OF_TEXT(HDL_DEVICE_ETHERNET, "/ports/1/cap_mask", "0x04010000"),
+        GIDS(HDL_DEVICE_ETHERNET, "RoCE v2"),
+        NDEV(0),
+        NDEV(1),
+        NDEV(2),
+        NDEV(3),
+        NDEV(4),
+        NDEV(5),
+        NDEV(6),
+        NDEV(7),
+        NDEV(8),
+        NDEV(9),
+        NDEV(10),
+        NDEV(11),
+        NDEV(12),
+        NDEV(13),
+        NDEV(14),
+        NDEV(15),
+        OF_SHARED("/device", ),
+        OF_SHARED("/device/net", ),
+        OF_SHARED("/device/net/*", .is_interface = true),
+        DEVICE(HDL_DEVICE_INFINIBAND, "uverbs1", "231:193"),
+        OF_TEXT(HDL_DEVICE_INFINIBAND, "/ports/1/link_layer", "InfiniBand"),
+        OF_MADE(HDL_DEVICE_INFINIBAND, "/ports/1/lid", print_lid, 0),
+        OF_MADE(HDL_DEVICE_INFINIBAND, "/ports/1/lid_mask_count", print_lmc, 0),
+        OF_MADE(HDL_DEVICE_INFINIBAND, "/ports/1/sm_lid", print_lid, 1),
+        OF_TEXT(HDL_DEVICE_INFINIBAND, "/ports/1/cap_mask", "0x00010000"),
+        GIDS(HDL_DEVICE_INFINIBAND, "IB/RoCE v1"),
+};
+#define NODES (sizeof(nodes) / sizeof(nodes[0]))
+_Static_assert(COMPAT_GIDS == 16, "a file for each GID");
+
+/* @path without dots, double slashes and a slash at its end. False: not absolute, or too long. */
+static bool straighten(const char *path, char *out)
+{
+	size_t length = 0;
+	if (path[0] != '/')
+		return false;
+	while (*path != '\0') {
+		const char *end = strchrnul(path + 1, '/');
+		size_t part = (size_t)(end - path);
+		if (part == 3 && memcmp(path, "/..", 3) == 0) {
+			while (length > 0 && out[--length] != '/')
+				;
+		} else if (part > 1 && !(part == 2 && path[1] == '.')) {
+			if (length + part >= TREE_PATH_BYTES)
+				return false;
+			memcpy(out + length, path, part);
+			length += part;
+		}
+		path = end;
+	}
+	out[length] = '\0';
+	return true;
+}
+
+static bool is_there(const struct tree_node *node)
+{
+	if (node->device != NULL && compat_device_named(node->device) == NULL)
+		return false;
+	return node->exists == NULL || node->exists(node);
+}
+
+static bool is_below(const char *path, const char *folder)
+{
+	size_t length = strlen(folder);
+	return strncmp(path, folder, length) == 0 && (path[length] == '/' || path[length] == '\0');
+}
+
+void tree_path(const struct tree_node *node, char out[TREE_PATH_BYTES])
+{
+	char name[IF_NAMESIZE] = "*";
+	snprintf(out, TREE_PATH_BYTES, "%s", node->path);
+	if (node->is_interface && compat_interface(compat_device_named(node->device), 0, name))
+		snprintf(strrchr(out, '*'), IF_NAMESIZE, "%s", name);
+}
+
+static bool is_at(const struct tree_node *node, const char *path)
+{
+	char whole[TREE_PATH_BYTES];
+	if (!node->is_interface)
+		return strcmp(node->path, path) == 0;
+	if (strncmp(node->path, path, strlen(node->path) - 1) != 0)
+		return false;
+	tree_path(node, whole);
+	return strcmp(whole, path) == 0;
+}
+
+enum tree_owner tree_find(const char *path, const struct tree_node **node)
+{
+	char straight[TREE_PATH_BYTES];
+	if (path == NULL || !straighten(path, straight))
+		return TREE_OTHERS;
+	if (!is_below(straight, CLASS) && !is_below(straight, VERBS) && !is_below(straight, CM) &&
+	    !is_below(straight, "/dev/infiniband"))
+		return TREE_OTHERS;
+	for (size_t i = 0; i < NODES; i++)
+		if (is_at(&nodes[i], straight) && is_there(&nodes[i])) {
+			*node = &nodes[i];
+			return TREE_OURS;
+		}
+	return TREE_MISSING;
+}
+
+size_t tree_text(const struct tree_node *node, char *text, size_t size)
+{
+	text[0] = '\0';
+	if (node->write != NULL)
+		node->write(text, size, node);
+	else if (node->text != NULL)
+		snprintf(text, size, "%s", node->text);
+	return strlen(text);
+}
+
+const struct tree_node *tree_child(const struct tree_node *folder, size_t index, const char **name)
+{
+	static _Thread_local char whole[TREE_PATH_BYTES];
+	size_t length = strlen(folder->path);
+	for (size_t i = 0; i < NODES; i++) {
+		const char *path = nodes[i].path;
+		if (strncmp(path, folder->path, length) != 0 || path[length] != '/' ||
+		    strchr(path + length + 1, '/') != NULL)
+			continue;
+		if (is_there(&nodes[i]) && index-- == 0) {
+			tree_path(&nodes[i], whole);
+			*name = whole + length + 1;
+			return &nodes[i];
+		}
+	}
+	return NULL;
+}

@@ -1,0 +1,315 @@
+/* The devices: heddle0 and heddle_ib0, two ways to name the same queue pairs. Listing, opening and closing them, and the
+ * adapter of the process behind both.
+ *
+ * The adapter is opened when the devices are listed, so that none is shown which could not be opened, or by the first call that
+ * needs it; it stays for the life of the process, so that the GID and GUID that a program has seen stay true when it closes the
+ * device and opens it again. The library is linked so that
+ * dlclose() does not unload it: the adapter's thread runs its code. */
+#include "compat/cm/cm.h"
+#include "compat/compat.h"
+
+#include <endian.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static struct {
+	pthread_mutex_t lock;
+	pthread_once_t once;
+	struct hdl_adapter *adapter;
+} process = {.lock = PTHREAD_MUTEX_INITIALIZER, .once = PTHREAD_ONCE_INIT};
+
+#define DEVICE(name_, uverbs)                                      \
+	.ibv = {.node_type = IBV_NODE_CA,                          \
+	        .transport_type = IBV_TRANSPORT_IB,                \
+	        .name = (name_),                                   \
+	        .dev_name = (uverbs),                              \
+	        .dev_path = "/sys/class/infiniband_verbs/" uverbs, \
+	        .ibdev_path = "/sys/class/infiniband/" name_}
+
+/* Programs that do not choose take the first. */
+static struct compat_device devices[COMPAT_DEVICES] = {
+        {DEVICE(HDL_DEVICE_ETHERNET, "uverbs0")},
+        {DEVICE(HDL_DEVICE_INFINIBAND, "uverbs1"), .infiniband = true, .guid_offset = 1},
+};
+
+/* HEDDLE_DEVICE (heddle run --device) shows one alone. */
+static bool is_shown(const struct compat_device *device)
+{
+	const char *chosen = secure_getenv("HEDDLE_DEVICE");
+	return chosen == NULL || chosen[0] == '\0' || strcmp(chosen, device->ibv.name) == 0;
+}
+
+const struct compat_device *compat_device(unsigned index)
+{
+	for (size_t i = 0; i < COMPAT_DEVICES; i++)
+		if (is_shown(&devices[i]) && index-- == 0)
+			return &devices[i];
+	return NULL;
+}
+
+const struct compat_device *compat_device_named(const char *name)
+{
+	for (size_t i = 0; i < COMPAT_DEVICES; i++)
+		if (strcmp(name, devices[i].ibv.name) == 0)
+			return is_shown(&devices[i]) ? &devices[i] : NULL;
+	return NULL;
+}
+
+/* A child of fork() has the memory of the adapter but not its thread, and the peers know only the parent. What the child
+ * inherited it may not use (ibv_fork_init(3)); when it opens the device it gets an adapter of its own. */
+static void before_fork(void)
+{
+	pthread_mutex_lock(&process.lock);
+	compat_live_fork(FORK_BEFORE);
+}
+
+static void after_fork_parent(void)
+{
+	compat_live_fork(FORK_PARENT);
+	pthread_mutex_unlock(&process.lock);
+}
+
+static void after_fork_child(void)
+{
+	compat_live_fork(FORK_CHILD);
+	pthread_mutex_init(&process.lock, NULL);
+	process.adapter = NULL;
+	compat_events_forget();
+	compat_wait_forget();
+	compat_cm_forget();
+	compat_xrc_forget();
+}
+
+static void watch_forks(void)
+{
+	pthread_atfork(before_fork, after_fork_parent, after_fork_child);
+}
+
+static int open_adapter(void)
+{
+	struct hdl_open_attr attr = {.name = HDL_DEVICE_ETHERNET, .on_node = true};
+	struct hdl_adapter *adapter;
+	int error = -hdl_open(&attr, &adapter);
+	if (error != 0)
+		return error;
+	error = compat_events_start(adapter);
+	if (error == 0)
+		process.adapter = adapter;
+	else
+		hdl_close(adapter);
+	return error;
+}
+
+struct hdl_adapter *compat_adapter(void)
+{
+	pthread_once(&process.once, watch_forks);
+	pthread_mutex_lock(&process.lock);
+	int error = 0;
+	if (process.adapter == NULL)
+		error = open_adapter();
+	struct hdl_adapter *adapter = error == 0 ? process.adapter : NULL;
+	pthread_mutex_unlock(&process.lock);
+	if (error != 0)
+		errno = error;
+	return adapter;
+}
+
+__be64 compat_guid(const struct compat_device *device)
+{
+	struct hdl_limits limits;
+	struct hdl_adapter *adapter = compat_adapter();
+	if (adapter == NULL || hdl_adapter_query(adapter, &limits) != 0)
+		return 0;
+	return htobe64(limits.guid + device->guid_offset);
+}
+
+/* Walk through the node's addresses of the kind of @device until entry @index, or the one that is called @below, is found. */
+static bool find_gid(const struct compat_device *device, unsigned *index, unsigned *below)
+{
+	struct hdl_limits limits;
+	struct hdl_gid gid;
+	struct hdl_adapter *adapter = compat_adapter();
+	unsigned at = 0;
+	if (adapter == NULL || hdl_adapter_query(adapter, &limits) != 0)
+		return false;
+	for (unsigned i = 0; hdl_gid_query(adapter, i, &gid) == 0; i++) {
+		bool is_ib = memcmp(&gid, &limits.ib_gid, sizeof(gid)) == 0;
+		if (is_ib != device->infiniband)
+			continue;
+		if (at == *index || i == *below) {
+			*index = at;
+			*below = i;
+			return true;
+		}
+		at++;
+	}
+	return false;
+}
+
+unsigned compat_gid_above(const struct compat_device *device, unsigned below)
+{
+	unsigned index = UINT_MAX;
+	return find_gid(device, &index, &below) ? index : UINT_MAX;
+}
+
+unsigned compat_gid_below(const struct compat_device *device, unsigned index)
+{
+	unsigned below = UINT_MAX;
+	return find_gid(device, &index, &below) ? below : UINT_MAX;
+}
+
+bool compat_gid(const struct compat_device *device, unsigned index, union ibv_gid *gid)
+{
+	struct hdl_gid found;
+	struct hdl_adapter *adapter = compat_adapter();
+	memset(gid, 0, sizeof(*gid));
+	unsigned below = adapter != NULL ? compat_gid_below(device, index) : UINT_MAX;
+	if (below == UINT_MAX || hdl_gid_query(adapter, below, &found) != 0)
+		return false;
+	memcpy(gid->raw, found.raw, sizeof(gid->raw));
+	return true;
+}
+
+bool compat_inherited(struct ibv_context *context)
+{
+	return compat_context(context)->adapter != process.adapter;
+}
+
+struct ibv_device **ibv_get_device_list(int *count)
+{
+	compat_redirect();
+	if (count != NULL)
+		*count = 0;
+	if (compat_adapter() == NULL) /* why was said */
+		return NULL;
+	struct ibv_device **list = calloc(COMPAT_DEVICES + 1, sizeof(*list));
+	if (list == NULL)
+		return compat_fail(ENOMEM);
+	int shown = 0;
+	for (size_t i = 0; i < COMPAT_DEVICES; i++)
+		if (is_shown(&devices[i]))
+			list[shown++] = &devices[i].ibv;
+	if (shown == 0)
+		fprintf(stderr, "heddle: there is no device '%s'; there are %s and %s\n",
+		        secure_getenv("HEDDLE_DEVICE"), HDL_DEVICE_ETHERNET, HDL_DEVICE_INFINIBAND);
+	if (count != NULL)
+		*count = shown;
+	return list;
+}
+
+void ibv_free_device_list(struct ibv_device **list)
+{
+	free(list);
+}
+
+const char *ibv_get_device_name(struct ibv_device *dev)
+{
+	return dev->name;
+}
+
+int ibv_get_device_index(struct ibv_device *dev)
+{
+	(void)dev;
+	return -1; /* the kernel does not know it */
+}
+
+__be64 ibv_get_device_guid(struct ibv_device *dev)
+{
+	return compat_guid((const struct compat_device *)(const void *)dev);
+}
+
+static const struct ibv_context_ops context_ops = {
+        ._compat_query_device = ibv_query_device,
+        ._compat_query_port = ibv_query_port,
+        .alloc_mw = compat_alloc_mw,
+        .bind_mw = compat_bind_mw,
+        .dealloc_mw = compat_dealloc_mw,
+        .poll_cq = compat_poll_cq,
+        .req_notify_cq = compat_req_notify_cq,
+        .post_srq_recv = compat_post_srq_recv,
+        .post_send = compat_post_send,
+        .post_recv = compat_post_recv,
+};
+
+/* What is not here is not supported: the inline functions of verbs.h answer EOPNOTSUPP for it. */
+static void fill_calls(struct compat_context *context, struct ibv_device *device)
+{
+	struct verbs_context *verbs = &context->verbs;
+	verbs->sz = sizeof(*verbs);
+	verbs->query_port = compat_query_port;
+	verbs->query_device_ex = compat_query_device_ex;
+	verbs->create_cq_ex = compat_create_cq_ex;
+	verbs->create_qp_ex = compat_create_qp_ex;
+	verbs->create_srq_ex = compat_create_srq_ex;
+	verbs->open_xrcd = compat_open_xrcd;
+	verbs->close_xrcd = compat_close_xrcd;
+	verbs->get_srq_num = compat_get_srq_num;
+	verbs->open_qp = compat_open_qp;
+	verbs->alloc_td = compat_alloc_td;
+	verbs->dealloc_td = compat_dealloc_td;
+	verbs->alloc_parent_domain = compat_alloc_parent_domain;
+	verbs->alloc_null_mr = compat_alloc_null_mr;
+	verbs->context.device = device;
+	verbs->context.ops = context_ops;
+	verbs->context.abi_compat = __VERBS_ABI_IS_EXTENDED;
+	verbs->context.num_comp_vectors = 1;
+	pthread_mutex_init(&verbs->context.mutex, NULL);
+}
+
+struct ibv_context *ibv_open_device(struct ibv_device *dev)
+{
+	if (dev != &devices[0].ibv && dev != &devices[1].ibv)
+		return compat_fail(ENODEV);
+	struct hdl_adapter *adapter = compat_adapter();
+	if (adapter == NULL)
+		return NULL;
+	struct compat_context *context = calloc(1, sizeof(*context));
+	if (context == NULL)
+		return compat_fail(ENOMEM);
+	context->adapter = adapter;
+	fill_calls(context, dev);
+	/* Nothing listens on it, but programs set flags on it and duplicate it. */
+	context->verbs.context.cmd_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+	int error = context->verbs.context.cmd_fd < 0 ? errno : compat_events_open(context);
+	if (error != 0) {
+		if (context->verbs.context.cmd_fd >= 0)
+			close(context->verbs.context.cmd_fd);
+		free(context);
+		return compat_fail(error);
+	}
+	compat_live_add(&context->live, OBJECT_CONTEXT, &context->verbs.context);
+	return &context->verbs.context;
+}
+
+int ibv_close_device(struct ibv_context *ibv)
+{
+	struct compat_context *context = compat_context(ibv);
+	if (compat_live_take(OBJECT_CONTEXT, ibv) == NULL)
+		return compat_error(EINVAL);
+	compat_events_close(context);
+	close(ibv->cmd_fd);
+	pthread_mutex_destroy(&ibv->mutex);
+	free(context);
+	return 0;
+}
+
+struct ibv_context *ibv_import_device(int fd)
+{
+	(void)fd;
+	return compat_fail(EOPNOTSUPP);
+}
+
+int ibv_fork_init(void)
+{
+	return 0;
+}
+
+enum ibv_fork_status ibv_is_fork_initialized(void)
+{
+	/* The adapter moves bytes through the process's own mapping, so copy-on-write cannot part it from them. */
+	return IBV_FORK_UNNEEDED;
+}

@@ -1,0 +1,429 @@
+/* The engine of an adapter: turns, timers, links, and the states of queue pairs. */
+#include "transport/engine.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "queue/qp_state.h"
+#include "transport/capture.h"
+#include "transport/ib/ib.h"
+#include "transport/ib/raw.h"
+#include "transport/ib/rd.h"
+#include "transport/local/local.h"
+#include "transport/multicast.h"
+#include "transport/op.h"
+
+struct qp *engine_find_qp(const struct engine *engine, uint32_t qpn)
+{
+	struct qp *qp = engine->qps[qpn & engine->qp_mask];
+	return qp != NULL && qp->qpn == qpn ? qp : NULL;
+}
+
+void engine_activate(struct engine *engine, struct qp *qp)
+{
+	if (qp->is_active)
+		return;
+	qp->is_active = true;
+	qp->active_next = NULL;
+	*engine->active_end = qp;
+	engine->active_end = &qp->active_next;
+}
+
+void engine_want_timer(struct engine *engine, struct qp *qp, uint64_t ns)
+{
+	timer_stop(&engine->wheel, &qp->timer);
+	qp->timer_ns = ns;
+	if (qp->timer_wanted)
+		return;
+	qp->timer_wanted = true;
+	qp->timer_next = engine->timers_wanted;
+	engine->timers_wanted = qp;
+}
+
+void engine_drop_timer(struct engine *engine, struct qp *qp)
+{
+	timer_stop(&engine->wheel, &qp->timer);
+	for (struct qp **at = &engine->timers_wanted; *at != NULL; at = &(*at)->timer_next) {
+		if (*at == qp) {
+			*at = qp->timer_next;
+			break;
+		}
+	}
+	qp->timer_wanted = false;
+}
+
+void engine_hold(struct engine *engine, struct qp *qp, uint64_t ns)
+{
+	struct ib *ib = qp->ib;
+	ib->held_ns = ns;
+	if (engine->held == NULL || ns < engine->held_ns)
+		engine->held_ns = ns;
+	if (ib->held)
+		return;
+	ib->held = true;
+	ib->held_next = engine->held;
+	engine->held = qp;
+}
+
+/* Those whose time has come owe again. Returns how many. */
+static unsigned release(struct engine *engine, uint64_t now_ns)
+{
+	unsigned count = 0;
+	if (now_ns < engine->held_ns)
+		return 0;
+	engine->held_ns = UINT64_MAX;
+	for (struct qp **at = &engine->held; *at != NULL;) {
+		struct qp *qp = *at;
+		if (qp->ib->held_ns > now_ns) {
+			if (qp->ib->held_ns < engine->held_ns)
+				engine->held_ns = qp->ib->held_ns;
+			at = &qp->ib->held_next;
+			continue;
+		}
+		*at = qp->ib->held_next;
+		qp->ib->held = false;
+		engine_owe(engine, qp);
+		count++;
+	}
+	return count;
+}
+
+static void drop_held(struct engine *engine, struct qp *qp)
+{
+	for (struct qp **at = &engine->held; *at != NULL; at = &(*at)->ib->held_next) {
+		if (*at == qp) {
+			*at = qp->ib->held_next;
+			break;
+		}
+	}
+	qp->ib->held = false;
+}
+
+void engine_forget(struct engine *engine, struct qp *qp)
+{
+	assert(qp_state(qp) == HDL_QPS_RESET && !timer_running(&qp->timer));
+	for (struct qp **at = &engine->active; *at != NULL; at = &(*at)->active_next) {
+		if (*at != qp)
+			continue;
+		*at = qp->active_next;
+		if (engine->active_end == &qp->active_next)
+			engine->active_end = at;
+		break;
+	}
+	qp->is_active = false;
+	for (struct qp **at = &engine->owing; *at != NULL; at = &(*at)->owing_next) {
+		if (*at == qp) {
+			*at = qp->owing_next;
+			break;
+		}
+	}
+	qp->is_owing = false;
+}
+
+void engine_ring_bells(struct engine *engine)
+{
+	while (engine->dirty_links != LINK_NONE) {
+		uint32_t index = engine->dirty_links;
+		struct link *link = &engine->links[index];
+		engine->dirty_links = link->dirty_next;
+		link->dirty = false;
+		if (link->up && ring_take_armed(&link->tx))
+			engine->sink.bell(engine->sink.context, index);
+	}
+}
+
+/* Packets that wait for more of them go now. */
+static void flush(const struct engine *engine)
+{
+	if (engine->carrier != NULL)
+		engine->carrier->flush(engine->carrier->context);
+}
+
+/* The turn of @qp. */
+static bool run_qp(struct engine *engine, struct qp *qp)
+{
+	capture_turn(engine, qp);
+	bool did;
+	if (qp->ib == NULL)
+		did = qp->type < HDL_QP_RD    ? local_run(engine, qp)
+		      : qp->type == HDL_QP_RD ? rd_run(engine, qp)
+		                              : raw_run(engine, qp);
+	else if (qp->type == QP_TYPE_EEC)
+		return rd_run_context(engine, qp);
+	else
+		did = ib_run(engine, qp);
+	enum hdl_qp_state state = qp_state(qp);
+	if (state == HDL_QPS_ERR || state == HDL_QPS_SQE) {
+		if (!did)
+			op_flush_send(engine, qp);
+		if (state == HDL_QPS_ERR && !qp_shares(qp))
+			op_flush_recv(engine, qp);
+	}
+	return did;
+}
+
+/* Send what is owed, but for what may wait or finds no room. */
+static void settle(struct engine *engine)
+{
+	struct qp *qp = engine->owing, *next;
+	engine->owing = NULL;
+	for (; qp != NULL; qp = next) {
+		next = qp->owing_next;
+		qp->is_owing = false;
+		if (qp->ib == NULL && !local_owes(qp))
+			continue; /* a message took it along */
+		bool may_wait = qp->ib != NULL ? (engine->by_application || engine->patient) &&
+		                                         ib_may_wait(qp)
+		                               : engine->by_application && local_may_wait(qp);
+		if (!may_wait &&
+		    (qp->ib != NULL ? ib_answer(engine, qp) : local_answer(engine, qp)))
+			continue;
+		if (may_wait || qp->ib == NULL || !qp->ib->pausing)
+			engine_owe(engine, qp);
+	}
+}
+
+static unsigned run_active(struct engine *engine)
+{
+	unsigned did = 0;
+	/* Those that become active while we run have their turn next time. */
+	struct qp *qp = engine->active;
+	engine->active = NULL;
+	engine->active_end = &engine->active;
+	while (qp != NULL) {
+		struct qp *next = qp->active_next;
+		qp->is_active = false;
+		did += run_qp(engine, qp);
+		qp = next;
+	}
+	return did;
+}
+
+void engine_post(struct engine *engine, struct qp *qp)
+{
+	engine->by_application = true;
+	run_qp(engine, qp);
+	if (qp->ib != NULL)
+		ib_take_along(engine, qp);
+	else if (qp->close_due)
+		local_answer(engine, qp);
+	engine->by_application = false;
+	engine_ring_bells(engine);
+	flush(engine);
+}
+
+unsigned engine_run(struct engine *engine)
+{
+	unsigned did = 0;
+	engine->short_polls = ENGINE_SHORT_POLLS;
+	for (uint32_t i = 0; i < engine->link_count; i++)
+		if (engine->links[i].up && !ring_quiet(&engine->links[i].rx))
+			did += local_receive(engine, i);
+	for (struct mpsc_node *at = mpsc_take(&engine->pending), *next; at != NULL; at = next) {
+		struct qp *qp = (struct qp *)(void *)((char *)at - offsetof(struct qp, pending));
+		next = at->next;
+		mpsc_done(at);
+		engine_activate(engine, qp);
+	}
+	if (engine->active != NULL)
+		did += run_active(engine);
+	if (engine->owing != NULL && !engine->no_answers)
+		settle(engine);
+	engine_ring_bells(engine);
+	flush(engine);
+	return did;
+}
+
+unsigned engine_tick(struct engine *engine, uint64_t now_ns)
+{
+	unsigned count = 0;
+	engine->now_ns = now_ns;
+	while (engine->timers_wanted != NULL) {
+		struct qp *qp = engine->timers_wanted;
+		engine->timers_wanted = qp->timer_next;
+		qp->timer_wanted = false;
+		uint64_t deadline =
+		        qp->timer_ns > UINT64_MAX - now_ns ? UINT64_MAX : now_ns + qp->timer_ns;
+		timer_start(&engine->wheel, &qp->timer, deadline);
+	}
+	struct timer_node *next;
+	for (struct timer_node *at = timer_advance(&engine->wheel, now_ns); at != NULL; at = next) {
+		next = at->next;
+		struct qp *qp = (struct qp *)(void *)((char *)at - offsetof(struct qp, timer));
+		if (qp->ib == NULL)
+			local_timeout(engine, qp);
+		else
+			ib_timeout(engine, qp);
+		count++;
+	}
+	if (engine->held != NULL)
+		count += release(engine, now_ns);
+	return count;
+}
+
+uint64_t engine_next_tick(const struct engine *engine)
+{
+	if (engine->timers_wanted != NULL)
+		return engine->now_ns;
+	uint64_t next = timer_next_ns(&engine->wheel);
+	return engine->held != NULL && engine->held_ns < next ? engine->held_ns : next;
+}
+
+bool engine_stuck(const struct engine *engine)
+{
+	return engine->active != NULL || engine->owing != NULL;
+}
+
+bool engine_idle(const struct engine *engine)
+{
+	if (!mpsc_empty(&engine->pending))
+		return false;
+	for (uint32_t i = 0; i < engine->link_count; i++) {
+		struct link *link = &engine->links[i];
+		size_t bytes;
+		if (link->up && ring_peek(&link->rx, &bytes) != NULL)
+			return false;
+	}
+	return true;
+}
+
+/* Did the peer of @qp end its queue pair before it went? Then ours stays as it is, as it would on a wire: nothing is owed, and
+ * what is sent from now on is not answered. */
+static bool left_in_order(const struct link *link, const struct qp *qp)
+{
+	struct qp_facts facts;
+	return wq_held(&qp->sq) == 0 &&
+	       qp_read_facts(&link->peer_qps[qp->attr.dest_qpn & link->peer_qp_mask], &facts) &&
+	       (facts.type == 0 || facts.state == HDL_QPS_RESET);
+}
+
+void engine_link_down(struct engine *engine, uint32_t index)
+{
+	struct link *link = &engine->links[index];
+	if (!link->up)
+		return;
+	/* What it sent before it went still counts, and that is no more than the lane holds: whoever goes on sending is not waited for.
+	 * (Taking it may find the lane broken, and be here again.) */
+	uint64_t end = link->rx.position + link->rx.slot_count;
+	while (link->up && !link->rx.broken && link->rx.position < end &&
+	       local_receive(engine, index) > 0)
+		;
+	if (!link->up)
+		return;
+	link->up = false;
+	multicast_link_down(engine, index);
+	engine->sink.event(engine->sink.context, HDL_EVENT_PEER_GONE, HDL_DETAIL_NONE, &link->gid,
+	                   (struct hdl_key){0});
+	for (uint32_t i = 0; i <= engine->qp_mask; i++) {
+		struct qp *qp = engine->qps[i];
+		if (qp == NULL || qp->link != index)
+			continue;
+		if (!left_in_order(link, qp))
+			local_peer_gone(engine, qp);
+		qp->link = LINK_NONE;
+		qp->answer_due = qp->close_due = false;
+		qp->results_due = 0;
+	}
+}
+
+/* --- states --- */
+
+static void publish(const struct engine *engine, struct qp *qp)
+{
+	uint32_t access = qp->attr.access;
+	/* Who keeps no read resources takes no reads, also from an initiator that reads by itself. */
+	if (qp->attr.max_dest_rd_atomic == 0)
+		access &= ~(uint32_t)(HDL_ACCESS_REMOTE_READ | HDL_ACCESS_REMOTE_ATOMIC);
+	struct qp_facts facts = {.state = (uint8_t)qp_state(qp),
+	                         .type = qp->type,
+	                         .access = (uint8_t)access,
+	                         .windows_only = qp->windows_only,
+	                         .dest_qpn = qp->attr.dest_qpn,
+	                         .link = qp->link >= LINK_WIRE ? 0 : engine->links[qp->link].id,
+	                         .pd = qp->type == HDL_QP_XRC_TGT ? qp->xrcd : qp->pd,
+	                         .rq_psn = qp->attr.rq_psn};
+	qp_publish(qp->pub, &facts);
+}
+
+void qp_restart(struct qp *qp)
+{
+	qp->next = wq_head(&qp->sq);
+	qp->next_read = 0;
+	qp->unanswered = qp->reads_open = qp->value_reads = 0;
+	qp->waiting = qp->draining = qp->answered = false;
+	qp->nak_sent = qp->established = qp->answer_due = qp->close_due = false;
+	qp->results_due = 0;
+	qp->part_offset = 0;
+	qp->keeps = false;
+	qp->target.access = 0;
+	if (qp->capture != NULL)
+		capture_restart(qp->capture);
+}
+
+void qp_enter(struct engine *engine, struct qp *qp, enum hdl_qp_state state)
+{
+	enum hdl_qp_state old = qp_state(qp);
+	if ((state == HDL_QPS_RESET || state == HDL_QPS_ERR) && qp->ib != NULL)
+		ib_touch(engine, qp);
+	if (state == HDL_QPS_RESET && qp->ib != NULL) {
+		ib_answer(engine, qp);
+		drop_held(engine, qp);
+		flush(engine); /* nobody may drive us again */
+	} else if (state == HDL_QPS_RESET && (qp->answer_due || qp->close_due))
+		local_answer(engine, qp); /* it has been received, whatever becomes of us */
+	atomic_store_explicit(&qp->state, (uint8_t)state, memory_order_release);
+	publish(engine, qp);
+	if (qp->type == HDL_QP_RD && (state == HDL_QPS_RESET || state >= HDL_QPS_SQE))
+		rd_leave(engine, qp);
+	switch (state) {
+	case HDL_QPS_RESET:
+		/* Peers see the new state; those that were copying for us have gone when this returns. */
+		engine->sink.quiesce(engine->sink.context);
+		engine_drop_timer(engine, qp);
+		wq_clear(&qp->sq);
+		wq_clear(&qp->rq);
+		atomic_store_explicit(&qp->lists_head, qp->lists_tail, memory_order_release);
+		qp->link = LINK_NONE;
+		atomic_store_explicit(&qp->pub->executed, 0, memory_order_relaxed);
+		qp_restart(qp);
+		break;
+	case HDL_QPS_RTR:
+		qp->expected_msn = qp->attr.rq_psn;
+		if (qp->ib != NULL)
+			ib_begin_responder(qp);
+		break;
+	case HDL_QPS_RTS:
+		if (old == HDL_QPS_RTS)
+			break; /* attributes alone */
+		if (old == HDL_QPS_RTR) {
+			qp->next_msn = qp->attr.sq_psn;
+			if (qp->ib != NULL)
+				ib_begin_requester(qp);
+		}
+		qp->draining = false;
+		qp->retries_left = qp->attr.retry_cnt;
+		qp->rnr_left = qp->attr.rnr_retry;
+		engine_activate(engine, qp);
+		break;
+	case HDL_QPS_SQD:
+		if (old == HDL_QPS_SQD)
+			break;
+		qp->draining = true;
+		request_reap(engine, qp);
+		break;
+	case HDL_QPS_SQE:
+	case HDL_QPS_ERR:
+		if (old == state)
+			break;
+		engine->sink.quiesce(engine->sink.context);
+		engine_drop_timer(engine, qp);
+		qp->waiting = false;
+		op_flush_send(engine, qp);
+		if (state == HDL_QPS_ERR)
+			op_flush_recv(engine, qp);
+		engine_activate(engine, qp);
+		break;
+	default:
+		break;
+	}
+}

@@ -1,0 +1,85 @@
+/* The paths of a connection: which one its packets take, and automatic migration (IBTA section 17.2.8). A queue pair that was given an
+ * alternate path is armed as soon as both ends say so, by a cleared MigReq; then either of them may change over, because its
+ * requests are not answered any more or because it was told to. It sets MigReq from then on, and the other end follows when it sees
+ * that on the alternate path.
+ *
+ *   MIGRATED --rearm (modify)--> REARM --the peer's MigReq is clear--> ARMED --no answer, modify, the peer's MigReq--> MIGRATED */
+#include <string.h>
+
+#include "transport/ib/ib.h"
+#include "transport/op.h"
+
+/* Did @came travel between the ends of @path? */
+static bool along(const struct path *path, const struct path *came)
+{
+	return memcmp(came->ip.sgid, path->ip.dgid, IB_GID_BYTES) == 0 &&
+	       memcmp(came->ip.dgid, path->ip.sgid, IB_GID_BYTES) == 0;
+}
+
+void ib_migrate(struct engine *engine, struct qp *qp)
+{
+	struct ib *ib = qp->ib;
+	struct path former = ib->path;
+	ib->path = ib->alternate;
+	ib->alternate = former; /* what is still on its way there is taken */
+	ib->has_alternate = false;
+	ib->has_former = true;
+	ib->reply_alternate = false;
+	qp->attr.ah = qp->attr.alt_ah;
+	qp->attr.port_num = qp->attr.alt_port_num;
+	qp->attr.timeout = qp->attr.alt_timeout;
+	qp->attr.path_mig_state = HDL_MIG_MIGRATED;
+	ib_window_begin(ib);
+	op_event(engine, qp, HDL_EVENT_PATH_MIG, HDL_DETAIL_NONE);
+}
+
+bool ib_path_failed(struct engine *engine, struct qp *qp)
+{
+	if (qp->attr.path_mig_state != HDL_MIG_ARMED)
+		return false;
+	ib_migrate(engine, qp);
+	qp->retries_left = qp->attr.retry_cnt;
+	return true;
+}
+
+/* Two ways between the same two addresses have different source ports. */
+static bool striped(struct ib *ib, const struct path *came)
+{
+	bool first = along(&ib->path, came), second = along(&ib->alternate, came);
+	if (first && second)
+		second = ((came->ip.src_port ^ ib->came_port) & IB_ALTERNATE_PORT) != 0;
+	ib->stripe->came = second;
+	return first || second;
+}
+
+bool ib_path_take(struct qp *qp, const struct path *came, bool migreq)
+{
+	struct ib *ib = qp->ib;
+	if (ib->stripe != NULL)
+		return striped(ib, came);
+	bool other = (ib->has_alternate || ib->has_former) && along(&ib->alternate, came);
+	bool moving = qp->attr.path_mig_state == HDL_MIG_ARMED && migreq && other;
+	/* Until it is known to be the peer's, what it asks for is answered where it came from, and nothing else. */
+	ib->reply_alternate = moving;
+	return moving || along(&ib->path, came) || (other && (ib->has_former || !migreq));
+}
+
+void ib_path_follow(struct engine *engine, struct qp *qp, const struct path *came, bool migreq)
+{
+	struct ib *ib = qp->ib;
+	uint8_t *state = &qp->attr.path_mig_state;
+	if (ib->stripe != NULL)
+		return;
+	bool first = along(&ib->path, came);
+	if (*state == HDL_MIG_ARMED && migreq) {
+		if (ib->has_alternate && along(&ib->alternate, came)) {
+			ib_migrate(engine, qp);
+		} else if (!first && !ib->refused) { /* once, not as often as anybody likes */
+			ib->refused = true;
+			op_event(engine, qp, HDL_EVENT_PATH_MIG_ERR, HDL_DETAIL_NONE);
+		}
+	} else if (*state == HDL_MIG_REARM && !migreq && first) {
+		*state = HDL_MIG_ARMED;
+		ib->refused = false;
+	}
+}

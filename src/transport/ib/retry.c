@@ -1,0 +1,464 @@
+/* The wire: what the requester makes of answers and of time. Acknowledgements are cumulative; a read or atomic is over only with
+ * its own response, and an answer that passes it by says that the response was lost (IBTA section 9.7.5.1.1: implied NAK). What was
+ * lost is sent again from the oldest on, as often as the queue pair allows. */
+#include <assert.h>
+
+#include "queue/qp_state.h"
+#include "transport/ib/ib.h"
+#include "transport/ib/rd.h"
+#include "transport/op.h"
+
+uint64_t ib_timeout_ns(const struct qp *qp)
+{
+	return 4096ull << (qp->attr.timeout & 31);
+}
+
+void ib_reap(struct engine *engine, struct qp *qp)
+{
+	if (qp->type == QP_TYPE_EEC)
+		rd_reap(engine, qp);
+	else
+		request_reap(engine, qp);
+}
+
+/* --- where things are --- */
+
+/* The element that holds @psn and is not over; NULL: none. */
+static struct wqe_send *find(const struct qp *qp, uint32_t psn, uint32_t *index)
+{
+	for (uint32_t i = wq_head(&qp->sq), end = wq_tail(&qp->sq); i != end; i++) {
+		struct wqe_send *wqe = wq_at(&qp->sq, i);
+		if (!wqe->numbered) {
+			if (wqe->state != WQE_DONE)
+				return NULL;
+			continue; /* it needed nobody else */
+		}
+		int32_t distance = ib_psn_distance(psn, wqe->msn);
+		if (distance < 0)
+			return NULL;
+		if ((uint32_t)distance < ib_span(qp->ib, wqe)) {
+			*index = i;
+			return wqe->state == WQE_DONE ? NULL : wqe;
+		}
+	}
+	return NULL;
+}
+
+/* The first PSN of @wqe that something is still wanted for, as far as @wqe itself knows. */
+static uint32_t wanted_psn(const struct ib *ib, const struct wqe_send *wqe)
+{
+	return ib_psn(wqe->msn + (wqe->opcode == HDL_OP_READ ? wqe->got / ib->mtu : 0));
+}
+
+/* --- again --- */
+
+/* Everything from @psn on, which belongs to the element at @index, is sent again. */
+static void rewind_to(struct engine *engine, struct qp *qp, uint32_t index, uint32_t psn)
+{
+	struct ib *ib = qp->ib;
+	counter_add(&engine->counters[ENGINE_RETRIES], 1);
+	ib->timing = false;
+	if (ib->stripe != NULL) {
+		ib->stripe->repairing = true;
+		ib->stripe->repair_psn = ib->sent_psn;
+		stripe_forget_early(ib->stripe);
+	}
+	/* What was to be sent again before it has come meanwhile. */
+	for (; (int32_t)(index - qp->next) > 0; qp->next++) {
+		const struct wqe_send *wqe = wq_at(&qp->sq, qp->next);
+		if (wqe->numbered)
+			ib->ssn = ib_psn(ib->ssn + ib_messages(wqe));
+	}
+	uint32_t end = qp->next + (qp->next != wq_tail(&qp->sq));
+	for (uint32_t i = index; i != end; i++) {
+		struct wqe_send *wqe = wq_at(&qp->sq, i);
+		if (i != qp->next && wqe->numbered)
+			ib->ssn = ib_psn(ib->ssn - ib_messages(wqe));
+		if (!wqe->numbered || wqe->state == WQE_DONE)
+			continue;
+		if (wqe->state == WQE_SENT)
+			qp->unanswered--;
+		wqe->state = WQE_READY;
+		wqe->offset = wqe->opcode == HDL_OP_READ ? wqe->got
+		              : i == index ? (uint32_t)ib_psn_distance(psn, wqe->msn) * ib->mtu
+		                           : 0;
+	}
+	struct wqe_send *current = wq_at(&qp->sq, qp->next);
+	if (qp->next != wq_tail(&qp->sq) && current->opcode == HDL_OP_DELAY)
+		current->marks &=
+		        (uint8_t)~WQE_PREPARED; /* its time starts anew: never too short */
+	qp->reads_open = 0;                     /* what came before is over */
+	qp->waiting = false;
+	qp->next = index;
+	engine_activate(engine, qp);
+}
+
+static void finish(struct qp *qp, struct wqe_send *wqe, enum hdl_wc_status status)
+{
+	if (wqe->state == WQE_SENT)
+		qp->unanswered--;
+	request_finish(wqe, status, HDL_DETAIL_NONE);
+}
+
+/* @psn of the element at @index was not executed and may be sent *left times more. False: that was once too often. */
+static bool try_again(struct engine *engine, struct qp *qp, uint32_t index, uint32_t psn,
+                      uint8_t *left, enum hdl_wc_status exhausted)
+{
+	if (*left > 0) {
+		(*left)--;
+		rewind_to(engine, qp, index, psn);
+		return true;
+	}
+	if (exhausted == HDL_WC_RETRY_EXC_ERR && ib_path_failed(engine, qp)) {
+		rewind_to(engine, qp, index, psn);
+		return true;
+	}
+	finish(qp, wq_at(&qp->sq, index), exhausted);
+	return false;
+}
+
+/* Packets were lost: those from @psn on. */
+static void lost(struct engine *engine, struct qp *qp, uint32_t index, uint32_t psn)
+{
+	ib_window_lost(qp->ib);
+	try_again(engine, qp, index, psn, &qp->retries_left, HDL_WC_RETRY_EXC_ERR);
+}
+
+/* The packet @psn was lost, and the responder keeps those after it, but for what went a way that is out now. */
+static void one_lost(struct engine *engine, struct qp *qp, uint32_t index, uint32_t psn)
+{
+	struct wqe_send *wqe = wq_at(&qp->sq, index);
+	struct stripe *s = qp->ib->stripe;
+	if (s->repairing && ib_psn_distance(psn, s->repair_psn) < 0)
+		return;
+	bool all = stripe_lost(s, psn, engine->now_ns) || request_is_read(wqe);
+	ib_window_lost(qp->ib);
+	if (all || !ib_resend(engine, qp, wqe, psn))
+		rewind_to(engine, qp, index, psn);
+	else
+		counter_add(&engine->counters[ENGINE_RETRIES], 1);
+	qp->ib->timing = false;
+}
+
+/* An answer to something later says that the one for @psn is lost. Others follow it, that were on their way already and say the same:
+ * they count once, until something comes of it or time is up. */
+static void passed_by(struct engine *engine, struct qp *qp, uint32_t index, uint32_t psn)
+{
+	struct ib *ib = qp->ib;
+	if (ib->passed && ib->passed_psn == psn)
+		return;
+	ib->passed = true;
+	ib->passed_psn = psn;
+	lost(engine, qp, index, psn);
+}
+
+/* --- acknowledgements --- */
+
+/* Everything before @end is known to have been executed. */
+static void progress(const struct engine *engine, struct qp *qp, uint32_t end)
+{
+	struct ib *ib = qp->ib;
+	int32_t count = ib_psn_distance(end, ib->una_psn);
+	if (count <= 0)
+		return;
+	if (ib->stripe != NULL) {
+		stripe_arrived(ib->stripe, ib->una_psn, (uint32_t)count);
+		if (ib_psn_distance(end, ib->stripe->repair_psn) >= 0)
+			ib->stripe->repairing = false;
+	}
+	ib->una_psn = ib_psn(end);
+	ib->passed = false;
+	ib_window_grow(ib, (uint32_t)count);
+	ib_time_answered(ib, engine->now_ns);
+	qp->answered = true;
+	qp->retries_left = qp->attr.retry_cnt;
+	qp->rnr_left = qp->attr.rnr_retry;
+}
+
+/* An answer says that everything before @end was executed, and the response for @psn did not come. It is lost, unless it takes the
+ * other way: then the answer is remembered until it is there. */
+static void comes_early(struct engine *engine, struct qp *qp, uint32_t index, uint32_t psn,
+                        uint32_t end)
+{
+	struct stripe *s = qp->ib->stripe;
+	if (s == NULL || !stripe_may_come(s, psn)) {
+		passed_by(engine, qp, index, psn);
+	} else if (ib_psn_distance(end, psn) > 0 &&
+	           (!s->acked || ib_psn_distance(end, s->acked_psn) > 0)) {
+		s->acked = true;
+		s->acked_way = s->came;
+		s->acked_psn = end;
+	}
+}
+
+/* The responder has executed everything before @end. False: but for a read or atomic whose response did not come: it is sent
+ * again now, if it was lost. */
+static bool acknowledge(struct engine *engine, struct qp *qp, uint32_t end)
+{
+	struct ib *ib = qp->ib;
+	for (uint32_t i = wq_head(&qp->sq), tail = wq_tail(&qp->sq); i != tail; i++) {
+		struct wqe_send *wqe = wq_at(&qp->sq, i);
+		if (wqe->state == WQE_DONE)
+			continue;
+		int32_t covered = ib_psn_distance(end, wqe->msn);
+		if (!wqe->numbered || covered <= 0)
+			break;
+		if (request_is_read(wqe)) {
+			/* Of a long read what was executed may be what has come. */
+			if (ib_psn_distance(end, wanted_psn(ib, wqe)) <= 0)
+				break;
+			progress(engine, qp, wanted_psn(ib, wqe));
+			comes_early(engine, qp, i, wanted_psn(ib, wqe), end);
+			return false;
+		}
+		if ((uint32_t)covered < ib_span(ib, wqe))
+			break;
+		finish(qp, wqe, HDL_WC_SUCCESS);
+	}
+	progress(engine, qp, end);
+	return true;
+}
+
+/* --- responses --- */
+
+/* A response that no responder in its senses sends (IBTA section 9.9.2.4.2). */
+static void bad_response(struct engine *engine, struct qp *qp, struct wqe_send *wqe)
+{
+	counter_add(&engine->counters[ENGINE_BAD_PACKETS], 1);
+	finish(qp, wqe, HDL_WC_BAD_RESP_ERR);
+}
+
+static void read_done(struct qp *qp)
+{
+	if (qp->reads_open > 0) /* what is sent again was taken back from the count */
+		qp->reads_open--;
+}
+
+/* The next @count bytes of @wqe are there. @ends: of a request, too. */
+static void read_more(struct engine *engine, struct qp *qp, struct wqe_send *wqe, uint32_t count,
+                      bool ends)
+{
+	uint32_t psn = wanted_psn(qp->ib, wqe);
+	wqe->got += count;
+	progress(engine, qp, psn + 1);
+	if (ends)
+		read_done(qp);
+	if (wqe->got < wqe->length)
+		return;
+	counter_add(&engine->counters[ENGINE_BYTES_READ], wqe->length);
+	finish(qp, wqe, HDL_WC_SUCCESS);
+}
+
+static uint32_t read_due(const struct ib *ib, const struct wqe_send *wqe, uint32_t offset)
+{
+	uint32_t left = wqe->length - offset;
+	return left < ib->mtu ? left : ib->mtu;
+}
+
+static void read_response(struct engine *engine, struct qp *qp, const struct ib_packet *packet)
+{
+	struct ib *ib = qp->ib;
+	struct stripe *s = ib->stripe;
+	uint32_t index, psn = packet->bth.psn;
+	struct wqe_send *wqe = find(qp, psn, &index);
+	if (wqe == NULL || wqe->opcode != HDL_OP_READ)
+		return;
+	if (s != NULL)
+		s->forgotten = false;
+	bool turn = acknowledge(engine, qp, wqe->msn);
+	int32_t distance = ib_psn_distance(psn, wanted_psn(ib, wqe));
+	if (turn && distance > 0)
+		comes_early(engine, qp, index, wanted_psn(ib, wqe), wqe->msn);
+	turn = turn && distance == 0;
+	if (distance < 0 || (!turn && (s == NULL || s->forgotten)))
+		return; /* it came before, or is asked for again */
+	uint8_t *early = s != NULL ? &s->early[psn & (HDL_MAX_STRIPE - 1)] : NULL;
+	if (!turn && *early != STRIPE_MISSING)
+		return;
+	/* Each but the last of the whole read is full; where a request ended, only the responder's count of requests depends on. */
+	uint32_t offset = (uint32_t)ib_psn_distance(psn, wqe->msn) * ib->mtu;
+	uint32_t due = read_due(ib, wqe, offset);
+	bool ends = packet->op->part == IB_LAST || packet->op->part == IB_ONLY;
+	if (packet->payload_bytes != due || (due == wqe->length - offset && !ends)) {
+		bad_response(engine, qp, wqe);
+		return;
+	}
+	bool was_sent = wqe->state == WQE_SENT;
+	if (!request_scatter(engine, qp->ib->from, wqe, offset, packet->payload, due))
+		qp->unanswered -= was_sent;
+	else if (turn)
+		read_more(engine, qp, wqe, due, ends);
+	else
+		*early = ends ? STRIPE_PLACED_LAST : STRIPE_PLACED;
+}
+
+static void atomic_response(struct engine *engine, struct qp *qp, const struct ib_packet *packet)
+{
+	uint32_t index, psn = packet->bth.psn;
+	struct wqe_send *wqe = find(qp, psn, &index);
+	if (wqe == NULL || !request_is_atomic(wqe) || !acknowledge(engine, qp, wqe->msn))
+		return;
+	bool was_sent = wqe->state == WQE_SENT;
+	if (!request_scatter(engine, qp->ib->from, wqe, 0, &packet->atomicack.original, 8)) {
+		qp->unanswered -= was_sent;
+		return;
+	}
+	progress(engine, qp, psn + 1);
+	read_done(qp);
+	finish(qp, wqe, HDL_WC_SUCCESS);
+}
+
+/* --- NAKs --- */
+
+static void receiver_not_ready(struct engine *engine, struct qp *qp, uint32_t index, uint32_t psn,
+                               uint8_t code)
+{
+	uint8_t forever = 1;
+	if (try_again(engine, qp, index, psn, qp->attr.rnr_retry == 7 ? &forever : &qp->rnr_left,
+	              HDL_WC_RNR_RETRY_EXC_ERR)) {
+		qp->answered = true;
+		qp->waiting = true;
+		engine_want_timer(engine, qp, request_rnr_ns(code));
+	}
+}
+
+/* IBTA section 9.7.5.2: everything before the PSN was executed; what the code says is about the PSN itself. */
+static void refused(struct engine *engine, struct qp *qp, const struct ib_packet *packet)
+{
+	static const enum hdl_wc_status failures[] = {
+	        [IB_NAK_INVALID_REQUEST] = HDL_WC_REM_INV_REQ_ERR,
+	        [IB_NAK_REMOTE_ACCESS_ERROR] = HDL_WC_REM_ACCESS_ERR,
+	        [IB_NAK_REMOTE_OPERATIONAL_ERROR] = HDL_WC_REM_OP_ERR,
+	        [IB_NAK_INVALID_RD_REQUEST] = HDL_WC_REM_INV_RD_REQ_ERR,
+	};
+	uint32_t index, psn = packet->bth.psn;
+	uint8_t code = ib_aeth_value(packet->aeth.syndrome);
+	struct stripe *s = qp->ib->stripe;
+	if (!acknowledge(engine, qp, psn)) {
+		if (s != NULL && s->acked && !s->refused) { /* its turn comes */
+			s->refused = true;
+			s->refused_way = s->came;
+			s->refusal = *packet;
+		}
+		return;
+	}
+	struct wqe_send *wqe = find(qp, psn, &index);
+	if (wqe == NULL)
+		return;
+	/* Responders drop what follows a message that they have no receive for (IBTA section 9.7.5.2.8), but some, Linux's
+	 * rdma_rxe among them, say of it that it is out of sequence: it is sent again anyway, when the time is over. */
+	bool pause = qp->waiting && index == qp->next;
+	if (ib_aeth_kind(packet->aeth.syndrome) == IB_AETH_RNR_NAK)
+		receiver_not_ready(engine, qp, index, psn, code);
+	else if (code == IB_NAK_PSN_SEQUENCE_ERROR && !pause && qp->ib->stripe != NULL)
+		one_lost(engine, qp, index, psn);
+	else if (code == IB_NAK_PSN_SEQUENCE_ERROR && !pause)
+		lost(engine, qp, index, psn);
+	else if (code == IB_NAK_PSN_SEQUENCE_ERROR)
+		counter_add(&engine->counters[ENGINE_DROPPED], 1);
+	else if (code < sizeof(failures) / sizeof(failures[0]))
+		finish(qp, wqe, failures[code]);
+	else
+		bad_response(engine, qp, wqe);
+}
+
+/* What an acknowledgement says about receives (IBTA section 9.7.7.2). */
+static void take_credits(struct ib *ib, const struct ib_aeth *aeth)
+{
+	uint8_t code = ib_aeth_value(aeth->syndrome);
+	ib->limited = code != IB_AETH_NO_CREDITS;
+	if (ib->limited)
+		ib->limit = ib_psn(aeth->msn + ib_credits(code));
+}
+
+/* The turn of what came early, as far as it has come. */
+static void settle(struct engine *engine, struct qp *qp)
+{
+	struct ib *ib = qp->ib;
+	struct stripe *s = ib->stripe;
+	uint32_t index, before;
+	do {
+		before = ib->una_psn;
+		uint8_t early = s->early[before & (HDL_MAX_STRIPE - 1)];
+		struct wqe_send *wqe = early != STRIPE_MISSING ? find(qp, before, &index) : NULL;
+		if (wqe != NULL && wqe->opcode == HDL_OP_READ) {
+			read_more(engine, qp, wqe, read_due(ib, wqe, wqe->got),
+			          early == STRIPE_PLACED_LAST);
+		} else if (s->acked) {
+			s->acked = false;
+			s->came = s->acked_way;
+			acknowledge(engine, qp, s->acked_psn);
+		}
+	} while (ib->una_psn != before);
+	if (s->refused && !s->acked) {
+		s->refused = false;
+		s->came = s->refused_way;
+		refused(engine, qp, &s->refusal);
+	}
+}
+
+void ib_answered(struct engine *engine, struct qp *qp, const struct ib_packet *packet)
+{
+	struct ib *ib = qp->ib;
+	uint32_t psn = packet->bth.psn;
+	enum ib_aeth_kind kind =
+	        packet->headers & IB_HAS_AETH ? ib_aeth_kind(packet->aeth.syndrome) : IB_AETH_ACK;
+	if (ib->stripe != NULL)
+		stripe_heard(ib->stripe);
+	/* About what was not sent: left over from a former connection. About what is long over: it came late. */
+	if (ib_psn_distance(psn, ib->sent_psn) >= 0 || ib_psn_distance(psn, ib->una_psn) < -1)
+		return;
+	if (kind == IB_AETH_ACK && (packet->headers & IB_HAS_AETH) != 0)
+		take_credits(ib, &packet->aeth);
+	if (ib_psn_distance(psn, ib->una_psn) >= 0) {
+		if (packet->op->operation == IB_READ_RESPONSE)
+			read_response(engine, qp, packet);
+		else if (packet->op->operation == IB_ATOMIC_ACK)
+			atomic_response(engine, qp, packet);
+		else if (kind == IB_AETH_ACK)
+			acknowledge(engine, qp, psn + 1);
+		else if (kind != IB_AETH_RESERVED)
+			refused(engine, qp, packet);
+		else
+			counter_add(&engine->counters[ENGINE_BAD_PACKETS], 1);
+		if (ib->stripe != NULL)
+			settle(engine, qp);
+	}
+	ib_reap(engine, qp);
+	if (qp->next != wq_tail(&qp->sq))
+		engine_activate(engine, qp);
+}
+
+/* --- time --- */
+
+void ib_timeout(struct engine *engine, struct qp *qp)
+{
+	struct ib *ib = qp->ib;
+	bool flight = ib_psn_distance(ib->sent_psn, ib->una_psn) > 0;
+	if (qp->waiting) { /* RNR or delay: go on */
+		qp->waiting = false;
+		engine_activate(engine, qp);
+		qp->answered = true; /* the answer timer did not run meanwhile: start it afresh */
+	}
+	if (!flight || qp->attr.timeout == 0 || !qp_reliable(qp))
+		return;
+	uint32_t index;
+	if (!qp->answered && find(qp, ib->una_psn, &index) != NULL) {
+		ib->passed = false;
+		ib_window_silent(ib);
+		if (ib->stripe != NULL)
+			stripe_silent(ib->stripe, ib->una_psn, engine->now_ns);
+		if (ib_patience_over(qp, qp->timer_ns)) {
+			counter_add(&engine->counters[ENGINE_TIMEOUTS], 1);
+			try_again(engine, qp, index, ib->una_psn, &qp->retries_left,
+			          HDL_WC_RETRY_EXC_ERR);
+		} else {
+			counter_add(&engine->counters[ENGINE_PROBES], 1);
+			rewind_to(engine, qp, index, ib->una_psn);
+		}
+		ib_reap(engine, qp);
+	}
+	qp->answered = false;
+	if (qp_state(qp) != HDL_QPS_ERR)
+		engine_want_timer(engine, qp, ib_patience_ns(qp));
+}

@@ -1,0 +1,104 @@
+/* The same-host path: what the responder owes. Nothing waits for room in the lane: an answer is kept in the queue pair until
+ * it can be sent, and a later one that says more replaces it. */
+#include "transport/local/local.h"
+
+void local_owe(struct engine *engine, struct qp *qp, enum answer answer, uint32_t msn,
+               uint32_t detail)
+{
+	bool more = qp->answer_due && qp->answer == ANSWER_ACK && answer == ANSWER_ACK;
+	qp->answer_count = more ? qp->answer_count + 1 : 1;
+	qp->answer_new = !more;
+	qp->answer_due = true;
+	qp->answer = (uint8_t)answer;
+	qp->answer_msn = msn;
+	qp->answer_detail = (uint8_t)detail;
+	engine_owe(engine, qp);
+}
+
+bool local_send_answer(struct engine *engine, uint32_t link, uint32_t to_qpn, uint32_t from_qpn,
+                       uint32_t msn, struct frame_answer answer)
+{
+	struct {
+		struct frame frame;
+		struct frame_answer answer;
+	} *out = engine_reserve(engine, link, sizeof(*out));
+	if (out == NULL)
+		return false;
+	out->frame = (struct frame){
+	        .kind = FRAME_ANSWER, .to_qpn = to_qpn, .from_qpn = from_qpn, .msn = msn};
+	out->answer = answer;
+	engine_publish(engine, link);
+	return true;
+}
+
+bool local_reply(struct engine *engine, struct qp *qp, uint32_t msn, enum answer answer,
+                 uint32_t detail, uint64_t value)
+{
+	return local_send_answer(
+	        engine, qp->link, qp->attr.dest_qpn, qp->qpn, msn,
+	        (struct frame_answer){.answer = answer, .detail = detail, .value = value});
+}
+
+static bool send_close(struct engine *engine, struct qp *qp)
+{
+	struct frame *out = engine_reserve(engine, qp->link, sizeof(*out));
+	if (out == NULL)
+		return false;
+	*out = (struct frame){.kind = FRAME_CLOSE,
+	                      .flags = qp->close_imm ? FRAME_IMM : 0,
+	                      .to_qpn = qp->attr.dest_qpn,
+	                      .from_qpn = qp->qpn,
+	                      .msn = qp->close_key.v,
+	                      .length = qp->close_detail,
+	                      .imm = qp->close_event};
+	engine_publish(engine, qp->link);
+	return true;
+}
+
+bool local_may_wait(struct qp *qp)
+{
+	if (!qp->answer_new || qp->answer != ANSWER_ACK || qp->answer_count > 1 ||
+	    !qp->answer_due || qp->close_due || qp->results_due > 0 || qp->type != HDL_QP_RC)
+		return false;
+	qp->answer_new = false;
+	return true;
+}
+
+bool local_answer(struct engine *engine, struct qp *qp)
+{
+	if (qp->link == LINK_NONE || !engine->links[qp->link].up) {
+		qp->answer_due = qp->close_due = false;
+		qp->results_due = 0;
+		return true;
+	}
+	/* Atomics first, one by one: each answer carries a value, and a later one would acknowledge them without it. Reads
+	 * have numbers between theirs. A peer that wraps its numbers round unanswered ones gets no answer to those. */
+	for (uint32_t looked = 0; qp->results_due > 0; looked++) {
+		struct read_entry *entry = &qp->reads.entries[qp->result_read & qp->reads.mask];
+		if (looked > qp->reads.mask) {
+			qp->results_due = 0;
+			break;
+		}
+		if (entry->owed) {
+			if (!(entry->length > 0 ? local_send_read(engine, qp, entry)
+			                        : local_reply(engine, qp, entry->tag, ANSWER_VALUE,
+			                                      0, entry->result)))
+				return false;
+			entry->owed = false;
+			qp->results_due--;
+		}
+		qp->result_read++;
+	}
+	if (qp->answer_due) {
+		if (!local_reply(engine, qp, qp->answer_msn, qp->answer, qp->answer_detail,
+		                 qp->close_key.v))
+			return false;
+		qp->answer_due = false;
+	}
+	if (qp->close_due) {
+		if (!send_close(engine, qp))
+			return false;
+		qp->close_due = false;
+	}
+	return true;
+}

@@ -1,0 +1,254 @@
+/* The same-host path: what comes in. Takes frames from a lane, judges each once from its own copy, and hands it to the queue pair
+ * it is for: requests to local/request.c, answers to local/retry.c, data of reads to local/value.c; datagrams are received
+ * here. */
+#include <string.h>
+
+#include "queue/qp_state.h"
+#include "transport/local/local.h"
+#include "transport/multicast.h"
+#include "transport/op.h"
+
+static void datagram(struct engine *engine, struct qp *qp, const struct arrival *a)
+{
+	struct frame_datagram header;
+	memcpy(&header, a->body, sizeof(header));
+	if (header.qkey != qp->attr.qkey) {
+		counter_add(&engine->counters[ENGINE_DROPPED_QKEY], 1);
+		return;
+	}
+	uint8_t grh[HDL_GRH_BYTES] = {0};
+	if (header.is_global) {
+		/* IBTA section 8.3: version 6, traffic class, flow label, payload length, next header 0x1b, hop limit. */
+		uint32_t first = 6u << 28 | (uint32_t)header.traffic_class << 20 |
+		                 (header.flow_label & 0xfffffu);
+		/* As on a wire: BTH, DETH and ICRC, immediate data, and the padding to words are counted too. */
+		uint32_t length =
+		        ((a->frame.length + 3) & ~3u) + 24 + (a->frame.flags & FRAME_IMM ? 4 : 0);
+		for (int i = 0; i < 4; i++)
+			grh[i] = (uint8_t)(first >> (24 - 8 * i));
+		grh[4] = (uint8_t)(length >> 8);
+		grh[5] = (uint8_t)length;
+		grh[6] = 0x1b;
+		grh[7] = header.hop_limit;
+		memcpy(grh + 8, header.sgid, 16);
+		memcpy(grh + 24, header.dgid, 16);
+	}
+	struct op_message message = {
+	        .bytes = a->body + sizeof(header),
+	        .grh = grh,
+	        .length = a->frame.length,
+	        .src_qpn = a->frame.from_qpn,
+	        .imm = a->frame.imm,
+	        .wc_flags = (header.is_global ? HDL_WC_GRH : 0u) |
+	                    (a->frame.flags & FRAME_IMM ? HDL_WC_WITH_IMM : 0u),
+	        .wc_opcode = HDL_WC_RECV,
+	        .sl = header.sl,
+	        .slid = header.slid,
+	        .dlid_path_bits = (uint8_t)(header.dlid & ((1u << engine->lmc) - 1)),
+	        .solicited = (a->frame.flags & FRAME_SOLICITED) != 0};
+	op_receive_datagram(engine, qp, &message);
+}
+
+/* The peer's queue pair gave up on ours. */
+static void closed(struct engine *engine, struct qp *qp, const struct arrival *a)
+{
+	enum hdl_detail detail =
+	        a->frame.length < HDL_DETAIL_COUNT ? a->frame.length : HDL_DETAIL_NONE;
+	enum hdl_event_type type = HDL_EVENT_QP_FATAL;
+	if (a->frame.imm == HDL_EVENT_QP_ACCESS_ERR || a->frame.imm == HDL_EVENT_QP_REQUEST_ERR)
+		type = a->frame.imm;
+	/* A claim that memory has gone is believed of a key that the peer could have used, and of no other. */
+	struct hdl_key key = {a->frame.msn};
+	struct tpt_entry entry;
+	if (detail == HDL_DETAIL_GONE && tpt_read(&engine->tpt->view, key, &entry) &&
+	    entry.pd == qp->pd && (entry.access & OP_REMOTE_RIGHTS) != 0)
+		op_memory_gone(engine, key);
+	tpt_count(engine->tpt, detail);
+	/* Of an XRC target it is not known which queue the request meant. */
+	if ((a->frame.flags & FRAME_IMM) == 0 || qp->type != HDL_QP_RC ||
+	    !op_refuse_receive(engine, qp, detail))
+		op_event(engine, qp, type, detail);
+	qp_enter(engine, qp, HDL_QPS_ERR);
+}
+
+/* Is the body as long as the header says? The one place where lengths from a lane are judged. */
+static bool well_formed(const struct arrival *a)
+{
+	static const uint8_t fixed[FRAME_KIND_COUNT] = {
+	        [FRAME_WRITE] = sizeof(struct frame_target),
+	        [FRAME_READ] = sizeof(struct frame_target),
+	        [FRAME_ATOMIC] = sizeof(struct frame_atomic),
+	        [FRAME_ANSWER] = sizeof(struct frame_answer),
+	        [FRAME_DATAGRAM] = sizeof(struct frame_datagram),
+	};
+	const struct frame *f = &a->frame;
+	if (f->kind == FRAME_SEND && f->length == a->body_bytes && f->length <= FRAME_MAX_DATA &&
+	    (f->flags & (FRAME_BY_REFERENCE | FRAME_MORE)) == 0 && f->offset == 0)
+		return true;
+	if (f->kind == 0 || f->kind >= FRAME_KIND_COUNT || a->body_bytes < fixed[f->kind] ||
+	    f->num_sge > HDL_MAX_SGE)
+		return false;
+	size_t rest = a->body_bytes - fixed[f->kind];
+	bool has_data = f->kind == FRAME_SEND || f->kind == FRAME_WRITE || f->kind == FRAME_READ ||
+	                f->kind == FRAME_DATAGRAM || f->kind == FRAME_DATA;
+	bool part = (f->flags & FRAME_MORE) != 0 || f->offset != 0 || f->kind == FRAME_DATA;
+	if (f->length > HDL_MAX_MESSAGE && f->kind != FRAME_CLOSE)
+		return false;
+	if (part)
+		return (f->kind == FRAME_SEND || f->kind == FRAME_WRITE || f->kind == FRAME_DATA) &&
+		       (f->flags & FRAME_BY_REFERENCE) == 0 && rest > 0 && rest <= FRAME_MAX_PART &&
+		       f->offset <= f->length && rest <= f->length - f->offset &&
+		       ((f->flags & FRAME_MORE) != 0) == (rest < f->length - f->offset);
+	if (!has_data)
+		return rest == 0;
+	if ((f->flags & FRAME_BY_REFERENCE) != 0)
+		return f->kind != FRAME_DATAGRAM && rest == f->num_sge * sizeof(struct hdl_sge);
+	if (f->kind == FRAME_READ)
+		return rest == 0;
+	return f->length <= (f->kind == FRAME_DATAGRAM ? FRAME_MAX_DATA : FRAME_MAX_PART) &&
+	       rest == f->length;
+}
+
+/* Nobody takes the frame. An unreliable sender does not repeat it, so it must be told that its memory is free again. */
+static void drop(struct engine *engine, const struct arrival *a)
+{
+	const uint8_t waits = FRAME_UNRELIABLE | FRAME_BY_REFERENCE;
+	counter_add(&engine->counters[ENGINE_DROPPED], 1);
+	if ((a->frame.flags & waits) == waits && a->frame.kind != FRAME_ANSWER)
+		local_send_answer(engine, a->link, a->frame.from_qpn, a->frame.to_qpn, a->frame.msn,
+		                  (struct frame_answer){.answer = ANSWER_ACK});
+}
+
+/* A copy for each of our members. */
+static void to_group(struct engine *engine, const struct arrival *a)
+{
+	struct frame_datagram header;
+	memcpy(&header, a->body, sizeof(header));
+	const struct group *group = multicast_find(engine, header.dgid);
+	for (uint32_t i = 0; group != NULL && i < group->member_count; i++)
+		if (qp_may_receive(qp_state(group->members[i])))
+			datagram(engine, group->members[i], a);
+}
+
+static void take(struct engine *engine, const struct arrival *a)
+{
+	struct qp *qp = engine_find_qp(engine, a->frame.to_qpn);
+	if (qp == NULL) {
+		/* No queue pair has the number that groups are addressed to. */
+		if (a->frame.kind == FRAME_DATAGRAM && a->frame.to_qpn == MULTICAST_QPN)
+			to_group(engine, a);
+		else
+			drop(engine, a);
+		return;
+	}
+	bool is_datagram = a->frame.kind == FRAME_DATAGRAM;
+	if (is_datagram != (qp->type == HDL_QP_UD) ||
+	    (!is_datagram && (qp->link != a->link || qp->attr.dest_qpn != a->frame.from_qpn))) {
+		drop(engine, a);
+		return;
+	}
+	enum hdl_qp_state state = qp_state(qp);
+	if (a->frame.kind == FRAME_ANSWER) {
+		struct frame_answer answer;
+		memcpy(&answer, a->body, sizeof(answer));
+		if (answer.answer >= ANSWER_COUNT || answer.detail >= 32)
+			counter_add(&engine->counters[ENGINE_BAD_FRAMES], 1);
+		else if (state != HDL_QPS_RTS && state != HDL_QPS_SQD)
+			return;
+		else if (answer.answer == ANSWER_ACK)
+			local_acked(engine, qp, a->frame.msn);
+		else
+			local_answered(engine, qp, a->frame.msn, &answer);
+		return;
+	}
+	if ((a->frame.flags & FRAME_ACKS) != 0 && (state == HDL_QPS_RTS || state == HDL_QPS_SQD)) {
+		local_acked(engine, qp, a->frame.ack);
+		state = qp_state(qp);
+	}
+	if (a->frame.kind == FRAME_DATA) {
+		if (state == HDL_QPS_RTS || state == HDL_QPS_SQD)
+			local_data(engine, qp, &a->frame, a->body, (uint32_t)a->body_bytes);
+		return;
+	}
+	if (!qp_may_receive(state)) {
+		drop(engine, a);
+		return;
+	}
+	if (a->frame.kind == FRAME_CLOSE)
+		closed(engine, qp, a);
+	else if (is_datagram)
+		datagram(engine, qp, a);
+	else
+		local_request(engine, qp, a);
+}
+
+/* False: it makes no sense. */
+static bool take_one(struct engine *engine, const struct arrival *a)
+{
+	if (local_short_take(engine, a))
+		return true;
+	if (!well_formed(a))
+		return false;
+	take(engine, a);
+	return true;
+}
+
+/* Messages that share a frame, each as if it had come in one of its own. */
+static bool take_burst(struct engine *engine, const struct arrival *a)
+{
+	struct arrival each = *a;
+	size_t at = 0;
+	bool good = true;
+	each.frame.kind = FRAME_SEND;
+	each.frame.num_sge = 0;
+	for (uint32_t i = 0; i < a->frame.num_sge && good; i++) {
+		struct frame_item item;
+		if (a->body_bytes - at < sizeof(item))
+			return false;
+		memcpy(&item, a->body + at, sizeof(item));
+		at += sizeof(item);
+		size_t padded = (item.length + 7u) & ~(size_t)7;
+		if (a->body_bytes - at < padded)
+			return false;
+		each.frame.flags = item.flags & (FRAME_SOLICITED | FRAME_IMM);
+		if (i == 0)
+			each.frame.flags |= a->frame.flags & FRAME_ACKS;
+		each.frame.msn = a->frame.msn + i;
+		each.frame.length = item.length;
+		each.frame.imm = item.imm;
+		each.body = a->body + at;
+		each.body_bytes = item.length;
+		at += padded;
+		good = take_one(engine, &each);
+	}
+	return good;
+}
+
+unsigned local_receive(struct engine *engine, uint32_t index)
+{
+	struct link *link = &engine->links[index];
+	unsigned count = 0;
+	size_t bytes;
+	const unsigned char *record;
+	struct arrival a = {.link = index};
+	while (count < ENGINE_RX_BATCH && link->up && (count == 0 || ring_waits(&link->rx)) &&
+	       (record = ring_peek(&link->rx, &bytes)) != NULL) {
+		count++;
+		bool good = bytes >= sizeof(struct frame);
+		if (good) {
+			local_open(&a, record, bytes);
+			good = a.frame.kind == FRAME_BURST ? take_burst(engine, &a)
+			                                   : take_one(engine, &a);
+		}
+		if (!good)
+			counter_add(&engine->counters[ENGINE_BAD_FRAMES], 1);
+		ring_release(&link->rx);
+	}
+	if (count > 0) {
+		counter_add(&engine->counters[ENGINE_FRAMES_IN], count);
+		ring_flush_head(&link->rx);
+	}
+	if (link->rx.broken && link->up)
+		engine_link_down(engine, index);
+	return count;
+}

@@ -1,0 +1,295 @@
+/* The same-host path: the requester. Executes send queue elements in order, numbers messages, and completes them in order.
+ * Answers and timers are local/retry.c's. */
+#include <assert.h>
+#include <string.h>
+
+#include "queue/qp_state.h"
+#include "transport/capture.h"
+#include "transport/ib/ib.h"
+#include "transport/local/local.h"
+#include "transport/multicast.h"
+#include "transport/op.h"
+
+/* --- sending frames --- */
+
+static void number(struct qp *qp, struct wqe_send *wqe)
+{
+	if (wqe->numbered)
+		return;
+	wqe->numbered = 1;
+	wqe->msn = qp->next_msn++;
+	if (request_is_read(wqe))
+		wqe->imm = qp->next_read++;
+}
+
+void local_sent(struct engine *engine, struct qp *qp, struct wqe_send *wqe)
+{
+	wqe->state = WQE_SENT;
+	if (request_is_read(wqe))
+		qp->reads_open++;
+	if (wqe->marks & WQE_BY_VALUE)
+		qp->value_reads++;
+	local_await(engine, qp, 1);
+}
+
+void local_await(struct engine *engine, struct qp *qp, uint32_t count)
+{
+	qp->sent_position = engine->links[qp->link].tx.position;
+	qp->unanswered += count;
+	if (qp->type != HDL_QP_UC && qp->attr.timeout != 0 && !qp->timer_wanted &&
+	    !timer_running(&qp->timer)) {
+		qp->answered = false;
+		engine_want_timer(engine, qp, local_timeout_ns(qp));
+	}
+}
+
+void local_put_header(struct qp *qp, struct wqe_send *wqe, enum frame_kind kind, uint8_t flags,
+                      struct frame *out)
+{
+	static const uint8_t by_opcode[HDL_OP_COUNT] = {
+	        [HDL_OP_SEND_IMM] = FRAME_IMM,
+	        [HDL_OP_WRITE_IMM] = FRAME_IMM,
+	        [HDL_OP_SEND_INVALIDATE] = FRAME_INVALIDATE,
+	};
+	number(qp, wqe);
+	flags |= by_opcode[wqe->opcode];
+	if (wqe->flags & HDL_SEND_SOLICITED)
+		flags |= FRAME_SOLICITED;
+	if (qp->type != HDL_QP_RC) {
+		if (qp->type == HDL_QP_UC)
+			flags |= FRAME_UNRELIABLE;
+		else if (qp->type == HDL_QP_XRC_INI)
+			qp->answer_msn = wqe->remote_srq; /* it has nothing to answer */
+	} else if (local_ack_goes_along(qp)) {
+		flags |= FRAME_ACKS;
+		qp->answer_due = false;
+	}
+	*out = (struct frame){.kind = (uint8_t)kind,
+	                      .flags = flags,
+	                      .num_sge = flags & FRAME_BY_REFERENCE ? wqe->num_sge : 0,
+	                      .to_qpn = qp->attr.dest_qpn,
+	                      .from_qpn = qp->qpn,
+	                      .msn = wqe->msn,
+	                      .length = wqe->length,
+	                      .imm = wqe->imm,
+	                      .ack = qp->answer_msn};
+}
+
+/* A frame with the data of @wqe, or with its pieces for the receiver to pull from. @prefix comes first in the body. */
+static enum step send_data(struct engine *engine, struct qp *qp, struct wqe_send *wqe,
+                           enum frame_kind kind, const struct frame_target *prefix,
+                           size_t prefix_bytes)
+{
+	bool by_reference = kind == FRAME_READ ||
+	                    (wqe->length > FRAME_MAX_DATA && (wqe->flags & HDL_SEND_INLINE) == 0);
+	if (by_reference && !local_peer_reaches(&engine->links[qp->link])) {
+		if (kind != FRAME_READ)
+			return local_send_parts(engine, qp, wqe, kind, prefix);
+		by_reference = false;
+		wqe->marks |= WQE_BY_VALUE;
+		wqe->offset = 0;
+	}
+	size_t body = by_reference         ? wqe->num_sge * sizeof(struct hdl_sge)
+	              : kind == FRAME_READ ? 0
+	                                   : wqe->length;
+	struct frame *out = engine_reserve(engine, qp->link, sizeof(*out) + prefix_bytes + body);
+	if (out == NULL)
+		return STEP_NO_ROOM;
+	unsigned char *data = (unsigned char *)(out + 1) + prefix_bytes;
+	if (by_reference)
+		memcpy(data, wqe_sge(wqe), body);
+	else if (body > 0 && !request_gather(engine, qp, wqe, 0, data, wqe->length))
+		return STEP_NEXT;
+	if (prefix_bytes > 0)
+		memcpy(out + 1, prefix, prefix_bytes);
+	local_put_header(qp, wqe, kind, by_reference ? FRAME_BY_REFERENCE : 0, out);
+	engine_publish(engine, qp->link);
+	capture_request(engine, qp, wqe);
+	counter_add(&engine->counters[ENGINE_BYTES_SENT], wqe->length);
+	qp->sent_messages++;
+	if (qp->type == HDL_QP_UC && !by_reference)
+		request_finish(wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);
+	else
+		local_sent(engine, qp, wqe);
+	return STEP_NEXT;
+}
+
+static enum step send_notice(struct engine *engine, struct qp *qp, struct wqe_send *wqe)
+{
+	struct frame *out = engine_reserve(engine, qp->link, sizeof(struct frame));
+	if (out == NULL)
+		return STEP_NO_ROOM;
+	local_put_header(qp, wqe, FRAME_NOTICE, 0, out);
+	engine_publish(engine, qp->link);
+	capture_request(engine, qp, wqe);
+	qp->sent_messages++;
+	if (qp->type == HDL_QP_UC)
+		request_finish(wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);
+	else
+		local_sent(engine, qp, wqe);
+	return STEP_NEXT;
+}
+
+static enum step send_atomic(struct engine *engine, struct qp *qp, struct wqe_send *wqe)
+{
+	struct {
+		struct frame frame;
+		struct frame_atomic atomic;
+	} *out = engine_reserve(engine, qp->link, sizeof(*out));
+	if (out == NULL)
+		return STEP_NO_ROOM;
+	local_put_header(qp, wqe, FRAME_ATOMIC, wqe->opcode == HDL_OP_FETCH_ADD ? FRAME_ADD : 0,
+	                 &out->frame);
+	out->atomic = (struct frame_atomic){.addr = wqe->u.atomic.addr,
+	                                    .compare_add = wqe->u.atomic.compare_add,
+	                                    .swap = wqe->u.atomic.swap,
+	                                    .key = wqe->u.atomic.key};
+	engine_publish(engine, qp->link);
+	capture_request(engine, qp, wqe);
+	local_sent(engine, qp, wqe);
+	return STEP_NEXT;
+}
+
+enum step local_to_nobody(struct engine *engine, struct qp *qp, struct wqe_send *wqe)
+{
+	struct sg own =
+	        sg_own(engine, qp, wqe_sge(wqe), wqe->num_sge,
+	               request_is_read(wqe) ? HDL_ACCESS_LOCAL_WRITE : HDL_ACCESS_LOCAL_READ);
+	struct sg_result result = {.detail = HDL_DETAIL_NONE};
+	if ((wqe->flags & HDL_SEND_INLINE) == 0)
+		result = sg_check(&own);
+	if (result.detail == HDL_DETAIL_NONE) {
+		if (!qp_reliable(qp))
+			capture_request(engine, qp, wqe);
+		return local_not_ready(engine, qp, wqe);
+	}
+	tpt_count(engine->tpt, result.detail);
+	request_finish(wqe, op_local_status(result.detail), result.detail);
+	return STEP_NEXT;
+}
+
+static enum step send_datagram(struct engine *engine, struct qp *qp, struct wqe_send *wqe)
+{
+	if (wqe->u.ud.link == LINK_WIRE)
+		return ib_send_datagram(engine, qp, wqe);
+	if (wqe->u.ud.link != LINK_NONE && wqe->u.ud.link >= MULTICAST_LINK)
+		return local_multicast(engine, qp, wqe);
+	const struct link *link =
+	        wqe->u.ud.link == LINK_NONE ? NULL : &engine->links[wqe->u.ud.link];
+	struct frame_datagram body = {.qkey = wqe->u.ud.qkey,
+	                              .flow_label = wqe->u.ud.flow_label,
+	                              .sl = wqe->u.ud.sl,
+	                              .traffic_class = wqe->u.ud.traffic_class,
+	                              .hop_limit = wqe->u.ud.hop_limit,
+	                              .is_global = wqe->u.ud.is_global,
+	                              .slid = (uint16_t)(engine->lid | wqe->u.ud.src_path_bits),
+	                              .dlid = wqe->u.ud.dlid};
+	if (link == NULL || !link->up || link->epoch != wqe->u.ud.epoch)
+		return local_to_nobody(engine, qp, wqe);
+	struct frame *out =
+	        engine_reserve(engine, wqe->u.ud.link, sizeof(*out) + sizeof(body) + wqe->length);
+	if (out == NULL)
+		return STEP_NO_ROOM;
+	if (!request_gather(engine, qp, wqe, 0, (unsigned char *)(out + 1) + sizeof(body),
+	                    wqe->length))
+		return STEP_NEXT;
+	memcpy(body.sgid, engine->gids[wqe->u.ud.sgid_index].raw, 16);
+	memcpy(body.dgid, wqe->u.ud.dgid, 16);
+	memcpy(out + 1, &body, sizeof(body));
+	local_put_header(qp, wqe, FRAME_DATAGRAM, 0, out);
+	out->to_qpn = wqe->u.ud.qpn;
+	engine_publish(engine, wqe->u.ud.link);
+	capture_request(engine, qp, wqe);
+	counter_add(&engine->counters[ENGINE_BYTES_SENT], wqe->length);
+	qp->sent_messages++;
+	request_finish(wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);
+	return STEP_NEXT;
+}
+
+/* --- executing --- */
+
+static enum step execute_rdma(struct engine *engine, struct qp *qp, struct wqe_send *wqe)
+{
+	if (request_is_read(wqe) && qp->attr.max_rd_atomic == 0) { /* its turn would never come */
+		request_finish(wqe, HDL_WC_LOC_QP_OP_ERR, HDL_DETAIL_LIMIT);
+		return STEP_NEXT;
+	}
+	if ((wqe->marks & (WQE_BY_TARGET | WQE_PREPARED)) == 0) {
+		enum step step = local_direct(engine, qp, wqe);
+		if (step == STEP_NEXT)
+			capture_direct(engine, qp, wqe);
+		if (step != STEP_BY_TARGET)
+			return step;
+		wqe->marks |= WQE_BY_TARGET;
+	}
+	if (request_is_read(wqe) && qp->reads_open >= qp->attr.max_rd_atomic)
+		return STEP_WAIT;
+	/* The target reads when it has room for the answer, and an atomic must not come before that (IBTA table 79). */
+	if (qp->value_reads > 0 && request_is_read(wqe) && wqe->opcode != HDL_OP_READ)
+		return STEP_WAIT;
+	struct frame_target target = {.addr = wqe->u.rdma.addr, .key = wqe->u.rdma.key};
+	switch (wqe->opcode) {
+	case HDL_OP_WRITE_IMM:
+		if (wqe->marks & WQE_PREPARED)
+			return send_notice(engine, qp, wqe);
+		return send_data(engine, qp, wqe, FRAME_WRITE, &target, sizeof(target));
+	case HDL_OP_WRITE:
+		return send_data(engine, qp, wqe, FRAME_WRITE, &target, sizeof(target));
+	case HDL_OP_READ:
+		return send_data(engine, qp, wqe, FRAME_READ, &target, sizeof(target));
+	default:
+		return send_atomic(engine, qp, wqe);
+	}
+}
+
+static enum step execute(struct engine *engine, struct qp *qp, struct wqe_send *wqe)
+{
+	if ((wqe->flags & HDL_SEND_FENCE) && qp->reads_open > 0 && (wqe->marks & WQE_PARTIAL) == 0)
+		return STEP_WAIT;
+	enum step step = request_own(engine, qp, wqe);
+	if (step != STEP_BY_TARGET)
+		return step;
+	if (qp->link == LINK_NONE && qp->type != HDL_QP_UD)
+		return local_to_nobody(engine, qp, wqe);
+	switch (wqe->opcode) {
+	case HDL_OP_REGISTER_SEND:
+		if (!request_register(engine, qp, wqe))
+			return STEP_NEXT;
+		return send_data(engine, qp, wqe, FRAME_SEND, NULL, 0);
+	case HDL_OP_SEND:
+	case HDL_OP_SEND_IMM:
+	case HDL_OP_SEND_INVALIDATE:
+		if (qp->type == HDL_QP_UD)
+			return send_datagram(engine, qp, wqe);
+		return send_data(engine, qp, wqe, FRAME_SEND, NULL, 0);
+	default:
+		return execute_rdma(engine, qp, wqe);
+	}
+}
+
+bool local_run(struct engine *engine, struct qp *qp)
+{
+	bool did = false;
+	unsigned budget = ENGINE_TX_BATCH;
+	uint64_t bytes = 0;
+	enum step step = STEP_NEXT;
+	while (qp->next != wq_tail(&qp->sq) && !qp->waiting && budget > 0 && request_may_run(qp)) {
+		struct wqe_send *wqe = wq_at(&qp->sq, qp->next);
+		if (wqe->state == WQE_READY || (wqe->marks & WQE_PARTIAL) != 0) {
+			step = execute(engine, qp, wqe);
+			did |= step == STEP_NEXT || step == STEP_MORE;
+			if (step != STEP_NEXT)
+				break;
+			bytes += wqe->length;
+			budget = bytes < engine->turn_bytes ? budget - 1 : 0;
+		}
+		if (request_failed(wqe))
+			break;
+		qp->next++;
+	}
+	request_reap(engine, qp);
+	if (step == STEP_NO_ROOM || step == STEP_MORE ||
+	    (budget == 0 && qp->next != wq_tail(&qp->sq)))
+		engine_activate(engine, qp);
+	return did;
+}
