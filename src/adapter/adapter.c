@@ -258,8 +258,8 @@ static struct hdl_adapter *new_adapter(const struct hdl_open_attr *attr,
 }
 
 /* Who the adapter is, as long as no agent says otherwise, and how it reaches memory and others. */
-static void introduce(struct hdl_adapter *adapter, const struct hdl_open_attr *attr,
-                      const struct adapter_env *env)
+static void adapter_introduce(struct hdl_adapter *adapter, const struct hdl_open_attr *attr,
+                              const struct adapter_env *env)
 {
 	adapter->by_value = env->by_value;
 	adapter->engine.turn_bytes = env->turn_bytes != 0 ? env->turn_bytes : ENGINE_TURN_BYTES;
@@ -306,7 +306,7 @@ int adapter_open(const struct hdl_open_attr *attr, const struct adapter_env *env
 		result = recorder_open(adapter, attr->capture);
 	if (result == 0) {
 		segment_begin(&adapter->segments, adapter->tables.segments, attr->on_node);
-		introduce(adapter, attr, env);
+		adapter_introduce(adapter, attr, env);
 	}
 	if (result == 0 && attr->on_node)
 		result = agent_join(adapter, attr->node);

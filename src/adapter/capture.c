@@ -11,7 +11,7 @@
 
 #define LAST_WORDS_SPINS 100000u /* for how long the end of a program waits for whoever drives */
 
-static void take(void *context, const struct capture_record *record)
+static void capture_take(void *context, const struct capture_record *record)
 {
 	struct recorder *recorder = context;
 	char comment[PCAPNG_COMMENT_BYTES];
@@ -30,7 +30,7 @@ static void take(void *context, const struct capture_record *record)
 	pcapng_put(&recorder->file, &packet);
 }
 
-static int look_at(const char *path, int (*look)(const char *))
+static int capture_look_at(const char *path, int (*look)(const char *))
 {
 	if (path == NULL)
 		return -HDL_EINVAL;
@@ -42,12 +42,12 @@ static int look_at(const char *path, int (*look)(const char *))
 
 int hdl_capture_prepare(const char *path)
 {
-	return look_at(path, pcapng_prepare);
+	return capture_look_at(path, pcapng_prepare);
 }
 
 int hdl_capture_check(const char *path)
 {
-	return look_at(path, pcapng_check);
+	return capture_look_at(path, pcapng_check);
 }
 
 int recorder_open(struct hdl_adapter *adapter, const char *path)
@@ -69,7 +69,7 @@ int recorder_open(struct hdl_adapter *adapter, const char *path)
 		          error == -EEXIST ? "it exists and is no capture" : strerror(-error));
 		return -HDL_EIO;
 	}
-	recorder->capture.take = take;
+	recorder->capture.take = capture_take;
 	recorder->capture.context = recorder;
 	adapter->recorder = recorder;
 	adapter->engine.capture = &recorder->capture;

@@ -19,7 +19,7 @@ static struct hdl_adapter *list;
 /* A parent's, let go of. Not freed: the program's pointers to its objects are still there. */
 static struct hdl_adapter *inherited;
 
-static void before(void)
+static void fork_before(void)
 {
 	pthread_mutex_lock(&list_lock);
 	pthread_mutex_lock(&registry_lock);
@@ -41,7 +41,7 @@ static void unlock_all(void)
 	pthread_mutex_unlock(&list_lock);
 }
 
-static void close_one(int *fd)
+static void fork_close_one(int *fd)
 {
 	if (*fd >= 0)
 		close(*fd);
@@ -56,16 +56,16 @@ static void part_from(void *block, size_t bytes)
 		     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
 }
 
-static void forget(struct hdl_adapter *adapter)
+static void fork_forget(struct hdl_adapter *adapter)
 {
 	adapter->probe = 0; /* what we have of the parent's memory is not the parent's */
-	close_one(&adapter->agent);
-	close_one(&adapter->bell);
-	close_one(&adapter->rope);
-	close_one(&adapter->nudge);
-	close_one(&adapter->epoll);
+	fork_close_one(&adapter->agent);
+	fork_close_one(&adapter->bell);
+	fork_close_one(&adapter->rope);
+	fork_close_one(&adapter->nudge);
+	fork_close_one(&adapter->epoll);
 	udp_let_go(adapter);
-	close_one(&adapter->tables.fd);
+	fork_close_one(&adapter->tables.fd);
 	segment_let_go(&adapter->segments);
 	recorder_forget(adapter);
 	part_from(adapter->tables.block, adapter->tables.sizes.block_bytes);
@@ -73,8 +73,8 @@ static void forget(struct hdl_adapter *adapter)
 		struct peer *peer = &adapter->peers[i];
 		if (!peer->used || peer->adapter != NULL)
 			continue;
-		close_one(&peer->pidfd);
-		close_one(&peer->bell);
+		fork_close_one(&peer->pidfd);
+		fork_close_one(&peer->bell);
 		part_from(peer->tables.block, peer->tables.sizes.block_bytes);
 		part_from(peer->block, lanes_bytes());
 	}
@@ -88,7 +88,7 @@ static void in_child(void)
 	while (list != NULL) {
 		struct hdl_adapter *adapter = list;
 		list = adapter->next;
-		forget(adapter);
+		fork_forget(adapter);
 		adapter->next = inherited;
 		inherited = adapter;
 	}
@@ -97,7 +97,7 @@ static void in_child(void)
 /* Early, so that the handlers of whoever stands above us run before ours: their locks are taken before ours too. */
 __attribute__((constructor)) static void watch_forks(void)
 {
-	pthread_atfork(before, unlock_all, in_child);
+	pthread_atfork(fork_before, unlock_all, in_child);
 }
 
 void fork_enter(struct hdl_adapter *adapter)

@@ -13,7 +13,7 @@
 
 static const uint8_t any[16];
 
-static bool overlap(const uint8_t a[16], const uint8_t b[16])
+static bool cm_overlap(const uint8_t a[16], const uint8_t b[16])
 {
 	return memcmp(a, any, 16) == 0 || memcmp(b, any, 16) == 0 || memcmp(a, b, 16) == 0;
 }
@@ -36,7 +36,7 @@ static const struct port_entry *rival(const struct node_entry *node, uint16_t sp
                                       const uint8_t gid[16], uint16_t port, uint32_t options)
 {
 	for (const struct port_entry *at = node->ports; at != NULL; at = at->next)
-		if (at->space == space && at->port == port && overlap(at->gid, gid) &&
+		if (at->space == space && at->port == port && cm_overlap(at->gid, gid) &&
 		    families_overlap(at->options, options) &&
 		    (at->options & options & AGENT_CM_REUSE) == 0)
 			return at;
@@ -49,7 +49,7 @@ static const struct port_entry *holder(const struct node_entry *node, uint16_t s
 {
 	const struct port_entry *found = NULL;
 	for (const struct port_entry *at = node->ports; at != NULL; at = at->next)
-		if (at->space == space && at->port == port && overlap(at->gid, gid) &&
+		if (at->space == space && at->port == port && cm_overlap(at->gid, gid) &&
 		    (at->options & AGENT_CM_DEAF) == 0 &&
 		    ((at->options & AGENT_CM_ONLY) == 0 || (at->options & family) != 0) &&
 		    (found == NULL || (found->options & family) == 0))
@@ -64,8 +64,8 @@ struct client *cm_holder(const struct node_entry *node, uint16_t space, const ui
 	return entry != NULL ? entry->client : NULL;
 }
 
-static int take(struct client *client, uint16_t space, const uint8_t gid[16], uint16_t *port,
-                uint32_t options)
+static int agent_cm_take(struct client *client, uint16_t space, const uint8_t gid[16],
+                         uint16_t *port, uint32_t options)
 {
 	struct node_entry *node = client->node;
 	for (uint32_t i = 0; *port == 0 && i < DYNAMIC_COUNT; i++) {
@@ -93,8 +93,8 @@ static int take(struct client *client, uint16_t space, const uint8_t gid[16], ui
 void cm_bind(struct client *client, struct agent_msg *msg)
 {
 	client->connects = true;
-	msg->u.cm.error =
-	        take(client, msg->u.cm.space, msg->u.cm.gid, &msg->u.cm.port, msg->u.cm.options);
+	msg->u.cm.error = agent_cm_take(client, msg->u.cm.space, msg->u.cm.gid, &msg->u.cm.port,
+	                                msg->u.cm.options);
 	msg->kind = AGENT_CM_BOUND;
 	if (msg->u.cm.error == 0 && (msg->u.cm.options & AGENT_CM_DEAF) == 0)
 		management_listen(client->node);
@@ -103,7 +103,7 @@ void cm_bind(struct client *client, struct agent_msg *msg)
 }
 
 /* The port of @client's that @msg is about; where it ends: there is none. */
-static struct port_entry **find_port(struct client *client, const struct agent_msg *msg)
+static struct port_entry **agent_cm_find_port(struct client *client, const struct agent_msg *msg)
 {
 	struct port_entry **at = &client->node->ports;
 	while (*at != NULL &&
@@ -117,7 +117,7 @@ static struct port_entry **find_port(struct client *client, const struct agent_m
 
 void cm_listen(struct client *client, const struct agent_msg *msg)
 {
-	struct port_entry *entry = *find_port(client, msg);
+	struct port_entry *entry = *agent_cm_find_port(client, msg);
 	if (entry == NULL)
 		return;
 	entry->options &= ~(uint32_t)AGENT_CM_DEAF;
@@ -126,7 +126,7 @@ void cm_listen(struct client *client, const struct agent_msg *msg)
 
 void cm_unbind(struct client *client, const struct agent_msg *msg)
 {
-	struct port_entry **at = find_port(client, msg), *entry = *at;
+	struct port_entry **at = agent_cm_find_port(client, msg), *entry = *at;
 	if (entry == NULL)
 		return;
 	*at = entry->next;
@@ -134,7 +134,7 @@ void cm_unbind(struct client *client, const struct agent_msg *msg)
 	free(entry);
 }
 
-static struct client *addressee(struct agent *agent, const struct agent_msg *msg, int *error)
+static struct client *cm_addressee(struct agent *agent, const struct agent_msg *msg, int *error)
 {
 	*error = EHOSTUNREACH;
 	if (msg->u.cm.to_port != 0) {
@@ -155,7 +155,7 @@ void cm_send(struct agent *agent, struct client *client, struct agent_msg *msg)
 {
 	int error;
 	client->connects = true;
-	struct client *to = addressee(agent, msg, &error);
+	struct client *to = cm_addressee(agent, msg, &error);
 	if (to != NULL && !to->dead) {
 		struct agent_msg out = *msg;
 		out.u.cm.guid = client->node->guid;

@@ -6,7 +6,7 @@
 
 #include "agent/agent.h"
 
-static struct group_entry *find(struct agent *agent, const uint8_t gid[16])
+static struct group_entry *group_find(struct agent *agent, const uint8_t gid[16])
 {
 	struct group_entry *at = agent->groups;
 	while (at != NULL && memcmp(at->gid, gid, 16) != 0)
@@ -14,7 +14,8 @@ static struct group_entry *find(struct agent *agent, const uint8_t gid[16])
 	return at;
 }
 
-static struct group_part *part_of(const struct group_entry *group, const struct client *client)
+static struct group_part *group_part_of(const struct group_entry *group,
+                                        const struct client *client)
 {
 	struct group_part *at = group != NULL ? group->parts : NULL;
 	while (at != NULL && at->client != client)
@@ -26,8 +27,8 @@ static struct group_part *part_of(const struct group_entry *group, const struct 
 static struct group_part *take_part(struct agent *agent, struct client *client,
                                     const uint8_t gid[16])
 {
-	struct group_entry *group = find(agent, gid);
-	struct group_part *part = part_of(group, client);
+	struct group_entry *group = group_find(agent, gid);
+	struct group_part *part = group_part_of(group, client);
 	if (part != NULL)
 		return part;
 	if (group == NULL) {
@@ -78,7 +79,7 @@ void group_join(struct agent *agent, struct client *client, const struct agent_m
 	struct group_part *part = take_part(agent, client, msg->u.group.gid);
 	if (part != NULL && !part->joined) {
 		part->joined = true;
-		tell_senders(find(agent, msg->u.group.gid), client, true);
+		tell_senders(group_find(agent, msg->u.group.gid), client, true);
 	}
 	done(client, msg, part != NULL ? 0 : ENOMEM);
 }
@@ -87,7 +88,7 @@ void group_send(struct agent *agent, struct client *client, const struct agent_m
 {
 	struct group_part *part = take_part(agent, client, msg->u.group.gid);
 	if (part != NULL) {
-		const struct group_entry *group = find(agent, msg->u.group.gid);
+		const struct group_entry *group = group_find(agent, msg->u.group.gid);
 		part->sends = true;
 		for (const struct group_part *at = group->parts; at != NULL; at = at->next)
 			if (at->joined && at->client != client)
@@ -122,8 +123,8 @@ static void tidy_up(struct agent *agent)
 
 void group_end(struct agent *agent, struct client *client, const struct agent_msg *msg)
 {
-	struct group_entry *group = find(agent, msg->u.group.gid);
-	struct group_part *part = part_of(group, client);
+	struct group_entry *group = group_find(agent, msg->u.group.gid);
+	struct group_part *part = group_part_of(group, client);
 	if (part == NULL)
 		return;
 	if (msg->kind == AGENT_GROUP_FORGET) {
@@ -140,7 +141,7 @@ void group_leave_all(struct agent *agent, struct client *client)
 	if (client->node == NULL)
 		return;
 	for (struct group_entry *group = agent->groups; group != NULL; group = group->next) {
-		struct group_part *part = part_of(group, client);
+		struct group_part *part = group_part_of(group, client);
 		if (part == NULL)
 			continue;
 		bool joined = part->joined;

@@ -40,7 +40,7 @@ static void on_stop(int number)
 	stopping = 1;
 }
 
-static error_t parse(int key, char *arg, struct argp_state *state)
+static error_t heddled_parse(int key, char *arg, struct argp_state *state)
 {
 	struct options *options = state->input;
 	switch (key) {
@@ -69,7 +69,7 @@ static void ready(const struct options *options)
 }
 
 /* Say why there will be no agent: to the starter, who shows it to the user, or on standard error. */
-static int give_up(const struct options *options, const char *where, int error)
+static int heddled_give_up(const struct options *options, const char *where, int error)
 {
 	int out = options->ready_fd >= 0 ? options->ready_fd : STDERR_FILENO;
 	dprintf(out, "%s%s: %s; %s%s", options->ready_fd >= 0 ? "" : "heddled: ", where,
@@ -145,7 +145,7 @@ static int win_lock(const char *path, const char *socket)
 }
 
 /* Become the agent of this directory. The listener; -EALREADY: there is one. *killed: the one before did not end in order. */
-static int take_office(const char *directory, bool *killed)
+static int heddled_take_office(const char *directory, bool *killed)
 {
 	char path[RUNDIR_MAX + 16], socket[RUNDIR_MAX + 16];
 	rundir_file(directory, AGENT_LOCK, path, sizeof(path));
@@ -203,7 +203,7 @@ static void hear_processes(struct agent *agent, const struct epoll_event *events
 	}
 }
 
-static void serve(struct agent *agent, const struct options *options)
+static void heddled_serve(struct agent *agent, const struct options *options)
 {
 	struct epoll_event events[MAX_EVENTS];
 	bool wire_awaited = false;
@@ -232,8 +232,8 @@ int main(int argc, char **argv)
 	        {"idle", 'i', "SECONDS", 0, "Leave after SECONDS without a program (default 5)", 0},
 	        {"ready-fd", 'r', "FD", OPTION_HIDDEN, NULL, 0},
 	        {0}};
-	static const struct argp argp = {list, parse, NULL, "The node agent of Heddle.",
-	                                 NULL, NULL,  NULL};
+	static const struct argp argp = {list, heddled_parse, NULL, "The node agent of Heddle.",
+	                                 NULL, NULL,          NULL};
 	struct options options = {.idle_seconds = 5, .ready_fd = -1};
 	argp_parse(&argp, argc, argv, 0, NULL, &options);
 
@@ -241,12 +241,12 @@ int main(int argc, char **argv)
 	shed_starter(&options);
 	int result = rundir_open(directory, NULL); /* programs tell what was passed over */
 	if (result != 0)
-		return give_up(&options, directory, result);
+		return heddled_give_up(&options, directory, result);
 	if (!options.foreground && daemon(0, 0) != 0)
-		return give_up(&options, "daemon", -errno);
+		return heddled_give_up(&options, "daemon", -errno);
 	static struct agent agent;
 	bool killed = false;
-	agent.listener = take_office(directory, &killed);
+	agent.listener = heddled_take_office(directory, &killed);
 	if (killed) {
 		agent.open_ns = clock_now_ns() + AGENT_GRACE_NS;
 		agent.wire_ns = clock_now_ns() + AGENT_WIRE_GRACE_NS;
@@ -256,7 +256,7 @@ int main(int argc, char **argv)
 		return 0;
 	}
 	if (agent.listener < 0)
-		return give_up(&options, directory, agent.listener);
+		return heddled_give_up(&options, directory, agent.listener);
 	struct sigaction stop = {.sa_handler = on_stop};
 	sigaction(SIGTERM, &stop, NULL);
 	sigaction(SIGINT, &stop, NULL);
@@ -270,9 +270,9 @@ int main(int argc, char **argv)
 	struct epoll_event interest = {.events = EPOLLIN, .data.ptr = NULL};
 	if (agent.epoll < 0 ||
 	    epoll_ctl(agent.epoll, EPOLL_CTL_ADD, agent.listener, &interest) != 0)
-		return give_up(&options, "epoll", -errno);
+		return heddled_give_up(&options, "epoll", -errno);
 	ready(&options);
-	serve(&agent, &options);
+	heddled_serve(&agent, &options);
 	unlink(agent.rover_path);
 	rundir_file(directory, AGENT_SOCKET, path, sizeof(path));
 	unlink(path);

@@ -13,8 +13,8 @@
 #include "wire/ib_cm.h"
 #include "wire/ib_opcode.h"
 
-static void send_datagram(struct node_entry *node, const uint8_t from[16], const uint8_t to[16],
-                          const uint8_t *mad)
+static void management_send_datagram(struct node_entry *node, const uint8_t from[16],
+                                     const uint8_t to[16], const uint8_t *mad)
 {
 	struct roce_path path = {0};
 	struct ib_packet packet = {.bth = {.opcode = IB_UD + IB_OP_SEND_ONLY,
@@ -66,7 +66,8 @@ static struct crowd *crowd_of(struct node_entry *node)
 	return node->crowd;
 }
 
-static uint32_t place_of(const struct crowd *crowd, const uint8_t gid[16], uint32_t number)
+static uint32_t management_place_of(const struct crowd *crowd, const uint8_t gid[16],
+                                    uint32_t number)
 {
 	uint64_t halves[2], hash = crowd->secret ^ number;
 	memcpy(halves, gid, sizeof(halves));
@@ -82,8 +83,8 @@ static bool may_be_heard(struct node_entry *node, const uint8_t gid[16], uint64_
 {
 	struct crowd *crowd = crowd_of(node);
 	return crowd != NULL &&
-	       spend(&crowd->sources[place_of(crowd, gid, 0) % AGENT_SOURCES], AGENT_SOURCE_PER_S,
-	             now) &&
+	       spend(&crowd->sources[management_place_of(crowd, gid, 0) % AGENT_SOURCES],
+	             AGENT_SOURCE_PER_S, now) &&
 	       spend(&crowd->heard, AGENT_HEARD_PER_S, now);
 }
 
@@ -93,7 +94,7 @@ static void remember_asker(struct node_entry *node, const uint8_t gid[16], uint3
 	struct crowd *crowd = crowd_of(node);
 	if (crowd == NULL)
 		return;
-	uint32_t place = place_of(crowd, gid, number) % AGENT_ASKED;
+	uint32_t place = management_place_of(crowd, gid, number) % AGENT_ASKED;
 	memcpy(crowd->asked[place].gid, gid, 16);
 	crowd->asked[place].number = number;
 	crowd->asked[place].slot = slot;
@@ -105,7 +106,7 @@ static struct client *asked_of(struct node_entry *node, const uint8_t gid[16], u
 	const struct crowd *crowd = crowd_of(node);
 	if (crowd == NULL || number == 0)
 		return NULL;
-	uint32_t place = place_of(crowd, gid, number) % AGENT_ASKED;
+	uint32_t place = management_place_of(crowd, gid, number) % AGENT_ASKED;
 	if (crowd->asked[place].number != number || memcmp(crowd->asked[place].gid, gid, 16) != 0)
 		return NULL;
 	return node->slots[crowd->asked[place].slot];
@@ -125,7 +126,7 @@ struct word {
 	struct word *next;
 };
 
-static struct word **find(struct word **list, uint32_t number)
+static struct word **management_find(struct word **list, uint32_t number)
 {
 	while (*list != NULL && (*list)->number != number)
 		list = &(*list)->next;
@@ -133,9 +134,9 @@ static struct word **find(struct word **list, uint32_t number)
 }
 
 /* Out of the list of @client; NULL: there is none. */
-static struct word *take(struct client *client, uint32_t number)
+static struct word *management_take(struct client *client, uint32_t number)
 {
-	struct word **at = find(&client->words, number), *word = *at;
+	struct word **at = management_find(&client->words, number), *word = *at;
 	if (word == NULL)
 		return NULL;
 	*at = word->next;
@@ -143,9 +144,9 @@ static struct word *take(struct client *client, uint32_t number)
 	return word;
 }
 
-static void forget(struct client *client, uint32_t number)
+static void management_forget(struct client *client, uint32_t number)
 {
-	free(take(client, number));
+	free(management_take(client, number));
 }
 
 static struct word *make_word(const struct agent_msg *msg, uint32_t number)
@@ -162,13 +163,13 @@ static struct word *make_word(const struct agent_msg *msg, uint32_t number)
 
 /* Without memory, or beyond the limit, it is as if the process had left none. Those that it has said itself make room: their
  * peers were told, and are most likely gone. */
-static void keep(struct client *client, const struct agent_msg *msg, uint32_t number)
+static void management_keep(struct client *client, const struct agent_msg *msg, uint32_t number)
 {
-	forget(client, number);
+	management_forget(client, number);
 	for (struct word *at = client->words; at != NULL && client->word_count >= AGENT_MAX_WORDS;
 	     at = at->next)
 		if (at->said) {
-			forget(client, at->number);
+			management_forget(client, at->number);
 			break;
 		}
 	struct word *word = client->word_count < AGENT_MAX_WORDS ? make_word(msg, number) : NULL;
@@ -180,10 +181,10 @@ static void keep(struct client *client, const struct agent_msg *msg, uint32_t nu
 }
 
 /* From now on it is the node's. False: one too many, it is said once. */
-static bool hand_over(struct node_entry *node, struct word *word)
+static bool management_hand_over(struct node_entry *node, struct word *word)
 {
 	if (!word->said)
-		send_datagram(node, word->own, word->gid, word->mad);
+		management_send_datagram(node, word->own, word->gid, word->mad);
 	if (node->word_count >= AGENT_MAX_WORDS) {
 		free(word);
 		return false;
@@ -206,7 +207,7 @@ void management_leave(struct client *client)
 		client->words = word->next;
 		client->word_count--;
 		if (client->node != NULL && client->node->wires[0] != NULL)
-			hand_over(client->node, word);
+			management_hand_over(client->node, word);
 		else
 			free(word);
 	}
@@ -220,7 +221,7 @@ static void confirm(struct client *client, uint32_t token, enum agent_kind kind)
 		tell(client, &msg, NULL, 0);
 }
 
-static void drop(struct node_entry *node, struct word **at)
+static void management_drop(struct node_entry *node, struct word **at)
 {
 	struct word *word = *at;
 	*at = word->next;
@@ -236,13 +237,13 @@ static uint64_t repeat(struct node_entry *node, uint64_t now)
 	for (struct word **at = &node->words; *at != NULL;) {
 		struct word *word = *at;
 		if (word->due_ns <= now && word->tries == 0) {
-			drop(node, at);
+			management_drop(node, at);
 			continue;
 		}
 		if (word->due_ns <= now) {
 			word->tries--;
 			word->due_ns = now + ib_cm_time_ns(IB_CM_RESPONSE_TIMEOUT);
-			send_datagram(node, word->own, word->gid, word->mad);
+			management_send_datagram(node, word->own, word->gid, word->mad);
 		}
 		first = word->due_ns < first ? word->due_ns : first;
 		at = &word->next;
@@ -251,8 +252,8 @@ static uint64_t repeat(struct node_entry *node, uint64_t now)
 }
 
 /* A DREP from @gid: is it the answer to what only we repeat? Then it is for nobody else. */
-static bool answered(struct node_entry *node, const uint8_t gid[16],
-                     const struct ib_cm_message *drep)
+static bool management_answered(struct node_entry *node, const uint8_t gid[16],
+                                const struct ib_cm_message *drep)
 {
 	struct ib_cm_message dreq;
 	for (struct word **at = &node->words; *at != NULL; at = &(*at)->next)
@@ -260,7 +261,7 @@ static bool answered(struct node_entry *node, const uint8_t gid[16],
 		    memcmp((*at)->gid, gid, sizeof((*at)->gid)) == 0 &&
 		    ib_cm_decode(&dreq, (*at)->mad, MAD_BYTES) == IB_CM_OK &&
 		    dreq.transaction_id == drep->transaction_id) {
-			drop(node, at);
+			management_drop(node, at);
 			return true;
 		}
 	return false;
@@ -271,23 +272,25 @@ static bool answered(struct node_entry *node, const uint8_t gid[16],
 /* @client says the DREQ in @msg. Is it ours to repeat now? */
 static bool say_goodbye(struct client *client, const struct agent_msg *msg, uint32_t number)
 {
-	struct word *word = *find(&client->words, number);
+	struct word *word = *management_find(&client->words, number);
 	if ((msg->u.cm.options & AGENT_CM_LAST) == 0) {
 		if (word != NULL)
 			word->said = true;
-		send_datagram(client->node, msg->u.cm.own, msg->u.cm.gid, msg->u.cm.data);
+		management_send_datagram(client->node, msg->u.cm.own, msg->u.cm.gid,
+		                         msg->u.cm.data);
 		return false;
 	}
-	word = take(client, number);
+	word = management_take(client, number);
 	if (word == NULL)
 		word = make_word(msg, number);
 	if (word == NULL) {
-		send_datagram(client->node, msg->u.cm.own, msg->u.cm.gid, msg->u.cm.data);
+		management_send_datagram(client->node, msg->u.cm.own, msg->u.cm.gid,
+		                         msg->u.cm.data);
 		return false;
 	}
 	word->slot = client->slot;
 	word->token = msg->u.cm.token;
-	return hand_over(client->node, word);
+	return management_hand_over(client->node, word);
 }
 
 /* Do with @msg what it says. Is it ours to repeat now? */
@@ -300,16 +303,16 @@ static bool pass_out(struct client *client, const struct agent_msg *msg)
 	client->connects = true;
 	if (msg->u.cm.options & AGENT_CM_WHEN_GONE) {
 		if (known && message.kind == IB_CM_DREQ)
-			keep(client, msg, message.u.dreq.local_id);
+			management_keep(client, msg, message.u.dreq.local_id);
 		return false;
 	}
 	if (known && message.kind == IB_CM_DREQ)
 		return say_goodbye(client, msg, message.u.dreq.local_id);
 	if (known && message.kind == IB_CM_DREP)
-		forget(client, message.u.drep.local_id);
+		management_forget(client, message.u.drep.local_id);
 	else if (known && message.kind == IB_CM_REJ)
-		forget(client, message.u.rej.local_id);
-	send_datagram(client->node, msg->u.cm.own, msg->u.cm.gid, msg->u.cm.data);
+		management_forget(client, message.u.rej.local_id);
+	management_send_datagram(client->node, msg->u.cm.own, msg->u.cm.gid, msg->u.cm.data);
 	return false;
 }
 
@@ -344,8 +347,9 @@ static const uint8_t *called(const struct node_entry *node, const uint8_t own[16
 }
 
 /* The process that @message is for; NULL: there is none. */
-static struct client *addressee(const struct node_entry *node, const struct ib_cm_message *message,
-                                struct agent_msg *msg)
+static struct client *management_addressee(const struct node_entry *node,
+                                           const struct ib_cm_message *message,
+                                           struct agent_msg *msg)
 {
 	uint32_t id;
 	uint64_t service;
@@ -382,8 +386,8 @@ struct early {
 	struct agent_msg msg; /* for who will be there */
 };
 
-static void refuse(struct node_entry *node, const uint8_t own[16], const uint8_t gid[16],
-                   const struct ib_cm_message *message)
+static void management_refuse(struct node_entry *node, const uint8_t own[16], const uint8_t gid[16],
+                              const struct ib_cm_message *message)
 {
 	struct ib_cm_message answer;
 	uint8_t mad[MAD_BYTES];
@@ -392,7 +396,7 @@ static void refuse(struct node_entry *node, const uint8_t own[16], const uint8_t
 	    !spend(&crowd->refused, AGENT_REFUSED_PER_S, clock_now_ns()))
 		return;
 	ib_cm_encode(&answer, mad);
-	send_datagram(node, own, gid, mad);
+	management_send_datagram(node, own, gid, mad);
 }
 
 /* Keep a request that nobody listens for. False: it is none, or there are too many. One that is repeated is kept once. */
@@ -427,7 +431,7 @@ static void drop_early(struct node_entry *node, struct early **at)
 void management_listen(struct node_entry *node)
 {
 	for (struct early **at = &node->early; *at != NULL;) {
-		struct client *client = addressee(node, &(*at)->message, &(*at)->msg);
+		struct client *client = management_addressee(node, &(*at)->message, &(*at)->msg);
 		if (client == NULL) {
 			at = &(*at)->next;
 			continue;
@@ -441,8 +445,8 @@ void management_listen(struct node_entry *node)
 static uint64_t refuse_early(struct node_entry *node, uint64_t now)
 {
 	while (node->early != NULL && node->early->due_ns <= now) {
-		refuse(node, node->early->msg.u.cm.own, node->early->msg.u.cm.gid,
-		       &node->early->message);
+		management_refuse(node, node->early->msg.u.cm.own, node->early->msg.u.cm.gid,
+		                  &node->early->message);
 		drop_early(node, &node->early);
 	}
 	return node->early != NULL ? node->early->due_ns : UINT64_MAX;
@@ -453,7 +457,7 @@ static uint64_t refuse_early(struct node_entry *node, uint64_t now)
 void management_silence(struct node_entry *node)
 {
 	while (node->words != NULL)
-		drop(node, &node->words);
+		management_drop(node, &node->words);
 	while (node->early != NULL)
 		drop_early(node, &node->early);
 	free(node->crowd);
@@ -492,14 +496,14 @@ void wire_management(struct node_entry *node, const struct roce_path *came,
 			pass_on(asked, &msg);
 		return;
 	}
-	if (message.kind == IB_CM_DREP && answered(node, came->sgid, &message))
+	if (message.kind == IB_CM_DREP && management_answered(node, came->sgid, &message))
 		return;
-	struct client *client = addressee(node, &message, &msg);
+	struct client *client = management_addressee(node, &message, &msg);
 	if (client != NULL) {
 		if (message.kind == IB_CM_DREP)
-			forget(client, message.u.drep.remote_id);
+			management_forget(client, message.u.drep.remote_id);
 		pass_request(client, &message, &msg);
 	} else if (!keep_early(node, &message, &msg)) {
-		refuse(node, came->dgid, came->sgid, &message);
+		management_refuse(node, came->dgid, came->sgid, &message);
 	}
 }

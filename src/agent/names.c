@@ -56,7 +56,7 @@ static uint64_t fold(uint64_t hash, const char *text)
 /* The GUID of a node: a locally administered EUI-64 made of the machine, the user and the node's name. Always the same, so
  * that an agent that takes over from one that was killed knows the node by its old addresses. The last byte is zero: it
  * numbers the devices of the node. */
-static uint64_t guid_of(const char *name)
+static uint64_t names_guid_of(const char *name)
 {
 	char text[128] = "";
 	FILE *machine = fopen("/etc/machine-id", "re");
@@ -161,7 +161,7 @@ struct node_entry *node_of(struct agent *agent, const char *name, uint32_t wish,
 	if (node == NULL)
 		return NULL;
 	strncpy(node->name, name, sizeof(node->name) - 1);
-	node->guid = guid_of(name);
+	node->guid = names_guid_of(name);
 	node->lmc = (uint8_t)lmc;
 	node->lid = lids_for(agent, node->guid, wish, 1u << lmc);
 	node_list_addresses(node);

@@ -24,7 +24,7 @@ static void burn(struct letter *letter)
 }
 
 /* Shall we be woken when there is room in the socket? */
-static void watch(struct client *client, bool room)
+static void outbox_watch(struct client *client, bool room)
 {
 	struct epoll_event interest = {.events = EPOLLIN | (room ? EPOLLOUT : 0),
 	                               .data.ptr = client};
@@ -33,7 +33,8 @@ static void watch(struct client *client, bool room)
 }
 
 /* Keep a copy, with descriptors of its own. False: there is no room. */
-static bool keep(struct client *client, const struct agent_msg *msg, const int *fds, int fd_count)
+static bool outbox_keep(struct client *client, const struct agent_msg *msg, const int *fds,
+                        int fd_count)
 {
 	struct letter *letter =
 	        client->letter_count < AGENT_MAX_LETTERS ? malloc(sizeof(*letter)) : NULL;
@@ -54,7 +55,7 @@ static bool keep(struct client *client, const struct agent_msg *msg, const int *
 	*client->letters_end = letter;
 	client->letters_end = &letter->next;
 	if (client->letter_count++ == 0)
-		watch(client, true);
+		outbox_watch(client, true);
 	return true;
 }
 
@@ -66,7 +67,7 @@ bool outbox_send(struct client *client, struct agent_msg *msg, const int *fds, i
 	int result = client->letters != NULL
 	                     ? -EAGAIN
 	                     : unixsock_send(client->sock, msg, sizeof(*msg), fds, fd_count);
-	return result == 0 || (result == -EAGAIN && keep(client, msg, fds, fd_count));
+	return result == 0 || (result == -EAGAIN && outbox_keep(client, msg, fds, fd_count));
 }
 
 void outbox_flush(struct client *client)
@@ -83,7 +84,7 @@ void outbox_flush(struct client *client)
 		burn(letter);
 	}
 	if (!client->dead)
-		watch(client, false);
+		outbox_watch(client, false);
 }
 
 void outbox_clear(struct client *client)

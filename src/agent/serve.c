@@ -33,7 +33,7 @@ void tell(struct client *client, struct agent_msg *msg, const int *fds, int fd_c
 		hang_up(client);
 }
 
-static void refuse(struct client *client, int error, const char *why)
+static void serve_refuse(struct client *client, int error, const char *why)
 {
 	struct agent_msg msg = {.kind = AGENT_REFUSED, .u.refused = {.error = error}};
 	snprintf(msg.u.refused.why, sizeof(msg.u.refused.why), "%s", why);
@@ -163,11 +163,13 @@ static void welcome(struct agent *agent, struct client *client)
 	unsigned count = client->wire != AGENT_WIRE_NONE ? wires_count(node) : 0;
 	int result = count > 0 ? wires_enter(node, client->slot, socks) : 0;
 	if (result != 0) {
-		refuse(client, -result,
-		       result == -EPERM || result == -EACCES || result == -ENOSYS
-		               ? "SO_ATTACH_REUSEPORT_CBPF, by which processes share the port, is "
-		                 "forbidden; allow it in the container's filter (seccomp)"
-		               : "no socket for the wire; raise \"ulimit -n\", then end the agent");
+		serve_refuse(
+		        client, -result,
+		        result == -EPERM || result == -EACCES || result == -ENOSYS
+		                ? "SO_ATTACH_REUSEPORT_CBPF, by which processes share the port, is "
+		                  "forbidden; allow it in the container's filter (seccomp)"
+		                : "no socket for the wire; raise \"ulimit -n\", then end the "
+		                  "agent");
 		return;
 	}
 	answer.u.welcome.wire_mtu = count > 0 ? wires_mtu(node) : 0;
@@ -186,7 +188,7 @@ static void admit(struct agent *agent, struct client *client)
 	struct node_entry *node = node_of(agent, client->node_name, client->lid,
 	                                  client->lmc < 0 ? 0 : (unsigned)client->lmc);
 	if (node == NULL) {
-		refuse(client, ENOSPC, "too many nodes; end the programs of one");
+		serve_refuse(client, ENOSPC, "too many nodes; end the programs of one");
 		return;
 	}
 	if (client->lmc >= 0 && node->lmc != (unsigned)client->lmc) {
@@ -194,18 +196,18 @@ static void admit(struct agent *agent, struct client *client)
 		         "the node has %u LIDs (HEDDLE_LMC=%u), as its first program asked; end "
 		         "its programs, or use another node (HEDDLE_NODE)",
 		         1u << node->lmc, node->lmc);
-		refuse(client, EBUSY, why);
+		serve_refuse(client, EBUSY, why);
 		return;
 	}
 	wires_yield(node, client);
 	int result = find_wire(agent, client, node, why, sizeof(why));
 	client->awaiting_wire = result == -EAGAIN;
 	if (result != 0 && result != -EAGAIN)
-		refuse(client, -result, why);
+		serve_refuse(client, -result, why);
 	else if (result == 0 && !node_enter(agent, node, client, client->wish))
-		refuse(client, ENOSPC,
-		       client->wish >= 0 ? "another process has our number now"
-		                         : "too many processes on the node; use another one");
+		serve_refuse(client, ENOSPC,
+		             client->wish >= 0 ? "another process has our number now"
+		                               : "too many processes on the node; use another one");
 	else if (result == 0)
 		welcome(agent, client);
 	node_tidy(agent, node);
@@ -223,9 +225,10 @@ static bool is_elsewhere(struct agent *agent, struct client *client, const struc
 		agent->leaving = true;
 		return true;
 	}
-	refuse(client, ENETUNREACH,
-	       "it is in another network namespace; set HEDDLE_DIR to a directory of its own for "
-	       "each, or end the programs there");
+	serve_refuse(
+	        client, ENETUNREACH,
+	        "it is in another network namespace; set HEDDLE_DIR to a directory of its own for "
+	        "each, or end the programs there");
 	return true;
 }
 
@@ -237,7 +240,7 @@ static void hello(struct agent *agent, struct client *client, struct agent_msg *
 	    msg->u.hello.lmc > (int32_t)AGENT_MAX_LMC ||
 	    (msg->u.hello.wire == AGENT_WIRE_ADDRESS && msg->u.hello.wire_count == 0) ||
 	    !memfile_is_sealed(fds[0], msg->u.hello.sizes.block_bytes)) {
-		refuse(client, EPROTO, "the greeting makes no sense");
+		serve_refuse(client, EPROTO, "the greeting makes no sense");
 		return;
 	}
 	if (is_elsewhere(agent, client, msg))
@@ -327,7 +330,7 @@ static void tell_of_peer(struct client *to, const struct client *peer, const str
 	tell(to, &msg, fds, peer->pidfd >= 0 ? 4 : 3);
 }
 
-static void introduce(struct agent *agent, struct client *client, const struct agent_msg *msg)
+static void serve_introduce(struct agent *agent, struct client *client, const struct agent_msg *msg)
 {
 	uint32_t token = msg->u.introduce.token, slot = msg->u.introduce.slot;
 	struct node_entry *node = node_by_gid(agent, msg->u.introduce.gid);
@@ -376,7 +379,8 @@ static void break_bond(struct agent *agent, struct bond **at, const struct clien
 	free(bond);
 }
 
-static void part(struct agent *agent, const struct client *client, const struct agent_msg *msg)
+static void serve_part(struct agent *agent, const struct client *client,
+                       const struct agent_msg *msg)
 {
 	for (struct bond **at = &agent->bonds; *at != NULL; at = &(*at)->next)
 		if ((*at)->id == msg->u.gone.link_id &&
@@ -386,7 +390,7 @@ static void part(struct agent *agent, const struct client *client, const struct 
 		}
 }
 
-static void find(struct agent *agent, struct client *client, const struct agent_msg *msg)
+static void serve_find(struct agent *agent, struct client *client, const struct agent_msg *msg)
 {
 	const struct node_entry *node = node_by_gid(agent, msg->u.introduce.gid);
 	struct agent_msg answer = {.kind = node != NULL ? AGENT_KNOWN : AGENT_NO_PEER,
@@ -418,17 +422,17 @@ static void observe(struct agent *agent, struct client *client)
 }
 
 /* What a process that has greeted may ask for. False: no such thing. */
-static bool serve(struct agent *agent, struct client *client, struct agent_msg *msg)
+static bool serve_serve(struct agent *agent, struct client *client, struct agent_msg *msg)
 {
 	switch (msg->kind) {
 	case AGENT_INTRODUCE:
-		introduce(agent, client, msg);
+		serve_introduce(agent, client, msg);
 		return true;
 	case AGENT_PART:
-		part(agent, client, msg);
+		serve_part(agent, client, msg);
 		return true;
 	case AGENT_FIND:
-		find(agent, client, msg);
+		serve_find(agent, client, msg);
 		return true;
 	case AGENT_CM_BIND:
 		cm_bind(client, msg);
@@ -475,9 +479,10 @@ void agent_hear(struct agent *agent, struct client *client)
 		return;
 	}
 	if (got == -EMFILE) {
-		refuse(client, EMFILE,
-		       "it has no descriptors left; end some programs, or raise \"ulimit -n\" and "
-		       "end the agent");
+		serve_refuse(
+		        client, EMFILE,
+		        "it has no descriptors left; end some programs, or raise \"ulimit -n\" and "
+		        "end the agent");
 		return;
 	}
 	if (got <= 0 && got != -EMSGSIZE) {
@@ -486,15 +491,16 @@ void agent_hear(struct agent *agent, struct client *client)
 	}
 	/* The message of another version may be longer than ours. */
 	if (got < (ssize_t)offsetof(struct agent_msg, u) || msg.version != AGENT_VERSION) {
-		refuse(client, EPROTONOSUPPORT,
-		       "another version of Heddle runs the agent; end its programs, then try "
-		       "again");
+		serve_refuse(client, EPROTONOSUPPORT,
+		             "another version of Heddle runs the agent; end its programs, then try "
+		             "again");
 	} else if (msg.kind == AGENT_HELLO && (size_t)got == sizeof(msg)) {
 		hello(agent, client, &msg, fds, fd_count);
 	} else if (msg.kind == AGENT_OBSERVE) {
 		observe(agent, client);
-	} else if (!client->greeted || (size_t)got != sizeof(msg) || !serve(agent, client, &msg)) {
-		refuse(client, EPROTO, "the message makes no sense");
+	} else if (!client->greeted || (size_t)got != sizeof(msg) ||
+	           !serve_serve(agent, client, &msg)) {
+		serve_refuse(client, EPROTO, "the message makes no sense");
 	}
 	for (int i = 0; i < fd_count; i++)
 		if (fds[i] >= 0)

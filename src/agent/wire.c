@@ -44,7 +44,7 @@ unsigned wires_mtu(const struct node_entry *node)
 	return mtu;
 }
 
-static bool has_address(const struct node_entry *node, const struct udp_address *address)
+static bool wire_has_address(const struct node_entry *node, const struct udp_address *address)
 {
 	for (unsigned i = 0; i < wires_count(node); i++)
 		if (udp_address_equal(wire_address(node->wires[i]), address))
@@ -57,7 +57,7 @@ static bool has_all(const struct node_entry *node, const struct udp_address *add
 {
 	unsigned has = 0;
 	for (unsigned i = 0; i < count; i++)
-		has += has_address(node, &addresses[i]);
+		has += wire_has_address(node, &addresses[i]);
 	return has == count;
 }
 
@@ -106,14 +106,15 @@ static int explain(int error, const struct udp_address *address, char *why, size
 static struct node_entry *node_on(const struct agent *agent, const struct udp_address *address)
 {
 	for (uint32_t i = 0; i < agent->node_count; i++)
-		if (has_address(agent->nodes[i], address))
+		if (wire_has_address(agent->nodes[i], address))
 			return agent->nodes[i];
 	return NULL;
 }
 
 /* Is an address, or the node, taken already? */
-static int judge(struct agent *agent, const struct node_entry *node,
-                 const struct udp_address *addresses, unsigned count, char *why, size_t why_bytes)
+static int wire_judge(struct agent *agent, const struct node_entry *node,
+                      const struct udp_address *addresses, unsigned count, char *why,
+                      size_t why_bytes)
 {
 	char text[UDP_ADDRESS_TEXT];
 	if (wires_count(node) > 0) {
@@ -141,7 +142,7 @@ static int judge(struct agent *agent, const struct node_entry *node,
 	return 0;
 }
 
-static void close_one(struct wire *wire)
+static void wire_close_one(struct wire *wire)
 {
 	steer_close(&wire->steer);
 	udp_receiver_end(&wire->receiver);
@@ -167,7 +168,7 @@ static int open_one(struct agent *agent, struct node_entry *node, const struct u
 	    epoll_ctl(agent->epoll, EPOLL_CTL_ADD, wire->steer.at[0].sock, &interest) != 0)
 		result = -errno;
 	if (result != 0) {
-		close_one(wire);
+		wire_close_one(wire);
 		return result;
 	}
 	wire->mtu = mtu_for(address);
@@ -215,7 +216,7 @@ int wires_open(struct agent *agent, struct node_entry *node, const struct udp_ad
 		wires_close(node);
 		node_list_addresses(node);
 	}
-	int result = judge(agent, node, addresses, count, why, why_bytes);
+	int result = wire_judge(agent, node, addresses, count, why, why_bytes);
 	for (unsigned i = 0; i < count && result == 0; i++) {
 		result = open_one(agent, node, &addresses[i], &node->wires[i]);
 		if (result != 0) {
@@ -231,7 +232,7 @@ int wires_open(struct agent *agent, struct node_entry *node, const struct udp_ad
 void wires_close(struct node_entry *node)
 {
 	for (unsigned i = 0; i < UDP_MAX_ADDRESSES && node->wires[i] != NULL; i++) {
-		close_one(node->wires[i]);
+		wire_close_one(node->wires[i]);
 		node->wires[i] = NULL;
 	}
 }

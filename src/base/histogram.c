@@ -4,7 +4,7 @@
 
 #include <assert.h>
 
-static unsigned bucket_of(uint64_t value)
+static unsigned histogram_bucket_of(uint64_t value)
 {
 	if (value < HISTOGRAM_PARTS)
 		return (unsigned)value;
@@ -29,7 +29,7 @@ void histogram_init(struct histogram *histogram)
 
 void histogram_record(struct histogram *histogram, uint64_t value)
 {
-	histogram->buckets[bucket_of(value)]++;
+	histogram->buckets[histogram_bucket_of(value)]++;
 	histogram->count++;
 	histogram->sum += value;
 	if (value < histogram->min)

@@ -84,7 +84,7 @@ bool ring_consumed(const struct ring_tx *tx, uint64_t position)
 }
 
 /* A producer that keeps to the drawing never comes here. */
-static const void *give_up(struct ring_rx *rx)
+static const void *ring_give_up(struct ring_rx *rx)
 {
 	rx->broken = true;
 	rx->taken = 0;
@@ -105,7 +105,7 @@ const void *ring_peek_slowly(struct ring_rx *rx, size_t *bytes)
 		uint32_t stamp = atomic_load_explicit(&slot->stamp, memory_order_acquire); /* R2 */
 		if (stamp != RING_STAMP(rx->position >> rx->lap_shift)) {
 			if (!stamp_is_old(rx, stamp))
-				return give_up(rx);
+				return ring_give_up(rx);
 			if (rx->released != rx->position)
 				ring_flush_head(rx);
 			return NULL;
@@ -114,13 +114,13 @@ const void *ring_peek_slowly(struct ring_rx *rx, size_t *bytes)
 		uint32_t to_end = rx->slot_count - (uint32_t)(rx->position & (rx->slot_count - 1));
 		if (length == RING_PAD) {
 			if (to_end >= rx->slot_count / 2) /* never at slot 0, so this loop ends */
-				return give_up(rx);
+				return ring_give_up(rx);
 			rx->position += to_end;
 			continue;
 		}
 		if (length == 0 || length > ring_max_record(rx->slot_count) ||
 		    ring_slots_of(length) > to_end)
-			return give_up(rx);
+			return ring_give_up(rx);
 		rx->taken = ring_slots_of(length);
 		*bytes = length;
 		return slot->record;

@@ -38,7 +38,7 @@ void timer_node_init(struct timer_node *node)
 	*node = (struct timer_node){0};
 }
 
-static void link_in(struct timer_wheel *wheel, struct timer_node *node)
+static void timer_link_in(struct timer_wheel *wheel, struct timer_node *node)
 {
 	uint64_t now = tick_of(wheel->now_ns);
 	uint64_t tick = tick_of(node->deadline_ns);
@@ -81,7 +81,7 @@ void timer_start(struct timer_wheel *wheel, struct timer_node *node, uint64_t de
 {
 	timer_stop(wheel, node);
 	node->deadline_ns = deadline_ns;
-	link_in(wheel, node);
+	timer_link_in(wheel, node);
 	wheel->running++;
 }
 
@@ -166,7 +166,7 @@ struct timer_node *timer_advance(struct timer_wheel *wheel, uint64_t now_ns)
 				*tail = node;
 				tail = &node->next;
 			} else {
-				link_in(wheel, node);
+				timer_link_in(wheel, node);
 			}
 			node = next;
 		}

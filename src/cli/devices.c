@@ -30,7 +30,7 @@ bool device_exists(const char *name)
 	return false;
 }
 
-static error_t parse(int key, char *arg, struct argp_state *state)
+static error_t devices_parse(int key, char *arg, struct argp_state *state)
 {
 	struct options *options = state->input;
 	switch (key) {
@@ -113,8 +113,9 @@ int devices_command(int argc, char **argv)
 	        {"json", 'j', NULL, 0, "Write JSON", 0},
 	        {"node", 'n', "NAME", 0, "Of the node NAME (default: the machine's own)", 0},
 	        {0}};
-	static const struct argp argp = {list, parse, NULL, "The devices that a program would see.",
-	                                 NULL, NULL,  NULL};
+	static const struct argp argp = {
+	        list, devices_parse, NULL, "The devices that a program would see.",
+	        NULL, NULL,          NULL};
 	struct options options = {0};
 	if (argp_parse(&argp, argc, argv, 0, NULL, &options) != 0)
 		return EXIT_WRONG_USAGE;

@@ -44,7 +44,7 @@ static const struct argp_option option_list[] = {
 };
 
 /* A number from 1 to @max, with k or m behind it; 0 for anything else. */
-static unsigned long number(const char *text, unsigned long max)
+static unsigned long perf_number(const char *text, unsigned long max)
 {
 	char *end;
 	if (text[0] < '0' || text[0] > '9')
@@ -70,7 +70,7 @@ static void add_operation(struct perf_options *options, const char *text, struct
 
 static void add_size(struct perf_options *options, const char *text, struct argp_state *state)
 {
-	uint64_t size = number(text, PERF_MAX_SIZE);
+	uint64_t size = perf_number(text, PERF_MAX_SIZE);
 	if (size == 0)
 		argp_error(state, "a size is from 1 byte to 64 MiB, not '%s'", text);
 	else if (options->size_count == PERF_MAX_SIZES)
@@ -92,7 +92,7 @@ static uint32_t connection(const char *text, struct argp_state *state)
 }
 
 /* What goes with what. */
-static void judge(struct perf_options *options, struct argp_state *state)
+static void perf_judge(struct perf_options *options, struct argp_state *state)
 {
 	bool any = false;
 	for (uint32_t op = 0; op < PERF_OPS; op++) {
@@ -118,7 +118,7 @@ static void judge(struct perf_options *options, struct argp_state *state)
 		options->latency = options->bandwidth = true;
 }
 
-static error_t parse(int key, char *text, struct argp_state *state)
+static error_t perf_parse(int key, char *text, struct argp_state *state)
 {
 	struct perf_options *options = state->input;
 	switch (key) {
@@ -140,12 +140,12 @@ static error_t parse(int key, char *text, struct argp_state *state)
 			options->sizes[options->size_count++] = size;
 		return 0;
 	case 'n':
-		options->iterations = number(text, MAX_ITERATIONS);
+		options->iterations = perf_number(text, MAX_ITERATIONS);
 		if (options->iterations == 0)
 			argp_error(state, "iterations are from 1 to 100000000, not '%s'", text);
 		return 0;
 	case 'q':
-		options->depth = (uint32_t)number(text, PERF_MAX_DEPTH);
+		options->depth = (uint32_t)perf_number(text, PERF_MAX_DEPTH);
 		if (options->depth == 0)
 			argp_error(state, "a depth is from 1 to %u, not '%s'", PERF_MAX_DEPTH,
 			           text);
@@ -175,7 +175,7 @@ static error_t parse(int key, char *text, struct argp_state *state)
 		options->client = text;
 		return 0;
 	case 'p':
-		options->port = (uint16_t)number(text, 65535);
+		options->port = (uint16_t)perf_number(text, 65535);
 		if (options->port == 0)
 			argp_error(state, "a port is from 1 to 65535, not '%s'", text);
 		return 0;
@@ -183,7 +183,7 @@ static error_t parse(int key, char *text, struct argp_state *state)
 		options->node = text;
 		return 0;
 	case ARGP_KEY_END:
-		judge(options, state);
+		perf_judge(options, state);
 		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;
@@ -360,7 +360,7 @@ int perf_command(int argc, char **argv)
 {
 	static const struct argp argp = {
 	        .options = option_list,
-	        .parser = parse,
+	        .parser = perf_parse,
 	        .args_doc = "[--client NODE]",
 	        .doc = "Latency, bandwidth and message rate between two processes, beside what the "
 	               "machine can do at best.\vWithout --server or --client it starts the other "

@@ -22,7 +22,7 @@ struct progress {
 	uint64_t next_ns;
 };
 
-static void show(struct progress *progress, const struct perf_plan *plan, uint64_t done)
+static void perf_client_show(struct progress *progress, const struct perf_plan *plan, uint64_t done)
 {
 	uint64_t now = progress->wanted ? perf_now_ns() : 0;
 	if (!progress->wanted || now < progress->next_ns)
@@ -98,7 +98,7 @@ static bool run_latency(struct perf_side *side, struct perf_row *row, struct pro
 		if (i >= side->plan.warm_up)
 			histogram_record(&histogram, ns);
 		if (i % 512 == 0)
-			show(progress, &side->plan, i);
+			perf_client_show(progress, &side->plan, i);
 	}
 	row->min_ns = histogram_min(&histogram);
 	row->p50_ns = histogram_percentile(&histogram, 50);
@@ -121,7 +121,7 @@ static bool transfer(struct perf_side *side, uint64_t count, struct progress *pr
 		uint64_t before = side->sent_done;
 		AWAIT(side, side->sent_done != before);
 		if (before / 512 != side->sent_done / 512)
-			show(progress, &side->plan, side->sent_done);
+			perf_client_show(progress, &side->plan, side->sent_done);
 	}
 	return true;
 }

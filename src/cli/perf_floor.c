@@ -32,7 +32,7 @@ struct table {
 };
 
 /* The next turn after @last. Both may have to share one processor, for a while. */
-static inline uint32_t await(const _Atomic uint32_t *line, uint32_t last)
+static inline uint32_t perf_floor_await(const _Atomic uint32_t *line, uint32_t last)
 {
 	unsigned looks = 0;
 	uint32_t turn;
@@ -50,7 +50,7 @@ static void help(struct table *table, int sock, uint8_t *memory)
 		_exit(1);
 	while (read(sock, &byte, 1) == 1)
 		for (uint32_t turn = 0; turn != OVER;) {
-			turn = await(&table->ping, turn);
+			turn = perf_floor_await(&table->ping, turn);
 			atomic_store_explicit(&table->pong, turn, memory_order_release);
 		}
 	_exit(0);
@@ -96,7 +96,7 @@ void floor_close(struct perf_floor *floor)
 static inline void take_turn(struct table *table, uint32_t turn, uint32_t last)
 {
 	atomic_store_explicit(&table->ping, turn, memory_order_release);
-	await(&table->pong, last);
+	perf_floor_await(&table->pong, last);
 }
 
 double floor_cache_line(struct perf_floor *floor)

@@ -18,7 +18,7 @@ static void size_text(char *out, size_t out_bytes, uint64_t size_bytes)
 		snprintf(out, out_bytes, "%llu B", size);
 }
 
-static const char *type_name(uint32_t type)
+static const char *perf_report_type_name(uint32_t type)
 {
 	return type == HDL_QP_UC ? "UC" : type == HDL_QP_UD ? "UD" : "RC";
 }
@@ -73,7 +73,8 @@ static void bandwidth_table(const struct perf_row *rows, size_t count)
 void perf_report_text(const struct perf_options *options, const struct perf_row *rows, size_t count,
                       double cache_line_ns)
 {
-	printf("Two processes, %s, %s%s; up to %u requests in flight.\n", type_name(options->type),
+	printf("Two processes, %s, %s%s; up to %u requests in flight.\n",
+	       perf_report_type_name(options->type),
 	       options->sleeps ? "sleeping until something completes" : "polling",
 	       options->mapped ? ", memory that both map" : "", options->depth);
 	latency_table(rows, count);
@@ -90,7 +91,7 @@ void perf_report_text(const struct perf_options *options, const struct perf_row 
 static json_t *row_json(const struct perf_row *r)
 {
 	json_t *row = json_pack("{s:s, s:s, s:I, s:I}", "operation", perf_op_name(r->plan.op),
-	                        "transport", type_name(r->plan.type), "size_bytes",
+	                        "transport", perf_report_type_name(r->plan.type), "size_bytes",
 	                        (json_int_t)r->plan.size_bytes, "count", (json_int_t)r->plan.count);
 	json_t *more;
 	if (r->plan.mode == PERF_LATENCY)
@@ -116,10 +117,11 @@ bool perf_report_json(const struct perf_options *options, const struct perf_row 
 	for (size_t i = 0; i < count; i++)
 		json_array_append_new(rows[i].plan.mode == PERF_LATENCY ? latency : bandwidth,
 		                      row_json(&rows[i]));
-	json_t *all = json_pack("{s:s, s:i, s:b, s:b, s:f, s:o, s:o}", "transport",
-	                        type_name(options->type), "depth", (int)options->depth, "sleeping",
-	                        options->sleeps, "mapped", options->mapped, "cache_line_ns",
-	                        cache_line_ns, "latency", latency, "bandwidth", bandwidth);
+	json_t *all =
+	        json_pack("{s:s, s:i, s:b, s:b, s:f, s:o, s:o}", "transport",
+	                  perf_report_type_name(options->type), "depth", (int)options->depth,
+	                  "sleeping", options->sleeps, "mapped", options->mapped, "cache_line_ns",
+	                  cache_line_ns, "latency", latency, "bandwidth", bandwidth);
 	bool ok = all != NULL &&
 	          json_dumpf(all, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(6)) == 0 &&
 	          putchar('\n') != EOF;

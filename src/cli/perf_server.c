@@ -46,7 +46,7 @@ static bool echo_writes(struct perf_side *side)
 }
 
 /* Do as the plan says until the client says something. */
-static bool answer(struct perf_side *side)
+static bool perf_server_answer(struct perf_side *side)
 {
 	const struct perf_plan *plan = &side->plan;
 	if (plan->op == PERF_SEND)
@@ -92,7 +92,7 @@ static bool one_plan(struct perf_side *side, const struct perf_msg *asked)
 	msg.addr = (uintptr_t)side->memory;
 	msg.key = hdl_mr_key(side->mr);
 	if (!talk_send(side, &msg) || !talk_hear(side, PERF_GO, &msg, PERF_PATIENCE_S) ||
-	    !answer(side) || !talk_hear(side, PERF_DONE, &msg, 0))
+	    !perf_server_answer(side) || !talk_hear(side, PERF_DONE, &msg, 0))
 		return false;
 	/* Unreliable messages may be lost, and then the rest lands elsewhere. */
 	bool checked = arrives && asked->plan.type == HDL_QP_RC;
@@ -133,7 +133,8 @@ static bool one_client(struct perf_side *side)
 }
 
 /* Open the adapter and take the port. */
-static bool take_office(struct perf_side *side, const struct perf_options *options, uint16_t *port)
+static bool perf_server_take_office(struct perf_side *side, const struct perf_options *options,
+                                    uint16_t *port)
 {
 	if (!side_open(side, options->node))
 		return false;
@@ -170,7 +171,7 @@ int perf_serve(const struct perf_options *options, bool once, int port_fd)
 {
 	static struct perf_side side;
 	uint16_t port = once ? 0 : options->port;
-	bool ok = take_office(&side, options, &port);
+	bool ok = perf_server_take_office(&side, options, &port);
 	if (ok && port_fd >= 0)
 		ok = write(port_fd, &port, sizeof(port)) == sizeof(port) ||
 		     side_fail(&side, "the pipe", -HDL_EIO);

@@ -80,7 +80,7 @@ bool talk_send_to(struct perf_side *side, struct perf_msg *msg, const struct hdl
 }
 
 /* Wait for news; false when there were none in time. With the lock. */
-static bool await(struct perf_mailbox *mail, unsigned seconds)
+static bool perf_talk_await(struct perf_mailbox *mail, unsigned seconds)
 {
 	uint64_t end = clock_now_ns() + seconds * 1000000000ull;
 	while (mail->head == mail->tail && !mail->gone) {
@@ -96,7 +96,7 @@ bool talk_hear(struct perf_side *side, uint32_t kind, struct perf_msg *msg, unsi
 {
 	struct perf_mailbox *mail = &side->mail;
 	pthread_mutex_lock(&mail->lock);
-	bool came = await(mail, seconds), got = came && mail->head != mail->tail;
+	bool came = perf_talk_await(mail, seconds), got = came && mail->head != mail->tail;
 	if (got)
 		*msg = mail->list[mail->head++ % PERF_MAIL];
 	int error = mail->error;

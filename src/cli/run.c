@@ -36,7 +36,7 @@ static error_t add_address(struct options *options, const char *address)
 	return 0;
 }
 
-static error_t parse(int key, char *arg, struct argp_state *state)
+static error_t run_parse(int key, char *arg, struct argp_state *state)
 {
 	struct options *options = state->input;
 	switch (key) {
@@ -179,7 +179,7 @@ int run_command_of(int argc, char **argv)
 	        {"capture", 'c', "FILE", 0, "Record its packets to FILE, as pcapng", 0},
 	        {0}};
 	static const struct argp argp = {list,
-	                                 parse,
+	                                 run_parse,
 	                                 "[--] PROGRAM [ARGUMENT...]",
 	                                 "Run an unmodified RDMA program on Heddle.",
 	                                 NULL,

@@ -10,7 +10,7 @@
 
 #include "cli/command.h"
 
-static error_t parse(int key, char *arg, struct argp_state *state)
+static error_t status_parse(int key, char *arg, struct argp_state *state)
 {
 	bool *json = state->input;
 	(void)arg;
@@ -23,7 +23,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
 static const struct argp_option json_option[] = {{"json", 'j', NULL, 0, "Write JSON", 0}, {0}};
 
-static const char *type_name(uint32_t type)
+static const char *status_type_name(uint32_t type)
 {
 	static const char *const names[] = {"?",       "RC",      "UC", "UD",
 	                                    "XRC_INI", "XRC_TGT", "RD", "RAW"};
@@ -51,17 +51,17 @@ static int by_node_and_pid(const void *a, const void *b)
 	return order != 0 ? order : (x->pid > y->pid) - (x->pid < y->pid);
 }
 
-static bool is_connected(const struct hdl_qp_info *qp)
+static bool status_is_connected(const struct hdl_qp_info *qp)
 {
 	return qp->type != HDL_QP_UD && qp->state >= HDL_QPS_RTR;
 }
 
 /* The process at the other end of @qp: it has the queue pair, over the same link. NULL when it is gone. */
-static const struct hdl_process *peer_of(const struct hdl_process *list, size_t count,
-                                         const struct hdl_process *own,
-                                         const struct hdl_qp_info *qp)
+static const struct hdl_process *status_peer_of(const struct hdl_process *list, size_t count,
+                                                const struct hdl_process *own,
+                                                const struct hdl_qp_info *qp)
 {
-	for (size_t i = 0; is_connected(qp) && i < count; i++) {
+	for (size_t i = 0; status_is_connected(qp) && i < count; i++) {
 		const struct hdl_qp_info *found =
 		        list[i].qp_count == 0
 		                ? NULL
@@ -94,11 +94,11 @@ static const char *gid_text(const struct hdl_gid *gid, char text[INET6_ADDRSTRLE
 static json_t *qp_json(const struct hdl_process *list, size_t count, const struct hdl_process *p,
                        const struct hdl_qp_info *qp)
 {
-	const struct hdl_process *peer = peer_of(list, count, p, qp);
+	const struct hdl_process *peer = status_peer_of(list, count, p, qp);
 	json_t *object = json_pack("{s:i,s:s,s:s}", "qpn", (int)qp->qpn, "type",
-	                           type_name(qp->type), "state", state_name(qp->state));
+	                           status_type_name(qp->type), "state", state_name(qp->state));
 	json_object_set_new(object, "peer_qpn",
-	                    is_connected(qp) ? json_integer(qp->dest_qpn) : json_null());
+	                    status_is_connected(qp) ? json_integer(qp->dest_qpn) : json_null());
 	json_object_set_new(object, "peer_pid",
 	                    peer != NULL ? json_integer(peer->pid) : json_null());
 	return object;
@@ -131,15 +131,15 @@ static json_t *process_json(const struct hdl_process *list, size_t count,
 static void print_qp(const struct hdl_process *list, size_t count, const struct hdl_process *p,
                      const struct hdl_qp_info *qp)
 {
-	const struct hdl_process *peer = peer_of(list, count, p, qp);
-	printf("    qp 0x%06x %s %-5s", qp->qpn, type_name(qp->type), state_name(qp->state));
-	if (is_connected(qp))
+	const struct hdl_process *peer = status_peer_of(list, count, p, qp);
+	printf("    qp 0x%06x %s %-5s", qp->qpn, status_type_name(qp->type), state_name(qp->state));
+	if (status_is_connected(qp))
 		printf("  to 0x%06x", qp->dest_qpn);
 	if (peer == p)
 		fputs(" of its own", stdout);
 	else if (peer != NULL)
 		printf(" of %s (pid %d)", peer->program, peer->pid);
-	else if (is_connected(qp))
+	else if (status_is_connected(qp))
 		fputs(", which is not there", stdout);
 	putchar('\n');
 }
@@ -182,7 +182,7 @@ static void print_all(const struct hdl_process *list, size_t count)
 int status_command(int argc, char **argv)
 {
 	static const struct argp argp = {
-	        json_option, parse,
+	        json_option, status_parse,
 	        NULL,        "Who uses Heddle: nodes, processes, queue pairs, regions, counters.",
 	        NULL,        NULL,
 	        NULL};

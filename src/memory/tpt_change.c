@@ -155,7 +155,7 @@ enum hdl_detail tpt_invalidate(struct tpt *tpt, struct hdl_key key, uint32_t pd,
 }
 
 /* Do the two ranges share a byte? No sum is formed: either may end at 2^64 or beyond. */
-static bool overlap(struct span a, struct span b)
+static bool tpt_change_overlap(struct span a, struct span b)
 {
 	return a.addr <= b.addr ? b.length != 0 && b.addr - a.addr < a.length
 	                        : a.length != 0 && a.addr - b.addr < b.length;
@@ -174,7 +174,7 @@ static bool lies_in(const struct tpt *tpt, const struct tpt_entry *e, struct spa
 		                         sizeof runs / sizeof runs[0], &covered);
 		assert(count != 0); /* our own tables are not broken */
 		for (size_t i = 0; i < count; i++) {
-			if (overlap(runs[i], range))
+			if (tpt_change_overlap(runs[i], range))
 				return true;
 		}
 	}

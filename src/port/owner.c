@@ -35,7 +35,7 @@ void owner_end(struct owner *owner)
 	owner->diag = -1;
 }
 
-static enum owner_is judge(const struct owner *owner, uid_t uid)
+static enum owner_is owner_judge(const struct owner *owner, uid_t uid)
 {
 	return uid == owner->uid || uid == 0 ? OWNER_OURS : OWNER_OTHER;
 }
@@ -111,7 +111,7 @@ static enum owner_is ask_diag(struct owner *owner, const struct udp_address *add
 		    got < (ssize_t)NLMSG_LENGTH(sizeof(*told)))
 			return OWNER_UNTOLD;
 		*uid = told->idiag_uid;
-		return judge(owner, *uid);
+		return owner_judge(owner, *uid);
 	}
 	return OWNER_UNTOLD;
 }
@@ -148,7 +148,7 @@ static enum owner_is ask_proc(const struct owner *owner, const struct udp_addres
 		if (sscanf(line, " %*d: %47s %*s %*s %*s %*s %*s %lu", own, &its) == 2 &&
 		    strcmp(own, wanted) == 0) {
 			*uid = (uid_t)its;
-			found = judge(owner, *uid);
+			found = owner_judge(owner, *uid);
 		}
 	fclose(table);
 	return found;
@@ -186,8 +186,8 @@ static uint64_t now_coarse_ns(void)
 	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-static struct owner_source *place_of(struct owner *owner, const struct udp_address *from,
-                                     uint16_t port)
+static struct owner_source *owner_place_of(struct owner *owner, const struct udp_address *from,
+                                           uint16_t port)
 {
 	uint32_t words[4], hash = port;
 	memcpy(words, from->gid, sizeof(words));
@@ -223,7 +223,7 @@ static void say_refused(const struct udp_address *from, uint16_t port, uid_t uid
 }
 
 /* Take one from *@left, of what a second allows. */
-static bool take_one(struct owner *owner, uint32_t *left, uint64_t now)
+static bool owner_take_one(struct owner *owner, uint32_t *left, uint64_t now)
 {
 	if (now - owner->asks_ns >= 1000000000u) {
 		owner->asks_ns = now;
@@ -236,8 +236,8 @@ static bool take_one(struct owner *owner, uint32_t *left, uint64_t now)
 	return true;
 }
 
-static void look_up(struct owner *owner, struct owner_source *source,
-                    const struct udp_address *from, uint16_t port, uint64_t now)
+static void owner_look_up(struct owner *owner, struct owner_source *source,
+                          const struct udp_address *from, uint16_t port, uint64_t now)
 {
 	uid_t uid = 0;
 	uint64_t ours_ns = is_of(source, from, port) ? source->ours_ns : 0;
@@ -256,11 +256,11 @@ static void look_up(struct owner *owner, struct owner_source *source,
 	}
 }
 
-static bool admits(struct owner *owner, const struct owner_source *source, uint64_t now)
+static bool port_owner_admits(struct owner *owner, const struct owner_source *source, uint64_t now)
 {
 	if (source->is == OWNER_NOBODY)
 		return (source->ours_ns != 0 && now - source->ours_ns < OWNER_LEFT_NS) ||
-		       take_one(owner, &owner->gone, now);
+		       owner_take_one(owner, &owner->gone, now);
 	return source->is != OWNER_OTHER;
 }
 
@@ -270,13 +270,13 @@ bool owner_proves(struct owner *owner, const struct udp_address *from, uint16_t 
 	uint64_t now = now_coarse_ns();
 	bool known = true, admitted;
 	if (source == NULL || !is_of(source, from, port))
-		source = owner->sources != NULL ? place_of(owner, from, port) : &once;
+		source = owner->sources != NULL ? owner_place_of(owner, from, port) : &once;
 	if (now >= source->until_ns || !is_of(source, from, port)) {
-		known = take_one(owner, &owner->asks, now);
+		known = owner_take_one(owner, &owner->asks, now);
 		if (known)
-			look_up(owner, source, from, port, now);
+			owner_look_up(owner, source, from, port, now);
 	}
-	admitted = known && admits(owner, source, now);
+	admitted = known && port_owner_admits(owner, source, now);
 	owner->last = known && source != &once ? source : NULL;
 	owner->refused += !admitted;
 	return admitted;

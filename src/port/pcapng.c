@@ -216,7 +216,7 @@ static int open_path(const char *path, bool *regular)
 }
 
 /* Can a capture be added to @path? @anew: empty it, unless somebody uses it. */
-static int look_at(const char *path, bool anew)
+static int pcapng_look_at(const char *path, bool anew)
 {
 	bool regular, empty;
 	uint32_t count;
@@ -235,7 +235,7 @@ static int look_at(const char *path, bool anew)
 
 int pcapng_prepare(const char *path)
 {
-	return look_at(path, true);
+	return pcapng_look_at(path, true);
 }
 
 int pcapng_check(const char *path)
@@ -244,7 +244,7 @@ int pcapng_check(const char *path)
 	/* Who reads a pipe would take our closing it for the end. */
 	if (stat(path, &status) == 0 && S_ISFIFO(status.st_mode))
 		return access(path, W_OK) == 0 ? 0 : -errno;
-	return look_at(path, false);
+	return pcapng_look_at(path, false);
 }
 
 /* write() that ends no program: neither when nobody reads the pipe any more nor where a file may not be so long. */
@@ -286,7 +286,7 @@ static size_t whole_blocks(const uint8_t *bytes, size_t most)
 
 /* Add whole blocks to a file: what does not fit as a whole is cut off again. Nobody else adds anything meanwhile. Returns how many bytes are
  * there; or -1 and errno, and nothing is. */
-static ssize_t append(int fd, const uint8_t *bytes, size_t count)
+static ssize_t pcapng_append(int fd, const uint8_t *bytes, size_t count)
 {
 	ssize_t done = write_quietly(fd, bytes, count);
 	if (done < 0 || (size_t)done == count)
@@ -321,8 +321,8 @@ static int write_headers(struct pcapng *to, const char *name, const char *descri
 	used += make_interface(bytes + used, name, description);
 	uint32_t room = to->regular ? make_statistics(to, 0, bytes + used) : 0;
 	used += room;
-	ssize_t done =
-	        to->regular ? append(to->fd, bytes, used) : write_quietly(to->fd, bytes, used);
+	ssize_t done = to->regular ? pcapng_append(to->fd, bytes, used)
+	                           : write_quietly(to->fd, bytes, used);
 	if (done != (ssize_t)used)
 		result = done < 0 ? -errno : -ENOSPC;
 	off_t end = to->regular ? lseek(to->fd, 0, SEEK_CUR) : 0;
@@ -398,7 +398,7 @@ static void write_file(struct pcapng *to, uint64_t time_ns)
 {
 	if (lock_byte(to->fd, F_OFD_SETLK, F_WRLCK, PCAPNG_LOCK_WRITE) != 0)
 		return;
-	ssize_t done = append(to->fd, to->buffer, to->used);
+	ssize_t done = pcapng_append(to->fd, to->buffer, to->used);
 	if (done >= 0 && (size_t)done < to->used)
 		errno = ENOSPC;
 	if (done < 0 && errno != ENOSPC && errno != EDQUOT && errno != EFBIG && errno != EINTR)

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 /* Is @path a directory of ours that nobody else can enter? -EACCES: it is somebody else's, and not for us to mend. */
-static int judge(const char *path)
+static int rundir_judge(const char *path)
 {
 	struct stat st;
 	if (lstat(path, &st) != 0)
@@ -22,14 +22,14 @@ static int judge(const char *path)
 	return (st.st_mode & 077) == 0 ? 0 : -EPERM;
 }
 
-static int make(const char *path)
+static int rundir_make(const char *path)
 {
-	int result = judge(path);
+	int result = rundir_judge(path);
 	if (result != -ENOENT)
 		return result;
 	if (mkdir(path, 0700) != 0 && errno != EEXIST)
 		return -errno;
-	return judge(path);
+	return rundir_judge(path);
 }
 
 /* Where a directory may be that the user was not given, best first, around the number of the user. Anybody can make one in the first three,
@@ -52,7 +52,7 @@ static size_t first_of_ours(char path[RUNDIR_MAX])
 {
 	for (size_t i = 0; i < PLACES; i++) {
 		name(path, i);
-		int result = judge(path);
+		int result = rundir_judge(path);
 		if (result == 0 || result == -EPERM || result == -ENOTDIR)
 			return i;
 	}
@@ -67,7 +67,7 @@ static int choose(char path[RUNDIR_MAX], char *passed)
 	size_t place = first_of_ours(path);
 	for (size_t i = 0; place == PLACES && i < PLACES; i++) {
 		name(path, i);
-		result = make(path);
+		result = rundir_make(path);
 		if (i == 0) {
 			memcpy(first, path, sizeof(first));
 			first_result = result;
@@ -82,10 +82,10 @@ static int choose(char path[RUNDIR_MAX], char *passed)
 	}
 	for (size_t i = place; i-- > 0;) {
 		name(first, i);
-		if (passed != NULL && judge(first) == -EACCES)
+		if (passed != NULL && rundir_judge(first) == -EACCES)
 			memcpy(passed, first, sizeof(first));
 	}
-	return make(path);
+	return rundir_make(path);
 }
 
 int rundir_open(char path[RUNDIR_MAX], char *passed)
@@ -103,7 +103,7 @@ int rundir_open(char path[RUNDIR_MAX], char *passed)
 		return choose(path, passed);
 	if (length < 0 || length >= RUNDIR_MAX)
 		return -ENAMETOOLONG;
-	return make(path);
+	return rundir_make(path);
 }
 
 const char *rundir_advice(int error)

@@ -8,7 +8,7 @@ void sim_heap_init(struct sim_heap *heap, struct sim_heap_entry *entries, uint32
 	*heap = (struct sim_heap){.entries = entries, .capacity = capacity};
 }
 
-static bool before(const struct sim_heap_entry *a, const struct sim_heap_entry *b)
+static bool simheap_before(const struct sim_heap_entry *a, const struct sim_heap_entry *b)
 {
 	if (a->time_ns != b->time_ns)
 		return a->time_ns < b->time_ns;
@@ -24,7 +24,7 @@ bool sim_heap_restore(struct sim_heap *heap, const struct sim_heap_entry *entry)
 	uint32_t at = heap->count++;
 	while (at > 0) {
 		uint32_t parent = (at - 1) / 2;
-		if (!before(&added, &heap->entries[parent]))
+		if (!simheap_before(&added, &heap->entries[parent]))
 			break;
 		heap->entries[at] = heap->entries[parent];
 		at = parent;
@@ -60,9 +60,9 @@ bool sim_heap_pop(struct sim_heap *heap, struct sim_heap_entry *entry)
 		if (child >= heap->count)
 			break;
 		if (child + 1 < heap->count &&
-		    before(&heap->entries[child + 1], &heap->entries[child]))
+		    simheap_before(&heap->entries[child + 1], &heap->entries[child]))
 			child++;
-		if (!before(&heap->entries[child], &moved))
+		if (!simheap_before(&heap->entries[child], &moved))
 			break;
 		heap->entries[at] = heap->entries[child];
 		at = (uint32_t)child;

@@ -64,7 +64,7 @@ static int by_slot(const void *a, const void *b)
 }
 
 /* Tell the kernel who has which slot. */
-static int attach(const struct steer *steer)
+static int steer_attach(const struct steer *steer)
 {
 	if (steer->count < 2)
 		return 0; /* there is one socket, and no choice */
@@ -130,7 +130,7 @@ int steer_take(struct steer *steer, uint32_t slot)
 	}
 	udp_drain(steer->at[index].sock);
 	steer->at[index].slot = slot;
-	int result = attach(steer);
+	int result = steer_attach(steer);
 	if (result == 0)
 		return steer->at[index].sock;
 	steer->at[index].slot = STEER_NOBODY;
@@ -142,7 +142,7 @@ void steer_give(struct steer *steer, uint32_t slot)
 	for (unsigned i = 1; i < steer->count; i++)
 		if (steer->at[i].slot == slot) {
 			steer->at[i].slot = STEER_NOBODY;
-			attach(steer);
+			steer_attach(steer);
 			udp_drain(steer->at[i].sock);
 		}
 }

@@ -45,7 +45,7 @@ bool udp_address_equal(const struct udp_address *a, const struct udp_address *b)
 	return memcmp(a->gid, b->gid, sizeof(a->gid)) == 0 && a->scope == b->scope;
 }
 
-static bool is_link_local(const struct udp_address *address)
+static bool udp_is_link_local(const struct udp_address *address)
 {
 	return address->gid[0] == 0xfe && (address->gid[1] & 0xc0) == 0x80;
 }
@@ -81,7 +81,7 @@ bool udp_address_parse(const char *text, struct udp_address *out)
 	if (percent != NULL)
 		out->scope = scope_of(percent);
 	return memcmp(out->gid, none, sizeof(none)) != 0 && !udp_address_is_group(out) &&
-	       is_link_local(out) == (out->scope != 0);
+	       udp_is_link_local(out) == (out->scope != 0);
 }
 
 unsigned udp_addresses_parse(const char *text, struct udp_address out[UDP_MAX_ADDRESSES])
@@ -119,7 +119,7 @@ void udp_address_print(const struct udp_address *address, char text[UDP_ADDRESS_
 	}
 }
 
-static socklen_t name_of(const struct udp_address *address, uint16_t port, union udp_name *name)
+static socklen_t udp_name_of(const struct udp_address *address, uint16_t port, union udp_name *name)
 {
 	if (udp_address_is_ipv4(address)) {
 		name->v4 = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons(port)};
@@ -132,7 +132,7 @@ static socklen_t name_of(const struct udp_address *address, uint16_t port, union
 	return sizeof(name->v6);
 }
 
-static void address_of(const union udp_name *name, struct udp_address *address, uint16_t *port)
+static void udp_address_of(const union udp_name *name, struct udp_address *address, uint16_t *port)
 {
 	*address = (struct udp_address){0};
 	if (name->any.sa_family == AF_INET) {
@@ -146,7 +146,7 @@ static void address_of(const union udp_name *name, struct udp_address *address, 
 	*port = ntohs(name->v6.sin6_port);
 }
 
-static bool has_address(const struct ifaddrs *at, const struct udp_address *address)
+static bool udp_has_address(const struct ifaddrs *at, const struct udp_address *address)
 {
 	struct udp_address its;
 	uint16_t port;
@@ -154,7 +154,7 @@ static bool has_address(const struct ifaddrs *at, const struct udp_address *addr
 		return false;
 	if (at->ifa_addr->sa_family != AF_INET && at->ifa_addr->sa_family != AF_INET6)
 		return false;
-	address_of((const union udp_name *)(const void *)at->ifa_addr, &its, &port);
+	udp_address_of((const union udp_name *)(const void *)at->ifa_addr, &its, &port);
 	/* All of 127.0.0.0/8 is this machine, though one address of it alone is listed. */
 	if (udp_address_is_ipv4(address) && address->gid[12] == 127)
 		return udp_address_is_ipv4(&its) && its.gid[12] == 127;
@@ -190,7 +190,7 @@ int udp_interface(const struct udp_address *address, char name[IF_NAMESIZE], uns
 	if (getifaddrs(&list) != 0)
 		return -errno;
 	for (const struct ifaddrs *at = list; at != NULL && result != 0; at = at->ifa_next)
-		if (has_address(at, address)) {
+		if (udp_has_address(at, address)) {
 			snprintf(name, IF_NAMESIZE, "%s", at->ifa_name);
 			result = 0;
 		}
@@ -249,10 +249,10 @@ static int new_socket(const struct udp_address *address)
 	return -error;
 }
 
-static int bind_to(int sock, const struct udp_address *address, uint16_t port)
+static int udp_bind_to(int sock, const struct udp_address *address, uint16_t port)
 {
 	union udp_name name;
-	socklen_t bytes = name_of(address, port, &name);
+	socklen_t bytes = udp_name_of(address, port, &name);
 	return bind(sock, &name.any, bytes) == 0 ? 0 : -errno;
 }
 
@@ -264,7 +264,7 @@ static int open_at(const struct udp_address *address, uint16_t port, bool shared
 	set_buffer(sock, SO_RCVBUFFORCE, SO_RCVBUF, UDP_BUFFER_BYTES);
 	int result = shared && !option(sock, SOL_SOCKET, SO_REUSEPORT, 1)
 	                     ? -errno
-	                     : bind_to(sock, address, port);
+	                     : udp_bind_to(sock, address, port);
 	if (result == 0)
 		return sock;
 	close(sock);
@@ -284,7 +284,7 @@ int udp_open_shared(const struct udp_address *address, uint16_t port)
 bool udp_has_route(const struct udp_address *address)
 {
 	union udp_name name;
-	socklen_t bytes = name_of(address, UDP_ROCE_PORT, &name);
+	socklen_t bytes = udp_name_of(address, UDP_ROCE_PORT, &name);
 	int sock = socket(name.any.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	bool leads = sock < 0 || connect(sock, &name.any, bytes) == 0 || errno != ENETUNREACH;
 	if (sock >= 0)
@@ -304,7 +304,7 @@ int udp_open_sender(const struct udp_address *address, uint16_t *port)
 	setsockopt(sock, SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof(filter));
 	for (int tries = 0; tries < PORT_TRIES && result == -EADDRINUSE; tries++) {
 		*port = (uint16_t)(UDP_FIRST_SOURCE_PORT + prng_below(&prng, UDP_SOURCE_PORTS));
-		result = bind_to(sock, address, *port);
+		result = udp_bind_to(sock, address, *port);
 	}
 	if (result == 0)
 		return sock;
@@ -344,7 +344,8 @@ bool udp_set_hops(int sock, const struct udp_address *address, uint8_t hops)
 	                                    : option(sock, IPPROTO_IPV6, IPV6_UNICAST_HOPS, hops);
 }
 
-static bool join(int sock, const struct udp_address *address, const struct udp_address *group)
+static bool port_udp_join(int sock, const struct udp_address *address,
+                          const struct udp_address *group)
 {
 	if (udp_address_is_ipv4(address)) {
 		struct ip_mreqn membership = {0};
@@ -378,8 +379,8 @@ int udp_open_group(const struct udp_address *address, const struct udp_address *
 	                          : option(sock, IPPROTO_IPV6, IPV6_MULTICAST_ALL, 0)))
 		result = -errno;
 	if (result == 0)
-		result = bind_to(sock, &name, port);
-	if (result == 0 && !join(sock, address, group))
+		result = udp_bind_to(sock, &name, port);
+	if (result == 0 && !port_udp_join(sock, address, group))
 		result = -errno;
 	if (result == 0)
 		return sock;
@@ -408,7 +409,7 @@ static int send_messages(int sock, struct mmsghdr *headers, unsigned count)
 	return (int)syscall(SYS_sendmmsg, sock, headers, count, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-static ssize_t receive_message(int sock, struct msghdr *msg)
+static ssize_t udp_receive_message(int sock, struct msghdr *msg)
 {
 	return syscall(SYS_recvmsg, sock, msg, MSG_DONTWAIT);
 }
@@ -445,7 +446,7 @@ static void prepare(const struct udp_train *train, struct outgoing *out, struct 
 	bool ipv4 = udp_address_is_ipv4(&train->to);
 	out->part = (struct iovec){(void *)(uintptr_t)train->data, train->bytes};
 	*msg = (struct msghdr){.msg_name = &out->name,
-	                       .msg_namelen = name_of(&train->to, UDP_ROCE_PORT, &out->name),
+	                       .msg_namelen = udp_name_of(&train->to, UDP_ROCE_PORT, &out->name),
 	                       .msg_iov = &out->part,
 	                       .msg_iovlen = 1,
 	                       .msg_control = &out->control};
@@ -550,7 +551,7 @@ static void read_one(struct mmsghdr *header, const uint8_t *data, struct udp_cam
 	came->data = data;
 	came->bytes = came->packet_bytes = header->msg_len;
 	came->tos = came->hop_limit = 0;
-	address_of(header->msg_hdr.msg_name, &came->from, &came->from_port);
+	udp_address_of(header->msg_hdr.msg_name, &came->from, &came->from_port);
 	read_controls(&header->msg_hdr, came);
 }
 
@@ -563,7 +564,7 @@ int udp_receive(struct udp_receiver *receiver, int sock, struct udp_came came[UD
 	}
 	int got;
 	if (receiver->batch == 1) {
-		ssize_t bytes = receive_message(sock, &headers[0].msg_hdr);
+		ssize_t bytes = udp_receive_message(sock, &headers[0].msg_hdr);
 		headers[0].msg_len = bytes > 0 ? (unsigned)bytes : 0;
 		got = bytes < 0 ? -1 : 1;
 	} else {

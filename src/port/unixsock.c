@@ -73,7 +73,7 @@ ssize_t unixsock_receive(int sock, void *data, size_t bytes, int fds[UNIXSOCK_MA
 	return got;
 }
 
-static int address_of(const char *path, struct sockaddr_un *address)
+static int unixsock_address_of(const char *path, struct sockaddr_un *address)
 {
 	*address = (struct sockaddr_un){.sun_family = AF_UNIX};
 	if (strlen(path) >= sizeof(address->sun_path))
@@ -85,7 +85,7 @@ static int address_of(const char *path, struct sockaddr_un *address)
 int unixsock_connect(const char *path)
 {
 	struct sockaddr_un address;
-	int result = address_of(path, &address);
+	int result = unixsock_address_of(path, &address);
 	if (result != 0)
 		return result;
 	int sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
@@ -104,7 +104,7 @@ int unixsock_connect(const char *path)
 int unixsock_listen(const char *path)
 {
 	struct sockaddr_un address;
-	int result = address_of(path, &address);
+	int result = unixsock_address_of(path, &address);
 	if (result != 0)
 		return result;
 	int sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);

@@ -119,7 +119,7 @@ static const struct transition transitions[] = {
          {0, 0}},
 };
 
-static const struct attributes *of_type(const struct transition *t, enum hdl_qp_type type)
+static const struct attributes *qp_state_of_type(const struct transition *t, enum hdl_qp_type type)
 {
 	switch (type) {
 	case HDL_QP_RC:
@@ -139,7 +139,7 @@ static const struct attributes *of_type(const struct transition *t, enum hdl_qp_
 	}
 }
 
-static enum qp_verdict judge(const struct attributes *a, uint32_t mask)
+static enum qp_verdict qp_state_judge(const struct attributes *a, uint32_t mask)
 {
 	if ((mask & a->need) != a->need)
 		return QP_MODIFY_MISSING;
@@ -154,7 +154,7 @@ enum qp_verdict qp_judge_context(enum hdl_qp_state from, enum hdl_qp_state to, u
 	for (size_t i = 0; i < sizeof(transitions) / sizeof(transitions[0]); i++) {
 		const struct transition *t = &transitions[i];
 		if (t->from == from && t->to == to && t->eec.need != NO_TRANSITION)
-			return judge(&t->eec, mask);
+			return qp_state_judge(&t->eec, mask);
 	}
 	return QP_MODIFY_NO_TRANSITION;
 }
@@ -178,7 +178,7 @@ enum qp_verdict qp_judge(enum hdl_qp_type type, enum hdl_qp_state from, enum hdl
 		const struct transition *t = &transitions[i];
 		if (t->from != from || t->to != to)
 			continue;
-		return judge(of_type(t, type), mask);
+		return qp_state_judge(qp_state_of_type(t, type), mask);
 	}
 	return QP_MODIFY_NO_TRANSITION;
 }

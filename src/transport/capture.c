@@ -136,7 +136,8 @@ static struct ib_packet packet_of(const struct talk *talk, uint8_t operation, ui
 }
 
 /* Record @packet. @missing: the last so many bytes of its payload are not known, and neither is what depends on them. */
-static void put(const struct talk *talk, struct ib_packet *packet, bool answer, size_t missing)
+static void capture_put(const struct talk *talk, struct ib_packet *packet, bool answer,
+                        size_t missing)
 {
 	struct capture *capture = talk->capture;
 	struct roce_path path = talk->path;
@@ -185,7 +186,7 @@ static void put_answer(const struct talk *talk, uint8_t syndrome, uint32_t psn, 
 {
 	struct ib_packet packet = packet_of(talk, IB_OP_ACK, psn);
 	packet.aeth = (struct ib_aeth){.syndrome = syndrome, .msn = count};
-	put(talk, &packet, true, 0);
+	capture_put(talk, &packet, true, 0);
 }
 
 static uint8_t ack_syndrome(void)
@@ -211,8 +212,8 @@ static uint32_t packets_of(const struct talk *talk, uint32_t bytes)
 
 /* The numbers of @wqe. A message that goes out again has those that it had. One that was looked at and not sent yet has no number in
  * the lane; it is the only one such of its queue pair. */
-static struct capture_message *message_of(const struct talk *talk, struct qp *qp,
-                                          const struct wqe_send *wqe)
+static struct capture_message *capture_message_of(const struct talk *talk, struct qp *qp,
+                                                  const struct wqe_send *wqe)
 {
 	struct capture_qp *state = qp->capture;
 	struct capture_message *open = &state->open, *sent = &state->sent[wqe->msn & state->mask];
@@ -266,8 +267,8 @@ static uint32_t immediate_of(const struct wqe_send *wqe)
 	return be32_load(bytes);
 }
 
-static struct source own_source(const struct engine *engine, const struct qp *qp,
-                                struct wqe_send *wqe, uint8_t access)
+static struct source capture_own_source(const struct engine *engine, const struct qp *qp,
+                                        struct wqe_send *wqe, uint8_t access)
 {
 	struct source source = {.mover = &engine->own};
 	source.list = sg_own(engine, qp, wqe_sge(wqe), wqe->num_sge, access);
@@ -277,7 +278,7 @@ static struct source own_source(const struct engine *engine, const struct qp *qp
 static void put_data_request(struct engine *engine, struct qp *qp, struct wqe_send *wqe,
                              const struct talk *talk, uint32_t psn)
 {
-	struct source source = own_source(engine, qp, wqe, HDL_ACCESS_LOCAL_READ);
+	struct source source = capture_own_source(engine, qp, wqe, HDL_ACCESS_LOCAL_READ);
 	if (wqe->flags & HDL_SEND_INLINE)
 		source.list = sg_plain(&source.piece, wqe_inline(wqe), wqe->length);
 	uint32_t offset = 0, bytes;
@@ -297,7 +298,7 @@ static void put_data_request(struct engine *engine, struct qp *qp, struct wqe_se
 		packet.immdt = (struct ib_immdt){.data = immediate_of(wqe)};
 		packet.ieth = (struct ib_ieth){.rkey = wqe->imm};
 		size_t missing = fill(talk, &source, bytes, &packet);
-		put(talk, &packet, false, missing);
+		capture_put(talk, &packet, false, missing);
 		offset += bytes;
 	} while (!last);
 }
@@ -324,13 +325,13 @@ static void put_request(struct engine *engine, struct qp *qp, struct wqe_send *w
 	                                         .swap_or_add = add ? wqe->u.atomic.compare_add
 	                                                            : wqe->u.atomic.swap,
 	                                         .compare = add ? 0 : wqe->u.atomic.compare_add};
-	put(talk, &packet, false, 0);
+	capture_put(talk, &packet, false, 0);
 }
 
 void capture_put_request(struct engine *engine, struct qp *qp, struct wqe_send *wqe)
 {
 	struct talk talk = talk_of(engine, qp, wqe);
-	struct capture_message *message = message_of(&talk, qp, wqe);
+	struct capture_message *message = capture_message_of(&talk, qp, wqe);
 	put_request(engine, qp, wqe, &talk, message->first_psn);
 	if (!wqe->numbered && !qp_reliable(qp))
 		message->used = false; /* it is over: nothing more is heard of it */
@@ -341,7 +342,7 @@ void capture_put_request(struct engine *engine, struct qp *qp, struct wqe_send *
 static void put_read_response(struct engine *engine, struct qp *qp, struct wqe_send *wqe,
                               const struct talk *talk, const struct capture_message *message)
 {
-	struct source source = own_source(engine, qp, wqe, HDL_ACCESS_LOCAL_WRITE);
+	struct source source = capture_own_source(engine, qp, wqe, HDL_ACCESS_LOCAL_WRITE);
 	uint32_t offset = 0, bytes, psn = message->first_psn;
 	bool last;
 	do {
@@ -354,7 +355,7 @@ static void put_read_response(struct engine *engine, struct qp *qp, struct wqe_s
 		struct ib_packet packet = packet_of(talk, operation, psn++);
 		packet.aeth = (struct ib_aeth){.syndrome = ack_syndrome(), .msn = message->count};
 		size_t missing = fill(talk, &source, bytes, &packet);
-		put(talk, &packet, true, missing);
+		capture_put(talk, &packet, true, missing);
 		offset += bytes;
 	} while (!last);
 }
@@ -365,7 +366,7 @@ static void put_value(const struct talk *talk, const struct capture_message *mes
 	struct ib_packet packet = packet_of(talk, IB_OP_ATOMIC_ACK, message->first_psn);
 	packet.aeth = (struct ib_aeth){.syndrome = ack_syndrome(), .msn = message->count};
 	packet.atomicack = (struct ib_atomicack){.original = value};
-	put(talk, &packet, true, 0);
+	capture_put(talk, &packet, true, 0);
 }
 
 void capture_put_answer(struct engine *engine, struct qp *qp, struct wqe_send *wqe, uint32_t end,
@@ -374,7 +375,7 @@ void capture_put_answer(struct engine *engine, struct qp *qp, struct wqe_send *w
 	if (!qp_reliable(qp))
 		return;
 	struct talk talk = talk_of(engine, qp, wqe);
-	const struct capture_message *message = message_of(&talk, qp, wqe);
+	const struct capture_message *message = capture_message_of(&talk, qp, wqe);
 	if (wqe->opcode == HDL_OP_READ)
 		put_read_response(engine, qp, wqe, &talk, message);
 	else if (request_is_read(wqe))
@@ -396,7 +397,7 @@ void capture_put_refusal(struct engine *engine, struct qp *qp, struct wqe_send *
 	if (!qp_reliable(qp) || answer->answer == ANSWER_OWN_LIST)
 		return;
 	struct talk talk = talk_of(engine, qp, wqe);
-	const struct capture_message *message = message_of(&talk, qp, wqe);
+	const struct capture_message *message = capture_message_of(&talk, qp, wqe);
 	uint8_t syndrome = answer->answer == ANSWER_RNR
 	                           ? ib_aeth_syndrome(IB_AETH_RNR_NAK, (uint8_t)answer->detail)
 	                           : ib_aeth_syndrome(IB_AETH_NAK, codes[answer->answer]);
@@ -449,7 +450,7 @@ void capture_put_direct(struct engine *engine, struct qp *qp, struct wqe_send *w
 		return;
 	}
 	struct talk talk = talk_of(engine, qp, wqe);
-	struct capture_message *message = message_of(&talk, qp, wqe);
+	struct capture_message *message = capture_message_of(&talk, qp, wqe);
 	put_request(engine, qp, wqe, &talk, message->first_psn);
 	if (qp_reliable(qp))
 		put_direct_answer(engine, qp, wqe, &talk, message);

@@ -133,7 +133,7 @@ void engine_ring_bells(struct engine *engine)
 }
 
 /* Packets that wait for more of them go now. */
-static void flush(const struct engine *engine)
+static void engine_flush(const struct engine *engine)
 {
 	if (engine->carrier != NULL)
 		engine->carrier->flush(engine->carrier->context);
@@ -163,7 +163,7 @@ static bool run_qp(struct engine *engine, struct qp *qp)
 }
 
 /* Send what is owed, but for what may wait or finds no room. */
-static void settle(struct engine *engine)
+static void engine_settle(struct engine *engine)
 {
 	struct qp *qp = engine->owing, *next;
 	engine->owing = NULL;
@@ -209,7 +209,7 @@ void engine_post(struct engine *engine, struct qp *qp)
 		local_answer(engine, qp);
 	engine->by_application = false;
 	engine_ring_bells(engine);
-	flush(engine);
+	engine_flush(engine);
 }
 
 unsigned engine_run(struct engine *engine)
@@ -228,9 +228,9 @@ unsigned engine_run(struct engine *engine)
 	if (engine->active != NULL)
 		did += run_active(engine);
 	if (engine->owing != NULL && !engine->no_answers)
-		settle(engine);
+		engine_settle(engine);
 	engine_ring_bells(engine);
-	flush(engine);
+	engine_flush(engine);
 	return did;
 }
 
@@ -328,7 +328,7 @@ void engine_link_down(struct engine *engine, uint32_t index)
 
 /* --- states --- */
 
-static void publish(const struct engine *engine, struct qp *qp)
+static void transport_engine_publish(const struct engine *engine, struct qp *qp)
 {
 	uint32_t access = qp->attr.access;
 	/* Who keeps no read resources takes no reads, also from an initiator that reads by itself. */
@@ -368,11 +368,11 @@ void qp_enter(struct engine *engine, struct qp *qp, enum hdl_qp_state state)
 	if (state == HDL_QPS_RESET && qp->ib != NULL) {
 		ib_answer(engine, qp);
 		drop_held(engine, qp);
-		flush(engine); /* nobody may drive us again */
+		engine_flush(engine); /* nobody may drive us again */
 	} else if (state == HDL_QPS_RESET && (qp->answer_due || qp->close_due))
 		local_answer(engine, qp); /* it has been received, whatever becomes of us */
 	atomic_store_explicit(&qp->state, (uint8_t)state, memory_order_release);
-	publish(engine, qp);
+	transport_engine_publish(engine, qp);
 	if (qp->type == HDL_QP_RD && (state == HDL_QPS_RESET || state >= HDL_QPS_SQE))
 		rd_leave(engine, qp);
 	switch (state) {

@@ -224,8 +224,8 @@ static void target_refused(struct engine *engine, struct qp *qp, uint64_t wr_id,
 
 /* A message is longer than the receive @wr_id. Of a reliable connection that is the end, and the receive says why; where messages
  * may be lost (IBTA section 9.9.6.3, class D) this one is, and the receive serves the next. */
-static enum op_received too_long(struct engine *engine, struct qp *qp, uint64_t wr_id,
-                                 enum hdl_detail *detail)
+static enum op_received op_too_long(struct engine *engine, struct qp *qp, uint64_t wr_id,
+                                    enum hdl_detail *detail)
 {
 	*detail = HDL_DETAIL_BOUNDS;
 	if (qp_drops(qp)) {
@@ -238,15 +238,15 @@ static enum op_received too_long(struct engine *engine, struct qp *qp, uint64_t 
 }
 
 /* The receive @wqe gets what @message brings, or is used up by an error. OP_RECEIVED: go on. */
-static enum op_received place(struct engine *engine, struct qp *qp, const struct wqe_recv *wqe,
-                              const struct op_message *message, enum hdl_detail *detail,
-                              struct hdl_key *key)
+static enum op_received op_place(struct engine *engine, struct qp *qp, const struct wqe_recv *wqe,
+                                 const struct op_message *message, enum hdl_detail *detail,
+                                 struct hdl_key *key)
 {
 	uint64_t wr_id = wqe->wr_id;
 	uint32_t header = message->grh != NULL ? HDL_GRH_BYTES : 0;
 	uint32_t pd = qp->srq != NULL ? qp->srq->pd : qp->pd;
 	if ((uint64_t)message->length + header > sg_length(wqe->sge, wqe->num_sge))
-		return too_long(engine, qp, wr_id, detail);
+		return op_too_long(engine, qp, wr_id, detail);
 	if (scatter_short(engine, wqe, message, pd))
 		return OP_RECEIVED;
 	struct sg_result result = scatter(engine, qp, wqe, message, pd);
@@ -302,7 +302,7 @@ enum op_received op_receive_part(struct engine *engine, struct qp *qp, uint32_t 
 		return OP_NO_RECEIVE;
 	uint64_t wr_id = wqe->wr_id;
 	if (length > sg_length(wqe->sge, wqe->num_sge))
-		return too_long(engine, qp, wr_id, detail);
+		return op_too_long(engine, qp, wr_id, detail);
 	if (qp->kept != NULL && !qp->keeps) {
 		keep_recv(engine, qp, wqe);
 		wqe = qp->kept;
@@ -330,7 +330,7 @@ enum op_received op_receive(struct engine *engine, struct qp *qp, const struct o
 		return OP_NO_RECEIVE;
 	uint64_t wr_id = wqe->wr_id;
 	if (message->data != NULL || message->bytes != NULL) {
-		enum op_received placed = place(engine, qp, wqe, message, detail, key);
+		enum op_received placed = op_place(engine, qp, wqe, message, detail, key);
 		if (placed != OP_RECEIVED)
 			return placed;
 	}

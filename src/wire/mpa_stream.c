@@ -32,7 +32,7 @@ static uint32_t crc_load(const uint8_t *p)
 	return (uint32_t)p[3] << 24 | (uint32_t)p[2] << 16 | (uint32_t)p[1] << 8 | p[0];
 }
 
-static bool too_long(const struct mpa_receiver *r, size_t ulpdu_bytes)
+static bool mpa_stream_too_long(const struct mpa_receiver *r, size_t ulpdu_bytes)
 {
 	return ulpdu_bytes > r->buffer_bytes ||
 	       (r->markers && ulpdu_bytes > MPA_MAX_ULPDU_MARKED_BYTES);
@@ -88,7 +88,7 @@ static enum mpa_stream_verdict take_length(struct mpa_receiver *r, const uint8_t
 
 	r->ulpdu_bytes = be16_load(r->field);
 	r->field_bytes = 0;
-	if (too_long(r, r->ulpdu_bytes))
+	if (mpa_stream_too_long(r, r->ulpdu_bytes))
 		return die(r, MPA_STREAM_TOO_LONG);
 	r->state = r->ulpdu_bytes > 0 ? MPA_STREAM_IN_ULPDU : MPA_STREAM_IN_PAD;
 	return MPA_STREAM_MORE;
@@ -99,7 +99,7 @@ static void take_ulpdu(struct mpa_receiver *r, const uint8_t *in, size_t in_byte
 	*run = r->ulpdu_bytes - r->gathered_bytes;
 	if (*run > in_bytes)
 		*run = in_bytes;
-	assert(r->gathered_bytes + *run <= r->buffer_bytes); /* pairs with too_long() */
+	assert(r->gathered_bytes + *run <= r->buffer_bytes); /* pairs with mpa_stream_too_long() */
 	memcpy(r->buffer + r->gathered_bytes, in, *run);
 	r->gathered_bytes += *run;
 	if (r->gathered_bytes < r->ulpdu_bytes)
@@ -171,7 +171,7 @@ static bool take_whole(struct mpa_receiver *r, const uint8_t *in, size_t in_byte
 		return false;
 	size_t ulpdu_bytes = be16_load(in);
 	size_t covered_bytes = MPA_LENGTH_BYTES + ulpdu_bytes + mpa_pad_bytes(ulpdu_bytes);
-	if (too_long(r, ulpdu_bytes) || in_bytes < covered_bytes + MPA_CRC_BYTES)
+	if (mpa_stream_too_long(r, ulpdu_bytes) || in_bytes < covered_bytes + MPA_CRC_BYTES)
 		return false;
 	*used = covered_bytes + MPA_CRC_BYTES;
 	r->position += *used;

@@ -17,7 +17,7 @@
 
 _Static_assert(HDL_CM_BYTES == AGENT_CM_BYTES, "a message of theirs is one of ours");
 
-static bool is_connected(const struct hdl_adapter *adapter)
+static bool cm_is_connected(const struct hdl_adapter *adapter)
 {
 	return adapter != NULL && adapter->on_node && adapter->has_thread;
 }
@@ -25,7 +25,7 @@ static bool is_connected(const struct hdl_adapter *adapter)
 int hdl_cm_receive(struct hdl_adapter *adapter,
                    void (*handler)(void *context, const struct hdl_cm_msg *msg), void *context)
 {
-	if (!is_connected(adapter))
+	if (!cm_is_connected(adapter))
 		return -HDL_ENOTSUP;
 	pthread_mutex_lock(&adapter->handler_lock);
 	adapter->cm_handler = handler;
@@ -54,7 +54,7 @@ int hdl_node_find(struct hdl_adapter *adapter, const struct hdl_gid *gid, uint16
 {
 	if (adapter == NULL || adapter->magic != MAGIC_ADAPTER || gid == NULL || lid == NULL)
 		return -HDL_EINVAL;
-	if (!is_connected(adapter))
+	if (!cm_is_connected(adapter))
 		return -HDL_ENOTSUP;
 	struct agent_msg msg = {.kind = AGENT_FIND};
 	memcpy(msg.u.introduce.gid, gid->raw, sizeof(msg.u.introduce.gid));
@@ -67,7 +67,7 @@ int hdl_node_find(struct hdl_adapter *adapter, const struct hdl_gid *gid, uint16
 int hdl_cm_bind(struct hdl_adapter *adapter, uint16_t space, const struct hdl_gid *gid,
                 uint16_t *port, uint32_t options)
 {
-	if (!is_connected(adapter))
+	if (!cm_is_connected(adapter))
 		return -HDL_ENOTSUP;
 	struct held_port *held = calloc(1, sizeof(*held));
 	if (held == NULL)
@@ -93,7 +93,7 @@ int hdl_cm_bind(struct hdl_adapter *adapter, uint16_t space, const struct hdl_gi
 }
 
 /* The port that @msg is about; where it ends: it is not ours. With the lock. */
-static struct held_port **find_port(struct hdl_adapter *adapter, const struct agent_msg *msg)
+static struct held_port **cm_find_port(struct hdl_adapter *adapter, const struct agent_msg *msg)
 {
 	struct held_port **at = &adapter->ports;
 	while (*at != NULL &&
@@ -108,11 +108,11 @@ int hdl_cm_listen(struct hdl_adapter *adapter, uint16_t space, const struct hdl_
                   uint16_t port, uint32_t options)
 {
 	struct agent_msg msg;
-	if (!is_connected(adapter))
+	if (!cm_is_connected(adapter))
 		return -HDL_EINVAL;
 	question(&msg, AGENT_CM_LISTEN, space, gid, port, options);
 	pthread_mutex_lock(&adapter->agent_lock);
-	struct held_port *found = *find_port(adapter, &msg);
+	struct held_port *found = *cm_find_port(adapter, &msg);
 	if (found != NULL)
 		found->options &= ~(uint32_t)HDL_CM_DEAF; /* the next agent is told so */
 	pthread_mutex_unlock(&adapter->agent_lock);
@@ -127,11 +127,11 @@ int hdl_cm_unbind(struct hdl_adapter *adapter, uint16_t space, const struct hdl_
                   uint16_t port, uint32_t options)
 {
 	struct agent_msg msg;
-	if (!is_connected(adapter))
+	if (!cm_is_connected(adapter))
 		return -HDL_EINVAL;
 	question(&msg, AGENT_CM_UNBIND, space, gid, port, options);
 	pthread_mutex_lock(&adapter->agent_lock);
-	struct held_port **at = find_port(adapter, &msg), *found = *at;
+	struct held_port **at = cm_find_port(adapter, &msg), *found = *at;
 	if (found != NULL)
 		*at = found->next;
 	pthread_mutex_unlock(&adapter->agent_lock);
@@ -197,7 +197,7 @@ static bool all_said(const struct hdl_adapter *adapter)
 void cm_settle(struct hdl_adapter *adapter)
 {
 	/* Refused: the program ends while this very thread is talking to the agent. */
-	if (!is_connected(adapter) || pthread_mutex_lock(&adapter->agent_lock) != 0)
+	if (!cm_is_connected(adapter) || pthread_mutex_lock(&adapter->agent_lock) != 0)
 		return;
 	uint64_t begin = clock_now_ns();
 	while (adapter->words != NULL) {
@@ -217,7 +217,7 @@ __attribute__((destructor(FIRST_TO_BEGIN))) static void settle_all(void)
 
 int hdl_cm_send(struct hdl_adapter *adapter, const struct hdl_cm_msg *msg)
 {
-	if (!is_connected(adapter))
+	if (!cm_is_connected(adapter))
 		return -HDL_ENOTSUP;
 	if (msg->length > sizeof(msg->data))
 		return -HDL_EINVAL;

@@ -175,7 +175,7 @@ static void greeting(const struct hdl_adapter *adapter, struct agent_msg *msg, b
 }
 
 /* Is it the agent of this user that listens behind @sock? Nobody else can enter the directory, unless someone was let in. */
-static bool is_ours(int sock)
+static bool agent_link_is_ours(int sock)
 {
 	pid_t pid;
 	uid_t uid;
@@ -331,7 +331,7 @@ static int find_and_greet(struct hdl_adapter *adapter, bool again)
 		bool last = clock_now_ns() >= end;
 		int sock = fd_aside(unixsock_connect(path));
 		if (sock >= 0) {
-			result = is_ours(sock) ? greet(adapter, sock, again) : -HDL_EIO;
+			result = agent_link_is_ours(sock) ? greet(adapter, sock, again) : -HDL_EIO;
 			if (result == 0)
 				return sock;
 			close(sock);
@@ -378,7 +378,8 @@ void agent_leave(struct hdl_adapter *adapter)
 
 /* --- listening --- */
 
-static void answered(struct hdl_adapter *adapter, uint32_t token, int answer, uint64_t guid)
+static void agent_link_answered(struct hdl_adapter *adapter, uint32_t token, int answer,
+                                uint64_t guid)
 {
 	if (token == 0)
 		return;
@@ -391,7 +392,7 @@ static void answered(struct hdl_adapter *adapter, uint32_t token, int answer, ui
 }
 
 /* We have no part in a link that we were offered. The other side must not wait for us. */
-static void part(struct hdl_adapter *adapter, uint32_t link_id)
+static void agent_link_part(struct hdl_adapter *adapter, uint32_t link_id)
 {
 	struct agent_msg msg = {
 	        .version = AGENT_VERSION, .kind = AGENT_PART, .u.gone = {.link_id = link_id}};
@@ -400,7 +401,8 @@ static void part(struct hdl_adapter *adapter, uint32_t link_id)
 	              0);
 }
 
-static void hear(struct hdl_adapter *adapter, const struct agent_msg *msg, int *fds, int fd_count)
+static void agent_link_hear(struct hdl_adapter *adapter, const struct agent_msg *msg, int *fds,
+                            int fd_count)
 {
 	int result;
 	uint32_t index;
@@ -413,18 +415,19 @@ static void hear(struct hdl_adapter *adapter, const struct agent_msg *msg, int *
 		for (int i = 0; i < fd_count; i++)
 			fds[i] = -1;
 		if (result != 0)
-			part(adapter, msg->u.peer.link_id);
+			agent_link_part(adapter, msg->u.peer.link_id);
 		memcpy(&guid, msg->u.peer.node_guid, sizeof(guid));
-		answered(adapter, msg->u.peer.token, result, guid);
+		agent_link_answered(adapter, msg->u.peer.token, result, guid);
 		break;
 	case AGENT_KNOWN:
 		pthread_mutex_lock(&adapter->agent_lock);
 		adapter->answer_number = msg->u.known.lid;
 		pthread_mutex_unlock(&adapter->agent_lock);
-		answered(adapter, msg->u.known.token, 0, msg->u.known.node_guid);
+		agent_link_answered(adapter, msg->u.known.token, 0, msg->u.known.node_guid);
 		break;
 	case AGENT_NO_PEER:
-		answered(adapter, msg->u.known.token, -HDL_EHOSTUNREACH, msg->u.known.node_guid);
+		agent_link_answered(adapter, msg->u.known.token, -HDL_EHOSTUNREACH,
+		                    msg->u.known.node_guid);
 		break;
 	case AGENT_GONE:
 		adapter_lock(adapter);
@@ -437,13 +440,13 @@ static void hear(struct hdl_adapter *adapter, const struct agent_msg *msg, int *
 		pthread_mutex_lock(&adapter->agent_lock);
 		adapter->answer_number = msg->u.cm.port;
 		pthread_mutex_unlock(&adapter->agent_lock);
-		answered(adapter, msg->u.cm.token, -msg->u.cm.error, 0);
+		agent_link_answered(adapter, msg->u.cm.token, -msg->u.cm.error, 0);
 		break;
 	case AGENT_GROUP_MEMBER:
 		group_hear(adapter, msg);
 		break;
 	case AGENT_GROUP_DONE:
-		answered(adapter, msg->u.group.token, -msg->u.group.error, 0);
+		agent_link_answered(adapter, msg->u.group.token, -msg->u.group.error, 0);
 		break;
 	case AGENT_CM_SEND:
 	case AGENT_CM_RETURN:
@@ -509,7 +512,7 @@ void agent_listen(struct hdl_adapter *adapter)
 	int sock = __atomic_load_n(&adapter->agent, __ATOMIC_RELAXED);
 	ssize_t got = unixsock_receive(sock, &msg, sizeof(msg), fds, &fd_count);
 	if (got == (ssize_t)sizeof(msg) && msg.version == AGENT_VERSION)
-		hear(adapter, &msg, fds, fd_count);
+		agent_link_hear(adapter, &msg, fds, fd_count);
 	for (int i = 0; i < fd_count; i++)
 		if (fds[i] >= 0)
 			close(fds[i]);
@@ -531,7 +534,7 @@ void agent_listen(struct hdl_adapter *adapter)
 /* --- being introduced --- */
 
 /* Ask @msg, whose token is at @place, and wait. With agent_lock. */
-static int ask(struct hdl_adapter *adapter, struct agent_msg *msg, uint32_t *place)
+static int agent_link_ask(struct hdl_adapter *adapter, struct agent_msg *msg, uint32_t *place)
 {
 	if (adapter->agent < 0) {
 		int result = agent_find_another(adapter);
@@ -560,7 +563,7 @@ static int ask_and_hear(struct hdl_adapter *adapter, struct agent_msg *msg, uint
 	pthread_mutex_lock(&adapter->agent_lock);
 	int tries = 3; /* an agent may end between being found and being asked */
 	do
-		result = ask(adapter, msg, place);
+		result = agent_link_ask(adapter, msg, place);
 	while (result == -HDL_EAGAIN && --tries > 0);
 	*heard = adapter->agent >= 0 && *place != 0 && adapter->answered_token == *place &&
 	         result != -HDL_EAGAIN;
@@ -624,7 +627,8 @@ void agent_locate(struct hdl_adapter *adapter, const struct hdl_gid *gid)
 		            result == 0 ? (uint16_t)msg.u.known.lid : 0, number);
 }
 
-static uint32_t look_up(struct hdl_adapter *adapter, const struct hdl_gid *gid, uint32_t qpn)
+static uint32_t agent_link_look_up(struct hdl_adapter *adapter, const struct hdl_gid *gid,
+                                   uint32_t qpn)
 {
 	adapter_lock(adapter);
 	uint32_t found = adapter_find_link(adapter, gid, qpn);
@@ -634,7 +638,7 @@ static uint32_t look_up(struct hdl_adapter *adapter, const struct hdl_gid *gid, 
 
 int agent_reach(struct hdl_adapter *adapter, const struct hdl_gid *gid, uint32_t qpn)
 {
-	if (look_up(adapter, gid, qpn) != LINK_NONE)
+	if (agent_link_look_up(adapter, gid, qpn) != LINK_NONE)
 		return 0;
 	if (!adapter->on_node || !adapter->has_thread)
 		return -HDL_EHOSTUNREACH;
@@ -649,5 +653,5 @@ int agent_reach(struct hdl_adapter *adapter, const struct hdl_gid *gid, uint32_t
 		learn_alias(adapter, gid, guid, 0, number);
 	if (result != 0)
 		return result == -HDL_EAGAIN ? -HDL_EHOSTUNREACH : result;
-	return look_up(adapter, gid, qpn) != LINK_NONE ? 0 : -HDL_EHOSTUNREACH;
+	return agent_link_look_up(adapter, gid, qpn) != LINK_NONE ? 0 : -HDL_EHOSTUNREACH;
 }

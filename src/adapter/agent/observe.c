@@ -52,7 +52,7 @@ static int copy_qps(struct hdl_process *process, const struct tables *tables)
 	return 0;
 }
 
-static int look_at(struct hdl_process *process, const struct agent_msg *msg, int fd)
+static int observe_look_at(struct hdl_process *process, const struct agent_msg *msg, int fd)
 {
 	struct tables tables;
 	memcpy(process->node, msg->u.process.node, sizeof(process->node));
@@ -97,7 +97,7 @@ static int take_answer(int sock, struct hdl_process **list, size_t *count)
 		if (more != NULL) {
 			*list = more;
 			more[*count] = (struct hdl_process){0};
-			result = look_at(&more[(*count)++], &msg, fds[0]);
+			result = observe_look_at(&more[(*count)++], &msg, fds[0]);
 			result = result == 0 ? 1 : result;
 		}
 	}

@@ -33,7 +33,7 @@ bool settings_copy_by_lane(void)
 }
 
 /* Does @name have one of @values, if any? Else says which there are. NULL ends them. */
-static bool is_known(const char *name, const char *const values[])
+static bool settings_is_known(const char *name, const char *const values[])
 {
 	char all[VALUES_TEXT] = "";
 	bool known = given(name) == NULL;
@@ -87,7 +87,7 @@ int settings_take(struct hdl_adapter *adapter, const char *node)
 	static const char *const local[] = {"on", "off", NULL}, *const copy[] = {"lane", NULL};
 	log_enabled(LOG_LEVEL_ERROR); /* which complains of HEDDLE_LOG, if need be, now */
 	if (!choose_node(adapter, node) || !choose_lids(adapter) ||
-	    !is_known("HEDDLE_LOCAL", local) || !is_known("HEDDLE_COPY", copy))
+	    !settings_is_known("HEDDLE_LOCAL", local) || !settings_is_known("HEDDLE_COPY", copy))
 		return -HDL_EINVAL;
 	return udp_choose(adapter);
 }

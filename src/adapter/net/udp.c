@@ -255,7 +255,7 @@ static uint8_t said_hops(struct udp_wire *wire, const struct path *path, const s
 }
 
 /* The packet, which has its ICRC, waits to be sent. */
-static void append(struct udp_wire *wire, const struct path *path, const struct place *place)
+static void udp_append(struct udp_wire *wire, const struct path *path, const struct place *place)
 {
 	if (place->number > 0) {
 		struct udp_waiting *last = &wire->trains[wire->count - 1];
@@ -290,7 +290,7 @@ static void udp_commit(void *context, const struct path *path, size_t bytes)
 	uint8_t *packet = wire->arena + wire->used;
 	uint32_t seed = out_seed(wire, path, place.sender, place.total, place.number);
 	icrc_put(packet + bytes, icrc_transport(seed, packet, bytes));
-	append(wire, path, &place);
+	udp_append(wire, path, &place);
 }
 
 static bool udp_commit_from(void *context, const struct path *path, size_t header_bytes,
@@ -310,7 +310,7 @@ static bool udp_commit_from(void *context, const struct path *path, size_t heade
 		icrc = crc32_ieee(icrc, payload + payload_bytes, pad);
 	}
 	icrc_put(packet + bytes, icrc);
-	append(wire, path, &place);
+	udp_append(wire, path, &place);
 	return true;
 }
 
@@ -362,8 +362,8 @@ static void is_foreign(struct udp_wire *wire, const struct udp_came *came)
 		part_flows(wire);
 }
 
-static void hand_over(struct udp_wire *wire, const struct path *came, bool congested,
-                      const struct ib_packet *packet, const uint8_t *group)
+static void udp_hand_over(struct udp_wire *wire, const struct path *came, bool congested,
+                          const struct ib_packet *packet, const uint8_t *group)
 {
 	if (group == NULL) {
 		wire->take(wire->take_context, came, congested, packet);
@@ -429,7 +429,7 @@ static unsigned take_all(struct udp_wire *wire, const struct udp_came *came, con
 		else if (group == NULL && slot_at(wire, data) != wire->slot)
 			is_foreign(wire, came);
 		else
-			hand_over(wire, &path, congested, &packet, group);
+			udp_hand_over(wire, &path, congested, &packet, group);
 	}
 	return count;
 }
@@ -476,7 +476,7 @@ unsigned udp_wire_receive(struct udp_wire *wire)
 
 /* --- groups --- */
 
-static int place_of(const struct udp_wire *wire, const uint8_t gid[16])
+static int udp_place_of(const struct udp_wire *wire, const uint8_t gid[16])
 {
 	for (int i = 0; i < (int)UDP_MAX_GROUPS; i++)
 		if (wire->groups[i].sock >= 0 && memcmp(wire->groups[i].gid, gid, 16) == 0)
@@ -512,7 +512,7 @@ int udp_wire_join(struct udp_wire *wire, const uint8_t gid[16])
 
 void udp_wire_leave(struct udp_wire *wire, const uint8_t gid[16])
 {
-	int at = place_of(wire, gid);
+	int at = udp_place_of(wire, gid);
 	if (at < 0)
 		return;
 	close(wire->groups[at].sock);

@@ -40,8 +40,8 @@ void udp_ask(const struct hdl_adapter *adapter, struct agent_msg *hello)
 	memcpy(hello->u.hello.wires, adapter->wire_addresses, sizeof(adapter->wire_addresses));
 }
 
-static void take(void *context, const struct path *came, bool congested,
-                 const struct ib_packet *packet)
+static void udp_link_take(void *context, const struct path *came, bool congested,
+                          const struct ib_packet *packet)
 {
 	struct hdl_adapter *adapter = context;
 	ib_take(&adapter->engine, came, congested, packet);
@@ -65,7 +65,7 @@ static struct udp_wire *new_wire(struct hdl_adapter *adapter, const struct udp_a
 	}
 	wire->slot_shift = adapter->qp_bits;
 	wire->slot = adapter->slot;
-	wire->take = take;
+	wire->take = udp_link_take;
 	wire->take_context = adapter;
 	wire->bad = &adapter->engine.counters[ENGINE_BAD_PACKETS];
 	return wire;
@@ -104,7 +104,8 @@ static int begin(struct hdl_adapter *adapter, const struct agent_msg *welcome, c
 }
 
 /* Be woken by what comes to @wire, the one with this @number, or not. */
-static int watch(struct hdl_adapter *adapter, struct udp_wire *wire, uint64_t number, bool arm)
+static int udp_link_watch(struct hdl_adapter *adapter, struct udp_wire *wire, uint64_t number,
+                          bool arm)
 {
 	struct epoll_event interest = {.events = arm ? EPOLLIN | EPOLLONESHOT : EPOLLONESHOT,
 	                               .data.u64 = EPOLL_WIRE + number};
@@ -168,7 +169,7 @@ int udp_attach(struct hdl_adapter *adapter, const struct agent_msg *welcome, con
 		result = replace(adapter, welcome, socks);
 	}
 	for (struct udp_wire *at = adapter->udp; at != NULL && result == 0; at = at->next)
-		result = watch(adapter, at, number++, true);
+		result = udp_link_watch(adapter, at, number++, true);
 	wake_waiter(adapter);
 	adapter_unlock(adapter);
 	return result;
@@ -192,7 +193,7 @@ void udp_arm(struct hdl_adapter *adapter, bool arm)
 	uint64_t number = 0;
 	for (struct udp_wire *at = adapter->udp; at != NULL; at = at->next, number++)
 		if (at->armed != arm && at->sock >= 0)
-			watch(adapter, at, number, arm);
+			udp_link_watch(adapter, at, number, arm);
 }
 
 void udp_unwatch(struct hdl_adapter *adapter)

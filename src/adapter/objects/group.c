@@ -35,7 +35,7 @@ static struct agent_msg message(uint32_t kind, const struct hdl_gid *gid)
 	return msg;
 }
 
-static int ask(struct hdl_adapter *adapter, uint32_t kind, const struct hdl_gid *gid)
+static int group_ask(struct hdl_adapter *adapter, uint32_t kind, const struct hdl_gid *gid)
 {
 	if (!adapter->on_node)
 		return 0;
@@ -45,7 +45,7 @@ static int ask(struct hdl_adapter *adapter, uint32_t kind, const struct hdl_gid 
 }
 
 /* Without an agent there is nobody to tell. */
-static void say(struct hdl_adapter *adapter, uint32_t kind, const struct hdl_gid *gid)
+static void group_say(struct hdl_adapter *adapter, uint32_t kind, const struct hdl_gid *gid)
 {
 	struct agent_msg msg = message(kind, gid);
 	if (adapter->on_node)
@@ -182,10 +182,10 @@ int group_send_begin(struct hdl_adapter *adapter, const struct hdl_gid *gid, str
 		result = -HDL_ENOMEM;
 	if (result == 0 && first) {
 		peers_ask_group(adapter, gid);
-		result = ask(adapter, AGENT_GROUP_SEND, gid);
+		result = group_ask(adapter, AGENT_GROUP_SEND, gid);
 		/* The introductions that were asked for meanwhile are over when the agent has answered once more. */
 		if (result == 0 && lacks_links(adapter, group))
-			result = ask(adapter, AGENT_GROUP_SEND, gid);
+			result = group_ask(adapter, AGENT_GROUP_SEND, gid);
 	}
 	pthread_mutex_unlock(&adapter->group_lock);
 	if (result != 0 && group != NULL)
@@ -204,14 +204,14 @@ void group_send_end(struct hdl_adapter *adapter, struct group *group)
 	multicast_close(group);
 	adapter_unlock(adapter);
 	if (last)
-		say(adapter, AGENT_GROUP_FORGET, &gid);
+		group_say(adapter, AGENT_GROUP_FORGET, &gid);
 	pthread_mutex_unlock(&adapter->group_lock);
 }
 
 /* --- members --- */
 
 /* Add @qp. 0, 1 when it is the first, or an error. With group_lock. */
-static int add(struct hdl_adapter *adapter, struct hdl_qp *qp, const struct hdl_gid *gid)
+static int group_add(struct hdl_adapter *adapter, struct hdl_qp *qp, const struct hdl_gid *gid)
 {
 	int result = -HDL_ENOMEM;
 	adapter_lock(adapter);
@@ -253,10 +253,10 @@ int hdl_qp_attach(struct hdl_qp *qp, const struct hdl_gid *gid)
 	const struct group *group = multicast_find(&adapter->engine, gid->raw);
 	bool is_member = group != NULL && multicast_has(group, &qp->qp);
 	adapter_unlock(adapter);
-	int result = is_member ? 0 : add(adapter, qp, gid);
+	int result = is_member ? 0 : group_add(adapter, qp, gid);
 	if (result == 1) {
 		peers_tell_group(adapter, gid);
-		result = ask(adapter, AGENT_GROUP_JOIN, gid);
+		result = group_ask(adapter, AGENT_GROUP_JOIN, gid);
 		if (result != 0)
 			take_away(adapter, qp, gid);
 		else
@@ -277,7 +277,7 @@ int hdl_qp_detach(struct hdl_qp *qp, const struct hdl_gid *gid)
 	int result = take_away(adapter, qp, gid);
 	if (result == 1) {
 		peers_tell_group(adapter, gid);
-		say(adapter, AGENT_GROUP_LEAVE, gid);
+		group_say(adapter, AGENT_GROUP_LEAVE, gid);
 		udp_leave(adapter, gid);
 	}
 	if (result >= 0)

@@ -198,7 +198,7 @@ static int judge_send(const struct hdl_qp *qp, const struct hdl_send_wr *wr, uin
 }
 
 /* Copy @wr into the next element of the send queue. Under sq.post_lock. */
-static int post_one(struct hdl_qp *qp, const struct hdl_send_wr *wr)
+static int post_post_one(struct hdl_qp *qp, const struct hdl_send_wr *wr)
 {
 	struct wq *sq = &qp->qp.sq;
 	/* Inline data may be gathered from more pieces than a list may have. */
@@ -251,7 +251,7 @@ static int post_list(struct hdl_qp *qp, const struct hdl_send_wr **wr)
 	                     ? -HDL_EPERM
 	                     : 0;
 	while (result == 0 && *wr != NULL) {
-		result = post_one(qp, *wr);
+		result = post_post_one(qp, *wr);
 		if (result == 0)
 			*wr = (*wr)->next;
 	}

@@ -25,7 +25,7 @@ static bool has_receives(uint32_t type)
 	return type != HDL_QP_XRC_INI && type != HDL_QP_XRC_TGT;
 }
 
-static int judge_init(const struct hdl_pd *pd, const struct hdl_qp_init_attr *attr)
+static int qp_judge_init(const struct hdl_pd *pd, const struct hdl_qp_init_attr *attr)
 {
 	const struct hdl_qp_cap *cap = &attr->cap;
 	if (attr->type < HDL_QP_RC || attr->type > HDL_QP_RAW)
@@ -52,7 +52,7 @@ static int judge_init(const struct hdl_pd *pd, const struct hdl_qp_init_attr *at
 }
 
 /* Only what the type has: an end of XRC has no receives, and the target no sends. */
-static struct hdl_qp_init_attr of_type(const struct hdl_qp_init_attr *attr)
+static struct hdl_qp_init_attr qp_of_type(const struct hdl_qp_init_attr *attr)
 {
 	struct hdl_qp_init_attr own = *attr;
 	if (own.type == HDL_QP_XRC_TGT) {
@@ -247,10 +247,10 @@ int hdl_qp_create(struct hdl_pd *pd, struct hdl_qp_init_attr *given, struct hdl_
 	}
 	if (pd == NULL || pd->magic != MAGIC_PD)
 		return -HDL_EINVAL;
-	int result = judge_init(pd, given);
+	int result = qp_judge_init(pd, given);
 	if (result != 0)
 		return result;
-	const struct hdl_qp_init_attr own = of_type(given), *attr = &own;
+	const struct hdl_qp_init_attr own = qp_of_type(given), *attr = &own;
 	struct hdl_qp *qp = new_qp(attr);
 	if (qp == NULL)
 		return -HDL_ENOMEM;
@@ -431,7 +431,7 @@ int qp_make_reads(struct qp *qp, uint32_t depth)
 }
 
 /* With the drive lock. */
-static int modify(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t mask)
+static int qp_modify(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t mask)
 {
 	struct hdl_adapter *adapter = qp->pd->adapter;
 	enum hdl_qp_state from = qp_state(&qp->qp);
@@ -504,7 +504,7 @@ int hdl_qp_modify(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t ma
 	if (connects && agent_reach(qp->pd->adapter, &to, attr->dest_qpn) == -HDL_EACCES)
 		return -HDL_EACCES;
 	adapter_lock(qp->pd->adapter);
-	int result = modify(qp, attr, mask);
+	int result = qp_modify(qp, attr, mask);
 	adapter_unlock(qp->pd->adapter);
 	/* Also takes what the lanes hold by now: what was sent to a former connection finds no queue pair that is ready. */
 	for (uint32_t turns = LANES_SLOTS / ENGINE_RX_BATCH; result == 0 && turns > 0; turns--)

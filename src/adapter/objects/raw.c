@@ -2,14 +2,14 @@
 #include "transport/ib/raw.h"
 #include "adapter/adapter.h"
 
-static bool fits(const struct hdl_qp *qp, const struct hdl_gid *gid)
+static bool raw_fits(const struct hdl_qp *qp, const struct hdl_gid *gid)
 {
 	return qp != NULL && qp->magic == MAGIC_QP && qp->qp.type == HDL_QP_RAW && gid != NULL;
 }
 
 int hdl_raw_attach(struct hdl_qp *qp, uint8_t next_header, const struct hdl_gid *gid)
 {
-	if (!fits(qp, gid))
+	if (!raw_fits(qp, gid))
 		return -HDL_EINVAL;
 	struct hdl_adapter *adapter = qp->pd->adapter;
 	adapter_lock(adapter);
@@ -20,7 +20,7 @@ int hdl_raw_attach(struct hdl_qp *qp, uint8_t next_header, const struct hdl_gid 
 
 int hdl_raw_detach(struct hdl_qp *qp, uint8_t next_header, const struct hdl_gid *gid)
 {
-	if (!fits(qp, gid))
+	if (!raw_fits(qp, gid))
 		return -HDL_EINVAL;
 	struct hdl_adapter *adapter = qp->pd->adapter;
 	adapter_lock(adapter);

@@ -108,7 +108,7 @@ static bool values_fit(const struct hdl_qp_attr *attr, uint32_t mask)
 }
 
 /* With the drive lock. */
-static int modify(struct hdl_eec *eec, const struct hdl_qp_attr *attr, uint32_t mask)
+static int rd_context_modify(struct hdl_eec *eec, const struct hdl_qp_attr *attr, uint32_t mask)
 {
 	const struct hdl_adapter *adapter = eec->rdd->pd->adapter;
 	enum hdl_qp_state from = qp_state(&eec->qp);
@@ -149,7 +149,7 @@ int hdl_eec_modify(struct hdl_eec *eec, const struct hdl_qp_attr *attr, uint32_t
 	    (mask & ~(uint32_t)HDL_QP_ATTR_ALL))
 		return -HDL_EINVAL;
 	adapter_lock(eec->rdd->pd->adapter);
-	int result = modify(eec, attr, mask);
+	int result = rd_context_modify(eec, attr, mask);
 	adapter_unlock(eec->rdd->pd->adapter);
 	return result;
 }

@@ -53,7 +53,7 @@ struct line {
 	const char *path;
 };
 
-static bool parse(char *text, struct line *out)
+static bool file_parse(char *text, struct line *out)
 {
 	char *at = text;
 	out->low = strtoull(at, &at, 16);
@@ -78,7 +78,7 @@ static bool parse(char *text, struct line *out)
 }
 
 /* Does the mapping @next go on where @found ends, in the same file? */
-static bool goes_on(const struct segment *found, const struct segment *next)
+static bool file_goes_on(const struct segment *found, const struct segment *next)
 {
 	return next->length != 0 && next->dev == found->dev && next->inode == found->inode &&
 	       next->addr == found->addr + found->length &&
@@ -141,14 +141,14 @@ static bool query_mapping(uint64_t addr, uint64_t length, struct segment *found,
 	*known = maps >= 0 && ask_mapping(maps, addr, found, name, sizeof(name));
 	*path = NULL;
 	while (*known && found->length != 0 && found->addr > 0 &&
-	       ask_mapping(maps, found->addr - 1, &next, NULL, 0) && goes_on(&next, found)) {
+	       ask_mapping(maps, found->addr - 1, &next, NULL, 0) && file_goes_on(&next, found)) {
 		next.length += found->length;
 		next.writable |= found->writable;
 		*found = next;
 	}
 	while (*known && found->length != 0 &&
 	       ask_mapping(maps, found->addr + found->length, &next, NULL, 0) &&
-	       goes_on(found, &next)) {
+	       file_goes_on(found, &next)) {
 		found->length += next.length;
 		found->writable |= next.writable;
 	}
@@ -169,7 +169,7 @@ bool file_listed_mapping(uint64_t addr, uint64_t length, struct segment *found, 
 	struct line line;
 	*found = (struct segment){.fd = -1};
 	*path = NULL;
-	while (maps != NULL && getline(&text, &room, maps) > 0 && parse(text, &line)) {
+	while (maps != NULL && getline(&text, &room, maps) > 0 && file_parse(text, &line)) {
 		struct segment next = {.fd = -1};
 		if (line.shared && line.inode != 0)
 			next = (struct segment){.addr = line.low,
@@ -179,7 +179,7 @@ bool file_listed_mapping(uint64_t addr, uint64_t length, struct segment *found, 
 			                        .inode = line.inode,
 			                        .fd = -1,
 			                        .writable = line.writable};
-		if (found->length != 0 && goes_on(found, &next)) {
+		if (found->length != 0 && file_goes_on(found, &next)) {
 			found->length += next.length;
 			found->writable |= next.writable;
 			continue;
@@ -213,7 +213,7 @@ bool file_mapping(uint64_t addr, uint64_t length, struct segment *found, char **
 }
 
 /* Is @fd the file, open for what peers will do? */
-static bool fits(int fd, const struct segment *s)
+static bool file_fits(int fd, const struct segment *s)
 {
 	uint64_t dev, inode;
 	int mode = fcntl(fd, F_GETFL);
@@ -232,7 +232,7 @@ static int open_by_path(const char *path, const struct segment *s)
 	    st.st_ino != s->inode)
 		return -1;
 	int fd = open(path, (s->writable ? O_RDWR : O_RDONLY) | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-	if (fd >= 0 && !fits(fd, s)) {
+	if (fd >= 0 && !file_fits(fd, s)) {
 		close(fd);
 		fd = -1;
 	}
@@ -264,10 +264,10 @@ static int by_inode(const void *a, const void *b)
 /* A descriptor of ours for the file, which @theirs led to; -1: it does not. */
 static int take_descriptor(int theirs, const struct segment *s)
 {
-	if (!fits(theirs, s))
+	if (!file_fits(theirs, s))
 		return -1;
 	int fd = fcntl(theirs, F_DUPFD_CLOEXEC, 3);
-	if (fd >= 0 && !fits(fd, s)) { /* closed and opened anew in between */
+	if (fd >= 0 && !file_fits(fd, s)) { /* closed and opened anew in between */
 		close(fd);
 		fd = -1;
 	}

@@ -50,7 +50,7 @@ struct hdl_gid adapter_address(const struct hdl_ah_attr *attr)
 }
 
 /* The node that @gid stands for, as far as we were told. */
-static const uint64_t *guid_of(const struct hdl_adapter *adapter, const struct hdl_gid *gid)
+static const uint64_t *peers_guid_of(const struct hdl_adapter *adapter, const struct hdl_gid *gid)
 {
 	uint16_t lid = agent_lid_of(gid->raw);
 	if (lid != 0 && lid >> adapter->lmc == adapter->lid >> adapter->lmc)
@@ -77,7 +77,7 @@ void adapter_learn(struct hdl_adapter *adapter, const struct hdl_gid *gid, uint6
 			adapter->aliases[at] = adapter->aliases[--adapter->alias_count];
 		return;
 	}
-	const uint64_t *known = guid_of(adapter, gid);
+	const uint64_t *known = peers_guid_of(adapter, gid);
 	if (!listed && ((known != NULL && *known == guid) || at == ADAPTER_MAX_ALIASES))
 		return; /* our own address needs no alias */
 	struct alias *alias = &adapter->aliases[at];
@@ -97,13 +97,13 @@ uint16_t adapter_first_lid(const struct hdl_adapter *adapter, const struct hdl_g
 
 bool adapter_is_own_node(const struct hdl_adapter *adapter, const struct hdl_gid *gid)
 {
-	const uint64_t *guid = guid_of(adapter, gid);
+	const uint64_t *guid = peers_guid_of(adapter, gid);
 	return guid != NULL && *guid == adapter->guid;
 }
 
 bool adapter_knows_node(const struct hdl_adapter *adapter, const struct hdl_gid *gid)
 {
-	return adapter->on_node && guid_of(adapter, gid) != NULL;
+	return adapter->on_node && peers_guid_of(adapter, gid) != NULL;
 }
 
 bool adapter_sure_of_node(const struct hdl_adapter *adapter, const struct hdl_gid *gid)
@@ -123,7 +123,7 @@ bool adapter_sure_of_node(const struct hdl_adapter *adapter, const struct hdl_gi
 uint32_t adapter_find_link(const struct hdl_adapter *adapter, const struct hdl_gid *gid,
                            uint32_t qpn)
 {
-	const uint64_t *guid = guid_of(adapter, gid);
+	const uint64_t *guid = peers_guid_of(adapter, gid);
 	uint32_t slot = slot_of_qpn(adapter, qpn);
 	for (uint32_t i = 0; i < adapter->engine.link_count; i++) {
 		const struct peer *peer = &adapter->peers[i];
@@ -238,8 +238,9 @@ static void put_link(struct hdl_adapter *adapter, uint32_t index, const struct l
 
 /* --- within one process --- */
 
-static void attach(struct hdl_adapter *adapter, uint32_t index, struct hdl_adapter *other,
-                   uint32_t other_index, const struct lanes_end *end, void *block)
+static void reach_peers_attach(struct hdl_adapter *adapter, uint32_t index,
+                               struct hdl_adapter *other, uint32_t other_index,
+                               const struct lanes_end *end, void *block)
 {
 	struct peer peer = {.adapter = other,
 	                    .pidfd = -1,
@@ -318,7 +319,7 @@ void peers_ask_group(struct hdl_adapter *adapter, const struct hdl_gid *gid)
 }
 
 /* Lay lanes between @a and @b, which may be the same. With registry_lock and both drive locks. */
-static int join(struct hdl_adapter *a, struct hdl_adapter *b)
+static int peers_join(struct hdl_adapter *a, struct hdl_adapter *b)
 {
 	uint32_t at_a = new_link(a), at_b = a == b ? at_a : new_link(b);
 	if (at_a == LINK_NONE || at_b == LINK_NONE)
@@ -337,9 +338,9 @@ static int join(struct hdl_adapter *a, struct hdl_adapter *b)
 		end_a.peer_guard = NULL; /* the driver is alone with its own table */
 		end_a.peer_reach = end_a.own_reach;
 	} else {
-		attach(b, at_b, a, at_a, &end_b, block);
+		reach_peers_attach(b, at_b, a, at_a, &end_b, block);
 	}
-	attach(a, at_a, b, at_b, &end_a, block);
+	reach_peers_attach(a, at_a, b, at_b, &end_a, block);
 	if (a != b) {
 		share_groups(a, b, at_b);
 		share_groups(b, a, at_a);
@@ -350,7 +351,7 @@ static int join(struct hdl_adapter *a, struct hdl_adapter *b)
 int peers_join_self(struct hdl_adapter *adapter)
 {
 	pthread_mutex_lock(&registry_lock);
-	int result = join(adapter, adapter);
+	int result = peers_join(adapter, adapter);
 	pthread_mutex_unlock(&registry_lock);
 	return result;
 }
@@ -368,7 +369,7 @@ int hdl_join(struct hdl_adapter *a, struct hdl_adapter *b)
 	    adapter_find_link(b, &a->engine.gid, 0) != LINK_NONE)
 		result = -HDL_EINVAL;
 	else
-		result = join(a, b);
+		result = peers_join(a, b);
 	adapter_unlock(a);
 	adapter_unlock(b);
 	pthread_mutex_unlock(&registry_lock);

@@ -175,7 +175,7 @@ static bool map(struct reach *reach, struct reached *at)
 	return true;
 }
 
-static bool holds(const struct segment *s, uint64_t addr, uint64_t length)
+static bool reach_holds(const struct segment *s, uint64_t addr, uint64_t length)
 {
 	return addr >= s->addr && addr - s->addr <= s->length &&
 	       length <= s->length - (addr - s->addr);
@@ -190,7 +190,7 @@ __attribute__((noinline)) static void *find_slowly(struct reach *reach, uint64_t
 		return NULL;
 	for (uint32_t i = 0; i < reach->count; i++) {
 		struct reached *at = &reach->at[i];
-		if (at->segment.generation == 0 || !holds(&at->segment, addr, length))
+		if (at->segment.generation == 0 || !reach_holds(&at->segment, addr, length))
 			continue;
 		if (at->base == NULL && (at->failed || !map(reach, at)))
 			return NULL;
@@ -208,7 +208,8 @@ void *reach_find(void *context, uint64_t addr, uint64_t length)
 	uint64_t version = atomic_load_explicit(&reach->table->version, memory_order_acquire);
 	if (version == reach->version && reach->count == 0)
 		return NULL; /* it shares nothing, as most do */
-	if (version == reach->version && at->base != NULL && holds(&at->segment, addr, length))
+	if (version == reach->version && at->base != NULL &&
+	    reach_holds(&at->segment, addr, length))
 		return at->base + (addr - at->segment.addr);
 	return find_slowly(reach, version, addr, length);
 }

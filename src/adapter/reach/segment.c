@@ -4,12 +4,12 @@
 #include <string.h>
 #include <unistd.h>
 
-static bool overlap(const struct segment *s, uint64_t addr, uint64_t length)
+static bool segment_overlap(const struct segment *s, uint64_t addr, uint64_t length)
 {
 	return s->addr <= addr ? addr - s->addr < s->length : s->addr - addr < length;
 }
 
-static bool holds(const struct segment *s, uint64_t addr, uint64_t length)
+static bool segment_holds(const struct segment *s, uint64_t addr, uint64_t length)
 {
 	return addr >= s->addr && addr - s->addr <= s->length &&
 	       length <= s->length - (addr - s->addr);
@@ -23,7 +23,7 @@ static bool same_file(const struct segment *a, const struct segment *b)
 }
 
 /* Let peers see what slot @index holds now. */
-static void publish(struct segments *segments, uint32_t index)
+static void segment_publish(struct segments *segments, uint32_t index)
 {
 	struct segment_table *table = segments->table;
 	uint64_t words[SEGMENT_WORDS];
@@ -45,27 +45,28 @@ static void close_own(const struct segment *s)
 		close(s->fd);
 }
 
-static void take_out(struct segments *segments, uint32_t index)
+static void segment_take_out(struct segments *segments, uint32_t index)
 {
 	struct segment gone = segments->own[index].segment;
 	segments->own[index] = (struct segment_own){.segment = {.fd = -1}};
-	publish(segments, index);
+	segment_publish(segments, index);
 	close_own(&gone);
 }
 
 void segment_forget(struct segments *segments, uint64_t addr, uint64_t length)
 {
 	for (uint32_t i = 0; i < SEGMENT_MAX; i++)
-		if (segments->own[i].birth != 0 && overlap(&segments->own[i].segment, addr, length))
-			take_out(segments, i);
+		if (segments->own[i].birth != 0 &&
+		    segment_overlap(&segments->own[i].segment, addr, length))
+			segment_take_out(segments, i);
 }
 
 /* Make @own reach as far as @found does, too: the mapping has grown. */
-static void grow(struct segments *segments, uint32_t index, const struct segment *found)
+static void segment_grow(struct segments *segments, uint32_t index, const struct segment *found)
 {
 	struct segment *s = &segments->own[index].segment;
 	uint64_t end = s->addr + s->length, found_end = found->addr + found->length;
-	if (holds(s, found->addr, found->length))
+	if (segment_holds(s, found->addr, found->length))
 		return;
 	if (found->addr < s->addr) {
 		s->offset = found->offset;
@@ -73,7 +74,7 @@ static void grow(struct segments *segments, uint32_t index, const struct segment
 	}
 	s->length = (found_end > end ? found_end : end) - s->addr;
 	s->generation = ++segments->last_generation;
-	publish(segments, index);
+	segment_publish(segments, index);
 }
 
 bool segment_wanted(const struct segments *segments, uint64_t addr, uint64_t length)
@@ -81,7 +82,7 @@ bool segment_wanted(const struct segments *segments, uint64_t addr, uint64_t len
 	bool room = false;
 	for (uint32_t i = 0; i < SEGMENT_MAX && !room; i++)
 		room = segments->own[i].birth == 0 ||
-		       overlap(&segments->own[i].segment, addr, length);
+		       segment_overlap(&segments->own[i].segment, addr, length);
 	return room;
 }
 
@@ -95,24 +96,24 @@ struct segment_ref segment_take(struct segments *segments, uint64_t addr, uint64
 	}
 	for (uint32_t i = 0; i < SEGMENT_MAX; i++) {
 		struct segment_own *own = &segments->own[i];
-		if (own->birth != 0 && overlap(&own->segment, found->addr, found->length)) {
+		if (own->birth != 0 && segment_overlap(&own->segment, found->addr, found->length)) {
 			if (known == SEGMENT_MAX && same_file(&own->segment, found))
 				known = i;
 			else
-				take_out(segments, i);
+				segment_take_out(segments, i);
 		}
 		if (own->birth == 0 && room == SEGMENT_MAX)
 			room = i;
 	}
 	if (known < SEGMENT_MAX) {
 		close(found->fd);
-		grow(segments, known, found);
+		segment_grow(segments, known, found);
 	} else if (room < SEGMENT_MAX) {
 		known = room;
 		segments->own[known].segment = *found;
 		segments->own[known].segment.generation = ++segments->last_generation;
 		segments->own[known].birth = segments->last_generation;
-		publish(segments, known);
+		segment_publish(segments, known);
 	} else {
 		close(found->fd);
 		return (struct segment_ref){0};
@@ -134,7 +135,7 @@ void segment_give(struct segments *segments, struct segment_ref ref)
 {
 	struct segment_own *own = &segments->own[ref.index];
 	if (ref.birth != 0 && own->birth == ref.birth && --own->regions == 0)
-		take_out(segments, ref.index);
+		segment_take_out(segments, ref.index);
 }
 
 void segment_begin(struct segments *segments, struct segment_table *table, bool with_peers)

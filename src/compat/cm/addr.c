@@ -14,7 +14,7 @@
 #define RNR_TIMER    0 /* 655 ms: programs are as patient with late receives as with Linux's rdma_cm */
 #define RATE_100_GBS 16
 
-static const struct sockaddr_in *as_in(const struct sockaddr_in6 *address)
+static const struct sockaddr_in *cm_addr_as_in(const struct sockaddr_in6 *address)
 {
 	return (const struct sockaddr_in *)(const void *)address;
 }
@@ -24,7 +24,7 @@ static bool to_gid(const struct sockaddr_in6 *address, struct hdl_gid *gid)
 {
 	*gid = (struct hdl_gid){.raw = {[10] = 0xff, [11] = 0xff}};
 	if (address->sin6_family == AF_INET)
-		memcpy(gid->raw + 12, &as_in(address)->sin_addr, 4);
+		memcpy(gid->raw + 12, &cm_addr_as_in(address)->sin_addr, 4);
 	else if (address->sin6_family == AF_INET6)
 		memcpy(gid->raw, &address->sin6_addr, 16);
 	else
@@ -35,7 +35,7 @@ static bool to_gid(const struct sockaddr_in6 *address, struct hdl_gid *gid)
 bool cm_is_any(const struct sockaddr_in6 *address)
 {
 	if (address->sin6_family == AF_INET)
-		return as_in(address)->sin_addr.s_addr == htonl(INADDR_ANY);
+		return cm_addr_as_in(address)->sin_addr.s_addr == htonl(INADDR_ANY);
 	return IN6_IS_ADDR_UNSPECIFIED(&address->sin6_addr);
 }
 
@@ -152,7 +152,7 @@ void cm_show_node(struct sockaddr_in6 *address)
 }
 
 /* From where to reach others: an address of the node itself, in the family of the destination. */
-static bool own_source(struct cm_id *id)
+static bool cm_addr_own_source(struct cm_id *id)
 {
 	in_port_t port = *cm_port_of(&id->src);
 	struct hdl_gid first;
@@ -176,7 +176,7 @@ uint32_t cm_family_of(const struct sockaddr_in6 *address)
 	return address->sin6_family == AF_INET ? HDL_CM_IPV4 : HDL_CM_IPV6;
 }
 
-static bool is_link_local(const struct sockaddr_in6 *address)
+static bool cm_addr_is_link_local(const struct sockaddr_in6 *address)
 {
 	return address->sin6_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&address->sin6_addr);
 }
@@ -288,7 +288,7 @@ static int route_all_across(struct cm_id *id, bool *elsewhere)
 	}
 	if (id->has_device || !first_gid(&first))
 		return EHOSTUNREACH;
-	if (!ours && !is_link_local(&id->dst))
+	if (!ours && !cm_addr_is_link_local(&id->dst))
 		return EHOSTUNREACH;
 	if (ours)
 		id->dgid = first;
@@ -329,7 +329,7 @@ int cm_route(struct cm_id *id, bool *elsewhere)
 	else if (!local)
 		lid = lid_of_loopback(&id->dgid);
 	*elsewhere = !group && !local;
-	bool link_local = is_link_local(&id->dst);
+	bool link_local = cm_addr_is_link_local(&id->dst);
 	if (*elsewhere && wire == HDL_WIRE_OTHERS && lid == 0 && !link_local && wire_source(id)) {
 		id->may_cross = true;
 		return 0;
@@ -345,7 +345,7 @@ int cm_route(struct cm_id *id, bool *elsewhere)
 		id->src = id->dst;
 		*cm_port_of(&id->src) = port;
 		id->sgid = id->dgid;
-	} else if (!own_source(id)) {
+	} else if (!cm_addr_own_source(id)) {
 		return ENODEV;
 	}
 	id->has_device = true;

@@ -157,7 +157,7 @@ struct cm_event *cm_event_new(struct cm_id *id, enum cm_event_type type, int sta
 }
 
 /* The descriptor counts one while there are events, so that neither of these waits. */
-static void show(const struct cm_channel *channel, bool readable)
+static void cm_device_show(const struct cm_channel *channel, bool readable)
 {
 	uint64_t value = 1;
 	ssize_t done = readable ? write(channel->fd, &value, sizeof(value))
@@ -165,10 +165,10 @@ static void show(const struct cm_channel *channel, bool readable)
 	(void)done; /* a descriptor that the program has closed behind our back */
 }
 
-static void append(struct cm_channel *channel, struct cm_event *event)
+static void cm_device_append(struct cm_channel *channel, struct cm_event *event)
 {
 	if (channel->first == NULL)
-		show(channel, true);
+		cm_device_show(channel, true);
 	event->next = NULL;
 	*channel->end = event;
 	channel->end = &event->next;
@@ -176,7 +176,7 @@ static void append(struct cm_channel *channel, struct cm_event *event)
 
 void cm_push(struct cm_event *event)
 {
-	append(event->owner->channel, event);
+	cm_device_append(event->owner->channel, event);
 }
 
 void cm_raise(struct cm_id *id, enum cm_event_type type, int status)
@@ -200,14 +200,14 @@ void cm_move_events(struct cm_id *id, struct cm_channel *to)
 		}
 		*from->end = event->next;
 		if (to != NULL && event->owner == id) {
-			append(to, event);
+			cm_device_append(to, event);
 			continue;
 		}
 		event->next = orphans;
 		orphans = event;
 	}
 	if (had && from->first == NULL)
-		show(from, false);
+		cm_device_show(from, false);
 	while (orphans != NULL) {
 		struct cm_event *event = orphans;
 		orphans = event->next;
@@ -233,7 +233,7 @@ void cm_forget_multicast(const struct cm_mc *mc)
 		free(event);
 	}
 	if (had && channel->first == NULL)
-		show(channel, false);
+		cm_device_show(channel, false);
 }
 
 /* The channel was closed while we waited. A call to a kernel has the file until it ends, and so waits on, for nothing but a signal: a
@@ -311,8 +311,8 @@ static bool comes_too_soon(struct cm_channel *channel)
 	if (untaken <= 0 || untaken == event->untaken)
 		return false;
 	event->untaken = untaken;
-	show(channel, false); /* for those who are woken by what is new alone (EPOLLET) */
-	show(channel, true);
+	cm_device_show(channel, false); /* for those who are woken by what is new alone (EPOLLET) */
+	cm_device_show(channel, true);
 	return true;
 }
 
@@ -333,7 +333,7 @@ static int get_event(int fd, const struct rdma_ucm_cmd_hdr *header,
 	channel->first = event->next;
 	if (channel->first == NULL) {
 		channel->end = &channel->first;
-		show(channel, false);
+		cm_device_show(channel, false);
 	}
 	event->owner->events_reported++;
 	if (event->resp.event == CM_DISCONNECTED)

@@ -60,7 +60,7 @@ void cm_far_leave_word(const struct cm_id *id)
 		send_to(&id->dgid, &id->sgid, end.last, HDL_CM_WHEN_GONE);
 }
 
-static int flush(const struct cm_id *id, const struct ibcm_out *out)
+static int cm_far_flush(const struct cm_id *id, const struct ibcm_out *out)
 {
 	return out->any ? send_to(&id->dgid, &id->sgid, out->mad,
 	                          out->last ? HDL_CM_LAST_WORD : HDL_CM_ON_WIRE)
@@ -68,7 +68,8 @@ static int flush(const struct cm_id *id, const struct ibcm_out *out)
 }
 
 /* @message, which came in @msg. */
-static void refuse(const struct hdl_cm_msg *msg, const struct ib_cm_message *message, int reason)
+static void cm_far_refuse(const struct hdl_cm_msg *msg, const struct ib_cm_message *message,
+                          int reason)
 {
 	struct ib_cm_message answer;
 	uint8_t mad[MAD_BYTES];
@@ -80,7 +81,7 @@ static void refuse(const struct hdl_cm_msg *msg, const struct ib_cm_message *mes
 
 /* --- addresses --- */
 
-static const struct sockaddr_in *as_in(const struct sockaddr_in6 *address)
+static const struct sockaddr_in *cm_far_as_in(const struct sockaddr_in6 *address)
 {
 	return (const struct sockaddr_in *)(const void *)address;
 }
@@ -88,7 +89,7 @@ static const struct sockaddr_in *as_in(const struct sockaddr_in6 *address)
 static void ip_bytes(const struct sockaddr_in6 *address, uint8_t to[16])
 {
 	if (address->sin6_family == AF_INET)
-		memcpy(to + 12, &as_in(address)->sin_addr, 4);
+		memcpy(to + 12, &cm_far_as_in(address)->sin_addr, 4);
 	else
 		memcpy(to, &address->sin6_addr, 16);
 }
@@ -175,7 +176,7 @@ static void fill_req(struct cm_id *id, const struct cm_wire *wire, struct ib_cm_
 	private_out(id, wire, req->private_data);
 }
 
-static int ask(struct cm_id *id, const struct cm_wire *wire)
+static int cm_far_ask(struct cm_id *id, const struct cm_wire *wire)
 {
 	struct sockaddr_in6 to = id->dst;
 	uint64_t service = ib_cm_service(id->space, ntohs(*cm_port_of(&to)));
@@ -198,10 +199,10 @@ static int ask(struct cm_id *id, const struct cm_wire *wire)
 	}
 	ibcm_ask(id->far, &request, cm_now_ns(), &out);
 	ibcm_give_up_at(id->far, id->give_up_ns);
-	return flush(id, &out);
+	return cm_far_flush(id, &out);
 }
 
-static int reply(struct cm_id *id, const struct cm_wire *wire)
+static int cm_far_reply(struct cm_id *id, const struct cm_wire *wire)
 {
 	struct ib_cm_message message = {0};
 	struct ibcm_out out = {0};
@@ -225,7 +226,7 @@ static int reply(struct cm_id *id, const struct cm_wire *wire)
 	if (!ibcm_reply(id->far, &message, cm_now_ns(), &out))
 		return EINVAL;
 	ibcm_give_up_at(id->far, id->give_up_ns);
-	return flush(id, &out);
+	return cm_far_flush(id, &out);
 }
 
 int cm_far_send(struct cm_id *id, const struct cm_wire *wire)
@@ -235,14 +236,14 @@ int cm_far_send(struct cm_id *id, const struct cm_wire *wire)
 	switch (wire->kind) {
 	case CM_REQ:
 	case CM_SIDR_REQ:
-		error = ask(id, wire);
+		error = cm_far_ask(id, wire);
 		break;
 	case CM_REP:
-		error = reply(id, wire);
+		error = cm_far_reply(id, wire);
 		break;
 	case CM_SIDR_REP:
 		if (wire->status == 0)
-			error = reply(id, wire);
+			error = cm_far_reply(id, wire);
 		else
 			ibcm_reject(id->far, (uint16_t)wire->status, wire->private_data, &out);
 		break;
@@ -258,7 +259,7 @@ int cm_far_send(struct cm_id *id, const struct cm_wire *wire)
 	default: /* MRA and DREP are said by cm/ibcm.c */
 		break;
 	}
-	flush(id, &out);
+	cm_far_flush(id, &out);
 	if (error == 0 && (wire->kind == CM_REP || wire->kind == CM_RTU))
 		cm_far_leave_word(id);
 	cm_wait_far(id);
@@ -279,7 +280,7 @@ void cm_far_part(struct cm_id *id)
 		next_late = (next_late + 1) % LATE_REQUESTS;
 	}
 	ibcm_part(id->far, &out);
-	flush(id, &out);
+	cm_far_flush(id, &out);
 	free(id->far);
 	id->far = NULL;
 }
@@ -291,7 +292,7 @@ void cm_far_part_all(void)
 		struct ibcm_out out = {0};
 		if (id->far != NULL)
 			ibcm_part(id->far, &out);
-		if (flush(id, &out) != 0)
+		if (cm_far_flush(id, &out) != 0)
 			break; /* nobody is there to be told */
 	}
 }
@@ -374,7 +375,7 @@ void cm_far_expire(struct cm_id *id)
 {
 	struct ibcm_out out = {0};
 	enum ibcm_event event = ibcm_expire(id->far, cm_now_ns(), &out);
-	flush(id, &out);
+	cm_far_flush(id, &out);
 	happens(id, event, NULL);
 	cm_wait_far(id);
 }
@@ -385,11 +386,11 @@ void cm_far_notify(struct cm_id *id)
 		happens(id, ibcm_established(id->far), NULL);
 }
 
-static void hear(struct cm_id *id, const struct ib_cm_message *message)
+static void cm_far_hear(struct cm_id *id, const struct ib_cm_message *message)
 {
 	struct ibcm_out out = {0};
 	enum ibcm_event event = ibcm_hear(id->far, message, cm_now_ns(), &out);
-	flush(id, &out);
+	cm_far_flush(id, &out);
 	happens(id, event, message);
 	cm_wait_far(id);
 }
@@ -480,23 +481,23 @@ static void hear_request(const struct hdl_cm_msg *msg, const struct ib_cm_messag
 	struct cm_wire wire;
 	bool listening;
 	if (child != NULL) {
-		hear(child, message);
+		cm_far_hear(child, message);
 		return;
 	}
 	if (is_late(&msg->gid, message))
 		return;
 	/* Nobody is made to send to an address that is not the asker's. */
 	if (!datagram && memcmp(req->primary.local_gid, msg->gid.raw, 16) != 0) {
-		refuse(msg, message, INVALID_GID);
+		cm_far_refuse(msg, message, INVALID_GID);
 		return;
 	}
 	if (!datagram && (req->transport == IB_CM_RD ||
 	                  (req->transport == IB_CM_EXTENDED && req->extended_transport != 1))) {
-		refuse(msg, message, IB_CM_INVALID_TRANSPORT);
+		cm_far_refuse(msg, message, IB_CM_INVALID_TRANSPORT);
 		return;
 	}
 	if (!datagram && was_stale(&msg->gid, req)) {
-		refuse(msg, message, IB_CM_STALE_CONNECTION);
+		cm_far_refuse(msg, message, IB_CM_STALE_CONNECTION);
 		return;
 	}
 	struct ibcm *far = calloc(1, sizeof(*far));
@@ -508,7 +509,8 @@ static void hear_request(const struct hdl_cm_msg *msg, const struct ib_cm_messag
 	child = far != NULL ? cm_take_request(&to, &wire, &listening) : NULL;
 	if (child == NULL) {
 		free(far);
-		refuse(msg, message, listening ? IB_CM_NO_RESOURCES : IB_CM_INVALID_SERVICE_ID);
+		cm_far_refuse(msg, message,
+		              listening ? IB_CM_NO_RESOURCES : IB_CM_INVALID_SERVICE_ID);
 		return;
 	}
 	child->across = true;
@@ -550,7 +552,7 @@ void cm_far_heard(const struct hdl_cm_msg *msg)
 		id = cm_id_numbered(number & ((1u << CM_NUMBER_BITS) - 1));
 	if (id != NULL && id->far != NULL && memcmp(id->dgid.raw, msg->gid.raw, 16) == 0 &&
 	    (number == 0 || number_of(id) == number))
-		hear(id, &message);
+		cm_far_hear(id, &message);
 	else if (number != 0)
-		refuse(msg, &message, IB_CM_INVALID_COMM_ID);
+		cm_far_refuse(msg, &message, IB_CM_INVALID_COMM_ID);
 }

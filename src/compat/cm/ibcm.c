@@ -11,7 +11,7 @@ static uint64_t at_most(uint8_t exponent, uint8_t most)
 	return ib_cm_time_ns(exponent < most ? exponent : most);
 }
 
-static void say(const struct ib_cm_message *message, struct ibcm_out *out)
+static void cm_ibcm_say(const struct ib_cm_message *message, struct ibcm_out *out)
 {
 	out->any = true;
 	ib_cm_encode(message, out->mad);
@@ -21,7 +21,7 @@ static void say(const struct ib_cm_message *message, struct ibcm_out *out)
 static void say_and_keep(struct ibcm *end, const struct ib_cm_message *message,
                          struct ibcm_out *out)
 {
-	say(message, out);
+	cm_ibcm_say(message, out);
 	memcpy(end->last, out->mad, MAD_BYTES);
 	end->has_last = true;
 }
@@ -39,7 +39,7 @@ static void wait_until(struct ibcm *end, uint64_t due_ns)
 	end->due_ns = end->give_up_ns != 0 && end->give_up_ns < due_ns ? end->give_up_ns : due_ns;
 }
 
-static void await(struct ibcm *end, uint64_t now_ns)
+static void cm_ibcm_await(struct ibcm *end, uint64_t now_ns)
 {
 	end->tries = end->asked && !end->proven ? IBCM_UNPROVEN_REPEATS : IB_CM_MAX_RETRIES;
 	end->pause_ns = end->timeout_ns;
@@ -47,7 +47,7 @@ static void await(struct ibcm *end, uint64_t now_ns)
 }
 
 /* Both numbers of the connection lie at the same place in all messages but the requests and those of SIDR. */
-static struct ib_cm_message message_of(const struct ibcm *end, enum ib_cm_kind kind)
+static struct ib_cm_message cm_ibcm_message_of(const struct ibcm *end, enum ib_cm_kind kind)
 {
 	struct ib_cm_message message = {.kind = kind, .transaction_id = end->transaction_id};
 	message.u.rtu.local_id = end->local_id;
@@ -63,9 +63,9 @@ static uint64_t own_exchange(const struct ibcm *end)
 
 static void say_drep(const struct ibcm *end, uint64_t transaction_id, struct ibcm_out *out)
 {
-	struct ib_cm_message drep = message_of(end, IB_CM_DREP);
+	struct ib_cm_message drep = cm_ibcm_message_of(end, IB_CM_DREP);
 	drep.transaction_id = transaction_id;
-	say(&drep, out);
+	cm_ibcm_say(&drep, out);
 }
 
 static void enter_timewait(struct ibcm *end, uint64_t now_ns)
@@ -74,7 +74,7 @@ static void enter_timewait(struct ibcm *end, uint64_t now_ns)
 	end->due_ns = now_ns + end->timewait_ns;
 }
 
-static void finish(struct ibcm *end)
+static void cm_ibcm_finish(struct ibcm *end)
 {
 	end->state = IBCM_OVER;
 	end->due_ns = 0;
@@ -99,7 +99,7 @@ void ibcm_ask(struct ibcm *end, const struct ib_cm_message *request, uint64_t no
 		end->timeout_ns = ib_cm_time_ns(req->remote_response_timeout) + path_ns;
 		end->timewait_ns = path_ns;
 	}
-	await(end, now_ns);
+	cm_ibcm_await(end, now_ns);
 	say_and_keep(end, request, out);
 }
 
@@ -144,14 +144,14 @@ bool ibcm_reply(struct ibcm *end, struct ib_cm_message *reply, uint64_t now_ns,
 	if (end->datagram) {
 		reply->kind = IB_CM_SIDR_REP;
 		reply->u.sidr_rep.request_id = end->remote_id;
-		finish(end);
+		cm_ibcm_finish(end);
 	} else {
 		reply->kind = IB_CM_REP;
 		reply->u.rep.local_id = end->local_id;
 		reply->u.rep.remote_id = end->remote_id;
 		end->local_qpn = reply->u.rep.qpn;
 		end->state = IBCM_REP_SENT;
-		await(end, now_ns);
+		cm_ibcm_await(end, now_ns);
 	}
 	say_and_keep(end, reply, out);
 	return true;
@@ -169,7 +169,7 @@ bool ibcm_confirm(struct ibcm *end, struct ibcm_out *out)
 {
 	if (end->state != IBCM_REP_RECEIVED)
 		return false;
-	struct ib_cm_message rtu = message_of(end, IB_CM_RTU);
+	struct ib_cm_message rtu = cm_ibcm_message_of(end, IB_CM_RTU);
 	end->state = IBCM_ESTABLISHED;
 	say_and_keep(end, &rtu, out);
 	return true;
@@ -178,7 +178,7 @@ bool ibcm_confirm(struct ibcm *end, struct ibcm_out *out)
 static void say_rej(struct ibcm *end, enum ib_cm_about about, uint16_t reason,
                     const uint8_t *private_data, struct ibcm_out *out)
 {
-	struct ib_cm_message rej = message_of(end, IB_CM_REJ);
+	struct ib_cm_message rej = cm_ibcm_message_of(end, IB_CM_REJ);
 	rej.u.rej.about = (uint8_t)about;
 	rej.u.rej.reason = reason;
 	if (private_data != NULL)
@@ -206,7 +206,7 @@ bool ibcm_reject(struct ibcm *end, uint16_t reason, const uint8_t *private_data,
 		say_rej(end, end->asked ? IB_CM_ABOUT_REQ : IB_CM_ABOUT_REP, reason, private_data,
 		        out);
 	}
-	finish(end);
+	cm_ibcm_finish(end);
 	return true;
 }
 
@@ -214,12 +214,12 @@ bool ibcm_disconnect(struct ibcm *end, uint64_t now_ns, struct ibcm_out *out)
 {
 	if (end->state != IBCM_ESTABLISHED && end->state != IBCM_REP_SENT)
 		return false;
-	struct ib_cm_message dreq = message_of(end, IB_CM_DREQ);
+	struct ib_cm_message dreq = cm_ibcm_message_of(end, IB_CM_DREQ);
 	dreq.transaction_id = own_exchange(end);
 	dreq.u.dreq.remote_qpn = end->remote_qpn;
 	end->state = IBCM_DREQ_SENT;
 	end->give_up_ns = 0;
-	await(end, now_ns);
+	cm_ibcm_await(end, now_ns);
 	say_and_keep(end, &dreq, out);
 	return true;
 }
@@ -239,7 +239,7 @@ enum ibcm_event ibcm_established(struct ibcm *end)
  * yet (table 109, reason 4). Of datagrams there is no such word. */
 static void take_back(struct ibcm *end, struct ibcm_out *out)
 {
-	struct ib_cm_message rej = message_of(end, IB_CM_REJ);
+	struct ib_cm_message rej = cm_ibcm_message_of(end, IB_CM_REJ);
 	rej.u.rej.about = IB_CM_ABOUT_REQ;
 	rej.u.rej.reason = IB_CM_TIMEOUT;
 	rej.u.rej.info_bytes = sizeof(end->local_guid);
@@ -265,7 +265,7 @@ void ibcm_part(struct ibcm *end, struct ibcm_out *out)
 			ibcm_disconnect(end, 0, out);
 		out->last = out->any;
 	}
-	finish(end);
+	cm_ibcm_finish(end);
 }
 
 /* --- the peer's part --- */
@@ -273,10 +273,10 @@ void ibcm_part(struct ibcm *end, struct ibcm_out *out)
 /* The program has not made up its mind about it. */
 static void say_mra(const struct ibcm *end, enum ib_cm_about about, struct ibcm_out *out)
 {
-	struct ib_cm_message mra = message_of(end, IB_CM_MRA);
+	struct ib_cm_message mra = cm_ibcm_message_of(end, IB_CM_MRA);
 	mra.u.mra.about = (uint8_t)about;
 	mra.u.mra.service_timeout = IBCM_SERVICE_TIMEOUT;
-	say(&mra, out);
+	cm_ibcm_say(&mra, out);
 }
 
 /* The request was repeated: it, or what was said to it, seems lost. */
@@ -347,7 +347,7 @@ static enum ibcm_event hear_rejection(struct ibcm *end, const struct ib_cm_rej *
 		return IBCM_NOTHING;
 	}
 	end->has_last = false;
-	finish(end);
+	cm_ibcm_finish(end);
 	return IBCM_REJECTED;
 }
 
@@ -360,7 +360,7 @@ static void hear_mra(struct ibcm *end, const struct ib_cm_mra *mra, uint64_t now
 	if (!ours || end->datagram)
 		return;
 	end->proven = true;
-	await(end, now_ns);
+	cm_ibcm_await(end, now_ns);
 	wait_until(end,
 	           now_ns + end->timeout_ns + at_most(mra->service_timeout, IBCM_SERVICE_TIMEOUT));
 }
@@ -390,7 +390,7 @@ static enum ibcm_event hear_sidr_reply(struct ibcm *end)
 {
 	if (end->state != IBCM_REQ_SENT || !end->datagram)
 		return IBCM_NOTHING;
-	finish(end);
+	cm_ibcm_finish(end);
 	return IBCM_REPLIED;
 }
 
@@ -399,10 +399,10 @@ static void hear_lap(const struct ibcm *end, const struct ib_cm_message *message
 {
 	if (end->state != IBCM_ESTABLISHED || message->u.lap.remote_qpn != end->local_qpn)
 		return;
-	struct ib_cm_message apr = message_of(end, IB_CM_APR);
+	struct ib_cm_message apr = cm_ibcm_message_of(end, IB_CM_APR);
 	apr.transaction_id = message->transaction_id;
 	apr.u.apr.status = ALTERNATE_PATHS_NOT_SUPPORTED;
-	say(&apr, out);
+	cm_ibcm_say(&apr, out);
 }
 
 /* Does @message come from the end that we are connected with? It names what nobody else was told: see ibcm_hear(). Before a REP the
@@ -468,7 +468,7 @@ enum ibcm_event ibcm_expire(struct ibcm *end, uint64_t now_ns, struct ibcm_out *
 	if (end->due_ns == 0 || now_ns < end->due_ns)
 		return IBCM_NOTHING;
 	if (end->state == IBCM_TIMEWAIT) {
-		finish(end);
+		cm_ibcm_finish(end);
 		end->has_last = false;
 		return IBCM_EXITED;
 	}
@@ -495,6 +495,6 @@ enum ibcm_event ibcm_expire(struct ibcm *end, uint64_t now_ns, struct ibcm_out *
 		take_back(end, out);
 	else
 		end->has_last = false;
-	finish(end);
+	cm_ibcm_finish(end);
 	return IBCM_UNREACHABLE;
 }

@@ -124,7 +124,7 @@ static int take_port(struct cm_id *id, uint32_t options)
 	return 0;
 }
 
-static int bind_to(struct cm_id *id, const struct sockaddr_in6 *address)
+static int cm_id_bind_to(struct cm_id *id, const struct sockaddr_in6 *address)
 {
 	if (id->state != CM_IDLE || id->holds_port)
 		return EINVAL;
@@ -146,8 +146,8 @@ static int bind_to(struct cm_id *id, const struct sockaddr_in6 *address)
 
 /* --- commands --- */
 
-static void answer(const struct rdma_ucm_cmd_hdr *header, uint64_t where, const void *what,
-                   size_t bytes)
+static void cm_id_answer(const struct rdma_ucm_cmd_hdr *header, uint64_t where, const void *what,
+                         size_t bytes)
 {
 	memcpy((void *)(uintptr_t)where, what, header->out < bytes ? header->out : bytes);
 }
@@ -160,7 +160,7 @@ static int create_id(struct cm_channel *channel, const struct rdma_ucm_cmd_hdr *
 		return ENOMEM;
 	id->uid = command->uid;
 	struct rdma_ucm_create_id_resp resp = {.id = id->handle};
-	answer(header, command->response, &resp, sizeof(resp));
+	cm_id_answer(header, command->response, &resp, sizeof(resp));
 	return 0;
 }
 
@@ -172,7 +172,7 @@ static int destroy_id(const struct rdma_ucm_cmd_hdr *header,
 		return ENOENT;
 	struct rdma_ucm_destroy_id_resp resp = {.events_reported = id->events_reported};
 	cm_id_end(id);
-	answer(header, command->response, &resp, sizeof(resp));
+	cm_id_answer(header, command->response, &resp, sizeof(resp));
 	return 0;
 }
 
@@ -212,7 +212,7 @@ static int resolve_ip(struct cm_id *id, const struct sockaddr_in6 *src,
 	if (id->state != CM_IDLE || id->wait == CM_WAIT_NODE)
 		return EINVAL;
 	if (!id->holds_port && src->sin6_family != 0)
-		error = bind_to(id, src);
+		error = cm_id_bind_to(id, src);
 	id = cm_id_of(handle);
 	if (error != 0 || id == NULL)
 		return error != 0 ? error : EINVAL;
@@ -252,7 +252,7 @@ static int bind_any(struct cm_id *id, const struct rdma_ucm_bind *command)
 	if (command->addr_size > sizeof(command->addr))
 		return EINVAL;
 	int error = take_address(id, &command->addr, command->addr_size, &address);
-	return error != 0 ? error : bind_to(id, &address);
+	return error != 0 ? error : cm_id_bind_to(id, &address);
 }
 
 static int resolve_any(struct cm_id *id, const struct rdma_ucm_resolve_addr *command)
@@ -281,7 +281,7 @@ static int query_route(const struct cm_id *id, const struct rdma_ucm_cmd_hdr *he
 {
 	struct rdma_ucm_query_route_resp resp;
 	cm_query_route(id, &resp);
-	answer(header, command->response, &resp, sizeof(resp));
+	cm_id_answer(header, command->response, &resp, sizeof(resp));
 	return 0;
 }
 
@@ -294,11 +294,11 @@ static int query(const struct cm_id *id, const struct rdma_ucm_cmd_hdr *header,
 	case RDMA_USER_CM_QUERY_ADDR:
 	case RDMA_USER_CM_QUERY_GID:
 		cm_query_addr(id, command->option == RDMA_USER_CM_QUERY_GID, &addresses);
-		answer(header, command->response, &addresses, sizeof(addresses));
+		cm_id_answer(header, command->response, &addresses, sizeof(addresses));
 		return 0;
 	case RDMA_USER_CM_QUERY_PATH:
 		cm_query_path(id, &path);
-		answer(header, command->response, &path, sizeof(path));
+		cm_id_answer(header, command->response, &path, sizeof(path));
 		return 0;
 	default:
 		return ENOSYS;
@@ -354,7 +354,7 @@ static int init_qp_attr(const struct cm_id *id, const struct rdma_ucm_cmd_hdr *h
 	struct ib_uverbs_qp_attr attr;
 	int error = cm_init_qp_attr(id, command->qp_state, &attr);
 	if (error == 0)
-		answer(header, command->response, &attr, sizeof(attr));
+		cm_id_answer(header, command->response, &attr, sizeof(attr));
 	return error;
 }
 
@@ -368,7 +368,7 @@ static int migrate_id(struct cm_channel *channel, struct cm_id *id,
 	if (channel != id->channel)
 		cm_move_events(id, channel);
 	id->channel = channel;
-	answer(header, command->response, &resp, sizeof(resp));
+	cm_id_answer(header, command->response, &resp, sizeof(resp));
 	return 0;
 }
 
@@ -385,7 +385,7 @@ static int join_ip_mcast(struct cm_id *id, const struct rdma_ucm_cmd_hdr *header
 	struct rdma_ucm_create_id_resp resp;
 	int error = cm_join(id, &command->addr, false, command->uid, &resp.id);
 	if (error == 0)
-		answer(header, command->response, &resp, sizeof(resp));
+		cm_id_answer(header, command->response, &resp, sizeof(resp));
 	return error;
 }
 
@@ -403,7 +403,7 @@ static int join_mcast(struct cm_id *id, const struct rdma_ucm_cmd_hdr *header,
 	if (error == 0)
 		error = cm_join(id, &address, space != 0, command->uid, &resp.id);
 	if (error == 0)
-		answer(header, command->response, &resp, sizeof(resp));
+		cm_id_answer(header, command->response, &resp, sizeof(resp));
 	return error;
 }
 
@@ -413,7 +413,7 @@ static int leave_mcast(const struct rdma_ucm_cmd_hdr *header,
 	struct rdma_ucm_destroy_id_resp resp;
 	int error = cm_leave(command->id, &resp.events_reported);
 	if (error == 0)
-		answer(header, command->response, &resp, sizeof(resp));
+		cm_id_answer(header, command->response, &resp, sizeof(resp));
 	return error;
 }
 
@@ -496,7 +496,7 @@ static int on_id(struct cm_channel *channel, struct cm_id *id,
 	case RDMA_USER_CM_CMD_DESTROY_ID:
 		return destroy_id(header, body);
 	case RDMA_USER_CM_CMD_BIND_IP:
-		return bind_to(id, &((const struct rdma_ucm_bind_ip *)body)->addr);
+		return cm_id_bind_to(id, &((const struct rdma_ucm_bind_ip *)body)->addr);
 	case RDMA_USER_CM_CMD_RESOLVE_IP:
 		return resolve_ip(id, &resolve->src_addr, &resolve->dst_addr, resolve->timeout_ms);
 	case RDMA_USER_CM_CMD_RESOLVE_ROUTE:

@@ -21,7 +21,7 @@ static uint64_t mix(uint64_t value)
 	return value;
 }
 
-static struct cm_id **bucket_of(enum cm_index which, uint64_t key)
+static struct cm_id **cm_index_bucket_of(enum cm_index which, uint64_t key)
 {
 	return &buckets[which][mix(key ^ secret) % CM_INDEX_BUCKETS];
 }
@@ -43,7 +43,7 @@ void cm_index_enter(struct cm_id *id, enum cm_index which, uint64_t key)
 		secret = prng_secret();
 	cm_index_leave(id, which);
 	struct cm_index_link *link = &id->links[which];
-	struct cm_id **first = bucket_of(which, key);
+	struct cm_id **first = cm_index_bucket_of(which, key);
 	*link = (struct cm_index_link){.next = *first, .from = first, .key = key};
 	if (link->next != NULL)
 		link->next->links[which].from = &link->next;
@@ -59,7 +59,7 @@ static struct cm_id *with_key(struct cm_id *id, enum cm_index which, uint64_t ke
 
 struct cm_id *cm_index_find(enum cm_index which, uint64_t key)
 {
-	return with_key(*bucket_of(which, key), which, key);
+	return with_key(*cm_index_bucket_of(which, key), which, key);
 }
 
 struct cm_id *cm_index_next(const struct cm_id *id, enum cm_index which)

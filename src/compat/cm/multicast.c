@@ -12,7 +12,7 @@
 
 static struct cm_mc *joined[CM_MAX_MULTICAST];
 
-static const struct sockaddr_in *as_in(const struct sockaddr_in6 *address)
+static const struct sockaddr_in *cm_multicast_as_in(const struct sockaddr_in6 *address)
 {
 	return (const struct sockaddr_in *)(const void *)address;
 }
@@ -20,7 +20,7 @@ static const struct sockaddr_in *as_in(const struct sockaddr_in6 *address)
 bool cm_is_multicast(const struct sockaddr_in6 *address)
 {
 	if (address->sin6_family == AF_INET)
-		return IN_MULTICAST(ntohl(as_in(address)->sin_addr.s_addr));
+		return IN_MULTICAST(ntohl(cm_multicast_as_in(address)->sin_addr.s_addr));
 	return address->sin6_family == AF_INET6 && address->sin6_addr.s6_addr[0] == 0xff;
 }
 
@@ -29,7 +29,7 @@ static void ethernet_gid(const struct sockaddr_in6 *address, struct hdl_gid *gid
 {
 	*gid = (struct hdl_gid){.raw = {[10] = 0xff, [11] = 0xff}};
 	if (address->sin6_family == AF_INET)
-		memcpy(gid->raw + 12, &as_in(address)->sin_addr, 4);
+		memcpy(gid->raw + 12, &cm_multicast_as_in(address)->sin_addr, 4);
 	else
 		memcpy(gid->raw, &address->sin6_addr, 16);
 }
@@ -43,7 +43,7 @@ static void infiniband_gid(const struct sockaddr_in6 *address, struct hdl_gid *g
 	*gid = (struct hdl_gid){.raw = {0xff, 0x12, is_ipv4 ? 0x40 : 0x60, 0x01, COMPAT_PKEY >> 8,
 	                                COMPAT_PKEY & 0xff}};
 	if (is_ipv4) {
-		memcpy(gid->raw + 12, &as_in(address)->sin_addr, 4);
+		memcpy(gid->raw + 12, &cm_multicast_as_in(address)->sin_addr, 4);
 		gid->raw[12] &= 0x0f;
 	} else if ((from[1] & 0xf0) == 0x10 && from[2] == 0xa0 && from[3] == 0x1b) {
 		memcpy(gid->raw, from, 16);
@@ -109,7 +109,7 @@ int cm_join(struct cm_id *id, const struct sockaddr_in6 *address, bool is_gid, u
 	return 0;
 }
 
-static void end(struct cm_mc *mc)
+static void cm_multicast_end(struct cm_mc *mc)
 {
 	cm_forget_multicast(mc);
 	joined[mc->handle] = NULL;
@@ -122,7 +122,7 @@ int cm_leave(uint32_t handle, uint32_t *events_reported)
 	if (mc == NULL)
 		return ENOENT;
 	*events_reported = mc->events_reported;
-	end(mc);
+	cm_multicast_end(mc);
 	return 0;
 }
 
@@ -130,5 +130,5 @@ void cm_leave_all(const struct cm_id *id)
 {
 	for (uint32_t i = 0; i < CM_MAX_MULTICAST; i++)
 		if (joined[i] != NULL && joined[i]->id == id)
-			end(joined[i]);
+			cm_multicast_end(joined[i]);
 }

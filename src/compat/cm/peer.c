@@ -64,7 +64,7 @@ static void set_param(struct cm_wire *wire, struct cm_id *id,
 }
 
 /* Keep what is about to be sent. */
-static bool keep(struct cm_id *id, const struct cm_wire *wire)
+static bool cm_peer_keep(struct cm_id *id, const struct cm_wire *wire)
 {
 	if (id->sent == NULL)
 		id->sent = malloc(sizeof(*id->sent));
@@ -122,7 +122,7 @@ int cm_request(struct cm_id *id, const struct rdma_ucm_conn_param *param)
 	id->initiator_depth = param->initiator_depth;
 	id->retry_count = at_most_7(param->retry_count);
 	id->rnr_retry_count = at_most_7(param->rnr_retry_count);
-	if (!keep(id, &wire))
+	if (!cm_peer_keep(id, &wire))
 		return ENOMEM;
 	id->attempt++;
 	id->tries = 0;
@@ -174,7 +174,7 @@ void cm_unreachable(struct cm_id *id)
 }
 
 /* Answer the request that made @id. */
-static int reply(struct cm_id *id, const struct rdma_ucm_conn_param *param)
+static int cm_peer_reply(struct cm_id *id, const struct rdma_ucm_conn_param *param)
 {
 	bool datagram = id->qp_type == IBV_QPT_UD;
 	struct cm_wire wire = {.kind = datagram ? CM_SIDR_REP : CM_REP};
@@ -186,7 +186,7 @@ static int reply(struct cm_id *id, const struct rdma_ucm_conn_param *param)
 		id->responder_resources = param->responder_resources;
 		id->initiator_depth = param->initiator_depth;
 	}
-	if (!keep(id, &wire))
+	if (!cm_peer_keep(id, &wire))
 		return ENOMEM;
 	cm_give_up_in(id, cm_answer_ms());
 	int error = send_to_peer(id, &wire);
@@ -208,7 +208,7 @@ int cm_accept(struct cm_id *id, const struct rdma_ucm_conn_param *param)
 		return ECONNABORTED; /* the peer gave up */
 	if (id->state != CM_REQ_RECEIVED)
 		return EINVAL;
-	int error = reply(id, param);
+	int error = cm_peer_reply(id, param);
 	/* There is no second try: librdmacm has put the queue pair into error by then. As in Linux's rdma_accept(), the peer hears of it. */
 	if (error != 0)
 		cm_reject(id, CM_REASON_CONSUMER, &no_data, 0);
@@ -227,7 +227,7 @@ int cm_reject(struct cm_id *id, uint32_t reason, const void *data, uint8_t lengt
 	if (set_private(&wire, data, length, datagram ? CM_SIDR_REP_ROOM : CM_REJ_ROOM) != 0)
 		return EINVAL;
 	id->state = CM_ENDED;
-	keep(id, &wire); /* without it, it cannot be said again */
+	cm_peer_keep(id, &wire); /* without it, it cannot be said again */
 	return send_to_peer(id, &wire);
 }
 
@@ -337,7 +337,7 @@ static struct cm_id *listener_of(const struct hdl_cm_msg *msg)
 }
 
 /* Was this request heard before? Then it was repeated because it, or what was said to it, seemed lost. */
-static bool is_known(const struct hdl_cm_msg *msg, const struct cm_wire *wire)
+static bool cm_peer_is_known(const struct hdl_cm_msg *msg, const struct cm_wire *wire)
 {
 	struct cm_id *id =
 	        cm_index_find(CM_BY_PEER, cm_process_key(msg->guid, msg->slot, wire->from));
@@ -403,7 +403,7 @@ static void heard_request(const struct hdl_cm_msg *msg, const struct cm_wire *wi
 	struct cm_id nobody = {
 	        .guid = msg->guid, .slot = msg->slot, .peer = wire->from, .attempt = wire->attempt};
 	bool datagram = wire->kind == CM_SIDR_REQ, listening;
-	if (is_known(msg, wire))
+	if (cm_peer_is_known(msg, wire))
 		return;
 	struct cm_id *child = cm_take_request(msg, wire, &listening);
 	if (child != NULL) {
@@ -483,7 +483,7 @@ static void heard_disconnect(struct cm_id *id)
 }
 
 /* Does @id, which may be NULL, still wait for what @wire says? */
-static bool is_for(const struct cm_id *id, const struct cm_wire *wire)
+static bool cm_peer_is_for(const struct cm_id *id, const struct cm_wire *wire)
 {
 	if (id == NULL || id->attempt != wire->attempt)
 		return false;
@@ -510,7 +510,7 @@ static void heard_message(const struct hdl_cm_msg *msg, const struct cm_wire *wi
 		return;
 	}
 	struct cm_id *id = cm_id_numbered(wire->to);
-	if (!is_for(id, wire)) {
+	if (!cm_peer_is_for(id, wire)) {
 		tell_too_late(msg, wire);
 		return;
 	}

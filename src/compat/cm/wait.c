@@ -32,27 +32,27 @@ static bool running; /* the thread; under the lock */
 static struct cm_id *waiting[CM_MAX_IDS + 1];
 static uint32_t waiting_count;
 
-static void put(struct cm_id *id, uint32_t place)
+static void cm_wait_put(struct cm_id *id, uint32_t place)
 {
 	waiting[place] = id;
 	id->queued = place;
 }
 
 /* Where @id belongs, from @place on, which is free. */
-static void settle(struct cm_id *id, uint32_t place)
+static void cm_wait_settle(struct cm_id *id, uint32_t place)
 {
 	for (; place > 1 && waiting[place / 2]->wait_ns > id->wait_ns; place /= 2)
-		put(waiting[place / 2], place);
+		cm_wait_put(waiting[place / 2], place);
 	for (;;) {
 		uint32_t next = place * 2;
 		if (next < waiting_count && waiting[next + 1]->wait_ns < waiting[next]->wait_ns)
 			next++;
 		if (next > waiting_count || waiting[next]->wait_ns >= id->wait_ns)
 			break;
-		put(waiting[next], place);
+		cm_wait_put(waiting[next], place);
 		place = next;
 	}
-	put(id, place);
+	cm_wait_put(id, place);
 }
 
 void cm_wait_end(struct cm_id *id)
@@ -64,7 +64,7 @@ void cm_wait_end(struct cm_id *id)
 	struct cm_id *last = waiting[waiting_count--];
 	id->queued = 0;
 	if (last != id)
-		settle(last, place);
+		cm_wait_settle(last, place);
 }
 
 uint64_t cm_now_ns(void)
@@ -83,7 +83,7 @@ uint32_t cm_answer_ms(void)
 }
 
 /* The answer that @id waits for has not come yet. */
-static void await(struct cm_id *id)
+static void cm_wait_await(struct cm_id *id)
 {
 	if (cm_now_ns() >= id->give_up_ns) {
 		cm_expire(id);
@@ -101,7 +101,7 @@ static void act(struct cm_id *id)
 	if (what == CM_WAIT_LISTENER)
 		cm_repeat(id);
 	else if (what == CM_WAIT_ANSWER)
-		await(id);
+		cm_wait_await(id);
 	else if (what == CM_WAIT_NODE)
 		cm_seek(id, cm_now_ns() >= id->give_up_ns);
 	else if (what == CM_WAIT_FAR)
@@ -110,7 +110,7 @@ static void act(struct cm_id *id)
 		cm_raise(id, CM_TIMEWAIT_EXIT, 0);
 }
 
-static void *watch(void *argument)
+static void *cm_wait_watch(void *argument)
 {
 	cm_lock();
 	while (waiting_count > 0) {
@@ -132,7 +132,7 @@ static bool start(struct cm_id *id, enum cm_wait what, uint64_t ns)
 		sigset_t all, before;
 		sigfillset(&all);
 		pthread_sigmask(SIG_SETMASK, &all, &before);
-		running = pthread_create(&thread, NULL, watch, NULL) == 0;
+		running = pthread_create(&thread, NULL, cm_wait_watch, NULL) == 0;
 		pthread_sigmask(SIG_SETMASK, &before, NULL);
 		if (!running)
 			return false;
@@ -141,7 +141,7 @@ static bool start(struct cm_id *id, enum cm_wait what, uint64_t ns)
 	cm_wait_end(id);
 	id->wait = what;
 	id->wait_ns = cm_now_ns() + ns;
-	settle(id, ++waiting_count);
+	cm_wait_settle(id, ++waiting_count);
 	if (id->queued == 1) /* the thread waits for another, and for longer */
 		cm_lock_wake();
 	return true;

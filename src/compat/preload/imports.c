@@ -35,7 +35,7 @@ struct module {
 	const char *strings;
 };
 
-static const struct import *find(const struct wanted *wanted, const char *name)
+static const struct import *preload_imports_find(const struct wanted *wanted, const char *name)
 {
 	size_t low = 0, high = wanted->count;
 	while (low < high) {
@@ -74,7 +74,8 @@ static void patch_relocations(const struct module *module, const ElfW(Rela) * li
 		if ((type != RELOC_CALL && type != RELOC_DATA) || list[i].r_addend != 0)
 			continue;
 		const ElfW(Sym) *symbol = &module->symbols[ELF64_R_SYM(list[i].r_info)];
-		const struct import *import = find(wanted, module->strings + symbol->st_name);
+		const struct import *import =
+		        preload_imports_find(wanted, module->strings + symbol->st_name);
 		/* What the module defines itself is its own. */
 		if (import != NULL && symbol->st_shndx == SHN_UNDEF)
 			set_pointer(module, module->base + list[i].r_offset, import->call);
@@ -82,7 +83,7 @@ static void patch_relocations(const struct module *module, const ElfW(Rela) * li
 }
 
 /* The linker has turned addresses in the dynamic section into pointers, except in modules that the kernel maps. */
-static uintptr_t address_of(const struct module *module, ElfW(Addr) address)
+static uintptr_t preload_imports_address_of(const struct module *module, ElfW(Addr) address)
 {
 	return address < module->base ? module->base + address : address;
 }
@@ -96,14 +97,16 @@ static void patch_module(struct module *module, const ElfW(Dyn) * dynamic,
 	for (; dynamic->d_tag != DT_NULL; dynamic++) {
 		switch (dynamic->d_tag) {
 		case DT_SYMTAB:
-			module->symbols =
-			        (const ElfW(Sym) *)address_of(module, dynamic->d_un.d_ptr);
+			module->symbols = (const ElfW(Sym) *)preload_imports_address_of(
+			        module, dynamic->d_un.d_ptr);
 			break;
 		case DT_STRTAB:
-			module->strings = (const char *)address_of(module, dynamic->d_un.d_ptr);
+			module->strings = (const char *)preload_imports_address_of(
+			        module, dynamic->d_un.d_ptr);
 			break;
 		case DT_JMPREL:
-			calls = (const ElfW(Rela) *)address_of(module, dynamic->d_un.d_ptr);
+			calls = (const ElfW(Rela) *)preload_imports_address_of(module,
+			                                                       dynamic->d_un.d_ptr);
 			break;
 		case DT_PLTRELSZ:
 			calls_bytes = dynamic->d_un.d_val;
@@ -112,7 +115,8 @@ static void patch_module(struct module *module, const ElfW(Dyn) * dynamic,
 			with_addends = dynamic->d_un.d_val == DT_RELA;
 			break;
 		case DT_RELA:
-			others = (const ElfW(Rela) *)address_of(module, dynamic->d_un.d_ptr);
+			others = (const ElfW(Rela) *)preload_imports_address_of(
+			        module, dynamic->d_un.d_ptr);
 			break;
 		case DT_RELASZ:
 			others_bytes = dynamic->d_un.d_val;

@@ -7,7 +7,7 @@
 
 #include "compat/compat.h"
 
-static bool has_address(const struct ifaddrs *at, const union ibv_gid *gid)
+static bool preload_interface_has_address(const struct ifaddrs *at, const union ibv_gid *gid)
 {
 	union ibv_gid own = {.raw = {[10] = 0xff, [11] = 0xff}}; /* IPv4: IBTA annex A17 */
 	if (at->ifa_addr == NULL)
@@ -22,14 +22,15 @@ static bool has_address(const struct ifaddrs *at, const union ibv_gid *gid)
 }
 
 /* Addresses that are Heddle's own lead through the interface of the node's first, or no further than this machine. */
-static const struct ifaddrs *find(const struct ifaddrs *list, const union ibv_gid *gid,
-                                  const union ibv_gid *first)
+static const struct ifaddrs *preload_interface_find(const struct ifaddrs *list,
+                                                    const union ibv_gid *gid,
+                                                    const union ibv_gid *first)
 {
 	for (const struct ifaddrs *at = list; at != NULL; at = at->ifa_next)
-		if (has_address(at, gid))
+		if (preload_interface_has_address(at, gid))
 			return at;
 	for (const struct ifaddrs *at = list; at != NULL; at = at->ifa_next)
-		if (has_address(at, first))
+		if (preload_interface_has_address(at, first))
 			return at;
 	for (const struct ifaddrs *at = list; at != NULL; at = at->ifa_next)
 		if (at->ifa_flags & IFF_LOOPBACK)
@@ -44,7 +45,7 @@ bool compat_interface(const struct compat_device *device, unsigned index, char n
 	if (device == NULL || device->infiniband || !compat_gid(device, index, &gid) ||
 	    !compat_gid(device, 0, &first) || getifaddrs(&list) != 0)
 		return false;
-	const struct ifaddrs *at = find(list, &gid, &first);
+	const struct ifaddrs *at = preload_interface_find(list, &gid, &first);
 	if (at != NULL)
 		snprintf(name, IF_NAMESIZE, "%s", at->ifa_name);
 	freeifaddrs(list);

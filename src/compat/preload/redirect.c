@@ -25,7 +25,7 @@
 /* --- what an answer is --- */
 
 /* 0: the path is the system's. 1: ours, *node says which. -1: ours, but there is no such file, and errno says so. */
-static int judge(const char *path, const struct tree_node **node)
+static int preload_redirect_judge(const char *path, const struct tree_node **node)
 {
 	switch (tree_find(path, node)) {
 	case TREE_OURS:
@@ -43,7 +43,7 @@ static int judge(const char *path, const struct tree_node **node)
 static int judge_at(int dir, const char *path, const struct tree_node **node)
 {
 	if (path == NULL || path[0] == '/' || dir == AT_FDCWD)
-		return judge(path, node);
+		return preload_redirect_judge(path, node);
 	char absolute[TREE_PATH_BYTES];
 	if ((strncmp(path, "sys/class/infiniband", 20) != 0 &&
 	     strncmp(path, "dev/infiniband", 14) != 0) ||
@@ -53,7 +53,7 @@ static int judge_at(int dir, const char *path, const struct tree_node **node)
 	if (fstat(dir, &from) != 0 || stat("/", &root) != 0 || from.st_dev != root.st_dev ||
 	    from.st_ino != root.st_ino)
 		return 0;
-	return judge(absolute, node);
+	return preload_redirect_judge(absolute, node);
 }
 
 static int open_node(const struct tree_node *node, int flags)
@@ -114,7 +114,7 @@ static mode_t mode_of(int flags, va_list arguments)
 static int our_open(const char *path, int flags, ...)
 {
 	const struct tree_node *node;
-	int ours = judge(path, &node);
+	int ours = preload_redirect_judge(path, &node);
 	if (ours != 0)
 		return ours > 0 ? open_node(node, flags) : -1;
 	va_list arguments;
@@ -150,7 +150,7 @@ static int our_openat_2(int dir, const char *path, int flags)
 static FILE *our_fopen(const char *path, const char *mode)
 {
 	const struct tree_node *node;
-	int ours = judge(path, &node);
+	int ours = preload_redirect_judge(path, &node);
 	if (ours == 0)
 		return fopen(path, mode);
 	if (ours < 0)
@@ -180,7 +180,7 @@ static int our_close(int fd)
 static int our_stat(const char *path, struct stat *out)
 {
 	const struct tree_node *node;
-	int ours = judge(path, &node);
+	int ours = preload_redirect_judge(path, &node);
 	if (ours > 0)
 		stat_node(node, out);
 	return ours == 0 ? stat(path, out) : ours > 0 ? 0 : -1;
@@ -189,7 +189,7 @@ static int our_stat(const char *path, struct stat *out)
 static int our_lstat(const char *path, struct stat *out)
 {
 	const struct tree_node *node;
-	int ours = judge(path, &node);
+	int ours = preload_redirect_judge(path, &node);
 	if (ours > 0)
 		stat_node(node, out);
 	return ours == 0 ? lstat(path, out) : ours > 0 ? 0 : -1;
@@ -268,7 +268,7 @@ static int access_node(const struct tree_node *node, int mode)
 static int our_access(const char *path, int mode)
 {
 	const struct tree_node *node;
-	int ours = judge(path, &node);
+	int ours = preload_redirect_judge(path, &node);
 	if (ours == 0)
 		return access(path, mode);
 	return ours > 0 ? access_node(node, mode) : -1;
@@ -287,7 +287,7 @@ static int our_faccessat(int dir, const char *path, int mode, int flags)
 static ssize_t our_readlink(const char *path, char *out, size_t size)
 {
 	const struct tree_node *node;
-	int ours = judge(path, &node);
+	int ours = preload_redirect_judge(path, &node);
 	if (ours > 0)
 		errno = EINVAL;
 	return ours == 0 ? readlink(path, out, size) : -1;
@@ -311,7 +311,7 @@ static ssize_t our_readlinkat(int dir, const char *path, char *out, size_t size)
 static char *our_realpath(const char *path, char *out)
 {
 	const struct tree_node *node;
-	int ours = judge(path, &node);
+	int ours = preload_redirect_judge(path, &node);
 	if (ours == 0)
 		return realpath(path, out);
 	if (ours < 0)
@@ -347,7 +347,7 @@ static struct folder *folder_of(DIR *stream)
 static DIR *our_opendir(const char *path)
 {
 	const struct tree_node *node;
-	int ours = judge(path, &node);
+	int ours = preload_redirect_judge(path, &node);
 	if (ours == 0)
 		return opendir(path);
 	if (ours < 0)
@@ -411,7 +411,7 @@ static int our_scandir(const char *path, struct dirent ***entries,
 	struct dirent **list = NULL;
 	const struct dirent *entry;
 	size_t count = 0;
-	if (judge(path, &node) == 0)
+	if (preload_redirect_judge(path, &node) == 0)
 		return scandir(path, entries, wanted, order);
 	DIR *stream = our_opendir(path);
 	if (stream == NULL)

@@ -21,7 +21,7 @@ static _Atomic uint8_t leads_to_us[MOST_FDS];
 static _Atomic uint32_t channels; /* that are open: without any, nothing is looked at */
 static struct hdl_adapter *_Atomic waited_for;
 
-static bool is_ours(int fd)
+static bool preload_wait_is_ours(int fd)
 {
 	return fd >= 0 && fd < MOST_FDS &&
 	       atomic_load_explicit(&leads_to_us[fd], memory_order_relaxed) != 0;
@@ -47,13 +47,13 @@ void compat_wait_opened(struct hdl_adapter *adapter, int fd)
 {
 	atomic_store_explicit(&waited_for, adapter, memory_order_release);
 	remember(fd, true);
-	if (is_ours(fd))
+	if (preload_wait_is_ours(fd))
 		atomic_fetch_add_explicit(&channels, 1, memory_order_relaxed);
 }
 
 void compat_wait_closing(int fd)
 {
-	if (is_ours(fd))
+	if (preload_wait_is_ours(fd))
 		atomic_fetch_sub_explicit(&channels, 1, memory_order_relaxed);
 	remember(fd, false);
 }
@@ -62,13 +62,13 @@ void compat_wait_forget(void)
 {
 	atomic_store_explicit(&channels, 0, memory_order_relaxed);
 	for (int fd = 0; fd < MOST_FDS; fd++)
-		if (is_ours(fd))
+		if (preload_wait_is_ours(fd))
 			remember(fd, false);
 }
 
 void compat_wait_closed(int fd)
 {
-	if (is_ours(fd))
+	if (preload_wait_is_ours(fd))
 		remember(fd, false);
 }
 
@@ -96,7 +96,7 @@ static bool any_of(const struct pollfd *fds, nfds_t count)
 	if (nobody_waits() || fds == NULL || count > MOST_FDS)
 		return false;
 	for (nfds_t i = 0; i < count; i++)
-		if (is_ours(fds[i].fd))
+		if (preload_wait_is_ours(fds[i].fd))
 			return true;
 	return false;
 }
@@ -154,7 +154,7 @@ static uint32_t as_polled(int count, const fd_set *in, const fd_set *out, const 
 		if (events == 0)
 			continue;
 		fds[members++] = (struct pollfd){.fd = fd, .events = events};
-		ours = ours || is_ours(fd);
+		ours = ours || preload_wait_is_ours(fd);
 	}
 	return ours ? members : 0;
 }
@@ -234,7 +234,7 @@ int compat_select(int count, fd_set *in, fd_set *out, fd_set *except, struct tim
 int compat_epoll_ctl(int epoll, int operation, int fd, struct epoll_event *event)
 {
 	int result = epoll_ctl(epoll, operation, fd, event);
-	if (result == 0 && operation != EPOLL_CTL_DEL && is_ours(fd))
+	if (result == 0 && operation != EPOLL_CTL_DEL && preload_wait_is_ours(fd))
 		remember(epoll, true);
 	return result;
 }
@@ -242,7 +242,7 @@ int compat_epoll_ctl(int epoll, int operation, int fd, struct epoll_event *event
 int compat_epoll_pwait2(int epoll, struct epoll_event *events, int most,
                         const struct timespec *timeout, const sigset_t *sigmask)
 {
-	if (nobody_waits() || !is_ours(epoll))
+	if (nobody_waits() || !preload_wait_is_ours(epoll))
 		return epoll_pwait2(epoll, events, most, timeout, sigmask);
 	return said(hdl_epoll_wait(the_adapter(), epoll, events, most, timeout, sigmask));
 }
@@ -251,7 +251,7 @@ int compat_epoll_pwait(int epoll, struct epoll_event *events, int most, int time
                        const sigset_t *sigmask)
 {
 	struct timespec space;
-	if (nobody_waits() || !is_ours(epoll))
+	if (nobody_waits() || !preload_wait_is_ours(epoll))
 		return epoll_pwait(epoll, events, most, timeout_ms, sigmask);
 	return said(hdl_epoll_wait(the_adapter(), epoll, events, most, in_ms(timeout_ms, &space),
 	                           sigmask));

@@ -236,7 +236,7 @@ static const struct ibv_context_ops context_ops = {
 };
 
 /* What is not here is not supported: the inline functions of verbs.h answer EOPNOTSUPP for it. */
-static void fill_calls(struct compat_context *context, struct ibv_device *device)
+static void verbs_device_fill_calls(struct compat_context *context, struct ibv_device *device)
 {
 	struct verbs_context *verbs = &context->verbs;
 	verbs->sz = sizeof(*verbs);
@@ -271,7 +271,7 @@ struct ibv_context *ibv_open_device(struct ibv_device *dev)
 	if (context == NULL)
 		return compat_fail(ENOMEM);
 	context->adapter = adapter;
-	fill_calls(context, dev);
+	verbs_device_fill_calls(context, dev);
 	/* Nothing listens on it, but programs set flags on it and duplicate it. */
 	context->verbs.context.cmd_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
 	int error = context->verbs.context.cmd_fd < 0 ? errno : compat_events_open(context);

@@ -24,13 +24,13 @@ static struct target *buckets[BUCKETS];
 static struct hdl_adapter *served;
 static struct compat_context *open_contexts;
 
-static struct target **bucket_of(const void *below)
+static struct target **verbs_event_bucket_of(const void *below)
 {
 	return &buckets[((uintptr_t)below >> 6) * 0x9e3779b1u % BUCKETS];
 }
 
 /* The next one from @target on that is about @below. */
-static struct target *find(struct target *target, const void *below)
+static struct target *verbs_event_find(struct target *target, const void *below)
 {
 	while (target != NULL && target->below != below)
 		target = target->next;
@@ -118,8 +118,8 @@ static void hand_out(const struct hdl_event *from)
 	                            ? (const void *)from->u.srq
 	                            : (const void *)from->u.qp;
 	/* A queue pair may have been opened more than once: all of them hear of it. */
-	for (struct target *target = find(*bucket_of(below), below); target != NULL;
-	     target = find(target->next, below)) {
+	for (struct target *target = verbs_event_find(*verbs_event_bucket_of(below), below);
+	     target != NULL; target = verbs_event_find(target->next, below)) {
 		if (from->type == HDL_EVENT_SQ_DRAINED && !target->drained_ok)
 			continue;
 		if (target->kind == TARGET_CQ)
@@ -132,7 +132,7 @@ static void hand_out(const struct hdl_event *from)
 	}
 }
 
-static void *serve(void *argument)
+static void *verbs_event_serve(void *argument)
 {
 	struct hdl_adapter *adapter = argument;
 	for (;;) {
@@ -157,7 +157,7 @@ int compat_events_start(struct hdl_adapter *adapter)
 	sigset_t all, before;
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
-	int error = pthread_create(&thread, NULL, serve, adapter);
+	int error = pthread_create(&thread, NULL, verbs_event_serve, adapter);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (error != 0) {
 		log_error("the thread for events could not be started: %s; end some programs, or "
@@ -218,7 +218,7 @@ void compat_events_close(struct compat_context *context)
 void compat_target_add(struct target *target)
 {
 	pthread_mutex_lock(&hand_lock);
-	struct target **bucket = bucket_of(target->below);
+	struct target **bucket = verbs_event_bucket_of(target->below);
 	target->next = *bucket;
 	*bucket = target;
 	pthread_mutex_unlock(&hand_lock);
@@ -226,7 +226,7 @@ void compat_target_add(struct target *target)
 
 static void unlist(struct target *target)
 {
-	struct target **at = bucket_of(target->below);
+	struct target **at = verbs_event_bucket_of(target->below);
 	while (*at != NULL && *at != target)
 		at = &(*at)->next;
 	if (*at == target)
@@ -324,7 +324,7 @@ int ibv_get_async_event(struct ibv_context *ibv, struct ibv_async_event *event)
 	}
 }
 
-static void acknowledge(pthread_mutex_t *mutex, pthread_cond_t *cond, uint32_t *done)
+static void verbs_event_acknowledge(pthread_mutex_t *mutex, pthread_cond_t *cond, uint32_t *done)
 {
 	pthread_mutex_lock(mutex);
 	(*done)++;
@@ -336,8 +336,8 @@ void ibv_ack_async_event(struct ibv_async_event *event)
 {
 	switch (event->event_type) {
 	case IBV_EVENT_CQ_ERR:
-		acknowledge(&event->element.cq->mutex, &event->element.cq->cond,
-		            &event->element.cq->async_events_completed);
+		verbs_event_acknowledge(&event->element.cq->mutex, &event->element.cq->cond,
+		                        &event->element.cq->async_events_completed);
 		break;
 	case IBV_EVENT_QP_FATAL:
 	case IBV_EVENT_QP_REQ_ERR:
@@ -347,13 +347,13 @@ void ibv_ack_async_event(struct ibv_async_event *event)
 	case IBV_EVENT_PATH_MIG:
 	case IBV_EVENT_PATH_MIG_ERR:
 	case IBV_EVENT_QP_LAST_WQE_REACHED:
-		acknowledge(&event->element.qp->mutex, &event->element.qp->cond,
-		            &event->element.qp->events_completed);
+		verbs_event_acknowledge(&event->element.qp->mutex, &event->element.qp->cond,
+		                        &event->element.qp->events_completed);
 		break;
 	case IBV_EVENT_SRQ_ERR:
 	case IBV_EVENT_SRQ_LIMIT_REACHED:
-		acknowledge(&event->element.srq->mutex, &event->element.srq->cond,
-		            &event->element.srq->events_completed);
+		verbs_event_acknowledge(&event->element.srq->mutex, &event->element.srq->cond,
+		                        &event->element.srq->events_completed);
 		break;
 	default: /* of the port or the device: nobody waits for these */
 		break;

@@ -13,21 +13,21 @@ static struct live **buckets = few;
 static size_t bucket_count = MIN_BUCKETS, live_count;
 static uint32_t last_handle;
 
-static struct live **bucket_of(const void *seen)
+static struct live **verbs_live_bucket_of(const void *seen)
 {
 	uint64_t hash = (uint64_t)(uintptr_t)seen * 0x9e3779b97f4a7c15u;
 	return &buckets[(hash >> 32) & (bucket_count - 1)];
 }
 
-static void link_in(struct live *live)
+static void verbs_live_link_in(struct live *live)
 {
-	struct live **bucket = bucket_of(live->seen);
+	struct live **bucket = verbs_live_bucket_of(live->seen);
 	live->next = *bucket;
 	*bucket = live;
 }
 
 /* Where there is no memory for more buckets the chains get longer. With the lock. */
-static void grow(void)
+static void verbs_live_grow(void)
 {
 	struct live **old = buckets, **more = calloc(bucket_count * 2, sizeof(*more));
 	size_t old_count = bucket_count;
@@ -38,16 +38,16 @@ static void grow(void)
 	for (size_t i = 0; i < old_count; i++)
 		for (struct live *at = old[i], *next; at != NULL; at = next) {
 			next = at->next;
-			link_in(at);
+			verbs_live_link_in(at);
 		}
 	if (old != few)
 		free(old);
 }
 
 /* With the lock. */
-static struct live **find(enum object_kind kind, const void *seen)
+static struct live **verbs_live_find(enum object_kind kind, const void *seen)
 {
-	struct live **at = bucket_of(seen);
+	struct live **at = verbs_live_bucket_of(seen);
 	while (*at != NULL && ((*at)->seen != seen || (*at)->kind != kind))
 		at = &(*at)->next;
 	return at;
@@ -59,8 +59,8 @@ uint32_t compat_live_add(struct live *live, enum object_kind kind, const void *s
 	live->kind = kind;
 	live->seen = seen;
 	if (live_count++ >= bucket_count)
-		grow();
-	link_in(live);
+		verbs_live_grow();
+	verbs_live_link_in(live);
 	uint32_t handle = ++last_handle;
 	pthread_mutex_unlock(&live_lock);
 	return handle;
@@ -69,7 +69,7 @@ uint32_t compat_live_add(struct live *live, enum object_kind kind, const void *s
 bool compat_live(enum object_kind kind, const void *seen)
 {
 	pthread_mutex_lock(&live_lock);
-	bool there = *find(kind, seen) != NULL;
+	bool there = *verbs_live_find(kind, seen) != NULL;
 	pthread_mutex_unlock(&live_lock);
 	return there;
 }
@@ -77,7 +77,7 @@ bool compat_live(enum object_kind kind, const void *seen)
 struct live *compat_live_take(enum object_kind kind, const void *seen)
 {
 	pthread_mutex_lock(&live_lock);
-	struct live **at = find(kind, seen), *live = *at;
+	struct live **at = verbs_live_find(kind, seen), *live = *at;
 	if (live != NULL) {
 		*at = live->next;
 		live_count--;
@@ -92,7 +92,7 @@ int compat_live_end(struct live *live, int error)
 		return 0;
 	pthread_mutex_lock(&live_lock);
 	live_count++;
-	link_in(live);
+	verbs_live_link_in(live);
 	pthread_mutex_unlock(&live_lock);
 	return compat_error(error);
 }

@@ -47,13 +47,13 @@ int compat_poll_cq(struct ibv_cq *ibv, int count, struct ibv_wc *wc)
 
 /* --- struct ibv_cq_ex --- */
 
-static struct compat_cq *of(struct ibv_cq_ex *cq)
+static struct compat_cq *verbs_poll_of(struct ibv_cq_ex *cq)
 {
 	return (struct compat_cq *)cq;
 }
 
 /* Take the next completion; ENOENT when there is none. */
-static int take(struct compat_cq *cq)
+static int verbs_poll_take(struct compat_cq *cq)
 {
 	int got = hdl_cq_poll(cq->hdl, &cq->current, 1);
 	if (got <= 0)
@@ -65,12 +65,12 @@ static int take(struct compat_cq *cq)
 
 static int start_poll(struct ibv_cq_ex *ibv, struct ibv_poll_cq_attr *attr)
 {
-	struct compat_cq *cq = of(ibv);
+	struct compat_cq *cq = verbs_poll_of(ibv);
 	if (attr->comp_mask != 0)
 		return EINVAL;
 	if (!cq->single_threaded)
 		pthread_mutex_lock(&cq->poll_lock);
-	int error = take(cq);
+	int error = verbs_poll_take(cq);
 	/* end_poll follows a success only. */
 	if (error != 0 && !cq->single_threaded)
 		pthread_mutex_unlock(&cq->poll_lock);
@@ -79,64 +79,64 @@ static int start_poll(struct ibv_cq_ex *ibv, struct ibv_poll_cq_attr *attr)
 
 static int next_poll(struct ibv_cq_ex *ibv)
 {
-	return take(of(ibv));
+	return verbs_poll_take(verbs_poll_of(ibv));
 }
 
 static void end_poll(struct ibv_cq_ex *ibv)
 {
-	struct compat_cq *cq = of(ibv);
+	struct compat_cq *cq = verbs_poll_of(ibv);
 	if (!cq->single_threaded)
 		pthread_mutex_unlock(&cq->poll_lock);
 }
 
 static enum ibv_wc_opcode read_opcode(struct ibv_cq_ex *cq)
 {
-	return (enum ibv_wc_opcode)of(cq)->current.opcode;
+	return (enum ibv_wc_opcode)verbs_poll_of(cq)->current.opcode;
 }
 
 static uint32_t read_vendor_err(struct ibv_cq_ex *cq)
 {
-	return of(cq)->current.vendor_err;
+	return verbs_poll_of(cq)->current.vendor_err;
 }
 
 static uint32_t read_byte_len(struct ibv_cq_ex *cq)
 {
-	return of(cq)->current.byte_len;
+	return verbs_poll_of(cq)->current.byte_len;
 }
 
 static __be32 read_imm_data(struct ibv_cq_ex *cq)
 {
-	return of(cq)->current.imm;
+	return verbs_poll_of(cq)->current.imm;
 }
 
 static uint32_t read_qp_num(struct ibv_cq_ex *cq)
 {
-	return of(cq)->current.qpn;
+	return verbs_poll_of(cq)->current.qpn;
 }
 
 static uint32_t read_src_qp(struct ibv_cq_ex *cq)
 {
-	return of(cq)->current.src_qpn;
+	return verbs_poll_of(cq)->current.src_qpn;
 }
 
 static unsigned int read_wc_flags(struct ibv_cq_ex *cq)
 {
-	return of(cq)->current.flags;
+	return verbs_poll_of(cq)->current.flags;
 }
 
 static uint32_t read_slid(struct ibv_cq_ex *cq)
 {
-	return of(cq)->current.slid;
+	return verbs_poll_of(cq)->current.slid;
 }
 
 static uint8_t read_sl(struct ibv_cq_ex *cq)
 {
-	return of(cq)->current.sl;
+	return verbs_poll_of(cq)->current.sl;
 }
 
 static uint8_t read_dlid_path_bits(struct ibv_cq_ex *cq)
 {
-	return of(cq)->current.dlid_path_bits;
+	return verbs_poll_of(cq)->current.dlid_path_bits;
 }
 
 void compat_poll_calls(struct compat_cq *cq, uint64_t wc_flags)

@@ -92,7 +92,7 @@ static bool same(const struct ibv_send_wr *wr)
 }
 
 /* Post @wr alone, as it is or translated. */
-static int post_one(const struct compat_qp *qp, const struct ibv_send_wr *wr)
+static int verbs_post_post_one(const struct compat_qp *qp, const struct ibv_send_wr *wr)
 {
 	struct hdl_send_wr one = {.wr_id = wr->wr_id,
 	                          .sg_list = (const struct hdl_sge *)(const void *)wr->sg_list,
@@ -134,7 +134,7 @@ __attribute__((noinline)) static int post_each(const struct compat_qp *qp, struc
                                                struct ibv_send_wr **bad)
 {
 	for (; wr != NULL; wr = wr->next) {
-		int error = post_one(qp, wr);
+		int error = verbs_post_post_one(qp, wr);
 		if (error != 0) {
 			*bad = wr;
 			return error;

@@ -41,7 +41,7 @@ static bool takes_receives(const struct ibv_qp_init_attr_ex *attr)
 	return attr->qp_type != IBV_QPT_XRC_SEND && attr->qp_type != IBV_QPT_XRC_RECV;
 }
 
-static int judge_init(const struct ibv_qp_init_attr_ex *attr)
+static int verbs_qp_judge_init(const struct ibv_qp_init_attr_ex *attr)
 {
 	bool target = attr->qp_type == IBV_QPT_XRC_RECV;
 	uint32_t known = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS |
@@ -118,7 +118,7 @@ static void drop_below(struct compat_qp *qp)
 }
 
 /* What a program sees of @qp, of which context, type and what it is made with are set. */
-static struct ibv_qp *show(struct compat_qp *qp)
+static struct ibv_qp *verbs_qp_show(struct compat_qp *qp)
 {
 	struct ibv_qp *ibv = &qp->ibv.qp_base;
 	ibv->qp_num = ibv->handle = hdl_qp_number(qp->hdl);
@@ -136,7 +136,7 @@ static struct ibv_qp *show(struct compat_qp *qp)
 
 struct ibv_qp *compat_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr)
 {
-	int error = judge_init(attr);
+	int error = verbs_qp_judge_init(attr);
 	if (error != 0)
 		return compat_fail(error);
 	struct compat_qp *qp = calloc(1, sizeof(*qp));
@@ -169,7 +169,7 @@ struct ibv_qp *compat_create_qp_ex(struct ibv_context *context, struct ibv_qp_in
 		ibv->recv_cq = attr->recv_cq;
 		ibv->srq = attr->srq;
 	}
-	return show(qp);
+	return verbs_qp_show(qp);
 }
 
 struct ibv_qp *compat_open_qp(struct ibv_context *context, struct ibv_qp_open_attr *attr)
@@ -196,7 +196,7 @@ struct ibv_qp *compat_open_qp(struct ibv_context *context, struct ibv_qp_open_at
 	ibv->context = context;
 	if (attr->comp_mask & IBV_QP_OPEN_ATTR_CONTEXT)
 		qp->init.qp_context = ibv->qp_context = attr->qp_context;
-	return show(qp);
+	return verbs_qp_show(qp);
 }
 
 struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)

@@ -27,19 +27,19 @@ struct builder {
 	size_t byte_count, byte_room;
 };
 
-static struct builder *of(struct ibv_qp_ex *qp)
+static struct builder *verbs_qp_ex_of(struct ibv_qp_ex *qp)
 {
 	return ((struct compat_qp *)qp)->builder;
 }
 
-static void refuse(struct builder *b, int error)
+static void verbs_qp_ex_refuse(struct builder *b, int error)
 {
 	if (b->error == 0)
 		b->error = error;
 }
 
 /* Make room for @want elements of @size bytes in @array. */
-static bool grow(void *array, size_t *room, size_t want, size_t size)
+static bool verbs_qp_ex_grow(void *array, size_t *room, size_t want, size_t size)
 {
 	void *old, *new;
 	if (want <= *room)
@@ -55,17 +55,18 @@ static bool grow(void *array, size_t *room, size_t want, size_t size)
 }
 
 /* A new request with the wr_id and flags that the program has set; NULL when something is wrong already. */
-static struct hdl_send_wr *add(struct ibv_qp_ex *qp, uint32_t opcode)
+static struct hdl_send_wr *verbs_qp_ex_add(struct ibv_qp_ex *qp, uint32_t opcode)
 {
 	const unsigned known = IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED;
-	struct builder *b = of(qp);
+	struct builder *b = verbs_qp_ex_of(qp);
 	if (b->error != 0)
 		return NULL;
 	if (qp->wr_flags & ~known & ~(unsigned)IBV_SEND_INLINE)
-		refuse(b, EINVAL);
+		verbs_qp_ex_refuse(b, EINVAL);
 	else if (b->request_count == b->max_wr ||
-	         !grow(&b->requests, &b->request_room, b->request_count + 1, sizeof(*b->requests)))
-		refuse(b, ENOMEM);
+	         !verbs_qp_ex_grow(&b->requests, &b->request_room, b->request_count + 1,
+	                           sizeof(*b->requests)))
+		verbs_qp_ex_refuse(b, ENOMEM);
 	if (b->error != 0)
 		return NULL;
 	struct request *request = &b->requests[b->request_count++];
@@ -81,9 +82,9 @@ static struct hdl_send_wr *add(struct ibv_qp_ex *qp, uint32_t opcode)
 /* The request that a wr_set_* call is about; NULL and an error when there is none. */
 static struct request *last(struct ibv_qp_ex *qp)
 {
-	struct builder *b = of(qp);
+	struct builder *b = verbs_qp_ex_of(qp);
 	if (b->error == 0 && b->request_count == 0)
-		refuse(b, EINVAL);
+		verbs_qp_ex_refuse(b, EINVAL);
 	return b->error == 0 ? &b->requests[b->request_count - 1] : NULL;
 }
 
@@ -91,26 +92,26 @@ static struct request *last(struct ibv_qp_ex *qp)
 
 static void wr_send(struct ibv_qp_ex *qp)
 {
-	add(qp, HDL_OP_SEND);
+	verbs_qp_ex_add(qp, HDL_OP_SEND);
 }
 
 static void wr_send_imm(struct ibv_qp_ex *qp, __be32 imm)
 {
-	struct hdl_send_wr *wr = add(qp, HDL_OP_SEND_IMM);
+	struct hdl_send_wr *wr = verbs_qp_ex_add(qp, HDL_OP_SEND_IMM);
 	if (wr != NULL)
 		wr->imm = imm;
 }
 
 static void wr_send_inv(struct ibv_qp_ex *qp, uint32_t rkey)
 {
-	struct hdl_send_wr *wr = add(qp, HDL_OP_SEND_INVALIDATE);
+	struct hdl_send_wr *wr = verbs_qp_ex_add(qp, HDL_OP_SEND_INVALIDATE);
 	if (wr != NULL)
 		wr->invalidate_key.v = rkey;
 }
 
 static void wr_local_inv(struct ibv_qp_ex *qp, uint32_t rkey)
 {
-	struct hdl_send_wr *wr = add(qp, HDL_OP_INVALIDATE);
+	struct hdl_send_wr *wr = verbs_qp_ex_add(qp, HDL_OP_INVALIDATE);
 	if (wr != NULL)
 		wr->invalidate_key.v = rkey;
 }
@@ -118,7 +119,7 @@ static void wr_local_inv(struct ibv_qp_ex *qp, uint32_t rkey)
 static struct hdl_send_wr *add_rdma(struct ibv_qp_ex *qp, uint32_t opcode, uint32_t rkey,
                                     uint64_t addr)
 {
-	struct hdl_send_wr *wr = add(qp, opcode);
+	struct hdl_send_wr *wr = verbs_qp_ex_add(qp, opcode);
 	if (wr != NULL) {
 		wr->u.rdma.addr = addr;
 		wr->u.rdma.key.v = rkey;
@@ -146,7 +147,7 @@ static void wr_rdma_write_imm(struct ibv_qp_ex *qp, uint32_t rkey, uint64_t addr
 static void wr_atomic_cmp_swp(struct ibv_qp_ex *qp, uint32_t rkey, uint64_t addr, uint64_t compare,
                               uint64_t swap)
 {
-	struct hdl_send_wr *wr = add(qp, HDL_OP_COMPARE_SWAP);
+	struct hdl_send_wr *wr = verbs_qp_ex_add(qp, HDL_OP_COMPARE_SWAP);
 	if (wr == NULL)
 		return;
 	wr->u.atomic.addr = addr;
@@ -157,7 +158,7 @@ static void wr_atomic_cmp_swp(struct ibv_qp_ex *qp, uint32_t rkey, uint64_t addr
 
 static void wr_atomic_fetch_add(struct ibv_qp_ex *qp, uint32_t rkey, uint64_t addr, uint64_t value)
 {
-	struct hdl_send_wr *wr = add(qp, HDL_OP_FETCH_ADD);
+	struct hdl_send_wr *wr = verbs_qp_ex_add(qp, HDL_OP_FETCH_ADD);
 	if (wr == NULL)
 		return;
 	wr->u.atomic.addr = addr;
@@ -168,12 +169,12 @@ static void wr_atomic_fetch_add(struct ibv_qp_ex *qp, uint32_t rkey, uint64_t ad
 static void wr_bind_mw(struct ibv_qp_ex *qp, struct ibv_mw *mw, uint32_t rkey,
                        const struct ibv_mw_bind_info *info)
 {
-	struct hdl_send_wr *wr = add(qp, HDL_OP_BIND);
+	struct hdl_send_wr *wr = verbs_qp_ex_add(qp, HDL_OP_BIND);
 	if (wr == NULL)
 		return;
 	int error = compat_bind(wr, mw, rkey, info);
 	if (error != 0)
-		refuse(of(qp), error);
+		verbs_qp_ex_refuse(verbs_qp_ex_of(qp), error);
 	else
 		mw->rkey = wr->bind.key.v;
 }
@@ -199,14 +200,14 @@ static void wr_set_xrc_srqn(struct ibv_qp_ex *qp, uint32_t number)
 
 static void wr_set_sge_list(struct ibv_qp_ex *qp, size_t count, const struct ibv_sge *list)
 {
-	struct builder *b = of(qp);
+	struct builder *b = verbs_qp_ex_of(qp);
 	struct request *request = last(qp);
 	if (request == NULL)
 		return;
 	if (count > b->max_sge)
-		refuse(b, EINVAL);
-	else if (!grow(&b->sges, &b->sge_room, b->sge_count + count, sizeof(*b->sges)))
-		refuse(b, ENOMEM);
+		verbs_qp_ex_refuse(b, EINVAL);
+	else if (!verbs_qp_ex_grow(&b->sges, &b->sge_room, b->sge_count + count, sizeof(*b->sges)))
+		verbs_qp_ex_refuse(b, ENOMEM);
 	if (b->error != 0)
 		return;
 	for (size_t i = 0; i < count; i++)
@@ -227,7 +228,7 @@ static void wr_set_sge(struct ibv_qp_ex *qp, uint32_t lkey, uint64_t addr, uint3
 static void wr_set_inline_data_list(struct ibv_qp_ex *qp, size_t count,
                                     const struct ibv_data_buf *list)
 {
-	struct builder *b = of(qp);
+	struct builder *b = verbs_qp_ex_of(qp);
 	struct request *request = last(qp);
 	if (request == NULL)
 		return;
@@ -236,12 +237,12 @@ static void wr_set_inline_data_list(struct ibv_qp_ex *qp, size_t count,
 		length = list[i].length > b->max_inline ? b->max_inline + 1u
 		                                        : length + list[i].length;
 	if (length > b->max_inline) {
-		refuse(b, EINVAL);
+		verbs_qp_ex_refuse(b, EINVAL);
 		return;
 	}
-	if (!grow(&b->bytes, &b->byte_room, b->byte_count + length, 1) ||
-	    !grow(&b->sges, &b->sge_room, b->sge_count + 1, sizeof(*b->sges))) {
-		refuse(b, ENOMEM);
+	if (!verbs_qp_ex_grow(&b->bytes, &b->byte_room, b->byte_count + length, 1) ||
+	    !verbs_qp_ex_grow(&b->sges, &b->sge_room, b->sge_count + 1, sizeof(*b->sges))) {
+		verbs_qp_ex_refuse(b, ENOMEM);
 		return;
 	}
 	request->first_byte = b->byte_count;
@@ -266,7 +267,7 @@ static void wr_set_inline_data(struct ibv_qp_ex *qp, void *addr, size_t length)
 
 static void wr_start(struct ibv_qp_ex *qp)
 {
-	struct builder *b = of(qp);
+	struct builder *b = verbs_qp_ex_of(qp);
 	pthread_mutex_lock(&b->lock);
 	b->error = 0;
 	b->request_count = b->sge_count = b->byte_count = 0;
@@ -274,12 +275,12 @@ static void wr_start(struct ibv_qp_ex *qp)
 
 static void wr_abort(struct ibv_qp_ex *qp)
 {
-	pthread_mutex_unlock(&of(qp)->lock);
+	pthread_mutex_unlock(&verbs_qp_ex_of(qp)->lock);
 }
 
 static int wr_complete(struct ibv_qp_ex *qp)
 {
-	struct builder *b = of(qp);
+	struct builder *b = verbs_qp_ex_of(qp);
 	int error = b->error;
 	for (size_t i = 0; error == 0 && i < b->request_count; i++) {
 		struct request *request = &b->requests[i];
@@ -311,7 +312,7 @@ static int wr_complete(struct ibv_qp_ex *qp)
 	(UC_OPS | IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | \
 	 IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD)
 
-static void fill_calls(struct ibv_qp_ex *qp, uint64_t ops)
+static void verbs_qp_ex_fill_calls(struct ibv_qp_ex *qp, uint64_t ops)
 {
 #define CALL(bit, call)                  \
 	do {                             \
@@ -364,7 +365,7 @@ int compat_builder_create(struct compat_qp *qp, uint64_t ops)
 	qp->builder->max_wr = init.cap.max_send_wr;
 	qp->builder->max_sge = init.cap.max_send_sge;
 	qp->builder->max_inline = init.cap.max_inline;
-	fill_calls(&qp->ibv, ops);
+	verbs_qp_ex_fill_calls(&qp->ibv, ops);
 	return 0;
 }
 

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 
 /* @xrcd and @cq: of an XRC queue, or NULL. */
-static struct ibv_srq *make(struct ibv_pd *pd, struct ibv_srq_init_attr *attr,
-                            struct ibv_xrcd *xrcd, struct ibv_cq *cq)
+static struct ibv_srq *verbs_srq_make(struct ibv_pd *pd, struct ibv_srq_init_attr *attr,
+                                      struct ibv_xrcd *xrcd, struct ibv_cq *cq)
 {
 	if (!compat_live(OBJECT_PD, pd) || (xrcd != NULL && !compat_live(OBJECT_XRCD, xrcd)) ||
 	    (cq != NULL && !compat_live(OBJECT_CQ, cq)))
@@ -44,7 +44,7 @@ static struct ibv_srq *make(struct ibv_pd *pd, struct ibv_srq_init_attr *attr,
 
 struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr)
 {
-	return make(pd, attr, NULL, NULL);
+	return verbs_srq_make(pd, attr, NULL, NULL);
 }
 
 struct ibv_srq *compat_create_srq_ex(struct ibv_context *context, struct ibv_srq_init_attr_ex *attr)
@@ -59,12 +59,12 @@ struct ibv_srq *compat_create_srq_ex(struct ibv_context *context, struct ibv_srq
 	/* The first members of both structures are the same. */
 	struct ibv_srq_init_attr *basic = (struct ibv_srq_init_attr *)(void *)attr;
 	if (type == IBV_SRQT_BASIC)
-		return make(attr->pd, basic, NULL, NULL);
+		return verbs_srq_make(attr->pd, basic, NULL, NULL);
 	if (type != IBV_SRQT_XRC)
 		return compat_fail(EOPNOTSUPP);
 	if ((attr->comp_mask & xrc) != xrc || attr->xrcd == NULL || attr->cq == NULL)
 		return compat_fail(EINVAL);
-	return make(attr->pd, basic, attr->xrcd, attr->cq);
+	return verbs_srq_make(attr->pd, basic, attr->xrcd, attr->cq);
 }
 
 int ibv_modify_srq(struct ibv_srq *ibv, struct ibv_srq_attr *attr, int mask)

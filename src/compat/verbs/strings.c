@@ -3,9 +3,10 @@
 
 #include <stddef.h>
 
-#define NAME_OF(table, value) name_of(table, sizeof(table) / sizeof((table)[0]), (int)(value))
+#define NAME_OF(table, value) \
+	verbs_strings_name_of(table, sizeof(table) / sizeof((table)[0]), (int)(value))
 
-static const char *name_of(const char *const *table, size_t count, int value)
+static const char *verbs_strings_name_of(const char *const *table, size_t count, int value)
 {
 	return value >= 0 && (size_t)value < count && table[value] != NULL ? table[value]
 	                                                                   : "unknown";

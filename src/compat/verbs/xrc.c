@@ -38,7 +38,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the two lists */
 static struct domain *domains;
 static struct shared_qp *shared_qps;
 
-static struct compat_xrcd *of(struct ibv_xrcd *xrcd)
+static struct compat_xrcd *verbs_xrc_of(struct ibv_xrcd *xrcd)
 {
 	return (struct compat_xrcd *)xrcd;
 }
@@ -52,18 +52,18 @@ void compat_xrc_forget(void)
 
 struct hdl_xrcd *compat_xrcd_use(struct ibv_xrcd *xrcd)
 {
-	atomic_fetch_add(&of(xrcd)->users, 1);
-	return of(xrcd)->domain->hdl;
+	atomic_fetch_add(&verbs_xrc_of(xrcd)->users, 1);
+	return verbs_xrc_of(xrcd)->domain->hdl;
 }
 
 void compat_xrcd_leave(struct ibv_xrcd *xrcd)
 {
-	atomic_fetch_sub(&of(xrcd)->users, 1);
+	atomic_fetch_sub(&verbs_xrc_of(xrcd)->users, 1);
 }
 
 /* --- domains --- */
 
-static struct domain *find(const struct hdl_adapter *adapter, const struct stat *file)
+static struct domain *verbs_xrc_find(const struct hdl_adapter *adapter, const struct stat *file)
 {
 	struct domain *at = domains;
 	while (at != NULL && (at->adapter != adapter || at->fd < 0 || at->device != file->st_dev ||
@@ -72,7 +72,8 @@ static struct domain *find(const struct hdl_adapter *adapter, const struct stat 
 	return at;
 }
 
-static int make(struct hdl_adapter *adapter, int fd, const struct stat *file, struct domain **out)
+static int verbs_xrc_make(struct hdl_adapter *adapter, int fd, const struct stat *file,
+                          struct domain **out)
 {
 	struct domain *domain = calloc(1, sizeof(*domain));
 	if (domain == NULL)
@@ -106,12 +107,13 @@ static int open_domain(struct hdl_adapter *adapter, const struct ibv_xrcd_init_a
 {
 	struct stat file = {0};
 	if (attr->fd == -1)
-		return make(adapter, -1, NULL, out);
+		return verbs_xrc_make(adapter, -1, NULL, out);
 	if (fstat(attr->fd, &file) != 0)
 		return errno;
-	*out = find(adapter, &file);
+	*out = verbs_xrc_find(adapter, &file);
 	if (*out == NULL)
-		return attr->oflags & O_CREAT ? make(adapter, attr->fd, &file, out) : EAGAIN;
+		return attr->oflags & O_CREAT ? verbs_xrc_make(adapter, attr->fd, &file, out)
+		                              : EAGAIN;
 	return attr->oflags & O_EXCL ? EINVAL : 0;
 }
 
@@ -161,7 +163,7 @@ static int close_domain(struct domain *domain)
 
 int compat_close_xrcd(struct ibv_xrcd *ibv)
 {
-	struct compat_xrcd *xrcd = of(ibv);
+	struct compat_xrcd *xrcd = verbs_xrc_of(ibv);
 	struct live *live = compat_live_take(OBJECT_XRCD, ibv);
 	if (live == NULL)
 		return compat_error(EINVAL);

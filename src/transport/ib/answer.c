@@ -38,8 +38,8 @@ static uint8_t own_credits(const struct qp *qp)
 	                                                : ib_credit_code(wq_held(&qp->rq));
 }
 
-static void put_headers(const struct qp *qp, uint8_t opcode, uint32_t psn, uint32_t msn,
-                        struct ib_packet *packet)
+static void ib_answer_put_headers(const struct qp *qp, uint8_t opcode, uint32_t psn, uint32_t msn,
+                                  struct ib_packet *packet)
 {
 	opcode |= ib_transport_of(qp);
 	packet->op = ib_opcode(opcode);
@@ -68,7 +68,7 @@ static bool send_plain(struct engine *engine, const struct path *path,
 static bool send_value(struct engine *engine, struct qp *qp, const struct read_entry *entry)
 {
 	struct ib_packet packet;
-	put_headers(qp, IB_OP_ATOMIC_ACK, entry->msn, qp->ib->msn, &packet);
+	ib_answer_put_headers(qp, IB_OP_ATOMIC_ACK, entry->msn, qp->ib->msn, &packet);
 	packet.atomicack.original = entry->result;
 	return send_plain(engine, ib_respond_path(qp->ib, entry), &packet);
 }
@@ -183,11 +183,11 @@ static bool send_response(struct engine *engine, struct qp *qp, struct read_entr
 		burst_begin(engine, ib, entry);
 	if (burst_over(engine, qp))
 		return false;
-	put_headers(qp,
-	            first  ? (last ? IB_OP_READ_RESPONSE_ONLY : IB_OP_READ_RESPONSE_FIRST)
-	            : last ? IB_OP_READ_RESPONSE_LAST
-	                   : IB_OP_READ_RESPONSE_MIDDLE,
-	            psn, (uint32_t)entry->result + 1, &packet);
+	ib_answer_put_headers(qp,
+	                      first  ? (last ? IB_OP_READ_RESPONSE_ONLY : IB_OP_READ_RESPONSE_FIRST)
+	                      : last ? IB_OP_READ_RESPONSE_LAST
+	                             : IB_OP_READ_RESPONSE_MIDDLE,
+	                      psn, (uint32_t)entry->result + 1, &packet);
 	packet.payload_bytes = count;
 	uint8_t *start,
 	        *payload = ib_begin_packet(engine, ib_respond_path(ib, entry), &packet, &start);
@@ -271,7 +271,7 @@ static bool send_echo(struct engine *engine, const struct qp *qp)
 	uint32_t end = ib->reads_sent != ib->reads_put
 	                       ? qp->reads.entries[ib->reads_sent & qp->reads.mask].msn
 	                       : ib->expected_psn;
-	put_headers(qp, IB_OP_ACK, end - 1, ib->msn, &packet);
+	ib_answer_put_headers(qp, IB_OP_ACK, end - 1, ib->msn, &packet);
 	return send_plain(engine, ib_way(ib, ib->stripe->echo_way), &packet);
 }
 
@@ -310,7 +310,7 @@ bool ib_answer(struct engine *engine, struct qp *qp)
 	}
 	if (ib->ack_due) {
 		struct ib_packet packet;
-		put_headers(qp, IB_OP_ACK, ib->ack_psn, ib->msn, &packet);
+		ib_answer_put_headers(qp, IB_OP_ACK, ib->ack_psn, ib->msn, &packet);
 		if (ib_aeth_kind(ib->syndrome) != IB_AETH_ACK)
 			packet.aeth.syndrome = ib->syndrome;
 		if (!send_plain(engine, ib_reply_path(qp->ib), &packet))

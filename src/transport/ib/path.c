@@ -43,7 +43,7 @@ bool ib_path_failed(struct engine *engine, struct qp *qp)
 }
 
 /* Two ways between the same two addresses have different source ports. */
-static bool striped(struct ib *ib, const struct path *came)
+static bool ib_path_striped(struct ib *ib, const struct path *came)
 {
 	bool first = along(&ib->path, came), second = along(&ib->alternate, came);
 	if (first && second)
@@ -56,7 +56,7 @@ bool ib_path_take(struct qp *qp, const struct path *came, bool migreq)
 {
 	struct ib *ib = qp->ib;
 	if (ib->stripe != NULL)
-		return striped(ib, came);
+		return ib_path_striped(ib, came);
 	bool other = (ib->has_alternate || ib->has_former) && along(&ib->alternate, came);
 	bool moving = qp->attr.path_mig_state == HDL_MIG_ARMED && migreq && other;
 	/* Until it is known to be the peer's, what it asks for is answered where it came from, and nothing else. */

@@ -12,24 +12,24 @@
 
 /* --- who gets what --- */
 
-static bool is_for(const struct raw_entry *entry, uint8_t next_header, const uint8_t *gid)
+static bool ib_raw_is_for(const struct raw_entry *entry, uint8_t next_header, const uint8_t *gid)
 {
 	return entry->next_header == next_header && memcmp(entry->gid.raw, gid, 16) == 0;
 }
 
-static uint32_t find(const struct engine *engine, const struct qp *qp, uint8_t next_header,
-                     const struct hdl_gid *gid)
+static uint32_t ib_raw_find(const struct engine *engine, const struct qp *qp, uint8_t next_header,
+                            const struct hdl_gid *gid)
 {
 	uint32_t i = 0;
-	while (i < engine->raw_count &&
-	       (engine->raws[i].qp != qp || !is_for(&engine->raws[i], next_header, gid->raw)))
+	while (i < engine->raw_count && (engine->raws[i].qp != qp ||
+	                                 !ib_raw_is_for(&engine->raws[i], next_header, gid->raw)))
 		i++;
 	return i;
 }
 
 int raw_attach(struct engine *engine, struct qp *qp, uint8_t next_header, const struct hdl_gid *gid)
 {
-	if (find(engine, qp, next_header, gid) != engine->raw_count)
+	if (ib_raw_find(engine, qp, next_header, gid) != engine->raw_count)
 		return 0;
 	if (engine->raw_count == HDL_MAX_RAW)
 		return -HDL_ENOMEM;
@@ -40,7 +40,7 @@ int raw_attach(struct engine *engine, struct qp *qp, uint8_t next_header, const 
 bool raw_detach(struct engine *engine, const struct qp *qp, uint8_t next_header,
                 const struct hdl_gid *gid)
 {
-	uint32_t at = find(engine, qp, next_header, gid);
+	uint32_t at = ib_raw_find(engine, qp, next_header, gid);
 	if (at == engine->raw_count)
 		return false;
 	engine->raws[at] = engine->raws[--engine->raw_count];
@@ -70,7 +70,7 @@ void raw_take(struct engine *engine, const uint8_t *frame, size_t bytes)
 	bool taken = false;
 	for (uint32_t i = 0; i < engine->raw_count; i++) {
 		const struct raw_entry *entry = &engine->raws[i];
-		if (!is_for(entry, header.next_header, header.dst) ||
+		if (!ib_raw_is_for(entry, header.next_header, header.dst) ||
 		    !qp_may_receive(qp_state(entry->qp)))
 			continue;
 		op_receive_datagram(engine, entry->qp, &message);
@@ -82,7 +82,7 @@ void raw_take(struct engine *engine, const uint8_t *frame, size_t bytes)
 
 /* --- out --- */
 
-static enum step send_datagram(struct engine *engine, struct qp *qp, struct wqe_send *wqe)
+static enum step ib_raw_send_datagram(struct engine *engine, struct qp *qp, struct wqe_send *wqe)
 {
 	uint8_t frame[HDL_RAW_MTU];
 	struct ipv6_header header;
@@ -113,7 +113,7 @@ bool raw_run(struct engine *engine, struct qp *qp)
 		struct wqe_send *wqe = wq_at(&qp->sq, qp->next);
 		step = request_own(engine, qp, wqe);
 		if (step == STEP_BY_TARGET)
-			step = send_datagram(engine, qp, wqe);
+			step = ib_raw_send_datagram(engine, qp, wqe);
 		if (step != STEP_NEXT || request_failed(wqe))
 			break;
 		qp->next++;

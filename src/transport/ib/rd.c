@@ -190,7 +190,7 @@ void rd_reap(struct engine *engine, struct qp *context)
 /* --- requester: the queue pair --- */
 
 /* The message @wqe of @qp is put in line. */
-static enum step join(struct engine *engine, struct qp *qp, struct wqe_send *wqe)
+static enum step ib_rd_join(struct engine *engine, struct qp *qp, struct wqe_send *wqe)
 {
 	struct qp *context = rd_find_context(engine, wqe->u.rd.eecn);
 	if (context == NULL || context->rdd != qp->rdd) {
@@ -215,7 +215,7 @@ bool rd_run(struct engine *engine, struct qp *qp)
 		struct wqe_send *wqe = wq_at(&qp->sq, qp->next);
 		enum step step = request_own(engine, qp, wqe);
 		if (step == STEP_BY_TARGET)
-			step = join(engine, qp, wqe);
+			step = ib_rd_join(engine, qp, wqe);
 		if (step == STEP_NEXT)
 			request_reap(engine, qp);
 		budget--;
@@ -335,8 +335,8 @@ bool rd_takes_itself(struct engine *engine, struct qp *context, const struct ib_
 }
 
 /* May the message that @packet begins go to @to? (IBTA section 9.6.1.4: destination, domain and Q_Key) */
-static bool admits(struct engine *engine, const struct qp *context, const struct qp *to,
-                   const struct ib_packet *packet)
+static bool ib_rd_admits(struct engine *engine, const struct qp *context, const struct qp *to,
+                         const struct ib_packet *packet)
 {
 	if (to == NULL || to->type != HDL_QP_RD || to->rdd != context->rdd ||
 	    !qp_may_receive(qp_state(to))) {
@@ -356,7 +356,7 @@ bool rd_request(struct engine *engine, struct qp *context, const struct ib_packe
 	struct ib *ib = context->ib;
 	bool begins = packet->op->part == IB_FIRST || packet->op->part == IB_ONLY, done;
 	struct qp *to = begins ? engine_find_qp(engine, packet->bth.dest_qp) : ib->to;
-	if (begins ? !admits(engine, context, to, packet)
+	if (begins ? !ib_rd_admits(engine, context, to, packet)
 	           : to == NULL || to->qpn != packet->bth.dest_qp) {
 		ib_owe_nak(engine, context, IB_NAK_INVALID_RD_REQUEST, packet->bth.psn);
 		rd_refused(engine, context);
@@ -407,7 +407,7 @@ void rd_leave(struct engine *engine, struct qp *qp)
 }
 
 /* Nothing is sent or received any more. */
-static void end(struct engine *engine, struct qp *context)
+static void ib_rd_end(struct engine *engine, struct qp *context)
 {
 	struct ib *ib = context->ib;
 	struct qp *qp = ib->from;
@@ -441,7 +441,7 @@ void rd_enter(struct engine *engine, struct qp *context, enum hdl_qp_state state
 		break;
 	case HDL_QPS_RESET:
 	case HDL_QPS_ERR:
-		end(engine, context);
+		ib_rd_end(engine, context);
 		context->ib->ack_due = false;
 		break;
 	default:

@@ -47,8 +47,8 @@ void ib_owe_nak(struct engine *engine, struct qp *qp, enum ib_nak_code code, uin
 
 /* The request cannot be executed: tell the peer, raise the event unless a completion tells, fail (IBTA table 62). An unreliable one
  * is dropped with the rest of its message. */
-static void refuse_quietly(struct engine *engine, struct qp *qp, enum ib_nak_code code,
-                           uint32_t psn, enum hdl_detail detail, bool told)
+static void ib_request_refuse_quietly(struct engine *engine, struct qp *qp, enum ib_nak_code code,
+                                      uint32_t psn, enum hdl_detail detail, bool told)
 {
 	qp->ib->kind = IB_NOTHING;
 	tpt_count(engine->tpt, detail);
@@ -67,15 +67,15 @@ static void refuse_quietly(struct engine *engine, struct qp *qp, enum ib_nak_cod
 	qp_enter(engine, qp, HDL_QPS_ERR);
 }
 
-static void refuse(struct engine *engine, struct qp *qp, enum ib_nak_code code, uint32_t psn,
-                   enum hdl_detail detail)
+static void ib_request_refuse(struct engine *engine, struct qp *qp, enum ib_nak_code code,
+                              uint32_t psn, enum hdl_detail detail)
 {
-	refuse_quietly(engine, qp, code, psn, detail, false);
+	ib_request_refuse_quietly(engine, qp, code, psn, detail, false);
 }
 
 static void invalid(struct engine *engine, struct qp *qp, const struct ib_packet *packet)
 {
-	refuse(engine, qp, IB_NAK_INVALID_REQUEST, packet->bth.psn, HDL_DETAIL_NONE);
+	ib_request_refuse(engine, qp, IB_NAK_INVALID_REQUEST, packet->bth.psn, HDL_DETAIL_NONE);
 }
 
 static enum ib_nak_code code_for(enum hdl_detail detail)
@@ -89,8 +89,9 @@ static enum ib_nak_code code_for(enum hdl_detail detail)
 /* --- receives --- */
 
 /* A message, or a part of it, found no receive or broke the one it found. */
-static void not_received(struct engine *engine, struct qp *qp, const struct ib_packet *packet,
-                         enum op_received received, enum hdl_detail detail)
+static void ib_request_not_received(struct engine *engine, struct qp *qp,
+                                    const struct ib_packet *packet, enum op_received received,
+                                    enum hdl_detail detail)
 {
 	uint32_t psn = packet->bth.psn;
 	switch (received) {
@@ -110,7 +111,7 @@ static void not_received(struct engine *engine, struct qp *qp, const struct ib_p
 			qp->ib->kind = IB_NOTHING;
 			return;
 		}
-		refuse(engine, qp, IB_NAK_INVALID_REQUEST, psn, detail);
+		ib_request_refuse(engine, qp, IB_NAK_INVALID_REQUEST, psn, detail);
 		break;
 	case OP_INVALIDATE_REFUSED:
 		/* IBTA section 9.9.6.3, class J: the message is there, and is acknowledged as such. That its key could not be taken back is
@@ -154,7 +155,7 @@ static bool receive(struct engine *engine, struct qp *qp, const struct ib_packet
 		counter_add(&engine->counters[ENGINE_BYTES_RECEIVED], length);
 		return true;
 	}
-	not_received(engine, qp, packet, received, detail);
+	ib_request_not_received(engine, qp, packet, received, detail);
 	return false;
 }
 
@@ -165,7 +166,8 @@ static bool ends(const struct ib_packet *packet)
 	return packet->op->part == IB_LAST || packet->op->part == IB_ONLY;
 }
 
-static bool run_send(struct engine *engine, struct qp *qp, const struct ib_packet *packet)
+static bool ib_request_run_send(struct engine *engine, struct qp *qp,
+                                const struct ib_packet *packet)
 {
 	struct ib *ib = qp->ib;
 	uint32_t count = (uint32_t)packet->payload_bytes;
@@ -186,7 +188,7 @@ static bool run_send(struct engine *engine, struct qp *qp, const struct ib_packe
 	if (received != OP_RECEIVED) {
 		if (packet->op->part == IB_FIRST)
 			ib->kind = IB_NOTHING;
-		not_received(engine, qp, packet, received, detail);
+		ib_request_not_received(engine, qp, packet, received, detail);
 		return false;
 	}
 	/* The receive is there: part of it is filled. */
@@ -214,7 +216,7 @@ static bool begin_write(struct engine *engine, struct qp *qp, const struct ib_pa
 	}
 	/* With immediate data a receive is needed; look before the data is placed. */
 	if (only && (packet->headers & IB_HAS_IMMDT) != 0 && !op_has_receive(ib->to)) {
-		not_received(engine, qp, packet, OP_NO_RECEIVE, HDL_DETAIL_NONE);
+		ib_request_not_received(engine, qp, packet, OP_NO_RECEIVE, HDL_DETAIL_NONE);
 		return false;
 	}
 	enum hdl_detail detail = HDL_DETAIL_NONE;
@@ -232,7 +234,8 @@ static bool begin_write(struct engine *engine, struct qp *qp, const struct ib_pa
 		 * one, whose first packet does not say that the last will bring immediate data. */
 		bool told = (packet->headers & IB_HAS_IMMDT) != 0 && qp_reliable(qp) &&
 		            qp->type != QP_TYPE_EEC && op_refuse_receive(engine, qp, detail);
-		refuse_quietly(engine, qp, code_for(detail), packet->bth.psn, detail, told);
+		ib_request_refuse_quietly(engine, qp, code_for(detail), packet->bth.psn, detail,
+		                          told);
 		return false;
 	}
 	ib->kind = IB_WRITE;
@@ -243,7 +246,8 @@ static bool begin_write(struct engine *engine, struct qp *qp, const struct ib_pa
 	return true;
 }
 
-static bool run_write(struct engine *engine, struct qp *qp, const struct ib_packet *packet)
+static bool ib_request_run_write(struct engine *engine, struct qp *qp,
+                                 const struct ib_packet *packet)
 {
 	struct ib *ib = qp->ib;
 	uint32_t count = (uint32_t)packet->payload_bytes;
@@ -256,7 +260,7 @@ static bool run_write(struct engine *engine, struct qp *qp, const struct ib_pack
 	}
 	bool immediate = (packet->headers & IB_HAS_IMMDT) != 0;
 	if (immediate && !op_has_receive(ib->to)) {
-		not_received(engine, qp, packet, OP_NO_RECEIVE, HDL_DETAIL_NONE);
+		ib_request_not_received(engine, qp, packet, OP_NO_RECEIVE, HDL_DETAIL_NONE);
 		return false;
 	}
 	struct hdl_sge piece,
@@ -267,7 +271,8 @@ static bool run_write(struct engine *engine, struct qp *qp, const struct ib_pack
 	if (result.detail != HDL_DETAIL_NONE) {
 		if (result.detail == HDL_DETAIL_GONE)
 			op_memory_gone(engine, result.key);
-		refuse(engine, qp, code_for(result.detail), packet->bth.psn, result.detail);
+		ib_request_refuse(engine, qp, code_for(result.detail), packet->bth.psn,
+		                  result.detail);
 		return false;
 	}
 	counter_add(&engine->counters[ENGINE_BYTES_WRITTEN], count);
@@ -311,14 +316,14 @@ static void owe_entry(struct engine *engine, struct qp *qp, struct read_entry *e
 }
 
 /* Long reads come as several requests. */
-static bool goes_on(const struct ib *ib, const struct ib_packet *packet)
+static bool ib_request_goes_on(const struct ib *ib, const struct ib_packet *packet)
 {
 	return packet->op->operation == IB_READ_REQUEST && packet->bth.psn == ib->read_psn &&
 	       packet->reth.addr == ib->read_end && packet->reth.rkey == ib->read_key.v;
 }
 
-static bool run_read(struct engine *engine, struct qp *qp, const struct ib_packet *packet,
-                     uint32_t *span)
+static bool ib_request_run_read(struct engine *engine, struct qp *qp,
+                                const struct ib_packet *packet, uint32_t *span)
 {
 	struct ib *ib = qp->ib;
 	const struct ib_reth *reth = &packet->reth;
@@ -341,13 +346,13 @@ static bool run_read(struct engine *engine, struct qp *qp, const struct ib_packe
 	                ? HDL_DETAIL_NONE
 	                : respond_check(engine, ib->to, &whole, HDL_ACCESS_REMOTE_READ, &range);
 	if (detail != HDL_DETAIL_NONE) {
-		refuse(engine, qp, code_for(detail), packet->bth.psn, detail);
+		ib_request_refuse(engine, qp, code_for(detail), packet->bth.psn, detail);
 		return false;
 	}
 	entry->addr = reth->addr;
 	entry->key = reth->rkey;
 	entry->length = entry->to = reth->length_bytes;
-	if (goes_on(ib, packet)) {
+	if (ib_request_goes_on(ib, packet)) {
 		qp->reads.entries[(ib->reads_put - 1) & qp->reads.mask].joined = true;
 		ib->touch_due = false;
 	}
@@ -358,7 +363,8 @@ static bool run_read(struct engine *engine, struct qp *qp, const struct ib_packe
 	return true;
 }
 
-static bool run_atomic(struct engine *engine, struct qp *qp, const struct ib_packet *packet)
+static bool ib_request_run_atomic(struct engine *engine, struct qp *qp,
+                                  const struct ib_packet *packet)
 {
 	const struct ib_atomiceth *eth = &packet->atomiceth;
 	bool add = packet->op->operation == IB_FETCH_ADD;
@@ -386,7 +392,7 @@ static bool run_atomic(struct engine *engine, struct qp *qp, const struct ib_pac
 	if (detail != HDL_DETAIL_NONE) {
 		if (detail == HDL_DETAIL_GONE)
 			op_memory_gone(engine, range.key);
-		refuse(engine, qp, code_for(detail), packet->bth.psn, detail);
+		ib_request_refuse(engine, qp, code_for(detail), packet->bth.psn, detail);
 		return false;
 	}
 	respond_touch(engine, range.key);
@@ -418,17 +424,17 @@ bool ib_run_request(struct engine *engine, struct qp *qp, const struct ib_packet
                     uint32_t *span)
 {
 	*span = 1;
-	if (qp->ib->touch_due && !goes_on(qp->ib, packet))
+	if (qp->ib->touch_due && !ib_request_goes_on(qp->ib, packet))
 		ib_touch(engine, qp);
 	switch (packet->op->operation) {
 	case IB_SEND:
-		return run_send(engine, qp, packet);
+		return ib_request_run_send(engine, qp, packet);
 	case IB_WRITE:
-		return run_write(engine, qp, packet);
+		return ib_request_run_write(engine, qp, packet);
 	case IB_READ_REQUEST:
-		return run_read(engine, qp, packet, span);
+		return ib_request_run_read(engine, qp, packet, span);
 	default:
-		return run_atomic(engine, qp, packet);
+		return ib_request_run_atomic(engine, qp, packet);
 	}
 }
 
@@ -475,7 +481,8 @@ static uint32_t repeated_ack(const struct qp *qp, uint32_t psn)
 }
 
 /* A request that came before was executed, so the answer got lost or late (IBTA section 9.7.5.1.2). */
-static void repeated(struct engine *engine, struct qp *qp, const struct ib_packet *packet)
+static void ib_request_repeated(struct engine *engine, struct qp *qp,
+                                const struct ib_packet *packet)
 {
 	struct ib *ib = qp->ib;
 	uint8_t operation = packet->op->operation;
@@ -582,8 +589,8 @@ static bool expected(struct engine *engine, struct qp *qp, const struct ib_packe
 }
 
 /* Packets come along two ways: those that are early are kept. */
-static void striped(struct engine *engine, struct qp *qp, const struct ib_packet *packet,
-                    uint32_t ahead)
+static void ib_request_striped(struct engine *engine, struct qp *qp, const struct ib_packet *packet,
+                               uint32_t ahead)
 {
 	struct ib *ib = qp->ib;
 	if (ahead >= ib->stripe->count) { /* more than the peer may have in flight */
@@ -616,9 +623,9 @@ void ib_request(struct engine *engine, struct qp *qp, const struct ib_packet *pa
 		return;
 	int32_t distance = ib_psn_distance(packet->bth.psn, ib->expected_psn);
 	if (distance < 0)
-		repeated(engine, qp, packet);
+		ib_request_repeated(engine, qp, packet);
 	else if (ib->stripe != NULL)
-		striped(engine, qp, packet, (uint32_t)distance);
+		ib_request_striped(engine, qp, packet, (uint32_t)distance);
 	else if (distance > 0)
 		ask_again(engine, qp);
 	else

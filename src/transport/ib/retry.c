@@ -24,7 +24,7 @@ void ib_reap(struct engine *engine, struct qp *qp)
 /* --- where things are --- */
 
 /* The element that holds @psn and is not over; NULL: none. */
-static struct wqe_send *find(const struct qp *qp, uint32_t psn, uint32_t *index)
+static struct wqe_send *ib_retry_find(const struct qp *qp, uint32_t psn, uint32_t *index)
 {
 	for (uint32_t i = wq_head(&qp->sq), end = wq_tail(&qp->sq); i != end; i++) {
 		struct wqe_send *wqe = wq_at(&qp->sq, i);
@@ -53,7 +53,7 @@ static uint32_t wanted_psn(const struct ib *ib, const struct wqe_send *wqe)
 /* --- again --- */
 
 /* Everything from @psn on, which belongs to the element at @index, is sent again. */
-static void rewind_to(struct engine *engine, struct qp *qp, uint32_t index, uint32_t psn)
+static void ib_retry_rewind_to(struct engine *engine, struct qp *qp, uint32_t index, uint32_t psn)
 {
 	struct ib *ib = qp->ib;
 	counter_add(&engine->counters[ENGINE_RETRIES], 1);
@@ -93,7 +93,7 @@ static void rewind_to(struct engine *engine, struct qp *qp, uint32_t index, uint
 	engine_activate(engine, qp);
 }
 
-static void finish(struct qp *qp, struct wqe_send *wqe, enum hdl_wc_status status)
+static void ib_retry_finish(struct qp *qp, struct wqe_send *wqe, enum hdl_wc_status status)
 {
 	if (wqe->state == WQE_SENT)
 		qp->unanswered--;
@@ -101,19 +101,19 @@ static void finish(struct qp *qp, struct wqe_send *wqe, enum hdl_wc_status statu
 }
 
 /* @psn of the element at @index was not executed and may be sent *left times more. False: that was once too often. */
-static bool try_again(struct engine *engine, struct qp *qp, uint32_t index, uint32_t psn,
-                      uint8_t *left, enum hdl_wc_status exhausted)
+static bool ib_retry_try_again(struct engine *engine, struct qp *qp, uint32_t index, uint32_t psn,
+                               uint8_t *left, enum hdl_wc_status exhausted)
 {
 	if (*left > 0) {
 		(*left)--;
-		rewind_to(engine, qp, index, psn);
+		ib_retry_rewind_to(engine, qp, index, psn);
 		return true;
 	}
 	if (exhausted == HDL_WC_RETRY_EXC_ERR && ib_path_failed(engine, qp)) {
-		rewind_to(engine, qp, index, psn);
+		ib_retry_rewind_to(engine, qp, index, psn);
 		return true;
 	}
-	finish(qp, wq_at(&qp->sq, index), exhausted);
+	ib_retry_finish(qp, wq_at(&qp->sq, index), exhausted);
 	return false;
 }
 
@@ -121,7 +121,7 @@ static bool try_again(struct engine *engine, struct qp *qp, uint32_t index, uint
 static void lost(struct engine *engine, struct qp *qp, uint32_t index, uint32_t psn)
 {
 	ib_window_lost(qp->ib);
-	try_again(engine, qp, index, psn, &qp->retries_left, HDL_WC_RETRY_EXC_ERR);
+	ib_retry_try_again(engine, qp, index, psn, &qp->retries_left, HDL_WC_RETRY_EXC_ERR);
 }
 
 /* The packet @psn was lost, and the responder keeps those after it, but for what went a way that is out now. */
@@ -134,7 +134,7 @@ static void one_lost(struct engine *engine, struct qp *qp, uint32_t index, uint3
 	bool all = stripe_lost(s, psn, engine->now_ns) || request_is_read(wqe);
 	ib_window_lost(qp->ib);
 	if (all || !ib_resend(engine, qp, wqe, psn))
-		rewind_to(engine, qp, index, psn);
+		ib_retry_rewind_to(engine, qp, index, psn);
 	else
 		counter_add(&engine->counters[ENGINE_RETRIES], 1);
 	qp->ib->timing = false;
@@ -193,7 +193,7 @@ static void comes_early(struct engine *engine, struct qp *qp, uint32_t index, ui
 
 /* The responder has executed everything before @end. False: but for a read or atomic whose response did not come: it is sent
  * again now, if it was lost. */
-static bool acknowledge(struct engine *engine, struct qp *qp, uint32_t end)
+static bool ib_retry_acknowledge(struct engine *engine, struct qp *qp, uint32_t end)
 {
 	struct ib *ib = qp->ib;
 	for (uint32_t i = wq_head(&qp->sq), tail = wq_tail(&qp->sq); i != tail; i++) {
@@ -213,7 +213,7 @@ static bool acknowledge(struct engine *engine, struct qp *qp, uint32_t end)
 		}
 		if ((uint32_t)covered < ib_span(ib, wqe))
 			break;
-		finish(qp, wqe, HDL_WC_SUCCESS);
+		ib_retry_finish(qp, wqe, HDL_WC_SUCCESS);
 	}
 	progress(engine, qp, end);
 	return true;
@@ -225,7 +225,7 @@ static bool acknowledge(struct engine *engine, struct qp *qp, uint32_t end)
 static void bad_response(struct engine *engine, struct qp *qp, struct wqe_send *wqe)
 {
 	counter_add(&engine->counters[ENGINE_BAD_PACKETS], 1);
-	finish(qp, wqe, HDL_WC_BAD_RESP_ERR);
+	ib_retry_finish(qp, wqe, HDL_WC_BAD_RESP_ERR);
 }
 
 static void read_done(struct qp *qp)
@@ -246,7 +246,7 @@ static void read_more(struct engine *engine, struct qp *qp, struct wqe_send *wqe
 	if (wqe->got < wqe->length)
 		return;
 	counter_add(&engine->counters[ENGINE_BYTES_READ], wqe->length);
-	finish(qp, wqe, HDL_WC_SUCCESS);
+	ib_retry_finish(qp, wqe, HDL_WC_SUCCESS);
 }
 
 static uint32_t read_due(const struct ib *ib, const struct wqe_send *wqe, uint32_t offset)
@@ -260,12 +260,12 @@ static void read_response(struct engine *engine, struct qp *qp, const struct ib_
 	struct ib *ib = qp->ib;
 	struct stripe *s = ib->stripe;
 	uint32_t index, psn = packet->bth.psn;
-	struct wqe_send *wqe = find(qp, psn, &index);
+	struct wqe_send *wqe = ib_retry_find(qp, psn, &index);
 	if (wqe == NULL || wqe->opcode != HDL_OP_READ)
 		return;
 	if (s != NULL)
 		s->forgotten = false;
-	bool turn = acknowledge(engine, qp, wqe->msn);
+	bool turn = ib_retry_acknowledge(engine, qp, wqe->msn);
 	int32_t distance = ib_psn_distance(psn, wanted_psn(ib, wqe));
 	if (turn && distance > 0)
 		comes_early(engine, qp, index, wanted_psn(ib, wqe), wqe->msn);
@@ -295,8 +295,8 @@ static void read_response(struct engine *engine, struct qp *qp, const struct ib_
 static void atomic_response(struct engine *engine, struct qp *qp, const struct ib_packet *packet)
 {
 	uint32_t index, psn = packet->bth.psn;
-	struct wqe_send *wqe = find(qp, psn, &index);
-	if (wqe == NULL || !request_is_atomic(wqe) || !acknowledge(engine, qp, wqe->msn))
+	struct wqe_send *wqe = ib_retry_find(qp, psn, &index);
+	if (wqe == NULL || !request_is_atomic(wqe) || !ib_retry_acknowledge(engine, qp, wqe->msn))
 		return;
 	bool was_sent = wqe->state == WQE_SENT;
 	if (!request_scatter(engine, qp->ib->from, wqe, 0, &packet->atomicack.original, 8)) {
@@ -305,17 +305,18 @@ static void atomic_response(struct engine *engine, struct qp *qp, const struct i
 	}
 	progress(engine, qp, psn + 1);
 	read_done(qp);
-	finish(qp, wqe, HDL_WC_SUCCESS);
+	ib_retry_finish(qp, wqe, HDL_WC_SUCCESS);
 }
 
 /* --- NAKs --- */
 
-static void receiver_not_ready(struct engine *engine, struct qp *qp, uint32_t index, uint32_t psn,
-                               uint8_t code)
+static void ib_retry_receiver_not_ready(struct engine *engine, struct qp *qp, uint32_t index,
+                                        uint32_t psn, uint8_t code)
 {
 	uint8_t forever = 1;
-	if (try_again(engine, qp, index, psn, qp->attr.rnr_retry == 7 ? &forever : &qp->rnr_left,
-	              HDL_WC_RNR_RETRY_EXC_ERR)) {
+	if (ib_retry_try_again(engine, qp, index, psn,
+	                       qp->attr.rnr_retry == 7 ? &forever : &qp->rnr_left,
+	                       HDL_WC_RNR_RETRY_EXC_ERR)) {
 		qp->answered = true;
 		qp->waiting = true;
 		engine_want_timer(engine, qp, request_rnr_ns(code));
@@ -334,7 +335,7 @@ static void refused(struct engine *engine, struct qp *qp, const struct ib_packet
 	uint32_t index, psn = packet->bth.psn;
 	uint8_t code = ib_aeth_value(packet->aeth.syndrome);
 	struct stripe *s = qp->ib->stripe;
-	if (!acknowledge(engine, qp, psn)) {
+	if (!ib_retry_acknowledge(engine, qp, psn)) {
 		if (s != NULL && s->acked && !s->refused) { /* its turn comes */
 			s->refused = true;
 			s->refused_way = s->came;
@@ -342,14 +343,14 @@ static void refused(struct engine *engine, struct qp *qp, const struct ib_packet
 		}
 		return;
 	}
-	struct wqe_send *wqe = find(qp, psn, &index);
+	struct wqe_send *wqe = ib_retry_find(qp, psn, &index);
 	if (wqe == NULL)
 		return;
 	/* Responders drop what follows a message that they have no receive for (IBTA section 9.7.5.2.8), but some, Linux's
 	 * rdma_rxe among them, say of it that it is out of sequence: it is sent again anyway, when the time is over. */
 	bool pause = qp->waiting && index == qp->next;
 	if (ib_aeth_kind(packet->aeth.syndrome) == IB_AETH_RNR_NAK)
-		receiver_not_ready(engine, qp, index, psn, code);
+		ib_retry_receiver_not_ready(engine, qp, index, psn, code);
 	else if (code == IB_NAK_PSN_SEQUENCE_ERROR && !pause && qp->ib->stripe != NULL)
 		one_lost(engine, qp, index, psn);
 	else if (code == IB_NAK_PSN_SEQUENCE_ERROR && !pause)
@@ -357,7 +358,7 @@ static void refused(struct engine *engine, struct qp *qp, const struct ib_packet
 	else if (code == IB_NAK_PSN_SEQUENCE_ERROR)
 		counter_add(&engine->counters[ENGINE_DROPPED], 1);
 	else if (code < sizeof(failures) / sizeof(failures[0]))
-		finish(qp, wqe, failures[code]);
+		ib_retry_finish(qp, wqe, failures[code]);
 	else
 		bad_response(engine, qp, wqe);
 }
@@ -372,7 +373,7 @@ static void take_credits(struct ib *ib, const struct ib_aeth *aeth)
 }
 
 /* The turn of what came early, as far as it has come. */
-static void settle(struct engine *engine, struct qp *qp)
+static void ib_retry_settle(struct engine *engine, struct qp *qp)
 {
 	struct ib *ib = qp->ib;
 	struct stripe *s = ib->stripe;
@@ -380,14 +381,15 @@ static void settle(struct engine *engine, struct qp *qp)
 	do {
 		before = ib->una_psn;
 		uint8_t early = s->early[before & (HDL_MAX_STRIPE - 1)];
-		struct wqe_send *wqe = early != STRIPE_MISSING ? find(qp, before, &index) : NULL;
+		struct wqe_send *wqe =
+		        early != STRIPE_MISSING ? ib_retry_find(qp, before, &index) : NULL;
 		if (wqe != NULL && wqe->opcode == HDL_OP_READ) {
 			read_more(engine, qp, wqe, read_due(ib, wqe, wqe->got),
 			          early == STRIPE_PLACED_LAST);
 		} else if (s->acked) {
 			s->acked = false;
 			s->came = s->acked_way;
-			acknowledge(engine, qp, s->acked_psn);
+			ib_retry_acknowledge(engine, qp, s->acked_psn);
 		}
 	} while (ib->una_psn != before);
 	if (s->refused && !s->acked) {
@@ -416,13 +418,13 @@ void ib_answered(struct engine *engine, struct qp *qp, const struct ib_packet *p
 		else if (packet->op->operation == IB_ATOMIC_ACK)
 			atomic_response(engine, qp, packet);
 		else if (kind == IB_AETH_ACK)
-			acknowledge(engine, qp, psn + 1);
+			ib_retry_acknowledge(engine, qp, psn + 1);
 		else if (kind != IB_AETH_RESERVED)
 			refused(engine, qp, packet);
 		else
 			counter_add(&engine->counters[ENGINE_BAD_PACKETS], 1);
 		if (ib->stripe != NULL)
-			settle(engine, qp);
+			ib_retry_settle(engine, qp);
 	}
 	ib_reap(engine, qp);
 	if (qp->next != wq_tail(&qp->sq))
@@ -443,18 +445,18 @@ void ib_timeout(struct engine *engine, struct qp *qp)
 	if (!flight || qp->attr.timeout == 0 || !qp_reliable(qp))
 		return;
 	uint32_t index;
-	if (!qp->answered && find(qp, ib->una_psn, &index) != NULL) {
+	if (!qp->answered && ib_retry_find(qp, ib->una_psn, &index) != NULL) {
 		ib->passed = false;
 		ib_window_silent(ib);
 		if (ib->stripe != NULL)
 			stripe_silent(ib->stripe, ib->una_psn, engine->now_ns);
 		if (ib_patience_over(qp, qp->timer_ns)) {
 			counter_add(&engine->counters[ENGINE_TIMEOUTS], 1);
-			try_again(engine, qp, index, ib->una_psn, &qp->retries_left,
-			          HDL_WC_RETRY_EXC_ERR);
+			ib_retry_try_again(engine, qp, index, ib->una_psn, &qp->retries_left,
+			                   HDL_WC_RETRY_EXC_ERR);
 		} else {
 			counter_add(&engine->counters[ENGINE_PROBES], 1);
-			rewind_to(engine, qp, index, ib->una_psn);
+			ib_retry_rewind_to(engine, qp, index, ib->una_psn);
 		}
 		ib_reap(engine, qp);
 	}

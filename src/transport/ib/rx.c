@@ -13,7 +13,7 @@
 
 #define PKEY_MASK 0x7fffu /* the highest bit tells full from limited membership */
 
-static void drop(struct engine *engine)
+static void ib_rx_drop(struct engine *engine)
 {
 	counter_add(&engine->counters[ENGINE_DROPPED], 1);
 }
@@ -45,8 +45,8 @@ static void put_grh(const struct path *came, const struct ib_packet *packet, uin
 	ipv6_encode(&ip, grh);
 }
 
-static void datagram(struct engine *engine, struct qp *qp, const struct path *came,
-                     const struct ib_packet *packet)
+static void ib_rx_datagram(struct engine *engine, struct qp *qp, const struct path *came,
+                           const struct ib_packet *packet)
 {
 	if (packet->deth.qkey != qp->attr.qkey) {
 		counter_add(&engine->counters[ENGINE_DROPPED_QKEY], 1);
@@ -71,12 +71,13 @@ static void datagram(struct engine *engine, struct qp *qp, const struct path *ca
 	op_receive_datagram(engine, qp, &message);
 }
 
-static void to_group(struct engine *engine, const struct path *came, const struct ib_packet *packet)
+static void ib_rx_to_group(struct engine *engine, const struct path *came,
+                           const struct ib_packet *packet)
 {
 	const struct group *group = multicast_find(engine, came->ip.dgid);
 	for (uint32_t i = 0; group != NULL && i < group->member_count; i++)
 		if (qp_may_receive(qp_state(group->members[i])))
-			datagram(engine, group->members[i], came, packet);
+			ib_rx_datagram(engine, group->members[i], came, packet);
 }
 
 /* The network marked the packet: its sender is told, not too often. */
@@ -130,14 +131,14 @@ static void connected(struct engine *engine, struct qp *qp, const struct path *c
 	bool notice = packet->op->role == IB_NOTICE;
 	bool wanted = packet->op->role == IB_REQUEST ? qp_may_receive(state) : sends;
 	if (qp->ib == NULL || (packet->op->transport != ib_transport_of(qp) && !notice)) {
-		drop(engine);
+		ib_rx_drop(engine);
 		return;
 	}
 	bool taken = ib_path_take(qp, came, packet->bth.migreq);
 	if (!notice && wanted && is_due(qp, packet))
 		ib_path_follow(engine, qp, came, packet->bth.migreq);
 	if (!taken || (notice && !wanted)) {
-		drop(engine);
+		ib_rx_drop(engine);
 		return;
 	}
 	if (notice) {
@@ -157,11 +158,11 @@ static void connected(struct engine *engine, struct qp *qp, const struct path *c
 		if (sends && qp_reliable(qp) && qp->type != HDL_QP_XRC_TGT)
 			ib_answered(engine, qp, packet);
 		else
-			drop(engine);
+			ib_rx_drop(engine);
 	} else if (qp_may_receive(state) && qp->type != HDL_QP_XRC_INI) {
 		ib_request(engine, qp, packet);
 	} else {
-		drop(engine);
+		ib_rx_drop(engine);
 	}
 }
 
@@ -171,23 +172,23 @@ void ib_take(struct engine *engine, const struct path *came, bool marked,
 	counter_add(&engine->counters[ENGINE_PACKETS_IN], 1);
 	capture_wire(engine, came, packet, packet->payload, true);
 	if ((packet->bth.pkey & PKEY_MASK) != (IB_DEFAULT_PKEY & PKEY_MASK)) {
-		drop(engine);
+		ib_rx_drop(engine);
 		return;
 	}
 	bool is_datagram = packet->op->transport == IB_UD;
 	if (is_datagram && packet->bth.dest_qp == MULTICAST_QPN) {
-		to_group(engine, came, packet);
+		ib_rx_to_group(engine, came, packet);
 		return;
 	}
 	struct qp *qp = packet->op->transport == IB_RD
 	                        ? rd_find_context(engine, packet->rdeth.ee_context)
 	                        : engine_find_qp(engine, packet->bth.dest_qp);
 	if (qp == NULL || is_datagram != (qp->type == HDL_QP_UD))
-		drop(engine);
+		ib_rx_drop(engine);
 	else if (!is_datagram)
 		connected(engine, qp, came, marked, packet);
 	else if (qp_may_receive(qp_state(qp)))
-		datagram(engine, qp, came, packet);
+		ib_rx_datagram(engine, qp, came, packet);
 	else
-		drop(engine);
+		ib_rx_drop(engine);
 }

@@ -17,7 +17,7 @@ static size_t slot_bytes(uint32_t packet_bytes)
 	return (sizeof(struct slot) + packet_bytes + 7) & ~(size_t)7;
 }
 
-static struct slot *slot_of(const struct stripe *s, uint32_t psn)
+static struct slot *ib_stripe_slot_of(const struct stripe *s, uint32_t psn)
 {
 	size_t at = (psn & (s->count - 1)) * slot_bytes(s->packet_bytes);
 	return (struct slot *)(void *)((uintptr_t)s->slots + at);
@@ -86,7 +86,7 @@ void stripe_forget_early(struct stripe *s)
 	s->forgotten = true;
 }
 
-static void take_out(struct stripe *s, unsigned way, uint64_t now_ns)
+static void ib_stripe_take_out(struct stripe *s, unsigned way, uint64_t now_ns)
 {
 	s->down[way] = true;
 	s->down[!way] = false;
@@ -100,13 +100,13 @@ bool stripe_lost(struct stripe *s, uint32_t psn, uint64_t now_ns)
 	unsigned way = s->sent_on[psn & (HDL_MAX_STRIPE - 1)];
 	if (++s->strikes[way] < STRIPE_STRIKES || s->down[!way])
 		return false;
-	take_out(s, way, now_ns);
+	ib_stripe_take_out(s, way, now_ns);
 	return true;
 }
 
 void stripe_silent(struct stripe *s, uint32_t psn, uint64_t now_ns)
 {
-	take_out(s, s->sent_on[psn & (HDL_MAX_STRIPE - 1)], now_ns);
+	ib_stripe_take_out(s, s->sent_on[psn & (HDL_MAX_STRIPE - 1)], now_ns);
 }
 
 void stripe_heard(struct stripe *s)
@@ -170,7 +170,7 @@ static bool same_packet(const struct ib_packet *a, const struct ib_packet *b)
 
 bool stripe_keep(struct stripe *s, const struct ib_packet *packet, uint32_t ahead)
 {
-	struct slot *slot = slot_of(s, packet->bth.psn);
+	struct slot *slot = ib_stripe_slot_of(s, packet->bth.psn);
 	if (ahead >= s->count || packet->payload_bytes > s->packet_bytes)
 		return false;
 	if (slot->used && slot->packet.bth.psn == packet->bth.psn) {
@@ -190,7 +190,7 @@ bool stripe_keep(struct stripe *s, const struct ib_packet *packet, uint32_t ahea
 
 const struct ib_packet *stripe_take(struct stripe *s, uint32_t psn)
 {
-	struct slot *slot = slot_of(s, psn);
+	struct slot *slot = ib_stripe_slot_of(s, psn);
 	if (!slot->used)
 		return NULL;
 	slot->used = false;

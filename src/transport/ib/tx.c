@@ -117,8 +117,8 @@ static uint8_t part_opcode(const struct wqe_send *wqe, bool first, bool last)
 }
 
 /* The headers of a request of @wqe. */
-static void put_headers(const struct qp *qp, struct wqe_send *wqe, uint8_t opcode, uint32_t psn,
-                        struct ib_packet *packet)
+static void ib_tx_put_headers(const struct qp *qp, struct wqe_send *wqe, uint8_t opcode,
+                              uint32_t psn, struct ib_packet *packet)
 {
 	const uint8_t *imm = (const uint8_t *)&wqe->imm; /* bytes of the application's */
 	packet->op = ib_opcode(opcode);
@@ -163,7 +163,7 @@ static bool beyond_credits(const struct ib *ib, const struct wqe_send *wqe)
 	       ib_psn_distance(ib->ssn, ib->limit) > 0; /* both have 24 bits */
 }
 
-static bool must_wait(const struct qp *qp, const struct wqe_send *wqe, uint32_t psn)
+static bool ib_tx_must_wait(const struct qp *qp, const struct wqe_send *wqe, uint32_t psn)
 {
 	const struct ib *ib = qp->ib;
 	if (!qp_reliable(qp))
@@ -184,7 +184,7 @@ static bool paces(struct engine *engine, struct qp *qp)
 }
 
 /* Give @wqe its PSNs. False: too many are on their way, so that old and new could be taken for each other. */
-static bool number(struct qp *qp, struct wqe_send *wqe)
+static bool ib_tx_number(struct qp *qp, struct wqe_send *wqe)
 {
 	struct ib *ib = qp->ib;
 	if (wqe->numbered)
@@ -269,7 +269,7 @@ static enum step send_part(struct engine *engine, struct qp *qp, struct wqe_send
 		request_finish(wqe, HDL_WC_LOC_QP_OP_ERR, HDL_DETAIL_LIMIT);
 		return STEP_NEXT;
 	}
-	put_headers(qp, wqe, opcode, psn, &packet);
+	ib_tx_put_headers(qp, wqe, opcode, psn, &packet);
 	packet.payload_bytes = count;
 	packet.bth.solicited = last && (wqe->flags & HDL_SEND_SOLICITED) != 0;
 	packet.bth.ack_request =
@@ -388,7 +388,8 @@ static enum step send_read(struct engine *engine, struct qp *qp, struct wqe_send
 	uint32_t count = wqe->length == 0 ? 0 : read_bytes(qp, wqe, psn);
 	if (count == 0 && wqe->length != 0)
 		return STEP_WAIT;
-	put_headers(qp, wqe, (uint8_t)(ib_transport_of(qp) | IB_OP_READ_REQUEST), psn, &packet);
+	ib_tx_put_headers(qp, wqe, (uint8_t)(ib_transport_of(qp) | IB_OP_READ_REQUEST), psn,
+	                  &packet);
 	packet.bth.ack_request = true;
 	packet.reth = (struct ib_reth){.addr = wqe->u.rdma.addr + wqe->offset,
 	                               .rkey = wqe->u.rdma.key.v,
@@ -408,7 +409,7 @@ static enum step send_read(struct engine *engine, struct qp *qp, struct wqe_send
 	return wqe->offset == wqe->length ? over(qp, wqe) : STEP_WAIT;
 }
 
-static enum step send_atomic(struct engine *engine, struct qp *qp, struct wqe_send *wqe)
+static enum step ib_tx_send_atomic(struct engine *engine, struct qp *qp, struct wqe_send *wqe)
 {
 	struct ib *ib = qp->ib;
 	bool add = wqe->opcode == HDL_OP_FETCH_ADD;
@@ -417,9 +418,10 @@ static enum step send_atomic(struct engine *engine, struct qp *qp, struct wqe_se
 	/* The responder reads when it answers, and an atomic must not come before that (IBTA table 79). */
 	if (qp->reads_open > 0)
 		return STEP_WAIT;
-	put_headers(qp, wqe,
-	            (uint8_t)(ib_transport_of(qp) | (add ? IB_OP_FETCH_ADD : IB_OP_COMPARE_SWAP)),
-	            wqe->msn, &packet);
+	ib_tx_put_headers(
+	        qp, wqe,
+	        (uint8_t)(ib_transport_of(qp) | (add ? IB_OP_FETCH_ADD : IB_OP_COMPARE_SWAP)),
+	        wqe->msn, &packet);
 	packet.bth.ack_request = true;
 	packet.atomiceth = (struct ib_atomiceth){.addr = wqe->u.atomic.addr,
 	                                         .rkey = wqe->u.atomic.key.v,
@@ -442,16 +444,16 @@ static enum step send_packet(struct engine *engine, struct qp *qp, struct wqe_se
 {
 	struct ib *ib = qp->ib;
 	*more = false;
-	if (!number(qp, wqe))
+	if (!ib_tx_number(qp, wqe))
 		return STEP_WAIT;
 	/* An acknowledgement may have come, after all, for what was about to be sent again. */
 	int32_t known = ib_psn_distance(ib->una_psn, wqe->msn);
 	if (known > 0 && wqe->offset / ib->mtu < (uint32_t)known)
 		wqe->offset = (uint32_t)known * ib->mtu;
-	if (must_wait(qp, wqe, wqe->msn + wqe->offset / ib->mtu) || paces(engine, qp))
+	if (ib_tx_must_wait(qp, wqe, wqe->msn + wqe->offset / ib->mtu) || paces(engine, qp))
 		return STEP_WAIT;
 	uint32_t before = wqe->offset;
-	enum step step = request_is_atomic(wqe)       ? send_atomic(engine, qp, wqe)
+	enum step step = request_is_atomic(wqe)       ? ib_tx_send_atomic(engine, qp, wqe)
 	                 : wqe->opcode == HDL_OP_READ ? send_read(engine, qp, wqe)
 	                                              : send_part(engine, qp, wqe);
 	*more = step == STEP_WAIT && wqe->offset != before;
@@ -459,8 +461,8 @@ static enum step send_packet(struct engine *engine, struct qp *qp, struct wqe_se
 }
 
 /* The turn of @wqe. *count: packets. */
-static enum step execute(struct engine *engine, struct qp *qp, struct wqe_send *wqe,
-                         unsigned *count)
+static enum step ib_tx_execute(struct engine *engine, struct qp *qp, struct wqe_send *wqe,
+                               unsigned *count)
 {
 	if ((wqe->flags & HDL_SEND_FENCE) && qp->reads_open > 0 && !wqe->numbered)
 		return STEP_WAIT;
@@ -492,7 +494,7 @@ bool ib_run(struct engine *engine, struct qp *qp)
 	       request_may_run(qp)) {
 		struct wqe_send *wqe = wq_at(&qp->sq, qp->next);
 		if (wqe->state == WQE_READY) {
-			step = execute(engine, qp, wqe, &count);
+			step = ib_tx_execute(engine, qp, wqe, &count);
 			if (step != STEP_NEXT)
 				break;
 		}
@@ -529,8 +531,9 @@ static enum step put_datagram(struct engine *engine, struct qp *qp, struct wqe_s
 	        dest_qp == MULTICAST_QPN ? &engine->wire_gid : &engine->gids[wqe->u.ud.sgid_index];
 	memcpy(path.ip.sgid, from->raw, IB_GID_BYTES);
 	memcpy(path.ip.dgid, wqe->u.ud.dgid, IB_GID_BYTES);
-	put_headers(qp, wqe, (uint8_t)(IB_UD | (immediate ? IB_OP_SEND_ONLY_IMM : IB_OP_SEND_ONLY)),
-	            qp->next_msn, &packet);
+	ib_tx_put_headers(qp, wqe,
+	                  (uint8_t)(IB_UD | (immediate ? IB_OP_SEND_ONLY_IMM : IB_OP_SEND_ONLY)),
+	                  qp->next_msn, &packet);
 	packet.bth.dest_qp = dest_qp;
 	packet.bth.solicited = (wqe->flags & HDL_SEND_SOLICITED) != 0;
 	packet.deth = (struct ib_deth){.qkey = wqe->u.ud.qkey, .src_qp = qp->qpn};

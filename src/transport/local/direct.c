@@ -242,7 +242,7 @@ static enum step direct_copy(struct engine *engine, struct qp *qp, struct wqe_se
 }
 
 /* What the queue pair at the other end of @qp publishes. */
-static const struct qp_public *peer_of(const struct link *link, const struct qp *qp)
+static const struct qp_public *local_direct_peer_of(const struct link *link, const struct qp *qp)
 {
 	return &link->peer_qps[qp->attr.dest_qpn & link->peer_qp_mask];
 }
@@ -278,7 +278,7 @@ const struct hdl_send_wr *local_express(struct engine *engine, struct qp *qp,
 	                        .length = piece->length,
 	                        .access = read ? HDL_ACCESS_REMOTE_READ : HDL_ACCESS_REMOTE_WRITE};
 	struct qp_facts facts;
-	const struct qp_public *pub = peer_of(link, qp);
+	const struct qp_public *pub = local_direct_peer_of(link, qp);
 	if (link->mover.copy_peer == NULL ||
 	    (!inlined && !sg_own_run(engine, qp->pd, piece, own_access(run.access), &run.own)))
 		return wr;
@@ -315,7 +315,7 @@ enum step local_direct(struct engine *engine, struct qp *qp, struct wqe_send *wq
 		return STEP_WAIT;
 	}
 	struct qp_facts facts;
-	const struct qp_public *pub = peer_of(link, qp);
+	const struct qp_public *pub = local_direct_peer_of(link, qp);
 	if (!is_ready(link, qp, pub, &facts)) {
 		enum xrc_target target = xrc_facts(link, qp, wqe, &facts);
 		if (target != XRC_READY)

@@ -94,7 +94,7 @@ void multicast_link_down(struct engine *engine, uint32_t link)
 }
 
 /* Is it worth waiting for room in the lane of @entry? A peer that takes nothing must not stop the group for the others. */
-static bool must_wait(struct engine *engine, struct group_link *entry, size_t bytes)
+static bool local_multicast_must_wait(struct engine *engine, struct group_link *entry, size_t bytes)
 {
 	if (engine_reserve(engine, entry->link, bytes) != NULL) {
 		entry->full = false;
@@ -144,7 +144,7 @@ enum step local_multicast(struct engine *engine, struct qp *qp, struct wqe_send 
 	memcpy(head.body.dgid, group->gid.raw, 16);
 	size_t bytes = sizeof(head) + wqe->length;
 	for (uint32_t i = 0; i < group->link_count; i++)
-		if (must_wait(engine, &group->links[i], bytes))
+		if (local_multicast_must_wait(engine, &group->links[i], bytes))
 			return STEP_NO_ROOM;
 	enum step step = engine->groups_on_wire ? ib_send_to_group(engine, qp, wqe) : STEP_WAIT;
 	if (step != STEP_WAIT)

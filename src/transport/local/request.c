@@ -8,8 +8,8 @@
 #include "transport/op.h"
 
 /* @told: a completion says so, and no event is needed. */
-static void refuse_quietly(struct engine *engine, struct qp *qp, uint32_t msn, enum answer answer,
-                           enum hdl_detail detail, bool told)
+static void local_request_refuse_quietly(struct engine *engine, struct qp *qp, uint32_t msn,
+                                         enum answer answer, enum hdl_detail detail, bool told)
 {
 	tpt_count(engine->tpt, detail);
 	if (!qp_reliable(qp))
@@ -26,11 +26,11 @@ static void refuse_quietly(struct engine *engine, struct qp *qp, uint32_t msn, e
 void local_refuse(struct engine *engine, struct qp *qp, uint32_t msn, enum answer answer,
                   enum hdl_detail detail)
 {
-	refuse_quietly(engine, qp, msn, answer, detail, false);
+	local_request_refuse_quietly(engine, qp, msn, answer, detail, false);
 }
 
-static void refuse(struct engine *engine, struct qp *qp, const struct arrival *a,
-                   enum answer answer, enum hdl_detail detail)
+static void local_request_refuse(struct engine *engine, struct qp *qp, const struct arrival *a,
+                                 enum answer answer, enum hdl_detail detail)
 {
 	local_refuse(engine, qp, a->frame.msn, answer, detail);
 }
@@ -41,7 +41,8 @@ static void refuse_write(struct engine *engine, struct qp *qp, const struct arri
 {
 	bool told = (a->frame.flags & FRAME_IMM) != 0 && qp_reliable(qp) &&
 	            op_refuse_receive(engine, qp, detail);
-	refuse_quietly(engine, qp, a->frame.msn, local_answer_for(detail), detail, told);
+	local_request_refuse_quietly(engine, qp, a->frame.msn, local_answer_for(detail), detail,
+	                             told);
 }
 
 /* --- executing --- */
@@ -81,8 +82,9 @@ static enum move_side side_of(const struct arrival *a)
 }
 
 /* A message @a, or a part of it, was not received: what the peer is told. True: go on to the next message. */
-static bool not_received(struct engine *engine, struct qp *qp, const struct arrival *a,
-                         enum op_received received, enum hdl_detail detail, struct hdl_key key)
+static bool local_request_not_received(struct engine *engine, struct qp *qp,
+                                       const struct arrival *a, enum op_received received,
+                                       enum hdl_detail detail, struct hdl_key key)
 {
 	switch (received) {
 	case OP_NO_RECEIVE:
@@ -97,7 +99,7 @@ static bool not_received(struct engine *engine, struct qp *qp, const struct arri
 	case OP_TOO_LONG:
 		if (qp_drops(qp))
 			return true;
-		refuse(engine, qp, a, ANSWER_INVALID, detail);
+		local_request_refuse(engine, qp, a, ANSWER_INVALID, detail);
 		return false;
 	case OP_INVALIDATE_REFUSED:
 		/* IBTA section 9.9.6.3, class J: the message is there, and is acknowledged as such. That its key could not be taken back is
@@ -121,8 +123,8 @@ static bool not_received(struct engine *engine, struct qp *qp, const struct arri
 }
 
 /* Consume a receive for the message @a. True: go on to the next message. */
-static bool receive_message(struct engine *engine, struct qp *qp, const struct arrival *a,
-                            void *bytes, struct sg *data)
+static bool local_request_receive_message(struct engine *engine, struct qp *qp,
+                                          const struct arrival *a, void *bytes, struct sg *data)
 {
 	bool immediate = (a->frame.flags & FRAME_IMM) != 0;
 	struct op_message message = {
@@ -144,7 +146,7 @@ static bool receive_message(struct engine *engine, struct qp *qp, const struct a
 		counter_add(&engine->counters[ENGINE_BYTES_RECEIVED], a->frame.length);
 		return true;
 	}
-	return not_received(engine, qp, a, received, detail, key);
+	return local_request_not_received(engine, qp, a, received, detail, key);
 }
 
 static bool is_part(const struct arrival *a)
@@ -160,7 +162,7 @@ static bool part_done(struct qp *qp, const struct arrival *a, size_t count)
 	return last;
 }
 
-static bool run_send(struct engine *engine, struct qp *qp, const struct arrival *a)
+static bool local_request_run_send(struct engine *engine, struct qp *qp, const struct arrival *a)
 {
 	if (is_part(a)) {
 		enum hdl_detail detail = HDL_DETAIL_NONE;
@@ -168,17 +170,18 @@ static bool run_send(struct engine *engine, struct qp *qp, const struct arrival 
 		        op_receive_part(engine, qp, a->frame.length, a->frame.offset, a->body,
 		                        (uint32_t)a->body_bytes, &detail);
 		if (received != OP_RECEIVED)
-			return not_received(engine, qp, a, received, detail, (struct hdl_key){0});
+			return local_request_not_received(engine, qp, a, received, detail,
+			                                  (struct hdl_key){0});
 		return part_done(qp, a, a->body_bytes) &&
-		       receive_message(engine, qp, a, NULL, NULL);
+		       local_request_receive_message(engine, qp, a, NULL, NULL);
 	}
 	if ((a->frame.flags & FRAME_BY_REFERENCE) == 0)
-		return receive_message(engine, qp, a, a->body, NULL);
+		return local_request_receive_message(engine, qp, a, a->body, NULL);
 	struct hdl_sge pieces[HDL_MAX_SGE];
 	struct sg data;
 	if (!data_of(engine, qp, a, 0, pieces, &data))
 		return false;
-	return receive_message(engine, qp, a, NULL, &data);
+	return local_request_receive_message(engine, qp, a, NULL, &data);
 }
 
 /* What a refused move means for the queue pair. True: the message counts as executed. */
@@ -192,7 +195,7 @@ static bool moved(struct engine *engine, struct qp *qp, const struct arrival *a,
 	if (result.at_target == target_is_ours) {
 		if (result.detail == HDL_DETAIL_GONE)
 			op_memory_gone(engine, result.key);
-		refuse(engine, qp, a, local_answer_for(result.detail), result.detail);
+		local_request_refuse(engine, qp, a, local_answer_for(result.detail), result.detail);
 	} else {
 		qp->close_key = result.key;
 		qp->nak_sent = true;
@@ -213,7 +216,7 @@ static bool run_write_part(struct engine *engine, struct qp *qp, const struct ar
 	struct sg to;
 	enum hdl_detail detail = HDL_DETAIL_NONE;
 	if ((qp->attr.access & HDL_ACCESS_REMOTE_WRITE) == 0) {
-		refuse(engine, qp, a, ANSWER_INVALID, HDL_DETAIL_NONE);
+		local_request_refuse(engine, qp, a, ANSWER_INVALID, HDL_DETAIL_NONE);
 		return false;
 	}
 	if (a->frame.offset == 0)
@@ -232,13 +235,14 @@ static bool run_write_part(struct engine *engine, struct qp *qp, const struct ar
 	}
 	if (!part_done(qp, a, count))
 		return false;
-	if ((a->frame.flags & FRAME_IMM) != 0 && !receive_message(engine, qp, a, NULL, NULL))
+	if ((a->frame.flags & FRAME_IMM) != 0 &&
+	    !local_request_receive_message(engine, qp, a, NULL, NULL))
 		return false;
 	respond_touch(engine, target->key);
 	return true;
 }
 
-static bool run_write(struct engine *engine, struct qp *qp, const struct arrival *a)
+static bool local_request_run_write(struct engine *engine, struct qp *qp, const struct arrival *a)
 {
 	struct frame_target target;
 	memcpy(&target, a->body, sizeof(target));
@@ -250,13 +254,13 @@ static bool run_write(struct engine *engine, struct qp *qp, const struct arrival
 	if (!data_of(engine, qp, a, sizeof(target), pieces, &data))
 		return false;
 	if ((qp->attr.access & HDL_ACCESS_REMOTE_WRITE) == 0) {
-		refuse(engine, qp, a, ANSWER_INVALID, HDL_DETAIL_NONE);
+		local_request_refuse(engine, qp, a, ANSWER_INVALID, HDL_DETAIL_NONE);
 		return !qp_reliable(qp);
 	}
 	/* With immediate data a receive is needed; look before the data is placed. */
 	bool immediate = (a->frame.flags & FRAME_IMM) != 0;
 	if (immediate && !op_has_receive(qp))
-		return receive_message(engine, qp, a, NULL, NULL);
+		return local_request_receive_message(engine, qp, a, NULL, NULL);
 	if (a->frame.length > 0) {
 		enum hdl_detail detail =
 		        respond_check(engine, qp, &range, HDL_ACCESS_REMOTE_WRITE, &to);
@@ -272,10 +276,10 @@ static bool run_write(struct engine *engine, struct qp *qp, const struct arrival
 			return true; /* unreliable: lost, and nobody is told */
 		respond_touch(engine, target.key);
 	}
-	return !immediate || receive_message(engine, qp, a, NULL, NULL);
+	return !immediate || local_request_receive_message(engine, qp, a, NULL, NULL);
 }
 
-static bool run_read(struct engine *engine, struct qp *qp, const struct arrival *a)
+static bool local_request_run_read(struct engine *engine, struct qp *qp, const struct arrival *a)
 {
 	struct frame_target target;
 	memcpy(&target, a->body, sizeof(target));
@@ -288,7 +292,7 @@ static bool run_read(struct engine *engine, struct qp *qp, const struct arrival 
 		verdict = read_queue_put(&qp->reads, a->frame.imm, &entry);
 	/* Executed before and yet expected: the initiator's pieces were refused, and it did not hear of it. */
 	if (verdict != READ_ACCEPTED && verdict != READ_REPEATED) {
-		refuse(engine, qp, a, ANSWER_INVALID, HDL_DETAIL_NONE);
+		local_request_refuse(engine, qp, a, ANSWER_INVALID, HDL_DETAIL_NONE);
 		return false;
 	}
 	if (verdict == READ_ACCEPTED)
@@ -300,7 +304,7 @@ static bool run_read(struct engine *engine, struct qp *qp, const struct arrival 
 		return false;
 	enum hdl_detail detail = respond_check(engine, qp, &range, HDL_ACCESS_REMOTE_READ, &from);
 	if (detail != HDL_DETAIL_NONE) {
-		refuse(engine, qp, a, local_answer_for(detail), detail);
+		local_request_refuse(engine, qp, a, local_answer_for(detail), detail);
 		return false;
 	}
 	if ((a->frame.flags & FRAME_BY_REFERENCE) == 0) {
@@ -316,7 +320,7 @@ static bool run_read(struct engine *engine, struct qp *qp, const struct arrival 
 	return true;
 }
 
-static bool run_atomic(struct engine *engine, struct qp *qp, const struct arrival *a)
+static bool local_request_run_atomic(struct engine *engine, struct qp *qp, const struct arrival *a)
 {
 	struct frame_atomic atomic;
 	memcpy(&atomic, a->body, sizeof(atomic));
@@ -325,7 +329,7 @@ static bool run_atomic(struct engine *engine, struct qp *qp, const struct arriva
 	struct read_entry *entry;
 	if ((qp->attr.access & HDL_ACCESS_REMOTE_ATOMIC) == 0 ||
 	    read_queue_put(&qp->reads, a->frame.imm, &entry) != READ_ACCEPTED) {
-		refuse(engine, qp, a, ANSWER_INVALID, HDL_DETAIL_NONE);
+		local_request_refuse(engine, qp, a, ANSWER_INVALID, HDL_DETAIL_NONE);
 		return false;
 	}
 	uint64_t old = 0;
@@ -339,7 +343,7 @@ static bool run_atomic(struct engine *engine, struct qp *qp, const struct arriva
 	if (detail != HDL_DETAIL_NONE) {
 		if (detail == HDL_DETAIL_GONE)
 			op_memory_gone(engine, atomic.key);
-		refuse(engine, qp, a, local_answer_for(detail), detail);
+		local_request_refuse(engine, qp, a, local_answer_for(detail), detail);
 		return false;
 	}
 	respond_touch(engine, atomic.key);
@@ -356,15 +360,15 @@ static bool run_request(struct engine *engine, struct qp *qp, const struct arriv
 {
 	switch (a->frame.kind) {
 	case FRAME_SEND:
-		return run_send(engine, qp, a);
+		return local_request_run_send(engine, qp, a);
 	case FRAME_NOTICE:
-		return receive_message(engine, qp, a, NULL, NULL);
+		return local_request_receive_message(engine, qp, a, NULL, NULL);
 	case FRAME_WRITE:
-		return run_write(engine, qp, a);
+		return local_request_run_write(engine, qp, a);
 	case FRAME_READ:
-		return run_read(engine, qp, a);
+		return local_request_run_read(engine, qp, a);
 	default:
-		return run_atomic(engine, qp, a);
+		return local_request_run_atomic(engine, qp, a);
 	}
 }
 
@@ -377,7 +381,7 @@ static bool answers_itself(const struct arrival *a)
 }
 
 /* A message that came before: it was executed, so the answer got lost or late. */
-static void repeated(struct engine *engine, struct qp *qp, const struct arrival *a)
+static void local_request_repeated(struct engine *engine, struct qp *qp, const struct arrival *a)
 {
 	struct read_entry *entry;
 	counter_add(&engine->counters[ENGINE_REPEATED], 1);
@@ -389,7 +393,7 @@ static void repeated(struct engine *engine, struct qp *qp, const struct arrival 
 		return;
 	}
 	if (answers_itself(a)) { /* a read: its data once more */
-		run_read(engine, qp, a);
+		local_request_run_read(engine, qp, a);
 		return;
 	}
 	if (!qp->answer_due)
@@ -422,7 +426,7 @@ static bool other_request(struct engine *engine, struct qp *qp, const struct arr
 	qp->pd = 0; /* nobody's */
 	if (a->frame.msn != qp->expected_msn)
 		return true;
-	refuse(engine, qp, a, ANSWER_INVALID, HDL_DETAIL_NONE);
+	local_request_refuse(engine, qp, a, ANSWER_INVALID, HDL_DETAIL_NONE);
 	return false;
 }
 
@@ -432,7 +436,7 @@ void local_request(struct engine *engine, struct qp *qp, const struct arrival *a
 		return;
 	int32_t distance = (int32_t)(a->frame.msn - qp->expected_msn);
 	if (distance < 0) {
-		repeated(engine, qp, a);
+		local_request_repeated(engine, qp, a);
 		return;
 	}
 	if (distance > 0) {

@@ -30,7 +30,7 @@ void local_answer_came(struct qp *qp, struct wqe_send *wqe)
 }
 
 /* Execute again everything from the element at @index on that was sent. */
-static void rewind_to(struct engine *engine, struct qp *qp, uint32_t index)
+static void local_retry_rewind_to(struct engine *engine, struct qp *qp, uint32_t index)
 {
 	counter_add(&engine->counters[ENGINE_RETRIES], 1);
 	for (uint32_t i = index, end = local_sent_end(qp); i != end; i++) {
@@ -78,8 +78,8 @@ static bool data_is_here(const struct wqe_send *wqe)
 /* Everything before message @end (and including it, if @answer is an ACK) has been executed by the responder. An atomic is
  * over with its own answer alone, which brings the value: where that was overtaken, it and what follows is repeated in
  * time (IBTA section 9.7.5.2.8 calls this an implied NAK). */
-static void acknowledge(struct engine *engine, struct qp *qp, uint32_t end,
-                        const struct frame_answer *answer)
+static void local_retry_acknowledge(struct engine *engine, struct qp *qp, uint32_t end,
+                                    const struct frame_answer *answer)
 {
 	bool inclusive = answer->answer == ANSWER_ACK || answer->answer == ANSWER_VALUE;
 	for (uint32_t i = wq_head(&qp->sq), end_index = local_sent_end(qp); i != end_index; i++) {
@@ -103,13 +103,13 @@ static void acknowledge(struct engine *engine, struct qp *qp, uint32_t end,
 }
 
 /* The message at @index was not taken, and may be repeated *left times at most. False: that was once too often. */
-static bool try_again(struct engine *engine, struct qp *qp, uint32_t index, uint8_t *left,
-                      enum hdl_wc_status exhausted)
+static bool local_retry_try_again(struct engine *engine, struct qp *qp, uint32_t index,
+                                  uint8_t *left, enum hdl_wc_status exhausted)
 {
 	struct wqe_send *wqe = wq_at(&qp->sq, index);
 	if (*left > 0) {
 		(*left)--;
-		rewind_to(engine, qp, index);
+		local_retry_rewind_to(engine, qp, index);
 		return true;
 	}
 	if (wqe->state == WQE_SENT)
@@ -118,11 +118,13 @@ static bool try_again(struct engine *engine, struct qp *qp, uint32_t index, uint
 	return false;
 }
 
-static void receiver_not_ready(struct engine *engine, struct qp *qp, uint32_t index, uint32_t code)
+static void local_retry_receiver_not_ready(struct engine *engine, struct qp *qp, uint32_t index,
+                                           uint32_t code)
 {
 	uint8_t forever = 1;
-	if (try_again(engine, qp, index, qp->attr.rnr_retry == 7 ? &forever : &qp->rnr_left,
-	              HDL_WC_RNR_RETRY_EXC_ERR)) {
+	if (local_retry_try_again(engine, qp, index,
+	                          qp->attr.rnr_retry == 7 ? &forever : &qp->rnr_left,
+	                          HDL_WC_RNR_RETRY_EXC_ERR)) {
 		qp->waiting = true;
 		engine_want_timer(engine, qp, request_rnr_ns(code));
 	}
@@ -146,7 +148,7 @@ void local_answered(struct engine *engine, struct qp *qp, uint32_t msn,
 	/* An answer to what was not sent is left over from a former connection; believed, it would acknowledge everything. */
 	if ((int32_t)(msn - qp->next_msn) >= 0)
 		return;
-	acknowledge(engine, qp, msn, answer);
+	local_retry_acknowledge(engine, qp, msn, answer);
 	uint32_t index;
 	bool good = answer->answer == ANSWER_ACK || answer->answer == ANSWER_VALUE;
 	struct wqe_send *wqe = good ? NULL : local_find_sent(qp, msn, &index);
@@ -160,10 +162,11 @@ void local_answered(struct engine *engine, struct qp *qp, uint32_t msn,
 		capture_refusal(engine, qp, wqe, answer);
 		switch (answer->answer) {
 		case ANSWER_RNR:
-			receiver_not_ready(engine, qp, index, answer->detail);
+			local_retry_receiver_not_ready(engine, qp, index, answer->detail);
 			break;
 		case ANSWER_SEQUENCE:
-			try_again(engine, qp, index, &qp->retries_left, HDL_WC_RETRY_EXC_ERR);
+			local_retry_try_again(engine, qp, index, &qp->retries_left,
+			                      HDL_WC_RETRY_EXC_ERR);
 			break;
 		case ANSWER_OWN_LIST:
 			local_answer_came(qp, wqe);
@@ -217,7 +220,8 @@ void local_timeout(struct engine *engine, struct qp *qp)
 		local_look(engine, qp);
 	if (!qp->answered && ring_consumed(&engine->links[qp->link].tx, qp->sent_position)) {
 		counter_add(&engine->counters[ENGINE_TIMEOUTS], 1);
-		try_again(engine, qp, oldest_sent(qp), &qp->retries_left, HDL_WC_RETRY_EXC_ERR);
+		local_retry_try_again(engine, qp, oldest_sent(qp), &qp->retries_left,
+		                      HDL_WC_RETRY_EXC_ERR);
 		request_reap(engine, qp);
 	}
 	qp->answered = false;

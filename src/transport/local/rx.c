@@ -8,7 +8,7 @@
 #include "transport/multicast.h"
 #include "transport/op.h"
 
-static void datagram(struct engine *engine, struct qp *qp, const struct arrival *a)
+static void local_rx_datagram(struct engine *engine, struct qp *qp, const struct arrival *a)
 {
 	struct frame_datagram header;
 	memcpy(&header, a->body, sizeof(header));
@@ -110,7 +110,7 @@ static bool well_formed(const struct arrival *a)
 }
 
 /* Nobody takes the frame. An unreliable sender does not repeat it, so it must be told that its memory is free again. */
-static void drop(struct engine *engine, const struct arrival *a)
+static void local_rx_drop(struct engine *engine, const struct arrival *a)
 {
 	const uint8_t waits = FRAME_UNRELIABLE | FRAME_BY_REFERENCE;
 	counter_add(&engine->counters[ENGINE_DROPPED], 1);
@@ -120,31 +120,31 @@ static void drop(struct engine *engine, const struct arrival *a)
 }
 
 /* A copy for each of our members. */
-static void to_group(struct engine *engine, const struct arrival *a)
+static void local_rx_to_group(struct engine *engine, const struct arrival *a)
 {
 	struct frame_datagram header;
 	memcpy(&header, a->body, sizeof(header));
 	const struct group *group = multicast_find(engine, header.dgid);
 	for (uint32_t i = 0; group != NULL && i < group->member_count; i++)
 		if (qp_may_receive(qp_state(group->members[i])))
-			datagram(engine, group->members[i], a);
+			local_rx_datagram(engine, group->members[i], a);
 }
 
-static void take(struct engine *engine, const struct arrival *a)
+static void local_rx_take(struct engine *engine, const struct arrival *a)
 {
 	struct qp *qp = engine_find_qp(engine, a->frame.to_qpn);
 	if (qp == NULL) {
 		/* No queue pair has the number that groups are addressed to. */
 		if (a->frame.kind == FRAME_DATAGRAM && a->frame.to_qpn == MULTICAST_QPN)
-			to_group(engine, a);
+			local_rx_to_group(engine, a);
 		else
-			drop(engine, a);
+			local_rx_drop(engine, a);
 		return;
 	}
 	bool is_datagram = a->frame.kind == FRAME_DATAGRAM;
 	if (is_datagram != (qp->type == HDL_QP_UD) ||
 	    (!is_datagram && (qp->link != a->link || qp->attr.dest_qpn != a->frame.from_qpn))) {
-		drop(engine, a);
+		local_rx_drop(engine, a);
 		return;
 	}
 	enum hdl_qp_state state = qp_state(qp);
@@ -171,25 +171,25 @@ static void take(struct engine *engine, const struct arrival *a)
 		return;
 	}
 	if (!qp_may_receive(state)) {
-		drop(engine, a);
+		local_rx_drop(engine, a);
 		return;
 	}
 	if (a->frame.kind == FRAME_CLOSE)
 		closed(engine, qp, a);
 	else if (is_datagram)
-		datagram(engine, qp, a);
+		local_rx_datagram(engine, qp, a);
 	else
 		local_request(engine, qp, a);
 }
 
 /* False: it makes no sense. */
-static bool take_one(struct engine *engine, const struct arrival *a)
+static bool local_rx_take_one(struct engine *engine, const struct arrival *a)
 {
 	if (local_short_take(engine, a))
 		return true;
 	if (!well_formed(a))
 		return false;
-	take(engine, a);
+	local_rx_take(engine, a);
 	return true;
 }
 
@@ -219,7 +219,7 @@ static bool take_burst(struct engine *engine, const struct arrival *a)
 		each.body = a->body + at;
 		each.body_bytes = item.length;
 		at += padded;
-		good = take_one(engine, &each);
+		good = local_rx_take_one(engine, &each);
 	}
 	return good;
 }
@@ -238,7 +238,7 @@ unsigned local_receive(struct engine *engine, uint32_t index)
 		if (good) {
 			local_open(&a, record, bytes);
 			good = a.frame.kind == FRAME_BURST ? take_burst(engine, &a)
-			                                   : take_one(engine, &a);
+			                                   : local_rx_take_one(engine, &a);
 		}
 		if (!good)
 			counter_add(&engine->counters[ENGINE_BAD_FRAMES], 1);

@@ -32,8 +32,8 @@ static inline uint8_t frame_flags(const struct hdl_send_wr *wr)
 
 /* Copy the data of @wr to @out, and keep in @wqe where it is: it may have to be repeated. False: its memory is not what it
  * should be. */
-static inline bool put(const struct engine *engine, const struct qp *qp,
-                       const struct hdl_send_wr *wr, struct wqe_send *wqe, void *out)
+static inline bool local_short_put(const struct engine *engine, const struct qp *qp,
+                                   const struct hdl_send_wr *wr, struct wqe_send *wqe, void *out)
 {
 	const struct hdl_sge *piece = wr->sg_list;
 	uint64_t from = piece->addr;
@@ -51,7 +51,8 @@ static inline bool put(const struct engine *engine, const struct qp *qp,
 }
 
 /* Keep in @wqe what else @wr asks for, as message @msn in flight. */
-static inline void keep(const struct hdl_send_wr *wr, struct wqe_send *wqe, uint32_t msn)
+static inline void local_short_keep(const struct hdl_send_wr *wr, struct wqe_send *wqe,
+                                    uint32_t msn)
 {
 	wqe_begin(wqe, wr, wr->sg_list->length);
 	wqe->state = WQE_SENT;
@@ -93,7 +94,8 @@ static bool put_burst(const struct engine *engine, const struct qp *qp,
 		                          .flags = frame_flags(wr),
 		                          .imm = wr->imm};
 		memcpy(at, &item, sizeof(item));
-		if (!put(engine, qp, wr, wq_at(&qp->sq, qp->next + i), at + sizeof(item)))
+		if (!local_short_put(engine, qp, wr, wq_at(&qp->sq, qp->next + i),
+		                     at + sizeof(item)))
 			return false;
 		at += item_bytes(wr);
 	}
@@ -108,8 +110,9 @@ static inline const struct hdl_send_wr *send_frame(struct engine *engine, struct
 	struct link *link = &engine->links[qp->link];
 	uint32_t tail = qp->next, length = 0;
 	struct frame *out = ring_reserve(&link->tx, bytes);
-	if (out == NULL || !(count == 1 ? put(engine, qp, wr, wq_at(&qp->sq, tail), out + 1)
-	                                : put_burst(engine, qp, wr, count, out)))
+	if (out == NULL ||
+	    !(count == 1 ? local_short_put(engine, qp, wr, wq_at(&qp->sq, tail), out + 1)
+	                 : put_burst(engine, qp, wr, count, out)))
 		return wr;
 	bool acks = local_ack_goes_along(qp);
 	uint8_t flags = acks ? FRAME_ACKS : 0;
@@ -128,7 +131,7 @@ static inline const struct hdl_send_wr *send_frame(struct engine *engine, struct
 	if (acks)
 		qp->answer_due = false;
 	for (uint32_t i = 0; i < count; i++, wr = wr->next) {
-		keep(wr, wq_at(&qp->sq, tail + i), qp->next_msn + i);
+		local_short_keep(wr, wq_at(&qp->sq, tail + i), qp->next_msn + i);
 		length += wr->sg_list->length;
 	}
 	wq_posted_many(&qp->sq, count);
@@ -223,7 +226,7 @@ static inline void take_ack(struct engine *engine, struct qp *qp, const struct a
 }
 
 /* Place the message @a of @qp. False: it is not usual after all. */
-static inline bool place(struct engine *engine, struct qp *qp, const struct arrival *a)
+static inline bool local_short_place(struct engine *engine, struct qp *qp, const struct arrival *a)
 {
 	const struct frame *f = &a->frame;
 	const struct wqe_recv *wqe = wq_oldest(&qp->rq);
@@ -261,7 +264,7 @@ bool local_short_take(struct engine *engine, const struct arrival *a)
 	if (qp == NULL)
 		return false;
 	take_ack(engine, qp, a);
-	return place(engine, qp, a);
+	return local_short_place(engine, qp, a);
 }
 
 void local_short_poll(struct engine *engine, uint32_t index)
@@ -279,7 +282,7 @@ void local_short_poll(struct engine *engine, uint32_t index)
 		return;
 	engine->short_polls--;
 	take_ack(engine, qp, &a);
-	if (!place(engine, qp, &a))
+	if (!local_short_place(engine, qp, &a))
 		return;
 	counter_add(&engine->counters[ENGINE_FRAMES_IN], 1);
 	ring_release(&link->rx);

@@ -12,7 +12,7 @@
 
 /* --- sending frames --- */
 
-static void number(struct qp *qp, struct wqe_send *wqe)
+static void local_tx_number(struct qp *qp, struct wqe_send *wqe)
 {
 	if (wqe->numbered)
 		return;
@@ -51,7 +51,7 @@ void local_put_header(struct qp *qp, struct wqe_send *wqe, enum frame_kind kind,
 	        [HDL_OP_WRITE_IMM] = FRAME_IMM,
 	        [HDL_OP_SEND_INVALIDATE] = FRAME_INVALIDATE,
 	};
-	number(qp, wqe);
+	local_tx_number(qp, wqe);
 	flags |= by_opcode[wqe->opcode];
 	if (wqe->flags & HDL_SEND_SOLICITED)
 		flags |= FRAME_SOLICITED;
@@ -130,7 +130,7 @@ static enum step send_notice(struct engine *engine, struct qp *qp, struct wqe_se
 	return STEP_NEXT;
 }
 
-static enum step send_atomic(struct engine *engine, struct qp *qp, struct wqe_send *wqe)
+static enum step local_tx_send_atomic(struct engine *engine, struct qp *qp, struct wqe_send *wqe)
 {
 	struct {
 		struct frame frame;
@@ -168,7 +168,7 @@ enum step local_to_nobody(struct engine *engine, struct qp *qp, struct wqe_send 
 	return STEP_NEXT;
 }
 
-static enum step send_datagram(struct engine *engine, struct qp *qp, struct wqe_send *wqe)
+static enum step local_tx_send_datagram(struct engine *engine, struct qp *qp, struct wqe_send *wqe)
 {
 	if (wqe->u.ud.link == LINK_WIRE)
 		return ib_send_datagram(engine, qp, wqe);
@@ -238,11 +238,11 @@ static enum step execute_rdma(struct engine *engine, struct qp *qp, struct wqe_s
 	case HDL_OP_READ:
 		return send_data(engine, qp, wqe, FRAME_READ, &target, sizeof(target));
 	default:
-		return send_atomic(engine, qp, wqe);
+		return local_tx_send_atomic(engine, qp, wqe);
 	}
 }
 
-static enum step execute(struct engine *engine, struct qp *qp, struct wqe_send *wqe)
+static enum step local_tx_execute(struct engine *engine, struct qp *qp, struct wqe_send *wqe)
 {
 	if ((wqe->flags & HDL_SEND_FENCE) && qp->reads_open > 0 && (wqe->marks & WQE_PARTIAL) == 0)
 		return STEP_WAIT;
@@ -260,7 +260,7 @@ static enum step execute(struct engine *engine, struct qp *qp, struct wqe_send *
 	case HDL_OP_SEND_IMM:
 	case HDL_OP_SEND_INVALIDATE:
 		if (qp->type == HDL_QP_UD)
-			return send_datagram(engine, qp, wqe);
+			return local_tx_send_datagram(engine, qp, wqe);
 		return send_data(engine, qp, wqe, FRAME_SEND, NULL, 0);
 	default:
 		return execute_rdma(engine, qp, wqe);
@@ -276,7 +276,7 @@ bool local_run(struct engine *engine, struct qp *qp)
 	while (qp->next != wq_tail(&qp->sq) && !qp->waiting && budget > 0 && request_may_run(qp)) {
 		struct wqe_send *wqe = wq_at(&qp->sq, qp->next);
 		if (wqe->state == WQE_READY || (wqe->marks & WQE_PARTIAL) != 0) {
-			step = execute(engine, qp, wqe);
+			step = local_tx_execute(engine, qp, wqe);
 			did |= step == STEP_NEXT || step == STEP_MORE;
 			if (step != STEP_NEXT)
 				break;

@@ -6,7 +6,7 @@
 #include "transport/local/local.h"
 #include "transport/op.h"
 
-static uint32_t part_of(uint32_t left)
+static uint32_t local_value_part_of(uint32_t left)
 {
 	return left < FRAME_MAX_PART ? left : FRAME_MAX_PART;
 }
@@ -33,7 +33,7 @@ enum step local_send_parts(struct engine *engine, struct qp *qp, struct wqe_send
 {
 	size_t prefix = target != NULL ? sizeof(*target) : 0;
 	do {
-		uint32_t bytes = part_of(wqe->length - wqe->offset);
+		uint32_t bytes = local_value_part_of(wqe->length - wqe->offset);
 		struct frame *out = engine_reserve(engine, qp->link, sizeof(*out) + prefix + bytes);
 		if (out == NULL)
 			return STEP_NO_ROOM;
@@ -122,7 +122,7 @@ void local_owe_data(struct engine *engine, struct qp *qp, struct read_entry *ent
 bool local_send_read(struct engine *engine, struct qp *qp, struct read_entry *entry)
 {
 	while (entry->offset < entry->length) {
-		uint32_t bytes = part_of(entry->length - entry->offset);
+		uint32_t bytes = local_value_part_of(entry->length - entry->offset);
 		struct frame *out = engine_reserve(engine, qp->link, sizeof(*out) + bytes);
 		if (out == NULL)
 			return false;
