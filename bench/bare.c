@@ -1,12 +1,15 @@
-/* The least that a library of verbs can do for perftest: floors that have the program itself in them, and its buffers. Preloaded before
- * libibverbs, it lets that one make the connection, then takes the place of three calls: a send is eight bytes and a number in a
- * cache line of memory that both processes map, a completion is read off that number; a write or read is a copy where the target's
- * memory is mapped here, else one process_vm_writev() or process_vm_readv(). Nothing is checked, ordered, acknowledged or counted; only one
- * queue pair, with messages of eight bytes, one under way at a time, or with RDMA, works at all.
+/* The least that a library of verbs can do for perftest: floors that have the program itself in
+ * them, and its buffers. Preloaded before libibverbs, it lets that one make the connection, then
+ * takes the place of three calls: a send is eight bytes and a number in a cache line of memory
+ * that both processes map, a completion is read off that number; a write or read is a copy where
+ * the target's memory is mapped here, else one process_vm_writev() or process_vm_readv(). Nothing
+ * is checked, ordered, acknowledged or counted; only one queue pair, with messages of eight bytes,
+ * one under way at a time, or with RDMA, works at all.
  *
  *   BARE_FILE   the memory, a file of at least a page
  *   BARE_END    0 or 1: which of the two this process is
- *   BARE_OWN, BARE_PEER   the files that the two have the buffers of their writes in (perftest --mmap), if they have */
+ *   BARE_OWN, BARE_PEER   the files that the two have the buffers of their writes in (perftest
+ *                         --mmap), if they have */
 #include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -147,7 +150,8 @@ static uint64_t base_of(const char *file)
 	return base;
 }
 
-/* A thread of this process that sleeps, which the library below has. The kernel counts in the task that it is asked for. */
+/* A thread of this process that sleeps, which the library below has. The kernel counts in the task
+ * that it is asked for. */
 static int sleeper(void)
 {
 	int own = getpid(), task = own;
@@ -160,7 +164,8 @@ static int sleeper(void)
 	return task;
 }
 
-/* The last that the program does before it posts. Then the two meet once more, and both cards are there. */
+/* The last that the program does before it posts. Then the two meet once more, and both cards are
+ * there. */
 static void begin(const struct ibv_qp *qp)
 {
 	const char *end = getenv("BARE_END"), *own = getenv("BARE_OWN");

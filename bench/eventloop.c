@@ -1,11 +1,13 @@
-/* Requests and responses of 64 bytes between two event loops, as a server of keys and values and its clients have them: over verbs, each
- * connection with a completion channel of its own, or over TCP. It knows nothing of Heddle; bench/events runs it.
+/* Requests and responses of 64 bytes between two event loops, as a server of keys and values and
+ * its clients have them: over verbs, each connection with a completion channel of its own, or over
+ * TCP. It knows nothing of Heddle; bench/events runs it.
  *
  *   eventloop server WAY PORT CONNECTIONS
  *   eventloop client WAY PORT CONNECTIONS MILLISECONDS
  *
- * WAY is how completions are waited for: block (in ibv_get_cq_event(), one connection), poll, epoll; or tcp, which waits in epoll. The
- * client prints the time of a request in microseconds, requests in a second, and processor time of its own for each. */
+ * WAY is how completions are waited for: block (in ibv_get_cq_event(), one connection), poll,
+ * epoll; or tcp, which waits in epoll. The client prints the time of a request in microseconds,
+ * requests in a second, and processor time of its own for each. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>

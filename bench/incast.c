@@ -1,5 +1,6 @@
-/* Many into one over a network that loses packets: what of the receiver's line is left for data, and how evenly it is shared. In the
- * simulator, so the figures are those of the protocol, not of this machine. The floor beside each figure is the line itself: 100 %. */
+/* Many into one over a network that loses packets: what of the receiver's line is left for data,
+ * and how evenly it is shared. In the simulator, so the figures are those of the protocol, not of
+ * this machine. The floor beside each figure is the line itself: 100 %. */
 #include "crowd.h"
 
 #include <inttypes.h>

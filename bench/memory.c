@@ -1,7 +1,8 @@
-/* What the protection table costs: the check, on one hot entry and spread over many; bind and unbind; register and
- * deregister; bytes a region. Every figure has its aim beside it, and those that depend on the memory of the machine
- * have their floor: a bare load of one cache line in the same working set, in the same order. Each is the median of
- * several rounds with the least and the most. Never gates. */
+/* What the protection table costs: the check, on one hot entry and spread over many; bind and
+ * unbind; register and deregister; bytes a region. Every figure has its aim beside it, and those
+ * that depend on the memory of the machine have their floor: a bare load of one cache line in the
+ * same working set, in the same order. Each is the median of several rounds with the least and the
+ * most. Never gates. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -105,8 +106,9 @@ static struct tpt_request request(struct hdl_key key)
 	                            .length = 64};
 }
 
-/* Keys one after the other, each used when the one before has been judged: nothing overlaps, as with one message at a
- * time. The field that leads on to the next is 0 in every entry here, which only who has read the entry knows. */
+/* Keys one after the other, each used when the one before has been judged: nothing overlaps, as
+ * with one message at a time. The field that leads on to the next is 0 in every entry here, which
+ * only who has read the entry knows. */
 static uint32_t next(const struct bench *b, uint32_t at, uint64_t read)
 {
 	at += 1 + (uint32_t)(read & 1);

@@ -1,5 +1,6 @@
-/* Thousands of connected queue pairs in one process: what each costs in memory and time to make, and whether the one that
- * is busy notices the others. Prints a line a figure: what, median, least, most, unit. */
+/* Thousands of connected queue pairs in one process: what each costs in memory and time to make,
+ * and whether the one that is busy notices the others. Prints a line a figure: what, median, least,
+ * most, unit. */
 #include <heddle/heddle.h>
 #include <stdio.h>
 

@@ -1,6 +1,7 @@
-/* What it takes to let every process of a cluster talk to every process of every other node (MISSION SN2; seed 003, figure 4): M queue
- * pairs and N - 1 end-to-end contexts a node, or M x M x (N - 1) connected queue pairs. All nodes of the first kind are built, on a
- * network in this process, and talk; of the second kind one node is built. Memory is measured, not computed. */
+/* What it takes to let every process of a cluster talk to every process of every other node
+ * (MISSION SN2; seed 003, figure 4): M queue pairs and N - 1 end-to-end contexts a node, or M x M x
+ * (N - 1) connected queue pairs. All nodes of the first kind are built, on a network in this
+ * process, and talk; of the second kind one node is built. Memory is measured, not computed. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -198,7 +199,8 @@ static uint64_t poll_node(struct node_of *node)
 	return answers;
 }
 
-/* Each process sends one message to one process of each other node; another one with every round. */
+/* Each process sends one message to one process of each other node; another one with every round.
+ */
 static void talk(uint32_t round)
 {
 	uint64_t open = 0;

@@ -1,4 +1,5 @@
-/* The floors of the same-host path, between two processes: a cache line there and back, and the kernel's copy alone. */
+/* The floors of the same-host path, between two processes: a cache line there and back, and the
+ * kernel's copy alone. */
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdint.h>

@@ -1,8 +1,9 @@
-/* The floors of RoCEv2 by UDP, on the loopback between two processes: bare sockets with GSO and GRO, and the carrier above
- * them, which adds headers' room, the ICRC and one copy at each end. Latency is half of a round trip of 64 bytes, both
- * ends spinning. Bandwidth is what arrives of packets with 4096 bytes of payload, with a window in flight that the
- * receiver opens again, since a socket tells nobody that it dropped something. Whoever loses packets all the same waits
- * and starts its round again. CPU is the processor time of both ends, and both spin.
+/* The floors of RoCEv2 by UDP, on the loopback between two processes: bare sockets with GSO and
+ * GRO, and the carrier above them, which adds headers' room, the ICRC and one copy at each end.
+ * Latency is half of a round trip of 64 bytes, both ends spinning. Bandwidth is what arrives of
+ * packets with 4096 bytes of payload, with a window in flight that the receiver opens again, since
+ * a socket tells nobody that it dropped something. Whoever loses packets all the same waits and
+ * starts its round again. CPU is the processor time of both ends, and both spin.
  *
  *   bench-udp [ROUNDS [WORD]]     rows whose names contain WORD */
 #include <signal.h>
@@ -137,7 +138,8 @@ static void send_packets(struct end *end, const void *payload, uint32_t bytes, u
 	udp_send(end->out, &train, 1, &error);
 }
 
-/* The other process: answers small packets with small ones, and says now and then how much has come. */
+/* The other process: answers small packets with small ones, and says now and then how much has
+ * come. */
 static void answer(struct end *end)
 {
 	uint8_t small[2 * SMALL] = {0};
@@ -211,7 +213,8 @@ static double bandwidth(struct end *end)
 	return bandwidth_of(end, most, most);
 }
 
-/* Writes of 64 KiB: the first packet of a message is longer than the others, and no train goes beyond it and one other. */
+/* Writes of 64 KiB: the first packet of a message is longer than the others, and no train goes
+ * beyond it and one other. */
 static double bandwidth_of_writes(struct end *end)
 {
 	return bandwidth_of(end, 2, 14);

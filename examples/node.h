@@ -1,4 +1,5 @@
-/* What every example needs before it can say something: an adapter with memory and a queue pair, connected to another. */
+/* What every example needs before it can say something: an adapter with memory and a queue pair,
+ * connected to another. */
 #ifndef EXAMPLES_NODE_H
 #define EXAMPLES_NODE_H
 

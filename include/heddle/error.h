@@ -1,5 +1,6 @@
-/* The one table of errors that Heddle's control calls return, negated. The values are the host's errno numbers, so
- * that a caller may hand them on; the second column is what hdl_strerror() says. */
+/* The one table of errors that Heddle's control calls return, negated. The values are the host's
+ * errno numbers, so that a caller may hand them on; the second column is what hdl_strerror() says.
+ */
 #ifndef HEDDLE_ERROR_H
 #define HEDDLE_ERROR_H
 

@@ -1,4 +1,5 @@
-/* Every queue, table, retry and wait of Heddle has a limit. These are the ones that a user can meet. */
+/* Every queue, table, retry and wait of Heddle has a limit. These are the ones that a user can
+ * meet. */
 #ifndef HEDDLE_LIMITS_H
 #define HEDDLE_LIMITS_H
 

@@ -1,5 +1,6 @@
-/* The vocabulary of Heddle: keys, rights, work requests, completions, queue pair attributes. Data only; the calls are
- * in heddle.h. Every layer above base speaks these words, so nothing is translated on the data path. */
+/* The vocabulary of Heddle: keys, rights, work requests, completions, queue pair attributes. Data
+ * only; the calls are in heddle.h. Every layer above base speaks these words, so nothing is
+ * translated on the data path. */
 #ifndef HEDDLE_TYPES_H
 #define HEDDLE_TYPES_H
 
@@ -14,8 +15,9 @@ extern "C" {
 #define HDL_STATIC_ASSERT _Static_assert
 #endif
 
-/* A tag: index into the protection table (high 24 bits) and instance (low 8 bits). An STag, LKey, RKey, memory handle
- * and task tag are all this. A struct, so that the compiler tells a key from a number. */
+/* A tag: index into the protection table (high 24 bits) and instance (low 8 bits). An STag, LKey,
+ * RKey, memory handle and task tag are all this. A struct, so that the compiler tells a key from a
+ * number. */
 struct hdl_key {
 	uint32_t v;
 };
@@ -25,8 +27,8 @@ struct hdl_gid {
 	uint8_t raw[16];
 };
 
-/* What may be done with a region or window (seed 004 figure 13, "access control"). Rights are granted one by one:
- * REMOTE_WRITE and REMOTE_ATOMIC on a region need LOCAL_WRITE as well. */
+/* What may be done with a region or window (seed 004 figure 13, "access control"). Rights are
+ * granted one by one: REMOTE_WRITE and REMOTE_ATOMIC on a region need LOCAL_WRITE as well. */
 enum hdl_access {
 	HDL_ACCESS_LOCAL_READ = 1 << 0,
 	HDL_ACCESS_LOCAL_WRITE = 1 << 1,
@@ -48,12 +50,14 @@ struct hdl_sge {
 HDL_STATIC_ASSERT(sizeof(struct hdl_sge) == 16, "a piece is 16 bytes");
 
 enum hdl_qp_type {
-	HDL_QP_RC = 1, /* reliable connection */
-	HDL_QP_UC,     /* unreliable connection */
-	HDL_QP_UD,     /* unreliable datagram */
-	HDL_QP_XRC_INI, /* extended reliable connection: sends only, to shared receive queues of its choice */
+	HDL_QP_RC = 1,  /* reliable connection */
+	HDL_QP_UC,      /* unreliable connection */
+	HDL_QP_UD,      /* unreliable datagram */
+	HDL_QP_XRC_INI, /* extended reliable connection: sends only, to shared receive queues of its
+	                   choice */
 	HDL_QP_XRC_TGT, /* its other end, which has no queues of its own */
-	HDL_QP_RD, /* reliable datagram: each message goes through an end-to-end context (struct hdl_eec) */
+	HDL_QP_RD, /* reliable datagram: each message goes through an end-to-end context (struct
+	              hdl_eec) */
 	HDL_QP_RAW /* raw datagram: whole IPv6 datagrams; where a network carries such */
 };
 
@@ -67,8 +71,8 @@ enum hdl_qp_state {
 	HDL_QPS_ERR
 };
 
-/* Operations, flags, statuses and the structures around them have the numbers and the layout of libibverbs, so that requests
- * and completions of its programs need no translation. */
+/* Operations, flags, statuses and the structures around them have the numbers and the layout of
+ * libibverbs, so that requests and completions of its programs need no translation. */
 enum hdl_opcode {
 	HDL_OP_WRITE,
 	HDL_OP_WRITE_IMM,
@@ -77,7 +81,8 @@ enum hdl_opcode {
 	HDL_OP_READ,
 	HDL_OP_COMPARE_SWAP,
 	HDL_OP_FETCH_ADD,
-	HDL_OP_INVALIDATE, /* unbind a window, or invalidate a region registered by HDL_OP_REGISTER */
+	HDL_OP_INVALIDATE, /* unbind a window, or invalidate a region registered by HDL_OP_REGISTER
+	                    */
 	HDL_OP_BIND,       /* bind a window to a range of a region */
 	HDL_OP_SEND_INVALIDATE,
 	/* these libibverbs does not have */
@@ -116,8 +121,10 @@ struct hdl_bind {
 	uint32_t access; /* enum hdl_access: REMOTE_*, ONE_TOUCH, ZERO_BASED */
 };
 
-/* What to register: HDL_OP_REGISTER. The region covers @length bytes that start @first_offset into the first of
- * @num_pages pages of 2^@page_shift bytes; @pages stays the caller's and is copied when the request is posted. */
+/* What to register: HDL_OP_REGISTER. The region covers @length bytes that start @first_offset into
+ * the first of
+ * @num_pages pages of 2^@page_shift bytes; @pages stays the caller's and is copied when the request
+ * is posted. */
 struct hdl_register {
 	const uint64_t *pages;
 	uint32_t num_pages;
@@ -161,13 +168,13 @@ struct hdl_send_wr {
 			uint64_t ns;
 		} delay;
 	} u;
-	uint32_t
-	        remote_srq; /* HDL_QP_XRC_INI: hdl_srq_number() of the peer's shared receive queue */
+	uint32_t remote_srq; /* HDL_QP_XRC_INI: hdl_srq_number() of the peer's shared receive queue
+	                      */
 	union {
 		struct {
 			struct hdl_mw *mw;
-			struct hdl_key
-			        key; /* a type 2 window's new key: same index, instance of your choice */
+			struct hdl_key key; /* a type 2 window's new key: same index, instance of
+			                       your choice */
 			struct hdl_bind bind;
 		} bind;
 		struct {
@@ -191,7 +198,8 @@ struct hdl_recv_wr {
 	uint32_t num_sge;
 };
 
-/* How a request ended. The first group is the sender's own doing, the second is the answer of the peer. */
+/* How a request ended. The first group is the sender's own doing, the second is the answer of the
+ * peer. */
 enum hdl_wc_status {
 	HDL_WC_SUCCESS,
 	HDL_WC_LOC_LEN_ERR =
@@ -202,9 +210,9 @@ enum hdl_wc_status {
 	HDL_WC_WR_FLUSH_ERR = 5,   /* not executed: the queue pair is in an error state */
 	HDL_WC_MEM_MGT_ERR =
 	        6, /* a bind, registration or invalidation was refused; see vendor_err */
-	HDL_WC_BAD_RESP_ERR = 7, /* the answer made no sense */
-	HDL_WC_LOC_ACCESS_ERR =
-	        8, /* memory that was registered has gone; receive: the write that brought immediate data was refused */
+	HDL_WC_BAD_RESP_ERR = 7,   /* the answer made no sense */
+	HDL_WC_LOC_ACCESS_ERR = 8, /* memory that was registered has gone; receive: the write that
+	                              brought immediate data was refused */
 	HDL_WC_REM_INV_REQ_ERR = 9,
 	HDL_WC_REM_ACCESS_ERR = 10,
 	HDL_WC_REM_OP_ERR = 11,
@@ -247,8 +255,8 @@ struct hdl_wc {
 	uint32_t opcode; /* enum hdl_wc_opcode */
 	union {
 		uint32_t vendor_err; /* enum hdl_detail: which check said no */
-		uint32_t
-		        eecn; /* receives of HDL_QP_RD that succeed: the context that the message came through */
+		uint32_t eecn; /* receives of HDL_QP_RD that succeed: the context that the message
+		                  came through */
 	};
 	uint32_t byte_len;
 	uint32_t imm; /* or the invalidated key, by flags */
@@ -258,17 +266,19 @@ struct hdl_wc {
 	uint16_t pkey_index;
 	uint16_t slid; /* datagrams: LID of the node that they come from; 0: it has none */
 	uint8_t sl;
-	uint8_t dlid_path_bits; /* datagrams on the same host: to which of our LIDs they were sent, counted from the first */
+	uint8_t dlid_path_bits; /* datagrams on the same host: to which of our LIDs they were sent,
+	                           counted from the first */
 	uint16_t reserved;
 };
 HDL_STATIC_ASSERT(sizeof(struct hdl_wc) == 48, "a completion is 48 bytes");
 
-/* Which check said no: every check (a) to (g) of seed 004 figure 15 and (a) to (f) of figure 18 has its own. Reported
- * in hdl_wc.vendor_err and hdl_event.detail, counted in hdl_counters(). */
+/* Which check said no: every check (a) to (g) of seed 004 figure 15 and (a) to (f) of figure 18 has
+ * its own. Reported in hdl_wc.vendor_err and hdl_event.detail, counted in hdl_counters(). */
 enum hdl_detail {
 	HDL_DETAIL_NONE,
 	HDL_DETAIL_NOT_VALID, /* (a) no such entry, or not valid */
-	HDL_DETAIL_TYPE, /* (b) a window for local access, a region where only windows may be used */
+	HDL_DETAIL_TYPE, /* (b) a window for local access, a region where only windows may be used
+	                  */
 	HDL_DETAIL_PD,   /* (c) the entry belongs to another protection domain */
 	HDL_DETAIL_QP,   /* (c) the window is bound for another queue pair */
 	HDL_DETAIL_INSTANCE,      /* (d) a stale or guessed instance */
@@ -285,8 +295,8 @@ enum hdl_detail {
 	HDL_DETAIL_COUNT
 };
 
-/* Limits, chosen when a queue pair is made and reported back as given, but for max_inline, which becomes what an element of the
- * send queue has room for, at least as much as was asked for. */
+/* Limits, chosen when a queue pair is made and reported back as given, but for max_inline, which
+ * becomes what an element of the send queue has room for, at least as much as was asked for. */
 struct hdl_qp_cap {
 	uint32_t max_send_wr;
 	uint32_t max_recv_wr;
@@ -297,8 +307,10 @@ struct hdl_qp_cap {
 
 /* What a failed registration on the send queue does (seed 004 figure 11). */
 enum hdl_register_error {
-	HDL_REGISTER_ERROR_DRAIN, /* option 1: the send queue drains, what is behind is flushed; modify SQD to RTS to go on */
-	HDL_REGISTER_ERROR_TERMINATE /* option 2: the queue pair goes to the error state and the peer is told */
+	HDL_REGISTER_ERROR_DRAIN,    /* option 1: the send queue drains, what is behind is flushed;
+	                                modify SQD to RTS to go on */
+	HDL_REGISTER_ERROR_TERMINATE /* option 2: the queue pair goes to the error state and the
+	                                peer is told */
 };
 
 struct hdl_qp_init_attr {
@@ -316,11 +328,13 @@ struct hdl_qp_init_attr {
 	uint32_t register_error;  /* enum hdl_register_error */
 };
 
-/* Where a packet goes: to dgid; or, without a GRH, to dlid where that is not 0, which is any of the LIDs of its node. */
+/* Where a packet goes: to dgid; or, without a GRH, to dlid where that is not 0, which is any of the
+ * LIDs of its node. */
 struct hdl_ah_attr {
 	struct hdl_gid dgid;
 	uint16_t dlid;
-	uint8_t src_path_bits; /* which LID of ours it comes from: less than 2 to the hdl_limits.lmc */
+	uint8_t src_path_bits; /* which LID of ours it comes from: less than 2 to the hdl_limits.lmc
+	                        */
 	uint8_t sgid_index;    /* where a GRH says that it comes from: of hdl_gid_query() */
 	uint8_t sl;
 	uint8_t hop_limit;
@@ -354,11 +368,13 @@ enum hdl_qp_attr_mask {
 	HDL_QP_ATTR_ALL = (1 << 20) - 1
 };
 
-/* What a connection on a network does with its alternate path when the other one fails (IBTA section 17.2.8). */
+/* What a connection on a network does with its alternate path when the other one fails (IBTA
+ * section 17.2.8). */
 enum hdl_mig_state {
 	HDL_MIG_MIGRATED, /* nothing: it has none, or uses it already */
 	HDL_MIG_REARM,    /* it waits for the peer to be ready for it */
-	HDL_MIG_ARMED /* either end changes over when its requests are not answered any more, and the other follows; query only */
+	HDL_MIG_ARMED /* either end changes over when its requests are not answered any more, and
+	                 the other follows; query only */
 };
 
 struct hdl_qp_attr {
@@ -385,8 +401,8 @@ struct hdl_qp_attr {
 	uint8_t alt_timeout; /* becomes timeout with the alternate path */
 	uint16_t alt_pkey_index;
 	struct hdl_ah_attr alt_ah; /* the alternate path */
-	uint16_t
-	        stripe; /* use both paths at a time, with so many packets in flight: a power of two, 16 to HDL_MAX_STRIPE; 0: off */
+	uint16_t stripe; /* use both paths at a time, with so many packets in flight: a power of
+	                    two, 16 to HDL_MAX_STRIPE; 0: off */
 };
 
 struct hdl_srq_attr {
@@ -408,8 +424,9 @@ enum hdl_event_type {
 	HDL_EVENT_SRQ_ERR,        /* @srq: a request in it could not be used */
 	HDL_EVENT_MEMORY_GONE,    /* memory behind @key was unmapped while registered */
 	HDL_EVENT_PEER_GONE,      /* the adapter at @gid is no longer there */
-	HDL_EVENT_AGENT_CHANGED, /* another node agent took over; what this adapter holds was made known to it */
-	HDL_EVENT_PATH_MIG,     /* @qp uses its alternate path now */
+	HDL_EVENT_AGENT_CHANGED,  /* another node agent took over; what this adapter holds was made
+	                             known to it */
+	HDL_EVENT_PATH_MIG,       /* @qp uses its alternate path now */
 	HDL_EVENT_PATH_MIG_ERR, /* @qp: the peer changed to a path that is not the alternate one */
 	HDL_EVENT_LOST,         /* the event queue overflowed; @count events were dropped */
 	HDL_EVENT_TYPE_COUNT
@@ -474,13 +491,15 @@ enum hdl_cm_kind {
 	HDL_CM_MESSAGE,  /* somebody sent it */
 	HDL_CM_RETURNED, /* we sent it, and error says why it did not arrive */
 	HDL_CM_GONE,     /* the process guid, slot has ended */
-	HDL_CM_MAD, /* a management datagram came over the wire, from gid; a request for space and port, by options */
-	HDL_CM_AGENT /* another node agent took over: what was left with the one before (HDL_CM_WHEN_GONE) is forgotten */
+	HDL_CM_MAD,  /* a management datagram came over the wire, from gid; a request for space and
+	                port, by options */
+	HDL_CM_AGENT /* another node agent took over: what was left with the one before
+	                (HDL_CM_WHEN_GONE) is forgotten */
 };
 
-/* For whom a port is: one family of addresses, and the other as well unless HDL_CM_ONLY is said. HDL_CM_REUSE: others who say
- * so too may have it as well, and a message to it reaches one of them. HDL_CM_DEAF: messages to it find nobody until
- * hdl_cm_listen(). */
+/* For whom a port is: one family of addresses, and the other as well unless HDL_CM_ONLY is said.
+ * HDL_CM_REUSE: others who say so too may have it as well, and a message to it reaches one of them.
+ * HDL_CM_DEAF: messages to it find nobody until hdl_cm_listen(). */
 enum hdl_cm_option {
 	HDL_CM_IPV4 = 1 << 0,
 	HDL_CM_IPV6 = 1 << 1,
@@ -492,19 +511,23 @@ enum hdl_cm_option {
 /* How a message goes over the wire. */
 enum hdl_cm_wire {
 	HDL_CM_ON_WIRE = 1,
-	/* Once the process has gone, in whatever way: a DREQ (IBTA 12.6.10). The agent keeps one for each of 4096 connections, until the
-	 * process itself sends a DREP or REJ about it, or hears a DREP. Then it is repeated every second until it is answered, 15 times. */
+	/* Once the process has gone, in whatever way: a DREQ (IBTA 12.6.10). The agent keeps one
+	 * for each of 4096 connections, until the process itself sends a DREP or REJ about it, or
+	 * hears a DREP. Then it is repeated every second until it is answered, 15 times. */
 	HDL_CM_WHEN_GONE,
-	/* The last that the process says about a connection, which it will not repeat: a REJ, or a DREQ, which the agent repeats in the same
-	 * way; if the process has sent that before it is not sent at once. Should the agent be killed the next one is told, and
-	 * who closes the adapter or ends waits until it has left the machine. */
+	/* The last that the process says about a connection, which it will not repeat: a REJ, or a
+	 * DREQ, which the agent repeats in the same way; if the process has sent that before it is
+	 * not sent at once. Should the agent be killed the next one is told, and who closes the
+	 * adapter or ends waits until it has left the machine. */
 	HDL_CM_LAST_WORD
 };
 
-/* A message between those who set up connections. To a port: to_port, gid (of the node), space and port; else to the
- * process guid, slot. One that is received tells in guid and slot who sent it. What data means is up to the two. On the wire: to
- * queue pair 1 of whoever has the address gid, from (received: to) our address own, a management datagram of 256 bytes; one that
- * belongs to a connection carries in the high ten bits of the receiver's number for it the slot of the receiver's process. */
+/* A message between those who set up connections. To a port: to_port, gid (of the node), space and
+ * port; else to the process guid, slot. One that is received tells in guid and slot who sent it.
+ * What data means is up to the two. On the wire: to queue pair 1 of whoever has the address gid,
+ * from (received: to) our address own, a management datagram of 256 bytes; one that belongs to a
+ * connection carries in the high ten bits of the receiver's number for it the slot of the
+ * receiver's process. */
 struct hdl_cm_msg {
 	uint32_t kind; /* enum hdl_cm_kind; when received */
 	int32_t error;
@@ -515,8 +538,8 @@ struct hdl_cm_msg {
 	uint16_t space, port;
 	uint32_t to_port; /* 1: to whoever holds the port */
 	uint32_t on_wire; /* enum hdl_cm_wire; 0: on this machine */
-	uint32_t
-	        options; /* to a port: HDL_CM_IPV4 or HDL_CM_IPV6, the family of the address that is called; 0: either */
+	uint32_t options; /* to a port: HDL_CM_IPV4 or HDL_CM_IPV6, the family of the address that
+	                     is called; 0: either */
 	uint32_t length;
 	uint8_t data[HDL_CM_BYTES];
 };

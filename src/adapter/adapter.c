@@ -246,7 +246,8 @@ static struct hdl_adapter *new_adapter(const struct hdl_open_attr *attr,
 	adapter->agent = adapter->bell = adapter->nudge = adapter->epoll = adapter->events.fd =
 	        adapter->tables.fd = adapter->rope = -1;
 	pthread_mutex_init(&adapter->ask_lock, NULL);
-	/* A program may end inside a signal handler, in the middle of anything of ours: then the lock is refused (cm_settle()). */
+	/* A program may end inside a signal handler, in the middle of anything of ours: then the
+	 * lock is refused (cm_settle()). */
 	pthread_mutexattr_t checked;
 	pthread_mutexattr_init(&checked);
 	pthread_mutexattr_settype(&checked, PTHREAD_MUTEX_ERRORCHECK);

@@ -1,10 +1,11 @@
-/* An adapter: the engine (transport/engine.h) with memory, a clock, file descriptors and a thread around it, and the objects
- * of the public interface.
+/* An adapter: the engine (transport/engine.h) with memory, a clock, file descriptors and a thread
+ * around it, and the objects of the public interface.
  *
- * One lock, drive_lock, decides who drives: its holder owns the engine, the queue pairs' inner state and the protection
- * table's writing side. Polling only tries it. Who posts waits until the holder has taken the work along, or
- * takes the lock itself (adapter_doorbell()). Control calls wait for it. Order: registry_lock (peers.c), then the drive_locks of two adapters by address, then
- * anything inside an engine. */
+ * One lock, drive_lock, decides who drives: its holder owns the engine, the queue pairs' inner
+ * state and the protection table's writing side. Polling only tries it. Who posts waits until the
+ * holder has taken the work along, or takes the lock itself (adapter_doorbell()). Control calls
+ * wait for it. Order: registry_lock (peers.c), then the drive_locks of two adapters by address,
+ * then anything inside an engine. */
 #ifndef ADAPTER_ADAPTER_H
 #define ADAPTER_ADAPTER_H
 
@@ -58,8 +59,8 @@
 #define ADAPTER_LIST_PAGES \
 	(2u * HDL_MAX_REGISTER_PAGES) /* page lists of posted registrations, a queue pair */
 
-/* What the object at an address is; anything else is not ours. Nor is what a child of fork() inherited: the generation is
- * another one there (fork.c). */
+/* What the object at an address is; anything else is not ours. Nor is what a child of fork()
+ * inherited: the generation is another one there (fork.c). */
 extern uint32_t magic_generation;
 #define MAGIC_ADAPTER (0x48444c41u ^ magic_generation)
 #define MAGIC_PD      (0x48444c50u ^ magic_generation)
@@ -98,12 +99,14 @@ struct alias {
 	struct hdl_gid gid;
 	uint64_t node_guid;
 	uint16_t lid; /* the node's first; 0: that was not said */
-	/* Which agent said it, by number, and whether a process of the node has ended since: else it need not be asked again. */
+	/* Which agent said it, by number, and whether a process of the node has ended since: else
+	 * it need not be asked again. */
 	uint32_t agent_number;
 	bool doubtful;
 };
 
-/* A last word of ours (cm.c): it is lost with an agent that is killed, and said again to the next. */
+/* A last word of ours (cm.c): it is lost with an agent that is killed, and said again to the next.
+ */
 struct held_word {
 	struct held_word *next;
 	bool said; /* it has left the machine */
@@ -118,7 +121,8 @@ struct held_port {
 	uint32_t options;
 };
 
-/* The processes with members in a group that we send to, as the agent told us. A link to each is sought. */
+/* The processes with members in a group that we send to, as the agent told us. A link to each is
+ * sought. */
 struct group_peers {
 	uint32_t senders; /* address handles of ours */
 	uint32_t count;
@@ -157,12 +161,13 @@ struct hdl_adapter {
 	size_t block_bytes[3];
 	struct tables tables;
 	struct segments segments;
-	uint64_t probe; /* peers read it to see whether they reach our memory */
-	_Atomic uint32_t
-	        objects; /* domains, completion queues and channels: what must be gone before hdl_close() */
+	uint64_t probe;           /* peers read it to see whether they reach our memory */
+	_Atomic uint32_t objects; /* domains, completion queues and channels: what must be gone
+	                             before hdl_close() */
 	_Atomic uint32_t cqs, ahs, srqs;
 	struct event_queue events;
-	/* The first queue pair that failed because its peer was not ready, to be said (adapter_say_not_ready()). */
+	/* The first queue pair that failed because its peer was not ready, to be said
+	 * (adapter_say_not_ready()). */
 	_Atomic uint32_t not_ready_qpn; /* 0: none, or it was said */
 	uint32_t not_ready_retries;
 	bool not_ready_noted; /* with the drive lock */
@@ -177,8 +182,8 @@ struct hdl_adapter {
 	pthread_t thread;
 	struct wakeful wakeful;
 	_Atomic bool quitting;
-	_Atomic bool
-	        asleep; /* it sleeps until something rings: who leaves it something to do wakes it, */
+	_Atomic bool asleep; /* it sleeps until something rings: who leaves it something to do wakes
+	                        it, */
 	_Atomic bool
 	        drowsy; /* and the next caller sends it to watch, unless packets wake it anyway */
 	int bell;       /* peers ring it (port/bell.h), */
@@ -295,8 +300,8 @@ struct hdl_srq {
 	_Atomic uint32_t users;
 };
 
-/* An XRC domain. Target queue pairs have no protection domain of their own; this one stands in where one is needed, and its
- * number is the domain's. */
+/* An XRC domain. Target queue pairs have no protection domain of their own; this one stands in
+ * where one is needed, and its number is the domain's. */
 struct hdl_xrcd {
 	uint32_t magic;
 	struct hdl_pd *pd;
@@ -352,10 +357,11 @@ struct hdl_qp {
 /* hdl_open() with what a program has no business choosing: the simulator's clock and seed. */
 struct adapter_env {
 	struct clock clock;
-	uint64_t seed; /* of everything drawn at random; 0: from the operating system */
-	bool by_target; /* initiators do not reach the memory of peers: the target executes everything */
-	bool by_value;                 /* nor do targets: all data goes through the lanes */
-	uint32_t turn_bytes;           /* ENGINE_TURN_BYTES of its engine; 0: as ever */
+	uint64_t seed;       /* of everything drawn at random; 0: from the operating system */
+	bool by_target;      /* initiators do not reach the memory of peers: the target executes
+	                        everything */
+	bool by_value;       /* nor do targets: all data goes through the lanes */
+	uint32_t turn_bytes; /* ENGINE_TURN_BYTES of its engine; 0: as ever */
 	const struct carrier *carrier; /* a wire: everybody is reached over it; NULL: none */
 	struct hdl_gid second_gid;     /* one more address on the wire; zero: none */
 };
@@ -363,11 +369,13 @@ struct adapter_env {
 extern const char *const counter_names[ENGINE_COUNTER_COUNT];
 int adapter_open(const struct hdl_open_attr *attr, const struct adapter_env *env,
                  struct hdl_adapter **out);
-/* End @adapter as if its process had died: nothing of it is destroyed in order, peers see it vanish. */
+/* End @adapter as if its process had died: nothing of it is destroyed in order, peers see it
+ * vanish. */
 void adapter_kill(struct hdl_adapter *adapter);
 
 /* --- capture.c --- */
-/* What goes through an adapter is recorded (transport/capture.h, port/pcapng.h). With the drive lock, or before there is a thread. */
+/* What goes through an adapter is recorded (transport/capture.h, port/pcapng.h). With the drive
+ * lock, or before there is a thread. */
 struct recorder {
 	struct capture capture;
 	struct pcapng file;
@@ -386,12 +394,13 @@ static inline void recorder_flush(struct hdl_adapter *adapter)
 }
 
 /* --- fork.c --- */
-/* Order: list_lock in fork.c, then these: which adapters know each other (peers.c), signal handlers (fault.c), starting the
- * agent (agent/link.c). fork() takes them all. */
+/* Order: list_lock in fork.c, then these: which adapters know each other (peers.c), signal handlers
+ * (fault.c), starting the agent (agent/link.c). fork() takes them all. */
 extern pthread_mutex_t registry_lock, install_lock, start_lock;
 /* @adapter is open: a child lets go of it. */
 void fork_enter(struct hdl_adapter *adapter);
-/* Call @visit with every adapter that is open, while none is opened or closed. Nothing, when that goes on just now. */
+/* Call @visit with every adapter that is open, while none is opened or closed. Nothing, when that
+ * goes on just now. */
 void fork_each(void (*visit)(struct hdl_adapter *adapter));
 /* @adapter is being closed. No fork happens until fork_left(). */
 void fork_leave(struct hdl_adapter *adapter);
@@ -402,16 +411,18 @@ void fork_left(void);
 bool wire_only(const struct hdl_adapter *adapter);
 /* Is @gid, as far as we know? With the drive lock. */
 bool wire_reaches(const struct hdl_adapter *adapter, const struct hdl_gid *gid);
-/* Is @gid an address of the loopback at which another user stands in for a node? Then the log says so. */
+/* Is @gid an address of the loopback at which another user stands in for a node? Then the log says
+ * so. */
 bool wire_is_foreign(const struct hdl_gid *gid);
-/* Where packets for @gid go: to ourselves where it is any address of our node; a LID of another of this agent's nodes has an
- * address in the loopback network. With the drive lock. */
+/* Where packets for @gid go: to ourselves where it is any address of our node; a LID of another of
+ * this agent's nodes has an address in the loopback network. With the drive lock. */
 struct hdl_gid wire_address(const struct hdl_adapter *adapter, const struct hdl_gid *gid);
 /* Which of our addresses packets to @to come from when the program chose @index. */
 uint8_t wire_source(const struct hdl_adapter *adapter, uint8_t index, const struct hdl_gid *to);
 struct path wire_path(const struct hdl_adapter *adapter, const struct hdl_ah_attr *ah, uint32_t qpn,
                       uint32_t dest_qpn);
-/* @qp is connected over the wire from now on, or its path changes. With the drive lock. 0 or an error. */
+/* @qp is connected over the wire from now on, or its path changes. With the drive lock. 0 or an
+ * error. */
 int wire_connect(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t mask);
 /* The alternate path and what is to become of it, as @mask has them. With the drive lock. */
 void wire_alternate(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t mask);
@@ -430,14 +441,16 @@ struct hdl_gid adapter_address(const struct hdl_ah_attr *attr);
 /* The link to queue pair @qpn at the adapter with @gid; LINK_NONE. With the drive lock. */
 uint32_t adapter_find_link(const struct hdl_adapter *adapter, const struct hdl_gid *gid,
                            uint32_t qpn);
-/* Is @gid a node's, although there may be no link to the process in question? With the drive lock. */
+/* Is @gid a node's, although there may be no link to the process in question? With the drive lock.
+ */
 bool adapter_knows_node(const struct hdl_adapter *adapter, const struct hdl_gid *gid);
 /* The same, and nothing has happened since the agent said so that could change its mind. */
 bool adapter_sure_of_node(const struct hdl_adapter *adapter, const struct hdl_gid *gid);
-/* If @gid stands for a LID: the first one of the same node, as far as we were told; else 0. With the drive lock. */
+/* If @gid stands for a LID: the first one of the same node, as far as we were told; else 0. With
+ * the drive lock. */
 uint16_t adapter_first_lid(const struct hdl_adapter *adapter, const struct hdl_gid *gid);
-/* Agent @number said that @gid stands for the node @guid (0: for none), whose first LID is @lid (0: that was not said). With the drive
- * lock. */
+/* Agent @number said that @gid stands for the node @guid (0: for none), whose first LID is @lid (0:
+ * that was not said). With the drive lock. */
 void adapter_learn(struct hdl_adapter *adapter, const struct hdl_gid *gid, uint64_t guid,
                    uint16_t lid, uint32_t number);
 /* Is it one of our own node's? */
@@ -446,7 +459,8 @@ bool adapter_is_own_node(const struct hdl_adapter *adapter, const struct hdl_gid
 uint32_t peers_by_process(const struct hdl_adapter *adapter, uint64_t guid, uint32_t slot);
 /* The link-local address that the agent makes of a node's GUID. */
 struct hdl_gid peers_link_local(uint64_t guid);
-/* Adapters of this process that are joined to @adapter hear whether it has members in the group @gid. */
+/* Adapters of this process that are joined to @adapter hear whether it has members in the group
+ * @gid. */
 void peers_tell_group(struct hdl_adapter *adapter, const struct hdl_gid *gid);
 /* The group @gid of @adapter learns which of them have. */
 void peers_ask_group(struct hdl_adapter *adapter, const struct hdl_gid *gid);
@@ -454,8 +468,8 @@ void peers_ask_group(struct hdl_adapter *adapter, const struct hdl_gid *gid);
 void adapter_quiesce(struct hdl_adapter *adapter);
 /* Join @adapter to itself. */
 int peers_join_self(struct hdl_adapter *adapter);
-/* A process that the agent introduced: takes over @fds (tables, lanes, bell) and @pidfd (-1: none). By the adapter's thread, no lock is
- * held; may wait a moment for the other. 0 or an error. */
+/* A process that the agent introduced: takes over @fds (tables, lanes, bell) and @pidfd (-1: none).
+ * By the adapter's thread, no lock is held; may wait a moment for the other. 0 or an error. */
 int peers_attach(struct hdl_adapter *adapter, const struct agent_msg *msg, int fds[3], int pidfd);
 /* The link with that id, or LINK_NONE. */
 uint32_t peers_by_id(const struct hdl_adapter *adapter, uint32_t id);
@@ -482,24 +496,29 @@ extern pthread_mutex_t tracer_lock;
 int agent_join(struct hdl_adapter *adapter, const char *node);
 /* The agent has something to say. By the adapter's thread. */
 void agent_listen(struct hdl_adapter *adapter);
-/* See to it that there is a link to queue pair @qpn at @gid. No lock is held; may wait for the agent. 0; -HDL_EHOSTUNREACH. */
+/* See to it that there is a link to queue pair @qpn at @gid. No lock is held; may wait for the
+ * agent. 0; -HDL_EHOSTUNREACH. */
 int agent_reach(struct hdl_adapter *adapter, const struct hdl_gid *gid, uint32_t qpn);
-/* See to it that we know whose LID @gid is, if it is one. No lock is held; may wait for the agent. */
+/* See to it that we know whose LID @gid is, if it is one. No lock is held; may wait for the agent.
+ */
 void agent_locate(struct hdl_adapter *adapter, const struct hdl_gid *gid);
 void agent_leave(struct hdl_adapter *adapter);
-/* Send @msg, a question with a token of its own, and wait for the answer, from the next agent if need be. No lock is held; the
- * answer's guid and port are in *msg afterwards, where it has such. */
+/* Send @msg, a question with a token of its own, and wait for the answer, from the next agent if
+ * need be. No lock is held; the answer's guid and port are in *msg afterwards, where it has such.
+ */
 int agent_ask(struct hdl_adapter *adapter, struct agent_msg *msg, uint32_t *token);
 /* Send without an answer. */
 int agent_tell(struct hdl_adapter *adapter, struct agent_msg *msg);
-/* The same with agent_lock. -HDL_EHOSTUNREACH: there is no agent; -HDL_EAGAIN: the one that there was has ended. */
+/* The same with agent_lock. -HDL_EHOSTUNREACH: there is no agent; -HDL_EAGAIN: the one that there
+ * was has ended. */
 int agent_tell_locked(struct hdl_adapter *adapter, struct agent_msg *msg);
-/* There was an agent, and now there is none: find or start the next. With agent_lock. 0 or an error. */
+/* There was an agent, and now there is none: find or start the next. With agent_lock. 0 or an
+ * error. */
 int agent_find_another(struct hdl_adapter *adapter);
 
 /* --- settings.c --- */
-/* Judge and take what the user asks for in the environment. @node: which one; NULL: the one that is named there. 0, or an error, which
- * was said. */
+/* Judge and take what the user asks for in the environment. @node: which one; NULL: the one that is
+ * named there. 0, or an error, which was said. */
 int settings_take(struct hdl_adapter *adapter, const char *node);
 /* Shall programs of this machine be reached over the wire? */
 bool settings_local_off(void);
@@ -517,7 +536,8 @@ int udp_attach(struct hdl_adapter *adapter, const struct agent_msg *welcome, con
 void udp_detach(struct hdl_adapter *adapter);
 /* Shall the next packet wake the thread? With the drive lock. */
 void udp_arm(struct hdl_adapter *adapter, bool arm);
-/* Packets are looked for: those that are not to wake the thread shall not look for it either, each of them. With the drive lock. */
+/* Packets are looked for: those that are not to wake the thread shall not look for it either, each
+ * of them. With the drive lock. */
 void udp_unwatch(struct hdl_adapter *adapter);
 /* The wire with this @number has woken it, which it does once. No lock is held. */
 void udp_woke(struct hdl_adapter *adapter, uint64_t number);
@@ -542,11 +562,13 @@ void udp_let_go(struct hdl_adapter *adapter);
 void cm_hear(struct hdl_adapter *adapter, const struct agent_msg *msg);
 /* The agent sent CM_SAID or CM_DONE. */
 void cm_confirmed(struct hdl_adapter *adapter, const struct agent_msg *msg);
-/* We are about to leave: wait until our last words have left the machine, and a moment for their answers. */
+/* We are about to leave: wait until our last words have left the machine, and a moment for their
+ * answers. */
 void cm_settle(struct hdl_adapter *adapter);
 /* Tell an agent that is new which ports are ours, and our last words. With agent_lock. */
 void cm_again(struct hdl_adapter *adapter);
-/* There is another agent: what only the user knows is for the user to tell it. Without agent_lock. */
+/* There is another agent: what only the user knows is for the user to tell it. Without agent_lock.
+ */
 void cm_mended(struct hdl_adapter *adapter);
 /* The process @slot of the node @guid has ended. */
 void cm_died(struct hdl_adapter *adapter, uint64_t guid, uint32_t slot);
@@ -555,7 +577,8 @@ void cm_end(struct hdl_adapter *adapter);
 /* --- group.c --- */
 int groups_init(struct hdl_adapter *adapter);
 void groups_end(struct hdl_adapter *adapter);
-/* An address handle for the group @gid comes, or goes. No lock is held; may wait for the agent. 0 or an error. */
+/* An address handle for the group @gid comes, or goes. No lock is held; may wait for the agent. 0
+ * or an error. */
 int group_send_begin(struct hdl_adapter *adapter, const struct hdl_gid *gid, struct group **out);
 void group_send_end(struct hdl_adapter *adapter, struct group *group);
 /* The agent told us of a member. By the adapter's thread, no lock is held. */
@@ -566,18 +589,19 @@ void group_met(struct hdl_adapter *adapter, uint32_t link);
 void groups_again(struct hdl_adapter *adapter);
 
 /* --- cq.c --- */
-/* See to it that datagrams through @ah to queue pair @qpn have a route. No lock is held; may wait for the agent. */
+/* See to it that datagrams through @ah to queue pair @qpn have a route. No lock is held; may wait
+ * for the agent. */
 void ah_prepare(struct hdl_ah *ah, uint32_t qpn);
 /* The route to queue pair @qpn; link LINK_NONE when there is none. */
 struct ah_route ah_find(struct hdl_ah *ah, uint32_t qpn);
 
 /* --- qp.c --- */
-/* A number for a queue pair or an XRC shared receive queue, unlike the one that its place (number & engine.qp_mask) had before.
- * With the drive lock. */
+/* A number for a queue pair or an XRC shared receive queue, unlike the one that its place (number &
+ * engine.qp_mask) had before. With the drive lock. */
 int adapter_take_number(struct hdl_adapter *adapter, uint32_t *number);
 void adapter_free_number(struct hdl_adapter *adapter, uint32_t number);
-/* Attributes of queue pairs, and of contexts: are those in @mask in range; take them over; room for the read resources of a
- * responder, 0 or an error. */
+/* Attributes of queue pairs, and of contexts: are those in @mask in range; take them over; room for
+ * the read resources of a responder, 0 or an error. */
 bool qp_values_fit(const struct hdl_qp_attr *attr, uint32_t mask);
 void qp_take_values(struct hdl_qp_attr *to, const struct hdl_qp_attr *from, uint32_t mask);
 int qp_make_reads(struct qp *qp, uint32_t depth);
@@ -587,17 +611,19 @@ int qp_make_reads(struct qp *qp, uint32_t depth);
 unsigned adapter_drive(struct hdl_adapter *adapter);
 /* As adapter_drive(), for a thread of the application that is going to call again. */
 void adapter_poll(struct hdl_adapter *adapter);
-/* The same for one that polls @cq, which was empty. Returns how many of up to @max completions are at @wc already; most often nothing
- * else was done then. */
+/* The same for one that polls @cq, which was empty. Returns how many of up to @max completions are
+ * at @wc already; most often nothing else was done then. */
 int adapter_poll_cq(struct hdl_adapter *adapter, struct cq *cq, struct hdl_wc *wc, int max);
 /* Take what has come, execute what was posted, send what is owed. With the drive lock. */
 void adapter_catch_up(struct hdl_adapter *adapter);
 /* @qp has work: see that it is done. */
 void adapter_doorbell(struct hdl_adapter *adapter, struct qp *qp);
-/* Do requests from @wr on at once, as long as they are short and nothing is in their way. Returns what is left to post. */
+/* Do requests from @wr on at once, as long as they are short and nothing is in their way. Returns
+ * what is left to post. */
 const struct hdl_send_wr *adapter_express(struct hdl_adapter *adapter, struct qp *qp,
                                           const struct hdl_send_wr *wr);
-/* Take the post_lock of @qp's send queue, with nobody else in adapter_express() for it: that one has the drive lock alone. */
+/* Take the post_lock of @qp's send queue, with nobody else in adapter_express() for it: that one
+ * has the drive lock alone. */
 void adapter_lock_sends(struct hdl_adapter *adapter, struct qp *qp);
 void adapter_lock(struct hdl_adapter *adapter);
 void adapter_unlock(struct hdl_adapter *adapter);
@@ -605,7 +631,8 @@ void adapter_unlock(struct hdl_adapter *adapter);
 void adapter_nudge(struct hdl_adapter *adapter);
 /* Shall the thread hear the bell? With the drive lock. */
 void adapter_watch_bell(struct hdl_adapter *adapter, bool watch);
-/* Is there something that the next turn may be able to finish? A lane was full, or the network's card. With the drive lock. */
+/* Is there something that the next turn may be able to finish? A lane was full, or the network's
+ * card. With the drive lock. */
 bool adapter_is_stuck(const struct hdl_adapter *adapter);
 /* The application is at work: the thread only watches. */
 static inline void adapter_touch(struct hdl_adapter *adapter)
@@ -623,12 +650,14 @@ void adapter_arm(struct hdl_adapter *adapter);
 int adapter_start_thread(struct hdl_adapter *adapter);
 void adapter_stop_thread(struct hdl_adapter *adapter);
 
-/* Write the line about a peer that was not ready, if one is due, once in the life of the process. Without a lock. */
+/* Write the line about a peer that was not ready, if one is due, once in the life of the process.
+ * Without a lock. */
 void adapter_say_not_ready(struct hdl_adapter *adapter);
 
 /* --- wait.c --- */
-/* Wait in a thread of the application until @fd is readable, until there may be something to drive, or until clock_now_ns() is @until_ns
- * (UINT64_MAX: never). 1: @fd is readable; 0: it is not; or a negative error: a signal came. */
+/* Wait in a thread of the application until @fd is readable, until there may be something to drive,
+ * or until clock_now_ns() is @until_ns (UINT64_MAX: never). 1: @fd is readable; 0: it is not; or a
+ * negative error: a signal came. */
 int adapter_wait(struct hdl_adapter *adapter, int fd, uint64_t until_ns);
 
 /* --- event.c --- */
@@ -643,13 +672,16 @@ void adapter_event(void *context, enum hdl_event_type type, enum hdl_detail deta
 /* The engine's sink for completion events. */
 void adapter_cq_event(void *context, struct cq *cq);
 
-/* @cq was armed while it holds completions: raise its event now, unless one of it is still to be taken. With the drive lock. */
+/* @cq was armed while it holds completions: raise its event now, unless one of it is still to be
+ * taken. With the drive lock. */
 void channel_raise_held(struct hdl_cq *cq);
-/* Drop the events of @cq that were not taken. False: some were taken and not acknowledged; try again. */
+/* Drop the events of @cq that were not taken. False: some were taken and not acknowledged; try
+ * again. */
 bool channel_forget(struct hdl_channel *channel, struct hdl_cq *cq);
 
 /* --- fault.c --- */
-/* Install the handler that lets copies survive memory that has gone, if it is not the one in place. 0 or -HDL_EIO. */
+/* Install the handler that lets copies survive memory that has gone, if it is not the one in place.
+ * 0 or -HDL_EIO. */
 int fault_install(void);
 /* A mover within this process. */
 struct mover fault_mover(bool reaches_peer);

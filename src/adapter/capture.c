@@ -1,5 +1,6 @@
-/* Recording what goes through an adapter: packets come from the engine, with the drive lock held, and wait in memory until whoever drives
- * has nothing else to do. The program's end is the last chance to write them. */
+/* Recording what goes through an adapter: packets come from the engine, with the drive lock held,
+ * and wait in memory until whoever drives has nothing else to do. The program's end is the last
+ * chance to write them. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,10 +1,12 @@
-/* fork(): the child has a copy of our memory but not the adapter's thread, and the peers know the parent alone. So the child
- * lets go of everything that ties the parent to others: the agent's socket and the bells (they would stay open
- * when the parent dies), the lanes and the tables (one stray store would reach the parent's peers). What it inherited
- * is from then on nobody's: every call refuses it like a handle that was never ours. It can open adapters of its own.
+/* fork(): the child has a copy of our memory but not the adapter's thread, and the peers know the
+ * parent alone. So the child lets go of everything that ties the parent to others: the agent's
+ * socket and the bells (they would stay open when the parent dies), the lanes and the tables (one
+ * stray store would reach the parent's peers). What it inherited is from then on nobody's: every
+ * call refuses it like a handle that was never ours. It can open adapters of its own.
  *
- * A child that is made without fork handlers (vfork, posix_spawn, a bare clone) keeps these open until it runs another
- * program, which closes them; the agent and the peers also watch the process itself. */
+ * A child that is made without fork handlers (vfork, posix_spawn, a bare clone) keeps these open
+ * until it runs another program, which closes them; the agent and the peers also watch the process
+ * itself. */
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -13,7 +15,8 @@
 
 uint32_t magic_generation;
 
-/* Taken before any other lock of the adapter layer. Closing holds it, so that a child never sees half of it. */
+/* Taken before any other lock of the adapter layer. Closing holds it, so that a child never sees
+ * half of it. */
 static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct hdl_adapter *list;
 /* A parent's, let go of. Not freed: the program's pointers to its objects are still there. */
@@ -48,7 +51,8 @@ static void fork_close_one(int *fd)
 	*fd = -1;
 }
 
-/* Nothing in place of what was shared: who looks there all the same finds zeros, and harms nobody. */
+/* Nothing in place of what was shared: who looks there all the same finds zeros, and harms nobody.
+ */
 static void part_from(void *block, size_t bytes)
 {
 	if (block != NULL)
@@ -94,7 +98,8 @@ static void in_child(void)
 	}
 }
 
-/* Early, so that the handlers of whoever stands above us run before ours: their locks are taken before ours too. */
+/* Early, so that the handlers of whoever stands above us run before ours: their locks are taken
+ * before ours too. */
 __attribute__((constructor)) static void watch_forks(void)
 {
 	pthread_atfork(fork_before, unlock_all, in_child);

@@ -1,8 +1,10 @@
-/* The node agent: who is here, what they are called, who knows whom. It hands out names and introduces processes to each
- * other; it is never in the data path, and when it dies what it arranged goes on working.
+/* The node agent: who is here, what they are called, who knows whom. It hands out names and
+ * introduces processes to each other; it is never in the data path, and when it dies what it
+ * arranged goes on working.
  *
- * One agent serves one user and holds all the nodes of that user on this machine: a node is a name (HEDDLE_NODE) with a
- * GUID, GIDs and up to AGENT_MAX_SLOTS processes. One thread, one epoll loop, no locks. */
+ * One agent serves one user and holds all the nodes of that user on this machine: a node is a name
+ * (HEDDLE_NODE) with a GUID, GIDs and up to AGENT_MAX_SLOTS processes. One thread, one epoll loop,
+ * no locks. */
 #ifndef AGENT_AGENT_H
 #define AGENT_AGENT_H
 
@@ -24,16 +26,17 @@
 /* That wait to be read by a process; who lets more lie than that does not read any more. */
 #define AGENT_MAX_LETTERS 16384u
 
-/* Requests over the wire that find nobody listening are kept so long before they are refused. Who asks over
- * InfiniBand has to resolve an address and a route before, and programs rely on the time that this takes: the one asks at once
- * when the other is about to listen (perftest -R). */
+/* Requests over the wire that find nobody listening are kept so long before they are refused. Who
+ * asks over InfiniBand has to resolve an address and a route before, and programs rely on the time
+ * that this takes: the one asks at once when the other is about to listen (perftest -R). */
 #define AGENT_EARLY_NS 1000000000u
 
-/* After an agent was killed its processes come back with the slots that are in the numbers of their queue pairs. For so long
- * newcomers wait, lest one is given a slot that is in use. */
+/* After an agent was killed its processes come back with the slots that are in the numbers of their
+ * queue pairs. For so long newcomers wait, lest one is given a slot that is in use. */
 #define AGENT_GRACE_NS 100000000u
 
-/* They let go of their sockets before they greet. For so long we wait for the last of them, and look so often. */
+/* They let go of their sockets before they greet. For so long we wait for the last of them, and
+ * look so often. */
 #define AGENT_WIRE_GRACE_NS 3000000000u
 #define AGENT_WIRE_LOOK_MS  10
 
@@ -46,9 +49,10 @@ struct port_entry {
 	uint32_t options; /* enum agent_cm_option */
 };
 
-/* What strangers can make a node do, per second: hear their datagrams, one address and all together (of others that hash alike, too), and
- * refuse what is for nobody. As many may come at once. Beyond that they are dropped, as a network would. A datagram costs a program
- * some microseconds, so a flood takes at most a part of its time; who is in earnest asks again. */
+/* What strangers can make a node do, per second: hear their datagrams, one address and all together
+ * (of others that hash alike, too), and refuse what is for nobody. As many may come at once. Beyond
+ * that they are dropped, as a network would. A datagram costs a program some microseconds, so a
+ * flood takes at most a part of its time; who is in earnest asks again. */
 #define AGENT_HEARD_PER_S   32768u
 #define AGENT_SOURCE_PER_S  8192u
 #define AGENT_SOURCES       256u
@@ -77,7 +81,8 @@ struct node_entry {
 	struct early *early; /* requests that are kept for who may listen in a moment */
 	uint32_t word_count, early_count;
 	struct crowd *crowd; /* NULL: nobody has yet */
-	/* The address on the loopback that it would have, if another user holds it, and who; all zero: nobody does. */
+	/* The address on the loopback that it would have, if another user holds it, and who; all
+	 * zero: nobody does. */
 	uint8_t taken[16];
 	uint32_t taken_by;
 };
@@ -91,7 +96,8 @@ struct client {
 	int pidfd; /* a child of the process may keep its socket open; -1: none */
 	pid_t pid;
 	bool greeted;
-	bool waiting; /* greets for the first time, while those of a former agent have the right of way; */
+	bool waiting; /* greets for the first time, while those of a former agent have the right of
+	                 way; */
 	bool awaiting_wire; /* or wants a wire whose port these have not let go of yet */
 	int32_t wish;       /* the slot that a former agent gave; -1 */
 	uint32_t lid;       /* the LID that it gave the node; 0 */
@@ -143,8 +149,8 @@ struct agent {
 	bool leaving;        /* somebody needs an agent in another one, and nobody needs us */
 	struct prng prng;
 	uint64_t open_ns; /* newcomers get a slot from then on (clock_now_ns()); 0: they do */
-	uint64_t
-	        wire_ns; /* until then a port may be held by processes of a former agent; 0: there was none */
+	uint64_t wire_ns; /* until then a port may be held by processes of a former agent; 0: there
+	                     was none */
 	struct client *clients;
 	uint32_t client_count;
 	struct bond *bonds;
@@ -153,14 +159,14 @@ struct agent {
 	uint32_t group_count;
 	struct node_entry *nodes[AGENT_MAX_NODES];
 	uint32_t node_count;
-	uint32_t
-	        rover; /* the next newcomer's slot, on any node: they are reused as late as possible */
+	uint32_t rover; /* the next newcomer's slot, on any node: they are reused as late as
+	                   possible */
 	/* Where that is kept for the next agent: processes of ours may come back to it late. */
 	char rover_path[RUNDIR_MAX + 16];
 };
 
-/* names.c: the node called @name, made if need be, with 2 to the @lmc LIDs from @wish on if they are free (0: any); NULL when there are
- * too many. */
+/* names.c: the node called @name, made if need be, with 2 to the @lmc LIDs from @wish on if they
+ * are free (0: any); NULL when there are too many. */
 struct node_entry *node_of(struct agent *agent, const char *name, uint32_t wish, unsigned lmc);
 struct node_entry *node_by_gid(struct agent *agent, const uint8_t gid[16]);
 /* Make the list of @node's addresses, again when it has got a wire. */
@@ -169,7 +175,8 @@ void node_list_addresses(struct node_entry *node);
 void node_loopback(const struct node_entry *node, uint8_t gid[16]);
 /* Newcomers get the slots after those that a former agent of @directory gave, if it was killed. */
 void rover_begin(struct agent *agent, const char *directory);
-/* Let @node, on which nobody is yet, have other LIDs than it has, and the addresses that follow from them. */
+/* Let @node, on which nobody is yet, have other LIDs than it has, and the addresses that follow
+ * from them. */
 void node_take_next_lids(const struct agent *agent, struct node_entry *node);
 /* Give @client a slot, the one it wishes if that is free. False: none left. */
 bool node_enter(struct agent *agent, struct node_entry *node, struct client *client, int32_t wish);
@@ -182,13 +189,15 @@ void cm_bind(struct client *client, struct agent_msg *msg);
 void cm_listen(struct client *client, const struct agent_msg *msg);
 void cm_unbind(struct client *client, const struct agent_msg *msg);
 void cm_send(struct agent *agent, struct client *client, struct agent_msg *msg);
-/* Who holds a port of @node for what comes to @gid, an address of @family (enum agent_cm_option)? NULL: nobody. */
+/* Who holds a port of @node for what comes to @gid, an address of @family (enum agent_cm_option)?
+ * NULL: nobody. */
 struct client *cm_holder(const struct node_entry *node, uint16_t space, const uint8_t gid[16],
                          uint16_t port, uint32_t family);
 /* @client leaves: its ports are free, and the others hear of it. Before node_leave(). */
 void cm_leave(struct agent *agent, struct client *client);
 
-/* management.c: send the management datagram in @msg to where it says, and tell @client so if it wants to know. */
+/* management.c: send the management datagram in @msg to where it says, and tell @client so if it
+ * wants to know. */
 void management_send(struct client *client, const struct agent_msg *msg);
 /* @client has gone: say what it left to be said, again and again until it is answered. */
 void management_leave(struct client *client);
@@ -196,11 +205,12 @@ void management_leave(struct client *client);
 void management_silence(struct node_entry *node);
 /* Somebody listens on @node, or does so at another port: who was early is heard. */
 void management_listen(struct node_entry *node);
-/* Say again, and refuse, what is due, and forget the nodes that have said all. When it is to be called again (clock_now_ns());
- * UINT64_MAX: nothing is left to be done. */
+/* Say again, and refuse, what is due, and forget the nodes that have said all. When it is to be
+ * called again (clock_now_ns()); UINT64_MAX: nothing is left to be done. */
 uint64_t management_turn(struct agent *agent);
 
-/* group.c: multicast groups. @msg is of the kind in the name; for group_end(), GROUP_LEAVE or GROUP_FORGET. */
+/* group.c: multicast groups. @msg is of the kind in the name; for group_end(), GROUP_LEAVE or
+ * GROUP_FORGET. */
 void group_join(struct agent *agent, struct client *client, const struct agent_msg *msg);
 void group_send(struct agent *agent, struct client *client, const struct agent_msg *msg);
 void group_end(struct agent *agent, struct client *client, const struct agent_msg *msg);
@@ -208,7 +218,8 @@ void group_end(struct agent *agent, struct client *client, const struct agent_ms
 void group_leave_all(struct agent *agent, struct client *client);
 
 /* outbox.c */
-/* Say @msg to @client, now or when there is room in its socket. False: it has gone, or lets too much lie. */
+/* Say @msg to @client, now or when there is room in its socket. False: it has gone, or lets too
+ * much lie. */
 bool outbox_send(struct client *client, struct agent_msg *msg, const int *fds, int fd_count);
 /* There is room in its socket. */
 void outbox_flush(struct client *client);

@@ -1,5 +1,5 @@
-/* Connections as far as the agent has to do with them: which process holds which port of a node, and passing messages on to
- * it. What the messages mean is between the processes. */
+/* Connections as far as the agent has to do with them: which process holds which port of a node,
+ * and passing messages on to it. What the messages mean is between the processes. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,7 +43,8 @@ static const struct port_entry *rival(const struct node_entry *node, uint16_t sp
 	return NULL;
 }
 
-/* Who holds the port for messages to @gid, an address of @family? Rather one who holds it for that family in the first place. */
+/* Who holds the port for messages to @gid, an address of @family? Rather one who holds it for that
+ * family in the first place. */
 static const struct port_entry *holder(const struct node_entry *node, uint16_t space,
                                        const uint8_t gid[16], uint16_t port, uint32_t family)
 {

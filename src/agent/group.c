@@ -1,5 +1,5 @@
-/* Multicast groups as far as the agent has to do with them: which processes have members, and who has to know because it
- * sends. Groups span the nodes of the user: they are one subnet. */
+/* Multicast groups as far as the agent has to do with them: which processes have members, and who
+ * has to know because it sends. Groups span the nodes of the user: they are one subnet. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

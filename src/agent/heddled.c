@@ -1,6 +1,6 @@
-/* heddled: the node agent as a program. Started by the first program that needs it; leaves when nobody has been here for a
- * while. The lock in its directory is held as long as it lives, so there is never a second one, and one that was
- * killed leaves nothing that stops the next. */
+/* heddled: the node agent as a program. Started by the first program that needs it; leaves when
+ * nobody has been here for a while. The lock in its directory is held as long as it lives, so there
+ * is never a second one, and one that was killed leaves nothing that stops the next. */
 #include <argp.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -23,7 +23,8 @@
 #define MAX_EVENTS 64
 #define LOCK_TRIES 100
 
-/* Who holds the lock and does not listen is about to, or about to be gone: so long, and no longer. */
+/* Who holds the lock and does not listen is about to, or about to be gone: so long, and no longer.
+ */
 #define OFFICE_WAIT_NS 5000000000u
 
 struct options {
@@ -61,14 +62,16 @@ static error_t heddled_parse(int key, char *arg, struct argp_state *state)
 	}
 }
 
-/* Say that the agent is there (or that another one is), by closing the descriptor that the starter waits on. */
+/* Say that the agent is there (or that another one is), by closing the descriptor that the starter
+ * waits on. */
 static void ready(const struct options *options)
 {
 	if (options->ready_fd >= 0)
 		close(options->ready_fd);
 }
 
-/* Say why there will be no agent: to the starter, who shows it to the user, or on standard error. */
+/* Say why there will be no agent: to the starter, who shows it to the user, or on standard error.
+ */
 static int heddled_give_up(const struct options *options, const char *where, int error)
 {
 	int out = options->ready_fd >= 0 ? options->ready_fd : STDERR_FILENO;
@@ -77,8 +80,9 @@ static int heddled_give_up(const struct options *options, const char *where, int
 	return 1;
 }
 
-/* Nothing of the program that happened to start us is ours: neither its open files (a port that it listens on would stay taken
- * when it ends), nor the signals that one of its threads blocks, nor its limits on files. */
+/* Nothing of the program that happened to start us is ours: neither its open files (a port that it
+ * listens on would stay taken when it ends), nor the signals that one of its threads blocks, nor
+ * its limits on files. */
 static void shed_starter(const struct options *options)
 {
 	static const int limits[] = {RLIMIT_NOFILE, RLIMIT_FSIZE};
@@ -100,8 +104,8 @@ static void shed_starter(const struct options *options)
 	signal(SIGPIPE, SIG_IGN);
 }
 
-/* Take the lock of the directory. One that leaves takes the file along: what was opened may not be what is there any more.
- * The descriptor; -EWOULDBLOCK: another one has it. */
+/* Take the lock of the directory. One that leaves takes the file along: what was opened may not be
+ * what is there any more. The descriptor; -EWOULDBLOCK: another one has it. */
 static int take_lock(const char *path)
 {
 	struct stat held, there;
@@ -124,8 +128,8 @@ static int take_lock(const char *path)
 	return -EWOULDBLOCK;
 }
 
-/* Take the lock @path, or find that another agent listens at @socket: -EALREADY. One that has just taken the lock, or was
- * killed and is not gone yet, has it and does not listen: that passes. */
+/* Take the lock @path, or find that another agent listens at @socket: -EALREADY. One that has just
+ * taken the lock, or was killed and is not gone yet, has it and does not listen: that passes. */
 static int win_lock(const char *path, const char *socket)
 {
 	uint64_t end = clock_now_ns() + OFFICE_WAIT_NS;
@@ -144,7 +148,8 @@ static int win_lock(const char *path, const char *socket)
 	}
 }
 
-/* Become the agent of this directory. The listener; -EALREADY: there is one. *killed: the one before did not end in order. */
+/* Become the agent of this directory. The listener; -EALREADY: there is one. *killed: the one
+ * before did not end in order. */
 static int heddled_take_office(const char *directory, bool *killed)
 {
 	char path[RUNDIR_MAX + 16], socket[RUNDIR_MAX + 16];
@@ -161,7 +166,8 @@ static int heddled_take_office(const char *directory, bool *killed)
 	return unixsock_listen(socket); /* the lock stays open, and so held, until we end */
 }
 
-/* How long to wait for the next message, in milliseconds. @due_ns: when something is to be repeated. */
+/* How long to wait for the next message, in milliseconds. @due_ns: when something is to be
+ * repeated. */
 static int patience(const struct agent *agent, const struct options *options, bool wire_awaited,
                     uint64_t due_ns)
 {
@@ -217,7 +223,8 @@ static void heddled_serve(struct agent *agent, const struct options *options)
 		else if (count == 0 && agent->client_count == 0 && due_ns == UINT64_MAX)
 			return;
 		hear_processes(agent, events, count);
-		if (agent->leaving) /* and nobody hears of it before our socket is gone from the directory */
+		if (agent->leaving) /* and nobody hears of it before our socket is gone from the
+		                       directory */
 			return;
 		agent_sweep(agent);
 		wire_awaited = agent_admit_to_wire(agent);

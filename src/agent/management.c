@@ -1,8 +1,9 @@
-/* Queue pair 1 of a node (IBTA volume 1, 13.5.1): management datagrams come to the agent, because it owns the socket, and are passed
- * on. It keeps no state of connections: the number that the receiver gave a connection tells its process, a request goes to
- * whoever holds the port of the service, and what is for nobody is refused. Of a connection it knows no more than a process leaves
- * with it: what to tell the peer when the process has gone, or says no more about it. That is repeated until it is answered (12.9.7),
- * and a node stays that long after its last process. */
+/* Queue pair 1 of a node (IBTA volume 1, 13.5.1): management datagrams come to the agent, because
+ * it owns the socket, and are passed on. It keeps no state of connections: the number that the
+ * receiver gave a connection tells its process, a request goes to whoever holds the port of the
+ * service, and what is for nobody is refused. Of a connection it knows no more than a process
+ * leaves with it: what to tell the peer when the process has gone, or says no more about it. That
+ * is repeated until it is answered (12.9.7), and a node stays that long after its last process. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -44,7 +45,8 @@ struct crowd {
 		uint8_t gid[16];
 		uint32_t number; /* the asker's; 0: none */
 		uint32_t slot;
-	} asked[AGENT_ASKED]; /* who was passed which request, by its hash: a later one may take its place */
+	} asked[AGENT_ASKED]; /* who was passed which request, by its hash: a later one may take its
+	                         place */
 };
 
 static bool spend(struct allowance *allowance, uint32_t per_second, uint64_t now)
@@ -114,7 +116,8 @@ static struct client *asked_of(struct node_entry *node, const uint8_t gid[16], u
 
 /* --- last words --- */
 
-/* A DREQ: in the list of its process until that says no more, then in that of the node until it is answered. */
+/* A DREQ: in the list of its process until that says no more, then in that of the node until it is
+ * answered. */
 struct word {
 	uint32_t number; /* the process's own for the connection */
 	uint32_t slot;   /* of the process, if it lives, */
@@ -161,8 +164,8 @@ static struct word *make_word(const struct agent_msg *msg, uint32_t number)
 	return word;
 }
 
-/* Without memory, or beyond the limit, it is as if the process had left none. Those that it has said itself make room: their
- * peers were told, and are most likely gone. */
+/* Without memory, or beyond the limit, it is as if the process had left none. Those that it has
+ * said itself make room: their peers were told, and are most likely gone. */
 static void management_keep(struct client *client, const struct agent_msg *msg, uint32_t number)
 {
 	management_forget(client, number);
@@ -328,7 +331,8 @@ static void pass_on(struct client *client, const struct agent_msg *msg)
 		unixsock_send(client->sock, msg, sizeof(*msg), NULL, 0);
 }
 
-/* Which address of @node was called? The request says so (annex A11), unless it is nonsense: then @own, to which it came. */
+/* Which address of @node was called? The request says so (annex A11), unless it is nonsense: then
+ * @own, to which it came. */
 static const uint8_t *called(const struct node_entry *node, const uint8_t own[16],
                              const struct ib_cm_message *message, uint32_t *family)
 {
@@ -361,8 +365,9 @@ static struct client *management_addressee(const struct node_entry *node,
 	return cm_holder(node, msg->u.cm.space, gid, msg->u.cm.port, msg->u.cm.options);
 }
 
-/* Who gives up a request that was not answered does not know our number (12.6.7.2, reason 4): it is for the process that was passed the
- * request. If that is forgotten, the process hears it when it answers. */
+/* Who gives up a request that was not answered does not know our number (12.6.7.2, reason 4): it is
+ * for the process that was passed the request. If that is forgotten, the process hears it when it
+ * answers. */
 static bool names_nobody(const struct ib_cm_message *message)
 {
 	return message->kind == IB_CM_REJ && message->u.rej.remote_id == 0;
@@ -399,7 +404,8 @@ static void management_refuse(struct node_entry *node, const uint8_t own[16], co
 	management_send_datagram(node, own, gid, mad);
 }
 
-/* Keep a request that nobody listens for. False: it is none, or there are too many. One that is repeated is kept once. */
+/* Keep a request that nobody listens for. False: it is none, or there are too many. One that is
+ * repeated is kept once. */
 static bool keep_early(struct node_entry *node, const struct ib_cm_message *message,
                        const struct agent_msg *msg)
 {

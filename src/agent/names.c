@@ -21,8 +21,8 @@ static void add_gid(struct node_entry *node, const uint8_t gid[16])
 		memcpy(node->gids[node->gid_count++], gid, 16);
 }
 
-/* The host's addresses but for those of interfaces with one of the flags @without: IPv6 as they are, IPv4 mapped into IPv6 (as
- * RoCEv2 writes them). */
+/* The host's addresses but for those of interfaces with one of the flags @without: IPv6 as they
+ * are, IPv4 mapped into IPv6 (as RoCEv2 writes them). */
 static void add_host_addresses(struct node_entry *node, unsigned without)
 {
 	struct ifaddrs *list;
@@ -53,9 +53,9 @@ static uint64_t fold(uint64_t hash, const char *text)
 	return (hash ^ 0xff) * 0x100000001b3ull;
 }
 
-/* The GUID of a node: a locally administered EUI-64 made of the machine, the user and the node's name. Always the same, so
- * that an agent that takes over from one that was killed knows the node by its old addresses. The last byte is zero: it
- * numbers the devices of the node. */
+/* The GUID of a node: a locally administered EUI-64 made of the machine, the user and the node's
+ * name. Always the same, so that an agent that takes over from one that was killed knows the node
+ * by its old addresses. The last byte is zero: it numbers the devices of the node. */
 static uint64_t names_guid_of(const char *name)
 {
 	char text[128] = "";
@@ -70,7 +70,8 @@ static uint64_t names_guid_of(const char *name)
 	return (hash & ~(1ull << 56) & ~0xffull) | 1ull << 57;
 }
 
-/* May a node have the @count LIDs from @lid on? They differ in the low bits alone (IBTA section 4.1.3). */
+/* May a node have the @count LIDs from @lid on? They differ in the low bits alone (IBTA
+ * section 4.1.3). */
 static bool lids_are_free(const struct agent *agent, uint32_t lid, uint32_t count)
 {
 	for (uint32_t i = 0; i < agent->node_count; i++) {
@@ -90,7 +91,8 @@ static uint16_t lids_from(const struct agent *agent, uint32_t lid, uint32_t coun
 	return (uint16_t)lid;
 }
 
-/* The LIDs of a node follow from its GUID, so that they are the same next time, unless another node has them. */
+/* The LIDs of a node follow from its GUID, so that they are the same next time, unless another node
+ * has them. */
 static uint16_t lids_for(const struct agent *agent, uint64_t guid, uint32_t wish, uint32_t count)
 {
 	if (lids_are_free(agent, wish, count))
@@ -103,8 +105,8 @@ static uint16_t lids_for(const struct agent *agent, uint64_t guid, uint32_t wish
 _Static_assert(AGENT_MAX_NODES < AGENT_LAST_LID >> AGENT_MAX_LMC,
                "not even if each node has a LID in another of the largest blocks");
 
-/* fe80:: and @guid; of an EUI-64 in an address the universal bit is inverted (RFC 4291 appendix A), of a GUID in a GID it
- * is not (IBTA section 4.1.1). */
+/* fe80:: and @guid; of an EUI-64 in an address the universal bit is inverted (RFC 4291 appendix A),
+ * of a GUID in a GID it is not (IBTA section 4.1.1). */
 static void add_link_local(struct node_entry *node, uint64_t guid, uint8_t inverted)
 {
 	uint8_t gid[16] = {0xfe, 0x80};
@@ -114,7 +116,8 @@ static void add_link_local(struct node_entry *node, uint64_t guid, uint8_t inver
 	add_gid(node, gid);
 }
 
-/* What other nodes may call it in IPv4: all of 127.0.0.0/8 is this machine, so each node has an address of its own in it. */
+/* What other nodes may call it in IPv4: all of 127.0.0.0/8 is this machine, so each node has an
+ * address of its own in it. */
 void node_loopback(const struct node_entry *node, uint8_t gid[16])
 {
 	static const uint8_t prefix[14] = {
@@ -124,8 +127,9 @@ void node_loopback(const struct node_entry *node, uint8_t gid[16])
 	gid[15] = (uint8_t)node->lid;
 }
 
-/* The address of the first wire comes first: programs that do not choose take it. No others but those of wires work on the wire.
- * Where the first is an IPv6 address there are no others of IPv4, which some programs prefer. */
+/* The address of the first wire comes first: programs that do not choose take it. No others but
+ * those of wires work on the wire. Where the first is an IPv6 address there are no others of IPv4,
+ * which some programs prefer. */
 void node_list_addresses(struct node_entry *node)
 {
 	uint8_t loopback[16];
@@ -142,7 +146,8 @@ void node_list_addresses(struct node_entry *node)
 	add_link_local(node, node->guid, 2);
 	if (wire != NULL && !udp_address_is_ipv4(wire))
 		return;
-	/* The addresses of the loopback interface stand for the first one on a wire: nothing hears packets there, or another agent. */
+	/* The addresses of the loopback interface stand for the first one on a wire: nothing hears
+	 * packets there, or another agent. */
 	node_loopback(node, loopback);
 	if (wire == NULL || !udp_address_is_loopback(wire))
 		add_gid(node, loopback);
@@ -184,7 +189,8 @@ struct node_entry *node_by_gid(struct agent *agent, const uint8_t gid[16])
 		if (lid != 0 &&
 		    lid >> agent->nodes[i]->lmc == agent->nodes[i]->lid >> agent->nodes[i]->lmc)
 			return agent->nodes[i];
-	/* Who was put on an address has it, though the machine's own node lists all that the machine has. */
+	/* Who was put on an address has it, though the machine's own node lists all that the
+	 * machine has. */
 	for (uint32_t i = 0; i < agent->node_count; i++)
 		for (unsigned j = 0; j < wires_count(agent->nodes[i]); j++)
 			if (memcmp(wire_address(agent->nodes[i]->wires[j])->gid, gid, 16) == 0)
@@ -209,7 +215,8 @@ void rover_begin(struct agent *agent, const char *directory)
 	                                      : (uint32_t)prng_below(&agent->prng, AGENT_MAX_SLOTS);
 }
 
-/* Who cannot write it leaves it to chance whether a newcomer to the next agent gets the slot of one that comes back late. */
+/* Who cannot write it leaves it to chance whether a newcomer to the next agent gets the slot of one
+ * that comes back late. */
 static void keep_rover(const struct agent *agent)
 {
 	int file = open(agent->rover_path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -226,7 +233,8 @@ bool node_enter(struct agent *agent, struct node_entry *node, struct client *cli
 		if ((uint32_t)wish < AGENT_MAX_SLOTS - 1 && node->slots[wish] == NULL)
 			slot = (uint32_t)wish;
 	} else {
-		/* The first and the last are never given: queue pair numbers 0 and 1 belong to management, the highest to groups. */
+		/* The first and the last are never given: queue pair numbers 0 and 1 belong to
+		 * management, the highest to groups. */
 		for (uint32_t i = 0; i < AGENT_MAX_SLOTS && slot == AGENT_MAX_SLOTS; i++) {
 			uint32_t at = (agent->rover + i) % AGENT_MAX_SLOTS;
 			if (at != 0 && at != AGENT_MAX_SLOTS - 1 && node->slots[at] == NULL)

@@ -1,5 +1,6 @@
-/* What is said to a process. One that is not scheduled for a while, or is asked for hundreds of connections at once, does not read as fast
- * as others write: what finds no room in its socket waits here, in order. */
+/* What is said to a process. One that is not scheduled for a while, or is asked for hundreds of
+ * connections at once, does not read as fast as others write: what finds no room in its socket
+ * waits here, in order. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>

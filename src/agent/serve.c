@@ -45,7 +45,8 @@ void agent_accept(struct agent *agent)
 {
 	int sock = accept4(agent->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 	if (sock < 0 && (errno == EMFILE || errno == ENFILE) && agent->spare >= 0) {
-		/* Out of descriptors: who knocks is turned away, or else it would keep us awake for ever. */
+		/* Out of descriptors: who knocks is turned away, or else it would keep us awake for
+		 * ever. */
 		close(agent->spare);
 		sock = accept4(agent->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 		if (sock >= 0)
@@ -86,7 +87,8 @@ void agent_accept(struct agent *agent)
 	agent->client_count++;
 }
 
-/* @address, which is what @node has been known by, is not to be had. If another user holds it, everybody is told. */
+/* @address, which is what @node has been known by, is not to be had. If another user holds it,
+ * everybody is told. */
 static void note_taken(struct node_entry *node, const struct udp_address *address)
 {
 	uid_t uid = 0;
@@ -96,8 +98,9 @@ static void note_taken(struct node_entry *node, const struct udp_address *addres
 	node->taken_by = uid;
 }
 
-/* Give @node a wire that no other machine reaches: on the address that its LID stands for (agent_lid_at()). Where an agent of
- * another directory has that, the node takes another LID, unless somebody was told of this one. */
+/* Give @node a wire that no other machine reaches: on the address that its LID stands for
+ * (agent_lid_at()). Where an agent of another directory has that, the node takes another LID,
+ * unless somebody was told of this one. */
 static int open_loopback(struct agent *agent, struct node_entry *node, char *why, size_t why_bytes)
 {
 	struct udp_address address = {0};
@@ -120,7 +123,8 @@ static int open_loopback(struct agent *agent, struct node_entry *node, char *why
 	}
 }
 
-/* See to it that the node has the wire that @client wants. 0; -EAGAIN: not yet; else *why is why not. */
+/* See to it that the node has the wire that @client wants. 0; -EAGAIN: not yet; else *why is why
+ * not. */
 static int find_wire(struct agent *agent, struct client *client, struct node_entry *node, char *why,
                      size_t why_bytes)
 {
@@ -137,7 +141,8 @@ static int find_wire(struct agent *agent, struct client *client, struct node_ent
 	return result;
 }
 
-/* The addresses of @node but for those that other nodes have been put on: the machine's own node lists all of the machine's. */
+/* The addresses of @node but for those that other nodes have been put on: the machine's own node
+ * lists all of the machine's. */
 static uint32_t own_addresses(struct agent *agent, const struct node_entry *node,
                               uint8_t gids[AGENT_MAX_GIDS][16])
 {
@@ -213,8 +218,9 @@ static void admit(struct agent *agent, struct client *client)
 	node_tidy(agent, node);
 }
 
-/* Does @client want packets of a network namespace that we are not in? On the same-host path it makes no difference. If nobody else is
- * here we leave, and the next agent, which it starts, is where it is. */
+/* Does @client want packets of a network namespace that we are not in? On the same-host path it
+ * makes no difference. If nobody else is here we leave, and the next agent, which it starts, is
+ * where it is. */
 static bool is_elsewhere(struct agent *agent, struct client *client, const struct agent_msg *msg)
 {
 	const uint64_t *there = msg->u.hello.network;
@@ -340,7 +346,8 @@ static void serve_introduce(struct agent *agent, struct client *client, const st
 	        .u.known = {.token = token, .node_guid = node != NULL ? node->guid : 0}};
 	if (peer == client)
 		peer = NULL;
-	/* Known to each other already, by another address or because the peer asked first: PEER was sent before. */
+	/* Known to each other already, by another address or because the peer asked first: PEER was
+	 * sent before. */
 	const struct bond *known = peer != NULL ? bond_of(agent, client, peer) : NULL;
 	if (known != NULL) {
 		struct agent_msg yes = {
@@ -473,7 +480,8 @@ void agent_hear(struct agent *agent, struct client *client)
 	memset(&msg, 0, sizeof(msg));
 	ssize_t got = unixsock_receive(client->sock, &msg, sizeof(msg), fds, &fd_count);
 	if (got == -EAGAIN) {
-		/* Nothing was said: then it is the process that has ended, and one of its children holds the socket. */
+		/* Nothing was said: then it is the process that has ended, and one of its children
+		 * holds the socket. */
 		if (client->pidfd >= 0 && pidfd_ended(client->pidfd))
 			hang_up(client);
 		return;

@@ -61,7 +61,8 @@ static bool has_all(const struct node_entry *node, const struct udp_address *add
 	return has == count;
 }
 
-/* The largest that fits into the packets of the interface. Where that cannot be told, what Ethernet takes. */
+/* The largest that fits into the packets of the interface. Where that cannot be told, what Ethernet
+ * takes. */
 static unsigned mtu_for(const struct udp_address *address)
 {
 	char name[IF_NAMESIZE];
@@ -191,7 +192,8 @@ void wires_yield(struct node_entry *node, const struct client *client)
 	node_list_addresses(node);
 }
 
-/* The first of @addresses that this machine has no more; @count: it has them all. All of the loopback network is there. */
+/* The first of @addresses that this machine has no more; @count: it has them all. All of the
+ * loopback network is there. */
 static unsigned first_gone(const struct udp_address *addresses, unsigned count)
 {
 	char name[IF_NAMESIZE];

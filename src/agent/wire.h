@@ -1,6 +1,7 @@
-/* The wires of a node, one an address: UDP port 4791 there, shared by the processes of the node (port/steer.h). The agent owns the
- * sockets and hands one of each wire to each process that wants to be on the wire; it keeps the first for itself, where
- * packets for management (queue pair 1) and for nobody arrive. */
+/* The wires of a node, one an address: UDP port 4791 there, shared by the processes of the node
+ * (port/steer.h). The agent owns the sockets and hands one of each wire to each process that wants
+ * to be on the wire; it keeps the first for itself, where packets for management (queue pair 1) and
+ * for nobody arrive. */
 #ifndef AGENT_WIRE_H
 #define AGENT_WIRE_H
 
@@ -11,12 +12,12 @@
 
 struct wire;
 
-/* Give @node a wire on each of @count addresses, unless it has these. All of them or none: 0 or -errno, and *why is why not, for
- * the user. */
+/* Give @node a wire on each of @count addresses, unless it has these. All of them or none: 0 or
+ * -errno, and *why is why not, for the user. */
 int wires_open(struct agent *agent, struct node_entry *node, const struct udp_address *addresses,
                unsigned count, char *why, size_t why_bytes);
-/* @client, who wants a wire or none, is about to be the first on @node: what the last ones left to be said does not keep it from
- * that. */
+/* @client, who wants a wire or none, is about to be the first on @node: what the last ones left to
+ * be said does not keep it from that. */
 void wires_yield(struct node_entry *node, const struct client *client);
 void wires_close(struct node_entry *node);
 /* How many it has. */
@@ -32,11 +33,13 @@ void wires_leave(struct node_entry *node, uint32_t slot);
 /* Something came to the agent's socket. */
 void wire_hear(struct wire *wire);
 
-/* A packet for queue pair 1 came along @came, whose sgid is its sender's. What it points to is gone afterwards. (management.c) */
+/* A packet for queue pair 1 came along @came, whose sgid is its sender's. What it points to is gone
+ * afterwards. (management.c) */
 void wire_management(struct node_entry *node, const struct roce_path *came,
                      const struct ib_packet *packet);
-/* Send @packet to path->dgid from path->sgid, or, where that is no address of @node's wires, from the first that is of the family.
- * Of the path, the traffic class and the hop limit count as well (0: the usual one). 0 or -errno (-EAGAIN: no room now; -EMSGSIZE). */
+/* Send @packet to path->dgid from path->sgid, or, where that is no address of @node's wires, from
+ * the first that is of the family. Of the path, the traffic class and the hop limit count as well
+ * (0: the usual one). 0 or -errno (-EAGAIN: no room now; -EMSGSIZE). */
 int wire_send(struct node_entry *node, const struct roce_path *path,
               const struct ib_packet *packet);
 

@@ -22,8 +22,8 @@ void bitmap_clear(struct bitmap *map, size_t bit);
 bool bitmap_test(const struct bitmap *map, size_t bit);
 /* First clear bit at or after @from, going round once; BITMAP_NONE when all are set. */
 size_t bitmap_find_clear(const struct bitmap *map, size_t from);
-/* First of @count clear bits in a row (@count is not 0), looking at starts from @from on, then at those before it;
- * BITMAP_NONE when there is no such run. A run does not go round the end. */
+/* First of @count clear bits in a row (@count is not 0), looking at starts from @from on, then at
+ * those before it; BITMAP_NONE when there is no such run. A run does not go round the end. */
 size_t bitmap_find_clear_run(const struct bitmap *map, size_t from, size_t count);
 void bitmap_set_run(struct bitmap *map, size_t bit, size_t count);
 void bitmap_clear_run(struct bitmap *map, size_t bit, size_t count);

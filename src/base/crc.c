@@ -9,8 +9,8 @@
 /* Multiple of 64, so that ISA-L's main loop ends without a remainder between two calls. */
 #define ISCSI_MAX_BYTES (1u << 30)
 
-/* ISA-L leaves its bits in the upper halves of the vector registers, and as long as they are there every SSE instruction of the program,
- * this one's or the C library's, waits for them. */
+/* ISA-L leaves its bits in the upper halves of the vector registers, and as long as they are there
+ * every SSE instruction of the program, this one's or the C library's, waits for them. */
 __attribute__((target("avx"))) static void clear_upper(void)
 {
 	_mm256_zeroupper();

@@ -1,7 +1,9 @@
-/* Copying and the CRC of what is copied, in one pass: each byte is loaded once. ISA-L has this for no CRC of 32 bits. The wide
- * way folds four vectors of 64 bytes at a time by carry-less multiplication (V. Gopal and others, "Fast CRC Computation for
- * Generic Polynomials Using PCLMULQDQ Instruction", 2009) and leaves the last 64 bytes to ISA-L: they are not the data's own,
- * but leave the same remainder. Elsewhere it is two passes, short enough that the second finds the data in the cache. */
+/* Copying and the CRC of what is copied, in one pass: each byte is loaded once. ISA-L has this for
+ * no CRC of 32 bits. The wide way folds four vectors of 64 bytes at a time by carry-less
+ * multiplication (V. Gopal and others, "Fast CRC Computation for Generic Polynomials Using
+ * PCLMULQDQ Instruction", 2009) and leaves the last 64 bytes to ISA-L: they are not the data's own,
+ * but leave the same remainder. Elsewhere it is two passes, short enough that the second finds the
+ * data in the cache. */
 #include <immintrin.h>
 #include <string.h>
 
@@ -9,8 +11,9 @@
 
 #define STEP 256u /* bytes of four vectors */
 
-/* The remainders of x^(distance + 32) and x^(distance - 32) under the polynomial, their bits turned round, for the older and the
- * younger half of 128 bits that are carried @distance bits on. tests/unit/base/crc.c sees to it that they are right. */
+/* The remainders of x^(distance + 32) and x^(distance - 32) under the polynomial, their bits turned
+ * round, for the older and the younger half of 128 bits that are carried @distance bits on.
+ * tests/unit/base/crc.c sees to it that they are right. */
 #define OVER_2048 0x11542778a, 0x1322d1430
 #define OVER_1536 0x1821d8bc0, 0x12e958ac4
 #define OVER_1024 0x1e88ef372, 0x14a7fe880

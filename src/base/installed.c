@@ -7,7 +7,8 @@
 
 #define PLACES 5u
 
-/* Of each part: beside the asker; from the directory of the command, of the library, and of the drop-in; and as a whole. */
+/* Of each part: beside the asker; from the directory of the command, of the library, and of the
+ * drop-in; and as a whole. */
 static const char *const places[][PLACES] = {
         [INSTALLED_AGENT] = {".", INSTALLED_AGENT_FROM_BIN, INSTALLED_AGENT_FROM_LIB,
                              INSTALLED_AGENT_FROM_COMPAT, INSTALLED_AGENT_DIR},

@@ -1,8 +1,11 @@
-/* Short locks: a test-and-test-and-set lock that yields the processor when its holder seems to have been put to sleep.
+/* Short locks: a test-and-test-and-set lock that yields the processor when its holder seems to have
+ * been put to sleep.
  *
- * A holder can say what it holds the lock for (lock_try_for()). That excludes others from the same thing under a lock of their own, and
- * costs the holder no second lock: it looks whether theirs is free (lock_is_free()) once it has its lock, they wait while the first
- * says so (lock_is_for()) once they have theirs. Taking and looking are sequentially consistent: one of the two sees the other. */
+ * A holder can say what it holds the lock for (lock_try_for()). That excludes others from the same
+ * thing under a lock of their own, and costs the holder no second lock: it looks whether theirs is
+ * free (lock_is_free()) once it has its lock, they wait while the first says so (lock_is_for())
+ * once they have theirs. Taking and looking are sequentially consistent: one of the two sees the
+ * other. */
 #ifndef BASE_LOCK_H
 #define BASE_LOCK_H
 

@@ -2,10 +2,11 @@
  * and a counter.
  *
  * HEDDLE_LOG=error|warn|info|debug says from which level on lines are written (default warn; read
- * once, at the first line; another word is complained of then). A line is one write(), so lines of several threads and processes do not
- * mix; it begins with "heddle: ", ends with the newline that the caller leaves out, and is cut at
- * LOG_LINE_BYTES. Bytes that are not printable come out as '?', so that what a peer sent can
- * neither forge a line nor steer a terminal. errno is kept. From any thread; may block. */
+ * once, at the first line; another word is complained of then). A line is one write(), so lines of
+ * several threads and processes do not mix; it begins with "heddle: ", ends with the newline that
+ * the caller leaves out, and is cut at LOG_LINE_BYTES. Bytes that are not printable come out as
+ * '?', so that what a peer sent can neither forge a line nor steer a terminal. errno is kept. From
+ * any thread; may block. */
 #ifndef BASE_LOG_H
 #define BASE_LOG_H
 

@@ -18,8 +18,8 @@
 
 int memfile_make(const char *name, uint64_t bytes)
 {
-	/* Where vm.memfd_noexec is set, which a PID namespace may do for itself, only what is never executed is allowed; older
-	 * kernels do not know the word. */
+	/* Where vm.memfd_noexec is set, which a PID namespace may do for itself, only what is never
+	 * executed is allowed; older kernels do not know the word. */
 	int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
 	if (fd < 0 && errno == EINVAL)
 		fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -48,8 +48,9 @@ bool memfile_is_sealed(int fd, uint64_t bytes)
 	const int wanted = SIZE_SEALS | F_SEAL_SEAL;
 	struct stat st;
 	struct statfs fs;
-	/* Files of huge pages have seals too, but their pages may not be there: whoever touches one that cannot be had gets a signal.
-	 * Those of ordinary pages come when they are touched, and are zeros. */
+	/* Files of huge pages have seals too, but their pages may not be there: whoever touches one
+	 * that cannot be had gets a signal. Those of ordinary pages come when they are touched, and
+	 * are zeros. */
 	if (fstatfs(fd, &fs) != 0 || fs.f_type != TMPFS_MAGIC)
 		return false;
 	int seals = fcntl(fd, F_GET_SEALS); /* more of them do no harm: what they forbid fails */

@@ -1,12 +1,13 @@
-/* A stack that the consumer takes whole and turns round. Taking everything at once leaves no ABA problem: nobody pops
- * a single node.
+/* A stack that the consumer takes whole and turns round. Taking everything at once leaves no ABA
+ * problem: nobody pops a single node.
  *
  * Orders, by pairs:
- *   M1 push: queued to true    with M4: next may be written again; and a push that is refused gives M4 what its
- *                              producer wrote before
+ *   M1 push: queued to true    with M4: next may be written again; and a push that is refused gives
+ *                              M4 what its producer wrote before
  *   M2 push: top               with M3: next, and what the producer wrote before the push
  *   M3 take: top
- *   M4 done: queued to false   an exchange, not a store: it must see what every refused push wrote before */
+ *   M4 done: queued to false   an exchange, not a store: it must see what every refused push wrote
+ *                              before */
 #include "base/mpsc.h"
 
 #include <assert.h>

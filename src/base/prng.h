@@ -1,5 +1,6 @@
-/* A seeded generator (xoshiro256**, seeded through splitmix64): the same seed gives the same numbers on every machine. Not
- * for secrets: numbers that guard something come from prng_seed_from_os(). */
+/* A seeded generator (xoshiro256**, seeded through splitmix64): the same seed gives the same
+ * numbers on every machine. Not for secrets: numbers that guard something come from
+ * prng_seed_from_os(). */
 #ifndef BASE_PRNG_H
 #define BASE_PRNG_H
 
@@ -14,8 +15,8 @@ struct prng {
 void prng_seed(struct prng *prng, uint64_t seed);
 /* Seed all 256 bits of state from getrandom(). Outside the sans-I/O layers only. */
 void prng_seed_from_os(struct prng *prng);
-/* 64 bits straight from getrandom(), which nobody can compute from those before: for what is shown to peers and yet must not be
- * guessed. Outside the sans-I/O layers only. */
+/* 64 bits straight from getrandom(), which nobody can compute from those before: for what is shown
+ * to peers and yet must not be guessed. Outside the sans-I/O layers only. */
 uint64_t prng_secret(void);
 uint64_t prng_next(struct prng *prng);
 /* Evenly from 0 to @bound - 1; @bound is not 0. */

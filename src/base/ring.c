@@ -1,10 +1,15 @@
 /* Orders, by pairs:
- *   R1 publish: stamp, release   with R2 peek: stamp, acquire: the record, its length, the cleared stamp behind it
- *   R3 flush: head, release      with R4 reserve: head, acquire: the consumer has done reading what it released
- *   R5 arm: exchange             with R6 take_armed: fence and load: whichever comes second sees what went before the other,
- *                                that is the producer the mark, or the consumer (in its ring_peek() after arming) the record
- *   R7 ask_fence: fence, release with R8 take_armed: fence, acquire: what was armed while the producer did pay
- * R5 and R6 are full barriers: a store on one side and a load on the other could pass each other. */
+ *   R1 publish: stamp, release   with R2 peek: stamp, acquire: the record, its length, the cleared
+ *                                stamp behind it
+ *   R3 flush: head, release      with R4 reserve: head, acquire: the consumer has done reading what
+ *                                it released
+ *   R5 arm: exchange             with R6 take_armed: fence and load: whichever comes second sees
+ *                                what went before the other, that is the producer the mark, or the
+ *                                consumer (in its ring_peek() after arming) the record
+ *   R7 ask_fence: fence, release with R8 take_armed: fence, acquire: what was armed while the
+ *   producer did pay
+ * R5 and R6 are full barriers: a store on one side and a load on the other could pass each other.
+ */
 #include "base/ring.h"
 
 #include <assert.h>
@@ -91,7 +96,8 @@ static const void *ring_give_up(struct ring_rx *rx)
 	return NULL;
 }
 
-/* What the slot that a record is awaited in may say meanwhile: nothing, or what it said a lap ago. */
+/* What the slot that a record is awaited in may say meanwhile: nothing, or what it said a lap ago.
+ */
 static bool stamp_is_old(const struct ring_rx *rx, uint32_t stamp)
 {
 	uint64_t lap = rx->position >> rx->lap_shift;

@@ -2,22 +2,28 @@
  *
  *   offset 0     struct ring_shared         written by
  *      0         head      (u64)            consumer: slots released so far, free-running
- *     64         armed     (u32)            consumer sets, producer clears: "ring me" (the IRQ bit of seed 002)
- *     68         fence     (u32)            consumer: it arms often, the producer shall pay for the barrier
+ *     64         armed     (u32)            consumer sets, producer clears: "ring me" (the IRQ bit
+ *                of seed 002)
+ *     68         fence     (u32)            consumer: it arms often, the producer shall pay for the
+ *                barrier
  *    128         slots[slot_count], 64 bytes each:
- *                  +0  stamp (u32)          producer, last: RING_STAMP(lap) when a record starts here
+ *                  +0  stamp (u32)          producer, last: RING_STAMP(lap) when a record starts
+ *                      here
  *                  +4  bytes (u32)          producer: length of the record, or RING_PAD
- *                  +8  the record           producer; goes on through the following slots without a header
+ *                  +8  the record           producer; goes on through the following slots without a
+ *                      header
  *
- * There is no shared tail: the consumer waits on the stamp of the slot it expects, so a small record costs one cache
- * line from core to core. The slot behind a record still says what it said a lap ago. That is an old stamp, unless a
- * longer record lay across it: then the producer clears it before it publishes, so that bytes of an older record are never
- * taken for a stamp; one slot is therefore always kept free. Records are contiguous; where one does not fit before the end
- * of the ring, a RING_PAD record fills the rest.
+ * There is no shared tail: the consumer waits on the stamp of the slot it expects, so a small
+ * record costs one cache line from core to core. The slot behind a record still says what it said
+ * a lap ago. That is an old stamp, unless a longer record lay across it: then the producer clears
+ * it before it publishes, so that bytes of an older record are never taken for a stamp; one slot
+ * is therefore always kept free. Records are contiguous; where one does not fit before the end of
+ * the ring, a RING_PAD record fills the rest.
  *
- * Each side keeps its own cursor in private memory (struct ring_tx, struct ring_rx) and trusts nothing it reads from
- * the other: a consumer checks every length against the ring before use, and a record must be copied once and judged
- * from that copy. The cursors of two threads do not belong on one cache line. */
+ * Each side keeps its own cursor in private memory (struct ring_tx, struct ring_rx) and trusts
+ * nothing it reads from the other: a consumer checks every length against the ring before use, and
+ * a record must be copied once and judged from that copy. The cursors of two threads do not belong
+ * on one cache line. */
 #ifndef BASE_RING_H
 #define BASE_RING_H
 
@@ -53,7 +59,8 @@ _Static_assert(sizeof(struct ring_slot) == RING_SLOT_BYTES, "see the drawing");
 
 struct ring_tx {
 	struct ring_shared *shared;
-	bool unfenced; /* the consumer pays for the barrier, but while it says otherwise: it calls barrier_everyone() after ring_arm() */
+	bool unfenced; /* the consumer pays for the barrier, but while it says otherwise: it calls
+	                  barrier_everyone() after ring_arm() */
 	uint64_t position;   /* next slot to write, free-running */
 	uint64_t head_cache; /* what the consumer had released when we last looked */
 	uint64_t long_end;   /* behind the last record of several slots */
@@ -76,14 +83,15 @@ struct ring_rx {
 /* Bytes of memory that a ring of @slot_count slots needs. */
 size_t ring_bytes(uint32_t slot_count);
 
-/* Make an empty ring in @memory (64-byte aligned, ring_bytes() long). Call once, before either side attaches. */
+/* Make an empty ring in @memory (64-byte aligned, ring_bytes() long). Call once, before either side
+ * attaches. */
 void ring_format(void *memory, uint32_t slot_count);
 
 void ring_tx_attach(struct ring_tx *tx, void *memory, uint32_t slot_count);
 void ring_rx_attach(struct ring_rx *rx, void *memory, uint32_t slot_count);
 
-/* The largest record that always fits once the ring is empty, half of it: n slots may need a pad of n - 1 before them and
- * one free slot behind, 2n slots in all. */
+/* The largest record that always fits once the ring is empty, half of it: n slots may need a pad of
+ * n - 1 before them and one free slot behind, 2n slots in all. */
 static inline size_t ring_max_record(uint32_t slot_count)
 {
 	return (size_t)(slot_count / 2) * RING_SLOT_BYTES - RING_HEADER_BYTES;
@@ -119,8 +127,9 @@ static inline void ring_put(struct ring_tx *tx, uint32_t bytes, uint32_t slots)
 /* The ring may be full, or its end is near. */
 void *ring_reserve_slowly(struct ring_tx *tx, size_t bytes);
 
-/* Room for a record of @bytes (at least 1, at most ring_max_record()), or NULL while the ring is too full. Not visible
- * before ring_publish(); a second ring_reserve() instead replaces the first. */
+/* Room for a record of @bytes (at least 1, at most ring_max_record()), or NULL while the ring is
+ * too full. Not visible before ring_publish(); a second ring_reserve() instead replaces the first.
+ */
 static inline void *ring_reserve(struct ring_tx *tx, size_t bytes)
 {
 	uint32_t slots = ring_slots_of(bytes),
@@ -144,7 +153,8 @@ static inline void ring_publish(struct ring_tx *tx)
 /* Has the consumer released everything published up to @position, a value that tx->position had? */
 bool ring_consumed(const struct ring_tx *tx, uint64_t position);
 
-/* Take the consumer's "ring me" mark. True: the caller must wake the consumer. Call after publishing. */
+/* Take the consumer's "ring me" mark. True: the caller must wake the consumer. Call after
+ * publishing. */
 static inline bool ring_take_armed(struct ring_tx *tx)
 {
 	/* Unfenced: base/barrier.h: either we see the mark, or the consumer sees the record. */
@@ -155,9 +165,10 @@ static inline bool ring_take_armed(struct ring_tx *tx)
 	       atomic_exchange_explicit(&tx->shared->armed, 0, memory_order_acq_rel) != 0; /* R6 */
 }
 
-/* The next record, or NULL; when there is none it tells the producer of everything released, so a consumer that polls
- * never starves its producer. The length is at most ring_max_record(). Sets rx->broken where the producer's bytes make
- * no sense. The memory belongs to the producer again after ring_release(), which needs a ring_peek() that found one. */
+/* The next record, or NULL; when there is none it tells the producer of everything released, so a
+ * consumer that polls never starves its producer. The length is at most ring_max_record(). Sets
+ * rx->broken where the producer's bytes make no sense. The memory belongs to the producer again
+ * after ring_release(), which needs a ring_peek() that found one. */
 const void *ring_peek_slowly(struct ring_rx *rx, size_t *bytes);
 
 static inline const void *ring_peek(struct ring_rx *rx, size_t *bytes)
@@ -183,7 +194,8 @@ static inline bool ring_waits(const struct ring_rx *rx)
 	       RING_STAMP(rx->position >> rx->lap_shift);
 }
 
-/* Would ring_peek() find nothing and do nothing? Looked at by whoever polls, so as short as can be. */
+/* Would ring_peek() find nothing and do nothing? Looked at by whoever polls, so as short as can be.
+ */
 static inline bool ring_quiet(const struct ring_rx *rx)
 {
 	uint32_t stamp =
@@ -194,7 +206,8 @@ static inline bool ring_quiet(const struct ring_rx *rx)
 	       rx->released == rx->position && !rx->broken;
 }
 
-/* Tell the producer of everything released so far. ring_release() does so every quarter of the ring by itself. */
+/* Tell the producer of everything released so far. ring_release() does so every quarter of the ring
+ * by itself. */
 static inline void ring_flush_head(struct ring_rx *rx)
 {
 	rx->released = rx->position;
@@ -210,12 +223,13 @@ static inline void ring_release(struct ring_rx *rx)
 		ring_flush_head(rx);
 }
 
-/* Ask to be woken by the next record. After this the consumer must ring_peek() once more before it sleeps. */
+/* Ask to be woken by the next record. After this the consumer must ring_peek() once more before it
+ * sleeps. */
 void ring_arm(struct ring_rx *rx);
 void ring_disarm(struct ring_rx *rx);
 
-/* From now on an unfenced producer passes a barrier with each record, or no longer does. To rely on it, barrier_everyone() must
- * follow once. */
+/* From now on an unfenced producer passes a barrier with each record, or no longer does. To rely on
+ * it, barrier_everyone() must follow once. */
 void ring_ask_fence(struct ring_rx *rx, bool fence);
 
 #endif

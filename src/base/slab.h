@@ -1,4 +1,5 @@
-/* Objects of one size in one block of the caller's memory, named by index; O(1) take and give, no allocation. */
+/* Objects of one size in one block of the caller's memory, named by index; O(1) take and give, no
+ * allocation. */
 #ifndef BASE_SLAB_H
 #define BASE_SLAB_H
 
@@ -15,7 +16,8 @@ struct slab {
 	uint32_t capacity;
 };
 
-/* @objects holds @capacity objects of @object_bytes; @free_list holds @capacity indices. Lowest index first. */
+/* @objects holds @capacity objects of @object_bytes; @free_list holds @capacity indices. Lowest
+ * index first. */
 void slab_init(struct slab *slab, void *objects, size_t object_bytes, uint32_t *free_list,
                uint32_t capacity);
 /* An index, or SLAB_NONE when all are taken. The object is as it was left. */

@@ -1,4 +1,5 @@
-/* A run of bytes in some process's address space. Addresses are numbers, not pointers: the process may be another one. */
+/* A run of bytes in some process's address space. Addresses are numbers, not pointers: the process
+ * may be another one. */
 #ifndef BASE_SPAN_H
 #define BASE_SPAN_H
 

@@ -1,4 +1,5 @@
-/* A command of heddle: `heddle NAME ...`. argv[0] is "heddle NAME"; the result is the exit status. */
+/* A command of heddle: `heddle NAME ...`. argv[0] is "heddle NAME"; the result is the exit status.
+ */
 #ifndef CLI_COMMAND_H
 #define CLI_COMMAND_H
 

@@ -1,4 +1,5 @@
-/* `heddle perf`: the command. Starts the other side itself, or is one of two that were started by hand. */
+/* `heddle perf`: the command. Starts the other side itself, or is one of two that were started by
+ * hand. */
 #include "cli/perf.h"
 
 #include <argp.h>

@@ -1,6 +1,7 @@
-/* `heddle perf`: what goes between two processes, and how fast. The client decides what is measured and takes the time; the
- * server prepares what it is told to and answers. They find each other and talk about it through messages of the node
- * agent (hdl_cm_send()), which have nothing to do with what is measured. */
+/* `heddle perf`: what goes between two processes, and how fast. The client decides what is measured
+ * and takes the time; the server prepares what it is told to and answers. They find each other and
+ * talk about it through messages of the node agent (hdl_cm_send()), which have nothing to do with
+ * what is measured. */
 #ifndef CLI_PERF_H
 #define CLI_PERF_H
 
@@ -148,7 +149,8 @@ static inline bool talk_waiting(struct perf_side *side)
 }
 
 /* --- perf_server.c --- */
-/* Answer one client after the other; with @once, only one. Tells @port on @port_fd unless that is -1. An exit status. */
+/* Answer one client after the other; with @once, only one. Tells @port on @port_fd unless that is
+ * -1. An exit status. */
 int perf_serve(const struct perf_options *options, bool once, int port_fd);
 
 /* --- perf_client.c --- */

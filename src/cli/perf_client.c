@@ -1,4 +1,5 @@
-/* The client of `heddle perf`: plans a measurement, has the server prepare its end, and takes the time. */
+/* The client of `heddle perf`: plans a measurement, has the server prepare its end, and takes the
+ * time. */
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -35,7 +36,8 @@ static void perf_client_show(struct progress *progress, const struct perf_plan *
 	        (unsigned long long)(100 * done / (plan->count + plan->warm_up)));
 }
 
-/* Wait until @condition, polling; false when the other side has failed, or nothing happens for long. */
+/* Wait until @condition, polling; false when the other side has failed, or nothing happens for
+ * long. */
 #define AWAIT(side, condition)                                                      \
 	do {                                                                        \
 		uint64_t begin = 0;                                                 \

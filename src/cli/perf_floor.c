@@ -1,5 +1,6 @@
-/* What the machine can do at best, from the same run: how long a cache line takes from one process to another, what
- * memcpy() and process_vm_writev() make of the same bytes. A helper process plays the other side. */
+/* What the machine can do at best, from the same run: how long a cache line takes from one process
+ * to another, what memcpy() and process_vm_writev() make of the same bytes. A helper process plays
+ * the other side. */
 #include <errno.h>
 #include <sched.h>
 #include <signal.h>
@@ -14,10 +15,12 @@
 
 #include "cli/perf.h"
 
-#define TURNS      20000u
-#define WARM_UP    2000u
-#define MIN_TURNS  50u
-#define TURNS_NS   500000000u /* on a busy machine a turn takes milliseconds: no longer than this, */
+#define TURNS     20000u
+#define WARM_UP   2000u
+#define MIN_TURNS 50u
+#define TURNS_NS \
+	500000000u            /* on a busy machine a turn takes milliseconds: no longer than this, \
+	                       */
 #define WARM_UP_NS 100000000u /* of which so long does not count */
 #define OVER       UINT32_MAX /* the turn that ends them */
 #define FLOOR_NS   20000000u  /* how long the others are repeated */

@@ -1,4 +1,5 @@
-/* The server of `heddle perf`: prepares what a client plans, answers, and tells whether the bytes are those that were sent. */
+/* The server of `heddle perf`: prepares what a client plans, answers, and tells whether the bytes
+ * are those that were sent. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -112,7 +113,8 @@ static bool is_sound(const struct perf_plan *plan)
 	       plan->depth <= PERF_MAX_DEPTH && plan->type >= HDL_QP_RC && plan->type <= HDL_QP_UD;
 }
 
-/* All that one client wants. False: it failed, and side->failed says how; empty: the client has left. */
+/* All that one client wants. False: it failed, and side->failed says how; empty: the client has
+ * left. */
 static bool one_client(struct perf_side *side)
 {
 	struct perf_msg msg;

@@ -72,7 +72,8 @@ static error_t run_parse(int key, char *arg, struct argp_state *state)
 	}
 }
 
-/* The directory with the libraries that stand in for the system's: HEDDLE_COMPAT, or where they lie beside this command. */
+/* The directory with the libraries that stand in for the system's: HEDDLE_COMPAT, or where they lie
+ * beside this command. */
 static bool find_compat(char *out, size_t bytes)
 {
 	const char *given = secure_getenv("HEDDLE_COMPAT");
@@ -140,8 +141,8 @@ static bool check_capture(void)
 	return path == NULL || path[0] == '\0' || hdl_capture_check(path) == 0 || no_capture(path);
 }
 
-/* Can the program have what it will ask for? The node agent knows whether an address is ours and free, so ask as the program will. The
- * reason is said by who knows it. 0, or the exit status. */
+/* Can the program have what it will ask for? The node agent knows whether an address is ours and
+ * free, so ask as the program will. The reason is said by who knows it. 0, or the exit status. */
 static int try_settings(void)
 {
 	static const char *const settings[] = {"HEDDLE_ADDR", "HEDDLE_COPY", "HEDDLE_LMC",

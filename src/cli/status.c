@@ -56,7 +56,8 @@ static bool status_is_connected(const struct hdl_qp_info *qp)
 	return qp->type != HDL_QP_UD && qp->state >= HDL_QPS_RTR;
 }
 
-/* The process at the other end of @qp: it has the queue pair, over the same link. NULL when it is gone. */
+/* The process at the other end of @qp: it has the queue pair, over the same link. NULL when it is
+ * gone. */
 static const struct hdl_process *status_peer_of(const struct hdl_process *list, size_t count,
                                                 const struct hdl_process *own,
                                                 const struct hdl_qp_info *qp)

@@ -1,10 +1,11 @@
 /* libibverbs.so.1 on Heddle: what the files of this layer share.
  *
- * Every object that a program sees (struct ibv_qp and so on) is the first member of one of ours, always in the newest and
- * largest layout, because inline functions of <infiniband/verbs.h> reach into it. Below it is one object of heddle.h. There
- * is one adapter in the process (device.c), shared by all contexts that are opened, so queue pairs of two contexts reach
- * each other. Heddle's errors are errno numbers; what differs from the manual pages of libibverbs is translated where the
- * call is. */
+ * Every object that a program sees (struct ibv_qp and so on) is the first member of one of ours,
+ * always in the newest and largest layout, because inline functions of <infiniband/verbs.h> reach
+ * into it. Below it is one object of heddle.h. There is one adapter in the process (device.c),
+ * shared by all contexts that are opened, so queue pairs of two contexts reach each other. Heddle's
+ * errors are errno numbers; what differs from the manual pages of libibverbs is translated where
+ * the call is. */
 #ifndef COMPAT_COMPAT_H
 #define COMPAT_COMPAT_H
 
@@ -57,9 +58,9 @@ struct target {
 	const void *below;   /* struct hdl_qp and so on */
 	struct compat_context *context;
 	enum target_kind kind;
-	void *seen; /* struct ibv_qp and so on */
-	uint32_t
-	        taken; /* events that ibv_get_async_event() gave out; under the context's event_lock */
+	void *seen;              /* struct ibv_qp and so on */
+	uint32_t taken;          /* events that ibv_get_async_event() gave out; under the context's
+	                            event_lock */
 	_Atomic bool drained_ok; /* a queue pair that asked for IBV_EVENT_SQ_DRAINED */
 };
 
@@ -152,7 +153,8 @@ struct compat_cq {
 	struct ibv_pd *domain; /* a parent domain, or NULL */
 	struct hdl_cq *hdl;
 	struct target target;
-	/* What start_poll and next_poll took last; read_* look at it. Locked in between unless one thread alone polls. */
+	/* What start_poll and next_poll took last; read_* look at it. Locked in between unless one
+	 * thread alone polls. */
 	pthread_mutex_t poll_lock;
 	bool single_threaded;
 	struct hdl_wc current;
@@ -250,11 +252,13 @@ static inline int compat_error(int error)
 }
 
 /* --- live.c --- */
-/* From here on @seen is there. Returns a number that no other object has, for the program to see as its handle. */
+/* From here on @seen is there. Returns a number that no other object has, for the program to see as
+ * its handle. */
 uint32_t compat_live_add(struct live *live, enum object_kind kind, const void *seen);
 /* Is @seen an object of that kind, which nobody has destroyed? */
 bool compat_live(enum object_kind kind, const void *seen);
-/* The caller is about to destroy @seen, and nobody else: it is not there any more. NULL: it is not there; EINVAL. */
+/* The caller is about to destroy @seen, and nobody else: it is not there any more. NULL: it is not
+ * there; EINVAL. */
 struct live *compat_live_take(enum object_kind kind, const void *seen);
 /* Destroying failed with @error, unless that is 0: it is there again. Returns @error. */
 int compat_live_end(struct live *live, int error);
@@ -264,8 +268,9 @@ void compat_live_fork(enum fork_step step);
 /* --- device.c --- */
 /* The adapter of this process, opened by the first who asks; NULL and errno. */
 struct hdl_adapter *compat_adapter(void);
-/* Was @context opened by the parent of this process? Then there is nothing below its objects any more: ending them ends what
- * the program sees, as when it tidies up at its end, and nothing else. */
+/* Was @context opened by the parent of this process? Then there is nothing below its objects any
+ * more: ending them ends what the program sees, as when it tidies up at its end, and nothing else.
+ */
 bool compat_inherited(struct ibv_context *context);
 /* The devices that the program sees, in order; NULL past the last. */
 const struct compat_device *compat_device(unsigned index);
@@ -280,7 +285,8 @@ unsigned compat_gid_below(const struct compat_device *device, unsigned index);
 unsigned compat_gid_above(const struct compat_device *device, unsigned below);
 
 /* --- interface.c --- */
-/* The network interface that has an entry of the GID table. False: there is none, as on InfiniBand. */
+/* The network interface that has an entry of the GID table. False: there is none, as on InfiniBand.
+ */
 bool compat_interface(const struct compat_device *device, unsigned index, char name[IF_NAMESIZE]);
 
 /* --- query.c --- */
@@ -297,7 +303,8 @@ enum ibv_mtu compat_active_mtu(struct hdl_adapter *adapter);
 int compat_gid_type(const struct compat_device *device, uint8_t port, unsigned index, int *type);
 
 /* --- memory.c --- */
-/* enum ibv_access_flags to enum hdl_access; the flags that only queue pairs and windows know are dropped. */
+/* enum ibv_access_flags to enum hdl_access; the flags that only queue pairs and windows know are
+ * dropped. */
 uint32_t compat_access(unsigned flags);
 unsigned compat_access_back(uint32_t access);
 /* @pd was used to make an object, or the object is gone. */
@@ -360,21 +367,25 @@ void compat_builder_destroy(struct compat_qp *qp);
 /* --- post.c --- */
 int compat_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
 int compat_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
-/* What a refusal of hdl_post_send() and its like is to a caller of ibv_post_send(): a positive error. */
+/* What a refusal of hdl_post_send() and its like is to a caller of ibv_post_send(): a positive
+ * error. */
 int compat_post_error(int result);
-/* Translate the bind of a window; 0 or a positive error. The whole key is @to's; it is the window's once that is posted. */
+/* Translate the bind of a window; 0 or a positive error. The whole key is @to's; it is the window's
+ * once that is posted. */
 int compat_bind(struct hdl_send_wr *to, struct ibv_mw *mw, uint32_t rkey,
                 const struct ibv_mw_bind_info *info);
 
 /* --- event.c --- */
-/* Start to hand out the events of @adapter; again for the same adapter does nothing. 0 or a positive error. */
+/* Start to hand out the events of @adapter; again for the same adapter does nothing. 0 or a
+ * positive error. */
 int compat_events_start(struct hdl_adapter *adapter);
 /* A forked child has neither the thread nor the adapter. */
 void compat_events_forget(void);
 int compat_events_open(struct compat_context *context);
 void compat_events_close(struct compat_context *context);
 void compat_target_add(struct target *target);
-/* End the object below @target with @destroy; on 0, no event of it is waiting or unacknowledged any more. Returns what
+/* End the object below @target with @destroy; on 0, no event of it is waiting or unacknowledged any
+ * more. Returns what
  * @destroy returns. */
 int compat_target_end(struct target *target, int (*destroy)(void *below));
 

@@ -36,8 +36,8 @@ static uint64_t pages_of(uint8_t order, uint64_t pages, uint32_t i)
 	return rest < pages_below(order) ? rest : pages_below(order);
 }
 
-/* One table of @words words. First fit, but never searched from the start: hint[] remembers for each size where nothing
- * is to be found. */
+/* One table of @words words. First fit, but never searched from the start: hint[] remembers for
+ * each size where nothing is to be found. */
 static bool table_take(struct tpt_arena *arena, uint32_t words, uint64_t *at)
 {
 	size_t units = divide_up(words, TPT_UNIT_WORDS);

@@ -1,5 +1,6 @@
-/* The check itself, on an entry that does not change while it is looked at: a snapshot (tpt_check()), or the owner's table in
- * place, because whoever drives an adapter is alone with its own table. Inline, for it stands before every copy. */
+/* The check itself, on an entry that does not change while it is looked at: a snapshot
+ * (tpt_check()), or the owner's table in place, because whoever drives an adapter is alone with its
+ * own table. Inline, for it stands before every copy. */
 #ifndef MEMORY_JUDGE_H
 #define MEMORY_JUDGE_H
 
@@ -21,7 +22,8 @@ static inline bool tpt_type_fits(const struct tpt_entry *e, const struct tpt_req
 	}
 }
 
-/* tpt_check() on @e, the entry that @name, that of the request's key, leads to. On HDL_DETAIL_NONE *offset is where the first granted byte lies in the entry. */
+/* tpt_check() on @e, the entry that @name, that of the request's key, leads to. On HDL_DETAIL_NONE
+ * *offset is where the first granted byte lies in the entry. */
 static inline enum hdl_detail tpt_judge(const struct tpt_entry *e, const struct tpt_request *req,
                                         uint32_t name, uint64_t *offset)
 {
@@ -51,7 +53,8 @@ static inline enum hdl_detail tpt_judge(const struct tpt_entry *e, const struct 
 	return HDL_DETAIL_NONE;
 }
 
-/* Is @req granted by our own table, and are its bytes one run of memory, at *host? Where not, tpt_check() says why. */
+/* Is @req granted by our own table, and are its bytes one run of memory, at *host? Where not,
+ * tpt_check() says why. */
 static inline bool tpt_own_run(const struct tpt *tpt, const struct tpt_request *req, uint64_t *host)
 {
 	uint32_t name = tpt_name(&tpt->view, req->key), index = name >> tpt->view.tag_bits;
@@ -65,8 +68,9 @@ static inline bool tpt_own_run(const struct tpt *tpt, const struct tpt_request *
 	return true;
 }
 
-/* Is @req granted by the peer's table @view, and more than once, and are its bytes one run of its memory, at *host? Where not,
- * tpt_check() says why. The caller stands inside the guard, as there. */
+/* Is @req granted by the peer's table @view, and more than once, and are its bytes one run of its
+ * memory, at *host? Where not, tpt_check() says why. The caller stands inside the guard, as there.
+ */
 static inline bool tpt_peer_run(const struct tpt_view *view, const struct tpt_request *req,
                                 uint64_t *host, struct tpt_memo *memo)
 {
@@ -87,7 +91,8 @@ static inline bool tpt_peer_run(const struct tpt_view *view, const struct tpt_re
 	return true;
 }
 
-/* The same for a request that differs from the one of @memo in address and length alone. False: ask anew. */
+/* The same for a request that differs from the one of @memo in address and length alone. False: ask
+ * anew. */
 static inline bool tpt_peer_run_again(const struct tpt_view *view, const struct tpt_memo *memo,
                                       uint64_t addr, uint64_t length, uint64_t *host)
 {

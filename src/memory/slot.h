@@ -6,8 +6,9 @@
  *   word 2   length                                 word 6   link, ddp_sn
  *   word 3   att                                    word 7   access, page_shift, tag, max_pages
  *
- * Whoever writes holds the table's lock. A change of several words makes seq odd first; a change of word 0 alone is one
- * store. @link of a region changes without seq: it is the owner's book-keeping and no reader's business. */
+ * Whoever writes holds the table's lock. A change of several words makes seq odd first; a change
+ * of word 0 alone is one store. @link of a region changes without seq: it is the owner's
+ * book-keeping and no reader's business. */
 #ifndef MEMORY_SLOT_H
 #define MEMORY_SLOT_H
 
@@ -38,14 +39,15 @@ static inline void slot_set_word(struct tpt_entry *entry, unsigned i, uint64_t w
 	memcpy((unsigned char *)entry + sizeof word * i, &word, sizeof word);
 }
 
-/* S3 pairs with S4: who sees a word of a later change also sees, when it looks at seq again, the odd one before it. */
+/* S3 pairs with S4: who sees a word of a later change also sees, when it looks at seq again, the
+ * odd one before it. */
 static inline void slot_load(const struct tpt_slot *slot, struct tpt_entry *out, unsigned i)
 {
 	slot_set_word(out, i, atomic_load_explicit(&slot->words[i], memory_order_acquire));
 }
 
-/* A copy, unless the entry is being changed this moment. Written out: at -O2 the compiler keeps a loop, which costs more
- * than the rest of the check. */
+/* A copy, unless the entry is being changed this moment. Written out: at -O2 the compiler keeps a
+ * loop, which costs more than the rest of the check. */
 static inline bool slot_try_read(const struct tpt_slot *slot, struct tpt_entry *out)
 {
 	/* S1: sequentially consistent for G1 and G2 in tpt.h. */

@@ -47,7 +47,8 @@ void tpt_init(struct tpt *tpt, const struct tpt_config *config, void *slots, voi
 	prng_seed(&tpt->prng, random_seed);
 	tpt->secret = prng_next(&tpt->prng);
 	tpt->view.mul = (uint32_t)prng_next(&tpt->prng) | 1;
-	/* The inverse of an odd number modulo a power of two: each round doubles the bits that are right (Newton), from three on. */
+	/* The inverse of an odd number modulo a power of two: each round doubles the bits that are
+	 * right (Newton), from three on. */
 	tpt->hide = tpt->view.mul;
 	for (unsigned i = 0; i < 4; i++)
 		tpt->hide *= 2 - tpt->view.mul * tpt->hide;
@@ -128,7 +129,8 @@ static bool walk_pages(const struct tpt_view *view, const struct tpt_entry *e, u
 	return true;
 }
 
-/* The same page again and again: of zeroes, or the one that is written to. False: the entry is broken. */
+/* The same page again and again: of zeroes, or the one that is written to. False: the entry is
+ * broken. */
 static bool walk_null(const struct tpt_grant *grant, uint64_t bytes, struct runs *runs)
 {
 	const struct tpt_entry *e = &grant->entry;

@@ -19,7 +19,8 @@ void slot_invalidate(struct tpt *tpt, struct tpt_slot *slot, struct tpt_entry *e
 		slot_add_link(&tpt->slots[entry->link], -1);
 }
 
-/* What the owner itself must be allowed to do. Seed 003: BindRKey succeeds if the consumer may access the range. */
+/* What the owner itself must be allowed to do. Seed 003: BindRKey succeeds if the consumer may
+ * access the range. */
 static uint8_t rights_behind(uint32_t access)
 {
 	uint8_t rights = 0;
@@ -224,7 +225,8 @@ bool tpt_mark_gone(struct tpt *tpt, struct hdl_key key)
 	struct tpt_slot *slot = slot_of(tpt, key);
 	uint32_t region = tpt_index(&tpt->view, key);
 	struct tpt_entry e = slot != NULL ? slot_get(slot) : (struct tpt_entry){0};
-	/* The news may be late: the index may belong to another region, or the window to another range, by now. */
+	/* The news may be late: the index may belong to another region, or the window to another
+	 * range, by now. */
 	if (e.instance != (uint8_t)key.v)
 		e = (struct tpt_entry){0};
 	if (in_play(&e) && e.type == TPT_WINDOW)

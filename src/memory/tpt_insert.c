@@ -16,9 +16,10 @@ static uint8_t half_of(uint64_t table, uint8_t half)
 	return table >> (4 * half) & 15;
 }
 
-/* The instance of @index that comes after @old. Each index goes through all of them before one comes again, so that a key
- * that has become stale stays so for 255 others; and in an order of its own, which nobody knows but us, so that who has
- * seen some cannot tell the next. The order is that of numbers enciphered: a Feistel network over halves of four bits. */
+/* The instance of @index that comes after @old. Each index goes through all of them before one
+ * comes again, so that a key that has become stale stays so for 255 others; and in an order of its
+ * own, which nobody knows but us, so that who has seen some cannot tell the next. The order is that
+ * of numbers enciphered: a Feistel network over halves of four bits. */
 static uint8_t next_instance(const struct tpt *tpt, uint32_t index, uint8_t old)
 {
 	uint64_t tables[ORDER_ROUNDS];
@@ -44,7 +45,8 @@ static uint8_t next_instance(const struct tpt *tpt, uint32_t index, uint8_t old)
 	return (uint8_t)(left << 4 | right);
 }
 
-/* The tag of @index, the same for as long as the table lives: keys that became stale stay so (next_instance()). */
+/* The tag of @index, the same for as long as the table lives: keys that became stale stay so
+ * (next_instance()). */
 static uint16_t tag_of(const struct tpt *tpt, uint32_t index)
 {
 	struct prng prng;

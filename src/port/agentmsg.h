@@ -1,6 +1,7 @@
-/* What a process and the node agent say to each other. Messages are structures of fixed size in the host's byte order over a
- * SOCK_SEQPACKET Unix socket; the first field is the version, so that two builds that differ refuse each other in
- * words. Descriptors travel with the messages that name them.
+/* What a process and the node agent say to each other. Messages are structures of fixed size in
+ * the host's byte order over a SOCK_SEQPACKET Unix socket; the first field is the version, so that
+ * two builds that differ refuse each other in words. Descriptors travel with the messages that
+ * name them.
  *
  *   process                                   agent
  *   HELLO  {node, sizes, wire} + tables, bell  -->
@@ -23,7 +24,8 @@
  *                                        <--  CM_GONE {guid, slot}            to all who ever sent or bound, when one ends
  *   CM_MAD {gid, own, data, token}       -->  a management datagram, to be sent on the node's wire
  *                                        <--  CM_SAID {token}    it was sent, and the agent repeats it until it is answered;
- *                                             CM_DONE {token}    it was answered, or nothing more is to be done about it
+ *                                             CM_DONE {token}    it was answered, or nothing more
+ *                                                                is to be done about it
  *                                        <--  CM_MAD {gid, own, data}     one that came there, to the process that it is for
  *   GROUP_JOIN {token, gid}              -->  we have members in the group        GROUP_LEAVE {gid}: no more
  *   GROUP_SEND {token, gid}              -->  we send to it                       GROUP_FORGET {gid}: no more
@@ -40,22 +42,27 @@
 
 #include "port/udp.h"
 
-#define AGENT_VERSION    15u
-#define AGENT_SOCKET     "agent.sock"
-#define AGENT_LOCK       "agent.lock"
-#define AGENT_ROVER      "agent.next"
-#define AGENT_MAX_GIDS   16u
-#define AGENT_IB_GID     1u /* which of a node's addresses is that of its InfiniBand port */
-#define AGENT_NAME_MAX   64u
-#define AGENT_CM_BYTES   448u
-#define AGENT_MAX_WORDS  4096u /* that are kept until a process has gone, and as many of a node's */
-#define AGENT_MAX_EARLY  64u   /* requests of a node that are kept for who may listen in a moment */
-#define AGENT_SLOT_BITS  10u   /* processes of a node; the high bits of a queue pair number */
-#define AGENT_MAX_SLOTS  (1u << AGENT_SLOT_BITS)
-#define AGENT_CM_ID_BITS (32u - AGENT_SLOT_BITS) /* of a connection's number; above them the slot */
-#define AGENT_LINK_IDS   (1u << 30)              /* numbers of links are below this */
+#define AGENT_VERSION  15u
+#define AGENT_SOCKET   "agent.sock"
+#define AGENT_LOCK     "agent.lock"
+#define AGENT_ROVER    "agent.next"
+#define AGENT_MAX_GIDS 16u
+#define AGENT_IB_GID   1u /* which of a node's addresses is that of its InfiniBand port */
+#define AGENT_NAME_MAX 64u
+#define AGENT_CM_BYTES 448u
+#define AGENT_MAX_WORDS \
+	4096u               /* that are kept until a process has gone, and as many of a node's \
+	                       */
+#define AGENT_MAX_EARLY 64u /* requests of a node that are kept for who may listen in a moment */
+#define AGENT_SLOT_BITS 10u /* processes of a node; the high bits of a queue pair number */
+#define AGENT_MAX_SLOTS (1u << AGENT_SLOT_BITS)
+#define AGENT_CM_ID_BITS \
+	(32u - AGENT_SLOT_BITS)   /* of a connection's number; above them the slot \
+	                                          */
+#define AGENT_LINK_IDS (1u << 30) /* numbers of links are below this */
 
-/* LIDs (IBTA section 4.1.1: unicast up to 0xbfff). The first is the agent's own, as the manager of the subnet. */
+/* LIDs (IBTA section 4.1.1: unicast up to 0xbfff). The first is the agent's own, as the manager of
+ * the subnet. */
 #define AGENT_MAX_LMC   7u
 #define AGENT_SM_LID    1u
 #define AGENT_FIRST_LID 2u
@@ -96,7 +103,8 @@ enum agent_kind {
 	AGENT_KIND_COUNT
 };
 
-/* The wire that a process wants: none, one that no other machine reaches, or one on an address that the user named. */
+/* The wire that a process wants: none, one that no other machine reaches, or one on an address that
+ * the user named. */
 enum agent_wire { AGENT_WIRE_NONE, AGENT_WIRE_LOOPBACK, AGENT_WIRE_ADDRESS };
 
 /* For whom a port is: one family of addresses, and the other as well unless ONLY is said. */
@@ -128,7 +136,8 @@ struct agent_msg {
 			struct agent_sizes sizes;
 			int32_t slot; /* -1, or the one that a former agent gave */
 			uint32_t lid; /* 0, or the one that a former agent gave the node */
-			int32_t lmc; /* the node is to have 2 to the lmc LIDs; -1: as many as it has */
+			int32_t lmc; /* the node is to have 2 to the lmc LIDs; -1: as many as it has
+			              */
 			uint64_t network[2]; /* whose namespace we are in (udp_network()) */
 			uint32_t wire;       /* enum agent_wire */
 			uint32_t wire_count; /* AGENT_WIRE_ADDRESS: so many addresses */
@@ -144,8 +153,8 @@ struct agent_msg {
 			uint32_t wire_count; /* sockets that come along, and their addresses */
 			struct udp_address wires[UDP_MAX_ADDRESSES];
 			uint8_t gids[AGENT_MAX_GIDS][16];
-			uint8_t taken
-			        [16]; /* the node's own address on the loopback, if another user, */
+			uint8_t taken[16]; /* the node's own address on the loopback, if another
+			                      user, */
 			uint32_t taken_by; /* this one, holds it; all zero: nobody does */
 		} welcome;
 		struct {
@@ -162,7 +171,8 @@ struct agent_msg {
 			uint32_t side;
 			uint32_t link_id;
 			uint32_t slot;
-			int32_t pid; /* as the agent knows it, which may live in another PID namespace */
+			int32_t pid; /* as the agent knows it, which may live in another PID
+			                namespace */
 			uint32_t reserved;
 			uint8_t node_guid[8];
 			struct agent_sizes sizes;
@@ -190,16 +200,16 @@ struct agent_msg {
 		struct {
 			uint32_t token; /* BIND, BOUND; MAD, SAID, DONE; 0: no answer is wanted */
 			int32_t error;
-			uint8_t gid
-			        [16]; /* SEND to a port: of the node; MAD: of the peer; BIND: all zero for all addresses */
-			uint8_t own
-			        [16]; /* MAD: the address of ours; all zero when sent: whichever reaches the peer */
-			uint64_t guid; /* SEND: the other process; CM_GONE: who is gone */
+			uint8_t gid[16]; /* SEND to a port: of the node; MAD: of the peer; BIND: all
+			                    zero for all addresses */
+			uint8_t own[16]; /* MAD: the address of ours; all zero when sent: whichever
+			                    reaches the peer */
+			uint64_t guid;   /* SEND: the other process; CM_GONE: who is gone */
 			uint32_t slot;
 			uint16_t space, port;
 			uint32_t to_port;
-			uint32_t
-			        options; /* enum agent_cm_option: of a port, or of the address that is called */
+			uint32_t options; /* enum agent_cm_option: of a port, or of the address that
+			                     is called */
 			uint32_t length;
 			uint8_t data[AGENT_CM_BYTES];
 		} cm;

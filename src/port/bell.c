@@ -48,7 +48,8 @@ int bell_take(int fd)
 {
 	struct statfs fs;
 	int flags = fcntl(fd, F_GETFL), own = -1;
-	/* A pipe without a name: whatever else there is may do something when it is opened, or wait. */
+	/* A pipe without a name: whatever else there is may do something when it is opened, or
+	 * wait. */
 	if (flags >= 0 && (flags & O_ACCMODE) != O_RDONLY && (flags & O_PATH) == 0 &&
 	    fstatfs(fd, &fs) == 0 && fs.f_type == PIPEFS_MAGIC) {
 		own = open_anew(fd);

@@ -1,7 +1,9 @@
-/* The block of memory between two adapters of one machine: a lane in each direction, and for each side a cache line that
- * it alone writes and the other reads (the guard of the protection table). Offsets only: both map it where they like.
+/* The block of memory between two adapters of one machine: a lane in each direction, and for each
+ * side a cache line that it alone writes and the other reads (the guard of the protection table).
+ * Offsets only: both map it where they like.
  *
- *   0                    guard of side 0 (8 bytes), and whether it reaches the memory of the other (4 bytes)
+ *   0                    guard of side 0 (8 bytes), and whether it reaches the memory of the other
+ *                        (4 bytes)
  *   64                   guard of side 1, and so on
  *   128                  lane from side 0 to side 1
  *   128 + lane           lane from side 1 to side 0 */

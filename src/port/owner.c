@@ -56,7 +56,8 @@ static bool open_diag(struct owner *owner)
 	return owner->diag >= 0;
 }
 
-/* The kernel looks up the socket that a packet to "destination" would reach, so that is where the question puts it. */
+/* The kernel looks up the socket that a packet to "destination" would reach, so that is where the
+ * question puts it. */
 static bool send_question(int diag, const struct udp_address *address, uint16_t port,
                           uint32_t sequence)
 {

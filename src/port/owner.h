@@ -1,10 +1,11 @@
-/* Whose a UDP socket of this machine is. On the loopback an address proves nothing: any user may send from any address of
- * 127.0.0.0/8. But the kernel knows which user holds the port that a packet came from, and tells everybody (NETLINK_SOCK_DIAG, or
- * /proc/net/udp where that is missing).
+/* Whose a UDP socket of this machine is. On the loopback an address proves nothing: any user may
+ * send from any address of 127.0.0.0/8. But the kernel knows which user holds the port that a
+ * packet came from, and tells everybody (NETLINK_SOCK_DIAG, or /proc/net/udp where that is
+ * missing).
  *
- * Packets from the loopback, and those that claim to come from our own address, are taken only from sockets of this user or of root. What
- * the kernel said is remembered for a while, so that a packet costs a comparison. Where it tells nothing all are taken: a line in
- * the log says so once.
+ * Packets from the loopback, and those that claim to come from our own address, are taken only from
+ * sockets of this user or of root. What the kernel said is remembered for a while, so that a packet
+ * costs a comparison. Where it tells nothing all are taken: a line in the log says so once.
  *
  * One thread at a time. */
 #ifndef PORT_OWNER_H
@@ -19,12 +20,14 @@
 
 #define OWNER_SOURCES  1024u       /* that are remembered; a power of two */
 #define OWNER_FRESH_NS 1000000000u /* what the kernel said holds so long */
-/* A process may send and end, and its socket is gone when we ask. One that was ours so short a time ago counts as ours. Of others that are
- * gone already so many packets a second are taken: as many as programs say at their end, and too few to guess a number with. */
+/* A process may send and end, and its socket is gone when we ask. One that was ours so short a time
+ * ago counts as ours. Of others that are gone already so many packets a second are taken: as many
+ * as programs say at their end, and too few to guess a number with. */
 #define OWNER_LEFT_NS    60000000000u
 #define OWNER_MISSING_NS 10000000u /* then it is asked for again */
 #define OWNER_GONE_PER_S 32u
-/* Whoever sends from ever new ports makes us ask: not more often than this, and what comes beyond that is dropped. */
+/* Whoever sends from ever new ports makes us ask: not more often than this, and what comes beyond
+ * that is dropped. */
 #define OWNER_ASKS_PER_S 4096u
 
 enum owner_is {
@@ -56,7 +59,8 @@ struct owner {
 void owner_begin(struct owner *owner);
 void owner_end(struct owner *owner);
 
-/* Ask the kernel who holds UDP @port of @address, which is one of this machine's. *uid: who, unless it is nobody or untold. */
+/* Ask the kernel who holds UDP @port of @address, which is one of this machine's. *uid: who, unless
+ * it is nobody or untold. */
 enum owner_is owner_ask(struct owner *owner, const struct udp_address *address, uint16_t port,
                         uid_t *uid);
 

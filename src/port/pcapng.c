@@ -34,7 +34,8 @@
 #define CLOSE_TRIES      100u /* for others to be done with the file, at the end */
 #define CLOSE_LOOK_US    1000u
 
-/* A block as it grows. All numbers are in the host's order: the section header says which that is. */
+/* A block as it grows. All numbers are in the host's order: the section header says which that is.
+ */
 struct block {
 	uint8_t *bytes;
 	uint32_t used;
@@ -151,7 +152,8 @@ struct block_head {
 	uint32_t type, length, magic;
 };
 
-/* A piece of the file, from @at on. A call for each of its blocks would take long where there are many. */
+/* A piece of the file, from @at on. A call for each of its blocks would take long where there are
+ * many. */
 struct window {
 	off_t at;
 	ssize_t bytes;
@@ -171,7 +173,8 @@ static bool read_head(int fd, struct window *window, off_t at, struct block_head
 	return true;
 }
 
-/* How many interfaces has the last section of a file of @size bytes? -EEXIST: it is no capture that we could add to. */
+/* How many interfaces has the last section of a file of @size bytes? -EEXIST: it is no capture that
+ * we could add to. */
 static int count_in(int fd, off_t size, struct window *window, uint32_t *count)
 {
 	struct block_head head;
@@ -247,7 +250,8 @@ int pcapng_check(const char *path)
 	return pcapng_look_at(path, false);
 }
 
-/* write() that ends no program: neither when nobody reads the pipe any more nor where a file may not be so long. */
+/* write() that ends no program: neither when nobody reads the pipe any more nor where a file may
+ * not be so long. */
 static ssize_t write_quietly(int fd, const void *bytes, size_t count)
 {
 	static const int numbers[] = {SIGPIPE, SIGXFSZ};
@@ -284,8 +288,8 @@ static size_t whole_blocks(const uint8_t *bytes, size_t most)
 	return at;
 }
 
-/* Add whole blocks to a file: what does not fit as a whole is cut off again. Nobody else adds anything meanwhile. Returns how many bytes are
- * there; or -1 and errno, and nothing is. */
+/* Add whole blocks to a file: what does not fit as a whole is cut off again. Nobody else adds
+ * anything meanwhile. Returns how many bytes are there; or -1 and errno, and nothing is. */
 static ssize_t pcapng_append(int fd, const uint8_t *bytes, size_t count)
 {
 	ssize_t done = write_quietly(fd, bytes, count);
@@ -298,7 +302,8 @@ static ssize_t pcapng_append(int fd, const uint8_t *bytes, size_t count)
 	return (ssize_t)whole;
 }
 
-/* Write what a file or pipe begins with, and our interface; behind that, in a file, room for its statistics, for later there may be none. */
+/* Write what a file or pipe begins with, and our interface; behind that, in a file, room for its
+ * statistics, for later there may be none. */
 static int write_headers(struct pcapng *to, const char *name, const char *description)
 {
 	uint8_t bytes[3 * HEADER_BYTES];
@@ -378,8 +383,8 @@ static void leave_out(struct pcapng *to, size_t from)
 	to->warned = true;
 }
 
-/* In their room, which takes none. A file that is opened for appending is never written to elsewhere, so for a moment it is not: nobody
- * else has this open file. */
+/* In their room, which takes none. A file that is opened for appending is never written to
+ * elsewhere, so for a moment it is not: nobody else has this open file. */
 static void write_statistics(struct pcapng *to, uint64_t time_ns)
 {
 	uint8_t bytes[HEADER_BYTES];

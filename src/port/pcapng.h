@@ -1,21 +1,24 @@
-/* Captures: packets into a pcapng file (draft-ietf-opsawg-pcapng), for tshark, Wireshark and their kin. A packet is a datagram
- * from its IP header on (link type RAW), with nanoseconds and a comment.
+/* Captures: packets into a pcapng file (draft-ietf-opsawg-pcapng), for tshark, Wireshark and their
+ * kin. A packet is a datagram from its IP header on (link type RAW), with nanoseconds and a
+ * comment.
  *
- *	section header   one, by whoever made the file
- *	interface        one a writer: its number is how many there were before
- *	packets          blocks that name their writer's interface
- *	statistics       of the writer: how many packets there are, and how many had to be left out. In a file they have their place behind
- *	                 the interface and are written anew there, so that they need no room when there is none; in a pipe they come at
- *	                 the end, and whenever packets had to be left out
+ * 	section header   one, by whoever made the file
+ * 	interface        one a writer: its number is how many there were before
+ * 	packets          blocks that name their writer's interface
+ * 	statistics       of the writer: how many packets there are, and how many had to be left out. In a file they have their place behind
+ * the interface and are written anew there, so that they need no room when there is none; in a
+ * pipe they come at the end, and whenever packets had to be left out
  *
- * Several processes may write to one file at the same time: it is opened for appending, and what a process has gathered goes there
- * in whole blocks by one write(), so blocks never mix; where the disk is full, the block that did not fit as a whole is cut off
- * again. Three byte-range locks go with it: PCAPNG_LOCK_HEADER while interfaces are
- * counted and one is added, PCAPNG_LOCK_WRITE while blocks are, PCAPNG_LOCK_USED (shared) as long as a writer has the file open, so that
+ * Several processes may write to one file at the same time: it is opened for appending, and what a
+ * process has gathered goes there in whole blocks by one write(), so blocks never mix; where the
+ * disk is full, the block that did not fit as a whole is cut off again. Three byte-range locks go
+ * with it: PCAPNG_LOCK_HEADER while interfaces are counted and one is added, PCAPNG_LOCK_WRITE
+ * while blocks are, PCAPNG_LOCK_USED (shared) as long as a writer has the file open, so that
  * nobody empties it. A pipe is written to as well; it has one writer, and no locks.
  *
- * Packets wait in a buffer of fixed size until pcapng_flush(), or until it is full. What cannot be written then, because the pipe
- * has no room or the disk is full, is left out and counted: a capture never makes its program wait for a reader. */
+ * Packets wait in a buffer of fixed size until pcapng_flush(), or until it is full. What cannot be
+ * written then, because the pipe has no room or the disk is full, is left out and counted: a
+ * capture never makes its program wait for a reader. */
 #ifndef PORT_PCAPNG_H
 #define PORT_PCAPNG_H
 
@@ -54,14 +57,17 @@ struct pcapng {
 	uint8_t *buffer;
 };
 
-/* Make the file @path for a new capture: empty, unless somebody is writing to it just now, whose capture then goes on. 0; -EEXIST:
- * there is a file that is no capture, which is left alone; another -errno. */
+/* Make the file @path for a new capture: empty, unless somebody is writing to it just now, whose
+ * capture then goes on. 0; -EEXIST: there is a file that is no capture, which is left alone;
+ * another -errno. */
 int pcapng_prepare(const char *path);
 
-/* Can a capture be begun at @path, or added to what is there? Nothing is taken out. 0, or as above. */
+/* Can a capture be begun at @path, or added to what is there? Nothing is taken out. 0, or as above.
+ */
 int pcapng_check(const char *path);
 
-/* Begin to write to @path, behind what is there. @name and @description are those of the interface. 0, or as above. */
+/* Begin to write to @path, behind what is there. @name and @description are those of the interface.
+ * 0, or as above. */
 int pcapng_open(struct pcapng *to, const char *path, const char *name, const char *description);
 void pcapng_put(struct pcapng *to, const struct pcapng_packet *packet);
 /* Write what waits. @time_ns: of statistics, if they are due. */

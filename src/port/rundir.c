@@ -9,7 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Is @path a directory of ours that nobody else can enter? -EACCES: it is somebody else's, and not for us to mend. */
+/* Is @path a directory of ours that nobody else can enter? -EACCES: it is somebody else's, and not
+ * for us to mend. */
 static int rundir_judge(const char *path)
 {
 	struct stat st;
@@ -32,8 +33,8 @@ static int rundir_make(const char *path)
 	return rundir_judge(path);
 }
 
-/* Where a directory may be that the user was not given, best first, around the number of the user. Anybody can make one in the first three,
- * also by our name. */
+/* Where a directory may be that the user was not given, best first, around the number of the user.
+ * Anybody can make one in the first three, also by our name. */
 static const char *const places[][2] = {{"/tmp/heddle-", ""},
                                         {"/dev/shm/heddle-", ""},
                                         {"/var/tmp/heddle-", ""},
@@ -46,8 +47,9 @@ static void name(char path[RUNDIR_MAX], size_t place)
 	         places[place][1]);
 }
 
-/* The first place where one of ours is: all programs of the user find the same, whatever others do meanwhile. (They cannot remove it, for
- * these directories are sticky.) PLACES: there is none. One that the user has to see to counts. */
+/* The first place where one of ours is: all programs of the user find the same, whatever others do
+ * meanwhile. (They cannot remove it, for these directories are sticky.) PLACES: there is none. One
+ * that the user has to see to counts. */
 static size_t first_of_ours(char path[RUNDIR_MAX])
 {
 	for (size_t i = 0; i < PLACES; i++) {
@@ -72,7 +74,8 @@ static int choose(char path[RUNDIR_MAX], char *passed)
 			memcpy(first, path, sizeof(first));
 			first_result = result;
 		}
-		/* Of two that begin at the same time both take the better place, whoever made it. */
+		/* Of two that begin at the same time both take the better place, whoever made it.
+		 */
 		if (result == 0 || result == -EPERM || result == -ENOTDIR)
 			place = first_of_ours(path);
 	}

@@ -65,14 +65,15 @@ struct sim_link {
 	uint32_t truncate_permille; /* to 0 to length - 1 bytes */
 };
 
-/* The way into a host, behind all the links to it: packets queue for it, whoever sent them. One that
- * finds more than mark_bytes before it is given to @mark, one that finds more than queue_bytes is
- * dropped. */
+/* The way into a host, behind all the links to it: packets queue for it, whoever sent them. One
+ * that finds more than mark_bytes before it is given to @mark, one that finds more than queue_bytes
+ * is dropped. */
 struct sim_door {
 	uint64_t bandwidth_bps; /* 0: there is no door */
 	uint32_t queue_bytes;
 	uint32_t mark_bytes;
-	/* Say in the packet that there is congestion, as ECN does; false: this one does not let itself be marked. NULL: none does. */
+	/* Say in the packet that there is congestion, as ECN does; false: this one does not let
+	 * itself be marked. NULL: none does. */
 	bool (*mark)(void *packet, size_t bytes);
 };
 

@@ -14,7 +14,8 @@
 /* The program: load the slot, then a search by halves over those that are in use.
  *
  *     A = slot of the destination
- *     if A >= middle goto upper half         (a jump of its own: conditional ones reach 255 instructions)
+ *     if A >= middle goto upper half         (a jump of its own: conditional ones reach 255
+ *                                            instructions)
  *     ...
  *     if A == slot return its index          (a few of these in a row)
  *     return 0 */
@@ -97,7 +98,8 @@ static int steer_attach(const struct steer *steer)
 int steer_open(struct steer *steer, const struct udp_address *address, uint16_t port)
 {
 	int shared = 1;
-	/* Bound alone, so that nobody is joined by mistake (another agent of this user would be); shared from then on. */
+	/* Bound alone, so that nobody is joined by mistake (another agent of this user would be);
+	 * shared from then on. */
 	int sock = udp_open(address, port);
 	if (sock < 0)
 		return sock;

@@ -225,7 +225,8 @@ static bool set_options(int sock, bool ipv4)
 		option(sock, IPPROTO_IP, IP_TTL, UDP_HOP_LIMIT);
 		return option(sock, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO);
 	}
-	/* Some, Linux's rdma_rxe among them, send no checksum: the ICRC covers more than it would. */
+	/* Some, Linux's rdma_rxe among them, send no checksum: the ICRC covers more than it would.
+	 */
 	option(sock, IPPROTO_UDP, UDP_NO_CHECK6_RX, 1);
 	option(sock, IPPROTO_IPV6, IPV6_RECVHOPLIMIT, 1);
 	option(sock, IPPROTO_IPV6, IPV6_RECVTCLASS, 1);
@@ -363,7 +364,8 @@ static bool port_udp_join(int sock, const struct udp_address *address,
 int udp_open_group(const struct udp_address *address, const struct udp_address *group,
                    uint16_t port)
 {
-	/* Bound to the group, so that nothing else comes here; of groups, each of those who share the port gets a copy. */
+	/* Bound to the group, so that nothing else comes here; of groups, each of those who share
+	 * the port gets a copy. */
 	struct udp_address name = *group;
 	bool ipv4 = udp_address_is_ipv4(group);
 	int sock = new_socket(group), result = 0;
@@ -397,8 +399,8 @@ void udp_drain(int sock)
 			return;
 }
 
-/* The calls themselves, never waiting: those of the C library let threads be cancelled while they wait, and make preparations for
- * that which show in the time that a packet takes. */
+/* The calls themselves, never waiting: those of the C library let threads be cancelled while they
+ * wait, and make preparations for that which show in the time that a packet takes. */
 static int send_message(int sock, struct msghdr *msg)
 {
 	return (int)syscall(SYS_sendmsg, sock, msg, MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -577,8 +579,9 @@ int udp_receive(struct udp_receiver *receiver, int sock, struct udp_came came[UD
 	}
 	for (int i = 0; i < got; i++)
 		read_one(&headers[i], receiver->parts[i].iov_base, &came[i]);
-	/* One at a time is what a call and its answer want; more are asked for when they come one after the other, unless they are
-	 * so long that the first would have left the processor's cache when its turn comes. */
+	/* One at a time is what a call and its answer want; more are asked for when they come one
+	 * after the other, unless they are so long that the first would have left the processor's
+	 * cache when its turn comes. */
 	unsigned most = !receiver->streak || came[0].bytes > UDP_RECEIVE_BYTES / 4 ? 1 : UDP_BATCH;
 	receiver->streak = true;
 	if ((unsigned)got < receiver->batch)

@@ -7,12 +7,13 @@
 
 #define UNIXSOCK_MAX_FDS 4
 
-/* Send @bytes and @fd_count descriptors, which stay the caller's. 0; -errno (-EAGAIN: a non-blocking socket is full). */
+/* Send @bytes and @fd_count descriptors, which stay the caller's. 0; -errno (-EAGAIN: a
+ * non-blocking socket is full). */
 int unixsock_send(int sock, const void *data, size_t bytes, const int *fds, int fd_count);
 
-/* Receive a message of at most @bytes. Returns its length, 0 at the end, -errno (-EMSGSIZE: it was longer; -EMFILE: there is no
- * room for the descriptors that came along; -EAGAIN). The descriptors that came are the caller's, close-on-exec; *fd_count is
- * UNIXSOCK_MAX_FDS at most. */
+/* Receive a message of at most @bytes. Returns its length, 0 at the end, -errno (-EMSGSIZE: it was
+ * longer; -EMFILE: there is no room for the descriptors that came along; -EAGAIN). The descriptors
+ * that came are the caller's, close-on-exec; *fd_count is UNIXSOCK_MAX_FDS at most. */
 ssize_t unixsock_receive(int sock, void *data, size_t bytes, int fds[UNIXSOCK_MAX_FDS],
                          int *fd_count);
 

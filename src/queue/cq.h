@@ -1,7 +1,8 @@
-/* Completion queues: one for many queue pairs. The driver of the adapter pushes, one at a time; any number of threads poll
- * under poll_lock. A push into a full queue is an overrun: nothing is overwritten, the queue says so for ever. A driver that polls
- * an empty queue itself takes what it pushes meanwhile at once (cq_wait()): such a completion never lies in the ring, and has the number
- * of one that was taken. */
+/* Completion queues: one for many queue pairs. The driver of the adapter pushes, one at a time; any
+ * number of threads poll under poll_lock. A push into a full queue is an overrun: nothing is
+ * overwritten, the queue says so for ever. A driver that polls an empty queue itself takes what it
+ * pushes meanwhile at once (cq_wait()): such a completion never lies in the ring, and has the
+ * number of one that was taken. */
 #ifndef QUEUE_CQ_H
 #define QUEUE_CQ_H
 
@@ -27,7 +28,8 @@ struct cq {
 	_Atomic uint32_t armed; /* enum cq_armed */
 	uint32_t waits;         /* for so many the driver waits itself, */
 	struct hdl_wc *at;      /* and wants the next one here. Both are the driver's */
-	/* The driver's: one more than the number of the last solicited completion; and what the last event found. */
+	/* The driver's: one more than the number of the last solicited completion; and what the
+	 * last event found. */
 	uint32_t solicited, event_head, event_tail, event_solicited;
 	_Alignas(64) _Atomic uint32_t head;
 };
@@ -42,8 +44,9 @@ enum cq_pushed {
 size_t cq_bytes(uint32_t depth);
 void cq_init(struct cq *cq, void *memory, uint32_t depth, bool notifies);
 
-/* Completions are written and read field by field, each in one instruction of its own size: a wider load of what several
- * smaller stores wrote a moment ago would have to wait for all of them, and compilers like to make such loads. */
+/* Completions are written and read field by field, each in one instruction of its own size: a wider
+ * load of what several smaller stores wrote a moment ago would have to wait for all of them, and
+ * compilers like to make such loads. */
 #define CQ_COPY(to, from)                                      \
 	do {                                                   \
 		(to)->wr_id = (from)->wr_id;                   \
@@ -61,7 +64,8 @@ void cq_init(struct cq *cq, void *memory, uint32_t depth, bool notifies);
 		(to)->dlid_path_bits = (from)->dlid_path_bits; \
 	} while (0)
 
-/* Where the next completion goes. By the driver only, who fills it and calls cq_placed(). NULL: there is no room, cq_overrun(). */
+/* Where the next completion goes. By the driver only, who fills it and calls cq_placed(). NULL:
+ * there is no room, cq_overrun(). */
 static inline struct hdl_wc *cq_place(struct cq *cq)
 {
 	if (cq->waits > 0)
@@ -78,11 +82,12 @@ static inline unsigned cq_overrun(struct cq *cq)
 	return atomic_exchange_explicit(&cq->overrun, true, memory_order_relaxed) ? 0 : CQ_OVERRUN;
 }
 
-/* The rest of cq_placed() for a queue with a channel: tell of the completion stored before @tail, which solicits an event or not. */
+/* The rest of cq_placed() for a queue with a channel: tell of the completion stored before @tail,
+ * which solicits an event or not. */
 unsigned cq_push_notify(struct cq *cq, bool solicited, uint32_t tail);
 
-/* What lies where cq_place() said is a completion. @solicited: the sender asked for an event, or it is an error. Returns enum cq_pushed
- * bits. */
+/* What lies where cq_place() said is a completion. @solicited: the sender asked for an event, or it
+ * is an error. Returns enum cq_pushed bits. */
 static inline unsigned cq_placed(struct cq *cq, bool solicited)
 {
 	if (cq->waits > 0) {
@@ -113,8 +118,9 @@ static inline bool cq_empty(const struct cq *cq)
 	       atomic_load_explicit(&cq->head, memory_order_relaxed);
 }
 
-/* The driver waits itself for the next @max completions, and wants them at @wc, until cq_waited(). False: something is there already,
- * or somebody wants an event of what comes next. (What others poll meanwhile is an empty queue, for only the driver pushes.) */
+/* The driver waits itself for the next @max completions, and wants them at @wc, until cq_waited().
+ * False: something is there already, or somebody wants an event of what comes next. (What others
+ * poll meanwhile is an empty queue, for only the driver pushes.) */
 static inline bool cq_wait(struct cq *cq, struct hdl_wc *wc, int max)
 {
 	if (!cq_empty(cq) || max <= 0 ||
@@ -142,8 +148,8 @@ static inline uint32_t cq_next(const struct cq *cq)
 	return atomic_load_explicit(&cq->tail, memory_order_relaxed) - (cq->waits > 0);
 }
 
-/* Has the completion @number been taken? One that is pushed next has not. However long ago it was: the numbers of those that have not been
- * taken lie between head and tail, and no others. */
+/* Has the completion @number been taken? One that is pushed next has not. However long ago it was:
+ * the numbers of those that have not been taken lie between head and tail, and no others. */
 static inline bool cq_taken(const struct cq *cq, uint32_t number)
 {
 	uint32_t head = atomic_load_explicit(&cq->head, memory_order_acquire);
@@ -151,11 +157,12 @@ static inline bool cq_taken(const struct cq *cq, uint32_t number)
 	return number - head > tail - head;
 }
 
-/* The next completion raises an event, once; arming for any is stronger than arming for solicited ones. */
+/* The next completion raises an event, once; arming for any is stronger than arming for solicited
+ * ones. */
 void cq_arm(struct cq *cq, bool solicited_only);
 
-/* Does the queue hold a completion of the kind that it is armed for, and is that news? It is not while nothing has come and nothing was
- * taken since the last event. By the driver. */
+/* Does the queue hold a completion of the kind that it is armed for, and is that news? It is not
+ * while nothing has come and nothing was taken since the last event. By the driver. */
 bool cq_arm_is_due(const struct cq *cq);
 
 /* The queue raises its event: it is not armed any more. False: it was not. By the driver. */
@@ -168,15 +175,17 @@ static inline bool cq_disarm(struct cq *cq)
 	       CQ_NOT_ARMED;
 }
 
-/* Copy the content into @memory, laid out for @depth, and use that from now on. Pushing and polling must be locked out by
- * the caller. False, and nothing changed, when more than @depth are held. */
+/* Copy the content into @memory, laid out for @depth, and use that from now on. Pushing and polling
+ * must be locked out by the caller. False, and nothing changed, when more than @depth are held. */
 bool cq_move(struct cq *cq, void *memory, uint32_t depth);
 
-/* Take out the completions of the queue pair @qpn, the others stay in order, with numbers that are not smaller. Pushing and polling must be locked out by the
- * caller. Returns how many there were. */
+/* Take out the completions of the queue pair @qpn, the others stay in order, with numbers that are
+ * not smaller. Pushing and polling must be locked out by the caller. Returns how many there were.
+ */
 uint32_t cq_discard(struct cq *cq, uint32_t qpn);
 
-/* How many completions of the queue pair @qpn are held. Pushing and polling must be locked out by the caller. */
+/* How many completions of the queue pair @qpn are held. Pushing and polling must be locked out by
+ * the caller. */
 uint32_t cq_count(const struct cq *cq, uint32_t qpn);
 
 #endif

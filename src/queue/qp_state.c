@@ -34,8 +34,9 @@ struct transition {
 #define EEC_RTR       (PATH | HDL_QP_MAX_DEST_RD_ATOMIC)
 #define MOVES         (HDL_QP_ACCESS | HDL_QP_ALT_PATH | HDL_QP_PATH_MIG_STATE)
 
-/* from, to, then by type: RC, UC, UD, the two ends of XRC, which are the requester's and the responder's half of RC; and RD, where
- * an end-to-end context has what concerns the way, and the queue pairs the rest; and raw datagrams, which need nothing. */
+/* from, to, then by type: RC, UC, UD, the two ends of XRC, which are the requester's and the
+ * responder's half of RC; and RD, where an end-to-end context has what concerns the way, and the
+ * queue pairs the rest; and raw datagrams, which need nothing. */
 static const struct transition transitions[] = {
         {HDL_QPS_RESET,
          HDL_QPS_INIT,
@@ -163,7 +164,8 @@ enum qp_verdict qp_judge(enum hdl_qp_type type, enum hdl_qp_state from, enum hdl
                          uint32_t mask)
 {
 	mask &= ~(uint32_t)(HDL_QP_STATE | HDL_QP_CUR_STATE);
-	/* From anywhere to RESET or ERR, with nothing besides; from RESET only to INIT or RESET (C10-18). */
+	/* From anywhere to RESET or ERR, with nothing besides; from RESET only to INIT or RESET
+	 * (C10-18). */
 	if (to == HDL_QPS_RESET || (to == HDL_QPS_ERR && from != HDL_QPS_RESET))
 		return mask == 0 ? QP_MODIFY_OK : QP_MODIFY_NOT_ALLOWED;
 	/* The send queue error state is known to unreliable types only. */

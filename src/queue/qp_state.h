@@ -1,5 +1,5 @@
-/* The states of a queue pair as data: which transitions exist, and which attributes each needs and allows, by type (IBTA
- * volume 1 section 10.3 and table 91). Pure. */
+/* The states of a queue pair as data: which transitions exist, and which attributes each needs and
+ * allows, by type (IBTA volume 1 section 10.3 and table 91). Pure. */
 #ifndef QUEUE_QP_STATE_H
 #define QUEUE_QP_STATE_H
 
@@ -15,7 +15,8 @@ enum qp_verdict {
 	QP_MODIFY_NOT_ALLOWED /* an attribute is in the mask that this transition does not take */
 };
 
-/* May a queue pair of @type go from @from to @to with the attributes in @mask (HDL_QP_STATE and HDL_QP_CUR_STATE aside)? */
+/* May a queue pair of @type go from @from to @to with the attributes in @mask (HDL_QP_STATE and
+ * HDL_QP_CUR_STATE aside)? */
 enum qp_verdict qp_judge(enum hdl_qp_type type, enum hdl_qp_state from, enum hdl_qp_state to,
                          uint32_t mask);
 

@@ -26,7 +26,8 @@ enum read_verdict read_queue_put(struct read_queue *q, uint32_t msn, struct read
 {
 	if (q->depth == 0)
 		return READ_OUT_OF_RANGE;
-	/* At most a queue behind the next expected number, or less than one ahead; unsigned, so numbers may wrap. */
+	/* At most a queue behind the next expected number, or less than one ahead; unsigned, so
+	 * numbers may wrap. */
 	if (msn - q->next_msn + q->depth >= 2 * q->depth)
 		return READ_OUT_OF_RANGE;
 	struct read_entry *slot = &q->entries[msn & q->mask];

@@ -1,7 +1,8 @@
-/* The read resource queue (seed 004 figure 18A steps 1804 and 1806): a responder keeps a fixed number of read and atomic
- * requests, indexed by their sequence number. A request is taken when its number is the next expected one or
- * belongs to an entry that is free; anything past the end breaks the stream. Finished entries keep their result until the
- * number comes round again, so that a repeated atomic is answered and not executed twice. */
+/* The read resource queue (seed 004 figure 18A steps 1804 and 1806): a responder keeps a fixed
+ * number of read and atomic requests, indexed by their sequence number. A request is taken when its
+ * number is the next expected one or belongs to an entry that is free; anything past the end breaks
+ * the stream. Finished entries keep their result until the number comes round again, so that a
+ * repeated atomic is answered and not executed twice. */
 #ifndef QUEUE_READ_QUEUE_H
 #define QUEUE_READ_QUEUE_H
 

@@ -1,14 +1,17 @@
-/* Work queues: rings of fixed-size elements in one process's memory. Application threads post under the post lock, or drive the
- * adapter and see that nobody has it (base/lock.h); whoever drives the adapter consumes. Indices run freely and are masked on use.
+/* Work queues: rings of fixed-size elements in one process's memory. Application threads post
+ * under the post lock, or drive the adapter and see that nobody has it (base/lock.h); whoever
+ * drives the adapter consumes. Indices run freely and are masked on use.
  *
  *   tail   next element to post                written by posters (under post_lock)
  *   head   oldest element that is still needed  written by the driver
  *   told   of receives: the next to complete    written by the driver
  *   free   oldest element that is not to be posted anew yet (posters, under post_lock)
- *   depth  how many lie between free and tail: what the user was promised; slots is the next power of two
+ *   depth  how many lie between free and tail: what the user was promised; slots is the next power
+ *          of two
  *
- * A request is outstanding until the application has taken its completion, or one of a later request of the same queue (IBTA 10.8.5.1): so
- * a completion queue as long as its work queues never overflows. See reclaim.h.
+ * A request is outstanding until the application has taken its completion, or one of a later
+ * request of the same queue (IBTA 10.8.5.1): so a completion queue as long as its work queues
+ * never overflows. See reclaim.h.
  *
  * Send and receive queues and shared receive queues are all this. */
 #ifndef QUEUE_WQ_H
@@ -42,8 +45,9 @@ uint32_t wq_slots(uint32_t depth);
 size_t wq_bytes(uint32_t depth, uint32_t stride);
 void wq_init(struct wq *wq, void *memory, uint32_t depth, uint32_t stride, uint32_t max_sge);
 
-/* Copy what @wq holds, in order, into @memory, laid out for @depth elements, and use that from now on. Both ends must be
- * locked out by the caller. False, and nothing changed, when more than @depth are held. */
+/* Copy what @wq holds, in order, into @memory, laid out for @depth elements, and use that from now
+ * on. Both ends must be locked out by the caller. False, and nothing changed, when more than @depth
+ * are held. */
 bool wq_move(struct wq *wq, void *memory, uint32_t depth);
 
 static inline void *wq_at(const struct wq *wq, uint32_t index)
@@ -72,7 +76,8 @@ static inline uint32_t wq_room(const struct wq *wq)
 	return wq->depth - (atomic_load_explicit(&wq->tail, memory_order_relaxed) - wq->free);
 }
 
-/* The element to fill next, or NULL when the queue is full. The caller holds post_lock until wq_posted(). */
+/* The element to fill next, or NULL when the queue is full. The caller holds post_lock until
+ * wq_posted(). */
 static inline void *wq_post(struct wq *wq)
 {
 	return wq_room(wq) == 0 ? NULL
@@ -100,7 +105,8 @@ static inline void wq_release(struct wq *wq)
 	atomic_store_explicit(&wq->head, head + 1, memory_order_release); /* W2 */
 }
 
-/* All elements before the one at @index, which is held or the next to be posted, are no longer needed. */
+/* All elements before the one at @index, which is held or the next to be posted, are no longer
+ * needed. */
 static inline void wq_release_to(struct wq *wq, uint32_t index)
 {
 	atomic_store_explicit(&wq->head, index, memory_order_release); /* W2 */

@@ -17,18 +17,15 @@ enum wqe_state {
 
 /* Facts about a request that its flags cannot say. */
 enum wqe_mark {
-	WQE_PREPARED =
-	        1
-	        << 0, /* the first half is done: WRITE_IMM's data is in place, REGISTER_SEND's region is valid,
-				* DELAY's time runs */
-	WQE_BY_TARGET =
-	        1
-	        << 1, /* an RDMA operation that the target executes (touch control, no direct access) */
-	WQE_LOOKED = 1 << 2,   /* an RDMA operation that found the target not ready before */
-	WQE_BY_VALUE = 1 << 3, /* a read whose data comes through the lane */
-	WQE_PARTIAL = 1 << 4,  /* sent, but for the parts from offset on */
-	WQE_RESYNC = 1 << 5,   /* a context's own: the peer shall expect the PSN behind it */
-	WQE_COPYING = 1 << 6   /* an RDMA operation of which we have copied what is before offset */
+	WQE_PREPARED = 1 << 0,  /* the first half is done: WRITE_IMM's data is in place,
+	                         * REGISTER_SEND's region is valid,  DELAY's time runs */
+	WQE_BY_TARGET = 1 << 1, /* an RDMA operation that the target executes (touch control, no
+	                           direct access) */
+	WQE_LOOKED = 1 << 2,    /* an RDMA operation that found the target not ready before */
+	WQE_BY_VALUE = 1 << 3,  /* a read whose data comes through the lane */
+	WQE_PARTIAL = 1 << 4,   /* sent, but for the parts from offset on */
+	WQE_RESYNC = 1 << 5,    /* a context's own: the peer shall expect the PSN behind it */
+	WQE_COPYING = 1 << 6 /* an RDMA operation of which we have copied what is before offset */
 };
 
 struct wqe_send {
@@ -40,24 +37,24 @@ struct wqe_send {
 	union {
 		uint32_t imm; /* or the key to invalidate */
 		struct {
-			uint32_t
-			        requests : 27; /* that it became so far, those that were repeated once */
-			uint32_t bits : 5; /* each ends at a multiple of 2 to this packets, */
-		} read;                    /* on the wire */
+			uint32_t requests : 27; /* that it became so far, those that were repeated
+			                           once */
+			uint32_t bits : 5;      /* each ends at a multiple of 2 to this packets, */
+		} read;                         /* on the wire */
 	};
 	uint32_t length;
-	uint32_t
-	        msn; /* message sequence number, given when first sent; on the wire the PSN of the first packet */
+	uint32_t msn; /* message sequence number, given when first sent; on the wire the PSN of the
+	                 first packet */
 	uint8_t status;     /* enum hdl_wc_status, once done */
 	uint8_t vendor_err; /* enum hdl_detail */
 	uint8_t marks;      /* enum wqe_mark */
 	uint8_t numbered;   /* msn is given */
 	uint32_t offset;    /* how much has been sent in parts, or of a read has come */
 	union {
-		uint32_t
-		        list_end; /* REGISTER: where the page list ends in the queue pair's list store */
-		uint32_t
-		        got; /* READ on the wire: how much of it has come; offset is how much was asked for */
+		uint32_t list_end; /* REGISTER: where the page list ends in the queue pair's list
+		                      store */
+		uint32_t got; /* READ on the wire: how much of it has come; offset is how much was
+		                 asked for */
 	};
 	uint32_t remote_srq; /* of an XRC initiator */
 	union {
@@ -168,7 +165,8 @@ static inline uint32_t wqe_send_stride(uint32_t max_sge, uint32_t max_inline)
 	return (uint32_t)((sizeof(struct wqe_send) + tail + 31) & ~(size_t)31);
 }
 
-/* How much inline data an element has room for with these limits: what rounding leaves is not wasted. */
+/* How much inline data an element has room for with these limits: what rounding leaves is not
+ * wasted. */
 static inline uint32_t wqe_inline_room(uint32_t max_sge, uint32_t max_inline)
 {
 	return wqe_send_stride(max_sge, max_inline) - (uint32_t)sizeof(struct wqe_send);

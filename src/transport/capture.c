@@ -135,7 +135,8 @@ static struct ib_packet packet_of(const struct talk *talk, uint8_t operation, ui
 	return packet;
 }
 
-/* Record @packet. @missing: the last so many bytes of its payload are not known, and neither is what depends on them. */
+/* Record @packet. @missing: the last so many bytes of its payload are not known, and neither is
+ * what depends on them. */
 static void capture_put(const struct talk *talk, struct ib_packet *packet, bool answer,
                         size_t missing)
 {
@@ -163,7 +164,8 @@ static void capture_put(const struct talk *talk, struct ib_packet *packet, bool 
 	capture->take(capture->context, &record);
 }
 
-/* The next @bytes of @source into the payload of @packet. Returns how many of them are not to be had. */
+/* The next @bytes of @source into the payload of @packet. Returns how many of them are not to be
+ * had. */
 static size_t fill(const struct talk *talk, struct source *source, uint32_t bytes,
                    struct ib_packet *packet)
 {
@@ -210,8 +212,8 @@ static uint32_t packets_of(const struct talk *talk, uint32_t bytes)
 	return bytes == 0 ? 1 : (bytes - 1) / talk->mtu + 1;
 }
 
-/* The numbers of @wqe. A message that goes out again has those that it had. One that was looked at and not sent yet has no number in
- * the lane; it is the only one such of its queue pair. */
+/* The numbers of @wqe. A message that goes out again has those that it had. One that was looked at
+ * and not sent yet has no number in the lane; it is the only one such of its queue pair. */
 static struct capture_message *capture_message_of(const struct talk *talk, struct qp *qp,
                                                   const struct wqe_send *wqe)
 {
@@ -393,7 +395,8 @@ void capture_put_refusal(struct engine *engine, struct qp *qp, struct wqe_send *
 	        [ANSWER_ACCESS] = IB_NAK_REMOTE_ACCESS_ERROR,
 	        [ANSWER_OPERATION] = IB_NAK_REMOTE_OPERATIONAL_ERROR,
 	};
-	/* With its own memory at fault a requester would have sent nothing that could be answered. */
+	/* With its own memory at fault a requester would have sent nothing that could be answered.
+	 */
 	if (!qp_reliable(qp) || answer->answer == ANSWER_OWN_LIST)
 		return;
 	struct talk talk = talk_of(engine, qp, wqe);

@@ -1,15 +1,19 @@
 /* Captures: what an adapter does, as the RoCEv2 packets that it is or would be on a wire.
  *
- * On a wire the packets are there (capture_wire()), and all of them are recorded, as they go out and as they come in: where both ends
- * record to one file each is there twice, with its direction. On the same-host path there are frames in lanes, and copies that leave no trace
- * at all; what the same operation would be on a wire is made up of what is known here: packets numbered and cut by the path MTU, with the
- * queue pairs' numbers, GIDs as IP addresses and all checksums, requests first and then what answers them.
+ * On a wire the packets are there (capture_wire()), and all of them are recorded, as they go out
+ * and as they come in: where both ends record to one file each is there twice, with its direction.
+ * On the same-host path there are frames in lanes, and copies that leave no trace at all; what the
+ * same operation would be on a wire is made up of what is known here: packets numbered and cut by
+ * the path MTU, with the queue pairs' numbers, GIDs as IP addresses and all checksums, requests
+ * first and then what answers them.
  *
- * Who records what there: the requester records its requests when they are executed, and the answers when they come; the responder
- * records nothing, for of RDMA on its memory it does not know. So a packet is recorded once, wherever both ends are captured to.
+ * Who records what there: the requester records its requests when they are executed, and the
+ * answers when they come; the responder records nothing, for of RDMA on its memory it does not
+ * know. So a packet is recorded once, wherever both ends are captured to.
  *
- * Nothing is allocated here: the adapter brings a struct capture for the engine and a struct capture_qp for each queue pair
- * that sends; without them (NULL) nothing is recorded, at the price of one branch. */
+ * Nothing is allocated here: the adapter brings a struct capture for the engine and a struct
+ * capture_qp for each queue pair that sends; without them (NULL) nothing is recorded, at the price
+ * of one branch. */
 #ifndef TRANSPORT_CAPTURE_H
 #define TRANSPORT_CAPTURE_H
 
@@ -29,7 +33,8 @@
 struct capture_record {
 	const uint8_t *bytes;
 	size_t captured; /* of these, */
-	size_t length; /* and of the packet: more, where memory that it was to be taken from is gone */
+	size_t length; /* and of the packet: more, where memory that it was to be taken from is gone
+	                */
 	bool inbound;
 	const char *operation; /* name of its opcode */
 	uint32_t qpn;          /* our queue pair; 0: not known */
@@ -93,7 +98,8 @@ static inline void capture_direct(struct engine *engine, struct qp *qp, struct w
 		capture_put_direct(engine, qp, wqe);
 }
 
-/* Requester: @answer, which tells of all messages up to @end, says of @wqe that it was executed. What was read is in place. */
+/* Requester: @answer, which tells of all messages up to @end, says of @wqe that it was executed.
+ * What was read is in place. */
 static inline void capture_answer(struct engine *engine, struct qp *qp, struct wqe_send *wqe,
                                   uint32_t end, const struct frame_answer *answer)
 {

@@ -287,8 +287,8 @@ bool engine_idle(const struct engine *engine)
 	return true;
 }
 
-/* Did the peer of @qp end its queue pair before it went? Then ours stays as it is, as it would on a wire: nothing is owed, and
- * what is sent from now on is not answered. */
+/* Did the peer of @qp end its queue pair before it went? Then ours stays as it is, as it would on a
+ * wire: nothing is owed, and what is sent from now on is not answered. */
 static bool left_in_order(const struct link *link, const struct qp *qp)
 {
 	struct qp_facts facts;
@@ -302,8 +302,9 @@ void engine_link_down(struct engine *engine, uint32_t index)
 	struct link *link = &engine->links[index];
 	if (!link->up)
 		return;
-	/* What it sent before it went still counts, and that is no more than the lane holds: whoever goes on sending is not waited for.
-	 * (Taking it may find the lane broken, and be here again.) */
+	/* What it sent before it went still counts, and that is no more than the lane holds:
+	 * whoever goes on sending is not waited for. (Taking it may find the lane broken, and be
+	 * here again.) */
 	uint64_t end = link->rx.position + link->rx.slot_count;
 	while (link->up && !link->rx.broken && link->rx.position < end &&
 	       local_receive(engine, index) > 0)
@@ -331,7 +332,8 @@ void engine_link_down(struct engine *engine, uint32_t index)
 static void transport_engine_publish(const struct engine *engine, struct qp *qp)
 {
 	uint32_t access = qp->attr.access;
-	/* Who keeps no read resources takes no reads, also from an initiator that reads by itself. */
+	/* Who keeps no read resources takes no reads, also from an initiator that reads by itself.
+	 */
 	if (qp->attr.max_dest_rd_atomic == 0)
 		access &= ~(uint32_t)(HDL_ACCESS_REMOTE_READ | HDL_ACCESS_REMOTE_ATOMIC);
 	struct qp_facts facts = {.state = (uint8_t)qp_state(qp),
@@ -377,7 +379,8 @@ void qp_enter(struct engine *engine, struct qp *qp, enum hdl_qp_state state)
 		rd_leave(engine, qp);
 	switch (state) {
 	case HDL_QPS_RESET:
-		/* Peers see the new state; those that were copying for us have gone when this returns. */
+		/* Peers see the new state; those that were copying for us have gone when this
+		 * returns. */
 		engine->sink.quiesce(engine->sink.context);
 		engine_drop_timer(engine, qp);
 		wq_clear(&qp->sq);

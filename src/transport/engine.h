@@ -1,13 +1,15 @@
-/* The engine of an adapter: everything that happens without the operating system. It has no clock, no lock, no memory of
- * its own and no thread: the adapter calls engine_run() and engine_tick() from whichever thread drives it, one at a
- * time, and supplies what reaches outside as functions. The same object code runs in the simulator.
+/* The engine of an adapter: everything that happens without the operating system. It has no clock,
+ * no lock, no memory of its own and no thread: the adapter calls engine_run() and engine_tick()
+ * from whichever thread drives it, one at a time, and supplies what reaches outside as functions.
+ * The same object code runs in the simulator.
  *
  *   posters --pending--> engine_run(): links in -> responder; active queue pairs -> requester; answers out
  *   time ------------->  engine_tick(): timers
  *
- * Semantics live in one place each (DESIGN rule 6): sg.h moves bytes between checked lists, op.h consumes receives,
- * executes atomics and binds, completes and flushes. local/tx.c and local/rx.c only decide when, in what order and in
- * which frames, for the same-host path; ib_*.c in which packets, for the wire. */
+ * Semantics live in one place each (DESIGN rule 6): sg.h moves bytes between checked lists, op.h
+ * consumes receives, executes atomics and binds, completes and flushes. local/tx.c and local/rx.c
+ * only decide when, in what order and in which frames, for the same-host path; ib_*.c in which
+ * packets, for the wire. */
 #ifndef TRANSPORT_NODE_H
 #define TRANSPORT_NODE_H
 
@@ -30,18 +32,20 @@
 #define ENGINE_TX_BATCH 64u /* requests executed of one queue pair before the next has its turn */
 #define ENGINE_CHUNK_BYTES \
 	(1u << 20) /* bytes moved within one guard: bounds what deregistration waits for */
-/* Bytes that a queue pair moves in its turn, by ourselves: bounds how long a thread that posts to another one waits. */
+/* Bytes that a queue pair moves in its turn, by ourselves: bounds how long a thread that posts to
+ * another one waits. */
 #define ENGINE_TURN_BYTES (1u << 20)
 #define ENGINE_QPN_BITS   24u
-/* Completions that pollers may have on the shortest way (local_short_poll()) before everybody else has a turn. */
+/* Completions that pollers may have on the shortest way (local_short_poll()) before everybody else
+ * has a turn. */
 #define ENGINE_SHORT_POLLS 16u
 
 /* One peer: a pair of lanes, and what we may read of its tables. */
 struct link {
 	bool up;
-	uint32_t
-	        epoch; /* how often this number was given to a peer: datagrams for a former one vanish */
-	bool dirty; /* something was published since the bell was last looked at */
+	uint32_t epoch; /* how often this number was given to a peer: datagrams for a former one
+	                   vanish */
+	bool dirty;     /* something was published since the bell was last looked at */
 	uint32_t dirty_next;
 	struct ring_tx tx;
 	struct ring_rx rx;
@@ -58,12 +62,15 @@ struct link {
 /* What the engine tells the adapter. The functions must not call back into the engine. */
 struct engine_sink {
 	void (*cq_event)(void *context, struct cq *cq);
-	/* @object: the struct qp, cq or srq concerned, by type; NULL for HDL_EVENT_MEMORY_GONE, which has a key. */
+	/* @object: the struct qp, cq or srq concerned, by type; NULL for HDL_EVENT_MEMORY_GONE,
+	 * which has a key. */
 	void (*event)(void *context, enum hdl_event_type type, enum hdl_detail detail, void *object,
 	              struct hdl_key key);
-	/* Return when every guard that is inside our table has left it. No guard of ours is held meanwhile. */
+	/* Return when every guard that is inside our table has left it. No guard of ours is held
+	 * meanwhile. */
 	void (*quiesce)(void *context);
-	/* A request of @qp failed because the peer had no receive for it, as often as the queue pair may try. NULL: no matter. */
+	/* A request of @qp failed because the peer had no receive for it, as often as the queue
+	 * pair may try. NULL: no matter. */
 	void (*not_ready)(void *context, const struct qp *qp);
 	/* Wake the peer of a link: it asked for it. */
 	void (*bell)(void *context, uint32_t link);
@@ -121,9 +128,10 @@ struct engine {
 	struct qp *held;  /* and those that do, but not before: */
 	uint64_t held_ns; /* the first of them */
 	struct qp *timers_wanted;
-	bool by_application; /* whose thread drives us now, and will call again: some answers may wait */
+	bool by_application; /* whose thread drives us now, and will call again: some answers may
+	                        wait */
 	bool patient;        /* so may those on a wire: whoever drives us comes again in a moment */
-	bool no_answers;      /* all of them may: it will call again at once */
+	bool no_answers;     /* all of them may: it will call again at once */
 	uint32_t short_polls; /* of ENGINE_SHORT_POLLS, are left */
 	uint32_t turn_bytes;  /* ENGINE_TURN_BYTES */
 	uint32_t dirty_links; /* first of the list through dirty_next; LINK_NONE */
@@ -142,7 +150,8 @@ struct engine {
 	struct capture *capture;  /* NULL: nothing is recorded (capture.h) */
 };
 
-/* Work that is waiting now: frames that came, requests that were posted. Returns how much was done. */
+/* Work that is waiting now: frames that came, requests that were posted. Returns how much was done.
+ */
 unsigned engine_run(struct engine *engine);
 /* @qp was posted to: execute that, and leave the rest for the next engine_run(). */
 void engine_post(struct engine *engine, struct qp *qp);
@@ -162,7 +171,8 @@ unsigned engine_tick(struct engine *engine, uint64_t now_ns);
 uint64_t engine_next_tick(const struct engine *engine);
 /* Is nothing waiting that an engine_run() would see to? (Lanes, pending.) */
 bool engine_idle(const struct engine *engine);
-/* Is there something that an engine_run() could not finish, and the next one may? A lane was full, or an answer may wait. */
+/* Is there something that an engine_run() could not finish, and the next one may? A lane was full,
+ * or an answer may wait. */
 bool engine_stuck(const struct engine *engine);
 
 /* Put @qp among those with work. By the driver. */
@@ -176,12 +186,14 @@ static inline void engine_owe(struct engine *engine, struct qp *qp)
 	qp->owing_next = engine->owing;
 	engine->owing = qp;
 }
-/* What @qp, on a wire, owes has to wait until @ns. Until then it is not stuck; engine_owe() is tried as ever. */
+/* What @qp, on a wire, owes has to wait until @ns. Until then it is not stuck; engine_owe() is
+ * tried as ever. */
 void engine_hold(struct engine *engine, struct qp *qp, uint64_t ns);
 /* @qp, in the state RESET, is about to be freed: nothing here refers to it any more. */
 void engine_forget(struct engine *engine, struct qp *qp);
 struct qp *engine_find_qp(const struct engine *engine, uint32_t qpn);
-/* The XRC shared receive queue @srq, with its number, pd, domain and cq set, can be sent to from now on; or not any more. */
+/* The XRC shared receive queue @srq, with its number, pd, domain and cq set, can be sent to from
+ * now on; or not any more. */
 void engine_add_srq(struct engine *engine, struct srq *srq);
 void engine_forget_srq(struct engine *engine, struct srq *srq);
 
@@ -197,12 +209,14 @@ void qp_restart(struct qp *qp);
 void engine_drop_timer(struct engine *engine, struct qp *qp);
 /* Ask for @qp's timer in @ns from the next engine_tick() on; it replaces a running one. */
 void engine_want_timer(struct engine *engine, struct qp *qp, uint64_t ns);
-/* A frame of @bytes for @link, to be filled and published by engine_publish(); NULL: no room, try again. */
+/* A frame of @bytes for @link, to be filled and published by engine_publish(); NULL: no room, try
+ * again. */
 static inline void *engine_reserve(struct engine *engine, uint32_t link, size_t bytes)
 {
 	return ring_reserve(&engine->links[link].tx, bytes);
 }
-/* Wake the peer of link @index if it sleeps: something was published to it alone, not by engine_publish(). */
+/* Wake the peer of link @index if it sleeps: something was published to it alone, not by
+ * engine_publish(). */
 static inline void engine_ring_bell(struct engine *engine, uint32_t index)
 {
 	if (ring_take_armed(&engine->links[index].tx))

@@ -1,5 +1,6 @@
-/* How bytes move between address spaces. The adapter supplies it; a transport decides what may move and when. Every
- * function survives memory that has gone: it reports the fault instead of dying from it. */
+/* How bytes move between address spaces. The adapter supplies it; a transport decides what may move
+ * and when. Every function survives memory that has gone: it reports the fault instead of dying
+ * from it. */
 #ifndef TRANSPORT_MOVER_H
 #define TRANSPORT_MOVER_H
 
@@ -26,17 +27,20 @@ struct mover {
 	/* Copy the runs @from to the runs @to; both lists have the same total. */
 	enum move_result (*copy)(void *context, enum move_side side, const struct span *to,
 	                         size_t to_count, const struct span *from, size_t from_count);
-	/* Compare-and-swap (or, with @add, fetch-and-add) on 8 aligned bytes, atomic for everyone on this machine. */
+	/* Compare-and-swap (or, with @add, fetch-and-add) on 8 aligned bytes, atomic for everyone
+	 * on this machine. */
 	enum move_result (*atomic)(void *context, enum move_side side, uint64_t addr, bool add,
 	                           uint64_t compare_add, uint64_t swap, uint64_t *old);
-	/* One run of up to MOVE_SHORT bytes, at @own in this process and at @addr of the peer's memory. False: out of reach, or
-	 * one of the two has gone; copy() says which. The function is NULL where nothing of the peer's memory may be used
-	 * but by its own adapter. */
+	/* One run of up to MOVE_SHORT bytes, at @own in this process and at @addr of the peer's
+	 * memory. False: out of reach, or one of the two has gone; copy() says which. The function
+	 * is NULL where nothing of the peer's memory may be used but by its own adapter. */
 	bool (*copy_peer)(void *context, enum move_side side, uint64_t own, uint64_t addr,
 	                  size_t bytes);
-	/* Within this process, up to MOVE_SHORT bytes. False: one of the two has gone; copy() says which. */
+	/* Within this process, up to MOVE_SHORT bytes. False: one of the two has gone; copy() says
+	 * which. */
 	bool (*copy_short)(void *to, const void *from, size_t bytes);
-	/* The same with any number of bytes, which *crc (base/crc.h, CRC-32) takes in. Only own memory's mover has it. */
+	/* The same with any number of bytes, which *crc (base/crc.h, CRC-32) takes in. Only own
+	 * memory's mover has it. */
 	bool (*copy_crc)(void *to, const void *from, size_t bytes, uint32_t *crc);
 	void *context;
 	bool reaches_peer; /* copy can reach all of the peer's memory */

@@ -1,7 +1,8 @@
-/* Multicast groups as an adapter knows them: which of its queue pairs are members, and which links lead to members
- * elsewhere. A datagram to a group goes once into the lane of each such link, its own included when it has members itself;
- * the adapter at the other end gives a copy to each of its members (IBTA section 10.5.2). The sender is a member like any other:
- * it hears itself. Who is where is told by the adapter, which knows from its peers or from the node agent. */
+/* Multicast groups as an adapter knows them: which of its queue pairs are members, and which links
+ * lead to members elsewhere. A datagram to a group goes once into the lane of each such link, its
+ * own included when it has members itself; the adapter at the other end gives a copy to each of its
+ * members (IBTA section 10.5.2). The sender is a member like any other: it hears itself. Who is
+ * where is told by the adapter, which knows from its peers or from the node agent. */
 #ifndef TRANSPORT_MULTICAST_H
 #define TRANSPORT_MULTICAST_H
 
@@ -29,8 +30,8 @@ struct group_link {
 
 struct group {
 	uint32_t users; /* members and senders of ours; 0: the place is free */
-	uint32_t
-	        epoch; /* how often this place was given to a group: requests for a former one vanish */
+	uint32_t epoch; /* how often this place was given to a group: requests for a former one
+	                   vanish */
 	struct hdl_gid gid;
 	uint32_t member_count, link_count;
 	struct qp *members[HDL_MAX_GROUP_MEMBERS];

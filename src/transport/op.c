@@ -95,8 +95,8 @@ void op_tell_sent(struct engine *engine, struct qp *qp, uint64_t wr_id, uint8_t 
 void op_flush_send(struct engine *engine, struct qp *qp)
 {
 	struct wqe_send *wqe;
-	/* Done, but its turn to be told had not come: however it ended, it counts as not executed (IBTA C10-42: what follows
-	 * the first error is flushed). */
+	/* Done, but its turn to be told had not come: however it ended, it counts as not executed
+	 * (IBTA C10-42: what follows the first error is flushed). */
 	while ((wqe = wq_oldest(&qp->sq)) != NULL) {
 		wqe->state = WQE_DONE;
 		wqe->status = HDL_WC_WR_FLUSH_ERR;
@@ -156,7 +156,8 @@ bool op_has_receive(const struct qp *qp)
 	return next_recv(qp) != NULL;
 }
 
-/* The receive request that a message fills is used up. Below its limit a shared queue says so, once. */
+/* The receive request that a message fills is used up. Below its limit a shared queue says so,
+ * once. */
 static void release_recv(struct engine *engine, struct qp *qp)
 {
 	if (qp->keeps) {
@@ -222,8 +223,9 @@ static void target_refused(struct engine *engine, struct qp *qp, uint64_t wr_id,
 	complete_recv(engine, qp, wr_id, op_local_status(result->detail), result->detail);
 }
 
-/* A message is longer than the receive @wr_id. Of a reliable connection that is the end, and the receive says why; where messages
- * may be lost (IBTA section 9.9.6.3, class D) this one is, and the receive serves the next. */
+/* A message is longer than the receive @wr_id. Of a reliable connection that is the end, and the
+ * receive says why; where messages may be lost (IBTA section 9.9.6.3, class D) this one is, and the
+ * receive serves the next. */
 static enum op_received op_too_long(struct engine *engine, struct qp *qp, uint64_t wr_id,
                                     enum hdl_detail *detail)
 {
@@ -284,8 +286,8 @@ static enum hdl_detail invalidate_for_peer(struct engine *engine, const struct q
 	return tpt_invalidate(engine->tpt, key, qp->pd, qp->qpn, true);
 }
 
-/* Take the oldest receive of a shared queue, or of one that several contexts fill, out of it: others may want the next one before
- * this one is filled. */
+/* Take the oldest receive of a shared queue, or of one that several contexts fill, out of it:
+ * others may want the next one before this one is filled. */
 static void keep_recv(struct engine *engine, struct qp *qp, const struct wqe_recv *wqe)
 {
 	memcpy(qp->kept, wqe, sizeof(*wqe) + wqe->num_sge * sizeof(struct hdl_sge));
@@ -397,8 +399,8 @@ enum hdl_detail op_atomic(const struct mover *mover, enum move_side side, struct
 	    (piece->addr % 8 != 0 ||
 	     tpt_spans(target->table, &grant, 0, 8, &run, 1, &covered) != 1 || covered != 8 ||
 	     run.addr % 8 != 0))
-		detail =
-		        HDL_DETAIL_MISALIGNED; /* eight bytes, but not eight aligned bytes of memory */
+		detail = HDL_DETAIL_MISALIGNED; /* eight bytes, but not eight aligned bytes of
+		                                   memory */
 	if (sg_changed(target))
 		detail = HDL_DETAIL_QP;
 	if (detail == HDL_DETAIL_NONE)

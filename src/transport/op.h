@@ -1,5 +1,5 @@
-/* What an operation means, written once for every transport: consuming a receive and scattering into it, an atomic, a
- * bind, completing and flushing work. */
+/* What an operation means, written once for every transport: consuming a receive and scattering
+ * into it, an atomic, a bind, completing and flushing work. */
 #ifndef TRANSPORT_OP_H
 #define TRANSPORT_OP_H
 
@@ -35,11 +35,15 @@ struct op_message {
 enum op_received {
 	OP_RECEIVED,
 	OP_NO_RECEIVE, /* nothing is posted; nothing has happened */
-	OP_TOO_LONG, /* reliable: the receive was completed with an error; else counted, and nothing is consumed */
-	OP_TARGET_REFUSED, /* the receive's own pieces were refused; it was completed with an error */
+	OP_TOO_LONG, /* reliable: the receive was completed with an error; else counted, and nothing
+	                is consumed */
+	OP_TARGET_REFUSED, /* the receive's own pieces were refused; it was completed with an error
+	                    */
 	OP_SOURCE_REFUSED, /* the sender's pieces were refused; nothing is consumed */
-	OP_SOURCE_CHANGED, /* the sender's queue pair is no longer what it was; nothing is consumed */
-	OP_INVALIDATE_REFUSED /* placed, but the key could not be invalidated; the receive was completed with an error */
+	OP_SOURCE_CHANGED, /* the sender's queue pair is no longer what it was; nothing is consumed
+	                    */
+	OP_INVALIDATE_REFUSED /* placed, but the key could not be invalidated; the receive was
+	                         completed with an error */
 };
 
 /* *detail: which check refused; *key: of OP_SOURCE_REFUSED, the sender's piece that was. */
@@ -49,23 +53,25 @@ enum op_received op_receive(struct engine *engine, struct qp *qp, const struct o
 /* A datagram came for @qp: received, or dropped and counted. */
 void op_receive_datagram(struct engine *engine, struct qp *qp, const struct op_message *message);
 
-/* @count bytes of a message of @length from @offset on go into the receive that it fills. After the last part, op_receive()
- * without data. OP_RECEIVED, OP_NO_RECEIVE, OP_TOO_LONG, OP_TARGET_REFUSED. */
+/* @count bytes of a message of @length from @offset on go into the receive that it fills. After the
+ * last part, op_receive() without data. OP_RECEIVED, OP_NO_RECEIVE, OP_TOO_LONG, OP_TARGET_REFUSED.
+ */
 enum op_received op_receive_part(struct engine *engine, struct qp *qp, uint32_t length,
                                  uint32_t offset, void *bytes, uint32_t count,
                                  enum hdl_detail *detail);
-/* A write with immediate data was refused: the receive that it would have consumed is completed with HDL_WC_LOC_ACCESS_ERR (IBTA
- * section 11.6.2). False: there is none. */
+/* A write with immediate data was refused: the receive that it would have consumed is completed
+ * with HDL_WC_LOC_ACCESS_ERR (IBTA section 11.6.2). False: there is none. */
 bool op_refuse_receive(struct engine *engine, struct qp *qp, enum hdl_detail detail);
 /* Is there a receive for the next message? */
 bool op_has_receive(const struct qp *qp);
 
-/* A compare-and-swap or fetch-and-add on @target, a list of one 8-byte piece with HDL_ACCESS_REMOTE_ATOMIC.
- * HDL_DETAIL_TOUCHED: only the target's own adapter can do it. */
+/* A compare-and-swap or fetch-and-add on @target, a list of one 8-byte piece with
+ * HDL_ACCESS_REMOTE_ATOMIC. HDL_DETAIL_TOUCHED: only the target's own adapter can do it. */
 enum hdl_detail op_atomic(const struct mover *mover, enum move_side side, struct sg *target,
                           bool add, uint64_t compare_add, uint64_t swap, uint64_t *old);
 
-/* BIND, INVALIDATE, REGISTER, and the registration of REGISTER_SEND. Waits until the former key's users have gone. */
+/* BIND, INVALIDATE, REGISTER, and the registration of REGISTER_SEND. Waits until the former key's
+ * users have gone. */
 enum hdl_detail op_memory(struct engine *engine, struct qp *qp, const struct wqe_send *wqe);
 
 /* What else a completion brought about, of enum cq_pushed. */
@@ -79,7 +85,8 @@ static inline void op_complete(struct engine *engine, struct qp *qp, struct cq *
 		op_completed_more(engine, qp, cq, pushed);
 }
 
-/* Is the request @wqe one that @qp's completion queue hears of? Completes it and frees the element. */
+/* Is the request @wqe one that @qp's completion queue hears of? Completes it and frees the element.
+ */
 void op_complete_send(struct engine *engine, struct qp *qp, struct wqe_send *wqe);
 
 /* Tell the completion queue that a request has succeeded. */

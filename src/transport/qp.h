@@ -1,5 +1,5 @@
-/* A queue pair as the transports see it: queues, attributes, and the state of requester and responder. Who drives the
- * adapter owns all of it, except the post side of the queues. */
+/* A queue pair as the transports see it: queues, attributes, and the state of requester and
+ * responder. Who drives the adapter owns all of it, except the post side of the queues. */
 #ifndef TRANSPORT_QP_H
 #define TRANSPORT_QP_H
 
@@ -16,11 +16,13 @@
 #include "queue/read_queue.h"
 #include "queue/wq.h"
 
-/* What peers may know of a queue pair: two words, the first with a version that changes with every change, so a reader who
- * sees the same first word before and after the second has a consistent pair; and how far it has come.
+/* What peers may know of a queue pair: two words, the first with a version that changes with every
+ * change, so a reader who sees the same first word before and after the second has a consistent
+ * pair; and how far it has come.
  *   word 0:   version (16) | dest qpn (24) | type (8) | state (8) | access (8)
  *   word 1:   windows_only (1 bit, 63) | id of the connection's link (31) | protection domain (32); of an XRC target the XRC
- *             domain: the protection domain is that of the shared receive queue that a request names
+ *             domain: the protection domain is that of the shared receive queue that a request
+ *             names
  *   executed: 0, or 1 << 32 | MSN of the last message executed. The answer that says so may come later: who cannot wait
  *             for it, or whose peer has died since, looks here. */
 struct qp_public {
@@ -30,8 +32,8 @@ struct qp_public {
 
 #define QP_EXECUTED(msn) (1ull << 32 | (uint32_t)(msn))
 
-/* XRC shared receive queues have numbers, and facts, from the same table: this type, as destination their XRC domain and as
- * link their whole number. */
+/* XRC shared receive queues have numbers, and facts, from the same table: this type, as destination
+ * their XRC domain and as link their whole number. */
 #define QP_TYPE_SRQ 0x40u
 
 /* An end-to-end context is a queue pair without queues (rd.h); nobody sees this type. */
@@ -67,7 +69,8 @@ struct srq {
 
 struct ib;
 
-/* Where the last short write or read went that was done without the peer, and what of it was judged then. */
+/* Where the last short write or read went that was done without the peer, and what of it was judged
+ * then. */
 struct qp_target {
 	uint64_t facts;       /* the first word of the peer's, */
 	uint8_t access;       /* and what it allowed; 0: nothing is known */
@@ -92,8 +95,8 @@ struct qp {
 
 	struct wq sq;
 	struct wq rq;
-	struct srq *
-	        srq; /* instead of rq; of an XRC target the one that the last message named, as are pd and recv_cq */
+	struct srq *srq; /* instead of rq; of an XRC target the one that the last message named, as
+	                    are pd and recv_cq */
 	struct cq *send_cq;
 	struct cq *recv_cq;
 
@@ -134,9 +137,10 @@ struct qp {
 	bool nak_sent;    /* until the expected message comes, others are dropped */
 	bool established; /* COMM_EST was raised */
 	bool answer_due;
-	bool answer_new; /* an ACK that became due in this turn: it may go with a message of ours instead */
-	bool close_due; /* a FRAME_CLOSE still has to be sent */
-	uint8_t answer; /* enum answer */
+	bool answer_new; /* an ACK that became due in this turn: it may go with a message of ours
+	                    instead */
+	bool close_due;  /* a FRAME_CLOSE still has to be sent */
+	uint8_t answer;  /* enum answer */
 	uint8_t answer_detail;
 	uint32_t answer_msn;
 	uint32_t answer_count; /* of messages that the ACK that is due is for */
@@ -144,15 +148,15 @@ struct qp {
 	uint8_t close_detail;
 	bool close_imm; /* because of a write with immediate data */
 	struct hdl_key close_key;
-	/* A message that comes in parts: which, how much of it is there. The receive that it fills stays the oldest, or, from a
-	 * shared queue, is taken out and kept here. */
+	/* A message that comes in parts: which, how much of it is there. The receive that it fills
+	 * stays the oldest, or, from a shared queue, is taken out and kept here. */
 	uint32_t part_msn, part_offset;
 	struct wqe_recv
 	        *kept; /* room for one; NULL without a shared queue, or a context's that lends it */
 	bool keeps;
 	struct read_queue reads;
-	uint32_t
-	        results_due; /* finished atomics whose answer is not sent; the oldest is result_read */
+	uint32_t results_due; /* finished atomics whose answer is not sent; the oldest is
+	                         result_read */
 	uint32_t result_read;
 
 	uint64_t sent_messages, received_messages;
@@ -174,7 +178,8 @@ static inline bool qp_reliable(const struct qp *qp)
 	return (reliable >> qp->type & 1) != 0;
 }
 
-/* Is a message that it cannot take lost, and nothing else? Anybody can send one that is too long. */
+/* Is a message that it cannot take lost, and nothing else? Anybody can send one that is too long.
+ */
 static inline bool qp_drops(const struct qp *qp)
 {
 	return qp->type == HDL_QP_UC || qp->type == HDL_QP_UD || qp->type == HDL_QP_RAW;

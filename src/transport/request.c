@@ -119,7 +119,8 @@ static void send_failed(struct engine *engine, struct qp *qp, uint8_t opcode,
 	if (status == HDL_WC_RNR_RETRY_EXC_ERR && engine->sink.not_ready != NULL)
 		engine->sink.not_ready(engine->sink.context, qp);
 	if (qp->type == HDL_QP_RD) {
-		/* Its messages have nothing to do with each other: the next one has its turn (rd.h). */
+		/* Its messages have nothing to do with each other: the next one has its turn
+		 * (rd.h). */
 	} else if (!qp_reliable(qp)) {
 		qp_enter(engine, qp, HDL_QPS_SQE);
 	} else if (registration && qp->register_error == HDL_REGISTER_ERROR_DRAIN) {

@@ -1,5 +1,5 @@
-/* What requests have in common whichever way they go: those that need nobody else, the data they gather, how they end, and in
- * which order that is told. */
+/* What requests have in common whichever way they go: those that need nobody else, the data they
+ * gather, how they end, and in which order that is told. */
 #ifndef TRANSPORT_REQUEST_H
 #define TRANSPORT_REQUEST_H
 
@@ -38,13 +38,15 @@ static inline bool request_is_read(const struct wqe_send *wqe)
 	return wqe->opcode == HDL_OP_READ || request_is_atomic(wqe);
 }
 
-/* Is @wqe over and failed? Those before it may still have to be executed; nothing behind it starts. */
+/* Is @wqe over and failed? Those before it may still have to be executed; nothing behind it starts.
+ */
 static inline bool request_failed(const struct wqe_send *wqe)
 {
 	return wqe->state == WQE_DONE && wqe->status != HDL_WC_SUCCESS;
 }
 
-/* Is the next element one that was begun? A message that is to be repeated was, and counts as in flight. */
+/* Is the next element one that was begun? A message that is to be repeated was, and counts as in
+ * flight. */
 static inline bool request_begun(const struct qp *qp)
 {
 	if (qp->next == wq_tail(&qp->sq))
@@ -53,18 +55,23 @@ static inline bool request_begun(const struct qp *qp)
 	return wqe->state != WQE_READY || wqe->numbered || (wqe->marks & WQE_COPYING) != 0;
 }
 
-/* May the next element be executed in the state @qp is in? Draining, only what was begun (IBTA section 10.3.1.5). */
+/* May the next element be executed in the state @qp is in? Draining, only what was begun (IBTA
+ * section 10.3.1.5). */
 bool request_may_run(const struct qp *qp);
 
-/* Does @wqe need nobody else? Then this executes it, or begins to: STEP_NEXT, STEP_WAIT. STEP_BY_TARGET: it goes out. */
+/* Does @wqe need nobody else? Then this executes it, or begins to: STEP_NEXT, STEP_WAIT.
+ * STEP_BY_TARGET: it goes out. */
 enum step request_own(struct engine *engine, struct qp *qp, struct wqe_send *wqe);
-/* The registration of REGISTER_SEND, once; the message goes out after it. False: it was refused and the request is over. */
+/* The registration of REGISTER_SEND, once; the message goes out after it. False: it was refused and
+ * the request is over. */
 bool request_register(struct engine *engine, struct qp *qp, struct wqe_send *wqe);
 
-/* Copy @count bytes of the data of @wqe, from @offset on, to @out. False: a piece was refused and the request is over. */
+/* Copy @count bytes of the data of @wqe, from @offset on, to @out. False: a piece was refused and
+ * the request is over. */
 bool request_gather(struct engine *engine, struct qp *qp, struct wqe_send *wqe, uint32_t offset,
                     void *out, uint32_t count);
-/* What came for the read or atomic @wqe goes where it says, from @offset on. False: a piece was refused and it is over. */
+/* What came for the read or atomic @wqe goes where it says, from @offset on. False: a piece was
+ * refused and it is over. */
 bool request_scatter(struct engine *engine, struct qp *qp, struct wqe_send *wqe, uint32_t offset,
                      const void *bytes, uint32_t count);
 /* A piece of our own was refused: @wqe is over. */

@@ -3,7 +3,8 @@
 
 #include "transport/op.h"
 
-/* A lane delivers whole messages in order: for table D every one is a last segment that is just due. */
+/* A lane delivers whole messages in order: for table D every one is a last segment that is just
+ * due. */
 static const struct tpt_segment whole_message = {
         .last = true, .sn = 0, .next_sn = 1, .window_end = 1};
 

@@ -1,4 +1,5 @@
-/* What a responder does whichever way a request came: the peer's range against the protection table, and one-touch entries. */
+/* What a responder does whichever way a request came: the peer's range against the protection
+ * table, and one-touch entries. */
 #ifndef TRANSPORT_RESPOND_H
 #define TRANSPORT_RESPOND_H
 
@@ -10,7 +11,8 @@
 /* The peer's range @piece as a list. */
 struct sg respond_range(struct engine *engine, struct qp *qp, const struct hdl_sge *piece,
                         uint8_t access);
-/* The same, checked as a whole. A one-touch entry that was touched before ends here (table D row 3). */
+/* The same, checked as a whole. A one-touch entry that was touched before ends here (table D row
+ * 3). */
 enum hdl_detail respond_check(struct engine *engine, struct qp *qp, const struct hdl_sge *piece,
                               uint8_t access, struct sg *range);
 /* A message used the memory of @key to its end. */

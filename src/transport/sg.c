@@ -40,7 +40,8 @@ enum hdl_detail sg_ask(const struct sg *list, const struct hdl_sge *piece, struc
 	return detail;
 }
 
-/* Up to @max runs for at most @want bytes from where @list stands, without moving it. Sets *detail when a piece fails. */
+/* Up to @max runs for at most @want bytes from where @list stands, without moving it. Sets *detail
+ * when a piece fails. */
 static size_t sg_runs(const struct sg *list, uint64_t want, struct span *out, size_t max,
                       uint64_t *covered, enum hdl_detail *detail)
 {
@@ -94,7 +95,8 @@ void sg_skip(struct sg *list, uint64_t bytes)
 	}
 }
 
-/* The piece that the walk stands at, the first that is not empty, and how much of it is left; NULL behind the last. */
+/* The piece that the walk stands at, the first that is not empty, and how much of it is left; NULL
+ * behind the last. */
 static const struct hdl_sge *sg_piece(const struct sg *list, uint64_t *left)
 {
 	uint64_t offset = list->offset;
@@ -205,7 +207,8 @@ __attribute__((noinline)) static struct sg_result move_long(const struct mover *
 		sg_skip(from, moved);
 		sg_skip(to, moved);
 		length -= moved;
-		/* One of several pieces has gone: go on piece by piece, so that the right one is named. */
+		/* One of several pieces has gone: go on piece by piece, so that the right one is
+		 * named. */
 		if (result.detail == HDL_DETAIL_GONE &&
 		    sg_piece(result.at_target ? to : from, &left) != NULL && left < want) {
 			portion = left;
@@ -225,7 +228,8 @@ struct sg_result sg_move(const struct mover *mover, enum move_side side, struct 
 		return move_long(mover, side, to, from, length);
 	sg_skip(to, length);
 	sg_skip(from, length);
-	/* Made anew, for registers: to collect it from memory would be to wait for every byte of the copy. */
+	/* Made anew, for registers: to collect it from memory would be to wait for every byte of
+	 * the copy. */
 	return (struct sg_result){.detail = HDL_DETAIL_NONE};
 }
 

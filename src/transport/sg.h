@@ -1,5 +1,6 @@
-/* Checked lists: a gather or scatter list of work request pieces, or a peer's range, walked piece by piece through the
- * protection table that it belongs to; and the one function that moves bytes from list to list. */
+/* Checked lists: a gather or scatter list of work request pieces, or a peer's range, walked piece
+ * by piece through the protection table that it belongs to; and the one function that moves bytes
+ * from list to list. */
 #ifndef TRANSPORT_SG_H
 #define TRANSPORT_SG_H
 
@@ -21,9 +22,11 @@ struct sg {
 	uint8_t access; /* enum hdl_access */
 	uint8_t side;   /* enum tpt_side */
 	bool windows_only;
-	bool untouchable; /* refuse one-touch entries (HDL_DETAIL_TOUCHED): only their owner can mark them */
-	/* The queue pair on whose behalf memory of @table is used, and its first word when that was decided: when it has changed
-	 * since, the memory may be somebody else's again and is left alone. NULL: our own driver's. */
+	bool untouchable; /* refuse one-touch entries (HDL_DETAIL_TOUCHED): only their owner can
+	                     mark them */
+	/* The queue pair on whose behalf memory of @table is used, and its first word when that was
+	 * decided: when it has changed since, the memory may be somebody else's again and is left
+	 * alone. NULL: our own driver's. */
 	const struct qp_public *watch;
 	uint64_t watched;
 	uint32_t index;  /* where we are */
@@ -47,24 +50,26 @@ static inline uint64_t sg_length(const struct hdl_sge *pieces, uint32_t count)
 	return total;
 }
 
-/* Move @length bytes from @from to @to and advance both. Checks every piece it touches, within the guards of both lists,
- * in portions of ENGINE_CHUNK_BYTES. @mover reaches both. */
+/* Move @length bytes from @from to @to and advance both. Checks every piece it touches, within the
+ * guards of both lists, in portions of ENGINE_CHUNK_BYTES. @mover reaches both. */
 struct sg_result sg_move(const struct mover *mover, enum move_side side, struct sg *to,
                          struct sg *from, uint64_t length);
 
-/* The usual short message: copy @length (at most MOVE_SHORT) bytes from @plain to where our own @pieces stand after @skip bytes
- * (@access: HDL_ACCESS_LOCAL_WRITE), or the other way (HDL_ACCESS_LOCAL_READ). False: something is unusual or refused, and
- * perhaps part of it is copied; sg_move() does it anew or says what is wrong. */
+/* The usual short message: copy @length (at most MOVE_SHORT) bytes from @plain to where our own
+ * @pieces stand after @skip bytes
+ * (@access: HDL_ACCESS_LOCAL_WRITE), or the other way (HDL_ACCESS_LOCAL_READ). False: something is
+ * unusual or refused, and perhaps part of it is copied; sg_move() does it anew or says what is
+ * wrong. */
 bool sg_copy_short(const struct engine *engine, uint32_t pd, const struct hdl_sge *pieces,
                    uint32_t count, uint64_t skip, void *plain, uint32_t length, uint8_t access);
 
-/* Where the bytes of @piece, a work request's own, lie, if the owner of @pd may use them with @access and they are one run. False:
- * something is unusual or refused. */
+/* Where the bytes of @piece, a work request's own, lie, if the owner of @pd may use them with
+ * @access and they are one run. False: something is unusual or refused. */
 bool sg_own_run(const struct engine *engine, uint32_t pd, const struct hdl_sge *piece,
                 uint8_t access, uint64_t *host);
 
-/* The usual case: the piece where @list stands holds all of @length in one run of our own memory. False: something is unusual or
- * refused. */
+/* The usual case: the piece where @list stands holds all of @length in one run of our own memory.
+ * False: something is unusual or refused. */
 bool sg_one_run(const struct sg *list, uint64_t length, struct span *run);
 
 /* Has the queue pair that @list watches become another since it was looked at? */

@@ -1,5 +1,6 @@
-/* Extended reliable connections (IBTA annex A14): a queue pair that only sends, one that only receives, and shared receive queues
- * that a sender names with every request. The same-host path carries them as it does RC; what is theirs is here. */
+/* Extended reliable connections (IBTA annex A14): a queue pair that only sends, one that only
+ * receives, and shared receive queues that a sender names with every request. The same-host path
+ * carries them as it does RC; what is theirs is here. */
 #include "transport/xrc.h"
 #include "queue/qp_state.h"
 

@@ -8,10 +8,12 @@
 #include "queue/wqe.h"
 #include "transport/engine.h"
 
-/* Responder: every request to an XRC target names (@number) a shared receive queue of its domain: receives, their completion queue and the
- * protection domain are that one's. False: there is none such, or the rest of a message names another. */
+/* Responder: every request to an XRC target names (@number) a shared receive queue of its domain:
+ * receives, their completion queue and the protection domain are that one's. False: there is none
+ * such, or the rest of a message names another. */
 bool xrc_choose(struct engine *engine, struct qp *qp, uint32_t number);
-/* Requester: the facts of the target, with the protection domain of the shared receive queue that @wqe names. */
+/* Requester: the facts of the target, with the protection domain of the shared receive queue that
+ * @wqe names. */
 enum xrc_target {
 	XRC_READY,
 	XRC_NOT_READY, /* or @qp is no initiator */

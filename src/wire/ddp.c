@@ -46,7 +46,8 @@ enum ddp_verdict ddp_decode(const uint8_t *segment, size_t segment_bytes, struct
 	if (tagged) {
 		h->stag = be32_load(segment + 2);
 		h->to = be64_load(segment + 6);
-		/* Never form to + length: the peer picks both. The last octet may be the last of all. */
+		/* Never form to + length: the peer picks both. The last octet may be the last of
+		 * all. */
 		if (payload_bytes > 0 && h->to > UINT64_MAX - (payload_bytes - 1))
 			return DDP_TO_WRAP;
 	} else {

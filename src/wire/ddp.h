@@ -1,13 +1,14 @@
-/* DDP segment headers (RFC 5041 section 4). A tagged segment says in which registered buffer (STag) and where in it
- * (TO, tagged offset) its payload belongs; an untagged one names a queue (QN), a message on it (MSN) and an offset
- * in that message (MO). Both carry octets for the protocol above, RDMAP.
+/* DDP segment headers (RFC 5041 section 4). A tagged segment says in which registered buffer
+ * (STag) and where in it (TO, tagged offset) its payload belongs; an untagged one names a queue
+ * (QN), a message on it (MSN) and an offset in that message (MO). Both carry octets for the
+ * protocol above, RDMAP.
  *
- *	tagged, 14 octets                            untagged, 18 octets
- *	|T|L| rsvd |DV|  RsvdULP 8  |                |T|L| rsvd |DV|  RsvdULP 8  |
- *	|           STag            |                |       RsvdULP 32          |
- *	|            TO             |                |            QN             |
- *	|            TO             |                |            MSN            |
- *	                                             |            MO             | */
+ * 	tagged, 14 octets                            untagged, 18 octets
+ * 	|T|L| rsvd |DV|  RsvdULP 8  |                |T|L| rsvd |DV|  RsvdULP 8  |
+ * 	|           STag            |                |       RsvdULP 32          |
+ * 	|            TO             |                |            QN             |
+ * 	|            TO             |                |            MSN            |
+ * 	                                             |            MO             | */
 #ifndef WIRE_DDP_H
 #define WIRE_DDP_H
 
@@ -51,8 +52,8 @@ static inline size_t ddp_header_bytes(bool tagged)
 /* Lay @h into @out. Returns its length, or 0 when @out_bytes are too few. */
 size_t ddp_encode(const struct ddp_header *h, uint8_t *out, size_t out_bytes);
 
-/* Read the header at the start of a segment; what follows it is the payload. On DDP_OK all of *h is set; on a wrap
- * or an overlong message as well, so that a Terminate can tell which. */
+/* Read the header at the start of a segment; what follows it is the payload. On DDP_OK all of *h is
+ * set; on a wrap or an overlong message as well, so that a Terminate can tell which. */
 enum ddp_verdict ddp_decode(const uint8_t *segment, size_t segment_bytes, struct ddp_header *h);
 
 #endif

@@ -6,8 +6,8 @@
 #include <assert.h>
 #include <string.h>
 
-/* One field of a message. Numbers start at a bit, counted as the specification does from the top of byte 0 behind the header
- * of the datagram; bytes that are copied have bits == 0. */
+/* One field of a message. Numbers start at a bit, counted as the specification does from the top of
+ * byte 0 behind the header of the datagram; bytes that are copied have bits == 0. */
 struct field {
 	uint16_t member; /* where in struct ib_cm_message, */
 	uint16_t size;   /* and how long */
@@ -200,7 +200,8 @@ static void member_store(uint8_t *at, size_t size, uint64_t value)
 	}
 }
 
-/* Numbers of the datagram either fill whole bytes, end with one that they share (the 20 bits of a flow label), or lie in one. */
+/* Numbers of the datagram either fill whole bytes, end with one that they share (the 20 bits of a
+ * flow label), or lie in one. */
 static void bits_store(uint8_t *data, unsigned bit, unsigned bits, uint64_t value)
 {
 	for (unsigned i = 0; i < bits; i++) {

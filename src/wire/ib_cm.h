@@ -1,12 +1,12 @@
-/* The messages of communication management (IBTA volume 1, 12.6 and 12.11), one a management datagram, and what IP services write
- * into their requests (annex A11).
+/* The messages of communication management (IBTA volume 1, 12.6 and 12.11), one a management
+ * datagram, and what IP services write into their requests (annex A11).
  *
- *	REQ --> <-- REP, RTU -->      a connection is made          DREQ --> <-- DREP   and ended
- *	        <-- MRA               it takes longer               LAP  --> <-- APR    gets another path
- *	        <-- REJ               no                            SIDR_REQ --> <-- SIDR_REP   who serves datagrams here?
+ * 	REQ --> <-- REP, RTU -->      a connection is made          DREQ --> <-- DREP   and ended
+ * 	        <-- MRA               it takes longer               LAP  --> <-- APR    gets another path
+ * 	        <-- REJ               no                            SIDR_REQ --> <-- SIDR_REP   who serves datagrams here?
  *
- * Where each field lies is a table in ib_cm.c. Private data always fills its room; how much of it means something is between
- * the applications. Reserved bits are sent as zero and not looked at. */
+ * Where each field lies is a table in ib_cm.c. Private data always fills its room; how much of it
+ * means something is between the applications. Reserved bits are sent as zero and not looked at. */
 #ifndef WIRE_IB_CM_H
 #define WIRE_IB_CM_H
 
@@ -19,7 +19,8 @@
 
 #define IB_CM_CLASS_VERSION 2u
 
-/* How fast we answer and want to be answered, 4.096 us * 2^n: about a second. With the largest count that a request can name. */
+/* How fast we answer and want to be answered, 4.096 us * 2^n: about a second. With the largest
+ * count that a request can name. */
 #define IB_CM_RESPONSE_TIMEOUT 18u
 #define IB_CM_MAX_RETRIES      15u
 
@@ -226,22 +227,24 @@ enum ib_cm_verdict {
 void ib_cm_encode(const struct ib_cm_message *message, uint8_t *out);
 enum ib_cm_verdict ib_cm_decode(struct ib_cm_message *message, const uint8_t *in, size_t bytes);
 
-/* To whom a message goes that carries @remote_id: MRA, REJ, REP, RTU, DREQ, DREP, LAP, APR, SIDR_REP. False for REQ and SIDR_REQ,
- * which go to whoever serves *service_id. */
+/* To whom a message goes that carries @remote_id: MRA, REJ, REP, RTU, DREQ, DREP, LAP, APR,
+ * SIDR_REP. False for REQ and SIDR_REQ, which go to whoever serves *service_id. */
 bool ib_cm_addressee(const struct ib_cm_message *message, uint32_t *remote_id,
                      uint64_t *service_id);
 
-/* What one says to @message who knows nothing of a connection that it is about, or does not serve what it asks for; @reason is for
- * the requests. False: nothing. */
+/* What one says to @message who knows nothing of a connection that it is about, or does not serve
+ * what it asks for; @reason is for the requests. False: nothing. */
 bool ib_cm_refuse(const struct ib_cm_message *message, enum ib_cm_reason reason,
                   struct ib_cm_message *answer);
 
-/* Services of IP (annex A11.2): space is RDMA_PS_TCP (0x106) and so on, the protocol below a prefix. */
+/* Services of IP (annex A11.2): space is RDMA_PS_TCP (0x106) and so on, the protocol below a
+ * prefix. */
 uint64_t ib_cm_service(uint16_t space, uint16_t port);
 /* False: not one of IP. */
 bool ib_cm_service_split(uint64_t service_id, uint16_t *space, uint16_t *port);
 
-/* What stands before the private data of their requests (annex A11.3): IPv4 addresses in the last four bytes. */
+/* What stands before the private data of their requests (annex A11.3): IPv4 addresses in the last
+ * four bytes. */
 #define IB_CM_IP_BYTES 36u
 
 struct ib_cm_ip {

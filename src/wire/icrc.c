@@ -66,8 +66,9 @@ uint32_t icrc_seed_ip_id(uint16_t id)
 	return crc32_ieee(0, zeroes, sizeof(zeroes)) ^ crc32_ieee(0, from_id, sizeof(from_id));
 }
 
-/* resv8a, the fifth byte, counts as ones. Where it is zero, as nearly always, a seed that differs by this makes up for it: so
- * much does a register at the start differ from one that is met by ones instead of zeroes there (CRC is linear). */
+/* resv8a, the fifth byte, counts as ones. Where it is zero, as nearly always, a seed that differs
+ * by this makes up for it: so much does a register at the start differ from one that is met by ones
+ * instead of zeroes there (CRC is linear). */
 #define ONES_FOR_ZEROES 0x0f6a70d9u
 #define RESV8A          4
 

@@ -1,4 +1,5 @@
-/* Management datagrams (IBTA volume 1, 13.4.2): 256 bytes, carried by unreliable datagrams between queue pairs 0 or 1.
+/* Management datagrams (IBTA volume 1, 13.4.2): 256 bytes, carried by unreliable datagrams between
+ *queue pairs 0 or 1.
  *
  *	 0                 1                 2                 3
  *	+-----------------+-----------------+-----------------+-----------------+

@@ -1,5 +1,5 @@
-/* MPA Request and Reply: see mpa_connect.h. Reserved bits are sent as zero and not looked at on reception (RFC 5044
- * section 7.1); Linux siw uses one of them. */
+/* MPA Request and Reply: see mpa_connect.h. Reserved bits are sent as zero and not looked at on
+ * reception (RFC 5044 section 7.1); Linux siw uses one of them. */
 #include "wire/mpa_connect.h"
 
 #include "wire/be.h"
@@ -155,7 +155,8 @@ enum mpa_connect_verdict mpa_connect_answer(const struct mpa_connect *request,
 	if (!request->enhanced)
 		return MPA_CONNECT_OK;
 
-	/* RFC 6581 section 9: what the initiator can take limits what we send, and the other way round. */
+	/* RFC 6581 section 9: what the initiator can take limits what we send, and the other way
+	 * round. */
 	agreement->ird = smaller_depth(offer->max_ird, request->ord);
 	agreement->ord = smaller_depth(offer->max_ord, request->ird);
 	reply->ird = request->ord == MPA_DEPTH_ELSEWHERE ? MPA_DEPTH_ELSEWHERE : agreement->ird;
@@ -178,7 +179,8 @@ static enum mpa_connect_verdict judge_enhanced(const struct mpa_connect *request
                                                const struct mpa_connect *reply,
                                                struct mpa_agreement *agreement)
 {
-	/* More reads than we can answer would come; that we may send fewer than we wished for is no error. */
+	/* More reads than we can answer would come; that we may send fewer than we wished for is no
+	 * error. */
 	if (reply->ord != MPA_DEPTH_ELSEWHERE && request->ird != MPA_DEPTH_ELSEWHERE &&
 	    reply->ord > request->ird)
 		return MPA_CONNECT_IRD_SHORT;

@@ -19,8 +19,8 @@ size_t mpa_mulpdu(size_t emss, bool markers)
 	return emss - overhead < limit ? emss - overhead : limit;
 }
 
-/* Octets of stream from @position on that hold @content_bytes, which are not 0, and the markers before and among
- * them; not the one that may follow. */
+/* Octets of stream from @position on that hold @content_bytes, which are not 0, and the markers
+ * before and among them; not the one that may follow. */
 static size_t marked_bytes(uint64_t position, size_t content_bytes)
 {
 	size_t per_interval = MPA_MARKER_INTERVAL - MPA_MARKER_BYTES;
@@ -110,7 +110,8 @@ size_t mpa_fpdu_encode(struct mpa_sender *s, const struct mpa_piece *pieces, siz
 	if (pen.markers && pen.position % MPA_MARKER_INTERVAL == 0)
 		write_marker(&pen);
 	uint32_t crc = s->crc ? crc32c(0, out, (size_t)(pen.at - out)) : 0;
-	/* Least significant octet first: the bit order of iSCSI's digests (RFC 5044 section 4.4, RFC 3720 appendix B.4). */
+	/* Least significant octet first: the bit order of iSCSI's digests (RFC 5044 section 4.4,
+	 * RFC 3720 appendix B.4). */
 	for (int i = 0; i < MPA_CRC_BYTES; i++)
 		field[i] = (uint8_t)(crc >> (8 * i));
 	write_octets(&pen, field, MPA_CRC_BYTES);

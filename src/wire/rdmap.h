@@ -1,22 +1,23 @@
-/* RDMAP messages (RFC 5040 section 4, RFC 7306 sections 5 and 6): what a DDP segment means. The one octet that a
- * tagged header has for RDMAP is its control field, version and opcode; the five of an untagged one are the control
- * field and the STag to invalidate, or zero.
+/* RDMAP messages (RFC 5040 section 4, RFC 7306 sections 5 and 6): what a DDP segment means. The
+ * one octet that a tagged header has for RDMAP is its control field, version and opcode; the five
+ * of an untagged one are the control field and the STag to invalidate, or zero.
  *
- *	opcode                          DDP        queue   RDMAP header after DDP's   payload
- *	0 RDMA Write                    tagged                                        yes
- *	1 RDMA Read Request             untagged   1       28                         no
- *	2 RDMA Read Response            tagged                                        yes
- *	3 Send                          untagged   0                                  yes
- *	4 Send with Invalidate          untagged   0                                  yes
- *	5 Send with Solicited Event     untagged   0                                  yes
- *	6 Send with SE and Invalidate   untagged   0                                  yes
- *	7 Terminate                     untagged   2       4 to 76                    no
- *	8 Immediate Data                untagged   0       8                          no
- *	9 Immediate Data with SE        untagged   0       8                          no
- *	A Atomic Request                untagged   1       52                         no
- *	B Atomic Response               untagged   3       12                         no
+ * 	opcode                          DDP        queue   RDMAP header after DDP's   payload
+ * 	0 RDMA Write                    tagged                                        yes
+ * 	1 RDMA Read Request             untagged   1       28                         no
+ * 	2 RDMA Read Response            tagged                                        yes
+ * 	3 Send                          untagged   0                                  yes
+ * 	4 Send with Invalidate          untagged   0                                  yes
+ * 	5 Send with Solicited Event     untagged   0                                  yes
+ * 	6 Send with SE and Invalidate   untagged   0                                  yes
+ * 	7 Terminate                     untagged   2       4 to 76                    no
+ * 	8 Immediate Data                untagged   0       8                          no
+ * 	9 Immediate Data with SE        untagged   0       8                          no
+ * 	A Atomic Request                untagged   1       52                         no
+ * 	B Atomic Response               untagged   3       12                         no
  *
- * Messages without payload are one segment each: RFC 5041 lets every transport carry at least 128 octets. */
+ * Messages without payload are one segment each: RFC 5041 lets every transport carry at least 128
+ * octets. */
 #ifndef WIRE_RDMAP_H
 #define WIRE_RDMAP_H
 
@@ -132,7 +133,8 @@ struct rdmap_segment {
 	size_t payload_bytes;
 };
 
-/* What a segment deserves. All but RDMAP_OK end the stream; rdmap_terminate.h has the code to send for each. */
+/* What a segment deserves. All but RDMAP_OK end the stream; rdmap_terminate.h has the code to send
+ * for each. */
 enum rdmap_verdict {
 	RDMAP_OK = DDP_OK,
 	RDMAP_DDP_SHORT = DDP_SHORT,
@@ -142,22 +144,25 @@ enum rdmap_verdict {
 	RDMAP_DDP_TOO_LONG = DDP_TOO_LONG,
 	RDMAP_BAD_QUEUE = DDP_VERDICT_COUNT, /* QN names none of the four queues */
 	RDMAP_BAD_VERSION,                   /* RV is not 1 */
-	RDMAP_BAD_OPCODE, /* reserved, tagged where it must not be or the other way round, or on the wrong queue */
+	RDMAP_BAD_OPCODE, /* reserved, tagged where it must not be or the other way round, or on the
+	                     wrong queue */
 	RDMAP_BAD_OFFSET, /* MO of a message that is one segment is not 0 */
 	RDMAP_SHORT,      /* fewer octets than the opcode's header has */
-	RDMAP_TOO_LONG, /* a message that is one segment has more octets, or more segments, than its header */
+	RDMAP_TOO_LONG, /* a message that is one segment has more octets, or more segments, than its
+	                   header */
 	RDMAP_READ_WRAP,  /* a Read Request passes the end of the source's offsets */
 	RDMAP_BAD_ATOMIC, /* an operation that RFC 7306 does not know */
 	RDMAP_VERDICT_COUNT
 };
 
-/* Lay the DDP and RDMAP headers of @s into @out; the payload is the caller's to send behind them. T, QN and the
- * versions come from the opcode. Returns their length, or 0 when @out_bytes are too few; RDMAP_MAX_HEADER_BYTES
- * always do. */
+/* Lay the DDP and RDMAP headers of @s into @out; the payload is the caller's to send behind them.
+ * T, QN and the versions come from the opcode. Returns their length, or 0 when @out_bytes are too
+ * few; RDMAP_MAX_HEADER_BYTES always do. */
 size_t rdmap_encode(const struct rdmap_segment *s, uint8_t *out, size_t out_bytes);
 
-/* Judge a segment, in the order of the layers: DDP's version, length and queue, then RDMAP's version, opcode and
- * header. What needs a connection to judge (MSN order, STags, who may send what) is not judged here. */
+/* Judge a segment, in the order of the layers: DDP's version, length and queue, then RDMAP's
+ * version, opcode and header. What needs a connection to judge (MSN order, STags, who may send
+ * what) is not judged here. */
 enum rdmap_verdict rdmap_parse(const uint8_t *segment, size_t segment_bytes,
                                struct rdmap_segment *s);
 

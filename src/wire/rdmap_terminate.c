@@ -168,9 +168,10 @@ size_t rdmap_terminate_encode(const struct rdmap_terminate *t, uint8_t *out, siz
 	return bytes;
 }
 
-/* Linux siw (seen with 6.1 on x86) lays the control word out as bit-fields from the low end: EType before Layer, and M,
- * D and R where the low reserved bits are. Such a word is known by flags in the wrong place or, without flags, by an
- * error that is in the registry only when read that way. */
+/* Linux siw (seen with 6.1 on x86) lays the control word out as bit-fields from the low end: EType
+ * before Layer, and M, D and R where the low reserved bits are. Such a word is known by flags in
+ * the wrong place or, without flags, by an error that is in the registry only when read that way.
+ */
 static bool low_end_first(const uint8_t *in)
 {
 	uint8_t layer = in[0] >> 4;

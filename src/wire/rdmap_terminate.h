@@ -1,11 +1,12 @@
 /* Terminate: how an end of an iWARP connection says why it ends it (RFC 5040 section 4.8).
  *
- *	| Layer 4 | EType 4 | Error Code 8 |M|D|R| reserved 13 |
- *	| DDP Segment Length 16 |          with M or D
- *	| DDP header, 14 or 18 octets |    with D
- *	| RDMAP header |                   with R: of a Read Request (28), or an Atomic Request (52)
+ * 	| Layer 4 | EType 4 | Error Code 8 |M|D|R| reserved 13 |
+ * 	| DDP Segment Length 16 |          with M or D
+ * 	| DDP header, 14 or 18 octets |    with D
+ * 	| RDMAP header |                   with R: of a Read Request (28), or an Atomic Request (52)
  *
- * The errors of all layers are one table, with the names of the IANA registry for RDDP (RFC 6580). */
+ * The errors of all layers are one table, with the names of the IANA registry for RDDP (RFC 6580).
+ */
 #ifndef WIRE_RDMAP_TERMINATE_H
 #define WIRE_RDMAP_TERMINATE_H
 
@@ -26,8 +27,8 @@ enum rdmap_attach {
 	RDMAP_ATTACH_RDMAP /* M, D, and R when the segment is a Read or Atomic Request */
 };
 
-/* X(name, layer, EType, code, attach, text). RFC 5040 sections 4.8 and 7, RFC 5041 section 7, RFC 5044 section 8,
- * RFC 6581 section 10. */
+/* X(name, layer, EType, code, attach, text). RFC 5040 sections 4.8 and 7, RFC 5041 section 7, RFC
+ * 5044 section 8, RFC 6581 section 10. */
 #define RDMAP_ERRORS(X)                                                                          \
 	X(RDMAP_CATASTROPHIC, RDMAP, 0, 0x00, NONE, "local catastrophic error")                  \
 	X(RDMAP_INVALID_STAG, RDMAP, 1, 0x00, RDMAP, "invalid STag")                             \
@@ -86,15 +87,15 @@ enum rdmap_error rdmap_error_of_segment(enum rdmap_verdict verdict);
 enum rdmap_error rdmap_error_of_stream(enum mpa_stream_verdict verdict);
 enum rdmap_error rdmap_error_of_connect(enum mpa_connect_verdict verdict);
 
-/* Fill *t for @error, with what it carries of @segment, as far as that has come; NULL and 0 when there is none. *t
- * points into @segment. */
+/* Fill *t for @error, with what it carries of @segment, as far as that has come; NULL and 0 when
+ * there is none. *t points into @segment. */
 void rdmap_terminate_make(enum rdmap_error error, const uint8_t *segment, size_t segment_bytes,
                           struct rdmap_terminate *t);
 
-/* The message after the DDP header: rdmap_encode() and rdmap_parse() call these. Encoding returns the length or 0
- * when @out_bytes are too few. Decoding takes what is there: headers that M, D or R promise but that are cut short
- * come out as absent, since the reason of the end is worth more than a complaint about its form. False: not even
- * the reason. */
+/* The message after the DDP header: rdmap_encode() and rdmap_parse() call these. Encoding returns
+ * the length or 0 when @out_bytes are too few. Decoding takes what is there: headers that M, D or R
+ * promise but that are cut short come out as absent, since the reason of the end is worth more than
+ * a complaint about its form. False: not even the reason. */
 size_t rdmap_terminate_encode(const struct rdmap_terminate *t, uint8_t *out, size_t out_bytes);
 bool rdmap_terminate_decode(const uint8_t *in, size_t in_bytes, struct rdmap_terminate *t);
 

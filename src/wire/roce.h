@@ -41,7 +41,8 @@ void roce_gid_from_ipv4(uint8_t *gid, uint32_t addr);
  * @path. */
 uint32_t roce_icrc_seed(const struct roce_path *path, size_t udp_payload_bytes);
 
-/* Put the ICRC behind @bytes of a packet, from the BTH on, that goes along @path: IB_ICRC_BYTES more. */
+/* Put the ICRC behind @bytes of a packet, from the BTH on, that goes along @path: IB_ICRC_BYTES
+ * more. */
 void roce_udp_seal(const struct roce_path *path, uint8_t *packet, size_t bytes);
 
 /* Write the UDP payload of @packet. Returns the bytes; 0: @capacity is too small or the packet
@@ -56,7 +57,8 @@ size_t roce_udp_encode(const struct roce_path *path, const struct ib_packet *pac
 enum ib_verdict roce_udp_decode(struct roce_path *path, struct ib_packet *packet, const uint8_t *in,
                                 size_t bytes);
 
-/* The same for whoever has the seed at hand: that of path->ip_id, which need not be computed for each packet of a flow. */
+/* The same for whoever has the seed at hand: that of path->ip_id, which need not be computed for
+ * each packet of a flow. */
 enum ib_verdict roce_udp_decode_seeded(struct roce_path *path, uint32_t seed,
                                        struct ib_packet *packet, const uint8_t *in, size_t bytes);
 

@@ -161,7 +161,8 @@ static void foreign_handles(void **state)
 static void words_for_everything(void **state)
 {
 	(void)state;
-	/* Between them are the statuses of reliable datagrams and of tag matching, which are never given. */
+	/* Between them are the statuses of reliable datagrams and of tag matching, which are never
+	 * given. */
 	static const uint8_t statuses[] = {
 	        HDL_WC_SUCCESS,        HDL_WC_LOC_LEN_ERR,     HDL_WC_LOC_QP_OP_ERR,
 	        HDL_WC_LOC_PROT_ERR,   HDL_WC_WR_FLUSH_ERR,    HDL_WC_MEM_MGT_ERR,

@@ -1,4 +1,5 @@
-/* Completion channels: one file descriptor for many completion queues, one event for each time one was armed. */
+/* Completion channels: one file descriptor for many completion queues, one event for each time one
+ * was armed. */
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
@@ -89,7 +90,8 @@ static void one_event_each_time_it_is_armed(void **state)
 	}
 }
 
-/* What is there when a queue is armed raises the event, so that a program may poll, arm and wait. */
+/* What is there when a queue is armed raises the event, so that a program may poll, arm and wait.
+ */
 static void arming_a_queue_with_completions_raises_the_event(void **state)
 {
 	struct world *w = *state;
@@ -102,7 +104,8 @@ static void arming_a_queue_with_completions_raises_the_event(void **state)
 		assert_int_equal(hdl_cq_arm(x.cq, false), 0);
 		expect_channel(w, x.channel, x.cq, &x.context);
 		expect_quiet(w, x.channel);
-		/* That was said: programs arm before they poll, and do not expect another event of what they poll then. */
+		/* That was said: programs arm before they poll, and do not expect another event of
+		 * what they poll then. */
 		assert_int_equal(hdl_cq_arm(x.cq, false), 0);
 		expect_quiet(w, x.channel);
 		/* The first of two was polled: the other one counts. */
@@ -117,7 +120,8 @@ static void arming_a_queue_with_completions_raises_the_event(void **state)
 	}
 }
 
-/* However often a program arms and does not take the event: there is one of them. And the queue is armed for what comes next. */
+/* However often a program arms and does not take the event: there is one of them. And the queue is
+ * armed for what comes next. */
 static void arming_again_and_again_raises_one_event(void **state)
 {
 	struct world *w = *state;
@@ -307,7 +311,8 @@ static void destroy_waits_for_the_acknowledgement(void **state)
 	assert_true(ns >= 19000000);
 }
 
-/* An application that sleeps in epoll is woken, also by timers and by what peers do. Needs the adapter's thread. */
+/* An application that sleeps in epoll is woken, also by timers and by what peers do. Needs the
+ * adapter's thread. */
 static void epoll_wakes_a_sleeper(void **state)
 {
 	struct world *w = *state;
@@ -341,8 +346,8 @@ static void epoll_wakes_a_sleeper(void **state)
 	close(epoll);
 }
 
-/* The same through hdl_poll() and hdl_epoll_wait(), which drive the adapter in the caller's thread; by turns with sleepers of the
- * system's, whom the adapter's thread must wake. */
+/* The same through hdl_poll() and hdl_epoll_wait(), which drive the adapter in the caller's thread;
+ * by turns with sleepers of the system's, whom the adapter's thread must wake. */
 static void waiting_beside_other_descriptors(void **state)
 {
 	struct world *w = *state;

@@ -1,9 +1,11 @@
-/* The conformance suite: behaviours written once through heddle.h, run over every port. A port says how two sides come
- * into being and how they meet; a world is the two sides with a domain, completion queues and a registered arena each.
- * Every test starts from a fresh world and ends by taking it apart in order, so that a leaked reference is a failure.
+/* The conformance suite: behaviours written once through heddle.h, run over every port. A port says
+ * how two sides come into being and how they meet; a world is the two sides with a domain,
+ * completion queues and a registered arena each. Every test starts from a fresh world and ends by
+ * taking it apart in order, so that a leaked reference is a failure.
  *
- * Every byte of the arenas is accounted for: a shadow beside each says what it must hold, and check_memory() compares
- * all of it, so that a byte written next to its target is found whichever test wrote it. */
+ * Every byte of the arenas is accounted for: a shadow beside each says what it must hold, and
+ * check_memory() compares all of it, so that a byte written next to its target is found whichever
+ * test wrote it. */
 #ifndef CONFORM_H
 #define CONFORM_H
 
@@ -49,15 +51,19 @@ struct port {
 	bool one_address; /* all adapters have the address of the node */
 	bool in_turns;    /* who posts a long RDMA request executes it himself, part by part */
 	bool mapped;      /* arenas are memory that peers map: hdl_mem_alloc() */
-	bool threaded; /* the adapters have threads and real time; else virtual time and hdl_progress() */
-	/* A peer is known by its packets alone: the sender of a request that was refused learns a NAK code and not which check said
-	 * no, a peer's death shows by silence, and what was placed of a message before a later packet was refused stays there. */
+	bool threaded;    /* the adapters have threads and real time; else virtual time and
+	                     hdl_progress() */
+	/* A peer is known by its packets alone: the sender of a request that was refused learns a
+	 * NAK code and not which check said no, a peer's death shows by silence, and what was
+	 * placed of a message before a later packet was refused stays there. */
 	bool wire;
-	bool lossy; /* and packets are lost: moments are not exact, unreliable messages may not come */
+	bool lossy; /* and packets are lost: moments are not exact, unreliable messages may not come
+	             */
 	int (*open)(struct world *w, struct hdl_adapter **out, const struct hdl_open_attr *attr);
 	int (*join)(struct world *w, struct hdl_adapter *a, struct hdl_adapter *b);
 	void (*kill)(struct hdl_adapter *adapter); /* as if its process had died */
-	/* Where the world itself carries packets, else NULL: those that are due, how many; and the end. */
+	/* Where the world itself carries packets, else NULL: those that are due, how many; and the
+	 * end. */
 	unsigned (*carry)(struct world *w);
 	void (*end)(struct world *w);
 	/* Are there packets on their way? NULL: there is no way. */
@@ -115,7 +121,8 @@ int world_teardown(void **state);
 uint64_t world_now(struct world *w);
 /* Everybody's turn: adapters, and packets between them. Returns how much was done. */
 unsigned world_turn(struct world *w);
-/* Let the adapters go on; where time is virtual and nothing is left to do, let a little of it pass. */
+/* Let the adapters go on; where time is virtual and nothing is left to do, let a little of it pass.
+ */
 void world_pump(struct world *w);
 /* Everything that can happen without the passing of time has happened. */
 void world_settle(struct world *w);
@@ -139,15 +146,15 @@ struct qp_options {
 	uint32_t access; /* of the queue pair, for peers; 0: all */
 	bool no_access;  /* none at all */
 	uint32_t qkey;
-	uint32_t psn_ahead; /* of the first message, of the number that the peer expects */
-	uint8_t timeout,
-	        retry_cnt; /* 0: 268 ms (where packets are lost 1 ms), seven times: a busy machine is no reason to fail */
-	bool wait_for_ever;    /* timeout 0 */
-	bool no_retry;         /* retry_cnt 0 */
-	uint8_t rnr_retry;     /* 0: seven, for ever */
-	bool no_rnr_retry;     /* rnr_retry 0 */
-	uint8_t min_rnr_timer; /* 0: code 1, 10 us */
-	uint8_t max_rd_atomic; /* 0: 4 */
+	uint32_t psn_ahead;         /* of the first message, of the number that the peer expects */
+	uint8_t timeout, retry_cnt; /* 0: 268 ms (where packets are lost 1 ms), seven times: a busy
+	                               machine is no reason to fail */
+	bool wait_for_ever;         /* timeout 0 */
+	bool no_retry;              /* retry_cnt 0 */
+	uint8_t rnr_retry;          /* 0: seven, for ever */
+	bool no_rnr_retry;          /* rnr_retry 0 */
+	uint8_t min_rnr_timer;      /* 0: code 1, 10 us */
+	uint8_t max_rd_atomic;      /* 0: 4 */
 	bool no_rd_atomic, no_dest_rd_atomic;
 };
 
@@ -173,7 +180,8 @@ struct hdl_mr *make_mr(struct side *s, size_t offset, size_t length, uint32_t ac
 struct hdl_mr *make_empty_mr(struct side *s, uint32_t max_pages);
 struct hdl_mw *make_mw(struct side *s, uint32_t type);
 struct hdl_ah *make_ah(struct side *s, const struct hdl_ah_attr *attr);
-/* Objects that the test made by the calls themselves, for the world to take apart; and one that the test takes apart. */
+/* Objects that the test made by the calls themselves, for the world to take apart; and one that the
+ * test takes apart. */
 void keep_mr(struct world *w, struct hdl_mr *mr);
 void keep_srq(struct world *w, struct hdl_srq *srq);
 void forget_object(struct world *w, const void *object);
@@ -221,7 +229,8 @@ void expect_failed(struct world *w, struct hdl_cq *cq, struct hdl_qp *qp, uint64
                    uint32_t status, uint32_t detail);
 /* What a sender is told of the check that refused its request at the peer. */
 uint32_t told(const struct world *w, uint32_t detail);
-/* The peer refused it with @status; which of its checks said no is known here where the port tells. */
+/* The peer refused it with @status; which of its checks said no is known here where the port tells.
+ */
 void expect_refused(struct world *w, struct hdl_cq *cq, struct hdl_qp *qp, uint64_t wr_id,
                     uint32_t status, uint32_t detail);
 void expect_flushed(struct world *w, struct hdl_cq *cq, struct hdl_qp *qp, uint64_t wr_id);
@@ -232,13 +241,15 @@ void expect_nothing(struct world *w, struct hdl_cq *cq);
 /* A signalled request with one piece, whose immediate data, if it has such, is 0x600d. */
 void post_datagram(struct hdl_qp *qp, uint64_t wr_id, uint32_t opcode, struct hdl_sge one,
                    struct hdl_ah *ah, uint32_t qpn, uint32_t qkey);
-/* At @offset a route header of a message of @payload bytes is expected; zeroes where @to has none. */
+/* At @offset a route header of a message of @payload bytes is expected; zeroes where @to has none.
+ */
 void expect_grh(struct side *s, size_t offset, const struct hdl_ah_attr *to,
                 const struct hdl_gid *from, uint32_t payload);
 
 /* --- events --- */
 
-/* An event of @type about @object (a queue pair, completion queue or shared receive queue) with @detail comes. */
+/* An event of @type about @object (a queue pair, completion queue or shared receive queue) with
+ * @detail comes. */
 void expect_event(struct world *w, struct side *s, uint32_t type, uint32_t detail,
                   const void *object);
 void expect_gone_event(struct world *w, struct side *s, struct hdl_key key);

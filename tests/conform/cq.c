@@ -1,4 +1,5 @@
-/* Completion queues: one for many queue pairs, bounded, never silently overrun, polled from several threads. */
+/* Completion queues: one for many queue pairs, bounded, never silently overrun, polled from several
+ * threads. */
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -211,7 +212,8 @@ static void polled_by_several_threads(void **state)
 {
 	struct world *w = *state;
 	if (w->port->lossy)
-		skip(); /* threads and a network on virtual time: nobody can say when a timeout is due */
+		skip(); /* threads and a network on virtual time: nobody can say when a timeout is
+		           due */
 	struct hdl_qp *qa, *qb;
 	struct hdl_cq *cq = make_cq(&w->a, 64, NULL, NULL);
 	qa = make_qp(&w->a, &(struct qp_options){.scq = cq});

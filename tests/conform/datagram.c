@@ -1,4 +1,5 @@
-/* SN1: unreliable connections and datagrams: what gets lost is lost in silence, and the sender never waits. */
+/* SN1: unreliable connections and datagrams: what gets lost is lost in silence, and the sender
+ * never waits. */
 #include "conform.h"
 
 /* --- unreliable connection --- */
@@ -112,8 +113,8 @@ static void uc_write_immediate_refused_announces_nothing(void **state)
 	check_memory(w);
 }
 
-/* A message that is longer than the receive is lost, wherever its end comes, and the receive serves the next one (IBTA section
- * 9.9.6.3, class D). */
+/* A message that is longer than the receive is lost, wherever its end comes, and the receive serves
+ * the next one (IBTA section 9.9.6.3, class D). */
 static void uc_too_long_is_dropped(void **state)
 {
 	static const uint32_t sizes[] = {65, 5000, 30000}, rooms[] = {64, 4999, 6000};
@@ -316,7 +317,8 @@ static void ud_qkey_guards_the_queue_pair(void **state)
 	expect_nothing(w, w->b.rcq);
 	assert_int_equal(counter_of(&w->b, "dropped_qkey"), COUNT(wrong));
 	check_memory(w);
-	/* IBTA section 10.2.5: with its high bit set the request's Q_Key stands for the queue pair's own. */
+	/* IBTA section 10.2.5: with its high bit set the request's Q_Key stands for the queue
+	 * pair's own. */
 	post_datagram(qa, 9, HDL_OP_SEND, piece(&w->a, 0, 8), ah, hdl_qp_number(qb), 0x80000000u);
 	expect_sent(w, w->a.scq, qa, 9, HDL_WC_SEND, 8);
 	struct hdl_wc wc;
@@ -355,7 +357,8 @@ static void ud_lost_in_silence(void **state)
 	expect_no_event(w);
 }
 
-/* Anybody can send one that is too long: it is dropped and counted, the receive stays for the next one. */
+/* Anybody can send one that is too long: it is dropped and counted, the receive stays for the next
+ * one. */
 static void ud_too_long_is_dropped(void **state)
 {
 	static const uint32_t sizes[] = {8, 100, HDL_UD_MTU};
@@ -434,7 +437,8 @@ static void ud_talks_to_many(void **state)
 	forget_object(w, ah);
 }
 
-/* A node is known by its LID as well: no route header, and the completion tells where it came from. */
+/* A node is known by its LID as well: no route header, and the completion tells where it came from.
+ */
 static void a_lid_is_an_address(void **state)
 {
 	struct world *w = *state;
@@ -512,7 +516,8 @@ static void ud_comes_from_the_address_that_was_chosen(void **state)
 		wait_wc(w, w->b.rcq, &wc);
 		assert_int_equal(wc.wr_id, i);
 		hdl_gid_query(w->a.adapter, i, &from);
-		/* A socket sends from its own address, the first, which IPv4 has in another place. */
+		/* A socket sends from its own address, the first, which IPv4 has in another place.
+		 */
 		if (!w->port->wire)
 			assert_memory_equal(w->b.mem + 256 + 8, from.raw, 16);
 	}

@@ -1,5 +1,5 @@
-/* A peer that vanishes: at whatever moment it goes, those who were joined to it hear of it, nothing stays stuck, and a new
- * one can take its place. */
+/* A peer that vanishes: at whatever moment it goes, those who were joined to it hear of it, nothing
+ * stays stuck, and a new one can take its place. */
 #include "conform.h"
 
 /* Side b dies without putting anything in order. Its objects are gone with it. */
@@ -58,7 +58,8 @@ static void death_fails_what_is_in_flight(void **state)
 		expect_flushed(w, w->a.rcq, qa, 10 + i);
 	assert_int_equal(qp_state_of(qa), HDL_QPS_ERR);
 	check_memory(w);
-	/* Nobody is there any more. (A node may be there without the process; and who is behind an address, a wire does not know.) */
+	/* Nobody is there any more. (A node may be there without the process; and who is behind an
+	 * address, a wire does not know.) */
 	if (w->port->one_address || w->port->wire)
 		return;
 	struct hdl_qp *again = make_qp(&w->a, NULL);
@@ -174,7 +175,8 @@ static void rejoin_after_death(void **state)
 	}
 }
 
-/* Who ends its queue pair before it goes leaves the other's as it is, as on a wire; what is sent then is not answered. */
+/* Who ends its queue pair before it goes leaves the other's as it is, as on a wire; what is sent
+ * then is not answered. */
 static void an_orderly_end_fails_nothing(void **state)
 {
 	struct world *w = *state;

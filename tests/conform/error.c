@@ -1,5 +1,6 @@
-/* IP4: every check of seed 004 figures 15 (local) and 18 (remote) has an answer of its own, and what an error does to
- * the queue pairs on both sides: the failing request says why, everything behind it is flushed in order. */
+/* IP4: every check of seed 004 figures 15 (local) and 18 (remote) has an answer of its own, and
+ * what an error does to the queue pairs on both sides: the failing request says why, everything
+ * behind it is flushed in order. */
 #include "conform.h"
 
 /* --- figure 15: a work request's own pieces --- */
@@ -88,7 +89,8 @@ static void ip4_figure_15_local_pieces_of_requests(void **state)
 			                         .opcode = rows[r].opcode};
 			set_target(&wr, address(&w->b, 16384), arena_key(&w->b));
 			post_send(qa, wr);
-			/* The peer may have seen what follows before we noticed: something that shows nowhere. */
+			/* The peer may have seen what follows before we noticed: something that
+			 * shows nowhere. */
 			post_data(qa, 2, HDL_OP_WRITE, &w->a, 0, 0);
 			expect_failed(w, w->a.scq, qa, 1, HDL_WC_LOC_PROT_ERR, figure_15[c]);
 			expect_flushed(w, w->a.scq, qa, 2);
@@ -229,7 +231,8 @@ static void ip4_figure_18_remote_checks(void **state)
 			expect_refused(w, w->a.scq, qa, 1, HDL_WC_REM_ACCESS_ERR, details[d]);
 			expect_flushed(w, w->a.scq, qa, 2);
 			if (remote_rows[r].opcode == HDL_OP_WRITE_IMM) {
-				/* The receive that it was for tells, and there is no event besides. */
+				/* The receive that it was for tells, and there is no event besides.
+				 */
 				expect_failed(w, w->b.rcq, qb, 7, HDL_WC_LOC_ACCESS_ERR,
 				              details[d]);
 			} else {
@@ -377,7 +380,8 @@ static void sn1_error_flushes_everything_in_order(void **state)
 	make_pair(w, NULL, &qa, &qb);
 	for (uint32_t i = 0; i < 5; i++)
 		post_recv(qa, 10 + i, &w->a, 0, 16);
-	/* Behind a message that the peer cannot take yet, one of each kind, unsignalled ones too. */
+	/* Behind a message that the peer cannot take yet, one of each kind, unsignalled ones too.
+	 */
 	post_data(qa, 0, HDL_OP_SEND, &w->a, 0, 1);
 	post_data(qa, 1, HDL_OP_SEND, &w->a, 0, 5000);
 	post_rdma(qa, 2, HDL_OP_WRITE, piece(&w->a, 0, 8), address(&w->b, 0), arena_key(&w->b));

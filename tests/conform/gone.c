@@ -1,5 +1,5 @@
-/* SN8: the caller's address space. What is not there cannot be registered; what has gone since makes the operation fail
- * with an asynchronous error, never a crash. */
+/* SN8: the caller's address space. What is not there cannot be registered; what has gone since
+ * makes the operation fail with an asynchronous error, never a crash. */
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -7,7 +7,8 @@
 
 #define ROOM (4 * PAGE)
 
-/* The thread sanitizer executes atomics under locks of its own, which a fault in the midst of one would leave held. */
+/* The thread sanitizer executes atomics under locks of its own, which a fault in the midst of one
+ * would leave held. */
 #if defined(__has_feature)
 #if __has_feature(thread_sanitizer)
 #define SANITIZED_THREADS 1
@@ -20,8 +21,9 @@
 #define SANITIZED_THREADS 0
 #endif
 
-/* An address that was unmapped may be given away again to any thread's next mapping. Here the kernel puts nothing that is not asked
- * for, so what goes from here stays gone. The thread sanitizer allows nothing here. */
+/* An address that was unmapped may be given away again to any thread's next mapping. Here the
+ * kernel puts nothing that is not asked for, so what goes from here stays gone. The thread
+ * sanitizer allows nothing here. */
 #define LONELY (SANITIZED_THREADS ? NULL : (void *)(uintptr_t)0x200000000000)
 
 static unsigned char *map_room(int rights)
@@ -73,11 +75,13 @@ static void sn8_rights_of_the_mapping_are_needed(void **state)
 	assert_int_equal(hdl_mr_register(w->a.pd, w->a.mem, 64, 0x100, &mr), -HDL_EINVAL);
 }
 
-/* How memory goes: unmapped, made unreadable, its file cut off, or announced before it is unmapped. */
+/* How memory goes: unmapped, made unreadable, its file cut off, or announced before it is unmapped.
+ */
 enum how { UNMAPPED, PROTECTED, CUT_OFF, ANNOUNCED, HOW_COUNT };
 
-/* A room that can go in that way. A peer that maps the file itself sees it cut off; what its owner does to a mapping of its own
- * changes nothing for that peer, as with hardware and pinned pages, so those ways are tried on private memory. */
+/* A room that can go in that way. A peer that maps the file itself sees it cut off; what its owner
+ * does to a mapping of its own changes nothing for that peer, as with hardware and pinned pages, so
+ * those ways are tried on private memory. */
 static unsigned char *map_room_to_go(int *fd, enum how how)
 {
 	*fd = memfd_create("room", MFD_CLOEXEC);
@@ -293,7 +297,8 @@ static void sn8_segment_update_finds_what_overlaps(void **state)
 	assert_int_equal(hdl_mw_bind(make_mw(&w->b, HDL_MW_TYPE_1), &bind, &window), -HDL_ESTALE);
 }
 
-/* Half of a large message is there: what is reported must still be the truth, and no byte lies elsewhere. */
+/* Half of a large message is there: what is reported must still be the truth, and no byte lies
+ * elsewhere. */
 static void sn8_half_gone(void **state)
 {
 	struct world *w = *state;

@@ -1,5 +1,5 @@
-/* Every limit of limits.h that can be reached in reasonable time gives the error that is documented, and going below it
- * again makes room. */
+/* Every limit of limits.h that can be reached in reasonable time gives the error that is
+ * documented, and going below it again makes room. */
 #include <stdlib.h>
 
 #include "conform.h"

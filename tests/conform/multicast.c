@@ -1,5 +1,5 @@
-/* SN1: multicast. A datagram to a group reaches every member once, wherever it is, the sender too if it is one; whoever is not
- * ready for it misses it alone. */
+/* SN1: multicast. A datagram to a group reaches every member once, wherever it is, the sender too
+ * if it is one; whoever is not ready for it misses it alone. */
 #include "conform.h"
 
 #define QKEY 0x11223344u
@@ -92,7 +92,8 @@ static void reaches_every_member_once(void **state)
 				          4136);
 			}
 			send_to(&w->a, here[0], s, ah, sizes[s]);
-			/* In the order in which they joined, on either side; one adapter has both in turn. */
+			/* In the order in which they joined, on either side; one adapter has both
+			 * in turn. */
 			for (uint32_t i = 0; i < MEMBERS; i++) {
 				expect_copy_of(&w->a, here[i], &w->a, here[0], groups[g],
 				               8192 + 4200 * i, sizes[s]);
@@ -142,7 +143,8 @@ static void members_come_and_go(void **state)
 	expect_no_event(w);
 }
 
-/* A wrong Q_Key, no receive, a state that takes none, a buffer that is too small: each the member's own affair. */
+/* A wrong Q_Key, no receive, a state that takes none, a buffer that is too small: each the member's
+ * own affair. */
 static void one_member_cannot_spoil_it(void **state)
 {
 	struct world *w = *state;
@@ -219,7 +221,8 @@ static void a_full_lane_is_not_waited_for_long(void **state)
 	enum { ENOUGH = 100000 };
 	struct world *w = *state;
 	if (w->port->one_adapter || w->port->threaded || w->port->wire)
-		skip(); /* only without threads a side can be kept from working; and a wire has no lane */
+		skip(); /* only without threads a side can be kept from working; and a wire has no
+		           lane */
 	struct hdl_qp *from = make_ud(&w->a), *here = make_member(&w->a, &ipv6_group);
 	struct hdl_qp *there = make_member(&w->b, &ipv6_group);
 	struct hdl_ah *ah = group_ah(&w->a, &ipv6_group);

@@ -1,5 +1,6 @@
-/* The loop ports: two adapters of one process joined by lanes in private memory, and one adapter that talks to itself.
- * Without threads the world's time is virtual and the fixture drives both sides. */
+/* The loop ports: two adapters of one process joined by lanes in private memory, and one adapter
+ * that talks to itself. Without threads the world's time is virtual and the fixture drives both
+ * sides. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -57,8 +58,8 @@ static int loop_join(struct world *w, struct hdl_adapter *a, struct hdl_adapter 
 	return hdl_join(a, b);
 }
 
-/* Known to the node agent: the same two adapters as two processes would have them, with lanes and tables in shared memory
- * and the kernel's copy between them. */
+/* Known to the node agent: the same two adapters as two processes would have them, with lanes and
+ * tables in shared memory and the kernel's copy between them. */
 static int open_on_node(struct world *w, struct hdl_adapter **out, const struct hdl_open_attr *attr)
 {
 	struct hdl_open_attr wanted = *attr;
@@ -67,8 +68,8 @@ static int open_on_node(struct world *w, struct hdl_adapter **out, const struct 
 	return hdl_open(&wanted, out);
 }
 
-/* Over UDP, each on a node of its own, which has a loopback address. Nodes of other agents on this machine that are called the same
- * would want the same one. */
+/* Over UDP, each on a node of its own, which has a loopback address. Nodes of other agents on this
+ * machine that are called the same would want the same one. */
 static int open_on_udp(struct world *w, struct hdl_adapter **out, const struct hdl_open_attr *attr)
 {
 	static unsigned opened;
@@ -93,7 +94,8 @@ static int64_t udp_missing(struct hdl_adapter *adapter)
 	return missing;
 }
 
-/* The kernel takes packets to the same machine along at once, as a rule; where others keep it busy they wait. */
+/* The kernel takes packets to the same machine along at once, as a rule; where others keep it busy
+ * they wait. */
 static bool udp_is_busy(struct world *w)
 {
 	if (w->a.adapter == NULL || w->b.adapter == NULL)
@@ -127,7 +129,8 @@ static int meet(struct hdl_qp *qp, struct hdl_adapter *to, struct hdl_qp *peer)
 	                                           HDL_QP_DEST_QPN | HDL_QP_RQ_PSN);
 }
 
-/* Processes meet when they first talk, each in its own time; the behaviours want it over before they begin. */
+/* Processes meet when they first talk, each in its own time; the behaviours want it over before
+ * they begin. */
 static int node_join(struct world *w, struct hdl_adapter *a, struct hdl_adapter *b)
 {
 	struct hdl_adapter *adapters[2] = {a, b};

@@ -1,6 +1,7 @@
-/* The wire ports: adapters that reach each other by packets alone, sealed and judged as RoCEv2's are, without a socket. 'wire' and
- * 'wire-self' carry them in order through a short queue; 'wire-lossy' through a simulated network that delays, loses, doubles,
- * reorders and damages them. Time is virtual. */
+/* The wire ports: adapters that reach each other by packets alone, sealed and judged as RoCEv2's
+ * are, without a socket. 'wire' and 'wire-self' carry them in order through a short queue;
+ * 'wire-lossy' through a simulated network that delays, loses, doubles, reorders and damages them.
+ * Time is virtual. */
 #include <pthread.h>
 #include <stdlib.h>
 
@@ -21,7 +22,8 @@ struct queued {
 	uint8_t data[CABLE_BYTES];
 };
 
-/* Senders put packets in under their drive locks, so nobody who holds @lock may wait for one of those. */
+/* Senders put packets in under their drive locks, so nobody who holds @lock may wait for one of
+ * those. */
 struct net {
 	pthread_mutex_t lock;
 	pthread_mutex_t turn; /* who carries: one at a time, so that the order is kept */

@@ -172,7 +172,8 @@ static void a_region_of_no_bytes_grants_none(void **state)
 	check_memory(w);
 }
 
-/* A region of no memory: zeroes to read, room for what nobody wants, at every address, and nothing for a peer. */
+/* A region of no memory: zeroes to read, room for what nobody wants, at every address, and nothing
+ * for a peer. */
 static void a_null_region_reads_zeroes_and_drops_writes(void **state)
 {
 	static const uint32_t sizes[] = {1, 64, 4097, 40000};
@@ -367,13 +368,15 @@ static void *count_up(void *context)
 	return NULL;
 }
 
-/* Three initiators (two at a, and b through its own adapter) add to one word at once; the application adds too. */
+/* Three initiators (two at a, and b through its own adapter) add to one word at once; the
+ * application adds too. */
 static void sn1_atomics_are_atomic_for_each_other(void **state)
 {
 	enum { TIMES = 1500 };
 	struct world *w = *state;
 	if (w->port->lossy)
-		skip(); /* threads and a network on virtual time: nobody can say when a timeout is due */
+		skip(); /* threads and a network on virtual time: nobody can say when a timeout is
+		           due */
 	struct counting work[3];
 	pthread_t threads[3];
 	memset(w->b.mem, 0, 8);

@@ -1,4 +1,5 @@
-/* IP3: registration by call (runs, page lists, shared tables) and by work request, with both error options. */
+/* IP3: registration by call (runs, page lists, shared tables) and by work request, with both error
+ * options. */
 #include "conform.h"
 
 #define PAGES 5u
@@ -31,7 +32,8 @@ static struct hdl_register list_of(const uint64_t *pages, uint64_t skip, uint64_
 	                             .access = access};
 }
 
-/* Write and read @length bytes at @at of the region that @key opens at b; its bytes lie @skip into the list. */
+/* Write and read @length bytes at @at of the region that @key opens at b; its bytes lie @skip into
+ * the list. */
 static void list_works(struct world *w, struct hdl_qp *qa, struct hdl_key key, uint64_t iova,
                        size_t skip, size_t at, uint32_t length)
 {
@@ -120,7 +122,8 @@ static void ip3_page_list_refusals(void **state)
 	assert_int_equal(hdl_mr_register_pages(w->b.pd, &good, &mr), -HDL_EFAULT);
 }
 
-/* Figure 14: a second region over the same table, with rights and a domain of its own, outlives the first. */
+/* Figure 14: a second region over the same table, with rights and a domain of its own, outlives the
+ * first. */
 static void ip3_shared_translation(void **state)
 {
 	struct world *w = *state;
@@ -145,7 +148,8 @@ static void ip3_shared_translation(void **state)
 	list_works(w, qa, hdl_mr_key(twin), 0, 77, 2, 3 * PAGE);
 	post_rdma(qa, 3, HDL_OP_READ, piece(&w->a, 0, 8), 0x10000, hdl_mr_key(foreign));
 	expect_refused(w, w->a.scq, qa, 3, HDL_WC_REM_ACCESS_ERR, HDL_DETAIL_PD);
-	/* A plain run can be shared as well, but not with rights that the memory was not seen to have. */
+	/* A plain run can be shared as well, but not with rights that the memory was not seen to
+	 * have. */
 	struct hdl_mr *read_only = make_mr(&w->b, 0, 64, HDL_ACCESS_LOCAL_READ);
 	assert_int_equal(hdl_mr_share(read_only, w->b.pd, LOCAL_BOTH, &mr), -HDL_EACCES);
 	assert_int_equal(hdl_mr_share(read_only, w->b.pd, HDL_ACCESS_REMOTE_READ, &mr), 0);
@@ -393,8 +397,8 @@ static void ip3_register_busy_and_refused_when_posted(void **state)
 
 #define STORE_TRIES 6 /* lists, of which the store takes two */
 
-/* Post lists behind a delay, until there is no room for one. Returns how many were taken: more than two where the delay was over
- * before, on a machine that is busy. */
+/* Post lists behind a delay, until there is no room for one. Returns how many were taken: more than
+ * two where the delay was over before, on a machine that is busy. */
 static int fill_store(struct hdl_qp *qp, struct hdl_mr *mr, const struct hdl_register *reg,
                       uint64_t delay_ns)
 {

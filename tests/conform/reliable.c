@@ -1,5 +1,5 @@
-/* Reliable datagrams (MISSION SN2): queue pairs that talk to whom they like through a context that they share. They go over the wire
- * only: the other ports say that no way leads there. */
+/* Reliable datagrams (MISSION SN2): queue pairs that talk to whom they like through a context that
+ * they share. They go over the wire only: the other ports say that no way leads there. */
 #include <stdlib.h>
 
 #include "conform.h"

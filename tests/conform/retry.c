@@ -1,5 +1,6 @@
-/* Time on a reliable connection: receiver not ready, a peer that is not there yet, the delay request. Where time is
- * virtual the moments are checked from both sides; with real threads only "not earlier". */
+/* Time on a reliable connection: receiver not ready, a peer that is not there yet, the delay
+ * request. Where time is virtual the moments are checked from both sides; with real threads only
+ * "not earlier". */
 #include "conform.h"
 
 /* IBTA volume 1 table 45, in microseconds: written down here once more, from the other end. */
@@ -183,8 +184,8 @@ static void post_kind(struct world *w, struct hdl_qp *qa, uint32_t opcode)
 	post_send(qa, wr);
 }
 
-/* IBTA section 9.7.6.1.3: a request is repeated retry_cnt times, each after a timeout of at least 4.096 us x 2^code; then
- * it fails. */
+/* IBTA section 9.7.6.1.3: a request is repeated retry_cnt times, each after a timeout of at
+ * least 4.096 us x 2^code; then it fails. */
 static void timeout_times_retries(void **state)
 {
 	static const struct {
@@ -220,7 +221,8 @@ static void peer_ready_in_time_recovers(void **state)
 	struct world *w = *state;
 	for (uint32_t i = 0; i < 2 * COUNT(kinds); i++) {
 		struct hdl_qp *qa, *qb;
-		/* Timeout 0 waits for ever, and repeats nothing: whether it recovers is the port's affair. */
+		/* Timeout 0 waits for ever, and repeats nothing: whether it recovers is the port's
+		 * affair. */
 		struct qp_options o = {.timeout = w->port->threaded ? 17 : 14,
 		                       .retry_cnt = 7,
 		                       .wait_for_ever = i % 2};
@@ -252,7 +254,8 @@ static void peer_ready_in_time_recovers(void **state)
 	}
 }
 
-/* The peer gets no processor time: what it has not looked at is not late, however long that takes. */
+/* The peer gets no processor time: what it has not looked at is not late, however long that takes.
+ */
 static void a_slow_peer_is_waited_for(void **state)
 {
 	enum { MANY = 16 };

@@ -32,7 +32,8 @@ static void sn1_send_arrives_whole_at_every_size(void **state)
 	expect_no_event(w);
 }
 
-/* Cut @total bytes from @offset on into @count pieces, some of them empty, with a gap of @gap bytes between them. */
+/* Cut @total bytes from @offset on into @count pieces, some of them empty, with a gap of @gap bytes
+ * between them. */
 static void cut(struct side *s, size_t offset, uint32_t total, uint32_t gap, struct hdl_sge *list,
                 uint32_t count)
 {
@@ -93,7 +94,8 @@ static void sn1_inline_data_is_the_callers_again_after_post(void **state)
 		uint32_t half = length / 2;
 		pattern(data, length, length);
 		memcpy(copy, data, length);
-		/* Two pieces, one more than a list may have: inline data is not a list. Keys are ignored. */
+		/* Two pieces, one more than a list may have: inline data is not a list. Keys are
+		 * ignored. */
 		struct hdl_sge list[2] = {
 		        {.addr = (uint64_t)(uintptr_t)data, .length = half, .key = {0xdeadbeef}},
 		        {.addr = (uint64_t)(uintptr_t)(data + half), .length = length - half}};
@@ -196,7 +198,8 @@ static void sn1_completions_come_in_order_of_posting(void **state)
 	fill(&w->a, 0, 20000, 3);
 	for (uint32_t i = 0; i < 4; i++)
 		post_recv(qb, 100 + i, &w->b, 40000 + i * 5000, 5000);
-	/* Long and short, sends and RDMA: whatever is over first waits for what was posted before it. */
+	/* Long and short, sends and RDMA: whatever is over first waits for what was posted before
+	 * it. */
 	post_data(qa, 0, HDL_OP_SEND, &w->a, 0, 5000);
 	post_rdma(qa, 1, HDL_OP_WRITE, piece(&w->a, 5000, 7), address(&w->b, 7), arena_key(&w->b));
 	post_rdma(qa, 2, HDL_OP_READ, piece(&w->a, 30000, 100), address(&w->b, 20000),
@@ -259,8 +262,8 @@ static void sn1_full_queues_refuse_and_recover(void **state)
 	expect_received(w, w->b.rcq, qb, qa, 5, 0);
 }
 
-/* A request is outstanding until its completion, or that of a later one, was taken: a completion queue as long as the work queues does not
- * overflow, however fast they are worked off. */
+/* A request is outstanding until its completion, or that of a later one, was taken: a completion
+ * queue as long as the work queues does not overflow, however fast they are worked off. */
 static void sn1_what_was_not_taken_is_outstanding(void **state)
 {
 	static const uint32_t opcodes[] = {HDL_OP_SEND, HDL_OP_WRITE, HDL_OP_READ};

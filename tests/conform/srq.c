@@ -1,4 +1,5 @@
-/* Shared receive queues: many queue pairs take their receives from one, in the order in which they were posted. */
+/* Shared receive queues: many queue pairs take their receives from one, in the order in which they
+ * were posted. */
 #include "conform.h"
 
 static int post_shared(struct hdl_srq *srq, uint64_t wr_id, struct side *s, size_t offset,
@@ -79,7 +80,8 @@ static void limit_is_raised_once(void **state)
 	assert_int_equal(hdl_srq_modify(srq, 0, 17), -HDL_EINVAL);
 }
 
-/* Fewer than the limit is fewer than the limit, also when it is set: who waits for the event would wait for ever on an empty queue. */
+/* Fewer than the limit is fewer than the limit, also when it is set: who waits for the event would
+ * wait for ever on an empty queue. */
 static void limit_above_what_is_there_is_raised_at_once(void **state)
 {
 	static const struct {

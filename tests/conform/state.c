@@ -1,10 +1,11 @@
-/* The state machine of a queue pair (IBTA volume 1 section 10.3 and table 91): which transitions exist, which attributes
- * they need and allow, and what each does to the work that is there. */
+/* The state machine of a queue pair (IBTA volume 1 section 10.3 and table 91): which transitions
+ * exist, which attributes they need and allow, and what each does to the work that is there. */
 #include "conform.h"
 
 #define STATES 7u
 
-/* The path of every type through the states, with what each step needs; the rest is built from it. */
+/* The path of every type through the states, with what each step needs; the rest is built from it.
+ */
 static const uint32_t need_init[4] = {0, HDL_QP_PKEY_INDEX | HDL_QP_PORT | HDL_QP_ACCESS,
                                       HDL_QP_PKEY_INDEX | HDL_QP_PORT | HDL_QP_ACCESS,
                                       HDL_QP_PKEY_INDEX | HDL_QP_PORT | HDL_QP_QKEY};
@@ -296,7 +297,8 @@ static void reset_clears_and_connects_again(void **state)
 	}
 }
 
-/* A message that the receiver was not ready for was begun: it is repeated, and the queue is not drained before it is over. */
+/* A message that the receiver was not ready for was begun: it is repeated, and the queue is not
+ * drained before it is over. */
 static void sqd_waits_for_what_was_begun(void **state)
 {
 	struct world *w = *state;
@@ -369,8 +371,8 @@ static void sqd_drains_and_says_so(void **state)
 	expect_no_event(w);
 }
 
-/* A request fails while one before it waits for a receive: that one still has its turn, what is behind has not, and a
- * change of attributes changes nothing of it. */
+/* A request fails while one before it waits for a receive: that one still has its turn, what is
+ * behind has not, and a change of attributes changes nothing of it. */
 static void failed_request_waits_for_those_before_it(void **state)
 {
 	struct world *w = *state;
@@ -412,7 +414,8 @@ static void access_can_be_changed_on_the_way(void **state)
 	expect_refused(w, w->a.scq, qa, 2, HDL_WC_REM_INV_REQ_ERR, HDL_DETAIL_NONE);
 }
 
-/* The receiver may leave an acknowledgement for later, and then the sender ends the connection: what it sent has arrived. */
+/* The receiver may leave an acknowledgement for later, and then the sender ends the connection:
+ * what it sent has arrived. */
 static void what_has_arrived_is_told_before_the_end(void **state)
 {
 	struct world *w = *state;
@@ -437,7 +440,8 @@ static void what_has_arrived_is_told_before_the_end(void **state)
 	}
 }
 
-/* What was sent to a former connection of the same two queue pairs, and still lies in the lane, is not for the new one. */
+/* What was sent to a former connection of the same two queue pairs, and still lies in the lane, is
+ * not for the new one. */
 static void a_new_connection_hears_nothing_of_the_old(void **state)
 {
 	struct world *w = *state;
@@ -450,7 +454,8 @@ static void a_new_connection_hears_nothing_of_the_old(void **state)
 	struct hdl_qp_attr reset = {.state = HDL_QPS_RESET};
 	for (int i = 0; i < 2; i++) {
 		assert_int_equal(hdl_qp_modify(both[i], &reset, HDL_QP_STATE), 0);
-		/* A wire tells old from new by their PSNs, which are the same here: what is on its way is waited for (TimeWait). */
+		/* A wire tells old from new by their PSNs, which are the same here: what is on its
+		 * way is waited for (TimeWait). */
 		if (w->port->wire)
 			world_settle(w);
 		qp_to_init(both[i], NULL);

@@ -1,5 +1,6 @@
-/* What several threads do at once: posting to one queue pair, taking registrations away under operations that use them,
- * binding and unbinding, making and ending queue pairs. Also run under the thread sanitizer. */
+/* What several threads do at once: posting to one queue pair, taking registrations away under
+ * operations that use them, binding and unbinding, making and ending queue pairs. Also run under
+ * the thread sanitizer. */
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -99,7 +100,8 @@ static void run_with_users(struct shared *x, void (*change)(struct shared *x, ui
 	assert_false(atomic_load(&x->failed));
 }
 
-/* Register, let it be used, deregister, and only then unmap: if anybody still touched it, it would not be there. */
+/* Register, let it be used, deregister, and only then unmap: if anybody still touched it, it would
+ * not be there. */
 static void register_and_take_away(struct shared *x, uint32_t round)
 {
 	struct side *b = &x->w->b;
@@ -123,7 +125,8 @@ static void deregistration_waits_for_operations(void **state)
 {
 	struct world *w = *state;
 	if (w->port->lossy)
-		skip(); /* threads and a network on virtual time: nobody can say when a timeout is due */
+		skip(); /* threads and a network on virtual time: nobody can say when a timeout is
+		           due */
 	const uint32_t length = 15 * PAGE; /* as much as the arena holds beside it */
 	void *room = mmap(NULL, length, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	assert_true(room != MAP_FAILED);
@@ -155,7 +158,8 @@ static void binding_under_operations(void **state)
 {
 	struct world *w = *state;
 	if (w->port->lossy)
-		skip(); /* threads and a network on virtual time: nobody can say when a timeout is due */
+		skip(); /* threads and a network on virtual time: nobody can say when a timeout is
+		           due */
 	struct shared x = {.w = w, .addr = address(&w->b, 8192), .length = 8192};
 	bound = make_mw(&w->b, HDL_MW_TYPE_1);
 	run_with_users(&x, bind_elsewhere, 600);
@@ -205,7 +209,8 @@ static void many_posters_one_queue(void **state)
 {
 	struct world *w = *state;
 	if (w->port->lossy)
-		skip(); /* threads and a network on virtual time: nobody can say when a timeout is due */
+		skip(); /* threads and a network on virtual time: nobody can say when a timeout is
+		           due */
 	struct hdl_qp *qa, *qb;
 	struct shared x = {.w = w};
 	make_pair(w, NULL, &qa, &qb);
@@ -276,7 +281,8 @@ static void making_and_ending_beside_traffic(void **state)
 {
 	struct world *w = *state;
 	if (w->port->lossy)
-		skip(); /* threads and a network on virtual time: nobody can say when a timeout is due */
+		skip(); /* threads and a network on virtual time: nobody can say when a timeout is
+		           due */
 	struct hdl_qp *qa, *qb;
 	struct shared x = {.w = w};
 	pthread_t thread;

@@ -1,4 +1,5 @@
-/* SN1: a long request has many turns, and what happens between them; what one poll does, and leaves to the next. */
+/* SN1: a long request has many turns, and what happens between them; what one poll does, and leaves
+ * to the next. */
 #include "conform.h"
 
 #define LONG (3u << 20)
@@ -11,8 +12,8 @@ static void begin_long(struct world *w, struct hdl_qp *qp, uint32_t opcode, stru
 	post_rdma(qp, 1, opcode, piece(&w->a, 0, LONG), address(&w->b, 0), key);
 }
 
-/* Is a long request underway when the call that posted it returns? Else it may be over: somebody else drives, or the target does it
- * in one go. */
+/* Is a long request underway when the call that posted it returns? Else it may be over: somebody
+ * else drives, or the target does it in one go. */
 static bool has_turns(const struct world *w)
 {
 	return w->port->in_turns && !w->port->threaded;
@@ -45,7 +46,8 @@ static void sn1_what_is_posted_later_passes_a_long_one(void **state)
 	check_memory(w);
 }
 
-/* More than one turn's worth of short requests, posted in one call: all over, each in its place, the last one last. */
+/* More than one turn's worth of short requests, posted in one call: all over, each in its place,
+ * the last one last. */
 static void sn1_a_long_list_of_short_ones(void **state)
 {
 	enum { REQUESTS = 200 };

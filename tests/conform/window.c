@@ -1,5 +1,5 @@
-/* SN9 and IP3: windows, that is remote keys: any byte range, one range a key, one-shot keys; and keys taken away by a
- * peer's message. */
+/* SN9 and IP3: windows, that is remote keys: any byte range, one range a key, one-shot keys; and
+ * keys taken away by a peer's message. */
 #include "conform.h"
 
 static void try_write(struct world *w, struct hdl_qp *qa, uint32_t status, uint32_t detail,
@@ -162,7 +162,8 @@ static void sn9_zero_based(void **state)
 	key_opens(w, 0, hdl_mr_key(mr), 2002, 100);
 	key_opens(w, 7, hdl_mr_key(mr), 2009, 93);
 	key_is_refused(w, 0, hdl_mr_key(mr), 101, HDL_DETAIL_BOUNDS);
-	/* A window into it: the range is named as the region counts, the window counts as it says itself. */
+	/* A window into it: the range is named as the region counts, the window counts as it says
+	 * itself. */
 	bind = (struct hdl_bind){.mr = mr, .addr = 10, .length = 20, .access = REMOTE_ALL};
 	assert_int_equal(hdl_mw_bind(mw, &bind, &key), 0);
 	key_opens(w, 10, key, 2012, 20);
@@ -299,7 +300,8 @@ static void sn9_bind_type_1_by_request(void **state)
 	/* A null region and no length unbind. */
 	bind_by_request(w, qb, mw, two, (struct hdl_bind){0}, HDL_WC_SUCCESS, 0);
 	key_is_refused(w, address(&w->b, 200), two, 1, HDL_DETAIL_NOT_VALID);
-	/* The next request on the queue can count on the bind: the key is sent in the same breath. */
+	/* The next request on the queue can count on the bind: the key is sent in the same breath.
+	 */
 	post_recv(qa, 1, &w->a, 0, 4);
 	struct hdl_sge tell = {.addr = (uint64_t)(uintptr_t)&one, .length = 4};
 	struct hdl_send_wr send = {.wr_id = 5,
@@ -408,7 +410,8 @@ static void send_invalidate(struct world *w, struct hdl_qp *qa, struct hdl_qp *q
 		                           .qpn = hdl_qp_number(qb),
 		                           .src_qpn = hdl_qp_number(qa)});
 	} else {
-		/* IBTA section 9.9.6.3, class J: the message has arrived, and nobody but the receiver hears of the rest. */
+		/* IBTA section 9.9.6.3, class J: the message has arrived, and nobody but the
+		 * receiver hears of the rest. */
 		if (w->port->lossy) { /* the acknowledgement may be lost, and nobody repeats it */
 			struct hdl_wc wc;
 			wait_wc(w, w->a.scq, &wc);

@@ -178,7 +178,8 @@ void expect_wc(struct world *w, struct hdl_cq *cq, const struct hdl_wc *want)
 	if (want->flags & (HDL_WC_WITH_IMM | HDL_WC_WITH_INVALIDATE))
 		assert_int_equal(wc.imm, want->imm);
 	assert_int_equal(wc.src_qpn, want->src_qpn);
-	/* IP has no service level: for datagrams that came to sockets it tells UDP and IPv4 (annex A17.4.5.1). */
+	/* IP has no service level: for datagrams that came to sockets it tells UDP and IPv4 (annex
+	 * A17.4.5.1). */
 	bool told = w->port->threaded && (want->flags & HDL_WC_GRH) != 0;
 	assert_int_equal(wc.sl, !w->port->wire ? want->sl : told ? 8 | 2 : 0);
 }
@@ -380,8 +381,8 @@ void post_datagram(struct hdl_qp *qp, uint64_t wr_id, uint32_t opcode, struct hd
 	                                   .u.ud = {.ah = ah, .qpn = qpn, .qkey = qkey}});
 }
 
-/* IBTA section 8.3, written down once more. On a wire it is the IP header: UDP comes next, and two bits of the traffic class say that
- * the network may mark it (RFC 3168). */
+/* IBTA section 8.3, written down once more. On a wire it is the IP header: UDP comes next, and two
+ * bits of the traffic class say that the network may mark it (RFC 3168). */
 /* RFC 791, in the last 20 bytes of the header's place. */
 static void put_ipv4(uint8_t *ip, const struct hdl_ah_attr *to, const struct hdl_gid *from,
                      uint32_t payload)

@@ -1,5 +1,5 @@
-/* Extended reliable connections (IBTA annex A14): side a sends through an initiator, side b receives through a target into the
- * shared receive queue that each message names. */
+/* Extended reliable connections (IBTA annex A14): side a sends through an initiator, side b
+ * receives through a target into the shared receive queue that each message names. */
 #include "conform.h"
 
 /* Queue number i of side b: its completion queue, and receives from 1024 * (i + 1) on. */
@@ -195,7 +195,8 @@ static void rdma_is_of_the_queues_domain(void **state)
 	check_memory(w);
 }
 
-/* A read whose data is still owed keeps its domain when the next message names a queue of another. */
+/* A read whose data is still owed keeps its domain when the next message names a queue of another.
+ */
 static void domains_do_not_mix(void **state)
 {
 	struct world *w = *state;
@@ -277,7 +278,8 @@ static void wrong_queue_is_an_invalid_request(void **state)
 	check_memory(w);
 }
 
-/* A queue may end before the targets that fed it, and takes its completion queue's last user with it. */
+/* A queue may end before the targets that fed it, and takes its completion queue's last user with
+ * it. */
 static void ends_in_any_order(void **state)
 {
 	struct world *w = *state;

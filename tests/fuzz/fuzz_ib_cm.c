@@ -1,5 +1,5 @@
-/* Any bytes as a management datagram: what is taken comes out of the encoder again as it came, reserved bits excepted, and has an
- * addressee; what is refused is refused in words that decode. */
+/* Any bytes as a management datagram: what is taken comes out of the encoder again as it came,
+ * reserved bits excepted, and has an addressee; what is refused is refused in words that decode. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,6 +1,6 @@
-/* Any bytes as an InfiniBand packet. The first byte chooses the framing; with bit 7 the harness puts in right lengths and
- * checksums, which no fuzzer would guess. What is taken must encode to the same bytes, padding excepted, whose contents
- * nobody looks at. */
+/* Any bytes as an InfiniBand packet. The first byte chooses the framing; with bit 7 the harness
+ * puts in right lengths and checksums, which no fuzzer would guess. What is taken must encode to
+ * the same bytes, padding excepted, whose contents nobody looks at. */
 #include <assert.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -16,7 +16,8 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* All bytes but the padding, which lies before the last @behind bytes, and the checksums behind it. */
+/* All bytes but the padding, which lies before the last @behind bytes, and the checksums behind it.
+ */
 static void same(const struct ib_packet *packet, const uint8_t *a, const uint8_t *b, size_t bytes,
                  size_t behind)
 {

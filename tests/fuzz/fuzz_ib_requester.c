@@ -1,6 +1,7 @@
-/* An attacker who answers the requests of an adapter. The input is a row of records: requests that the application posts, and answers
- * (ACKs and NAKs of every kind, read responses of any length and order, atomic responses, congestion notices), with PSNs around
- * those that were sent. Whatever comes: no crash, nothing written but where a read or atomic was told to, every request completed
+/* An attacker who answers the requests of an adapter. The input is a row of records: requests that
+ * the application posts, and answers (ACKs and NAKs of every kind, read responses of any length and
+ * order, atomic responses, congestion notices), with PSNs around those that were sent. Whatever
+ * comes: no crash, nothing written but where a read or atomic was told to, every request completed
  * once at most, and what is sent again has a limit. */
 #include <assert.h>
 #include <string.h>

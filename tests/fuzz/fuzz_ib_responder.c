@@ -1,6 +1,7 @@
-/* An attacker who sends requests to the queue pairs of an adapter. The input is a row of records, each a packet with plausible
- * headers (so that the fuzzer gets past the first checks) or something that the application does meanwhile. Whatever comes: no
- * crash, no byte outside registered memory, answers that are packets, and not many times more of them than requests. */
+/* An attacker who sends requests to the queue pairs of an adapter. The input is a row of records,
+ * each a packet with plausible headers (so that the fuzzer gets past the first checks) or something
+ * that the application does meanwhile. Whatever comes: no crash, no byte outside registered memory,
+ * answers that are packets, and not many times more of them than requests. */
 #include <assert.h>
 #include <string.h>
 

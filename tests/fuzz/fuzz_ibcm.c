@@ -1,6 +1,7 @@
-/* Both ends of communication management against an attacker who says anything at any time, and programs that do anything: each byte
- * of the input is a step, messages take their fields from the bytes that follow. No state may be reached that is none, what is to
- * be sent must decode, and whoever waits knows until when. */
+/* Both ends of communication management against an attacker who says anything at any time, and
+ * programs that do anything: each byte of the input is a step, messages take their fields from the
+ * bytes that follow. No state may be reached that is none, what is to be sent must decode, and
+ * whoever waits knows until when. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,6 @@
-/* ICRC over any bytes in every framing, in one piece and in two; and the hidden IPv4 identification: the one that was
- * there is always found, and whatever is found explains the ICRC. */
+/* ICRC over any bytes in every framing, in one piece and in two; and the hidden IPv4
+ * identification: the one that was there is always found, and whatever is found explains the ICRC.
+ */
 #include <assert.h>
 #include <stddef.h>
 #include <stdint.h>

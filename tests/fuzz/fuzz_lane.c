@@ -1,6 +1,7 @@
-/* A hostile peer on the same-host path: it writes what it likes into its lane. The input is a row of records; each names
- * a queue pair and a few header fields, so that the fuzzer gets past the first checks, or is taken raw. Whatever comes, the
- * other side must not crash, must not touch memory outside what it granted, and must still answer its owner. */
+/* A hostile peer on the same-host path: it writes what it likes into its lane. The input is a row
+ * of records; each names a queue pair and a few header fields, so that the fuzzer gets past the
+ * first checks, or is taken raw. Whatever comes, the other side must not crash, must not touch
+ * memory outside what it granted, and must still answer its owner. */
 #include <assert.h>
 #include <stdint.h>
 #include <stdlib.h>

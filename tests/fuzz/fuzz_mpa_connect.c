@@ -1,5 +1,5 @@
-/* Any octets as an MPA Request or Reply: what is taken must come out of the encoder again as it came, but for what the
- * RFCs say is not looked at, and must not change when more is known. */
+/* Any octets as an MPA Request or Reply: what is taken must come out of the encoder again as it
+ * came, but for what the RFCs say is not looked at, and must not change when more is known. */
 #include "wire/mpa_connect.h"
 
 #include <stdlib.h>

@@ -1,5 +1,6 @@
-/* Any octets as a TCP stream of FPDUs: never read or write out of bounds, and however the stream is cut, the same ULPDUs
- * and the same verdict come out. The first octet picks markers, CRC, the buffer and the length of the runs. */
+/* Any octets as a TCP stream of FPDUs: never read or write out of bounds, and however the stream is
+ * cut, the same ULPDUs and the same verdict come out. The first octet picks markers, CRC, the
+ * buffer and the length of the runs. */
 #include "wire/mpa_stream.h"
 
 #include <stdlib.h>

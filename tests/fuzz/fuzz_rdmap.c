@@ -1,5 +1,5 @@
-/* Any octets as a DDP segment: a verdict with a Terminate for each, or a segment that the encoder makes again and that
- * reads as the same. */
+/* Any octets as a DDP segment: a verdict with a Terminate for each, or a segment that the encoder
+ * makes again and that reads as the same. */
 #include "wire/rdmap.h"
 #include "wire/rdmap_terminate.h"
 
@@ -41,7 +41,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 		abort();
 	if (s.opcode != RDMAP_TERMINATE && out_bytes + s.payload_bytes != bytes)
 		abort();
-	/* An error that nobody registered may be read as siw's order of bits once its flags are gone. */
+	/* An error that nobody registered may be read as siw's order of bits once its flags are
+	 * gone. */
 	if (s.opcode == RDMAP_TERMINATE &&
 	    rdmap_error_find(s.u.terminate.layer, s.u.terminate.etype, s.u.terminate.code) ==
 	            RDMAP_ERROR_COUNT)

@@ -1,8 +1,9 @@
-/* A peer's protection table, read by us: entries, arena and the request are all the fuzzer's. Whatever they say, nothing outside
- * the two arrays is read, and what is granted stays within what was asked.
+/* A peer's protection table, read by us: entries, arena and the request are all the fuzzer's.
+ * Whatever they say, nothing outside the two arrays is read, and what is granted stays within what
+ * was asked.
  *
- * Input: 4 entries of 64 bytes, then the request (addr, length, skip, bytes: 8 each; key, pd, qpn: 4 each; side, access,
- * windows_only: 1 each; 1 unused), then the words of the arena. */
+ * Input: 4 entries of 64 bytes, then the request (addr, length, skip, bytes: 8 each; key, pd, qpn:
+ * 4 each; side, access, windows_only: 1 each; 1 unused), then the words of the arena. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -63,7 +64,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 	/* A writer that never ends is waited for; the wait itself is tested elsewhere. */
 	for (uint32_t i = 0; i < SLOTS; i++)
 		atomic_fetch_and(&slots[i].words[0], ~(uint64_t)1);
-	/* So that keys find it: without tags and secrets a name is the index, which every second entry bears. */
+	/* So that keys find it: without tags and secrets a name is the index, which every second
+	 * entry bears. */
 	for (uint32_t i = 0; i < SLOTS; i += 2)
 		slots[i].words[7] = (slots[i].words[7] & ~0xffff0000ull) | (uint64_t)i << 16;
 	size_t words = (bytes - fixed) / sizeof(uint64_t);

@@ -87,7 +87,8 @@ void end_open(struct end *end)
 		end_connect(end, i);
 }
 
-/* A reliable datagram queue pair needs no way; its context does, and what is under way in it ends. */
+/* A reliable datagram queue pair needs no way; its context does, and what is under way in it ends.
+ */
 static void connect_context(struct end *end, struct hdl_qp_attr *a)
 {
 	int bad = 0;

@@ -1,5 +1,6 @@
-/* The victim of the packet fuzzers: an adapter on a wire whose other end is the fuzzer. It has a queue pair of every type, memory in
- * the midst of more memory that nobody may touch, and a carrier that counts what leaves. */
+/* The victim of the packet fuzzers: an adapter on a wire whose other end is the fuzzer. It has a
+ * queue pair of every type, memory in the midst of more memory that nobody may touch, and a carrier
+ * that counts what leaves. */
 #ifndef FUZZ_IB_END_H
 #define FUZZ_IB_END_H
 

@@ -1,6 +1,7 @@
-/* A fuzz harness without a fuzzer: runs every file of the corpus through it, and every prefix of a short file, since a
- * truncated packet is what a decoder meets most. Arguments are files and directories; that nothing crashes is the
- * test, and the sanitizers make it a sharp one: each input lies in a block of exactly its own size. */
+/* A fuzz harness without a fuzzer: runs every file of the corpus through it, and every prefix of a
+ * short file, since a truncated packet is what a decoder meets most. Arguments are files and
+ * directories; that nothing crashes is the test, and the sanitizers make it a sharp one: each input
+ * lies in a block of exactly its own size. */
 #include <dirent.h>
 #include <stdint.h>
 #include <stdio.h>

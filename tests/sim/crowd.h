@@ -1,6 +1,6 @@
-/* Many hosts and one, on one line: the rig of the scenarios that measure how connections share a network. Each sender has a
- * connection to the receiver, host 0, and keeps long messages going; whoever sends, the data goes into the receiver's door
- * (simnet.h). Also used by bench/incast.c. */
+/* Many hosts and one, on one line: the rig of the scenarios that measure how connections share a
+ * network. Each sender has a connection to the receiver, host 0, and keeps long messages going;
+ * whoever sends, the data goes into the receiver's door (simnet.h). Also used by bench/incast.c. */
 #ifndef SIM_CROWD_H
 #define SIM_CROWD_H
 

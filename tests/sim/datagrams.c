@@ -1,6 +1,7 @@
-/* 'datagrams': hosts that send each other reliable datagrams, RDMA and atomics through end-to-end contexts, over a network with
- * faults. MISSION SN2, X4. Judged: every request completes once; what succeeded was delivered once, in the order of its queue pair
- * and context, with the right bytes; one message is in flight a context; what fails is a message, unless the peer does not answer. */
+/* 'datagrams': hosts that send each other reliable datagrams, RDMA and atomics through end-to-end
+ * contexts, over a network with faults. MISSION SN2, X4. Judged: every request completes once; what
+ * succeeded was delivered once, in the order of its queue pair and context, with the right bytes;
+ * one message is in flight a context; what fails is a message, unless the peer does not answer. */
 #include "datagrams.h"
 
 #include <stdlib.h>

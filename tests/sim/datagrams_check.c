@@ -1,4 +1,5 @@
-/* The checker of the 'datagrams' scenario: what must be true of each packet, each completion, and of the end. */
+/* The checker of the 'datagrams' scenario: what must be true of each packet, each completion, and
+ * of the end. */
 #include "datagrams.h"
 
 #include <string.h>
@@ -108,8 +109,8 @@ static bool is_plausible(const struct dg *w, const struct dg_request *r, uint32_
 	}
 }
 
-/* A message that ended so: who knows whether it was executed? (A refusal for want of a receive that comes late or twice counts like a
- * new one.) */
+/* A message that ended so: who knows whether it was executed? (A refusal for want of a receive that
+ * comes late or twice counts like a new one.) */
 static bool is_uncertain(const struct dg *w, uint32_t status)
 {
 	return (status == HDL_WC_RNR_RETRY_EXC_ERR && !w->faultless) ||

@@ -1,6 +1,7 @@
-/* Raw datagrams in the 'datagrams' scenario: each host has a queue pair for one next header and its own address, and sends to all. On
- * the links they are InfiniBand's raw IPv6 packets (LRH, datagram, VCRC). They may be lost, doubled and late, as the network
- * likes; never wrong, nor for somebody else; and without faults each comes once. */
+/* Raw datagrams in the 'datagrams' scenario: each host has a queue pair for one next header and its
+ * own address, and sends to all. On the links they are InfiniBand's raw IPv6 packets (LRH,
+ * datagram, VCRC). They may be lost, doubled and late, as the network likes; never wrong, nor for
+ * somebody else; and without faults each comes once. */
 #include "wire/ip_headers.h" /* before the host's: some of its names are macros there */
 
 #include "datagrams.h"

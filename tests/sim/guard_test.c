@@ -1,5 +1,5 @@
-/* The guard over the processor time of worlds: who computes for ever without an event is stopped in words, who computes long in
- * many events is not. Usage: sim-guard SIM-WORLDS. */
+/* The guard over the processor time of worlds: who computes for ever without an event is stopped in
+ * words, who computes long in many events is not. Usage: sim-guard SIM-WORLDS. */
 #include "guard.h"
 
 #include <setjmp.h>

@@ -1,5 +1,6 @@
-/* 'incast': thirty-two senders into one receiver, over a line with a short buffer that marks and drops (MISSION SN3). The line stays
- * full, everybody has a fair share of it, nothing fails; and one sender alone has all of it, two come to share it. */
+/* 'incast': thirty-two senders into one receiver, over a line with a short buffer that marks and
+ * drops (MISSION SN3). The line stays full, everybody has a fair share of it, nothing fails; and
+ * one sender alone has all of it, two come to share it. */
 #include "scenario.h"
 
 #include "crowd.h"

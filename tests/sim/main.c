@@ -160,7 +160,8 @@ static bool run_kept(const struct options *options, struct tally *tally)
 	return good;
 }
 
-/* Of @count seeds those scenarios get fewer that `make test` gives few: some runs are many worlds. */
+/* Of @count seeds those scenarios get fewer that `make test` gives few: some runs are many worlds.
+ */
 static uint64_t share_of(const struct scenario *scenario, uint64_t count)
 {
 	uint64_t share = scenario->test_seeds >= FULL_SHARE

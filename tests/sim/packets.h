@@ -1,8 +1,8 @@
 /* The world of the 'packets' scenario: hosts that send each other numbered packets, and what the
  * checker remembers of each.
  *
- * A packet is a RoCEv2 datagram (packets_wire.c). Its kind, headers and payload come from its seed, so
- * the checker can tell what every byte must be. */
+ * A packet is a RoCEv2 datagram (packets_wire.c). Its kind, headers and payload come from its seed,
+ * so the checker can tell what every byte must be. */
 #ifndef SIM_PACKETS_H
 #define SIM_PACKETS_H
 

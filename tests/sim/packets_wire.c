@@ -1,5 +1,5 @@
-/* The packets of the 'packets' scenario: RoCEv2 datagrams of many opcodes over IPv4 and IPv6, made by the encoders that
- * the transports use and judged by their decoders. */
+/* The packets of the 'packets' scenario: RoCEv2 datagrams of many opcodes over IPv4 and IPv6, made
+ * by the encoders that the transports use and judged by their decoders. */
 #include "packets.h"
 
 #include "wire/ib_opcode.h"

@@ -1,6 +1,7 @@
-/* 'migration': the line that a connection uses is cut while messages are on it (MISSION SN3). They go on along the alternate path;
- * nothing is lost, nothing comes twice. 'striping': a connection uses two lines at a time; it is nearly twice as fast, and when one of
- * them is cut it goes on with the other. */
+/* 'migration': the line that a connection uses is cut while messages are on it (MISSION SN3). They
+ * go on along the alternate path; nothing is lost, nothing comes twice. 'striping': a connection
+ * uses two lines at a time; it is nearly twice as fast, and when one of them is cut it goes on with
+ * the other. */
 #include "scenario.h"
 
 #include "ways.h"

@@ -1,6 +1,7 @@
-/* One adapter at a network of the simulator: what the rigs that measure (crowd.c, ways.c) have at each end. It is driven by the packets
- * that arrive and at the times that it asks for, and sends no more at once than its lines take. Where packets go, and what is
- * said in them, is up to the rig. */
+/* One adapter at a network of the simulator: what the rigs that measure (crowd.c, ways.c) have at
+ * each end. It is driven by the packets that arrive and at the times that it asks for, and sends no
+ * more at once than its lines take. Where packets go, and what is said in them, is up to the rig.
+ */
 #ifndef SIM_STATION_H
 #define SIM_STATION_H
 
@@ -26,7 +27,8 @@ struct station_config {
 	uint64_t bandwidth_bps; /* of each line */
 	uint32_t room_bytes;    /* that it sends at once */
 	void *rig;
-	/* A packet leaves; @context is the station. The rig sends it on, and says by station_busy() which line took it. */
+	/* A packet leaves; @context is the station. The rig sends it on, and says by station_busy()
+	 * which line took it. */
 	void (*out)(void *context, const struct path *path, const uint8_t *payload, size_t bytes);
 	/* Completions may be there. */
 	void (*collect)(struct station *station);
@@ -53,7 +55,8 @@ void station_busy(struct station *station, uint32_t line, size_t bytes);
 void station_drive(struct station *station);
 /* A queue pair for @depth requests each way; NULL: there was no memory. */
 struct hdl_qp *station_qp(struct station *station, uint32_t depth);
-/* From RESET to RTS with @attr, which says everything but the states. @on_ready, @on_send: attributes besides the usual ones. */
+/* From RESET to RTS with @attr, which says everything but the states. @on_ready, @on_send:
+ * attributes besides the usual ones. */
 bool station_connect(struct hdl_qp *qp, struct hdl_qp_attr attr, uint32_t on_ready,
                      uint32_t on_send);
 /* After its queue pairs are gone. */

@@ -1,4 +1,5 @@
-/* The rig of the scenarios about paths; see ways.h. Each end is two hosts of the network, one a line. */
+/* The rig of the scenarios about paths; see ways.h. Each end is two hosts of the network, one a
+ * line. */
 #include "ways.h"
 
 #include <stdlib.h>

@@ -1,5 +1,6 @@
-/* Two hosts with two lines between them: the rig of the scenarios about paths. Host A sends numbered messages to host B, which checks
- * that each of them arrives once, in order and whole. A line can be cut while they do. */
+/* Two hosts with two lines between them: the rig of the scenarios about paths. Host A sends
+ * numbered messages to host B, which checks that each of them arrives once, in order and whole. A
+ * line can be cut while they do. */
 #ifndef SIM_WAYS_H
 #define SIM_WAYS_H
 
@@ -27,8 +28,8 @@ struct ways_config {
 struct ways_result {
 	double goodput;    /* bytes a second that arrived */
 	uint64_t messages; /* that arrived */
-	uint64_t
-	        failed; /* requests that did not succeed, messages that were wrong, doubled or out of order */
+	uint64_t failed; /* requests that did not succeed, messages that were wrong, doubled or out
+	                    of order */
 	uint64_t migrated;   /* events, at both ends */
 	uint64_t longest_ns; /* without a message that arrived */
 	uint64_t hash;

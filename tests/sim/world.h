@@ -1,16 +1,18 @@
-/* The worlds of the 'adapters' and 'wire' scenarios: up to eight adapters in one thread on virtual time, what they are made to
- * do, and what the checker knows of it. In the one they are joined by lanes, in the other they reach each other by packets
- * through a network that is not kind to them.
+/* The worlds of the 'adapters' and 'wire' scenarios: up to eight adapters in one thread on virtual
+ * time, what they are made to do, and what the checker knows of it. In the one they are joined by
+ * lanes, in the other they reach each other by packets through a network that is not kind to them.
  *
- *   host      an adapter with its domains, completion queues and shared receive queues; a dead one makes room for a new one
+ *   host      an adapter with its domains, completion queues and shared receive queues; a dead one
+ *             makes room for a new one
  *   root      a block of memory with a shadow that says what every byte of it must be
  *   opening   a region or window: a key that opens a range of a root
  *   wqp       a queue pair; two of them and their successive connections (epochs) are a conn
- *   request   a posted work request; its claims say which ranges it may read or change while it is in flight
+ *   request   a posted work request; its claims say which ranges it may read or change while it is
+ *             in flight
  *
- * The rule that makes every byte predictable: no request is posted that may change a range on which another one that
- * is in flight has a claim. So at any time a byte is what the shadow says, or what the one request that claims it
- * brings. */
+ * The rule that makes every byte predictable: no request is posted that may change a range on
+ * which another one that is in flight has a claim. So at any time a byte is what the shadow says,
+ * or what the one request that claims it brings. */
 #ifndef SIM_WORLD_H
 #define SIM_WORLD_H
 
@@ -160,7 +162,8 @@ struct line {
 	bool lossy;   /* its completions may be lost to an overrun */
 };
 
-/* What one side of a connection sent during an epoch, and how much of it the other side has seen received. */
+/* What one side of a connection sent during an epoch, and how much of it the other side has seen
+ * received. */
 struct stream {
 	uint32_t *ids;
 	uint32_t count, capacity, taken;
@@ -230,8 +233,8 @@ struct host {
 	uint32_t cq_count;
 	struct wsrq srqs[WORLD_MAX_SRQS];
 	uint32_t srq_count;
-	struct hdl_xrcd *
-	        xrcd; /* of the wire, as is its shared receive queue, for which all targets of the host receive */
+	struct hdl_xrcd *xrcd; /* of the wire, as is its shared receive queue, for which all targets
+	                          of the host receive */
 	struct wsrq xrc_srq;
 	struct hdl_ah *ahs[WORLD_MAX_PDS][WORLD_MAX_HOSTS];
 	uint64_t stall_after_ns; /* not stalled again before */
@@ -339,7 +342,8 @@ struct root *root_make(struct world *w, struct host *host, bool atomic);
 void root_out(const struct root *root, const uint8_t *block, uint32_t at, void *out,
               uint32_t bytes);
 void root_in(struct root *root, uint8_t *block, uint32_t at, const void *in, uint32_t bytes);
-/* A random range of @bytes of @opening that a request may read, or with @write change. False: none was found. */
+/* A random range of @bytes of @opening that a request may read, or with @write change. False: none
+ * was found. */
 bool root_pick(struct world *w, const struct opening *opening, uint32_t bytes, bool write,
                uint32_t *at);
 struct claim *claim_add(struct request *r, struct opening *via, uint32_t at, uint32_t bytes,
@@ -347,7 +351,8 @@ struct claim *claim_add(struct request *r, struct opening *via, uint32_t at, uin
 void claim_release(struct claim *claim);
 /* Does the memory hold what the request brings? */
 bool claim_is_placed(const struct claim *claim);
-/* What is there is either the shadow's or the request's: the memory becomes the shadow, the claim ends. */
+/* What is there is either the shadow's or the request's: the memory becomes the shadow, the claim
+ * ends. */
 void claim_settle(struct world *w, struct claim *claim);
 /* The memory is what the shadow says. */
 bool claim_is_untouched(const struct claim *claim);
@@ -378,7 +383,8 @@ struct opening *opening_pick(struct world *w, const struct host *host, uint32_t 
 struct opening *opening_pick_stale(struct world *w, const struct host *host);
 /* The key of @opening opens something from now on. */
 void opening_log_key(struct world *w, const struct opening *opening);
-/* Has the key that @r must not be able to use become one that opens something since? Instances have 8 bits. */
+/* Has the key that @r must not be able to use become one that opens something since? Instances have
+ * 8 bits. */
 bool opening_key_came_back(const struct world *w, const struct request *r);
 uint64_t opening_address(const struct opening *opening, uint32_t at);
 /* For a bind or registration: what @opening will be. False: nothing to bind. */
@@ -396,7 +402,8 @@ void wire_partition(struct world *w, struct host *host);
 int wire_stall(struct world *w, uint32_t index, uint64_t until_ns);
 void wire_wake(struct world *w, uint32_t index);
 void wire_kill(struct world *w, uint32_t index);
-/* Give an end of @conn, whose attributes for RTR are @attr, its second path. What to add to the mask. */
+/* Give an end of @conn, whose attributes for RTR are @attr, its second path. What to add to the
+ * mask. */
 uint32_t wire_stripe(const struct world *w, const struct conn *conn, struct hdl_qp_attr *attr);
 /* From now on nothing is cut, and mostly nothing lost. */
 void wire_heal(struct world *w);

@@ -1,6 +1,7 @@
-/* 'adapters': two to eight adapters in one thread, joined pairwise by loop ports, driven at random times through the
- * public interface by random applications, with faults. 'wire': the same on a network of packets. MISSION X4, SN1, SN2, IP2 to
- * IP5. The checker knows what every byte must be; see world.h. */
+/* 'adapters': two to eight adapters in one thread, joined pairwise by loop ports, driven at random
+ * times through the public interface by random applications, with faults. 'wire': the same on a
+ * network of packets. MISSION X4, SN1, SN2, IP2 to IP5. The checker knows what every byte must be;
+ * see world.h. */
 #include "world.h"
 
 #include <inttypes.h>
@@ -225,7 +226,8 @@ static void settle(struct world *w)
 	}
 }
 
-/* Everything to the error state: what is left is flushed. Then the checker's last look, and an orderly end. */
+/* Everything to the error state: what is left is flushed. Then the checker's last look, and an
+ * orderly end. */
 static void take_down(struct world *w)
 {
 	for (uint32_t i = 0; i < w->qp_count; i++) {

@@ -1,6 +1,6 @@
-/* The checker, atomics: the values that the requests on a word found must form one sequence from its first value to its
- * last, each request once. Values are random numbers of 64 bits, so there is at most one such sequence. Requests that
- * failed may have been executed or not. */
+/* The checker, atomics: the values that the requests on a word found must form one sequence from
+ * its first value to its last, each request once. Values are random numbers of 64 bits, so there is
+ * at most one such sequence. Requests that failed may have been executed or not. */
 #include "world.h"
 
 #include <stdlib.h>
@@ -32,14 +32,16 @@ static uint64_t after(const struct request *r, uint64_t value)
 	return value == r->compare_add ? r->swap : value;
 }
 
-/* Can the rest be executed from @value on, so that @last is left? @known: successes that are not used yet. */
+/* Can the rest be executed from @value on, so that @last is left? @known: successes that are not
+ * used yet. */
 static bool explain(struct chain *chain, uint64_t value, uint32_t known)
 {
 	if (chain->steps++ > SEARCH_STEPS)
 		return true; /* too many that failed: no verdict */
 	if (known == 0 && value == chain->last)
 		return true;
-	/* A success that found this value must come now, and one that changes nothing may as well. */
+	/* A success that found this value must come now, and one that changes nothing may as well.
+	 */
 	for (int changing = 0; changing < 2; changing++) {
 		for (uint32_t i = 0; i < chain->count; i++) {
 			const struct request *r = chain->ops[i];

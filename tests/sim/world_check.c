@@ -1,5 +1,5 @@
-/* The checker, completions: every request completes once, in the order of its queue, with a status that its situation
- * allows; what succeeded is in place. */
+/* The checker, completions: every request completes once, in the order of its queue, with a status
+ * that its situation allows; what succeeded is in place. */
 #include "world.h"
 
 #include <string.h>
@@ -77,7 +77,8 @@ static void touch_done(struct world *w, struct opening *o)
 void check_done(struct world *w, struct request *r)
 {
 	r->state = REQUEST_DONE;
-	/* A message or write that an unreliable connection loses on the way may end well before its pieces are looked at. */
+	/* A message or write that an unreliable connection loses on the way may end well before its
+	 * pieces are looked at. */
 	bool lost = r->qp->type == HDL_QP_UD ? world_has(w, FAULT_KILL) : r->qp->reasons != 0;
 	bool looked_at = reliable(r) || (r->bad_local && !lost);
 	/* That the key could not be invalidated, the receiver alone hears. */
@@ -127,7 +128,8 @@ void check_done(struct world *w, struct request *r)
 			touch_done(w, r->claims[i].via);
 }
 
-/* Behind a request that the peer refused nothing was executed (IBTA section 9.7.2: requests are executed in order). */
+/* Behind a request that the peer refused nothing was executed (IBTA section 9.7.2: requests are
+ * executed in order). */
 static void check_unexecuted(struct world *w, struct request *r)
 {
 	r->unexecuted = true;
@@ -145,7 +147,8 @@ static void check_unexecuted(struct world *w, struct request *r)
 	}
 }
 
-/* It failed: what it may have changed stays claimed, because a copy of it may still be on its way. */
+/* It failed: what it may have changed stays claimed, because a copy of it may still be on its way.
+ */
 static void check_failed(struct world *w, struct request *r)
 {
 	(void)w;
@@ -283,9 +286,11 @@ static void check_sent(struct world *w, struct request *r, const struct hdl_wc *
 	if (r->line->failed && wc->status != HDL_WC_WR_FLUSH_ERR)
 		world_fail(w, "request %u behind one that failed: %s", r->id,
 		           hdl_wc_status_str(wc->status));
-	/* Not an error of our own memory: a repetition may meet it when the peer has executed the first copy. Nor a read on the wire:
-	 * its first copy may have been answered, what is behind it executed, and the memory gone before the answer was asked for again. Nor
-	 * receiver-not-ready there: a late word of it may cross a repetition that finds a receive. */
+	/* Not an error of our own memory: a repetition may meet it when the peer has executed the
+	 * first copy. Nor a read on the wire: its first copy may have been answered, what is behind
+	 * it executed, and the memory gone before the answer was asked for again. Nor
+	 * receiver-not-ready there: a late word of it may cross a repetition that finds a receive.
+	 */
 	bool wire = r->host->cable != NULL;
 	bool repeated = wire && r->opcode == HDL_OP_READ;
 	bool late = wire && wc->status == HDL_WC_RNR_RETRY_EXC_ERR;
@@ -298,7 +303,8 @@ static void check_sent(struct world *w, struct request *r, const struct hdl_wc *
 		         wc->status == HDL_WC_RNR_RETRY_EXC_ERR);
 	else if (r->line->refused && !r->line->lossy)
 		check_unexecuted(w, r);
-	/* What the peer said, or did not say, is the end of a reliable connection (IBTA section 10.3.1.7). */
+	/* What the peer said, or did not say, is the end of a reliable connection (IBTA
+	 * section 10.3.1.7). */
 	if (!r->line->failed && wc->status >= HDL_WC_REM_INV_REQ_ERR && reliable(r) &&
 	    r->line == r->qp->sends && wqp_state(r->qp) != HDL_QPS_ERR)
 		world_fail(w, "request %u failed, but its queue pair is in state %u", r->id,

@@ -1,5 +1,5 @@
-/* 'adapters-coverage', 'wire-coverage': over a few hundred seeds everything happens that the checker claims to have an eye on; else it
- * would say nothing. */
+/* 'adapters-coverage', 'wire-coverage': over a few hundred seeds everything happens that the
+ * checker claims to have an eye on; else it would say nothing. */
 #include "world.h"
 
 #include <inttypes.h>
@@ -78,7 +78,8 @@ static void run_coverage(struct scenario_run *run, enum world_network network)
 	for (uint32_t i = 0; i < HDL_EVENT_TYPE_COUNT; i++)
 		if (i != HDL_EVENT_LOST && i != HDL_EVENT_SRQ_ERR && i != HDL_EVENT_PATH_MIG &&
 		    i != HDL_EVENT_PATH_MIG_ERR)
-			/* There is no agent in a simulated world, and on a wire nobody tells of a death. */
+			/* There is no agent in a simulated world, and on a wire nobody tells of a
+			 * death. */
 			if (i != HDL_EVENT_AGENT_CHANGED &&
 			    (i != HDL_EVENT_PEER_GONE || network == WORLD_LANES))
 				must_happen(run, "event", i, tally.events[i]);

@@ -1,5 +1,5 @@
-/* The workload: what an application does next, receives, and posts that must be refused. world_send.c has the requests
- * for send queues. */
+/* The workload: what an application does next, receives, and posts that must be refused.
+ * world_send.c has the requests for send queues. */
 #include "world.h"
 
 #include <stdlib.h>
@@ -246,7 +246,8 @@ static void memory_step(struct world *w, struct host *host)
 		opening_share(w, host);
 		break;
 	default:
-		/* Nobody uses it: it may go without harm, and its memory comes back under another key. */
+		/* Nobody uses it: it may go without harm, and its memory comes back under another
+		 * key. */
 		if (o->host == host && o->root && !o->root->claims && !o->root->gone &&
 		    !o->root->atomic && o->windows == 0 &&
 		    (o->kind == OPENING_RUN || o->kind == OPENING_PAGES)) {

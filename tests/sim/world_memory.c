@@ -1,5 +1,5 @@
-/* The memory of the world: blocks with shadows, who may change which range of them at the moment, and the comparison of
- * every byte. */
+/* The memory of the world: blocks with shadows, who may change which range of them at the moment,
+ * and the comparison of every byte. */
 #include "world.h"
 
 #include <stdlib.h>
@@ -12,7 +12,8 @@
 #define SMALL_PAGES 8u
 #define PAGE_SPREAD 12u
 
-/* Some pages of the block in any order; those left out, and what lies before and behind, are guards. */
+/* Some pages of the block in any order; those left out, and what lies before and behind, are
+ * guards. */
 static void draw_pages(struct world *w, struct root *root, uint32_t block_pages)
 {
 	uint32_t order[WORLD_MAX_PAGES];
@@ -289,8 +290,8 @@ void world_sweep(struct world *w)
 	}
 }
 
-/* The addresses stay taken, so that no other mapping can come to lie there: what the registration still names is
- * nothing, for certain. */
+/* The addresses stay taken, so that no other mapping can come to lie there: what the registration
+ * still names is nothing, for certain. */
 void root_unmap(struct world *w, struct root *root)
 {
 	root->gone = true;

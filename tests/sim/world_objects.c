@@ -116,8 +116,8 @@ bool host_open(struct world *w)
 	return good;
 }
 
-/* Every queue pair, memory, completion: gone without a word. What the adapter allocated for them is freed here: the
- * memory of a dead process does not outlive it. */
+/* Every queue pair, memory, completion: gone without a word. What the adapter allocated for them is
+ * freed here: the memory of a dead process does not outlive it. */
 void host_forget(struct world *w, struct host *host)
 {
 	for (uint32_t i = 0; i < w->qp_count; i++) {
@@ -253,8 +253,8 @@ static uint32_t draw_max_message(struct world *w)
 	}
 }
 
-/* Draws are made one after the other: in an initializer the compiler would choose their order, and a seed would be another
- * world with another compiler. */
+/* Draws are made one after the other: in an initializer the compiler would choose their order, and
+ * a seed would be another world with another compiler. */
 static void draw_qp(struct world *w, struct wqp *qp)
 {
 	struct host *host = qp->host;
@@ -363,7 +363,8 @@ struct wqp *wqp_pick(struct world *w, const struct host *host)
 void wqp_destroy(struct world *w, struct wqp *qp)
 {
 	world_say(w, "host %u destroys qp %u", qp->host->index, (unsigned)(qp - w->qps));
-	/* A shared receive does not say of which connection it was: leave none to be taken later. */
+	/* A shared receive does not say of which connection it was: leave none to be taken later.
+	 */
 	if (qp->srq)
 		check_drain(w, qp->host, qp->recv_cq);
 	int error = hdl_qp_destroy(qp->qp);
@@ -479,9 +480,9 @@ static void late_side(struct sim *sim, void *context, uint64_t arg)
 	to_ready(w, conn->side[side]);
 }
 
-/* Where the packets of a new connection begin to count. On the wire some of the last one may still be on their way: the numbers
- * of the two lie far apart, as they do where connections are made with care (IBTA section 12.9.8.3.1, TimeWait). The first ones
- * wrap around at 2^24. */
+/* Where the packets of a new connection begin to count. On the wire some of the last one may still
+ * be on their way: the numbers of the two lie far apart, as they do where connections are made with
+ * care (IBTA section 12.9.8.3.1, TimeWait). The first ones wrap around at 2^24. */
 static void draw_psns(struct world *w, struct conn *conn)
 {
 	for (int i = 0; i < 2; i++)

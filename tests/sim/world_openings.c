@@ -286,8 +286,8 @@ void opening_bind_call(struct world *w, struct host *host)
 	          o->length, o->at, o->access, o->key.v);
 }
 
-/* A region was removed: the windows on it were one-touch windows that have been touched, else it would be busy. A bind
- * that is posted and not executed will fail. */
+/* A region was removed: the windows on it were one-touch windows that have been touched, else it
+ * would be busy. A bind that is posted and not executed will fail. */
 static void leave_windows(struct world *w, struct opening *region)
 {
 	for (uint32_t i = 0; i < w->opening_count; i++) {

@@ -1,4 +1,5 @@
-/* The checker, receives: which message a completion brought, whether it was its turn, and every byte of it. */
+/* The checker, receives: which message a completion brought, whether it was its turn, and every
+ * byte of it. */
 #include "world.h"
 
 #include <string.h>
@@ -30,7 +31,8 @@ static bool holds(const struct request *r, uint32_t from, const uint8_t *data, u
 	return true;
 }
 
-/* A message that was pulled from memory which was taken away half-way leaves bytes in a buffer that a later one gets. */
+/* A message that was pulled from memory which was taken away half-way leaves bytes in a buffer that
+ * a later one gets. */
 static bool left_by_another(const struct world *w, const struct host *host, uint32_t i,
                             uint8_t byte)
 {
@@ -70,7 +72,8 @@ static bool fits_completion(const struct request *m, const struct hdl_wc *wc, ui
 	uint32_t expected = immediate                             ? HDL_WC_WITH_IMM
 	                    : m->opcode == HDL_OP_SEND_INVALIDATE ? HDL_WC_WITH_INVALIDATE
 	                                                          : 0;
-	/* A connection's packets do not tell who sent them: one may be left over from the peer's predecessor. */
+	/* A connection's packets do not tell who sent them: one may be left over from the peer's
+	 * predecessor. */
 	bool anonymous = m->qp->type == HDL_QP_UC && m->host->cable;
 	if (flags != expected || wc->byte_len != m->length + header ||
 	    (wc->src_qpn != m->qpn && !anonymous) ||
@@ -83,7 +86,8 @@ static bool fits_completion(const struct request *m, const struct hdl_wc *wc, ui
 	return in_place || holds(r, header, m->data, m->length);
 }
 
-/* Reliable: the next message and no other, unless the sender flushed some and went on (seed 004 figure 11 option 1). */
+/* Reliable: the next message and no other, unless the sender flushed some and went on (seed 004
+ * figure 11 option 1). */
 static struct request *next_message(struct world *w, struct wqp *qp, const struct request *r,
                                     const struct hdl_wc *wc)
 {
@@ -104,8 +108,8 @@ static struct request *next_message(struct world *w, struct wqp *qp, const struc
 	return NULL;
 }
 
-/* Unreliable: messages are lost, but never double and never change places; but for datagrams, which have no order of their own, on a
- * network that does so. */
+/* Unreliable: messages are lost, but never double and never change places; but for datagrams, which
+ * have no order of their own, on a network that does so. */
 static struct request *any_message(struct world *w, struct stream *stream, uint32_t to_qpn,
                                    const struct request *r, const struct hdl_wc *wc,
                                    uint32_t header)
@@ -149,7 +153,8 @@ static struct request *find_message(struct world *w, struct wqp *qp, const struc
 		return find_datagram(w, qp, r, wc);
 	if (wqp_reliable(qp))
 		return next_message(w, qp, r, wc);
-	/* An unreliable connection does not number its messages: one of a former epoch may arrive. */
+	/* An unreliable connection does not number its messages: one of a former epoch may arrive.
+	 */
 	for (uint32_t e = 1; e <= qp->conn->epoch; e++) {
 		struct request *m =
 		        any_message(w, &qp->conn->streams[e][1 - qp->side], qp->number, r, wc, 0);

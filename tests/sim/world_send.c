@@ -1,5 +1,5 @@
-/* Requests for send queues: of every opcode, with random pieces, lengths and flags, good ones and such that a check must
- * refuse. */
+/* Requests for send queues: of every opcode, with random pieces, lengths and flags, good ones and
+ * such that a check must refuse. */
 #include "world.h"
 
 #include <stdlib.h>
@@ -105,7 +105,8 @@ static bool fenced_source(struct draft *d)
 	return true;
 }
 
-/* The data of the request: inline from a buffer that changes right after, or from registered pieces. */
+/* The data of the request: inline from a buffer that changes right after, or from registered
+ * pieces. */
 static bool local_source(struct draft *d, struct opening *first)
 {
 	struct request *r = d->r;

@@ -1,5 +1,6 @@
-/* The network of the 'wire' worlds: adapters that know each other by address and reach each other by packets, sealed as RoCEv2's
- * are, through a network that delays, loses, doubles, reorders, damages and cuts, each world in its own way. */
+/* The network of the 'wire' worlds: adapters that know each other by address and reach each other
+ * by packets, sealed as RoCEv2's are, through a network that delays, loses, doubles, reorders,
+ * damages and cuts, each world in its own way. */
 #include "world.h"
 
 #include <stdlib.h>
@@ -8,8 +9,8 @@
 #define SPARE_PACKETS    8u  /* room in the network that is not offered: packets are doubled */
 #define PATIENT_PERMILLE 25u /* with more loss than this a request may run out of retries */
 
-/* In a striped world each host is two of the simulator's, one a line; what a packet's source port says is which line it takes. A
- * partition is of the first line alone. */
+/* In a striped world each host is two of the simulator's, one a line; what a packet's source port
+ * says is which line it takes. A partition is of the first line alone. */
 static uint32_t line_of(const struct world *w, const struct path *path)
 {
 	return w->striped && (path->ip.src_port & IB_ALTERNATE_PORT) != 0 ? WORLD_MAX_HOSTS : 0;
@@ -90,7 +91,8 @@ void wire_draw(struct world *w)
 	}
 	w->busy_permille = world_chance(w, 300) ? world_draw(w, 200) : 0;
 	w->marked_permille = world_chance(w, 200) ? world_draw(w, 500) : 0;
-	/* A sender of IPv4 does not tell the identification of its packets, so one damaged packet in 65,536 looks whole. */
+	/* A sender of IPv4 does not tell the identification of its packets, so one damaged packet
+	 * in 65,536 looks whole. */
 	w->ipv4 = link->flip_permille == 0 && link->truncate_permille == 0 && world_chance(w, 400);
 	if (world_chance(w, 300))
 		w->faults |= FAULT_PARTITION;

@@ -1,4 +1,5 @@
-/* Messages about connections, and the ports of the node: what the node agent does for those who set up queue pairs. */
+/* Messages about connections, and the ports of the node: what the node agent does for those who set
+ * up queue pairs. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,13 +8,17 @@
 #include "base/log.h"
 #include "port/unixsock.h"
 
-/* An agent that is killed at the wrong moment takes what was said to it along. So long a process that ends waits until its last
- * words have left the machine, which takes no longer than it takes the agent to be scheduled, or the next one to be started; */
+/* An agent that is killed at the wrong moment takes what was said to it along. So long a process
+ * that ends waits until its last words have left the machine, which takes no longer than it takes
+ * the agent to be scheduled, or the next one to be started; */
 #define SAID_WAIT_NS 10000000000u
-/* and so long until they are answered, as a living peer does at once: the agent that hears them may be the peer's too. */
+/* and so long until they are answered, as a living peer does at once: the agent that hears them may
+ * be the peer's too. */
 #define ANSWERED_WAIT_NS 1000000000u
 
-#define FIRST_TO_BEGIN 101 /* the lowest priority that is not the compiler's: such ones end last */
+#define FIRST_TO_BEGIN \
+	101 /* the lowest priority that is not the compiler's: such ones end last \
+	                    */
 
 _Static_assert(HDL_CM_BYTES == AGENT_CM_BYTES, "a message of theirs is one of ours");
 

@@ -1,5 +1,6 @@
-/* The adapter's side of the node agent: finding or starting it, being introduced, hearing of deaths. The agent is never in
- * the data path; when it dies, links go on, and the next call that needs it starts another one. */
+/* The adapter's side of the node agent: finding or starting it, being introduced, hearing of
+ * deaths. The agent is never in the data path; when it dies, links go on, and the next call that
+ * needs it starts another one. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -34,8 +35,9 @@
 
 pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER; /* of the stack that the starter runs on */
 
-/* Where heddled is: named by HEDDLE_AGENT, beside the library, or where it was installed. What a set-uid program runs on is not
- * for its caller to choose, neither by the environment nor by a link to it in a directory of his own. */
+/* Where heddled is: named by HEDDLE_AGENT, beside the library, or where it was installed. What a
+ * set-uid program runs on is not for its caller to choose, neither by the environment nor by a link
+ * to it in a directory of his own. */
 static bool find_agent(char *path, size_t bytes)
 {
 	const char *given = secure_getenv("HEDDLE_AGENT");
@@ -45,7 +47,8 @@ static bool find_agent(char *path, size_t bytes)
 	}
 	if (getauxval(AT_SECURE) != 0)
 		return installed_find(INSTALLED_AGENT, NULL, "heddled", X_OK, path, bytes);
-	/* Of a program the name is what it was called by: perhaps a link, or a name that was looked up in PATH. */
+	/* Of a program the name is what it was called by: perhaps a link, or a name that was looked
+	 * up in PATH. */
 	Dl_info info;
 	char library[PATH_MAX] = "";
 	if (dladdr((void *)(uintptr_t)&agent_join, &info) == 0 || info.dli_fname == NULL ||
@@ -68,12 +71,14 @@ static int become_agent(void *context)
 	char *argv[] = {(char *)(uintptr_t)start->path, (char *)(uintptr_t) "--ready-fd",
 	                start->ready, NULL};
 	char *nothing[] = {NULL};
-	/* A set-uid program may be one user by now: its agent would not notice what we have not believed. */
+	/* A set-uid program may be one user by now: its agent would not notice what we have not
+	 * believed. */
 	execve(start->path, argv, getauxval(AT_SECURE) != 0 ? nothing : environ);
 	_exit(127);
 }
 
-/* Wait until the agent closes its end of the pipe: it listens, or another one does. What it writes before that is why not. */
+/* Wait until the agent closes its end of the pipe: it listens, or another one does. What it writes
+ * before that is why not. */
 static int await_ready(int ready, const char *path)
 {
 	char why[512];
@@ -100,8 +105,8 @@ static int await_ready(int ready, const char *path)
 	return -HDL_EIO;
 }
 
-/* Start heddled and wait until it listens, or another one does. Our program does not notice: no SIGCHLD, nothing for its
- * own wait() to find. */
+/* Start heddled and wait until it listens, or another one does. Our program does not notice: no
+ * SIGCHLD, nothing for its own wait() to find. */
 static int start_agent(void)
 {
 	char path[600];
@@ -120,8 +125,8 @@ static int start_agent(void)
 	fcntl(ready[1], F_SETFD, 0);
 	pthread_mutex_lock(&start_lock);
 #ifdef __SANITIZE_THREAD__
-	/* The thread sanitizer loses track of locks when a child shares our memory. Not fork(): its handlers may want
-	 * locks that our caller holds. */
+	/* The thread sanitizer loses track of locks when a child shares our memory. Not fork(): its
+	 * handlers may want locks that our caller holds. */
 	pid_t pid = _Fork();
 	if (pid == 0)
 		become_agent(&start);
@@ -174,7 +179,8 @@ static void greeting(const struct hdl_adapter *adapter, struct agent_msg *msg, b
 	}
 }
 
-/* Is it the agent of this user that listens behind @sock? Nobody else can enter the directory, unless someone was let in. */
+/* Is it the agent of this user that listens behind @sock? Nobody else can enter the directory,
+ * unless someone was let in. */
 static bool agent_link_is_ours(int sock)
 {
 	pid_t pid;
@@ -189,8 +195,8 @@ static bool agent_link_is_ours(int sock)
 	return false;
 }
 
-/* The answer to a greeting: 0 for a welcome, and @fds are the sockets that came along; 1: nobody is there any more, try
- * again; else an error, which was said. */
+/* The answer to a greeting: 0 for a welcome, and @fds are the sockets that came along; 1: nobody is
+ * there any more, try again; else an error, which was said. */
 static int hear_welcome(int sock, struct agent_msg *msg, int fds[UNIXSOCK_MAX_FDS], int *fd_count)
 {
 	int ready;
@@ -235,7 +241,8 @@ static int hear_welcome(int sock, struct agent_msg *msg, int fds[UNIXSOCK_MAX_FD
 	return -HDL_EIO;
 }
 
-/* The names that the agent gave us. The next one gives the same, as a rule: then nothing is written that others read meanwhile. */
+/* The names that the agent gave us. The next one gives the same, as a rule: then nothing is written
+ * that others read meanwhile. */
 static void take_names(struct hdl_adapter *adapter, const struct agent_msg *msg)
 {
 	if (adapter->slot == msg->u.welcome.slot && adapter->guid == msg->u.welcome.guid &&
@@ -396,7 +403,8 @@ static void agent_link_part(struct hdl_adapter *adapter, uint32_t link_id)
 {
 	struct agent_msg msg = {
 	        .version = AGENT_VERSION, .kind = AGENT_PART, .u.gone = {.link_id = link_id}};
-	/* Without agent_lock, which whoever asks may hold: this is the thread that hears, and it alone closes the socket. */
+	/* Without agent_lock, which whoever asks may hold: this is the thread that hears, and it
+	 * alone closes the socket. */
 	unixsock_send(__atomic_load_n(&adapter->agent, __ATOMIC_RELAXED), &msg, sizeof(msg), NULL,
 	              0);
 }
@@ -489,8 +497,8 @@ static void *mend(void *context)
 	return NULL;
 }
 
-/* Make ourselves known to the next agent at once, so that others can be introduced to us. In a thread of its own: until there
- * is one can take a while, and ours has deaths to see to. */
+/* Make ourselves known to the next agent at once, so that others can be introduced to us. In a
+ * thread of its own: until there is one can take a while, and ours has deaths to see to. */
 static void start_mending(struct hdl_adapter *adapter)
 {
 	sigset_t all, before;
@@ -508,7 +516,8 @@ void agent_listen(struct hdl_adapter *adapter)
 {
 	struct agent_msg msg;
 	int fds[UNIXSOCK_MAX_FDS], fd_count;
-	/* Without agent_lock: whoever looks for an agent has it, and deaths do not wait for that. */
+	/* Without agent_lock: whoever looks for an agent has it, and deaths do not wait for that.
+	 */
 	int sock = __atomic_load_n(&adapter->agent, __ATOMIC_RELAXED);
 	ssize_t got = unixsock_receive(sock, &msg, sizeof(msg), fds, &fd_count);
 	if (got == (ssize_t)sizeof(msg) && msg.version == AGENT_VERSION)
@@ -518,7 +527,8 @@ void agent_listen(struct hdl_adapter *adapter)
 			close(fds[i]);
 	if (got > 0)
 		return;
-	/* It has ended. Links go on: deaths are seen by their pidfd. Who waits for an answer asks the next agent. */
+	/* It has ended. Links go on: deaths are seen by their pidfd. Who waits for an answer asks
+	 * the next agent. */
 	pthread_mutex_lock(&adapter->agent_lock);
 	close(adapter->agent);
 	adapter->agent = -1;
@@ -601,8 +611,8 @@ int agent_tell(struct hdl_adapter *adapter, struct agent_msg *msg)
 	return result == 0 ? 0 : -HDL_EHOSTUNREACH;
 }
 
-/* The agent says that @gid stands for the node @guid (0: for none), whose first LID is @lid (0: that was not said). It was asked when
- * agent @number was the last. */
+/* The agent says that @gid stands for the node @guid (0: for none), whose first LID is @lid (0:
+ * that was not said). It was asked when agent @number was the last. */
 static void learn_alias(struct hdl_adapter *adapter, const struct hdl_gid *gid, uint64_t guid,
                         uint16_t lid, uint32_t number)
 {

@@ -1,4 +1,5 @@
-/* Looking at every process that uses Heddle, from outside: what the agent knows, and what each process shares. */
+/* Looking at every process that uses Heddle, from outside: what the agent knows, and what each
+ * process shares. */
 #include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -11,8 +12,8 @@
 
 #define ANSWER_MS 2000
 
-/* What the protection table of a process holds. Only entries that were ever used are looked at: the table is sparse, and
- * reading a page of it that was never written costs no memory. */
+/* What the protection table of a process holds. Only entries that were ever used are looked at: the
+ * table is sparse, and reading a page of it that was never written costs no memory. */
 static void count_entries(struct hdl_process *process, const struct tables *tables)
 {
 	struct tpt_view view = {.slots = tables->slots,

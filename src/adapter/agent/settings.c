@@ -1,5 +1,5 @@
-/* What the user asks for in the environment. It is judged when an adapter joins a node: what is misspelt is refused, not taken for
- * what goes without saying. */
+/* What the user asks for in the environment. It is judged when an adapter joins a node: what is
+ * misspelt is refused, not taken for what goes without saying. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

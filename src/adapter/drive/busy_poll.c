@@ -1,14 +1,16 @@
 /* How soon the adapter's thread sees what came from a network.
  *
- * To be woken costs more than it takes to handle what came, on both ends, and where packets come one train after the other that
- * happens each time: so after packets the thread goes on looking for a moment, as long as nobody else could use the
- * processor. That is told by the operating system: of the threads that want to run there are no more than processors.
+ * To be woken costs more than it takes to handle what came, on both ends, and where packets come
+ * one train after the other that happens each time: so after packets the thread goes on looking for
+ * a moment, as long as nobody else could use the processor. That is told by the operating system:
+ * of the threads that want to run there are no more than processors.
  *
- * An application that is at work, posting and polling, takes its packets itself, and waking the thread for them would disturb both. But
- * one may post and poll, and then wait for bytes in its memory to change, which a peer writes. So it is watched who takes the
- * packets: if the thread, which looks once a millisecond, finds about as many as the application took, several times in a row, and
- * never the application at it, it is to be woken by the next ones. (One that has much to send leaves answers
- * lying for a while, but then it is at it when the thread comes.) */
+ * An application that is at work, posting and polling, takes its packets itself, and waking the
+ * thread for them would disturb both. But one may post and poll, and then wait for bytes in its
+ * memory to change, which a peer writes. So it is watched who takes the packets: if the thread,
+ * which looks once a millisecond, finds about as many as the application took, several times in a
+ * row, and never the application at it, it is to be woken by the next ones. (One that has much to
+ * send leaves answers lying for a while, but then it is at it when the thread comes.) */
 #include "adapter/drive/busy_poll.h"
 
 #include <fcntl.h>

@@ -26,8 +26,8 @@ struct wakeful {
 
 /* A turn of the thread took @mine packets; with them there have been @all. */
 void wakeful_took(struct wakeful *wakeful, uint64_t now_ns, uint64_t mine, uint64_t all);
-/* The thread came, found the application at it, and leaves it that. Not when it is eager: then the application may be about to wait
- * for what has come. */
+/* The thread came, found the application at it, and leaves it that. Not when it is eager: then the
+ * application may be about to wait for what has come. */
 void wakeful_leave(struct wakeful *wakeful);
 /* There is nothing to do: look again? */
 bool wakeful_stay(struct wakeful *wakeful, uint64_t now_ns);

@@ -1,12 +1,14 @@
-/* Who runs the adapter. An application thread that posts or polls drives it itself: no hand-over, no system call. When
- * nobody does, the adapter's own thread takes over:
+/* Who runs the adapter. An application thread that posts or polls drives it itself: no hand-over,
+ * no system call. When nobody does, the adapter's own thread takes over:
  *
- *   watching   the application was at work lately: look once a millisecond whether it still is, and at the timers
- *   asleep     every lane is armed; the next frame rings the bell, a timer wakes it, or a call sends it to watch
+ *   watching   the application was at work lately: look once a millisecond whether it still is, and
+ *              at the timers
+ *   asleep     every lane is armed; the next frame rings the bell, a timer wakes it, or a call
+ *              sends it to watch
  *
- * So an idle program uses no processor time, a polling one loses none, and one that computes still answers. An
- * application's thread that waits for completions waits for the bell itself (wait.c), and the adapter's thread leaves it the
- * bell meanwhile. */
+ * So an idle program uses no processor time, a polling one loses none, and one that computes still
+ * answers. An application's thread that waits for completions waits for the bell itself (wait.c),
+ * and the adapter's thread leaves it the bell meanwhile. */
 #include <errno.h>
 #include <limits.h>
 #include <poll.h>
@@ -100,8 +102,9 @@ static unsigned drive_locked(struct hdl_adapter *adapter)
 	return did;
 }
 
-/* Everything, with the time. What came comes first: after a pause an answer that waits must not be taken for missing. The time is
- * read after that: a timer that is wanted starts now, not when we began to wait for the lock. */
+/* Everything, with the time. What came comes first: after a pause an answer that waits must not be
+ * taken for missing. The time is read after that: a timer that is wanted starts now, not when we
+ * began to wait for the lock. */
 static unsigned drive_timed(struct hdl_adapter *adapter, uint64_t *now)
 {
 	if (adapter->udp != NULL) /* how long answers take is measured when they are taken */
@@ -133,8 +136,9 @@ void adapter_lock(struct hdl_adapter *adapter)
 
 void adapter_unlock(struct hdl_adapter *adapter)
 {
-	/* The thread went to sleep before it could know of this timer, or of what could not be finished. (It says that it sleeps while it
-	 * has the lock.) A caller that touched it may have been kept from running since, for longer than it watches. */
+	/* The thread went to sleep before it could know of this timer, or of what could not be
+	 * finished. (It says that it sleeps while it has the lock.) A caller that touched it may
+	 * have been kept from running since, for longer than it watches. */
 	bool news = atomic_load_explicit(&adapter->asleep, memory_order_relaxed) &&
 	            (engine_next_tick(&adapter->engine) < adapter->wakes_ns ||
 	             adapter_is_stuck(adapter));
@@ -195,8 +199,8 @@ int adapter_poll_cq(struct hdl_adapter *adapter, struct cq *cq, struct hdl_wc *w
 	return got;
 }
 
-/* Whoever drives now takes it along, or has let go and then it is us: the one who posts waits for one of the two, so that the
- * one who drives need not look back. */
+/* Whoever drives now takes it along, or has let go and then it is us: the one who posts waits for
+ * one of the two, so that the one who drives need not look back. */
 void adapter_doorbell(struct hdl_adapter *adapter, struct qp *qp)
 {
 	if (lock_try(&adapter->drive_lock)) {
@@ -281,8 +285,8 @@ int hdl_progress(struct hdl_adapter *adapter)
 	return did > INT_MAX ? INT_MAX : (int)did;
 }
 
-/* Is the application at it? It has driven the adapter since the last turn, when *drives was how often, and holds the lock now, or does
- * so again while we look. */
+/* Is the application at it? It has driven the adapter since the last turn, when *drives was how
+ * often, and holds the lock now, or does so again while we look. */
 static bool is_driven(const struct hdl_adapter *adapter, uint32_t *drives)
 {
 	uint32_t now = atomic_load_explicit(&adapter->drives, memory_order_relaxed);
@@ -303,8 +307,9 @@ static uint64_t thread_turn(struct hdl_adapter *adapter, uint32_t *last_activity
                             uint32_t *last_drives)
 {
 	uint64_t now, sleep_ns = 0;
-	/* Bytes are copied and packets sent with the lock held. To wait for it would take a processor, and then the application's
-	 * turn; while it does not hold it, as when it looks in now and then, we go on with what there is. */
+	/* Bytes are copied and packets sent with the lock held. To wait for it would take a
+	 * processor, and then the application's turn; while it does not hold it, as when it looks
+	 * in now and then, we go on with what there is. */
 	if (!adapter->wakeful.eager && is_driven(adapter, last_drives)) {
 		wakeful_leave(&adapter->wakeful);
 		*last_activity = atomic_load_explicit(&adapter->activity, memory_order_relaxed);
@@ -313,7 +318,8 @@ static uint64_t thread_turn(struct hdl_adapter *adapter, uint32_t *last_activity
 	uint32_t before = atomic_load_explicit(&adapter->activity, memory_order_relaxed);
 	lock_take(&adapter->drive_lock);
 	uint64_t packets = adapter->udp != NULL ? udp_ports_received(adapter->udp) : 0;
-	/* The application is at work, and looks at its memory, not at us: it may answer what it sees there now. */
+	/* The application is at work, and looks at its memory, not at us: it may answer what it
+	 * sees there now. */
 	adapter->engine.patient =
 	        before != *last_activity &&
 	        atomic_load_explicit(&adapter->armed_cqs, memory_order_relaxed) == 0;
@@ -333,14 +339,16 @@ static uint64_t thread_turn(struct hdl_adapter *adapter, uint32_t *last_activity
 		uint64_t all = udp_ports_received(adapter->udp);
 		wakeful_took(&adapter->wakeful, now, all - packets, all);
 	}
-	/* It called while we had our turn, and would wait for us again: what is left to do is for its next call. */
+	/* It called while we had our turn, and would wait for us again: what is left to do is for
+	 * its next call. */
 	bool theirs = activity != before && !armed && !adapter->wakeful.eager;
 	if (theirs || (did == 0 && (watching || !wakeful_stay(&adapter->wakeful, now)))) {
 		uint64_t next = engine_next_tick(&adapter->engine);
 		sleep_ns = next == UINT64_MAX ? UINT64_MAX : next > now ? next - now : 1;
 		if (watching && sleep_ns > ADAPTER_WATCH_NS)
 			sleep_ns = ADAPTER_WATCH_NS;
-		/* A peer makes room in its own time; should it never do so again, it is the operating system that tells. */
+		/* A peer makes room in its own time; should it never do so again, it is the
+		 * operating system that tells. */
 		if (adapter_is_stuck(adapter) && sleep_ns > ADAPTER_STUCK_NS)
 			sleep_ns = ADAPTER_STUCK_NS;
 		if (!watching || armed) {
@@ -362,12 +370,13 @@ static uint64_t thread_turn(struct hdl_adapter *adapter, uint32_t *last_activity
 	return patient && sleep_ns < ADAPTER_PATIENCE_NS ? ADAPTER_PATIENCE_NS : sleep_ns;
 }
 
-/* Ask the scheduler for short turns that come soon (Linux 6.12; before, it is not heard), or for those that everybody has: the thread is
- * to be woken by packets, while the application spins. Each turn comes at the cost of the one who had the processor, so this is not
- * for longer. */
+/* Ask the scheduler for short turns that come soon (Linux 6.12; before, it is not heard), or for
+ * those that everybody has: the thread is to be woken by packets, while the application spins. Each
+ * turn comes at the cost of the one who had the processor, so this is not for longer. */
 static void be_prompt(bool prompt)
 {
-	/* struct sched_attr as it was first; its header and that of the C library exclude each other. */
+	/* struct sched_attr as it was first; its header and that of the C library exclude each
+	 * other. */
 	struct {
 		uint32_t size, policy;
 		uint64_t flags;
@@ -416,7 +425,8 @@ static void *thread_main(void *context)
 
 int adapter_start_thread(struct hdl_adapter *adapter)
 {
-	/* Signals are the program's and go to its threads, but for those that a thread raises itself: fault.c needs them. */
+	/* Signals are the program's and go to its threads, but for those that a thread raises
+	 * itself: fault.c needs them. */
 	sigset_t program, before;
 	sigfillset(&program);
 	sigdelset(&program, SIGSEGV);

@@ -1,4 +1,5 @@
-/* Asynchronous events, and completion channels: what an application can wait for with a file descriptor. */
+/* Asynchronous events, and completion channels: what an application can wait for with a file
+ * descriptor. */
 #include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -10,8 +11,9 @@
 #include "adapter/adapter.h"
 #include "base/log.h"
 
-/* The descriptor is readable while @waiting; writing and reading an eventfd cannot fail otherwise. Whether it is to block is for the program
- * to say, and nothing to us: it is read when there is something, and not waited for should somebody else have read it. */
+/* The descriptor is readable while @waiting; writing and reading an eventfd cannot fail otherwise.
+ * Whether it is to block is for the program to say, and nothing to us: it is read when there is
+ * something, and not waited for should somebody else have read it. */
 static void signal_fd(int fd, bool waiting)
 {
 	uint64_t value = 1;

@@ -1,16 +1,22 @@
 /* How a thread of the application waits for completions.
  *
- * A thread that sleeps in poll(2) on a channel's descriptor is woken twice removed: the peer rings the bell, the adapter's thread wakes and
- * drives, and that makes the descriptor readable. So whoever waits through us hears the bell itself, beside its own descriptors, and
- * drives; the adapter's thread leaves it the bell meanwhile (take_bell()). A message wakes one thread, not two.
+ * A thread that sleeps in poll(2) on a channel's descriptor is woken twice removed: the peer rings
+ * the bell, the adapter's thread wakes and drives, and that makes the descriptor readable. So
+ * whoever waits through us hears the bell itself, beside its own descriptors, and drives; the
+ * adapter's thread leaves it the bell meanwhile (take_bell()). A message wakes one thread, not
+ * two.
  *
- *      hdl_channel_get()   drive, take an event      else sleep for the bell and the channel's descriptor
- *      hdl_poll()          drive, poll(2) at once    else sleep for the bell and the caller's descriptors
- *      hdl_epoll_wait()    drive, epoll_wait(2)      else sleep for the bell and the epoll's descriptor
+ *      hdl_channel_get()   drive, take an event      else sleep for the bell and the channel's
+ *                          descriptor
+ *      hdl_poll()          drive, poll(2) at once    else sleep for the bell and the caller's
+ *                          descriptors
+ *      hdl_epoll_wait()    drive, epoll_wait(2)      else sleep for the bell and the epoll's
+ *                          descriptor
  *
- * One thread has the bell. Others that wait meanwhile sleep for their own descriptors, which whoever drives makes readable; when the one
- * with the bell goes about its own work, the adapter's thread gets it back at once, for their sake (give_bell()). Where nobody waits it
- * looks within a millisecond whether the application still does (drive.c). */
+ * One thread has the bell. Others that wait meanwhile sleep for their own descriptors, which
+ * whoever drives makes readable; when the one with the bell goes about its own work, the adapter's
+ * thread gets it back at once, for their sake (give_bell()). Where nobody waits it looks within a
+ * millisecond whether the application still does (drive.c). */
 #include <errno.h>
 #include <limits.h>
 #include <poll.h>
@@ -68,7 +74,8 @@ static uint64_t time_left(struct waiting *w)
 	return now < w->until_ns ? w->until_ns - now : 0;
 }
 
-/* We are about to sleep: hear the bell from now on, if nobody else does. The adapter is driven once more, for what came before that. */
+/* We are about to sleep: hear the bell from now on, if nobody else does. The adapter is driven once
+ * more, for what came before that. */
 static void take_bell(struct waiting *w)
 {
 	struct hdl_adapter *adapter = w->adapter;
@@ -139,8 +146,9 @@ static void bell_dropped(void *context)
 	give_bell(context, true);
 }
 
-/* Sleep for the caller's descriptors and for the bell, after take_bell(). Returns how many of the caller's have something; 0: none, but there
- * may be something to drive, or time is up; or a negative error. */
+/* Sleep for the caller's descriptors and for the bell, after take_bell(). Returns how many of the
+ * caller's have something; 0: none, but there may be something to drive, or time is up; or a
+ * negative error. */
 static int sleep_taken(struct waiting *w, const sigset_t *sigmask)
 {
 	int ready;
@@ -233,7 +241,8 @@ int hdl_poll(struct hdl_adapter *adapter, struct pollfd *fds, uint32_t count,
 	return ready;
 }
 
-/* Sleep as epoll_pwait(2) does: somebody else has the bell. Of threads that wait for one epoll, an event wakes one. */
+/* Sleep as epoll_pwait(2) does: somebody else has the bell. Of threads that wait for one epoll, an
+ * event wakes one. */
 static int sleep_in_epoll(struct waiting *w, struct epoll_event *events, int max,
                           const sigset_t *sigmask)
 {

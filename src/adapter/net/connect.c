@@ -24,7 +24,8 @@ bool wire_reaches(const struct hdl_adapter *adapter, const struct hdl_gid *gid)
 	return adapter->wire_only || !adapter_knows_node(adapter, gid);
 }
 
-/* The place among our addresses of @gid, if packets leave from it; else of the first that they leave from. */
+/* The place among our addresses of @gid, if packets leave from it; else of the first that they
+ * leave from. */
 static uint8_t wire_of_own(const struct hdl_adapter *adapter, const struct hdl_gid *gid)
 {
 	uint32_t wires = udp_gids(adapter);
@@ -56,7 +57,8 @@ struct hdl_gid wire_address(const struct hdl_adapter *adapter, const struct hdl_
 	return address;
 }
 
-/* Both ends of a flow and nothing else decide its port: packets of one connection keep their order. */
+/* Both ends of a flow and nothing else decide its port: packets of one connection keep their order.
+ */
 static uint16_t flow_port(uint32_t qpn, uint32_t dest_qpn)
 {
 	uint32_t flow = (qpn * 0x9e3779b1u) ^ (dest_qpn * 0x85ebca6bu);
@@ -100,7 +102,8 @@ bool wire_is_foreign(const struct hdl_gid *gid)
 int wire_connect(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t mask)
 {
 	if ((mask & HDL_QP_PATH_MTU) && attr->path_mtu > udp_mtu(qp->pd->adapter))
-		return -HDL_EINVAL; /* no packet would leave; a smaller one here alone would not be understood there */
+		return -HDL_EINVAL; /* no packet would leave; a smaller one here alone would not be
+		                       understood there */
 	if (qp->qp.ib == NULL && (qp->qp.ib = calloc(1, sizeof(*qp->qp.ib))) == NULL)
 		return -HDL_ENOMEM;
 	struct ib *ib = qp->qp.ib;
@@ -132,7 +135,8 @@ void wire_alternate(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t 
 	if (ib != NULL && (mask & HDL_QP_ALT_PATH)) {
 		ib->alternate =
 		        wire_path(qp->pd->adapter, &attr->alt_ah, qp->qp.qpn, qp->qp.attr.dest_qpn);
-		/* Between the same two addresses it is the port by which a network tells ways apart. */
+		/* Between the same two addresses it is the port by which a network tells ways
+		 * apart. */
 		ib->alternate.ip.src_port ^= IB_ALTERNATE_PORT;
 		ib->has_alternate = true;
 		ib->has_former = false;

@@ -15,8 +15,9 @@
 
 #define BTH_QPN_OFFSET 4u
 
-/* IP has no service level. A completion says instead which header stands before a datagram (IBTA annex A17.4.5.1), in the way that
- * adapters do and that UCX relies on: behind UDP, and version 6 or 4. */
+/* IP has no service level. A completion says instead which header stands before a datagram (IBTA
+ * annex A17.4.5.1), in the way that adapters do and that UCX relies on: behind UDP, and version 6
+ * or 4. */
 #define SL_UDP  8u
 #define SL_IPV6 1u
 #define SL_IPV4 2u
@@ -32,7 +33,8 @@ static struct udp_seed *seed_place(struct udp_seed *seeds, const uint8_t gid[16]
 }
 _Static_assert(UDP_SEEDS == 1u << (32 - 26), "the hash must reach all of them");
 
-/* The place of the seed of packets of @bytes between us and @gid from source port @port. False: it has to be computed. */
+/* The place of the seed of packets of @bytes between us and @gid from source port @port. False: it
+ * has to be computed. */
 static bool seed_known(struct udp_seed *seeds, const uint8_t gid[16], uint16_t port, size_t bytes,
                        struct udp_seed **at)
 {
@@ -57,8 +59,9 @@ static bool is_group(const uint8_t gid[16])
 	return gid[0] == 0xff || ((gid[12] & 0xf0) == 0xe0 && roce_gid_is_ipv4(gid));
 }
 
-/* Where the packets of a group go: to the address that its GID is, if that is one of the family of ours. Others have one made of
- * it, in the range for local use (RFC 2365: 239.0.0.0/8; RFC 4291: ff1e::/16). */
+/* Where the packets of a group go: to the address that its GID is, if that is one of the family of
+ * ours. Others have one made of it, in the range for local use (RFC 2365: 239.0.0.0/8; RFC 4291:
+ * ff1e::/16). */
 static struct udp_address group_address(const struct udp_wire *wire, const uint8_t gid[16])
 {
 	struct udp_address address = {0};
@@ -119,7 +122,8 @@ static uint32_t out_seed(struct udp_wire *wire, const struct path *path, uint32_
 	return at->seed ^ wire->id_seeds[number];
 }
 
-/* The packets of a train that the kernel does not cut up, one by one: then each has identification 0. Returns how many went. */
+/* The packets of a train that the kernel does not cut up, one by one: then each has identification
+ * 0. Returns how many went. */
 static unsigned send_apart(struct udp_wire *wire, const struct udp_train *train, uint32_t sender,
                            int *error)
 {
@@ -158,7 +162,8 @@ static void not_taken(struct udp_wire *wire, int error)
 	wire->first++;
 }
 
-/* Send what waits. A network loses packets, so what the kernel refuses is lost; what it has no room for stays. */
+/* Send what waits. A network loses packets, so what the kernel refuses is lost; what it has no room
+ * for stays. */
 __attribute__((noinline)) static void send_waiting(struct udp_wire *wire)
 {
 	struct udp_train run[UDP_MAX_TRAINS];
@@ -232,7 +237,8 @@ static struct place place_for(struct udp_wire *wire, const struct path *path, si
 		return place;
 	const struct udp_waiting *last = &wire->trains[wire->count - 1];
 	const struct udp_train *train = &last->train;
-	/* To one process: the receiving kernel looks at the first packet alone to find the socket. */
+	/* To one process: the receiving kernel looks at the first packet alone to find the socket.
+	 */
 	if (!last->closed && last->sender == place.sender && last->slot == slot &&
 	    train->tos == place.tos && last->hops == place.hops &&
 	    place.total <= train->packet_bytes && train->packets < UDP_MAX_PACKETS &&
@@ -321,8 +327,8 @@ static void join_flows(struct udp_wire *wire, int on)
 	setsockopt(wire->sock, IPPROTO_UDP, UDP_GRO, &on, sizeof(on));
 }
 
-/* Packets for several processes came joined, because one network card took them for one flow, or somebody wants us to believe so: for
- * a while none are joined. */
+/* Packets for several processes came joined, because one network card took them for one flow, or
+ * somebody wants us to believe so: for a while none are joined. */
 static void part_flows(struct udp_wire *wire)
 {
 	if (wire->apart_ns != 0)
@@ -335,7 +341,8 @@ static void part_flows(struct udp_wire *wire)
 	join_flows(wire, 0);
 }
 
-/* They may be again. Not a word about those of long ago: when nothing happened for as long as the longest pause, the next is short. */
+/* They may be again. Not a word about those of long ago: when nothing happened for as long as the
+ * longest pause, the next is short. */
 static void rejoin_flows(struct udp_wire *wire)
 {
 	uint64_t now = clock_now_ns();
@@ -354,7 +361,8 @@ static void is_bad(struct udp_wire *wire)
 		counter_add(wire->bad, 1);
 }
 
-/* The packet, undamaged, is for another process. One that came alone was led here by mistake, and says nothing of trains. */
+/* The packet, undamaged, is for another process. One that came alone was led here by mistake, and
+ * says nothing of trains. */
 static void is_foreign(struct udp_wire *wire, const struct udp_came *came)
 {
 	wire->counts.foreign++;
@@ -446,7 +454,8 @@ static unsigned receive_group(struct udp_wire *wire, unsigned place)
 	return packets;
 }
 
-/* Whoever polls looks at one group each time: a look is a call to the kernel, and there may be many. */
+/* Whoever polls looks at one group each time: a look is a call to the kernel, and there may be
+ * many. */
 static unsigned receive_next_group(struct udp_wire *wire)
 {
 	do

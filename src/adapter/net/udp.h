@@ -1,14 +1,15 @@
 /* The carrier on UDP sockets: how the engine's packets leave the process and come to it.
  *
- *   out   reserve, commit: packets lie one behind the other in an arena; those that go to one process and are of one length
- *         make a train, which one call to the kernel sends
+ *   out   reserve, commit: packets lie one behind the other in an arena; those that go to one
+ *         process and are of one length make a train, which one call to the kernel sends
  *   in    the socket of the process, of the bundle that the agent keeps (port/steer.h)
  *
- * Packets are sent from sockets of the process's own with source ports of their own, so that the network spreads its flows;
- * which one, follows from the path's source port and from the process that it goes to.
+ * Packets are sent from sockets of the process's own with source ports of their own, so that the
+ * network spreads its flows; which one, follows from the path's source port and from the process
+ * that it goes to.
  *
- * An adapter on several addresses has a wire for each, in a list, and the carrier of net/udp_ports.c, which knows by a packet's source
- * address whose it is. */
+ * An adapter on several addresses has a wire for each, in a list, and the carrier of
+ * net/udp_ports.c, which knows by a packet's source address whose it is. */
 #ifndef ADAPTER_UDP_H
 #define ADAPTER_UDP_H
 
@@ -22,18 +23,20 @@
 
 #define UDP_SENDERS 8u /* source ports of a process */
 #define UDP_ARENA_BYTES \
-	(1u             \
-	 << 19) /* of packets that wait for the end of a turn: more than one queue pair sends in it */
+	(1u << 19) /* of packets that wait for the end of a turn: more than one queue pair sends \
+	              in it */
 #define UDP_SEEDS      64u /* of the ICRC that are remembered */
 #define UDP_MAX_GROUPS 64u /* that a process is a member of */
 
-/* While nothing comes to the socket, a drive does not look at it each time: looking is a call to the kernel. */
+/* While nothing comes to the socket, a drive does not look at it each time: looking is a call to
+ * the kernel. */
 #define UDP_EAGER_LOOKS 1024u /* in vain, then it looks every ... */
 #define UDP_SKIP        32u   /* drives; */
 #define UDP_LAZY_LOOKS  8192u /* in vain, then every ... */
 #define UDP_LONG_SKIP   256u
 
-/* How long nothing is joined after packets of several processes came as one: twice as long each time, unless it was long ago. */
+/* How long nothing is joined after packets of several processes came as one: twice as long each
+ * time, unless it was long ago. */
 #define UDP_APART_NS     1000000000ull
 #define UDP_APART_MAX_NS (8 * UDP_APART_NS)
 
@@ -72,7 +75,8 @@ struct udp_wire {
 	int sock;     /* -1: none */
 	bool watched; /* the thread's epoll has it (net/udp_link.c), */
 	bool armed;   /* and is to wake it */
-	/* Packets of several processes came joined: nothing is joined until then (0: it is), and how long that is the next time. */
+	/* Packets of several processes came joined: nothing is joined until then (0: it is), and
+	 * how long that is the next time. */
 	uint64_t apart_ns, pause_ns;
 	unsigned vain; /* looks at it without finding anything */
 	unsigned skip; /* drives that do not look */
@@ -92,7 +96,8 @@ struct udp_wire {
 	struct {
 		int sock; /* -1: not opened yet */
 		uint16_t port;
-		uint8_t hops; /* those that it has by itself, the first that were wanted; 0: none were */
+		uint8_t hops; /* those that it has by itself, the first that were wanted; 0: none
+		                 were */
 	} senders[UDP_SENDERS];
 	uint8_t *arena;
 	size_t used;
@@ -109,7 +114,8 @@ struct udp_wire {
 	struct udp_counts counts;
 };
 
-/* Ready to send from @address; @sock, which is taken over, is where packets come to (-1: nowhere). 0 or -errno. */
+/* Ready to send from @address; @sock, which is taken over, is where packets come to (-1: nowhere).
+ * 0 or -errno. */
 int udp_wire_begin(struct udp_wire *wire, const struct udp_address *address, int sock,
                    uint32_t mtu);
 void udp_wire_end(struct udp_wire *wire);
@@ -128,14 +134,15 @@ unsigned udp_wire_receive_groups(struct udp_wire *wire);
 /* --- those of a list (net/udp_ports.c) --- */
 /* The carrier of all wires from @first on. */
 struct carrier *udp_ports_carrier(struct udp_wire *first);
-/* The wire for packets to @to from @from, if that is one of these addresses; else the first that is of the family of @to, or the
- * first. */
+/* The wire for packets to @to from @from, if that is one of these addresses; else the first that is
+ * of the family of @to, or the first. */
 struct udp_wire *udp_ports_find(struct udp_wire *first, const uint8_t *from, const uint8_t to[16]);
 /* Take what came, at most one batch of each. Returns the number of packets. */
 unsigned udp_ports_receive(struct udp_wire *first);
 /* How many packets ever came. */
 uint64_t udp_ports_received(const struct udp_wire *first);
-/* Are there packets that the kernel had no room for? They are sent before the next batch is taken. */
+/* Are there packets that the kernel had no room for? They are sent before the next batch is taken.
+ */
 static inline bool udp_ports_blocked(const struct udp_wire *wire)
 {
 	do

@@ -1,5 +1,6 @@
-/* The adapter's side of its wires by UDP: which ones the user wants, the sockets that the agent hands out, and who looks at them
- * when. A socket wakes the adapter's thread under the same circumstances as a lane does: once, after it was armed. */
+/* The adapter's side of its wires by UDP: which ones the user wants, the sockets that the agent
+ * hands out, and who looks at them when. A socket wakes the adapter's thread under the same
+ * circumstances as a lane does: once, after it was armed. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -96,7 +97,8 @@ static int begin(struct hdl_adapter *adapter, const struct agent_msg *welcome, c
 	memcpy(adapter->engine.wire_gid.raw, first->address.gid, 16);
 	adapter->engine.carrier = udp_ports_carrier(first);
 	adapter->wire_only = settings_local_off();
-	/* Members of this machine are reached without it, unless nobody is; and the loopback leads to no others. */
+	/* Members of this machine are reached without it, unless nobody is; and the loopback leads
+	 * to no others. */
 	udp_wire_loop(first, adapter->wire_only);
 	adapter->engine.groups_on_wire =
 	        !adapter->wire_only && !udp_address_is_loopback(&first->address);
@@ -124,16 +126,17 @@ static void unwatch(struct hdl_adapter *adapter, struct udp_wire *wire)
 	wire->watched = wire->armed = false;
 }
 
-/* A thread of the application that waits for packets (adapter_wait()) has the sockets of before, and while it does they are not closed,
- * whatever their descriptors are: the port would stay taken. It shall look again. With the drive lock. */
+/* A thread of the application that waits for packets (adapter_wait()) has the sockets of before,
+ * and while it does they are not closed, whatever their descriptors are: the port would stay taken.
+ * It shall look again. With the drive lock. */
 static void wake_waiter(const struct hdl_adapter *adapter)
 {
 	if (adapter->bell_taken)
 		bell_ring(adapter->rope);
 }
 
-/* A new agent handed out @socks: those of our wires take the place of the old ones. Other programs of the node may have asked it for
- * more addresses meanwhile. */
+/* A new agent handed out @socks: those of our wires take the place of the old ones. Other programs
+ * of the node may have asked it for more addresses meanwhile. */
 static int replace(struct hdl_adapter *adapter, const struct agent_msg *welcome, const int *socks)
 {
 	uint32_t used = 0, count = welcome->u.welcome.wire_count;

@@ -1,5 +1,6 @@
-/* Several wires, one an address, as one carrier. A packet's source address says whose it is; each wire makes trains of its own, so
- * packets that take turns between two addresses are joined all the same. With one address there is nothing of this in the way. */
+/* Several wires, one an address, as one carrier. A packet's source address says whose it is; each
+ * wire makes trains of its own, so packets that take turns between two addresses are joined all the
+ * same. With one address there is nothing of this in the way. */
 #include <string.h>
 
 #include "adapter/net/udp.h"

@@ -119,8 +119,8 @@ int hdl_cq_arm(struct hdl_cq *cq, bool solicited_only)
 	if (atomic_load_explicit(&cq->cq.armed, memory_order_relaxed) == CQ_NOT_ARMED)
 		atomic_fetch_add_explicit(&cq->adapter->armed_cqs, 1, memory_order_relaxed);
 	cq_arm(&cq->cq, solicited_only);
-	/* From here on frames ring the bell; what came before is handled now. Who arms a queue looks into it next, so what is
-	 * owed can wait for that. */
+	/* From here on frames ring the bell; what came before is handled now. Who arms a queue
+	 * looks into it next, so what is owed can wait for that. */
 	adapter_arm(cq->adapter);
 	cq->adapter->engine.no_answers = true;
 	engine_run(&cq->adapter->engine);
@@ -163,14 +163,16 @@ int hdl_ah_create(struct hdl_pd *pd, const struct hdl_ah_attr *attr, struct hdl_
 	} else if (attr->is_global && multicast_is(&attr->dgid)) {
 		result = group_send_begin(pd->adapter, &attr->dgid, &ah->group);
 	} else {
-		/* On a node the process is known only with the queue pair's number; elsewhere the address says it all. */
+		/* On a node the process is known only with the queue pair's number; elsewhere the
+		 * address says it all. */
 		ah->on_wire = wire_only(pd->adapter);
 		if (pd->adapter->udp != NULL)
 			agent_locate(pd->adapter, &ah->to);
 		adapter_lock(pd->adapter);
 		bool sure = adapter_sure_of_node(pd->adapter, &ah->to);
 		adapter_unlock(pd->adapter);
-		/* Whether there is such a node; the way to a process of it is found with the first datagram (ah_prepare()). */
+		/* Whether there is such a node; the way to a process of it is found with the first
+		 * datagram (ah_prepare()). */
 		if (!sure)
 			ah_prepare(ah, 0);
 		adapter_lock(pd->adapter);
@@ -227,7 +229,8 @@ void ah_prepare(struct hdl_ah *ah, uint32_t qpn)
 	if (ah->group != NULL || ah->on_wire)
 		return;
 	struct ah_route route = ah_find(ah, qpn);
-	/* A stale route is found out by its epoch when the datagram is sent; look again when it is seen here. */
+	/* A stale route is found out by its epoch when the datagram is sent; look again when it is
+	 * seen here. */
 	if (route.link != LINK_NONE && adapter->links[route.link].epoch == route.epoch)
 		return;
 	if (adapter->on_node && agent_reach(adapter, &ah->to, qpn) != 0)

@@ -1,5 +1,6 @@
-/* Multicast groups: joining and leaving, and finding those who are in one. Adapters of one process that are joined look at
- * each other (peers.c); on a node the agent knows who has members, and tells those who send. */
+/* Multicast groups: joining and leaving, and finding those who are in one. Adapters of one process
+ * that are joined look at each other (peers.c); on a node the agent knows who has members, and
+ * tells those who send. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -52,7 +53,8 @@ static void group_say(struct hdl_adapter *adapter, uint32_t kind, const struct h
 		agent_tell(adapter, &msg);
 }
 
-/* Note the member, and the link to it if there is one. True: there is none yet. With the drive lock. */
+/* Note the member, and the link to it if there is one. True: there is none yet. With the drive
+ * lock. */
 static bool note_member(struct hdl_adapter *adapter, struct group *group, uint64_t guid,
                         uint32_t slot)
 {
@@ -99,7 +101,8 @@ void group_hear(struct hdl_adapter *adapter, const struct agent_msg *msg)
 	adapter_unlock(adapter);
 	if (!unknown)
 		return;
-	/* Nobody waits for the answer: when the link is there, group_met() finds out what it is for. */
+	/* Nobody waits for the answer: when the link is there, group_met() finds out what it is
+	 * for. */
 	struct agent_msg introduce = {.kind = AGENT_INTRODUCE, .u.introduce = {.slot = slot}};
 	struct hdl_gid gid = peers_link_local(guid);
 	memcpy(introduce.u.introduce.gid, gid.raw, 16);
@@ -183,7 +186,8 @@ int group_send_begin(struct hdl_adapter *adapter, const struct hdl_gid *gid, str
 	if (result == 0 && first) {
 		peers_ask_group(adapter, gid);
 		result = group_ask(adapter, AGENT_GROUP_SEND, gid);
-		/* The introductions that were asked for meanwhile are over when the agent has answered once more. */
+		/* The introductions that were asked for meanwhile are over when the agent has
+		 * answered once more. */
 		if (result == 0 && lacks_links(adapter, group))
 			result = group_ask(adapter, AGENT_GROUP_SEND, gid);
 	}

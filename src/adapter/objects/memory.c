@@ -93,7 +93,8 @@ static int mr_made(struct hdl_mr *mr, int result, struct hdl_mr **out)
 	return 0;
 }
 
-/* Can peers map the memory that is about to be registered? Only peers that are processes gain from it. */
+/* Can peers map the memory that is about to be registered? Only peers that are processes gain from
+ * it. */
 static bool may_map(struct hdl_adapter *adapter, uint64_t host, uint64_t length,
                     struct segment *found)
 {
@@ -196,8 +197,9 @@ int hdl_mr_alloc(struct hdl_pd *pd, uint32_t max_pages, struct hdl_mr **out)
 	return mr_made(mr, result, out);
 }
 
-/* Two pages for regions of no memory, made by the first of them and kept: zeroes that nobody can write to, and room that everybody
- * writes to and nobody reads. NULL: there is no memory for them. */
+/* Two pages for regions of no memory, made by the first of them and kept: zeroes that nobody can
+ * write to, and room that everybody writes to and nobody reads. NULL: there is no memory for them.
+ */
 static void *null_pages(void)
 {
 	static _Atomic(void *) pages;

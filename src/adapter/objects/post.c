@@ -46,7 +46,8 @@ static int fill_bind(const struct hdl_qp *qp, struct wqe_send *wqe, const struct
 	if (bind->mr != NULL &&
 	    (bind->mr->magic != MAGIC_MR || bind->mr->pd->adapter != qp->pd->adapter))
 		return -HDL_EINVAL;
-	/* The binder picks the key: of a type 1 window as hdl_mw_bind() does, of a type 2 window the instance. */
+	/* The binder picks the key: of a type 1 window as hdl_mw_bind() does, of a type 2 window
+	 * the instance. */
 	if (wr->bind.key.v >> TPT_INSTANCE_BITS != mw->key.v >> TPT_INSTANCE_BITS)
 		return -HDL_EINVAL;
 	wqe->u.bind.window = wr->bind.key;
@@ -58,7 +59,8 @@ static int fill_bind(const struct hdl_qp *qp, struct wqe_send *wqe, const struct
 	return 0;
 }
 
-/* Room for @count page addresses in the list store, in one piece; NULL: none. Under sq.post_lock. */
+/* Room for @count page addresses in the list store, in one piece; NULL: none. Under sq.post_lock.
+ */
 static uint64_t *take_list(struct qp *qp, uint32_t count, uint32_t *end)
 {
 	uint32_t head = atomic_load_explicit(&qp->lists_head, memory_order_acquire);
@@ -234,7 +236,8 @@ static int post_post_one(struct hdl_qp *qp, const struct hdl_send_wr *wr)
 	return 0;
 }
 
-/* Find the way to processes that datagrams of the list go to for the first time, before any lock is held. */
+/* Find the way to processes that datagrams of the list go to for the first time, before any lock is
+ * held. */
 static void prepare_datagrams(const struct hdl_send_wr *wr)
 {
 	for (; wr != NULL; wr = wr->next)
@@ -295,7 +298,8 @@ int hdl_post_send(struct hdl_qp *qp, const struct hdl_send_wr *wr, const struct 
 	return post_rest(qp, wr, bad);
 }
 
-/* Copy @wr into the next element of a receive queue, which completes in @cq (NULL: it is shared). Under its post_lock. */
+/* Copy @wr into the next element of a receive queue, which completes in @cq (NULL: it is shared).
+ * Under its post_lock. */
 static int post_recv_one(struct wq *wq, const struct cq *cq, const struct hdl_recv_wr *wr)
 {
 	if (wr->num_sge > wq->max_sge)

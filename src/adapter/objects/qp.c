@@ -61,7 +61,8 @@ static struct hdl_qp_init_attr qp_of_type(const struct hdl_qp_init_attr *attr)
 	} else {
 		own.xrcd = NULL;
 	}
-	/* As adapters do: programs that ask for no inline data and send a few bytes so are common. */
+	/* As adapters do: programs that ask for no inline data and send a few bytes so are common.
+	 */
 	if (own.type != HDL_QP_XRC_TGT) {
 		uint32_t room = wqe_inline_room(own.cap.max_send_sge, own.cap.max_inline);
 		own.cap.max_inline = room < HDL_MAX_INLINE ? room : HDL_MAX_INLINE;
@@ -88,7 +89,8 @@ static void free_qp(struct hdl_qp *qp)
 	free(qp);
 }
 
-/* The queues, at least as large as was asked for: a queue of nothing still has a slot that is never used. */
+/* The queues, at least as large as was asked for: a queue of nothing still has a slot that is never
+ * used. */
 static struct hdl_qp *new_qp(const struct hdl_qp_init_attr *attr)
 {
 	struct hdl_qp *qp = aligned_alloc(64, (sizeof(*qp) + 63) & ~(size_t)63);
@@ -130,8 +132,9 @@ static bool make_capture(struct qp *qp)
 	return qp->capture != NULL;
 }
 
-/* The place of the @turn-th number: all 2^@bits of them in an order that follows from the key alone (the swap-or-not shuffle of Hoang,
- * Morris and Rogaway, with rounds enough that one number does not tell the next). */
+/* The place of the @turn-th number: all 2^@bits of them in an order that follows from the key alone
+ * (the swap-or-not shuffle of Hoang, Morris and Rogaway, with rounds enough that one number does
+ * not tell the next). */
 static uint32_t shuffled(const uint64_t key[2], uint32_t turn, uint32_t bits)
 {
 	uint32_t mask = (1u << bits) - 1, place = turn & mask;
@@ -146,8 +149,9 @@ static uint32_t shuffled(const uint64_t key[2], uint32_t turn, uint32_t bits)
 	return place;
 }
 
-/* A place for a number. One that was just freed comes back when all others had their turn, so that what is late for it is for nobody;
- * and nobody else can tell which comes next. Where most are taken, the next that is free will do. */
+/* A place for a number. One that was just freed comes back when all others had their turn, so that
+ * what is late for it is for nobody; and nobody else can tell which comes next. Where most are
+ * taken, the next that is free will do. */
 static size_t next_place(struct hdl_adapter *adapter)
 {
 	while (adapter->qp_key[0] == 0)
@@ -200,8 +204,9 @@ static int number_qp(struct hdl_adapter *adapter, struct hdl_qp *qp)
 	return 0;
 }
 
-/* Who ends a connection ends it after what has happened so far: what came counts, and is acknowledged; what the peer has executed is
- * told. Some of that may have waited for the application to call. */
+/* Who ends a connection ends it after what has happened so far: what came counts, and is
+ * acknowledged; what the peer has executed is told. Some of that may have waited for the
+ * application to call. */
 static void conclude(struct hdl_qp *qp)
 {
 	adapter_catch_up(qp->pd->adapter);
@@ -209,7 +214,8 @@ static void conclude(struct hdl_qp *qp)
 		local_look(&qp->pd->adapter->engine, &qp->qp);
 }
 
-/* Change the state with the posters locked out: none that saw the old state posts into the new one. */
+/* Change the state with the posters locked out: none that saw the old state posts into the new one.
+ */
 static void enter(struct hdl_qp *qp, enum hdl_qp_state state)
 {
 	lock_take(&qp->qp.sq.post_lock);
@@ -462,7 +468,8 @@ static int qp_modify(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t
 		        wire_only(adapter) ? LINK_WIRE : adapter_find_link(adapter, &to_gid, dest);
 		if (found == LINK_NONE && wire_reaches(adapter, &to_gid))
 			found = LINK_WIRE;
-		/* A node that is there, a process that is not (any more): what is sent will not be answered. */
+		/* A node that is there, a process that is not (any more): what is sent will not be
+		 * answered. */
 		if (found == LINK_NONE && !adapter_knows_node(adapter, &to_gid))
 			return -HDL_EHOSTUNREACH;
 		int result = found == LINK_WIRE ? wire_connect(qp, attr, mask) : 0;
@@ -470,7 +477,8 @@ static int qp_modify(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t
 			return result;
 		qp->qp.link = found;
 	}
-	/* There must be something to arm, and not in use. On the same-host path there is one way only: nothing comes of it. */
+	/* There must be something to arm, and not in use. On the same-host path there is one way
+	 * only: nothing comes of it. */
 	if ((mask & HDL_QP_PATH_MIG_STATE) && attr->path_mig_state == HDL_MIG_REARM &&
 	    (qp->qp.ib != NULL && qp->qp.ib->stripe != NULL
 	             ? true
@@ -506,7 +514,8 @@ int hdl_qp_modify(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t ma
 	adapter_lock(qp->pd->adapter);
 	int result = qp_modify(qp, attr, mask);
 	adapter_unlock(qp->pd->adapter);
-	/* Also takes what the lanes hold by now: what was sent to a former connection finds no queue pair that is ready. */
+	/* Also takes what the lanes hold by now: what was sent to a former connection finds no
+	 * queue pair that is ready. */
 	for (uint32_t turns = LANES_SLOTS / ENGINE_RX_BATCH; result == 0 && turns > 0; turns--)
 		if (adapter_drive(qp->pd->adapter) == 0)
 			break;

@@ -1,9 +1,11 @@
-/* Copies that survive memory which has gone. The application may unmap what it registered; hardware would raise an error,
- * not kill the process, and so do we: while a thread copies, a segmentation fault or bus error within the bytes it
- * copies ends the copy. Every other fault goes to whoever handled it before us.
+/* Copies that survive memory which has gone. The application may unmap what it registered; hardware
+ * would raise an error, not kill the process, and so do we: while a thread copies, a segmentation
+ * fault or bus error within the bytes it copies ends the copy. Every other fault goes to whoever
+ * handled it before us.
  *
- * Short copies, which is what latency is made of, have instructions of their own that the handler knows by their address: they
- * need no preparation. Longer ones are the C library's, within a sigsetjmp(). */
+ * Short copies, which is what latency is made of, have instructions of their own that the handler
+ * knows by their address: they need no preparation. Longer ones are the C library's, within a
+ * sigsetjmp(). */
 #include <errno.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -25,8 +27,9 @@ struct attempt {
 };
 static __thread struct attempt attempt __attribute__((tls_model("initial-exec")));
 
-/* Copy up to MOVE_SHORT bytes; false when a fault ended it. Loads come before the stores of the same step, ends may
- * overlap, and nothing is pushed: the handler can leave it at any instruction for fault_copy_gone. */
+/* Copy up to MOVE_SHORT bytes; false when a fault ended it. Loads come before the stores of the
+ * same step, ends may overlap, and nothing is pushed: the handler can leave it at any instruction
+ * for fault_copy_gone. */
 bool fault_copy(void *to, const void *from, size_t bytes) __attribute__((visibility("hidden")));
 extern const char fault_copy_gone[] __attribute__((visibility("hidden")));
 __asm__(".text\n"
@@ -97,8 +100,8 @@ static void on_fault(int number, siginfo_t *info, void *context)
 	if (attempt.active) {
 		attempt.active = 0;
 		attempt.address = (uint64_t)(uintptr_t)info->si_addr;
-		/* Whoever stands between the kernel and us (the thread sanitizer) may have blocked more than we
-		 * asked for; the next fault must find the mask that this one found. */
+		/* Whoever stands between the kernel and us (the thread sanitizer) may have blocked
+		 * more than we asked for; the next fault must find the mask that this one found. */
 		pthread_sigmask(SIG_SETMASK, &((ucontext_t *)context)->uc_sigmask, NULL);
 		siglongjmp(attempt.jump, 1);
 	}
@@ -108,7 +111,8 @@ static void on_fault(int number, siginfo_t *info, void *context)
 	} else if (before->sa_handler != SIG_DFL && before->sa_handler != SIG_IGN) {
 		before->sa_handler(number);
 	} else {
-		/* Nobody wants it: the instruction faults again, and the process dies of its own fault. */
+		/* Nobody wants it: the instruction faults again, and the process dies of its own
+		 * fault. */
 		struct sigaction die = {.sa_handler = SIG_DFL};
 		sigaction(number, &die, NULL);
 	}
@@ -137,7 +141,8 @@ int fault_install(void)
 	return result;
 }
 
-/* Copy run by run. Kept out of the function with sigsetjmp so that its variables live in registers. */
+/* Copy run by run. Kept out of the function with sigsetjmp so that its variables live in registers.
+ */
 __attribute__((noinline)) static void copy_runs(const struct span *to, size_t to_count,
                                                 const struct span *from)
 {
@@ -276,7 +281,8 @@ int fault_probe(uint64_t addr, uint64_t length, bool write)
 		result = madvise((void *)(uintptr_t)start, end - start,
 		                 write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
 	while (result != 0 && (errno == EINTR || errno == EAGAIN));
-	/* EINVAL: the rights do not fit, or the kernel does not know the call. EPERM, ENOSYS: a filter does not. */
+	/* EINVAL: the rights do not fit, or the kernel does not know the call. EPERM, ENOSYS: a
+	 * filter does not. */
 	if (result != 0 && (errno == EINVAL || errno == EPERM || errno == ENOSYS) &&
 	    mapped_by_list(start, end, write))
 		result = 0;

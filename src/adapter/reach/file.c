@@ -1,6 +1,6 @@
-/* Which file is behind memory of this process, and how may a peer open it? Only files that live in memory count: a page of
- * another may have to come from a disk, a network or a program that does not answer, and the thread that copies would wait
- * for it. */
+/* Which file is behind memory of this process, and how may a peer open it? Only files that live in
+ * memory count: a page of another may have to come from a disk, a network or a program that does
+ * not answer, and the thread that copies would wait for it. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -102,7 +102,8 @@ struct map_query {
 #define MAP_QUERY_WRITES 0x02u
 #define MAP_QUERY_SHARED 0x08u
 
-/* The shared mapping of a file that @addr lies in; its length is 0 where there is none. False: the kernel cannot be asked. */
+/* The shared mapping of a file that @addr lies in; its length is 0 where there is none. False: the
+ * kernel cannot be asked. */
 static bool ask_mapping(int maps, uint64_t addr, struct segment *found, char *name, size_t room)
 {
 	struct map_query query = {.size = sizeof(query),
@@ -241,8 +242,8 @@ static int open_by_path(const char *path, const struct segment *s)
 
 /* --- the program's descriptors --- */
 
-/* Which files in memory they led to when they were last looked through, by inode. A descriptor that has been closed or is another
- * file's by now is found out when it is tried. */
+/* Which files in memory they led to when they were last looked through, by inode. A descriptor that
+ * has been closed or is another file's by now is found out when it is tried. */
 struct led {
 	uint64_t dev, inode;
 	int fd;
@@ -323,8 +324,9 @@ static void look_through(void)
 		qsort(descriptors.led, descriptors.count, sizeof(descriptors.led[0]), by_inode);
 }
 
-/* A descriptor of ours for the file, from those that the program has. They are looked through when what is known of them does not
- * help, so that many files that were opened before the first of them is registered are looked through once. */
+/* A descriptor of ours for the file, from those that the program has. They are looked through when
+ * what is known of them does not help, so that many files that were opened before the first of them
+ * is registered are looked through once. */
 static int open_by_descriptor(const struct segment *s)
 {
 	pthread_mutex_lock(&descriptors_lock);

@@ -1,4 +1,5 @@
-/* Memory that peers can map, for programs that ask for it: a sealed memory file each, mapped shared. */
+/* Memory that peers can map, for programs that ask for it: a sealed memory file each, mapped
+ * shared. */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/mman.h>

@@ -1,4 +1,5 @@
-/* Links: between adapters of one process (hdl_join), and between processes that the node agent introduced to each other. */
+/* Links: between adapters of one process (hdl_join), and between processes that the node agent
+ * introduced to each other. */
 #include <assert.h>
 #include <errno.h>
 #include <signal.h>
@@ -21,7 +22,8 @@
 #define LOCAL_ID         AGENT_LINK_IDS /* and more: ids of links within a process */
 #define QUIESCE_LIMIT_NS 2000000000u    /* how long a peer may stay inside its guard */
 
-/* How long one that was introduced to us may take until it lets us reach its memory, and how often we look. */
+/* How long one that was introduced to us may take until it lets us reach its memory, and how often
+ * we look. */
 #define READY_TRIES   50u
 #define READY_LOOK_US 1000u
 
@@ -55,7 +57,8 @@ static const uint64_t *peers_guid_of(const struct hdl_adapter *adapter, const st
 	uint16_t lid = agent_lid_of(gid->raw);
 	if (lid != 0 && lid >> adapter->lmc == adapter->lid >> adapter->lmc)
 		return &adapter->guid;
-	/* First what the agent said: of our own addresses, one may have been given to another node since we were told of it. */
+	/* First what the agent said: of our own addresses, one may have been given to another node
+	 * since we were told of it. */
 	for (uint32_t i = 0; i < adapter->alias_count; i++)
 		if (same_gid(&adapter->aliases[i].gid, gid))
 			return &adapter->aliases[i].node_guid;
@@ -132,7 +135,8 @@ uint32_t adapter_find_link(const struct hdl_adapter *adapter, const struct hdl_g
 		if (peer->adapter != NULL && same_gid(&adapter->links[i].gid, gid) &&
 		    (!adapter->on_node || i != 0))
 			return i;
-		/* On a node an address names many processes; the queue pair's number tells which. */
+		/* On a node an address names many processes; the queue pair's number tells which.
+		 */
 		if (adapter->on_node && guid != NULL && peer->node_guid == *guid &&
 		    peer->slot == slot)
 			return i;
@@ -176,8 +180,8 @@ static bool is_alive(const struct peer *peer)
 	return peer->pid == 0 || kill(peer->pid, 0) == 0 || errno != ESRCH;
 }
 
-/* Shall we go on waiting until @peer has left its guard at @seen? A peer that was stopped there, or says so for ever, does not
- * stop us for good. */
+/* Shall we go on waiting until @peer has left its guard at @seen? A peer that was stopped there, or
+ * says so for ever, does not stop us for good. */
 static bool worth_waiting(struct peer *peer, uint64_t seen, uint64_t *begin)
 {
 	if (!is_alive(peer)) {
@@ -265,7 +269,8 @@ static void reach_peers_attach(struct hdl_adapter *adapter, uint32_t index,
 	put_link(adapter, index, &link, &peer);
 }
 
-/* What @to sends to groups that @from has members in goes to @from as well, through @link. With both drive locks. */
+/* What @to sends to groups that @from has members in goes to @from as well, through @link. With
+ * both drive locks. */
 static void share_groups(struct hdl_adapter *from, struct hdl_adapter *to, uint32_t link)
 {
 	for (uint32_t i = 0; i < HDL_MAX_GROUPS; i++) {
@@ -381,8 +386,9 @@ int hdl_join(struct hdl_adapter *a, struct hdl_adapter *b)
 
 /* --- between processes --- */
 
-/* Can we reach the memory of @pid? It keeps a word there whose value it tells everyone, and that is another one in every process:
- * who has it is not another process that has this number in our PID namespace. */
+/* Can we reach the memory of @pid? It keeps a word there whose value it tells everyone, and that is
+ * another one in every process: who has it is not another process that has this number in our PID
+ * namespace. */
 static bool can_reach(pid_t pid, const struct tables_header *header)
 {
 	if (pid == 0) {
@@ -436,8 +442,9 @@ struct hdl_gid peers_link_local(uint64_t guid)
 	return gid;
 }
 
-/* Let @peer reach our memory, and find out whether we reach its. Its number is the one that it has here: what the agent knows it by holds
- * in the agent's PID namespace. Where there is nothing better, that is tried, and taken if it proves to be right. */
+/* Let @peer reach our memory, and find out whether we reach its. Its number is the one that it has
+ * here: what the agent knows it by holds in the agent's PID namespace. Where there is nothing
+ * better, that is tried, and taken if it proves to be right. */
 static bool find_process(struct peer *peer, const struct lanes_end *end, pid_t told)
 {
 	peer->pid = peer->pidfd >= 0 ? pidfd_number(peer->pidfd) : told;

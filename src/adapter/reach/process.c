@@ -1,5 +1,5 @@
-/* Moving bytes to and from another process: one copy, ours where the memory is mapped here too (segment.h), else the
- * kernel's. */
+/* Moving bytes to and from another process: one copy, ours where the memory is mapped here too
+ * (segment.h), else the kernel's. */
 #include <errno.h>
 #include <sys/uio.h>
 

@@ -1,6 +1,7 @@
-/* Memory that peers can map: the side that maps it. The owner is not trusted: its table is copied word by word and judged from
- * the copy; a descriptor is opened only when it names a regular file that lives in memory, the one that the table
- * says, open in the owner for what we are going to do; and every copy survives a file that was cut off (fault.c). */
+/* Memory that peers can map: the side that maps it. The owner is not trusted: its table is copied
+ * word by word and judged from the copy; a descriptor is opened only when it names a regular file
+ * that lives in memory, the one that the table says, open in the owner for what we are going to do;
+ * and every copy survives a file that was cut off (fault.c). */
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
@@ -25,7 +26,8 @@ struct reach *reach_make(pid_t pid, int pidfd, const struct segment_table *table
 
 void reach_prefer(struct reach *reach, pid_t thread)
 {
-	/* Without a descriptor nobody could tell whether the process, whose thread it is, is still there. */
+	/* Without a descriptor nobody could tell whether the process, whose thread it is, is still
+	 * there. */
 	reach->task = thread > 0 && reach->pidfd >= 0 ? thread : reach->pid;
 	reach->checked_ns = 0;
 }
@@ -38,7 +40,8 @@ bool reach_check(struct reach *reach, uint64_t now_ns)
 	snprintf(path, sizeof(path), "/proc/%d/task/%d", (int)reach->pid, (int)reach->task);
 	if (reach->task != reach->pid && access(path, F_OK) != 0)
 		reach->task = reach->pid;
-	/* Last: while the process is there its number, by which the thread was found, is nobody else's. */
+	/* Last: while the process is there its number, by which the thread was found, is nobody
+	 * else's. */
 	if (reach->pidfd >= 0 && pidfd_ended(reach->pidfd))
 		return false;
 	reach->checked_ns = now_ns;
@@ -70,7 +73,8 @@ static bool makes_sense(const struct segment *s)
 	       ((s->addr | s->length | s->offset) & in_page) == 0 && s->fd >= 0;
 }
 
-/* A copy of the whole table. V2 pairs with V1 in segment.c: who sees a word of a change sees that the version changed. */
+/* A copy of the whole table. V2 pairs with V1 in segment.c: who sees a word of a change sees that
+ * the version changed. */
 static bool read_table(const struct segment_table *table, struct segment out[SEGMENT_MAX],
                        uint64_t *version)
 {

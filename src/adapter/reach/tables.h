@@ -1,7 +1,9 @@
-/* The tables that an adapter shares with its peers, read-only: one block of memory, in a memory file so that a descriptor
- * names it. Nobody but the owner writes to it, and readers trust nothing in it.
+/* The tables that an adapter shares with its peers, read-only: one block of memory, in a memory
+ * file so that a descriptor names it. Nobody but the owner writes to it, and readers trust nothing
+ * in it.
  *
- *   0        header: how to see whether the owner's memory can be reached, the counters for onlookers
+ *   0        header: how to see whether the owner's memory can be reached, the counters for
+ *            onlookers
  *   4096     segments: registered memory that peers can map (segment.h)
  *   8192     protection table entries
  *   ...      translation tables
@@ -46,11 +48,13 @@ struct tables {
 	struct qp_public *qps;
 };
 
-/* The owner's: for @entries of the protection table and 2^@qp_bits queue pairs. 0 or -HDL_ENOMEM. */
+/* The owner's: for @entries of the protection table and 2^@qp_bits queue pairs. 0 or -HDL_ENOMEM.
+ */
 int tables_make(struct tables *tables, uint32_t entries, uint32_t qp_bits, uint64_t arena_words);
 /* A descriptor for readers, who cannot write through it. Or -1. */
 int tables_reader_fd(const struct tables *tables);
-/* A peer's: @fd stays the caller's. 0; -HDL_EINVAL: sizes that do not fit the file or our limits; -HDL_ENOMEM. */
+/* A peer's: @fd stays the caller's. 0; -HDL_EINVAL: sizes that do not fit the file or our limits;
+ * -HDL_ENOMEM. */
 int tables_map(struct tables *tables, int fd, const struct agent_sizes *sizes);
 void tables_unmap(struct tables *tables);
 

@@ -1,7 +1,8 @@
-/* Who may reach into this process. Where the kernel lets only ancestors do so (Yama, ptrace_scope 1), a process can except one other
- * process, or all of this user. Peers copy to and from our memory, so they need that, as long as they are peers: one of them is named,
- * and with a second one it is everybody, until all have gone. The kernel remembers one exception, so one that the program itself asked for
- * is lost when the first peer comes. */
+/* Who may reach into this process. Where the kernel lets only ancestors do so (Yama, ptrace_scope
+ * 1), a process can except one other process, or all of this user. Peers copy to and from our
+ * memory, so they need that, as long as they are peers: one of them is named, and with a second one
+ * it is everybody, until all have gone. The kernel remembers one exception, so one that the program
+ * itself asked for is lost when the first peer comes. */
 #include <pthread.h>
 #include <sys/prctl.h>
 

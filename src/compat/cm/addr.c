@@ -1,17 +1,21 @@
-/* Addresses of connections: how IP addresses, GIDs and LIDs stand for each other, and what librdmacm asks about a route.
+/* Addresses of connections: how IP addresses, GIDs and LIDs stand for each other, and what
+ * librdmacm asks about a route.
  *
- * The device is the first that the program sees. On heddle0 IP addresses are GIDs. On heddle_ib0, which is on no IP network
- * of the host, each of the host's addresses stands for its one GID, as an address of IPoIB would. */
+ * The device is the first that the program sees. On heddle0 IP addresses are GIDs. On heddle_ib0,
+ * which is on no IP network of the host, each of the host's addresses stands for its one GID, as an
+ * address of IPoIB would. */
 #include <ifaddrs.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "compat/cm/cm.h"
 
-#define HOP_LIMIT    64
-#define PACKET_LIFE  18 /* 4.096 us * 2^18, about a second */
-#define WIRE_ACK     17 /* half a second */
-#define RNR_TIMER    0 /* 655 ms: programs are as patient with late receives as with Linux's rdma_cm */
+#define HOP_LIMIT   64
+#define PACKET_LIFE 18 /* 4.096 us * 2^18, about a second */
+#define WIRE_ACK    17 /* half a second */
+#define RNR_TIMER \
+	0 /* 655 ms: programs are as patient with late receives as with Linux's rdma_cm \
+	               */
 #define RATE_100_GBS 16
 
 static const struct sockaddr_in *cm_addr_as_in(const struct sockaddr_in6 *address)
@@ -123,7 +127,8 @@ in_addr_t cm_node_address(void)
 	return lid != 0 ? CM_NODES | lid : 0;
 }
 
-/* On a node with a name of its own the host's addresses stand for that node, by its first address. */
+/* On a node with a name of its own the host's addresses stand for that node, by its first address.
+ */
 bool cm_local_gid(const struct sockaddr_in6 *address, struct hdl_gid *gid)
 {
 	if (device() == NULL || !to_gid(address, gid))
@@ -209,8 +214,8 @@ static bool on_one_network(const struct hdl_gid *own, const struct hdl_gid *othe
 	return found;
 }
 
-/* The address from which packets to @to leave: of those of wires, which alone will do, one on the same network, or else the first
- * of the family. */
+/* The address from which packets to @to leave: of those of wires, which alone will do, one on the
+ * same network, or else the first of the family. */
 static bool wire_gid(const struct hdl_gid *to, struct hdl_gid *out)
 {
 	struct hdl_limits limits = identity();
@@ -264,14 +269,15 @@ static bool wire_source(struct cm_id *id)
 	return true;
 }
 
-/* Where everybody is reached over the wire, oneself included. Addresses of the family that the wire has not stand for their nodes:
- * ours, or one whose link-local address it is (cm_seek()). */
+/* Where everybody is reached over the wire, oneself included. Addresses of the family that the wire
+ * has not stand for their nodes: ours, or one whose link-local address it is (cm_seek()). */
 static int route_all_across(struct cm_id *id, bool *elsewhere)
 {
 	struct hdl_gid first;
 	bool ours = cm_local_gid(&id->dst, &id->dgid);
 	id->across = true;
-	/* Bound to an address of the host that is not on the wire, it leaves from the one that is; the program keeps what it chose. */
+	/* Bound to an address of the host that is not on the wire, it leaves from the one that is;
+	 * the program keeps what it chose. */
 	bool ipv4 = id->dst.sin6_family == AF_INET;
 	struct hdl_gid to, own;
 	if (id->has_device && id->src.sin6_family == id->dst.sin6_family &&

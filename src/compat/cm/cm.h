@@ -1,10 +1,12 @@
-/* /dev/infiniband/rdma_cm inside the process: what librdmacm writes to it is answered here, by the kernel's interface
- * <rdma/rdma_user_cm.h>.
+/* /dev/infiniband/rdma_cm inside the process: what librdmacm writes to it is answered here, by the
+ * kernel's interface <rdma/rdma_user_cm.h>.
  *
- * A channel is a descriptor of librdmacm's, an eventfd that is readable while there are events. An identifier belongs to a channel;
- * its peer is an identifier of some process, and the two exchange the messages of the communication manager (IBTA volume 1 chapter
- * 12), carried by the node agent (hdl_cm_send(3)): on this machine in a format of our own, across the wire as they are (cm/far.c). One lock guards everything here; it is not held while the agent is
- * asked for a port, because the adapter's thread needs it to go on. */
+ * A channel is a descriptor of librdmacm's, an eventfd that is readable while there are events. An
+ * identifier belongs to a channel; its peer is an identifier of some process, and the two exchange
+ * the messages of the communication manager (IBTA volume 1 chapter 12), carried by the node agent
+ * (hdl_cm_send(3)): on this machine in a format of our own, across the wire as they are (cm/far.c).
+ * One lock guards everything here; it is not held while the agent is asked for a port, because the
+ * adapter's thread needs it to go on. */
 #ifndef COMPAT_CM_H
 #define COMPAT_CM_H
 
@@ -38,8 +40,8 @@ enum cm_event_type {
 	CM_TIMEWAIT_EXIT
 };
 
-/* Room for private data in the messages (IBTA 12.6; of a request the addresses take 36 bytes, annex A11). Programs are told of
- * all of it, whatever was given, as on other devices. */
+/* Room for private data in the messages (IBTA 12.6; of a request the addresses take 36 bytes, annex
+ * A11). Programs are told of all of it, whatever was given, as on other devices. */
 #define CM_REQ_ROOM      56u
 #define CM_REP_ROOM      196u
 #define CM_REJ_ROOM      148u
@@ -162,22 +164,25 @@ struct cm_id {
 	uint32_t slot, peer;
 	uint32_t qpn, psn, qkey; /* the peer's */
 	uint32_t own_qpn;        /* 0: not known */
-	uint32_t
-	        own_psn; /* of the first packet that we expect: each side tells the other where to begin (IBTA 12.7.31) */
-	struct cm_wire *
-	        sent; /* what was asked or answered, while there may be need to say it again (cm/wait.c) */
-	uint16_t attempt; /* of ours, or of the peer whose request it was */
+	uint32_t own_psn; /* of the first packet that we expect: each side tells the other where to
+	                     begin (IBTA 12.7.31) */
+	struct cm_wire *sent; /* what was asked or answered, while there may be need to say it again
+	                         (cm/wait.c) */
+	uint16_t attempt;     /* of ours, or of the peer whose request it was */
 	unsigned tries;
 	uint64_t asked_ns; /* the program did, then */
 	enum cm_wait wait;
 	uint64_t wait_ns, give_up_ns; /* until when; of a node or an answer, when to give up */
 	uint32_t queued;              /* its place among those that wait (cm/wait.c); 0: none */
-	uint32_t
-	        shown; /* of a listener: the number of the child that the program was told of last */
-	bool owes_drep; /* the peer disconnects, and the program has not heard of it yet (cm_told()) */
-	bool collects; /* of a listener: the program takes more than one request before it answers */
-	bool reuse, afonly; /* RDMA_OPTION_ID_REUSEADDR, RDMA_OPTION_ID_AFONLY */
-	uint8_t ack_timeout; /* RDMA_OPTION_ID_ACK_TIMEOUT, or what a request across the wire says; 0: not set */
+	uint32_t shown; /* of a listener: the number of the child that the program was told of last
+	                 */
+	bool owes_drep; /* the peer disconnects, and the program has not heard of it yet (cm_told())
+	                 */
+	bool collects;  /* of a listener: the program takes more than one request before it answers
+	                 */
+	bool reuse, afonly;  /* RDMA_OPTION_ID_REUSEADDR, RDMA_OPTION_ID_AFONLY */
+	uint8_t ack_timeout; /* RDMA_OPTION_ID_ACK_TIMEOUT, or what a request across the wire says;
+	                        0: not set */
 	uint8_t responder_resources, initiator_depth, retry_count, rnr_retry_count;
 };
 
@@ -191,11 +196,13 @@ void compat_cm_forget(void);
 
 void cm_lock(void);
 void cm_unlock(void);
-/* Wait until that time of CLOCK_MONOTONIC, or cm_lock_wake(). With the lock, which is given up meanwhile. */
+/* Wait until that time of CLOCK_MONOTONIC, or cm_lock_wake(). With the lock, which is given up
+ * meanwhile. */
 void cm_lock_wait(uint64_t until_ns);
 void cm_lock_wake(void);
 struct cm_channel *cm_channel_of(int fd);
-/* A new event for @id, of which librdmacm knows the uid; NULL: it does not, or there is no memory. Fill it in, then cm_push(). */
+/* A new event for @id, of which librdmacm knows the uid; NULL: it does not, or there is no memory.
+ * Fill it in, then cm_push(). */
 struct cm_event *cm_event_new(struct cm_id *id, enum cm_event_type type, int status);
 void cm_push(struct cm_event *event);
 void cm_raise(struct cm_id *id, enum cm_event_type type, int status);
@@ -214,7 +221,8 @@ uint64_t cm_process_key(uint64_t guid, uint32_t slot, uint32_t number);
 /* The next one at or after *at; NULL at the end. */
 struct cm_id *cm_id_next(uint32_t *at);
 void cm_id_end(struct cm_id *id);
-/* Look for the node that the address of @id leads to. With the lock, which is given up meanwhile: @id may be gone. */
+/* Look for the node that the address of @id leads to. With the lock, which is given up meanwhile:
+ * @id may be gone. */
 void cm_seek(struct cm_id *id, bool last_time);
 /* One command, with the lock. 0 or an error. */
 int cm_command(struct cm_channel *channel, const struct rdma_ucm_cmd_hdr *header, const void *body);
@@ -228,15 +236,15 @@ bool cm_local_gid(const struct sockaddr_in6 *address, struct hdl_gid *gid);
 uint16_t cm_own_lid(void);
 /* The address of our node on this machine, in CM_NODES; 0: it has none. In the host's order. */
 in_addr_t cm_node_address(void);
-/* Where peers are reached over the wire 127.0.0.1 is of no use to them: an address that it stands for takes its place. Programs,
- * libfabric among them, tell their peers what they are bound to. */
+/* Where peers are reached over the wire 127.0.0.1 is of no use to them: an address that it stands
+ * for takes its place. Programs, libfabric among them, tell their peers what they are bound to. */
 void cm_show_node(struct sockaddr_in6 *address);
 /* The address of the node with this LID where nodes are on wires that no other machine reaches. */
 void cm_lid_address(uint16_t lid, struct hdl_gid *gid);
 /* The family of an address as an option of ports. */
 uint32_t cm_family_of(const struct sockaddr_in6 *address);
-/* Where @id->dst is, and from where: fills dgid, and src and sgid unless they are set. *elsewhere: on another node, if there is
- * such. 0 or an error. */
+/* Where @id->dst is, and from where: fills dgid, and src and sgid unless they are set. *elsewhere:
+ * on another node, if there is such. 0 or an error. */
 int cm_route(struct cm_id *id, bool *elsewhere);
 /* How long an acknowledgement may take on the path of @id, 4.096 us * 2^n. */
 uint8_t cm_ack_timeout(const struct cm_id *id);
@@ -249,7 +257,8 @@ struct cm_path_resp { /* struct rdma_ucm_query_path_resp with one path */
 	uint32_t num_paths, reserved;
 	struct ib_path_rec_data path;
 };
-/* @size bytes of an address of any family; *space is not 0 if it is one of InfiniBand. 0 or an error. */
+/* @size bytes of an address of any family; *space is not 0 if it is one of InfiniBand. 0 or an
+ * error. */
 int cm_address_in(const void *from, size_t size, struct sockaddr_in6 *to, uint16_t *space);
 void cm_query_addr(const struct cm_id *id, bool as_gids, struct rdma_ucm_query_addr_resp *resp);
 void cm_query_path(const struct cm_id *id, struct cm_path_resp *resp);
@@ -278,8 +287,8 @@ void cm_send_again(struct cm_id *id);
 void cm_expire(struct cm_id *id);
 /* The identifier ends: its peer is told. */
 void cm_part(struct cm_id *id);
-/* The program hears, or has done something about it, that the peer of @id disconnects: now the peer is answered, which so hears of the
- * end after the program. At the latest when it asks again. */
+/* The program hears, or has done something about it, that the peer of @id disconnects: now the peer
+ * is answered, which so hears of the end after the program. At the latest when it asks again. */
 void cm_told(struct cm_id *id);
 /* For cm/far.c. A message from the peer of @id. */
 void cm_take(struct cm_id *id, const struct cm_wire *wire);
@@ -308,7 +317,8 @@ void cm_far_forget(void);
 /* --- cm/wait.c --- */
 /* Nobody took the request of @id. True: it will be repeated; false: it was often enough. */
 bool cm_wait_more(struct cm_id *id);
-/* From now on, for an answer or a node, until the time to give up; for the end of the connection's time. */
+/* From now on, for an answer or a node, until the time to give up; for the end of the connection's
+ * time. */
 void cm_wait_answer(struct cm_id *id);
 void cm_wait_timewait(struct cm_id *id);
 void cm_wait_node(struct cm_id *id);

@@ -11,15 +11,16 @@
 
 #define MAX_FDS 65536
 
-/* So often it is looked whether a program has answered a request; so long it may take to, on a busy machine, and so long where it is
- * known not to do it before the next. */
+/* So often it is looked whether a program has answered a request; so long it may take to, on a busy
+ * machine, and so long where it is known not to do it before the next. */
 #define PACE_NS      200000
 #define PACE_LONG_NS 1000000000u
 #define PACE_NONE_NS 5000000u
 
-/* Descriptors start here where the limit of open files allows it. librspreload of rdma-core 44 takes a channel's descriptor that is
- * lower than the one that it showed to the program for that one in select(2), so the program would never see what is ready. It is
- * still one that select(2) can be asked about. */
+/* Descriptors start here where the limit of open files allows it. librspreload of rdma-core 44
+ * takes a channel's descriptor that is lower than the one that it showed to the program for that
+ * one in select(2), so the program would never see what is ready. It is still one that select(2)
+ * can be asked about. */
 #define FIRST_FD 512
 
 static pthread_mutex_t lock = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
@@ -129,8 +130,8 @@ void compat_cm_forget(void)
 	cm_wait_forget();
 }
 
-/* A program that ends in order says goodbye: what the agent would say for it is lost where the two end at once, with their container.
- * What is not done in a signal handler that interrupted us. */
+/* A program that ends in order says goodbye: what the agent would say for it is lost where the two
+ * end at once, with their container. What is not done in a signal handler that interrupted us. */
 __attribute__((destructor)) static void at_exit(void)
 {
 	if (heard == NULL || process != getpid() || pthread_mutex_lock(&lock) != 0)
@@ -236,8 +237,9 @@ void cm_forget_multicast(const struct cm_mc *mc)
 		cm_device_show(channel, false);
 }
 
-/* The channel was closed while we waited. A call to a kernel has the file until it ends, and so waits on, for nothing but a signal: a
- * program may count on that, and close the channel before it ends with a thread still waiting. With the lock, as below. */
+/* The channel was closed while we waited. A call to a kernel has the file until it ends, and so
+ * waits on, for nothing but a signal: a program may count on that, and close the channel before it
+ * ends with a thread still waiting. With the lock, as below. */
 static int wait_for_nothing(int cancel_state)
 {
 	cm_unlock();
@@ -270,9 +272,10 @@ static int wait_for_event(int fd, int cancel_state)
 	return channel != NULL ? 0 : wait_for_nothing(cancel_state);
 }
 
-/* Programs that keep the latest request in one place (rping -P before rdma-core 47) lose the first of two that come at once.
- * Elsewhere requests are some time apart: who waits for them, and has not answered the last, is given time to. One that lets it pass is
- * one that takes several requests before it answers, and is not kept waiting again. */
+/* Programs that keep the latest request in one place (rping -P before rdma-core 47) lose the first
+ * of two that come at once. Elsewhere requests are some time apart: who waits for them, and has not
+ * answered the last, is given time to. One that lets it pass is one that takes several requests
+ * before it answers, and is not kept waiting again. */
 static int give_time(int fd, int cancel_state)
 {
 	const struct timespec pause = {.tv_nsec = PACE_NS};
@@ -297,10 +300,11 @@ static int give_time(int fd, int cancel_state)
 	return error;
 }
 
-/* Programs that look for completions and for events by turns end a connection when they hear that the peer has left, and with its queue
- * pair the completions that came since the look before (libfabric's ofi_rxm: one side waits for its last message for ever, or is told
- * that what arrived was flushed). Elsewhere that news takes much longer than the messages before it. Who does not wait for events is
- * told when no completion is left, or he has looked again and taken none. */
+/* Programs that look for completions and for events by turns end a connection when they hear that
+ * the peer has left, and with its queue pair the completions that came since the look before
+ * (libfabric's ofi_rxm: one side waits for its last message for ever, or is told that what arrived
+ * was flushed). Elsewhere that news takes much longer than the messages before it. Who does not
+ * wait for events is told when no completion is left, or he has looked again and taken none. */
 static bool comes_too_soon(struct cm_channel *channel)
 {
 	struct cm_event *event = channel->first;

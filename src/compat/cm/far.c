@@ -1,6 +1,6 @@
-/* Connections with peers across the wire: what cm/peer.c says and hears becomes messages of InfiniBand's communication management,
- * which find their way by queue pair 1 of both nodes. Who repeats what and until when is in cm/ibcm.c; each such identifier has an end
- * of it. */
+/* Connections with peers across the wire: what cm/peer.c says and hears becomes messages of
+ * InfiniBand's communication management, which find their way by queue pair 1 of both nodes. Who
+ * repeats what and until when is in cm/ibcm.c; each such identifier has an end of it. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -47,7 +47,8 @@ static int send_to(const struct hdl_gid *gid, const struct hdl_gid *own, const u
 	return -hdl_cm_send(adapter, &msg);
 }
 
-/* A process may end without a word, and the peer is to hear of it all the same: the agent keeps one for it. */
+/* A process may end without a word, and the peer is to hear of it all the same: the agent keeps one
+ * for it. */
 void cm_far_leave_word(const struct cm_id *id)
 {
 	struct ibcm_out out = {0};
@@ -419,8 +420,9 @@ static struct cm_id *known(const struct hdl_gid *gid, const struct ib_cm_message
 	return id;
 }
 
-/* A peer that asks with a queue pair that is connected to one of ours has forgotten that connection (12.9.8.3.1): it ends, and the
- * peer may ask again. Not a stranger who says that it is the peer. */
+/* A peer that asks with a queue pair that is connected to one of ours has forgotten that connection
+ * (12.9.8.3.1): it ends, and the peer may ask again. Not a stranger who says that it is the peer.
+ */
 static bool was_stale(const struct hdl_gid *gid, const struct ib_cm_req *req)
 {
 	struct cm_id *id = cm_index_find(CM_BY_QP, cm_qp_key(req->ca_guid, req->qpn));

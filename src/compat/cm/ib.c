@@ -1,5 +1,6 @@
-/* Addresses of InfiniBand (AF_IB), and the commands that know them beside those of IP. Such an address is a GID and a service; inside
- * it is written as one of IPv6 with a port, since services here are ports of IP (IBTA annex A11): a prefix, the space, the port. */
+/* Addresses of InfiniBand (AF_IB), and the commands that know them beside those of IP. Such an
+ * address is a GID and a service; inside it is written as one of IPv6 with a port, since services
+ * here are ports of IP (IBTA annex A11): a prefix, the space, the port. */
 #include <endian.h>
 #include <string.h>
 

@@ -46,7 +46,8 @@ static void cm_ibcm_await(struct ibcm *end, uint64_t now_ns)
 	wait_until(end, now_ns + end->pause_ns);
 }
 
-/* Both numbers of the connection lie at the same place in all messages but the requests and those of SIDR. */
+/* Both numbers of the connection lie at the same place in all messages but the requests and those
+ * of SIDR. */
 static struct ib_cm_message cm_ibcm_message_of(const struct ibcm *end, enum ib_cm_kind kind)
 {
 	struct ib_cm_message message = {.kind = kind, .transaction_id = end->transaction_id};
@@ -235,8 +236,8 @@ enum ibcm_event ibcm_established(struct ibcm *end)
 	return IBCM_CONNECTED;
 }
 
-/* We wait for the answer to our request no longer. Whom it is about the peer knows by our GUID: it may not have told us its number
- * yet (table 109, reason 4). Of datagrams there is no such word. */
+/* We wait for the answer to our request no longer. Whom it is about the peer knows by our GUID: it
+ * may not have told us its number yet (table 109, reason 4). Of datagrams there is no such word. */
 static void take_back(struct ibcm *end, struct ibcm_out *out)
 {
 	struct ib_cm_message rej = cm_ibcm_message_of(end, IB_CM_REJ);
@@ -314,8 +315,9 @@ static bool names_us(const struct ib_cm_rej *rej)
 	return rej->remote_id != 0;
 }
 
-/* 12.9.7: the other end gives up what is not established yet. Of an established connection only the side that asked can be told so, by
- * a peer that waited for our RTU in vain; whoever sent an RTU says DREQ. */
+/* 12.9.7: the other end gives up what is not established yet. Of an established connection only the
+ * side that asked can be told so, by a peer that waited for our RTU in vain; whoever sent an RTU
+ * says DREQ. */
 static enum ibcm_event hear_rejection(struct ibcm *end, const struct ib_cm_rej *rej,
                                       uint64_t now_ns)
 {
@@ -351,7 +353,8 @@ static enum ibcm_event hear_rejection(struct ibcm *end, const struct ib_cm_rej *
 	return IBCM_REJECTED;
 }
 
-/* It takes longer: from now on the time that it says counts, and our tries begin anew; but the program waits no longer for that. */
+/* It takes longer: from now on the time that it says counts, and our tries begin anew; but the
+ * program waits no longer for that. */
 static void hear_mra(struct ibcm *end, const struct ib_cm_mra *mra, uint64_t now_ns)
 {
 	bool ours = end->state == IBCM_REQ_SENT   ? mra->about == IB_CM_ABOUT_REQ
@@ -405,9 +408,10 @@ static void hear_lap(const struct ibcm *end, const struct ib_cm_message *message
 	cm_ibcm_say(&apr, out);
 }
 
-/* Does @message come from the end that we are connected with? It names what nobody else was told: see ibcm_hear(). Before a REP the
- * peer's number is not known, and it may have none yet: a REJ or an MRA then says whose request it is about by the TransactionID
- * alone. A REP may still come to a request that we have given up. */
+/* Does @message come from the end that we are connected with? It names what nobody else was told:
+ * see ibcm_hear(). Before a REP the peer's number is not known, and it may have none yet: a REJ or
+ * an MRA then says whose request it is about by the TransactionID alone. A REP may still come to a
+ * request that we have given up. */
 static bool is_from_peer(const struct ibcm *end, const struct ib_cm_message *message)
 {
 	bool same_exchange = message->transaction_id == end->transaction_id;
@@ -416,7 +420,8 @@ static bool is_from_peer(const struct ibcm *end, const struct ib_cm_message *mes
 	case IB_CM_SIDR_REP: /* maybe to a question that was given up before this one */
 		return same_exchange;
 	case IB_CM_DREQ:
-	case IB_CM_LAP: /* exchanges of the peer's; our queue pair is compared where they are heard */
+	case IB_CM_LAP: /* exchanges of the peer's; our queue pair is compared where they are heard
+	                 */
 		return same_peer && end->remote_id != 0;
 	case IB_CM_DREP:
 		return same_peer && message->transaction_id == own_exchange(end);

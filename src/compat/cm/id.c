@@ -10,8 +10,9 @@
 static struct cm_id *ids[CM_MAX_IDS];
 static uint32_t rover, end; /* where handles are looked for next; above the highest that was used */
 
-/* A number that no living identifier has. It is a secret between us and the peer: who forges a message has to name it. One of a former
- * identifier comes back so seldom that what is late for it is known as such. There are 64 times as many as identifiers. */
+/* A number that no living identifier has. It is a secret between us and the peer: who forges a
+ * message has to name it. One of a former identifier comes back so seldom that what is late for it
+ * is known as such. There are 64 times as many as identifiers. */
 static uint32_t new_number(void)
 {
 	uint32_t number;
@@ -30,7 +31,8 @@ struct cm_id *cm_id_new(struct cm_channel *channel, uint16_t space, uint8_t qp_t
 	struct cm_id *id = handle < CM_MAX_IDS ? calloc(1, sizeof(*id)) : NULL;
 	if (id == NULL)
 		return NULL;
-	/* Numbers are taken anew as late as possible, but librdmacm keeps tables of 1024: do not touch all of them. */
+	/* Numbers are taken anew as late as possible, but librdmacm keeps tables of 1024: do not
+	 * touch all of them. */
 	rover = (handle + 1) % (handle < 1024 ? 1024 : CM_MAX_IDS);
 	end = handle >= end ? handle + 1 : end;
 	*id = (struct cm_id){.handle = handle,
@@ -89,7 +91,8 @@ void cm_id_end(struct cm_id *id)
 
 /* --- ports --- */
 
-/* For whom the port of @id is. All addresses of one family are those of the other too, unless the program says otherwise. */
+/* For whom the port of @id is. All addresses of one family are those of the other too, unless the
+ * program says otherwise. */
 static uint32_t port_options(const struct cm_id *id)
 {
 	return HDL_CM_DEAF | cm_family_of(&id->src) |
@@ -389,7 +392,8 @@ static int join_ip_mcast(struct cm_id *id, const struct rdma_ucm_cmd_hdr *header
 	return error;
 }
 
-/* To send is to join: the group is there for everyone, and librdmacm does not attach who only sends. */
+/* To send is to join: the group is there for everyone, and librdmacm does not attach who only
+ * sends. */
 static int join_mcast(struct cm_id *id, const struct rdma_ucm_cmd_hdr *header,
                       const struct rdma_ucm_join_mcast *command)
 {
@@ -417,7 +421,8 @@ static int leave_mcast(const struct rdma_ucm_cmd_hdr *header,
 	return error;
 }
 
-/* Options of the identifier (rdma_set_option(3)). The type of service is taken note of by nobody: there is one path. */
+/* Options of the identifier (rdma_set_option(3)). The type of service is taken note of by nobody:
+ * there is one path. */
 static int set_id_option(struct cm_id *id, const struct rdma_ucm_set_option *command)
 {
 	const void *value = (const void *)(uintptr_t)command->optval;
@@ -518,7 +523,8 @@ static int on_id(struct cm_channel *channel, struct cm_id *id,
 		return init_qp_attr(id, header, body);
 	case RDMA_USER_CM_CMD_SET_OPTION:
 		return set_option(id, body);
-	case RDMA_USER_CM_CMD_NOTIFY: /* data came before the last message did, which gets lost across the wire alone */
+	case RDMA_USER_CM_CMD_NOTIFY: /* data came before the last message did, which gets lost
+	                                 across the wire alone */
 		cm_far_notify(id);
 		return 0;
 	case RDMA_USER_CM_CMD_BIND:

@@ -10,7 +10,8 @@
 static struct cm_id *buckets[CM_INDICES][CM_INDEX_BUCKETS];
 static uint64_t secret;
 
-/* The last steps of splitmix64, twice: every bit of the key and of the secret reaches every bit of the result. */
+/* The last steps of splitmix64, twice: every bit of the key and of the secret reaches every bit of
+ * the result. */
 static uint64_t mix(uint64_t value)
 {
 	for (unsigned i = 0; i < 2; i++) {

@@ -1,5 +1,6 @@
-/* Identifiers of connections by what messages name them with, so that a message costs the same however many there are. Keys that
- * peers choose are mixed with a secret: nobody can make them all fall together. */
+/* Identifiers of connections by what messages name them with, so that a message costs the same
+ * however many there are. Keys that peers choose are mixed with a secret: nobody can make them all
+ * fall together. */
 #ifndef COMPAT_CMINDEX_H
 #define COMPAT_CMINDEX_H
 
@@ -26,7 +27,8 @@ struct cm_index_link {
 /* Let @id be found by @key, and no more by the one before. */
 void cm_index_enter(struct cm_id *id, enum cm_index which, uint64_t key);
 void cm_index_leave(struct cm_id *id, enum cm_index which);
-/* The first with @key, and the next one; NULL: none. Different things may have one key, so look at them. */
+/* The first with @key, and the next one; NULL: none. Different things may have one key, so look at
+ * them. */
 struct cm_id *cm_index_find(enum cm_index which, uint64_t key);
 struct cm_id *cm_index_next(const struct cm_id *id, enum cm_index which);
 

@@ -1,6 +1,7 @@
-/* Connections: the messages that two identifiers exchange, and what becomes of their states (IBTA volume 1, 12.9). The agent delivers
- * in order, returns what it cannot deliver and says when a process has ended; what one that was killed took along is sent again
- * (cm/wait.c). Peers across the wire are reached by cm/far.c. */
+/* Connections: the messages that two identifiers exchange, and what becomes of their states (IBTA
+ * volume 1, 12.9). The agent delivers in order, returns what it cannot deliver and says when a
+ * process has ended; what one that was killed took along is sent again (cm/wait.c). Peers across
+ * the wire are reached by cm/far.c. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -209,7 +210,8 @@ int cm_accept(struct cm_id *id, const struct rdma_ucm_conn_param *param)
 	if (id->state != CM_REQ_RECEIVED)
 		return EINVAL;
 	int error = cm_peer_reply(id, param);
-	/* There is no second try: librdmacm has put the queue pair into error by then. As in Linux's rdma_accept(), the peer hears of it. */
+	/* There is no second try: librdmacm has put the queue pair into error by then. As in
+	 * Linux's rdma_accept(), the peer hears of it. */
 	if (error != 0)
 		cm_reject(id, CM_REASON_CONSUMER, &no_data, 0);
 	return error;
@@ -336,7 +338,8 @@ static struct cm_id *listener_of(const struct hdl_cm_msg *msg)
 	return found;
 }
 
-/* Was this request heard before? Then it was repeated because it, or what was said to it, seemed lost. */
+/* Was this request heard before? Then it was repeated because it, or what was said to it, seemed
+ * lost. */
 static bool cm_peer_is_known(const struct hdl_cm_msg *msg, const struct cm_wire *wire)
 {
 	struct cm_id *id =
@@ -468,7 +471,8 @@ static void heard_rejection(struct cm_id *id, const struct cm_wire *wire)
 	cm_push(event);
 }
 
-/* The peer ends the connection; or what was to be one: then we have not sent an RTU, and it has changed its mind. */
+/* The peer ends the connection; or what was to be one: then we have not sent an RTU, and it has
+ * changed its mind. */
 static void heard_disconnect(struct cm_id *id)
 {
 	const struct cm_wire changed_mind = {.kind = CM_REJ, .status = CM_REASON_CONSUMER};
@@ -491,7 +495,8 @@ static bool cm_peer_is_for(const struct cm_id *id, const struct cm_wire *wire)
 	       (id->state != CM_IDLE && id->state != CM_ENDED);
 }
 
-/* Who has taken up a request that was given up meanwhile did not hear so, or it was stopped until then: it must not accept it. */
+/* Who has taken up a request that was given up meanwhile did not hear so, or it was stopped until
+ * then: it must not accept it. */
 static void tell_too_late(const struct hdl_cm_msg *msg, const struct cm_wire *wire)
 {
 	struct cm_id nobody = {.number = wire->to,

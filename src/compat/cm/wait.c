@@ -1,14 +1,15 @@
 /* What connections wait for, each for a while only:
  *
- *   a server that does not listen yet. Elsewhere resolving an address and a route takes milliseconds, and programs that agree on a
- *   port by other means rely on it (perftest -R, qperf -cm1): one asks at once, while the other is about to listen. A request that
- *   finds nobody, or too many others waiting, is repeated before the program is told
- *   an answer: a request or a response is repeated, because an agent that is killed may take it along, and times out when the
- *   other program does not take it up, at a time that is set once: the peer's sign of life does not put it off. The end of a
- *   connection too, which its process answers unless it is stopped
- *   what cm/ibcm.c says, where the peer is across the wire, until the same time
- *   a node that is not there yet, while an address is resolved, for as long as the program said
- *   the time that a connection keeps its name after its end (IBTA volume 1, 12.9.8.4), whose end programs are told: tgtd frees
+ *   a server that does not listen yet. Elsewhere resolving an address and a route takes
+ *   milliseconds, and programs that agree on a port by other means rely on it (perftest -R, qperf
+ *   -cm1): one asks at once, while the other is about to listen. A request that finds nobody, or
+ *   too many others waiting, is repeated before the program is told an answer: a request or a
+ *   response is repeated, because an agent that is killed may take it along, and times out when the
+ *   other program does not take it up, at a time that is set once: the peer's sign of life does not
+ *   put it off. The end of a connection too, which its process answers unless it is stopped what
+ *   cm/ibcm.c says, where the peer is across the wire, until the same time a node that is not there
+ *   yet, while an address is resolved, for as long as the program said the time that a connection
+ *   keeps its name after its end (IBTA volume 1, 12.9.8.4), whose end programs are told: tgtd frees
  *   what it has for a connection only then
  *
  * A thread looks after all of it and ends when nobody waits. */
@@ -93,7 +94,8 @@ static void cm_wait_await(struct cm_id *id)
 	cm_wait_answer(id);
 }
 
-/* What @id waited for did not come, or is to be tried again. With the lock, which may be given up meanwhile. */
+/* What @id waited for did not come, or is to be tried again. With the lock, which may be given up
+ * meanwhile. */
 static void act(struct cm_id *id)
 {
 	enum cm_wait what = id->wait;
@@ -149,9 +151,10 @@ static bool start(struct cm_id *id, enum cm_wait what, uint64_t ns)
 
 bool cm_wait_more(struct cm_id *id)
 {
-	/* Across the wire the peer may have kept the request as long before it said no. One that does not keep any may be about to listen
-	 * when a message of its own is acknowledged, which takes Linux half a second where that gets lost: so it is asked for as long,
-	 * and less and less often. */
+	/* Across the wire the peer may have kept the request as long before it said no. One that
+	 * does not keep any may be about to listen when a message of its own is acknowledged, which
+	 * takes Linux half a second where that gets lost: so it is asked for as long, and less and
+	 * less often. */
 	bool late = id->across && cm_now_ns() - id->asked_ns >= FAR_NS;
 	uint64_t pause_ns = id->across ? EVERY_NS * (1 + id->tries / 2) : EVERY_NS;
 	if (id->sent == NULL || late || id->tries >= TRIES ||

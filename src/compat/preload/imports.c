@@ -1,8 +1,9 @@
 /* Import tables of loaded modules, changed in place.
  *
- * A module calls a function of another one through a pointer of its own, which the dynamic linker has filled in or will
- * at the first call. The relocations of the module's dynamic section tell which pointer is whose. Pointers that the linker
- * has made read-only afterwards (RELRO) are made writable for the one store. */
+ * A module calls a function of another one through a pointer of its own, which the dynamic linker
+ * has filled in or will at the first call. The relocations of the module's dynamic section tell
+ * which pointer is whose. Pointers that the linker has made read-only afterwards (RELRO) are made
+ * writable for the one store. */
 #include "compat/preload/imports.h"
 
 #include <elf.h>
@@ -82,7 +83,8 @@ static void patch_relocations(const struct module *module, const ElfW(Rela) * li
 	}
 }
 
-/* The linker has turned addresses in the dynamic section into pointers, except in modules that the kernel maps. */
+/* The linker has turned addresses in the dynamic section into pointers, except in modules that the
+ * kernel maps. */
 static uintptr_t preload_imports_address_of(const struct module *module, ElfW(Addr) address)
 {
 	return address < module->base ? module->base + address : address;
@@ -164,7 +166,8 @@ static int visit(struct dl_phdr_info *info, size_t size, void *context)
 		if (part->p_type == PT_DYNAMIC) {
 			dynamic = (const ElfW(Dyn) *)(info->dlpi_addr + part->p_vaddr);
 		} else if (part->p_type == PT_GNU_RELRO) {
-			/* The linker protects whole pages: what the last one shares with writable data stays so. */
+			/* The linker protects whole pages: what the last one shares with writable
+			 * data stays so. */
 			uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
 			module.relro = (info->dlpi_addr + part->p_vaddr) & ~(page - 1);
 			module.relro_end =

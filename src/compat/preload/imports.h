@@ -10,9 +10,9 @@ struct import {
 	void (*call)(void);
 };
 
-/* Let every module that is loaded now, but our own and the C library, call @imports, which are in the order of their names, in
- * place of what the linker found. Modules that were done before are left as they are. From any thread; may be called again when
- * more modules have come. */
+/* Let every module that is loaded now, but our own and the C library, call @imports, which are in
+ * the order of their names, in place of what the linker found. Modules that were done before are
+ * left as they are. From any thread; may be called again when more modules have come. */
 void imports_patch(const struct import *imports, size_t count);
 
 #endif

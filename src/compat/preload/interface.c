@@ -1,4 +1,5 @@
-/* Network interfaces: which of them has an address of heddle0. Programs find it in the GID table, and below /sys. */
+/* Network interfaces: which of them has an address of heddle0. Programs find it in the GID table,
+ * and below /sys. */
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
@@ -21,7 +22,8 @@ static bool preload_interface_has_address(const struct ifaddrs *at, const union 
 	return memcmp(own.raw, gid->raw, sizeof(own.raw)) == 0;
 }
 
-/* Addresses that are Heddle's own lead through the interface of the node's first, or no further than this machine. */
+/* Addresses that are Heddle's own lead through the interface of the node's first, or no further
+ * than this machine. */
 static const struct ifaddrs *preload_interface_find(const struct ifaddrs *list,
                                                     const union ibv_gid *gid,
                                                     const union ibv_gid *first)

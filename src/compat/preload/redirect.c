@@ -1,7 +1,7 @@
-/* The program's calls on paths that are ours (tree.h) are answered here, and led to other files of ours where they wait (wait.c) or
- * connect (socket.c); all others go on to the C library. Answers are
- * real descriptors and streams where programs read: a memory file with the content. Folders are streams of our own, known
- * by their address. */
+/* The program's calls on paths that are ours (tree.h) are answered here, and led to other files of
+ * ours where they wait (wait.c) or connect (socket.c); all others go on to the C library. Answers
+ * are real descriptors and streams where programs read: a memory file with the content. Folders are
+ * streams of our own, known by their address. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -24,7 +24,8 @@
 
 /* --- what an answer is --- */
 
-/* 0: the path is the system's. 1: ours, *node says which. -1: ours, but there is no such file, and errno says so. */
+/* 0: the path is the system's. 1: ours, *node says which. -1: ours, but there is no such file, and
+ * errno says so. */
 static int preload_redirect_judge(const char *path, const struct tree_node **node)
 {
 	switch (tree_find(path, node)) {
@@ -38,8 +39,8 @@ static int preload_redirect_judge(const char *path, const struct tree_node **nod
 	}
 }
 
-/* The same for a path that starts at @dir, where it may be written without its first slash: hwloc opens "/" and goes on
- * from there. */
+/* The same for a path that starts at @dir, where it may be written without its first slash: hwloc
+ * opens "/" and goes on from there. */
 static int judge_at(int dir, const char *path, const struct tree_node **node)
 {
 	if (path == NULL || path[0] == '/' || dir == AT_FDCWD)
@@ -59,7 +60,8 @@ static int judge_at(int dir, const char *path, const struct tree_node **node)
 static int open_node(const struct tree_node *node, int flags)
 {
 	if (node->kind == TREE_DIRECTORY)
-		/* Something to hold, in which nobody can remove anything; its content is not ours to show through a descriptor. */
+		/* Something to hold, in which nobody can remove anything; its content is not ours
+		 * to show through a descriptor. */
 		return flags & (O_WRONLY | O_RDWR)
 		               ? (errno = EISDIR, -1)
 		               : open("/proc/self", O_RDONLY | O_DIRECTORY | (flags & O_CLOEXEC));
@@ -195,7 +197,8 @@ static int our_lstat(const char *path, struct stat *out)
 	return ours == 0 ? lstat(path, out) : ours > 0 ? 0 : -1;
 }
 
-/* librdmacm looks whether what it has opened is the device, by the kernel's number where the kernel has one. */
+/* librdmacm looks whether what it has opened is the device, by the kernel's number where the kernel
+ * has one. */
 static int our_fstat(int fd, struct stat *out)
 {
 	static const struct tree_node device = {.kind = TREE_DEVICE};
@@ -557,7 +560,8 @@ static const struct import calls[] = {
         CALL("write", our_write),
 };
 
-/* At the start for the program itself; again from ibv_get_device_list() for what it has loaded since. */
+/* At the start for the program itself; again from ibv_get_device_list() for what it has loaded
+ * since. */
 __attribute__((constructor)) void compat_redirect(void)
 {
 	imports_patch(calls, sizeof(calls) / sizeof(calls[0]));

@@ -1,7 +1,8 @@
-/* Sockets of the program that name nodes. Nodes of one machine have addresses of their own in 127.72.0.0/16 (hdl_gid_query(3)), but the
- * operating system, which knows nothing of nodes, lets everything come from 127.0.0.1. That is enough for programs that only
- * talk; datagram sockets of librdmacm (rsocket(7)) send a datagram first and are answered over verbs, at the node whose address the
- * datagram came from. */
+/* Sockets of the program that name nodes. Nodes of one machine have addresses of their own in
+ * 127.72.0.0/16 (hdl_gid_query(3)), but the operating system, which knows nothing of nodes, lets
+ * everything come from 127.0.0.1. That is enough for programs that only talk; datagram sockets of
+ * librdmacm (rsocket(7)) send a datagram first and are answered over verbs, at the node whose
+ * address the datagram came from. */
 #include <string.h>
 
 #include "compat/cm/cm.h"

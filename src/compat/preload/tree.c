@@ -58,8 +58,8 @@ static void print_interface(char *text, size_t size, const struct tree_node *nod
 		snprintf(text, size, "%s\n", name);
 }
 
-/* A program that finds a folder of interfaces may ask ls(1) or a script what is in it. So it is there only where what the program
- * starts has these files too. */
+/* A program that finds a folder of interfaces may ask ls(1) or a script what is in it. So it is
+ * there only where what the program starts has these files too. */
 static bool is_shared(const struct tree_node *node)
 {
 	const char *loaded = secure_getenv("LD_PRELOAD");

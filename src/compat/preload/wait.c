@@ -1,10 +1,12 @@
-/* Programs that wait for completion channels among other descriptors: poll(2), select(2), epoll_wait(2) and their kin, as the program calls
- * them. Where a channel is among what is waited for, the wait goes to hdl_poll() or hdl_epoll_wait(), so that the thread drives the adapter
- * and hears its peers itself, as it does in ibv_get_cq_event(). All other waits go on to the C library.
+/* Programs that wait for completion channels among other descriptors: poll(2), select(2),
+ * epoll_wait(2) and their kin, as the program calls them. Where a channel is among what is waited
+ * for, the wait goes to hdl_poll() or hdl_epoll_wait(), so that the thread drives the adapter and
+ * hears its peers itself, as it does in ibv_get_cq_event(). All other waits go on to the C library.
  *
- * Which descriptors are channels, and which are epolls that contain one, is remembered by number, as a hint: a descriptor that came about
- * in a way that we do not see (dup(2), a system call of the program's own) is waited for as ever, by way of the adapter's thread, and one
- * whose number means something else by now is waited for all the same, with a drive of the adapter too many. */
+ * Which descriptors are channels, and which are epolls that contain one, is remembered by number,
+ * as a hint: a descriptor that came about in a way that we do not see (dup(2), a system call of the
+ * program's own) is waited for as ever, by way of the adapter's thread, and one whose number means
+ * something else by now is waited for all the same, with a drive of the adapter too many. */
 #include <errno.h>
 #include <poll.h>
 #include <stdatomic.h>
@@ -139,7 +141,8 @@ static bool is_in(int fd, const fd_set *set)
 	return set != NULL && FD_ISSET(fd, set);
 }
 
-/* The members of the sets as poll(2) wants them. Returns how many; 0 also if none of them is ours. */
+/* The members of the sets as poll(2) wants them. Returns how many; 0 also if none of them is ours.
+ */
 static uint32_t as_polled(int count, const fd_set *in, const fd_set *out, const fd_set *except,
                           struct pollfd fds[FD_SETSIZE])
 {

@@ -1,4 +1,5 @@
-/* Attributes of queue pairs and address handles: between the words of libibverbs and Heddle's. Also address handles. */
+/* Attributes of queue pairs and address handles: between the words of libibverbs and Heddle's. Also
+ * address handles. */
 #include "compat/compat.h"
 
 #include <arpa/inet.h>
@@ -44,7 +45,8 @@ static const struct {
         {IBV_QP_PATH_MIG_STATE, HDL_QP_PATH_MIG_STATE},
 };
 
-/* Which of its port's LIDs a path begins at: as many bits count as there are, as with other adapters. */
+/* Which of its port's LIDs a path begins at: as many bits count as there are, as with other
+ * adapters. */
 static uint8_t path_bits(const struct compat_device *device, const struct ibv_ah_attr *attr)
 {
 	struct hdl_limits limits;
@@ -250,7 +252,8 @@ int ibv_destroy_ah(struct ibv_ah *ibv)
 	return 0;
 }
 
-/* Who sent a datagram, to whom and how. Over IPv4 its header takes the last half of the space (IBTA annex A17.4.5.2). */
+/* Who sent a datagram, to whom and how. Over IPv4 its header takes the last half of the space (IBTA
+ * annex A17.4.5.2). */
 struct header {
 	union ibv_gid sgid, dgid;
 	uint32_t flow_label;
@@ -295,7 +298,8 @@ int ibv_init_ah_from_wc(struct ibv_context *context, uint8_t port, struct ibv_wc
 	struct header header;
 	read_header(grh, &header);
 	attr->is_global = 1;
-	/* The way back starts where this message came to; an address that we no longer have is answered from the first. */
+	/* The way back starts where this message came to; an address that we no longer have is
+	 * answered from the first. */
 	union ibv_gid own;
 	const struct compat_device *device = compat_device_of(context);
 	for (uint8_t i = 0; i < COMPAT_GIDS && compat_gid(device, i, &own); i++)

@@ -1,8 +1,9 @@
 /* Completion queues and completion channels.
  *
- * The descriptor of a channel belongs to the program: it polls it, may close it, and sets O_NONBLOCK on it to choose whether
- * ibv_get_cq_event() waits. It is a duplicate of Heddle's own, so the flag is set on both; Heddle does not depend on it. (An epoll
- * descriptor with Heddle's own in it would have flags of its own, and costs every wait a walk through one epoll more.) */
+ * The descriptor of a channel belongs to the program: it polls it, may close it, and sets
+ * O_NONBLOCK on it to choose whether ibv_get_cq_event() waits. It is a duplicate of Heddle's own,
+ * so the flag is set on both; Heddle does not depend on it. (An epoll descriptor with Heddle's own
+ * in it would have flags of its own, and costs every wait a walk through one epoll more.) */
 #include "compat/compat.h"
 
 #include <fcntl.h>
@@ -54,8 +55,9 @@ int ibv_destroy_comp_channel(struct ibv_comp_channel *ibv)
 	return 0;
 }
 
-/* Heddle waits in poll(2), which a signal always ends. A program expects what read(2) does: go on after a handler with
- * SA_RESTART. Which signal it was is not known; go on if every handler of the program is of that kind. */
+/* Heddle waits in poll(2), which a signal always ends. A program expects what read(2) does: go on
+ * after a handler with SA_RESTART. Which signal it was is not known; go on if every handler of the
+ * program is of that kind. */
 bool compat_signals_restart(void)
 {
 	for (int number = 1; number < NSIG; number++) {
@@ -155,7 +157,8 @@ struct ibv_cq_ex *compat_create_cq_ex(struct ibv_context *context, struct ibv_cq
 	    ((attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) &&
 	     (!compat_live(OBJECT_PD, domain) || compat_pd(domain)->of == NULL)))
 		return compat_fail(EINVAL);
-	/* No clock in a completion, no VLAN, no flow tag, no tag matching; an overrun is always told. */
+	/* No clock in a completion, no VLAN, no flow tag, no tag matching; an overrun is always
+	 * told. */
 	if ((attr->wc_flags & ~(uint64_t)IBV_WC_STANDARD_FLAGS) != 0 ||
 	    (flags & ~(uint32_t)IBV_CREATE_CQ_ATTR_SINGLE_THREADED) != 0)
 		return compat_fail(EOPNOTSUPP);

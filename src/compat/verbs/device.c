@@ -1,10 +1,10 @@
-/* The devices: heddle0 and heddle_ib0, two ways to name the same queue pairs. Listing, opening and closing them, and the
- * adapter of the process behind both.
+/* The devices: heddle0 and heddle_ib0, two ways to name the same queue pairs. Listing, opening and
+ * closing them, and the adapter of the process behind both.
  *
- * The adapter is opened when the devices are listed, so that none is shown which could not be opened, or by the first call that
- * needs it; it stays for the life of the process, so that the GID and GUID that a program has seen stay true when it closes the
- * device and opens it again. The library is linked so that
- * dlclose() does not unload it: the adapter's thread runs its code. */
+ * The adapter is opened when the devices are listed, so that none is shown which could not be
+ * opened, or by the first call that needs it; it stays for the life of the process, so that the GID
+ * and GUID that a program has seen stay true when it closes the device and opens it again. The
+ * library is linked so that dlclose() does not unload it: the adapter's thread runs its code. */
 #include "compat/cm/cm.h"
 #include "compat/compat.h"
 
@@ -59,8 +59,9 @@ const struct compat_device *compat_device_named(const char *name)
 	return NULL;
 }
 
-/* A child of fork() has the memory of the adapter but not its thread, and the peers know only the parent. What the child
- * inherited it may not use (ibv_fork_init(3)); when it opens the device it gets an adapter of its own. */
+/* A child of fork() has the memory of the adapter but not its thread, and the peers know only the
+ * parent. What the child inherited it may not use (ibv_fork_init(3)); when it opens the device it
+ * gets an adapter of its own. */
 static void before_fork(void)
 {
 	pthread_mutex_lock(&process.lock);
@@ -127,7 +128,8 @@ __be64 compat_guid(const struct compat_device *device)
 	return htobe64(limits.guid + device->guid_offset);
 }
 
-/* Walk through the node's addresses of the kind of @device until entry @index, or the one that is called @below, is found. */
+/* Walk through the node's addresses of the kind of @device until entry @index, or the one that is
+ * called @below, is found. */
 static bool find_gid(const struct compat_device *device, unsigned *index, unsigned *below)
 {
 	struct hdl_limits limits;
@@ -310,6 +312,7 @@ int ibv_fork_init(void)
 
 enum ibv_fork_status ibv_is_fork_initialized(void)
 {
-	/* The adapter moves bytes through the process's own mapping, so copy-on-write cannot part it from them. */
+	/* The adapter moves bytes through the process's own mapping, so copy-on-write cannot part
+	 * it from them. */
 	return IBV_FORK_UNNEEDED;
 }

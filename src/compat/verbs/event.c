@@ -1,11 +1,13 @@
-/* Asynchronous events: one stream of the adapter, handed out to the contexts whose objects the events are about.
+/* Asynchronous events: one stream of the adapter, handed out to the contexts whose objects the
+ * events are about.
  *
- * A thread waits for the adapter's events and puts each into the queue of a context, whose async_fd is a counting eventfd:
- * its number is the number of events in the queue. ibv_get_async_event() reads it, so that waiting, signals and O_NONBLOCK
- * are as the kernel makes them.
+ * A thread waits for the adapter's events and puts each into the queue of a context, whose async_fd
+ * is a counting eventfd: its number is the number of events in the queue. ibv_get_async_event()
+ * reads it, so that waiting, signals and O_NONBLOCK are as the kernel makes them.
  *
- * hand_lock is held from taking an event to finding its object, and around ending an object, so an event never finds
- * another object at the same address. Order: hand_lock, then a context's event_lock. */
+ * hand_lock is held from taking an event to finding its object, and around ending an object, so an
+ * event never finds another object at the same address. Order: hand_lock, then a context's
+ * event_lock. */
 #include "compat/compat.h"
 
 #include <poll.h>
@@ -44,7 +46,8 @@ static void queue_event(struct compat_context *context, struct target *target,
 {
 	uint64_t one = 1;
 	pthread_mutex_lock(&context->event_lock);
-	/* A program that never looks loses the newest, as it would with the kernel's bounded queue. */
+	/* A program that never looks loses the newest, as it would with the kernel's bounded queue.
+	 */
 	if (context->event_count < HDL_MAX_EVENTS) {
 		uint32_t at = (context->event_head + context->event_count++) % HDL_MAX_EVENTS;
 		context->events[at] = (struct pending_event){.target = target, .event = *event};
@@ -91,12 +94,14 @@ static bool translate(const struct hdl_event *from, enum ibv_event_type *type)
 	case HDL_EVENT_PATH_MIG_ERR:
 		*type = IBV_EVENT_PATH_MIG_ERR;
 		return true;
-	default: /* memory and peers that went away, events that were lost: the queue pairs concerned have their own */
+	default: /* memory and peers that went away, events that were lost: the queue pairs
+	            concerned have their own */
 		return false;
 	}
 }
 
-/* The node agent does what the manager of a subnet does for programs: names, groups and connections. With hand_lock. */
+/* The node agent does what the manager of a subnet does for programs: names, groups and
+ * connections. With hand_lock. */
 static void hand_out_to_all(void)
 {
 	struct ibv_async_event event = {.event_type = IBV_EVENT_CLIENT_REREGISTER,
@@ -244,7 +249,8 @@ static void purge(struct compat_context *context, const struct target *target)
 			context->events[(context->event_head + kept++) % HDL_MAX_EVENTS] = *from;
 			continue;
 		}
-		/* The count goes down with it, unless a reader has just taken it down and will find less than it hoped. */
+		/* The count goes down with it, unless a reader has just taken it down and will find
+		 * less than it hoped. */
 		uint64_t one;
 		struct iovec piece = {.iov_base = &one, .iov_len = sizeof(one)};
 		ssize_t done = preadv2(context->verbs.context.async_fd, &piece, 1, -1, RWF_NOWAIT);

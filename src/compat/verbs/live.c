@@ -1,6 +1,7 @@
-/* Which objects there are: every destroy call, and every control call that is given an object, asks here first. A program that
- * destroys an object twice, or passes a copy that it made of one, is answered with an error, as the kernel answers one that
- * passes a handle it does not know. Nothing behind the pointer is read before it is known: what it points to may be freed. */
+/* Which objects there are: every destroy call, and every control call that is given an object, asks
+ * here first. A program that destroys an object twice, or passes a copy that it made of one, is
+ * answered with an error, as the kernel answers one that passes a handle it does not know. Nothing
+ * behind the pointer is read before it is known: what it points to may be freed. */
 #include "compat/compat.h"
 
 #include <stdlib.h>

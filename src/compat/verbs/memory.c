@@ -95,8 +95,9 @@ int ibv_dealloc_pd(struct ibv_pd *ibv)
 	return error;
 }
 
-/* A thread domain promises that one thread at a time uses what is made with it. Nothing here needs the promise: a lock that
- * nobody else wants costs a few nanoseconds, and the adapter's own thread comes by in any case. */
+/* A thread domain promises that one thread at a time uses what is made with it. Nothing here needs
+ * the promise: a lock that nobody else wants costs a few nanoseconds, and the adapter's own thread
+ * comes by in any case. */
 struct ibv_td *compat_alloc_td(struct ibv_context *context, struct ibv_td_init_attr *attr)
 {
 	if (!compat_live(OBJECT_CONTEXT, context) || attr == NULL || attr->comp_mask != 0)
@@ -167,7 +168,8 @@ static int judge_access(unsigned flags)
 	return flags & ~(RIGHTS | HINTS) ? EINVAL : 0;
 }
 
-/* A region whose first byte is called @iova and not by its own address: heddle.h knows this of page lists only. */
+/* A region whose first byte is called @iova and not by its own address: heddle.h knows this of page
+ * lists only. */
 static int register_pages(struct hdl_pd *pd, void *addr, size_t length, uint64_t iova,
                           uint32_t access, struct hdl_mr **out)
 {
@@ -244,7 +246,8 @@ struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, ui
 	return &mr->ibv;
 }
 
-/* Every address is its, and the key is for requests of the program's own alone: the remote key is of no use, but not another's. */
+/* Every address is its, and the key is for requests of the program's own alone: the remote key is
+ * of no use, but not another's. */
 struct ibv_mr *compat_alloc_null_mr(struct ibv_pd *pd)
 {
 	if (!compat_live(OBJECT_PD, pd))
@@ -282,9 +285,9 @@ struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t leng
 	return compat_fail(EOPNOTSUPP);
 }
 
-/* A region keeps its keys where Heddle can change it in place. Elsewhere (its own or the new addresses are not the memory's)
- * a new one is made before the old one goes, and the keys change, which ibv_rereg_mr(3) allows. Either way a refusal leaves
- * the region as it was. */
+/* A region keeps its keys where Heddle can change it in place. Elsewhere (its own or the new
+ * addresses are not the memory's) a new one is made before the old one goes, and the keys change,
+ * which ibv_rereg_mr(3) allows. Either way a refusal leaves the region as it was. */
 static int change_region(struct compat_mr *mr, struct ibv_pd *pd, void *addr, size_t length,
                          unsigned flags)
 {

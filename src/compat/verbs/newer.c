@@ -1,8 +1,9 @@
-/* What libibverbs got after rdma-core 44: IBVERBS_1.15 to 1.18. The headers that this is built with may have it or not, so nothing
- * here goes by the names of theirs; the structures are as theirs are.
+/* What libibverbs got after rdma-core 44: IBVERBS_1.15 to 1.18. The headers that this is built with
+ * may have it or not, so nothing here goes by the names of theirs; the structures are as theirs
+ * are.
  *
- * Regions by ibv_reg_mr_ex() and buffers of the library's own are offered; handles that steer a bus, dmabuf and counters of
- * completions are not. */
+ * Regions by ibv_reg_mr_ex() and buffers of the library's own are offered; handles that steer a
+ * bus, dmabuf and counters of completions are not. */
 #include <stdlib.h>
 #include <sys/mman.h>
 

@@ -1,4 +1,5 @@
-/* Taking completions: ibv_poll_cq(), and the start_poll, next_poll, end_poll of struct ibv_cq_ex. */
+/* Taking completions: ibv_poll_cq(), and the start_poll, next_poll, end_poll of struct ibv_cq_ex.
+ */
 #include "compat/compat.h"
 
 #define SAME(ibv_field, hdl_field)                                                   \

@@ -1,5 +1,6 @@
-/* Posting: ibv_post_send(), ibv_post_recv(), ibv_post_srq_recv(). Requests have the same layout on both sides and are handed
- * down as they are; those that name an object of ours (an address handle, a window) are translated one by one. */
+/* Posting: ibv_post_send(), ibv_post_recv(), ibv_post_srq_recv(). Requests have the same layout on
+ * both sides and are handed down as they are; those that name an object of ours (an address handle,
+ * a window) are translated one by one. */
 #include "compat/compat.h"
 
 _Static_assert(sizeof(struct ibv_sge) == sizeof(struct hdl_sge) &&
@@ -75,8 +76,9 @@ int compat_bind(struct hdl_send_wr *to, struct ibv_mw *mw, uint32_t rkey,
 	/* A window of no bytes is an unbound one (IBTA section 10.6.7.2). */
 	struct ibv_mr *mr = info->length > 0 ? info->mr : NULL;
 	to->bind.mw = compat_mw(mw)->hdl;
-	/* The low 8 bits of the R_Key are the program's choice, the others the window's. As other adapters do, take those 8 of whatever
-	 * number is passed; the caller puts the whole key into @mw for the program to find. */
+	/* The low 8 bits of the R_Key are the program's choice, the others the window's. As other
+	 * adapters do, take those 8 of whatever number is passed; the caller puts the whole key
+	 * into @mw for the program to find. */
 	to->bind.key.v = (hdl_mw_key(to->bind.mw).v & ~0xffu) | (rkey & 0xffu);
 	to->bind.bind = (struct hdl_bind){.mr = mr != NULL ? compat_mr(mr)->hdl : NULL,
 	                                  .addr = info->addr,
@@ -85,7 +87,8 @@ int compat_bind(struct hdl_send_wr *to, struct ibv_mw *mw, uint32_t rkey,
 	return 0;
 }
 
-/* Is @wr one that can be handed down as it is? What follows HDL_OP_SEND_INVALIDATE means something else to each side. */
+/* Is @wr one that can be handed down as it is? What follows HDL_OP_SEND_INVALIDATE means something
+ * else to each side. */
 static bool same(const struct ibv_send_wr *wr)
 {
 	return (unsigned)wr->opcode <= IBV_WR_SEND_WITH_INV && wr->opcode != IBV_WR_BIND_MW;

@@ -1,13 +1,16 @@
 /* Symbols of drivers' libraries.
  *
- * libmlx5, libefa and others, which programs link or load beside us, bind all of the symbols of the node IBVERBS_PRIVATE_n at start,
- * where n is the release of rdma-core that they belong to. With no device of theirs they call none but verbs_register_driver_n(),
- * from a constructor. Whoever calls another one is told EOPNOTSUPP.
+ * libmlx5, libefa and others, which programs link or load beside us, bind all of the symbols of the
+ * node IBVERBS_PRIVATE_n at start, where n is the release of rdma-core that they belong to. With no
+ * device of theirs they call none but verbs_register_driver_n(), from a constructor. Whoever calls
+ * another one is told EOPNOTSUPP.
  *
- * A node also gains symbols in releases that keep its number, and a driver of such a release binds them under the old number:
- * ibv_wr_opcode_str is in IBVERBS_PRIVATE_34 since release 49. So a symbol is in the first node that has it in any release.
+ * A node also gains symbols in releases that keep its number, and a driver of such a release binds
+ * them under the old number: ibv_wr_opcode_str is in IBVERBS_PRIVATE_34 since release 49. So a
+ * symbol is in the first node that has it in any release.
  *
- * libibverbs.map has the nodes; which symbols are in them is said here, because a name can be in one node alone there. */
+ * libibverbs.map has the nodes; which symbols are in them is said here, because a name can be in
+ * one node alone there. */
 #include "compat/verbs/stubs.h"
 
 /* @name of a release, which is the stub of that name. */

@@ -158,7 +158,8 @@ struct ibv_qp *compat_create_qp_ex(struct ibv_context *context, struct ibv_qp_in
 	ibv->context = context;
 	ibv->qp_context = attr->qp_context;
 	ibv->qp_type = attr->qp_type;
-	/* Of a target it is what the program gave, for it to find again; its requests are judged by its domain's. */
+	/* Of a target it is what the program gave, for it to find again; its requests are judged by
+	 * its domain's. */
 	if (attr->comp_mask & IBV_QP_INIT_ATTR_PD)
 		ibv->pd = attr->pd;
 	if (qp->xrcd == NULL) {
@@ -218,7 +219,8 @@ struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *ibv)
 	return qp->builder != NULL ? &qp->ibv : NULL;
 }
 
-/* Who resets or destroys a queue pair has let go of what its wr_ids mean; drivers of hardware drop its completions too. */
+/* Who resets or destroys a queue pair has let go of what its wr_ids mean; drivers of hardware drop
+ * its completions too. */
 static void forget_completions(struct ibv_qp *qp)
 {
 	if (compat_inherited(qp->context))
@@ -229,8 +231,9 @@ static void forget_completions(struct ibv_qp *qp)
 		hdl_cq_discard(compat_cq(qp->recv_cq)->hdl, qp->qp_num);
 }
 
-/* Attributes that the kernel drops without a word, since an end of XRC has no use for them: the one that sends answers nobody, the
- * other one asks for nothing. Programs pass to both what a connection needs. */
+/* Attributes that the kernel drops without a word, since an end of XRC has no use for them: the one
+ * that sends answers nobody, the other one asks for nothing. Programs pass to both what a
+ * connection needs. */
 static int drop_unused(enum ibv_qp_type type, int mask)
 {
 	if (type == IBV_QPT_XRC_SEND)
@@ -264,7 +267,8 @@ int ibv_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 		ibv->state = attr->qp_state;
 	if ((mask & IBV_QP_STATE) && attr->qp_state == IBV_QPS_RESET)
 		forget_completions(ibv);
-	/* A kernel's call that succeeds leaves it alone: librdmacm does this between a call of its own that failed and its return. */
+	/* A kernel's call that succeeds leaves it alone: librdmacm does this between a call of its
+	 * own that failed and its return. */
 	errno = before;
 	return 0;
 }
@@ -283,7 +287,8 @@ int ibv_query_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask,
 	compat_qp_attr_back(compat_device_of(ibv->context), &below, attr);
 	attr->en_sqd_async_notify = qp->target.drained_ok;
 	cap_back(&below_init.cap, &attr->cap);
-	/* The mask says what is wanted at least, but programs count on a state that they did not ask for to stay what they know. */
+	/* The mask says what is wanted at least, but programs count on a state that they did not
+	 * ask for to stay what they know. */
 	if (mask & IBV_QP_STATE)
 		ibv->state = attr->qp_state;
 	if (init != NULL) {

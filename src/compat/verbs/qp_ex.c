@@ -1,9 +1,11 @@
-/* The calls of struct ibv_qp_ex: a program builds requests between wr_start and wr_complete, and they are posted together.
+/* The calls of struct ibv_qp_ex: a program builds requests between wr_start and wr_complete, and
+ * they are posted together.
  *
- * Requests, pieces and inline bytes are kept in three arrays that grow as needed and are kept for the next time, so that
- * building allocates nothing once they are large enough. Arrays move while they grow, so requests hold indices until
- * wr_complete turns them into pointers. The first thing that goes wrong is kept and returned by wr_complete, and nothing
- * is posted then (ibv_wr_post(3)). */
+ * Requests, pieces and inline bytes are kept in three arrays that grow as needed and are kept for
+ * the next time, so that building allocates nothing once they are large enough. Arrays move while
+ * they grow, so requests hold indices until wr_complete turns them into pointers. The first thing
+ * that goes wrong is kept and returned by wr_complete, and nothing is posted then (ibv_wr_post(3)).
+ */
 #include "compat/compat.h"
 
 #include <stdlib.h>
@@ -54,7 +56,8 @@ static bool verbs_qp_ex_grow(void *array, size_t *room, size_t want, size_t size
 	return true;
 }
 
-/* A new request with the wr_id and flags that the program has set; NULL when something is wrong already. */
+/* A new request with the wr_id and flags that the program has set; NULL when something is wrong
+ * already. */
 static struct hdl_send_wr *verbs_qp_ex_add(struct ibv_qp_ex *qp, uint32_t opcode)
 {
 	const unsigned known = IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED;

@@ -94,7 +94,8 @@ enum ibv_mtu compat_active_mtu(struct hdl_adapter *adapter)
 	return mtu;
 }
 
-/* How many datagrams came with a Q_Key that was not their queue pair's. As the port's counter it stops at 16 bits (IBTA 14.2.5.6). */
+/* How many datagrams came with a Q_Key that was not their queue pair's. As the port's counter it
+ * stops at 16 bits (IBTA 14.2.5.6). */
 static uint32_t wrong_qkeys(struct hdl_adapter *adapter)
 {
 	struct hdl_counter list[MAX_COUNTERS];
@@ -152,7 +153,8 @@ int compat_query_port(struct ibv_context *context, uint8_t port, struct ibv_port
 	return 0;
 }
 
-/* Programs built before struct ibv_port_attr grew its last fields call this one, with the shorter structure. */
+/* Programs built before struct ibv_port_attr grew its last fields call this one, with the shorter
+ * structure. */
 int ibv_query_port(struct ibv_context *context, uint8_t port, struct _compat_ibv_port_attr *attr)
 {
 	return compat_query_port(context, port, (struct ibv_port_attr *)attr,
@@ -214,7 +216,8 @@ ssize_t _ibv_query_gid_table(struct ibv_context *context, struct ibv_gid_entry *
 	return count;
 }
 
-/* For the libraries beside libibverbs; their enumeration starts at InfiniBand and RoCE version 1. */
+/* For the libraries beside libibverbs; their enumeration starts at InfiniBand and RoCE version 1.
+ */
 int compat_gid_type(const struct compat_device *device, uint8_t port, unsigned index, int *type)
 {
 	if (port != COMPAT_PORT || index >= COMPAT_GIDS) {

@@ -1,4 +1,5 @@
-/* How a call that is not offered is written: it takes whatever it is given and answers EOPNOTSUPP in the manner of its kind. */
+/* How a call that is not offered is written: it takes whatever it is given and answers EOPNOTSUPP
+ * in the manner of its kind. */
 #ifndef COMPAT_STUBS_H
 #define COMPAT_STUBS_H
 

@@ -1,7 +1,8 @@
 /* Extended reliable connections: domains, and queue pairs that several openers share.
  *
- * A domain is known by the file that it was opened with, within this process: every open of the same file is the same domain, and
- * the last close ends it. The kernel lets processes share a domain so; here the receive queues are a process's own. */
+ * A domain is known by the file that it was opened with, within this process: every open of the
+ * same file is the same domain, and the last close ends it. The kernel lets processes share a
+ * domain so; here the receive queues are a process's own. */
 #include "compat/compat.h"
 
 #include <fcntl.h>

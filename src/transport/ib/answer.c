@@ -1,12 +1,15 @@
-/* The wire: what the responder owes. Responses to reads and atomics go first, in the order of the requests: an acknowledgement of
- * anything later would say that they are lost. What finds no room is kept in the queue pair.
+/* The wire: what the responder owes. Responses to reads and atomics go first, in the order of the
+ * requests: an acknowledgement of anything later would say that they are lost. What finds no room
+ * is kept in the queue pair.
  *
- * A read may ask for more than the network takes well, and nobody acknowledges a response: all that comes back is the request,
- * once more, for what begins at a gap. What was sent behind the gap was sent in vain. So when that is a lot, the responses go in
- * bursts with pauses between them that are as long as it took until the request was repeated: what is lost again costs one burst.
- * A burst is about twice as long as what arrived before the last gaps, and twice as long as the one before it when no request came. Linux's
- * rdma_rxe, for one, asks again only when nothing has come for its timeout, whatever was lost. Reads that ask for no more than a burst,
- * Heddle's own among them, know no pauses. */
+ * A read may ask for more than the network takes well, and nobody acknowledges a response: all that
+ * comes back is the request, once more, for what begins at a gap. What was sent behind the gap was
+ * sent in vain. So when that is a lot, the responses go in bursts with pauses between them that are
+ * as long as it took until the request was repeated: what is lost again costs one burst. A burst is
+ * about twice as long as what arrived before the last gaps, and twice as long as the one before it
+ * when no request came. Linux's rdma_rxe, for one, asks again only when nothing has come for its
+ * timeout, whatever was lost. Reads that ask for no more than a burst, Heddle's own among them,
+ * know no pauses. */
 #include "transport/ib/ib.h"
 #include "transport/ib/rd.h"
 #include "transport/op.h"
@@ -86,7 +89,8 @@ static void read_refused(struct engine *engine, struct qp *qp, struct read_entry
 	                                                 ? IB_NAK_REMOTE_OPERATIONAL_ERROR
 	                                                 : IB_NAK_REMOTE_ACCESS_ERROR),
 	           psn);
-	/* One that is repeated may be a packet that the network doubled, and its memory was taken back in good order since. */
+	/* One that is repeated may be a packet that the network doubled, and its memory was taken
+	 * back in good order since. */
 	if (entry->again)
 		return;
 	if (qp->type == QP_TYPE_EEC) {
@@ -118,8 +122,8 @@ static void burst_begin(const struct engine *engine, struct ib *ib, const struct
 	ib->burst.began_ns = engine->now_ns;
 }
 
-/* How long to wait for the request when the burst is out: a little longer than it took just now; or longer than before, if that was
- * not long enough. */
+/* How long to wait for the request when the burst is out: a little longer than it took just now; or
+ * longer than before, if that was not long enough. */
 static uint64_t new_pause(const struct engine *engine, const struct ib *ib, bool in_time)
 {
 	uint64_t took = engine->now_ns - ib->burst.began_ns;
@@ -241,9 +245,9 @@ static bool send_cnp(struct engine *engine, const struct qp *qp)
 bool ib_may_wait(struct qp *qp)
 {
 	struct ib *ib = qp->ib;
-	/* Whoever sleeps until there are completions, and its peer most often does as it does, loses nothing. And there are
-	 * programs, perftest with -e among them, that wait for ever when the answer completes before the message that
-	 * it answers. */
+	/* Whoever sleeps until there are completions, and its peer most often does as it does,
+	 * loses nothing. And there are programs, perftest with -e among them, that wait for ever
+	 * when the answer completes before the message that it answers. */
 	const struct qp *to = ib->to; /* of a context, who got the message */
 	if (to == NULL || to->recv_cq == NULL || to->recv_cq->notifies)
 		return false;

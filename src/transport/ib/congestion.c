@@ -1,17 +1,20 @@
 /* How many packets of a connection may be in flight, and how soon an answer is missed.
  *
- * The window grows with every acknowledgement, by as much as was acknowledged until it met congestion, by IB_WINDOW_STEP_BYTES a
- * round trip after that. It is cut by a quarter when the network marked packets (ECN: who receives them tells by a CNP, IBTA annex
- * A17.9.3; a reader sees the marks itself), halved when packets are lost, both at most once a round trip, and begins again when nothing
- * is answered at all. Below one packet it is the next packet that waits. Data that is read is in the reader's window: responders
- * answer at once, whatever they are asked for.
+ * The window grows with every acknowledgement, by as much as was acknowledged until it met
+ * congestion, by IB_WINDOW_STEP_BYTES a round trip after that. It is cut by a quarter when the
+ * network marked packets (ECN: who receives them tells by a CNP, IBTA annex A17.9.3; a reader sees
+ * the marks itself), halved when packets are lost, both at most once a round trip, and begins again
+ * when nothing is answered at all. Below one packet it is the next packet that waits. Data that is
+ * read is in the reader's window: responders answer at once, whatever they are asked for.
  *
- * Anybody can send a CNP. Heddle's own name a PSN that the sender of the packets knows, in bytes that are reserved and that others
- * ignore; of one without it a window loses a quarter, once in a while, and never more than it began with.
+ * Anybody can send a CNP. Heddle's own name a PSN that the sender of the packets knows, in bytes
+ * that are reserved and that others ignore; of one without it a window loses a quarter, once in a
+ * while, and never more than it began with.
  *
- * A queue pair's timeout is meant for the worst of networks. When answers come much sooner, one that is missed is asked for sooner;
- * only when the whole timeout has passed does that count as one of the retries. If it turns out that the answers were
- * late and nothing was lost, the window is again what it was. */
+ * A queue pair's timeout is meant for the worst of networks. When answers come much sooner, one
+ * that is missed is asked for sooner; only when the whole timeout has passed does that count as one
+ * of the retries. If it turns out that the answers were late and nothing was lost, the window is
+ * again what it was. */
 #include "transport/ib/ib.h"
 #include "wire/be.h"
 
@@ -153,8 +156,8 @@ uint64_t ib_pace_wait_ns(const struct ib *ib, uint64_t now_ns)
 
 /* --- time --- */
 
-/* An answer to @psn is wanted, and how long it takes is of interest. Not of what is sent again: nobody knows which of the two is
- * answered. */
+/* An answer to @psn is wanted, and how long it takes is of interest. Not of what is sent again:
+ * nobody knows which of the two is answered. */
 void ib_time_sent(struct ib *ib, uint32_t psn, uint64_t now_ns)
 {
 	if (ib->timing || ib_psn_distance(psn, ib->sent_psn) < 0)

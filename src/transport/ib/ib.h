@@ -1,18 +1,22 @@
-/* The InfiniBand transports on a wire (IBTA volume 1 chapter 9), between their files: reliable and unreliable connections, the
- * extended reliable ones, datagrams. Packets go out through engine.carrier (path.h) and come in by ib_take().
+/* The InfiniBand transports on a wire (IBTA volume 1 chapter 9), between their files: reliable and
+ * unreliable connections, the extended reliable ones, datagrams. Packets go out through
+ * engine.carrier (path.h) and come in by ib_take().
  *
  *   ib/tx.c        requester: work requests to packets, in order, within window and credits
- *   ib/retry.c     requester: acknowledgements, read responses, NAKs, time; what is lost is sent again
+ *   ib/retry.c     requester: acknowledgements, read responses, NAKs, time; what is lost is sent
+ *                  again
  *   ib/rx.c        what comes in is judged and handed on; datagrams are received
  *   ib/request.c   responder: requests executed in the order of their PSNs, through op.h
  *   ib/guess.c     responder: how many wrong keys are judged
  *   ib/path.c      which way packets go, and migration to another
  *   stripe.c       two ways at a time
  *   ib/answer.c    responder: read responses, atomic results, ACK and NAK, in that order
- *   rd.c           reliable datagrams: whose message has its turn on a context, and to whom one goes that came
+ *   rd.c           reliable datagrams: whose message has its turn on a context, and to whom one
+ *                  goes that came
  *
- * A message of n packets has n PSNs, a read as many as its responses. wqe.msn is the first of them, so that any PSN leads to the
- * element and the offset in it, and going back to a PSN is moving the cursor (qp.next, wqe.offset) to it. */
+ * A message of n packets has n PSNs, a read as many as its responses. wqe.msn is the first of
+ * them, so that any PSN leads to the element and the offset in it, and going back to a PSN is
+ * moving the cursor (qp.next, wqe.offset) to it. */
 #ifndef TRANSPORT_IB_H
 #define TRANSPORT_IB_H
 
@@ -30,7 +34,8 @@
 #define IB_TX_BATCH 64u /* packets of one queue pair before the next has its turn, */
 #define IB_TX_MORE  64u /* and at most so many beyond that, to fill what travels together */
 #define IB_READ_BITS \
-	5u /* a read request asks for at most 2 to this responses; longer reads are several requests */
+	5u /* a read request asks for at most 2 to this responses; longer reads are several \
+	      requests */
 #define IB_ACK_EVERY \
 	32u /* packets at most of a long message between two that ask for an acknowledgement, */
 #define IB_FROM_BYTES         512u /* of payload: worth to be taken into the ICRC while it is copied */
@@ -63,12 +68,14 @@ struct ib {
 	struct path path;
 	struct path alternate; /* or, after a migration, the former one */
 	bool has_alternate, has_former;
-	bool refused; /* a migration of the peer's, and that was told */
-	bool reply_alternate; /* what is looked at came along the alternate path, from a peer that has moved there, perhaps */
+	bool refused;          /* a migration of the peer's, and that was told */
+	bool reply_alternate;  /* what is looked at came along the alternate path, from a peer that
+	                          has moved there, perhaps */
 	struct stripe *stripe; /* both are used at a time (stripe.h); NULL: not */
-	uint16_t
-	        came_port; /* source port of the peer's packets along the path, not the alternate one */
-	/* Whose message is sent, and who gets the one that comes: the connection itself; of a context the datagram queue pairs. */
+	uint16_t came_port; /* source port of the peer's packets along the path, not the alternate
+	                       one */
+	/* Whose message is sent, and who gets the one that comes: the connection itself; of a
+	 * context the datagram queue pairs. */
 	struct qp *from, *to;
 	struct rd *rd; /* of an end-to-end context (rd.h) */
 	uint32_t mtu;  /* bytes of payload that a packet carries at most */
@@ -105,21 +112,23 @@ struct ib {
 
 	/* Responder. */
 	uint32_t expected_psn;
-	uint32_t msn; /* messages executed */
-	uint8_t kind; /* enum ib_operation of the message that is being received, IB_SEND or IB_WRITE; IB_NOTHING */
+	uint32_t msn;    /* messages executed */
+	uint8_t kind;    /* enum ib_operation of the message that is being received, IB_SEND or
+	                    IB_WRITE; IB_NOTHING */
 	uint32_t offset; /* how much of it is there */
 	uint64_t write_addr;
 	struct hdl_key write_key;
 	uint32_t write_length;
-	/* Unreliable: nothing tells that a key was wrong, so guesses are free. Beyond some in a while keys that were not right before
-	 * are not judged. */
+	/* Unreliable: nothing tells that a key was wrong, so guesses are free. Beyond some in a
+	 * while keys that were not right before are not judged. */
 	struct hdl_key keys_known[IB_KEYS_KNOWN];
 	uint32_t keys_next, wrong_left;
 	uint64_t wrong_ns; /* when wrong_left was last refilled */
-	/* Reads and atomics: a ring of the last ones, in qp.reads.entries. [reads_sent, reads_put) may have to be answered. */
+	/* Reads and atomics: a ring of the last ones, in qp.reads.entries. [reads_sent, reads_put)
+	 * may have to be answered. */
 	uint32_t reads_put, reads_sent;
-	/* Where the last read ended. One that goes on from there, with nothing in between, is the same message to a one-touch entry,
-	 * which is touched when something else comes. */
+	/* Where the last read ended. One that goes on from there, with nothing in between, is the
+	 * same message to a one-touch entry, which is touched when something else comes. */
 	uint64_t read_end;
 	struct hdl_key read_key;
 	uint32_t read_psn; /* what follows it */
@@ -203,9 +212,11 @@ void ib_begin_requester(struct qp *qp);
 void ib_migrate(struct engine *engine, struct qp *qp);
 /* Requests are not answered any more. True: there is another path, on which to go on. */
 bool ib_path_failed(struct engine *engine, struct qp *qp);
-/* May a packet with this MigReq have come along @came? Anybody can write addresses into a packet: nothing is moved by that. */
+/* May a packet with this MigReq have come along @came? Anybody can write addresses into a packet:
+ * nothing is moved by that. */
 bool ib_path_take(struct qp *qp, const struct path *came, bool migreq);
-/* The packet along @came has a PSN that only the peer knows: what it says about paths is believed (IBTA section 17.2.8). */
+/* The packet along @came has a PSN that only the peer knows: what it says about paths is believed
+ * (IBTA section 17.2.8). */
 void ib_path_follow(struct engine *engine, struct qp *qp, const struct path *came, bool migreq);
 #define IB_ALTERNATE_PORT 0x2000u /* what the source ports of the two paths differ in */
 /* The paths by number. */
@@ -239,15 +250,18 @@ static inline bool ib_migreq(const struct qp *qp)
 bool ib_run(struct engine *engine, struct qp *qp);
 /* A datagram along @wqe's own path. */
 enum step ib_send_datagram(struct engine *engine, struct qp *qp, struct wqe_send *wqe);
-/* Send the packet @psn of @wqe, a send or write, once more, and nothing else. False: there is no room. */
+/* Send the packet @psn of @wqe, a send or write, once more, and nothing else. False: there is no
+ * room. */
 bool ib_resend(struct engine *engine, struct qp *qp, struct wqe_send *wqe, uint32_t psn);
-/* @wqe's datagram to its group, on the wire, and nothing more. STEP_WAIT: it is on its way; STEP_NEXT: refused, and over. */
+/* @wqe's datagram to its group, on the wire, and nothing more. STEP_WAIT: it is on its way;
+ * STEP_NEXT: refused, and over. */
 enum step ib_send_to_group(struct engine *engine, struct qp *qp, struct wqe_send *wqe);
-/* Room for a packet with @payload_bytes of payload, whose headers are written: where the payload goes. NULL: none. */
+/* Room for a packet with @payload_bytes of payload, whose headers are written: where the payload
+ * goes. NULL: none. */
 uint8_t *ib_begin_packet(struct engine *engine, const struct path *path,
                          const struct ib_packet *packet, uint8_t **start);
-/* The payload is @length bytes of @from and lies in one piece: it is copied on its way, and the packet is off. False: it is
- * too short for that, or something is unusual; nothing has happened. */
+/* The payload is @length bytes of @from and lies in one piece: it is copied on its way, and the
+ * packet is off. False: it is too short for that, or something is unusual; nothing has happened. */
 bool ib_end_packet_from(struct engine *engine, const struct path *path,
                         const struct ib_packet *packet, uint8_t *start, const uint8_t *payload,
                         const struct sg *from);
@@ -272,7 +286,8 @@ uint64_t ib_timeout_ns(const struct qp *qp);
 
 /* --- ib/request.c --- */
 void ib_request(struct engine *engine, struct qp *qp, const struct ib_packet *packet);
-/* Execute @packet, whose turn it is and which takes *span PSNs. False: it was refused, or there was no room. */
+/* Execute @packet, whose turn it is and which takes *span PSNs. False: it was refused, or there was
+ * no room. */
 bool ib_run_request(struct engine *engine, struct qp *qp, const struct ib_packet *packet,
                     uint32_t *span);
 /* An acknowledgement of everything up to @psn, or with @syndrome a NAK, is due. */
@@ -290,21 +305,24 @@ bool ib_may_judge(struct engine *engine, struct qp *qp, struct hdl_key key);
 void ib_judged(struct qp *qp, struct hdl_key key, bool right);
 
 /* --- ib/answer.c --- */
-/* May what is owed wait until the application calls the next time? Once, for an acknowledgement: the application's own message,
- * which may come first, is what the peer waits for. */
+/* May what is owed wait until the application calls the next time? Once, for an acknowledgement:
+ * the application's own message, which may come first, is what the peer waits for. */
 bool ib_may_wait(struct qp *qp);
-/* The application's own message is about to leave, to where an acknowledgement that waits goes too: as one train, if it can. */
+/* The application's own message is about to leave, to where an acknowledgement that waits goes too:
+ * as one train, if it can. */
 void ib_take_along(struct engine *engine, struct qp *qp);
-/* Send what is owed. False when there was no room for all of it, or when the rest has to wait (pausing). */
+/* Send what is owed. False when there was no room for all of it, or when the rest has to wait
+ * (pausing). */
 bool ib_answer(struct engine *engine, struct qp *qp);
-/* Is @packet a copy of @entry, a read that is being answered, and came the other way? It asks whether that way works and no more: that
- * is said along it. */
+/* Is @packet a copy of @entry, a read that is being answered, and came the other way? It asks
+ * whether that way works and no more: that is said along it. */
 bool ib_asks_for_echo(struct ib *ib, const struct ib_packet *packet,
                       const struct read_entry *entry);
 /* @entry, a read, is asked for again from byte @from on. */
 void ib_burst_again(const struct engine *engine, struct ib *ib, const struct read_entry *entry,
                     uint32_t from);
-/* The credits that code @code of an AETH stands for (IBTA table 44), and the code for at most @count. */
+/* The credits that code @code of an AETH stands for (IBTA table 44), and the code for at most
+ * @count. */
 uint32_t ib_credits(uint8_t code);
 uint8_t ib_credit_code(uint32_t count);
 
@@ -315,14 +333,16 @@ void ib_window_grow(struct ib *ib, uint32_t count);
 /* Packets were lost, or marked on their way: fewer in flight. */
 void ib_window_lost(struct ib *ib);
 void ib_window_marked(struct ib *ib);
-/* A CNP for the peer proves that we have seen its packets; and does this one prove that the peer has seen ours? One that does not,
- * of an adapter of another make or of anybody, changes little (docs/adr/0010). */
+/* A CNP for the peer proves that we have seen its packets; and does this one prove that the peer
+ * has seen ours? One that does not, of an adapter of another make or of anybody, changes little
+ * (docs/adr/0010). */
 void ib_cnp_sign(const struct ib *ib, struct ib_cnp *cnp);
 bool ib_cnp_proved(const struct ib *ib, const struct ib_cnp *cnp);
 void ib_window_hinted(struct ib *ib, uint64_t now_ns);
 /* The answer to the oldest packet was missed: it is sent again, with a few after it. */
 void ib_window_silent(struct ib *ib);
-/* The packet @psn is about to be sent and asks for an answer; everything before una_psn was answered. */
+/* The packet @psn is about to be sent and asks for an answer; everything before una_psn was
+ * answered. */
 void ib_time_sent(struct ib *ib, uint32_t psn, uint64_t now_ns);
 void ib_time_answered(struct ib *ib, uint64_t now_ns);
 /* How long an answer is waited for; and that was in vain: has the timeout of @qp passed by now? */

@@ -1,9 +1,11 @@
-/* The paths of a connection: which one its packets take, and automatic migration (IBTA section 17.2.8). A queue pair that was given an
- * alternate path is armed as soon as both ends say so, by a cleared MigReq; then either of them may change over, because its
- * requests are not answered any more or because it was told to. It sets MigReq from then on, and the other end follows when it sees
- * that on the alternate path.
+/* The paths of a connection: which one its packets take, and automatic migration (IBTA section
+ * 17.2.8). A queue pair that was given an alternate path is armed as soon as both ends say so, by
+ * a cleared MigReq; then either of them may change over, because its requests are not answered any
+ * more or because it was told to. It sets MigReq from then on, and the other end follows when it
+ * sees that on the alternate path.
  *
- *   MIGRATED --rearm (modify)--> REARM --the peer's MigReq is clear--> ARMED --no answer, modify, the peer's MigReq--> MIGRATED */
+ *   MIGRATED --rearm (modify)--> REARM --the peer's MigReq is clear--> ARMED --no answer, modify, the peer's MigReq--> MIGRATED
+ */
 #include <string.h>
 
 #include "transport/ib/ib.h"
@@ -59,7 +61,8 @@ bool ib_path_take(struct qp *qp, const struct path *came, bool migreq)
 		return ib_path_striped(ib, came);
 	bool other = (ib->has_alternate || ib->has_former) && along(&ib->alternate, came);
 	bool moving = qp->attr.path_mig_state == HDL_MIG_ARMED && migreq && other;
-	/* Until it is known to be the peer's, what it asks for is answered where it came from, and nothing else. */
+	/* Until it is known to be the peer's, what it asks for is answered where it came from, and
+	 * nothing else. */
 	ib->reply_alternate = moving;
 	return moving || along(&ib->path, came) || (other && (ib->has_former || !migreq));
 }

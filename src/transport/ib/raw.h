@@ -1,6 +1,7 @@
-/* Raw datagrams (seed 003, "raw datagram service"; IBTA volume 1 section 9.8.4): whole IPv6 datagrams in and out, nothing added and
- * nothing promised. A queue pair sends any; it receives those of the next headers and addresses that it is registered for. They go
- * through engine.carrier's send_raw and come in by raw_take(). */
+/* Raw datagrams (seed 003, "raw datagram service"; IBTA volume 1 section 9.8.4): whole IPv6
+ * datagrams in and out, nothing added and nothing promised. A queue pair sends any; it receives
+ * those of the next headers and addresses that it is registered for. They go through
+ * engine.carrier's send_raw and come in by raw_take(). */
 #ifndef TRANSPORT_RAW_H
 #define TRANSPORT_RAW_H
 
@@ -10,7 +11,8 @@
 
 #include "transport/engine.h"
 
-/* A registration: datagrams with this next header to this address go to that queue pair, and to every other that has the same. */
+/* A registration: datagrams with this next header to this address go to that queue pair, and to
+ * every other that has the same. */
 struct raw_entry {
 	struct qp *qp;
 	struct hdl_gid gid;

@@ -108,7 +108,8 @@ static void take_element(struct qp *context)
 	context->ib->from = NULL;
 }
 
-/* A message was given up that the peer may have seen a part of (IBTA section 9.7.8: RESYNC). Its PSNs are not used again. */
+/* A message was given up that the peer may have seen a part of (IBTA section 9.7.8: RESYNC). Its
+ * PSNs are not used again. */
 static void abandon(struct qp *context, const struct wqe_send *wqe)
 {
 	struct ib *ib = context->ib;
@@ -284,8 +285,8 @@ void rd_refused(struct engine *engine, struct qp *context)
 	fail_kept(engine, context, HDL_WC_REM_ABORT_ERR);
 }
 
-/* Can @packet be the RESYNC of the requester that we know? It skips no more than was in flight, and speaks for the message that it
- * gives up. */
+/* Can @packet be the RESYNC of the requester that we know? It skips no more than was in flight, and
+ * speaks for the message that it gives up. */
 static bool resync_fits(const struct qp *context, const struct ib_packet *packet, int32_t ahead)
 {
 	const struct ib *ib = context->ib;
@@ -334,7 +335,8 @@ bool rd_takes_itself(struct engine *engine, struct qp *context, const struct ib_
 	return true;
 }
 
-/* May the message that @packet begins go to @to? (IBTA section 9.6.1.4: destination, domain and Q_Key) */
+/* May the message that @packet begins go to @to? (IBTA section 9.6.1.4: destination, domain and
+ * Q_Key) */
 static bool ib_rd_admits(struct engine *engine, const struct qp *context, const struct qp *to,
                          const struct ib_packet *packet)
 {

@@ -1,19 +1,24 @@
-/* Reliable datagrams (IBTA volume 1 section 9.7.8; seed 003, "end-to-end contexts"): what is theirs alone.
+/* Reliable datagrams (IBTA volume 1 section 9.7.8; seed 003, "end-to-end contexts"): what is theirs
+ * alone.
  *
- * A context is a struct qp of the type QP_TYPE_EEC without queues: PSNs, window, timer, retries, read resources and the answers that
- * are owed are its own, and the requester and responder of a reliable connection (ib/ib.h) run on it. Its send queue has one element,
- * which is lent to it: the work request of the datagram queue pair whose turn it is. So one message is in flight a context.
+ * A context is a struct qp of the type QP_TYPE_EEC without queues: PSNs, window, timer, retries,
+ * read resources and the answers that are owed are its own, and the requester and responder of a
+ * reliable connection (ib/ib.h) run on it. Its send queue has one element, which is lent to it:
+ * the work request of the datagram queue pair whose turn it is. So one message is in flight a
+ * context.
  *
  *   queue pair --+                                                             +--> queue pair
  *   queue pair --+--> rd.first .. (in turn) --> lent element --> ib/tx.c       |    by destination, Q_Key, domain
  *   queue pair --+                              PSNs, retries  ... wire ...  ib/request.c --> kept receive
  *
- * A queue pair's own requests are executed in order, one at a time, whichever contexts they go through. What fails is the message:
- * its completion says why, the queue pair's next one has its turn, and the context tells the other side with a RESYNC which PSN comes
- * next. Only a peer that does not answer, or not in sense, fails the context, and with it every message that waits for it.
+ * A queue pair's own requests are executed in order, one at a time, whichever contexts they go
+ * through. What fails is the message: its completion says why, the queue pair's next one has its
+ * turn, and the context tells the other side with a RESYNC which PSN comes next. Only a peer that
+ * does not answer, or not in sense, fails the context, and with it every message that waits for
+ * it.
  *
- * The receive that a message fills in parts is taken out of its queue and kept by the context: other contexts deliver to the same
- * queue pair meanwhile. */
+ * The receive that a message fills in parts is taken out of its queue and kept by the context:
+ * other contexts deliver to the same queue pair meanwhile. */
 #ifndef TRANSPORT_RD_H
 #define TRANSPORT_RD_H
 
@@ -32,12 +37,14 @@ struct rd {
 	struct wqe_send resync;
 	/* Responder. */
 	uint32_t peer; /* number of the queue pair that the message comes from */
-	bool refused; /* the message is dead: until a RESYNC comes, its NAK is all there is to say */
+	bool refused;  /* the message is dead: until a RESYNC comes, its NAK is all there is to say
+	                */
 	uint8_t syndrome; /* this one, */
 	uint32_t psn;     /* about this PSN */
 };
 
-/* @context, whose number, domain, ib and rd are set, can be found from now on, in the state RESET; or not any more. */
+/* @context, whose number, domain, ib and rd are set, can be found from now on, in the state RESET;
+ * or not any more. */
 void rd_add_context(struct engine *engine, struct qp *context);
 void rd_forget_context(struct engine *engine, struct qp *context);
 struct qp *rd_find_context(const struct engine *engine, uint32_t number);

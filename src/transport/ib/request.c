@@ -1,5 +1,6 @@
-/* The wire: the responder. Requests are executed packet by packet in the order of their PSNs, through op.h; what came before is not
- * executed twice, what comes too early is asked for again. Answers are owed, never sent from here (ib/answer.c). */
+/* The wire: the responder. Requests are executed packet by packet in the order of their PSNs,
+ * through op.h; what came before is not executed twice, what comes too early is asked for again.
+ * Answers are owed, never sent from here (ib/answer.c). */
 #include <string.h>
 
 #include "queue/qp_state.h"
@@ -45,8 +46,8 @@ void ib_owe_nak(struct engine *engine, struct qp *qp, enum ib_nak_code code, uin
 	ib_owe_ack(engine, qp, ib_aeth_syndrome(IB_AETH_NAK, (uint8_t)code), psn);
 }
 
-/* The request cannot be executed: tell the peer, raise the event unless a completion tells, fail (IBTA table 62). An unreliable one
- * is dropped with the rest of its message. */
+/* The request cannot be executed: tell the peer, raise the event unless a completion tells, fail
+ * (IBTA table 62). An unreliable one is dropped with the rest of its message. */
 static void ib_request_refuse_quietly(struct engine *engine, struct qp *qp, enum ib_nak_code code,
                                       uint32_t psn, enum hdl_detail detail, bool told)
 {
@@ -114,8 +115,9 @@ static void ib_request_not_received(struct engine *engine, struct qp *qp,
 		ib_request_refuse(engine, qp, IB_NAK_INVALID_REQUEST, psn, detail);
 		break;
 	case OP_INVALIDATE_REFUSED:
-		/* IBTA section 9.9.6.3, class J: the message is there, and is acknowledged as such. That its key could not be taken back is
-		 * our own affair, and the receive's completion says so. */
+		/* IBTA section 9.9.6.3, class J: the message is there, and is acknowledged as such.
+		 * That its key could not be taken back is our own affair, and the receive's
+		 * completion says so. */
 		qp->ib->msn = ib_psn(qp->ib->msn + 1);
 		ib_owe_ack(engine, qp, 0, psn);
 		break;
@@ -230,8 +232,9 @@ static bool begin_write(struct engine *engine, struct qp *qp, const struct ib_pa
 		ib_judged(qp, whole.key, detail == HDL_DETAIL_NONE);
 	}
 	if (detail != HDL_DETAIL_NONE) {
-		/* IBTA section 9.9.6.3, class C: where it is known which receive the request is for, that one tells. It is not of a longer
-		 * one, whose first packet does not say that the last will bring immediate data. */
+		/* IBTA section 9.9.6.3, class C: where it is known which receive the request is
+		 * for, that one tells. It is not of a longer one, whose first packet does not say
+		 * that the last will bring immediate data. */
 		bool told = (packet->headers & IB_HAS_IMMDT) != 0 && qp_reliable(qp) &&
 		            qp->type != QP_TYPE_EEC && op_refuse_receive(engine, qp, detail);
 		ib_request_refuse_quietly(engine, qp, code_for(detail), packet->bth.psn, detail,
@@ -286,8 +289,9 @@ static bool ib_request_run_write(struct engine *engine, struct qp *qp,
 
 /* --- reads and atomics --- */
 
-/* A place for one more request of the kinds that keep their answers; NULL: more than was agreed on. Those that were asked for again
- * do not count: the initiator has given them up, or it would not go on. */
+/* A place for one more request of the kinds that keep their answers; NULL: more than was agreed on.
+ * Those that were asked for again do not count: the initiator has given them up, or it would not go
+ * on. */
 static struct read_entry *new_entry(struct qp *qp, uint32_t psn, uint32_t span)
 {
 	struct ib *ib = qp->ib;
@@ -438,7 +442,8 @@ bool ib_run_request(struct engine *engine, struct qp *qp, const struct ib_packet
 	}
 }
 
-/* A read that came before: its responses, or some of the last of them, got lost. It asks for a part of what it asked for. */
+/* A read that came before: its responses, or some of the last of them, got lost. It asks for a part
+ * of what it asked for. */
 static void repeat_read(struct engine *engine, struct qp *qp, const struct ib_packet *packet,
                         struct read_entry *entry)
 {
@@ -463,9 +468,10 @@ static void repeat_read(struct engine *engine, struct qp *qp, const struct ib_pa
 	entry->owed = true;
 }
 
-/* How far to acknowledge to an initiator that sends @psn again: all that was executed (C9-105), but for a read or atomic behind @psn,
- * whose response it may lack as well. An ACK with the last PSN of a read tells it to ask again; Linux's rdma_rxe takes the read for
- * done, and then the response for a fault. */
+/* How far to acknowledge to an initiator that sends @psn again: all that was executed (C9-105), but
+ * for a read or atomic behind @psn, whose response it may lack as well. An ACK with the last PSN of
+ * a read tells it to ask again; Linux's rdma_rxe takes the read for done, and then the response for
+ * a fault. */
 static uint32_t repeated_ack(const struct qp *qp, uint32_t psn)
 {
 	const struct ib *ib = qp->ib;
@@ -480,7 +486,8 @@ static uint32_t repeated_ack(const struct qp *qp, uint32_t psn)
 	return end - 1;
 }
 
-/* A request that came before was executed, so the answer got lost or late (IBTA section 9.7.5.1.2). */
+/* A request that came before was executed, so the answer got lost or late (IBTA section 9.7.5.1.2).
+ */
 static void ib_request_repeated(struct engine *engine, struct qp *qp,
                                 const struct ib_packet *packet)
 {
@@ -520,7 +527,8 @@ static void ib_request_repeated(struct engine *engine, struct qp *qp,
 		ib_owe_nak(engine, qp, IB_NAK_INVALID_RD_REQUEST, packet->bth.psn);
 }
 
-/* An unreliable connection: what is out of order is lost with the message that it belongs to (IBTA section 9.8.2). */
+/* An unreliable connection: what is out of order is lost with the message that it belongs to (IBTA
+ * section 9.8.2). */
 static void unreliable(struct engine *engine, struct qp *qp, const struct ib_packet *packet)
 {
 	struct ib *ib = qp->ib;

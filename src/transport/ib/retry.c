@@ -1,6 +1,7 @@
-/* The wire: what the requester makes of answers and of time. Acknowledgements are cumulative; a read or atomic is over only with
- * its own response, and an answer that passes it by says that the response was lost (IBTA section 9.7.5.1.1: implied NAK). What was
- * lost is sent again from the oldest on, as often as the queue pair allows. */
+/* The wire: what the requester makes of answers and of time. Acknowledgements are cumulative; a
+ * read or atomic is over only with its own response, and an answer that passes it by says that the
+ * response was lost (IBTA section 9.7.5.1.1: implied NAK). What was lost is sent again from the
+ * oldest on, as often as the queue pair allows. */
 #include <assert.h>
 
 #include "queue/qp_state.h"
@@ -100,7 +101,8 @@ static void ib_retry_finish(struct qp *qp, struct wqe_send *wqe, enum hdl_wc_sta
 	request_finish(wqe, status, HDL_DETAIL_NONE);
 }
 
-/* @psn of the element at @index was not executed and may be sent *left times more. False: that was once too often. */
+/* @psn of the element at @index was not executed and may be sent *left times more. False: that was
+ * once too often. */
 static bool ib_retry_try_again(struct engine *engine, struct qp *qp, uint32_t index, uint32_t psn,
                                uint8_t *left, enum hdl_wc_status exhausted)
 {
@@ -124,7 +126,8 @@ static void lost(struct engine *engine, struct qp *qp, uint32_t index, uint32_t 
 	ib_retry_try_again(engine, qp, index, psn, &qp->retries_left, HDL_WC_RETRY_EXC_ERR);
 }
 
-/* The packet @psn was lost, and the responder keeps those after it, but for what went a way that is out now. */
+/* The packet @psn was lost, and the responder keeps those after it, but for what went a way that is
+ * out now. */
 static void one_lost(struct engine *engine, struct qp *qp, uint32_t index, uint32_t psn)
 {
 	struct wqe_send *wqe = wq_at(&qp->sq, index);
@@ -140,8 +143,9 @@ static void one_lost(struct engine *engine, struct qp *qp, uint32_t index, uint3
 	qp->ib->timing = false;
 }
 
-/* An answer to something later says that the one for @psn is lost. Others follow it, that were on their way already and say the same:
- * they count once, until something comes of it or time is up. */
+/* An answer to something later says that the one for @psn is lost. Others follow it, that were on
+ * their way already and say the same: they count once, until something comes of it or time is up.
+ */
 static void passed_by(struct engine *engine, struct qp *qp, uint32_t index, uint32_t psn)
 {
 	struct ib *ib = qp->ib;
@@ -175,8 +179,8 @@ static void progress(const struct engine *engine, struct qp *qp, uint32_t end)
 	qp->rnr_left = qp->attr.rnr_retry;
 }
 
-/* An answer says that everything before @end was executed, and the response for @psn did not come. It is lost, unless it takes the
- * other way: then the answer is remembered until it is there. */
+/* An answer says that everything before @end was executed, and the response for @psn did not come.
+ * It is lost, unless it takes the other way: then the answer is remembered until it is there. */
 static void comes_early(struct engine *engine, struct qp *qp, uint32_t index, uint32_t psn,
                         uint32_t end)
 {
@@ -191,8 +195,8 @@ static void comes_early(struct engine *engine, struct qp *qp, uint32_t index, ui
 	}
 }
 
-/* The responder has executed everything before @end. False: but for a read or atomic whose response did not come: it is sent
- * again now, if it was lost. */
+/* The responder has executed everything before @end. False: but for a read or atomic whose response
+ * did not come: it is sent again now, if it was lost. */
 static bool ib_retry_acknowledge(struct engine *engine, struct qp *qp, uint32_t end)
 {
 	struct ib *ib = qp->ib;
@@ -275,7 +279,8 @@ static void read_response(struct engine *engine, struct qp *qp, const struct ib_
 	uint8_t *early = s != NULL ? &s->early[psn & (HDL_MAX_STRIPE - 1)] : NULL;
 	if (!turn && *early != STRIPE_MISSING)
 		return;
-	/* Each but the last of the whole read is full; where a request ended, only the responder's count of requests depends on. */
+	/* Each but the last of the whole read is full; where a request ended, only the responder's
+	 * count of requests depends on. */
 	uint32_t offset = (uint32_t)ib_psn_distance(psn, wqe->msn) * ib->mtu;
 	uint32_t due = read_due(ib, wqe, offset);
 	bool ends = packet->op->part == IB_LAST || packet->op->part == IB_ONLY;
@@ -323,7 +328,8 @@ static void ib_retry_receiver_not_ready(struct engine *engine, struct qp *qp, ui
 	}
 }
 
-/* IBTA section 9.7.5.2: everything before the PSN was executed; what the code says is about the PSN itself. */
+/* IBTA section 9.7.5.2: everything before the PSN was executed; what the code says is about the PSN
+ * itself. */
 static void refused(struct engine *engine, struct qp *qp, const struct ib_packet *packet)
 {
 	static const enum hdl_wc_status failures[] = {
@@ -346,8 +352,9 @@ static void refused(struct engine *engine, struct qp *qp, const struct ib_packet
 	struct wqe_send *wqe = ib_retry_find(qp, psn, &index);
 	if (wqe == NULL)
 		return;
-	/* Responders drop what follows a message that they have no receive for (IBTA section 9.7.5.2.8), but some, Linux's
-	 * rdma_rxe among them, say of it that it is out of sequence: it is sent again anyway, when the time is over. */
+	/* Responders drop what follows a message that they have no receive for (IBTA
+	 * section 9.7.5.2.8), but some, Linux's rdma_rxe among them, say of it that it is out of
+	 * sequence: it is sent again anyway, when the time is over. */
 	bool pause = qp->waiting && index == qp->next;
 	if (ib_aeth_kind(packet->aeth.syndrome) == IB_AETH_RNR_NAK)
 		ib_retry_receiver_not_ready(engine, qp, index, psn, code);
@@ -407,7 +414,8 @@ void ib_answered(struct engine *engine, struct qp *qp, const struct ib_packet *p
 	        packet->headers & IB_HAS_AETH ? ib_aeth_kind(packet->aeth.syndrome) : IB_AETH_ACK;
 	if (ib->stripe != NULL)
 		stripe_heard(ib->stripe);
-	/* About what was not sent: left over from a former connection. About what is long over: it came late. */
+	/* About what was not sent: left over from a former connection. About what is long over: it
+	 * came late. */
 	if (ib_psn_distance(psn, ib->sent_psn) >= 0 || ib_psn_distance(psn, ib->una_psn) < -1)
 		return;
 	if (kind == IB_AETH_ACK && (packet->headers & IB_HAS_AETH) != 0)

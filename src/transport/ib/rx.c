@@ -1,5 +1,6 @@
-/* The wire: what comes in. A packet is held against the queue pair that it names (IBTA section 9.6) and handed to the responder, to
- * the requester, or, a datagram, received here. What fits nothing is dropped and counted: an attacker can send anything. */
+/* The wire: what comes in. A packet is held against the queue pair that it names (IBTA section 9.6)
+ * and handed to the responder, to the requester, or, a datagram, received here. What fits nothing
+ * is dropped and counted: an attacker can send anything. */
 #include <string.h>
 
 #include "queue/qp_state.h"
@@ -18,7 +19,8 @@ static void ib_rx_drop(struct engine *engine)
 	counter_add(&engine->counters[ENGINE_DROPPED], 1);
 }
 
-/* The 40 bytes before a datagram (IBTA annex A17.4.5): the IPv6 header, or the IPv4 one in the last 20 of them. */
+/* The 40 bytes before a datagram (IBTA annex A17.4.5): the IPv6 header, or the IPv4 one in the last
+ * 20 of them. */
 static void put_grh(const struct path *came, const struct ib_packet *packet, uint8_t *grh)
 {
 	size_t udp_bytes = UDP_BYTES + ib_transport_bytes(packet) + IB_ICRC_BYTES;
@@ -148,7 +150,8 @@ static void connected(struct engine *engine, struct qp *qp, const struct path *c
 	/* What asks for nothing and carries nothing cannot be sent more slowly. */
 	bool data = packet->op->role == IB_REQUEST || packet->payload_bytes > 0;
 	if (marked && data && qp_may_receive(state) && mark_counts(qp, packet)) {
-		/* A notification names a queue pair, and it is the context that sends too fast: there is none for it. */
+		/* A notification names a queue pair, and it is the context that sends too fast:
+		 * there is none for it. */
 		if (qp->type != QP_TYPE_EEC)
 			congested(engine, qp);
 		if (packet->op->role == IB_RESPONSE)

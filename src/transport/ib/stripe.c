@@ -149,7 +149,8 @@ bool stripe_note(struct stripe *s, uint32_t psn, uint32_t expected)
 	return was_silent;
 }
 
-/* Is @b a copy of @a, sent again? An acknowledgement may be asked for by one of them alone, and the paths may differ. */
+/* Is @b a copy of @a, sent again? An acknowledgement may be asked for by one of them alone, and the
+ * paths may differ. */
 static bool same_packet(const struct ib_packet *a, const struct ib_packet *b)
 {
 	return a->bth.psn == b->bth.psn && a->bth.opcode == b->bth.opcode &&

@@ -1,9 +1,12 @@
-/* One connection over two ways at a time: its path and its alternate path (ib/ib.h). Packets of a message go out over both in turn, so that
- * they arrive out of order; the responder keeps those that come early and executes them in order. A packet is known to be lost when
- * both ways have delivered later ones, or one way has and the other lags far behind. A way on which nothing arrives is taken out, and
- * tried again from time to time with a copy of a packet. The requests that a read is cut into go out over both in turn, and each is
- * answered along the way that it came: so a response is lost when later ones came along its own way. What comes early is put where it
- * belongs at once. Both ends must be told to; to anybody else the packets are valid, and out of order.
+/* One connection over two ways at a time: its path and its alternate path (ib/ib.h). Packets of a
+ * message go out over both in turn, so that they arrive out of order; the responder keeps those
+ * that come early and executes them in order. A packet is known to be lost when both ways have
+ * delivered later ones, or one way has and the other lags far behind. A way on which nothing
+ * arrives is taken out, and tried again from time to time with a copy of a packet. The requests
+ * that a read is cut into go out over both in turn, and each is answered along the way that it
+ * came: so a response is lost when later ones came along its own way. What comes early is put where
+ * it belongs at once. Both ends must be told to; to anybody else the packets are valid, and out of
+ * order.
  *
  * All of it is in one piece of memory, the adapter's. Pure: times come in as arguments. */
 #ifndef TRANSPORT_STRIPE_H
@@ -30,15 +33,16 @@ struct stripe {
 	/* Requester. */
 	uint8_t last_way;
 	bool down[STRIPE_WAYS];
-	bool trying
-	        [STRIPE_WAYS]; /* a copy went along a way that is out: an answer along it brings it back */
+	bool trying[STRIPE_WAYS]; /* a copy went along a way that is out: an answer along it brings
+	                             it back */
 	uint8_t strikes[STRIPE_WAYS];
 	uint64_t try_ns;
-	bool repairing; /* everything before this PSN is being sent again: that it is missed is no news */
+	bool repairing; /* everything before this PSN is being sent again: that it is missed is no
+	                   news */
 	uint32_t repair_psn;
 	uint8_t sent_on[HDL_MAX_STRIPE]; /* which way each packet went last, by PSN */
-	/* What came before its turn: responses to reads, by PSN (enum stripe_early); an acknowledgement of everything before a PSN, and the
-	 * way that it came; a refusal. */
+	/* What came before its turn: responses to reads, by PSN (enum stripe_early); an
+	 * acknowledgement of everything before a PSN, and the way that it came; a refusal. */
 	uint8_t early[HDL_MAX_STRIPE];
 	bool acked, refused, forgotten;
 	uint8_t acked_way, refused_way;
@@ -91,7 +95,8 @@ void stripe_forget_early(struct stripe *s);
 bool stripe_note(struct stripe *s, uint32_t psn, uint32_t expected);
 /* Keep @packet, which is @ahead of the one that is expected. False: it cannot be kept. */
 bool stripe_keep(struct stripe *s, const struct ib_packet *packet, uint32_t ahead);
-/* The packet with @psn, if it is kept; valid until the next one is kept. It is kept no longer; s->came is its way. */
+/* The packet with @psn, if it is kept; valid until the next one is kept. It is kept no longer;
+ * s->came is its way. */
 const struct ib_packet *stripe_take(struct stripe *s, uint32_t psn);
 /* Is the packet that is @expected lost, as far as one can know? */
 bool stripe_is_lost(const struct stripe *s, uint32_t expected);

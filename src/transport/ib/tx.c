@@ -1,6 +1,7 @@
-/* The wire: the requester. Executes send queue elements in order and cuts messages into packets of the path's MTU. How far it may
- * go ahead of the peer's acknowledgements is decided by the window, and for messages that consume a receive by the peer's
- * credits. Answers and time are ib/retry.c's. */
+/* The wire: the requester. Executes send queue elements in order and cuts messages into packets of
+ * the path's MTU. How far it may go ahead of the peer's acknowledgements is decided by the window,
+ * and for messages that consume a receive by the peer's credits. Answers and time are ib/retry.c's.
+ */
 #include <assert.h>
 #include <string.h>
 
@@ -71,7 +72,8 @@ bool ib_end_packet_from(struct engine *engine, const struct path *path,
 	return true;
 }
 
-/* The payload of a packet of @wqe, from wqe->offset on, and off it goes. False: @wqe is over, and what was reserved not sent. */
+/* The payload of a packet of @wqe, from wqe->offset on, and off it goes. False: @wqe is over, and
+ * what was reserved not sent. */
 static bool end_packet(struct engine *engine, const struct path *path, struct qp *from,
                        struct wqe_send *wqe, const struct ib_packet *packet, uint8_t *start,
                        uint8_t *payload)
@@ -135,7 +137,8 @@ static void ib_tx_put_headers(const struct qp *qp, struct wqe_send *wqe, uint8_t
 		rd_put_request(qp, wqe, packet);
 }
 
-/* Packets that were sent before stand between the cursor and sent_psn; the timer runs while anything is unanswered. */
+/* Packets that were sent before stand between the cursor and sent_psn; the timer runs while
+ * anything is unanswered. */
 static void sent(struct engine *engine, struct qp *qp, uint32_t end_psn)
 {
 	struct ib *ib = qp->ib;
@@ -156,7 +159,8 @@ static bool consumes_receive(const struct wqe_send *wqe)
 	return wqe->opcode != HDL_OP_WRITE && !request_is_read(wqe);
 }
 
-/* End-to-end flow control (IBTA section 9.7.7.2): beyond the peer's credits one packet goes out at a time, to ask. */
+/* End-to-end flow control (IBTA section 9.7.7.2): beyond the peer's credits one packet goes out at
+ * a time, to ask. */
 static bool beyond_credits(const struct ib *ib, const struct wqe_send *wqe)
 {
 	return ib->limited && consumes_receive(wqe) &&
@@ -183,7 +187,8 @@ static bool paces(struct engine *engine, struct qp *qp)
 	return true;
 }
 
-/* Give @wqe its PSNs. False: too many are on their way, so that old and new could be taken for each other. */
+/* Give @wqe its PSNs. False: too many are on their way, so that old and new could be taken for each
+ * other. */
 static bool ib_tx_number(struct qp *qp, struct wqe_send *wqe)
 {
 	struct ib *ib = qp->ib;
@@ -219,7 +224,8 @@ static enum step over(struct qp *qp, struct wqe_send *wqe)
 	return STEP_NEXT;
 }
 
-/* The fewer are in flight, the sooner the next can follow those that have arrived: what is sent at once does not grow. */
+/* The fewer are in flight, the sooner the next can follow those that have arrived: what is sent at
+ * once does not grow. */
 static uint32_t ack_every(const struct ib *ib)
 {
 	uint32_t part = ib_window(ib) / IB_ACK_PARTS;
@@ -336,10 +342,11 @@ static unsigned pick_request_way(struct engine *engine, struct qp *qp,
 	return way;
 }
 
-/* Requests of a read end at multiples of a power of two that is a part of the window. A request that is repeated ends where it ended
- * the first time: responders, Linux's rdma_rxe among them, look for the one that it is the rest of, and have no place for two
- * parts of one. So the power changes at the cut, and only once what was asked for before the last cut is there. What
- * fits one request is never cut: a key may open once. */
+/* Requests of a read end at multiples of a power of two that is a part of the window. A request
+ * that is repeated ends where it ended the first time: responders, Linux's rdma_rxe among them,
+ * look for the one that it is the rest of, and have no place for two parts of one. So the power
+ * changes at the cut, and only once what was asked for before the last cut is there. What fits one
+ * request is never cut: a key may open once. */
 static void choose_bits(const struct qp *qp, struct wqe_send *wqe)
 {
 	const struct ib *ib = qp->ib;
@@ -415,7 +422,8 @@ static enum step ib_tx_send_atomic(struct engine *engine, struct qp *qp, struct 
 	bool add = wqe->opcode == HDL_OP_FETCH_ADD;
 	struct ib_packet packet;
 	uint8_t *start;
-	/* The responder reads when it answers, and an atomic must not come before that (IBTA table 79). */
+	/* The responder reads when it answers, and an atomic must not come before that (IBTA table
+	 * 79). */
 	if (qp->reads_open > 0)
 		return STEP_WAIT;
 	ib_tx_put_headers(
@@ -438,8 +446,8 @@ static enum step ib_tx_send_atomic(struct engine *engine, struct qp *qp, struct 
 	return over(qp, wqe);
 }
 
-/* The next packet of @wqe. STEP_WAIT with packets left to send: the window, the credits or the read resources are used up, or,
- * where *more is set, only this packet was sent. */
+/* The next packet of @wqe. STEP_WAIT with packets left to send: the window, the credits or the read
+ * resources are used up, or, where *more is set, only this packet was sent. */
 static enum step send_packet(struct engine *engine, struct qp *qp, struct wqe_send *wqe, bool *more)
 {
 	struct ib *ib = qp->ib;

@@ -1,5 +1,5 @@
-/* The same-host path: what the responder owes. Nothing waits for room in the lane: an answer is kept in the queue pair until
- * it can be sent, and a later one that says more replaces it. */
+/* The same-host path: what the responder owes. Nothing waits for room in the lane: an answer is
+ * kept in the queue pair until it can be sent, and a later one that says more replaces it. */
 #include "transport/local/local.h"
 
 void local_owe(struct engine *engine, struct qp *qp, enum answer answer, uint32_t msn,
@@ -71,8 +71,9 @@ bool local_answer(struct engine *engine, struct qp *qp)
 		qp->results_due = 0;
 		return true;
 	}
-	/* Atomics first, one by one: each answer carries a value, and a later one would acknowledge them without it. Reads
-	 * have numbers between theirs. A peer that wraps its numbers round unanswered ones gets no answer to those. */
+	/* Atomics first, one by one: each answer carries a value, and a later one would acknowledge
+	 * them without it. Reads have numbers between theirs. A peer that wraps its numbers round
+	 * unanswered ones gets no answer to those. */
 	for (uint32_t looked = 0; qp->results_due > 0; looked++) {
 		struct read_entry *entry = &qp->reads.entries[qp->result_read & qp->reads.mask];
 		if (looked > qp->reads.mask) {

@@ -1,6 +1,7 @@
-/* The same-host path: RDMA by the initiator. Where its mover reaches the target's memory, the initiator checks the target's
- * queue pair and protection table itself and copies once; the target's processor does nothing. Only what the target
- * alone may change (touch control, atomics without shared memory) goes there as a frame. */
+/* The same-host path: RDMA by the initiator. Where its mover reaches the target's memory, the
+ * initiator checks the target's queue pair and protection table itself and copies once; the
+ * target's processor does nothing. Only what the target alone may change (touch control, atomics
+ * without shared memory) goes there as a frame. */
 #include <assert.h>
 
 #include "memory/judge.h"
@@ -29,7 +30,8 @@ enum step local_not_ready(struct engine *engine, struct qp *qp, struct wqe_send 
 		request_finish(wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);
 		return STEP_NEXT;
 	}
-	/* The first look is the request itself; every further one stands for a repetition after a timeout. */
+	/* The first look is the request itself; every further one stands for a repetition after a
+	 * timeout. */
 	if (qp->attr.timeout != 0 && (wqe->marks & WQE_LOOKED) != 0) {
 		counter_add(&engine->counters[ENGINE_TIMEOUTS], 1);
 		if (qp->retries_left == 0) {
@@ -119,8 +121,8 @@ static inline bool copy_run(const struct link *link, const struct short_run *run
 	return mover->copy_peer(mover->context, side, run->own, host, run->length);
 }
 
-/* The usual short write or read: one run at both ends. False: something is unusual or refused, and perhaps part of it is
- * copied; sg_move() does it anew or says what is wrong. */
+/* The usual short write or read: one run at both ends. False: something is unusual or refused, and
+ * perhaps part of it is copied; sg_move() does it anew or says what is wrong. */
 static bool direct_short(struct qp *qp, const struct link *link, const struct qp_public *pub,
                          const struct qp_facts *facts, const struct short_run *run)
 {
@@ -247,7 +249,8 @@ static const struct qp_public *local_direct_peer_of(const struct link *link, con
 	return &link->peer_qps[qp->attr.dest_qpn & link->peer_qp_mask];
 }
 
-/* Is it connected to us and takes requests? Where the first one was to have another number it would not take any of ours. */
+/* Is it connected to us and takes requests? Where the first one was to have another number it would
+ * not take any of ours. */
 static bool is_ready(const struct link *link, const struct qp *qp, const struct qp_public *pub,
                      struct qp_facts *facts)
 {
@@ -288,7 +291,8 @@ const struct hdl_send_wr *local_express(struct engine *engine, struct qp *qp,
 		return wr;
 	qp->retries_left = qp->attr.retry_cnt;
 	counter_add(&engine->counters[read ? ENGINE_BYTES_READ : ENGINE_BYTES_WRITTEN], run.length);
-	/* It is over as soon as it is posted, and has its place in the queue until it is heard of all the same. */
+	/* It is over as soon as it is posted, and has its place in the queue until it is heard of
+	 * all the same. */
 	bool tell = (wr->flags & HDL_SEND_SIGNALED) != 0 || qp->signal_all;
 	reclaim_note_send(wq_at(&qp->sq, qp->next), qp->send_cq, tell);
 	wq_posted(&qp->sq);

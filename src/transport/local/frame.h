@@ -1,6 +1,7 @@
-/* What travels in a lane between two adapters of one machine: the same-host path. A frame is a header of 32 bytes, then a
- * body by kind. Everything is in the host's byte order; nothing here leaves the machine. The reader copies the header
- * (and the fixed part of the body) once and judges that copy: the writer may change the lane at any time. */
+/* What travels in a lane between two adapters of one machine: the same-host path. A frame is a
+ * header of 32 bytes, then a body by kind. Everything is in the host's byte order; nothing here
+ * leaves the machine. The reader copies the header (and the fixed part of the body) once and judges
+ * that copy: the writer may change the lane at any time. */
 #ifndef TRANSPORT_FRAME_H
 #define TRANSPORT_FRAME_H
 
@@ -13,14 +14,17 @@ enum frame_kind {
 	FRAME_SEND = 1, /* body: the data, or with FRAME_BY_REFERENCE the sender's pieces */
 	FRAME_NOTICE,   /* write with immediate data whose data is in place already; no body */
 	FRAME_WRITE,    /* body: frame_target, then as FRAME_SEND: the target places the data */
-	FRAME_READ, /* body: frame_target, then the initiator's pieces: the target fills them; or no pieces: it sends FRAME_DATA */
+	FRAME_READ, /* body: frame_target, then the initiator's pieces: the target fills them; or no
+	               pieces: it sends FRAME_DATA */
 	FRAME_ATOMIC,   /* body: frame_atomic */
 	FRAME_ANSWER,   /* body: frame_answer; acknowledges everything up to msn */
 	FRAME_DATAGRAM, /* body: frame_datagram, then the data */
-	FRAME_DATA, /* body: data for the read that msn is; the last one of them is also its answer */
-	FRAME_CLOSE, /* the sender's queue pair gave up: imm is an hdl_event_type, length an hdl_detail; FRAME_IMM: its request was for
-	              * a receive, too */
-	FRAME_BURST, /* body: num_sge messages of kind FRAME_SEND, numbered from msn on, each a frame_item and its data */
+	FRAME_DATA,  /* body: data for the read that msn is; the last one of them is also its answer
+	              */
+	FRAME_CLOSE, /* the sender's queue pair gave up: imm is an hdl_event_type, length an
+	              * hdl_detail; FRAME_IMM: its request was for a receive, too */
+	FRAME_BURST, /* body: num_sge messages of kind FRAME_SEND, numbered from msn on, each a
+	                frame_item and its data */
 	FRAME_KIND_COUNT
 };
 
@@ -29,14 +33,12 @@ enum frame_flags {
 	FRAME_IMM = 1 << 1,
 	FRAME_INVALIDATE = 1 << 2,
 	FRAME_BY_REFERENCE = 1 << 3, /* the body names memory of the sender's by its keys */
-	FRAME_UNRELIABLE =
-	        1
-	        << 4, /* from a UC queue pair: never refused, answered only to free what it refers to */
-	FRAME_ADD = 1 << 5, /* atomic: fetch-and-add, not compare-and-swap */
-	FRAME_ACKS =
-	        1
-	        << 6, /* also the answer ANSWER_ACK to everything up to message ack of the other direction */
-	FRAME_MORE = 1 << 7 /* a part of the message, from offset on; more follows */
+	FRAME_UNRELIABLE = 1 << 4,   /* from a UC queue pair: never refused, answered only to free
+	                                what it refers to */
+	FRAME_ADD = 1 << 5,          /* atomic: fetch-and-add, not compare-and-swap */
+	FRAME_ACKS = 1 << 6, /* also the answer ANSWER_ACK to everything up to message ack of the
+	                        other direction */
+	FRAME_MORE = 1 << 7  /* a part of the message, from offset on; more follows */
 };
 
 struct frame {
@@ -49,8 +51,8 @@ struct frame {
 	uint32_t msn;
 	uint32_t length; /* of the message */
 	uint32_t imm;    /* or the key to invalidate */
-	uint32_t
-	        ack; /* from an XRC initiator, which owes no answers: the shared receive queue meant */
+	uint32_t ack;    /* from an XRC initiator, which owes no answers: the shared receive queue
+	                    meant */
 	uint32_t offset; /* of the body's data in the message */
 };
 _Static_assert(sizeof(struct frame) == 32, "header of a frame");
@@ -73,7 +75,8 @@ struct frame_atomic {
 enum answer {
 	ANSWER_ACK,
 	ANSWER_VALUE, /* as ACK, and what the atomic that msn is found */
-	ANSWER_RNR, /* no receive request: wait, then repeat from msn on; detail is the timer code */
+	ANSWER_RNR,   /* no receive request: wait, then repeat from msn on; detail is the timer code
+	               */
 	ANSWER_SEQUENCE,  /* expected msn, got a later one: repeat from msn on */
 	ANSWER_INVALID,   /* NAK: invalid request */
 	ANSWER_ACCESS,    /* NAK: remote access error */
@@ -109,8 +112,8 @@ struct frame_datagram {
 	uint16_t dlid; /* 0: it goes by dgid */
 };
 
-/* Data up to this length travels in the lane; longer messages are pulled by the receiver, or where it cannot reach the sender's
- * memory, travel in parts. */
+/* Data up to this length travels in the lane; longer messages are pulled by the receiver, or where
+ * it cannot reach the sender's memory, travel in parts. */
 #define FRAME_MAX_DATA  4096u
 #define FRAME_MAX_PART  16384u
 #define FRAME_MAX_BYTES (sizeof(struct frame) + sizeof(struct frame_target) + FRAME_MAX_PART)

@@ -1,7 +1,8 @@
-/* The same-host path, between its files. Two adapters of one machine share a pair of lanes (local/frame.h). RDMA operations are
- * executed by the initiator itself where it can reach the target's memory, and by the target's adapter otherwise; sends
- * travel in the lane or are pulled by the receiver. Messages are numbered (MSN) and answered like packets of a
- * reliable connection: a lane loses nothing, but a queue pair that is not ready does. */
+/* The same-host path, between its files. Two adapters of one machine share a pair of lanes
+ * (local/frame.h). RDMA operations are executed by the initiator itself where it can reach the
+ * target's memory, and by the target's adapter otherwise; sends travel in the lane or are pulled by
+ * the receiver. Messages are numbered (MSN) and answered like packets of a reliable connection: a
+ * lane loses nothing, but a queue pair that is not ready does. */
 #ifndef TRANSPORT_LOCAL_H
 #define TRANSPORT_LOCAL_H
 
@@ -18,7 +19,8 @@
 #include "transport/sg.h"
 #include "transport/xrc.h"
 
-/* A frame as copied from the lane: the header, the fixed part of the body, and where the rest lies. */
+/* A frame as copied from the lane: the header, the fixed part of the body, and where the rest lies.
+ */
 struct arrival {
 	struct frame frame;
 	unsigned char *body; /* in the lane; nobody writes to it here */
@@ -51,10 +53,12 @@ enum step local_not_ready(struct engine *engine, struct qp *qp, struct wqe_send 
 enum step local_direct(struct engine *engine, struct qp *qp, struct wqe_send *wqe);
 /* A datagram to a group (local/multicast.c). */
 enum step local_multicast(struct engine *engine, struct qp *qp, struct wqe_send *wqe);
-/* Nobody is there: a datagram vanishes, a message is never answered. It must still be fit to be sent. */
+/* Nobody is there: a datagram vanishes, a message is never answered. It must still be fit to be
+ * sent. */
 enum step local_to_nobody(struct engine *engine, struct qp *qp, struct wqe_send *wqe);
-/* Execute and complete @wr at once, without an element of the queue: a short write or read that nothing stands before. Returns
- * what is left of the list; @wr itself: nothing was decided, post it. With posters locked out. */
+/* Execute and complete @wr at once, without an element of the queue: a short write or read that
+ * nothing stands before. Returns what is left of the list; @wr itself: nothing was decided, post
+ * it. With posters locked out. */
 const struct hdl_send_wr *local_express(struct engine *engine, struct qp *qp,
                                         const struct hdl_send_wr *wr);
 /* @wqe is in flight: an answer will come. */
@@ -65,19 +69,22 @@ void local_await(struct engine *engine, struct qp *qp, uint32_t count);
 void local_answer_came(struct qp *qp, struct wqe_send *wqe);
 /* The element that holds message @msn, if it is waiting for an answer. */
 struct wqe_send *local_find_sent(struct qp *qp, uint32_t msn, uint32_t *index);
-/* Behind the last element that may be in flight: the next one is, while parts of it are still to be sent. */
+/* Behind the last element that may be in flight: the next one is, while parts of it are still to be
+ * sent. */
 static inline uint32_t local_sent_end(const struct qp *qp)
 {
 	bool partial = qp->next != wq_tail(&qp->sq) &&
 	               ((struct wqe_send *)wq_at(&qp->sq, qp->next))->state == WQE_SENT;
 	return qp->next + partial;
 }
-/* Write the header of @wqe's frame. What is owed to the peer goes with it, where that is a plain ACK. */
+/* Write the header of @wqe's frame. What is owed to the peer goes with it, where that is a plain
+ * ACK. */
 void local_put_header(struct qp *qp, struct wqe_send *wqe, enum frame_kind kind, uint8_t flags,
                       struct frame *out);
 
 /* --- local/short.c --- */
-/* Requester: post and send @wr at once, with those that follow it, if they are usual messages. Returns what is left of the list;
+/* Requester: post and send @wr at once, with those that follow it, if they are usual messages.
+ * Returns what is left of the list;
  * @wr itself: nothing has happened. With posters locked out. */
 const struct hdl_send_wr *local_short_send(struct engine *engine, struct qp *qp,
                                            const struct hdl_send_wr *wr);
@@ -85,8 +92,8 @@ const struct hdl_send_wr *local_short_send(struct engine *engine, struct qp *qp,
 void local_acked(struct engine *engine, struct qp *qp, uint32_t msn);
 /* Responder: take @a if it is a usual message. False: at most what it acknowledges was seen to. */
 bool local_short_take(struct engine *engine, const struct arrival *a);
-/* The application polls, and something has come through @link: take that, if it is a usual message and nothing has to be done about
- * it before the application calls again. */
+/* The application polls, and something has come through @link: take that, if it is a usual message
+ * and nothing has to be done about it before the application calls again. */
 void local_short_poll(struct engine *engine, uint32_t link);
 
 /* --- local/value.c --- */
@@ -133,8 +140,9 @@ static inline bool local_ack_goes_along(const struct qp *qp)
 }
 /* Responder: send what is owed. False when there was no room. */
 bool local_answer(struct engine *engine, struct qp *qp);
-/* Responder: may what is owed wait until the application calls the next time? Once, for a single message: an answer to it from
- * the application may come next and take the ACK along (put_header()). */
+/* Responder: may what is owed wait until the application calls the next time? Once, for a single
+ * message: an answer to it from the application may come next and take the ACK along
+ * (put_header()). */
 bool local_may_wait(struct qp *qp);
 
 /* Responder: the request cannot be executed: tell the peer, raise the event, fail. */

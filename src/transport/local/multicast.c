@@ -93,7 +93,8 @@ void multicast_link_down(struct engine *engine, uint32_t link)
 			multicast_link(&engine->groups[i], link, false);
 }
 
-/* Is it worth waiting for room in the lane of @entry? A peer that takes nothing must not stop the group for the others. */
+/* Is it worth waiting for room in the lane of @entry? A peer that takes nothing must not stop the
+ * group for the others. */
 static bool local_multicast_must_wait(struct engine *engine, struct group_link *entry, size_t bytes)
 {
 	if (engine_reserve(engine, entry->link, bytes) != NULL) {
@@ -108,7 +109,8 @@ static bool local_multicast_must_wait(struct engine *engine, struct group_link *
 		entry->timed = true;
 		entry->since_ns = engine->now_ns;
 	}
-	/* Two drivers may look at the clock in one order and tell it in the other: time can seem to go back a little. */
+	/* Two drivers may look at the clock in one order and tell it in the other: time can seem to
+	 * go back a little. */
 	return !entry->timed || engine->now_ns < entry->since_ns ||
 	       engine->now_ns - entry->since_ns < MULTICAST_PATIENCE_NS;
 }

@@ -1,5 +1,6 @@
-/* The same-host path: the responder. Executes the requests of a connection in order, through op.h, and owes answers. Nothing here
- * waits for room in the other lane: what is owed is kept in the queue pair. */
+/* The same-host path: the responder. Executes the requests of a connection in order, through op.h,
+ * and owes answers. Nothing here waits for room in the other lane: what is owed is kept in the
+ * queue pair. */
 #include <assert.h>
 #include <string.h>
 
@@ -35,7 +36,8 @@ static void local_request_refuse(struct engine *engine, struct qp *qp, const str
 	local_refuse(engine, qp, a->frame.msn, answer, detail);
 }
 
-/* A write was refused. One with immediate data has a receive, which tells (IBTA section 9.9.6.3, class C). */
+/* A write was refused. One with immediate data has a receive, which tells (IBTA section 9.9.6.3,
+ * class C). */
 static void refuse_write(struct engine *engine, struct qp *qp, const struct arrival *a,
                          enum hdl_detail detail)
 {
@@ -47,7 +49,8 @@ static void refuse_write(struct engine *engine, struct qp *qp, const struct arri
 
 /* --- executing --- */
 
-/* The data of @a as a list: bytes in the lane, or pieces of the sender's memory that @pieces takes a copy of. */
+/* The data of @a as a list: bytes in the lane, or pieces of the sender's memory that @pieces takes
+ * a copy of. */
 static bool data_of(struct engine *engine, struct qp *qp, const struct arrival *a, size_t skip,
                     struct hdl_sge *pieces, struct sg *data)
 {
@@ -81,7 +84,8 @@ static enum move_side side_of(const struct arrival *a)
 	return a->frame.flags & FRAME_BY_REFERENCE ? MOVE_FROM_PEER : MOVE_BOTH_OWN;
 }
 
-/* A message @a, or a part of it, was not received: what the peer is told. True: go on to the next message. */
+/* A message @a, or a part of it, was not received: what the peer is told. True: go on to the next
+ * message. */
 static bool local_request_not_received(struct engine *engine, struct qp *qp,
                                        const struct arrival *a, enum op_received received,
                                        enum hdl_detail detail, struct hdl_key key)
@@ -102,8 +106,9 @@ static bool local_request_not_received(struct engine *engine, struct qp *qp,
 		local_request_refuse(engine, qp, a, ANSWER_INVALID, detail);
 		return false;
 	case OP_INVALIDATE_REFUSED:
-		/* IBTA section 9.9.6.3, class J: the message is there, and is acknowledged as such. That its key could not be taken back is
-		 * our own affair, and the receive's completion says so. */
+		/* IBTA section 9.9.6.3, class J: the message is there, and is acknowledged as such.
+		 * That its key could not be taken back is our own affair, and the receive's
+		 * completion says so. */
 		qp_enter(engine, qp, HDL_QPS_ERR);
 		return true;
 	case OP_TARGET_REFUSED: /* our own fault, and the receive's completion says so: no event */
@@ -204,7 +209,8 @@ static bool moved(struct engine *engine, struct qp *qp, const struct arrival *a,
 	return !qp_reliable(qp);
 }
 
-/* A part of a write. The first brings the check of the whole range with it, each its own; the last the immediate data. */
+/* A part of a write. The first brings the check of the whole range with it, each its own; the last
+ * the immediate data. */
 static bool run_write_part(struct engine *engine, struct qp *qp, const struct arrival *a,
                            const struct frame_target *target)
 {
@@ -290,7 +296,8 @@ static bool local_request_run_read(struct engine *engine, struct qp *qp, const s
 	enum read_verdict verdict = READ_OUT_OF_RANGE;
 	if ((qp->attr.access & HDL_ACCESS_REMOTE_READ) != 0)
 		verdict = read_queue_put(&qp->reads, a->frame.imm, &entry);
-	/* Executed before and yet expected: the initiator's pieces were refused, and it did not hear of it. */
+	/* Executed before and yet expected: the initiator's pieces were refused, and it did not
+	 * hear of it. */
 	if (verdict != READ_ACCEPTED && verdict != READ_REPEATED) {
 		local_request_refuse(engine, qp, a, ANSWER_INVALID, HDL_DETAIL_NONE);
 		return false;
@@ -386,7 +393,8 @@ static void local_request_repeated(struct engine *engine, struct qp *qp, const s
 	struct read_entry *entry;
 	counter_add(&engine->counters[ENGINE_REPEATED], 1);
 	if (a->frame.kind == FRAME_ATOMIC) {
-		/* With answers still owed ours would overtake them and acknowledge theirs; it is among them anyway. */
+		/* With answers still owed ours would overtake them and acknowledge theirs; it is
+		 * among them anyway. */
 		if (qp->results_due == 0 &&
 		    read_queue_put(&qp->reads, a->frame.imm, &entry) == READ_REPEATED)
 			local_reply(engine, qp, a->frame.msn, ANSWER_VALUE, 0, entry->result);
@@ -405,7 +413,8 @@ static void unreliable_request(struct engine *engine, struct qp *qp, const struc
 	if (!local_part_is_next(qp, &a->frame))
 		return;
 	run_request(engine, qp, a);
-	/* An answer that frees an earlier message frees this one too; one that refuses is not replaced. */
+	/* An answer that frees an earlier message frees this one too; one that refuses is not
+	 * replaced. */
 	if ((a->frame.flags & FRAME_BY_REFERENCE) && (!qp->answer_due || qp->answer == ANSWER_ACK))
 		local_owe(engine, qp, ANSWER_ACK, a->frame.msn, 0);
 }

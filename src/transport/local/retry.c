@@ -1,5 +1,5 @@
-/* The same-host path: what the requester makes of answers and of time. Messages that were not taken are repeated from the
- * oldest on, as often as the queue pair allows. */
+/* The same-host path: what the requester makes of answers and of time. Messages that were not taken
+ * are repeated from the oldest on, as often as the queue pair allows. */
 #include <assert.h>
 
 #include "queue/qp_state.h"
@@ -7,10 +7,12 @@
 #include "transport/local/local.h"
 #include "transport/op.h"
 
-/* A peer that is not ready is looked at this often when the queue pair waits for ever (timeout 0). */
+/* A peer that is not ready is looked at this often when the queue pair waits for ever (timeout 0).
+ */
 #define LOOK_AGAIN_NS 100000u
 
-/* Between two repetitions to a peer that has gone for good: it is known how they end, and the survivor shall hear of it soon. */
+/* Between two repetitions to a peer that has gone for good: it is known how they end, and the
+ * survivor shall hear of it soon. */
 #define GONE_NS 16000000u
 
 uint64_t local_timeout_ns(const struct qp *qp)
@@ -75,9 +77,10 @@ static bool data_is_here(const struct wqe_send *wqe)
 	return request_is_atomic(wqe) || wqe->offset == wqe->length;
 }
 
-/* Everything before message @end (and including it, if @answer is an ACK) has been executed by the responder. An atomic is
- * over with its own answer alone, which brings the value: where that was overtaken, it and what follows is repeated in
- * time (IBTA section 9.7.5.2.8 calls this an implied NAK). */
+/* Everything before message @end (and including it, if @answer is an ACK) has been executed by the
+ * responder. An atomic is over with its own answer alone, which brings the value: where that was
+ * overtaken, it and what follows is repeated in time (IBTA section 9.7.5.2.8 calls this an implied
+ * NAK). */
 static void local_retry_acknowledge(struct engine *engine, struct qp *qp, uint32_t end,
                                     const struct frame_answer *answer)
 {
@@ -102,7 +105,8 @@ static void local_retry_acknowledge(struct engine *engine, struct qp *qp, uint32
 	}
 }
 
-/* The message at @index was not taken, and may be repeated *left times at most. False: that was once too often. */
+/* The message at @index was not taken, and may be repeated *left times at most. False: that was
+ * once too often. */
 static bool local_retry_try_again(struct engine *engine, struct qp *qp, uint32_t index,
                                   uint8_t *left, enum hdl_wc_status exhausted)
 {
@@ -145,7 +149,8 @@ static enum hdl_wc_status own_list_refused(struct engine *engine, struct wqe_sen
 void local_answered(struct engine *engine, struct qp *qp, uint32_t msn,
                     const struct frame_answer *answer)
 {
-	/* An answer to what was not sent is left over from a former connection; believed, it would acknowledge everything. */
+	/* An answer to what was not sent is left over from a former connection; believed, it would
+	 * acknowledge everything. */
 	if ((int32_t)(msn - qp->next_msn) >= 0)
 		return;
 	local_retry_acknowledge(engine, qp, msn, answer);
@@ -214,8 +219,9 @@ void local_timeout(struct engine *engine, struct qp *qp)
 	}
 	if (qp->unanswered == 0 || qp->attr.timeout == 0 || !qp_reliable(qp))
 		return;
-	/* A lane loses nothing: what the peer has not looked at yet is not late, it has had no processor time. (Should it have
-	 * died, the link goes down.) What it looked at and did not answer was dropped: its queue pair was not ready. */
+	/* A lane loses nothing: what the peer has not looked at yet is not late, it has had no
+	 * processor time. (Should it have died, the link goes down.) What it looked at and did not
+	 * answer was dropped: its queue pair was not ready. */
 	if (!qp->answered)
 		local_look(engine, qp);
 	if (!qp->answered && ring_consumed(&engine->links[qp->link].tx, qp->sent_position)) {

@@ -1,6 +1,6 @@
-/* The same-host path: what comes in. Takes frames from a lane, judges each once from its own copy, and hands it to the queue pair
- * it is for: requests to local/request.c, answers to local/retry.c, data of reads to local/value.c; datagrams are received
- * here. */
+/* The same-host path: what comes in. Takes frames from a lane, judges each once from its own copy,
+ * and hands it to the queue pair it is for: requests to local/request.c, answers to local/retry.c,
+ * data of reads to local/value.c; datagrams are received here. */
 #include <string.h>
 
 #include "queue/qp_state.h"
@@ -18,10 +18,12 @@ static void local_rx_datagram(struct engine *engine, struct qp *qp, const struct
 	}
 	uint8_t grh[HDL_GRH_BYTES] = {0};
 	if (header.is_global) {
-		/* IBTA section 8.3: version 6, traffic class, flow label, payload length, next header 0x1b, hop limit. */
+		/* IBTA section 8.3: version 6, traffic class, flow label, payload length, next
+		 * header 0x1b, hop limit. */
 		uint32_t first = 6u << 28 | (uint32_t)header.traffic_class << 20 |
 		                 (header.flow_label & 0xfffffu);
-		/* As on a wire: BTH, DETH and ICRC, immediate data, and the padding to words are counted too. */
+		/* As on a wire: BTH, DETH and ICRC, immediate data, and the padding to words are
+		 * counted too. */
 		uint32_t length =
 		        ((a->frame.length + 3) & ~3u) + 24 + (a->frame.flags & FRAME_IMM ? 4 : 0);
 		for (int i = 0; i < 4; i++)
@@ -57,7 +59,8 @@ static void closed(struct engine *engine, struct qp *qp, const struct arrival *a
 	enum hdl_event_type type = HDL_EVENT_QP_FATAL;
 	if (a->frame.imm == HDL_EVENT_QP_ACCESS_ERR || a->frame.imm == HDL_EVENT_QP_REQUEST_ERR)
 		type = a->frame.imm;
-	/* A claim that memory has gone is believed of a key that the peer could have used, and of no other. */
+	/* A claim that memory has gone is believed of a key that the peer could have used, and of
+	 * no other. */
 	struct hdl_key key = {a->frame.msn};
 	struct tpt_entry entry;
 	if (detail == HDL_DETAIL_GONE && tpt_read(&engine->tpt->view, key, &entry) &&
@@ -109,7 +112,8 @@ static bool well_formed(const struct arrival *a)
 	       rest == f->length;
 }
 
-/* Nobody takes the frame. An unreliable sender does not repeat it, so it must be told that its memory is free again. */
+/* Nobody takes the frame. An unreliable sender does not repeat it, so it must be told that its
+ * memory is free again. */
 static void local_rx_drop(struct engine *engine, const struct arrival *a)
 {
 	const uint8_t waits = FRAME_UNRELIABLE | FRAME_BY_REFERENCE;

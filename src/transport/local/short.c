@@ -1,7 +1,8 @@
-/* The same-host path: the usual message on the shortest way. What is sent most often is a short SEND of one piece on a reliable
- * connection where nothing is out of the ordinary, and what it costs is instructions. Here such a message is posted and put into
- * the lane, taken from it, and acknowledged, each in one go. Everything else, and everything that is refused, is left as it
- * was to the files that know all cases: local/tx.c, local/rx.c and local/request.c, local/retry.c. */
+/* The same-host path: the usual message on the shortest way. What is sent most often is a short
+ * SEND of one piece on a reliable connection where nothing is out of the ordinary, and what it
+ * costs is instructions. Here such a message is posted and put into the lane, taken from it, and
+ * acknowledged, each in one go. Everything else, and everything that is refused, is left as it was
+ * to the files that know all cases: local/tx.c, local/rx.c and local/request.c, local/retry.c. */
 #include <string.h>
 
 #include "transport/local/local.h"
@@ -30,8 +31,8 @@ static inline uint8_t frame_flags(const struct hdl_send_wr *wr)
 	                 ((wr->flags & HDL_SEND_SOLICITED) != 0 ? FRAME_SOLICITED : 0));
 }
 
-/* Copy the data of @wr to @out, and keep in @wqe where it is: it may have to be repeated. False: its memory is not what it
- * should be. */
+/* Copy the data of @wr to @out, and keep in @wqe where it is: it may have to be repeated. False:
+ * its memory is not what it should be. */
 static inline bool local_short_put(const struct engine *engine, const struct qp *qp,
                                    const struct hdl_send_wr *wr, struct wqe_send *wqe, void *out)
 {

@@ -1,5 +1,5 @@
-/* The same-host path: the requester. Executes send queue elements in order, numbers messages, and completes them in order.
- * Answers and timers are local/retry.c's. */
+/* The same-host path: the requester. Executes send queue elements in order, numbers messages, and
+ * completes them in order. Answers and timers are local/retry.c's. */
 #include <assert.h>
 #include <string.h>
 
@@ -75,7 +75,8 @@ void local_put_header(struct qp *qp, struct wqe_send *wqe, enum frame_kind kind,
 	                      .ack = qp->answer_msn};
 }
 
-/* A frame with the data of @wqe, or with its pieces for the receiver to pull from. @prefix comes first in the body. */
+/* A frame with the data of @wqe, or with its pieces for the receiver to pull from. @prefix comes
+ * first in the body. */
 static enum step send_data(struct engine *engine, struct qp *qp, struct wqe_send *wqe,
                            enum frame_kind kind, const struct frame_target *prefix,
                            size_t prefix_bytes)
@@ -224,7 +225,8 @@ static enum step execute_rdma(struct engine *engine, struct qp *qp, struct wqe_s
 	}
 	if (request_is_read(wqe) && qp->reads_open >= qp->attr.max_rd_atomic)
 		return STEP_WAIT;
-	/* The target reads when it has room for the answer, and an atomic must not come before that (IBTA table 79). */
+	/* The target reads when it has room for the answer, and an atomic must not come before that
+	 * (IBTA table 79). */
 	if (qp->value_reads > 0 && request_is_read(wqe) && wqe->opcode != HDL_OP_READ)
 		return STEP_WAIT;
 	struct frame_target target = {.addr = wqe->u.rdma.addr, .key = wqe->u.rdma.key};

@@ -1,7 +1,8 @@
-/* The same-host path: data through the lane. Where neither side reaches the other's memory (the kernel forbids it, or one of
- * them lives behind a filter of system calls), messages longer than a frame travel in parts, and the data of reads
- * comes back in frames. A part carries the message's number and its own offset; only the next expected one is taken, and a
- * message that is repeated begins anew. */
+/* The same-host path: data through the lane. Where neither side reaches the other's memory (the
+ * kernel forbids it, or one of them lives behind a filter of system calls), messages longer than a
+ * frame travel in parts, and the data of reads comes back in frames. A part carries the message's
+ * number and its own offset; only the next expected one is taken, and a message that is repeated
+ * begins anew. */
 #include "transport/capture.h"
 #include "transport/local/local.h"
 #include "transport/op.h"
@@ -13,7 +14,8 @@ static uint32_t local_value_part_of(uint32_t left)
 
 /* --- requester --- */
 
-/* Copy the next @bytes of @wqe's data to @out. False: a piece was refused and the request is over. */
+/* Copy the next @bytes of @wqe's data to @out. False: a piece was refused and the request is over.
+ */
 static bool gather_part(struct engine *engine, struct qp *qp, struct wqe_send *wqe, void *out,
                         uint32_t bytes)
 {

@@ -1,4 +1,5 @@
-/* A peer across the wire made by hand: it has an address, and sends and hears messages of communication management there. */
+/* A peer across the wire made by hand: it has an address, and sends and hears messages of
+ * communication management there. */
 #ifndef AGENT_CMPEER_H
 #define AGENT_CMPEER_H
 

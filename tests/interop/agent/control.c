@@ -1,6 +1,7 @@
-/* A hostile process of the same user on the control plane: it hands odd files to the agent, changes the flags of descriptors that it
- * shares, has itself introduced to everybody, parts while it sends, and lies about its threads. Nobody else crashes, and nobody waits
- * longer than LIMIT_MS: neither for the agent nor in a call that posts. (What it may do to shared memory: hostile.c.) */
+/* A hostile process of the same user on the control plane: it hands odd files to the agent, changes
+ * the flags of descriptors that it shares, has itself introduced to everybody, parts while it
+ * sends, and lies about its threads. Nobody else crashes, and nobody waits longer than LIMIT_MS:
+ * neither for the agent nor in a call that posts. (What it may do to shared memory: hostile.c.) */
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -145,7 +146,8 @@ static struct card card_of(const struct stranger *stranger)
 	return card;
 }
 
-/* Memory files that are not what the agent and peers take them for. What is let in has itself introduced. */
+/* Memory files that are not what the agent and peers take them for. What is let in has itself
+ * introduced. */
 static void odd_files(int fd, const struct card *victim)
 {
 	struct stranger stranger;
@@ -217,7 +219,8 @@ static void part_while_sending(int fd, const struct card *victim)
 	MUST(pipe2(ends, O_NONBLOCK) == 0 ? 0 : -HDL_EIO);
 	be_decent_stranger(&stranger, ends[1]);
 	meet(&stranger, victim);
-	/* Many messages in each, for a queue pair that is not there: it takes longer to look at one than to send the next. */
+	/* Many messages in each, for a queue pair that is not there: it takes longer to look at one
+	 * than to send the next. */
 	struct ring_tx *tx = &stranger.end.tx;
 	struct {
 		struct frame frame;
@@ -268,7 +271,8 @@ static void introduced_to_everyone(int fd, const struct card *victim)
 	pause();
 }
 
-/* The number of a process that has nothing to do with it, for its sleeping thread. That one has memory at the same address. */
+/* The number of a process that has nothing to do with it, for its sleeping thread. That one has
+ * memory at the same address. */
 static void lying_about_threads(int fd, const struct card *victim)
 {
 	struct end end;

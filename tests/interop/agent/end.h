@@ -1,5 +1,6 @@
-/* One end of a connection between two processes, for tests that do to processes what happens to them: an adapter on the node,
- * one queue pair, one block of memory. A call that fails ends the process with status 3 and says which. */
+/* One end of a connection between two processes, for tests that do to processes what happens to
+ * them: an adapter on the node, one queue pair, one block of memory. A call that fails ends the
+ * process with status 3 and says which. */
 #ifndef AGENT_END_H
 #define AGENT_END_H
 
@@ -51,7 +52,8 @@ void end_connect(struct end *end);
 /* The same; the first error of hdl_qp_modify(). */
 int end_try_connect(struct end *end);
 void end_post_receive(struct end *end);
-/* A signalled request for @length bytes of our memory, from its beginning to the beginning of theirs. What hdl_post_send() says. */
+/* A signalled request for @length bytes of our memory, from its beginning to the beginning of
+ * theirs. What hdl_post_send() says. */
 int end_try(struct end *end, uint32_t opcode, uint32_t length);
 /* Poll until there is a completion, for @ms at most. False: there was none. */
 bool end_wait(struct end *end, struct hdl_wc *wc, int ms);
@@ -67,7 +69,8 @@ struct child {
 	int talk;
 };
 
-/* A process that lives as told, on @node and @address (NULL: none is asked for), and talks over @talk. It must not return. */
+/* A process that lives as told, on @node and @address (NULL: none is asked for), and talks over
+ * @talk. It must not return. */
 struct child child_start(void (*live)(int talk, const char *node, const char *address),
                          const char *node, const char *address);
 void child_kill(struct child *child);

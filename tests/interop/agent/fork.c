@@ -1,5 +1,6 @@
-/* fork() in a program that uses Heddle: the child must neither keep the parent alive in the eyes of others, nor disturb it, and
- * it may open the device for itself. Every process that opens an adapter is a child of the test. */
+/* fork() in a program that uses Heddle: the child must neither keep the parent alive in the eyes of
+ * others, nor disturb it, and it may open the device for itself. Every process that opens an
+ * adapter is a child of the test. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -66,8 +67,9 @@ static uint64_t hear(int fd)
 	               : UINT64_MAX;
 }
 
-/* Wait until @fd is readable, a millisecond at most; -1: so long. Returns by how many milliseconds we woke too late: others had the
- * processors then, and whoever has to hear of something on this machine waits for them as well. */
+/* Wait until @fd is readable, a millisecond at most; -1: so long. Returns by how many milliseconds
+ * we woke too late: others had the processors then, and whoever has to hear of something on this
+ * machine waits for them as well. */
 static double wait_a_little(int fd)
 {
 	struct pollfd ready = {.fd = fd, .events = POLLIN};
@@ -212,7 +214,8 @@ static void x1_death_is_seen_though_a_child_without_handlers_lives(void **state)
 
 /* --- a child that runs another program --- */
 
-/* How many descriptors of process @pid have to do with us: sockets, eventfds, memory files, pidfds. */
+/* How many descriptors of process @pid have to do with us: sockets, eventfds, memory files, pidfds.
+ */
 static int tied(pid_t pid)
 {
 	char path[64], target[256];

@@ -1,5 +1,6 @@
-/* A multicast group over processes of two nodes: members join, leave, are killed; the node agent is killed too. Who is a member
- * hears every message at most once, and those that are sent after things have settled; who is none hears nothing. */
+/* A multicast group over processes of two nodes: members join, leave, are killed; the node agent is
+ * killed too. Who is a member hears every message at most once, and those that are sent after
+ * things have settled; who is none hears nothing. */
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>

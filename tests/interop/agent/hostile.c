@@ -1,7 +1,9 @@
-/* A hostile process of the same user: it scribbles over everything that it shares while a victim works with it. Its protection
- * table, its translation tables, the facts of its queue pairs, its header, both lanes and both guards change at any moment,
- * under the victim's hands. Only the hostile one may come to harm: the victim neither crashes nor hangs nor touches a byte
- * outside what it was told to, and its connection to a decent peer goes on. Usage: hostile ROUNDS [SEED]. */
+/* A hostile process of the same user: it scribbles over everything that it shares while a victim
+ * works with it. Its protection table, its translation tables, the facts of its queue pairs, its
+ * header, both lanes and both guards change at any moment, under the victim's hands. Only the
+ * hostile one may come to harm: the victim neither crashes nor hangs nor touches a byte outside
+ * what it was told to, and its connection to a decent peer goes on. Usage: hostile ROUNDS [SEED].
+ */
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
@@ -56,7 +58,8 @@ static uint64_t *target(const struct end *end, struct prng *prng, uint64_t what)
 	}
 }
 
-/* Values that come near the truth do more harm than random ones: one bit, one byte, another word nearby, an extreme. */
+/* Values that come near the truth do more harm than random ones: one bit, one byte, another word
+ * nearby, an extreme. */
 static uint64_t mutate(struct prng *prng, uint64_t word)
 {
 	static const uint64_t extremes[] = {0,          1,          UINT64_MAX,      1ull << 63,
@@ -80,7 +83,8 @@ static uint64_t extreme(struct prng *prng, uint64_t word)
 	return prng_chance(prng, 500) ? word : mutate(prng, word);
 }
 
-/* An entry that is whole and lies: valid, the victim's to use, but with a table, a length or a page size of our choice. */
+/* An entry that is whole and lies: valid, the victim's to use, but with a table, a length or a page
+ * size of our choice. */
 static void forge_entry(const struct end *end, struct prng *prng, const struct tpt_entry *true_one)
 {
 	struct tpt_slot *slot =
@@ -302,7 +306,8 @@ static bool try_again(struct end *end)
 	return false;
 }
 
-/* Anything, with the hostile one, until the time is over or the link is down. True: in the end it failed. */
+/* Anything, with the hostile one, until the time is over or the link is down. True: in the end it
+ * failed. */
 static bool work(struct end *end, struct prng *prng, double until, bool again)
 {
 	static const uint32_t opcodes[] = {HDL_OP_WRITE, HDL_OP_READ, HDL_OP_SEND, HDL_OP_FETCH_ADD,

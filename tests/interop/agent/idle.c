@@ -1,5 +1,5 @@
-/* Who runs when nobody calls: an idle program and an idle agent use no processor, and a program that computes without ever
- * calling us still answers its peers. */
+/* Who runs when nobody calls: an idle program and an idle agent use no processor, and a program
+ * that computes without ever calling us still answers its peers. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -46,7 +46,8 @@ static bool read_text(const char *path, char *text, size_t bytes)
 	return got > 0;
 }
 
-/* Time on a processor, and how often a thread went to sleep, of all threads of @pid. False: this kernel does not tell. */
+/* Time on a processor, and how often a thread went to sleep, of all threads of @pid. False: this
+ * kernel does not tell. */
 static bool look(pid_t pid, struct usage *usage)
 {
 	char path[320], text[4096];
@@ -215,7 +216,8 @@ static void ap7_nor_does_one_that_waits_for_completions(void **state)
 
 static volatile unsigned long long sum;
 
-/* Compute until a peer's write says that it is enough. Not one call of ours, or of the operating system, in between. */
+/* Compute until a peer's write says that it is enough. Not one call of ours, or of the operating
+ * system, in between. */
 static void computes(struct end *end, int fd)
 {
 	volatile unsigned char *flag = end->room + FLAG_OFFSET;

@@ -1,7 +1,8 @@
-/* Kill -9 at any moment: two processes talk with every kind of operation, registering memory meanwhile; one of them is killed
- * (now and then the node agent with it), and the other must learn of it by an error completion within a second, leave in
- * order, and the next pair must work. One process, the keeper, outlives many of its peers and may not grow by it.
- * In the end the agent holds nothing any more. Usage: kill ROUNDS [SEED]. */
+/* Kill -9 at any moment: two processes talk with every kind of operation, registering memory
+ * meanwhile; one of them is killed (now and then the node agent with it), and the other must learn
+ * of it by an error completion within a second, leave in order, and the next pair must work. One
+ * process, the keeper, outlives many of its peers and may not grow by it. In the end the agent
+ * holds nothing any more. Usage: kill ROUNDS [SEED]. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -97,7 +98,8 @@ static pid_t start(int in, int out, int other_in, int other_out, uint64_t seed)
 /* Wait, kill @victim, and perhaps the agent. Returns when. */
 static double strike(struct prng *prng, pid_t victim)
 {
-	/* The beginning has the most moments that differ: opening, registering, being introduced. */
+	/* The beginning has the most moments that differ: opening, registering, being introduced.
+	 */
 	usleep((useconds_t)prng_below(prng, prng_chance(prng, 400) ? 4000 : 30000));
 	bool agent_too = prng_chance(prng, 100), agent_first = prng_chance(prng, 500);
 	if (agent_too && agent_first)
@@ -180,7 +182,8 @@ static int count_shared_mappings(void)
 	return count;
 }
 
-/* Make a queue pair for each card that comes, and talk until its owner is dead. The adapter stays. */
+/* Make a queue pair for each card that comes, and talk until its owner is dead. The adapter stays.
+ */
 static void keep(int fd)
 {
 	struct end end;
@@ -197,7 +200,8 @@ static void keep(int fd)
 		MUST(hdl_qp_modify(end.qp, &reset, HDL_QP_STATE));
 		while (hdl_cq_poll(end.cq, &wc, 1) > 0)
 			;
-		/* The error may be faster than the news of the death: only our own tables remain in the end. */
+		/* The error may be faster than the news of the death: only our own tables remain in
+		 * the end. */
 		while ((report.mappings = count_shared_mappings()) > 1 &&
 		       now_ms() - report.failed_ms < LIMIT_MS)
 			usleep(1000);
@@ -251,7 +255,8 @@ static double keeper_round(struct prng *prng, const struct keeper *keeper, const
 	if (!met || poll(&news, 1, 2 * LIMIT_MS) <= 0 ||
 	    read(keeper->fd, report, sizeof(*report)) != sizeof(*report))
 		return -2;
-	/* It may have had trouble before: the victim died while the one was being introduced to the other. */
+	/* It may have had trouble before: the victim died while the one was being introduced to the
+	 * other. */
 	return report->failed_ms > begin ? report->failed_ms - begin : 0;
 }
 

@@ -1,4 +1,5 @@
-/* A port with several LIDs: it is reached by each of them, and says which it sends from. Two nodes of one agent, one adapter each. */
+/* A port with several LIDs: it is reached by each of them, and says which it sends from. Two nodes
+ * of one agent, one adapter each. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,11 +1,12 @@
 /* What the agent does with management datagrams by itself.
  *
- * Who was connected across the wire hears of the end, though datagrams get lost and processes are killed: the agent repeats the DREQ
- * that a process left with it until it is answered, and not for ever (IBTA volume 1, 12.9.7). A request that comes a moment before
- * somebody listens is heard, one that nobody listens for is refused.
+ * Who was connected across the wire hears of the end, though datagrams get lost and processes are
+ * killed: the agent repeats the DREQ that a process left with it until it is answered, and not for
+ * ever (IBTA volume 1, 12.9.7). A request that comes a moment before somebody listens is heard, one
+ * that nobody listens for is refused.
  *
- * Processes here are children that open an adapter; this process is their peer, with an address of its own, and hears what comes
- * there. */
+ * Processes here are children that open an adapter; this process is their peer, with an address of
+ * its own, and hears what comes there. */
 #include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -114,7 +115,8 @@ struct word {
 enum { BIND = 100, LISTEN, UNBIND };
 /* Or to wait until another agent is there, and leave the DREQ @number with it. */
 enum { RENEW = 200 };
-/* Or to say the DREQ or the REJ @number, its last word about it, and to end at once: in either of two ways. */
+/* Or to say the DREQ or the REJ @number, its last word about it, and to end at once: in either of
+ * two ways. */
 enum { LEAVE = 300, LEAVE_UNCLOSED, REFUSE_AND_LEAVE };
 
 static atomic_uint agents; /* that a child was told of */
@@ -311,7 +313,8 @@ static void test_last_word(void **state)
 	assert_int_equal(heard[LAST].dreqs, 2);
 }
 
-/* A node that is there for its last words only keeps nobody from its address, and its name from no other address. */
+/* A node that is there for its last words only keeps nobody from its address, and its name from no
+ * other address. */
 static void test_newcomers(void **state)
 {
 	(void)state;
@@ -374,7 +377,8 @@ static void test_agent_killed_with_the_last_word(void **state)
 	}
 }
 
-/* Who ends does not wait where nothing went wrong; and not for ever for a peer that does not answer. */
+/* Who ends does not wait where nothing went wrong; and not for ever for a peer that does not
+ * answer. */
 static void test_leaving_is_quick(void **state)
 {
 	(void)state;
@@ -419,7 +423,8 @@ static void test_nobody_listens(void **state)
 	child_kill(&child);
 }
 
-/* The request is first. How soon the other is there on a busy machine is not for us to say: in one of several turns it is. */
+/* The request is first. How soon the other is there on a busy machine is not for us to say: in one
+ * of several turns it is. */
 static void test_early(void **state)
 {
 	(void)state;

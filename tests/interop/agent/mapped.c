@@ -1,5 +1,6 @@
-/* Memory that a peer maps, between two processes: this one owns it, a child works on it as it is told. Whether the child has
- * it mapped is read from its list of mappings, where a memory file has a name. */
+/* Memory that a peer maps, between two processes: this one owns it, a child works on it as it is
+ * told. Whether the child has it mapped is read from its list of mappings, where a memory file has
+ * a name. */
 #include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -217,8 +218,8 @@ static void deregistration_waits_for_the_peer(void **state)
 	free(copy);
 }
 
-/* The address is reused for other memory: what is written there arrives there, whether or not the former registration was
- * ended before. */
+/* The address is reused for other memory: what is written there arrives there, whether or not the
+ * former registration was ended before. */
 static void an_address_with_other_memory(void **state)
 {
 	struct owner *o = *state;

@@ -1,5 +1,6 @@
-/* An address handle for a node that the agent has told of before is made without asking it again, until that may have changed: a
- * process of the node that we are connected to has ended, or the agent has. Two nodes of one agent, a process each. */
+/* An address handle for a node that the agent has told of before is made without asking it again,
+ * until that may have changed: a process of the node that we are connected to has ended, or the
+ * agent has. Two nodes of one agent, a process each. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -81,7 +82,8 @@ static void test_asked_once(void **state)
 	child_kill(&child);
 }
 
-/* Does making a handle come to say that the node is not there? Deaths are heard of in their own time. */
+/* Does making a handle come to say that the node is not there? Deaths are heard of in their own
+ * time. */
 static bool unreachable(const struct hdl_gid *gid)
 {
 	double until = now_ms() + WAIT_MS;

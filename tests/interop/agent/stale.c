@@ -1,7 +1,8 @@
-/* A peer that has forgotten a connection asks for another one with the same queue pair: the old one ends (IBTA volume 1, 12.9.8.3.1). Nobody
- * else can end it so.
+/* A peer that has forgotten a connection asks for another one with the same queue pair: the old one
+ * ends (IBTA volume 1, 12.9.8.3.1). Nobody else can end it so.
  *
- * An unmodified server, rping, waits under heddle run; this process is its peer across the wire, and a stranger at another address. */
+ * An unmodified server, rping, waits under heddle run; this process is its peer across the wire,
+ * and a stranger at another address. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -99,7 +100,8 @@ static void test_forgotten(void **state)
 	uint32_t first = connect_as(&peer, 1, QPN, WAIT_MS);
 	assert_int_not_equal(first, 0);
 
-	/* Another one may have a queue pair of the same number, and an adapter that says the same of itself. */
+	/* Another one may have a queue pair of the same number, and an adapter that says the same
+	 * of itself. */
 	assert_int_not_equal(connect_as(&stranger, 2, QPN, WAIT_MS), 0);
 	assert_false(hear(&peer, IB_CM_DREQ, 1, &message, QUIET_MS));
 

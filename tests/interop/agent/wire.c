@@ -1,7 +1,8 @@
-/* The wire of a node and the processes on it: each gets the packets of its own queue pairs, when others die, when the agent is
- * killed, and when a process that is stopped keeps the next agent from opening the port. Processes here are children that open an
- * adapter and say what has come when they are asked; this process is the network, and sends to them from an address of its
- * own. */
+/* The wire of a node and the processes on it: each gets the packets of its own queue pairs, when
+ * others die, when the agent is killed, and when a process that is stopped keeps the next agent
+ * from opening the port. Processes here are children that open an adapter and say what has come
+ * when they are asked; this process is the network, and sends to them from an address of its own.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -274,8 +275,9 @@ static uint32_t numbers_after(const struct report *first, const struct report *r
 	       (AGENT_MAX_SLOTS - 1);
 }
 
-/* Of two processes of an agent that was killed one comes back late: the number that is in those of its queue pairs is not given to
- * newcomers, who come before it, nor is any other that the killed agent gave. They go on where that had got to, over and over. */
+/* Of two processes of an agent that was killed one comes back late: the number that is in those of
+ * its queue pairs is not given to newcomers, who come before it, nor is any other that the killed
+ * agent gave. They go on where that had got to, over and over. */
 static void test_agent_killed_and_process_late(void **state)
 {
 	(void)state;
@@ -315,7 +317,8 @@ static void await_waiting(const struct child *child)
 		assert_true(now_ms() < until);
 }
 
-/* A thread that waits for packets holds the socket of before: it must let go of it, and then wait with the new one. */
+/* A thread that waits for packets holds the socket of before: it must let go of it, and then wait
+ * with the new one. */
 static void test_agent_killed_while_a_thread_waits(void **state)
 {
 	(void)state;
@@ -382,8 +385,8 @@ static void test_two_addresses(void **state)
 		end_child(&children[i], 0);
 }
 
-/* A process that cannot let go of its socket keeps the port. Who wants it is told, and does not wait for ever; when the process
- * goes on, so does everything. */
+/* A process that cannot let go of its socket keeps the port. Who wants it is told, and does not
+ * wait for ever; when the process goes on, so does everything. */
 static void test_agent_killed_and_process_stopped(void **state)
 {
 	(void)state;
@@ -436,7 +439,8 @@ static void leave_elsewhere(void)
 	rmdir(elsewhere);
 }
 
-/* Nodes of one name, so of one GUID, with two agents: the LID of each is the address that its packets come to. */
+/* Nodes of one name, so of one GUID, with two agents: the LID of each is the address that its
+ * packets come to. */
 static void test_two_agents(void **state)
 {
 	(void)state;
@@ -475,7 +479,8 @@ static void test_two_agents(void **state)
 	end_child(&children[0], 0);
 }
 
-/* A datagram queue pair of @end's, ready, with a receive for @bytes of payload behind the first half of the memory. */
+/* A datagram queue pair of @end's, ready, with a receive for @bytes of payload behind the first
+ * half of the memory. */
 static struct hdl_qp *datagram_qp(struct end *end, uint32_t bytes)
 {
 	struct hdl_qp_init_attr init = {
@@ -506,7 +511,8 @@ static int send_datagram(struct end *end, struct hdl_qp *qp, struct hdl_ah *ah, 
 	return hdl_post_send(qp, &wr, NULL);
 }
 
-/* No packet of a datagram that is longer than the port takes leaves (IBTA C10-93.1.1), and its sender is told at once. */
+/* No packet of a datagram that is longer than the port takes leaves (IBTA C10-93.1.1), and its
+ * sender is told at once. */
 static void test_longest_datagram(void **state)
 {
 	(void)state;

@@ -1,13 +1,15 @@
-/* Every operation, on every type of queue pair that has it, between two adapters of this process that record to one file. For each
- * a line says what the capture must show:
+/* Every operation, on every type of queue pair that has it, between two adapters of this process
+ * that record to one file. For each a line says what the capture must show:
  *
- *	WR-ID TYPE OPERATION LENGTH MTU ANSWER VALUE
+ * 	WR-ID TYPE OPERATION LENGTH MTU ANSWER VALUE
  *
- * The bytes of a message are those of operations.py's pattern() for its WR-ID. ANSWER: ack, none, an RNR NAK before the ack (rnr), a
- * NAK (access, invalid), or gone: memory that went away. VALUE: immediate data, the key that is invalidated, or what an atomic found.
+ * The bytes of a message are those of operations.py's pattern() for its WR-ID. ANSWER: ack, none,
+ * an RNR NAK before the ack (rnr), a NAK (access, invalid), or gone: memory that went away. VALUE:
+ * immediate data, the key that is invalidated, or what an atomic found.
  *
- *	operations FILE         over the same-host path
- *	operations FILE wire    over a wire: what one sends is handed to the other, packet by packet */
+ * 	operations FILE         over the same-host path
+ * 	operations FILE wire    over a wire: what one sends is handed to the other, packet by packet
+ */
 #include <arpa/inet.h>
 #include <stdio.h>
 #include <stdlib.h>

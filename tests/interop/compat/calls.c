@@ -1,5 +1,5 @@
-/* MISSION X1: what calls answer that do not move a byte. Attributes, errors as the manual pages name them, what is not
- * supported, and the files below /sys and /dev. */
+/* MISSION X1: what calls answer that do not move a byte. Attributes, errors as the manual pages
+ * name them, what is not supported, and the files below /sys and /dev. */
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <dlfcn.h>
@@ -152,7 +152,8 @@ static void refusals(void **state)
 	pair_close(pair);
 }
 
-/* Lists of requests: which one was refused, why, and that those before it were taken (ibv_post_send(3)). */
+/* Lists of requests: which one was refused, why, and that those before it were taken
+ * (ibv_post_send(3)). */
 static void bad_requests(void **state)
 {
 	struct pair *pair = pair_open(NULL);

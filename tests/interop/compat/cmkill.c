@@ -1,6 +1,7 @@
-/* Kill -9 in the middle of rdma_cm: a client connects and disconnects in a loop, one of the two is killed. A client whose server
- * dies must learn of it within a second, whatever it is doing; a server whose client dies serves the next one at once.
- * Compiled with the stock headers, run on ours. Usage: cmkill ROUNDS [SEED]. */
+/* Kill -9 in the middle of rdma_cm: a client connects and disconnects in a loop, one of the two is
+ * killed. A client whose server dies must learn of it within a second, whatever it is doing; a
+ * server whose client dies serves the next one at once. Compiled with the stock headers, run on
+ * ours. Usage: cmkill ROUNDS [SEED]. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -60,7 +61,8 @@ static void serve(int port_fd)
 		rdma_ack_cm_event(event);
 		struct rdma_conn_param param = {.rnr_retry_count = 7};
 		if (type == RDMA_CM_EVENT_CONNECT_REQUEST) {
-			/* The client may be dead by now: then accepting it fails, and it is forgotten. */
+			/* The client may be dead by now: then accepting it fails, and it is
+			 * forgotten. */
 			if (make_qp(id) != 0 || rdma_accept(id, &param) != 0)
 				drop(id);
 		} else if (type == RDMA_CM_EVENT_DISCONNECTED) {

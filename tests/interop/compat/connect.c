@@ -1,5 +1,5 @@
-/* Connections through stock librdmacm, in one process and with one that dies: what programs on it rely on and the examples do not
- * show. */
+/* Connections through stock librdmacm, in one process and with one that dies: what programs on it
+ * rely on and the examples do not show. */
 #include <arpa/inet.h>
 #include <endian.h>
 #include <errno.h>
@@ -254,7 +254,8 @@ static void disconnected_though_the_peer_looks_away(void **state)
 	part(&s);
 }
 
-/* Who accepts and changes its mind before the other one has established the connection has rejected it. */
+/* Who accepts and changes its mind before the other one has established the connection has rejected
+ * it. */
 static void left_before_it_was_established(void **state)
 {
 	struct sides s = meet();
@@ -402,7 +403,8 @@ static bool waits(const struct waiter *waiter)
 	return got > 0 && atoi(call) == SYS_poll;
 }
 
-/* As with a kernel, whose call has the file: programs close a channel at their end, with a thread that waits. */
+/* As with a kernel, whose call has the file: programs close a channel at their end, with a thread
+ * that waits. */
 static void who_waits_does_not_hear_that_the_channel_is_closed(void **state)
 {
 	(void)state;
@@ -450,8 +452,8 @@ static void *accept_late(void *context)
 	return NULL;
 }
 
-/* A program that keeps the last request in one place must get to it before the next takes its place, however busy the machine is. One
- * that wants all of them first gets them. */
+/* A program that keeps the last request in one place must get to it before the next takes its
+ * place, however busy the machine is. One that wants all of them first gets them. */
 static void requests_are_given_out_one_after_the_other(void **state)
 {
 	(void)state;
@@ -524,8 +526,8 @@ static struct rdma_cm_id *with_option(struct rdma_event_channel *channel, int op
 	return id;
 }
 
-/* All addresses of one family are those of the other too, unless AFONLY is set. Those of IPv4 (@only: with it or without) give way to
- * who wants those of IPv6 alone. */
+/* All addresses of one family are those of the other too, unless AFONLY is set. Those of IPv4
+ * (@only: with it or without) give way to who wants those of IPv6 alone. */
 static void families_apart(bool only)
 {
 	struct rdma_event_channel *channel = rdma_create_event_channel();

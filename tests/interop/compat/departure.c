@@ -1,5 +1,6 @@
-/* The news that a peer has left, and what it sent before: a program that looks for completions and events by turns, and ends a
- * connection with all that it has not polled, must get to see what came. The peer is a child that sends messages and disconnects. */
+/* The news that a peer has left, and what it sent before: a program that looks for completions and
+ * events by turns, and ends a connection with all that it has not polled, must get to see what
+ * came. The peer is a child that sends messages and disconnects. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -202,8 +203,8 @@ int main(void)
 	        cmocka_unit_test(who_takes_nothing_is_told_when_he_looks_again),
 	        cmocka_unit_test(who_waits_is_told_at_once),
 	};
-	char node
-	        [32]; /* of our own: others may be at work on the one without a name, some of them over UDP */
+	char node[32]; /* of our own: others may be at work on the one without a name, some of them
+	                  over UDP */
 	snprintf(node, sizeof(node), "leaving-%d", (int)getpid());
 	setenv("HEDDLE_NODE", node, 1);
 	return cmocka_run_group_tests(tests, start_peers, NULL);

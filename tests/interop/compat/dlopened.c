@@ -1,5 +1,6 @@
-/* A program that is not linked to libibverbs: it loads the library while it runs, finds calls by their names, and by names and versions
- * that only newer releases of rdma-core than the one at hand have. */
+/* A program that is not linked to libibverbs: it loads the library while it runs, finds calls by
+ * their names, and by names and versions that only newer releases of rdma-core than the one at hand
+ * have. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <setjmp.h>
@@ -172,8 +173,9 @@ static const char *const nodes[NODES] = {"IBVERBS_PRIVATE_34", "IBVERBS_PRIVATE_
                                          "IBVERBS_PRIVATE_59", "IBVERBS_PRIVATE_64",
                                          "IBVERBS_PRIVATE_65"};
 
-/* What drivers' libraries bind, and the first of the nodes that has it in any of the releases that it is the node of: a node
- * gains names without a new number (rdma-core 49, 53 and 62), and drivers of the later release bind them under the old one. */
+/* What drivers' libraries bind, and the first of the nodes that has it in any of the releases that
+ * it is the node of: a node gains names without a new number (rdma-core 49, 53 and 62), and drivers
+ * of the later release bind them under the old one. */
 static const struct {
 	const char *name;
 	int since;

@@ -1,5 +1,5 @@
-/* MISSION X1, AP7: programs that sleep. Completion channels and asynchronous events as poll(2), O_NONBLOCK, signals and
- * threads meet them. */
+/* MISSION X1, AP7: programs that sleep. Completion channels and asynchronous events as poll(2),
+ * O_NONBLOCK, signals and threads meet them. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -358,8 +358,8 @@ static void children_of_fork(void **state)
 	pair_close(worker.pair);
 }
 
-/* After fork() the pages are shared until one of the two writes: what the device writes must be seen by the parent, and by it
- * alone, whoever writes first (ibv_fork_init(3)). */
+/* After fork() the pages are shared until one of the two writes: what the device writes must be
+ * seen by the parent, and by it alone, whoever writes first (ibv_fork_init(3)). */
 static void memory_after_fork(void **state)
 {
 	(void)state;

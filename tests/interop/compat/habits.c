@@ -1,4 +1,5 @@
-/* MISSION X1: what programs that were written on hardware count on, though no manual page promises it. */
+/* MISSION X1: what programs that were written on hardware count on, though no manual page promises
+ * it. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -48,7 +49,8 @@ static void busy_objects_set_errno(void **state)
 	pair_close(pair);
 }
 
-/* The pointer of an object that has gone is kept aside from the compiler, which warns of its use. */
+/* The pointer of an object that has gone is kept aside from the compiler, which warns of its use.
+ */
 #define GONE(pointer) ((void *)(uintptr_t)(number = (uintptr_t)(pointer)))
 
 static void destroying_twice_is_refused(void **state)
@@ -92,7 +94,8 @@ static void destroying_twice_is_refused(void **state)
 	FAILS(ibv_reg_mr(GONE(pd_was), &byte, 1, 0), EINVAL);
 	init.send_cq = init.recv_cq = GONE(cq_was);
 	FAILS(ibv_create_qp(pair->a.pd, &init), EINVAL);
-	/* ibv_close_xrcd() and ibv_dealloc_mw() look into the object before the library is asked: a copy can be told. */
+	/* ibv_close_xrcd() and ibv_dealloc_mw() look into the object before the library is asked: a
+	 * copy can be told. */
 	struct ibv_xrcd other = *xrcd;
 	REFUSED(ibv_close_xrcd(&other), EINVAL);
 	assert_int_equal(ibv_close_xrcd(xrcd), 0);

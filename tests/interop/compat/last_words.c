@@ -1,6 +1,7 @@
-/* One end of a connection over UDP ends in order in the moment in which its node agent is killed: the other end hears of it all the
- * same, through stock librdmacm. Each end is a process of its own. The one that leaves stops its agent, which then reads
- * nothing, says what it has to say, kills the agent and ends. */
+/* One end of a connection over UDP ends in order in the moment in which its node agent is killed:
+ * the other end hears of it all the same, through stock librdmacm. Each end is a process of its
+ * own. The one that leaves stops its agent, which then reads nothing, says what it has to say,
+ * kills the agent and ends. */
 #include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -21,7 +22,8 @@
 
 #include <rdma/rdma_cma.h>
 
-/* Less than a request takes to be given up, and far more than an agent takes to be started on a busy machine. */
+/* Less than a request takes to be given up, and far more than an agent takes to be started on a
+ * busy machine. */
 #define PATIENCE_MS 30000
 #define PORT        7171
 

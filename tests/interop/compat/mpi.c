@@ -1,6 +1,7 @@
-/* A program for MPI that knows nothing of Heddle: every rank computes what it must have received and counts what differs. Messages
- * of all the kinds of a transport (inline, copied, by rendezvous), collective operations, and one-sided ones on a window. The root
- * prints "ok" and how many checks there were, or every rank says what was wrong. */
+/* A program for MPI that knows nothing of Heddle: every rank computes what it must have received
+ * and counts what differs. Messages of all the kinds of a transport (inline, copied, by
+ * rendezvous), collective operations, and one-sided ones on a window. The root prints "ok" and how
+ * many checks there were, or every rank says what was wrong. */
 #include <mpi.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -179,7 +180,8 @@ static void fenced(int count)
 	free(out);
 }
 
-/* Passive targets: a counter that all ranks draw tickets from, a lock by compare and swap, exclusive and shared locks. */
+/* Passive targets: a counter that all ranks draw tickets from, a lock by compare and swap,
+ * exclusive and shared locks. */
 static void passive(void)
 {
 	int64_t *window, one = 1, ticket, last = -1, sum = 0, total = 0;

@@ -1,5 +1,5 @@
-/* Two queue pairs in one process, through libibverbs as any program uses it: compiled against the stock headers, linked
- * with the stock library, run on ours. */
+/* Two queue pairs in one process, through libibverbs as any program uses it: compiled against the
+ * stock headers, linked with the stock library, run on ours. */
 #ifndef TESTS_COMPAT_PAIR_H
 #define TESTS_COMPAT_PAIR_H
 

@@ -1,5 +1,6 @@
-/* MISSION X1: memory as programs that were written on hardware use it: windows with any key, regions of no bytes and of no memory,
- * domains that are other names of a domain, and many regions at once. */
+/* MISSION X1: memory as programs that were written on hardware use it: windows with any key,
+ * regions of no bytes and of no memory, domains that are other names of a domain, and many regions
+ * at once. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -251,8 +252,9 @@ static double cpu_ns(void)
 	return (double)now.tv_sec * 1e9 + (double)now.tv_nsec;
 }
 
-/* What it costs the processor to register and deregister one of @count memory files, each of which has a descriptor and a mapping;
- * first while there is room for another one that peers map, then where there is none. */
+/* What it costs the processor to register and deregister one of @count memory files, each of which
+ * has a descriptor and a mapping; first while there is room for another one that peers map, then
+ * where there is none. */
 static void register_among(struct ibv_pd *pd, unsigned count, double cost[2])
 {
 	enum { ROUNDS = 40, BYTES = 4096, HELD = 64 };

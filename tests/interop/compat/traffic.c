@@ -1,4 +1,5 @@
-/* MISSION X1: every operation of libibverbs that Heddle offers, between two queue pairs of one process. */
+/* MISSION X1: every operation of libibverbs that Heddle offers, between two queue pairs of one
+ * process. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -260,7 +261,8 @@ static void x1_wrong_qkeys_are_counted(void **state)
 	pair_close(pair);
 }
 
-/* A list longer than what is translated at a time, and than the queue: the first that does not fit is named. */
+/* A list longer than what is translated at a time, and than the queue: the first that does not fit
+ * is named. */
 static void x1_lists_and_the_first_bad_one(void **state)
 {
 	struct pair *pair = pair_open(NULL);

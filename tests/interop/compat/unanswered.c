@@ -1,5 +1,7 @@
-/* A server that does not answer, through stock librdmacm: requests are given up at the time that HEDDLE_CM_TIMEOUT_MS says, and are
- * not to be accepted afterwards; one that cannot accept, or is late with its receives. Usage: unanswered [wire]; with it, over UDP in place of the same-host path. */
+/* A server that does not answer, through stock librdmacm: requests are given up at the time that
+ * HEDDLE_CM_TIMEOUT_MS says, and are not to be accepted afterwards; one that cannot accept, or is
+ * late with its receives. Usage: unanswered [wire]; with it, over UDP in place of the same-host
+ * path. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <poll.h>
@@ -21,12 +23,14 @@
 
 #include <rdma/rdma_verbs.h>
 
-/* Longer than two repetitions take, on either path: by then the server has said twice that it lives. */
+/* Longer than two repetitions take, on either path: by then the server has said twice that it
+ * lives. */
 #define LONG_MS  "3500"
 #define SHORT_MS "500"
 /* Of a receive: more than the tries take that come at once. */
 #define LATE_MS 50.0
-/* Long before the minute that is waited for when nothing is said, and long after all else on a busy machine. */
+/* Long before the minute that is waited for when nothing is said, and long after all else on a busy
+ * machine. */
 #define PATIENCE_MS 30000
 
 static bool over_udp;
@@ -104,7 +108,8 @@ static void ask(struct rdma_cm_id *id)
 	assert_int_equal(rdma_connect(id, &param), 0);
 }
 
-/* Accept @id, which nobody waits for any more: either that fails, or its connection does, as fast as messages travel. */
+/* Accept @id, which nobody waits for any more: either that fails, or its connection does, as fast
+ * as messages travel. */
 static void accept_in_vain(struct rdma_cm_id *id)
 {
 	make_qp(id);
@@ -118,7 +123,8 @@ static void accept_in_vain(struct rdma_cm_id *id)
 	rdma_ack_cm_event(event);
 }
 
-/* An identifier for datagrams may ask again, and a late answer to the @first question is none to the second. */
+/* An identifier for datagrams may ask again, and a late answer to the @first question is none to
+ * the second. */
 static void ask_again(struct rdma_cm_id *active, struct rdma_cm_id *first,
                       struct rdma_event_channel *there)
 {
@@ -126,7 +132,8 @@ static void ask_again(struct rdma_cm_id *active, struct rdma_cm_id *first,
 	struct rdma_cm_id *second = expect(there, RDMA_CM_EVENT_CONNECT_REQUEST);
 	make_qp(first);
 	make_qp(second);
-	/* Across the wire there is no message that takes a question of datagrams back (IBTA 12.11). */
+	/* Across the wire there is no message that takes a question of datagrams back (IBTA 12.11).
+	 */
 	assert_int_equal(rdma_accept(first, NULL), over_udp ? 0 : -1);
 	assert_int_equal(rdma_accept(second, NULL), 0);
 	struct rdma_cm_event *event = next_event(active->channel);
@@ -171,7 +178,8 @@ static void a_server_that_never_answers_is_given_up_in_time(void **state)
 	}
 }
 
-/* Who cannot accept (here: more private data than there is room for) rejects, and cannot try again. */
+/* Who cannot accept (here: more private data than there is room for) rejects, and cannot try again.
+ */
 static void an_accept_that_fails_is_a_rejection(void **state)
 {
 	static const struct {
@@ -264,7 +272,8 @@ static void serve(int port_fd)
 	accept_in_vain(expect(channel, RDMA_CM_EVENT_CONNECT_REQUEST));
 }
 
-/* A server that is stopped does not keep a connection from ending, nor does it accept, when it wakes up, who waits no longer. */
+/* A server that is stopped does not keep a connection from ending, nor does it accept, when it
+ * wakes up, who waits no longer. */
 static void a_server_that_is_stopped(void **state)
 {
 	int told[2], status;

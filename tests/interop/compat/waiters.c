@@ -1,5 +1,6 @@
-/* MISSION X1, AP7: programs whose event loops wait for completion channels, in every way that there is to wait for a descriptor. No wake-up
- * is lost, whichever threads wait beside each other; timeouts, signals and other descriptors are as they are without a channel. */
+/* MISSION X1, AP7: programs whose event loops wait for completion channels, in every way that there
+ * is to wait for a descriptor. No wake-up is lost, whichever threads wait beside each other;
+ * timeouts, signals and other descriptors are as they are without a channel. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -381,7 +382,8 @@ static void no_wake_up_is_lost_in_one_process(void **state)
 #define SHARED_THREADS  3
 
 static struct waiter shared[SHARED_CHANNELS];
-/* EPOLLONESHOT gives a channel to one thread; this says so to the thread sanitizer, which does not know epoll_pwait2(2). */
+/* EPOLLONESHOT gives a channel to one thread; this says so to the thread sanitizer, which does not
+ * know epoll_pwait2(2). */
 static pthread_mutex_t shared_locks[SHARED_CHANNELS];
 static int shared_epoll;
 
@@ -621,7 +623,8 @@ static void signals_end_a_wait(void **state)
 	pair_close(pair);
 }
 
-/* A child may poll what it inherited, and finds what there was; its parent loses nothing by that. */
+/* A child may poll what it inherited, and finds what there was; its parent loses nothing by that.
+ */
 static void a_child_polls_what_it_inherited(void **state)
 {
 	struct pair *pair = pair_open(NULL);

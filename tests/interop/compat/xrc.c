@@ -1,5 +1,5 @@
-/* Extended reliable connections through libibverbs: domains known by files, queue pairs that are opened by their number, and
- * messages that name a shared receive queue. */
+/* Extended reliable connections through libibverbs: domains known by files, queue pairs that are
+ * opened by their number, and messages that name a shared receive queue. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -216,7 +216,8 @@ static void send_one(struct ibv_qp *qp, uint64_t wr_id, struct ibv_sge *from, ui
 	assert_int_equal(ibv_wr_complete(ex), 0);
 }
 
-/* One target, two queues, requests of both kinds; the event of the target's end comes to all who opened it. */
+/* One target, two queues, requests of both kinds; the event of the target's end comes to all who
+ * opened it. */
 static void messages_name_their_queue(void **state)
 {
 	struct pair *pair = pair_open(NULL);

@@ -1,6 +1,6 @@
-/* Runs a program under what containers impose: namespaces, a filter on system calls, no capabilities, small file systems, low
- * limits. An ordinary user can do all of it where the kernel lets users make namespaces; where it does not, this exits
- * with 77 and says so.
+/* Runs a program under what containers impose: namespaces, a filter on system calls, no
+ * capabilities, small file systems, low limits. An ordinary user can do all of it where the kernel
+ * lets users make namespaces; where it does not, this exits with 77 and says so.
  *
  *   confine [OPTION...] PROGRAM [ARGUMENT...]
  *

@@ -1,5 +1,5 @@
-/* A connection by rdma_cm that nothing is sent on: who waits for its end hears of it from rdma_cm alone. Compiled with the stock
- * headers, run on ours.
+/* A connection by rdma_cm that nothing is sent on: who waits for its end hears of it from rdma_cm
+ * alone. Compiled with the stock headers, run on ours.
  *
  *   connected listen PORT     says "listening", "connected", "disconnected", and ends
  *   connected connect PORT    says "connected", and stays */

@@ -2,15 +2,18 @@
  *
  *   forge [-u UID] [-r] FROM TO COMMAND [ARGUMENT...]
  *
- * FROM is the address that the packets carry: it is bound, to a port that is free (-p PORT: to that one), or with -r written into packets
- * of a raw socket. With -u it is another user who sends.
+ * FROM is the address that the packets carry: it is bound, to a port that is free (-p PORT: to
+ * that one), or with -r written into packets of a raw socket. With -u it is another user who
+ * sends.
  *
  *   send QPN PSN TEXT     one SEND to a queue pair
- *   sends PSN...          SENDs to the first queue pairs of every slot as numbers once were, with each PSN
+ *   sends PSN...          SENDs to the first queue pairs of every slot as numbers once were, with
+ *                         each PSN
  *   rejs, dreqs           a REJ without a number, a DREQ, to every connection as numbers once were
  *   reqs PORT COUNT       COUNT different requests to a service
  *   floods SLOT COUNT     COUNT messages about connections that the process there does not have
- *   hears SECONDS         print what comes to FROM meanwhile: kind, number, TransactionID, PSN, queue pair
+ *   hears SECONDS         print what comes to FROM meanwhile: kind, number, TransactionID, PSN,
+ *                         queue pair
  *   holds SECONDS         only hold the port
  *
  * Prints "sent PACKETS BYTES" and "heard PACKETS BYTES". */

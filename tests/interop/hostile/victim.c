@@ -9,7 +9,8 @@
  *   got TEXT           a message came
  *   event NAME STATUS  something happened to the connection
  *
- * Told on its standard input: "say TEXT" sends, "cpu" prints the microseconds of processor that it has used, "end" ends. */
+ * Told on its standard input: "say TEXT" sends, "cpu" prints the microseconds of processor that it
+ * has used, "end" ends. */
 #include <arpa/inet.h>
 #include <poll.h>
 #include <stdbool.h>
@@ -96,7 +97,8 @@ static void take_event(void)
 		if (rdma_connect(id, &param) != 0)
 			printf("refused %m\n");
 		break;
-	case RDMA_CM_EVENT_CONNECT_REQUEST: /* the first is served; others are accepted, with nothing behind it */
+	case RDMA_CM_EVENT_CONNECT_REQUEST: /* the first is served; others are accepted, with
+	                                       nothing behind it */
 		if (own == NULL) {
 			own = id;
 			make_qp(id);

@@ -1,6 +1,7 @@
-/* For the programs of the guest, by LD_PRELOAD: gettimeofday(2) that counts the processor's own clock. Under User-Mode Linux
- * the system call takes so long, and so differently long, that perftest cannot find out from it how fast that clock runs,
- * and then it reports nothing and fails. HEDDLE_PEER_MHZ: what the host says of it. */
+/* For the programs of the guest, by LD_PRELOAD: gettimeofday(2) that counts the processor's own
+ * clock. Under User-Mode Linux the system call takes so long, and so differently long, that
+ * perftest cannot find out from it how fast that clock runs, and then it reports nothing and fails.
+ * HEDDLE_PEER_MHZ: what the host says of it. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <sys/time.h>

@@ -1,13 +1,14 @@
-/* patterns: every operation between two machines, the bytes compared. The same program runs at both ends; first the one that called
- * is active and the other one passive, then the other way round, then both at once.
+/* patterns: every operation between two machines, the bytes compared. The same program runs at
+ * both ends; first the one that called is active and the other one passive, then the other way
+ * round, then both at once.
  *
  *   patterns [-t rc|uc|ud] [-d DEVICE] [-g GID-INDEX] [-p PORT] [-b BIGGEST] [-u TIMEOUT] [-l] [-m] [HOST]
  *
- * -l: packets get lost, and of an error nothing may be known but that the other side does not answer any more. -m: this side has an
- * alternate path, and changes over to it.
+ * -l: packets get lost, and of an error nothing may be known but that the other side does not
+ * answer any more. -m: this side has an alternate path, and changes over to it.
  *
- * Memory: the first half is where the active side's data lie or arrive, the second half is what the other one may use. Around each
- * place there are guards, which must stay as they are. */
+ * Memory: the first half is where the active side's data lie or arrive, the second half is what
+ * the other one may use. Around each place there are guards, which must stay as they are. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,7 +57,8 @@ static void await_bytes(const uint8_t *at, size_t bytes)
 	const volatile uint8_t *last = at + bytes - 1;
 	for (int i = 0; bytes > 0 && *last == FILL && i < 500; i++)
 		usleep(10000);
-	usleep(10000); /* a pattern may have this byte, too, and it may be the first of a word that arrives */
+	usleep(10000); /* a pattern may have this byte, too, and it may be the first of a word that
+	                  arrives */
 }
 
 static void blank(uint8_t *at, size_t bytes)
@@ -268,7 +270,8 @@ static void atomics(struct side *side, bool turn)
 
 /* --- Windows and invalidation --- */
 
-/* The passive side binds a window, the active one writes through it and then has it invalidated by a send. Returns its key. */
+/* The passive side binds a window, the active one writes through it and then has it invalidated by
+ * a send. Returns its key. */
 static uint32_t window(struct side *side, bool turn, struct ibv_mw **mw)
 {
 	uint32_t mine = 0, key;
@@ -312,7 +315,8 @@ static uint32_t window(struct side *side, bool turn, struct ibv_mw **mw)
 		side_done(side, 23);
 	} else {
 		struct ibv_wc wc = side_done(side, 21);
-		/* rdma_rxe of Linux 6.1 gives the kernel's number of this flag, which is that of IBV_WC_IP_CSUM_OK here. */
+		/* rdma_rxe of Linux 6.1 gives the kernel's number of this flag, which is that of
+		 * IBV_WC_IP_CSUM_OK here. */
 		if ((wc.wc_flags & (IBV_WC_WITH_INV | IBV_WC_IP_CSUM_OK)) == 0 ||
 		    wc.invalidated_rkey != mine || wc.byte_len != 0)
 			side_fail("send with invalidation: flags %#x, key %#x, not %#x",
@@ -385,8 +389,8 @@ static void errors(struct side *side, bool turn)
 
 /* --- Both at once --- */
 
-/* Many requests of all kinds under way in both directions. Slot i of the other side is written by request i; reads bring back
- * what the request before wrote. */
+/* Many requests of all kinds under way in both directions. Slot i of the other side is written by
+ * request i; reads bring back what the request before wrote. */
 static void crowd(struct side *side, unsigned round)
 {
 	static const enum how order[4] = {SEND, WRITE, READ, WRITE_IMM};

@@ -1,17 +1,23 @@
-/* relay: the cable between a tap device of this network namespace and a guest whose network card is a socket. It can lose
- * RoCE packets, one in so many, and write what passes to a file for tshark. Dropping here and not in the kernel's queues:
- * a segmented send is single packets by now, it takes no module, and the same seed loses the same packets of the same traffic.
+/* relay: the cable between a tap device of this network namespace and a guest whose network card
+ * is a socket. It can lose RoCE packets, one in so many, and write what passes to a file for
+ * tshark. Dropping here and not in the kernel's queues: a segmented send is single packets by now,
+ * it takes no module, and the same seed loses the same packets of the same traffic.
  *
  *   relay TAP SOCKET MTU      SOCKET: an open descriptor that keeps packets apart
  *
- * Commands, one a line, on standard input; each is answered by one line, and the end of the input ends it:
- *   loss N          lose one RoCE packet in N at random, 0: none         "ok"
- *                   (but for the requests to end a connection: they are repeated only by programs that wait for an answer,
- *                   and few do)
- *   drop KIND N     lose the next N messages of communication management of KIND (0x15: DREQ and so on), and no others like that
- *                                                                        "LEFT", how many of the last such command were not lost
+ * Commands, one a line, on standard input; each is answered by one line, and the end of the input
+ * ends it:
+ *   loss N          lose one RoCE packet in N at random, 0: none         "ok" (but for the requests
+ *                   to end a connection: they are repeated only by programs that wait for an
+ *                   answer, and few do)
+ *   drop KIND N     lose the next N messages of communication management of KIND (0x15: DREQ and so
+ *                   on), and no others like that
+ *                                                                        "LEFT", how many of the
+ *                                                                        last such command were not
+ *                                                                        lost
  *   capture FILE    write all that passes to FILE (pcap); -: stop        "ok", or "no: reason"
- *   counts          since the last time                                  "PACKETS PASSED, ROCE AMONG THEM, LOST" */
+ *   counts          since the last time                                  "PACKETS PASSED, ROCE
+ *                   AMONG THEM, LOST" */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -39,7 +45,8 @@ struct relay {
 	FILE *capture;
 };
 
-/* One direction: a frame that was read and found no room waits here, and nothing is read meanwhile. */
+/* One direction: a frame that was read and found no room waits here, and nothing is read meanwhile.
+ */
 struct way {
 	int from, to;
 	size_t waiting;
@@ -76,7 +83,8 @@ static bool is_roce(const uint8_t *frame, size_t bytes)
 	return bytes >= ETHERNET_BYTES + header + 8 && be16(ip + header + 2) == ROCE_PORT;
 }
 
-/* The kind of a datagram to queue pair 1 with a MAD of the class for communication; 0: it is none. */
+/* The kind of a datagram to queue pair 1 with a MAD of the class for communication; 0: it is none.
+ */
 static unsigned cm_kind(const uint8_t *frame, size_t bytes)
 {
 	size_t at = ETHERNET_BYTES + (be16(frame + 12) == 0x0800 ? 20 : 40) + 8;

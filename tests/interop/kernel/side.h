@@ -1,5 +1,6 @@
-/* One side of a connection between two machines, in the words of libibverbs alone: the same program runs on the kernel's driver
- * and on Heddle. The sides meet over TCP, which also tells each when the other is ready. Whatever goes wrong ends the program. */
+/* One side of a connection between two machines, in the words of libibverbs alone: the same program
+ * runs on the kernel's driver and on Heddle. The sides meet over TCP, which also tells each when
+ * the other is ready. Whatever goes wrong ends the program. */
 #ifndef TESTS_INTEROP_KERNEL_SIDE_H
 #define TESTS_INTEROP_KERNEL_SIDE_H
 
@@ -47,7 +48,8 @@ _Noreturn void side_fail(const char *format, ...) __attribute__((format(printf, 
 
 /* Open the device, register memory, meet the other side and connect. */
 void side_open(struct side *side);
-/* Another queue pair on each side, connected to each other: the last ones were put out of use by an error. */
+/* Another queue pair on each side, connected to each other: the last ones were put out of use by an
+ * error. */
 void side_again(struct side *side);
 void side_close(struct side *side);
 /* This side has another path to the other one from now on; the second time, it takes it. */

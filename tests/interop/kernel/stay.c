@@ -1,5 +1,6 @@
-/* For programs that leave as soon as they are done, by LD_PRELOAD: the first connection ends a second later. Where packets get lost the
- * other end may not know yet that its last message arrived, and asks again; nobody answers for one that has left. */
+/* For programs that leave as soon as they are done, by LD_PRELOAD: the first connection ends a
+ * second later. Where packets get lost the other end may not know yet that its last message
+ * arrived, and asks again; nobody answers for one that has left. */
 #include <dlfcn.h>
 #include <unistd.h>
 

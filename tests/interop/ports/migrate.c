@@ -1,7 +1,9 @@
-/* A program that knows nothing of Heddle, built with the stock headers and library, and two addresses of each of two nodes (MISSION
- * SN3): its connection has a path along one line and an alternate path along the other. The line is cut, and messages go on along the
- * other one; it is mended and given as the alternate path, and the other one is cut. Then the program migrates by itself. Each end is
- * told by events, every byte is looked at, and the lines' own figures say where the bytes were. */
+/* A program that knows nothing of Heddle, built with the stock headers and library, and two
+ * addresses of each of two nodes (MISSION SN3): its connection has a path along one line and an
+ * alternate path along the other. The line is cut, and messages go on along the other one; it is
+ * mended and given as the alternate path, and the other one is cut. Then the program migrates by
+ * itself. Each end is told by events, every byte is looked at, and the lines' own figures say where
+ * the bytes were. */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -184,7 +186,8 @@ static struct ibv_qp_attr query(struct end *end)
 	return attr;
 }
 
-/* Give the path along @line as the alternate one, and arm it. Both ends are when one message has gone each way. */
+/* Give the path along @line as the alternate one, and arm it. Both ends are when one message has
+ * gone each way. */
 static void arm(struct end *end, unsigned line)
 {
 	char byte = 0;

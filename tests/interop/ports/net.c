@@ -107,7 +107,8 @@ void net_mend(unsigned line)
 	CHECK(ip("link set line%u up", line));
 }
 
-/* The figure number @place of the line's interface. /sys shows the interfaces of the world that we come from. */
+/* The figure number @place of the line's interface. /sys shows the interfaces of the world that we
+ * come from. */
 static uint64_t figure(unsigned line, unsigned place)
 {
 	char text[512], name[16];

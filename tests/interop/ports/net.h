@@ -1,5 +1,6 @@
-/* Two machines that two lines join, as far as they can see: a process each, in network namespaces of their own, with a pair of
- * virtual Ethernet interfaces for each line. On line N the first is 10.72.N.1 and the second 10.72.N.2. Lines can be cut and mended. */
+/* Two machines that two lines join, as far as they can see: a process each, in network namespaces
+ * of their own, with a pair of virtual Ethernet interfaces for each line. On line N the first
+ * is 10.72.N.1 and the second 10.72.N.2. Lines can be cut and mended. */
 #ifndef PORTS_NET_H
 #define PORTS_NET_H
 
@@ -9,9 +10,10 @@
 #define NET_LINES 2
 #define NET_SKIP  77 /* exit status of a test that cannot run here */
 
-/* Become the two; true: this is the first. *talk is a socket to the other one. Each will be on a node of its own that is on both
- * lines (HEDDLE_ADDR, HEDDLE_DIR). The process that was there before waits until both have ended, and ends with 0 if both did; where
- * this is not possible, with NET_SKIP, and says why. Single-threaded. */
+/* Become the two; true: this is the first. *talk is a socket to the other one. Each will be on a
+ * node of its own that is on both lines (HEDDLE_ADDR, HEDDLE_DIR). The process that was there
+ * before waits until both have ended, and ends with 0 if both did; where this is not possible, with
+ * NET_SKIP, and says why. Single-threaded. */
 bool net_begin(int *talk);
 
 /* Cut or mend @line, at this end. */

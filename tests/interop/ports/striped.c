@@ -1,5 +1,6 @@
-/* A connection over two addresses of each of two nodes, on sockets (MISSION SN3): its bytes are on both lines, it goes on with either
- * of them when the other is cut, and is on both again when that is mended. Every byte is looked at. */
+/* A connection over two addresses of each of two nodes, on sockets (MISSION SN3): its bytes are on
+ * both lines, it goes on with either of them when the other is cut, and is on both again when that
+ * is mended. Every byte is looked at. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -236,8 +237,8 @@ static void print(const char *what, const struct share *share)
 	       (unsigned)share->percent[1], share->rate / 1e6);
 }
 
-/* Rounds until both lines carry their part: a line that was down is tried again from time to time. Not in one round alone, in which
- * all may have changed over from the one to the other. */
+/* Rounds until both lines carry their part: a line that was down is tried again from time to time.
+ * Not in one round alone, in which all may have changed over from the one to the other. */
 static void await_both(struct end *end, const char *what, void (*round)(struct end *end),
                        uint64_t (*count)(unsigned line))
 {

@@ -1,5 +1,6 @@
-/* A connection over real sockets while another process forges packets into it. The attacker sends from the peer's address, which any
- * process may bind on the loopback, and knows the numbers of both queue pairs; it knows no PSN and no key. */
+/* A connection over real sockets while another process forges packets into it. The attacker sends
+ * from the peer's address, which any process may bind on the loopback, and knows the numbers of
+ * both queue pairs; it knows no PSN and no key. */
 #include <fcntl.h>
 #include <poll.h>
 #include <setjmp.h>
@@ -213,7 +214,8 @@ static void a_connection_survives_forged_packets(void **state)
 		expect_state(&ends[i], HDL_QPS_RTS);
 		assert_int_equal(counter(ends[i].adapter, "refused_not_valid"), 0);
 	}
-	/* No notification of a stranger's brought a window below what it began with, and nothing else did. */
+	/* No notification of a stranger's brought a window below what it began with, and nothing
+	 * else did. */
 	assert_true(least >= 1u << IB_WINDOW_SHIFT);
 	close(pair[0]);
 	assert_int_equal(waitpid(attacker, NULL, 0), attacker);

@@ -1,5 +1,6 @@
-/* Prints a message of communication management of every kind for ib_dissect.py, which has tshark take them apart: see
- * ib_dissect.c. tshark 4.0 knows the fields of REQ, REJ, REP, RTU, DREQ and DREP; of the others the header of the datagram. */
+/* Prints a message of communication management of every kind for ib_dissect.py, which has tshark
+ * take them apart: see ib_dissect.c. tshark 4.0 knows the fields of REQ, REJ, REP, RTU, DREQ and
+ * DREP; of the others the header of the datagram. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -22,8 +23,8 @@ static void bytes(const char *name, const uint8_t *data, size_t count)
 		printf("%02x", data[i]);
 }
 
-/* Without flow label and rate, which tshark 4.0 looks for in three of their four bytes, and without the GIDs that it shows as IPv4
- * addresses where the packet is one of IPv4. */
+/* Without flow label and rate, which tshark 4.0 looks for in three of their four bytes, and without
+ * the GIDs that it shows as IPv4 addresses where the packet is one of IPv4. */
 static void path(const char *prefix, const struct ib_cm_path *p, bool gids)
 {
 	const struct {

@@ -1,8 +1,9 @@
-/* Writes a capture of iWARP connections that our encoders made, for a dissector that nobody here wrote to read (see
- * iwarp_tshark.py): TCP over IPv4 with handshakes and checksums, one FPDU a segment. What each frame must show goes to
- * standard output, one line a field: frame number, tab, field, tab, value.
+/* Writes a capture of iWARP connections that our encoders made, for a dissector that nobody here
+ * wrote to read (see iwarp_tshark.py): TCP over IPv4 with handshakes and checksums, one FPDU a
+ * segment. What each frame must show goes to standard output, one line a field: frame number, tab,
+ * field, tab, value.
  *
- *	iwarp_capture FILE */
+ * 	iwarp_capture FILE */
 #include "wire/be.h"
 #include "wire/mpa_connect.h"
 #include "wire/mpa_fpdu.h"
@@ -139,7 +140,8 @@ static void expect_read_request(const struct rdmap_read_request *r)
 	expect("iwarp_rdma.srcto", "%" PRIu64, r->source_to);
 }
 
-/* tshark knows no Swap (operation 1) and shows its last two words elsewhere, so of that only what comes before. */
+/* tshark knows no Swap (operation 1) and shows its last two words elsewhere, so of that only what
+ * comes before. */
 static void expect_atomic_request(const struct rdmap_atomic_request *a)
 {
 	bool add = a->operation == RDMAP_FETCH_ADD;
@@ -267,7 +269,8 @@ static void message(int from, struct rdmap_segment s, size_t payload_bytes)
 	}
 	if (op->invalidates)
 		expect("iwarp_rdma.inval_stag", "%" PRIu32, s.invalidate_stag);
-	/* tshark takes markers for 512 octets apart without counting them, so a payload behind two comes out wrong. */
+	/* tshark takes markers for 512 octets apart without counting them, so a payload behind two
+	 * comes out wrong. */
 	if (op->tagged && payload_bytes > 0 && !senders[from].markers)
 		expect_octets("data.data", payload, payload_bytes);
 	expect_body(&s);

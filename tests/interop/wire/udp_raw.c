@@ -1,7 +1,8 @@
-/* What the carrier puts on a network, byte for byte, and what it makes of packets with headers that no socket of ours would
- * write (MISSION X2, DESIGN section 4). The network is a TUN interface in a namespace of the test's own: this program reads and
- * writes whole IP datagrams there and judges them with the codec for captures, which takes the IP header as it is.
- * Skipped (exit status 77) where there are no such namespaces. */
+/* What the carrier puts on a network, byte for byte, and what it makes of packets with headers that
+ * no socket of ours would write (MISSION X2, DESIGN section 4). The network is a TUN interface in a
+ * namespace of the test's own: this program reads and writes whole IP datagrams there and judges
+ * them with the codec for captures, which takes the IP header as it is. Skipped (exit status 77)
+ * where there are no such namespaces. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -63,7 +64,8 @@ static bool set_up_ipv6(int index)
 		int ifr6_ifindex;
 	} request = {.ifr6_prefixlen = 64, .ifr6_ifindex = index};
 	int control = socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	/* Whether somebody has the address already is not to be asked: it could not be used meanwhile. */
+	/* Whether somebody has the address already is not to be asked: it could not be used
+	 * meanwhile. */
 	write_file("/proc/sys/net/ipv6/conf/all/accept_dad", "0");
 	write_file("/proc/sys/net/ipv6/conf/heddle/accept_dad", "0");
 	inet_pton(AF_INET6, "fd72::1", &request.ifr6_addr);
@@ -152,7 +154,8 @@ static void put(struct udp_wire *wire, const struct path *path, uint32_t psn, si
 	wire->carrier.commit(wire->carrier.context, path, need);
 }
 
-/* Every packet of every train: the IP header that the host wrote is the one that the ICRC covers. */
+/* Every packet of every train: the IP header that the host wrote is the one that the ICRC covers.
+ */
 static void sent(int family)
 {
 	static struct udp_wire wire;
@@ -281,7 +284,8 @@ static void test_came_ipv6(void **state)
 	came(1);
 }
 
-/* Datagrams to groups leave by the interface of the address and come in from there; one's own do not come back. */
+/* Datagrams to groups leave by the interface of the address and come in from there; one's own do
+ * not come back. */
 static void group(int family, const char *name)
 {
 	static struct udp_wire wire;
@@ -335,7 +339,8 @@ static void test_group_ipv6(void **state)
 	group(1, "ff0e::77");
 }
 
-/* Packets that are longer than the interface takes are refused one by one, and trains go on working. */
+/* Packets that are longer than the interface takes are refused one by one, and trains go on
+ * working. */
 static void test_too_long(void **state)
 {
 	(void)state;

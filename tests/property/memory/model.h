@@ -1,5 +1,6 @@
-/* A slow, obvious model of the protection table: an array of everything that was asked for, sums in 128 bits, windows that ask
- * their region, counting by looking at every entry. It knows nothing of slots, arenas or sequence locks. */
+/* A slow, obvious model of the protection table: an array of everything that was asked for, sums in
+ * 128 bits, windows that ask their region, counting by looking at every entry. It knows nothing of
+ * slots, arenas or sequence locks. */
 #ifndef TESTS_PROPERTY_MODEL_H
 #define TESTS_PROPERTY_MODEL_H
 
@@ -17,7 +18,8 @@ struct model_entry {
 	uint32_t pd, qpn, access, sn;
 	uint64_t base, length;
 	uint32_t room; /* pages kept for registration by work request */
-	/* A region or task: a run at @host, or with @page_bytes a list. A window: byte @offset of entry @region. */
+	/* A region or task: a run at @host, or with @page_bytes a list. A window: byte @offset of
+	 * entry @region. */
 	uint64_t host, page_bytes, first_offset;
 	uint64_t pages[MODEL_MAX_PAGES];
 	uint32_t region;
@@ -39,7 +41,8 @@ uint64_t model_host(const struct model *m, const struct model_entry *e, uint64_t
 
 enum hdl_detail model_check(struct model *m, const struct tpt_request *req, uint64_t *offset);
 
-/* Would the insertion be refused for what it asks, whatever room there is? 0 or a negative error. */
+/* Would the insertion be refused for what it asks, whatever room there is? 0 or a negative error.
+ */
 int model_refuse_run(const struct tpt_region *region);
 int model_refuse_pages(enum tpt_type type, uint64_t cookie, const struct hdl_register *reg);
 int model_refuse_shared(struct model *m, struct hdl_key of, uint32_t access);

@@ -1,6 +1,7 @@
-/* A million random registrations, binds, invalidations, touches, removals and accesses, with addresses and lengths that wrap:
- * the protection table must say exactly what the model says, and lead to exactly the bytes the model leads to. The seed
- * may be given as the first argument. MISSION IP2 to IP5, SN8, SN9. */
+/* A million random registrations, binds, invalidations, touches, removals and accesses, with
+ * addresses and lengths that wrap: the protection table must say exactly what the model says, and
+ * lead to exactly the bytes the model leads to. The seed may be given as the first argument.
+ * MISSION IP2 to IP5, SN8, SN9. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -151,7 +152,8 @@ static size_t units_for(uint32_t pages)
 	return units + (pages > TPT_FANOUT ? 1 : 0); /* the root of a first-order table */
 }
 
-/* No room is an answer only where there is none: no free entry, or no run of free units for one of its tables. */
+/* No room is an answer only where there is none: no free entry, or no run of free units for one of
+ * its tables. */
 static void expect_full(struct world *w, uint32_t pages)
 {
 	w->full++;
@@ -462,7 +464,8 @@ static void a_million_steps_as_the_model(void **state)
 	     *rest = zeroed(bytes.private_bytes);
 	struct world *w = zeroed(sizeof *w);
 	tpt_init(&w->tpt, &config, slots, arena, rest, seed);
-	/* The model takes the index from the key, so names are not hidden here (tests/unit/memory/keys.c looks at that). */
+	/* The model takes the index from the key, so names are not hidden here
+	 * (tests/unit/memory/keys.c looks at that). */
 	w->tpt.view.mul = w->tpt.hide = 1;
 	w->tpt.view.tag_bits = 0;
 	prng_seed(&w->prng, seed + 1);

@@ -1,5 +1,6 @@
-/* Every bit of every message of communication management: it comes back as it went in, or it is reserved and comes back as zero,
- * and exactly so many are reserved as the tables of IBTA volume 1, 12.6 say. */
+/* Every bit of every message of communication management: it comes back as it went in, or it is
+ * reserved and comes back as zero, and exactly so many are reserved as the tables of IBTA volume
+ * 1, 12.6 say. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,6 @@
-/* Streams of random ULPDUs, with and without markers and CRCs, from every phase, cut at random: what went in comes out,
- * in order, and the sender and the receiver agree on the position after each. */
+/* Streams of random ULPDUs, with and without markers and CRCs, from every phase, cut at random:
+ * what went in comes out, in order, and the sender and the receiver agree on the position after
+ * each. */
 #include "wire/mpa_stream.h"
 #include "base/prng.h"
 #include "iwarp_octets.h"

@@ -1,6 +1,8 @@
-/* Nobody falls silent. Two adapters on UDP sockets of the loopback, which lose packets, each with its thread; and two programs that
- * poll, sleep on the descriptor of their channel, look now and then without waiting, or wait in hdl_channel_get(), as chance has
- * it. Whoever drives when the thread goes to sleep: timers run, the sockets are read, and every message is answered in the end. */
+/* Nobody falls silent. Two adapters on UDP sockets of the loopback, which lose packets, each with
+ * its thread; and two programs that poll, sleep on the descriptor of their channel, look now and
+ * then without waiting, or wait in hdl_channel_get(), as chance has it. Whoever drives when the
+ * thread goes to sleep: timers run, the sockets are read, and every message is answered in the end.
+ */
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>

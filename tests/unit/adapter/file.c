@@ -1,4 +1,5 @@
-/* Which file is behind memory: the kernel's answer about one mapping and its list of all of them must say the same. */
+/* Which file is behind memory: the kernel's answer about one mapping and its list of all of them
+ * must say the same. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -99,7 +100,8 @@ static void private_memory_has_no_file(void **state)
 	close(fd);
 }
 
-/* A descriptor is found although others were closed, or are other files', since they were looked through. */
+/* A descriptor is found although others were closed, or are other files', since they were looked
+ * through. */
 static void descriptors_that_change(void **state)
 {
 	(void)state;

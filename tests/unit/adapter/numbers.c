@@ -1,4 +1,5 @@
-/* Queue pair numbers: in an order that nobody else knows, each of them, and one that was just freed comes back last. */
+/* Queue pair numbers: in an order that nobody else knows, each of them, and one that was just freed
+ * comes back last. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -65,7 +66,8 @@ static void a_freed_number_comes_back_last(void **state)
 	hdl_close(adapter);
 }
 
-/* The simulator's runs are the same each time; those of two processes are not, and one number does not tell the next. */
+/* The simulator's runs are the same each time; those of two processes are not, and one number does
+ * not tell the next. */
 static void the_order_follows_from_the_seed(void **state)
 {
 	static uint32_t numbers[SEEDS][3];

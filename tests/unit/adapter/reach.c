@@ -1,5 +1,5 @@
-/* Mapping a peer's memory by what the peer says: a table that tells the truth, and all the ways in which it may not. The peer is
- * this process. */
+/* Mapping a peer's memory by what the peer says: a table that tells the truth, and all the ways in
+ * which it may not. The peer is this process. */
 #include <fcntl.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -271,7 +271,8 @@ static void the_least_recently_used_goes(void **state)
 	close(fd);
 }
 
-/* Where the kernel refuses to reach the peer, what it lets us map still works, and the rest is the peer's to do. */
+/* Where the kernel refuses to reach the peer, what it lets us map still works, and the rest is the
+ * peer's to do. */
 static void without_the_kernel(void **state)
 {
 	struct reach *reach = begin();
@@ -368,7 +369,8 @@ static void a_thread_that_ended_is_not_the_process(void **state)
 	reach_end(reach);
 }
 
-/* The number of a thread that has ended is given to another process: what is meant for this one must not be written there. */
+/* The number of a thread that has ended is given to another process: what is meant for this one
+ * must not be written there. */
 static void a_number_that_another_process_has_now(void **state)
 {
 	(void)state;

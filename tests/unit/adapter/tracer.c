@@ -1,5 +1,5 @@
-/* Who may reach into this process: one peer by name, everybody only with several of them, nobody when the last has gone. The kernel is
- * stood in for, since not every one has Yama. */
+/* Who may reach into this process: one peer by name, everybody only with several of them, nobody
+ * when the last has gone. The kernel is stood in for, since not every one has Yama. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,6 @@
-/* The carrier on UDP sockets, on the loopback: what is committed here is taken there, whole, in order and along the path that
- * it came (MISSION X2), whether or not the kernel cuts and joins trains. */
+/* The carrier on UDP sockets, on the loopback: what is committed here is taken there, whole, in
+ * order and along the path that it came (MISSION X2), whether or not the kernel cuts and joins
+ * trains. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/udp.h>
@@ -178,7 +179,8 @@ static void exchange(const struct udp_address *a, const struct udp_address *b)
 {
 	begin(a, b);
 	struct path path = path_to(b);
-	/* Full ones, a short one that ends its train, then others; more than the arena holds at once. */
+	/* Full ones, a short one that ends its train, then others; more than the arena holds at
+	 * once. */
 	enum { COUNT = 150 };
 	for (unsigned i = 0; i < COUNT; i++)
 		assert_true(put(wires[0], &path, 0x123456, 1000 + i,
@@ -269,7 +271,8 @@ static void test_ipv6(void **state)
 	free(wires[0]);
 }
 
-/* Trains save calls: as many packets as fit go at once, each with the identification that it has in there. */
+/* Trains save calls: as many packets as fit go at once, each with the identification that it has in
+ * there. */
 static void test_trains(void **state)
 {
 	(void)state;
@@ -291,7 +294,8 @@ static void test_trains(void **state)
 		assert_true(put(wires[0], &path, 1, 66 + i, 4096));
 	assert_int_equal(wires[0]->count, 2);
 	assert_int_equal(wires[0]->trains[0].train.packets, 15);
-	/* Another source port that means another socket, another class, another process: trains of their own. */
+	/* Another source port that means another socket, another class, another process: trains of
+	 * their own. */
 	flush(wires[0]);
 	assert_true(put(wires[0], &path, 1, 82, 64));
 	path.ip.src_port++;
@@ -307,7 +311,8 @@ static void test_trains(void **state)
 	end();
 }
 
-/* A kernel that does not cut trains: the packets go all the same, with the ICRC of packets that go alone. */
+/* A kernel that does not cut trains: the packets go all the same, with the ICRC of packets that go
+ * alone. */
 static void test_without_trains(void **state)
 {
 	(void)state;
@@ -446,8 +451,8 @@ static void test_two_processes(void **state)
 	receive_bad(0, 4);
 	assert_int_equal(wires[0]->counts.foreign, 0);
 	assert_true(is_joined(wires[0]));
-	/* Somebody who mixes them in one train, or a card that joins them: what is not ours is left, and nothing is joined for a
-	 * while. */
+	/* Somebody who mixes them in one train, or a card that joins them: what is not ours is
+	 * left, and nothing is joined for a while. */
 	sender.slot_shift = 24;
 	for (unsigned i = 0; i < 4; i++)
 		assert_true(put(&sender, &path, (5 + i % 2) << STEER_SLOT_SHIFT, 100 + i, 128));
@@ -508,7 +513,8 @@ static unsigned receive_groups(unsigned which, unsigned count)
 	return taken[which].count;
 }
 
-/* Datagrams to groups: to all members, in the group's own name; the GID may be of the other family. */
+/* Datagrams to groups: to all members, in the group's own name; the GID may be of the other family.
+ */
 static void test_groups(void **state)
 {
 	(void)state;
@@ -545,7 +551,8 @@ static void test_groups(void **state)
 	assert_true(put_to_group(wires[0], groups[0], 0xffffff, 4));
 	assert_int_equal(receive_groups(1, 3), 3);
 	assert_int_equal(receive_groups(0, 2), 2);
-	/* Who polls need not wait for the one who sleeps until something comes: each look takes a group in turn. */
+	/* Who polls need not wait for the one who sleeps until something comes: each look takes a
+	 * group in turn. */
 	assert_true(put_to_group(wires[0], groups[1], 0xffffff, 5));
 	assert_true(put_to_group(wires[0], groups[0], 0xffffff, 6));
 	for (unsigned i = 0; i < 2; i++)
@@ -562,7 +569,8 @@ static void test_groups(void **state)
 	end();
 }
 
-/* A drive looks at the socket each time while packets come, and seldom when they have not for long. */
+/* A drive looks at the socket each time while packets come, and seldom when they have not for long.
+ */
 static void test_looks(void **state)
 {
 	(void)state;

@@ -1,6 +1,7 @@
-/* The carrier on a host that has no room for packets (EAGAIN): what waits stays in order and goes when there is room again, and until
- * then the engine is told so once the arena is full. Loopback sockets never fill, so the call of port/udp.h stands aside for one here
- * that takes as many trains as it may. */
+/* The carrier on a host that has no room for packets (EAGAIN): what waits stays in order and goes
+ * when there is room again, and until then the engine is told so once the arena is full. Loopback
+ * sockets never fill, so the call of port/udp.h stands aside for one here that takes as many trains
+ * as it may. */
 #include <errno.h>
 #include <poll.h>
 #include <setjmp.h>
@@ -124,7 +125,8 @@ static void flush(void)
 	here.carrier.flush(here.carrier.context);
 }
 
-/* Nothing goes, the arena fills, nothing is lost. Whoever takes packets next sends first: the engine may have no other turn. */
+/* Nothing goes, the arena fills, nothing is lost. Whoever takes packets next sends first: the
+ * engine may have no other turn. */
 static void test_full(void **state)
 {
 	(void)state;

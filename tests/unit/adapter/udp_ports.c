@@ -1,5 +1,6 @@
-/* Several addresses of one adapter, on the loopback (MISSION SN3): a packet leaves from the address that its path names, packets that
- * take turns are joined into trains all the same, and what comes to either address is taken. */
+/* Several addresses of one adapter, on the loopback (MISSION SN3): a packet leaves from the address
+ * that its path names, packets that take turns are joined into trains all the same, and what comes
+ * to either address is taken. */
 #include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>

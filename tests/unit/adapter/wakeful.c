@@ -34,7 +34,8 @@ static void the_thread_is_woken_for_what_nobody_takes(void **state)
 	}
 }
 
-/* While it is woken it may take what the application would have taken: now and then that is tried. */
+/* While it is woken it may take what the application would have taken: now and then that is tried.
+ */
 static void that_is_tried_anew(void **state)
 {
 	(void)state;

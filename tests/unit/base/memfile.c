@@ -30,7 +30,8 @@ static void test_size_is_final(void **state)
 	close(fd);
 }
 
-/* Where vm.memfd_noexec is set every file has more seals than were asked for, as those that are closed to writers have. */
+/* Where vm.memfd_noexec is set every file has more seals than were asked for, as those that are
+ * closed to writers have. */
 static void test_more_seals_do_no_harm(void **state)
 {
 	(void)state;

@@ -11,7 +11,8 @@
 
 #define MS 1000000ull
 
-/* How long it takes until the program is told, when each request is refused at once; the clock is that of the identifier. */
+/* How long it takes until the program is told, when each request is refused at once; the clock is
+ * that of the identifier. */
 static uint64_t asked_for(bool across, unsigned *requests)
 {
 	struct cm_wire request = {0};
@@ -39,7 +40,8 @@ static void asks_again(void **state)
 	/* The agent of this machine: a program that is about to listen does so at once. */
 	uint64_t took = asked_for(false, &requests);
 	assert_in_range(took, 150 * MS, 900 * MS);
-	/* Linux refuses at once, and a program there may first wait half a second until a lost packet was repeated. */
+	/* Linux refuses at once, and a program there may first wait half a second until a lost
+	 * packet was repeated. */
 	took = asked_for(true, &requests);
 	assert_true(took >= 900 * MS);
 	assert_true(requests <= 30);

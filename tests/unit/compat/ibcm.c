@@ -104,7 +104,8 @@ static void ibta_12_9_8_requests_are_repeated_and_given_up(void **state)
 	}
 }
 
-/* Let time pass until @end, which began at 0, is given up at @at_ns. With @mra the peer asks for more time whenever it can. */
+/* Let time pass until @end, which began at 0, is given up at @at_ns. With @mra the peer asks for
+ * more time whenever it can. */
 static void expect_given_up(struct ibcm *end, uint64_t at_ns, const struct ib_cm_message *mra)
 {
 	enum ibcm_event event = IBCM_NOTHING;
@@ -126,7 +127,8 @@ static void expect_given_up(struct ibcm *end, uint64_t at_ns, const struct ib_cm
 	assert_true(repeated > 0 || at_ns < 2000 * MS);
 }
 
-/* Not earlier than that, when the tries are used up, nor later, because the peer is alive and says so each time. */
+/* Not earlier than that, when the tries are used up, nor later, because the peer is alive and says
+ * so each time. */
 static void given_up_in_time(void **state)
 {
 	struct ib_cm_message sidr = sidr_request(), rep = {0}, mra = {.kind = IB_CM_MRA};
@@ -328,7 +330,8 @@ static void refusals(void **state)
 	assert_int_equal(ibcm_hear(&active, &message, 0, &out), IBCM_NOTHING);
 }
 
-/* The fields hold up to two hours, and a peer that says so would keep what its connection takes as long. */
+/* The fields hold up to two hours, and a peer that says so would keep what its connection takes as
+ * long. */
 static void long_times_are_not_believed(void **state)
 {
 	struct ibcm active, passive;
@@ -357,7 +360,8 @@ static void long_times_are_not_believed(void **state)
 	assert_int_equal(active.due_ns - before, ib_cm_time_ns(IBCM_SERVICE_TIMEOUT));
 }
 
-/* Who forgets a connection says so to whoever repeats it until it is answered; and says the same if it was said before. */
+/* Who forgets a connection says so to whoever repeats it until it is answered; and says the same if
+ * it was said before. */
 static void the_last_word(void **state)
 {
 	struct ibcm active, passive;

@@ -1,4 +1,5 @@
-/* Thousands of connections over a network that loses, repeats and reorders, from a seed: both ends come to know the same. */
+/* Thousands of connections over a network that loses, repeats and reorders, from a seed: both ends
+ * come to know the same. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -177,7 +178,8 @@ static bool step(struct world *world)
 static void judge(const struct world *world)
 {
 	const unsigned *active = world->seen[0], *passive = world->seen[1];
-	/* A reply to a peer that has proved nothing is repeated a few times only, and says so once when that was in vain. */
+	/* A reply to a peer that has proved nothing is repeated a few times only, and says so once
+	 * when that was in vain. */
 	if (passive[IBCM_UNREACHABLE] != 0 && world->loss != 100) {
 		WANT(passive[IBCM_UNREACHABLE] == 1 && passive[IBCM_CONNECTED] == 0);
 		WANT(world->ends[1].state == IBCM_OVER);
@@ -207,7 +209,8 @@ static void judge(const struct world *world)
 	case PASSIVE_REJECTS:
 		WANT(active[IBCM_REJECTED] == 1);
 		break;
-	case ACTIVE_REJECTS: /* where the REJ is lost its repetition is asked for by that of the REP */
+	case ACTIVE_REJECTS: /* where the REJ is lost its repetition is asked for by that of the REP
+	                      */
 		WANT(active[IBCM_REPLIED] == 1);
 		WANT(passive[IBCM_REJECTED] == 1);
 		break;

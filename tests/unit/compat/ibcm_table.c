@@ -1,5 +1,6 @@
-/* Every message in every state (IBTA volume 1, 12.9.5 to 12.9.8): what it does when it comes from the peer, and that it does nothing
- * when it comes from somebody who lacks one of the numbers that only the peer was told. */
+/* Every message in every state (IBTA volume 1, 12.9.5 to 12.9.8): what it does when it comes from
+ * the peer, and that it does nothing when it comes from somebody who lacks one of the numbers that
+ * only the peer was told. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -142,7 +143,8 @@ struct outcome {
 
 /* clang-format off */
 static const struct outcome table[PLACES][KINDS] = {
-/*                        REQ        MRA  REJ                 REP             RTU              DREQ                              DREP                 SIDR_REQ  SIDR_REP       LAP       APR */
+/*                        REQ        MRA  REJ                 REP             RTU              DREQ
+ *                                   DREP                 SIDR_REQ  SIDR_REP       LAP       APR */
 [REQ_SENT] =            { NOT,       NOT, NEWS(REJECTED),     NEWS(REPLIED),  NOT,             NOT,                              NOT,                 NOT,      NOT,           NOT,      NOT },
 [REP_RECEIVED] =        { NOT,       NOT, NEWS(REJECTED),     SAY(MRA),       NOT,             NOT,                              NOT,                 NOT,      NOT,           NOT,      NOT },
 [ESTABLISHED_ACTIVE] =  { NOT,       NOT, NEWS(DISCONNECTED), SAY(RTU),       NOT,             {IBCM_DISCONNECTED, IB_CM_DREP},  NOT,                 NOT,      NOT,           SAY(APR), NOT },
@@ -208,7 +210,8 @@ static bool forge(struct ib_cm_message *message, enum place place, enum forgery 
 		else
 			message->u.lap.remote_qpn ^= 1;
 		return kind == IB_CM_DREQ || kind == IB_CM_LAP;
-	default: /* a peer that gave up its request does not know our number; but then it is not connected */
+	default: /* a peer that gave up its request does not know our number; but then it is not
+	            connected */
 		message->u.rej.remote_id = 0;
 		message->u.rej.reason = IB_CM_TIMEOUT;
 		return kind == IB_CM_REJ && place != REQ_SENT && place != REQ_RECEIVED &&
@@ -238,7 +241,8 @@ static void nothing_happens_without_the_numbers(void **state)
 	assert_true(tried > 200);
 }
 
-/* What a request draws from us when nobody is at the address that it came from: the reply, its repetitions and that it is given up. */
+/* What a request draws from us when nobody is at the address that it came from: the reply, its
+ * repetitions and that it is given up. */
 static void a_forged_request_draws_little(void **state)
 {
 	struct ibcm end = at(REP_SENT);

@@ -1,4 +1,5 @@
-/* The files that exist in this process alone: whose a path is, what a file says, what a folder holds. MISSION X1. */
+/* The files that exist in this process alone: whose a path is, what a file says, what a folder
+ * holds. MISSION X1. */
 #include "compat/preload/tree.h"
 
 #include <setjmp.h>
@@ -127,7 +128,8 @@ static void folders_hold_everything(void **state)
 	assert_non_null(tree_child(class, 1, &name));
 	assert_string_equal(name, "heddle_ib0");
 	assert_null(tree_child(class, 2, &name));
-	/* A type and an interface for every address of heddle0, a type for the one of heddle_ib0. */
+	/* A type and an interface for every address of heddle0, a type for the one of heddle_ib0.
+	 */
 	size_t count = count_below(class) + count_below(verbs) + count_below(dev);
 	assert_true(count >= 94 + 2 * 2 && count <= 94 + 2 * 15 && count % 2 == 0);
 }
@@ -149,7 +151,8 @@ static void one_device_alone(void **state)
 	unsetenv("HEDDLE_DEVICE");
 }
 
-/* The network interface: of each address, and in a folder where what the program starts has these files too. */
+/* The network interface: of each address, and in a folder where what the program starts has these
+ * files too. */
 static void interface(void **state)
 {
 	const struct tree_node *node;

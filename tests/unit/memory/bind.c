@@ -1,5 +1,5 @@
-/* Windows and registration by work request: figure 15 with its check (g), seed 003's BindRKey and UnbindRKey, figure 11, and
- * what an invalidation may and may not do. MISSION SN9, IP3, IP4. */
+/* Windows and registration by work request: figure 15 with its check (g), seed 003's BindRKey and
+ * UnbindRKey, figure 11, and what an invalidation may and may not do. MISSION SN9, IP3, IP4. */
 #include "table.h"
 
 #define LENGTH 0x3000u

@@ -1,5 +1,5 @@
-/* Every check of seed 004 figures 15 (local), 18 (remote) and 17B (task tags) by itself: a request that passes, and the
- * same request with one thing wrong. MISSION IP4. */
+/* Every check of seed 004 figures 15 (local), 18 (remote) and 17B (task tags) by itself: a request
+ * that passes, and the same request with one thing wrong. MISSION IP4. */
 #include "table.h"
 
 #define LENGTH 0x3000u
@@ -110,7 +110,8 @@ static void fig17b_all_checks_pass(void **state)
 
 typedef struct tpt_request make_request(const struct world *w);
 
-/* (a): an index behind the table, an index never handed out, index 0, an entry that is not valid, one that was freed. */
+/* (a): an index behind the table, an index never handed out, index 0, an entry that is not valid,
+ * one that was freed. */
 static void judge_valid(struct world *w, make_request *make)
 {
 	struct tpt_request req = make(w);
@@ -245,7 +246,8 @@ static void fig15_17b_18_e_bounds(void **state)
 	}
 }
 
-/* A peer may write a range that wraps into its table; addresses before the first byte are not in it even so. */
+/* A peer may write a range that wraps into its table; addresses before the first byte are not in it
+ * even so. */
 static void fig18_e_an_entry_that_wraps(void **state)
 {
 	(void)state;
@@ -264,7 +266,8 @@ static void fig18_e_an_entry_that_wraps(void **state)
 	assert_int_equal(tpt_check(&view, &req, &grant), HDL_DETAIL_NONE);
 }
 
-/* Every set of rights an entry may have against every set that may be asked for: all bits, not any. */
+/* Every set of rights an entry may have against every set that may be asked for: all bits, not any.
+ */
 static void fig15_18_f_access_all_bits(void **state)
 {
 	(void)state;
@@ -296,7 +299,8 @@ static void fig17b_f_access(void **state)
 	assert_int_equal(check(w->tpt, &req), HDL_DETAIL_ACCESS);
 }
 
-/* A request wrong in every way: mending the first complaint brings out the next one of the figures' order. */
+/* A request wrong in every way: mending the first complaint brings out the next one of the figures'
+ * order. */
 static void checks_run_in_the_order_of_the_figures(void **state)
 {
 	struct world *w = *state;

@@ -1,6 +1,7 @@
-/* "In use": readers stand inside guards and look at memory that a check has granted while the owner takes entries away,
- * reuses them, and reuses the memory. The memory is plain, so the thread sanitizer sees a reader that comes too late; the
- * values in it show one without the sanitizer. DESIGN rule: a registration in use is never freed under an operation. */
+/* "In use": readers stand inside guards and look at memory that a check has granted while the owner
+ * takes entries away, reuses them, and reuses the memory. The memory is plain, so the thread
+ * sanitizer sees a reader that comes too late; the values in it show one without the sanitizer.
+ * DESIGN rule: a registration in use is never freed under an operation. */
 #include "table.h"
 
 #include <pthread.h>
@@ -16,7 +17,8 @@ struct cell {
 	unsigned char rest[PAGE - sizeof(uint64_t)];
 };
 
-/* What a place of the board has on offer: the key, and in the entry's base the mark its memory must have. */
+/* What a place of the board has on offer: the key, and in the entry's base the mark its memory must
+ * have. */
 struct world {
 	struct table *table;
 	struct tpt *tpt;
@@ -36,12 +38,14 @@ struct reader {
 /* Use one key: everything that the check grants must be marked as the entry says. */
 static bool use_key(struct world *w, struct hdl_key key)
 {
-	/* The range asked for starts at the entry's base, which tells the mark: 2^20 addresses a registration. */
+	/* The range asked for starts at the entry's base, which tells the mark: 2^20 addresses a
+	 * registration. */
 	struct tpt_entry seen;
 	struct tpt_grant grant;
 	struct tpt_request req = {
 	        .key = key, .side = TPT_REMOTE, .access = HDL_ACCESS_REMOTE_READ, .pd = PD};
-	/* First learn the base the way a peer would not: by reading the slot. It may be out of date at once. */
+	/* First learn the base the way a peer would not: by reading the slot. It may be out of date
+	 * at once. */
 	for (unsigned i = 0; i < 8; i++) {
 		uint64_t word = atomic_load_explicit(
 		        &w->tpt->view.slots[tpt_index(&w->tpt->view, key)].words[i],
@@ -113,8 +117,8 @@ static struct hdl_register list_of(struct world *w, uint64_t pages[4], uint32_t 
 	                             .access = RW_LOCAL | RW_REMOTE | HDL_ACCESS_BIND};
 }
 
-/* Every place is one kind of life: registered by call, by pages, by work request, and a window on the move. The cells of
- * place p are 16p to 16p + 15, and the owner moves through them. */
+/* Every place is one kind of life: registered by call, by pages, by work request, and a window on
+ * the move. The cells of place p are 16p to 16p + 15, and the owner moves through them. */
 static void change(struct world *w, struct hdl_key keys[PLACES], struct hdl_key region,
                    uint32_t round)
 {
@@ -164,7 +168,8 @@ static void no_reader_meets_reused_memory(void **state)
 	struct hdl_key keys[PLACES] = {{0}}, region;
 	assert_int_equal(tpt_insert_empty(w->tpt, PD, TPT_REGION, 4, &keys[2]), 0);
 	assert_int_equal(tpt_insert_empty(w->tpt, PD, TPT_WINDOW, 0, &keys[3]), 0);
-	/* The window's region counts from 0, so the base of a window on cell n is n pages, below 2^20: its mark is 0. */
+	/* The window's region counts from 0, so the base of a window on cell n is n pages, below
+	 * 2^20: its mark is 0. */
 	const struct tpt_region whole = {PD, RW_LOCAL | HDL_ACCESS_BIND, 0,
 	                                 (uint64_t)(uintptr_t)&w->cells[48], 16 * PAGE};
 	assert_int_equal(tpt_insert_run(w->tpt, &whole, &region), 0);
@@ -173,7 +178,8 @@ static void no_reader_meets_reused_memory(void **state)
 		readers[i] = (struct reader){.w = w, .number = i};
 		assert_int_equal(pthread_create(&readers[i].thread, NULL, read_on, &readers[i]), 0);
 	}
-	/* At least CHANGES, and until the readers have been let in and refused often enough for this to mean something. */
+	/* At least CHANGES, and until the readers have been let in and refused often enough for
+	 * this to mean something. */
 	for (uint32_t round = 0;
 	     round < CHANGES || atomic_load(&w->granted) < 1000 || atomic_load(&w->refused) < 10;
 	     round++)
@@ -206,8 +212,9 @@ static void a_guard_is_left_or_passed(void **state)
 	tpt_leave(&guard);
 }
 
-/* Readers that only check while a window moves between ranges. What the check itself compares stays the same, so a copy
- * that is half of each would be granted; the instance, the place in memory and the rights tell which range it is. */
+/* Readers that only check while a window moves between ranges. What the check itself compares stays
+ * the same, so a copy that is half of each would be granted; the instance, the place in memory and
+ * the rights tell which range it is. */
 enum { RANGES = 8, RANGE = 0x1000 };
 
 struct torn {

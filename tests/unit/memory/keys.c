@@ -1,7 +1,9 @@
-/* Which keys a table gives: none that a peer could guess, and none again before all others of its index. */
+/* Which keys a table gives: none that a peer could guess, and none again before all others of its
+ * index. */
 #include "table.h"
 
-/* Whoever has seen keys cannot tell the next one: indices do not follow each other, instances use all their bits. */
+/* Whoever has seen keys cannot tell the next one: indices do not follow each other, instances use
+ * all their bits. */
 static void keys_are_not_guessable(void **state)
 {
 	(void)state;
@@ -35,8 +37,9 @@ static void keys_are_not_guessable(void **state)
 	assert_int_not_equal(first[0].v, first[1].v);
 }
 
-/* However large the table is and however few of its slots are used: the keys lie anywhere in the 24 bits above the instance, a stranger
- * hits no more of them than there are, and one that leads to the right slot with a wrong tag opens nothing. */
+/* However large the table is and however few of its slots are used: the keys lie anywhere in the 24
+ * bits above the instance, a stranger hits no more of them than there are, and one that leads to
+ * the right slot with a wrong tag opens nothing. */
 static void keys_lie_anywhere(void **state)
 {
 	(void)state;
@@ -77,7 +80,8 @@ static void keys_lie_anywhere(void **state)
 	}
 }
 
-/* A key that has become stale stays so for as long as eight bits allow, whether its index is registered anew or bound again. */
+/* A key that has become stale stays so for as long as eight bits allow, whether its index is
+ * registered anew or bound again. */
 static void a_key_comes_again_after_255_others(void **state)
 {
 	(void)state;

@@ -1,5 +1,5 @@
-/* How entries come and go: limits, keys, shared translation tables (seed 004 figure 14), and memory that is taken away
- * (seed 003, SegmentTableUpdate). MISSION SN8, IP2. */
+/* How entries come and go: limits, keys, shared translation tables (seed 004 figure 14), and memory
+ * that is taken away (seed 003, SegmentTableUpdate). MISSION SN8, IP2. */
 #include "table.h"
 
 #include "base/bitmap.h"
@@ -154,7 +154,8 @@ static void limit_of_the_arena(void **state)
 		while (count > 0)
 			remove_entry(tpt, keys[--count]);
 		assert_int_equal(units_used(tpt), 0);
-		/* Nothing was lost to fragments: all of it in one table. 4032 pages need 8 leaves (504 units) and a root. */
+		/* Nothing was lost to fragments: all of it in one table. 4032 pages need 8 leaves
+		 * (504 units) and a root. */
 		struct hdl_register reg = make_list(4032, pages);
 		assert_int_equal(tpt_insert_pages(tpt, PD, TPT_REGION, 0, &reg, &keys[0]), 0);
 		assert_int_equal(units_used(tpt), 505);
@@ -354,7 +355,8 @@ static void hear(void *context, struct hdl_key key)
 static void sn8_memory_that_goes(void **state)
 {
 	(void)state;
-	/* The region over pages covers 0x5010..0x6000, 0x1000..0x2000 and 0x3000..0x3810, counted from HOST. */
+	/* The region over pages covers 0x5010..0x6000, 0x1000..0x2000 and 0x3000..0x3810, counted
+	 * from HOST. */
 	static const struct {
 		uint64_t host, length;
 		bool run, list;
@@ -434,8 +436,8 @@ static void sn8_registering_anew_brings_memory_back(void **state)
 	assert_int_equal(use(tpt, key), HDL_DETAIL_NONE);
 }
 
-/* IBTA section 11.2.8.6: a region gets other memory and rights; here it keeps its key, so that who knows it need not learn
- * another. */
+/* IBTA section 11.2.8.6: a region gets other memory and rights; here it keeps its key, so that who
+ * knows it need not learn another. */
 static void a_region_changes_in_place(void **state)
 {
 	struct tpt *tpt = &((struct table *)*state)->tpt;

@@ -1,5 +1,5 @@
-/* A protection table in plain memory, and short ways to fill it. Addresses are made-up numbers: the table never follows
- * them. */
+/* A protection table in plain memory, and short ways to fill it. Addresses are made-up numbers: the
+ * table never follows them. */
 #ifndef TESTS_MEMORY_TABLE_H
 #define TESTS_MEMORY_TABLE_H
 

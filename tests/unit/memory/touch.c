@@ -1,5 +1,5 @@
-/* One-touch entries: table D of seed 004 figure 18B with all its rows, out of order and across the wrap of sequence numbers.
- * MISSION IP5, SN9 (one-shot keys). */
+/* One-touch entries: table D of seed 004 figure 18B with all its rows, out of order and across the
+ * wrap of sequence numbers. MISSION IP5, SN9 (one-shot keys). */
 #include "table.h"
 
 #define LENGTH 0x1000u
@@ -55,8 +55,9 @@ static struct tpt_entry entry_of(struct world *w, struct hdl_key key)
 	return entry;
 }
 
-/* The table as it is printed: columns, then the action and what becomes of the entry. The next expected byte is 1000, the
- * window ends before 1500; "touched" came about by a segment that ended with byte 1200. */
+/* The table as it is printed: columns, then the action and what becomes of the entry. The next
+ * expected byte is 1000, the window ends before 1500; "touched" came about by a segment that ended
+ * with byte 1200. */
 static void ip5_table_d(void **state)
 {
 	struct world *w = *state;
@@ -103,7 +104,8 @@ static void ip5_table_d(void **state)
 	}
 }
 
-/* The last three rows against arithmetic that cannot wrap, wherever in the 32-bit circle the stream happens to be. */
+/* The last three rows against arithmetic that cannot wrap, wherever in the 32-bit circle the stream
+ * happens to be. */
 static void ip5_sequence_numbers_wrap(void **state)
 {
 	struct world *w = *state;
@@ -152,7 +154,8 @@ static void ip5_line_up(void **state)
 	assert_false(tpt_line_up(w->tpt, (struct hdl_key){UINT32_MAX}, 0));
 }
 
-/* Of two messages that passed the check for the same one-touch key, one is refused; a binding since is not touched. */
+/* Of two messages that passed the check for the same one-touch key, one is refused; a binding since
+ * is not touched. */
 static void sn9_one_shot_key_serves_once(void **state)
 {
 	struct world *w = *state;
@@ -177,7 +180,8 @@ static void sn9_one_shot_key_serves_once(void **state)
 	remove_entry(w->tpt, w->region);
 }
 
-/* A one-touch region ends for itself; a window on it has an entry of its own and holds the region. */
+/* A one-touch region ends for itself; a window on it has an entry of its own and holds the region.
+ */
 static void a_touched_region_leaves_its_windows(void **state)
 {
 	struct world *w = *state;

@@ -1,5 +1,5 @@
-/* Translation: direct, first-order and second-order tables with every page size, against a list that is simply looked up;
- * and a reader that meets a table full of nonsense. MISSION IP2. */
+/* Translation: direct, first-order and second-order tables with every page size, against a list
+ * that is simply looked up; and a reader that meets a table full of nonsense. MISSION IP2. */
 #include "table.h"
 
 #include "base/bitmap.h"
@@ -268,7 +268,8 @@ static void a_broken_table_has_no_runs(void **state)
 	free(arena);
 }
 
-/* A peer that writes anything at all into both arrays: no read outside them, and no run longer than what was asked. */
+/* A peer that writes anything at all into both arrays: no read outside them, and no run longer than
+ * what was asked. */
 static void a_table_of_nonsense_is_survived(void **state)
 {
 	(void)state;

@@ -152,7 +152,8 @@ static void a_known_source_costs_little(void **state)
 	close(sock);
 }
 
-/* Who sends from sockets that are closed before we ask, or from ever new ports: a few packets a second, and no more, are taken. */
+/* Who sends from sockets that are closed before we ask, or from ever new ports: a few packets a
+ * second, and no more, are taken. */
 static void those_that_are_gone_are_few(void **state)
 {
 	struct owner owner;

@@ -1,5 +1,6 @@
-/* The writer of captures: blocks that a reader finds its way through, several writers in one file, and what happens where there is no
- * room. What the blocks mean to tshark is seen in tests/interop/capture. */
+/* The writer of captures: blocks that a reader finds its way through, several writers in one file,
+ * and what happens where there is no room. What the blocks mean to tshark is seen in
+ * tests/interop/capture. */
 #include "port/pcapng.h"
 
 #include <setjmp.h>
@@ -268,7 +269,8 @@ static void x6_what_is_no_capture_is_left_alone(void **state)
 	assert_int_equal(pcapng_open(&file, "/no/such/folder/file", "", ""), -ENOENT);
 }
 
-/* Nobody reads: what does not fit is left out, counted and told when there is room again; nobody waits. */
+/* Nobody reads: what does not fit is left out, counted and told when there is room again; nobody
+ * waits. */
 static void x6_a_full_pipe_leaves_packets_out(void **state)
 {
 	const struct place *place = *state;
@@ -317,7 +319,8 @@ static void x6_a_full_pipe_leaves_packets_out(void **state)
 	free(packet);
 }
 
-/* The disk is full: what is there is whole, the statistics tell what is not, and the program lives. */
+/* The disk is full: what is there is whole, the statistics tell what is not, and the program lives.
+ */
 static void x6_a_full_disk_leaves_packets_out(void **state)
 {
 	const struct place *place = *state;

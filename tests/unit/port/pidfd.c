@@ -1,4 +1,5 @@
-/* Processes by descriptor: their number here, and their end. Numbers of other namespaces: tests/interop/container. */
+/* Processes by descriptor: their number here, and their end. Numbers of other namespaces:
+ * tests/interop/container. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

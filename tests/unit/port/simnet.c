@@ -164,8 +164,8 @@ static bool mark_unless_zero(void *packet, size_t bytes)
 	return true;
 }
 
-/* Three senders share the way into host 0: 1000 bytes at 1 Gbit/s are 8 us; what finds more than 1,500 before it is marked, if it
- * lets itself be marked, and more than 3,000 it is dropped. */
+/* Three senders share the way into host 0: 1000 bytes at 1 Gbit/s are 8 us; what finds more than
+ * 1,500 before it is marked, if it lets itself be marked, and more than 3,000 it is dropped. */
 static void x4_everybody_shares_the_door_of_a_host(void **state)
 {
 	static const struct sim_door door = {1000000000, 3000, 1500, mark_unless_zero};

@@ -1,5 +1,5 @@
-/* UDP sockets for RoCEv2 on the loopback: addresses, trains, what the kernel tells of a datagram, and the bundle that
- * gives each process its packets (DESIGN section 4). */
+/* UDP sockets for RoCEv2 on the loopback: addresses, trains, what the kernel tells of a datagram,
+ * and the bundle that gives each process its packets (DESIGN section 4). */
 #include <errno.h>
 #include <poll.h>
 #include <setjmp.h>
@@ -176,8 +176,8 @@ static void test_trains(void **state)
 	exchange(&six, &six, UDP_MAX_PACKETS, 8, UDP_CE, 9);
 }
 
-/* Send @count datagrams at once, and take them: nothing is lost or changes places, whatever the size of the last batch. Returns
- * the largest one. */
+/* Send @count datagrams at once, and take them: nothing is lost or changes places, whatever the
+ * size of the last batch. Returns the largest one. */
 static int burst(struct udp_receiver *receiver, int in, int out, const struct udp_address *to,
                  unsigned count)
 {
@@ -246,8 +246,8 @@ static void send_to_qp(int out, const struct udp_address *to, uint32_t qpn)
 	assert_int_equal(udp_send(out, &train, 1, &error), 1);
 }
 
-/* The number of the queue pair that a waiting packet is for; UINT32_MAX: nothing waits. On the loopback what was sent is
- * there. */
+/* The number of the queue pair that a waiting packet is for; UINT32_MAX: nothing waits. On the
+ * loopback what was sent is there. */
 static uint32_t qpn_at(int sock)
 {
 	uint8_t bth[64];

@@ -10,8 +10,9 @@
 
 #define STATES 7
 
-/* One row a state to come from, one letter a state to go to (RESET INIT RTR RTS SQD SQE ERR): y yes, u only unreliable
- * types, - no. Written out from the specification's figure, not from the code. */
+/* One row a state to come from, one letter a state to go to (RESET INIT RTR RTS SQD SQE ERR): y
+ * yes, u only unreliable types, - no. Written out from the specification's figure, not from the
+ * code. */
 static const char *const diagram[STATES] = {
         [HDL_QPS_RESET] = "yy-----", [HDL_QPS_INIT] = "yyy---y", [HDL_QPS_RTR] = "y--y--y",
         [HDL_QPS_RTS] = "y--yy-y",   [HDL_QPS_SQD] = "y--yy-y",  [HDL_QPS_SQE] = "y--u--y",

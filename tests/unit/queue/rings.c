@@ -136,8 +136,8 @@ static void cq_armed_for_any_stays_so(void **state)
 	assert_int_equal(cq_push(&cq, &wc, false), CQ_STORED | CQ_EVENT);
 }
 
-/* What arming finds in the queue: rows of what was pushed before ('.', or 's' for solicited), of how much was taken, and of what each
- * kind of arming makes of it. */
+/* What arming finds in the queue: rows of what was pushed before ('.', or 's' for solicited), of
+ * how much was taken, and of what each kind of arming makes of it. */
 static void cq_arming_finds_what_is_there(void **state)
 {
 	(void)state;
@@ -177,8 +177,8 @@ static void cq_arming_finds_what_is_there(void **state)
 	}
 }
 
-/* An event was raised of what is held, or of some of it. Rows of what was pushed before it and after it, how much was taken after it, and
- * of what each kind of arming finds then. */
+/* An event was raised of what is held, or of some of it. Rows of what was pushed before it and
+ * after it, how much was taken after it, and of what each kind of arming finds then. */
 static void cq_arming_finds_news(void **state)
 {
 	(void)state;
@@ -310,7 +310,8 @@ static void cq_discard_takes_one_queue_pair_out(void **state)
 	assert_true(cq_empty(&cq));
 }
 
-/* A queue that was not used for a long time sees that its completions were taken, however many others there have been since. */
+/* A queue that was not used for a long time sees that its completions were taken, however many
+ * others there have been since. */
 static void places_come_back_when_completions_were_taken(void **state)
 {
 	(void)state;

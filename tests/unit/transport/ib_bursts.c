@@ -1,4 +1,5 @@
-/* A responder whose responses to a long read get lost: bursts and pauses (ib/answer.c), response by response. */
+/* A responder whose responses to a long read get lost: bursts and pauses (ib/answer.c), response by
+ * response. */
 #include "ib_rig.h"
 
 #define FIRST   RIG_RQ_PSN

@@ -1,5 +1,6 @@
-/* The requester of reliable datagrams, packet by packet (IBTA volume 1 section 9.7.8; MISSION SN2): one message in flight a context,
- * whoever waits for it has a turn, and what fails is a message, not the context. */
+/* The requester of reliable datagrams, packet by packet (IBTA volume 1 section 9.7.8; MISSION SN2):
+ * one message in flight a context, whoever waits for it has a turn, and what fails is a message,
+ * not the context. */
 #include "ib_rd_rig.h"
 
 /* --- the peer --- */
@@ -90,7 +91,8 @@ static void one_message_is_in_flight_and_turns_are_fair(void **state)
 {
 	struct rig *rig = *state;
 	struct hdl_qp *const qps[] = {rig->qp, rd.more[0], rd.more[1]};
-	/* The first has three messages, posted before the others have one each: they do not wait for all of it. */
+	/* The first has three messages, posted before the others have one each: they do not wait
+	 * for all of it. */
 	static const unsigned turns[] = {0, 1, 2, 0, 0};
 	for (uint64_t i = 0; i < 3; i++)
 		post(rig, rig->qp, i, HDL_OP_SEND, 16);
@@ -151,7 +153,8 @@ static void what_is_lost_is_sent_again(void **state)
 	completion(rig, rig->qp, 1, HDL_WC_SUCCESS);
 }
 
-/* What the peer says, what the completion says. After each the context tells the peer where it goes on, and goes on. */
+/* What the peer says, what the completion says. After each the context tells the peer where it goes
+ * on, and goes on. */
 static void a_refusal_is_the_end_of_one_message(void **state)
 {
 	static const struct {

@@ -1,5 +1,5 @@
-/* The responder of reliable datagrams, packet by packet (IBTA volume 1 section 9.7.8; MISSION SN2): a message reaches the queue pair
- * that it names, and what is refused harms no other one. */
+/* The responder of reliable datagrams, packet by packet (IBTA volume 1 section 9.7.8; MISSION SN2):
+ * a message reaches the queue pair that it names, and what is refused harms no other one. */
 #include "ib_rd_rig.h"
 
 static void take_data(struct rig *rig, const struct hdl_qp *qp, uint8_t opcode, uint32_t psn,
@@ -74,7 +74,8 @@ static void messages_go_to_the_queue_pair_they_name(void **state)
 	rig_no_completion(rig, rig->rcq);
 }
 
-/* Somebody who knows numbers and no PSN: neither does a RESYNC move what is expected, nor are answers led elsewhere. */
+/* Somebody who knows numbers and no PSN: neither does a RESYNC move what is expected, nor are
+ * answers led elsewhere. */
 static void strangers_move_nothing(void **state)
 {
 	struct rig *rig = *state;
@@ -148,7 +149,8 @@ static void take_resync(struct rig *rig, uint32_t psn)
 	expect_ack(rig, psn);
 }
 
-/* What is wrong with a message, and what is said about it, as often as it is asked, until a RESYNC. */
+/* What is wrong with a message, and what is said about it, as often as it is asked, until a RESYNC.
+ */
 static void what_is_refused_harms_nobody_else(void **state)
 {
 	struct rig *rig = *state;
@@ -239,7 +241,8 @@ static void a_message_that_is_given_up_uses_its_receive(void **state)
 	rig_no_completion(rig, rig->rcq);
 }
 
-/* Two contexts deliver to one queue pair at the same time: each message has a receive of its own. */
+/* Two contexts deliver to one queue pair at the same time: each message has a receive of its own.
+ */
 static void contexts_do_not_mix_their_messages(void **state)
 {
 	struct rig *rig = *state;

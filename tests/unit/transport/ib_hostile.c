@@ -1,4 +1,5 @@
-/* Packets of somebody who knows the addresses and the number of a queue pair, and no PSN: what they can do is bounded. */
+/* Packets of somebody who knows the addresses and the number of a queue pair, and no PSN: what they
+ * can do is bounded. */
 #include "adapter/adapter.h"
 #include "ib_rig.h"
 #include "transport/ib/ib.h"
@@ -42,7 +43,8 @@ static void take_cnp(struct rig *rig, uint32_t word)
 	rig_take(rig, &packet);
 }
 
-/* A round trip of a sender that always has something to send: the window goes out, and is acknowledged. */
+/* A round trip of a sender that always has something to send: the window goes out, and is
+ * acknowledged. */
 static void trip(struct rig *rig)
 {
 	struct hdl_wc wc;
@@ -96,7 +98,8 @@ static void cnps_without_proof_change_little(void **state)
 		assert_true(least >= before / 2);
 		assert_int_equal(counter(rig, "cnp_unproved") - counted, 715);
 	}
-	/* Nor do they when there is nothing in flight: what is not sent cannot have been too much. */
+	/* Nor do they when there is nothing in flight: what is not sent cannot have been too much.
+	 */
 	begin_sending(rig);
 	uint32_t quiet = engine(rig)->sent_psn;
 	assert_int_equal(
@@ -136,7 +139,8 @@ static void cnps_with_proof_are_obeyed(void **state)
 	assert_int_equal(counter(rig, "cnp_unproved"), 0);
 }
 
-/* A mark on a packet that nobody but the peer can have sent is told to it, with the proof; on any other it is not. */
+/* A mark on a packet that nobody but the peer can have sent is told to it, with the proof; on any
+ * other it is not. */
 static void marks_on_forged_packets_are_not_told(void **state)
 {
 	struct rig *rig = *state;
@@ -168,8 +172,8 @@ static void marks_on_forged_packets_are_not_told(void **state)
 	assert_int_equal(engine(rig)->window, before);
 }
 
-/* Requests and answers of every kind with PSNs that are not due: no byte is placed, nothing completes, nothing fails, and what is
- * said to them is bounded. */
+/* Requests and answers of every kind with PSNs that are not due: no byte is placed, nothing
+ * completes, nothing fails, and what is said to them is bounded. */
 static void a_blind_sweep_does_nothing(void **state)
 {
 	static const uint8_t opcodes[] = {
@@ -222,8 +226,9 @@ static void take_uc_write(struct rig *rig, uint32_t psn, uint32_t key)
 	rig_take(rig, &packet);
 }
 
-/* An unreliable connection drops writes with wrong keys in silence. They are counted, and who guesses may try some and then one in a
- * millisecond, while keys that were right before go on to work. */
+/* An unreliable connection drops writes with wrong keys in silence. They are counted, and who
+ * guesses may try some and then one in a millisecond, while keys that were right before go on to
+ * work. */
 static void guessing_keys_is_slow(void **state)
 {
 	struct rig *rig = *state;
@@ -243,7 +248,8 @@ static void guessing_keys_is_slow(void **state)
 	        counter(rig, "refused_not_valid") + counter(rig, "refused_instance") - before;
 	assert_in_range(judged, IB_WRONG_KEYS, IB_WRONG_KEYS + 101);
 	assert_int_equal(counter(rig, "dropped_keys") + judged, 100000);
-	/* A key of the peer's that was right before is, and one that was not used yet is when the guesses are over. */
+	/* A key of the peer's that was right before is, and one that was not used yet is when the
+	 * guesses are over. */
 	memset(rig->mem, 0, 16);
 	take_uc_write(rig, psn++, right);
 	assert_true(rig_holds(rig, 0, 9, 0, 16));

@@ -1,5 +1,6 @@
-/* Automatic path migration, packet by packet (IBTA volume 1 section 17.2.8): the states and what moves them, the MigReq bit, and what
- * goes on along the alternate path. The two paths of these tests have the same ends, and differ in the source port. */
+/* Automatic path migration, packet by packet (IBTA volume 1 section 17.2.8): the states and what
+ * moves them, the MigReq bit, and what goes on along the alternate path. The two paths of these
+ * tests have the same ends, and differ in the source port. */
 #include "ib_rig.h"
 
 #define FIRST RIG_SQ_PSN
@@ -176,8 +177,9 @@ static void a_stranger_moves_nothing(void **state)
 	expect_state(rig, HDL_MIG_ARMED);
 }
 
-/* MigReq in a packet whose PSN is not due moves nothing: anybody can have sent it. What was executed before is acknowledged where
- * it came from, so that a peer whose answers got lost on the old path can go on. */
+/* MigReq in a packet whose PSN is not due moves nothing: anybody can have sent it. What was
+ * executed before is acknowledged where it came from, so that a peer whose answers got lost on the
+ * old path can go on. */
 static void only_the_peer_moves_it(void **state)
 {
 	struct rig *rig = *state;
@@ -198,7 +200,8 @@ static void only_the_peer_moves_it(void **state)
 	}
 	rig_no_event(rig);
 	rig_skip(rig);
-	/* One that is due comes along the first path; its answer is lost, and the peer asks along the other. */
+	/* One that is due comes along the first path; its answer is lost, and the peer asks along
+	 * the other. */
 	struct ib_packet packet = rig_data(rig, IB_RC + IB_OP_SEND_ONLY, RIG_RQ_PSN, 3, 20);
 	packet.bth.migreq = false;
 	rig_take(rig, &packet);

@@ -1,6 +1,6 @@
-/* The requester of a reliable connection, packet by packet (IBTA volume 1 sections 9.7.3 to 9.7.8): which packets a request becomes,
- * what an answer completes, what is sent again, and how a request ends that is not answered well. Reads and atomics are in
- * ib_requester_reads.c. */
+/* The requester of a reliable connection, packet by packet (IBTA volume 1 sections 9.7.3 to 9.7.8):
+ * which packets a request becomes, what an answer completes, what is sent again, and how a request
+ * ends that is not answered well. Reads and atomics are in ib_requester_reads.c. */
 #include <time.h>
 
 #include "ib_rig.h"
@@ -144,7 +144,8 @@ static void answers_from_elsewhere_do_not_count(void **state)
 	rig_completion(rig, rig->scq, 1, HDL_WC_SUCCESS);
 }
 
-/* Table 45: what a NAK says becomes the status; what came before it succeeded, what comes behind is flushed. */
+/* Table 45: what a NAK says becomes the status; what came before it succeeded, what comes behind is
+ * flushed. */
 static void naks_become_statuses(void **state)
 {
 	static const struct {
@@ -227,7 +228,8 @@ static void no_timeout_no_repetition(void **state)
 	rig_no_completion(rig, rig->scq);
 }
 
-/* A sequence error names the first PSN that is missing: what lies before has arrived, the rest goes again at once. */
+/* A sequence error names the first PSN that is missing: what lies before has arrived, the rest goes
+ * again at once. */
 static void a_sequence_error_is_made_good_at_once(void **state)
 {
 	struct rig *rig = *state;
@@ -250,8 +252,8 @@ static void a_sequence_error_is_made_good_at_once(void **state)
 	rig_completion(rig, rig->scq, 2, HDL_WC_SUCCESS);
 }
 
-/* What waits to be sent again turns out to have come, all but the end of it: only that is sent, and nobody walks around the queue to
- * find it. */
+/* What waits to be sent again turns out to have come, all but the end of it: only that is sent, and
+ * nobody walks around the queue to find it. */
 static void what_came_is_not_sent_again(void **state)
 {
 	struct rig *rig = *state;

@@ -1,5 +1,6 @@
-/* Reads and atomics of a reliable connection, as their requester sees them, packet by packet (IBTA volume 1 sections 9.7.3 to 9.7.8): how
- * they are cut, what their answers bring, and what is asked for again when one is lost. */
+/* Reads and atomics of a reliable connection, as their requester sees them, packet by packet (IBTA
+ * volume 1 sections 9.7.3 to 9.7.8): how they are cut, what their answers bring, and what is asked
+ * for again when one is lost. */
 #include "ib_rig.h"
 
 #define FIRST RIG_SQ_PSN
@@ -43,7 +44,8 @@ static void reads_take_as_many_psns_as_answers(void **state)
 	rig_expect_none(rig);
 }
 
-/* C9-76: an answer that is lost is asked for again from its first byte on, and what was lost behind it too. */
+/* C9-76: an answer that is lost is asked for again from its first byte on, and what was lost behind
+ * it too. */
 static void a_lost_response_is_asked_for_again(void **state)
 {
 	struct rig *rig = *state;
@@ -71,8 +73,8 @@ static void a_lost_response_is_asked_for_again(void **state)
 	}
 }
 
-/* Answer the request @read of a read of @length, but for one packet in eight or so once the window has grown; *got counts
- * those that came in order. */
+/* Answer the request @read of a read of @length, but for one packet in eight or so once the window
+ * has grown; *got counts those that came in order. */
 static void answer_some(struct rig *rig, const struct ib_packet *read, uint32_t length,
                         uint32_t *answered, uint32_t *got)
 {
@@ -92,8 +94,9 @@ static void answer_some(struct rig *rig, const struct ib_packet *read, uint32_t 
 	}
 }
 
-/* Whatever becomes of the window: one that is repeated asks for the rest of one that was sent before, and ends where it ended.
- * Responders need not know of any other kind (Linux's rdma_rxe does not). */
+/* Whatever becomes of the window: one that is repeated asks for the rest of one that was sent
+ * before, and ends where it ended. Responders need not know of any other kind (Linux's rdma_rxe
+ * does not). */
 static void a_read_is_repeated_as_it_was_cut(void **state)
 {
 	struct rig *rig = *state;
@@ -210,7 +213,8 @@ static void a_fence_waits_for_reads(void **state)
 		assert_int_equal(packet->payload[i], rig_byte(9, i));
 }
 
-/* Responses that were not asked for, or bring more or less than was: no byte beside the target, and the request does not succeed. */
+/* Responses that were not asked for, or bring more or less than was: no byte beside the target, and
+ * the request does not succeed. */
 static void responses_that_lie(void **state)
 {
 	static const struct {

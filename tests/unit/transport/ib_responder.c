@@ -1,5 +1,5 @@
-/* The responder of a reliable connection, packet by packet (IBTA volume 1 section 9.7): what it executes, and what it answers. What it
- * refuses is in ib_responder_refusals.c. */
+/* The responder of a reliable connection, packet by packet (IBTA volume 1 section 9.7): what it
+ * executes, and what it answers. What it refuses is in ib_responder_refusals.c. */
 #include "ib_rig.h"
 
 #define FIRST RIG_RQ_PSN
@@ -101,7 +101,8 @@ static void zero_length_everything(void **state)
 	rig_expect_none(rig);
 }
 
-/* Section 9.7.5.1.2: without AckReq an answer may wait for the one that is asked for, which speaks for all before it. */
+/* Section 9.7.5.1.2: without AckReq an answer may wait for the one that is asked for, which speaks
+ * for all before it. */
 static void one_ack_for_many(void **state)
 {
 	struct rig *rig = *state;
@@ -262,7 +263,8 @@ static void a_duplicate_read_is_read_again(void **state)
 	rig_expect_answer(rig, FIRST + 5, IB_AETH_ACK, -1, 3);
 }
 
-/* One that is asked for again in smaller requests: each of them is answered, also where there is no room for it at once. */
+/* One that is asked for again in smaller requests: each of them is answered, also where there is no
+ * room for it at once. */
 static void parts_of_a_duplicate_read_are_answered_each(void **state)
 {
 	struct rig *rig = *state;
@@ -310,7 +312,8 @@ static void a_duplicate_atomic_is_executed_once(void **state)
 
 /* --- gaps --- */
 
-/* C9-112: a gap is told once, with the PSN that is missing; nothing behind it is executed before that has come. */
+/* C9-112: a gap is told once, with the PSN that is missing; nothing behind it is executed before
+ * that has come. */
 static void a_gap_is_told_once(void **state)
 {
 	struct rig *rig = *state;
@@ -417,7 +420,8 @@ static void credits_are_no_more_than_receives(void **state)
 	}
 }
 
-/* A carrier that takes nothing for a while holds the answers up. What cannot be executed meanwhile was never here. */
+/* A carrier that takes nothing for a while holds the answers up. What cannot be executed meanwhile
+ * was never here. */
 static void answers_wait_for_room(void **state)
 {
 	struct rig *rig = *state;

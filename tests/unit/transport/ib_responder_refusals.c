@@ -1,5 +1,5 @@
-/* What the responder of a reliable connection refuses, packet by packet (IBTA volume 1 section 9.7), and what becomes of the queue pair;
- * and what it does not even answer. */
+/* What the responder of a reliable connection refuses, packet by packet (IBTA volume 1
+ * section 9.7), and what becomes of the queue pair; and what it does not even answer. */
 #include "ib_rig.h"
 
 #define FIRST RIG_RQ_PSN
@@ -71,8 +71,8 @@ static void opcodes_out_of_order(void **state)
 	}
 }
 
-/* C9-90 and table 36: first and middle packets are full, the last one has something, none has more than the MTU; a write brings what
- * it announced. */
+/* C9-90 and table 36: first and middle packets are full, the last one has something, none has more
+ * than the MTU; a write brings what it announced. */
 static void payloads_of_the_wrong_length(void **state)
 {
 	static const struct {
@@ -201,8 +201,9 @@ static void requests_that_are_refused_as_such(void **state)
 	assert_true(rig_holds(rig, 4096 + 299, 0, 4096 + 299, 100));
 }
 
-/* IBTA section 9.9.6.3. Class J: a SEND whose key cannot be invalidated has arrived; there is no NAK. Class C: a write that brings
- * immediate data and is refused is told by the receive that it would have consumed, where one packet says so. */
+/* IBTA section 9.9.6.3. Class J: a SEND whose key cannot be invalidated has arrived; there is no
+ * NAK. Class C: a write that brings immediate data and is refused is told by the receive that it
+ * would have consumed, where one packet says so. */
 static void refusals_that_a_receive_tells(void **state)
 {
 	struct rig *rig = *state;
@@ -262,7 +263,8 @@ static void strangers_get_no_answer(void **state)
 	}
 	assert_int_equal(rig_state(rig), HDL_QPS_RTS);
 	rig_no_event(rig);
-	/* A limited member of the partition may talk to a full one; and old senders leave MigReq clear. */
+	/* A limited member of the partition may talk to a full one; and old senders leave MigReq
+	 * clear. */
 	struct ib_packet packet = rig_rdma(rig, IB_OP_WRITE_ONLY, FIRST, 0, 16, 16);
 	packet.bth.pkey = 0x7fff;
 	packet.bth.migreq = false;

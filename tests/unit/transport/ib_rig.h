@@ -1,5 +1,5 @@
-/* One adapter that believes to be on a wire, on virtual time. The test is everybody else there: it makes packets by hand, and looks
- * at those that come back one by one. */
+/* One adapter that believes to be on a wire, on virtual time. The test is everybody else there: it
+ * makes packets by hand, and looks at those that come back one by one. */
 #ifndef UNIT_TRANSPORT_IB_RIG_H
 #define UNIT_TRANSPORT_IB_RIG_H
 
@@ -97,7 +97,8 @@ void rig_take(struct rig *rig, const struct ib_packet *packet);
 void rig_take_from(struct rig *rig, const struct ib_packet *packet, const struct hdl_gid *from);
 /* A response to a request of the adapter's: syndrome @kind, @value. */
 void rig_answer(struct rig *rig, uint32_t psn, enum ib_aeth_kind kind, uint8_t value, uint32_t msn);
-/* A request with a RETH: @length bytes at @offset of the memory, @payload of them (of pattern RIG_RDMA_SEED) in this packet. */
+/* A request with a RETH: @length bytes at @offset of the memory, @payload of them (of pattern
+ * RIG_RDMA_SEED) in this packet. */
 struct ib_packet rig_rdma(struct rig *rig, uint8_t opcode, uint32_t psn, size_t offset,
                           uint32_t length, size_t payload);
 /* A whole write of 16 bytes. */
@@ -110,7 +111,8 @@ void rig_read_response(struct rig *rig, uint8_t opcode, uint32_t psn, uint32_t s
                        size_t bytes);
 
 /* --- packets out --- */
-/* The next packet that was sent and not looked at; NULL: none. Every one is well-formed, or the test fails. */
+/* The next packet that was sent and not looked at; NULL: none. Every one is well-formed, or the
+ * test fails. */
 const struct ib_packet *rig_look(struct rig *rig);
 /* It is there, and has this opcode and PSN. */
 const struct ib_packet *rig_expect(struct rig *rig, uint8_t opcode, uint32_t psn);

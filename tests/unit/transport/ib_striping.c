@@ -1,6 +1,6 @@
-/* A connection over two paths at a time, packet by packet: what comes early is kept and executed in order, what is lost is asked for
- * alone, a path that carries nothing is taken out and tried again. The two paths of these tests have the same ends, and differ in the
- * source port. */
+/* A connection over two paths at a time, packet by packet: what comes early is kept and executed in
+ * order, what is lost is asked for alone, a path that carries nothing is taken out and tried again.
+ * The two paths of these tests have the same ends, and differ in the source port. */
 #include "ib_rig.h"
 
 #include "adapter/adapter.h"
@@ -91,8 +91,9 @@ static void what_comes_early_is_kept(void **state)
 	assert_int_equal(rig_state(rig), HDL_QPS_RTS);
 }
 
-/* Two packets for one place that are not the same: one of them is not the peer's, and neither is executed. It is asked for when its
- * turn comes. What is further ahead than the peer may send is nobody's, and does not count. */
+/* Two packets for one place that are not the same: one of them is not the peer's, and neither is
+ * executed. It is asked for when its turn comes. What is further ahead than the peer may send is
+ * nobody's, and does not count. */
 static void what_contradicts_itself_is_not_believed(void **state)
 {
 	struct rig *rig = *state;
@@ -145,7 +146,8 @@ static void what_is_lost_is_asked_for_once(void **state)
 	rig_expect_answer(rig, FIRST + 3, IB_AETH_ACK, -1, 4);
 }
 
-/* One way carries nothing: when the other is far enough ahead, what is missing is not waited for. */
+/* One way carries nothing: when the other is far enough ahead, what is missing is not waited for.
+ */
 static void a_way_that_lags_is_not_waited_for(void **state)
 {
 	struct rig *rig = *state;
@@ -193,7 +195,8 @@ static void packets_take_both_ways_and_a_lost_one_the_other(void **state)
 	rig_expect_none(rig);
 }
 
-/* When nothing is answered all goes the other way; later a copy is sent where nothing went through, and an answer brings it back. */
+/* When nothing is answered all goes the other way; later a copy is sent where nothing went through,
+ * and an answer brings it back. */
 static void a_way_is_taken_out_and_tried_again(void **state)
 {
 	struct rig *rig = *state;
@@ -277,7 +280,8 @@ static void reads_take_both_ways(void **state)
 	rig_expect_none(rig);
 }
 
-/* What comes along its own way is: everything from there on is asked for again, and what came early counts for nothing. */
+/* What comes along its own way is: everything from there on is asked for again, and what came early
+ * counts for nothing. */
 static void a_response_is_lost_when_its_way_has_passed_it(void **state)
 {
 	struct rig *rig = *state;
@@ -328,7 +332,8 @@ static void answers_wait_for_a_read_before_them(void **state)
 	assert_int_equal(rig_state(rig), HDL_QPS_ERR);
 }
 
-/* Each is answered along the way that it came; one that is repeated along the other way, along that. */
+/* Each is answered along the way that it came; one that is repeated along the other way, along
+ * that. */
 static void a_read_is_answered_along_its_way(void **state)
 {
 	struct rig *rig = *state;

@@ -1,5 +1,5 @@
-/* What leaves together: an acknowledgement with the message that the application sends next, and the packets of one turn. On a UDP
- * socket either is one call instead of two. */
+/* What leaves together: an acknowledgement with the message that the application sends next, and
+ * the packets of one turn. On a UDP socket either is one call instead of two. */
 #include "ib_rig.h"
 
 #include "adapter/adapter.h"
@@ -79,7 +79,8 @@ static void the_answer_takes_the_acknowledgement_along(void **state)
 	}
 }
 
-/* The adapter's thread, while the application waits for its memory to change, leaves it a moment to answer. */
+/* The adapter's thread, while the application waits for its memory to change, leaves it a moment to
+ * answer. */
 static void a_patient_thread_leaves_it_to_the_application(void **state)
 {
 	struct rig *rig = *state;

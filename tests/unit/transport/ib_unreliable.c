@@ -1,5 +1,6 @@
-/* Unreliable connections and datagrams, packet by packet (IBTA volume 1 sections 9.8.2 and 9.8.3): nothing is ever answered, what is
- * damaged or incomplete is not delivered, and what is delivered is whole. */
+/* Unreliable connections and datagrams, packet by packet (IBTA volume 1 sections 9.8.2 and 9.8.3):
+ * nothing is ever answered, what is damaged or incomplete is not delivered, and what is delivered
+ * is whole. */
 #include "ib_rig.h"
 
 #define FIRST RIG_RQ_PSN
@@ -69,7 +70,8 @@ static void uc_what_is_incomplete_is_dropped(void **state)
 	expect_received(rig, 2, 2048, 20, 4);
 }
 
-/* A packet that comes twice, or late, is not a new one: a network that doubles and reorders must not deliver twice or out of order. */
+/* A packet that comes twice, or late, is not a new one: a network that doubles and reorders must
+ * not deliver twice or out of order. */
 static void uc_nothing_twice_or_late(void **state)
 {
 	struct rig *rig = *state;
@@ -92,7 +94,8 @@ static void uc_nothing_twice_or_late(void **state)
 	expect_received(rig, 2, 2048, 266, 8);
 }
 
-/* No receive, a key that opens nothing, a wrong length, an opcode that UC does not have: dropped, and nobody is told. */
+/* No receive, a key that opens nothing, a wrong length, an opcode that UC does not have: dropped,
+ * and nobody is told. */
 static void uc_refusals_are_silent(void **state)
 {
 	struct rig *rig = *state;
@@ -113,7 +116,8 @@ static void uc_refusals_are_silent(void **state)
 	rig_expect_none(rig);
 	rig_no_event(rig);
 	assert_true(rig_holds(rig, 0, 0, 0, RIG_BYTES));
-	/* A write of two packets, the second of which is lost, leaves its first and no word; the next one arrives. */
+	/* A write of two packets, the second of which is lost, leaves its first and no word; the
+	 * next one arrives. */
 	take(rig, IB_UC + IB_OP_WRITE_FIRST, FIRST + 5, 3, 256);
 	take(rig, IB_UC + IB_OP_WRITE_FIRST, FIRST + 7, 4, 256);
 	take(rig, IB_UC + IB_OP_WRITE_LAST, FIRST + 8, 5, 44);

@@ -1,4 +1,5 @@
-/* A link that goes down while its peer keeps the lane full: what was there before counts, what comes after that is not waited for. */
+/* A link that goes down while its peer keeps the lane full: what was there before counts, what
+ * comes after that is not waited for. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,5 @@
-/* Multicast groups as the engine keeps them: which addresses are groups, who is in one, and how many fit. */
+/* Multicast groups as the engine keeps them: which addresses are groups, who is in one, and how
+ * many fit. */
 #include "transport/multicast.h"
 
 #include <setjmp.h>
@@ -47,7 +48,8 @@ static void which_addresses_are_groups(void **state)
 		assert_int_equal(multicast_is(&rows[i].gid), rows[i].is);
 }
 
-/* A place that is given to another group is known as another: requests for the former one must not reach the new. */
+/* A place that is given to another group is known as another: requests for the former one must not
+ * reach the new. */
 static void places_are_used_again(void **state)
 {
 	struct engine *engine = *state;

@@ -1,5 +1,5 @@
-/* Messages of communication management: those that a Linux kernel (6.1, rdma_rxe) sent, and those that it does not send written out
- * by hand from the tables of IBTA volume 1, 12.6. */
+/* Messages of communication management: those that a Linux kernel (6.1, rdma_rxe) sent, and those
+ * that it does not send written out by hand from the tables of IBTA volume 1, 12.6. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,7 +13,8 @@
 
 #define HEADER(attribute, transaction) "0107020300000000" transaction attribute "000000000000"
 
-/* The datagram that begins with @hex and is zero from there on, which must come out of the encoder again as it is. */
+/* The datagram that begins with @hex and is zero from there on, which must come out of the encoder
+ * again as it is. */
 static void from_hex(struct ib_cm_message *message, const char *hex)
 {
 	uint8_t mad[MAD_BYTES] = {0}, again[MAD_BYTES];

@@ -30,7 +30,8 @@ static inline size_t octets(const char *hex, uint8_t *out)
 	return digits / 2;
 }
 
-/* A copy that ends where it must not be read beyond, so that the address sanitizer sees one octet too many. */
+/* A copy that ends where it must not be read beyond, so that the address sanitizer sees one octet
+ * too many. */
 static inline uint8_t *exact_copy(const uint8_t *data, size_t bytes)
 {
 	uint8_t *copy = malloc(bytes > 0 ? bytes : 1);

@@ -5,7 +5,8 @@
 #define REQ "4d504120494420526571204672616d65"
 #define REP "4d504120494420526570204672616d65"
 
-/* Frames that Linux 6.1 siw sent or accepted, and the one of iw_cxgb4 that is described in an issue of softiwarp. */
+/* Frames that Linux 6.1 siw sent or accepted, and the one of iw_cxgb4 that is described in an issue
+ * of softiwarp. */
 static const struct {
 	const char *what;
 	const char *hex;

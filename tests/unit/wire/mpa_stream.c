@@ -5,7 +5,8 @@
 #include "iwarp_octets.h"
 #include "wire/be.h"
 
-/* One marked FPDU at the start of a stream, with two markers and a pad: 4 + 2 + 601 + 1 + 4 + 4 octets. */
+/* One marked FPDU at the start of a stream, with two markers and a pad: 4 + 2 + 601 + 1 + 4 + 4
+ * octets. */
 #define SAMPLE_ULPDU_BYTES 601
 #define SAMPLE_BYTES       616
 

@@ -5,7 +5,8 @@
 #include "wire/be.h"
 #include "wire/rdmap_terminate.h"
 
-/* RFC 5040 figure 4 and RFC 7306 figure 2, written down once more: opcode, T, queue, header, payload. */
+/* RFC 5040 figure 4 and RFC 7306 figure 2, written down once more: opcode, T, queue, header,
+ * payload. */
 static const struct {
 	int opcode;
 	bool tagged;
@@ -19,7 +20,8 @@ static const struct {
         {0x9, false, 0, 8, false}, {0xa, false, 1, 52, false}, {0xb, false, 3, 12, false},
 };
 
-/* Each message as the figures of the RFCs lay it out; the first five are what Linux 6.1 siw sent or took. */
+/* Each message as the figures of the RFCs lay it out; the first five are what Linux 6.1 siw sent or
+ * took. */
 static const struct {
 	const char *what;
 	const char *hex;

@@ -1,4 +1,5 @@
-/* Terminate and the errors of all layers: RFC 5040 section 4.8, the IANA registry of RFC 6580, RFC 6581. */
+/* Terminate and the errors of all layers: RFC 5040 section 4.8, the IANA registry of RFC 6580, RFC
+ * 6581. */
 #include "wire/rdmap_terminate.h"
 #include "iwarp_octets.h"
 
@@ -151,7 +152,8 @@ static const struct {
         {"R without D",
          "1100 a000 0014 00",
          {.layer = 1, .etype = 1, .has_length = true, .segment_bytes = 20}},
-        /* What Linux 6.1 siw sent when given a bad CRC, a bad queue, a bad STag to write and one to read. */
+        /* What Linux 6.1 siw sent when given a bad CRC, a bad queue, a bad STag to write and one to
+           read. */
         {"siw: CRC error", "0202 0000", {.layer = 2, .code = 2}},
         {"siw: invalid queue",
          "2101 0300 0010 4143 00000000 00000007 00000001 00000000",

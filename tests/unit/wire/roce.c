@@ -1,4 +1,5 @@
-/* RoCEv2 datagrams that are not: every verdict that IP and UDP can earn, and what a socket's view cannot be. */
+/* RoCEv2 datagrams that are not: every verdict that IP and UDP can earn, and what a socket's view
+ * cannot be. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -118,7 +119,8 @@ static void a17_bytes_behind_the_datagram_do_not_count(void **state)
 	assert_int_equal(packet.payload_bytes, sizeof(payload));
 }
 
-/* RFC 4291: ::ffff:a.b.c.d stands for an IPv4 address and is no IPv6 one; a path has two ends of one kind. */
+/* RFC 4291: ::ffff:a.b.c.d stands for an IPv4 address and is no IPv6 one; a path has two ends of
+ * one kind. */
 static void a17_gids_of_two_kinds_do_not_mix(void **state)
 {
 	(void)state;
