@@ -18,7 +18,7 @@
 #define SLOTS         1024u
 #define TURNS         40
 #define BATCHES       250 /* a turn */
-#define TRIPS         20 /* a batch: long beside the clock's own cost, short beside an interruption */
+#define TRIPS         20  /* per batch: long beside the clock's cost, short beside an interrupt */
 #define STREAM_CHUNK  20000
 #define STREAM_CHUNKS 100
 

@@ -34,9 +34,9 @@ struct hdl_open_attr {
 	uint32_t max_qp;    /* 0: 16384 */
 	bool on_node; /* other processes of this user can reach it: the node agent makes it known */
 	const char *node; /* which node, when on_node; NULL: $HEDDLE_NODE, or the machine's own */
-	bool no_thread; /* no thread of its own: nothing moves unless hdl_cq_poll() or hdl_progress() is called */
+	bool no_thread;   /* nothing moves unless hdl_cq_poll() or hdl_progress() is called */
 	const char *
-	        capture; /* a pcapng file to which its packets are recorded; NULL: $HEDDLE_CAPTURE, or none; "": none */
+	        capture; /* pcapng file for its packets; NULL: $HEDDLE_CAPTURE, or none; "": none */
 };
 
 /* hdl_open - open an adapter
@@ -203,7 +203,7 @@ struct hdl_process {
 	size_t counter_count;
 	struct hdl_counter *counters;
 	struct hdl_gid
-	        taken; /* the address of the node that another user holds, so that it has another; all zero: none */
+	        taken;     /* the node's usual address, if another user holds it; else all zero */
 	uint32_t taken_by; /* who */
 };
 
@@ -424,7 +424,7 @@ HDL_API int hdl_segment_update(struct hdl_adapter *adapter, const void *addr, si
 enum hdl_mw_type {
 	HDL_MW_TYPE_1 =
 	        1,    /* usable by every queue pair of the domain; every bind changes the key */
-	HDL_MW_TYPE_2 /* usable through the queue pair that bound it; the binder picks the instance */
+	HDL_MW_TYPE_2 /* for the queue pair that bound it; the binder picks the instance */
 };
 
 /* hdl_mw_alloc - make a window (AllocateRKey)

@@ -24,7 +24,7 @@
 #define HDL_MAX_MR_LENGTH      (1ull << 47)
 #define HDL_MAX_REGISTER_PAGES 4096u
 #define HDL_MAX_EVENTS         1024u /* asynchronous events kept until they are read */
-#define HDL_UD_MTU             4096u /* bytes of a datagram; on a wire that takes less, hdl_limits.mtu */
+#define HDL_UD_MTU             4096u /* bytes per datagram; on a network hdl_limits.mtu */
 #define HDL_RAW_MTU            4096u /* bytes of a raw datagram, its IPv6 header included */
 #define HDL_MAX_RAW            256u  /* registrations of an adapter for raw datagrams */
 #define HDL_GRH_BYTES          40u

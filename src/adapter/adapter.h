@@ -52,7 +52,7 @@
 
 #define ADAPTER_MAX_ALIASES 256u
 #define ADAPTER_DEFAULT_MR  65536u
-#define ADAPTER_NODE_QP     16383u /* as many as numbers leave a process on a node, and the default */
+#define ADAPTER_NODE_QP     16383u /* the numbers that one process has; the default */
 #define ADAPTER_ARENA_WORDS \
 	(1ull << 27) /* 1 GiB of address space for translation tables, used as needed */
 #define ADAPTER_ARENA_LEAST (1ull << 20)

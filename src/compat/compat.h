@@ -38,7 +38,7 @@
 
 #define COMPAT_DEVICES    2u
 #define COMPAT_PORT       1u
-#define COMPAT_GIDS       16u /* entries of the GID table; those past the node's addresses are zero */
+#define COMPAT_GIDS       16u /* entries of the GID table; the unused ones are zero */
 #define COMPAT_PKEY       0xffffu
 #define COMPAT_PORT_SPEED 1000u /* in 100 Mb/s */
 

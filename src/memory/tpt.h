@@ -12,8 +12,8 @@
  *   entry --INLINE-->  one contiguous run of the owner's memory; no table at all
  *         --DIRECT-->  [page page page ...]                                        up to 512 pages
  *         --FIRST--->  [table table ...]  --> [page page ...]                      up to 512 x 512
- *         --SECOND-->  [list list ...] --> [table table ...] --> [page page ...]   up to 512 x 512 x 512
- *         --NULL---->  every address: one page of zeroes to read, one to write what nobody wants, over and over
+ *         --SECOND-->  [list list ...] --> [table table ...] --> [page page ...]   512 x 512 x 512
+ *         --NULL---->  every address: a page of zeroes to read, and one to write to
  *
  * A window has its own entry and uses the table of its region from an offset on, so a check reads
  * one entry.

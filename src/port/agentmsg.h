@@ -3,36 +3,34 @@
  * two builds that differ refuse each other in words. Descriptors travel with the messages that
  * name them.
  *
- *   process                                   agent
- *   HELLO  {node, sizes, wire} + tables, bell  -->
- *                                        <--  WELCOME {slot, lid, guid, gids, wire} + sockets  or  REFUSED {why}
+ *   process                              agent
+ *   HELLO {node, sizes, wire}            -->  + tables, bell
+ *     WELCOME {slot, lid, guid, gids, wire}  <--  + sockets; or REFUSED {why}
  *   INTRODUCE {gid, slot, token}         -->
- *                                        <--  PEER {token, side, link id, sizes} + tables, lanes, bell, and     to both
- *                                             a pidfd, if there is one
- *   PART {link id}                       -->  we could not take it up: the other side hears GONE
- *                                        <--  NO_PEER {token}, KNOWN {token, link id}                          to the asker
- *                                        <--  GONE {link id}                                 when a peer's socket closes
+ *     PEER {token, side, link id, sizes}   <--  to both; + tables, lanes, bell, and a pidfd if any
+ *     NO_PEER {token}, KNOWN {token, link id}  <--  to the process that asked
+ *   PART {link id}                       -->  it cannot be used: the other side hears GONE
+ *     GONE {link id}                       <--  the socket of a peer was closed
  *   FIND {gid, token}                    -->
- *                                        <--  KNOWN {token, guid, lid}, NO_PEER {token}
+ *     KNOWN {token, guid, lid}, NO_PEER {token}  <--
  *   CM_BIND {token, space, gid, port}    -->
- *                                        <--  CM_BOUND {token, port, error}
+ *     CM_BOUND {token, port, error}        <--
  *   CM_LISTEN {space, gid, port}         -->  from now on messages to it are heard
  *   CM_UNBIND {space, gid, port}         -->
  *   CM_SEND {to whom, data}              -->
- *                                        <--  CM_SEND {from whom, data}                                        to the addressee
- *                                        <--  CM_RETURN {error, data}                  to the sender when there is none
- *                                        <--  CM_GONE {guid, slot}            to all who ever sent or bound, when one ends
- *   CM_MAD {gid, own, data, token}       -->  a management datagram, to be sent on the node's wire
- *                                        <--  CM_SAID {token}    it was sent, and the agent repeats it until it is answered;
- *                                             CM_DONE {token}    it was answered, or nothing more
- *                                                                is to be done about it
- *                                        <--  CM_MAD {gid, own, data}     one that came there, to the process that it is for
- *   GROUP_JOIN {token, gid}              -->  we have members in the group        GROUP_LEAVE {gid}: no more
- *   GROUP_SEND {token, gid}              -->  we send to it                       GROUP_FORGET {gid}: no more
- *                                        <--  GROUP_MEMBER {gid, guid, slot, joined}      to all who send, one a process
- *                                        <--  GROUP_DONE {token, error}                             to the asker, at last
- *   OBSERVE                              -->  (instead of HELLO)
- *                                        <--  PROCESS {...} + tables, one a process; then END */
+ *     CM_SEND {from whom, data}            <--  to the addressee
+ *     CM_RETURN {error, data}              <--  to the sender, when there is none
+ *     CM_GONE {guid, slot}                 <--  one ended: to all that ever sent or bound
+ *   CM_MAD {gid, own, data, token}       -->  a management datagram for the node's network
+ *     CM_SAID {token}                      <--  it was sent; the agent repeats it until answered
+ *     CM_DONE {token}                      <--  it was answered, or given up
+ *     CM_MAD {gid, own, data}              <--  one that came, to the process that it is for
+ *   GROUP_JOIN {token, gid}              -->  we have members in the group; GROUP_LEAVE {gid}
+ *   GROUP_SEND {token, gid}              -->  we send to it; GROUP_FORGET {gid}
+ *     GROUP_MEMBER {gid, guid, slot, joined}  <--  to all that send, one per process
+ *     GROUP_DONE {token, error}            <--  to the process that asked, at last
+ *   OBSERVE                              -->  instead of HELLO
+ *     PROCESS {...}                        <--  + tables, one per process; then END */
 #ifndef PORT_AGENTMSG_H
 #define PORT_AGENTMSG_H
 

@@ -5,9 +5,11 @@
  * 	section header   one, by whoever made the file
  * 	interface        one a writer: its number is how many there were before
  * 	packets          blocks that name their writer's interface
- * 	statistics       of the writer: how many packets there are, and how many had to be left out. In a file they have their place behind
- * the interface and are written anew there, so that they need no room when there is none; in a
- * pipe they come at the end, and whenever packets had to be left out
+ * 	statistics       of the writer: packets, and how many had to be left out
+ *
+ * In a file the statistics have a place behind the interface and are written anew there, so that
+ * they need no room when there is none; in a pipe they come at the end, and whenever packets had to
+ * be left out.
  *
  * Several processes may write to one file at the same time: it is opened for appending, and what a
  * process has gathered goes there in whole blocks by one write(), so blocks never mix; where the

@@ -3,7 +3,7 @@
  * from whichever thread drives it, one at a time, and supplies what reaches outside as functions.
  * The same object code runs in the simulator.
  *
- *   posters --pending--> engine_run(): links in -> responder; active queue pairs -> requester; answers out
+ *   posters --pending--> engine_run(): links in -> responder; active -> requester; answers out
  *   time ------------->  engine_tick(): timers
  *
  * Semantics live in one place each (DESIGN rule 6): sg.h moves bytes between checked lists, op.h

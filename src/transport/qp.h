@@ -20,11 +20,11 @@
  * change, so a reader who sees the same first word before and after the second has a consistent
  * pair; and how far it has come.
  *   word 0:   version (16) | dest qpn (24) | type (8) | state (8) | access (8)
- *   word 1:   windows_only (1 bit, 63) | id of the connection's link (31) | protection domain (32); of an XRC target the XRC
- *             domain: the protection domain is that of the shared receive queue that a request
- *             names
- *   executed: 0, or 1 << 32 | MSN of the last message executed. The answer that says so may come later: who cannot wait
- *             for it, or whose peer has died since, looks here. */
+ *   word 1:   windows_only (1 bit, 63) | id of the connection's link (31) | protection domain (32);
+ *             of an XRC target the XRC domain: the protection domain is that of the shared
+ *             receive queue that a request names
+ *   executed: 0, or 1 << 32 | MSN of the last message executed. The answer that says so may come
+ *             later: a requester that cannot wait for it, or whose peer has died, looks here. */
 struct qp_public {
 	_Alignas(64) _Atomic uint64_t words[3];
 	_Atomic uint64_t executed;

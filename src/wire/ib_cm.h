@@ -2,8 +2,8 @@
  * datagram, and what IP services write into their requests (annex A11).
  *
  * 	REQ --> <-- REP, RTU -->      a connection is made          DREQ --> <-- DREP   and ended
- * 	        <-- MRA               it takes longer               LAP  --> <-- APR    gets another path
- * 	        <-- REJ               no                            SIDR_REQ --> <-- SIDR_REP   who serves datagrams here?
+ * 	        <-- MRA               it takes longer      LAP  --> <-- APR    gets another path
+ * 	        <-- REJ               no                   SIDR_REQ --> <-- SIDR_REP   who serves?
  *
  * Where each field lies is a table in ib_cm.c. Private data always fills its room; how much of it
  * means something is between the applications. Reserved bits are sent as zero and not looked at. */

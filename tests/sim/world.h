@@ -42,7 +42,7 @@
 #define WORLD_PAGE         4096u
 #define WORLD_LOAD_NS      2000000u /* the workload starts nothing new after this */
 #define WORLD_SETTLE_NS    1000000000u
-#define WORLD_LARGE        1200000u /* bytes of the largest message: more than a copy moves at a time */
+#define WORLD_LARGE        1200000u /* bytes of the largest message: more than one copy moves */
 #define WORLD_UD_MAX       512u     /* bytes of a datagram that is meant to arrive */
 #define WORLD_QKEY         0x1234u
 #define WORLD_PACKETS      512u       /* that the network holds at a time */

@@ -25,7 +25,7 @@
 
 #include "base/span.h"
 
-#define SEGMENT_MAX       64u /* a process; further shared mappings are reached through the kernel */
+#define SEGMENT_MAX       64u          /* per process; the rest is reached through the kernel */
 #define SEGMENT_MAX_BYTES (1ull << 40) /* of one */
 #define SEGMENT_WORDS     7u
 

@@ -5,7 +5,7 @@
  * 	active                                     passive
  * 	IDLE                                       IDLE
  * 	   | ibcm_ask()                               | ibcm_asked()
- * 	REQ_SENT  -- REQ, repeated -->             REQ_RECEIVED   (repeated requests are answered with MRA)
+ * 	REQ_SENT  -- REQ, repeated -->             REQ_RECEIVED   (again: answered with MRA)
  * 	   | REP                                      | ibcm_reply()
  * 	REP_RECEIVED  <-- REP, repeated --         REP_SENT
  * 	   | ibcm_confirm()                           | RTU

@@ -38,8 +38,8 @@
 	      requests */
 #define IB_ACK_EVERY \
 	32u /* packets at most of a long message between two that ask for an acknowledgement, */
-#define IB_FROM_BYTES         512u /* of payload: worth to be taken into the ICRC while it is copied */
-#define IB_ACK_PARTS          4u /* and so many in a window */
+#define IB_FROM_BYTES         512u /* of payload: worth copying and checksumming in one pass */
+#define IB_ACK_PARTS          4u   /* and so many in a window */
 #define IB_DEFAULT_PKEY       0xffffu
 #define IB_WINDOW_MAX         1024u /* packets in flight, */
 #define IB_WINDOW_FIRST_BYTES 4096u /* to begin with */
@@ -51,11 +51,11 @@
 #define IB_CNP_LATE           64u        /* packets that a CNP may be behind what is acknowledged */
 #define IB_CNP_BARE_NS        100000000u /* a CNP that proves nothing counts this often at most, */
 #define IB_CNP_BARE_TRIPS     64u        /* and not more often than once in so many round trips */
-#define IB_MARK_AHEAD         64u /* a mark counts of packets that are this near to the expected one */
-#define IB_KEYS_KNOWN         8u /* keys that an unreliable connection remembers to have been right */
-#define IB_WRONG_KEYS         64u                  /* that it judges at once, */
-#define IB_WRONG_KEY_NS       1000000u             /* and one more in this time */
-#define IB_RESYNC_AHEAD       (2u * IB_WINDOW_MAX) /* PSNs that a RESYNC may skip: what was in flight */
+#define IB_MARK_AHEAD         64u      /* a mark counts on packets this near to the expected one */
+#define IB_KEYS_KNOWN         8u       /* right keys that an unreliable connection remembers */
+#define IB_WRONG_KEYS         64u      /* that it judges at once, */
+#define IB_WRONG_KEY_NS       1000000u /* and one more in this time */
+#define IB_RESYNC_AHEAD       (2u * IB_WINDOW_MAX) /* PSNs that a RESYNC may skip */
 #define IB_PATIENCE_MIN_NS    1000000u             /* an answer is not missed sooner, */
 #define IB_PATIENCE_FIRST_NS  4000000u /* and not before it is known how long one takes */
 #define IB_BURST_MIN          64u      /* responses to one read between two pauses, at least, */

@@ -4,8 +4,8 @@
  * more or because it was told to. It sets MigReq from then on, and the other end follows when it
  * sees that on the alternate path.
  *
- *   MIGRATED --rearm (modify)--> REARM --the peer's MigReq is clear--> ARMED --no answer, modify, the peer's MigReq--> MIGRATED
- */
+ *   MIGRATED --rearm (modify)--> REARM --the peer's MigReq is clear--> ARMED
+ *   ARMED --silence, modify, or the peer's MigReq--> MIGRATED */
 #include <string.h>
 
 #include "transport/ib/ib.h"

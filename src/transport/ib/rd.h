@@ -7,9 +7,9 @@
  * the work request of the datagram queue pair whose turn it is. So one message is in flight a
  * context.
  *
- *   queue pair --+                                                             +--> queue pair
- *   queue pair --+--> rd.first .. (in turn) --> lent element --> ib/tx.c       |    by destination, Q_Key, domain
- *   queue pair --+                              PSNs, retries  ... wire ...  ib/request.c --> kept receive
+ *   queue pair --+                                                        +--> queue pair
+ *   queue pair --+--> rd.first .. (in turn) --> lent element --> ib/tx.c  |    by QPN, Q_Key
+ *   queue pair --+                 PSNs, retries  ... wire ...  ib/request.c --> receive
  *
  * A queue pair's own requests are executed in order, one at a time, whichever contexts they go
  * through. What fails is the message: its completion says why, the queue pair's next one has its

@@ -2,7 +2,7 @@
  * both ends; first the one that called is active and the other one passive, then the other way
  * round, then both at once.
  *
- *   patterns [-t rc|uc|ud] [-d DEVICE] [-g GID-INDEX] [-p PORT] [-b BIGGEST] [-u TIMEOUT] [-l] [-m] [HOST]
+ *   patterns [-t rc|uc|ud] [-d DEVICE] [-g INDEX] [-p PORT] [-b BYTES] [-u NS] [-l] [-m] [HOST]
  *
  * -l: packets get lost, and of an error nothing may be known but that the other side does not
  * answer any more. -m: this side has an alternate path, and changes over to it.
