@@ -76,7 +76,7 @@ static struct roce_path connected_path(const struct engine *engine, const struct
 	if (ah->is_global) {
 		from = &engine->gids[ah->sgid_index];
 		to = &ah->dgid;
-	} else if (qp->link < LINK_WIRE) {
+	} else if (qp->link != LINK_NONE) {
 		to = &engine->links[qp->link].gid;
 	}
 	struct roce_path path = path_between(from, to, qp->qpn ^ qp->attr.dest_qpn);

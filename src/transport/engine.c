@@ -6,12 +6,10 @@
 
 #include "queue/qp_state.h"
 #include "transport/capture.h"
-#include "transport/ib/ib.h"
-#include "transport/ib/raw.h"
-#include "transport/ib/rd.h"
 #include "transport/local/local.h"
 #include "transport/multicast.h"
 #include "transport/op.h"
+#include "transport/transport.h"
 
 struct qp *engine_find_qp(const struct engine *engine, uint32_t qpn)
 {
@@ -54,14 +52,13 @@ void engine_drop_timer(struct engine *engine, struct qp *qp)
 
 void engine_hold(struct engine *engine, struct qp *qp, uint64_t ns)
 {
-	struct ib *ib = qp->ib;
-	ib->held_ns = ns;
+	qp->held_ns = ns;
 	if (engine->held == NULL || ns < engine->held_ns)
 		engine->held_ns = ns;
-	if (ib->held)
+	if (qp->held)
 		return;
-	ib->held = true;
-	ib->held_next = engine->held;
+	qp->held = true;
+	qp->held_next = engine->held;
 	engine->held = qp;
 }
 
@@ -74,14 +71,14 @@ static unsigned release(struct engine *engine, uint64_t now_ns)
 	engine->held_ns = UINT64_MAX;
 	for (struct qp **at = &engine->held; *at != NULL;) {
 		struct qp *qp = *at;
-		if (qp->ib->held_ns > now_ns) {
-			if (qp->ib->held_ns < engine->held_ns)
-				engine->held_ns = qp->ib->held_ns;
-			at = &qp->ib->held_next;
+		if (qp->held_ns > now_ns) {
+			if (qp->held_ns < engine->held_ns)
+				engine->held_ns = qp->held_ns;
+			at = &qp->held_next;
 			continue;
 		}
-		*at = qp->ib->held_next;
-		qp->ib->held = false;
+		*at = qp->held_next;
+		qp->held = false;
 		engine_owe(engine, qp);
 		count++;
 	}
@@ -90,13 +87,13 @@ static unsigned release(struct engine *engine, uint64_t now_ns)
 
 static void drop_held(struct engine *engine, struct qp *qp)
 {
-	for (struct qp **at = &engine->held; *at != NULL; at = &(*at)->ib->held_next) {
+	for (struct qp **at = &engine->held; *at != NULL; at = &(*at)->held_next) {
 		if (*at == qp) {
-			*at = qp->ib->held_next;
+			*at = qp->held_next;
 			break;
 		}
 	}
-	qp->ib->held = false;
+	qp->held = false;
 }
 
 void engine_forget(struct engine *engine, struct qp *qp)
@@ -143,15 +140,9 @@ static void engine_flush(const struct engine *engine)
 static bool run_qp(struct engine *engine, struct qp *qp)
 {
 	capture_turn(engine, qp);
-	bool did;
-	if (qp->ib == NULL)
-		did = qp->type < HDL_QP_RD    ? local_run(engine, qp)
-		      : qp->type == HDL_QP_RD ? rd_run(engine, qp)
-		                              : raw_run(engine, qp);
-	else if (qp->type == QP_TYPE_EEC)
-		return rd_run_context(engine, qp);
-	else
-		did = ib_run(engine, qp);
+	bool did = qp->transport->run(engine, qp);
+	if (qp->transport->borrows_requests)
+		return did;
 	enum hdl_qp_state state = qp_state(qp);
 	if (state == HDL_QPS_ERR || state == HDL_QPS_SQE) {
 		if (!did)
@@ -170,15 +161,11 @@ static void engine_settle(struct engine *engine)
 	for (; qp != NULL; qp = next) {
 		next = qp->owing_next;
 		qp->is_owing = false;
-		if (qp->ib == NULL && !local_owes(qp))
+		const struct transport *transport = qp->transport;
+		if (transport->owes != NULL && !transport->owes(qp))
 			continue; /* a message took it along */
-		bool may_wait = qp->ib != NULL ? (engine->by_application || engine->patient) &&
-		                                         ib_may_wait(qp)
-		                               : engine->by_application && local_may_wait(qp);
-		if (!may_wait &&
-		    (qp->ib != NULL ? ib_answer(engine, qp) : local_answer(engine, qp)))
-			continue;
-		if (may_wait || qp->ib == NULL || !qp->ib->pausing)
+		if ((transport->may_wait != NULL && transport->may_wait(engine, qp)) ||
+		    transport->answer(engine, qp) == UNSETTLED)
 			engine_owe(engine, qp);
 	}
 }
@@ -203,10 +190,8 @@ void engine_post(struct engine *engine, struct qp *qp)
 {
 	engine->by_application = true;
 	run_qp(engine, qp);
-	if (qp->ib != NULL)
-		ib_take_along(engine, qp);
-	else if (qp->close_due)
-		local_answer(engine, qp);
+	if (qp->transport->posted != NULL)
+		qp->transport->posted(engine, qp);
 	engine->by_application = false;
 	engine_ring_bells(engine);
 	engine_flush(engine);
@@ -250,10 +235,7 @@ unsigned engine_tick(struct engine *engine, uint64_t now_ns)
 	for (struct timer_node *at = timer_advance(&engine->wheel, now_ns); at != NULL; at = next) {
 		next = at->next;
 		struct qp *qp = (struct qp *)(void *)((char *)at - offsetof(struct qp, timer));
-		if (qp->ib == NULL)
-			local_timeout(engine, qp);
-		else
-			ib_timeout(engine, qp);
+		qp->transport->timeout(engine, qp);
 		count++;
 	}
 	if (engine->held != NULL)
@@ -287,16 +269,6 @@ bool engine_idle(const struct engine *engine)
 	return true;
 }
 
-/* Did the peer of @qp end its queue pair before it went? Then ours stays as it is, as it would on a
- * wire: nothing is owed, and what is sent from now on is not answered. */
-static bool left_in_order(const struct link *link, const struct qp *qp)
-{
-	struct qp_facts facts;
-	return wq_held(&qp->sq) == 0 &&
-	       qp_read_facts(&link->peer_qps[qp->attr.dest_qpn & link->peer_qp_mask], &facts) &&
-	       (facts.type == 0 || facts.state == HDL_QPS_RESET);
-}
-
 void engine_link_down(struct engine *engine, uint32_t index)
 {
 	struct link *link = &engine->links[index];
@@ -319,11 +291,9 @@ void engine_link_down(struct engine *engine, uint32_t index)
 		struct qp *qp = engine->qps[i];
 		if (qp == NULL || qp->link != index)
 			continue;
-		if (!left_in_order(link, qp))
-			local_peer_gone(engine, qp);
+		if (qp->transport->peer_gone != NULL)
+			qp->transport->peer_gone(engine, qp);
 		qp->link = LINK_NONE;
-		qp->answer_due = qp->close_due = false;
-		qp->results_due = 0;
 	}
 }
 
@@ -341,7 +311,7 @@ static void transport_engine_publish(const struct engine *engine, struct qp *qp)
 	                         .access = (uint8_t)access,
 	                         .windows_only = qp->windows_only,
 	                         .dest_qpn = qp->attr.dest_qpn,
-	                         .link = qp->link >= LINK_WIRE ? 0 : engine->links[qp->link].id,
+	                         .link = qp->link == LINK_NONE ? 0 : engine->links[qp->link].id,
 	                         .pd = qp->type == HDL_QP_XRC_TGT ? qp->xrcd : qp->pd,
 	                         .rq_psn = qp->attr.rq_psn};
 	qp_publish(qp->pub, &facts);
@@ -350,14 +320,11 @@ static void transport_engine_publish(const struct engine *engine, struct qp *qp)
 void qp_restart(struct qp *qp)
 {
 	qp->next = wq_head(&qp->sq);
-	qp->next_read = 0;
-	qp->unanswered = qp->reads_open = qp->value_reads = 0;
+	qp->unanswered = qp->reads_open = 0;
 	qp->waiting = qp->draining = qp->answered = false;
-	qp->nak_sent = qp->established = qp->answer_due = qp->close_due = false;
-	qp->results_due = 0;
-	qp->part_offset = 0;
+	qp->nak_sent = qp->established = qp->close_due = false;
 	qp->keeps = false;
-	qp->target.access = 0;
+	qp->local = (struct qp_local){0};
 	if (qp->capture != NULL)
 		capture_restart(qp->capture);
 }
@@ -365,18 +332,17 @@ void qp_restart(struct qp *qp)
 void qp_enter(struct engine *engine, struct qp *qp, enum hdl_qp_state state)
 {
 	enum hdl_qp_state old = qp_state(qp);
-	if ((state == HDL_QPS_RESET || state == HDL_QPS_ERR) && qp->ib != NULL)
-		ib_touch(engine, qp);
-	if (state == HDL_QPS_RESET && qp->ib != NULL) {
-		ib_answer(engine, qp);
+	const struct transport *transport = qp->transport;
+	if ((state == HDL_QPS_RESET || state == HDL_QPS_ERR) && transport->leaving != NULL)
+		transport->leaving(engine, qp, state);
+	if (state == HDL_QPS_RESET) {
 		drop_held(engine, qp);
 		engine_flush(engine); /* nobody may drive us again */
-	} else if (state == HDL_QPS_RESET && (qp->answer_due || qp->close_due))
-		local_answer(engine, qp); /* it has been received, whatever becomes of us */
+	}
 	atomic_store_explicit(&qp->state, (uint8_t)state, memory_order_release);
 	transport_engine_publish(engine, qp);
-	if (qp->type == HDL_QP_RD && (state == HDL_QPS_RESET || state >= HDL_QPS_SQE))
-		rd_leave(engine, qp);
+	if ((state == HDL_QPS_RESET || state >= HDL_QPS_SQE) && transport->left != NULL)
+		transport->left(engine, qp, state);
 	switch (state) {
 	case HDL_QPS_RESET:
 		/* Peers see the new state; those that were copying for us have gone when this
@@ -391,17 +357,16 @@ void qp_enter(struct engine *engine, struct qp *qp, enum hdl_qp_state state)
 		qp_restart(qp);
 		break;
 	case HDL_QPS_RTR:
-		qp->expected_msn = qp->attr.rq_psn;
-		if (qp->ib != NULL)
-			ib_begin_responder(qp);
+		if (transport->begin_responder != NULL)
+			transport->begin_responder(qp);
 		break;
 	case HDL_QPS_RTS:
 		if (old == HDL_QPS_RTS)
 			break; /* attributes alone */
 		if (old == HDL_QPS_RTR) {
 			qp->next_msn = qp->attr.sq_psn;
-			if (qp->ib != NULL)
-				ib_begin_requester(qp);
+			if (transport->begin_requester != NULL)
+				transport->begin_requester(qp);
 		}
 		qp->draining = false;
 		qp->retries_left = qp->attr.retry_cnt;

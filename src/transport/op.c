@@ -104,7 +104,7 @@ void op_flush_send(struct engine *engine, struct qp *qp)
 		op_complete_send(engine, qp, wqe);
 	}
 	qp->next = wq_head(&qp->sq);
-	qp->unanswered = qp->reads_open = qp->value_reads = 0;
+	qp->unanswered = qp->reads_open = 0;
 }
 
 static void complete_recv(struct engine *engine, struct qp *qp, uint64_t wr_id,

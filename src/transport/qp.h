@@ -65,9 +65,10 @@ struct srq {
 };
 
 #define LINK_NONE UINT32_MAX
-#define LINK_WIRE (UINT32_MAX - 1) /* not a link: packets on a network (ib/ib.h) */
+#define LINK_WIRE (UINT32_MAX - 1) /* of a datagram alone: it goes over a network */
 
 struct ib;
+struct transport;
 
 /* Where the last short write or read went that was done without the peer, and what of it was judged
  * then. */
@@ -75,6 +76,28 @@ struct qp_target {
 	uint64_t facts;       /* the first word of the peer's, */
 	uint8_t access;       /* and what it allowed; 0: nothing is known */
 	struct tpt_memo memo; /* the entry */
+};
+
+/* What the same-host path alone needs of a queue pair (local/local.h). */
+struct qp_local {
+	/* Requester. */
+	uint32_t next_read;     /* next number in the peer's read resource queue */
+	uint32_t value_reads;   /* of qp.reads_open, reads whose data comes through the lane */
+	uint64_t sent_position; /* of the lane, behind the last message sent */
+	struct qp_target target;
+	/* Responder. */
+	uint32_t expected_msn;
+	bool answer_due;
+	bool answer_new; /* an ACK that became due in this turn: it may go with a message of ours */
+	uint8_t answer;  /* enum answer */
+	uint8_t answer_detail;
+	uint32_t answer_msn;
+	uint32_t answer_count; /* messages that the ACK that is due is for */
+	/* A message that comes in parts: which one, and how much of it is there. */
+	uint32_t part_msn, part_offset;
+	uint32_t
+	        results_due; /* finished atomics whose answer is not sent; the oldest is result_read */
+	uint32_t result_read;
 };
 
 struct qp {
@@ -86,8 +109,9 @@ struct qp {
 	bool windows_only;
 	uint8_t register_error; /* enum hdl_register_error */
 	uint32_t pd;
-	uint32_t link; /* which peer; LINK_NONE before RTR */
-	struct ib *ib; /* what LINK_WIRE needs besides; the adapter's memory */
+	const struct transport *transport; /* never NULL (transport.h) */
+	uint32_t link; /* which peer; LINK_NONE before RTR, and where no lanes lead to it */
+	struct ib *ib; /* of a connection on a network; the adapter's memory */
 	uint32_t max_message;
 	struct hdl_qp_attr attr;
 	struct hdl_qp_cap cap;
@@ -106,23 +130,21 @@ struct qp {
 	bool is_active;
 
 	/* Requester. sq.head <= next <= sq.tail */
-	uint32_t next;        /* next element to execute */
-	uint32_t next_msn;    /* next message sequence number to give */
-	uint32_t next_read;   /* next number in the peer's read resource queue */
-	uint32_t unanswered;  /* elements in WQE_SENT */
-	uint32_t reads_open;  /* of these, reads and atomics */
-	uint32_t value_reads; /* of these, reads whose data comes through the lane */
-	bool waiting;         /* for a timer: RNR, delay, or a peer that is not ready */
-	bool draining;        /* SQD, but something is unanswered */
-	bool answered;        /* since the timer was last looked at */
-	bool timer_wanted;    /* a timer shall be started as soon as the time is known */
+	uint32_t next;       /* next element to execute */
+	uint32_t next_msn;   /* next message sequence number to give */
+	uint32_t unanswered; /* elements in WQE_SENT */
+	uint32_t reads_open; /* of these, reads and atomics */
+	bool waiting;        /* for a timer: RNR, delay, or a peer that is not ready */
+	bool draining;       /* SQD, but something is unanswered */
+	bool answered;       /* since the timer was last looked at */
+	bool timer_wanted;   /* a timer shall be started as soon as the time is known */
 	uint8_t retries_left;
 	uint8_t rnr_left;
-	uint64_t timer_ns;      /* for how long */
-	uint64_t sent_position; /* of the lane, behind the last message sent */
-	struct qp_target target;
+	uint64_t timer_ns; /* for how long */
 	struct timer_node timer;
 	struct qp *timer_next;
+
+	struct qp_local local;
 
 	/* REGISTER: page lists of posted requests, a ring in post order. */
 	uint64_t *lists;
@@ -131,33 +153,23 @@ struct qp {
 	_Atomic uint32_t lists_head;
 
 	/* Responder. */
-	uint32_t expected_msn;
 	struct qp *owing_next;
 	bool is_owing;
+	bool held; /* engine_hold(): until held_ns */
+	uint64_t held_ns;
+	struct qp *held_next;
 	bool nak_sent;    /* until the expected message comes, others are dropped */
 	bool established; /* COMM_EST was raised */
-	bool answer_due;
-	bool answer_new; /* an ACK that became due in this turn: it may go with a message of ours
-	                    instead */
-	bool close_due;  /* a FRAME_CLOSE still has to be sent */
-	uint8_t answer;  /* enum answer */
-	uint8_t answer_detail;
-	uint32_t answer_msn;
-	uint32_t answer_count; /* of messages that the ACK that is due is for */
+	bool close_due;   /* the peer has to be told that the connection failed here */
 	uint8_t close_event;
 	uint8_t close_detail;
-	bool close_imm; /* because of a write with immediate data */
 	struct hdl_key close_key;
-	/* A message that comes in parts: which, how much of it is there. The receive that it fills
-	 * stays the oldest, or, from a shared queue, is taken out and kept here. */
-	uint32_t part_msn, part_offset;
-	struct wqe_recv
-	        *kept; /* room for one; NULL without a shared queue, or a context's that lends it */
+	bool close_imm; /* because of a write with immediate data */
+	/* The receive that a message in parts fills stays the oldest, or, from a shared queue, is
+	 * taken out and kept here. */
+	struct wqe_recv *kept; /* room for one; NULL without a shared queue, or lent by a context */
 	bool keeps;
 	struct read_queue reads;
-	uint32_t results_due; /* finished atomics whose answer is not sent; the oldest is
-	                         result_read */
-	uint32_t result_read;
 
 	uint64_t sent_messages, received_messages;
 	uint32_t xrcd; /* of an XRC target */

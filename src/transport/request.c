@@ -158,3 +158,11 @@ void request_reap(struct engine *engine, struct qp *qp)
 		op_event(engine, qp, HDL_EVENT_SQ_DRAINED, HDL_DETAIL_NONE);
 	}
 }
+
+void request_timeout(struct engine *engine, struct qp *qp)
+{
+	if (!qp->waiting)
+		return;
+	qp->waiting = false;
+	engine_activate(engine, qp);
+}

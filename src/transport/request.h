@@ -83,4 +83,37 @@ void request_reap(struct engine *engine, struct qp *qp);
 /* Table 45 of IBTA volume 1: the RNR timer codes, in nanoseconds. */
 uint64_t request_rnr_ns(uint32_t code);
 
+/* The turn of @qp: execute its requests in order, within the limits of one turn, and complete those
+ * that are over. True if anything was done. */
+static inline bool request_run(struct engine *engine, struct qp *qp,
+                               enum step (*execute)(struct engine *engine, struct qp *qp,
+                                                    struct wqe_send *wqe))
+{
+	bool did = false;
+	unsigned budget = ENGINE_TX_BATCH;
+	uint64_t bytes = 0;
+	enum step step = STEP_NEXT;
+	while (qp->next != wq_tail(&qp->sq) && !qp->waiting && budget > 0 && request_may_run(qp)) {
+		struct wqe_send *wqe = wq_at(&qp->sq, qp->next);
+		if (wqe->state == WQE_READY || (wqe->marks & WQE_PARTIAL) != 0) {
+			step = execute(engine, qp, wqe);
+			did |= step == STEP_NEXT || step == STEP_MORE;
+			if (step != STEP_NEXT)
+				break;
+			bytes += wqe->length;
+			budget = bytes < engine->turn_bytes ? budget - 1 : 0;
+		}
+		if (request_failed(wqe))
+			break;
+		qp->next++;
+	}
+	request_reap(engine, qp);
+	if (step == STEP_NO_ROOM || step == STEP_MORE ||
+	    (budget == 0 && qp->next != wq_tail(&qp->sq)))
+		engine_activate(engine, qp);
+	return did;
+}
+/* The timer of @qp has expired, of which nothing but a delay waits for one. */
+void request_timeout(struct engine *engine, struct qp *qp);
+
 #endif

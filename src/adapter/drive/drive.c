@@ -223,7 +223,7 @@ const struct hdl_send_wr *adapter_express(struct hdl_adapter *adapter, struct qp
                                           const struct hdl_send_wr *wr)
 {
 	/* Most of what is not for this way is seen without the lock. */
-	if (qp->type != HDL_QP_RC || qp->link >= LINK_WIRE ||
+	if (qp->type != HDL_QP_RC || qp->link == LINK_NONE ||
 	    !lock_try_for(&adapter->drive_lock, qp))
 		return wr;
 	if (lock_is_free(&qp->sq.post_lock)) {

@@ -6,6 +6,7 @@
 #include "adapter/net/udp.h"
 #include "base/log.h"
 #include "transport/ib/ib.h"
+#include "transport/local/local.h"
 
 #define FLOW_PORTS \
 	0xc000u /* source ports that tell flows apart (IBTA annex A17.7.3): the upper quarter */
@@ -106,6 +107,7 @@ int wire_connect(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t mas
 		                       understood there */
 	if (qp->qp.ib == NULL && (qp->qp.ib = calloc(1, sizeof(*qp->qp.ib))) == NULL)
 		return -HDL_ENOMEM;
+	qp->qp.transport = &ib_transport;
 	struct ib *ib = qp->qp.ib;
 	uint32_t dest = mask & HDL_QP_DEST_QPN ? attr->dest_qpn : qp->qp.attr.dest_qpn;
 	ib->path = wire_path(qp->pd->adapter, &attr->ah, qp->qp.qpn, dest);
@@ -150,9 +152,11 @@ void wire_alternate(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t 
 
 void wire_disconnect(struct hdl_qp *qp)
 {
-	if (qp->qp.ib != NULL)
-		free(qp->qp.ib->stripe);
+	if (qp->qp.ib == NULL)
+		return;
+	free(qp->qp.ib->stripe);
 	free(qp->qp.ib);
+	qp->qp.transport = &local_transport;
 	qp->qp.ib = NULL;
 }
 

@@ -7,6 +7,7 @@
 #include "port/lanes.h"
 #include "queue/qp_state.h"
 #include "queue/wqe.h"
+#include "transport/datagram.h"
 #include "transport/ib/ib.h"
 #include "transport/ib/raw.h"
 #include "transport/local/local.h"
@@ -210,7 +211,7 @@ static int number_qp(struct hdl_adapter *adapter, struct hdl_qp *qp)
 static void conclude(struct hdl_qp *qp)
 {
 	adapter_catch_up(qp->pd->adapter);
-	if (qp->qp.link < LINK_WIRE && qp->qp.unanswered > 0)
+	if (qp->qp.link != LINK_NONE && qp->qp.unanswered > 0)
 		local_look(&qp->pd->adapter->engine, &qp->qp);
 }
 
@@ -240,6 +241,21 @@ static void use(const struct hdl_qp *qp, uint32_t sign)
 		atomic_fetch_add(&init->xrcd->users, sign);
 	if (init->rdd != NULL)
 		atomic_fetch_add(&init->rdd->users, sign);
+}
+
+/* How queue pairs of @type move their data until they are connected otherwise (wire_connect()). */
+static const struct transport *transport_for(enum hdl_qp_type type)
+{
+	switch (type) {
+	case HDL_QP_UD:
+		return &datagram_transport;
+	case HDL_QP_RD:
+		return &rd_transport;
+	case HDL_QP_RAW:
+		return &raw_transport;
+	default:
+		return &local_transport;
+	}
 }
 
 int hdl_qp_create(struct hdl_pd *pd, struct hdl_qp_init_attr *given, struct hdl_qp **out)
@@ -275,6 +291,7 @@ int hdl_qp_create(struct hdl_pd *pd, struct hdl_qp_init_attr *given, struct hdl_
 	qp->qp.register_error = (uint8_t)attr->register_error;
 	qp->qp.pd = pd->number;
 	qp->qp.link = LINK_NONE;
+	qp->qp.transport = transport_for(attr->type);
 	qp->qp.cap = attr->cap;
 	qp->qp.srq = attr->srq != NULL ? &attr->srq->srq : NULL;
 	qp->qp.send_cq = attr->send_cq != NULL ? &attr->send_cq->cq : NULL;
@@ -465,14 +482,14 @@ static int qp_modify(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t
 		struct hdl_gid to_gid = adapter_address(&attr->ah);
 		uint32_t dest = mask & HDL_QP_DEST_QPN ? attr->dest_qpn : qp->qp.attr.dest_qpn;
 		uint32_t found =
-		        wire_only(adapter) ? LINK_WIRE : adapter_find_link(adapter, &to_gid, dest);
-		if (found == LINK_NONE && wire_reaches(adapter, &to_gid))
-			found = LINK_WIRE;
+		        wire_only(adapter) ? LINK_NONE : adapter_find_link(adapter, &to_gid, dest);
+		bool on_wire = found == LINK_NONE &&
+		               (wire_only(adapter) || wire_reaches(adapter, &to_gid));
 		/* A node that is there, a process that is not (any more): what is sent will not be
 		 * answered. */
-		if (found == LINK_NONE && !adapter_knows_node(adapter, &to_gid))
+		if (found == LINK_NONE && !on_wire && !adapter_knows_node(adapter, &to_gid))
 			return -HDL_EHOSTUNREACH;
-		int result = found == LINK_WIRE ? wire_connect(qp, attr, mask) : 0;
+		int result = on_wire ? wire_connect(qp, attr, mask) : 0;
 		if (result != 0)
 			return result;
 		qp->qp.link = found;

@@ -29,6 +29,7 @@
 #include "transport/path.h"
 #include "transport/request.h"
 #include "transport/sg.h"
+#include "transport/transport.h"
 #include "wire/ib_packet.h"
 
 #define IB_TX_BATCH 64u /* packets of one queue pair before the next has its turn, */
@@ -147,10 +148,6 @@ struct ib {
 		uint64_t began_ns, pause_ns;
 	} burst;
 	bool pausing; /* that is why ib_answer() did not finish */
-	/* engine_hold() */
-	bool held;
-	uint64_t held_ns;
-	struct qp *held_next;
 };
 
 #define IB_NOTHING 0xffu
@@ -362,5 +359,12 @@ static inline uint32_t ib_limit(const struct ib *ib)
 /* The packet after one that is sent now; and how long the next one has to wait. */
 void ib_pace(struct ib *ib, uint64_t now_ns);
 uint64_t ib_pace_wait_ns(const struct ib *ib, uint64_t now_ns);
+
+/* --- ib.c --- */
+extern const struct transport ib_transport;
+/* Of the table, for contexts too (rd.c). */
+bool ib_answer_may_wait(const struct engine *engine, struct qp *qp);
+enum settled ib_settle(struct engine *engine, struct qp *qp);
+void ib_leaving(struct engine *engine, struct qp *qp, enum hdl_qp_state state);
 
 #endif

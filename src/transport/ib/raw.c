@@ -8,6 +8,7 @@
 #include "queue/qp_state.h"
 #include "transport/op.h"
 #include "transport/request.h"
+#include "transport/transport.h"
 #include "wire/ip_headers.h"
 
 /* --- who gets what --- */
@@ -105,22 +106,19 @@ static enum step ib_raw_send_datagram(struct engine *engine, struct qp *qp, stru
 	return STEP_NEXT;
 }
 
-bool raw_run(struct engine *engine, struct qp *qp)
+static enum step raw_execute(struct engine *engine, struct qp *qp, struct wqe_send *wqe)
 {
-	unsigned budget = ENGINE_TX_BATCH;
-	enum step step = STEP_NEXT;
-	while (qp->next != wq_tail(&qp->sq) && !qp->waiting && budget > 0 && request_may_run(qp)) {
-		struct wqe_send *wqe = wq_at(&qp->sq, qp->next);
-		step = request_own(engine, qp, wqe);
-		if (step == STEP_BY_TARGET)
-			step = ib_raw_send_datagram(engine, qp, wqe);
-		if (step != STEP_NEXT || request_failed(wqe))
-			break;
-		qp->next++;
-		budget--;
-	}
-	request_reap(engine, qp);
-	if (step == STEP_NO_ROOM || budget == 0)
-		engine_activate(engine, qp);
-	return budget < ENGINE_TX_BATCH;
+	enum step step = request_own(engine, qp, wqe);
+	return step == STEP_BY_TARGET ? ib_raw_send_datagram(engine, qp, wqe) : step;
 }
+
+static bool raw_run(struct engine *engine, struct qp *qp)
+{
+	return request_run(engine, qp, raw_execute);
+}
+
+const struct transport raw_transport = {
+        .name = "raw datagrams",
+        .run = raw_run,
+        .timeout = request_timeout,
+};

@@ -28,8 +28,7 @@ bool raw_detach(struct engine *engine, const struct qp *qp, uint8_t next_header,
 /* Everything that @qp is registered for ends. */
 void raw_leave(struct engine *engine, const struct qp *qp);
 
-/* The turn of @qp. True if anything was done. */
-bool raw_run(struct engine *engine, struct qp *qp);
+extern const struct transport raw_transport;
 /* The datagram @frame came; behind it there may be padding. */
 void raw_take(struct engine *engine, const uint8_t *frame, size_t bytes);
 

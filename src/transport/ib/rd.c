@@ -15,7 +15,8 @@ void rd_add_context(struct engine *engine, struct qp *context)
 {
 	struct rd *rd = context->ib->rd;
 	context->type = QP_TYPE_EEC;
-	context->link = LINK_WIRE;
+	context->transport = &rd_context_transport;
+	context->link = LINK_NONE;
 	context->established = true; /* no event tells of it */
 	rd->end = &rd->first;
 	engine->eecs[context->qpn & engine->qp_mask] = context;
@@ -150,7 +151,7 @@ static void next_message(struct qp *context)
 	lend(context, wq_at(&qp->sq, qp->next));
 }
 
-bool rd_run_context(struct engine *engine, struct qp *context)
+static bool rd_run_context(struct engine *engine, struct qp *context)
 {
 	if (qp_state(context) != HDL_QPS_RTS)
 		return false;
@@ -207,7 +208,7 @@ static enum step ib_rd_join(struct engine *engine, struct qp *qp, struct wqe_sen
 	return STEP_WAIT;
 }
 
-bool rd_run(struct engine *engine, struct qp *qp)
+static bool rd_run(struct engine *engine, struct qp *qp)
 {
 	bool did = false;
 	unsigned budget = ENGINE_TX_BATCH;
@@ -392,7 +393,8 @@ static void leave_as_target(struct engine *engine, struct qp *context, struct qp
 	ib->to = NULL;
 }
 
-void rd_leave(struct engine *engine, struct qp *qp)
+/* @qp sends and receives nothing any more: no context refers to it. */
+static void rd_left(struct engine *engine, struct qp *qp, enum hdl_qp_state state)
 {
 	struct qp *context = qp->context;
 	if (context != NULL && context->ib->from == qp) {
@@ -404,7 +406,7 @@ void rd_leave(struct engine *engine, struct qp *qp)
 	}
 	qp->context = NULL;
 	for (context = engine->eec_list; context != NULL; context = context->rd_next)
-		if (context->ib->to == qp && qp_state(qp) != HDL_QPS_SQE)
+		if (context->ib->to == qp && state != HDL_QPS_SQE)
 			leave_as_target(engine, context, qp);
 }
 
@@ -450,3 +452,23 @@ void rd_enter(struct engine *engine, struct qp *context, enum hdl_qp_state state
 		break;
 	}
 }
+
+const struct transport rd_transport = {
+        .name = "reliable datagrams",
+        .run = rd_run,
+        .timeout = request_timeout,
+        .left = rd_left,
+};
+
+const struct transport rd_context_transport = {
+        .name = "end-to-end context",
+        .borrows_requests = true,
+        .run = rd_run_context,
+        .posted = ib_take_along,
+        .may_wait = ib_answer_may_wait,
+        .answer = ib_settle,
+        .timeout = ib_timeout,
+        .begin_responder = ib_begin_responder,
+        .begin_requester = ib_begin_requester,
+        .leaving = ib_leaving,
+};

@@ -51,13 +51,10 @@ struct qp *rd_find_context(const struct engine *engine, uint32_t number);
 /* Move @context to @state, with all that follows. */
 void rd_enter(struct engine *engine, struct qp *context, enum hdl_qp_state state);
 
-/* The turn of a datagram queue pair, and of a context. True if anything was done. */
-bool rd_run(struct engine *engine, struct qp *qp);
-bool rd_run_context(struct engine *engine, struct qp *context);
+/* Of datagram queue pairs, and of contexts. */
+extern const struct transport rd_transport, rd_context_transport;
 /* The message that @context was sending is over, perhaps: its queue pair has it back. */
 void rd_reap(struct engine *engine, struct qp *context);
-/* @qp sends and receives nothing any more: no context refers to it. */
-void rd_leave(struct engine *engine, struct qp *qp);
 /* What a packet of a context has besides. */
 void rd_put_request(const struct qp *context, const struct wqe_send *wqe, struct ib_packet *packet);
 void rd_put_response(const struct qp *context, struct ib_packet *packet);

@@ -5,13 +5,13 @@
 void local_owe(struct engine *engine, struct qp *qp, enum answer answer, uint32_t msn,
                uint32_t detail)
 {
-	bool more = qp->answer_due && qp->answer == ANSWER_ACK && answer == ANSWER_ACK;
-	qp->answer_count = more ? qp->answer_count + 1 : 1;
-	qp->answer_new = !more;
-	qp->answer_due = true;
-	qp->answer = (uint8_t)answer;
-	qp->answer_msn = msn;
-	qp->answer_detail = (uint8_t)detail;
+	bool more = qp->local.answer_due && qp->local.answer == ANSWER_ACK && answer == ANSWER_ACK;
+	qp->local.answer_count = more ? qp->local.answer_count + 1 : 1;
+	qp->local.answer_new = !more;
+	qp->local.answer_due = true;
+	qp->local.answer = (uint8_t)answer;
+	qp->local.answer_msn = msn;
+	qp->local.answer_detail = (uint8_t)detail;
 	engine_owe(engine, qp);
 }
 
@@ -57,27 +57,29 @@ static bool send_close(struct engine *engine, struct qp *qp)
 
 bool local_may_wait(struct qp *qp)
 {
-	if (!qp->answer_new || qp->answer != ANSWER_ACK || qp->answer_count > 1 ||
-	    !qp->answer_due || qp->close_due || qp->results_due > 0 || qp->type != HDL_QP_RC)
+	if (!qp->local.answer_new || qp->local.answer != ANSWER_ACK || qp->local.answer_count > 1 ||
+	    !qp->local.answer_due || qp->close_due || qp->local.results_due > 0 ||
+	    qp->type != HDL_QP_RC)
 		return false;
-	qp->answer_new = false;
+	qp->local.answer_new = false;
 	return true;
 }
 
 bool local_answer(struct engine *engine, struct qp *qp)
 {
 	if (qp->link == LINK_NONE || !engine->links[qp->link].up) {
-		qp->answer_due = qp->close_due = false;
-		qp->results_due = 0;
+		qp->local.answer_due = qp->close_due = false;
+		qp->local.results_due = 0;
 		return true;
 	}
 	/* Atomics first, one by one: each answer carries a value, and a later one would acknowledge
 	 * them without it. Reads have numbers between theirs. A peer that wraps its numbers round
 	 * unanswered ones gets no answer to those. */
-	for (uint32_t looked = 0; qp->results_due > 0; looked++) {
-		struct read_entry *entry = &qp->reads.entries[qp->result_read & qp->reads.mask];
+	for (uint32_t looked = 0; qp->local.results_due > 0; looked++) {
+		struct read_entry *entry =
+		        &qp->reads.entries[qp->local.result_read & qp->reads.mask];
 		if (looked > qp->reads.mask) {
-			qp->results_due = 0;
+			qp->local.results_due = 0;
 			break;
 		}
 		if (entry->owed) {
@@ -86,15 +88,15 @@ bool local_answer(struct engine *engine, struct qp *qp)
 			                                      0, entry->result)))
 				return false;
 			entry->owed = false;
-			qp->results_due--;
+			qp->local.results_due--;
 		}
-		qp->result_read++;
+		qp->local.result_read++;
 	}
-	if (qp->answer_due) {
-		if (!local_reply(engine, qp, qp->answer_msn, qp->answer, qp->answer_detail,
-		                 qp->close_key.v))
+	if (qp->local.answer_due) {
+		if (!local_reply(engine, qp, qp->local.answer_msn, qp->local.answer,
+		                 qp->local.answer_detail, qp->close_key.v))
 			return false;
-		qp->answer_due = false;
+		qp->local.answer_due = false;
 	}
 	if (qp->close_due) {
 		if (!send_close(engine, qp))

@@ -140,10 +140,10 @@ static bool direct_short(struct qp *qp, const struct link *link, const struct qp
 		tpt_enter(link->guard);
 	/* The queue pair is still what it was: see struct sg. */
 	if (atomic_load_explicit(&pub->words[0], memory_order_acquire) == facts->word &&
-	    tpt_peer_run(&link->peer_table, &req, &host, &qp->target.memo)) {
+	    tpt_peer_run(&link->peer_table, &req, &host, &qp->local.target.memo)) {
 		done = copy_run(link, run, host);
-		qp->target.facts = facts->word;
-		qp->target.access =
+		qp->local.target.facts = facts->word;
+		qp->local.target.access =
 		        done ? run->access : 0; /* out of reach: not to be tried first again */
 	}
 	if (link->guard != NULL)
@@ -155,7 +155,7 @@ static bool direct_short(struct qp *qp, const struct link *link, const struct qp
 static inline bool direct_again(const struct qp *qp, const struct link *link,
                                 const struct qp_public *pub, const struct short_run *run)
 {
-	const struct qp_target *target = &qp->target;
+	const struct qp_target *target = &qp->local.target;
 	uint64_t host;
 	if (target->access != run->access || target->memo.key.v != run->key.v)
 		return false;
@@ -267,7 +267,7 @@ const struct hdl_send_wr *local_express(struct engine *engine, struct qp *qp,
 	if (wq_room(&qp->sq) == 0 && reclaim_sends(&qp->sq, qp->send_cq) == 0)
 		return wr;
 	if (engine->capture != NULL || qp->type != HDL_QP_RC || qp_state(qp) != HDL_QPS_RTS ||
-	    qp->link >= LINK_WIRE || wq_held(&qp->sq) != 0 || qp->sq.depth == 0 ||
+	    qp->link == LINK_NONE || wq_held(&qp->sq) != 0 || qp->sq.depth == 0 ||
 	    qp->unanswered > 0 || qp->waiting || (wr->opcode != HDL_OP_WRITE && !read) ||
 	    (read && (inlined || qp->attr.max_rd_atomic == 0)) ||
 	    (wr->flags & ~(uint32_t)(HDL_SEND_SIGNALED | HDL_SEND_INLINE)) != 0 ||

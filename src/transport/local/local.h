@@ -14,6 +14,7 @@
 #include "queue/wqe.h"
 #include "transport/engine.h"
 #include "transport/local/frame.h"
+#include "transport/multicast.h"
 #include "transport/request.h"
 #include "transport/respond.h"
 #include "transport/sg.h"
@@ -51,11 +52,17 @@ void local_peer_gone(struct engine *engine, struct qp *qp);
 /* Nobody answers at the other end yet (or any more): what a timeout would tell on a wire. */
 enum step local_not_ready(struct engine *engine, struct qp *qp, struct wqe_send *wqe);
 enum step local_direct(struct engine *engine, struct qp *qp, struct wqe_send *wqe);
-/* A datagram to a group (local/multicast.c). */
-enum step local_multicast(struct engine *engine, struct qp *qp, struct wqe_send *wqe);
+/* One datagram through the lane that it names (local/datagram.c). */
+enum step local_send_datagram(struct engine *engine, struct qp *qp, struct wqe_send *wqe);
+/* Is it worth waiting for room in the lanes to the members of @group? A peer that takes nothing
+ * must not stop the group for the others. */
+bool local_group_must_wait(struct engine *engine, struct group *group, const struct wqe_send *wqe);
+/* A datagram to the members of @group on this host. False: its memory is at fault, and it is over. */
+bool local_send_to_group(struct engine *engine, struct qp *qp, struct wqe_send *wqe,
+                         const struct group *group);
 /* Nobody is there: a datagram vanishes, a message is never answered. It must still be fit to be
  * sent. */
-enum step local_to_nobody(struct engine *engine, struct qp *qp, struct wqe_send *wqe);
+enum step local_unreachable(struct engine *engine, struct qp *qp, struct wqe_send *wqe);
 /* Execute and complete @wr at once, without an element of the queue: a short write or read that
  * nothing stands before. Returns what is left of the list; @wr itself: nothing was decided, post
  * it. With posters locked out. */
@@ -131,12 +138,12 @@ bool local_send_answer(struct engine *engine, uint32_t link, uint32_t to_qpn, ui
 /* Responder: is anything owed? */
 static inline bool local_owes(const struct qp *qp)
 {
-	return qp->answer_due || qp->close_due || qp->results_due > 0;
+	return qp->local.answer_due || qp->close_due || qp->local.results_due > 0;
 }
 /* Responder: can a message to the peer carry what is owed? A plain ACK, with nothing before it. */
 static inline bool local_ack_goes_along(const struct qp *qp)
 {
-	return qp->answer_due && qp->answer == ANSWER_ACK && qp->results_due == 0;
+	return qp->local.answer_due && qp->local.answer == ANSWER_ACK && qp->local.results_due == 0;
 }
 /* Responder: send what is owed. False when there was no room. */
 bool local_answer(struct engine *engine, struct qp *qp);
@@ -157,5 +164,7 @@ static inline enum answer local_answer_for(enum hdl_detail detail)
 }
 /* Local ack timeout: 4.096 us x 2^code (IBTA section 9.7.6.1.3). */
 uint64_t local_timeout_ns(const struct qp *qp);
+
+extern const struct transport local_transport;
 
 #endif

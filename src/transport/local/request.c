@@ -163,7 +163,7 @@ static bool is_part(const struct arrival *a)
 static bool part_done(struct qp *qp, const struct arrival *a, size_t count)
 {
 	bool last = (a->frame.flags & FRAME_MORE) == 0;
-	qp->part_offset = last ? 0 : qp->part_offset + (uint32_t)count;
+	qp->local.part_offset = last ? 0 : qp->local.part_offset + (uint32_t)count;
 	return last;
 }
 
@@ -357,8 +357,8 @@ static bool local_request_run_atomic(struct engine *engine, struct qp *qp, const
 	counter_add(&engine->counters[ENGINE_ATOMICS], 1);
 	entry->tag = a->frame.msn;
 	entry->owed = true;
-	if (qp->results_due++ == 0)
-		qp->result_read = a->frame.imm;
+	if (qp->local.results_due++ == 0)
+		qp->local.result_read = a->frame.imm;
 	engine_owe(engine, qp);
 	return true;
 }
@@ -395,7 +395,7 @@ static void local_request_repeated(struct engine *engine, struct qp *qp, const s
 	if (a->frame.kind == FRAME_ATOMIC) {
 		/* With answers still owed ours would overtake them and acknowledge theirs; it is
 		 * among them anyway. */
-		if (qp->results_due == 0 &&
+		if (qp->local.results_due == 0 &&
 		    read_queue_put(&qp->reads, a->frame.imm, &entry) == READ_REPEATED)
 			local_reply(engine, qp, a->frame.msn, ANSWER_VALUE, 0, entry->result);
 		return;
@@ -404,8 +404,8 @@ static void local_request_repeated(struct engine *engine, struct qp *qp, const s
 		local_request_run_read(engine, qp, a);
 		return;
 	}
-	if (!qp->answer_due)
-		local_owe(engine, qp, ANSWER_ACK, qp->expected_msn - 1, 0);
+	if (!qp->local.answer_due)
+		local_owe(engine, qp, ANSWER_ACK, qp->local.expected_msn - 1, 0);
 }
 
 static void unreliable_request(struct engine *engine, struct qp *qp, const struct arrival *a)
@@ -415,7 +415,8 @@ static void unreliable_request(struct engine *engine, struct qp *qp, const struc
 	run_request(engine, qp, a);
 	/* An answer that frees an earlier message frees this one too; one that refuses is not
 	 * replaced. */
-	if ((a->frame.flags & FRAME_BY_REFERENCE) && (!qp->answer_due || qp->answer == ANSWER_ACK))
+	if ((a->frame.flags & FRAME_BY_REFERENCE) &&
+	    (!qp->local.answer_due || qp->local.answer == ANSWER_ACK))
 		local_owe(engine, qp, ANSWER_ACK, a->frame.msn, 0);
 }
 
@@ -433,7 +434,7 @@ static bool other_request(struct engine *engine, struct qp *qp, const struct arr
 	if (xrc_choose(engine, qp, a->frame.ack))
 		return true;
 	qp->pd = 0; /* nobody's */
-	if (a->frame.msn != qp->expected_msn)
+	if (a->frame.msn != qp->local.expected_msn)
 		return true;
 	local_request_refuse(engine, qp, a, ANSWER_INVALID, HDL_DETAIL_NONE);
 	return false;
@@ -443,7 +444,7 @@ void local_request(struct engine *engine, struct qp *qp, const struct arrival *a
 {
 	if (qp->type != HDL_QP_RC && !other_request(engine, qp, a))
 		return;
-	int32_t distance = (int32_t)(a->frame.msn - qp->expected_msn);
+	int32_t distance = (int32_t)(a->frame.msn - qp->local.expected_msn);
 	if (distance < 0) {
 		local_request_repeated(engine, qp, a);
 		return;
@@ -451,7 +452,7 @@ void local_request(struct engine *engine, struct qp *qp, const struct arrival *a
 	if (distance > 0) {
 		if (!qp->nak_sent) {
 			qp->nak_sent = true;
-			local_owe(engine, qp, ANSWER_SEQUENCE, qp->expected_msn, 0);
+			local_owe(engine, qp, ANSWER_SEQUENCE, qp->local.expected_msn, 0);
 		}
 		return;
 	}
@@ -461,7 +462,7 @@ void local_request(struct engine *engine, struct qp *qp, const struct arrival *a
 	qp->nak_sent = false;
 	if (!run_request(engine, qp, a))
 		return;
-	qp->expected_msn++;
+	qp->local.expected_msn++;
 	atomic_store_explicit(&qp->pub->executed, QP_EXECUTED(a->frame.msn), memory_order_release);
 	if (!answers_itself(a))
 		local_owe(engine, qp, ANSWER_ACK, a->frame.msn, 0);

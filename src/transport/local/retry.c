@@ -28,7 +28,7 @@ void local_answer_came(struct qp *qp, struct wqe_send *wqe)
 	if (request_is_read(wqe))
 		qp->reads_open--;
 	if (wqe->marks & WQE_BY_VALUE)
-		qp->value_reads--;
+		qp->local.value_reads--;
 }
 
 /* Execute again everything from the element at @index on that was sent. */
@@ -224,7 +224,7 @@ void local_timeout(struct engine *engine, struct qp *qp)
 	 * answer was dropped: its queue pair was not ready. */
 	if (!qp->answered)
 		local_look(engine, qp);
-	if (!qp->answered && ring_consumed(&engine->links[qp->link].tx, qp->sent_position)) {
+	if (!qp->answered && ring_consumed(&engine->links[qp->link].tx, qp->local.sent_position)) {
 		counter_add(&engine->counters[ENGINE_TIMEOUTS], 1);
 		local_retry_try_again(engine, qp, oldest_sent(qp), &qp->retries_left,
 		                      HDL_WC_RETRY_EXC_ERR);

@@ -125,12 +125,12 @@ static inline const struct hdl_send_wr *send_frame(struct engine *engine, struct
 	                      .msn = qp->next_msn,
 	                      .length = wr->sg_list->length,
 	                      .imm = wr->imm,
-	                      .ack = qp->answer_msn};
+	                      .ack = qp->local.answer_msn};
 	ring_publish(&link->tx);
 	/* The peer has it. From here on nobody waits for us. */
 	engine_ring_bell(engine, qp->link);
 	if (acks)
-		qp->answer_due = false;
+		qp->local.answer_due = false;
 	for (uint32_t i = 0; i < count; i++, wr = wr->next) {
 		local_short_keep(wr, wq_at(&qp->sq, tail + i), qp->next_msn + i);
 		length += wr->sg_list->length;
@@ -162,7 +162,7 @@ const struct hdl_send_wr *local_short_send(struct engine *engine, struct qp *qp,
 	uint32_t room = wq_room(&qp->sq);
 	if (room == 0)
 		room = reclaim_sends(&qp->sq, qp->send_cq);
-	if (!is_usual(engine, qp) || qp_state(qp) != HDL_QPS_RTS || qp->link >= LINK_WIRE ||
+	if (!is_usual(engine, qp) || qp_state(qp) != HDL_QPS_RTS || qp->link == LINK_NONE ||
 	    qp->next != wq_tail(&qp->sq) || qp->waiting || room == 0 || !is_usual_request(qp, wr))
 		return wr;
 	if (wr->next != NULL)
@@ -213,7 +213,7 @@ static inline struct qp *receiver(const struct engine *engine, const struct arri
 	if (f->kind != FRAME_SEND || (f->flags & ~flags) != 0 || f->offset != 0 ||
 	    f->length != a->body_bytes || f->length - 1 >= FRAME_MAX_DATA || qp == NULL ||
 	    qp->qpn != f->to_qpn || qp->link != a->link || qp->attr.dest_qpn != f->from_qpn ||
-	    f->msn != qp->expected_msn || qp->part_offset != 0 || qp->srq != NULL ||
+	    f->msn != qp->local.expected_msn || qp->local.part_offset != 0 || qp->srq != NULL ||
 	    !is_usual(engine, qp))
 		return NULL;
 	return qp;
@@ -253,7 +253,7 @@ static inline bool local_short_place(struct engine *engine, struct qp *qp, const
 	            (f->flags & FRAME_SOLICITED) != 0);
 	counter_add(&engine->counters[ENGINE_BYTES_RECEIVED], f->length);
 	qp->nak_sent = false;
-	qp->expected_msn++;
+	qp->local.expected_msn++;
 	atomic_store_explicit(&qp->pub->executed, QP_EXECUTED(f->msn), memory_order_release);
 	local_owe(engine, qp, ANSWER_ACK, f->msn, 0);
 	return true;
@@ -279,7 +279,7 @@ void local_short_poll(struct engine *engine, uint32_t index)
 	local_open(&a, record, bytes);
 	struct qp *qp = receiver(engine, &a);
 	/* What is owed for the last one is due now, and here nobody would send it. */
-	if (qp == NULL || qp->answer_due)
+	if (qp == NULL || qp->local.answer_due)
 		return;
 	engine->short_polls--;
 	take_ack(engine, qp, &a);

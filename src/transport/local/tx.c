@@ -5,9 +5,7 @@
 
 #include "queue/qp_state.h"
 #include "transport/capture.h"
-#include "transport/ib/ib.h"
 #include "transport/local/local.h"
-#include "transport/multicast.h"
 #include "transport/op.h"
 
 /* --- sending frames --- */
@@ -19,7 +17,7 @@ static void local_tx_number(struct qp *qp, struct wqe_send *wqe)
 	wqe->numbered = 1;
 	wqe->msn = qp->next_msn++;
 	if (request_is_read(wqe))
-		wqe->imm = qp->next_read++;
+		wqe->imm = qp->local.next_read++;
 }
 
 void local_sent(struct engine *engine, struct qp *qp, struct wqe_send *wqe)
@@ -28,13 +26,13 @@ void local_sent(struct engine *engine, struct qp *qp, struct wqe_send *wqe)
 	if (request_is_read(wqe))
 		qp->reads_open++;
 	if (wqe->marks & WQE_BY_VALUE)
-		qp->value_reads++;
+		qp->local.value_reads++;
 	local_await(engine, qp, 1);
 }
 
 void local_await(struct engine *engine, struct qp *qp, uint32_t count)
 {
-	qp->sent_position = engine->links[qp->link].tx.position;
+	qp->local.sent_position = engine->links[qp->link].tx.position;
 	qp->unanswered += count;
 	if (qp->type != HDL_QP_UC && qp->attr.timeout != 0 && !qp->timer_wanted &&
 	    !timer_running(&qp->timer)) {
@@ -59,10 +57,10 @@ void local_put_header(struct qp *qp, struct wqe_send *wqe, enum frame_kind kind,
 		if (qp->type == HDL_QP_UC)
 			flags |= FRAME_UNRELIABLE;
 		else if (qp->type == HDL_QP_XRC_INI)
-			qp->answer_msn = wqe->remote_srq; /* it has nothing to answer */
+			qp->local.answer_msn = wqe->remote_srq; /* it has nothing to answer */
 	} else if (local_ack_goes_along(qp)) {
 		flags |= FRAME_ACKS;
-		qp->answer_due = false;
+		qp->local.answer_due = false;
 	}
 	*out = (struct frame){.kind = (uint8_t)kind,
 	                      .flags = flags,
@@ -72,7 +70,7 @@ void local_put_header(struct qp *qp, struct wqe_send *wqe, enum frame_kind kind,
 	                      .msn = wqe->msn,
 	                      .length = wqe->length,
 	                      .imm = wqe->imm,
-	                      .ack = qp->answer_msn};
+	                      .ack = qp->local.answer_msn};
 }
 
 /* A frame with the data of @wqe, or with its pieces for the receiver to pull from. @prefix comes
@@ -151,7 +149,7 @@ static enum step local_tx_send_atomic(struct engine *engine, struct qp *qp, stru
 	return STEP_NEXT;
 }
 
-enum step local_to_nobody(struct engine *engine, struct qp *qp, struct wqe_send *wqe)
+enum step local_unreachable(struct engine *engine, struct qp *qp, struct wqe_send *wqe)
 {
 	struct sg own =
 	        sg_own(engine, qp, wqe_sge(wqe), wqe->num_sge,
@@ -166,44 +164,6 @@ enum step local_to_nobody(struct engine *engine, struct qp *qp, struct wqe_send 
 	}
 	tpt_count(engine->tpt, result.detail);
 	request_finish(wqe, op_local_status(result.detail), result.detail);
-	return STEP_NEXT;
-}
-
-static enum step local_tx_send_datagram(struct engine *engine, struct qp *qp, struct wqe_send *wqe)
-{
-	if (wqe->u.ud.link == LINK_WIRE)
-		return ib_send_datagram(engine, qp, wqe);
-	if (wqe->u.ud.link != LINK_NONE && wqe->u.ud.link >= MULTICAST_LINK)
-		return local_multicast(engine, qp, wqe);
-	const struct link *link =
-	        wqe->u.ud.link == LINK_NONE ? NULL : &engine->links[wqe->u.ud.link];
-	struct frame_datagram body = {.qkey = wqe->u.ud.qkey,
-	                              .flow_label = wqe->u.ud.flow_label,
-	                              .sl = wqe->u.ud.sl,
-	                              .traffic_class = wqe->u.ud.traffic_class,
-	                              .hop_limit = wqe->u.ud.hop_limit,
-	                              .is_global = wqe->u.ud.is_global,
-	                              .slid = (uint16_t)(engine->lid | wqe->u.ud.src_path_bits),
-	                              .dlid = wqe->u.ud.dlid};
-	if (link == NULL || !link->up || link->epoch != wqe->u.ud.epoch)
-		return local_to_nobody(engine, qp, wqe);
-	struct frame *out =
-	        engine_reserve(engine, wqe->u.ud.link, sizeof(*out) + sizeof(body) + wqe->length);
-	if (out == NULL)
-		return STEP_NO_ROOM;
-	if (!request_gather(engine, qp, wqe, 0, (unsigned char *)(out + 1) + sizeof(body),
-	                    wqe->length))
-		return STEP_NEXT;
-	memcpy(body.sgid, engine->gids[wqe->u.ud.sgid_index].raw, 16);
-	memcpy(body.dgid, wqe->u.ud.dgid, 16);
-	memcpy(out + 1, &body, sizeof(body));
-	local_put_header(qp, wqe, FRAME_DATAGRAM, 0, out);
-	out->to_qpn = wqe->u.ud.qpn;
-	engine_publish(engine, wqe->u.ud.link);
-	capture_request(engine, qp, wqe);
-	counter_add(&engine->counters[ENGINE_BYTES_SENT], wqe->length);
-	qp->sent_messages++;
-	request_finish(wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);
 	return STEP_NEXT;
 }
 
@@ -227,7 +187,7 @@ static enum step execute_rdma(struct engine *engine, struct qp *qp, struct wqe_s
 		return STEP_WAIT;
 	/* The target reads when it has room for the answer, and an atomic must not come before that
 	 * (IBTA table 79). */
-	if (qp->value_reads > 0 && request_is_read(wqe) && wqe->opcode != HDL_OP_READ)
+	if (qp->local.value_reads > 0 && request_is_read(wqe) && wqe->opcode != HDL_OP_READ)
 		return STEP_WAIT;
 	struct frame_target target = {.addr = wqe->u.rdma.addr, .key = wqe->u.rdma.key};
 	switch (wqe->opcode) {
@@ -251,8 +211,8 @@ static enum step local_tx_execute(struct engine *engine, struct qp *qp, struct w
 	enum step step = request_own(engine, qp, wqe);
 	if (step != STEP_BY_TARGET)
 		return step;
-	if (qp->link == LINK_NONE && qp->type != HDL_QP_UD)
-		return local_to_nobody(engine, qp, wqe);
+	if (qp->link == LINK_NONE)
+		return local_unreachable(engine, qp, wqe);
 	switch (wqe->opcode) {
 	case HDL_OP_REGISTER_SEND:
 		if (!request_register(engine, qp, wqe))
@@ -261,8 +221,6 @@ static enum step local_tx_execute(struct engine *engine, struct qp *qp, struct w
 	case HDL_OP_SEND:
 	case HDL_OP_SEND_IMM:
 	case HDL_OP_SEND_INVALIDATE:
-		if (qp->type == HDL_QP_UD)
-			return local_tx_send_datagram(engine, qp, wqe);
 		return send_data(engine, qp, wqe, FRAME_SEND, NULL, 0);
 	default:
 		return execute_rdma(engine, qp, wqe);
@@ -271,27 +229,5 @@ static enum step local_tx_execute(struct engine *engine, struct qp *qp, struct w
 
 bool local_run(struct engine *engine, struct qp *qp)
 {
-	bool did = false;
-	unsigned budget = ENGINE_TX_BATCH;
-	uint64_t bytes = 0;
-	enum step step = STEP_NEXT;
-	while (qp->next != wq_tail(&qp->sq) && !qp->waiting && budget > 0 && request_may_run(qp)) {
-		struct wqe_send *wqe = wq_at(&qp->sq, qp->next);
-		if (wqe->state == WQE_READY || (wqe->marks & WQE_PARTIAL) != 0) {
-			step = local_tx_execute(engine, qp, wqe);
-			did |= step == STEP_NEXT || step == STEP_MORE;
-			if (step != STEP_NEXT)
-				break;
-			bytes += wqe->length;
-			budget = bytes < engine->turn_bytes ? budget - 1 : 0;
-		}
-		if (request_failed(wqe))
-			break;
-		qp->next++;
-	}
-	request_reap(engine, qp);
-	if (step == STEP_NO_ROOM || step == STEP_MORE ||
-	    (budget == 0 && qp->next != wq_tail(&qp->sq)))
-		engine_activate(engine, qp);
-	return did;
+	return request_run(engine, qp, local_tx_execute);
 }

@@ -53,7 +53,7 @@ enum step local_send_parts(struct engine *engine, struct qp *qp, struct wqe_send
 			/* From its first part on it may be answered: with a refusal. */
 			if (wqe->offset == 0)
 				local_sent(engine, qp, wqe);
-			qp->sent_position = engine->links[qp->link].tx.position;
+			qp->local.sent_position = engine->links[qp->link].tx.position;
 			wqe->marks = (uint8_t)(more ? wqe->marks | WQE_PARTIAL
 			                            : wqe->marks & ~WQE_PARTIAL);
 		}
@@ -97,11 +97,11 @@ void local_data(struct engine *engine, struct qp *qp, const struct frame *frame,
 bool local_part_is_next(struct qp *qp, const struct frame *frame)
 {
 	if (frame->offset == 0) {
-		qp->part_msn = frame->msn;
-		qp->part_offset = 0;
+		qp->local.part_msn = frame->msn;
+		qp->local.part_offset = 0;
 		return true;
 	}
-	return qp->part_msn == frame->msn && qp->part_offset == frame->offset;
+	return qp->local.part_msn == frame->msn && qp->local.part_offset == frame->offset;
 }
 
 void local_owe_data(struct engine *engine, struct qp *qp, struct read_entry *entry,
@@ -116,8 +116,8 @@ void local_owe_data(struct engine *engine, struct qp *qp, struct read_entry *ent
 	if (entry->owed)
 		return;
 	entry->owed = true;
-	if (qp->results_due++ == 0)
-		qp->result_read = frame->imm;
+	if (qp->local.results_due++ == 0)
+		qp->local.result_read = frame->imm;
 	engine_owe(engine, qp);
 }
 
