@@ -185,7 +185,7 @@ static int make_tables(struct hdl_adapter *adapter)
 	engine->dirty_links = LINK_NONE;
 	engine->now_ns = clock_read(&adapter->clock);
 	timer_wheel_init(&engine->wheel, engine->now_ns);
-	engine->own = fault_mover(true);
+	engine->own = fault_own_memory();
 	engine->sink = (struct engine_sink){.cq_event = adapter_cq_event,
 	                                    .event = adapter_event,
 	                                    .quiesce = sink_quiesce,
@@ -264,7 +264,7 @@ static void adapter_introduce(struct hdl_adapter *adapter, const struct hdl_open
 {
 	adapter->by_value = env->by_value;
 	adapter->engine.turn_bytes = env->turn_bytes != 0 ? env->turn_bytes : ENGINE_TURN_BYTES;
-	adapter->engine.own = fault_mover(!env->by_target && !env->by_value);
+	adapter->by_target = env->by_target || env->by_value;
 	adapter->engine.gid = attr->gid;
 	if (gid_is_zero(&attr->gid)) {
 		/* fe80::/64 and the GUID: link-local, as unique as the GUID is. */

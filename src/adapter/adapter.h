@@ -176,9 +176,9 @@ struct hdl_adapter {
 
 	/* The thread, and how it is woken (drive.c). */
 	bool has_thread;
-	bool by_value;  /* struct adapter_env */
-	bool wire_only; /* no same-host path */
-	bool barrier;   /* barrier_everyone() reaches us: who sends to us needs no fence */
+	bool by_target, by_value; /* struct adapter_env */
+	bool wire_only;           /* no same-host path */
+	bool barrier; /* barrier_everyone() reaches us: who sends to us needs no fence */
 	pthread_t thread;
 	struct wakeful wakeful;
 	_Atomic bool quitting;
@@ -683,12 +683,14 @@ bool channel_forget(struct hdl_channel *channel, struct hdl_cq *cq);
 /* Install the handler that lets copies survive memory that has gone, if it is not the one in place.
  * 0 or -HDL_EIO. */
 int fault_install(void);
-/* A mover within this process. */
-struct mover fault_mover(bool reaches_peer);
-/* A mover's copy_peer() where the peer's memory is this process's own. */
+/* This process's memory; and the same as a peer's, where both adapters are in this process:
+ * @by_target: only the peer's adapter may use it. */
+struct own_memory fault_own_memory(void);
+struct peer_memory fault_peer_memory(bool by_target);
+/* peer_memory.copy_short() where the peer's memory is mapped in this process. */
 bool fault_copy_peer(void *context, enum move_side side, uint64_t own, uint64_t addr, size_t bytes);
-/* A mover to and from the process of @reach; @by_target: its own adapter is to do everything. */
-struct mover process_mover(struct reach *reach, bool by_target);
+/* The memory of the process of @reach; @by_target: its own adapter is to do everything. */
+struct peer_memory process_memory(struct reach *reach, bool by_target);
 /* 0 when @length bytes at @addr are mapped with the rights; -HDL_EFAULT. Touches every page. */
 int fault_probe(uint64_t addr, uint64_t length, bool write);
 

@@ -26,7 +26,7 @@ struct talk {
 
 /* Where the bytes of a message are. */
 struct source {
-	const struct mover *mover;
+	const struct copy_ops *copy;
 	struct sg list;
 	struct hdl_sge piece; /* of plain memory */
 	bool gone;
@@ -177,7 +177,7 @@ static size_t fill(const struct talk *talk, struct source *source, uint32_t byte
 		return 0;
 	if (!source->gone)
 		source->gone =
-		        sg_move(source->mover, MOVE_BOTH_OWN, &to, &source->list, bytes).detail !=
+		        sg_move(source->copy, MOVE_BOTH_OWN, &to, &source->list, bytes).detail !=
 		        HDL_DETAIL_NONE;
 	if (source->gone)
 		memset(talk->capture->payload, 0, bytes);
@@ -272,7 +272,7 @@ static uint32_t immediate_of(const struct wqe_send *wqe)
 static struct source capture_own_source(const struct engine *engine, const struct qp *qp,
                                         struct wqe_send *wqe, uint8_t access)
 {
-	struct source source = {.mover = &engine->own};
+	struct source source = {.copy = &engine->own.ops};
 	source.list = sg_own(engine, qp, wqe_sge(wqe), wqe->num_sge, access);
 	return source;
 }
@@ -413,7 +413,7 @@ static bool own_value(struct engine *engine, struct qp *qp, struct wqe_send *wqe
 	struct hdl_sge piece;
 	struct sg to = sg_plain(&piece, value, sizeof(*value));
 	struct sg from = sg_own(engine, qp, wqe_sge(wqe), wqe->num_sge, HDL_ACCESS_LOCAL_WRITE);
-	return sg_move(&engine->own, MOVE_BOTH_OWN, &to, &from, sizeof(*value)).detail ==
+	return sg_move(&engine->own.ops, MOVE_BOTH_OWN, &to, &from, sizeof(*value)).detail ==
 	       HDL_DETAIL_NONE;
 }
 

@@ -24,7 +24,7 @@
 #include "base/ring.h"
 #include "base/timer.h"
 #include "memory/tpt.h"
-#include "transport/mover.h"
+#include "transport/copy.h"
 #include "transport/path.h"
 #include "transport/qp.h"
 
@@ -54,7 +54,7 @@ struct link {
 	uint32_t peer_qp_mask;
 	uint32_t id; /* what both ends call it: queue pairs connected through it publish this */
 	struct tpt_guard *guard; /* ours; the peer waits for it before it reuses memory */
-	struct mover mover;
+	struct peer_memory memory;
 	const _Atomic uint32_t *peer_reach; /* enum lanes_reach: does the peer reach our memory? */
 	struct hdl_gid gid;
 };
@@ -137,7 +137,7 @@ struct engine {
 	uint32_t dirty_links; /* first of the list through dirty_next; LINK_NONE */
 	struct timer_wheel wheel;
 	uint64_t now_ns;
-	struct mover own; /* within this process */
+	struct own_memory own;
 	struct engine_sink sink;
 	const struct carrier *carrier; /* of packets (path.h); NULL: no network is open */
 	bool groups_on_wire;     /* it knows groups, whose members may be there as well as here */

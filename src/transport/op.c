@@ -187,14 +187,14 @@ static struct sg_result scatter(struct engine *engine, struct qp *qp, const stru
 	struct sg plain;
 	if (message->grh != NULL) {
 		plain = sg_plain(&piece, message->grh, HDL_GRH_BYTES);
-		result = sg_move(&engine->own, MOVE_BOTH_OWN, &to, &plain, HDL_GRH_BYTES);
+		result = sg_move(&engine->own.ops, MOVE_BOTH_OWN, &to, &plain, HDL_GRH_BYTES);
 	}
 	if (result.detail != HDL_DETAIL_NONE || message->length == 0)
 		return result;
 	if (message->bytes == NULL)
-		return sg_move(message->mover, message->side, &to, message->data, message->length);
+		return sg_move(message->copy, message->side, &to, message->data, message->length);
 	plain = sg_plain(&piece, message->bytes, message->length);
-	return sg_move(&engine->own, MOVE_BOTH_OWN, &to, &plain, message->length);
+	return sg_move(&engine->own.ops, MOVE_BOTH_OWN, &to, &plain, message->length);
 }
 
 /* As scatter(), for what is short and goes well. */
@@ -315,7 +315,7 @@ enum op_received op_receive_part(struct engine *engine, struct qp *qp, uint32_t 
 	if (qp->srq != NULL)
 		to.pd = qp->srq->pd;
 	sg_skip(&to, offset);
-	struct sg_result result = sg_move(&engine->own, MOVE_BOTH_OWN, &to, &from, count);
+	struct sg_result result = sg_move(&engine->own.ops, MOVE_BOTH_OWN, &to, &from, count);
 	*detail = result.detail;
 	if (result.detail == HDL_DETAIL_NONE)
 		return OP_RECEIVED;
@@ -383,7 +383,7 @@ void op_receive_datagram(struct engine *engine, struct qp *qp, const struct op_m
 	}
 }
 
-enum hdl_detail op_atomic(const struct mover *mover, enum move_side side, struct sg *target,
+enum hdl_detail op_atomic(const struct copy_ops *copy, enum move_side side, struct sg *target,
                           bool add, uint64_t compare_add, uint64_t swap, uint64_t *old)
 {
 	const struct hdl_sge *piece = &target->pieces[0];
@@ -404,7 +404,7 @@ enum hdl_detail op_atomic(const struct mover *mover, enum move_side side, struct
 	if (sg_changed(target))
 		detail = HDL_DETAIL_QP;
 	if (detail == HDL_DETAIL_NONE)
-		result = mover->atomic(mover->context, side, run.addr, add, compare_add, swap, old);
+		result = copy->atomic(copy->context, side, run.addr, add, compare_add, swap, old);
 	if (target->guard != NULL)
 		tpt_leave(target->guard);
 	if (result == MOVE_ELSEWHERE)

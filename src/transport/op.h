@@ -15,9 +15,9 @@
 
 /* A message that consumes a receive request. */
 struct op_message {
-	void *bytes;               /* where the bytes are, if in this process; */
-	struct sg *data;           /* else where; both NULL: they are in place already */
-	const struct mover *mover; /* reaches both ends */
+	void *bytes;                 /* where the bytes are, if in this process; */
+	struct sg *data;             /* else where; both NULL: they are in place already */
+	const struct copy_ops *copy; /* reaches both ends */
 	enum move_side side;
 	uint8_t *grh; /* HDL_GRH_BYTES that come first, or NULL */
 	uint32_t length;
@@ -67,7 +67,7 @@ bool op_has_receive(const struct qp *qp);
 
 /* A compare-and-swap or fetch-and-add on @target, a list of one 8-byte piece with
  * HDL_ACCESS_REMOTE_ATOMIC. HDL_DETAIL_TOUCHED: only the target's own adapter can do it. */
-enum hdl_detail op_atomic(const struct mover *mover, enum move_side side, struct sg *target,
+enum hdl_detail op_atomic(const struct copy_ops *copy, enum move_side side, struct sg *target,
                           bool add, uint64_t compare_add, uint64_t swap, uint64_t *old);
 
 /* BIND, INVALIDATE, REGISTER, and the registration of REGISTER_SEND. Waits until the former key's

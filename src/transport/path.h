@@ -27,7 +27,7 @@ struct carrier {
 	 * ICRC. */
 	void (*commit)(void *context, const struct path *path, size_t bytes);
 	/* The same, where only the headers, @header_bytes, have been filled: the payload lies at
-	 * @from and is brought by @copy, which takes it into a CRC-32 meanwhile (mover.h). False:
+	 * @from and is brought by @copy, which takes it into a CRC-32 meanwhile (copy.h). False:
 	 * it could not, and there is no packet. NULL: commit() alone is known. */
 	bool (*commit_from)(void *context, const struct path *path, size_t header_bytes,
 	                    const void *from, size_t payload_bytes,

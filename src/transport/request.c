@@ -30,7 +30,7 @@ bool request_gather(struct engine *engine, struct qp *qp, struct wqe_send *wqe, 
 	struct hdl_sge piece;
 	struct sg to = sg_plain(&piece, out, count);
 	sg_skip(&from, offset);
-	struct sg_result result = sg_move(&engine->own, MOVE_BOTH_OWN, &to, &from, count);
+	struct sg_result result = sg_move(&engine->own.ops, MOVE_BOTH_OWN, &to, &from, count);
 	if (result.detail == HDL_DETAIL_NONE)
 		return true;
 	request_refused(engine, wqe, &result);
@@ -46,7 +46,7 @@ bool request_scatter(struct engine *engine, struct qp *qp, struct wqe_send *wqe,
 	struct sg from = sg_plain(&piece, bytes, count);
 	struct sg to = sg_own(engine, qp, wqe_sge(wqe), wqe->num_sge, HDL_ACCESS_LOCAL_WRITE);
 	sg_skip(&to, offset);
-	struct sg_result result = sg_move(&engine->own, MOVE_BOTH_OWN, &to, &from, count);
+	struct sg_result result = sg_move(&engine->own.ops, MOVE_BOTH_OWN, &to, &from, count);
 	if (result.detail == HDL_DETAIL_NONE)
 		return true;
 	request_refused(engine, wqe, &result);

@@ -136,8 +136,9 @@ static size_t spans_trim(struct span *spans, size_t count, uint64_t bytes)
 	return count;
 }
 
-static struct sg_result sg_move_chunk(const struct mover *mover, enum move_side side, struct sg *to,
-                                      struct sg *from, uint64_t want, uint64_t *moved)
+static struct sg_result sg_move_chunk(const struct copy_ops *copy, enum move_side side,
+                                      struct sg *to, struct sg *from, uint64_t want,
+                                      uint64_t *moved)
 {
 	struct span to_runs[MOVE_MAX_SPANS], from_runs[MOVE_MAX_SPANS];
 	uint64_t to_bytes, from_bytes;
@@ -156,7 +157,7 @@ static struct sg_result sg_move_chunk(const struct mover *mover, enum move_side 
 	from_count = spans_trim(from_runs, from_count, bytes);
 	to_count = spans_trim(to_runs, to_count, bytes);
 	enum move_result result =
-	        mover->copy(mover->context, side, to_runs, to_count, from_runs, from_count);
+	        copy->copy(copy->context, side, to_runs, to_count, from_runs, from_count);
 	if (result == MOVE_SOURCE_GONE)
 		return sg_refused(HDL_DETAIL_GONE, false, from);
 	if (result == MOVE_TARGET_GONE)
@@ -187,7 +188,7 @@ bool sg_one_run(const struct sg *list, uint64_t length, struct span *run)
 }
 
 /* Portion by portion, and whatever is unusual or wrong. */
-__attribute__((noinline)) static struct sg_result move_long(const struct mover *mover,
+__attribute__((noinline)) static struct sg_result move_long(const struct copy_ops *copy,
                                                             enum move_side side, struct sg *to,
                                                             struct sg *from, uint64_t length)
 {
@@ -199,7 +200,7 @@ __attribute__((noinline)) static struct sg_result move_long(const struct mover *
 			tpt_enter(to->guard);
 		if (from->guard != NULL && from->guard != to->guard)
 			tpt_enter(from->guard);
-		result = sg_move_chunk(mover, side, to, from, want, &moved);
+		result = sg_move_chunk(copy, side, to, from, want, &moved);
 		if (from->guard != NULL && from->guard != to->guard)
 			tpt_leave(from->guard);
 		if (to->guard != NULL)
@@ -218,14 +219,14 @@ __attribute__((noinline)) static struct sg_result move_long(const struct mover *
 	return result;
 }
 
-struct sg_result sg_move(const struct mover *mover, enum move_side side, struct sg *to,
+struct sg_result sg_move(const struct copy_ops *copy, enum move_side side, struct sg *to,
                          struct sg *from, uint64_t length)
 {
 	struct span to_run, from_run;
 	if (length > ENGINE_CHUNK_BYTES || length == 0 || !sg_one_run(to, length, &to_run) ||
 	    !sg_one_run(from, length, &from_run) ||
-	    mover->copy(mover->context, side, &to_run, 1, &from_run, 1) != MOVE_OK)
-		return move_long(mover, side, to, from, length);
+	    copy->copy(copy->context, side, &to_run, 1, &from_run, 1) != MOVE_OK)
+		return move_long(copy, side, to, from, length);
 	sg_skip(to, length);
 	sg_skip(from, length);
 	/* Made anew, for registers: to collect it from memory would be to wait for every byte of

@@ -9,8 +9,8 @@
 #include <heddle/types.h>
 
 #include "memory/tpt.h"
+#include "transport/copy.h"
 #include "transport/engine.h"
-#include "transport/mover.h"
 
 struct sg {
 	const struct tpt_view *table; /* NULL: the pieces are plain memory of this process */
@@ -51,8 +51,8 @@ static inline uint64_t sg_length(const struct hdl_sge *pieces, uint32_t count)
 }
 
 /* Move @length bytes from @from to @to and advance both. Checks every piece it touches, within the
- * guards of both lists, in portions of ENGINE_CHUNK_BYTES. @mover reaches both. */
-struct sg_result sg_move(const struct mover *mover, enum move_side side, struct sg *to,
+ * guards of both lists, in portions of ENGINE_CHUNK_BYTES. @copy reaches both. */
+struct sg_result sg_move(const struct copy_ops *copy, enum move_side side, struct sg *to,
                          struct sg *from, uint64_t length);
 
 /* The usual short message: copy @length (at most MOVE_SHORT) bytes from @plain to where our own

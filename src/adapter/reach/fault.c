@@ -235,14 +235,17 @@ bool fault_copy_peer(void *context, enum move_side side, uint64_t own, uint64_t 
 	                            : fault_copy(ours, theirs, bytes);
 }
 
-struct mover fault_mover(bool reaches_peer)
+struct own_memory fault_own_memory(void)
 {
-	return (struct mover){.copy = move_copy,
-	                      .atomic = move_atomic,
-	                      .copy_peer = reaches_peer ? fault_copy_peer : NULL,
-	                      .copy_short = fault_copy,
-	                      .copy_crc = move_copy_crc,
-	                      .reaches_peer = reaches_peer};
+	return (struct own_memory){.ops = {.copy = move_copy, .atomic = move_atomic},
+	                           .copy_short = fault_copy,
+	                           .copy_crc = move_copy_crc};
+}
+
+struct peer_memory fault_peer_memory(bool by_target)
+{
+	return (struct peer_memory){.ops = {.copy = move_copy, .atomic = move_atomic},
+	                            .copy_short = by_target ? NULL : fault_copy_peer};
 }
 
 /* --- is it there? --- */

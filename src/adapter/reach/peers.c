@@ -260,7 +260,7 @@ static void reach_peers_attach(struct hdl_adapter *adapter, uint32_t index,
 	                    .peer_qp_mask = other->engine.qp_mask,
 	                    .id = LOCAL_ID | last_local_id,
 	                    .guard = end->own_guard,
-	                    .mover = fault_mover(adapter->engine.own.reaches_peer),
+	                    .memory = fault_peer_memory(adapter->by_target),
 	                    .peer_reach = end->peer_reach,
 	                    .gid = other->engine.gid};
 	atomic_store_explicit(end->own_reach, adapter->by_value ? LANES_REACH_NO : LANES_REACH_YES,
@@ -531,7 +531,7 @@ int peers_attach(struct hdl_adapter *adapter, const struct agent_msg *msg, int f
 	        .peer_qp_mask = (1u << tables->sizes.qp_bits) - 1,
 	        .id = msg->u.peer.link_id,
 	        .guard = end.own_guard,
-	        .mover = process_mover(peer.reach, !adapter->engine.own.reaches_peer),
+	        .memory = process_memory(peer.reach, adapter->by_target),
 	        .peer_reach = end.peer_reach,
 	        .gid = peers_link_local(peer.node_guid),
 	};

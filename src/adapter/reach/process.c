@@ -79,7 +79,7 @@ static enum move_result copy_process(void *context, enum move_side side, const s
 {
 	struct reach *reach = context;
 	struct span here[MOVE_MAX_SPANS];
-	const struct mover own = fault_mover(true);
+	const struct copy_ops own = fault_own_memory().ops;
 	if (side == MOVE_BOTH_OWN)
 		return own.copy(NULL, side, to, to_count, from, from_count);
 	if (side == MOVE_TO_PEER && reach_find_all(reach, to, to_count, here))
@@ -100,15 +100,12 @@ static enum move_result atomic_process(void *context, enum move_side side, uint6
 			return MOVE_ELSEWHERE;
 		addr = (uint64_t)(uintptr_t)here;
 	}
-	return fault_mover(true).atomic(NULL, side, addr, add, compare_add, swap, old);
+	return fault_own_memory().ops.atomic(NULL, side, addr, add, compare_add, swap, old);
 }
 
-struct mover process_mover(struct reach *reach, bool by_target)
+struct peer_memory process_memory(struct reach *reach, bool by_target)
 {
-	return (struct mover){.copy = copy_process,
-	                      .atomic = atomic_process,
-	                      .copy_peer = by_target ? NULL : copy_peer,
-	                      .copy_short = fault_mover(true).copy_short,
-	                      .context = reach,
-	                      .reaches_peer = !by_target && reach->kernel};
+	return (struct peer_memory){
+	        .ops = {.copy = copy_process, .atomic = atomic_process, .context = reach},
+	        .copy_short = by_target ? NULL : copy_peer};
 }

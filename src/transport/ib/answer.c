@@ -204,7 +204,8 @@ static bool send_response(struct engine *engine, struct qp *qp, struct read_entr
 	if (!ib_end_packet_from(engine, ib_respond_path(ib, entry), &packet, start, payload,
 	                        &from)) {
 		struct sg to = sg_plain(&piece, payload, count);
-		struct sg_result result = sg_move(&engine->own, MOVE_BOTH_OWN, &to, &from, count);
+		struct sg_result result =
+		        sg_move(&engine->own.ops, MOVE_BOTH_OWN, &to, &from, count);
 		if (result.detail != HDL_DETAIL_NONE) {
 			read_refused(engine, qp, entry, psn, &result);
 			return true;

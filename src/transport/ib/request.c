@@ -270,7 +270,7 @@ static bool ib_request_run_write(struct engine *engine, struct qp *qp,
 	        part = {.addr = ib->write_addr + ib->offset, .length = count, .key = ib->write_key};
 	struct sg to = respond_range(engine, ib->to, &part, HDL_ACCESS_REMOTE_WRITE);
 	struct sg from = sg_plain(&piece, packet->payload, count);
-	struct sg_result result = sg_move(&engine->own, MOVE_BOTH_OWN, &to, &from, count);
+	struct sg_result result = sg_move(&engine->own.ops, MOVE_BOTH_OWN, &to, &from, count);
 	if (result.detail != HDL_DETAIL_NONE) {
 		if (result.detail == HDL_DETAIL_GONE)
 			op_memory_gone(engine, result.key);
@@ -390,7 +390,7 @@ static bool ib_request_run_atomic(struct engine *engine, struct qp *qp,
 	enum hdl_detail detail =
 	        respond_check(engine, qp->ib->to, &range, HDL_ACCESS_REMOTE_ATOMIC, &target);
 	if (detail == HDL_DETAIL_NONE)
-		detail = op_atomic(&engine->own, MOVE_BOTH_OWN, &target, add,
+		detail = op_atomic(&engine->own.ops, MOVE_BOTH_OWN, &target, add,
 		                   add ? eth->swap_or_add : eth->compare,
 		                   add ? 0 : eth->swap_or_add, &old);
 	if (detail != HDL_DETAIL_NONE) {

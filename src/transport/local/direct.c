@@ -1,4 +1,4 @@
-/* The same-host path: RDMA by the initiator. Where its mover reaches the target's memory, the
+/* The same-host path: RDMA by the initiator. Where it reaches the target's memory, the
  * initiator checks the target's queue pair and protection table itself and copies once; the
  * target's processor does nothing. Only what the target alone may change (touch control, atomics
  * without shared memory) goes there as a frame. */
@@ -76,7 +76,7 @@ static enum step direct_atomic(struct engine *engine, struct qp *qp, struct wqe_
 	struct link *link = &engine->links[qp->link];
 	uint64_t old;
 	enum hdl_detail detail =
-	        op_atomic(&link->mover, MOVE_TO_PEER, remote, wqe->opcode == HDL_OP_FETCH_ADD,
+	        op_atomic(&link->memory.ops, MOVE_TO_PEER, remote, wqe->opcode == HDL_OP_FETCH_ADD,
 	                  wqe->u.atomic.compare_add, wqe->u.atomic.swap, &old);
 	if (detail == HDL_DETAIL_TOUCHED)
 		return STEP_BY_TARGET;
@@ -90,7 +90,7 @@ static enum step direct_atomic(struct engine *engine, struct qp *qp, struct wqe_
 	struct hdl_sge piece;
 	struct sg from = sg_plain(&piece, &old, sizeof(old));
 	struct sg to = sg_own(engine, qp, wqe_sge(wqe), wqe->num_sge, HDL_ACCESS_LOCAL_WRITE);
-	struct sg_result result = sg_move(&engine->own, MOVE_BOTH_OWN, &to, &from, sizeof(old));
+	struct sg_result result = sg_move(&engine->own.ops, MOVE_BOTH_OWN, &to, &from, sizeof(old));
 	if (result.detail != HDL_DETAIL_NONE)
 		request_refused(engine, wqe, &result);
 	else
@@ -116,9 +116,9 @@ static uint8_t own_access(uint8_t access)
 /* Copy @run, whose other end lies at @host of the target's memory. Inside the guard. */
 static inline bool copy_run(const struct link *link, const struct short_run *run, uint64_t host)
 {
-	const struct mover *mover = &link->mover;
+	const struct peer_memory *memory = &link->memory;
 	enum move_side side = run->access == HDL_ACCESS_REMOTE_READ ? MOVE_FROM_PEER : MOVE_TO_PEER;
-	return mover->copy_peer(mover->context, side, run->own, host, run->length);
+	return memory->copy_short(memory->ops.context, side, run->own, host, run->length);
 }
 
 /* The usual short write or read: one run at both ends. False: something is unusual or refused, and
@@ -220,8 +220,9 @@ static enum step direct_copy(struct engine *engine, struct qp *qp, struct wqe_se
 		count = engine->turn_bytes;
 	sg_skip(&own, begin);
 	sg_skip(remote, begin);
-	struct sg_result result = read ? sg_move(&link->mover, MOVE_FROM_PEER, &own, remote, count)
-	                               : sg_move(&link->mover, MOVE_TO_PEER, remote, &own, count);
+	struct sg_result result =
+	        read ? sg_move(&link->memory.ops, MOVE_FROM_PEER, &own, remote, count)
+	             : sg_move(&link->memory.ops, MOVE_TO_PEER, remote, &own, count);
 	wqe->marks &= (uint8_t)~WQE_COPYING; /* should it fail it begins anew, or is over */
 	if (result.changed)
 		return local_not_ready(engine, qp, wqe);
@@ -282,7 +283,7 @@ const struct hdl_send_wr *local_express(struct engine *engine, struct qp *qp,
 	                        .access = read ? HDL_ACCESS_REMOTE_READ : HDL_ACCESS_REMOTE_WRITE};
 	struct qp_facts facts;
 	const struct qp_public *pub = local_direct_peer_of(link, qp);
-	if (link->mover.copy_peer == NULL ||
+	if (link->memory.copy_short == NULL ||
 	    (!inlined && !sg_own_run(engine, qp->pd, piece, own_access(run.access), &run.own)))
 		return wr;
 	if (!direct_again(qp, link, pub, &run) &&
@@ -307,7 +308,7 @@ enum step local_direct(struct engine *engine, struct qp *qp, struct wqe_send *wq
 {
 	struct link *link = &engine->links[qp->link];
 	bool atomic = wqe->opcode == HDL_OP_COMPARE_SWAP || wqe->opcode == HDL_OP_FETCH_ADD;
-	if (link->mover.copy_peer == NULL)
+	if (link->memory.copy_short == NULL)
 		return STEP_BY_TARGET;
 	/* A send before us may still be refused, and then we must not have happened. */
 	if (qp->unanswered > 0)

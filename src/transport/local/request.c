@@ -135,7 +135,7 @@ static bool local_request_receive_message(struct engine *engine, struct qp *qp,
 	struct op_message message = {
 	        .bytes = bytes,
 	        .data = data,
-	        .mover = &engine->links[a->link].mover,
+	        .copy = &engine->links[a->link].memory.ops,
 	        .side = side_of(a),
 	        .length = a->frame.length,
 	        .src_qpn = a->frame.from_qpn,
@@ -234,7 +234,7 @@ static bool run_write_part(struct engine *engine, struct qp *qp, const struct ar
 	struct hdl_sge piece;
 	struct sg data = sg_plain(&piece, a->body + sizeof(*target), count);
 	to = respond_range(engine, qp, &range, HDL_ACCESS_REMOTE_WRITE);
-	struct sg_result result = sg_move(&engine->own, MOVE_BOTH_OWN, &to, &data, count);
+	struct sg_result result = sg_move(&engine->own.ops, MOVE_BOTH_OWN, &to, &data, count);
 	if (result.detail != HDL_DETAIL_NONE) {
 		moved(engine, qp, a, result, true);
 		return false;
@@ -274,8 +274,8 @@ static bool local_request_run_write(struct engine *engine, struct qp *qp, const 
 			refuse_write(engine, qp, a, detail);
 			return !qp_reliable(qp);
 		}
-		struct sg_result result = sg_move(&engine->links[a->link].mover, side_of(a), &to,
-		                                  &data, a->frame.length);
+		struct sg_result result = sg_move(&engine->links[a->link].memory.ops, side_of(a),
+		                                  &to, &data, a->frame.length);
 		if (!moved(engine, qp, a, result, true))
 			return false;
 		if (result.detail != HDL_DETAIL_NONE)
@@ -319,7 +319,7 @@ static bool local_request_run_read(struct engine *engine, struct qp *qp, const s
 		return true;
 	}
 	if (!moved(engine, qp, a,
-	           sg_move(&engine->links[a->link].mover, MOVE_TO_PEER, &list, &from,
+	           sg_move(&engine->links[a->link].memory.ops, MOVE_TO_PEER, &list, &from,
 	                   a->frame.length),
 	           false))
 		return false;
@@ -343,7 +343,7 @@ static bool local_request_run_atomic(struct engine *engine, struct qp *qp, const
 	enum hdl_detail detail =
 	        respond_check(engine, qp, &range, HDL_ACCESS_REMOTE_ATOMIC, &target);
 	if (detail == HDL_DETAIL_NONE)
-		detail = op_atomic(&engine->own, MOVE_BOTH_OWN, &target,
+		detail = op_atomic(&engine->own.ops, MOVE_BOTH_OWN, &target,
 		                   (a->frame.flags & FRAME_ADD) != 0, atomic.compare_add,
 		                   atomic.swap, &old);
 	read_queue_finish(&qp->reads, entry, old);

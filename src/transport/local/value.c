@@ -23,7 +23,7 @@ static bool gather_part(struct engine *engine, struct qp *qp, struct wqe_send *w
 	struct sg to = sg_plain(&piece, out, bytes);
 	struct sg from = sg_own(engine, qp, wqe_sge(wqe), wqe->num_sge, HDL_ACCESS_LOCAL_READ);
 	sg_skip(&from, wqe->offset);
-	struct sg_result result = sg_move(&engine->own, MOVE_BOTH_OWN, &to, &from, bytes);
+	struct sg_result result = sg_move(&engine->own.ops, MOVE_BOTH_OWN, &to, &from, bytes);
 	if (result.detail == HDL_DETAIL_NONE)
 		return true;
 	request_refused(engine, wqe, &result);
@@ -134,7 +134,8 @@ bool local_send_read(struct engine *engine, struct qp *qp, struct read_entry *en
 		struct sg to = sg_plain(&piece, out + 1, bytes);
 		struct sg from = respond_range(engine, qp, &range, HDL_ACCESS_REMOTE_READ);
 		from.pd = entry->pd; /* an XRC target may have had messages for others since */
-		struct sg_result result = sg_move(&engine->own, MOVE_BOTH_OWN, &to, &from, bytes);
+		struct sg_result result =
+		        sg_move(&engine->own.ops, MOVE_BOTH_OWN, &to, &from, bytes);
 		if (result.detail != HDL_DETAIL_NONE) {
 			if (result.detail == HDL_DETAIL_GONE)
 				op_memory_gone(engine, result.key);

@@ -18,7 +18,7 @@ static void short_copies_are_exact(void **state)
 {
 	(void)state;
 	static unsigned char from[MOVE_SHORT + 64], to[MOVE_SHORT + 64], want[MOVE_SHORT + 64];
-	struct mover mover = fault_mover(true);
+	struct own_memory own_memory = fault_own_memory();
 	for (size_t i = 0; i < sizeof(from); i++)
 		from[i] = (unsigned char)(i * 7 + i / 251);
 	for (size_t bytes = 0; bytes <= MOVE_SHORT; bytes += bytes < 300 ? 1 : 61) {
@@ -26,11 +26,12 @@ static void short_copies_are_exact(void **state)
 			memset(to, 0xee, sizeof(to));
 			memset(want, 0xee, sizeof(want));
 			memcpy(want + 16 + shift, from + 15 - shift, bytes);
-			assert_true(mover.copy_short(to + 16 + shift, from + 15 - shift, bytes));
+			assert_true(
+			        own_memory.copy_short(to + 16 + shift, from + 15 - shift, bytes));
 			assert_memory_equal(to, want, sizeof(to));
 		}
 	}
-	assert_true(mover.copy_short(to, from, MOVE_SHORT));
+	assert_true(own_memory.copy_short(to, from, MOVE_SHORT));
 	assert_memory_equal(to, from, MOVE_SHORT);
 }
 
@@ -39,7 +40,7 @@ static void short_copies_end_where_memory_does(void **state)
 {
 	(void)state;
 	assert_int_equal(fault_install(), 0);
-	struct mover mover = fault_mover(true);
+	struct own_memory own_memory = fault_own_memory();
 	static unsigned char own[MOVE_SHORT];
 	unsigned char *page = mmap(NULL, 3 * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	assert_ptr_not_equal(page, MAP_FAILED);
@@ -47,12 +48,12 @@ static void short_copies_end_where_memory_does(void **state)
 	assert_int_equal(mprotect(page, PAGE, PROT_READ | PROT_WRITE), 0);
 	for (size_t bytes = 1; bytes <= MOVE_SHORT; bytes += bytes < 100 ? 1 : 111) {
 		unsigned char *behind = page + PAGE - bytes + 1, *before = page - 1;
-		assert_true(mover.copy_short(page + PAGE - bytes, own, bytes));
-		assert_true(mover.copy_short(own, page, bytes));
-		assert_false(mover.copy_short(behind, own, bytes));
-		assert_false(mover.copy_short(own, behind, bytes));
-		assert_false(mover.copy_short(before, own, bytes));
-		assert_false(mover.copy_short(own, before, bytes));
+		assert_true(own_memory.copy_short(page + PAGE - bytes, own, bytes));
+		assert_true(own_memory.copy_short(own, page, bytes));
+		assert_false(own_memory.copy_short(behind, own, bytes));
+		assert_false(own_memory.copy_short(own, behind, bytes));
+		assert_false(own_memory.copy_short(before, own, bytes));
+		assert_false(own_memory.copy_short(own, before, bytes));
 	}
 	assert_int_equal(munmap(page - PAGE, 3 * PAGE), 0);
 }
@@ -62,7 +63,7 @@ static void checked_copies_end_where_memory_does(void **state)
 {
 	(void)state;
 	assert_int_equal(fault_install(), 0);
-	struct mover mover = fault_mover(true);
+	struct own_memory own_memory = fault_own_memory();
 	static unsigned char own[PAGE], copy[PAGE];
 	unsigned char *page = mmap(NULL, 3 * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	assert_ptr_not_equal(page, MAP_FAILED);
@@ -73,11 +74,11 @@ static void checked_copies_end_where_memory_does(void **state)
 	memcpy(own, page, PAGE);
 	for (size_t bytes = 1; bytes <= PAGE; bytes += bytes < 100 ? 1 : 111) {
 		uint32_t crc = 5;
-		assert_true(mover.copy_crc(copy, page + PAGE - bytes, bytes, &crc));
+		assert_true(own_memory.copy_crc(copy, page + PAGE - bytes, bytes, &crc));
 		assert_memory_equal(copy, own + PAGE - bytes, bytes);
 		assert_int_equal(crc, crc32_ieee(5, own + PAGE - bytes, bytes));
-		assert_false(mover.copy_crc(copy, page + PAGE - bytes + 1, bytes, &crc));
-		assert_false(mover.copy_crc(copy, page - 1, bytes, &crc));
+		assert_false(own_memory.copy_crc(copy, page + PAGE - bytes + 1, bytes, &crc));
+		assert_false(own_memory.copy_crc(copy, page - 1, bytes, &crc));
 		assert_int_equal(crc, crc32_ieee(5, own + PAGE - bytes, bytes));
 	}
 	assert_int_equal(munmap(page - PAGE, 3 * PAGE), 0);

@@ -284,32 +284,36 @@ static void without_the_kernel(void **state)
 	(void)state;
 	say(0, &s);
 	assert_int_equal(fault_install(), 0);
-	struct mover mover = process_mover(reach, false);
-	assert_false(mover.reaches_peer);
-	assert_int_equal(mover.copy(reach, MOVE_TO_PEER, &there, 1, &own, 1), MOVE_OK);
-	assert_int_equal(mover.atomic(reach, MOVE_TO_PEER, THERE, true, 3, 0, &old), MOVE_OK);
+	struct peer_memory memory = process_memory(reach, false);
+	assert_int_equal(memory.ops.copy(reach, MOVE_TO_PEER, &there, 1, &own, 1), MOVE_OK);
+	assert_int_equal(memory.ops.atomic(reach, MOVE_TO_PEER, THERE, true, 3, 0, &old), MOVE_OK);
 	assert_int_equal(old, 7);
-	assert_int_equal(mover.copy(reach, MOVE_FROM_PEER, &own, 1, &there, 1), MOVE_OK);
+	assert_int_equal(memory.ops.copy(reach, MOVE_FROM_PEER, &own, 1, &there, 1), MOVE_OK);
 	assert_int_equal(here, 10);
 	uint64_t here_at = own.addr;
-	assert_true(mover.copy_peer(reach, MOVE_TO_PEER, here_at, THERE + 8, 8));
+	assert_true(memory.copy_short(reach, MOVE_TO_PEER, here_at, THERE + 8, 8));
 	here = 0;
-	assert_true(mover.copy_peer(reach, MOVE_FROM_PEER, here_at, THERE + 8, 8));
+	assert_true(memory.copy_short(reach, MOVE_FROM_PEER, here_at, THERE + 8, 8));
 	assert_int_equal(here, 10);
-	assert_false(mover.copy_peer(reach, MOVE_TO_PEER, here_at, THERE - 8, 8));
-	assert_false(mover.copy_peer(reach, MOVE_FROM_PEER, here_at, (uint64_t)(uintptr_t)&old, 8));
-	assert_int_equal(mover.copy(reach, MOVE_TO_PEER, &elsewhere, 1, &own, 1), MOVE_ELSEWHERE);
-	assert_int_equal(mover.copy(reach, MOVE_FROM_PEER, &own, 1, &elsewhere, 1), MOVE_ELSEWHERE);
-	assert_int_equal(mover.atomic(reach, MOVE_TO_PEER, THERE - 8, true, 3, 0, &old),
+	assert_false(memory.copy_short(reach, MOVE_TO_PEER, here_at, THERE - 8, 8));
+	assert_false(
+	        memory.copy_short(reach, MOVE_FROM_PEER, here_at, (uint64_t)(uintptr_t)&old, 8));
+	assert_int_equal(memory.ops.copy(reach, MOVE_TO_PEER, &elsewhere, 1, &own, 1),
+	                 MOVE_ELSEWHERE);
+	assert_int_equal(memory.ops.copy(reach, MOVE_FROM_PEER, &own, 1, &elsewhere, 1),
+	                 MOVE_ELSEWHERE);
+	assert_int_equal(memory.ops.atomic(reach, MOVE_TO_PEER, THERE - 8, true, 3, 0, &old),
 	                 MOVE_ELSEWHERE);
 	assert_int_equal(ftruncate(fd, 0), 0);
-	assert_int_equal(mover.copy(reach, MOVE_TO_PEER, &there, 1, &own, 1), MOVE_TARGET_GONE);
-	assert_int_equal(mover.copy(reach, MOVE_FROM_PEER, &own, 1, &there, 1), MOVE_SOURCE_GONE);
-	assert_int_equal(mover.atomic(reach, MOVE_TO_PEER, THERE, true, 3, 0, &old),
+	assert_int_equal(memory.ops.copy(reach, MOVE_TO_PEER, &there, 1, &own, 1),
 	                 MOVE_TARGET_GONE);
-	assert_false(mover.copy_peer(reach, MOVE_TO_PEER, here_at, THERE, 8));
-	assert_false(mover.copy_peer(reach, MOVE_FROM_PEER, here_at, THERE, 8));
-	assert_null(process_mover(reach, true).copy_peer);
+	assert_int_equal(memory.ops.copy(reach, MOVE_FROM_PEER, &own, 1, &there, 1),
+	                 MOVE_SOURCE_GONE);
+	assert_int_equal(memory.ops.atomic(reach, MOVE_TO_PEER, THERE, true, 3, 0, &old),
+	                 MOVE_TARGET_GONE);
+	assert_false(memory.copy_short(reach, MOVE_TO_PEER, here_at, THERE, 8));
+	assert_false(memory.copy_short(reach, MOVE_FROM_PEER, here_at, THERE, 8));
+	assert_null(process_memory(reach, true).copy_short);
 	reach_end(reach);
 	close(fd);
 }
@@ -321,23 +325,23 @@ static void with_the_kernel(void **state)
 	uint64_t ours = 7;
 	memset(&table, 0, sizeof(table));
 	struct reach *reach = reach_make(getpid(), -1, &table, true);
-	struct mover mover = process_mover(reach, false);
+	struct peer_memory memory = process_memory(reach, false);
 	uint64_t *theirs =
 	        mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	assert_true(theirs != MAP_FAILED);
 	uint64_t own = (uint64_t)(uintptr_t)&ours, there = (uint64_t)(uintptr_t)theirs;
-	assert_true(mover.copy_peer(reach, MOVE_TO_PEER, own, there, 8));
+	assert_true(memory.copy_short(reach, MOVE_TO_PEER, own, there, 8));
 	assert_int_equal(theirs[0], 7);
 	theirs[1] = 9;
-	assert_true(mover.copy_peer(reach, MOVE_FROM_PEER, own, there + 8, 8));
+	assert_true(memory.copy_short(reach, MOVE_FROM_PEER, own, there + 8, 8));
 	assert_int_equal(ours, 9);
 	/* What its owner may not write, nobody else may. */
 	assert_int_equal(mprotect(theirs, 4096, PROT_READ), 0);
-	assert_false(mover.copy_peer(reach, MOVE_TO_PEER, own, there, 8));
-	assert_true(mover.copy_peer(reach, MOVE_FROM_PEER, own, there, 8));
+	assert_false(memory.copy_short(reach, MOVE_TO_PEER, own, there, 8));
+	assert_true(memory.copy_short(reach, MOVE_FROM_PEER, own, there, 8));
 	assert_int_equal(munmap(theirs, 4096), 0);
-	assert_false(mover.copy_peer(reach, MOVE_TO_PEER, own, there, 8));
-	assert_false(mover.copy_peer(reach, MOVE_FROM_PEER, own, there, 8));
+	assert_false(memory.copy_short(reach, MOVE_TO_PEER, own, there, 8));
+	assert_false(memory.copy_short(reach, MOVE_FROM_PEER, own, there, 8));
 	reach_end(reach);
 }
 
@@ -359,11 +363,11 @@ static void a_thread_that_ended_is_not_the_process(void **state)
 	assert_non_null(reach);
 	assert_int_equal(reach->task, getpid());
 	reach->task = ended;
-	struct mover mover = process_mover(reach, false);
+	struct peer_memory memory = process_memory(reach, false);
 	uint64_t ours = 7, theirs = 0;
 	struct span own = {(uint64_t)(uintptr_t)&ours, 8},
 	            there = {(uint64_t)(uintptr_t)&theirs, 8};
-	assert_int_equal(mover.copy(reach, MOVE_TO_PEER, &there, 1, &own, 1), MOVE_OK);
+	assert_int_equal(memory.ops.copy(reach, MOVE_TO_PEER, &there, 1, &own, 1), MOVE_OK);
 	assert_int_equal(theirs, 7);
 	assert_int_equal(reach->task, getpid());
 	reach_end(reach);
@@ -386,7 +390,7 @@ static void a_number_that_another_process_has_now(void **state)
 	}
 	memset(&table, 0, sizeof(table));
 	struct reach *reach = reach_make(getpid(), pidfd, &table, true);
-	struct mover mover = process_mover(reach, false);
+	struct peer_memory memory = process_memory(reach, false);
 	uint64_t ours = 7, there = (uint64_t)(uintptr_t)word, seen = 0;
 	/* One that lied from the beginning, and one that was right as long as it was believed. */
 	for (int i = 0; i < 2; i++) {
@@ -395,8 +399,8 @@ static void a_number_that_another_process_has_now(void **state)
 		reach->task = bystander;
 		if (i == 1)
 			usleep(2 * REACH_BELIEF_NS / 1000);
-		assert_true(
-		        mover.copy_peer(reach, MOVE_TO_PEER, (uint64_t)(uintptr_t)&ours, there, 8));
+		assert_true(memory.copy_short(reach, MOVE_TO_PEER, (uint64_t)(uintptr_t)&ours,
+		                              there, 8));
 		assert_int_equal(word[0], 7);
 		assert_int_equal(reach->task, getpid());
 	}
@@ -423,9 +427,9 @@ static void a_process_that_ended(void **state)
 	/* As if its number were ours by now. */
 	struct reach *reach = reach_make(getpid(), pidfd, &table, true);
 	uint64_t ours = 7, theirs = 0;
-	assert_false(process_mover(reach, false)
-	                     .copy_peer(reach, MOVE_TO_PEER, (uint64_t)(uintptr_t)&ours,
-	                                (uint64_t)(uintptr_t)&theirs, 8));
+	assert_false(process_memory(reach, false)
+	                     .copy_short(reach, MOVE_TO_PEER, (uint64_t)(uintptr_t)&ours,
+	                                 (uint64_t)(uintptr_t)&theirs, 8));
 	assert_int_equal(theirs, 0);
 	reach_end(reach);
 	close(pidfd);

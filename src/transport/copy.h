@@ -1,0 +1,60 @@
+/* How bytes move between address spaces. The adapter supplies the functions; a transport decides
+ * what may move and when. Every function survives memory that has gone: it reports the fault
+ * instead of dying from it.
+ *
+ *   struct copy_ops      what sg_move() and op_atomic() need: any list to any list
+ *   struct own_memory    this process's memory: the same, and the short ways that need no lists
+ *   struct peer_memory   the memory behind a link: the same, and a short way
+ *
+ * Another kind of peer memory is another struct peer_memory. */
+#ifndef TRANSPORT_COPY_H
+#define TRANSPORT_COPY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/span.h"
+
+/* Which of the two lists lies in the peer's address space. */
+enum move_side { MOVE_BOTH_OWN, MOVE_FROM_PEER, MOVE_TO_PEER };
+
+enum move_result {
+	MOVE_OK,
+	MOVE_SOURCE_GONE,
+	MOVE_TARGET_GONE,
+	MOVE_ELSEWHERE /* the peer's memory is not within reach: only its own adapter can do it */
+};
+
+#define MOVE_MAX_SPANS 16u
+#define MOVE_SHORT     4096u
+
+struct copy_ops {
+	/* Copy the runs @from to the runs @to; both lists have the same total. */
+	enum move_result (*copy)(void *context, enum move_side side, const struct span *to,
+	                         size_t to_count, const struct span *from, size_t from_count);
+	/* Compare-and-swap (or, with @add, fetch-and-add) on 8 aligned bytes, atomic for everyone
+	 * on this machine. */
+	enum move_result (*atomic)(void *context, enum move_side side, uint64_t addr, bool add,
+	                           uint64_t compare_add, uint64_t swap, uint64_t *old);
+	void *context;
+};
+
+struct own_memory {
+	struct copy_ops ops;
+	/* Up to MOVE_SHORT bytes. False: one of the two has gone; ops.copy() says which. */
+	bool (*copy_short)(void *to, const void *from, size_t bytes);
+	/* Any number of bytes, which *crc (base/crc.h, CRC-32) takes in. */
+	bool (*copy_crc)(void *to, const void *from, size_t bytes, uint32_t *crc);
+};
+
+struct peer_memory {
+	struct copy_ops ops;
+	/* One run of up to MOVE_SHORT bytes, at @own in this process and at @addr of the peer's
+	 * memory. False: out of reach, or one of the two has gone; ops.copy() says which. NULL:
+	 * only the peer's own adapter may use its memory. */
+	bool (*copy_short)(void *context, enum move_side side, uint64_t own, uint64_t addr,
+	                   size_t bytes);
+};
+
+#endif
