@@ -3,7 +3,7 @@
 
 int main(void)
 {
-	static struct engine alice, bob;
+	static struct node alice, bob;
 	node_open(&alice);
 	node_open(&bob);
 	must(hdl_join(alice.adapter, bob.adapter));

@@ -1,5 +1,4 @@
-/* What every example needs before it can say something: an adapter with memory and a queue pair,
- * connected to another. */
+/* What every example needs before it can say something: an adapter with memory and a queue pair, connected to another. */
 #ifndef EXAMPLES_NODE_H
 #define EXAMPLES_NODE_H
 
@@ -7,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-struct engine {
+struct node {
 	struct hdl_adapter *adapter;
 	struct hdl_pd *pd;
 	struct hdl_cq *cq;
@@ -24,7 +23,7 @@ static inline void must(int result)
 	exit(1);
 }
 
-static inline void node_open(struct engine *node)
+static inline void node_open(struct node *node)
 {
 	must(hdl_open(NULL, &node->adapter));
 	must(hdl_pd_create(node->adapter, &node->pd));
@@ -41,7 +40,7 @@ static inline void node_open(struct engine *node)
 }
 
 /* RESET to INIT, to ready-to-receive, to ready-to-send; each step has its own attributes. */
-static inline void node_connect(struct engine *node, struct engine *peer)
+static inline void node_connect(struct node *node, struct node *peer)
 {
 	static const uint32_t steps[][2] = {
 	        {HDL_QPS_INIT, HDL_QP_PKEY_INDEX | HDL_QP_PORT | HDL_QP_ACCESS},
@@ -68,7 +67,7 @@ static inline void node_connect(struct engine *node, struct engine *peer)
 	}
 }
 
-static inline void node_wait(struct engine *node)
+static inline void node_wait(struct node *node)
 {
 	struct hdl_wc wc;
 	int count = 0;
