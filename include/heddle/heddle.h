@@ -226,6 +226,40 @@ HDL_API int hdl_observe(struct hdl_process **list, size_t *count);
  * Returns: nothing. */
 HDL_API void hdl_observe_free(struct hdl_process *list, size_t count);
 
+/* What a code is one of: see hdl_codes(). */
+enum hdl_codes_kind {
+	HDL_CODES_ERROR,    /* enum hdl_error */
+	HDL_CODES_STATUS,   /* enum hdl_wc_status */
+	HDL_CODES_DETAIL,   /* enum hdl_detail, the vendor_err of a completion */
+	HDL_CODES_EVENT,    /* enum hdl_event_type */
+	HDL_CODES_COUNTER,  /* the place in the list of hdl_counters() */
+	HDL_CODES_QP_TYPE,  /* enum hdl_qp_type */
+	HDL_CODES_QP_STATE, /* enum hdl_qp_state */
+	HDL_CODES_QP_ATTR,  /* enum hdl_qp_attr_mask */
+	HDL_CODES_KIND_COUNT
+};
+
+/* A code, with its words: see hdl_codes(). */
+struct hdl_code {
+	const char *name;
+	uint32_t value;
+	const char *text;     /* what it means */
+	const char *advice;   /* what to do about it; NULL: nothing is to be said */
+	const char *alias;    /* what libibverbs calls it; NULL: it does not know it */
+	uint32_t alias_value; /* its number there, of statuses, events and states */
+};
+
+/* hdl_codes - list the codes of a kind, with what they mean and what to do about them
+ *
+ * @kind is one of enum hdl_codes_kind; @count is set to the length of the list. The texts are those
+ * of hdl_strerror(), hdl_wc_status_str(), hdl_detail_str() and hdl_event_str().
+ *
+ * Owner: the list is static.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: the list; NULL, with *count 0, where there is no such kind. */
+HDL_API const struct hdl_code *hdl_codes(uint32_t kind, size_t *count);
+
 /* hdl_strerror - an error in words
  *
  * @error may be negative or positive.

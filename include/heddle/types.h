@@ -30,13 +30,13 @@ struct hdl_gid {
 /* What may be done with a region or window (seed 004 figure 13, "access control"). Rights are
  * granted one by one: REMOTE_WRITE and REMOTE_ATOMIC on a region need LOCAL_WRITE as well. */
 enum hdl_access {
-	HDL_ACCESS_LOCAL_READ = 1 << 0,
-	HDL_ACCESS_LOCAL_WRITE = 1 << 1,
-	HDL_ACCESS_REMOTE_READ = 1 << 2,
-	HDL_ACCESS_REMOTE_WRITE = 1 << 3,
-	HDL_ACCESS_REMOTE_ATOMIC = 1 << 4,
-	HDL_ACCESS_BIND = 1 << 5,      /* windows may be bound to the region */
-	HDL_ACCESS_ONE_TOUCH = 1 << 6, /* invalid after the first message that targets it */
+	HDL_ACCESS_LOCAL_READ = 1 << 0,    /* requests of the owner may send from it */
+	HDL_ACCESS_LOCAL_WRITE = 1 << 1,   /* its own receives and reads may be placed there */
+	HDL_ACCESS_REMOTE_READ = 1 << 2,   /* peers may read it */
+	HDL_ACCESS_REMOTE_WRITE = 1 << 3,  /* peers may write to it */
+	HDL_ACCESS_REMOTE_ATOMIC = 1 << 4, /* peers may change it by atomics */
+	HDL_ACCESS_BIND = 1 << 5,          /* windows may be bound to the region */
+	HDL_ACCESS_ONE_TOUCH = 1 << 6,     /* invalid after the first message that targets it */
 	HDL_ACCESS_ZERO_BASED = 1 << 7 /* addresses count from 0, not from the virtual address */
 };
 #define HDL_ACCESS_ALL 0xffu
@@ -62,29 +62,29 @@ enum hdl_qp_type {
 };
 
 enum hdl_qp_state {
-	HDL_QPS_RESET,
-	HDL_QPS_INIT,
-	HDL_QPS_RTR, /* ready to receive */
-	HDL_QPS_RTS, /* ready to send */
-	HDL_QPS_SQD, /* send queue drained */
-	HDL_QPS_SQE, /* send queue error */
-	HDL_QPS_ERR
+	HDL_QPS_RESET, /* new: nothing can be posted */
+	HDL_QPS_INIT,  /* receives can be posted */
+	HDL_QPS_RTR,   /* ready to receive */
+	HDL_QPS_RTS,   /* ready to send */
+	HDL_QPS_SQD,   /* send queue drained */
+	HDL_QPS_SQE,   /* send queue error */
+	HDL_QPS_ERR    /* failed, or ended: all work is flushed */
 };
 
 /* Operations, flags, statuses and the structures around them have the numbers and the layout of
  * libibverbs, so that requests and completions of its programs need no translation. */
 enum hdl_opcode {
-	HDL_OP_WRITE,
-	HDL_OP_WRITE_IMM,
-	HDL_OP_SEND,
-	HDL_OP_SEND_IMM,
-	HDL_OP_READ,
-	HDL_OP_COMPARE_SWAP,
-	HDL_OP_FETCH_ADD,
+	HDL_OP_WRITE,        /* write to memory of the peer */
+	HDL_OP_WRITE_IMM,    /* the same, and complete a receive of the peer with 4 bytes of data */
+	HDL_OP_SEND,         /* send into a receive of the peer */
+	HDL_OP_SEND_IMM,     /* the same, with 4 bytes of data in its completion */
+	HDL_OP_READ,         /* read memory of the peer */
+	HDL_OP_COMPARE_SWAP, /* replace 8 bytes of the peer's memory if they are as expected */
+	HDL_OP_FETCH_ADD,    /* add to 8 bytes of the peer's memory and fetch what they were */
 	HDL_OP_INVALIDATE, /* unbind a window, or invalidate a region registered by HDL_OP_REGISTER
 	                    */
 	HDL_OP_BIND,       /* bind a window to a range of a region */
-	HDL_OP_SEND_INVALIDATE,
+	HDL_OP_SEND_INVALIDATE, /* send, and invalidate a key of the peer's */
 	/* these libibverbs does not have */
 	HDL_OP_REGISTER,      /* give a region from hdl_mr_alloc() its pages */
 	HDL_OP_REGISTER_SEND, /* HDL_OP_REGISTER, then HDL_OP_SEND, in one request */
@@ -93,9 +93,9 @@ enum hdl_opcode {
 };
 
 enum hdl_send_flags {
-	HDL_SEND_FENCE = 1 << 0, /* not before every earlier read and atomic has completed */
-	HDL_SEND_SIGNALED = 1 << 1,
-	HDL_SEND_SOLICITED = 1 << 2,
+	HDL_SEND_FENCE = 1 << 0,     /* not before every earlier read and atomic has completed */
+	HDL_SEND_SIGNALED = 1 << 1,  /* success is told too, by a completion */
+	HDL_SEND_SOLICITED = 1 << 2, /* wakes a peer that waits for solicited completions only */
 	HDL_SEND_INLINE =
 	        1 << 3 /* the data is copied by hdl_post_send(); keys in the list are ignored */
 };
@@ -229,22 +229,22 @@ enum hdl_wc_status {
 };
 
 enum hdl_wc_opcode {
-	HDL_WC_SEND,
-	HDL_WC_WRITE,
-	HDL_WC_READ,
-	HDL_WC_COMPARE_SWAP,
-	HDL_WC_FETCH_ADD,
-	HDL_WC_BIND,
-	HDL_WC_INVALIDATE,
-	HDL_WC_REGISTER,
-	HDL_WC_DELAY,
-	HDL_WC_RECV = 128,
-	HDL_WC_RECV_WRITE_IMM
+	HDL_WC_SEND,          /* a send of any kind */
+	HDL_WC_WRITE,         /* a write, with immediate data or without */
+	HDL_WC_READ,          /* a read */
+	HDL_WC_COMPARE_SWAP,  /* a compare-and-swap */
+	HDL_WC_FETCH_ADD,     /* a fetch-and-add */
+	HDL_WC_BIND,          /* a window was bound */
+	HDL_WC_INVALIDATE,    /* a key was invalidated */
+	HDL_WC_REGISTER,      /* a region was registered by its request */
+	HDL_WC_DELAY,         /* a delay ran out */
+	HDL_WC_RECV = 128,    /* a receive that took a send */
+	HDL_WC_RECV_WRITE_IMM /* a receive that took the immediate data of a write */
 };
 
 enum hdl_wc_flags {
-	HDL_WC_GRH = 1 << 0, /* the first 40 bytes of the buffer are a global route header */
-	HDL_WC_WITH_IMM = 1 << 1,
+	HDL_WC_GRH = 1 << 0,      /* the first 40 bytes of the buffer are a global route header */
+	HDL_WC_WITH_IMM = 1 << 1, /* imm holds the immediate data */
 	HDL_WC_WITH_INVALIDATE = 1 << 3 /* invalidated_key was invalidated by the peer's message */
 };
 
@@ -345,26 +345,26 @@ struct hdl_ah_attr {
 };
 
 enum hdl_qp_attr_mask {
-	HDL_QP_STATE = 1 << 0,
-	HDL_QP_ACCESS = 1 << 1,
-	HDL_QP_PORT = 1 << 2,
-	HDL_QP_QKEY = 1 << 3,
-	HDL_QP_AV = 1 << 4,
-	HDL_QP_PATH_MTU = 1 << 5,
-	HDL_QP_TIMEOUT = 1 << 6,
-	HDL_QP_RETRY_CNT = 1 << 7,
-	HDL_QP_RNR_RETRY = 1 << 8,
-	HDL_QP_RQ_PSN = 1 << 9,
-	HDL_QP_MAX_RD_ATOMIC = 1 << 10,
-	HDL_QP_MIN_RNR_TIMER = 1 << 11,
-	HDL_QP_SQ_PSN = 1 << 12,
-	HDL_QP_MAX_DEST_RD_ATOMIC = 1 << 13,
-	HDL_QP_DEST_QPN = 1 << 14,
-	HDL_QP_PKEY_INDEX = 1 << 15,
-	HDL_QP_CUR_STATE = 1 << 16,
-	HDL_QP_ALT_PATH = 1 << 17,       /* alt_ah, alt_pkey_index, alt_port_num, alt_timeout */
-	HDL_QP_PATH_MIG_STATE = 1 << 18, /* path_mig_state */
-	HDL_QP_STRIPE = 1 << 19,         /* stripe */
+	HDL_QP_STATE = 1 << 0,          /* state: the one to go to */
+	HDL_QP_ACCESS = 1 << 1,         /* access: what peers may do through it */
+	HDL_QP_PORT = 1 << 2,           /* port_num: 1 */
+	HDL_QP_QKEY = 1 << 3,           /* qkey: what datagrams must carry */
+	HDL_QP_AV = 1 << 4,             /* ah: where the peer is */
+	HDL_QP_PATH_MTU = 1 << 5,       /* path_mtu: payload of a packet */
+	HDL_QP_TIMEOUT = 1 << 6,        /* timeout: how long to wait for an answer */
+	HDL_QP_RETRY_CNT = 1 << 7,      /* retry_cnt: how often to send again without one */
+	HDL_QP_RNR_RETRY = 1 << 8,      /* rnr_retry: how often when the peer has no receive */
+	HDL_QP_RQ_PSN = 1 << 9,         /* rq_psn: the peer's first sequence number */
+	HDL_QP_MAX_RD_ATOMIC = 1 << 10, /* max_rd_atomic: reads and atomics in flight */
+	HDL_QP_MIN_RNR_TIMER = 1 << 11, /* min_rnr_timer: how long a peer waits for a receive */
+	HDL_QP_SQ_PSN = 1 << 12,        /* sq_psn: our first sequence number */
+	HDL_QP_MAX_DEST_RD_ATOMIC = 1 << 13, /* max_dest_rd_atomic: the same, of the peer */
+	HDL_QP_DEST_QPN = 1 << 14,           /* dest_qpn: the peer's queue pair */
+	HDL_QP_PKEY_INDEX = 1 << 15,         /* pkey_index: 0 */
+	HDL_QP_CUR_STATE = 1 << 16,          /* cur_state: the call fails in another one */
+	HDL_QP_ALT_PATH = 1 << 17,           /* alt_ah, alt_pkey_index, alt_port_num, alt_timeout */
+	HDL_QP_PATH_MIG_STATE = 1 << 18,     /* path_mig_state */
+	HDL_QP_STRIPE = 1 << 19,             /* stripe */
 	HDL_QP_ATTR_ALL = (1 << 20) - 1
 };
 
@@ -501,16 +501,16 @@ enum hdl_cm_kind {
  * HDL_CM_REUSE: others who say so too may have it as well, and a message to it reaches one of them.
  * HDL_CM_DEAF: messages to it find nobody until hdl_cm_listen(). */
 enum hdl_cm_option {
-	HDL_CM_IPV4 = 1 << 0,
-	HDL_CM_IPV6 = 1 << 1,
-	HDL_CM_ONLY = 1 << 2,
-	HDL_CM_REUSE = 1 << 3,
-	HDL_CM_DEAF = 1 << 6
+	HDL_CM_IPV4 = 1 << 0,  /* for calls to an IPv4 address */
+	HDL_CM_IPV6 = 1 << 1,  /* for calls to an IPv6 address */
+	HDL_CM_ONLY = 1 << 2,  /* and not for those of the other family */
+	HDL_CM_REUSE = 1 << 3, /* others who say so may hold the port too */
+	HDL_CM_DEAF = 1 << 6   /* held, but nobody listens yet */
 };
 
 /* How a message goes over the wire. */
 enum hdl_cm_wire {
-	HDL_CM_ON_WIRE = 1,
+	HDL_CM_ON_WIRE = 1, /* now */
 	/* Once the process has gone, in whatever way: a DREQ (IBTA 12.6.10). The agent keeps one
 	 * for each of 4096 connections, until the process itself sends a DREP or REJ about it, or
 	 * hears a DREP. Then it is repeated every second until it is answered, 15 times. */

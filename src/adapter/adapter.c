@@ -18,54 +18,6 @@
 #include "base/log.h"
 #include "port/bell.h"
 
-const char *const counter_names[ENGINE_COUNTER_COUNT] = {
-        [ENGINE_FRAMES_IN] = "frames_in",
-        [ENGINE_FRAMES_OUT] = "frames_out",
-        [ENGINE_BYTES_SENT] = "bytes_sent",
-        [ENGINE_BYTES_RECEIVED] = "bytes_received",
-        [ENGINE_BYTES_WRITTEN] = "bytes_written",
-        [ENGINE_BYTES_READ] = "bytes_read",
-        [ENGINE_ATOMICS] = "atomics",
-        [ENGINE_RNR_SENT] = "rnr_sent",
-        [ENGINE_RETRIES] = "retries",
-        [ENGINE_TIMEOUTS] = "timeouts",
-        [ENGINE_REPEATED] = "repeated",
-        [ENGINE_DROPPED] = "dropped",
-        [ENGINE_DROPPED_QKEY] = "dropped_qkey",
-        [ENGINE_DROPPED_NO_RECV] = "dropped_no_recv",
-        [ENGINE_BAD_FRAMES] = "bad_frames",
-        [ENGINE_MEMORY_GONE] = "memory_gone",
-        [ENGINE_PACKETS_IN] = "packets_in",
-        [ENGINE_PACKETS_OUT] = "packets_out",
-        [ENGINE_BAD_PACKETS] = "bad_packets",
-        [ENGINE_SEQUENCE_NAKS] = "sequence_naks",
-        [ENGINE_PROBES] = "probes",
-        [ENGINE_CNP_SENT] = "cnp_sent",
-        [ENGINE_CNP_RECEIVED] = "cnp_received",
-        [ENGINE_CNP_UNPROVED] = "cnp_unproved",
-        [ENGINE_DROPPED_KEYS] = "dropped_keys",
-        [ENGINE_DROPPED_TOO_LONG] = "dropped_too_long",
-};
-
-static const char *const refusal_names[HDL_DETAIL_COUNT] = {
-        [HDL_DETAIL_NONE] = "refused_other",
-        [HDL_DETAIL_NOT_VALID] = "refused_not_valid",
-        [HDL_DETAIL_TYPE] = "refused_type",
-        [HDL_DETAIL_PD] = "refused_pd",
-        [HDL_DETAIL_QP] = "refused_qp",
-        [HDL_DETAIL_INSTANCE] = "refused_instance",
-        [HDL_DETAIL_BOUNDS] = "refused_bounds",
-        [HDL_DETAIL_ACCESS] = "refused_access",
-        [HDL_DETAIL_BIND] = "refused_bind",
-        [HDL_DETAIL_TOUCHED] = "refused_touched",
-        [HDL_DETAIL_OUT_OF_WINDOW] = "refused_out_of_window",
-        [HDL_DETAIL_GONE] = "refused_gone",
-        [HDL_DETAIL_MISALIGNED] = "refused_misaligned",
-        [HDL_DETAIL_BUSY] = "refused_busy",
-        [HDL_DETAIL_PAGES] = "refused_pages",
-        [HDL_DETAIL_LIMIT] = "refused_limit",
-};
-
 static void sink_quiesce(void *context)
 {
 	adapter_quiesce(context);
@@ -427,18 +379,15 @@ int hdl_gid_query(struct hdl_adapter *adapter, uint32_t index, struct hdl_gid *g
 
 size_t hdl_counters(struct hdl_adapter *adapter, struct hdl_counter *list, size_t max)
 {
-	size_t count = ENGINE_COUNTER_COUNT + HDL_DETAIL_COUNT;
 	if (adapter == NULL || adapter->magic != MAGIC_ADAPTER)
 		return 0;
-	for (size_t i = 0; i < count && i < max; i++) {
-		size_t refusal = i - ENGINE_COUNTER_COUNT;
-		list[i] = i < ENGINE_COUNTER_COUNT
-		                  ? (struct hdl_counter){counter_names[i],
-		                                         counter_read(&adapter->engine.counters[i])}
-		                  : (struct hdl_counter){
-		                            refusal_names[refusal],
-		                            atomic_load_explicit(&adapter->tpt.verdicts[refusal],
-		                                                 memory_order_relaxed)};
-	}
-	return count;
+	for (size_t i = 0; i < COUNTER_COUNT && i < max; i++)
+		list[i] = (struct hdl_counter){
+		        counter_name(i),
+		        i < ENGINE_COUNTER_COUNT
+		                ? counter_read(&adapter->engine.counters[i])
+		                : atomic_load_explicit(
+		                          &adapter->tpt.verdicts[i - ENGINE_COUNTER_COUNT],
+		                          memory_order_relaxed)};
+	return COUNTER_COUNT;
 }

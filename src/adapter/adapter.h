@@ -365,8 +365,6 @@ struct adapter_env {
 	const struct carrier *carrier; /* a wire: everybody is reached over it; NULL: none */
 	struct hdl_gid second_gid;     /* one more address on the wire; zero: none */
 };
-/* Names of enum engine_counter. */
-extern const char *const counter_names[ENGINE_COUNTER_COUNT];
 int adapter_open(const struct hdl_open_attr *attr, const struct adapter_env *env,
                  struct hdl_adapter **out);
 /* End @adapter as if its process had died: nothing of it is destroyed in order, peers see it
@@ -392,6 +390,15 @@ static inline void recorder_flush(struct hdl_adapter *adapter)
 	if (__builtin_expect(adapter->recorder != NULL, 0))
 		recorder_write(adapter);
 }
+
+/* --- strings.c --- */
+/* The counters of hdl_counters(): those of the engine, then what the protection table refused, by
+ * enum hdl_detail. */
+#define COUNTER_COUNT ((size_t)ENGINE_COUNTER_COUNT + HDL_DETAIL_COUNT)
+const char *counter_name(size_t counter);
+/* "RC", "RTS"; "?": no such type or state. */
+const char *qp_type_name(uint32_t type);
+const char *qp_state_name(uint32_t state);
 
 /* --- fork.c --- */
 /* Order: list_lock in fork.c, then these: which adapters know each other (peers.c), signal handlers

@@ -10,6 +10,7 @@
 int perf_command(int argc, char **argv);
 int run_command_of(int argc, char **argv);
 int status_command(int argc, char **argv);
+int explain_command(int argc, char **argv);
 int devices_command(int argc, char **argv);
 
 /* Is there a device called @name? If not, says so, and which there are. */

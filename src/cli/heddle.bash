@@ -5,7 +5,7 @@ _heddle() {
 	prev=${COMP_WORDS[COMP_CWORD - 1]}
 	COMPREPLY=()
 	if ((COMP_CWORD == 1)); then
-		mapfile -t COMPREPLY < <(compgen -W "run devices status perf version help --help --version" -- "$cur")
+		mapfile -t COMPREPLY < <(compgen -W "run devices status explain perf version help --help --version" -- "$cur")
 		return
 	fi
 	command=${COMP_WORDS[1]}
@@ -49,6 +49,15 @@ _heddle() {
 	status)
 		mapfile -t COMPREPLY < <(compgen -W "-j --json --help --usage --version" -- "$cur")
 		;;
+	explain)
+		if ((COMP_CWORD == 2)); then
+			mapfile -t COMPREPLY < <(compgen -W "vendor_err status errno event counter --help --usage --version" -- "$cur")
+		else
+			# The second word of each first line is the number, the third the name.
+			mapfile -t COMPREPLY < <(compgen -W "$("${COMP_WORDS[0]}" explain "${COMP_WORDS[2]}" 2>/dev/null |
+				sed -n 's/^[a-z_]* [0-9]*, \([A-Za-z_]*\).*/\1/p')" -- "$cur")
+		fi
+		;;
 	perf)
 		case $prev in
 		-o | --operation) mapfile -t COMPREPLY < <(compgen -W "send write read atomic" -- "$cur") ;;
@@ -63,7 +72,7 @@ _heddle() {
 		esac
 		;;
 	help)
-		((COMP_CWORD == 2)) && mapfile -t COMPREPLY < <(compgen -W "run devices status perf version help" -- "$cur")
+		((COMP_CWORD == 2)) && mapfile -t COMPREPLY < <(compgen -W "run devices status explain perf version help" -- "$cur")
 		;;
 	esac
 }

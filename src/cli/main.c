@@ -20,6 +20,7 @@ static const struct command commands[] = {
         {"run", "run an unmodified RDMA program", run_command_of},
         {"devices", "the devices that a program would see", devices_command},
         {"status", "who uses Heddle, with which queue pairs", status_command},
+        {"explain", "what a code means, and what to do about it", explain_command},
         {"perf", "latency, bandwidth and message rate between two processes", perf_command},
         {"version", "the version", version_command},
         {"help", "the commands, or the options of one", help_command},

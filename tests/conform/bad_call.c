@@ -175,6 +175,20 @@ static void words_for_everything(void **state)
 		assert_string_not_equal(hdl_detail_str(i), "unknown");
 	for (uint32_t i = 0; i < HDL_EVENT_TYPE_COUNT; i++)
 		assert_string_not_equal(hdl_event_str(i), "unknown");
+	/* No code twice, and each with what to do about it. */
+	for (uint32_t kind = HDL_CODES_ERROR; kind <= HDL_CODES_COUNTER; kind++) {
+		size_t count;
+		const struct hdl_code *list = hdl_codes(kind, &count);
+		for (size_t j = 0; j < count; j++) {
+			assert_true(list[j].text[0] != '\0' && list[j].advice[0] != '\0');
+			for (size_t k = 0; k < j; k++)
+				assert_true(list[j].value != list[k].value &&
+				            strcmp(list[j].name, list[k].name) != 0);
+		}
+	}
+	size_t none = 1;
+	assert_null(hdl_codes(HDL_CODES_KIND_COUNT, &none));
+	assert_int_equal(none, 0);
 	assert_non_null(hdl_wc_status_str(UINT32_MAX));
 	assert_non_null(hdl_detail_str(UINT32_MAX));
 	assert_non_null(hdl_event_str(UINT32_MAX));

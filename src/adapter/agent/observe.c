@@ -74,7 +74,7 @@ static int observe_look_at(struct hdl_process *process, const struct agent_msg *
 		process->counter_count = ENGINE_COUNTER_COUNT;
 		for (size_t i = 0; i < ENGINE_COUNTER_COUNT; i++)
 			process->counters[i] = (struct hdl_counter){
-			        counter_names[i], counter_read(&tables.header->counters[i])};
+			        counter_name(i), counter_read(&tables.header->counters[i])};
 		count_entries(process, &tables);
 	}
 	tables_unmap(&tables);

@@ -39,11 +39,46 @@ class Command(unittest.TestCase):
                           ["perf", "--operation", "dance"], ["perf", "-c", "XX"], ["perf", "-c", "UD", "-s", "5000"],
                           ["perf", "-c", "UD", "-o", "write"], ["perf", "-c", "UC", "-o", "read"], ["perf", "-p", "0"],
                           ["perf", "--server", "--client"], ["perf", "more"], ["status", "more"], ["devices", "more"],
-                          ["run"], ["run", "--device", "frob", "true"]):
+                          ["run"], ["run", "--device", "frob", "true"], ["explain"], ["explain", "frob"],
+                          ["explain", "status", "99"], ["explain", "status", "frob"], ["explain", "errno", "99999"],
+                          ["explain", "event", "0x"], ["explain", "vendor_err", "1", "2"]):
             done = heddle(*arguments)
             self.assertEqual(done.returncode, 64, arguments)
             self.assertEqual(done.stdout, "", arguments)
             self.assertNotEqual(done.stderr, "", arguments)
+
+    def test_explain(self):
+        """By number or name, Heddle's or that of libibverbs: what it means, and what to do."""
+        for arguments, name, words in (
+                (["vendor_err", "6"], "vendor_err 6, HDL_DETAIL_BOUNDS", "outside the range of the key"),
+                (["vendor_err", "0x6"], "vendor_err 6, HDL_DETAIL_BOUNDS", "outside the range of the key"),
+                (["vendor_err", "misaligned"], "vendor_err 12, HDL_DETAIL_MISALIGNED", "multiple of 8"),
+                (["status", "12"], "status 12, HDL_WC_RETRY_EXC_ERR", "the peer does not answer"),
+                (["status", "IBV_WC_WR_FLUSH_ERR"], "status 5, HDL_WC_WR_FLUSH_ERR", "first completion"),
+                (["errno", "-22"], "errno 22, EINVAL", "HEDDLE_LOG=debug"),
+                (["errno", "HDL_EHOSTUNREACH"], "errno 113, EHOSTUNREACH", "heddle status"),
+                (["errno", "ENOENT"], "errno 2, ENOENT", "No call of Heddle"),
+                (["event", "PEER_GONE"], "event 10, HDL_EVENT_PEER_GONE", "its process ended"),
+                (["event", "IBV_EVENT_CQ_ERR"], "event 0, HDL_EVENT_CQ_OVERRUN (IBV_EVENT_CQ_ERR)", "poll it"),
+                (["counter", "rnr_sent"], "counter 7, rnr_sent", "post receives")):
+            done = heddle("explain", *arguments)
+            self.assertEqual((done.returncode, done.stderr), (0, ""), arguments)
+            self.assertTrue(done.stdout.startswith(name + ":") or done.stdout.startswith(name + " (IBV_"), done.stdout)
+            self.assertIn(words, done.stdout)
+            self.assertEqual(done.stdout.count(", HDL_"), "HDL_" in name, done.stdout)
+        # Events have other numbers in libibverbs: both are told.
+        both = heddle("explain", "event", "6").stdout
+        self.assertIn("event 6, HDL_EVENT_QP_LAST_WQE (IBV_EVENT_QP_LAST_WQE_REACHED, 16)", both)
+        self.assertIn("event 12, HDL_EVENT_PATH_MIG (IBV_EVENT_PATH_MIG, 6)", both)
+
+    def test_explain_lists_every_code(self):
+        for kind, least in (("vendor_err", 16), ("status", 19), ("errno", 17), ("event", 15), ("counter", 39)):
+            listed = heddle("explain", kind).stdout
+            lines = [line for line in listed.splitlines() if line.startswith(kind + " ")]
+            self.assertGreaterEqual(len(lines), least)
+            self.assertEqual(listed.count("What to do: "), len(lines))
+            for number in {line.split()[1].rstrip(",") for line in lines}:
+                self.assertEqual(heddle("explain", kind, number).returncode, 0, (kind, number))
 
     def check_perf(self, result, operations, sizes):
         self.assertEqual({r["operation"] for r in result["latency"]}, operations)

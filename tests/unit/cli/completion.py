@@ -44,6 +44,11 @@ class Completion(unittest.TestCase):
         self.assertEqual(complete("heddle", "perf", "--port", ""), set())
         self.assertEqual(complete("heddle", "run", "--device", ""), {"heddle0", "heddle_ib0"})
 
+    def test_codes(self):
+        self.assertEqual(complete("heddle", "explain", "ve"), {"vendor_err"})
+        self.assertEqual(complete(PROGRAM, "explain", "status", "HDL_WC_RNR"), {"HDL_WC_RNR_RETRY_EXC_ERR"})
+        self.assertEqual(complete(PROGRAM, "explain", "errno", "EHOST"), {"EHOSTUNREACH"})
+
     def test_programs_to_run(self):
         self.assertIn("bash", complete("heddle", "run", "--node", "a", "bas"))
         self.assertIn("bash", complete("heddle", "run", "--", "bas"))
