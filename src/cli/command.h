@@ -13,6 +13,11 @@ int status_command(int argc, char **argv);
 int explain_command(int argc, char **argv);
 int devices_command(int argc, char **argv);
 
+/* Warn if the program @name, which is about to be run, will not find Heddle: it is linked
+ * statically, of another word size or processor, has rights that its user has not, or looks for
+ * libibverbs elsewhere before it looks into @compat. @preload: it will find that first. */
+void program_warn(const char *name, const char *compat, bool preload);
+
 /* Is there a device called @name? If not, says so, and which there are. */
 bool device_exists(const char *name);
 

@@ -215,6 +215,7 @@ int run_command_of(int argc, char **argv)
 		return status;
 	if (options.capture != NULL ? !start_capture(options.capture) : !check_capture())
 		return EXIT_FAILURE;
+	program_warn(options.program[0], compat, options.preload);
 	execvp(options.program[0], options.program);
 	int error = errno;
 	fprintf(stderr, "heddle: %s: %s\n", options.program[0], strerror(error));
