@@ -87,7 +87,7 @@ const struct hdl_code *hdl_codes(uint32_t kind, size_t *count)
 	return kind < HDL_CODES_KIND_COUNT ? tables[kind].list : NULL;
 }
 
-static const char *words_of(uint32_t kind, uint32_t value, const char *otherwise)
+static const char *code_words(uint32_t kind, uint32_t value, const char *otherwise)
 {
 	for (size_t i = 0; i < tables[kind].count; i++)
 		if (tables[kind].list[i].value == value)
@@ -103,30 +103,31 @@ const char *counter_name(size_t counter)
 const char *hdl_strerror(int error)
 {
 	uint32_t value = error < 0 ? 0u - (uint32_t)error : (uint32_t)error;
-	return value == 0 ? "success" : words_of(HDL_CODES_ERROR, value, "not an error of Heddle");
+	return value == 0 ? "success"
+	                  : code_words(HDL_CODES_ERROR, value, "not an error of Heddle");
 }
 
 const char *hdl_wc_status_str(uint32_t status)
 {
-	return words_of(HDL_CODES_STATUS, status, "unknown");
+	return code_words(HDL_CODES_STATUS, status, "unknown");
 }
 
 const char *hdl_detail_str(uint32_t detail)
 {
-	return words_of(HDL_CODES_DETAIL, detail, "unknown");
+	return code_words(HDL_CODES_DETAIL, detail, "unknown");
 }
 
 const char *hdl_event_str(uint32_t type)
 {
-	return words_of(HDL_CODES_EVENT, type, "unknown");
+	return code_words(HDL_CODES_EVENT, type, "unknown");
 }
 
 const char *qp_type_name(uint32_t type)
 {
-	return words_of(HDL_CODES_QP_TYPE, type, "?");
+	return code_words(HDL_CODES_QP_TYPE, type, "?");
 }
 
 const char *qp_state_name(uint32_t state)
 {
-	return words_of(HDL_CODES_QP_STATE, state, "?");
+	return code_words(HDL_CODES_QP_STATE, state, "?");
 }

@@ -19,8 +19,8 @@ struct elf_source {
 };
 
 struct elf_facts {
-	bool is_64;        /* of this machine's word size, */
-	bool same_machine; /* and for its processor and byte order; else what follows is not known */
+	bool is_64;
+	bool same_machine; /* for this processor and byte order; else what follows is not known */
 	uint16_t machine;  /* EM_*, as far as the byte order is known */
 	bool is_static;    /* no dynamic loader has a part in it */
 	char rpath[ELF_PATH_BYTES]; /* DT_RPATH where it counts; "": none */

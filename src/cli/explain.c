@@ -116,7 +116,7 @@ static bool explain_system_error(const char *text)
 	return false;
 }
 
-static int explain(const struct question *question)
+static int explain_codes(const struct question *question)
 {
 	size_t count, found = 0;
 	uint32_t number = 0;
@@ -164,5 +164,5 @@ int explain_command(int argc, char **argv)
 			argv[i]++;
 	if (argp_parse(&argp, argc, argv, 0, NULL, &question) != 0)
 		return EXIT_WRONG_USAGE;
-	return explain(&question);
+	return explain_codes(&question);
 }

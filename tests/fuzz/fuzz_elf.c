@@ -1,5 +1,5 @@
-/* Any bytes as a program: the reader of ELF files asks for nothing that lies outside, asks a bounded
- * number of times, and gives facts that make sense. */
+/* Any bytes as a program: the reader of ELF files asks a bounded number of times for a bounded
+ * number of bytes, and gives facts that make sense. */
 #include <stdlib.h>
 #include <string.h>
 
