@@ -186,7 +186,19 @@ struct hdl_qp_info {
 	uint32_t dest_qpn; /* connected types: the peer */
 	uint32_t access;   /* enum hdl_access: what peers may do through it */
 	uint32_t link;     /* connected types: the same number at both ends; 0: none */
+	/* The last request that failed by itself, since the queue pair was last in RESET: */
+	uint32_t status; /* enum hdl_wc_status; HDL_WC_SUCCESS: none did */
+	uint32_t detail; /* enum hdl_detail, its vendor_err */
+	/* And the last event that told of a failure: */
+	bool has_event;
+	uint32_t event; /* enum hdl_event_type */
+	uint32_t event_detail;
+	/* HDL_UNSEEN where the memory of the process cannot be read: */
+	uint32_t outstanding; /* requests that were posted and have not completed */
+	uint32_t receives;    /* receives that wait, those of a shared receive queue included */
+	bool shared;          /* they are of a shared receive queue */
 };
+#define HDL_UNSEEN UINT32_MAX
 
 /* A process that is known to the node agent: see hdl_observe(). */
 struct hdl_process {
@@ -209,7 +221,9 @@ struct hdl_process {
 
 /* hdl_observe - look at every process that uses Heddle
  *
- * Asks the node agent of this user who is there, and reads what each shares with its peers. Does
+ * Asks the node agent of this user who is there, and reads what each shares with its peers. How
+ * full the queues are, and what was refused, is read from the memory of the process; where the
+ * system does not allow that, fields are HDL_UNSEEN and the counters of refusals are left out. Does
  * not start an agent, and disturbs nobody.
  *
  * Owner: the caller owns *list and ends it with hdl_observe_free().

@@ -112,6 +112,8 @@ static int make_tables(struct hdl_adapter *adapter)
 	adapter->probe = prng_next(&adapter->prng);
 	adapter->tables.header->probe_addr = (uint64_t)(uintptr_t)&adapter->probe;
 	adapter->tables.header->probe_value = adapter->probe;
+	adapter->tables.header->refusals_addr = (uint64_t)(uintptr_t)adapter->tpt.verdicts;
+	adapter->tables.header->wq_layout = TABLES_WQ_LAYOUT;
 	adapter->barrier = barrier_register();
 	adapter->tables.header->barrier = adapter->barrier;
 	tpt_init(&adapter->tpt, &config, adapter->tables.slots, adapter->tables.arena,

@@ -47,7 +47,10 @@ _heddle() {
 		esac
 		;;
 	status)
-		mapfile -t COMPREPLY < <(compgen -W "-j --json --help --usage --version" -- "$cur")
+		case $prev in
+		-n | --node) ;;
+		*) mapfile -t COMPREPLY < <(compgen -W "-j --json -n --node -w --watch --help --usage --version" -- "$cur") ;;
+		esac
 		;;
 	explain)
 		if ((COMP_CWORD == 2)); then

@@ -5,35 +5,84 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 #include <heddle/heddle.h>
 
 #include "cli/command.h"
 
-static error_t status_parse(int key, char *arg, struct argp_state *state)
+#define WATCH_MOST_SECONDS 86400.0
+
+struct look {
+	bool json;
+	const char *node; /* NULL: all of them */
+	double seconds;   /* between looks; 0: one look */
+};
+
+static double to_seconds(struct argp_state *state, const char *text)
 {
-	bool *json = state->input;
-	(void)arg;
-	if (key == 'j') {
-		*json = true;
-		return 0;
-	}
-	return key == ARGP_KEY_ARG ? (argp_usage(state), 0) : ARGP_ERR_UNKNOWN;
+	char *end;
+	double seconds = text != NULL ? strtod(text, &end) : 1;
+	if (text != NULL &&
+	    (end == text || *end != '\0' || !(seconds >= 0.1 && seconds <= WATCH_MOST_SECONDS)))
+		argp_error(state, "--watch wants seconds, 0.1 to %.0f, not '%s'",
+		           WATCH_MOST_SECONDS, text);
+	return seconds;
 }
 
-static const struct argp_option json_option[] = {{"json", 'j', NULL, 0, "Write JSON", 0}, {0}};
+static error_t status_parse(int key, char *arg, struct argp_state *state)
+{
+	struct look *look = state->input;
+	switch (key) {
+	case 'j':
+		look->json = true;
+		return 0;
+	case 'n':
+		look->node = arg;
+		return 0;
+	case 'w':
+		look->seconds = to_seconds(state, arg);
+		return 0;
+	case ARGP_KEY_ARG:
+		argp_usage(state);
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+static const struct argp_option status_options[] = {
+        {"json", 'j', NULL, 0, "Write JSON", 0},
+        {"node", 'n', "NAME", 0, "Show the programs of the node NAME alone", 0},
+        {"watch", 'w', "SECONDS", OPTION_ARG_OPTIONAL,
+         "Look again every so many seconds (1), until interrupted", 0},
+        {0}};
+
+/* The short name that @value has in the list of @kind. */
+static const char *short_word(uint32_t kind, uint32_t value)
+{
+	size_t count;
+	const struct hdl_code *list = hdl_codes(kind, &count);
+	for (size_t i = 0; i < count; i++)
+		if (list[i].value == value)
+			return list[i].text;
+	return "?";
+}
 
 static const char *status_type_name(uint32_t type)
 {
-	static const char *const names[] = {"?",       "RC",      "UC", "UD",
-	                                    "XRC_INI", "XRC_TGT", "RD", "RAW"};
-	return names[type < 6 ? type : 0];
+	return short_word(HDL_CODES_QP_TYPE, type);
 }
 
 static const char *state_name(uint32_t state)
 {
-	static const char *const names[] = {"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"};
-	return state < 7 ? names[state] : "?";
+	return short_word(HDL_CODES_QP_STATE, state);
+}
+
+static bool status_shows(const struct look *look, const struct hdl_process *process)
+{
+	return look->node == NULL || strcmp(look->node, process->node) == 0;
 }
 
 /* --- who is connected with whom --- */
@@ -92,6 +141,31 @@ static const char *gid_text(const struct hdl_gid *gid, char text[INET6_ADDRSTRLE
 	return inet_ntop(AF_INET6, gid->raw, text, INET6_ADDRSTRLEN);
 }
 
+static json_t *level_json(uint32_t level)
+{
+	return level == HDL_UNSEEN ? json_null() : json_integer(level);
+}
+
+/* What went wrong last: how a request ended, and the event. */
+static json_t *fault_json(const struct hdl_qp_info *qp)
+{
+	if (qp->status == HDL_WC_SUCCESS && !qp->has_event)
+		return json_null();
+	json_t *fault = json_object();
+	if (qp->status != HDL_WC_SUCCESS)
+		json_object_update_new(
+		        fault, json_pack("{s:i,s:s,s:i,s:s}", "status", (int)qp->status, "text",
+		                         hdl_wc_status_str(qp->status), "vendor_err",
+		                         (int)qp->detail, "detail", hdl_detail_str(qp->detail)));
+	if (qp->has_event)
+		json_object_update_new(fault,
+		                       json_pack("{s:i,s:s,s:i,s:s}", "event", (int)qp->event,
+		                                 "event_text", hdl_event_str(qp->event),
+		                                 "event_vendor_err", (int)qp->event_detail,
+		                                 "event_detail", hdl_detail_str(qp->event_detail)));
+	return fault;
+}
+
 static json_t *qp_json(const struct hdl_process *list, size_t count, const struct hdl_process *p,
                        const struct hdl_qp_info *qp)
 {
@@ -102,6 +176,10 @@ static json_t *qp_json(const struct hdl_process *list, size_t count, const struc
 	                    status_is_connected(qp) ? json_integer(qp->dest_qpn) : json_null());
 	json_object_set_new(object, "peer_pid",
 	                    peer != NULL ? json_integer(peer->pid) : json_null());
+	json_object_set_new(object, "requests_outstanding", level_json(qp->outstanding));
+	json_object_set_new(object, "receives_posted", level_json(qp->receives));
+	json_object_set_new(object, "receives_shared", json_boolean(qp->shared));
+	json_object_set_new(object, "last_error", fault_json(qp));
 	return object;
 }
 
@@ -129,6 +207,20 @@ static json_t *process_json(const struct hdl_process *list, size_t count,
 
 /* --- for people --- */
 
+static void print_levels(const struct hdl_qp_info *qp)
+{
+	if (qp->outstanding != HDL_UNSEEN)
+		printf("; %u requests outstanding", qp->outstanding);
+	if (qp->receives != HDL_UNSEEN)
+		printf(", %u receives posted%s", qp->receives, qp->shared ? " (shared)" : "");
+}
+
+static void print_fault(const char *what, const char *text, uint32_t detail)
+{
+	printf("      %s: %s%s%s\n", what, text, detail != HDL_DETAIL_NONE ? "; " : "",
+	       detail != HDL_DETAIL_NONE ? hdl_detail_str(detail) : "");
+}
+
 static void print_qp(const struct hdl_process *list, size_t count, const struct hdl_process *p,
                      const struct hdl_qp_info *qp)
 {
@@ -142,7 +234,12 @@ static void print_qp(const struct hdl_process *list, size_t count, const struct 
 		printf(" of %s (pid %d)", peer->program, peer->pid);
 	else if (status_is_connected(qp))
 		fputs(", which is not there", stdout);
+	print_levels(qp);
 	putchar('\n');
+	if (qp->status != HDL_WC_SUCCESS)
+		print_fault("last error", hdl_wc_status_str(qp->status), qp->detail);
+	if (qp->has_event)
+		print_fault("last event", hdl_event_str(qp->event), qp->event_detail);
 }
 
 static void print_process(const struct hdl_process *list, size_t count, const struct hdl_process *p)
@@ -163,56 +260,87 @@ static void print_process(const struct hdl_process *list, size_t count, const st
 		putchar('\n');
 }
 
-static void print_all(const struct hdl_process *list, size_t count)
+static void print_all(const struct look *look, const struct hdl_process *list, size_t count)
 {
 	char gid[INET6_ADDRSTRLEN];
+	const struct hdl_process *last = NULL;
 	for (size_t i = 0; i < count; i++) {
-		if (i == 0 || strcmp(list[i].node, list[i - 1].node) != 0)
-			printf("%snode %s  %s\n", i == 0 ? "" : "\n",
+		if (!status_shows(look, &list[i]))
+			continue;
+		if (last == NULL || strcmp(list[i].node, last->node) != 0)
+			printf("%snode %s  %s\n", last == NULL ? "" : "\n",
 			       list[i].node[0] != '\0' ? list[i].node : "(this machine)",
 			       gid_text(&list[i].gid, gid));
 		if (is_taken(&list[i]) && (i == 0 || strcmp(list[i].node, list[i - 1].node) != 0))
 			printf("  instead of %s, which user %u holds\n",
 			       gid_text(&list[i].taken, gid), list[i].taken_by);
 		print_process(list, count, &list[i]);
+		last = &list[i];
 	}
-	if (count == 0)
+	if (last == NULL && look->node != NULL)
+		printf("No program uses Heddle on the node %s now.\n", look->node);
+	else if (last == NULL)
 		puts("No program uses Heddle now.");
 }
 
-int status_command(int argc, char **argv)
+/* Watched, a line for each look. */
+static void print_json(const struct look *look, const struct hdl_process *list, size_t count)
 {
-	static const struct argp argp = {
-	        json_option, status_parse,
-	        NULL,        "Who uses Heddle: nodes, processes, queue pairs, regions, counters.",
-	        NULL,        NULL,
-	        NULL};
-	bool json = false;
+	json_t *all = json_array();
+	for (size_t i = 0; i < count; i++)
+		if (status_shows(look, &list[i]))
+			json_array_append_new(all, process_json(list, count, &list[i]));
+	json_dumpf(all, stdout, look->seconds > 0 ? JSON_COMPACT : JSON_INDENT(2));
+	putchar('\n');
+	json_decref(all);
+}
+
+static int look_once(const struct look *look)
+{
 	struct hdl_process *list;
 	size_t count;
-	if (argp_parse(&argp, argc, argv, 0, NULL, &json) != 0)
-		return EXIT_WRONG_USAGE;
 	int result = hdl_observe(&list, &count);
 	if (result != 0 && result != -HDL_EHOSTUNREACH) {
 		fprintf(stderr,
 		        "heddle: %s; the node agent may be of another version, or of a directory "
-		        "that "
-		        "is not yours (HEDDLE_DIR): see heddled(8)\n",
+		        "that is not yours (HEDDLE_DIR): see heddled(8)\n",
 		        hdl_strerror(result));
 		return EXIT_FAILURE;
 	}
 	if (count > 0)
 		qsort(list, count, sizeof(*list), by_node_and_pid);
-	if (json) {
-		json_t *all = json_array();
-		for (size_t i = 0; i < count; i++)
-			json_array_append_new(all, process_json(list, count, &list[i]));
-		json_dumpf(all, stdout, JSON_INDENT(2));
-		putchar('\n');
-		json_decref(all);
-	} else {
-		print_all(list, count);
-	}
+	if (look->json)
+		print_json(look, list, count);
+	else
+		print_all(look, list, count);
 	hdl_observe_free(list, count);
-	return 0;
+	return fflush(stdout) == 0 ? 0 : EXIT_FAILURE;
+}
+
+int status_command(int argc, char **argv)
+{
+	static const struct argp argp = {
+	        status_options,
+	        status_parse,
+	        NULL,
+	        "Who uses Heddle: nodes, processes, queue pairs, regions, counters.",
+	        NULL,
+	        NULL,
+	        NULL};
+	struct look look = {0};
+	if (argp_parse(&argp, argc, argv, 0, NULL, &look) != 0)
+		return EXIT_WRONG_USAGE;
+	bool clear = look.seconds > 0 && !look.json && isatty(STDOUT_FILENO) == 1;
+	for (;;) {
+		if (clear)
+			fputs("\033[H\033[2J", stdout);
+		int status = look_once(&look);
+		if (status != 0 || look.seconds == 0)
+			return status;
+		if (!clear && !look.json)
+			putchar('\n');
+		struct timespec pause = {.tv_sec = (time_t)look.seconds};
+		pause.tv_nsec = (long)((look.seconds - (double)pause.tv_sec) * 1e9);
+		nanosleep(&pause, NULL);
+	}
 }

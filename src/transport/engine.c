@@ -354,6 +354,7 @@ void qp_enter(struct engine *engine, struct qp *qp, enum hdl_qp_state state)
 		atomic_store_explicit(&qp->lists_head, qp->lists_tail, memory_order_release);
 		qp->link = LINK_NONE;
 		atomic_store_explicit(&qp->pub->executed, 0, memory_order_relaxed);
+		qp_publish_fault(qp->pub, (struct qp_fault){0});
 		qp_restart(qp);
 		break;
 	case HDL_QPS_RTR:

@@ -66,6 +66,9 @@ struct engine_sink {
 	 * which has a key. */
 	void (*event)(void *context, enum hdl_event_type type, enum hdl_detail detail, void *object,
 	              struct hdl_key key);
+	/* Why @qp failed: the status of a request that did, or an event. NULL: the adapter does not
+	 * want to know. */
+	void (*fault)(void *context, const struct qp *qp, struct qp_fault fault);
 	/* Return when every guard that is inside our table has left it. No guard of ours is held
 	 * meanwhile. */
 	void (*quiesce)(void *context);

@@ -6,9 +6,38 @@
 
 #include "queue/qp_state.h"
 
+/* What onlookers see of it; and the adapter may tell. A context is seen by nobody. */
+static void note_fault(struct engine *engine, struct qp *qp, struct qp_fault now)
+{
+	if (qp->pub != NULL) {
+		struct qp_fault fault = qp_read_fault(qp->pub);
+		if (now.status != HDL_WC_SUCCESS) {
+			fault.status = now.status;
+			fault.detail = now.detail;
+		} else {
+			fault.event = now.event;
+			fault.event_detail = now.event_detail;
+		}
+		qp_publish_fault(qp->pub, fault);
+	}
+	if (engine->sink.fault != NULL)
+		engine->sink.fault(engine->sink.context, qp, now);
+}
+
+/* A request ended with @status: is that a failure of its own? */
+static bool is_fault(uint32_t status)
+{
+	return status != HDL_WC_SUCCESS && status != HDL_WC_WR_FLUSH_ERR;
+}
+
 void op_event(struct engine *engine, struct qp *qp, enum hdl_event_type type,
               enum hdl_detail detail)
 {
+	if (type == HDL_EVENT_QP_FATAL || type == HDL_EVENT_QP_REQUEST_ERR ||
+	    type == HDL_EVENT_QP_ACCESS_ERR)
+		note_fault(engine, qp,
+		           (struct qp_fault){.event = (uint8_t)(type + 1),
+		                             .event_detail = (uint8_t)detail});
 	engine->sink.event(engine->sink.context, type, detail, qp, (struct hdl_key){0});
 }
 
@@ -78,6 +107,10 @@ void op_complete_send(struct engine *engine, struct qp *qp, struct wqe_send *wqe
 	                    .byte_len = wqe->length,
 	                    .qpn = qp->qpn};
 	wq_release(&qp->sq); /* before it is told: who hears of it may post anew */
+	if (is_fault(wc.status))
+		note_fault(engine, qp,
+		           (struct qp_fault){.status = (uint8_t)wc.status,
+		                             .detail = (uint8_t)wc.vendor_err});
 	op_complete(engine, qp, qp->send_cq, &wc, false);
 }
 
@@ -115,6 +148,9 @@ static void complete_recv(struct engine *engine, struct qp *qp, uint64_t wr_id,
 	                    .opcode = HDL_WC_RECV,
 	                    .vendor_err = detail,
 	                    .qpn = qp->qpn};
+	if (is_fault(status))
+		note_fault(engine, qp,
+		           (struct qp_fault){.status = (uint8_t)status, .detail = (uint8_t)detail});
 	if (qp->srq == NULL)
 		reclaim_note_recv(&qp->rq, qp->recv_cq);
 	op_complete(engine, qp, qp->recv_cq, &wc, false);

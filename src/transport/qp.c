@@ -19,6 +19,22 @@ void qp_publish(struct qp_public *pub, const struct qp_facts *facts)
 	atomic_store_explicit(&pub->words[0], word, memory_order_seq_cst);
 }
 
+void qp_publish_fault(struct qp_public *pub, struct qp_fault fault)
+{
+	uint64_t word = (uint64_t)fault.event_detail << 24 | (uint64_t)fault.event << 16 |
+	                (uint64_t)fault.detail << 8 | fault.status;
+	atomic_store_explicit(&pub->fault, word, memory_order_relaxed);
+}
+
+struct qp_fault qp_read_fault(const struct qp_public *pub)
+{
+	uint64_t word = atomic_load_explicit(&pub->fault, memory_order_relaxed);
+	return (struct qp_fault){.status = (uint8_t)word,
+	                         .detail = (uint8_t)(word >> 8),
+	                         .event = (uint8_t)(word >> 16),
+	                         .event_detail = (uint8_t)(word >> 24)};
+}
+
 bool qp_read_facts(const struct qp_public *pub, struct qp_facts *facts)
 {
 	for (int i = 0; i < FACTS_SPINS; i++) {

@@ -28,7 +28,14 @@
 struct qp_public {
 	_Alignas(64) _Atomic uint64_t words[3];
 	_Atomic uint64_t executed;
+	/* For onlookers (hdl_observe()), no transport reads it. Written when something fails: */
+	_Atomic uint64_t fault; /* event's detail (8) | event + 1 (8) | detail (8) | status (8) */
+	/* Where the owner's queues are, a struct wq each, in its own memory: 0: it has none. So an
+	 * onlooker sees how full they are, and posting and completing cost nothing for it. */
+#define QP_RQ_SHARED 1u /* in rq_addr: it is a shared receive queue */
+	_Atomic uint64_t sq_addr, rq_addr;
 };
+_Static_assert(sizeof(struct qp_public) == 64, "one line per queue pair");
 
 #define QP_EXECUTED(msn) (1ull << 32 | (uint32_t)(msn))
 
@@ -50,6 +57,17 @@ struct qp_facts {
 void qp_publish(struct qp_public *pub, const struct qp_facts *facts);
 /* False when the owner changed it all the time we looked: take it for not ready. */
 bool qp_read_facts(const struct qp_public *pub, struct qp_facts *facts);
+
+/* The last error of a queue pair: how a request of its own failed, and the event that was raised.
+ * One may be without the other. */
+struct qp_fault {
+	uint8_t status; /* enum hdl_wc_status; HDL_WC_SUCCESS: no request failed */
+	uint8_t detail; /* enum hdl_detail, */
+	uint8_t event;  /* enum hdl_event_type + 1; 0: none was raised */
+	uint8_t event_detail;
+};
+struct qp_fault qp_read_fault(const struct qp_public *pub);
+void qp_publish_fault(struct qp_public *pub, struct qp_fault fault);
 
 /* A shared receive queue. */
 struct wqe_recv;

@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "adapter/adapter.h"
@@ -31,6 +32,86 @@ static void count_entries(struct hdl_process *process, const struct tables *tabl
 	}
 }
 
+/* Copy @bytes of the owner's memory at @from, and nobody else's who has its number by now: its
+ * probe tells (struct tables_header). */
+static bool read_owner(const struct hdl_process *process, const struct tables_header *header,
+                       void *to, size_t bytes, uint64_t from)
+{
+	uint64_t probe = 0;
+	struct iovec here[] = {{&probe, sizeof(probe)}, {to, bytes}};
+	struct iovec there[] = {{(void *)(uintptr_t)header->probe_addr, sizeof(probe)},
+	                        {(void *)(uintptr_t)from, bytes}};
+	return process->pid > 0 &&
+	       process_vm_readv(process->pid, here, 2, there, 2, 0) ==
+	               (ssize_t)(sizeof(probe) + bytes) &&
+	       probe == header->probe_value;
+}
+
+/* How many elements the queue at @address holds. */
+static uint32_t look_at_queue(const struct hdl_process *process, const struct tables_header *header,
+                              uint64_t address)
+{
+	struct wq queue;
+	if (address == 0)
+		return 0; /* there is none */
+	if (header->wq_layout != TABLES_WQ_LAYOUT ||
+	    !read_owner(process, header, &queue, sizeof(queue), address))
+		return HDL_UNSEEN;
+	/* Both ends move while they are read. */
+	uint32_t held = wq_held(&queue);
+	return held <= HDL_MAX_QP_WR ? held : HDL_UNSEEN;
+}
+
+/* How full the queues of a queue pair are. It may be gone, and its memory something else, by the
+ * time that we look: then its facts, of which the first word was @word, have changed. */
+static void look_at_queues(const struct hdl_process *process, const struct tables *tables,
+                           const struct qp_public *pub, uint64_t word, struct hdl_qp_info *info)
+{
+	uint64_t sq = atomic_load_explicit(&pub->sq_addr, memory_order_relaxed);
+	uint64_t rq = atomic_load_explicit(&pub->rq_addr, memory_order_relaxed);
+	info->shared = (rq & QP_RQ_SHARED) != 0;
+	info->outstanding = look_at_queue(process, tables->header, sq);
+	info->receives = look_at_queue(process, tables->header, rq & ~(uint64_t)QP_RQ_SHARED);
+	if (atomic_load_explicit(&pub->words[0], memory_order_acquire) >> 48 != word >> 48)
+		info->outstanding = info->receives = HDL_UNSEEN;
+}
+
+/* What the protection table of a process refused; without it the counters end with the engine's. */
+static size_t copy_counters(struct hdl_process *process, const struct tables *tables)
+{
+	uint64_t refusals[HDL_DETAIL_COUNT];
+	bool seen = tables->header->wq_layout == TABLES_WQ_LAYOUT &&
+	            read_owner(process, tables->header, refusals, sizeof(refusals),
+	                       tables->header->refusals_addr);
+	size_t count = seen ? COUNTER_COUNT : ENGINE_COUNTER_COUNT;
+	for (size_t i = 0; i < count; i++)
+		process->counters[i] = (struct hdl_counter){
+		        counter_name(i), i < ENGINE_COUNTER_COUNT
+		                                 ? counter_read(&tables->header->counters[i])
+		                                 : refusals[i - ENGINE_COUNTER_COUNT]};
+	return count;
+}
+
+static struct hdl_qp_info describe(const struct hdl_process *process, const struct tables *tables,
+                                   uint32_t index, const struct qp_facts *facts)
+{
+	const struct qp_public *pub = &tables->qps[index];
+	struct qp_fault fault = qp_read_fault(pub);
+	struct hdl_qp_info info = {.qpn = process->slot << tables->sizes.qp_bits | index,
+	                           .type = facts->type,
+	                           .state = facts->state,
+	                           .dest_qpn = facts->dest_qpn,
+	                           .access = facts->access,
+	                           .link = facts->link,
+	                           .status = fault.status,
+	                           .detail = fault.detail,
+	                           .has_event = fault.event != 0,
+	                           .event = fault.event != 0 ? fault.event - 1u : 0,
+	                           .event_detail = fault.event_detail};
+	look_at_queues(process, tables, pub, facts->word, &info);
+	return info;
+}
+
 static int copy_qps(struct hdl_process *process, const struct tables *tables)
 {
 	uint32_t count = 1u << tables->sizes.qp_bits;
@@ -42,13 +123,7 @@ static int copy_qps(struct hdl_process *process, const struct tables *tables)
 		if (!qp_read_facts(&tables->qps[i], &facts) || facts.type == 0 ||
 		    facts.type == QP_TYPE_SRQ)
 			continue;
-		process->qps[process->qp_count++] =
-		        (struct hdl_qp_info){.qpn = process->slot << tables->sizes.qp_bits | i,
-		                             .type = facts.type,
-		                             .state = facts.state,
-		                             .dest_qpn = facts.dest_qpn,
-		                             .access = facts.access,
-		                             .link = facts.link};
+		process->qps[process->qp_count++] = describe(process, tables, i, &facts);
 	}
 	return 0;
 }
@@ -68,13 +143,10 @@ static int observe_look_at(struct hdl_process *process, const struct agent_msg *
 	int result = tables_map(&tables, fd, &msg->u.process.sizes);
 	if (result != 0)
 		return result;
-	process->counters = calloc(ENGINE_COUNTER_COUNT, sizeof(*process->counters));
+	process->counters = calloc(COUNTER_COUNT, sizeof(*process->counters));
 	result = process->counters == NULL ? -HDL_ENOMEM : copy_qps(process, &tables);
 	if (result == 0) {
-		process->counter_count = ENGINE_COUNTER_COUNT;
-		for (size_t i = 0; i < ENGINE_COUNTER_COUNT; i++)
-			process->counters[i] = (struct hdl_counter){
-			        counter_name(i), counter_read(&tables.header->counters[i])};
+		process->counter_count = copy_counters(process, &tables);
 		count_entries(process, &tables);
 	}
 	tables_unmap(&tables);

@@ -193,6 +193,18 @@ void adapter_free_number(struct hdl_adapter *adapter, uint32_t number)
 	bitmap_clear(&adapter->qp_map, number & adapter->engine.qp_mask);
 }
 
+/* Where onlookers find the queues of @qp; not @shown: no longer. */
+static void show_queues(const struct hdl_qp *qp, bool shown)
+{
+	const struct qp *own = &qp->qp;
+	uint64_t sq = own->type == HDL_QP_XRC_TGT ? 0 : (uint64_t)(uintptr_t)&own->sq;
+	uint64_t rq = !has_receives(own->type) ? 0
+	              : own->srq != NULL       ? (uint64_t)(uintptr_t)&own->srq->wq | QP_RQ_SHARED
+	                                       : (uint64_t)(uintptr_t)&own->rq;
+	atomic_store_explicit(&own->pub->sq_addr, shown ? sq : 0, memory_order_relaxed);
+	atomic_store_explicit(&own->pub->rq_addr, shown ? rq : 0, memory_order_relaxed);
+}
+
 /* With the drive lock. */
 static int number_qp(struct hdl_adapter *adapter, struct hdl_qp *qp)
 {
@@ -202,6 +214,7 @@ static int number_qp(struct hdl_adapter *adapter, struct hdl_qp *qp)
 	uint32_t index = qp->qp.qpn & adapter->engine.qp_mask;
 	qp->qp.pub = &adapter->engine.qps_public[index];
 	adapter->engine.qps[index] = &qp->qp;
+	show_queues(qp, true);
 	return 0;
 }
 
@@ -330,6 +343,7 @@ int hdl_qp_destroy(struct hdl_qp *qp)
 	enter(qp, HDL_QPS_RESET);
 	engine_forget(&adapter->engine, &qp->qp);
 	raw_leave(&adapter->engine, &qp->qp);
+	show_queues(qp, false);
 	qp_publish(qp->qp.pub, &(struct qp_facts){0}); /* nobody sees it any more */
 	adapter->engine.qps[qp->qp.qpn & adapter->engine.qp_mask] = NULL;
 	adapter_free_number(adapter, qp->qp.qpn);

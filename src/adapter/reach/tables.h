@@ -31,7 +31,14 @@ struct tables_header {
 	struct counter counters[ENGINE_COUNTER_COUNT];
 	_Atomic uint32_t
 	        thread; /* the number of one of the owner's that sleeps most of the time; 0: none */
+	/* For onlookers, who read the owner's memory (observe.c): what the protection table has
+	 * refused, HDL_DETAIL_COUNT words; and TABLES_WQ_LAYOUT of the owner, whose queues are read
+	 * only where it is the reader's too. */
+	uint64_t refusals_addr;
+	uint64_t wq_layout;
 };
+#define TABLES_WQ_LAYOUT \
+	(sizeof(struct wq) << 32 | offsetof(struct wq, tail) << 16 | offsetof(struct wq, head))
 _Static_assert(sizeof(struct tables_header) <= TABLES_HEADER_BYTES, "see the drawing");
 _Static_assert(sizeof(struct segment_table) <= TABLES_SEGMENT_BYTES, "see the drawing");
 

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""The heddle command as a user meets it: what each command prints, and its exit status.  command.py PROGRAM"""
+"""The heddle command as a user meets it: what each command prints, and its exit status.  command.py PROGRAM SUBJECT"""
 import json
 import os
 import selectors
@@ -8,7 +8,7 @@ import sys
 import tempfile
 import unittest
 
-PROGRAM = sys.argv.pop(1)
+PROGRAM, SUBJECT = sys.argv.pop(1), sys.argv.pop(1)
 RUNTIME = tempfile.TemporaryDirectory(prefix="hdl")
 os.environ["HEDDLE_DIR"] = RUNTIME.name  # an agent of our own
 os.environ.pop("HEDDLE_NODE", None)
@@ -200,6 +200,56 @@ class Command(unittest.TestCase):
             for program in (client, server):
                 program.kill()
                 program.communicate()
+
+    def test_status_of_queues_and_errors(self):
+        """How full the queues are, and what went wrong last: in words, and in JSON."""
+        subject = subprocess.Popen([SUBJECT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                   env={**os.environ, "HEDDLE_NODE": "seen"})
+        try:
+            a, b, c, d, e, f, status = map(int, subject.stdout.readline().split())
+            shown = json.loads(heddle("status", "--json", "--node", "seen").stdout)
+            self.assertEqual([p["pid"] for p in shown], [subject.pid])
+            qps = {qp["qpn"]: qp for qp in shown[0]["queue_pairs"]}
+            levels = {n: (qps[n]["requests_outstanding"], qps[n]["receives_posted"], qps[n]["receives_shared"]) for n in qps}
+            self.assertEqual(levels, {a: (3, 0, False), b: (0, 5, False), c: (0, 3, True), d: (0, 3, True),
+                                      e: (0, 0, False), f: (0, 0, False)})
+            self.assertEqual([qps[n]["last_error"] for n in (a, b, c, d)], [None] * 4)
+            self.assertEqual((qps[e]["state"], qps[f]["state"]), ("ERR", "ERR"))
+            failed = qps[e]["last_error"]
+            self.assertEqual((failed["status"], failed["vendor_err"], failed["detail"]), (status, 1, "the key is not valid"))
+            self.assertIn("remote access error", failed["text"])
+            refused = qps[f]["last_error"]
+            self.assertEqual((refused["event_text"], refused["event_detail"]),
+                             ("the peer's request was refused", "the key is not valid"))
+            self.assertNotIn("status", refused)
+            self.assertEqual(shown[0]["counters"]["refused_not_valid"], 1)
+            text = heddle("status", "-n", "seen").stdout
+            self.assertIn("3 requests outstanding, 0 receives posted", text)
+            self.assertIn("3 receives posted (shared)", text)
+            self.assertRegex(text, r"last error: remote access error[^\n]*; the key is not valid\n")
+            self.assertRegex(text, r"last event: the peer's request was refused; the key is not valid\n")
+            self.assertNotIn("seen", heddle("status", "-n", "other").stdout)
+            self.assertEqual(heddle("status", "-n", "other").stdout, "No program uses Heddle on the node other now.\n")
+        finally:
+            subject.stdin.close()
+            self.assertEqual(subject.wait(timeout=30), 0)
+            subject.stdout.close()
+
+    def test_status_watched(self):
+        with tempfile.TemporaryDirectory(prefix="hdl") as directory:
+            env = {**os.environ, "HEDDLE_DIR": directory}
+            for arguments, line in ((["--watch=0.1"], "No program uses Heddle now.\n"), (["-w0.1", "-j"], "[]\n")):
+                watch = subprocess.Popen([PROGRAM, "status", *arguments], stdout=subprocess.PIPE, text=True, env=env)
+                try:
+                    got = [watch.stdout.readline() for _ in range(5)]
+                    self.assertGreaterEqual(got.count(line), 3)
+                    watch.stdout.close()  # whoever read it has gone: so does it
+                    self.assertNotEqual(watch.wait(timeout=30), 0)
+                finally:
+                    watch.kill()
+                    watch.wait()
+        for wrong in ("--watch=0", "--watch=-1", "--watch=soon", "--watch=1e9", "--watch=nan"):
+            self.assertEqual(heddle("status", wrong).returncode, 64, wrong)
 
     def test_status_of_nobody(self):
         with tempfile.TemporaryDirectory(prefix="hdl") as directory:

@@ -10,7 +10,7 @@ import sys
 import tempfile
 import unittest
 
-PROGRAM, COMPAT = sys.argv.pop(1), sys.argv.pop(1)
+PROGRAM, COMPAT = os.path.abspath(sys.argv.pop(1)), os.path.abspath(sys.argv.pop(1))
 NOBODY = 65534
 SOURCE = "int main(void)\n{\n\treturn 7;\n}\n"
 # Without a library: exit(7), by the 32-bit system call.
