@@ -142,6 +142,7 @@ static int make_tables(struct hdl_adapter *adapter)
 	engine->own = fault_own_memory();
 	engine->sink = (struct engine_sink){.cq_event = adapter_cq_event,
 	                                    .event = adapter_event,
+	                                    .fault = why_failed,
 	                                    .quiesce = sink_quiesce,
 	                                    .not_ready = sink_not_ready,
 	                                    .bell = sink_bell,

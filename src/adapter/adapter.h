@@ -400,6 +400,24 @@ const char *counter_name(size_t counter);
 const char *qp_type_name(uint32_t type);
 const char *qp_state_name(uint32_t state);
 
+/* --- why.c --- */
+/* Lines of HEDDLE_LOG=debug. From control calls, and where something failed; never from the data
+ * path. */
+/* Say why a call is refused, and give @error back. */
+int why_not(int error, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* hdl_qp_modify() gave @error. */
+void why_not_modified(const struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t mask,
+                      int error);
+/* @what was refused because nobody is reached at the address of @attr (-HDL_EHOSTUNREACH), or the
+ * wrong one (-HDL_EACCES). */
+void why_unreachable(const char *what, const struct hdl_ah_attr *attr, int error);
+/* It took @qp to ERR. */
+void why_ended(const struct hdl_qp *qp);
+/* The engine's sink for failures of queue pairs. */
+void why_failed(void *context, const struct qp *qp, struct qp_fault fault);
+/* An event that is not of a queue pair. */
+void why_event(const struct hdl_event *event);
+
 /* --- fork.c --- */
 /* Order: list_lock in fork.c, then these: which adapters know each other (peers.c), signal handlers
  * (fault.c), starting the agent (agent/link.c). fork() takes them all. */

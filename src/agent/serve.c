@@ -61,6 +61,8 @@ void agent_accept(struct agent *agent)
 	uid_t uid;
 	/* The socket is closed to others; should one get in all the same, it is turned away. */
 	if (client == NULL || unixsock_peer(sock, &pid, &uid) != 0 || uid != geteuid()) {
+		log_debug("a process of another user was turned away: this agent serves user %u",
+		          (unsigned)geteuid());
 		free(client);
 		close(sock);
 		return;

@@ -353,6 +353,9 @@ void compat_xrc_forget(void);
 /* --- qp.c, qp_attr.c, qp_ex.c --- */
 struct ibv_qp *compat_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr);
 struct ibv_qp *compat_open_qp(struct ibv_context *context, struct ibv_qp_open_attr *attr);
+/* Say why a call is refused, for HEDDLE_LOG=debug, and give @error back. What the library below
+ * refuses it says itself. */
+int compat_refuse(int error, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Translate; 0 or a positive error. */
 int compat_ah_attr(const struct compat_device *device, const struct ibv_ah_attr *from,
                    struct hdl_ah_attr *to);

@@ -160,27 +160,36 @@ enum qp_verdict qp_judge_context(enum hdl_qp_state from, enum hdl_qp_state to, u
 	return QP_MODIFY_NO_TRANSITION;
 }
 
-enum qp_verdict qp_judge(enum hdl_qp_type type, enum hdl_qp_state from, enum hdl_qp_state to,
-                         uint32_t mask)
+bool qp_attributes(enum hdl_qp_type type, enum hdl_qp_state from, enum hdl_qp_state to,
+                   uint32_t *need, uint32_t *allow)
 {
-	mask &= ~(uint32_t)(HDL_QP_STATE | HDL_QP_CUR_STATE);
+	*need = *allow = 0;
 	/* From anywhere to RESET or ERR, with nothing besides; from RESET only to INIT or RESET
 	 * (C10-18). */
 	if (to == HDL_QPS_RESET || (to == HDL_QPS_ERR && from != HDL_QPS_RESET))
-		return mask == 0 ? QP_MODIFY_OK : QP_MODIFY_NOT_ALLOWED;
+		return true;
 	/* The send queue error state is known to unreliable types only. */
 	if (from == HDL_QPS_SQE && to == HDL_QPS_RTS &&
 	    (type == HDL_QP_UC || type == HDL_QP_UD || type == HDL_QP_RAW)) {
-		uint32_t allow = type == HDL_QP_UC   ? HDL_QP_ACCESS
-		                 : type == HDL_QP_UD ? HDL_QP_QKEY
-		                                     : 0u;
-		return (mask & ~allow) == 0 ? QP_MODIFY_OK : QP_MODIFY_NOT_ALLOWED;
+		*allow = type == HDL_QP_UC ? HDL_QP_ACCESS : type == HDL_QP_UD ? HDL_QP_QKEY : 0u;
+		return true;
 	}
 	for (size_t i = 0; i < sizeof(transitions) / sizeof(transitions[0]); i++) {
 		const struct transition *t = &transitions[i];
 		if (t->from != from || t->to != to)
 			continue;
-		return qp_state_judge(qp_state_of_type(t, type), mask);
+		*need = qp_state_of_type(t, type)->need;
+		*allow = qp_state_of_type(t, type)->allow;
+		return true;
 	}
-	return QP_MODIFY_NO_TRANSITION;
+	return false;
+}
+
+enum qp_verdict qp_judge(enum hdl_qp_type type, enum hdl_qp_state from, enum hdl_qp_state to,
+                         uint32_t mask)
+{
+	struct attributes attributes;
+	if (!qp_attributes(type, from, to, &attributes.need, &attributes.allow))
+		return QP_MODIFY_NO_TRANSITION;
+	return qp_state_judge(&attributes, mask & ~(uint32_t)(HDL_QP_STATE | HDL_QP_CUR_STATE));
 }

@@ -20,7 +20,12 @@ enum qp_verdict {
 enum qp_verdict qp_judge(enum hdl_qp_type type, enum hdl_qp_state from, enum hdl_qp_state to,
                          uint32_t mask);
 
-/* The same for an end-to-end context, which has no SQD. */
+/* What that transition needs, and what it takes besides, to say why it was refused. False: there is
+ * none. */
+bool qp_attributes(enum hdl_qp_type type, enum hdl_qp_state from, enum hdl_qp_state to,
+                   uint32_t *need, uint32_t *allow);
+
+/* The same as qp_judge() for an end-to-end context, which has no SQD. */
 enum qp_verdict qp_judge_context(enum hdl_qp_state from, enum hdl_qp_state to, uint32_t mask);
 
 static inline bool qp_may_receive(enum hdl_qp_state state)

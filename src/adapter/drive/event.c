@@ -126,6 +126,7 @@ void adapter_event(void *context, enum hdl_event_type type, enum hdl_detail deta
 	default:
 		event.u.qp = object;
 	}
+	why_event(&event);
 	events_push(&adapter->events, &event);
 }
 

@@ -8,13 +8,20 @@
 int hdl_cq_create(struct hdl_adapter *adapter, uint32_t depth, struct hdl_channel *channel,
                   void *context, struct hdl_cq **out)
 {
-	if (adapter == NULL || adapter->magic != MAGIC_ADAPTER || out == NULL || depth == 0 ||
-	    depth > HDL_MAX_CQE ||
-	    (channel != NULL && (channel->magic != MAGIC_CHANNEL || channel->adapter != adapter)))
+	if (adapter == NULL || adapter->magic != MAGIC_ADAPTER || out == NULL)
 		return -HDL_EINVAL;
+	if (depth == 0 || depth > HDL_MAX_CQE)
+		return why_not(-HDL_EINVAL,
+		               "cannot create a completion queue: %u entries; 1 to %u can be had",
+		               depth, HDL_MAX_CQE);
+	if (channel != NULL && (channel->magic != MAGIC_CHANNEL || channel->adapter != adapter))
+		return why_not(
+		        -HDL_EINVAL,
+		        "cannot create a completion queue: its channel is of another adapter");
 	if (atomic_fetch_add(&adapter->cqs, 1) >= HDL_MAX_CQ) {
 		atomic_fetch_sub(&adapter->cqs, 1);
-		return -HDL_ENOMEM;
+		return why_not(-HDL_ENOMEM, "cannot create a completion queue: all %u are in use",
+		               HDL_MAX_CQ);
 	}
 	struct hdl_cq *cq = aligned_alloc(64, (sizeof(*cq) + 63) & ~(size_t)63);
 	void *ring = malloc(cq_bytes(depth));
@@ -22,7 +29,8 @@ int hdl_cq_create(struct hdl_adapter *adapter, uint32_t depth, struct hdl_channe
 		atomic_fetch_sub(&adapter->cqs, 1);
 		free(cq);
 		free(ring);
-		return -HDL_ENOMEM;
+		return why_not(-HDL_ENOMEM,
+		               "cannot create a completion queue: no memory for %u entries", depth);
 	}
 	memset(cq, 0, sizeof(*cq));
 	cq_init(&cq->cq, ring, depth, channel != NULL);
@@ -136,14 +144,21 @@ int hdl_cq_arm(struct hdl_cq *cq, bool solicited_only)
 
 int hdl_ah_create(struct hdl_pd *pd, const struct hdl_ah_attr *attr, struct hdl_ah **out)
 {
-	if (pd == NULL || pd->magic != MAGIC_PD || attr == NULL || out == NULL ||
-	    attr->port_num != 1 || attr->sl > 15 || attr->flow_label > 0xfffff ||
+	if (pd == NULL || pd->magic != MAGIC_PD || attr == NULL || out == NULL)
+		return -HDL_EINVAL;
+	if (attr->port_num != 1 || attr->sl > 15 || attr->flow_label > 0xfffff ||
 	    attr->sgid_index >= pd->adapter->gid_count ||
 	    attr->src_path_bits >> pd->adapter->lmc != 0)
-		return -HDL_EINVAL;
+		return why_not(-HDL_EINVAL,
+		               "cannot create an address handle: port %u, SL %u, flow label 0x%x, "
+		               "sgid_index %u, "
+		               "src_path_bits %u: one is out of range",
+		               attr->port_num, attr->sl, attr->flow_label, attr->sgid_index,
+		               attr->src_path_bits);
 	if (atomic_fetch_add(&pd->adapter->ahs, 1) >= HDL_MAX_AH) {
 		atomic_fetch_sub(&pd->adapter->ahs, 1);
-		return -HDL_ENOMEM;
+		return why_not(-HDL_ENOMEM, "cannot create an address handle: all %u are in use",
+		               HDL_MAX_AH);
 	}
 	struct hdl_ah *ah = calloc(1, sizeof(*ah));
 	if (ah == NULL) {
@@ -188,6 +203,8 @@ int hdl_ah_create(struct hdl_pd *pd, const struct hdl_ah_attr *attr, struct hdl_
 		if (!known && ah_find(ah, 0).link == LINK_NONE)
 			result = -HDL_EHOSTUNREACH;
 	}
+	if (result == -HDL_EHOSTUNREACH)
+		why_unreachable("creating an address handle", attr, result);
 	if (result != 0) {
 		atomic_fetch_sub(&pd->adapter->ahs, 1);
 		free(ah);

@@ -27,7 +27,8 @@ int hdl_pd_create(struct hdl_adapter *adapter, struct hdl_pd **out)
 	adapter_unlock(adapter);
 	if (number == BITMAP_NONE) {
 		free(pd);
-		return -HDL_ENOMEM;
+		return why_not(-HDL_ENOMEM, "cannot create a protection domain: all %u are in use",
+		               HDL_MAX_PD);
 	}
 	pd->magic = MAGIC_PD;
 	pd->number = (uint32_t)number;
@@ -85,9 +86,13 @@ static struct hdl_mr *new_mr(struct hdl_pd *pd)
 static int mr_made(struct hdl_mr *mr, int result, struct hdl_mr **out)
 {
 	if (result != 0) {
+		uint32_t most = mr->pd->adapter->max_mr;
 		atomic_fetch_sub(&mr->pd->users, 1);
 		free(mr);
-		return result;
+		return why_not(result,
+		               "cannot register memory: all %u regions and windows are in use, or "
+		               "memory is short",
+		               most);
 	}
 	*out = mr;
 	return 0;
@@ -110,14 +115,23 @@ int hdl_mr_register(struct hdl_pd *pd, void *addr, size_t length, uint32_t acces
                     struct hdl_mr **out)
 {
 	uint64_t host = (uint64_t)(uintptr_t)addr;
-	if (pd == NULL || pd->magic != MAGIC_PD || out == NULL || length > HDL_MAX_MR_LENGTH ||
-	    length > UINT64_MAX - host || !rights_fit(access))
+	if (pd == NULL || pd->magic != MAGIC_PD || out == NULL)
 		return -HDL_EINVAL;
+	if (length > HDL_MAX_MR_LENGTH || length > UINT64_MAX - host)
+		return why_not(-HDL_EINVAL, "cannot register memory: %zu bytes at %p cannot be one",
+		               length, addr);
+	if (!rights_fit(access))
+		return why_not(-HDL_EINVAL,
+		               "cannot register memory: the rights 0x%x contradict each other; "
+		               "REMOTE_WRITE and "
+		               "REMOTE_ATOMIC need LOCAL_WRITE",
+		               access);
 	int result = fault_install();
 	if (result == 0)
 		result = fault_probe(host, length, needs_write(access));
 	if (result != 0)
-		return result;
+		return why_not(result, "cannot register memory: %zu bytes at %p, to be read%s",
+		               length, addr, needs_write(access) ? " and written" : "");
 	struct hdl_mr *mr = new_mr(pd);
 	if (mr == NULL)
 		return -HDL_ENOMEM;

@@ -30,25 +30,43 @@ static int qp_judge_init(const struct hdl_pd *pd, const struct hdl_qp_init_attr 
 {
 	const struct hdl_qp_cap *cap = &attr->cap;
 	if (attr->type < HDL_QP_RC || attr->type > HDL_QP_RAW)
-		return -HDL_ENOTSUP;
+		return why_not(-HDL_ENOTSUP, "cannot create a queue pair: there is no type %u",
+		               attr->type);
 	const struct carrier *carrier = pd->adapter->engine.carrier;
 	if (attr->type == HDL_QP_RAW && (carrier == NULL || carrier->send_raw == NULL))
-		return -HDL_ENOTSUP;
+		return why_not(-HDL_ENOTSUP,
+		               "cannot create a queue pair: raw datagrams need a network address "
+		               "(HEDDLE_ADDR)");
 	bool sends = attr->type != HDL_QP_XRC_TGT, receives = has_receives(attr->type);
 	if ((sends && !cq_fits(attr->send_cq, pd->adapter)) ||
 	    (receives && !cq_fits(attr->recv_cq, pd->adapter)))
-		return -HDL_EINVAL;
+		return why_not(-HDL_EINVAL,
+		               "cannot create a queue pair: the type %s needs%s%s completion "
+		               "queues, of its own "
+		               "adapter",
+		               qp_type_name(attr->type), sends ? " send" : "",
+		               receives ? " and receive" : "");
 	if (receives && attr->srq != NULL &&
 	    (attr->srq->magic != MAGIC_SRQ || attr->srq->pd->adapter != pd->adapter ||
 	     attr->srq->srq.number != 0))
-		return -HDL_EINVAL;
+		return why_not(-HDL_EINVAL,
+		               "cannot create a queue pair: its shared receive queue is of another "
+		               "adapter, or for XRC");
 	if (attr->type == HDL_QP_RD && (attr->rdd == NULL || attr->rdd->magic != MAGIC_RDD ||
 	                                attr->rdd->pd->adapter != pd->adapter))
-		return -HDL_EINVAL;
+		return why_not(
+		        -HDL_EINVAL,
+		        "cannot create a queue pair: RD needs a domain (rdd), of its own adapter");
 	if (cap->max_send_wr > HDL_MAX_QP_WR || cap->max_recv_wr > HDL_MAX_QP_WR ||
 	    cap->max_send_sge > HDL_MAX_SGE || cap->max_recv_sge > HDL_MAX_SGE ||
 	    cap->max_inline > HDL_MAX_INLINE || attr->register_error > HDL_REGISTER_ERROR_TERMINATE)
-		return -HDL_EINVAL;
+		return why_not(-HDL_EINVAL,
+		               "cannot create a queue pair: %u sends of %u pieces, %u receives of "
+		               "%u pieces, %u "
+		               "bytes inline; the most are %u of %u, and %u bytes",
+		               cap->max_send_wr, cap->max_send_sge, cap->max_recv_wr,
+		               cap->max_recv_sge, cap->max_inline, HDL_MAX_QP_WR, HDL_MAX_SGE,
+		               HDL_MAX_INLINE);
 	return 0;
 }
 
@@ -288,7 +306,7 @@ int hdl_qp_create(struct hdl_pd *pd, struct hdl_qp_init_attr *given, struct hdl_
 	const struct hdl_qp_init_attr own = qp_of_type(given), *attr = &own;
 	struct hdl_qp *qp = new_qp(attr);
 	if (qp == NULL)
-		return -HDL_ENOMEM;
+		return why_not(-HDL_ENOMEM, "cannot create a queue pair: no memory for its queues");
 	qp->magic = MAGIC_QP;
 	qp->pd = pd;
 	qp->init = *attr;
@@ -322,7 +340,8 @@ int hdl_qp_create(struct hdl_pd *pd, struct hdl_qp_init_attr *given, struct hdl_
 	adapter_unlock(pd->adapter);
 	if (result != 0) {
 		free_qp(qp);
-		return result;
+		return why_not(result, "cannot create a queue pair: all %u are in use",
+		               pd->adapter->max_qp);
 	}
 	use(qp, 1);
 	given->cap = attr->cap;
@@ -532,19 +551,28 @@ static int qp_modify(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t
 
 int hdl_qp_modify(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t mask)
 {
-	if (qp == NULL || qp->magic != MAGIC_QP || attr == NULL ||
-	    (mask & ~(uint32_t)HDL_QP_ATTR_ALL))
+	if (qp == NULL || qp->magic != MAGIC_QP || attr == NULL)
 		return -HDL_EINVAL;
+	if (mask & ~(uint32_t)HDL_QP_ATTR_ALL) {
+		why_not_modified(qp, attr, mask, -HDL_EINVAL);
+		return -HDL_EINVAL;
+	}
 	bool connects =
 	        (mask & HDL_QP_AV) && (mask & HDL_QP_DEST_QPN) && !wire_only(qp->pd->adapter);
 	struct hdl_gid to = adapter_address(&attr->ah);
 	if ((mask & HDL_QP_AV) && qp->pd->adapter->udp != NULL)
 		agent_locate(qp->pd->adapter, &to);
-	if (connects && agent_reach(qp->pd->adapter, &to, attr->dest_qpn) == -HDL_EACCES)
+	if (connects && agent_reach(qp->pd->adapter, &to, attr->dest_qpn) == -HDL_EACCES) {
+		why_not_modified(qp, attr, mask, -HDL_EACCES);
 		return -HDL_EACCES;
+	}
 	adapter_lock(qp->pd->adapter);
 	int result = qp_modify(qp, attr, mask);
 	adapter_unlock(qp->pd->adapter);
+	if (result != 0)
+		why_not_modified(qp, attr, mask, result);
+	else if ((mask & HDL_QP_STATE) && attr->state == HDL_QPS_ERR)
+		why_ended(qp);
 	/* Also takes what the lanes hold by now: what was sent to a former connection finds no
 	 * queue pair that is ready. */
 	for (uint32_t turns = LANES_SLOTS / ENGINE_RX_BATCH; result == 0 && turns > 0; turns--)

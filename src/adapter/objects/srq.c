@@ -40,10 +40,21 @@ static bool attr_fits(const struct hdl_srq_attr *attr)
 int hdl_srq_create(struct hdl_pd *pd, struct hdl_srq_attr *attr, void *context,
                    struct hdl_srq **out)
 {
-	if (pd == NULL || pd->magic != MAGIC_PD || attr == NULL || out == NULL || !attr_fits(attr))
+	if (pd == NULL || pd->magic != MAGIC_PD || attr == NULL || out == NULL)
 		return -HDL_EINVAL;
+	if (!attr_fits(attr))
+		return why_not(-HDL_EINVAL,
+		               "cannot create a shared receive queue: %u receives of %u pieces, "
+		               "limit %u; the most "
+		               "are %u of %u",
+		               attr->max_wr, attr->max_sge, attr->limit, HDL_MAX_SRQ_WR,
+		               HDL_MAX_SGE);
 	*out = new_srq(pd, attr, context);
-	return *out != NULL ? 0 : -HDL_ENOMEM;
+	return *out != NULL ? 0
+	                    : why_not(-HDL_ENOMEM,
+	                              "cannot create a shared receive queue: no memory, or all %u "
+	                              "are in use",
+	                              HDL_MAX_SRQ);
 }
 
 int hdl_srq_create_xrc(struct hdl_pd *pd, struct hdl_xrcd *xrcd, struct hdl_cq *cq,

@@ -4,6 +4,8 @@
 
 #include <arpa/inet.h>
 #include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -45,6 +47,19 @@ static const struct {
         {IBV_QP_PATH_MIG_STATE, HDL_QP_PATH_MIG_STATE},
 };
 
+int compat_refuse(int error, const char *format, ...)
+{
+	char text[LOG_LINE_BYTES];
+	va_list arguments;
+	if (!log_enabled(LOG_LEVEL_DEBUG))
+		return error;
+	va_start(arguments, format);
+	vsnprintf(text, sizeof(text), format, arguments);
+	va_end(arguments);
+	log_debug("refused: %s", text);
+	return error;
+}
+
 /* Which of its port's LIDs a path begins at: as many bits count as there are, as with other
  * adapters. */
 static uint8_t path_bits(const struct compat_device *device, const struct ibv_ah_attr *attr)
@@ -72,13 +87,19 @@ int compat_ah_attr(const struct compat_device *device, const struct ibv_ah_attr 
                    struct hdl_ah_attr *to)
 {
 	if (from->port_num != COMPAT_PORT)
-		return EINVAL;
+		return compat_refuse(EINVAL,
+		                     "an address: port_num is %u, and a device has the port "
+		                     "1 alone",
+		                     from->port_num);
 	if (!from->is_global) {
 		/* On Ethernet every packet has a global route (IBTA annex A16). */
-		if (!device->infiniband)
+		if (!device->infiniband) {
 			say_route_is_needed(device);
-		if (!device->infiniband || from->dlid == 0)
 			return EINVAL;
+		}
+		if (from->dlid == 0)
+			return compat_refuse(EINVAL, "an address: it has neither a GID "
+			                             "(is_global) nor a dlid");
 		*to = (struct hdl_ah_attr){.dlid = from->dlid,
 		                           .src_path_bits = path_bits(device, from),
 		                           .sl = from->sl,
@@ -87,7 +108,10 @@ int compat_ah_attr(const struct compat_device *device, const struct ibv_ah_attr 
 	}
 	unsigned sgid = compat_gid_below(device, from->grh.sgid_index);
 	if (sgid == UINT_MAX)
-		return EINVAL;
+		return compat_refuse(EINVAL,
+		                     "an address: there is no GID of the index %u; see "
+		                     "heddle devices",
+		                     from->grh.sgid_index);
 	/* UCX leaves bits above the 20 of a flow label set; drivers cut them off. */
 	*to = (struct hdl_ah_attr){.dlid = from->dlid,
 	                           .src_path_bits = path_bits(device, from),
@@ -125,12 +149,19 @@ static int judge_others(const struct ibv_qp_attr *attr, int mask)
 	for (size_t i = 0; i < sizeof(masks) / sizeof(masks[0]); i++)
 		known |= masks[i].ibv;
 	if (mask & (IBV_QP_CAP | IBV_QP_RATE_LIMIT))
-		return EOPNOTSUPP;
+		return compat_refuse(EOPNOTSUPP, "ibv_modify_qp: IBV_QP_CAP and IBV_QP_RATE_LIMIT "
+		                                 "cannot be changed");
 	if (mask & ~known)
-		return EINVAL;
+		return compat_refuse(EINVAL,
+		                     "ibv_modify_qp: the mask has bits that mean nothing, "
+		                     "0x%x",
+		                     (unsigned)(mask & ~known));
 	if ((mask & IBV_QP_PATH_MTU) &&
 	    (attr->path_mtu < IBV_MTU_256 || attr->path_mtu > IBV_MTU_4096))
-		return EINVAL;
+		return compat_refuse(EINVAL,
+		                     "ibv_modify_qp: path_mtu is %d, which is not one of "
+		                     "enum ibv_mtu",
+		                     (int)attr->path_mtu);
 	return 0;
 }
 

@@ -23,7 +23,10 @@ static int type_of(enum ibv_qp_type type, uint32_t *to)
 		*to = HDL_QP_XRC_TGT;
 		return 0;
 	default:
-		return EOPNOTSUPP;
+		return compat_refuse(EOPNOTSUPP,
+		                     "ibv_create_qp: the type %d; there are RC, UC, UD "
+		                     "and XRC",
+		                     (int)type);
 	}
 }
 
@@ -51,17 +54,22 @@ static int verbs_qp_judge_init(const struct ibv_qp_init_attr_ex *attr)
 	bool with_pd = (attr->comp_mask & IBV_QP_INIT_ATTR_PD) != 0;
 	if (target ? !(attr->comp_mask & IBV_QP_INIT_ATTR_XRCD) ||
 	                     !compat_live(OBJECT_XRCD, attr->xrcd)
-	           : !with_pd)
-		return EINVAL;
+	           : !with_pd || !compat_live(OBJECT_PD, attr->pd))
+		return compat_refuse(EINVAL, "ibv_create_qp: it needs %s",
+		                     target ? "an XRC domain" : "a protection domain");
 	if (with_pd && !compat_live(OBJECT_PD, attr->pd))
-		return EINVAL;
+		return compat_refuse(EINVAL, "ibv_create_qp: there is no such protection domain");
 	if ((attr->comp_mask & ~known) != 0 ||
 	    ((attr->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) && attr->create_flags != 0))
-		return EOPNOTSUPP;
+		return compat_refuse(EOPNOTSUPP,
+		                     "ibv_create_qp_ex: comp_mask 0x%x has what is not offered "
+		                     "(0x%x), or create_flags are not 0",
+		                     attr->comp_mask, attr->comp_mask & ~known);
 	if ((!target && !compat_live(OBJECT_CQ, attr->send_cq)) ||
-	    (takes_receives(attr) && !compat_live(OBJECT_CQ, attr->recv_cq)) ||
-	    (takes_receives(attr) && attr->srq != NULL && !compat_live(OBJECT_SRQ, attr->srq)))
-		return EINVAL;
+	    (takes_receives(attr) && !compat_live(OBJECT_CQ, attr->recv_cq)))
+		return compat_refuse(EINVAL, "ibv_create_qp: a completion queue is missing");
+	if (takes_receives(attr) && attr->srq != NULL && !compat_live(OBJECT_SRQ, attr->srq))
+		return compat_refuse(EINVAL, "ibv_create_qp: there is no such shared receive queue");
 	return 0;
 }
 

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""The heddle command as a user meets it: what each command prints, and its exit status.  command.py PROGRAM SUBJECT"""
+"""The heddle command as a user meets it: what each command prints, and its exit status.  command.py PROGRAM SUBJECT VERBS_SUBJECT"""
 import json
 import os
 import selectors
@@ -8,7 +8,7 @@ import sys
 import tempfile
 import unittest
 
-PROGRAM, SUBJECT = sys.argv.pop(1), sys.argv.pop(1)
+PROGRAM, SUBJECT, VERBS_SUBJECT = sys.argv.pop(1), sys.argv.pop(1), sys.argv.pop(1)
 RUNTIME = tempfile.TemporaryDirectory(prefix="hdl")
 os.environ["HEDDLE_DIR"] = RUNTIME.name  # an agent of our own
 os.environ.pop("HEDDLE_NODE", None)
@@ -250,6 +250,42 @@ class Command(unittest.TestCase):
                     watch.wait()
         for wrong in ("--watch=0", "--watch=-1", "--watch=soon", "--watch=1e9", "--watch=nan"):
             self.assertEqual(heddle("status", wrong).returncode, 64, wrong)
+
+    def test_debug_says_why(self):
+        """What is refused, and what fails, is told for HEDDLE_LOG=debug, and not without it."""
+        def run(level):
+            env = {**os.environ, "HEDDLE_NODE": "refused"}
+            if level:
+                env["HEDDLE_LOG"] = level
+            return subprocess.run([SUBJECT, "refused"], capture_output=True, text=True, env=env, timeout=60)
+        quiet = run(None)
+        self.assertEqual((quiet.returncode, quiet.stderr), (0, ""))
+        told = run("debug")
+        self.assertEqual((told.returncode, told.stdout), (0, quiet.stdout))
+        lines = told.stderr.splitlines()
+        for words in ("RESET to INIT refused: it needs ACCESS, PKEY_INDEX", "RESET to INIT refused: it does not take SQ_PSN",
+                      "RESET to INIT refused: out of range is PORT", "RESET to RTS refused: there is no such transition",
+                      "RESET to INIT refused: CUR_STATE is given as RTS, but it is in RESET",
+                      "INIT to RTR refused: no process of user", "at fe80::77; it does not run, belongs to another user",
+                      "is in ERR: the program put it there", "cannot create a queue pair: 1048576 sends", "cannot create a completion queue: 0 entries",
+                      "cannot register memory: the rights 0x8", "cannot register memory: 64 bytes at 0x1000",
+                      "a request failed: local protection error: a piece of the list failed a check; the key is not valid"):
+            self.assertEqual(sum(words in line for line in lines), 1, (words, told.stderr))
+        self.assertRegex(told.stderr, r"heddle: queue pair 0x[0-9a-f]{6} \(RC to 0x[0-9a-f]{6} at fe80:[0-9a-f:]+\) "
+                         "goes to ERR: a request failed")
+
+    def test_debug_says_why_to_programs_of_libibverbs(self):
+        def run(**more):
+            return subprocess.run([PROGRAM, "run", VERBS_SUBJECT], capture_output=True, text=True, timeout=60,
+                                  env={**os.environ, **more})
+        quiet = run()
+        self.assertEqual((quiet.returncode, quiet.stderr), (0, ""))
+        self.assertEqual(quiet.stdout, "missing: 22\ncapabilities: 95\ninit: 0\nno GID: 22\nno such index: 22\nno queue: 1\n")
+        told = run(HEDDLE_LOG="debug")
+        for words in ("RESET to INIT refused: it needs ACCESS, PKEY_INDEX", "IBV_QP_CAP and IBV_QP_RATE_LIMIT cannot be changed",
+                      "on Ethernet (heddle0) a peer is named by its GID; set is_global", "there is no GID of the index 99",
+                      "ibv_create_qp: a completion queue is missing"):
+            self.assertEqual(told.stderr.count(words), 1, (words, told.stderr))
 
     def test_status_of_nobody(self):
         with tempfile.TemporaryDirectory(prefix="hdl") as directory:
