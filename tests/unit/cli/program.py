@@ -100,7 +100,10 @@ class Programs(unittest.TestCase):
         self.expect(self.run_it(new))
         ours = self.build("ours", old + COMPAT)
         self.expect(self.run_it(ours))
-        self.expect(self.run_it(given, options=["--preload"]))
+        with open(os.path.join(COMPAT, "libibverbs.so.1"), "rb") as file:
+            sanitized = b"__asan_init" in file.read()
+        if not sanitized:  # which cannot be loaded into a program that is not
+            self.expect(self.run_it(given, options=["--preload"]))
 
     def test_script(self):
         fixed = self.build("fixed", "-static")
