@@ -94,7 +94,7 @@ enum hdl_opcode {
 
 enum hdl_send_flags {
 	HDL_SEND_FENCE = 1 << 0,     /* not before every earlier read and atomic has completed */
-	HDL_SEND_SIGNALED = 1 << 1,  /* success is told too, by a completion */
+	HDL_SEND_SIGNALED = 1 << 1,  /* a completion on success, too; a failure always has one */
 	HDL_SEND_SOLICITED = 1 << 2, /* wakes a peer that waits for solicited completions only */
 	HDL_SEND_INLINE =
 	        1 << 3 /* the data is copied by hdl_post_send(); keys in the list are ignored */

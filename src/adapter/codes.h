@@ -1,6 +1,6 @@
 /* Every code that a user meets, with its name, what it means and what to do about it: the one list
  * of these texts. strings.c makes tables of it (hdl_codes(), hdl_wc_status_str() and the rest),
- * tools/mkman the manual page heddle_codes(7). Errors have the same columns in heddle/error.h.
+ * tools/mkman the manual page heddle-codes(7). Errors have the same columns in heddle/error.h.
  *
  * Statuses are numbered as in libibverbs; events are not: their last two columns are the name and
  * the number there, NULL and 0 where it has none. */

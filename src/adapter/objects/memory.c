@@ -178,8 +178,11 @@ static bool list_fits(const struct hdl_register *reg)
 
 int hdl_mr_register_pages(struct hdl_pd *pd, const struct hdl_register *reg, struct hdl_mr **out)
 {
-	if (pd == NULL || pd->magic != MAGIC_PD || out == NULL || !list_fits(reg))
+	if (pd == NULL || pd->magic != MAGIC_PD || out == NULL)
 		return -HDL_EINVAL;
+	if (!list_fits(reg))
+		return why_not(-HDL_EINVAL, "cannot register memory: page list, page size, offset, "
+		                            "length and rights do not fit each other");
 	int result = fault_install();
 	if (result == 0)
 		result = probe_pages(reg);
@@ -197,9 +200,12 @@ int hdl_mr_register_pages(struct hdl_pd *pd, const struct hdl_register *reg, str
 
 int hdl_mr_alloc(struct hdl_pd *pd, uint32_t max_pages, struct hdl_mr **out)
 {
-	if (pd == NULL || pd->magic != MAGIC_PD || out == NULL || max_pages == 0 ||
-	    max_pages > HDL_MAX_REGISTER_PAGES)
+	if (pd == NULL || pd->magic != MAGIC_PD || out == NULL)
 		return -HDL_EINVAL;
+	if (max_pages == 0 || max_pages > HDL_MAX_REGISTER_PAGES)
+		return why_not(-HDL_EINVAL,
+		               "cannot create a region of %u pages; 1 to %u can be had", max_pages,
+		               HDL_MAX_REGISTER_PAGES);
 	struct hdl_mr *mr = new_mr(pd);
 	if (mr == NULL)
 		return -HDL_ENOMEM;
@@ -375,7 +381,9 @@ int hdl_mw_alloc(struct hdl_pd *pd, uint32_t type, struct hdl_mw **out)
 	adapter_unlock(pd->adapter);
 	if (result != 0) {
 		free(mw);
-		return result;
+		return why_not(result,
+		               "cannot create a window: all %u regions and windows are in use",
+		               pd->adapter->max_mr);
 	}
 	mw->magic = MAGIC_MW;
 	mw->type = type;

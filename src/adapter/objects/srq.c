@@ -31,6 +31,13 @@ static struct hdl_srq *new_srq(struct hdl_pd *pd, const struct hdl_srq_attr *att
 	return srq;
 }
 
+static int no_srq(void)
+{
+	return why_not(-HDL_ENOMEM,
+	               "cannot create a shared receive queue: no memory, or all %u are in use",
+	               HDL_MAX_SRQ);
+}
+
 static bool attr_fits(const struct hdl_srq_attr *attr)
 {
 	return attr->max_wr > 0 && attr->max_wr <= HDL_MAX_SRQ_WR && attr->max_sge <= HDL_MAX_SGE &&
@@ -50,11 +57,7 @@ int hdl_srq_create(struct hdl_pd *pd, struct hdl_srq_attr *attr, void *context,
 		               attr->max_wr, attr->max_sge, attr->limit, HDL_MAX_SRQ_WR,
 		               HDL_MAX_SGE);
 	*out = new_srq(pd, attr, context);
-	return *out != NULL ? 0
-	                    : why_not(-HDL_ENOMEM,
-	                              "cannot create a shared receive queue: no memory, or all %u "
-	                              "are in use",
-	                              HDL_MAX_SRQ);
+	return *out != NULL ? 0 : no_srq();
 }
 
 int hdl_srq_create_xrc(struct hdl_pd *pd, struct hdl_xrcd *xrcd, struct hdl_cq *cq,
@@ -66,7 +69,7 @@ int hdl_srq_create_xrc(struct hdl_pd *pd, struct hdl_xrcd *xrcd, struct hdl_cq *
 		return -HDL_EINVAL;
 	struct hdl_srq *srq = new_srq(pd, attr, context);
 	if (srq == NULL)
-		return -HDL_ENOMEM;
+		return no_srq();
 	srq->xrcd = xrcd;
 	srq->cq = cq;
 	srq->srq.xrcd = xrcd->pd->number;
