@@ -34,7 +34,7 @@ static void warn(const char *format, ...)
 /* The file that execvp() will run, in @out. */
 static bool find_program(const char *name, char out[PATH_MAX])
 {
-	const char *list = getenv("PATH");
+	const char *list = secure_getenv("PATH");
 	if (strchr(name, '/') != NULL)
 		return snprintf(out, PATH_MAX, "%s", name) < PATH_MAX;
 	for (const char *at = list != NULL ? list : "/bin:/usr/bin"; at != NULL;) {

@@ -113,8 +113,7 @@ struct qp_local {
 	uint32_t answer_count; /* messages that the ACK that is due is for */
 	/* A message that comes in parts: which one, and how much of it is there. */
 	uint32_t part_msn, part_offset;
-	uint32_t
-	        results_due; /* finished atomics whose answer is not sent; the oldest is result_read */
+	uint32_t results_due; /* atomics that are done and not answered; the oldest: result_read */
 	uint32_t result_read;
 };
 

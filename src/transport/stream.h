@@ -34,25 +34,25 @@ enum stream_end {
 };
 
 struct stream_ops {
-	/* The next bytes to send: up to @max runs, in order. Returns how many; 0: nothing now. Asked
-	 * again without taken() in between, it offers the same bytes, and perhaps more. */
+	/* The next bytes to send: up to @max runs, in order. Returns how many; 0: nothing now.
+	 * Asked again without taken() in between, it offers the same bytes, and perhaps more. */
 	size_t (*offer)(void *context, struct stream_run *runs, size_t max);
-	/* The first @bytes of what was offered last are on their way; their memory may be reused. */
+	/* The first @bytes of what was offered last have left; their memory may be reused. */
 	void (*taken)(void *context, size_t bytes);
 	/* Where the next bytes belong: up to @max runs, in order. Returns how many; 0: none are
 	 * wanted now, so that the peer is held back. Nothing may touch the runs until arrived(), or
 	 * until want() is asked again. */
 	size_t (*want)(void *context, struct stream_run *runs, size_t max);
-	/* The first @bytes of these runs have been filled. False: the stream makes no sense any more
-	 * and is to be closed after what offer() still has. */
+	/* The first @bytes of these runs have been filled. False: the stream makes no sense any
+	 * more and is to be closed after what offer() still has. */
 	bool (*arrived)(void *context, size_t bytes);
 	/* No more bytes come. What is offered may still leave after STREAM_CLOSED. */
 	void (*ended)(void *context, enum stream_end why);
 };
 
-/* Give @length bytes at @bytes to @ops as if they had just been read: for what was read ahead into a
- * buffer. Returns how many were wanted; fewer than @length only where want() says none or arrived()
- * says false, and then *open is what arrived() said. */
+/* Give @length bytes at @bytes to @ops as if they had just been read: for what was read ahead into
+ * a buffer. Returns how many were wanted: fewer than @length only where want() says none or
+ * arrived() says false. *open is what arrived() said last. */
 size_t stream_feed(const struct stream_ops *ops, void *context, const uint8_t *bytes, size_t length,
                    bool *open);
 /* Copy up to @capacity of the bytes that @ops offers to @out, and take them. Returns how many. */

@@ -69,7 +69,8 @@ static int verbs_qp_judge_init(const struct ibv_qp_init_attr_ex *attr)
 	    (takes_receives(attr) && !compat_live(OBJECT_CQ, attr->recv_cq)))
 		return compat_refuse(EINVAL, "ibv_create_qp: a completion queue is missing");
 	if (takes_receives(attr) && attr->srq != NULL && !compat_live(OBJECT_SRQ, attr->srq))
-		return compat_refuse(EINVAL, "ibv_create_qp: there is no such shared receive queue");
+		return compat_refuse(EINVAL,
+		                     "ibv_create_qp: there is no such shared receive queue");
 	return 0;
 }
 

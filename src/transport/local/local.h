@@ -57,7 +57,8 @@ enum step local_send_datagram(struct engine *engine, struct qp *qp, struct wqe_s
 /* Is it worth waiting for room in the lanes to the members of @group? A peer that takes nothing
  * must not stop the group for the others. */
 bool local_group_must_wait(struct engine *engine, struct group *group, const struct wqe_send *wqe);
-/* A datagram to the members of @group on this host. False: its memory is at fault, and it is over. */
+/* A datagram to the members of @group on this host. False: a check of its memory failed, and the
+ * request is over. */
 bool local_send_to_group(struct engine *engine, struct qp *qp, struct wqe_send *wqe,
                          const struct group *group);
 /* Nobody is there: a datagram vanishes, a message is never answered. It must still be fit to be
