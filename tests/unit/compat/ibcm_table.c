@@ -143,7 +143,8 @@ struct outcome {
 
 /* clang-format off */
 static const struct outcome table[PLACES][KINDS] = {
-/*                        REQ        MRA  REJ                 REP             RTU              DREQ                              DREP                 SIDR_REQ  SIDR_REP       LAP       APR */
+/*                        REQ        MRA  REJ                 REP             RTU              DREQ
+ *                                   DREP                 SIDR_REQ  SIDR_REP       LAP       APR */
 [REQ_SENT] =            { NOT,       NOT, NEWS(REJECTED),     NEWS(REPLIED),  NOT,             NOT,                              NOT,                 NOT,      NOT,           NOT,      NOT },
 [REP_RECEIVED] =        { NOT,       NOT, NEWS(REJECTED),     SAY(MRA),       NOT,             NOT,                              NOT,                 NOT,      NOT,           NOT,      NOT },
 [ESTABLISHED_ACTIVE] =  { NOT,       NOT, NEWS(DISCONNECTED), SAY(RTU),       NOT,             {IBCM_DISCONNECTED, IB_CM_DREP},  NOT,                 NOT,      NOT,           SAY(APR), NOT },

@@ -1,0 +1,138 @@
+/* The forwarding process of a virtual switch: see vswitch.h. */
+#include "fabric/vswitch.h"
+
+#include <assert.h>
+#include <string.h>
+
+void vswitch_init(struct vswitch *vswitch, uint64_t node, bool plain)
+{
+	memset(vswitch, 0, sizeof(*vswitch));
+	vswitch->node = node;
+	vswitch->plain = plain;
+}
+
+int vswitch_port_of(const struct vswitch *vswitch, uint64_t guid, uint8_t number)
+{
+	for (unsigned i = 0; i < VSWITCH_HARDWARE_PORTS; i++)
+		if (vswitch->states[i] != VSWITCH_PORT_ABSENT &&
+		    vswitch->nic_ports[i].guid == guid && vswitch->nic_ports[i].number == number)
+			return (int)i;
+	return -1;
+}
+
+bool vswitch_set_nic_port(struct vswitch *vswitch, uint8_t port, uint64_t guid, uint8_t number)
+{
+	if (!vswitch_is_hardware(port))
+		return false;
+	int there = vswitch_port_of(vswitch, guid, number);
+	if (there >= 0 && there != port)
+		return false;
+	vswitch->nic_ports[port] = (struct vswitch_nic_port){.guid = guid, .number = number};
+	if (vswitch->states[port] == VSWITCH_PORT_ABSENT)
+		vswitch->states[port] = VSWITCH_PORT_DOWN;
+	return true;
+}
+
+int vswitch_inport(const struct vswitch *vswitch, const struct vswitch_arrival *arrival)
+{
+	if (arrival->hardware)
+		return vswitch_port_of(vswitch, arrival->nic_port.guid, arrival->nic_port.number);
+	if (vswitch->plain || arrival->apid >= VSWITCH_PORTS ||
+	    vswitch_is_hardware(arrival->apid) || vswitch->states[arrival->apid] != VSWITCH_PORT_UP)
+		return -1;
+	return arrival->apid;
+}
+
+static struct vswitch_result rejected(enum ibc_reason reason)
+{
+	return (struct vswitch_result){.action = VSWITCH_REJECT, .reason = reason};
+}
+
+/* Every application port in use, by bits. */
+static uint64_t all_applications(const struct vswitch *vswitch)
+{
+	uint64_t bits = 0;
+	for (unsigned i = VSWITCH_HARDWARE_PORTS; i < VSWITCH_PORTS; i++)
+		if (vswitch->states[i] == VSWITCH_PORT_UP)
+			bits |= 1ull << i;
+	return bits;
+}
+
+struct vswitch_result vswitch_deliver(const struct vswitch *vswitch,
+                                      const struct ibc_packet *packet)
+{
+	uint8_t apid = packet->dest_apid;
+	if (vswitch->node != 0 && packet->dest_node != 0 && packet->dest_node != vswitch->node)
+		return rejected(IBC_REASON_NO_APPLICATION);
+	if (apid == VSWITCH_APID_CONFIG)
+		return (struct vswitch_result){.action = VSWITCH_CONSUME};
+	uint64_t there = vswitch->plain ? 0 : all_applications(vswitch);
+	if (apid != VSWITCH_APID_ALL)
+		there &= 1ull << apid;
+	if (there == 0)
+		return rejected(IBC_REASON_NO_APPLICATION);
+	return (struct vswitch_result){.action = VSWITCH_DELIVER, .applications = there};
+}
+
+struct vswitch_result vswitch_outport(const struct vswitch *vswitch, const struct ibc_route *route,
+                                      uint8_t inport)
+{
+	assert(!ibc_at_end(route) && route->pointer >= 1 && route->pointer <= route->hops);
+	uint8_t port = route->ports[route->pointer - 1];
+	if (port == inport)
+		return rejected(IBC_REASON_LOOP);
+	if (vswitch->states[port] == VSWITCH_PORT_ABSENT ||
+	    (vswitch->plain && !vswitch_is_hardware(port)))
+		return rejected(vswitch_is_hardware(port) ? IBC_REASON_NO_PORT
+		                                          : IBC_REASON_NO_APPLICATION);
+	if (vswitch->states[port] == VSWITCH_PORT_DOWN)
+		return rejected(IBC_REASON_PORT_DOWN);
+	if (vswitch_is_hardware(port))
+		return (struct vswitch_result){.action = VSWITCH_TRANSMIT, .port = port};
+	return (struct vswitch_result){.action = VSWITCH_DELIVER, .applications = 1ull << port};
+}
+
+void vswitch_replace(struct ibc_route *route, uint8_t inport)
+{
+	assert(route->pointer >= 1 && route->pointer <= route->hops);
+	route->ports[route->pointer - 1] = inport;
+}
+
+void vswitch_advance(struct ibc_route *route)
+{
+	route->pointer = (uint8_t)(route->reverse ? route->pointer - 1u : route->pointer + 1u);
+}
+
+struct vswitch_result vswitch_forward(const struct vswitch *vswitch,
+                                      const struct ibc_packet *packet, uint8_t inport)
+{
+	assert(inport < VSWITCH_PORTS);
+	struct vswitch_result result;
+	if (ibc_at_end(&packet->route)) {
+		result = vswitch_deliver(vswitch, packet);
+		result.route = packet->route;
+		return result;
+	}
+	result = vswitch_outport(vswitch, &packet->route, inport);
+	result.route = packet->route;
+	if (result.action == VSWITCH_REJECT)
+		return result;
+	vswitch_replace(&result.route, inport);
+	vswitch_advance(&result.route);
+	return result;
+}
+
+bool vswitch_nack(const struct ibc_packet *packet, enum ibc_reason reason, struct ibc_packet *nack)
+{
+	assert(reason > IBC_REASON_NONE && reason < IBC_REASON_COUNT);
+	if (packet->type == IBC_TYPE_NACK)
+		return false;
+	*nack = (struct ibc_packet){.type = IBC_TYPE_NACK,
+	                            .reason = reason,
+	                            .source_apid = packet->dest_apid,
+	                            .dest_apid = packet->source_apid,
+	                            .guid = packet->guid,
+	                            .transaction = packet->transaction,
+	                            .route = ibc_turn_around(&packet->route)};
+	return true;
+}

@@ -1,0 +1,169 @@
+/* IBC packets: see ibc.h. */
+#include "wire/ibc.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "base/crc.h"
+#include "wire/be.h"
+
+#define AT_DIRECTION 1u
+#define AT_CHECK     28u
+#define REVERSE_BIT  0x80u
+#define POINTER_MASK 0x3fu
+
+static size_t ibc_route_bytes(unsigned hops)
+{
+	return (hops + 1u + 3u) & ~(size_t)3;
+}
+
+static size_t ibc_padded(size_t bytes)
+{
+	return (bytes + 3u) & ~(size_t)3;
+}
+
+size_t ibc_bytes(const struct ibc_packet *packet)
+{
+	return IBC_HEADER_BYTES + ibc_route_bytes(packet->route.hops) +
+	       ibc_padded(packet->payload_bytes) + IBC_CRC_BYTES;
+}
+
+/* Of the header and route at @in, by @hops. */
+static uint32_t ibc_header_check(const uint8_t *in, unsigned hops)
+{
+	uint32_t crc = crc32c(0, in, AT_CHECK);
+	return crc32c(crc, in + IBC_HEADER_BYTES, ibc_route_bytes(hops));
+}
+
+static uint32_t ibc_whole_crc(const uint8_t *in, const uint8_t *payload, size_t payload_bytes)
+{
+	uint32_t crc = crc32c(0, in, 1);
+	crc = crc32c(crc, in + 2, AT_CHECK - 2);
+	return crc32c(crc, payload, payload_bytes);
+}
+
+static enum ibc_verdict ibc_judge_route(const struct ibc_route *route)
+{
+	if (route->hops > IBC_MAX_HOPS)
+		return IBC_WRONG_ROUTE;
+	for (unsigned i = 0; i < route->hops; i++)
+		if (route->ports[i] >= IBC_END_OF_ROUTE)
+			return IBC_WRONG_ROUTE;
+	if (route->reverse ? route->pointer > route->hops
+	                   : route->pointer < 1 || route->pointer > route->hops + 1u)
+		return IBC_WRONG_POINTER;
+	return IBC_OK;
+}
+
+static enum ibc_verdict ibc_judge(const struct ibc_packet *packet)
+{
+	if (packet->type < IBC_TYPE_READ_REQUEST || packet->type >= IBC_TYPE_COUNT)
+		return IBC_WRONG_TYPE;
+	if (packet->type == IBC_TYPE_NACK
+	            ? packet->reason == IBC_REASON_NONE || packet->reason >= IBC_REASON_COUNT
+	            : packet->reason != IBC_REASON_NONE)
+		return IBC_WRONG_REASON;
+	if (packet->source_apid > 63 || packet->dest_apid > 63)
+		return IBC_WRONG_APID;
+	return ibc_judge_route(&packet->route);
+}
+
+static void ibc_put_route(uint8_t *out, const struct ibc_route *route)
+{
+	uint8_t *ports = out + IBC_HEADER_BYTES;
+	memset(ports, 0, ibc_route_bytes(route->hops));
+	memcpy(ports, route->ports, route->hops);
+	ports[route->hops] = IBC_END_OF_ROUTE;
+	out[AT_DIRECTION] = (uint8_t)((route->reverse ? REVERSE_BIT : 0) | route->pointer);
+	be32_store(out + AT_CHECK, ibc_header_check(out, route->hops));
+}
+
+size_t ibc_encode(const struct ibc_packet *packet, uint8_t *out, size_t capacity)
+{
+	if (ibc_judge(packet) != IBC_OK || packet->payload_bytes > IBC_MAX_PAYLOAD ||
+	    ibc_bytes(packet) > capacity)
+		return 0;
+	out[0] = (uint8_t)(IBC_VERSION << 4 | packet->type);
+	out[2] = packet->route.hops;
+	out[3] = (uint8_t)packet->reason;
+	out[4] = packet->source_apid;
+	out[5] = packet->dest_apid;
+	be16_store(out + 6, packet->payload_bytes);
+	be64_store(out + 8, packet->dest_node);
+	be64_store(out + 16, packet->guid);
+	be32_store(out + 24, packet->transaction);
+	ibc_put_route(out, &packet->route);
+	uint8_t *payload = out + IBC_HEADER_BYTES + ibc_route_bytes(packet->route.hops);
+	size_t room = ibc_padded(packet->payload_bytes);
+	if (packet->payload_bytes > 0)
+		memcpy(payload, packet->payload, packet->payload_bytes);
+	memset(payload + packet->payload_bytes, 0, room - packet->payload_bytes);
+	be32_store(payload + room, ibc_whole_crc(out, payload, packet->payload_bytes));
+	return ibc_bytes(packet);
+}
+
+static bool ibc_all_zero(const uint8_t *bytes, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		if (bytes[i] != 0)
+			return false;
+	return true;
+}
+
+enum ibc_verdict ibc_decode_header(struct ibc_packet *packet, const uint8_t *in, size_t bytes)
+{
+	if (bytes < IBC_HEADER_BYTES + ibc_route_bytes(0) + IBC_CRC_BYTES)
+		return IBC_TOO_SHORT;
+	if (in[0] >> 4 != IBC_VERSION)
+		return IBC_WRONG_VERSION;
+	struct ibc_packet found = {.type = in[0] & 0xf,
+	                           .reason = in[3],
+	                           .source_apid = in[4],
+	                           .dest_apid = in[5],
+	                           .payload_bytes = be16_load(in + 6),
+	                           .dest_node = be64_load(in + 8),
+	                           .guid = be64_load(in + 16),
+	                           .transaction = be32_load(in + 24),
+	                           .route = {.reverse = (in[AT_DIRECTION] & REVERSE_BIT) != 0,
+	                                     .pointer = in[AT_DIRECTION] & POINTER_MASK,
+	                                     .hops = in[2]}};
+	if (found.route.hops > IBC_MAX_HOPS)
+		return IBC_WRONG_ROUTE;
+	if (found.payload_bytes > IBC_MAX_PAYLOAD || ibc_bytes(&found) != bytes)
+		return IBC_WRONG_LENGTH;
+	if (be32_load(in + AT_CHECK) != ibc_header_check(in, found.route.hops))
+		return IBC_WRONG_CHECK;
+	const uint8_t *ports = in + IBC_HEADER_BYTES;
+	size_t room = ibc_route_bytes(found.route.hops), used = found.route.hops + 1u;
+	memcpy(found.route.ports, ports, found.route.hops);
+	if ((in[AT_DIRECTION] & ~(REVERSE_BIT | POINTER_MASK)) != 0 ||
+	    ports[found.route.hops] != IBC_END_OF_ROUTE || !ibc_all_zero(ports + used, room - used))
+		return IBC_WRONG_ROUTE;
+	enum ibc_verdict verdict = ibc_judge(&found);
+	if (verdict != IBC_OK)
+		return verdict;
+	found.payload = ports + room;
+	*packet = found;
+	return IBC_OK;
+}
+
+enum ibc_verdict ibc_decode(struct ibc_packet *packet, const uint8_t *in, size_t bytes)
+{
+	struct ibc_packet found;
+	enum ibc_verdict verdict = ibc_decode_header(&found, in, bytes);
+	if (verdict != IBC_OK)
+		return verdict;
+	size_t room = ibc_padded(found.payload_bytes);
+	if (!ibc_all_zero(found.payload + found.payload_bytes, room - found.payload_bytes) ||
+	    be32_load(found.payload + room) !=
+	            ibc_whole_crc(in, found.payload, found.payload_bytes))
+		return IBC_WRONG_CRC;
+	*packet = found;
+	return IBC_OK;
+}
+
+void ibc_rewrite(uint8_t *bytes, const struct ibc_route *route)
+{
+	assert(bytes[2] == route->hops && ibc_judge_route(route) == IBC_OK);
+	ibc_put_route(bytes, route);
+}

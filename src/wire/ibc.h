@@ -1,0 +1,126 @@
+/* IBC packets: source-routed messages between applications, NICs and switches (founding document
+ * "virtual switch", paragraphs 18 to 30 and 38 to 40). The document names the fields and gives no
+ * layout; this one is heddle-ibc(7)'s. All numbers are big-endian.
+ *
+ *    0  version (4 bits, 1), message type (4 bits)
+ *    1  direction (1 bit, 1: reverse), 0, pointer (6 bits)
+ *    2  hops: ports in the route, without the end mark; 0 to 62
+ *    3  reason of a NACK; of every other type 0
+ *    4  source APID
+ *    5  destination APID
+ *    6  payload length in bytes (2 bytes)
+ *    8  destination node identifier (8)
+ *   16  GUID of the NIC through which the packet was first sent (8)
+ *   24  transaction number (4)
+ *   28  header check (4): CRC-32C of bytes 0 to 27 and of the route
+ *   32  route: hops ports, the end mark 63, zeroes to a multiple of 4
+ *   ..  payload, zeroes to a multiple of 4
+ *   ..  CRC-32C (4) of byte 0, of bytes 2 to 27 and of the payload: what no switch changes
+ *
+ * A hop overwrites the port that it used with the port of arrival, moves the pointer and makes the
+ * header check anew; the CRC at the end is the sender's, from end to end.
+ *
+ * The pointer counts from 1. Going forward it names the next port to use, and one behind the last
+ * port is the end of the route. Going back it names the next port to use too, and 0 is the end. */
+#ifndef WIRE_IBC_H
+#define WIRE_IBC_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define IBC_VERSION      1u
+#define IBC_HEADER_BYTES 32u
+#define IBC_CRC_BYTES    4u
+#define IBC_END_OF_ROUTE 63u
+#define IBC_MAX_HOPS     62u
+#define IBC_MAX_PAYLOAD  4096u
+#define IBC_MAX_BYTES    (IBC_HEADER_BYTES + 64u + IBC_MAX_PAYLOAD + IBC_CRC_BYTES)
+
+enum ibc_type {
+	IBC_TYPE_READ_REQUEST = 1,
+	IBC_TYPE_WRITE_REQUEST,        /* the recipient acknowledges it */
+	IBC_TYPE_WRITE_REQUEST_NO_ACK, /* the recipient does not */
+	IBC_TYPE_READ_RESPONSE,
+	IBC_TYPE_WRITE_RESPONSE,
+	IBC_TYPE_NACK,
+	IBC_TYPE_COUNT
+};
+
+/* Why a packet was rejected (paragraph 24, action 4; block 220). */
+enum ibc_reason {
+	IBC_REASON_NONE,
+	IBC_REASON_NO_APPLICATION, /* nobody is registered with the destination APID */
+	IBC_REASON_NO_PORT,        /* the route names a port that is not there */
+	IBC_REASON_PORT_DOWN,
+	IBC_REASON_POINTER,  /* out of the range of the route */
+	IBC_REASON_TOO_LONG, /* the route, with what this hop would add */
+	IBC_REASON_LOOP,     /* out of the port through which it came */
+	IBC_REASON_NOT_ALLOWED,
+	IBC_REASON_NO_RECEIVE, /* the application took no packet in time */
+	IBC_REASON_COUNT
+};
+
+struct ibc_route {
+	bool reverse;
+	uint8_t pointer;
+	uint8_t hops;
+	uint8_t ports[IBC_MAX_HOPS];
+};
+
+struct ibc_packet {
+	enum ibc_type type;
+	enum ibc_reason reason;
+	uint8_t source_apid;
+	uint8_t dest_apid;
+	uint64_t dest_node;
+	uint64_t guid;
+	uint32_t transaction;
+	struct ibc_route route;
+	const uint8_t *payload; /* decoded: in the packet */
+	uint16_t payload_bytes;
+};
+
+enum ibc_verdict {
+	IBC_OK,
+	IBC_TOO_SHORT,
+	IBC_WRONG_LENGTH, /* the lengths in the header do not add up to the packet's */
+	IBC_WRONG_VERSION,
+	IBC_WRONG_TYPE,
+	IBC_WRONG_REASON, /* a NACK without one, or another type with one */
+	IBC_WRONG_ROUTE, /* too many hops, a port above 62, no end mark, or padding that is not 0 */
+	IBC_WRONG_POINTER,
+	IBC_WRONG_APID,
+	IBC_WRONG_CHECK, /* the header was damaged */
+	IBC_WRONG_CRC,   /* the packet was damaged */
+	IBC_VERDICT_COUNT
+};
+
+/* Bytes of @packet once it is encoded. */
+size_t ibc_bytes(const struct ibc_packet *packet);
+/* Write @packet to @out. Returns its bytes; 0: @capacity does not suffice, or a field is out of
+ * range. */
+size_t ibc_encode(const struct ibc_packet *packet, uint8_t *out, size_t capacity);
+/* Judge the @bytes at @in and take them apart; but for IBC_OK *packet is not changed. */
+enum ibc_verdict ibc_decode(struct ibc_packet *packet, const uint8_t *in, size_t bytes);
+/* As ibc_decode(), without the CRC from end to end: what a hop has to know. */
+enum ibc_verdict ibc_decode_header(struct ibc_packet *packet, const uint8_t *in, size_t bytes);
+/* @route differs from that of the packet at @bytes in its ports and pointer: write it there. */
+void ibc_rewrite(uint8_t *bytes, const struct ibc_route *route);
+
+/* Is the pointer at the end of the route (block 212)? */
+static inline bool ibc_at_end(const struct ibc_route *route)
+{
+	return route->reverse ? route->pointer == 0 : route->pointer == route->hops + 1u;
+}
+/* The same route in the other direction, from where the packet is now: the port that was used last
+ * is the next. */
+static inline struct ibc_route ibc_turn_around(const struct ibc_route *route)
+{
+	struct ibc_route back = *route;
+	back.reverse = !route->reverse;
+	back.pointer = (uint8_t)(route->reverse ? route->pointer + 1u : route->pointer - 1u);
+	return back;
+}
+
+#endif
