@@ -25,7 +25,7 @@
  * as programs say at their end, and too few to guess a number with. */
 #define OWNER_LEFT_NS    60000000000u
 #define OWNER_MISSING_NS 10000000u /* then it is asked for again */
-#define OWNER_GONE_PER_S 32u
+#define OWNER_GONE_PER_S 1024u
 /* Whoever sends from ever new ports makes us ask: not more often than this, and what comes beyond
  * that is dropped. */
 #define OWNER_ASKS_PER_S 4096u
