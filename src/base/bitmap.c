@@ -1,5 +1,4 @@
-/* Bits beyond the end of the map in its last word stay clear in memory; the searches bound
- * themselves by map->bits. */
+/* Bits beyond the end of the map in its last word stay clear; the searches stop at map->bits. */
 #include "base/bitmap.h"
 
 #include <assert.h>
@@ -29,7 +28,7 @@ bool bitmap_test(const struct bitmap *map, size_t bit)
 	return (map->words[bit / 64] >> (bit % 64)) & 1u;
 }
 
-/* First bit in [@from, @end) whose value is @value; @end when there is none. */
+/* First bit in [@from, @end) whose value is @value; @end if there is none. */
 static size_t scan(const struct bitmap *map, size_t from, size_t end, bool value)
 {
 	uint64_t flip = value ? 0 : UINT64_MAX;
@@ -55,8 +54,8 @@ size_t bitmap_find_clear(const struct bitmap *map, size_t from)
 	return bit < from ? bit : BITMAP_NONE;
 }
 
-/* First run of @count clear bits that starts in [@from, @end); it may reach beyond @end, not beyond
- * the map. */
+/* First run of @count clear bits that starts in [@from, @end). It may extend beyond @end, but not
+ * beyond the map. */
 static size_t scan_run(const struct bitmap *map, size_t from, size_t end, size_t count)
 {
 	while (from < end) {

@@ -1,6 +1,6 @@
-/* Counters that anyone may read at any time. A module numbers its counters with an enum and names
- * them in a table beside it; struct counter_set joins the two for whoever prints them. Nothing is
- * ordered by a counter. */
+/* Counters that any thread may read at any time. A module numbers its counters with an enum and
+ * names them in a table next to it; struct counter_set combines the two for code that prints them.
+ * Counters do not order other memory accesses. */
 #ifndef BASE_COUNTER_H
 #define BASE_COUNTER_H
 
@@ -14,20 +14,20 @@ struct counter {
 };
 
 struct counter_set {
-	const char *const *names; /* @count of them, as are @counters */
+	const char *const *names; /* @count entries, as in @counters */
 	struct counter *counters;
 	size_t count;
 };
 
-/* For a counter that one thread at a time raises (its owner, or under a lock): no locked
- * instruction. */
+/* For a counter that only one thread at a time increments (its owner, or under a lock): needs no
+ * locked instruction. */
 static inline void counter_add(struct counter *counter, uint64_t by)
 {
 	uint64_t value = atomic_load_explicit(&counter->value, memory_order_relaxed);
 	atomic_store_explicit(&counter->value, value + by, memory_order_relaxed);
 }
 
-/* For a counter that several threads raise at once. */
+/* For a counter that several threads increment concurrently. */
 static inline void counter_add_shared(struct counter *counter, uint64_t by)
 {
 	atomic_fetch_add_explicit(&counter->value, by, memory_order_relaxed);

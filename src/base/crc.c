@@ -1,16 +1,17 @@
-/* ISA-L computes the two 32-bit CRCs with the carry-less multiplier where there is one. Its two
- * functions differ in manners: crc32_gzip_refl() inverts before and after by itself, crc32_iscsi()
- * does neither and counts in int. Its crc32_ieee() is the unreflected one and of no use here. */
+/* ISA-L computes both 32-bit CRCs with the carry-less multiplier if the processor has one. Its
+ * functions follow different conventions: crc32_gzip_refl() inverts before and after by itself,
+ * crc32_iscsi() does neither and takes an int length. Its crc32_ieee() is the unreflected CRC and
+ * of no use here. */
 #include <immintrin.h>
 #include <isa-l/crc.h>
 
 #include "base/crc.h"
 
-/* Multiple of 64, so that ISA-L's main loop ends without a remainder between two calls. */
+/* A multiple of 64, so that ISA-L's main loop leaves no remainder between two calls. */
 #define ISCSI_MAX_BYTES (1u << 30)
 
-/* ISA-L leaves its bits in the upper halves of the vector registers, and as long as they are there
- * every SSE instruction of the program, this one's or the C library's, waits for them. */
+/* ISA-L leaves the upper halves of the vector registers dirty. Until they are cleared, every SSE
+ * instruction of the program, ours or the C library's, pays a penalty. */
 __attribute__((target("avx"))) static void clear_upper(void)
 {
 	_mm256_zeroupper();
@@ -31,7 +32,7 @@ uint32_t crc32_ieee(uint32_t crc, const void *data, size_t bytes)
 
 uint32_t crc32c(uint32_t crc, const void *data, size_t bytes)
 {
-	/* ISA-L's prototype lacks the const; it only reads. */
+	/* ISA-L's prototype lacks the const; the function only reads. */
 	unsigned char *at = (unsigned char *)(uintptr_t)data;
 	crc = ~crc;
 	while (bytes > ISCSI_MAX_BYTES) {
@@ -44,9 +45,9 @@ uint32_t crc32c(uint32_t crc, const void *data, size_t bytes)
 	return crc;
 }
 
-/* The remainder of each byte under 0x100B with its bits turned round, 0xD008: InfiniBand sends the
- * low bit of a byte first, so the register shifts right. tests/unit/base/crc.c makes the table
- * again, bit by bit. */
+/* The remainder of each byte under 0xD008, which is 0x100B with its bits reversed: InfiniBand sends
+ * the low bit of a byte first, so the register shifts right. tests/unit/base/crc.c recomputes the
+ * table bit by bit. */
 static const uint16_t vcrc_table[256] = {
         0x0000, 0x1ba1, 0x3742, 0x2ce3, 0x6e84, 0x7525, 0x59c6, 0x4267, 0xdd08, 0xc6a9, 0xea4a,
         0xf1eb, 0xb38c, 0xa82d, 0x84ce, 0x9f6f, 0x1a01, 0x01a0, 0x2d43, 0x36e2, 0x7485, 0x6f24,

@@ -1,19 +1,19 @@
-/* Copying and the CRC of what is copied, in one pass: each byte is loaded once. ISA-L has this for
- * no CRC of 32 bits. The wide way folds four vectors of 64 bytes at a time by carry-less
- * multiplication (V. Gopal and others, "Fast CRC Computation for Generic Polynomials Using
- * PCLMULQDQ Instruction", 2009) and leaves the last 64 bytes to ISA-L: they are not the data's own,
- * but leave the same remainder. Elsewhere it is two passes, short enough that the second finds the
- * data in the cache. */
+/* Copies data and computes its CRC in one pass: each byte is loaded once. ISA-L has no such
+ * function for a 32-bit CRC. The wide version folds four vectors of 64 bytes at a time by
+ * carry-less multiplication (V. Gopal and others, "Fast CRC Computation for Generic Polynomials
+ * Using PCLMULQDQ Instruction", 2009) and leaves the last 64 bytes to ISA-L: they are not the data
+ * itself, but have the same remainder. Processors without these instructions make two passes, over
+ * data short enough that the second pass finds it in the cache. */
 #include <immintrin.h>
 #include <string.h>
 
 #include "base/crc.h"
 
-#define STEP 256u /* bytes of four vectors */
+#define STEP 256u /* bytes in four vectors */
 
-/* The remainders of x^(distance + 32) and x^(distance - 32) under the polynomial, their bits turned
- * round, for the older and the younger half of 128 bits that are carried @distance bits on.
- * tests/unit/base/crc.c sees to it that they are right. */
+/* The remainders of x^(distance + 32) and x^(distance - 32) under the polynomial, bits reversed,
+ * for the older and the younger half of 128 bits that are moved forward by @distance bits.
+ * tests/unit/base/crc.c verifies them. */
 #define OVER_2048 0x11542778a, 0x1322d1430
 #define OVER_1536 0x1821d8bc0, 0x12e958ac4
 #define OVER_1024 0x1e88ef372, 0x14a7fe880
@@ -26,7 +26,7 @@ WIDE static inline __m512i constants(int64_t older, int64_t younger)
 	return _mm512_broadcast_i32x4(_mm_set_epi64x(younger, older));
 }
 
-/* @data with @far carried to where it lies. */
+/* @data, with @far folded into it. */
 WIDE static inline __m512i fold(__m512i far, __m512i over, __m512i data)
 {
 	__m512i older = _mm512_clmulepi64_epi128(far, over, 0x00);
@@ -63,7 +63,7 @@ WIDE static uint32_t copy_wide(uint32_t crc, uint8_t *to, const uint8_t *from, s
 	d = fold(b, constants(OVER_1024), d);
 	d = fold(c, constants(OVER_512), d);
 	_mm512_storeu_si512(last, d);
-	crc = crc32_ieee(UINT32_MAX, last, sizeof(last)); /* an empty register, turned round */
+	crc = crc32_ieee(UINT32_MAX, last, sizeof(last)); /* an empty register, inverted */
 	if (at == bytes)
 		return crc;
 	memcpy(to + at, from + at, bytes - at);

@@ -1,5 +1,5 @@
-/* Values below HISTOGRAM_PARTS have a bucket each; above, the bucket is the exponent and the
- * HISTOGRAM_PART_BITS bits that follow the leading one. */
+/* Each value below HISTOGRAM_PARTS has a bucket of its own. Above, the bucket is the exponent and
+ * the HISTOGRAM_PART_BITS bits that follow the leading one. */
 #include "base/histogram.h"
 
 #include <assert.h>
@@ -57,7 +57,7 @@ uint64_t histogram_percentile(const struct histogram *histogram, double percent)
 		return 0;
 	if (percent == 0)
 		return histogram->min;
-	/* The rank is the smallest count that is at least this share of all. */
+	/* The rank is the smallest count that is at least this fraction of all values. */
 	double share = percent / 100 * (double)histogram->count;
 	uint64_t seen = 0;
 	for (unsigned i = 0; i < HISTOGRAM_BUCKETS; i++) {
@@ -65,7 +65,7 @@ uint64_t histogram_percentile(const struct histogram *histogram, double percent)
 		if (seen != 0 && (double)seen >= share)
 			return top_of(i) < histogram->max ? top_of(i) : histogram->max;
 	}
-	return histogram->max; /* rounding of a count beyond 2^53 */
+	return histogram->max; /* rounding of a count above 2^53 */
 }
 
 uint64_t histogram_min(const struct histogram *histogram)

@@ -1,9 +1,8 @@
-/* A log-linear histogram: every power of two is cut into HISTOGRAM_PARTS equal buckets, so any
- * 64-bit value is known to within one part in HISTOGRAM_PARTS, in memory of fixed size.
+/* A log-linear histogram: every power of two is divided into HISTOGRAM_PARTS equal buckets, so any
+ * 64-bit value is known to within one part in HISTOGRAM_PARTS, in a fixed amount of memory.
  *
  *   values      0 .. 31   32 .. 63   64 .. 127   128 .. 255   ...
- *   bucket width    1         1          2           4        ...
- */
+ *   bucket width    1         1          2           4        ... */
 #ifndef BASE_HISTOGRAM_H
 #define BASE_HISTOGRAM_H
 
@@ -22,15 +21,15 @@ struct histogram {
 
 void histogram_init(struct histogram *histogram);
 void histogram_record(struct histogram *histogram, uint64_t value);
-/* Add all that @from has recorded to @to. */
+/* Add everything that @from has recorded to @to. */
 void histogram_merge(struct histogram *to, const struct histogram *from);
 
-/* The value that @percent (0 to 100) of all recorded ones do not exceed: never below the true one,
- * never above the largest recorded, and at most one part in HISTOGRAM_PARTS too high. 0 percent
- * gives the smallest. 0 when empty. */
+/* The value that @percent (0 to 100) of all recorded values do not exceed: never below the true
+ * value, never above the largest one recorded, and at most one part in HISTOGRAM_PARTS too high. 0
+ * percent gives the smallest value. 0 if empty. */
 uint64_t histogram_percentile(const struct histogram *histogram, double percent);
 
-uint64_t histogram_min(const struct histogram *histogram); /* 0 when empty, as the two below */
+uint64_t histogram_min(const struct histogram *histogram); /* 0 if empty, as are the two below */
 uint64_t histogram_max(const struct histogram *histogram);
 double histogram_mean(const struct histogram *histogram);
 

@@ -1,4 +1,4 @@
-/* Where the parts of an installation are. The directories come from the build (meson.build). */
+/* Finds the parts of an installation. The directories come from the build (meson.build). */
 #include "base/installed.h"
 
 #include <stdio.h>
@@ -7,8 +7,8 @@
 
 #define PLACES 5u
 
-/* Of each part: beside the asker; from the directory of the command, of the library, and of the
- * drop-in; and as a whole. */
+/* For each part: next to the asking file; relative to the directory of the command, of the library
+ * and of the drop-in; and the absolute path. */
 static const char *const places[][PLACES] = {
         [INSTALLED_AGENT] = {".", INSTALLED_AGENT_FROM_BIN, INSTALLED_AGENT_FROM_LIB,
                              INSTALLED_AGENT_FROM_COMPAT, INSTALLED_AGENT_DIR},
@@ -33,7 +33,7 @@ bool installed_find_directory(enum installed_part part, const char *beside, cons
 		size_t used = (size_t)length, room = bytes - used;
 		if (length < 0 || used >= bytes)
 			continue;
-		/* Tried in the room behind it, which is cut off again. */
+		/* Append the file name to test it, and cut it off again. */
 		int more = snprintf(out + used, room, "/%s", file);
 		bool found = more > 0 && (size_t)more < room && access(out, mode) == 0;
 		out[used] = '\0';
@@ -49,6 +49,6 @@ bool installed_find(enum installed_part part, const char *beside, const char *fi
 	if (!installed_find_directory(part, beside, file, mode, out, bytes))
 		return false;
 	size_t used = strlen(out);
-	snprintf(out + used, bytes - used, "/%s", file); /* it fitted before */
+	snprintf(out + used, bytes - used, "/%s", file); /* fitted before */
 	return true;
 }

@@ -1,6 +1,6 @@
-/* Where the parts of an installation are. Each of them looks for the others beside itself (a build
- * that is not installed), then where they were installed relative to it (below DESTDIR, or after
- * the whole was moved), then where the build was told to install them. */
+/* Finds the parts of an installation. Each part looks for the others next to itself (a build that
+ * is not installed), then at their installed location relative to it (below DESTDIR, or after the
+ * whole tree has been moved), then in the directories configured at build time. */
 #ifndef BASE_INSTALLED_H
 #define BASE_INSTALLED_H
 
@@ -9,15 +9,15 @@
 
 enum installed_part {
 	INSTALLED_AGENT, /* heddled, in libexecdir */
-	INSTALLED_COMPAT /* the libraries that stand in for the system's, in libdir */
+	INSTALLED_COMPAT /* the libraries that replace the system's, in libdir */
 };
 
-/* Find @file, which can be accessed as @mode says (access(2)). @beside is the file that asks, by
- * its whole path; NULL: nobody knows, or it cannot be trusted, and then only the place that the
- * build was told of counts. Its path is in @out. */
+/* Find @file, accessible as @mode says (access(2)), and store its path in @out. @beside is the full
+ * path of the file that asks. NULL: it is unknown or cannot be trusted, and only the directory
+ * configured at build time is searched. */
 bool installed_find(enum installed_part part, const char *beside, const char *file, int mode,
                     char *out, size_t bytes);
-/* The same, and @out is the directory. */
+/* As installed_find(), but @out is the directory. */
 bool installed_find_directory(enum installed_part part, const char *beside, const char *file,
                               int mode, char *out, size_t bytes);
 

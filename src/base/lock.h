@@ -1,11 +1,11 @@
 /* Short locks: a test-and-test-and-set lock that yields the processor when its holder seems to have
- * been put to sleep.
+ * been descheduled.
  *
- * A holder can say what it holds the lock for (lock_try_for()). That excludes others from the same
- * thing under a lock of their own, and costs the holder no second lock: it looks whether theirs is
- * free (lock_is_free()) once it has its lock, they wait while the first says so (lock_is_for())
- * once they have theirs. Taking and looking are sequentially consistent: one of the two sees the
- * other. */
+ * A holder can record what it holds the lock for (lock_try_for()). This excludes others that work
+ * on the same thing under a lock of their own, without a second lock for the holder. The holder
+ * takes its lock and then checks that theirs is free (lock_is_free()); they take theirs and then
+ * wait while the first lock is held for the same thing (lock_is_for()). Taking and checking are
+ * sequentially consistent, so at least one of the two sees the other. */
 #ifndef BASE_LOCK_H
 #define BASE_LOCK_H
 
@@ -16,20 +16,20 @@
 #include <stdint.h>
 
 struct lock {
-	_Atomic uintptr_t held; /* 0: by nobody */
+	_Atomic uintptr_t held; /* 0: not held */
 };
 
 #define LOCK_FOR_ANYTHING ((const void *)1)
 
 #define LOCK_SPINS 256u
 
-/* Has somebody got it, this moment? */
+/* Does any thread hold it at this moment? */
 static inline bool lock_held(const struct lock *lock)
 {
 	return atomic_load_explicit(&lock->held, memory_order_relaxed) != 0;
 }
 
-/* @what: any address but NULL. */
+/* @what: any address except NULL. */
 static inline bool lock_try_for(struct lock *lock, const void *what)
 {
 	uintptr_t nobody = 0;
@@ -53,7 +53,7 @@ static inline bool lock_is_free(const struct lock *lock)
 	return lock_is_for(lock, NULL);
 }
 
-/* Wait a moment for someone else's store, for the @spins-th time in a row. */
+/* Wait a moment for another thread's store, for the @spins-th time in a row. */
 static inline void lock_relax(unsigned spins)
 {
 	if (spins % LOCK_SPINS != LOCK_SPINS - 1)

@@ -1,4 +1,4 @@
-/* Formats into a buffer on the stack and writes once; see log.h for what a line looks like. */
+/* Formats into a buffer on the stack and writes once; log.h describes the format of a line. */
 #include "base/log.h"
 
 #include <errno.h>
@@ -14,7 +14,7 @@
 
 static _Atomic int threshold = LEVEL_UNKNOWN;
 
-/* *unknown: it is something else, and taken for the default. */
+/* Sets *unknown if the value is not a level; the default is then used. */
 static int level_from_environment(const char *wanted, bool *unknown)
 {
 	static const char *const names[] = {"error", "warn", "info", "debug"};
@@ -32,7 +32,8 @@ bool log_enabled(enum log_level level)
 		const char *wanted = secure_getenv("HEDDLE_LOG");
 		bool unknown = false;
 		int found = level_from_environment(wanted, &unknown);
-		/* Two threads may both come here; they find the same, and the first complains. */
+		/* Two threads may get here at the same time. They find the same level, and only the
+		 * first reports an unknown value. */
 		if (atomic_compare_exchange_strong(&threshold, &most, found) && unknown)
 			log_warn("HEDDLE_LOG: '%s' means nothing; it can be 'error', 'warn', "
 			         "'info' or 'debug', and is taken for 'warn'",
@@ -51,7 +52,7 @@ static void write_line(enum log_level level, const char *format, va_list argumen
 		return;
 	int saved = errno;
 	memcpy(line, prefix, prefix_bytes);
-	/* vsnprintf() counts a terminating zero, whose place the newline takes. */
+	/* vsnprintf() writes a terminating zero, which the newline replaces. */
 	size_t room = sizeof(line) - prefix_bytes;
 	int wanted = vsnprintf(line + prefix_bytes, room, format, arguments);
 	size_t text = wanted < 0 ? 0 : (size_t)wanted < room ? (size_t)wanted : room - 1;
@@ -60,7 +61,7 @@ static void write_line(enum log_level level, const char *format, va_list argumen
 			*at = '?';
 	line[prefix_bytes + text] = '\n';
 	ssize_t written = write(STDERR_FILENO, line, prefix_bytes + text + 1);
-	(void)written; /* there is nowhere to tell of it */
+	(void)written; /* there is nowhere to report a failure */
 	errno = saved;
 }
 

@@ -1,4 +1,4 @@
-/* Files in memory that processes share. */
+/* Shared memory files. */
 #include "base/memfile.h"
 
 #include <errno.h>
@@ -18,8 +18,8 @@
 
 int memfile_make(const char *name, uint64_t bytes)
 {
-	/* Where vm.memfd_noexec is set, which a PID namespace may do for itself, only what is never
-	 * executed is allowed; older kernels do not know the word. */
+	/* If vm.memfd_noexec is set, which a PID namespace may do for itself, only files that are
+	 * never executable are allowed. Older kernels do not know the flag. */
 	int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
 	if (fd < 0 && errno == EINVAL)
 		fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -48,12 +48,13 @@ bool memfile_is_sealed(int fd, uint64_t bytes)
 	const int wanted = SIZE_SEALS | F_SEAL_SEAL;
 	struct stat st;
 	struct statfs fs;
-	/* Files of huge pages have seals too, but their pages may not be there: whoever touches one
-	 * that cannot be had gets a signal. Those of ordinary pages come when they are touched, and
-	 * are zeros. */
+	/* Files of huge pages have seals too, but their pages may be unavailable: a process that
+	 * touches such a page gets a signal. Ordinary pages are allocated when they are touched,
+	 * and contain zeros. */
 	if (fstatfs(fd, &fs) != 0 || fs.f_type != TMPFS_MAGIC)
 		return false;
-	int seals = fcntl(fd, F_GET_SEALS); /* more of them do no harm: what they forbid fails */
+	/* Additional seals do no harm: what they forbid fails. */
+	int seals = fcntl(fd, F_GET_SEALS);
 	return seals >= 0 && (seals & wanted) == wanted && fstat(fd, &st) == 0 &&
 	       (uint64_t)st.st_size == bytes;
 }

@@ -1,9 +1,9 @@
-/* A stack that the consumer takes whole and turns round. Taking everything at once leaves no ABA
- * problem: nobody pops a single node.
+/* A stack that the consumer takes as a whole and reverses. Since nobody pops a single node, there
+ * is no ABA problem.
  *
- * Orders, by pairs:
- *   M1 push: queued to true    with M4: next may be written again; and a push that is refused gives
- *                              M4 what its producer wrote before
+ * Memory order, by pairs:
+ *   M1 push: queued to true    with M4: next may be written again; and a refused push hands M4 what
+ *                              its producer wrote before
  *   M2 push: top               with M3: next, and what the producer wrote before the push
  *   M3 take: top
  *   M4 done: queued to false   an exchange, not a store: it must see what every refused push wrote
@@ -25,7 +25,7 @@ void mpsc_node_init(struct mpsc_node *node)
 
 bool mpsc_push(struct mpsc *q, struct mpsc_node *node)
 {
-	/* No peek at queued before the exchange: a push refused by a plain load would give M4
+	/* Do not test queued before the exchange: a push refused by a plain load would hand M4
 	 * nothing. */
 	if (atomic_exchange_explicit(&node->queued, true, memory_order_acq_rel)) /* M1 */
 		return false;
@@ -40,7 +40,7 @@ bool mpsc_push(struct mpsc *q, struct mpsc_node *node)
 struct mpsc_node *mpsc_take(struct mpsc *q)
 {
 	if (mpsc_empty(q))
-		return NULL; /* keeps an idle consumer from owning the line */
+		return NULL; /* keeps an idle consumer from taking ownership of the cache line */
 	struct mpsc_node *node =
 	        atomic_exchange_explicit(&q->top, NULL, memory_order_acquire); /* M3 */
 	struct mpsc_node *oldest = NULL;

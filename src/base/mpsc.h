@@ -1,6 +1,6 @@
 /* Many producers, one consumer, intrusive: a set of nodes, each in it at most once, so it is
- * bounded by the number of nodes that exist. mpsc_push() is wait-free but for one compare-and-swap;
- * the consumer takes everything, oldest first. */
+ * bounded by the number of existing nodes. mpsc_push() is wait-free except for one
+ * compare-and-swap; the consumer takes everything, oldest first. */
 #ifndef BASE_MPSC_H
 #define BASE_MPSC_H
 
@@ -20,12 +20,12 @@ struct mpsc {
 void mpsc_init(struct mpsc *q);
 void mpsc_node_init(struct mpsc_node *node);
 
-/* Add @node unless it is in the set already. True if this call added it. */
+/* Add @node unless it is already in the set. True if this call added it. */
 bool mpsc_push(struct mpsc *q, struct mpsc_node *node);
 
-/* Everything in the set, oldest first, linked by next; or NULL. Each node may be pushed again once
- * mpsc_done() was called for it: call that before looking at what the node stands for, so that no
- * push is missed. Read next before. */
+/* Take everything in the set, oldest first, linked by next; NULL if empty. A node may be pushed
+ * again once mpsc_done() has been called for it. Read its next first, then call mpsc_done() before
+ * looking at what the node stands for, so that no push is missed. */
 struct mpsc_node *mpsc_take(struct mpsc *q);
 void mpsc_done(struct mpsc_node *node);
 bool mpsc_empty(const struct mpsc *q);

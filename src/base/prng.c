@@ -22,8 +22,8 @@ static uint64_t splitmix64(uint64_t *state)
 
 void prng_seed(struct prng *prng, uint64_t seed)
 {
-	/* splitmix64 is a bijection of a counter: four outputs in a row are never all zero, the one
-	 * forbidden state. */
+	/* splitmix64 is a bijection of a counter, so four consecutive outputs are never all zero,
+	 * the one forbidden state. */
 	for (unsigned i = 0; i < 4; i++)
 		prng->state[i] = splitmix64(&seed);
 }
@@ -37,7 +37,7 @@ static void fill_from_os(void *to, size_t bytes)
 		if (got > 0)
 			done += (size_t)got;
 		else if (errno != EINTR)
-			abort(); /* going on would hand out numbers that a peer can guess */
+			abort(); /* continuing would hand out numbers that a peer can guess */
 	}
 }
 
@@ -69,8 +69,8 @@ uint64_t prng_next(struct prng *prng)
 	return result;
 }
 
-/* Lemire's multiplication: the high half of draw * bound is the answer, and the draws that would
- * favour some answers (low half below 2^64 mod bound) are drawn again. */
+/* Lemire's multiplication: the high half of draw * bound is the result. Draws that would favour
+ * some results (low half below 2^64 mod bound) are rejected. */
 uint64_t prng_below(struct prng *prng, uint64_t bound)
 {
 	assert(bound != 0);
@@ -93,7 +93,7 @@ void prng_fill(struct prng *prng, void *out, size_t bytes)
 	unsigned char *to = out;
 	while (bytes > 0) {
 		uint64_t draw = prng_next(prng);
-		/* Lowest byte first on every machine, so that a seed means the same bytes
+		/* Lowest byte first on every machine, so that a seed gives the same bytes
 		 * everywhere. */
 		for (unsigned i = 0; i < 8 && bytes > 0; i++, bytes--) {
 			*to++ = (unsigned char)draw;

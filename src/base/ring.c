@@ -1,15 +1,15 @@
-/* Orders, by pairs:
+/* Memory order, by pairs:
  *   R1 publish: stamp, release   with R2 peek: stamp, acquire: the record, its length, the cleared
  *                                stamp behind it
- *   R3 flush: head, release      with R4 reserve: head, acquire: the consumer has done reading what
- *                                it released
+ *   R3 flush: head, release      with R4 reserve: head, acquire: the consumer has finished reading
+ *                                what it released
  *   R5 arm: exchange             with R6 take_armed: fence and load: whichever comes second sees
- *                                what went before the other, that is the producer the mark, or the
- *                                consumer (in its ring_peek() after arming) the record
+ *                                what preceded the other: the producer sees the mark, or the
+ *                                consumer (in its ring_peek() after arming) sees the record
  *   R7 ask_fence: fence, release with R8 take_armed: fence, acquire: what was armed while the
- *   producer did pay
- * R5 and R6 are full barriers: a store on one side and a load on the other could pass each other.
- */
+ *                                producer executed the barriers
+ * R5 and R6 are full barriers: otherwise a store on one side and a load on the other could pass
+ * each other. */
 #include "base/ring.h"
 
 #include <assert.h>
@@ -59,7 +59,7 @@ static bool has_room(struct ring_tx *tx, uint32_t slots)
 	if (tx->position - tx->head_cache + slots < tx->slot_count)
 		return true;
 	uint64_t head = atomic_load_explicit(&tx->shared->head, memory_order_acquire); /* R4 */
-	/* The consumer can only have gone on, and not beyond us; believe nothing else. */
+	/* The consumer can only have advanced, and not beyond us; believe nothing else. */
 	if (head - tx->head_cache > tx->position - tx->head_cache)
 		return false;
 	tx->head_cache = head;
@@ -75,7 +75,8 @@ void *ring_reserve_slowly(struct ring_tx *tx, size_t bytes)
 	if (!has_room(tx, pad + slots))
 		return NULL;
 	if (pad != 0)
-		ring_put(tx, RING_PAD, pad); /* no record yet, so the consumer may see it now */
+		/* Not a record, so the consumer may see it immediately. */
+		ring_put(tx, RING_PAD, pad);
 	tx->reserved = (uint32_t)bytes;
 	tx->reserved_slots = slots;
 	return ring_slot_at(tx->shared, tx->slot_count, tx->position)->record;
@@ -83,12 +84,12 @@ void *ring_reserve_slowly(struct ring_tx *tx, size_t bytes)
 
 bool ring_consumed(const struct ring_tx *tx, uint64_t position)
 {
-	/* A head that makes no sense is the consumer's own loss: it is then not asked twice. */
+	/* An invalid head only hurts the consumer itself: we then do not wait for it. */
 	return atomic_load_explicit(&tx->shared->head, memory_order_acquire) - position <
 	       UINT64_MAX / 2;
 }
 
-/* A producer that keeps to the drawing never comes here. */
+/* Never reached with a producer that follows the layout in ring.h. */
 static const void *ring_give_up(struct ring_rx *rx)
 {
 	rx->broken = true;
@@ -96,7 +97,7 @@ static const void *ring_give_up(struct ring_rx *rx)
 	return NULL;
 }
 
-/* What the slot that a record is awaited in may say meanwhile: nothing, or what it said a lap ago.
+/* What the slot of the next record may contain until then: nothing, or the stamp of the last lap.
  */
 static bool stamp_is_old(const struct ring_rx *rx, uint32_t stamp)
 {

@@ -29,7 +29,7 @@ uint32_t slab_take(struct slab *slab)
 void slab_give(struct slab *slab, uint32_t index)
 {
 	assert(index < slab->capacity);
-	assert(slab->free_count < slab->capacity); /* more given than taken: one was given twice */
+	assert(slab->free_count < slab->capacity); /* otherwise one was given back twice */
 	slab->free_list[slab->free_count++] = index;
 }
 

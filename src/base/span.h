@@ -1,5 +1,5 @@
-/* A run of bytes in some process's address space. Addresses are numbers, not pointers: the process
- * may be another one. */
+/* A run of bytes in the address space of some process. Addresses are numbers, not pointers: it may
+ * be another process. */
 #ifndef BASE_SPAN_H
 #define BASE_SPAN_H
 

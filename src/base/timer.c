@@ -1,16 +1,16 @@
-/* The wheel in digits: a tick is a number of TIMER_SLOT_BITS-bit digits, lowest first. A timer
- * hangs on the level of the highest digit in which its tick differs from the present tick, in the
- * slot of that digit; level 0 takes equal ticks too. So a slot of a higher level holds exactly the
- * timers that get a lower place once the present reaches the start of the slot, and of all occupied
- * slots the lowest of the lowest level comes first in time.
+/* The wheel in digits: a tick is a number of TIMER_SLOT_BITS-bit digits, lowest first. A timer is
+ * on the level of the highest digit in which its tick differs from the current tick, in the slot of
+ * that digit; level 0 also takes equal ticks. So a slot of a higher level holds exactly the timers
+ * that move to a lower level when the current tick reaches the start of the slot, and of all
+ * occupied slots the lowest one of the lowest level comes first in time.
  *
- * Ticks have 54 bits, the eight digits 48. A timer in a later stretch of 2^48 ticks (nine years)
- * hangs in slot 0 of the top level, which by the rule above is never used otherwise, and finds its
- * place when the next stretch begins.
+ * Ticks have 54 bits, the eight digits only 48. A timer in a later period of 2^48 ticks (nine
+ * years) is kept in slot 0 of the top level, which the rule above never uses otherwise, and is
+ * placed when the next period begins.
  *
- * Lists are newest first and are turned round when a slot is emptied. All timers of one tick share
- * a slot at any time, since the place follows from tick and present alone; so start order within a
- * tick survives every move. */
+ * Lists are newest first and are reversed when a slot is emptied. All timers of one tick always
+ * share a slot, since the place depends only on the tick and the current tick; so the start order
+ * within a tick survives every move. */
 #include "base/timer.h"
 
 #include <assert.h>
@@ -21,7 +21,7 @@
 #define NEVER     UINT64_MAX
 
 _Static_assert(TIMER_TICK_NS == 1024, "ticks are shifts");
-_Static_assert(SLOTS == 64, "occupied holds a bit a slot");
+_Static_assert(SLOTS == 64, "occupied holds one bit per slot");
 
 static uint64_t tick_of(uint64_t ns)
 {
@@ -70,8 +70,8 @@ static void unlink_from(struct timer_wheel *wheel, struct timer_node *node)
 	if (node->next != NULL)
 		node->next->link = link;
 	node->link = NULL;
-	/* The last of a slot: its link is the head of the slot, so the slot can be told from the
-	 * address. */
+	/* If this was the last timer of a slot, its link is the head of the slot, so the address
+	 * identifies the slot. */
 	size_t index = ((uintptr_t)link - (uintptr_t)&wheel->slots[0][0]) / sizeof(*link);
 	if (*link == NULL && index < TIMER_LEVELS * SLOTS)
 		wheel->occupied[index / SLOTS] &= ~(UINT64_C(1) << (index % SLOTS));
@@ -105,7 +105,7 @@ struct place {
 	uint64_t tick;
 };
 
-/* The occupied slot that comes first in time; false when no timer runs. */
+/* The occupied slot that comes first in time; false if no timer runs. */
 static bool first_place(const struct timer_wheel *wheel, struct place *place)
 {
 	uint64_t now = tick_of(wheel->now_ns);
@@ -116,7 +116,7 @@ static bool first_place(const struct timer_wheel *wheel, struct place *place)
 		unsigned shift = level * TIMER_SLOT_BITS;
 		uint64_t stretch = now >> (shift + TIMER_SLOT_BITS);
 		if (level == TOP_LEVEL && occupied == 1)
-			stretch++; /* nothing but the later stretches is left */
+			stretch++; /* only timers of later periods are left */
 		else if (level == TOP_LEVEL)
 			occupied &= ~UINT64_C(1);
 		unsigned slot = (unsigned)__builtin_ctzll(occupied);
@@ -127,7 +127,7 @@ static bool first_place(const struct timer_wheel *wheel, struct place *place)
 	return false;
 }
 
-/* Empty the slot; its timers come back oldest first, linked by next. */
+/* Empty the slot. Returns its timers oldest first, linked by next. */
 static struct timer_node *take_slot(struct timer_wheel *wheel, const struct place *place)
 {
 	struct timer_node *oldest = NULL;
@@ -152,8 +152,8 @@ struct timer_node *timer_advance(struct timer_wheel *wheel, uint64_t now_ns)
 	struct place place;
 	bool last = false;
 	while (!last && first_place(wheel, &place) && place.tick <= tick_of(now_ns)) {
-		/* Within the present tick only some may be due; the others go back, so do not look
-		 * there twice. */
+		/* In the current tick only some may be due. The others go back, so do not visit
+		 * that slot twice. */
 		last = place.level == 0 && place.tick == tick_of(now_ns);
 		if (place.tick > tick_of(wheel->now_ns))
 			wheel->now_ns = place.tick * TIMER_TICK_NS;
@@ -183,8 +183,8 @@ uint64_t timer_next_ns(const struct timer_wheel *wheel)
 		return NEVER;
 	if (place.level > 0)
 		return place.tick * TIMER_TICK_NS;
-	/* Name the nanosecond, not the tick: whoever sleeps until then must find a timer that has
-	 * run out. */
+	/* Return the nanosecond, not the tick: a thread that sleeps until then must find an expired
+	 * timer. */
 	uint64_t first = NEVER;
 	for (const struct timer_node *n = wheel->slots[0][place.slot]; n != NULL; n = n->next)
 		if (n->deadline_ns < first)
