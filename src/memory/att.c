@@ -1,4 +1,4 @@
-/* Translation tables in the arena: see att.h. */
+/* Translation tables in the arena; see att.h. */
 #include "memory/att.h"
 
 #include <assert.h>
@@ -36,8 +36,8 @@ static uint64_t pages_of(uint8_t order, uint64_t pages, uint32_t i)
 	return rest < pages_below(order) ? rest : pages_below(order);
 }
 
-/* One table of @words words. First fit, but never searched from the start: hint[] remembers for
- * each size where nothing is to be found. */
+/* Allocate one table of @words words. First fit, but never searched from the start: hint[]
+ * remembers for each size where there is nothing to be found. */
 static bool table_take(struct tpt_arena *arena, uint32_t words, uint64_t *at)
 {
 	size_t units = divide_up(words, TPT_UNIT_WORDS);
@@ -63,7 +63,8 @@ static void table_give(struct tpt_arena *arena, uint64_t at, uint32_t words)
 	size_t unit = (size_t)(at / TPT_UNIT_WORDS);
 	bitmap_clear_run(&arena->map, unit, divide_up(words, TPT_UNIT_WORDS));
 	for (size_t size = 1; size <= TPT_TABLE_UNITS; size++) {
-		/* A run that this one makes long enough starts less than its length before it. */
+		/* A run that becomes long enough through this one starts less than its length
+		 * before it. */
 		size_t first = unit >= size ? unit - size + 1 : 0;
 		if (arena->hint[size - 1] > first)
 			arena->hint[size - 1] = first;
@@ -75,7 +76,7 @@ static void word_set(struct tpt_arena *arena, uint64_t at, uint64_t value)
 	__atomic_store_n(&arena->words[at], value, __ATOMIC_RELAXED);
 }
 
-/* Take apart the table of @order for @pages at @at, of which the first @built words are set. */
+/* Free the table of @order for @pages at @at, of which the first @built words are set. */
 static void level_drop(struct tpt_arena *arena, uint8_t order, uint64_t at, uint64_t pages,
                        uint32_t built)
 {
@@ -133,7 +134,7 @@ void att_share(struct tpt_arena *arena, uint64_t att)
 {
 	uint32_t *refs = &arena->refs[att / TPT_UNIT_WORDS];
 	assert(*refs != 0 &&
-	       *refs != UINT32_MAX); /* one entry, one reference: there are not that many entries */
+	       *refs != UINT32_MAX); /* one reference per entry: there are not that many entries */
 	*refs += 1;
 }
 
@@ -148,7 +149,7 @@ void att_drop(struct tpt_arena *arena, uint64_t att, uint32_t pages)
 	}
 }
 
-/* Word @i of the table at @at, if the arena reaches that far. */
+/* Word @i of the table at @at, if it is inside the arena. */
 static bool word_get(const struct tpt_view *view, uint64_t at, uint64_t i, uint64_t *value)
 {
 	if (at >= view->arena_words || i >= view->arena_words - at)

@@ -1,6 +1,6 @@
-/* The check itself, on an entry that does not change while it is looked at: a snapshot
- * (tpt_check()), or the owner's table in place, because whoever drives an adapter is alone with its
- * own table. Inline, for it stands before every copy. */
+/* The check itself, on an entry that does not change meanwhile: a snapshot (tpt_check()), or the
+ * owner's table in place, because the thread that drives an adapter has its own table to itself.
+ * Inline, because it precedes every copy. */
 #ifndef MEMORY_JUDGE_H
 #define MEMORY_JUDGE_H
 
@@ -9,7 +9,7 @@
 #include "memory/slot.h"
 #include "memory/tpt.h"
 
-/* Figures 15, 17B and 18 (b): which entries may be used which way. */
+/* MEMMGT figures 15, 17B and 18 (b): which types of entries may be used in which way. */
 static inline bool tpt_type_fits(const struct tpt_entry *e, const struct tpt_request *req)
 {
 	switch (req->side) {
@@ -22,8 +22,8 @@ static inline bool tpt_type_fits(const struct tpt_entry *e, const struct tpt_req
 	}
 }
 
-/* tpt_check() on @e, the entry that @name, that of the request's key, leads to. On HDL_DETAIL_NONE
- * *offset is where the first granted byte lies in the entry. */
+/* tpt_check() on @e, the entry that @name, the name in the request's key, leads to. On
+ * HDL_DETAIL_NONE *offset is the position of the first granted byte in the entry. */
 static inline enum hdl_detail tpt_judge(const struct tpt_entry *e, const struct tpt_request *req,
                                         uint32_t name, uint64_t *offset)
 {
@@ -53,8 +53,8 @@ static inline enum hdl_detail tpt_judge(const struct tpt_entry *e, const struct 
 	return HDL_DETAIL_NONE;
 }
 
-/* Is @req granted by our own table, and are its bytes one run of memory, at *host? Where not,
- * tpt_check() says why. */
+/* Does our own table grant @req, and are its bytes one run of memory, at *host? If not, tpt_check()
+ * tells why. */
 static inline bool tpt_own_run(const struct tpt *tpt, const struct tpt_request *req, uint64_t *host)
 {
 	uint32_t name = tpt_name(&tpt->view, req->key), index = name >> tpt->view.tag_bits;
@@ -68,9 +68,8 @@ static inline bool tpt_own_run(const struct tpt *tpt, const struct tpt_request *
 	return true;
 }
 
-/* Is @req granted by the peer's table @view, and more than once, and are its bytes one run of its
- * memory, at *host? Where not, tpt_check() says why. The caller stands inside the guard, as there.
- */
+/* Does the peer's table @view grant @req, more than once, and are its bytes one run of its memory,
+ * at *host? If not, tpt_check() tells why. The caller is inside a guard, as for tpt_check(). */
 static inline bool tpt_peer_run(const struct tpt_view *view, const struct tpt_request *req,
                                 uint64_t *host, struct tpt_memo *memo)
 {
@@ -81,7 +80,8 @@ static inline bool tpt_peer_run(const struct tpt_view *view, const struct tpt_re
 	    tpt_judge(&e, req, name, &offset) != HDL_DETAIL_NONE || e.order != TPT_INLINE ||
 	    (e.access & HDL_ACCESS_ONE_TOUCH) != 0)
 		return false;
-	*host = e.att + offset; /* whatever the peer wrote there: judged by whoever looks for it */
+	/* Whatever the peer wrote there: the code that translates it checks it. */
+	*host = e.att + offset;
 	*memo = (struct tpt_memo){.word = slot_word(&e, 0),
 	                          .base = req->addr - offset,
 	                          .length = e.length,
@@ -91,12 +91,12 @@ static inline bool tpt_peer_run(const struct tpt_view *view, const struct tpt_re
 	return true;
 }
 
-/* The same for a request that differs from the one of @memo in address and length alone. False: ask
- * anew. */
+/* As tpt_peer_run(), for a request that differs from that of @memo only in address and length.
+ * False: do the full check. */
 static inline bool tpt_peer_run_again(const struct tpt_view *view, const struct tpt_memo *memo,
                                       uint64_t addr, uint64_t length, uint64_t *host)
 {
-	uint64_t at = addr - memo->base; /* of what lies before it, a number beyond any length */
+	uint64_t at = addr - memo->base; /* for an address before base this exceeds any length */
 	if (at > memo->length || length > memo->length - at ||
 	    atomic_load_explicit(&view->slots[memo->index].words[0], memory_order_seq_cst) !=
 	            memo->word) /* S1 */

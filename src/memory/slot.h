@@ -1,4 +1,4 @@
-/* Entries as they lie in memory: eight words under a sequence lock, the counter of which is the low
+/* How entries are stored in memory: eight words under a sequence lock, whose counter is the low
  * half of word 0.
  *
  *   word 0   seq, instance, type, flags, order      word 4   att_skip
@@ -6,9 +6,9 @@
  *   word 2   length                                 word 6   link, ddp_sn
  *   word 3   att                                    word 7   access, page_shift, tag, max_pages
  *
- * Whoever writes holds the table's lock. A change of several words makes seq odd first; a change
- * of word 0 alone is one store. @link of a region changes without seq: it is the owner's
- * book-keeping and no reader's business. */
+ * A writer holds the table's lock. A change of several words makes seq odd first; a change of word
+ * 0 alone is a single store. @link of a region changes without seq: only the owner uses it, for its
+ * own bookkeeping. */
 #ifndef MEMORY_SLOT_H
 #define MEMORY_SLOT_H
 
@@ -39,15 +39,15 @@ static inline void slot_set_word(struct tpt_entry *entry, unsigned i, uint64_t w
 	memcpy((unsigned char *)entry + sizeof word * i, &word, sizeof word);
 }
 
-/* S3 pairs with S4: who sees a word of a later change also sees, when it looks at seq again, the
- * odd one before it. */
+/* S3 pairs with S4: a reader that sees a word of a later change also sees the odd seq before it
+ * when it reads seq again. */
 static inline void slot_load(const struct tpt_slot *slot, struct tpt_entry *out, unsigned i)
 {
 	slot_set_word(out, i, atomic_load_explicit(&slot->words[i], memory_order_acquire));
 }
 
-/* A copy, unless the entry is being changed this moment. Written out: at -O2 the compiler keeps a
- * loop, which costs more than the rest of the check. */
+/* Copy the entry, unless it is being changed at this moment. Unrolled by hand: at -O2 the compiler
+ * keeps a loop, which costs more than the rest of the check. */
 static inline bool slot_try_read(const struct tpt_slot *slot, struct tpt_entry *out)
 {
 	/* S1: sequentially consistent for G1 and G2 in tpt.h. */
@@ -63,7 +63,8 @@ static inline bool slot_try_read(const struct tpt_slot *slot, struct tpt_entry *
 	return !(head & 1) && atomic_load_explicit(&slot->words[0], memory_order_relaxed) == head;
 }
 
-/* Keep trying. False: the writer has been at it for TPT_READ_SPINS rounds and is taken for dead. */
+/* Keep trying. False: the entry has been changing for TPT_READ_SPINS rounds, and the writer is
+ * presumed dead. */
 bool slot_keep_reading(const struct tpt_slot *slot, struct tpt_entry *out);
 
 static inline bool slot_read(const struct tpt_slot *slot, struct tpt_entry *out)
@@ -107,7 +108,7 @@ static inline void slot_put_head(struct tpt_slot *slot, struct tpt_entry *entry)
 	atomic_store_explicit(&slot->words[0], slot_word(entry, 0), memory_order_seq_cst); /* S2 */
 }
 
-/* Count a window in (1) or out (-1) at the slot of its region. */
+/* Add (1) or remove (-1) a window in the count of its region's slot. */
 static inline void slot_add_link(struct tpt_slot *slot, int32_t by)
 {
 	uint64_t word = atomic_load_explicit(&slot->words[6], memory_order_relaxed);
@@ -117,7 +118,7 @@ static inline void slot_add_link(struct tpt_slot *slot, int32_t by)
 	atomic_store_explicit(&slot->words[6], word, memory_order_release);
 }
 
-/* The slot that @key names, or NULL where there is none. */
+/* The slot that @key names, or NULL if there is none. */
 static inline struct tpt_slot *slot_of(struct tpt *tpt, struct hdl_key key)
 {
 	uint32_t name = tpt_name(&tpt->view, key), index = name >> tpt->view.tag_bits;
@@ -136,8 +137,8 @@ static inline struct hdl_key slot_key(const struct tpt *tpt, uint32_t index, uin
 	return (struct hdl_key){(name << TPT_INSTANCE_BITS) * tpt->hide | instance};
 }
 
-/* The entry's memory may no longer be reached through it: it is not valid, and a window no longer
- * counts as bound. */
+/* Make the entry's memory unreachable through it: it becomes invalid, and a window no longer counts
+ * as bound. */
 void slot_invalidate(struct tpt *tpt, struct tpt_slot *slot, struct tpt_entry *entry);
 
 #endif

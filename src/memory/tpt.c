@@ -1,5 +1,5 @@
-/* The protection table, reading side: the one check, and where granted bytes lie. Also how a table
- * begins. */
+/* The protection table, reading side: the check, and where granted bytes are in memory. Also how a
+ * table is set up. */
 #include "memory/tpt.h"
 
 #include <assert.h>
@@ -47,8 +47,8 @@ void tpt_init(struct tpt *tpt, const struct tpt_config *config, void *slots, voi
 	prng_seed(&tpt->prng, random_seed);
 	tpt->secret = prng_next(&tpt->prng);
 	tpt->view.mul = (uint32_t)prng_next(&tpt->prng) | 1;
-	/* The inverse of an odd number modulo a power of two: each round doubles the bits that are
-	 * right (Newton), from three on. */
+	/* The inverse of an odd number modulo a power of two: each round doubles the number of
+	 * correct bits (Newton), starting with three. */
 	tpt->hide = tpt->view.mul;
 	for (unsigned i = 0; i < 4; i++)
 		tpt->hide *= 2 - tpt->view.mul * tpt->hide;
@@ -85,7 +85,7 @@ struct runs {
 	uint64_t covered;
 };
 
-/* Add a run. False: there is no place for it. */
+/* Add a run. False: there is no room for it. */
 static bool run_add(struct runs *runs, uint64_t addr, uint64_t length)
 {
 	struct span *last = runs->count != 0 ? &runs->out[runs->count - 1] : NULL;
@@ -100,7 +100,7 @@ static bool run_add(struct runs *runs, uint64_t addr, uint64_t length)
 	return true;
 }
 
-/* Go through the pages from byte @at of the table on. False: the table is broken. */
+/* Walk the pages from byte @at of the table on. False: the table is broken. */
 static bool walk_pages(const struct tpt_view *view, const struct tpt_entry *e, uint64_t at,
                        uint64_t bytes, struct runs *runs)
 {
@@ -129,7 +129,7 @@ static bool walk_pages(const struct tpt_view *view, const struct tpt_entry *e, u
 	return true;
 }
 
-/* The same page again and again: of zeroes, or the one that is written to. False: the entry is
+/* The same page over and over: the page of zeroes, or the one for writing. False: the entry is
  * broken. */
 static bool walk_null(const struct tpt_grant *grant, uint64_t bytes, struct runs *runs)
 {
@@ -160,7 +160,7 @@ size_t tpt_spans(const struct tpt_view *view, const struct tpt_grant *grant, uin
 	if (bytes > grant->length - skip)
 		bytes = grant->length - skip;
 
-	/* The granted bytes lie within the entry's length, but att and att_skip are whatever the
+	/* The granted bytes are within the entry's length, but att and att_skip are whatever the
 	 * owner wrote there: no sum of them may wrap. */
 	uint64_t at = grant->offset + skip;
 	if (e->order == TPT_NULL) {

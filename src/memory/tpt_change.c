@@ -1,5 +1,5 @@
-/* The protection table: what happens to entries while they live. Binding, invalidating, and memory
- * that goes away. */
+/* The protection table: changes to existing entries. Binding, invalidation, and memory that goes
+ * away. */
 #include "memory/tpt.h"
 
 #include <assert.h>
@@ -19,8 +19,8 @@ void slot_invalidate(struct tpt *tpt, struct tpt_slot *slot, struct tpt_entry *e
 		slot_add_link(&tpt->slots[entry->link], -1);
 }
 
-/* What the owner itself must be allowed to do. Seed 003: BindRKey succeeds if the consumer may
- * access the range. */
+/* What the owner itself must be allowed to do. SAN: BindRKey succeeds if the consumer may access
+ * the range. */
 static uint8_t rights_behind(uint32_t access)
 {
 	uint8_t rights = 0;
@@ -31,7 +31,7 @@ static uint8_t rights_behind(uint32_t access)
 	return rights;
 }
 
-/* Is there a window that may be bound? */
+/* Does the window exist, and may it be bound? */
 static enum hdl_detail bind_check_window(const struct tpt_entry *window,
                                          const struct tpt_bind *bind)
 {
@@ -46,7 +46,7 @@ static enum hdl_detail bind_check_window(const struct tpt_entry *window,
 	return bind->access & ~(uint32_t)WINDOW_ACCESS ? HDL_DETAIL_ACCESS : HDL_DETAIL_NONE;
 }
 
-/* Figure 15 for the region: (a) to (f) are tpt_check()'s, (g) is here. */
+/* MEMMGT figure 15 for the region: tpt_check() does (a) to (f), (g) is here. */
 static enum hdl_detail bind_check_region(const struct tpt *tpt, const struct tpt_bind *bind,
                                          struct tpt_grant *grant)
 {
@@ -64,7 +64,7 @@ static enum hdl_detail bind_check_region(const struct tpt *tpt, const struct tpt
 	return verdict;
 }
 
-/* Make the window an opening to what was granted of the region. */
+/* Make the window give access to the granted part of the region. */
 static void window_set(struct tpt_entry *window, const struct tpt_bind *bind,
                        const struct tpt_grant *grant)
 {
@@ -108,14 +108,14 @@ enum hdl_detail tpt_bind(struct tpt *tpt, const struct tpt_bind *bind)
 	return verdict;
 }
 
-/* May a request, or with @qpn 0 the owner, say that the entry is no longer valid? */
+/* May a request, or with @qpn 0 the owner, invalidate the entry? */
 static bool can_invalidate(const struct tpt_entry *e, uint32_t qpn)
 {
 	switch (e->type) {
 	case TPT_REGION:
 		return e->max_pages != 0;
-	case TPT_WINDOW: /* a type 1 window belongs to no queue pair, so none may take it from the
-	                    others */
+	/* A type 1 window belongs to no queue pair, so none may take it from the others. */
+	case TPT_WINDOW:
 		return qpn == 0 || e->qpn != 0;
 	default:
 		return qpn == 0;
@@ -162,13 +162,13 @@ static bool tpt_change_overlap(struct span a, struct span b)
 	                        : a.length != 0 && a.addr - b.addr < b.length;
 }
 
-/* Does any byte of the entry lie in @range? */
+/* Is any byte of the entry in @range? */
 static bool lies_in(const struct tpt *tpt, const struct tpt_entry *e, struct span range)
 {
 	const struct tpt_grant whole = {.entry = *e, .length = e->length};
 	struct span runs[16];
 	uint64_t covered;
-	if (e->order == TPT_NULL) /* no memory of the program's */
+	if (e->order == TPT_NULL) /* contains no memory of the program */
 		return false;
 	for (uint64_t done = 0; done < e->length; done += covered) {
 		size_t count = tpt_spans(&tpt->view, &whole, done, e->length - done, runs,
@@ -182,7 +182,7 @@ static bool lies_in(const struct tpt *tpt, const struct tpt_entry *e, struct spa
 	return false;
 }
 
-/* Windows can outlive the validity of a one-touch region; then the region is looked at on their
+/* Windows can outlive the validity of a one-touch region; the region is then examined on their
  * behalf. */
 static bool in_play(const struct tpt_entry *e)
 {
@@ -195,7 +195,7 @@ uint32_t tpt_segment_gone(struct tpt *tpt, uint64_t host, uint64_t length,
 	const struct span range = {host, length};
 	uint32_t count = 0;
 	lock_take(&tpt->lock);
-	/* Regions first, then windows, which only need to look at their region. */
+	/* Regions first, then windows, for which the flag of their region is enough. */
 	for (uint32_t pass = 0; pass < 2; pass++) {
 		for (uint32_t index = 1; index < tpt->opened; index++) {
 			struct tpt_entry e = slot_get(&tpt->slots[index]);
@@ -225,8 +225,8 @@ bool tpt_mark_gone(struct tpt *tpt, struct hdl_key key)
 	struct tpt_slot *slot = slot_of(tpt, key);
 	uint32_t region = tpt_index(&tpt->view, key);
 	struct tpt_entry e = slot != NULL ? slot_get(slot) : (struct tpt_entry){0};
-	/* The news may be late: the index may belong to another region, or the window to another
-	 * range, by now. */
+	/* The notice may be late: by now the index may belong to another region, or the window to
+	 * another range. */
 	if (e.instance != (uint8_t)key.v)
 		e = (struct tpt_entry){0};
 	if (in_play(&e) && e.type == TPT_WINDOW)

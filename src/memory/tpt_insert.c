@@ -1,5 +1,5 @@
-/* The protection table: how entries come and go. Control calls, but for tpt_register(), which a
- * work request does; that one allocates nothing. */
+/* The protection table: how entries are inserted and removed. All are control calls, except
+ * tpt_register(), which a work request executes; it does not allocate. */
 #include "memory/tpt.h"
 
 #include <assert.h>
@@ -16,10 +16,10 @@ static uint8_t half_of(uint64_t table, uint8_t half)
 	return table >> (4 * half) & 15;
 }
 
-/* The instance of @index that comes after @old. Each index goes through all of them before one
- * comes again, so that a key that has become stale stays so for 255 others; and in an order of its
- * own, which nobody knows but us, so that who has seen some cannot tell the next. The order is that
- * of numbers enciphered: a Feistel network over halves of four bits. */
+/* The instance of @index that follows @old. Each index goes through all instances before one
+ * repeats, so a stale key stays stale for 255 others. Each index has an order of its own that only
+ * we know, so a peer that has seen some instances cannot predict the next. The order is that of
+ * enciphered numbers: a Feistel network over halves of four bits. */
 static uint8_t next_instance(const struct tpt *tpt, uint32_t index, uint8_t old)
 {
 	uint64_t tables[ORDER_ROUNDS];
@@ -45,7 +45,7 @@ static uint8_t next_instance(const struct tpt *tpt, uint32_t index, uint8_t old)
 	return (uint8_t)(left << 4 | right);
 }
 
-/* The tag of @index, the same for as long as the table lives: keys that became stale stay so
+/* The tag of @index, constant for the lifetime of the table, so that stale keys stay stale
  * (next_instance()). */
 static uint16_t tag_of(const struct tpt *tpt, uint32_t index)
 {
@@ -73,7 +73,7 @@ static uint32_t index_take(struct tpt *tpt)
 	return index;
 }
 
-/* The entry gets an index and an instance and can be seen. */
+/* Give the entry an index and an instance and make it visible. */
 static int entry_insert(struct tpt *tpt, struct tpt_entry *e, struct hdl_key *key)
 {
 	uint32_t index = index_take(tpt);
@@ -91,7 +91,8 @@ static int entry_insert(struct tpt *tpt, struct tpt_entry *e, struct hdl_key *ke
 	return 0;
 }
 
-/* Who lets others write must be able to write (types.h). Tasks are never used locally. */
+/* A region that allows remote writes must allow local writes (types.h). Tasks are never used
+ * locally. */
 static bool access_fits(uint32_t access, uint8_t type)
 {
 	uint32_t writes = HDL_ACCESS_REMOTE_WRITE | HDL_ACCESS_REMOTE_ATOMIC;
@@ -100,15 +101,15 @@ static bool access_fits(uint32_t access, uint8_t type)
 	return type != TPT_REGION || !(access & writes) || (access & HDL_ACCESS_LOCAL_WRITE);
 }
 
-/* How many pages @length bytes need. At least one: a table of no pages has no place. */
+/* How many pages @length bytes need. At least one: a table needs a page. */
 static uint32_t pages_needed(uint64_t first_offset, uint64_t length, uint8_t page_shift)
 {
 	uint64_t last = first_offset + (length != 0 ? length - 1 : 0);
 	return (uint32_t)(last >> page_shift) + 1;
 }
 
-/* Figure 13: every page but the first starts, and every page but the last ends, at a page border.
- */
+/* MEMMGT figure 13: every page but the first starts, and every page but the last ends, at a page
+ * boundary. */
 static bool pages_fit(const struct hdl_register *reg)
 {
 	if (reg->page_shift < TPT_MIN_PAGE_SHIFT || reg->page_shift > TPT_MAX_PAGE_SHIFT ||
@@ -127,7 +128,7 @@ static bool pages_fit(const struct hdl_register *reg)
 	return true;
 }
 
-/* The address of the first byte; for a task, its name. False: the addresses would wrap. */
+/* The address of the first byte; for a task, its cookie. False: the addresses would wrap. */
 static bool base_fits(uint8_t type, uint32_t access, uint64_t iova, uint64_t length, uint64_t *base)
 {
 	*base = iova;
@@ -138,7 +139,7 @@ static bool base_fits(uint8_t type, uint32_t access, uint64_t iova, uint64_t len
 	return length <= UINT64_MAX - *base;
 }
 
-/* The entry of a region that is one run. False: the rights or the addresses do not fit. */
+/* The entry of a region that is one run. False: invalid access rights or addresses. */
 static bool run_entry(const struct tpt_region *region, struct tpt_entry *e)
 {
 	uint64_t base;
@@ -277,7 +278,7 @@ int tpt_insert_empty(struct tpt *tpt, uint32_t pd, enum tpt_type type, uint32_t 
 	return error;
 }
 
-/* Does a region with @has know that its memory can be used as @asks? */
+/* Does @has, the access rights of a region, prove that its memory can be used as @asks says? */
 static bool rights_known(uint32_t has, uint32_t asks)
 {
 	uint32_t reads = HDL_ACCESS_LOCAL_READ | HDL_ACCESS_REMOTE_READ;
@@ -318,7 +319,7 @@ int tpt_insert_shared(struct tpt *tpt, struct hdl_key of, uint32_t pd, uint32_t 
 	return error;
 }
 
-/* May the entry be registered by a request of @pd? Then *base is the address of its first byte. */
+/* May a request of domain @pd register the entry? If so, *base is the address of its first byte. */
 static enum hdl_detail register_check(const struct tpt_entry *e, uint32_t pd,
                                       const struct hdl_register *reg, uint64_t *base)
 {

@@ -1,16 +1,15 @@
-/* One-touch entries: table D of seed 004 figure 18B, and the end of a touch that came out of order.
+/* One-touch entries: table D of MEMMGT figure 18B, and the end of a touch that came out of order.
  */
 #include "memory/slot.h"
 #include "memory/tpt.h"
 
-/* Is the entry still the one that @key opened? */
+/* Is the entry still the one that @key named? */
 static bool still_there(const struct tpt_entry *e, struct hdl_key key)
 {
 	return (e->flags & TPT_VALID) && !(e->flags & TPT_GONE) && e->instance == (uint8_t)key.v;
 }
 
-/* The last three rows: where does the segment's last byte lie? Sequence numbers count modulo 2^32.
- */
+/* The last three rows: where is the segment's last byte? Sequence numbers count modulo 2^32. */
 static enum tpt_action first_touch(struct tpt *tpt, struct tpt_slot *slot, struct tpt_entry *e,
                                    const struct tpt_segment *segment)
 {
@@ -50,7 +49,7 @@ enum tpt_action tpt_touch(struct tpt *tpt, struct hdl_key key, const struct tpt_
 	struct tpt_entry e;
 	if (slot == NULL)
 		return TPT_TERMINATE;
-	/* Most entries may be touched often: they need no lock. */
+	/* Most entries may be touched repeatedly: they need no lock. */
 	if (slot_read(slot, &e) && still_there(&e, key) && !(e.access & HDL_ACCESS_ONE_TOUCH))
 		return TPT_PLACE;
 	lock_take(&tpt->lock);
