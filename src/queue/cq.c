@@ -24,8 +24,8 @@ unsigned cq_push_notify(struct cq *cq, bool solicited, uint32_t tail)
 {
 	if (solicited)
 		cq->solicited = tail;
-	/* C5 pairs with C6: either we see the queue armed, or who arms it sees the completion when
-	 * it polls. */
+	/* C5 pairs with C6: either we see that the queue is armed, or the thread that arms it sees
+	 * the completion when it polls. */
 	atomic_store_explicit(&cq->tail, tail, memory_order_seq_cst); /* C3 */
 	uint32_t armed = atomic_load_explicit(&cq->armed, memory_order_seq_cst);
 	if (armed == CQ_NOT_ARMED)
@@ -111,7 +111,7 @@ uint32_t cq_discard(struct cq *cq, uint32_t qpn)
 	for (uint32_t from = tail; from-- != head;)
 		if (cq->ring[from & cq->mask].qpn != qpn)
 			cq->ring[--to & cq->mask] = cq->ring[from & cq->mask];
-	/* Which of those that have moved are solicited is not known: an event too many is better
+	/* We do not know which of the moved completions are solicited: one event too many is better
 	 * than one too few. */
 	if (cq->solicited - 1 - head < tail - head)
 		cq->solicited = tail;

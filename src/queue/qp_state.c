@@ -3,7 +3,7 @@
 
 #include <stddef.h>
 
-/* What a transition needs, and what it allows besides. */
+/* The attributes that a transition requires, and those that it also allows. */
 struct attributes {
 	uint32_t need, allow;
 };
@@ -35,8 +35,8 @@ struct transition {
 #define MOVES         (HDL_QP_ACCESS | HDL_QP_ALT_PATH | HDL_QP_PATH_MIG_STATE)
 
 /* from, to, then by type: RC, UC, UD, the two ends of XRC, which are the requester's and the
- * responder's half of RC; and RD, where an end-to-end context has what concerns the way, and the
- * queue pairs the rest; and raw datagrams, which need nothing. */
+ * responder's half of RC; RD, where the end-to-end context has the attributes of the path and the
+ * queue pairs have the rest; and raw datagrams, which need nothing. */
 static const struct transition transitions[] = {
         {HDL_QPS_RESET,
          HDL_QPS_INIT,
@@ -164,11 +164,11 @@ bool qp_attributes(enum hdl_qp_type type, enum hdl_qp_state from, enum hdl_qp_st
                    uint32_t *need, uint32_t *allow)
 {
 	*need = *allow = 0;
-	/* From anywhere to RESET or ERR, with nothing besides; from RESET only to INIT or RESET
+	/* From anywhere to RESET or ERR, without attributes; from RESET only to INIT or RESET
 	 * (C10-18). */
 	if (to == HDL_QPS_RESET || (to == HDL_QPS_ERR && from != HDL_QPS_RESET))
 		return true;
-	/* The send queue error state is known to unreliable types only. */
+	/* Only unreliable types have the send queue error state. */
 	if (from == HDL_QPS_SQE && to == HDL_QPS_RTS &&
 	    (type == HDL_QP_UC || type == HDL_QP_UD || type == HDL_QP_RAW)) {
 		*allow = type == HDL_QP_UC ? HDL_QP_ACCESS : type == HDL_QP_UD ? HDL_QP_QKEY : 0u;

@@ -11,17 +11,17 @@
 enum qp_verdict {
 	QP_MODIFY_OK,
 	QP_MODIFY_NO_TRANSITION,
-	QP_MODIFY_MISSING,    /* a needed attribute is not in the mask */
-	QP_MODIFY_NOT_ALLOWED /* an attribute is in the mask that this transition does not take */
+	QP_MODIFY_MISSING,    /* a required attribute is not in the mask */
+	QP_MODIFY_NOT_ALLOWED /* the mask has an attribute that this transition does not accept */
 };
 
-/* May a queue pair of @type go from @from to @to with the attributes in @mask (HDL_QP_STATE and
- * HDL_QP_CUR_STATE aside)? */
+/* May a queue pair of @type go from @from to @to with the attributes in @mask (apart from
+ * HDL_QP_STATE and HDL_QP_CUR_STATE)? */
 enum qp_verdict qp_judge(enum hdl_qp_type type, enum hdl_qp_state from, enum hdl_qp_state to,
                          uint32_t mask);
 
-/* What that transition needs, and what it takes besides, to say why it was refused. False: there is
- * none. */
+/* The attributes that this transition requires, and those that it also allows: for reporting why it
+ * was refused. False: there is no such transition. */
 bool qp_attributes(enum hdl_qp_type type, enum hdl_qp_state from, enum hdl_qp_state to,
                    uint32_t *need, uint32_t *allow);
 

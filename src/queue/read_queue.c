@@ -9,7 +9,7 @@
 
 uint32_t read_queue_slots(uint32_t depth)
 {
-	return wq_slots(2 * depth); /* a queue ahead never meets a queue behind */
+	return wq_slots(2 * depth); /* so that requests ahead never collide with those behind */
 }
 
 void read_queue_init(struct read_queue *q, struct read_entry *entries, uint32_t depth,
@@ -26,7 +26,7 @@ enum read_verdict read_queue_put(struct read_queue *q, uint32_t msn, struct read
 {
 	if (q->depth == 0)
 		return READ_OUT_OF_RANGE;
-	/* At most a queue behind the next expected number, or less than one ahead; unsigned, so
+	/* At most @depth behind the next expected number, and less than @depth ahead; unsigned, so
 	 * numbers may wrap. */
 	if (msn - q->next_msn + q->depth >= 2 * q->depth)
 		return READ_OUT_OF_RANGE;
@@ -41,7 +41,7 @@ enum read_verdict read_queue_put(struct read_queue *q, uint32_t msn, struct read
 	*slot = (struct read_entry){.msn = msn, .used = true};
 	q->open++;
 	*entry = slot;
-	/* Move past every number that has come. */
+	/* Advance past every number that has come. */
 	while (q->entries[q->next_msn & q->mask].used &&
 	       q->entries[q->next_msn & q->mask].msn == q->next_msn)
 		q->next_msn++;

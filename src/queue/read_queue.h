@@ -1,8 +1,8 @@
-/* The read resource queue (seed 004 figure 18A steps 1804 and 1806): a responder keeps a fixed
- * number of read and atomic requests, indexed by their sequence number. A request is taken when its
- * number is the next expected one or belongs to an entry that is free; anything past the end breaks
- * the stream. Finished entries keep their result until the number comes round again, so that a
- * repeated atomic is answered and not executed twice. */
+/* The read resource queue (MEMMGT figure 18A steps 1804 and 1806): a responder keeps a fixed number
+ * of read and atomic requests, indexed by their sequence number. A request is accepted if its
+ * number is the next expected one or belongs to a free entry; a number past the end breaks the
+ * stream. Finished entries keep their result until the number comes round again, so that a repeated
+ * atomic is answered and not executed twice. */
 #ifndef QUEUE_READ_QUEUE_H
 #define QUEUE_READ_QUEUE_H
 
@@ -13,32 +13,34 @@ struct read_entry {
 	uint32_t msn;
 	bool used;     /* holds a request or a result */
 	bool finished; /* executed: result is the answer */
-	bool owed;     /* the caller's: the answer was not sent yet, */
-	bool again;    /* or is to be sent once more */
-	bool joined;   /* the caller's: the next one goes on where this one ends */
-	uint8_t way;   /* the caller's: along which it is answered */
-	uint32_t tag;  /* the caller's */
+	bool owed;     /* used by the caller: the answer has not been sent yet */
+	bool again;    /* used by the caller: the answer is to be sent again */
+	bool joined;   /* used by the caller: the next request continues where this one ends */
+	uint8_t way;   /* used by the caller: the path along which it is answered */
+	uint32_t tag;  /* used by the caller */
 	uint64_t result;
-	/* The caller's: what is left of a read whose data it sends itself. */
+	/* Used by the caller: what is left of a read whose data it sends itself. */
 	uint64_t addr;
 	uint32_t key, pd;
 	uint32_t length, offset;
-	uint32_t from, to; /* on the wire: the part that was asked for last, */
-	uint32_t cuts;     /* in several requests: a bit for each packet that ends one of them */
+	uint32_t from, to; /* on the wire: the part that was requested last */
+	/* On the wire: one bit for each packet that ends one of several requests. */
+	uint32_t cuts;
 };
 
 struct read_queue {
-	struct read_entry *entries; /* the caller's memory: read_queue_slots() of them */
+	struct read_entry *entries; /* in the caller's memory: read_queue_slots() entries */
 	uint32_t depth;             /* max_dest_rd_atomic */
-	uint32_t mask;     /* slots - 1: numbers wrap at 2^32, so the slots are a power of two */
+	/* Slots - 1: numbers wrap at 2^32, so the number of slots is a power of two. */
+	uint32_t mask;
 	uint32_t next_msn; /* next expected */
-	uint32_t open;     /* accepted and not finished */
+	uint32_t open;     /* accepted but not finished */
 };
 
 enum read_verdict {
-	READ_ACCEPTED,    /* a free entry holds it now */
+	READ_ACCEPTED,    /* a free entry now holds it */
 	READ_REPEATED,    /* executed before: *entry has the result */
-	READ_PENDING,     /* accepted before and not finished */
+	READ_PENDING,     /* accepted before but not finished */
 	READ_OUT_OF_RANGE /* past the end, or too old: terminate the stream */
 };
 
@@ -46,7 +48,7 @@ uint32_t read_queue_slots(uint32_t depth);
 void read_queue_init(struct read_queue *q, struct read_entry *entries, uint32_t depth,
                      uint32_t first_msn);
 enum read_verdict read_queue_put(struct read_queue *q, uint32_t msn, struct read_entry **entry);
-/* The request of @entry was executed. */
+/* The request of @entry has been executed. */
 void read_queue_finish(struct read_queue *q, struct read_entry *entry, uint64_t result);
 
 #endif

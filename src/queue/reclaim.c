@@ -1,4 +1,4 @@
-/* When an element of a work queue may be posted anew. */
+/* When an element of a work queue may be posted again. */
 #include "queue/reclaim.h"
 
 uint32_t reclaim_sends(struct wq *wq, const struct cq *cq)
@@ -17,7 +17,7 @@ uint32_t reclaim_sends(struct wq *wq, const struct cq *cq)
 
 uint32_t reclaim_recvs(struct wq *wq, const struct cq *cq)
 {
-	/* W6 pairs with W5: what is told has its number. */
+	/* W6 pairs with W5: an element that counts as told has its number. */
 	uint32_t told = atomic_load_explicit(&wq->told, memory_order_acquire);
 	while (wq->free != told) {
 		const struct wqe_recv *wqe = wq_at(wq, wq->free);

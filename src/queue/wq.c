@@ -1,4 +1,4 @@
-/* Work queues: set-up and resizing. The hot paths are in the header. */
+/* Work queues: set-up and resizing. The fast path is in the header. */
 #include "queue/wq.h"
 
 #include <string.h>

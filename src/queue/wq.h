@@ -1,19 +1,19 @@
-/* Work queues: rings of fixed-size elements in one process's memory. Application threads post
- * under the post lock, or drive the adapter and see that nobody has it (base/lock.h); whoever
- * drives the adapter consumes. Indices run freely and are masked on use.
+/* Work queues: rings of fixed-size elements in the memory of one process. Application threads post
+ * under the post lock, or while they drive the adapter and see that nobody holds it (base/lock.h).
+ * The thread that drives the adapter consumes. Indices run freely and are masked on use.
  *
- *   tail   next element to post                written by posters (under post_lock)
+ *   tail   next element to post                 written by posters (under post_lock)
  *   head   oldest element that is still needed  written by the driver
- *   told   of receives: the next to complete    written by the driver
- *   free   oldest element that is not to be posted anew yet (posters, under post_lock)
- *   depth  how many lie between free and tail: what the user was promised; slots is the next power
- *          of two
+ *   told   receives: the next to complete       written by the driver
+ *   free   oldest element that may not be posted again yet (posters, under post_lock)
+ *   depth  maximum number of elements between free and tail: what the user was promised. The number
+ *          of slots is the next power of two
  *
- * A request is outstanding until the application has taken its completion, or one of a later
- * request of the same queue (IBTA 10.8.5.1): so a completion queue as long as its work queues
- * never overflows. See reclaim.h.
+ * A request is outstanding until the application has taken its completion, or that of a later
+ * request in the same queue (IBTA 10.8.5.1), so a completion queue as long as its work queues never
+ * overflows. See reclaim.h.
  *
- * Send and receive queues and shared receive queues are all this. */
+ * Send queues, receive queues and shared receive queues are all of this type. */
 #ifndef QUEUE_WQ_H
 #define QUEUE_WQ_H
 
@@ -45,9 +45,9 @@ uint32_t wq_slots(uint32_t depth);
 size_t wq_bytes(uint32_t depth, uint32_t stride);
 void wq_init(struct wq *wq, void *memory, uint32_t depth, uint32_t stride, uint32_t max_sge);
 
-/* Copy what @wq holds, in order, into @memory, laid out for @depth elements, and use that from now
- * on. Both ends must be locked out by the caller. False, and nothing changed, when more than @depth
- * are held. */
+/* Copy the elements of @wq, in order, into @memory, laid out for @depth elements, and use that from
+ * now on. The caller must lock out both ends. False, with nothing changed, if the queue holds more
+ * than @depth. */
 bool wq_move(struct wq *wq, void *memory, uint32_t depth);
 
 static inline void *wq_at(const struct wq *wq, uint32_t index)
@@ -70,13 +70,13 @@ static inline uint32_t wq_held(const struct wq *wq)
 	return wq_tail(wq) - wq_head(wq);
 }
 
-/* How many elements may be posted, as far as was seen by now. The caller holds post_lock. */
+/* How many elements may be posted, as far as is known now. The caller holds post_lock. */
 static inline uint32_t wq_room(const struct wq *wq)
 {
 	return wq->depth - (atomic_load_explicit(&wq->tail, memory_order_relaxed) - wq->free);
 }
 
-/* The element to fill next, or NULL when the queue is full. The caller holds post_lock until
+/* The element to fill next, or NULL if the queue is full. The caller holds post_lock until
  * wq_posted(). */
 static inline void *wq_post(struct wq *wq)
 {
@@ -90,7 +90,8 @@ static inline void wq_posted(struct wq *wq)
 	atomic_store_explicit(&wq->tail, tail + 1, memory_order_release); /* W4 */
 }
 
-/* The next @count elements, which the caller found room for and filled, are posted. */
+/* Post the next @count elements. The caller has made sure that there is room and has filled them.
+ */
 static inline void wq_posted_many(struct wq *wq, uint32_t count)
 {
 	uint32_t tail = atomic_load_explicit(&wq->tail, memory_order_relaxed);
@@ -118,7 +119,7 @@ static inline void *wq_oldest(const struct wq *wq)
 	return head == wq_tail(wq) ? NULL : wq_at(wq, head);
 }
 
-/* Forget everything. Both ends must be locked out by the caller. */
+/* Drop everything. The caller must lock out both ends. */
 void wq_clear(struct wq *wq);
 
 #endif
