@@ -1,4 +1,4 @@
-/* Captures: the packets of the same-host path. See capture.h. */
+/* Captures: reconstructs the packets of the same-host path. See capture.h. */
 #include "transport/capture.h"
 
 #include <string.h>
@@ -12,7 +12,7 @@
 #define DEFAULT_HOPS 64u
 #define DEFAULT_PKEY 0xffffu
 #define FIRST_SRC_PORT \
-	0xc000u /* of RoCEv2 senders: 14 bits that tell flows apart (annex A17.9.2) */
+	0xc000u /* source ports of RoCEv2: 14 bits that distinguish flows (annex A17.9.2) */
 
 /* What the packets of one message have in common. */
 struct talk {
@@ -34,7 +34,7 @@ struct source {
 
 /* --- paths --- */
 
-/* IPv4 addresses where IPv6 is spoken, under the prefix for such (RFC 6052 section 2.1). */
+/* Represent an IPv4 address in IPv6, with the prefix for this purpose (RFC 6052 section 2.1). */
 static void as_ipv6(uint8_t *gid)
 {
 	static const uint8_t prefix[12] = {0x00, 0x64, 0xff, 0x9b};
@@ -68,7 +68,7 @@ static void set_global(struct roce_path *path, uint8_t hop_limit, uint8_t traffi
 	path->flow_label = flow_label & 0xfffff;
 }
 
-/* Ends that know each other by LID are named by the GIDs that their ports have anyway. */
+/* For ends that address each other by LID, the GIDs of their ports are used. */
 static struct roce_path connected_path(const struct engine *engine, const struct qp *qp)
 {
 	const struct hdl_ah_attr *ah = &qp->attr.ah;
@@ -135,8 +135,8 @@ static struct ib_packet packet_of(const struct talk *talk, uint8_t operation, ui
 	return packet;
 }
 
-/* Record @packet. @missing: the last so many bytes of its payload are not known, and neither is
- * what depends on them. */
+/* Record @packet. @missing: how many bytes at the end of its payload are unknown, and therefore
+ * everything that depends on them. */
 static void capture_put(const struct talk *talk, struct ib_packet *packet, bool answer,
                         size_t missing)
 {
@@ -164,8 +164,8 @@ static void capture_put(const struct talk *talk, struct ib_packet *packet, bool 
 	capture->take(capture->context, &record);
 }
 
-/* The next @bytes of @source into the payload of @packet. Returns how many of them are not to be
- * had. */
+/* Fill the payload of @packet with the next @bytes of @source. Returns how many of them are
+ * unavailable. */
 static size_t fill(const struct talk *talk, struct source *source, uint32_t bytes,
                    struct ib_packet *packet)
 {
@@ -206,14 +206,14 @@ void capture_restart(struct capture_qp *state)
 		state->sent[i].used = false;
 }
 
-/* How many packets @bytes take: a read those of its answer (IBTA section 9.7.2). */
+/* How many packets @bytes take. A read takes the packets of its response (IBTA section 9.7.2). */
 static uint32_t packets_of(const struct talk *talk, uint32_t bytes)
 {
 	return bytes == 0 ? 1 : (bytes - 1) / talk->mtu + 1;
 }
 
-/* The numbers of @wqe. A message that goes out again has those that it had. One that was looked at
- * and not sent yet has no number in the lane; it is the only one such of its queue pair. */
+/* The numbers of @wqe. A message that is sent again keeps its numbers. A message that has been
+ * started but not sent yet has no number in the lane; each queue pair has at most one of these. */
 static struct capture_message *capture_message_of(const struct talk *talk, struct qp *qp,
                                                   const struct wqe_send *wqe)
 {
@@ -245,12 +245,12 @@ static struct capture_message *capture_message_of(const struct talk *talk, struc
 
 /* --- requests --- */
 
-/* Which operation a part of a message is. */
+/* The operation of one packet of a message. */
 static uint8_t operation_of(const struct talk *talk, const struct wqe_send *wqe, bool first,
                             bool last)
 {
 	bool immediate = wqe->opcode == HDL_OP_SEND_IMM || wqe->opcode == HDL_OP_WRITE_IMM;
-	/* UC has no such operation on a wire: there it would be a send. */
+	/* UC has no such operation on a wire: there it would be a plain send. */
 	bool invalidates = wqe->opcode == HDL_OP_SEND_INVALIDATE && talk->transport != IB_UC;
 	bool write = wqe->opcode == HDL_OP_WRITE || wqe->opcode == HDL_OP_WRITE_IMM;
 	uint8_t base = write ? IB_OP_WRITE_FIRST : IB_OP_SEND_FIRST;
@@ -261,7 +261,8 @@ static uint8_t operation_of(const struct talk *talk, const struct wqe_send *wqe,
 	return (uint8_t)(base + (first ? IB_OP_SEND_ONLY : IB_OP_SEND_LAST) + (immediate ? 1 : 0));
 }
 
-/* Immediate data is bytes of the application's, and a number only here. */
+/* Immediate data is a sequence of bytes to the application; only this code treats it as a number.
+ */
 static uint32_t immediate_of(const struct wqe_send *wqe)
 {
 	uint8_t bytes[sizeof(wqe->imm)];
@@ -336,7 +337,7 @@ void capture_put_request(struct engine *engine, struct qp *qp, struct wqe_send *
 	struct capture_message *message = capture_message_of(&talk, qp, wqe);
 	put_request(engine, qp, wqe, &talk, message->first_psn);
 	if (!wqe->numbered && !qp_reliable(qp))
-		message->used = false; /* it is over: nothing more is heard of it */
+		message->used = false; /* finished: nothing more happens to it */
 }
 
 /* --- answers --- */
@@ -382,7 +383,7 @@ void capture_put_answer(struct engine *engine, struct qp *qp, struct wqe_send *w
 		put_read_response(engine, qp, wqe, &talk, message);
 	else if (request_is_read(wqe))
 		put_value(&talk, message, answer->value);
-	else if (wqe->msn == end) /* those before it are acknowledged with it */
+	else if (wqe->msn == end) /* the answer acknowledges those before it too */
 		put_answer(&talk, ack_syndrome(), message->last_psn, message->count);
 }
 
@@ -395,7 +396,7 @@ void capture_put_refusal(struct engine *engine, struct qp *qp, struct wqe_send *
 	        [ANSWER_ACCESS] = IB_NAK_REMOTE_ACCESS_ERROR,
 	        [ANSWER_OPERATION] = IB_NAK_REMOTE_OPERATIONAL_ERROR,
 	};
-	/* With its own memory at fault a requester would have sent nothing that could be answered.
+	/* A requester whose own memory is at fault would have sent nothing that could be answered.
 	 */
 	if (!qp_reliable(qp) || answer->answer == ANSWER_OWN_LIST)
 		return;
@@ -407,7 +408,7 @@ void capture_put_refusal(struct engine *engine, struct qp *qp, struct wqe_send *
 	put_answer(&talk, syndrome, message->first_psn, message->count - 1);
 }
 
-/* The 8 bytes that an atomic has brought. */
+/* The 8 bytes that an atomic returned. */
 static bool own_value(struct engine *engine, struct qp *qp, struct wqe_send *wqe, uint64_t *value)
 {
 	struct hdl_sge piece;
@@ -448,7 +449,8 @@ void capture_put_direct(struct engine *engine, struct qp *qp, struct wqe_send *w
 {
 	bool answered = wqe->status == HDL_WC_SUCCESS || wqe->status == HDL_WC_REM_ACCESS_ERR ||
 	                wqe->status == HDL_WC_REM_OP_ERR || wqe->status == HDL_WC_REM_INV_REQ_ERR;
-	if (!answered) { /* refused here, or nobody was there: it went out before, if at all */
+	/* Refused here, or there was no target: it was recorded before, if at all. */
+	if (!answered) {
 		qp->capture->open.used = false;
 		return;
 	}
@@ -460,9 +462,9 @@ void capture_put_direct(struct engine *engine, struct qp *qp, struct wqe_send *w
 	message->used = false;
 }
 
-/* --- packets of a wire --- */
+/* --- packets on a wire --- */
 
-/* The request that the answer @packet to @qp is for; NULL: none that is known any more. */
+/* The request that @packet, sent to @qp, answers; NULL: no known one. */
 static const struct wqe_send *asked_by(const struct qp *qp, const struct ib_packet *packet)
 {
 	for (uint32_t i = wq_head(&qp->sq), end = wq_tail(&qp->sq); i != end; i++) {
@@ -484,7 +486,7 @@ void capture_put_wire(struct engine *engine, const struct path *path,
 	whole.payload = payload;
 	ip.udp_checksum = true;
 	if (ip.hop_limit == 0)
-		ip.hop_limit = DEFAULT_HOPS; /* not known here, or left to the host */
+		ip.hop_limit = DEFAULT_HOPS; /* unknown here, or left to the host */
 	size_t length = roce_encode(&ip, &whole, capture->packet, sizeof(capture->packet));
 	if (length == 0)
 		return;

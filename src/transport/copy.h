@@ -1,10 +1,10 @@
 /* How bytes move between address spaces. The adapter supplies the functions; a transport decides
- * what may move and when. Every function survives memory that has gone: it reports the fault
- * instead of dying from it.
+ * what may move and when. Every function survives memory that is gone: it reports the fault instead
+ * of crashing.
  *
  *   struct copy_ops      what sg_move() and op_atomic() need: any list to any list
- *   struct own_memory    this process's memory: the same, and the short ways that need no lists
- *   struct peer_memory   the memory behind a link: the same, and a short way
+ *   struct own_memory    this process's memory: the same, and fast paths that need no lists
+ *   struct peer_memory   the memory behind a link: the same, and a fast path
  *
  * Another kind of peer memory is another struct peer_memory. */
 #ifndef TRANSPORT_COPY_H
@@ -16,25 +16,25 @@
 
 #include "base/span.h"
 
-/* Which of the two lists lies in the peer's address space. */
+/* Which of the two lists is in the peer's address space. */
 enum move_side { MOVE_BOTH_OWN, MOVE_FROM_PEER, MOVE_TO_PEER };
 
 enum move_result {
 	MOVE_OK,
 	MOVE_SOURCE_GONE,
 	MOVE_TARGET_GONE,
-	MOVE_ELSEWHERE /* the peer's memory is not within reach: only its own adapter can do it */
+	MOVE_ELSEWHERE /* the peer's memory cannot be reached: only its own adapter can do it */
 };
 
 #define MOVE_MAX_SPANS 16u
 #define MOVE_SHORT     4096u
 
 struct copy_ops {
-	/* Copy the runs @from to the runs @to; both lists have the same total. */
+	/* Copy the runs @from to the runs @to; both lists have the same total length. */
 	enum move_result (*copy)(void *context, enum move_side side, const struct span *to,
 	                         size_t to_count, const struct span *from, size_t from_count);
-	/* Compare-and-swap (or, with @add, fetch-and-add) on 8 aligned bytes, atomic for everyone
-	 * on this machine. */
+	/* Compare-and-swap (or, with @add, fetch-and-add) on 8 aligned bytes, atomic for all
+	 * processes on this machine. */
 	enum move_result (*atomic)(void *context, enum move_side side, uint64_t addr, bool add,
 	                           uint64_t compare_add, uint64_t swap, uint64_t *old);
 	void *context;
@@ -42,17 +42,17 @@ struct copy_ops {
 
 struct own_memory {
 	struct copy_ops ops;
-	/* Up to MOVE_SHORT bytes. False: one of the two has gone; ops.copy() says which. */
+	/* Up to MOVE_SHORT bytes. False: one of the two is gone; ops.copy() tells which. */
 	bool (*copy_short)(void *to, const void *from, size_t bytes);
-	/* Any number of bytes, which *crc (base/crc.h, CRC-32) takes in. */
+	/* Copy any number of bytes and add them to *crc (base/crc.h, CRC-32). */
 	bool (*copy_crc)(void *to, const void *from, size_t bytes, uint32_t *crc);
 };
 
 struct peer_memory {
 	struct copy_ops ops;
-	/* One run of up to MOVE_SHORT bytes, at @own in this process and at @addr of the peer's
-	 * memory. False: out of reach, or one of the two has gone; ops.copy() says which. NULL:
-	 * only the peer's own adapter may use its memory. */
+	/* One run of up to MOVE_SHORT bytes, at @own in this process and at @addr in the peer's
+	 * memory. False: unreachable, or one of the two is gone; ops.copy() tells which. NULL: only
+	 * the peer's own adapter may access its memory. */
 	bool (*copy_short)(void *context, enum move_side side, uint64_t own, uint64_t addr,
 	                   size_t bytes);
 };

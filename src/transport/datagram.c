@@ -1,4 +1,4 @@
-/* Unreliable datagrams: see datagram.h. */
+/* Unreliable datagrams; see datagram.h. */
 #include "transport/datagram.h"
 
 #include "transport/capture.h"

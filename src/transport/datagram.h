@@ -1,5 +1,5 @@
-/* Unreliable datagrams: each request finds its own way to its destination, through a lane or over a
- * network, and to a group by both. */
+/* Unreliable datagrams: each request goes to its own destination, through a lane or over a network;
+ * to a group, through both. */
 #ifndef TRANSPORT_DATAGRAM_H
 #define TRANSPORT_DATAGRAM_H
 

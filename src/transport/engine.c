@@ -62,7 +62,7 @@ void engine_hold(struct engine *engine, struct qp *qp, uint64_t ns)
 	engine->held = qp;
 }
 
-/* Those whose time has come owe again. Returns how many. */
+/* Queue pairs whose time has come owe their answer again. Returns how many. */
 static unsigned release(struct engine *engine, uint64_t now_ns)
 {
 	unsigned count = 0;
@@ -129,7 +129,7 @@ void engine_ring_bells(struct engine *engine)
 	}
 }
 
-/* Packets that wait for more of them go now. */
+/* Send the packets that wait for more of them now. */
 static void engine_flush(const struct engine *engine)
 {
 	if (engine->carrier != NULL)
@@ -153,7 +153,7 @@ static bool run_qp(struct engine *engine, struct qp *qp)
 	return did;
 }
 
-/* Send what is owed, but for what may wait or finds no room. */
+/* Send the answers that are owed, except those that may wait or find no room. */
 static void engine_settle(struct engine *engine)
 {
 	struct qp *qp = engine->owing, *next;
@@ -163,7 +163,7 @@ static void engine_settle(struct engine *engine)
 		qp->is_owing = false;
 		const struct transport *transport = qp->transport;
 		if (transport->owes != NULL && !transport->owes(qp))
-			continue; /* a message took it along */
+			continue; /* a message carried the answer */
 		if ((transport->may_wait != NULL && transport->may_wait(engine, qp)) ||
 		    transport->answer(engine, qp) == UNSETTLED)
 			engine_owe(engine, qp);
@@ -173,7 +173,7 @@ static void engine_settle(struct engine *engine)
 static unsigned run_active(struct engine *engine)
 {
 	unsigned did = 0;
-	/* Those that become active while we run have their turn next time. */
+	/* Queue pairs that become active meanwhile get their turn next time. */
 	struct qp *qp = engine->active;
 	engine->active = NULL;
 	engine->active_end = &engine->active;
@@ -274,9 +274,9 @@ void engine_link_down(struct engine *engine, uint32_t index)
 	struct link *link = &engine->links[index];
 	if (!link->up)
 		return;
-	/* What it sent before it went still counts, and that is no more than the lane holds:
-	 * whoever goes on sending is not waited for. (Taking it may find the lane broken, and be
-	 * here again.) */
+	/* What the peer sent before it went still counts, but no more than the lane can hold: we do
+	 * not wait for a peer that keeps sending. (Receiving may find the lane broken and re-enter
+	 * this function.) */
 	uint64_t end = link->rx.position + link->rx.slot_count;
 	while (link->up && !link->rx.broken && link->rx.position < end &&
 	       local_receive(engine, index) > 0)
@@ -302,8 +302,8 @@ void engine_link_down(struct engine *engine, uint32_t index)
 static void transport_engine_publish(const struct engine *engine, struct qp *qp)
 {
 	uint32_t access = qp->attr.access;
-	/* Who keeps no read resources takes no reads, also from an initiator that reads by itself.
-	 */
+	/* A queue pair without read resources accepts no reads, not even from an initiator that
+	 * reads by itself. */
 	if (qp->attr.max_dest_rd_atomic == 0)
 		access &= ~(uint32_t)(HDL_ACCESS_REMOTE_READ | HDL_ACCESS_REMOTE_ATOMIC);
 	struct qp_facts facts = {.state = (uint8_t)qp_state(qp),
@@ -337,7 +337,7 @@ void qp_enter(struct engine *engine, struct qp *qp, enum hdl_qp_state state)
 		transport->leaving(engine, qp, state);
 	if (state == HDL_QPS_RESET) {
 		drop_held(engine, qp);
-		engine_flush(engine); /* nobody may drive us again */
+		engine_flush(engine); /* the engine may never be driven again */
 	}
 	atomic_store_explicit(&qp->state, (uint8_t)state, memory_order_release);
 	transport_engine_publish(engine, qp);
@@ -345,7 +345,7 @@ void qp_enter(struct engine *engine, struct qp *qp, enum hdl_qp_state state)
 		transport->left(engine, qp, state);
 	switch (state) {
 	case HDL_QPS_RESET:
-		/* Peers see the new state; those that were copying for us have gone when this
+		/* Peers see the new state. Those that were copying for us have left when this
 		 * returns. */
 		engine->sink.quiesce(engine->sink.context);
 		engine_drop_timer(engine, qp);
@@ -363,7 +363,7 @@ void qp_enter(struct engine *engine, struct qp *qp, enum hdl_qp_state state)
 		break;
 	case HDL_QPS_RTS:
 		if (old == HDL_QPS_RTS)
-			break; /* attributes alone */
+			break; /* only attributes change */
 		if (old == HDL_QPS_RTR) {
 			qp->next_msn = qp->attr.sq_psn;
 			if (transport->begin_requester != NULL)

@@ -1,4 +1,4 @@
-/* Multicast groups: see multicast.h. */
+/* Multicast groups; see multicast.h. */
 #include "transport/multicast.h"
 
 #include <string.h>

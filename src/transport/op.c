@@ -6,7 +6,7 @@
 
 #include "queue/qp_state.h"
 
-/* What onlookers see of it; and the adapter may tell. A context is seen by nobody. */
+/* Publish the fault for observers and report it to the adapter. Observers do not see contexts. */
 static void note_fault(struct engine *engine, struct qp *qp, struct qp_fault now)
 {
 	if (qp->pub != NULL) {
@@ -24,7 +24,7 @@ static void note_fault(struct engine *engine, struct qp *qp, struct qp_fault now
 		engine->sink.fault(engine->sink.context, qp, now);
 }
 
-/* A request ended with @status: is that a failure of its own? */
+/* Is @status, with which a request ended, a failure of the request itself? */
 static bool is_fault(uint32_t status)
 {
 	return status != HDL_WC_SUCCESS && status != HDL_WC_WR_FLUSH_ERR;
@@ -49,7 +49,7 @@ void op_memory_gone(struct engine *engine, struct hdl_key key)
 		                   NULL, key);
 }
 
-/* A completion that is lost takes its queue pair down: overflow is never silent. */
+/* A lost completion moves its queue pair to ERR: an overflow is never silent. */
 void op_completed_more(struct engine *engine, struct qp *qp, struct cq *cq, unsigned pushed)
 {
 	if (pushed & CQ_EVENT)
@@ -106,7 +106,8 @@ void op_complete_send(struct engine *engine, struct qp *qp, struct wqe_send *wqe
 	                    .vendor_err = wqe->vendor_err,
 	                    .byte_len = wqe->length,
 	                    .qpn = qp->qpn};
-	wq_release(&qp->sq); /* before it is told: who hears of it may post anew */
+	/* Before completing: a thread that sees the completion may post again. */
+	wq_release(&qp->sq);
 	if (is_fault(wc.status))
 		note_fault(engine, qp,
 		           (struct qp_fault){.status = (uint8_t)wc.status,
@@ -128,8 +129,8 @@ void op_tell_sent(struct engine *engine, struct qp *qp, uint64_t wr_id, uint8_t 
 void op_flush_send(struct engine *engine, struct qp *qp)
 {
 	struct wqe_send *wqe;
-	/* Done, but its turn to be told had not come: however it ended, it counts as not executed
-	 * (IBTA C10-42: what follows the first error is flushed). */
+	/* This includes requests that are done but not yet reported: however they ended, they count
+	 * as not executed (IBTA C10-42: what follows the first error is flushed). */
 	while ((wqe = wq_oldest(&qp->sq)) != NULL) {
 		wqe->state = WQE_DONE;
 		wqe->status = HDL_WC_WR_FLUSH_ERR;
@@ -179,7 +180,7 @@ void op_flush_recv(struct engine *engine, struct qp *qp)
 	}
 }
 
-/* The receive request that a message fills; NULL: none. */
+/* The receive request that a message fills; NULL if there is none. */
 static const struct wqe_recv *next_recv(const struct qp *qp)
 {
 	if (qp->keeps)
@@ -192,8 +193,8 @@ bool op_has_receive(const struct qp *qp)
 	return next_recv(qp) != NULL;
 }
 
-/* The receive request that a message fills is used up. Below its limit a shared queue says so,
- * once. */
+/* The receive request that a message fills has been consumed. A shared queue that falls below its
+ * limit raises an event, once. */
 static void release_recv(struct engine *engine, struct qp *qp)
 {
 	if (qp->keeps) {
@@ -233,7 +234,7 @@ static struct sg_result scatter(struct engine *engine, struct qp *qp, const stru
 	return sg_move(&engine->own.ops, MOVE_BOTH_OWN, &to, &plain, message->length);
 }
 
-/* As scatter(), for what is short and goes well. */
+/* As scatter(), but only for messages that are short and need no special handling. */
 static bool scatter_short(const struct engine *engine, const struct wqe_recv *wqe,
                           const struct op_message *message, uint32_t pd)
 {
@@ -248,7 +249,7 @@ static bool scatter_short(const struct engine *engine, const struct wqe_recv *wq
 	                     message->length, HDL_ACCESS_LOCAL_WRITE);
 }
 
-/* The pieces of the receive were refused: it is used up. */
+/* A piece of the receive was refused: the receive is consumed. */
 static void target_refused(struct engine *engine, struct qp *qp, uint64_t wr_id,
                            const struct sg_result *result)
 {
@@ -259,9 +260,9 @@ static void target_refused(struct engine *engine, struct qp *qp, uint64_t wr_id,
 	complete_recv(engine, qp, wr_id, op_local_status(result->detail), result->detail);
 }
 
-/* A message is longer than the receive @wr_id. Of a reliable connection that is the end, and the
- * receive says why; where messages may be lost (IBTA section 9.9.6.3, class D) this one is, and the
- * receive serves the next. */
+/* A message is longer than the receive @wr_id. This ends a reliable connection, and the receive
+ * reports why. If messages may be lost (IBTA section 9.9.6.3, class D), this one is dropped, and
+ * the receive serves the next. */
 static enum op_received op_too_long(struct engine *engine, struct qp *qp, uint64_t wr_id,
                                     enum hdl_detail *detail)
 {
@@ -275,7 +276,8 @@ static enum op_received op_too_long(struct engine *engine, struct qp *qp, uint64
 	return OP_TOO_LONG;
 }
 
-/* The receive @wqe gets what @message brings, or is used up by an error. OP_RECEIVED: go on. */
+/* Place the data of @message in the receive @wqe, or consume the receive with an error.
+ * OP_RECEIVED: continue. */
 static enum op_received op_place(struct engine *engine, struct qp *qp, const struct wqe_recv *wqe,
                                  const struct op_message *message, enum hdl_detail *detail,
                                  struct hdl_key *key)
@@ -311,7 +313,7 @@ bool op_refuse_receive(struct engine *engine, struct qp *qp, enum hdl_detail det
 	return true;
 }
 
-/* A peer may take back what it was given: a key without remote rights is none of its business. */
+/* A peer may revoke what it was granted: it has no business with a key without remote access. */
 static enum hdl_detail invalidate_for_peer(struct engine *engine, const struct qp *qp,
                                            struct hdl_key key)
 {
@@ -322,8 +324,8 @@ static enum hdl_detail invalidate_for_peer(struct engine *engine, const struct q
 	return tpt_invalidate(engine->tpt, key, qp->pd, qp->qpn, true);
 }
 
-/* Take the oldest receive of a shared queue, or of one that several contexts fill, out of it:
- * others may want the next one before this one is filled. */
+/* Remove the oldest receive from a shared queue, or from one that several contexts fill: others may
+ * want the next receive before this one is filled. */
 static void keep_recv(struct engine *engine, struct qp *qp, const struct wqe_recv *wqe)
 {
 	memcpy(qp->kept, wqe, sizeof(*wqe) + wqe->num_sge * sizeof(struct hdl_sge));
@@ -412,9 +414,9 @@ void op_receive_datagram(struct engine *engine, struct qp *qp, const struct op_m
 	case OP_NO_RECEIVE:
 		counter_add(&engine->counters[ENGINE_DROPPED_NO_RECV], 1);
 		break;
-	case OP_TOO_LONG: /* counted */
+	case OP_TOO_LONG: /* already counted */
 		break;
-	default: /* the receive was completed with the error */
+	default: /* the receive has been completed with the error */
 		qp_enter(engine, qp, HDL_QPS_ERR);
 	}
 }
@@ -435,8 +437,8 @@ enum hdl_detail op_atomic(const struct copy_ops *copy, enum move_side side, stru
 	    (piece->addr % 8 != 0 ||
 	     tpt_spans(target->table, &grant, 0, 8, &run, 1, &covered) != 1 || covered != 8 ||
 	     run.addr % 8 != 0))
-		detail = HDL_DETAIL_MISALIGNED; /* eight bytes, but not eight aligned bytes of
-		                                   memory */
+		/* Eight bytes, but not eight aligned bytes of memory. */
+		detail = HDL_DETAIL_MISALIGNED;
 	if (sg_changed(target))
 		detail = HDL_DETAIL_QP;
 	if (detail == HDL_DETAIL_NONE)

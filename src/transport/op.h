@@ -1,5 +1,5 @@
-/* What an operation means, written once for every transport: consuming a receive and scattering
- * into it, an atomic, a bind, completing and flushing work. */
+/* What an operation means, implemented once for every transport: consuming a receive and scattering
+ * into it, atomics, binds, completing and flushing work. */
 #ifndef TRANSPORT_OP_H
 #define TRANSPORT_OP_H
 
@@ -15,11 +15,12 @@
 
 /* A message that consumes a receive request. */
 struct op_message {
-	void *bytes;                 /* where the bytes are, if in this process; */
-	struct sg *data;             /* else where; both NULL: they are in place already */
+	void *bytes; /* where the bytes are, if in this process */
+	/* Otherwise where they are; both NULL: they are already in place. */
+	struct sg *data;
 	const struct copy_ops *copy; /* reaches both ends */
 	enum move_side side;
-	uint8_t *grh; /* HDL_GRH_BYTES that come first, or NULL */
+	uint8_t *grh; /* HDL_GRH_BYTES that precede the data, or NULL */
 	uint32_t length;
 	uint32_t src_qpn;
 	uint32_t imm;      /* or the key to invalidate */
@@ -35,32 +36,34 @@ struct op_message {
 enum op_received {
 	OP_RECEIVED,
 	OP_NO_RECEIVE, /* nothing is posted; nothing has happened */
-	OP_TOO_LONG, /* reliable: the receive was completed with an error; else counted, and nothing
-	                is consumed */
-	OP_TARGET_REFUSED, /* the receive's own pieces were refused; it was completed with an error
-	                    */
-	OP_SOURCE_REFUSED, /* the sender's pieces were refused; nothing is consumed */
-	OP_SOURCE_CHANGED, /* the sender's queue pair is no longer what it was; nothing is consumed
-	                    */
-	OP_INVALIDATE_REFUSED /* placed, but the key could not be invalidated; the receive was
-	                         completed with an error */
+	/* Reliable: the receive has been completed with an error; otherwise counted, and nothing
+	 * consumed. */
+	OP_TOO_LONG,
+	/* A piece of the receive was refused; it has been completed with an error. */
+	OP_TARGET_REFUSED,
+	OP_SOURCE_REFUSED, /* a piece of the sender was refused; nothing has been consumed */
+	OP_SOURCE_CHANGED, /* the sender's queue pair has changed; nothing has been consumed */
+	/* Placed, but the key could not be invalidated; the receive has been completed with an
+	 * error. */
+	OP_INVALIDATE_REFUSED
 };
 
-/* *detail: which check refused; *key: of OP_SOURCE_REFUSED, the sender's piece that was. */
+/* *detail: the check that refused; *key: for OP_SOURCE_REFUSED, the key of the sender's piece that
+ * was refused. */
 enum op_received op_receive(struct engine *engine, struct qp *qp, const struct op_message *message,
                             enum hdl_detail *detail, struct hdl_key *key);
 
-/* A datagram came for @qp: received, or dropped and counted. */
+/* A datagram came for @qp: it is received, or dropped and counted. */
 void op_receive_datagram(struct engine *engine, struct qp *qp, const struct op_message *message);
 
-/* @count bytes of a message of @length from @offset on go into the receive that it fills. After the
- * last part, op_receive() without data. OP_RECEIVED, OP_NO_RECEIVE, OP_TOO_LONG, OP_TARGET_REFUSED.
- */
+/* Copy @count bytes of a message of @length, starting at @offset, into the receive that it fills.
+ * After the last part, call op_receive() without data. Returns OP_RECEIVED, OP_NO_RECEIVE,
+ * OP_TOO_LONG or OP_TARGET_REFUSED. */
 enum op_received op_receive_part(struct engine *engine, struct qp *qp, uint32_t length,
                                  uint32_t offset, void *bytes, uint32_t count,
                                  enum hdl_detail *detail);
-/* A write with immediate data was refused: the receive that it would have consumed is completed
- * with HDL_WC_LOC_ACCESS_ERR (IBTA section 11.6.2). False: there is none. */
+/* A write with immediate data was refused: complete the receive that it would have consumed with
+ * HDL_WC_LOC_ACCESS_ERR (IBTA section 11.6.2). False: there is none. */
 bool op_refuse_receive(struct engine *engine, struct qp *qp, enum hdl_detail detail);
 /* Is there a receive for the next message? */
 bool op_has_receive(const struct qp *qp);
@@ -70,11 +73,11 @@ bool op_has_receive(const struct qp *qp);
 enum hdl_detail op_atomic(const struct copy_ops *copy, enum move_side side, struct sg *target,
                           bool add, uint64_t compare_add, uint64_t swap, uint64_t *old);
 
-/* BIND, INVALIDATE, REGISTER, and the registration of REGISTER_SEND. Waits until the former key's
- * users have gone. */
+/* BIND, INVALIDATE, REGISTER, and the registration of REGISTER_SEND. Waits until nobody uses the
+ * former key any more. */
 enum hdl_detail op_memory(struct engine *engine, struct qp *qp, const struct wqe_send *wqe);
 
-/* What else a completion brought about, of enum cq_pushed. */
+/* Handle the other effects of a completion, enum cq_pushed. */
 void op_completed_more(struct engine *engine, struct qp *qp, struct cq *cq, unsigned pushed);
 /* Every completion goes through here. */
 static inline void op_complete(struct engine *engine, struct qp *qp, struct cq *cq,
@@ -85,35 +88,35 @@ static inline void op_complete(struct engine *engine, struct qp *qp, struct cq *
 		op_completed_more(engine, qp, cq, pushed);
 }
 
-/* Is the request @wqe one that @qp's completion queue hears of? Completes it and frees the element.
- */
+/* Complete the request @wqe, if it is one that @qp's completion queue reports, and free the
+ * element. */
 void op_complete_send(struct engine *engine, struct qp *qp, struct wqe_send *wqe);
 
-/* Tell the completion queue that a request has succeeded. */
+/* Report to the completion queue that a request has succeeded. */
 void op_tell_sent(struct engine *engine, struct qp *qp, uint64_t wr_id, uint8_t opcode,
                   uint32_t length);
 
 /* Complete everything that waits in the queues with HDL_WC_WR_FLUSH_ERR. */
 void op_flush_send(struct engine *engine, struct qp *qp);
 void op_flush_recv(struct engine *engine, struct qp *qp);
-/* The receive that a message was filling in parts, if @qp keeps one, is over. */
+/* Complete the receive that a message was filling in parts, if @qp keeps one. */
 void op_fail_kept(struct engine *engine, struct qp *qp, enum hdl_wc_status status);
 
 /* Raise an event about @qp. */
 void op_event(struct engine *engine, struct qp *qp, enum hdl_event_type type,
               enum hdl_detail detail);
 
-/* Memory behind one of our keys turned out to be gone: mark it, tell the application. */
+/* Memory behind one of our keys turned out to be gone: mark it and tell the application. */
 void op_memory_gone(struct engine *engine, struct hdl_key key);
 
-/* What a key can let a peer do. */
+/* What a key may allow a peer to do. */
 #define OP_REMOTE_RIGHTS \
 	(HDL_ACCESS_REMOTE_READ | HDL_ACCESS_REMOTE_WRITE | HDL_ACCESS_REMOTE_ATOMIC)
 
-/* wqe_send.u.bind.type: a window for this queue pair only, whose binder picked the instance. */
+/* wqe_send.u.bind.type: a window for this queue pair only, whose binder chose the instance. */
 #define OP_WINDOW_FOR_QP 2u
 
-/* The completion status of a request whose own pieces were refused. */
+/* The completion status of a request of which a local piece was refused. */
 static inline enum hdl_wc_status op_local_status(enum hdl_detail detail)
 {
 	return detail == HDL_DETAIL_GONE ? HDL_WC_LOC_ACCESS_ERR : HDL_WC_LOC_PROT_ERR;

@@ -7,7 +7,8 @@ void qp_publish(struct qp_public *pub, const struct qp_facts *facts)
 {
 	uint64_t old = atomic_load_explicit(&pub->words[0], memory_order_relaxed);
 	uint64_t version = (old >> 48) + 1;
-	/* First a state that nobody may use, then the other words, then the truth. */
+	/* First a state in which no peer uses the queue pair, then the other words, then the real
+	 * state. */
 	atomic_store_explicit(&pub->words[0], version << 48, memory_order_seq_cst);
 	atomic_store_explicit(&pub->words[1],
 	                      (uint64_t)facts->windows_only << 63 |

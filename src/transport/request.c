@@ -1,4 +1,4 @@
-/* What requests have in common whichever way they go. */
+/* What all requests have in common, whatever path they take. */
 #include "transport/request.h"
 
 #include <string.h>
@@ -110,7 +110,7 @@ bool request_may_run(const struct qp *qp)
 	return state == HDL_QPS_RTS || (state == HDL_QPS_SQD && request_begun(qp));
 }
 
-/* The oldest request failed and was completed: what becomes of the queue pair. */
+/* The oldest request failed and has been completed: decide what happens to the queue pair. */
 static void send_failed(struct engine *engine, struct qp *qp, uint8_t opcode,
                         enum hdl_wc_status status, enum hdl_detail detail)
 {
@@ -119,12 +119,12 @@ static void send_failed(struct engine *engine, struct qp *qp, uint8_t opcode,
 	if (status == HDL_WC_RNR_RETRY_EXC_ERR && engine->sink.not_ready != NULL)
 		engine->sink.not_ready(engine->sink.context, qp);
 	if (qp->type == HDL_QP_RD) {
-		/* Its messages have nothing to do with each other: the next one has its turn
-		 * (rd.h). */
+		/* Its messages are independent: the next one gets its turn (rd.h). */
 	} else if (!qp_reliable(qp)) {
 		qp_enter(engine, qp, HDL_QPS_SQE);
 	} else if (registration && qp->register_error == HDL_REGISTER_ERROR_DRAIN) {
-		/* Seed 004 figure 11 option 1: drained, the rest flushed; receiving goes on. */
+		/* MEMMGT figure 11 option 1: drained, the rest is flushed, and receiving continues.
+		 */
 		op_flush_send(engine, qp);
 		qp_enter(engine, qp, HDL_QPS_SQD);
 	} else {

@@ -1,5 +1,5 @@
-/* What requests have in common whichever way they go: those that need nobody else, the data they
- * gather, how they end, and in which order that is told. */
+/* What all requests have in common, whatever path they take: executing those that need no peer,
+ * gathering their data, how they end, and the order in which they complete. */
 #ifndef TRANSPORT_REQUEST_H
 #define TRANSPORT_REQUEST_H
 
@@ -10,16 +10,16 @@
 #include "transport/engine.h"
 #include "transport/sg.h"
 
-/* What became of a request that had its turn. */
+/* The outcome of a request's turn. */
 enum step {
-	STEP_NEXT,    /* executed or sent: on to the next one */
-	STEP_WAIT,    /* an answer or a timer will set it going */
-	STEP_NO_ROOM, /* the way is full: try again soon */
-	STEP_MORE,    /* part of it was executed: go on in the next turn */
+	STEP_NEXT,    /* executed or sent: continue with the next one */
+	STEP_WAIT,    /* an answer or a timer will resume it */
+	STEP_NO_ROOM, /* the lane or network is full: try again soon */
+	STEP_MORE,    /* partly executed: continue in the next turn */
 	STEP_BY_TARGET
 };
 
-/* @wqe is over. */
+/* @wqe is finished. */
 static inline void request_finish(struct wqe_send *wqe, enum hdl_wc_status status,
                                   enum hdl_detail detail)
 {
@@ -38,15 +38,15 @@ static inline bool request_is_read(const struct wqe_send *wqe)
 	return wqe->opcode == HDL_OP_READ || request_is_atomic(wqe);
 }
 
-/* Is @wqe over and failed? Those before it may still have to be executed; nothing behind it starts.
- */
+/* Has @wqe finished with an error? Requests before it may still have to be executed; nothing behind
+ * it starts. */
 static inline bool request_failed(const struct wqe_send *wqe)
 {
 	return wqe->state == WQE_DONE && wqe->status != HDL_WC_SUCCESS;
 }
 
-/* Is the next element one that was begun? A message that is to be repeated was, and counts as in
- * flight. */
+/* Has the next element been started? A message that is to be repeated has, and counts as in flight.
+ */
 static inline bool request_begun(const struct qp *qp)
 {
 	if (qp->next == wq_tail(&qp->sq))
@@ -55,36 +55,36 @@ static inline bool request_begun(const struct qp *qp)
 	return wqe->state != WQE_READY || wqe->numbered || (wqe->marks & WQE_COPYING) != 0;
 }
 
-/* May the next element be executed in the state @qp is in? Draining, only what was begun (IBTA
- * section 10.3.1.5). */
+/* May the next element be executed in the state of @qp? While draining, only if it has been started
+ * (IBTA section 10.3.1.5). */
 bool request_may_run(const struct qp *qp);
 
-/* Does @wqe need nobody else? Then this executes it, or begins to: STEP_NEXT, STEP_WAIT.
- * STEP_BY_TARGET: it goes out. */
+/* Execute @wqe, or start to, if it needs no peer: STEP_NEXT, STEP_WAIT. STEP_BY_TARGET: it has to
+ * be sent. */
 enum step request_own(struct engine *engine, struct qp *qp, struct wqe_send *wqe);
-/* The registration of REGISTER_SEND, once; the message goes out after it. False: it was refused and
- * the request is over. */
+/* Do the registration of REGISTER_SEND, once; the message is sent after it. False: it was refused,
+ * and the request is finished. */
 bool request_register(struct engine *engine, struct qp *qp, struct wqe_send *wqe);
 
-/* Copy @count bytes of the data of @wqe, from @offset on, to @out. False: a piece was refused and
- * the request is over. */
+/* Copy @count bytes of the data of @wqe, starting at @offset, to @out. False: a piece was refused,
+ * and the request is finished. */
 bool request_gather(struct engine *engine, struct qp *qp, struct wqe_send *wqe, uint32_t offset,
                     void *out, uint32_t count);
-/* What came for the read or atomic @wqe goes where it says, from @offset on. False: a piece was
- * refused and it is over. */
+/* Place data that came for the read or atomic @wqe, starting at @offset. False: a piece was
+ * refused, and the request is finished. */
 bool request_scatter(struct engine *engine, struct qp *qp, struct wqe_send *wqe, uint32_t offset,
                      const void *bytes, uint32_t count);
-/* A piece of our own was refused: @wqe is over. */
+/* A local piece was refused: @wqe is finished. */
 void request_refused(struct engine *engine, struct wqe_send *wqe, const struct sg_result *result);
 
-/* Complete what is over, oldest first. */
+/* Complete finished requests, oldest first. */
 void request_reap(struct engine *engine, struct qp *qp);
 
 /* Table 45 of IBTA volume 1: the RNR timer codes, in nanoseconds. */
 uint64_t request_rnr_ns(uint32_t code);
 
 /* The turn of @qp: execute its requests in order, within the limits of one turn, and complete those
- * that are over. True if anything was done. */
+ * that are finished. True if anything was done. */
 static inline bool request_run(struct engine *engine, struct qp *qp,
                                enum step (*execute)(struct engine *engine, struct qp *qp,
                                                     struct wqe_send *wqe))
@@ -113,7 +113,7 @@ static inline bool request_run(struct engine *engine, struct qp *qp,
 		engine_activate(engine, qp);
 	return did;
 }
-/* The timer of @qp has expired, of which nothing but a delay waits for one. */
+/* The timer of @qp has expired, for a queue pair on which only a delay uses the timer. */
 void request_timeout(struct engine *engine, struct qp *qp);
 
 #endif

@@ -1,10 +1,10 @@
-/* What a responder does whichever way a request came. */
+/* What a responder does, whatever path a request took. */
 #include "transport/respond.h"
 
 #include "transport/op.h"
 
-/* A lane delivers whole messages in order: for table D every one is a last segment that is just
- * due. */
+/* A lane delivers whole messages in order: for table D of MEMMGT figure 18B each one is a last
+ * segment that is just due. */
 static const struct tpt_segment whole_message = {
         .last = true, .sn = 0, .next_sn = 1, .window_end = 1};
 

@@ -40,8 +40,8 @@ enum hdl_detail sg_ask(const struct sg *list, const struct hdl_sge *piece, struc
 	return detail;
 }
 
-/* Up to @max runs for at most @want bytes from where @list stands, without moving it. Sets *detail
- * when a piece fails. */
+/* Up to @max runs for at most @want bytes from the current position of @list, without advancing it.
+ * Sets *detail if a piece is refused. */
 static size_t sg_runs(const struct sg *list, uint64_t want, struct span *out, size_t max,
                       uint64_t *covered, enum hdl_detail *detail)
 {
@@ -95,8 +95,8 @@ void sg_skip(struct sg *list, uint64_t bytes)
 	}
 }
 
-/* The piece that the walk stands at, the first that is not empty, and how much of it is left; NULL
- * behind the last. */
+/* The current piece, the first that is not empty, and how much of it is left; NULL behind the last.
+ */
 static const struct hdl_sge *sg_piece(const struct sg *list, uint64_t *left)
 {
 	uint64_t offset = list->offset;
@@ -117,7 +117,7 @@ static struct hdl_key sg_key(const struct sg *list)
 
 static struct sg_result sg_refused(enum hdl_detail detail, bool at_target, const struct sg *list)
 {
-	/* Nothing refused, and yet no run: the list is shorter than the message. */
+	/* Nothing was refused, and yet there is no run: the list is shorter than the message. */
 	if (detail == HDL_DETAIL_NONE)
 		detail = HDL_DETAIL_BOUNDS;
 	return (struct sg_result){.detail = detail, .at_target = at_target, .key = sg_key(list)};
@@ -162,7 +162,7 @@ static struct sg_result sg_move_chunk(const struct copy_ops *copy, enum move_sid
 		return sg_refused(HDL_DETAIL_GONE, false, from);
 	if (result == MOVE_TARGET_GONE)
 		return sg_refused(HDL_DETAIL_GONE, true, to);
-	if (result == MOVE_ELSEWHERE) /* as with one-touch entries: its owner has to do it */
+	if (result == MOVE_ELSEWHERE) /* as with one-touch entries: the owner has to do it */
 		return side == MOVE_TO_PEER ? sg_refused(HDL_DETAIL_TOUCHED, true, to)
 		                            : sg_refused(HDL_DETAIL_TOUCHED, false, from);
 	*moved = bytes;
@@ -187,7 +187,7 @@ bool sg_one_run(const struct sg *list, uint64_t length, struct span *run)
 	return true;
 }
 
-/* Portion by portion, and whatever is unusual or wrong. */
+/* The slow path: chunk by chunk, and everything that is unusual or wrong. */
 __attribute__((noinline)) static struct sg_result move_long(const struct copy_ops *copy,
                                                             enum move_side side, struct sg *to,
                                                             struct sg *from, uint64_t length)
@@ -208,8 +208,8 @@ __attribute__((noinline)) static struct sg_result move_long(const struct copy_op
 		sg_skip(from, moved);
 		sg_skip(to, moved);
 		length -= moved;
-		/* One of several pieces has gone: go on piece by piece, so that the right one is
-		 * named. */
+		/* One of several pieces is gone: continue piece by piece, so that the right one is
+		 * reported. */
 		if (result.detail == HDL_DETAIL_GONE &&
 		    sg_piece(result.at_target ? to : from, &left) != NULL && left < want) {
 			portion = left;
@@ -229,8 +229,8 @@ struct sg_result sg_move(const struct copy_ops *copy, enum move_side side, struc
 		return move_long(copy, side, to, from, length);
 	sg_skip(to, length);
 	sg_skip(from, length);
-	/* Made anew, for registers: to collect it from memory would be to wait for every byte of
-	 * the copy. */
+	/* Constructed again, so that it is in registers: loading it from memory would wait for
+	 * every byte of the copy. */
 	return (struct sg_result){.detail = HDL_DETAIL_NONE};
 }
 

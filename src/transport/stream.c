@@ -1,4 +1,4 @@
-/* Streams by way of a buffer: see stream.h. */
+/* Streams through a buffer; see stream.h. */
 #include "transport/stream.h"
 
 #include <assert.h>

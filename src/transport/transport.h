@@ -1,5 +1,5 @@
-/* How the queue pairs of one kind move their data. The engine knows a transport by this table
- * alone, so a new one is a new folder and one more table.
+/* How queue pairs of one kind move their data. The engine knows a transport only through this
+ * table, so adding a transport means adding a folder and a table.
  *
  *   local_transport        lanes between processes of one host        local/local.c
  *   ib_transport           InfiniBand packets on a network            ib/ib.c
@@ -9,8 +9,8 @@
  *   datagram_transport     unreliable datagrams; each chooses lanes   datagram.c
  *                          or network by itself
  *
- * Every function is called by the thread that drives the engine. A NULL entry means that there is
- * nothing to do, unless it says otherwise. */
+ * The thread that drives the engine calls every function. A NULL entry means that there is nothing
+ * to do, unless its comment says otherwise. */
 #ifndef TRANSPORT_TRANSPORT_H
 #define TRANSPORT_TRANSPORT_H
 
@@ -29,27 +29,29 @@ enum settled {
 
 struct transport {
 	const char *name;
-	/* The requests in the send queue are lent by other queue pairs, which complete and flush
+	/* The requests in the send queue belong to other queue pairs, which complete and flush
 	 * them. */
 	bool borrows_requests;
-	/* Never NULL. Execute what can be executed of the send queue. True if anything was done. */
+	/* Never NULL. Execute as much of the send queue as possible. True if anything was done. */
 	bool (*run)(struct engine *engine, struct qp *qp);
-	/* The application has just posted to @qp and had its turn: send what goes along with it. */
+	/* The application has just posted to @qp, and run() has been called: send what travels with
+	 * its message. */
 	void (*posted)(struct engine *engine, struct qp *qp);
-	/* Is an answer still owed to the peer? NULL: yes. */
+	/* Does it still owe the peer an answer? NULL: always. */
 	bool (*owes)(const struct qp *qp);
-	/* May the answer wait for the next call? Asked once; true at most once per answer. */
+	/* May the answer wait for the next call? Returns true at most once per answer. */
 	bool (*may_wait)(const struct engine *engine, struct qp *qp);
-	/* Never NULL where engine_owe() is used. Send the answers that are owed. */
+	/* Never NULL if engine_owe() is used. Send the answers that are owed. */
 	enum settled (*answer)(struct engine *engine, struct qp *qp);
-	/* Never NULL where timers are used. The timer of @qp has expired. */
+	/* Never NULL if timers are used. The timer of @qp has expired. */
 	void (*timeout)(struct engine *engine, struct qp *qp);
 	/* The process at the other end of the link has gone. */
 	void (*peer_gone)(struct engine *engine, struct qp *qp);
-	/* RTR and RTS have been entered from INIT and RTR: the attributes say where to begin. */
+	/* @qp has entered RTR from INIT, or RTS from RTR: start from the PSNs and limits in its
+	 * attributes. */
 	void (*begin_responder)(struct qp *qp);
 	void (*begin_requester)(struct qp *qp);
-	/* @qp is about to enter @state, RESET or ERR: answers that are owed are sent now or never.
+	/* @qp is about to enter @state, RESET or ERR: this is the last chance to send owed answers.
 	 */
 	void (*leaving)(struct engine *engine, struct qp *qp, enum hdl_qp_state state);
 	/* @qp has entered RESET, SQE or ERR, and peers can see that it has. */

@@ -1,6 +1,6 @@
 /* Extended reliable connections (IBTA annex A14): a queue pair that only sends, one that only
  * receives, and shared receive queues that a sender names with every request. The same-host path
- * carries them as it does RC; what is theirs is here. */
+ * carries them in the same way as RC; what is specific to them is here. */
 #include "transport/xrc.h"
 #include "queue/qp_state.h"
 
@@ -19,7 +19,7 @@ void engine_forget_srq(struct engine *engine, struct srq *srq)
 	uint32_t index = srq->number & engine->qp_mask;
 	qp_publish(&engine->qps_public[index], &(struct qp_facts){0});
 	engine->srqs[index] = NULL;
-	/* A receive that a message was filling in parts goes with it. */
+	/* A receive that a message was filling in parts is dropped with it. */
 	for (uint32_t i = 0; i <= engine->qp_mask; i++) {
 		struct qp *qp = engine->qps[i];
 		if (qp == NULL || qp->type != HDL_QP_XRC_TGT || qp->srq != srq)
