@@ -1,15 +1,15 @@
 /* The wire: what the responder owes. Responses to reads and atomics go first, in the order of the
- * requests: an acknowledgement of anything later would say that they are lost. What finds no room
- * is kept in the queue pair.
+ * requests: acknowledging anything later would say that they are lost. What finds no room stays in
+ * the queue pair.
  *
- * A read may ask for more than the network takes well, and nobody acknowledges a response: all that
- * comes back is the request, once more, for what begins at a gap. What was sent behind the gap was
- * sent in vain. So when that is a lot, the responses go in bursts with pauses between them that are
- * as long as it took until the request was repeated: what is lost again costs one burst. A burst is
- * about twice as long as what arrived before the last gaps, and twice as long as the one before it
- * when no request came. Linux's rdma_rxe, for one, asks again only when nothing has come for its
- * timeout, whatever was lost. Reads that ask for no more than a burst, Heddle's own among them,
- * know no pauses. */
+ * A read may ask for more than the network can take, and nobody acknowledges a response: the only
+ * feedback is the request, repeated from the first gap on. Everything that was sent behind the gap
+ * is wasted. If that is a lot, the responses are sent in bursts, with pauses as long as it took
+ * until the request was repeated, so that another loss costs only one burst. A burst is about twice
+ * as long as what arrived before the last gaps, and twice as long as the previous burst if no
+ * request came. Linux's rdma_rxe, for example, only asks again after a timeout without any
+ * response, whatever was lost. Reads that ask for no more than one burst, such as Heddle's own,
+ * have no pauses. */
 #include "transport/ib/ib.h"
 #include "transport/ib/rd.h"
 #include "transport/op.h"
@@ -34,7 +34,8 @@ uint8_t ib_credit_code(uint32_t count)
 	return code;
 }
 
-/* How many more messages may come. Shared queues tell nothing: others may take what is there. */
+/* How many more messages may come. Shared queues report nothing: others may consume the receives.
+ */
 static uint8_t own_credits(const struct qp *qp)
 {
 	return qp_shares(qp) || qp->type == QP_TYPE_EEC ? IB_AETH_NO_CREDITS
@@ -76,7 +77,7 @@ static bool send_value(struct engine *engine, struct qp *qp, const struct read_e
 	return send_plain(engine, ib_respond_path(qp->ib, entry), &packet);
 }
 
-/* What the read asks for was granted, and is not any more. */
+/* The memory that the read asks for was granted, but no longer is. */
 static void read_refused(struct engine *engine, struct qp *qp, struct read_entry *entry,
                          uint32_t psn, const struct sg_result *result)
 {
@@ -89,8 +90,8 @@ static void read_refused(struct engine *engine, struct qp *qp, struct read_entry
 	                                                 ? IB_NAK_REMOTE_OPERATIONAL_ERROR
 	                                                 : IB_NAK_REMOTE_ACCESS_ERROR),
 	           psn);
-	/* One that is repeated may be a packet that the network doubled, and its memory was taken
-	 * back in good order since. */
+	/* A repeated request may be a packet that the network duplicated, and its memory may have
+	 * been revoked properly since. */
 	if (entry->again)
 		return;
 	if (qp->type == QP_TYPE_EEC) {
@@ -122,8 +123,8 @@ static void burst_begin(const struct engine *engine, struct ib *ib, const struct
 	ib->burst.began_ns = engine->now_ns;
 }
 
-/* How long to wait for the request when the burst is out: a little longer than it took just now; or
- * longer than before, if that was not long enough. */
+/* How long to wait for the request after a burst: a little longer than it took just now, or longer
+ * than before if that was not enough. */
 static uint64_t new_pause(const struct engine *engine, const struct ib *ib, bool in_time)
 {
 	uint64_t took = engine->now_ns - ib->burst.began_ns;
@@ -141,7 +142,7 @@ void ib_burst_again(const struct engine *engine, struct ib *ib, const struct rea
 	uint32_t before = next - ib->burst.sent;
 	uint32_t arrived = from > entry->from ? (from - entry->from) / ib->mtu : 0;
 	if (entry->msn != ib->burst.psn || entry->offset == entry->from)
-		return; /* others were sent since, or nothing */
+		return; /* others were sent since, or nothing was */
 	if (from >= entry->offset) {
 		burst_grow(ib);
 	} else if (limit != 0 || (entry->offset - from) / ib->mtu > IB_BURST_MIN) {
@@ -173,7 +174,7 @@ static bool burst_over(struct engine *engine, struct qp *qp)
 
 /* --- answers --- */
 
-/* One response of a read. False: no room, or not yet. */
+/* Send one response of a read. False: no room, or not yet. */
 static bool send_response(struct engine *engine, struct qp *qp, struct read_entry *entry)
 {
 	struct ib *ib = qp->ib;
@@ -219,7 +220,7 @@ static bool send_response(struct engine *engine, struct qp *qp, struct read_entr
 	entry->owed = false;
 	if (entry->length == 0 || entry->to < entry->length || entry->again || entry->joined)
 		return true;
-	/* A part of a longer read is whole packets. */
+	/* Parts of a longer read are whole packets. */
 	ib->touch_due = entry->length % ib->mtu == 0 && entry->key == ib->read_key.v &&
 	                entry->addr + entry->length == ib->read_end;
 	if (!ib->touch_due)
@@ -227,7 +228,7 @@ static bool send_response(struct engine *engine, struct qp *qp, struct read_entr
 	return true;
 }
 
-/* A notification of congestion to where the marked packets come from (IBTA annex A17.9.3). */
+/* Send a congestion notification to the source of the marked packets (IBTA annex A17.9.3). */
 static bool send_cnp(struct engine *engine, const struct qp *qp)
 {
 	struct ib_packet packet = {.op = ib_opcode(IB_OPCODE_CNP),
@@ -246,10 +247,10 @@ static bool send_cnp(struct engine *engine, const struct qp *qp)
 bool ib_may_wait(struct qp *qp)
 {
 	struct ib *ib = qp->ib;
-	/* Whoever sleeps until there are completions, and its peer most often does as it does,
-	 * loses nothing. And there are programs, perftest with -e among them, that wait for ever
-	 * when the answer completes before the message that it answers. */
-	const struct qp *to = ib->to; /* of a context, who got the message */
+	/* A program that sleeps until completions come, and whose peer usually does the same, gains
+	 * nothing from a delayed ACK. And some programs, among them perftest with -e, hang if the
+	 * answer completes before the message that it answers. */
+	const struct qp *to = ib->to; /* for a context, the queue pair that got the message */
 	if (to == NULL || to->recv_cq == NULL || to->recv_cq->notifies)
 		return false;
 	if (!ib->ack_new || !ib->ack_due || ib->cnp_due || ib->reads_sent != ib->reads_put)
@@ -268,7 +269,8 @@ bool ib_asks_for_echo(struct ib *ib, const struct ib_packet *packet, const struc
 	return true;
 }
 
-/* Say along the way that is asked for, with an acknowledgement of nothing new, that it works. */
+/* Tell the peer along the path that it asked about, with an acknowledgement of nothing new, that it
+ * works. */
 static bool send_echo(struct engine *engine, const struct qp *qp)
 {
 	const struct ib *ib = qp->ib;
@@ -285,7 +287,8 @@ bool ib_answer(struct engine *engine, struct qp *qp)
 	struct ib *ib = qp->ib;
 	unsigned count = 0;
 	ib->pausing = false;
-	qp->close_due = false; /* a wire has no frame for it: the peer learns by its own retries */
+	/* The wire has no packet for it: the peer finds out through its own retries. */
+	qp->close_due = false;
 	if (ib->cnp_due) {
 		if (!send_cnp(engine, qp))
 			return false;
@@ -327,7 +330,7 @@ bool ib_answer(struct engine *engine, struct qp *qp)
 
 void ib_take_along(struct engine *engine, struct qp *qp)
 {
-	/* Where there is no room, it stays among those that owe something. */
+	/* Without room, it stays in the list of those that owe an answer. */
 	if (qp->is_owing && qp->ib->ack_due && !engine->no_answers)
 		ib_answer(engine, qp);
 }

@@ -1,24 +1,25 @@
-/* How many packets of a connection may be in flight, and how soon an answer is missed.
+/* How many packets of a connection may be in flight, and when an answer is considered missing.
  *
- * The window grows with every acknowledgement, by as much as was acknowledged until it met
- * congestion, by IB_WINDOW_STEP_BYTES a round trip after that. It is cut by a quarter when the
- * network marked packets (ECN: who receives them tells by a CNP, IBTA annex A17.9.3; a reader sees
- * the marks itself), halved when packets are lost, both at most once a round trip, and begins again
- * when nothing is answered at all. Below one packet it is the next packet that waits. Data that is
- * read is in the reader's window: responders answer at once, whatever they are asked for.
+ * The window grows with every acknowledgement: by the amount acknowledged until it first meets
+ * congestion, by IB_WINDOW_STEP_BYTES per round trip after that. It is reduced by a quarter when
+ * the network marks packets (ECN: the receiver reports them with a CNP, IBTA annex A17.9.3; a
+ * reader sees the marks itself), and halved when packets are lost, both at most once per round
+ * trip. It starts over when nothing is answered at all. With a window below one packet, the next
+ * packet is delayed. Data that is read counts in the window of the reader: responders answer
+ * immediately, whatever they are asked for.
  *
- * Anybody can send a CNP. Heddle's own name a PSN that the sender of the packets knows, in bytes
- * that are reserved and that others ignore; of one without it a window loses a quarter, once in a
- * while, and never more than it began with.
+ * Anybody can send a CNP. Heddle's own contain a PSN that the sender of the packets knows, in
+ * reserved bytes that others ignore. A CNP without it reduces the window by a quarter, only
+ * occasionally, and never below its initial size.
  *
- * A queue pair's timeout is meant for the worst of networks. When answers come much sooner, one
- * that is missed is asked for sooner; only when the whole timeout has passed does that count as one
- * of the retries. If it turns out that the answers were late and nothing was lost, the window is
- * again what it was. */
+ * The timeout of a queue pair is meant for the worst of networks. If answers usually come much
+ * sooner, a missing one is requested sooner; only when the whole timeout has passed does this count
+ * as a retry. If it turns out that the answers were late and nothing was lost, the window is
+ * restored. */
 #include "transport/ib/ib.h"
 #include "wire/be.h"
 
-#define CNP_MARK   0x48u /* before a PSN, in the first of the reserved words of a CNP */
+#define CNP_MARK   0x48u /* precedes a PSN in the first reserved word of a CNP */
 #define ONE        (1u << IB_WINDOW_SHIFT)
 #define WINDOW_MAX (IB_WINDOW_MAX << IB_WINDOW_SHIFT)
 #define WINDOW_MIN (ONE / IB_WINDOW_PARTS)
@@ -39,7 +40,7 @@ void ib_window_begin(struct ib *ib)
 	ib->bare_seen = false;
 }
 
-/* In 256ths too. */
+/* Also in 256ths of a packet. */
 static uint32_t in_flight(const struct ib *ib)
 {
 	uint32_t packets = ib_psn(ib->sent_psn - ib->una_psn);
@@ -62,7 +63,7 @@ void ib_window_grow(struct ib *ib, uint32_t count)
 	if (ib->recovering && ib_psn_distance(ib->una_psn, ib->recover_psn) < 0)
 		return;
 	ib->recovering = false;
-	/* Something else than the window holds the sender back. */
+	/* Something other than the window limits the sender. */
 	if (in_flight(ib) + (count << IB_WINDOW_SHIFT) < ib->window / 2)
 		return;
 	uint64_t more = (uint64_t)count << IB_WINDOW_SHIFT;
@@ -81,7 +82,7 @@ static void reduce(struct ib *ib, uint32_t part, uint32_t least)
 		return;
 	ib->recovering = true;
 	ib->recover_psn = ib->sent_psn;
-	/* What was not used is no measure. */
+	/* An unused window is no measure. */
 	if (ib->window > in_flight(ib))
 		ib->window = in_flight(ib);
 	ib->window -= ib->window / part;
@@ -92,7 +93,7 @@ static void reduce(struct ib *ib, uint32_t part, uint32_t least)
 
 void ib_window_lost(struct ib *ib)
 {
-	/* Where little was in flight, chance is as good a reason as congestion. */
+	/* With little in flight, chance is as likely a reason as congestion. */
 	reduce(ib, 2, ib->window < first_window(ib) ? ib->window : first_window(ib));
 }
 
@@ -156,8 +157,8 @@ uint64_t ib_pace_wait_ns(const struct ib *ib, uint64_t now_ns)
 
 /* --- time --- */
 
-/* An answer to @psn is wanted, and how long it takes is of interest. Not of what is sent again:
- * nobody knows which of the two is answered. */
+/* Start timing the answer to @psn. Not for a packet that is sent again: nobody knows which of the
+ * two is answered. */
 void ib_time_sent(struct ib *ib, uint32_t psn, uint64_t now_ns)
 {
 	if (ib->timing || ib_psn_distance(psn, ib->sent_psn) < 0)
@@ -174,7 +175,7 @@ void ib_time_answered(struct ib *ib, uint64_t now_ns)
 	if (!ib->timing || ib_psn_distance(ib->una_psn, ib->timed_psn) <= 0)
 		return;
 	ib->timing = false;
-	/* As RFC 6298 has it. */
+	/* As in RFC 6298. */
 	uint64_t took = now_ns - ib->timed_ns;
 	uint64_t off = took > ib->rtt_ns ? took - ib->rtt_ns : ib->rtt_ns - took;
 	if (ib->rtt_ns == 0) {

@@ -1,7 +1,7 @@
-/* Guessed keys. An unreliable connection drops writes with wrong keys in silence (IBTA
- * section 9.9.6.3), so whoever guesses may try as fast as packets go. Some wrong keys are judged at
- * once, then one per millisecond; the keys of the peer's that were right before go on to be judged
- * meanwhile. Reliable connections need none of that: a wrong key is their end. */
+/* Guessed keys. An unreliable connection silently drops writes with wrong keys (IBTA section
+ * 9.9.6.3), so an attacker could try keys as fast as packets can be sent. Only some wrong keys are
+ * checked in a burst, then one per millisecond; keys of the peer that were valid before are always
+ * checked. Reliable connections do not need this: a wrong key ends them. */
 #include <string.h>
 
 #include "transport/ib/ib.h"

@@ -1,4 +1,4 @@
-/* The InfiniBand transports as the engine knows them: their table (transport.h). */
+/* The InfiniBand transports as the engine sees them: their table (transport.h). */
 #include "transport/ib/ib.h"
 
 #include "transport/transport.h"

@@ -1,8 +1,8 @@
-/* The paths of a connection: which one its packets take, and automatic migration (IBTA section
- * 17.2.8). A queue pair that was given an alternate path is armed as soon as both ends say so, by
- * a cleared MigReq; then either of them may change over, because its requests are not answered any
- * more or because it was told to. It sets MigReq from then on, and the other end follows when it
- * sees that on the alternate path.
+/* The paths of a connection: which one its packets take, and automatic path migration (IBTA section
+ * 17.2.8). A queue pair with an alternate path is armed once both ends say so, with a cleared
+ * MigReq. Then either end may switch, because its requests are no longer answered or because it was
+ * told to. From then on it sets MigReq, and the other end follows when it sees that on the
+ * alternate path.
  *
  *   MIGRATED --rearm (modify)--> REARM --the peer's MigReq is clear--> ARMED
  *   ARMED --silence, modify, or the peer's MigReq--> MIGRATED */
@@ -23,7 +23,7 @@ void ib_migrate(struct engine *engine, struct qp *qp)
 	struct ib *ib = qp->ib;
 	struct path former = ib->path;
 	ib->path = ib->alternate;
-	ib->alternate = former; /* what is still on its way there is taken */
+	ib->alternate = former; /* packets that are still on their way there are accepted */
 	ib->has_alternate = false;
 	ib->has_former = true;
 	ib->reply_alternate = false;
@@ -44,7 +44,7 @@ bool ib_path_failed(struct engine *engine, struct qp *qp)
 	return true;
 }
 
-/* Two ways between the same two addresses have different source ports. */
+/* Two paths between the same two addresses have different source ports. */
 static bool ib_path_striped(struct ib *ib, const struct path *came)
 {
 	bool first = along(&ib->path, came), second = along(&ib->alternate, came);
@@ -61,8 +61,7 @@ bool ib_path_take(struct qp *qp, const struct path *came, bool migreq)
 		return ib_path_striped(ib, came);
 	bool other = (ib->has_alternate || ib->has_former) && along(&ib->alternate, came);
 	bool moving = qp->attr.path_mig_state == HDL_MIG_ARMED && migreq && other;
-	/* Until it is known to be the peer's, what it asks for is answered where it came from, and
-	 * nothing else. */
+	/* Until the packet is known to be the peer's, it is only answered where it came from. */
 	ib->reply_alternate = moving;
 	return moving || along(&ib->path, came) || (other && (ib->has_former || !migreq));
 }

@@ -11,7 +11,7 @@
 #include "transport/transport.h"
 #include "wire/ip_headers.h"
 
-/* --- who gets what --- */
+/* --- registrations --- */
 
 static bool ib_raw_is_for(const struct raw_entry *entry, uint8_t next_header, const uint8_t *gid)
 {
@@ -89,7 +89,7 @@ static enum step ib_raw_send_datagram(struct engine *engine, struct qp *qp, stru
 	struct ipv6_header header;
 	if (!request_gather(engine, qp, wqe, 0, frame, wqe->length))
 		return STEP_NEXT;
-	/* A datagram that says another length than it has would be another one at its end. */
+	/* A datagram whose length field is wrong would be a different one when it arrives. */
 	if (ipv6_decode(&header, frame, wqe->length) != IP_OK ||
 	    IPV6_BYTES + (uint32_t)header.payload_bytes != wqe->length) {
 		request_finish(wqe, HDL_WC_LOC_LEN_ERR, HDL_DETAIL_NONE);

@@ -1,7 +1,7 @@
-/* Raw datagrams (seed 003, "raw datagram service"; IBTA volume 1 section 9.8.4): whole IPv6
- * datagrams in and out, nothing added and nothing promised. A queue pair sends any; it receives
- * those of the next headers and addresses that it is registered for. They go through
- * engine.carrier's send_raw and come in by raw_take(). */
+/* Raw datagrams (SAN, "raw datagram service"; IBTA volume 1 section 9.8.4): whole IPv6 datagrams
+ * are sent and received, with nothing added and nothing guaranteed. A queue pair may send any
+ * datagram. It receives those with the next headers and addresses that it is registered for. They
+ * are sent through engine.carrier's send_raw and received by raw_take(). */
 #ifndef TRANSPORT_RAW_H
 #define TRANSPORT_RAW_H
 
@@ -11,25 +11,25 @@
 
 #include "transport/engine.h"
 
-/* A registration: datagrams with this next header to this address go to that queue pair, and to
- * every other that has the same. */
+/* A registration: datagrams with this next header to this address go to the queue pair, and to
+ * every other one registered for the same. */
 struct raw_entry {
 	struct qp *qp;
 	struct hdl_gid gid;
 	uint8_t next_header;
 };
 
-/* 0; -HDL_ENOMEM. What is there already stays. */
+/* 0; -HDL_ENOMEM. An existing registration is kept. */
 int raw_attach(struct engine *engine, struct qp *qp, uint8_t next_header,
                const struct hdl_gid *gid);
 /* False: there is no such registration. */
 bool raw_detach(struct engine *engine, const struct qp *qp, uint8_t next_header,
                 const struct hdl_gid *gid);
-/* Everything that @qp is registered for ends. */
+/* End all registrations of @qp. */
 void raw_leave(struct engine *engine, const struct qp *qp);
 
 extern const struct transport raw_transport;
-/* The datagram @frame came; behind it there may be padding. */
+/* The datagram @frame came; padding may follow it. */
 void raw_take(struct engine *engine, const uint8_t *frame, size_t bytes);
 
 #endif

@@ -17,7 +17,7 @@ void rd_add_context(struct engine *engine, struct qp *context)
 	context->type = QP_TYPE_EEC;
 	context->transport = &rd_context_transport;
 	context->link = LINK_NONE;
-	context->established = true; /* no event tells of it */
+	context->established = true; /* no event reports it */
 	rd->end = &rd->first;
 	engine->eecs[context->qpn & engine->qp_mask] = context;
 	context->rd_next = engine->eec_list;
@@ -75,7 +75,7 @@ static void stop_waiting(struct rd *rd, const struct qp *qp)
 	}
 }
 
-/* @qp has its message back, which is over if @status says so. */
+/* Return the message of @qp, which is finished with @status. */
 static void give_back(struct engine *engine, struct qp *qp, enum hdl_wc_status status)
 {
 	struct wqe_send *wqe = wq_at(&qp->sq, qp->next);
@@ -98,7 +98,7 @@ static void lend(struct qp *context, struct wqe_send *wqe)
 	wq_posted(sq);
 }
 
-/* The element that was lent is no longer the context's. */
+/* The context no longer owns the element that was lent to it. */
 static void take_element(struct qp *context)
 {
 	wq_release(&context->sq);
@@ -109,7 +109,7 @@ static void take_element(struct qp *context)
 	context->ib->from = NULL;
 }
 
-/* A message was given up that the peer may have seen a part of (IBTA section 9.7.8: RESYNC). Its
+/* A message was abandoned of which the peer may have seen a part (IBTA section 9.7.8: RESYNC). Its
  * PSNs are not used again. */
 static void abandon(struct qp *context, const struct wqe_send *wqe)
 {
@@ -160,7 +160,7 @@ static bool rd_run_context(struct engine *engine, struct qp *context)
 	return ib_run(engine, context);
 }
 
-/* @context failed, with nothing lent to it: so does every message that waits for it. */
+/* @context failed, with nothing lent to it: every message that waits for it fails too. */
 static void fail_waiting(struct engine *engine, struct qp *context)
 {
 	struct qp *qp;
@@ -191,7 +191,7 @@ void rd_reap(struct engine *engine, struct qp *context)
 
 /* --- requester: the queue pair --- */
 
-/* The message @wqe of @qp is put in line. */
+/* Put the message @wqe of @qp in line. */
 static enum step ib_rd_join(struct engine *engine, struct qp *qp, struct wqe_send *wqe)
 {
 	struct qp *context = rd_find_context(engine, wqe->u.rd.eecn);
@@ -246,7 +246,7 @@ void rd_put_response(const struct qp *context, struct ib_packet *packet)
 
 /* --- responder --- */
 
-/* The receive that @context keeps is in @to's hands while @to is at work. */
+/* The receive that @context keeps is lent to @to while @to is working. */
 static void lend_kept(struct qp *context, struct qp *to)
 {
 	to->kept = context->kept;
@@ -282,12 +282,12 @@ void rd_refused(struct engine *engine, struct qp *context)
 	ib->rd->psn = ib->ack_psn;
 	ib->kind = IB_NOTHING;
 	ib->reads_put = ib->reads_sent = 0;
-	context->nak_sent = true; /* whatever follows of the message is not asked for */
+	context->nak_sent = true; /* the rest of the message is not requested again */
 	fail_kept(engine, context, HDL_WC_REM_ABORT_ERR);
 }
 
 /* Can @packet be the RESYNC of the requester that we know? It skips no more than was in flight, and
- * speaks for the message that it gives up. */
+ * names the two queue pairs of the message that it abandons. */
 static bool resync_fits(const struct qp *context, const struct ib_packet *packet, int32_t ahead)
 {
 	const struct ib *ib = context->ib;
@@ -297,7 +297,7 @@ static bool resync_fits(const struct qp *context, const struct ib_packet *packet
 	       (packet->bth.dest_qp == ib->to->qpn && packet->deth.src_qp == ib->rd->peer);
 }
 
-/* The requester gave its message up; what comes next has the PSN behind this one. */
+/* The requester abandoned its message; the next one has the PSN behind this one. */
 static void resync(struct engine *engine, struct qp *context, const struct ib_packet *packet)
 {
 	struct ib *ib = context->ib;
@@ -305,7 +305,7 @@ static void resync(struct engine *engine, struct qp *context, const struct ib_pa
 		counter_add(&engine->counters[ENGINE_BAD_PACKETS], 1);
 		return;
 	}
-	if (ib_psn_distance(packet->bth.psn, ib->expected_psn) < 0) { /* it came before */
+	if (ib_psn_distance(packet->bth.psn, ib->expected_psn) < 0) { /* received before */
 		counter_add(&engine->counters[ENGINE_REPEATED], 1);
 		if (!ib->ack_due)
 			ib_owe_ack(engine, context, 0, ib->expected_psn - 1);
@@ -328,7 +328,7 @@ bool rd_takes_itself(struct engine *engine, struct qp *context, const struct ib_
 		resync(engine, context, packet);
 		return true;
 	}
-	if (packet->bth.psn == ib->expected_psn) /* else anybody can have sent it */
+	if (packet->bth.psn == ib->expected_psn) /* otherwise anybody may have sent it */
 		rd->peer = packet->deth.src_qp;
 	if (!rd->refused || packet->bth.psn != ib->expected_psn)
 		return false;
@@ -377,14 +377,14 @@ bool rd_request(struct engine *engine, struct qp *context, const struct ib_packe
 
 /* --- the end of a queue pair, and of a context --- */
 
-/* Responder: whoever sends to @qp just now is refused. */
+/* Responder: refuse the message that is being sent to @qp. */
 static void leave_as_target(struct engine *engine, struct qp *context, struct qp *qp)
 {
 	struct ib *ib = context->ib;
 	bool busy = ib->kind != IB_NOTHING;
 	ib->reads_put = ib->reads_sent = 0;
 	if (qp_state(qp) == HDL_QPS_RESET)
-		context->keeps = false; /* it makes no completion any more */
+		context->keeps = false; /* it no longer produces completions */
 	fail_kept(engine, context, HDL_WC_WR_FLUSH_ERR);
 	if (busy) {
 		ib_owe_nak(engine, context, IB_NAK_INVALID_RD_REQUEST, ib->expected_psn);
@@ -393,7 +393,7 @@ static void leave_as_target(struct engine *engine, struct qp *context, struct qp
 	ib->to = NULL;
 }
 
-/* @qp sends and receives nothing any more: no context refers to it. */
+/* @qp no longer sends or receives: remove it from all contexts. */
 static void rd_left(struct engine *engine, struct qp *qp, enum hdl_qp_state state)
 {
 	struct qp *context = qp->context;
@@ -410,7 +410,7 @@ static void rd_left(struct engine *engine, struct qp *qp, enum hdl_qp_state stat
 			leave_as_target(engine, context, qp);
 }
 
-/* Nothing is sent or received any more. */
+/* Stop sending and receiving. */
 static void ib_rd_end(struct engine *engine, struct qp *context)
 {
 	struct ib *ib = context->ib;

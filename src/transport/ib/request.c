@@ -1,6 +1,6 @@
 /* The wire: the responder. Requests are executed packet by packet in the order of their PSNs,
- * through op.h; what came before is not executed twice, what comes too early is asked for again.
- * Answers are owed, never sent from here (ib/answer.c). */
+ * through op.h. Requests that came before are not executed twice; if one comes too early, the
+ * missing ones are requested again. Answers are owed, never sent from here (ib/answer.c). */
 #include <string.h>
 
 #include "queue/qp_state.h"
@@ -22,11 +22,11 @@ void ib_begin_responder(struct qp *qp)
 	ib->kind = IB_NOTHING;
 	ib->reads_put = ib->reads_sent = 0;
 	ib->touch_due = false;
-	ib->read_psn = ib_psn(~ib->expected_psn); /* none was before */
+	ib->read_psn = ib_psn(~ib->expected_psn); /* there was none before */
 	ib->ack_due = ib->cnp_due = ib->reply_alternate = false;
 	ib->cnp_ns = 0;
 	ib->burst.limit = ib->burst.sent = 0;
-	ib->burst.psn = ib_psn(~ib->expected_psn); /* none was before */
+	ib->burst.psn = ib_psn(~ib->expected_psn); /* there was none before */
 	if (ib->rd == NULL)
 		ib->to = qp;
 }
@@ -46,8 +46,8 @@ void ib_owe_nak(struct engine *engine, struct qp *qp, enum ib_nak_code code, uin
 	ib_owe_ack(engine, qp, ib_aeth_syndrome(IB_AETH_NAK, (uint8_t)code), psn);
 }
 
-/* The request cannot be executed: tell the peer, raise the event unless a completion tells, fail
- * (IBTA table 62). An unreliable one is dropped with the rest of its message. */
+/* The request cannot be executed: tell the peer, raise the event unless a completion reports it,
+ * and fail (IBTA table 62). An unreliable request is dropped with the rest of its message. */
 static void ib_request_refuse_quietly(struct engine *engine, struct qp *qp, enum ib_nak_code code,
                                       uint32_t psn, enum hdl_detail detail, bool told)
 {
@@ -89,7 +89,7 @@ static enum ib_nak_code code_for(enum hdl_detail detail)
 
 /* --- receives --- */
 
-/* A message, or a part of it, found no receive or broke the one it found. */
+/* A message, or part of it, found no receive or failed in the one that it found. */
 static void ib_request_not_received(struct engine *engine, struct qp *qp,
                                     const struct ib_packet *packet, enum op_received received,
                                     enum hdl_detail detail)
@@ -108,20 +108,20 @@ static void ib_request_not_received(struct engine *engine, struct qp *qp,
 		           ib_aeth_syndrome(IB_AETH_RNR_NAK, qp->ib->to->attr.min_rnr_timer), psn);
 		return;
 	case OP_TOO_LONG:
-		if (qp_drops(qp)) { /* with the rest of it */
+		if (qp_drops(qp)) { /* with the rest of the message */
 			qp->ib->kind = IB_NOTHING;
 			return;
 		}
 		ib_request_refuse(engine, qp, IB_NAK_INVALID_REQUEST, psn, detail);
 		break;
 	case OP_INVALIDATE_REFUSED:
-		/* IBTA section 9.9.6.3, class J: the message is there, and is acknowledged as such.
-		 * That its key could not be taken back is our own affair, and the receive's
-		 * completion says so. */
+		/* IBTA section 9.9.6.3, class J: the message has arrived and is acknowledged. That
+		 * its key could not be invalidated is a local error, which the completion of the
+		 * receive reports. */
 		qp->ib->msn = ib_psn(qp->ib->msn + 1);
 		ib_owe_ack(engine, qp, 0, psn);
 		break;
-	default: /* our own fault, and the receive's completion says so: no event */
+	default: /* our own fault, which the completion of the receive reports: no event */
 		if (qp_reliable(qp))
 			ib_owe_nak(engine, qp, IB_NAK_REMOTE_OPERATIONAL_ERROR, psn);
 		if (qp->type == QP_TYPE_EEC)
@@ -193,14 +193,14 @@ static bool ib_request_run_send(struct engine *engine, struct qp *qp,
 		ib_request_not_received(engine, qp, packet, received, detail);
 		return false;
 	}
-	/* The receive is there: part of it is filled. */
+	/* There is a receive: part of it has been filled. */
 	if (ends(packet) && !receive(engine, qp, packet, false, ib->offset + count))
 		return false;
 	ib->offset += count;
 	return true;
 }
 
-/* The RETH of a write: its rights and its length are judged once, for the whole range. */
+/* The RETH of a write: access and length are checked once, for the whole range. */
 static bool begin_write(struct engine *engine, struct qp *qp, const struct ib_packet *packet)
 {
 	struct ib *ib = qp->ib;
@@ -216,7 +216,7 @@ static bool begin_write(struct engine *engine, struct qp *qp, const struct ib_pa
 		invalid(engine, qp, packet);
 		return false;
 	}
-	/* With immediate data a receive is needed; look before the data is placed. */
+	/* Immediate data needs a receive; check before the data is placed. */
 	if (only && (packet->headers & IB_HAS_IMMDT) != 0 && !op_has_receive(ib->to)) {
 		ib_request_not_received(engine, qp, packet, OP_NO_RECEIVE, HDL_DETAIL_NONE);
 		return false;
@@ -232,9 +232,9 @@ static bool begin_write(struct engine *engine, struct qp *qp, const struct ib_pa
 		ib_judged(qp, whole.key, detail == HDL_DETAIL_NONE);
 	}
 	if (detail != HDL_DETAIL_NONE) {
-		/* IBTA section 9.9.6.3, class C: where it is known which receive the request is
-		 * for, that one tells. It is not of a longer one, whose first packet does not say
-		 * that the last will bring immediate data. */
+		/* IBTA section 9.9.6.3, class C: if it is known which receive the request would
+		 * consume, that one reports the error. It is not known for a longer message, whose
+		 * first packet does not tell that the last one carries immediate data. */
 		bool told = (packet->headers & IB_HAS_IMMDT) != 0 && qp_reliable(qp) &&
 		            qp->type != QP_TYPE_EEC && op_refuse_receive(engine, qp, detail);
 		ib_request_refuse_quietly(engine, qp, code_for(detail), packet->bth.psn, detail,
@@ -289,9 +289,8 @@ static bool ib_request_run_write(struct engine *engine, struct qp *qp,
 
 /* --- reads and atomics --- */
 
-/* A place for one more request of the kinds that keep their answers; NULL: more than was agreed on.
- * Those that were asked for again do not count: the initiator has given them up, or it would not go
- * on. */
+/* An entry for one more request that keeps its answer; NULL: more than was agreed. Requests that
+ * were repeated do not count: the initiator has given them up, or it would not continue. */
 static struct read_entry *new_entry(struct qp *qp, uint32_t psn, uint32_t span)
 {
 	struct ib *ib = qp->ib;
@@ -319,7 +318,7 @@ static void owe_entry(struct engine *engine, struct qp *qp, struct read_entry *e
 	engine_owe(engine, qp);
 }
 
-/* Long reads come as several requests. */
+/* Does this request continue the last read? Long reads come as several requests. */
 static bool ib_request_goes_on(const struct ib *ib, const struct ib_packet *packet)
 {
 	return packet->op->operation == IB_READ_REQUEST && packet->bth.psn == ib->read_psn &&
@@ -375,7 +374,7 @@ static bool ib_request_run_atomic(struct engine *engine, struct qp *qp,
 	struct hdl_sge range = {.addr = eth->addr, .length = 8, .key = {eth->rkey}};
 	struct sg target;
 	struct read_entry *entry = NULL;
-	/* Reads before it see memory as it was: they are answered first. */
+	/* Reads before it see the memory as it was: they are answered first. */
 	if (qp->ib->reads_put != qp->ib->reads_sent && !ib_answer(engine, qp)) {
 		counter_add(&engine->counters[ENGINE_DROPPED], 1);
 		return false;
@@ -442,8 +441,8 @@ bool ib_run_request(struct engine *engine, struct qp *qp, const struct ib_packet
 	}
 }
 
-/* A read that came before: its responses, or some of the last of them, got lost. It asks for a part
- * of what it asked for. */
+/* A repeated read: its responses, or some of the last of them, were lost. It requests part of the
+ * original range. */
 static void repeat_read(struct engine *engine, struct qp *qp, const struct ib_packet *packet,
                         struct read_entry *entry)
 {
@@ -455,7 +454,7 @@ static void repeat_read(struct engine *engine, struct qp *qp, const struct ib_pa
 		counter_add(&engine->counters[ENGINE_BAD_PACKETS], 1);
 		return;
 	}
-	/* It goes on where one before it, which is not answered yet, ends. */
+	/* It continues where a previous one, which is not answered yet, ends. */
 	uint32_t packets = (uint32_t)from / ib->mtu;
 	if (entry->owed && from == entry->to && from > entry->from && packets <= 32) {
 		entry->cuts |= 1u << (packets - 1);
@@ -468,10 +467,10 @@ static void repeat_read(struct engine *engine, struct qp *qp, const struct ib_pa
 	entry->owed = true;
 }
 
-/* How far to acknowledge to an initiator that sends @psn again: all that was executed (C9-105), but
- * for a read or atomic behind @psn, whose response it may lack as well. An ACK with the last PSN of
- * a read tells it to ask again; Linux's rdma_rxe takes the read for done, and then the response for
- * a fault. */
+/* How far to acknowledge to an initiator that sends @psn again: everything executed (C9-105),
+ * except from a read or atomic behind @psn on, whose response it may lack as well. An ACK with the
+ * last PSN of a read tells it to ask again; Linux's rdma_rxe considers the read done, and then the
+ * response an error. */
 static uint32_t repeated_ack(const struct qp *qp, uint32_t psn)
 {
 	const struct ib *ib = qp->ib;
@@ -486,8 +485,8 @@ static uint32_t repeated_ack(const struct qp *qp, uint32_t psn)
 	return end - 1;
 }
 
-/* A request that came before was executed, so the answer got lost or late (IBTA section 9.7.5.1.2).
- */
+/* A repeated request has already been executed, so its answer was lost or late (IBTA section
+ * 9.7.5.1.2). */
 static void ib_request_repeated(struct engine *engine, struct qp *qp,
                                 const struct ib_packet *packet)
 {
@@ -523,12 +522,12 @@ static void ib_request_repeated(struct engine *engine, struct qp *qp,
 		engine_owe(engine, qp);
 		return;
 	}
-	if (qp->type == QP_TYPE_EEC && !ib->ack_due) /* whom it was for has gone since */
+	if (qp->type == QP_TYPE_EEC && !ib->ack_due) /* the queue pair that it was for is gone */
 		ib_owe_nak(engine, qp, IB_NAK_INVALID_RD_REQUEST, packet->bth.psn);
 }
 
-/* An unreliable connection: what is out of order is lost with the message that it belongs to (IBTA
- * section 9.8.2). */
+/* An unreliable connection: a packet out of order is lost together with its message (IBTA section
+ * 9.8.2). */
 static void unreliable(struct engine *engine, struct qp *qp, const struct ib_packet *packet)
 {
 	struct ib *ib = qp->ib;
@@ -536,8 +535,7 @@ static void unreliable(struct engine *engine, struct qp *qp, const struct ib_pac
 	bool begins = packet->op->part == IB_FIRST || packet->op->part == IB_ONLY;
 	int32_t distance = ib_psn_distance(packet->bth.psn, ib->expected_psn);
 	bool gap = distance > 0;
-	if (distance <
-	    0) { /* doubled or overtaken on its way: nothing is delivered twice or late */
+	if (distance < 0) { /* duplicated or overtaken: nothing is delivered twice or late */
 		counter_add(&engine->counters[ENGINE_DROPPED], 1);
 		return;
 	}
@@ -558,7 +556,7 @@ static void unreliable(struct engine *engine, struct qp *qp, const struct ib_pac
 		ib->kind = IB_NOTHING;
 }
 
-/* Ask for what is lost, once. */
+/* Request what is lost, once. */
 static void ask_again(struct engine *engine, struct qp *qp)
 {
 	if (qp->nak_sent)
@@ -568,7 +566,7 @@ static void ask_again(struct engine *engine, struct qp *qp)
 	ib_owe_nak(engine, qp, IB_NAK_PSN_SEQUENCE_ERROR, qp->ib->expected_psn);
 }
 
-/* @packet is the one that is expected. True: it is executed. */
+/* @packet is the expected one. True: it has been executed. */
 static bool expected(struct engine *engine, struct qp *qp, const struct ib_packet *packet)
 {
 	struct ib *ib = qp->ib;
@@ -596,7 +594,7 @@ static bool expected(struct engine *engine, struct qp *qp, const struct ib_packe
 	return true;
 }
 
-/* Packets come along two ways: those that are early are kept. */
+/* Packets come along two paths: those that are early are kept. */
 static void ib_request_striped(struct engine *engine, struct qp *qp, const struct ib_packet *packet,
                                uint32_t ahead)
 {
@@ -605,7 +603,7 @@ static void ib_request_striped(struct engine *engine, struct qp *qp, const struc
 		counter_add(&engine->counters[ENGINE_BAD_PACKETS], 1);
 		return;
 	}
-	/* That a way works again is said along it, and at once. */
+	/* That a path works again is reported along it, and immediately. */
 	if (stripe_note(ib->stripe, packet->bth.psn, ib->expected_psn) && !ib->ack_due)
 		ib_owe_ack(engine, qp, 0, ib->expected_psn - 1);
 	if (ahead > 0) {

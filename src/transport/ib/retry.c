@@ -1,7 +1,7 @@
-/* The wire: what the requester makes of answers and of time. Acknowledgements are cumulative; a
- * read or atomic is over only with its own response, and an answer that passes it by says that the
- * response was lost (IBTA section 9.7.5.1.1: implied NAK). What was lost is sent again from the
- * oldest on, as often as the queue pair allows. */
+/* The wire: how the requester handles answers and timeouts. Acknowledgements are cumulative. A read
+ * or atomic only finishes with its own response, and a later answer says that the response was lost
+ * (IBTA section 9.7.5.1.1: implied NAK). What was lost is sent again from the oldest packet on, as
+ * often as the queue pair allows. */
 #include <assert.h>
 
 #include "queue/qp_state.h"
@@ -22,9 +22,9 @@ void ib_reap(struct engine *engine, struct qp *qp)
 		request_reap(engine, qp);
 }
 
-/* --- where things are --- */
+/* --- finding requests --- */
 
-/* The element that holds @psn and is not over; NULL: none. */
+/* The unfinished element that contains @psn; NULL if there is none. */
 static struct wqe_send *ib_retry_find(const struct qp *qp, uint32_t psn, uint32_t *index)
 {
 	for (uint32_t i = wq_head(&qp->sq), end = wq_tail(&qp->sq); i != end; i++) {
@@ -32,7 +32,7 @@ static struct wqe_send *ib_retry_find(const struct qp *qp, uint32_t psn, uint32_
 		if (!wqe->numbered) {
 			if (wqe->state != WQE_DONE)
 				return NULL;
-			continue; /* it needed nobody else */
+			continue; /* it needed no peer */
 		}
 		int32_t distance = ib_psn_distance(psn, wqe->msn);
 		if (distance < 0)
@@ -45,15 +45,15 @@ static struct wqe_send *ib_retry_find(const struct qp *qp, uint32_t psn, uint32_
 	return NULL;
 }
 
-/* The first PSN of @wqe that something is still wanted for, as far as @wqe itself knows. */
+/* The first PSN of @wqe that is still wanted, as far as @wqe itself knows. */
 static uint32_t wanted_psn(const struct ib *ib, const struct wqe_send *wqe)
 {
 	return ib_psn(wqe->msn + (wqe->opcode == HDL_OP_READ ? wqe->got / ib->mtu : 0));
 }
 
-/* --- again --- */
+/* --- retransmission --- */
 
-/* Everything from @psn on, which belongs to the element at @index, is sent again. */
+/* Send everything again from @psn on, which belongs to the element at @index. */
 static void ib_retry_rewind_to(struct engine *engine, struct qp *qp, uint32_t index, uint32_t psn)
 {
 	struct ib *ib = qp->ib;
@@ -64,7 +64,7 @@ static void ib_retry_rewind_to(struct engine *engine, struct qp *qp, uint32_t in
 		ib->stripe->repair_psn = ib->sent_psn;
 		stripe_forget_early(ib->stripe);
 	}
-	/* What was to be sent again before it has come meanwhile. */
+	/* What was to be sent again before it has arrived meanwhile. */
 	for (; (int32_t)(index - qp->next) > 0; qp->next++) {
 		const struct wqe_send *wqe = wq_at(&qp->sq, qp->next);
 		if (wqe->numbered)
@@ -87,8 +87,8 @@ static void ib_retry_rewind_to(struct engine *engine, struct qp *qp, uint32_t in
 	struct wqe_send *current = wq_at(&qp->sq, qp->next);
 	if (qp->next != wq_tail(&qp->sq) && current->opcode == HDL_OP_DELAY)
 		current->marks &=
-		        (uint8_t)~WQE_PREPARED; /* its time starts anew: never too short */
-	qp->reads_open = 0;                     /* what came before is over */
+		        (uint8_t)~WQE_PREPARED; /* its time starts over: never too short */
+	qp->reads_open = 0;                     /* what came before is finished */
 	qp->waiting = false;
 	qp->next = index;
 	engine_activate(engine, qp);
@@ -101,8 +101,8 @@ static void ib_retry_finish(struct qp *qp, struct wqe_send *wqe, enum hdl_wc_sta
 	request_finish(wqe, status, HDL_DETAIL_NONE);
 }
 
-/* @psn of the element at @index was not executed and may be sent *left times more. False: that was
- * once too often. */
+/* @psn of the element at @index was not executed and may be sent *left more times. False: the
+ * retries are exhausted. */
 static bool ib_retry_try_again(struct engine *engine, struct qp *qp, uint32_t index, uint32_t psn,
                                uint8_t *left, enum hdl_wc_status exhausted)
 {
@@ -119,15 +119,15 @@ static bool ib_retry_try_again(struct engine *engine, struct qp *qp, uint32_t in
 	return false;
 }
 
-/* Packets were lost: those from @psn on. */
+/* The packets from @psn on were lost. */
 static void lost(struct engine *engine, struct qp *qp, uint32_t index, uint32_t psn)
 {
 	ib_window_lost(qp->ib);
 	ib_retry_try_again(engine, qp, index, psn, &qp->retries_left, HDL_WC_RETRY_EXC_ERR);
 }
 
-/* The packet @psn was lost, and the responder keeps those after it, but for what went a way that is
- * out now. */
+/* The packet @psn was lost, and the responder keeps those after it, except those sent along a path
+ * that is now out of use. */
 static void one_lost(struct engine *engine, struct qp *qp, uint32_t index, uint32_t psn)
 {
 	struct wqe_send *wqe = wq_at(&qp->sq, index);
@@ -143,9 +143,9 @@ static void one_lost(struct engine *engine, struct qp *qp, uint32_t index, uint3
 	qp->ib->timing = false;
 }
 
-/* An answer to something later says that the one for @psn is lost. Others follow it, that were on
- * their way already and say the same: they count once, until something comes of it or time is up.
- */
+/* An answer to something later says that the one for @psn is lost. More answers that were already
+ * on their way follow and say the same: they count once, until there is progress or the timeout
+ * expires. */
 static void passed_by(struct engine *engine, struct qp *qp, uint32_t index, uint32_t psn)
 {
 	struct ib *ib = qp->ib;
@@ -179,8 +179,9 @@ static void progress(const struct engine *engine, struct qp *qp, uint32_t end)
 	qp->rnr_left = qp->attr.rnr_retry;
 }
 
-/* An answer says that everything before @end was executed, and the response for @psn did not come.
- * It is lost, unless it takes the other way: then the answer is remembered until it is there. */
+/* An answer says that everything before @end was executed, but the response for @psn did not come.
+ * It is lost, unless it takes the other path: then the answer is remembered until the response
+ * arrives. */
 static void comes_early(struct engine *engine, struct qp *qp, uint32_t index, uint32_t psn,
                         uint32_t end)
 {
@@ -195,8 +196,8 @@ static void comes_early(struct engine *engine, struct qp *qp, uint32_t index, ui
 	}
 }
 
-/* The responder has executed everything before @end. False: but for a read or atomic whose response
- * did not come: it is sent again now, if it was lost. */
+/* The responder has executed everything before @end. False: except a read or atomic whose response
+ * did not come; it is sent again now, if it was lost. */
 static bool ib_retry_acknowledge(struct engine *engine, struct qp *qp, uint32_t end)
 {
 	struct ib *ib = qp->ib;
@@ -208,7 +209,8 @@ static bool ib_retry_acknowledge(struct engine *engine, struct qp *qp, uint32_t 
 		if (!wqe->numbered || covered <= 0)
 			break;
 		if (request_is_read(wqe)) {
-			/* Of a long read what was executed may be what has come. */
+			/* The part of a long read that was executed may be the part that has
+			 * arrived. */
 			if (ib_psn_distance(end, wanted_psn(ib, wqe)) <= 0)
 				break;
 			progress(engine, qp, wanted_psn(ib, wqe));
@@ -225,7 +227,7 @@ static bool ib_retry_acknowledge(struct engine *engine, struct qp *qp, uint32_t 
 
 /* --- responses --- */
 
-/* A response that no responder in its senses sends (IBTA section 9.9.2.4.2). */
+/* A response that no conforming responder sends (IBTA section 9.9.2.4.2). */
 static void bad_response(struct engine *engine, struct qp *qp, struct wqe_send *wqe)
 {
 	counter_add(&engine->counters[ENGINE_BAD_PACKETS], 1);
@@ -234,11 +236,11 @@ static void bad_response(struct engine *engine, struct qp *qp, struct wqe_send *
 
 static void read_done(struct qp *qp)
 {
-	if (qp->reads_open > 0) /* what is sent again was taken back from the count */
+	if (qp->reads_open > 0) /* a retransmission has already reset the count */
 		qp->reads_open--;
 }
 
-/* The next @count bytes of @wqe are there. @ends: of a request, too. */
+/* The next @count bytes of @wqe have arrived. @ends: so has the end of a request. */
 static void read_more(struct engine *engine, struct qp *qp, struct wqe_send *wqe, uint32_t count,
                       bool ends)
 {
@@ -275,12 +277,12 @@ static void read_response(struct engine *engine, struct qp *qp, const struct ib_
 		comes_early(engine, qp, index, wanted_psn(ib, wqe), wqe->msn);
 	turn = turn && distance == 0;
 	if (distance < 0 || (!turn && (s == NULL || s->forgotten)))
-		return; /* it came before, or is asked for again */
+		return; /* it came before, or has been requested again */
 	uint8_t *early = s != NULL ? &s->early[psn & (HDL_MAX_STRIPE - 1)] : NULL;
 	if (!turn && *early != STRIPE_MISSING)
 		return;
-	/* Each but the last of the whole read is full; where a request ended, only the responder's
-	 * count of requests depends on. */
+	/* Every packet but the last of the whole read is full. Where a request ended only matters
+	 * for the responder's count of requests. */
 	uint32_t offset = (uint32_t)ib_psn_distance(psn, wqe->msn) * ib->mtu;
 	uint32_t due = read_due(ib, wqe, offset);
 	bool ends = packet->op->part == IB_LAST || packet->op->part == IB_ONLY;
@@ -328,8 +330,8 @@ static void ib_retry_receiver_not_ready(struct engine *engine, struct qp *qp, ui
 	}
 }
 
-/* IBTA section 9.7.5.2: everything before the PSN was executed; what the code says is about the PSN
- * itself. */
+/* IBTA section 9.7.5.2: everything before the PSN was executed; the code is about the PSN itself.
+ */
 static void refused(struct engine *engine, struct qp *qp, const struct ib_packet *packet)
 {
 	static const enum hdl_wc_status failures[] = {
@@ -342,7 +344,7 @@ static void refused(struct engine *engine, struct qp *qp, const struct ib_packet
 	uint8_t code = ib_aeth_value(packet->aeth.syndrome);
 	struct stripe *s = qp->ib->stripe;
 	if (!ib_retry_acknowledge(engine, qp, psn)) {
-		if (s != NULL && s->acked && !s->refused) { /* its turn comes */
+		if (s != NULL && s->acked && !s->refused) { /* it is handled in its turn */
 			s->refused = true;
 			s->refused_way = s->came;
 			s->refusal = *packet;
@@ -352,9 +354,9 @@ static void refused(struct engine *engine, struct qp *qp, const struct ib_packet
 	struct wqe_send *wqe = ib_retry_find(qp, psn, &index);
 	if (wqe == NULL)
 		return;
-	/* Responders drop what follows a message that they have no receive for (IBTA
-	 * section 9.7.5.2.8), but some, Linux's rdma_rxe among them, say of it that it is out of
-	 * sequence: it is sent again anyway, when the time is over. */
+	/* Responders drop what follows a message for which they have no receive (IBTA section
+	 * 9.7.5.2.8), but some, among them Linux's rdma_rxe, report it as out of sequence. It is
+	 * sent again anyway when the RNR timer expires. */
 	bool pause = qp->waiting && index == qp->next;
 	if (ib_aeth_kind(packet->aeth.syndrome) == IB_AETH_RNR_NAK)
 		ib_retry_receiver_not_ready(engine, qp, index, psn, code);
@@ -379,7 +381,7 @@ static void take_credits(struct ib *ib, const struct ib_aeth *aeth)
 		ib->limit = ib_psn(aeth->msn + ib_credits(code));
 }
 
-/* The turn of what came early, as far as it has come. */
+/* Handle what came early, as far as its turn has come. */
 static void ib_retry_settle(struct engine *engine, struct qp *qp)
 {
 	struct ib *ib = qp->ib;
@@ -414,8 +416,8 @@ void ib_answered(struct engine *engine, struct qp *qp, const struct ib_packet *p
 	        packet->headers & IB_HAS_AETH ? ib_aeth_kind(packet->aeth.syndrome) : IB_AETH_ACK;
 	if (ib->stripe != NULL)
 		stripe_heard(ib->stripe);
-	/* About what was not sent: left over from a former connection. About what is long over: it
-	 * came late. */
+	/* An answer about something that was not sent is left over from a former connection; one
+	 * about something long finished is late. */
 	if (ib_psn_distance(psn, ib->sent_psn) >= 0 || ib_psn_distance(psn, ib->una_psn) < -1)
 		return;
 	if (kind == IB_AETH_ACK && (packet->headers & IB_HAS_AETH) != 0)
@@ -439,16 +441,16 @@ void ib_answered(struct engine *engine, struct qp *qp, const struct ib_packet *p
 		engine_activate(engine, qp);
 }
 
-/* --- time --- */
+/* --- timeouts --- */
 
 void ib_timeout(struct engine *engine, struct qp *qp)
 {
 	struct ib *ib = qp->ib;
 	bool flight = ib_psn_distance(ib->sent_psn, ib->una_psn) > 0;
-	if (qp->waiting) { /* RNR or delay: go on */
+	if (qp->waiting) { /* RNR or delay: continue */
 		qp->waiting = false;
 		engine_activate(engine, qp);
-		qp->answered = true; /* the answer timer did not run meanwhile: start it afresh */
+		qp->answered = true; /* the answer timer was not running meanwhile: restart it */
 	}
 	if (!flight || qp->attr.timeout == 0 || !qp_reliable(qp))
 		return;

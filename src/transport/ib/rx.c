@@ -1,6 +1,6 @@
-/* The wire: what comes in. A packet is held against the queue pair that it names (IBTA section 9.6)
- * and handed to the responder, to the requester, or, a datagram, received here. What fits nothing
- * is dropped and counted: an attacker can send anything. */
+/* The wire: received packets. A packet is checked against the queue pair that it names (IBTA
+ * section 9.6) and handed to the responder or to the requester; a datagram is received here. A
+ * packet that matches nothing is dropped and counted: an attacker can send anything. */
 #include <string.h>
 
 #include "queue/qp_state.h"
@@ -12,15 +12,15 @@
 #include "wire/be.h"
 #include "wire/ip_headers.h"
 
-#define PKEY_MASK 0x7fffu /* the highest bit tells full from limited membership */
+#define PKEY_MASK 0x7fffu /* the highest bit distinguishes full from limited membership */
 
 static void ib_rx_drop(struct engine *engine)
 {
 	counter_add(&engine->counters[ENGINE_DROPPED], 1);
 }
 
-/* The 40 bytes before a datagram (IBTA annex A17.4.5): the IPv6 header, or the IPv4 one in the last
- * 20 of them. */
+/* The 40 bytes before a datagram (IBTA annex A17.4.5): the IPv6 header, or the IPv4 header in the
+ * last 20 of them. */
 static void put_grh(const struct path *came, const struct ib_packet *packet, uint8_t *grh)
 {
 	size_t udp_bytes = UDP_BYTES + ib_transport_bytes(packet) + IB_ICRC_BYTES;
@@ -82,7 +82,7 @@ static void ib_rx_to_group(struct engine *engine, const struct path *came,
 			ib_rx_datagram(engine, group->members[i], came, packet);
 }
 
-/* The network marked the packet: its sender is told, not too often. */
+/* The network marked the packet: notify its sender, but not too often. */
 static void congested(struct engine *engine, struct qp *qp)
 {
 	struct ib *ib = qp->ib;
@@ -93,7 +93,7 @@ static void congested(struct engine *engine, struct qp *qp)
 	engine_owe(engine, qp);
 }
 
-/* Only the peer knows which PSNs are due. Has @packet one of these? */
+/* Only the peer knows which PSNs are due. Does @packet have one of them? */
 static bool is_due(const struct qp *qp, const struct ib_packet *packet)
 {
 	const struct ib *ib = qp->ib;
@@ -103,7 +103,8 @@ static bool is_due(const struct qp *qp, const struct ib_packet *packet)
 	return packet->bth.psn == ib->expected_psn;
 }
 
-/* Does a mark on @packet count? Packets before it may have been lost, or take another way. */
+/* Does a mark on @packet count? Packets before it may have been lost, or have taken another path.
+ */
 static bool mark_counts(const struct qp *qp, const struct ib_packet *packet)
 {
 	const struct ib *ib = qp->ib;
@@ -147,11 +148,11 @@ static void connected(struct engine *engine, struct qp *qp, const struct path *c
 		notified(engine, qp, packet);
 		return;
 	}
-	/* What asks for nothing and carries nothing cannot be sent more slowly. */
+	/* A packet that requests nothing and carries nothing cannot be sent more slowly. */
 	bool data = packet->op->role == IB_REQUEST || packet->payload_bytes > 0;
 	if (marked && data && qp_may_receive(state) && mark_counts(qp, packet)) {
-		/* A notification names a queue pair, and it is the context that sends too fast:
-		 * there is none for it. */
+		/* A notification names a queue pair, but it is the context that sends too fast:
+		 * there is no notification for it. */
 		if (qp->type != QP_TYPE_EEC)
 			congested(engine, qp);
 		if (packet->op->role == IB_RESPONSE)

@@ -1,4 +1,4 @@
-/* One connection over two ways; see stripe.h. */
+/* One connection over two paths; see stripe.h. */
 #include "transport/ib/stripe.h"
 
 #include <assert.h>
@@ -9,7 +9,7 @@
 struct slot {
 	bool used;
 	uint8_t way;
-	struct ib_packet packet; /* its payload is behind this */
+	struct ib_packet packet; /* its payload follows */
 };
 
 static size_t slot_bytes(uint32_t packet_bytes)
@@ -70,7 +70,7 @@ void stripe_tried(struct stripe *s, unsigned way, uint64_t now_ns)
 
 void stripe_arrived(struct stripe *s, uint32_t psn, uint32_t count)
 {
-	/* Of more than are remembered those that came last say all. */
+	/* If there are more than are remembered, the last ones are enough. */
 	uint32_t from = count > HDL_MAX_STRIPE ? count - HDL_MAX_STRIPE : 0;
 	for (uint32_t i = from; i < count; i++) {
 		uint32_t at = (psn + i) & (HDL_MAX_STRIPE - 1);
@@ -125,7 +125,7 @@ static bool passed(const struct stripe *s, unsigned way, uint32_t psn)
 	return s->seen[way] && ib_psn_distance(s->newest[way], psn) > 0;
 }
 
-/* Is @way so far behind the other that nothing of what was to come before @psn is on it? */
+/* Is @way so far behind the other that nothing due before @psn can still be on it? */
 static bool lags(const struct stripe *s, unsigned way, uint32_t psn)
 {
 	uint32_t lag = s->count / 4 < STRIPE_LAG ? s->count / 4 : STRIPE_LAG;
@@ -142,15 +142,15 @@ bool stripe_note(struct stripe *s, uint32_t psn, uint32_t expected)
 	if (!s->seen[way] || ib_psn_distance(psn, s->newest[way]) > 0)
 		s->newest[way] = psn;
 	s->seen[way] = true;
-	/* Numbers come round again. */
+	/* PSNs wrap around. */
 	if (s->seen[!way] &&
 	    ib_psn_distance(expected, s->newest[!way]) > (int32_t)(IB_PSN_HALF / 4))
 		s->seen[!way] = false;
 	return was_silent;
 }
 
-/* Is @b a copy of @a, sent again? An acknowledgement may be asked for by one of them alone, and the
- * paths may differ. */
+/* Is @b a copy of @a, sent again? The two may differ in whether they request an acknowledgement,
+ * and in their paths. */
 static bool same_packet(const struct ib_packet *a, const struct ib_packet *b)
 {
 	return a->bth.psn == b->bth.psn && a->bth.opcode == b->bth.opcode &&
@@ -177,7 +177,7 @@ bool stripe_keep(struct stripe *s, const struct ib_packet *packet, uint32_t ahea
 	if (slot->used && slot->packet.bth.psn == packet->bth.psn) {
 		if (same_packet(&slot->packet, packet))
 			return true;
-		slot->used = false; /* one of the two is not the peer's: neither is believed */
+		slot->used = false; /* one of the two is not the peer's: trust neither */
 		return false;
 	}
 	slot->used = true;

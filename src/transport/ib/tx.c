@@ -1,7 +1,7 @@
-/* The wire: the requester. Executes send queue elements in order and cuts messages into packets of
- * the path's MTU. How far it may go ahead of the peer's acknowledgements is decided by the window,
- * and for messages that consume a receive by the peer's credits. Answers and time are ib/retry.c's.
- */
+/* The wire: the requester. Executes send queue elements in order and divides messages into packets
+ * of the path MTU. How far it may run ahead of the peer's acknowledgements depends on the window
+ * and, for messages that consume a receive, on the peer's credits. ib/retry.c handles answers and
+ * timeouts. */
 #include <assert.h>
 #include <string.h>
 
@@ -72,8 +72,8 @@ bool ib_end_packet_from(struct engine *engine, const struct path *path,
 	return true;
 }
 
-/* The payload of a packet of @wqe, from wqe->offset on, and off it goes. False: @wqe is over, and
- * what was reserved not sent. */
+/* Fill the payload of a packet of @wqe, from wqe->offset on, and send it. False: @wqe is finished,
+ * and the reserved packet has not been sent. */
 static bool end_packet(struct engine *engine, const struct path *path, struct qp *from,
                        struct wqe_send *wqe, const struct ib_packet *packet, uint8_t *start,
                        uint8_t *payload)
@@ -92,7 +92,7 @@ static bool end_packet(struct engine *engine, const struct path *path, struct qp
 	return true;
 }
 
-/* The part of an opcode that says what a packet of a send or write is. */
+/* The part of an opcode that says which packet of a send or write it is. */
 static uint8_t part_opcode(const struct wqe_send *wqe, bool first, bool last)
 {
 	static const struct {
@@ -122,7 +122,7 @@ static uint8_t part_opcode(const struct wqe_send *wqe, bool first, bool last)
 static void ib_tx_put_headers(const struct qp *qp, struct wqe_send *wqe, uint8_t opcode,
                               uint32_t psn, struct ib_packet *packet)
 {
-	const uint8_t *imm = (const uint8_t *)&wqe->imm; /* bytes of the application's */
+	const uint8_t *imm = (const uint8_t *)&wqe->imm; /* bytes of the application */
 	packet->op = ib_opcode(opcode);
 	packet->bth = (struct ib_bth){.opcode = opcode,
 	                              .migreq = ib_migreq(qp),
@@ -137,8 +137,8 @@ static void ib_tx_put_headers(const struct qp *qp, struct wqe_send *wqe, uint8_t
 		rd_put_request(qp, wqe, packet);
 }
 
-/* Packets that were sent before stand between the cursor and sent_psn; the timer runs while
- * anything is unanswered. */
+/* Packets up to @end_psn have been sent. Between the cursor and sent_psn are packets that are sent
+ * again. The timer runs while anything is unanswered. */
 static void sent(struct engine *engine, struct qp *qp, uint32_t end_psn)
 {
 	struct ib *ib = qp->ib;
@@ -159,8 +159,8 @@ static bool consumes_receive(const struct wqe_send *wqe)
 	return wqe->opcode != HDL_OP_WRITE && !request_is_read(wqe);
 }
 
-/* End-to-end flow control (IBTA section 9.7.7.2): beyond the peer's credits one packet goes out at
- * a time, to ask. */
+/* End-to-end flow control (IBTA section 9.7.7.2): beyond the peer's credits, one packet at a time
+ * is sent, as a probe. */
 static bool beyond_credits(const struct ib *ib, const struct wqe_send *wqe)
 {
 	return ib->limited && consumes_receive(wqe) &&
@@ -176,7 +176,7 @@ static bool ib_tx_must_wait(const struct qp *qp, const struct wqe_send *wqe, uin
 	return flight > 0 && ((uint32_t)flight >= ib_limit(ib) || beyond_credits(ib, wqe));
 }
 
-/* Nothing is in flight, but it is too early for the next packet: a timer goes on with it. */
+/* Nothing is in flight, but it is too early for the next packet: a timer continues. */
 static bool paces(struct engine *engine, struct qp *qp)
 {
 	uint64_t ns = qp_reliable(qp) ? ib_pace_wait_ns(qp->ib, engine->now_ns) : 0;
@@ -187,8 +187,7 @@ static bool paces(struct engine *engine, struct qp *qp)
 	return true;
 }
 
-/* Give @wqe its PSNs. False: too many are on their way, so that old and new could be taken for each
- * other. */
+/* Assign @wqe its PSNs. False: so many are in flight that old and new ones could be confused. */
 static bool ib_tx_number(struct qp *qp, struct wqe_send *wqe)
 {
 	struct ib *ib = qp->ib;
@@ -224,15 +223,16 @@ static enum step over(struct qp *qp, struct wqe_send *wqe)
 	return STEP_NEXT;
 }
 
-/* The fewer are in flight, the sooner the next can follow those that have arrived: what is sent at
- * once does not grow. */
+/* The fewer packets are in flight, the sooner the next ones can follow those that have arrived, so
+ * that bursts do not grow. */
 static uint32_t ack_every(const struct ib *ib)
 {
 	uint32_t part = ib_window(ib) / IB_ACK_PARTS;
 	return part < IB_ACK_EVERY ? part : IB_ACK_EVERY;
 }
 
-/* A copy of the packet at wqe->offset goes along a way that is out, if it is time to. */
+/* Send a copy of the packet at wqe->offset along a path that is out of use, if it is time to try.
+ */
 static void try_way(struct engine *engine, struct qp *qp, struct wqe_send *wqe,
                     const struct ib_packet *packet)
 {
@@ -248,7 +248,7 @@ static void try_way(struct engine *engine, struct qp *qp, struct wqe_send *wqe,
 	stripe_tried(qp->ib->stripe, way, engine->now_ns);
 }
 
-/* Which way the packet at wqe->offset goes. */
+/* The path for the packet at wqe->offset. */
 static unsigned pick_way(struct engine *engine, struct qp *qp, struct wqe_send *wqe,
                          const struct ib_packet *packet)
 {
@@ -261,7 +261,7 @@ static unsigned pick_way(struct engine *engine, struct qp *qp, struct wqe_send *
 	               : stripe_next_way(ib->stripe);
 }
 
-/* One packet of a send or write, from wqe->offset on. */
+/* Send one packet of a send or write, from wqe->offset on. */
 static enum step send_part(struct engine *engine, struct qp *qp, struct wqe_send *wqe)
 {
 	struct ib *ib = qp->ib;
@@ -271,7 +271,7 @@ static enum step send_part(struct engine *engine, struct qp *qp, struct wqe_send
 	uint32_t psn = wqe->msn + wqe->offset / ib->mtu;
 	struct ib_packet packet;
 	uint8_t *start, opcode = (uint8_t)(ib_transport_of(qp) | part_opcode(wqe, first, last));
-	if (ib_opcode(opcode) == NULL) { /* unreliable connections have no invalidation on a wire */
+	if (ib_opcode(opcode) == NULL) { /* unreliable connections cannot invalidate on a wire */
 		request_finish(wqe, HDL_WC_LOC_QP_OP_ERR, HDL_DETAIL_LIMIT);
 		return STEP_NEXT;
 	}
@@ -309,7 +309,7 @@ bool ib_resend(struct engine *engine, struct qp *qp, struct wqe_send *wqe, uint3
 	uint8_t state = wqe->state;
 	wqe->offset = (uint32_t)ib_psn_distance(psn, wqe->msn) * qp->ib->mtu;
 	enum step step = send_part(engine, qp, wqe);
-	if (wqe->state == WQE_DONE) { /* its memory has gone */
+	if (wqe->state == WQE_DONE) { /* its memory is gone */
 		qp->unanswered -= state == WQE_SENT;
 		return true;
 	}
@@ -320,7 +320,7 @@ bool ib_resend(struct engine *engine, struct qp *qp, struct wqe_send *wqe, uint3
 	return step != STEP_NO_ROOM;
 }
 
-/* Which way a request goes that is answered by @packets packets of its own. */
+/* The path for a request that is answered by @packets packets of its own. */
 static unsigned pick_request_way(struct engine *engine, struct qp *qp,
                                  const struct ib_packet *packet, uint32_t packets)
 {
@@ -342,11 +342,11 @@ static unsigned pick_request_way(struct engine *engine, struct qp *qp,
 	return way;
 }
 
-/* Requests of a read end at multiples of a power of two that is a part of the window. A request
- * that is repeated ends where it ended the first time: responders, Linux's rdma_rxe among them,
- * look for the one that it is the rest of, and have no place for two parts of one. So the power
- * changes at the cut, and only once what was asked for before the last cut is there. What fits one
- * request is never cut: a key may open once. */
+/* The requests of a read end at multiples of a power of two that is a fraction of the window. A
+ * repeated request ends where it ended the first time: responders, among them Linux's rdma_rxe,
+ * look for the request of which it is the rest, and have no room for two parts of one. So the power
+ * only changes at the cut, and only once everything requested before the last cut has arrived. A
+ * read that fits into one request is never divided: its key may name a one-touch entry. */
 static void choose_bits(const struct qp *qp, struct wqe_send *wqe)
 {
 	const struct ib *ib = qp->ib;
@@ -366,7 +366,7 @@ static void choose_bits(const struct qp *qp, struct wqe_send *wqe)
 	wqe->read.bits = bits & 31u;
 }
 
-/* How much the next request of a read asks for. 0: there is no room for that in the window. */
+/* How much the next request of a read asks for. 0: the window has no room for it. */
 static uint32_t read_bytes(const struct qp *qp, struct wqe_send *wqe, uint32_t psn)
 {
 	const struct ib *ib = qp->ib;
@@ -383,7 +383,7 @@ static uint32_t read_bytes(const struct qp *qp, struct wqe_send *wqe, uint32_t p
 	return count;
 }
 
-/* The next request for a part of a read. */
+/* Send the next request for a part of a read. */
 static enum step send_read(struct engine *engine, struct qp *qp, struct wqe_send *wqe)
 {
 	struct ib *ib = qp->ib;
@@ -446,15 +446,15 @@ static enum step ib_tx_send_atomic(struct engine *engine, struct qp *qp, struct 
 	return over(qp, wqe);
 }
 
-/* The next packet of @wqe. STEP_WAIT with packets left to send: the window, the credits or the read
- * resources are used up, or, where *more is set, only this packet was sent. */
+/* Send the next packet of @wqe. STEP_WAIT with packets left to send: the window, the credits or the
+ * read resources are used up, or, if *more is set, only this packet was sent. */
 static enum step send_packet(struct engine *engine, struct qp *qp, struct wqe_send *wqe, bool *more)
 {
 	struct ib *ib = qp->ib;
 	*more = false;
 	if (!ib_tx_number(qp, wqe))
 		return STEP_WAIT;
-	/* An acknowledgement may have come, after all, for what was about to be sent again. */
+	/* What was about to be sent again may have been acknowledged after all. */
 	int32_t known = ib_psn_distance(ib->una_psn, wqe->msn);
 	if (known > 0 && wqe->offset / ib->mtu < (uint32_t)known)
 		wqe->offset = (uint32_t)known * ib->mtu;
@@ -468,7 +468,7 @@ static enum step send_packet(struct engine *engine, struct qp *qp, struct wqe_se
 	return step;
 }
 
-/* The turn of @wqe. *count: packets. */
+/* The turn of @wqe. *count: packets sent. */
 static enum step ib_tx_execute(struct engine *engine, struct qp *qp, struct wqe_send *wqe,
                                unsigned *count)
 {
@@ -520,7 +520,7 @@ bool ib_run(struct engine *engine, struct qp *qp)
 
 /* --- datagrams --- */
 
-/* STEP_WAIT: it is on its way, and nothing else has happened. */
+/* STEP_WAIT: it has been sent, and nothing else has happened. */
 static enum step put_datagram(struct engine *engine, struct qp *qp, struct wqe_send *wqe,
                               uint32_t dest_qp)
 {
