@@ -1,4 +1,4 @@
-/* Big-endian numbers at any address: the byte order of every header in this layer. */
+/* Big-endian numbers at any alignment: the byte order of every header in this layer. */
 #ifndef WIRE_BE_H
 #define WIRE_BE_H
 

@@ -1,4 +1,4 @@
-/* DDP segment headers: see ddp.h. Reserved bits are sent as zero and not looked at on reception. */
+/* DDP segment headers; see ddp.h. Reserved bits are sent as zero and ignored on reception. */
 #include "wire/ddp.h"
 
 #include "wire/be.h"
@@ -31,7 +31,7 @@ enum ddp_verdict ddp_decode(const uint8_t *segment, size_t segment_bytes, struct
 	if (segment_bytes == 0)
 		return DDP_SHORT;
 	bool tagged = segment[0] & DDP_FLAG_T;
-	/* The version first: in another one the header may be shorter. */
+	/* Check the version first: in another version the header may be shorter. */
 	if ((segment[0] & DDP_MASK_DV) != DDP_VERSION)
 		return tagged ? DDP_VERSION_TAGGED : DDP_VERSION_UNTAGGED;
 	if (segment_bytes < ddp_header_bytes(tagged))
@@ -46,8 +46,8 @@ enum ddp_verdict ddp_decode(const uint8_t *segment, size_t segment_bytes, struct
 	if (tagged) {
 		h->stag = be32_load(segment + 2);
 		h->to = be64_load(segment + 6);
-		/* Never form to + length: the peer picks both. The last octet may be the last of
-		 * all. */
+		/* Never form to + length: the peer chooses both. The last octet may be the last one
+		 * possible. */
 		if (payload_bytes > 0 && h->to > UINT64_MAX - (payload_bytes - 1))
 			return DDP_TO_WRAP;
 	} else {

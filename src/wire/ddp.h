@@ -1,5 +1,5 @@
-/* DDP segment headers (RFC 5041 section 4). A tagged segment says in which registered buffer
- * (STag) and where in it (TO, tagged offset) its payload belongs; an untagged one names a queue
+/* DDP segment headers (RFC 5041 section 4). A tagged segment names the registered buffer (STag) and
+ * the position in it (TO, tagged offset) where its payload belongs. An untagged one names a queue
  * (QN), a message on it (MSN) and an offset in that message (MO). Both carry octets for the
  * protocol above, RDMAP.
  *
@@ -33,10 +33,10 @@ struct ddp_header {
 	uint32_t mo;
 };
 
-/* The checks that need nothing but the segment (RFC 5041 section 7). */
+/* The checks that need only the segment (RFC 5041 section 7). */
 enum ddp_verdict {
 	DDP_OK,
-	DDP_SHORT,            /* fewer octets than the header has */
+	DDP_SHORT,            /* fewer octets than its header */
 	DDP_VERSION_TAGGED,   /* DV is not 1 */
 	DDP_VERSION_UNTAGGED, /* DV is not 1 */
 	DDP_TO_WRAP,          /* the payload passes the end of the 64-bit offsets */
@@ -49,11 +49,11 @@ static inline size_t ddp_header_bytes(bool tagged)
 	return tagged ? DDP_TAGGED_BYTES : DDP_UNTAGGED_BYTES;
 }
 
-/* Lay @h into @out. Returns its length, or 0 when @out_bytes are too few. */
+/* Write @h to @out. Returns its length, or 0 if @out_bytes is too small. */
 size_t ddp_encode(const struct ddp_header *h, uint8_t *out, size_t out_bytes);
 
-/* Read the header at the start of a segment; what follows it is the payload. On DDP_OK all of *h is
- * set; on a wrap or an overlong message as well, so that a Terminate can tell which. */
+/* Read the header at the start of a segment; the payload follows it. On DDP_OK all of *h is set. It
+ * is also set on a wrap or an overlong message, so that a Terminate can name the segment. */
 enum ddp_verdict ddp_decode(const uint8_t *segment, size_t segment_bytes, struct ddp_header *h);
 
 #endif

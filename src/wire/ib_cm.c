@@ -1,4 +1,4 @@
-/* Messages of communication management: see ib_cm.h. */
+/* Messages of communication management; see ib_cm.h. */
 #include "wire/ib_cm.h"
 
 #include "wire/be.h"
@@ -6,11 +6,11 @@
 #include <assert.h>
 #include <string.h>
 
-/* One field of a message. Numbers start at a bit, counted as the specification does from the top of
- * byte 0 behind the header of the datagram; bytes that are copied have bits == 0. */
+/* One field of a message. Numbers start at a bit, counted, as in the specification, from the top of
+ * byte 0 behind the header of the datagram. Fields that are copied as bytes have bits == 0. */
 struct field {
-	uint16_t member; /* where in struct ib_cm_message, */
-	uint16_t size;   /* and how long */
+	uint16_t member; /* where it is in struct ib_cm_message */
+	uint16_t size;   /* and how long it is there */
 	uint16_t bit;
 	uint8_t bits;
 };
@@ -101,7 +101,7 @@ static const struct field dreq_fields[] = {
         NUMBER(dreq.remote_qpn, 8, 0, 24),
         BYTES(dreq.private_data, 12),
 };
-/* The path of a LAP is laid out a little differently from byte 56 on (table 115). */
+/* The path in a LAP has a slightly different layout from byte 56 on (table 115). */
 static const struct field lap_fields[] = {
         IDS(lap),
         NUMBER(lap.remote_qpn, 12, 0, 24),
@@ -200,8 +200,8 @@ static void member_store(uint8_t *at, size_t size, uint64_t value)
 	}
 }
 
-/* Numbers of the datagram either fill whole bytes, end with one that they share (the 20 bits of a
- * flow label), or lie in one. */
+/* Numbers in the datagram either fill whole bytes, share their last byte (the 20 bits of a flow
+ * label), or are within one byte. */
 static void bits_store(uint8_t *data, unsigned bit, unsigned bits, uint64_t value)
 {
 	for (unsigned i = 0; i < bits; i++) {
@@ -286,7 +286,7 @@ bool ib_cm_addressee(const struct ib_cm_message *message, uint32_t *remote_id, u
 	case IB_CM_SIDR_REP:
 		*remote_id = message->u.sidr_rep.request_id;
 		return true;
-	default: /* in all others it lies at the same place */
+	default: /* all others have it at the same place */
 		*remote_id = message->u.rtu.remote_id;
 		return true;
 	}

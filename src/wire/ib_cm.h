@@ -1,12 +1,13 @@
-/* The messages of communication management (IBTA volume 1, 12.6 and 12.11), one a management
- * datagram, and what IP services write into their requests (annex A11).
+/* The messages of communication management (IBTA volume 1, 12.6 and 12.11), one per management
+ * datagram, and what IP services add to their requests (annex A11).
  *
  * 	REQ --> <-- REP, RTU -->      a connection is made          DREQ --> <-- DREP   and ended
  * 	        <-- MRA               it takes longer      LAP  --> <-- APR    gets another path
  * 	        <-- REJ               no                   SIDR_REQ --> <-- SIDR_REP   who serves?
  *
- * Where each field lies is a table in ib_cm.c. Private data always fills its room; how much of it
- * means something is between the applications. Reserved bits are sent as zero and not looked at. */
+ * A table in ib_cm.c lists where each field is. Private data always fills its room; the
+ * applications agree on how much of it is meaningful. Reserved bits are sent as zero and ignored.
+ */
 #ifndef WIRE_IB_CM_H
 #define WIRE_IB_CM_H
 
@@ -19,27 +20,28 @@
 
 #define IB_CM_CLASS_VERSION 2u
 
-/* How fast we answer and want to be answered, 4.096 us * 2^n: about a second. With the largest
- * count that a request can name. */
+/* How fast we answer and want to be answered, 4.096 us * 2^n: about one second; and the largest
+ * retry count that a request can name. */
 #define IB_CM_RESPONSE_TIMEOUT 18u
 #define IB_CM_MAX_RETRIES      15u
 
 /* 4.096 us * 2^exponent (12.7). */
 uint64_t ib_cm_time_ns(uint8_t exponent);
 
-enum ib_cm_kind { /* attribute identifiers, table 105 */
-	          IB_CM_REQ = 0x10,
-	          IB_CM_MRA,
-	          IB_CM_REJ,
-	          IB_CM_REP,
-	          IB_CM_RTU,
-	          IB_CM_DREQ,
-	          IB_CM_DREP,
-	          IB_CM_SIDR_REQ,
-	          IB_CM_SIDR_REP,
-	          IB_CM_LAP,
-	          IB_CM_APR,
-	          IB_CM_KIND_END
+/* Attribute identifiers, table 105. */
+enum ib_cm_kind {
+	IB_CM_REQ = 0x10,
+	IB_CM_MRA,
+	IB_CM_REJ,
+	IB_CM_REP,
+	IB_CM_RTU,
+	IB_CM_DREQ,
+	IB_CM_DREP,
+	IB_CM_SIDR_REQ,
+	IB_CM_SIDR_REP,
+	IB_CM_LAP,
+	IB_CM_APR,
+	IB_CM_KIND_END
 };
 
 #define IB_CM_REQ_PRIVATE_BYTES      92u
@@ -55,10 +57,10 @@ enum ib_cm_kind { /* attribute identifiers, table 105 */
 #define IB_CM_SIDR_REP_PRIVATE_BYTES 136u
 #define IB_CM_INFO_BYTES             72u
 
-/* Which message an MRA or a REJ is about. */
+/* The message that an MRA or a REJ refers to. */
 enum ib_cm_about { IB_CM_ABOUT_REQ, IB_CM_ABOUT_REP, IB_CM_ABOUT_OTHER };
 
-/* Reasons of a REJ (table 109), those that are used. */
+/* Reasons of a REJ (table 109), as far as they are used. */
 enum ib_cm_reason {
 	IB_CM_NO_QP = 1,
 	IB_CM_NO_RESOURCES = 3,
@@ -109,8 +111,8 @@ struct ib_cm_req {
 	uint8_t remote_response_timeout; /* how fast the receiver should answer, 4.096 us * 2^n */
 	uint8_t transport;               /* enum ib_cm_transport */
 	uint8_t flow_control;
-	uint32_t psn; /* at which the receiver of the message is to begin sending; in a REP too */
-	uint8_t local_response_timeout; /* how fast the sender will */
+	uint32_t psn; /* first PSN that the receiver of the message is to send; in a REP too */
+	uint8_t local_response_timeout; /* how fast the sender will answer */
 	uint8_t retry_count;
 	uint16_t pkey;
 	uint8_t mtu; /* 1: 256 ... 5: 4096 */
@@ -220,35 +222,37 @@ enum ib_cm_verdict {
 	IB_CM_OK,
 	IB_CM_NO_MAD,    /* not 256 bytes, or another base version */
 	IB_CM_NO_CM,     /* another class, version or method */
-	IB_CM_NO_MESSAGE /* an attribute that is none of these */
+	IB_CM_NO_MESSAGE /* an unknown attribute */
 };
 
-/* MAD_BYTES of @message. Values that are too large for their field lose their high bits. */
+/* Encode @message into MAD_BYTES. Values that are too large for their field lose their high bits.
+ */
 void ib_cm_encode(const struct ib_cm_message *message, uint8_t *out);
 enum ib_cm_verdict ib_cm_decode(struct ib_cm_message *message, const uint8_t *in, size_t bytes);
 
-/* To whom a message goes that carries @remote_id: MRA, REJ, REP, RTU, DREQ, DREP, LAP, APR,
- * SIDR_REP. False for REQ and SIDR_REQ, which go to whoever serves *service_id. */
+/* The addressee of a message that carries @remote_id: MRA, REJ, REP, RTU, DREQ, DREP, LAP, APR,
+ * SIDR_REP. False for REQ and SIDR_REQ, which go to the server of *service_id. */
 bool ib_cm_addressee(const struct ib_cm_message *message, uint32_t *remote_id,
                      uint64_t *service_id);
 
-/* What one says to @message who knows nothing of a connection that it is about, or does not serve
- * what it asks for; @reason is for the requests. False: nothing. */
+/* The answer to @message from a node that does not know the connection that it refers to, or does
+ * not offer the service that it asks for; @reason applies to requests. False: there is no answer.
+ */
 bool ib_cm_refuse(const struct ib_cm_message *message, enum ib_cm_reason reason,
                   struct ib_cm_message *answer);
 
-/* Services of IP (annex A11.2): space is RDMA_PS_TCP (0x106) and so on, the protocol below a
- * prefix. */
+/* Service ids of IP services (annex A11.2). @space is RDMA_PS_TCP (0x106) and so on: a prefix, and
+ * the protocol below it. */
 uint64_t ib_cm_service(uint16_t space, uint16_t port);
-/* False: not one of IP. */
+/* False: not an IP service. */
 bool ib_cm_service_split(uint64_t service_id, uint16_t *space, uint16_t *port);
 
-/* What stands before the private data of their requests (annex A11.3): IPv4 addresses in the last
- * four bytes. */
+/* What precedes the private data in requests of IP services (annex A11.3). IPv4 addresses are in
+ * the last four bytes. */
 #define IB_CM_IP_BYTES 36u
 
 struct ib_cm_ip {
-	uint8_t version; /* major, minor: 0 */
+	uint8_t version; /* major and minor; 0 */
 	uint8_t family;  /* 4, 6 */
 	uint16_t port;   /* of the sender */
 	uint8_t src[16], dst[16];

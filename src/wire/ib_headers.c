@@ -1,4 +1,5 @@
-/* InfiniBand headers to bytes and back: shifts and masks only. See ib_headers.h. */
+/* Conversion of InfiniBand headers to bytes and back, with shifts and masks only. See ib_headers.h.
+ */
 #include "wire/ib_headers.h"
 
 #include <string.h>

@@ -1,11 +1,11 @@
 /* The headers of InfiniBand packets (IBTA volume 1, section 5.2 and chapters 7 to 9), one structure
- * each, fields in host order.
+ * each, fields in host byte order.
  *
- * Every bit on the wire has a field, the reserved ones too (resv...): encoding what was decoded
- * gives the same bytes. Senders leave them zero, receivers ignore them. The functions are total:
- * the caller has made sure that X_BYTES bytes are there, and any values decode. What the values may
- * be is judged in ib_packet.c. Encoding takes the low bits of a field that is wider than on the
- * wire. */
+ * Every bit on the wire has a field, including the reserved ones (resv...): encoding what was
+ * decoded gives the same bytes. Senders set them to zero, receivers ignore them. The functions are
+ * total: the caller has made sure that X_BYTES bytes are available, and any values decode.
+ * ib_packet.c checks which values are valid. Encoding takes the low bits of a field that is wider
+ * than on the wire. */
 #ifndef WIRE_IB_HEADERS_H
 #define WIRE_IB_HEADERS_H
 
@@ -77,7 +77,8 @@ struct ib_bth {
 	uint16_t pkey;
 	bool fecn;
 	bool becn;
-	uint8_t resv6;    /* with fecn and becn the byte resv8a, which the ICRC does not cover */
+	/* Together with fecn and becn the byte resv8a, which the ICRC does not cover. */
+	uint8_t resv6;
 	uint32_t dest_qp; /* 24 bits */
 	bool ack_request;
 	uint8_t resv7;
@@ -124,12 +125,12 @@ struct ib_aeth {
 	uint32_t msn; /* 24 bits */
 };
 
-/* Atomic acknowledge extended transport header (section 9.3): what was there before. */
+/* Atomic acknowledge extended transport header (section 9.3): the original value. */
 struct ib_atomicack {
 	uint64_t original;
 };
 
-/* Immediate data (section 5.2): bytes of the application's, not a number; kept as if big-endian. */
+/* Immediate data (section 5.2): bytes of the application, not a number; stored as if big-endian. */
 struct ib_immdt {
 	uint32_t data;
 };
@@ -144,8 +145,8 @@ struct ib_cnp {
 	uint8_t resv128[IB_CNP_BYTES];
 };
 
-/* The kinds of AETH syndrome (section 9.7.5): bits 6 and 5. Bit 7 is reserved: where it is set, so
- * is the kind. */
+/* The kinds of AETH syndrome (section 9.7.5): bits 6 and 5. Bit 7 is reserved: if it is set, so is
+ * the kind. */
 enum ib_aeth_kind { IB_AETH_ACK, IB_AETH_RNR_NAK, IB_AETH_RESERVED, IB_AETH_NAK };
 
 /* NAK codes (section 9.7.5): bits 4 to 0 of a syndrome of kind IB_AETH_NAK. */
@@ -158,7 +159,7 @@ enum ib_nak_code {
 };
 
 #define IB_AETH_NO_CREDITS \
-	31u /* an ACK that tells nothing of credits (section 9.7.7, end-to-end flow control) */
+	31u /* an ACK that does not report credits (section 9.7.7, end-to-end flow control) */
 
 static inline enum ib_aeth_kind ib_aeth_kind(uint8_t syndrome)
 {

@@ -1,5 +1,6 @@
-/* The table of opcodes. RC, UC, RD and XRC number the same operations alike and differ in the
- * headers that all their requests or responses carry, so the rows are made from those two sets. */
+/* The table of opcodes. RC, UC, RD and XRC use the same numbers for the same operations and differ
+ * in the headers that all their requests or responses carry, so the rows are built from those two
+ * sets. */
 #include "wire/ib_opcode.h"
 
 #include "wire/ib_headers.h"
@@ -21,7 +22,7 @@
 	                     .part = IB_##which,          \
 	                     .payload = (carries)}
 
-/* @h: what every request of the transport carries. */
+/* @h: the headers of every request of the transport. */
 #define SENDS_AND_WRITES(t, h)                                                                    \
 	ROW(t, IB_OP_SEND_FIRST, "Send First", SEND, REQUEST, FIRST, h, true),                    \
 	        ROW(t, IB_OP_SEND_MIDDLE, "Send Middle", SEND, REQUEST, MIDDLE, h, true),         \
@@ -45,7 +46,7 @@
 	        ROW(t, IB_OP_SEND_ONLY_IMM, "Send Only Immediate", SEND, REQUEST, ONLY, \
 	            (h) | IB_HAS_IMMDT, true)
 
-/* @h as above; @r: what every response carries. */
+/* @h as above; @r: the headers of every response. */
 #define READS_AND_ATOMICS(t, h, r)                                                               \
 	ROW(t, IB_OP_READ_REQUEST, "RDMA Read Request", READ_REQUEST, REQUEST, ONLY,             \
 	    (h) | IB_HAS_RETH, false),                                                           \

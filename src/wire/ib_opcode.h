@@ -1,5 +1,5 @@
 /* What each BTH opcode means (IBTA volume 1 section 9.2, annex A14 for XRC, annex A17 for the
- * congestion notification): one table, from which packets are taken apart and put together. */
+ * congestion notification): one table, which both encoding and decoding of packets use. */
 #ifndef WIRE_IB_OPCODE_H
 #define WIRE_IB_OPCODE_H
 
@@ -17,7 +17,7 @@ enum ib_transport {
 	IB_XRC = 0xa0
 };
 
-/* The lower five bits: add the transport. Not every transport has every one of them. */
+/* The lower five bits: add the transport. Not every transport has all of them. */
 enum {
 	IB_OP_SEND_FIRST = 0x00,
 	IB_OP_SEND_MIDDLE = 0x01,
@@ -46,7 +46,7 @@ enum {
 	IB_OPCODE_CNP = 0x81
 };
 
-/* What a packet is a piece of. */
+/* The operation that a packet belongs to. */
 enum ib_operation {
 	IB_SEND,
 	IB_WRITE,
@@ -64,7 +64,7 @@ enum ib_role { IB_REQUEST, IB_RESPONSE, IB_NOTICE };
 
 enum ib_part { IB_FIRST, IB_MIDDLE, IB_LAST, IB_ONLY };
 
-/* Headers of a packet, in the order in which they follow each other on the wire. */
+/* Headers of a packet, in their order on the wire. */
 enum ib_header {
 	IB_HAS_LRH = 1u << 0,
 	IB_HAS_RWH = 1u << 1,
@@ -85,23 +85,23 @@ enum ib_header {
 struct ib_opcode {
 	const char *name;
 	uint32_t headers;      /* of enum ib_header: those behind the BTH */
-	uint16_t header_bytes; /* of those; the BTH is not counted */
+	uint16_t header_bytes; /* of these; the BTH is not included */
 	uint8_t transport;     /* enum ib_transport */
 	uint8_t operation;     /* enum ib_operation */
 	uint8_t role;          /* enum ib_role */
 	uint8_t part;          /* enum ib_part */
-	bool payload;          /* may carry one; false: the packet ends behind its headers */
+	bool payload;          /* may carry a payload; false: the packet ends with its headers */
 };
 
 #define IB_MAX_HEADER_BYTES \
 	64u /* BTH and the most that can follow it: XRCETH or RDETH and DETH, and AtomicETH, \
 	       rounded up */
 
-/* The row of @opcode; NULL for a reserved or manufacturer's opcode. */
+/* The table row of @opcode; NULL for a reserved or manufacturer-defined opcode. */
 const struct ib_opcode *ib_opcode(uint8_t opcode);
 
-/* May a packet of this kind carry so many bytes where packets carry @mtu_bytes at most? First and
- * middle packets are full, the last one of several is not empty (section 9.7.4 for requests, 9.7.5
+/* May a packet of this kind carry @payload_bytes if packets carry at most @mtu_bytes? First and
+ * middle packets are full, and the last of several is not empty (section 9.7.4 for requests, 9.7.5
  * for read responses). */
 bool ib_payload_fits(const struct ib_opcode *op, size_t payload_bytes, size_t mtu_bytes);
 

@@ -61,7 +61,7 @@ enum ib_verdict ib_transport_decode(struct ib_packet *packet, const uint8_t *in,
 	return IB_OK;
 }
 
-/* Our own packets have known opcodes: whoever builds one took it from ib_opcode.h. */
+/* Our own packets have known opcodes: the code that builds them takes them from ib_opcode.h. */
 static const struct ib_opcode *opcode_of(const struct ib_packet *packet)
 {
 	const struct ib_opcode *op = ib_opcode(packet->bth.opcode);
@@ -193,7 +193,7 @@ enum ib_verdict ib_link_decode(struct ib_packet *packet, const uint8_t *in, size
 	return verdict;
 }
 
-/* What lies between the LRH (and GRH) and the VCRC. False: the packet cannot be. */
+/* Length of what is between the LRH (and GRH) and the VCRC. False: the packet is impossible. */
 static bool link_body_bytes(const struct ib_packet *packet, size_t *body)
 {
 	if (packet->payload_bytes > IB_MAX_LINK_BYTES)

@@ -17,7 +17,7 @@ uint32_t icrc_seed_lrh(const uint8_t *lrh)
 	return crc32_ieee(0, masked, sizeof(masked));
 }
 
-/* GRH and IPv6 header are one format. */
+/* GRH and IPv6 header have the same format. */
 static void mask_ipv6(uint8_t *header)
 {
 	header[0] |= 0x0f; /* upper half of the traffic class */
@@ -60,15 +60,15 @@ uint32_t icrc_seed_ipv6(const uint8_t *ip_and_udp)
 
 uint32_t icrc_seed_ip_id(uint16_t id)
 {
-	/* A CRC is linear: what is the same in both cancels out, so zeroes stand for it. */
+	/* A CRC is linear: what both have in common cancels out, so zeroes can replace it. */
 	static const uint8_t zeroes[IPV4_BYTES + UDP_BYTES - 4];
 	uint8_t from_id[sizeof(zeroes)] = {(uint8_t)(id >> 8), (uint8_t)id};
 	return crc32_ieee(0, zeroes, sizeof(zeroes)) ^ crc32_ieee(0, from_id, sizeof(from_id));
 }
 
-/* resv8a, the fifth byte, counts as ones. Where it is zero, as nearly always, a seed that differs
- * by this makes up for it: so much does a register at the start differ from one that is met by ones
- * instead of zeroes there (CRC is linear). */
+/* resv8a, the fifth byte, counts as ones. If it is zero, as it nearly always is, changing the seed
+ * by this constant compensates: it is the difference at the start of the BTH that has the same
+ * effect as ones instead of zeroes in that byte (a CRC is linear). */
 #define ONES_FOR_ZEROES 0x0f6a70d9u
 #define RESV8A          4
 
@@ -119,18 +119,18 @@ static uint32_t multiply(uint32_t a, uint32_t b)
 	return product;
 }
 
-/* x^(-8 * 2^i): what undoes the passage of 2^i bytes of zeroes through the register. */
+/* x^(-8 * 2^i): undoes the effect of shifting 2^i bytes of zeroes through the register. */
 static const uint32_t undo[16] = {
         0x6567cb95, 0xd7125358, 0x5b358fd3, 0x2e9bb40b, 0x12a59a49, 0x8df9403d,
         0x5139de12, 0xba340226, 0x29c45641, 0x12fbc105, 0xecd30c55, 0x3755ebd8,
         0x24ee460c, 0x23783fcf, 0x479933fc, 0xa39442a5,
 };
 
-/* A CRC is linear: the exclusive or of two CRCs over messages of one length is the register that
- * their difference alone leaves behind. Here the difference is the identification, followed by
- * zeroes. Wind the register back through those zeroes and the two bytes of the identification, and
- * these two bytes themselves must lie in it: the first one in bits 0 to 7, the second one in bits 8
- * to 15, zeroes above. */
+/* A CRC is linear: the exclusive or of two CRCs over messages of the same length is the register
+ * that their difference alone leaves. Here the difference is the identification, followed by
+ * zeroes. Run the register back through these zeroes and the two bytes of the identification, and
+ * it must contain these two bytes: the first in bits 0 to 7, the second in bits 8 to 15, zeroes
+ * above. */
 bool icrc_solve_ip_id(uint32_t with_zero, uint32_t received, size_t bytes_behind, uint16_t *id)
 {
 	if (bytes_behind > ICRC_MAX_BYTES_BEHIND_ID)

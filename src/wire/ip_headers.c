@@ -7,8 +7,8 @@
 
 #define IPV4_DONT_FRAGMENT 0x4000u
 
-/* RFC 1071: the sum of 16-bit words, folded by sum_fold(). An odd last byte counts as if a zero
- * followed. */
+/* RFC 1071: the sum of 16-bit words, folded by sum_fold(). An odd last byte counts as if followed
+ * by a zero. */
 static uint64_t sum_words(uint64_t sum, const uint8_t *in, size_t bytes)
 {
 	size_t i = 0;

@@ -1,6 +1,6 @@
 /* As much of IPv4 (RFC 791), IPv6 (RFC 8200) and UDP (RFC 768) as RoCEv2 needs: headers without
- * options or extensions, whole datagrams only. For captures, raw ports and tests: where a UDP
- * socket carries the traffic, the host writes and reads these headers. */
+ * options or extensions, and whole datagrams only. Used for captures, raw ports and tests: with a
+ * UDP socket, the host writes and reads these headers. */
 #ifndef WIRE_IP_HEADERS_H
 #define WIRE_IP_HEADERS_H
 
@@ -17,7 +17,7 @@ enum ip_verdict {
 	IP_OK,
 	IP_TRUNCATED, /* shorter than its headers say */
 	IP_BAD_VERSION,
-	IP_OPTIONS, /* IPv4 options, or a next header that is not UDP's */
+	IP_OPTIONS, /* IPv4 options, or a next header that is not UDP */
 	IP_BAD_CHECKSUM,
 	IP_FRAGMENT,
 	IP_BAD_LENGTH /* the lengths of the headers contradict each other */
@@ -51,19 +51,19 @@ struct udp_header {
 	uint16_t checksum;     /* 0: none */
 };
 
-/* Encode writes the fixed size; the IPv4 checksum is computed. */
+/* Encoding writes the fixed size and computes the IPv4 checksum. */
 void ipv4_encode(const struct ipv4_header *h, uint8_t *out);
 void ipv6_encode(const struct ipv6_header *h, uint8_t *out);
 void udp_encode(const struct udp_header *h, uint8_t *out);
 
-/* Decode judges: @bytes are at hand, of which the datagram may use fewer. On IP_OK the header is
- * filled in and the datagram lies whole within @bytes. */
+/* Decoding checks: @bytes are available, of which the datagram may use fewer. On IP_OK the header
+ * is filled in and the whole datagram is within @bytes. */
 enum ip_verdict ipv4_decode(struct ipv4_header *h, const uint8_t *in, size_t bytes);
 enum ip_verdict ipv6_decode(struct ipv6_header *h, const uint8_t *in, size_t bytes);
 /* @bytes: exactly what the IP header said. */
 enum ip_verdict udp_decode(struct udp_header *h, const uint8_t *in, size_t bytes);
 
-/* The UDP checksum over the pseudo header and @udp, whose own checksum field is taken as 0; never 0
+/* The UDP checksum over the pseudo header and @udp, whose own checksum field counts as 0; never 0
  * (RFC 768). */
 uint16_t udp_checksum_ipv4(const struct ipv4_header *ip, const uint8_t *udp, size_t bytes);
 uint16_t udp_checksum_ipv6(const struct ipv6_header *ip, const uint8_t *udp, size_t bytes);

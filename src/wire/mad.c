@@ -1,4 +1,4 @@
-/* Management datagrams: see mad.h. */
+/* Management datagrams; see mad.h. */
 #include "wire/mad.h"
 
 #include "wire/be.h"

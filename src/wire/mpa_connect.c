@@ -1,5 +1,5 @@
-/* MPA Request and Reply: see mpa_connect.h. Reserved bits are sent as zero and not looked at on
- * reception (RFC 5044 section 7.1); Linux siw uses one of them. */
+/* MPA Request and Reply; see mpa_connect.h. Reserved bits are sent as zero and ignored on reception
+ * (RFC 5044 section 7.1); Linux siw uses one of them. */
 #include "wire/mpa_connect.h"
 
 #include "wire/be.h"
@@ -54,14 +54,14 @@ size_t mpa_connect_encode(const struct mpa_connect *c, uint8_t *out, size_t out_
 	return MPA_CONNECT_HEADER_BYTES + pd_bytes;
 }
 
-/* Is what has come so far the start of the key of @due? */
+/* Is what has arrived so far the start of the key of @due? */
 static enum mpa_connect_verdict judge_key(enum mpa_frame due, const uint8_t *in, size_t in_bytes)
 {
 	size_t bytes = in_bytes < MPA_KEY_BYTES ? in_bytes : MPA_KEY_BYTES;
 	enum mpa_frame other = due == MPA_REQUEST ? MPA_REPLY : MPA_REQUEST;
 	if (bytes == 0 || memcmp(in, keys[due], bytes) == 0)
 		return bytes == MPA_KEY_BYTES ? MPA_CONNECT_OK : MPA_CONNECT_MORE;
-	/* Both ends were active: RFC 5044 section 7.1 has no winner, both close. */
+	/* Both ends are initiators: RFC 5044 section 7.1 prefers neither, and both close. */
 	if (memcmp(in, keys[other], bytes) == 0)
 		return bytes == MPA_KEY_BYTES ? MPA_CONNECT_CROSSED : MPA_CONNECT_MORE;
 	return MPA_CONNECT_BAD_KEY;
@@ -93,7 +93,7 @@ enum mpa_connect_verdict mpa_connect_decode(enum mpa_frame due, const uint8_t *i
 	size_t pd_bytes = be16_load(in + 18);
 	if (pd_bytes > MPA_MAX_PRIVATE_BYTES)
 		return MPA_CONNECT_PRIVATE_TOO_LONG;
-	/* In revision 1 the place of S is reserved (RFC 5044 section 7.1), so not looked at. */
+	/* In revision 1 the S bit is reserved (RFC 5044 section 7.1), so it is ignored. */
 	bool enhanced = in[17] >= 2 && (in[16] & MPA_FLAG_S);
 	size_t enhanced_bytes = enhanced ? MPA_ENHANCED_BYTES : 0;
 	if (pd_bytes < enhanced_bytes)
@@ -120,7 +120,7 @@ enum mpa_connect_verdict mpa_connect_decode(enum mpa_frame due, const uint8_t *i
 	return MPA_CONNECT_OK;
 }
 
-/* The smaller depth, where one that is left to the application sets no limit. */
+/* The smaller depth; one that is left to the application sets no limit. */
 static uint16_t smaller_depth(uint16_t a, uint16_t b)
 {
 	if (a == MPA_DEPTH_ELSEWHERE)
@@ -141,7 +141,7 @@ enum mpa_connect_verdict mpa_connect_answer(const struct mpa_connect *request,
 	        .frame = MPA_REPLY,
 	        .revision = request->revision,
 	        .markers = offer->markers,
-	        .crc = offer->crc || request->crc, /* RFC 5044 section 7.1: one wish is enough */
+	        .crc = offer->crc || request->crc, /* RFC 5044 section 7.1: one end is enough */
 	        .enhanced = request->enhanced,
 	};
 	*agreement = (struct mpa_agreement){
@@ -155,8 +155,7 @@ enum mpa_connect_verdict mpa_connect_answer(const struct mpa_connect *request,
 	if (!request->enhanced)
 		return MPA_CONNECT_OK;
 
-	/* RFC 6581 section 9: what the initiator can take limits what we send, and the other way
-	 * round. */
+	/* RFC 6581 section 9: what the initiator can answer limits what we send, and vice versa. */
 	agreement->ird = smaller_depth(offer->max_ird, request->ord);
 	agreement->ord = smaller_depth(offer->max_ord, request->ird);
 	reply->ird = request->ord == MPA_DEPTH_ELSEWHERE ? MPA_DEPTH_ELSEWHERE : agreement->ird;
@@ -179,7 +178,7 @@ static enum mpa_connect_verdict judge_enhanced(const struct mpa_connect *request
                                                const struct mpa_connect *reply,
                                                struct mpa_agreement *agreement)
 {
-	/* More reads than we can answer would come; that we may send fewer than we wished for is no
+	/* More reads would come than we can answer. That we may send fewer than we wanted is no
 	 * error. */
 	if (reply->ord != MPA_DEPTH_ELSEWHERE && request->ird != MPA_DEPTH_ELSEWHERE &&
 	    reply->ord > request->ird)

@@ -1,4 +1,4 @@
-/* Laying ULPDUs into the stream: see mpa_fpdu.h. */
+/* Writes ULPDUs to the stream; see mpa_fpdu.h. */
 #include "wire/mpa_fpdu.h"
 
 #include "base/crc.h"
@@ -19,8 +19,8 @@ size_t mpa_mulpdu(size_t emss, bool markers)
 	return emss - overhead < limit ? emss - overhead : limit;
 }
 
-/* Octets of stream from @position on that hold @content_bytes, which are not 0, and the markers
- * before and among them; not the one that may follow. */
+/* Octets of stream from @position on that hold @content_bytes (not 0) and the markers before and
+ * among them, but not the one that may follow. */
 static size_t marked_bytes(uint64_t position, size_t content_bytes)
 {
 	size_t per_interval = MPA_MARKER_INTERVAL - MPA_MARKER_BYTES;
@@ -106,7 +106,7 @@ size_t mpa_fpdu_encode(struct mpa_sender *s, const struct mpa_piece *pieces, siz
 		write_octets(&pen, pieces[i].data, pieces[i].bytes);
 	write_octets(&pen, zeros, mpa_pad_bytes(ulpdu_bytes));
 
-	/* A marker right before the CRC is covered by it, so it is written first. */
+	/* The CRC covers a marker right before it, so the marker is written first. */
 	if (pen.markers && pen.position % MPA_MARKER_INTERVAL == 0)
 		write_marker(&pen);
 	uint32_t crc = s->crc ? crc32c(0, out, (size_t)(pen.at - out)) : 0;

@@ -1,5 +1,5 @@
-/* Finding FPDUs in a stream: see mpa_stream.h. Each step takes one run of octets that belong to one
- * thing (a marker, the length, the ULPDU, the pad, the CRC) and says what is due next. */
+/* Finds FPDUs in a stream; see mpa_stream.h. Each step takes one run of octets of a single item (a
+ * marker, the length, the ULPDU, the pad, the CRC) and says what is due next. */
 #include "wire/mpa_stream.h"
 
 #include "base/crc.h"
@@ -46,8 +46,8 @@ static void next_fpdu(struct mpa_receiver *r)
 	r->sum = 0;
 }
 
-/* Is a marker due, or begun? Never inside the length or the CRC: FPDUs and markers both lie on
- * multiples of four. */
+/* Is a marker due, or has it begun? Never inside the length or the CRC: FPDUs and markers are both
+ * at multiples of four. */
 static bool in_marker(const struct mpa_receiver *r)
 {
 	return r->marker_bytes > 0 || (r->markers && r->position % MPA_MARKER_INTERVAL == 0);
@@ -64,8 +64,8 @@ static enum mpa_stream_verdict take_marker(struct mpa_receiver *r, const uint8_t
 	if (r->marker_bytes < MPA_MARKER_BYTES)
 		return MPA_STREAM_MORE;
 
-	/* RFC 5044 section 4.3: the reserved half is not looked at, the low two bits of FPDUPTR
-	 * count as zero. */
+	/* RFC 5044 section 4.3: the reserved half is ignored, and the low two bits of FPDUPTR count
+	 * as zero. */
 	bool before_length = r->state == MPA_STREAM_IN_LENGTH;
 	uint64_t marker_position = r->position + *run - MPA_MARKER_BYTES;
 	uint64_t back = before_length ? 0 : marker_position - r->length_field;
@@ -135,7 +135,7 @@ static enum mpa_stream_verdict take_crc(struct mpa_receiver *r, const uint8_t *i
 	return MPA_STREAM_ULPDU;
 }
 
-/* Take one run of at most @in_bytes, which are not 0, up to the next marker. */
+/* Take one run of at most @in_bytes (not 0), up to the next marker. */
 static enum mpa_stream_verdict step(struct mpa_receiver *r, const uint8_t *in, size_t in_bytes,
                                     size_t *run)
 {
@@ -164,7 +164,7 @@ static enum mpa_stream_verdict step(struct mpa_receiver *r, const uint8_t *in, s
 	return r->fault;
 }
 
-/* The common case: no markers, and the run begins with a whole FPDU. It is judged where it lies,
+/* The common case: no markers, and the run begins with a whole FPDU. It is checked in place,
  * without a copy. */
 static bool take_whole(struct mpa_receiver *r, const uint8_t *in, size_t in_bytes, size_t *used,
                        struct mpa_ulpdu *ulpdu, enum mpa_stream_verdict *verdict)

@@ -1,4 +1,4 @@
-/* RDMAP messages: see rdmap.h. */
+/* RDMAP messages; see rdmap.h. */
 #include "wire/rdmap.h"
 
 #include "wire/be.h"
@@ -141,7 +141,7 @@ size_t rdmap_encode(const struct rdmap_segment *s, uint8_t *out, size_t out_byte
 	return body_bytes < op->header_bytes ? 0 : ddp_bytes + body_bytes;
 }
 
-/* The message of an operation without payload: one segment that is its header and nothing else. */
+/* The message of an operation without payload: one segment that contains only its header. */
 static enum rdmap_verdict parse_body(const struct ddp_header *h, const uint8_t *body, size_t bytes,
                                      struct rdmap_segment *s)
 {
@@ -181,7 +181,7 @@ enum rdmap_verdict rdmap_parse(const uint8_t *segment, size_t segment_bytes,
 	struct ddp_header h;
 	enum ddp_verdict ddp = ddp_decode(segment, segment_bytes, &h);
 	if (ddp != DDP_OK)
-		return (enum rdmap_verdict)ddp; /* the first values of both are the same */
+		return (enum rdmap_verdict)ddp; /* both enums start with the same values */
 	if (!h.tagged && h.qn >= RDMAP_QUEUE_COUNT)
 		return RDMAP_BAD_QUEUE;
 	if (h.ulp_control >> RDMAP_VERSION_SHIFT != RDMAP_VERSION)

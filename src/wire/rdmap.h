@@ -1,6 +1,6 @@
 /* RDMAP messages (RFC 5040 section 4, RFC 7306 sections 5 and 6): what a DDP segment means. The
- * one octet that a tagged header has for RDMAP is its control field, version and opcode; the five
- * of an untagged one are the control field and the STag to invalidate, or zero.
+ * single octet that a tagged header has for RDMAP is its control field, version and opcode; the
+ * five of an untagged header are the control field and the STag to invalidate, or zero.
  *
  * 	opcode                          DDP        queue   RDMAP header after DDP's   payload
  * 	0 RDMA Write                    tagged                                        yes
@@ -16,8 +16,8 @@
  * 	A Atomic Request                untagged   1       52                         no
  * 	B Atomic Response               untagged   3       12                         no
  *
- * Messages without payload are one segment each: RFC 5041 lets every transport carry at least 128
- * octets. */
+ * Messages without payload are one segment each: RFC 5041 requires every transport to carry at
+ * least 128 octets. */
 #ifndef WIRE_RDMAP_H
 #define WIRE_RDMAP_H
 
@@ -50,12 +50,12 @@ enum rdmap_opcode {
 	RDMAP_IMMEDIATE_SE,
 	RDMAP_ATOMIC_REQUEST,
 	RDMAP_ATOMIC_RESPONSE,
-	RDMAP_OPCODE_COUNT /* the four above are reserved */
+	RDMAP_OPCODE_COUNT /* the four opcodes above are reserved */
 };
 
 enum rdmap_queue {
 	RDMAP_QUEUE_SEND,
-	RDMAP_QUEUE_READ_REQUEST, /* of Atomic Requests too: they share its MSNs */
+	RDMAP_QUEUE_READ_REQUEST, /* Atomic Requests too: they share its MSNs */
 	RDMAP_QUEUE_TERMINATE,
 	RDMAP_QUEUE_ATOMIC_RESPONSE,
 	RDMAP_QUEUE_COUNT
@@ -68,8 +68,8 @@ struct rdmap_operation {
 	bool payload;
 	bool invalidates;
 	bool solicited;
-	uint8_t queue;        /* enum rdmap_queue, of untagged ones */
-	uint8_t header_bytes; /* after the DDP header; the least there can be */
+	uint8_t queue;        /* enum rdmap_queue, of untagged operations */
+	uint8_t header_bytes; /* after the DDP header; the minimum */
 };
 
 extern const struct rdmap_operation rdmap_operations[RDMAP_OPCODE_COUNT];
@@ -86,12 +86,12 @@ enum rdmap_atomic { RDMAP_FETCH_ADD, RDMAP_SWAP, RDMAP_COMPARE_SWAP, RDMAP_ATOMI
 
 struct rdmap_atomic_request {
 	enum rdmap_atomic operation;
-	uint32_t id; /* comes back in the response */
+	uint32_t id; /* returned in the response */
 	uint32_t stag;
 	uint64_t to;
-	uint64_t data;    /* to add, or to put there */
+	uint64_t data;    /* to add, or to store */
 	uint64_t mask;    /* of data: see RFC 7306 section 5.2 */
-	uint64_t compare; /* RDMAP_COMPARE_SWAP; sent as zero otherwise and not looked at */
+	uint64_t compare; /* RDMAP_COMPARE_SWAP only; otherwise sent as zero and ignored */
 	uint64_t compare_mask;
 };
 
@@ -100,28 +100,28 @@ struct rdmap_atomic_response {
 	uint64_t original;
 };
 
-/* Why a stream ends, and about which segment; see rdmap_terminate.h. */
+/* Why a stream ends, and the segment concerned; see rdmap_terminate.h. */
 struct rdmap_terminate {
 	uint8_t layer; /* 4 bits */
 	uint8_t etype; /* 4 bits */
 	uint8_t code;
 	bool has_length;             /* M: segment_bytes is valid */
-	uint16_t segment_bytes;      /* of the segment in question, headers included */
+	uint16_t segment_bytes;      /* of the segment concerned, headers included */
 	const uint8_t *ddp_header;   /* D: of that segment; or NULL */
 	size_t ddp_header_bytes;     /* 14 or 18 */
 	const uint8_t *rdmap_header; /* R: of a Read or Atomic Request; or NULL */
 	size_t rdmap_header_bytes;
 };
 
-/* One DDP segment, understood. */
+/* One decoded DDP segment. */
 struct rdmap_segment {
 	enum rdmap_opcode opcode;
 	bool last;
 	uint32_t stag; /* Write, Read Response: the data sink */
 	uint64_t to;
-	uint32_t msn; /* the others */
+	uint32_t msn; /* all others */
 	uint32_t mo;
-	uint32_t invalidate_stag; /* of the two that invalidate */
+	uint32_t invalidate_stag; /* of the two operations that invalidate */
 	union {
 		struct rdmap_read_request read;
 		struct rdmap_atomic_request atomic;
@@ -129,11 +129,11 @@ struct rdmap_segment {
 		struct rdmap_terminate terminate;
 		uint64_t immediate;
 	} u;
-	const uint8_t *payload; /* in the segment; of operations that have one */
+	const uint8_t *payload; /* within the segment; only of operations that have one */
 	size_t payload_bytes;
 };
 
-/* What a segment deserves. All but RDMAP_OK end the stream; rdmap_terminate.h has the code to send
+/* The verdict on a segment. All but RDMAP_OK end the stream; rdmap_terminate.h has the code to send
  * for each. */
 enum rdmap_verdict {
 	RDMAP_OK = DDP_OK,
@@ -142,27 +142,27 @@ enum rdmap_verdict {
 	RDMAP_DDP_VERSION_UNTAGGED = DDP_VERSION_UNTAGGED,
 	RDMAP_DDP_TO_WRAP = DDP_TO_WRAP,
 	RDMAP_DDP_TOO_LONG = DDP_TOO_LONG,
-	RDMAP_BAD_QUEUE = DDP_VERDICT_COUNT, /* QN names none of the four queues */
+	RDMAP_BAD_QUEUE = DDP_VERDICT_COUNT, /* QN is none of the four queues */
 	RDMAP_BAD_VERSION,                   /* RV is not 1 */
-	RDMAP_BAD_OPCODE, /* reserved, tagged where it must not be or the other way round, or on the
-	                     wrong queue */
-	RDMAP_BAD_OFFSET, /* MO of a message that is one segment is not 0 */
-	RDMAP_SHORT,      /* fewer octets than the opcode's header has */
-	RDMAP_TOO_LONG, /* a message that is one segment has more octets, or more segments, than its
-	                   header */
+	/* Reserved, tagged or untagged where it must not be, or on the wrong queue. */
+	RDMAP_BAD_OPCODE,
+	RDMAP_BAD_OFFSET, /* MO is not 0 in a message that is one segment */
+	RDMAP_SHORT,      /* fewer octets than the opcode's header */
+	/* A message that is one segment has more octets, or more segments, than its header. */
+	RDMAP_TOO_LONG,
 	RDMAP_READ_WRAP,  /* a Read Request passes the end of the source's offsets */
-	RDMAP_BAD_ATOMIC, /* an operation that RFC 7306 does not know */
+	RDMAP_BAD_ATOMIC, /* an operation that RFC 7306 does not define */
 	RDMAP_VERDICT_COUNT
 };
 
-/* Lay the DDP and RDMAP headers of @s into @out; the payload is the caller's to send behind them.
- * T, QN and the versions come from the opcode. Returns their length, or 0 when @out_bytes are too
- * few; RDMAP_MAX_HEADER_BYTES always do. */
+/* Write the DDP and RDMAP headers of @s to @out; the caller sends the payload behind them. T, QN
+ * and the versions follow from the opcode. Returns their length, or 0 if @out_bytes is too small;
+ * RDMAP_MAX_HEADER_BYTES is always enough. */
 size_t rdmap_encode(const struct rdmap_segment *s, uint8_t *out, size_t out_bytes);
 
-/* Judge a segment, in the order of the layers: DDP's version, length and queue, then RDMAP's
- * version, opcode and header. What needs a connection to judge (MSN order, STags, who may send
- * what) is not judged here. */
+/* Check a segment, in the order of the layers: DDP's version, length and queue, then RDMAP's
+ * version, opcode and header. Checks that need a connection (MSN order, STags, who may send what)
+ * are not done here. */
 enum rdmap_verdict rdmap_parse(const uint8_t *segment, size_t segment_bytes,
                                struct rdmap_segment *s);
 

@@ -1,4 +1,4 @@
-/* Terminate messages and the errors of all layers: see rdmap_terminate.h. */
+/* Terminate messages and the errors of all layers; see rdmap_terminate.h. */
 #include "wire/rdmap_terminate.h"
 
 #include "wire/be.h"
@@ -42,7 +42,7 @@ enum rdmap_error rdmap_error_of_segment(enum rdmap_verdict verdict)
 		return RDMAP_ERROR_DDP_INVALID_QN;
 	case RDMAP_BAD_OFFSET:
 		return RDMAP_ERROR_DDP_INVALID_MO;
-	/* The buffers of queues 1 to 3 are as long as the message that belongs there. */
+	/* The buffers of queues 1 to 3 are exactly as long as their messages. */
 	case RDMAP_DDP_TOO_LONG:
 	case RDMAP_TOO_LONG:
 		return RDMAP_ERROR_DDP_MESSAGE_TOO_LONG;
@@ -84,7 +84,7 @@ enum rdmap_error rdmap_error_of_connect(enum mpa_connect_verdict verdict)
 	}
 }
 
-/* How long the RDMAP header is that R may attach to a DDP header; 0: none. */
+/* Length of the RDMAP header that R may attach to a DDP header; 0: none. */
 static size_t attachable_bytes(const struct ddp_header *h)
 {
 	switch (h->ulp_control & 0x0f) {
@@ -97,7 +97,7 @@ static size_t attachable_bytes(const struct ddp_header *h)
 	}
 }
 
-/* Is there a DDP header at @in? One with a wrong length or offset still is one. */
+/* Is there a DDP header at @in? One with a wrong length or offset counts. */
 static bool ddp_header_at(const uint8_t *in, size_t in_bytes, struct ddp_header *h)
 {
 	switch (ddp_decode(in, in_bytes, h)) {
@@ -168,10 +168,10 @@ size_t rdmap_terminate_encode(const struct rdmap_terminate *t, uint8_t *out, siz
 	return bytes;
 }
 
-/* Linux siw (seen with 6.1 on x86) lays the control word out as bit-fields from the low end: EType
- * before Layer, and M, D and R where the low reserved bits are. Such a word is known by flags in
- * the wrong place or, without flags, by an error that is in the registry only when read that way.
- */
+/* Linux siw (seen with 6.1 on x86) stores the control word as bit-fields from the low end: EType
+ * before Layer, and M, D and R where the low reserved bits are. Such a word is recognized by flags
+ * in the wrong place or, without flags, by an error that is only in the registry when read that
+ * way. */
 static bool low_end_first(const uint8_t *in)
 {
 	uint8_t layer = in[0] >> 4;
@@ -216,7 +216,7 @@ bool rdmap_terminate_decode(const uint8_t *in, size_t in_bytes, struct rdmap_ter
 	t->ddp_header_bytes = ddp_header_bytes(h.tagged);
 	in += t->ddp_header_bytes;
 	in_bytes -= t->ddp_header_bytes;
-	/* siw sets R for Sends too, which have no RDMAP header. */
+	/* siw also sets R for Sends, which have no RDMAP header. */
 	size_t rdmap_bytes = attachable_bytes(&h);
 	if ((flags & TERMINATE_FLAG_R) && rdmap_bytes > 0 && in_bytes >= rdmap_bytes) {
 		t->rdmap_header = in;

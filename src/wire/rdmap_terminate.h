@@ -1,12 +1,12 @@
-/* Terminate: how an end of an iWARP connection says why it ends it (RFC 5040 section 4.8).
+/* Terminate: how one end of an iWARP connection says why it ends it (RFC 5040 section 4.8).
  *
  * 	| Layer 4 | EType 4 | Error Code 8 |M|D|R| reserved 13 |
  * 	| DDP Segment Length 16 |          with M or D
  * 	| DDP header, 14 or 18 octets |    with D
  * 	| RDMAP header |                   with R: of a Read Request (28), or an Atomic Request (52)
  *
- * The errors of all layers are one table, with the names of the IANA registry for RDDP (RFC 6580).
- */
+ * The errors of all layers are in one table, with the names of the IANA registry for RDDP (RFC
+ * 6580). */
 #ifndef WIRE_RDMAP_TERMINATE_H
 #define WIRE_RDMAP_TERMINATE_H
 
@@ -20,9 +20,9 @@
 
 enum rdmap_layer { RDMAP_LAYER_RDMAP, RDMAP_LAYER_DDP, RDMAP_LAYER_LLP };
 
-/* What a Terminate for an error carries of the segment that caused it. */
+/* What a Terminate for an error includes of the segment that caused it. */
 enum rdmap_attach {
-	RDMAP_ATTACH_NONE, /* no segment, or one whose layout is not known */
+	RDMAP_ATTACH_NONE, /* no segment, or one with an unknown layout */
 	RDMAP_ATTACH_DDP,  /* M and D */
 	RDMAP_ATTACH_RDMAP /* M, D, and R when the segment is a Read or Atomic Request */
 };
@@ -78,8 +78,8 @@ struct rdmap_error_entry {
 
 extern const struct rdmap_error_entry rdmap_errors[RDMAP_ERROR_COUNT];
 
-/* Which entry a Terminate means; RDMAP_ERROR_COUNT when the table has none. The code of
- * RDMAP_ERROR_RDMAP_CATASTROPHIC is not looked at: the registry gives it all of them. */
+/* The entry that a Terminate means; RDMAP_ERROR_COUNT if the table has none. The code of
+ * RDMAP_ERROR_RDMAP_CATASTROPHIC is ignored: the registry assigns all codes to it. */
 enum rdmap_error rdmap_error_find(uint8_t layer, uint8_t etype, uint8_t code);
 
 /* The error to send for a verdict that ends a stream: not for OK, ULPDU or MORE. */
@@ -87,15 +87,15 @@ enum rdmap_error rdmap_error_of_segment(enum rdmap_verdict verdict);
 enum rdmap_error rdmap_error_of_stream(enum mpa_stream_verdict verdict);
 enum rdmap_error rdmap_error_of_connect(enum mpa_connect_verdict verdict);
 
-/* Fill *t for @error, with what it carries of @segment, as far as that has come; NULL and 0 when
+/* Fill *t for @error, with what it includes of @segment, as far as that has arrived; NULL and 0 if
  * there is none. *t points into @segment. */
 void rdmap_terminate_make(enum rdmap_error error, const uint8_t *segment, size_t segment_bytes,
                           struct rdmap_terminate *t);
 
 /* The message after the DDP header: rdmap_encode() and rdmap_parse() call these. Encoding returns
- * the length or 0 when @out_bytes are too few. Decoding takes what is there: headers that M, D or R
- * promise but that are cut short come out as absent, since the reason of the end is worth more than
- * a complaint about its form. False: not even the reason. */
+ * the length, or 0 if @out_bytes is too small. Decoding accepts what is there: headers that M, D or
+ * R promise but that are truncated are treated as absent, since the reason for the end is worth
+ * more than a complaint about its form. False: not even the reason is there. */
 size_t rdmap_terminate_encode(const struct rdmap_terminate *t, uint8_t *out, size_t out_bytes);
 bool rdmap_terminate_decode(const uint8_t *in, size_t in_bytes, struct rdmap_terminate *t);
 

@@ -115,7 +115,7 @@ enum ib_verdict roce_udp_decode_seeded(struct roce_path *path, uint32_t seed,
 	uint32_t received = icrc_get(in + covered);
 	uint32_t computed = icrc_transport(seed, in, covered);
 	if (received != computed) {
-		/* The difference of two identifications is solved for, as from 0 to one. */
+		/* Solve for the difference of the two identifications, as if from 0. */
 		uint16_t difference;
 		size_t behind = IPV4_BYTES - IPV4_ID_OFFSET - 2 + UDP_BYTES + covered;
 		if (!path_is_ipv4(path) ||
@@ -176,7 +176,7 @@ static enum ib_verdict verdict_of(enum ip_verdict verdict)
 	return IB_BAD_LINK_LENGTH;
 }
 
-/* The UDP datagram, found. @checksum is what its checksum should be. */
+/* Check the UDP datagram. @checksum is what its checksum should be. */
 static enum ib_verdict udp_judge(struct roce_path *path, const uint8_t *in, size_t bytes,
                                  uint16_t checksum)
 {
@@ -223,7 +223,7 @@ static enum ib_verdict ipv6_judge(struct roce_path *path, const uint8_t *in, siz
 		return verdict_of(verdict);
 	if (ip.next_header != IP_PROTO_UDP)
 		return IB_BAD_NEXT_HEADER;
-	/* A mapped IPv4 address has no place on the wire, and its GID would be taken for an IPv4
+	/* A mapped IPv4 address must not be on the wire, and its GID would be mistaken for an IPv4
 	 * path. */
 	if (roce_gid_is_ipv4(ip.src) || roce_gid_is_ipv4(ip.dst))
 		return IB_BAD_NEXT_HEADER;
