@@ -1,4 +1,4 @@
-/* IBC packets: see ibc.h. */
+/* IBC packets; see ibc.h. */
 #include "wire/ibc.h"
 
 #include <assert.h>
@@ -28,7 +28,7 @@ size_t ibc_bytes(const struct ibc_packet *packet)
 	       ibc_padded(packet->payload_bytes) + IBC_CRC_BYTES;
 }
 
-/* Of the header and route at @in, by @hops. */
+/* The check of the header and route at @in, which has @hops ports. */
 static uint32_t ibc_header_check(const uint8_t *in, unsigned hops)
 {
 	uint32_t crc = crc32c(0, in, AT_CHECK);

@@ -1,6 +1,6 @@
-/* IBC packets: source-routed messages between applications, NICs and switches (founding document
- * "virtual switch", paragraphs 18 to 30 and 38 to 40). The document names the fields and gives no
- * layout; this one is heddle-ibc(7)'s. All numbers are big-endian.
+/* IBC packets: source-routed messages between applications, NICs and switches (VSWITCH paragraphs
+ * 18 to 30 and 38 to 40). VSWITCH names the fields but gives no layout; this one is defined in
+ * heddle-ibc(7). All numbers are big-endian.
  *
  *    0  version (4 bits, 1), message type (4 bits)
  *    1  direction (1 bit, 1: reverse), 0, pointer (6 bits)
@@ -17,11 +17,11 @@
  *   ..  payload, zeroes to a multiple of 4
  *   ..  CRC-32C (4) of byte 0, of bytes 2 to 27 and of the payload: what no switch changes
  *
- * A hop overwrites the port that it used with the port of arrival, moves the pointer and makes the
- * header check anew; the CRC at the end is the sender's, from end to end.
+ * A hop overwrites the port that it used with the port of arrival, moves the pointer and recomputes
+ * the header check. The CRC at the end is end-to-end: only the sender computes it.
  *
- * The pointer counts from 1. Going forward it names the next port to use, and one behind the last
- * port is the end of the route. Going back it names the next port to use too, and 0 is the end. */
+ * The pointer counts from 1. In both directions it names the next port to use. Forward, the
+ * position behind the last port is the end of the route; in reverse, 0 is the end. */
 #ifndef WIRE_IBC_H
 #define WIRE_IBC_H
 
@@ -47,17 +47,17 @@ enum ibc_type {
 	IBC_TYPE_COUNT
 };
 
-/* Why a packet was rejected (paragraph 24, action 4; block 220). */
+/* Why a packet was rejected (VSWITCH paragraph 24, action 4; block 220). */
 enum ibc_reason {
 	IBC_REASON_NONE,
-	IBC_REASON_NO_APPLICATION, /* nobody is registered with the destination APID */
-	IBC_REASON_NO_PORT,        /* the route names a port that is not there */
+	IBC_REASON_NO_APPLICATION, /* no application is registered with the destination APID */
+	IBC_REASON_NO_PORT,        /* the route names a port that does not exist */
 	IBC_REASON_PORT_DOWN,
-	IBC_REASON_POINTER,  /* out of the range of the route */
-	IBC_REASON_TOO_LONG, /* the route, with what this hop would add */
-	IBC_REASON_LOOP,     /* out of the port through which it came */
+	IBC_REASON_POINTER,  /* not within the route */
+	IBC_REASON_TOO_LONG, /* the route, including what this hop would add */
+	IBC_REASON_LOOP,     /* the next port is the one through which the packet came */
 	IBC_REASON_NOT_ALLOWED,
-	IBC_REASON_NO_RECEIVE, /* the application took no packet in time */
+	IBC_REASON_NO_RECEIVE, /* the application did not accept the packet in time */
 	IBC_REASON_COUNT
 };
 
@@ -77,44 +77,45 @@ struct ibc_packet {
 	uint64_t guid;
 	uint32_t transaction;
 	struct ibc_route route;
-	const uint8_t *payload; /* decoded: in the packet */
+	const uint8_t *payload; /* when decoded: within the packet */
 	uint16_t payload_bytes;
 };
 
 enum ibc_verdict {
 	IBC_OK,
 	IBC_TOO_SHORT,
-	IBC_WRONG_LENGTH, /* the lengths in the header do not add up to the packet's */
+	IBC_WRONG_LENGTH, /* the lengths in the header do not match that of the packet */
 	IBC_WRONG_VERSION,
 	IBC_WRONG_TYPE,
 	IBC_WRONG_REASON, /* a NACK without one, or another type with one */
 	IBC_WRONG_ROUTE, /* too many hops, a port above 62, no end mark, or padding that is not 0 */
 	IBC_WRONG_POINTER,
 	IBC_WRONG_APID,
-	IBC_WRONG_CHECK, /* the header was damaged */
-	IBC_WRONG_CRC,   /* the packet was damaged */
+	IBC_WRONG_CHECK, /* the header is damaged */
+	IBC_WRONG_CRC,   /* the packet is damaged */
 	IBC_VERDICT_COUNT
 };
 
-/* Bytes of @packet once it is encoded. */
+/* Length of @packet in bytes once encoded. */
 size_t ibc_bytes(const struct ibc_packet *packet);
-/* Write @packet to @out. Returns its bytes; 0: @capacity does not suffice, or a field is out of
- * range. */
+/* Write @packet to @out. Returns its length; 0: @capacity is too small, or a field is out of range.
+ */
 size_t ibc_encode(const struct ibc_packet *packet, uint8_t *out, size_t capacity);
-/* Judge the @bytes at @in and take them apart; but for IBC_OK *packet is not changed. */
+/* Check and decode the @bytes at @in. *packet only changes on IBC_OK. */
 enum ibc_verdict ibc_decode(struct ibc_packet *packet, const uint8_t *in, size_t bytes);
-/* As ibc_decode(), without the CRC from end to end: what a hop has to know. */
+/* As ibc_decode(), without the end-to-end CRC: what a hop needs to know. */
 enum ibc_verdict ibc_decode_header(struct ibc_packet *packet, const uint8_t *in, size_t bytes);
-/* @route differs from that of the packet at @bytes in its ports and pointer: write it there. */
+/* @route differs from that of the packet at @bytes only in its ports and pointer: write it there.
+ */
 void ibc_rewrite(uint8_t *bytes, const struct ibc_route *route);
 
-/* Is the pointer at the end of the route (block 212)? */
+/* Is the pointer at the end of the route (VSWITCH block 212)? */
 static inline bool ibc_at_end(const struct ibc_route *route)
 {
 	return route->reverse ? route->pointer == 0 : route->pointer == route->hops + 1u;
 }
-/* The same route in the other direction, from where the packet is now: the port that was used last
- * is the next. */
+/* The same route in the other direction, starting where the packet is now: the port that was used
+ * last is the next. */
 static inline struct ibc_route ibc_turn_around(const struct ibc_route *route)
 {
 	struct ibc_route back = *route;
