@@ -181,7 +181,7 @@ static void test_trains(void **state)
 static int burst(struct udp_receiver *receiver, int in, int out, const struct udp_address *to,
                  unsigned count)
 {
-	struct udp_train trains[3 * UDP_MAX_TRAINS];
+	struct udp_train trains[3 * UDP_MAX_TRAINS] = {0};
 	struct udp_came came[UDP_BATCH];
 	uint32_t numbers[3 * UDP_MAX_TRAINS];
 	int error, got, largest = 0;
