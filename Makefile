@@ -19,7 +19,7 @@ build/build.ninja: | build-deps
 	@meson setup build -Dtests=false
 
 everything: deps build/build.ninja ## build the tests and benchmarks, too
-	@meson configure build -Dtests=true
+	@meson configure build -Dtests=true >/dev/null 2>&1 || meson setup --reconfigure build -Dtests=true
 	@ninja -C build
 	@ln -sfn build/heddle heddle
 

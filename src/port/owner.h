@@ -22,7 +22,7 @@
 #define OWNER_FRESH_NS 1000000000u /* what the kernel said holds so long */
 /* A process may send and end, and its socket is gone when we ask. One that was ours so short a time
  * ago counts as ours. Of others that are gone already so many packets a second are taken: as many
- * as programs say at their end, and too few to guess a number with. */
+ * as programs say at their end, and so few that guessing a PSN takes hours. */
 #define OWNER_LEFT_NS    60000000000u
 #define OWNER_MISSING_NS 10000000u /* then it is asked for again */
 #define OWNER_GONE_PER_S 1024u

@@ -71,7 +71,8 @@ static void fail_now(const struct waiter *w, const char *what)
 {
 	fprintf(stderr, "%s %s: %s, after %u messages: %s\n", w->asks ? "asks" : "answers",
 	        names[w->way], what, w->received, strerror(errno));
-	abort(); /* in whichever thread */
+	kill(0, SIGABRT); /* in whichever thread; and the process at the other end, which waits */
+	abort();
 }
 
 static void sleep_us(uint64_t us)
@@ -650,6 +651,7 @@ static void a_child_polls_what_it_inherited(void **state)
 
 int main(void)
 {
+	setpgid(0, 0); /* fail_now() ends all of us */
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(no_wake_up_is_lost_between_processes),
 	        cmocka_unit_test(no_wake_up_is_lost_in_one_process),
