@@ -10,8 +10,20 @@
 
 #include "cli/command.h"
 
-static const char *const names[] = {HDL_DEVICE_ETHERNET, HDL_DEVICE_INFINIBAND};
-#define NAMES (sizeof(names) / sizeof(names[0]))
+/* As libibverbs.so.1 shows them: in the order of the rows of compat/devices.h, which also numbers
+ * their GUIDs. */
+static const struct device {
+	const char *name, *link_layer;
+	bool has_lid;     /* the port has LIDs */
+	bool by_port_gid; /* its GID is the one of the InfiniBand port, and not the addresses */
+} devices[] = {
+        {.name = HDL_DEVICE_ETHERNET, .link_layer = "Ethernet"},
+        {.name = HDL_DEVICE_INFINIBAND,
+         .link_layer = "InfiniBand",
+         .has_lid = true,
+         .by_port_gid = true},
+};
+#define DEVICES (sizeof(devices) / sizeof(devices[0]))
 
 struct options {
 	const char *node;
@@ -20,12 +32,16 @@ struct options {
 
 bool device_exists(const char *name)
 {
-	for (size_t i = 0; i < NAMES; i++)
-		if (strcmp(names[i], name) == 0)
+	for (size_t i = 0; i < DEVICES; i++)
+		if (strcmp(devices[i].name, name) == 0)
 			return true;
 	fprintf(stderr, "heddle: there is no device '%s'; there are", name);
-	for (size_t i = 0; i < NAMES; i++)
-		fprintf(stderr, "%s %s", i == 0 ? "" : i + 1 < NAMES ? "," : " and", names[i]);
+	for (size_t i = 0; i < DEVICES; i++)
+		fprintf(stderr, "%s %s",
+		        i == 0            ? ""
+		        : i + 1 < DEVICES ? ","
+		                          : " and",
+		        devices[i].name);
 	fputc('\n', stderr);
 	return false;
 }
@@ -48,17 +64,15 @@ static error_t devices_parse(int key, char *arg, struct argp_state *state)
 	}
 }
 
-/* The addresses of the device @name: InfiniBand has one, which the other has not. */
 static json_t *gids_of(struct hdl_adapter *adapter, const struct hdl_limits *limits,
-                       const char *name)
+                       const struct device *device)
 {
-	bool infiniband = strcmp(name, HDL_DEVICE_INFINIBAND) == 0;
 	json_t *gids = json_array();
 	for (uint32_t i = 0; i < limits->gid_count; i++) {
 		struct hdl_gid gid;
 		char text[INET6_ADDRSTRLEN];
 		hdl_gid_query(adapter, i, &gid);
-		if ((memcmp(&gid, &limits->ib_gid, sizeof(gid)) == 0) != infiniband)
+		if ((memcmp(&gid, &limits->ib_gid, sizeof(gid)) == 0) != device->by_port_gid)
 			continue;
 		inet_ntop(AF_INET6, gid.raw, text, sizeof(text));
 		json_array_append_new(gids, json_string(text));
@@ -71,16 +85,16 @@ static json_t *devices_of(struct hdl_adapter *adapter)
 	struct hdl_limits limits;
 	json_t *all = json_array();
 	hdl_adapter_query(adapter, &limits);
-	for (size_t i = 0; i < NAMES; i++) {
-		bool infiniband = strcmp(names[i], HDL_DEVICE_INFINIBAND) == 0;
+	for (size_t i = 0; i < DEVICES; i++) {
+		const struct device *device = &devices[i];
 		char guid[20];
 		snprintf(guid, sizeof(guid), "%016llx", (unsigned long long)limits.guid + i);
-		json_array_append_new(all, json_pack("{s:s,s:s,s:s,s:i,s:i,s:o}", "name", names[i],
-		                                     "link_layer",
-		                                     infiniband ? "InfiniBand" : "Ethernet", "guid",
-		                                     guid, "lid", infiniband ? (int)limits.lid : 0,
-		                                     "lmc", infiniband ? (int)limits.lmc : 0,
-		                                     "gids", gids_of(adapter, &limits, names[i])));
+		json_array_append_new(all,
+		                      json_pack("{s:s,s:s,s:s,s:i,s:i,s:o}", "name", device->name,
+		                                "link_layer", device->link_layer, "guid", guid,
+		                                "lid", device->has_lid ? (int)limits.lid : 0, "lmc",
+		                                device->has_lid ? (int)limits.lmc : 0, "gids",
+		                                gids_of(adapter, &limits, device)));
 	}
 	return all;
 }

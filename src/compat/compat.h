@@ -36,7 +36,6 @@
 
 #define COMPAT_EXPORT __attribute__((visibility("default")))
 
-#define COMPAT_DEVICES    2u
 #define COMPAT_PORT       1u
 #define COMPAT_GIDS       16u /* entries of the GID table; the unused ones are zero */
 #define COMPAT_PKEY       0xffffu
@@ -92,12 +91,26 @@ struct live {
 	enum object_kind kind;
 };
 
-/* libmlx5 and others read a little past a struct ibv_device; what they find must be zero. */
+/* A device that programs see: a row of compat/devices.h. The files of this layer ask for what they
+ * need to know and never which device it is. */
 struct compat_device {
 	struct ibv_device ibv;
+	/* libmlx5 and others read a little past a struct ibv_device and must find zeroes. */
 	uint64_t zeroes[64];
-	bool infiniband; /* has LIDs, and one GID; else Ethernet, with the addresses of the node */
-	uint8_t guid_offset; /* which of the node's GUIDs is its own */
+	uint8_t guid_offset;        /* which of the node's GUIDs is its own */
+	const char *node_type_name; /* as /sys writes it, with its number; so the other names */
+	uint8_t link_layer;         /* IBV_LINK_LAYER_* */
+	const char *link_layer_name;
+	uint8_t port_flags; /* of struct ibv_port_attr */
+	uint32_t port_cap_flags;
+	bool has_lid; /* its port has LIDs, and packets need no global route */
+	enum ibv_gid_type gid_type;
+	int sysfs_gid_type; /* the same in the private enum ibv_gid_type_sysfs */
+	const char *gid_type_name;
+	/* Is @gid, one of the node's, in its GID table? */
+	bool (*has_gid)(const struct hdl_gid *gid, const struct hdl_limits *limits);
+	bool has_interfaces; /* its GIDs are addresses of network interfaces */
+	bool crosses_wire;   /* rdma_cm reaches peers on other machines through it */
 };
 
 struct compat_context {

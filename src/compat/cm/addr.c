@@ -118,7 +118,7 @@ static struct hdl_limits identity(void)
 
 uint16_t cm_own_lid(void)
 {
-	return device() != NULL && device()->infiniband ? identity().lid : 0;
+	return device() != NULL && device()->has_lid ? identity().lid : 0;
 }
 
 in_addr_t cm_node_address(void)
@@ -321,7 +321,8 @@ void cm_lid_address(uint16_t lid, struct hdl_gid *gid)
 
 int cm_route(struct cm_id *id, bool *elsewhere)
 {
-	uint16_t wire = device() != NULL && !device()->infiniband ? identity().wire : HDL_WIRE_NONE;
+	bool crosses = device() != NULL && device()->crosses_wire;
+	uint16_t wire = crosses ? identity().wire : HDL_WIRE_NONE;
 	*elsewhere = id->across = id->may_cross = false;
 	if (device() == NULL)
 		return ENODEV;

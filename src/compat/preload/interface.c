@@ -1,5 +1,5 @@
-/* Network interfaces: which of them has an address of heddle0. Programs find it in the GID table,
- * and below /sys. */
+/* Network interfaces: which of them has an address of a device. Programs find its name in the GID
+ * table and below /sys. */
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
@@ -22,8 +22,8 @@ static bool preload_interface_has_address(const struct ifaddrs *at, const union 
 	return memcmp(own.raw, gid->raw, sizeof(own.raw)) == 0;
 }
 
-/* Addresses that are Heddle's own lead through the interface of the node's first, or no further
- * than this machine. */
+/* Addresses that no interface has are Heddle's own: packets to them use the interface of the node's
+ * first address, or the loopback interface. */
 static const struct ifaddrs *preload_interface_find(const struct ifaddrs *list,
                                                     const union ibv_gid *gid,
                                                     const union ibv_gid *first)
@@ -44,7 +44,7 @@ bool compat_interface(const struct compat_device *device, unsigned index, char n
 {
 	union ibv_gid gid, first;
 	struct ifaddrs *list;
-	if (device == NULL || device->infiniband || !compat_gid(device, index, &gid) ||
+	if (device == NULL || !device->has_interfaces || !compat_gid(device, index, &gid) ||
 	    !compat_gid(device, 0, &first) || getifaddrs(&list) != 0)
 		return false;
 	const struct ifaddrs *at = preload_interface_find(list, &gid, &first);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "compat/compat.h"
+#include "compat/devices.h"
 
 #define CLASS "/sys/class/infiniband"
 #define CM    "/sys/class/misc/rdma_cm"
@@ -45,9 +46,36 @@ static struct hdl_limits own_limits(void)
 	return limits;
 }
 
+static void print_node_type(char *text, size_t size, const struct tree_node *node)
+{
+	snprintf(text, size, "%s\n", compat_device_named(node->device)->node_type_name);
+}
+
+static void print_link_layer(char *text, size_t size, const struct tree_node *node)
+{
+	snprintf(text, size, "%s\n", compat_device_named(node->device)->link_layer_name);
+}
+
+static void print_gid_type(char *text, size_t size, const struct tree_node *node)
+{
+	snprintf(text, size, "%s\n", compat_device_named(node->device)->gid_type_name);
+}
+
+static void print_cap_mask(char *text, size_t size, const struct tree_node *node)
+{
+	snprintf(text, size, "0x%08x\n", compat_device_named(node->device)->port_cap_flags);
+}
+
+/* The limits that tell the LIDs of the node's device; zeroes where it has none. */
+static struct hdl_limits lid_limits(const struct tree_node *node)
+{
+	bool has_lid = compat_device_named(node->device)->has_lid;
+	return has_lid ? own_limits() : (struct hdl_limits){0};
+}
+
 static void print_lid(char *text, size_t size, const struct tree_node *node)
 {
-	struct hdl_limits limits = own_limits();
+	struct hdl_limits limits = lid_limits(node);
 	snprintf(text, size, "0x%x\n", node->argument != 0 ? limits.sm_lid : limits.lid);
 }
 
@@ -58,19 +86,19 @@ static void print_interface(char *text, size_t size, const struct tree_node *nod
 		snprintf(text, size, "%s\n", name);
 }
 
-/* A program that finds a folder of interfaces may ask ls(1) or a script what is in it. So it is
- * there only where what the program starts has these files too. */
+/* A program that finds a folder of interfaces may ask ls(1) or a script what is in it. So the
+ * folder exists only where the programs that it starts see these files too. */
 static bool is_shared(const struct tree_node *node)
 {
 	const char *loaded = secure_getenv("LD_PRELOAD");
-	(void)node;
+	if (!compat_device_named(node->device)->has_interfaces)
+		return false;
 	return loaded != NULL && strstr(loaded, "libibverbs.so") != NULL;
 }
 
 static void print_lmc(char *text, size_t size, const struct tree_node *node)
 {
-	(void)node;
-	snprintf(text, size, "%u\n", own_limits().lmc);
+	snprintf(text, size, "%u\n", lid_limits(node).lmc);
 }
 
 /* Entries that are not used have neither a type nor an interface. */
@@ -78,6 +106,11 @@ static bool is_used(const struct tree_node *node)
 {
 	union ibv_gid gid;
 	return compat_gid(compat_device_named(node->device), node->argument, &gid);
+}
+
+static bool is_bound(const struct tree_node *node)
+{
+	return compat_device_named(node->device)->has_interfaces && is_used(node);
 }
 
 #define OF(of, where, ...)                                              \
@@ -96,53 +129,57 @@ static bool is_used(const struct tree_node *node)
 #define OF_TEXT(of, where, content) OF(of, where, .kind = TREE_FILE, .text = content "\n")
 #define OF_MADE(of, where, call, n) \
 	OF(of, where, .kind = TREE_FILE, .write = (call), .argument = (n))
-#define OF_USED(of, where, content, n) \
-	OF(of, where, .kind = TREE_FILE, .text = content "\n", .exists = is_used, .argument = (n))
+#define OF_USED(of, where, call, when, n) \
+	OF(of, where, .kind = TREE_FILE, .write = (call), .exists = (when), .argument = (n))
 
-#define GID(of, n, type)                                \
-	OF_MADE(of, "/ports/1/gids/" #n, print_gid, n), \
-	        OF_USED(of, "/ports/1/gid_attrs/types/" #n, type, n)
-#define GIDS(of, type)                                                                            \
-	GID(of, 0, type), GID(of, 1, type), GID(of, 2, type), GID(of, 3, type), GID(of, 4, type), \
-	        GID(of, 5, type), GID(of, 6, type), GID(of, 7, type), GID(of, 8, type),           \
-	        GID(of, 9, type), GID(of, 10, type), GID(of, 11, type), GID(of, 12, type),        \
-	        GID(of, 13, type), GID(of, 14, type), GID(of, 15, type)
-/* Addresses of Ethernet belong to a network interface. */
-#define NDEV(n)                                                                    \
-	OF(HDL_DEVICE_ETHERNET, "/ports/1/gid_attrs/ndevs/" #n, .kind = TREE_FILE, \
-	   .write = print_interface, .exists = is_used, .argument = (n))
-#define OF_SHARED(where, ...) \
-	OF(HDL_DEVICE_ETHERNET, where, .kind = TREE_DIRECTORY, .exists = is_shared, __VA_ARGS__)
+#define GID(of, n)                                                                       \
+	OF_MADE(of, "/ports/1/gids/" #n, print_gid, n),                                  \
+	        OF_USED(of, "/ports/1/gid_attrs/types/" #n, print_gid_type, is_used, n), \
+	        OF_USED(of, "/ports/1/gid_attrs/ndevs/" #n, print_interface, is_bound, n)
+#define GIDS(of)                                                                            \
+	GID(of, 0), GID(of, 1), GID(of, 2), GID(of, 3), GID(of, 4), GID(of, 5), GID(of, 6), \
+	        GID(of, 7), GID(of, 8), GID(of, 9), GID(of, 10), GID(of, 11), GID(of, 12),  \
+	        GID(of, 13), GID(of, 14), GID(of, 15)
+#define OF_SHARED(of, where, ...) \
+	OF(of, where, .kind = TREE_DIRECTORY, .exists = is_shared, __VA_ARGS__)
 
-/* What the two devices have alike. */
-#define DEVICE(of, uverbs, number)                                                                 \
-	OF_FOLDER(of, ""), OF_MADE(of, "/node_guid", print_guid, 0),                               \
-	        OF_MADE(of, "/sys_image_guid", print_guid, 0), OF_TEXT(of, "/node_type", "1: CA"), \
-	        OF_TEXT(of, "/node_desc", "Heddle"), OF_TEXT(of, "/fw_ver", HEDDLE_VERSION),       \
-	        OF_FOLDER(of, "/ports"), OF_FOLDER(of, "/ports/1"),                                \
-	        OF_TEXT(of, "/ports/1/state", "4: ACTIVE"),                                        \
-	        OF_TEXT(of, "/ports/1/phys_state", "5: LinkUp"),                                   \
-	        OF_TEXT(of, "/ports/1/rate", "100 Gb/sec (4X EDR)"),                               \
-	        OF_TEXT(of, "/ports/1/sm_sl", "0"), OF_FOLDER(of, "/ports/1/pkeys"),               \
-	        OF_TEXT(of, "/ports/1/pkeys/0", "0xffff"), OF_FOLDER(of, "/ports/1/gids"),         \
-	        OF_FOLDER(of, "/ports/1/gid_attrs"), OF_FOLDER(of, "/ports/1/gid_attrs/types"),    \
-	        OF_FOLDER(of, "/ports/1/gid_attrs/ndevs"),                                         \
-	        {.device = (of), .path = VERBS "/" uverbs, .kind = TREE_DIRECTORY},                \
-	        {.device = (of),                                                                   \
-	         .path = VERBS "/" uverbs "/ibdev",                                                \
-	         .kind = TREE_FILE,                                                                \
-	         .text = of "\n"},                                                                 \
-	        {.device = (of),                                                                   \
-	         .path = VERBS "/" uverbs "/abi_version",                                          \
-	         .kind = TREE_FILE,                                                                \
-	         .text = "1\n"},                                                                   \
-	        {.device = (of),                                                                   \
-	         .path = VERBS "/" uverbs "/dev",                                                  \
-	         .kind = TREE_FILE,                                                                \
-	         .text = number "\n"},                                                             \
-	{                                                                                          \
-		.device = (of), .path = "/dev/infiniband/" uverbs, .kind = TREE_DEVICE             \
-	}
+/* The files of one row of compat/devices.h. Every device has the same list; what a file says, and
+ * whether it is there, is asked of the device. */
+#define FILES_OF_ROW(of, uverbs, numbers, ...)                                                   \
+	OF_FOLDER(of, ""), OF_MADE(of, "/node_guid", print_guid, 0),                             \
+	        OF_MADE(of, "/sys_image_guid", print_guid, 0),                                   \
+	        OF_MADE(of, "/node_type", print_node_type, 0),                                   \
+	        OF_TEXT(of, "/node_desc", "Heddle"), OF_TEXT(of, "/fw_ver", HEDDLE_VERSION),     \
+	        OF_FOLDER(of, "/ports"), OF_FOLDER(of, "/ports/1"),                              \
+	        OF_TEXT(of, "/ports/1/state", "4: ACTIVE"),                                      \
+	        OF_TEXT(of, "/ports/1/phys_state", "5: LinkUp"),                                 \
+	        OF_TEXT(of, "/ports/1/rate", "100 Gb/sec (4X EDR)"),                             \
+	        OF_TEXT(of, "/ports/1/sm_sl", "0"),                                              \
+	        OF_MADE(of, "/ports/1/link_layer", print_link_layer, 0),                         \
+	        OF_MADE(of, "/ports/1/lid", print_lid, 0),                                       \
+	        OF_MADE(of, "/ports/1/lid_mask_count", print_lmc, 0),                            \
+	        OF_MADE(of, "/ports/1/sm_lid", print_lid, 1),                                    \
+	        OF_MADE(of, "/ports/1/cap_mask", print_cap_mask, 0),                             \
+	        OF_FOLDER(of, "/ports/1/pkeys"), OF_TEXT(of, "/ports/1/pkeys/0", "0xffff"),      \
+	        OF_FOLDER(of, "/ports/1/gids"), OF_FOLDER(of, "/ports/1/gid_attrs"),             \
+	        OF_FOLDER(of, "/ports/1/gid_attrs/types"),                                       \
+	        OF_FOLDER(of, "/ports/1/gid_attrs/ndevs"), GIDS(of), OF_SHARED(of, "/device", ), \
+	        OF_SHARED(of, "/device/net", ),                                                  \
+	        OF_SHARED(of, "/device/net/*", .is_interface = true),                            \
+	        {.device = (of), .path = VERBS "/" uverbs, .kind = TREE_DIRECTORY},              \
+	        {.device = (of),                                                                 \
+	         .path = VERBS "/" uverbs "/ibdev",                                              \
+	         .kind = TREE_FILE,                                                              \
+	         .text = of "\n"},                                                               \
+	        {.device = (of),                                                                 \
+	         .path = VERBS "/" uverbs "/abi_version",                                        \
+	         .kind = TREE_FILE,                                                              \
+	         .text = "1\n"},                                                                 \
+	        {.device = (of),                                                                 \
+	         .path = VERBS "/" uverbs "/dev",                                                \
+	         .kind = TREE_FILE,                                                              \
+	         .text = numbers "\n"},                                                          \
+	        {.device = (of), .path = "/dev/infiniband/" uverbs, .kind = TREE_DEVICE},
 
 static const struct tree_node nodes[] = {
         FOLDER(CLASS),
@@ -152,40 +189,7 @@ static const struct tree_node nodes[] = {
         {.path = "/dev/infiniband/rdma_cm", .kind = TREE_DEVICE, .argument = TREE_CM},
         FOLDER(CM),
         TEXT(CM "/abi_version", "4"),
-        DEVICE(HDL_DEVICE_ETHERNET, "uverbs0", "231:192"),
-        OF_TEXT(HDL_DEVICE_ETHERNET, "/ports/1/link_layer", "Ethernet"),
-        OF_TEXT(HDL_DEVICE_ETHERNET, "/ports/1/lid", "0x0"),
-        OF_TEXT(HDL_DEVICE_ETHERNET, "/ports/1/lid_mask_count", "0"),
-        OF_TEXT(HDL_DEVICE_ETHERNET, "/ports/1/sm_lid", "0x0"),
-        OF_TEXT(HDL_DEVICE_ETHERNET, "/ports/1/cap_mask", "0x04010000"),
-        GIDS(HDL_DEVICE_ETHERNET, "RoCE v2"),
-        NDEV(0),
-        NDEV(1),
-        NDEV(2),
-        NDEV(3),
-        NDEV(4),
-        NDEV(5),
-        NDEV(6),
-        NDEV(7),
-        NDEV(8),
-        NDEV(9),
-        NDEV(10),
-        NDEV(11),
-        NDEV(12),
-        NDEV(13),
-        NDEV(14),
-        NDEV(15),
-        OF_SHARED("/device", ),
-        OF_SHARED("/device/net", ),
-        OF_SHARED("/device/net/*", .is_interface = true),
-        DEVICE(HDL_DEVICE_INFINIBAND, "uverbs1", "231:193"),
-        OF_TEXT(HDL_DEVICE_INFINIBAND, "/ports/1/link_layer", "InfiniBand"),
-        OF_MADE(HDL_DEVICE_INFINIBAND, "/ports/1/lid", print_lid, 0),
-        OF_MADE(HDL_DEVICE_INFINIBAND, "/ports/1/lid_mask_count", print_lmc, 0),
-        OF_MADE(HDL_DEVICE_INFINIBAND, "/ports/1/sm_lid", print_lid, 1),
-        OF_TEXT(HDL_DEVICE_INFINIBAND, "/ports/1/cap_mask", "0x00010000"),
-        GIDS(HDL_DEVICE_INFINIBAND, "IB/RoCE v1"),
-};
+        COMPAT_DEVICE_ROWS(FILES_OF_ROW)};
 #define NODES (sizeof(nodes) / sizeof(nodes[0]))
 _Static_assert(COMPAT_GIDS == 16, "a file for each GID");
 

@@ -65,22 +65,21 @@ int compat_refuse(int error, const char *format, ...)
 static uint8_t path_bits(const struct compat_device *device, const struct ibv_ah_attr *attr)
 {
 	struct hdl_limits limits;
-	struct hdl_adapter *adapter = device->infiniband ? compat_adapter() : NULL;
+	struct hdl_adapter *adapter = device->has_lid ? compat_adapter() : NULL;
 	if (adapter == NULL || hdl_adapter_query(adapter, &limits) != 0)
 		return 0;
 	return (uint8_t)(attr->src_path_bits & ((1u << limits.lmc) - 1));
 }
 
-/* Programs that were started without the option for it only say that a call failed. */
+/* Programs that were started without the option for it report only that a call failed. */
 static void say_route_is_needed(const struct compat_device *device)
 {
 	static atomic_flag said = ATOMIC_FLAG_INIT;
 	if (!atomic_flag_test_and_set(&said))
-		log_warn("an address on %s, which is Ethernet, needs a global route (is_global, "
-		         "and a "
+		log_warn("an address on %s, which is %s, needs a global route (is_global, and a "
 		         "GID in grh); give the program the index of a GID, for many -g 0 or -x 0, "
 		         "or let it use " HDL_DEVICE_INFINIBAND ", which has LIDs (said once)",
-		         device->ibv.name);
+		         device->ibv.name, device->link_layer_name);
 }
 
 int compat_ah_attr(const struct compat_device *device, const struct ibv_ah_attr *from,
@@ -93,7 +92,7 @@ int compat_ah_attr(const struct compat_device *device, const struct ibv_ah_attr 
 		                     from->port_num);
 	if (!from->is_global) {
 		/* On Ethernet every packet has a global route (IBTA annex A16). */
-		if (!device->infiniband) {
+		if (!device->has_lid) {
 			say_route_is_needed(device);
 			return EINVAL;
 		}

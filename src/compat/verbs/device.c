@@ -1,12 +1,14 @@
-/* The devices: heddle0 and heddle_ib0, two ways to name the same queue pairs. Listing, opening and
- * closing them, and the adapter of the process behind both.
+/* The devices: several ways to name the same queue pairs (compat/devices.h). Listing, opening and
+ * closing them, and the one adapter of the process behind all of them.
  *
- * The adapter is opened when the devices are listed, so that none is shown which could not be
- * opened, or by the first call that needs it; it stays for the life of the process, so that the GID
- * and GUID that a program has seen stay true when it closes the device and opens it again. The
- * library is linked so that dlclose() does not unload it: the adapter's thread runs its code. */
+ * Listing the devices opens the adapter, so that a device that cannot be opened is not listed; so
+ * does any other call that needs it. The adapter stays open until the process ends, so that the GID
+ * and GUID that a program has seen remain valid when it closes the device and opens it again. The
+ * library is linked so that dlclose() does not unload it, because the adapter's thread runs its
+ * code. */
 #include "compat/cm/cm.h"
 #include "compat/compat.h"
+#include "compat/devices.h"
 
 #include <endian.h>
 #include <fcntl.h>
@@ -22,21 +24,31 @@ static struct {
 	struct hdl_adapter *adapter;
 } process = {.lock = PTHREAD_MUTEX_INITIALIZER, .once = PTHREAD_ONCE_INIT};
 
-#define DEVICE(name_, uverbs)                                      \
-	.ibv = {.node_type = IBV_NODE_CA,                          \
-	        .transport_type = IBV_TRANSPORT_IB,                \
-	        .name = (name_),                                   \
-	        .dev_name = (uverbs),                              \
-	        .dev_path = "/sys/class/infiniband_verbs/" uverbs, \
-	        .ibdev_path = "/sys/class/infiniband/" name_}
+/* The GID that InfiniBand knows the port by. */
+static bool is_port_gid(const struct hdl_gid *gid, const struct hdl_limits *limits)
+{
+	return memcmp(gid, &limits->ib_gid, sizeof(*gid)) == 0;
+}
 
-/* Programs that do not choose take the first. */
-static struct compat_device devices[COMPAT_DEVICES] = {
-        {DEVICE(HDL_DEVICE_ETHERNET, "uverbs0")},
-        {DEVICE(HDL_DEVICE_INFINIBAND, "uverbs1"), .infiniband = true, .guid_offset = 1},
-};
+/* The others are IP addresses of the node. */
+static bool is_address_gid(const struct hdl_gid *gid, const struct hdl_limits *limits)
+{
+	return !is_port_gid(gid, limits);
+}
 
-/* HEDDLE_DEVICE (heddle run --device) shows one alone. */
+#define DEVICE_OF_ROW(name_, uverbs, numbers, node, transport, ...) \
+	{.ibv = {.node_type = (node),                               \
+	         .transport_type = (transport),                     \
+	         .name = (name_),                                   \
+	         .dev_name = (uverbs),                              \
+	         .dev_path = "/sys/class/infiniband_verbs/" uverbs, \
+	         .ibdev_path = "/sys/class/infiniband/" name_},     \
+	 __VA_ARGS__},
+
+static struct compat_device devices[] = {COMPAT_DEVICE_ROWS(DEVICE_OF_ROW)};
+#define DEVICES (sizeof(devices) / sizeof(devices[0]))
+
+/* HEDDLE_DEVICE (heddle run --device) hides all devices but one. */
 static bool is_shown(const struct compat_device *device)
 {
 	const char *chosen = secure_getenv("HEDDLE_DEVICE");
@@ -45,7 +57,7 @@ static bool is_shown(const struct compat_device *device)
 
 const struct compat_device *compat_device(unsigned index)
 {
-	for (size_t i = 0; i < COMPAT_DEVICES; i++)
+	for (size_t i = 0; i < DEVICES; i++)
 		if (is_shown(&devices[i]) && index-- == 0)
 			return &devices[i];
 	return NULL;
@@ -53,7 +65,7 @@ const struct compat_device *compat_device(unsigned index)
 
 const struct compat_device *compat_device_named(const char *name)
 {
-	for (size_t i = 0; i < COMPAT_DEVICES; i++)
+	for (size_t i = 0; i < DEVICES; i++)
 		if (strcmp(name, devices[i].ibv.name) == 0)
 			return is_shown(&devices[i]) ? &devices[i] : NULL;
 	return NULL;
@@ -128,8 +140,8 @@ __be64 compat_guid(const struct compat_device *device)
 	return htobe64(limits.guid + device->guid_offset);
 }
 
-/* Walk through the node's addresses of the kind of @device until entry @index, or the one that is
- * called @below, is found. */
+/* Walk through those of the node's GIDs that @device has, up to entry @index of its table or the
+ * entry that hdl_gid_query() calls @below. */
 static bool find_gid(const struct compat_device *device, unsigned *index, unsigned *below)
 {
 	struct hdl_limits limits;
@@ -139,8 +151,7 @@ static bool find_gid(const struct compat_device *device, unsigned *index, unsign
 	if (adapter == NULL || hdl_adapter_query(adapter, &limits) != 0)
 		return false;
 	for (unsigned i = 0; hdl_gid_query(adapter, i, &gid) == 0; i++) {
-		bool is_ib = memcmp(&gid, &limits.ib_gid, sizeof(gid)) == 0;
-		if (is_ib != device->infiniband)
+		if (!device->has_gid(&gid, &limits))
 			continue;
 		if (at == *index || i == *below) {
 			*index = at;
@@ -181,23 +192,35 @@ bool compat_inherited(struct ibv_context *context)
 	return compat_context(context)->adapter != process.adapter;
 }
 
+static void print_none_shown(void)
+{
+	fprintf(stderr, "heddle: there is no device '%s'; there are",
+	        secure_getenv("HEDDLE_DEVICE"));
+	for (size_t i = 0; i < DEVICES; i++)
+		fprintf(stderr, "%s %s",
+		        i == 0            ? ""
+		        : i + 1 < DEVICES ? ","
+		                          : " and",
+		        devices[i].ibv.name);
+	fputc('\n', stderr);
+}
+
 struct ibv_device **ibv_get_device_list(int *count)
 {
 	compat_redirect();
 	if (count != NULL)
 		*count = 0;
-	if (compat_adapter() == NULL) /* why was said */
+	if (compat_adapter() == NULL) /* the reason has been logged */
 		return NULL;
-	struct ibv_device **list = calloc(COMPAT_DEVICES + 1, sizeof(*list));
+	struct ibv_device **list = calloc(DEVICES + 1, sizeof(*list));
 	if (list == NULL)
 		return compat_fail(ENOMEM);
 	int shown = 0;
-	for (size_t i = 0; i < COMPAT_DEVICES; i++)
+	for (size_t i = 0; i < DEVICES; i++)
 		if (is_shown(&devices[i]))
 			list[shown++] = &devices[i].ibv;
 	if (shown == 0)
-		fprintf(stderr, "heddle: there is no device '%s'; there are %s and %s\n",
-		        secure_getenv("HEDDLE_DEVICE"), HDL_DEVICE_ETHERNET, HDL_DEVICE_INFINIBAND);
+		print_none_shown();
 	if (count != NULL)
 		*count = shown;
 	return list;
@@ -262,9 +285,17 @@ static void verbs_device_fill_calls(struct compat_context *context, struct ibv_d
 	pthread_mutex_init(&verbs->context.mutex, NULL);
 }
 
+static bool is_device(const struct ibv_device *device)
+{
+	for (size_t i = 0; i < DEVICES; i++)
+		if (device == &devices[i].ibv)
+			return true;
+	return false;
+}
+
 struct ibv_context *ibv_open_device(struct ibv_device *dev)
 {
-	if (dev != &devices[0].ibv && dev != &devices[1].ibv)
+	if (!is_device(dev))
 		return compat_fail(ENODEV);
 	struct hdl_adapter *adapter = compat_adapter();
 	if (adapter == NULL)

@@ -108,6 +108,7 @@ static uint32_t wrong_qkeys(struct hdl_adapter *adapter)
 
 static int fill_port(struct ibv_context *context, struct ibv_port_attr *attr)
 {
+	const struct compat_device *device = compat_device_of(context);
 	struct hdl_limits limits;
 	int error = -hdl_adapter_query(compat_context(context)->adapter, &limits);
 	if (error != 0)
@@ -117,21 +118,18 @@ static int fill_port(struct ibv_context *context, struct ibv_port_attr *attr)
 	        .max_mtu = IBV_MTU_4096,
 	        .active_mtu = compat_active_mtu(compat_context(context)->adapter),
 	        .gid_tbl_len = COMPAT_GIDS,
-	        .port_cap_flags = IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS,
+	        .port_cap_flags = device->port_cap_flags,
 	        .max_msg_sz = (uint32_t)limits.max_message,
 	        .pkey_tbl_len = 1,
 	        .qkey_viol_cntr = wrong_qkeys(compat_context(context)->adapter),
 	        .max_vl_num = 1,
 	        .active_width = 2,  /* 4x, */
-	        .active_speed = 32, /* 25 Gb/s a lane: what the enumerations have for 100 Gb/s */
+	        .active_speed = 32, /* 25 Gb/s per lane: how the enumerations say 100 Gb/s */
 	        .phys_state = 5,    /* link up */
-	        .link_layer = IBV_LINK_LAYER_ETHERNET,
-	        .flags = IBV_QPF_GRH_REQUIRED,
+	        .link_layer = device->link_layer,
+	        .flags = device->port_flags,
 	};
-	if (compat_device_of(context)->infiniband) {
-		attr->link_layer = IBV_LINK_LAYER_INFINIBAND;
-		attr->flags = 0;
-		attr->port_cap_flags = IBV_PORT_CM_SUP;
+	if (device->has_lid) {
 		attr->lid = limits.lid;
 		attr->lmc = (uint8_t)limits.lmc;
 		attr->sm_lid = limits.sm_lid;
@@ -176,10 +174,8 @@ int ibv_query_gid(struct ibv_context *context, uint8_t port, int index, union ib
 /* An entry of the GID table as the caller knows it, whose structure may be of another size. */
 static bool fill_entry(const struct compat_device *device, uint32_t index, void *to, size_t size)
 {
-	struct ibv_gid_entry entry = {.gid_index = index,
-	                              .port_num = COMPAT_PORT,
-	                              .gid_type = device->infiniband ? IBV_GID_TYPE_IB
-	                                                             : IBV_GID_TYPE_ROCE_V2};
+	struct ibv_gid_entry entry = {
+	        .gid_index = index, .port_num = COMPAT_PORT, .gid_type = device->gid_type};
 	if (!compat_gid(device, index, &entry.gid))
 		return false;
 	char interface[IF_NAMESIZE];
@@ -216,15 +212,14 @@ ssize_t _ibv_query_gid_table(struct ibv_context *context, struct ibv_gid_entry *
 	return count;
 }
 
-/* For the libraries beside libibverbs; their enumeration starts at InfiniBand and RoCE version 1.
- */
+/* For the libraries beside libibverbs, which share an enumeration of their own. */
 int compat_gid_type(const struct compat_device *device, uint8_t port, unsigned index, int *type)
 {
 	if (port != COMPAT_PORT || index >= COMPAT_GIDS) {
 		errno = EINVAL;
 		return -1;
 	}
-	*type = device->infiniband ? 0 : 1;
+	*type = device->sysfs_gid_type;
 	return 0;
 }
 

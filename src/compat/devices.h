@@ -1,0 +1,25 @@
+/* The devices that programs see: one row per device.
+ *
+ * 	ROW(name, uverbs name, numbers of the device file, node type, transport type,
+ * 	    the other fields of struct compat_device)
+ *
+ * verbs/device.c makes the table of devices from the rows and defines what they refer to.
+ * preload/tree.c makes each device's files. Programs that do not choose take the first row. The few
+ * columns that `heddle devices` prints are repeated in cli/devices.c, which cannot include this. */
+#ifndef COMPAT_DEVICES_H
+#define COMPAT_DEVICES_H
+
+#define COMPAT_DEVICE_ROWS(ROW)                                                                   \
+	ROW(HDL_DEVICE_ETHERNET, "uverbs0", "231:192", IBV_NODE_CA, IBV_TRANSPORT_IB,             \
+	    .node_type_name = "1: CA", .link_layer = IBV_LINK_LAYER_ETHERNET,                     \
+	    .link_layer_name = "Ethernet", .gid_type = IBV_GID_TYPE_ROCE_V2, .sysfs_gid_type = 1, \
+	    .gid_type_name = "RoCE v2", .has_gid = is_address_gid, .has_interfaces = true,        \
+	    .crosses_wire = true, .port_flags = IBV_QPF_GRH_REQUIRED,                             \
+	    .port_cap_flags = IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS)                           \
+	ROW(HDL_DEVICE_INFINIBAND, "uverbs1", "231:193", IBV_NODE_CA, IBV_TRANSPORT_IB,           \
+	    .node_type_name = "1: CA", .link_layer = IBV_LINK_LAYER_INFINIBAND,                   \
+	    .link_layer_name = "InfiniBand", .gid_type = IBV_GID_TYPE_IB, .sysfs_gid_type = 0,    \
+	    .gid_type_name = "IB/RoCE v1", .has_gid = is_port_gid, .has_lid = true,               \
+	    .port_cap_flags = IBV_PORT_CM_SUP, .guid_offset = 1)
+
+#endif
