@@ -91,6 +91,8 @@ struct live {
 	enum object_kind kind;
 };
 
+struct cm_manager;
+
 /* A device that programs see: a row of compat/devices.h. The files of this layer ask for what they
  * need to know and never which device it is. */
 struct compat_device {
@@ -110,7 +112,8 @@ struct compat_device {
 	/* Is @gid, one of the node's, in its GID table? */
 	bool (*has_gid)(const struct hdl_gid *gid, const struct hdl_limits *limits);
 	bool has_interfaces; /* its GIDs are addresses of network interfaces */
-	bool crosses_wire;   /* rdma_cm reaches peers on other machines through it */
+	/* How rdma_cm connects peers across the wire (cm/manager.h); NULL: it reaches none. */
+	const struct cm_manager *manager;
 };
 
 struct compat_context {

@@ -14,7 +14,7 @@
 	    .node_type_name = "1: CA", .link_layer = IBV_LINK_LAYER_ETHERNET,                     \
 	    .link_layer_name = "Ethernet", .gid_type = IBV_GID_TYPE_ROCE_V2, .sysfs_gid_type = 1, \
 	    .gid_type_name = "RoCE v2", .has_gid = is_address_gid, .has_interfaces = true,        \
-	    .crosses_wire = true, .port_flags = IBV_QPF_GRH_REQUIRED,                             \
+	    .manager = &cm_infiniband, .port_flags = IBV_QPF_GRH_REQUIRED,                        \
 	    .port_cap_flags = IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS)                           \
 	ROW(HDL_DEVICE_INFINIBAND, "uverbs1", "231:193", IBV_NODE_CA, IBV_TRANSPORT_IB,           \
 	    .node_type_name = "1: CA", .link_layer = IBV_LINK_LAYER_INFINIBAND,                   \

@@ -4,6 +4,7 @@
  * The device is the first that the program sees. On heddle0 IP addresses are GIDs. On heddle_ib0,
  * which is on no IP network of the host, each of the host's addresses stands for its one GID, as an
  * address of IPoIB would. */
+#include <assert.h>
 #include <ifaddrs.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +13,6 @@
 
 #define HOP_LIMIT   64
 #define PACKET_LIFE 18 /* 4.096 us * 2^18, about a second */
-#define WIRE_ACK    17 /* half a second */
 #define RNR_TIMER \
 	0 /* 655 ms: programs are as patient with late receives as with Linux's rdma_cm \
 	               */
@@ -269,13 +269,19 @@ static bool wire_source(struct cm_id *id)
 	return true;
 }
 
+void cm_cross(struct cm_id *id)
+{
+	assert(device() != NULL && device()->manager != NULL); /* cm_route() looked */
+	cm_use(id, device()->manager);
+}
+
 /* Where everybody is reached over the wire, oneself included. Addresses of the family that the wire
  * has not stand for their nodes: ours, or one whose link-local address it is (cm_seek()). */
 static int route_all_across(struct cm_id *id, bool *elsewhere)
 {
 	struct hdl_gid first;
 	bool ours = cm_local_gid(&id->dst, &id->dgid);
-	id->across = true;
+	cm_cross(id);
 	/* Bound to an address of the host that is not on the wire, it leaves from the one that is;
 	 * the program keeps what it chose. */
 	bool ipv4 = id->dst.sin6_family == AF_INET;
@@ -321,9 +327,10 @@ void cm_lid_address(uint16_t lid, struct hdl_gid *gid)
 
 int cm_route(struct cm_id *id, bool *elsewhere)
 {
-	bool crosses = device() != NULL && device()->crosses_wire;
+	bool crosses = device() != NULL && device()->manager != NULL;
 	uint16_t wire = crosses ? identity().wire : HDL_WIRE_NONE;
-	*elsewhere = id->across = id->may_cross = false;
+	*elsewhere = id->may_cross = false;
+	cm_use(id, &cm_local);
 	if (device() == NULL)
 		return ENODEV;
 	bool group = cm_is_multicast(&id->dst);
@@ -404,7 +411,7 @@ void cm_ah_attr(const struct cm_id *id, struct ib_uverbs_ah_attr *attr)
 
 uint8_t cm_ack_timeout(const struct cm_id *id)
 {
-	return id->ack_timeout != 0 ? id->ack_timeout & 31 : id->across ? WIRE_ACK : PACKET_LIFE;
+	return id->ack_timeout != 0 ? id->ack_timeout & 31 : id->manager->ack_timeout;
 }
 
 int cm_init_qp_attr(const struct cm_id *id, uint32_t state, struct ib_uverbs_qp_attr *attr)

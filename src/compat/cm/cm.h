@@ -2,11 +2,11 @@
  * kernel's interface <rdma/rdma_user_cm.h>.
  *
  * A channel is a descriptor of librdmacm's, an eventfd that is readable while there are events. An
- * identifier belongs to a channel; its peer is an identifier of some process, and the two exchange
- * the messages of the communication manager (IBTA volume 1 chapter 12), carried by the node agent
- * (hdl_cm_send(3)): on this machine in a format of our own, across the wire as they are (cm/far.c).
- * One lock guards everything here; it is not held while the agent is asked for a port, because the
- * adapter's thread needs it to go on. */
+ * identifier belongs to a channel. Its peer is an identifier of some process, and the two exchange
+ * the messages of the communication manager (IBTA volume 1 chapter 12). The identifier's connection
+ * manager (cm/manager.h) puts them into its format, and the node agent carries them
+ * (hdl_cm_send(3)). One lock guards everything here. A thread that asks the agent for a port does
+ * not hold it, because the adapter's thread needs it to go on. */
 #ifndef COMPAT_CM_H
 #define COMPAT_CM_H
 
@@ -18,6 +18,7 @@
 #include <rdma/rdma_user_cm.h>
 
 #include "compat/cm/index.h"
+#include "compat/cm/manager.h"
 #include "compat/compat.h"
 
 /* As rdma_cma.h numbers them for programs. */
@@ -106,11 +107,10 @@ enum cm_wait {
 	CM_WAIT_ANSWER,
 	CM_WAIT_NODE,
 	CM_WAIT_TIMEWAIT,
-	CM_WAIT_FAR /* what the end across the wire waits for */
+	CM_WAIT_MANAGER /* what its connection manager waits for */
 };
 
 struct cm_id;
-struct ibcm;
 
 struct cm_event {
 	struct cm_event *next;
@@ -152,10 +152,10 @@ struct cm_id {
 	uint16_t dlid;   /* InfiniBand: where the peer is; 0: by its GID */
 	bool has_device; /* sgid is one */
 	bool has_path;
-	bool may_cross;   /* the peer is across the wire unless it is on a node of the agent */
-	bool across;      /* it is */
-	struct ibcm *far; /* then, once there is a request: our end of the connection (cm/ibcm.h) */
-	uint8_t mtu;      /* of the path, enum ibv_mtu; 0: that of the port */
+	bool may_cross; /* the peer is across the wire unless it is on a node of the agent */
+	const struct cm_manager *manager;
+	void *end;   /* the manager's state of the connection, or NULL */
+	uint8_t mtu; /* of the path, enum ibv_mtu; 0: that of the port */
 	bool holds_port, for_all;
 	struct hdl_gid port_gid; /* for what comes to it, unless it is for all */
 	uint32_t port_options;   /* enum hdl_cm_option of the port it holds */
@@ -221,6 +221,8 @@ uint64_t cm_process_key(uint64_t guid, uint32_t slot, uint32_t number);
 /* The next one at or after *at; NULL at the end. */
 struct cm_id *cm_id_next(uint32_t *at);
 void cm_id_end(struct cm_id *id);
+/* @manager connects @id from now on, which has no connection at the moment. */
+void cm_use(struct cm_id *id, const struct cm_manager *manager);
 /* Look for the node that the address of @id leads to. With the lock, which is given up meanwhile:
  * @id may be gone. */
 void cm_seek(struct cm_id *id, bool last_time);
@@ -246,6 +248,8 @@ uint32_t cm_family_of(const struct sockaddr_in6 *address);
 /* Where @id->dst is, and from where: fills dgid, and src and sgid unless they are set. *elsewhere:
  * on another node, if there is such. 0 or an error. */
 int cm_route(struct cm_id *id, bool *elsewhere);
+/* The peer of @id is across the wire: the device's own manager connects it. */
+void cm_cross(struct cm_id *id);
 /* How long an acknowledgement may take on the path of @id, 4.096 us * 2^n. */
 uint8_t cm_ack_timeout(const struct cm_id *id);
 void cm_query_route(const struct cm_id *id, struct rdma_ucm_query_route_resp *resp);
@@ -274,7 +278,8 @@ int cm_leave(uint32_t handle, uint32_t *events_reported);
 /* @id ends. */
 void cm_leave_all(const struct cm_id *id);
 
-/* --- cm/peer.c: messages --- */
+/* --- cm/peer.c: what all connections share --- */
+/* From the agent. */
 void cm_heard(void *context, const struct hdl_cm_msg *msg);
 int cm_request(struct cm_id *id, const struct rdma_ucm_conn_param *param);
 int cm_accept(struct cm_id *id, const struct rdma_ucm_conn_param *param);
@@ -282,7 +287,7 @@ int cm_reject(struct cm_id *id, uint32_t reason, const void *data, uint8_t lengt
 int cm_disconnect(struct cm_id *id);
 /* Send the request of @id once more. */
 void cm_repeat(struct cm_id *id);
-/* What @id sent was not answered yet: send it again; not at all: give it up. */
+/* Nobody has answered what @id sent: send it again; give it up. */
 void cm_send_again(struct cm_id *id);
 void cm_expire(struct cm_id *id);
 /* The identifier ends: its peer is told. */
@@ -290,29 +295,26 @@ void cm_part(struct cm_id *id);
 /* The program hears, or has done something about it, that the peer of @id disconnects: now the peer
  * is answered, which so hears of the end after the program. At the latest when it asks again. */
 void cm_told(struct cm_id *id);
-/* For cm/far.c. A message from the peer of @id. */
+/* The program exits: tell the peers that no agent tells. */
+void cm_part_all(void);
+/* In a child of fork(): the connections are the parent's. */
+void cm_forget_all(void);
+/* For managers. A message from the peer of @id. */
 void cm_take(struct cm_id *id, const struct cm_wire *wire);
-/* A request: the identifier that it made; NULL, and whether there is a listener at all. */
-struct cm_id *cm_take_request(const struct hdl_cm_msg *msg, const struct cm_wire *wire,
-                              bool *listening);
+/* A request to @manager: the identifier that it made; NULL, and whether there is a listener at all.
+ */
+struct cm_id *cm_take_request(const struct cm_manager *manager, const struct hdl_cm_msg *msg,
+                              const struct cm_wire *wire, bool *listening);
+/* The peer is gone, or disconnects. */
+void cm_end_connection(struct cm_id *id);
 /* Nobody answers. */
 void cm_unreachable(struct cm_id *id);
 
-/* --- cm/far.c: peers across the wire --- */
-/* 0 or an error. */
-int cm_far_send(struct cm_id *id, const struct cm_wire *wire);
-void cm_far_heard(const struct hdl_cm_msg *msg);
-void cm_far_expire(struct cm_id *id);
-/* The program saw data of the peer. */
-void cm_far_notify(struct cm_id *id);
-/* Leave with the agent what the peer of @id is to be told when this process has gone. */
-void cm_far_leave_word(const struct cm_id *id);
-/* The identifier ends. */
-void cm_far_part(struct cm_id *id);
-/* The program ends: say what is due about all of them. */
-void cm_far_part_all(void);
-/* In a child of fork(): the connections are the parent's. */
-void cm_far_forget(void);
+/* --- cm/local.c: peers on this machine --- */
+void cm_local_heard(const struct hdl_cm_msg *msg);
+
+/* --- cm/infiniband.c: peers across the wire --- */
+void cm_infiniband_heard(const struct hdl_cm_msg *msg);
 
 /* --- cm/wait.c --- */
 /* Nobody took the request of @id. True: it will be repeated; false: it was often enough. */
@@ -322,8 +324,8 @@ bool cm_wait_more(struct cm_id *id);
 void cm_wait_answer(struct cm_id *id);
 void cm_wait_timewait(struct cm_id *id);
 void cm_wait_node(struct cm_id *id);
-/* For what its end across the wire waits for, if anything. */
-void cm_wait_far(struct cm_id *id);
+/* For what its manager waits for, if anything. */
+void cm_wait_manager(struct cm_id *id);
 /* For how long an answer is waited for. */
 uint32_t cm_answer_ms(void);
 uint64_t cm_now_ns(void);

@@ -126,17 +126,17 @@ void compat_cm_forget(void)
 	lock = (pthread_mutex_t)PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
 	pthread_cond_init(&wake, NULL);
 	heard = NULL;
-	cm_far_forget();
+	cm_forget_all();
 	cm_wait_forget();
 }
 
-/* A program that ends in order says goodbye: what the agent would say for it is lost where the two
- * end at once, with their container. What is not done in a signal handler that interrupted us. */
+/* A program that exits in order disconnects: the notices that the agent would send for it are lost
+ * where both end at once, with their container. Not from a signal handler that interrupted us. */
 __attribute__((destructor)) static void at_exit(void)
 {
 	if (heard == NULL || process != getpid() || pthread_mutex_lock(&lock) != 0)
 		return;
-	cm_far_part_all();
+	cm_part_all();
 	pthread_mutex_unlock(&lock);
 }
 

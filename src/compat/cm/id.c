@@ -40,6 +40,7 @@ struct cm_id *cm_id_new(struct cm_channel *channel, uint16_t space, uint8_t qp_t
 	                     .channel = channel,
 	                     .space = space,
 	                     .qp_type = qp_type,
+	                     .manager = &cm_local,
 	                     .own_psn = (uint32_t)prng_secret() & MAX_PSN};
 	ids[handle] = id;
 	cm_index_enter(id, CM_BY_NUMBER, id->number);
@@ -85,8 +86,17 @@ void cm_id_end(struct cm_id *id)
 		hdl_cm_unbind(adapter, id->space, id->for_all ? NULL : &id->port_gid,
 		              ntohs(*cm_port_of(&id->src)), id->port_options);
 	free(id->sent);
-	free(id->far);
 	free(id);
+}
+
+void cm_use(struct cm_id *id, const struct cm_manager *manager)
+{
+	if (id->manager == manager)
+		return;
+	id->manager->part(id);
+	if (id->wait == CM_WAIT_MANAGER)
+		cm_wait_end(id);
+	id->manager = manager;
 }
 
 /* --- ports --- */
@@ -191,11 +201,11 @@ void cm_seek(struct cm_id *id, bool last_time)
 	id = cm_id_of(handle);
 	if (id == NULL || id->number != number)
 		return;
-	if (!found && id->may_cross) {
-		id->across = true;
+	if (!found && id->may_cross && id->state == CM_IDLE) {
+		cm_cross(id);
 		cm_raise(id, CM_ADDR_RESOLVED, 0);
 	} else if (found) {
-		if (id->across)
+		if (id->manager->across)
 			cm_lid_address(lid, &id->dgid);
 		id->dlid = cm_own_lid() != 0 ? lid : 0;
 		cm_raise(id, CM_ADDR_RESOLVED, 0);
@@ -523,9 +533,9 @@ static int on_id(struct cm_channel *channel, struct cm_id *id,
 		return init_qp_attr(id, header, body);
 	case RDMA_USER_CM_CMD_SET_OPTION:
 		return set_option(id, body);
-	case RDMA_USER_CM_CMD_NOTIFY: /* data came before the last message did, which gets lost
-	                                 across the wire alone */
-		cm_far_notify(id);
+	case RDMA_USER_CM_CMD_NOTIFY:
+		if (id->manager->notify != NULL)
+			id->manager->notify(id);
 		return 0;
 	case RDMA_USER_CM_CMD_BIND:
 		return bind_any(id, body);

@@ -1,39 +1,11 @@
-/* Connections: the messages that two identifiers exchange, and what becomes of their states (IBTA
- * volume 1, 12.9). The agent delivers in order, returns what it cannot deliver and says when a
- * process has ended; what one that was killed took along is sent again (cm/wait.c). Peers across
- * the wire are reached by cm/far.c. */
+/* Connections: what the program asks for and what peers say, the states that follow (IBTA volume 1,
+ * 12.9) and the events that the program gets. The identifier's connection manager (cm/manager.h)
+ * carries the messages. */
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "compat/cm/cm.h"
-
-static int post(const struct cm_id *id, struct cm_wire *wire, struct hdl_cm_msg *msg)
-{
-	struct hdl_adapter *adapter = compat_adapter();
-	if (adapter == NULL)
-		return ENODEV;
-	wire->from = id->number;
-	wire->to = id->peer;
-	wire->attempt = id->attempt;
-	msg->length = sizeof(*wire);
-	memcpy(msg->data, wire, sizeof(*wire));
-	return -hdl_cm_send(adapter, msg);
-}
-
-/* To the peer that is known. */
-static int send_to_peer(struct cm_id *id, struct cm_wire *wire)
-{
-	if (id->across)
-		return cm_far_send(id, wire);
-	struct hdl_cm_msg msg = {.guid = id->guid, .slot = id->slot};
-	return post(id, wire, &msg);
-}
-
-static int send_kind(struct cm_id *id, enum cm_kind kind, uint32_t status)
-{
-	struct cm_wire wire = {.kind = kind, .status = status};
-	return send_to_peer(id, &wire);
-}
 
 static int set_private(struct cm_wire *wire, const void *data, uint8_t length, unsigned room)
 {
@@ -74,22 +46,7 @@ static bool cm_peer_keep(struct cm_id *id, const struct cm_wire *wire)
 	return id->sent != NULL;
 }
 
-/* To whoever holds the port. */
-static int send_request(struct cm_id *id)
-{
-	if (id->across)
-		return cm_far_send(id, id->sent);
-	struct sockaddr_in6 to = id->dst;
-	struct hdl_cm_msg msg = {.gid = id->dgid,
-	                         .space = id->space,
-	                         .port = ntohs(*cm_port_of(&to)),
-	                         .to_port = 1,
-	                         .options = cm_family_of(&to)};
-	return post(id, id->sent, &msg);
-}
-
-/* The peer is gone, or wants no more. */
-static void end_connection(struct cm_id *id)
+void cm_end_connection(struct cm_id *id)
 {
 	if (id->state < CM_REQ_SENT || id->state == CM_ENDED)
 		return;
@@ -130,7 +87,7 @@ int cm_request(struct cm_id *id, const struct rdma_ucm_conn_param *param)
 	id->asked_ns = cm_now_ns();
 	id->peer = 0;
 	cm_give_up_in(id, cm_answer_ms());
-	int error = send_request(id);
+	int error = id->manager->request(id, id->sent);
 	if (error == 0) {
 		id->state = CM_REQ_SENT;
 		cm_wait_answer(id);
@@ -143,33 +100,35 @@ void cm_repeat(struct cm_id *id)
 	if (id->state != CM_REQ_SENT)
 		return;
 	cm_wait_answer(id);
-	if (send_request(id) != 0)
-		end_connection(id);
+	if (id->manager->request(id, id->sent) != 0)
+		cm_end_connection(id);
 }
 
 void cm_send_again(struct cm_id *id)
 {
 	if (id->state == CM_REQ_SENT)
-		send_request(id);
+		id->manager->request(id, id->sent);
 	else if (id->state == CM_REP_SENT)
-		send_to_peer(id, id->sent);
+		id->manager->reply(id, id->sent);
 	else if (id->state == CM_DREQ_SENT)
-		send_kind(id, CM_DREQ, 0);
+		id->manager->disconnect(id);
 }
 
 void cm_expire(struct cm_id *id)
 {
+	struct cm_wire too_late = {.kind = CM_REJ, .status = CM_REASON_TIMEOUT};
 	if (id->state == CM_DREQ_SENT) /* it is over, whether the peer knows or not (IBTA 12.9.6) */
-		end_connection(id);
+		cm_end_connection(id);
 	if (id->state != CM_REQ_SENT && id->state != CM_REP_SENT)
 		return;
 	if (id->peer != 0)
-		send_kind(id, CM_REJ, CM_REASON_TIMEOUT); /* or it would accept it later */
+		id->manager->reject(id, &too_late); /* or the peer would accept it later */
 	cm_unreachable(id);
 }
 
 void cm_unreachable(struct cm_id *id)
 {
+	log_debug("rdma_cm: a peer does not answer (connection manager %s)", id->manager->name);
 	id->state = id->qp_type == IBV_QPT_UD ? CM_IDLE : CM_ENDED; /* it may ask others */
 	cm_raise(id, CM_UNREACHABLE, -ETIMEDOUT);
 }
@@ -190,7 +149,7 @@ static int cm_peer_reply(struct cm_id *id, const struct rdma_ucm_conn_param *par
 	if (!cm_peer_keep(id, &wire))
 		return ENOMEM;
 	cm_give_up_in(id, cm_answer_ms());
-	int error = send_to_peer(id, &wire);
+	int error = id->manager->reply(id, &wire);
 	if (error == 0)
 		id->state = datagram ? CM_ENDED : CM_REP_SENT;
 	if (error == 0 && !datagram)
@@ -203,7 +162,7 @@ int cm_accept(struct cm_id *id, const struct rdma_ucm_conn_param *param)
 	static const uint8_t no_data;
 	if (id->state == CM_REP_RECEIVED && !param->valid) {
 		id->state = CM_CONNECTED;
-		return send_kind(id, CM_RTU, 0);
+		return id->manager->confirm(id);
 	}
 	if (id->state == CM_ENDED)
 		return ECONNABORTED; /* the peer gave up */
@@ -229,8 +188,8 @@ int cm_reject(struct cm_id *id, uint32_t reason, const void *data, uint8_t lengt
 	if (set_private(&wire, data, length, datagram ? CM_SIDR_REP_ROOM : CM_REJ_ROOM) != 0)
 		return EINVAL;
 	id->state = CM_ENDED;
-	cm_peer_keep(id, &wire); /* without it, it cannot be said again */
-	return send_to_peer(id, &wire);
+	cm_peer_keep(id, &wire); /* without it, it cannot be sent again */
+	return id->manager->reject(id, &wire);
 }
 
 void cm_told(struct cm_id *id)
@@ -238,7 +197,7 @@ void cm_told(struct cm_id *id)
 	if (!id->owes_drep)
 		return;
 	id->owes_drep = false;
-	send_kind(id, CM_DREP, 0);
+	id->manager->disconnected(id);
 }
 
 int cm_disconnect(struct cm_id *id)
@@ -250,7 +209,7 @@ int cm_disconnect(struct cm_id *id)
 		id->state = CM_DREQ_SENT;
 		cm_give_up_in(id, cm_answer_ms());
 		cm_wait_answer(id);
-		return send_kind(id, CM_DREQ, 0);
+		return id->manager->disconnect(id);
 	case CM_DREQ_SENT:
 	case CM_ENDED:
 		return 0;
@@ -261,30 +220,24 @@ int cm_disconnect(struct cm_id *id)
 
 void cm_part(struct cm_id *id)
 {
-	static const uint8_t no_data;
-	if (id->across) {
-		cm_far_part(id);
-		id->state = CM_ENDED;
-		return;
-	}
-	cm_told(id);
-	switch (id->state) {
-	case CM_REQ_RECEIVED:
-	case CM_REP_RECEIVED:
-		cm_reject(id, CM_REASON_CONSUMER, &no_data, 0);
-		break;
-	case CM_REQ_SENT:
-		if (id->peer != 0)
-			send_kind(id, CM_REJ, CM_REASON_CONSUMER);
-		break;
-	case CM_CONNECTED:
-	case CM_REP_SENT:
-		send_kind(id, CM_DREQ, 0);
-		break;
-	default:
-		break;
-	}
+	id->manager->part(id);
 	id->state = CM_ENDED;
+}
+
+void cm_part_all(void)
+{
+	struct cm_id *id;
+	for (uint32_t at = 0; (id = cm_id_next(&at)) != NULL; at++)
+		if (id->manager->leave != NULL && id->manager->leave(id) != 0)
+			break; /* there is no agent to carry it */
+}
+
+void cm_forget_all(void)
+{
+	struct cm_id *id;
+	for (uint32_t at = 0; (id = cm_id_next(&at)) != NULL; at++)
+		if (id->manager->forget != NULL)
+			id->manager->forget(id);
 }
 
 /* --- messages --- */
@@ -338,28 +291,8 @@ static struct cm_id *listener_of(const struct hdl_cm_msg *msg)
 	return found;
 }
 
-/* Was this request heard before? Then it was repeated because it, or what was said to it, seemed
- * lost. */
-static bool cm_peer_is_known(const struct hdl_cm_msg *msg, const struct cm_wire *wire)
-{
-	struct cm_id *id =
-	        cm_index_find(CM_BY_PEER, cm_process_key(msg->guid, msg->slot, wire->from));
-	for (; id != NULL; id = cm_index_next(id, CM_BY_PEER)) {
-		if (id->across || id->peer != wire->from || id->attempt != wire->attempt ||
-		    id->guid != msg->guid || id->slot != msg->slot ||
-		    (id->sent != NULL && id->sent->kind == wire->kind))
-			continue;
-		if (id->state == CM_REQ_RECEIVED)
-			send_kind(id, CM_MRA, 0);
-		else if (id->sent != NULL)
-			send_to_peer(id, id->sent);
-		return true;
-	}
-	return false;
-}
-
-struct cm_id *cm_take_request(const struct hdl_cm_msg *msg, const struct cm_wire *wire,
-                              bool *listening)
+struct cm_id *cm_take_request(const struct cm_manager *manager, const struct hdl_cm_msg *msg,
+                              const struct cm_wire *wire, bool *listening)
 {
 	bool datagram = wire->kind == CM_SIDR_REQ;
 	struct cm_id *listener = listener_of(msg);
@@ -375,6 +308,7 @@ struct cm_id *cm_take_request(const struct hdl_cm_msg *msg, const struct cm_wire
 		free(event);
 		return NULL;
 	}
+	child->manager = manager;
 	child->state = CM_REQ_RECEIVED;
 	child->guid = msg->guid;
 	child->slot = msg->slot;
@@ -400,29 +334,10 @@ struct cm_id *cm_take_request(const struct hdl_cm_msg *msg, const struct cm_wire
 	return child;
 }
 
-static void heard_request(const struct hdl_cm_msg *msg, const struct cm_wire *wire)
-{
-	/* Stands for the one that is not made when there is nobody to take it. */
-	struct cm_id nobody = {
-	        .guid = msg->guid, .slot = msg->slot, .peer = wire->from, .attempt = wire->attempt};
-	bool datagram = wire->kind == CM_SIDR_REQ, listening;
-	if (cm_peer_is_known(msg, wire))
-		return;
-	struct cm_id *child = cm_take_request(msg, wire, &listening);
-	if (child != NULL) {
-		cm_index_enter(child, CM_BY_PEER, cm_process_key(msg->guid, msg->slot, wire->from));
-		send_kind(child, CM_MRA, 0); /* so that the peer knows whose end to be afraid of */
-	} else if (datagram) {
-		send_kind(&nobody, CM_SIDR_REP, listening ? CM_SIDR_REJECTED : CM_SIDR_NO_SERVICE);
-	} else {
-		send_kind(&nobody, CM_REJ, listening ? CM_REASON_RESOURCES : CM_REASON_NO_SERVICE);
-	}
-}
-
 static void heard_response(struct cm_id *id, const struct cm_wire *wire)
 {
 	if (id->state == CM_CONNECTED && id->sent != NULL && id->sent->kind == CM_REQ)
-		send_kind(id, CM_RTU, 0); /* once more: the first was lost */
+		id->manager->confirm(id); /* once more: the first was lost */
 	if (id->state != CM_REQ_SENT)
 		return;
 	take_param(id, wire);
@@ -477,57 +392,13 @@ static void heard_disconnect(struct cm_id *id)
 {
 	const struct cm_wire changed_mind = {.kind = CM_REJ, .status = CM_REASON_CONSUMER};
 	bool waits = id->state == CM_CONNECTED || id->state == CM_REP_SENT;
-	id->owes_drep = true;
+	id->owes_drep = id->manager->disconnected != NULL;
 	if (id->state == CM_REP_RECEIVED)
 		heard_rejection(id, &changed_mind);
 	else
-		end_connection(id);
-	if (!waits || id->uid == 0 || id->across)
+		cm_end_connection(id);
+	if (!waits || id->uid == 0)
 		cm_told(id);
-}
-
-/* Does @id, which may be NULL, still wait for what @wire says? */
-static bool cm_peer_is_for(const struct cm_id *id, const struct cm_wire *wire)
-{
-	if (id == NULL || id->attempt != wire->attempt)
-		return false;
-	return (wire->kind != CM_MRA && wire->kind != CM_REP) ||
-	       (id->state != CM_IDLE && id->state != CM_ENDED);
-}
-
-/* Who has taken up a request that was given up meanwhile did not hear so, or it was stopped until
- * then: it must not accept it. */
-static void tell_too_late(const struct hdl_cm_msg *msg, const struct cm_wire *wire)
-{
-	struct cm_id nobody = {.number = wire->to,
-	                       .guid = msg->guid,
-	                       .slot = msg->slot,
-	                       .peer = wire->from,
-	                       .attempt = wire->attempt};
-	if (wire->kind == CM_MRA || wire->kind == CM_REP)
-		send_kind(&nobody, CM_REJ, CM_REASON_TIMEOUT);
-}
-
-static void heard_message(const struct hdl_cm_msg *msg, const struct cm_wire *wire)
-{
-	if (wire->kind == CM_REQ || wire->kind == CM_SIDR_REQ) {
-		heard_request(msg, wire);
-		return;
-	}
-	struct cm_id *id = cm_id_numbered(wire->to);
-	if (!cm_peer_is_for(id, wire)) {
-		tell_too_late(msg, wire);
-		return;
-	}
-	if (id->peer == 0 || id->state == CM_REQ_SENT) {
-		id->guid = msg->guid;
-		id->slot = msg->slot;
-		id->peer = wire->from;
-	} else if (id->guid != msg->guid || id->slot != msg->slot) {
-		return;
-	}
-	if (!id->across)
-		cm_take(id, wire);
 }
 
 void cm_take(struct cm_id *id, const struct cm_wire *wire)
@@ -554,58 +425,26 @@ void cm_take(struct cm_id *id, const struct cm_wire *wire)
 		break;
 	case CM_DREP:
 		if (id->state == CM_DREQ_SENT)
-			end_connection(id);
+			cm_end_connection(id);
 		break;
-	default: /* MRA: who it is was taken note of above; the time it asks for it has anyway */
+	default: /* MRA: the peer has the time that it asks for anyway */
 		break;
-	}
-}
-
-static void heard_return(const struct hdl_cm_msg *msg, const struct cm_wire *wire)
-{
-	struct cm_id *id = cm_id_numbered(wire->from);
-	if (id == NULL || id->attempt != wire->attempt)
-		return;
-	bool refused = msg->error == -HDL_ECONNREFUSED;
-	if (refused && id->state == CM_REQ_SENT && cm_wait_more(id))
-		return;
-	if (wire->kind == CM_REQ && refused && id->state == CM_REQ_SENT) {
-		id->state = CM_ENDED;
-		cm_wait_end(id);
-		cm_raise(id, CM_REJECTED, (int)CM_REASON_NO_SERVICE);
-	} else if (wire->kind == CM_SIDR_REQ && id->state == CM_REQ_SENT) {
-		id->state = CM_IDLE;
-		cm_wait_end(id);
-		cm_raise(id, CM_UNREACHABLE, refused ? (int)CM_SIDR_NO_SERVICE : -ETIMEDOUT);
-	} else if (wire->kind != CM_MRA && wire->kind != CM_DREP) {
-		end_connection(id);
 	}
 }
 
 void cm_heard(void *context, const struct hdl_cm_msg *msg)
 {
-	struct cm_wire wire;
 	struct cm_id *id;
 	(void)context;
 	cm_lock();
-	if (msg->kind == HDL_CM_GONE) {
-		for (uint32_t at = 0; (id = cm_id_next(&at)) != NULL; at++)
-			if (id->peer != 0 && id->guid == msg->guid && id->slot == msg->slot)
-				end_connection(id);
-			else if (id->peer == 0 && id->state == CM_REQ_SENT && !id->across &&
-			         id->wait != CM_WAIT_LISTENER)
-				cm_repeat(id); /* it may have taken our request with it */
-	} else if (msg->kind == HDL_CM_MAD) {
-		cm_far_heard(msg);
+	if (msg->kind == HDL_CM_MAD) {
+		cm_infiniband_heard(msg);
 	} else if (msg->kind == HDL_CM_AGENT) {
 		for (uint32_t at = 0; (id = cm_id_next(&at)) != NULL; at++)
-			cm_far_leave_word(id);
-	} else if (msg->length == sizeof(wire)) {
-		memcpy(&wire, msg->data, sizeof(wire));
-		if (msg->kind == HDL_CM_RETURNED)
-			heard_return(msg, &wire);
-		else
-			heard_message(msg, &wire);
+			if (id->manager->leave_notice != NULL)
+				id->manager->leave_notice(id);
+	} else {
+		cm_local_heard(msg);
 	}
 	cm_unlock();
 }

@@ -1,28 +1,32 @@
-/* What connections wait for, each for a while only:
+/* What connections wait for, each for a limited time:
  *
- *   a server that does not listen yet. Elsewhere resolving an address and a route takes
+ *   A server that does not listen yet. Elsewhere resolving an address and a route takes
  *   milliseconds, and programs that agree on a port by other means rely on it (perftest -R, qperf
- *   -cm1): one asks at once, while the other is about to listen. A request that finds nobody, or
- *   too many others waiting, is repeated before the program is told an answer: a request or a
- *   response is repeated, because an agent that is killed may take it along, and times out when the
- *   other program does not take it up, at a time that is set once: the peer's sign of life does not
- *   put it off. The end of a connection too, which its process answers unless it is stopped what
- *   cm/ibcm.c says, where the peer is across the wire, until the same time a node that is not there
- *   yet, while an address is resolved, for as long as the program said the time that a connection
- *   keeps its name after its end (IBTA volume 1, 12.9.8.4), whose end programs are told: tgtd frees
- *   what it has for a connection only then
+ *   -cm1): one side connects while the other is about to listen. A request that finds no listener,
+ *   or one with too many requests waiting, is repeated before the program hears of it.
  *
- * A thread looks after all of it and ends when nobody waits. */
+ *   An answer. A request or a response is repeated, because an agent that is killed may take it
+ *   along. It times out when the other program does not take it up, at a time that is set once and
+ *   that no sign of life from the peer puts off. A disconnect is repeated in the same way; the
+ *   peer's process answers it unless that process is stopped.
+ *
+ *   What the connection manager waits for, where it keeps time itself (cm/manager.h), until the
+ *   same time.
+ *
+ *   A node that is not there yet, while an address is resolved, for as long as the program said.
+ *
+ *   The end of the time that a connection keeps its name after it has ended (IBTA volume 1,
+ *   12.9.8.4). Programs get an event then: tgtd frees what it has for a connection only after it.
+ *
+ * One thread looks after all of it and ends when no identifier waits. */
 #include <signal.h>
 #include <stdlib.h>
 #include <time.h>
 
 #include "compat/cm/cm.h"
-#include "compat/cm/ibcm.h"
 
 #define TRIES       20
 #define EVERY_NS    10000000ull
-#define FAR_NS      1000000000ull /* as long as our own agents keep a request */
 #define AGAIN_NS    1000000000ull
 #define ANSWER_MS   60000u       /* as long as 15 repeats take elsewhere, about */
 #define TIMEWAIT_NS 200000000ull /* nothing is late here, so it is short */
@@ -106,8 +110,8 @@ static void act(struct cm_id *id)
 		cm_wait_await(id);
 	else if (what == CM_WAIT_NODE)
 		cm_seek(id, cm_now_ns() >= id->give_up_ns);
-	else if (what == CM_WAIT_FAR)
-		cm_far_expire(id);
+	else if (what == CM_WAIT_MANAGER)
+		id->manager->expire(id);
 	else if (what == CM_WAIT_TIMEWAIT)
 		cm_raise(id, CM_TIMEWAIT_EXIT, 0);
 }
@@ -151,12 +155,13 @@ static bool start(struct cm_id *id, enum cm_wait what, uint64_t ns)
 
 bool cm_wait_more(struct cm_id *id)
 {
-	/* Across the wire the peer may have kept the request as long before it said no. One that
-	 * does not keep any may be about to listen when a message of its own is acknowledged, which
-	 * takes Linux half a second where that gets lost: so it is asked for as long, and less and
-	 * less often. */
-	bool late = id->across && cm_now_ns() - id->asked_ns >= FAR_NS;
-	uint64_t pause_ns = id->across ? EVERY_NS * (1 + id->tries / 2) : EVERY_NS;
+	/* A peer across the wire may have kept the request that long before it rejected it. A peer
+	 * that keeps none may start to listen only when a message of its own is acknowledged, which
+	 * takes Linux half a second where that message gets lost. So the request is repeated for as
+	 * long, less and less often. */
+	uint64_t limit_ns = id->manager->relisten_ns;
+	bool late = limit_ns != 0 && cm_now_ns() - id->asked_ns >= limit_ns;
+	uint64_t pause_ns = limit_ns != 0 ? EVERY_NS * (1 + id->tries / 2) : EVERY_NS;
 	if (id->sent == NULL || late || id->tries >= TRIES ||
 	    !start(id, CM_WAIT_LISTENER, pause_ns))
 		return false;
@@ -167,16 +172,16 @@ bool cm_wait_more(struct cm_id *id)
 void cm_wait_answer(struct cm_id *id)
 {
 	uint64_t now = cm_now_ns(), left = id->give_up_ns > now ? id->give_up_ns - now : 0;
-	if (id->across)
-		cm_wait_far(id);
+	if (id->manager->due_ns != NULL)
+		cm_wait_manager(id);
 	else
 		start(id, CM_WAIT_ANSWER, left < AGAIN_NS ? left : AGAIN_NS);
 }
 
 void cm_wait_timewait(struct cm_id *id)
 {
-	if (id->across)
-		cm_wait_far(id);
+	if (id->manager->due_ns != NULL)
+		cm_wait_manager(id);
 	else
 		start(id, CM_WAIT_TIMEWAIT, TIMEWAIT_NS);
 }
@@ -191,12 +196,12 @@ void cm_wait_node(struct cm_id *id)
 	start(id, CM_WAIT_NODE, EVERY_NS);
 }
 
-void cm_wait_far(struct cm_id *id)
+void cm_wait_manager(struct cm_id *id)
 {
-	uint64_t due = id->far != NULL ? id->far->due_ns : 0, now = cm_now_ns();
+	uint64_t due = id->manager->due_ns(id), now = cm_now_ns();
 	if (due != 0)
-		start(id, CM_WAIT_FAR, due > now ? due - now : 0);
-	else if (id->wait == CM_WAIT_FAR)
+		start(id, CM_WAIT_MANAGER, due > now ? due - now : 0);
+	else if (id->wait == CM_WAIT_MANAGER)
 		cm_wait_end(id);
 }
 

@@ -1,6 +1,7 @@
-/* Connections with peers across the wire: what cm/peer.c says and hears becomes messages of
- * InfiniBand's communication management, which find their way by queue pair 1 of both nodes. Who
- * repeats what and until when is in cm/ibcm.c; each such identifier has an end of it. */
+/* The connection manager for peers across the wire: what cm/peer.c says and hears becomes messages
+ * of InfiniBand's communication management, which travel between queue pair 1 of the two nodes.
+ * cm/ibcm.c knows what to repeat and until when; each identifier has one end of it once there is a
+ * request. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,8 +12,10 @@
 #define ETHERNET_LID  0xffffu
 #define HOP_LIMIT     64u
 #define FLOW_LABELS   0xfffffu
-#define INVALID_GID   12  /* reason of a REJ: the primary path leads elsewhere */
-#define LATE_REQUESTS 64u /* of connections that have ended, to know their repetitions */
+#define INVALID_GID   12            /* reason of a REJ: the primary path leads elsewhere */
+#define LATE_REQUESTS 64u           /* of connections that have ended, to know their repetitions */
+#define ACK_TIMEOUT   17            /* 4.096 us * 2^17, half a second */
+#define RELISTEN_NS   1000000000ull /* as long as our own agents keep a request */
 
 /* Requests of identifiers that are gone: one that the network still holds is no new one. */
 static struct {
@@ -47,21 +50,27 @@ static int send_to(const struct hdl_gid *gid, const struct hdl_gid *own, const u
 	return -hdl_cm_send(adapter, &msg);
 }
 
-/* A process may end without a word, and the peer is to hear of it all the same: the agent keeps one
- * for it. */
-void cm_far_leave_word(const struct cm_id *id)
+/* The end of @id, which may have any manager; NULL: it has none. */
+static struct ibcm *end_of(const struct cm_id *id)
+{
+	return id->manager == &cm_infiniband ? id->end : NULL;
+}
+
+/* A process may end without a word, and the peer has to hear of it all the same: the agent keeps a
+ * disconnect notice for it. */
+static void cm_infiniband_leave_notice(const struct cm_id *id)
 {
 	struct ibcm_out out = {0};
-	if (id->far == NULL)
+	if (id->end == NULL)
 		return;
-	struct ibcm end = *id->far;
+	struct ibcm end = *end_of(id);
 	if (!end.datagram && ibcm_disconnect(&end, cm_now_ns(), &out))
 		send_to(&id->dgid, &id->sgid, out.mad, HDL_CM_WHEN_GONE);
 	else if (end.state == IBCM_DREQ_SENT) /* to another agent, which knows nothing of it */
 		send_to(&id->dgid, &id->sgid, end.last, HDL_CM_WHEN_GONE);
 }
 
-static int cm_far_flush(const struct cm_id *id, const struct ibcm_out *out)
+static int cm_infiniband_flush(const struct cm_id *id, const struct ibcm_out *out)
 {
 	return out->any ? send_to(&id->dgid, &id->sgid, out->mad,
 	                          out->last ? HDL_CM_LAST_WORD : HDL_CM_ON_WIRE)
@@ -69,8 +78,8 @@ static int cm_far_flush(const struct cm_id *id, const struct ibcm_out *out)
 }
 
 /* @message, which came in @msg. */
-static void cm_far_refuse(const struct hdl_cm_msg *msg, const struct ib_cm_message *message,
-                          int reason)
+static void cm_infiniband_refuse(const struct hdl_cm_msg *msg, const struct ib_cm_message *message,
+                                 int reason)
 {
 	struct ib_cm_message answer;
 	uint8_t mad[MAD_BYTES];
@@ -82,7 +91,7 @@ static void cm_far_refuse(const struct hdl_cm_msg *msg, const struct ib_cm_messa
 
 /* --- addresses --- */
 
-static const struct sockaddr_in *cm_far_as_in(const struct sockaddr_in6 *address)
+static const struct sockaddr_in *cm_infiniband_as_in(const struct sockaddr_in6 *address)
 {
 	return (const struct sockaddr_in *)(const void *)address;
 }
@@ -90,7 +99,7 @@ static const struct sockaddr_in *cm_far_as_in(const struct sockaddr_in6 *address
 static void ip_bytes(const struct sockaddr_in6 *address, uint8_t to[16])
 {
 	if (address->sin6_family == AF_INET)
-		memcpy(to + 12, &cm_far_as_in(address)->sin_addr, 4);
+		memcpy(to + 12, &cm_infiniband_as_in(address)->sin_addr, 4);
 	else
 		memcpy(to, &address->sin6_addr, 16);
 }
@@ -177,7 +186,7 @@ static void fill_req(struct cm_id *id, const struct cm_wire *wire, struct ib_cm_
 	private_out(id, wire, req->private_data);
 }
 
-static int cm_far_ask(struct cm_id *id, const struct cm_wire *wire)
+static int cm_infiniband_ask(struct cm_id *id, const struct cm_wire *wire)
 {
 	struct sockaddr_in6 to = id->dst;
 	uint64_t service = ib_cm_service(id->space, ntohs(*cm_port_of(&to)));
@@ -185,9 +194,9 @@ static int cm_far_ask(struct cm_id *id, const struct cm_wire *wire)
 	        .kind = wire->kind == CM_SIDR_REQ ? IB_CM_SIDR_REQ : IB_CM_REQ,
 	        .transaction_id = prng_secret()}; /* the answer has to name it */
 	struct ibcm_out out = {0};
-	if (id->far == NULL)
-		id->far = calloc(1, sizeof(*id->far));
-	if (id->far == NULL)
+	if (id->end == NULL)
+		id->end = calloc(1, sizeof(struct ibcm));
+	if (id->end == NULL)
 		return ENOMEM;
 	if (request.kind == IB_CM_REQ) {
 		fill_req(id, wire, &request.u.req);
@@ -198,16 +207,23 @@ static int cm_far_ask(struct cm_id *id, const struct cm_wire *wire)
 		request.u.sidr_req.service_id = service;
 		private_out(id, wire, request.u.sidr_req.private_data);
 	}
-	ibcm_ask(id->far, &request, cm_now_ns(), &out);
-	ibcm_give_up_at(id->far, id->give_up_ns);
-	return cm_far_flush(id, &out);
+	ibcm_ask(id->end, &request, cm_now_ns(), &out);
+	ibcm_give_up_at(id->end, id->give_up_ns);
+	return cm_infiniband_flush(id, &out);
 }
 
-static int cm_far_reply(struct cm_id *id, const struct cm_wire *wire)
+static int cm_infiniband_request(struct cm_id *id, struct cm_wire *wire)
+{
+	int error = cm_infiniband_ask(id, wire);
+	cm_wait_manager(id);
+	return error;
+}
+
+static int cm_infiniband_answer(struct cm_id *id, const struct cm_wire *wire)
 {
 	struct ib_cm_message message = {0};
 	struct ibcm_out out = {0};
-	if (id->far->datagram) {
+	if (end_of(id)->datagram) {
 		message.u.sidr_rep = (struct ib_cm_sidr_rep){
 		        .service_id = ib_cm_service(id->space, ntohs(*cm_port_of(&id->src))),
 		        .qpn = wire->qpn,
@@ -224,86 +240,81 @@ static int cm_far_reply(struct cm_id *id, const struct cm_wire *wire)
 		                                   .ca_guid = limits().guid};
 		memcpy(message.u.rep.private_data, wire->private_data, wire->private_length);
 	}
-	if (!ibcm_reply(id->far, &message, cm_now_ns(), &out))
+	if (!ibcm_reply(id->end, &message, cm_now_ns(), &out))
 		return EINVAL;
-	ibcm_give_up_at(id->far, id->give_up_ns);
-	return cm_far_flush(id, &out);
+	ibcm_give_up_at(id->end, id->give_up_ns);
+	return cm_infiniband_flush(id, &out);
 }
 
-int cm_far_send(struct cm_id *id, const struct cm_wire *wire)
+static int cm_infiniband_reply(struct cm_id *id, struct cm_wire *wire)
 {
-	struct ibcm_out out = {0};
-	int error = 0;
-	switch (wire->kind) {
-	case CM_REQ:
-	case CM_SIDR_REQ:
-		error = cm_far_ask(id, wire);
-		break;
-	case CM_REP:
-		error = cm_far_reply(id, wire);
-		break;
-	case CM_SIDR_REP:
-		if (wire->status == 0)
-			error = cm_far_reply(id, wire);
-		else
-			ibcm_reject(id->far, (uint16_t)wire->status, wire->private_data, &out);
-		break;
-	case CM_REJ:
-		ibcm_reject(id->far, (uint16_t)wire->status, wire->private_data, &out);
-		break;
-	case CM_RTU:
-		ibcm_confirm(id->far, &out);
-		break;
-	case CM_DREQ:
-		ibcm_disconnect(id->far, cm_now_ns(), &out);
-		break;
-	default: /* MRA and DREP are said by cm/ibcm.c */
-		break;
-	}
-	cm_far_flush(id, &out);
-	if (error == 0 && (wire->kind == CM_REP || wire->kind == CM_RTU))
-		cm_far_leave_word(id);
-	cm_wait_far(id);
+	int error = cm_infiniband_answer(id, wire);
+	if (error == 0 && wire->kind == CM_REP)
+		cm_infiniband_leave_notice(id);
+	cm_wait_manager(id);
 	return error;
 }
 
-void cm_far_part(struct cm_id *id)
+static int cm_infiniband_reject(struct cm_id *id, struct cm_wire *wire)
 {
 	struct ibcm_out out = {0};
-	if (id->far == NULL)
+	ibcm_reject(id->end, (uint16_t)wire->status, wire->private_data, &out);
+	cm_infiniband_flush(id, &out);
+	cm_wait_manager(id);
+	return 0;
+}
+
+static int cm_infiniband_confirm(struct cm_id *id)
+{
+	struct ibcm_out out = {0};
+	ibcm_confirm(id->end, &out);
+	cm_infiniband_flush(id, &out);
+	cm_infiniband_leave_notice(id);
+	cm_wait_manager(id);
+	return 0;
+}
+
+static int cm_infiniband_disconnect(struct cm_id *id)
+{
+	struct ibcm_out out = {0};
+	ibcm_disconnect(id->end, cm_now_ns(), &out);
+	cm_infiniband_flush(id, &out);
+	cm_wait_manager(id);
+	return 0;
+}
+
+static void cm_infiniband_part(struct cm_id *id)
+{
+	struct ibcm_out out = {0};
+	struct ibcm *end = id->end;
+	if (end == NULL)
 		return;
-	if (id->far->asked) {
+	if (end->asked) {
 		late[next_late].gid = id->dgid;
-		late[next_late].transaction_id = id->far->transaction_id;
-		late[next_late].remote_id = id->far->remote_id;
+		late[next_late].transaction_id = end->transaction_id;
+		late[next_late].remote_id = end->remote_id;
 		late[next_late].until_ns = cm_now_ns() + ib_cm_time_ns(IB_CM_RESPONSE_TIMEOUT) *
 		                                                 (IB_CM_MAX_RETRIES + 1);
 		next_late = (next_late + 1) % LATE_REQUESTS;
 	}
-	ibcm_part(id->far, &out);
-	cm_far_flush(id, &out);
-	free(id->far);
-	id->far = NULL;
+	ibcm_part(end, &out);
+	cm_infiniband_flush(id, &out);
+	free(end);
+	id->end = NULL;
 }
 
-void cm_far_part_all(void)
+static int cm_infiniband_leave(struct cm_id *id)
 {
-	struct cm_id *id;
-	for (uint32_t at = 0; (id = cm_id_next(&at)) != NULL; at++) {
-		struct ibcm_out out = {0};
-		if (id->far != NULL)
-			ibcm_part(id->far, &out);
-		if (cm_far_flush(id, &out) != 0)
-			break; /* nobody is there to be told */
-	}
+	struct ibcm_out out = {0};
+	if (id->end != NULL)
+		ibcm_part(id->end, &out);
+	return cm_infiniband_flush(id, &out);
 }
 
-void cm_far_forget(void)
+static void cm_infiniband_forget(struct cm_id *id)
 {
-	struct cm_id *id;
-	for (uint32_t at = 0; (id = cm_id_next(&at)) != NULL; at++)
-		if (id->far != NULL)
-			*id->far = (struct ibcm){.state = IBCM_OVER};
+	if (id->end != NULL)
+		*end_of(id) = (struct ibcm){.state = IBCM_OVER};
 }
 
 /* --- what we hear --- */
@@ -339,7 +350,7 @@ static void from_rej(const struct ib_cm_rej *rej, struct cm_wire *wire)
 	memcpy(wire->private_data, rej->private_data, CM_REJ_ROOM);
 }
 
-/* What happened, told as cm/peer.c knows it. */
+/* Tell cm/peer.c what happened, in its terms. */
 static void happens(struct cm_id *id, enum ibcm_event event, const struct ib_cm_message *message)
 {
 	struct cm_wire wire = {.kind = CM_RTU};
@@ -348,7 +359,7 @@ static void happens(struct cm_id *id, enum ibcm_event event, const struct ib_cm_
 		if (message->kind == IB_CM_REP) {
 			from_rep(&message->u.rep, &wire);
 			cm_index_enter(id, CM_BY_QP,
-			               cm_qp_key(id->far->remote_guid, id->far->remote_qpn));
+			               cm_qp_key(end_of(id)->remote_guid, end_of(id)->remote_qpn));
 		} else
 			from_sidr_rep(&message->u.sidr_rep, &wire);
 		break;
@@ -372,28 +383,33 @@ static void happens(struct cm_id *id, enum ibcm_event event, const struct ib_cm_
 	cm_take(id, &wire);
 }
 
-void cm_far_expire(struct cm_id *id)
+static uint64_t cm_infiniband_due_ns(const struct cm_id *id)
+{
+	return id->end != NULL ? end_of(id)->due_ns : 0;
+}
+
+static void cm_infiniband_expire(struct cm_id *id)
 {
 	struct ibcm_out out = {0};
-	enum ibcm_event event = ibcm_expire(id->far, cm_now_ns(), &out);
-	cm_far_flush(id, &out);
+	enum ibcm_event event = ibcm_expire(id->end, cm_now_ns(), &out);
+	cm_infiniband_flush(id, &out);
 	happens(id, event, NULL);
-	cm_wait_far(id);
+	cm_wait_manager(id);
 }
 
-void cm_far_notify(struct cm_id *id)
+static void cm_infiniband_notify(struct cm_id *id)
 {
-	if (id->far != NULL)
-		happens(id, ibcm_established(id->far), NULL);
+	if (id->end != NULL)
+		happens(id, ibcm_established(id->end), NULL);
 }
 
-static void cm_far_hear(struct cm_id *id, const struct ib_cm_message *message)
+static void cm_infiniband_hear(struct cm_id *id, const struct ib_cm_message *message)
 {
 	struct ibcm_out out = {0};
-	enum ibcm_event event = ibcm_hear(id->far, message, cm_now_ns(), &out);
-	cm_far_flush(id, &out);
+	enum ibcm_event event = ibcm_hear(id->end, message, cm_now_ns(), &out);
+	cm_infiniband_flush(id, &out);
 	happens(id, event, message);
-	cm_wait_far(id);
+	cm_wait_manager(id);
 }
 
 static bool is_late(const struct hdl_gid *gid, const struct ib_cm_message *message)
@@ -414,7 +430,7 @@ static struct cm_id *known(const struct hdl_gid *gid, const struct ib_cm_message
 	uint32_t remote_id = message->kind == IB_CM_REQ ? message->u.req.local_id
 	                                                : message->u.sidr_req.request_id;
 	struct cm_id *id = cm_index_find(CM_BY_PEER, cm_peer_key(gid->raw, remote_id));
-	while (id != NULL && (id->far == NULL || !ibcm_is_of(id->far, message) ||
+	while (id != NULL && (end_of(id) == NULL || !ibcm_is_of(id->end, message) ||
 	                      memcmp(id->dgid.raw, gid->raw, 16) != 0))
 		id = cm_index_next(id, CM_BY_PEER);
 	return id;
@@ -428,10 +444,10 @@ static bool was_stale(const struct hdl_gid *gid, const struct ib_cm_req *req)
 	struct cm_id *id = cm_index_find(CM_BY_QP, cm_qp_key(req->ca_guid, req->qpn));
 	bool found = false;
 	for (; id != NULL; id = cm_index_next(id, CM_BY_QP)) {
-		const struct ibcm *far = id->far;
-		if (far == NULL || far->datagram || far->remote_guid != req->ca_guid ||
-		    far->remote_qpn != req->qpn || memcmp(id->dgid.raw, gid->raw, 16) != 0 ||
-		    (far->state != IBCM_ESTABLISHED && far->state != IBCM_REP_SENT))
+		const struct ibcm *end = end_of(id);
+		if (end == NULL || end->datagram || end->remote_guid != req->ca_guid ||
+		    end->remote_qpn != req->qpn || memcmp(id->dgid.raw, gid->raw, 16) != 0 ||
+		    (end->state != IBCM_ESTABLISHED && end->state != IBCM_REP_SENT))
 			continue;
 		found = true;
 		cm_disconnect(id);
@@ -481,62 +497,63 @@ static void hear_request(const struct hdl_cm_msg *msg, const struct ib_cm_messag
 	const struct ib_cm_req *req = &message->u.req;
 	struct cm_id *child = known(&msg->gid, message);
 	struct cm_wire wire;
-	bool listening;
+	bool listening = true; /* where there is no memory to ask */
 	if (child != NULL) {
-		cm_far_hear(child, message);
+		cm_infiniband_hear(child, message);
 		return;
 	}
 	if (is_late(&msg->gid, message))
 		return;
 	/* Nobody is made to send to an address that is not the asker's. */
 	if (!datagram && memcmp(req->primary.local_gid, msg->gid.raw, 16) != 0) {
-		cm_far_refuse(msg, message, INVALID_GID);
+		cm_infiniband_refuse(msg, message, INVALID_GID);
 		return;
 	}
 	if (!datagram && (req->transport == IB_CM_RD ||
 	                  (req->transport == IB_CM_EXTENDED && req->extended_transport != 1))) {
-		cm_far_refuse(msg, message, IB_CM_INVALID_TRANSPORT);
+		cm_infiniband_refuse(msg, message, IB_CM_INVALID_TRANSPORT);
 		return;
 	}
 	if (!datagram && was_stale(&msg->gid, req)) {
-		cm_far_refuse(msg, message, IB_CM_STALE_CONNECTION);
+		cm_infiniband_refuse(msg, message, IB_CM_STALE_CONNECTION);
 		return;
 	}
-	struct ibcm *far = calloc(1, sizeof(*far));
+	struct ibcm *end = calloc(1, sizeof(*end));
 	struct hdl_cm_msg to = *msg;
 	to.guid = to.slot = 0;
 	from_request(message, msg, &wire);
 	if (!cm_local_gid(&wire.dst, &to.gid)) /* which of ours was called? */
 		to.gid = msg->own;
-	child = far != NULL ? cm_take_request(&to, &wire, &listening) : NULL;
+	child = end != NULL ? cm_take_request(&cm_infiniband, &to, &wire, &listening) : NULL;
 	if (child == NULL) {
-		free(far);
-		cm_far_refuse(msg, message,
-		              listening ? IB_CM_NO_RESOURCES : IB_CM_INVALID_SERVICE_ID);
+		free(end);
+		cm_infiniband_refuse(msg, message,
+		                     listening ? IB_CM_NO_RESOURCES : IB_CM_INVALID_SERVICE_ID);
 		return;
 	}
-	child->across = true;
-	child->far = far;
+	child->end = end;
 	if (!datagram)
 		take_path(child, req);
-	ibcm_asked(far, message, number_of(child));
-	cm_index_enter(child, CM_BY_PEER, cm_peer_key(msg->gid.raw, far->remote_id));
+	ibcm_asked(end, message, number_of(child));
+	cm_index_enter(child, CM_BY_PEER, cm_peer_key(msg->gid.raw, end->remote_id));
 	if (!datagram)
-		cm_index_enter(child, CM_BY_QP, cm_qp_key(far->remote_guid, far->remote_qpn));
+		cm_index_enter(child, CM_BY_QP, cm_qp_key(end->remote_guid, end->remote_qpn));
 }
 
 /* The peer gave up a request: its number is all that it knows of ours. */
 static struct cm_id *given_up(const struct hdl_gid *gid, const struct ib_cm_rej *rej)
 {
 	struct cm_id *id = cm_index_find(CM_BY_PEER, cm_peer_key(gid->raw, rej->local_id));
-	while (id != NULL &&
-	       (id->far == NULL || !id->far->asked || id->far->datagram ||
-	        id->far->remote_id != rej->local_id || memcmp(id->dgid.raw, gid->raw, 16) != 0))
-		id = cm_index_next(id, CM_BY_PEER);
+	for (; id != NULL; id = cm_index_next(id, CM_BY_PEER)) {
+		const struct ibcm *end = end_of(id);
+		if (end != NULL && end->asked && !end->datagram &&
+		    end->remote_id == rej->local_id && memcmp(id->dgid.raw, gid->raw, 16) == 0)
+			break;
+	}
 	return id;
 }
 
-void cm_far_heard(const struct hdl_cm_msg *msg)
+void cm_infiniband_heard(const struct hdl_cm_msg *msg)
 {
 	struct ib_cm_message message;
 	uint32_t number;
@@ -552,9 +569,28 @@ void cm_far_heard(const struct hdl_cm_msg *msg)
 		id = given_up(&msg->gid, &message.u.rej);
 	else
 		id = cm_id_numbered(number & ((1u << CM_NUMBER_BITS) - 1));
-	if (id != NULL && id->far != NULL && memcmp(id->dgid.raw, msg->gid.raw, 16) == 0 &&
+	if (id != NULL && end_of(id) != NULL && memcmp(id->dgid.raw, msg->gid.raw, 16) == 0 &&
 	    (number == 0 || number_of(id) == number))
-		cm_far_hear(id, &message);
+		cm_infiniband_hear(id, &message);
 	else if (number != 0)
-		cm_far_refuse(msg, &message, IB_CM_INVALID_COMM_ID);
+		cm_infiniband_refuse(msg, &message, IB_CM_INVALID_COMM_ID);
 }
+
+const struct cm_manager cm_infiniband = {
+        .name = "InfiniBand",
+        .across = true,
+        .ack_timeout = ACK_TIMEOUT,
+        .relisten_ns = RELISTEN_NS,
+        .request = cm_infiniband_request,
+        .reply = cm_infiniband_reply,
+        .reject = cm_infiniband_reject,
+        .confirm = cm_infiniband_confirm,
+        .disconnect = cm_infiniband_disconnect,
+        .notify = cm_infiniband_notify,
+        .part = cm_infiniband_part,
+        .due_ns = cm_infiniband_due_ns,
+        .expire = cm_infiniband_expire,
+        .leave_notice = cm_infiniband_leave_notice,
+        .leave = cm_infiniband_leave,
+        .forget = cm_infiniband_forget,
+};
