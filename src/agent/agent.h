@@ -1,6 +1,6 @@
-/* The node agent: who is here, what they are called, who knows whom. It hands out names and
- * introduces processes to each other; it is never in the data path, and when it dies what it
- * arranged goes on working.
+/* The node agent. It gives names to processes and introduces them to each other; it is never in the
+ * data path, and connections outlive it. What it does is divided into services (service.h); this
+ * header holds what they share.
  *
  * One agent serves one user and holds all the nodes of that user on this machine: a node is a name
  * (HEDDLE_NODE) with a GUID, GIDs and up to AGENT_MAX_SLOTS processes. One thread, one epoll loop,
@@ -12,6 +12,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "agent/service.h"
 #include "base/prng.h"
 #include "port/agentmsg.h"
 #include "port/rundir.h"
@@ -38,7 +39,7 @@
 /* They let go of their sockets before they greet. For so long we wait for the last of them, and
  * look so often. */
 #define AGENT_WIRE_GRACE_NS 3000000000u
-#define AGENT_WIRE_LOOK_MS  10
+#define AGENT_WIRE_RETRY_NS 10000000u
 
 /* A port that a process holds, in a list of its node. */
 struct port_entry {
@@ -87,11 +88,15 @@ struct node_entry {
 	uint32_t taken_by;
 };
 
-/* What can wake us, first in what it belongs to: the data of the epoll. (NULL: the listener.) */
-enum source { SOURCE_CLIENT, SOURCE_WIRE };
+/* A descriptor in the agent's epoll set: the first member of what it belongs to, and the data of
+ * the epoll event. (NULL: the listener.) */
+struct agent_source {
+	/* A service's descriptor is readable. NULL: the socket or pidfd of a client. */
+	void (*ready)(struct agent_source *source);
+};
 
 struct client {
-	enum source source;
+	struct agent_source source;
 	int sock;
 	int pidfd; /* a child of the process may keep its socket open; -1: none */
 	pid_t pid;
@@ -122,11 +127,11 @@ struct client {
 	struct client *next;
 };
 
-/* Two processes that were introduced. */
-struct bond {
+/* Two processes that were introduced to each other. */
+struct peer_link {
 	uint32_t id;
 	struct client *ends[2];
-	struct bond *next;
+	struct peer_link *next;
 };
 
 /* What a process has to do with a multicast group. */
@@ -143,6 +148,7 @@ struct group_entry {
 };
 
 struct agent {
+	struct services services;
 	int epoll, listener;
 	int spare;           /* a descriptor to give up when there are no others */
 	uint64_t network[2]; /* the namespace that we and our sockets are in (udp_network()) */
@@ -153,8 +159,8 @@ struct agent {
 	                     was none */
 	struct client *clients;
 	uint32_t client_count;
-	struct bond *bonds;
-	uint32_t bond_count, next_bond;
+	struct peer_link *links;
+	uint32_t link_count, next_link;
 	struct group_entry *groups;
 	uint32_t group_count;
 	struct node_entry *nodes[AGENT_MAX_NODES];
@@ -184,38 +190,16 @@ void node_leave(struct agent *agent, struct client *client);
 /* Forget @node if nobody is there and nothing is left to be said. */
 void node_tidy(struct agent *agent, struct node_entry *node);
 
-/* cm.c: messages about connections. @msg is of the kind in the name. */
-void cm_bind(struct client *client, struct agent_msg *msg);
-void cm_listen(struct client *client, const struct agent_msg *msg);
-void cm_unbind(struct client *client, const struct agent_msg *msg);
-void cm_send(struct agent *agent, struct client *client, struct agent_msg *msg);
-/* Who holds a port of @node for what comes to @gid, an address of @family (enum agent_cm_option)?
- * NULL: nobody. */
+/* cm.c: the process that holds a port of @node for messages to @gid, an address of @family (enum
+ * agent_cm_option); NULL: none. */
 struct client *cm_holder(const struct node_entry *node, uint16_t space, const uint8_t gid[16],
                          uint16_t port, uint32_t family);
-/* @client leaves: its ports are free, and the others hear of it. Before node_leave(). */
-void cm_leave(struct agent *agent, struct client *client);
 
-/* management.c: send the management datagram in @msg to where it says, and tell @client so if it
- * wants to know. */
-void management_send(struct client *client, const struct agent_msg *msg);
-/* @client has gone: say what it left to be said, again and again until it is answered. */
-void management_leave(struct client *client);
-/* Say no more for those who have gone from @node, and to those who asked for one there. */
+/* management.c: forget the disconnect notices of processes that have gone from @node, and the
+ * requests that wait for a listener there. */
 void management_silence(struct node_entry *node);
-/* Somebody listens on @node, or does so at another port: who was early is heard. */
+/* A process listens on a port of @node: pass it the requests that came too early. */
 void management_listen(struct node_entry *node);
-/* Say again, and refuse, what is due, and forget the nodes that have said all. When it is to be
- * called again (clock_now_ns()); UINT64_MAX: nothing is left to be done. */
-uint64_t management_turn(struct agent *agent);
-
-/* group.c: multicast groups. @msg is of the kind in the name; for group_end(), GROUP_LEAVE or
- * GROUP_FORGET. */
-void group_join(struct agent *agent, struct client *client, const struct agent_msg *msg);
-void group_send(struct agent *agent, struct client *client, const struct agent_msg *msg);
-void group_end(struct agent *agent, struct client *client, const struct agent_msg *msg);
-/* @client leaves: the others hear of it. Before node_leave(). */
-void group_leave_all(struct agent *agent, struct client *client);
 
 /* outbox.c */
 /* Say @msg to @client, now or when there is room in its socket. False: it has gone, or lets too
@@ -225,18 +209,25 @@ bool outbox_send(struct client *client, struct agent_msg *msg, const int *fds, i
 void outbox_flush(struct client *client);
 void outbox_clear(struct client *client);
 
+/* The services, in the order of agent_services[]. */
+extern const struct agent_service names_service;     /* greet.c */
+extern const struct agent_service group_service;     /* group.c */
+extern const struct agent_service cm_service;        /* cm.c */
+extern const struct agent_service wire_service;      /* management.c */
+extern const struct agent_service introduce_service; /* introduce.c */
+
 /* serve.c */
-/* Tell @client. One that does not read what we say is as good as gone. */
+extern const struct agent_service *const agent_services[];
+extern const unsigned agent_service_count;
+/* Send @msg to @client. A client that does not read its messages counts as gone. */
 void tell(struct client *client, struct agent_msg *msg, const int *fds, int fd_count);
-/* Someone connects. */
+/* Tell @client why it is refused, and disconnect it. */
+void client_refuse(struct client *client, int error, const char *why);
+/* A process connects. */
 void agent_accept(struct agent *agent);
-/* @client sent something, or hung up. */
+/* @client sent a message, or hung up. */
 void agent_hear(struct agent *agent, struct client *client);
-/* The time is up: newcomers get their slots. */
-void agent_admit_waiting(struct agent *agent);
-/* Those who wait for a wire try again. Does anybody still wait? */
-bool agent_admit_to_wire(struct agent *agent);
-/* Free those that are gone. */
+/* Free the clients that have gone, after every service has been told. */
 void agent_sweep(struct agent *agent);
 
 #endif

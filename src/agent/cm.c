@@ -1,5 +1,5 @@
-/* Connections as far as the agent has to do with them: which process holds which port of a node,
- * and passing messages on to it. What the messages mean is between the processes. */
+/* The connections service: knows which process holds which port of a node, and passes messages on
+ * to that process. What the messages mean is between the processes. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 #include "agent/agent.h"
 #include "port/unixsock.h"
 
-/* The ports that are given out when any will do (RFC 6335 section 6). */
+/* The ports for processes that ask for any port (RFC 6335 section 6). */
 #define FIRST_DYNAMIC 49152u
 #define DYNAMIC_COUNT 16384u
 
@@ -18,20 +18,20 @@ static bool cm_overlap(const uint8_t a[16], const uint8_t b[16])
 	return memcmp(a, any, 16) == 0 || memcmp(b, any, 16) == 0 || memcmp(a, b, 16) == 0;
 }
 
-/* Who is for IPv4 keeps nobody from having IPv6 alone, as in Linux. */
+/* A port for IPv4 does not keep another process from having it for IPv6 alone, as in Linux. */
 static bool is_alone(uint32_t options)
 {
 	return (options & (AGENT_CM_ONLY | AGENT_CM_IPV4)) != 0;
 }
 
-/* Only two who each want a family alone do not meet. */
+/* Two ports do not overlap only if each is for one family alone, and not for the same one. */
 static bool families_overlap(uint32_t a, uint32_t b)
 {
 	const uint32_t both = AGENT_CM_IPV4 | AGENT_CM_IPV6;
 	return !is_alone(a) || !is_alone(b) || (a & b & both) != 0;
 }
 
-/* Who keeps others with @options from having the port? */
+/* The entry that keeps a process with @options from having the port; NULL: none. */
 static const struct port_entry *rival(const struct node_entry *node, uint16_t space,
                                       const uint8_t gid[16], uint16_t port, uint32_t options)
 {
@@ -43,8 +43,8 @@ static const struct port_entry *rival(const struct node_entry *node, uint16_t sp
 	return NULL;
 }
 
-/* Who holds the port for messages to @gid, an address of @family? Rather one who holds it for that
- * family in the first place. */
+/* The entry of the port for messages to @gid, an address of @family: one for that family first of
+ * all, if there is one. */
 static const struct port_entry *holder(const struct node_entry *node, uint16_t space,
                                        const uint8_t gid[16], uint16_t port, uint32_t family)
 {
@@ -91,8 +91,10 @@ static int agent_cm_take(struct client *client, uint16_t space, const uint8_t gi
 	return 0;
 }
 
-void cm_bind(struct client *client, struct agent_msg *msg)
+static void cm_bind(struct agent *agent, struct client *client, struct agent_request *request)
 {
+	(void)agent;
+	struct agent_msg *msg = &request->msg;
 	client->connects = true;
 	msg->u.cm.error = agent_cm_take(client, msg->u.cm.space, msg->u.cm.gid, &msg->u.cm.port,
 	                                msg->u.cm.options);
@@ -103,7 +105,7 @@ void cm_bind(struct client *client, struct agent_msg *msg)
 		tell(client, msg, NULL, 0);
 }
 
-/* The port of @client's that @msg is about; where it ends: there is none. */
+/* Where the list has the port of @client that @msg names; the end of the list: nowhere. */
 static struct port_entry **agent_cm_find_port(struct client *client, const struct agent_msg *msg)
 {
 	struct port_entry **at = &client->node->ports;
@@ -116,18 +118,20 @@ static struct port_entry **agent_cm_find_port(struct client *client, const struc
 	return at;
 }
 
-void cm_listen(struct client *client, const struct agent_msg *msg)
+static void cm_listen(struct agent *agent, struct client *client, struct agent_request *request)
 {
-	struct port_entry *entry = *agent_cm_find_port(client, msg);
+	(void)agent;
+	struct port_entry *entry = *agent_cm_find_port(client, &request->msg);
 	if (entry == NULL)
 		return;
 	entry->options &= ~(uint32_t)AGENT_CM_DEAF;
 	management_listen(client->node);
 }
 
-void cm_unbind(struct client *client, const struct agent_msg *msg)
+static void cm_unbind(struct agent *agent, struct client *client, struct agent_request *request)
 {
-	struct port_entry **at = agent_cm_find_port(client, msg), *entry = *at;
+	(void)agent;
+	struct port_entry **at = agent_cm_find_port(client, &request->msg), *entry = *at;
 	if (entry == NULL)
 		return;
 	*at = entry->next;
@@ -152,8 +156,9 @@ static struct client *cm_addressee(struct agent *agent, const struct agent_msg *
 	return NULL;
 }
 
-void cm_send(struct agent *agent, struct client *client, struct agent_msg *msg)
+static void cm_send(struct agent *agent, struct client *client, struct agent_request *request)
 {
+	struct agent_msg *msg = &request->msg;
 	int error;
 	client->connects = true;
 	struct client *to = cm_addressee(agent, msg, &error);
@@ -163,7 +168,8 @@ void cm_send(struct agent *agent, struct client *client, struct agent_msg *msg)
 		out.u.cm.slot = client->slot;
 		out.u.cm.error = 0;
 		to->connects = true;
-		/* Others can make it fall behind: that is theirs to hear, not the end of it. */
+		/* Other processes can make it fall behind. Then they get their message back; it is
+		 * not disconnected for that. */
 		if (outbox_send(to, &out, NULL, 0))
 			return;
 		error = EAGAIN;
@@ -173,7 +179,8 @@ void cm_send(struct agent *agent, struct client *client, struct agent_msg *msg)
 	tell(client, msg, NULL, 0);
 }
 
-void cm_leave(struct agent *agent, struct client *client)
+/* The ports of @client become free, and other processes that connect hear that it has gone. */
+static void cm_leave(struct agent *agent, struct client *client)
 {
 	if (client->node == NULL)
 		return;
@@ -195,3 +202,14 @@ void cm_leave(struct agent *agent, struct client *client)
 		if (at->connects && at != client)
 			tell(at, &msg, NULL, 0);
 }
+
+static const struct service_kind cm_kinds[] = {
+        {AGENT_CM_BIND, AGENT_MSG_BYTES(cm), false, cm_bind},
+        {AGENT_CM_LISTEN, AGENT_MSG_BYTES(cm), false, cm_listen},
+        {AGENT_CM_UNBIND, AGENT_MSG_BYTES(cm), false, cm_unbind},
+        {AGENT_CM_SEND, AGENT_MSG_BYTES(cm), false, cm_send},
+};
+const struct agent_service cm_service = {.name = "connections",
+                                         .kinds = cm_kinds,
+                                         .kind_count = SERVICE_KINDS(cm_kinds),
+                                         .leave = cm_leave};

@@ -1,5 +1,5 @@
-/* Multicast groups as far as the agent has to do with them: which processes have members, and who
- * has to know because it sends. Groups span the nodes of the user: they are one subnet. */
+/* The groups service: knows which processes have members of which multicast group, and tells the
+ * processes that send to it. A group spans all nodes of the user: they are one subnet. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +23,7 @@ static struct group_part *group_part_of(const struct group_entry *group,
 	return at;
 }
 
-/* The part that @client plays in the group, made if need be; NULL: there are too many groups. */
+/* What @client has to do with the group, made if need be; NULL: there are too many groups. */
 static struct group_part *take_part(struct agent *agent, struct client *client,
                                     const uint8_t gid[16])
 {
@@ -58,7 +58,7 @@ static void tell_of_member(struct client *to, const struct group_entry *group,
 	tell(to, &msg, NULL, 0);
 }
 
-/* @member has come or gone. Its own members a process knows itself. */
+/* @member has joined or left. A process knows its own members. */
 static void tell_senders(const struct group_entry *group, const struct client *member, bool joined)
 {
 	for (const struct group_part *at = group->parts; at != NULL; at = at->next)
@@ -74,8 +74,9 @@ static void done(struct client *client, const struct agent_msg *msg, int error)
 		tell(client, &answer, NULL, 0);
 }
 
-void group_join(struct agent *agent, struct client *client, const struct agent_msg *msg)
+static void group_join(struct agent *agent, struct client *client, struct agent_request *request)
 {
+	const struct agent_msg *msg = &request->msg;
 	struct group_part *part = take_part(agent, client, msg->u.group.gid);
 	if (part != NULL && !part->joined) {
 		part->joined = true;
@@ -84,8 +85,9 @@ void group_join(struct agent *agent, struct client *client, const struct agent_m
 	done(client, msg, part != NULL ? 0 : ENOMEM);
 }
 
-void group_send(struct agent *agent, struct client *client, const struct agent_msg *msg)
+static void group_send(struct agent *agent, struct client *client, struct agent_request *request)
 {
+	const struct agent_msg *msg = &request->msg;
 	struct group_part *part = take_part(agent, client, msg->u.group.gid);
 	if (part != NULL) {
 		const struct group_entry *group = group_find(agent, msg->u.group.gid);
@@ -97,7 +99,7 @@ void group_send(struct agent *agent, struct client *client, const struct agent_m
 	done(client, msg, part != NULL ? 0 : ENOMEM);
 }
 
-/* Forget parts that nobody plays, and groups that have none. */
+/* Forget the parts of processes that neither send nor have members, and empty groups. */
 static void tidy_up(struct agent *agent)
 {
 	for (struct group_entry **at = &agent->groups; *at != NULL;) {
@@ -121,8 +123,9 @@ static void tidy_up(struct agent *agent)
 	}
 }
 
-void group_end(struct agent *agent, struct client *client, const struct agent_msg *msg)
+static void group_end(struct agent *agent, struct client *client, struct agent_request *request)
 {
+	const struct agent_msg *msg = &request->msg;
 	struct group_entry *group = group_find(agent, msg->u.group.gid);
 	struct group_part *part = group_part_of(group, client);
 	if (part == NULL)
@@ -136,7 +139,8 @@ void group_end(struct agent *agent, struct client *client, const struct agent_ms
 	tidy_up(agent);
 }
 
-void group_leave_all(struct agent *agent, struct client *client)
+/* @client has gone: tell the processes that send to its groups. */
+static void group_leave_all(struct agent *agent, struct client *client)
 {
 	if (client->node == NULL)
 		return;
@@ -151,3 +155,14 @@ void group_leave_all(struct agent *agent, struct client *client)
 	}
 	tidy_up(agent);
 }
+
+static const struct service_kind group_kinds[] = {
+        {AGENT_GROUP_JOIN, AGENT_MSG_BYTES(group), false, group_join},
+        {AGENT_GROUP_SEND, AGENT_MSG_BYTES(group), false, group_send},
+        {AGENT_GROUP_LEAVE, AGENT_MSG_BYTES(group), false, group_end},
+        {AGENT_GROUP_FORGET, AGENT_MSG_BYTES(group), false, group_end},
+};
+const struct agent_service group_service = {.name = "groups",
+                                            .kinds = group_kinds,
+                                            .kind_count = SERVICE_KINDS(group_kinds),
+                                            .leave = group_leave_all};

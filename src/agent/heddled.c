@@ -1,6 +1,7 @@
-/* heddled: the node agent as a program. Started by the first program that needs it; leaves when
- * nobody has been here for a while. The lock in its directory is held as long as it lives, so there
- * is never a second one, and one that was killed leaves nothing that stops the next. */
+/* heddled: the node agent as a program, and its event loop. The first program that needs it starts
+ * it; it exits when it has had no client for a while. It holds the lock in its directory as long as
+ * it lives, so there is never a second one, and one that was killed leaves nothing behind that
+ * stops the next. */
 #include <argp.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -15,7 +16,6 @@
 #include <unistd.h>
 
 #include "agent/agent.h"
-#include "agent/wire.h"
 #include "base/clock.h"
 #include "port/rundir.h"
 #include "port/unixsock.h"
@@ -23,8 +23,8 @@
 #define MAX_EVENTS 64
 #define LOCK_TRIES 100
 
-/* Who holds the lock and does not listen is about to, or about to be gone: so long, and no longer.
- */
+/* How long to wait for a process that holds the lock and does not listen: it is about to listen or
+ * about to end. */
 #define OFFICE_WAIT_NS 5000000000u
 
 struct options {
@@ -62,16 +62,16 @@ static error_t heddled_parse(int key, char *arg, struct argp_state *state)
 	}
 }
 
-/* Say that the agent is there (or that another one is), by closing the descriptor that the starter
- * waits on. */
+/* Tell the starter that the agent is ready (or another one is), by closing the descriptor that the
+ * starter waits on. */
 static void ready(const struct options *options)
 {
 	if (options->ready_fd >= 0)
 		close(options->ready_fd);
 }
 
-/* Say why there will be no agent: to the starter, who shows it to the user, or on standard error.
- */
+/* Report why there will be no agent: to the starter, which shows it to the user, or on standard
+ * error. */
 static int heddled_give_up(const struct options *options, const char *where, int error)
 {
 	int out = options->ready_fd >= 0 ? options->ready_fd : STDERR_FILENO;
@@ -80,8 +80,8 @@ static int heddled_give_up(const struct options *options, const char *where, int
 	return 1;
 }
 
-/* Nothing of the program that happened to start us is ours: neither its open files (a port that it
- * listens on would stay taken when it ends), nor the signals that one of its threads blocks, nor
+/* Keep nothing of the program that happened to start the agent: neither its open files (a port that
+ * it listens on would stay taken when it ends), nor the signals that one of its threads blocks, nor
  * its limits on files. */
 static void shed_starter(const struct options *options)
 {
@@ -104,8 +104,8 @@ static void shed_starter(const struct options *options)
 	signal(SIGPIPE, SIG_IGN);
 }
 
-/* Take the lock of the directory. One that leaves takes the file along: what was opened may not be
- * what is there any more. The descriptor; -EWOULDBLOCK: another one has it. */
+/* Take the lock of the directory. An agent that exits removes the file, so the file that was opened
+ * may not be the one that is there now. The descriptor; -EWOULDBLOCK: another agent has it. */
 static int take_lock(const char *path)
 {
 	struct stat held, there;
@@ -128,8 +128,8 @@ static int take_lock(const char *path)
 	return -EWOULDBLOCK;
 }
 
-/* Take the lock @path, or find that another agent listens at @socket: -EALREADY. One that has just
- * taken the lock, or was killed and is not gone yet, has it and does not listen: that passes. */
+/* Take the lock @path, or find that another agent listens at @socket: -EALREADY. An agent that has
+ * just taken the lock, or was killed and has not ended yet, holds it and does not listen: wait. */
 static int win_lock(const char *path, const char *socket)
 {
 	uint64_t end = clock_now_ns() + OFFICE_WAIT_NS;
@@ -166,34 +166,31 @@ static int heddled_take_office(const char *directory, bool *killed)
 	return unixsock_listen(socket); /* the lock stays open, and so held, until we end */
 }
 
-/* How long to wait for the next message, in milliseconds. @due_ns: when something is to be
- * repeated. */
-static int patience(const struct agent *agent, const struct options *options, bool wire_awaited,
-                    uint64_t due_ns)
+/* How long to wait for the next event, in milliseconds; -1: for ever. @due_ns: when a service has
+ * something to do. */
+static int heddled_timeout_ms(const struct agent *agent, const struct options *options,
+                              uint64_t due_ns)
 {
 	uint64_t now = clock_now_ns();
-	if (wire_awaited)
-		return AGENT_WIRE_LOOK_MS;
-	if (agent->open_ns != 0 && agent->open_ns < due_ns)
-		due_ns = agent->open_ns;
-	if (due_ns != UINT64_MAX)
+	if (due_ns != SERVICES_NEVER)
 		return due_ns > now ? (int)((due_ns - now) / 1000000) + 1 : 0;
 	return agent->client_count == 0 ? options->idle_seconds * 1000 : -1;
 }
 
-/* Wires before processes: what a newcomer says may close one. */
-static void hear_wires(struct epoll_event *events, int count)
+/* The descriptors of services come before those of clients: the message of a client may close
+ * them. */
+static void hear_services(struct epoll_event *events, int count)
 {
 	for (int i = 0; i < count; i++) {
-		const enum source *source = events[i].data.ptr;
-		if (source == NULL || *source != SOURCE_WIRE)
+		struct agent_source *source = events[i].data.ptr;
+		if (source == NULL || source->ready == NULL)
 			continue;
-		wire_hear(events[i].data.ptr);
-		events[i].events = 0; /* heard */
+		source->ready(source);
+		events[i].events = 0; /* done */
 	}
 }
 
-static void hear_processes(struct agent *agent, const struct epoll_event *events, int count)
+static void hear_clients(struct agent *agent, const struct epoll_event *events, int count)
 {
 	for (int i = 0; i < count; i++) {
 		if (events[i].events == 0)
@@ -212,23 +209,18 @@ static void hear_processes(struct agent *agent, const struct epoll_event *events
 static void heddled_serve(struct agent *agent, const struct options *options)
 {
 	struct epoll_event events[MAX_EVENTS];
-	bool wire_awaited = false;
-	uint64_t due_ns = UINT64_MAX;
+	uint64_t due_ns = services_sweep(&agent->services, agent, clock_now_ns());
 	while (!stopping) {
 		int count = epoll_wait(agent->epoll, events, MAX_EVENTS,
-		                       patience(agent, options, wire_awaited, due_ns));
-		hear_wires(events, count);
-		if (agent->open_ns != 0 && clock_now_ns() >= agent->open_ns)
-			agent_admit_waiting(agent);
-		else if (count == 0 && agent->client_count == 0 && due_ns == UINT64_MAX)
+		                       heddled_timeout_ms(agent, options, due_ns));
+		if (count == 0 && agent->client_count == 0 && due_ns == SERVICES_NEVER)
 			return;
-		hear_processes(agent, events, count);
-		if (agent->leaving) /* and nobody hears of it before our socket is gone from the
-		                       directory */
+		hear_services(events, count);
+		hear_clients(agent, events, count);
+		if (agent->leaving) /* clients notice only after our socket has been removed */
 			return;
 		agent_sweep(agent);
-		wire_awaited = agent_admit_to_wire(agent);
-		due_ns = management_turn(agent);
+		due_ns = services_sweep(&agent->services, agent, clock_now_ns());
 	}
 }
 
@@ -241,17 +233,18 @@ int main(int argc, char **argv)
 	        {0}};
 	static const struct argp argp = {list, heddled_parse, NULL, "The node agent of Heddle.",
 	                                 NULL, NULL,          NULL};
+	static struct agent agent;
 	struct options options = {.idle_seconds = 5, .ready_fd = -1};
+	services_begin(&agent.services, agent_services, agent_service_count);
 	argp_parse(&argp, argc, argv, 0, NULL, &options);
 
 	char directory[RUNDIR_MAX], path[RUNDIR_MAX + 16];
 	shed_starter(&options);
-	int result = rundir_open(directory, NULL); /* programs tell what was passed over */
+	int result = rundir_open(directory, NULL); /* programs report what was passed over */
 	if (result != 0)
 		return heddled_give_up(&options, directory, result);
 	if (!options.foreground && daemon(0, 0) != 0)
 		return heddled_give_up(&options, "daemon", -errno);
-	static struct agent agent;
 	bool killed = false;
 	agent.listener = heddled_take_office(directory, &killed);
 	if (killed) {
@@ -270,8 +263,8 @@ int main(int argc, char **argv)
 	prng_seed_from_os(&agent.prng);
 	udp_network(agent.network);
 	rover_begin(&agent, directory);
-	/* Links that a former agent made live on: numbers of ours must not be taken for theirs. */
-	agent.next_bond = (uint32_t)prng_below(&agent.prng, AGENT_LINK_IDS);
+	/* Links that a former agent made live on, and must not be confused with ours. */
+	agent.next_link = (uint32_t)prng_below(&agent.prng, AGENT_LINK_IDS);
 	agent.spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
 	agent.epoll = epoll_create1(EPOLL_CLOEXEC);
 	struct epoll_event interest = {.events = EPOLLIN, .data.ptr = NULL};

@@ -200,8 +200,10 @@ static bool management_hand_over(struct node_entry *node, struct word *word)
 	return true;
 }
 
-void management_leave(struct client *client)
+/* @client has gone: send the notices that it left, and repeat them until they are answered. */
+static void management_leave(struct agent *agent, struct client *client)
 {
+	(void)agent;
 	struct word *word = client->node != NULL ? client->node->words : NULL;
 	for (; word != NULL; word = word->next)
 		if (word->slot == client->slot)
@@ -319,8 +321,12 @@ static bool pass_out(struct client *client, const struct agent_msg *msg)
 	return false;
 }
 
-void management_send(struct client *client, const struct agent_msg *msg)
+/* Send the datagram in @request, and tell @client so if it wants to know. */
+static void management_send(struct agent *agent, struct client *client,
+                            struct agent_request *request)
 {
+	(void)agent;
+	const struct agent_msg *msg = &request->msg;
 	confirm(client, msg->u.cm.token, pass_out(client, msg) ? AGENT_CM_SAID : AGENT_CM_DONE);
 }
 
@@ -470,9 +476,10 @@ void management_silence(struct node_entry *node)
 	node->crowd = NULL;
 }
 
-uint64_t management_turn(struct agent *agent)
+/* Repeat and refuse what is due, and forget the nodes that are no longer needed. */
+static uint64_t management_sweep(struct agent *agent, uint64_t now)
 {
-	uint64_t now = clock_now_ns(), first = UINT64_MAX;
+	uint64_t first = SERVICES_NEVER;
 	for (uint32_t i = agent->node_count; i-- > 0;) { /* backwards: one may be taken out */
 		struct node_entry *node = agent->nodes[i];
 		uint64_t due = repeat(node, now), early = refuse_early(node, now);
@@ -513,3 +520,12 @@ void wire_management(struct node_entry *node, const struct roce_path *came,
 		management_refuse(node, came->dgid, came->sgid, &message);
 	}
 }
+
+static const struct service_kind management_kinds[] = {
+        {AGENT_CM_MAD, AGENT_MSG_BYTES(cm), false, management_send},
+};
+const struct agent_service wire_service = {.name = "wire",
+                                           .kinds = management_kinds,
+                                           .kind_count = SERVICE_KINDS(management_kinds),
+                                           .leave = management_leave,
+                                           .sweep = management_sweep};

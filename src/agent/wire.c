@@ -14,7 +14,7 @@
 #define MIN_MTU_BYTES 256u
 
 struct wire {
-	enum source source; /* first */
+	struct agent_source source; /* first */
 	struct node_entry *node;
 	unsigned mtu;
 	struct steer steer;
@@ -151,6 +151,39 @@ static void wire_close_one(struct wire *wire)
 	free(wire);
 }
 
+/* One datagram. One that is not for management is dropped without an answer. */
+static void hear_packet(struct wire *wire, const struct udp_came *came, const uint8_t *data,
+                        size_t bytes)
+{
+	struct ib_packet packet;
+	struct roce_path path = {.src_port = came->from_port,
+	                         .dont_fragment = true,
+	                         .traffic_class = came->tos,
+	                         .hop_limit = came->hop_limit};
+	memcpy(path.sgid, came->from.gid, sizeof(path.sgid));
+	memcpy(path.dgid, wire_address(wire)->gid, sizeof(path.dgid));
+	if (roce_udp_decode(&path, &packet, data, bytes) == IB_OK && packet.bth.dest_qp == 1)
+		wire_management(wire->node, &path, &packet);
+}
+
+/* Datagrams have arrived at the agent's socket. */
+static void wire_hear(struct agent_source *source)
+{
+	struct wire *wire = (struct wire *)(void *)source;
+	struct udp_came came[UDP_BATCH];
+	int count = udp_receive(&wire->receiver, wire->steer.at[0].sock, came);
+	for (int i = 0; i < count; i++) {
+		if (!owner_admits(&wire->owner, wire_address(wire), &came[i].from,
+		                  came[i].from_port))
+			continue;
+		for (uint32_t at = 0; at < came[i].bytes; at += came[i].packet_bytes) {
+			uint32_t rest = came[i].bytes - at;
+			hear_packet(wire, &came[i], came[i].data + at,
+			            rest < came[i].packet_bytes ? rest : came[i].packet_bytes);
+		}
+	}
+}
+
 /* 0 or -errno. */
 static int open_one(struct agent *agent, struct node_entry *node, const struct udp_address *address,
                     struct wire **out)
@@ -158,7 +191,7 @@ static int open_one(struct agent *agent, struct node_entry *node, const struct u
 	struct wire *wire = calloc(1, sizeof(*wire));
 	if (wire == NULL)
 		return -ENOMEM;
-	wire->source = SOURCE_WIRE;
+	wire->source.ready = wire_hear;
 	wire->node = node;
 	owner_begin(&wire->owner);
 	int result = steer_open(&wire->steer, address, UDP_ROCE_PORT);
@@ -253,37 +286,6 @@ void wires_leave(struct node_entry *node, uint32_t slot)
 {
 	for (unsigned i = 0; i < wires_count(node); i++)
 		steer_give(&node->wires[i]->steer, slot);
-}
-
-/* One datagram. What is for nobody ends here, without an answer. */
-static void hear_packet(struct wire *wire, const struct udp_came *came, const uint8_t *data,
-                        size_t bytes)
-{
-	struct ib_packet packet;
-	struct roce_path path = {.src_port = came->from_port,
-	                         .dont_fragment = true,
-	                         .traffic_class = came->tos,
-	                         .hop_limit = came->hop_limit};
-	memcpy(path.sgid, came->from.gid, sizeof(path.sgid));
-	memcpy(path.dgid, wire_address(wire)->gid, sizeof(path.dgid));
-	if (roce_udp_decode(&path, &packet, data, bytes) == IB_OK && packet.bth.dest_qp == 1)
-		wire_management(wire->node, &path, &packet);
-}
-
-void wire_hear(struct wire *wire)
-{
-	struct udp_came came[UDP_BATCH];
-	int count = udp_receive(&wire->receiver, wire->steer.at[0].sock, came);
-	for (int i = 0; i < count; i++) {
-		if (!owner_admits(&wire->owner, wire_address(wire), &came[i].from,
-		                  came[i].from_port))
-			continue;
-		for (uint32_t at = 0; at < came[i].bytes; at += came[i].packet_bytes) {
-			uint32_t rest = came[i].bytes - at;
-			hear_packet(wire, &came[i], came[i].data + at,
-			            rest < came[i].packet_bytes ? rest : came[i].packet_bytes);
-		}
-	}
 }
 
 /* The one that has the address @from; or else the first that is of @to's family, or the first. */

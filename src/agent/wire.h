@@ -30,9 +30,6 @@ unsigned wires_mtu(const struct node_entry *node);
 int wires_enter(struct node_entry *node, uint32_t slot, int socks[UDP_MAX_ADDRESSES]);
 void wires_leave(struct node_entry *node, uint32_t slot);
 
-/* Something came to the agent's socket. */
-void wire_hear(struct wire *wire);
-
 /* A packet for queue pair 1 came along @came, whose sgid is its sender's. What it points to is gone
  * afterwards. (management.c) */
 void wire_management(struct node_entry *node, const struct roce_path *came,

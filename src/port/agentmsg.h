@@ -35,6 +35,7 @@
 #define PORT_AGENTMSG_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -124,103 +125,132 @@ struct agent_sizes {
 	uint64_t block_bytes;
 };
 
+/* The parts of a message, by the service that owns them (agent/service.h). */
+
+/* Names: HELLO, WELCOME, REFUSED, PROCESS. (OBSERVE and END have no part.) */
+struct agent_hello {
+	char node[AGENT_NAME_MAX];
+	char program[AGENT_NAME_MAX];
+	struct agent_sizes sizes;
+	int32_t slot;        /* -1, or the one that a former agent gave */
+	uint32_t lid;        /* 0, or the one that a former agent gave the node */
+	int32_t lmc;         /* the node is to have 2 to the lmc LIDs; -1: as many as it has */
+	uint64_t network[2]; /* the network namespace of the process (udp_network()) */
+	uint32_t wire;       /* enum agent_wire */
+	uint32_t wire_count; /* AGENT_WIRE_ADDRESS: the number of addresses */
+	struct udp_address wires[UDP_MAX_ADDRESSES];
+};
+
+struct agent_welcome {
+	uint32_t slot;
+	uint32_t gid_count;
+	uint32_t lid; /* the first of 2 to the lmc */
+	uint32_t lmc;
+	uint32_t wire_mtu; /* of packets' payload; 0: no wire, and no descriptor */
+	uint64_t guid;
+	uint32_t wire_count; /* the number of sockets that come along, and of their addresses */
+	struct udp_address wires[UDP_MAX_ADDRESSES];
+	uint8_t gids[AGENT_MAX_GIDS][16];
+	uint8_t taken[16]; /* the node's own address on the loopback, if another user holds it; else
+	                      zero */
+	uint32_t taken_by; /* that user */
+};
+
+struct agent_refused {
+	int32_t error;
+	char why[128];
+};
+
+struct agent_process {
+	char node[AGENT_NAME_MAX];
+	char program[AGENT_NAME_MAX];
+	uint8_t gid[16];   /* the first of the node's */
+	uint8_t taken[16]; /* as in WELCOME */
+	uint32_t taken_by;
+	int32_t pid;
+	uint32_t slot;
+	struct agent_sizes sizes;
+};
+
+/* Introductions: INTRODUCE and FIND; PEER; KNOWN and NO_PEER; PART and GONE. */
+struct agent_introduce {
+	uint8_t gid[16];
+	uint32_t slot;
+	uint32_t token;
+};
+
+struct agent_peer {
+	uint32_t token; /* 0: somebody else asked */
+	uint32_t side;
+	uint32_t link_id;
+	uint32_t slot;
+	int32_t pid; /* in the agent's PID namespace, which may be another one */
+	uint32_t reserved;
+	uint8_t node_guid[8];
+	struct agent_sizes sizes;
+};
+
+struct agent_known {
+	uint32_t token;
+	uint32_t link_id; /* KNOWN, as the answer to INTRODUCE */
+	uint32_t lid;     /* KNOWN, as the answer to FIND: the node's first */
+	uint32_t reserved;
+	uint64_t node_guid; /* NO_PEER: 0 when no node has the address */
+};
+
+struct agent_gone {
+	uint32_t link_id;
+};
+
+/* Connections: all kinds that begin with CM_. The wire service uses it too: MAD, SAID, DONE. */
+struct agent_cm {
+	uint32_t token; /* BIND, BOUND; MAD, SAID, DONE; 0: no answer is wanted */
+	int32_t error;
+	uint8_t gid[16]; /* SEND to a port: of the node; MAD: of the peer; BIND: zero for all
+	                    addresses */
+	uint8_t own[16]; /* MAD: the process's own address; zero in one to send: any that reaches
+	                    the peer */
+	uint64_t guid;   /* SEND: the other process; CM_GONE: the process that has gone */
+	uint32_t slot;
+	uint16_t space, port;
+	uint32_t to_port;
+	uint32_t options; /* enum agent_cm_option: of a port, or of the address that is called */
+	uint32_t length;
+	uint8_t data[AGENT_CM_BYTES];
+};
+
+/* Multicast groups: all kinds that begin with GROUP_. */
+struct agent_group {
+	uint32_t token; /* JOIN, SEND, DONE; 0: no answer is wanted */
+	int32_t error;  /* DONE */
+	uint8_t gid[16];
+	uint64_t guid;   /* MEMBER: the node and */
+	uint32_t slot;   /* the slot of the process, */
+	uint32_t joined; /* and whether it has members */
+};
+
 struct agent_msg {
 	uint32_t version;
 	uint32_t kind; /* enum agent_kind */
 	union {
-		struct {
-			char node[AGENT_NAME_MAX];
-			char program[AGENT_NAME_MAX];
-			struct agent_sizes sizes;
-			int32_t slot; /* -1, or the one that a former agent gave */
-			uint32_t lid; /* 0, or the one that a former agent gave the node */
-			int32_t lmc; /* the node is to have 2 to the lmc LIDs; -1: as many as it has
-			              */
-			uint64_t network[2]; /* whose namespace we are in (udp_network()) */
-			uint32_t wire;       /* enum agent_wire */
-			uint32_t wire_count; /* AGENT_WIRE_ADDRESS: so many addresses */
-			struct udp_address wires[UDP_MAX_ADDRESSES];
-		} hello;
-		struct {
-			uint32_t slot;
-			uint32_t gid_count;
-			uint32_t lid; /* the first of 2 to the lmc */
-			uint32_t lmc;
-			uint32_t wire_mtu; /* of packets' payload; 0: no wire, and no descriptor */
-			uint64_t guid;
-			uint32_t wire_count; /* sockets that come along, and their addresses */
-			struct udp_address wires[UDP_MAX_ADDRESSES];
-			uint8_t gids[AGENT_MAX_GIDS][16];
-			uint8_t taken[16]; /* the node's own address on the loopback, if another
-			                      user, */
-			uint32_t taken_by; /* this one, holds it; all zero: nobody does */
-		} welcome;
-		struct {
-			int32_t error;
-			char why[128];
-		} refused;
-		struct {
-			uint8_t gid[16];
-			uint32_t slot;
-			uint32_t token;
-		} introduce;
-		struct {
-			uint32_t token; /* 0: somebody else asked */
-			uint32_t side;
-			uint32_t link_id;
-			uint32_t slot;
-			int32_t pid; /* as the agent knows it, which may live in another PID
-			                namespace */
-			uint32_t reserved;
-			uint8_t node_guid[8];
-			struct agent_sizes sizes;
-		} peer;
-		struct {
-			uint32_t token;
-			uint32_t link_id; /* KNOWN of a process */
-			uint32_t lid;     /* KNOWN of a node: its first */
-			uint32_t reserved;
-			uint64_t node_guid; /* NO_PEER: 0 when the address is nobody's */
-		} known;
-		struct {
-			uint32_t link_id;
-		} gone; /* and PART */
-		struct {
-			char node[AGENT_NAME_MAX];
-			char program[AGENT_NAME_MAX];
-			uint8_t gid[16];   /* the first of the node's */
-			uint8_t taken[16]; /* as in WELCOME */
-			uint32_t taken_by;
-			int32_t pid;
-			uint32_t slot;
-			struct agent_sizes sizes;
-		} process;
-		struct {
-			uint32_t token; /* BIND, BOUND; MAD, SAID, DONE; 0: no answer is wanted */
-			int32_t error;
-			uint8_t gid[16]; /* SEND to a port: of the node; MAD: of the peer; BIND: all
-			                    zero for all addresses */
-			uint8_t own[16]; /* MAD: the address of ours; all zero when sent: whichever
-			                    reaches the peer */
-			uint64_t guid;   /* SEND: the other process; CM_GONE: who is gone */
-			uint32_t slot;
-			uint16_t space, port;
-			uint32_t to_port;
-			uint32_t options; /* enum agent_cm_option: of a port, or of the address that
-			                     is called */
-			uint32_t length;
-			uint8_t data[AGENT_CM_BYTES];
-		} cm;
-		struct {
-			uint32_t token; /* JOIN, SEND, DONE; 0: no answer is wanted */
-			int32_t error;  /* DONE */
-			uint8_t gid[16];
-			uint64_t guid; /* MEMBER: which process, */
-			uint32_t slot;
-			uint32_t joined; /* and whether it has members, or has no more */
-		} group;
+		struct agent_hello hello;
+		struct agent_welcome welcome;
+		struct agent_refused refused;
+		struct agent_process process;
+		struct agent_introduce introduce;
+		struct agent_peer peer;
+		struct agent_known known;
+		struct agent_gone gone;
+		struct agent_cm cm;
+		struct agent_group group;
 	} u;
 };
+/* Both sides send whole structures: one of another size is another AGENT_VERSION. */
+_Static_assert(sizeof(struct agent_msg) == 528, "wire format");
+
+/* The bytes of a message without a part, and with the part @part (a member of u). */
+#define AGENT_MSG_HEADER_BYTES offsetof(struct agent_msg, u)
+#define AGENT_MSG_BYTES(part)  (AGENT_MSG_HEADER_BYTES + sizeof(((struct agent_msg *)0)->u.part))
 
 /* A LID where an address is asked for: in 100::/64 (RFC 6666), which is no host's. */
 static inline void agent_lid_address(uint16_t lid, uint8_t gid[16])

@@ -2,6 +2,7 @@
  * the flags of descriptors that it shares, has itself introduced to everybody, parts while it
  * sends, and lies about its threads. Nobody else crashes, and nobody waits longer than LIMIT_MS:
  * neither for the agent nor in a call that posts. (What it may do to shared memory: hostile.c.) */
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -188,6 +189,49 @@ static void odd_files(int fd, const struct card *victim)
 		if (await_message(stranger.sock, AGENT_GONE, fds, &fd_count).kind != AGENT_GONE)
 			fail("the link to a bell that is none was not refused");
 	}
+	say(fd, "", 1);
+	pause();
+}
+
+/* Send the first @bytes of a message of @kind. Is it refused as nonsense? */
+static bool is_nonsense(int sock, uint32_t kind, size_t bytes)
+{
+	struct agent_msg msg = {.version = AGENT_VERSION, .kind = kind}, answer;
+	int fds[UNIXSOCK_MAX_FDS], fd_count;
+	memset(&answer, 0, sizeof(answer));
+	MUST(unixsock_send(sock, &msg, bytes, NULL, 0) == 0 ? 0 : -HDL_EIO);
+	ssize_t got = unixsock_receive(sock, &answer, sizeof(answer), fds, &fd_count);
+	close(sock);
+	return got == (ssize_t)sizeof(answer) && answer.kind == AGENT_REFUSED &&
+	       answer.u.refused.error == EPROTO;
+}
+
+/* Messages that no service of the agent hears. */
+static void odd_messages(int fd, const struct card *victim)
+{
+	(void)victim;
+	static const struct {
+		uint32_t kind;
+		size_t bytes;
+	} odd[] = {{0, sizeof(struct agent_msg)},
+	           {AGENT_WELCOME, sizeof(struct agent_msg)},
+	           {AGENT_KIND_COUNT, sizeof(struct agent_msg)},
+	           {UINT32_MAX, sizeof(struct agent_msg)},
+	           {AGENT_INTRODUCE, AGENT_MSG_BYTES(introduce) - 1},
+	           {AGENT_CM_SEND, AGENT_MSG_BYTES(cm) - 1},
+	           {AGENT_GROUP_JOIN, AGENT_MSG_HEADER_BYTES}};
+	struct stranger stranger;
+	int ends[2];
+	MUST(pipe2(ends, O_NONBLOCK) == 0 ? 0 : -HDL_EIO);
+	for (size_t i = 0; i < sizeof(odd) / sizeof(odd[0]); i++) {
+		be_decent_stranger(&stranger, ends[1]);
+		if (!is_nonsense(stranger.sock, odd[i].kind, odd[i].bytes))
+			fail("a message that no service hears is not refused");
+	}
+	if (!is_nonsense(connect_agent(), AGENT_CM_BIND, sizeof(struct agent_msg)))
+		fail("a process without a name gets a port");
+	if (!is_nonsense(connect_agent(), AGENT_HELLO, AGENT_MSG_BYTES(hello) - 1))
+		fail("a greeting that is too short is not refused");
 	say(fd, "", 1);
 	pause();
 }
@@ -446,6 +490,7 @@ int main(void)
 	pid_t agent = agent_pid();
 	check_decent(&decent);
 	with_words_alone(&decent, "odd files", odd_files);
+	with_words_alone(&decent, "messages that no service hears", odd_messages);
 	with_full_bell(&decent);
 	with_words_alone(&decent, "parting while it sends", part_while_sending);
 	with_words_alone(&decent, "introductions to everyone", introduced_to_everyone);
