@@ -21,23 +21,24 @@
 #define AGENT_MAX_NODES 256u
 #define AGENT_MAX_LINKS 65536u
 
-#define AGENT_MAX_PORTS  65536u /* of a node */
+#define AGENT_MAX_PORTS  65536u /* per node */
 #define AGENT_MAX_GROUPS 4096u
 
-/* That wait to be read by a process; who lets more lie than that does not read any more. */
-#define AGENT_MAX_LETTERS 16384u
+/* Messages that wait for room in the socket of one process. A process that leaves more unread has
+ * stopped reading. */
+#define AGENT_MAX_QUEUED 16384u
 
-/* Requests over the wire that find nobody listening are kept so long before they are refused. Who
- * asks over InfiniBand has to resolve an address and a route before, and programs rely on the time
- * that this takes: the one asks at once when the other is about to listen (perftest -R). */
+/* How long a connection request from the wire waits for a listener before it is refused. On
+ * InfiniBand the client first resolves an address and a route, and programs rely on the time that
+ * this takes: the client connects while the server is about to listen (perftest -R). */
 #define AGENT_EARLY_NS 1000000000u
 
-/* After an agent was killed its processes come back with the slots that are in the numbers of their
- * queue pairs. For so long newcomers wait, lest one is given a slot that is in use. */
+/* After an agent was killed, its processes greet the next one and keep the slots that are part of
+ * their queue pair numbers. New processes wait this long, so that none gets a slot in use. */
 #define AGENT_GRACE_NS 100000000u
 
-/* They let go of their sockets before they greet. For so long we wait for the last of them, and
- * look so often. */
+/* Those processes close their sockets before they greet. A process that wants a port which one of
+ * them still holds waits this long, and tries again at this interval. */
 #define AGENT_WIRE_GRACE_NS 3000000000u
 #define AGENT_WIRE_RETRY_NS 10000000u
 
@@ -50,23 +51,23 @@ struct port_entry {
 	uint32_t options; /* enum agent_cm_option */
 };
 
-/* What strangers can make a node do, per second: hear their datagrams, one address and all together
- * (of others that hash alike, too), and refuse what is for nobody. As many may come at once. Beyond
- * that they are dropped, as a network would. A datagram costs a program some microseconds, so a
- * flood takes at most a part of its time; who is in earnest asks again. */
+/* How many datagrams from the network a node accepts per second: from all addresses, and from one
+ * address (together with others that have the same hash); and how many requests it refuses per
+ * second. They may all come at once. More are dropped, as a network would. A datagram costs a
+ * program some microseconds, so a flood takes only part of its time; peers send again. */
 #define AGENT_HEARD_PER_S   32768u
 #define AGENT_SOURCE_PER_S  8192u
 #define AGENT_SOURCES       256u
 #define AGENT_REFUSED_PER_S 1024u
-/* Requests whose process is remembered, for a REJ that does not name it. */
+/* For how many requests a node remembers the process, for a REJ that does not name it. */
 #define AGENT_ASKED 1024u
 
 struct wire;
-struct crowd; /* who asks, and how much (management.c) */
+struct limits; /* how much each address may still send (management.c) */
 
 struct node_entry {
 	char name[AGENT_NAME_MAX];
-	uint64_t guid; /* and the 255 that follow it are the node's: one a device */
+	uint64_t guid; /* the node also owns the 255 that follow: one per device */
 	uint16_t lid;  /* the first of 2 to the lmc */
 	uint8_t lmc;
 	uint32_t gid_count;
@@ -76,16 +77,14 @@ struct node_entry {
 	struct port_entry *ports;
 	uint32_t port_count;
 	uint16_t port_rover;
-	/* One an address; the first is NULL: nobody has asked for any (wire.h). */
+	/* One per address; if the first is NULL, no process has asked for any (wire.h). */
 	struct wire *wires[UDP_MAX_ADDRESSES];
-	struct word *words;  /* that are repeated until they are answered (management.c) */
-	struct early *early; /* requests that are kept for who may listen in a moment */
-	uint32_t word_count, early_count;
-	struct crowd *crowd; /* NULL: nobody has yet */
-	/* The address on the loopback that it would have, if another user holds it, and who; all
-	 * zero: nobody does. */
-	uint8_t taken[16];
-	uint32_t taken_by;
+	struct notice *notices; /* repeated until they are answered (management.c) */
+	struct early *early;    /* requests that wait for a listener */
+	uint32_t notice_count, early_count;
+	struct limits *limits; /* NULL: no datagram has arrived yet */
+	uint8_t taken[16];     /* the node's loopback address if another user holds it; else zero */
+	uint32_t taken_by;     /* that user */
 };
 
 /* A descriptor in the agent's epoll set: the first member of what it belongs to, and the data of
@@ -101,24 +100,23 @@ struct client {
 	int pidfd; /* a child of the process may keep its socket open; -1: none */
 	pid_t pid;
 	bool greeted;
-	bool waiting; /* greets for the first time, while those of a former agent have the right of
-	                 way; */
-	bool awaiting_wire; /* or wants a wire whose port these have not let go of yet */
-	int32_t wish;       /* the slot that a former agent gave; -1 */
-	uint32_t lid;       /* the LID that it gave the node; 0 */
-	int32_t lmc;        /* the node is to have 2 to the lmc of them; -1: as many as it has */
-	uint32_t wire;      /* that it wants: enum agent_wire */
+	bool waiting;       /* new, and has to wait for the processes of a former agent (open_ns) */
+	bool awaiting_wire; /* wants a wire whose port one of those still holds */
+	int32_t wish;       /* the slot that a former agent gave it; -1: none */
+	uint32_t lid;       /* the LID that a former agent gave the node; 0: none */
+	int32_t lmc;        /* the node is to have 2 to the lmc LIDs; -1: as many as it has */
+	uint32_t wire;      /* the wire that it wants: enum agent_wire */
 	uint32_t wire_count;
 	struct udp_address wire_addresses[UDP_MAX_ADDRESSES];
 	char node_name[AGENT_NAME_MAX];
-	int epoll;              /* the agent's */
-	struct letter *letters; /* what waits to be said (outbox.c) */
-	struct letter **letters_end;
-	uint32_t letter_count;
-	bool connects;      /* has to do with connections: hears of deaths */
-	bool dead;          /* to be freed at the end of this turn */
-	struct word *words; /* what is to be said when it has gone (management.c), */
-	uint32_t word_count;
+	int epoll;            /* the agent's */
+	struct queued *queue; /* messages that wait for room in its socket (outbox.c) */
+	struct queued **queue_end;
+	uint32_t queue_count;
+	bool connects;          /* uses connections: is told of deaths */
+	bool dead;              /* to be freed at the end of this turn */
+	struct notice *notices; /* to be sent when it has gone (management.c) */
+	uint32_t notice_count;
 	struct node_entry *node;
 	uint32_t slot;
 	int tables, bell;
@@ -150,13 +148,13 @@ struct group_entry {
 struct agent {
 	struct services services;
 	int epoll, listener;
-	int spare;           /* a descriptor to give up when there are no others */
-	uint64_t network[2]; /* the namespace that we and our sockets are in (udp_network()) */
-	bool leaving;        /* somebody needs an agent in another one, and nobody needs us */
+	int spare;           /* a descriptor to close when the agent has run out of them */
+	uint64_t network[2]; /* the network namespace of the agent (udp_network()) */
+	bool leaving;        /* the only client needs an agent in another network namespace */
 	struct prng prng;
-	uint64_t open_ns; /* newcomers get a slot from then on (clock_now_ns()); 0: they do */
-	uint64_t wire_ns; /* until then a port may be held by processes of a former agent; 0: there
-	                     was none */
+	uint64_t open_ns; /* from then on new processes get a slot (clock_now_ns()); 0: they do */
+	uint64_t wire_ns; /* until then processes of a former agent may hold a port; 0: there was
+	                     none */
 	struct client *clients;
 	uint32_t client_count;
 	struct peer_link *links;
@@ -165,29 +163,29 @@ struct agent {
 	uint32_t group_count;
 	struct node_entry *nodes[AGENT_MAX_NODES];
 	uint32_t node_count;
-	uint32_t rover; /* the next newcomer's slot, on any node: they are reused as late as
-	                   possible */
-	/* Where that is kept for the next agent: processes of ours may come back to it late. */
+	uint32_t rover; /* the next slot to give out, on any node: slots are reused late */
+	/* The file that keeps it for the next agent, to which our processes may come back late. */
 	char rover_path[RUNDIR_MAX + 16];
 };
 
 /* names.c: the node called @name, made if need be, with 2 to the @lmc LIDs from @wish on if they
- * are free (0: any); NULL when there are too many. */
+ * are free (0: any); NULL: there are too many nodes. */
 struct node_entry *node_of(struct agent *agent, const char *name, uint32_t wish, unsigned lmc);
 struct node_entry *node_by_gid(struct agent *agent, const uint8_t gid[16]);
-/* Make the list of @node's addresses, again when it has got a wire. */
+/* Make the list of @node's addresses; called again when its wires change. */
 void node_list_addresses(struct node_entry *node);
 /* The address of the node in 127.0.0.0/8. */
 void node_loopback(const struct node_entry *node, uint8_t gid[16]);
-/* Newcomers get the slots after those that a former agent of @directory gave, if it was killed. */
+/* New processes get the slots after those that a former agent of @directory gave, if it was
+ * killed. */
 void rover_begin(struct agent *agent, const char *directory);
-/* Let @node, on which nobody is yet, have other LIDs than it has, and the addresses that follow
- * from them. */
+/* Give @node, which has no process yet, other LIDs, and the addresses that follow from them. */
 void node_take_next_lids(const struct agent *agent, struct node_entry *node);
-/* Give @client a slot, the one it wishes if that is free. False: none left. */
+/* Give @client a slot: slot @wish, or any if that is negative. False: it is taken, or none is
+ * left. */
 bool node_enter(struct agent *agent, struct node_entry *node, struct client *client, int32_t wish);
 void node_leave(struct agent *agent, struct client *client);
-/* Forget @node if nobody is there and nothing is left to be said. */
+/* Forget @node if it has no process and no notice left to repeat. */
 void node_tidy(struct agent *agent, struct node_entry *node);
 
 /* cm.c: the process that holds a port of @node for messages to @gid, an address of @family (enum
@@ -202,8 +200,8 @@ void management_silence(struct node_entry *node);
 void management_listen(struct node_entry *node);
 
 /* outbox.c */
-/* Say @msg to @client, now or when there is room in its socket. False: it has gone, or lets too
- * much lie. */
+/* Send @msg to @client, now or when there is room in its socket. False: the client has gone, or
+ * leaves too many messages unread. */
 bool outbox_send(struct client *client, struct agent_msg *msg, const int *fds, int fd_count);
 /* There is room in its socket. */
 void outbox_flush(struct client *client);

@@ -1,9 +1,10 @@
-/* Queue pair 1 of a node (IBTA volume 1, 13.5.1): management datagrams come to the agent, because
- * it owns the socket, and are passed on. It keeps no state of connections: the number that the
- * receiver gave a connection tells its process, a request goes to whoever holds the port of the
- * service, and what is for nobody is refused. Of a connection it knows no more than a process
- * leaves with it: what to tell the peer when the process has gone, or says no more about it. That
- * is repeated until it is answered (12.9.7), and a node stays that long after its last process. */
+/* The wire service: queue pair 1 of a node (IBTA volume 1, 13.5.1). Management datagrams arrive at
+ * the agent, because it owns the socket, and it passes them on. It keeps no state of connections:
+ * the number that the receiver gave a connection tells the process, a request goes to the process
+ * that holds the port of the service, and a request for no process is refused. All that it knows of
+ * a connection is the disconnect notice (a DREQ) that a process leaves with it, for when the
+ * process has gone or hands the connection over. The agent repeats the notice until it is answered
+ * (12.9.7), and a node lives that long after its last process. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,23 +31,23 @@ static void management_send_datagram(struct node_entry *node, const uint8_t from
 	wire_send(node, &path, &packet); /* one that cannot be sent is lost, as on the network */
 }
 
-/* --- what strangers may do --- */
+/* --- limits for peers on the network --- */
 
-/* So many a second, and as many at once. */
+/* A number of events per second, which may all come at once. */
 struct allowance {
 	uint32_t left;
 	uint64_t second_ns; /* when it began */
 };
 
-struct crowd {
-	uint64_t secret; /* so that nobody can choose to share a place with somebody else */
+struct limits {
+	uint64_t secret; /* so that no peer can choose to have the same hash as another */
 	struct allowance heard, refused, sources[AGENT_SOURCES];
 	struct {
 		uint8_t gid[16];
-		uint32_t number; /* the asker's; 0: none */
+		uint32_t number; /* the peer's, for the connection; 0: none */
 		uint32_t slot;
-	} asked[AGENT_ASKED]; /* who was passed which request, by its hash: a later one may take its
-	                         place */
+	} asked[AGENT_ASKED]; /* which process got which request, by its hash; a later one may
+	                         take its place */
 };
 
 static bool spend(struct allowance *allowance, uint32_t per_second, uint64_t now)
@@ -61,90 +62,90 @@ static bool spend(struct allowance *allowance, uint32_t per_second, uint64_t now
 	return true;
 }
 
-static struct crowd *crowd_of(struct node_entry *node)
+static struct limits *limits_of(struct node_entry *node)
 {
-	if (node->crowd == NULL && (node->crowd = calloc(1, sizeof(*node->crowd))) != NULL)
-		node->crowd->secret = prng_secret();
-	return node->crowd;
+	if (node->limits == NULL && (node->limits = calloc(1, sizeof(*node->limits))) != NULL)
+		node->limits->secret = prng_secret();
+	return node->limits;
 }
 
-static uint32_t management_place_of(const struct crowd *crowd, const uint8_t gid[16],
+static uint32_t management_place_of(const struct limits *limits, const uint8_t gid[16],
                                     uint32_t number)
 {
-	uint64_t halves[2], hash = crowd->secret ^ number;
+	uint64_t halves[2], hash = limits->secret ^ number;
 	memcpy(halves, gid, sizeof(halves));
 	for (unsigned i = 0; i < 2; i++) {
 		hash = (hash ^ halves[i] ^ hash >> 29) * 0xbf58476d1ce4e5b9u;
-		hash = (hash ^ hash >> 32) * 0x94d049bb133111ebu + crowd->secret;
+		hash = (hash ^ hash >> 32) * 0x94d049bb133111ebu + limits->secret;
 	}
 	return (uint32_t)(hash >> 32);
 }
 
-/* Is a datagram from @gid to be looked at? Without memory, it is not. */
+/* Is a datagram from @gid within the limits? Without memory for them, it is not. */
 static bool may_be_heard(struct node_entry *node, const uint8_t gid[16], uint64_t now)
 {
-	struct crowd *crowd = crowd_of(node);
-	return crowd != NULL &&
-	       spend(&crowd->sources[management_place_of(crowd, gid, 0) % AGENT_SOURCES],
+	struct limits *limits = limits_of(node);
+	return limits != NULL &&
+	       spend(&limits->sources[management_place_of(limits, gid, 0) % AGENT_SOURCES],
 	             AGENT_SOURCE_PER_S, now) &&
-	       spend(&crowd->heard, AGENT_HEARD_PER_S, now);
+	       spend(&limits->heard, AGENT_HEARD_PER_S, now);
 }
 
 static void remember_asker(struct node_entry *node, const uint8_t gid[16], uint32_t number,
                            uint32_t slot)
 {
-	struct crowd *crowd = crowd_of(node);
-	if (crowd == NULL)
+	struct limits *limits = limits_of(node);
+	if (limits == NULL)
 		return;
-	uint32_t place = management_place_of(crowd, gid, number) % AGENT_ASKED;
-	memcpy(crowd->asked[place].gid, gid, 16);
-	crowd->asked[place].number = number;
-	crowd->asked[place].slot = slot;
+	uint32_t place = management_place_of(limits, gid, number) % AGENT_ASKED;
+	memcpy(limits->asked[place].gid, gid, 16);
+	limits->asked[place].number = number;
+	limits->asked[place].slot = slot;
 }
 
-/* The process that was passed the request @number of @gid; NULL: that is not known any more. */
+/* The process that got the request @number of @gid; NULL: it is no longer known. */
 static struct client *asked_of(struct node_entry *node, const uint8_t gid[16], uint32_t number)
 {
-	const struct crowd *crowd = crowd_of(node);
-	if (crowd == NULL || number == 0)
+	const struct limits *limits = limits_of(node);
+	if (limits == NULL || number == 0)
 		return NULL;
-	uint32_t place = management_place_of(crowd, gid, number) % AGENT_ASKED;
-	if (crowd->asked[place].number != number || memcmp(crowd->asked[place].gid, gid, 16) != 0)
+	uint32_t place = management_place_of(limits, gid, number) % AGENT_ASKED;
+	if (limits->asked[place].number != number || memcmp(limits->asked[place].gid, gid, 16) != 0)
 		return NULL;
-	return node->slots[crowd->asked[place].slot];
+	return node->slots[limits->asked[place].slot];
 }
 
-/* --- last words --- */
+/* --- disconnect notices --- */
 
-/* A DREQ: in the list of its process until that says no more, then in that of the node until it is
- * answered. */
-struct word {
-	uint32_t number; /* the process's own for the connection */
-	uint32_t slot;   /* of the process, if it lives, */
-	uint32_t token;  /* that wants to hear by this when it is over; 0: it does not */
-	bool said;       /* by the process itself, which repeats it as long as it lives */
+/* A DREQ: in the list of its process until that has gone or hands it over, then in that of the node
+ * until it is answered. */
+struct notice {
+	uint32_t number; /* of the connection, given by the process */
+	uint32_t slot;   /* of the process, if it lives */
+	uint32_t token;  /* for CM_DONE to the process; 0: it wants none */
+	bool sent;       /* by the process itself, which repeats it as long as it lives */
 	uint8_t own[16], gid[16], mad[MAD_BYTES];
-	unsigned tries;  /* that are left, */
-	uint64_t due_ns; /* and when the next one is due: in the node's list */
-	struct word *next;
+	unsigned tries;  /* in the node's list: how many are left, */
+	uint64_t due_ns; /* and when the next one is due */
+	struct notice *next;
 };
 
-static struct word **management_find(struct word **list, uint32_t number)
+static struct notice **management_find(struct notice **list, uint32_t number)
 {
 	while (*list != NULL && (*list)->number != number)
 		list = &(*list)->next;
 	return list;
 }
 
-/* Out of the list of @client; NULL: there is none. */
-static struct word *management_take(struct client *client, uint32_t number)
+/* Take a notice out of the list of @client; NULL: there is none. */
+static struct notice *management_take(struct client *client, uint32_t number)
 {
-	struct word **at = management_find(&client->words, number), *word = *at;
-	if (word == NULL)
+	struct notice **at = management_find(&client->notices, number), *notice = *at;
+	if (notice == NULL)
 		return NULL;
-	*at = word->next;
-	client->word_count--;
-	return word;
+	*at = notice->next;
+	client->notice_count--;
+	return notice;
 }
 
 static void management_forget(struct client *client, uint32_t number)
@@ -152,51 +153,52 @@ static void management_forget(struct client *client, uint32_t number)
 	free(management_take(client, number));
 }
 
-static struct word *make_word(const struct agent_msg *msg, uint32_t number)
+static struct notice *make_notice(const struct agent_msg *msg, uint32_t number)
 {
-	struct word *word = calloc(1, sizeof(*word));
-	if (word == NULL)
+	struct notice *notice = calloc(1, sizeof(*notice));
+	if (notice == NULL)
 		return NULL;
-	word->number = number;
-	memcpy(word->own, msg->u.cm.own, sizeof(word->own));
-	memcpy(word->gid, msg->u.cm.gid, sizeof(word->gid));
-	memcpy(word->mad, msg->u.cm.data, sizeof(word->mad));
-	return word;
+	notice->number = number;
+	memcpy(notice->own, msg->u.cm.own, sizeof(notice->own));
+	memcpy(notice->gid, msg->u.cm.gid, sizeof(notice->gid));
+	memcpy(notice->mad, msg->u.cm.data, sizeof(notice->mad));
+	return notice;
 }
 
-/* Without memory, or beyond the limit, it is as if the process had left none. Those that it has
- * said itself make room: their peers were told, and are most likely gone. */
+/* Without memory, or beyond the limit, it is as if the process had left none. Notices that the
+ * process has sent itself make room: their peers were told, and have most likely gone. */
 static void management_keep(struct client *client, const struct agent_msg *msg, uint32_t number)
 {
 	management_forget(client, number);
-	for (struct word *at = client->words; at != NULL && client->word_count >= AGENT_MAX_WORDS;
-	     at = at->next)
-		if (at->said) {
+	for (struct notice *at = client->notices;
+	     at != NULL && client->notice_count >= AGENT_MAX_NOTICES; at = at->next)
+		if (at->sent) {
 			management_forget(client, at->number);
 			break;
 		}
-	struct word *word = client->word_count < AGENT_MAX_WORDS ? make_word(msg, number) : NULL;
-	if (word == NULL)
+	struct notice *notice =
+	        client->notice_count < AGENT_MAX_NOTICES ? make_notice(msg, number) : NULL;
+	if (notice == NULL)
 		return;
-	word->next = client->words;
-	client->words = word;
-	client->word_count++;
+	notice->next = client->notices;
+	client->notices = notice;
+	client->notice_count++;
 }
 
-/* From now on it is the node's. False: one too many, it is said once. */
-static bool management_hand_over(struct node_entry *node, struct word *word)
+/* Give the notice to the node. False: the node has too many; it has been sent once. */
+static bool management_hand_over(struct node_entry *node, struct notice *notice)
 {
-	if (!word->said)
-		management_send_datagram(node, word->own, word->gid, word->mad);
-	if (node->word_count >= AGENT_MAX_WORDS) {
-		free(word);
+	if (!notice->sent)
+		management_send_datagram(node, notice->own, notice->gid, notice->mad);
+	if (node->notice_count >= AGENT_MAX_NOTICES) {
+		free(notice);
 		return false;
 	}
-	word->tries = IB_CM_MAX_RETRIES;
-	word->due_ns = clock_now_ns() + ib_cm_time_ns(IB_CM_RESPONSE_TIMEOUT);
-	word->next = node->words;
-	node->words = word;
-	node->word_count++;
+	notice->tries = IB_CM_MAX_RETRIES;
+	notice->due_ns = clock_now_ns() + ib_cm_time_ns(IB_CM_RESPONSE_TIMEOUT);
+	notice->next = node->notices;
+	node->notices = notice;
+	node->notice_count++;
 	return true;
 }
 
@@ -204,21 +206,21 @@ static bool management_hand_over(struct node_entry *node, struct word *word)
 static void management_leave(struct agent *agent, struct client *client)
 {
 	(void)agent;
-	struct word *word = client->node != NULL ? client->node->words : NULL;
-	for (; word != NULL; word = word->next)
-		if (word->slot == client->slot)
-			word->token = 0;
-	while ((word = client->words) != NULL) {
-		client->words = word->next;
-		client->word_count--;
+	struct notice *notice = client->node != NULL ? client->node->notices : NULL;
+	for (; notice != NULL; notice = notice->next)
+		if (notice->slot == client->slot)
+			notice->token = 0;
+	while ((notice = client->notices) != NULL) {
+		client->notices = notice->next;
+		client->notice_count--;
 		if (client->node != NULL && client->node->wires[0] != NULL)
-			management_hand_over(client->node, word);
+			management_hand_over(client->node, notice);
 		else
-			free(word);
+			free(notice);
 	}
 }
 
-/* What became of the datagram that @client sent with @token. */
+/* Tell @client what became of the datagram that it sent with @token. */
 static void confirm(struct client *client, uint32_t token, enum agent_kind kind)
 {
 	struct agent_msg msg = {.kind = kind, .u.cm = {.token = token}};
@@ -226,42 +228,43 @@ static void confirm(struct client *client, uint32_t token, enum agent_kind kind)
 		tell(client, &msg, NULL, 0);
 }
 
-static void management_drop(struct node_entry *node, struct word **at)
+static void management_drop(struct node_entry *node, struct notice **at)
 {
-	struct word *word = *at;
-	*at = word->next;
-	node->word_count--;
-	confirm(node->slots[word->slot], word->token, AGENT_CM_DONE);
-	free(word);
+	struct notice *notice = *at;
+	*at = notice->next;
+	node->notice_count--;
+	confirm(node->slots[notice->slot], notice->token, AGENT_CM_DONE);
+	free(notice);
 }
 
-/* What is due, and when the next one is; UINT64_MAX: nothing is left to be said. */
+/* Repeat the notices that are due. When the next one is; SERVICES_NEVER: none is left. */
 static uint64_t repeat(struct node_entry *node, uint64_t now)
 {
-	uint64_t first = UINT64_MAX;
-	for (struct word **at = &node->words; *at != NULL;) {
-		struct word *word = *at;
-		if (word->due_ns <= now && word->tries == 0) {
+	uint64_t first = SERVICES_NEVER;
+	for (struct notice **at = &node->notices; *at != NULL;) {
+		struct notice *notice = *at;
+		if (notice->due_ns <= now && notice->tries == 0) {
 			management_drop(node, at);
 			continue;
 		}
-		if (word->due_ns <= now) {
-			word->tries--;
-			word->due_ns = now + ib_cm_time_ns(IB_CM_RESPONSE_TIMEOUT);
-			management_send_datagram(node, word->own, word->gid, word->mad);
+		if (notice->due_ns <= now) {
+			notice->tries--;
+			notice->due_ns = now + ib_cm_time_ns(IB_CM_RESPONSE_TIMEOUT);
+			management_send_datagram(node, notice->own, notice->gid, notice->mad);
 		}
-		first = word->due_ns < first ? word->due_ns : first;
-		at = &word->next;
+		first = notice->due_ns < first ? notice->due_ns : first;
+		at = &notice->next;
 	}
 	return first;
 }
 
-/* A DREP from @gid: is it the answer to what only we repeat? Then it is for nobody else. */
+/* A DREP from @gid: does it answer a notice that only the agent repeats? Then no process needs
+ * it. */
 static bool management_answered(struct node_entry *node, const uint8_t gid[16],
                                 const struct ib_cm_message *drep)
 {
 	struct ib_cm_message dreq;
-	for (struct word **at = &node->words; *at != NULL; at = &(*at)->next)
+	for (struct notice **at = &node->notices; *at != NULL; at = &(*at)->next)
 		if ((*at)->number == drep->u.drep.remote_id &&
 		    memcmp((*at)->gid, gid, sizeof((*at)->gid)) == 0 &&
 		    ib_cm_decode(&dreq, (*at)->mad, MAD_BYTES) == IB_CM_OK &&
@@ -272,33 +275,33 @@ static bool management_answered(struct node_entry *node, const uint8_t gid[16],
 	return false;
 }
 
-/* --- passing on --- */
+/* --- passing datagrams on --- */
 
-/* @client says the DREQ in @msg. Is it ours to repeat now? */
+/* @client sends the DREQ in @msg. Does the agent repeat it from now on? */
 static bool say_goodbye(struct client *client, const struct agent_msg *msg, uint32_t number)
 {
-	struct word *word = *management_find(&client->words, number);
+	struct notice *notice = *management_find(&client->notices, number);
 	if ((msg->u.cm.options & AGENT_CM_LAST) == 0) {
-		if (word != NULL)
-			word->said = true;
+		if (notice != NULL)
+			notice->sent = true;
 		management_send_datagram(client->node, msg->u.cm.own, msg->u.cm.gid,
 		                         msg->u.cm.data);
 		return false;
 	}
-	word = management_take(client, number);
-	if (word == NULL)
-		word = make_word(msg, number);
-	if (word == NULL) {
+	notice = management_take(client, number);
+	if (notice == NULL)
+		notice = make_notice(msg, number);
+	if (notice == NULL) {
 		management_send_datagram(client->node, msg->u.cm.own, msg->u.cm.gid,
 		                         msg->u.cm.data);
 		return false;
 	}
-	word->slot = client->slot;
-	word->token = msg->u.cm.token;
-	return management_hand_over(client->node, word);
+	notice->slot = client->slot;
+	notice->token = msg->u.cm.token;
+	return management_hand_over(client->node, notice);
 }
 
-/* Do with @msg what it says. Is it ours to repeat now? */
+/* Send or keep @msg, as its options say. Does the agent repeat it from now on? */
 static bool pass_out(struct client *client, const struct agent_msg *msg)
 {
 	struct ib_cm_message message;
@@ -332,13 +335,13 @@ static void management_send(struct agent *agent, struct client *client,
 
 static void pass_on(struct client *client, const struct agent_msg *msg)
 {
-	/* Others can make it fall behind: then it is lost, as on the network. */
+	/* Peers can make it fall behind. Then the datagram is lost, as on the network. */
 	if (!client->dead)
 		unixsock_send(client->sock, msg, sizeof(*msg), NULL, 0);
 }
 
-/* Which address of @node was called? The request says so (annex A11), unless it is nonsense: then
- * @own, to which it came. */
+/* The address of @node that the request names (annex A11), or, if it names none, @own, at which it
+ * arrived. */
 static const uint8_t *called(const struct node_entry *node, const uint8_t own[16],
                              const struct ib_cm_message *message, uint32_t *family)
 {
@@ -371,15 +374,15 @@ static struct client *management_addressee(const struct node_entry *node,
 	return cm_holder(node, msg->u.cm.space, gid, msg->u.cm.port, msg->u.cm.options);
 }
 
-/* Who gives up a request that was not answered does not know our number (12.6.7.2, reason 4): it is
- * for the process that was passed the request. If that is forgotten, the process hears it when it
- * answers. */
+/* A peer that gives up a request without an answer does not know our number (12.6.7.2, reason 4):
+ * the REJ is for the process that got the request. If that is no longer known, the process learns
+ * it when it answers. */
 static bool names_nobody(const struct ib_cm_message *message)
 {
 	return message->kind == IB_CM_REJ && message->u.rej.remote_id == 0;
 }
 
-/* A request, from @msg's sender: pass it on to @client. */
+/* Pass a request on to @client. */
 static void pass_request(struct client *client, const struct ib_cm_message *message,
                          const struct agent_msg *msg)
 {
@@ -388,13 +391,13 @@ static void pass_request(struct client *client, const struct ib_cm_message *mess
 	pass_on(client, msg);
 }
 
-/* --- requests that are early --- */
+/* --- requests that arrive before a process listens --- */
 
 struct early {
 	struct early *next;
 	uint64_t due_ns;
 	struct ib_cm_message message;
-	struct agent_msg msg; /* for who will be there */
+	struct agent_msg msg; /* for the process that will listen */
 };
 
 static void management_refuse(struct node_entry *node, const uint8_t own[16], const uint8_t gid[16],
@@ -402,16 +405,16 @@ static void management_refuse(struct node_entry *node, const uint8_t own[16], co
 {
 	struct ib_cm_message answer;
 	uint8_t mad[MAD_BYTES];
-	struct crowd *crowd = crowd_of(node);
-	if (crowd == NULL || !ib_cm_refuse(message, IB_CM_INVALID_SERVICE_ID, &answer) ||
-	    !spend(&crowd->refused, AGENT_REFUSED_PER_S, clock_now_ns()))
+	struct limits *limits = limits_of(node);
+	if (limits == NULL || !ib_cm_refuse(message, IB_CM_INVALID_SERVICE_ID, &answer) ||
+	    !spend(&limits->refused, AGENT_REFUSED_PER_S, clock_now_ns()))
 		return;
 	ib_cm_encode(&answer, mad);
 	management_send_datagram(node, own, gid, mad);
 }
 
-/* Keep a request that nobody listens for. False: it is none, or there are too many. One that is
- * repeated is kept once. */
+/* Keep a request for a port where no process listens. False: it is no request, or there are too
+ * many. One that is repeated is kept once. */
 static bool keep_early(struct node_entry *node, const struct ib_cm_message *message,
                        const struct agent_msg *msg)
 {
@@ -427,7 +430,7 @@ static bool keep_early(struct node_entry *node, const struct ib_cm_message *mess
 		return false;
 	*early = (struct early){
 	        .due_ns = clock_now_ns() + AGENT_EARLY_NS, .message = *message, .msg = *msg};
-	*at = early; /* the last: first come, first heard */
+	*at = early; /* at the end: first come, first served */
 	node->early_count++;
 	return true;
 }
@@ -453,7 +456,8 @@ void management_listen(struct node_entry *node)
 	}
 }
 
-/* When the next one is due; UINT64_MAX: none is left. */
+/* Refuse the requests that have waited long enough. When the next one is due; SERVICES_NEVER: none
+ * is left. */
 static uint64_t refuse_early(struct node_entry *node, uint64_t now)
 {
 	while (node->early != NULL && node->early->due_ns <= now) {
@@ -461,26 +465,26 @@ static uint64_t refuse_early(struct node_entry *node, uint64_t now)
 		                  &node->early->message);
 		drop_early(node, &node->early);
 	}
-	return node->early != NULL ? node->early->due_ns : UINT64_MAX;
+	return node->early != NULL ? node->early->due_ns : SERVICES_NEVER;
 }
 
-/* --- all of it --- */
+/* --- the service --- */
 
 void management_silence(struct node_entry *node)
 {
-	while (node->words != NULL)
-		management_drop(node, &node->words);
+	while (node->notices != NULL)
+		management_drop(node, &node->notices);
 	while (node->early != NULL)
 		drop_early(node, &node->early);
-	free(node->crowd);
-	node->crowd = NULL;
+	free(node->limits);
+	node->limits = NULL;
 }
 
 /* Repeat and refuse what is due, and forget the nodes that are no longer needed. */
 static uint64_t management_sweep(struct agent *agent, uint64_t now)
 {
 	uint64_t first = SERVICES_NEVER;
-	for (uint32_t i = agent->node_count; i-- > 0;) { /* backwards: one may be taken out */
+	for (uint32_t i = agent->node_count; i-- > 0;) { /* backwards: node_tidy() may remove one */
 		struct node_entry *node = agent->nodes[i];
 		uint64_t due = repeat(node, now), early = refuse_early(node, now);
 		due = early < due ? early : due;

@@ -21,8 +21,8 @@ static void add_gid(struct node_entry *node, const uint8_t gid[16])
 		memcpy(node->gids[node->gid_count++], gid, 16);
 }
 
-/* The host's addresses but for those of interfaces with one of the flags @without: IPv6 as they
- * are, IPv4 mapped into IPv6 (as RoCEv2 writes them). */
+/* Add the addresses of the host, without those of interfaces that have one of the flags @without:
+ * IPv6 as they are, IPv4 mapped into IPv6 (as RoCEv2 writes them). */
 static void add_host_addresses(struct node_entry *node, unsigned without)
 {
 	struct ifaddrs *list;
@@ -54,8 +54,8 @@ static uint64_t fold(uint64_t hash, const char *text)
 }
 
 /* The GUID of a node: a locally administered EUI-64 made of the machine, the user and the node's
- * name. Always the same, so that an agent that takes over from one that was killed knows the node
- * by its old addresses. The last byte is zero: it numbers the devices of the node. */
+ * name. It is always the same, so that an agent that takes over from one that was killed knows the
+ * node by its old addresses. The last byte is zero: it numbers the devices of the node. */
 static uint64_t names_guid_of(const char *name)
 {
 	char text[128] = "";
@@ -70,7 +70,7 @@ static uint64_t names_guid_of(const char *name)
 	return (hash & ~(1ull << 56) & ~0xffull) | 1ull << 57;
 }
 
-/* May a node have the @count LIDs from @lid on? They differ in the low bits alone (IBTA
+/* May a node have the @count LIDs from @lid on? They differ in the low bits only (IBTA
  * section 4.1.3). */
 static bool lids_are_free(const struct agent *agent, uint32_t lid, uint32_t count)
 {
@@ -82,7 +82,7 @@ static bool lids_are_free(const struct agent *agent, uint32_t lid, uint32_t coun
 	return lid % count == 0 && lid >= AGENT_FIRST_LID && lid + count - 1 <= AGENT_LAST_LID;
 }
 
-/* The first @count from @lid on that a node may have. There are far fewer nodes than LIDs. */
+/* The first @count free LIDs from @lid on. There are far fewer nodes than LIDs. */
 static uint16_t lids_from(const struct agent *agent, uint32_t lid, uint32_t count)
 {
 	lid -= lid % count;
@@ -116,8 +116,8 @@ static void add_link_local(struct node_entry *node, uint64_t guid, uint8_t inver
 	add_gid(node, gid);
 }
 
-/* What other nodes may call it in IPv4: all of 127.0.0.0/8 is this machine, so each node has an
- * address of its own in it. */
+/* The address by which other nodes reach it in IPv4: all of 127.0.0.0/8 is this machine, so each
+ * node has an address of its own in it. */
 void node_loopback(const struct node_entry *node, uint8_t gid[16])
 {
 	static const uint8_t prefix[14] = {
@@ -127,9 +127,9 @@ void node_loopback(const struct node_entry *node, uint8_t gid[16])
 	gid[15] = (uint8_t)node->lid;
 }
 
-/* The address of the first wire comes first: programs that do not choose take it. No others but
- * those of wires work on the wire. Where the first is an IPv6 address there are no others of IPv4,
- * which some programs prefer. */
+/* The address of the first wire comes first: programs that do not choose take it. Only addresses of
+ * wires work on the wire. If the first is an IPv6 address, no IPv4 address is listed, because some
+ * programs would prefer it. */
 void node_list_addresses(struct node_entry *node)
 {
 	uint8_t loopback[16];
@@ -146,8 +146,8 @@ void node_list_addresses(struct node_entry *node)
 	add_link_local(node, node->guid, 2);
 	if (wire != NULL && !udp_address_is_ipv4(wire))
 		return;
-	/* The addresses of the loopback interface stand for the first one on a wire: nothing hears
-	 * packets there, or another agent. */
+	/* Addresses of the loopback interface stand for the first one on a wire: packets to them
+	 * would reach nobody, or another agent. */
 	node_loopback(node, loopback);
 	if (wire == NULL || !udp_address_is_loopback(wire))
 		add_gid(node, loopback);
@@ -189,8 +189,8 @@ struct node_entry *node_by_gid(struct agent *agent, const uint8_t gid[16])
 		if (lid != 0 &&
 		    lid >> agent->nodes[i]->lmc == agent->nodes[i]->lid >> agent->nodes[i]->lmc)
 			return agent->nodes[i];
-	/* Who was put on an address has it, though the machine's own node lists all that the
-	 * machine has. */
+	/* A node that was given an address has it, although the machine's own node lists all
+	 * addresses of the machine. */
 	for (uint32_t i = 0; i < agent->node_count; i++)
 		for (unsigned j = 0; j < wires_count(agent->nodes[i]); j++)
 			if (memcmp(wire_address(agent->nodes[i]->wires[j])->gid, gid, 16) == 0)
@@ -215,8 +215,8 @@ void rover_begin(struct agent *agent, const char *directory)
 	                                      : (uint32_t)prng_below(&agent->prng, AGENT_MAX_SLOTS);
 }
 
-/* Who cannot write it leaves it to chance whether a newcomer to the next agent gets the slot of one
- * that comes back late. */
+/* If it cannot be written, it is left to chance whether a new process of the next agent gets the
+ * slot of one that comes back late. */
 static void keep_rover(const struct agent *agent)
 {
 	int file = open(agent->rover_path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -243,7 +243,7 @@ bool node_enter(struct agent *agent, struct node_entry *node, struct client *cli
 	}
 	if (slot == AGENT_MAX_SLOTS)
 		return false;
-	if (wish < 0) { /* beside one that came back are those of others that have not yet */
+	if (wish < 0) { /* the slots next to one that came back may belong to others that will */
 		agent->rover = (slot + 1) % AGENT_MAX_SLOTS;
 		keep_rover(agent);
 	}
@@ -268,7 +268,7 @@ void node_leave(struct agent *agent, struct client *client)
 
 void node_tidy(struct agent *agent, struct node_entry *node)
 {
-	if (node->clients > 0 || node->words != NULL)
+	if (node->clients > 0 || node->notices != NULL)
 		return;
 	for (uint32_t i = 0; i < agent->node_count; i++)
 		if (agent->nodes[i] == node)

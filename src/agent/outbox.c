@@ -1,6 +1,6 @@
-/* What is said to a process. One that is not scheduled for a while, or is asked for hundreds of
- * connections at once, does not read as fast as others write: what finds no room in its socket
- * waits here, in order. */
+/* Messages to processes. A process that is not scheduled for a while, or is asked for hundreds of
+ * connections at once, does not read as fast as others write. Messages that find no room in its
+ * socket wait here, in order. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -10,21 +10,21 @@
 #include "agent/agent.h"
 #include "port/unixsock.h"
 
-struct letter {
-	struct letter *next;
+struct queued {
+	struct queued *next;
 	int fds[UNIXSOCK_MAX_FDS];
 	int fd_count;
 	struct agent_msg msg;
 };
 
-static void burn(struct letter *letter)
+static void outbox_free(struct queued *queued)
 {
-	for (int i = 0; i < letter->fd_count; i++)
-		close(letter->fds[i]);
-	free(letter);
+	for (int i = 0; i < queued->fd_count; i++)
+		close(queued->fds[i]);
+	free(queued);
 }
 
-/* Shall we be woken when there is room in the socket? */
+/* Wake the agent when there is room in the socket, or no longer. */
 static void outbox_watch(struct client *client, bool room)
 {
 	struct epoll_event interest = {.events = EPOLLIN | (room ? EPOLLOUT : 0),
@@ -33,29 +33,30 @@ static void outbox_watch(struct client *client, bool room)
 		client->dead = true;
 }
 
-/* Keep a copy, with descriptors of its own. False: there is no room. */
+/* Queue a copy, with duplicates of the descriptors. False: the queue is full, or no memory or
+ * descriptor is left. */
 static bool outbox_keep(struct client *client, const struct agent_msg *msg, const int *fds,
                         int fd_count)
 {
-	struct letter *letter =
-	        client->letter_count < AGENT_MAX_LETTERS ? malloc(sizeof(*letter)) : NULL;
-	if (letter == NULL)
+	struct queued *queued =
+	        client->queue_count < AGENT_MAX_QUEUED ? malloc(sizeof(*queued)) : NULL;
+	if (queued == NULL)
 		return false;
-	letter->next = NULL;
-	letter->msg = *msg;
-	for (letter->fd_count = 0; letter->fd_count < fd_count; letter->fd_count++) {
-		int fd = fcntl(fds[letter->fd_count], F_DUPFD_CLOEXEC, 0);
+	queued->next = NULL;
+	queued->msg = *msg;
+	for (queued->fd_count = 0; queued->fd_count < fd_count; queued->fd_count++) {
+		int fd = fcntl(fds[queued->fd_count], F_DUPFD_CLOEXEC, 0);
 		if (fd < 0) {
-			burn(letter);
+			outbox_free(queued);
 			return false;
 		}
-		letter->fds[letter->fd_count] = fd;
+		queued->fds[queued->fd_count] = fd;
 	}
-	if (client->letters == NULL)
-		client->letters_end = &client->letters;
-	*client->letters_end = letter;
-	client->letters_end = &letter->next;
-	if (client->letter_count++ == 0)
+	if (client->queue == NULL)
+		client->queue_end = &client->queue;
+	*client->queue_end = queued;
+	client->queue_end = &queued->next;
+	if (client->queue_count++ == 0)
 		outbox_watch(client, true);
 	return true;
 }
@@ -65,7 +66,7 @@ bool outbox_send(struct client *client, struct agent_msg *msg, const int *fds, i
 	if (client->dead)
 		return false;
 	msg->version = AGENT_VERSION;
-	int result = client->letters != NULL
+	int result = client->queue != NULL
 	                     ? -EAGAIN
 	                     : unixsock_send(client->sock, msg, sizeof(*msg), fds, fd_count);
 	return result == 0 || (result == -EAGAIN && outbox_keep(client, msg, fds, fd_count));
@@ -73,16 +74,16 @@ bool outbox_send(struct client *client, struct agent_msg *msg, const int *fds, i
 
 void outbox_flush(struct client *client)
 {
-	while (client->letters != NULL && !client->dead) {
-		struct letter *letter = client->letters;
-		int result = unixsock_send(client->sock, &letter->msg, sizeof(letter->msg),
-		                           letter->fds, letter->fd_count);
+	while (client->queue != NULL && !client->dead) {
+		struct queued *queued = client->queue;
+		int result = unixsock_send(client->sock, &queued->msg, sizeof(queued->msg),
+		                           queued->fds, queued->fd_count);
 		if (result == -EAGAIN)
 			return;
 		client->dead = result != 0;
-		client->letters = letter->next;
-		client->letter_count--;
-		burn(letter);
+		client->queue = queued->next;
+		client->queue_count--;
+		outbox_free(queued);
 	}
 	if (!client->dead)
 		outbox_watch(client, false);
@@ -90,9 +91,9 @@ void outbox_flush(struct client *client)
 
 void outbox_clear(struct client *client)
 {
-	while (client->letters != NULL) {
-		struct letter *letter = client->letters;
-		client->letters = letter->next;
-		burn(letter);
+	while (client->queue != NULL) {
+		struct queued *queued = client->queue;
+		client->queue = queued->next;
+		outbox_free(queued);
 	}
 }

@@ -19,7 +19,7 @@ struct wire {
 	unsigned mtu;
 	struct steer steer;
 	struct udp_receiver receiver;
-	struct owner owner; /* whose datagrams from this machine are */
+	struct owner owner; /* which user sent a datagram on this machine */
 };
 
 const struct udp_address *wire_address(const struct wire *wire)
@@ -61,8 +61,8 @@ static bool has_all(const struct node_entry *node, const struct udp_address *add
 	return has == count;
 }
 
-/* The largest that fits into the packets of the interface. Where that cannot be told, what Ethernet
- * takes. */
+/* The largest MTU that fits into the packets of the interface. If those are not known, those of
+ * Ethernet. */
 static unsigned mtu_for(const struct udp_address *address)
 {
 	char name[IF_NAMESIZE];
@@ -129,7 +129,7 @@ static int wire_judge(struct agent *agent, const struct node_entry *node,
 		struct node_entry *other = node_on(agent, &addresses[j]);
 		if (other == NULL)
 			continue;
-		if (other->clients == 0) { /* it is there for its last words only */
+		if (other->clients == 0) { /* it only repeats notices */
 			management_silence(other);
 			node_tidy(agent, other);
 			continue;
@@ -225,8 +225,8 @@ void wires_yield(struct node_entry *node, const struct client *client)
 	node_list_addresses(node);
 }
 
-/* The first of @addresses that this machine has no more; @count: it has them all. All of the
- * loopback network is there. */
+/* The first of @addresses that this machine no longer has; @count: it has them all. It always has
+ * the whole loopback network. */
 static unsigned first_gone(const struct udp_address *addresses, unsigned count)
 {
 	char name[IF_NAMESIZE];
@@ -244,7 +244,7 @@ int wires_open(struct agent *agent, struct node_entry *node, const struct udp_ad
 		unsigned gone = first_gone(addresses, count);
 		if (gone == count)
 			return 0;
-		/* The sockets are still bound, but nothing comes there. */
+		/* The sockets are still bound, but no packet arrives there. */
 		if (node->clients > 0)
 			return explain(-EHOSTDOWN, &addresses[gone], why, why_bytes);
 		management_silence(node);
@@ -277,7 +277,7 @@ int wires_enter(struct node_entry *node, uint32_t slot, int socks[UDP_MAX_ADDRES
 	for (unsigned i = 0; i < wires_count(node); i++) {
 		socks[i] = steer_take(&node->wires[i]->steer, slot);
 		if (socks[i] < 0)
-			return socks[i]; /* the others are given back when the process leaves */
+			return socks[i]; /* the others are closed when the process leaves */
 	}
 	return 0;
 }
@@ -288,7 +288,7 @@ void wires_leave(struct node_entry *node, uint32_t slot)
 		steer_give(&node->wires[i]->steer, slot);
 }
 
-/* The one that has the address @from; or else the first that is of @to's family, or the first. */
+/* The wire with the address @from; or else the first with one of @to's family, or the first. */
 static struct wire *sender(const struct node_entry *node, const uint8_t from[16],
                            const uint8_t to[16])
 {

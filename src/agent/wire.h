@@ -1,7 +1,7 @@
-/* The wires of a node, one an address: UDP port 4791 there, shared by the processes of the node
+/* The wires of a node, one per address: UDP port 4791 there, shared by the processes of the node
  * (port/steer.h). The agent owns the sockets and hands one of each wire to each process that wants
- * to be on the wire; it keeps the first for itself, where packets for management (queue pair 1) and
- * for nobody arrive. */
+ * to be on the wire. It keeps the first for itself, where packets for management (queue pair 1) and
+ * packets for no process arrive. */
 #ifndef AGENT_WIRE_H
 #define AGENT_WIRE_H
 
@@ -13,25 +13,25 @@
 struct wire;
 
 /* Give @node a wire on each of @count addresses, unless it has these. All of them or none: 0 or
- * -errno, and *why is why not, for the user. */
+ * -errno, and *why tells the user why not. */
 int wires_open(struct agent *agent, struct node_entry *node, const struct udp_address *addresses,
                unsigned count, char *why, size_t why_bytes);
-/* @client, who wants a wire or none, is about to be the first on @node: what the last ones left to
- * be said does not keep it from that. */
+/* @client is about to be the first process on @node. Close the wires that the node still has for
+ * its disconnect notices, unless they are those that @client wants. */
 void wires_yield(struct node_entry *node, const struct client *client);
 void wires_close(struct node_entry *node);
-/* How many it has. */
+/* How many wires the node has. */
 unsigned wires_count(const struct node_entry *node);
 const struct udp_address *wire_address(const struct wire *wire);
 /* How many bytes of payload fit into a packet of any of them: 256, 512, 1024, 2048 or 4096. */
 unsigned wires_mtu(const struct node_entry *node);
 
-/* The sockets of the process with @slot, which stay the wires'; 0 or -errno. */
+/* The sockets for the process with @slot, which the wires still own; 0 or -errno. */
 int wires_enter(struct node_entry *node, uint32_t slot, int socks[UDP_MAX_ADDRESSES]);
 void wires_leave(struct node_entry *node, uint32_t slot);
 
-/* A packet for queue pair 1 came along @came, whose sgid is its sender's. What it points to is gone
- * afterwards. (management.c) */
+/* A packet for queue pair 1 arrived along @came, whose sgid is the sender's. @packet points into a
+ * buffer that is reused afterwards. (management.c) */
 void wire_management(struct node_entry *node, const struct roce_path *came,
                      const struct ib_packet *packet);
 /* Send @packet to path->dgid from path->sgid, or, where that is no address of @node's wires, from

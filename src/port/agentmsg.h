@@ -49,16 +49,14 @@
 #define AGENT_IB_GID   1u /* which of a node's addresses is that of its InfiniBand port */
 #define AGENT_NAME_MAX 64u
 #define AGENT_CM_BYTES 448u
-#define AGENT_MAX_WORDS \
-	4096u               /* that are kept until a process has gone, and as many of a node's \
-	                       */
-#define AGENT_MAX_EARLY 64u /* requests of a node that are kept for who may listen in a moment */
-#define AGENT_SLOT_BITS 10u /* processes of a node; the high bits of a queue pair number */
-#define AGENT_MAX_SLOTS (1u << AGENT_SLOT_BITS)
-#define AGENT_CM_ID_BITS \
-	(32u - AGENT_SLOT_BITS)   /* of a connection's number; above them the slot \
-	                                          */
-#define AGENT_LINK_IDS (1u << 30) /* numbers of links are below this */
+/* Disconnect notices that the agent keeps for one process, and that it repeats for one node. */
+#define AGENT_MAX_NOTICES 4096u
+#define AGENT_MAX_EARLY   64u /* requests of one node that wait for a listener */
+#define AGENT_SLOT_BITS   10u /* processes of a node; the high bits of a queue pair number */
+#define AGENT_MAX_SLOTS   (1u << AGENT_SLOT_BITS)
+/* The low bits of a connection's number; the slot is above them. */
+#define AGENT_CM_ID_BITS (32u - AGENT_SLOT_BITS)
+#define AGENT_LINK_IDS   (1u << 30) /* numbers of links are below this */
 
 /* LIDs (IBTA section 4.1.1: unicast up to 0xbfff). The first is the agent's own, as the manager of
  * the subnet. */

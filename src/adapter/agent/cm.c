@@ -93,7 +93,7 @@ int hdl_cm_bind(struct hdl_adapter *adapter, uint16_t space, const struct hdl_gi
 	held->next = adapter->ports;
 	adapter->ports = held;
 	pthread_mutex_unlock(&adapter->agent_lock);
-	log_info("port %u is held", msg.u.cm.port);
+	log_info("bound to port %u", msg.u.cm.port);
 	return 0;
 }
 
@@ -124,7 +124,7 @@ int hdl_cm_listen(struct hdl_adapter *adapter, uint16_t space, const struct hdl_
 	if (found == NULL)
 		return -HDL_EINVAL;
 	agent_tell(adapter, &msg);
-	log_info("port %u is listened at", port);
+	log_info("listening on port %u", port);
 	return 0;
 }
 
@@ -155,7 +155,7 @@ static int say_last(struct hdl_adapter *adapter, struct agent_msg *msg)
 	if (pthread_mutex_lock(&adapter->agent_lock) != 0)
 		return -HDL_EHOSTUNREACH;
 	struct held_word *word =
-	        adapter->word_count < AGENT_MAX_WORDS ? calloc(1, sizeof(*word)) : NULL;
+	        adapter->word_count < AGENT_MAX_NOTICES ? calloc(1, sizeof(*word)) : NULL;
 	if (++adapter->next_word == 0)
 		adapter->next_word = 1;
 	msg->u.cm.token = word != NULL ? adapter->next_word : 0;

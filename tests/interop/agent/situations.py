@@ -35,7 +35,7 @@ def constant(path, name):
 
 
 VERSION = constant("port/agentmsg.h", "AGENT_VERSION")
-MAX_LETTERS = constant("agent/agent.h", "AGENT_MAX_LETTERS")
+MAX_QUEUED = constant("agent/agent.h", "AGENT_MAX_QUEUED")
 
 
 def environment(**more):
@@ -541,11 +541,11 @@ class Situations(unittest.TestCase):
         with self.observer() as (sock, question):
             asked = 0
             with contextlib.suppress(ConnectionError):
-                while asked < 2 * MAX_LETTERS:
+                while asked < 2 * MAX_QUEUED:
                     sock.send(question)
                     asked += 1
-            self.assertGreater(asked, MAX_LETTERS)
-            self.assertLess(asked, 2 * MAX_LETTERS, "everything is kept")
+            self.assertGreater(asked, MAX_QUEUED)
+            self.assertLess(asked, 2 * MAX_QUEUED, "everything is kept")
             self.works(devices(self.dir))
         self.assertEqual(agent_pid(self.dir), pid)
 

@@ -185,7 +185,7 @@ def start_server(words, output):
 def await_listener(server, output):
     """Wait until @server listens, or has ended."""
     end = time.monotonic() + PATIENCE
-    while server.poll() is None and time.monotonic() < end and b"is listened at" not in os.pread(output.fileno(), 1 << 20, 0):
+    while server.poll() is None and time.monotonic() < end and b"listening on port" not in os.pread(output.fileno(), 1 << 20, 0):
         time.sleep(0.01)
 
 

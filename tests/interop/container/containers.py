@@ -195,7 +195,7 @@ class Containers(unittest.TestCase):
             port = str(free_port())
             server = subprocess.Popen(self.words(["--pid"], ["rping", "-s", "-p", port, "-C", "3", "-v"]),
                                       env=self.env({"HEDDLE_LOG": "info"}), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-            while "is listened at" not in (line := server.stderr.readline()):
+            while "listening on port" not in (line := server.stderr.readline()):
                 self.assertNotEqual(line, "")
             watch.kill()
             watch.wait()

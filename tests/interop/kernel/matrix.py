@@ -167,7 +167,7 @@ class Heddle:
         if "t" in row.flags:
             return wait_until(lambda: tcp_listens(port) or job.code() is not None, SERVER_FIRST)
 
-        return wait_until(lambda: f"port {port} is listened at" in job.output() or job.code() is not None, SERVER_FIRST)
+        return wait_until(lambda: f"listening on port {port}\n" in job.output() or job.code() is not None, SERVER_FIRST)
 
     def close(self):
         shutil.rmtree(self.directory, ignore_errors=True)
