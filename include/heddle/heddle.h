@@ -1,13 +1,13 @@
 /* Heddle: RDMA without the hardware.
  *
- * An adapter lives inside the process that opens it. Objects hang below it: protection domains
+ * An adapter lives inside the process that opens it and owns all other objects: protection domains
  * (pd), registered memory (mr), windows (mw), completion queues (cq), shared receive queues (srq),
- * queue pairs (qp), address handles (ah). Control calls return 0 or a negative error of error.h; a
- * data-path failure is a completion with a status.
+ * queue pairs (qp), address handles (ah). Control calls return 0 or a negative error code from
+ * error.h. A data-path failure is reported as a completion with an error status.
  *
- * Every call below says, in this order: what it does; Owner: who owns what afterwards; Threads:
- * from which threads;
- * Blocks: whether it may; Returns: every return. The manual pages are made from these comments. */
+ * The comment above each call says, in this order: what the call does, who owns what afterwards
+ * (Owner), which threads may call it (Threads), whether it can block (Blocks), and every return
+ * value (Returns). The manual pages are generated from these comments. */
 #ifndef HEDDLE_HEDDLE_H
 #define HEDDLE_HEDDLE_H
 
@@ -21,58 +21,58 @@ extern "C" {
 
 #define HDL_API __attribute__((visibility("default")))
 
-/* What programs see of an adapter on a node: the same queue pairs by the names of RoCE, and by
- * those of InfiniBand. */
+/* The two devices under which programs see the adapter of a node. Both lead to the same queue
+ * pairs, one as a RoCE device and one as an InfiniBand device. */
 #define HDL_DEVICE_ETHERNET   "heddle0"
 #define HDL_DEVICE_INFINIBAND "heddle_ib0"
 
-/* How to open an adapter. Zeroes are good defaults. */
+/* How to open an adapter. Zero in every field selects the defaults. */
 struct hdl_open_attr {
-	const char *name;   /* shown in status and logs; NULL: "heddle0" */
-	struct hdl_gid gid; /* all zero: one is made up */
+	const char *name;   /* appears in status output and logs; NULL: "heddle0" */
+	struct hdl_gid gid; /* all zero: a generated one */
 	uint32_t max_mr;    /* entries of the protection table; 0: 65536 */
 	uint32_t max_qp;    /* 0: 16384 */
-	bool on_node; /* other processes of this user can reach it: the node agent makes it known */
-	const char *node; /* which node, when on_node; NULL: $HEDDLE_NODE, or the machine's own */
-	bool no_thread;   /* nothing moves unless hdl_cq_poll() or hdl_progress() is called */
-	const char *
-	        capture; /* pcapng file for its packets; NULL: $HEDDLE_CAPTURE, or none; "": none */
+	bool on_node;       /* register with the node agent, so that other processes reach it */
+	const char *node;   /* which node, when on_node; NULL: $HEDDLE_NODE, or the machine's own */
+	bool no_thread;     /* nothing moves unless hdl_cq_poll() or hdl_progress() is called */
+	/* pcapng file for its packets; NULL: $HEDDLE_CAPTURE, or none; "": none */
+	const char *capture;
 };
 
 /* hdl_open - open an adapter
  *
- * Makes an adapter in this process. Unless @attr->no_thread is set it has a thread that sleeps
- * while the application polls or has nothing to do. @attr may be NULL. With @attr->capture
- * everything that goes through the adapter is added to that file as RoCEv2 packets (see
- * hdl_capture_prepare()).
+ * Creates an adapter in this process. Unless @attr->no_thread is set, the adapter has a thread of
+ * its own, which sleeps while the application polls or has nothing to do. @attr may be NULL. With
+ * @attr->capture, everything that passes through the adapter is appended to that file as RoCEv2
+ * packets (see hdl_capture_prepare()).
  *
- * Owner: the caller owns *out and ends it with hdl_close().
+ * Owner: the caller owns *out and closes it with hdl_close().
  * Threads: any.
  * Blocks: no.
  * Returns: 0; -HDL_EINVAL a limit in @attr is above limits.h, the name of the node is too long, or
- * a setting in the environment (heddle(1)) makes no sense; -HDL_ENOMEM; -HDL_EIO no thread or file
- * descriptor, an address that cannot be had, or the capture cannot be written to. What keeps it
- * from being opened is said on standard error. */
+ * a setting in the environment (heddle(1)) is invalid; -HDL_ENOMEM; -HDL_EIO no thread or file
+ * descriptor could be created, the address is not available, or the capture file cannot be written.
+ * The reason is printed on standard error. */
 HDL_API int hdl_open(const struct hdl_open_attr *attr, struct hdl_adapter **out);
 
-/* hdl_capture_prepare - make a file for a new capture
+/* hdl_capture_prepare - create an empty file for a new capture
  *
- * Adapters add to the file that they record to, so that several, in this process and in others,
- * may record to one. This makes an empty one of it, unless some adapter is recording to it now:
- * then it stays as it is. A pipe that somebody reads from may be named as well; it takes one
- * adapter.
+ * Adapters append to the file that they record to, so several adapters, in this process and in
+ * others, can record to the same file. This call empties the file, unless an adapter is recording
+ * to it now: then the file stays as it is. @path may also name a pipe that has a reader; a pipe
+ * accepts one adapter.
  *
  * Owner: nothing changes hands.
  * Threads: any.
  * Blocks: no.
- * Returns: 0; -HDL_EINVAL; -HDL_EIO it cannot be made or written to, and errno says why; EEXIST:
- * there is a file that is no capture, which is left alone. */
+ * Returns: 0; -HDL_EINVAL; -HDL_EIO the file cannot be created or written, and errno says why.
+ * EEXIST: there is a file that is not a capture; it is left unchanged. */
 HDL_API int hdl_capture_prepare(const char *path);
 
-/* hdl_capture_check - could an adapter record to this file?
+/* hdl_capture_check - check whether an adapter could record to this file
  *
- * As hdl_capture_prepare(), but what is there stays, and a pipe is not opened: its reader would
- * see it end.
+ * Like hdl_capture_prepare(), but an existing file keeps its contents, and a pipe is not opened,
+ * because its reader would see end of file.
  *
  * Owner: nothing changes hands.
  * Threads: any.
@@ -82,19 +82,19 @@ HDL_API int hdl_capture_check(const char *path);
 
 /* hdl_close - close an adapter
  *
- * Peers that are joined to it learn of its end: their queue pairs go to the error state.
+ * Connected peers are notified: their queue pairs go to the error state.
  *
  * Owner: @adapter is freed.
- * Threads: any, but no other call on the adapter may run or follow.
- * Blocks: until its thread has ended and peers have stopped touching its memory; until what was
- * sent as HDL_CM_LAST_WORD has left the machine, ten seconds at most, and a second at most until
- * it is answered.
+ * Threads: any, but no other call on the adapter may be running or follow.
+ * Blocks: until the adapter's thread has ended and peers have stopped accessing its memory; until
+ * disconnect notices (HDL_CM_LAST_WORD) have left the machine, ten seconds at most, and until they
+ * have been answered, one second at most.
  * Returns: 0; -HDL_EBUSY an object of the adapter still exists. */
 HDL_API int hdl_close(struct hdl_adapter *adapter);
 
-/* hdl_adapter_query - what an adapter is and what it can hold
+/* hdl_adapter_query - query the address and limits of an adapter
  *
- * Fills *limits with the address of the adapter and its limits.
+ * Fills in *limits with the address and the limits of the adapter.
  *
  * Owner: nothing changes hands.
  * Threads: any.
@@ -102,60 +102,61 @@ HDL_API int hdl_close(struct hdl_adapter *adapter);
  * Returns: 0; -HDL_EINVAL. */
 HDL_API int hdl_adapter_query(struct hdl_adapter *adapter, struct hdl_limits *limits);
 
-/* hdl_gid_query - an address of an adapter
+/* hdl_gid_query - query one address of an adapter
  *
- * An adapter on a node has the addresses of the node: a link-local one made from the GUID, that of
- * the InfiniBand port (hdl_limits.ib_gid), 127.72.0.0 plus the LID as an IPv4 address, then those
- * of the host, unless the node has a name. A node on a wire (HEDDLE_ADDR) has that address first;
- * where it is an IPv6 one, it has no others of IPv4. A second one of the wire comes third.
- * hdl_limits.wire_gids says which they are: sgid_index of a path names the one that its packets
- * leave from.
+ * An adapter on a node has the addresses of the node: a link-local address made from the GUID, the
+ * address of the InfiniBand port (hdl_limits.ib_gid), the IPv4 address 127.72.0.0 plus the LID,
+ * then the addresses of the host, unless the node has a name. On a node with a network address
+ * (HEDDLE_ADDR), that address comes first; if it is an IPv6 address, the node has no IPv4
+ * addresses. A second network address comes third. hdl_limits.wire_gids says which addresses belong
+ * to the network. The sgid_index of a path selects the source address of its packets.
  *
  * Owner: nothing changes hands.
  * Threads: any.
  * Blocks: no.
- * Returns: 0; -HDL_EINVAL there are fewer addresses. */
+ * Returns: 0; -HDL_EINVAL the adapter has no address with this index. */
 HDL_API int hdl_gid_query(struct hdl_adapter *adapter, uint32_t index, struct hdl_gid *gid);
 
-/* hdl_join - join two adapters of one process
+/* hdl_join - connect two adapters of one process
  *
- * Lays a pair of lanes between @a and @b, so that queue pairs of the one reach the other by its
- * GID. An adapter is joined to itself from the start.
+ * Creates a pair of lanes between @a and @b, so that queue pairs of one adapter reach the other by
+ * its GID. Every adapter is joined to itself from the start.
  *
  * Owner: nothing changes hands.
  * Threads: any.
  * Blocks: no.
- * Returns: 0; -HDL_EINVAL joined already, or both have the same GID; -HDL_ENOMEM, also when
- * HDL_MAX_PEERS is reached. */
+ * Returns: 0; -HDL_EINVAL they are already joined, or both have the same GID; -HDL_ENOMEM, also
+ * when HDL_MAX_PEERS is reached. */
 HDL_API int hdl_join(struct hdl_adapter *a, struct hdl_adapter *b);
 
 /* hdl_progress - drive an adapter
  *
- * Does the work that is waiting: requests that were posted, messages that came, timers that ran
- * out. An application that polls completion queues or waits on channels never needs it.
+ * Does the pending work: posted requests, received messages, expired timers. An application that
+ * polls completion queues or waits on channels never needs this call.
  *
  * Owner: nothing changes hands.
- * Threads: any; one at a time does the work.
+ * Threads: any; only one thread at a time does the work.
  * Blocks: no.
  * Returns: the number of things done, 0 when there was nothing to do. */
 HDL_API int hdl_progress(struct hdl_adapter *adapter);
 
 /* hdl_event_get - take an asynchronous event
  *
- * Waits up to @timeout_ms (0: not at all; -1: for ever) for an event and takes it.
+ * Waits up to @timeout_ms (0: not at all; -1: forever) for an event and dequeues it.
  *
- * Owner: nothing changes hands; objects named by the event may have been destroyed since, which
- * destroying them prevents: events of a destroyed object are removed.
+ * Owner: nothing changes hands. Destroying an object removes its events from the queue, so an event
+ * that is taken later never names a destroyed object.
  * Threads: any.
  * Blocks: up to @timeout_ms.
- * Returns: 0; -HDL_EAGAIN none came in time; -HDL_EINVAL. */
+ * Returns: 0; -HDL_EAGAIN no event arrived in time; -HDL_EINVAL. */
 HDL_API int hdl_event_get(struct hdl_adapter *adapter, struct hdl_event *event, int timeout_ms);
 
 /* hdl_event_fd - the file descriptor of asynchronous events
  *
- * Readable (poll, epoll) while an event waits. Only hdl_event_get() may read it.
+ * The descriptor is readable (poll, epoll) while an event is pending. Only hdl_event_get() may read
+ * from it.
  *
- * Owner: the adapter keeps it.
+ * Owner: the adapter owns the descriptor.
  * Threads: any.
  * Blocks: no.
  * Returns: the descriptor. */
@@ -169,16 +170,16 @@ struct hdl_counter {
 
 /* hdl_counters - read the adapter's counters
  *
- * Fills up to @max elements of @list. The names never change and are in the order of the manual
+ * Fills in up to @max elements of @list. The names are stable and come in the order of the manual
  * page.
  *
  * Owner: the names are static.
  * Threads: any.
  * Blocks: no.
- * Returns: how many counters there are, which may be more than @max. */
+ * Returns: the number of counters, which may exceed @max. */
 HDL_API size_t hdl_counters(struct hdl_adapter *adapter, struct hdl_counter *list, size_t max);
 
-/* A queue pair as others see it: see hdl_observe(). */
+/* A queue pair as seen from another process: see hdl_observe(). */
 struct hdl_qp_info {
 	uint32_t qpn;
 	uint32_t type;     /* enum hdl_qp_type */
@@ -214,9 +215,8 @@ struct hdl_process {
 	struct hdl_qp_info *qps;
 	size_t counter_count;
 	struct hdl_counter *counters;
-	struct hdl_gid
-	        taken;     /* the node's usual address, if another user holds it; else all zero */
-	uint32_t taken_by; /* who */
+	struct hdl_gid taken; /* the node's usual address, if another user has it; else all zero */
+	uint32_t taken_by;    /* the uid of that user */
 };
 
 /* hdl_observe - look at every process that uses Heddle
@@ -232,7 +232,7 @@ struct hdl_process {
  * Returns: 0; -HDL_EHOSTUNREACH no agent runs; -HDL_EINVAL; -HDL_ENOMEM; -HDL_EIO. */
 HDL_API int hdl_observe(struct hdl_process **list, size_t *count);
 
-/* hdl_observe_free - forget what hdl_observe() found
+/* hdl_observe_free - free the result of hdl_observe()
  *
  * Owner: @list is freed.
  * Threads: any.
@@ -274,120 +274,122 @@ struct hdl_code {
  * Returns: the list; NULL, with *count 0, where there is no such kind. */
 HDL_API const struct hdl_code *hdl_codes(uint32_t kind, size_t *count);
 
-/* hdl_strerror - an error in words
+/* hdl_strerror - describe an error code
  *
  * @error may be negative or positive.
  *
  * Owner: the string is static.
  * Threads: any.
  * Blocks: no.
- * Returns: what the error means and what to do; never NULL. */
+ * Returns: what the error means and what to do about it; never NULL. */
 HDL_API const char *hdl_strerror(int error);
 
-/* hdl_wc_status_str - a completion status in words
+/* hdl_wc_status_str - describe a completion status
  *
  * Owner: the string is static.
  * Threads: any.
  * Blocks: no.
- * Returns: the name and meaning; never NULL. */
+ * Returns: the name and meaning of the status; never NULL. */
 HDL_API const char *hdl_wc_status_str(uint32_t status);
 
-/* hdl_detail_str - which check said no, in words
+/* hdl_detail_str - describe the check that refused an operation
  *
  * Explains hdl_wc.vendor_err and hdl_event.detail.
  *
  * Owner: the string is static.
  * Threads: any.
  * Blocks: no.
- * Returns: the check; never NULL. */
+ * Returns: a description of the check; never NULL. */
 HDL_API const char *hdl_detail_str(uint32_t detail);
 
-/* hdl_event_str - an event type in words
+/* hdl_event_str - describe an event type
  *
  * Owner: the string is static.
  * Threads: any.
  * Blocks: no.
- * Returns: the event; never NULL. */
+ * Returns: a description of the event; never NULL. */
 HDL_API const char *hdl_event_str(uint32_t type);
 
-/* hdl_pd_create - make a protection domain
+/* hdl_pd_create - create a protection domain
  *
- * Queue pairs use the regions and windows of their own domain only.
+ * A queue pair can use only the regions and windows of its own protection domain.
  *
- * Owner: the caller owns *out and ends it with hdl_pd_destroy().
+ * Owner: the caller owns *out and destroys it with hdl_pd_destroy().
  * Threads: any.
  * Blocks: no.
  * Returns: 0; -HDL_EINVAL; -HDL_ENOMEM. */
 HDL_API int hdl_pd_create(struct hdl_adapter *adapter, struct hdl_pd **out);
 
-/* hdl_pd_destroy - end a protection domain
+/* hdl_pd_destroy - destroy a protection domain
  *
  * Owner: @pd is freed.
  * Threads: any.
  * Blocks: no.
- * Returns: 0; -HDL_EBUSY something still belongs to it. */
+ * Returns: 0; -HDL_EBUSY an object still belongs to the domain. */
 HDL_API int hdl_pd_destroy(struct hdl_pd *pd);
 
-/* hdl_mem_alloc - get memory that peers can map
+/* hdl_mem_alloc - allocate memory that peers can map
  *
- * @length bytes of zeroes, in whole pages, to be registered like any other memory. Processes of
- * this machine map it and read, write and update it without a system call and without this
- * process. The same holds for other memory that lies in one shared mapping of a file in memory
- * (memfd_create(), shm_open(), hugetlbfs), as long as a descriptor or a path leads to the file;
- * all else is as good and takes a system call for each copy. Up to 64 such mappings of a process
- * are used this way. Each call costs a descriptor and a mapping: it is for buffers, not for small
- * objects.
+ * Allocates @length zeroed bytes, rounded up to whole pages, which are then registered like any
+ * other memory. Processes on the same machine map this memory and read, write and update it without
+ * a system call and without involving this process. The same holds for other memory that lies
+ * within one shared mapping of a file in memory (memfd_create(), shm_open(), hugetlbfs), as long as
+ * a descriptor or a path leads to the file. Any other memory works as well, at the cost of one
+ * system call per copy. At most 64 such mappings per process are used this way. Each call takes one
+ * descriptor and one mapping, so use it for buffers, not for small objects.
  *
- * Owner: the caller owns the memory and ends it with hdl_mem_free(). A child of fork() does not
- * get a copy: it has the same memory.
+ * Owner: the caller owns the memory and frees it with hdl_mem_free(). A child of fork() does not
+ * get a copy: it shares the memory.
  * Threads: any.
  * Blocks: no.
  * Returns: 0; -HDL_EINVAL @length is 0 or above 1 TiB; -HDL_ENOMEM, also when the process has no
- * descriptor left. */
+ * file descriptor left. */
 HDL_API int hdl_mem_alloc(size_t length, void **out);
 
-/* hdl_mem_free - give memory of hdl_mem_alloc() back
+/* hdl_mem_free - free memory from hdl_mem_alloc()
  *
- * Deregister it first: as with munmap(), what peers still write to it is lost or fails.
+ * Deregister the memory first. As with munmap(), data that peers still write to it is lost, or the
+ * write fails.
  *
  * Owner: the memory is unmapped.
  * Threads: any.
  * Blocks: no.
- * Returns: 0; -HDL_EINVAL not the address of such memory. */
+ * Returns: 0; -HDL_EINVAL @memory did not come from hdl_mem_alloc(). */
 HDL_API int hdl_mem_free(void *memory);
 
 /* hdl_mr_register - register memory
  *
- * Lets queue pairs of @pd use @length bytes at @addr with @access. The range must be mapped with
- * those rights. Peers and work requests name the first byte by its address, or by 0 with
- * HDL_ACCESS_ZERO_BASED. A region of no bytes has a key like any other; requests of no bytes
- * succeed with it, all others are out of its bounds.
+ * Lets queue pairs of @pd access @length bytes at @addr with the rights @access. The range must be
+ * mapped with those rights. Peers and work requests address the first byte by its virtual address,
+ * or as 0 with HDL_ACCESS_ZERO_BASED. A region of zero bytes has a key like any other: zero-length
+ * requests succeed with it, all others are out of bounds.
  *
- * Owner: the memory stays the caller's and must stay mapped; the caller owns *out and ends it with
- * hdl_mr_deregister().
+ * Owner: the memory remains the caller's and must remain mapped; the caller owns *out and ends it
+ * with hdl_mr_deregister().
  * Threads: any.
- * Blocks: no, but touches every page.
- * Returns: 0; -HDL_EFAULT not mapped, or without the rights; -HDL_EINVAL remote write or atomic
- * without local write, or a range that wraps; -HDL_ENOMEM. */
+ * Blocks: no, but it touches every page.
+ * Returns: 0; -HDL_EFAULT the range is not mapped, or not with those rights; -HDL_EINVAL remote
+ * write or atomic access without local write, or a range that wraps around; -HDL_ENOMEM. */
 HDL_API int hdl_mr_register(struct hdl_pd *pd, void *addr, size_t length, uint32_t access,
                             struct hdl_mr **out);
 
 /* hdl_mr_register_pages - register scattered pages as one range
  *
- * Like hdl_mr_register() for the pages of @reg, which become one range from @reg->iova on.
+ * Like hdl_mr_register(), for the pages listed in @reg, which become one contiguous range that
+ * starts at @reg->iova.
  *
  * Owner: as hdl_mr_register(); the list is copied.
  * Threads: any.
  * Blocks: no, but touches every page.
- * Returns: 0; -HDL_EFAULT; -HDL_EINVAL the list, offset, page size and length do not fit;
+ * Returns: 0; -HDL_EFAULT; -HDL_EINVAL the list, offset, page size and length are inconsistent;
  * -HDL_ENOMEM. */
 HDL_API int hdl_mr_register_pages(struct hdl_pd *pd, const struct hdl_register *reg,
                                   struct hdl_mr **out);
 
-/* hdl_mr_alloc - make a region for registration by work request
+/* hdl_mr_alloc - allocate a region for registration by work request
  *
- * The region is not valid until HDL_OP_REGISTER gives it pages; requests behind that one on the
- * same queue pair may use its key at once.
+ * The region is invalid until HDL_OP_REGISTER gives it pages. Later requests on the same queue pair
+ * may use its key without waiting for a completion.
  *
  * Owner: the caller owns *out and ends it with hdl_mr_deregister().
  * Threads: any.
@@ -395,60 +397,59 @@ HDL_API int hdl_mr_register_pages(struct hdl_pd *pd, const struct hdl_register *
  * Returns: 0; -HDL_EINVAL @max_pages is 0 or above limits.h; -HDL_ENOMEM. */
 HDL_API int hdl_mr_alloc(struct hdl_pd *pd, uint32_t max_pages, struct hdl_mr **out);
 
-/* hdl_mr_alloc_null - make a region of no memory
+/* hdl_mr_alloc_null - allocate a region without memory
  *
- * Work requests of @pd may name any address with its key: what they read there is zeroes, what
- * they write there is dropped. Peers cannot use it. For parts of a message that nobody wants, or
- * that do not matter.
+ * Work requests of @pd may use its key with any address: reads return zeroes, writes are discarded.
+ * Peers cannot use the key. It serves for parts of a message that the program does not need.
  *
- * Owner: the caller owns *out and ends it with hdl_mr_deregister(). It can be neither shared nor
- * registered again.
+ * Owner: the caller owns *out and ends it with hdl_mr_deregister(). The region can be neither
+ * shared nor reregistered.
  * Threads: any.
  * Blocks: no.
  * Returns: 0; -HDL_EINVAL; -HDL_ENOMEM. */
 HDL_API int hdl_mr_alloc_null(struct hdl_pd *pd, struct hdl_mr **out);
 
-/* hdl_mr_share - register the memory of a region once more
+/* hdl_mr_share - register the memory of a region a second time
  *
- * The new region has a key, rights and a domain of its own and uses the translation table of @mr
- * (seed 004 figure 14).
+ * The new region has its own key, rights and protection domain, and uses the translation table of
+ * @mr (MEMMGT figure 14).
  *
- * Owner: the caller owns *out. @mr may be deregistered before or after it.
+ * Owner: the caller owns *out. @mr may be deregistered before or after *out.
  * Threads: any.
  * Blocks: no.
  * Returns: 0; -HDL_EINVAL, also when @mr is registered by work request or has no memory;
- * -HDL_EACCES the memory was not registered with the rights; -HDL_ESTALE @mr is not valid;
+ * -HDL_EACCES the memory was not registered with these rights; -HDL_ESTALE @mr is not valid;
  * -HDL_ENOMEM. */
 HDL_API int hdl_mr_share(struct hdl_mr *mr, struct hdl_pd *pd, uint32_t access,
                          struct hdl_mr **out);
 
-/* hdl_mr_reregister - give a region other memory, rights or another domain
+/* hdl_mr_reregister - change the memory, rights or protection domain of a region
  *
- * The region of hdl_mr_register() keeps its key. Afterwards no operation touches the memory that
- * was behind it, or does so with the old rights, whoever started it.
+ * The region, made by hdl_mr_register(), keeps its key. After the call, no operation accesses the
+ * former memory or uses the former rights, no matter which process started the operation.
  *
- * Owner: the former memory is the caller's alone; the new as hdl_mr_register().
+ * Owner: the adapter no longer uses the former memory; the new memory as with hdl_mr_register().
  * Threads: any.
- * Blocks: until operations that are copying at this moment have ended; touches every page.
- * Returns: 0, else the region is as it was: -HDL_EFAULT and -HDL_EINVAL as hdl_mr_register();
- * -HDL_EBUSY windows are bound to it; -HDL_ENOTSUP not made by hdl_mr_register(); -HDL_ESTALE its
- * memory has gone. */
+ * Blocks: until operations that are copying at this moment have ended; it also touches every page.
+ * Returns: 0; on error the region is unchanged: -HDL_EFAULT and -HDL_EINVAL as with
+ * hdl_mr_register(); -HDL_EBUSY windows are bound to it; -HDL_ENOTSUP not made by
+ * hdl_mr_register(); -HDL_ESTALE its memory has gone. */
 HDL_API int hdl_mr_reregister(struct hdl_mr *mr, struct hdl_pd *pd, void *addr, size_t length,
                               uint32_t access);
 
 /* hdl_mr_deregister - end a registration
  *
- * Afterwards no operation touches the memory, whoever started it.
+ * After the call, no operation accesses the memory, no matter which process started the operation.
  *
- * Owner: @mr is freed; the memory is the caller's alone.
+ * Owner: @mr is freed; the adapter no longer uses the memory.
  * Threads: any.
  * Blocks: until operations that are copying at this moment have ended.
  * Returns: 0; -HDL_EBUSY windows are bound to it. */
 HDL_API int hdl_mr_deregister(struct hdl_mr *mr);
 
-/* hdl_mr_key - the current key of a region
+/* hdl_mr_key - get the current key of a region
  *
- * For local pieces and, where the rights allow, for peers.
+ * The key is used in local scatter/gather entries and, where the access rights allow, by peers.
  *
  * Owner: nothing changes hands.
  * Threads: any.
@@ -456,14 +457,14 @@ HDL_API int hdl_mr_deregister(struct hdl_mr *mr);
  * Returns: the key. */
 HDL_API struct hdl_key hdl_mr_key(const struct hdl_mr *mr);
 
-/* hdl_segment_update - tell the adapter that memory is no longer what it was
+/* hdl_segment_update - tell the adapter that the mapping of memory changes
  *
- * The SegmentTableUpdate of seed 003: every registration that overlaps the range becomes unusable.
- * Operations on it fail with HDL_DETAIL_GONE and an HDL_EVENT_MEMORY_GONE is raised. Call it
- * before munmap(), mremap() or a mapping over registered memory; memory that vanished without it
- * is noticed when an operation faults, or when the addresses are registered again.
+ * Every registration that overlaps the range becomes unusable (SegmentTableUpdate in SAN).
+ * Operations on it fail with HDL_DETAIL_GONE, and HDL_EVENT_MEMORY_GONE is raised. Call it before
+ * munmap(), mremap() or mapping over registered memory. Without this call, the adapter notices that
+ * memory is gone only when an operation faults or when the addresses are registered again.
  *
- * Owner: registrations stay the caller's, to be deregistered.
+ * Owner: the caller still owns the registrations and must deregister them.
  * Threads: any.
  * Blocks: until operations that are copying at this moment have ended.
  * Returns: the number of registrations affected; -HDL_EINVAL. */
@@ -475,12 +476,12 @@ enum hdl_mw_type {
 	HDL_MW_TYPE_2 /* for the queue pair that bound it; the binder picks the instance */
 };
 
-/* hdl_mw_alloc - make a window (AllocateRKey)
+/* hdl_mw_alloc - allocate a memory window (AllocateRKey)
  *
- * A window is a key for a byte range of a region, bound and unbound without the agent and without
- * a system call.
+ * A window is a key for a byte range of a region. It is bound and unbound without a system call and
+ * without the node agent.
  *
- * Owner: the caller owns *out and ends it with hdl_mw_free().
+ * Owner: the caller owns *out and frees it with hdl_mw_free().
  * Threads: any.
  * Blocks: no.
  * Returns: 0; -HDL_EINVAL; -HDL_ENOMEM. */
@@ -488,15 +489,16 @@ HDL_API int hdl_mw_alloc(struct hdl_pd *pd, uint32_t type, struct hdl_mw **out);
 
 /* hdl_mw_bind - bind a type 1 window (BindRKey)
  *
- * From now on the key *key opens @bind->length bytes at @bind->addr, any length, any alignment,
- * with @bind->access; the window's former key is stale. A null region and zero length unbind.
+ * After the call, the key *key gives access to @bind->length bytes at @bind->addr, of any length
+ * and alignment, with the rights @bind->access. The window's former key is stale. A null region
+ * with zero length unbinds the window.
  *
  * Owner: the region of @bind cannot be deregistered while the window is bound.
  * Threads: any.
  * Blocks: until operations that are copying through the former binding have ended.
- * Returns: 0; -HDL_EINVAL the range is not in the region, a type 2 window, another domain;
- * -HDL_EACCES the region does not allow binding or lacks the rights; -HDL_ESTALE the region is not
- * valid. */
+ * Returns: 0; -HDL_EINVAL the range is not within the region, the window is of type 2, or the
+ * domains differ; -HDL_EACCES the region does not allow binding or lacks the rights; -HDL_ESTALE
+ * the region is not valid. */
 HDL_API int hdl_mw_bind(struct hdl_mw *mw, const struct hdl_bind *bind, struct hdl_key *key);
 
 /* hdl_mw_unbind - unbind a window (UnbindRKey)
@@ -504,12 +506,12 @@ HDL_API int hdl_mw_bind(struct hdl_mw *mw, const struct hdl_bind *bind, struct h
  * Owner: nothing changes hands.
  * Threads: any.
  * Blocks: until operations that are copying through it have ended.
- * Returns: 0, also when it was not bound. */
+ * Returns: 0, also when the window was not bound. */
 HDL_API int hdl_mw_unbind(struct hdl_mw *mw);
 
-/* hdl_mw_free - end a window (DeallocateRKey)
+/* hdl_mw_free - free a window (DeallocateRKey)
  *
- * Unbinds it first if need be.
+ * Unbinds the window first if necessary.
  *
  * Owner: @mw is freed.
  * Threads: any.
@@ -517,15 +519,15 @@ HDL_API int hdl_mw_unbind(struct hdl_mw *mw);
  * Returns: 0. */
 HDL_API int hdl_mw_free(struct hdl_mw *mw);
 
-/* hdl_mw_key - the current key of a window
+/* hdl_mw_key - get the current key of a window
  *
  * Owner: nothing changes hands.
  * Threads: any.
  * Blocks: no.
- * Returns: the key; for a type 2 window the one to take the index from. */
+ * Returns: the key. For a type 2 window, use it as the source of the index. */
 HDL_API struct hdl_key hdl_mw_key(const struct hdl_mw *mw);
 
-/* hdl_key_with_instance - the same index with another instance
+/* hdl_key_with_instance - combine the index of a key with another instance
  *
  * For HDL_OP_BIND and HDL_OP_REGISTER, where the caller picks the instance.
  *
@@ -539,17 +541,17 @@ static inline struct hdl_key hdl_key_with_instance(struct hdl_key key, uint8_t i
 	return result;
 }
 
-/* hdl_channel_create - make a completion channel
+/* hdl_channel_create - create a completion channel
  *
- * Completion queues report to it through one file descriptor.
+ * The completion queues of a channel report events through one file descriptor.
  *
- * Owner: the caller owns *out and ends it with hdl_channel_destroy().
+ * Owner: the caller owns *out and destroys it with hdl_channel_destroy().
  * Threads: any.
  * Blocks: no.
  * Returns: 0; -HDL_EINVAL; -HDL_ENOMEM; -HDL_EIO no file descriptor. */
 HDL_API int hdl_channel_create(struct hdl_adapter *adapter, struct hdl_channel **out);
 
-/* hdl_channel_destroy - end a completion channel
+/* hdl_channel_destroy - destroy a completion channel
  *
  * Owner: @channel is freed.
  * Threads: any.
@@ -559,9 +561,10 @@ HDL_API int hdl_channel_destroy(struct hdl_channel *channel);
 
 /* hdl_channel_fd - the file descriptor of a channel
  *
- * Readable (poll, epoll) while a completion event waits. Only hdl_channel_get() may read it.
+ * The descriptor is readable (poll, epoll) while a completion event is pending. Only
+ * hdl_channel_get() may read from it.
  *
- * Owner: the channel keeps it.
+ * Owner: the channel owns the descriptor.
  * Threads: any.
  * Blocks: no.
  * Returns: the descriptor. */
@@ -569,14 +572,14 @@ HDL_API int hdl_channel_fd(struct hdl_channel *channel);
 
 /* hdl_channel_get - take a completion event
  *
- * Waits up to @timeout_ms (0: not at all; -1: for ever) until an armed completion queue of the
+ * Waits up to @timeout_ms (0: not at all; -1: forever) until an armed completion queue of the
  * channel has a completion. Arm the queue again, then poll it until it is empty.
  *
- * Owner: *context is the one of hdl_cq_create(). The queue cannot be destroyed before hdl_cq_ack()
- * has returned as many events as were taken.
+ * Owner: *context is the one given to hdl_cq_create(). The queue cannot be destroyed until
+ * hdl_cq_ack() has acknowledged every event that was taken.
  * Threads: any.
  * Blocks: up to @timeout_ms.
- * Returns: 0; -HDL_EAGAIN none came in time. */
+ * Returns: 0; -HDL_EAGAIN no event arrived in time. */
 HDL_API int hdl_channel_get(struct hdl_channel *channel, struct hdl_cq **cq, void **context,
                             int timeout_ms);
 
@@ -586,48 +589,49 @@ struct timespec;
 
 /* hdl_poll - wait for file descriptors as ppoll(2) does, and drive the adapter meanwhile
  *
- * For a thread that waits for channels of @adapter among other descriptors. To wait for
- * hdl_channel_fd() in poll(2) or epoll_wait(2) is correct, but each message wakes the adapter's
- * thread first and the caller after it. In this call the caller is woken at once and does the
- * adapter's work itself, as in hdl_channel_get(). Everything else is as with ppoll(2): @fds may
- * hold any descriptors, and @timeout NULL means for ever, @sigmask, which is a sigset_t, NULL the
- * mask that is in force.
+ * For a thread that waits for channels of @adapter among other descriptors. Waiting for
+ * hdl_channel_fd() in poll(2) or epoll_wait(2) is correct, but each message first wakes the
+ * adapter's thread, which then wakes the caller. In this call the caller is woken directly and does
+ * the adapter's work itself, as in hdl_channel_get(). Everything else is as in ppoll(2): @fds may
+ * hold any descriptors, @timeout NULL means forever, and @sigmask, a sigset_t, may be NULL to keep
+ * the current signal mask.
  *
  * Owner: the caller owns @fds.
- * Threads: any; of several that wait at once one is woken at once, the others by it.
- * Blocks: until a descriptor has something, for @timeout, or until a signal handler has run.
- * Returns: the number of descriptors whose revents are not 0; 0 time is up; -HDL_EINTR;
+ * Threads: any; of several threads that wait at the same time, one is woken directly and wakes the
+ * others.
+ * Blocks: until a descriptor is ready, @timeout has passed, or a signal handler has run.
+ * Returns: the number of descriptors whose revents are not 0; 0 on timeout; -HDL_EINTR;
  * -HDL_EINVAL; -HDL_ENOMEM; -HDL_EFAULT. */
 HDL_API int hdl_poll(struct hdl_adapter *adapter, struct pollfd *fds, uint32_t count,
                      const struct timespec *timeout, const void *sigmask);
 
 /* hdl_epoll_wait - wait as epoll_pwait2(2) does, and drive the adapter meanwhile
  *
- * What hdl_poll() is for poll(2), for an @epoll that contains channels of @adapter. Events are
- * those of epoll(7) in each of its modes.
+ * Like hdl_poll(), for an @epoll instance that contains channels of @adapter. Events behave as in
+ * epoll(7), in each of its modes.
  *
- * Owner: the caller owns @events, room for @max.
- * Threads: any; an event goes to one of them.
- * Blocks: until there is an event, for @timeout, or until a signal handler has run.
- * Returns: the number of events; 0 time is up; -HDL_EINTR; or the error of epoll_pwait2(2),
+ * Owner: the caller owns @events, which has room for @max.
+ * Threads: any; each event goes to one of them.
+ * Blocks: until there is an event, @timeout has passed, or a signal handler has run.
+ * Returns: the number of events; 0 on timeout; -HDL_EINTR; or the error of epoll_pwait2(2),
  * negated. */
 HDL_API int hdl_epoll_wait(struct hdl_adapter *adapter, int epoll, struct epoll_event *events,
                            int max, const struct timespec *timeout, const void *sigmask);
 
-/* hdl_cq_create - make a completion queue
+/* hdl_cq_create - create a completion queue
  *
- * Holds at least @depth completions of any number of queue pairs.
+ * The queue holds at least @depth completions, from any number of queue pairs.
  *
- * Owner: the caller owns *out and ends it with hdl_cq_destroy(). @channel may be NULL.
+ * Owner: the caller owns *out and destroys it with hdl_cq_destroy(). @channel may be NULL.
  * Threads: any.
  * Blocks: no.
  * Returns: 0; -HDL_EINVAL @depth is 0 or above limits.h; -HDL_ENOMEM. */
 HDL_API int hdl_cq_create(struct hdl_adapter *adapter, uint32_t depth, struct hdl_channel *channel,
                           void *context, struct hdl_cq **out);
 
-/* hdl_cq_destroy - end a completion queue
+/* hdl_cq_destroy - destroy a completion queue
  *
- * Owner: @cq is freed with the completions in it.
+ * Owner: @cq is freed, with the completions in it.
  * Threads: any.
  * Blocks: until every event taken from its channel has been acknowledged.
  * Returns: 0; -HDL_EBUSY a queue pair uses it. */
@@ -635,43 +639,45 @@ HDL_API int hdl_cq_destroy(struct hdl_cq *cq);
 
 /* hdl_cq_resize - change the depth of a completion queue
  *
- * Completions in it stay, in order.
+ * The completions in the queue are kept, in order.
  *
  * Owner: nothing changes hands.
  * Threads: any.
  * Blocks: no.
- * Returns: 0; -HDL_EINVAL @depth is 0, above limits.h, or less than what is in it; -HDL_ENOMEM. */
+ * Returns: 0; -HDL_EINVAL @depth is 0, above limits.h, or less than the number of completions in
+ * the queue; -HDL_ENOMEM. */
 HDL_API int hdl_cq_resize(struct hdl_cq *cq, uint32_t depth);
 
-/* hdl_cq_discard - drop the completions of a queue pair
+/* hdl_cq_discard - discard the completions of a queue pair
  *
- * For who resets or destroys a queue pair and wants to hear no more of it.
+ * For a caller that resets or destroys a queue pair and no longer wants its completions.
  *
  * Owner: nothing changes hands.
  * Threads: any.
  * Blocks: no.
- * Returns: how many there were; -HDL_EINVAL. */
+ * Returns: the number of completions discarded; -HDL_EINVAL. */
 HDL_API int hdl_cq_discard(struct hdl_cq *cq, uint32_t qpn);
 
 /* hdl_cq_poll - take completions
  *
- * Drives the adapter, then takes up to @max completions in the order in which they were made.
+ * Drives the adapter, then dequeues up to @max completions in the order in which they were
+ * generated.
  *
  * Owner: the caller owns @wc.
- * Threads: any; a completion goes to one of them.
+ * Threads: any; each completion goes to one of them.
  * Blocks: no.
- * Returns: the number taken, 0 when there was none; -HDL_EOVERFLOW the queue was overrun and what
- * was in it has been taken; -HDL_EINVAL. */
+ * Returns: the number of completions taken, 0 when there are none; -HDL_EOVERFLOW the queue was
+ * overrun, and the completions that were in it have been taken; -HDL_EINVAL. */
 HDL_API int hdl_cq_poll(struct hdl_cq *cq, struct hdl_wc *wc, int max);
 
 /* hdl_cq_arm - ask for one completion event
  *
  * The next completion (with @solicited_only: the next solicited or failed one) puts one event on
- * the channel. If the queue holds such completions already and something has come or was taken
- * since its last event, the event comes at once: a program may poll, arm and wait, and misses
- * nothing that came in between. It is not raised while an earlier one of the queue waits to be
- * taken; the queue is armed for what comes next then. An event does not promise a completion: it
- * may have been polled by the time the event is taken.
+ * the channel. If the queue already holds such completions, and a completion was added or taken
+ * since the last event, the event is raised immediately: a program may poll, arm and wait, and
+ * misses nothing that arrived in between. No event is raised while an earlier event of the queue is
+ * still pending; the queue then stays armed for the next completion. An event does not guarantee a
+ * completion: another poll may have taken it by the time the event is taken.
  *
  * Owner: nothing changes hands.
  * Threads: any.
@@ -684,12 +690,12 @@ HDL_API int hdl_cq_arm(struct hdl_cq *cq, bool solicited_only);
  * Owner: nothing changes hands.
  * Threads: any.
  * Blocks: no.
- * Returns: 0; -HDL_EINVAL more than were taken. */
+ * Returns: 0; -HDL_EINVAL @count is more than the number of events taken. */
 HDL_API int hdl_cq_ack(struct hdl_cq *cq, uint32_t count);
 
-/* hdl_srq_create - make a shared receive queue
+/* hdl_srq_create - create a shared receive queue
  *
- * Queue pairs made with it take their receive requests from it.
+ * Queue pairs that are created with it take their receive requests from it.
  *
  * Owner: the caller owns *out and ends it with hdl_srq_destroy(). @attr returns the limits that
  * are in force.
@@ -699,18 +705,18 @@ HDL_API int hdl_cq_ack(struct hdl_cq *cq, uint32_t count);
 HDL_API int hdl_srq_create(struct hdl_pd *pd, struct hdl_srq_attr *attr, void *context,
                            struct hdl_srq **out);
 
-/* hdl_xrcd_open - make a domain of extended reliable connections
+/* hdl_xrcd_open - open a domain of extended reliable connections
  *
- * Queue pairs of the type HDL_QP_XRC_TGT deliver to the shared receive queues of their domain,
- * whichever of them a message names.
+ * A queue pair of type HDL_QP_XRC_TGT delivers each message to the shared receive queue of its
+ * domain that the message names.
  *
- * Owner: the caller owns *out and ends it with hdl_xrcd_close().
+ * Owner: the caller owns *out and closes it with hdl_xrcd_close().
  * Threads: any.
  * Blocks: no.
  * Returns: 0; -HDL_EINVAL; -HDL_ENOMEM. */
 HDL_API int hdl_xrcd_open(struct hdl_adapter *adapter, struct hdl_xrcd **out);
 
-/* hdl_xrcd_close - end a domain of extended reliable connections
+/* hdl_xrcd_close - close a domain of extended reliable connections
  *
  * Owner: @xrcd is freed.
  * Threads: any.
@@ -718,23 +724,24 @@ HDL_API int hdl_xrcd_open(struct hdl_adapter *adapter, struct hdl_xrcd **out);
  * Returns: 0; -HDL_EBUSY a queue pair or a shared receive queue is in it; -HDL_EINVAL. */
 HDL_API int hdl_xrcd_close(struct hdl_xrcd *xrcd);
 
-/* hdl_srq_create_xrc - make a shared receive queue for extended reliable connections
+/* hdl_srq_create_xrc - create a shared receive queue for extended reliable connections
  *
- * Messages that name it (hdl_srq_number()) and come through a queue pair of @xrcd take receive
- * requests from it and complete in @cq; the memory that they may touch, by RDMA too, is that of
- * @pd. Queue pairs of other types cannot be made with it.
+ * Messages that name this queue (hdl_srq_number()) and arrive through a queue pair of @xrcd take
+ * receive requests from it and complete in @cq. They may access only the memory of @pd, by RDMA as
+ * well. Queue pairs of other types cannot use this queue.
  *
  * Owner: the caller owns *out and ends it with hdl_srq_destroy(). @attr returns the limits that
  * are in force.
  * Threads: any.
  * Blocks: no.
- * Returns: 0; -HDL_EINVAL above limits.h, or not of one adapter; -HDL_ENOMEM. */
+ * Returns: 0; -HDL_EINVAL above limits.h, or the objects belong to different adapters;
+ * -HDL_ENOMEM. */
 HDL_API int hdl_srq_create_xrc(struct hdl_pd *pd, struct hdl_xrcd *xrcd, struct hdl_cq *cq,
                                struct hdl_srq_attr *attr, void *context, struct hdl_srq **out);
 
-/* hdl_srq_number - the number of an XRC shared receive queue
+/* hdl_srq_number - get the number of an XRC shared receive queue
  *
- * 24 bits, what a peer puts into hdl_send_wr.remote_srq.
+ * A 24-bit number that a peer puts into hdl_send_wr.remote_srq.
  *
  * Owner: nothing changes hands.
  * Threads: any.
@@ -746,20 +753,20 @@ HDL_API uint32_t hdl_srq_number(const struct hdl_srq *srq);
 
 /* hdl_srq_modify - resize a shared receive queue or set its limit
  *
- * @max_wr of 0 keeps the size, @limit of HDL_SRQ_KEEP_LIMIT the limit. Another one arms
- * HDL_EVENT_SRQ_LIMIT once: it comes when fewer than @limit requests are left, and so at once if
- * there are fewer now. 0 disarms it.
+ * If @max_wr is 0, the size does not change. If @limit is HDL_SRQ_KEEP_LIMIT, the limit does not
+ * change. Any other @limit arms HDL_EVENT_SRQ_LIMIT once: the event is raised when fewer than
+ * @limit requests are left, immediately if there are already fewer. 0 disarms the event.
  *
  * Owner: nothing changes hands.
  * Threads: any.
  * Blocks: no.
- * Returns: 0; -HDL_EINVAL smaller than what is in it, above limits.h, or a limit above the size;
- * -HDL_ENOMEM. */
+ * Returns: 0; -HDL_EINVAL @max_wr is less than the number of requests in the queue or above
+ * limits.h, or @limit exceeds the size; -HDL_ENOMEM. */
 HDL_API int hdl_srq_modify(struct hdl_srq *srq, uint32_t max_wr, uint32_t limit);
 
-/* hdl_srq_query - the limits of a shared receive queue
+/* hdl_srq_query - query the limits of a shared receive queue
  *
- * @attr->limit is 0 when the event was raised or never asked for.
+ * @attr->limit is 0 when the event has been raised or was never armed.
  *
  * Owner: nothing changes hands.
  * Threads: any.
@@ -767,7 +774,7 @@ HDL_API int hdl_srq_modify(struct hdl_srq *srq, uint32_t max_wr, uint32_t limit)
  * Returns: 0; -HDL_EINVAL. */
 HDL_API int hdl_srq_query(struct hdl_srq *srq, struct hdl_srq_attr *attr);
 
-/* hdl_srq_destroy - end a shared receive queue
+/* hdl_srq_destroy - destroy a shared receive queue
  *
  * Owner: @srq is freed; requests in it never complete.
  * Threads: any.
@@ -777,74 +784,76 @@ HDL_API int hdl_srq_destroy(struct hdl_srq *srq);
 
 /* hdl_srq_post - post receive requests to a shared receive queue
  *
- * Posts the list @wr until one is refused; *bad is then that one.
+ * Posts the requests of the list @wr until one is refused; *bad then points to that one.
  *
  * Owner: requests and lists are copied; the buffers belong to the adapter until the completion.
  * Threads: any.
  * Blocks: no.
- * Returns: 0; -HDL_ENOSPC full; -HDL_EMSGSIZE too many pieces. */
+ * Returns: 0; -HDL_ENOSPC the queue is full; -HDL_EMSGSIZE too many scatter/gather entries. */
 HDL_API int hdl_srq_post(struct hdl_srq *srq, const struct hdl_recv_wr *wr,
                          const struct hdl_recv_wr **bad);
 
-/* hdl_ah_create - make an address handle
+/* hdl_ah_create - create an address handle
  *
- * Names the destination of datagrams. With is_global and the GID of a multicast group it stands
- * for all members of the group, whichever queue pair number a request gives; those that join later
- * are found as soon as the node agent has told of them.
+ * An address handle names the destination of datagrams. With is_global and the GID of a multicast
+ * group, it stands for all members of the group, whatever queue pair number a request gives.
+ * Members that join later are reached as soon as the node agent has announced them.
  *
- * Owner: the caller owns *out and ends it with hdl_ah_destroy().
+ * Owner: the caller owns *out and destroys it with hdl_ah_destroy().
  * Threads: any.
- * Blocks: on a node, until the node agent has answered; not where it has told of the destination's
- * node before, and neither it nor a process of that node that this adapter had met has ended
- * since.
+ * Blocks: on a node, until the node agent has answered. The call does not block if the agent has
+ * already described the destination's node, and since then neither the agent nor any process of
+ * that node to which this adapter has a link has ended.
  * Returns: 0; -HDL_EHOSTUNREACH; -HDL_EINVAL; -HDL_ENOMEM, also when HDL_MAX_GROUPS is reached. */
 HDL_API int hdl_ah_create(struct hdl_pd *pd, const struct hdl_ah_attr *attr, struct hdl_ah **out);
 
-/* hdl_ah_destroy - end an address handle
+/* hdl_ah_destroy - destroy an address handle
  *
- * Owner: @ah is freed. Requests that were posted with it are not affected.
+ * Owner: @ah is freed. Requests already posted with it are not affected.
  * Threads: any.
  * Blocks: no.
  * Returns: 0. */
 HDL_API int hdl_ah_destroy(struct hdl_ah *ah);
 
-/* hdl_qp_create - make a queue pair (OpenQP)
+/* hdl_qp_create - create a queue pair (OpenQP)
  *
- * It is in the state HDL_QPS_RESET. @attr->cap returns the limits that are in force, at least what
- * was asked for; none of queues that the type does not have. For HDL_QP_XRC_TGT @pd is NULL: it
- * has that of the shared receive queue that a message names. HDL_QP_RD needs a domain, @attr->rdd;
- * HDL_QP_RAW a network that carries raw datagrams (hdl_raw_attach()), or it is not supported.
+ * The new queue pair is in the state HDL_QPS_RESET. @attr->cap returns the limits that are in
+ * force: at least what was requested, and 0 for queues that the type does not have. For
+ * HDL_QP_XRC_TGT, @pd is NULL, because each message uses the domain of the shared receive queue
+ * that it names. HDL_QP_RD requires a reliable datagram domain, @attr->rdd. HDL_QP_RAW is supported
+ * only on a network that carries raw datagrams (hdl_raw_attach()).
  *
- * Owner: the caller owns *out and ends it with hdl_qp_destroy().
+ * Owner: the caller owns *out and destroys it with hdl_qp_destroy().
  * Threads: any.
  * Blocks: no.
  * Returns: 0; -HDL_EINVAL; -HDL_ENOTSUP; -HDL_ENOMEM. */
 HDL_API int hdl_qp_create(struct hdl_pd *pd, struct hdl_qp_init_attr *attr, struct hdl_qp **out);
 
-/* hdl_qp_modify - change attributes and state of a queue pair
+/* hdl_qp_modify - change the attributes and state of a queue pair
  *
- * Applies the attributes in @mask, all or none, following the table of the specification: which
- * transitions exist and which attributes each needs and allows (man hdl_qp_modify lists it).
+ * Applies the attributes in @mask, all or none. The specification defines which transitions exist
+ * and which attributes each one requires and allows; the table is in hdl_qp_modify(3).
  *
  * An alternate path (HDL_QP_ALT_PATH) that is armed by both ends (HDL_QP_PATH_MIG_STATE:
- * HDL_MIG_REARM) takes the place of the path when requests are not answered after all retries, or
- * at once with HDL_MIG_MIGRATED. Nothing is lost by that; each end gets HDL_EVENT_PATH_MIG, and
- * has no alternate path until it is given another one. Only connections on a network migrate.
+ * HDL_MIG_REARM) replaces the primary path when a request is still unanswered after all retries, or
+ * immediately with HDL_MIG_MIGRATED. No message is lost. Each end gets HDL_EVENT_PATH_MIG and has
+ * no alternate path until it is given a new one. Only connections over a network migrate.
  *
- * With HDL_QP_STRIPE and an alternate path, both given on the way to RTR, a reliable connection on
- * a network uses both paths at a time: the packets of each message go out over them in turn, and
- * when one of them stops carrying packets the other one carries all, until it is found to work
- * again; so do the parts of a read. Both ends must ask for it, with the same number, and both must
- * be Heddle; each keeps so many packets of the path MTU in memory, to put them in order.
+ * With HDL_QP_STRIPE and an alternate path, both given in the transition to RTR, a reliable
+ * connection over a network uses both paths at the same time. The packets of each message, and the
+ * parts of each read, alternate between the paths. When one path stops carrying packets, the other
+ * one carries all of them until the first works again. Both ends must be Heddle and must request
+ * striping with the same number: each end buffers that many packets of the path MTU to restore
+ * their order.
  *
  * Owner: nothing changes hands.
  * Threads: any.
  * Blocks: no.
  * Returns: 0; -HDL_EPERM no such transition; -HDL_EINVAL an attribute is missing, not allowed or
- * out of range; -HDL_EHOSTUNREACH; -HDL_EACCES the kernel forbids to reach the peer's memory. */
+ * out of range; -HDL_EHOSTUNREACH; -HDL_EACCES the kernel denies access to the peer's memory. */
 HDL_API int hdl_qp_modify(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t mask);
 
-/* hdl_qp_query - the attributes of a queue pair
+/* hdl_qp_query - query the attributes of a queue pair
  *
  * @init may be NULL.
  *
@@ -855,9 +864,9 @@ HDL_API int hdl_qp_modify(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uin
 HDL_API int hdl_qp_query(struct hdl_qp *qp, struct hdl_qp_attr *attr,
                          struct hdl_qp_init_attr *init);
 
-/* hdl_qp_number - the number of a queue pair
+/* hdl_qp_number - get the number of a queue pair
  *
- * 24 bits, what a peer puts into its attribute dest_qpn.
+ * A 24-bit number that a peer puts into its attribute dest_qpn.
  *
  * Owner: nothing changes hands.
  * Threads: any.
@@ -865,33 +874,34 @@ HDL_API int hdl_qp_query(struct hdl_qp *qp, struct hdl_qp_attr *attr,
  * Returns: the number. */
 HDL_API uint32_t hdl_qp_number(const struct hdl_qp *qp);
 
-/* hdl_qp_untaken - the completions of a queue pair that were not polled
+/* hdl_qp_untaken - count the completions of a queue pair that have not been polled
  *
- * Drives the adapter, then counts those of the queue pair @qpn in its completion queues.
+ * Drives the adapter, then counts the completions of the queue pair @qpn in its completion queues.
  *
  * Owner: nothing changes hands.
  * Threads: any.
  * Blocks: no.
- * Returns: how many there are; 0 when there is no such queue pair; -HDL_EINVAL. */
+ * Returns: the count; 0 when there is no such queue pair; -HDL_EINVAL. */
 HDL_API int hdl_qp_untaken(struct hdl_adapter *adapter, uint32_t qpn);
 
-/* hdl_qp_destroy - end a queue pair
+/* hdl_qp_destroy - destroy a queue pair
  *
- * Completions that it made before stay in their queues; work in it makes none.
+ * Completions that it has already generated remain in their queues. Requests still in the queue
+ * pair generate none.
  *
- * Owner: @qp is freed; buffers of its requests are the caller's again.
+ * Owner: @qp is freed; the buffers of its requests belong to the caller again.
  * Threads: any.
- * Blocks: until a peer that is copying from or to its buffers at this moment has ended.
+ * Blocks: until a peer that is copying from or to its buffers at this moment has finished.
  * Returns: 0; -HDL_EINVAL; -HDL_EBUSY it is still a member of a multicast group. */
 HDL_API int hdl_qp_destroy(struct hdl_qp *qp);
 
-/* hdl_qp_attach - become a member of a multicast group
+/* hdl_qp_attach - join a multicast group
  *
- * From now on @qp, an unreliable datagram queue pair, receives what is sent to the group @gid (in
- * ff00::/8, or 224.0.0.0/4 mapped into IPv6), as if it were sent to it alone: each member uses up
- * a receive of its own, its Q_Key must fit, and the route header in the buffer has @gid as
- * destination. The sender receives its own messages if it is a member. Groups span all nodes of
- * the user. Again for a member does nothing.
+ * After the call, @qp, an unreliable datagram queue pair, receives what is sent to the group @gid
+ * (in ff00::/8, or 224.0.0.0/4 mapped into IPv6), as if the message were addressed to @qp alone:
+ * each member consumes a receive of its own, its Q_Key must match, and the route header in the
+ * buffer has @gid as its destination. A sender that is a member receives its own messages. Groups
+ * span all nodes of the user. Attaching a queue pair that is already a member has no effect.
  *
  * Owner: @qp cannot be destroyed before hdl_qp_detach().
  * Threads: any, but not inside the handler of hdl_cm_receive().
@@ -906,24 +916,24 @@ HDL_API int hdl_qp_attach(struct hdl_qp *qp, const struct hdl_gid *gid);
  * Owner: nothing changes hands.
  * Threads: any, but not inside the handler of hdl_cm_receive().
  * Blocks: no.
- * Returns: 0; -HDL_EINVAL it is not a member. */
+ * Returns: 0; -HDL_EINVAL @qp is not a member. */
 HDL_API int hdl_qp_detach(struct hdl_qp *qp, const struct hdl_gid *gid);
 
-/* hdl_rdd_open - make a reliable datagram domain
+/* hdl_rdd_open - open a reliable datagram domain
  *
- * Reliable datagrams (seed 003) reach any queue pair of any node without a connection each: a node
- * with M queue pairs that talk to all those of N - 1 other nodes has M queue pairs and N - 1 end-
- * to-end contexts, where connections would take M x M x (N - 1) queue pairs. A message goes from a
- * queue pair of the type HDL_QP_RD through a context to a queue pair at the context's other end.
- * Queue pairs and contexts of one domain work together, with those of another they do not.
+ * Reliable datagrams (SAN) reach any queue pair of any node without one connection per pair: a node
+ * with M queue pairs that talk to all those of N - 1 other nodes needs M queue pairs and N - 1
+ * end-to-end contexts, where connections would need M x M x (N - 1) queue pairs. A message goes
+ * from a queue pair of the type HDL_QP_RD through a context to a queue pair at the context's other
+ * end. Queue pairs work only with contexts of their own domain.
  *
- * Owner: the caller owns *out and ends it with hdl_rdd_close().
+ * Owner: the caller owns *out and closes it with hdl_rdd_close().
  * Threads: any.
  * Blocks: no.
  * Returns: 0; -HDL_EINVAL; -HDL_ENOMEM. */
 HDL_API int hdl_rdd_open(struct hdl_adapter *adapter, struct hdl_rdd **out);
 
-/* hdl_rdd_close - end a reliable datagram domain
+/* hdl_rdd_close - close a reliable datagram domain
  *
  * Owner: @rdd is freed.
  * Threads: any.
@@ -931,38 +941,39 @@ HDL_API int hdl_rdd_open(struct hdl_adapter *adapter, struct hdl_rdd **out);
  * Returns: 0; -HDL_EBUSY a queue pair or a context is in it; -HDL_EINVAL. */
 HDL_API int hdl_rdd_close(struct hdl_rdd *rdd);
 
-/* hdl_eec_create - make an end-to-end context
+/* hdl_eec_create - create an end-to-end context
  *
- * It leads to one context of another adapter, and all queue pairs of the domain share it. It has
- * what makes datagrams reliable between the two: sequence numbers, acknowledgements, timeout,
- * retries. One message at a time is under way in it; queue pairs that wait for it have their turns
- * one after the other, and the messages of each arrive in order. One that finds no receive holds
- * up those behind it for as long as rnr_retry of the context allows. It is in the state
- * HDL_QPS_RESET.
+ * A context leads to one context of another adapter, and all queue pairs of the domain share it. It
+ * holds what makes datagrams between the two reliable: sequence numbers, acknowledgements, timeout
+ * and retries. One message at a time is in flight on a context. Queue pairs that wait for it take
+ * turns, and the messages of each queue pair arrive in order. A message that finds no receive
+ * delays those behind it for as long as the rnr_retry of the context allows. The new context is in
+ * the state HDL_QPS_RESET.
  *
- * Owner: the caller owns *out and ends it with hdl_eec_destroy().
+ * Owner: the caller owns *out and destroys it with hdl_eec_destroy().
  * Threads: any.
  * Blocks: no.
- * Returns: 0; -HDL_EINVAL; -HDL_ENOMEM, also where no number for a queue pair or context is left.
- */
+ * Returns: 0; -HDL_EINVAL; -HDL_ENOMEM, also when no queue pair number is left. */
 HDL_API int hdl_eec_create(struct hdl_rdd *rdd, struct hdl_eec **out);
 
-/* hdl_eec_modify - change attributes and state of an end-to-end context
+/* hdl_eec_modify - change the attributes and state of an end-to-end context
  *
- * Applies the attributes in @mask (HDL_QP_*), all or none. RESET to INIT: PKEY_INDEX, PORT. INIT
- * to RTR: AV, PATH_MTU, DEST_QPN (the number of the context at the other end), RQ_PSN,
+ * Applies the attributes in @mask (HDL_QP_*), all or none. RESET to INIT: PKEY_INDEX, PORT. INIT to
+ * RTR: AV, PATH_MTU, DEST_QPN (the number of the context at the other end), RQ_PSN,
  * MAX_DEST_RD_ATOMIC (0 or 1). RTR to RTS: SQ_PSN, TIMEOUT, RETRY_CNT, RNR_RETRY, MAX_RD_ATOMIC (0
- * or 1). From anywhere to RESET or ERR: nothing else; messages that wait for the context fail.
+ * or 1). From any state to RESET or ERR: no other attributes; messages that wait for the context
+ * fail.
  *
- * The other end is reached by packets on the network only: on one machine with HEDDLE_LOCAL=off.
+ * The other end is reached only by network packets; within one machine this requires
+ * HEDDLE_LOCAL=off.
  *
  * A message that cannot be delivered fails alone: its completion says why
  * (HDL_WC_REM_INV_RD_REQ_ERR: no such queue pair in the domain, or not its Q_Key;
  * HDL_WC_RNR_RETRY_EXC_ERR, HDL_WC_REM_INV_REQ_ERR, HDL_WC_REM_ACCESS_ERR, HDL_WC_REM_OP_ERR), and
- * both the context and the queue pair go on with the next one. Where the other end does not answer
- * any more the message fails with HDL_WC_RETRY_EXC_ERR and the context with it: its state is
- * HDL_QPS_ERR then, and messages for it end with HDL_WC_INV_EEC_STATE_ERR until it was brought
- * through RESET to RTS again.
+ * both the context and the queue pair go on with the next one. When the other end no longer
+ * answers, the message fails with HDL_WC_RETRY_EXC_ERR and the context fails with it: its state
+ * becomes HDL_QPS_ERR, and messages for it complete with HDL_WC_INV_EEC_STATE_ERR until it has been
+ * brought through RESET to RTS again.
  *
  * Owner: nothing changes hands.
  * Threads: any.
@@ -971,7 +982,7 @@ HDL_API int hdl_eec_create(struct hdl_rdd *rdd, struct hdl_eec **out);
  * out of range; -HDL_EHOSTUNREACH no network leads there; -HDL_ENOMEM. */
 HDL_API int hdl_eec_modify(struct hdl_eec *eec, const struct hdl_qp_attr *attr, uint32_t mask);
 
-/* hdl_eec_query - the attributes of an end-to-end context
+/* hdl_eec_query - query the attributes of an end-to-end context
  *
  * Owner: nothing changes hands.
  * Threads: any.
@@ -979,10 +990,10 @@ HDL_API int hdl_eec_modify(struct hdl_eec *eec, const struct hdl_qp_attr *attr, 
  * Returns: 0; -HDL_EINVAL. */
 HDL_API int hdl_eec_query(struct hdl_eec *eec, struct hdl_qp_attr *attr);
 
-/* hdl_eec_number - the number of an end-to-end context
+/* hdl_eec_number - get the number of an end-to-end context
  *
- * 24 bits, what the other end puts into its attribute dest_qpn, and what hdl_wc.eecn says of
- * messages that came through it.
+ * A 24-bit number that the other end puts into its attribute dest_qpn. hdl_wc.eecn holds it for
+ * messages that arrive through this context.
  *
  * Owner: nothing changes hands.
  * Threads: any.
@@ -990,10 +1001,10 @@ HDL_API int hdl_eec_query(struct hdl_eec *eec, struct hdl_qp_attr *attr);
  * Returns: the number. */
 HDL_API uint32_t hdl_eec_number(const struct hdl_eec *eec);
 
-/* hdl_eec_destroy - end an end-to-end context
+/* hdl_eec_destroy - destroy an end-to-end context
  *
- * Messages under way in it fail with HDL_WC_LOC_EEC_OP_ERR, those that wait for it with
- * HDL_WC_INV_EEC_STATE_ERR, those whose turn comes later with HDL_WC_INV_EECN_ERR.
+ * Messages in flight on it fail with HDL_WC_LOC_EEC_OP_ERR, those that wait for it with
+ * HDL_WC_INV_EEC_STATE_ERR, and those whose turn comes later with HDL_WC_INV_EECN_ERR.
  *
  * Owner: @eec is freed.
  * Threads: any, but not while requests that name it are posted.
@@ -1001,17 +1012,17 @@ HDL_API uint32_t hdl_eec_number(const struct hdl_eec *eec);
  * Returns: 0; -HDL_EINVAL. */
 HDL_API int hdl_eec_destroy(struct hdl_eec *eec);
 
-/* hdl_raw_attach - receive raw datagrams of a kind
+/* hdl_raw_attach - start to receive raw datagrams of one protocol
  *
- * From now on @qp, a raw datagram queue pair, receives every IPv6 datagram to the address @gid
- * whose IPv6 header says @next_header (6: TCP, 17: UDP, ...), from that header on. Each queue pair
- * that is registered for a datagram gets one of its own. Without a receive, datagrams are dropped;
- * longer ones than the receive fail the queue pair. What @qp sends are whole IPv6 datagrams of at
- * most HDL_RAW_MTU bytes too, whose header has their true length; whom they say to come from is
- * not judged.
+ * After the call, @qp, a raw datagram queue pair, receives every IPv6 datagram to the address @gid
+ * whose IPv6 header contains @next_header (6: TCP, 17: UDP, ...), starting with that IPv6 header.
+ * Each registered queue pair gets its own copy of a datagram. Datagrams that find no receive are
+ * dropped; a datagram longer than the receive fails the queue pair. What @qp sends must be whole
+ * IPv6 datagrams as well, of at most HDL_RAW_MTU bytes, with their true length in the header. Their
+ * source address is not checked.
  *
- * Such queue pairs can be made where the network carries raw datagrams: simulated ones do. UDP has
- * no place for them.
+ * Raw datagram queue pairs exist only on networks that carry raw datagrams. Simulated networks do;
+ * UDP cannot.
  *
  * Owner: nothing changes hands; destroying @qp ends its registrations.
  * Threads: any.
@@ -1019,51 +1030,53 @@ HDL_API int hdl_eec_destroy(struct hdl_eec *eec);
  * Returns: 0; -HDL_EINVAL a queue pair of another type; -HDL_ENOMEM HDL_MAX_RAW is reached. */
 HDL_API int hdl_raw_attach(struct hdl_qp *qp, uint8_t next_header, const struct hdl_gid *gid);
 
-/* hdl_raw_detach - receive raw datagrams of a kind no longer
+/* hdl_raw_detach - stop receiving raw datagrams of one protocol
  *
  * Owner: nothing changes hands.
  * Threads: any.
  * Blocks: no.
- * Returns: 0; -HDL_EINVAL it is not registered for them. */
+ * Returns: 0; -HDL_EINVAL @qp is not registered for them. */
 HDL_API int hdl_raw_detach(struct hdl_qp *qp, uint8_t next_header, const struct hdl_gid *gid);
 
 /* hdl_post_send - post requests to the send queue
  *
- * Posts the list @wr until one is refused; *bad is then that one. They are executed in order. Each
- * message of a queue pair of the type HDL_QP_RD names its context, destination and Q_Key
- * (hdl_send_wr.rd); it begins when the one before it has ended.
+ * Posts the requests of the list @wr until one is refused; *bad then points to that one. Requests
+ * are executed in order. Each message of a queue pair of type HDL_QP_RD names its context,
+ * destination and Q_Key (hdl_send_wr.rd), and starts when the one before it has ended.
  *
- * A request takes room in the queue until its completion, or that of a later one, was taken: of
- * those that are not signalled one must be now and then.
+ * A request occupies the queue until its completion, or the completion of a later request, has been
+ * polled. A program that posts unsignalled requests must therefore post a signalled one from time
+ * to time.
  *
  * Owner: requests and lists are copied; the buffers belong to the adapter until the completion,
  * inline data is copied.
  * Threads: any.
  * Blocks: no.
- * Returns: 0; -HDL_EPERM not in a state that takes requests; -HDL_ENOSPC full; -HDL_EMSGSIZE too
- * many pieces, too much inline data or too long, which a datagram is beyond hdl_limits.mtu;
- * -HDL_EINVAL an opcode or flag that is not known, or a null object; -HDL_ENOTSUP an opcode that
- * the type of queue pair does not offer; -HDL_ENOMEM no room to keep the page list. */
+ * Returns: 0; -HDL_EPERM the state does not allow sends; -HDL_ENOSPC the queue is full;
+ * -HDL_EMSGSIZE too many scatter/gather entries, too much inline data, or the message is too long
+ * (for a datagram: longer than hdl_limits.mtu); -HDL_EINVAL an unknown opcode or flag, or a null
+ * object; -HDL_ENOTSUP an opcode that this type of queue pair does not support; -HDL_ENOMEM no room
+ * to store the page list. */
 HDL_API int hdl_post_send(struct hdl_qp *qp, const struct hdl_send_wr *wr,
                           const struct hdl_send_wr **bad);
 
 /* hdl_post_recv - post requests to the receive queue
  *
- * Posts the list @wr until one is refused; *bad is then that one. A request takes room in the
- * queue until its completion was taken.
+ * Posts the requests of the list @wr until one is refused; *bad then points to that one. A request
+ * occupies the queue until its completion has been polled.
  *
  * Owner: requests and lists are copied; the buffers belong to the adapter until the completion.
  * Threads: any.
  * Blocks: no.
- * Returns: 0; -HDL_EPERM in the state RESET; -HDL_ENOSPC full, which a queue pair without receives
- * (XRC) always is; -HDL_EMSGSIZE too many pieces; -HDL_EINVAL the queue pair has a shared receive
- * queue. */
+ * Returns: 0; -HDL_EPERM the state is RESET; -HDL_ENOSPC the queue is full (always the case for a
+ * queue pair without receives, XRC); -HDL_EMSGSIZE too many scatter/gather entries; -HDL_EINVAL the
+ * queue pair uses a shared receive queue. */
 HDL_API int hdl_post_recv(struct hdl_qp *qp, const struct hdl_recv_wr *wr,
                           const struct hdl_recv_wr **bad);
 
-/* hdl_node_find - is there a node with this address?
+/* hdl_node_find - look up a node by its address
  *
- * Asks the node agent, and tells the LID of the node.
+ * Asks the node agent and returns the LID of the node in *lid.
  *
  * Owner: nothing changes hands.
  * Threads: any, but not inside the handler of hdl_cm_receive().
@@ -1072,25 +1085,25 @@ HDL_API int hdl_post_recv(struct hdl_qp *qp, const struct hdl_recv_wr *wr,
  * adapter is not on a node or has no thread; -HDL_EINVAL. */
 HDL_API int hdl_node_find(struct hdl_adapter *adapter, const struct hdl_gid *gid, uint16_t *lid);
 
-/* hdl_cm_receive - hear messages about connections
+/* hdl_cm_receive - receive connection management messages
  *
- * From now on @handler is called with each message for this process. It may call hdl_cm_send() and
- * no other call of the adapter.
+ * After the call, @handler is called with each message for this process. The handler may call
+ * hdl_cm_send(), but no other function of the adapter.
  *
  * Owner: the message is valid until @handler returns.
- * Threads: any; @handler is called by threads of the adapter, and may be called by two at once.
+ * Threads: any; threads of the adapter call @handler, possibly two of them at the same time.
  * Blocks: no.
  * Returns: 0; -HDL_ENOTSUP the adapter is not on a node or has no thread. */
 HDL_API int hdl_cm_receive(struct hdl_adapter *adapter,
                            void (*handler)(void *context, const struct hdl_cm_msg *msg),
                            void *context);
 
-/* hdl_cm_bind - take a port of the node
+/* hdl_cm_bind - reserve a port of the node
  *
- * Each @space has ports of its own. With an address the port is taken for messages to that address
- * alone, with NULL for all addresses of the node; @options (enum hdl_cm_option) say for which
- * family, and whether it may be shared. *port 0 lets the agent choose one that is free. The ports
- * of a process are free again when it ends.
+ * Each @space has its own port numbers. With an address, the port receives messages to that address
+ * only; with NULL, to all addresses of the node. @options (enum hdl_cm_option) select the address
+ * family and whether the port may be shared. If *port is 0, the agent chooses a free port. The
+ * ports of a process are released when it ends.
  *
  * Owner: the adapter holds the port until hdl_cm_unbind().
  * Threads: any, but not inside the handler of hdl_cm_receive().
@@ -1100,44 +1113,45 @@ HDL_API int hdl_cm_receive(struct hdl_adapter *adapter,
 HDL_API int hdl_cm_bind(struct hdl_adapter *adapter, uint16_t space, const struct hdl_gid *gid,
                         uint16_t *port, uint32_t options);
 
-/* hdl_cm_listen - listen at a port that was taken with HDL_CM_DEAF
+/* hdl_cm_listen - listen on a port that was bound with HDL_CM_DEAF
  *
- * @gid and @options as they were given to hdl_cm_bind(). A request over the wire that found nobody
- * a moment ago is heard now: the node agent keeps it for a second.
+ * @gid and @options are those given to hdl_cm_bind(). A network request that found no listener a
+ * moment ago is delivered now: the node agent keeps such requests for one second.
  *
  * Owner: nothing changes hands.
  * Threads: any.
  * Blocks: no.
- * Returns: 0; -HDL_EINVAL the port is not ours. */
+ * Returns: 0; -HDL_EINVAL this adapter does not hold the port. */
 HDL_API int hdl_cm_listen(struct hdl_adapter *adapter, uint16_t space, const struct hdl_gid *gid,
                           uint16_t port, uint32_t options);
 
-/* hdl_cm_unbind - give a port back
+/* hdl_cm_unbind - release a port
  *
- * @gid and @options as they were given to hdl_cm_bind().
+ * @gid and @options are those given to hdl_cm_bind().
  *
  * Owner: the port is free.
  * Threads: any.
  * Blocks: no.
- * Returns: 0; -HDL_EINVAL the port is not ours. */
+ * Returns: 0; -HDL_EINVAL this adapter does not hold the port. */
 HDL_API int hdl_cm_unbind(struct hdl_adapter *adapter, uint16_t space, const struct hdl_gid *gid,
                           uint16_t port, uint32_t options);
 
-/* hdl_cm_send - send a message about a connection
+/* hdl_cm_send - send a connection management message
  *
- * The node agent passes it on. One that cannot be delivered comes back as HDL_CM_RETURNED;
- * messages to one process arrive in order. A management datagram (msg->on_wire) is sent from the
- * node's wire and may get lost; those that come there are heard as HDL_CM_MAD, a request by
- * whoever holds the port of its service, the others by the process whose slot (struct hdl_limits)
- * is in the high ten bits of our number in them. A DREQ may be left with the agent, which sends it
- * when the process has gone (HDL_CM_WHEN_GONE) or at once (HDL_CM_LAST_WORD), and repeats it until
- * it is answered. What is sent as HDL_CM_LAST_WORD is not lost with an agent that is killed.
+ * The node agent forwards the message. Messages to one process arrive in order; a message that
+ * cannot be delivered comes back as HDL_CM_RETURNED. A management datagram (msg->on_wire) is sent
+ * from the node's network address and may get lost. Incoming management datagrams are delivered as
+ * HDL_CM_MAD: a request to the process that holds the port of its service, any other to the process
+ * whose slot (struct hdl_limits) is in the high ten bits of the receiver's number in the datagram.
+ * A DREQ may be left with the agent, which sends it when the process has ended (HDL_CM_WHEN_GONE)
+ * or immediately (HDL_CM_LAST_WORD), and repeats it until it is answered. A disconnect notice sent
+ * as HDL_CM_LAST_WORD survives an agent that is killed.
  *
  * Owner: @msg is copied.
  * Threads: any.
- * Blocks: while the node agent has much to do.
- * Returns: 0; -HDL_EINVAL; -HDL_ENOTSUP; -HDL_EHOSTUNREACH there is no node agent; -HDL_EACCES
- * another user holds the address of the peer, which is on the loopback. */
+ * Blocks: while the node agent is busy.
+ * Returns: 0; -HDL_EINVAL; -HDL_ENOTSUP; -HDL_EHOSTUNREACH there is no node agent; -HDL_EACCES the
+ * peer's address is on the loopback, and another user holds it. */
 HDL_API int hdl_cm_send(struct hdl_adapter *adapter, const struct hdl_cm_msg *msg);
 
 #ifdef __cplusplus

@@ -1,5 +1,5 @@
-/* Every queue, table, retry and wait of Heddle has a limit. These are the ones that a user can
- * meet. */
+/* Every queue, table, retry and wait of Heddle has a limit. These are the ones that a user can run
+ * into. */
 #ifndef HEDDLE_LIMITS_H
 #define HEDDLE_LIMITS_H
 
@@ -16,8 +16,8 @@
 #define HDL_MAX_AH             65536u
 #define HDL_MAX_GROUPS         64u /* multicast groups that an adapter has members in or sends to */
 #define HDL_MAX_GROUP_MEMBERS  128u  /* queue pairs of an adapter in one group */
-#define HDL_MAX_GROUP_PEERS    256u  /* adapters that a datagram to a group reaches */
-#define HDL_MAX_STRIPE         1024u /* packets of a connection over two paths in flight */
+#define HDL_MAX_GROUP_PEERS    256u  /* adapters that one datagram to a group reaches */
+#define HDL_MAX_STRIPE         1024u /* packets in flight on a connection over two paths */
 #define HDL_MAX_RD_ATOMIC      128u
 #define HDL_MAX_PEERS          1024u
 #define HDL_MAX_MESSAGE        (1ull << 30)

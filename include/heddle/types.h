@@ -1,6 +1,6 @@
 /* The vocabulary of Heddle: keys, rights, work requests, completions, queue pair attributes. Data
- * only; the calls are in heddle.h. Every layer above base speaks these words, so nothing is
- * translated on the data path. */
+ * only; the calls are in heddle.h. Every layer above base uses these types, so the data path
+ * translates nothing. */
 #ifndef HEDDLE_TYPES_H
 #define HEDDLE_TYPES_H
 
@@ -15,9 +15,9 @@ extern "C" {
 #define HDL_STATIC_ASSERT _Static_assert
 #endif
 
-/* A tag: index into the protection table (high 24 bits) and instance (low 8 bits). An STag, LKey,
- * RKey, memory handle and task tag are all this. A struct, so that the compiler tells a key from a
- * number. */
+/* A key: index into the protection table (high 24 bits) and instance (low 8 bits). STag, LKey,
+ * RKey, memory handle and task tag are other names for it. It is a struct so that the compiler can
+ * tell a key from a number. */
 struct hdl_key {
 	uint32_t v;
 };
@@ -27,8 +27,8 @@ struct hdl_gid {
 	uint8_t raw[16];
 };
 
-/* What may be done with a region or window (seed 004 figure 13, "access control"). Rights are
- * granted one by one: REMOTE_WRITE and REMOTE_ATOMIC on a region need LOCAL_WRITE as well. */
+/* What may be done with a region or window (MEMMGT figure 13, "access control"). Rights are granted
+ * one by one: REMOTE_WRITE and REMOTE_ATOMIC on a region need LOCAL_WRITE as well. */
 enum hdl_access {
 	HDL_ACCESS_LOCAL_READ = 1 << 0,    /* requests of the owner may send from it */
 	HDL_ACCESS_LOCAL_WRITE = 1 << 1,   /* its own receives and reads may be placed there */
@@ -41,13 +41,13 @@ enum hdl_access {
 };
 #define HDL_ACCESS_ALL 0xffu
 
-/* One piece of a gather or scatter list. */
+/* One entry of a scatter/gather list. */
 struct hdl_sge {
 	uint64_t addr;
 	uint32_t length;
 	struct hdl_key key;
 };
-HDL_STATIC_ASSERT(sizeof(struct hdl_sge) == 16, "a piece is 16 bytes");
+HDL_STATIC_ASSERT(sizeof(struct hdl_sge) == 16, "a scatter/gather entry is 16 bytes");
 
 enum hdl_qp_type {
 	HDL_QP_RC = 1,  /* reliable connection */
@@ -121,17 +121,16 @@ struct hdl_bind {
 	uint32_t access; /* enum hdl_access: REMOTE_*, ONE_TOUCH, ZERO_BASED */
 };
 
-/* What to register: HDL_OP_REGISTER. The region covers @length bytes that start @first_offset into
- * the first of
- * @num_pages pages of 2^@page_shift bytes; @pages stays the caller's and is copied when the request
- * is posted. */
+/* What to register: HDL_OP_REGISTER. The region covers @length bytes that start at @first_offset in
+ * the first of @num_pages pages of 2^@page_shift bytes. @pages belongs to the caller and is copied
+ * when the request is posted. */
 struct hdl_register {
 	const uint64_t *pages;
 	uint32_t num_pages;
 	uint8_t page_shift; /* 12 (4 KiB) to 28 (256 MiB) */
 	uint64_t first_offset;
 	uint64_t length;
-	uint64_t iova;   /* the address that peers and work requests will use for the first byte */
+	uint64_t iova;   /* the address that peers and work requests use for the first byte */
 	uint32_t access; /* enum hdl_access */
 };
 
@@ -144,9 +143,9 @@ struct hdl_send_wr {
 	uint32_t opcode; /* enum hdl_opcode */
 	uint32_t flags;  /* enum hdl_send_flags */
 	union {
-		uint32_t imm; /* *_IMM: carried unchanged to the peer's completion */
+		uint32_t imm; /* *_IMM: delivered unchanged in the peer's completion */
 		struct hdl_key
-		        invalidate_key; /* SEND_INVALIDATE: the peer's; INVALIDATE: our own */
+		        invalidate_key; /* SEND_INVALIDATE: the peer's; INVALIDATE: a local one */
 	};
 	union {
 		struct {
@@ -184,9 +183,9 @@ struct hdl_send_wr {
 			struct hdl_register reg;
 		} reg;
 		struct {
-			struct hdl_eec *eec; /* HDL_QP_RD: through which context, */
-			uint32_t qpn;        /* to which queue pair at its other end, */
-			uint32_t qkey;       /* and with which key */
+			struct hdl_eec *eec; /* HDL_QP_RD: the context to send through, */
+			uint32_t qpn;        /* the queue pair at its other end, */
+			uint32_t qkey;       /* and the Q_Key of that queue pair */
 		} rd;
 	};
 };
@@ -248,32 +247,33 @@ enum hdl_wc_flags {
 	HDL_WC_WITH_INVALIDATE = 1 << 3 /* invalidated_key was invalidated by the peer's message */
 };
 
-/* A completion. On an error only wr_id, status, vendor_err and qpn are meaningful. */
+/* A completion. On error, only wr_id, status, vendor_err and qpn are valid. */
 struct hdl_wc {
 	uint64_t wr_id;
 	uint32_t status; /* enum hdl_wc_status */
 	uint32_t opcode; /* enum hdl_wc_opcode */
 	union {
-		uint32_t vendor_err; /* enum hdl_detail: which check said no */
-		uint32_t eecn; /* receives of HDL_QP_RD that succeed: the context that the message
-		                  came through */
+		uint32_t vendor_err; /* enum hdl_detail: the check that failed */
+		uint32_t eecn; /* successful receives of HDL_QP_RD: the context that the message
+		                  arrived through */
 	};
 	uint32_t byte_len;
-	uint32_t imm; /* or the invalidated key, by flags */
+	uint32_t imm; /* or the invalidated key, depending on flags */
 	uint32_t qpn;
 	uint32_t src_qpn;
 	uint32_t flags; /* enum hdl_wc_flags */
 	uint16_t pkey_index;
-	uint16_t slid; /* datagrams: LID of the node that they come from; 0: it has none */
+	uint16_t slid; /* datagrams: LID of the sender's node; 0: it has none */
 	uint8_t sl;
-	uint8_t dlid_path_bits; /* datagrams on the same host: to which of our LIDs they were sent,
+	uint8_t dlid_path_bits; /* datagrams on the same host: the local LID they were sent to,
 	                           counted from the first */
 	uint16_t reserved;
 };
 HDL_STATIC_ASSERT(sizeof(struct hdl_wc) == 48, "a completion is 48 bytes");
 
-/* Which check said no: every check (a) to (g) of seed 004 figure 15 and (a) to (f) of figure 18 has
- * its own. Reported in hdl_wc.vendor_err and hdl_event.detail, counted in hdl_counters(). */
+/* The check that refused an operation: every check (a) to (g) of MEMMGT figure 15 and (a) to (f) of
+ * figure 18 has its own code. Reported in hdl_wc.vendor_err and hdl_event.detail, counted in
+ * hdl_counters(). */
 enum hdl_detail {
 	HDL_DETAIL_NONE,
 	HDL_DETAIL_NOT_VALID, /* (a) no such entry, or not valid */
@@ -295,8 +295,8 @@ enum hdl_detail {
 	HDL_DETAIL_COUNT
 };
 
-/* Limits, chosen when a queue pair is made and reported back as given, but for max_inline, which
- * becomes what an element of the send queue has room for, at least as much as was asked for. */
+/* Limits, chosen when a queue pair is created and returned unchanged, except for max_inline: it
+ * becomes the room of one send queue element, which is at least what was requested. */
 struct hdl_qp_cap {
 	uint32_t max_send_wr;
 	uint32_t max_recv_wr;
@@ -305,7 +305,7 @@ struct hdl_qp_cap {
 	uint32_t max_inline;
 };
 
-/* What a failed registration on the send queue does (seed 004 figure 11). */
+/* What a failed registration on the send queue does (MEMMGT figure 11). */
 enum hdl_register_error {
 	HDL_REGISTER_ERROR_DRAIN,    /* option 1: the send queue drains, what is behind is flushed;
 	                                modify SQD to RTS to go on */
@@ -315,27 +315,26 @@ enum hdl_register_error {
 
 struct hdl_qp_init_attr {
 	uint32_t type;          /* enum hdl_qp_type */
-	struct hdl_cq *send_cq; /* not of HDL_QP_XRC_TGT */
-	struct hdl_cq *recv_cq; /* not of HDL_QP_XRC_INI and HDL_QP_XRC_TGT */
+	struct hdl_cq *send_cq; /* unused for HDL_QP_XRC_TGT */
+	struct hdl_cq *recv_cq; /* unused for HDL_QP_XRC_INI and HDL_QP_XRC_TGT */
 	struct hdl_srq *srq;    /* or NULL */
 	struct hdl_xrcd *xrcd;  /* HDL_QP_XRC_TGT: its domain */
 	struct hdl_rdd *rdd;    /* HDL_QP_RD: its domain */
 	void *context;
 	struct hdl_qp_cap cap;
-	bool signal_all;       /* every send request completes, whether HDL_SEND_SIGNALED or not */
-	bool register_on_send; /* HDL_OP_REGISTER and HDL_OP_REGISTER_SEND are enabled */
+	bool signal_all;          /* every send request completes, even without HDL_SEND_SIGNALED */
+	bool register_on_send;    /* HDL_OP_REGISTER and HDL_OP_REGISTER_SEND are enabled */
 	bool remote_windows_only; /* figure 18 check (b): peers may use windows, not regions */
 	uint32_t register_error;  /* enum hdl_register_error */
 };
 
-/* Where a packet goes: to dgid; or, without a GRH, to dlid where that is not 0, which is any of the
+/* The destination of a packet: dgid; or, without a GRH, dlid if that is not 0. dlid is any of the
  * LIDs of its node. */
 struct hdl_ah_attr {
 	struct hdl_gid dgid;
 	uint16_t dlid;
-	uint8_t src_path_bits; /* which LID of ours it comes from: less than 2 to the hdl_limits.lmc
-	                        */
-	uint8_t sgid_index;    /* where a GRH says that it comes from: of hdl_gid_query() */
+	uint8_t src_path_bits; /* the local LID to send from: less than 2^hdl_limits.lmc */
+	uint8_t sgid_index;    /* the source address in a GRH: an index of hdl_gid_query() */
 	uint8_t sl;
 	uint8_t hop_limit;
 	uint8_t traffic_class;
@@ -389,26 +388,26 @@ struct hdl_qp_attr {
 	uint16_t path_mtu; /* bytes: 256, 512, 1024, 2048 or 4096 */
 	uint16_t pkey_index;
 	uint8_t port_num;
-	uint8_t timeout;       /* 4.096 us x 2^timeout; 0 waits for ever */
+	uint8_t timeout;       /* 4.096 us x 2^timeout; 0 waits forever */
 	uint8_t retry_cnt;     /* 0 to 7 */
-	uint8_t rnr_retry;     /* 0 to 6; 7 retries for ever */
+	uint8_t rnr_retry;     /* 0 to 6; 7 retries forever */
 	uint8_t min_rnr_timer; /* code of the RNR timer table, 0 to 31 */
 	uint8_t max_rd_atomic;
 	uint8_t max_dest_rd_atomic;
 	bool draining;          /* query only: SQD, but requests are still in flight */
 	uint8_t path_mig_state; /* enum hdl_mig_state */
 	uint8_t alt_port_num;
-	uint8_t alt_timeout; /* becomes timeout with the alternate path */
+	uint8_t alt_timeout; /* replaces timeout when the alternate path is in use */
 	uint16_t alt_pkey_index;
 	struct hdl_ah_attr alt_ah; /* the alternate path */
-	uint16_t stripe; /* use both paths at a time, with so many packets in flight: a power of
-	                    two, 16 to HDL_MAX_STRIPE; 0: off */
+	uint16_t stripe; /* use both paths at the same time, with this many packets in flight: a
+	                    power of two, 16 to HDL_MAX_STRIPE; 0: off */
 };
 
 struct hdl_srq_attr {
 	uint32_t max_wr;
 	uint32_t max_sge;
-	uint32_t limit; /* an event when fewer than this are left; 0: none */
+	uint32_t limit; /* raise an event when fewer requests than this are left; 0: never */
 };
 
 /* Something happened that no completion tells. */
@@ -445,24 +444,25 @@ struct hdl_event {
 	} u;
 };
 
-/* What an adapter is and what it can hold. */
+/* Which peers are reached over the network. */
 enum hdl_wire {
 	HDL_WIRE_NONE,   /* nobody: none is open */
 	HDL_WIRE_OTHERS, /* who is on no node of this agent */
 	HDL_WIRE_ALL     /* everybody (HEDDLE_LOCAL=off) */
 };
 
+/* The addresses and limits of an adapter: hdl_adapter_query(). */
 struct hdl_limits {
 	struct hdl_gid gid; /* the first of gid_count: hdl_gid_query() */
 	uint32_t gid_count;
 	uint64_t guid;
-	struct hdl_gid ib_gid; /* on a node: that of the InfiniBand port, */
-	uint16_t lid;          /* its LID, and that of the subnet's manager; 0: none */
+	struct hdl_gid ib_gid; /* on a node: the GID of the InfiniBand port, */
+	uint16_t lid;          /* its LID, and the LID of the subnet manager; 0: none */
 	uint16_t sm_lid;
-	uint16_t lmc;  /* it has 2 to the lmc LIDs, of which lid is the first (HEDDLE_LMC) */
-	uint16_t slot; /* which process of the node it is */
-	uint16_t wire; /* enum hdl_wire: who is reached over the wire, */
-	uint16_t mtu; /* bytes of payload that a packet takes there: 256, 512, 1024, 2048 or 4096 */
+	uint16_t lmc;  /* the port has 2^lmc LIDs, of which lid is the first (HEDDLE_LMC) */
+	uint16_t slot; /* the number of this process on the node */
+	uint16_t wire; /* enum hdl_wire: the peers that are reached over the network, */
+	uint16_t mtu;  /* and the payload bytes per packet: 256, 512, 1024, 2048 or 4096 */
 	/* Bit i: packets leave from hdl_gid_query(i); the first of them is gid. */
 	uint32_t wire_gids;
 	uint32_t max_qp;
@@ -477,7 +477,7 @@ struct hdl_limits {
 	uint32_t max_mr; /* regions and windows together */
 	uint32_t max_ah;
 	uint32_t max_groups;        /* multicast groups that it has members in or sends to, */
-	uint32_t max_group_members; /* and queue pairs of its own in one of them */
+	uint32_t max_group_members; /* and queue pairs of the adapter per group */
 	uint32_t max_rd_atomic;
 	uint32_t max_peers;
 	uint64_t max_message;
@@ -497,9 +497,9 @@ enum hdl_cm_kind {
 	                (HDL_CM_WHEN_GONE) is forgotten */
 };
 
-/* For whom a port is: one family of addresses, and the other as well unless HDL_CM_ONLY is said.
- * HDL_CM_REUSE: others who say so too may have it as well, and a message to it reaches one of them.
- * HDL_CM_DEAF: messages to it find nobody until hdl_cm_listen(). */
+/* Which messages a port receives: those to one address family, and to the other as well unless
+ * HDL_CM_ONLY is given. HDL_CM_REUSE: other holders that also give HDL_CM_REUSE may share the port;
+ * each message reaches one of them. HDL_CM_DEAF: the port has no listener until hdl_cm_listen(). */
 enum hdl_cm_option {
 	HDL_CM_IPV4 = 1 << 0,  /* for calls to an IPv4 address */
 	HDL_CM_IPV6 = 1 << 1,  /* for calls to an IPv6 address */
@@ -508,38 +508,40 @@ enum hdl_cm_option {
 	HDL_CM_DEAF = 1 << 6   /* held, but nobody listens yet */
 };
 
-/* How a message goes over the wire. */
+/* How a message is sent over the network. */
 enum hdl_cm_wire {
 	HDL_CM_ON_WIRE = 1, /* now */
-	/* Once the process has gone, in whatever way: a DREQ (IBTA 12.6.10). The agent keeps one
-	 * for each of 4096 connections, until the process itself sends a DREP or REJ about it, or
-	 * hears a DREP. Then it is repeated every second until it is answered, 15 times. */
+	/* When the process has ended, for whatever reason: a DREQ (IBTA 12.6.10). The agent keeps
+	 * one DREQ per connection, for up to 4096 connections, until the process itself sends a
+	 * DREP or REJ for the connection or receives a DREP. Once sent, the DREQ is repeated every
+	 * second until it is answered, 15 times at most. */
 	HDL_CM_WHEN_GONE,
-	/* The last that the process says about a connection, which it will not repeat: a REJ, or a
-	 * DREQ, which the agent repeats in the same way; if the process has sent that before it is
-	 * not sent at once. Should the agent be killed the next one is told, and who closes the
-	 * adapter or ends waits until it has left the machine. */
+	/* A disconnect notice, the last message of the process about a connection, which it does
+	 * not repeat itself: a REJ, or a DREQ, which the agent repeats in the same way. If the
+	 * process has sent the same DREQ before, the agent does not send it immediately. If the
+	 * agent is killed, the next agent gets the notice. A process that closes the adapter or
+	 * exits waits until the notice has left the machine. */
 	HDL_CM_LAST_WORD
 };
 
-/* A message between those who set up connections. To a port: to_port, gid (of the node), space and
- * port; else to the process guid, slot. One that is received tells in guid and slot who sent it.
- * What data means is up to the two. On the wire: to queue pair 1 of whoever has the address gid,
- * from (received: to) our address own, a management datagram of 256 bytes; one that belongs to a
- * connection carries in the high ten bits of the receiver's number for it the slot of the
- * receiver's process. */
+/* A message between two connection managers. To a port: to_port, gid (of the node), space and port;
+ * otherwise to the process guid, slot. In a received message, guid and slot identify the sender.
+ * The two ends agree on the meaning of data. Over the network: a management datagram of 256 bytes
+ * to queue pair 1 at the address gid, from (received: to) the local address own. In a datagram that
+ * belongs to a connection, the high ten bits of the receiver's number for the connection are the
+ * slot of the receiver's process. */
 struct hdl_cm_msg {
 	uint32_t kind; /* enum hdl_cm_kind; when received */
 	int32_t error;
 	struct hdl_gid gid;
-	struct hdl_gid own; /* on the wire; all zero when sent: whichever reaches the peer */
+	struct hdl_gid own; /* over the network; all zero when sent: whichever reaches the peer */
 	uint64_t guid;
 	uint32_t slot;
 	uint16_t space, port;
-	uint32_t to_port; /* 1: to whoever holds the port */
+	uint32_t to_port; /* 1: to the process that holds the port */
 	uint32_t on_wire; /* enum hdl_cm_wire; 0: on this machine */
-	uint32_t options; /* to a port: HDL_CM_IPV4 or HDL_CM_IPV6, the family of the address that
-	                     is called; 0: either */
+	uint32_t options; /* to a port: HDL_CM_IPV4 or HDL_CM_IPV6, the family of the destination
+	                     address; 0: either */
 	uint32_t length;
 	uint8_t data[HDL_CM_BYTES];
 };
