@@ -307,7 +307,7 @@ void adapter_kill(struct hdl_adapter *adapter)
 		close(adapter->nudge);
 	if (adapter->epoll >= 0)
 		close(adapter->epoll);
-	udp_let_go(adapter);
+	udp_close(adapter);
 	cm_end(adapter);
 	groups_end(adapter);
 	pthread_mutex_destroy(&adapter->ask_lock);

@@ -107,9 +107,9 @@ struct alias {
 
 /* A last word of ours (cm.c): it is lost with an agent that is killed, and said again to the next.
  */
-struct held_word {
-	struct held_word *next;
-	bool said; /* it has left the machine */
+struct pending_disconnect {
+	struct pending_disconnect *next;
+	bool sent; /* it has left the machine */
 	struct agent_msg msg;
 };
 
@@ -180,7 +180,7 @@ struct hdl_adapter {
 	bool wire_only;           /* no same-host path */
 	bool barrier; /* barrier_everyone() reaches us: who sends to us needs no fence */
 	pthread_t thread;
-	struct wakeful wakeful;
+	struct busy_poll busy_poll;
 	_Atomic bool quitting;
 	_Atomic bool asleep; /* it sleeps until something rings: who leaves it something to do wakes
 	                        it, */
@@ -230,9 +230,9 @@ struct hdl_adapter {
 	uint64_t answer_guid;   /* of the node that was asked for; 0: there is none */
 	uint32_t answer_number; /* a port or a LID */
 	struct held_port *ports;
-	struct held_word
-	        *words; /* the last that we said about connections, until they are answered */
-	uint32_t word_count, next_word;
+	struct pending_disconnect
+	        *disconnects; /* the last that we said about connections, until they are answered */
+	uint32_t disconnect_count, next_disconnect;
 	pthread_mutex_t
 	        group_lock; /* one change of membership at a time; taken before all others */
 	struct group_peers *
@@ -580,7 +580,7 @@ uint32_t udp_gids(const struct hdl_adapter *adapter);
 /* enum hdl_wire. */
 uint16_t udp_reach(const struct hdl_adapter *adapter);
 /* The end of it. */
-void udp_let_go(struct hdl_adapter *adapter);
+void udp_close(struct hdl_adapter *adapter);
 
 /* --- cm.c --- */
 /* The agent sent a message about connections. By the adapter's thread, no lock is held. */

@@ -10,7 +10,7 @@
 #include "adapter/adapter.h"
 #include "base/log.h"
 
-#define LAST_WORDS_SPINS 100000u /* for how long the end of a program waits for whoever drives */
+#define FLUSH_SPINS 100000u /* for how long the end of a program waits for whoever drives */
 
 static void capture_take(void *context, const struct capture_record *record)
 {
@@ -102,11 +102,11 @@ void recorder_forget(struct hdl_adapter *adapter)
 	pcapng_forget(&adapter->recorder->file);
 }
 
-static void last_words(struct hdl_adapter *adapter)
+static void flush_recorder(struct hdl_adapter *adapter)
 {
 	if (adapter->recorder == NULL)
 		return;
-	for (unsigned spins = 0; spins < LAST_WORDS_SPINS; spins++) {
+	for (unsigned spins = 0; spins < FLUSH_SPINS; spins++) {
 		if (lock_try(&adapter->drive_lock)) {
 			/* Other threads may still run: from here on they record nothing. */
 			adapter->engine.capture = NULL;
@@ -121,5 +121,5 @@ static void last_words(struct hdl_adapter *adapter)
 /* Programs end without closing what they opened. */
 __attribute__((destructor)) static void at_exit(void)
 {
-	fork_each(last_words);
+	fork_each(flush_recorder);
 }

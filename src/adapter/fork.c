@@ -68,9 +68,9 @@ static void fork_forget(struct hdl_adapter *adapter)
 	fork_close_one(&adapter->rope);
 	fork_close_one(&adapter->nudge);
 	fork_close_one(&adapter->epoll);
-	udp_let_go(adapter);
+	udp_close(adapter);
 	fork_close_one(&adapter->tables.fd);
-	segment_let_go(&adapter->segments);
+	segment_close_inherited(&adapter->segments);
 	recorder_forget(adapter);
 	part_from(adapter->tables.block, adapter->tables.sizes.block_bytes);
 	for (uint32_t i = 0; i < adapter->engine.link_count; i++) {

@@ -11,7 +11,7 @@
 /* An agent that is killed at the wrong moment takes what was said to it along. So long a process
  * that ends waits until its last words have left the machine, which takes no longer than it takes
  * the agent to be scheduled, or the next one to be started; */
-#define SAID_WAIT_NS 10000000000u
+#define SENT_WAIT_NS 10000000000u
 /* and so long until they are answered, as a living peer does at once: the agent that hears them may
  * be the peer's too. */
 #define ANSWERED_WAIT_NS 1000000000u
@@ -150,53 +150,53 @@ int hdl_cm_unbind(struct hdl_adapter *adapter, uint16_t space, const struct hdl_
 /* --- last words --- */
 
 /* Say @msg, which nobody but us can say to the next agent should this one die with it. */
-static int say_last(struct hdl_adapter *adapter, struct agent_msg *msg)
+static int send_disconnect(struct hdl_adapter *adapter, struct agent_msg *msg)
 {
 	if (pthread_mutex_lock(&adapter->agent_lock) != 0)
 		return -HDL_EHOSTUNREACH;
-	struct held_word *word =
-	        adapter->word_count < AGENT_MAX_NOTICES ? calloc(1, sizeof(*word)) : NULL;
-	if (++adapter->next_word == 0)
-		adapter->next_word = 1;
-	msg->u.cm.token = word != NULL ? adapter->next_word : 0;
+	struct pending_disconnect *notice =
+	        adapter->disconnect_count < AGENT_MAX_NOTICES ? calloc(1, sizeof(*notice)) : NULL;
+	if (++adapter->next_disconnect == 0)
+		adapter->next_disconnect = 1;
+	msg->u.cm.token = notice != NULL ? adapter->next_disconnect : 0;
 	int result = agent_tell_locked(adapter, msg);
-	if (word != NULL && result != -HDL_EHOSTUNREACH) {
-		word->msg = *msg;
-		word->next = adapter->words;
-		adapter->words = word;
-		adapter->word_count++;
+	if (notice != NULL && result != -HDL_EHOSTUNREACH) {
+		notice->msg = *msg;
+		notice->next = adapter->disconnects;
+		adapter->disconnects = notice;
+		adapter->disconnect_count++;
 		result = 0;
-		word = NULL;
+		notice = NULL;
 	}
 	pthread_mutex_unlock(&adapter->agent_lock);
-	free(word);
+	free(notice);
 	return result == 0 ? 0 : -HDL_EHOSTUNREACH;
 }
 
 void cm_confirmed(struct hdl_adapter *adapter, const struct agent_msg *msg)
 {
 	pthread_mutex_lock(&adapter->agent_lock);
-	struct held_word **at = &adapter->words;
+	struct pending_disconnect **at = &adapter->disconnects;
 	while (*at != NULL && (*at)->msg.u.cm.token != msg->u.cm.token)
 		at = &(*at)->next;
-	struct held_word *word = *at;
-	if (word != NULL)
-		word->said = true;
-	if (word != NULL && msg->kind == AGENT_CM_DONE) {
-		*at = word->next;
-		adapter->word_count--;
-		free(word);
+	struct pending_disconnect *notice = *at;
+	if (notice != NULL)
+		notice->sent = true;
+	if (notice != NULL && msg->kind == AGENT_CM_DONE) {
+		*at = notice->next;
+		adapter->disconnect_count--;
+		free(notice);
 	}
 	pthread_cond_broadcast(&adapter->agent_answer);
 	pthread_mutex_unlock(&adapter->agent_lock);
 }
 
-static bool all_said(const struct hdl_adapter *adapter)
+static bool all_disconnects_sent(const struct hdl_adapter *adapter)
 {
-	const struct held_word *word = adapter->words;
-	while (word != NULL && word->said)
-		word = word->next;
-	return word == NULL;
+	const struct pending_disconnect *notice = adapter->disconnects;
+	while (notice != NULL && notice->sent)
+		notice = notice->next;
+	return notice == NULL;
 }
 
 void cm_settle(struct hdl_adapter *adapter)
@@ -205,8 +205,9 @@ void cm_settle(struct hdl_adapter *adapter)
 	if (!cm_is_connected(adapter) || pthread_mutex_lock(&adapter->agent_lock) != 0)
 		return;
 	uint64_t begin = clock_now_ns();
-	while (adapter->words != NULL) {
-		uint64_t end = begin + (all_said(adapter) ? ANSWERED_WAIT_NS : SAID_WAIT_NS);
+	while (adapter->disconnects != NULL) {
+		uint64_t end =
+		        begin + (all_disconnects_sent(adapter) ? ANSWERED_WAIT_NS : SENT_WAIT_NS);
 		if ((adapter->agent < 0 && agent_find_another(adapter) != 0) ||
 		    !clock_cond_wait(&adapter->agent_answer, &adapter->agent_lock, end))
 			break;
@@ -242,7 +243,7 @@ int hdl_cm_send(struct hdl_adapter *adapter, const struct hdl_cm_msg *msg)
 	out.u.cm.to_port = msg->to_port;
 	out.u.cm.length = msg->length;
 	memcpy(out.u.cm.data, msg->data, msg->length);
-	return msg->on_wire == HDL_CM_LAST_WORD ? say_last(adapter, &out)
+	return msg->on_wire == HDL_CM_LAST_WORD ? send_disconnect(adapter, &out)
 	                                        : agent_tell(adapter, &out);
 }
 
@@ -296,8 +297,8 @@ void cm_again(struct hdl_adapter *adapter)
 		question(&msg, AGENT_CM_BIND, at->space, &at->gid, at->port, at->options);
 		unixsock_send(adapter->agent, &msg, sizeof(msg), NULL, 0);
 	}
-	for (struct held_word *at = adapter->words; at != NULL; at = at->next) {
-		at->said = false;
+	for (struct pending_disconnect *at = adapter->disconnects; at != NULL; at = at->next) {
+		at->sent = false;
 		unixsock_send(adapter->agent, &at->msg, sizeof(at->msg), NULL, 0);
 	}
 }
@@ -309,9 +310,9 @@ void cm_end(struct hdl_adapter *adapter)
 		adapter->ports = held->next;
 		free(held);
 	}
-	while (adapter->words != NULL) {
-		struct held_word *word = adapter->words;
-		adapter->words = word->next;
-		free(word);
+	while (adapter->disconnects != NULL) {
+		struct pending_disconnect *notice = adapter->disconnects;
+		adapter->disconnects = notice->next;
+		free(notice);
 	}
 }

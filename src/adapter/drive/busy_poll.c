@@ -38,42 +38,42 @@ static unsigned processors(void)
 	return sched_getaffinity(0, sizeof(set), &set) == 0 ? (unsigned)CPU_COUNT(&set) : 1;
 }
 
-void wakeful_took(struct wakeful *wakeful, uint64_t now_ns, uint64_t mine, uint64_t all)
+void busy_poll_took(struct busy_poll *poll, uint64_t now_ns, uint64_t mine, uint64_t all)
 {
 	if (mine > 0)
-		wakeful->until_ns = now_ns + WAKEFUL_NS;
-	wakeful->mine += mine;
-	wakeful->theirs += all - mine - wakeful->seen;
-	wakeful->seen = all;
-	if (now_ns < wakeful->window_ns)
+		poll->until_ns = now_ns + BUSY_POLL_NS;
+	poll->mine += mine;
+	poll->theirs += all - mine - poll->seen;
+	poll->seen = all;
+	if (now_ns < poll->window_ns)
 		return;
 	/* While it is woken it takes what the application would have taken: that says nothing. */
-	if (!wakeful->eager) {
-		bool lay = wakeful->mine > 0 && wakeful->theirs <= 4 * wakeful->mine;
-		wakeful->proofs = lay ? wakeful->proofs + 1 : 0;
-		wakeful->eager = wakeful->proofs >= WAKEFUL_PROOFS;
-		wakeful->age = 0;
-	} else if (++wakeful->age >= WAKEFUL_WINDOWS) {
-		wakeful->eager = false;
-		wakeful->proofs = WAKEFUL_PROOFS - 1;
+	if (!poll->eager) {
+		bool lay = poll->mine > 0 && poll->theirs <= 4 * poll->mine;
+		poll->proofs = lay ? poll->proofs + 1 : 0;
+		poll->eager = poll->proofs >= BUSY_POLL_PROOFS;
+		poll->age = 0;
+	} else if (++poll->age >= BUSY_POLL_WINDOWS) {
+		poll->eager = false;
+		poll->proofs = BUSY_POLL_PROOFS - 1;
 	}
-	wakeful->mine = wakeful->theirs = 0;
-	wakeful->window_ns = now_ns + WAKEFUL_WINDOW_NS;
+	poll->mine = poll->theirs = 0;
+	poll->window_ns = now_ns + BUSY_POLL_WINDOW_NS;
 }
 
-void wakeful_leave(struct wakeful *wakeful)
+void busy_poll_leave(struct busy_poll *poll)
 {
-	wakeful->proofs = 0;
+	poll->proofs = 0;
 }
 
-bool wakeful_stay(struct wakeful *wakeful, uint64_t now_ns)
+bool busy_poll_stay(struct busy_poll *poll, uint64_t now_ns)
 {
-	if (now_ns >= wakeful->until_ns)
+	if (now_ns >= poll->until_ns)
 		return false;
-	if (now_ns - wakeful->asked_ns >= WAKEFUL_ASK_NS) {
+	if (now_ns - poll->asked_ns >= BUSY_POLL_ASK_NS) {
 		unsigned count = wanting();
-		wakeful->asked_ns = now_ns;
-		wakeful->alone = count > 0 && count <= processors();
+		poll->asked_ns = now_ns;
+		poll->alone = count > 0 && count <= processors();
 	}
-	return wakeful->alone;
+	return poll->alone;
 }

@@ -1,18 +1,18 @@
 /* How soon the adapter's thread sees what came from a network. See drive/busy_poll.c. */
-#ifndef ADAPTER_WAKEFUL_H
-#define ADAPTER_WAKEFUL_H
+#ifndef ADAPTER_BUSY_POLL_H
+#define ADAPTER_BUSY_POLL_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#define WAKEFUL_NS        50000u    /* after the last packets it looks on, */
-#define WAKEFUL_ASK_NS    10000000u /* and so often it is asked who else wants to run */
-#define WAKEFUL_WINDOW_NS 1000000u  /* who takes the packets is seen in so long, */
-#define WAKEFUL_PROOFS    3u        /* in so many of them one after the other, */
-#define WAKEFUL_WINDOWS   64u       /* and after so many the last of these anew */
+#define BUSY_POLL_NS        50000u    /* after the last packets it looks on, */
+#define BUSY_POLL_ASK_NS    10000000u /* and so often it is asked who else wants to run */
+#define BUSY_POLL_WINDOW_NS 1000000u  /* who takes the packets is seen in so long, */
+#define BUSY_POLL_PROOFS    3u        /* in so many of them one after the other, */
+#define BUSY_POLL_WINDOWS   64u       /* and after so many the last of these anew */
 
 /* The thread's own. */
-struct wakeful {
+struct busy_poll {
 	uint64_t until_ns, asked_ns;
 	bool alone; /* nobody waits for a processor, when it was last asked */
 
@@ -25,11 +25,11 @@ struct wakeful {
 };
 
 /* A turn of the thread took @mine packets; with them there have been @all. */
-void wakeful_took(struct wakeful *wakeful, uint64_t now_ns, uint64_t mine, uint64_t all);
+void busy_poll_took(struct busy_poll *poll, uint64_t now_ns, uint64_t mine, uint64_t all);
 /* The thread came, found the application at it, and leaves it that. Not when it is eager: then the
  * application may be about to wait for what has come. */
-void wakeful_leave(struct wakeful *wakeful);
+void busy_poll_leave(struct busy_poll *poll);
 /* There is nothing to do: look again? */
-bool wakeful_stay(struct wakeful *wakeful, uint64_t now_ns);
+bool busy_poll_stay(struct busy_poll *poll, uint64_t now_ns);
 
 #endif

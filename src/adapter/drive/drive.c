@@ -310,8 +310,8 @@ static uint64_t thread_turn(struct hdl_adapter *adapter, uint32_t *last_activity
 	/* Bytes are copied and packets sent with the lock held. To wait for it would take a
 	 * processor, and then the application's turn; while it does not hold it, as when it looks
 	 * in now and then, we go on with what there is. */
-	if (!adapter->wakeful.eager && is_driven(adapter, last_drives)) {
-		wakeful_leave(&adapter->wakeful);
+	if (!adapter->busy_poll.eager && is_driven(adapter, last_drives)) {
+		busy_poll_leave(&adapter->busy_poll);
 		*last_activity = atomic_load_explicit(&adapter->activity, memory_order_relaxed);
 		return ADAPTER_WATCH_NS;
 	}
@@ -337,12 +337,12 @@ static uint64_t thread_turn(struct hdl_adapter *adapter, uint32_t *last_activity
 		ask_fences(adapter, false);
 	if (adapter->udp != NULL) {
 		uint64_t all = udp_ports_received(adapter->udp);
-		wakeful_took(&adapter->wakeful, now, all - packets, all);
+		busy_poll_took(&adapter->busy_poll, now, all - packets, all);
 	}
 	/* It called while we had our turn, and would wait for us again: what is left to do is for
 	 * its next call. */
-	bool theirs = activity != before && !armed && !adapter->wakeful.eager;
-	if (theirs || (did == 0 && (watching || !wakeful_stay(&adapter->wakeful, now)))) {
+	bool theirs = activity != before && !armed && !adapter->busy_poll.eager;
+	if (theirs || (did == 0 && (watching || !busy_poll_stay(&adapter->busy_poll, now)))) {
 		uint64_t next = engine_next_tick(&adapter->engine);
 		sleep_ns = next == UINT64_MAX ? UINT64_MAX : next > now ? next - now : 1;
 		if (watching && sleep_ns > ADAPTER_WATCH_NS)
@@ -354,13 +354,13 @@ static uint64_t thread_turn(struct hdl_adapter *adapter, uint32_t *last_activity
 		if (!watching || armed) {
 			if (!watching) {
 				atomic_store_explicit(&adapter->asleep, true, memory_order_relaxed);
-				atomic_store_explicit(&adapter->drowsy, !adapter->wakeful.eager,
+				atomic_store_explicit(&adapter->drowsy, !adapter->busy_poll.eager,
 				                      memory_order_relaxed);
 			}
 			adapter_arm(adapter);
 			if (!engine_idle(&adapter->engine))
 				sleep_ns = 0;
-		} else if (adapter->wakeful.eager) {
+		} else if (adapter->busy_poll.eager) {
 			udp_arm(adapter, !adapter->bell_taken);
 		}
 		adapter->wakes_ns = sleep_ns < UINT64_MAX - now ? now + sleep_ns : UINT64_MAX;
@@ -406,7 +406,7 @@ static void *thread_main(void *context)
 	for (unsigned turns = 1; !atomic_load_explicit(&adapter->quitting, memory_order_acquire);
 	     turns++) {
 		uint64_t sleep_ns = thread_turn(adapter, &last_activity, &last_drives);
-		if (adapter->wakeful.eager != prompt)
+		if (adapter->busy_poll.eager != prompt)
 			be_prompt(prompt = !prompt);
 		awake = sleep_ns == 0 ? awake + 1 : 0;
 		if (awake == ADAPTER_AWAKE_TURNS) {

@@ -477,9 +477,9 @@ unsigned udp_wire_receive(struct udp_wire *wire)
 	wire->counts.received += packets;
 	if (wire->group_count > 0)
 		packets += receive_next_group(wire);
-	wire->vain = packets > 0 ? 0 : wire->vain + 1;
-	if (wire->vain > UDP_EAGER_LOOKS)
-		wire->skip = wire->vain > UDP_LAZY_LOOKS ? UDP_LONG_SKIP : UDP_SKIP;
+	wire->empty_polls = packets > 0 ? 0 : wire->empty_polls + 1;
+	if (wire->empty_polls > UDP_EAGER_LOOKS)
+		wire->skip = wire->empty_polls > UDP_LAZY_LOOKS ? UDP_LONG_SKIP : UDP_SKIP;
 	return packets;
 }
 

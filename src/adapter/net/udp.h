@@ -78,8 +78,8 @@ struct udp_wire {
 	/* Packets of several processes came joined: nothing is joined until then (0: it is), and
 	 * how long that is the next time. */
 	uint64_t apart_ns, pause_ns;
-	unsigned vain; /* looks at it without finding anything */
-	unsigned skip; /* drives that do not look */
+	unsigned empty_polls; /* looks at it without finding anything */
+	unsigned skip;        /* drives that do not look */
 	struct udp_receiver receiver;
 	struct owner owner; /* whose packets from this machine are */
 

@@ -90,7 +90,7 @@ static int begin(struct hdl_adapter *adapter, const struct agent_msg *welcome, c
 			end = &(*end)->next;
 	}
 	if (result != 0) {
-		udp_let_go(adapter);
+		udp_close(adapter);
 		return result;
 	}
 	struct udp_wire *first = adapter->udp;
@@ -276,7 +276,7 @@ uint16_t udp_reach(const struct hdl_adapter *adapter)
 	return adapter->wire_only ? HDL_WIRE_ALL : HDL_WIRE_OTHERS;
 }
 
-void udp_let_go(struct hdl_adapter *adapter)
+void udp_close(struct hdl_adapter *adapter)
 {
 	if (adapter->udp == NULL)
 		return;

@@ -143,7 +143,7 @@ void segment_begin(struct segments *segments, struct segment_table *table, bool 
 	*segments = (struct segments){.table = table, .pagemap = with_peers ? file_pagemap() : -1};
 }
 
-void segment_let_go(struct segments *segments)
+void segment_close_inherited(struct segments *segments)
 {
 	for (uint32_t i = 0; i < SEGMENT_MAX; i++)
 		if (segments->own[i].birth != 0)

@@ -113,7 +113,7 @@ void segment_forget(struct segments *segments, uint64_t addr, uint64_t length);
 void segment_begin(struct segments *segments, struct segment_table *table, bool with_peers);
 void segment_end(struct segments *segments);
 /* In a child of fork(), whose parent goes on with them: close what it inherited. */
-void segment_let_go(struct segments *segments);
+void segment_close_inherited(struct segments *segments);
 
 /* --- reach.c: the peer. With the drive lock. --- */
 

@@ -585,7 +585,7 @@ static void test_looks(void **state)
 	assert_int_equal(wires[1]->skip, UDP_SKIP);
 	for (unsigned i = 0; i < UDP_LAZY_LOOKS * (UDP_SKIP + 1); i++)
 		udp_ports_look(wires[1]);
-	assert_true(wires[1]->vain > UDP_LAZY_LOOKS);
+	assert_true(wires[1]->empty_polls > UDP_LAZY_LOOKS);
 	assert_true(put(wires[0], &path, 1, 0, 64));
 	flush(wires[0]);
 	unsigned drives = 0;
