@@ -28,7 +28,8 @@ static void sink_bell(void *context, uint32_t link)
 	peers_ring(context, link);
 }
 
-/* With the drive lock, under which nothing is written: whoever drops it says it. */
+/* Called with the drive lock, under which nothing is logged: the thread that drops the lock logs
+ * it. */
 static void sink_not_ready(void *context, const struct qp *qp)
 {
 	struct hdl_adapter *adapter = context;
@@ -50,7 +51,7 @@ void adapter_say_not_ready(struct hdl_adapter *adapter)
 		         qpn, adapter->not_ready_retries);
 }
 
-/* What keeps an adapter from being opened is said where it is known. */
+/* The code that knows why an adapter cannot be opened logs it. */
 static int lacks_memory(void)
 {
 	log_error("memory for an adapter: %m; raise \"ulimit -v\", or end some programs");
@@ -82,7 +83,7 @@ static void unmap_blocks(struct hdl_adapter *adapter)
 			munmap(adapter->blocks[i], adapter->block_bytes[i]);
 }
 
-/* Where address space is limited, translation tables get an eighth of it: peers map them too. */
+/* If address space is limited, translation tables get an eighth of it: peers map them too. */
 static uint64_t arena_of_limit(void)
 {
 	struct rlimit limit;
@@ -95,7 +96,7 @@ static uint64_t arena_of_limit(void)
 
 static int make_tables(struct hdl_adapter *adapter)
 {
-	while ((1u << adapter->qp_bits) <= adapter->max_qp) /* one place is never used */
+	while ((1u << adapter->qp_bits) <= adapter->max_qp) /* one slot is never used */
 		adapter->qp_bits++;
 	uint64_t arena_words = arena_of_limit();
 	int result = tables_make(&adapter->tables, adapter->max_mr, adapter->qp_bits, arena_words);
@@ -178,7 +179,7 @@ static bool gid_is_zero(const struct hdl_gid *gid)
 
 /* --- open and close --- */
 
-/* An adapter of which nothing is there yet but its own memory; NULL: there is none. */
+/* Allocate an adapter; nothing else is initialized. NULL: no memory. */
 static struct hdl_adapter *new_adapter(const struct hdl_open_attr *attr,
                                        const struct adapter_env *env)
 {
@@ -201,8 +202,8 @@ static struct hdl_adapter *new_adapter(const struct hdl_open_attr *attr,
 	adapter->agent = adapter->bell = adapter->nudge = adapter->epoll = adapter->events.fd =
 	        adapter->tables.fd = adapter->rope = -1;
 	pthread_mutex_init(&adapter->ask_lock, NULL);
-	/* A program may end inside a signal handler, in the middle of anything of ours: then the
-	 * lock is refused (cm_settle()). */
+	/* A program may exit inside a signal handler, in the middle of one of our calls. An
+	 * error-checking mutex then refuses the lock (cm_settle()). */
 	pthread_mutexattr_t checked;
 	pthread_mutexattr_init(&checked);
 	pthread_mutexattr_settype(&checked, PTHREAD_MUTEX_ERRORCHECK);
@@ -213,7 +214,8 @@ static struct hdl_adapter *new_adapter(const struct hdl_open_attr *attr,
 	return adapter;
 }
 
-/* Who the adapter is, as long as no agent says otherwise, and how it reaches memory and others. */
+/* Set the identity of the adapter, until an agent assigns another one, and how it accesses memory
+ * and peers. */
 static void adapter_introduce(struct hdl_adapter *adapter, const struct hdl_open_attr *attr,
                               const struct adapter_env *env)
 {
@@ -241,7 +243,7 @@ int adapter_open(const struct hdl_open_attr *attr, const struct adapter_env *env
 		return -HDL_EINVAL;
 	if (attr == NULL)
 		attr = &defaults;
-	/* On a node the high bits of a queue pair's number tell whose it is. */
+	/* On a node, the high bits of a queue pair number identify the process. */
 	if (attr->max_mr > HDL_MAX_MR || attr->max_qp > HDL_MAX_QP ||
 	    (attr->on_node && (attr->no_thread || attr->max_qp > ADAPTER_NODE_QP)))
 		return -HDL_EINVAL;
@@ -333,7 +335,7 @@ int hdl_adapter_query(struct hdl_adapter *adapter, struct hdl_limits *limits)
 {
 	if (adapter == NULL || adapter->magic != MAGIC_ADAPTER || limits == NULL)
 		return -HDL_EINVAL;
-	adapter_lock(adapter); /* another agent may give other names */
+	adapter_lock(adapter); /* a new agent may assign other names */
 	*limits = (struct hdl_limits){.gid = adapter->engine.gid,
 	                              .gid_count = adapter->gid_count,
 	                              .guid = adapter->guid,

@@ -1,6 +1,6 @@
-/* Recording what goes through an adapter: packets come from the engine, with the drive lock held,
- * and wait in memory until whoever drives has nothing else to do. The program's end is the last
- * chance to write them. */
+/* Record what goes through an adapter. Packets come from the engine, with the drive lock held, and
+ * wait in memory until the driving thread has nothing else to do. The exit of the program is the
+ * last chance to write them. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 #include "adapter/adapter.h"
 #include "base/log.h"
 
-#define FLUSH_SPINS 100000u /* for how long the end of a program waits for whoever drives */
+#define FLUSH_SPINS 100000u /* how long program exit waits for the driving thread */
 
 static void capture_take(void *context, const struct capture_record *record)
 {
@@ -108,7 +108,7 @@ static void flush_recorder(struct hdl_adapter *adapter)
 		return;
 	for (unsigned spins = 0; spins < FLUSH_SPINS; spins++) {
 		if (lock_try(&adapter->drive_lock)) {
-			/* Other threads may still run: from here on they record nothing. */
+			/* Other threads may still run; from here on they record nothing. */
 			adapter->engine.capture = NULL;
 			pcapng_close(&adapter->recorder->file, clock_wall_ns());
 			lock_drop(&adapter->drive_lock);
@@ -118,7 +118,7 @@ static void flush_recorder(struct hdl_adapter *adapter)
 	}
 }
 
-/* Programs end without closing what they opened. */
+/* Programs exit without closing what they opened. */
 __attribute__((destructor)) static void at_exit(void)
 {
 	fork_each(flush_recorder);

@@ -1,12 +1,12 @@
-/* fork(): the child has a copy of our memory but not the adapter's thread, and the peers know the
- * parent alone. So the child lets go of everything that ties the parent to others: the agent's
- * socket and the bells (they would stay open when the parent dies), the lanes and the tables (one
- * stray store would reach the parent's peers). What it inherited is from then on nobody's: every
- * call refuses it like a handle that was never ours. It can open adapters of its own.
+/* fork(): the child has a copy of our memory but not the adapter's thread, and the peers only know
+ * the parent. So the child drops everything that connects the parent to others: the agent's socket
+ * and the bells (they would stay open when the parent dies), the lanes and the tables (one stray
+ * store would reach the parent's peers). From then on, every call refuses the inherited objects
+ * like an invalid handle. The child can open its own adapters.
  *
- * A child that is made without fork handlers (vfork, posix_spawn, a bare clone) keeps these open
- * until it runs another program, which closes them; the agent and the peers also watch the process
- * itself. */
+ * A child that is created without fork handlers (vfork, posix_spawn, a bare clone) keeps these open
+ * until it executes another program, which closes them. The agent and the peers also watch the
+ * process itself. */
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -15,11 +15,11 @@
 
 uint32_t magic_generation;
 
-/* Taken before any other lock of the adapter layer. Closing holds it, so that a child never sees
- * half of it. */
+/* Taken before any other lock of the adapter layer. Closing holds it, so that a child never sees a
+ * half-closed adapter. */
 static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct hdl_adapter *list;
-/* A parent's, let go of. Not freed: the program's pointers to its objects are still there. */
+/* Adapters of the parent, detached. Not freed: the program still has pointers to their objects. */
 static struct hdl_adapter *inherited;
 
 static void fork_before(void)
@@ -51,8 +51,8 @@ static void fork_close_one(int *fd)
 	*fd = -1;
 }
 
-/* Nothing in place of what was shared: who looks there all the same finds zeros, and harms nobody.
- */
+/* Replace shared memory with private zero pages: code that still accesses it finds zeroes and does
+ * no harm. */
 static void part_from(void *block, size_t bytes)
 {
 	if (block != NULL)
@@ -62,7 +62,7 @@ static void part_from(void *block, size_t bytes)
 
 static void fork_forget(struct hdl_adapter *adapter)
 {
-	adapter->probe = 0; /* what we have of the parent's memory is not the parent's */
+	adapter->probe = 0; /* our copy of the parent's memory is not the parent's */
 	fork_close_one(&adapter->agent);
 	fork_close_one(&adapter->bell);
 	fork_close_one(&adapter->rope);
@@ -86,7 +86,7 @@ static void fork_forget(struct hdl_adapter *adapter)
 
 static void in_child(void)
 {
-	unlock_all(); /* whoever may have waited for one of these does not exist here */
+	unlock_all(); /* a thread that waited for one of these does not exist here */
 	magic_generation++;
 	tracer_in_child();
 	while (list != NULL) {
@@ -98,7 +98,7 @@ static void in_child(void)
 	}
 }
 
-/* Early, so that the handlers of whoever stands above us run before ours: their locks are taken
+/* Early, so that the fork handlers of the layers above run before ours: their locks are taken
  * before ours too. */
 __attribute__((constructor)) static void watch_forks(void)
 {

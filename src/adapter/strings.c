@@ -1,4 +1,4 @@
-/* Codes in words: the tables of codes.h and heddle/error.h. */
+/* Descriptions of codes: the tables of codes.h and heddle/error.h. */
 #include <heddle/heddle.h>
 
 #include "adapter/adapter.h"

@@ -1,5 +1,5 @@
-/* Messages about connections, and the ports of the node: what the node agent does for those who set
- * up queue pairs. */
+/* Connection management messages and the ports of the node: what the node agent does for programs
+ * that connect queue pairs. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,19 +8,19 @@
 #include "base/log.h"
 #include "port/unixsock.h"
 
-/* An agent that is killed at the wrong moment takes what was said to it along. So long a process
- * that ends waits until its last words have left the machine, which takes no longer than it takes
- * the agent to be scheduled, or the next one to be started; */
+/* An agent that is killed at the wrong moment loses the messages it has received. So a process that
+ * ends waits this long until its disconnect notices have left the machine. That takes no longer
+ * than scheduling the agent, or starting the next one. */
 #define SENT_WAIT_NS 10000000000u
-/* and so long until they are answered, as a living peer does at once: the agent that hears them may
- * be the peer's too. */
+/* It then waits this long until they are answered, which a living peer does immediately: the agent
+ * that receives the notices may serve the peer as well. */
 #define ANSWERED_WAIT_NS 1000000000u
 
 #define FIRST_TO_BEGIN \
 	101 /* the lowest priority that is not the compiler's: such ones end last \
 	                    */
 
-_Static_assert(HDL_CM_BYTES == AGENT_CM_BYTES, "a message of theirs is one of ours");
+_Static_assert(HDL_CM_BYTES == AGENT_CM_BYTES, "a message of the API fits one of the agent");
 
 static bool cm_is_connected(const struct hdl_adapter *adapter)
 {
@@ -43,7 +43,7 @@ _Static_assert((int)HDL_CM_IPV4 == (int)AGENT_CM_IPV4 && (int)HDL_CM_IPV6 == (in
                        (int)HDL_CM_ONLY == (int)AGENT_CM_ONLY &&
                        (int)HDL_CM_REUSE == (int)AGENT_CM_REUSE &&
                        (int)HDL_CM_DEAF == (int)AGENT_CM_DEAF,
-               "so are the options");
+               "the options are the same");
 
 static void question(struct agent_msg *msg, uint32_t kind, uint16_t space,
                      const struct hdl_gid *gid, uint16_t port, uint32_t options)
@@ -97,7 +97,7 @@ int hdl_cm_bind(struct hdl_adapter *adapter, uint16_t space, const struct hdl_gi
 	return 0;
 }
 
-/* The port that @msg is about; where it ends: it is not ours. With the lock. */
+/* The port that @msg is about, or the end of the list if we do not hold it. With the lock. */
 static struct held_port **cm_find_port(struct hdl_adapter *adapter, const struct agent_msg *msg)
 {
 	struct held_port **at = &adapter->ports;
@@ -119,7 +119,7 @@ int hdl_cm_listen(struct hdl_adapter *adapter, uint16_t space, const struct hdl_
 	pthread_mutex_lock(&adapter->agent_lock);
 	struct held_port *found = *cm_find_port(adapter, &msg);
 	if (found != NULL)
-		found->options &= ~(uint32_t)HDL_CM_DEAF; /* the next agent is told so */
+		found->options &= ~(uint32_t)HDL_CM_DEAF; /* for the next agent */
 	pthread_mutex_unlock(&adapter->agent_lock);
 	if (found == NULL)
 		return -HDL_EINVAL;
@@ -143,13 +143,13 @@ int hdl_cm_unbind(struct hdl_adapter *adapter, uint16_t space, const struct hdl_
 	if (found == NULL)
 		return -HDL_EINVAL;
 	free(found);
-	agent_tell(adapter, &msg); /* without an agent there is nothing to give back */
+	agent_tell(adapter, &msg); /* without an agent there is nothing to release */
 	return 0;
 }
 
-/* --- last words --- */
+/* --- disconnect notices --- */
 
-/* Say @msg, which nobody but us can say to the next agent should this one die with it. */
+/* Send @msg, and keep it: only we can send it again to the next agent if this one dies. */
 static int send_disconnect(struct hdl_adapter *adapter, struct agent_msg *msg)
 {
 	if (pthread_mutex_lock(&adapter->agent_lock) != 0)
@@ -201,7 +201,8 @@ static bool all_disconnects_sent(const struct hdl_adapter *adapter)
 
 void cm_settle(struct hdl_adapter *adapter)
 {
-	/* Refused: the program ends while this very thread is talking to the agent. */
+	/* The lock is refused if the program ends while this very thread is talking to the
+	 * agent. */
 	if (!cm_is_connected(adapter) || pthread_mutex_lock(&adapter->agent_lock) != 0)
 		return;
 	uint64_t begin = clock_now_ns();
@@ -215,7 +216,8 @@ void cm_settle(struct hdl_adapter *adapter)
 	pthread_mutex_unlock(&adapter->agent_lock);
 }
 
-/* Programs end without closing what they opened. After all that may say something at the end. */
+/* Programs exit without closing what they opened. Runs after everything that may send a message at
+ * exit. */
 __attribute__((destructor(FIRST_TO_BEGIN))) static void settle_all(void)
 {
 	fork_each(cm_settle);
@@ -227,7 +229,7 @@ int hdl_cm_send(struct hdl_adapter *adapter, const struct hdl_cm_msg *msg)
 		return -HDL_ENOTSUP;
 	if (msg->length > sizeof(msg->data))
 		return -HDL_EINVAL;
-	/* Not what is left for the time after us: it is the agent that sends it. */
+	/* Not for messages to be sent after this process has ended: the agent sends those. */
 	if ((msg->on_wire == HDL_CM_ON_WIRE || msg->on_wire == HDL_CM_LAST_WORD) &&
 	    wire_is_foreign(&msg->gid))
 		return -HDL_EACCES;

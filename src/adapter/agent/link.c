@@ -1,6 +1,6 @@
-/* The adapter's side of the node agent: finding or starting it, being introduced, hearing of
- * deaths. The agent is never in the data path; when it dies, links go on, and the next call that
- * needs it starts another one. */
+/* The adapter's side of the node agent: find or start it, get links to other processes, learn when
+ * they end. The agent is never in the data path. When it dies, links keep working, and the next
+ * call that needs an agent starts another one. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -26,18 +26,19 @@
 #include "port/rundir.h"
 #include "port/unixsock.h"
 
-/* A busy machine may take seconds over what else takes milliseconds. */
-#define START_WAIT_MS  30000 /* longer than one waits for another one to listen or to go */
+/* On a busy machine, what usually takes milliseconds may take seconds. */
+#define START_WAIT_MS  30000 /* longer than one agent waits for another to listen or exit */
 #define FIND_WAIT_NS   5000000000u
 #define ANSWER_WAIT_NS 10000000000u
 
 /* --- starting it --- */
 
-pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER; /* of the stack that the starter runs on */
+pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER; /* protects the stack of the child in
+                                                           start_agent() */
 
-/* Where heddled is: named by HEDDLE_AGENT, beside the library, or where it was installed. What a
- * set-uid program runs on is not for its caller to choose, neither by the environment nor by a link
- * to it in a directory of his own. */
+/* Find heddled: named by HEDDLE_AGENT, next to the library, or where it was installed. The caller
+ * of a set-uid program must not choose which agent it runs, neither with the environment nor with a
+ * link to the program in a directory of the caller. */
 static bool find_agent(char *path, size_t bytes)
 {
 	const char *given = secure_getenv("HEDDLE_AGENT");
@@ -47,8 +48,8 @@ static bool find_agent(char *path, size_t bytes)
 	}
 	if (getauxval(AT_SECURE) != 0)
 		return installed_find(INSTALLED_AGENT, NULL, "heddled", X_OK, path, bytes);
-	/* Of a program the name is what it was called by: perhaps a link, or a name that was looked
-	 * up in PATH. */
+	/* For a program, dladdr() gives the name by which it was called: perhaps a link, or a name
+	 * that was found in PATH. */
 	Dl_info info;
 	char library[PATH_MAX] = "";
 	if (dladdr((void *)(uintptr_t)&agent_join, &info) == 0 || info.dli_fname == NULL ||
@@ -64,21 +65,21 @@ struct start {
 	char ready[16];
 };
 
-/* In the child, which shares our memory until it is another program. */
+/* In the child, which shares our memory until execve(). */
 static int become_agent(void *context)
 {
 	struct start *start = context;
 	char *argv[] = {(char *)(uintptr_t)start->path, (char *)(uintptr_t) "--ready-fd",
 	                start->ready, NULL};
 	char *nothing[] = {NULL};
-	/* A set-uid program may be one user by now: its agent would not notice what we have not
-	 * believed. */
+	/* A set-uid program may have only one uid by now, so its agent could not tell that the
+	 * environment must be ignored. */
 	execve(start->path, argv, getauxval(AT_SECURE) != 0 ? nothing : environ);
 	_exit(127);
 }
 
-/* Wait until the agent closes its end of the pipe: it listens, or another one does. What it writes
- * before that is why not. */
+/* Wait until the agent closes its end of the pipe: it or another agent is listening. If it writes
+ * something before that, it is the reason for a failure. */
 static int await_ready(int ready, const char *path)
 {
 	char why[512];
@@ -105,14 +106,14 @@ static int await_ready(int ready, const char *path)
 	return -HDL_EIO;
 }
 
-/* Start heddled and wait until it listens, or another one does. Our program does not notice: no
- * SIGCHLD, nothing for its own wait() to find. */
+/* Start heddled and wait until it or another agent is listening. The program does not notice: there
+ * is no SIGCHLD, and nothing for its own wait() to find. */
 static int start_agent(void)
 {
 	char path[600];
 	int ready[2];
 	if (!find_agent(path, sizeof(path))) {
-		log_error("heddled was not found beside libheddle; install it there, or set "
+		log_error("heddled was not found next to libheddle; install it there, or set "
 		          "HEDDLE_AGENT to its path");
 		return -HDL_EIO;
 	}
@@ -126,7 +127,7 @@ static int start_agent(void)
 	pthread_mutex_lock(&start_lock);
 #ifdef __SANITIZE_THREAD__
 	/* The thread sanitizer loses track of locks when a child shares our memory. Not fork(): its
-	 * handlers may want locks that our caller holds. */
+	 * handlers may take locks that our caller holds. */
 	pid_t pid = _Fork();
 	if (pid == 0)
 		become_agent(&start);
@@ -137,7 +138,7 @@ static int start_agent(void)
 	pthread_mutex_unlock(&start_lock);
 	close(ready[1]);
 	if (pid < 0) {
-		log_error("heddled could not be started: %m; end some programs, then try again");
+		log_error("cannot start heddled: %m; end some programs, then try again");
 		close(ready[0]);
 		return -HDL_EIO;
 	}
@@ -145,17 +146,17 @@ static int start_agent(void)
 	close(ready[0]);
 	while (waitpid(pid, &status, __WALL) < 0 && errno == EINTR)
 		;
-	/* Where the program ignores SIGCHLD there is no status; what is left of it is 0. */
+	/* If the program ignores SIGCHLD there is no status, and it remains 0. */
 	if (result == 0 && status != 0) {
-		log_error("%s could not be run (status %#x); set HEDDLE_AGENT to the heddled of "
-		          "this version",
+		log_error("cannot run %s (status %#x); set HEDDLE_AGENT to the heddled of this "
+		          "version",
 		          path, (unsigned)status);
 		result = -HDL_EIO;
 	}
 	return result;
 }
 
-/* --- greeting --- */
+/* --- registering --- */
 
 static void greeting(const struct hdl_adapter *adapter, struct agent_msg *msg, bool again)
 {
@@ -179,8 +180,8 @@ static void greeting(const struct hdl_adapter *adapter, struct agent_msg *msg, b
 	}
 }
 
-/* Is it the agent of this user that listens behind @sock? Nobody else can enter the directory,
- * unless someone was let in. */
+/* Does an agent of this user listen on @sock? No other user can enter the directory, unless its
+ * mode was changed. */
 static bool agent_link_is_ours(int sock)
 {
 	pid_t pid;
@@ -189,14 +190,14 @@ static bool agent_link_is_ours(int sock)
 		return false;
 	if (uid == geteuid())
 		return true;
-	log_error("process %d of another user (%u) stands where the node agent should; end it, or "
-	          "set HEDDLE_DIR to a directory of your own with mode 0700",
+	log_error("process %d of another user (%u) listens on the socket of the node agent; end "
+	          "it, or set HEDDLE_DIR to a directory of your own with mode 0700",
 	          (int)pid, (unsigned)uid);
 	return false;
 }
 
-/* The answer to a greeting: 0 for a welcome, and @fds are the sockets that came along; 1: nobody is
- * there any more, try again; else an error, which was said. */
+/* Receive the answer to HELLO. Returns 0 for a welcome, and @fds are the sockets that came with it;
+ * 1: the agent is gone, try again; else an error that has already been logged. */
 static int hear_welcome(int sock, struct agent_msg *msg, int fds[UNIXSOCK_MAX_FDS], int *fd_count)
 {
 	int ready;
@@ -216,13 +217,13 @@ static int hear_welcome(int sock, struct agent_msg *msg, int fds[UNIXSOCK_MAX_FD
 	}
 	ssize_t got = unixsock_receive(sock, msg, sizeof(*msg), fds, fd_count);
 	if (got == -EMFILE) {
-		log_error("the wire needs more files than may be open; close some, or raise "
-		          "\"ulimit -n\"");
+		log_error("too many open files for the network sockets; close some files, or "
+		          "raise \"ulimit -n\"");
 		return -HDL_EIO;
 	}
 	if (got == 0 || (got < 0 && got != -EMSGSIZE))
 		return 1;
-	/* An agent of another version may say no in a message of another length. */
+	/* An agent of another version may refuse with a message of another length. */
 	if (got >= (ssize_t)(offsetof(struct agent_msg, u) + sizeof(msg->u.refused)) &&
 	    msg->kind == AGENT_REFUSED) {
 		msg->u.refused.why[sizeof(msg->u.refused.why) - 1] = '\0';
@@ -241,8 +242,8 @@ static int hear_welcome(int sock, struct agent_msg *msg, int fds[UNIXSOCK_MAX_FD
 	return -HDL_EIO;
 }
 
-/* The names that the agent gave us. The next one gives the same, as a rule: then nothing is written
- * that others read meanwhile. */
+/* Store the names that the agent gave us. The next agent usually gives the same ones; then nothing
+ * is written, because other threads may be reading. */
 static void take_names(struct hdl_adapter *adapter, const struct agent_msg *msg)
 {
 	if (adapter->slot == msg->u.welcome.slot && adapter->guid == msg->u.welcome.guid &&
@@ -261,7 +262,7 @@ static void take_names(struct hdl_adapter *adapter, const struct agent_msg *msg)
 	adapter_unlock(adapter);
 }
 
-/* The node is not on the address that it is known by: others may still look for it there. */
+/* Log that the node is not on its usual address: other programs may still look for it there. */
 static void say_taken(const struct agent_msg *msg)
 {
 	struct udp_address taken = {0}, now = {0};
@@ -272,22 +273,22 @@ static void say_taken(const struct agent_msg *msg)
 	memcpy(now.gid, msg->u.welcome.gids[0], sizeof(now.gid));
 	udp_address_print(&taken, taken_text);
 	udp_address_print(&now, now_text);
-	log_warn("UDP port %u of %s, the address of this node, is held by user %u: the node is on "
-	         "%s instead, and programs that look for it at the old address do not find it",
+	log_warn("UDP port %u of %s, the address of this node, is held by user %u: the node uses "
+	         "%s instead, and programs that look for it at the usual address do not find it",
 	         UDP_ROCE_PORT, taken_text, (unsigned)msg->u.welcome.taken_by, now_text);
 }
 
-/* Say hello on @sock and hear the answer. 1: nobody is there any more, try again. */
+/* Send HELLO on @sock and receive the answer. Returns 1 if the agent is gone: try again. */
 static int greet(struct hdl_adapter *adapter, int sock, bool again)
 {
 	struct agent_msg msg;
 	int reader = tables_reader_fd(&adapter->tables);
 	if (reader < 0) {
 		log_error(adapter->tables.fd < 0
-		                  ? "no memory can be shared with other processes: memfd_create() "
-		                    "fails; if a container's filter forbids it, allow it there "
-		                    "(seccomp)"
-		                  : "the tables cannot be shared: %m; is /proc mounted, is "
+		                  ? "cannot share memory with other processes: memfd_create() "
+		                    "fails; if the seccomp filter of a container forbids it, "
+		                    "allow it there"
+		                  : "cannot share the tables: %m; is /proc mounted, and is "
 		                    "\"ulimit -n\" high enough?");
 		return -HDL_EIO;
 	}
@@ -319,7 +320,7 @@ static int greet(struct hdl_adapter *adapter, int sock, bool again)
 	return udp_attach(adapter, &msg, wires);
 }
 
-/* Connect to the agent, starting it if need be. The socket, or an error. */
+/* Connect to the agent, and start it if necessary. Returns the socket or an error. */
 static int find_and_greet(struct hdl_adapter *adapter, bool again)
 {
 	char directory[RUNDIR_MAX], path[RUNDIR_MAX + 16], passed[RUNDIR_MAX];
@@ -329,11 +330,11 @@ static int find_and_greet(struct hdl_adapter *adapter, bool again)
 		return -HDL_EIO;
 	}
 	if (passed[0] != '\0' && !again)
-		log_warn("%s belongs to another user; your programs meet in %s instead, and ones "
-		         "that were started before may not be found",
+		log_warn("%s belongs to another user; your programs use %s instead, and programs "
+		         "that were started earlier may not be found",
 		         passed, directory);
 	rundir_file(directory, AGENT_SOCKET, path, sizeof(path));
-	/* However long it took to start one, it is looked for after that. */
+	/* However long the start of an agent took, look for it once more after that. */
 	for (uint64_t end = clock_now_ns() + FIND_WAIT_NS;;) {
 		bool last = clock_now_ns() >= end;
 		int sock = fd_aside(unixsock_connect(path));
@@ -350,7 +351,7 @@ static int find_and_greet(struct hdl_adapter *adapter, bool again)
 		if (start_agent() != 0)
 			return -HDL_EIO;
 	}
-	log_error("the node agent comes and goes; remove %s, then try again", directory);
+	log_error("the node agent keeps exiting; remove %s, then try again", directory);
 	return -HDL_EIO;
 }
 
@@ -398,13 +399,13 @@ static void agent_link_answered(struct hdl_adapter *adapter, uint32_t token, int
 	pthread_mutex_unlock(&adapter->agent_lock);
 }
 
-/* We have no part in a link that we were offered. The other side must not wait for us. */
+/* We cannot use a link that the agent offered. The other side must not wait for us. */
 static void agent_link_part(struct hdl_adapter *adapter, uint32_t link_id)
 {
 	struct agent_msg msg = {
 	        .version = AGENT_VERSION, .kind = AGENT_PART, .u.gone = {.link_id = link_id}};
-	/* Without agent_lock, which whoever asks may hold: this is the thread that hears, and it
-	 * alone closes the socket. */
+	/* Without agent_lock, which a thread that waits for an answer may hold. This is the
+	 * receiving thread, and only this thread closes the socket. */
 	unixsock_send(__atomic_load_n(&adapter->agent, __ATOMIC_RELAXED), &msg, sizeof(msg), NULL,
 	              0);
 }
@@ -488,7 +489,7 @@ static void *mend(void *context)
 {
 	struct hdl_adapter *adapter = context;
 	pthread_mutex_lock(&adapter->agent_lock);
-	if (adapter->agent < 0) /* who asks meanwhile finds one for himself */
+	if (adapter->agent < 0) /* a thread with a request may have found one already */
 		agent_find_another(adapter);
 	bool found = adapter->agent >= 0;
 	pthread_mutex_unlock(&adapter->agent_lock);
@@ -497,8 +498,9 @@ static void *mend(void *context)
 	return NULL;
 }
 
-/* Make ourselves known to the next agent at once, so that others can be introduced to us. In a
- * thread of its own: until there is one can take a while, and ours has deaths to see to. */
+/* Register with the next agent immediately, so that other processes can get links to us. This runs
+ * in a separate thread, because it can take a while, and the adapter's thread must keep watching
+ * for peers that die. */
 static void start_mending(struct hdl_adapter *adapter)
 {
 	sigset_t all, before;
@@ -516,8 +518,8 @@ void agent_listen(struct hdl_adapter *adapter)
 {
 	struct agent_msg msg;
 	int fds[UNIXSOCK_MAX_FDS], fd_count;
-	/* Without agent_lock: whoever looks for an agent has it, and deaths do not wait for that.
-	 */
+	/* Without agent_lock: a thread that looks for an agent holds it, and the handling of dead
+	 * peers must not wait for that. */
 	int sock = __atomic_load_n(&adapter->agent, __ATOMIC_RELAXED);
 	ssize_t got = unixsock_receive(sock, &msg, sizeof(msg), fds, &fd_count);
 	if (got == (ssize_t)sizeof(msg) && msg.version == AGENT_VERSION)
@@ -527,23 +529,22 @@ void agent_listen(struct hdl_adapter *adapter)
 			close(fds[i]);
 	if (got > 0)
 		return;
-	/* It has ended. Links go on: deaths are seen by their pidfd. Who waits for an answer asks
-	 * the next agent. */
+	/* The agent has ended. Links keep working: a pidfd reports the death of a peer. A thread
+	 * that waits for an answer asks the next agent. */
 	pthread_mutex_lock(&adapter->agent_lock);
 	close(adapter->agent);
 	adapter->agent = -1;
 	adapter->answered_token = adapter->next_token;
 	adapter->answer = -HDL_EAGAIN;
-	atomic_fetch_add(&adapter->agent_number,
-	                 1); /* what it said may not hold with the next one */
+	atomic_fetch_add(&adapter->agent_number, 1); /* the next agent may answer differently */
 	pthread_cond_broadcast(&adapter->agent_answer);
 	pthread_mutex_unlock(&adapter->agent_lock);
 	start_mending(adapter);
 }
 
-/* --- being introduced --- */
+/* --- requests --- */
 
-/* Ask @msg, whose token is at @place, and wait. With agent_lock. */
+/* Send the request @msg, whose token is at @place, and wait for the answer. With agent_lock. */
 static int agent_link_ask(struct hdl_adapter *adapter, struct agent_msg *msg, uint32_t *place)
 {
 	if (adapter->agent < 0) {
@@ -564,14 +565,14 @@ static int agent_link_ask(struct hdl_adapter *adapter, struct agent_msg *msg, ui
 	return adapter->answered_token == token ? adapter->answer : -HDL_ETIMEDOUT;
 }
 
-/* *heard: an agent has answered. */
+/* *heard: an agent answered. */
 static int ask_and_hear(struct hdl_adapter *adapter, struct agent_msg *msg, uint32_t *place,
                         bool *heard)
 {
 	int result;
 	pthread_mutex_lock(&adapter->ask_lock);
 	pthread_mutex_lock(&adapter->agent_lock);
-	int tries = 3; /* an agent may end between being found and being asked */
+	int tries = 3; /* an agent may end after we found it and before we ask it */
 	do
 		result = agent_link_ask(adapter, msg, place);
 	while (result == -HDL_EAGAIN && --tries > 0);
@@ -611,8 +612,8 @@ int agent_tell(struct hdl_adapter *adapter, struct agent_msg *msg)
 	return result == 0 ? 0 : -HDL_EHOSTUNREACH;
 }
 
-/* The agent says that @gid stands for the node @guid (0: for none), whose first LID is @lid (0:
- * that was not said). It was asked when agent @number was the last. */
+/* The agent says that @gid stands for the node @guid (0: for none), whose first LID is @lid (0: not
+ * known). We asked when @number was the current agent number. */
 static void learn_alias(struct hdl_adapter *adapter, const struct hdl_gid *gid, uint64_t guid,
                         uint16_t lid, uint32_t number)
 {

@@ -1,5 +1,5 @@
-/* Looking at every process that uses Heddle, from outside: what the agent knows, and what each
- * process shares. */
+/* Observe every process that uses Heddle from outside: what the agent knows, and what each process
+ * shares. */
 #include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -13,8 +13,8 @@
 
 #define ANSWER_MS 2000
 
-/* What the protection table of a process holds. Only entries that were ever used are looked at: the
- * table is sparse, and reading a page of it that was never written costs no memory. */
+/* Count the entries of the protection table of a process. The table is sparse, and reading a page
+ * of it that was never written costs no memory. */
 static void count_entries(struct hdl_process *process, const struct tables *tables)
 {
 	struct tpt_view view = {.slots = tables->slots,
@@ -153,7 +153,7 @@ static int observe_look_at(struct hdl_process *process, const struct agent_msg *
 	return result;
 }
 
-/* One message of the agent's answer. 1: there is more. */
+/* Receive one message of the agent's answer. Returns 1 if there are more. */
 static int take_answer(int sock, struct hdl_process **list, size_t *count)
 {
 	struct agent_msg msg;

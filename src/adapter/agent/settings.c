@@ -1,5 +1,5 @@
-/* What the user asks for in the environment. It is judged when an adapter joins a node: what is
- * misspelt is refused, not taken for what goes without saying. */
+/* Settings in the environment. They are validated when an adapter joins a node: a misspelt value is
+ * refused, not silently replaced by the default. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 
 #define VALUES_TEXT 64
 
-/* The value of @name; NULL: none was given. */
+/* The value of @name; NULL: not set, or empty. */
 static const char *given(const char *name)
 {
 	const char *value = secure_getenv(name);
@@ -32,7 +32,7 @@ bool settings_copy_by_lane(void)
 	return is("HEDDLE_COPY", "lane");
 }
 
-/* Does @name have one of @values, if any? Else says which there are. NULL ends them. */
+/* Is @name unset, or one of @values, which end with NULL? Otherwise logs the valid values. */
 static bool settings_is_known(const char *name, const char *const values[])
 {
 	char all[VALUES_TEXT] = "";
@@ -43,12 +43,12 @@ static bool settings_is_known(const char *name, const char *const values[])
 		known = is(name, values[i]);
 	}
 	if (!known)
-		log_error("%s: '%s' means nothing; it can be %s, or not be set", name, given(name),
+		log_error("%s: '%s' is not a valid value; use %s, or unset it", name, given(name),
 		          all);
 	return known;
 }
 
-/* How many LIDs does the user want the node to have (HEDDLE_LMC)? */
+/* Read HEDDLE_LMC, the number of LIDs of the node. */
 static bool choose_lids(struct hdl_adapter *adapter)
 {
 	const char *lmc = given("HEDDLE_LMC");
@@ -56,7 +56,7 @@ static bool choose_lids(struct hdl_adapter *adapter)
 	if (lmc == NULL)
 		return true;
 	if (lmc[0] < '0' || lmc[0] > '0' + (char)AGENT_MAX_LMC || lmc[1] != '\0') {
-		log_error("HEDDLE_LMC: '%s' is no number from 0 to %u; the node has 2 to that "
+		log_error("HEDDLE_LMC: '%s' is not a number from 0 to %u; the node gets 2 to that "
 		          "power LIDs",
 		          lmc, AGENT_MAX_LMC);
 		return false;
@@ -65,7 +65,7 @@ static bool choose_lids(struct hdl_adapter *adapter)
 	return true;
 }
 
-/* Names that differ behind what there is room for would be those of one node. */
+/* A name that is too long is refused: truncated, different names could mean the same node. */
 static bool choose_node(struct hdl_adapter *adapter, const char *node)
 {
 	if (node == NULL)
@@ -73,7 +73,7 @@ static bool choose_node(struct hdl_adapter *adapter, const char *node)
 	if (node == NULL)
 		node = "";
 	if (strlen(node) >= sizeof(adapter->node_name)) {
-		log_error("the name of the node, '%.16s...', has %zu bytes; %zu are the most: "
+		log_error("the node name '%.16s...' has %zu bytes; the maximum is %zu: "
 		          "choose a shorter one (--node, HEDDLE_NODE)",
 		          node, strlen(node), sizeof(adapter->node_name) - 1);
 		return false;
@@ -85,7 +85,7 @@ static bool choose_node(struct hdl_adapter *adapter, const char *node)
 int settings_take(struct hdl_adapter *adapter, const char *node)
 {
 	static const char *const local[] = {"on", "off", NULL}, *const copy[] = {"lane", NULL};
-	log_enabled(LOG_LEVEL_ERROR); /* which complains of HEDDLE_LOG, if need be, now */
+	log_enabled(LOG_LEVEL_ERROR); /* reports an invalid HEDDLE_LOG now */
 	if (!choose_node(adapter, node) || !choose_lids(adapter) ||
 	    !settings_is_known("HEDDLE_LOCAL", local) || !settings_is_known("HEDDLE_COPY", copy))
 		return -HDL_EINVAL;

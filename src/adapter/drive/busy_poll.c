@@ -1,16 +1,17 @@
-/* How soon the adapter's thread sees what came from a network.
+/* Busy polling: how soon the adapter's thread sees packets from a network.
  *
- * To be woken costs more than it takes to handle what came, on both ends, and where packets come
- * one train after the other that happens each time: so after packets the thread goes on looking for
- * a moment, as long as nobody else could use the processor. That is told by the operating system:
- * of the threads that want to run there are no more than processors.
+ * Waking a thread costs more than handling a packet, on both ends, and when packets arrive one
+ * train after the other, each train pays for it. So after it has received packets, the thread keeps
+ * polling for a moment, as long as no other thread could use the processor. The operating system
+ * knows: no more threads want to run than there are processors.
  *
- * An application that is at work, posting and polling, takes its packets itself, and waking the
- * thread for them would disturb both. But one may post and poll, and then wait for bytes in its
- * memory to change, which a peer writes. So it is watched who takes the packets: if the thread,
- * which looks once a millisecond, finds about as many as the application took, several times in a
- * row, and never the application at it, it is to be woken by the next ones. (One that has much to
- * send leaves answers lying for a while, but then it is at it when the thread comes.) */
+ * An active application, which posts and polls, receives its packets itself, and waking the thread
+ * for them would disturb both. But an application may post and poll, and then wait for a peer to
+ * change bytes in its memory. So the thread watches who receives the packets. The thread polls once
+ * per millisecond. If it finds about as many packets as the application took, several times in a
+ * row, and never finds the application driving, the next packets wake the thread. (An application
+ * that has much to send leaves answers waiting for a while, but then the thread finds it
+ * driving.) */
 #include "adapter/drive/busy_poll.h"
 
 #include <fcntl.h>
@@ -18,7 +19,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-/* Threads of this machine that run or want to; 0: cannot be told. */
+/* The number of threads on this machine that run or want to run; 0: unknown. */
 static unsigned wanting(void)
 {
 	char text[64];
@@ -31,7 +32,7 @@ static unsigned wanting(void)
 	return sscanf(text, "%*s %*s %*s %u/", &running) == 1 ? running : 0;
 }
 
-/* Processors that this thread may run on. */
+/* The number of processors that this thread may run on. */
 static unsigned processors(void)
 {
 	cpu_set_t set;
@@ -47,7 +48,8 @@ void busy_poll_took(struct busy_poll *poll, uint64_t now_ns, uint64_t mine, uint
 	poll->seen = all;
 	if (now_ns < poll->window_ns)
 		return;
-	/* While it is woken it takes what the application would have taken: that says nothing. */
+	/* While packets wake the thread, it takes what the application would have taken, so the
+	 * counts prove nothing. */
 	if (!poll->eager) {
 		bool lay = poll->mine > 0 && poll->theirs <= 4 * poll->mine;
 		poll->proofs = lay ? poll->proofs + 1 : 0;

@@ -1,35 +1,36 @@
-/* How soon the adapter's thread sees what came from a network. See drive/busy_poll.c. */
+/* Busy polling: how soon the adapter's thread sees packets from a network. See
+ * drive/busy_poll.c. */
 #ifndef ADAPTER_BUSY_POLL_H
 #define ADAPTER_BUSY_POLL_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#define BUSY_POLL_NS        50000u    /* after the last packets it looks on, */
-#define BUSY_POLL_ASK_NS    10000000u /* and so often it is asked who else wants to run */
-#define BUSY_POLL_WINDOW_NS 1000000u  /* who takes the packets is seen in so long, */
-#define BUSY_POLL_PROOFS    3u        /* in so many of them one after the other, */
-#define BUSY_POLL_WINDOWS   64u       /* and after so many the last of these anew */
+#define BUSY_POLL_NS        50000u    /* keep polling for this long after the last packet */
+#define BUSY_POLL_ASK_NS    10000000u /* check this often whether other threads want to run */
+#define BUSY_POLL_WINDOW_NS 1000000u  /* observe for this long which thread takes the packets; */
+#define BUSY_POLL_PROOFS    3u        /* decide after this many such windows in a row, */
+#define BUSY_POLL_WINDOWS   64u       /* and check the last of them again after this many */
 
-/* The thread's own. */
+/* Used only by the adapter's thread. */
 struct busy_poll {
 	uint64_t until_ns, asked_ns;
-	bool alone; /* nobody waits for a processor, when it was last asked */
+	bool alone; /* at the last check no thread was waiting for a processor */
 
-	uint64_t window_ns;    /* when it ends */
-	uint64_t seen;         /* packets up to now, of them in this window: */
-	uint64_t mine, theirs; /* taken by the thread, by the application */
-	uint32_t proofs;       /* windows in a row in which packets lay there */
-	uint32_t age;          /* windows, since: */
-	bool eager;            /* the thread is to be woken though the application is at work */
+	uint64_t window_ns;    /* when the window ends */
+	uint64_t seen;         /* packets so far; of those in this window: */
+	uint64_t mine, theirs; /* taken by the thread; by the application */
+	uint32_t proofs;       /* windows in a row in which packets were left waiting */
+	uint32_t age;          /* windows since eager was set */
+	bool eager;            /* packets wake the thread even while the application is active */
 };
 
-/* A turn of the thread took @mine packets; with them there have been @all. */
+/* A turn of the thread took @mine packets; @all is the total so far, including these. */
 void busy_poll_took(struct busy_poll *poll, uint64_t now_ns, uint64_t mine, uint64_t all);
-/* The thread came, found the application at it, and leaves it that. Not when it is eager: then the
- * application may be about to wait for what has come. */
+/* The thread found the application driving and leaves the packets to it. Not called while eager is
+ * set: the application may then be about to wait for what has arrived. */
 void busy_poll_leave(struct busy_poll *poll);
-/* There is nothing to do: look again? */
+/* There is nothing to do: poll again? */
 bool busy_poll_stay(struct busy_poll *poll, uint64_t now_ns);
 
 #endif

@@ -1,14 +1,14 @@
-/* Who runs the adapter. An application thread that posts or polls drives it itself: no hand-over,
- * no system call. When nobody does, the adapter's own thread takes over:
+/* Which thread drives the adapter. An application thread that posts or polls drives it itself: no
+ * hand-over, no system call. When no application thread does, the adapter's own thread takes over:
  *
- *   watching   the application was at work lately: look once a millisecond whether it still is, and
- *              at the timers
- *   asleep     every lane is armed; the next frame rings the bell, a timer wakes it, or a call
- *              sends it to watch
+ *   watching   the application was active recently: check once per millisecond whether it still
+ *              is, and check the timers
+ *   asleep     every lane is armed; the next frame rings the bell, a timer expires, or a call
+ *              wakes it
  *
- * So an idle program uses no processor time, a polling one loses none, and one that computes still
- * answers. An application's thread that waits for completions waits for the bell itself (wait.c),
- * and the adapter's thread leaves it the bell meanwhile. */
+ * So an idle program uses no processor time, a polling program loses none, and a program that
+ * computes still answers its peers. An application thread that waits for completions waits for the
+ * bell itself (wait.c); during that time the adapter's thread does not. */
 #include <errno.h>
 #include <limits.h>
 #include <poll.h>
@@ -27,20 +27,20 @@
 #include "port/bell.h"
 #include "transport/local/local.h"
 
-#define DRIVEN_LOOKS 200u /* of one pause each: several microseconds */
+#define DRIVEN_LOOKS 200u /* one pause instruction each: several microseconds */
 
 void adapter_nudge(struct hdl_adapter *adapter)
 {
 	uint64_t one = 1;
 	ssize_t done = write(adapter->nudge, &one, sizeof(one));
-	(void)done; /* EAGAIN: it has been nudged more often than it can count */
+	(void)done; /* EAGAIN: the counter is at its maximum, so the thread wakes anyway */
 }
 
 static void drain(int fd)
 {
 	uint64_t count;
 	ssize_t got = read(fd, &count, sizeof(count));
-	(void)got; /* EAGAIN: somebody else was faster */
+	(void)got; /* EAGAIN: another thread was faster */
 }
 
 /* The bell rang: some lane is no longer armed. */
@@ -60,7 +60,7 @@ void adapter_watch_bell(struct hdl_adapter *adapter, bool watch)
 		adapter->bell_watched = watch;
 }
 
-/* Sleep until something happens, or for @ns (UINT64_MAX: for ever), and see to it. */
+/* Sleep until something happens, or for @ns (UINT64_MAX: forever), and handle it. */
 static void wait_bell(struct hdl_adapter *adapter, uint64_t ns)
 {
 	struct timespec timeout = {.tv_sec = (time_t)(ns / 1000000000u),
@@ -80,7 +80,7 @@ static void wait_bell(struct hdl_adapter *adapter, uint64_t ns)
 			udp_hear_groups(adapter);
 		} else if (which >= EPOLL_WIRE && which < EPOLL_WIRE + UDP_MAX_ADDRESSES) {
 			udp_woke(adapter,
-			         which - EPOLL_WIRE); /* what came is taken in the next turn */
+			         which - EPOLL_WIRE); /* the next turn receives the packets */
 		} else if (which == EPOLL_AGENT) {
 			agent_listen(adapter);
 		} else {
@@ -102,12 +102,12 @@ static unsigned drive_locked(struct hdl_adapter *adapter)
 	return did;
 }
 
-/* Everything, with the time. What came comes first: after a pause an answer that waits must not be
- * taken for missing. The time is read after that: a timer that is wanted starts now, not when we
- * began to wait for the lock. */
+/* Drive everything, timers included. Received packets come first: after a pause, an answer that is
+ * already waiting must not be treated as missing. The clock is read after that: a new timer starts
+ * now, not when we began to wait for the lock. */
 static unsigned drive_timed(struct hdl_adapter *adapter, uint64_t *now)
 {
-	if (adapter->udp != NULL) /* how long answers take is measured when they are taken */
+	if (adapter->udp != NULL) /* round-trip times are measured when answers are received */
 		adapter->engine.now_ns = clock_read(&adapter->clock);
 	unsigned did = adapter->udp != NULL ? udp_ports_receive(adapter->udp) : 0;
 	did += engine_run(&adapter->engine);
@@ -136,9 +136,9 @@ void adapter_lock(struct hdl_adapter *adapter)
 
 void adapter_unlock(struct hdl_adapter *adapter)
 {
-	/* The thread went to sleep before it could know of this timer, or of what could not be
-	 * finished. (It says that it sleeps while it has the lock.) A caller that touched it may
-	 * have been kept from running since, for longer than it watches. */
+	/* The thread went to sleep before it could know of this timer, or of work that could not be
+	 * finished. (It sets asleep while it holds the lock.) A caller that touched it may have
+	 * been preempted since then, for longer than the thread watches. */
 	bool news = atomic_load_explicit(&adapter->asleep, memory_order_relaxed) &&
 	            (engine_next_tick(&adapter->engine) < adapter->wakes_ns ||
 	             adapter_is_stuck(adapter));
@@ -147,7 +147,7 @@ void adapter_unlock(struct hdl_adapter *adapter)
 		adapter_nudge(adapter);
 }
 
-/* There is something to say once in the life of few programs. */
+/* Few programs have anything to log here, and those only once. */
 static inline void say_what_is_due(struct hdl_adapter *adapter)
 {
 	if (atomic_load_explicit(&adapter->not_ready_qpn, memory_order_relaxed) != 0)
@@ -164,7 +164,7 @@ unsigned adapter_drive(struct hdl_adapter *adapter)
 	return did;
 }
 
-/* For the application, which is going to call again. */
+/* Drive on behalf of the application, which is going to call again. */
 static void poll_locked(struct hdl_adapter *adapter)
 {
 	adapter->engine.by_application = true;
@@ -192,15 +192,17 @@ int adapter_poll_cq(struct hdl_adapter *adapter, struct cq *cq, struct hdl_wc *w
 		local_short_poll(engine, link);
 		got = cq_waited(cq, max);
 	}
-	if (got == 0 || engine->active != NULL) /* who waited for an acknowledgement goes on */
+	if (got == 0 || engine->active != NULL) /* queue pairs that waited for an acknowledgement
+	                                           continue */
 		poll_locked(adapter);
 	adapter_unlock(adapter);
 	say_what_is_due(adapter);
 	return got;
 }
 
-/* Whoever drives now takes it along, or has let go and then it is us: the one who posts waits for
- * one of the two, so that the one who drives need not look back. */
+/* Either the thread that drives now picks up the work, or it has dropped the lock and we take it.
+ * The thread that posts waits for one of the two, so the thread that drives need not check again
+ * after it drops the lock. */
 void adapter_doorbell(struct hdl_adapter *adapter, struct qp *qp)
 {
 	if (lock_try(&adapter->drive_lock)) {
@@ -222,13 +224,13 @@ void adapter_doorbell(struct hdl_adapter *adapter, struct qp *qp)
 const struct hdl_send_wr *adapter_express(struct hdl_adapter *adapter, struct qp *qp,
                                           const struct hdl_send_wr *wr)
 {
-	/* Most of what is not for this way is seen without the lock. */
+	/* Most requests that cannot use the fast path are detected without the lock. */
 	if (qp->type != HDL_QP_RC || qp->link == LINK_NONE ||
 	    !lock_try_for(&adapter->drive_lock, qp))
 		return wr;
 	if (lock_is_free(&qp->sq.post_lock)) {
 		const struct hdl_send_wr *from;
-		unsigned left = ENGINE_TX_BATCH; /* then others have their turn */
+		unsigned left = ENGINE_TX_BATCH; /* then other queue pairs have their turn */
 		do {
 			from = wr;
 			wr = from->opcode == HDL_OP_SEND || from->opcode == HDL_OP_SEND_IMM
@@ -247,7 +249,7 @@ void adapter_lock_sends(struct hdl_adapter *adapter, struct qp *qp)
 		lock_relax(spins);
 }
 
-/* Shall producers pass a barrier with each frame? With the drive lock. */
+/* Set whether producers execute a barrier with each frame. With the drive lock. */
 static void ask_fences(struct hdl_adapter *adapter, bool fence)
 {
 	for (uint32_t i = 0; i < adapter->engine.link_count; i++)
@@ -265,7 +267,7 @@ void adapter_arm(struct hdl_adapter *adapter)
 		if (adapter->links[i].up)
 			ring_arm(&adapter->links[i].rx);
 	adapter->lanes_armed = true;
-	/* We arm the lanes more than once in a while: from now on producers pay. */
+	/* We arm the lanes frequently: from now on producers execute the barrier. */
 	if (adapter->barrier && !adapter->lanes_fenced) {
 		ask_fences(adapter, true);
 		barrier_everyone();
@@ -285,8 +287,8 @@ int hdl_progress(struct hdl_adapter *adapter)
 	return did > INT_MAX ? INT_MAX : (int)did;
 }
 
-/* Is the application at it? It has driven the adapter since the last turn, when *drives was how
- * often, and holds the lock now, or does so again while we look. */
+/* Is the application driving? It has driven the adapter since the last turn, when the count was
+ * *drives, and it holds the lock now or takes it again while we look. */
 static bool is_driven(const struct hdl_adapter *adapter, uint32_t *drives)
 {
 	uint32_t now = atomic_load_explicit(&adapter->drives, memory_order_relaxed);
@@ -307,9 +309,9 @@ static uint64_t thread_turn(struct hdl_adapter *adapter, uint32_t *last_activity
                             uint32_t *last_drives)
 {
 	uint64_t now, sleep_ns = 0;
-	/* Bytes are copied and packets sent with the lock held. To wait for it would take a
-	 * processor, and then the application's turn; while it does not hold it, as when it looks
-	 * in now and then, we go on with what there is. */
+	/* The lock is held while bytes are copied and packets are sent. Waiting for it would occupy
+	 * a processor, and then take over the application's turn. When the application does not
+	 * hold the lock, for example because it only polls now and then, we do the work. */
 	if (!adapter->busy_poll.eager && is_driven(adapter, last_drives)) {
 		busy_poll_leave(&adapter->busy_poll);
 		*last_activity = atomic_load_explicit(&adapter->activity, memory_order_relaxed);
@@ -318,8 +320,8 @@ static uint64_t thread_turn(struct hdl_adapter *adapter, uint32_t *last_activity
 	uint32_t before = atomic_load_explicit(&adapter->activity, memory_order_relaxed);
 	lock_take(&adapter->drive_lock);
 	uint64_t packets = adapter->udp != NULL ? udp_ports_received(adapter->udp) : 0;
-	/* The application is at work, and looks at its memory, not at us: it may answer what it
-	 * sees there now. */
+	/* Delayed ACK: the application is active, but watches its memory instead of polling. It may
+	 * send a reply to what it sees there now. */
 	adapter->engine.patient =
 	        before != *last_activity &&
 	        atomic_load_explicit(&adapter->armed_cqs, memory_order_relaxed) == 0;
@@ -339,16 +341,16 @@ static uint64_t thread_turn(struct hdl_adapter *adapter, uint32_t *last_activity
 		uint64_t all = udp_ports_received(adapter->udp);
 		busy_poll_took(&adapter->busy_poll, now, all - packets, all);
 	}
-	/* It called while we had our turn, and would wait for us again: what is left to do is for
-	 * its next call. */
+	/* The application called during our turn, and would have to wait for us again: its next
+	 * call does the remaining work. */
 	bool theirs = activity != before && !armed && !adapter->busy_poll.eager;
 	if (theirs || (did == 0 && (watching || !busy_poll_stay(&adapter->busy_poll, now)))) {
 		uint64_t next = engine_next_tick(&adapter->engine);
 		sleep_ns = next == UINT64_MAX ? UINT64_MAX : next > now ? next - now : 1;
 		if (watching && sleep_ns > ADAPTER_WATCH_NS)
 			sleep_ns = ADAPTER_WATCH_NS;
-		/* A peer makes room in its own time; should it never do so again, it is the
-		 * operating system that tells. */
+		/* A peer makes room when it runs. If it never does, the operating system reports
+		 * its death. */
 		if (adapter_is_stuck(adapter) && sleep_ns > ADAPTER_STUCK_NS)
 			sleep_ns = ADAPTER_STUCK_NS;
 		if (!watching || armed) {
@@ -365,18 +367,19 @@ static uint64_t thread_turn(struct hdl_adapter *adapter, uint32_t *last_activity
 		}
 		adapter->wakes_ns = sleep_ns < UINT64_MAX - now ? now + sleep_ns : UINT64_MAX;
 	}
-	lock_drop(&adapter->drive_lock); /* not adapter_unlock(): we know */
-	/* Asleep, for the processor that we run on may be the one that the application wants. */
+	lock_drop(&adapter->drive_lock); /* not adapter_unlock(): this is the thread that it would
+	                                    wake */
+	/* Sleep instead of spinning: the application may want the processor that we run on. */
 	return patient && sleep_ns < ADAPTER_PATIENCE_NS ? ADAPTER_PATIENCE_NS : sleep_ns;
 }
 
-/* Ask the scheduler for short turns that come soon (Linux 6.12; before, it is not heard), or for
- * those that everybody has: the thread is to be woken by packets, while the application spins. Each
- * turn comes at the cost of the one who had the processor, so this is not for longer. */
+/* Ask the scheduler for short time slices that start soon (since Linux 6.12; older kernels ignore
+ * it), or for normal ones. Short slices are for the time in which packets wake the thread while the
+ * application spins. Each slice preempts another thread, so they are not used longer than that. */
 static void be_prompt(bool prompt)
 {
-	/* struct sched_attr as it was first; its header and that of the C library exclude each
-	 * other. */
+	/* The first version of struct sched_attr. The kernel header that defines it conflicts with
+	 * that of the C library. */
 	struct {
 		uint32_t size, policy;
 		uint64_t flags;
@@ -389,17 +392,17 @@ static void be_prompt(bool prompt)
 		return;
 	attr.runtime = prompt ? ADAPTER_SLICE_NS : 0;
 	long done = syscall(SYS_sched_setattr, 0, &attr, 0);
-	(void)done; /* it runs as others do */
+	(void)done; /* on failure the thread runs like any other */
 }
 
 static void *thread_main(void *context)
 {
 	struct hdl_adapter *adapter = context;
 	prctl(PR_SET_TIMERSLACK,
-	      ADAPTER_PATIENCE_NS / 10); /* we sleep for less than the usual one */
+	      ADAPTER_PATIENCE_NS / 10); /* we sleep for less than the default slack */
 	uint32_t last_activity = atomic_load_explicit(&adapter->activity, memory_order_relaxed);
 	uint32_t last_drives = atomic_load_explicit(&adapter->drives, memory_order_relaxed);
-	unsigned awake = 0; /* turns in a row */
+	unsigned awake = 0; /* turns in a row without sleep */
 	bool prompt = false;
 	atomic_store_explicit(&adapter->tables.header->thread, (uint32_t)gettid(),
 	                      memory_order_relaxed);
@@ -414,7 +417,8 @@ static void *thread_main(void *context)
 			udp_unwatch(adapter);
 			adapter_unlock(adapter);
 		}
-		/* However much there is to do: peers die, and the agent speaks. */
+		/* Even under load we must notice that peers die and that the agent sends
+		 * messages. */
 		if (sleep_ns > 0 || turns % ADAPTER_TICK_EVERY == 0)
 			wait_bell(adapter, sleep_ns);
 		atomic_store_explicit(&adapter->asleep, false, memory_order_relaxed);
@@ -425,8 +429,8 @@ static void *thread_main(void *context)
 
 int adapter_start_thread(struct hdl_adapter *adapter)
 {
-	/* Signals are the program's and go to its threads, but for those that a thread raises
-	 * itself: fault.c needs them. */
+	/* Signals belong to the program and go to its threads, except for those that a thread
+	 * raises itself: fault.c needs them. */
 	sigset_t program, before;
 	sigfillset(&program);
 	sigdelset(&program, SIGSEGV);
@@ -438,8 +442,8 @@ int adapter_start_thread(struct hdl_adapter *adapter)
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (error != 0) {
 		errno = error;
-		log_error("the adapter's thread could not be started: %m; end some programs, or "
-		          "raise \"ulimit -u\" or \"ulimit -v\"");
+		log_error("cannot start the adapter's thread: %m; end some programs, or raise "
+		          "\"ulimit -u\" or \"ulimit -v\"");
 		return -HDL_EIO;
 	}
 	adapter->has_thread = true;

@@ -11,9 +11,9 @@
 #include "adapter/adapter.h"
 #include "base/log.h"
 
-/* The descriptor is readable while @waiting; writing and reading an eventfd cannot fail otherwise.
- * Whether it is to block is for the program to say, and nothing to us: it is read when there is
- * something, and not waited for should somebody else have read it. */
+/* Make the descriptor readable while @waiting; writing and reading an eventfd cannot fail
+ * otherwise. The program may set the descriptor to blocking mode. That must not affect us: we read
+ * only when there is something, and do not wait if another thread has read it. */
 static void signal_fd(int fd, bool waiting)
 {
 	uint64_t value = 1;
@@ -22,7 +22,7 @@ static void signal_fd(int fd, bool waiting)
 	        waiting ? write(fd, &value, sizeof(value)) : preadv2(fd, &piece, 1, -1, RWF_NOWAIT);
 	if (done < 0 && !waiting && errno == EOPNOTSUPP) /* Linux before 5.8 */
 		done = read(fd, &value, sizeof(value));
-	(void)done; /* EAGAIN: it is as we want it already */
+	(void)done; /* EAGAIN: it is already in the wanted state */
 }
 
 /* Wait for @fd up to @timeout_ms. */
@@ -214,7 +214,7 @@ void adapter_cq_event(void *context, struct cq *cq)
 		*channel->end = hdl_cq;
 		channel->end = &hdl_cq->next;
 	}
-	/* Who is driving to find an event, finds it. */
+	/* A thread that drives in order to find an event finds it without the descriptor. */
 	if (!adapter->engine.by_application || channel->takers == 0)
 		channel_sync(channel);
 	lock_drop(&channel->lock);

@@ -1,10 +1,10 @@
-/* How a thread of the application waits for completions.
+/* How an application thread waits for completions.
  *
- * A thread that sleeps in poll(2) on a channel's descriptor is woken twice removed: the peer rings
- * the bell, the adapter's thread wakes and drives, and that makes the descriptor readable. So
- * whoever waits through us hears the bell itself, beside its own descriptors, and drives; the
- * adapter's thread leaves it the bell meanwhile (take_bell()). A message wakes one thread, not
- * two.
+ * A thread that sleeps in poll(2) on a channel's descriptor is woken indirectly: the peer rings the
+ * bell, the adapter's thread wakes and drives, and that makes the descriptor readable. So a thread
+ * that waits through the calls below waits for the bell itself, next to its own descriptors, and
+ * drives; the adapter's thread ignores the bell in the meantime (take_bell()). A message wakes one
+ * thread, not two.
  *
  *      hdl_channel_get()   drive, take an event      else sleep for the bell and the channel's
  *                          descriptor
@@ -13,10 +13,11 @@
  *      hdl_epoll_wait()    drive, epoll_wait(2)      else sleep for the bell and the epoll's
  *                          descriptor
  *
- * One thread has the bell. Others that wait meanwhile sleep for their own descriptors, which
- * whoever drives makes readable; when the one with the bell goes about its own work, the adapter's
- * thread gets it back at once, for their sake (give_bell()). Where nobody waits it looks within a
- * millisecond whether the application still does (drive.c). */
+ * Only one thread has the bell. Other threads that wait at the same time sleep on their own
+ * descriptors, which the driving thread makes readable. When the thread with the bell returns to
+ * its own work, the adapter's thread gets the bell back immediately, for the other threads
+ * (give_bell()). If no thread waits, the adapter's thread checks within a millisecond whether the
+ * application is still active (drive.c). */
 #include <errno.h>
 #include <limits.h>
 #include <poll.h>
@@ -32,18 +33,18 @@
 #include "adapter/net/udp.h"
 #include "port/bell.h"
 
-#define WAIT_EXTRA (1u + UDP_MAX_ADDRESSES) /* descriptors of ours that are waited for, too */
-#define WAIT_STACK 64u                      /* of the caller's, without allocating memory */
+#define WAIT_EXTRA (1u + UDP_MAX_ADDRESSES) /* descriptors of ours to wait for as well */
+#define WAIT_STACK 64u /* descriptors of the caller without memory allocation */
 
-/* A wait, and what of the adapter's was taken for it. */
+/* A wait, and what it took from the adapter. */
 struct waiting {
 	struct hdl_adapter *adapter;
-	struct pollfd *fds;             /* the caller's, and behind them room for WAIT_EXTRA */
-	uint32_t count;                 /* of the caller's, */
-	uint32_t all;                   /* and with ours */
+	struct pollfd *fds;             /* the caller's, followed by room for WAIT_EXTRA */
+	uint32_t count;                 /* number of the caller's, */
+	uint32_t all;                   /* and including ours */
 	const struct timespec *timeout; /* NULL: none */
-	uint64_t until_ns;              /* when it is over; 0: it begins with the first sleep */
-	uint64_t sleep_ns;              /* no longer, for this time */
+	uint64_t until_ns;              /* when the wait ends; 0: computed at the first sleep */
+	uint64_t sleep_ns;              /* limit of the next sleep */
 	bool has_bell;
 };
 
@@ -53,13 +54,13 @@ static bool is_time(const struct timespec *timeout)
 	       (timeout->tv_sec >= 0 && timeout->tv_nsec >= 0 && timeout->tv_nsec < 1000000000);
 }
 
-/* May there be no sleep at all? */
+/* Is the timeout zero, so that the call must not sleep? */
 static bool is_at_once(const struct timespec *timeout)
 {
 	return timeout != NULL && timeout->tv_sec == 0 && timeout->tv_nsec == 0;
 }
 
-/* How much time is left for a sleep. The clock is read when somebody sleeps, and not before. */
+/* How much time is left for a sleep. The clock is not read before the first sleep. */
 static uint64_t time_left(struct waiting *w)
 {
 	if (w->until_ns == UINT64_MAX || (w->timeout == NULL && w->until_ns == 0))
@@ -74,15 +75,15 @@ static uint64_t time_left(struct waiting *w)
 	return now < w->until_ns ? w->until_ns - now : 0;
 }
 
-/* We are about to sleep: hear the bell from now on, if nobody else does. The adapter is driven once
- * more, for what came before that. */
+/* We are about to sleep: take the bell, if no other thread has it. Drive the adapter once more, for
+ * what arrived before that. */
 static void take_bell(struct waiting *w)
 {
 	struct hdl_adapter *adapter = w->adapter;
 	w->all = w->count;
 	w->sleep_ns = time_left(w);
 	adapter_lock(adapter);
-	/* A thread that left a wait by longjmp() has it still. */
+	/* A thread that left a wait with longjmp() still has the bell. */
 	w->has_bell = adapter->has_thread &&
 	              (!adapter->bell_taken || pthread_equal(adapter->bell_owner, pthread_self()));
 	if (!w->has_bell) {
@@ -94,7 +95,8 @@ static void take_bell(struct waiting *w)
 	adapter->bell_owner = pthread_self();
 	adapter_watch_bell(adapter, false);
 	adapter_arm(adapter);
-	/* What was left for the application's next call is due now: it may not come for long. */
+	/* Work that was left for the application's next call is due now: that call may not come for
+	 * a long time. */
 	bool goes_on = engine_run(&adapter->engine) > 0;
 	recorder_flush(adapter);
 	bool stuck = adapter_is_stuck(adapter);
@@ -110,7 +112,7 @@ static void take_bell(struct waiting *w)
 	adapter_unlock(adapter);
 }
 
-/* We do not sleep any more; @rang: the bell did. */
+/* The sleep is over; @rang: the bell rang. */
 static void give_bell(struct waiting *w, bool rang)
 {
 	struct hdl_adapter *adapter = w->adapter;
@@ -137,18 +139,18 @@ static void give_bell(struct waiting *w, bool rang)
 	adapter_unlock(adapter);
 	if (others)
 		adapter_nudge(adapter);
-	adapter_touch(adapter); /* a thread that sleeps takes the bell back */
+	adapter_touch(adapter); /* the adapter's thread, if asleep, takes the bell back */
 }
 
-/* The thread is cancelled in its sleep. */
+/* The thread was cancelled while it slept. */
 static void bell_dropped(void *context)
 {
 	give_bell(context, true);
 }
 
-/* Sleep for the caller's descriptors and for the bell, after take_bell(). Returns how many of the
- * caller's have something; 0: none, but there may be something to drive, or time is up; or a
- * negative error. */
+/* Sleep on the caller's descriptors and the bell, after take_bell(). Returns how many of the
+ * caller's descriptors are ready; 0: none, but there may be something to drive, or the timeout has
+ * passed; or a negative error. */
 static int sleep_taken(struct waiting *w, const sigset_t *sigmask)
 {
 	int ready;
@@ -178,7 +180,7 @@ int adapter_wait(struct hdl_adapter *adapter, int fd, uint64_t until_ns)
 	return sleep_once(&w, NULL);
 }
 
-/* Drive, before we look. Is there an event to be found? */
+/* Drive before looking. Is there an event to find? */
 static bool drive_first(struct hdl_adapter *adapter)
 {
 	adapter_poll(adapter);
@@ -210,7 +212,7 @@ static int poll_all(struct waiting *w, const sigset_t *sigmask)
 	}
 }
 
-/* @w with memory for its descriptors that is gone afterwards, also if the thread is cancelled. */
+/* poll_all() with allocated descriptors, which are freed even if the thread is cancelled. */
 static int poll_many(struct waiting *w, const sigset_t *sigmask)
 {
 	int ready;
@@ -241,8 +243,8 @@ int hdl_poll(struct hdl_adapter *adapter, struct pollfd *fds, uint32_t count,
 	return ready;
 }
 
-/* Sleep as epoll_pwait(2) does: somebody else has the bell. Of threads that wait for one epoll, an
- * event wakes one. */
+/* Sleep as epoll_pwait(2) does: another thread has the bell. An event wakes only one of the threads
+ * that wait for one epoll. */
 static int sleep_in_epoll(struct waiting *w, struct epoll_event *events, int max,
                           const sigset_t *sigmask)
 {
@@ -284,6 +286,6 @@ int hdl_epoll_wait(struct hdl_adapter *adapter, int epoll, struct epoll_event *e
 		if (ready < 0 || (ready > 0 && !w.has_bell))
 			return ready;
 		found = drive_first(adapter) || ready > 0;
-		last = time_left(&w) == 0; /* however often other channels have something */
+		last = time_left(&w) == 0; /* even if other channels keep having events */
 	}
 }

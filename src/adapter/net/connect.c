@@ -9,9 +9,9 @@
 #include "transport/local/local.h"
 
 #define FLOW_PORTS \
-	0xc000u /* source ports that tell flows apart (IBTA annex A17.7.3): the upper quarter */
+	0xc000u /* source ports that distinguish flows (IBTA annex A17.7.3): the upper quarter */
 #define ECT_0     2u
-#define HOP_LIMIT 64u /* where the program says nothing */
+#define HOP_LIMIT 64u /* if the program gives none */
 
 bool wire_only(const struct hdl_adapter *adapter)
 {
@@ -25,8 +25,8 @@ bool wire_reaches(const struct hdl_adapter *adapter, const struct hdl_gid *gid)
 	return adapter->wire_only || !adapter_knows_node(adapter, gid);
 }
 
-/* The place among our addresses of @gid, if packets leave from it; else of the first that they
- * leave from. */
+/* The index of @gid among our addresses, if it is the address of a wire; else the index of the
+ * first wire's address. */
 static uint8_t wire_of_own(const struct hdl_adapter *adapter, const struct hdl_gid *gid)
 {
 	uint32_t wires = udp_gids(adapter);
@@ -38,7 +38,7 @@ static uint8_t wire_of_own(const struct hdl_adapter *adapter, const struct hdl_g
 
 uint8_t wire_source(const struct hdl_adapter *adapter, uint8_t index, const struct hdl_gid *to)
 {
-	/* A socket has one address; other carriers have all of ours. */
+	/* A socket has one address; other carriers use all our addresses. */
 	const uint8_t *from = index < adapter->gid_count ? adapter->gids[index].raw : NULL;
 	struct hdl_gid found;
 	if (adapter->udp == NULL)
@@ -58,8 +58,8 @@ struct hdl_gid wire_address(const struct hdl_adapter *adapter, const struct hdl_
 	return address;
 }
 
-/* Both ends of a flow and nothing else decide its port: packets of one connection keep their order.
- */
+/* Only the two ends of a flow decide its port, so that packets of one connection keep their
+ * order. */
 static uint16_t flow_port(uint32_t qpn, uint32_t dest_qpn)
 {
 	uint32_t flow = (qpn * 0x9e3779b1u) ^ (dest_qpn * 0x85ebca6bu);
@@ -94,8 +94,8 @@ bool wire_is_foreign(const struct hdl_gid *gid)
 	    owner_of(&address, UDP_ROCE_PORT, &uid) != OWNER_OTHER)
 		return false;
 	udp_address_print(&address, text);
-	log_error("UDP port %u of %s is held by user %u: that is no node of yours; \"heddle "
-	          "status\" tells where yours are",
+	log_error("UDP port %u of %s is held by user %u: this is not a node of yours; \"heddle "
+	          "status\" shows where yours are",
 	          UDP_ROCE_PORT, text, (unsigned)uid);
 	return true;
 }
@@ -103,8 +103,8 @@ bool wire_is_foreign(const struct hdl_gid *gid)
 int wire_connect(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t mask)
 {
 	if ((mask & HDL_QP_PATH_MTU) && attr->path_mtu > udp_mtu(qp->pd->adapter))
-		return -HDL_EINVAL; /* no packet would leave; a smaller one here alone would not be
-		                       understood there */
+		return -HDL_EINVAL; /* larger packets could not be sent, and the peer does not know
+		                       a smaller MTU */
 	if (qp->qp.ib == NULL && (qp->qp.ib = calloc(1, sizeof(*qp->qp.ib))) == NULL)
 		return -HDL_ENOMEM;
 	qp->qp.transport = &ib_transport;
@@ -122,7 +122,7 @@ int wire_connect(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t mas
 		return 0;
 	if ((mask & HDL_QP_ALT_PATH) == 0)
 		return -HDL_EINVAL;
-	free(ib->stripe); /* of an attempt that failed */
+	free(ib->stripe); /* from an attempt that failed */
 	ib->stripe = malloc(stripe_bytes(attr->stripe, ib->mtu));
 	if (ib->stripe == NULL)
 		return -HDL_ENOMEM;
@@ -137,8 +137,8 @@ void wire_alternate(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t 
 	if (ib != NULL && (mask & HDL_QP_ALT_PATH)) {
 		ib->alternate =
 		        wire_path(qp->pd->adapter, &attr->alt_ah, qp->qp.qpn, qp->qp.attr.dest_qpn);
-		/* Between the same two addresses it is the port by which a network tells ways
-		 * apart. */
+		/* Between the same two addresses, the source port makes a network choose another
+		 * route. */
 		ib->alternate.ip.src_port ^= IB_ALTERNATE_PORT;
 		ib->has_alternate = true;
 		ib->has_former = false;

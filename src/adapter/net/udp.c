@@ -15,9 +15,9 @@
 
 #define BTH_QPN_OFFSET 4u
 
-/* IP has no service level. A completion says instead which header stands before a datagram (IBTA
- * annex A17.4.5.1), in the way that adapters do and that UCX relies on: behind UDP, and version 6
- * or 4. */
+/* IP has no service level. A completion uses the field to say which header precedes a datagram
+ * (IBTA annex A17.4.5.1), in the way that hardware adapters do and that UCX relies on: UDP, and IP
+ * version 6 or 4. */
 #define SL_UDP  8u
 #define SL_IPV6 1u
 #define SL_IPV4 2u
@@ -31,10 +31,10 @@ static struct udp_seed *seed_place(struct udp_seed *seeds, const uint8_t gid[16]
 	hash = (hash ^ (uint32_t)bytes << 13) * 0x9e3779b1u;
 	return &seeds[hash >> 26];
 }
-_Static_assert(UDP_SEEDS == 1u << (32 - 26), "the hash must reach all of them");
+_Static_assert(UDP_SEEDS == 1u << (32 - 26), "the hash must reach all entries");
 
-/* The place of the seed of packets of @bytes between us and @gid from source port @port. False: it
- * has to be computed. */
+/* The cache entry of the seed for packets of @bytes between us and @gid from source port @port.
+ * False: the seed must be computed. */
 static bool seed_known(struct udp_seed *seeds, const uint8_t gid[16], uint16_t port, size_t bytes,
                        struct udp_seed **at)
 {
@@ -59,9 +59,9 @@ static bool is_group(const uint8_t gid[16])
 	return gid[0] == 0xff || ((gid[12] & 0xf0) == 0xe0 && roce_gid_is_ipv4(gid));
 }
 
-/* Where the packets of a group go: to the address that its GID is, if that is one of the family of
- * ours. Others have one made of it, in the range for local use (RFC 2365: 239.0.0.0/8; RFC 4291:
- * ff1e::/16). */
+/* The destination address for packets of a group: its GID, if that belongs to our address family.
+ * Otherwise an address derived from the GID, in a range for local use (RFC 2365: 239.0.0.0/8; RFC
+ * 4291: ff1e::/16). */
 static struct udp_address group_address(const struct udp_wire *wire, const uint8_t gid[16])
 {
 	struct udp_address address = {0};
@@ -83,11 +83,11 @@ static int open_sender(struct udp_wire *wire, uint32_t index)
 		return sock;
 	wire->senders[index].sock = sock;
 	udp_send_to_groups(sock, &wire->address,
-	                   wire->loop); /* where that is not possible, nothing else fails */
+	                   wire->loop); /* if this fails, only groups are affected */
 	return 0;
 }
 
-/* The socket for a flow; the first that works where this one cannot be opened. */
+/* The socket for a flow; the first socket if this one cannot be opened. */
 static uint32_t sender_for(struct udp_wire *wire, uint16_t src_port, uint32_t slot)
 {
 	uint32_t index = ((uint32_t)src_port ^ src_port >> 8 ^ slot) % UDP_SENDERS;
@@ -96,7 +96,7 @@ static uint32_t sender_for(struct udp_wire *wire, uint16_t src_port, uint32_t sl
 	return open_sender(wire, index) == 0 ? index : 0;
 }
 
-/* The path as the host writes it. */
+/* The path as the host writes it into the headers. */
 static struct roce_path way_of(const struct udp_wire *wire, const struct path *path,
                                uint32_t sender)
 {
@@ -110,7 +110,8 @@ static struct roce_path way_of(const struct udp_wire *wire, const struct path *p
 	return way;
 }
 
-/* The seed of packets of @bytes, ICRC included, along @path; of the @number-th in a train. */
+/* The ICRC seed of a packet of @bytes, ICRC included, along @path: the @number-th packet of a
+ * train. */
 static uint32_t out_seed(struct udp_wire *wire, const struct path *path, uint32_t sender,
                          size_t bytes, unsigned number)
 {
@@ -122,8 +123,8 @@ static uint32_t out_seed(struct udp_wire *wire, const struct path *path, uint32_
 	return at->seed ^ wire->id_seeds[number];
 }
 
-/* The packets of a train that the kernel does not cut up, one by one: then each has identification
- * 0. Returns how many went. */
+/* Send the packets of a train that the kernel does not split, one by one. Each then has IPv4
+ * identification 0. Returns how many were sent. */
 static unsigned send_apart(struct udp_wire *wire, const struct udp_train *train, uint32_t sender,
                            int *error)
 {
@@ -147,7 +148,7 @@ static unsigned send_apart(struct udp_wire *wire, const struct udp_train *train,
 	return sent;
 }
 
-/* The kernel did not take the first train that waits. */
+/* The kernel did not accept the first waiting train. */
 static void not_taken(struct udp_wire *wire, int error)
 {
 	const struct udp_train *train = &wire->trains[wire->first].train;
@@ -162,8 +163,8 @@ static void not_taken(struct udp_wire *wire, int error)
 	wire->first++;
 }
 
-/* Send what waits. A network loses packets, so what the kernel refuses is lost; what it has no room
- * for stays. */
+/* Send the waiting trains. A network may lose packets, so packets that the kernel refuses are
+ * dropped. Packets that it has no room for stay. */
 __attribute__((noinline)) static void send_waiting(struct udp_wire *wire)
 {
 	struct udp_train run[UDP_MAX_TRAINS];
@@ -193,7 +194,7 @@ __attribute__((noinline)) static void send_waiting(struct udp_wire *wire)
 static void udp_flush(void *context)
 {
 	struct udp_wire *wire = context;
-	if (wire->first != wire->count) /* else, as most of the time, there is nothing to do */
+	if (wire->first != wire->count) /* else there is nothing to do, as in most calls */
 		send_waiting(wire);
 }
 
@@ -218,11 +219,11 @@ static uint8_t *udp_reserve(void *context, const struct path *path, size_t bytes
 	return wire->arena + wire->used;
 }
 
-/* Where the packet that lies at the end of the arena goes. */
+/* Where the packet at the end of the arena goes. */
 struct place {
 	uint32_t sender, slot, total; /* bytes, with the ICRC */
 	uint8_t tos, hops;
-	unsigned number; /* in the last train; 0: a new one begins */
+	unsigned number; /* in the last train; 0: it starts a new train */
 };
 
 static struct place place_for(struct udp_wire *wire, const struct path *path, size_t bytes)
@@ -237,8 +238,8 @@ static struct place place_for(struct udp_wire *wire, const struct path *path, si
 		return place;
 	const struct udp_waiting *last = &wire->trains[wire->count - 1];
 	const struct udp_train *train = &last->train;
-	/* To one process: the receiving kernel looks at the first packet alone to find the socket.
-	 */
+	/* A train goes to one process: the receiving kernel looks only at the first packet to find
+	 * the socket. */
 	if (!last->closed && last->sender == place.sender && last->slot == slot &&
 	    train->tos == place.tos && last->hops == place.hops &&
 	    place.total <= train->packet_bytes && train->packets < UDP_MAX_PACKETS &&
@@ -248,10 +249,10 @@ static struct place place_for(struct udp_wire *wire, const struct path *path, si
 	return place;
 }
 
-/* The hops to be said with a train; 0: those that the socket has by itself. */
+/* The hop limit to send with a train; 0: that of the socket. */
 static uint8_t said_hops(struct udp_wire *wire, const struct path *path, const struct place *place)
 {
-	if (is_group(path->ip.dgid)) /* as udp_send_to_groups() says */
+	if (is_group(path->ip.dgid)) /* set by udp_send_to_groups() */
 		return place->hops == UDP_HOP_LIMIT ? 0 : place->hops;
 	uint8_t *own = &wire->senders[place->sender].hops;
 	if (*own == 0 &&
@@ -260,7 +261,7 @@ static uint8_t said_hops(struct udp_wire *wire, const struct path *path, const s
 	return place->hops == *own ? 0 : place->hops;
 }
 
-/* The packet, which has its ICRC, waits to be sent. */
+/* Queue the packet, which has its ICRC, for sending. */
 static void udp_append(struct udp_wire *wire, const struct path *path, const struct place *place)
 {
 	if (place->number > 0) {
@@ -327,8 +328,8 @@ static void join_flows(struct udp_wire *wire, int on)
 	setsockopt(wire->sock, IPPROTO_UDP, UDP_GRO, &on, sizeof(on));
 }
 
-/* Packets for several processes came joined, because one network card took them for one flow, or
- * somebody wants us to believe so: for a while none are joined. */
+/* Packets for several processes arrived joined, because a network card took them for one flow, or
+ * because a sender wants us to believe so. Turn GRO off for a while. */
 static void part_flows(struct udp_wire *wire)
 {
 	if (wire->apart_ns != 0)
@@ -341,8 +342,8 @@ static void part_flows(struct udp_wire *wire)
 	join_flows(wire, 0);
 }
 
-/* They may be again. Not a word about those of long ago: when nothing happened for as long as the
- * longest pause, the next is short. */
+/* Turn GRO on again. If nothing happened for as long as the longest pause, the next pause is
+ * short. */
 static void rejoin_flows(struct udp_wire *wire)
 {
 	uint64_t now = clock_now_ns();
@@ -361,8 +362,8 @@ static void is_bad(struct udp_wire *wire)
 		counter_add(wire->bad, 1);
 }
 
-/* The packet, undamaged, is for another process. One that came alone was led here by mistake, and
- * says nothing of trains. */
+/* An undamaged packet is for another process. A packet that arrived alone was misdirected, which
+ * says nothing about joining. */
 static void is_foreign(struct udp_wire *wire, const struct udp_came *came)
 {
 	wire->counts.foreign++;
@@ -383,7 +384,7 @@ static void udp_hand_over(struct udp_wire *wire, const struct path *came, bool c
 		wire->take(wire->take_context, &path, congested, packet);
 }
 
-/* The seed of a packet of @bytes that came along @path to us. */
+/* The ICRC seed of a packet of @bytes that arrived along @path. */
 static uint32_t in_seed(struct udp_wire *wire, const struct path *path, size_t bytes)
 {
 	struct udp_seed *at;
@@ -395,7 +396,7 @@ static uint32_t in_seed(struct udp_wire *wire, const struct path *path, size_t b
 	return at->seed ^ wire->id_seeds[path->ip.ip_id];
 }
 
-/* What came to us; or to the group @group, which has the address @address. */
+/* Process packets to us, or to the group @group with the address @address. */
 static unsigned take_all(struct udp_wire *wire, const struct udp_came *came, const uint8_t *group,
                          const uint8_t *address)
 {
@@ -428,7 +429,7 @@ static unsigned take_all(struct udp_wire *wire, const struct udp_came *came, con
 			is_bad(wire);
 			continue;
 		}
-		/* Joined packets were cut from one train, most likely. */
+		/* Joined packets were most likely split from one train. */
 		path.ip.ip_id = (uint16_t)(count % UDP_MAX_PACKETS);
 		uint32_t seed = group == NULL ? in_seed(wire, &path, bytes)
 		                              : roce_icrc_seed(&path.ip, bytes);
@@ -454,8 +455,8 @@ static unsigned receive_group(struct udp_wire *wire, unsigned place)
 	return packets;
 }
 
-/* Whoever polls looks at one group each time: a look is a call to the kernel, and there may be
- * many. */
+/* A thread that polls looks at one group at a time: each look is a system call, and there may be
+ * many groups. */
 static unsigned receive_next_group(struct udp_wire *wire)
 {
 	do
@@ -550,7 +551,7 @@ int udp_wire_begin(struct udp_wire *wire, const struct udp_address *address, int
 	                                      .context = wire},
 	                          .address = *address,
 	                          .mtu = mtu,
-	                          .slot_shift = 24, /* all of them are ours */
+	                          .slot_shift = 24, /* all queue pairs are ours */
 	                          .sock = sock,
 	                          .trains_work = true};
 	for (unsigned i = 0; i < UDP_SENDERS; i++)
@@ -563,13 +564,13 @@ int udp_wire_begin(struct udp_wire *wire, const struct udp_address *address, int
 	owner_begin(&wire->owner);
 	wire->arena = malloc(UDP_ARENA_BYTES);
 	int result = wire->arena != NULL ? udp_receiver_begin(&wire->receiver) : -ENOMEM;
-	/* The one that stands in for the others must be there. */
+	/* The first socket is the fallback for the others, so it must exist. */
 	if (result == 0)
 		result = open_sender(wire, 0);
 	if (result != 0)
 		udp_wire_end(wire);
 	else if (sock >= 0)
-		join_flows(wire, 1); /* whatever became of it with those who had it before */
+		join_flows(wire, 1); /* a previous owner of the socket may have turned it off */
 	return result;
 }
 

@@ -1,6 +1,6 @@
-/* The adapter's side of its wires by UDP: which ones the user wants, the sockets that the agent
- * hands out, and who looks at them when. A socket wakes the adapter's thread under the same
- * circumstances as a lane does: once, after it was armed. */
+/* The adapter's side of its UDP wires: which ones the user wants, the sockets that the agent hands
+ * out, and which thread polls them when. Like a lane, a socket wakes the adapter's thread once
+ * after it was armed. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,10 +20,11 @@ int udp_choose(struct hdl_adapter *adapter)
 	if (address != NULL && address[0] != '\0') {
 		adapter->wire_count = udp_addresses_parse(address, adapter->wire_addresses);
 		if (adapter->wire_count == 0) {
-			log_error("HEDDLE_ADDR: '%s' is no address of a host; give one of this "
-			          "machine's, such as 192.0.2.1, 2001:db8::1 or fe80::1%%eth0, or "
-			          "two with a comma between them (\"ip address\" lists them)",
-			          address);
+			log_error(
+			        "HEDDLE_ADDR: '%s' is not a host address; give an address of this "
+			        "machine, such as 192.0.2.1, 2001:db8::1 or fe80::1%%eth0, or "
+			        "two separated by a comma (\"ip address\" lists them)",
+			        address);
 			return -HDL_EINVAL;
 		}
 		adapter->wire_wanted = AGENT_WIRE_ADDRESS;
@@ -35,7 +36,7 @@ int udp_choose(struct hdl_adapter *adapter)
 
 void udp_ask(const struct hdl_adapter *adapter, struct agent_msg *hello)
 {
-	/* Of an agent that is new we want the old address, whatever it was made of. */
+	/* From a new agent we request the old address, no matter how it was chosen. */
 	hello->u.hello.wire = adapter->udp != NULL ? AGENT_WIRE_ADDRESS : adapter->wire_wanted;
 	hello->u.hello.wire_count = adapter->wire_count;
 	memcpy(hello->u.hello.wires, adapter->wire_addresses, sizeof(adapter->wire_addresses));
@@ -48,7 +49,7 @@ static void udp_link_take(void *context, const struct path *came, bool congested
 	ib_take(&adapter->engine, came, congested, packet);
 }
 
-/* NULL: an error, which was said. @sock is taken over. */
+/* Takes over @sock. NULL: an error that has already been logged. */
 static struct udp_wire *new_wire(struct hdl_adapter *adapter, const struct udp_address *address,
                                  int sock, uint32_t mtu)
 {
@@ -57,7 +58,7 @@ static struct udp_wire *new_wire(struct hdl_adapter *adapter, const struct udp_a
 	if (result != 0) {
 		char text[UDP_ADDRESS_TEXT];
 		udp_address_print(address, text);
-		log_error("no packets can be sent from %s: %s; is \"ulimit -n\" high enough?", text,
+		log_error("cannot send packets from %s: %s; is \"ulimit -n\" high enough?", text,
 		          strerror(-result));
 		if (wire == NULL)
 			close(sock);
@@ -97,15 +98,15 @@ static int begin(struct hdl_adapter *adapter, const struct agent_msg *welcome, c
 	memcpy(adapter->engine.wire_gid.raw, first->address.gid, 16);
 	adapter->engine.carrier = udp_ports_carrier(first);
 	adapter->wire_only = settings_local_off();
-	/* Members of this machine are reached without it, unless nobody is; and the loopback leads
-	 * to no others. */
+	/* Members on this machine are reached without the wire, unless the same-host path is off.
+	 * The loopback interface reaches no other machine. */
 	udp_wire_loop(first, adapter->wire_only);
 	adapter->engine.groups_on_wire =
 	        !adapter->wire_only && !udp_address_is_loopback(&first->address);
 	return 0;
 }
 
-/* Be woken by what comes to @wire, the one with this @number, or not. */
+/* Set whether packets to @wire, which has this @number, wake the thread. */
 static int udp_link_watch(struct hdl_adapter *adapter, struct udp_wire *wire, uint64_t number,
                           bool arm)
 {
@@ -126,17 +127,17 @@ static void unwatch(struct hdl_adapter *adapter, struct udp_wire *wire)
 	wire->watched = wire->armed = false;
 }
 
-/* A thread of the application that waits for packets (adapter_wait()) has the sockets of before,
- * and while it does they are not closed, whatever their descriptors are: the port would stay taken.
- * It shall look again. With the drive lock. */
+/* An application thread that waits for packets (adapter_wait()) still holds the old sockets. As
+ * long as it waits, the kernel keeps them open even if their descriptors are closed, and the port
+ * would stay in use. Wake the thread so that it gets the new sockets. With the drive lock. */
 static void wake_waiter(const struct hdl_adapter *adapter)
 {
 	if (adapter->bell_taken)
 		bell_ring(adapter->rope);
 }
 
-/* A new agent handed out @socks: those of our wires take the place of the old ones. Other programs
- * of the node may have asked it for more addresses meanwhile. */
+/* A new agent handed out @socks: replace the sockets of our wires. Other programs of the node may
+ * have asked the agent for more addresses in the meantime. */
 static int replace(struct hdl_adapter *adapter, const struct agent_msg *welcome, const int *socks)
 {
 	uint32_t used = 0, count = welcome->u.welcome.wire_count;
@@ -226,8 +227,9 @@ void udp_join(struct hdl_adapter *adapter, const struct hdl_gid *gid)
 		epoll_ctl(adapter->epoll, EPOLL_CTL_ADD, sock, &interest);
 	adapter_unlock(adapter);
 	if (sock < 0)
-		log_warn("a group cannot be joined on the wire: %s; its members of this machine "
-		         "are reached",
+		log_warn("cannot join a multicast group on the network: %s; only its members on "
+		         "this "
+		         "machine are reached",
 		         strerror(-sock));
 }
 

@@ -1,6 +1,6 @@
-/* Several wires, one an address, as one carrier. A packet's source address says whose it is; each
- * wire makes trains of its own, so packets that take turns between two addresses are joined all the
- * same. With one address there is nothing of this in the way. */
+/* Several wires, one per address, as one carrier. The source address of a packet selects the wire.
+ * Each wire builds its own trains, so packets that alternate between two addresses are still
+ * joined. With one address, none of this is in the way. */
 #include <string.h>
 
 #include "adapter/net/udp.h"

@@ -45,7 +45,7 @@ int hdl_cq_create(struct hdl_adapter *adapter, uint32_t depth, struct hdl_channe
 	return 0;
 }
 
-/* Nobody is told of @cq any more, and whoever took an event of it has acknowledged it. */
+/* @cq raises no more events, and all events that were taken from it have been acknowledged. */
 static void leave_channel(struct hdl_cq *cq)
 {
 	adapter_lock(cq->adapter);
@@ -127,8 +127,8 @@ int hdl_cq_arm(struct hdl_cq *cq, bool solicited_only)
 	if (atomic_load_explicit(&cq->cq.armed, memory_order_relaxed) == CQ_NOT_ARMED)
 		atomic_fetch_add_explicit(&cq->adapter->armed_cqs, 1, memory_order_relaxed);
 	cq_arm(&cq->cq, solicited_only);
-	/* From here on frames ring the bell; what came before is handled now. Who arms a queue
-	 * looks into it next, so what is owed can wait for that. */
+	/* From here on frames ring the bell; what arrived before is handled now. A thread that arms
+	 * a queue polls it next, so pending answers can wait for that. */
 	adapter_arm(cq->adapter);
 	cq->adapter->engine.no_answers = true;
 	engine_run(&cq->adapter->engine);
@@ -178,16 +178,16 @@ int hdl_ah_create(struct hdl_pd *pd, const struct hdl_ah_attr *attr, struct hdl_
 	} else if (attr->is_global && multicast_is(&attr->dgid)) {
 		result = group_send_begin(pd->adapter, &attr->dgid, &ah->group);
 	} else {
-		/* On a node the process is known only with the queue pair's number; elsewhere the
-		 * address says it all. */
+		/* On a node, the process is known only together with the queue pair number;
+		 * elsewhere the address is enough. */
 		ah->on_wire = wire_only(pd->adapter);
 		if (pd->adapter->udp != NULL)
 			agent_locate(pd->adapter, &ah->to);
 		adapter_lock(pd->adapter);
 		bool sure = adapter_sure_of_node(pd->adapter, &ah->to);
 		adapter_unlock(pd->adapter);
-		/* Whether there is such a node; the way to a process of it is found with the first
-		 * datagram (ah_prepare()). */
+		/* Find out whether the node exists; the first datagram finds the route to its
+		 * process (ah_prepare()). */
 		if (!sure)
 			ah_prepare(ah, 0);
 		adapter_lock(pd->adapter);
@@ -246,8 +246,8 @@ void ah_prepare(struct hdl_ah *ah, uint32_t qpn)
 	if (ah->group != NULL || ah->on_wire)
 		return;
 	struct ah_route route = ah_find(ah, qpn);
-	/* A stale route is found out by its epoch when the datagram is sent; look again when it is
-	 * seen here. */
+	/* The epoch reveals a stale route when the datagram is sent; look again if we notice it
+	 * here. */
 	if (route.link != LINK_NONE && adapter->links[route.link].epoch == route.epoch)
 		return;
 	if (adapter->on_node && agent_reach(adapter, &ah->to, qpn) != 0)

@@ -1,6 +1,6 @@
-/* Multicast groups: joining and leaving, and finding those who are in one. Adapters of one process
- * that are joined look at each other (peers.c); on a node the agent knows who has members, and
- * tells those who send. */
+/* Multicast groups: joining, leaving, and finding the members. Joined adapters of one process check
+ * each other (peers.c). On a node, the agent knows which processes have members, and tells the
+ * senders. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -45,7 +45,7 @@ static int group_ask(struct hdl_adapter *adapter, uint32_t kind, const struct hd
 	return result == 0 || result == -HDL_ENOMEM ? result : -HDL_EHOSTUNREACH;
 }
 
-/* Without an agent there is nobody to tell. */
+/* Send a message, unless there is no agent. */
 static void group_say(struct hdl_adapter *adapter, uint32_t kind, const struct hdl_gid *gid)
 {
 	struct agent_msg msg = message(kind, gid);
@@ -53,7 +53,7 @@ static void group_say(struct hdl_adapter *adapter, uint32_t kind, const struct h
 		agent_tell(adapter, &msg);
 }
 
-/* Note the member, and the link to it if there is one. True: there is none yet. With the drive
+/* Record the member, and the link to it if there is one. True: there is no link yet. With the drive
  * lock. */
 static bool note_member(struct hdl_adapter *adapter, struct group *group, uint64_t guid,
                         uint32_t slot)
@@ -101,8 +101,8 @@ void group_hear(struct hdl_adapter *adapter, const struct agent_msg *msg)
 	adapter_unlock(adapter);
 	if (!unknown)
 		return;
-	/* Nobody waits for the answer: when the link is there, group_met() finds out what it is
-	 * for. */
+	/* No thread waits for the answer: when the link exists, group_met() finds the groups that
+	 * need it. */
 	struct agent_msg introduce = {.kind = AGENT_INTRODUCE, .u.introduce = {.slot = slot}};
 	struct hdl_gid gid = peers_link_local(guid);
 	memcpy(introduce.u.introduce.gid, gid.raw, 16);
@@ -130,7 +130,8 @@ void groups_again(struct hdl_adapter *adapter)
 		adapter_lock(adapter);
 		bool used = group->users > 0, joined = used && group->member_count > 0;
 		struct hdl_gid gid = group->gid;
-		/* Who left meanwhile was not heard; who is still there makes itself known again. */
+		/* We missed members that left in the meantime; members that remain are announced
+		 * again. */
 		if (used) {
 			adapter->group_peers[i].count = 0;
 			group->link_count = 0;
@@ -186,8 +187,8 @@ int group_send_begin(struct hdl_adapter *adapter, const struct hdl_gid *gid, str
 	if (result == 0 && first) {
 		peers_ask_group(adapter, gid);
 		result = group_ask(adapter, AGENT_GROUP_SEND, gid);
-		/* The introductions that were asked for meanwhile are over when the agent has
-		 * answered once more. */
+		/* The links requested in the meantime are established when the agent has answered
+		 * once more. */
 		if (result == 0 && lacks_links(adapter, group))
 			result = group_ask(adapter, AGENT_GROUP_SEND, gid);
 	}
@@ -202,7 +203,7 @@ void group_send_end(struct hdl_adapter *adapter, struct group *group)
 {
 	pthread_mutex_lock(&adapter->group_lock);
 	adapter_lock(adapter);
-	engine_run(&adapter->engine); /* what was posted is to be sent */
+	engine_run(&adapter->engine); /* send what was posted */
 	struct hdl_gid gid = group->gid;
 	bool last = --peers_of(adapter, group)->senders == 0;
 	multicast_close(group);
@@ -214,7 +215,7 @@ void group_send_end(struct hdl_adapter *adapter, struct group *group)
 
 /* --- members --- */
 
-/* Add @qp. 0, 1 when it is the first, or an error. With group_lock. */
+/* Add @qp. Returns 0, 1 if it is the first member, or an error. With group_lock. */
 static int group_add(struct hdl_adapter *adapter, struct hdl_qp *qp, const struct hdl_gid *gid)
 {
 	int result = -HDL_ENOMEM;
@@ -222,7 +223,7 @@ static int group_add(struct hdl_adapter *adapter, struct hdl_qp *qp, const struc
 	struct group *group = open_group(adapter, gid);
 	if (group != NULL && multicast_attach(group, &qp->qp)) {
 		result = group->member_count == 1;
-		multicast_link(group, 0, true); /* we reach ourselves */
+		multicast_link(group, 0, true); /* link 0 leads to ourselves */
 	} else if (group != NULL) {
 		multicast_close(group);
 	}
@@ -230,7 +231,7 @@ static int group_add(struct hdl_adapter *adapter, struct hdl_qp *qp, const struc
 	return result;
 }
 
-/* Take @qp away. 0, 1 when it was the last, or an error. With group_lock. */
+/* Remove @qp. Returns 0, 1 if it was the last member, or an error. With group_lock. */
 static int take_away(struct hdl_adapter *adapter, struct hdl_qp *qp, const struct hdl_gid *gid)
 {
 	int result = -HDL_EINVAL;

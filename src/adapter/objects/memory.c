@@ -6,7 +6,7 @@
 
 #include "adapter/adapter.h"
 
-#define NULL_PAGE_SHIFT 16u /* of what a region of no memory is made of */
+#define NULL_PAGE_SHIFT 16u /* page size of a region without memory */
 
 #define REMOTE_RIGHTS (HDL_ACCESS_REMOTE_READ | HDL_ACCESS_REMOTE_WRITE | HDL_ACCESS_REMOTE_ATOMIC)
 #define WINDOW_RIGHTS (REMOTE_RIGHTS | HDL_ACCESS_ONE_TOUCH | HDL_ACCESS_ZERO_BASED)
@@ -55,7 +55,8 @@ int hdl_pd_destroy(struct hdl_pd *pd)
 
 /* --- regions --- */
 
-/* Rights that make no sense together: a peer may not do what the owner's own adapter may not. */
+/* Are the rights consistent? A peer must not have a right that the owner's own adapter does not
+ * have. */
 static bool rights_fit(uint32_t access)
 {
 	if ((access & ~HDL_ACCESS_ALL) != 0)
@@ -98,8 +99,8 @@ static int mr_made(struct hdl_mr *mr, int result, struct hdl_mr **out)
 	return 0;
 }
 
-/* Can peers map the memory that is about to be registered? Only peers that are processes gain from
- * it. */
+/* Can peers map the memory that is about to be registered? Only peers in other processes
+ * benefit. */
 static bool may_map(struct hdl_adapter *adapter, uint64_t host, uint64_t length,
                     struct segment *found)
 {
@@ -154,7 +155,7 @@ int hdl_mr_register(struct hdl_pd *pd, void *addr, size_t length, uint32_t acces
 	return mr_made(mr, result, out);
 }
 
-/* Is every page that @reg names there, with the rights? */
+/* Is every page that @reg names mapped with the rights? */
 static int probe_pages(const struct hdl_register *reg)
 {
 	uint64_t left = reg->length, offset = reg->first_offset;
@@ -217,9 +218,8 @@ int hdl_mr_alloc(struct hdl_pd *pd, uint32_t max_pages, struct hdl_mr **out)
 	return mr_made(mr, result, out);
 }
 
-/* Two pages for regions of no memory, made by the first of them and kept: zeroes that nobody can
- * write to, and room that everybody writes to and nobody reads. NULL: there is no memory for them.
- */
+/* Two pages for regions without memory, created by the first such region and kept: a read-only page
+ * of zeroes, and a page that is written but never read. NULL: no memory. */
 static void *null_pages(void)
 {
 	static _Atomic(void *) pages;
@@ -233,7 +233,7 @@ static void *null_pages(void)
 	if (mprotect((char *)made + page_bytes, page_bytes, PROT_READ | PROT_WRITE) == 0 &&
 	    atomic_compare_exchange_strong(&pages, &there, made))
 		return made;
-	munmap(made, 2 * page_bytes); /* another thread was first, or there is no memory */
+	munmap(made, 2 * page_bytes); /* another thread was faster, or there is no memory */
 	return there;
 }
 
@@ -275,7 +275,7 @@ int hdl_mr_share(struct hdl_mr *mr, struct hdl_pd *pd, uint32_t access, struct h
 	return mr_made(twin, result, out);
 }
 
-/* Take an entry away: no, wait, free. With the drive lock. */
+/* Remove an entry: invalidate it, wait for its users, free it. With the drive lock. */
 static int remove_entry(struct hdl_adapter *adapter, struct hdl_key key)
 {
 	if (tpt_retire(&adapter->tpt, key) != HDL_DETAIL_NONE)
@@ -393,7 +393,7 @@ int hdl_mw_alloc(struct hdl_pd *pd, uint32_t type, struct hdl_mw **out)
 	return 0;
 }
 
-/* What a refused bind means to a caller. */
+/* The error code for a refused bind. */
 static int bind_error(enum hdl_detail detail)
 {
 	switch (detail) {
@@ -446,7 +446,7 @@ int hdl_mw_unbind(struct hdl_mw *mw)
 		return -HDL_EINVAL;
 	struct hdl_adapter *adapter = mw->pd->adapter;
 	adapter_lock(adapter);
-	/* Asker 0 is the owner: for whichever queue pair it is bound. */
+	/* 0 stands for the owner, which may unbind it from any queue pair. */
 	tpt_invalidate(&adapter->tpt, mw->key, mw->pd->number, 0, false);
 	adapter_quiesce(adapter);
 	adapter_unlock(adapter);

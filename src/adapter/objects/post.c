@@ -1,4 +1,4 @@
-/* Posting work: requests are judged, copied into the queue, and the adapter is driven. */
+/* Posting work: requests are checked and copied into the queue, and the adapter is driven. */
 #include <string.h>
 
 #include "adapter/adapter.h"
@@ -14,7 +14,8 @@
 	(HDL_ACCESS_REMOTE_READ | HDL_ACCESS_REMOTE_WRITE | HDL_ACCESS_REMOTE_ATOMIC | \
 	 HDL_ACCESS_ONE_TOUCH | HDL_ACCESS_ZERO_BASED)
 
-/* Which types of queue pair offer an operation, and whether it carries data (so may be inline). */
+/* Which types of queue pair support an operation, and whether it carries data (and so may be
+ * inline). */
 static const struct {
 	uint32_t types;
 	bool sends_data;
@@ -46,8 +47,8 @@ static int fill_bind(const struct hdl_qp *qp, struct wqe_send *wqe, const struct
 	if (bind->mr != NULL &&
 	    (bind->mr->magic != MAGIC_MR || bind->mr->pd->adapter != qp->pd->adapter))
 		return -HDL_EINVAL;
-	/* The binder picks the key: of a type 1 window as hdl_mw_bind() does, of a type 2 window
-	 * the instance. */
+	/* The key of the window: for type 1 it is chosen as in hdl_mw_bind(), for type 2 the caller
+	 * chooses the instance. */
 	if (wr->bind.key.v >> TPT_INSTANCE_BITS != mw->key.v >> TPT_INSTANCE_BITS)
 		return -HDL_EINVAL;
 	wqe->u.bind.window = wr->bind.key;
@@ -59,8 +60,8 @@ static int fill_bind(const struct hdl_qp *qp, struct wqe_send *wqe, const struct
 	return 0;
 }
 
-/* Room for @count page addresses in the list store, in one piece; NULL: none. Under sq.post_lock.
- */
+/* Allocate contiguous room for @count page addresses in the list store; NULL: none. Under
+ * sq.post_lock. */
 static uint64_t *take_list(struct qp *qp, uint32_t count, uint32_t *end)
 {
 	uint32_t head = atomic_load_explicit(&qp->lists_head, memory_order_acquire);
@@ -124,7 +125,7 @@ static int fill_datagram(const struct hdl_qp *qp, struct wqe_send *wqe,
 	return 0;
 }
 
-/* What is particular to a type of queue pair that few have. */
+/* Fill in the fields of the rare queue pair types. */
 static int fill_extended(const struct hdl_qp *qp, struct wqe_send *wqe,
                          const struct hdl_send_wr *wr)
 {
@@ -144,7 +145,7 @@ static int fill_extended(const struct hdl_qp *qp, struct wqe_send *wqe,
 	return 0;
 }
 
-/* What is particular to the operation. */
+/* Fill in the fields of the operation. */
 static int fill_operation(struct hdl_qp *qp, struct wqe_send *wqe, const struct hdl_send_wr *wr)
 {
 	switch (wr->opcode) {
@@ -203,7 +204,7 @@ static int judge_send(const struct hdl_qp *qp, const struct hdl_send_wr *wr, uin
 static int post_post_one(struct hdl_qp *qp, const struct hdl_send_wr *wr)
 {
 	struct wq *sq = &qp->qp.sq;
-	/* Inline data may be gathered from more pieces than a list may have. */
+	/* Inline data may be gathered from more entries than the queue pair allows in a list. */
 	if (wr->num_sge > (wr->flags & HDL_SEND_INLINE ? HDL_MAX_SGE : sq->max_sge))
 		return -HDL_EMSGSIZE;
 	uint64_t length = wr->sg_list != NULL ? sg_length(wr->sg_list, wr->num_sge) : 0;
@@ -236,8 +237,8 @@ static int post_post_one(struct hdl_qp *qp, const struct hdl_send_wr *wr)
 	return 0;
 }
 
-/* Find the way to processes that datagrams of the list go to for the first time, before any lock is
- * held. */
+/* Find routes to processes that datagrams of the list go to for the first time, before any lock is
+ * taken. */
 static void prepare_datagrams(const struct hdl_send_wr *wr)
 {
 	for (; wr != NULL; wr = wr->next)
@@ -245,7 +246,7 @@ static void prepare_datagrams(const struct hdl_send_wr *wr)
 			ah_prepare(wr->u.ud.ah, wr->u.ud.qpn);
 }
 
-/* Post the list from *wr on; *wr is where it stopped. */
+/* Post the list from *wr on; afterwards *wr is the first request that was not posted. */
 static int post_list(struct hdl_qp *qp, const struct hdl_send_wr **wr)
 {
 	adapter_lock_sends(qp->pd->adapter, &qp->qp);
@@ -262,7 +263,7 @@ static int post_list(struct hdl_qp *qp, const struct hdl_send_wr **wr)
 	return result;
 }
 
-/* What has no shorter way. Kept out of hdl_post_send(), which is short. */
+/* Requests that cannot use the fast path. Kept out of hdl_post_send(), which is short. */
 __attribute__((noinline)) static int post_rest(struct hdl_qp *qp, const struct hdl_send_wr *wr,
                                                const struct hdl_send_wr **bad)
 {
@@ -270,7 +271,8 @@ __attribute__((noinline)) static int post_rest(struct hdl_qp *qp, const struct h
 		prepare_datagrams(wr);
 	int result = post_list(qp, &wr);
 	if (result == -HDL_ENOSPC) {
-		/* Answers that have come make room, and who only posts never looked for them. */
+		/* Answers that have arrived make room, and a thread that only posts has never
+		 * received them. */
 		adapter_doorbell(qp->pd->adapter, &qp->qp);
 		adapter_drive(qp->pd->adapter);
 		result = post_list(qp, &wr);
@@ -343,7 +345,7 @@ int hdl_post_recv(struct hdl_qp *qp, const struct hdl_recv_wr *wr, const struct 
 	else if (bad != NULL)
 		*bad = wr;
 	lock_drop(&qp->qp.rq.post_lock);
-	if (state == HDL_QPS_ERR) { /* flushed at once */
+	if (state == HDL_QPS_ERR) { /* flushed immediately */
 		adapter_doorbell(qp->pd->adapter, &qp->qp);
 	}
 	return result;

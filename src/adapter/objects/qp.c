@@ -1,4 +1,4 @@
-/* Queue pairs: making, changing, asking, ending. */
+/* Queue pairs: create, modify, query, destroy. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +20,7 @@ static bool cq_fits(const struct hdl_cq *cq, const struct hdl_adapter *adapter)
 	return cq != NULL && cq->magic == MAGIC_CQ && cq->adapter == adapter;
 }
 
-/* An end of XRC has none. */
+/* XRC queue pairs have no receive queue. */
 static bool has_receives(uint32_t type)
 {
 	return type != HDL_QP_XRC_INI && type != HDL_QP_XRC_TGT;
@@ -70,7 +70,7 @@ static int qp_judge_init(const struct hdl_pd *pd, const struct hdl_qp_init_attr 
 	return 0;
 }
 
-/* Only what the type has: an end of XRC has no receives, and the target no sends. */
+/* Keep only what the type has: XRC queue pairs have no receives, and the target has no sends. */
 static struct hdl_qp_init_attr qp_of_type(const struct hdl_qp_init_attr *attr)
 {
 	struct hdl_qp_init_attr own = *attr;
@@ -80,8 +80,8 @@ static struct hdl_qp_init_attr qp_of_type(const struct hdl_qp_init_attr *attr)
 	} else {
 		own.xrcd = NULL;
 	}
-	/* As adapters do: programs that ask for no inline data and send a few bytes so are common.
-	 */
+	/* As hardware adapters do: programs that request no inline data but send a few bytes inline
+	 * are common. */
 	if (own.type != HDL_QP_XRC_TGT) {
 		uint32_t room = wqe_inline_room(own.cap.max_send_sge, own.cap.max_inline);
 		own.cap.max_inline = room < HDL_MAX_INLINE ? room : HDL_MAX_INLINE;
@@ -108,8 +108,8 @@ static void free_qp(struct hdl_qp *qp)
 	free(qp);
 }
 
-/* The queues, at least as large as was asked for: a queue of nothing still has a slot that is never
- * used. */
+/* Allocate the queues, at least as large as requested: an empty queue still has a slot that is
+ * never used. */
 static struct hdl_qp *new_qp(const struct hdl_qp_init_attr *attr)
 {
 	struct hdl_qp *qp = aligned_alloc(64, (sizeof(*qp) + 63) & ~(size_t)63);
@@ -128,7 +128,7 @@ static struct hdl_qp *new_qp(const struct hdl_qp_init_attr *attr)
 		qp->qp.lists_size = ADAPTER_LIST_PAGES;
 		qp->qp.lists = calloc(ADAPTER_LIST_PAGES, sizeof(uint64_t));
 	}
-	/* A reliable datagram's is kept by its context. */
+	/* For reliable datagrams, the context keeps it. */
 	bool shares =
 	        (attr->srq != NULL && attr->type != HDL_QP_RD) || attr->type == HDL_QP_XRC_TGT;
 	if (shares)
@@ -141,7 +141,7 @@ static struct hdl_qp *new_qp(const struct hdl_qp_init_attr *attr)
 	return qp;
 }
 
-/* What capture.h needs of a queue pair. */
+/* Allocate what capture.h needs per queue pair. */
 static bool make_capture(struct qp *qp)
 {
 	uint32_t slots = qp->sq.mask + 1;
@@ -151,9 +151,9 @@ static bool make_capture(struct qp *qp)
 	return qp->capture != NULL;
 }
 
-/* The place of the @turn-th number: all 2^@bits of them in an order that follows from the key alone
- * (the swap-or-not shuffle of Hoang, Morris and Rogaway, with rounds enough that one number does
- * not tell the next). */
+/* The slot of the @turn-th number: a permutation of all 2^@bits slots that depends only on the key
+ * (the swap-or-not shuffle of Hoang, Morris and Rogaway, with enough rounds that one number does
+ * not reveal the next). */
 static uint32_t shuffled(const uint64_t key[2], uint32_t turn, uint32_t bits)
 {
 	uint32_t mask = (1u << bits) - 1, place = turn & mask;
@@ -168,9 +168,9 @@ static uint32_t shuffled(const uint64_t key[2], uint32_t turn, uint32_t bits)
 	return place;
 }
 
-/* A place for a number. One that was just freed comes back when all others had their turn, so that
- * what is late for it is for nobody; and nobody else can tell which comes next. Where most are
- * taken, the next that is free will do. */
+/* Choose a slot for a number. A slot that was just freed is reused only after all others, so that
+ * late packets for it find no queue pair, and other processes cannot predict the next number. If
+ * most slots are in use, take the next free one. */
 static size_t next_place(struct hdl_adapter *adapter)
 {
 	while (adapter->qp_key[0] == 0)
@@ -201,7 +201,7 @@ int adapter_take_number(struct hdl_adapter *adapter, uint32_t *number)
 	if (*number < 2) /* 0 and 1 belong to management */
 		*number |= 1u << adapter->qp_bits;
 	if (*number ==
-	    MULTICAST_QPN) /* and the last to groups; the agent gives out no slot that has it */
+	    MULTICAST_QPN) /* and the last to groups; the agent assigns no slot that contains it */
 		*number &= ~(1u << adapter->qp_bits);
 	return 0;
 }
@@ -236,9 +236,9 @@ static int number_qp(struct hdl_adapter *adapter, struct hdl_qp *qp)
 	return 0;
 }
 
-/* Who ends a connection ends it after what has happened so far: what came counts, and is
- * acknowledged; what the peer has executed is told. Some of that may have waited for the
- * application to call. */
+/* A connection ends after everything that has happened so far: messages that have arrived count and
+ * are acknowledged, and requests that the peer has executed complete. Some of that may have been
+ * waiting for a call of the application. */
 static void conclude(struct hdl_qp *qp)
 {
 	adapter_catch_up(qp->pd->adapter);
@@ -246,8 +246,8 @@ static void conclude(struct hdl_qp *qp)
 		local_look(&qp->pd->adapter->engine, &qp->qp);
 }
 
-/* Change the state with the posters locked out: none that saw the old state posts into the new one.
- */
+/* Change the state while posting is locked out: no thread that saw the old state posts into the new
+ * one. */
 static void enter(struct hdl_qp *qp, enum hdl_qp_state state)
 {
 	lock_take(&qp->qp.sq.post_lock);
@@ -257,7 +257,7 @@ static void enter(struct hdl_qp *qp, enum hdl_qp_state state)
 	lock_drop(&qp->qp.sq.post_lock);
 }
 
-/* With @sign 1 the objects that @qp uses are in use, with -1 no longer. */
+/* Add @sign (1 or -1) to the use counts of the objects that @qp uses. */
 static void use(const struct hdl_qp *qp, uint32_t sign)
 {
 	const struct hdl_qp_init_attr *init = &qp->init;
@@ -274,7 +274,7 @@ static void use(const struct hdl_qp *qp, uint32_t sign)
 		atomic_fetch_add(&init->rdd->users, sign);
 }
 
-/* How queue pairs of @type move their data until they are connected otherwise (wire_connect()). */
+/* The transport of queue pairs of @type, until wire_connect() selects another one. */
 static const struct transport *transport_for(enum hdl_qp_type type)
 {
 	switch (type) {
@@ -357,13 +357,13 @@ int hdl_qp_destroy(struct hdl_qp *qp)
 	if (qp->groups > 0)
 		return -HDL_EBUSY;
 	adapter_lock(adapter);
-	/* What posters left for us becomes ours, then everything of it is let go. */
+	/* Pick up what posting threads left for us, then release everything. */
 	conclude(qp);
 	enter(qp, HDL_QPS_RESET);
 	engine_forget(&adapter->engine, &qp->qp);
 	raw_leave(&adapter->engine, &qp->qp);
 	show_queues(qp, false);
-	qp_publish(qp->qp.pub, &(struct qp_facts){0}); /* nobody sees it any more */
+	qp_publish(qp->qp.pub, &(struct qp_facts){0}); /* no longer visible to peers */
 	adapter->engine.qps[qp->qp.qpn & adapter->engine.qp_mask] = NULL;
 	adapter_free_number(adapter, qp->qp.qpn);
 	adapter_unlock(adapter);
@@ -518,7 +518,7 @@ static int qp_modify(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t
 		        wire_only(adapter) ? LINK_NONE : adapter_find_link(adapter, &to_gid, dest);
 		bool on_wire = found == LINK_NONE &&
 		               (wire_only(adapter) || wire_reaches(adapter, &to_gid));
-		/* A node that is there, a process that is not (any more): what is sent will not be
+		/* The node exists, but the process does not (or has ended): requests will not be
 		 * answered. */
 		if (found == LINK_NONE && !on_wire && !adapter_knows_node(adapter, &to_gid))
 			return -HDL_EHOSTUNREACH;
@@ -527,8 +527,8 @@ static int qp_modify(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t
 			return result;
 		qp->qp.link = found;
 	}
-	/* There must be something to arm, and not in use. On the same-host path there is one way
-	 * only: nothing comes of it. */
+	/* There must be an alternate path that is not in use. The same-host path has no
+	 * alternative, so arming has no effect there. */
 	if ((mask & HDL_QP_PATH_MIG_STATE) && attr->path_mig_state == HDL_MIG_REARM &&
 	    (qp->qp.ib != NULL && qp->qp.ib->stripe != NULL
 	             ? true
@@ -573,8 +573,8 @@ int hdl_qp_modify(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t ma
 		why_not_modified(qp, attr, mask, result);
 	else if ((mask & HDL_QP_STATE) && attr->state == HDL_QPS_ERR)
 		why_ended(qp);
-	/* Also takes what the lanes hold by now: what was sent to a former connection finds no
-	 * queue pair that is ready. */
+	/* Also drain the lanes: messages to a former connection must find no queue pair that is
+	 * ready. */
 	for (uint32_t turns = LANES_SLOTS / ENGINE_RX_BATCH; result == 0 && turns > 0; turns--)
 		if (adapter_drive(qp->pd->adapter) == 0)
 			break;

@@ -1,4 +1,4 @@
-/* Raw datagrams: registrations, and the way in. */
+/* Raw datagrams: registration and reception. */
 #include "transport/ib/raw.h"
 #include "adapter/adapter.h"
 

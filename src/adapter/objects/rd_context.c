@@ -99,7 +99,7 @@ int hdl_eec_destroy(struct hdl_eec *eec)
 	return 0;
 }
 
-/* One message is in flight: so is one read. */
+/* Only one message is in flight, so at most one read is. */
 static bool values_fit(const struct hdl_qp_attr *attr, uint32_t mask)
 {
 	return qp_values_fit(attr, mask) &&

@@ -93,8 +93,8 @@ uint32_t hdl_srq_number(const struct hdl_srq *srq)
 	return srq->srq.number;
 }
 
-/* From now on fewer than @limit are told of, once: at once, if there are fewer. With the drive
- * lock. */
+/* Arm the limit event: it is raised once when fewer than @limit requests are left, immediately if
+ * there are already fewer. With the drive lock. */
 static void arm_limit(struct hdl_srq *srq, uint32_t limit)
 {
 	struct hdl_adapter *adapter = srq->pd->adapter;

@@ -1,11 +1,10 @@
-/* Copies that survive memory which has gone. The application may unmap what it registered; hardware
- * would raise an error, not kill the process, and so do we: while a thread copies, a segmentation
- * fault or bus error within the bytes it copies ends the copy. Every other fault goes to whoever
- * handled it before us.
+/* Copies that survive unmapped memory. The application may unmap memory that it registered.
+ * Hardware would report an error, not kill the process, and so do we: while a thread copies, a
+ * segmentation fault or bus error within the copied bytes ends the copy. Every other fault goes to
+ * the handler that was installed before ours.
  *
- * Short copies, which is what latency is made of, have instructions of their own that the handler
- * knows by their address: they need no preparation. Longer ones are the C library's, within a
- * sigsetjmp(). */
+ * Short copies, which determine latency, use their own instructions, which the handler recognizes
+ * by address: they need no preparation. Longer copies use the C library, within a sigsetjmp(). */
 #include <errno.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -23,13 +22,13 @@
 struct attempt {
 	sigjmp_buf jump;
 	volatile sig_atomic_t active;
-	volatile uint64_t address; /* that faulted */
+	volatile uint64_t address; /* the address that faulted */
 };
 static __thread struct attempt attempt __attribute__((tls_model("initial-exec")));
 
-/* Copy up to MOVE_SHORT bytes; false when a fault ended it. Loads come before the stores of the
- * same step, ends may overlap, and nothing is pushed: the handler can leave it at any instruction
- * for fault_copy_gone. */
+/* Copy up to MOVE_SHORT bytes; false when a fault ended it. In each step the loads come before the
+ * stores, the two ends may overlap, and nothing is pushed: the handler can jump from any
+ * instruction to fault_copy_gone. */
 bool fault_copy(void *to, const void *from, size_t bytes) __attribute__((visibility("hidden")));
 extern const char fault_copy_gone[] __attribute__((visibility("hidden")));
 __asm__(".text\n"
@@ -100,8 +99,8 @@ static void on_fault(int number, siginfo_t *info, void *context)
 	if (attempt.active) {
 		attempt.active = 0;
 		attempt.address = (uint64_t)(uintptr_t)info->si_addr;
-		/* Whoever stands between the kernel and us (the thread sanitizer) may have blocked
-		 * more than we asked for; the next fault must find the mask that this one found. */
+		/* A layer between the kernel and us (the thread sanitizer) may have blocked more
+		 * signals than we asked for. The next fault must find the same mask as this one. */
 		pthread_sigmask(SIG_SETMASK, &((ucontext_t *)context)->uc_sigmask, NULL);
 		siglongjmp(attempt.jump, 1);
 	}
@@ -111,8 +110,7 @@ static void on_fault(int number, siginfo_t *info, void *context)
 	} else if (before->sa_handler != SIG_DFL && before->sa_handler != SIG_IGN) {
 		before->sa_handler(number);
 	} else {
-		/* Nobody wants it: the instruction faults again, and the process dies of its own
-		 * fault. */
+		/* There is no other handler: the instruction faults again and kills the process. */
 		struct sigaction die = {.sa_handler = SIG_DFL};
 		sigaction(number, &die, NULL);
 	}
@@ -248,7 +246,7 @@ struct peer_memory fault_peer_memory(bool by_target)
 	                            .copy_short = by_target ? NULL : fault_copy_peer};
 }
 
-/* --- is it there? --- */
+/* --- probing memory --- */
 
 /* Without MADV_POPULATE_* (before Linux 5.14): ask /proc/self/maps. */
 static bool mapped_by_list(uint64_t addr, uint64_t end, bool write)
@@ -284,8 +282,8 @@ int fault_probe(uint64_t addr, uint64_t length, bool write)
 		result = madvise((void *)(uintptr_t)start, end - start,
 		                 write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
 	while (result != 0 && (errno == EINTR || errno == EAGAIN));
-	/* EINVAL: the rights do not fit, or the kernel does not know the call. EPERM, ENOSYS: a
-	 * filter does not. */
+	/* EINVAL: the rights do not match, or the kernel does not know the call. EPERM, ENOSYS: a
+	 * filter forbids it. */
 	if (result != 0 && (errno == EINVAL || errno == EPERM || errno == ENOSYS) &&
 	    mapped_by_list(start, end, write))
 		result = 0;

@@ -1,6 +1,6 @@
-/* Which file is behind memory of this process, and how may a peer open it? Only files that live in
- * memory count: a page of another may have to come from a disk, a network or a program that does
- * not answer, and the thread that copies would wait for it. */
+/* Which file is behind memory of this process, and how can a peer open it? Only files that live in
+ * memory count. A page of any other file may have to come from a disk, a network or a program that
+ * does not answer, and the thread that copies would wait for it. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -19,7 +19,7 @@
 #include "adapter/reach/segment.h"
 #include "base/fd.h"
 
-#define PAGEMAP_SHARED (1ull << 61) /* the page is a file's, or of shared memory (pagemap.rst) */
+#define PAGEMAP_SHARED (1ull << 61) /* a page of a file or of shared memory (pagemap.rst) */
 
 bool file_in_memory(int fd, uint64_t *dev, uint64_t *inode)
 {
@@ -37,7 +37,7 @@ int file_pagemap(void)
 	return fd_aside(open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC));
 }
 
-/* A cheap no for most memory: private pages are not marked in the page map. */
+/* A quick negative answer for most memory: private pages are not marked in the page map. */
 static bool may_be_shared(int pagemap, uint64_t addr)
 {
 	uint64_t entry = 0, page = (uint64_t)sysconf(_SC_PAGESIZE);
@@ -77,7 +77,7 @@ static bool file_parse(char *text, struct line *out)
 	return true;
 }
 
-/* Does the mapping @next go on where @found ends, in the same file? */
+/* Does the mapping @next continue where @found ends, in the same file? */
 static bool file_goes_on(const struct segment *found, const struct segment *next)
 {
 	return next->length != 0 && next->dev == found->dev && next->inode == found->inode &&
@@ -102,8 +102,8 @@ struct map_query {
 #define MAP_QUERY_WRITES 0x02u
 #define MAP_QUERY_SHARED 0x08u
 
-/* The shared mapping of a file that @addr lies in; its length is 0 where there is none. False: the
- * kernel cannot be asked. */
+/* The shared file mapping that contains @addr; its length is 0 if there is none. False: the kernel
+ * does not support the query. */
 static bool ask_mapping(int maps, uint64_t addr, struct segment *found, char *name, size_t room)
 {
 	struct map_query query = {.size = sizeof(query),
@@ -114,7 +114,7 @@ static bool ask_mapping(int maps, uint64_t addr, struct segment *found, char *na
 	if (name != NULL)
 		name[0] = '\0';
 	int result = ioctl(maps, MAP_QUERY, &query);
-	if (result != 0 && errno == ENAMETOOLONG) { /* then it is not found by its name */
+	if (result != 0 && errno == ENAMETOOLONG) { /* the file cannot be found by name */
 		query.name_bytes = 0;
 		query.name = 0;
 		result = ioctl(maps, MAP_QUERY, &query);
@@ -132,7 +132,7 @@ static bool ask_mapping(int maps, uint64_t addr, struct segment *found, char *na
 	return true;
 }
 
-/* As find_mapping(). *known: the kernel could be asked. */
+/* Like file_mapping(). *known: the kernel supports the query. */
 static bool query_mapping(uint64_t addr, uint64_t length, struct segment *found, char **path,
                           bool *known)
 {
@@ -228,7 +228,7 @@ static bool file_fits(int fd, const struct segment *s)
 static int open_by_path(const char *path, const struct segment *s)
 {
 	struct stat st;
-	/* Looked at first: opening what is not a regular file may do something. */
+	/* Check first: opening anything but a regular file may have side effects. */
 	if (path == NULL || path[0] != '/' || stat(path, &st) != 0 || !S_ISREG(st.st_mode) ||
 	    st.st_ino != s->inode)
 		return -1;
@@ -242,8 +242,8 @@ static int open_by_path(const char *path, const struct segment *s)
 
 /* --- the program's descriptors --- */
 
-/* Which files in memory they led to when they were last looked through, by inode. A descriptor that
- * has been closed or is another file's by now is found out when it is tried. */
+/* The memory files that the descriptors referred to at the last scan, by inode. A descriptor that
+ * has been closed or reused since then is detected when it is tried. */
 struct led {
 	uint64_t dev, inode;
 	int fd;
@@ -262,13 +262,13 @@ static int by_inode(const void *a, const void *b)
 	               : (one->fd > other->fd) - (one->fd < other->fd);
 }
 
-/* A descriptor of ours for the file, which @theirs led to; -1: it does not. */
+/* Our own descriptor for the file that @theirs referred to; -1: it no longer does. */
 static int take_descriptor(int theirs, const struct segment *s)
 {
 	if (!file_fits(theirs, s))
 		return -1;
 	int fd = fcntl(theirs, F_DUPFD_CLOEXEC, 3);
-	if (fd >= 0 && !file_fits(fd, s)) { /* closed and opened anew in between */
+	if (fd >= 0 && !file_fits(fd, s)) { /* closed and reused in between */
 		close(fd);
 		fd = -1;
 	}
@@ -324,9 +324,9 @@ static void look_through(void)
 		qsort(descriptors.led, descriptors.count, sizeof(descriptors.led[0]), by_inode);
 }
 
-/* A descriptor of ours for the file, from those that the program has. They are looked through when
- * what is known of them does not help, so that many files that were opened before the first of them
- * is registered are looked through once. */
+/* Our own descriptor for the file, found among the descriptors of the program. They are scanned
+ * only if the last scan does not help, so that many files that were opened before the first of them
+ * is registered take one scan. */
 static int open_by_descriptor(const struct segment *s)
 {
 	pthread_mutex_lock(&descriptors_lock);

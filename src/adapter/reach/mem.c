@@ -1,5 +1,5 @@
-/* Memory that peers can map, for programs that ask for it: a sealed memory file each, mapped
- * shared. */
+/* Memory that peers can map, for programs that ask for it: one sealed memory file per allocation,
+ * mapped shared. */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/mman.h>

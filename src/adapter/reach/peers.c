@@ -19,15 +19,14 @@
 #include "port/lanes.h"
 #include "port/pidfd.h"
 
-#define LOCAL_ID         AGENT_LINK_IDS /* and more: ids of links within a process */
+#define LOCAL_ID         AGENT_LINK_IDS /* ids of links within a process start here */
 #define QUIESCE_LIMIT_NS 2000000000u    /* how long a peer may stay inside its guard */
 
-/* How long one that was introduced to us may take until it lets us reach its memory, and how often
- * we look. */
+/* How long a new peer may take until it lets us access its memory, and how often we check. */
 #define READY_TRIES   50u
 #define READY_LOOK_US 1000u
 
-/* Joining and closing: which adapters of this process know each other changes under this alone. */
+/* Protects which adapters of this process know each other (joining and closing). */
 pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
 static uint32_t last_local_id;
 
@@ -51,14 +50,14 @@ struct hdl_gid adapter_address(const struct hdl_ah_attr *attr)
 	return gid;
 }
 
-/* The node that @gid stands for, as far as we were told. */
+/* The node that @gid stands for, as far as we know. */
 static const uint64_t *peers_guid_of(const struct hdl_adapter *adapter, const struct hdl_gid *gid)
 {
 	uint16_t lid = agent_lid_of(gid->raw);
 	if (lid != 0 && lid >> adapter->lmc == adapter->lid >> adapter->lmc)
 		return &adapter->guid;
-	/* First what the agent said: of our own addresses, one may have been given to another node
-	 * since we were told of it. */
+	/* What the agent said comes first: one of our own addresses may have been given to another
+	 * node since we were told of it. */
 	for (uint32_t i = 0; i < adapter->alias_count; i++)
 		if (same_gid(&adapter->aliases[i].gid, gid))
 			return &adapter->aliases[i].node_guid;
@@ -135,8 +134,8 @@ uint32_t adapter_find_link(const struct hdl_adapter *adapter, const struct hdl_g
 		if (peer->adapter != NULL && same_gid(&adapter->links[i].gid, gid) &&
 		    (!adapter->on_node || i != 0))
 			return i;
-		/* On a node an address names many processes; the queue pair's number tells which.
-		 */
+		/* On a node, one address stands for many processes; the queue pair number selects
+		 * the process. */
 		if (adapter->on_node && guid != NULL && peer->node_guid == *guid &&
 		    peer->slot == slot)
 			return i;
@@ -161,7 +160,7 @@ uint32_t peers_by_process(const struct hdl_adapter *adapter, uint64_t guid, uint
 	return LINK_NONE;
 }
 
-/* A number for a new link: one that is free, or one more. */
+/* The index of a new link: a free one, or one more. */
 static uint32_t new_link(struct hdl_adapter *adapter)
 {
 	for (uint32_t i = 0; i < adapter->engine.link_count; i++)
@@ -176,17 +175,16 @@ static bool is_alive(const struct peer *peer)
 		return true;
 	if (peer->pidfd >= 0)
 		return !pidfd_ended(peer->pidfd);
-	/* Of one without a number the agent tells. */
+	/* If the process has no number here, the agent reports its death. */
 	return peer->pid == 0 || kill(peer->pid, 0) == 0 || errno != ESRCH;
 }
 
-/* Shall we go on waiting until @peer has left its guard at @seen? A peer that was stopped there, or
- * says so for ever, does not stop us for good. */
+/* Should we keep waiting until @peer has left its guard at @seen? A peer that was stopped there, or
+ * that never leaves it, must not block us forever. */
 static bool worth_waiting(struct peer *peer, uint64_t seen, uint64_t *begin)
 {
 	if (!is_alive(peer)) {
-		peer->stuck =
-		        seen; /* until the link is taken down others need not find out again */
+		peer->stuck = seen; /* later calls do not wait for this link again */
 		return false;
 	}
 	uint64_t now = clock_now_ns();
@@ -194,8 +192,8 @@ static bool worth_waiting(struct peer *peer, uint64_t seen, uint64_t *begin)
 	if (peer->adapter != NULL || now - *begin < QUIESCE_LIMIT_NS)
 		return true;
 	peer->stuck = seen;
-	log_warn("process %d is in the middle of an access to our memory and does not go on; not "
-	         "waiting for it any more",
+	log_warn("process %d stopped in the middle of an access to our memory; no longer waiting "
+	         "for it",
 	         (int)peer->pid);
 	return false;
 }
@@ -207,7 +205,8 @@ void adapter_quiesce(struct hdl_adapter *adapter)
 		struct peer *peer = &adapter->peers[i];
 		if (!adapter->links[i].up || peer->guard == NULL)
 			continue;
-		/* Who died inside its guard never leaves it, and touches nothing any more. */
+		/* A peer that died inside its guard never leaves it, and accesses nothing any
+		 * more. */
 		uint64_t begin = 0;
 		for (unsigned spins = 0; !tpt_left(peer->guard, &seen); spins++) {
 			if (seen == peer->stuck ||
@@ -224,7 +223,7 @@ void peers_ring(struct hdl_adapter *adapter, uint32_t index)
 	bell_ring(peer->adapter != NULL ? peer->adapter->rope : peer->bell);
 }
 
-/* Put a link in its place. */
+/* Install a link. */
 static void put_link(struct hdl_adapter *adapter, uint32_t index, const struct link *link,
                      const struct peer *peer)
 {
@@ -235,7 +234,7 @@ static void put_link(struct hdl_adapter *adapter, uint32_t index, const struct l
 	adapter->links[index].up = true;
 	adapter->links[index].epoch = epoch;
 	adapter->links[index].dirty_next = LINK_NONE;
-	adapter->lanes_armed = adapter->lanes_fenced = false; /* this one is neither */
+	adapter->lanes_armed = adapter->lanes_fenced = false; /* the new lane is neither */
 	if (index == adapter->engine.link_count)
 		adapter->engine.link_count++;
 }
@@ -269,8 +268,8 @@ static void reach_peers_attach(struct hdl_adapter *adapter, uint32_t index,
 	put_link(adapter, index, &link, &peer);
 }
 
-/* What @to sends to groups that @from has members in goes to @from as well, through @link. With
- * both drive locks. */
+/* What @to sends to groups with members in @from also goes to @from, through @link. With both drive
+ * locks. */
 static void share_groups(struct hdl_adapter *from, struct hdl_adapter *to, uint32_t link)
 {
 	for (uint32_t i = 0; i < HDL_MAX_GROUPS; i++) {
@@ -323,7 +322,8 @@ void peers_ask_group(struct hdl_adapter *adapter, const struct hdl_gid *gid)
 	pthread_mutex_unlock(&registry_lock);
 }
 
-/* Lay lanes between @a and @b, which may be the same. With registry_lock and both drive locks. */
+/* Create lanes between @a and @b, which may be the same adapter. With registry_lock and both drive
+ * locks. */
 static int peers_join(struct hdl_adapter *a, struct hdl_adapter *b)
 {
 	uint32_t at_a = new_link(a), at_b = a == b ? at_a : new_link(b);
@@ -338,9 +338,10 @@ static int peers_join(struct hdl_adapter *a, struct hdl_adapter *b)
 	lanes_attach(&end_b, block, 1);
 	last_local_id = (last_local_id + 1) % LOCAL_ID;
 	if (a == b) {
-		/* One lane, both ends ours: what we send ourselves comes in where it went out. */
+		/* One lane with both ends in this adapter: what we send to ourselves, we receive
+		 * from the same lane. */
 		end_a.rx = end_b.rx;
-		end_a.peer_guard = NULL; /* the driver is alone with its own table */
+		end_a.peer_guard = NULL; /* only the driving thread accesses its own table */
 		end_a.peer_reach = end_a.own_reach;
 	} else {
 		reach_peers_attach(b, at_b, a, at_a, &end_b, block);
@@ -386,9 +387,9 @@ int hdl_join(struct hdl_adapter *a, struct hdl_adapter *b)
 
 /* --- between processes --- */
 
-/* Can we reach the memory of @pid? It keeps a word there whose value it tells everyone, and that is
- * another one in every process: who has it is not another process that has this number in our PID
- * namespace. */
+/* Can we access the memory of @pid? The peer publishes the address and value of a word in its
+ * memory, and the value differs between processes. If we read that value, @pid is not some other
+ * process that has this number in our PID namespace. */
 static bool can_reach(pid_t pid, const struct tables_header *header)
 {
 	if (pid == 0) {
@@ -406,7 +407,7 @@ static bool can_reach(pid_t pid, const struct tables_header *header)
 	       value == header->probe_value;
 }
 
-/* The lanes that the agent made: mapped, or NULL. */
+/* Map the lanes that the agent created, or NULL. */
 static void *map_lanes(int fd)
 {
 	if (!memfile_is_sealed(fd, lanes_bytes()))
@@ -442,9 +443,9 @@ struct hdl_gid peers_link_local(uint64_t guid)
 	return gid;
 }
 
-/* Let @peer reach our memory, and find out whether we reach its. Its number is the one that it has
- * here: what the agent knows it by holds in the agent's PID namespace. Where there is nothing
- * better, that is tried, and taken if it proves to be right. */
+/* Let @peer access our memory, and find out whether we can access its memory. We need its number in
+ * our PID namespace; the number that the agent reports is valid in the agent's PID namespace. If
+ * there is nothing better, that number is tried, and used if it proves to be right. */
 static bool find_process(struct peer *peer, const struct lanes_end *end, pid_t told)
 {
 	peer->pid = peer->pidfd >= 0 ? pidfd_number(peer->pidfd) : told;
@@ -452,7 +453,7 @@ static bool find_process(struct peer *peer, const struct lanes_end *end, pid_t t
 	peer->traces = peer->pid != 0;
 	atomic_store_explicit(end->own_reach, LANES_REACH_TRIES, memory_order_release);
 	bool reaches = can_reach(peer->pid, peer->tables.header);
-	/* It may not have come to letting us. */
+	/* The peer may not have allowed us yet. */
 	for (unsigned tries = 0; tries < READY_TRIES && !reaches && restricted && errno == EPERM &&
 	                         !settings_copy_by_lane();
 	     tries++) {
@@ -465,7 +466,7 @@ static bool find_process(struct peer *peer, const struct lanes_end *end, pid_t t
 			break;
 	}
 	if (!reaches)
-		log_info("process %d: its memory cannot be reached (%s); data goes through shared "
+		log_info("process %d: cannot access its memory (%s); data goes through shared "
 		         "memory in two copies",
 		         (int)peer->pid,
 		         peer->pid == 0 ? "it is in another PID namespace" : strerror(errno));
@@ -476,7 +477,8 @@ static bool find_process(struct peer *peer, const struct lanes_end *end, pid_t t
 	return reaches;
 }
 
-/* Take over what came with @msg. 0 or an error; what was taken is in @peer in any case. */
+/* Take over what came with @msg. Returns 0 or an error; @peer owns what was taken in either
+ * case. */
 static int take_peer(struct peer *peer, const struct agent_msg *msg, int fds[3],
                      struct lanes_end *end)
 {
@@ -551,7 +553,7 @@ void peers_drop(struct hdl_adapter *adapter, uint32_t index)
 	struct peer *peer = &adapter->peers[index];
 	if (!peer->used || peer->adapter != NULL)
 		return;
-	/* It may have been the last of its node. */
+	/* It may have been the last process of its node. */
 	for (uint32_t i = 0; i < adapter->alias_count; i++)
 		if (adapter->aliases[i].node_guid == peer->node_guid)
 			adapter->aliases[i].doubtful = true;
@@ -568,7 +570,7 @@ void peers_died(struct hdl_adapter *adapter, uint32_t index)
 	bool known = peer->used && peer->adapter == NULL;
 	peers_drop(adapter, index);
 	adapter_unlock(adapter);
-	/* An agent in the same container may have died with it, and tells nobody. */
+	/* An agent in the same container may have died with it, so it cannot tell us. */
 	if (known)
 		cm_died(adapter, guid, slot);
 }

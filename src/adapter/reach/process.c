@@ -1,5 +1,5 @@
-/* Moving bytes to and from another process: one copy, ours where the memory is mapped here too
- * (segment.h), else the kernel's. */
+/* Move bytes to and from another process with one copy: our own if the memory is mapped here as
+ * well (segment.h), else the kernel's. */
 #include <errno.h>
 #include <sys/uio.h>
 
@@ -11,7 +11,7 @@ static void to_iovec(struct iovec *out, const struct span *runs, size_t count)
 		out[i] = (struct iovec){(void *)(uintptr_t)runs[i].addr, runs[i].length};
 }
 
-/* Which side has gone? The kernel says EFAULT for both: look at our own. */
+/* Which side is unmapped? The kernel reports EFAULT for both, so check our own side. */
 static bool own_is_there(const struct span *runs, size_t count, bool write)
 {
 	for (size_t i = 0; i < count; i++)
@@ -20,7 +20,7 @@ static bool own_is_there(const struct span *runs, size_t count, bool write)
 	return true;
 }
 
-/* The kernel knows processes by numbers alone, which may be another's by the next time. */
+/* The kernel identifies processes by number, and a number may be reused by the next call. */
 static ssize_t ask_kernel(struct reach *reach, enum move_side side, const struct iovec *to,
                           size_t to_count, const struct iovec *from, size_t from_count)
 {
@@ -45,18 +45,19 @@ static enum move_result copy_by_kernel(struct reach *reach, enum move_side side,
 	to_iovec(from_iov, from, from_count);
 	ssize_t done = ask_kernel(reach, side, to_iov, to_count, from_iov, from_count);
 	if (done < 0 && errno == ESRCH && reach->task != reach->pid) {
-		reach->task = reach->pid; /* it may have ended that thread alone */
+		reach->task = reach->pid; /* perhaps only that thread has ended */
 		done = ask_kernel(reach, side, to_iov, to_count, from_iov, from_count);
 	}
 	if (done >= 0 && (uint64_t)done == want)
 		return MOVE_OK;
-	/* Short, EFAULT, or the process has ended (ESRCH): the far side, unless it is ours. */
+	/* A short copy, EFAULT, or the process has ended (ESRCH): the far side failed, unless our
+	 * side did. */
 	if (side == MOVE_TO_PEER)
 		return own_is_there(from, from_count, false) ? MOVE_TARGET_GONE : MOVE_SOURCE_GONE;
 	return own_is_there(to, to_count, true) ? MOVE_SOURCE_GONE : MOVE_TARGET_GONE;
 }
 
-/* What copy_process() does, for the least that there can be to do. */
+/* copy_process() for the simplest case. */
 static bool copy_peer(void *context, enum move_side side, uint64_t own, uint64_t addr, size_t bytes)
 {
 	struct reach *reach = context;
@@ -93,7 +94,7 @@ static enum move_result copy_process(void *context, enum move_side side, const s
 static enum move_result atomic_process(void *context, enum move_side side, uint64_t addr, bool add,
                                        uint64_t compare_add, uint64_t swap, uint64_t *old)
 {
-	/* The kernel has no atomic for another process; then the target does it itself. */
+	/* The kernel has no atomic operation on another process, so the target executes it. */
 	if (side != MOVE_BOTH_OWN) {
 		void *here = reach_find(context, addr, sizeof(uint64_t));
 		if (here == NULL)

@@ -1,7 +1,7 @@
 /* Memory that peers can map: the side that maps it. The owner is not trusted: its table is copied
- * word by word and judged from the copy; a descriptor is opened only when it names a regular file
- * that lives in memory, the one that the table says, open in the owner for what we are going to do;
- * and every copy survives a file that was cut off (fault.c). */
+ * word by word, and only the copy is checked. A descriptor is opened only if it refers to a regular
+ * file that lives in memory, is the file that the table names, and is open in the owner for the
+ * access that we need. Every copy survives a truncated file (fault.c). */
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
@@ -26,8 +26,7 @@ struct reach *reach_make(pid_t pid, int pidfd, const struct segment_table *table
 
 void reach_prefer(struct reach *reach, pid_t thread)
 {
-	/* Without a descriptor nobody could tell whether the process, whose thread it is, is still
-	 * there. */
+	/* Without a pidfd we could not tell whether the process of that thread still exists. */
 	reach->task = thread > 0 && reach->pidfd >= 0 ? thread : reach->pid;
 	reach->checked_ns = 0;
 }
@@ -40,8 +39,8 @@ bool reach_check(struct reach *reach, uint64_t now_ns)
 	snprintf(path, sizeof(path), "/proc/%d/task/%d", (int)reach->pid, (int)reach->task);
 	if (reach->task != reach->pid && access(path, F_OK) != 0)
 		reach->task = reach->pid;
-	/* Last: while the process is there its number, by which the thread was found, is nobody
-	 * else's. */
+	/* Checked last: while the process exists, no other process has the number by which the
+	 * thread was found. */
 	if (reach->pidfd >= 0 && pidfd_ended(reach->pidfd))
 		return false;
 	reach->checked_ns = now_ns;
@@ -64,7 +63,7 @@ void reach_end(struct reach *reach)
 	free(reach);
 }
 
-/* Could this be a segment at all? */
+/* Could this be a valid segment? */
 static bool makes_sense(const struct segment *s)
 {
 	const uint64_t in_page = 4095;
@@ -73,8 +72,8 @@ static bool makes_sense(const struct segment *s)
 	       ((s->addr | s->length | s->offset) & in_page) == 0 && s->fd >= 0;
 }
 
-/* A copy of the whole table. V2 pairs with V1 in segment.c: who sees a word of a change sees that
- * the version changed. */
+/* Copy the whole table. V2 pairs with V1 in segment.c: a reader that sees a word of a change also
+ * sees that the version changed. */
 static bool read_table(const struct segment_table *table, struct segment out[SEGMENT_MAX],
                        uint64_t *version)
 {
@@ -95,7 +94,7 @@ static bool read_table(const struct segment_table *table, struct segment out[SEG
 	return false;
 }
 
-/* Bring our copies up to date; what is no longer there, or another one, is unmapped. */
+/* Update our copies, and unmap segments that are gone or have changed. */
 static bool refresh(struct reach *reach)
 {
 	struct segment now[SEGMENT_MAX];
@@ -118,7 +117,7 @@ static bool refresh(struct reach *reach)
 	return true;
 }
 
-/* The owner's descriptor, opened here. -1: it is not what it should be. */
+/* Open the owner's descriptor here. -1: it is not the expected file. */
 static int open_segment(pid_t pid, const struct segment *s)
 {
 	char path[64];
@@ -126,10 +125,10 @@ static int open_segment(pid_t pid, const struct segment *s)
 	uint64_t dev = 0, inode = 0;
 	mode_t rights = s->writable ? S_IRUSR | S_IWUSR : S_IRUSR;
 	snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)pid, (int)s->fd);
-	/* A link there has the rights that the descriptor has. */
+	/* The mode of the link shows the access mode of the descriptor. */
 	if (lstat(path, &link) != 0 || (link.st_mode & rights) != rights)
 		return -1;
-	/* Held, but not opened: that alone can do something, to a device for one. */
+	/* O_PATH does not open the file: opening can have side effects, for example on a device. */
 	int held = open(path, O_PATH | O_CLOEXEC);
 	if (held < 0)
 		return -1;
@@ -173,7 +172,7 @@ static bool map(struct reach *reach, struct reached *at)
 	at->failed = base == MAP_FAILED;
 	if (at->failed)
 		return false;
-	madvise(base, s->length, MADV_DONTFORK); /* a child has no business there */
+	madvise(base, s->length, MADV_DONTFORK); /* a child of fork() must not access it */
 	at->base = base;
 	reach->mapped++;
 	return true;
@@ -185,7 +184,7 @@ static bool reach_holds(const struct segment *s, uint64_t addr, uint64_t length)
 	       length <= s->length - (addr - s->addr);
 }
 
-/* Not where we were last. */
+/* The segment that was used last does not match. */
 __attribute__((noinline)) static void *find_slowly(struct reach *reach, uint64_t version,
                                                    uint64_t addr, uint64_t length)
 {
@@ -211,7 +210,7 @@ void *reach_find(void *context, uint64_t addr, uint64_t length)
 	const struct reached *at = &reach->at[reach->last];
 	uint64_t version = atomic_load_explicit(&reach->table->version, memory_order_acquire);
 	if (version == reach->version && reach->count == 0)
-		return NULL; /* it shares nothing, as most do */
+		return NULL; /* it shares nothing, like most peers */
 	if (version == reach->version && at->base != NULL &&
 	    reach_holds(&at->segment, addr, length))
 		return at->base + (addr - at->segment.addr);
@@ -223,7 +222,7 @@ bool reach_find_all(struct reach *reach, const struct span *runs, size_t count, 
 	uint64_t version = 0;
 	for (size_t i = 0; i < count; i++) {
 		void *here = reach_find(reach, runs[i].addr, runs[i].length);
-		/* A table that changes on the way may have had unmapped what was found before. */
+		/* If the table changed in between, earlier results may have been unmapped. */
 		if (here == NULL || (i > 0 && reach->version != version))
 			return false;
 		version = reach->version;

@@ -15,7 +15,7 @@ static bool segment_holds(const struct segment *s, uint64_t addr, uint64_t lengt
 	       length <= s->length - (addr - s->addr);
 }
 
-/* Do both say the same of every address that they share? */
+/* Do both map every address that they share to the same place in the same file? */
 static bool same_file(const struct segment *a, const struct segment *b)
 {
 	return a->dev == b->dev && a->inode == b->inode &&
@@ -37,7 +37,7 @@ static void segment_publish(struct segments *segments, uint32_t index)
 	atomic_store_explicit(&table->version, version + 2, memory_order_release);
 }
 
-/* Close our descriptor, unless the program has closed it and got the number for something else. */
+/* Close our descriptor, unless the program has closed it and the number has been reused. */
 static void close_own(const struct segment *s)
 {
 	uint64_t dev, inode;
@@ -61,7 +61,7 @@ void segment_forget(struct segments *segments, uint64_t addr, uint64_t length)
 			segment_take_out(segments, i);
 }
 
-/* Make @own reach as far as @found does, too: the mapping has grown. */
+/* Extend the segment to cover @found: the mapping has grown. */
 static void segment_grow(struct segments *segments, uint32_t index, const struct segment *found)
 {
 	struct segment *s = &segments->own[index].segment;

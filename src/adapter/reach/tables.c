@@ -43,11 +43,11 @@ int tables_make(struct tables *tables, uint32_t entries, uint32_t qp_bits, uint6
 	                                    .arena_words = arena_words}};
 	uint64_t bytes = lay_out(tables, NULL);
 	tables->sizes.block_bytes = bytes;
-	/* A file longer than that is a signal that ends the program, not an error. */
+	/* Exceeding the limit raises a signal that kills the program, not an error. */
 	struct rlimit limit;
 	if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < bytes) {
-		log_error("files may not be longer than %llu bytes here; the tables need %llu of "
-		          "address space: raise \"ulimit -f\"",
+		log_error("the file size limit is %llu bytes, but the tables need %llu of address "
+		          "space: raise \"ulimit -f\"",
 		          (unsigned long long)limit.rlim_cur, (unsigned long long)bytes);
 		return -HDL_ENOMEM;
 	}
@@ -58,7 +58,7 @@ int tables_make(struct tables *tables, uint32_t entries, uint32_t qp_bits, uint6
 	                                     : MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
 	                     tables->fd, 0);
 	if (tables->block == MAP_FAILED) {
-		log_error("%llu MiB of address space for the tables: %m; raise \"ulimit -v\"",
+		log_error("cannot map %llu MiB for the tables: %m; raise \"ulimit -v\"",
 		          (unsigned long long)bytes >> 20);
 		tables->block = NULL;
 		tables_unmap(tables);
@@ -90,7 +90,7 @@ int tables_map(struct tables *tables, int fd, const struct agent_sizes *sizes)
 		return -HDL_EINVAL;
 	void *block = mmap(NULL, sizes->block_bytes, PROT_READ, MAP_SHARED | MAP_NORESERVE, fd, 0);
 	if (block == MAP_FAILED) {
-		log_error("%llu MiB of address space for the tables of another process: %m; raise "
+		log_error("cannot map %llu MiB for the tables of another process: %m; raise "
 		          "\"ulimit -v\"",
 		          (unsigned long long)sizes->block_bytes >> 20);
 		return -HDL_ENOMEM;

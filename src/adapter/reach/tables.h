@@ -1,6 +1,6 @@
-/* The tables that an adapter shares with its peers, read-only: one block of memory, in a memory
- * file so that a descriptor names it. Nobody but the owner writes to it, and readers trust nothing
- * in it.
+/* The tables that an adapter shares read-only with its peers: one block of memory, in a memory file
+ * so that a descriptor can refer to it. Only the owner writes to it, and readers trust nothing in
+ * it.
  *
  *   0        header: how to see whether the owner's memory can be reached, the counters for
  *            onlookers
@@ -30,7 +30,8 @@ struct tables_header {
 	uint64_t barrier; /* 1: the owner pays for barriers (base/barrier.h) */
 	struct counter counters[ENGINE_COUNTER_COUNT];
 	_Atomic uint32_t
-	        thread; /* the number of one of the owner's that sleeps most of the time; 0: none */
+	        thread; /* the number of a thread of the owner that sleeps most of the time; 0:
+	                   none */
 	/* For onlookers, who read the owner's memory (observe.c): what the protection table has
 	 * refused, HDL_DETAIL_COUNT words; and TABLES_WQ_LAYOUT of the owner, whose queues are read
 	 * only where it is the reader's too. */
@@ -45,7 +46,7 @@ _Static_assert(sizeof(struct segment_table) <= TABLES_SEGMENT_BYTES, "see the dr
 /* Where things are in a block of the sizes given. */
 struct tables {
 	int fd;      /* -1: not in a file */
-	bool closed; /* nobody can write through a descriptor, not even this one */
+	bool closed; /* no descriptor allows writing, not even this one */
 	void *block;
 	struct agent_sizes sizes;
 	struct tables_header *header;
@@ -55,13 +56,13 @@ struct tables {
 	struct qp_public *qps;
 };
 
-/* The owner's: for @entries of the protection table and 2^@qp_bits queue pairs. 0 or -HDL_ENOMEM.
- */
+/* Create the owner's tables, for @entries of the protection table and 2^@qp_bits queue pairs.
+ * Returns 0 or -HDL_ENOMEM. */
 int tables_make(struct tables *tables, uint32_t entries, uint32_t qp_bits, uint64_t arena_words);
-/* A descriptor for readers, who cannot write through it. Or -1. */
+/* A read-only descriptor for peers, or -1. */
 int tables_reader_fd(const struct tables *tables);
-/* A peer's: @fd stays the caller's. 0; -HDL_EINVAL: sizes that do not fit the file or our limits;
- * -HDL_ENOMEM. */
+/* Map a peer's tables; the caller keeps @fd. Returns 0; -HDL_EINVAL: the sizes do not match the
+ * file or our limits; -HDL_ENOMEM. */
 int tables_map(struct tables *tables, int fd, const struct agent_sizes *sizes);
 void tables_unmap(struct tables *tables);
 

@@ -1,8 +1,9 @@
-/* Who may reach into this process. Where the kernel lets only ancestors do so (Yama, ptrace_scope
- * 1), a process can except one other process, or all of this user. Peers copy to and from our
- * memory, so they need that, as long as they are peers: one of them is named, and with a second one
- * it is everybody, until all have gone. The kernel remembers one exception, so one that the program
- * itself asked for is lost when the first peer comes. */
+/* Which processes may access the memory of this process. If the kernel allows only ancestors to do
+ * so (Yama, ptrace_scope 1), a process can allow one other process, or all processes of the user.
+ * Peers copy to and from our memory, so they need this permission as long as they are peers. A
+ * single peer is allowed by name; with a second peer all processes are allowed, until all peers are
+ * gone. The kernel remembers only one exception, so an exception that the program itself made is
+ * lost when the first peer arrives. */
 #include <pthread.h>
 #include <sys/prctl.h>
 
@@ -39,5 +40,5 @@ void tracer_forbid(void)
 
 void tracer_in_child(void)
 {
-	links = 0; /* what the kernel remembers is the parent's */
+	links = 0; /* the exception in the kernel belongs to the parent */
 }

@@ -212,7 +212,7 @@ class Situations(unittest.TestCase):
         wrong = self.base / "wrong"
         wrong.write_text("#!/nonexistent/interpreter\n")
         wrong.chmod(0o700)
-        self.fails(devices(env={**env, "HEDDLE_AGENT": str(wrong)}), "could not be run", "HEDDLE_AGENT")
+        self.fails(devices(env={**env, "HEDDLE_AGENT": str(wrong)}), "cannot run", "HEDDLE_AGENT")
 
     # --- the wire ---
 
@@ -573,7 +573,7 @@ class Situations(unittest.TestCase):
             with open(f"/proc/{agent.pid}/stat") as stat:
                 return sum(map(int, stat.read().rsplit(") ", 1)[1].split()[11:13]))
         before = ticks()
-        self.fails(devices(self.dir), "comes and goes")
+        self.fails(devices(self.dir), "keeps exiting")
         self.assertLess(ticks() - before, 50)
         # Room for one more, and none for what it brings along.
         crowd = len(os.listdir(f"/proc/{agent.pid}/fd"))
@@ -686,7 +686,7 @@ class Situations(unittest.TestCase):
         if "Permission denied" in done.stderr and "setpriv" in done.stderr:
             self.skipTest("another user cannot reach the build")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        self.assertIn("/tmp/heddle-4242 belongs to another user; your programs meet in /dev/shm/heddle-4242 instead", done.stderr)
+        self.assertIn("/tmp/heddle-4242 belongs to another user; your programs use /dev/shm/heddle-4242 instead", done.stderr)
         first, second = done.stdout.split("all are taken\n")
         self.assertIn("heddle0", first)
         self.assertIn("latency", first.lower())
