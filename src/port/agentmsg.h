@@ -1,7 +1,7 @@
-/* What a process and the node agent say to each other. Messages are structures of fixed size in
- * the host's byte order over a SOCK_SEQPACKET Unix socket; the first field is the version, so that
- * two builds that differ refuse each other in words. Descriptors travel with the messages that
- * name them.
+/* The messages between a process and the node agent. Messages are structures of fixed size in host
+ * byte order over a SOCK_SEQPACKET Unix socket. The first field is the version, so that two
+ * different builds refuse each other with a clear message. Descriptors travel with the messages
+ * that mention them.
  *
  *   process                              agent
  *   HELLO {node, sizes, wire}            -->  + tables, bell
@@ -100,22 +100,23 @@ enum agent_kind {
 	AGENT_KIND_COUNT
 };
 
-/* The wire that a process wants: none, one that no other machine reaches, or one on an address that
- * the user named. */
+/* The wire that a process requests: none, one that no other machine can reach, or one on an address
+ * that the user named. */
 enum agent_wire { AGENT_WIRE_NONE, AGENT_WIRE_LOOPBACK, AGENT_WIRE_ADDRESS };
 
-/* For whom a port is: one family of addresses, and the other as well unless ONLY is said. */
+/* Which messages a port receives: those to one address family, and to the other as well unless ONLY
+ * is given. */
 enum agent_cm_option {
 	AGENT_CM_IPV4 = 1 << 0,
 	AGENT_CM_IPV6 = 1 << 1,
 	AGENT_CM_ONLY = 1 << 2,
-	AGENT_CM_REUSE = 1 << 3,     /* others who say so too may have it as well */
-	AGENT_CM_WHEN_GONE = 1 << 4, /* MAD: to be sent when the process has gone */
+	AGENT_CM_REUSE = 1 << 3,     /* other holders that also give REUSE may share it */
+	AGENT_CM_WHEN_GONE = 1 << 4, /* MAD: to be sent when the process has ended */
 	AGENT_CM_LAST = 1 << 5,      /* MAD: if it is a DREQ, the agent is to repeat it */
-	AGENT_CM_DEAF = 1 << 6       /* of a port: nobody listens there before LISTEN */
+	AGENT_CM_DEAF = 1 << 6       /* of a port: it has no listener before LISTEN */
 };
 
-/* The sizes of a process's shared tables: enough to find everything in the block. */
+/* The sizes of the shared tables of a process: enough to find everything in the block. */
 struct agent_sizes {
 	uint32_t table_entries;
 	uint32_t qp_bits;

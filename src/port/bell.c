@@ -1,4 +1,4 @@
-/* Bells. See bell.h. */
+/* Doorbells. See bell.h. */
 #include "port/bell.h"
 
 #include <errno.h>
@@ -30,7 +30,7 @@ bool bell_make(int ends[2])
 
 static _Atomic bool bare; /* a bell of ours has no reader but its owner */
 
-/* The pipe behind @fd, opened anew. */
+/* Reopen the pipe behind @fd. */
 static int open_anew(int fd)
 {
 	char path[32];
@@ -48,8 +48,7 @@ int bell_take(int fd)
 {
 	struct statfs fs;
 	int flags = fcntl(fd, F_GETFL), own = -1;
-	/* A pipe without a name: whatever else there is may do something when it is opened, or
-	 * wait. */
+	/* Only an anonymous pipe: opening anything else may have side effects, or block. */
 	if (flags >= 0 && (flags & O_ACCMODE) != O_RDONLY && (flags & O_PATH) == 0 &&
 	    fstatfs(fd, &fs) == 0 && fs.f_type == PIPEFS_MAGIC) {
 		own = open_anew(fd);
@@ -64,7 +63,7 @@ int bell_take(int fd)
 	return fd_aside(own);
 }
 
-/* write() that does not end the program when nobody hears any more. */
+/* write() that does not kill the program when there is no reader. */
 static void ring_quietly(int out)
 {
 	sigset_t pipe_signal, before, pending;
@@ -84,12 +83,12 @@ void bell_ring(int out)
 		return;
 	}
 	ssize_t done = write(out, "", 1);
-	(void)done; /* EAGAIN: it has been rung more often than it can hold */
+	(void)done; /* EAGAIN: the pipe is full, so the bell is already ringing */
 }
 
 void bell_hear(int in)
 {
 	char rung[256];
 	ssize_t got = read(in, rung, sizeof(rung));
-	(void)got; /* EAGAIN: somebody else was faster */
+	(void)got; /* EAGAIN: another thread was faster */
 }

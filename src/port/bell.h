@@ -1,28 +1,29 @@
-/* Bells: pipes by which processes wake each other. The owner keeps the end that is read, and hands
- * the other end to the agent, which hands it to every peer.
+/* Doorbells: pipes by which processes wake each other. The owner keeps the read end and passes the
+ * other end to the agent, which passes it to every peer.
  *
- * Descriptors that are handed on share one open file, and whoever has one can clear O_NONBLOCK for
- * all: then a write to a full pipe waits. So nobody writes to a bell by the descriptor that was
- * handed over. Each opens the pipe anew (by /proc/self/fd), which gives an open file of its own
- * that nobody else can change; the owner's end was never handed to anybody. It is opened for
- * reading as well, so that there is always a reader: ringing for a process that has ended raises no
- * SIGPIPE. (An eventfd, which costs a little less to write to, cannot be opened anew.) Without
- * /proc there is only the descriptor that came. */
+ * Passed descriptors share one open file description, and any holder can clear O_NONBLOCK for all
+ * of them: then a write to a full pipe blocks. So no process writes to a bell through the
+ * descriptor that it received. Each process reopens the pipe (through /proc/self/fd), which gives
+ * it an open file description of its own that no other process can change; the owner's end is never
+ * passed on. The pipe is opened for reading as well, so that there is always a reader: ringing for
+ * a process that has ended raises no SIGPIPE. (An eventfd, which costs a little less to write to,
+ * cannot be reopened.) Without /proc there is only the received descriptor. */
 #ifndef PORT_BELL_H
 #define PORT_BELL_H
 
 #include <stdbool.h>
 
-/* Make one: @ends[0] is heard, @ends[1] is for ringing it in this process. False and errno. */
+/* Create a bell: @ends[0] is the end to wait on, @ends[1] rings it from this process. False and
+ * errno. */
 bool bell_make(int ends[2]);
-/* A descriptor of the bell @out that can be handed to others. -1 and errno. */
+/* A descriptor of the bell @out to pass to other processes. -1 and errno. */
 int bell_lend(int out);
-/* @fd came from a peer, and is taken over. A descriptor to ring it by; -1: it is no bell, or nobody
- * hears it any more. */
+/* Take over @fd, which came from a peer. Returns a descriptor that rings the bell; -1: it is not a
+ * bell, or it has no reader any more. */
 int bell_take(int fd);
-/* Ring. Never waits for who should hear it. */
+/* Ring the bell. Never blocks. */
 void bell_ring(int out);
-/* It rang, or somebody else has heard it: it rings no more. Never waits. */
+/* Clear the bell after it rang; another thread may already have done so. Never blocks. */
 void bell_hear(int in);
 
 #endif

@@ -1,9 +1,9 @@
-/* The block of memory between two adapters of one machine: a lane in each direction, and for each
- * side a cache line that it alone writes and the other reads (the guard of the protection table).
- * Offsets only: both map it where they like.
+/* The block of memory between two adapters on one machine: one lane in each direction, and for each
+ * side one cache line that only this side writes and the other side reads (the guard of the
+ * protection table). The block holds offsets only, so each side can map it at any address.
  *
- *   0                    guard of side 0 (8 bytes), and whether it reaches the memory of the other
- *                        (4 bytes)
+ *   0                    guard of side 0 (8 bytes), and whether it can access the memory of the
+ *                        other (4 bytes)
  *   64                   guard of side 1, and so on
  *   128                  lane from side 0 to side 1
  *   128 + lane           lane from side 1 to side 0 */
@@ -15,14 +15,15 @@
 
 #include "base/ring.h"
 
-#define LANES_SLOTS 2048u /* of 64 bytes, a lane */
+#define LANES_SLOTS 2048u /* slots of 64 bytes per lane */
 
-/* Can a side read and write the memory of the other by itself? */
+/* Can one side read and write the memory of the other directly? */
 enum lanes_reach {
 	LANES_REACH_UNKNOWN,
 	LANES_REACH_YES,
 	LANES_REACH_NO,
-	LANES_REACH_TRIES /* it does not know yet, but has let the other reach its own */
+	LANES_REACH_TRIES /* not known yet, but it has allowed the other side to access its own
+	                     memory */
 };
 
 /* One side's end of a block. */
@@ -36,7 +37,7 @@ struct lanes_end {
 };
 
 size_t lanes_bytes(void);
-/* Make an empty block; once, before a side attaches. */
+/* Initialize an empty block; once, before a side attaches. */
 void lanes_format(void *block);
 void lanes_attach(struct lanes_end *end, void *block, int side);
 

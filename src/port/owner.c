@@ -1,4 +1,4 @@
-/* Whose a UDP socket is. See owner.h. */
+/* Which user owns a UDP socket. See owner.h. */
 #include "port/owner.h"
 
 #include <arpa/inet.h>
@@ -81,7 +81,7 @@ static bool send_question(int diag, const struct udp_address *address, uint16_t 
 	return send(diag, &message, sizeof(message), 0) == (ssize_t)sizeof(message);
 }
 
-/* OWNER_UNTOLD: it does not know such questions (no udp_diag, a filter). */
+/* OWNER_UNTOLD: the kernel does not support the query (no udp_diag, a filter). */
 static enum owner_is ask_diag(struct owner *owner, const struct udp_address *address, uint16_t port,
                               uid_t *uid)
 {
@@ -119,7 +119,7 @@ static enum owner_is ask_diag(struct owner *owner, const struct udp_address *add
 
 /* --- /proc --- */
 
-/* Addresses are words in the machine's order there. */
+/* /proc/net/udp prints addresses as words in host byte order. */
 static void address_text(const struct udp_address *address, uint16_t port, char text[48])
 {
 	uint32_t words[4];
@@ -161,7 +161,7 @@ enum owner_is owner_ask(struct owner *owner, const struct udp_address *address, 
 	enum owner_is is = ask_diag(owner, address, port, uid);
 	if (is != OWNER_UNTOLD)
 		return is;
-	/* Not asked again: what it needs is not loaded, or forbidden. */
+	/* Do not ask again: the kernel module is not loaded, or a filter forbids it. */
 	owner->no_diag = true;
 	if (owner->diag >= 0)
 		close(owner->diag);

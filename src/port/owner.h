@@ -1,11 +1,12 @@
-/* Whose a UDP socket of this machine is. On the loopback an address proves nothing: any user may
- * send from any address of 127.0.0.0/8. But the kernel knows which user holds the port that a
- * packet came from, and tells everybody (NETLINK_SOCK_DIAG, or /proc/net/udp where that is
+/* Which user owns a UDP socket of this machine. On the loopback interface an address proves
+ * nothing: any user can send from any address in 127.0.0.0/8. But the kernel knows which user holds
+ * the source port of a packet, and reports it (NETLINK_SOCK_DIAG, or /proc/net/udp if that is
  * missing).
  *
- * Packets from the loopback, and those that claim to come from our own address, are taken only from
- * sockets of this user or of root. What the kernel said is remembered for a while, so that a packet
- * costs a comparison. Where it tells nothing all are taken: a line in the log says so once.
+ * Packets from the loopback, and packets that claim to come from our own address, are accepted only
+ * from sockets of this user or of root. The kernel's answer is cached for a while, so that a packet
+ * costs one comparison. If the kernel gives no answer, all packets are accepted, and the log says
+ * so once.
  *
  * One thread at a time. */
 #ifndef PORT_OWNER_H
@@ -18,22 +19,23 @@
 
 #include "port/udp.h"
 
-#define OWNER_SOURCES  1024u       /* that are remembered; a power of two */
-#define OWNER_FRESH_NS 1000000000u /* what the kernel said holds so long */
-/* A process may send and end, and its socket is gone when we ask. One that was ours so short a time
- * ago counts as ours. Of others that are gone already so many packets a second are taken: as many
- * as programs say at their end, and so few that guessing a PSN takes hours. */
+#define OWNER_SOURCES  1024u       /* cached sources; a power of two */
+#define OWNER_FRESH_NS 1000000000u /* how long an answer of the kernel is valid */
+/* A process may send and exit, and its socket is gone when we ask. A socket that was ours less than
+ * OWNER_LEFT_NS ago still counts as ours. From other sockets that are gone, a limited number of
+ * packets per second is accepted: as many as programs send when they exit, and so few that guessing a PSN takes
+ * hours. */
 #define OWNER_LEFT_NS    60000000000u
-#define OWNER_MISSING_NS 10000000u /* then it is asked for again */
+#define OWNER_MISSING_NS 10000000u /* then the kernel is asked again */
 #define OWNER_GONE_PER_S 1024u
-/* Whoever sends from ever new ports makes us ask: not more often than this, and what comes beyond
- * that is dropped. */
+/* A sender that keeps changing its port makes us ask the kernel each time. We ask at most this
+ * often; packets beyond that are dropped. */
 #define OWNER_ASKS_PER_S 4096u
 
 enum owner_is {
-	OWNER_UNTOLD, /* the kernel does not say */
+	OWNER_UNTOLD, /* the kernel gives no answer */
 	OWNER_NOBODY,
-	OWNER_OURS, /* this user's, or root's */
+	OWNER_OURS, /* owned by this user or by root */
 	OWNER_OTHER
 };
 
@@ -42,40 +44,40 @@ struct owner_source {
 	uint16_t port;
 	uint8_t is; /* enum owner_is */
 	uint64_t until_ns;
-	uint64_t ours_ns; /* when it was ours for the last time; 0: never */
+	uint64_t ours_ns; /* when it was last found to be ours; 0: never */
 };
 
 struct owner {
 	uid_t uid;
-	int diag;     /* the kernel's socket for such questions; -1: not opened, or not there */
-	bool no_diag; /* it was tried */
-	uint32_t asks, gone; /* that are left of this second, */
+	int diag;            /* the netlink socket; -1: not open, or not available */
+	bool no_diag;        /* it was tried */
+	uint32_t asks, gone; /* questions and packets left in this second, */
 	uint64_t asks_ns;    /* which began then */
 	struct owner_source *last, *sources;
 	uint64_t refused; /* packets of others */
 };
 
-/* Without memory nothing is remembered. */
+/* Without memory, nothing is cached. */
 void owner_begin(struct owner *owner);
 void owner_end(struct owner *owner);
 
-/* Ask the kernel who holds UDP @port of @address, which is one of this machine's. *uid: who, unless
- * it is nobody or untold. */
+/* Ask the kernel which user holds UDP @port of @address, an address of this machine. *uid: the
+ * user, if there is one and the kernel answers. */
 enum owner_is owner_ask(struct owner *owner, const struct udp_address *address, uint16_t port,
                         uid_t *uid);
 
-/* The same for one question, from any thread. */
+/* The same for a single question, from any thread. */
 enum owner_is owner_of(const struct udp_address *address, uint16_t port, uid_t *uid);
 
-/* Does what comes from @from to us at @own need a proof? */
+/* Must the owner of packets from @from to @own be checked? */
 static inline bool owner_concerns(const struct udp_address *own, const struct udp_address *from)
 {
 	return udp_address_is_loopback(from) || memcmp(own->gid, from->gid, sizeof(own->gid)) == 0;
 }
 
-/* Then: is the socket at @from, @port one of this user's, or of root's? */
+/* Does the socket at @from, @port belong to this user or to root? */
 bool owner_proves(struct owner *owner, const struct udp_address *from, uint16_t port);
-/* Is what comes from there to be taken? */
+/* Should packets from there be accepted? */
 static inline bool owner_admits(struct owner *owner, const struct udp_address *own,
                                 const struct udp_address *from, uint16_t port)
 {

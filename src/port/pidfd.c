@@ -33,8 +33,8 @@ int pidfd_of_peer(int sock, pid_t pid)
 	return pid > 0 ? (int)syscall(SYS_pidfd_open, pid, 0) : -1;
 }
 
-/* Are the numbers in /proc those of our namespace? Where it is that of another one, our own is not
- * what we know. */
+/* Does /proc show the numbers of our PID namespace? If it belongs to another namespace, it does not
+ * know us by our number. */
 static bool proc_is_ours(void)
 {
 	char text[32] = "";

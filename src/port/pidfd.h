@@ -1,6 +1,6 @@
-/* Processes by descriptor. A number means another process in every PID namespace, and containers
- * have one each; a descriptor means the same one everywhere, and says which number that has here,
- * if any. */
+/* Processes by descriptor. A process number means a different process in every PID namespace, and
+ * each container has its own namespace. A descriptor means the same process everywhere, and tells
+ * which number that process has here, if any. */
 #ifndef PORT_PIDFD_H
 #define PORT_PIDFD_H
 
@@ -8,10 +8,10 @@
 #include <sys/types.h>
 
 /* A descriptor (close-on-exec) of the process at the other end of the Unix socket @sock, whose
- * number here is @pid, or 0 if it has none. -1: the kernel is too old, or does not let us. */
+ * number here is @pid, or 0 if it has none. -1: the kernel is too old, or denies it. */
 int pidfd_of_peer(int sock, pid_t pid);
 
-/* The number that the process has in our own PID namespace; 0: none, or it cannot be told. */
+/* The number of the process in our own PID namespace; 0: none, or unknown. */
 pid_t pidfd_number(int pidfd);
 
 /* Has the process ended? */

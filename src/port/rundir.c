@@ -1,4 +1,4 @@
-/* Where the agent of a user is found. */
+/* The directory of a user's agent. */
 #include "port/rundir.h"
 
 #include <errno.h>
@@ -9,8 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Is @path a directory of ours that nobody else can enter? -EACCES: it is somebody else's, and not
- * for us to mend. */
+/* Is @path a directory of this user that no other user can enter? -EACCES: it belongs to another
+ * user. */
 static int rundir_judge(const char *path)
 {
 	struct stat st;
@@ -61,7 +61,7 @@ static size_t first_of_ours(char path[RUNDIR_MAX])
 	return PLACES;
 }
 
-/* Find or make one in the first place that can be had. */
+/* Find or create the directory in the first usable place. */
 static int choose(char path[RUNDIR_MAX], char *passed)
 {
 	char first[RUNDIR_MAX];

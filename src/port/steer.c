@@ -20,7 +20,7 @@
  *     if A == slot return its index          (a few of these in a row)
  *     return 0 */
 #define IN_A_ROW         4u
-#define MAX_INSTRUCTIONS 4096u /* the kernel's limit: 3 a socket suffice */
+#define MAX_INSTRUCTIONS 4096u /* the kernel's limit; 3 per socket are enough */
 _Static_assert(3u * STEER_MAX_SOCKETS + 3u <= MAX_INSTRUCTIONS, "the program is too long");
 
 struct entry {
@@ -64,11 +64,11 @@ static int by_slot(const void *a, const void *b)
 	return x->slot < y->slot ? -1 : x->slot > y->slot;
 }
 
-/* Tell the kernel who has which slot. */
+/* Tell the kernel which socket has which slot. */
 static int steer_attach(const struct steer *steer)
 {
 	if (steer->count < 2)
-		return 0; /* there is one socket, and no choice */
+		return 0; /* there is only one socket */
 	struct entry *list = malloc(steer->count * sizeof(*list));
 	struct program *program = malloc(sizeof(*program));
 	int result = -ENOMEM;
@@ -98,8 +98,8 @@ static int steer_attach(const struct steer *steer)
 int steer_open(struct steer *steer, const struct udp_address *address, uint16_t port)
 {
 	int shared = 1;
-	/* Bound alone, so that nobody is joined by mistake (another agent of this user would be);
-	 * shared from then on. */
+	/* Bind exclusively first, so that we do not join the sockets of another agent of this user
+	 * by mistake; shared from then on. */
 	int sock = udp_open(address, port);
 	if (sock < 0)
 		return sock;

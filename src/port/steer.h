@@ -1,12 +1,12 @@
-/* One UDP port for many processes: a bundle of sockets on one address and port, of which each gets
- * the packets of one process's queue pairs. The kernel asks a program (classic BPF, no privileges)
- * which socket a packet is for; the program looks at the number of the destination queue pair,
- * whose high bits are the slot of a process. Management, groups and everything that is nobody's go
- * to the first socket, which is the agent's.
+/* One UDP port for many processes: a group of sockets on one address and port, where each socket
+ * gets the packets for the queue pairs of one process. The kernel runs a program (classic BPF, no
+ * privileges) to select the socket for a packet. The program looks at the destination queue pair
+ * number, whose high bits are the slot of a process. Management datagrams, multicast groups and
+ * packets for unknown processes go to the first socket, which belongs to the agent.
  *
- * The kernel knows sockets by the order in which they were bound, and closes up when one is closed.
- * So none is closed while the bundle lives: a process gets a second descriptor, and what it leaves
- * behind is emptied and given to the next one. */
+ * The kernel numbers the sockets in the order in which they were bound, and renumbers them when one
+ * is closed. So no socket is closed while the group exists: a process gets a duplicate descriptor,
+ * and when it ends, its socket is drained and given to the next process. */
 #ifndef PORT_STEER_H
 #define PORT_STEER_H
 
@@ -14,7 +14,7 @@
 
 #include "port/udp.h"
 
-#define STEER_MAX_SOCKETS 1024u /* the agent's, and one a process */
+#define STEER_MAX_SOCKETS 1024u /* the agent's, and one per process */
 #define STEER_SLOT_SHIFT  14u   /* of a queue pair's number */
 #define STEER_NOBODY      UINT32_MAX
 
@@ -28,12 +28,12 @@ struct steer {
 	} at[STEER_MAX_SOCKETS];
 };
 
-/* Open the first socket. 0; -EADDRNOTAVAIL: not an address of this machine; -EADDRINUSE: somebody
- * has the port, be it another user, another agent, or the kernel's own RoCE; other errors. */
+/* Open the first socket. Returns 0; -EADDRNOTAVAIL: not an address of this machine; -EADDRINUSE:
+ * another user, another agent or the kernel's RoCE driver has the port; other errors. */
 int steer_open(struct steer *steer, const struct udp_address *address, uint16_t port);
-/* A socket for @slot, empty, which stays the bundle's: pass it on. -errno. */
+/* An empty socket for @slot, to be passed to the process; the group keeps owning it. Or -errno. */
 int steer_take(struct steer *steer, uint32_t slot);
-/* @slot is nobody's from now on. */
+/* Release @slot. */
 void steer_give(struct steer *steer, uint32_t slot);
 void steer_close(struct steer *steer);
 

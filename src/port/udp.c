@@ -50,7 +50,7 @@ static bool udp_is_link_local(const struct udp_address *address)
 	return address->gid[0] == 0xfe && (address->gid[1] & 0xc0) == 0x80;
 }
 
-/* The interface behind '%', by name or number; 0: there is none. */
+/* The interface after '%', by name or number; 0: there is none. */
 static uint32_t scope_of(const char *text)
 {
 	char *end;
@@ -155,7 +155,7 @@ static bool udp_has_address(const struct ifaddrs *at, const struct udp_address *
 	if (at->ifa_addr->sa_family != AF_INET && at->ifa_addr->sa_family != AF_INET6)
 		return false;
 	udp_address_of((const union udp_name *)(const void *)at->ifa_addr, &its, &port);
-	/* All of 127.0.0.0/8 is this machine, though one address of it alone is listed. */
+	/* All of 127.0.0.0/8 is this machine, although only one of its addresses is listed. */
 	if (udp_address_is_ipv4(address) && address->gid[12] == 127)
 		return udp_address_is_ipv4(&its) && its.gid[12] == 127;
 	return memcmp(its.gid, address->gid, sizeof(its.gid)) == 0 &&
@@ -206,14 +206,14 @@ static bool option(int sock, int level, int name, int value)
 	return setsockopt(sock, level, name, &value, sizeof(value)) == 0;
 }
 
-/* More than users may have if we are allowed to, else as much as they may. */
+/* Exceed the system limit if we have the privilege, else use the limit. */
 static void set_buffer(int sock, int forced, int asked, int bytes)
 {
 	if (!option(sock, SOL_SOCKET, forced, bytes))
 		option(sock, SOL_SOCKET, asked, bytes);
 }
 
-/* What the ICRC depends on must hold; the rest is better to have. */
+/* Options that the ICRC depends on must succeed; the others are optional. */
 static bool set_options(int sock, bool ipv4)
 {
 	option(sock, IPPROTO_UDP, UDP_GRO, 1);
@@ -225,8 +225,8 @@ static bool set_options(int sock, bool ipv4)
 		option(sock, IPPROTO_IP, IP_TTL, UDP_HOP_LIMIT);
 		return option(sock, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO);
 	}
-	/* Some, Linux's rdma_rxe among them, send no checksum: the ICRC covers more than it would.
-	 */
+	/* Some senders, such as Linux's rdma_rxe, send no UDP checksum: the ICRC covers more than
+	 * it would. */
 	option(sock, IPPROTO_UDP, UDP_NO_CHECK6_RX, 1);
 	option(sock, IPPROTO_IPV6, IPV6_RECVHOPLIMIT, 1);
 	option(sock, IPPROTO_IPV6, IPV6_RECVTCLASS, 1);
@@ -313,7 +313,7 @@ int udp_open_sender(const struct udp_address *address, uint16_t *port)
 	return result;
 }
 
-/* IPv6 knows interfaces by their numbers. */
+/* IPv6 identifies interfaces by number. */
 static unsigned interface_index(const struct udp_address *address)
 {
 	char name[IF_NAMESIZE];
@@ -364,8 +364,8 @@ static bool port_udp_join(int sock, const struct udp_address *address,
 int udp_open_group(const struct udp_address *address, const struct udp_address *group,
                    uint16_t port)
 {
-	/* Bound to the group, so that nothing else comes here; of groups, each of those who share
-	 * the port gets a copy. */
+	/* Bound to the group address, so that the socket receives nothing else. Each socket that
+	 * shares the port gets a copy of group packets. */
 	struct udp_address name = *group;
 	bool ipv4 = udp_address_is_ipv4(group);
 	int sock = new_socket(group), result = 0;
@@ -376,7 +376,8 @@ int udp_open_group(const struct udp_address *address, const struct udp_address *
 		name.scope = interface_index(address); /* a link-local group needs one */
 	if (!option(sock, SOL_SOCKET, SO_REUSEADDR, 1))
 		result = -errno;
-	/* Not what other programs of this machine have joined on other interfaces. */
+	/* Do not receive groups that other programs on this machine have joined on other
+	 * interfaces. */
 	if (result == 0 && !(ipv4 ? option(sock, IPPROTO_IP, IP_MULTICAST_ALL, 0)
 	                          : option(sock, IPPROTO_IPV6, IPV6_MULTICAST_ALL, 0)))
 		result = -errno;
@@ -393,14 +394,14 @@ int udp_open_group(const struct udp_address *address, const struct udp_address *
 void udp_drain(int sock)
 {
 	char byte;
-	/* As many as can lie there: who sends meanwhile must not keep us here. */
+	/* As many as the buffer can hold: a sender must not keep us in this loop. */
 	for (int i = 0; i < UDP_BUFFER_BYTES / 256; i++)
 		if (recv(sock, &byte, 1, MSG_DONTWAIT | MSG_TRUNC) < 0)
 			return;
 }
 
-/* The calls themselves, never waiting: those of the C library let threads be cancelled while they
- * wait, and make preparations for that which show in the time that a packet takes. */
+/* Direct system calls that never block. The C library's wrappers are cancellation points, and the
+ * preparations for that measurably add to the time per packet. */
 static int send_message(int sock, struct msghdr *msg)
 {
 	return (int)syscall(SYS_sendmsg, sock, msg, MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -457,7 +458,7 @@ static void prepare(const struct udp_train *train, struct outgoing *out, struct 
 		uint16_t bytes = (uint16_t)train->packet_bytes;
 		at = add_control(msg, at, IPPROTO_UDP, UDP_SEGMENT, &bytes, sizeof(bytes));
 	}
-	/* The sockets have these two by themselves, and each costs time. */
+	/* The socket already has these two defaults, and each control message costs time. */
 	if (train->tos != UDP_ECT) {
 		int tos = train->tos;
 		at = ipv4 ? add_control(msg, at, IPPROTO_IP, IP_TOS, &tos, sizeof(tos))
@@ -528,7 +529,7 @@ void udp_receiver_end(struct udp_receiver *receiver)
 	receiver->room = NULL;
 }
 
-/* What the kernel says beside the datagram. */
+/* Read the control messages of a datagram. */
 static void read_controls(struct msghdr *msg, struct udp_came *came)
 {
 	for (struct cmsghdr *at = CMSG_FIRSTHDR(msg); at != NULL; at = CMSG_NXTHDR(msg, at)) {

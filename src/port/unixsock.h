@@ -1,4 +1,5 @@
-/* Messages with file descriptors over a Unix socket (SOCK_SEQPACKET: a message is a message). */
+/* Messages with file descriptors over a Unix socket (SOCK_SEQPACKET, which preserves message
+ * boundaries). */
 #ifndef PORT_UNIXSOCK_H
 #define PORT_UNIXSOCK_H
 
@@ -7,21 +8,22 @@
 
 #define UNIXSOCK_MAX_FDS 4
 
-/* Send @bytes and @fd_count descriptors, which stay the caller's. 0; -errno (-EAGAIN: a
+/* Send @bytes and @fd_count descriptors, which the caller keeps. Returns 0; -errno (-EAGAIN: a
  * non-blocking socket is full). */
 int unixsock_send(int sock, const void *data, size_t bytes, const int *fds, int fd_count);
 
 /* Receive a message of at most @bytes. Returns its length, 0 at the end, -errno (-EMSGSIZE: it was
- * longer; -EMFILE: there is no room for the descriptors that came along; -EAGAIN). The descriptors
- * that came are the caller's, close-on-exec; *fd_count is UNIXSOCK_MAX_FDS at most. */
+ * longer; -EMFILE: there is no room for the descriptors that came along; -EAGAIN). The caller owns
+ * the received descriptors, which are close-on-exec; *fd_count is UNIXSOCK_MAX_FDS at most. */
 ssize_t unixsock_receive(int sock, void *data, size_t bytes, int fds[UNIXSOCK_MAX_FDS],
                          int *fd_count);
 
 /* Connect to the socket @path. The descriptor, or -errno. */
 int unixsock_connect(const char *path);
-/* Listen at @path, which must not exist; mode 0600. The descriptor (non-blocking), or -errno. */
+/* Listen on @path, which must not exist; mode 0600. Returns the descriptor (non-blocking), or
+ * -errno. */
 int unixsock_listen(const char *path);
-/* Who is at the other end. 0 or -errno. */
+/* The process and user at the other end. Returns 0 or -errno. */
 int unixsock_peer(int sock, pid_t *pid, uid_t *uid);
 
 #endif

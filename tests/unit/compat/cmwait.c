@@ -16,7 +16,7 @@
 static uint64_t asked_for(bool across, unsigned *requests)
 {
 	struct cm_wire request = {0};
-	struct cm_id id = {.across = across, .sent = &request};
+	struct cm_id id = {.manager = across ? &cm_infiniband : &cm_local, .sent = &request};
 	uint64_t passed = 0;
 	cm_lock(); /* the thread that would ask has to wait, and then finds no identifier */
 	for (*requests = 1;; ++*requests) {
@@ -52,7 +52,8 @@ static void is_told_when_it_was_late(void **state)
 	(void)state;
 	struct cm_wire request = {0};
 	/* One of ours kept the request for a second before it said no. */
-	struct cm_id id = {.across = true, .sent = &request, .asked_ns = cm_now_ns() - 1001 * MS};
+	struct cm_id id = {
+	        .manager = &cm_infiniband, .sent = &request, .asked_ns = cm_now_ns() - 1001 * MS};
 	cm_lock();
 	assert_false(cm_wait_more(&id));
 	cm_unlock();
