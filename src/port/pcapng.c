@@ -31,7 +31,7 @@
 #define PACKET_FIXED     (8u + 20u + 4u) /* frame of the block, and the fields before the bytes */
 #define FLUSH_BYTES      (PCAPNG_BUFFER_BYTES / 4)
 #define WINDOW_BYTES     (256u << 10)
-#define CLOSE_TRIES      100u /* for others to be done with the file, at the end */
+#define CLOSE_TRIES      100u /* attempts to get the file from other writers, at the end */
 #define CLOSE_LOOK_US    1000u
 
 /* A block as it grows. All numbers are in the host's order: the section header says which that is.
@@ -53,7 +53,7 @@ static void put16(struct block *block, uint16_t value)
 	block->used += (uint32_t)sizeof(value);
 }
 
-/* A time, or half of one: the upper word comes first whatever the order of bytes. */
+/* A time: the upper word comes first in either byte order. */
 static void put_time(struct block *block, uint64_t value)
 {
 	put32(block, (uint32_t)(value >> 32));
@@ -152,8 +152,7 @@ struct block_head {
 	uint32_t type, length, magic;
 };
 
-/* A piece of the file, from @at on. A call for each of its blocks would take long where there are
- * many. */
+/* A part of the file, from @at on. One system call per block would be slow for many blocks. */
 struct window {
 	off_t at;
 	ssize_t bytes;
@@ -173,8 +172,8 @@ static bool read_head(int fd, struct window *window, off_t at, struct block_head
 	return true;
 }
 
-/* How many interfaces has the last section of a file of @size bytes? -EEXIST: it is no capture that
- * we could add to. */
+/* The number of interfaces in the last section of a file of @size bytes. -EEXIST: not a capture
+ * that we can append to. */
 static int count_in(int fd, off_t size, struct window *window, uint32_t *count)
 {
 	struct block_head head;
@@ -194,7 +193,7 @@ static int count_in(int fd, off_t size, struct window *window, uint32_t *count)
 	return 0;
 }
 
-/* The same; 0 and *empty: nothing is there. */
+/* The same; 0 and *empty: the file is empty. */
 static int count_interfaces(int fd, uint32_t *count, bool *empty)
 {
 	struct stat status;
@@ -207,7 +206,8 @@ static int count_interfaces(int fd, uint32_t *count, bool *empty)
 	return result;
 }
 
-/* Open @path; *regular: it is a file. A packet is private: so is the file that we make. */
+/* Open @path; *regular: it is a file. Packets are private, so a new file is readable only by its
+ * user. */
 static int open_path(const char *path, bool *regular)
 {
 	struct stat status;
@@ -218,7 +218,7 @@ static int open_path(const char *path, bool *regular)
 	return fd < 0 ? -errno : fd;
 }
 
-/* Can a capture be added to @path? @anew: empty it, unless somebody uses it. */
+/* Can a capture be appended to @path? @anew: empty the file, unless a process uses it. */
 static int pcapng_look_at(const char *path, bool anew)
 {
 	bool regular, empty;
@@ -244,14 +244,14 @@ int pcapng_prepare(const char *path)
 int pcapng_check(const char *path)
 {
 	struct stat status;
-	/* Who reads a pipe would take our closing it for the end. */
+	/* The reader of a pipe would take our close for the end of the capture. */
 	if (stat(path, &status) == 0 && S_ISFIFO(status.st_mode))
 		return access(path, W_OK) == 0 ? 0 : -errno;
 	return pcapng_look_at(path, false);
 }
 
-/* write() that ends no program: neither when nobody reads the pipe any more nor where a file may
- * not be so long. */
+/* write() that does not kill the program, neither when the pipe has no reader nor when the file
+ * size limit is exceeded. */
 static ssize_t write_quietly(int fd, const void *bytes, size_t count)
 {
 	static const int numbers[] = {SIGPIPE, SIGXFSZ};
@@ -274,7 +274,7 @@ static ssize_t write_quietly(int fd, const void *bytes, size_t count)
 	return done;
 }
 
-/* Where does the last block end that lies within the first @most bytes? */
+/* The end of the last whole block within the first @most bytes. */
 static size_t whole_blocks(const uint8_t *bytes, size_t most)
 {
 	size_t at = 0;
@@ -288,8 +288,9 @@ static size_t whole_blocks(const uint8_t *bytes, size_t most)
 	return at;
 }
 
-/* Add whole blocks to a file: what does not fit as a whole is cut off again. Nobody else adds
- * anything meanwhile. Returns how many bytes are there; or -1 and errno, and nothing is. */
+/* Append whole blocks to a file; an incomplete block is truncated again. No other process appends
+ * in the meantime. Returns the number of bytes written; or -1 and errno, and nothing was
+ * written. */
 static ssize_t pcapng_append(int fd, const uint8_t *bytes, size_t count)
 {
 	ssize_t done = write_quietly(fd, bytes, count);
@@ -302,8 +303,8 @@ static ssize_t pcapng_append(int fd, const uint8_t *bytes, size_t count)
 	return (ssize_t)whole;
 }
 
-/* Write what a file or pipe begins with, and our interface; behind that, in a file, room for its
- * statistics, for later there may be none. */
+/* Write the section header, if needed, and our interface. In a file, reserve room for the
+ * statistics after it, because later there may be none. */
 static int write_headers(struct pcapng *to, const char *name, const char *description)
 {
 	uint8_t bytes[3 * HEADER_BYTES];
@@ -371,7 +372,7 @@ static uint64_t count_packets(const uint8_t *bytes, size_t count)
 	return packets;
 }
 
-/* What waits from @from on has no place to go. */
+/* Drop the buffered blocks from @from on. */
 static void leave_out(struct pcapng *to, size_t from)
 {
 	uint64_t lost = count_packets(to->buffer + from, to->used - from);
@@ -383,8 +384,9 @@ static void leave_out(struct pcapng *to, size_t from)
 	to->warned = true;
 }
 
-/* In their room, which takes none. A file that is opened for appending is never written to
- * elsewhere, so for a moment it is not: nobody else has this open file. */
+/* Rewrite the statistics in their reserved place. With O_APPEND a write always goes to the end of
+ * the file, so O_APPEND is cleared for a moment: no other process shares this open file
+ * description. */
 static void write_statistics(struct pcapng *to, uint64_t time_ns)
 {
 	uint8_t bytes[HEADER_BYTES];
@@ -393,12 +395,13 @@ static void write_statistics(struct pcapng *to, uint64_t time_ns)
 	if (flags < 0 || fcntl(to->fd, F_SETFL, flags & ~O_APPEND) != 0)
 		return;
 	ssize_t done = pwrite(to->fd, bytes, used, to->statistics_at);
-	(void)done; /* there is nobody left to tell */
+	(void)done; /* the error cannot be reported any more */
 	fcntl(to->fd, F_SETFL, flags);
 	to->told = to->dropped;
 }
 
-/* Of a file. Nothing is written while another process is at it; that one may be stopped there. */
+/* Write to a file. Nothing is written while another process holds the lock, because that process
+ * may be stopped. */
 static void write_file(struct pcapng *to, uint64_t time_ns)
 {
 	if (lock_byte(to->fd, F_OFD_SETLK, F_WRLCK, PCAPNG_LOCK_WRITE) != 0)
@@ -485,7 +488,7 @@ void pcapng_close(struct pcapng *to, uint64_t time_ns)
 	if (to->fd < 0)
 		return;
 	write_out(to, time_ns);
-	/* Another process may be at the file just now. */
+	/* Another process may be writing to the file at this moment. */
 	for (unsigned tries = 0; tries < CLOSE_TRIES && to->regular && to->used > 0 && !to->broken;
 	     tries++) {
 		usleep(CLOSE_LOOK_US);

@@ -1,26 +1,26 @@
-/* Captures: packets into a pcapng file (draft-ietf-opsawg-pcapng), for tshark, Wireshark and their
- * kin. A packet is a datagram from its IP header on (link type RAW), with nanoseconds and a
- * comment.
+/* Captures: write packets to a pcapng file (draft-ietf-opsawg-pcapng), for tshark, Wireshark and
+ * similar tools. A packet is a datagram that starts with its IP header (link type RAW), with a
+ * nanosecond timestamp and a comment.
  *
  * 	section header   one, by whoever made the file
  * 	interface        one a writer: its number is how many there were before
  * 	packets          blocks that name their writer's interface
  * 	statistics       of the writer: packets, and how many had to be left out
  *
- * In a file the statistics have a place behind the interface and are written anew there, so that
- * they need no room when there is none; in a pipe they come at the end, and whenever packets had to
- * be left out.
+ * In a file, the statistics have a reserved place after the interface and are rewritten there, so
+ * that they need no room on a full disk. In a pipe, they come at the end, and whenever packets had
+ * to be dropped.
  *
- * Several processes may write to one file at the same time: it is opened for appending, and what a
- * process has gathered goes there in whole blocks by one write(), so blocks never mix; where the
- * disk is full, the block that did not fit as a whole is cut off again. Three byte-range locks go
- * with it: PCAPNG_LOCK_HEADER while interfaces are counted and one is added, PCAPNG_LOCK_WRITE
- * while blocks are, PCAPNG_LOCK_USED (shared) as long as a writer has the file open, so that
- * nobody empties it. A pipe is written to as well; it has one writer, and no locks.
+ * Several processes may write to one file at the same time. It is opened for appending, and each
+ * process writes whole blocks with one write(), so blocks never mix. If the disk is full, an
+ * incomplete block is truncated again. Three byte-range locks protect the file: PCAPNG_LOCK_HEADER
+ * while interfaces are counted and one is added, PCAPNG_LOCK_WRITE while blocks are added, and
+ * PCAPNG_LOCK_USED (shared) as long as a writer has the file open, so that no process empties it. A
+ * pipe has one writer and no locks.
  *
- * Packets wait in a buffer of fixed size until pcapng_flush(), or until it is full. What cannot be
- * written then, because the pipe has no room or the disk is full, is left out and counted: a
- * capture never makes its program wait for a reader. */
+ * Packets wait in a buffer of fixed size until pcapng_flush(), or until it is full. Packets that
+ * cannot be written then, because the pipe has no room or the disk is full, are dropped and
+ * counted: a capture never makes its program wait for a reader. */
 #ifndef PORT_PCAPNG_H
 #define PORT_PCAPNG_H
 
@@ -49,7 +49,7 @@ struct pcapng_packet {
 struct pcapng {
 	int fd;
 	bool regular;          /* a file; else a pipe */
-	bool broken;           /* it takes no more: everything is left out */
+	bool broken;           /* cannot be written any more: everything is dropped */
 	bool warned;           /* of packets that are missing */
 	uint32_t interface;    /* our number */
 	int64_t statistics_at; /* in the file */
@@ -59,24 +59,24 @@ struct pcapng {
 	uint8_t *buffer;
 };
 
-/* Make the file @path for a new capture: empty, unless somebody is writing to it just now, whose
- * capture then goes on. 0; -EEXIST: there is a file that is no capture, which is left alone;
- * another -errno. */
+/* Prepare the file @path for a new capture: empty it, unless a process is writing to it now, whose
+ * capture then continues. Returns 0; -EEXIST: there is a file that is not a capture, which is left
+ * unchanged; another -errno. */
 int pcapng_prepare(const char *path);
 
-/* Can a capture be begun at @path, or added to what is there? Nothing is taken out. 0, or as above.
- */
+/* Can a capture be started at @path, or appended to what is there? Changes nothing. Returns 0, or
+ * as above. */
 int pcapng_check(const char *path);
 
-/* Begin to write to @path, behind what is there. @name and @description are those of the interface.
- * 0, or as above. */
+/* Start to append to @path. @name and @description are those of the interface. Returns 0, or as
+ * above. */
 int pcapng_open(struct pcapng *to, const char *path, const char *name, const char *description);
 void pcapng_put(struct pcapng *to, const struct pcapng_packet *packet);
-/* Write what waits. @time_ns: of statistics, if they are due. */
+/* Write the buffered packets. @time_ns: the time of the statistics, if they are due. */
 void pcapng_flush(struct pcapng *to, uint64_t time_ns);
-/* Write what waits and the statistics, and let go. */
+/* Write the buffered packets and the statistics, and close. */
 void pcapng_close(struct pcapng *to, uint64_t time_ns);
-/* Let go and write nothing: a child's copy of what is its parent's. */
+/* Close without writing: a child of fork() drops its copy. */
 void pcapng_forget(struct pcapng *to);
 
 #endif

@@ -33,8 +33,8 @@ static int rundir_make(const char *path)
 	return rundir_judge(path);
 }
 
-/* Where a directory may be that the user was not given, best first, around the number of the user.
- * Anybody can make one in the first three, also by our name. */
+/* The default places, best first, as the text before and after the uid. Any user can create a
+ * directory with our name in the first three. */
 static const char *const places[][2] = {{"/tmp/heddle-", ""},
                                         {"/dev/shm/heddle-", ""},
                                         {"/var/tmp/heddle-", ""},
@@ -47,9 +47,9 @@ static void name(char path[RUNDIR_MAX], size_t place)
 	         places[place][1]);
 }
 
-/* The first place where one of ours is: all programs of the user find the same, whatever others do
- * meanwhile. (They cannot remove it, for these directories are sticky.) PLACES: there is none. One
- * that the user has to see to counts. */
+/* The first place with a directory of ours: all programs of the user find the same one, whatever
+ * other users do in the meantime. (They cannot remove it, because these directories are sticky.)
+ * PLACES: there is none. A directory that the user must repair counts as well. */
 static size_t first_of_ours(char path[RUNDIR_MAX])
 {
 	for (size_t i = 0; i < PLACES; i++) {
@@ -74,12 +74,12 @@ static int choose(char path[RUNDIR_MAX], char *passed)
 			memcpy(first, path, sizeof(first));
 			first_result = result;
 		}
-		/* Of two that begin at the same time both take the better place, whoever made it.
-		 */
+		/* Two programs that start at the same time both use the better place, no matter
+		 * which of them created it. */
 		if (result == 0 || result == -EPERM || result == -ENOTDIR)
 			place = first_of_ours(path);
 	}
-	if (place == PLACES) { /* say what is wrong with the place where everybody looks first */
+	if (place == PLACES) { /* report the problem with the place that is tried first */
 		memcpy(path, first, sizeof(first));
 		return first_result;
 	}

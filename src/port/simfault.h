@@ -1,6 +1,6 @@
-/* Faults drawn from a seed: how bad the links are, and what befalls hosts and the network while a
- * run lasts. A fault is data: who draws a list of them can read it, so a checker knows what must
- * have happened without asking the network. */
+/* Faults drawn from a seed: how bad the links are, and what happens to hosts and the network during
+ * a run. A fault is data: a checker that draws the list can read it, and knows what must have
+ * happened without asking the network. */
 #ifndef PORT_SIMFAULT_H
 #define PORT_SIMFAULT_H
 
@@ -42,8 +42,8 @@ void sim_link_draw(struct prng *prng, struct sim_link *link);
 uint32_t sim_faults_draw(struct prng *prng, const struct sim_fault_plan *plan, uint32_t host_count,
                          struct sim_fault *faults);
 
-/* Make @fault happen in its time. It stays the caller's and must outlive the run. 0, -EINVAL or
- * -ENOBUFS as sim_partition() and sim_at(). */
+/* Schedule @fault. The caller keeps it, and it must outlive the run. 0, -EINVAL or -ENOBUFS as
+ * sim_partition() and sim_at(). */
 int sim_fault_arm(struct sim *sim, const struct sim_fault *fault);
 
 #endif

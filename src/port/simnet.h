@@ -1,8 +1,8 @@
 /* A network of many hosts in one thread, on virtual time, from one seed. It carries packets of any
- * transport between hosts that are numbers from 0, and does to them what networks do: delays,
- * loses, doubles, reorders and damages them, is cut in two, and has hosts that stall or die.
+ * transport between hosts that are numbers from 0, and does to them what networks do: it delays,
+ * loses, duplicates, reorders and damages them, is partitioned, and has hosts that stall or die.
  * Nothing here reads a clock, starts a thread or draws a number that does not come from the seed,
- * so a run can be had again, event by event, from its seed.
+ * so a run can be reproduced from its seed, event by event.
  *
  *   sim_send() -> dead? cut? lost? -> once or twice: queue -> buffer -> damage -> delay -> (event
  * heap)
@@ -14,7 +14,7 @@
  *
  * Memory is taken once, at creation. Time moves only inside sim_step() and sim_run(). Every
  * function may be called from inside a callback but sim_destroy(), sim_step() and sim_run(). One
- * thread. Host numbers that do not exist are a fault of the caller's and are asserted on. */
+ * thread. Host numbers that do not exist are an error of the caller and fail an assertion. */
 #ifndef PORT_SIMNET_H
 #define PORT_SIMNET_H
 
@@ -104,7 +104,7 @@ void sim_destroy(struct sim *sim); /* NULL is allowed */
 uint64_t sim_now_ns(const struct sim *sim);
 /* The same as a clock to hand to whatever runs on this network; good as long as @sim is. */
 struct clock sim_clock(struct sim *sim);
-/* The network's own generator. Whoever draws from it too changes what the network does next. */
+/* The network's own generator. Drawing from it changes what the network does next. */
 struct prng *sim_prng(struct sim *sim);
 void sim_set_trace(struct sim *sim, sim_trace_fn *fn, void *context);
 uint64_t sim_hash(const struct sim *sim);

@@ -1,5 +1,5 @@
 /* The insides of the simulated network, shared by simnet.c (events, time, hosts) and simlink.c
- * (links and partitions: what becomes of a packet). Nobody else includes this.
+ * (links and partitions: what becomes of a packet). No other file includes this.
  *
  * An event is a call or the arrival of a packet. It lives in one node from when it is scheduled
  * until it happened; the heap holds the nodes that wait for their time, a host's list those that

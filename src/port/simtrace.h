@@ -1,4 +1,4 @@
-/* What happened in a simulated network, one record an event. Every record is folded in order into
+/* What happened in a simulated network, one record per event. Every record is folded in order into
  * one 64-bit number: two runs with the same number did the same things at the same times with the
  * same bytes. */
 #ifndef PORT_SIMTRACE_H
@@ -22,11 +22,11 @@ enum sim_kind {
 	SIM_DUPLICATED, /* one more copy */
 	SIM_DELIVERED,
 	SIM_LOST,
-	SIM_CUT,           /* by a partition, when it was sent or while it was on its way */
+	SIM_CUT,           /* by a partition, when it was sent or while it was in flight */
 	SIM_QUEUE_FULL,    /* tail drop: the link's queue */
 	SIM_POOL_EMPTY,    /* no packet buffer */
-	SIM_SENDER_DEAD,   /* sent by the dead, or vanished with its sender */
-	SIM_RECEIVER_DEAD, /* to the dead */
+	SIM_SENDER_DEAD,   /* sent by a dead host, or lost together with its sender */
+	SIM_RECEIVER_DEAD, /* sent to a dead host */
 	SIM_UNATTENDED,    /* to a host without a receive function */
 	SIM_DELAYED,       /* value: the extra time that lets others overtake */
 	SIM_FLIPPED,       /* value: how many bits */
@@ -41,7 +41,7 @@ enum sim_kind {
 	SIM_HEALED,        /* value: how many partitions were lifted by hand */
 	SIM_LINK_SET,
 	SIM_NOTED,  /* sim_note(); number and value are the caller's */
-	SIM_MARKED, /* there is congestion at the door of its host */
+	SIM_MARKED, /* congestion at the ingress queue of its host */
 	SIM_KINDS
 };
 
@@ -66,7 +66,8 @@ uint64_t sim_digest(const void *data, size_t bytes);
 
 const char *sim_kind_name(enum sim_kind kind);
 
-/* One line for people, without a newline; at most @line_bytes with its end. Returns @line. */
+/* One human-readable line, without a newline; at most @line_bytes including the terminator. Returns
+ * @line. */
 char *sim_trace_format(const struct sim_trace *record, char *line, size_t line_bytes);
 
 #endif

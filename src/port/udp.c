@@ -580,9 +580,9 @@ int udp_receive(struct udp_receiver *receiver, int sock, struct udp_came came[UD
 	}
 	for (int i = 0; i < got; i++)
 		read_one(&headers[i], receiver->parts[i].iov_base, &came[i]);
-	/* One at a time is what a call and its answer want; more are asked for when they come one
-	 * after the other, unless they are so long that the first would have left the processor's
-	 * cache when its turn comes. */
+	/* A request and its answer need only one packet at a time. The batch grows when packets
+	 * follow each other, unless they are so long that the first would have left the processor's
+	 * cache by the time it is processed. */
 	unsigned most = !receiver->streak || came[0].bytes > UDP_RECEIVE_BYTES / 4 ? 1 : UDP_BATCH;
 	receiver->streak = true;
 	if ((unsigned)got < receiver->batch)
