@@ -508,6 +508,9 @@ int peers_attach(struct hdl_adapter *adapter, const struct agent_msg *msg, int f
 uint32_t peers_by_id(const struct hdl_adapter *adapter, uint32_t id);
 /* The far side of link @index is gone. With the drive lock. */
 void peers_drop(struct hdl_adapter *adapter, uint32_t index);
+/* The node @guid (0: any node) may have no process left: ask the agent before its addresses are
+ * used again. With the drive lock. */
+void peers_doubt(struct hdl_adapter *adapter, uint64_t guid);
 /* The process behind the link has ended. */
 void peers_died(struct hdl_adapter *adapter, uint32_t index);
 /* Take down all links. Called without a lock. */

@@ -23,8 +23,8 @@
 #define OWNER_FRESH_NS 1000000000u /* how long an answer of the kernel is valid */
 /* A process may send and exit, and its socket is gone when we ask. A socket that was ours less than
  * OWNER_LEFT_NS ago still counts as ours. From other sockets that are gone, a limited number of
- * packets per second is accepted: as many as programs send when they exit, and so few that guessing a PSN takes
- * hours. */
+ * packets per second is accepted: as many as programs send when they exit, and so few that
+ * guessing a PSN takes hours. */
 #define OWNER_LEFT_NS    60000000000u
 #define OWNER_MISSING_NS 10000000u /* then the kernel is asked again */
 #define OWNER_GONE_PER_S 1024u

@@ -443,6 +443,8 @@ static void agent_link_hear(struct hdl_adapter *adapter, const struct agent_msg 
 		index = peers_by_id(adapter, msg->u.gone.link_id);
 		if (index != LINK_NONE)
 			peers_drop(adapter, index);
+		else /* we saw it die before the agent did, and may have asked in between */
+			peers_doubt(adapter, 0);
 		adapter_unlock(adapter);
 		break;
 	case AGENT_CM_BOUND:

@@ -548,15 +548,20 @@ int peers_attach(struct hdl_adapter *adapter, const struct agent_msg *msg, int f
 	return 0;
 }
 
+void peers_doubt(struct hdl_adapter *adapter, uint64_t guid)
+{
+	for (uint32_t i = 0; i < adapter->alias_count; i++)
+		if (guid == 0 || adapter->aliases[i].node_guid == guid)
+			adapter->aliases[i].doubtful = true;
+}
+
 void peers_drop(struct hdl_adapter *adapter, uint32_t index)
 {
 	struct peer *peer = &adapter->peers[index];
 	if (!peer->used || peer->adapter != NULL)
 		return;
 	/* It may have been the last process of its node. */
-	for (uint32_t i = 0; i < adapter->alias_count; i++)
-		if (adapter->aliases[i].node_guid == peer->node_guid)
-			adapter->aliases[i].doubtful = true;
+	peers_doubt(adapter, peer->node_guid);
 	engine_link_down(&adapter->engine, index);
 	unmap_peer(adapter, peer);
 }

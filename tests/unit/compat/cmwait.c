@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "compat/cm/cm.h"
+#include "compat/cm/manager.h"
 
 #define MS 1000000ull
 
