@@ -222,6 +222,7 @@ static void adapter_introduce(struct hdl_adapter *adapter, const struct hdl_open
 	adapter->by_value = env->by_value;
 	adapter->engine.turn_bytes = env->turn_bytes != 0 ? env->turn_bytes : ENGINE_TURN_BYTES;
 	adapter->by_target = env->by_target || env->by_value;
+	adapter->engine.general_only = env->no_fast_path || adapter->engine.capture != NULL;
 	adapter->engine.gid = attr->gid;
 	if (gid_is_zero(&attr->gid)) {
 		/* fe80::/64 and the GUID: link-local, as unique as the GUID is. */
@@ -286,6 +287,8 @@ int hdl_open(const struct hdl_open_attr *attr, struct hdl_adapter **out)
 	struct hdl_open_attr wanted = attr != NULL ? *attr : (struct hdl_open_attr){0};
 	if (wanted.capture == NULL)
 		wanted.capture = secure_getenv("HEDDLE_CAPTURE");
+	if (!settings_fast_path(&env))
+		return -HDL_EINVAL;
 	return adapter_open(&wanted, &env, out);
 }
 

@@ -368,6 +368,7 @@ struct adapter_env {
 	bool by_target;      /* initiators cannot access the memory of peers: the target executes
 	                        everything */
 	bool by_value;       /* neither can targets: all data goes through the lanes */
+	bool no_fast_path;   /* the general path handles everything (engine_fast()) */
 	uint32_t turn_bytes; /* ENGINE_TURN_BYTES of its engine; 0: the default */
 	const struct carrier *carrier; /* a wire over which all peers are reached; NULL: none */
 	struct hdl_gid second_gid;     /* a second address on the wire; zero: none */
@@ -555,6 +556,8 @@ int agent_find_another(struct hdl_adapter *adapter);
 /* Validate and apply the settings in the environment. @node: the node; NULL: the one that the
  * environment names. Returns 0, or an error that has already been logged. */
 int settings_take(struct hdl_adapter *adapter, const char *node);
+/* Read HEDDLE_FAST, on a node or not. False: the value is not valid, which has been logged. */
+bool settings_fast_path(struct adapter_env *env);
 /* Should programs on this machine be reached over the wire? */
 bool settings_local_off(void);
 /* Should we act as if the kernel did not let us access the memory of other processes? */

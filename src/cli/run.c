@@ -145,8 +145,8 @@ static bool check_capture(void)
  * free, so ask as the program will. The reason is said by who knows it. 0, or the exit status. */
 static int try_settings(void)
 {
-	static const char *const settings[] = {"HEDDLE_ADDR", "HEDDLE_COPY", "HEDDLE_LMC",
-	                                       "HEDDLE_LOCAL", "HEDDLE_NODE"};
+	static const char *const settings[] = {"HEDDLE_ADDR", "HEDDLE_COPY",  "HEDDLE_FAST",
+	                                       "HEDDLE_LMC",  "HEDDLE_LOCAL", "HEDDLE_NODE"};
 	struct hdl_open_attr attr = {.on_node = true, .capture = ""};
 	struct hdl_adapter *adapter;
 	bool any = false;

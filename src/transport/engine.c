@@ -200,7 +200,7 @@ void engine_post(struct engine *engine, struct qp *qp)
 unsigned engine_run(struct engine *engine)
 {
 	unsigned did = 0;
-	engine->short_polls = ENGINE_SHORT_POLLS;
+	engine->short_polls = engine_fast(engine) ? ENGINE_SHORT_POLLS : 0;
 	for (uint32_t i = 0; i < engine->link_count; i++)
 		if (engine->links[i].up && !ring_quiet(&engine->links[i].rx))
 			did += local_receive(engine, i);

@@ -146,6 +146,9 @@ struct engine {
 	bool patient;
 	/* All answers may wait: the thread that drives us calls again immediately. */
 	bool no_answers;
+	/* No fast path is taken (engine_fast()). Set once, before anything runs; always set where
+	 * there is a capture. */
+	bool general_only;
 	uint32_t short_polls; /* how many of ENGINE_SHORT_POLLS are left */
 	uint32_t turn_bytes;  /* ENGINE_TURN_BYTES */
 	uint32_t dirty_links; /* first link of the list through dirty_next; LINK_NONE: empty */
@@ -174,6 +177,14 @@ void engine_post(struct engine *engine, struct qp *qp);
 /* Ring the doorbells of sleeping peers that we have sent something to. engine_run() and
  * engine_post() do so themselves. */
 void engine_ring_bells(struct engine *engine);
+/* May requests and frames take a fast path? Every fast path asks this, and nothing else switches
+ * one off. False where a capture has to see each request, or where the general path is wanted
+ * (adapter_env.no_fast_path, HEDDLE_FAST=off): it handles every case, and whatever a fast path
+ * does, it does too. */
+static inline bool engine_fast(const struct engine *engine)
+{
+	return !engine->general_only;
+}
 /* A link with a frame for local_short_poll(), or LINK_NONE. */
 static inline uint32_t engine_waiting(const struct engine *engine)
 {

@@ -261,7 +261,7 @@ static inline bool copy_piece(const struct engine *engine, uint32_t pd, const st
 bool sg_copy_short(const struct engine *engine, uint32_t pd, const struct hdl_sge *pieces,
                    uint32_t count, uint64_t skip, void *plain, uint32_t length, uint8_t access)
 {
-	if (length > MOVE_SHORT || count == 0)
+	if (length > MOVE_SHORT || count == 0 || !engine_fast(engine))
 		return false;
 	if (pieces->length >= skip + length)
 		return copy_piece(engine, pd, pieces, skip, plain, length, access);

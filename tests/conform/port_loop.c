@@ -40,6 +40,12 @@ static int open_parts(struct world *w, struct hdl_adapter **out, const struct hd
 	return loop_open(w, out, attr, (struct adapter_env){.turn_bytes = 3000});
 }
 
+/* No fast path is taken. */
+static int open_general(struct world *w, struct hdl_adapter **out, const struct hdl_open_attr *attr)
+{
+	return loop_open(w, out, attr, (struct adapter_env){.no_fast_path = true});
+}
+
 static int open_by_target(struct world *w, struct hdl_adapter **out,
                           const struct hdl_open_attr *attr)
 {
@@ -160,23 +166,27 @@ static int node_join(struct world *w, struct hdl_adapter *a, struct hdl_adapter 
 		.is_busy = wire_is_busy, .end = wire_end                                         \
 	}
 
-#define PORT(port_name, open_function, alone, with_threads)                              \
-	{                                                                                \
-		.name = port_name, .one_adapter = alone, .threaded = with_threads,       \
-		.in_turns = open_function == open_direct || open_function == open_parts, \
-		.open = open_function, .join = loop_join, .kill = adapter_kill           \
+#define PORT(port_name, open_function, alone, with_threads)                                \
+	{                                                                                  \
+		.name = port_name, .one_adapter = alone, .threaded = with_threads,         \
+		.in_turns = open_function == open_direct || open_function == open_parts || \
+		            open_function == open_general,                                 \
+		.open = open_function, .join = loop_join, .kill = adapter_kill             \
 	}
 
 const struct port ports[] = {
         PORT("loop-direct", open_direct, false, false),
         PORT("loop-direct-threads", open_direct, false, true),
         PORT("loop-parts", open_parts, false, false),
+        PORT("loop-general", open_general, false, false),
+        PORT("loop-general-threads", open_general, false, true),
         PORT("loop-by-target", open_by_target, false, false),
         PORT("loop-by-target-threads", open_by_target, false, true),
         PORT("loop-by-value", open_by_value, false, false),
         PORT("loop-by-value-threads", open_by_value, false, true),
         PORT("self", open_direct, true, false),
         PORT("self-threads", open_direct, true, true),
+        PORT("self-general", open_general, true, false),
         PORT("self-by-target", open_by_target, true, false),
         WIRE("wire", false, false),
         WIRE("wire-lossy", false, true),

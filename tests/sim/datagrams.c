@@ -134,6 +134,7 @@ static void furnish(struct dg *w, struct dg_host *host)
 	struct adapter_env env = {.clock = {now, w->sim},
 	                          .seed = prng_next(&w->prng) | 1,
 	                          .carrier = &host->cable.carrier};
+	env.no_fast_path = env.seed >> 32 & 1;
 	cable_init(&host->cable, out, room, host);
 	sim_host_attach(w->sim, host->index, &ops, w);
 	must(w, adapter_open(&attr, &env, &host->adapter), "open");

@@ -84,6 +84,7 @@ bool host_open(struct world *w)
 	struct adapter_env env = {.clock = sim_clock(w->sim), .seed = prng_next(&w->prng) | 1};
 	if (env.seed % 4 == 3) /* long requests are not so long here: a turn is shorter */
 		env.turn_bytes = 1 + (uint32_t)(env.seed >> 32) % 500;
+	env.no_fast_path = env.seed >> 32 & 1;
 	env.by_target = w->mixed ? world_chance(w, 500) : w->by_target;
 	env.by_value = w->mixed ? world_chance(w, 300) : w->by_value;
 	*host = (struct host){.index = w->host_count, .born = true};

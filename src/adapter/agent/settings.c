@@ -1,5 +1,5 @@
-/* Settings in the environment. They are validated when an adapter joins a node: a misspelt value is
- * refused, not silently replaced by the default. */
+/* Settings in the environment. They are validated when an adapter joins a node, HEDDLE_FAST when any
+ * adapter is opened: a misspelt value is refused, not silently replaced by the default. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,6 +46,13 @@ static bool settings_is_known(const char *name, const char *const values[])
 		log_error("%s: '%s' is not a valid value; use %s, or unset it", name, given(name),
 		          all);
 	return known;
+}
+
+bool settings_fast_path(struct adapter_env *env)
+{
+	static const char *const values[] = {"on", "off", NULL};
+	env->no_fast_path = is("HEDDLE_FAST", "off");
+	return settings_is_known("HEDDLE_FAST", values);
 }
 
 /* Read HEDDLE_LMC, the number of LIDs of the node. */

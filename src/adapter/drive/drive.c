@@ -225,7 +225,7 @@ const struct hdl_send_wr *adapter_express(struct hdl_adapter *adapter, struct qp
                                           const struct hdl_send_wr *wr)
 {
 	/* Most requests that cannot use the fast path are detected without the lock. */
-	if (qp->type != HDL_QP_RC || qp->link == LINK_NONE ||
+	if (!engine_fast(&adapter->engine) || qp->type != HDL_QP_RC || qp->link == LINK_NONE ||
 	    !lock_try_for(&adapter->drive_lock, qp))
 		return wr;
 	if (lock_is_free(&qp->sq.post_lock)) {

@@ -64,7 +64,7 @@ bool ib_end_packet_from(struct engine *engine, const struct path *path,
 	size_t bytes = packet->payload_bytes;
 	struct span run;
 	if (bytes < IB_FROM_BYTES || carrier->commit_from == NULL || engine->own.copy_crc == NULL ||
-	    engine->capture != NULL || !sg_one_run(from, bytes, &run) ||
+	    !engine_fast(engine) || !sg_one_run(from, bytes, &run) ||
 	    !carrier->commit_from(carrier->context, path, (size_t)(payload - start),
 	                          (const void *)(uintptr_t)run.addr, bytes, engine->own.copy_crc))
 		return false;

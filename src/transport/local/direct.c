@@ -181,7 +181,7 @@ static bool direct_one_run(const struct engine *engine, struct qp *qp, struct wq
 	                        .key = wqe->u.rdma.key,
 	                        .length = wqe->length,
 	                        .access = access};
-	if (wqe->length > MOVE_SHORT ||
+	if (!engine_fast(engine) || wqe->length > MOVE_SHORT ||
 	    ((wqe->flags & HDL_SEND_INLINE) == 0 &&
 	     (piece->length != wqe->length ||
 	      !sg_own_run(engine, qp->pd, piece, own_access(access), &run.own))))
@@ -267,9 +267,9 @@ const struct hdl_send_wr *local_express(struct engine *engine, struct qp *qp,
 	bool read = wr->opcode == HDL_OP_READ, inlined = (wr->flags & HDL_SEND_INLINE) != 0;
 	if (wq_room(&qp->sq) == 0 && reclaim_sends(&qp->sq, qp->send_cq) == 0)
 		return wr;
-	if (engine->capture != NULL || qp->type != HDL_QP_RC || qp_state(qp) != HDL_QPS_RTS ||
-	    qp->link == LINK_NONE || wq_held(&qp->sq) != 0 || qp->sq.depth == 0 ||
-	    qp->unanswered > 0 || qp->waiting || (wr->opcode != HDL_OP_WRITE && !read) ||
+	if (qp->type != HDL_QP_RC || qp_state(qp) != HDL_QPS_RTS || qp->link == LINK_NONE ||
+	    wq_held(&qp->sq) != 0 || qp->sq.depth == 0 || qp->unanswered > 0 || qp->waiting ||
+	    (wr->opcode != HDL_OP_WRITE && !read) ||
 	    (read && (inlined || qp->attr.max_rd_atomic == 0)) ||
 	    (wr->flags & ~(uint32_t)(HDL_SEND_SIGNALED | HDL_SEND_INLINE)) != 0 ||
 	    wr->num_sge != 1 || piece == NULL || piece->length == 0 || piece->length > MOVE_SHORT ||

@@ -11,7 +11,7 @@
 /* May usual messages take this way? */
 static inline bool is_usual(const struct engine *engine, const struct qp *qp)
 {
-	return qp->type == HDL_QP_RC && engine->capture == NULL;
+	return qp->type == HDL_QP_RC && engine_fast(engine);
 }
 
 /* Is @wr one of them? */
@@ -176,7 +176,7 @@ void local_acked(struct engine *engine, struct qp *qp, uint32_t msn)
 	uint32_t at = wq_head(&qp->sq);
 	if ((int32_t)(msn - qp->next_msn) >= 0)
 		return;
-	bool usual = !qp->draining && engine->capture == NULL;
+	bool usual = !qp->draining && engine_fast(engine);
 	while (at != qp->next && usual) {
 		struct wqe_send *wqe = wq_at(&qp->sq, at);
 		usual = wqe->state == WQE_SENT && wqe->marks == 0 &&

@@ -443,7 +443,8 @@ class Situations(unittest.TestCase):
         self.is_not_started(self.start("--node", name + "x"), 64, "64 bytes", "63", "--node")
 
     def test_settings_that_mean_nothing(self):
-        for name, known, unknown in (("HEDDLE_LOCAL", ("on", "off", ""), ("OFF", "0", "no", "offf")), ("HEDDLE_COPY", ("lane", ""), ("Lane", "direct"))):
+        for name, known, unknown in (("HEDDLE_LOCAL", ("on", "off", ""), ("OFF", "0", "no", "offf")), ("HEDDLE_COPY", ("lane", ""), ("Lane", "direct")),
+                                     ("HEDDLE_FAST", ("on", "off", ""), ("Off", "no"))):
             for value in known:
                 with self.subTest(name=name, value=value):
                     self.starts(self.start(**{name: value}))
