@@ -20,21 +20,51 @@
 #include "transport/sg.h"
 #include "transport/xrc.h"
 
-/* A frame as copied from the lane: the header, the fixed part of the body, and where the rest lies.
- */
+/* A frame that came: a copy of its header, and where its body lies. */
 struct arrival {
 	struct frame frame;
-	unsigned char *body; /* in the lane; nobody writes to it here */
+	unsigned char *body; /* in the lane; we do not write to it, the peer may at any time */
 	size_t body_bytes;
 	uint32_t link;
 };
 
-/* Copy the header of the frame that @record, of @bytes, enough for one, is. */
-static inline void local_open(struct arrival *a, const unsigned char *record, size_t bytes)
+/* What the judge says of a frame. */
+enum frame_verdict {
+	FRAME_BAD,  /* makes no sense: the peer is broken or hostile */
+	FRAME_GOOD, /* its kind exists, and its body is as long as the header says */
+	FRAME_PLAIN /* good, and a whole SEND of 1 to FRAME_MAX_DATA bytes which are its body, and
+	               nothing in the header asks for more: the fast path takes these */
+};
+
+/* local_judge() for frames that are not plain (local/rx.c). */
+enum frame_verdict local_judge_other(const struct arrival *a);
+
+/* Would local_judge() say FRAME_PLAIN? For callers that have no use for other frames. */
+static inline bool local_is_plain(const struct arrival *a)
 {
+	const struct frame *f = &a->frame;
+	const uint8_t flags = FRAME_ACKS | FRAME_SOLICITED | FRAME_IMM;
+	return f->kind == FRAME_SEND && (f->flags & ~flags) == 0 && f->offset == 0 &&
+	       f->length == a->body_bytes && f->length - 1 < FRAME_MAX_DATA;
+}
+
+/* The only judge of frames, for the fast path and the general one. It judges the copy of the
+ * header; a message in a burst comes here when open_item() (local/rx.c) has found where it ends.
+ * Values in the fixed part of a body are judged by the function that copies them. */
+static inline enum frame_verdict local_judge(const struct arrival *a)
+{
+	return local_is_plain(a) ? FRAME_PLAIN : local_judge_other(a);
+}
+
+/* Copy the header of the frame in @record, of @bytes. False: it is too short for one. */
+static inline bool local_open(struct arrival *a, const unsigned char *record, size_t bytes)
+{
+	if (bytes < sizeof(struct frame))
+		return false;
 	memcpy(&a->frame, record, sizeof(a->frame));
 	a->body = (unsigned char *)(uintptr_t)record + sizeof(struct frame);
 	a->body_bytes = bytes - sizeof(struct frame);
+	return true;
 }
 
 /* Requester: execute what can be executed. True if anything was done. */
@@ -57,16 +87,16 @@ enum step local_send_datagram(struct engine *engine, struct qp *qp, struct wqe_s
 /* Is it worth waiting for room in the lanes to the members of @group? A peer that takes nothing
  * must not stop the group for the others. */
 bool local_group_must_wait(struct engine *engine, struct group *group, const struct wqe_send *wqe);
-/* A datagram to the members of @group on this host. False: a check of its memory failed, and the
- * request is over. */
+/* Send a datagram to the members of @group on this host. False: its memory was refused, and the
+ * request is finished. */
 bool local_send_to_group(struct engine *engine, struct qp *qp, struct wqe_send *wqe,
                          const struct group *group);
 /* Nobody is there: a datagram vanishes, a message is never answered. It must still be fit to be
  * sent. */
 enum step local_unreachable(struct engine *engine, struct qp *qp, struct wqe_send *wqe);
-/* Execute and complete @wr at once, without an element of the queue: a short write or read that
- * nothing stands before. Returns what is left of the list; @wr itself: nothing was decided, post
- * it. With posters locked out. */
+/* Execute and complete @wr at once, without an element of the queue: a short write or read with
+ * nothing in front of it. Returns what is left of the list; @wr itself: nothing was decided, post
+ * it. The caller has asked engine_fast() and keeps other threads from posting to @qp. */
 const struct hdl_send_wr *local_express(struct engine *engine, struct qp *qp,
                                         const struct hdl_send_wr *wr);
 /* @wqe is in flight: an answer will come. */
@@ -90,18 +120,32 @@ static inline uint32_t local_sent_end(const struct qp *qp)
 void local_put_header(struct qp *qp, struct wqe_send *wqe, enum frame_kind kind, uint8_t flags,
                       struct frame *out);
 
-/* --- local/short.c --- */
-/* Requester: post and send @wr at once, with those that follow it, if they are usual messages.
- * Returns what is left of the list;
- * @wr itself: nothing has happened. With posters locked out. */
+/* Requester: a message of @qp was acknowledged: what it may retry begins anew. */
+static inline void local_answers_count(struct qp *qp)
+{
+	qp->answered = true;
+	qp->retries_left = qp->attr.retry_cnt;
+	qp->rnr_left = qp->attr.rnr_retry;
+}
+/* Responder: message @msn, the expected one, was executed. The peer may read so in our table. */
+static inline void local_executed(struct qp *qp, uint32_t msn)
+{
+	qp->local.expected_msn++;
+	atomic_store_explicit(&qp->pub->executed, QP_EXECUTED(msn), memory_order_release);
+}
+
+/* --- local/short.c: the fast path --- */
+/* Requester: post and send @wr at once, together with the messages that follow it, where they are
+ * short and plain. Returns what is left of the list; @wr itself: nothing has happened. The caller
+ * has asked engine_fast() and keeps other threads from posting to @qp. */
 const struct hdl_send_wr *local_short_send(struct engine *engine, struct qp *qp,
                                            const struct hdl_send_wr *wr);
 /* Requester: as local_answered() with ANSWER_ACK. */
 void local_acked(struct engine *engine, struct qp *qp, uint32_t msn);
-/* Responder: take @a if it is a usual message. False: at most what it acknowledges was seen to. */
+/* Responder: take the plain message @a. False: at most its acknowledgement was taken. */
 bool local_short_take(struct engine *engine, const struct arrival *a);
-/* The application polls, and something has come through @link: take that, if it is a usual message
- * and nothing has to be done about it before the application calls again. */
+/* The application polls, and a frame is in the lane of @link: take it, if it is a plain message and
+ * nothing has to be done about it before the application calls again. */
 void local_short_poll(struct engine *engine, uint32_t link);
 
 /* --- local/value.c --- */

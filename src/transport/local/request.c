@@ -462,8 +462,7 @@ void local_request(struct engine *engine, struct qp *qp, const struct arrival *a
 	qp->nak_sent = false;
 	if (!run_request(engine, qp, a))
 		return;
-	qp->local.expected_msn++;
-	atomic_store_explicit(&qp->pub->executed, QP_EXECUTED(a->frame.msn), memory_order_release);
+	local_executed(qp, a->frame.msn);
 	if (!answers_itself(a))
 		local_owe(engine, qp, ANSWER_ACK, a->frame.msn, 0);
 }

@@ -96,9 +96,7 @@ static void local_retry_acknowledge(struct engine *engine, struct qp *qp, uint32
 			break;
 		capture_answer(engine, qp, wqe, end, answer);
 		local_answer_came(qp, wqe);
-		qp->answered = true;
-		qp->retries_left = qp->attr.retry_cnt;
-		qp->rnr_left = qp->attr.rnr_retry;
+		local_answers_count(qp);
 		if (!request_is_atomic(wqe) ||
 		    request_scatter(engine, qp, wqe, 0, &answer->value, 8))
 			request_finish(wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);

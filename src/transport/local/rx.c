@@ -1,6 +1,7 @@
-/* The same-host path: what comes in. Takes frames from a lane, judges each once from its own copy,
- * and hands it to the queue pair it is for: requests to local/request.c, answers to local/retry.c,
- * data of reads to local/value.c; datagrams are received here. */
+/* The same-host path: frames that come in. Takes frames out of a lane, has each judged once, from a
+ * copy (local_judge()), and hands it to its queue pair: plain messages to local/short.c, other
+ * requests to local/request.c, answers to local/retry.c, data of reads to local/value.c. Datagrams
+ * are received here. */
 #include <string.h>
 
 #include "queue/qp_state.h"
@@ -74,8 +75,8 @@ static void closed(struct engine *engine, struct qp *qp, const struct arrival *a
 	qp_enter(engine, qp, HDL_QPS_ERR);
 }
 
-/* Is the body as long as the header says? The one place where lengths from a lane are judged. */
-static bool well_formed(const struct arrival *a)
+/* Is the body of @a as long as its header says? */
+static bool is_well_formed(const struct arrival *a)
 {
 	static const uint8_t fixed[FRAME_KIND_COUNT] = {
 	        [FRAME_WRITE] = sizeof(struct frame_target),
@@ -85,9 +86,6 @@ static bool well_formed(const struct arrival *a)
 	        [FRAME_DATAGRAM] = sizeof(struct frame_datagram),
 	};
 	const struct frame *f = &a->frame;
-	if (f->kind == FRAME_SEND && f->length == a->body_bytes && f->length <= FRAME_MAX_DATA &&
-	    (f->flags & (FRAME_BY_REFERENCE | FRAME_MORE)) == 0 && f->offset == 0)
-		return true;
 	if (f->kind == 0 || f->kind >= FRAME_KIND_COUNT || a->body_bytes < fixed[f->kind] ||
 	    f->num_sge > HDL_MAX_SGE)
 		return false;
@@ -110,6 +108,12 @@ static bool well_formed(const struct arrival *a)
 		return rest == 0;
 	return f->length <= (f->kind == FRAME_DATAGRAM ? FRAME_MAX_DATA : FRAME_MAX_PART) &&
 	       rest == f->length;
+}
+
+/* Messages in a burst are judged one by one, as they are opened. */
+enum frame_verdict local_judge_other(const struct arrival *a)
+{
+	return a->frame.kind == FRAME_BURST || is_well_formed(a) ? FRAME_GOOD : FRAME_BAD;
 }
 
 /* Nobody takes the frame. An unreliable sender does not repeat it, so it must be told that its
@@ -186,46 +190,53 @@ static void local_rx_take(struct engine *engine, const struct arrival *a)
 		local_request(engine, qp, a);
 }
 
-/* False: it makes no sense. */
-static bool local_rx_take_one(struct engine *engine, const struct arrival *a)
+/* @a is good, and no burst. */
+static inline void take_message(struct engine *engine, const struct arrival *a,
+                                enum frame_verdict verdict)
 {
-	if (local_short_take(engine, a))
-		return true;
-	if (!well_formed(a))
-		return false;
-	local_rx_take(engine, a);
-	return true;
+	if (verdict != FRAME_PLAIN || !local_short_take(engine, a))
+		local_rx_take(engine, a);
 }
 
-/* Messages that share a frame, each as if it had come in one of its own. */
+/* Open message @index of the burst @a, whose item begins at *at of the body, as if it had come in a
+ * frame of its own, and judge it. *at: behind it. */
+static enum frame_verdict open_item(const struct arrival *a, uint32_t index, size_t *at,
+                                    struct arrival *each)
+{
+	struct frame_item item;
+	if (a->body_bytes - *at < sizeof(item))
+		return FRAME_BAD;
+	memcpy(&item, a->body + *at, sizeof(item));
+	*at += sizeof(item);
+	size_t padded = (item.length + 7u) & ~(size_t)7;
+	if (a->body_bytes - *at < padded)
+		return FRAME_BAD;
+	each->frame.flags = item.flags & (FRAME_SOLICITED | FRAME_IMM);
+	if (index == 0)
+		each->frame.flags |= a->frame.flags & FRAME_ACKS;
+	each->frame.msn = a->frame.msn + index;
+	each->frame.length = item.length;
+	each->frame.imm = item.imm;
+	each->body = a->body + *at;
+	each->body_bytes = item.length;
+	*at += padded;
+	return local_judge(each);
+}
+
+/* Take messages that share a frame, up to the first that makes no sense. False: there is one. */
 static bool take_burst(struct engine *engine, const struct arrival *a)
 {
 	struct arrival each = *a;
 	size_t at = 0;
-	bool good = true;
 	each.frame.kind = FRAME_SEND;
 	each.frame.num_sge = 0;
-	for (uint32_t i = 0; i < a->frame.num_sge && good; i++) {
-		struct frame_item item;
-		if (a->body_bytes - at < sizeof(item))
+	for (uint32_t i = 0; i < a->frame.num_sge; i++) {
+		enum frame_verdict verdict = open_item(a, i, &at, &each);
+		if (verdict == FRAME_BAD)
 			return false;
-		memcpy(&item, a->body + at, sizeof(item));
-		at += sizeof(item);
-		size_t padded = (item.length + 7u) & ~(size_t)7;
-		if (a->body_bytes - at < padded)
-			return false;
-		each.frame.flags = item.flags & (FRAME_SOLICITED | FRAME_IMM);
-		if (i == 0)
-			each.frame.flags |= a->frame.flags & FRAME_ACKS;
-		each.frame.msn = a->frame.msn + i;
-		each.frame.length = item.length;
-		each.frame.imm = item.imm;
-		each.body = a->body + at;
-		each.body_bytes = item.length;
-		at += padded;
-		good = local_rx_take_one(engine, &each);
+		take_message(engine, &each, verdict);
 	}
-	return good;
+	return true;
 }
 
 unsigned local_receive(struct engine *engine, uint32_t index)
@@ -238,12 +249,13 @@ unsigned local_receive(struct engine *engine, uint32_t index)
 	while (count < ENGINE_RX_BATCH && link->up && (count == 0 || ring_waits(&link->rx)) &&
 	       (record = ring_peek(&link->rx, &bytes)) != NULL) {
 		count++;
-		bool good = bytes >= sizeof(struct frame);
-		if (good) {
-			local_open(&a, record, bytes);
-			good = a.frame.kind == FRAME_BURST ? take_burst(engine, &a)
-			                                   : local_rx_take_one(engine, &a);
-		}
+		enum frame_verdict verdict =
+		        local_open(&a, record, bytes) ? local_judge(&a) : FRAME_BAD;
+		bool good = verdict != FRAME_BAD;
+		if (good && a.frame.kind == FRAME_BURST)
+			good = take_burst(engine, &a);
+		else if (good)
+			take_message(engine, &a, verdict);
 		if (!good)
 			counter_add(&engine->counters[ENGINE_BAD_FRAMES], 1);
 		ring_release(&link->rx);

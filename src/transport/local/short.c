@@ -1,21 +1,22 @@
-/* The same-host path: the usual message on the shortest way. What is sent most often is a short
- * SEND of one piece on a reliable connection where nothing is out of the ordinary, and what it
- * costs is instructions. Here such a message is posted and put into the lane, taken from it, and
- * acknowledged, each in one go. Everything else, and everything that is refused, is left as it was
- * to the files that know all cases: local/tx.c, local/rx.c and local/request.c, local/retry.c. */
+/* The same-host path: the fast path of short messages. Most messages are short SENDs of one piece
+ * on a reliable connection in which nothing is out of the ordinary. They cost instructions, not
+ * bytes. Each function here handles such a message in one go: one posts it and puts it into the
+ * lane, one takes it out of the lane, one takes its acknowledgement. A function that meets anything
+ * else, or a check that refuses, leaves the message untouched for the general path: local/tx.c,
+ * local/rx.c with local/request.c, and local/retry.c.
+ *
+ * The fast path judges no frame: it takes those that local_judge() calls plain. What it does to a
+ * queue pair it does by the functions that the general path calls, where these cost nothing:
+ * local_answers_count(), local_executed(). Where it repeats what the general path does, because the
+ * general functions handle more and cost more, a comment says so; tests/unit/transport/lane_paths.c
+ * gives both paths the same random input and compares what comes out. */
 #include <string.h>
 
 #include "transport/local/local.h"
 #include "transport/op.h"
 
-/* May usual messages take this way? */
-static inline bool is_usual(const struct engine *engine, const struct qp *qp)
-{
-	return qp->type == HDL_QP_RC && engine_fast(engine);
-}
-
-/* Is @wr one of them? */
-static inline bool is_usual_request(const struct qp *qp, const struct hdl_send_wr *wr)
+/* Is @wr a message for the fast path? */
+static inline bool is_plain_request(const struct qp *qp, const struct hdl_send_wr *wr)
 {
 	const uint32_t flags = HDL_SEND_SIGNALED | HDL_SEND_SOLICITED | HDL_SEND_INLINE;
 	return (wr->opcode == HDL_OP_SEND || wr->opcode == HDL_OP_SEND_IMM) &&
@@ -31,8 +32,8 @@ static inline uint8_t frame_flags(const struct hdl_send_wr *wr)
 	                 ((wr->flags & HDL_SEND_SOLICITED) != 0 ? FRAME_SOLICITED : 0));
 }
 
-/* Copy the data of @wr to @out, and keep in @wqe where it is: it may have to be repeated. False:
- * its memory is not what it should be. */
+/* Copy the data of @wr to @out, and note in @wqe where it is, in case the message must be repeated.
+ * False: its memory is not one run, or is refused. */
 static inline bool local_short_put(const struct engine *engine, const struct qp *qp,
                                    const struct hdl_send_wr *wr, struct wqe_send *wqe, void *out)
 {
@@ -51,7 +52,7 @@ static inline bool local_short_put(const struct engine *engine, const struct qp 
 	return engine->own.copy_short(out, (void *)(uintptr_t)from, piece->length);
 }
 
-/* Keep in @wqe what else @wr asks for, as message @msn in flight. */
+/* Note in @wqe the rest of @wr, as message @msn in flight. */
 static inline void local_short_keep(const struct hdl_send_wr *wr, struct wqe_send *wqe,
                                     uint32_t msn)
 {
@@ -66,13 +67,13 @@ static inline size_t item_bytes(const struct hdl_send_wr *wr)
 	return sizeof(struct frame_item) + ((wr->sg_list->length + 7u) & ~(size_t)7);
 }
 
-/* How many messages from @wr on fit into one frame, *bytes long; at most @room. */
+/* How many messages from @wr on fit into one frame, at most @room. *bytes: how long it is. */
 static uint32_t burst_of(const struct qp *qp, const struct hdl_send_wr *wr, uint32_t room,
                          size_t *bytes)
 {
 	uint32_t count = 0;
 	size_t sum = sizeof(struct frame);
-	for (; wr != NULL && count < room && count < UINT8_MAX && is_usual_request(qp, wr) &&
+	for (; wr != NULL && count < room && count < UINT8_MAX && is_plain_request(qp, wr) &&
 	       wr->sg_list->length <= FRAME_BURST_ITEM;
 	     wr = wr->next) {
 		if (sum + item_bytes(wr) > FRAME_BURST_BYTES)
@@ -85,7 +86,7 @@ static uint32_t burst_of(const struct qp *qp, const struct hdl_send_wr *wr, uint
 	return count > 1 ? count : 1;
 }
 
-/* @count messages from @wr on, the data of the frame @out. False: one of them is refused. */
+/* Fill the body of the frame @out with @count messages from @wr on. False: one is refused. */
 static bool put_burst(const struct engine *engine, const struct qp *qp,
                       const struct hdl_send_wr *wr, uint32_t count, struct frame *out)
 {
@@ -103,7 +104,8 @@ static bool put_burst(const struct engine *engine, const struct qp *qp,
 	return true;
 }
 
-/* @count messages from @wr on, of @bytes in the lane. Returns what is left of the list, or @wr. */
+/* Send @count messages from @wr on as one frame of @bytes. Returns what is left of the list; @wr:
+ * nothing has happened. */
 static inline const struct hdl_send_wr *send_frame(struct engine *engine, struct qp *qp,
                                                    const struct hdl_send_wr *wr, uint32_t count,
                                                    size_t bytes)
@@ -127,7 +129,7 @@ static inline const struct hdl_send_wr *send_frame(struct engine *engine, struct
 	                      .imm = wr->imm,
 	                      .ack = qp->local.answer_msn};
 	ring_publish(&link->tx);
-	/* The peer has it. From here on nobody waits for us. */
+	/* The peer has the frame. What follows does not delay the message. */
 	engine_ring_bell(engine, qp->link);
 	if (acks)
 		qp->local.answer_due = false;
@@ -145,7 +147,7 @@ static inline const struct hdl_send_wr *send_frame(struct engine *engine, struct
 	return wr;
 }
 
-/* Those that are not alone in their list. Kept out of local_short_send(), which is short. */
+/* A message that others follow in its list. Not inlined, to keep local_short_send() small. */
 __attribute__((noinline)) static const struct hdl_send_wr *send_list(struct engine *engine,
                                                                      struct qp *qp,
                                                                      const struct hdl_send_wr *wr,
@@ -162,71 +164,77 @@ const struct hdl_send_wr *local_short_send(struct engine *engine, struct qp *qp,
 	uint32_t room = wq_room(&qp->sq);
 	if (room == 0)
 		room = reclaim_sends(&qp->sq, qp->send_cq);
-	if (!is_usual(engine, qp) || qp_state(qp) != HDL_QPS_RTS || qp->link == LINK_NONE ||
-	    qp->next != wq_tail(&qp->sq) || qp->waiting || room == 0 || !is_usual_request(qp, wr))
+	if (qp->type != HDL_QP_RC || qp_state(qp) != HDL_QPS_RTS || qp->link == LINK_NONE ||
+	    qp->next != wq_tail(&qp->sq) || qp->waiting || room == 0 || !is_plain_request(qp, wr))
 		return wr;
 	if (wr->next != NULL)
 		return send_list(engine, qp, wr, room);
 	return send_frame(engine, qp, wr, 1, sizeof(struct frame) + wr->sg_list->length);
 }
 
+/* Completes the messages up to @msn in one go. The general path does this in two steps, because
+ * requests of other kinds finish out of order: local_answered() marks elements as finished, and
+ * request_reap() completes those at the head of the queue. */
 void local_acked(struct engine *engine, struct qp *qp, uint32_t msn)
 {
 	const struct frame_answer ack = {.answer = ANSWER_ACK};
 	uint32_t at = wq_head(&qp->sq);
 	if ((int32_t)(msn - qp->next_msn) >= 0)
 		return;
-	bool usual = !qp->draining && engine_fast(engine);
-	while (at != qp->next && usual) {
+	bool plain = !qp->draining && engine_fast(engine);
+	while (at != qp->next && plain) {
 		struct wqe_send *wqe = wq_at(&qp->sq, at);
-		usual = wqe->state == WQE_SENT && wqe->marks == 0 &&
+		plain = wqe->state == WQE_SENT && wqe->marks == 0 &&
 		        (wqe->opcode == HDL_OP_SEND || wqe->opcode == HDL_OP_SEND_IMM);
-		if (!usual || (int32_t)(msn - wqe->msn) < 0)
+		if (!plain || (int32_t)(msn - wqe->msn) < 0)
 			break;
 		at++;
 		qp->unanswered--;
-		qp->answered = true;
-		qp->retries_left = qp->attr.retry_cnt;
-		qp->rnr_left = qp->attr.rnr_retry;
+		local_answers_count(qp);
 		uint64_t wr_id = wqe->wr_id;
 		uint32_t length = wqe->length;
 		bool tell = qp->signal_all || (wqe->flags & HDL_SEND_SIGNALED) != 0;
 		reclaim_note_send(wqe, qp->send_cq, tell);
-		wq_release_to(&qp->sq, at); /* before it is told: who hears of it may post anew */
+		wq_release_to(&qp->sq, at); /* first: whoever polls the completion may post again */
 		if (tell)
 			op_tell_sent(engine, qp, wr_id, HDL_OP_SEND, length);
 		if (wq_head(&qp->sq) != at)
-			return; /* that was one completion too many, and everything is flushed */
+			return; /* the completion queue was full, and everything is flushed */
 	}
-	if (!usual)
+	if (!plain) {
 		local_answered(engine, qp, msn, &ack);
-	else if (qp->next != wq_tail(&qp->sq))
-		engine_activate(engine, qp);
+	} else if (qp->next != wq_tail(&qp->sq)) {
+		request_reap(engine, qp); /* the next one may have failed, and waited for these */
+		if (qp->next != wq_tail(&qp->sq))
+			engine_activate(engine, qp);
+	}
 }
 
-/* The queue pair that @a is for, if it is a usual message, and the next. */
+/* The queue pair that the plain message @a is for, if it may take the fast path and expects @a
+ * next. */
 static inline struct qp *receiver(const struct engine *engine, const struct arrival *a)
 {
 	const struct frame *f = &a->frame;
-	const uint8_t flags = FRAME_ACKS | FRAME_SOLICITED | FRAME_IMM;
 	struct qp *qp = engine->qps[f->to_qpn & engine->qp_mask];
-	if (f->kind != FRAME_SEND || (f->flags & ~flags) != 0 || f->offset != 0 ||
-	    f->length != a->body_bytes || f->length - 1 >= FRAME_MAX_DATA || qp == NULL ||
-	    qp->qpn != f->to_qpn || qp->link != a->link || qp->attr.dest_qpn != f->from_qpn ||
-	    f->msn != qp->local.expected_msn || qp->local.part_offset != 0 || qp->srq != NULL ||
-	    !is_usual(engine, qp))
+	if (qp == NULL || qp->qpn != f->to_qpn || qp->link != a->link ||
+	    qp->attr.dest_qpn != f->from_qpn || f->msn != qp->local.expected_msn ||
+	    qp->local.part_offset != 0 || qp->srq != NULL || qp->type != HDL_QP_RC ||
+	    !engine_fast(engine))
 		return NULL;
 	return qp;
 }
 
-/* Take what @a acknowledges. Whoever looks at this frame again may do so again. */
+/* Take the acknowledgement in @a. The general path may take it a second time. */
 static inline void take_ack(struct engine *engine, struct qp *qp, const struct arrival *a)
 {
 	if ((a->frame.flags & FRAME_ACKS) != 0 && qp_state(qp) == HDL_QPS_RTS)
 		local_acked(engine, qp, a->frame.ack);
 }
 
-/* Place the message @a of @qp. False: it is not usual after all. */
+/* Place the message @a in the receive of @qp, and complete that. What op_receive() and
+ * local_request() do, for a receive of one piece that lies in one run. False: it is another one, or
+ * is missing or refused, and nothing was consumed. The completion is written here and not by a
+ * function that op_receive() shares: one that also knows shared queues cost 2 % of a ping-pong. */
 static inline bool local_short_place(struct engine *engine, struct qp *qp, const struct arrival *a)
 {
 	const struct frame *f = &a->frame;
@@ -253,8 +261,7 @@ static inline bool local_short_place(struct engine *engine, struct qp *qp, const
 	            (f->flags & FRAME_SOLICITED) != 0);
 	counter_add(&engine->counters[ENGINE_BYTES_RECEIVED], f->length);
 	qp->nak_sent = false;
-	qp->local.expected_msn++;
-	atomic_store_explicit(&qp->pub->executed, QP_EXECUTED(f->msn), memory_order_release);
+	local_executed(qp, f->msn);
 	local_owe(engine, qp, ANSWER_ACK, f->msn, 0);
 	return true;
 }
@@ -274,11 +281,10 @@ void local_short_poll(struct engine *engine, uint32_t index)
 	struct arrival a = {.link = index};
 	size_t bytes;
 	const unsigned char *record = ring_peek(&link->rx, &bytes);
-	if (record == NULL || bytes < sizeof(struct frame))
+	if (record == NULL || !local_open(&a, record, bytes) || !local_is_plain(&a))
 		return;
-	local_open(&a, record, bytes);
 	struct qp *qp = receiver(engine, &a);
-	/* What is owed for the last one is due now, and here nobody would send it. */
+	/* An ACK that is still owed for an earlier message is due now; engine_run() sends it. */
 	if (qp == NULL || qp->local.answer_due)
 		return;
 	engine->short_polls--;

@@ -1,0 +1,125 @@
+/* Frames by hand: what each path makes of them, and that the one judge refuses those that make no
+ * sense on both. */
+#include "lane_rig.h"
+
+#define RECV_AT (LANE_BYTES / 2)
+
+/* By the fast path messages that are posted together share a frame, by the general one they do not:
+ * a test that compares the two compares two things. */
+static uint32_t frames_of_three(bool no_fast_path)
+{
+	struct lane_rig rig;
+	struct hdl_send_wr wrs[3];
+	struct lane_message message;
+	lane_open(&rig, no_fast_path);
+	struct hdl_sge piece = lane_piece(&rig, 0, 16);
+	for (int i = 0; i < 3; i++)
+		wrs[i] = (struct hdl_send_wr){.next = i < 2 ? &wrs[i + 1] : NULL,
+		                              .opcode = HDL_OP_SEND,
+		                              .sg_list = &piece,
+		                              .num_sge = 1};
+	assert_int_equal(hdl_post_send(rig.qp, wrs, NULL), 0);
+	uint64_t frames = counter_read(&rig.adapter->engine.counters[ENGINE_FRAMES_OUT]);
+	for (uint32_t i = 0; i < 3; i++) {
+		assert_true(lane_look(&rig, &message));
+		assert_int_equal(message.frame.msn, LANE_SQ_PSN + i);
+		assert_int_equal(message.bytes, 16);
+	}
+	assert_false(lane_look(&rig, &message));
+	lane_close(&rig);
+	return (uint32_t)frames;
+}
+
+static void only_the_fast_path_makes_bursts(void **state)
+{
+	(void)state;
+	assert_int_equal(frames_of_three(false), 1);
+	assert_int_equal(frames_of_three(true), 3);
+}
+
+/* A thread that polls an empty queue gets the completion of a short message directly, and the ACK
+ * waits; by the general path the completion goes through the queue. It is the same one. */
+static void a_poll_takes_a_message(void **state)
+{
+	(void)state;
+	for (int general = 0; general < 2; general++) {
+		struct lane_rig rig;
+		struct hdl_wc wc;
+		struct lane_message message;
+		lane_open(&rig, general);
+		lane_recv(&rig, 5, RECV_AT, 64);
+		lane_run(&rig);
+		lane_put_send(&rig, LANE_RQ_PSN, "sixteen bytes..", 16);
+		assert_int_equal(hdl_cq_poll(rig.rcq, &wc, 1), 1);
+		assert_int_equal(wc.wr_id, 5);
+		assert_int_equal(wc.byte_len, 16);
+		assert_memory_equal(rig.mem + RECV_AT, "sixteen bytes..", 16);
+		/* The queue itself was not used. */
+		assert_int_equal(atomic_load(&rig.rcq->cq.tail), general ? 1 : 0);
+		lane_run(&rig);
+		assert_true(lane_look(&rig, &message));
+		assert_int_equal(message.frame.kind, FRAME_ANSWER);
+		assert_int_equal(message.frame.msn, LANE_RQ_PSN);
+		lane_close(&rig);
+	}
+}
+
+/* A frame whose lengths disagree is counted and not taken, whichever path looks at it first: that
+ * of a poll, or that of a turn. */
+static void a_frame_that_makes_no_sense(void **state)
+{
+	static const struct {
+		struct frame frame;
+		size_t bytes;
+	} bad[] = {
+	        {{.kind = FRAME_SEND, .length = 16}, 15},
+	        {{.kind = FRAME_SEND, .length = 16}, 17},
+	        {{.kind = FRAME_SEND, .length = 16}, 0},
+	        {{.kind = FRAME_SEND, .length = 0}, 16},
+	        {{.kind = FRAME_SEND, .length = FRAME_MAX_PART + 1}, FRAME_MAX_PART + 1},
+	        {{.kind = FRAME_SEND, .length = 16, .offset = 8}, 16},
+	        {{.kind = FRAME_SEND, .flags = FRAME_MORE, .length = 16}, 16},
+	        {{.kind = FRAME_SEND, .flags = FRAME_BY_REFERENCE, .length = 16}, 16},
+	        {{.kind = FRAME_BURST, .num_sge = 1}, 4},
+	        {{.kind = FRAME_BURST, .num_sge = 1}, 8}, /* the item says more than follows */
+	        {{.kind = FRAME_ANSWER}, 8},
+	        {{.kind = 0}, 0},
+	        {{.kind = FRAME_KIND_COUNT}, 0},
+	};
+	static uint8_t body[FRAME_MAX_PART + 1] = {16};
+	(void)state;
+	for (unsigned way = 0; way < 4; way++) {
+		struct lane_rig rig;
+		struct hdl_wc wc;
+		lane_open(&rig, way & 1);
+		lane_recv(&rig, 5, RECV_AT, 64);
+		const struct counter *counter = &rig.adapter->engine.counters[ENGINE_BAD_FRAMES];
+		for (size_t i = 0; i < LANE_COUNT(bad); i++) {
+			struct frame frame = lane_frame(&rig, FRAME_SEND, LANE_RQ_PSN);
+			uint32_t to = frame.to_qpn, from = frame.from_qpn;
+			frame = bad[i].frame;
+			frame.to_qpn = to;
+			frame.from_qpn = from;
+			frame.msn = LANE_RQ_PSN;
+			lane_put(&rig, &frame, body, bad[i].bytes);
+			if (way < 2)
+				assert_int_equal(hdl_cq_poll(rig.rcq, &wc, 1), 0);
+			lane_run(&rig);
+			assert_int_equal(hdl_cq_poll(rig.rcq, &wc, 1), 0);
+			if (counter_read(counter) != i + 1)
+				fail_msg("bad frame %zu was taken", i);
+		}
+		assert_int_equal(rig.qp->qp.local.expected_msn, LANE_RQ_PSN);
+		lane_close(&rig);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(only_the_fast_path_makes_bursts),
+	        cmocka_unit_test(a_poll_takes_a_message),
+	        cmocka_unit_test(a_frame_that_makes_no_sense),
+	};
+	return cmocka_run_group_tests_name("lane_frames", tests, NULL, NULL);
+}
