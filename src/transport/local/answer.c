@@ -1,5 +1,5 @@
-/* The same-host path: what the responder owes. Nothing waits for room in the lane: an answer is
- * kept in the queue pair until it can be sent, and a later one that says more replaces it. */
+/* The same-host path: answers of the responder. Nothing waits for room in the lane: the queue pair
+ * keeps an answer until it can be sent, and a later one that says more replaces it. */
 #include "transport/local/local.h"
 
 void local_owe(struct engine *engine, struct qp *qp, enum answer answer, uint32_t msn,

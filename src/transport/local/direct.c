@@ -47,7 +47,7 @@ enum step local_not_ready(struct engine *engine, struct qp *qp, struct wqe_send 
 	return STEP_WAIT;
 }
 
-/* The target's checks said no. The target hears of it too: its queue pair fails like ours. */
+/* The target's checks refused the request. We tell the target: its queue pair fails like ours. */
 static void refused_by_target(struct engine *engine, struct qp *qp, struct wqe_send *wqe,
                               enum hdl_detail detail)
 {
@@ -107,7 +107,7 @@ struct short_run {
 	uint8_t access; /* that the target must have given */
 };
 
-/* The right that a piece of our own must have for it. */
+/* The right that our own piece must have, if the target's must have @access. */
 static uint8_t own_access(uint8_t access)
 {
 	return access == HDL_ACCESS_REMOTE_READ ? HDL_ACCESS_LOCAL_WRITE : HDL_ACCESS_LOCAL_READ;
@@ -121,8 +121,8 @@ static inline bool copy_run(const struct link *link, const struct short_run *run
 	return memory->copy_short(memory->ops.context, side, run->own, host, run->length);
 }
 
-/* The usual short write or read: one run at both ends. False: something is unusual or refused, and
- * perhaps part of it is copied; sg_move() does it anew or says what is wrong. */
+/* A fast path: a short write or read of one run at both ends. False: it is another one or was
+ * refused, and part of it may have been copied; sg_move() repeats it or finds what is wrong. */
 static bool direct_short(struct qp *qp, const struct link *link, const struct qp_public *pub,
                          const struct qp_facts *facts, const struct short_run *run)
 {
@@ -144,14 +144,14 @@ static bool direct_short(struct qp *qp, const struct link *link, const struct qp
 		done = copy_run(link, run, host);
 		qp->local.target.facts = facts->word;
 		qp->local.target.access =
-		        done ? run->access : 0; /* out of reach: not to be tried first again */
+		        done ? run->access : 0; /* out of reach: direct_again() shall not try */
 	}
 	if (link->guard != NULL)
 		tpt_leave(link->guard);
 	return done;
 }
 
-/* direct_short() where the last one went, if nothing has changed there since. */
+/* direct_short() to the place of the last one, if nothing has changed there since. */
 static inline bool direct_again(const struct qp *qp, const struct link *link,
                                 const struct qp_public *pub, const struct short_run *run)
 {
@@ -189,7 +189,7 @@ static bool direct_one_run(const struct engine *engine, struct qp *qp, struct wq
 	return direct_short(qp, link, pub, facts, &run);
 }
 
-/* The bytes of @wqe are where they belong. */
+/* The bytes of @wqe have been copied. */
 static enum step direct_done(struct engine *engine, struct wqe_send *wqe)
 {
 	bool read = wqe->opcode == HDL_OP_READ;
@@ -223,7 +223,7 @@ static enum step direct_copy(struct engine *engine, struct qp *qp, struct wqe_se
 	struct sg_result result =
 	        read ? sg_move(&link->memory.ops, MOVE_FROM_PEER, &own, remote, count)
 	             : sg_move(&link->memory.ops, MOVE_TO_PEER, remote, &own, count);
-	wqe->marks &= (uint8_t)~WQE_COPYING; /* should it fail it begins anew, or is over */
+	wqe->marks &= (uint8_t)~WQE_COPYING; /* on failure it starts over, or is finished */
 	if (result.changed)
 		return local_not_ready(engine, qp, wqe);
 	bool remote_refused = result.at_target != read;
@@ -250,8 +250,8 @@ static const struct qp_public *local_direct_peer_of(const struct link *link, con
 	return &link->peer_qps[qp->attr.dest_qpn & link->peer_qp_mask];
 }
 
-/* Is it connected to us and takes requests? Where the first one was to have another number it would
- * not take any of ours. */
+/* Is the peer's queue pair connected to ours, and does it take requests? It takes none if it
+ * expects another first number than ours. */
 static bool is_ready(const struct link *link, const struct qp *qp, const struct qp_public *pub,
                      struct qp_facts *facts)
 {
@@ -292,8 +292,8 @@ const struct hdl_send_wr *local_express(struct engine *engine, struct qp *qp,
 		return wr;
 	qp->retries_left = qp->attr.retry_cnt;
 	counter_add(&engine->counters[read ? ENGINE_BYTES_READ : ENGINE_BYTES_WRITTEN], run.length);
-	/* It is over as soon as it is posted, and has its place in the queue until it is heard of
-	 * all the same. */
+	/* The request is finished, but it holds a place in the queue until its completion is
+	 * polled, as others do. */
 	bool tell = (wr->flags & HDL_SEND_SIGNALED) != 0 || qp->signal_all;
 	reclaim_note_send(wq_at(&qp->sq, qp->next), qp->send_cq, tell);
 	wq_posted(&qp->sq);
@@ -310,13 +310,13 @@ enum step local_direct(struct engine *engine, struct qp *qp, struct wqe_send *wq
 	bool atomic = wqe->opcode == HDL_OP_COMPARE_SWAP || wqe->opcode == HDL_OP_FETCH_ADD;
 	if (link->memory.copy_short == NULL)
 		return STEP_BY_TARGET;
-	/* A send before us may still be refused, and then we must not have happened. */
+	/* An earlier send may still be refused, and then this request must not have executed. */
 	if (qp->unanswered > 0)
 		local_look(engine, qp);
 	if (qp->unanswered > 0) {
 		if (engine->by_application)
 			engine_activate(engine,
-			                qp); /* it comes again anyway, and then we look again */
+			                qp); /* the application calls again, and we look again */
 		return STEP_WAIT;
 	}
 	struct qp_facts facts;

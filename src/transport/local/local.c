@@ -4,7 +4,7 @@
 #include "queue/qp_state.h"
 #include "transport/transport.h"
 
-/* The application may answer the message itself, and its answer takes the ACK along. */
+/* A delayed ACK: the application may answer the message, and its answer carries the ACK. */
 static bool local_answer_may_wait(const struct engine *engine, struct qp *qp)
 {
 	return engine->by_application && local_may_wait(qp);

@@ -79,7 +79,7 @@ void local_timeout(struct engine *engine, struct qp *qp);
 /* Requester: the peer is gone. */
 void local_peer_gone(struct engine *engine, struct qp *qp);
 /* RDMA by the initiator, on the target's memory. */
-/* Nobody answers at the other end yet (or any more): what a timeout would tell on a wire. */
+/* The other end does not answer yet, or not any more: do what a timeout would do on a wire. */
 enum step local_not_ready(struct engine *engine, struct qp *qp, struct wqe_send *wqe);
 enum step local_direct(struct engine *engine, struct qp *qp, struct wqe_send *wqe);
 /* One datagram through the lane that it names (local/datagram.c). */
@@ -91,8 +91,8 @@ bool local_group_must_wait(struct engine *engine, struct group *group, const str
  * request is finished. */
 bool local_send_to_group(struct engine *engine, struct qp *qp, struct wqe_send *wqe,
                          const struct group *group);
-/* Nobody is there: a datagram vanishes, a message is never answered. It must still be fit to be
- * sent. */
+/* There is no peer: a datagram is lost, a message is never answered. The request's own memory is
+ * checked all the same. */
 enum step local_unreachable(struct engine *engine, struct qp *qp, struct wqe_send *wqe);
 /* Execute and complete @wr at once, without an element of the queue: a short write or read with
  * nothing in front of it. Returns what is left of the list; @wr itself: nothing was decided, post
@@ -103,7 +103,7 @@ const struct hdl_send_wr *local_express(struct engine *engine, struct qp *qp,
 void local_sent(struct engine *engine, struct qp *qp, struct wqe_send *wqe);
 /* Answers to @count messages that were published last will come. */
 void local_await(struct engine *engine, struct qp *qp, uint32_t count);
-/* It is not any more. */
+/* @wqe was answered, and is not in flight any more. */
 void local_answer_came(struct qp *qp, struct wqe_send *wqe);
 /* The element that holds message @msn, if it is waiting for an answer. */
 struct wqe_send *local_find_sent(struct qp *qp, uint32_t msn, uint32_t *index);

@@ -1,5 +1,5 @@
-/* The same-host path: what the requester makes of answers and of time. Messages that were not taken
- * are repeated from the oldest on, as often as the queue pair allows. */
+/* The same-host path: how the requester handles answers and timeouts. It repeats messages that were
+ * not taken, from the oldest on, as often as the queue pair allows. */
 #include <assert.h>
 
 #include "queue/qp_state.h"
@@ -7,12 +7,11 @@
 #include "transport/local/local.h"
 #include "transport/op.h"
 
-/* A peer that is not ready is looked at this often when the queue pair waits for ever (timeout 0).
- */
+/* How often to look at a peer that is not ready, when the queue pair waits for ever (timeout 0). */
 #define LOOK_AGAIN_NS 100000u
 
-/* Between two repetitions to a peer that has gone for good: it is known how they end, and the
- * survivor shall hear of it soon. */
+/* Time between two retries to a peer that has gone for good. They cannot succeed, and the program
+ * shall learn so soon. */
 #define GONE_NS 16000000u
 
 uint64_t local_timeout_ns(const struct qp *qp)
@@ -47,7 +46,7 @@ static void local_retry_rewind_to(struct engine *engine, struct qp *qp, uint32_t
 	struct wqe_send *current = wq_at(&qp->sq, qp->next);
 	if (qp->next != wq_tail(&qp->sq) && current->opcode == HDL_OP_DELAY)
 		current->marks &=
-		        (uint8_t)~WQE_PREPARED; /* its time starts anew: never too short */
+		        (uint8_t)~WQE_PREPARED; /* the delay starts over: never too short */
 	qp->waiting = false;
 	qp->next = index;
 	engine_activate(engine, qp);
@@ -65,7 +64,7 @@ struct wqe_send *local_find_sent(struct qp *qp, uint32_t msn, uint32_t *index)
 	return NULL;
 }
 
-/* Does its answer bring what it asked for? */
+/* Does the answer to @wqe carry data? */
 static bool brings_data(const struct wqe_send *wqe)
 {
 	return request_is_atomic(wqe) ||
@@ -103,8 +102,8 @@ static void local_retry_acknowledge(struct engine *engine, struct qp *qp, uint32
 	}
 }
 
-/* The message at @index was not taken, and may be repeated *left times at most. False: that was
- * once too often. */
+/* The message at @index was not taken and may be repeated *left more times. False: *left was 0, and
+ * the request has failed. */
 static bool local_retry_try_again(struct engine *engine, struct qp *qp, uint32_t index,
                                   uint8_t *left, enum hdl_wc_status exhausted)
 {
@@ -132,7 +131,7 @@ static void local_retry_receiver_not_ready(struct engine *engine, struct qp *qp,
 	}
 }
 
-/* Our own pieces were refused while the peer pulled from them. */
+/* Our own pieces were refused when the peer pulled data from them. */
 static enum hdl_wc_status own_list_refused(struct engine *engine, struct wqe_send *wqe,
                                            const struct frame_answer *answer)
 {
@@ -147,8 +146,8 @@ static enum hdl_wc_status own_list_refused(struct engine *engine, struct wqe_sen
 void local_answered(struct engine *engine, struct qp *qp, uint32_t msn,
                     const struct frame_answer *answer)
 {
-	/* An answer to what was not sent is left over from a former connection; believed, it would
-	 * acknowledge everything. */
+	/* An answer to a message that was not sent is left over from an earlier connection. It must
+	 * not acknowledge everything. */
 	if ((int32_t)(msn - qp->next_msn) >= 0)
 		return;
 	local_retry_acknowledge(engine, qp, msn, answer);

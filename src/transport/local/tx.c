@@ -1,5 +1,5 @@
 /* The same-host path: the requester. Executes send queue elements in order, numbers messages, and
- * completes them in order. Answers and timers are local/retry.c's. */
+ * completes them in order. local/retry.c handles answers and timers. */
 #include <assert.h>
 #include <string.h>
 
@@ -73,8 +73,8 @@ void local_put_header(struct qp *qp, struct wqe_send *wqe, enum frame_kind kind,
 	                      .ack = qp->local.answer_msn};
 }
 
-/* A frame with the data of @wqe, or with its pieces for the receiver to pull from. @prefix comes
- * first in the body. */
+/* Send a frame with the data of @wqe, or with its pieces, from which the receiver pulls the data.
+ * @prefix comes first in the body. */
 static enum step send_data(struct engine *engine, struct qp *qp, struct wqe_send *wqe,
                            enum frame_kind kind, const struct frame_target *prefix,
                            size_t prefix_bytes)
@@ -171,7 +171,7 @@ enum step local_unreachable(struct engine *engine, struct qp *qp, struct wqe_sen
 
 static enum step execute_rdma(struct engine *engine, struct qp *qp, struct wqe_send *wqe)
 {
-	if (request_is_read(wqe) && qp->attr.max_rd_atomic == 0) { /* its turn would never come */
+	if (request_is_read(wqe) && qp->attr.max_rd_atomic == 0) { /* it could never execute */
 		request_finish(wqe, HDL_WC_LOC_QP_OP_ERR, HDL_DETAIL_LIMIT);
 		return STEP_NEXT;
 	}
