@@ -1,5 +1,5 @@
-/* Settings in the environment. They are validated when an adapter joins a node, HEDDLE_FAST when any
- * adapter is opened: a misspelt value is refused, not silently replaced by the default. */
+/* Settings in the environment. They are validated when an adapter joins a node, HEDDLE_FAST when
+ * any adapter is opened: a misspelt value is refused, not silently replaced by the default. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
