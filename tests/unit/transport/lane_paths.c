@@ -425,7 +425,7 @@ static uint32_t put_shared(struct pair *pair, uint32_t msn)
 		frame.flags = FRAME_ACKS;
 	frame.ack = draw_answered(pair);
 	if (chance(pair, 20))
-		at -= below(pair, 64); /* cut off */
+		at -= below(pair, at < 64 ? (uint32_t)at + 1 : 64); /* cut off */
 	put(pair, frame, body, at);
 	return count;
 }
