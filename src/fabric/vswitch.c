@@ -37,7 +37,7 @@ int vswitch_inport(const struct vswitch *vswitch, const struct vswitch_arrival *
 {
 	if (arrival->hardware)
 		return vswitch_port_of(vswitch, arrival->nic_port.guid, arrival->nic_port.number);
-	if (vswitch->plain || arrival->apid >= VSWITCH_PORTS ||
+	if (vswitch->plain || arrival->apid >= IBC_END_OF_ROUTE ||
 	    vswitch_is_hardware(arrival->apid) || vswitch->states[arrival->apid] != VSWITCH_PORT_UP)
 		return -1;
 	return arrival->apid;
@@ -106,7 +106,7 @@ void vswitch_advance(struct ibc_route *route)
 struct vswitch_result vswitch_forward(const struct vswitch *vswitch,
                                       const struct ibc_packet *packet, uint8_t inport)
 {
-	assert(inport < VSWITCH_PORTS);
+	assert(inport < IBC_END_OF_ROUTE); /* a route cannot lead back to 63, its end mark */
 	struct vswitch_result result;
 	if (ibc_at_end(&packet->route)) {
 		result = vswitch_deliver(vswitch, packet);

@@ -20,7 +20,7 @@ static void forward(const struct ibc_packet *packet, uint8_t *bytes, size_t size
 	for (unsigned i = 0; i < VSWITCH_PORTS; i++)
 		vswitch.states[i] = (uint8_t)(packet->guid >> i % 60 & 3) % 3;
 	struct vswitch_result result =
-	        vswitch_forward(&vswitch, packet, (uint8_t)(packet->dest_node % VSWITCH_PORTS));
+	        vswitch_forward(&vswitch, packet, (uint8_t)(packet->dest_node % IBC_END_OF_ROUTE));
 	assert(result.action < VSWITCH_ACTION_COUNT);
 	if (result.action == VSWITCH_REJECT) {
 		uint8_t out[IBC_MAX_BYTES];

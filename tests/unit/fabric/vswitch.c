@@ -129,6 +129,9 @@ static void vs3_inport_of_an_application(void **state)
 	vswitch.states[3] = VSWITCH_PORT_UP;
 	arrival.apid = 3; /* nobody speaks as a hardware port */
 	assert_int_equal(vswitch_inport(&vswitch, &arrival), -1);
+	vswitch.states[63] = VSWITCH_PORT_UP;
+	arrival.apid = 63; /* no route leads back to the end mark */
+	assert_int_equal(vswitch_inport(&vswitch, &arrival), -1);
 	arrival.apid = 64;
 	assert_int_equal(vswitch_inport(&vswitch, &arrival), -1);
 	vswitch.plain = true;
