@@ -11,6 +11,13 @@ uint64_t clock_now_ns(void)
 	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
+uint64_t clock_tick_ns(void)
+{
+	struct timespec tick;
+	clock_gettime(CLOCK_MONOTONIC_COARSE, &tick);
+	return (uint64_t)tick.tv_sec * 1000000000u + (uint64_t)tick.tv_nsec;
+}
+
 uint64_t clock_wall_ns(void)
 {
 	struct timespec now;

@@ -24,7 +24,7 @@ static bool own_is_there(const struct span *runs, size_t count, bool write)
 static ssize_t ask_kernel(struct reach *reach, enum move_side side, const struct iovec *to,
                           size_t to_count, const struct iovec *from, size_t from_count)
 {
-	if (!reach_check(reach, clock_now_ns())) {
+	if (!reach_check(reach, clock_tick_ns())) {
 		errno = ESRCH;
 		return -1;
 	}

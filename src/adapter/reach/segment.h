@@ -145,8 +145,8 @@ struct reach {
 	struct reached at[SEGMENT_MAX];
 };
 
-/* How long a process number is trusted after it was verified. The kernel reuses a number only after
- * all others: that takes longer. */
+/* How long a process number is trusted after it was verified, by clock_tick_ns(). The kernel reuses
+ * a number only after all others: that takes longer, even with the 10 ms of a slow tick. */
 #define REACH_BELIEF_NS 1000000u
 
 /* NULL: no memory. The caller keeps @pidfd. */
