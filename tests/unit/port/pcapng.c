@@ -150,7 +150,7 @@ static void x6_blocks_are_well_formed(void **state)
 	assert_int_equal(word(reading->blocks[0].body), 0x1a2b3c4d);
 	assert_int_equal(reading->blocks[1].type, INTERFACE);
 	assert_int_equal(half(reading->blocks[1].body), 101);
-	uint16_t length;
+	uint16_t length = 0;
 	const uint8_t *body = reading->blocks[1].body, *end = body + reading->blocks[1].length;
 	const uint8_t *name = option(body + 8, end, 2, &length);
 	assert_true(length == 5 && memcmp(name, "first", 5) == 0);
