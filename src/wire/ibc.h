@@ -36,6 +36,7 @@
 #define IBC_MAX_HOPS     62u
 #define IBC_MAX_PAYLOAD  4096u
 #define IBC_MAX_BYTES    (IBC_HEADER_BYTES + 64u + IBC_MAX_PAYLOAD + IBC_CRC_BYTES)
+#define IBC_KEY_BYTES    16u /* the right to configure a switch */
 
 enum ibc_type {
 	IBC_TYPE_READ_REQUEST = 1,
