@@ -4,6 +4,8 @@
 #include <assert.h>
 #include <string.h>
 
+#include "wire/be.h"
+
 void vswitch_init(struct vswitch *vswitch, uint64_t node, bool plain)
 {
 	memset(vswitch, 0, sizeof(*vswitch));
@@ -43,9 +45,9 @@ int vswitch_inport(const struct vswitch *vswitch, const struct vswitch_arrival *
 	return arrival->apid;
 }
 
-static struct vswitch_result rejected(enum ibc_reason reason)
+static struct vswitch_decision rejected(enum ibc_reason reason)
 {
-	return (struct vswitch_result){.action = VSWITCH_REJECT, .reason = reason};
+	return (struct vswitch_decision){.action = VSWITCH_REJECT, .reason = reason};
 }
 
 /* Every application port in use, by bits. */
@@ -58,27 +60,28 @@ static uint64_t all_applications(const struct vswitch *vswitch)
 	return bits;
 }
 
-struct vswitch_result vswitch_deliver(const struct vswitch *vswitch,
-                                      const struct ibc_packet *packet)
+struct vswitch_decision vswitch_deliver(const struct vswitch *vswitch, uint64_t dest_node,
+                                        uint8_t dest_apid)
 {
-	uint8_t apid = packet->dest_apid;
-	if (vswitch->node != 0 && packet->dest_node != 0 && packet->dest_node != vswitch->node)
+	if (vswitch->node != 0 && dest_node != 0 && dest_node != vswitch->node)
 		return rejected(IBC_REASON_NO_APPLICATION);
-	if (apid == VSWITCH_APID_CONFIG)
-		return (struct vswitch_result){.action = VSWITCH_CONSUME};
-	uint64_t there = vswitch->plain ? 0 : all_applications(vswitch);
-	if (apid != VSWITCH_APID_ALL)
-		there &= 1ull << apid;
+	if (dest_apid == VSWITCH_APID_CONFIG)
+		return (struct vswitch_decision){.action = VSWITCH_CONSUME};
+	uint64_t there = 0;
+	if (vswitch->plain)
+		there = 0;
+	else if (dest_apid == VSWITCH_APID_ALL)
+		there = all_applications(vswitch);
+	else if (!vswitch_is_hardware(dest_apid) && vswitch->states[dest_apid] == VSWITCH_PORT_UP)
+		there = 1ull << dest_apid;
 	if (there == 0)
 		return rejected(IBC_REASON_NO_APPLICATION);
-	return (struct vswitch_result){.action = VSWITCH_DELIVER, .applications = there};
+	return (struct vswitch_decision){.action = VSWITCH_DELIVER, .applications = there};
 }
 
-struct vswitch_result vswitch_outport(const struct vswitch *vswitch, const struct ibc_route *route,
-                                      uint8_t inport)
+struct vswitch_decision vswitch_outport(const struct vswitch *vswitch, uint8_t port, uint8_t inport)
 {
-	assert(!ibc_at_end(route) && route->pointer >= 1 && route->pointer <= route->hops);
-	uint8_t port = route->ports[route->pointer - 1];
+	assert(port < IBC_END_OF_ROUTE);
 	if (port == inport)
 		return rejected(IBC_REASON_LOOP);
 	if (vswitch->states[port] == VSWITCH_PORT_ABSENT ||
@@ -88,8 +91,8 @@ struct vswitch_result vswitch_outport(const struct vswitch *vswitch, const struc
 	if (vswitch->states[port] == VSWITCH_PORT_DOWN)
 		return rejected(IBC_REASON_PORT_DOWN);
 	if (vswitch_is_hardware(port))
-		return (struct vswitch_result){.action = VSWITCH_TRANSMIT, .port = port};
-	return (struct vswitch_result){.action = VSWITCH_DELIVER, .applications = 1ull << port};
+		return (struct vswitch_decision){.action = VSWITCH_TRANSMIT, .port = port};
+	return (struct vswitch_decision){.action = VSWITCH_DELIVER, .applications = 1ull << port};
 }
 
 void vswitch_replace(struct ibc_route *route, uint8_t inport)
@@ -98,28 +101,55 @@ void vswitch_replace(struct ibc_route *route, uint8_t inport)
 	route->ports[route->pointer - 1] = inport;
 }
 
+static uint8_t next_pointer(bool reverse, uint8_t pointer)
+{
+	return (uint8_t)(reverse ? pointer - 1u : pointer + 1u);
+}
+
 void vswitch_advance(struct ibc_route *route)
 {
-	route->pointer = (uint8_t)(route->reverse ? route->pointer - 1u : route->pointer + 1u);
+	route->pointer = next_pointer(route->reverse, route->pointer);
 }
 
 struct vswitch_result vswitch_forward(const struct vswitch *vswitch,
                                       const struct ibc_packet *packet, uint8_t inport)
 {
 	assert(inport < IBC_END_OF_ROUTE); /* a route cannot lead back to 63, its end mark */
-	struct vswitch_result result;
-	if (ibc_at_end(&packet->route)) {
-		result = vswitch_deliver(vswitch, packet);
-		result.route = packet->route;
-		return result;
+	const struct ibc_route *route = &packet->route;
+	bool end = ibc_at_end(route);
+	assert(end || (route->pointer >= 1 && route->pointer <= route->hops));
+	struct vswitch_decision decision =
+	        end ? vswitch_deliver(vswitch, packet->dest_node, packet->dest_apid)
+	            : vswitch_outport(vswitch, route->ports[route->pointer - 1], inport);
+	struct vswitch_result result = {.action = decision.action,
+	                                .port = decision.port,
+	                                .applications = decision.applications,
+	                                .reason = decision.reason,
+	                                .route = *route};
+	if (!end && decision.action != VSWITCH_REJECT) {
+		vswitch_replace(&result.route, inport);
+		vswitch_advance(&result.route);
 	}
-	result = vswitch_outport(vswitch, &packet->route, inport);
-	result.route = packet->route;
-	if (result.action == VSWITCH_REJECT)
-		return result;
-	vswitch_replace(&result.route, inport);
-	vswitch_advance(&result.route);
 	return result;
+}
+
+enum ibc_verdict vswitch_pass(const struct vswitch *vswitch, uint8_t *bytes, size_t length,
+                              uint8_t inport, struct vswitch_decision *decision)
+{
+	assert(inport < IBC_END_OF_ROUTE);
+	enum ibc_verdict verdict = ibc_judge_header(bytes, length);
+	if (verdict != IBC_OK)
+		return verdict;
+	bool reverse = ibc_is_reverse(bytes);
+	uint8_t pointer = ibc_pointer(bytes);
+	if (pointer == (reverse ? 0 : bytes[2] + 1)) {
+		*decision = vswitch_deliver(vswitch, be64_load(bytes + 8), bytes[5]);
+		return IBC_OK;
+	}
+	*decision = vswitch_outport(vswitch, bytes[IBC_HEADER_BYTES + pointer - 1u], inport);
+	if (decision->action != VSWITCH_REJECT)
+		ibc_replace_port(bytes, inport, next_pointer(reverse, pointer));
+	return IBC_OK;
 }
 
 bool vswitch_nack(const struct ibc_packet *packet, enum ibc_reason reason, struct ibc_packet *nack)

@@ -6,7 +6,7 @@
  *   block   function                    what it decides
  *   202     vswitch_forward()           a packet has come
  *   204-208 vswitch_inport()            through which port of the virtual switch
- *   210     ibc_decode_header()         its route and pointer
+ *   210     ibc_judge_header()          its route and pointer
  *   212     ibc_at_end()                is the route at its end?
  *   214-220 vswitch_deliver()           which application gets it, or NACK
  *   222-224 vswitch_outport()           through which port it leaves
@@ -50,6 +50,14 @@ enum vswitch_action {
 	VSWITCH_CONSUME,  /* by the switch itself: configuration */
 	VSWITCH_REJECT,   /* with .reason; the caller answers with vswitch_nack(), except a NACK */
 	VSWITCH_ACTION_COUNT
+};
+
+/* What becomes of a packet. */
+struct vswitch_decision {
+	enum vswitch_action action;
+	enum ibc_reason reason;
+	uint8_t port;
+	uint64_t applications;
 };
 
 struct vswitch_result {
@@ -97,12 +105,13 @@ struct vswitch_arrival {
 
 /* Blocks 204 to 208. The port of arrival, or -1: the switch has no such port. */
 int vswitch_inport(const struct vswitch *vswitch, const struct vswitch_arrival *arrival);
-/* Blocks 214 to 220: @packet is at the end of its route. */
-struct vswitch_result vswitch_deliver(const struct vswitch *vswitch,
-                                      const struct ibc_packet *packet);
-/* Blocks 222 and 224: where a packet with @route goes that came through @inport. */
-struct vswitch_result vswitch_outport(const struct vswitch *vswitch, const struct ibc_route *route,
-                                      uint8_t inport);
+/* Blocks 214 to 220: what becomes of a packet at the end of its route. */
+struct vswitch_decision vswitch_deliver(const struct vswitch *vswitch, uint64_t dest_node,
+                                        uint8_t dest_apid);
+/* Blocks 222 and 224: where a packet goes that came through @inport and whose pointer names @port.
+ */
+struct vswitch_decision vswitch_outport(const struct vswitch *vswitch, uint8_t port,
+                                        uint8_t inport);
 /* Block 226. */
 void vswitch_replace(struct ibc_route *route, uint8_t inport);
 /* Blocks 228 to 232. */
@@ -110,6 +119,11 @@ void vswitch_advance(struct ibc_route *route);
 /* Blocks 202 to 236: what becomes of @packet, which came through @inport. */
 struct vswitch_result vswitch_forward(const struct vswitch *vswitch,
                                       const struct ibc_packet *packet, uint8_t inport);
+/* The same for the packet of @length bytes at @bytes, which is forwarded where it is: only the port
+ * and the pointer change, so this is the way for a switch with much transit. The verdict is that of
+ * ibc_judge_header(); *decision only changes on IBC_OK. */
+enum ibc_verdict vswitch_pass(const struct vswitch *vswitch, uint8_t *bytes, size_t length,
+                              uint8_t inport, struct vswitch_decision *decision);
 /* The answer to @packet, rejected for @reason: it goes out of the port through which that one came.
  * False: @packet is a NACK, which nobody answers. *nack has no payload. */
 bool vswitch_nack(const struct ibc_packet *packet, enum ibc_reason reason, struct ibc_packet *nack);

@@ -42,6 +42,12 @@ static uint32_t ibc_whole_crc(const uint8_t *in, const uint8_t *payload, size_t 
 	return crc32c(crc, payload, payload_bytes);
 }
 
+/* Is @pointer within a route of @hops ports, or at its end? */
+static bool ibc_judge_pointer(bool reverse, unsigned pointer, unsigned hops)
+{
+	return reverse ? pointer <= hops : pointer >= 1 && pointer <= hops + 1;
+}
+
 static enum ibc_verdict ibc_judge_route(const struct ibc_route *route)
 {
 	if (route->hops > IBC_MAX_HOPS)
@@ -49,23 +55,26 @@ static enum ibc_verdict ibc_judge_route(const struct ibc_route *route)
 	for (unsigned i = 0; i < route->hops; i++)
 		if (route->ports[i] >= IBC_END_OF_ROUTE)
 			return IBC_WRONG_ROUTE;
-	if (route->reverse ? route->pointer > route->hops
-	                   : route->pointer < 1 || route->pointer > route->hops + 1u)
-		return IBC_WRONG_POINTER;
-	return IBC_OK;
+	return ibc_judge_pointer(route->reverse, route->pointer, route->hops) ? IBC_OK
+	                                                                      : IBC_WRONG_POINTER;
+}
+
+static enum ibc_verdict ibc_judge_fields(unsigned type, unsigned reason, unsigned source_apid,
+                                         unsigned dest_apid)
+{
+	if (type < IBC_TYPE_READ_REQUEST || type >= IBC_TYPE_COUNT)
+		return IBC_WRONG_TYPE;
+	if (type == IBC_TYPE_NACK ? reason == IBC_REASON_NONE || reason >= IBC_REASON_COUNT
+	                          : reason != IBC_REASON_NONE)
+		return IBC_WRONG_REASON;
+	return source_apid > 63 || dest_apid > 63 ? IBC_WRONG_APID : IBC_OK;
 }
 
 static enum ibc_verdict ibc_judge(const struct ibc_packet *packet)
 {
-	if (packet->type < IBC_TYPE_READ_REQUEST || packet->type >= IBC_TYPE_COUNT)
-		return IBC_WRONG_TYPE;
-	if (packet->type == IBC_TYPE_NACK
-	            ? packet->reason == IBC_REASON_NONE || packet->reason >= IBC_REASON_COUNT
-	            : packet->reason != IBC_REASON_NONE)
-		return IBC_WRONG_REASON;
-	if (packet->source_apid > 63 || packet->dest_apid > 63)
-		return IBC_WRONG_APID;
-	return ibc_judge_route(&packet->route);
+	enum ibc_verdict verdict = ibc_judge_fields(packet->type, packet->reason,
+	                                            packet->source_apid, packet->dest_apid);
+	return verdict != IBC_OK ? verdict : ibc_judge_route(&packet->route);
 }
 
 static void ibc_put_route(uint8_t *out, const struct ibc_route *route)
@@ -110,40 +119,58 @@ static bool ibc_all_zero(const uint8_t *bytes, size_t count)
 	return true;
 }
 
-enum ibc_verdict ibc_decode_header(struct ibc_packet *packet, const uint8_t *in, size_t bytes)
+/* The ports at @in, and the end mark and zeroes behind them. */
+static bool ibc_judge_ports(const uint8_t *in, unsigned hops)
+{
+	for (unsigned i = 0; i < hops; i++)
+		if (in[i] >= IBC_END_OF_ROUTE)
+			return false;
+	return in[hops] == IBC_END_OF_ROUTE &&
+	       ibc_all_zero(in + hops + 1, ibc_route_bytes(hops) - hops - 1);
+}
+
+enum ibc_verdict ibc_judge_header(const uint8_t *in, size_t bytes)
 {
 	if (bytes < IBC_HEADER_BYTES + ibc_route_bytes(0) + IBC_CRC_BYTES)
 		return IBC_TOO_SHORT;
 	if (in[0] >> 4 != IBC_VERSION)
 		return IBC_WRONG_VERSION;
-	struct ibc_packet found = {.type = in[0] & 0xf,
-	                           .reason = in[3],
-	                           .source_apid = in[4],
-	                           .dest_apid = in[5],
-	                           .payload_bytes = be16_load(in + 6),
-	                           .dest_node = be64_load(in + 8),
-	                           .guid = be64_load(in + 16),
-	                           .transaction = be32_load(in + 24),
-	                           .route = {.reverse = (in[AT_DIRECTION] & REVERSE_BIT) != 0,
-	                                     .pointer = in[AT_DIRECTION] & POINTER_MASK,
-	                                     .hops = in[2]}};
-	if (found.route.hops > IBC_MAX_HOPS)
+	unsigned hops = in[2], payload_bytes = be16_load(in + 6);
+	if (hops > IBC_MAX_HOPS)
 		return IBC_WRONG_ROUTE;
-	if (found.payload_bytes > IBC_MAX_PAYLOAD || ibc_bytes(&found) != bytes)
+	if (payload_bytes > IBC_MAX_PAYLOAD ||
+	    IBC_HEADER_BYTES + ibc_route_bytes(hops) + ibc_padded(payload_bytes) + IBC_CRC_BYTES !=
+	            bytes)
 		return IBC_WRONG_LENGTH;
-	if (be32_load(in + AT_CHECK) != ibc_header_check(in, found.route.hops))
+	if (be32_load(in + AT_CHECK) != ibc_header_check(in, hops))
 		return IBC_WRONG_CHECK;
-	const uint8_t *ports = in + IBC_HEADER_BYTES;
-	size_t room = ibc_route_bytes(found.route.hops), used = found.route.hops + 1u;
-	memcpy(found.route.ports, ports, found.route.hops);
 	if ((in[AT_DIRECTION] & ~(REVERSE_BIT | POINTER_MASK)) != 0 ||
-	    ports[found.route.hops] != IBC_END_OF_ROUTE || !ibc_all_zero(ports + used, room - used))
+	    !ibc_judge_ports(in + IBC_HEADER_BYTES, hops))
 		return IBC_WRONG_ROUTE;
-	enum ibc_verdict verdict = ibc_judge(&found);
+	enum ibc_verdict verdict = ibc_judge_fields(in[0] & 0xf, in[3], in[4], in[5]);
 	if (verdict != IBC_OK)
 		return verdict;
-	found.payload = ports + room;
-	*packet = found;
+	return ibc_judge_pointer(ibc_is_reverse(in), ibc_pointer(in), hops) ? IBC_OK
+	                                                                    : IBC_WRONG_POINTER;
+}
+
+enum ibc_verdict ibc_decode_header(struct ibc_packet *packet, const uint8_t *in, size_t bytes)
+{
+	enum ibc_verdict verdict = ibc_judge_header(in, bytes);
+	if (verdict != IBC_OK)
+		return verdict;
+	packet->type = in[0] & 0xf;
+	packet->reason = in[3];
+	packet->source_apid = in[4];
+	packet->dest_apid = in[5];
+	packet->payload_bytes = be16_load(in + 6);
+	packet->dest_node = be64_load(in + 8);
+	packet->guid = be64_load(in + 16);
+	packet->transaction = be32_load(in + 24);
+	packet->route = (struct ibc_route){
+	        .reverse = ibc_is_reverse(in), .pointer = ibc_pointer(in), .hops = in[2]};
+	memcpy(packet->route.ports, in + IBC_HEADER_BYTES, in[2]);
+	packet->payload = in + IBC_HEADER_BYTES + ibc_route_bytes(in[2]);
 	return IBC_OK;
 }
 
@@ -166,4 +193,12 @@ void ibc_rewrite(uint8_t *bytes, const struct ibc_route *route)
 {
 	assert(bytes[2] == route->hops && ibc_judge_route(route) == IBC_OK);
 	ibc_put_route(bytes, route);
+}
+
+void ibc_replace_port(uint8_t *bytes, uint8_t port, uint8_t pointer)
+{
+	assert(ibc_pointer(bytes) >= 1 && ibc_pointer(bytes) <= bytes[2]);
+	bytes[IBC_HEADER_BYTES + ibc_pointer(bytes) - 1u] = port;
+	bytes[AT_DIRECTION] = (uint8_t)((bytes[AT_DIRECTION] & REVERSE_BIT) | pointer);
+	be32_store(bytes + AT_CHECK, ibc_header_check(bytes, bytes[2]));
 }

@@ -106,10 +106,23 @@ size_t ibc_encode(const struct ibc_packet *packet, uint8_t *out, size_t capacity
 enum ibc_verdict ibc_decode(struct ibc_packet *packet, const uint8_t *in, size_t bytes);
 /* As ibc_decode(), without the end-to-end CRC: what a hop needs to know. */
 enum ibc_verdict ibc_decode_header(struct ibc_packet *packet, const uint8_t *in, size_t bytes);
+/* The verdict of ibc_decode_header() alone. */
+enum ibc_verdict ibc_judge_header(const uint8_t *in, size_t bytes);
+/* In the packet at @bytes, which ibc_judge_header() accepted: the port that the pointer names
+ * becomes @port, and the pointer @pointer. */
+void ibc_replace_port(uint8_t *bytes, uint8_t port, uint8_t pointer);
 /* @route differs from that of the packet at @bytes only in its ports and pointer: write it there.
  */
 void ibc_rewrite(uint8_t *bytes, const struct ibc_route *route);
 
+static inline bool ibc_is_reverse(const uint8_t *bytes)
+{
+	return (bytes[1] & 0x80) != 0;
+}
+static inline uint8_t ibc_pointer(const uint8_t *bytes)
+{
+	return bytes[1] & 0x3f;
+}
 /* Is the pointer at the end of the route (VSWITCH block 212)? */
 static inline bool ibc_at_end(const struct ibc_route *route)
 {

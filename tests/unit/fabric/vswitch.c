@@ -263,6 +263,61 @@ static void vs3_nack(void **state)
 	assert_false(vswitch_nack(&nack, IBC_REASON_NO_APPLICATION, &none));
 }
 
+/* Random packets, some of them damaged, through random switches: forwarding a packet where it is
+ * does what decoding, forwarding and rewriting it do. */
+static void vs3_in_place(void **state)
+{
+	(void)state;
+	struct prng prng;
+	unsigned seen[VSWITCH_ACTION_COUNT] = {0}, damaged = 0;
+	prng_seed(&prng, 1);
+	for (unsigned round = 0; round < 20000; round++) {
+		uint8_t bytes[IBC_MAX_BYTES], same[IBC_MAX_BYTES];
+		struct vswitch vswitch;
+		vswitch_init(&vswitch, prng_below(&prng, 3), prng_chance(&prng, 500));
+		for (unsigned i = 0; i < VSWITCH_PORTS; i++)
+			vswitch.states[i] =
+			        prng_chance(&prng, 500) ? VSWITCH_PORT_UP : VSWITCH_PORT_ABSENT;
+		vswitch.states[prng_below(&prng, VSWITCH_HARDWARE_PORTS)] = VSWITCH_PORT_DOWN;
+		struct ibc_packet packet = {.type = IBC_TYPE_READ_REQUEST,
+		                            .dest_apid = (uint8_t)prng_below(&prng, 64),
+		                            .dest_node = prng_below(&prng, 3),
+		                            .payload = same,
+		                            .payload_bytes = (uint16_t)prng_below(&prng, 40)};
+		struct ibc_route *route = &packet.route;
+		route->hops = (uint8_t)prng_below(&prng, IBC_MAX_HOPS + 1);
+		for (unsigned i = 0; i < route->hops; i++)
+			route->ports[i] = (uint8_t)prng_below(&prng, IBC_END_OF_ROUTE);
+		route->reverse = prng_chance(&prng, 500);
+		route->pointer = (uint8_t)(prng_below(&prng, route->hops + 1u) + !route->reverse);
+		memset(same, 0, sizeof(same));
+		size_t length = ibc_encode(&packet, bytes, sizeof(bytes));
+		assert_true(length > 0);
+		if (prng_chance(&prng, 100))
+			bytes[prng_below(&prng, length)] ^= (uint8_t)(1 << prng_below(&prng, 8));
+		memcpy(same, bytes, length);
+		uint8_t inport = (uint8_t)prng_below(&prng, IBC_END_OF_ROUTE);
+		struct vswitch_decision decision;
+		enum ibc_verdict verdict = ibc_decode_header(&packet, bytes, length);
+		assert_int_equal(vswitch_pass(&vswitch, same, length, inport, &decision), verdict);
+		if (verdict == IBC_OK) {
+			struct vswitch_result result = vswitch_forward(&vswitch, &packet, inport);
+			ibc_rewrite(bytes, &result.route);
+			assert_int_equal(decision.action, result.action);
+			assert_int_equal(decision.port, result.port);
+			assert_int_equal(decision.applications, result.applications);
+			assert_int_equal(decision.reason, result.reason);
+			seen[result.action]++;
+		} else {
+			damaged++;
+		}
+		assert_memory_equal(bytes, same, length);
+	}
+	for (unsigned i = 0; i < VSWITCH_ACTION_COUNT; i++)
+		assert_true(seen[i] > 0);
+	assert_true(damaged > 0);
+}
+
 /* --- random networks --- */
 
 #define SWITCHES 40u
@@ -402,6 +457,7 @@ int main(void)
 	        cmocka_unit_test(vs3_inport_of_an_application),
 	        cmocka_unit_test(vs3_several_applications),
 	        cmocka_unit_test(vs3_nack),
+	        cmocka_unit_test(vs3_in_place),
 	        cmocka_unit_test(vs4_figure_2),
 	        cmocka_unit_test(vs5_every_answer_finds_its_way),
 	};
