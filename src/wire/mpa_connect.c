@@ -120,6 +120,13 @@ enum mpa_connect_verdict mpa_connect_decode(enum mpa_frame due, const uint8_t *i
 	return MPA_CONNECT_OK;
 }
 
+size_t mpa_connect_bytes(const uint8_t *header)
+{
+	size_t pd_bytes = be16_load(header + 18);
+	assert(pd_bytes <= MPA_MAX_PRIVATE_BYTES);
+	return MPA_CONNECT_HEADER_BYTES + pd_bytes;
+}
+
 /* The smaller depth; one that is left to the application sets no limit. */
 static uint16_t smaller_depth(uint16_t a, uint16_t b)
 {

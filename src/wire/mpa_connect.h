@@ -110,6 +110,10 @@ size_t mpa_connect_encode(const struct mpa_connect *c, uint8_t *out, size_t out_
 enum mpa_connect_verdict mpa_connect_decode(enum mpa_frame due, const uint8_t *in, size_t in_bytes,
                                             struct mpa_connect *c, size_t *used);
 
+/* The length of the frame that begins with the MPA_CONNECT_HEADER_BYTES at @header, which
+ * mpa_connect_decode() has not refused. */
+size_t mpa_connect_bytes(const uint8_t *header);
+
 /* The responder's part: the Reply to @request, and the resulting agreement. @reply->private_data is
  * left empty for the caller to fill in. On MPA_CONNECT_NO_RTR, *reply is a rejection. */
 enum mpa_connect_verdict mpa_connect_answer(const struct mpa_connect *request,
