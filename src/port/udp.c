@@ -119,7 +119,7 @@ void udp_address_print(const struct udp_address *address, char text[UDP_ADDRESS_
 	}
 }
 
-static socklen_t udp_name_of(const struct udp_address *address, uint16_t port, union udp_name *name)
+socklen_t udp_name_of(const struct udp_address *address, uint16_t port, union udp_name *name)
 {
 	if (udp_address_is_ipv4(address)) {
 		name->v4 = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons(port)};
@@ -132,7 +132,7 @@ static socklen_t udp_name_of(const struct udp_address *address, uint16_t port, u
 	return sizeof(name->v6);
 }
 
-static void udp_address_of(const union udp_name *name, struct udp_address *address, uint16_t *port)
+void udp_address_of(const union udp_name *name, struct udp_address *address, uint16_t *port)
 {
 	*address = (struct udp_address){0};
 	if (name->any.sa_family == AF_INET) {

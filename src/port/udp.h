@@ -40,6 +40,13 @@ struct udp_address {
 	uint32_t scope; /* IPv6 link-local: the interface */
 };
 
+/* An address as the calls of the operating system take it. */
+union udp_name {
+	struct sockaddr any;
+	struct sockaddr_in v4;
+	struct sockaddr_in6 v6;
+};
+
 /* The traffic class of a sender that reacts to congestion, unless @tos already contains ECN
  * bits. */
 static inline uint8_t udp_ect(uint8_t tos)
@@ -57,6 +64,10 @@ bool udp_address_is_ipv4(const struct udp_address *address);
 bool udp_address_is_group(const struct udp_address *address);
 bool udp_address_is_loopback(const struct udp_address *address);
 bool udp_address_equal(const struct udp_address *a, const struct udp_address *b);
+
+/* Write @address and @port to @name. Returns how many bytes of it count. */
+socklen_t udp_name_of(const struct udp_address *address, uint16_t port, union udp_name *name);
+void udp_address_of(const union udp_name *name, struct udp_address *address, uint16_t *port);
 
 /* The network namespace of this process: two numbers that identify it while it exists. Zeroes:
  * unknown. */
@@ -117,12 +128,6 @@ struct udp_came {
 	uint8_t tos, hop_limit;
 	uint32_t packet_bytes, bytes;
 	const uint8_t *data; /* valid until the next call */
-};
-
-union udp_name {
-	struct sockaddr any;
-	struct sockaddr_in v4;
-	struct sockaddr_in6 v6;
 };
 
 /* Buffers for one batch. */
