@@ -389,6 +389,7 @@ void cm_query_route(const struct cm_id *id, struct rdma_ucm_query_route_resp *re
 	path->pkey = htons(COMPAT_PKEY);
 	path->reversible = 1;
 	path->hop_limit = is_global(id) ? HOP_LIMIT : 0;
+	path->traffic_class = id->tos;
 	path->dlid = htons(id->dlid);
 	path->slid = htons(cm_own_lid());
 	path->numb_path = 1;
@@ -401,11 +402,12 @@ void cm_query_route(const struct cm_id *id, struct rdma_ucm_query_route_resp *re
 void cm_ah_attr(const struct cm_id *id, struct ib_uverbs_ah_attr *attr)
 {
 	int index = index_of(&id->sgid);
-	*attr = (struct ib_uverbs_ah_attr){
-	        .dlid = id->dlid,
-	        .grh = {.sgid_index = (uint8_t)(index < 0 ? 0 : index), .hop_limit = HOP_LIMIT},
-	        .is_global = is_global(id),
-	        .port_num = COMPAT_PORT};
+	*attr = (struct ib_uverbs_ah_attr){.dlid = id->dlid,
+	                                   .grh = {.sgid_index = (uint8_t)(index < 0 ? 0 : index),
+	                                           .hop_limit = HOP_LIMIT,
+	                                           .traffic_class = id->tos},
+	                                   .is_global = is_global(id),
+	                                   .port_num = COMPAT_PORT};
 	memcpy(attr->grh.dgid, id->dgid.raw, 16);
 }
 

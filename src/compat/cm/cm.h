@@ -72,7 +72,9 @@ enum cm_kind { CM_REQ, CM_MRA, CM_REP, CM_RTU, CM_REJ, CM_DREQ, CM_DREP, CM_SIDR
 
 /* What travels, in the host's byte order: both ends are on this machine. */
 struct cm_wire {
-	uint32_t kind;
+	uint16_t kind;
+	uint8_t tos; /* of a request: the traffic class of the path */
+	uint8_t reserved;
 	uint32_t from, to; /* identifiers */
 	uint32_t qpn, psn, qkey;
 	uint32_t status; /* reason, or status of a SIDR_REP */
@@ -180,7 +182,8 @@ struct cm_id {
 	                 */
 	bool collects;  /* of a listener: the program takes more than one request before it answers
 	                 */
-	bool reuse, afonly;  /* RDMA_OPTION_ID_REUSEADDR, RDMA_OPTION_ID_AFONLY */
+	bool reuse, afonly; /* RDMA_OPTION_ID_REUSEADDR, RDMA_OPTION_ID_AFONLY */
+	uint8_t tos; /* the traffic class of its path: RDMA_OPTION_ID_TOS, or that of a request */
 	uint8_t ack_timeout; /* RDMA_OPTION_ID_ACK_TIMEOUT, or what a request across the wire says;
 	                        0: not set */
 	uint8_t responder_resources, initiator_depth, retry_count, rnr_retry_count;

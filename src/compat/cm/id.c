@@ -431,8 +431,7 @@ static int leave_mcast(const struct rdma_ucm_cmd_hdr *header,
 	return error;
 }
 
-/* Options of the identifier (rdma_set_option(3)). The type of service is taken note of by nobody:
- * there is one path. */
+/* Options of the identifier (rdma_set_option(3)). */
 static int set_id_option(struct cm_id *id, const struct rdma_ucm_set_option *command)
 {
 	const void *value = (const void *)(uintptr_t)command->optval;
@@ -441,7 +440,10 @@ static int set_id_option(struct cm_id *id, const struct rdma_ucm_set_option *com
 		memcpy(&number, value, sizeof(number));
 	switch (command->optname) {
 	case RDMA_OPTION_ID_TOS:
-		return command->optlen == 1 ? 0 : EINVAL;
+		if (command->optlen != 1)
+			return EINVAL;
+		memcpy(&id->tos, value, 1);
+		return 0;
 	case RDMA_OPTION_ID_REUSEADDR:
 		if (command->optlen != sizeof(number) || id->holds_port)
 			return EINVAL;

@@ -180,6 +180,7 @@ static void fill_req(struct cm_id *id, const struct cm_wire *wire, struct ib_cm_
 	                                      .remote_lid = ETHERNET_LID,
 	                                      .flow_label = id->own_psn & FLOW_LABELS,
 	                                      .hop_limit = HOP_LIMIT,
+	                                      .traffic_class = id->tos,
 	                                      .ack_timeout = cm_ack_timeout(id)}};
 	memcpy(req->primary.local_gid, id->sgid.raw, 16);
 	memcpy(req->primary.remote_gid, id->dgid.raw, 16);
@@ -467,6 +468,7 @@ static void from_request(const struct ib_cm_message *message, const struct hdl_c
 		           msg->port);
 		return;
 	}
+	wire->tos = req->primary.traffic_class;
 	wire->qpn = req->qpn;
 	wire->psn = req->psn;
 	wire->qkey = req->qkey;

@@ -72,6 +72,7 @@ int cm_request(struct cm_id *id, const struct rdma_ucm_conn_param *param)
 	set_param(&wire, id, param);
 	wire.slid = cm_own_lid();
 	wire.is_ib = id->is_ib;
+	wire.tos = id->tos;
 	memcpy(wire.sgid, id->sgid.raw, 16);
 	memcpy(wire.dgid, id->dgid.raw, 16);
 	wire.src = id->src;
@@ -319,6 +320,7 @@ struct cm_id *cm_take_request(const struct cm_manager *manager, const struct hdl
 	memcpy(child->dgid.raw, wire->sgid, 16);
 	child->dlid = cm_own_lid() != 0 ? wire->slid : 0;
 	child->is_ib = wire->is_ib != 0;
+	child->tos = wire->tos;
 	child->attempt = wire->attempt;
 	child->has_device = child->has_path = true;
 	child->retry_count = wire->retry_count;
