@@ -17,7 +17,7 @@ struct clock {
 /* CLOCK_MONOTONIC: the same in all processes of one machine; stops while the machine is suspended.
  */
 uint64_t clock_now_ns(void);
-/* The same clock as of the kernel's last tick, which is at most 10 ms ago: a quarter of the cost. */
+/* The same clock as of the last tick of the kernel, at most 10 ms ago: a quarter of the cost. */
 uint64_t clock_tick_ns(void);
 
 /* Time of day in nanoseconds since 1970: for people to read, not for measuring. */

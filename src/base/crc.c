@@ -34,8 +34,8 @@ uint32_t crc32_ieee(uint32_t crc, const void *data, size_t bytes)
 /* Up to this length the instruction is faster than the preparations of ISA-L. */
 #define SHORT_BYTES 256u
 
-/* One instruction per 8 bytes; it shifts the low byte in first, as the CRC on the wire does. Inverts
- * neither before nor after. */
+/* One instruction per 8 bytes; it shifts the low byte in first, as the CRC on the wire does. It
+ * inverts neither before nor after. */
 __attribute__((target("sse4.2"))) static uint32_t crc32c_short(uint32_t crc, const uint8_t *at,
                                                                size_t bytes)
 {

@@ -48,8 +48,8 @@ int tcp_names(int sock, struct udp_address *own, uint16_t *own_port, struct udp_
               uint16_t *peer_port);
 
 /* Send @parts. @more: other calls follow at once, so a short segment may wait for them. Returns how
- * many bytes were taken; -EAGAIN; -EFAULT: some of it cannot be read, and nothing was taken; another
- * error: the connection is broken. */
+ * many bytes were taken; -EAGAIN; -EFAULT: some of it cannot be read, and nothing was taken;
+ * another error: the connection is broken. */
 ssize_t tcp_send(int sock, const struct iovec *parts, unsigned count, bool more);
 /* Send now what waits for more. */
 void tcp_push(int sock);

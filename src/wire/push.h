@@ -1,15 +1,15 @@
 /* The messages of the split driver (SPLIT section IV.B). Both ends push: the owner of memory
  * advertises pools of buffers, and the other side writes into them and says which it has used. The
  * layouts of the flush messages are SPLIT's; the other tables are built from its prose and defined
- * in heddle-push(7). All numbers are big-endian. How many entries a list has follows from the length
- * of the message, as in SPLIT's table.
+ * in heddle-push(7). All numbers are big-endian. How many entries a list has follows from the
+ * length of the message, as in SPLIT's table.
  *
  *    0  function (2)
  *    2  version (2), 1
  *    4  transaction context (8): a reply repeats that of its request
  *   12  by function:
  *
- *       BufferRecvPool          pools: index (4), elements (4), element size (4), memory handle (4),
+ *       BufferRecvPool          pools: index (4), elements (4), element size (4), handle (4),
  *                               address (8), context (8)
  *       BufferRecvPoolGet       packet size (4), packets (4)
  *       BufferRecvPoolUpdate    runs of elements that are free again: pool (4), first element (4),

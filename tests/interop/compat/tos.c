@@ -1,6 +1,6 @@
 /* RDMA_OPTION_ID_TOS through stock librdmacm: the type of service that the active side sets is in
- * its path, in both queue pairs, in the address of a datagram's peer and, over UDP, in the IP header
- * of every packet of the connection, in both directions. */
+ * its path, in both queue pairs, in the address of a datagram's peer and, over UDP, in the IP
+ * header of every packet of the connection, in both directions. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/ip.h>
