@@ -121,7 +121,7 @@ static void send_packets(struct end *end, const void *payload, uint32_t bytes, u
 {
 	int error;
 	if (end->carrier) {
-		struct path path = {.port = 1, .ip.src_port = 0xc000};
+		struct path path = {.ip.src_port = 0xc000};
 		memcpy(path.ip.dgid, end->peer.gid, 16);
 		for (unsigned i = 0; i < count; i++)
 			put(end, &path, (const uint8_t *)payload + (size_t)i * bytes, bytes);

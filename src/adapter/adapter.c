@@ -129,6 +129,7 @@ static int make_tables(struct hdl_adapter *adapter)
 	engine->counters = adapter->tables.header->counters;
 	engine->links = adapter->links;
 	engine->gids = adapter->gids;
+	engine->gid_ports = adapter->net.gid_ports;
 	engine->qps = (struct qp **)table;
 	engine->srqs = (struct srq **)(table + qps);
 	engine->eecs = (struct qp **)(table + 2 * qps);
@@ -229,11 +230,12 @@ static void adapter_introduce(struct hdl_adapter *adapter, const struct hdl_open
 		memcpy(adapter->engine.gid.raw, "\xfe\x80\0\0\0\0\0\0", 8);
 		memcpy(adapter->engine.gid.raw + 8, &adapter->guid, 8);
 	}
-	adapter->gids[0] = adapter->engine.wire_gid = adapter->engine.gid;
+	adapter->gids[0] = adapter->engine.gid;
 	adapter->gids[1] = env->second_gid;
 	adapter->gid_count = gid_is_zero(&env->second_gid) ? 1 : 2;
-	adapter->engine.carrier = env->carrier;
-	adapter->wire_only = env->carrier != NULL;
+	if (env->carrier != NULL)
+		adapter->engine.carriers[adapter->engine.carrier_count++] = env->carrier;
+	adapter->net.only = env->carrier != NULL;
 }
 
 int adapter_open(const struct hdl_open_attr *attr, const struct adapter_env *env,
@@ -312,7 +314,7 @@ void adapter_kill(struct hdl_adapter *adapter)
 		close(adapter->nudge);
 	if (adapter->epoll >= 0)
 		close(adapter->epoll);
-	udp_close(adapter);
+	net_close(adapter);
 	cm_end(adapter);
 	groups_end(adapter);
 	pthread_mutex_destroy(&adapter->ask_lock);
@@ -346,9 +348,9 @@ int hdl_adapter_query(struct hdl_adapter *adapter, struct hdl_limits *limits)
 	                              .lmc = adapter->lmc,
 	                              .sm_lid = adapter->lid != 0 ? AGENT_SM_LID : 0,
 	                              .slot = (uint16_t)adapter->slot,
-	                              .wire = udp_reach(adapter),
-	                              .mtu = udp_mtu(adapter),
-	                              .wire_gids = udp_gids(adapter),
+	                              .wire = net_reach(adapter),
+	                              .mtu = net_mtu(adapter),
+	                              .wire_gids = net_gids(adapter),
 	                              .max_qp = adapter->max_qp,
 	                              .max_qp_wr = HDL_MAX_QP_WR,
 	                              .max_sge = HDL_MAX_SGE,

@@ -17,6 +17,7 @@
 #include <heddle/heddle.h>
 
 #include "adapter/drive/busy_poll.h"
+#include "adapter/net/net.h"
 #include "adapter/reach/tables.h"
 #include "base/bitmap.h"
 #include "base/clock.h"
@@ -32,8 +33,6 @@
 #include "transport/multicast.h"
 #include "transport/qp.h"
 
-#include "port/udp.h"
-
 #define ADAPTER_TICK_EVERY 64u /* drives between two reads of the clock */
 #define ADAPTER_WATCH_NS \
 	1000000u /* the thread takes over when the application has not polled for this long */
@@ -43,12 +42,12 @@
 #define ADAPTER_PATIENCE_NS 10000u  /* delayed ACK: the application may send data with it */
 #define ADAPTER_STUCK_MS    1       /* the same for an application thread that waits */
 /* What woke the thread: the data field of its epoll events. */
-#define EPOLL_BELL   1ull
-#define EPOLL_AGENT  2ull
-#define EPOLL_NUDGE  3ull
-#define EPOLL_GROUPS 4ull
-#define EPOLL_WIRE   5ull    /* plus the number of the wire */
-#define EPOLL_PEER   1000ull /* plus the number of the link */
+#define EPOLL_BELL  1ull
+#define EPOLL_AGENT 2ull
+#define EPOLL_NUDGE 3ull
+#define EPOLL_PORT  16ull                           /* plus the number of the port */
+#define EPOLL_HEAR  (EPOLL_PORT + ENGINE_MAX_PORTS) /* likewise: port_keep_awake() */
+#define EPOLL_PEER  1000ull                         /* plus the number of the link */
 
 #define ADAPTER_MAX_ALIASES 256u
 #define ADAPTER_DEFAULT_MR  65536u
@@ -177,11 +176,11 @@ struct hdl_adapter {
 	bool not_ready_noted; /* under the drive lock */
 
 	struct recorder *recorder; /* capture.c; NULL: nothing is recorded */
+	struct net net;
 
 	/* The thread, and how it is woken (drive.c). */
 	bool has_thread;
 	bool by_target, by_value; /* struct adapter_env */
-	bool wire_only;           /* the same-host path is off */
 	bool barrier; /* barrier_everyone() reaches this process: peers that send to us need no
 	                 fence */
 	pthread_t thread;
@@ -203,7 +202,6 @@ struct hdl_adapter {
 	bool bell_taken;            /* an application thread waits for it instead: */
 	pthread_t bell_owner;       /* this thread */
 	uint64_t wakes_ns;          /* when the sleeping thread wakes at the latest */
-	struct udp_wire *udp;       /* the UDP wires, one per address (udp.h); NULL: none */
 	_Atomic uint32_t activity;  /* changes whenever the application posts or polls */
 	_Atomic uint32_t armed_cqs; /* completion queues that are armed */
 	_Atomic uint32_t readable;  /* channels whose descriptor is readable */
@@ -215,9 +213,6 @@ struct hdl_adapter {
 	bool mending; /* the thread that reconnects to an agent was started */
 	pthread_t mender;
 	char node_name[AGENT_NAME_MAX];
-	enum agent_wire wire_wanted;
-	uint32_t wire_count; /* addresses requested, later the addresses in use */
-	struct udp_address wire_addresses[UDP_MAX_ADDRESSES];
 	uint32_t slot;
 	uint16_t lid; /* the first of 2^lmc LIDs; 0: none */
 	uint16_t lmc;
@@ -441,29 +436,6 @@ void fork_each(void (*visit)(struct hdl_adapter *adapter));
 void fork_leave(struct hdl_adapter *adapter);
 void fork_left(void);
 
-/* --- wire.c --- */
-/* Are all peers reached over the wire, including those on this machine? */
-bool wire_only(const struct hdl_adapter *adapter);
-/* Is @gid reached over the wire, as far as we know? With the drive lock. */
-bool wire_reaches(const struct hdl_adapter *adapter, const struct hdl_gid *gid);
-/* Is @gid a loopback address that another user holds? If so, logs an error. */
-bool wire_is_foreign(const struct hdl_gid *gid);
-/* The address for packets to @gid: our own if @gid is any address of our node; an address in the
- * loopback network if @gid is a LID of another node of this agent. With the drive lock. */
-struct hdl_gid wire_address(const struct hdl_adapter *adapter, const struct hdl_gid *gid);
-/* The index of our source address for packets to @to when the program chose @index. */
-uint8_t wire_source(const struct hdl_adapter *adapter, uint8_t index, const struct hdl_gid *to);
-struct path wire_path(const struct hdl_adapter *adapter, const struct hdl_ah_attr *ah, uint32_t qpn,
-                      uint32_t dest_qpn);
-/* Connect @qp over the wire, or change its path. With the drive lock. Returns 0 or an error. */
-int wire_connect(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t mask);
-/* Set the alternate path and the migration state, as selected by @mask. With the drive lock. */
-void wire_alternate(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t mask);
-void wire_disconnect(struct hdl_qp *qp);
-/* A packet arrived: a UDP payload, with its ICRC. Takes the drive lock. */
-void adapter_take(struct hdl_adapter *adapter, const struct path *came, bool congested,
-                  const uint8_t *payload, size_t bytes);
-
 /* --- raw.c --- */
 /* A raw datagram arrived. Takes the drive lock. */
 void adapter_take_raw(struct hdl_adapter *adapter, const uint8_t *frame, size_t bytes);
@@ -562,39 +534,6 @@ bool settings_fast_path(struct adapter_env *env);
 bool settings_local_off(void);
 /* Should we act as if the kernel did not let us access the memory of other processes? */
 bool settings_copy_by_lane(void);
-
-/* --- net/udp_link.c --- */
-/* Read HEDDLE_ADDR and HEDDLE_LOCAL. Returns 0, or an error that has already been logged. */
-int udp_choose(struct hdl_adapter *adapter);
-/* Put the requested wires into a HELLO message. */
-void udp_ask(const struct hdl_adapter *adapter, struct agent_msg *hello);
-/* Take over @socks, one per address, which came with the welcome. Returns 0 or an error. */
-int udp_attach(struct hdl_adapter *adapter, const struct agent_msg *welcome, const int *socks);
-/* Close the sockets before we register with a new agent: it needs to bind the port. */
-void udp_detach(struct hdl_adapter *adapter);
-/* Set whether the next packet wakes the thread. With the drive lock. */
-void udp_arm(struct hdl_adapter *adapter, bool arm);
-/* The socket is being polled. Remove sockets that do not wake the thread from its epoll, so that
- * packets do not cost an epoll lookup each. With the drive lock. */
-void udp_unwatch(struct hdl_adapter *adapter);
-/* The wire with this @number has woken the thread, which it does once. Called without a lock. */
-void udp_woke(struct hdl_adapter *adapter, uint64_t number);
-/* Join or leave the group @gid on the wire as well. Called without a lock. */
-void udp_join(struct hdl_adapter *adapter, const struct hdl_gid *gid);
-void udp_leave(struct hdl_adapter *adapter, const struct hdl_gid *gid);
-/* Packets for a group arrived. Group packets always wake the thread, which receives them
- * immediately. */
-void udp_hear_groups(struct hdl_adapter *adapter);
-/* The sockets; -1: none. */
-void udp_descriptors(const struct hdl_adapter *adapter, int socks[UDP_MAX_ADDRESSES]);
-/* The maximum payload of a packet. */
-uint16_t udp_mtu(const struct hdl_adapter *adapter);
-/* A bit mask of our addresses that belong to wires. */
-uint32_t udp_gids(const struct hdl_adapter *adapter);
-/* enum hdl_wire. */
-uint16_t udp_reach(const struct hdl_adapter *adapter);
-/* Close all wires. */
-void udp_close(struct hdl_adapter *adapter);
 
 /* --- cm.c --- */
 /* The agent sent a connection management message. Called by the adapter's thread without a lock. */

@@ -68,7 +68,7 @@ static void fork_forget(struct hdl_adapter *adapter)
 	fork_close_one(&adapter->rope);
 	fork_close_one(&adapter->nudge);
 	fork_close_one(&adapter->epoll);
-	udp_close(adapter);
+	net_close(adapter);
 	fork_close_one(&adapter->tables.fd);
 	segment_close_inherited(&adapter->segments);
 	recorder_forget(adapter);

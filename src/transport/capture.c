@@ -482,6 +482,8 @@ void capture_put_wire(struct engine *engine, const struct path *path,
 	struct capture *capture = engine->capture;
 	const struct ib_opcode *op = ib_opcode(packet->bth.opcode);
 	struct ib_packet whole = *packet;
+	if (path->kind != PATH_ROCE) /* the file holds IP datagrams */
+		return;
 	struct roce_path ip = path->ip;
 	whole.payload = payload;
 	ip.udp_checksum = true;

@@ -132,8 +132,9 @@ void engine_ring_bells(struct engine *engine)
 /* Send the packets that wait for more of them now. */
 static void engine_flush(const struct engine *engine)
 {
-	if (engine->carrier != NULL)
-		engine->carrier->flush(engine->carrier->context);
+	for (uint32_t i = 0; i < engine->carrier_count; i++)
+		if (engine->carriers[i] != NULL)
+			engine->carriers[i]->flush(engine->carriers[i]->context);
 }
 
 /* The turn of @qp. */

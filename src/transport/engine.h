@@ -37,6 +37,7 @@
  * that posts to another queue pair waits. */
 #define ENGINE_TURN_BYTES (1u << 20)
 #define ENGINE_QPN_BITS   24u
+#define ENGINE_MAX_PORTS  8u /* networks that an adapter is on at the same time */
 /* Completions that pollers may take on the fast path (local_short_poll()) before all other work
  * gets a turn. */
 #define ENGINE_SHORT_POLLS 16u
@@ -156,13 +157,19 @@ struct engine {
 	uint64_t now_ns;
 	struct own_memory own;
 	struct engine_sink sink;
-	const struct carrier *carrier; /* sends packets (path.h); NULL: no network is open */
-	/* The carrier supports multicast groups, which may have members on the network too. */
+	/* What sends packets (path.h), by port: carrier_count entries. NULL: the port carries no
+	 * packets. */
+	const struct carrier *carriers[ENGINE_MAX_PORTS];
+	uint32_t carrier_count;
+	uint8_t last_port; /* that of the last packet */
+	/* A carrier supports multicast groups, which may have members on the network too. */
 	bool groups_on_wire;
-	struct hdl_gid wire_gid; /* our source address for packets to these groups */
+	uint8_t group_gid; /* our source address for packets to these groups: an index into gids */
 	struct hdl_gid gid;
-	/* All of our GIDs: the source addresses that datagrams may use. */
+	/* All of our GIDs, which are the source addresses that datagrams may use, and the port of
+	 * each. */
 	const struct hdl_gid *gids;
+	const uint8_t *gid_ports;
 	uint16_t lid; /* the first of 2^lmc LIDs; 0: none */
 	uint16_t lmc;
 	struct counter *counters; /* ENGINE_COUNTER_COUNT entries */
@@ -184,6 +191,14 @@ void engine_ring_bells(struct engine *engine);
 static inline bool engine_fast(const struct engine *engine)
 {
 	return !engine->general_only;
+}
+/* Is there a network that carries packets? */
+static inline bool engine_has_network(const struct engine *engine)
+{
+	for (uint32_t i = 0; i < engine->carrier_count; i++)
+		if (engine->carriers[i] != NULL)
+			return true;
+	return false;
 }
 /* A link with a frame for local_short_poll(), or LINK_NONE. */
 static inline uint32_t engine_waiting(const struct engine *engine)

@@ -1,29 +1,62 @@
-/* The network as the engine sees it: packets go along paths, and a carrier, such as a UDP socket,
- * the simulator or a test, transmits them. A packet here is what is between UDP header and ICRC:
- * BTH, extended headers, payload, padding. */
+/* The network as the engine sees it. Packets go along paths; a carrier, such as a UDP socket, the
+ * simulator or a test, transmits them. An adapter has one carrier per port, and a path says which
+ * port it leaves by. A packet here is what every network transports alike: BTH, extended headers,
+ * payload, padding. What is around it, headers in front and checksums behind, depends on the kind
+ * of the path and is the carrier's business alone:
+ *
+ *   kind         in front            behind            carriers
+ *   PATH_ROCE    IP, UDP             ICRC              adapter/net/udp.c, the simulator
+ *   PATH_LID     LRH, perhaps GRH    ICRC, VCRC        none yet
+ *   PATH_ROUTE   a source route      CRC-32C           none yet
+ *   PATH_STREAM  none: packets have no place on a byte stream (stream.h), but addresses do */
 #ifndef TRANSPORT_PATH_H
 #define TRANSPORT_PATH_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "wire/roce.h"
 
-/* A path to another port, or the path of a received packet: sgid is then its sender's. */
+enum path_kind {
+	PATH_ROCE,   /* between GIDs that are IP addresses */
+	PATH_LID,    /* between LIDs of an InfiniBand subnet, on a service level */
+	PATH_ROUTE,  /* along a list of output ports */
+	PATH_STREAM, /* through one connection */
+};
+
+/* A path to another port, or the path of a received packet: its source is then the sender. */
 struct path {
-	struct roce_path ip;
-	uint8_t port; /* which of our ports, counted from 1 */
+	uint8_t kind; /* enum path_kind: which member of the union counts */
+	uint8_t port; /* which of our ports: the index into engine.carriers */
 	uint8_t sl;
 	uint16_t slid; /* of a received packet: its sender's LID; 0: none, or unknown */
+	union {
+		struct roce_path ip; /* PATH_ROCE */
+	};
 };
+
+/* Did @came, the path of a received packet, lead from the far end of @path to its near end? */
+static inline bool path_matches(const struct path *path, const struct path *came)
+{
+	if (came->kind != path->kind)
+		return false;
+	switch (path->kind) {
+	case PATH_ROCE:
+		return memcmp(came->ip.sgid, path->ip.dgid, IB_GID_BYTES) == 0 &&
+		       memcmp(came->ip.dgid, path->ip.sgid, IB_GID_BYTES) == 0;
+	default:
+		return false; /* no connection has such a path */
+	}
+}
 
 struct carrier {
 	/* Room for a packet of at most @bytes, to be filled and committed before the next one;
 	 * NULL: none at the moment, try again in the next turn. */
 	uint8_t *(*reserve)(void *context, const struct path *path, size_t bytes);
-	/* What was reserved last is now a packet of @bytes that goes along @path. The carrier adds
-	 * the ICRC. */
+	/* What was reserved last is now a packet of @bytes that goes along @path. The carrier seals
+	 * it. */
 	void (*commit)(void *context, const struct path *path, size_t bytes);
 	/* As commit(), but only the headers, @header_bytes, have been filled. The payload is at
 	 * @from, and @copy copies it and adds it to a CRC-32 at the same time (copy.h). False: the

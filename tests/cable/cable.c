@@ -60,7 +60,7 @@ bool cable_unpack(const uint8_t *in, size_t bytes, struct path *came, const uint
 {
 	if (bytes < CABLE_PATH_BYTES)
 		return false;
-	*came = (struct path){.port = 1};
+	*came = (struct path){.kind = PATH_ROCE};
 	struct roce_path *ip = &came->ip;
 	memcpy(ip->sgid, in, 16);
 	memcpy(ip->dgid, in + 16, 16);

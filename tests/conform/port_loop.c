@@ -94,8 +94,10 @@ static int64_t udp_missing(struct hdl_adapter *adapter)
 {
 	int64_t missing = 0;
 	adapter_lock(adapter);
-	for (const struct udp_wire *at = adapter->udp; at != NULL; at = at->next)
-		missing += (int64_t)at->counts.sent - (int64_t)at->counts.received;
+	for (uint32_t i = 0; i < adapter->net.port_count; i++) {
+		const struct udp_wire *wire = udp_wire_of(adapter->net.ports[i]);
+		missing += (int64_t)wire->counts.sent - (int64_t)wire->counts.received;
+	}
 	adapter_unlock(adapter);
 	return missing;
 }

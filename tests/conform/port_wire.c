@@ -24,7 +24,7 @@ struct queued {
 
 /* Senders put packets in under their drive locks, so nobody who holds @lock may wait for one of
  * those. */
-struct net {
+struct network {
 	pthread_mutex_t lock;
 	pthread_mutex_t turn; /* who carries: one at a time, so that the order is kept */
 	struct sim *sim;      /* in front of the queue; NULL: none */
@@ -39,7 +39,7 @@ static uint64_t virtual_now(void *context)
 	return ((struct world *)context)->virtual_ns;
 }
 
-static void enqueue(struct net *net, const void *data, size_t bytes)
+static void enqueue(struct network *net, const void *data, size_t bytes)
 {
 	struct queued *at = &net->queue[net->tail++ % COUNT(net->queue)];
 	at->bytes = bytes;
@@ -48,7 +48,7 @@ static void enqueue(struct net *net, const void *data, size_t bytes)
 
 static void out(void *context, const struct path *path, const uint8_t *payload, size_t bytes)
 {
-	struct net *net = context;
+	struct network *net = context;
 	uint8_t data[CABLE_BYTES];
 	size_t all = cable_pack(data, path, payload, bytes);
 	pthread_mutex_lock(&net->lock);
@@ -61,7 +61,7 @@ static void out(void *context, const struct path *path, const uint8_t *payload, 
 
 static bool room(void *context)
 {
-	struct net *net = context;
+	struct network *net = context;
 	pthread_mutex_lock(&net->lock);
 	/* A packet may be doubled on the way. */
 	bool free = net->sim != NULL ? sim_in_flight(net->sim) + 2 < LOSSY_PACKETS
@@ -80,7 +80,7 @@ static void arrive(void *context, struct sim *sim, uint32_t host, uint32_t from,
 	enqueue(context, packet, bytes);
 }
 
-static struct sim *make_sim(struct net *net)
+static struct sim *make_sim(struct network *net)
 {
 	struct sim_config config = {.seed = LOSSY_SEED,
 	                            .host_count = 2,
@@ -103,10 +103,10 @@ static struct sim *make_sim(struct net *net)
 	return sim;
 }
 
-static struct net *net_of(struct world *w)
+static struct network *net_of(struct world *w)
 {
 	if (w->net == NULL) {
-		struct net *net = calloc(1, sizeof(*net));
+		struct network *net = calloc(1, sizeof(*net));
 		assert_non_null(net);
 		pthread_mutex_init(&net->lock, NULL);
 		pthread_mutex_init(&net->turn, NULL);
@@ -118,7 +118,7 @@ static struct net *net_of(struct world *w)
 
 int wire_open(struct world *w, struct hdl_adapter **out_adapter, const struct hdl_open_attr *attr)
 {
-	struct net *net = net_of(w);
+	struct network *net = net_of(w);
 	struct hdl_open_attr wanted = *attr;
 	struct cable *cable = malloc(sizeof(*cable));
 	assert_non_null(cable);
@@ -163,7 +163,7 @@ static void deliver(struct world *w, const struct queued *packet)
 
 unsigned wire_carry(struct world *w)
 {
-	struct net *net = w->net;
+	struct network *net = w->net;
 	static _Thread_local struct queued packet;
 	unsigned count = 0;
 	if (pthread_mutex_trylock(&net->turn) != 0)
@@ -189,7 +189,7 @@ unsigned wire_carry(struct world *w)
 
 bool wire_is_busy(struct world *w)
 {
-	struct net *net = w->net;
+	struct network *net = w->net;
 	pthread_mutex_lock(&net->lock);
 	bool busy = net->head != net->tail || (net->sim != NULL && sim_in_flight(net->sim) > 0);
 	pthread_mutex_unlock(&net->lock);
@@ -198,7 +198,7 @@ bool wire_is_busy(struct world *w)
 
 void wire_end(struct world *w)
 {
-	struct net *net = w->net;
+	struct network *net = w->net;
 	for (uint32_t i = 0; i < net->cable_count; i++)
 		free(net->cables[i]);
 	sim_destroy(net->sim);

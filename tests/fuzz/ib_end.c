@@ -180,7 +180,7 @@ void end_take(struct end *end, int which, struct ib_packet *packet, bool from_el
               bool damaged)
 {
 	uint8_t bytes[CABLE_PACKET_BYTES];
-	struct path came = {.port = 1, .ip = {.src_port = 50000, .hop_limit = 63}};
+	struct path came = {.ip = {.src_port = 50000, .hop_limit = 63}};
 	if (end->second_way)
 		came.ip.src_port ^= IB_ALTERNATE_PORT;
 	memcpy(came.ip.sgid, end->peer.raw, 16);

@@ -167,8 +167,7 @@ static void greeting(const struct hdl_adapter *adapter, struct agent_msg *msg, b
 	                                      .lid = adapter->lid,
 	                                      .lmc = again ? adapter->lmc : adapter->lmc_wanted}};
 	memcpy(msg->u.hello.node, adapter->node_name, sizeof(msg->u.hello.node));
-	udp_ask(adapter, msg);
-	udp_network(msg->u.hello.network);
+	net_ask(adapter, msg);
 	FILE *comm = fopen("/proc/self/comm", "re");
 	if (comm == NULL) {
 		snprintf(msg->u.hello.program, sizeof(msg->u.hello.program), "%s",
@@ -262,22 +261,6 @@ static void take_names(struct hdl_adapter *adapter, const struct agent_msg *msg)
 	adapter_unlock(adapter);
 }
 
-/* Log that the node is not on its usual address: other programs may still look for it there. */
-static void say_taken(const struct agent_msg *msg)
-{
-	struct udp_address taken = {0}, now = {0};
-	char taken_text[UDP_ADDRESS_TEXT], now_text[UDP_ADDRESS_TEXT];
-	if (msg->u.welcome.taken[12] == 0)
-		return;
-	memcpy(taken.gid, msg->u.welcome.taken, sizeof(taken.gid));
-	memcpy(now.gid, msg->u.welcome.gids[0], sizeof(now.gid));
-	udp_address_print(&taken, taken_text);
-	udp_address_print(&now, now_text);
-	log_warn("UDP port %u of %s, the address of this node, is held by user %u: the node uses "
-	         "%s instead, and programs that look for it at the usual address do not find it",
-	         UDP_ROCE_PORT, taken_text, (unsigned)msg->u.welcome.taken_by, now_text);
-}
-
 /* Send HELLO on @sock and receive the answer. Returns 1 if the agent is gone: try again. */
 static int greet(struct hdl_adapter *adapter, int sock, bool again)
 {
@@ -294,7 +277,7 @@ static int greet(struct hdl_adapter *adapter, int sock, bool again)
 	}
 	int own[2] = {reader, bell_lend(adapter->rope)}, wires[UNIXSOCK_MAX_FDS], wire_count;
 	if (again)
-		udp_detach(adapter);
+		net_detach(adapter);
 	greeting(adapter, &msg, again);
 	if (own[1] < 0) {
 		log_error("%m; close some files, or raise \"ulimit -n\"");
@@ -316,8 +299,7 @@ static int greet(struct hdl_adapter *adapter, int sock, bool again)
 	if (result != 0)
 		return result;
 	take_names(adapter, &msg);
-	say_taken(&msg);
-	return udp_attach(adapter, &msg, wires);
+	return net_attach(adapter, &msg, wires);
 }
 
 /* Connect to the agent, and start it if necessary. Returns the socket or an error. */

@@ -96,5 +96,5 @@ int settings_take(struct hdl_adapter *adapter, const char *node)
 	if (!choose_node(adapter, node) || !choose_lids(adapter) ||
 	    !settings_is_known("HEDDLE_LOCAL", local) || !settings_is_known("HEDDLE_COPY", copy))
 		return -HDL_EINVAL;
-	return udp_choose(adapter);
+	return net_choose(adapter);
 }

@@ -21,7 +21,6 @@
 #include <unistd.h>
 
 #include "adapter/adapter.h"
-#include "adapter/net/udp.h"
 #include "base/barrier.h"
 #include "base/log.h"
 #include "port/bell.h"
@@ -76,13 +75,12 @@ static void wait_bell(struct hdl_adapter *adapter, uint64_t ns)
 			bell_rang(adapter);
 		} else if (which == EPOLL_NUDGE) {
 			drain(adapter->nudge);
-		} else if (which == EPOLL_GROUPS) {
-			udp_hear_groups(adapter);
-		} else if (which >= EPOLL_WIRE && which < EPOLL_WIRE + UDP_MAX_ADDRESSES) {
-			udp_woke(adapter,
-			         which - EPOLL_WIRE); /* the next turn receives the packets */
 		} else if (which == EPOLL_AGENT) {
 			agent_listen(adapter);
+		} else if (which >= EPOLL_PORT && which < EPOLL_PORT + ENGINE_MAX_PORTS) {
+			port_woke(adapter, which - EPOLL_PORT); /* the next turn receives */
+		} else if (which >= EPOLL_HEAR && which < EPOLL_HEAR + ENGINE_MAX_PORTS) {
+			port_heard(adapter, which - EPOLL_HEAR);
 		} else {
 			peers_died(adapter, (uint32_t)(which - EPOLL_PEER));
 		}
@@ -91,13 +89,13 @@ static void wait_bell(struct hdl_adapter *adapter, uint64_t ns)
 
 static unsigned drive_locked(struct hdl_adapter *adapter)
 {
-	unsigned did = adapter->udp != NULL ? udp_ports_look(adapter->udp) : 0;
-	did += engine_run(&adapter->engine);
+	unsigned did = net_look(&adapter->net) + engine_run(&adapter->engine);
 	uint32_t drives = atomic_load_explicit(&adapter->drives, memory_order_relaxed) + 1;
 	atomic_store_explicit(&adapter->drives, drives, memory_order_relaxed);
 	if (drives % ADAPTER_TICK_EVERY == 0) {
-		did += engine_tick(&adapter->engine, clock_read(&adapter->clock));
-		udp_unwatch(adapter);
+		uint64_t now = clock_read(&adapter->clock);
+		did += engine_tick(&adapter->engine, now) + net_tick(&adapter->net, now);
+		ports_unwatch(adapter);
 	}
 	return did;
 }
@@ -107,26 +105,30 @@ static unsigned drive_locked(struct hdl_adapter *adapter)
  * now, not when we began to wait for the lock. */
 static unsigned drive_timed(struct hdl_adapter *adapter, uint64_t *now)
 {
-	if (adapter->udp != NULL) /* round-trip times are measured when answers are received */
+	if (adapter->net.port_count > 0) /* answers are timed when they are received */
 		adapter->engine.now_ns = clock_read(&adapter->clock);
-	unsigned did = adapter->udp != NULL ? udp_ports_receive(adapter->udp) : 0;
-	did += engine_run(&adapter->engine);
+	unsigned did = net_receive(&adapter->net) + engine_run(&adapter->engine);
 	*now = clock_read(&adapter->clock);
-	unsigned expired = engine_tick(&adapter->engine, *now);
+	unsigned expired = engine_tick(&adapter->engine, *now) + net_tick(&adapter->net, *now);
 	return did + expired + (expired > 0 ? engine_run(&adapter->engine) : 0);
 }
 
 bool adapter_is_stuck(const struct hdl_adapter *adapter)
 {
-	return engine_stuck(&adapter->engine) ||
-	       (adapter->udp != NULL && udp_ports_blocked(adapter->udp));
+	return engine_stuck(&adapter->engine) || net_blocked(&adapter->net);
 }
 
 void adapter_catch_up(struct hdl_adapter *adapter)
 {
-	if (adapter->udp != NULL)
-		udp_ports_receive(adapter->udp);
+	net_receive(&adapter->net);
 	engine_run(&adapter->engine);
+}
+
+/* When timers must be looked at next; UINT64_MAX: not before something else happens. */
+static uint64_t next_tick(const struct hdl_adapter *adapter)
+{
+	uint64_t next = engine_next_tick(&adapter->engine), port = net_next_tick(&adapter->net);
+	return port < next ? port : next;
 }
 
 void adapter_lock(struct hdl_adapter *adapter)
@@ -140,8 +142,7 @@ void adapter_unlock(struct hdl_adapter *adapter)
 	 * finished. (It sets asleep while it holds the lock.) A caller that touched it may have
 	 * been preempted since then, for longer than the thread watches. */
 	bool news = atomic_load_explicit(&adapter->asleep, memory_order_relaxed) &&
-	            (engine_next_tick(&adapter->engine) < adapter->wakes_ns ||
-	             adapter_is_stuck(adapter));
+	            (next_tick(adapter) < adapter->wakes_ns || adapter_is_stuck(adapter));
 	lock_drop(&adapter->drive_lock);
 	if (news && atomic_exchange_explicit(&adapter->asleep, false, memory_order_relaxed))
 		adapter_nudge(adapter);
@@ -260,7 +261,7 @@ static void ask_fences(struct hdl_adapter *adapter, bool fence)
 
 void adapter_arm(struct hdl_adapter *adapter)
 {
-	udp_arm(adapter, !adapter->bell_taken);
+	ports_arm(adapter, !adapter->bell_taken);
 	if (adapter->lanes_armed)
 		return;
 	for (uint32_t i = 0; i < adapter->engine.link_count; i++)
@@ -319,7 +320,7 @@ static uint64_t thread_turn(struct hdl_adapter *adapter, uint32_t *last_activity
 	}
 	uint32_t before = atomic_load_explicit(&adapter->activity, memory_order_relaxed);
 	lock_take(&adapter->drive_lock);
-	uint64_t packets = adapter->udp != NULL ? udp_ports_received(adapter->udp) : 0;
+	uint64_t packets = net_received(&adapter->net);
 	/* Delayed ACK: the application is active, but watches its memory instead of polling. It may
 	 * send a reply to what it sees there now. */
 	adapter->engine.patient =
@@ -337,15 +338,15 @@ static uint64_t thread_turn(struct hdl_adapter *adapter, uint32_t *last_activity
 		adapter_watch_bell(adapter, true);
 	if (watching && !armed && adapter->lanes_fenced)
 		ask_fences(adapter, false);
-	if (adapter->udp != NULL) {
-		uint64_t all = udp_ports_received(adapter->udp);
+	if (adapter->net.port_count > 0) {
+		uint64_t all = net_received(&adapter->net);
 		busy_poll_took(&adapter->busy_poll, now, all - packets, all);
 	}
 	/* The application called during our turn, and would have to wait for us again: its next
 	 * call does the remaining work. */
 	bool theirs = activity != before && !armed && !adapter->busy_poll.eager;
 	if (theirs || (did == 0 && (watching || !busy_poll_stay(&adapter->busy_poll, now)))) {
-		uint64_t next = engine_next_tick(&adapter->engine);
+		uint64_t next = next_tick(adapter);
 		sleep_ns = next == UINT64_MAX ? UINT64_MAX : next > now ? next - now : 1;
 		if (watching && sleep_ns > ADAPTER_WATCH_NS)
 			sleep_ns = ADAPTER_WATCH_NS;
@@ -363,7 +364,7 @@ static uint64_t thread_turn(struct hdl_adapter *adapter, uint32_t *last_activity
 			if (!engine_idle(&adapter->engine))
 				sleep_ns = 0;
 		} else if (adapter->busy_poll.eager) {
-			udp_arm(adapter, !adapter->bell_taken);
+			ports_arm(adapter, !adapter->bell_taken);
 		}
 		adapter->wakes_ns = sleep_ns < UINT64_MAX - now ? now + sleep_ns : UINT64_MAX;
 	}
@@ -414,7 +415,7 @@ static void *thread_main(void *context)
 		awake = sleep_ns == 0 ? awake + 1 : 0;
 		if (awake == ADAPTER_AWAKE_TURNS) {
 			adapter_lock(adapter);
-			udp_unwatch(adapter);
+			ports_unwatch(adapter);
 			adapter_unlock(adapter);
 		}
 		/* Even under load we must notice that peers die and that the agent sends

@@ -30,11 +30,10 @@
 #include <unistd.h>
 
 #include "adapter/adapter.h"
-#include "adapter/net/udp.h"
 #include "port/bell.h"
 
-#define WAIT_EXTRA (1u + UDP_MAX_ADDRESSES) /* descriptors of ours to wait for as well */
-#define WAIT_STACK 64u /* descriptors of the caller without memory allocation */
+#define WAIT_EXTRA (1u + ENGINE_MAX_PORTS) /* descriptors of ours to wait for as well */
+#define WAIT_STACK 64u                     /* descriptors of the caller without memory allocation */
 
 /* A wait, and what it took from the adapter. */
 struct waiting {
@@ -100,11 +99,10 @@ static void take_bell(struct waiting *w)
 	bool goes_on = engine_run(&adapter->engine) > 0;
 	recorder_flush(adapter);
 	bool stuck = adapter_is_stuck(adapter);
-	int socks[UDP_MAX_ADDRESSES];
-	udp_descriptors(adapter, socks);
 	w->fds[w->all++] = (struct pollfd){.fd = adapter->bell, .events = POLLIN};
-	for (uint32_t i = 0; i < UDP_MAX_ADDRESSES && socks[i] >= 0; i++)
-		w->fds[w->all++] = (struct pollfd){.fd = socks[i], .events = POLLIN};
+	for (uint32_t i = 0; i < adapter->net.port_count; i++) /* poll(2) skips negative ones */
+		w->fds[w->all++] =
+		        (struct pollfd){.fd = adapter->net.ports[i]->fd, .events = POLLIN};
 	if (!engine_idle(&adapter->engine) || (goes_on && stuck))
 		w->sleep_ns = 0;
 	else if (stuck && w->sleep_ns > ADAPTER_STUCK_MS * 1000000u)
@@ -126,10 +124,9 @@ static void give_bell(struct waiting *w, bool rang)
 	if (rang)
 		adapter->lanes_armed = false;
 	adapter->bell_taken = false;
-	struct udp_wire *wire = adapter->udp;
-	for (uint32_t i = w->count + 1; i < w->all && wire != NULL; i++, wire = wire->next)
-		if ((w->fds[i].revents & POLLIN) != 0)
-			wire->skip = 0;
+	for (uint32_t i = 0; w->count + 1 + i < w->all && i < adapter->net.port_count; i++)
+		if ((w->fds[w->count + 1 + i].revents & POLLIN) != 0)
+			adapter->net.ports[i]->skip = 0;
 	bool others = atomic_load_explicit(&adapter->waiters, memory_order_relaxed) > 0;
 	if (others) {
 		adapter_watch_bell(adapter, true);

@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "adapter/adapter.h"
-#include "adapter/net/udp.h"
 #include "base/log.h"
+#include "port/owner.h"
 #include "transport/ib/ib.h"
 #include "transport/local/local.h"
 
@@ -15,21 +15,19 @@
 
 bool wire_only(const struct hdl_adapter *adapter)
 {
-	return adapter->engine.carrier != NULL && adapter->wire_only;
+	return adapter->net.only && engine_has_network(&adapter->engine);
 }
 
 bool wire_reaches(const struct hdl_adapter *adapter, const struct hdl_gid *gid)
 {
-	if (adapter->engine.carrier == NULL)
-		return false;
-	return adapter->wire_only || !adapter_knows_node(adapter, gid);
+	return engine_has_network(&adapter->engine) &&
+	       (adapter->net.only || !adapter_knows_node(adapter, gid));
 }
 
-/* The index of @gid among our addresses, if it is the address of a wire; else the index of the
- * first wire's address. */
+/* The index of @gid among our addresses, if it is the address of a port; else 0. */
 static uint8_t wire_of_own(const struct hdl_adapter *adapter, const struct hdl_gid *gid)
 {
-	uint32_t wires = udp_gids(adapter);
+	uint32_t wires = net_gids(adapter);
 	for (uint8_t i = 0; i < adapter->gid_count; i++)
 		if ((wires >> i & 1) && memcmp(&adapter->gids[i], gid, sizeof(*gid)) == 0)
 			return i;
@@ -38,19 +36,18 @@ static uint8_t wire_of_own(const struct hdl_adapter *adapter, const struct hdl_g
 
 uint8_t wire_source(const struct hdl_adapter *adapter, uint8_t index, const struct hdl_gid *to)
 {
-	/* A socket has one address; other carriers use all our addresses. */
 	const uint8_t *from = index < adapter->gid_count ? adapter->gids[index].raw : NULL;
-	struct hdl_gid found;
-	if (adapter->udp == NULL)
+	/* A port has one address; a network of the environment uses all our addresses. */
+	const struct net_port *port = net_port_for(&adapter->net, from, to->raw);
+	if (port == NULL)
 		return from != NULL ? index : 0;
-	memcpy(found.raw, udp_ports_find(adapter->udp, from, to->raw)->address.gid, 16);
-	return wire_of_own(adapter, &found);
+	return wire_of_own(adapter, &port->gid);
 }
 
 struct hdl_gid wire_address(const struct hdl_adapter *adapter, const struct hdl_gid *gid)
 {
 	struct hdl_gid address = *gid;
-	if (adapter->udp != NULL && adapter_is_own_node(adapter, gid))
+	if (adapter->net.port_count > 0 && adapter_is_own_node(adapter, gid))
 		return adapter->gids[wire_of_own(adapter, gid)];
 	uint16_t lid = adapter_first_lid(adapter, gid);
 	if (lid != 0)
@@ -71,15 +68,16 @@ struct path wire_path(const struct hdl_adapter *adapter, const struct hdl_ah_att
 {
 	struct hdl_gid to = adapter_address(ah);
 	to = wire_address(adapter, &to);
-	struct path path = {.ip = {.src_port = flow_port(qpn, dest_qpn),
+	uint8_t source = wire_source(adapter, ah->sgid_index, &to);
+	struct path path = {.kind = PATH_ROCE,
+	                    .port = adapter->net.gid_ports[source],
+	                    .ip = {.src_port = flow_port(qpn, dest_qpn),
 	                           .dont_fragment = true,
 	                           .traffic_class = (uint8_t)((ah->traffic_class & ~3u) | ECT_0),
 	                           .hop_limit = ah->hop_limit != 0 ? ah->hop_limit : HOP_LIMIT,
 	                           .flow_label = ah->flow_label},
-	                    .port = 1,
 	                    .sl = ah->sl};
-	memcpy(path.ip.sgid, adapter->gids[wire_source(adapter, ah->sgid_index, &to)].raw,
-	       sizeof(path.ip.sgid));
+	memcpy(path.ip.sgid, adapter->gids[source].raw, sizeof(path.ip.sgid));
 	memcpy(path.ip.dgid, to.raw, sizeof(path.ip.dgid));
 	return path;
 }
@@ -102,7 +100,7 @@ bool wire_is_foreign(const struct hdl_gid *gid)
 
 int wire_connect(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t mask)
 {
-	if ((mask & HDL_QP_PATH_MTU) && attr->path_mtu > udp_mtu(qp->pd->adapter))
+	if ((mask & HDL_QP_PATH_MTU) && attr->path_mtu > net_mtu(qp->pd->adapter))
 		return -HDL_EINVAL; /* larger packets could not be sent, and the peer does not know
 		                       a smaller MTU */
 	if (qp->qp.ib == NULL && (qp->qp.ib = calloc(1, sizeof(*qp->qp.ib))) == NULL)
@@ -113,7 +111,7 @@ int wire_connect(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t mas
 	ib->path = wire_path(qp->pd->adapter, &attr->ah, qp->qp.qpn, dest);
 	struct hdl_gid to;
 	memcpy(to.raw, ib->path.ip.dgid, sizeof(to.raw));
-	if (qp->pd->adapter->udp != NULL && wire_is_foreign(&to))
+	if (qp->pd->adapter->net.port_count > 0 && wire_is_foreign(&to))
 		return -HDL_EACCES;
 	if (mask & HDL_QP_PATH_MTU)
 		ib->mtu = attr->path_mtu;

@@ -1,4 +1,4 @@
-/* The carrier on UDP sockets. See udp.h. */
+/* The port on UDP sockets. See udp.h. */
 #include "adapter/net/udp.h"
 
 #include <errno.h>
@@ -194,7 +194,7 @@ __attribute__((noinline)) static void send_waiting(struct udp_wire *wire)
 static void udp_flush(void *context)
 {
 	struct udp_wire *wire = context;
-	if (wire->first != wire->count) /* else there is nothing to do, as in most calls */
+	if (udp_wire_blocked(wire)) /* else there is nothing to do, as in most calls */
 		send_waiting(wire);
 }
 
@@ -401,7 +401,8 @@ static unsigned take_all(struct udp_wire *wire, const struct udp_came *came, con
                          const uint8_t *address)
 {
 	bool ipv4 = udp_address_is_ipv4(&came->from);
-	struct path path = {.port = 1,
+	struct path path = {.kind = PATH_ROCE,
+	                    .port = wire->port.number,
 	                    .sl = (uint8_t)(SL_UDP | (ipv4 ? SL_IPV4 : SL_IPV6)),
 	                    .slid = agent_lid_at(came->from.gid),
 	                    .ip = {.src_port = came->from_port,
@@ -478,9 +479,6 @@ unsigned udp_wire_receive(struct udp_wire *wire)
 	wire->counts.received += packets;
 	if (wire->group_count > 0)
 		packets += receive_next_group(wire);
-	wire->empty_polls = packets > 0 ? 0 : wire->empty_polls + 1;
-	if (wire->empty_polls > UDP_EAGER_LOOKS)
-		wire->skip = wire->empty_polls > UDP_LAZY_LOOKS ? UDP_LONG_SKIP : UDP_SKIP;
 	return packets;
 }
 
@@ -550,10 +548,12 @@ int udp_wire_begin(struct udp_wire *wire, const struct udp_address *address, int
 	                                      .flush = udp_flush,
 	                                      .context = wire},
 	                          .address = *address,
-	                          .mtu = mtu,
 	                          .slot_shift = 24, /* all queue pairs are ours */
 	                          .sock = sock,
 	                          .trains_work = true};
+	port_init(&wire->port, &udp_port_ops, sock);
+	wire->port.mtu = mtu;
+	memcpy(wire->port.gid.raw, address->gid, sizeof(wire->port.gid.raw));
 	for (unsigned i = 0; i < UDP_SENDERS; i++)
 		wire->senders[i].sock = -1;
 	for (unsigned i = 0; i < UDP_MAX_GROUPS; i++)

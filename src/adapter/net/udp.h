@@ -1,4 +1,4 @@
-/* The carrier on UDP sockets: how the packets of the engine leave and enter the process.
+/* The port on UDP sockets: how the packets of the engine leave and enter the process.
  *
  *   out   reserve, commit: packets lie back to back in an arena; packets to the same
  *         process with the same length form a train, which one system call sends
@@ -7,14 +7,15 @@
  * The process sends packets from its own sockets with different source ports, so that the network
  * can spread its flows. The source port of the path and the destination process select the socket.
  *
- * An adapter on several addresses has one wire per address, in a list, and the carrier of
- * net/udp_ports.c, which selects the wire by the source address of a packet. */
+ * An adapter on several addresses has one such port per address. Each builds its own trains, so
+ * packets that alternate between two addresses are still joined. */
 #ifndef ADAPTER_UDP_H
 #define ADAPTER_UDP_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "adapter/net/port.h"
 #include "base/counter.h"
 #include "port/owner.h"
 #include "port/udp.h"
@@ -26,12 +27,6 @@
 	              in it */
 #define UDP_SEEDS      64u /* cached ICRC seeds */
 #define UDP_MAX_GROUPS 64u /* groups that a process can be a member of */
-
-/* While the socket stays empty, not every drive polls it: each poll is a system call. */
-#define UDP_EAGER_LOOKS 1024u /* after this many empty polls: one poll per ... */
-#define UDP_SKIP        32u   /* drives, */
-#define UDP_LAZY_LOOKS  8192u /* and after this many: one poll per ... */
-#define UDP_LONG_SKIP   256u
 
 /* How long GRO stays off after packets for several processes arrived as one. The time doubles on
  * each repetition, unless the last one was long ago. */
@@ -55,13 +50,9 @@ struct udp_counts {
 };
 
 struct udp_wire {
+	struct net_port port; /* must be first: udp_wire_of() */
 	struct carrier carrier;
 	struct udp_address address;
-	struct udp_wire *next; /* the wire on another address */
-	/* Used in the first wire of several (net/udp_ports.c). */
-	struct carrier ports;
-	struct udp_wire *last; /* the wire of the last packet */
-	uint32_t mtu;
 	uint32_t slot_shift, slot; /* which queue pairs belong to this process */
 	/* The receiver of incoming packets. */
 	void (*take)(void *context, const struct path *came, bool congested,
@@ -70,14 +61,10 @@ struct udp_wire {
 	struct counter *bad; /* counts damaged packets; or NULL */
 
 	/* In. */
-	int sock;     /* -1: none */
-	bool watched; /* the socket is in the thread's epoll (net/udp_link.c), */
-	bool armed;   /* and wakes the thread */
+	int sock; /* -1: none */
 	/* Packets for several processes arrived joined: GRO is off until apart_ns (0: it is on);
 	 * pause_ns is how long it was off the last time. */
 	uint64_t apart_ns, pause_ns;
-	unsigned empty_polls; /* polls in a row that found nothing */
-	unsigned skip;        /* drives left that do not poll */
 	struct udp_receiver receiver;
 	struct owner owner; /* which user sent packets from this machine */
 
@@ -127,38 +114,18 @@ int udp_wire_join(struct udp_wire *wire, const uint8_t gid[16]);
 void udp_wire_leave(struct udp_wire *wire, const uint8_t gid[16]);
 /* Receive packets to groups. */
 unsigned udp_wire_receive_groups(struct udp_wire *wire);
-
-/* --- a list of wires (net/udp_ports.c) --- */
-/* The carrier of all wires from @first on. */
-struct carrier *udp_ports_carrier(struct udp_wire *first);
-/* The wire for packets to @to from @from, if @from is the address of a wire; else the first wire
- * with the address family of @to, or the first wire. */
-struct udp_wire *udp_ports_find(struct udp_wire *first, const uint8_t *from, const uint8_t to[16]);
-/* Receive at most one batch per wire. Returns the number of packets. */
-unsigned udp_ports_receive(struct udp_wire *first);
-/* The number of packets received so far. */
-uint64_t udp_ports_received(const struct udp_wire *first);
-/* Are there packets that the kernel had no room for? They are sent before the next batch is
- * received. */
-static inline bool udp_ports_blocked(const struct udp_wire *wire)
+/* Are there packets that the kernel had no room for? */
+static inline bool udp_wire_blocked(const struct udp_wire *wire)
 {
-	do
-		if (wire->first != wire->count)
-			return true;
-	while ((wire = wire->next) != NULL);
-	return false;
+	return wire->first != wire->count;
 }
-/* Receive, unless the socket has been empty for a while. Called by every drive. */
-static inline unsigned udp_ports_look(struct udp_wire *wire)
+
+/* --- net/udp_link.c --- */
+extern const struct net_port_ops udp_port_ops;
+/* The wire of a port with these functions. */
+static inline struct udp_wire *udp_wire_of(struct net_port *port)
 {
-	unsigned packets = 0;
-	do
-		if (wire->skip > 0)
-			wire->skip--;
-		else
-			packets += udp_wire_receive(wire);
-	while ((wire = wire->next) != NULL);
-	return packets;
+	return (struct udp_wire *)(void *)port;
 }
 
 #endif

@@ -173,7 +173,7 @@ int hdl_ah_create(struct hdl_pd *pd, const struct hdl_ah_attr *attr, struct hdl_
 		ah->routes[i].slot = UINT32_MAX;
 	int result = 0;
 	if (attr->is_global && multicast_is(&attr->dgid) && wire_only(pd->adapter) &&
-	    pd->adapter->udp != NULL) {
+	    net_has_groups(pd->adapter)) {
 		ah->on_wire = ah->grouped = true;
 	} else if (attr->is_global && multicast_is(&attr->dgid)) {
 		result = group_send_begin(pd->adapter, &attr->dgid, &ah->group);
@@ -181,7 +181,7 @@ int hdl_ah_create(struct hdl_pd *pd, const struct hdl_ah_attr *attr, struct hdl_
 		/* On a node, the process is known only together with the queue pair number;
 		 * elsewhere the address is enough. */
 		ah->on_wire = wire_only(pd->adapter);
-		if (pd->adapter->udp != NULL)
+		if (pd->adapter->net.port_count > 0)
 			agent_locate(pd->adapter, &ah->to);
 		adapter_lock(pd->adapter);
 		bool sure = adapter_sure_of_node(pd->adapter, &ah->to);

@@ -265,7 +265,7 @@ int hdl_qp_attach(struct hdl_qp *qp, const struct hdl_gid *gid)
 		if (result != 0)
 			take_away(adapter, qp, gid);
 		else
-			udp_join(adapter, gid);
+			net_join(adapter, gid);
 	}
 	if (result == 0 && !is_member)
 		qp->groups++;
@@ -283,7 +283,7 @@ int hdl_qp_detach(struct hdl_qp *qp, const struct hdl_gid *gid)
 	if (result == 1) {
 		peers_tell_group(adapter, gid);
 		group_say(adapter, AGENT_GROUP_LEAVE, gid);
-		udp_leave(adapter, gid);
+		net_leave(adapter, gid);
 	}
 	if (result >= 0)
 		qp->groups--;

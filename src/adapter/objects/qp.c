@@ -32,8 +32,7 @@ static int qp_judge_init(const struct hdl_pd *pd, const struct hdl_qp_init_attr 
 	if (attr->type < HDL_QP_RC || attr->type > HDL_QP_RAW)
 		return why_not(-HDL_ENOTSUP, "cannot create a queue pair: there is no type %u",
 		               attr->type);
-	const struct carrier *carrier = pd->adapter->engine.carrier;
-	if (attr->type == HDL_QP_RAW && (carrier == NULL || carrier->send_raw == NULL))
+	if (attr->type == HDL_QP_RAW && raw_carrier(&pd->adapter->engine) == NULL)
 		return why_not(-HDL_ENOTSUP,
 		               "cannot create a queue pair: raw datagrams need a network address "
 		               "(HEDDLE_ADDR)");
@@ -311,7 +310,7 @@ int hdl_qp_create(struct hdl_pd *pd, struct hdl_qp_init_attr *given, struct hdl_
 	qp->pd = pd;
 	qp->init = *attr;
 	qp->qp.type = (uint8_t)attr->type;
-	qp->qp.max_message = attr->type == HDL_QP_UD    ? udp_mtu(pd->adapter)
+	qp->qp.max_message = attr->type == HDL_QP_UD    ? net_mtu(pd->adapter)
 	                     : attr->type == HDL_QP_RAW ? HDL_RAW_MTU
 	                                                : (uint32_t)HDL_MAX_MESSAGE;
 	qp->qp.xrcd = attr->type == HDL_QP_XRC_TGT ? pd->number : 0;
@@ -560,7 +559,7 @@ int hdl_qp_modify(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t ma
 	bool connects =
 	        (mask & HDL_QP_AV) && (mask & HDL_QP_DEST_QPN) && !wire_only(qp->pd->adapter);
 	struct hdl_gid to = adapter_address(&attr->ah);
-	if ((mask & HDL_QP_AV) && qp->pd->adapter->udp != NULL)
+	if ((mask & HDL_QP_AV) && qp->pd->adapter->net.port_count > 0)
 		agent_locate(qp->pd->adapter, &to);
 	if (connects && agent_reach(qp->pd->adapter, &to, attr->dest_qpn) == -HDL_EACCES) {
 		why_not_modified(qp, attr, mask, -HDL_EACCES);

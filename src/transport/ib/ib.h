@@ -1,6 +1,6 @@
 /* The InfiniBand transports on a wire (IBTA volume 1 chapter 9), as their files share them:
  * reliable and unreliable connections, extended reliable connections, datagrams. Packets are sent
- * through engine.carrier (path.h) and received by ib_take().
+ * through engine.carriers (path.h) and received by ib_take().
  *
  *   ib/tx.c          requester: work requests to packets, in order, within window and credits
  *   ib/retry.c       requester: acknowledgements, read responses, NAKs, timeouts; retransmission
@@ -268,10 +268,11 @@ bool ib_end_packet_from(struct engine *engine, const struct path *path,
 /* May a turn that has sent @count packets continue? */
 static inline bool ib_goes_on(const struct engine *engine, unsigned count)
 {
-	return count < IB_TX_BATCH ||
-	       (count < IB_TX_BATCH + IB_TX_MORE && engine->carrier != NULL &&
-	        engine->carrier->filling != NULL &&
-	        engine->carrier->filling(engine->carrier->context));
+	if (count < IB_TX_BATCH)
+		return true;
+	const struct carrier *carrier = engine->carriers[engine->last_port];
+	return count < IB_TX_BATCH + IB_TX_MORE && carrier != NULL && carrier->filling != NULL &&
+	       carrier->filling(carrier->context);
 }
 /* Add the padding and send the packet. */
 void ib_end_packet(struct engine *engine, const struct path *path, const struct ib_packet *packet,

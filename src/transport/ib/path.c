@@ -6,17 +6,8 @@
  *
  *   MIGRATED --rearm (modify)--> REARM --the peer's MigReq is clear--> ARMED
  *   ARMED --silence, modify, or the peer's MigReq--> MIGRATED */
-#include <string.h>
-
 #include "transport/ib/ib.h"
 #include "transport/op.h"
-
-/* Did @came travel between the ends of @path? */
-static bool along(const struct path *path, const struct path *came)
-{
-	return memcmp(came->ip.sgid, path->ip.dgid, IB_GID_BYTES) == 0 &&
-	       memcmp(came->ip.dgid, path->ip.sgid, IB_GID_BYTES) == 0;
-}
 
 void ib_migrate(struct engine *engine, struct qp *qp)
 {
@@ -47,7 +38,7 @@ bool ib_path_failed(struct engine *engine, struct qp *qp)
 /* Two paths between the same two addresses have different source ports. */
 static bool ib_path_striped(struct ib *ib, const struct path *came)
 {
-	bool first = along(&ib->path, came), second = along(&ib->alternate, came);
+	bool first = path_matches(&ib->path, came), second = path_matches(&ib->alternate, came);
 	if (first && second)
 		second = ((came->ip.src_port ^ ib->came_port) & IB_ALTERNATE_PORT) != 0;
 	ib->stripe->came = second;
@@ -59,11 +50,11 @@ bool ib_path_take(struct qp *qp, const struct path *came, bool migreq)
 	struct ib *ib = qp->ib;
 	if (ib->stripe != NULL)
 		return ib_path_striped(ib, came);
-	bool other = (ib->has_alternate || ib->has_former) && along(&ib->alternate, came);
+	bool other = (ib->has_alternate || ib->has_former) && path_matches(&ib->alternate, came);
 	bool moving = qp->attr.path_mig_state == HDL_MIG_ARMED && migreq && other;
 	/* Until the packet is known to be the peer's, it is only answered where it came from. */
 	ib->reply_alternate = moving;
-	return moving || along(&ib->path, came) || (other && (ib->has_former || !migreq));
+	return moving || path_matches(&ib->path, came) || (other && (ib->has_former || !migreq));
 }
 
 void ib_path_follow(struct engine *engine, struct qp *qp, const struct path *came, bool migreq)
@@ -72,9 +63,9 @@ void ib_path_follow(struct engine *engine, struct qp *qp, const struct path *cam
 	uint8_t *state = &qp->attr.path_mig_state;
 	if (ib->stripe != NULL)
 		return;
-	bool first = along(&ib->path, came);
+	bool first = path_matches(&ib->path, came);
 	if (*state == HDL_MIG_ARMED && migreq) {
-		if (ib->has_alternate && along(&ib->alternate, came)) {
+		if (ib->has_alternate && path_matches(&ib->alternate, came)) {
 			ib_migrate(engine, qp);
 		} else if (!first && !ib->refused) { /* once, not as often as anybody likes */
 			ib->refused = true;

@@ -83,6 +83,14 @@ void raw_take(struct engine *engine, const uint8_t *frame, size_t bytes)
 
 /* --- out --- */
 
+const struct carrier *raw_carrier(const struct engine *engine)
+{
+	for (uint32_t i = 0; i < engine->carrier_count; i++)
+		if (engine->carriers[i] != NULL && engine->carriers[i]->send_raw != NULL)
+			return engine->carriers[i];
+	return NULL;
+}
+
 static enum step ib_raw_send_datagram(struct engine *engine, struct qp *qp, struct wqe_send *wqe)
 {
 	uint8_t frame[HDL_RAW_MTU];
@@ -95,9 +103,8 @@ static enum step ib_raw_send_datagram(struct engine *engine, struct qp *qp, stru
 		request_finish(wqe, HDL_WC_LOC_LEN_ERR, HDL_DETAIL_NONE);
 		return STEP_NEXT;
 	}
-	const struct carrier *carrier = engine->carrier;
-	if (carrier == NULL || carrier->send_raw == NULL ||
-	    !carrier->send_raw(carrier->context, frame, wqe->length))
+	const struct carrier *carrier = raw_carrier(engine);
+	if (carrier == NULL || !carrier->send_raw(carrier->context, frame, wqe->length))
 		return STEP_NO_ROOM;
 	counter_add(&engine->counters[ENGINE_PACKETS_OUT], 1);
 	counter_add(&engine->counters[ENGINE_BYTES_SENT], wqe->length);

@@ -20,11 +20,13 @@ static void ib_rx_drop(struct engine *engine)
 }
 
 /* The 40 bytes before a datagram (IBTA annex A17.4.5): the IPv6 header, or the IPv4 header in the
- * last 20 of them. */
-static void put_grh(const struct path *came, const struct ib_packet *packet, uint8_t *grh)
+ * last 20 of them. False: it came without such a header. */
+static bool put_grh(const struct path *came, const struct ib_packet *packet, uint8_t *grh)
 {
 	size_t udp_bytes = UDP_BYTES + ib_transport_bytes(packet) + IB_ICRC_BYTES;
 	memset(grh, 0, HDL_GRH_BYTES);
+	if (came->kind != PATH_ROCE)
+		return false;
 	if (roce_gid_is_ipv4(came->ip.sgid)) {
 		struct ipv4_header ip = {.tos = came->ip.traffic_class,
 		                         .total_bytes = (uint16_t)(IPV4_BYTES + udp_bytes),
@@ -35,7 +37,7 @@ static void put_grh(const struct path *came, const struct ib_packet *packet, uin
 		                         .src = be32_load(came->ip.sgid + 12),
 		                         .dst = be32_load(came->ip.dgid + 12)};
 		ipv4_encode(&ip, grh + HDL_GRH_BYTES - IPV4_BYTES);
-		return;
+		return true;
 	}
 	struct ipv6_header ip = {.traffic_class = came->ip.traffic_class,
 	                         .flow_label = came->ip.flow_label,
@@ -45,6 +47,7 @@ static void put_grh(const struct path *came, const struct ib_packet *packet, uin
 	memcpy(ip.src, came->ip.sgid, IB_GID_BYTES);
 	memcpy(ip.dst, came->ip.dgid, IB_GID_BYTES);
 	ipv6_encode(&ip, grh);
+	return true;
 }
 
 static void ib_rx_datagram(struct engine *engine, struct qp *qp, const struct path *came,
@@ -57,7 +60,7 @@ static void ib_rx_datagram(struct engine *engine, struct qp *qp, const struct pa
 	bool immediate = (packet->headers & IB_HAS_IMMDT) != 0;
 	uint32_t word = 0;
 	uint8_t grh[HDL_GRH_BYTES];
-	put_grh(came, packet, grh);
+	bool global = put_grh(came, packet, grh);
 	if (immediate)
 		be32_store((uint8_t *)&word, packet->immdt.data);
 	struct op_message message = {.bytes = (void *)(uintptr_t)packet->payload,
@@ -65,7 +68,8 @@ static void ib_rx_datagram(struct engine *engine, struct qp *qp, const struct pa
 	                             .length = (uint32_t)packet->payload_bytes,
 	                             .src_qpn = packet->deth.src_qp,
 	                             .imm = word,
-	                             .wc_flags = HDL_WC_GRH | (immediate ? HDL_WC_WITH_IMM : 0u),
+	                             .wc_flags = (global ? HDL_WC_GRH : 0u) |
+	                                         (immediate ? HDL_WC_WITH_IMM : 0u),
 	                             .wc_opcode = HDL_WC_RECV,
 	                             .sl = came->sl,
 	                             .slid = came->slid,
@@ -76,7 +80,8 @@ static void ib_rx_datagram(struct engine *engine, struct qp *qp, const struct pa
 static void ib_rx_to_group(struct engine *engine, const struct path *came,
                            const struct ib_packet *packet)
 {
-	const struct group *group = multicast_find(engine, came->ip.dgid);
+	const struct group *group =
+	        came->kind == PATH_ROCE ? multicast_find(engine, came->ip.dgid) : NULL;
 	for (uint32_t i = 0; group != NULL && i < group->member_count; i++)
 		if (qp_may_receive(qp_state(group->members[i])))
 			ib_rx_datagram(engine, group->members[i], came, packet);

@@ -35,9 +35,11 @@ uint8_t *ib_begin_packet(struct engine *engine, const struct path *path,
 {
 	size_t header = ib_transport_header_bytes(packet);
 	size_t bytes = header + packet->payload_bytes + ib_pad_bytes(packet->payload_bytes);
-	if (engine->carrier == NULL)
+	assert(path->port < ENGINE_MAX_PORTS);
+	const struct carrier *carrier = engine->carriers[path->port];
+	if (carrier == NULL)
 		return NULL;
-	*start = engine->carrier->reserve(engine->carrier->context, path, bytes);
+	*start = carrier->reserve(carrier->context, path, bytes);
 	if (*start == NULL)
 		return NULL;
 	ib_transport_header_encode(packet, *start, header);
@@ -52,7 +54,9 @@ void ib_end_packet(struct engine *engine, const struct path *path, const struct 
 	if (pad > 0)
 		memset(end, 0, pad);
 	capture_wire(engine, path, packet, payload, false);
-	engine->carrier->commit(engine->carrier->context, path, (size_t)(end - start) + pad);
+	const struct carrier *carrier = engine->carriers[path->port];
+	carrier->commit(carrier->context, path, (size_t)(end - start) + pad);
+	engine->last_port = path->port;
 	counter_add(&engine->counters[ENGINE_PACKETS_OUT], 1);
 }
 
@@ -60,7 +64,7 @@ bool ib_end_packet_from(struct engine *engine, const struct path *path,
                         const struct ib_packet *packet, uint8_t *start, const uint8_t *payload,
                         const struct sg *from)
 {
-	const struct carrier *carrier = engine->carrier;
+	const struct carrier *carrier = engine->carriers[path->port];
 	size_t bytes = packet->payload_bytes;
 	struct span run;
 	if (bytes < IB_FROM_BYTES || carrier->commit_from == NULL || engine->own.copy_crc == NULL ||
@@ -68,6 +72,7 @@ bool ib_end_packet_from(struct engine *engine, const struct path *path,
 	    !carrier->commit_from(carrier->context, path, (size_t)(payload - start),
 	                          (const void *)(uintptr_t)run.addr, bytes, engine->own.copy_crc))
 		return false;
+	engine->last_port = path->port;
 	counter_add(&engine->counters[ENGINE_PACKETS_OUT], 1);
 	return true;
 }
@@ -525,19 +530,19 @@ static enum step put_datagram(struct engine *engine, struct qp *qp, struct wqe_s
                               uint32_t dest_qp)
 {
 	bool immediate = wqe->opcode == HDL_OP_SEND_IMM;
+	uint8_t from = dest_qp == MULTICAST_QPN ? engine->group_gid : wqe->u.ud.sgid_index;
 	struct path path = {
+	        .kind = PATH_ROCE,
+	        .port = engine->gid_ports[from],
 	        .ip = {.src_port = (uint16_t)(0xc000u | (qp->qpn & 0x3fffu)),
 	               .dont_fragment = true,
 	               .traffic_class = (uint8_t)((wqe->u.ud.traffic_class & ~3u) | ECT_0),
 	               .hop_limit = wqe->u.ud.hop_limit,
 	               .flow_label = wqe->u.ud.flow_label},
-	        .port = 1,
 	        .sl = wqe->u.ud.sl};
 	struct ib_packet packet;
 	uint8_t *start;
-	const struct hdl_gid *from =
-	        dest_qp == MULTICAST_QPN ? &engine->wire_gid : &engine->gids[wqe->u.ud.sgid_index];
-	memcpy(path.ip.sgid, from->raw, IB_GID_BYTES);
+	memcpy(path.ip.sgid, engine->gids[from].raw, IB_GID_BYTES);
 	memcpy(path.ip.dgid, wqe->u.ud.dgid, IB_GID_BYTES);
 	ib_tx_put_headers(qp, wqe,
 	                  (uint8_t)(IB_UD | (immediate ? IB_OP_SEND_ONLY_IMM : IB_OP_SEND_ONLY)),

@@ -58,7 +58,7 @@ static void fill(struct hdl_adapter *adapter, struct report *report)
 	hdl_node_find(adapter, &limits.gid, &lid);
 	report->found_lid = lid;
 	adapter_lock(adapter);
-	report->received = adapter->udp != NULL ? udp_ports_received(adapter->udp) : 0;
+	report->received = net_received(&adapter->net);
 	report->waits = adapter->bell_taken;
 	adapter_unlock(adapter);
 	pthread_mutex_lock(&adapter->agent_lock);
@@ -150,7 +150,7 @@ static void end_child(struct child *child, int signal_number)
 /* A packet from the network to queue pair @qpn at @gid. */
 static void send_to(const struct hdl_gid *gid, uint32_t qpn)
 {
-	struct path path = {.port = 1, .ip.src_port = 0xc000};
+	struct path path = {.ip.src_port = 0xc000};
 	struct ib_packet packet = {0};
 	memcpy(path.ip.dgid, gid->raw, 16);
 	packet.bth.opcode = 0x04; /* RC SEND only */
@@ -527,7 +527,7 @@ static void test_longest_datagram(void **state)
 	setenv("HEDDLE_LOCAL", "off", 1);
 	MUST(hdl_open(&attr, &adapter));
 	unsetenv("HEDDLE_LOCAL");
-	adapter->udp->mtu = PORT_MTU; /* as of an interface that takes 1500 bytes */
+	adapter->net.ports[0]->mtu = PORT_MTU; /* as of an interface that takes 1500 bytes */
 	MUST(hdl_adapter_query(adapter, &limits));
 	assert_int_equal(limits.mtu, PORT_MTU);
 	end_open_on(&end, adapter, 4 * HDL_UD_MTU, 4);
@@ -546,7 +546,7 @@ static void test_longest_datagram(void **state)
 		received += wc.opcode == HDL_WC_RECV ? wc.byte_len : 0;
 	}
 	assert_int_equal(received, HDL_GRH_BYTES + PORT_MTU);
-	assert_int_equal(adapter->udp->counts.refused, 0);
+	assert_int_equal(udp_wire_of(adapter->net.ports[0])->counts.refused, 0);
 	MUST(hdl_ah_destroy(ah));
 	MUST(hdl_qp_destroy(qp));
 	end_close(&end);

@@ -139,7 +139,7 @@ static uint32_t window(struct end *end)
 static bool is_apart(struct end *end)
 {
 	adapter_lock(end->adapter);
-	bool apart = end->adapter->udp->apart_ns != 0;
+	bool apart = udp_wire_of(end->adapter->net.ports[0])->apart_ns != 0;
 	adapter_unlock(end->adapter);
 	return apart;
 }

@@ -163,7 +163,7 @@ static void sent(int family)
 	                               4096, 4096, 4096, 4096, 4096, 4096, 4096, 4096, 4096,
 	                               4096, 100,  7,    0,    0,    512,  512,  3};
 	enum { COUNT = sizeof(sizes) / sizeof(sizes[0]) };
-	struct path path = {.port = 1, .ip = {.src_port = 0xd00d, .traffic_class = 0x20}};
+	struct path path = {.ip = {.src_port = 0xd00d, .traffic_class = 0x20}};
 	memcpy(path.ip.dgid, there[family].gid, 16);
 	assert_int_equal(udp_wire_begin(&wire, &here[family], -1, 4096), 0);
 	for (unsigned i = 0; i < COUNT; i++)
@@ -289,7 +289,7 @@ static void test_came_ipv6(void **state)
 static void group(int family, const char *name)
 {
 	static struct udp_wire wire;
-	struct path path = {.port = 1};
+	struct path path = {.kind = PATH_ROCE};
 	struct roce_path seen;
 	struct ib_packet packet;
 	assert_int_equal(inet_pton(AF_INET6, name, path.ip.dgid), 1);
@@ -345,7 +345,7 @@ static void test_too_long(void **state)
 {
 	(void)state;
 	static struct udp_wire wire;
-	struct path path = {.port = 1};
+	struct path path = {.kind = PATH_ROCE};
 	memcpy(path.ip.dgid, there[0].gid, 16);
 	struct ifreq request = {.ifr_name = "heddle", .ifr_mtu = 2000};
 	int control = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);

@@ -86,11 +86,12 @@ static void open_side(struct side *side, unsigned which)
 	        .u.welcome = {.wire_mtu = 1024, .wire_count = 1, .wires = {side->address}}};
 	int sock = udp_open(&side->address, UDP_ROCE_PORT);
 	assert_true(sock >= 0);
-	assert_int_equal(udp_attach(side->adapter, &welcome, &sock), 0);
+	assert_int_equal(net_attach(side->adapter, &welcome, &sock), 0);
 	adapter_lock(side->adapter);
-	side->adapter->udp->slot_shift = 24; /* all of them are ours */
-	side->adapter->udp->take = lossy_take;
-	side->adapter->udp->take_context = side;
+	struct udp_wire *wire = udp_wire_of(side->adapter->net.ports[0]);
+	wire->slot_shift = 24; /* all of them are ours */
+	wire->take = lossy_take;
+	wire->take_context = side;
 	adapter_unlock(side->adapter);
 	assert_int_equal(hdl_pd_create(side->adapter, &side->pd), 0);
 	assert_int_equal(hdl_channel_create(side->adapter, &side->channel), 0);

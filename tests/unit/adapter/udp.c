@@ -106,7 +106,7 @@ static void end(void)
 
 static struct path path_to(const struct udp_address *to)
 {
-	struct path path = {.port = 1, .ip = {.src_port = 0xc123, .hop_limit = 64}};
+	struct path path = {.ip = {.src_port = 0xc123, .hop_limit = 64}};
 	memcpy(path.ip.dgid, to->gid, 16);
 	return path;
 }
@@ -577,24 +577,24 @@ static void test_looks(void **state)
 	struct udp_address a = own(0), b = own(1);
 	begin(&a, &b);
 	struct path path = path_to(&b);
-	for (unsigned i = 0; i < UDP_EAGER_LOOKS; i++) {
-		assert_int_equal(udp_ports_look(wires[1]), 0);
-		assert_int_equal(wires[1]->skip, 0);
+	for (unsigned i = 0; i < PORT_EAGER_LOOKS; i++) {
+		assert_int_equal(port_look(&wires[1]->port), 0);
+		assert_int_equal(wires[1]->port.skip, 0);
 	}
-	udp_ports_look(wires[1]);
-	assert_int_equal(wires[1]->skip, UDP_SKIP);
-	for (unsigned i = 0; i < UDP_LAZY_LOOKS * (UDP_SKIP + 1); i++)
-		udp_ports_look(wires[1]);
-	assert_true(wires[1]->empty_polls > UDP_LAZY_LOOKS);
+	port_look(&wires[1]->port);
+	assert_int_equal(wires[1]->port.skip, PORT_SKIP);
+	for (unsigned i = 0; i < PORT_LAZY_LOOKS * (PORT_SKIP + 1); i++)
+		port_look(&wires[1]->port);
+	assert_true(wires[1]->port.empty_looks > PORT_LAZY_LOOKS);
 	assert_true(put(wires[0], &path, 1, 0, 64));
 	flush(wires[0]);
 	unsigned drives = 0;
-	while (taken[1].count == 0 && drives <= UDP_LONG_SKIP) {
-		udp_ports_look(wires[1]);
+	while (taken[1].count == 0 && drives <= PORT_LONG_SKIP) {
+		port_look(&wires[1]->port);
 		drives++;
 	}
 	assert_int_equal(taken[1].count, 1);
-	assert_int_equal(wires[1]->skip, 0);
+	assert_int_equal(wires[1]->port.skip, 0);
 	end();
 }
 

@@ -86,7 +86,7 @@ static int end(void **state)
 static bool put(uint32_t psn)
 {
 	static uint8_t data[PAYLOAD];
-	struct path path = {.port = 1, .ip = {.src_port = 0xc123, .hop_limit = 64}};
+	struct path path = {.ip = {.src_port = 0xc123, .hop_limit = 64}};
 	memcpy(path.ip.dgid, there.address.gid, 16);
 	struct ib_packet packet = {.payload = data, .payload_bytes = PAYLOAD};
 	packet.bth.opcode = 0x0a; /* RC RDMA WRITE only */
@@ -133,7 +133,7 @@ static void test_full(void **state)
 	room = 0;
 	uint32_t count = put_until_full(0);
 	assert_true(count * PAYLOAD > UDP_ARENA_BYTES / 2);
-	assert_true(udp_ports_blocked(&here));
+	assert_true(udp_wire_blocked(&here));
 	assert_true(here.counts.blocked > 0);
 	assert_int_equal(here.counts.sent, 0);
 	flush();
@@ -141,7 +141,7 @@ static void test_full(void **state)
 	await(0);
 	room = UNTOLD;
 	udp_wire_receive(&here);
-	assert_false(udp_ports_blocked(&here));
+	assert_false(udp_wire_blocked(&here));
 	await(count);
 	assert_int_equal(here.counts.sent, count);
 	assert_int_equal(here.counts.refused, 0);
@@ -156,11 +156,11 @@ static void test_little_by_little(void **state)
 	(void)state;
 	room = 0;
 	uint32_t count = put_until_full(0), turns = 0;
-	while (udp_ports_blocked(&here) && turns < UDP_MAX_TRAINS + 1) {
+	while (udp_wire_blocked(&here) && turns < UDP_MAX_TRAINS + 1) {
 		room = 1;
 		flush();
 		turns++;
-		assert_true(udp_ports_blocked(&here) || room == 0);
+		assert_true(udp_wire_blocked(&here) || room == 0);
 	}
 	assert_in_range(turns, 2, UDP_MAX_TRAINS);
 	await(count);
@@ -168,7 +168,7 @@ static void test_little_by_little(void **state)
 	room = 0;
 	assert_true(put(count));
 	flush();
-	assert_true(udp_ports_blocked(&here));
+	assert_true(udp_wire_blocked(&here));
 	assert_true(put(count + 1));
 	room = UNTOLD;
 	flush();

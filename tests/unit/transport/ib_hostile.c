@@ -26,7 +26,7 @@ static uint64_t counter(struct rig *rig, const char *name)
 static void take_marked(struct rig *rig, const struct ib_packet *packet)
 {
 	uint8_t bytes[CABLE_PACKET_BYTES + 8192];
-	struct path came = {.port = 1, .ip = {.src_port = 50000, .hop_limit = 63}};
+	struct path came = {.ip = {.src_port = 50000, .hop_limit = 63}};
 	memcpy(came.ip.sgid, rig->peer.raw, 16);
 	memcpy(came.ip.dgid, rig->own.raw, 16);
 	size_t count = roce_udp_encode(&came.ip, packet, bytes, sizeof(bytes));

@@ -242,7 +242,6 @@ void rig_take_from(struct rig *rig, const struct ib_packet *packet, const struct
 {
 	uint8_t bytes[CABLE_PACKET_BYTES + 8192];
 	struct path came = {
-	        .port = 1,
 	        .ip = {.src_port = rig->came_port != 0 ? rig->came_port : 50000, .hop_limit = 63}};
 	memcpy(came.ip.sgid, from->raw, 16);
 	memcpy(came.ip.dgid, rig->own.raw, 16);

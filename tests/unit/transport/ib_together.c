@@ -43,7 +43,7 @@ static void come(struct rig *rig, uint32_t psn)
 {
 	uint8_t bytes[CABLE_PACKET_BYTES];
 	struct ib_packet packet = rig_data(rig, IB_RC + IB_OP_SEND_ONLY, psn, 3, 8);
-	struct path came = {.port = 1, .ip = {.src_port = 50000, .hop_limit = 63}};
+	struct path came = {.ip = {.src_port = 50000, .hop_limit = 63}};
 	packet.bth.ack_request = true;
 	memcpy(came.ip.sgid, rig->peer.raw, 16);
 	memcpy(came.ip.dgid, rig->own.raw, 16);

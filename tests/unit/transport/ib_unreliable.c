@@ -1,6 +1,7 @@
 /* Unreliable connections and datagrams, packet by packet (IBTA volume 1 sections 9.8.2 and 9.8.3):
  * nothing is ever answered, what is damaged or incomplete is not delivered, and what is delivered
  * is whole. */
+#include "adapter/adapter.h"
 #include "ib_rig.h"
 
 #define FIRST RIG_RQ_PSN
@@ -238,6 +239,49 @@ static void ud_sends_one_packet(void **state)
 	assert_int_equal(hdl_ah_destroy(ah), 0);
 }
 
+/* --- paths of other kinds --- */
+
+/* @packet comes along a path between LIDs, whose bytes look like the peer's addresses. */
+static void take_by_lid(struct rig *rig, const struct ib_packet *packet)
+{
+	uint8_t bytes[CABLE_PACKET_BYTES];
+	struct path came = {.ip = {.src_port = 50000, .hop_limit = 63}};
+	struct ib_packet decoded;
+	memcpy(came.ip.sgid, rig->peer.raw, 16);
+	memcpy(came.ip.dgid, rig->own.raw, 16);
+	size_t count = roce_udp_encode(&came.ip, packet, bytes, sizeof(bytes));
+	assert_int_equal(roce_udp_decode(&came.ip, &decoded, bytes, count), IB_OK);
+	came.kind = PATH_LID;
+	adapter_lock(rig->adapter);
+	ib_take(&rig->adapter->engine, &came, false, &decoded);
+	adapter_unlock(rig->adapter);
+	rig_run(rig);
+}
+
+/* A connection hears its own path alone; a datagram from elsewhere has no IP header to bring. */
+static void other_kinds_of_paths(void **state)
+{
+	struct rig *rig = *state;
+	rig_qp(rig, &uc);
+	rig_recv(rig, 1, 0, 64);
+	struct ib_packet packet = rig_data(rig, IB_UC + IB_OP_SEND_ONLY, FIRST, 4, 20);
+	take_by_lid(rig, &packet);
+	rig_no_completion(rig, rig->rcq);
+	take(rig, IB_UC + IB_OP_SEND_ONLY, FIRST, 4, 20);
+	expect_received(rig, 1, 0, 20, 4);
+	rig_qp(rig, &ud);
+	rig_recv(rig, 2, 1024, 200);
+	packet = rig_data(rig, IB_UD + IB_OP_SEND_ONLY, 0, 5, 50);
+	packet.deth = (struct ib_deth){.qkey = RIG_QKEY, .src_qp = RIG_PEER_QPN};
+	take_by_lid(rig, &packet);
+	struct hdl_wc wc = rig_completion(rig, rig->rcq, 2, HDL_WC_SUCCESS);
+	assert_int_equal(wc.byte_len, 90);
+	assert_int_equal(wc.flags, 0);
+	static const uint8_t nothing[HDL_GRH_BYTES];
+	assert_memory_equal(rig->mem + 1024, nothing, sizeof(nothing));
+	assert_true(rig_holds(rig, 1064, 5, 0, 50));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -249,6 +293,7 @@ int main(void)
 	        RIGGED(ud_brings_its_route),
 	        RIGGED(ud_is_guarded),
 	        RIGGED(ud_sends_one_packet),
+	        RIGGED(other_kinds_of_paths),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
