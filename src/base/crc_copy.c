@@ -5,6 +5,7 @@
  * itself, but have the same remainder. Processors without these instructions make two passes, over
  * data short enough that the second pass finds it in the cache. */
 #include <immintrin.h>
+#include <stdbool.h>
 #include <string.h>
 
 #include "base/crc.h"
@@ -14,10 +15,14 @@
 /* The remainders of x^(distance + 32) and x^(distance - 32) under the polynomial, bits reversed,
  * for the older and the younger half of 128 bits that are moved forward by @distance bits.
  * tests/unit/base/crc.c verifies them. */
-#define OVER_2048 0x11542778a, 0x1322d1430
-#define OVER_1536 0x1821d8bc0, 0x12e958ac4
-#define OVER_1024 0x1e88ef372, 0x14a7fe880
-#define OVER_512  0x154442bd4, 0x1c6e41596
+#define IEEE_OVER_2048 0x11542778a, 0x1322d1430
+#define IEEE_OVER_1536 0x1821d8bc0, 0x12e958ac4
+#define IEEE_OVER_1024 0x1e88ef372, 0x14a7fe880
+#define IEEE_OVER_512  0x154442bd4, 0x1c6e41596
+#define C_OVER_2048    0x0dcb17aa4, 0x0b9e02b86
+#define C_OVER_1536    0x0a87ab8a8, 0x0ab7aff2a
+#define C_OVER_1024    0x06992cea2, 0x00d3b6092
+#define C_OVER_512     0x0740eef02, 0x09e4addf8
 
 #define WIDE __attribute__((target("avx512f,avx512vl,pclmul,vpclmulqdq")))
 
@@ -42,39 +47,57 @@ WIDE static inline __m512i pass(uint8_t *to, const uint8_t *from)
 	return data;
 }
 
-/* At least STEP bytes. */
-WIDE static uint32_t copy_wide(uint32_t crc, uint8_t *to, const uint8_t *from, size_t bytes)
-{
-	const __m512i on = constants(OVER_2048);
-	uint8_t last[64];
-	__m512i a = _mm512_xor_si512(pass(to, from),
-	                             _mm512_zextsi128_si512(_mm_cvtsi32_si128((int)~crc)));
-	__m512i b = pass(to + 64, from + 64);
-	__m512i c = pass(to + 128, from + 128);
-	__m512i d = pass(to + 192, from + 192);
-	size_t at = STEP;
-	for (; bytes - at >= STEP; at += STEP) {
-		a = fold(a, on, pass(to + at, from + at));
-		b = fold(b, on, pass(to + at + 64, from + at + 64));
-		c = fold(c, on, pass(to + at + 128, from + at + 128));
-		d = fold(d, on, pass(to + at + 192, from + at + 192));
+/* At least STEP bytes. One function per polynomial: @plain is the CRC without copying, the others
+ * are its constants. */
+#define COPY_WIDE(name, plain, over_2048, over_1536, over_1024, over_512)                       \
+	WIDE static uint32_t name(uint32_t crc, uint8_t *to, const uint8_t *from, size_t bytes) \
+	{                                                                                       \
+		const __m512i on = constants(over_2048);                                        \
+		uint8_t last[64];                                                               \
+		__m512i a = _mm512_xor_si512(                                                   \
+		        pass(to, from), _mm512_zextsi128_si512(_mm_cvtsi32_si128((int)~crc)));  \
+		__m512i b = pass(to + 64, from + 64);                                           \
+		__m512i c = pass(to + 128, from + 128);                                         \
+		__m512i d = pass(to + 192, from + 192);                                         \
+		size_t at = STEP;                                                               \
+		for (; bytes - at >= STEP; at += STEP) {                                        \
+			a = fold(a, on, pass(to + at, from + at));                              \
+			b = fold(b, on, pass(to + at + 64, from + at + 64));                    \
+			c = fold(c, on, pass(to + at + 128, from + at + 128));                  \
+			d = fold(d, on, pass(to + at + 192, from + at + 192));                  \
+		}                                                                               \
+		d = fold(a, constants(over_1536), d);                                           \
+		d = fold(b, constants(over_1024), d);                                           \
+		d = fold(c, constants(over_512), d);                                            \
+		_mm512_storeu_si512(last, d);                                                   \
+		crc = plain(UINT32_MAX, last, sizeof(last)); /* an empty register, inverted */  \
+		if (at == bytes)                                                                \
+			return crc;                                                             \
+		memcpy(to + at, from + at, bytes - at);                                         \
+		return plain(crc, to + at, bytes - at);                                         \
 	}
-	d = fold(a, constants(OVER_1536), d);
-	d = fold(b, constants(OVER_1024), d);
-	d = fold(c, constants(OVER_512), d);
-	_mm512_storeu_si512(last, d);
-	crc = crc32_ieee(UINT32_MAX, last, sizeof(last)); /* an empty register, inverted */
-	if (at == bytes)
-		return crc;
-	memcpy(to + at, from + at, bytes - at);
-	return crc32_ieee(crc, to + at, bytes - at);
+
+COPY_WIDE(copy_wide_ieee, crc32_ieee, IEEE_OVER_2048, IEEE_OVER_1536, IEEE_OVER_1024, IEEE_OVER_512)
+COPY_WIDE(copy_wide_c, crc32c, C_OVER_2048, C_OVER_1536, C_OVER_1024, C_OVER_512)
+
+static inline bool is_wide(size_t bytes)
+{
+	return bytes >= STEP && __builtin_cpu_supports("avx512f") &&
+	       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("vpclmulqdq");
 }
 
 uint32_t crc32_ieee_copy(uint32_t crc, void *to, const void *from, size_t bytes)
 {
-	if (bytes >= STEP && __builtin_cpu_supports("avx512f") &&
-	    __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("vpclmulqdq"))
-		return copy_wide(crc, to, from, bytes);
+	if (is_wide(bytes))
+		return copy_wide_ieee(crc, to, from, bytes);
 	memcpy(to, from, bytes);
 	return crc32_ieee(crc, to, bytes);
+}
+
+uint32_t crc32c_copy(uint32_t crc, void *to, const void *from, size_t bytes)
+{
+	if (is_wide(bytes))
+		return copy_wide_c(crc, to, from, bytes);
+	memcpy(to, from, bytes);
+	return crc32c(crc, to, bytes);
 }

@@ -44,8 +44,11 @@ struct own_memory {
 	struct copy_ops ops;
 	/* Up to MOVE_SHORT bytes. False: one of the two is gone; ops.copy() tells which. */
 	bool (*copy_short)(void *to, const void *from, size_t bytes);
-	/* Copy any number of bytes and add them to *crc (base/crc.h, CRC-32). */
+	/* Copy any number of bytes and add them to *crc (base/crc.h): CRC-32, CRC-32C. */
 	bool (*copy_crc)(void *to, const void *from, size_t bytes, uint32_t *crc);
+	bool (*copy_crc32c)(void *to, const void *from, size_t bytes, uint32_t *crc);
+	/* Add bytes to *crc, CRC-32C, without copying them. */
+	bool (*crc32c)(const void *from, size_t bytes, uint32_t *crc);
 };
 
 struct peer_memory {

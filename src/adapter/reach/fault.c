@@ -184,23 +184,42 @@ static enum move_result move_copy(void *context, enum move_side side, const stru
 	return MOVE_OK;
 }
 
-/* Kept apart like copy_runs(). */
+/* Kept apart like copy_runs(). @to NULL: only the CRC. */
 __attribute__((noinline)) static uint32_t copy_crc(uint32_t crc, void *to, const void *from,
-                                                   size_t bytes)
+                                                   size_t bytes, bool castagnoli)
 {
-	return crc32_ieee_copy(crc, to, from, bytes);
+	if (to == NULL)
+		return crc32c(crc, from, bytes);
+	return castagnoli ? crc32c_copy(crc, to, from, bytes)
+	                  : crc32_ieee_copy(crc, to, from, bytes);
 }
 
-static bool move_copy_crc(void *to, const void *from, size_t bytes, uint32_t *crc)
+static inline bool try_copy_crc(void *to, const void *from, size_t bytes, uint32_t *crc,
+                                bool castagnoli)
 {
 	if (sigsetjmp(attempt.jump, 0) != 0)
 		return false;
 	attempt.active = 1;
 	atomic_signal_fence(memory_order_seq_cst);
-	*crc = copy_crc(*crc, to, from, bytes);
+	*crc = copy_crc(*crc, to, from, bytes, castagnoli);
 	atomic_signal_fence(memory_order_seq_cst);
 	attempt.active = 0;
 	return true;
+}
+
+static bool move_copy_crc(void *to, const void *from, size_t bytes, uint32_t *crc)
+{
+	return try_copy_crc(to, from, bytes, crc, false);
+}
+
+static bool move_copy_crc32c(void *to, const void *from, size_t bytes, uint32_t *crc)
+{
+	return try_copy_crc(to, from, bytes, crc, true);
+}
+
+static bool move_crc32c(const void *from, size_t bytes, uint32_t *crc)
+{
+	return try_copy_crc(NULL, from, bytes, crc, true);
 }
 
 static enum move_result move_atomic(void *context, enum move_side side, uint64_t addr, bool add,
@@ -237,7 +256,9 @@ struct own_memory fault_own_memory(void)
 {
 	return (struct own_memory){.ops = {.copy = move_copy, .atomic = move_atomic},
 	                           .copy_short = fault_copy,
-	                           .copy_crc = move_copy_crc};
+	                           .copy_crc = move_copy_crc,
+	                           .copy_crc32c = move_copy_crc32c,
+	                           .crc32c = move_crc32c};
 }
 
 struct peer_memory fault_peer_memory(bool by_target)

@@ -80,6 +80,17 @@ static void checked_copies_end_where_memory_does(void **state)
 		assert_false(own_memory.copy_crc(copy, page + PAGE - bytes + 1, bytes, &crc));
 		assert_false(own_memory.copy_crc(copy, page - 1, bytes, &crc));
 		assert_int_equal(crc, crc32_ieee(5, own + PAGE - bytes, bytes));
+		crc = 6;
+		memset(copy, 0, bytes);
+		assert_true(own_memory.copy_crc32c(copy, page + PAGE - bytes, bytes, &crc));
+		assert_memory_equal(copy, own + PAGE - bytes, bytes);
+		assert_int_equal(crc, crc32c(6, own + PAGE - bytes, bytes));
+		assert_false(own_memory.copy_crc32c(copy, page - 1, bytes, &crc));
+		assert_false(own_memory.crc32c(page + PAGE - bytes + 1, bytes, &crc));
+		assert_false(own_memory.crc32c(page - 1, bytes, &crc));
+		crc = 6;
+		assert_true(own_memory.crc32c(page + PAGE - bytes, bytes, &crc));
+		assert_int_equal(crc, crc32c(6, own + PAGE - bytes, bytes));
 	}
 	assert_int_equal(munmap(page - PAGE, 3 * PAGE), 0);
 }

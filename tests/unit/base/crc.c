@@ -112,6 +112,10 @@ static void copying_takes_the_same_crc(void **state)
 		assert_int_equal(crc32_ieee_copy(before, copy + to, data + from, bytes),
 		                 crc32_ieee(before, data + from, bytes));
 		assert_memory_equal(copy, want, sizeof(copy));
+		memset(copy + to, 0x11, bytes);
+		assert_int_equal(crc32c_copy(before, copy + to, data + from, bytes),
+		                 crc32c(before, data + from, bytes));
+		assert_memory_equal(copy, want, sizeof(copy));
 	}
 }
 
