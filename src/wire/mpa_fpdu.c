@@ -120,3 +120,25 @@ size_t mpa_fpdu_encode(struct mpa_sender *s, const struct mpa_piece *pieces, siz
 	s->position = pen.position;
 	return fpdu_bytes;
 }
+
+uint32_t mpa_fpdu_open(const struct mpa_sender *s, uint8_t *fpdu, size_t ulpdu_bytes)
+{
+	assert(!s->markers && ulpdu_bytes <= MPA_MAX_ULPDU_BYTES);
+	be16_store(fpdu, (uint16_t)ulpdu_bytes);
+	return s->crc ? crc32c(0, fpdu, MPA_LENGTH_BYTES) : 0;
+}
+
+size_t mpa_fpdu_seal(struct mpa_sender *s, uint8_t *fpdu, size_t ulpdu_bytes, uint32_t sum)
+{
+	size_t pad = mpa_pad_bytes(ulpdu_bytes);
+	uint8_t *at = fpdu + MPA_LENGTH_BYTES + ulpdu_bytes;
+	memset(at, 0, pad + MPA_CRC_BYTES);
+	if (s->crc) {
+		sum = crc32c(sum, at, pad);
+		for (size_t i = 0; i < MPA_CRC_BYTES; i++)
+			at[pad + i] = (uint8_t)(sum >> (8 * i));
+	}
+	size_t bytes = MPA_LENGTH_BYTES + ulpdu_bytes + pad + MPA_CRC_BYTES;
+	s->position += bytes;
+	return bytes;
+}

@@ -60,4 +60,14 @@ size_t mpa_fpdu_bytes(const struct mpa_sender *s, size_t ulpdu_bytes);
 size_t mpa_fpdu_encode(struct mpa_sender *s, const struct mpa_piece *pieces, size_t piece_count,
                        uint8_t *out, size_t out_bytes);
 
+/* Without markers, an FPDU can be built in place: the caller writes the ULPDU to mpa_fpdu_ulpdu()
+ * and seals the FPDU with @sum, the CRC-32C from mpa_fpdu_open() continued over the ULPDU. Returns
+ * the length of the FPDU. */
+static inline uint8_t *mpa_fpdu_ulpdu(uint8_t *fpdu)
+{
+	return fpdu + MPA_LENGTH_BYTES;
+}
+uint32_t mpa_fpdu_open(const struct mpa_sender *s, uint8_t *fpdu, size_t ulpdu_bytes);
+size_t mpa_fpdu_seal(struct mpa_sender *s, uint8_t *fpdu, size_t ulpdu_bytes, uint32_t sum);
+
 #endif

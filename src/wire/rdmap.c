@@ -175,6 +175,18 @@ static enum rdmap_verdict parse_body(const struct ddp_header *h, const uint8_t *
 	}
 }
 
+size_t rdmap_head_bytes(const uint8_t *segment, size_t have, size_t segment_bytes)
+{
+	size_t bytes = 2;
+	if (have >= 2) {
+		unsigned opcode = segment[1] & RDMAP_MASK_OPCODE;
+		bytes = ddp_header_bytes(segment[0] >> 7);
+		if (opcode >= RDMAP_OPCODE_COUNT || !rdmap_operations[opcode].payload)
+			bytes += RDMAP_TERMINATE_MAX_BYTES;
+	}
+	return bytes < segment_bytes ? bytes : segment_bytes;
+}
+
 enum rdmap_verdict rdmap_parse(const uint8_t *segment, size_t segment_bytes,
                                struct rdmap_segment *s)
 {

@@ -160,8 +160,13 @@ enum rdmap_verdict {
  * RDMAP_MAX_HEADER_BYTES is always enough. */
 size_t rdmap_encode(const struct rdmap_segment *s, uint8_t *out, size_t out_bytes);
 
+/* How many octets of a segment of @segment_bytes, of which the first @have are at @segment, are
+ * headers: DDP's and, where there is no payload, RDMAP's as far as any message has it. Until two
+ * octets are there, as many as these. */
+size_t rdmap_head_bytes(const uint8_t *segment, size_t have, size_t segment_bytes);
+
 /* Check a segment, in the order of the layers: DDP's version, length and queue, then RDMAP's
- * version, opcode and header. Checks that need a connection (MSN order, STags, who may send what)
+ * version, opcode and header. Only the octets that rdmap_head_bytes() counts are read. Checks that need a connection (MSN order, STags, who may send what)
  * are not done here. */
 enum rdmap_verdict rdmap_parse(const uint8_t *segment, size_t segment_bytes,
                                struct rdmap_segment *s);

@@ -1,7 +1,7 @@
 /* Any octets as a TCP stream of FPDUs: never read or write out of bounds, and however the stream is
- * cut, the same ULPDUs and the same verdict come out. The first octet picks markers, CRC, the
- * buffer and the length of the runs. */
-#include "wire/mpa_stream.h"
+ * cut, the same ULPDUs and the same verdict come out. The first octet picks markers, CRC,
+ * the head and the length of the runs. */
+#include "../unit/wire/mpa_gather.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -18,19 +18,20 @@ struct outcome {
 
 static struct outcome take(const uint8_t *in, size_t bytes, uint8_t how, size_t longest_run)
 {
-	size_t buffer_bytes = how & 4 ? 100 : MPA_MAX_ULPDU_BYTES;
+	size_t buffer_bytes = MPA_MAX_ULPDU_BYTES;
 	uint8_t *buffer = malloc(buffer_bytes);
-	struct mpa_receiver r;
+	struct mpa_gather r;
 	struct outcome o = {.verdict = MPA_STREAM_MORE};
 	if (buffer == NULL)
 		abort();
-	mpa_stream_init(&r, buffer, buffer_bytes, how & 1, how & 2);
+	mpa_gather_init(&r, buffer, buffer_bytes, how & 1, how & 2);
+	r.head_bytes = how & 4 ? MPA_HEAD_MAX_BYTES : 18;
 	size_t at = 0;
 	while (at < bytes && (o.verdict == MPA_STREAM_MORE || o.verdict == MPA_STREAM_ULPDU)) {
 		size_t run = bytes - at < longest_run ? bytes - at : longest_run;
 		struct mpa_ulpdu ulpdu;
 		size_t used = 0;
-		o.verdict = mpa_stream_feed(&r, in + at, run, &used, &ulpdu);
+		o.verdict = mpa_gather_feed(&r, in + at, run, &used, &ulpdu);
 		if (used > run || (o.verdict == MPA_STREAM_MORE && used != run))
 			abort();
 		if (o.verdict == MPA_STREAM_ULPDU) {
@@ -41,7 +42,7 @@ static struct outcome take(const uint8_t *in, size_t bytes, uint8_t how, size_t 
 		}
 		at += used;
 	}
-	o.position = r.position;
+	o.position = r.r.position;
 	free(buffer);
 	return o;
 }

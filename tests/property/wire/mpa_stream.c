@@ -1,9 +1,9 @@
 /* Streams of random ULPDUs, with and without markers and CRCs, from every phase, cut at random:
  * what went in comes out, in order, and the sender and the receiver agree on the position after
  * each. */
-#include "wire/mpa_stream.h"
 #include "base/prng.h"
 #include "iwarp_octets.h"
+#include "mpa_gather.h"
 
 #define ULPDUS       40
 #define MAX_BYTES    3000
@@ -50,9 +50,10 @@ static void one_stream(uint64_t seed)
 	}
 
 	uint8_t buffer[MAX_BYTES];
-	struct mpa_receiver r;
-	mpa_stream_init(&r, buffer, sizeof(buffer), markers, crc);
-	r.position = start;
+	struct mpa_gather r;
+	mpa_gather_init(&r, buffer, sizeof(buffer), markers, crc);
+	r.r.position = start;
+	r.head_bytes = prng_below(&prng, MPA_HEAD_MAX_BYTES + 1);
 	uint64_t longest = prng_chance(&prng, 300) ? 5 : 1 + prng_below(&prng, 8000);
 	size_t at = 0;
 	size_t got = 0;
@@ -64,7 +65,7 @@ static void one_stream(uint64_t seed)
 		struct mpa_ulpdu ulpdu;
 		size_t used;
 		enum mpa_stream_verdict verdict;
-		while ((verdict = mpa_stream_feed(&r, in + taken, run - taken, &used, &ulpdu)) ==
+		while ((verdict = mpa_gather_feed(&r, in + taken, run - taken, &used, &ulpdu)) ==
 		       MPA_STREAM_ULPDU) {
 			taken += used;
 			assert_true(got < ULPDUS);
@@ -77,7 +78,7 @@ static void one_stream(uint64_t seed)
 		assert_int_equal(taken + used, run);
 		free(in);
 		at += run;
-		assert_int_equal(r.position, start + at);
+		assert_int_equal(r.r.position, start + at);
 	}
 	assert_int_equal(got, ULPDUS);
 }

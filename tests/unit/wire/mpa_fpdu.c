@@ -3,8 +3,8 @@
 #include "base/crc.h"
 #include "base/prng.h"
 #include "iwarp_octets.h"
+#include "mpa_gather.h"
 #include "wire/be.h"
-#include "wire/mpa_stream.h"
 
 /* FPDUs on a connection with Linux 6.1 siw, CRCs on: sent by siw, or sent to it and taken. */
 static const struct {
@@ -62,11 +62,11 @@ static void rfc5044_4_fpdus_of_siw(void **state)
 		assert_memory_equal(out, wire, bytes);
 		assert_int_equal(s.position, bytes);
 
-		struct mpa_receiver r;
+		struct mpa_gather r;
 		struct mpa_ulpdu ulpdu;
 		size_t used;
-		mpa_stream_init(&r, buffer, sizeof(buffer), false, true);
-		assert_int_equal(mpa_stream_feed(&r, wire, bytes, &used, &ulpdu), MPA_STREAM_ULPDU);
+		mpa_gather_init(&r, buffer, sizeof(buffer), false, true);
+		assert_int_equal(mpa_gather_feed(&r, wire, bytes, &used, &ulpdu), MPA_STREAM_ULPDU);
 		assert_int_equal(used, bytes);
 		assert_int_equal(ulpdu.bytes, ulpdu_bytes);
 		assert_memory_equal(ulpdu.data, wire + 2, ulpdu_bytes);
@@ -176,15 +176,15 @@ static void rfc5044_4_4_crc_off_is_zero_and_not_looked_at(void **state)
 	assert_memory_equal(out, "\0\3abc\0\0\0\0\0\0\0", 12);
 	memset(out + 5, 0xee, 7);
 	for (int whole = 0; whole < 2; whole++) {
-		struct mpa_receiver r;
+		struct mpa_gather r;
 		struct mpa_ulpdu ulpdu;
 		size_t used;
-		mpa_stream_init(&r, buffer, sizeof(buffer), false, false);
+		mpa_gather_init(&r, buffer, sizeof(buffer), false, false);
 		size_t cut = whole ? 0 : 4;
 		if (cut > 0)
-			assert_int_equal(mpa_stream_feed(&r, out, cut, &used, &ulpdu),
+			assert_int_equal(mpa_gather_feed(&r, out, cut, &used, &ulpdu),
 			                 MPA_STREAM_MORE);
-		assert_int_equal(mpa_stream_feed(&r, out + cut, 12 - cut, &used, &ulpdu),
+		assert_int_equal(mpa_gather_feed(&r, out + cut, 12 - cut, &used, &ulpdu),
 		                 MPA_STREAM_ULPDU);
 		assert_int_equal(ulpdu.bytes, 3);
 		assert_memory_equal(ulpdu.data, "abc", 3);
@@ -205,12 +205,12 @@ static void rfc5044_4_longest_ulpdus(void **state)
 			assert_int_equal(mpa_fpdu_encode(&s, pieces, 2, out, sizeof(out)), 0);
 			size_t bytes = mpa_fpdu_encode(&s, pieces + 1, 1, out, sizeof(out));
 			assert_in_range(bytes, limit, MPA_MAX_FPDU_BYTES);
-			struct mpa_receiver r;
+			struct mpa_gather r;
 			struct mpa_ulpdu got;
 			size_t used;
-			mpa_stream_init(&r, buffer, sizeof(buffer), markers, true);
-			r.position = phase;
-			assert_int_equal(mpa_stream_feed(&r, out, bytes, &used, &got),
+			mpa_gather_init(&r, buffer, sizeof(buffer), markers, true);
+			r.r.position = phase;
+			assert_int_equal(mpa_gather_feed(&r, out, bytes, &used, &got),
 			                 MPA_STREAM_ULPDU);
 			assert_int_equal(got.bytes, limit);
 		}

@@ -1,8 +1,8 @@
 /* Finding FPDUs in a stream: RFC 5044 sections 4 and 8. */
-#include "wire/mpa_stream.h"
 #include "base/crc.h"
 #include "base/prng.h"
 #include "iwarp_octets.h"
+#include "mpa_gather.h"
 #include "wire/be.h"
 
 /* One marked FPDU at the start of a stream, with two markers and a pad: 4 + 2 + 601 + 1 + 4 + 4
@@ -26,14 +26,14 @@ static enum mpa_stream_verdict fate(const uint8_t *in, size_t in_bytes, bool mar
 {
 	static const uint8_t zeros[MPA_MAX_FPDU_BYTES];
 	static uint8_t buffer[MPA_MAX_ULPDU_BYTES];
-	struct mpa_receiver r;
+	struct mpa_gather r;
 	struct mpa_ulpdu ulpdu;
 	size_t used;
-	mpa_stream_init(&r, buffer, sizeof(buffer), markers, true);
-	enum mpa_stream_verdict verdict = mpa_stream_feed(&r, in, in_bytes, &used, &ulpdu);
+	mpa_gather_init(&r, buffer, sizeof(buffer), markers, true);
+	enum mpa_stream_verdict verdict = mpa_gather_feed(&r, in, in_bytes, &used, &ulpdu);
 	if (verdict == MPA_STREAM_MORE) {
 		assert_int_equal(used, in_bytes);
-		verdict = mpa_stream_feed(&r, zeros, sizeof(zeros), &used, &ulpdu);
+		verdict = mpa_gather_feed(&r, zeros, sizeof(zeros), &used, &ulpdu);
 	}
 	return verdict;
 }
@@ -66,16 +66,16 @@ static void rfc5044_8_every_truncation_waits(void **state)
 		for (size_t cut = 0; cut < bytes; cut++) {
 			uint8_t buffer[SAMPLE_ULPDU_BYTES];
 			uint8_t *in = exact_copy(fpdu, cut);
-			struct mpa_receiver r;
+			struct mpa_gather r;
 			struct mpa_ulpdu ulpdu;
 			size_t used;
-			mpa_stream_init(&r, buffer, sizeof(buffer), markers, true);
-			assert_int_equal(mpa_stream_feed(&r, in, cut, &used, &ulpdu),
+			mpa_gather_init(&r, buffer, sizeof(buffer), markers, true);
+			assert_int_equal(mpa_gather_feed(&r, in, cut, &used, &ulpdu),
 			                 MPA_STREAM_MORE);
 			assert_int_equal(used, cut);
 			free(in);
 			in = exact_copy(fpdu + cut, bytes - cut);
-			assert_int_equal(mpa_stream_feed(&r, in, bytes - cut, &used, &ulpdu),
+			assert_int_equal(mpa_gather_feed(&r, in, bytes - cut, &used, &ulpdu),
 			                 MPA_STREAM_ULPDU);
 			assert_int_equal(used, bytes - cut);
 			assert_int_equal(ulpdu.bytes, SAMPLE_ULPDU_BYTES);
@@ -123,28 +123,41 @@ static void rfc5044_4_3_markers_are_judged(void **state)
 
 static void rfc5044_4_too_long_is_said_at_once(void **state)
 {
-	uint8_t buffer[100];
-	struct mpa_receiver r;
+	struct mpa_gather r;
 	struct mpa_ulpdu ulpdu;
 	size_t used;
 	(void)state;
-	mpa_stream_init(&r, buffer, sizeof(buffer), false, true);
-	assert_int_equal(mpa_stream_feed(&r, (const uint8_t *)"\0\x65", 2, &used, &ulpdu),
-	                 MPA_STREAM_TOO_LONG);
-	/* What ended it is said again, and nothing more is taken. */
-	assert_int_equal(mpa_stream_feed(&r, (const uint8_t *)"\0\x10", 2, &used, &ulpdu),
-	                 MPA_STREAM_TOO_LONG);
-	assert_int_equal(used, 0);
-
-	/* With markers: longer than FPDUPTR can reach, whatever the buffer. */
+	/* With markers: longer than FPDUPTR can reach, and said again, with nothing more taken. */
 	static uint8_t large[MPA_MAX_ULPDU_BYTES];
 	uint8_t head[6] = {0};
 	be16_store(head + 4, MPA_MAX_ULPDU_MARKED_BYTES);
-	mpa_stream_init(&r, large, sizeof(large), true, true);
-	assert_int_equal(mpa_stream_feed(&r, head, 6, &used, &ulpdu), MPA_STREAM_MORE);
+	mpa_gather_init(&r, large, sizeof(large), true, true);
+	assert_int_equal(mpa_gather_feed(&r, head, 6, &used, &ulpdu), MPA_STREAM_MORE);
 	be16_store(head + 4, MPA_MAX_ULPDU_MARKED_BYTES + 1);
-	mpa_stream_init(&r, large, sizeof(large), true, true);
-	assert_int_equal(mpa_stream_feed(&r, head, 6, &used, &ulpdu), MPA_STREAM_TOO_LONG);
+	mpa_gather_init(&r, large, sizeof(large), true, true);
+	assert_int_equal(mpa_gather_feed(&r, head, 6, &used, &ulpdu), MPA_STREAM_TOO_LONG);
+	assert_int_equal(mpa_gather_feed(&r, head, 6, &used, &ulpdu), MPA_STREAM_TOO_LONG);
+	assert_int_equal(used, 0);
+}
+
+/* Only between two FPDUs may a stream end. */
+static void rfc5044_8_the_end_is_between_fpdus(void **state)
+{
+	(void)state;
+	for (int markers = 0; markers < 2; markers++) {
+		uint8_t fpdu[SAMPLE_BYTES], buffer[SAMPLE_ULPDU_BYTES];
+		size_t bytes = sample(markers, fpdu, sizeof(fpdu)), used;
+		struct mpa_gather r;
+		struct mpa_ulpdu ulpdu;
+		mpa_gather_init(&r, buffer, sizeof(buffer), markers, true);
+		for (size_t i = 0; i < bytes; i++) {
+			/* A marker before the FPDU belongs to it. */
+			bool between = i == 0 || (markers && i == 4);
+			assert_int_equal(mpa_stream_between(&r.r), between);
+			mpa_gather_feed(&r, fpdu + i, 1, &used, &ulpdu);
+		}
+		assert_true(mpa_stream_between(&r.r));
+	}
 }
 
 static void rfc6581_zero_length_fpdu(void **state)
@@ -152,16 +165,16 @@ static void rfc6581_zero_length_fpdu(void **state)
 	uint8_t out[16];
 	uint8_t buffer[1];
 	struct mpa_sender s = {.crc = true};
-	struct mpa_receiver r;
+	struct mpa_gather r;
 	struct mpa_ulpdu ulpdu;
 	size_t used;
 	(void)state;
 	assert_int_equal(mpa_fpdu_encode(&s, NULL, 0, out, sizeof(out)), 8);
-	mpa_stream_init(&r, buffer, 0, false, true);
-	assert_int_equal(mpa_stream_feed(&r, out, 8, &used, &ulpdu), MPA_STREAM_ULPDU);
+	mpa_gather_init(&r, buffer, 0, false, true);
+	assert_int_equal(mpa_gather_feed(&r, out, 8, &used, &ulpdu), MPA_STREAM_ULPDU);
 	assert_int_equal(ulpdu.bytes, 0);
 	for (size_t i = 0; i < 8; i++)
-		assert_int_equal(mpa_stream_feed(&r, out + i, 1, &used, &ulpdu),
+		assert_int_equal(mpa_gather_feed(&r, out + i, 1, &used, &ulpdu),
 		                 i < 7 ? MPA_STREAM_MORE : MPA_STREAM_ULPDU);
 	assert_int_equal(ulpdu.bytes, 0);
 }
@@ -173,6 +186,7 @@ int main(void)
 	        cmocka_unit_test(rfc5044_8_every_truncation_waits),
 	        cmocka_unit_test(rfc5044_4_3_markers_are_judged),
 	        cmocka_unit_test(rfc5044_4_too_long_is_said_at_once),
+	        cmocka_unit_test(rfc5044_8_the_end_is_between_fpdus),
 	        cmocka_unit_test(rfc6581_zero_length_fpdu),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
