@@ -333,6 +333,44 @@ static void keep_recv(struct engine *engine, struct qp *qp, const struct wqe_rec
 	qp->keeps = true;
 }
 
+bool op_hold_receive(struct engine *engine, struct qp *qp)
+{
+	const struct wqe_recv *wqe = next_recv(qp);
+	if (wqe == NULL)
+		return false;
+	if (qp->kept != NULL && !qp->keeps)
+		keep_recv(engine, qp, wqe);
+	return true;
+}
+
+enum op_received op_receive_list(struct engine *engine, struct qp *qp, uint32_t offset,
+                                 uint32_t count, struct sg *to)
+{
+	if (!op_hold_receive(engine, qp))
+		return OP_NO_RECEIVE;
+	const struct wqe_recv *wqe = next_recv(qp);
+	uint64_t room = sg_length(wqe->sge, wqe->num_sge);
+	if (offset > room || count > room - offset)
+		return OP_TOO_LONG;
+	*to = sg_own(engine, qp, wqe->sge, wqe->num_sge, HDL_ACCESS_LOCAL_WRITE);
+	if (qp->srq != NULL)
+		to->pd = qp->srq->pd;
+	sg_skip(to, offset);
+	return OP_RECEIVED;
+}
+
+void op_refuse_part(struct engine *engine, struct qp *qp, const struct sg_result *result)
+{
+	const struct wqe_recv *wqe = next_recv(qp);
+	enum hdl_detail detail;
+	if (wqe == NULL)
+		return;
+	if (result == NULL)
+		op_too_long(engine, qp, wqe->wr_id, &detail);
+	else
+		target_refused(engine, qp, wqe->wr_id, result);
+}
+
 enum op_received op_receive_part(struct engine *engine, struct qp *qp, uint32_t length,
                                  uint32_t offset, void *bytes, uint32_t count,
                                  enum hdl_detail *detail)

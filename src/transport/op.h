@@ -62,6 +62,17 @@ void op_receive_datagram(struct engine *engine, struct qp *qp, const struct op_m
 enum op_received op_receive_part(struct engine *engine, struct qp *qp, uint32_t length,
                                  uint32_t offset, void *bytes, uint32_t count,
                                  enum hdl_detail *detail);
+/* Make sure that the message that is arriving has a receive. One of a shared queue is taken out of
+ * it: others want the next one before this one is filled. False: there is none. */
+bool op_hold_receive(struct engine *engine, struct qp *qp);
+/* *to: where @count bytes of a message, from @offset on, belong in the receive that it fills. Returns
+ * OP_RECEIVED; or OP_NO_RECEIVE or OP_TOO_LONG, and nothing has happened yet. The message may turn
+ * out to be damaged; if it is not, call op_refuse_part(). */
+enum op_received op_receive_list(struct engine *engine, struct qp *qp, uint32_t offset,
+                                 uint32_t count, struct sg *to);
+/* A message that is not damaged is longer than its receive (@result NULL), or a piece of that was
+ * refused: consume the receive with the error. */
+void op_refuse_part(struct engine *engine, struct qp *qp, const struct sg_result *result);
 /* A write with immediate data was refused: complete the receive that it would have consumed with
  * HDL_WC_LOC_ACCESS_ERR (IBTA section 11.6.2). False: there is none. */
 bool op_refuse_receive(struct engine *engine, struct qp *qp, enum hdl_detail detail);

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/crc.h"
 #include "queue/qp_state.h"
 #include "transport/op.h"
 
@@ -47,6 +48,34 @@ bool request_scatter(struct engine *engine, struct qp *qp, struct wqe_send *wqe,
 	struct sg to = sg_own(engine, qp, wqe_sge(wqe), wqe->num_sge, HDL_ACCESS_LOCAL_WRITE);
 	sg_skip(&to, offset);
 	struct sg_result result = sg_move(&engine->own.ops, MOVE_BOTH_OWN, &to, &from, count);
+	if (result.detail == HDL_DETAIL_NONE)
+		return true;
+	request_refused(engine, wqe, &result);
+	return false;
+}
+
+bool request_gather_sum(struct engine *engine, struct qp *qp, struct wqe_send *wqe, uint32_t offset,
+                        void *out, uint32_t count, uint32_t *sum)
+{
+	if ((wqe->flags & HDL_SEND_INLINE) != 0 || count <= MOVE_SHORT) {
+		if (!request_gather(engine, qp, wqe, offset, out, count))
+			return false;
+		*sum = crc32c(*sum, out, count);
+		return true;
+	}
+	struct sg from = sg_own(engine, qp, wqe_sge(wqe), wqe->num_sge, HDL_ACCESS_LOCAL_READ);
+	sg_skip(&from, offset);
+	struct sg_result result = sg_gather_sum(engine, &from, out, count, sum);
+	if (result.detail == HDL_DETAIL_NONE)
+		return true;
+	request_refused(engine, wqe, &result);
+	return false;
+}
+
+bool request_check(struct engine *engine, struct qp *qp, struct wqe_send *wqe)
+{
+	struct sg list = sg_own(engine, qp, wqe_sge(wqe), wqe->num_sge, HDL_ACCESS_LOCAL_WRITE);
+	struct sg_result result = sg_check(&list);
 	if (result.detail == HDL_DETAIL_NONE)
 		return true;
 	request_refused(engine, wqe, &result);

@@ -70,10 +70,15 @@ bool request_register(struct engine *engine, struct qp *qp, struct wqe_send *wqe
  * and the request is finished. */
 bool request_gather(struct engine *engine, struct qp *qp, struct wqe_send *wqe, uint32_t offset,
                     void *out, uint32_t count);
+/* The same, and continue *sum, the CRC-32C of the bytes, in the same pass where possible. */
+bool request_gather_sum(struct engine *engine, struct qp *qp, struct wqe_send *wqe, uint32_t offset,
+                        void *out, uint32_t count, uint32_t *sum);
 /* Place data that came for the read or atomic @wqe, starting at @offset. False: a piece was
  * refused, and the request is finished. */
 bool request_scatter(struct engine *engine, struct qp *qp, struct wqe_send *wqe, uint32_t offset,
                      const void *bytes, uint32_t count);
+/* Would every piece of the read or atomic @wqe be granted? False: it is finished. */
+bool request_check(struct engine *engine, struct qp *qp, struct wqe_send *wqe);
 /* A local piece was refused: @wqe is finished. */
 void request_refused(struct engine *engine, struct wqe_send *wqe, const struct sg_result *result);
 

@@ -3,14 +3,13 @@
 
 #include "transport/op.h"
 
-/* A lane delivers whole messages in order: for table D of MEMMGT figure 18B each one is a last
- * segment that is just due. */
-static const struct tpt_segment whole_message = {
+const struct tpt_segment respond_whole_message = {
         .last = true, .sn = 0, .next_sn = 1, .window_end = 1};
 
-void respond_touch(struct engine *engine, struct hdl_key key)
+enum tpt_action respond_touch(struct engine *engine, struct hdl_key key,
+                              const struct tpt_segment *segment)
 {
-	tpt_touch(engine->tpt, key, &whole_message);
+	return tpt_touch(engine->tpt, key, segment);
 }
 
 struct sg respond_range(struct engine *engine, struct qp *qp, const struct hdl_sge *piece,
@@ -27,13 +26,13 @@ struct sg respond_range(struct engine *engine, struct qp *qp, const struct hdl_s
 }
 
 enum hdl_detail respond_check(struct engine *engine, struct qp *qp, const struct hdl_sge *piece,
-                              uint8_t access, struct sg *range)
+                              uint8_t access, const struct tpt_segment *segment, struct sg *range)
 {
 	*range = respond_range(engine, qp, piece, access);
 	struct tpt_grant grant;
 	enum hdl_detail detail = sg_ask(range, piece, &grant);
 	if (detail == HDL_DETAIL_NONE && (grant.entry.flags & TPT_TOUCHED) != 0 &&
-	    tpt_touch(engine->tpt, piece->key, &whole_message) == TPT_TERMINATE)
+	    tpt_touch(engine->tpt, piece->key, segment) == TPT_TERMINATE)
 		return HDL_DETAIL_TOUCHED;
 	return detail;
 }

@@ -5,18 +5,23 @@
 
 #include <stdint.h>
 
+#include "memory/tpt.h"
 #include "transport/engine.h"
 #include "transport/sg.h"
 
 /* The peer's range @piece as a list. */
 struct sg respond_range(struct engine *engine, struct qp *qp, const struct hdl_sge *piece,
                         uint8_t access);
-/* The same, checked as a whole. A one-touch entry that has been touched before is invalidated here
- * (MEMMGT figure 18B, table D row 3). */
+/* A lane or a packet network delivers in order: for table D of MEMMGT figure 18B each message is a
+ * last segment that is just due. */
+extern const struct tpt_segment respond_whole_message;
+/* The same, checked as a whole, for @segment of the peer's stream. A one-touch entry that has been
+ * touched before is invalidated here (table D row 3). */
 enum hdl_detail respond_check(struct engine *engine, struct qp *qp, const struct hdl_sge *piece,
-                              uint8_t access, struct sg *range);
-/* A message has used the memory of @key to its end. */
-void respond_touch(struct engine *engine, struct hdl_key key);
+                              uint8_t access, const struct tpt_segment *segment, struct sg *range);
+/* @segment uses the memory of @key: table D. */
+enum tpt_action respond_touch(struct engine *engine, struct hdl_key key,
+                              const struct tpt_segment *segment);
 /* The first message of a connection came before we were ready to send: raise the event, once. */
 void respond_established(struct engine *engine, struct qp *qp);
 

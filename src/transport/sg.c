@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/crc.h"
 #include "memory/judge.h"
 
 struct sg sg_own(const struct engine *engine, const struct qp *qp, const struct hdl_sge *pieces,
@@ -40,10 +41,8 @@ enum hdl_detail sg_ask(const struct sg *list, const struct hdl_sge *piece, struc
 	return detail;
 }
 
-/* Up to @max runs for at most @want bytes from the current position of @list, without advancing it.
- * Sets *detail if a piece is refused. */
-static size_t sg_runs(const struct sg *list, uint64_t want, struct span *out, size_t max,
-                      uint64_t *covered, enum hdl_detail *detail)
+size_t sg_runs(const struct sg *list, uint64_t want, struct span *out, size_t max,
+               uint64_t *covered, enum hdl_detail *detail)
 {
 	size_t count = 0;
 	uint32_t index = list->index;
@@ -232,6 +231,25 @@ struct sg_result sg_move(const struct copy_ops *copy, enum move_side side, struc
 	/* Constructed again, so that it is in registers: loading it from memory would wait for
 	 * every byte of the copy. */
 	return (struct sg_result){.detail = HDL_DETAIL_NONE};
+}
+
+struct sg_result sg_gather_sum(const struct engine *engine, struct sg *from, void *out,
+                               uint32_t length, uint32_t *sum)
+{
+	struct span run;
+	struct hdl_sge piece;
+	if (length == 0)
+		return (struct sg_result){.detail = HDL_DETAIL_NONE};
+	if (engine->own.copy_crc32c != NULL && sg_one_run(from, length, &run) &&
+	    engine->own.copy_crc32c(out, (const void *)(uintptr_t)run.addr, length, sum)) {
+		sg_skip(from, length);
+		return (struct sg_result){.detail = HDL_DETAIL_NONE};
+	}
+	struct sg to = sg_plain(&piece, out, length);
+	struct sg_result result = sg_move(&engine->own.ops, MOVE_BOTH_OWN, &to, from, length);
+	if (result.detail == HDL_DETAIL_NONE)
+		*sum = crc32c(*sum, out, length);
+	return result;
 }
 
 bool sg_own_run(const struct engine *engine, uint32_t pd, const struct hdl_sge *piece,

@@ -79,6 +79,17 @@ static inline bool sg_changed(const struct sg *list)
 	return list->watch != NULL &&
 	       atomic_load_explicit(&list->watch->words[0], memory_order_acquire) != list->watched;
 }
+/* Where the next bytes of @list are: up to @max runs for at most @want bytes from its position on,
+ * which does not change; *covered is how many bytes they have. Fewer than @want: there are no more
+ * runs, the list ends, or *detail says that the next piece is refused. For memory that is handed to
+ * somebody who moves the bytes himself (stream.h); valid until the table may change. The caller is
+ * inside the guard of a peer's list. */
+size_t sg_runs(const struct sg *list, uint64_t want, struct span *out, size_t max,
+               uint64_t *covered, enum hdl_detail *detail);
+/* Copy the next @length bytes of @from, our own memory, to @out, advance, and continue *sum, their
+ * CRC-32C, in the same pass where possible. */
+struct sg_result sg_gather_sum(const struct engine *engine, struct sg *from, void *out,
+                               uint32_t length, uint32_t *sum);
 /* Advance by @bytes, within the list. */
 void sg_skip(struct sg *list, uint64_t bytes);
 

@@ -224,7 +224,7 @@ static bool send_response(struct engine *engine, struct qp *qp, struct read_entr
 	ib->touch_due = entry->length % ib->mtu == 0 && entry->key == ib->read_key.v &&
 	                entry->addr + entry->length == ib->read_end;
 	if (!ib->touch_due)
-		respond_touch(engine, (struct hdl_key){entry->key});
+		respond_touch(engine, (struct hdl_key){entry->key}, &respond_whole_message);
 	return true;
 }
 

@@ -228,7 +228,8 @@ static bool begin_write(struct engine *engine, struct qp *qp, const struct ib_pa
 			ib->kind = IB_NOTHING;
 			return false;
 		}
-		detail = respond_check(engine, qp->ib->to, &whole, HDL_ACCESS_REMOTE_WRITE, &range);
+		detail = respond_check(engine, qp->ib->to, &whole, HDL_ACCESS_REMOTE_WRITE,
+		                       &respond_whole_message, &range);
 		ib_judged(qp, whole.key, detail == HDL_DETAIL_NONE);
 	}
 	if (detail != HDL_DETAIL_NONE) {
@@ -283,7 +284,7 @@ static bool ib_request_run_write(struct engine *engine, struct qp *qp,
 		return false;
 	ib->offset += count;
 	if (ends(packet) && ib->write_length > 0)
-		respond_touch(engine, ib->write_key);
+		respond_touch(engine, ib->write_key, &respond_whole_message);
 	return true;
 }
 
@@ -347,7 +348,8 @@ static bool ib_request_run_read(struct engine *engine, struct qp *qp,
 	enum hdl_detail detail =
 	        reth->length_bytes == 0
 	                ? HDL_DETAIL_NONE
-	                : respond_check(engine, ib->to, &whole, HDL_ACCESS_REMOTE_READ, &range);
+	                : respond_check(engine, ib->to, &whole, HDL_ACCESS_REMOTE_READ,
+	                                &respond_whole_message, &range);
 	if (detail != HDL_DETAIL_NONE) {
 		ib_request_refuse(engine, qp, code_for(detail), packet->bth.psn, detail);
 		return false;
@@ -386,8 +388,8 @@ static bool ib_request_run_atomic(struct engine *engine, struct qp *qp,
 		return false;
 	}
 	uint64_t old = 0;
-	enum hdl_detail detail =
-	        respond_check(engine, qp->ib->to, &range, HDL_ACCESS_REMOTE_ATOMIC, &target);
+	enum hdl_detail detail = respond_check(engine, qp->ib->to, &range, HDL_ACCESS_REMOTE_ATOMIC,
+	                                       &respond_whole_message, &target);
 	if (detail == HDL_DETAIL_NONE)
 		detail = op_atomic(&engine->own.ops, MOVE_BOTH_OWN, &target, add,
 		                   add ? eth->swap_or_add : eth->compare,
@@ -398,7 +400,7 @@ static bool ib_request_run_atomic(struct engine *engine, struct qp *qp,
 		ib_request_refuse(engine, qp, code_for(detail), packet->bth.psn, detail);
 		return false;
 	}
-	respond_touch(engine, range.key);
+	respond_touch(engine, range.key, &respond_whole_message);
 	counter_add(&engine->counters[ENGINE_ATOMICS], 1);
 	entry->finished = true;
 	entry->result = old;
@@ -419,7 +421,7 @@ static bool in_sequence(const struct ib *ib, const struct ib_packet *packet)
 void ib_touch(struct engine *engine, struct qp *qp)
 {
 	if (qp->ib->touch_due)
-		respond_touch(engine, qp->ib->read_key);
+		respond_touch(engine, qp->ib->read_key, &respond_whole_message);
 	qp->ib->touch_due = false;
 }
 

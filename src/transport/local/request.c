@@ -226,7 +226,8 @@ static bool run_write_part(struct engine *engine, struct qp *qp, const struct ar
 		return false;
 	}
 	if (a->frame.offset == 0)
-		detail = respond_check(engine, qp, &whole, HDL_ACCESS_REMOTE_WRITE, &to);
+		detail = respond_check(engine, qp, &whole, HDL_ACCESS_REMOTE_WRITE,
+		                       &respond_whole_message, &to);
 	if (detail != HDL_DETAIL_NONE) {
 		refuse_write(engine, qp, a, detail);
 		return false;
@@ -244,7 +245,7 @@ static bool run_write_part(struct engine *engine, struct qp *qp, const struct ar
 	if ((a->frame.flags & FRAME_IMM) != 0 &&
 	    !local_request_receive_message(engine, qp, a, NULL, NULL))
 		return false;
-	respond_touch(engine, target->key);
+	respond_touch(engine, target->key, &respond_whole_message);
 	return true;
 }
 
@@ -268,8 +269,8 @@ static bool local_request_run_write(struct engine *engine, struct qp *qp, const 
 	if (immediate && !op_has_receive(qp))
 		return local_request_receive_message(engine, qp, a, NULL, NULL);
 	if (a->frame.length > 0) {
-		enum hdl_detail detail =
-		        respond_check(engine, qp, &range, HDL_ACCESS_REMOTE_WRITE, &to);
+		enum hdl_detail detail = respond_check(engine, qp, &range, HDL_ACCESS_REMOTE_WRITE,
+		                                       &respond_whole_message, &to);
 		if (detail != HDL_DETAIL_NONE) {
 			refuse_write(engine, qp, a, detail);
 			return !qp_reliable(qp);
@@ -280,7 +281,7 @@ static bool local_request_run_write(struct engine *engine, struct qp *qp, const 
 			return false;
 		if (result.detail != HDL_DETAIL_NONE)
 			return true; /* unreliable: lost, and nobody is told */
-		respond_touch(engine, target.key);
+		respond_touch(engine, target.key, &respond_whole_message);
 	}
 	return !immediate || local_request_receive_message(engine, qp, a, NULL, NULL);
 }
@@ -309,7 +310,8 @@ static bool local_request_run_read(struct engine *engine, struct qp *qp, const s
 	if ((a->frame.flags & FRAME_BY_REFERENCE) != 0 &&
 	    !data_of(engine, qp, a, sizeof(target), pieces, &list))
 		return false;
-	enum hdl_detail detail = respond_check(engine, qp, &range, HDL_ACCESS_REMOTE_READ, &from);
+	enum hdl_detail detail = respond_check(engine, qp, &range, HDL_ACCESS_REMOTE_READ,
+	                                       &respond_whole_message, &from);
 	if (detail != HDL_DETAIL_NONE) {
 		local_request_refuse(engine, qp, a, local_answer_for(detail), detail);
 		return false;
@@ -323,7 +325,7 @@ static bool local_request_run_read(struct engine *engine, struct qp *qp, const s
 	                   a->frame.length),
 	           false))
 		return false;
-	respond_touch(engine, target.key);
+	respond_touch(engine, target.key, &respond_whole_message);
 	return true;
 }
 
@@ -340,8 +342,8 @@ static bool local_request_run_atomic(struct engine *engine, struct qp *qp, const
 		return false;
 	}
 	uint64_t old = 0;
-	enum hdl_detail detail =
-	        respond_check(engine, qp, &range, HDL_ACCESS_REMOTE_ATOMIC, &target);
+	enum hdl_detail detail = respond_check(engine, qp, &range, HDL_ACCESS_REMOTE_ATOMIC,
+	                                       &respond_whole_message, &target);
 	if (detail == HDL_DETAIL_NONE)
 		detail = op_atomic(&engine->own.ops, MOVE_BOTH_OWN, &target,
 		                   (a->frame.flags & FRAME_ADD) != 0, atomic.compare_add,
@@ -353,7 +355,7 @@ static bool local_request_run_atomic(struct engine *engine, struct qp *qp, const
 		local_request_refuse(engine, qp, a, local_answer_for(detail), detail);
 		return false;
 	}
-	respond_touch(engine, atomic.key);
+	respond_touch(engine, atomic.key, &respond_whole_message);
 	counter_add(&engine->counters[ENGINE_ATOMICS], 1);
 	entry->tag = a->frame.msn;
 	entry->owed = true;

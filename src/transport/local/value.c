@@ -154,6 +154,6 @@ bool local_send_read(struct engine *engine, struct qp *qp, struct read_entry *en
 		engine_publish(engine, qp->link);
 		entry->offset += bytes;
 	}
-	respond_touch(engine, (struct hdl_key){entry->key});
+	respond_touch(engine, (struct hdl_key){entry->key}, &respond_whole_message);
 	return true;
 }
