@@ -174,6 +174,8 @@ struct engine {
 	uint16_t lmc;
 	struct counter *counters; /* ENGINE_COUNTER_COUNT entries */
 	struct capture *capture;  /* NULL: nothing is recorded (capture.h) */
+	/* Memory for FPDUs on their way (iwarp.h); NULL: connections have only their own. */
+	struct iwarp_pool *iwarp_pool;
 };
 
 /* Handle the work that is waiting now: frames received, requests posted. Returns how much was done.

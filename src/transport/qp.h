@@ -89,6 +89,7 @@ struct srq {
 #define LINK_WIRE (UINT32_MAX - 1) /* only for datagrams: it goes over a network */
 
 struct ib;
+struct iwarp;
 struct transport;
 
 /* The target of the last short write or read that was executed without the peer, and what was
@@ -206,6 +207,8 @@ struct qp {
 	struct qp *context;
 	/* The next queue pair that waits for the same context; for a context, the next context. */
 	struct qp *rd_next;
+
+	struct iwarp *iwarp; /* only of a connection on a byte stream; its owner's memory */
 };
 
 /* Are its messages numbered, acknowledged and retransmitted? */

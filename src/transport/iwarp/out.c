@@ -1,0 +1,241 @@
+/* iWARP: what is to be sent. FPDUs are built whole, with their CRC, in chunks of memory, and the
+ * stream takes them from there. The chunks are shared by all connections, so that an idle one has
+ * none. Peers that do not read may hold all of them; then a connection builds short FPDUs in its
+ * own small chunk, so that it goes on, if slowly. */
+#include <assert.h>
+#include <string.h>
+
+#include "base/crc.h"
+#include "transport/iwarp/iwarp.h"
+
+#define FPDU_OVERHEAD (MPA_LENGTH_BYTES + 3u + MPA_CRC_BYTES) /* with the longest pad */
+#define SMALL_PIECE   256u /* shorter payloads are not worth an FPDU of a longer message */
+
+void iwarp_pool_init(struct iwarp_pool *pool, struct iwarp_chunk *chunks, size_t count,
+                     uint8_t *memory)
+{
+	*pool = (struct iwarp_pool){0};
+	for (size_t i = count; i-- > 0;) {
+		chunks[i] = (struct iwarp_chunk){.next = pool->free,
+		                                 .bytes = memory + i * IWARP_CHUNK_BYTES,
+		                                 .capacity = IWARP_CHUNK_BYTES};
+		pool->free = &chunks[i];
+	}
+}
+
+struct iwarp_chunk *iwarp_chunk_take(struct iwarp *iwarp)
+{
+	struct iwarp_pool *pool = iwarp->engine->iwarp_pool;
+	struct iwarp_chunk *chunk = pool != NULL ? pool->free : NULL;
+	if (chunk == NULL)
+		return NULL;
+	pool->free = chunk->next;
+	chunk->next = NULL;
+	chunk->begin = chunk->end = 0;
+	return chunk;
+}
+
+/* The last one that was used is the next: it is in the cache. */
+void iwarp_chunk_give(struct iwarp *iwarp, struct iwarp_chunk *chunk)
+{
+	struct iwarp_pool *pool = iwarp->engine->iwarp_pool;
+	chunk->next = pool->free;
+	pool->free = chunk;
+	struct iwarp *waiting = pool->waiting;
+	pool->waiting = NULL;
+	while (waiting != NULL) {
+		struct iwarp *next = waiting->hold_next;
+		waiting->hold_waits = false;
+		iwarp_wake(waiting);
+		waiting = next;
+	}
+}
+
+static void out_append(struct iwarp *iwarp, struct iwarp_chunk *chunk)
+{
+	chunk->next = NULL;
+	chunk->begin = chunk->end = 0;
+	if (iwarp->out == NULL)
+		iwarp->out = chunk;
+	else
+		iwarp->out_end->next = chunk;
+	iwarp->out_end = chunk;
+}
+
+/* The first chunk has been sent, or is dropped. */
+static void out_release(struct iwarp *iwarp)
+{
+	struct iwarp_chunk *chunk = iwarp->out;
+	iwarp->out = chunk->next;
+	if (chunk == &iwarp->own_chunk) {
+		iwarp->own_used = false;
+	} else if (chunk != &iwarp->last_chunk) {
+		iwarp->out_chunks--;
+		iwarp_chunk_give(iwarp, chunk);
+	}
+}
+
+/* Octets of ULPDU that fit into what is left of @chunk, wherever the markers fall. */
+static uint32_t ulpdu_room(const struct iwarp *iwarp, const struct iwarp_chunk *chunk)
+{
+	uint32_t room = chunk->capacity - chunk->end, overhead = FPDU_OVERHEAD;
+	if (iwarp->sender.markers)
+		overhead += MPA_MARKER_BYTES * (room / MPA_MARKER_INTERVAL + 2);
+	return room > overhead ? room - overhead : 0;
+}
+
+/* May FPDUs be added to the last chunk? */
+static struct iwarp_chunk *out_open(const struct iwarp *iwarp)
+{
+	return iwarp->out != NULL && iwarp->out_end != &iwarp->last_chunk ? iwarp->out_end : NULL;
+}
+
+static bool own_is_free(const struct iwarp *iwarp)
+{
+	return !iwarp->own_used;
+}
+
+static void out_use_own(struct iwarp *iwarp)
+{
+	iwarp->own_used = true;
+	out_append(iwarp, &iwarp->own_chunk);
+}
+
+bool iwarp_out_room(struct iwarp *iwarp, size_t header_bytes, uint32_t wanted, uint32_t *payload)
+{
+	uint32_t header = (uint32_t)header_bytes, most = iwarp->max_ulpdu - header;
+	if (wanted > most)
+		wanted = most;
+	if (iwarp->sender.markers && wanted > IWARP_MARKED_BYTES)
+		wanted = IWARP_MARKED_BYTES;
+	*payload = wanted;
+	const struct iwarp_chunk *last = out_open(iwarp);
+	if (iwarp->last_used)
+		return false;
+	if (last != NULL && ulpdu_room(iwarp, last) >= header + wanted)
+		return true;
+	if (iwarp->out == NULL && ulpdu_room(iwarp, &iwarp->own_chunk) >= header + wanted) {
+		out_use_own(iwarp);
+		return true;
+	}
+	struct iwarp_chunk *more =
+	        iwarp->out_chunks < IWARP_OUT_CHUNKS ? iwarp_chunk_take(iwarp) : NULL;
+	if (more != NULL) {
+		iwarp->out_chunks++;
+		out_append(iwarp, more);
+		return true;
+	}
+	/* A part of it, where there is room for one. */
+	if ((last == NULL || ulpdu_room(iwarp, last) < header + SMALL_PIECE) && own_is_free(iwarp))
+		out_use_own(iwarp);
+	last = out_open(iwarp);
+	uint32_t room = last != NULL ? ulpdu_room(iwarp, last) : 0;
+	if (room < header + (wanted < SMALL_PIECE ? wanted : SMALL_PIECE))
+		return false;
+	*payload = wanted < room - header ? wanted : room - header;
+	return true;
+}
+
+static bool put_marked(struct iwarp *iwarp, const uint8_t *header, size_t header_bytes,
+                       uint32_t offset, uint32_t bytes, iwarp_fill fill, void *context)
+{
+	struct iwarp_chunk *chunk = iwarp->out_end;
+	uint8_t payload[IWARP_MARKED_BYTES];
+	uint32_t sum = 0;
+	assert(bytes <= sizeof(payload));
+	if (bytes > 0 && !fill(context, offset, payload, bytes, &sum))
+		return false;
+	struct mpa_piece pieces[] = {{header, header_bytes}, {payload, bytes}};
+	size_t length = mpa_fpdu_encode(&iwarp->sender, pieces, 2, chunk->bytes + chunk->end,
+	                                chunk->capacity - chunk->end);
+	assert(length > 0); /* pairs with ulpdu_room() */
+	chunk->end += (uint32_t)length;
+	return true;
+}
+
+bool iwarp_out_put(struct iwarp *iwarp, const struct rdmap_segment *segment, uint32_t offset,
+                   uint32_t bytes, iwarp_fill fill, void *context)
+{
+	struct iwarp_chunk *chunk = iwarp->out_end;
+	uint8_t header[RDMAP_MAX_HEADER_BYTES];
+	size_t header_bytes = rdmap_encode(segment, header, sizeof(header));
+	assert(header_bytes > 0);
+	if (iwarp->sender.markers)
+		return put_marked(iwarp, header, header_bytes, offset, bytes, fill, context);
+	uint8_t *fpdu = chunk->bytes + chunk->end, *ulpdu = mpa_fpdu_ulpdu(fpdu);
+	assert(ulpdu_room(iwarp, chunk) >= header_bytes + bytes); /* pairs with iwarp_out_room() */
+	uint32_t sum = mpa_fpdu_open(&iwarp->sender, fpdu, header_bytes + bytes);
+	memcpy(ulpdu, header, header_bytes);
+	if (iwarp->sender.crc)
+		sum = crc32c(sum, ulpdu, header_bytes);
+	if (bytes > 0 && !fill(context, offset, ulpdu + header_bytes, bytes, &sum))
+		return false;
+	chunk->end += (uint32_t)mpa_fpdu_seal(&iwarp->sender, fpdu, header_bytes + bytes, sum);
+	return true;
+}
+
+bool iwarp_out_empty(struct iwarp *iwarp)
+{
+	uint32_t none;
+	if (!iwarp_out_room(iwarp, 0, 0, &none))
+		return false;
+	struct iwarp_chunk *chunk = iwarp->out_end;
+	chunk->end += (uint32_t)mpa_fpdu_encode(&iwarp->sender, NULL, 0, chunk->bytes + chunk->end,
+	                                        chunk->capacity - chunk->end);
+	return true;
+}
+
+void iwarp_out_last(struct iwarp *iwarp, const struct rdmap_terminate *terminate)
+{
+	const struct rdmap_segment segment = {
+	        .opcode = RDMAP_TERMINATE, .msn = 1, .u.terminate = *terminate};
+	assert(!iwarp->last_used);
+	iwarp->last_used = true;
+	out_append(iwarp, &iwarp->last_chunk);
+	iwarp_out_put(iwarp, &segment, 0, 0, NULL, NULL);
+}
+
+void iwarp_out_drop(struct iwarp *iwarp)
+{
+	while (iwarp->out != NULL)
+		out_release(iwarp);
+}
+
+size_t iwarp_offer(void *context, struct stream_run *runs, size_t max)
+{
+	struct iwarp *iwarp = context;
+	size_t count = 0;
+	if (!iwarp->may_send)
+		return 0;
+	for (struct iwarp_chunk *at = iwarp->out; at != NULL && count < max; at = at->next)
+		if (at->end > at->begin)
+			runs[count++] =
+			        (struct stream_run){at->bytes + at->begin, at->end - at->begin};
+	return count;
+}
+
+void iwarp_taken(void *context, size_t bytes)
+{
+	struct iwarp *iwarp = context;
+	iwarp->taken += bytes;
+	while (iwarp->out != NULL) {
+		struct iwarp_chunk *chunk = iwarp->out;
+		size_t some = chunk->end - chunk->begin < bytes ? chunk->end - chunk->begin : bytes;
+		chunk->begin += (uint32_t)some;
+		bytes -= some;
+		if (chunk->begin < chunk->end)
+			break;
+		out_release(iwarp);
+	}
+	assert(bytes == 0);
+	struct qp *qp = iwarp->qp;
+	if (qp == NULL)
+		return;
+	iwarp_sent(iwarp);
+	/* There is room again. */
+	if (qp->next != wq_tail(&qp->sq))
+		engine_activate(iwarp->engine, qp);
+	if (iwarp_owes(qp))
+		engine_owe(iwarp->engine, qp);
+	iwarp_decide(iwarp);
+}
