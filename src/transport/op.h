@@ -65,9 +65,9 @@ enum op_received op_receive_part(struct engine *engine, struct qp *qp, uint32_t 
 /* Make sure that the message that is arriving has a receive. One of a shared queue is taken out of
  * it: others want the next one before this one is filled. False: there is none. */
 bool op_hold_receive(struct engine *engine, struct qp *qp);
-/* *to: where @count bytes of a message, from @offset on, belong in the receive that it fills. Returns
- * OP_RECEIVED; or OP_NO_RECEIVE or OP_TOO_LONG, and nothing has happened yet. The message may turn
- * out to be damaged; if it is not, call op_refuse_part(). */
+/* *to: where @count bytes of a message, from @offset on, belong in the receive that it fills.
+ * Returns OP_RECEIVED; or OP_NO_RECEIVE or OP_TOO_LONG, and nothing has happened yet. The message
+ * may turn out to be damaged; if it is not, call op_refuse_part(). */
 enum op_received op_receive_list(struct engine *engine, struct qp *qp, uint32_t offset,
                                  uint32_t count, struct sg *to);
 /* A message that is not damaged is longer than its receive (@result NULL), or a piece of that was

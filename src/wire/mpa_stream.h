@@ -106,8 +106,8 @@ bool mpa_stream_between(const struct mpa_receiver *r);
 /* The usual case for data that was read ahead: @in begins with a whole FPDU, @r is between two
  * FPDUs, and there are no markers. Its length; 0: something of that is not so. Takes nothing. */
 size_t mpa_stream_whole(const struct mpa_receiver *r, const uint8_t *in, size_t in_bytes);
-/* Take the FPDU of @bytes that mpa_stream_whole() found: MPA_STREAM_ULPDU or MPA_STREAM_BAD_CRC. Its
- * head and body are where it is. */
+/* Take the FPDU of @bytes that mpa_stream_whole() found: MPA_STREAM_ULPDU or MPA_STREAM_BAD_CRC.
+ * Its head and body are where it is. */
 enum mpa_stream_verdict mpa_stream_take_whole(struct mpa_receiver *r, const uint8_t *in,
                                               size_t bytes, struct mpa_ulpdu *ulpdu);
 

@@ -166,8 +166,8 @@ size_t rdmap_encode(const struct rdmap_segment *s, uint8_t *out, size_t out_byte
 size_t rdmap_head_bytes(const uint8_t *segment, size_t have, size_t segment_bytes);
 
 /* Check a segment, in the order of the layers: DDP's version, length and queue, then RDMAP's
- * version, opcode and header. Only the octets that rdmap_head_bytes() counts are read. Checks that need a connection (MSN order, STags, who may send what)
- * are not done here. */
+ * version, opcode and header. Only the octets that rdmap_head_bytes() counts are read. Checks that
+ * need a connection (MSN order, STags, who may send what) are not done here. */
 enum rdmap_verdict rdmap_parse(const uint8_t *segment, size_t segment_bytes,
                                struct rdmap_segment *s);
 

@@ -1,7 +1,7 @@
 /* Any octets as a TCP stream of FPDUs: never read or write out of bounds, and however the stream is
  * cut, the same ULPDUs and the same verdict come out. The first octet picks markers, CRC,
  * the head and the length of the runs. */
-#include "../unit/wire/mpa_gather.h"
+#include "unit/wire/mpa_gather.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -196,7 +196,7 @@ static uint64_t atomic_new(const struct rdmap_atomic_request *r, uint64_t old)
 	}
 }
 
-/* Execute @r on @target: at once where the memory can, else by trying until nobody comes between. */
+/* Execute @r on @target: in one go where the memory can, else again until nobody came between. */
 static enum hdl_detail atomic_run(struct engine *engine, const struct rdmap_atomic_request *r,
                                   const struct sg *target, uint64_t *old)
 {

@@ -37,7 +37,7 @@
 /* An FPDU of which a part is in a shared chunk must go on arriving at least this often. */
 #define IWARP_STALL_NS     10000000000ull
 #define IWARP_CHUNK_BYTES  (MPA_MAX_FPDU_BYTES + 64u)
-#define IWARP_OWN_BYTES    1536u /* of a connection, for FPDUs while the shared chunks are used up */
+#define IWARP_OWN_BYTES    1536u /* of a connection, for FPDUs while shared chunks are used up */
 #define IWARP_OUT_CHUNKS   4u    /* shared chunks that one connection may fill at a time */
 #define IWARP_MARKED_BYTES 4096u /* payload of an FPDU with markers, at most */
 #define IWARP_LAST_BYTES   160u  /* the FPDU of the longest Terminate, with a marker */
@@ -241,9 +241,8 @@ void iwarp_rx_reset(struct iwarp *iwarp);
 /* --- request.c: what segments do --- */
 /* The head of the segment has come: where does its body go, and what is wrong with it? */
 void iwarp_judge(struct iwarp *iwarp);
-/* *to: where @bytes of the body belong, from @offset of it on. False: refused. */
-bool iwarp_place_list(struct iwarp *iwarp, uint32_t offset, uint32_t bytes, struct hdl_sge *piece,
-                      struct sg *to);
+/* *to: where the body belongs, from @offset of it on. False: refused. */
+bool iwarp_place_list(struct iwarp *iwarp, uint32_t offset, struct hdl_sge *piece, struct sg *to);
 /* The memory of place said no. */
 void iwarp_place_refused(struct iwarp *iwarp, const struct sg_result *result);
 /* Copy @count bytes of the body, from @offset of it on, to their place. False: refused. */

@@ -1,6 +1,6 @@
 /* iWARP: what the segments of the peer mean. iwarp_judge() looks at a header before the CRC of its
- * segment is known, so it has no effect but on where the body goes; iwarp_deliver() lets the segment
- * take effect. Over TCP segments come in order: the next one of each queue, the next octets of each
+ * segment is known, so it only decides where the body goes; iwarp_deliver() lets the segment take
+ * effect. Over TCP segments come in order: the next one of each queue, the next octets of each
  * message (RFC 5041 section 5.3). */
 #include "transport/iwarp/iwarp.h"
 #include "transport/op.h"
@@ -136,16 +136,18 @@ void iwarp_place_refused(struct iwarp *iwarp, const struct sg_result *result)
 	iwarp->place = IWARP_PLACE_WASTE;
 }
 
-bool iwarp_place_list(struct iwarp *iwarp, uint32_t offset, uint32_t bytes, struct hdl_sge *piece,
-                      struct sg *to)
+/* All of the segment is checked before any of it is placed, however it arrives. */
+bool iwarp_place_list(struct iwarp *iwarp, uint32_t offset, struct hdl_sge *piece, struct sg *to)
 {
 	struct engine *engine = iwarp->engine;
 	struct qp *qp = iwarp->qp;
 	const struct rdmap_segment *s = &iwarp->segment;
+	uint32_t bytes = (uint32_t)s->payload_bytes;
 	if (iwarp->place == IWARP_PLACE_RECEIVE) {
-		if (op_receive_list(engine, qp, iwarp->receive_offset + offset, bytes, to) ==
-		    OP_RECEIVED)
+		if (op_receive_list(engine, qp, iwarp->receive_offset, bytes, to) == OP_RECEIVED) {
+			sg_skip(to, offset);
 			return true;
+		}
 		iwarp->refused = IWARP_REFUSED_TOO_LONG;
 		iwarp->place = IWARP_PLACE_WASTE;
 		return false;
@@ -156,15 +158,17 @@ bool iwarp_place_list(struct iwarp *iwarp, uint32_t offset, uint32_t bytes, stru
 		sg_skip(to, wqe->got + offset);
 		return true;
 	}
-	*piece = (struct hdl_sge){.addr = s->to + offset, .length = bytes, .key = {s->stag}};
+	*piece = (struct hdl_sge){.addr = s->to, .length = bytes, .key = {s->stag}};
 	struct sg_result result = {.detail = HDL_DETAIL_ACCESS, .key = {s->stag}};
 	if ((qp->attr.access & HDL_ACCESS_REMOTE_WRITE) != 0) {
 		const struct tpt_segment segment = {.last = s->last, .next_sn = 1, .window_end = 1};
 		result.detail =
 		        respond_check(engine, qp, piece, HDL_ACCESS_REMOTE_WRITE, &segment, to);
 	}
-	if (result.detail == HDL_DETAIL_NONE)
+	if (result.detail == HDL_DETAIL_NONE) {
+		sg_skip(to, offset);
 		return true;
+	}
 	iwarp_place_refused(iwarp, &result);
 	return false;
 }
@@ -173,7 +177,7 @@ bool iwarp_place_bytes(struct iwarp *iwarp, uint32_t offset, const uint8_t *byte
 {
 	struct hdl_sge piece, plain;
 	struct sg to, from = sg_plain(&plain, bytes, count);
-	if (!iwarp_place_list(iwarp, offset, count, &piece, &to))
+	if (!iwarp_place_list(iwarp, offset, &piece, &to))
 		return false;
 	struct sg_result result =
 	        sg_move(&iwarp->engine->own.ops, MOVE_BOTH_OWN, &to, &from, count);

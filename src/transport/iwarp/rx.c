@@ -102,7 +102,7 @@ static size_t rx_runs(struct iwarp *iwarp, size_t due, struct span *spans, size_
 	struct sg to;
 	uint64_t covered;
 	enum hdl_detail detail;
-	if (!iwarp_place_list(iwarp, iwarp->in.body_bytes, (uint32_t)due, &piece, &to))
+	if (!iwarp_place_list(iwarp, iwarp->in.body_bytes, &piece, &to))
 		return 0;
 	size_t count = sg_runs(&to, due, spans, max, &covered, &detail);
 	*bytes = (size_t)covered;

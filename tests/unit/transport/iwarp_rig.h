@@ -1,5 +1,5 @@
 /* Two adapters without threads on virtual time, with a queue pair each on a byte stream. Either the
- * two streams are joined by a cable (tests/cable/stream.h), or the test is the peer of the first: it
+ * two streams are joined by a cable (tests/cable/stream.h), or the test is the peer of the first,
  * writes segments by hand and looks at those that come back one by one. */
 #ifndef UNIT_TRANSPORT_IWARP_RIG_H
 #define UNIT_TRANSPORT_IWARP_RIG_H
