@@ -426,7 +426,7 @@ void why_event(const struct hdl_event *event);
 /* Lock order: list_lock in fork.c, then these. They protect which adapters know each other
  * (peers.c), signal handlers (fault.c), and the start of the agent (agent/link.c). fork() takes
  * them all. */
-extern pthread_mutex_t registry_lock, install_lock, start_lock;
+extern pthread_mutex_t registry_lock, install_lock;
 /* @adapter is open: a child of fork() must close its copy. */
 void fork_enter(struct hdl_adapter *adapter);
 /* Call @visit for every open adapter, while none is opened or closed. Does nothing if an adapter is

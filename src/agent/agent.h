@@ -63,7 +63,8 @@ struct port_entry {
 #define AGENT_ASKED 1024u
 
 struct wire;
-struct limits; /* how much each address may still send (management.c) */
+struct vs_member; /* what a process has to do with a virtual switch (vswitch.c) */
+struct limits;    /* how much each address may still send (management.c) */
 
 struct node_entry {
 	char name[AGENT_NAME_MAX];
@@ -121,6 +122,7 @@ struct client {
 	uint32_t slot;
 	int tables, bell;
 	struct agent_sizes sizes;
+	struct vs_member *vs; /* NULL: it is not attached to a virtual switch */
 	char program[AGENT_NAME_MAX];
 	struct client *next;
 };
@@ -163,6 +165,9 @@ struct agent {
 	uint32_t group_count;
 	struct node_entry *nodes[AGENT_MAX_NODES];
 	uint32_t node_count;
+	struct vs_node *vs_nodes;
+	uint32_t vs_node_count;
+	char vs_key_path[RUNDIR_MAX + 16];
 	uint32_t rover; /* the next slot to give out, on any node: slots are reused late */
 	/* The file that keeps it for the next agent, to which our processes may come back late. */
 	char rover_path[RUNDIR_MAX + 16];
@@ -213,6 +218,11 @@ extern const struct agent_service group_service;     /* group.c */
 extern const struct agent_service cm_service;        /* cm.c */
 extern const struct agent_service wire_service;      /* management.c */
 extern const struct agent_service introduce_service; /* introduce.c */
+extern const struct agent_service vswitch_service;   /* vswitch.c */
+
+/* vswitch.c: the agent of @directory begins, and ends. */
+void vswitch_begin(struct agent *agent, const char *directory);
+void vswitch_end(const struct agent *agent);
 
 /* serve.c */
 extern const struct agent_service *const agent_services[];

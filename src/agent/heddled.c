@@ -263,6 +263,7 @@ int main(int argc, char **argv)
 	prng_seed_from_os(&agent.prng);
 	udp_network(agent.network);
 	rover_begin(&agent, directory);
+	vswitch_begin(&agent, directory);
 	/* Links that a former agent made live on, and must not be confused with ours. */
 	agent.next_link = (uint32_t)prng_below(&agent.prng, AGENT_LINK_IDS);
 	agent.spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -274,6 +275,7 @@ int main(int argc, char **argv)
 	ready(&options);
 	heddled_serve(&agent, &options);
 	unlink(agent.rover_path);
+	vswitch_end(&agent);
 	rundir_file(directory, AGENT_SOCKET, path, sizeof(path));
 	unlink(path);
 	rundir_file(directory, AGENT_LOCK, path, sizeof(path));

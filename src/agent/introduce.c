@@ -2,12 +2,10 @@
  * tells each when the other has gone. */
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "agent/agent.h"
 #include "base/log.h"
-#include "base/memfile.h"
 #include "port/lanes.h"
 
 static const struct peer_link *link_between(const struct agent *agent, const struct client *a,
@@ -23,22 +21,10 @@ static const struct peer_link *link_between(const struct agent *agent, const str
 /* A memory file with lanes for two processes, or -1. */
 static int make_lanes(void)
 {
-	int fd = memfile_make("heddle-lanes", lanes_bytes());
+	int fd = lanes_make(LANES_SLOTS);
 	if (fd < 0)
-		goto failed;
-	void *block = mmap(NULL, lanes_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	if (block == MAP_FAILED)
-		goto failed;
-	lanes_format(block);
-	munmap(block, lanes_bytes());
-	if (!memfile_seal(fd))
-		goto failed;
+		log_error("cannot make lanes for two processes: %m");
 	return fd;
-failed:
-	log_error("cannot make lanes for two processes: %m");
-	if (fd >= 0)
-		close(fd);
-	return -1;
 }
 
 static void tell_of_peer(struct client *to, const struct client *peer, const struct peer_link *link,

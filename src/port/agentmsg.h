@@ -30,7 +30,14 @@
  *     GROUP_MEMBER {gid, guid, slot, joined}  <--  to all that send, one per process
  *     GROUP_DONE {token, error}            <--  to the process that asked, at last
  *   OBSERVE                              -->  instead of HELLO
- *     PROCESS {...}                        <--  + tables, one per process; then END */
+ *     PROCESS {...}                        <--  + tables, one per process; then END
+ *   VS_ATTACH {node, APID, key}          -->  + bell, the first time; needs no HELLO
+ *     VS_ATTACHED {error, APID, member}    <--  + board (fabric/board.h)
+ *     VS_PEER {member, side}               <--  to both; + lanes, bell
+ *     VS_GONE {member}                     <--  to all others
+ *   VS_PORT {port, NIC, state}           -->  from the process that runs the hardware ports
+ *   VS_OBSERVE                           -->  instead of VS_ATTACH
+ *     VS_MEMBER {node, ...}                <--  + board, one per member; then END */
 #ifndef PORT_AGENTMSG_H
 #define PORT_AGENTMSG_H
 
@@ -41,10 +48,11 @@
 
 #include "port/udp.h"
 
-#define AGENT_VERSION  15u
+#define AGENT_VERSION  16u
 #define AGENT_SOCKET   "agent.sock"
 #define AGENT_LOCK     "agent.lock"
 #define AGENT_ROVER    "agent.next"
+#define AGENT_VS_KEY   "vswitch.key"
 #define AGENT_MAX_GIDS 16u
 #define AGENT_IB_GID   1u /* which of a node's addresses is that of its InfiniBand port */
 #define AGENT_NAME_MAX 64u
@@ -97,6 +105,13 @@ enum agent_kind {
 	AGENT_GROUP_DONE,
 	AGENT_FIND,
 	AGENT_PART,
+	AGENT_VS_ATTACH,
+	AGENT_VS_ATTACHED,
+	AGENT_VS_PEER,
+	AGENT_VS_GONE,
+	AGENT_VS_PORT,
+	AGENT_VS_OBSERVE,
+	AGENT_VS_MEMBER,
 	AGENT_KIND_COUNT
 };
 
@@ -228,6 +243,69 @@ struct agent_group {
 	uint32_t joined; /* and whether it has members */
 };
 
+/* Virtual switches: all kinds that begin with VS_. */
+#define AGENT_VS_ANY       0xffu /* any general APID */
+#define AGENT_VS_KEY_BYTES 16u
+
+enum agent_vs_flag {
+	AGENT_VS_WISH = 1 << 0,    /* ATTACH: if the APID is taken, another one will do */
+	AGENT_VS_PORTS = 1 << 1,   /* it runs the hardware ports; no APID */
+	AGENT_VS_AGAIN = 1 << 2,   /* ATTACH: a former agent gave it what it has */
+	AGENT_VS_BARRIER = 1 << 3, /* barrier_everyone() reaches it */
+	AGENT_VS_PLAIN = 1 << 4    /* ATTACH with PORTS: the switch has no applications */
+};
+
+struct agent_vs_attach {
+	char node[AGENT_NAME_MAX];
+	char program[AGENT_NAME_MAX];
+	uint32_t apid;
+	uint32_t flags;                  /* enum agent_vs_flag */
+	uint8_t key[AGENT_VS_KEY_BYTES]; /* zeroes: none */
+	uint64_t node_id;                /* PORTS: the identifier of the node */
+	/* AGAIN: the number, board and APIDs that it has, and the members to which it has lanes,
+	 * by bits. */
+	uint32_t member;
+	uint32_t reserved;
+	uint64_t board, apids, known;
+};
+
+struct agent_vs_attached {
+	int32_t error;
+	uint32_t apid;
+	uint32_t member;
+	uint32_t reserved;
+};
+
+struct agent_vs_peer {
+	uint32_t member;
+	uint32_t side;
+	uint32_t flags; /* BARRIER, PORTS */
+	uint32_t reserved;
+	uint64_t apids; /* what it holds so far, by bits */
+};
+
+struct agent_vs_gone {
+	uint32_t member;
+};
+
+struct agent_vs_port {
+	uint32_t port;
+	uint32_t state; /* enum vswitch_port_state */
+	uint64_t guid;
+	uint32_t number;
+	uint32_t reserved;
+};
+
+struct agent_vs_member {
+	char node[AGENT_NAME_MAX];
+	char program[AGENT_NAME_MAX];
+	int32_t pid;
+	uint32_t member;
+	uint32_t flags; /* PORTS */
+	uint32_t reserved;
+	uint64_t apids;
+};
+
 struct agent_msg {
 	uint32_t version;
 	uint32_t kind; /* enum agent_kind */
@@ -242,6 +320,12 @@ struct agent_msg {
 		struct agent_gone gone;
 		struct agent_cm cm;
 		struct agent_group group;
+		struct agent_vs_attach vs_attach;
+		struct agent_vs_attached vs_attached;
+		struct agent_vs_peer vs_peer;
+		struct agent_vs_gone vs_gone;
+		struct agent_vs_port vs_port;
+		struct agent_vs_member vs_member;
 	} u;
 };
 /* Both sides send whole structures: one of another size is another AGENT_VERSION. */

@@ -41,4 +41,11 @@ size_t lanes_bytes(void);
 void lanes_format(void *block);
 void lanes_attach(struct lanes_end *end, void *block, int side);
 
+/* The same for lanes of @slots slots instead of LANES_SLOTS. */
+size_t lanes_bytes_of(uint32_t slots);
+void lanes_format_of(void *block, uint32_t slots);
+void lanes_attach_of(struct lanes_end *end, void *block, int side, uint32_t slots);
+/* A sealed memory file with an empty block, or -1; errno tells why. */
+int lanes_make(uint32_t slots);
+
 #endif
