@@ -115,8 +115,8 @@ static int make_tables(struct hdl_adapter *adapter)
 	adapter->tables.header->probe_value = adapter->probe;
 	adapter->tables.header->refusals_addr = (uint64_t)(uintptr_t)adapter->tpt.verdicts;
 	adapter->tables.header->wq_layout = TABLES_WQ_LAYOUT;
-	adapter->barrier = barrier_register();
-	adapter->tables.header->barrier = adapter->barrier;
+	adapter->drive.barrier = barrier_register();
+	adapter->tables.header->barrier = adapter->drive.barrier;
 	tpt_init(&adapter->tpt, &config, adapter->tables.slots, adapter->tables.arena,
 	         private_memory, prng_next(&adapter->prng));
 	adapter->tables.header->key_mul = adapter->tpt.view.mul;
@@ -159,15 +159,16 @@ static int make_bell(struct hdl_adapter *adapter)
 	struct epoll_event nudge = {.events = EPOLLIN, .data.u64 = EPOLL_NUDGE};
 	int ends[2];
 	bell_make(ends);
-	adapter->bell = ends[0];
-	adapter->rope = ends[1];
-	adapter->nudge = fd_aside(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-	adapter->epoll = fd_aside(epoll_create1(EPOLL_CLOEXEC));
-	adapter->bell_watched = true;
-	return adapter->bell >= 0 && adapter->nudge >= 0 && adapter->epoll >= 0 &&
-	                       epoll_ctl(adapter->epoll, EPOLL_CTL_ADD, adapter->bell, &bell) ==
-	                               0 &&
-	                       epoll_ctl(adapter->epoll, EPOLL_CTL_ADD, adapter->nudge, &nudge) == 0
+	adapter->drive.bell = ends[0];
+	adapter->drive.rope = ends[1];
+	adapter->drive.nudge = fd_aside(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+	adapter->drive.epoll = fd_aside(epoll_create1(EPOLL_CLOEXEC));
+	adapter->drive.bell_watched = true;
+	return adapter->drive.bell >= 0 && adapter->drive.nudge >= 0 && adapter->drive.epoll >= 0 &&
+	                       epoll_ctl(adapter->drive.epoll, EPOLL_CTL_ADD, adapter->drive.bell,
+	                                 &bell) == 0 &&
+	                       epoll_ctl(adapter->drive.epoll, EPOLL_CTL_ADD, adapter->drive.nudge,
+	                                 &nudge) == 0
 	               ? 0
 	               : lacks_files();
 }
@@ -200,8 +201,8 @@ static struct hdl_adapter *new_adapter(const struct hdl_open_attr *attr,
 	else
 		prng_seed_from_os(&adapter->prng);
 	adapter->guid = prng_next(&adapter->prng);
-	adapter->agent = adapter->bell = adapter->nudge = adapter->epoll = adapter->events.fd =
-	        adapter->tables.fd = adapter->rope = -1;
+	adapter->agent = adapter->drive.bell = adapter->drive.nudge = adapter->drive.epoll =
+	        adapter->drive.events.fd = adapter->tables.fd = adapter->drive.rope = -1;
 	pthread_mutex_init(&adapter->ask_lock, NULL);
 	/* A program may exit inside a signal handler, in the middle of one of our calls. An
 	 * error-checking mutex then refuses the lock (cm_settle()). */
@@ -257,7 +258,7 @@ int adapter_open(const struct hdl_open_attr *attr, const struct adapter_env *env
 	int result = groups_init(adapter) == 0 ? 0 : lacks_memory();
 	if (result == 0)
 		result = fault_install();
-	if (result == 0 && events_init(&adapter->events) != 0)
+	if (result == 0 && events_init(&adapter->drive.events) != 0)
 		result = lacks_files();
 	if (result == 0)
 		result = make_bell(adapter);
@@ -302,18 +303,18 @@ void adapter_kill(struct hdl_adapter *adapter)
 	agent_leave(adapter);
 	peers_leave(adapter);
 	recorder_close(adapter);
-	events_end(&adapter->events);
+	events_end(&adapter->drive.events);
 	segment_end(&adapter->segments);
 	unmap_blocks(adapter);
 	tables_unmap(&adapter->tables);
-	if (adapter->bell >= 0)
-		close(adapter->bell);
-	if (adapter->rope >= 0)
-		close(adapter->rope);
-	if (adapter->nudge >= 0)
-		close(adapter->nudge);
-	if (adapter->epoll >= 0)
-		close(adapter->epoll);
+	if (adapter->drive.bell >= 0)
+		close(adapter->drive.bell);
+	if (adapter->drive.rope >= 0)
+		close(adapter->drive.rope);
+	if (adapter->drive.nudge >= 0)
+		close(adapter->drive.nudge);
+	if (adapter->drive.epoll >= 0)
+		close(adapter->drive.epoll);
 	net_close(adapter);
 	cm_end(adapter);
 	groups_end(adapter);

@@ -1,11 +1,11 @@
 /* An adapter: the engine (transport/engine.h) with memory, a clock, file descriptors and a thread
  * around it, and the objects of the public interface.
  *
- * One lock, drive_lock, decides which thread drives: its holder owns the engine, the inner state of
+ * One lock, drive.lock, decides which thread drives: its holder owns the engine, the inner state of
  * the queue pairs and the writing side of the protection table. A thread that polls only tries the
  * lock. A thread that posts waits until the holder has picked up the work, or takes the lock itself
  * (adapter_doorbell()). Control calls wait for the lock. Lock order: registry_lock (peers.c), then
- * the drive_locks of two adapters by address, then anything inside an engine. */
+ * the drive locks of two adapters by address, then anything inside an engine. */
 #ifndef ADAPTER_ADAPTER_H
 #define ADAPTER_ADAPTER_H
 
@@ -16,12 +16,11 @@
 
 #include <heddle/heddle.h>
 
-#include "adapter/drive/busy_poll.h"
+#include "adapter/drive/drive.h"
 #include "adapter/net/net.h"
 #include "adapter/reach/tables.h"
 #include "base/bitmap.h"
 #include "base/clock.h"
-#include "base/lock.h"
 #include "base/prng.h"
 #include "memory/tpt.h"
 #include "port/pcapng.h"
@@ -32,22 +31,6 @@
 #include "transport/ib/rd.h"
 #include "transport/multicast.h"
 #include "transport/qp.h"
-
-#define ADAPTER_TICK_EVERY 64u /* drives between two reads of the clock */
-#define ADAPTER_WATCH_NS \
-	1000000u /* the thread takes over when the application has not polled for this long */
-#define ADAPTER_STUCK_NS    50000u  /* the thread retries a full lane after this time */
-#define ADAPTER_AWAKE_TURNS 1024u   /* thread turns in a row without sleep: packets keep coming */
-#define ADAPTER_SLICE_NS    100000u /* the shortest time slice that Linux grants */
-#define ADAPTER_PATIENCE_NS 10000u  /* delayed ACK: the application may send data with it */
-#define ADAPTER_STUCK_MS    1       /* the same for an application thread that waits */
-/* What woke the thread: the data field of its epoll events. */
-#define EPOLL_BELL  1ull
-#define EPOLL_AGENT 2ull
-#define EPOLL_NUDGE 3ull
-#define EPOLL_PORT  16ull                           /* plus the number of the port */
-#define EPOLL_HEAR  (EPOLL_PORT + ENGINE_MAX_PORTS) /* likewise: port_keep_awake() */
-#define EPOLL_PEER  1000ull                         /* plus the number of the link */
 
 #define ADAPTER_MAX_ALIASES 256u
 #define ADAPTER_DEFAULT_MR  65536u
@@ -134,21 +117,12 @@ struct group_peers {
 	} list[HDL_MAX_GROUP_PEERS];
 };
 
-struct event_queue {
-	struct lock lock;
-	int fd;
-	uint32_t head, tail; /* free-running */
-	uint64_t lost;
-	struct hdl_event ring[HDL_MAX_EVENTS];
-};
-
 struct hdl_adapter {
 	uint32_t magic;
 	struct hdl_adapter *next; /* list of open adapters (fork.c) */
 	char name[32];
 	uint64_t guid;
-	struct lock drive_lock;
-	_Atomic uint32_t drives; /* by the application; written by the holder of the lock */
+	struct drive drive;
 	struct clock clock;
 	struct engine engine;
 	struct tpt tpt;
@@ -168,7 +142,6 @@ struct hdl_adapter {
 	_Atomic uint32_t objects; /* domains, completion queues and channels, which must be
 	                             destroyed before hdl_close() */
 	_Atomic uint32_t cqs, ahs, srqs;
-	struct event_queue events;
 	/* The first queue pair that failed because its peer was not ready, to be logged
 	 * (adapter_say_not_ready()). */
 	_Atomic uint32_t not_ready_qpn; /* 0: none, or already logged */
@@ -178,34 +151,7 @@ struct hdl_adapter {
 	struct recorder *recorder; /* capture.c; NULL: nothing is recorded */
 	struct net net;
 
-	/* The thread, and how it is woken (drive.c). */
-	bool has_thread;
 	bool by_target, by_value; /* struct adapter_env */
-	bool barrier; /* barrier_everyone() reaches this process: peers that send to us need no
-	                 fence */
-	pthread_t thread;
-	struct busy_poll busy_poll;
-	_Atomic bool quitting;
-	_Atomic bool asleep; /* the thread sleeps until the doorbell rings; a caller that leaves it
-	                        work must wake it */
-	_Atomic bool
-	        drowsy; /* and the next caller wakes it so that it watches, unless packets wake it
-	                   anyway */
-	int bell;       /* peers ring it (port/bell.h) */
-	int rope;       /* the descriptor by which this process rings it */
-	int nudge;      /* eventfd: calls of this process wake the thread with it */
-	int epoll;      /* everything that wakes the thread */
-	/* Under the drive lock. */
-	bool lanes_armed;           /* every lane is armed, and the bell has not rung since then */
-	bool lanes_fenced;          /* producers execute the barrier (base/ring.h) */
-	bool bell_watched;          /* the thread's epoll waits for the bell */
-	bool bell_taken;            /* an application thread waits for it instead: */
-	pthread_t bell_owner;       /* this thread */
-	uint64_t wakes_ns;          /* when the sleeping thread wakes at the latest */
-	_Atomic uint32_t activity;  /* changes whenever the application posts or polls */
-	_Atomic uint32_t armed_cqs; /* completion queues that are armed */
-	_Atomic uint32_t readable;  /* channels whose descriptor is readable */
-	_Atomic uint32_t waiters;   /* threads that wait while another thread has the bell */
 
 	/* The node agent (agent/link.c). */
 	bool on_node;
@@ -373,6 +319,10 @@ int adapter_open(const struct hdl_open_attr *attr, const struct adapter_env *env
 /* End @adapter as if its process had died: no object is destroyed properly, and peers see it
  * vanish. */
 void adapter_kill(struct hdl_adapter *adapter);
+
+/* Log that a peer was not ready, if that is due; once in the life of the process. Without a
+ * lock. */
+void adapter_say_not_ready(struct hdl_adapter *adapter);
 
 /* --- capture.c --- */
 /* Records what goes through an adapter (transport/capture.h, port/pcapng.h). Call with the drive
@@ -585,79 +535,6 @@ bool qp_values_fit(const struct hdl_qp_attr *attr, uint32_t mask);
 void qp_take_values(struct hdl_qp_attr *to, const struct hdl_qp_attr *from, uint32_t mask);
 int qp_make_reads(struct qp *qp, uint32_t depth);
 
-/* --- drive.c --- */
-/* Drive the adapter unless another thread does. Returns how much was done. */
-unsigned adapter_drive(struct hdl_adapter *adapter);
-/* Like adapter_drive(), for an application thread that is going to call again. */
-void adapter_poll(struct hdl_adapter *adapter);
-/* The same for a thread that polls @cq and found it empty. Returns how many completions, up to
- * @max, are already at @wc; usually nothing else was done in that case. */
-int adapter_poll_cq(struct hdl_adapter *adapter, struct cq *cq, struct hdl_wc *wc, int max);
-/* Receive what has arrived, execute what was posted, send pending answers. With the drive lock. */
-void adapter_catch_up(struct hdl_adapter *adapter);
-/* @qp has work: make sure that a thread does it. */
-void adapter_doorbell(struct hdl_adapter *adapter, struct qp *qp);
-/* The fast path: execute the requests from @wr on directly, as long as they are short and nothing
- * is ahead of them. Returns the requests that are left to post. */
-const struct hdl_send_wr *adapter_express(struct hdl_adapter *adapter, struct qp *qp,
-                                          const struct hdl_send_wr *wr);
-/* Take the post_lock of @qp's send queue while no other thread is in adapter_express() for @qp.
- * That function holds only the drive lock. */
-void adapter_lock_sends(struct hdl_adapter *adapter, struct qp *qp);
-void adapter_lock(struct hdl_adapter *adapter);
-void adapter_unlock(struct hdl_adapter *adapter);
-/* Wake the adapter's thread. */
-void adapter_nudge(struct hdl_adapter *adapter);
-/* Set whether the bell wakes the thread. With the drive lock. */
-void adapter_watch_bell(struct hdl_adapter *adapter, bool watch);
-/* Is there work that the next turn may be able to finish? A lane was full, or the network card.
- * With the drive lock. */
-bool adapter_is_stuck(const struct hdl_adapter *adapter);
-/* The application is active: the thread only watches. */
-static inline void adapter_touch(struct hdl_adapter *adapter)
-{
-	uint32_t activity = atomic_load_explicit(&adapter->activity, memory_order_relaxed);
-	atomic_store_explicit(&adapter->activity, activity + 1, memory_order_relaxed);
-	if (atomic_load_explicit(&adapter->drowsy, memory_order_relaxed) &&
-	    atomic_exchange_explicit(&adapter->drowsy, false, memory_order_relaxed)) {
-		atomic_store_explicit(&adapter->asleep, false, memory_order_relaxed);
-		adapter_nudge(adapter);
-	}
-}
-/* Ask every peer to wake our thread with its next frame. With the drive lock. */
-void adapter_arm(struct hdl_adapter *adapter);
-int adapter_start_thread(struct hdl_adapter *adapter);
-void adapter_stop_thread(struct hdl_adapter *adapter);
-
-/* Log that a peer was not ready, if that is due; once in the life of the process. Without a
- * lock. */
-void adapter_say_not_ready(struct hdl_adapter *adapter);
-
-/* --- wait.c --- */
-/* Wait in an application thread until @fd is readable, until there may be something to drive, or
- * until clock_now_ns() is @until_ns (UINT64_MAX: never). Returns 1: @fd is readable; 0: it is not;
- * a negative error: a signal arrived. */
-int adapter_wait(struct hdl_adapter *adapter, int fd, uint64_t until_ns);
-
-/* --- event.c --- */
-int events_init(struct event_queue *events);
-void events_end(struct event_queue *events);
-void events_push(struct event_queue *events, const struct hdl_event *event);
-/* Remove the events of an object that is being destroyed. */
-void events_purge(struct event_queue *events, const void *object);
-/* The engine's sink for events. */
-void adapter_event(void *context, enum hdl_event_type type, enum hdl_detail detail, void *object,
-                   struct hdl_key key);
-/* The engine's sink for completion events. */
-void adapter_cq_event(void *context, struct cq *cq);
-
-/* @cq was armed while it holds completions: raise its event now, unless an event of @cq is still
- * pending. With the drive lock. */
-void channel_raise_held(struct hdl_cq *cq);
-/* Drop the pending events of @cq. False: some events were taken and not yet acknowledged; try
- * again. */
-bool channel_forget(struct hdl_channel *channel, struct hdl_cq *cq);
-
 /* --- fault.c --- */
 /* Install the signal handler that lets copies survive unmapped memory, unless it is already in
  * place. Returns 0 or -HDL_EIO. */
@@ -673,5 +550,18 @@ struct peer_memory process_memory(struct reach *reach, bool by_target);
 /* Returns 0 if @length bytes at @addr are mapped with the rights, else -HDL_EFAULT. Touches every
  * page. */
 int fault_probe(uint64_t addr, uint64_t length, bool write);
+
+/* --- what every call does --- */
+/* The application is active: the thread only watches. */
+static inline void adapter_touch(struct hdl_adapter *adapter)
+{
+	uint32_t activity = atomic_load_explicit(&adapter->drive.activity, memory_order_relaxed);
+	atomic_store_explicit(&adapter->drive.activity, activity + 1, memory_order_relaxed);
+	if (atomic_load_explicit(&adapter->drive.drowsy, memory_order_relaxed) &&
+	    atomic_exchange_explicit(&adapter->drive.drowsy, false, memory_order_relaxed)) {
+		atomic_store_explicit(&adapter->drive.asleep, false, memory_order_relaxed);
+		adapter_nudge(adapter);
+	}
+}
 
 #endif

@@ -107,11 +107,11 @@ static void flush_recorder(struct hdl_adapter *adapter)
 	if (adapter->recorder == NULL)
 		return;
 	for (unsigned spins = 0; spins < FLUSH_SPINS; spins++) {
-		if (lock_try(&adapter->drive_lock)) {
+		if (lock_try(&adapter->drive.lock)) {
 			/* Other threads may still run; from here on they record nothing. */
 			adapter->engine.capture = NULL;
 			pcapng_close(&adapter->recorder->file, clock_wall_ns());
-			lock_drop(&adapter->drive_lock);
+			lock_drop(&adapter->drive.lock);
 			return;
 		}
 		lock_relax(spins);

@@ -65,10 +65,10 @@ static void fork_forget(struct hdl_adapter *adapter)
 {
 	adapter->probe = 0; /* our copy of the parent's memory is not the parent's */
 	fork_close_one(&adapter->agent);
-	fork_close_one(&adapter->bell);
-	fork_close_one(&adapter->rope);
-	fork_close_one(&adapter->nudge);
-	fork_close_one(&adapter->epoll);
+	fork_close_one(&adapter->drive.bell);
+	fork_close_one(&adapter->drive.rope);
+	fork_close_one(&adapter->drive.nudge);
+	fork_close_one(&adapter->drive.epoll);
 	net_close(adapter);
 	fork_close_one(&adapter->tables.fd);
 	segment_close_inherited(&adapter->segments);

@@ -24,7 +24,7 @@ _Static_assert(HDL_CM_BYTES == AGENT_CM_BYTES, "a message of the API fits one of
 
 static bool cm_is_connected(const struct hdl_adapter *adapter)
 {
-	return adapter != NULL && adapter->on_node && adapter->has_thread;
+	return adapter != NULL && adapter->on_node && adapter->drive.has_thread;
 }
 
 int hdl_cm_receive(struct hdl_adapter *adapter,

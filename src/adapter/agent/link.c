@@ -127,7 +127,7 @@ static int greet(struct hdl_adapter *adapter, int sock, bool again)
 		                    "\"ulimit -n\" high enough?");
 		return -HDL_EIO;
 	}
-	int own[2] = {reader, bell_lend(adapter->rope)}, wires[UNIXSOCK_MAX_FDS], wire_count;
+	int own[2] = {reader, bell_lend(adapter->drive.rope)}, wires[UNIXSOCK_MAX_FDS], wire_count;
 	if (again)
 		net_detach(adapter);
 	greeting(adapter, &msg, again);
@@ -192,7 +192,7 @@ static int find_and_greet(struct hdl_adapter *adapter, bool again)
 static void watch_agent(struct hdl_adapter *adapter)
 {
 	struct epoll_event interest = {.events = EPOLLIN, .data.u64 = EPOLL_AGENT};
-	epoll_ctl(adapter->epoll, EPOLL_CTL_ADD, adapter->agent, &interest);
+	epoll_ctl(adapter->drive.epoll, EPOLL_CTL_ADD, adapter->agent, &interest);
 }
 
 int agent_join(struct hdl_adapter *adapter, const char *node)
@@ -317,7 +317,7 @@ int agent_find_another(struct hdl_adapter *adapter)
 	watch_agent(adapter);
 	cm_again(adapter);
 	groups_again(adapter);
-	events_push(&adapter->events, &(struct hdl_event){.type = HDL_EVENT_AGENT_CHANGED});
+	events_push(&adapter->drive.events, &(struct hdl_event){.type = HDL_EVENT_AGENT_CHANGED});
 	return 0;
 }
 
@@ -464,7 +464,7 @@ void agent_locate(struct hdl_adapter *adapter, const struct hdl_gid *gid)
 	bool known = adapter_sure_of_node(adapter, gid), heard;
 	uint32_t number = atomic_load(&adapter->agent_number);
 	adapter_unlock(adapter);
-	if (known || agent_lid_of(gid->raw) == 0 || !adapter->on_node || !adapter->has_thread)
+	if (known || agent_lid_of(gid->raw) == 0 || !adapter->on_node || !adapter->drive.has_thread)
 		return;
 	struct agent_msg msg = {.kind = AGENT_FIND};
 	memcpy(msg.u.introduce.gid, gid->raw, 16);
@@ -487,7 +487,7 @@ int agent_reach(struct hdl_adapter *adapter, const struct hdl_gid *gid, uint32_t
 {
 	if (agent_link_look_up(adapter, gid, qpn) != LINK_NONE)
 		return 0;
-	if (!adapter->on_node || !adapter->has_thread)
+	if (!adapter->on_node || !adapter->drive.has_thread)
 		return -HDL_EHOSTUNREACH;
 	struct agent_msg msg = {.kind = AGENT_INTRODUCE,
 	                        .u.introduce = {.slot = (qpn & 0xffffffu) >> adapter->qp_bits}};

@@ -31,7 +31,7 @@
 void adapter_nudge(struct hdl_adapter *adapter)
 {
 	uint64_t one = 1;
-	ssize_t done = write(adapter->nudge, &one, sizeof(one));
+	ssize_t done = write(adapter->drive.nudge, &one, sizeof(one));
 	(void)done; /* EAGAIN: the counter is at its maximum, so the thread wakes anyway */
 }
 
@@ -45,18 +45,18 @@ static void drain(int fd)
 /* The bell rang: some lane is no longer armed. */
 static void bell_rang(struct hdl_adapter *adapter)
 {
-	bell_hear(adapter->bell);
+	bell_hear(adapter->drive.bell);
 	adapter_lock(adapter);
-	adapter->lanes_armed = false;
+	adapter->drive.lanes_armed = false;
 	adapter_unlock(adapter);
 }
 
 void adapter_watch_bell(struct hdl_adapter *adapter, bool watch)
 {
 	struct epoll_event interest = {.events = watch ? EPOLLIN : 0, .data.u64 = EPOLL_BELL};
-	if (adapter->bell_watched != watch &&
-	    epoll_ctl(adapter->epoll, EPOLL_CTL_MOD, adapter->bell, &interest) == 0)
-		adapter->bell_watched = watch;
+	if (adapter->drive.bell_watched != watch &&
+	    epoll_ctl(adapter->drive.epoll, EPOLL_CTL_MOD, adapter->drive.bell, &interest) == 0)
+		adapter->drive.bell_watched = watch;
 }
 
 /* Sleep until something happens, or for @ns (UINT64_MAX: forever), and handle it. */
@@ -64,17 +64,17 @@ static void wait_bell(struct hdl_adapter *adapter, uint64_t ns)
 {
 	struct timespec timeout = {.tv_sec = (time_t)(ns / 1000000000u),
 	                           .tv_nsec = (long)(ns % 1000000000u)};
-	struct pollfd pollfd = {.fd = adapter->epoll, .events = POLLIN};
+	struct pollfd pollfd = {.fd = adapter->drive.epoll, .events = POLLIN};
 	if (ppoll(&pollfd, 1, ns == UINT64_MAX ? NULL : &timeout, NULL) <= 0)
 		return;
 	struct epoll_event events[16];
-	int count = epoll_wait(adapter->epoll, events, 16, 0);
+	int count = epoll_wait(adapter->drive.epoll, events, 16, 0);
 	for (int i = 0; i < count; i++) {
 		uint64_t which = events[i].data.u64;
 		if (which == EPOLL_BELL) {
 			bell_rang(adapter);
 		} else if (which == EPOLL_NUDGE) {
-			drain(adapter->nudge);
+			drain(adapter->drive.nudge);
 		} else if (which == EPOLL_AGENT) {
 			agent_listen(adapter);
 		} else if (which >= EPOLL_PORT && which < EPOLL_PORT + ENGINE_MAX_PORTS) {
@@ -90,8 +90,8 @@ static void wait_bell(struct hdl_adapter *adapter, uint64_t ns)
 static unsigned drive_locked(struct hdl_adapter *adapter)
 {
 	unsigned did = net_look(&adapter->net) + engine_run(&adapter->engine);
-	uint32_t drives = atomic_load_explicit(&adapter->drives, memory_order_relaxed) + 1;
-	atomic_store_explicit(&adapter->drives, drives, memory_order_relaxed);
+	uint32_t drives = atomic_load_explicit(&adapter->drive.drives, memory_order_relaxed) + 1;
+	atomic_store_explicit(&adapter->drive.drives, drives, memory_order_relaxed);
 	if (drives % ADAPTER_TICK_EVERY == 0) {
 		uint64_t now = clock_read(&adapter->clock);
 		did += engine_tick(&adapter->engine, now) + net_tick(&adapter->net, now);
@@ -133,7 +133,7 @@ static uint64_t next_tick(const struct hdl_adapter *adapter)
 
 void adapter_lock(struct hdl_adapter *adapter)
 {
-	lock_take(&adapter->drive_lock);
+	lock_take(&adapter->drive.lock);
 }
 
 void adapter_unlock(struct hdl_adapter *adapter)
@@ -141,10 +141,10 @@ void adapter_unlock(struct hdl_adapter *adapter)
 	/* The thread went to sleep before it could know of this timer, or of work that could not be
 	 * finished. (It sets asleep while it holds the lock.) A caller that touched it may have
 	 * been preempted since then, for longer than the thread watches. */
-	bool news = atomic_load_explicit(&adapter->asleep, memory_order_relaxed) &&
-	            (next_tick(adapter) < adapter->wakes_ns || adapter_is_stuck(adapter));
-	lock_drop(&adapter->drive_lock);
-	if (news && atomic_exchange_explicit(&adapter->asleep, false, memory_order_relaxed))
+	bool news = atomic_load_explicit(&adapter->drive.asleep, memory_order_relaxed) &&
+	            (next_tick(adapter) < adapter->drive.wakes_ns || adapter_is_stuck(adapter));
+	lock_drop(&adapter->drive.lock);
+	if (news && atomic_exchange_explicit(&adapter->drive.asleep, false, memory_order_relaxed))
 		adapter_nudge(adapter);
 }
 
@@ -157,7 +157,7 @@ static inline void say_what_is_due(struct hdl_adapter *adapter)
 
 unsigned adapter_drive(struct hdl_adapter *adapter)
 {
-	if (!lock_try(&adapter->drive_lock))
+	if (!lock_try(&adapter->drive.lock))
 		return 0;
 	unsigned did = drive_locked(adapter);
 	adapter_unlock(adapter);
@@ -175,7 +175,7 @@ static void poll_locked(struct hdl_adapter *adapter)
 
 void adapter_poll(struct hdl_adapter *adapter)
 {
-	if (!lock_try(&adapter->drive_lock))
+	if (!lock_try(&adapter->drive.lock))
 		return;
 	poll_locked(adapter);
 	adapter_unlock(adapter);
@@ -186,7 +186,7 @@ int adapter_poll_cq(struct hdl_adapter *adapter, struct cq *cq, struct hdl_wc *w
 {
 	struct engine *engine = &adapter->engine;
 	int got = 0;
-	if (!lock_try(&adapter->drive_lock))
+	if (!lock_try(&adapter->drive.lock))
 		return 0;
 	uint32_t link = engine_waiting(engine);
 	if (link != LINK_NONE && cq_wait(cq, wc, max)) {
@@ -206,14 +206,14 @@ int adapter_poll_cq(struct hdl_adapter *adapter, struct cq *cq, struct hdl_wc *w
  * after it drops the lock. */
 void adapter_doorbell(struct hdl_adapter *adapter, struct qp *qp)
 {
-	if (lock_try(&adapter->drive_lock)) {
+	if (lock_try(&adapter->drive.lock)) {
 		engine_post(&adapter->engine, qp);
 		adapter_unlock(adapter);
 		return;
 	}
 	mpsc_push(&adapter->engine.pending, &qp->pending);
 	for (unsigned spins = 0; mpsc_queued(&qp->pending); spins++) {
-		if (lock_try(&adapter->drive_lock)) {
+		if (lock_try(&adapter->drive.lock)) {
 			drive_locked(adapter);
 			adapter_unlock(adapter);
 			return;
@@ -227,7 +227,7 @@ const struct hdl_send_wr *adapter_express(struct hdl_adapter *adapter, struct qp
 {
 	/* Most requests that cannot use the fast path are detected without the lock. */
 	if (!engine_fast(&adapter->engine) || qp->type != HDL_QP_RC || qp->link == LINK_NONE ||
-	    !lock_try_for(&adapter->drive_lock, qp))
+	    !lock_try_for(&adapter->drive.lock, qp))
 		return wr;
 	if (lock_is_free(&qp->sq.post_lock)) {
 		const struct hdl_send_wr *from;
@@ -246,7 +246,7 @@ const struct hdl_send_wr *adapter_express(struct hdl_adapter *adapter, struct qp
 void adapter_lock_sends(struct hdl_adapter *adapter, struct qp *qp)
 {
 	lock_take(&qp->sq.post_lock);
-	for (unsigned spins = 0; lock_is_for(&adapter->drive_lock, qp); spins++)
+	for (unsigned spins = 0; lock_is_for(&adapter->drive.lock, qp); spins++)
 		lock_relax(spins);
 }
 
@@ -256,20 +256,20 @@ static void ask_fences(struct hdl_adapter *adapter, bool fence)
 	for (uint32_t i = 0; i < adapter->engine.link_count; i++)
 		if (adapter->links[i].up)
 			ring_ask_fence(&adapter->links[i].rx, fence);
-	adapter->lanes_fenced = fence;
+	adapter->drive.lanes_fenced = fence;
 }
 
 void adapter_arm(struct hdl_adapter *adapter)
 {
-	ports_arm(adapter, !adapter->bell_taken);
-	if (adapter->lanes_armed)
+	ports_arm(adapter, !adapter->drive.bell_taken);
+	if (adapter->drive.lanes_armed)
 		return;
 	for (uint32_t i = 0; i < adapter->engine.link_count; i++)
 		if (adapter->links[i].up)
 			ring_arm(&adapter->links[i].rx);
-	adapter->lanes_armed = true;
+	adapter->drive.lanes_armed = true;
 	/* We arm the lanes frequently: from now on producers execute the barrier. */
-	if (adapter->barrier && !adapter->lanes_fenced) {
+	if (adapter->drive.barrier && !adapter->drive.lanes_fenced) {
 		ask_fences(adapter, true);
 		barrier_everyone();
 	}
@@ -280,7 +280,7 @@ int hdl_progress(struct hdl_adapter *adapter)
 	if (adapter == NULL || adapter->magic != MAGIC_ADAPTER)
 		return -HDL_EINVAL;
 	adapter_touch(adapter);
-	lock_take(&adapter->drive_lock);
+	lock_take(&adapter->drive.lock);
 	uint64_t now;
 	unsigned did = drive_timed(adapter, &now);
 	recorder_flush(adapter);
@@ -292,13 +292,13 @@ int hdl_progress(struct hdl_adapter *adapter)
  * *drives, and it holds the lock now or takes it again while we look. */
 static bool is_driven(const struct hdl_adapter *adapter, uint32_t *drives)
 {
-	uint32_t now = atomic_load_explicit(&adapter->drives, memory_order_relaxed);
+	uint32_t now = atomic_load_explicit(&adapter->drive.drives, memory_order_relaxed);
 	bool driven = now != *drives &&
-	              atomic_load_explicit(&adapter->armed_cqs, memory_order_relaxed) == 0;
+	              atomic_load_explicit(&adapter->drive.armed_cqs, memory_order_relaxed) == 0;
 	*drives = now;
 	for (unsigned looks = 0; driven && looks < DRIVEN_LOOKS; looks++) {
-		if (lock_held(&adapter->drive_lock) ||
-		    atomic_load_explicit(&adapter->drives, memory_order_relaxed) != now)
+		if (lock_held(&adapter->drive.lock) ||
+		    atomic_load_explicit(&adapter->drive.drives, memory_order_relaxed) != now)
 			return true;
 		__builtin_ia32_pause();
 	}
@@ -313,39 +313,40 @@ static uint64_t thread_turn(struct hdl_adapter *adapter, uint32_t *last_activity
 	/* The lock is held while bytes are copied and packets are sent. Waiting for it would occupy
 	 * a processor, and then take over the application's turn. When the application does not
 	 * hold the lock, for example because it only polls now and then, we do the work. */
-	if (!adapter->busy_poll.eager && is_driven(adapter, last_drives)) {
-		busy_poll_leave(&adapter->busy_poll);
-		*last_activity = atomic_load_explicit(&adapter->activity, memory_order_relaxed);
+	if (!adapter->drive.busy_poll.eager && is_driven(adapter, last_drives)) {
+		busy_poll_leave(&adapter->drive.busy_poll);
+		*last_activity =
+		        atomic_load_explicit(&adapter->drive.activity, memory_order_relaxed);
 		return ADAPTER_WATCH_NS;
 	}
-	uint32_t before = atomic_load_explicit(&adapter->activity, memory_order_relaxed);
-	lock_take(&adapter->drive_lock);
+	uint32_t before = atomic_load_explicit(&adapter->drive.activity, memory_order_relaxed);
+	lock_take(&adapter->drive.lock);
 	uint64_t packets = net_received(&adapter->net);
 	/* Delayed ACK: the application is active, but watches its memory instead of polling. It may
 	 * send a reply to what it sees there now. */
 	adapter->engine.patient =
 	        before != *last_activity &&
-	        atomic_load_explicit(&adapter->armed_cqs, memory_order_relaxed) == 0;
+	        atomic_load_explicit(&adapter->drive.armed_cqs, memory_order_relaxed) == 0;
 	unsigned did = drive_timed(adapter, &now);
 	bool patient = adapter->engine.patient && did > 0 && adapter->engine.owing != NULL;
 	adapter->engine.patient = false;
 	recorder_flush(adapter);
-	uint32_t activity = atomic_load_explicit(&adapter->activity, memory_order_relaxed);
+	uint32_t activity = atomic_load_explicit(&adapter->drive.activity, memory_order_relaxed);
 	bool watching = activity != *last_activity;
-	bool armed = atomic_load_explicit(&adapter->armed_cqs, memory_order_relaxed) > 0;
+	bool armed = atomic_load_explicit(&adapter->drive.armed_cqs, memory_order_relaxed) > 0;
 	*last_activity = activity;
-	if (!adapter->bell_taken)
+	if (!adapter->drive.bell_taken)
 		adapter_watch_bell(adapter, true);
-	if (watching && !armed && adapter->lanes_fenced)
+	if (watching && !armed && adapter->drive.lanes_fenced)
 		ask_fences(adapter, false);
 	if (adapter->net.port_count > 0) {
 		uint64_t all = net_received(&adapter->net);
-		busy_poll_took(&adapter->busy_poll, now, all - packets, all);
+		busy_poll_took(&adapter->drive.busy_poll, now, all - packets, all);
 	}
 	/* The application called during our turn, and would have to wait for us again: its next
 	 * call does the remaining work. */
-	bool theirs = activity != before && !armed && !adapter->busy_poll.eager;
-	if (theirs || (did == 0 && (watching || !busy_poll_stay(&adapter->busy_poll, now)))) {
+	bool theirs = activity != before && !armed && !adapter->drive.busy_poll.eager;
+	if (theirs || (did == 0 && (watching || !busy_poll_stay(&adapter->drive.busy_poll, now)))) {
 		uint64_t next = next_tick(adapter);
 		sleep_ns = next == UINT64_MAX ? UINT64_MAX : next > now ? next - now : 1;
 		if (watching && sleep_ns > ADAPTER_WATCH_NS)
@@ -356,19 +357,21 @@ static uint64_t thread_turn(struct hdl_adapter *adapter, uint32_t *last_activity
 			sleep_ns = ADAPTER_STUCK_NS;
 		if (!watching || armed) {
 			if (!watching) {
-				atomic_store_explicit(&adapter->asleep, true, memory_order_relaxed);
-				atomic_store_explicit(&adapter->drowsy, !adapter->busy_poll.eager,
+				atomic_store_explicit(&adapter->drive.asleep, true,
+				                      memory_order_relaxed);
+				atomic_store_explicit(&adapter->drive.drowsy,
+				                      !adapter->drive.busy_poll.eager,
 				                      memory_order_relaxed);
 			}
 			adapter_arm(adapter);
 			if (!engine_idle(&adapter->engine))
 				sleep_ns = 0;
-		} else if (adapter->busy_poll.eager) {
-			ports_arm(adapter, !adapter->bell_taken);
+		} else if (adapter->drive.busy_poll.eager) {
+			ports_arm(adapter, !adapter->drive.bell_taken);
 		}
-		adapter->wakes_ns = sleep_ns < UINT64_MAX - now ? now + sleep_ns : UINT64_MAX;
+		adapter->drive.wakes_ns = sleep_ns < UINT64_MAX - now ? now + sleep_ns : UINT64_MAX;
 	}
-	lock_drop(&adapter->drive_lock); /* not adapter_unlock(): this is the thread that it would
+	lock_drop(&adapter->drive.lock); /* not adapter_unlock(): this is the thread that it would
 	                                    wake */
 	/* Sleep instead of spinning: the application may want the processor that we run on. */
 	return patient && sleep_ns < ADAPTER_PATIENCE_NS ? ADAPTER_PATIENCE_NS : sleep_ns;
@@ -401,16 +404,17 @@ static void *thread_main(void *context)
 	struct hdl_adapter *adapter = context;
 	prctl(PR_SET_TIMERSLACK,
 	      ADAPTER_PATIENCE_NS / 10); /* we sleep for less than the default slack */
-	uint32_t last_activity = atomic_load_explicit(&adapter->activity, memory_order_relaxed);
-	uint32_t last_drives = atomic_load_explicit(&adapter->drives, memory_order_relaxed);
+	uint32_t last_activity =
+	        atomic_load_explicit(&adapter->drive.activity, memory_order_relaxed);
+	uint32_t last_drives = atomic_load_explicit(&adapter->drive.drives, memory_order_relaxed);
 	unsigned awake = 0; /* turns in a row without sleep */
 	bool prompt = false;
 	atomic_store_explicit(&adapter->tables.header->thread, (uint32_t)gettid(),
 	                      memory_order_relaxed);
-	for (unsigned turns = 1; !atomic_load_explicit(&adapter->quitting, memory_order_acquire);
-	     turns++) {
+	for (unsigned turns = 1;
+	     !atomic_load_explicit(&adapter->drive.quitting, memory_order_acquire); turns++) {
 		uint64_t sleep_ns = thread_turn(adapter, &last_activity, &last_drives);
-		if (adapter->busy_poll.eager != prompt)
+		if (adapter->drive.busy_poll.eager != prompt)
 			be_prompt(prompt = !prompt);
 		awake = sleep_ns == 0 ? awake + 1 : 0;
 		if (awake == ADAPTER_AWAKE_TURNS) {
@@ -422,7 +426,7 @@ static void *thread_main(void *context)
 		 * messages. */
 		if (sleep_ns > 0 || turns % ADAPTER_TICK_EVERY == 0)
 			wait_bell(adapter, sleep_ns);
-		atomic_store_explicit(&adapter->asleep, false, memory_order_relaxed);
+		atomic_store_explicit(&adapter->drive.asleep, false, memory_order_relaxed);
 	}
 	atomic_store_explicit(&adapter->tables.header->thread, 0, memory_order_relaxed);
 	return NULL;
@@ -439,7 +443,7 @@ int adapter_start_thread(struct hdl_adapter *adapter)
 	sigdelset(&program, SIGFPE);
 	sigdelset(&program, SIGILL);
 	pthread_sigmask(SIG_SETMASK, &program, &before);
-	int error = pthread_create(&adapter->thread, NULL, thread_main, adapter);
+	int error = pthread_create(&adapter->drive.thread, NULL, thread_main, adapter);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (error != 0) {
 		errno = error;
@@ -447,16 +451,16 @@ int adapter_start_thread(struct hdl_adapter *adapter)
 		          "\"ulimit -u\" or \"ulimit -v\"");
 		return -HDL_EIO;
 	}
-	adapter->has_thread = true;
+	adapter->drive.has_thread = true;
 	return 0;
 }
 
 void adapter_stop_thread(struct hdl_adapter *adapter)
 {
-	if (!adapter->has_thread)
+	if (!adapter->drive.has_thread)
 		return;
-	atomic_store_explicit(&adapter->quitting, true, memory_order_release);
+	atomic_store_explicit(&adapter->drive.quitting, true, memory_order_release);
 	adapter_nudge(adapter);
-	pthread_join(adapter->thread, NULL);
-	adapter->has_thread = false;
+	pthread_join(adapter->drive.thread, NULL);
+	adapter->drive.has_thread = false;
 }

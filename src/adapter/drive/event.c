@@ -127,7 +127,7 @@ void adapter_event(void *context, enum hdl_event_type type, enum hdl_detail deta
 		event.u.qp = object;
 	}
 	why_event(&event);
-	events_push(&adapter->events, &event);
+	events_push(&adapter->drive.events, &event);
 }
 
 int hdl_event_get(struct hdl_adapter *adapter, struct hdl_event *event, int timeout_ms)
@@ -136,15 +136,15 @@ int hdl_event_get(struct hdl_adapter *adapter, struct hdl_event *event, int time
 		return -HDL_EINVAL;
 	do {
 		adapter_drive(adapter);
-		if (events_take(&adapter->events, event))
+		if (events_take(&adapter->drive.events, event))
 			return 0;
-	} while (timeout_ms != 0 && wait_fd(adapter->events.fd, timeout_ms));
+	} while (timeout_ms != 0 && wait_fd(adapter->drive.events.fd, timeout_ms));
 	return -HDL_EAGAIN;
 }
 
 int hdl_event_fd(struct hdl_adapter *adapter)
 {
-	return adapter->events.fd;
+	return adapter->drive.events.fd;
 }
 
 /* --- completion channels --- */
@@ -196,7 +196,7 @@ static void channel_sync(struct hdl_channel *channel)
 		return;
 	signal_fd(channel->fd, waiting);
 	channel->signalled = waiting;
-	atomic_fetch_add_explicit(&channel->adapter->readable, waiting ? 1 : UINT32_MAX,
+	atomic_fetch_add_explicit(&channel->adapter->drive.readable, waiting ? 1 : UINT32_MAX,
 	                          memory_order_relaxed);
 }
 
@@ -205,7 +205,7 @@ void adapter_cq_event(void *context, struct cq *cq)
 	struct hdl_adapter *adapter = context;
 	struct hdl_cq *hdl_cq = (struct hdl_cq *)(void *)cq;
 	struct hdl_channel *channel = hdl_cq->channel;
-	atomic_fetch_sub_explicit(&adapter->armed_cqs, 1, memory_order_relaxed);
+	atomic_fetch_sub_explicit(&adapter->drive.armed_cqs, 1, memory_order_relaxed);
 	lock_take(&channel->lock);
 	hdl_cq->raised++;
 	if (!hdl_cq->queued) {

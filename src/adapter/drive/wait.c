@@ -83,15 +83,16 @@ static void take_bell(struct waiting *w)
 	w->sleep_ns = time_left(w);
 	adapter_lock(adapter);
 	/* A thread that left a wait with longjmp() still has the bell. */
-	w->has_bell = adapter->has_thread &&
-	              (!adapter->bell_taken || pthread_equal(adapter->bell_owner, pthread_self()));
+	w->has_bell = adapter->drive.has_thread &&
+	              (!adapter->drive.bell_taken ||
+	               pthread_equal(adapter->drive.bell_owner, pthread_self()));
 	if (!w->has_bell) {
-		atomic_fetch_add_explicit(&adapter->waiters, 1, memory_order_relaxed);
+		atomic_fetch_add_explicit(&adapter->drive.waiters, 1, memory_order_relaxed);
 		adapter_unlock(adapter);
 		return;
 	}
-	adapter->bell_taken = true;
-	adapter->bell_owner = pthread_self();
+	adapter->drive.bell_taken = true;
+	adapter->drive.bell_owner = pthread_self();
 	adapter_watch_bell(adapter, false);
 	adapter_arm(adapter);
 	/* Work that was left for the application's next call is due now: that call may not come for
@@ -99,7 +100,7 @@ static void take_bell(struct waiting *w)
 	bool goes_on = engine_run(&adapter->engine) > 0;
 	recorder_flush(adapter);
 	bool stuck = adapter_is_stuck(adapter);
-	w->fds[w->all++] = (struct pollfd){.fd = adapter->bell, .events = POLLIN};
+	w->fds[w->all++] = (struct pollfd){.fd = adapter->drive.bell, .events = POLLIN};
 	for (uint32_t i = 0; i < adapter->net.port_count; i++) /* poll(2) skips negative ones */
 		w->fds[w->all++] =
 		        (struct pollfd){.fd = adapter->net.ports[i]->fd, .events = POLLIN};
@@ -115,19 +116,19 @@ static void give_bell(struct waiting *w, bool rang)
 {
 	struct hdl_adapter *adapter = w->adapter;
 	if (!w->has_bell) {
-		atomic_fetch_sub_explicit(&adapter->waiters, 1, memory_order_relaxed);
+		atomic_fetch_sub_explicit(&adapter->drive.waiters, 1, memory_order_relaxed);
 		return;
 	}
 	if (rang)
-		bell_hear(adapter->bell);
+		bell_hear(adapter->drive.bell);
 	adapter_lock(adapter);
 	if (rang)
-		adapter->lanes_armed = false;
-	adapter->bell_taken = false;
+		adapter->drive.lanes_armed = false;
+	adapter->drive.bell_taken = false;
 	for (uint32_t i = 0; w->count + 1 + i < w->all && i < adapter->net.port_count; i++)
 		if ((w->fds[w->count + 1 + i].revents & POLLIN) != 0)
 			adapter->net.ports[i]->skip = 0;
-	bool others = atomic_load_explicit(&adapter->waiters, memory_order_relaxed) > 0;
+	bool others = atomic_load_explicit(&adapter->drive.waiters, memory_order_relaxed) > 0;
 	if (others) {
 		adapter_watch_bell(adapter, true);
 		adapter_arm(adapter);
@@ -181,7 +182,7 @@ int adapter_wait(struct hdl_adapter *adapter, int fd, uint64_t until_ns)
 static bool drive_first(struct hdl_adapter *adapter)
 {
 	adapter_poll(adapter);
-	return atomic_load_explicit(&adapter->readable, memory_order_relaxed) > 0;
+	return atomic_load_explicit(&adapter->drive.readable, memory_order_relaxed) > 0;
 }
 
 static bool is_adapter(const struct hdl_adapter *adapter)

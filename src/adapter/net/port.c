@@ -21,8 +21,8 @@ void port_init(struct net_port *port, const struct net_port_ops *ops, int fd)
  * is closed, and its UDP or TCP port stays in use. Let the thread wait for the new ones. */
 static void wake_waiter(const struct hdl_adapter *adapter)
 {
-	if (adapter->bell_taken)
-		bell_ring(adapter->rope);
+	if (adapter->drive.bell_taken)
+		bell_ring(adapter->drive.rope);
 }
 
 /* Set whether arrivals at @port wake the thread. Returns 0 or -errno. */
@@ -32,7 +32,7 @@ static int port_watch(struct net_port *port, bool arm)
 	                               .data.u64 = EPOLL_PORT + port->number};
 	int how = port->watched ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
 	assert(port->fd >= 0);
-	if (epoll_ctl(port->adapter->epoll, how, port->fd, &interest) != 0)
+	if (epoll_ctl(port->adapter->drive.epoll, how, port->fd, &interest) != 0)
 		return -errno;
 	port->watched = true;
 	port->armed = arm;
@@ -42,7 +42,7 @@ static int port_watch(struct net_port *port, bool arm)
 static void port_unwatch(struct net_port *port)
 {
 	if (port->watched)
-		epoll_ctl(port->adapter->epoll, EPOLL_CTL_DEL, port->fd, NULL);
+		epoll_ctl(port->adapter->drive.epoll, EPOLL_CTL_DEL, port->fd, NULL);
 	port->watched = port->armed = false;
 }
 
@@ -58,7 +58,8 @@ int port_keep_awake(struct net_port *port, int fd)
 {
 	struct epoll_event interest = {.events = EPOLLIN, .data.u64 = EPOLL_HEAR + port->number};
 	assert(port->ops->hear != NULL);
-	return epoll_ctl(port->adapter->epoll, EPOLL_CTL_ADD, fd, &interest) == 0 ? 0 : -errno;
+	return epoll_ctl(port->adapter->drive.epoll, EPOLL_CTL_ADD, fd, &interest) == 0 ? 0
+	                                                                                : -errno;
 }
 
 void ports_arm(struct hdl_adapter *adapter, bool arm)

@@ -50,7 +50,7 @@ static void leave_channel(struct hdl_cq *cq)
 {
 	adapter_lock(cq->adapter);
 	if (cq_disarm(&cq->cq))
-		atomic_fetch_sub(&cq->adapter->armed_cqs, 1);
+		atomic_fetch_sub(&cq->adapter->drive.armed_cqs, 1);
 	adapter_unlock(cq->adapter);
 	while (!channel_forget(cq->channel, cq))
 		sched_yield();
@@ -65,7 +65,7 @@ int hdl_cq_destroy(struct hdl_cq *cq)
 		return -HDL_EBUSY;
 	if (cq->channel != NULL)
 		leave_channel(cq);
-	events_purge(&cq->adapter->events, cq);
+	events_purge(&cq->adapter->drive.events, cq);
 	atomic_fetch_sub(&cq->adapter->cqs, 1);
 	atomic_fetch_sub(&cq->adapter->objects, 1);
 	cq->magic = 0;
@@ -125,7 +125,7 @@ int hdl_cq_arm(struct hdl_cq *cq, bool solicited_only)
 		return -HDL_EINVAL;
 	adapter_lock(cq->adapter);
 	if (atomic_load_explicit(&cq->cq.armed, memory_order_relaxed) == CQ_NOT_ARMED)
-		atomic_fetch_add_explicit(&cq->adapter->armed_cqs, 1, memory_order_relaxed);
+		atomic_fetch_add_explicit(&cq->adapter->drive.armed_cqs, 1, memory_order_relaxed);
 	cq_arm(&cq->cq, solicited_only);
 	/* From here on frames ring the bell; what arrived before is handled now. A thread that arms
 	 * a queue polls it next, so pending answers can wait for that. */

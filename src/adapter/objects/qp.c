@@ -366,7 +366,7 @@ int hdl_qp_destroy(struct hdl_qp *qp)
 	adapter->engine.qps[qp->qp.qpn & adapter->engine.qp_mask] = NULL;
 	adapter_free_number(adapter, qp->qp.qpn);
 	adapter_unlock(adapter);
-	events_purge(&adapter->events, qp);
+	events_purge(&adapter->drive.events, qp);
 	use(qp, (uint32_t)-1);
 	qp->magic = 0;
 	free_qp(qp);

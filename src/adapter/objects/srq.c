@@ -162,7 +162,7 @@ int hdl_srq_destroy(struct hdl_srq *srq)
 		atomic_fetch_sub(&srq->xrcd->users, 1);
 		atomic_fetch_sub(&srq->cq->users, 1);
 	}
-	events_purge(&srq->pd->adapter->events, srq);
+	events_purge(&srq->pd->adapter->drive.events, srq);
 	atomic_fetch_sub(&srq->pd->adapter->srqs, 1);
 	atomic_fetch_sub(&srq->pd->users, 1);
 	srq->magic = 0;

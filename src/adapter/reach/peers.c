@@ -220,7 +220,7 @@ void adapter_quiesce(struct hdl_adapter *adapter)
 void peers_ring(struct hdl_adapter *adapter, uint32_t index)
 {
 	const struct peer *peer = &adapter->peers[index];
-	bell_ring(peer->adapter != NULL ? peer->adapter->rope : peer->bell);
+	bell_ring(peer->adapter != NULL ? peer->adapter->drive.rope : peer->bell);
 }
 
 /* Install a link. */
@@ -234,7 +234,8 @@ static void put_link(struct hdl_adapter *adapter, uint32_t index, const struct l
 	adapter->links[index].up = true;
 	adapter->links[index].epoch = epoch;
 	adapter->links[index].dirty_next = LINK_NONE;
-	adapter->lanes_armed = adapter->lanes_fenced = false; /* the new lane is neither */
+	adapter->drive.lanes_armed = adapter->drive.lanes_fenced =
+	        false; /* the new lane is neither */
 	if (index == adapter->engine.link_count)
 		adapter->engine.link_count++;
 }
@@ -264,7 +265,7 @@ static void reach_peers_attach(struct hdl_adapter *adapter, uint32_t index,
 	                    .gid = other->engine.gid};
 	atomic_store_explicit(end->own_reach, adapter->by_value ? LANES_REACH_NO : LANES_REACH_YES,
 	                      memory_order_relaxed);
-	link.tx.unfenced = adapter->barrier && other->barrier;
+	link.tx.unfenced = adapter->drive.barrier && other->drive.barrier;
 	put_link(adapter, index, &link, &peer);
 }
 
@@ -419,7 +420,7 @@ static void *map_lanes(int fd)
 static void unmap_peer(struct hdl_adapter *adapter, struct peer *peer)
 {
 	if (peer->pidfd >= 0) {
-		epoll_ctl(adapter->epoll, EPOLL_CTL_DEL, peer->pidfd, NULL);
+		epoll_ctl(adapter->drive.epoll, EPOLL_CTL_DEL, peer->pidfd, NULL);
 		close(peer->pidfd);
 	}
 	if (peer->bell >= 0)
@@ -537,10 +538,10 @@ int peers_attach(struct hdl_adapter *adapter, const struct agent_msg *msg, int f
 	        .peer_reach = end.peer_reach,
 	        .gid = peers_link_local(peer.node_guid),
 	};
-	link.tx.unfenced = adapter->barrier && tables->header->barrier == 1;
+	link.tx.unfenced = adapter->drive.barrier && tables->header->barrier == 1;
 	struct epoll_event interest = {.events = EPOLLIN, .data.u64 = EPOLL_PEER + index};
 	if (peer.pidfd >= 0)
-		epoll_ctl(adapter->epoll, EPOLL_CTL_ADD, peer.pidfd, &interest);
+		epoll_ctl(adapter->drive.epoll, EPOLL_CTL_ADD, peer.pidfd, &interest);
 	put_link(adapter, index, &link, &peer);
 	adapter_arm(adapter);
 	group_met(adapter, index);

@@ -295,7 +295,7 @@ static void every_message_is_answered(void **state)
 static void let_it_sleep(struct hdl_adapter *adapter)
 {
 	uint64_t give_up = now_ns() + SILENT_NS;
-	while (!atomic_load(&adapter->asleep)) {
+	while (!atomic_load(&adapter->drive.asleep)) {
 		assert_true(now_ns() < give_up);
 		pause_ns(1000000);
 	}
@@ -308,19 +308,19 @@ static void a_timer_that_was_started_is_heard_of(void **state)
 	struct hdl_adapter *adapter = sides[0].adapter;
 	struct qp *qp = &sides[0].qp->qp;
 	let_it_sleep(adapter);
-	lock_take(&adapter->drive_lock);
+	lock_take(&adapter->drive.lock);
 	qp->waiting = true; /* as for a receiver that is not ready: over when the time is */
 	engine_want_timer(&adapter->engine, qp, 2000000);
-	adapter->drives = ADAPTER_TICK_EVERY - 1;
-	lock_drop(&adapter->drive_lock);
+	adapter->drive.drives = ADAPTER_TICK_EVERY - 1;
+	lock_drop(&adapter->drive.lock);
 	adapter_drive(adapter); /* starts it */
 	uint64_t give_up = now_ns() + SILENT_NS;
 	for (bool waiting = true; waiting;) {
 		assert_true(now_ns() < give_up);
 		pause_ns(1000000);
-		lock_take(&adapter->drive_lock);
+		lock_take(&adapter->drive.lock);
 		waiting = qp->waiting;
-		lock_drop(&adapter->drive_lock);
+		lock_drop(&adapter->drive.lock);
 	}
 }
 
@@ -337,9 +337,9 @@ static void what_is_left_is_finished(void **state)
 	for (bool owing = true; owing;) {
 		assert_true(now_ns() < give_up);
 		pause_ns(1000000);
-		lock_take(&adapter->drive_lock);
+		lock_take(&adapter->drive.lock);
 		owing = adapter->engine.owing != NULL;
-		lock_drop(&adapter->drive_lock);
+		lock_drop(&adapter->drive.lock);
 	}
 }
 
