@@ -7,7 +7,10 @@
  *
  * The comment above each call says, in this order: what the call does, who owns what afterwards
  * (Owner), which threads may call it (Threads), whether it can block (Blocks), and every return
- * value (Returns). The manual pages are generated from these comments. */
+ * value (Returns). The manual pages are generated from these comments.
+ *
+ * Calls that wait for events (hdl_channel_get(), hdl_event_get(), hdl_poll(), hdl_epoll_wait()) are
+ * cancellation points (pthreads(7)); no other call is one. */
 #ifndef HEDDLE_HEDDLE_H
 #define HEDDLE_HEDDLE_H
 

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #define LEVEL_UNKNOWN (-1)
@@ -60,7 +61,8 @@ static void write_line(enum log_level level, const char *format, va_list argumen
 		if ((unsigned char)*at < ' ' || *at == 0x7f)
 			*at = '?';
 	line[prefix_bytes + text] = '\n';
-	ssize_t written = write(STDERR_FILENO, line, prefix_bytes + text + 1);
+	/* Not write(): the thread may hold a lock (base/cancel.h). */
+	long written = syscall(SYS_write, STDERR_FILENO, line, prefix_bytes + text + 1);
 	(void)written; /* there is nowhere to report a failure */
 	errno = saved;
 }

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <sys/random.h>
 
+#include "base/cancel.h"
+
 static uint64_t rotate_left(uint64_t value, unsigned bits)
 {
 	return (value << bits) | (value >> (64u - bits));
@@ -32,6 +34,7 @@ static void fill_from_os(void *to, size_t bytes)
 {
 	unsigned char *out = to;
 	size_t done = 0;
+	int cancel = cancel_forbid();
 	while (done < bytes) {
 		ssize_t got = getrandom(out + done, bytes - done, 0);
 		if (got > 0)
@@ -39,6 +42,7 @@ static void fill_from_os(void *to, size_t bytes)
 		else if (errno != EINTR)
 			abort(); /* continuing would hand out numbers that a peer can guess */
 	}
+	cancel_restore(cancel);
 }
 
 uint64_t prng_secret(void)

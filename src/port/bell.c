@@ -6,12 +6,14 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <sys/syscall.h>
 #include <sys/vfs.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <linux/magic.h>
 
+#include "base/cancel.h"
 #include "base/fd.h"
 
 #define BELL_BYTES \
@@ -63,7 +65,13 @@ int bell_take(int fd)
 	return fd_aside(own);
 }
 
-/* write() that does not kill the program when there is no reader. */
+/* Not write(): the thread may hold a lock (base/cancel.h). */
+static long write_byte(int out)
+{
+	return syscall(SYS_write, out, "", 1);
+}
+
+/* Ring without killing the program when there is no reader. */
 static void ring_quietly(int out)
 {
 	sigset_t pipe_signal, before, pending;
@@ -71,8 +79,11 @@ static void ring_quietly(int out)
 	sigaddset(&pipe_signal, SIGPIPE);
 	sigpending(&pending);
 	pthread_sigmask(SIG_BLOCK, &pipe_signal, &before);
-	if (write(out, "", 1) < 0 && errno == EPIPE && !sigismember(&pending, SIGPIPE))
+	if (write_byte(out) < 0 && errno == EPIPE && !sigismember(&pending, SIGPIPE)) {
+		int cancel = cancel_forbid();
 		sigtimedwait(&pipe_signal, NULL, &(struct timespec){0});
+		cancel_restore(cancel);
+	}
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
@@ -82,13 +93,13 @@ void bell_ring(int out)
 		ring_quietly(out);
 		return;
 	}
-	ssize_t done = write(out, "", 1);
+	long done = write_byte(out);
 	(void)done; /* EAGAIN: the pipe is full, so the bell is already ringing */
 }
 
 void bell_hear(int in)
 {
 	char rung[256];
-	ssize_t got = read(in, rung, sizeof(rung));
+	long got = syscall(SYS_read, in, rung, sizeof(rung)); /* as above */
 	(void)got; /* EAGAIN: another thread was faster */
 }

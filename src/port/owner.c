@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/cancel.h"
 #include "base/fd.h"
 #include "base/log.h"
 
@@ -29,7 +30,7 @@ void owner_begin(struct owner *owner)
 void owner_end(struct owner *owner)
 {
 	if (owner->diag >= 0)
-		close(owner->diag);
+		fd_close(owner->diag);
 	free(owner->sources);
 	owner->sources = owner->last = NULL;
 	owner->diag = -1;
@@ -155,8 +156,8 @@ static enum owner_is ask_proc(const struct owner *owner, const struct udp_addres
 	return found;
 }
 
-enum owner_is owner_ask(struct owner *owner, const struct udp_address *address, uint16_t port,
-                        uid_t *uid)
+static enum owner_is owner_ask_all(struct owner *owner, const struct udp_address *address,
+                                   uint16_t port, uid_t *uid)
 {
 	enum owner_is is = ask_diag(owner, address, port, uid);
 	if (is != OWNER_UNTOLD)
@@ -164,9 +165,18 @@ enum owner_is owner_ask(struct owner *owner, const struct udp_address *address, 
 	/* Do not ask again: the kernel module is not loaded, or a filter forbids it. */
 	owner->no_diag = true;
 	if (owner->diag >= 0)
-		close(owner->diag);
+		fd_close(owner->diag);
 	owner->diag = -1;
 	return ask_proc(owner, address, port, uid);
+}
+
+enum owner_is owner_ask(struct owner *owner, const struct udp_address *address, uint16_t port,
+                        uid_t *uid)
+{
+	int cancel = cancel_forbid();
+	enum owner_is is = owner_ask_all(owner, address, port, uid);
+	cancel_restore(cancel);
+	return is;
 }
 
 enum owner_is owner_of(const struct udp_address *address, uint16_t port, uid_t *uid)

@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/cancel.h"
 #include "base/log.h"
 
 #define BLOCK_SECTION    0x0a0d0d0au
@@ -260,6 +261,7 @@ static ssize_t write_quietly(int fd, const void *bytes, size_t count)
 	for (size_t i = 0; i < 2; i++)
 		sigaddset(&signals, numbers[i]);
 	sigpending(&pending);
+	int cancel = cancel_forbid();
 	pthread_sigmask(SIG_BLOCK, &signals, &before);
 	ssize_t done = write(fd, bytes, count);
 	int error = errno, number = error == EPIPE ? SIGPIPE : SIGXFSZ;
@@ -270,6 +272,7 @@ static ssize_t write_quietly(int fd, const void *bytes, size_t count)
 		sigtimedwait(&ours, NULL, &(struct timespec){0});
 	}
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	cancel_restore(cancel);
 	errno = error;
 	return done;
 }
@@ -394,7 +397,9 @@ static void write_statistics(struct pcapng *to, uint64_t time_ns)
 	int flags = fcntl(to->fd, F_GETFL);
 	if (flags < 0 || fcntl(to->fd, F_SETFL, flags & ~O_APPEND) != 0)
 		return;
+	int cancel = cancel_forbid();
 	ssize_t done = pwrite(to->fd, bytes, used, to->statistics_at);
+	cancel_restore(cancel);
 	(void)done; /* the error cannot be reported any more */
 	fcntl(to->fd, F_SETFL, flags);
 	to->told = to->dropped;

@@ -11,6 +11,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/cancel.h"
+
 #ifndef SO_PEERPIDFD
 #define SO_PEERPIDFD 77 /* Linux 6.5 */
 #endif
@@ -66,5 +68,7 @@ pid_t pidfd_number(int pidfd)
 bool pidfd_ended(int pidfd)
 {
 	struct pollfd end = {.fd = pidfd, .events = POLLIN};
-	return poll(&end, 1, 0) > 0;
+	int cancel = cancel_forbid(), ready = poll(&end, 1, 0);
+	cancel_restore(cancel);
+	return ready > 0;
 }

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "adapter/adapter.h"
+#include "base/cancel.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "port/agentstart.h"
@@ -405,7 +406,7 @@ static int agent_link_ask(struct hdl_adapter *adapter, struct agent_msg *msg, ui
 static int ask_and_hear(struct hdl_adapter *adapter, struct agent_msg *msg, uint32_t *place,
                         bool *heard)
 {
-	int result;
+	int result, cancel = cancel_forbid();
 	pthread_mutex_lock(&adapter->ask_lock);
 	pthread_mutex_lock(&adapter->agent_lock);
 	int tries = 3; /* an agent may end after we found it and before we ask it */
@@ -422,6 +423,7 @@ static int ask_and_hear(struct hdl_adapter *adapter, struct agent_msg *msg, uint
 		msg->u.known.lid = adapter->answer_number;
 	pthread_mutex_unlock(&adapter->agent_lock);
 	pthread_mutex_unlock(&adapter->ask_lock);
+	cancel_restore(cancel);
 	return result;
 }
 
@@ -443,8 +445,9 @@ int agent_tell(struct hdl_adapter *adapter, struct agent_msg *msg)
 {
 	if (pthread_mutex_lock(&adapter->agent_lock) != 0)
 		return -HDL_EHOSTUNREACH;
-	int result = agent_tell_locked(adapter, msg);
+	int cancel = cancel_forbid(), result = agent_tell_locked(adapter, msg);
 	pthread_mutex_unlock(&adapter->agent_lock);
+	cancel_restore(cancel);
 	return result == 0 ? 0 : -HDL_EHOSTUNREACH;
 }
 

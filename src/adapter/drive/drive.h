@@ -116,9 +116,10 @@ void adapter_stop_thread(struct hdl_adapter *adapter);
 
 /* --- wait.c --- */
 /* Wait in an application thread until @fd is readable, until there may be something to drive, or
- * until clock_now_ns() is @until_ns (UINT64_MAX: never). Returns 1: @fd is readable; 0: it is not;
- * a negative error: a signal arrived. */
-int adapter_wait(struct hdl_adapter *adapter, int fd, uint64_t until_ns);
+ * until clock_now_ns() is @until_ns (UINT64_MAX: never). Called with cancellation forbidden;
+ * @cancel, the result of cancel_forbid(), applies while the thread sleeps. Returns 1: @fd is
+ * readable; 0: it is not; a negative error: a signal arrived. */
+int adapter_wait(struct hdl_adapter *adapter, int fd, uint64_t until_ns, int cancel);
 
 /* --- event.c --- */
 int events_init(struct event_queue *events);

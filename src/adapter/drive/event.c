@@ -5,23 +5,26 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include "adapter/adapter.h"
+#include "base/cancel.h"
 #include "base/log.h"
 
 /* Make the descriptor readable while @waiting; writing and reading an eventfd cannot fail
  * otherwise. The program may set the descriptor to blocking mode. That must not affect us: we read
- * only when there is something, and do not wait if another thread has read it. */
+ * only when there is something, and do not wait if another thread has read it. Direct system calls:
+ * the thread holds locks (base/cancel.h). */
 static void signal_fd(int fd, bool waiting)
 {
 	uint64_t value = 1;
 	struct iovec piece = {.iov_base = &value, .iov_len = sizeof(value)};
-	ssize_t done =
-	        waiting ? write(fd, &value, sizeof(value)) : preadv2(fd, &piece, 1, -1, RWF_NOWAIT);
+	long done = waiting ? syscall(SYS_write, fd, &value, sizeof(value))
+	                    : syscall(SYS_preadv2, fd, &piece, 1, -1l, -1l, RWF_NOWAIT);
 	if (done < 0 && !waiting && errno == EOPNOTSUPP) /* Linux before 5.8 */
-		done = read(fd, &value, sizeof(value));
+		done = syscall(SYS_read, fd, &value, sizeof(value));
 	(void)done; /* EAGAIN: it is already in the wanted state */
 }
 
@@ -135,8 +138,11 @@ int hdl_event_get(struct hdl_adapter *adapter, struct hdl_event *event, int time
 	if (adapter == NULL || adapter->magic != MAGIC_ADAPTER || event == NULL)
 		return -HDL_EINVAL;
 	do {
+		int cancel = cancel_forbid();
 		adapter_drive(adapter);
-		if (events_take(&adapter->drive.events, event))
+		bool found = events_take(&adapter->drive.events, event);
+		cancel_restore(cancel);
+		if (found)
 			return 0;
 	} while (timeout_ms != 0 && wait_fd(adapter->drive.events.fd, timeout_ms));
 	return -HDL_EAGAIN;
@@ -276,19 +282,31 @@ static bool channel_take(struct hdl_channel *channel, struct hdl_cq **cq)
 	return first != NULL;
 }
 
-int hdl_channel_get(struct hdl_channel *channel, struct hdl_cq **cq, void **context, int timeout_ms)
+/* Take an event, or wait for one; NULL: there was none in time, or a signal arrived. */
+static struct hdl_cq *channel_await(struct hdl_channel *channel, int timeout_ms, int cancel)
 {
-	if (channel == NULL || channel->magic != MAGIC_CHANNEL || cq == NULL)
-		return -HDL_EINVAL;
 	struct hdl_cq *found;
 	uint64_t until_ns = timeout_ms < 0 ? UINT64_MAX : 0;
 	if (timeout_ms > 0)
 		until_ns = clock_now_ns() + (uint64_t)timeout_ms * 1000000u;
 	while (!channel_take(channel, &found)) {
 		if (timeout_ms == 0 || (timeout_ms > 0 && clock_now_ns() >= until_ns) ||
-		    adapter_wait(channel->adapter, channel->fd, until_ns) < 0)
-			return -HDL_EAGAIN;
+		    adapter_wait(channel->adapter, channel->fd, until_ns, cancel) < 0)
+			return NULL;
 	}
+	return found;
+}
+
+int hdl_channel_get(struct hdl_channel *channel, struct hdl_cq **cq, void **context, int timeout_ms)
+{
+	if (channel == NULL || channel->magic != MAGIC_CHANNEL || cq == NULL)
+		return -HDL_EINVAL;
+	pthread_testcancel();
+	int cancel = cancel_forbid();
+	struct hdl_cq *found = channel_await(channel, timeout_ms, cancel);
+	cancel_restore(cancel);
+	if (found == NULL)
+		return -HDL_EAGAIN;
 	*cq = found;
 	if (context != NULL)
 		*context = found->context;

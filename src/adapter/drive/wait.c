@@ -17,7 +17,11 @@
  * descriptors, which the driving thread makes readable. When the thread with the bell returns to
  * its own work, the adapter's thread gets the bell back immediately, for the other threads
  * (give_bell()). If no thread waits, the adapter's thread checks within a millisecond whether the
- * application is still active (drive.c). */
+ * application is still active (drive.c).
+ *
+ * A thread can be cancelled before it drives and while it sleeps, where a cleanup handler gives the
+ * bell back, and nowhere in between (base/cancel.h): it would keep the bell, or the drive lock, and
+ * nobody would drive any more. */
 #include <errno.h>
 #include <limits.h>
 #include <poll.h>
@@ -30,6 +34,7 @@
 #include <unistd.h>
 
 #include "adapter/adapter.h"
+#include "base/cancel.h"
 #include "port/bell.h"
 
 #define WAIT_EXTRA (1u + ENGINE_MAX_PORTS) /* descriptors of ours to wait for as well */
@@ -44,6 +49,7 @@ struct waiting {
 	const struct timespec *timeout; /* NULL: none */
 	uint64_t until_ns;              /* when the wait ends; 0: computed at the first sleep */
 	uint64_t sleep_ns;              /* limit of the next sleep */
+	int cancel;                     /* whether the thread can be cancelled while it sleeps */
 	bool has_bell;
 };
 
@@ -155,9 +161,11 @@ static int sleep_taken(struct waiting *w, const sigset_t *sigmask)
 	struct timespec timeout = {.tv_sec = (time_t)(w->sleep_ns / 1000000000u),
 	                           .tv_nsec = (long)(w->sleep_ns % 1000000000u)};
 	pthread_cleanup_push(bell_dropped, w);
+	cancel_restore(w->cancel);
 	ready = ppoll(w->fds, w->all, w->sleep_ns == UINT64_MAX ? NULL : &timeout, sigmask);
 	if (ready < 0)
 		ready = -errno;
+	cancel_forbid();
 	pthread_cleanup_pop(0);
 	give_bell(w, ready > 0 && w->has_bell && w->fds[w->count].revents != 0);
 	for (uint32_t i = w->count; i < w->all && ready > 0; i++)
@@ -171,10 +179,11 @@ static int sleep_once(struct waiting *w, const sigset_t *sigmask)
 	return sleep_taken(w, sigmask);
 }
 
-int adapter_wait(struct hdl_adapter *adapter, int fd, uint64_t until_ns)
+int adapter_wait(struct hdl_adapter *adapter, int fd, uint64_t until_ns, int cancel)
 {
 	struct pollfd fds[1 + WAIT_EXTRA] = {{.fd = fd, .events = POLLIN}};
-	struct waiting w = {.adapter = adapter, .fds = fds, .count = 1, .until_ns = until_ns};
+	struct waiting w = {
+	        .adapter = adapter, .fds = fds, .count = 1, .until_ns = until_ns, .cancel = cancel};
 	return sleep_once(&w, NULL);
 }
 
@@ -227,13 +236,16 @@ int hdl_poll(struct hdl_adapter *adapter, struct pollfd *fds, uint32_t count,
 	struct waiting w = {.adapter = adapter, .fds = few, .count = count, .timeout = timeout};
 	if (!is_adapter(adapter) || (fds == NULL && count > 0) || !is_time(timeout))
 		return -HDL_EINVAL;
+	pthread_testcancel();
 	if (count > WAIT_STACK)
 		w.fds = calloc((size_t)count + WAIT_EXTRA, sizeof(*fds));
 	if (w.fds == NULL)
 		return -HDL_ENOMEM;
 	if (count > 0)
 		memcpy(w.fds, fds, count * sizeof(*fds));
+	w.cancel = cancel_forbid();
 	int ready = count > WAIT_STACK ? poll_many(&w, sigmask) : poll_all(&w, sigmask);
+	cancel_restore(w.cancel);
 	for (uint32_t i = 0; i < count && ready >= 0; i++)
 		fds[i].revents = w.fds[i].revents;
 	if (w.fds != few)
@@ -251,6 +263,7 @@ static int sleep_in_epoll(struct waiting *w, struct epoll_event *events, int max
 	                           .tv_nsec = (long)(w->sleep_ns % 1000000000u)};
 	uint64_t ms = w->sleep_ns / 1000000u + 1;
 	pthread_cleanup_push(bell_dropped, w);
+	cancel_restore(w->cancel);
 	ready = epoll_pwait2(w->fds[0].fd, events, max, w->sleep_ns == UINT64_MAX ? NULL : &timeout,
 	                     sigmask);
 	if (ready < 0 && errno == ENOSYS) /* Linux before 5.11 */
@@ -261,9 +274,28 @@ static int sleep_in_epoll(struct waiting *w, struct epoll_event *events, int max
 		                    sigmask);
 	if (ready < 0)
 		ready = -errno;
+	cancel_forbid();
 	pthread_cleanup_pop(0);
 	give_bell(w, false);
 	return ready;
+}
+
+static int epoll_all(struct waiting *w, struct epoll_event *events, int max,
+                     const sigset_t *sigmask)
+{
+	bool last = is_at_once(w->timeout), found = drive_first(w->adapter);
+	for (;;) {
+		int ready = found || last ? epoll_wait(w->fds[0].fd, events, max, 0) : 0;
+		if (ready != 0 || last)
+			return ready < 0 ? -errno : ready;
+		take_bell(w);
+		ready = w->has_bell ? sleep_taken(w, sigmask)
+		                    : sleep_in_epoll(w, events, max, sigmask);
+		if (ready < 0 || (ready > 0 && !w->has_bell))
+			return ready;
+		found = drive_first(w->adapter) || ready > 0;
+		last = time_left(w) == 0; /* even if other channels keep having events */
+	}
 }
 
 int hdl_epoll_wait(struct hdl_adapter *adapter, int epoll, struct epoll_event *events, int max,
@@ -273,17 +305,9 @@ int hdl_epoll_wait(struct hdl_adapter *adapter, int epoll, struct epoll_event *e
 	struct waiting w = {.adapter = adapter, .fds = fds, .count = 1, .timeout = timeout};
 	if (!is_adapter(adapter) || !is_time(timeout))
 		return -HDL_EINVAL;
-	bool last = is_at_once(timeout), found = drive_first(adapter);
-	for (;;) {
-		int ready = found || last ? epoll_wait(epoll, events, max, 0) : 0;
-		if (ready != 0 || last)
-			return ready < 0 ? -errno : ready;
-		take_bell(&w);
-		ready = w.has_bell ? sleep_taken(&w, sigmask)
-		                   : sleep_in_epoll(&w, events, max, sigmask);
-		if (ready < 0 || (ready > 0 && !w.has_bell))
-			return ready;
-		found = drive_first(adapter) || ready > 0;
-		last = time_left(&w) == 0; /* even if other channels keep having events */
-	}
+	pthread_testcancel();
+	w.cancel = cancel_forbid();
+	int ready = epoll_all(&w, events, max, sigmask);
+	cancel_restore(w.cancel);
+	return ready;
 }

@@ -7,8 +7,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/cancel.h"
 #include "base/clock.h"
 #include "base/crc.h"
+#include "base/fd.h"
 #include "port/agentmsg.h"
 #include "wire/be.h"
 #include "wire/icrc.h"
@@ -78,7 +80,9 @@ static struct udp_address group_address(const struct udp_wire *wire, const uint8
 
 static int open_sender(struct udp_wire *wire, uint32_t index)
 {
+	int cancel = cancel_forbid();
 	int sock = udp_open_sender(&wire->address, &wire->senders[index].port);
+	cancel_restore(cancel);
 	if (sock < 0)
 		return sock;
 	wire->senders[index].sock = sock;
@@ -523,7 +527,7 @@ void udp_wire_leave(struct udp_wire *wire, const uint8_t gid[16])
 	int at = udp_place_of(wire, gid);
 	if (at < 0)
 		return;
-	close(wire->groups[at].sock);
+	fd_close(wire->groups[at].sock);
 	wire->groups[at].sock = -1;
 	wire->group_count--;
 }
@@ -577,7 +581,7 @@ int udp_wire_begin(struct udp_wire *wire, const struct udp_address *address, int
 void udp_wire_replace(struct udp_wire *wire, int sock)
 {
 	if (wire->sock >= 0)
-		close(wire->sock);
+		fd_close(wire->sock);
 	wire->sock = sock;
 	wire->apart_ns = 0;
 	if (sock >= 0)

@@ -17,6 +17,7 @@
 #include <linux/magic.h>
 
 #include "adapter/reach/segment.h"
+#include "base/cancel.h"
 #include "base/fd.h"
 
 #define PAGEMAP_SHARED (1ull << 61) /* a page of a file or of shared memory (pagemap.rst) */
@@ -342,7 +343,7 @@ static int open_by_descriptor(const struct segment *s)
 bool file_behind(int pagemap, uint64_t addr, uint64_t length, struct segment *found)
 {
 	char *path = NULL;
-	int saved = errno;
+	int saved = errno, cancel = cancel_forbid();
 	bool ok = may_be_shared(pagemap, addr);
 	if (ok && !mem_behind(addr, length, found)) {
 		ok = file_mapping(addr, length, found, &path);
@@ -353,6 +354,7 @@ bool file_behind(int pagemap, uint64_t addr, uint64_t length, struct segment *fo
 		ok = ok && found->fd >= 0;
 		free(path);
 	}
+	cancel_restore(cancel);
 	errno = saved;
 	return ok;
 }

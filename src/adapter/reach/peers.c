@@ -421,10 +421,10 @@ static void unmap_peer(struct hdl_adapter *adapter, struct peer *peer)
 {
 	if (peer->pidfd >= 0) {
 		epoll_ctl(adapter->drive.epoll, EPOLL_CTL_DEL, peer->pidfd, NULL);
-		close(peer->pidfd);
+		fd_close(peer->pidfd);
 	}
 	if (peer->bell >= 0)
-		close(peer->bell);
+		fd_close(peer->bell);
 	if (peer->traces)
 		tracer_forbid();
 	reach_end(peer->reach);

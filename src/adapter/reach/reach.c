@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "adapter/reach/segment.h"
+#include "base/cancel.h"
 #include "base/lock.h"
 #include "port/pidfd.h"
 
@@ -155,7 +156,7 @@ static void evict(struct reach *reach)
 		unmap(reach, oldest);
 }
 
-static bool map(struct reach *reach, struct reached *at)
+static void map(struct reach *reach, struct reached *at)
 {
 	const struct segment *s = &at->segment;
 	struct stat st;
@@ -171,11 +172,10 @@ static bool map(struct reach *reach, struct reached *at)
 		close(fd);
 	at->failed = base == MAP_FAILED;
 	if (at->failed)
-		return false;
+		return;
 	madvise(base, s->length, MADV_DONTFORK); /* a child of fork() must not access it */
 	at->base = base;
 	reach->mapped++;
-	return true;
 }
 
 static bool reach_holds(const struct segment *s, uint64_t addr, uint64_t length)
@@ -195,7 +195,12 @@ __attribute__((noinline)) static void *find_slowly(struct reach *reach, uint64_t
 		struct reached *at = &reach->at[i];
 		if (at->segment.generation == 0 || !reach_holds(&at->segment, addr, length))
 			continue;
-		if (at->base == NULL && (at->failed || !map(reach, at)))
+		if (at->base == NULL && !at->failed) {
+			int cancel = cancel_forbid();
+			map(reach, at);
+			cancel_restore(cancel);
+		}
+		if (at->base == NULL)
 			return NULL;
 		at->used = ++reach->clock;
 		reach->last = i;

@@ -4,6 +4,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/fd.h"
+
 static bool segment_overlap(const struct segment *s, uint64_t addr, uint64_t length)
 {
 	return s->addr <= addr ? addr - s->addr < s->length : s->addr - addr < length;
@@ -42,7 +44,7 @@ static void close_own(const struct segment *s)
 {
 	uint64_t dev, inode;
 	if (file_in_memory(s->fd, &dev, &inode) && dev == s->dev && inode == s->inode)
-		close(s->fd);
+		fd_close(s->fd);
 }
 
 static void segment_take_out(struct segments *segments, uint32_t index)
@@ -106,7 +108,7 @@ struct segment_ref segment_take(struct segments *segments, uint64_t addr, uint64
 			room = i;
 	}
 	if (known < SEGMENT_MAX) {
-		close(found->fd);
+		fd_close(found->fd);
 		segment_grow(segments, known, found);
 	} else if (room < SEGMENT_MAX) {
 		known = room;
@@ -115,7 +117,7 @@ struct segment_ref segment_take(struct segments *segments, uint64_t addr, uint64
 		segments->own[known].birth = segments->last_generation;
 		segment_publish(segments, known);
 	} else {
-		close(found->fd);
+		fd_close(found->fd);
 		return (struct segment_ref){0};
 	}
 	segments->own[known].regions++;
@@ -149,7 +151,7 @@ void segment_close_inherited(struct segments *segments)
 		if (segments->own[i].birth != 0)
 			close_own(&segments->own[i].segment);
 	if (segments->pagemap >= 0)
-		close(segments->pagemap);
+		fd_close(segments->pagemap);
 	*segments = (struct segments){.pagemap = -1};
 }
 
@@ -159,6 +161,6 @@ void segment_end(struct segments *segments)
 		return;
 	segment_forget(segments, 0, UINT64_MAX);
 	if (segments->pagemap >= 0)
-		close(segments->pagemap);
+		fd_close(segments->pagemap);
 	segments->table = NULL;
 }
