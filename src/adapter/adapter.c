@@ -47,7 +47,7 @@ void adapter_say_not_ready(struct hdl_adapter *adapter)
 	if (qpn != 0 && !atomic_flag_test_and_set(&said))
 		log_warn("queue pair %u failed: its peer had no receive posted for a message, and "
 		         "rnr_retry is %u; post receives before the other side sends, or set "
-		         "rnr_retry to 7, which tries for ever (said once)",
+		         "rnr_retry to 7, which tries for ever (logged once)",
 		         qpn, adapter->not_ready_retries);
 }
 

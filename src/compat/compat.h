@@ -2,10 +2,10 @@
  *
  * Every object that a program sees (struct ibv_qp and so on) is the first member of one of ours,
  * always in the newest and largest layout, because inline functions of <infiniband/verbs.h> reach
- * into it. Below it is one object of heddle.h. There is one adapter in the process (device.c),
- * shared by all contexts that are opened, so queue pairs of two contexts reach each other. Heddle's
- * errors are errno numbers; what differs from the manual pages of libibverbs is translated where
- * the call is. */
+ * into it. Each of ours holds one object of heddle.h. The process has one adapter (device.c),
+ * shared by all open contexts, so queue pairs of different contexts can reach each other. Heddle's
+ * error codes are errno numbers; where the manual pages of libibverbs promise another one, the call
+ * itself translates. */
 #ifndef COMPAT_COMPAT_H
 #define COMPAT_COMPAT_H
 
@@ -41,7 +41,7 @@
 #define COMPAT_PKEY       0xffffu
 #define COMPAT_PORT_SPEED 1000u /* in 100 Mb/s */
 
-/* How a pointer to what programs see becomes one to what contains it. */
+/* From a pointer that programs see to the structure that contains it. */
 #define COMPAT_OF(pointer, type, member) \
 	((type *)(void *)((char *)(pointer)-offsetof(type, member)))
 
@@ -51,20 +51,20 @@ enum target_kind { TARGET_CQ, TARGET_QP, TARGET_SRQ };
 
 struct compat_context;
 
-/* Something that asynchronous events are about, found by the object below it. */
+/* The subject of an asynchronous event, found by the object below it. */
 struct target {
-	struct target *next; /* in a bucket of the table */
+	struct target *next; /* in its bucket of the table */
 	const void *below;   /* struct hdl_qp and so on */
 	struct compat_context *context;
 	enum target_kind kind;
-	void *seen;              /* struct ibv_qp and so on */
-	uint32_t taken;          /* events that ibv_get_async_event() gave out; under the context's
-	                            event_lock */
+	void *seen;     /* struct ibv_qp and so on */
+	uint32_t taken; /* events that ibv_get_async_event() has returned; under the context's
+	                  event_lock */
 	_Atomic bool drained_ok; /* a queue pair that asked for IBV_EVENT_SQ_DRAINED */
 };
 
 struct pending_event {
-	struct target *target; /* NULL: of the port or the device */
+	struct target *target; /* NULL: it is about the port or the device */
 	struct ibv_async_event event;
 };
 
@@ -84,7 +84,7 @@ enum object_kind {
 	OBJECT_AH
 };
 
-/* An object's place among those that there are (live.c). */
+/* An object's entry in the table of live objects (live.c). */
 struct live {
 	struct live *next;
 	const void *seen; /* struct ibv_qp and so on */
@@ -93,21 +93,21 @@ struct live {
 
 struct cm_manager;
 
-/* A device that programs see: a row of compat/devices.h. The files of this layer ask for what they
- * need to know and never which device it is. */
+/* A device that programs see: a row of compat/devices.h. The files of this layer ask a device for
+ * its properties, never which device it is. */
 struct compat_device {
 	struct ibv_device ibv;
 	/* libmlx5 and others read a little past a struct ibv_device and must find zeroes. */
 	uint64_t zeroes[64];
-	uint8_t guid_offset;        /* which of the node's GUIDs is its own */
-	const char *node_type_name; /* as /sys writes it, with its number; so the other names */
+	uint8_t guid_offset;        /* which of the node's GUIDs it has */
+	const char *node_type_name; /* as in /sys, with its number; so are the other names */
 	uint8_t link_layer;         /* IBV_LINK_LAYER_* */
 	const char *link_layer_name;
-	uint8_t port_flags; /* of struct ibv_port_attr */
+	uint8_t port_flags; /* for struct ibv_port_attr */
 	uint32_t port_cap_flags;
 	bool has_lid; /* its port has LIDs, and packets need no global route */
 	enum ibv_gid_type gid_type;
-	int sysfs_gid_type; /* the same in the private enum ibv_gid_type_sysfs */
+	int sysfs_gid_type; /* the same as enum ibv_gid_type_sysfs, which is private */
 	const char *gid_type_name;
 	/* Is @gid, one of the node's, in its GID table? */
 	bool (*has_gid)(const struct hdl_gid *gid, const struct hdl_limits *limits);
@@ -121,7 +121,8 @@ struct compat_context {
 	struct live live;
 	struct hdl_adapter *adapter;
 	struct compat_context
-	        *next_open; /* of those that events of the port go to; under hand_lock */
+	        *next_open; /* in the list of contexts that get events of the port; under
+	                      hand_lock */
 	pthread_mutex_t event_lock;
 	uint32_t event_head, event_count;
 	struct pending_event events[HDL_MAX_EVENTS];
@@ -133,22 +134,22 @@ struct compat_td {
 	_Atomic uint32_t users; /* parent domains */
 };
 
-/* A protection domain; or a parent domain, which is another name for one. */
+/* A protection domain, or a parent domain, which is an alias of one. */
 struct compat_pd {
 	struct ibv_pd ibv;
 	struct live live;
 	struct hdl_pd *hdl;
-	struct compat_pd *of;   /* whose name it is, or NULL */
+	struct compat_pd *of;   /* the domain that it is an alias of, or NULL */
 	struct compat_td *td;   /* of a parent domain, or NULL */
-	_Atomic uint32_t users; /* objects that were made with it */
+	_Atomic uint32_t users; /* objects that were created with it */
 };
 
 struct compat_mr {
 	struct ibv_mr ibv;
 	struct live live;
 	struct hdl_mr *hdl;
-	uint32_t access; /* enum ibv_access_flags as given */
-	bool is_null;    /* of compat_alloc_null_mr() */
+	uint32_t access; /* enum ibv_access_flags as the program passed them */
+	bool is_null;    /* made by compat_alloc_null_mr() */
 };
 
 struct compat_mw {
@@ -169,8 +170,8 @@ struct compat_cq {
 	struct ibv_pd *domain; /* a parent domain, or NULL */
 	struct hdl_cq *hdl;
 	struct target target;
-	/* What start_poll and next_poll took last; read_* look at it. Locked in between unless one
-	 * thread alone polls. */
+	/* The completion that start_poll or next_poll took last; read_* look at it. Locked in
+	 * between unless only one thread polls. */
 	pthread_mutex_t poll_lock;
 	bool single_threaded;
 	struct hdl_wc current;
@@ -192,8 +193,8 @@ struct compat_qp {
 	struct hdl_qp *hdl;
 	struct target target;
 	struct ibv_qp_init_attr init;
-	struct builder *builder; /* NULL: made without IBV_QP_INIT_ATTR_SEND_OPS_FLAGS */
-	struct ibv_xrcd *xrcd;   /* of a target, which others may have opened too; or NULL */
+	struct builder *builder; /* NULL: created without IBV_QP_INIT_ATTR_SEND_OPS_FLAGS */
+	struct ibv_xrcd *xrcd;   /* of a target, which others may have opened as well; or NULL */
 };
 
 struct compat_ah {
@@ -259,7 +260,7 @@ static inline void *compat_fail(int error)
 	return NULL;
 }
 
-/* For calls that return a number of errno: programs look at either. */
+/* For calls that return an errno number: some programs look at the result, others at errno. */
 static inline int compat_error(int error)
 {
 	if (error != 0)
@@ -268,41 +269,43 @@ static inline int compat_error(int error)
 }
 
 /* --- live.c --- */
-/* From here on @seen is there. Returns a number that no other object has, for the program to see as
+/* @seen is live from now on. Returns a number that no other object has, which the program sees as
  * its handle. */
 uint32_t compat_live_add(struct live *live, enum object_kind kind, const void *seen);
-/* Is @seen an object of that kind, which nobody has destroyed? */
+/* Is @seen a live object of that kind? */
 bool compat_live(enum object_kind kind, const void *seen);
-/* The caller is about to destroy @seen, and nobody else: it is not there any more. NULL: it is not
- * there; EINVAL. */
+/* The caller, and no other thread, is about to destroy @seen: it is no longer live. NULL: it was
+ * not live; EINVAL. */
 struct live *compat_live_take(enum object_kind kind, const void *seen);
-/* Destroying failed with @error, unless that is 0: it is there again. Returns @error. */
+/* After an attempt to destroy the object: unless @error is 0 it failed, and the object is live
+ * again. Returns @error. */
 int compat_live_end(struct live *live, int error);
 enum fork_step { FORK_BEFORE, FORK_PARENT, FORK_CHILD };
 void compat_live_fork(enum fork_step step);
 
 /* --- device.c --- */
-/* The adapter of this process, opened by the first who asks; NULL and errno. */
+/* The adapter of this process, opened by the first caller. NULL and errno if it cannot be
+ * opened. */
 struct hdl_adapter *compat_adapter(void);
-/* Was @context opened by the parent of this process? Then there is nothing below its objects any
- * more: ending them ends what the program sees, as when it tidies up at its end, and nothing else.
- */
+/* Did the parent of this process open @context? Then nothing is left below its objects: destroying
+ * them frees what the program sees, as when it cleans up before it exits, and nothing else. */
 bool compat_inherited(struct ibv_context *context);
 /* The devices that the program sees, in order; NULL past the last. */
 const struct compat_device *compat_device(unsigned index);
-/* The device that a path below /sys is about. */
+/* The device that a path below /sys belongs to. */
 const struct compat_device *compat_device_named(const char *name);
 /* In network byte order, as programs see it. */
 __be64 compat_guid(const struct compat_device *device);
 /* An entry of the GID table. False: there is none, and *gid is zero. */
 bool compat_gid(const struct compat_device *device, unsigned index, union ibv_gid *gid);
-/* What hdl_gid_query() calls that entry, and back; UINT_MAX: there is none. */
+/* From an entry of the device's GID table to the index for hdl_gid_query(), and back; UINT_MAX:
+ * there is none. */
 unsigned compat_gid_below(const struct compat_device *device, unsigned index);
 unsigned compat_gid_above(const struct compat_device *device, unsigned below);
 
 /* --- interface.c --- */
-/* The network interface that has an entry of the GID table. False: there is none, as on InfiniBand.
- */
+/* The network interface that has an entry of the GID table as its address. False: there is none, as
+ * on InfiniBand. */
 bool compat_interface(const struct compat_device *device, unsigned index, char name[IF_NAMESIZE]);
 
 /* --- query.c --- */
@@ -312,20 +315,25 @@ int compat_query_device_ex(struct ibv_context *context,
                            const struct ibv_query_device_ex_input *input,
                            struct ibv_device_attr_ex *attr, size_t length);
 
-/* What fits into the packets of the port. */
+/* The largest MTU that fits into the packets of the port. */
 enum ibv_mtu compat_active_mtu(struct hdl_adapter *adapter);
 
 /* enum ibv_gid_type_sysfs of an entry of the GID table. 0, or -1 and errno. */
 int compat_gid_type(const struct compat_device *device, uint8_t port, unsigned index, int *type);
 
 /* --- memory.c --- */
-/* enum ibv_access_flags to enum hdl_access; the flags that only queue pairs and windows know are
+/* enum ibv_access_flags to enum hdl_access; flags that only concern queue pairs and windows are
  * dropped. */
 uint32_t compat_access(unsigned flags);
 unsigned compat_access_back(uint32_t access);
-/* @pd was used to make an object, or the object is gone. */
+/* Count an object that was created with @pd, or one that was destroyed. */
 void compat_pd_use(struct ibv_pd *pd);
 void compat_pd_leave(struct ibv_pd *pd);
+/* Destroy @below, the object below a region, window or address handle of @context that was created
+ * with @pd, after compat_live_take(). 0, and the caller frees what the program saw; or a positive
+ * error, and the object is live again. A child that inherited them may have freed @pd before. */
+int compat_end_in_pd(struct live *live, struct ibv_context *context, struct ibv_pd *pd,
+                     int (*destroy)(void *below), void *below);
 struct ibv_td *compat_alloc_td(struct ibv_context *context, struct ibv_td_init_attr *attr);
 int compat_dealloc_td(struct ibv_td *td);
 struct ibv_pd *compat_alloc_parent_domain(struct ibv_context *context,
@@ -340,9 +348,9 @@ struct ibv_cq_ex *compat_create_cq_ex(struct ibv_context *context,
                                       struct ibv_cq_init_attr_ex *attr);
 int compat_req_notify_cq(struct ibv_cq *cq, int solicited_only);
 int compat_poll_cq(struct ibv_cq *cq, int count, struct ibv_wc *wc);
-/* Give @cq the calls that @wc_flags ask for. */
+/* Give @cq the calls that @wc_flags asks for. */
 void compat_poll_calls(struct compat_cq *cq, uint64_t wc_flags);
-/* May a wait that was interrupted by a signal go on, as read(2) would? */
+/* May a wait that a signal interrupted go on, as read(2) would? */
 bool compat_signals_restart(void);
 
 /* --- srq.c --- */
@@ -357,20 +365,20 @@ int compat_get_srq_num(struct ibv_srq *srq, uint32_t *number);
 /* The domain below @xrcd, which cannot be closed until compat_xrcd_leave(). */
 struct hdl_xrcd *compat_xrcd_use(struct ibv_xrcd *xrcd);
 void compat_xrcd_leave(struct ibv_xrcd *xrcd);
-/* The target @qp may be opened by its number; 0 or a positive error. */
+/* Make the target @qp available to be opened by its number; 0 or a positive error. */
 int compat_share_qp(struct hdl_qp *qp, struct hdl_xrcd *xrcd);
-/* One more user of the target with @number; NULL: there is none in @xrcd. */
+/* Add a user to the target with @number; NULL: there is none in @xrcd. */
 struct hdl_qp *compat_shared_qp(uint32_t number, struct hdl_xrcd *xrcd);
-/* One user less; the last one ends it. As hdl_qp_destroy(). */
+/* Remove a user; the last one destroys the target. Returns as hdl_qp_destroy() does. */
 int compat_unshare_qp(void *below);
-/* A forked child has nothing of it. */
+/* Called in a forked child, which inherits none of these. */
 void compat_xrc_forget(void);
 
-/* --- qp.c, qp_attr.c, qp_ex.c --- */
+/* --- qp.c, attr.c, qp_ex.c --- */
 struct ibv_qp *compat_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr);
 struct ibv_qp *compat_open_qp(struct ibv_context *context, struct ibv_qp_open_attr *attr);
-/* Say why a call is refused, for HEDDLE_LOG=debug, and give @error back. What the library below
- * refuses it says itself. */
+/* Log why a call is refused (HEDDLE_LOG=debug) and return @error. libheddle logs its own
+ * refusals. */
 int compat_refuse(int error, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Translate; 0 or a positive error. */
 int compat_ah_attr(const struct compat_device *device, const struct ibv_ah_attr *from,
@@ -386,26 +394,25 @@ void compat_builder_destroy(struct compat_qp *qp);
 /* --- post.c --- */
 int compat_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
 int compat_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
-/* What a refusal of hdl_post_send() and its like is to a caller of ibv_post_send(): a positive
- * error. */
+/* The positive error that ibv_post_send() returns when hdl_post_send() or the like returns
+ * @result. */
 int compat_post_error(int result);
-/* Translate the bind of a window; 0 or a positive error. The whole key is @to's; it is the window's
- * once that is posted. */
+/* Translate the bind of a window; 0 or a positive error. @to gets the whole key; it becomes the
+ * window's when the request is posted. */
 int compat_bind(struct hdl_send_wr *to, struct ibv_mw *mw, uint32_t rkey,
                 const struct ibv_mw_bind_info *info);
 
 /* --- event.c --- */
-/* Start to hand out the events of @adapter; again for the same adapter does nothing. 0 or a
+/* Start to deliver the events of @adapter; does nothing if they are delivered already. 0 or a
  * positive error. */
 int compat_events_start(struct hdl_adapter *adapter);
-/* A forked child has neither the thread nor the adapter. */
+/* Called in a forked child, which has neither the thread nor the adapter. */
 void compat_events_forget(void);
 int compat_events_open(struct compat_context *context);
 void compat_events_close(struct compat_context *context);
 void compat_target_add(struct target *target);
-/* End the object below @target with @destroy; on 0, no event of it is waiting or unacknowledged any
- * more. Returns what
- * @destroy returns. */
+/* Destroy the object below @target with @destroy. When that returns 0, no event about it is queued
+ * or unacknowledged. Returns what @destroy returns. */
 int compat_target_end(struct target *target, int (*destroy)(void *below));
 
 /* --- redirect.c --- */
@@ -415,14 +422,15 @@ void compat_redirect(void);
 int compat_read_file(const char *path, char *buffer, size_t size);
 
 /* --- wait.c --- */
-/* The descriptor of a channel of @adapter; the same before it is closed. */
+/* Remember @fd, the descriptor of a channel of @adapter, when it is opened; forget it before it is
+ * closed. */
 void compat_wait_opened(struct hdl_adapter *adapter, int fd);
 void compat_wait_closing(int fd);
 /* The program closed @fd. */
 void compat_wait_closed(int fd);
-/* A forked child has no channels. */
+/* Called in a forked child, which has no channels. */
 void compat_wait_forget(void);
-/* As the program calls them. */
+/* These replace the calls of the C library. */
 int compat_poll(struct pollfd *fds, nfds_t count, int timeout_ms);
 int compat_ppoll(struct pollfd *fds, nfds_t count, const struct timespec *timeout,
                  const sigset_t *sigmask);
@@ -440,7 +448,7 @@ int compat_epoll_pwait2(int epoll, struct epoll_event *events, int most,
                         const struct timespec *timeout, const sigset_t *sigmask);
 
 /* --- socket.c --- */
-/* connect(2), as the program calls it. */
+/* Replaces connect(2). */
 int compat_connect(int fd, const struct sockaddr *address, socklen_t bytes);
 
 #endif

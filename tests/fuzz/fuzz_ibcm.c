@@ -97,7 +97,7 @@ static void step(struct input *in, struct ibcm *end, uint64_t *now_ns)
 		ibcm_part(end, &out);
 		break;
 	default:
-		ibcm_hear(end, &message, *now_ns, &out);
+		ibcm_receive(end, &message, *now_ns, &out);
 		break;
 	}
 	check(end, &out, *now_ns);

@@ -1,9 +1,9 @@
-/* Addresses of connections: how IP addresses, GIDs and LIDs stand for each other, and what
- * librdmacm asks about a route.
+/* Addresses of connections: how IP addresses, GIDs and LIDs map to each other, and librdmacm's
+ * queries about a route.
  *
- * The device is the first that the program sees. On heddle0 IP addresses are GIDs. On heddle_ib0,
- * which is on no IP network of the host, each of the host's addresses stands for its one GID, as an
- * address of IPoIB would. */
+ * Connections use the first device that the program sees. On heddle0, IP addresses are GIDs. On
+ * heddle_ib0, which is on no IP network of the host, each address of the host stands for its one
+ * GID, as an IPoIB address would. */
 #include <assert.h>
 #include <ifaddrs.h>
 #include <stdlib.h>
@@ -11,11 +11,9 @@
 
 #include "compat/cm/cm.h"
 
-#define HOP_LIMIT   64
-#define PACKET_LIFE 18 /* 4.096 us * 2^18, about a second */
-#define RNR_TIMER \
-	0 /* 655 ms: programs are as patient with late receives as with Linux's rdma_cm \
-	               */
+#define HOP_LIMIT    64
+#define PACKET_LIFE  18 /* 4.096 us * 2^18, about a second */
+#define RNR_TIMER    0  /* 655 ms, as long as Linux's rdma_cm waits for late receives */
 #define RATE_100_GBS 16
 
 static const struct sockaddr_in *cm_addr_as_in(const struct sockaddr_in6 *address)
@@ -97,7 +95,7 @@ static bool is_of_host(const struct hdl_gid *gid)
 	return found;
 }
 
-/* Is @gid one of 127.72.0.0/16, where every node has an address of its own? Its LID, or 0. */
+/* The LID if @gid is in 127.72.0.0/16, where every node has an address of its own; else 0. */
 static uint16_t lid_of_loopback(const struct hdl_gid *gid)
 {
 	static const uint8_t prefix[14] = {
@@ -127,8 +125,7 @@ in_addr_t cm_node_address(void)
 	return lid != 0 ? CM_NODES | lid : 0;
 }
 
-/* On a node with a name of its own the host's addresses stand for that node, by its first address.
- */
+/* On a node that has a name, the addresses of the host stand for that node's first address. */
 bool cm_local_gid(const struct sockaddr_in6 *address, struct hdl_gid *gid)
 {
 	if (device() == NULL || !to_gid(address, gid))
@@ -137,9 +134,9 @@ bool cm_local_gid(const struct sockaddr_in6 *address, struct hdl_gid *gid)
 		return true;
 	uint16_t lid = lid_of_loopback(gid);
 	if (lid != 0 && lid != identity().lid)
-		return false; /* another node's */
+		return false; /* of another node */
 	if (identity().wire != HDL_WIRE_NONE && !is_loopback(gid))
-		return false; /* it may be another's that is on the wire too */
+		return false; /* it may also be an address of another machine on the wire */
 	return is_of_host(gid) && first_gid(gid);
 }
 
@@ -156,7 +153,8 @@ void cm_show_node(struct sockaddr_in6 *address)
 	((struct sockaddr_in *)(void *)address)->sin_addr.s_addr = own;
 }
 
-/* From where to reach others: an address of the node itself, in the family of the destination. */
+/* The source for reaching others: an address of the node itself, in the family of the
+ * destination. */
 static bool cm_addr_own_source(struct cm_id *id)
 {
 	in_port_t port = *cm_port_of(&id->src);
@@ -214,8 +212,8 @@ static bool on_one_network(const struct hdl_gid *own, const struct hdl_gid *othe
 	return found;
 }
 
-/* The address from which packets to @to leave: of those of wires, which alone will do, one on the
- * same network, or else the first of the family. */
+/* The source for packets to @to: an address of a wire (no other works), on the same network if
+ * there is one, or else the first of the family. */
 static bool wire_gid(const struct hdl_gid *to, struct hdl_gid *out)
 {
 	struct hdl_limits limits = identity();
@@ -271,19 +269,20 @@ static bool wire_source(struct cm_id *id)
 
 void cm_cross(struct cm_id *id)
 {
-	assert(device() != NULL && device()->manager != NULL); /* cm_route() looked */
+	assert(device() != NULL && device()->manager != NULL); /* cm_route() has checked */
 	cm_use(id, device()->manager);
 }
 
-/* Where everybody is reached over the wire, oneself included. Addresses of the family that the wire
- * has not stand for their nodes: ours, or one whose link-local address it is (cm_seek()). */
+/* All peers, this process included, are reached over the wire. An address of a family that the wire
+ * does not have stands for a node: ours, or the one that has it as its link-local address
+ * (cm_seek()). */
 static int route_all_across(struct cm_id *id, bool *elsewhere)
 {
 	struct hdl_gid first;
 	bool ours = cm_local_gid(&id->dst, &id->dgid);
 	cm_cross(id);
-	/* Bound to an address of the host that is not on the wire, it leaves from the one that is;
-	 * the program keeps what it chose. */
+	/* An identifier bound to an address of the host that is not on the wire sends from one that
+	 * is; the program still sees the address that it chose. */
 	bool ipv4 = id->dst.sin6_family == AF_INET;
 	struct hdl_gid to, own;
 	if (id->has_device && id->src.sin6_family == id->dst.sin6_family &&
@@ -294,7 +293,7 @@ static int route_all_across(struct cm_id *id, bool *elsewhere)
 			id->has_device = false;
 	}
 	if (wire_source(id)) {
-		if (ours && !is_wire(&id->dgid)) /* an address of the host, which stands for us */
+		if (ours && !is_wire(&id->dgid)) /* an address of the host: it means us */
 			id->dgid = id->sgid;
 		return 0;
 	}
@@ -348,7 +347,7 @@ int cm_route(struct cm_id *id, bool *elsewhere)
 		id->may_cross = true;
 		return 0;
 	}
-	/* Other nodes are known by their link-local addresses and those in 127.72.0.0/16. */
+	/* Other nodes are known by their link-local addresses and by those in 127.72.0.0/16. */
 	if (!group && lid == 0 && !link_local)
 		return EHOSTUNREACH;
 	id->dlid = cm_own_lid() != 0 ? lid : 0;
@@ -366,7 +365,7 @@ int cm_route(struct cm_id *id, bool *elsewhere)
 	return 0;
 }
 
-/* Does what goes to the peer have a global route? On Ethernet, and where no LID of it is known. */
+/* Do packets to the peer have a global route? On Ethernet, and where its LID is not known. */
 static bool is_global(const struct cm_id *id)
 {
 	return id->dlid == 0;
@@ -419,7 +418,7 @@ uint8_t cm_ack_timeout(const struct cm_id *id)
 int cm_init_qp_attr(const struct cm_id *id, uint32_t state, struct ib_uverbs_qp_attr *attr)
 {
 	*attr = (struct ib_uverbs_qp_attr){.qp_state = state, .port_num = COMPAT_PORT};
-	/* An end of XRC has half of what a reliable connection has. */
+	/* An XRC queue pair has only half of the attributes of a reliable connection. */
 	bool asks = id->qp_type == IBV_QPT_RC || id->qp_type == IBV_QPT_XRC_SEND;
 	bool answers = id->qp_type == IBV_QPT_RC || id->qp_type == IBV_QPT_XRC_RECV;
 	if (!id->has_device)

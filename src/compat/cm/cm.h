@@ -1,12 +1,12 @@
-/* /dev/infiniband/rdma_cm inside the process: what librdmacm writes to it is answered here, by the
- * kernel's interface <rdma/rdma_user_cm.h>.
+/* /dev/infiniband/rdma_cm inside the process: it answers what librdmacm writes, with the kernel's
+ * interface <rdma/rdma_user_cm.h>.
  *
- * A channel is a descriptor of librdmacm's, an eventfd that is readable while there are events. An
- * identifier belongs to a channel. Its peer is an identifier of some process, and the two exchange
- * the messages of the communication manager (IBTA volume 1 chapter 12). The identifier's connection
- * manager (cm/manager.h) puts them into its format, and the node agent carries them
- * (hdl_cm_send(3)). One lock guards everything here. A thread that asks the agent for a port does
- * not hold it, because the adapter's thread needs it to go on. */
+ * A channel is one of librdmacm's descriptors, an eventfd that is readable while there are events.
+ * An identifier belongs to a channel. Its peer is an identifier of some process, and the two
+ * exchange the messages of the communication manager (IBTA volume 1 chapter 12). The identifier's
+ * connection manager (cm/manager.h) puts them into its format, and the node agent carries them
+ * (hdl_cm_send(3)). One lock guards everything here. A thread does not hold it while it asks the
+ * agent for a port, because the adapter's thread may need it before the answer can arrive. */
 #ifndef COMPAT_CM_H
 #define COMPAT_CM_H
 
@@ -21,7 +21,7 @@
 #include "compat/cm/manager.h"
 #include "compat/compat.h"
 
-/* As rdma_cma.h numbers them for programs. */
+/* The numbers that rdma_cma.h gives them. */
 enum cm_event_type {
 	CM_ADDR_RESOLVED,
 	CM_ADDR_ERROR,
@@ -41,22 +41,22 @@ enum cm_event_type {
 	CM_TIMEWAIT_EXIT
 };
 
-/* Room for private data in the messages (IBTA 12.6; of a request the addresses take 36 bytes, annex
- * A11). Programs are told of all of it, whatever was given, as on other devices. */
+/* Room for private data in the messages (IBTA 12.6; in a request the addresses take 36 bytes, annex
+ * A11). Programs always get the whole room, however much the peer filled, as on other devices. */
 #define CM_REQ_ROOM      56u
 #define CM_REP_ROOM      196u
 #define CM_REJ_ROOM      148u
 #define CM_SIDR_REQ_ROOM 180u
 #define CM_SIDR_REP_ROOM 136u
 
-/* Reasons of a rejection (IBTA 12.6.7.2). */
-#define CM_REASON_RESOURCES \
-	3u /* too many requests wait at the listener: told as CM_REASON_CONSUMER, as elsewhere */
+/* Reasons of a rejection (IBTA 12.6.7.2). RESOURCES: too many requests wait at the listener; the
+ * program gets CONSUMER for it, as elsewhere. */
+#define CM_REASON_RESOURCES  3u
 #define CM_REASON_TIMEOUT    4u
 #define CM_REASON_NO_SERVICE 8u
 #define CM_REASON_CONSUMER   28u
 
-/* Of a service's resolution (IBTA 12.11.2). */
+/* Statuses of a service ID resolution (IBTA 12.11.2). */
 #define CM_SIDR_NO_SERVICE 1u
 #define CM_SIDR_REJECTED   2u
 
@@ -64,31 +64,31 @@ enum cm_event_type {
 #define CM_UDP_QKEY      0x01234567u
 #define CM_MAX_BACKLOG   1024
 #define CM_MAX_MULTICAST 1024u  /* groups that identifiers have joined */
-#define CM_MAX_IDS       65536u /* what librdmacm can number */
-/* Numbers that name connections to peers: below those that tell the process (hdl_cm_send(3)). */
+#define CM_MAX_IDS       65536u /* as many as librdmacm can number */
+/* Numbers by which peers name connections; the bits above tell the process (hdl_cm_send(3)). */
 #define CM_NUMBER_BITS 22u
 
 enum cm_kind { CM_REQ, CM_MRA, CM_REP, CM_RTU, CM_REJ, CM_DREQ, CM_DREP, CM_SIDR_REQ, CM_SIDR_REP };
 
-/* What travels, in the host's byte order: both ends are on this machine. */
-struct cm_wire {
+/* A message between identifiers, in the host's byte order: both are on this machine. */
+struct cm_message {
 	uint16_t kind;
 	uint8_t tos; /* of a request: the traffic class of the path */
 	uint8_t reserved;
 	uint32_t from, to; /* identifiers */
 	uint32_t qpn, psn, qkey;
-	uint32_t status; /* reason, or status of a SIDR_REP */
+	uint32_t status; /* reason of a REJ, or status of a SIDR_REP */
 	uint8_t responder_resources, initiator_depth;
 	uint8_t flow_control, retry_count, rnr_retry_count, srq;
 	uint8_t private_length;
 	uint8_t is_ib;
 	uint16_t slid;              /* of the sender of a request, on InfiniBand */
-	uint16_t attempt;           /* which of the sender's requests */
+	uint16_t attempt;           /* counts the sender's requests */
 	uint8_t sgid[16], dgid[16]; /* of the sender of a request */
 	struct sockaddr_in6 src, dst;
 	uint8_t private_data[RDMA_MAX_PRIVATE_DATA];
 };
-_Static_assert(sizeof(struct cm_wire) <= HDL_CM_BYTES, "a message holds it");
+_Static_assert(sizeof(struct cm_message) <= HDL_CM_BYTES, "it fits into one message of the agent");
 
 enum cm_state {
 	CM_IDLE,
@@ -109,17 +109,17 @@ enum cm_wait {
 	CM_WAIT_ANSWER,
 	CM_WAIT_NODE,
 	CM_WAIT_TIMEWAIT,
-	CM_WAIT_MANAGER /* what its connection manager waits for */
+	CM_WAIT_MANAGER /* a timer of its connection manager */
 };
 
 struct cm_id;
 
 struct cm_event {
 	struct cm_event *next;
-	struct cm_id *owner; /* the listener of a request */
-	struct cm_id *child; /* of a request */
-	struct cm_mc *mc;    /* of a group */
-	int untaken;         /* completions that were there when it was last held back */
+	struct cm_id *owner; /* the listener if it is about a request */
+	struct cm_id *child; /* the identifier that the request made */
+	struct cm_mc *mc;    /* if it is about a group */
+	int untaken;         /* completions that were left when it was last delayed */
 	struct rdma_ucm_event_resp resp;
 };
 
@@ -132,60 +132,59 @@ struct cm_channel {
 struct cm_mc {
 	uint32_t handle;
 	struct cm_id *id;
-	uint64_t uid; /* librdmacm's */
+	uint64_t uid; /* librdmacm's number */
 	uint32_t events_reported;
 };
 
 struct cm_id {
 	uint32_t handle; /* for librdmacm */
-	uint32_t number; /* for peers: drawn at random, not 0 */
+	uint32_t number; /* for peers: random, not 0 */
 	struct cm_index_link links[CM_INDICES];
 	struct cm_channel *channel;
-	uint64_t uid; /* librdmacm's; 0: it does not know us yet */
+	uint64_t uid; /* librdmacm's; 0: not known yet */
 	uint16_t space;
 	uint8_t qp_type;
-	bool is_ib; /* its addresses are those of InfiniBand */
+	bool is_ib; /* its addresses are AF_IB */
 	enum cm_state state;
 	uint32_t events_reported;
-	int backlog; /* requests that may still wait to be taken */
+	int backlog; /* how many more requests may wait to be accepted */
 
 	struct sockaddr_in6 src, dst; /* or sockaddr_in, by family; family 0: none */
 	struct hdl_gid sgid, dgid;
-	uint16_t dlid;   /* InfiniBand: where the peer is; 0: by its GID */
-	bool has_device; /* sgid is one */
+	uint16_t dlid;   /* InfiniBand: the peer's LID; 0: use its GID */
+	bool has_device; /* sgid is valid */
 	bool has_path;
 	bool may_cross; /* the peer is across the wire unless it is on a node of the agent */
 	const struct cm_manager *manager;
 	void *end;   /* the manager's state of the connection, or NULL */
 	uint8_t mtu; /* of the path, enum ibv_mtu; 0: that of the port */
 	bool holds_port, for_all;
-	struct hdl_gid port_gid; /* for what comes to it, unless it is for all */
-	uint32_t port_options;   /* enum hdl_cm_option of the port it holds */
+	struct hdl_gid port_gid; /* whose messages the port gets, unless for_all */
+	uint32_t port_options;   /* enum hdl_cm_option for the port that it holds */
 
 	uint64_t guid; /* of the peer */
 	uint32_t slot, peer;
 	uint32_t qpn, psn, qkey; /* the peer's */
 	uint32_t own_qpn;        /* 0: not known */
-	uint32_t own_psn; /* of the first packet that we expect: each side tells the other where to
-	                     begin (IBTA 12.7.31) */
-	struct cm_wire *sent; /* what was asked or answered, while there may be need to say it again
-	                         (cm/wait.c) */
-	uint16_t attempt;     /* of ours, or of the peer whose request it was */
+	uint32_t own_psn; /* of the first packet that we expect: each side chooses what the other
+	                    starts with (IBTA 12.7.31) */
+	struct cm_message *sent; /* the last request or answer, while it may have to be sent again
+	                 (cm/wait.c) */
+	uint16_t attempt;        /* of our request, or of the peer's */
 	unsigned tries;
-	uint64_t asked_ns; /* the program did, then */
+	uint64_t asked_ns; /* when the program asked for it */
 	enum cm_wait wait;
-	uint64_t wait_ns, give_up_ns; /* until when; of a node or an answer, when to give up */
-	uint32_t queued;              /* its place among those that wait (cm/wait.c); 0: none */
-	uint32_t shown; /* of a listener: the number of the child that the program was told of last
-	                 */
-	bool owes_drep; /* the peer disconnects, and the program has not heard of it yet (cm_told())
-	                 */
-	bool collects;  /* of a listener: the program takes more than one request before it answers
-	                 */
+	uint64_t wait_ns, give_up_ns; /* when to wake up; when to give up on a node or an answer */
+	uint32_t queued;              /* its place in the heap of cm/wait.c; 0: none */
+	uint32_t shown; /* of a listener: the number of the child in the last event that the program
+	                  got */
+	bool owes_drep; /* the peer disconnects, and the program does not know yet (cm_told()) */
+	bool collects; /* of a listener: the program accepts more than one request before it answers
+	                  the first */
 	bool reuse, afonly; /* RDMA_OPTION_ID_REUSEADDR, RDMA_OPTION_ID_AFONLY */
 	uint8_t tos; /* the traffic class of its path: RDMA_OPTION_ID_TOS, or that of a request */
-	uint8_t ack_timeout; /* RDMA_OPTION_ID_ACK_TIMEOUT, or what a request across the wire says;
-	                        0: not set */
+	uint8_t ack_timeout; /* RDMA_OPTION_ID_ACK_TIMEOUT, or from a request across the wire; 0:
+	                        not set */
 	uint8_t responder_resources, initiator_depth, retry_count, rnr_retry_count;
 };
 
@@ -194,18 +193,18 @@ int compat_cm_open(int flags);
 bool compat_cm_owns(int fd);
 ssize_t compat_cm_write(int fd, const void *data, size_t bytes);
 void compat_cm_close(int fd);
-/* The parent's descriptors and identifiers are not a child's. */
+/* Called in a forked child: the descriptors and identifiers are the parent's. */
 void compat_cm_forget(void);
 
 void cm_lock(void);
 void cm_unlock(void);
-/* Wait until that time of CLOCK_MONOTONIC, or cm_lock_wake(). With the lock, which is given up
- * meanwhile. */
+/* Wait until that time of CLOCK_MONOTONIC, or cm_lock_wake(). Called with the lock, which is
+ * released meanwhile. */
 void cm_lock_wait(uint64_t until_ns);
 void cm_lock_wake(void);
 struct cm_channel *cm_channel_of(int fd);
-/* A new event for @id, of which librdmacm knows the uid; NULL: it does not, or there is no memory.
- * Fill it in, then cm_push(). */
+/* A new event for @id. NULL: librdmacm has not told its uid yet, or there is no memory. Fill it in,
+ * then call cm_push(). */
 struct cm_event *cm_event_new(struct cm_id *id, enum cm_event_type type, int status);
 void cm_push(struct cm_event *event);
 void cm_raise(struct cm_id *id, enum cm_event_type type, int status);
@@ -217,39 +216,41 @@ void cm_forget_multicast(const struct cm_mc *mc);
 /* --- cm/id.c: identifiers and the commands on them --- */
 struct cm_id *cm_id_new(struct cm_channel *channel, uint16_t space, uint8_t qp_type);
 struct cm_id *cm_id_of(uint32_t handle);
-/* By the number that peers know it by. */
+/* By the number that peers use. */
 struct cm_id *cm_id_numbered(uint32_t number);
-/* Who asked us with it: for CM_BY_PEER, where the peer is a process of this machine. */
+/* The key of a request for CM_BY_PEER, if the peer is a process of this machine. */
 uint64_t cm_process_key(uint64_t guid, uint32_t slot, uint32_t number);
 /* The next one at or after *at; NULL at the end. */
 struct cm_id *cm_id_next(uint32_t *at);
 void cm_id_end(struct cm_id *id);
-/* @manager connects @id from now on, which has no connection at the moment. */
+/* @manager connects @id from now on, which has no connection yet. */
 void cm_use(struct cm_id *id, const struct cm_manager *manager);
-/* Look for the node that the address of @id leads to. With the lock, which is given up meanwhile:
- * @id may be gone. */
+/* Look for the node that @id's address belongs to. Called with the lock, which is released
+ * meanwhile: @id may be gone afterwards. */
 void cm_seek(struct cm_id *id, bool last_time);
-/* One command, with the lock. 0 or an error. */
+/* Execute a command. Called with the lock. 0 or an error. */
 int cm_command(struct cm_channel *channel, const struct rdma_ucm_cmd_hdr *header, const void *body);
 
 /* --- cm/addr.c: addresses, and what librdmacm asks about a route --- */
 bool cm_is_any(const struct sockaddr_in6 *address);
 in_port_t *cm_port_of(struct sockaddr_in6 *address);
-/* The entry of our GID table for an address of this host. False: it is not one. */
+/* The entry of our GID table for an address of this host. False: it is no address of this host. */
 bool cm_local_gid(const struct sockaddr_in6 *address, struct hdl_gid *gid);
-/* Our LID where connections are made by LIDs; 0: by GIDs. */
+/* Our LID if connections use LIDs; 0: they use GIDs. */
 uint16_t cm_own_lid(void);
-/* The address of our node on this machine, in CM_NODES; 0: it has none. In the host's order. */
+/* The address of our node on this machine, within CM_NODES, in the host's byte order; 0: it has
+ * none. */
 in_addr_t cm_node_address(void);
-/* Where peers are reached over the wire 127.0.0.1 is of no use to them: an address that it stands
- * for takes its place. Programs, libfabric among them, tell their peers what they are bound to. */
+/* Where peers are reached over the wire, 127.0.0.1 is of no use to them: replace it by the address
+ * that it stands for. Programs, libfabric among them, tell their peers which address they are bound
+ * to. */
 void cm_show_node(struct sockaddr_in6 *address);
-/* The address of the node with this LID where nodes are on wires that no other machine reaches. */
+/* The address of the node with this LID, for nodes whose wires no other machine reaches. */
 void cm_lid_address(uint16_t lid, struct hdl_gid *gid);
 /* The family of an address as an option of ports. */
 uint32_t cm_family_of(const struct sockaddr_in6 *address);
-/* Where @id->dst is, and from where: fills dgid, and src and sgid unless they are set. *elsewhere:
- * on another node, if there is such. 0 or an error. */
+/* Find where @id->dst is and how to reach it: fills in dgid, and src and sgid unless they are set.
+ * *elsewhere: on another node, if that exists. 0 or an error. */
 int cm_route(struct cm_id *id, bool *elsewhere);
 /* The peer of @id is across the wire: the device's own manager connects it. */
 void cm_cross(struct cm_id *id);
@@ -264,78 +265,79 @@ struct cm_path_resp { /* struct rdma_ucm_query_path_resp with one path */
 	uint32_t num_paths, reserved;
 	struct ib_path_rec_data path;
 };
-/* @size bytes of an address of any family; *space is not 0 if it is one of InfiniBand. 0 or an
- * error. */
+/* An address of any family, of @size bytes; *space is not 0 if it is AF_IB. 0 or an error. */
 int cm_address_in(const void *from, size_t size, struct sockaddr_in6 *to, uint16_t *space);
 void cm_query_addr(const struct cm_id *id, bool as_gids, struct rdma_ucm_query_addr_resp *resp);
 void cm_query_path(const struct cm_id *id, struct cm_path_resp *resp);
 
 /* --- cm/multicast.c: groups --- */
 bool cm_is_multicast(const struct sockaddr_in6 *address);
-/* The GID of the group that @address names on our device. */
+/* The GID of the multicast group that @address names on our device. */
 void cm_multicast_gid(const struct sockaddr_in6 *address, struct hdl_gid *gid);
 /* 0 or an error. */
 int cm_join(struct cm_id *id, const struct sockaddr_in6 *address, bool is_gid, uint64_t uid,
             uint32_t *handle);
 int cm_leave(uint32_t handle, uint32_t *events_reported);
-/* @id ends. */
+/* Called when @id ends. */
 void cm_leave_all(const struct cm_id *id);
 
 /* --- cm/peer.c: what all connections share --- */
-/* From the agent. */
-void cm_heard(void *context, const struct hdl_cm_msg *msg);
+/* Called for each message from the agent. */
+void cm_receive(void *context, const struct hdl_cm_msg *msg);
 int cm_request(struct cm_id *id, const struct rdma_ucm_conn_param *param);
 int cm_accept(struct cm_id *id, const struct rdma_ucm_conn_param *param);
 int cm_reject(struct cm_id *id, uint32_t reason, const void *data, uint8_t length);
 int cm_disconnect(struct cm_id *id);
 /* Send the request of @id once more. */
 void cm_repeat(struct cm_id *id);
-/* Nobody has answered what @id sent: send it again; give it up. */
+/* There was no answer to what @id sent: send it again; give up. */
 void cm_send_again(struct cm_id *id);
 void cm_expire(struct cm_id *id);
-/* The identifier ends: its peer is told. */
+/* The identifier ends: tell its peer. */
 void cm_part(struct cm_id *id);
-/* The program hears, or has done something about it, that the peer of @id disconnects: now the peer
- * is answered, which so hears of the end after the program. At the latest when it asks again. */
+/* The program learned, or acted on it, that the peer of @id disconnects. Only now is the peer
+ * answered, so that it does not learn of the end before the program does; but at the latest when it
+ * repeats itself. */
 void cm_told(struct cm_id *id);
 /* The program exits: tell the peers that no agent tells. */
 void cm_part_all(void);
-/* In a child of fork(): the connections are the parent's. */
+/* Called in a forked child: the connections are the parent's. */
 void cm_forget_all(void);
-/* For managers. A message from the peer of @id. */
-void cm_take(struct cm_id *id, const struct cm_wire *wire);
-/* A request to @manager: the identifier that it made; NULL, and whether there is a listener at all.
- */
+/* For managers: a message from the peer of @id. */
+void cm_take(struct cm_id *id, const struct cm_message *message);
+/* A request arrived for @manager. Returns the new identifier; or NULL, and whether there is a
+ * listener. */
 struct cm_id *cm_take_request(const struct cm_manager *manager, const struct hdl_cm_msg *msg,
-                              const struct cm_wire *wire, bool *listening);
-/* The peer is gone, or disconnects. */
+                              const struct cm_message *message, bool *listening);
+/* The peer is gone, or it disconnects. */
 void cm_end_connection(struct cm_id *id);
 /* Nobody answers. */
 void cm_unreachable(struct cm_id *id);
 
 /* --- cm/local.c: peers on this machine --- */
-void cm_local_heard(const struct hdl_cm_msg *msg);
+void cm_local_receive(const struct hdl_cm_msg *msg);
 
 /* --- cm/infiniband.c: peers across the wire --- */
-void cm_infiniband_heard(const struct hdl_cm_msg *msg);
+void cm_infiniband_receive(const struct hdl_cm_msg *msg);
 
 /* --- cm/wait.c --- */
-/* Nobody took the request of @id. True: it will be repeated; false: it was often enough. */
+/* The request of @id was refused for want of a listener. True: it will be repeated; false: it has
+ * been repeated often enough. */
 bool cm_wait_more(struct cm_id *id);
-/* From now on, for an answer or a node, until the time to give up; for the end of the connection's
- * time. */
+/* Wait from now on: for an answer or a node, until it is time to give up; for the end of
+ * TIMEWAIT. */
 void cm_wait_answer(struct cm_id *id);
 void cm_wait_timewait(struct cm_id *id);
 void cm_wait_node(struct cm_id *id);
-/* For what its manager waits for, if anything. */
+/* Wait for the next timer of its manager, if it has one. */
 void cm_wait_manager(struct cm_id *id);
-/* For how long an answer is waited for. */
+/* How long to wait for an answer. */
 uint32_t cm_answer_ms(void);
 uint64_t cm_now_ns(void);
 void cm_give_up_in(struct cm_id *id, uint32_t timeout_ms);
-/* @id waits for nothing any more. */
+/* @id waits for nothing any longer. */
 void cm_wait_end(struct cm_id *id);
-/* In a child of fork(): nobody waits. */
+/* Called in a forked child: nothing waits. */
 void cm_wait_forget(void);
 
 #endif

@@ -1,4 +1,4 @@
-/* The device rdma_cm: its descriptors, and the events that are read from them. */
+/* The device rdma_cm: its descriptors and the events that are read from them. */
 #include <fcntl.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -11,23 +11,24 @@
 
 #define MAX_FDS 65536
 
-/* So often it is looked whether a program has answered a request; so long it may take to, on a busy
- * machine, and so long where it is known not to do it before the next. */
+/* A request is held back while the program has not answered the one before: how often to check, for
+ * how long on a busy machine, and for how long if the program is known to collect requests. */
 #define PACE_NS      200000
 #define PACE_LONG_NS 1000000000u
 #define PACE_NONE_NS 5000000u
 
-/* Descriptors start here where the limit of open files allows it. librspreload of rdma-core 44
- * takes a channel's descriptor that is lower than the one that it showed to the program for that
- * one in select(2), so the program would never see what is ready. It is still one that select(2)
- * can be asked about. */
+/* Descriptors start here if the limit of open files allows it. In select(2), librspreload of
+ * rdma-core 44 mistakes a channel's descriptor for the one that it gave to the program if the
+ * channel's is lower, so the program would never see that it is ready. Numbers from here on are
+ * still small enough for select(2). */
 #define FIRST_FD 512
 
 static pthread_mutex_t lock = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
 static pthread_cond_t wake = PTHREAD_COND_INITIALIZER;
 static _Atomic(struct cm_channel *) channels[MAX_FDS];
-static struct hdl_adapter *heard; /* whose messages come here */
-static pid_t process; /* which they are for; a child may be made without fork handlers */
+static struct hdl_adapter *receiver; /* the adapter whose messages we get */
+static pid_t
+        process; /* the process that they are for; a child may be created without fork handlers */
 
 void cm_lock(void)
 {
@@ -92,17 +93,17 @@ int compat_cm_open(int flags)
 	channel->fd = fd;
 	channel->end = &channel->first;
 	cm_lock();
-	bool fresh = heard != adapter;
-	heard = adapter;
+	bool fresh = receiver != adapter;
+	receiver = adapter;
 	process = getpid();
 	atomic_store_explicit(&channels[fd], channel, memory_order_release);
 	cm_unlock();
 	if (fresh)
-		hdl_cm_receive(adapter, cm_heard, NULL);
+		hdl_cm_receive(adapter, cm_receive, NULL);
 	return fd;
 }
 
-/* The descriptor is about to be closed: what belongs to it ends. */
+/* The descriptor is about to be closed: everything that belongs to it ends. */
 void compat_cm_close(int fd)
 {
 	int before;
@@ -125,16 +126,17 @@ void compat_cm_forget(void)
 {
 	lock = (pthread_mutex_t)PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
 	pthread_cond_init(&wake, NULL);
-	heard = NULL;
+	receiver = NULL;
 	cm_forget_all();
 	cm_wait_forget();
 }
 
-/* A program that exits in order disconnects: the notices that the agent would send for it are lost
- * where both end at once, with their container. Not from a signal handler that interrupted us. */
+/* A program that exits normally disconnects itself: the agent would send notices for it, but not if
+ * both end at the same time, as when their container ends. Not done in a signal handler that
+ * interrupted us. */
 __attribute__((destructor)) static void at_exit(void)
 {
-	if (heard == NULL || process != getpid() || pthread_mutex_lock(&lock) != 0)
+	if (receiver == NULL || process != getpid() || pthread_mutex_lock(&lock) != 0)
 		return;
 	cm_part_all();
 	pthread_mutex_unlock(&lock);
@@ -144,7 +146,7 @@ __attribute__((destructor)) static void at_exit(void)
 
 struct cm_event *cm_event_new(struct cm_id *id, enum cm_event_type type, int status)
 {
-	if (id->uid == 0) /* before it was accepted: accepting it will fail */
+	if (id->uid == 0) /* not accepted yet: accepting it will fail */
 		return NULL;
 	struct cm_event *event = calloc(1, sizeof(*event));
 	if (event == NULL)
@@ -157,13 +159,13 @@ struct cm_event *cm_event_new(struct cm_id *id, enum cm_event_type type, int sta
 	return event;
 }
 
-/* The descriptor counts one while there are events, so that neither of these waits. */
+/* The eventfd's count is 1 while there are events, so neither call can block. */
 static void cm_device_show(const struct cm_channel *channel, bool readable)
 {
 	uint64_t value = 1;
 	ssize_t done = readable ? write(channel->fd, &value, sizeof(value))
 	                        : read(channel->fd, &value, sizeof(value));
-	(void)done; /* a descriptor that the program has closed behind our back */
+	(void)done; /* the program may have closed the descriptor behind our back */
 }
 
 static void cm_device_append(struct cm_channel *channel, struct cm_event *event)
@@ -212,7 +214,7 @@ void cm_move_events(struct cm_id *id, struct cm_channel *to)
 	while (orphans != NULL) {
 		struct cm_event *event = orphans;
 		orphans = event->next;
-		/* A request that nobody takes any more. */
+		/* The identifier of a request that nobody will accept. */
 		if (event->child != NULL && event->child != id)
 			cm_id_end(event->child);
 		free(event);
@@ -237,9 +239,9 @@ void cm_forget_multicast(const struct cm_mc *mc)
 		cm_device_show(channel, false);
 }
 
-/* The channel was closed while we waited. A call to a kernel has the file until it ends, and so
- * waits on, for nothing but a signal: a program may count on that, and close the channel before it
- * ends with a thread still waiting. With the lock, as below. */
+/* The channel was closed while we waited. A system call holds the file until it ends, so it would
+ * keep waiting until a signal: a program may rely on that and close the channel before it exits
+ * while a thread still waits. Called with the lock, as below. */
 static int wait_for_nothing(int cancel_state)
 {
 	cm_unlock();
@@ -250,7 +252,7 @@ static int wait_for_nothing(int cancel_state)
 	return EINTR;
 }
 
-/* Wait for an event. With the lock, which is given up meanwhile. 0 or an error. */
+/* Wait for an event. Called with the lock, which is released meanwhile. 0 or an error. */
 static int wait_for_event(int fd, int cancel_state)
 {
 	const struct cm_channel *channel = cm_channel_of(fd);
@@ -272,10 +274,10 @@ static int wait_for_event(int fd, int cancel_state)
 	return channel != NULL ? 0 : wait_for_nothing(cancel_state);
 }
 
-/* Programs that keep the latest request in one place (rping -P before rdma-core 47) lose the first
- * of two that come at once. Elsewhere requests are some time apart: who waits for them, and has not
- * answered the last, is given time to. One that lets it pass is one that takes several requests
- * before it answers, and is not kept waiting again. */
+/* Programs that store the latest request in one place (rping -P before rdma-core 47) lose the first
+ * of two that arrive together. On other devices requests are some time apart. So a program that
+ * waits for requests, and has not answered the last one, gets time to do so. If it lets the time
+ * pass, it is one that accepts several requests before it answers, and it is not delayed again. */
 static int give_time(int fd, int cancel_state)
 {
 	const struct timespec pause = {.tv_nsec = PACE_NS};
@@ -300,22 +302,23 @@ static int give_time(int fd, int cancel_state)
 	return error;
 }
 
-/* Programs that look for completions and for events by turns end a connection when they hear that
- * the peer has left, and with its queue pair the completions that came since the look before
- * (libfabric's ofi_rxm: one side waits for its last message for ever, or is told that what arrived
- * was flushed). Elsewhere that news takes much longer than the messages before it. Who does not
- * wait for events is told when no completion is left, or he has looked again and taken none. */
+/* Some programs poll for completions and events in turn. When they learn that the peer has left,
+ * they end the connection, and they lose the completions that arrived since they last polled
+ * (libfabric's ofi_rxm: one side waits for its last message for ever, or learns that what arrived
+ * was flushed). On other devices this event takes much longer than the messages before it. So a
+ * program that does not block for events gets it only when no completion is left, or when it has
+ * polled again and taken none. */
 static bool comes_too_soon(struct cm_channel *channel)
 {
 	struct cm_event *event = channel->first;
 	if (event->resp.event != CM_DISCONNECTED || event->owner->own_qpn == 0 ||
 	    (fcntl(channel->fd, F_GETFL) & O_NONBLOCK) == 0)
 		return false;
-	int untaken = hdl_qp_untaken(heard, event->owner->own_qpn);
+	int untaken = hdl_qp_untaken(receiver, event->owner->own_qpn);
 	if (untaken <= 0 || untaken == event->untaken)
 		return false;
 	event->untaken = untaken;
-	cm_device_show(channel, false); /* for those who are woken by what is new alone (EPOLLET) */
+	cm_device_show(channel, false); /* an edge for programs that use EPOLLET */
 	cm_device_show(channel, true);
 	return true;
 }
@@ -366,7 +369,8 @@ ssize_t compat_cm_write(int fd, const void *data, size_t bytes)
 		errno = EINVAL;
 		return -1;
 	}
-	/* A thread may be ended while it waits for an event, but not while it has the lock. */
+	/* A thread may be cancelled while it waits for an event, but not while it holds the
+	 * lock. */
 	int before, error;
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
 	cm_lock();

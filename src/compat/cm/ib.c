@@ -1,6 +1,6 @@
-/* Addresses of InfiniBand (AF_IB), and the commands that know them beside those of IP. Such an
- * address is a GID and a service; inside it is written as one of IPv6 with a port, since services
- * here are ports of IP (IBTA annex A11): a prefix, the space, the port. */
+/* Addresses of InfiniBand (AF_IB), and the commands that take them beside those of IP. Such an
+ * address is a GID and a service. Inside it is kept as an IPv6 address with a port, because
+ * services here are IP ports (IBTA annex A11): a prefix, the port space, the port. */
 #include <endian.h>
 #include <string.h>
 
@@ -19,7 +19,7 @@ int cm_address_in(const void *from, size_t size, struct sockaddr_in6 *to, uint16
 	memset(to, 0, sizeof(*to));
 	*space = 0;
 	if (size < sizeof(family))
-		return 0; /* none is given */
+		return 0; /* no address */
 	memcpy(&family, from, sizeof(family));
 	if (family == AF_INET || family == AF_INET6) {
 		memcpy(to, from,
@@ -50,7 +50,7 @@ static struct sockaddr_ib ib_address(const struct cm_id *id, const void *gid, in
 	return ib;
 }
 
-/* As the program gave it. Returns its size; 0: there is none. */
+/* The address in the form that the program used. Returns its size; 0: there is none. */
 static uint16_t address_out(const struct cm_id *id, const struct sockaddr_in6 *from, void *to)
 {
 	if (from->sin6_family == 0)
@@ -86,7 +86,7 @@ void cm_query_addr(const struct cm_id *id, bool as_gids, struct rdma_ucm_query_a
 	resp->src_size = resp->dst_size = sizeof(src);
 }
 
-/* The path as the subnet's administration writes it (IBTA section 15.2.5.16). */
+/* The path as a PathRecord of the subnet administrator (IBTA section 15.2.5.16). */
 void cm_query_path(const struct cm_id *id, struct cm_path_resp *resp)
 {
 	struct rdma_ucm_query_route_resp route;
@@ -109,6 +109,6 @@ void cm_query_path(const struct cm_id *id, struct cm_path_resp *resp)
 	memcpy(record.dgid.raw, from->dgid, 16);
 	memcpy(record.sgid.raw, from->sgid, 16);
 	resp->path.flags = IBV_PATH_FLAG_GMP | IBV_PATH_FLAG_PRIMARY | IBV_PATH_FLAG_BIDIRECTIONAL;
-	_Static_assert(sizeof(record) == sizeof(resp->path.path_rec), "one is the other");
+	_Static_assert(sizeof(record) == sizeof(resp->path.path_rec), "same size");
 	memcpy(resp->path.path_rec, &record, sizeof(record));
 }

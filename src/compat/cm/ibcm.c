@@ -5,28 +5,28 @@
 
 #define ALTERNATE_PATHS_NOT_SUPPORTED 2u /* status of an APR, table 117 */
 
-/* A time that the peer says. */
+/* A time that the peer specifies, with an upper limit. */
 static uint64_t at_most(uint8_t exponent, uint8_t most)
 {
 	return ib_cm_time_ns(exponent < most ? exponent : most);
 }
 
-static void cm_ibcm_say(const struct ib_cm_message *message, struct ibcm_out *out)
+static void cm_ibcm_send(const struct ib_cm_message *message, struct ibcm_out *out)
 {
 	out->any = true;
 	ib_cm_encode(message, out->mad);
 }
 
-/* Say it, and keep it to say it again. */
-static void say_and_keep(struct ibcm *end, const struct ib_cm_message *message,
-                         struct ibcm_out *out)
+/* Send it, and keep it for repetition. */
+static void send_and_keep(struct ibcm *end, const struct ib_cm_message *message,
+                          struct ibcm_out *out)
 {
-	cm_ibcm_say(message, out);
+	cm_ibcm_send(message, out);
 	memcpy(end->last, out->mad, MAD_BYTES);
 	end->has_last = true;
 }
 
-static void say_again(const struct ibcm *end, struct ibcm_out *out)
+static void send_last_again(const struct ibcm *end, struct ibcm_out *out)
 {
 	if (!end->has_last)
 		return;
@@ -46,8 +46,7 @@ static void cm_ibcm_await(struct ibcm *end, uint64_t now_ns)
 	wait_until(end, now_ns + end->pause_ns);
 }
 
-/* Both numbers of the connection lie at the same place in all messages but the requests and those
- * of SIDR. */
+/* Both numbers of the connection are at the same place in all messages except requests and SIDR. */
 static struct ib_cm_message cm_ibcm_message_of(const struct ibcm *end, enum ib_cm_kind kind)
 {
 	struct ib_cm_message message = {.kind = kind, .transaction_id = end->transaction_id};
@@ -56,17 +55,17 @@ static struct ib_cm_message cm_ibcm_message_of(const struct ibcm *end, enum ib_c
 	return message;
 }
 
-/* The TransactionID of our DREQ, which begins an exchange of its own. */
+/* The TransactionID of our DREQ, which starts an exchange of its own. */
 static uint64_t own_exchange(const struct ibcm *end)
 {
 	return ~end->transaction_id;
 }
 
-static void say_drep(const struct ibcm *end, uint64_t transaction_id, struct ibcm_out *out)
+static void send_drep(const struct ibcm *end, uint64_t transaction_id, struct ibcm_out *out)
 {
 	struct ib_cm_message drep = cm_ibcm_message_of(end, IB_CM_DREP);
 	drep.transaction_id = transaction_id;
-	cm_ibcm_say(&drep, out);
+	cm_ibcm_send(&drep, out);
 }
 
 static void enter_timewait(struct ibcm *end, uint64_t now_ns)
@@ -101,7 +100,7 @@ void ibcm_ask(struct ibcm *end, const struct ib_cm_message *request, uint64_t no
 		end->timewait_ns = path_ns;
 	}
 	cm_ibcm_await(end, now_ns);
-	say_and_keep(end, request, out);
+	send_and_keep(end, request, out);
 }
 
 void ibcm_asked(struct ibcm *end, const struct ib_cm_message *request, uint32_t local_id)
@@ -154,7 +153,7 @@ bool ibcm_reply(struct ibcm *end, struct ib_cm_message *reply, uint64_t now_ns,
 		end->state = IBCM_REP_SENT;
 		cm_ibcm_await(end, now_ns);
 	}
-	say_and_keep(end, reply, out);
+	send_and_keep(end, reply, out);
 	return true;
 }
 
@@ -172,19 +171,19 @@ bool ibcm_confirm(struct ibcm *end, struct ibcm_out *out)
 		return false;
 	struct ib_cm_message rtu = cm_ibcm_message_of(end, IB_CM_RTU);
 	end->state = IBCM_ESTABLISHED;
-	say_and_keep(end, &rtu, out);
+	send_and_keep(end, &rtu, out);
 	return true;
 }
 
-static void say_rej(struct ibcm *end, enum ib_cm_about about, uint16_t reason,
-                    const uint8_t *private_data, struct ibcm_out *out)
+static void send_rej(struct ibcm *end, enum ib_cm_about about, uint16_t reason,
+                     const uint8_t *private_data, struct ibcm_out *out)
 {
 	struct ib_cm_message rej = cm_ibcm_message_of(end, IB_CM_REJ);
 	rej.u.rej.about = (uint8_t)about;
 	rej.u.rej.reason = reason;
 	if (private_data != NULL)
 		memcpy(rej.u.rej.private_data, private_data, IB_CM_REJ_PRIVATE_BYTES);
-	say_and_keep(end, &rej, out);
+	send_and_keep(end, &rej, out);
 	out->last = true;
 }
 
@@ -201,11 +200,11 @@ bool ibcm_reject(struct ibcm *end, uint16_t reason, const uint8_t *private_data,
 		if (private_data != NULL)
 			memcpy(rep.u.sidr_rep.private_data, private_data,
 			       IB_CM_SIDR_REP_PRIVATE_BYTES);
-		say_and_keep(end, &rep, out);
+		send_and_keep(end, &rep, out);
 		out->last = true;
 	} else {
-		say_rej(end, end->asked ? IB_CM_ABOUT_REQ : IB_CM_ABOUT_REP, reason, private_data,
-		        out);
+		send_rej(end, end->asked ? IB_CM_ABOUT_REQ : IB_CM_ABOUT_REP, reason, private_data,
+		         out);
 	}
 	cm_ibcm_finish(end);
 	return true;
@@ -221,7 +220,7 @@ bool ibcm_disconnect(struct ibcm *end, uint64_t now_ns, struct ibcm_out *out)
 	end->state = IBCM_DREQ_SENT;
 	end->give_up_ns = 0;
 	cm_ibcm_await(end, now_ns);
-	say_and_keep(end, &dreq, out);
+	send_and_keep(end, &dreq, out);
 	return true;
 }
 
@@ -236,8 +235,9 @@ enum ibcm_event ibcm_established(struct ibcm *end)
 	return IBCM_CONNECTED;
 }
 
-/* We wait for the answer to our request no longer. Whom it is about the peer knows by our GUID: it
- * may not have told us its number yet (table 109, reason 4). Of datagrams there is no such word. */
+/* We no longer wait for the answer to our request. The peer identifies the request by our GUID,
+ * since it may not have sent us its number yet (table 109, reason 4). For datagrams there is no
+ * such message. */
 static void take_back(struct ibcm *end, struct ibcm_out *out)
 {
 	struct ib_cm_message rej = cm_ibcm_message_of(end, IB_CM_REJ);
@@ -246,7 +246,7 @@ static void take_back(struct ibcm *end, struct ibcm_out *out)
 	rej.u.rej.info_bytes = sizeof(end->local_guid);
 	for (unsigned i = 0; i < sizeof(end->local_guid); i++)
 		rej.u.rej.info[i] = (uint8_t)(end->local_guid >> (56 - 8 * i));
-	say_and_keep(end, &rej, out);
+	send_and_keep(end, &rej, out);
 	out->last = true;
 }
 
@@ -254,14 +254,14 @@ void ibcm_part(struct ibcm *end, struct ibcm_out *out)
 {
 	if (end->state == IBCM_REQ_SENT && !end->datagram) {
 		take_back(end, out);
-	} else if (end->state == IBCM_REP_SENT) { /* said once: nobody may be there */
-		say_rej(end, IB_CM_ABOUT_OTHER, IB_CM_CONSUMER, NULL, out);
+	} else if (end->state == IBCM_REP_SENT) { /* sent once: there may be nobody */
+		send_rej(end, IB_CM_ABOUT_OTHER, IB_CM_CONSUMER, NULL, out);
 	} else if (!ibcm_reject(end,
 	                        end->datagram ? (uint16_t)IB_CM_SIDR_REJECT
 	                                      : (uint16_t)IB_CM_CONSUMER,
 	                        NULL, out)) {
 		if (end->state == IBCM_DREQ_SENT)
-			say_again(end, out);
+			send_last_again(end, out);
 		else
 			ibcm_disconnect(end, 0, out);
 		out->last = out->any;
@@ -271,34 +271,34 @@ void ibcm_part(struct ibcm *end, struct ibcm_out *out)
 
 /* --- the peer's part --- */
 
-/* The program has not made up its mind about it. */
-static void say_mra(const struct ibcm *end, enum ib_cm_about about, struct ibcm_out *out)
+/* Ask for more time: the program has not decided yet. */
+static void send_mra(const struct ibcm *end, enum ib_cm_about about, struct ibcm_out *out)
 {
 	struct ib_cm_message mra = cm_ibcm_message_of(end, IB_CM_MRA);
 	mra.u.mra.about = (uint8_t)about;
 	mra.u.mra.service_timeout = IBCM_SERVICE_TIMEOUT;
-	cm_ibcm_say(&mra, out);
+	cm_ibcm_send(&mra, out);
 }
 
-/* The request was repeated: it, or what was said to it, seems lost. */
-static void hear_request_again(const struct ibcm *end, struct ibcm_out *out)
+/* The request was repeated, so it, or our answer, was probably lost. */
+static void receive_request_again(const struct ibcm *end, struct ibcm_out *out)
 {
 	if (end->state == IBCM_REQ_RECEIVED && !end->datagram) {
-		say_mra(end, IB_CM_ABOUT_REQ, out);
+		send_mra(end, IB_CM_ABOUT_REQ, out);
 	} else if (end->state == IBCM_REP_SENT || end->state == IBCM_OVER) {
-		say_again(end, out);
+		send_last_again(end, out);
 	}
 }
 
-static enum ibcm_event hear_reply(struct ibcm *end, const struct ib_cm_message *message,
-                                  struct ibcm_out *out)
+static enum ibcm_event receive_reply(struct ibcm *end, const struct ib_cm_message *message,
+                                     struct ibcm_out *out)
 {
 	const struct ib_cm_rep *rep = &message->u.rep;
-	/* Repeated: our RTU, or our REJ, was lost. */
+	/* Repeated: our RTU or our REJ was lost. */
 	if ((end->state == IBCM_ESTABLISHED || end->state == IBCM_OVER) && !end->asked)
-		say_again(end, out);
+		send_last_again(end, out);
 	if (end->state == IBCM_REP_RECEIVED)
-		say_mra(end, IB_CM_ABOUT_REP, out);
+		send_mra(end, IB_CM_ABOUT_REP, out);
 	if (end->state != IBCM_REQ_SENT || end->datagram)
 		return IBCM_NOTHING;
 	end->state = IBCM_REP_RECEIVED;
@@ -309,17 +309,18 @@ static enum ibcm_event hear_reply(struct ibcm *end, const struct ib_cm_message *
 	return IBCM_REPLIED;
 }
 
-/* Who gave up its request does not know our number: it names none (12.6.7.2, reason 4). */
+/* A peer that gave up its request does not know our number, so the REJ has none (12.6.7.2, reason
+ * 4). */
 static bool names_us(const struct ib_cm_rej *rej)
 {
 	return rej->remote_id != 0;
 }
 
-/* 12.9.7: the other end gives up what is not established yet. Of an established connection only the
- * side that asked can be told so, by a peer that waited for our RTU in vain; whoever sent an RTU
- * says DREQ. */
-static enum ibcm_event hear_rejection(struct ibcm *end, const struct ib_cm_rej *rej,
-                                      uint64_t now_ns)
+/* 12.9.7: the other end gives up a connection that is not established yet. On an established
+ * connection only the active side can get a REJ, from a peer that our RTU never reached; a side
+ * that has sent an RTU uses DREQ. */
+static enum ibcm_event receive_rejection(struct ibcm *end, const struct ib_cm_rej *rej,
+                                         uint64_t now_ns)
 {
 	switch (end->state) {
 	case IBCM_REQ_SENT:
@@ -353,9 +354,9 @@ static enum ibcm_event hear_rejection(struct ibcm *end, const struct ib_cm_rej *
 	return IBCM_REJECTED;
 }
 
-/* It takes longer: from now on the time that it says counts, and our tries begin anew; but the
- * program waits no longer for that. */
-static void hear_mra(struct ibcm *end, const struct ib_cm_mra *mra, uint64_t now_ns)
+/* The peer needs more time: wait for as long as it says, and start to count our tries again. The
+ * time at which the program gives up does not change. */
+static void receive_mra(struct ibcm *end, const struct ib_cm_mra *mra, uint64_t now_ns)
 {
 	bool ours = end->state == IBCM_REQ_SENT   ? mra->about == IB_CM_ABOUT_REQ
 	            : end->state == IBCM_REP_SENT ? mra->about == IB_CM_ABOUT_REP
@@ -368,8 +369,8 @@ static void hear_mra(struct ibcm *end, const struct ib_cm_mra *mra, uint64_t now
 	           now_ns + end->timeout_ns + at_most(mra->service_timeout, IBCM_SERVICE_TIMEOUT));
 }
 
-static enum ibcm_event hear_dreq(struct ibcm *end, const struct ib_cm_message *message,
-                                 uint64_t now_ns, struct ibcm_out *out)
+static enum ibcm_event receive_dreq(struct ibcm *end, const struct ib_cm_message *message,
+                                    uint64_t now_ns, struct ibcm_out *out)
 {
 	if (message->u.dreq.remote_qpn != end->local_qpn)
 		return IBCM_NOTHING;
@@ -377,19 +378,19 @@ static enum ibcm_event hear_dreq(struct ibcm *end, const struct ib_cm_message *m
 	case IBCM_REP_SENT: /* the RTU was lost */
 	case IBCM_ESTABLISHED:
 	case IBCM_DREQ_SENT:
-		say_drep(end, message->transaction_id, out);
+		send_drep(end, message->transaction_id, out);
 		enter_timewait(end, now_ns);
 		return IBCM_DISCONNECTED;
 	case IBCM_TIMEWAIT:
 	case IBCM_OVER:
-		say_drep(end, message->transaction_id, out);
+		send_drep(end, message->transaction_id, out);
 		return IBCM_NOTHING;
 	default:
 		return IBCM_NOTHING;
 	}
 }
 
-static enum ibcm_event hear_sidr_reply(struct ibcm *end)
+static enum ibcm_event receive_sidr_reply(struct ibcm *end)
 {
 	if (end->state != IBCM_REQ_SENT || !end->datagram)
 		return IBCM_NOTHING;
@@ -397,31 +398,31 @@ static enum ibcm_event hear_sidr_reply(struct ibcm *end)
 	return IBCM_REPLIED;
 }
 
-static void hear_lap(const struct ibcm *end, const struct ib_cm_message *message,
-                     struct ibcm_out *out)
+static void receive_lap(const struct ibcm *end, const struct ib_cm_message *message,
+                        struct ibcm_out *out)
 {
 	if (end->state != IBCM_ESTABLISHED || message->u.lap.remote_qpn != end->local_qpn)
 		return;
 	struct ib_cm_message apr = cm_ibcm_message_of(end, IB_CM_APR);
 	apr.transaction_id = message->transaction_id;
 	apr.u.apr.status = ALTERNATE_PATHS_NOT_SUPPORTED;
-	cm_ibcm_say(&apr, out);
+	cm_ibcm_send(&apr, out);
 }
 
-/* Does @message come from the end that we are connected with? It names what nobody else was told:
- * see ibcm_hear(). Before a REP the peer's number is not known, and it may have none yet: a REJ or
- * an MRA then says whose request it is about by the TransactionID alone. A REP may still come to a
- * request that we have given up. */
+/* Does @message come from the end that we are connected to? It must contain what nobody else knows:
+ * see ibcm_receive(). Before a REP the peer's number is not known, and the peer may not have one
+ * yet: a REJ or an MRA then identifies the request by its TransactionID alone. A REP may still
+ * arrive for a request that we have given up. */
 static bool is_from_peer(const struct ibcm *end, const struct ib_cm_message *message)
 {
 	bool same_exchange = message->transaction_id == end->transaction_id;
 	bool same_peer = message->u.rtu.local_id == end->remote_id;
 	switch (message->kind) {
-	case IB_CM_SIDR_REP: /* maybe to a question that was given up before this one */
+	case IB_CM_SIDR_REP: /* maybe for a request that was given up before this one */
 		return same_exchange;
 	case IB_CM_DREQ:
-	case IB_CM_LAP: /* exchanges of the peer's; our queue pair is compared where they are heard
-	                 */
+	case IB_CM_LAP: /* exchanges that the peer starts; the functions for them compare our queue
+	                   pair */
 		return same_peer && end->remote_id != 0;
 	case IB_CM_DREP:
 		return same_peer && message->transaction_id == own_exchange(end);
@@ -431,39 +432,39 @@ static bool is_from_peer(const struct ibcm *end, const struct ib_cm_message *mes
 	}
 }
 
-enum ibcm_event ibcm_hear(struct ibcm *end, const struct ib_cm_message *message, uint64_t now_ns,
-                          struct ibcm_out *out)
+enum ibcm_event ibcm_receive(struct ibcm *end, const struct ib_cm_message *message, uint64_t now_ns,
+                             struct ibcm_out *out)
 {
 	if (message->kind == IB_CM_REQ || message->kind == IB_CM_SIDR_REQ) {
 		if (ibcm_is_of(end, message))
-			hear_request_again(end, out);
+			receive_request_again(end, out);
 		return IBCM_NOTHING;
 	}
 	if (!is_from_peer(end, message) || (end->datagram && message->kind != IB_CM_SIDR_REP))
 		return IBCM_NOTHING;
 	switch (message->kind) {
 	case IB_CM_MRA:
-		hear_mra(end, &message->u.mra, now_ns);
+		receive_mra(end, &message->u.mra, now_ns);
 		return IBCM_NOTHING;
 	case IB_CM_REJ:
-		return hear_rejection(end, &message->u.rej, now_ns);
+		return receive_rejection(end, &message->u.rej, now_ns);
 	case IB_CM_REP:
-		return hear_reply(end, message, out);
+		return receive_reply(end, message, out);
 	case IB_CM_RTU:
 		return ibcm_established(end);
 	case IB_CM_DREQ:
-		return hear_dreq(end, message, now_ns, out);
+		return receive_dreq(end, message, now_ns, out);
 	case IB_CM_DREP:
 		if (end->state != IBCM_DREQ_SENT)
 			return IBCM_NOTHING;
 		enter_timewait(end, now_ns);
 		return IBCM_DISCONNECTED;
 	case IB_CM_SIDR_REP:
-		return hear_sidr_reply(end);
+		return receive_sidr_reply(end);
 	case IB_CM_LAP:
-		hear_lap(end, message, out);
+		receive_lap(end, message, out);
 		return IBCM_NOTHING;
-	default: /* an APR: we never ask for another path */
+	default: /* an APR: we never request another path */
 		return IBCM_NOTHING;
 	}
 }
@@ -483,7 +484,7 @@ enum ibcm_event ibcm_expire(struct ibcm *end, uint64_t now_ns, struct ibcm_out *
 		if (end->asked && !end->proven)
 			end->pause_ns *= 2;
 		wait_until(end, now_ns + end->pause_ns);
-		say_again(end, out);
+		send_last_again(end, out);
 		return IBCM_NOTHING;
 	}
 	if (end->give_up_ns != 0 && in_time) { /* an answer may still come */
@@ -495,7 +496,7 @@ enum ibcm_event ibcm_expire(struct ibcm *end, uint64_t now_ns, struct ibcm_out *
 		return IBCM_DISCONNECTED;
 	}
 	if (end->state == IBCM_REP_SENT)
-		say_rej(end, IB_CM_ABOUT_OTHER, IB_CM_TIMEOUT, NULL, out);
+		send_rej(end, IB_CM_ABOUT_OTHER, IB_CM_TIMEOUT, NULL, out);
 	else if (!end->datagram)
 		take_back(end, out);
 	else

@@ -1,6 +1,6 @@
 /* Communication management over a network that loses, repeats and reorders (IBTA volume 1, 12.9):
- * one end of a connection, or of the question who serves datagrams (12.11). It knows no clock, no
- * socket and no memory but its own: time comes in, messages and what happened come out.
+ * one end of a connection, or of a service ID resolution for datagrams (12.11). It is sans-I/O:
+ * time and messages come in, messages and events come out.
  *
  * 	active                                     passive
  * 	IDLE                                       IDLE
@@ -14,10 +14,10 @@
  * 	DREQ_SENT     -- DREQ, repeated -->           |
  * 	TIMEWAIT, OVER                             TIMEWAIT, OVER
  *
- * What was said last is kept, to say it again when its answer does not come in time, or when the
- * peer repeats itself. A request or a reply without an answer is given up when all repetitions
- * were in vain, or at the time that ibcm_give_up_at() sets, which no MRA puts off; the peer is
- * told, so that it does not answer what nobody waits for. */
+ * The last message is kept, to send it again when no answer arrives in time or when the peer
+ * repeats its own. A request or a reply without an answer is given up after the last repetition, or
+ * at the time that ibcm_give_up_at() sets, which no MRA postpones. The peer is told, so that it
+ * does not answer a request that nobody waits for. */
 #ifndef COMPAT_IBCM_H
 #define COMPAT_IBCM_H
 
@@ -26,16 +26,16 @@
 
 #include "wire/ib_cm.h"
 
-/* How long a program may take to answer a request, as an MRA says it: about 68 seconds. Nor do we
- * believe a peer that takes longer. */
+/* How long a program may take to answer a request, in an MRA: about 68 seconds. It is also the most
+ * that we wait for a peer. */
 #define IBCM_SERVICE_TIMEOUT 24u
-/* The longest times of a peer and of a path to it that we believe, each about 9 seconds: the fields
- * hold up to 2 hours, and what a connection takes is taken until they are over. */
+/* The longest timeouts of a peer and of a path to it that we accept, each about 9 seconds: the
+ * fields allow up to 2 hours, and a connection keeps its resources for that long. */
 #define IBCM_LONGEST_TIMEOUT 21u
 /* A REP goes to an address that only the request named. Until the peer proves that it receives
- * there, by naming our number, the REP is repeated so often without being asked for, each time
- * after twice the time: a forged request draws this many datagrams, the REP itself and a REJ. A
- * repeated request is answered as often as it comes. A peer that needs time proves it by an MRA. */
+ * there, by using our number, the REP is repeated only this often on our own initiative, each time
+ * after twice the time: a forged request causes this many datagrams, the REP itself and a REJ. A
+ * repeated request is answered each time. A peer that needs time proves itself by an MRA. */
 #define IBCM_UNPROVEN_REPEATS 3u
 
 enum ibcm_state {
@@ -46,7 +46,7 @@ enum ibcm_state {
 	IBCM_REP_RECEIVED,
 	IBCM_ESTABLISHED,
 	IBCM_DREQ_SENT,
-	IBCM_TIMEWAIT, /* what the network still holds may come late */
+	IBCM_TIMEWAIT, /* late packets may still arrive */
 	IBCM_OVER
 };
 
@@ -55,76 +55,75 @@ enum ibcm_event {
 	IBCM_REPLIED,      /* a REP, or a SIDR_REP: look at the message */
 	IBCM_REJECTED,     /* a REJ: look at the message */
 	IBCM_CONNECTED,    /* an RTU */
-	IBCM_DISCONNECTED, /* the connection is over */
-	IBCM_UNREACHABLE,  /* nobody answers */
+	IBCM_DISCONNECTED, /* the connection has ended */
+	IBCM_UNREACHABLE,  /* there was no answer */
 	IBCM_EXITED        /* the end of TIMEWAIT */
 };
 
 struct ibcm {
 	enum ibcm_state state;
 	bool datagram; /* SIDR: REQ_SENT, REQ_RECEIVED and OVER alone */
-	bool asked;    /* the peer began */
-	bool proven;   /* it has named our number: it receives where we send to */
+	bool asked;    /* the peer is the active side */
+	bool proven;   /* the peer has used our number: it receives where we send to */
 	uint32_t local_id, remote_id;
 	uint32_t local_qpn, remote_qpn;
 	uint64_t remote_guid;
-	uint64_t local_guid; /* of the one who asks */
+	uint64_t local_guid; /* of the active side */
 	uint64_t transaction_id;
 	uint64_t timeout_ns, timewait_ns;
-	unsigned tries;      /* that are left */
-	uint64_t pause_ns;   /* between the last one and the next */
-	uint64_t give_up_ns; /* a REQ or a REP: neither earlier nor later; 0: after the last try */
-	uint64_t due_ns;     /* ibcm_expire() then; 0: nothing is waited for */
+	unsigned tries;      /* how many are left */
+	uint64_t pause_ns;   /* between the last try and the next */
+	uint64_t give_up_ns; /* for a REQ or a REP: when to give up, neither earlier nor later; 0:
+	                       after the last try */
+	uint64_t due_ns;     /* when to call ibcm_expire(); 0: never */
 	bool has_last;
-	uint8_t last[MAD_BYTES]; /* what may have to be said again */
+	uint8_t last[MAD_BYTES]; /* the last message, which may have to be sent again */
 };
 
-/* What is to be sent: nothing, or one datagram. */
+/* What to send: nothing, or one datagram. */
 struct ibcm_out {
 	bool any;
-	bool last; /* this end does not repeat it by itself: a REJ, or a DREQ of one that will be
-	              forgotten */
+	bool last; /* this end does not repeat it: a REJ, or a DREQ of an end that will be freed */
 	uint8_t mad[MAD_BYTES];
 };
 
-/* Begin, with @request, a REQ or a SIDR_REQ: its local_id (request_id) is the name of this end from
- * now on. */
+/* Start with @request, a REQ or a SIDR_REQ: its local_id (request_id) is the number of this end
+ * from now on. */
 void ibcm_ask(struct ibcm *end, const struct ib_cm_message *request, uint64_t now_ns,
               struct ibcm_out *out);
-/* The peer begins, with @request; we are @local_id. */
+/* The peer starts, with @request; our number is @local_id. */
 void ibcm_asked(struct ibcm *end, const struct ib_cm_message *request, uint32_t local_id);
-/* Is @request, from the peer, the one that @end came from? Then it is a repetition, for
- * ibcm_hear(). */
+/* Is @request, from the peer, the one that created @end? Then it is a repetition, for
+ * ibcm_receive(). */
 bool ibcm_is_of(const struct ibcm *end, const struct ib_cm_message *request);
 
-/* These return false where the state does not allow it. Numbers that name the connection are filled
- * in. */
+/* These return false if the state does not allow it. They fill in the numbers of the connection. */
 bool ibcm_reply(struct ibcm *end, struct ib_cm_message *reply, uint64_t now_ns,
                 struct ibcm_out *out);
-/* What was just asked or replied is given up then. */
+/* When to give up the last request or reply. */
 void ibcm_give_up_at(struct ibcm *end, uint64_t give_up_ns);
 bool ibcm_confirm(struct ibcm *end, struct ibcm_out *out);
-/* @private_data: IB_CM_REJ_PRIVATE_BYTES, or IB_CM_SIDR_REP_PRIVATE_BYTES where it is about
- * datagrams; NULL: zeros. */
+/* @private_data: IB_CM_REJ_PRIVATE_BYTES, or IB_CM_SIDR_REP_PRIVATE_BYTES for datagrams; NULL:
+ * zeros. */
 bool ibcm_reject(struct ibcm *end, uint16_t reason, const uint8_t *private_data,
                  struct ibcm_out *out);
 bool ibcm_disconnect(struct ibcm *end, uint64_t now_ns, struct ibcm_out *out);
-/* Data came before the RTU did. */
+/* Data arrived before the RTU. */
 enum ibcm_event ibcm_established(struct ibcm *end);
-/* This end will be forgotten: say what is due. */
+/* This end is about to be freed: send what the peer has to know. */
 void ibcm_part(struct ibcm *end, struct ibcm_out *out);
 
-/* A message for this end. What a state does not expect, or what does not name what only the peer
- *knows, changes nothing:
+/* A message for this end. It changes nothing if the state does not expect it, or if it lacks what
+ * only the peer knows:
  *
  *	REP, MRA, REJ to our request     the TransactionID of the request
- *	RTU, REJ, REP again later on     that, and the number that the peer gave the connection
+ *	RTU, REJ, REP, repeated later    that, and the number that the peer gave the connection
  *	DREQ, LAP                        both numbers and our queue pair
  *	DREP                             both numbers and the TransactionID of our DREQ
- *	SIDR_REP                         the TransactionID of the question */
-enum ibcm_event ibcm_hear(struct ibcm *end, const struct ib_cm_message *message, uint64_t now_ns,
-                          struct ibcm_out *out);
-/* It is due_ns, or later. */
+ *	SIDR_REP                         the TransactionID of the request */
+enum ibcm_event ibcm_receive(struct ibcm *end, const struct ib_cm_message *message, uint64_t now_ns,
+                             struct ibcm_out *out);
+/* Call it at due_ns or later. */
 enum ibcm_event ibcm_expire(struct ibcm *end, uint64_t now_ns, struct ibcm_out *out);
 
 #endif

@@ -1,4 +1,4 @@
-/* Identifiers of connections, and the commands of librdmacm on them. */
+/* Identifiers of connections, and librdmacm's commands on them. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,11 +8,13 @@
 #define MAX_PSN 0xffffffu
 
 static struct cm_id *ids[CM_MAX_IDS];
-static uint32_t rover, end; /* where handles are looked for next; above the highest that was used */
+static uint32_t rover,
+        end; /* where to look for the next free handle; one more than the highest that was ever
+                used */
 
-/* A number that no living identifier has. It is a secret between us and the peer: who forges a
- * message has to name it. One of a former identifier comes back so seldom that what is late for it
- * is known as such. There are 64 times as many as identifiers. */
+/* A number that no live identifier has. It is a secret between us and the peer: a forged message
+ * would have to contain it. A number is reused so rarely that late messages for a former identifier
+ * are recognized. There are 64 times as many numbers as identifiers. */
 static uint32_t new_number(void)
 {
 	uint32_t number;
@@ -31,8 +33,8 @@ struct cm_id *cm_id_new(struct cm_channel *channel, uint16_t space, uint8_t qp_t
 	struct cm_id *id = handle < CM_MAX_IDS ? calloc(1, sizeof(*id)) : NULL;
 	if (id == NULL)
 		return NULL;
-	/* Numbers are taken anew as late as possible, but librdmacm keeps tables of 1024: do not
-	 * touch all of them. */
+	/* Reuse handles as late as possible, but librdmacm allocates tables of 1024: do not touch
+	 * all of them. */
 	rover = (handle + 1) % (handle < 1024 ? 1024 : CM_MAX_IDS);
 	end = handle >= end ? handle + 1 : end;
 	*id = (struct cm_id){.handle = handle,
@@ -101,7 +103,7 @@ void cm_use(struct cm_id *id, const struct cm_manager *manager)
 
 /* --- ports --- */
 
-/* For whom the port of @id is. All addresses of one family are those of the other too, unless the
+/* Who may use the port of @id. The any-address of one family includes the other family, unless the
  * program says otherwise. */
 static uint32_t port_options(const struct cm_id *id)
 {
@@ -109,7 +111,7 @@ static uint32_t port_options(const struct cm_id *id)
 	       (id->has_device || id->afonly ? HDL_CM_ONLY : 0u) | (id->reuse ? HDL_CM_REUSE : 0u);
 }
 
-/* Take the port in @id->src, or any if it is 0. The lock is given up meanwhile. 0 or an error. */
+/* Take the port in @id->src, or any if it is 0. The lock is released meanwhile. 0 or an error. */
 static int take_port(struct cm_id *id, uint32_t options)
 {
 	uint32_t number = id->number, handle = id->handle;
@@ -125,7 +127,7 @@ static int take_port(struct cm_id *id, uint32_t options)
 	if (error != 0)
 		return error;
 	id = cm_id_of(handle);
-	if (id == NULL || id->number != number) { /* destroyed by another thread */
+	if (id == NULL || id->number != number) { /* another thread has destroyed it */
 		hdl_cm_unbind(adapter, space, for_all ? NULL : &gid, port, options);
 		return EINVAL;
 	}
@@ -246,7 +248,7 @@ static int resolve_ip(struct cm_id *id, const struct sockaddr_in6 *src,
 	return 0;
 }
 
-/* An address of InfiniBand tells the space that its port is of. */
+/* An InfiniBand address includes the port space. */
 static int take_address(struct cm_id *id, const void *from, size_t size, struct sockaddr_in6 *to)
 {
 	uint16_t space;
@@ -318,7 +320,7 @@ static int query(const struct cm_id *id, const struct rdma_ucm_cmd_hdr *header,
 	}
 }
 
-/* Who listens shares its port with nobody. */
+/* A listener does not share its port. */
 static int take_alone(struct cm_id *id)
 {
 	struct hdl_adapter *adapter = compat_adapter();
@@ -387,7 +389,7 @@ static int migrate_id(struct cm_channel *channel, struct cm_id *id,
 
 static int accept_it(struct cm_id *id, const struct rdma_ucm_accept *command)
 {
-	if (command->conn_param.valid) /* else the answer to a response: nothing is new */
+	if (command->conn_param.valid) /* else it confirms a response: nothing new */
 		id->uid = command->uid;
 	return cm_accept(id, &command->conn_param);
 }
@@ -402,8 +404,8 @@ static int join_ip_mcast(struct cm_id *id, const struct rdma_ucm_cmd_hdr *header
 	return error;
 }
 
-/* To send is to join: the group is there for everyone, and librdmacm does not attach who only
- * sends. */
+/* A program that only sends joins as well: the group exists for everyone, and librdmacm does not
+ * attach a queue pair that only sends. */
 static int join_mcast(struct cm_id *id, const struct rdma_ucm_cmd_hdr *header,
                       const struct rdma_ucm_join_mcast *command)
 {
@@ -464,7 +466,7 @@ static int set_id_option(struct cm_id *id, const struct rdma_ucm_set_option *com
 	}
 }
 
-/* A path that the program found elsewhere takes the place of resolving the route. */
+/* A path that the program got elsewhere replaces resolving the route. */
 static int set_option(struct cm_id *id, const struct rdma_ucm_set_option *command)
 {
 	if (command->level == RDMA_OPTION_IB && command->optname == RDMA_OPTION_IB_PATH)
@@ -472,7 +474,7 @@ static int set_option(struct cm_id *id, const struct rdma_ucm_set_option *comman
 	return command->level == RDMA_OPTION_ID ? set_id_option(id, command) : ENOSYS;
 }
 
-/* How long each command is, and where in it the identifier is. */
+/* The length of each command, and the offset of the identifier in it. */
 #define COMMAND(number, type) \
 	[RDMA_USER_CM_CMD_##  \
 	        number] = {sizeof(struct rdma_ucm_##type), offsetof(struct rdma_ucm_##type, id)}
@@ -484,7 +486,7 @@ static const struct {
         COMMAND(RESOLVE_IP, resolve_ip),
         COMMAND(RESOLVE_ROUTE, resolve_route),
         COMMAND(QUERY_ROUTE, query),
-        /* Before the fields of extended connection establishment were added. */
+        /* As it was before the fields of enhanced connection establishment were added. */
         [RDMA_USER_CM_CMD_CONNECT] = {offsetof(struct rdma_ucm_connect, ece),
                                       offsetof(struct rdma_ucm_connect, id)},
         COMMAND(LISTEN, listen),
@@ -560,7 +562,8 @@ int cm_command(struct cm_channel *channel, const struct rdma_ucm_cmd_hdr *header
 		return header->in >= sizeof(struct rdma_ucm_create_id)
 		               ? create_id(channel, header, body)
 		               : EINVAL;
-	if (header->cmd == RDMA_USER_CM_CMD_LEAVE_MCAST) /* whose identifier is that of the group */
+	if (header->cmd ==
+	    RDMA_USER_CM_CMD_LEAVE_MCAST) /* there it is the identifier of the group */
 		return header->in >= sizeof(struct rdma_ucm_destroy_id) ? leave_mcast(header, body)
 		                                                        : EINVAL;
 	if (header->cmd >= sizeof(commands) / sizeof(commands[0]) ||

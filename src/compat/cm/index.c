@@ -1,4 +1,4 @@
-/* See cm/index.h. Under the lock of cm.h. */
+/* See cm/index.h. Called with the lock of cm.h. */
 #include "compat/cm/index.h"
 
 #include <stddef.h>
@@ -10,7 +10,7 @@
 static struct cm_id *buckets[CM_INDICES][CM_INDEX_BUCKETS];
 static uint64_t secret;
 
-/* The last steps of splitmix64, twice: every bit of the key and of the secret reaches every bit of
+/* The last steps of splitmix64, twice: every bit of the key and of the secret affects every bit of
  * the result. */
 static uint64_t mix(uint64_t value)
 {

@@ -1,6 +1,6 @@
-/* The connection manager for peers across the wire: what cm/peer.c says and hears becomes messages
- * of InfiniBand's communication management, which travel between queue pair 1 of the two nodes.
- * cm/ibcm.c knows what to repeat and until when; each identifier has one end of it once there is a
+/* The connection manager for peers across the wire: it translates between cm/peer.c and messages of
+ * InfiniBand's communication management, which travel between queue pairs 1 of the two nodes.
+ * cm/ibcm.c knows what to repeat and until when; each identifier has one such end once there is a
  * request. */
 #include <stdlib.h>
 #include <string.h>
@@ -13,11 +13,11 @@
 #define HOP_LIMIT     64u
 #define FLOW_LABELS   0xfffffu
 #define INVALID_GID   12            /* reason of a REJ: the primary path leads elsewhere */
-#define LATE_REQUESTS 64u           /* of connections that have ended, to know their repetitions */
+#define LATE_REQUESTS 64u           /* of connections that have ended, to recognize repetitions */
 #define ACK_TIMEOUT   17            /* 4.096 us * 2^17, half a second */
-#define RELISTEN_NS   1000000000ull /* as long as our own agents keep a request */
+#define RELISTEN_NS   1000000000ull /* our own agents keep a request that long, too */
 
-/* Requests of identifiers that are gone: one that the network still holds is no new one. */
+/* Requests of identifiers that are gone: a late copy of one is not a new request. */
 static struct {
 	struct hdl_gid gid;
 	uint64_t transaction_id, until_ns;
@@ -56,7 +56,7 @@ static struct ibcm *end_of(const struct cm_id *id)
 	return id->manager == &cm_infiniband ? id->end : NULL;
 }
 
-/* A process may end without a word, and the peer has to hear of it all the same: the agent keeps a
+/* A process may end without disconnecting, and the peer has to learn of it: the agent keeps a
  * disconnect notice for it. */
 static void cm_infiniband_leave_notice(const struct cm_id *id)
 {
@@ -66,7 +66,7 @@ static void cm_infiniband_leave_notice(const struct cm_id *id)
 	struct ibcm end = *end_of(id);
 	if (!end.datagram && ibcm_disconnect(&end, cm_now_ns(), &out))
 		send_to(&id->dgid, &id->sgid, out.mad, HDL_CM_WHEN_GONE);
-	else if (end.state == IBCM_DREQ_SENT) /* to another agent, which knows nothing of it */
+	else if (end.state == IBCM_DREQ_SENT) /* for a new agent, which does not know of it */
 		send_to(&id->dgid, &id->sgid, end.last, HDL_CM_WHEN_GONE);
 }
 
@@ -77,7 +77,7 @@ static int cm_infiniband_flush(const struct cm_id *id, const struct ibcm_out *ou
 	                : 0;
 }
 
-/* @message, which came in @msg. */
+/* Refuse @message, which arrived in @msg. */
 static void cm_infiniband_refuse(const struct hdl_cm_msg *msg, const struct ib_cm_message *message,
                                  int reason)
 {
@@ -115,8 +115,8 @@ static void ip_address(struct sockaddr_in6 *address, bool ipv4, const uint8_t fr
 		memcpy(&address->sin6_addr, from, 16);
 }
 
-/* Private data of a request, behind the addresses (annex A11) where they are those of IP. */
-static void private_out(const struct cm_id *id, const struct cm_wire *wire, uint8_t *to)
+/* Private data of a request, which follows the addresses (annex A11) if they are IP addresses. */
+static void private_out(const struct cm_id *id, const struct cm_message *body, uint8_t *to)
 {
 	size_t header = id->is_ib ? 0 : IB_CM_IP_BYTES;
 	struct sockaddr_in6 src = id->src;
@@ -126,28 +126,28 @@ static void private_out(const struct cm_id *id, const struct cm_wire *wire, uint
 	ip_bytes(&id->dst, ip.dst);
 	if (header != 0)
 		ib_cm_ip_encode(&ip, to);
-	memcpy(to + header, wire->private_data, wire->private_length);
+	memcpy(to + header, body->private_data, body->private_length);
 }
 
-/* And back. @room: of private data, all of it. */
-static void private_in(struct cm_wire *wire, const uint8_t *from, size_t room, uint16_t port)
+/* The reverse. @room: the size of the private data. */
+static void private_in(struct cm_message *body, const uint8_t *from, size_t room, uint16_t port)
 {
 	struct ib_cm_ip ip;
 	bool by_ip = ib_cm_ip_decode(&ip, from);
 	size_t header = by_ip ? IB_CM_IP_BYTES : 0;
 	if (by_ip) {
-		ip_address(&wire->src, ip.family == 4, ip.src, ip.port);
-		ip_address(&wire->dst, ip.family == 4, ip.dst, port);
+		ip_address(&body->src, ip.family == 4, ip.src, ip.port);
+		ip_address(&body->dst, ip.family == 4, ip.dst, port);
 	} else {
-		ip_address(&wire->src, false, wire->sgid, 0);
-		ip_address(&wire->dst, false, wire->dgid, port);
+		ip_address(&body->src, false, body->sgid, 0);
+		ip_address(&body->dst, false, body->dgid, port);
 	}
-	wire->is_ib = !by_ip;
-	wire->private_length = (uint8_t)(room - header);
-	memcpy(wire->private_data, from + header, wire->private_length);
+	body->is_ib = !by_ip;
+	body->private_length = (uint8_t)(room - header);
+	memcpy(body->private_data, from + header, body->private_length);
 }
 
-/* --- what we say --- */
+/* --- sending --- */
 
 static uint8_t transport_of(const struct cm_id *id)
 {
@@ -156,25 +156,25 @@ static uint8_t transport_of(const struct cm_id *id)
 	                                   : IB_CM_EXTENDED;
 }
 
-static void fill_req(struct cm_id *id, const struct cm_wire *wire, struct ib_cm_req *req)
+static void fill_req(struct cm_id *id, const struct cm_message *body, struct ib_cm_req *req)
 {
 	id->mtu = (uint8_t)compat_active_mtu(compat_adapter());
 	*req = (struct ib_cm_req){.local_id = number_of(id),
 	                          .ca_guid = limits().guid,
-	                          .qpn = wire->qpn,
-	                          .responder_resources = wire->responder_resources,
-	                          .initiator_depth = wire->initiator_depth,
+	                          .qpn = body->qpn,
+	                          .responder_resources = body->responder_resources,
+	                          .initiator_depth = body->initiator_depth,
 	                          .remote_response_timeout = IB_CM_RESPONSE_TIMEOUT,
 	                          .transport = transport_of(id),
-	                          .flow_control = wire->flow_control != 0,
-	                          .psn = wire->psn,
+	                          .flow_control = body->flow_control != 0,
+	                          .psn = body->psn,
 	                          .local_response_timeout = IB_CM_RESPONSE_TIMEOUT,
-	                          .retry_count = wire->retry_count,
+	                          .retry_count = body->retry_count,
 	                          .pkey = COMPAT_PKEY,
 	                          .mtu = id->mtu,
-	                          .rnr_retry_count = wire->rnr_retry_count,
+	                          .rnr_retry_count = body->rnr_retry_count,
 	                          .max_retries = IB_CM_MAX_RETRIES,
-	                          .srq = wire->srq != 0,
+	                          .srq = body->srq != 0,
 	                          .extended_transport = transport_of(id) == IB_CM_EXTENDED,
 	                          .primary = {.local_lid = ETHERNET_LID,
 	                                      .remote_lid = ETHERNET_LID,
@@ -184,62 +184,62 @@ static void fill_req(struct cm_id *id, const struct cm_wire *wire, struct ib_cm_
 	                                      .ack_timeout = cm_ack_timeout(id)}};
 	memcpy(req->primary.local_gid, id->sgid.raw, 16);
 	memcpy(req->primary.remote_gid, id->dgid.raw, 16);
-	private_out(id, wire, req->private_data);
+	private_out(id, body, req->private_data);
 }
 
-static int cm_infiniband_ask(struct cm_id *id, const struct cm_wire *wire)
+static int cm_infiniband_ask(struct cm_id *id, const struct cm_message *body)
 {
 	struct sockaddr_in6 to = id->dst;
 	uint64_t service = ib_cm_service(id->space, ntohs(*cm_port_of(&to)));
 	struct ib_cm_message request = {
-	        .kind = wire->kind == CM_SIDR_REQ ? IB_CM_SIDR_REQ : IB_CM_REQ,
-	        .transaction_id = prng_secret()}; /* the answer has to name it */
+	        .kind = body->kind == CM_SIDR_REQ ? IB_CM_SIDR_REQ : IB_CM_REQ,
+	        .transaction_id = prng_secret()}; /* the answer has to repeat it */
 	struct ibcm_out out = {0};
 	if (id->end == NULL)
 		id->end = calloc(1, sizeof(struct ibcm));
 	if (id->end == NULL)
 		return ENOMEM;
 	if (request.kind == IB_CM_REQ) {
-		fill_req(id, wire, &request.u.req);
+		fill_req(id, body, &request.u.req);
 		request.u.req.service_id = service;
 	} else {
 		request.u.sidr_req.request_id = number_of(id);
 		request.u.sidr_req.pkey = COMPAT_PKEY;
 		request.u.sidr_req.service_id = service;
-		private_out(id, wire, request.u.sidr_req.private_data);
+		private_out(id, body, request.u.sidr_req.private_data);
 	}
 	ibcm_ask(id->end, &request, cm_now_ns(), &out);
 	ibcm_give_up_at(id->end, id->give_up_ns);
 	return cm_infiniband_flush(id, &out);
 }
 
-static int cm_infiniband_request(struct cm_id *id, struct cm_wire *wire)
+static int cm_infiniband_request(struct cm_id *id, struct cm_message *body)
 {
-	int error = cm_infiniband_ask(id, wire);
+	int error = cm_infiniband_ask(id, body);
 	cm_wait_manager(id);
 	return error;
 }
 
-static int cm_infiniband_answer(struct cm_id *id, const struct cm_wire *wire)
+static int cm_infiniband_answer(struct cm_id *id, const struct cm_message *body)
 {
 	struct ib_cm_message message = {0};
 	struct ibcm_out out = {0};
 	if (end_of(id)->datagram) {
 		message.u.sidr_rep = (struct ib_cm_sidr_rep){
 		        .service_id = ib_cm_service(id->space, ntohs(*cm_port_of(&id->src))),
-		        .qpn = wire->qpn,
-		        .qkey = wire->qkey};
-		memcpy(message.u.sidr_rep.private_data, wire->private_data, wire->private_length);
+		        .qpn = body->qpn,
+		        .qkey = body->qkey};
+		memcpy(message.u.sidr_rep.private_data, body->private_data, body->private_length);
 	} else {
-		message.u.rep = (struct ib_cm_rep){.qpn = wire->qpn,
-		                                   .psn = wire->psn,
-		                                   .responder_resources = wire->responder_resources,
-		                                   .initiator_depth = wire->initiator_depth,
-		                                   .flow_control = wire->flow_control != 0,
-		                                   .rnr_retry_count = wire->rnr_retry_count,
-		                                   .srq = wire->srq != 0,
+		message.u.rep = (struct ib_cm_rep){.qpn = body->qpn,
+		                                   .psn = body->psn,
+		                                   .responder_resources = body->responder_resources,
+		                                   .initiator_depth = body->initiator_depth,
+		                                   .flow_control = body->flow_control != 0,
+		                                   .rnr_retry_count = body->rnr_retry_count,
+		                                   .srq = body->srq != 0,
 		                                   .ca_guid = limits().guid};
-		memcpy(message.u.rep.private_data, wire->private_data, wire->private_length);
+		memcpy(message.u.rep.private_data, body->private_data, body->private_length);
 	}
 	if (!ibcm_reply(id->end, &message, cm_now_ns(), &out))
 		return EINVAL;
@@ -247,19 +247,19 @@ static int cm_infiniband_answer(struct cm_id *id, const struct cm_wire *wire)
 	return cm_infiniband_flush(id, &out);
 }
 
-static int cm_infiniband_reply(struct cm_id *id, struct cm_wire *wire)
+static int cm_infiniband_reply(struct cm_id *id, struct cm_message *body)
 {
-	int error = cm_infiniband_answer(id, wire);
-	if (error == 0 && wire->kind == CM_REP)
+	int error = cm_infiniband_answer(id, body);
+	if (error == 0 && body->kind == CM_REP)
 		cm_infiniband_leave_notice(id);
 	cm_wait_manager(id);
 	return error;
 }
 
-static int cm_infiniband_reject(struct cm_id *id, struct cm_wire *wire)
+static int cm_infiniband_reject(struct cm_id *id, struct cm_message *body)
 {
 	struct ibcm_out out = {0};
-	ibcm_reject(id->end, (uint16_t)wire->status, wire->private_data, &out);
+	ibcm_reject(id->end, (uint16_t)body->status, body->private_data, &out);
 	cm_infiniband_flush(id, &out);
 	cm_wait_manager(id);
 	return 0;
@@ -318,59 +318,60 @@ static void cm_infiniband_forget(struct cm_id *id)
 		*end_of(id) = (struct ibcm){.state = IBCM_OVER};
 }
 
-/* --- what we hear --- */
+/* --- receiving --- */
 
-static void from_rep(const struct ib_cm_rep *rep, struct cm_wire *wire)
+static void from_rep(const struct ib_cm_rep *rep, struct cm_message *body)
 {
-	*wire = (struct cm_wire){.kind = CM_REP,
-	                         .qpn = rep->qpn,
-	                         .psn = rep->psn,
-	                         .responder_resources = rep->responder_resources,
-	                         .initiator_depth = rep->initiator_depth,
-	                         .flow_control = rep->flow_control,
-	                         .rnr_retry_count = rep->rnr_retry_count,
-	                         .srq = rep->srq,
-	                         .private_length = CM_REP_ROOM};
-	memcpy(wire->private_data, rep->private_data, CM_REP_ROOM);
+	*body = (struct cm_message){.kind = CM_REP,
+	                            .qpn = rep->qpn,
+	                            .psn = rep->psn,
+	                            .responder_resources = rep->responder_resources,
+	                            .initiator_depth = rep->initiator_depth,
+	                            .flow_control = rep->flow_control,
+	                            .rnr_retry_count = rep->rnr_retry_count,
+	                            .srq = rep->srq,
+	                            .private_length = CM_REP_ROOM};
+	memcpy(body->private_data, rep->private_data, CM_REP_ROOM);
 }
 
-static void from_sidr_rep(const struct ib_cm_sidr_rep *rep, struct cm_wire *wire)
+static void from_sidr_rep(const struct ib_cm_sidr_rep *rep, struct cm_message *body)
 {
-	*wire = (struct cm_wire){.kind = CM_SIDR_REP,
-	                         .status = rep->status,
-	                         .qpn = rep->qpn,
-	                         .qkey = rep->qkey,
-	                         .private_length = CM_SIDR_REP_ROOM};
-	memcpy(wire->private_data, rep->private_data, CM_SIDR_REP_ROOM);
+	*body = (struct cm_message){.kind = CM_SIDR_REP,
+	                            .status = rep->status,
+	                            .qpn = rep->qpn,
+	                            .qkey = rep->qkey,
+	                            .private_length = CM_SIDR_REP_ROOM};
+	memcpy(body->private_data, rep->private_data, CM_SIDR_REP_ROOM);
 }
 
-static void from_rej(const struct ib_cm_rej *rej, struct cm_wire *wire)
+static void from_rej(const struct ib_cm_rej *rej, struct cm_message *body)
 {
-	*wire = (struct cm_wire){
+	*body = (struct cm_message){
 	        .kind = CM_REJ, .status = rej->reason, .private_length = CM_REJ_ROOM};
-	memcpy(wire->private_data, rej->private_data, CM_REJ_ROOM);
+	memcpy(body->private_data, rej->private_data, CM_REJ_ROOM);
 }
 
-/* Tell cm/peer.c what happened, in its terms. */
-static void happens(struct cm_id *id, enum ibcm_event event, const struct ib_cm_message *message)
+/* Report to cm/peer.c, in its terms, what happened. */
+static void report_event(struct cm_id *id, enum ibcm_event event,
+                         const struct ib_cm_message *message)
 {
-	struct cm_wire wire = {.kind = CM_RTU};
+	struct cm_message body = {.kind = CM_RTU};
 	switch (event) {
 	case IBCM_REPLIED:
 		if (message->kind == IB_CM_REP) {
-			from_rep(&message->u.rep, &wire);
+			from_rep(&message->u.rep, &body);
 			cm_index_enter(id, CM_BY_QP,
 			               cm_qp_key(end_of(id)->remote_guid, end_of(id)->remote_qpn));
 		} else
-			from_sidr_rep(&message->u.sidr_rep, &wire);
+			from_sidr_rep(&message->u.sidr_rep, &body);
 		break;
 	case IBCM_REJECTED:
-		from_rej(&message->u.rej, &wire);
+		from_rej(&message->u.rej, &body);
 		break;
 	case IBCM_CONNECTED:
 		break;
 	case IBCM_DISCONNECTED:
-		wire.kind = CM_DREQ;
+		body.kind = CM_DREQ;
 		break;
 	case IBCM_UNREACHABLE:
 		cm_unreachable(id);
@@ -381,7 +382,7 @@ static void happens(struct cm_id *id, enum ibcm_event event, const struct ib_cm_
 	default:
 		return;
 	}
-	cm_take(id, &wire);
+	cm_take(id, &body);
 }
 
 static uint64_t cm_infiniband_due_ns(const struct cm_id *id)
@@ -394,22 +395,22 @@ static void cm_infiniband_expire(struct cm_id *id)
 	struct ibcm_out out = {0};
 	enum ibcm_event event = ibcm_expire(id->end, cm_now_ns(), &out);
 	cm_infiniband_flush(id, &out);
-	happens(id, event, NULL);
+	report_event(id, event, NULL);
 	cm_wait_manager(id);
 }
 
 static void cm_infiniband_notify(struct cm_id *id)
 {
 	if (id->end != NULL)
-		happens(id, ibcm_established(id->end), NULL);
+		report_event(id, ibcm_established(id->end), NULL);
 }
 
-static void cm_infiniband_hear(struct cm_id *id, const struct ib_cm_message *message)
+static void cm_infiniband_deliver(struct cm_id *id, const struct ib_cm_message *message)
 {
 	struct ibcm_out out = {0};
-	enum ibcm_event event = ibcm_hear(id->end, message, cm_now_ns(), &out);
+	enum ibcm_event event = ibcm_receive(id->end, message, cm_now_ns(), &out);
 	cm_infiniband_flush(id, &out);
-	happens(id, event, message);
+	report_event(id, event, message);
 	cm_wait_manager(id);
 }
 
@@ -425,7 +426,7 @@ static bool is_late(const struct hdl_gid *gid, const struct ib_cm_message *messa
 	return false;
 }
 
-/* The identifier that this request has made already; NULL: it is new. */
+/* The identifier that this request has already created; NULL: the request is new. */
 static struct cm_id *known(const struct hdl_gid *gid, const struct ib_cm_message *message)
 {
 	uint32_t remote_id = message->kind == IB_CM_REQ ? message->u.req.local_id
@@ -437,9 +438,9 @@ static struct cm_id *known(const struct hdl_gid *gid, const struct ib_cm_message
 	return id;
 }
 
-/* A peer that asks with a queue pair that is connected to one of ours has forgotten that connection
- * (12.9.8.3.1): it ends, and the peer may ask again. Not a stranger who says that it is the peer.
- */
+/* A peer that sends a request from a queue pair that is connected to one of ours has lost that
+ * connection (12.9.8.3.1): end it, and the peer may ask again. But only if the request comes from
+ * that peer. */
 static bool was_stale(const struct hdl_gid *gid, const struct ib_cm_req *req)
 {
 	struct cm_id *id = cm_index_find(CM_BY_QP, cm_qp_key(req->ca_guid, req->qpn));
@@ -457,31 +458,31 @@ static bool was_stale(const struct hdl_gid *gid, const struct ib_cm_req *req)
 }
 
 static void from_request(const struct ib_cm_message *message, const struct hdl_cm_msg *msg,
-                         struct cm_wire *wire)
+                         struct cm_message *body)
 {
 	const struct ib_cm_req *req = &message->u.req;
-	*wire = (struct cm_wire){.kind = message->kind == IB_CM_REQ ? CM_REQ : CM_SIDR_REQ};
-	memcpy(wire->sgid, msg->gid.raw, 16);
-	memcpy(wire->dgid, msg->own.raw, 16);
-	if (wire->kind == CM_SIDR_REQ) {
-		private_in(wire, message->u.sidr_req.private_data, IB_CM_SIDR_REQ_PRIVATE_BYTES,
+	*body = (struct cm_message){.kind = message->kind == IB_CM_REQ ? CM_REQ : CM_SIDR_REQ};
+	memcpy(body->sgid, msg->gid.raw, 16);
+	memcpy(body->dgid, msg->own.raw, 16);
+	if (body->kind == CM_SIDR_REQ) {
+		private_in(body, message->u.sidr_req.private_data, IB_CM_SIDR_REQ_PRIVATE_BYTES,
 		           msg->port);
 		return;
 	}
-	wire->tos = req->primary.traffic_class;
-	wire->qpn = req->qpn;
-	wire->psn = req->psn;
-	wire->qkey = req->qkey;
-	wire->responder_resources = req->responder_resources;
-	wire->initiator_depth = req->initiator_depth;
-	wire->flow_control = req->flow_control;
-	wire->retry_count = req->retry_count;
-	wire->rnr_retry_count = req->rnr_retry_count;
-	wire->srq = req->srq;
-	private_in(wire, req->private_data, IB_CM_REQ_PRIVATE_BYTES, msg->port);
+	body->tos = req->primary.traffic_class;
+	body->qpn = req->qpn;
+	body->psn = req->psn;
+	body->qkey = req->qkey;
+	body->responder_resources = req->responder_resources;
+	body->initiator_depth = req->initiator_depth;
+	body->flow_control = req->flow_control;
+	body->retry_count = req->retry_count;
+	body->rnr_retry_count = req->rnr_retry_count;
+	body->srq = req->srq;
+	private_in(body, req->private_data, IB_CM_REQ_PRIVATE_BYTES, msg->port);
 }
 
-/* What the path of @req allows, from our side. */
+/* What the path in @req allows, from our side. */
 static void take_path(struct cm_id *id, const struct ib_cm_req *req)
 {
 	uint8_t own = (uint8_t)compat_active_mtu(compat_adapter());
@@ -493,20 +494,20 @@ static void take_path(struct cm_id *id, const struct ib_cm_req *req)
 	                                           : IBV_QPT_XRC_RECV;
 }
 
-static void hear_request(const struct hdl_cm_msg *msg, const struct ib_cm_message *message)
+static void receive_request(const struct hdl_cm_msg *msg, const struct ib_cm_message *message)
 {
 	bool datagram = message->kind == IB_CM_SIDR_REQ;
 	const struct ib_cm_req *req = &message->u.req;
 	struct cm_id *child = known(&msg->gid, message);
-	struct cm_wire wire;
-	bool listening = true; /* where there is no memory to ask */
+	struct cm_message body;
+	bool listening = true; /* true if there was no memory to find out */
 	if (child != NULL) {
-		cm_infiniband_hear(child, message);
+		cm_infiniband_deliver(child, message);
 		return;
 	}
 	if (is_late(&msg->gid, message))
 		return;
-	/* Nobody is made to send to an address that is not the asker's. */
+	/* Do not let a request direct our packets to an address that is not its sender's. */
 	if (!datagram && memcmp(req->primary.local_gid, msg->gid.raw, 16) != 0) {
 		cm_infiniband_refuse(msg, message, INVALID_GID);
 		return;
@@ -523,10 +524,10 @@ static void hear_request(const struct hdl_cm_msg *msg, const struct ib_cm_messag
 	struct ibcm *end = calloc(1, sizeof(*end));
 	struct hdl_cm_msg to = *msg;
 	to.guid = to.slot = 0;
-	from_request(message, msg, &wire);
-	if (!cm_local_gid(&wire.dst, &to.gid)) /* which of ours was called? */
+	from_request(message, msg, &body);
+	if (!cm_local_gid(&body.dst, &to.gid)) /* which of our addresses? */
 		to.gid = msg->own;
-	child = end != NULL ? cm_take_request(&cm_infiniband, &to, &wire, &listening) : NULL;
+	child = end != NULL ? cm_take_request(&cm_infiniband, &to, &body, &listening) : NULL;
 	if (child == NULL) {
 		free(end);
 		cm_infiniband_refuse(msg, message,
@@ -542,7 +543,7 @@ static void hear_request(const struct hdl_cm_msg *msg, const struct ib_cm_messag
 		cm_index_enter(child, CM_BY_QP, cm_qp_key(end->remote_guid, end->remote_qpn));
 }
 
-/* The peer gave up a request: its number is all that it knows of ours. */
+/* The peer gave up a request: all it can name is its own number. */
 static struct cm_id *given_up(const struct hdl_gid *gid, const struct ib_cm_rej *rej)
 {
 	struct cm_id *id = cm_index_find(CM_BY_PEER, cm_peer_key(gid->raw, rej->local_id));
@@ -555,7 +556,7 @@ static struct cm_id *given_up(const struct hdl_gid *gid, const struct ib_cm_rej 
 	return id;
 }
 
-void cm_infiniband_heard(const struct hdl_cm_msg *msg)
+void cm_infiniband_receive(const struct hdl_cm_msg *msg)
 {
 	struct ib_cm_message message;
 	uint32_t number;
@@ -564,7 +565,7 @@ void cm_infiniband_heard(const struct hdl_cm_msg *msg)
 	if (ib_cm_decode(&message, msg->data, msg->length) != IB_CM_OK)
 		return;
 	if (!ib_cm_addressee(&message, &number, &service)) {
-		hear_request(msg, &message);
+		receive_request(msg, &message);
 		return;
 	}
 	if (message.kind == IB_CM_REJ && number == 0)
@@ -573,7 +574,7 @@ void cm_infiniband_heard(const struct hdl_cm_msg *msg)
 		id = cm_id_numbered(number & ((1u << CM_NUMBER_BITS) - 1));
 	if (id != NULL && end_of(id) != NULL && memcmp(id->dgid.raw, msg->gid.raw, 16) == 0 &&
 	    (number == 0 || number_of(id) == number))
-		cm_infiniband_hear(id, &message);
+		cm_infiniband_deliver(id, &message);
 	else if (number != 0)
 		cm_infiniband_refuse(msg, &message, IB_CM_INVALID_COMM_ID);
 }

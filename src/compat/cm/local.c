@@ -1,4 +1,4 @@
-/* The connection manager for peers on this machine: struct cm_wire from process to process. The
+/* The connection manager for peers on this machine: struct cm_message from process to process. The
  * agent delivers in order, returns what it cannot deliver, and tells when a process has ended. What
  * a process that was killed took with it is sent again (cm/wait.c). */
 #include <string.h>
@@ -7,23 +7,23 @@
 
 #define ACK_TIMEOUT 18 /* 4.096 us * 2^18, about a second */
 
-static int cm_local_post(const struct cm_id *id, struct cm_wire *wire, struct hdl_cm_msg *msg)
+static int cm_local_post(const struct cm_id *id, struct cm_message *message, struct hdl_cm_msg *msg)
 {
 	struct hdl_adapter *adapter = compat_adapter();
 	if (adapter == NULL)
 		return ENODEV;
-	wire->from = id->number;
-	wire->to = id->peer;
-	wire->attempt = id->attempt;
-	msg->length = sizeof(*wire);
-	memcpy(msg->data, wire, sizeof(*wire));
+	message->from = id->number;
+	message->to = id->peer;
+	message->attempt = id->attempt;
+	msg->length = sizeof(*message);
+	memcpy(msg->data, message, sizeof(*message));
 	return -hdl_cm_send(adapter, msg);
 }
 
-/* --- what we say --- */
+/* --- sending --- */
 
 /* To the process that holds the port. */
-static int cm_local_request(struct cm_id *id, struct cm_wire *wire)
+static int cm_local_request(struct cm_id *id, struct cm_message *message)
 {
 	struct sockaddr_in6 to = id->dst;
 	struct hdl_cm_msg msg = {.gid = id->dgid,
@@ -31,20 +31,20 @@ static int cm_local_request(struct cm_id *id, struct cm_wire *wire)
 	                         .port = ntohs(*cm_port_of(&to)),
 	                         .to_port = 1,
 	                         .options = cm_family_of(&to)};
-	return cm_local_post(id, wire, &msg);
+	return cm_local_post(id, message, &msg);
 }
 
 /* To the peer, which is known. */
-static int cm_local_send_wire(struct cm_id *id, struct cm_wire *wire)
+static int cm_local_send_message(struct cm_id *id, struct cm_message *message)
 {
 	struct hdl_cm_msg msg = {.guid = id->guid, .slot = id->slot};
-	return cm_local_post(id, wire, &msg);
+	return cm_local_post(id, message, &msg);
 }
 
 static int cm_local_send(struct cm_id *id, enum cm_kind kind, uint32_t status)
 {
-	struct cm_wire wire = {.kind = kind, .status = status};
-	return cm_local_send_wire(id, &wire);
+	struct cm_message message = {.kind = kind, .status = status};
+	return cm_local_send_message(id, &message);
 }
 
 static int cm_local_confirm(struct cm_id *id)
@@ -84,41 +84,44 @@ static void cm_local_part(struct cm_id *id)
 	}
 }
 
-/* --- what we hear --- */
+/* --- receiving --- */
 
 /* Was this request received before? Then the peer repeats it because it, or the answer, seems lost.
  */
-static bool cm_local_is_known(const struct hdl_cm_msg *msg, const struct cm_wire *wire)
+static bool cm_local_is_known(const struct hdl_cm_msg *msg, const struct cm_message *message)
 {
 	struct cm_id *id =
-	        cm_index_find(CM_BY_PEER, cm_process_key(msg->guid, msg->slot, wire->from));
+	        cm_index_find(CM_BY_PEER, cm_process_key(msg->guid, msg->slot, message->from));
 	for (; id != NULL; id = cm_index_next(id, CM_BY_PEER)) {
-		if (id->manager != &cm_local || id->peer != wire->from ||
-		    id->attempt != wire->attempt || id->guid != msg->guid ||
-		    id->slot != msg->slot || (id->sent != NULL && id->sent->kind == wire->kind))
+		if (id->manager != &cm_local || id->peer != message->from ||
+		    id->attempt != message->attempt || id->guid != msg->guid ||
+		    id->slot != msg->slot || (id->sent != NULL && id->sent->kind == message->kind))
 			continue;
 		if (id->state == CM_REQ_RECEIVED)
 			cm_local_send(id, CM_MRA, 0);
 		else if (id->sent != NULL)
-			cm_local_send_wire(id, id->sent);
+			cm_local_send_message(id, id->sent);
 		return true;
 	}
 	return false;
 }
 
-static void heard_request(const struct hdl_cm_msg *msg, const struct cm_wire *wire)
+static void take_request(const struct hdl_cm_msg *msg, const struct cm_message *message)
 {
-	/* Stands for the identifier that is not made where nobody takes the request. */
-	struct cm_id nobody = {
-	        .guid = msg->guid, .slot = msg->slot, .peer = wire->from, .attempt = wire->attempt};
-	bool datagram = wire->kind == CM_SIDR_REQ, listening;
-	if (cm_local_is_known(msg, wire))
+	/* In place of the identifier that is not created when nobody accepts the request. */
+	struct cm_id nobody = {.guid = msg->guid,
+	                       .slot = msg->slot,
+	                       .peer = message->from,
+	                       .attempt = message->attempt};
+	bool datagram = message->kind == CM_SIDR_REQ, listening;
+	if (cm_local_is_known(msg, message))
 		return;
-	struct cm_id *child = cm_take_request(&cm_local, msg, wire, &listening);
+	struct cm_id *child = cm_take_request(&cm_local, msg, message, &listening);
 	if (child != NULL) {
-		cm_index_enter(child, CM_BY_PEER, cm_process_key(msg->guid, msg->slot, wire->from));
+		cm_index_enter(child, CM_BY_PEER,
+		               cm_process_key(msg->guid, msg->slot, message->from));
 		cm_local_send(child, CM_MRA,
-		              0); /* so that the peer knows which process it depends on */
+		              0); /* so that the peer knows which process it is waiting for */
 	} else if (datagram) {
 		cm_local_send(&nobody, CM_SIDR_REP,
 		              listening ? CM_SIDR_REJECTED : CM_SIDR_NO_SERVICE);
@@ -128,37 +131,37 @@ static void heard_request(const struct hdl_cm_msg *msg, const struct cm_wire *wi
 	}
 }
 
-/* Does @id, which may be NULL, still wait for what @wire says? */
-static bool cm_local_is_for(const struct cm_id *id, const struct cm_wire *wire)
+/* Does @id, which may be NULL, still wait for this message? */
+static bool cm_local_is_for(const struct cm_id *id, const struct cm_message *message)
 {
-	if (id == NULL || id->attempt != wire->attempt)
+	if (id == NULL || id->attempt != message->attempt)
 		return false;
-	return (wire->kind != CM_MRA && wire->kind != CM_REP) ||
+	return (message->kind != CM_MRA && message->kind != CM_REP) ||
 	       (id->state != CM_IDLE && id->state != CM_ENDED);
 }
 
-/* A process that takes up a request after we gave it up has not heard of that, or it was stopped
+/* A process that accepts a request after we gave it up has not learned of that, or was stopped
  * until now: it must not accept the request. */
-static void tell_too_late(const struct hdl_cm_msg *msg, const struct cm_wire *wire)
+static void tell_too_late(const struct hdl_cm_msg *msg, const struct cm_message *message)
 {
-	struct cm_id nobody = {.number = wire->to,
+	struct cm_id nobody = {.number = message->to,
 	                       .guid = msg->guid,
 	                       .slot = msg->slot,
-	                       .peer = wire->from,
-	                       .attempt = wire->attempt};
-	if (wire->kind == CM_MRA || wire->kind == CM_REP)
+	                       .peer = message->from,
+	                       .attempt = message->attempt};
+	if (message->kind == CM_MRA || message->kind == CM_REP)
 		cm_local_send(&nobody, CM_REJ, CM_REASON_TIMEOUT);
 }
 
-static void heard_message(const struct hdl_cm_msg *msg, const struct cm_wire *wire)
+static void cm_local_take(const struct hdl_cm_msg *msg, const struct cm_message *message)
 {
-	if (wire->kind == CM_REQ || wire->kind == CM_SIDR_REQ) {
-		heard_request(msg, wire);
+	if (message->kind == CM_REQ || message->kind == CM_SIDR_REQ) {
+		take_request(msg, message);
 		return;
 	}
-	struct cm_id *id = cm_id_numbered(wire->to);
-	if (!cm_local_is_for(id, wire)) {
-		tell_too_late(msg, wire);
+	struct cm_id *id = cm_id_numbered(message->to);
+	if (!cm_local_is_for(id, message)) {
+		tell_too_late(msg, message);
 		return;
 	}
 	if (id->manager != &cm_local)
@@ -166,30 +169,30 @@ static void heard_message(const struct hdl_cm_msg *msg, const struct cm_wire *wi
 	if (id->peer == 0 || id->state == CM_REQ_SENT) {
 		id->guid = msg->guid;
 		id->slot = msg->slot;
-		id->peer = wire->from;
+		id->peer = message->from;
 	} else if (id->guid != msg->guid || id->slot != msg->slot) {
 		return;
 	}
-	cm_take(id, wire);
+	cm_take(id, message);
 }
 
-static void heard_return(const struct hdl_cm_msg *msg, const struct cm_wire *wire)
+static void take_return(const struct hdl_cm_msg *msg, const struct cm_message *message)
 {
-	struct cm_id *id = cm_id_numbered(wire->from);
-	if (id == NULL || id->attempt != wire->attempt)
+	struct cm_id *id = cm_id_numbered(message->from);
+	if (id == NULL || id->attempt != message->attempt)
 		return;
 	bool refused = msg->error == -HDL_ECONNREFUSED;
 	if (refused && id->state == CM_REQ_SENT && cm_wait_more(id))
 		return;
-	if (wire->kind == CM_REQ && refused && id->state == CM_REQ_SENT) {
+	if (message->kind == CM_REQ && refused && id->state == CM_REQ_SENT) {
 		id->state = CM_ENDED;
 		cm_wait_end(id);
 		cm_raise(id, CM_REJECTED, (int)CM_REASON_NO_SERVICE);
-	} else if (wire->kind == CM_SIDR_REQ && id->state == CM_REQ_SENT) {
+	} else if (message->kind == CM_SIDR_REQ && id->state == CM_REQ_SENT) {
 		id->state = CM_IDLE;
 		cm_wait_end(id);
 		cm_raise(id, CM_UNREACHABLE, refused ? (int)CM_SIDR_NO_SERVICE : -ETIMEDOUT);
-	} else if (wire->kind != CM_MRA && wire->kind != CM_DREP) {
+	} else if (message->kind != CM_MRA && message->kind != CM_DREP) {
 		cm_end_connection(id);
 	}
 }
@@ -206,17 +209,17 @@ static void cm_local_gone(const struct hdl_cm_msg *msg)
 			cm_repeat(id); /* it may have taken our request with it */
 }
 
-void cm_local_heard(const struct hdl_cm_msg *msg)
+void cm_local_receive(const struct hdl_cm_msg *msg)
 {
-	struct cm_wire wire;
+	struct cm_message message;
 	if (msg->kind == HDL_CM_GONE) {
 		cm_local_gone(msg);
-	} else if (msg->length == sizeof(wire)) {
-		memcpy(&wire, msg->data, sizeof(wire));
+	} else if (msg->length == sizeof(message)) {
+		memcpy(&message, msg->data, sizeof(message));
 		if (msg->kind == HDL_CM_RETURNED)
-			heard_return(msg, &wire);
+			take_return(msg, &message);
 		else
-			heard_message(msg, &wire);
+			cm_local_take(msg, &message);
 	}
 }
 
@@ -224,8 +227,8 @@ const struct cm_manager cm_local = {
         .name = "local",
         .ack_timeout = ACK_TIMEOUT,
         .request = cm_local_request,
-        .reply = cm_local_send_wire,
-        .reject = cm_local_send_wire,
+        .reply = cm_local_send_message,
+        .reject = cm_local_send_message,
         .confirm = cm_local_confirm,
         .disconnect = cm_local_disconnect,
         .disconnected = cm_local_disconnected,

@@ -4,7 +4,7 @@
  * It calls the manager of an identifier to send. The manager calls cm_take(), cm_take_request(),
  * cm_end_connection() and cm_unreachable() when it receives something or gives up.
  *
- * 	cm_local        cm/local.c        struct cm_wire, which the node agent carries
+ * 	cm_local        cm/local.c        struct cm_message, which the node agent carries
  * 	                                  between the processes of one machine
  * 	cm_infiniband   cm/infiniband.c   InfiniBand's communication management
  * 	                                  (cm/ibcm.c) with peers across the wire
@@ -20,7 +20,7 @@
 #include <stdint.h>
 
 struct cm_id;
-struct cm_wire;
+struct cm_message;
 
 struct cm_manager {
 	const char *name;    /* for logs */
@@ -31,12 +31,12 @@ struct cm_manager {
 	 * fixed number of times at equal intervals. */
 	uint64_t relisten_ns;
 
-	/* Send @wire, a REQ or a SIDR_REQ. Called again to repeat it. */
-	int (*request)(struct cm_id *id, struct cm_wire *wire);
+	/* Send @message, a REQ or a SIDR_REQ. Called again to repeat it. */
+	int (*request)(struct cm_id *id, struct cm_message *message);
 	/* A REP, or a SIDR_REP that says yes. */
-	int (*reply)(struct cm_id *id, struct cm_wire *wire);
+	int (*reply)(struct cm_id *id, struct cm_message *message);
 	/* A REJ, or a SIDR_REP that says no. */
-	int (*reject)(struct cm_id *id, struct cm_wire *wire);
+	int (*reject)(struct cm_id *id, struct cm_message *message);
 	/* An RTU. */
 	int (*confirm)(struct cm_id *id);
 	/* A DREQ. */

@@ -1,14 +1,13 @@
-/* Multicast groups of connections' identifiers: which GID an IP address stands for, joining and
- * leaving. Joining is over at once: a group needs nobody's leave here. Membership itself begins
- * when librdmacm attaches the identifier's queue pair, at the event. */
+/* Multicast groups of identifiers: which GID an IP address stands for, joining and leaving. Joining
+ * completes immediately, since nobody has to permit it. Membership itself begins at the event, when
+ * librdmacm attaches the identifier's queue pair. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "compat/cm/cm.h"
 
 #define IPOIB_QKEY 0x0b1bu
-/* A LID of the multicast range that goes with a group. Groups are found by GID; this is what
- * programs print. */
+/* A LID of the multicast range for a group. Groups are found by GID; programs only print this. */
 #define FIRST_MLID 0xc000u
 #define MLID_COUNT 0x3fffu
 
@@ -26,7 +25,7 @@ bool cm_is_multicast(const struct sockaddr_in6 *address)
 	return address->sin6_family == AF_INET6 && address->sin6_addr.s6_addr[0] == 0xff;
 }
 
-/* On Ethernet the address itself (IBTA annex A17). */
+/* On Ethernet the GID is the address itself (IBTA annex A17). */
 static void ethernet_gid(const struct sockaddr_in6 *address, struct hdl_gid *gid)
 {
 	*gid = (struct hdl_gid){.raw = {[10] = 0xff, [11] = 0xff}};
@@ -36,9 +35,9 @@ static void ethernet_gid(const struct sockaddr_in6 *address, struct hdl_gid *gid
 		memcpy(gid->raw, &address->sin6_addr, 16);
 }
 
-/* On InfiniBand as IPoIB writes it (RFC 4391 section 4), with a signature of its own, so that
- * groups of programs and those of the network stack are two things. An address that is a GID of
- * that kind already stays as it is. */
+/* On InfiniBand the GID is made as for IPoIB (RFC 4391 section 4), but with a signature of its own,
+ * so that groups of programs and groups of the network stack do not mix. An address that already is
+ * such a GID stays as it is. */
 static void infiniband_gid(const struct sockaddr_in6 *address, struct hdl_gid *gid)
 {
 	const uint8_t *from = address->sin6_addr.s6_addr;

@@ -1,5 +1,5 @@
-/* Connections: what the program asks for and what peers say, the states that follow (IBTA volume 1,
- * 12.9) and the events that the program gets. The identifier's connection manager (cm/manager.h)
+/* Connections: the program's commands, the messages of peers, the states that follow (IBTA volume
+ * 1, 12.9) and the events that the program gets. The identifier's connection manager (cm/manager.h)
  * carries the messages. */
 #include <stdlib.h>
 #include <string.h>
@@ -7,42 +7,42 @@
 #include "base/log.h"
 #include "compat/cm/cm.h"
 
-static int set_private(struct cm_wire *wire, const void *data, uint8_t length, unsigned room)
+static int set_private(struct cm_message *message, const void *data, uint8_t length, unsigned room)
 {
 	if (length > room)
 		return EINVAL;
-	wire->private_length = length;
-	memcpy(wire->private_data, data, length);
+	message->private_length = length;
+	memcpy(message->private_data, data, length);
 	return 0;
 }
 
-/* Counts of retries have three bits; programs ask for more. */
+/* Retry counts have three bits; programs pass larger ones. */
 static uint8_t at_most_7(uint8_t count)
 {
 	return count < 7 ? count : 7;
 }
 
-static void set_param(struct cm_wire *wire, struct cm_id *id,
+static void set_param(struct cm_message *message, struct cm_id *id,
                       const struct rdma_ucm_conn_param *param)
 {
-	id->own_qpn = wire->qpn = param->qp_num;
-	wire->qkey = param->qkey != 0 ? param->qkey : CM_UDP_QKEY;
-	wire->psn = id->own_psn;
-	wire->responder_resources = param->responder_resources;
-	wire->initiator_depth = param->initiator_depth;
-	wire->flow_control = param->flow_control;
-	wire->retry_count = at_most_7(param->retry_count);
-	wire->rnr_retry_count = at_most_7(param->rnr_retry_count);
-	wire->srq = param->srq;
+	id->own_qpn = message->qpn = param->qp_num;
+	message->qkey = param->qkey != 0 ? param->qkey : CM_UDP_QKEY;
+	message->psn = id->own_psn;
+	message->responder_resources = param->responder_resources;
+	message->initiator_depth = param->initiator_depth;
+	message->flow_control = param->flow_control;
+	message->retry_count = at_most_7(param->retry_count);
+	message->rnr_retry_count = at_most_7(param->rnr_retry_count);
+	message->srq = param->srq;
 }
 
-/* Keep what is about to be sent. */
-static bool cm_peer_keep(struct cm_id *id, const struct cm_wire *wire)
+/* Keep a copy of what is about to be sent. */
+static bool cm_peer_keep(struct cm_id *id, const struct cm_message *message)
 {
 	if (id->sent == NULL)
 		id->sent = malloc(sizeof(*id->sent));
 	if (id->sent != NULL)
-		*id->sent = *wire;
+		*id->sent = *message;
 	return id->sent != NULL;
 }
 
@@ -63,25 +63,25 @@ void cm_end_connection(struct cm_id *id)
 int cm_request(struct cm_id *id, const struct rdma_ucm_conn_param *param)
 {
 	bool datagram = id->qp_type == IBV_QPT_UD;
-	struct cm_wire wire = {.kind = datagram ? CM_SIDR_REQ : CM_REQ};
+	struct cm_message message = {.kind = datagram ? CM_SIDR_REQ : CM_REQ};
 	if (id->state != CM_IDLE || !id->has_device || !id->has_path)
 		return EINVAL;
-	if (set_private(&wire, param->private_data, param->private_data_len,
+	if (set_private(&message, param->private_data, param->private_data_len,
 	                datagram ? CM_SIDR_REQ_ROOM : CM_REQ_ROOM) != 0)
 		return EINVAL;
-	set_param(&wire, id, param);
-	wire.slid = cm_own_lid();
-	wire.is_ib = id->is_ib;
-	wire.tos = id->tos;
-	memcpy(wire.sgid, id->sgid.raw, 16);
-	memcpy(wire.dgid, id->dgid.raw, 16);
-	wire.src = id->src;
-	wire.dst = id->dst;
+	set_param(&message, id, param);
+	message.slid = cm_own_lid();
+	message.is_ib = id->is_ib;
+	message.tos = id->tos;
+	memcpy(message.sgid, id->sgid.raw, 16);
+	memcpy(message.dgid, id->dgid.raw, 16);
+	message.src = id->src;
+	message.dst = id->dst;
 	id->responder_resources = param->responder_resources;
 	id->initiator_depth = param->initiator_depth;
 	id->retry_count = at_most_7(param->retry_count);
 	id->rnr_retry_count = at_most_7(param->rnr_retry_count);
-	if (!cm_peer_keep(id, &wire))
+	if (!cm_peer_keep(id, &message))
 		return ENOMEM;
 	id->attempt++;
 	id->tries = 0;
@@ -117,8 +117,9 @@ void cm_send_again(struct cm_id *id)
 
 void cm_expire(struct cm_id *id)
 {
-	struct cm_wire too_late = {.kind = CM_REJ, .status = CM_REASON_TIMEOUT};
-	if (id->state == CM_DREQ_SENT) /* it is over, whether the peer knows or not (IBTA 12.9.6) */
+	struct cm_message too_late = {.kind = CM_REJ, .status = CM_REASON_TIMEOUT};
+	if (id->state ==
+	    CM_DREQ_SENT) /* it has ended, whether the peer knows or not (IBTA 12.9.6) */
 		cm_end_connection(id);
 	if (id->state != CM_REQ_SENT && id->state != CM_REP_SENT)
 		return;
@@ -130,7 +131,8 @@ void cm_expire(struct cm_id *id)
 void cm_unreachable(struct cm_id *id)
 {
 	log_debug("rdma_cm: a peer does not answer (connection manager %s)", id->manager->name);
-	id->state = id->qp_type == IBV_QPT_UD ? CM_IDLE : CM_ENDED; /* it may ask others */
+	id->state =
+	        id->qp_type == IBV_QPT_UD ? CM_IDLE : CM_ENDED; /* the program may connect again */
 	cm_raise(id, CM_UNREACHABLE, -ETIMEDOUT);
 }
 
@@ -138,19 +140,19 @@ void cm_unreachable(struct cm_id *id)
 static int cm_peer_reply(struct cm_id *id, const struct rdma_ucm_conn_param *param)
 {
 	bool datagram = id->qp_type == IBV_QPT_UD;
-	struct cm_wire wire = {.kind = datagram ? CM_SIDR_REP : CM_REP};
+	struct cm_message message = {.kind = datagram ? CM_SIDR_REP : CM_REP};
 	if (param->valid) {
-		if (set_private(&wire, param->private_data, param->private_data_len,
+		if (set_private(&message, param->private_data, param->private_data_len,
 		                datagram ? CM_SIDR_REP_ROOM : CM_REP_ROOM) != 0)
 			return EINVAL;
-		set_param(&wire, id, param);
+		set_param(&message, id, param);
 		id->responder_resources = param->responder_resources;
 		id->initiator_depth = param->initiator_depth;
 	}
-	if (!cm_peer_keep(id, &wire))
+	if (!cm_peer_keep(id, &message))
 		return ENOMEM;
 	cm_give_up_in(id, cm_answer_ms());
-	int error = id->manager->reply(id, &wire);
+	int error = id->manager->reply(id, &message);
 	if (error == 0)
 		id->state = datagram ? CM_ENDED : CM_REP_SENT;
 	if (error == 0 && !datagram)
@@ -170,8 +172,8 @@ int cm_accept(struct cm_id *id, const struct rdma_ucm_conn_param *param)
 	if (id->state != CM_REQ_RECEIVED)
 		return EINVAL;
 	int error = cm_peer_reply(id, param);
-	/* There is no second try: librdmacm has put the queue pair into error by then. As in
-	 * Linux's rdma_accept(), the peer hears of it. */
+	/* There is no second try: librdmacm has put the queue pair into error by then. The peer is
+	 * told, as by Linux's rdma_accept(). */
 	if (error != 0)
 		cm_reject(id, CM_REASON_CONSUMER, &no_data, 0);
 	return error;
@@ -180,17 +182,17 @@ int cm_accept(struct cm_id *id, const struct rdma_ucm_conn_param *param)
 int cm_reject(struct cm_id *id, uint32_t reason, const void *data, uint8_t length)
 {
 	bool datagram = id->qp_type == IBV_QPT_UD;
-	struct cm_wire wire = {.kind = datagram ? CM_SIDR_REP : CM_REJ,
-	                       .status = datagram ? CM_SIDR_REJECTED : reason};
+	struct cm_message message = {.kind = datagram ? CM_SIDR_REP : CM_REJ,
+	                             .status = datagram ? CM_SIDR_REJECTED : reason};
 	if (id->state == CM_ENDED)
 		return 0;
 	if (id->state != CM_REQ_RECEIVED && id->state != CM_REP_RECEIVED)
 		return EINVAL;
-	if (set_private(&wire, data, length, datagram ? CM_SIDR_REP_ROOM : CM_REJ_ROOM) != 0)
+	if (set_private(&message, data, length, datagram ? CM_SIDR_REP_ROOM : CM_REJ_ROOM) != 0)
 		return EINVAL;
 	id->state = CM_ENDED;
-	cm_peer_keep(id, &wire); /* without it, it cannot be sent again */
-	return id->manager->reject(id, &wire);
+	cm_peer_keep(id, &message); /* without a copy it cannot be sent again */
+	return id->manager->reject(id, &message);
 }
 
 void cm_told(struct cm_id *id)
@@ -243,38 +245,38 @@ void cm_forget_all(void)
 
 /* --- messages --- */
 
-/* What the peer said becomes what the program is told: its resources are our depth. */
-static void fill_conn(struct cm_event *event, const struct cm_wire *wire, uint8_t room)
+/* From the peer's message to the program's event: the peer's resources are our depth. */
+static void fill_conn(struct cm_event *event, const struct cm_message *message, uint8_t room)
 {
 	struct rdma_ucm_conn_param *param = &event->resp.param.conn;
-	param->qp_num = wire->qpn;
-	param->responder_resources = wire->initiator_depth;
-	param->initiator_depth = wire->responder_resources;
-	param->flow_control = wire->flow_control;
-	param->retry_count = wire->retry_count;
-	param->rnr_retry_count = wire->rnr_retry_count;
-	param->srq = wire->srq;
+	param->qp_num = message->qpn;
+	param->responder_resources = message->initiator_depth;
+	param->initiator_depth = message->responder_resources;
+	param->flow_control = message->flow_control;
+	param->retry_count = message->retry_count;
+	param->rnr_retry_count = message->rnr_retry_count;
+	param->srq = message->srq;
 	param->private_data_len = room;
-	memcpy(param->private_data, wire->private_data, wire->private_length);
+	memcpy(param->private_data, message->private_data, message->private_length);
 }
 
-static void fill_ud(struct cm_event *event, const struct cm_wire *wire, uint8_t room)
+static void fill_ud(struct cm_event *event, const struct cm_message *message, uint8_t room)
 {
 	struct rdma_ucm_ud_param *param = &event->resp.param.ud;
-	param->qp_num = wire->qpn;
-	param->qkey = wire->qkey;
+	param->qp_num = message->qpn;
+	param->qkey = message->qkey;
 	param->private_data_len = room;
-	memcpy(param->private_data, wire->private_data, wire->private_length);
+	memcpy(param->private_data, message->private_data, message->private_length);
 }
 
-static void take_param(struct cm_id *id, const struct cm_wire *wire)
+static void take_param(struct cm_id *id, const struct cm_message *message)
 {
-	id->qpn = wire->qpn;
-	id->psn = wire->psn;
-	id->qkey = wire->qkey;
-	id->responder_resources = wire->initiator_depth;
-	id->initiator_depth = wire->responder_resources;
-	id->rnr_retry_count = wire->rnr_retry_count;
+	id->qpn = message->qpn;
+	id->psn = message->psn;
+	id->qkey = message->qkey;
+	id->responder_resources = message->initiator_depth;
+	id->initiator_depth = message->responder_resources;
+	id->rnr_retry_count = message->rnr_retry_count;
 }
 
 static struct cm_id *listener_of(const struct hdl_cm_msg *msg)
@@ -293,9 +295,9 @@ static struct cm_id *listener_of(const struct hdl_cm_msg *msg)
 }
 
 struct cm_id *cm_take_request(const struct cm_manager *manager, const struct hdl_cm_msg *msg,
-                              const struct cm_wire *wire, bool *listening)
+                              const struct cm_message *message, bool *listening)
 {
-	bool datagram = wire->kind == CM_SIDR_REQ;
+	bool datagram = message->kind == CM_SIDR_REQ;
 	struct cm_id *listener = listener_of(msg);
 	struct cm_id *child = NULL;
 	struct cm_event *event = NULL;
@@ -313,107 +315,109 @@ struct cm_id *cm_take_request(const struct cm_manager *manager, const struct hdl
 	child->state = CM_REQ_RECEIVED;
 	child->guid = msg->guid;
 	child->slot = msg->slot;
-	child->peer = wire->from;
-	child->src = wire->dst;
-	child->dst = wire->src;
-	memcpy(child->sgid.raw, wire->dgid, 16);
-	memcpy(child->dgid.raw, wire->sgid, 16);
-	child->dlid = cm_own_lid() != 0 ? wire->slid : 0;
-	child->is_ib = wire->is_ib != 0;
-	child->tos = wire->tos;
-	child->attempt = wire->attempt;
+	child->peer = message->from;
+	child->src = message->dst;
+	child->dst = message->src;
+	memcpy(child->sgid.raw, message->dgid, 16);
+	memcpy(child->dgid.raw, message->sgid, 16);
+	child->dlid = cm_own_lid() != 0 ? message->slid : 0;
+	child->is_ib = message->is_ib != 0;
+	child->tos = message->tos;
+	child->attempt = message->attempt;
 	child->has_device = child->has_path = true;
-	child->retry_count = wire->retry_count;
-	take_param(child, wire);
+	child->retry_count = message->retry_count;
+	take_param(child, message);
 	listener->backlog--;
 	event->child = child;
 	event->resp.id = child->handle;
 	if (datagram)
-		fill_ud(event, wire, CM_SIDR_REQ_ROOM);
+		fill_ud(event, message, CM_SIDR_REQ_ROOM);
 	else
-		fill_conn(event, wire, CM_REQ_ROOM);
+		fill_conn(event, message, CM_REQ_ROOM);
 	cm_push(event);
 	return child;
 }
 
-static void heard_response(struct cm_id *id, const struct cm_wire *wire)
+static void take_response(struct cm_id *id, const struct cm_message *message)
 {
 	if (id->state == CM_CONNECTED && id->sent != NULL && id->sent->kind == CM_REQ)
-		id->manager->confirm(id); /* once more: the first was lost */
+		id->manager->confirm(id); /* repeated, because the first was lost */
 	if (id->state != CM_REQ_SENT)
 		return;
-	take_param(id, wire);
+	take_param(id, message);
 	id->state = CM_REP_RECEIVED;
 	cm_wait_end(id);
 	struct cm_event *event = cm_event_new(id, CM_CONNECT_RESPONSE, 0);
 	if (event == NULL)
 		return;
-	fill_conn(event, wire, CM_REP_ROOM);
+	fill_conn(event, message, CM_REP_ROOM);
 	cm_push(event);
 }
 
-static void heard_sidr_response(struct cm_id *id, const struct cm_wire *wire)
+static void take_sidr_response(struct cm_id *id, const struct cm_message *message)
 {
 	if (id->state != CM_REQ_SENT)
 		return;
-	if (wire->status == CM_SIDR_NO_SERVICE && cm_wait_more(id))
+	if (message->status == CM_SIDR_NO_SERVICE && cm_wait_more(id))
 		return;
-	id->state = CM_IDLE; /* it may ask others */
+	id->state = CM_IDLE; /* the program may connect again */
 	cm_wait_end(id);
 	struct cm_event *event = cm_event_new(
-	        id, wire->status == 0 ? CM_ESTABLISHED : CM_UNREACHABLE, (int)wire->status);
+	        id, message->status == 0 ? CM_ESTABLISHED : CM_UNREACHABLE, (int)message->status);
 	if (event == NULL)
 		return;
-	fill_ud(event, wire, CM_SIDR_REP_ROOM);
+	fill_ud(event, message, CM_SIDR_REP_ROOM);
 	cm_ah_attr(id, &event->resp.param.ud.ah_attr);
 	cm_push(event);
 }
 
-static void heard_rejection(struct cm_id *id, const struct cm_wire *wire)
+static void take_rejection(struct cm_id *id, const struct cm_message *message)
 {
 	if (id->state == CM_ENDED || id->state == CM_IDLE || id->state == CM_LISTENING)
 		return;
-	bool later = wire->status == CM_REASON_NO_SERVICE || wire->status == CM_REASON_RESOURCES;
+	bool later =
+	        message->status == CM_REASON_NO_SERVICE || message->status == CM_REASON_RESOURCES;
 	if (id->state == CM_REQ_SENT && later && cm_wait_more(id)) {
 		id->peer = 0;
 		return;
 	}
-	uint32_t status = wire->status == CM_REASON_RESOURCES ? CM_REASON_CONSUMER : wire->status;
+	uint32_t status =
+	        message->status == CM_REASON_RESOURCES ? CM_REASON_CONSUMER : message->status;
 	id->state = CM_ENDED;
 	cm_wait_end(id);
 	struct cm_event *event = cm_event_new(id, CM_REJECTED, (int)status);
 	if (event == NULL)
 		return;
-	fill_conn(event, wire, CM_REJ_ROOM);
+	fill_conn(event, message, CM_REJ_ROOM);
 	cm_push(event);
 }
 
-/* The peer ends the connection; or what was to be one: then we have not sent an RTU, and it has
- * changed its mind. */
-static void heard_disconnect(struct cm_id *id)
+/* The peer ends the connection. Or it has changed its mind about one that is not established,
+ * because we have not sent an RTU. */
+static void take_disconnect(struct cm_id *id)
 {
-	const struct cm_wire changed_mind = {.kind = CM_REJ, .status = CM_REASON_CONSUMER};
+	const struct cm_message changed_mind = {.kind = CM_REJ, .status = CM_REASON_CONSUMER};
 	bool waits = id->state == CM_CONNECTED || id->state == CM_REP_SENT;
 	id->owes_drep = id->manager->disconnected != NULL;
 	if (id->state == CM_REP_RECEIVED)
-		heard_rejection(id, &changed_mind);
+		take_rejection(id, &changed_mind);
 	else
 		cm_end_connection(id);
 	if (!waits || id->uid == 0)
 		cm_told(id);
 }
 
-void cm_take(struct cm_id *id, const struct cm_wire *wire)
+void cm_take(struct cm_id *id, const struct cm_message *message)
 {
-	switch (wire->kind) {
+	switch (message->kind) {
 	case CM_REP:
-		heard_response(id, wire);
+		take_response(id, message);
 		break;
 	case CM_SIDR_REP:
-		heard_sidr_response(id, wire);
+		take_sidr_response(id, message);
 		break;
 	case CM_REJ:
-		heard_rejection(id, wire);
+		take_rejection(id, message);
 		break;
 	case CM_RTU:
 		if (id->state == CM_REP_SENT) {
@@ -423,30 +427,30 @@ void cm_take(struct cm_id *id, const struct cm_wire *wire)
 		}
 		break;
 	case CM_DREQ:
-		heard_disconnect(id);
+		take_disconnect(id);
 		break;
 	case CM_DREP:
 		if (id->state == CM_DREQ_SENT)
 			cm_end_connection(id);
 		break;
-	default: /* MRA: the peer has the time that it asks for anyway */
+	default: /* MRA: the peer has as much time as it asks for in any case */
 		break;
 	}
 }
 
-void cm_heard(void *context, const struct hdl_cm_msg *msg)
+void cm_receive(void *context, const struct hdl_cm_msg *msg)
 {
 	struct cm_id *id;
 	(void)context;
 	cm_lock();
 	if (msg->kind == HDL_CM_MAD) {
-		cm_infiniband_heard(msg);
+		cm_infiniband_receive(msg);
 	} else if (msg->kind == HDL_CM_AGENT) {
 		for (uint32_t at = 0; (id = cm_id_next(&at)) != NULL; at++)
 			if (id->manager->leave_notice != NULL)
 				id->manager->leave_notice(id);
 	} else {
-		cm_local_heard(msg);
+		cm_local_receive(msg);
 	}
 	cm_unlock();
 }

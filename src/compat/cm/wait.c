@@ -3,22 +3,22 @@
  *   A server that does not listen yet. Elsewhere resolving an address and a route takes
  *   milliseconds, and programs that agree on a port by other means rely on it (perftest -R, qperf
  *   -cm1): one side connects while the other is about to listen. A request that finds no listener,
- *   or one with too many requests waiting, is repeated before the program hears of it.
+ *   or one with too many requests waiting, is repeated before the program gets an event.
  *
- *   An answer. A request or a response is repeated, because an agent that is killed may take it
- *   along. It times out when the other program does not take it up, at a time that is set once and
- *   that no sign of life from the peer puts off. A disconnect is repeated in the same way; the
+ *   An answer. A request or a response is repeated, because it is lost if the agent is killed at
+ *   the wrong moment. It times out if the other program does not react, at a time that is set once
+ *   and that no sign of life from the peer postpones. A disconnect is repeated in the same way; the
  *   peer's process answers it unless that process is stopped.
  *
- *   What the connection manager waits for, where it keeps time itself (cm/manager.h), until the
- *   same time.
+ *   A timer of the connection manager, if it keeps time itself (cm/manager.h), until the same time.
  *
- *   A node that is not there yet, while an address is resolved, for as long as the program said.
+ *   A node that does not exist yet, while an address is resolved, for as long as the program
+ *   allows.
  *
- *   The end of the time that a connection keeps its name after it has ended (IBTA volume 1,
- *   12.9.8.4). Programs get an event then: tgtd frees what it has for a connection only after it.
+ *   The end of TIMEWAIT (IBTA volume 1, 12.9.8.4). Programs get an event then: tgtd frees the
+ *   resources of a connection only after it.
  *
- * One thread looks after all of it and ends when no identifier waits. */
+ * One thread does all of this. It ends when no identifier waits. */
 #include <signal.h>
 #include <stdlib.h>
 #include <time.h>
@@ -28,12 +28,13 @@
 #define TRIES       20
 #define EVERY_NS    10000000ull
 #define AGAIN_NS    1000000000ull
-#define ANSWER_MS   60000u       /* as long as 15 repeats take elsewhere, about */
-#define TIMEWAIT_NS 200000000ull /* nothing is late here, so it is short */
+#define ANSWER_MS   60000u       /* about as long as 15 repetitions take elsewhere */
+#define TIMEWAIT_NS 200000000ull /* short, because no packets are late here */
 
-static bool running; /* the thread; under the lock */
+static bool running; /* the thread runs; under the lock */
 
-/* Who waits, a heap from 1 on: each waits no longer than the two at twice its place. */
+/* The identifiers that wait, a heap from index 1 on: each is due no later than the two at twice its
+ * index. */
 static struct cm_id *waiting[CM_MAX_IDS + 1];
 static uint32_t waiting_count;
 
@@ -43,7 +44,7 @@ static void cm_wait_put(struct cm_id *id, uint32_t place)
 	id->queued = place;
 }
 
-/* Where @id belongs, from @place on, which is free. */
+/* Find the place for @id in the heap, starting at @place, which is free. */
 static void cm_wait_settle(struct cm_id *id, uint32_t place)
 {
 	for (; place > 1 && waiting[place / 2]->wait_ns > id->wait_ns; place /= 2)
@@ -79,7 +80,7 @@ uint64_t cm_now_ns(void)
 	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* HEDDLE_CM_TIMEOUT_MS: for those who cannot wait a minute. */
+/* HEDDLE_CM_TIMEOUT_MS, for users who do not want to wait for a minute. */
 uint32_t cm_answer_ms(void)
 {
 	const char *given = secure_getenv("HEDDLE_CM_TIMEOUT_MS");
@@ -87,7 +88,7 @@ uint32_t cm_answer_ms(void)
 	return ms > 0 && ms < ANSWER_MS ? (uint32_t)ms : ANSWER_MS;
 }
 
-/* The answer that @id waits for has not come yet. */
+/* The answer that @id waits for has not arrived yet. */
 static void cm_wait_await(struct cm_id *id)
 {
 	if (cm_now_ns() >= id->give_up_ns) {
@@ -98,7 +99,7 @@ static void cm_wait_await(struct cm_id *id)
 	cm_wait_answer(id);
 }
 
-/* What @id waited for did not come, or is to be tried again. With the lock, which may be given up
+/* The time of @id is over: give up, or try again. Called with the lock, which may be released
  * meanwhile. */
 static void act(struct cm_id *id)
 {
@@ -148,17 +149,17 @@ static bool start(struct cm_id *id, enum cm_wait what, uint64_t ns)
 	id->wait = what;
 	id->wait_ns = cm_now_ns() + ns;
 	cm_wait_settle(id, ++waiting_count);
-	if (id->queued == 1) /* the thread waits for another, and for longer */
+	if (id->queued == 1) /* the thread is waiting for another one, which is due later */
 		cm_lock_wake();
 	return true;
 }
 
 bool cm_wait_more(struct cm_id *id)
 {
-	/* A peer across the wire may have kept the request that long before it rejected it. A peer
-	 * that keeps none may start to listen only when a message of its own is acknowledged, which
-	 * takes Linux half a second where that message gets lost. So the request is repeated for as
-	 * long, less and less often. */
+	/* A peer across the wire may have kept the request for that long before it rejected it. A
+	 * peer that keeps no requests may start to listen only when a message of its own is
+	 * acknowledged, which takes Linux half a second if that message is lost. So the request is
+	 * repeated for as long, at growing intervals. */
 	uint64_t limit_ns = id->manager->relisten_ns;
 	bool late = limit_ns != 0 && cm_now_ns() - id->asked_ns >= limit_ns;
 	uint64_t pause_ns = limit_ns != 0 ? EVERY_NS * (1 + id->tries / 2) : EVERY_NS;

@@ -1,9 +1,9 @@
 /* Import tables of loaded modules, changed in place.
  *
  * A module calls a function of another one through a pointer of its own, which the dynamic linker
- * has filled in or will at the first call. The relocations of the module's dynamic section tell
- * which pointer is whose. Pointers that the linker has made read-only afterwards (RELRO) are made
- * writable for the one store. */
+ * has filled in, or will at the first call. The relocations in the module's dynamic section tell
+ * which pointer belongs to which function. Pointers that the linker has made read-only (RELRO) are
+ * made writable for the one store. */
 #include "compat/preload/imports.h"
 
 #include <elf.h>
@@ -21,7 +21,7 @@
 #define RELOC_CALL R_AARCH64_JUMP_SLOT
 #define RELOC_DATA R_AARCH64_GLOB_DAT
 #else
-#error "relocations of this machine are not known"
+#error "relocations of this processor are not known"
 #endif
 
 struct wanted {
@@ -77,14 +77,14 @@ static void patch_relocations(const struct module *module, const ElfW(Rela) * li
 		const ElfW(Sym) *symbol = &module->symbols[ELF64_R_SYM(list[i].r_info)];
 		const struct import *import =
 		        preload_imports_find(wanted, module->strings + symbol->st_name);
-		/* What the module defines itself is its own. */
+		/* What the module defines itself is not an import. */
 		if (import != NULL && symbol->st_shndx == SHN_UNDEF)
 			set_pointer(module, module->base + list[i].r_offset, import->call);
 	}
 }
 
-/* The linker has turned addresses in the dynamic section into pointers, except in modules that the
- * kernel maps. */
+/* The linker has turned the addresses in the dynamic section into pointers, except in modules that
+ * the kernel maps. */
 static uintptr_t preload_imports_address_of(const struct module *module, ElfW(Addr) address)
 {
 	return address < module->base ? module->base + address : address;
@@ -135,7 +135,7 @@ static void patch_module(struct module *module, const ElfW(Dyn) * dynamic,
 		patch_relocations(module, others, others_bytes, wanted);
 }
 
-/* The C library must go on finding the system's files for itself, and so must we. */
+/* The C library must still find the system's files for its own use, and so must we. */
 static bool is_exempt(const struct dl_phdr_info *info)
 {
 	const char *name = strrchr(info->dlpi_name, '/');
@@ -166,8 +166,8 @@ static int visit(struct dl_phdr_info *info, size_t size, void *context)
 		if (part->p_type == PT_DYNAMIC) {
 			dynamic = (const ElfW(Dyn) *)(info->dlpi_addr + part->p_vaddr);
 		} else if (part->p_type == PT_GNU_RELRO) {
-			/* The linker protects whole pages: what the last one shares with writable
-			 * data stays so. */
+			/* The linker protects whole pages: if the last one also holds writable
+			 * data, it stays writable. */
 			uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
 			module.relro = (info->dlpi_addr + part->p_vaddr) & ~(page - 1);
 			module.relro_end =

@@ -1,5 +1,5 @@
-/* Network interfaces: which of them has an address of a device. Programs find its name in the GID
- * table and below /sys. */
+/* Network interfaces: which one has an address of a device. Programs find its name in the GID table
+ * and below /sys. */
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>

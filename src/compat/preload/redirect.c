@@ -1,7 +1,7 @@
-/* The program's calls on paths that are ours (tree.h) are answered here, and led to other files of
- * ours where they wait (wait.c) or connect (socket.c); all others go on to the C library. Answers
- * are real descriptors and streams where programs read: a memory file with the content. Folders are
- * streams of our own, known by their address. */
+/* The program's file and socket calls. Calls on paths that are ours (tree.h) are answered here;
+ * waiting goes to wait.c and connecting to socket.c; all other calls go on to the C library. Files
+ * that programs read are real descriptors and streams, of a memory file with the content. Open
+ * folders are streams of our own, recognized by their address. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -20,12 +20,12 @@
 #include "compat/preload/imports.h"
 #include "compat/preload/tree.h"
 
-#define MAX_FOLDERS 16 /* of ours, open at once */
+#define MAX_FOLDERS 16 /* folders of ours that can be open at a time */
 
 /* --- what an answer is --- */
 
-/* 0: the path is the system's. 1: ours, *node says which. -1: ours, but there is no such file, and
- * errno says so. */
+/* 0: the path is the system's. 1: it is ours, and *node says which. -1: it is below one of our
+ * folders, but does not exist; errno is set. */
 static int preload_redirect_judge(const char *path, const struct tree_node **node)
 {
 	switch (tree_find(path, node)) {
@@ -39,8 +39,8 @@ static int preload_redirect_judge(const char *path, const struct tree_node **nod
 	}
 }
 
-/* The same for a path that starts at @dir, where it may be written without its first slash: hwloc
- * opens "/" and goes on from there. */
+/* The same for a path relative to @dir, which may lack the first slash: hwloc opens "/" and starts
+ * from there. */
 static int judge_at(int dir, const char *path, const struct tree_node **node)
 {
 	if (path == NULL || path[0] == '/' || dir == AT_FDCWD)
@@ -60,8 +60,8 @@ static int judge_at(int dir, const char *path, const struct tree_node **node)
 static int open_node(const struct tree_node *node, int flags)
 {
 	if (node->kind == TREE_DIRECTORY)
-		/* Something to hold, in which nobody can remove anything; its content is not ours
-		 * to show through a descriptor. */
+		/* A descriptor for a folder, through which nothing can be removed; it does not show
+		 * our content. */
 		return flags & (O_WRONLY | O_RDWR)
 		               ? (errno = EISDIR, -1)
 		               : open("/proc/self", O_RDONLY | O_DIRECTORY | (flags & O_CLOEXEC));
@@ -179,26 +179,28 @@ static int our_close(int fd)
 
 /* --- what a path is --- */
 
-static int our_stat(const char *path, struct stat *out)
+/* stat(2) or lstat(2), whichever is @call: none of our files is a link. */
+static int stat_by(int (*call)(const char *, struct stat *), const char *path, struct stat *out)
 {
 	const struct tree_node *node;
 	int ours = preload_redirect_judge(path, &node);
 	if (ours > 0)
 		stat_node(node, out);
-	return ours == 0 ? stat(path, out) : ours > 0 ? 0 : -1;
+	return ours == 0 ? call(path, out) : ours > 0 ? 0 : -1;
+}
+
+static int our_stat(const char *path, struct stat *out)
+{
+	return stat_by(stat, path, out);
 }
 
 static int our_lstat(const char *path, struct stat *out)
 {
-	const struct tree_node *node;
-	int ours = preload_redirect_judge(path, &node);
-	if (ours > 0)
-		stat_node(node, out);
-	return ours == 0 ? lstat(path, out) : ours > 0 ? 0 : -1;
+	return stat_by(lstat, path, out);
 }
 
-/* librdmacm looks whether what it has opened is the device, by the kernel's number where the kernel
- * has one. */
+/* librdmacm checks that what it has opened is the device, by the kernel's number if the kernel has
+ * one. */
 static int our_fstat(int fd, struct stat *out)
 {
 	static const struct tree_node device = {.kind = TREE_DEVICE};
@@ -217,7 +219,7 @@ static int our_fxstat(int version, int fd, struct stat *out)
 	return our_fstat(fd, out);
 }
 
-/* What stat() was before glibc 2.33. */
+/* stat() before glibc 2.33. */
 static int our_xstat(int version, const char *path, struct stat *out)
 {
 	(void)version;
@@ -239,7 +241,7 @@ static int our_fstatat(int dir, const char *path, struct stat *out, int flags)
 	return ours == 0 ? fstatat(dir, path, out, flags) : ours > 0 ? 0 : -1;
 }
 
-/* ls(1) asks so. */
+/* For ls(1). */
 static int our_statx(int dir, const char *path, int flags, unsigned mask, struct statx *out)
 {
 	const struct tree_node *node;
@@ -403,10 +405,10 @@ static int our_closedir(DIR *stream)
 	return 0;
 }
 
-/* How a program compares entries; qsort(3) wants it by another name. */
+/* How a program compares entries; qsort(3) takes another type. */
 typedef int (*entry_order)(const struct dirent **, const struct dirent **);
 
-/* libibumad reads folders so. */
+/* For libibumad. */
 static int our_scandir(const char *path, struct dirent ***entries,
                        int (*wanted)(const struct dirent *), entry_order order)
 {
@@ -469,7 +471,7 @@ static void our_seekdir(DIR *stream, long place)
 }
 
 #pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wdeprecated-declarations" /* programs call it all the same */
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations" /* programs call it anyway */
 static int our_readdir_r(DIR *stream, struct dirent *entry, struct dirent **result)
 {
 	if (folder_of(stream) == NULL)
@@ -488,18 +490,18 @@ static int our_dirfd(DIR *stream)
 {
 	if (folder_of(stream) == NULL)
 		return dirfd(stream);
-	errno = ENOTSUP; /* dirfd(3): a stream without a descriptor */
+	errno = ENOTSUP; /* as dirfd(3) for a stream without a descriptor */
 	return -1;
 }
 
-/* --- the calls that are led here --- */
+/* --- the calls that are redirected --- */
 
 #define CALL(name, call)                     \
 	{                                    \
 		name, (void (*)(void))(call) \
 	}
 
-/* In the order of their names. On 64-bit machines the names with 64 are the same calls. */
+/* Sorted by name. On 64-bit machines the names with 64 are the same calls. */
 static const struct import calls[] = {
         CALL("__fxstat", our_fxstat),
         CALL("__fxstat64", our_fxstat),
@@ -560,8 +562,8 @@ static const struct import calls[] = {
         CALL("write", our_write),
 };
 
-/* At the start for the program itself; again from ibv_get_device_list() for what it has loaded
- * since. */
+/* Called at the start for the program itself, and again by ibv_get_device_list() for modules that
+ * were loaded since. */
 __attribute__((constructor)) void compat_redirect(void)
 {
 	imports_patch(calls, sizeof(calls) / sizeof(calls[0]));

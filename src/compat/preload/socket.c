@@ -1,8 +1,8 @@
-/* Sockets of the program that name nodes. Nodes of one machine have addresses of their own in
- * 127.72.0.0/16 (hdl_gid_query(3)), but the operating system, which knows nothing of nodes, lets
- * everything come from 127.0.0.1. That is enough for programs that only talk; datagram sockets of
- * librdmacm (rsocket(7)) send a datagram first and are answered over verbs, at the node whose
- * address the datagram came from. */
+/* Sockets of the program that connect to nodes. Nodes of one machine have addresses of their own in
+ * 127.72.0.0/16 (hdl_gid_query(3)), but the operating system, which knows nothing of nodes, sends
+ * everything from 127.0.0.1. That is enough for programs that only exchange data over their
+ * sockets. Datagram sockets of librdmacm (rsocket(7)) first send a datagram and are answered over
+ * verbs, at the node from whose address the datagram came. */
 #include <string.h>
 
 #include "compat/cm/cm.h"
@@ -30,7 +30,7 @@ int compat_connect(int fd, const struct sockaddr *address, socklen_t bytes)
 	struct sockaddr_in from;
 	if (is_node(address, bytes) && is_unbound_datagram(fd, &from)) {
 		from.sin_addr.s_addr = htonl(cm_node_address());
-		/* Where it cannot be bound it connects all the same, from where it would. */
+		/* If the bind fails, connect anyway, from the default address. */
 		if (from.sin_addr.s_addr != 0)
 			bind(fd, (struct sockaddr *)(void *)&from, sizeof(from));
 	}

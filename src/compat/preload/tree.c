@@ -1,4 +1,4 @@
-/* The files below /sys and /dev that exist in this process alone: one table. */
+/* The files below /sys and /dev that exist in this process only: one table. */
 #include "compat/preload/tree.h"
 
 #include <stdint.h>
@@ -66,7 +66,7 @@ static void print_cap_mask(char *text, size_t size, const struct tree_node *node
 	snprintf(text, size, "0x%08x\n", compat_device_named(node->device)->port_cap_flags);
 }
 
-/* The limits that tell the LIDs of the node's device; zeroes where it has none. */
+/* The limits with the LIDs of the node's device; zeroes if it has none. */
 static struct hdl_limits lid_limits(const struct tree_node *node)
 {
 	bool has_lid = compat_device_named(node->device)->has_lid;
@@ -86,8 +86,8 @@ static void print_interface(char *text, size_t size, const struct tree_node *nod
 		snprintf(text, size, "%s\n", name);
 }
 
-/* A program that finds a folder of interfaces may ask ls(1) or a script what is in it. So the
- * folder exists only where the programs that it starts see these files too. */
+/* A program that finds a folder of network interfaces may let ls(1) or a script list it. So the
+ * folder exists only if the programs that it starts see these files as well. */
 static bool is_shared(const struct tree_node *node)
 {
 	const char *loaded = secure_getenv("LD_PRELOAD");
@@ -101,7 +101,7 @@ static void print_lmc(char *text, size_t size, const struct tree_node *node)
 	snprintf(text, size, "%u\n", lid_limits(node).lmc);
 }
 
-/* Entries that are not used have neither a type nor an interface. */
+/* Unused entries have neither a type nor an interface. */
 static bool is_used(const struct tree_node *node)
 {
 	union ibv_gid gid;
@@ -143,8 +143,8 @@ static bool is_bound(const struct tree_node *node)
 #define OF_SHARED(of, where, ...) \
 	OF(of, where, .kind = TREE_DIRECTORY, .exists = is_shared, __VA_ARGS__)
 
-/* The files of one row of compat/devices.h. Every device has the same list; what a file says, and
- * whether it is there, is asked of the device. */
+/* The files of one row of compat/devices.h. Every device has the same list; its content, and
+ * whether a file exists, depends on the device. */
 #define FILES_OF_ROW(of, uverbs, numbers, ...)                                                   \
 	OF_FOLDER(of, ""), OF_MADE(of, "/node_guid", print_guid, 0),                             \
 	        OF_MADE(of, "/sys_image_guid", print_guid, 0),                                   \
@@ -191,9 +191,9 @@ static const struct tree_node nodes[] = {
         TEXT(CM "/abi_version", "4"),
         COMPAT_DEVICE_ROWS(FILES_OF_ROW)};
 #define NODES (sizeof(nodes) / sizeof(nodes[0]))
-_Static_assert(COMPAT_GIDS == 16, "a file for each GID");
+_Static_assert(COMPAT_GIDS == 16, "one file per GID");
 
-/* @path without dots, double slashes and a slash at its end. False: not absolute, or too long. */
+/* @path without dots, double slashes and a trailing slash. False: not absolute, or too long. */
 static bool straighten(const char *path, char *out)
 {
 	size_t length = 0;

@@ -1,12 +1,12 @@
-/* Programs that wait for completion channels among other descriptors: poll(2), select(2),
- * epoll_wait(2) and their kin, as the program calls them. Where a channel is among what is waited
- * for, the wait goes to hdl_poll() or hdl_epoll_wait(), so that the thread drives the adapter and
- * hears its peers itself, as it does in ibv_get_cq_event(). All other waits go on to the C library.
+/* poll(2), select(2), epoll_wait(2) and the like, for programs that wait for completion channels
+ * among other descriptors. If a channel is among them, the wait goes to hdl_poll() or
+ * hdl_epoll_wait(), so that the thread drives the adapter and receives from its peers itself, as it
+ * does in ibv_get_cq_event(). All other waits go to the C library.
  *
  * Which descriptors are channels, and which are epolls that contain one, is remembered by number,
- * as a hint: a descriptor that came about in a way that we do not see (dup(2), a system call of the
- * program's own) is waited for as ever, by way of the adapter's thread, and one whose number means
- * something else by now is waited for all the same, with a drive of the adapter too many. */
+ * as a hint. A descriptor that was created in a way we do not see (dup(2), a system call of the
+ * program's own) still works, through the adapter's thread. A number that means something else by
+ * now works, too; it only costs a needless drive of the adapter. */
 #include <errno.h>
 #include <poll.h>
 #include <stdatomic.h>
@@ -16,11 +16,11 @@
 
 #include "compat/compat.h"
 
-#define MOST_FDS 65536 /* numbers above are not remembered */
+#define MOST_FDS 65536 /* higher numbers are not remembered */
 
-/* What a number stands for: 1: a channel, or an epoll with one. */
+/* 1: the descriptor with this number is a channel, or an epoll that contains one. */
 static _Atomic uint8_t leads_to_us[MOST_FDS];
-static _Atomic uint32_t channels; /* that are open: without any, nothing is looked at */
+static _Atomic uint32_t channels; /* how many are open: if none, nothing is looked up */
 static struct hdl_adapter *_Atomic waited_for;
 
 static bool preload_wait_is_ours(int fd)
@@ -74,8 +74,8 @@ void compat_wait_closed(int fd)
 		remember(fd, false);
 }
 
-/* What the C library would say. */
-static int said(int result)
+/* As the C library returns it. */
+static int as_c_library(int result)
 {
 	if (result >= 0)
 		return result;
@@ -83,7 +83,7 @@ static int said(int result)
 	return -1;
 }
 
-/* NULL, for ever, for negative ones. */
+/* NULL, which means for ever, if @timeout_ms is negative. */
 static const struct timespec *in_ms(int timeout_ms, struct timespec *space)
 {
 	*space = (struct timespec){.tv_sec = timeout_ms / 1000,
@@ -108,7 +108,8 @@ int compat_poll(struct pollfd *fds, nfds_t count, int timeout_ms)
 	struct timespec space;
 	if (!any_of(fds, count))
 		return poll(fds, count, timeout_ms);
-	return said(hdl_poll(the_adapter(), fds, (uint32_t)count, in_ms(timeout_ms, &space), NULL));
+	return as_c_library(
+	        hdl_poll(the_adapter(), fds, (uint32_t)count, in_ms(timeout_ms, &space), NULL));
 }
 
 int compat_ppoll(struct pollfd *fds, nfds_t count, const struct timespec *timeout,
@@ -116,13 +117,13 @@ int compat_ppoll(struct pollfd *fds, nfds_t count, const struct timespec *timeou
 {
 	if (!any_of(fds, count))
 		return ppoll(fds, count, timeout, sigmask);
-	return said(hdl_poll(the_adapter(), fds, (uint32_t)count, timeout, sigmask));
+	return as_c_library(hdl_poll(the_adapter(), fds, (uint32_t)count, timeout, sigmask));
 }
 
 int compat_poll_chk(struct pollfd *fds, nfds_t count, int timeout_ms, size_t room)
 {
 	if (room / sizeof(*fds) < count)
-		abort(); /* as the C library does, which has a function for it of its own */
+		abort(); /* as the C library does, which has a separate function for it */
 	return compat_poll(fds, count, timeout_ms);
 }
 
@@ -141,8 +142,8 @@ static bool is_in(int fd, const fd_set *set)
 	return set != NULL && FD_ISSET(fd, set);
 }
 
-/* The members of the sets as poll(2) wants them. Returns how many; 0 also if none of them is ours.
- */
+/* The members of the sets in the form of poll(2). Returns how many; 0 also if none of them is
+ * ours. */
 static uint32_t as_polled(int count, const fd_set *in, const fd_set *out, const fd_set *except,
                           struct pollfd fds[FD_SETSIZE])
 {
@@ -162,10 +163,10 @@ static uint32_t as_polled(int count, const fd_set *in, const fd_set *out, const 
 	return ours ? members : 0;
 }
 
-/* Which of the sets a member is in after select(2). Returns in how many. */
+/* Put a member into the sets, as select(2) does. Returns the number of sets. */
 static int sort_in(const struct pollfd *one, fd_set *in, fd_set *out, fd_set *except)
 {
-	/* As Linux has it: what ends or fails can be read, and what fails can be written. */
+	/* As on Linux: hang-ups and errors count as readable, and errors as writable. */
 	const struct {
 		fd_set *set;
 		short asked, found;
@@ -193,8 +194,8 @@ int compat_pselect(int count, fd_set *in, fd_set *out, fd_set *except,
 		return pselect(count, in, out, except, timeout, sigmask);
 	int result = hdl_poll(the_adapter(), fds, members, timeout, sigmask);
 	if (result < 0)
-		return said(result);
-	bool strange = false; /* select(2) would not have returned for it, or not so */
+		return as_c_library(result);
+	bool strange = false; /* select(2) would not have returned for it, or not in this set */
 	for (uint32_t i = 0; i < members; i++)
 		strange = strange || (fds[i].revents & POLLNVAL) != 0 ||
 		          ((fds[i].revents & POLLHUP) != 0 && (fds[i].events & POLLIN) == 0) ||
@@ -222,7 +223,7 @@ int compat_select(int count, fd_set *in, fd_set *out, fd_set *except, struct tim
 	int result = compat_pselect(count, in, out, except, &space, NULL);
 	int error = errno;
 	clock_gettime(CLOCK_MONOTONIC, &after);
-	/* Linux says how much is left. */
+	/* Linux updates it to the time that is left. */
 	int64_t left = timeout->tv_sec * 1000000 + timeout->tv_usec -
 	               (after.tv_sec - before.tv_sec) * 1000000 -
 	               (after.tv_nsec - before.tv_nsec) / 1000;
@@ -247,7 +248,7 @@ int compat_epoll_pwait2(int epoll, struct epoll_event *events, int most,
 {
 	if (nobody_waits() || !preload_wait_is_ours(epoll))
 		return epoll_pwait2(epoll, events, most, timeout, sigmask);
-	return said(hdl_epoll_wait(the_adapter(), epoll, events, most, timeout, sigmask));
+	return as_c_library(hdl_epoll_wait(the_adapter(), epoll, events, most, timeout, sigmask));
 }
 
 int compat_epoll_pwait(int epoll, struct epoll_event *events, int most, int timeout_ms,
@@ -256,8 +257,8 @@ int compat_epoll_pwait(int epoll, struct epoll_event *events, int most, int time
 	struct timespec space;
 	if (nobody_waits() || !preload_wait_is_ours(epoll))
 		return epoll_pwait(epoll, events, most, timeout_ms, sigmask);
-	return said(hdl_epoll_wait(the_adapter(), epoll, events, most, in_ms(timeout_ms, &space),
-	                           sigmask));
+	return as_c_library(hdl_epoll_wait(the_adapter(), epoll, events, most,
+	                                   in_ms(timeout_ms, &space), sigmask));
 }
 
 int compat_epoll_wait(int epoll, struct epoll_event *events, int most, int timeout_ms)

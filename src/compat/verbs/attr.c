@@ -1,5 +1,5 @@
-/* Attributes of queue pairs and address handles: between the words of libibverbs and Heddle's. Also
- * address handles. */
+/* Address handles, and the attributes of queue pairs and address handles: between the terms of
+ * libibverbs and those of Heddle. */
 #include "compat/compat.h"
 
 #include <arpa/inet.h>
@@ -16,11 +16,11 @@ _Static_assert((int)HDL_QPS_RESET == (int)IBV_QPS_RESET && (int)HDL_QPS_INIT == 
                        (int)HDL_QPS_RTS == (int)IBV_QPS_RTS &&
                        (int)HDL_QPS_SQD == (int)IBV_QPS_SQD &&
                        (int)HDL_QPS_SQE == (int)IBV_QPS_SQE && (int)HDL_QPS_ERR == (int)IBV_QPS_ERR,
-               "states are numbered alike");
+               "states have the same numbers");
 _Static_assert((int)HDL_MIG_MIGRATED == (int)IBV_MIG_MIGRATED &&
                        (int)HDL_MIG_REARM == (int)IBV_MIG_REARM &&
                        (int)HDL_MIG_ARMED == (int)IBV_MIG_ARMED,
-               "and those of migration");
+               "so have migration states");
 
 static const struct {
 	int ibv;
@@ -60,8 +60,8 @@ int compat_refuse(int error, const char *format, ...)
 	return error;
 }
 
-/* Which of its port's LIDs a path begins at: as many bits count as there are, as with other
- * adapters. */
+/* The LID of the port that a path begins at: only as many bits count as the port has LIDs for, as
+ * with other adapters. */
 static uint8_t path_bits(const struct compat_device *device, const struct ibv_ah_attr *attr)
 {
 	struct hdl_limits limits;
@@ -71,14 +71,14 @@ static uint8_t path_bits(const struct compat_device *device, const struct ibv_ah
 	return (uint8_t)(attr->src_path_bits & ((1u << limits.lmc) - 1));
 }
 
-/* Programs that were started without the option for it report only that a call failed. */
-static void say_route_is_needed(const struct compat_device *device)
+/* A program that was started without the option for it reports only that a call failed. */
+static void warn_route_is_needed(const struct compat_device *device)
 {
 	static atomic_flag said = ATOMIC_FLAG_INIT;
 	if (!atomic_flag_test_and_set(&said))
 		log_warn("an address on %s, which is %s, needs a global route (is_global, and a "
 		         "GID in grh); give the program the index of a GID, for many -g 0 or -x 0, "
-		         "or let it use " HDL_DEVICE_INFINIBAND ", which has LIDs (said once)",
+		         "or let it use " HDL_DEVICE_INFINIBAND ", which has LIDs (logged once)",
 		         device->ibv.name, device->link_layer_name);
 }
 
@@ -87,13 +87,13 @@ int compat_ah_attr(const struct compat_device *device, const struct ibv_ah_attr 
 {
 	if (from->port_num != COMPAT_PORT)
 		return compat_refuse(EINVAL,
-		                     "an address: port_num is %u, and a device has the port "
-		                     "1 alone",
+		                     "an address: port_num is %u, but a device has "
+		                     "only port 1",
 		                     from->port_num);
 	if (!from->is_global) {
 		/* On Ethernet every packet has a global route (IBTA annex A16). */
 		if (!device->has_lid) {
-			say_route_is_needed(device);
+			warn_route_is_needed(device);
 			return EINVAL;
 		}
 		if (from->dlid == 0)
@@ -108,10 +108,10 @@ int compat_ah_attr(const struct compat_device *device, const struct ibv_ah_attr 
 	unsigned sgid = compat_gid_below(device, from->grh.sgid_index);
 	if (sgid == UINT_MAX)
 		return compat_refuse(EINVAL,
-		                     "an address: there is no GID of the index %u; see "
+		                     "an address: there is no GID with index %u; see "
 		                     "heddle devices",
 		                     from->grh.sgid_index);
-	/* UCX leaves bits above the 20 of a flow label set; drivers cut them off. */
+	/* UCX leaves bits set above the 20 of a flow label; drivers cut them off. */
 	*to = (struct hdl_ah_attr){.dlid = from->dlid,
 	                           .src_path_bits = path_bits(device, from),
 	                           .sgid_index = (uint8_t)sgid,
@@ -141,7 +141,8 @@ static void ah_attr_back(const struct compat_device *device, const struct hdl_ah
 	memcpy(to->grh.dgid.raw, from->dgid.raw, sizeof(to->grh.dgid.raw));
 }
 
-/* The attributes that Heddle has no word for: only what leaves things as they are is accepted. */
+/* Attributes that Heddle does not have: values that change nothing are accepted, others are
+ * refused. */
 static int judge_others(const struct ibv_qp_attr *attr, int mask)
 {
 	int known = IBV_QP_EN_SQD_ASYNC_NOTIFY;
@@ -152,7 +153,7 @@ static int judge_others(const struct ibv_qp_attr *attr, int mask)
 		                                 "cannot be changed");
 	if (mask & ~known)
 		return compat_refuse(EINVAL,
-		                     "ibv_modify_qp: the mask has bits that mean nothing, "
+		                     "ibv_modify_qp: the mask has unknown bits, "
 		                     "0x%x",
 		                     (unsigned)(mask & ~known));
 	if ((mask & IBV_QP_PATH_MTU) &&
@@ -266,24 +267,24 @@ struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 	return &ah->ibv;
 }
 
+static int end_ah(void *below)
+{
+	return hdl_ah_destroy(below);
+}
+
 int ibv_destroy_ah(struct ibv_ah *ibv)
 {
-	struct compat_ah *ah = compat_ah(ibv);
 	struct live *live = compat_live_take(OBJECT_AH, ibv);
 	if (live == NULL)
 		return compat_error(EINVAL);
-	bool inherited = compat_inherited(ibv->context);
-	int error = compat_live_end(live, inherited ? 0 : -hdl_ah_destroy(ah->hdl));
-	if (error != 0)
-		return error;
-	if (!inherited)
-		compat_pd_leave(ibv->pd);
-	free(ah);
-	return 0;
+	int error = compat_end_in_pd(live, ibv->context, ibv->pd, end_ah, compat_ah(ibv)->hdl);
+	if (error == 0)
+		free(compat_ah(ibv));
+	return error;
 }
 
-/* Who sent a datagram, to whom and how. Over IPv4 its header takes the last half of the space (IBTA
- * annex A17.4.5.2). */
+/* The GRH in front of a datagram: its sender, its receiver, its path. Over IPv4 the header takes
+ * the second half of the space (IBTA annex A17.4.5.2). */
 struct header {
 	union ibv_gid sgid, dgid;
 	uint32_t flow_label;
@@ -328,8 +329,8 @@ int ibv_init_ah_from_wc(struct ibv_context *context, uint8_t port, struct ibv_wc
 	struct header header;
 	read_header(grh, &header);
 	attr->is_global = 1;
-	/* The way back starts where this message came to; an address that we no longer have is
-	 * answered from the first. */
+	/* The path back starts at the address at which this message arrived, or, if we no longer
+	 * have that, at the first one. */
 	union ibv_gid own;
 	const struct compat_device *device = compat_device_of(context);
 	for (uint8_t i = 0; i < COMPAT_GIDS && compat_gid(device, i, &own); i++)

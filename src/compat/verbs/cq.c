@@ -1,9 +1,10 @@
 /* Completion queues and completion channels.
  *
- * The descriptor of a channel belongs to the program: it polls it, may close it, and sets
- * O_NONBLOCK on it to choose whether ibv_get_cq_event() waits. It is a duplicate of Heddle's own,
- * so the flag is set on both; Heddle does not depend on it. (An epoll descriptor with Heddle's own
- * in it would have flags of its own, and costs every wait a walk through one epoll more.) */
+ * The descriptor of a channel belongs to the program, which polls it, may close it, and sets
+ * O_NONBLOCK on it to choose whether ibv_get_cq_event() waits. It is a duplicate of Heddle's own
+ * descriptor, so the flag is set on both; Heddle does not depend on it. (An epoll descriptor that
+ * contains Heddle's would have flags of its own, but every wait would pass through one more
+ * epoll.) */
 #include "compat/compat.h"
 
 #include <fcntl.h>
@@ -55,15 +56,16 @@ int ibv_destroy_comp_channel(struct ibv_comp_channel *ibv)
 	return 0;
 }
 
-/* Heddle waits in poll(2), which a signal always ends. A program expects what read(2) does: go on
- * after a handler with SA_RESTART. Which signal it was is not known; go on if every handler of the
- * program is of that kind. */
+/* Heddle waits in poll(2), which every signal interrupts. A program expects what read(2) does:
+ * continue after a handler with SA_RESTART. Which signal it was is not known; continue if all
+ * handlers of the program have that flag. */
 bool compat_signals_restart(void)
 {
 	for (int number = 1; number < NSIG; number++) {
 		struct sigaction action;
 		if (number == SIGSEGV || number == SIGBUS || number == SIGILL || number == SIGFPE)
-			continue; /* of the thread's own doing; Heddle's own handler among them */
+			continue; /* faults of the thread itself, for which Heddle has a handler,
+			             too */
 		if (sigaction(number, NULL, &action) != 0)
 			continue;
 		bool handled = (action.sa_flags & SA_SIGINFO) != 0 ||
@@ -148,7 +150,7 @@ struct ibv_cq_ex *compat_create_cq_ex(struct ibv_context *context, struct ibv_cq
 {
 	const uint32_t known = IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD;
 	uint32_t flags = attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS ? attr->flags : 0;
-	/* A parent domain says who polls it, which makes no difference here. */
+	/* A parent domain says which threads poll it, which makes no difference here. */
 	struct ibv_pd *domain =
 	        attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_PD ? attr->parent_domain : NULL;
 	if ((attr->comp_mask & ~known) != 0 || attr->cqe == 0 || attr->cqe > INT_MAX ||
@@ -157,8 +159,8 @@ struct ibv_cq_ex *compat_create_cq_ex(struct ibv_context *context, struct ibv_cq
 	    ((attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) &&
 	     (!compat_live(OBJECT_PD, domain) || compat_pd(domain)->of == NULL)))
 		return compat_fail(EINVAL);
-	/* No clock in a completion, no VLAN, no flow tag, no tag matching; an overrun is always
-	 * told. */
+	/* Completions have no time stamp, VLAN, flow tag or tag matching; an overrun is always
+	 * reported. */
 	if ((attr->wc_flags & ~(uint64_t)IBV_WC_STANDARD_FLAGS) != 0 ||
 	    (flags & ~(uint32_t)IBV_CREATE_CQ_ATTR_SINGLE_THREADED) != 0)
 		return compat_fail(EOPNOTSUPP);
@@ -230,6 +232,6 @@ int ibv_destroy_cq(struct ibv_cq *ibv)
 
 int compat_req_notify_cq(struct ibv_cq *cq, int solicited_only)
 {
-	/* Without a channel there is nobody to notify, and asking for it is no error. */
+	/* Without a channel there is nothing to notify, and arming the queue is no error. */
 	return cq->channel != NULL ? -hdl_cq_arm(compat_cq(cq)->hdl, solicited_only != 0) : 0;
 }

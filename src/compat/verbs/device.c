@@ -1,4 +1,4 @@
-/* The devices: several ways to name the same queue pairs (compat/devices.h). Listing, opening and
+/* The devices: several names for the same queue pairs (compat/devices.h). Listing, opening and
  * closing them, and the one adapter of the process behind all of them.
  *
  * Listing the devices opens the adapter, so that a device that cannot be opened is not listed; so
@@ -24,13 +24,13 @@ static struct {
 	struct hdl_adapter *adapter;
 } process = {.lock = PTHREAD_MUTEX_INITIALIZER, .once = PTHREAD_ONCE_INIT};
 
-/* The GID that InfiniBand knows the port by. */
+/* Is it the GID by which InfiniBand knows the port? */
 static bool is_port_gid(const struct hdl_gid *gid, const struct hdl_limits *limits)
 {
 	return memcmp(gid, &limits->ib_gid, sizeof(*gid)) == 0;
 }
 
-/* The others are IP addresses of the node. */
+/* All other GIDs are IP addresses of the node. */
 static bool is_address_gid(const struct hdl_gid *gid, const struct hdl_limits *limits)
 {
 	return !is_port_gid(gid, limits);
@@ -72,7 +72,7 @@ const struct compat_device *compat_device_named(const char *name)
 }
 
 /* A child of fork() has the memory of the adapter but not its thread, and the peers know only the
- * parent. What the child inherited it may not use (ibv_fork_init(3)); when it opens the device it
+ * parent. The child may not use what it inherited (ibv_fork_init(3)); when it opens the device, it
  * gets an adapter of its own. */
 static void before_fork(void)
 {
@@ -140,8 +140,8 @@ __be64 compat_guid(const struct compat_device *device)
 	return htobe64(limits.guid + device->guid_offset);
 }
 
-/* Walk through those of the node's GIDs that @device has, up to entry @index of its table or the
- * entry that hdl_gid_query() calls @below. */
+/* Walk through the node's GIDs that @device has, up to entry @index of its table or the one with
+ * the index @below for hdl_gid_query(). */
 static bool find_gid(const struct compat_device *device, unsigned *index, unsigned *below)
 {
 	struct hdl_limits limits;
@@ -239,7 +239,7 @@ const char *ibv_get_device_name(struct ibv_device *dev)
 int ibv_get_device_index(struct ibv_device *dev)
 {
 	(void)dev;
-	return -1; /* the kernel does not know it */
+	return -1; /* the kernel has no such device */
 }
 
 __be64 ibv_get_device_guid(struct ibv_device *dev)
@@ -260,7 +260,7 @@ static const struct ibv_context_ops context_ops = {
         .post_recv = compat_post_recv,
 };
 
-/* What is not here is not supported: the inline functions of verbs.h answer EOPNOTSUPP for it. */
+/* Calls that are not here are not supported: the inline functions of verbs.h return EOPNOTSUPP. */
 static void verbs_device_fill_calls(struct compat_context *context, struct ibv_device *device)
 {
 	struct verbs_context *verbs = &context->verbs;
@@ -305,7 +305,7 @@ struct ibv_context *ibv_open_device(struct ibv_device *dev)
 		return compat_fail(ENOMEM);
 	context->adapter = adapter;
 	verbs_device_fill_calls(context, dev);
-	/* Nothing listens on it, but programs set flags on it and duplicate it. */
+	/* Nothing reads it, but programs set flags on it and duplicate it. */
 	context->verbs.context.cmd_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
 	int error = context->verbs.context.cmd_fd < 0 ? errno : compat_events_open(context);
 	if (error != 0) {
@@ -343,7 +343,7 @@ int ibv_fork_init(void)
 
 enum ibv_fork_status ibv_is_fork_initialized(void)
 {
-	/* The adapter moves bytes through the process's own mapping, so copy-on-write cannot part
-	 * it from them. */
+	/* The adapter copies through the process's own mapping, so copy-on-write cannot separate
+	 * the two. */
 	return IBV_FORK_UNNEEDED;
 }

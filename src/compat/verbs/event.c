@@ -1,13 +1,13 @@
-/* Asynchronous events: one stream of the adapter, handed out to the contexts whose objects the
- * events are about.
+/* Asynchronous events: the adapter has one stream of them, and each goes to the contexts of the
+ * object that it is about.
  *
- * A thread waits for the adapter's events and puts each into the queue of a context, whose async_fd
- * is a counting eventfd: its number is the number of events in the queue. ibv_get_async_event()
- * reads it, so that waiting, signals and O_NONBLOCK are as the kernel makes them.
+ * A thread waits for the adapter's events and puts each into the queue of a context. Its async_fd
+ * is a counting eventfd whose value is the number of events in the queue. ibv_get_async_event()
+ * reads it, so that waiting, signals and O_NONBLOCK behave as with the kernel's descriptor.
  *
- * hand_lock is held from taking an event to finding its object, and around ending an object, so an
- * event never finds another object at the same address. Order: hand_lock, then a context's
- * event_lock. */
+ * The thread holds hand_lock from taking an event until it has found the object. Destroying an
+ * object takes it, too, so an event never finds another object at the same address. Lock order:
+ * hand_lock, then a context's event_lock. */
 #include "compat/compat.h"
 
 #include <poll.h>
@@ -31,7 +31,7 @@ static struct target **verbs_event_bucket_of(const void *below)
 	return &buckets[((uintptr_t)below >> 6) * 0x9e3779b1u % BUCKETS];
 }
 
-/* The next one from @target on that is about @below. */
+/* The first one, from @target on, that is about @below. */
 static struct target *verbs_event_find(struct target *target, const void *below)
 {
 	while (target != NULL && target->below != below)
@@ -46,8 +46,8 @@ static void queue_event(struct compat_context *context, struct target *target,
 {
 	uint64_t one = 1;
 	pthread_mutex_lock(&context->event_lock);
-	/* A program that never looks loses the newest, as it would with the kernel's bounded queue.
-	 */
+	/* A program that never reads its events loses the newest, as with the kernel's bounded
+	 * queue. */
 	if (context->event_count < HDL_MAX_EVENTS) {
 		uint32_t at = (context->event_head + context->event_count++) % HDL_MAX_EVENTS;
 		context->events[at] = (struct pending_event){.target = target, .event = *event};
@@ -57,7 +57,7 @@ static void queue_event(struct compat_context *context, struct target *target,
 	pthread_mutex_unlock(&context->event_lock);
 }
 
-/* What an event about an object is called; false: nothing that verbs have a word for. */
+/* The event's type in libibverbs; false: it has none. */
 static bool translate(const struct hdl_event *from, enum ibv_event_type *type)
 {
 	switch (from->type) {
@@ -94,14 +94,14 @@ static bool translate(const struct hdl_event *from, enum ibv_event_type *type)
 	case HDL_EVENT_PATH_MIG_ERR:
 		*type = IBV_EVENT_PATH_MIG_ERR;
 		return true;
-	default: /* memory and peers that went away, events that were lost: the queue pairs
-	            concerned have their own */
+	default: /* lost memory, peers or events: the affected queue pairs have events of their
+	            own */
 		return false;
 	}
 }
 
-/* The node agent does what the manager of a subnet does for programs: names, groups and
- * connections. With hand_lock. */
+/* For programs the node agent is what a subnet manager is: it gives names, groups and connections.
+ * With hand_lock. */
 static void hand_out_to_all(void)
 {
 	struct ibv_async_event event = {.event_type = IBV_EVENT_CLIENT_REREGISTER,
@@ -122,7 +122,7 @@ static void hand_out(const struct hdl_event *from)
 	                    : from->type == HDL_EVENT_SRQ_LIMIT || from->type == HDL_EVENT_SRQ_ERR
 	                            ? (const void *)from->u.srq
 	                            : (const void *)from->u.qp;
-	/* A queue pair may have been opened more than once: all of them hear of it. */
+	/* A queue pair may have been opened more than once: all openers get the event. */
 	for (struct target *target = verbs_event_find(*verbs_event_bucket_of(below), below);
 	     target != NULL; target = verbs_event_find(target->next, below)) {
 		if (from->type == HDL_EVENT_SQ_DRAINED && !target->drained_ok)
@@ -196,7 +196,7 @@ int compat_events_open(struct compat_context *context)
 	return 0;
 }
 
-/* What still hangs below a context that is closed is not told of any more. */
+/* Objects that are left when their context is closed get no more events. */
 void compat_events_close(struct compat_context *context)
 {
 	pthread_mutex_lock(&hand_lock);
@@ -238,7 +238,7 @@ static void unlist(struct target *target)
 		*at = target->next;
 }
 
-/* Take the events of @target that nobody took out of the queue. With event_lock. */
+/* Remove the events of @target that the program has not taken from the queue. With event_lock. */
 static void purge(struct compat_context *context, const struct target *target)
 {
 	uint32_t kept = 0;
@@ -249,8 +249,8 @@ static void purge(struct compat_context *context, const struct target *target)
 			context->events[(context->event_head + kept++) % HDL_MAX_EVENTS] = *from;
 			continue;
 		}
-		/* The count goes down with it, unless a reader has just taken it down and will find
-		 * less than it hoped. */
+		/* Count down with it, unless a reader has just done so: that one will find fewer
+		 * events than it expects. */
 		uint64_t one;
 		struct iovec piece = {.iov_base = &one, .iov_len = sizeof(one)};
 		ssize_t done = preadv2(context->verbs.context.async_fd, &piece, 1, -1, RWF_NOWAIT);
@@ -259,7 +259,7 @@ static void purge(struct compat_context *context, const struct target *target)
 	context->event_count = kept;
 }
 
-/* How many events of @target were acknowledged, and what to wait on for more. */
+/* How many events of @target are acknowledged, and the condition to wait on for more. */
 static uint32_t *acknowledged(struct target *target, pthread_mutex_t **mutex, pthread_cond_t **cond)
 {
 	if (target->kind == TARGET_CQ) {
@@ -361,7 +361,7 @@ void ibv_ack_async_event(struct ibv_async_event *event)
 		verbs_event_acknowledge(&event->element.srq->mutex, &event->element.srq->cond,
 		                        &event->element.srq->events_completed);
 		break;
-	default: /* of the port or the device: nobody waits for these */
+	default: /* about the port or the device: nothing waits for these */
 		break;
 	}
 }

@@ -1,7 +1,7 @@
-/* Which objects there are: every destroy call, and every control call that is given an object, asks
- * here first. A program that destroys an object twice, or passes a copy that it made of one, is
- * answered with an error, as the kernel answers one that passes a handle it does not know. Nothing
- * behind the pointer is read before it is known: what it points to may be freed. */
+/* The table of live objects. Every destroy call, and every control call that takes an object, looks
+ * here first. A program that destroys an object twice, or passes a copy of one, gets an error, as
+ * it would from the kernel for an unknown handle. Nothing behind a pointer is read before the
+ * pointer is found here: it may point to freed memory. */
 #include "compat/compat.h"
 
 #include <stdlib.h>
@@ -27,7 +27,7 @@ static void verbs_live_link_in(struct live *live)
 	*bucket = live;
 }
 
-/* Where there is no memory for more buckets the chains get longer. With the lock. */
+/* Without memory for more buckets the chains get longer. With the lock. */
 static void verbs_live_grow(void)
 {
 	struct live **old = buckets, **more = calloc(bucket_count * 2, sizeof(*more));

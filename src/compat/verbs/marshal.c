@@ -1,5 +1,5 @@
-/* Between the kernel's structures and those of programs: what librdmacm needs, and small readers of
- * /sys. */
+/* Conversions between the kernel's structures and those of programs, for librdmacm, and small
+ * readers of /sys. */
 #include "compat/compat.h"
 
 #include <rdma/ib_user_sa.h>

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* Flags that say how memory is used, not by whom: hints. */
+/* Flags that say how memory is used, not who may access it: hints. */
 #define HINTS (IBV_ACCESS_HUGETLB | (unsigned)IBV_ACCESS_OPTIONAL_RANGE)
 
 static const struct {
@@ -70,6 +70,16 @@ struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
 	return &pd->ibv;
 }
 
+int compat_end_in_pd(struct live *live, struct ibv_context *context, struct ibv_pd *pd,
+                     int (*destroy)(void *below), void *below)
+{
+	bool inherited = compat_inherited(context);
+	int error = compat_live_end(live, inherited ? 0 : -destroy(below));
+	if (error == 0 && !inherited)
+		compat_pd_leave(pd);
+	return error;
+}
+
 static int end_pd(struct compat_pd *pd)
 {
 	if (compat_inherited(pd->ibv.context))
@@ -95,9 +105,9 @@ int ibv_dealloc_pd(struct ibv_pd *ibv)
 	return error;
 }
 
-/* A thread domain promises that one thread at a time uses what is made with it. Nothing here needs
- * the promise: a lock that nobody else wants costs a few nanoseconds, and the adapter's own thread
- * comes by in any case. */
+/* A thread domain is a promise that only one thread at a time uses the objects created with it.
+ * Nothing here needs the promise: an uncontended lock costs a few nanoseconds, and the adapter's
+ * own thread takes it from time to time in any case. */
 struct ibv_td *compat_alloc_td(struct ibv_context *context, struct ibv_td_init_attr *attr)
 {
 	if (!compat_live(OBJECT_CONTEXT, context) || attr == NULL || attr->comp_mask != 0)
@@ -123,7 +133,8 @@ int compat_dealloc_td(struct ibv_td *ibv)
 	return error;
 }
 
-/* The program's own allocators are for queues that hardware reads; here nobody would call them. */
+/* The program's own allocators are for queues that hardware reads; here they would never be
+ * called. */
 struct ibv_pd *compat_alloc_parent_domain(struct ibv_context *context,
                                           struct ibv_parent_domain_init_attr *attr)
 {
@@ -153,7 +164,7 @@ struct ibv_pd *ibv_import_pd(struct ibv_context *context, uint32_t handle)
 	return compat_fail(EOPNOTSUPP);
 }
 
-/* Nothing was ever imported. */
+/* Imports always fail, so there is nothing to undo. */
 void ibv_unimport_pd(struct ibv_pd *pd)
 {
 	(void)pd;
@@ -168,7 +179,7 @@ static int judge_access(unsigned flags)
 	return flags & ~(RIGHTS | HINTS) ? EINVAL : 0;
 }
 
-/* A region whose first byte is called @iova and not by its own address: heddle.h knows this of page
+/* A region whose first byte has the address @iova instead of its own: heddle.h offers that for page
  * lists only. */
 static int register_pages(struct hdl_pd *pd, void *addr, size_t length, uint64_t iova,
                           uint32_t access, struct hdl_mr **out)
@@ -203,13 +214,13 @@ static int register_memory(struct ibv_pd *pd, void *addr, size_t length, uint64_
 	int error = judge_access(flags);
 	if (error != 0)
 		return error;
-	/* An owner may always read its own memory; verbs have no flag for it. */
+	/* An owner may always read its own memory; verbs have no flag for this. */
 	uint32_t access = compat_access(flags) | HDL_ACCESS_LOCAL_READ;
 	if (flags & IBV_ACCESS_ZERO_BASED)
 		iova = 0;
 	if (iova == 0)
 		access |= HDL_ACCESS_ZERO_BASED;
-	/* Of no bytes no address is ever asked for. */
+	/* No address in a region of length 0 is ever used. */
 	if (length == 0 || iova == 0 || iova == (uint64_t)(uintptr_t)addr)
 		return -hdl_mr_register(compat_pd(pd)->hdl, addr, length, access, out);
 	return register_pages(compat_pd(pd)->hdl, addr, length, iova, access, out);
@@ -246,8 +257,8 @@ struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, ui
 	return &mr->ibv;
 }
 
-/* Every address is its, and the key is for requests of the program's own alone: the remote key is
- * of no use, but not another's. */
+/* It contains every address, and only requests of the program itself may use its key. The remote
+ * key grants nothing, but no other object has it. */
 struct ibv_mr *compat_alloc_null_mr(struct ibv_pd *pd)
 {
 	if (!compat_live(OBJECT_PD, pd))
@@ -285,9 +296,10 @@ struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t leng
 	return compat_fail(EOPNOTSUPP);
 }
 
-/* A region keeps its keys where Heddle can change it in place. Elsewhere (its own or the new
- * addresses are not the memory's) a new one is made before the old one goes, and the keys change,
- * which ibv_rereg_mr(3) allows. Either way a refusal leaves the region as it was. */
+/* A region keeps its keys if Heddle can change it in place. Otherwise (the old or the new region
+ * has another iova than its address) a new one is registered before the old one is deregistered,
+ * and the keys change, which ibv_rereg_mr(3) allows. Either way, a call that fails leaves the
+ * region as it was. */
 static int change_region(struct compat_mr *mr, struct ibv_pd *pd, void *addr, size_t length,
                          unsigned flags)
 {
@@ -337,20 +349,20 @@ int ibv_rereg_mr(struct ibv_mr *ibv, int flags, struct ibv_pd *pd, void *addr, s
 	return 0;
 }
 
+static int end_mr(void *below)
+{
+	return hdl_mr_deregister(below);
+}
+
 int ibv_dereg_mr(struct ibv_mr *ibv)
 {
-	struct compat_mr *mr = compat_mr(ibv);
 	struct live *live = compat_live_take(OBJECT_MR, ibv);
 	if (live == NULL)
 		return compat_error(EINVAL);
-	bool inherited = compat_inherited(ibv->context);
-	int error = compat_live_end(live, inherited ? 0 : -hdl_mr_deregister(mr->hdl));
-	if (error != 0)
-		return error;
-	if (!inherited)
-		compat_pd_leave(ibv->pd);
-	free(mr);
-	return 0;
+	int error = compat_end_in_pd(live, ibv->context, ibv->pd, end_mr, compat_mr(ibv)->hdl);
+	if (error == 0)
+		free(compat_mr(ibv));
+	return error;
 }
 
 struct ibv_mr *ibv_import_mr(struct ibv_pd *pd, uint32_t handle)
@@ -375,7 +387,7 @@ void ibv_unimport_dm(struct ibv_dm *dm)
 	(void)dm;
 }
 
-/* The system's pages need no care at a fork (ibv_is_fork_initialized). */
+/* Fork needs no precautions (ibv_is_fork_initialized()). */
 int ibv_dontfork_range(void *base, size_t size);
 int ibv_dofork_range(void *base, size_t size);
 COMPAT_EXPORT int ibv_dontfork_range(void *base, size_t size)
@@ -414,23 +426,23 @@ struct ibv_mw *compat_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
 	return &mw->ibv;
 }
 
+static int end_mw(void *below)
+{
+	return hdl_mw_free(below);
+}
+
 int compat_dealloc_mw(struct ibv_mw *ibv)
 {
-	struct compat_mw *mw = compat_mw(ibv);
 	struct live *live = compat_live_take(OBJECT_MW, ibv);
 	if (live == NULL)
 		return compat_error(EINVAL);
-	bool inherited = compat_inherited(ibv->context);
-	int error = compat_live_end(live, inherited ? 0 : -hdl_mw_free(mw->hdl));
-	if (error != 0)
-		return error;
-	if (!inherited)
-		compat_pd_leave(ibv->pd);
-	free(mw);
-	return 0;
+	int error = compat_end_in_pd(live, ibv->context, ibv->pd, end_mw, compat_mw(ibv)->hdl);
+	if (error == 0)
+		free(compat_mw(ibv));
+	return error;
 }
 
-/* ibv_bind_mw(): a type 1 window, whose new key the adapter picks: here the next instance. */
+/* ibv_bind_mw(): a type 1 window, for which the adapter picks the new key: the next instance. */
 int compat_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind)
 {
 	struct ibv_send_wr wr = {.wr_id = bind->wr_id,

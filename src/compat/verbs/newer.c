@@ -1,15 +1,15 @@
-/* What libibverbs got after rdma-core 44: IBVERBS_1.15 to 1.18. The headers that this is built with
- * may have it or not, so nothing here goes by the names of theirs; the structures are as theirs
- * are.
+/* What libibverbs gained after rdma-core 44: IBVERBS_1.15 to 1.18. The headers of the build machine
+ * may or may not have these calls, so nothing here uses the headers' names; the structures have the
+ * same layout as theirs.
  *
- * Regions by ibv_reg_mr_ex() and buffers of the library's own are offered; handles that steer a
- * bus, dmabuf and counters of completions are not. */
+ * ibv_reg_mr_ex() and buffers that the library allocates are offered; bus steering handles, dmabuf
+ * and completion counters are not. */
 #include <stdlib.h>
 #include <sys/mman.h>
 
 #include "compat/verbs/stubs.h"
 
-/* The name that the call is exported by; the map has its version. */
+/* The name under which the call is exported; libibverbs.map has its version. */
 #define PUBLIC(name) __asm__(#name)
 #define NOT_OFFERED(name, type, ...)                     \
 	COMPAT_EXPORT type no_##name(void) PUBLIC(name); \
@@ -20,7 +20,7 @@
 
 enum { MR_IOVA = 1 << 0, MR_ADDR = 1 << 1, MR_BUF = 1 << 5 }; /* enum ibv_mr_init_attr_mask */
 
-/* struct ibv_mr_init_attr, as far as it is read. */
+/* struct ibv_mr_init_attr, as far as we read it. */
 struct mr_init {
 	size_t length;
 	int access;
@@ -34,9 +34,9 @@ struct mr_init {
 };
 _Static_assert(offsetof(struct mr_init, comp_mask) == 16 && offsetof(struct mr_init, addr) == 32 &&
                        offsetof(struct mr_init, buf) == 64,
-               "as programs lay it out");
+               "same layout as in programs");
 
-/* struct ibv_buf, which programs do not look into. */
+/* struct ibv_buf, which is opaque to programs. */
 struct buffer {
 	void *addr;
 	size_t length;
@@ -48,7 +48,8 @@ struct ibv_mr *newer_reg_mr_ex(struct ibv_pd *pd, struct mr_init *init)
 {
 	uint64_t mask = init->comp_mask;
 	if (mask & ~(uint64_t)(MR_IOVA | MR_ADDR | MR_BUF))
-		return compat_fail(EOPNOTSUPP); /* a dmabuf, a handle, or later inventions */
+		return compat_fail(
+		        EOPNOTSUPP); /* a dmabuf, a handle, or fields of later releases */
 	if (!(mask & MR_ADDR))
 		return compat_fail(EINVAL);
 	if (mask & MR_BUF) {

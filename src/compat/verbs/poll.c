@@ -1,5 +1,4 @@
-/* Taking completions: ibv_poll_cq(), and the start_poll, next_poll, end_poll of struct ibv_cq_ex.
- */
+/* Polling: ibv_poll_cq(), and start_poll, next_poll and end_poll of struct ibv_cq_ex. */
 #include "compat/compat.h"
 
 #define SAME(ibv_field, hdl_field)                                                   \
@@ -26,7 +25,7 @@ _Static_assert((int)HDL_WC_SUCCESS == (int)IBV_WC_SUCCESS &&
                        (int)HDL_WC_RETRY_EXC_ERR == (int)IBV_WC_RETRY_EXC_ERR &&
                        (int)HDL_WC_RNR_RETRY_EXC_ERR == (int)IBV_WC_RNR_RETRY_EXC_ERR &&
                        (int)HDL_WC_FATAL_ERR == (int)IBV_WC_FATAL_ERR,
-               "statuses of completions are numbered alike");
+               "statuses have the same numbers");
 _Static_assert((int)HDL_WC_SEND == (int)IBV_WC_SEND &&
                        (int)HDL_WC_WRITE == (int)IBV_WC_RDMA_WRITE &&
                        (int)HDL_WC_READ == (int)IBV_WC_RDMA_READ &&
@@ -39,7 +38,7 @@ _Static_assert((int)HDL_WC_SEND == (int)IBV_WC_SEND &&
                        (int)HDL_WC_GRH == (int)IBV_WC_GRH &&
                        (int)HDL_WC_WITH_IMM == (int)IBV_WC_WITH_IMM &&
                        (int)HDL_WC_WITH_INVALIDATE == (int)IBV_WC_WITH_INV,
-               "so are their opcodes and flags");
+               "so have opcodes and flags");
 
 int compat_poll_cq(struct ibv_cq *ibv, int count, struct ibv_wc *wc)
 {
@@ -53,7 +52,7 @@ static struct compat_cq *verbs_poll_of(struct ibv_cq_ex *cq)
 	return (struct compat_cq *)cq;
 }
 
-/* Take the next completion; ENOENT when there is none. */
+/* Take the next completion; ENOENT if there is none. */
 static int verbs_poll_take(struct compat_cq *cq)
 {
 	int got = hdl_cq_poll(cq->hdl, &cq->current, 1);
@@ -72,7 +71,7 @@ static int start_poll(struct ibv_cq_ex *ibv, struct ibv_poll_cq_attr *attr)
 	if (!cq->single_threaded)
 		pthread_mutex_lock(&cq->poll_lock);
 	int error = verbs_poll_take(cq);
-	/* end_poll follows a success only. */
+	/* The program calls end_poll only after a success. */
 	if (error != 0 && !cq->single_threaded)
 		pthread_mutex_unlock(&cq->poll_lock);
 	return error;

@@ -1,13 +1,13 @@
 /* Posting: ibv_post_send(), ibv_post_recv(), ibv_post_srq_recv(). Requests have the same layout on
- * both sides and are handed down as they are; those that name an object of ours (an address handle,
- * a window) are translated one by one. */
+ * both sides and are passed on as they are. Requests that name an object of ours (an address
+ * handle, a window) are translated one by one. */
 #include "compat/compat.h"
 
 _Static_assert(sizeof(struct ibv_sge) == sizeof(struct hdl_sge) &&
                        offsetof(struct ibv_sge, addr) == offsetof(struct hdl_sge, addr) &&
                        offsetof(struct ibv_sge, length) == offsetof(struct hdl_sge, length) &&
                        offsetof(struct ibv_sge, lkey) == offsetof(struct hdl_sge, key),
-               "a piece is the same on both sides");
+               "same layout of a scatter/gather entry");
 
 #define SAME(ibv, ibv_field, hdl, hdl_field)                                   \
 	(offsetof(struct ibv, ibv_field) == offsetof(struct hdl, hdl_field) && \
@@ -29,13 +29,13 @@ _Static_assert(SAME(ibv_send_wr, wr_id, hdl_send_wr, wr_id) &&
                        SAME(ibv_send_wr, wr.atomic.swap, hdl_send_wr, u.atomic.swap) &&
                        SAME(ibv_send_wr, wr.atomic.rkey, hdl_send_wr, u.atomic.key) &&
                        SAME(ibv_send_wr, qp_type.xrc.remote_srqn, hdl_send_wr, remote_srq),
-               "a send request is the same on both sides");
+               "same layout of a send request");
 _Static_assert(SAME(ibv_recv_wr, wr_id, hdl_recv_wr, wr_id) &&
                        SAME(ibv_recv_wr, next, hdl_recv_wr, next) &&
                        SAME(ibv_recv_wr, sg_list, hdl_recv_wr, sg_list) &&
                        SAME(ibv_recv_wr, num_sge, hdl_recv_wr, num_sge) &&
                        sizeof(struct ibv_recv_wr) == sizeof(struct hdl_recv_wr),
-               "a receive request is the same on both sides");
+               "same layout of a receive request");
 _Static_assert((int)IBV_WR_RDMA_WRITE == (int)HDL_OP_WRITE &&
                        (int)IBV_WR_RDMA_WRITE_WITH_IMM == (int)HDL_OP_WRITE_IMM &&
                        (int)IBV_WR_SEND == (int)HDL_OP_SEND &&
@@ -50,7 +50,7 @@ _Static_assert((int)IBV_WR_RDMA_WRITE == (int)HDL_OP_WRITE &&
                        (int)IBV_SEND_SIGNALED == (int)HDL_SEND_SIGNALED &&
                        (int)IBV_SEND_SOLICITED == (int)HDL_SEND_SOLICITED &&
                        (int)IBV_SEND_INLINE == (int)HDL_SEND_INLINE,
-               "so are the numbers in it");
+               "same numbers in it");
 
 int compat_post_error(int result)
 {
@@ -70,15 +70,15 @@ int compat_bind(struct hdl_send_wr *to, struct ibv_mw *mw, uint32_t rkey,
 {
 	const unsigned remote = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
 	                        IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_ZERO_BASED;
-	/* Programs ask for local write too; through a window nobody writes locally. */
+	/* Programs ask for local write as well, but local accesses do not go through windows. */
 	if (mw == NULL || (info->mw_access_flags & ~(remote | IBV_ACCESS_LOCAL_WRITE)) != 0)
 		return EINVAL;
-	/* A window of no bytes is an unbound one (IBTA section 10.6.7.2). */
+	/* A bind of length 0 unbinds the window (IBTA section 10.6.7.2). */
 	struct ibv_mr *mr = info->length > 0 ? info->mr : NULL;
 	to->bind.mw = compat_mw(mw)->hdl;
-	/* The low 8 bits of the R_Key are the program's choice, the others the window's. As other
-	 * adapters do, take those 8 of whatever number is passed; the caller puts the whole key
-	 * into @mw for the program to find. */
+	/* The program chooses the low 8 bits of the R_Key; the others are the window's. As other
+	 * adapters do, take these 8 bits of any number that is passed; the caller stores the whole
+	 * key in @mw, where the program finds it. */
 	to->bind.key.v = (hdl_mw_key(to->bind.mw).v & ~0xffu) | (rkey & 0xffu);
 	to->bind.bind = (struct hdl_bind){.mr = mr != NULL ? compat_mr(mr)->hdl : NULL,
 	                                  .addr = info->addr,
@@ -87,15 +87,15 @@ int compat_bind(struct hdl_send_wr *to, struct ibv_mw *mw, uint32_t rkey,
 	return 0;
 }
 
-/* Is @wr one that can be handed down as it is? What follows HDL_OP_SEND_INVALIDATE means something
- * else to each side. */
+/* Can @wr be passed on as it is? The opcodes after HDL_OP_SEND_INVALIDATE differ between the two
+ * sides. */
 static bool same(const struct ibv_send_wr *wr)
 {
 	return (unsigned)wr->opcode <= IBV_WR_SEND_WITH_INV && wr->opcode != IBV_WR_BIND_MW;
 }
 
 /* Post @wr alone, as it is or translated. */
-static int verbs_post_post_one(const struct compat_qp *qp, const struct ibv_send_wr *wr)
+static int verbs_post_one(const struct compat_qp *qp, const struct ibv_send_wr *wr)
 {
 	struct hdl_send_wr one = {.wr_id = wr->wr_id,
 	                          .sg_list = (const struct hdl_sge *)(const void *)wr->sg_list,
@@ -126,18 +126,18 @@ static int verbs_post_post_one(const struct compat_qp *qp, const struct ibv_send
 		one.remote_srq = wr->qp_type.xrc.remote_srqn;
 	}
 	int result = hdl_post_send(qp->hdl, &one, NULL);
-	/* A datagram that the port does not carry, as ibv_post_send() of other adapters says it. */
+	/* A datagram that is too long for the port: the error that other adapters return. */
 	if (result == -HDL_EMSGSIZE && qp->ibv.qp_base.qp_type == IBV_QPT_UD)
 		return EMSGSIZE;
 	return compat_post_error(result);
 }
 
-/* Kept out of compat_post_send(), which is short. */
+/* Not inlined, to keep compat_post_send() short. */
 __attribute__((noinline)) static int post_each(const struct compat_qp *qp, struct ibv_send_wr *wr,
                                                struct ibv_send_wr **bad)
 {
 	for (; wr != NULL; wr = wr->next) {
-		int error = verbs_post_post_one(qp, wr);
+		int error = verbs_post_one(qp, wr);
 		if (error != 0) {
 			*bad = wr;
 			return error;
@@ -163,7 +163,7 @@ int compat_post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv_send
 	return compat_post_error(result);
 }
 
-/* Both kinds of receive queue: exactly one of @qp and @srq is there. */
+/* For both kinds of receive queue: exactly one of @qp and @srq is not NULL. */
 static int post_recv(struct hdl_qp *qp, struct hdl_srq *srq, struct ibv_recv_wr *wr,
                      struct ibv_recv_wr **bad)
 {

@@ -1,19 +1,19 @@
-/* Symbols of drivers' libraries.
+/* Symbols for driver libraries.
  *
- * libmlx5, libefa and others, which programs link or load beside us, bind all of the symbols of the
- * node IBVERBS_PRIVATE_n at start, where n is the release of rdma-core that they belong to. With no
- * device of theirs they call none but verbs_register_driver_n(), from a constructor. Whoever calls
- * another one is told EOPNOTSUPP.
+ * libmlx5, libefa and others, which programs link or load beside us, bind all symbols of the
+ * version node IBVERBS_PRIVATE_n when they are loaded, where n is the release of rdma-core that
+ * they belong to. Without a device of theirs they call only verbs_register_driver_n(), from a
+ * constructor. All other symbols return EOPNOTSUPP.
  *
- * A node also gains symbols in releases that keep its number, and a driver of such a release binds
- * them under the old number: ibv_wr_opcode_str is in IBVERBS_PRIVATE_34 since release 49. So a
- * symbol is in the first node that has it in any release.
+ * A node can also gain symbols in a release that keeps its number, and a driver of such a release
+ * binds them under the old number: ibv_wr_opcode_str is in IBVERBS_PRIVATE_34 since release 49. So
+ * each symbol is in the first node that has it in any release.
  *
- * libibverbs.map has the nodes; which symbols are in them is said here, because a name can be in
- * one node alone there. */
+ * libibverbs.map lists the nodes. Their symbols are listed here, because a map allows a name in one
+ * node only. */
 #include "compat/verbs/stubs.h"
 
-/* @name of a release, which is the stub of that name. */
+/* @name of a release: the stub with that name. */
 #define VERSION(name, node)                                           \
 	COMPAT_EXPORT extern __typeof__(stub_##name) p##node##_##name \
 	        __attribute__((alias("stub_" #name)));                \
@@ -29,7 +29,7 @@
 	STUB(stub_##name, type, __VA_ARGS__) \
 	FROM_##node(name)
 
-/* Two that do what they are for. */
+/* Two that work. */
 COMPAT_EXPORT int stub_ibv_query_gid_type(struct ibv_context *context, uint8_t port, unsigned index,
                                           int *type);
 int stub_ibv_query_gid_type(struct ibv_context *context, uint8_t port, unsigned index, int *type)

@@ -1,4 +1,4 @@
-/* Queue pairs: making, changing, asking, ending. */
+/* Queue pairs: create, modify, query, destroy. */
 #include "compat/compat.h"
 
 #include <stdlib.h>
@@ -24,7 +24,7 @@ static int type_of(enum ibv_qp_type type, uint32_t *to)
 		return 0;
 	default:
 		return compat_refuse(EOPNOTSUPP,
-		                     "ibv_create_qp: the type %d; there are RC, UC, UD "
+		                     "ibv_create_qp: qp_type is %d; there are RC, UC, UD "
 		                     "and XRC",
 		                     (int)type);
 	}
@@ -62,7 +62,7 @@ static int verbs_qp_judge_init(const struct ibv_qp_init_attr_ex *attr)
 	if ((attr->comp_mask & ~known) != 0 ||
 	    ((attr->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) && attr->create_flags != 0))
 		return compat_refuse(EOPNOTSUPP,
-		                     "ibv_create_qp_ex: comp_mask 0x%x has what is not offered "
+		                     "ibv_create_qp_ex: comp_mask 0x%x has bits not offered "
 		                     "(0x%x), or create_flags are not 0",
 		                     attr->comp_mask, attr->comp_mask & ~known);
 	if ((!target && !compat_live(OBJECT_CQ, attr->send_cq)) ||
@@ -74,7 +74,7 @@ static int verbs_qp_judge_init(const struct ibv_qp_init_attr_ex *attr)
 	return 0;
 }
 
-/* The queue pair below; what it grants goes back into @attr. */
+/* Create the queue pair below; its real limits go back into @attr. */
 static int make_below(struct compat_qp *qp, struct ibv_qp_init_attr_ex *attr)
 {
 	bool target = attr->qp_type == IBV_QPT_XRC_RECV, receives = takes_receives(attr);
@@ -115,7 +115,7 @@ static int end_qp(void *below)
 	return hdl_qp_destroy(below);
 }
 
-/* End what is below @qp, which nobody has seen. */
+/* Destroy what is below @qp, which the program has not seen. */
 static void drop_below(struct compat_qp *qp)
 {
 	if (qp->xrcd == NULL) {
@@ -126,7 +126,8 @@ static void drop_below(struct compat_qp *qp)
 	compat_xrcd_leave(qp->xrcd);
 }
 
-/* What a program sees of @qp, of which context, type and what it is made with are set. */
+/* Fill in what the program sees of @qp; its context, its type and the objects it uses are set
+ * already. */
 static struct ibv_qp *verbs_qp_show(struct compat_qp *qp)
 {
 	struct ibv_qp *ibv = &qp->ibv.qp_base;
@@ -163,12 +164,13 @@ struct ibv_qp *compat_create_qp_ex(struct ibv_context *context, struct ibv_qp_in
 		free(qp);
 		return compat_fail(error);
 	}
-	memcpy(&qp->init, attr, sizeof(qp->init)); /* the first members are the same */
+	memcpy(&qp->init, attr,
+	       sizeof(qp->init)); /* the first members of both structures are the same */
 	ibv->context = context;
 	ibv->qp_context = attr->qp_context;
 	ibv->qp_type = attr->qp_type;
-	/* Of a target it is what the program gave, for it to find again; its requests are judged by
-	 * its domain's. */
+	/* For a target this is only what the program passed, which it can read back; requests are
+	 * checked against the target's domain. */
 	if (attr->comp_mask & IBV_QP_INIT_ATTR_PD)
 		ibv->pd = attr->pd;
 	if (qp->xrcd == NULL) {
@@ -214,7 +216,7 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 	struct ibv_qp_init_attr_ex all = {.comp_mask = IBV_QP_INIT_ATTR_PD, .pd = pd};
 	if (!compat_live(OBJECT_PD, pd))
 		return compat_fail(EINVAL);
-	/* Not sizeof(*attr): its padding is where the larger structure goes on. */
+	/* Not sizeof(*attr): the larger structure continues in its padding. */
 	memcpy(&all, attr, offsetof(struct ibv_qp_init_attr_ex, comp_mask));
 	struct ibv_qp *qp = compat_create_qp_ex(pd->context, &all);
 	if (qp != NULL)
@@ -228,8 +230,8 @@ struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *ibv)
 	return qp->builder != NULL ? &qp->ibv : NULL;
 }
 
-/* Who resets or destroys a queue pair has let go of what its wr_ids mean; drivers of hardware drop
- * its completions too. */
+/* After a program resets or destroys a queue pair, it no longer knows the wr_ids. Drivers of
+ * hardware drop the completions, too. */
 static void forget_completions(struct ibv_qp *qp)
 {
 	if (compat_inherited(qp->context))
@@ -240,9 +242,9 @@ static void forget_completions(struct ibv_qp *qp)
 		hdl_cq_discard(compat_cq(qp->recv_cq)->hdl, qp->qp_num);
 }
 
-/* Attributes that the kernel drops without a word, since an end of XRC has no use for them: the one
- * that sends answers nobody, the other one asks for nothing. Programs pass to both what a
- * connection needs. */
+/* Attributes that the kernel silently drops, because an XRC queue pair does not use them: an
+ * initiator answers nothing, a target requests nothing. Programs pass all attributes of a
+ * connection to both. */
 static int drop_unused(enum ibv_qp_type type, int mask)
 {
 	if (type == IBV_QPT_XRC_SEND)
@@ -264,11 +266,11 @@ int ibv_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 	int error = compat_qp_attr(compat_device_of(ibv->context), attr, mask, &below, &below_mask);
 	if (error != 0)
 		return compat_error(error);
-	/* Whether to tell of a drained send queue is ours to know, and before it can drain. */
+	/* Set before the send queue can drain: does the program want that event? */
 	if (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY)
 		qp->target.drained_ok = attr->en_sqd_async_notify != 0;
 	error = -hdl_qp_modify(qp->hdl, &below, below_mask);
-	if (error == HDL_EPERM) /* no such transition: EINVAL in ibv_modify_qp(3) */
+	if (error == HDL_EPERM) /* no such transition: EINVAL, as in ibv_modify_qp(3) */
 		error = EINVAL;
 	if (error != 0)
 		return compat_error(error);
@@ -276,8 +278,8 @@ int ibv_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 		ibv->state = attr->qp_state;
 	if ((mask & IBV_QP_STATE) && attr->qp_state == IBV_QPS_RESET)
 		forget_completions(ibv);
-	/* A kernel's call that succeeds leaves it alone: librdmacm does this between a call of its
-	 * own that failed and its return. */
+	/* A kernel's call that succeeds does not change errno, and librdmacm makes this call
+	 * between a failure of its own and its return. */
 	errno = before;
 	return 0;
 }
@@ -296,8 +298,8 @@ int ibv_query_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask,
 	compat_qp_attr_back(compat_device_of(ibv->context), &below, attr);
 	attr->en_sqd_async_notify = qp->target.drained_ok;
 	cap_back(&below_init.cap, &attr->cap);
-	/* The mask says what is wanted at least, but programs count on a state that they did not
-	 * ask for to stay what they know. */
+	/* The mask is the least that is wanted, but programs expect their copy of the state to
+	 * change only if they asked for it. */
 	if (mask & IBV_QP_STATE)
 		ibv->state = attr->qp_state;
 	if (init != NULL) {
@@ -310,7 +312,7 @@ int ibv_query_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask,
 int ibv_query_qp_data_in_order(struct ibv_qp *qp, enum ibv_wr_opcode op, uint32_t flags)
 {
 	(void)qp, (void)op, (void)flags;
-	return 0; /* no promise */
+	return 0; /* the order is not guaranteed */
 }
 
 int ibv_destroy_qp(struct ibv_qp *ibv)
@@ -352,7 +354,7 @@ int ibv_query_ece(struct ibv_qp *qp, struct ibv_ece *ece)
 	return EOPNOTSUPP;
 }
 
-/* The group is known by its GID; the LID that goes with it says nothing more. */
+/* The GID identifies the group; the LID adds nothing. */
 int ibv_attach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
 {
 	struct hdl_gid below;

@@ -1,11 +1,10 @@
 /* The calls of struct ibv_qp_ex: a program builds requests between wr_start and wr_complete, and
  * they are posted together.
  *
- * Requests, pieces and inline bytes are kept in three arrays that grow as needed and are kept for
- * the next time, so that building allocates nothing once they are large enough. Arrays move while
- * they grow, so requests hold indices until wr_complete turns them into pointers. The first thing
- * that goes wrong is kept and returned by wr_complete, and nothing is posted then (ibv_wr_post(3)).
- */
+ * Requests, scatter/gather entries and inline bytes are in three arrays that grow as needed and are
+ * reused, so that building allocates nothing once they are large enough. Arrays move when they
+ * grow, so requests hold indices until wr_complete turns these into pointers. wr_complete returns
+ * the first error, and in that case nothing is posted (ibv_wr_post(3)). */
 #include "compat/compat.h"
 
 #include <stdlib.h>
@@ -14,7 +13,7 @@
 struct request {
 	struct hdl_send_wr wr;
 	size_t first_sge;
-	size_t first_byte; /* of inline data, which is one piece */
+	size_t first_byte; /* of inline data, which is one entry */
 };
 
 struct builder {
@@ -56,8 +55,7 @@ static bool verbs_qp_ex_grow(void *array, size_t *room, size_t want, size_t size
 	return true;
 }
 
-/* A new request with the wr_id and flags that the program has set; NULL when something is wrong
- * already. */
+/* A new request with the wr_id and flags that the program has set; NULL after an error. */
 static struct hdl_send_wr *verbs_qp_ex_add(struct ibv_qp_ex *qp, uint32_t opcode)
 {
 	const unsigned known = IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED;
@@ -82,7 +80,7 @@ static struct hdl_send_wr *verbs_qp_ex_add(struct ibv_qp_ex *qp, uint32_t opcode
 	return &request->wr;
 }
 
-/* The request that a wr_set_* call is about; NULL and an error when there is none. */
+/* The request that a wr_set_* call refers to; NULL, and an error is noted, when there is none. */
 static struct request *last(struct ibv_qp_ex *qp)
 {
 	struct builder *b = verbs_qp_ex_of(qp);
@@ -227,7 +225,7 @@ static void wr_set_sge(struct ibv_qp_ex *qp, uint32_t lkey, uint64_t addr, uint3
 	wr_set_sge_list(qp, 1, &sge);
 }
 
-/* The bytes are taken now: the program may reuse them before wr_complete. */
+/* The bytes are copied now: the program may reuse its buffer before wr_complete. */
 static void wr_set_inline_data_list(struct ibv_qp_ex *qp, size_t count,
                                     const struct ibv_data_buf *list)
 {

@@ -1,4 +1,4 @@
-/* What the device and its port are: attributes, GIDs, P_Keys. */
+/* Attributes of the device and its port, GIDs, P_Keys. */
 #include "compat/compat.h"
 
 #include <arpa/inet.h>
@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define VENDOR_ID  0x024844u /* an OUI of the locally administered kind: nobody owns it */
+#define VENDOR_ID  0x024844u /* a locally administered OUI, which nobody owns */
 #define PAGE_SIZES 0xfffff000u
 
 #define MAX_COUNTERS 128u
@@ -78,7 +78,7 @@ int compat_query_device_ex(struct ibv_context *context,
 	int error = ibv_query_device(context, &all.orig_attr);
 	if (error != 0)
 		return error;
-	memset(attr, 0, length); /* a newer program's fields stay zero */
+	memset(attr, 0, length); /* fields of newer programs stay zero */
 	memcpy(attr, &all, length < sizeof(all) ? length : sizeof(all));
 	return 0;
 }
@@ -94,8 +94,8 @@ enum ibv_mtu compat_active_mtu(struct hdl_adapter *adapter)
 	return mtu;
 }
 
-/* How many datagrams came with a Q_Key that was not their queue pair's. As the port's counter it
- * stops at 16 bits (IBTA 14.2.5.6). */
+/* How many datagrams arrived with a Q_Key other than their queue pair's. As a port counter it stops
+ * at 16 bits (IBTA 14.2.5.6). */
 static uint32_t wrong_qkeys(struct hdl_adapter *adapter)
 {
 	struct hdl_counter list[MAX_COUNTERS];
@@ -124,7 +124,7 @@ static int fill_port(struct ibv_context *context, struct ibv_port_attr *attr)
 	        .qkey_viol_cntr = wrong_qkeys(compat_context(context)->adapter),
 	        .max_vl_num = 1,
 	        .active_width = 2,  /* 4x, */
-	        .active_speed = 32, /* 25 Gb/s per lane: how the enumerations say 100 Gb/s */
+	        .active_speed = 32, /* 25 Gb/s per lane, together 100 Gb/s */
 	        .phys_state = 5,    /* link up */
 	        .link_layer = device->link_layer,
 	        .flags = device->port_flags,
@@ -151,7 +151,7 @@ int compat_query_port(struct ibv_context *context, uint8_t port, struct ibv_port
 	return 0;
 }
 
-/* Programs built before struct ibv_port_attr grew its last fields call this one, with the shorter
+/* For programs built before struct ibv_port_attr got its last fields: they pass the shorter
  * structure. */
 int ibv_query_port(struct ibv_context *context, uint8_t port, struct _compat_ibv_port_attr *attr)
 {
@@ -171,7 +171,7 @@ int ibv_query_gid(struct ibv_context *context, uint8_t port, int index, union ib
 	return 0;
 }
 
-/* An entry of the GID table as the caller knows it, whose structure may be of another size. */
+/* Fill in an entry of the GID table for a caller whose structure may have another size. */
 static bool fill_entry(const struct compat_device *device, uint32_t index, void *to, size_t size)
 {
 	struct ibv_gid_entry entry = {

@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-/* @xrcd and @cq: of an XRC queue, or NULL. */
+/* @xrcd and @cq: for an XRC queue, else NULL. */
 static struct ibv_srq *verbs_srq_make(struct ibv_pd *pd, struct ibv_srq_init_attr *attr,
                                       struct ibv_xrcd *xrcd, struct ibv_cq *cq)
 {
@@ -13,7 +13,7 @@ static struct ibv_srq *verbs_srq_make(struct ibv_pd *pd, struct ibv_srq_init_att
 	struct compat_srq *srq = calloc(1, sizeof(*srq));
 	if (srq == NULL)
 		return compat_fail(ENOMEM);
-	/* The limit is not armed by making the queue: ibv_create_srq(3). */
+	/* Creating the queue does not arm the limit: ibv_create_srq(3). */
 	struct hdl_srq_attr limits = {.max_wr = attr->attr.max_wr, .max_sge = attr->attr.max_sge};
 	int error = xrcd == NULL ? -hdl_srq_create(compat_pd(pd)->hdl, &limits, srq, &srq->hdl)
 	                         : -hdl_srq_create_xrc(compat_pd(pd)->hdl, compat_xrcd_use(xrcd),

@@ -1,4 +1,4 @@
-/* Names of states, events and statuses, and the rates of a link. */
+/* Names of states, events and statuses, and link rates. */
 #include "compat/compat.h"
 
 #include <stddef.h>

@@ -1,10 +1,10 @@
-/* Symbols that must be there although nothing behind them is offered.
+/* Symbols that must exist although nothing behind them is offered.
  *
- * IBVERBS_1.0 is the interface of 2006, with structures of another shape: a program that old finds
- * no device. */
+ * IBVERBS_1.0 is the interface of 2006, with different structures: a program that old finds no
+ * device. */
 #include "compat/verbs/stubs.h"
 
-/* The default version of these names is defined elsewhere; this is the one of the old interface. */
+/* The default version of these names is defined elsewhere; this one is for the old interface. */
 #define OLD(name, type, ...)                \
 	STUB(old_##name, type, __VA_ARGS__) \
 	__asm__(".symver old_" #name "," #name "@IBVERBS_1.0");
@@ -43,7 +43,7 @@ OLD(ibv_query_srq, int, NO_ERRNO)
 OLD(ibv_reg_mr, void *, NO_POINTER)
 OLD(ibv_resize_cq, int, NO_ERRNO)
 
-/* Drivers of before 2017 registered by this call; it is a version of IBVERBS_1.1 that new programs
- * do not see. */
+/* Drivers from before 2017 registered with this call. Its version is IBVERBS_1.1, which new
+ * programs do not see. */
 STUB(old_ibv_register_driver, void, NOTHING)
 __asm__(".symver old_ibv_register_driver,ibv_register_driver@IBVERBS_1.1");

@@ -1,5 +1,5 @@
-/* How a call that is not offered is written: it takes whatever it is given and answers EOPNOTSUPP
- * in the manner of its kind. */
+/* How to write a call that is not offered: it takes any arguments and returns EOPNOTSUPP in the way
+ * of its kind. */
 #ifndef COMPAT_STUBS_H
 #define COMPAT_STUBS_H
 

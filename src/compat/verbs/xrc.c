@@ -1,8 +1,8 @@
 /* Extended reliable connections: domains, and queue pairs that several openers share.
  *
- * A domain is known by the file that it was opened with, within this process: every open of the
- * same file is the same domain, and the last close ends it. The kernel lets processes share a
- * domain so; here the receive queues are a process's own. */
+ * Within this process, a domain is identified by the file that it was opened with: every open of
+ * the same file gives the same domain, and the last close destroys it. The kernel shares domains
+ * between processes in this way; here each process has receive queues of its own. */
 #include "compat/compat.h"
 
 #include <fcntl.h>
@@ -14,13 +14,13 @@ struct domain {
 	struct domain *next;
 	struct hdl_adapter *adapter;
 	struct hdl_xrcd *hdl;
-	int fd; /* keeps the file, so that no other gets its number; -1: none */
+	int fd; /* keeps the file open, so that no other file gets its inode number; -1: none */
 	dev_t device;
 	ino_t inode;
 	uint32_t opens;
 };
 
-/* A target queue pair, and how many opened it. */
+/* A target queue pair, and how many have opened it. */
 struct shared_qp {
 	struct shared_qp *next;
 	struct hdl_qp *hdl;
@@ -32,7 +32,8 @@ struct compat_xrcd {
 	struct ibv_xrcd ibv;
 	struct live live;
 	struct domain *domain;
-	_Atomic uint32_t users; /* queue pairs and shared receive queues made through this open */
+	_Atomic uint32_t
+	        users; /* queue pairs and shared receive queues created through this open */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the two lists */
@@ -102,7 +103,7 @@ static int verbs_xrc_make(struct hdl_adapter *adapter, int fd, const struct stat
 	return 0;
 }
 
-/* The domain of @attr, there or made. With the lock. The errors are the kernel's. */
+/* The domain for @attr, which is created if need be. With the lock. Errors are the kernel's. */
 static int open_domain(struct hdl_adapter *adapter, const struct ibv_xrcd_init_attr *attr,
                        struct domain **out)
 {

@@ -420,11 +420,11 @@ static void failures_that_puzzle_are_explained_once(void **state)
 {
 	(void)state;
 	const char *text = said_by(connect_without_a_route);
-	if (count_of(text, "said once") != 1 || strstr(text, "global route") == NULL)
+	if (count_of(text, "logged once") != 1 || strstr(text, "global route") == NULL)
 		fail_msg("said: %s", text);
 	assert_true(strstr(text, "heddle_ib0") != NULL && strstr(text, "-g") != NULL);
 	text = said_by(send_to_nobody_ready);
-	if (count_of(text, "said once") != 1 || strstr(text, "rnr_retry") == NULL)
+	if (count_of(text, "logged once") != 1 || strstr(text, "rnr_retry") == NULL)
 		fail_msg("said: %s", text);
 }
 

@@ -284,7 +284,7 @@ class Command(unittest.TestCase):
         self.assertEqual(quiet.stdout, "missing: 22\ncapabilities: 95\ninit: 0\nno GID: 22\nno such index: 22\nno queue: 1\n")
         told = run(HEDDLE_LOG="debug")
         for words in ("RESET to INIT refused: it needs ACCESS, PKEY_INDEX", "IBV_QP_CAP and IBV_QP_RATE_LIMIT cannot be changed",
-                      "an address on heddle0, which is Ethernet", "there is no GID of the index 99",
+                      "an address on heddle0, which is Ethernet", "there is no GID with index 99",
                       "ibv_create_qp: a completion queue is missing"):
             self.assertEqual(told.stderr.count(words), 1, (words, told.stderr))
 

@@ -16,7 +16,7 @@
  * that of the identifier. */
 static uint64_t asked_for(bool across, unsigned *requests)
 {
-	struct cm_wire request = {0};
+	struct cm_message request = {0};
 	struct cm_id id = {.manager = across ? &cm_infiniband : &cm_local, .sent = &request};
 	uint64_t passed = 0;
 	cm_lock(); /* the thread that would ask has to wait, and then finds no identifier */
@@ -51,7 +51,7 @@ static void asks_again(void **state)
 static void is_told_when_it_was_late(void **state)
 {
 	(void)state;
-	struct cm_wire request = {0};
+	struct cm_message request = {0};
 	/* One of ours kept the request for a second before it said no. */
 	struct cm_id id = {
 	        .manager = &cm_infiniband, .sent = &request, .asked_ns = cm_now_ns() - 1001 * MS};

@@ -33,12 +33,12 @@ static void up_to(enum ibcm_state state, struct ibcm *active, struct ibcm *passi
 	rep.u.rep.qpn = 0x22;
 	assert_true(ibcm_reply(passive, &rep, 0, &out));
 	message = heard(&out);
-	assert_int_equal(ibcm_hear(active, &message, 0, &out), IBCM_REPLIED);
+	assert_int_equal(ibcm_receive(active, &message, 0, &out), IBCM_REPLIED);
 	if (state == IBCM_REP_RECEIVED)
 		return;
 	assert_true(ibcm_confirm(active, &out));
 	message = heard(&out);
-	assert_int_equal(ibcm_hear(passive, &message, 0, &out), IBCM_CONNECTED);
+	assert_int_equal(ibcm_receive(passive, &message, 0, &out), IBCM_CONNECTED);
 	assert_int_equal(active->state, IBCM_ESTABLISHED);
 	assert_int_equal(passive->state, IBCM_ESTABLISHED);
 	assert_int_equal(active->due_ns, 0);
@@ -59,10 +59,10 @@ static void ibta_12_9_a_connection(void **state)
 	assert_false(ibcm_disconnect(&passive, 0, &out)); /* once */
 	message = heard(&out);
 	assert_int_equal(message.u.dreq.remote_qpn, 0x11);
-	assert_int_equal(ibcm_hear(&active, &message, 0, &out), IBCM_DISCONNECTED);
+	assert_int_equal(ibcm_receive(&active, &message, 0, &out), IBCM_DISCONNECTED);
 	message = heard(&out);
 	assert_int_equal(message.kind, IB_CM_DREP);
-	assert_int_equal(ibcm_hear(&passive, &message, 0, &out), IBCM_DISCONNECTED);
+	assert_int_equal(ibcm_receive(&passive, &message, 0, &out), IBCM_DISCONNECTED);
 	assert_int_equal(ibcm_expire(&passive, passive.due_ns - 1, &out), IBCM_NOTHING);
 	assert_int_equal(ibcm_expire(&passive, passive.due_ns, &out), IBCM_EXITED);
 	assert_int_equal(ibcm_expire(&active, active.due_ns, &out), IBCM_EXITED);
@@ -119,7 +119,7 @@ static void expect_given_up(struct ibcm *end, uint64_t at_ns, const struct ib_cm
 		event = ibcm_expire(end, now_ns, &out);
 		repeated += event == IBCM_NOTHING && out.any;
 		if (mra != NULL)
-			ibcm_hear(end, mra, now_ns, &none);
+			ibcm_receive(end, mra, now_ns, &none);
 	}
 	assert_int_equal(event, IBCM_UNREACHABLE);
 	assert_int_equal(now_ns, at_ns);
@@ -167,11 +167,12 @@ static void who_gave_up_says_so(void **state)
 		if (replied) { /* that was lost */
 			assert_true(ibcm_reply(&passive, &rep, 0, &reply));
 			message = heard(&reply);
-			assert_int_equal(ibcm_hear(&active, &message, 6 * MS, &out), IBCM_NOTHING);
+			assert_int_equal(ibcm_receive(&active, &message, 6 * MS, &out),
+			                 IBCM_NOTHING);
 			message = heard(&out);
 		}
 		assert_int_equal(message.kind, IB_CM_REJ);
-		assert_int_equal(ibcm_hear(&passive, &message, 7 * MS, &out), IBCM_REJECTED);
+		assert_int_equal(ibcm_receive(&passive, &message, 7 * MS, &out), IBCM_REJECTED);
 		assert_int_equal(passive.state, IBCM_OVER);
 		assert_int_equal(ibcm_reply(&passive, &rep, 8 * MS, &out), false);
 	}
@@ -219,7 +220,7 @@ static void ibta_12_9_8_a_reply_is_repeated_and_given_up(void **state)
 	assert_int_equal(message.kind, IB_CM_REJ);
 	assert_int_equal(message.u.rej.reason, IB_CM_TIMEOUT);
 	up_to(IBCM_ESTABLISHED, &active, &passive);
-	assert_int_equal(ibcm_hear(&active, &message, 0, &out), IBCM_DISCONNECTED);
+	assert_int_equal(ibcm_receive(&active, &message, 0, &out), IBCM_DISCONNECTED);
 }
 
 static void ibta_12_6_6_mra_gives_time(void **state)
@@ -229,17 +230,17 @@ static void ibta_12_6_6_mra_gives_time(void **state)
 	struct ib_cm_message message = request();
 	(void)state;
 	up_to(IBCM_REQ_SENT, &active, &passive);
-	assert_int_equal(ibcm_hear(&passive, &message, 0, &out), IBCM_NOTHING);
+	assert_int_equal(ibcm_receive(&passive, &message, 0, &out), IBCM_NOTHING);
 	message = heard(&out);
 	assert_int_equal(message.kind, IB_CM_MRA);
 	uint64_t before = active.due_ns;
-	assert_int_equal(ibcm_hear(&active, &message, 0, &out), IBCM_NOTHING);
+	assert_int_equal(ibcm_receive(&active, &message, 0, &out), IBCM_NOTHING);
 	assert_int_equal(active.due_ns - before, ib_cm_time_ns(IBCM_SERVICE_TIMEOUT));
 	assert_int_equal(ibcm_expire(&active, before, &out), IBCM_NOTHING);
 	assert_false(out.any);
 	message.u.mra.about = IB_CM_ABOUT_REP; /* not what we asked */
 	before = active.due_ns;
-	ibcm_hear(&active, &message, 99, &out);
+	ibcm_receive(&active, &message, 99, &out);
 	assert_int_equal(active.due_ns, before);
 }
 
@@ -253,35 +254,35 @@ static void duplicates_are_answered_and_change_nothing(void **state)
 	ibcm_reply(&passive, &rep, 0, &out);
 	rep = heard(&out);
 	assert_true(ibcm_is_of(&passive, &req));
-	assert_int_equal(ibcm_hear(&passive, &req, 0, &out), IBCM_NOTHING);
+	assert_int_equal(ibcm_receive(&passive, &req, 0, &out), IBCM_NOTHING);
 	message = heard(&out); /* a REQ is answered with the REP again */
 	assert_int_equal(message.kind, IB_CM_REP);
-	assert_int_equal(ibcm_hear(&active, &rep, 0, &out), IBCM_REPLIED);
-	assert_int_equal(ibcm_hear(&active, &rep, 0, &out), IBCM_NOTHING);
+	assert_int_equal(ibcm_receive(&active, &rep, 0, &out), IBCM_REPLIED);
+	assert_int_equal(ibcm_receive(&active, &rep, 0, &out), IBCM_NOTHING);
 	message = heard(&out); /* the program has not made up its mind */
 	assert_int_equal(message.kind, IB_CM_MRA);
 	assert_int_equal(message.u.mra.about, IB_CM_ABOUT_REP);
 	ibcm_confirm(&active, &out);
 	rtu = heard(&out);
-	assert_int_equal(ibcm_hear(&active, &rep, 0, &out), IBCM_NOTHING);
+	assert_int_equal(ibcm_receive(&active, &rep, 0, &out), IBCM_NOTHING);
 	message = heard(&out); /* a REP with the RTU */
 	assert_int_equal(message.kind, IB_CM_RTU);
-	assert_int_equal(ibcm_hear(&passive, &rtu, 0, &out), IBCM_CONNECTED);
-	assert_int_equal(ibcm_hear(&passive, &rtu, 0, &out), IBCM_NOTHING);
-	assert_int_equal(ibcm_hear(&passive, &req, 0, &out), IBCM_NOTHING);
+	assert_int_equal(ibcm_receive(&passive, &rtu, 0, &out), IBCM_CONNECTED);
+	assert_int_equal(ibcm_receive(&passive, &rtu, 0, &out), IBCM_NOTHING);
+	assert_int_equal(ibcm_receive(&passive, &req, 0, &out), IBCM_NOTHING);
 	assert_false(out.any);
 	ibcm_disconnect(&active, 0, &out);
 	struct ib_cm_message dreq = heard(&out);
-	assert_int_equal(ibcm_hear(&passive, &dreq, 0, &out), IBCM_DISCONNECTED);
+	assert_int_equal(ibcm_receive(&passive, &dreq, 0, &out), IBCM_DISCONNECTED);
 	heard(&out);
-	assert_int_equal(ibcm_hear(&passive, &dreq, 0, &out), IBCM_NOTHING);
+	assert_int_equal(ibcm_receive(&passive, &dreq, 0, &out), IBCM_NOTHING);
 	message = heard(&out); /* a DREQ with a DREP, however late */
 	assert_int_equal(message.kind, IB_CM_DREP);
 	ibcm_expire(&passive, passive.due_ns, &out);
-	assert_int_equal(ibcm_hear(&passive, &dreq, 0, &out), IBCM_NOTHING);
+	assert_int_equal(ibcm_receive(&passive, &dreq, 0, &out), IBCM_NOTHING);
 	heard(&out);
-	assert_int_equal(ibcm_hear(&active, &message, 0, &out), IBCM_DISCONNECTED);
-	assert_int_equal(ibcm_hear(&active, &message, 0, &out), IBCM_NOTHING);
+	assert_int_equal(ibcm_receive(&active, &message, 0, &out), IBCM_DISCONNECTED);
+	assert_int_equal(ibcm_receive(&active, &message, 0, &out), IBCM_NOTHING);
 }
 
 static void refusals(void **state)
@@ -296,21 +297,21 @@ static void refusals(void **state)
 	message = heard(&out);
 	assert_int_equal(message.u.rej.about, IB_CM_ABOUT_REQ);
 	assert_string_equal((const char *)message.u.rej.private_data, "no");
-	assert_int_equal(ibcm_hear(&passive, &req, 0, &out), IBCM_NOTHING);
+	assert_int_equal(ibcm_receive(&passive, &req, 0, &out), IBCM_NOTHING);
 	message = heard(&out); /* again: it was lost */
 	assert_int_equal(message.kind, IB_CM_REJ);
-	assert_int_equal(ibcm_hear(&active, &message, 0, &out), IBCM_REJECTED);
-	assert_int_equal(ibcm_hear(&active, &message, 0, &out), IBCM_NOTHING);
+	assert_int_equal(ibcm_receive(&active, &message, 0, &out), IBCM_REJECTED);
+	assert_int_equal(ibcm_receive(&active, &message, 0, &out), IBCM_NOTHING);
 
 	up_to(IBCM_REP_RECEIVED, &active, &passive);
 	assert_true(ibcm_reject(&active, IB_CM_CONSUMER, NULL, &out));
 	message = heard(&out);
 	assert_int_equal(message.u.rej.about, IB_CM_ABOUT_REP);
-	assert_int_equal(ibcm_hear(&passive, &message, 0, &out), IBCM_REJECTED);
+	assert_int_equal(ibcm_receive(&passive, &message, 0, &out), IBCM_REJECTED);
 
 	up_to(IBCM_REQ_SENT, &active, &passive); /* nobody is there: no number of its own */
 	assert_true(ib_cm_refuse(&req, IB_CM_INVALID_SERVICE_ID, &message));
-	assert_int_equal(ibcm_hear(&active, &message, 0, &out), IBCM_REJECTED);
+	assert_int_equal(ibcm_receive(&active, &message, 0, &out), IBCM_REJECTED);
 
 	up_to(IBCM_REQ_SENT, &active, &passive); /* the active side gives up */
 	ibcm_part(&active, &out);
@@ -318,7 +319,7 @@ static void refusals(void **state)
 	assert_int_equal(message.u.rej.reason, IB_CM_TIMEOUT);
 	assert_int_equal(message.u.rej.info_bytes, 8);
 	assert_int_equal(message.u.rej.info[0], GUID >> 56);
-	assert_int_equal(ibcm_hear(&passive, &message, 0, &out), IBCM_REJECTED);
+	assert_int_equal(ibcm_receive(&passive, &message, 0, &out), IBCM_REJECTED);
 
 	ibcm_asked(&passive, &sidr, PASSIVE_ID);
 	assert_true(ibcm_reject(&passive, IB_CM_SIDR_REJECT, NULL, &out));
@@ -326,8 +327,8 @@ static void refusals(void **state)
 	assert_int_equal(message.kind, IB_CM_SIDR_REP);
 	assert_int_equal(message.u.sidr_rep.status, IB_CM_SIDR_REJECT);
 	ibcm_ask(&active, &sidr, 0, &out);
-	assert_int_equal(ibcm_hear(&active, &message, 0, &out), IBCM_REPLIED);
-	assert_int_equal(ibcm_hear(&active, &message, 0, &out), IBCM_NOTHING);
+	assert_int_equal(ibcm_receive(&active, &message, 0, &out), IBCM_REPLIED);
+	assert_int_equal(ibcm_receive(&active, &message, 0, &out), IBCM_NOTHING);
 }
 
 /* The fields hold up to two hours, and a peer that says so would keep what its connection takes as
@@ -356,7 +357,7 @@ static void long_times_are_not_believed(void **state)
 	mra.u.mra.remote_id = ACTIVE_ID;
 	mra.u.mra.service_timeout = 31;
 	before = active.due_ns;
-	ibcm_hear(&active, &mra, 0, &out);
+	ibcm_receive(&active, &mra, 0, &out);
 	assert_int_equal(active.due_ns - before, ib_cm_time_ns(IBCM_SERVICE_TIMEOUT));
 }
 
@@ -384,7 +385,7 @@ static void the_last_word(void **state)
 		assert_int_equal(active.state, IBCM_OVER);
 		ibcm_part(&active, &out);
 		assert_false(out.any);
-		ibcm_hear(&passive, &again, 0, &out);
+		ibcm_receive(&passive, &again, 0, &out);
 		assert_int_equal(heard(&out).kind, IB_CM_DREP);
 	}
 	struct ibcm_out out = {0};
@@ -404,7 +405,7 @@ static void strangers_are_not_heard(void **state)
 		struct ib_cm_message message = {.kind = (enum ib_cm_kind)kind, .transaction_id = 1};
 		message.u.rtu.local_id = PASSIVE_ID + 1;
 		message.u.rtu.remote_id = ACTIVE_ID;
-		assert_int_equal(ibcm_hear(&active, &message, 0, &out), IBCM_NOTHING);
+		assert_int_equal(ibcm_receive(&active, &message, 0, &out), IBCM_NOTHING);
 		assert_false(out.any);
 		assert_int_equal(active.state, IBCM_ESTABLISHED);
 	}
@@ -412,9 +413,9 @@ static void strangers_are_not_heard(void **state)
 	struct ib_cm_message dreq = {.kind = IB_CM_DREQ};
 	dreq.u.dreq.local_id = PASSIVE_ID;
 	dreq.u.dreq.remote_qpn = 0x12;
-	assert_int_equal(ibcm_hear(&active, &dreq, 0, &out), IBCM_NOTHING);
+	assert_int_equal(ibcm_receive(&active, &dreq, 0, &out), IBCM_NOTHING);
 	dreq.u.dreq.remote_qpn = 0x11;
-	assert_int_equal(ibcm_hear(&active, &dreq, 0, &out), IBCM_DISCONNECTED);
+	assert_int_equal(ibcm_receive(&active, &dreq, 0, &out), IBCM_DISCONNECTED);
 }
 
 static void ibta_12_8_other_paths_are_declined(void **state)
@@ -426,7 +427,7 @@ static void ibta_12_8_other_paths_are_declined(void **state)
 	up_to(IBCM_ESTABLISHED, &active, &passive);
 	lap.u.lap.local_id = PASSIVE_ID;
 	lap.u.lap.remote_qpn = 0x11;
-	ibcm_hear(&active, &lap, 0, &out);
+	ibcm_receive(&active, &lap, 0, &out);
 	lap = heard(&out);
 	assert_int_equal(lap.kind, IB_CM_APR);
 	assert_int_equal(lap.u.apr.status, 2);
@@ -442,12 +443,12 @@ static void data_may_come_before_the_rtu(void **state)
 	up_to(IBCM_REQ_SENT, &active, &passive);
 	ibcm_reply(&passive, &rep, 0, &out);
 	message = heard(&out);
-	ibcm_hear(&active, &message, 0, &out);
+	ibcm_receive(&active, &message, 0, &out);
 	ibcm_confirm(&active, &out);
 	message = heard(&out);
 	assert_int_equal(ibcm_established(&passive), IBCM_CONNECTED);
 	assert_int_equal(ibcm_established(&passive), IBCM_NOTHING);
-	assert_int_equal(ibcm_hear(&passive, &message, 0, &out), IBCM_NOTHING);
+	assert_int_equal(ibcm_receive(&passive, &message, 0, &out), IBCM_NOTHING);
 	assert_int_equal(passive.state, IBCM_ESTABLISHED);
 }
 

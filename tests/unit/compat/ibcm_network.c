@@ -128,7 +128,7 @@ static void arrive(struct world *world, struct flight *flight)
 		world->act_ns[1] = world->now_ns + 1 + prng_below(&world->prng, 5000) * MS;
 		return;
 	}
-	happens(world, who, ibcm_hear(end, &message, world->now_ns, &out));
+	happens(world, who, ibcm_receive(end, &message, world->now_ns, &out));
 	fly(world, !who, &out);
 }
 

@@ -68,12 +68,12 @@ static struct ibcm at(enum place place)
 	if (place == REP_SENT)
 		return passive;
 	rep = said(&out);
-	assert_int_equal(ibcm_hear(&active, &rep, 0, &out), IBCM_REPLIED);
+	assert_int_equal(ibcm_receive(&active, &rep, 0, &out), IBCM_REPLIED);
 	if (place == REP_RECEIVED)
 		return active;
 	assert_true(ibcm_confirm(&active, &out));
 	rep = said(&out);
-	assert_int_equal(ibcm_hear(&passive, &rep, 0, &out), IBCM_CONNECTED);
+	assert_int_equal(ibcm_receive(&passive, &rep, 0, &out), IBCM_CONNECTED);
 	if (place == ESTABLISHED_PASSIVE)
 		return passive;
 	if (place == ESTABLISHED_ACTIVE)
@@ -82,9 +82,9 @@ static struct ibcm at(enum place place)
 	if (place == DREQ_SENT)
 		return active;
 	rep = said(&out);
-	assert_int_equal(ibcm_hear(&passive, &rep, 0, &out), IBCM_DISCONNECTED);
+	assert_int_equal(ibcm_receive(&passive, &rep, 0, &out), IBCM_DISCONNECTED);
 	rep = said(&out);
-	assert_int_equal(ibcm_hear(&active, &rep, 0, &out), IBCM_DISCONNECTED);
+	assert_int_equal(ibcm_receive(&active, &rep, 0, &out), IBCM_DISCONNECTED);
 	return active;
 }
 
@@ -161,7 +161,7 @@ static const struct outcome table[PLACES][KINDS] = {
 static struct outcome hear(struct ibcm *end, const struct ib_cm_message *message)
 {
 	struct ibcm_out out = {0};
-	struct outcome outcome = {ibcm_hear(end, message, 10 * MS, &out), 0};
+	struct outcome outcome = {ibcm_receive(end, message, 10 * MS, &out), 0};
 	if (out.any)
 		outcome.answer = (int)said(&out).kind;
 	return outcome;
