@@ -138,7 +138,7 @@ static void admit(struct agent *agent, struct client *client)
 	else if (result == 0 && !node_enter(agent, node, client, client->wish))
 		client_refuse(client, ENOSPC,
 		              client->wish >= 0
-		                      ? "another process has our number now"
+		                      ? "another process has this process's slot now"
 		                      : "too many processes on the node; use another one");
 	else if (result == 0)
 		welcome(agent, client);
@@ -174,7 +174,7 @@ static void names_hello(struct agent *agent, struct client *client, struct agent
 	    msg->u.hello.lmc > (int32_t)AGENT_MAX_LMC ||
 	    (msg->u.hello.wire == AGENT_WIRE_ADDRESS && msg->u.hello.wire_count == 0) ||
 	    !memfile_is_sealed(fds[0], msg->u.hello.sizes.block_bytes)) {
-		client_refuse(client, EPROTO, "the greeting makes no sense");
+		client_refuse(client, EPROTO, "the greeting is malformed");
 		return;
 	}
 	if (is_elsewhere(agent, client, msg))

@@ -25,7 +25,7 @@
 
 /* How long to wait for a process that holds the lock and does not listen: it is about to listen or
  * about to end. */
-#define OFFICE_WAIT_NS 5000000000u
+#define LOCK_WAIT_NS 5000000000u
 
 struct options {
 	bool foreground;
@@ -132,7 +132,7 @@ static int take_lock(const char *path)
  * just taken the lock, or was killed and has not ended yet, holds it and does not listen: wait. */
 static int win_lock(const char *path, const char *socket)
 {
-	uint64_t end = clock_now_ns() + OFFICE_WAIT_NS;
+	uint64_t end = clock_now_ns() + LOCK_WAIT_NS;
 	for (useconds_t wait_us = 500;; wait_us = wait_us < 50000 ? wait_us * 2 : wait_us) {
 		int lock = take_lock(path);
 		if (lock != -EWOULDBLOCK)
@@ -150,7 +150,7 @@ static int win_lock(const char *path, const char *socket)
 
 /* Become the agent of this directory. The listener; -EALREADY: there is one. *killed: the one
  * before did not end in order. */
-static int heddled_take_office(const char *directory, bool *killed)
+static int heddled_claim_directory(const char *directory, bool *killed)
 {
 	char path[RUNDIR_MAX + 16], socket[RUNDIR_MAX + 16];
 	rundir_file(directory, AGENT_LOCK, path, sizeof(path));
@@ -228,7 +228,7 @@ int main(int argc, char **argv)
 {
 	static const struct argp_option list[] = {
 	        {"foreground", 'f', NULL, 0, "Stay in the foreground", 0},
-	        {"idle", 'i', "SECONDS", 0, "Leave after SECONDS without a program (default 5)", 0},
+	        {"idle", 'i', "SECONDS", 0, "Exit after SECONDS without a program (default: 5)", 0},
 	        {"ready-fd", 'r', "FD", OPTION_HIDDEN, NULL, 0},
 	        {0}};
 	static const struct argp argp = {list, heddled_parse, NULL, "The node agent of Heddle.",
@@ -246,7 +246,7 @@ int main(int argc, char **argv)
 	if (!options.foreground && daemon(0, 0) != 0)
 		return heddled_give_up(&options, "daemon", -errno);
 	bool killed = false;
-	agent.listener = heddled_take_office(directory, &killed);
+	agent.listener = heddled_claim_directory(directory, &killed);
 	if (killed) {
 		agent.open_ns = clock_now_ns() + AGENT_GRACE_NS;
 		agent.wire_ns = clock_now_ns() + AGENT_WIRE_GRACE_NS;

@@ -278,7 +278,8 @@ static bool management_answered(struct node_entry *node, const uint8_t gid[16],
 /* --- passing datagrams on --- */
 
 /* @client sends the DREQ in @msg. Does the agent repeat it from now on? */
-static bool say_goodbye(struct client *client, const struct agent_msg *msg, uint32_t number)
+static bool management_send_dreq(struct client *client, const struct agent_msg *msg,
+                                 uint32_t number)
 {
 	struct notice *notice = *management_find(&client->notices, number);
 	if ((msg->u.cm.options & AGENT_CM_LAST) == 0) {
@@ -315,7 +316,7 @@ static bool pass_out(struct client *client, const struct agent_msg *msg)
 		return false;
 	}
 	if (known && message.kind == IB_CM_DREQ)
-		return say_goodbye(client, msg, message.u.dreq.local_id);
+		return management_send_dreq(client, msg, message.u.dreq.local_id);
 	if (known && message.kind == IB_CM_DREP)
 		management_forget(client, message.u.drep.local_id);
 	else if (known && message.kind == IB_CM_REJ)

@@ -122,7 +122,7 @@ void agent_hear(struct agent *agent, struct client *client)
 		        "another version of Heddle runs the agent; end its programs, then try "
 		        "again");
 	else if (!services_hear(&agent->services, agent, client, client->greeted, &request))
-		client_refuse(client, EPROTO, "the message makes no sense");
+		client_refuse(client, EPROTO, "the message is malformed");
 	for (int i = 0; i < request.fd_count; i++)
 		if (request.fds[i] >= 0)
 			close(request.fds[i]);

@@ -13,12 +13,13 @@ int status_command(int argc, char **argv);
 int explain_command(int argc, char **argv);
 int devices_command(int argc, char **argv);
 
-/* Warn if the program @name, which is about to be run, will not find Heddle: it is linked
- * statically, of another word size or processor, has rights that its user has not, or looks for
- * libibverbs elsewhere before it looks into @compat. @preload: it will find that first. */
+/* Warn if the program @name, which is about to run, will not find Heddle: it is linked statically,
+ * has another word size or processor, gains rights that its user does not have, or looks for
+ * libibverbs elsewhere before it looks in @compat. @preload: the library is preloaded, so it is
+ * found first. */
 void program_warn(const char *name, const char *compat, bool preload);
 
-/* Is there a device called @name? If not, says so, and which there are. */
+/* Is there a device called @name? If not, print that, and a list of the devices. */
 bool device_exists(const char *name);
 
 #endif

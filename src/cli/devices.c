@@ -1,4 +1,4 @@
-/* heddle devices: what a program would see. */
+/* heddle devices: the devices that a program would see. */
 #include <argp.h>
 #include <arpa/inet.h>
 #include <jansson.h>
@@ -15,7 +15,7 @@
 static const struct device {
 	const char *name, *link_layer;
 	bool has_lid;     /* the port has LIDs */
-	bool by_port_gid; /* its GID is the one of the InfiniBand port, and not the addresses */
+	bool by_port_gid; /* its GID is that of the InfiniBand port, not the addresses */
 } devices[] = {
         {.name = HDL_DEVICE_ETHERNET, .link_layer = "Ethernet"},
         {.name = HDL_DEVICE_INFINIBAND,

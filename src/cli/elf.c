@@ -1,6 +1,6 @@
-/* Facts of an ELF file. Offsets and counts are the file's, so: every read is of a fixed size or of
- * one that was compared with a limit, no sum of two of the file's numbers is formed without asking
- * whether it wraps, and loops are bounded by the limits of elf.h. */
+/* Facts about an ELF file. Offsets and counts come from the file. So every read has a fixed size or
+ * one that was compared with a limit, no two numbers of the file are added without a check for
+ * overflow, and loops are bounded by the limits of elf.h. */
 #include "cli/elf.h"
 
 #include <elf.h>
@@ -47,10 +47,10 @@ const char *elf_machine_name(uint16_t machine)
 	}
 }
 
-/* What of the dynamic section is wanted; addresses, 0: not there. */
+/* What we need from the dynamic section; addresses, 0: not present. */
 struct dynamic {
 	uint64_t strings, strings_bytes;
-	uint64_t rpath, runpath; /* offsets among the strings */
+	uint64_t rpath, runpath; /* offsets in the string table */
 	bool has_rpath, has_runpath, has_name;
 };
 
@@ -67,7 +67,7 @@ static bool read_segment(const struct elf_source *source, const Elf64_Ehdr *head
 	       elf_get(source, segment, sizeof(*segment), header->e_phoff + place);
 }
 
-/* Where in the file the byte at @address of the program is. */
+/* The file offset of the byte at @address of the program. */
 static bool file_offset(const struct elf_source *source, const Elf64_Ehdr *header, uint64_t address,
                         uint64_t *offset)
 {
@@ -122,7 +122,7 @@ static bool read_dynamic(const struct elf_source *source, const Elf64_Phdr *segm
 	return true;
 }
 
-/* The string at @index of the string table: as much as fits, and a NUL. */
+/* The string at @index of the string table: as much as fits, with a NUL. */
 static bool read_string(const struct elf_source *source, const Elf64_Ehdr *header,
                         const struct dynamic *dynamic, uint64_t index, char *out, size_t room)
 {
@@ -135,7 +135,7 @@ static bool read_string(const struct elf_source *source, const Elf64_Ehdr *heade
 	memset(out, 0, room);
 	if (!elf_get(source, out, bytes, table + index))
 		return false;
-	return memchr(out, '\0', bytes) != NULL; /* a path that does not end is none */
+	return memchr(out, '\0', bytes) != NULL; /* a path without an end is none */
 }
 
 static enum elf_verdict read_program(const struct elf_source *source, const Elf64_Ehdr *header,
@@ -153,9 +153,9 @@ static enum elf_verdict read_program(const struct elf_source *source, const Elf6
 		if (segment.p_type == PT_DYNAMIC && !read_dynamic(source, &segment, &dynamic))
 			return ELF_MALFORMED;
 	}
-	/* The loader itself, and libraries that can be run, have no interpreter but a name. */
+	/* The loader itself, and libraries that can be run, have a name but no interpreter. */
 	facts->is_static = !interpreter && !dynamic.has_name;
-	/* Where there is a DT_RUNPATH the loader ignores the other. */
+	/* If there is a DT_RUNPATH, the loader ignores DT_RPATH. */
 	if (dynamic.has_rpath && !dynamic.has_runpath &&
 	    !read_string(source, header, &dynamic, dynamic.rpath, facts->rpath,
 	                 sizeof(facts->rpath))) {
@@ -168,7 +168,7 @@ static enum elf_verdict read_program(const struct elf_source *source, const Elf6
 enum elf_verdict elf_read(const struct elf_source *source, struct elf_facts *facts)
 {
 	unsigned char ident[EI_NIDENT];
-	Elf64_Half kind_and_machine[2]; /* in the same place whatever the word size */
+	Elf64_Half kind_and_machine[2]; /* at the same offset for both word sizes */
 	Elf64_Ehdr header;
 	memset(facts, 0, sizeof(*facts));
 	if (!elf_get(source, ident, sizeof(ident), 0) || memcmp(ident, ELFMAG, SELFMAG) != 0)

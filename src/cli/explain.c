@@ -53,7 +53,7 @@ static error_t explain_parse(int key, char *arg, struct argp_state *state)
 	return 0;
 }
 
-/* What is left of a name without what all names of its kind begin with. */
+/* @name without the prefix of its kind. */
 static const char *short_name(const char *name)
 {
 	static const char *const prefixes[] = {"HDL_WC_", "HDL_DETAIL_", "HDL_EVENT_",
@@ -95,7 +95,7 @@ static void print_code(const struct kind *kind, const struct hdl_code *code)
 		printf("  What to do: %s.\n", code->advice);
 }
 
-/* An error number that Heddle does not return may still be what a program of libibverbs saw. */
+/* An error number that Heddle never returns may still be what a program of libibverbs saw. */
 static bool explain_system_error(const char *text)
 {
 	uint32_t number = 0;
@@ -129,11 +129,11 @@ static int explain_codes(const struct question *question)
 		print_code(question->kind, &list[i]);
 		found++;
 	}
-	/* Numbers of events are not those of libibverbs: whose is it? */
+	/* Events have other numbers in libibverbs: show both. */
 	for (size_t i = 0; numeric && i < count; i++)
 		if (list[i].alias != NULL && list[i].alias_value == number &&
 		    list[i].value != number) {
-			puts("Where ibv_get_async_event(3) gave that number:");
+			puts("If ibv_get_async_event(3) returned that number:");
 			print_code(question->kind, &list[i]);
 			found++;
 		}
@@ -158,7 +158,7 @@ int explain_command(int argc, char **argv)
 	        NULL,
 	        NULL};
 	struct question question = {0};
-	/* A negative error, as calls return it, is no option. */
+	/* A negative error, as calls return it, is not an option. */
 	for (int i = 1; i < argc; i++)
 		if (argv[i][0] == '-' && isdigit((unsigned char)argv[i][1]))
 			argv[i]++;

@@ -1,4 +1,5 @@
-/* The heddle command: picks the command that the first word names and hands it the rest. */
+/* The heddle command: calls the command that the first word names, with the rest of the
+ * arguments. */
 #include "cli/command.h"
 
 #include <argp.h>
@@ -18,12 +19,12 @@ static int help_command(int argc, char **argv);
 /* Each has its section in docs/man/heddle.1. */
 static const struct command commands[] = {
         {"run", "run an unmodified RDMA program", run_command_of},
-        {"devices", "the devices that a program would see", devices_command},
-        {"status", "who uses Heddle, with which queue pairs", status_command},
-        {"explain", "what a code means, and what to do about it", explain_command},
-        {"perf", "latency, bandwidth and message rate between two processes", perf_command},
-        {"version", "the version", version_command},
-        {"help", "the commands, or the options of one", help_command},
+        {"devices", "list the devices that a program would see", devices_command},
+        {"status", "list the programs that use Heddle, and their queue pairs", status_command},
+        {"explain", "tell what a code means, and what to do about it", explain_command},
+        {"perf", "measure latency, bandwidth and message rate between two processes", perf_command},
+        {"version", "print the version", version_command},
+        {"help", "list the commands, or the options of one", help_command},
 };
 #define COMMAND_COUNT (sizeof(commands) / sizeof(commands[0]))
 
@@ -43,7 +44,7 @@ static void print_commands(FILE *out)
 	fputs("RDMA without the hardware.\n\nUsage: heddle COMMAND [OPTION...]\n\n", out);
 	for (size_t i = 0; i < COMMAND_COUNT; i++)
 		fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].summary);
-	fputs("\n`heddle help COMMAND' tells its options; heddle(1) and heddle(7) tell the rest.\n",
+	fputs("\n`heddle help COMMAND' lists its options; see also heddle(1) and heddle(7).\n",
 	      out);
 }
 
@@ -59,7 +60,7 @@ static int run_command(const struct command *command, int argc, char **argv)
 {
 	char name[64];
 	snprintf(name, sizeof(name), "heddle %s", command->name);
-	argv[0] = name; /* argp names the program by it */
+	argv[0] = name; /* argp prints it as the program's name */
 	return command->run(argc, argv);
 }
 

@@ -1,5 +1,5 @@
-/* `heddle perf`: the command. Starts the other side itself, or is one of two that were started by
- * hand. */
+/* `heddle perf`: the command. It starts the other side itself, or is one of two sides that were
+ * started by hand. */
 #include "cli/perf.h"
 
 #include <argp.h>
@@ -16,35 +16,34 @@
 
 #define DEFAULT_ITERATIONS 20000u
 #define MAX_ITERATIONS     100000000u
-#define RATE_BYTES         (256u << 20) /* what one rate is taken from, about */
+#define RATE_BYTES         (256u << 20) /* for one measurement of bandwidth, about */
 #define MIN_REQUESTS       200u
 #define MAX_REQUESTS       400000u
 #define LATENCY_BYTES      8u
-#define MAX_ALL            (8u << 20) /* the largest of --all */
+#define MAX_ALL            (8u << 20) /* the largest size with --all */
 
 static const struct argp_option option_list[] = {
         {"operation", 'o', "NAME", 0,
          "Measure send, write, read or atomic (may be given several times; default: all)", 0},
-        {"latency", 'L', NULL, 0, "Measure latency alone", 0},
-        {"bandwidth", 'B', NULL, 0, "Measure bandwidth and message rate alone", 0},
+        {"latency", 'L', NULL, 0, "Measure latency only", 0},
+        {"bandwidth", 'B', NULL, 0, "Measure bandwidth and message rate only", 0},
         {"size", 's', "BYTES", 0,
-         "With requests of BYTES (k, m: times 1024, 1048576; may be given several times)", 0},
-        {"all", 'a', NULL, 0, "With all powers of two from 2 bytes to 8 MiB", 0},
+         "Size of the requests (k, m: times 1024, 1048576; may be given several times)", 0},
+        {"all", 'a', NULL, 0, "All powers of two from 2 bytes to 8 MiB", 0},
         {"iterations", 'n', "N", 0, "Measure N requests", 0},
-        {"depth", 'q', "N", 0, "Up to N requests in flight (64)", 0},
-        {"connection", 'c', "TYPE", 0, "RC, UC or UD (RC)", 0},
+        {"depth", 'q', "N", 0, "Keep up to N requests in flight (default: 64)", 0},
+        {"connection", 'c', "TYPE", 0, "Kind of connection: RC, UC or UD (default: RC)", 0},
         {"events", 'e', NULL, 0, "Sleep until something completes, instead of polling", 0},
-        {"mapped", 'm', NULL, 0, "On memory that both processes map, as hdl_mem_alloc() makes it",
-         0},
-        {"json", 'j', NULL, 0, "One JSON object instead of tables", 0},
+        {"mapped", 'm', NULL, 0, "Use memory that both processes map, from hdl_mem_alloc()", 0},
+        {"json", 'j', NULL, 0, "Print one JSON object instead of tables", 0},
         {"server", 'S', NULL, 0, "Wait for clients, on the node of --node", 1},
-        {"client", 'C', NULL, 0, "Measure against a server on NODE (the machine's own)", 1},
-        {"port", 'p', "PORT", 0, "Of the server (18515)", 1},
-        {"node", 'N', "NAME", 0, "Be on the node NAME", 1},
+        {"client", 'C', NULL, 0, "Measure with a server on NODE (default: the machine's own)", 1},
+        {"port", 'p', "PORT", 0, "Port of the server (default: 18515)", 1},
+        {"node", 'N', "NAME", 0, "Run on the node NAME", 1},
         {0},
 };
 
-/* A number from 1 to @max, with k or m behind it; 0 for anything else. */
+/* A number from 1 to @max, with an optional suffix k or m; 0 if it is not one. */
 static unsigned long perf_number(const char *text, unsigned long max)
 {
 	char *end;
@@ -66,14 +65,15 @@ static void add_operation(struct perf_options *options, const char *text, struct
 			options->ops[op] = true;
 			return;
 		}
-	argp_error(state, "an operation is send, write, read or atomic, not '%s'", text);
+	argp_error(state, "there is no operation '%s'; there are send, write, read and atomic",
+	           text);
 }
 
 static void add_size(struct perf_options *options, const char *text, struct argp_state *state)
 {
 	uint64_t size = perf_number(text, PERF_MAX_SIZE);
 	if (size == 0)
-		argp_error(state, "a size is from 1 byte to 64 MiB, not '%s'", text);
+		argp_error(state, "a size must be from 1 byte to 64 MiB, not '%s'", text);
 	else if (options->size_count == PERF_MAX_SIZES)
 		argp_error(state, "at most %u sizes", PERF_MAX_SIZES);
 	else
@@ -88,11 +88,11 @@ static uint32_t connection(const char *text, struct argp_state *state)
 		return HDL_QP_UC;
 	if (strcmp(text, "UD") == 0)
 		return HDL_QP_UD;
-	argp_error(state, "a connection is RC, UC or UD, not '%s'", text);
+	argp_error(state, "a connection must be RC, UC or UD, not '%s'", text);
 	return HDL_QP_RC;
 }
 
-/* What goes with what. */
+/* Check which options go together. */
 static void perf_judge(struct perf_options *options, struct argp_state *state)
 {
 	bool any = false;
@@ -114,7 +114,8 @@ static void perf_judge(struct perf_options *options, struct argp_state *state)
 	if (options->server && options->client != NULL)
 		argp_error(state, "--server or --client, not both");
 	if (options->client != NULL && !options->is_client)
-		argp_error(state, "a node is named with --client alone, not '%s'", options->client);
+		argp_error(state, "only --client takes a node, so '%s' is not expected",
+		           options->client);
 	if (!options->latency && !options->bandwidth)
 		options->latency = options->bandwidth = true;
 }
@@ -143,12 +144,12 @@ static error_t perf_parse(int key, char *text, struct argp_state *state)
 	case 'n':
 		options->iterations = perf_number(text, MAX_ITERATIONS);
 		if (options->iterations == 0)
-			argp_error(state, "iterations are from 1 to 100000000, not '%s'", text);
+			argp_error(state, "iterations must be from 1 to 100000000, not '%s'", text);
 		return 0;
 	case 'q':
 		options->depth = (uint32_t)perf_number(text, PERF_MAX_DEPTH);
 		if (options->depth == 0)
-			argp_error(state, "a depth is from 1 to %u, not '%s'", PERF_MAX_DEPTH,
+			argp_error(state, "a depth must be from 1 to %u, not '%s'", PERF_MAX_DEPTH,
 			           text);
 		return 0;
 	case 'c':
@@ -178,7 +179,7 @@ static error_t perf_parse(int key, char *text, struct argp_state *state)
 	case 'p':
 		options->port = (uint16_t)perf_number(text, 65535);
 		if (options->port == 0)
-			argp_error(state, "a port is from 1 to 65535, not '%s'", text);
+			argp_error(state, "a port must be from 1 to 65535, not '%s'", text);
 		return 0;
 	case 'N':
 		options->node = text;
@@ -265,7 +266,7 @@ static void add_floors(struct perf_floor *floor, struct perf_row *rows, size_t c
 
 /* --- the other side --- */
 
-/* Start a server of our own. Its port, or 0. */
+/* Start a server of our own. Returns its port, or 0. */
 static uint16_t start_server(const struct perf_options *options, pid_t *pid)
 {
 	int ends[2];
@@ -280,7 +281,7 @@ static uint16_t start_server(const struct perf_options *options, pid_t *pid)
 	}
 	close(ends[1]);
 	if (*pid < 0 || read(ends[0], &port, sizeof(port)) != sizeof(port))
-		port = 0; /* it has said why */
+		port = 0; /* it has printed why */
 	close(ends[0]);
 	return port;
 }
@@ -328,7 +329,8 @@ static int run_client(const struct perf_options *options)
 	struct perf_floor floor = {.pid = -1};
 	pid_t server = -1;
 	uint16_t port = options->port;
-	floor_open(&floor); /* before there is an adapter: the helper shall not inherit it */
+	floor_open(
+	        &floor); /* before the adapter is opened, so that the helper does not inherit it */
 	if (options->client == NULL)
 		port = start_server(options, &server);
 	int status = EXIT_FAILURE;
@@ -337,10 +339,11 @@ static int run_client(const struct perf_options *options)
 		side.server = side.gid;
 		side.server_port = port;
 		if (options->client != NULL && !find_node(options->client, &side.server))
-			ok = side_fail(&side,
-			               "nobody is on that node (start `heddle perf --server --node "
-			               "NAME' first)",
-			               0);
+			ok = side_fail(
+			        &side,
+			        "no program is on that node (start `heddle perf --server --node "
+			        "NAME' first)",
+			        0);
 	}
 	if (ok)
 		status = measure_all(options, &side, &floor);

@@ -1,7 +1,6 @@
-/* `heddle perf`: what goes between two processes, and how fast. The client decides what is measured
- * and takes the time; the server prepares what it is told to and answers. They find each other and
- * talk about it through messages of the node agent (hdl_cm_send()), which have nothing to do with
- * what is measured. */
+/* `heddle perf`: measures data transfer between two processes. The client decides what to measure
+ * and takes the time; the server prepares its end and answers. They find each other and coordinate
+ * through messages of the node agent (hdl_cm_send()), which are no part of what is measured. */
 #ifndef CLI_PERF_H
 #define CLI_PERF_H
 
@@ -14,33 +13,33 @@
 
 #include "base/histogram.h"
 
-#define PERF_SPACE      0x6870u /* of ports: "hp" */
-#define PERF_PORT       18515u  /* where a server waits unless it is told otherwise */
+#define PERF_SPACE      0x6870u /* the port space: "hp" */
+#define PERF_PORT       18515u  /* where a server listens by default */
 #define PERF_MAX_SIZE   (64u << 20)
 #define PERF_MAX_DEPTH  1024u
 #define PERF_INLINE     64u /* messages up to this length are posted inline */
-#define PERF_GRH        40u /* bytes before a datagram */
-#define PERF_SLOTS      8u  /* buffers that the requests of a bandwidth measurement go round */
+#define PERF_GRH        40u /* bytes in front of a datagram */
+#define PERF_SLOTS      8u  /* buffers that a bandwidth measurement cycles through */
 #define PERF_MAX_ROWS   128u
 #define PERF_MAX_SIZES  27u
-#define PERF_PATIENCE_S 10 /* for the other side to say something */
-#define PERF_IDLE \
-	1024u /* looks in vain after which the one that is waited for may need our processor */
+#define PERF_PATIENCE_S 10 /* how long to wait for a message from the other side */
+/* Empty polls after which the other side may need our processor. */
+#define PERF_IDLE 1024u
 
 enum perf_op { PERF_SEND, PERF_WRITE, PERF_READ, PERF_ATOMIC, PERF_OPS };
 enum perf_mode { PERF_LATENCY, PERF_BANDWIDTH };
 
-/* One measurement. */
+/* One measurement, as the client sends it to the server. */
 struct perf_plan {
 	uint32_t op, mode;
 	uint32_t type; /* enum hdl_qp_type */
 	uint32_t depth;
-	uint32_t sleeps; /* completions are waited for in the operating system */
-	uint32_t mapped; /* the memory is such that the other side can map it */
+	uint32_t sleeps; /* wait for completions in the operating system */
+	uint32_t mapped; /* use memory that the other side can map */
 	uint64_t size_bytes, count, warm_up;
 };
 
-/* What the one tells the other. */
+/* A message between the two sides. */
 enum perf_kind { PERF_PLAN, PERF_READY, PERF_GO, PERF_DONE, PERF_RESULT, PERF_FAILED };
 struct perf_msg {
 	uint32_t kind;
@@ -48,22 +47,22 @@ struct perf_msg {
 	struct hdl_gid gid;
 	uint64_t addr;
 	struct hdl_key key;
-	uint32_t good; /* RESULT: what arrived is what was sent */
+	uint32_t good; /* RESULT: the data arrived as it was sent */
 	struct perf_plan plan;
 	char why[128]; /* FAILED */
 };
 
-/* Messages that have come. Filled by the adapter's thread. */
+/* Messages that have arrived. Filled by the adapter's thread. */
 #define PERF_MAIL 8u
 struct perf_mailbox {
 	pthread_mutex_t lock;
 	pthread_cond_t news;
 	struct perf_msg list[PERF_MAIL];
 	uint32_t head, tail;
-	_Atomic uint32_t waiting; /* tail - head, for a look without the lock */
+	_Atomic uint32_t waiting; /* tail - head, to check without the lock */
 	uint64_t guid;            /* the other process, once it is known */
 	uint32_t slot;
-	bool gone; /* it has ended, or was never there */
+	bool gone; /* it has ended, or never existed */
 	int error;
 };
 
@@ -71,9 +70,9 @@ struct perf_side {
 	struct hdl_adapter *adapter;
 	struct hdl_gid gid;
 	struct perf_mailbox mail;
-	struct hdl_gid server; /* where the client finds it at first */
+	struct hdl_gid server; /* where the client finds the server */
 	uint16_t server_port;
-	/* Of the measurement: */
+	/* For the current measurement: */
 	struct perf_plan plan;
 	struct perf_msg peer;
 	struct hdl_pd *pd;
@@ -85,8 +84,8 @@ struct perf_side {
 	uint8_t *memory;
 	size_t memory_bytes, slot_bytes, slots;
 	uint64_t posted, sent_done, received;
-	unsigned idle;    /* polls in a row that found nothing */
-	char failed[160]; /* what went wrong first; empty: nothing */
+	unsigned idle;    /* consecutive empty polls */
+	char failed[160]; /* the first thing that went wrong; empty: nothing */
 };
 
 /* One line of the result. */
@@ -103,20 +102,20 @@ struct perf_options {
 	bool ops[PERF_OPS];
 	bool latency, bandwidth;
 	uint64_t sizes[PERF_MAX_SIZES];
-	uint32_t size_count; /* 0: the usual ones */
+	uint32_t size_count; /* 0: the default sizes */
 	uint32_t type, depth;
-	uint64_t iterations; /* 0: as many as it takes */
+	uint64_t iterations; /* 0: choose */
 	bool sleeps, mapped, json, server, is_client;
-	const char *client; /* the node of the server, or NULL: we start one */
-	const char *node;   /* where we are ourselves */
+	const char *client; /* the server's node; NULL: start a server */
+	const char *node;   /* our own node */
 	uint16_t port;
 };
 
 /* --- perf_side.c: an end of the measurement --- */
-/* On false, side->failed says why. */
+/* These return false on failure, with the reason in side->failed. */
 bool side_open(struct perf_side *side, const char *node);
 void side_close(struct perf_side *side);
-/* Make the queues and the memory for @plan. side_end() is due even when it fails. */
+/* Create the queues and the memory for @plan. Call side_end() even if it fails. */
 bool side_begin(struct perf_side *side, const struct perf_plan *plan);
 /* Connect to the queue pair of side->peer. */
 bool side_connect(struct perf_side *side);
@@ -124,37 +123,37 @@ void side_end(struct perf_side *side);
 bool side_fail(struct perf_side *side, const char *what, int error);
 /* Post request number side->posted. */
 bool side_post(struct perf_side *side);
-/* Take what has completed, post receives again. */
+/* Poll for completions and post receives again. */
 bool side_poll(struct perf_side *side);
-/* The same; waits for something when the plan says so. */
+/* The same, but wait for something if the plan says so. */
 bool side_wait(struct perf_side *side);
-/* Memory of slot @n; of the answer in a ping-pong of writes the landing place is slot 1. */
+/* The memory of slot @n. In a ping-pong of writes, data arrives in slot 1. */
 uint8_t *side_slot(const struct perf_side *side, uint64_t n);
 const char *perf_op_name(uint32_t op);
 
 /* --- perf_talk.c: messages about the measurement --- */
 bool talk_start(struct perf_side *side);
-/* Is the other side known by now; has it ended, or was it never there? */
+/* Is the other side known by now? Has it ended, or did it never exist? */
 bool talk_knows(struct perf_side *side);
 bool talk_ended(struct perf_side *side);
-/* To the other process, or first of all to the port at @gid. */
+/* Send to the other process, or, for the first message, to the port at @gid. */
 bool talk_send(struct perf_side *side, struct perf_msg *msg);
 bool talk_send_to(struct perf_side *side, struct perf_msg *msg, const struct hdl_gid *gid,
                   uint16_t port);
-/* The next message, which must be of @kind. Waits @seconds at most (0: for ever). */
-bool talk_hear(struct perf_side *side, uint32_t kind, struct perf_msg *msg, unsigned seconds);
+/* The next message, which must be of @kind. Waits up to @seconds (0: for ever). */
+bool talk_receive(struct perf_side *side, uint32_t kind, struct perf_msg *msg, unsigned seconds);
 static inline bool talk_waiting(struct perf_side *side)
 {
 	return atomic_load_explicit(&side->mail.waiting, memory_order_relaxed) != 0;
 }
 
 /* --- perf_server.c --- */
-/* Answer one client after the other; with @once, only one. Tells @port on @port_fd unless that is
- * -1. An exit status. */
+/* Serve one client after the other; with @once, only one. Writes the port to @port_fd unless that
+ * is -1. Returns an exit status. */
 int perf_serve(const struct perf_options *options, bool once, int port_fd);
 
 /* --- perf_client.c --- */
-/* Measure one plan into @row. On false side->failed says why. */
+/* Measure @plan; the result goes to @row. False: side->failed says why. */
 bool perf_measure(struct perf_side *side, const struct perf_plan *plan, struct perf_row *row,
                   bool progress);
 
@@ -165,9 +164,10 @@ struct perf_floor {
 };
 bool floor_open(struct perf_floor *floor);
 void floor_close(struct perf_floor *floor);
-/* A cache line from one process to the other, in nanoseconds. */
+/* The time for a cache line to get from one process to the other, in nanoseconds. */
 double floor_cache_line(struct perf_floor *floor);
-/* process_vm_writev() of @bytes to the other process, in nanoseconds; 0 when it is not allowed. */
+/* The time of a process_vm_writev() of @bytes to the other process, in nanoseconds; 0 if it is not
+ * allowed. */
 double floor_process_vm(struct perf_floor *floor, size_t bytes);
 double floor_memcpy(size_t bytes);
 

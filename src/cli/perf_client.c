@@ -1,4 +1,4 @@
-/* The client of `heddle perf`: plans a measurement, has the server prepare its end, and takes the
+/* The client of `heddle perf`: plans a measurement, lets the server prepare its end, and takes the
  * time. */
 #include <stdio.h>
 #include <string.h>
@@ -17,7 +17,7 @@ uint64_t perf_now_ns(void)
 	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* A line that says how far we are, for people who wait. */
+/* A progress line for a user who waits. */
 struct progress {
 	bool shown, wanted;
 	uint64_t next_ns;
@@ -36,8 +36,8 @@ static void perf_client_show(struct progress *progress, const struct perf_plan *
 	        (unsigned long long)(100 * done / (plan->count + plan->warm_up)));
 }
 
-/* Wait until @condition, polling; false when the other side has failed, or nothing happens for
- * long. */
+/* Poll until @condition holds; false if the other side has failed or nothing happens for a long
+ * time. */
 #define AWAIT(side, condition)                                                      \
 	do {                                                                        \
 		uint64_t begin = 0;                                                 \
@@ -54,8 +54,8 @@ static bool is_worth_waiting(struct perf_side *side, uint64_t *begin)
 	struct perf_msg msg;
 	uint64_t now = perf_now_ns();
 	*begin = *begin == 0 ? now : *begin;
-	if (talk_waiting(side)) /* only to say that it failed, or has ended */
-		return talk_hear(side, PERF_FAILED, &msg, 1) && false;
+	if (talk_waiting(side)) /* it is only sent when it has failed or ended */
+		return talk_receive(side, PERF_FAILED, &msg, 1) && false;
 	return now - *begin < STUCK_NS ||
 	       side_fail(side, "a request does not complete", -HDL_ETIMEDOUT);
 }
@@ -85,7 +85,7 @@ static bool time_one(struct perf_side *side, uint64_t number, uint64_t *ns)
 	if (!written_back && plan->op != PERF_SEND)
 		AWAIT(side, side->sent_done != done);
 	*ns = (perf_now_ns() - start) / (written_back || plan->op == PERF_SEND ? 2 : 1);
-	AWAIT(side, side->sent_done != done); /* the send queue must not fill */
+	AWAIT(side, side->sent_done != done); /* the send queue must not overflow */
 	return true;
 }
 
@@ -112,7 +112,7 @@ static bool run_latency(struct perf_side *side, struct perf_row *row, struct pro
 	return true;
 }
 
-/* @count requests with up to depth of them in flight. */
+/* @count requests, with up to depth of them in flight. */
 static bool transfer(struct perf_side *side, uint64_t count, struct progress *progress)
 {
 	uint64_t end = side->posted + count;
@@ -146,7 +146,7 @@ static bool check_what_was_read(struct perf_side *side)
 	for (size_t slot = 0; slot < side->slots; slot++)
 		for (size_t i = 0; i < side->plan.size_bytes; i++)
 			if (side_slot(side, slot)[i] != (uint8_t)(i ^ i >> 8 ^ slot ^ 0x5a))
-				return side_fail(side, "what was read is not what was there", 0);
+				return side_fail(side, "the data that was read is wrong", 0);
 	return true;
 }
 
@@ -168,7 +168,7 @@ static bool measure(struct perf_side *side, const struct perf_plan *plan, struct
 	if (talk_knows(side) ? !talk_send(side, &msg)
 	                     : !talk_send_to(side, &msg, &side->server, side->server_port))
 		return false;
-	if (!talk_hear(side, PERF_READY, &side->peer, PERF_PATIENCE_S) || !side_connect(side))
+	if (!talk_receive(side, PERF_READY, &side->peer, PERF_PATIENCE_S) || !side_connect(side))
 		return false;
 	msg.kind = PERF_GO;
 	if (!talk_send(side, &msg))
@@ -177,10 +177,10 @@ static bool measure(struct perf_side *side, const struct perf_plan *plan, struct
 	                               : !run_bandwidth(side, row, progress))
 		return false;
 	msg.kind = PERF_DONE;
-	if (!talk_send(side, &msg) || !talk_hear(side, PERF_RESULT, &msg, PERF_PATIENCE_S))
+	if (!talk_send(side, &msg) || !talk_receive(side, PERF_RESULT, &msg, PERF_PATIENCE_S))
 		return false;
 	if (!msg.good)
-		return side_fail(side, "what arrived is not what was sent", 0);
+		return side_fail(side, "the data that arrived is not the data that was sent", 0);
 	return !reads || check_what_was_read(side);
 }
 

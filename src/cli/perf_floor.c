@@ -1,6 +1,6 @@
-/* What the machine can do at best, from the same run: how long a cache line takes from one process
- * to another, what memcpy() and process_vm_writev() make of the same bytes. A helper process plays
- * the other side. */
+/* What the machine can do at best, from the same run: the time for a cache line to get from one
+ * process to another, and the speed of memcpy() and process_vm_writev() for the same sizes. A
+ * helper process is the other side. */
 #include <errno.h>
 #include <sched.h>
 #include <signal.h>
@@ -18,23 +18,22 @@
 #define TURNS     20000u
 #define WARM_UP   2000u
 #define MIN_TURNS 50u
-#define TURNS_NS \
-	500000000u            /* on a busy machine a turn takes milliseconds: no longer than this, \
-	                       */
-#define WARM_UP_NS 100000000u /* of which so long does not count */
-#define OVER       UINT32_MAX /* the turn that ends them */
-#define FLOOR_NS   20000000u  /* how long the others are repeated */
+/* On a busy machine a turn takes milliseconds: stop after this time. */
+#define TURNS_NS   500000000u
+#define WARM_UP_NS 100000000u /* the part of it that is not counted */
+#define OVER       UINT32_MAX /* the turn that ends the helper */
+#define FLOOR_NS   20000000u  /* how long to repeat each of the other measurements */
 #define MIN_COPIES 8u
 
-/* What both processes map. */
+/* Memory that both processes map. */
 struct table {
 	_Alignas(64) _Atomic uint32_t ping;
 	_Alignas(64) _Atomic uint32_t pong;
-	_Alignas(64) uint8_t *memory; /* of the helper */
-	int sock;                     /* of the parent */
+	_Alignas(64) uint8_t *memory; /* in the helper */
+	int sock;                     /* in the parent */
 };
 
-/* The next turn after @last. Both may have to share one processor, for a while. */
+/* Wait for the next turn after @last. Both processes may have to share a processor for a while. */
 static inline uint32_t perf_floor_await(const _Atomic uint32_t *line, uint32_t last)
 {
 	unsigned looks = 0;
@@ -140,7 +139,7 @@ double floor_process_vm(struct perf_floor *floor, size_t bytes)
 	bool ok = from != NULL && floor->pid > 0;
 	if (ok) {
 		memset(from, 1, bytes);
-		ok = copy_to_helper(floor, from, bytes); /* the pages are there afterwards */
+		ok = copy_to_helper(floor, from, bytes); /* so that the pages exist */
 	}
 	if (ok) {
 		uint64_t start = perf_now_ns(), count = 0;
@@ -164,7 +163,7 @@ double floor_memcpy(size_t bytes)
 		uint64_t start = perf_now_ns(), count = 0;
 		while (count < MIN_COPIES || perf_now_ns() - start < FLOOR_NS) {
 			memcpy(to, from, bytes);
-			/* What the next turn overwrites would else not be copied at all. */
+			/* Otherwise the compiler may drop copies that the next turn overwrites. */
 			__asm__ volatile("" : : "r"(to) : "memory");
 			count++;
 		}

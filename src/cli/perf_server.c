@@ -1,5 +1,5 @@
-/* The server of `heddle perf`: prepares what a client plans, answers, and tells whether the bytes
- * are those that were sent. */
+/* The server of `heddle perf`: prepares what the client plans, answers, and checks that the bytes
+ * that arrived are those that were sent. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,9 +7,9 @@
 
 #include "cli/perf.h"
 
-#define LOOK_EVERY 64u /* polls between two looks at the mailbox */
+#define LOOK_EVERY 64u /* polls between two checks of the mailbox */
 
-/* Every message is answered with one. */
+/* Answer every message with one. */
 static bool echo_sends(struct perf_side *side)
 {
 	bool echo = side->plan.mode == PERF_LATENCY;
@@ -25,7 +25,7 @@ static bool echo_sends(struct perf_side *side)
 	}
 }
 
-/* The last byte of what is written to us changes: write the same back. */
+/* When the last byte of the buffer that the client writes changes, write the same byte back. */
 static bool echo_writes(struct perf_side *side)
 {
 	volatile uint8_t *last = side_slot(side, 1) + side->plan.size_bytes - 1;
@@ -46,7 +46,7 @@ static bool echo_writes(struct perf_side *side)
 	}
 }
 
-/* Do as the plan says until the client says something. */
+/* Follow the plan until the client sends a message. */
 static bool perf_server_answer(struct perf_side *side)
 {
 	const struct perf_plan *plan = &side->plan;
@@ -54,14 +54,16 @@ static bool perf_server_answer(struct perf_side *side)
 		return echo_sends(side);
 	if (plan->op == PERF_WRITE && plan->mode == PERF_LATENCY && !plan->sleeps)
 		return echo_writes(side);
-	/* Atomics are executed by our adapter: who polls does it sooner. The rest needs nobody. */
+	/* Our adapter executes atomics, and polling makes it do so sooner. The other operations
+	 * need nothing from us. */
 	while (plan->op == PERF_ATOMIC && !plan->sleeps && !talk_waiting(side))
 		if (!side_poll(side))
 			return false;
 	return true;
 }
 
-/* Sequences that the client sends or reads in a bandwidth measurement. */
+/* Is the memory filled with the pattern that the client sends or reads in a bandwidth
+ * measurement? */
 static bool is_pattern(const struct perf_side *side)
 {
 	size_t skip = side->plan.type == HDL_QP_UD ? PERF_GRH : 0;
@@ -92,10 +94,10 @@ static bool one_plan(struct perf_side *side, const struct perf_msg *asked)
 	msg.gid = side->gid;
 	msg.addr = (uintptr_t)side->memory;
 	msg.key = hdl_mr_key(side->mr);
-	if (!talk_send(side, &msg) || !talk_hear(side, PERF_GO, &msg, PERF_PATIENCE_S) ||
-	    !perf_server_answer(side) || !talk_hear(side, PERF_DONE, &msg, 0))
+	if (!talk_send(side, &msg) || !talk_receive(side, PERF_GO, &msg, PERF_PATIENCE_S) ||
+	    !perf_server_answer(side) || !talk_receive(side, PERF_DONE, &msg, 0))
 		return false;
-	/* Unreliable messages may be lost, and then the rest lands elsewhere. */
+	/* Unreliable messages may be lost, and then the rest arrives in other buffers. */
 	bool checked = arrives && asked->plan.type == HDL_QP_RC;
 	while (checked && side->plan.op == PERF_SEND &&
 	       side->received < asked->plan.count + asked->plan.warm_up)
@@ -105,7 +107,7 @@ static bool one_plan(struct perf_side *side, const struct perf_msg *asked)
 	return talk_send(side, &msg);
 }
 
-/* The plan is a client's word: is it one that we can follow? */
+/* The plan comes from a client: check it. */
 static bool is_sound(const struct perf_plan *plan)
 {
 	return plan->op < PERF_OPS && plan->mode <= PERF_BANDWIDTH && plan->size_bytes > 0 &&
@@ -113,20 +115,19 @@ static bool is_sound(const struct perf_plan *plan)
 	       plan->depth <= PERF_MAX_DEPTH && plan->type >= HDL_QP_RC && plan->type <= HDL_QP_UD;
 }
 
-/* All that one client wants. False: it failed, and side->failed says how; empty: the client has
- * left. */
+/* Serve one client. False: it failed, and side->failed says how. */
 static bool one_client(struct perf_side *side)
 {
 	struct perf_msg msg;
 	for (;;) {
-		if (!talk_hear(side, PERF_PLAN, &msg, 0)) {
+		if (!talk_receive(side, PERF_PLAN, &msg, 0)) {
 			bool left = talk_ended(side);
 			if (left)
 				side->failed[0] = '\0';
 			return left;
 		}
 		if (!is_sound(&msg.plan))
-			return side_fail(side, "the plan makes no sense", -HDL_EINVAL);
+			return side_fail(side, "the client's plan is not valid", -HDL_EINVAL);
 		bool ok = one_plan(side, &msg);
 		side_end(side);
 		if (!ok)
@@ -135,20 +136,20 @@ static bool one_client(struct perf_side *side)
 }
 
 /* Open the adapter and take the port. */
-static bool perf_server_take_office(struct perf_side *side, const struct perf_options *options,
-                                    uint16_t *port)
+static bool perf_server_open(struct perf_side *side, const struct perf_options *options,
+                             uint16_t *port)
 {
 	if (!side_open(side, options->node))
 		return false;
 	int error = hdl_cm_bind(side->adapter, PERF_SPACE, NULL, port, 0);
 	if (error == -HDL_EADDRINUSE)
-		return side_fail(side, "another server has the port; choose one with --port",
-		                 error);
+		return side_fail(
+		        side, "another server has the port; choose another one with --port", error);
 	return error == 0 || side_fail(side, "hdl_cm_bind", error);
 }
 
 /* Tell the user and the client what went wrong. */
-static void say_failure(struct perf_side *side, bool once)
+static void report_failure(struct perf_side *side, bool once)
 {
 	struct perf_msg msg = {.kind = PERF_FAILED};
 	snprintf(msg.why, sizeof(msg.why), "server: %.100s", side->failed);
@@ -173,12 +174,12 @@ int perf_serve(const struct perf_options *options, bool once, int port_fd)
 {
 	static struct perf_side side;
 	uint16_t port = once ? 0 : options->port;
-	bool ok = perf_server_take_office(&side, options, &port);
+	bool ok = perf_server_open(&side, options, &port);
 	if (ok && port_fd >= 0)
 		ok = write(port_fd, &port, sizeof(port)) == sizeof(port) ||
 		     side_fail(&side, "the pipe", -HDL_EIO);
 	if (!ok) {
-		say_failure(&side, once);
+		report_failure(&side, once);
 		side_close(&side);
 		return EXIT_FAILURE;
 	}
@@ -189,7 +190,7 @@ int perf_serve(const struct perf_options *options, bool once, int port_fd)
 	do {
 		ok = one_client(&side);
 		if (!ok)
-			say_failure(&side, once);
+			report_failure(&side, once);
 		forget_client(&side);
 	} while (!once);
 	side_close(&side);

@@ -81,7 +81,7 @@ static bool make_memory(struct perf_side *side)
 
 static bool post_receive(struct perf_side *side, uint64_t number)
 {
-	/* In a ping-pong what comes lands in slot 1, what goes is in slot 0. */
+	/* In a ping-pong, data arrives in slot 1 and leaves from slot 0. */
 	uint64_t slot = side->plan.mode == PERF_LATENCY ? 1 : number;
 	struct hdl_sge piece = {.addr = (uintptr_t)side_slot(side, slot),
 	                        .length = (uint32_t)side->slot_bytes,
@@ -228,7 +228,7 @@ bool side_post(struct perf_side *side)
 	const struct perf_plan *plan = &side->plan;
 	bool latency = plan->mode == PERF_LATENCY;
 	uint64_t slot = latency ? 0 : side->posted % side->slots;
-	/* A ping-pong of writes goes from slot 0 to the other's slot 1. */
+	/* A ping-pong of writes goes from slot 0 to the other side's slot 1. */
 	uint64_t far = latency && plan->op == PERF_WRITE ? 1 : slot;
 	struct hdl_sge piece = {.addr = (uintptr_t)side_slot(side, slot),
 	                        .length = (uint32_t)plan->size_bytes,
@@ -288,7 +288,7 @@ bool side_wait(struct perf_side *side)
 		return false;
 	if (!side->plan.sleeps || side->sent_done + side->received != before)
 		return true;
-	/* What came before the queue was armed raises no event: look once more. */
+	/* What arrived before the queue was armed raises no event: poll once more. */
 	int error = hdl_cq_arm(side->cq, false);
 	if (error != 0)
 		return side_fail(side, "hdl_cq_arm", error);

@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "cli/perf.h"
 
-/* By the adapter's thread. */
+/* Called by the adapter's thread. */
 static void heard(void *context, const struct hdl_cm_msg *msg)
 {
 	struct perf_mailbox *mail = context;
@@ -14,7 +14,7 @@ static void heard(void *context, const struct hdl_cm_msg *msg)
 			mail->guid = msg->guid;
 			mail->slot = msg->slot;
 		}
-		/* Of others, or too many: dropped, and whoever sent it hears nothing. */
+		/* From another process, or one too many: dropped without an answer. */
 		if (mail->guid == msg->guid && mail->slot == msg->slot &&
 		    mail->tail - mail->head < PERF_MAIL)
 			memcpy(&mail->list[mail->tail++ % PERF_MAIL], msg->data,
@@ -45,7 +45,7 @@ static bool send_msg(struct perf_side *side, struct hdl_cm_msg *out, const struc
 	out->length = sizeof(*msg);
 	memcpy(out->data, msg, sizeof(*msg));
 	int error = hdl_cm_send(side->adapter, out);
-	return error == 0 || side_fail(side, "talking to the other side", error);
+	return error == 0 || side_fail(side, "sending to the other side", error);
 }
 
 bool talk_knows(struct perf_side *side)
@@ -79,7 +79,7 @@ bool talk_send_to(struct perf_side *side, struct perf_msg *msg, const struct hdl
 	return send_msg(side, &out, msg);
 }
 
-/* Wait for news; false when there were none in time. With the lock. */
+/* Wait for a message; false if none arrived in time. With the lock. */
 static bool perf_talk_await(struct perf_mailbox *mail, unsigned seconds)
 {
 	uint64_t end = clock_now_ns() + seconds * 1000000000ull;
@@ -92,7 +92,7 @@ static bool perf_talk_await(struct perf_mailbox *mail, unsigned seconds)
 	return mail->head != mail->tail || mail->gone;
 }
 
-bool talk_hear(struct perf_side *side, uint32_t kind, struct perf_msg *msg, unsigned seconds)
+bool talk_receive(struct perf_side *side, uint32_t kind, struct perf_msg *msg, unsigned seconds)
 {
 	struct perf_mailbox *mail = &side->mail;
 	pthread_mutex_lock(&mail->lock);
@@ -103,14 +103,15 @@ bool talk_hear(struct perf_side *side, uint32_t kind, struct perf_msg *msg, unsi
 	atomic_store(&mail->waiting, mail->tail - mail->head + mail->gone);
 	pthread_mutex_unlock(&mail->lock);
 	if (!came)
-		return side_fail(side, "the other side says nothing", -HDL_ETIMEDOUT);
+		return side_fail(side, "the other side does not answer", -HDL_ETIMEDOUT);
 	if (!got && error != 0)
-		return side_fail(side, "no server is there (start `heddle perf --server' first)",
+		return side_fail(side, "there is no server (start `heddle perf --server' first)",
 		                 error);
 	if (!got)
 		return side_fail(side, "the other side has ended", 0);
 	msg->why[sizeof(msg->why) - 1] = '\0';
 	if (msg->kind == PERF_FAILED)
 		return side_fail(side, msg->why, 0);
-	return msg->kind == kind || side_fail(side, "the other side makes no sense", -HDL_EINVAL);
+	return msg->kind == kind ||
+	       side_fail(side, "the other side sent an unexpected message", -HDL_EINVAL);
 }

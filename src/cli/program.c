@@ -1,5 +1,5 @@
-/* What keeps a program from finding Heddle, seen before it is run: without a warning such a program
- * finds no device, or the system's library, and says nothing about it. */
+/* Checks before a program is run whether something keeps it from finding Heddle: otherwise such a
+ * program silently finds no device, or the system's library. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -56,7 +56,7 @@ static bool read_from_file(void *context, void *to, size_t bytes, uint64_t offse
 	return pread(*(int *)context, to, bytes, (off_t)offset) == (ssize_t)bytes;
 }
 
-/* The interpreter that the first line of a script names. */
+/* The interpreter in the first line of a script. */
 static bool find_interpreter(int fd, char out[LINE_BYTES])
 {
 	char line[LINE_BYTES];
@@ -80,7 +80,7 @@ static bool gains_rights(const char *path, const char **how)
 	if (stat(path, &st) != 0 || prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1 ||
 	    (statvfs(path, &mount) == 0 && (mount.f_flag & ST_NOSUID) != 0))
 		return false;
-	/* A group's bit without the right to execute means something else. */
+	/* Without the right to execute, the set-gid bit means something else. */
 	const mode_t set_gid = S_ISGID | S_IXGRP;
 	*how = NULL;
 	if ((st.st_mode & S_ISUID) != 0 && st.st_uid != getuid())
@@ -101,7 +101,7 @@ static bool same_directory(const char *a, const char *b)
 	       first.st_ino == second.st_ino;
 }
 
-/* One directory of a search path, with $ORIGIN, the directory of the program @path, put in. */
+/* One directory of a search path, with $ORIGIN replaced by the directory of the program @path. */
 static bool expand(const char *from, size_t length, const char *path, char out[PATH_MAX])
 {
 	static const char *const words[] = {"$ORIGIN", "${ORIGIN}"};
@@ -129,7 +129,7 @@ static bool leads_elsewhere(const char *list, const char *path, const char *comp
 		if (expand(at, length, path, out) && out[0] != '\0' &&
 		    snprintf(library, sizeof(library), "%s/" LIBRARY, out) < PATH_MAX &&
 		    access(library, R_OK) == 0)
-			return !same_directory(out, compat); /* the loader takes the first */
+			return !same_directory(out, compat); /* the loader takes the first one */
 		at = at[length] == ':' ? at + length + 1 : NULL;
 	}
 	return false;
@@ -146,7 +146,7 @@ static void check_rights(const char *path, const char *as)
 		     path, as, how, path);
 }
 
-/* One sentence at most: the first of these is reason enough. @as: why @path is looked at. */
+/* At most one warning: the first reason is enough. @as: why we look at @path. */
 static void check_elf(const char *path, const char *as, int fd, const char *compat, bool preload)
 {
 	struct elf_source source = {read_from_file, &fd};
@@ -181,11 +181,11 @@ void program_warn(const char *name, const char *compat, bool preload)
 	char path[PATH_MAX], interpreter[LINE_BYTES];
 	const char *as = "";
 	if (!find_program(name, path))
-		return; /* execvp() says why */
+		return; /* execvp() will report it */
 	for (unsigned i = 0; i <= SCRIPT_DEPTH; i++) {
 		int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 		struct stat st;
-		if (fd < 0) { /* set-uid programs often may be run, but not be read */
+		if (fd < 0) { /* set-uid programs can often be run but not read */
 			check_rights(path, as);
 			return;
 		}

@@ -19,11 +19,11 @@
 struct options {
 	const char *node;
 	const char *device;
-	char *addresses; /* with commas between them */
+	char *addresses; /* separated by commas */
 	const char *lmc;
 	const char *capture;
 	bool preload;
-	char **program; /* it and its arguments */
+	char **program; /* with its arguments */
 };
 
 static error_t add_address(struct options *options, const char *address)
@@ -50,7 +50,7 @@ static error_t run_parse(int key, char *arg, struct argp_state *state)
 		return add_address(options, arg);
 	case 'l':
 		if (arg[0] < '0' || arg[0] > '7' || arg[1] != '\0')
-			argp_error(state, "--lmc wants a number from 0 to 7, not '%s'", arg);
+			argp_error(state, "--lmc must be from 0 to 7, not '%s'", arg);
 		options->lmc = arg;
 		return 0;
 	case 'c':
@@ -60,7 +60,7 @@ static error_t run_parse(int key, char *arg, struct argp_state *state)
 		options->preload = true;
 		return 0;
 	case ARGP_KEY_ARG:
-		/* The program begins: what follows is not ours. */
+		/* Here the program begins: the rest are its arguments. */
 		options->program = &state->argv[state->next - 1];
 		state->next = state->argc;
 		return 0;
@@ -72,15 +72,15 @@ static error_t run_parse(int key, char *arg, struct argp_state *state)
 	}
 }
 
-/* The directory with the libraries that stand in for the system's: HEDDLE_COMPAT, or where they lie
- * beside this command. */
+/* The directory with the libraries that replace the system's: HEDDLE_COMPAT, or where they are
+ * relative to this command. */
 static bool find_compat(char *out, size_t bytes)
 {
 	const char *given = secure_getenv("HEDDLE_COMPAT");
 	char self[PATH_BYTES], library[PATH_BYTES];
 	ssize_t length = readlink("/proc/self/exe", self, sizeof(self) - 1);
 	self[length > 0 ? length : 0] = '\0';
-	/* Without /proc: by the name that we were started by. */
+	/* Without /proc: by the name with which we were started. */
 	const char *name = (const char *)getauxval(AT_EXECFN);
 	if (length <= 0 && name != NULL && realpath(name, self) == NULL)
 		self[0] = '\0';
@@ -92,7 +92,7 @@ static bool find_compat(char *out, size_t bytes)
 	return installed_find_directory(INSTALLED_COMPAT, self, LIBRARY, R_OK, out, bytes);
 }
 
-/* Put @directory before what @variable lists. */
+/* Put @directory in front of what @variable lists. */
 static void prepend(const char *variable, const char *directory)
 {
 	const char *old = secure_getenv(variable);
@@ -103,7 +103,7 @@ static void prepend(const char *variable, const char *directory)
 	free(list);
 }
 
-/* Also into programs that do not ask for it. */
+/* Load it also into programs that do not ask for it. */
 static void preload(const char *directory)
 {
 	char *library = NULL;
@@ -119,7 +119,7 @@ static bool no_capture(const char *path)
 	return false;
 }
 
-/* Make the file of a capture, and tell the program where it is, wherever it goes. */
+/* Create the capture file, and tell the program its absolute path. */
 static bool start_capture(const char *path)
 {
 	char *whole = NULL, *here = NULL;
@@ -134,7 +134,7 @@ static bool start_capture(const char *path)
 	return true;
 }
 
-/* Without an option of ours: what the user has set. */
+/* Without our option: check the user's own setting. */
 static bool check_capture(void)
 {
 	const char *path = secure_getenv("HEDDLE_CAPTURE");
@@ -142,7 +142,8 @@ static bool check_capture(void)
 }
 
 /* Can the program have what it will ask for? The node agent knows whether an address is ours and
- * free, so ask as the program will. The reason is said by who knows it. 0, or the exit status. */
+ * free, so ask in the same way as the program will. The callee logs the reason. 0, or the exit
+ * status. */
 static int try_settings(void)
 {
 	static const char *const settings[] = {"HEDDLE_ADDR", "HEDDLE_COPY",  "HEDDLE_FAST",
@@ -154,7 +155,7 @@ static int try_settings(void)
 		const char *value = secure_getenv(settings[i]);
 		any |= value != NULL && value[0] != '\0';
 	}
-	if (!any) /* nothing that could be wrong, and it may be a program that needs no device */
+	if (!any) /* nothing can be wrong, and the program may not need a device */
 		return 0;
 	int result = hdl_open(&attr, &adapter);
 	if (result == 0)
@@ -167,14 +168,14 @@ int run_command_of(int argc, char **argv)
 	static const struct argp_option list[] = {
 	        {"node", 'n', "NAME", 0,
 	         "Put the program on the node NAME (default: the machine's own)", 0},
-	        {"device", 'd', "DEVICE", 0, "Show it this device alone", 0},
+	        {"device", 'd', "DEVICE", 0, "Show it only this device", 0},
 	        {"addr", 'a', "ADDRESS", 0,
 	         "Put the node on ADDRESS, an address of this machine, where others can reach it; "
 	         "given twice, on both",
 	         0},
 	        {"preload", 'p', NULL, 0,
-	         "Load the library into every program, so that scripts and their tools, too, see "
-	         "the files that it brings",
+	         "Load the library into every program, so that scripts and their tools also see "
+	         "its files",
 	         0},
 	        {"lmc", 'l', "BITS", 0, "Give the node 2 to the BITS LIDs instead of one", 0},
 	        {"capture", 'c', "FILE", 0, "Record its packets to FILE, as pcapng", 0},

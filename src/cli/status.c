@@ -1,4 +1,4 @@
-/* heddle status: who uses Heddle, with which queue pairs. */
+/* heddle status: the processes that use Heddle, and their queue pairs. */
 #include <argp.h>
 #include <arpa/inet.h>
 #include <jansson.h>
@@ -17,7 +17,7 @@
 struct look {
 	bool json;
 	const char *node; /* NULL: all of them */
-	double seconds;   /* between looks; 0: one look */
+	double seconds;   /* between updates; 0: only once */
 };
 
 static double to_seconds(struct argp_state *state, const char *text)
@@ -26,7 +26,7 @@ static double to_seconds(struct argp_state *state, const char *text)
 	double seconds = text != NULL ? strtod(text, &end) : 1;
 	if (text != NULL &&
 	    (end == text || *end != '\0' || !(seconds >= 0.1 && seconds <= WATCH_MOST_SECONDS)))
-		argp_error(state, "--watch wants seconds, 0.1 to %.0f, not '%s'",
+		argp_error(state, "--watch must be from 0.1 to %.0f seconds, not '%s'",
 		           WATCH_MOST_SECONDS, text);
 	return seconds;
 }
@@ -54,9 +54,9 @@ static error_t status_parse(int key, char *arg, struct argp_state *state)
 
 static const struct argp_option status_options[] = {
         {"json", 'j', NULL, 0, "Write JSON", 0},
-        {"node", 'n', "NAME", 0, "Show the programs of the node NAME alone", 0},
+        {"node", 'n', "NAME", 0, "Show only the programs of the node NAME", 0},
         {"watch", 'w', "SECONDS", OPTION_ARG_OPTIONAL,
-         "Look again every so many seconds (1), until interrupted", 0},
+         "Update every so many seconds (default: 1), until interrupted", 0},
         {0}};
 
 /* The short name that @value has in the list of @kind. */
@@ -105,7 +105,7 @@ static bool status_is_connected(const struct hdl_qp_info *qp)
 	return qp->type != HDL_QP_UD && qp->state >= HDL_QPS_RTR;
 }
 
-/* The process at the other end of @qp: it has the queue pair, over the same link. NULL when it is
+/* The process at the other end of @qp, which has that queue pair and the same link. NULL: it is
  * gone. */
 static const struct hdl_process *status_peer_of(const struct hdl_process *list, size_t count,
                                                 const struct hdl_process *own,
@@ -119,7 +119,7 @@ static const struct hdl_process *status_peer_of(const struct hdl_process *list, 
 		                          sizeof(*list[i].qps), by_qpn);
 		if (found == NULL)
 			continue;
-		/* One that is connected to itself has no link that tells. */
+		/* A queue pair that is connected to its own process has no link. */
 		if ((found->link == qp->link && found->dest_qpn == qp->qpn) ||
 		    (&list[i] == own && found->dest_qpn == qp->qpn))
 			return &list[i];
@@ -127,7 +127,7 @@ static const struct hdl_process *status_peer_of(const struct hdl_process *list, 
 	return NULL;
 }
 
-/* Is the node on another address than its own? */
+/* Does another user hold the node's own address? */
 static bool is_taken(const struct hdl_process *p)
 {
 	static const struct hdl_gid none;
@@ -146,7 +146,7 @@ static json_t *level_json(uint32_t level)
 	return level == HDL_UNSEEN ? json_null() : json_integer(level);
 }
 
-/* What went wrong last: how a request ended, and the event. */
+/* The last error: how a request ended, and the event. */
 static json_t *fault_json(const struct hdl_qp_info *qp)
 {
 	if (qp->status == HDL_WC_SUCCESS && !qp->has_event)
@@ -233,7 +233,7 @@ static void print_qp(const struct hdl_process *list, size_t count, const struct 
 	else if (peer != NULL)
 		printf(" of %s (pid %d)", peer->program, peer->pid);
 	else if (status_is_connected(qp))
-		fputs(", which is not there", stdout);
+		fputs(", which does not exist", stdout);
 	print_levels(qp);
 	putchar('\n');
 	if (qp->status != HDL_WC_SUCCESS)
@@ -283,7 +283,7 @@ static void print_all(const struct look *look, const struct hdl_process *list, s
 		puts("No program uses Heddle now.");
 }
 
-/* Watched, a line for each look. */
+/* With --watch, one line per update. */
 static void print_json(const struct look *look, const struct hdl_process *list, size_t count)
 {
 	json_t *all = json_array();
@@ -323,7 +323,7 @@ int status_command(int argc, char **argv)
 	        status_options,
 	        status_parse,
 	        NULL,
-	        "Who uses Heddle: nodes, processes, queue pairs, regions, counters.",
+	        "The programs that use Heddle: nodes, processes, queue pairs, regions, counters.",
 	        NULL,
 	        NULL,
 	        NULL};
