@@ -17,7 +17,7 @@
 #include "base/fd.h"
 
 #define BELL_BYTES \
-	4096 /* of a pipe: as little as there can be, since users may have so much in all */
+	4096 /* of a pipe: the minimum, because there is a limit for all pipes of a user */
 
 bool bell_make(int ends[2])
 {
@@ -30,7 +30,7 @@ bool bell_make(int ends[2])
 	return true;
 }
 
-static _Atomic bool bare; /* a bell of ours has no reader but its owner */
+static _Atomic bool bare; /* our bells have no reader but their owner */
 
 /* Reopen the pipe behind @fd. */
 static int open_anew(int fd)

@@ -189,7 +189,7 @@ enum owner_is owner_of(const struct udp_address *address, uint16_t port, uid_t *
 
 /* --- packets --- */
 
-/* To a few milliseconds, and for a few nanoseconds. */
+/* Cheap, and accurate to a few milliseconds. */
 static uint64_t now_coarse_ns(void)
 {
 	struct timespec now;
@@ -228,12 +228,12 @@ static void say_refused(const struct udp_address *from, uint16_t port, uid_t uid
 	if (atomic_exchange(&said, true))
 		return;
 	udp_address_print(from, text);
-	log_warn("packets from %s port %u are not taken: the port is held by user %u; others like "
-	         "it will not be mentioned",
+	log_warn("packets from %s port %u are dropped: user %u holds the port; others like "
+	         "it will not be logged",
 	         text, port, (unsigned)uid);
 }
 
-/* Take one from *@left, of what a second allows. */
+/* Take one from *@left, which is filled up once per second. */
 static bool owner_take_one(struct owner *owner, uint32_t *left, uint64_t now)
 {
 	if (now - owner->asks_ns >= 1000000000u) {

@@ -2,10 +2,10 @@
  * similar tools. A packet is a datagram that starts with its IP header (link type RAW), with a
  * nanosecond timestamp and a comment.
  *
- * 	section header   one, by whoever made the file
- * 	interface        one a writer: its number is how many there were before
+ * 	section header   one, by the process that created the file
+ * 	interface        one per writer: its number is the number of those before it
  * 	packets          blocks that name their writer's interface
- * 	statistics       of the writer: packets, and how many had to be left out
+ * 	statistics       of the writer: packets, and how many had to be dropped
  *
  * In a file, the statistics have a reserved place after the interface and are rewritten there, so
  * that they need no room on a full disk. In a pipe, they come at the end, and whenever packets had

@@ -134,7 +134,7 @@ const char *rundir_advice(int error)
 		       "(\"fuser\" names it), or set HEDDLE_DIR to a directory of your own with "
 		       "mode 0700";
 	case EAGAIN:
-		return "there may be no more processes; end some, or raise \"ulimit -u\"";
+		return "the limit of processes is reached; end some, or raise \"ulimit -u\"";
 	case EMFILE:
 	case ENFILE:
 	case ENOMEM:

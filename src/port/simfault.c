@@ -105,7 +105,7 @@ static void strike(struct sim *sim, void *context, uint64_t arg)
 		sim_kill(sim, fault->host, fault->death);
 	} else if (!sim_is_dead(sim, fault->host)) {
 		int error = sim_stall(sim, fault->host, fault->until_ns);
-		assert(error == 0); /* the call that runs now has just given its place free */
+		assert(error == 0); /* the call that is running now has just freed its node */
 		(void)error;
 	}
 }

@@ -24,21 +24,21 @@ struct sim_fault {
 	enum sim_death death;
 };
 
-/* How much may be drawn, and when. No more than SIM_MAX_FAULTS in all, SIM_MAX_PARTITIONS of them
+/* What to draw, and when. No more than SIM_MAX_FAULTS in all, of which SIM_MAX_PARTITIONS are
  * partitions. */
 struct sim_fault_plan {
-	uint64_t start_ns, until_ns;                     /* every fault starts in this time */
+	uint64_t start_ns, until_ns;                     /* every fault starts within this time */
 	uint64_t longest_ns;                             /* of a partition or stall; at least 1 */
-	uint32_t partitions_max, stalls_max, deaths_max; /* 0 to so many of each */
+	uint32_t partitions_max, stalls_max, deaths_max; /* 0 to this many of each */
 };
 
-/* A link of some quality: one in four is perfect but for its delay, and of the rest each fault is
- * there or not. */
+/* Draw a link: one in four is perfect except for its delay, and in the others each kind of fault
+ * may or may not occur. */
 void sim_link_draw(struct prng *prng, struct sim_link *link);
 
-/* Fill @faults (room for SIM_MAX_FAULTS) for a network of @host_count hosts; how many there are is
- * returned. Partitions and deaths need two hosts: one host is left alone by them. No host dies
- * twice, and one at least stays alive. */
+/* Fill @faults (room for SIM_MAX_FAULTS) for a network of @host_count hosts; returns the number of
+ * faults. Partitions and deaths need two hosts. No host dies twice, and at least one stays
+ * alive. */
 uint32_t sim_faults_draw(struct prng *prng, const struct sim_fault_plan *plan, uint32_t host_count,
                          struct sim_fault *faults);
 

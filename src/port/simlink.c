@@ -1,4 +1,4 @@
-/* What becomes of a packet between two hosts: the links, their faults, and partitions; see
+/* What happens to a packet between two hosts: the links, their faults, and partitions; see
  * simnet.h. */
 #include "port/simstate.h"
 
@@ -104,7 +104,7 @@ static void flip_bits(struct prng *prng, uint8_t *data, uint32_t bytes, uint32_t
 		for (uint32_t i = 0; i < done; i++)
 			again = again || chosen[i] == bit;
 		if (again)
-			continue; /* flipped twice it would be whole again */
+			continue; /* flipped twice it would be intact again */
 		chosen[done++] = bit;
 		data[bit / BITS_PER_BYTE] ^= (uint8_t)(1u << bit % BITS_PER_BYTE);
 	}
@@ -141,50 +141,51 @@ static uint64_t serialise_ns(uint64_t bandwidth_bps, uint64_t bytes)
 	return scaled / bandwidth_bps + (scaled % bandwidth_bps != 0);
 }
 
-int sim_door_set(struct sim *sim, uint32_t host, const struct sim_door *door)
+int sim_ingress_set(struct sim *sim, uint32_t host, const struct sim_ingress *ingress)
 {
 	struct sim_host *h = sim_host_at(sim, host);
 
-	if ((door->bandwidth_bps != 0 && door->bandwidth_bps < SIM_MIN_BANDWIDTH_BPS) ||
-	    door->queue_bytes > SIM_MAX_QUEUE_BYTES || door->mark_bytes > SIM_MAX_QUEUE_BYTES)
+	if ((ingress->bandwidth_bps != 0 && ingress->bandwidth_bps < SIM_MIN_BANDWIDTH_BPS) ||
+	    ingress->queue_bytes > SIM_MAX_QUEUE_BYTES || ingress->mark_bytes > SIM_MAX_QUEUE_BYTES)
 		return -EINVAL;
-	h->door = *door;
+	h->ingress = *ingress;
 	sim_record_host(sim, SIM_LINK_SET, host, 0, 0);
 	return 0;
 }
 
-uint64_t sim_door_bytes(const struct sim *sim, uint32_t host)
+uint64_t sim_ingress_bytes(const struct sim *sim, uint32_t host)
 {
 	assert(host < sim->config.host_count);
 	const struct sim_host *h = &sim->hosts[host];
-	uint64_t ns = h->door_free_ns > sim->now_ns ? h->door_free_ns - sim->now_ns : 0;
+	uint64_t ns = h->ingress_free_ns > sim->now_ns ? h->ingress_free_ns - sim->now_ns : 0;
 
-	return ns * (h->door.bandwidth_bps / BITS_PER_BYTE) / NS_PER_S;
+	return ns * (h->ingress.bandwidth_bps / BITS_PER_BYTE) / NS_PER_S;
 }
 
-bool sim_pass_door(struct sim *sim, const struct sim_packet *packet)
+bool sim_pass_ingress(struct sim *sim, const struct sim_packet *packet)
 {
 	struct sim_host *h = sim_host_at(sim, packet->to);
-	const struct sim_door *door = &h->door;
+	const struct sim_ingress *ingress = &h->ingress;
 	struct sim_packet own = *packet;
 
-	if (door->bandwidth_bps == 0)
+	if (ingress->bandwidth_bps == 0)
 		return true;
-	uint64_t start_ns = h->door_free_ns > sim->now_ns ? h->door_free_ns : sim->now_ns;
+	uint64_t start_ns = h->ingress_free_ns > sim->now_ns ? h->ingress_free_ns : sim->now_ns;
 	uint64_t wait_ns = start_ns - sim->now_ns;
-	if (wait_ns > serialise_ns(door->bandwidth_bps, door->queue_bytes)) {
+	if (wait_ns > serialise_ns(ingress->bandwidth_bps, ingress->queue_bytes)) {
 		sim_drop(sim, SIM_QUEUE_FULL, packet);
 		return false;
 	}
 	uint8_t *data = slab_at(&sim->buffers, own.buffer);
-	if (door->mark != NULL && wait_ns > serialise_ns(door->bandwidth_bps, door->mark_bytes) &&
-	    door->mark(data, own.bytes)) {
+	if (ingress->mark != NULL &&
+	    wait_ns > serialise_ns(ingress->bandwidth_bps, ingress->mark_bytes) &&
+	    ingress->mark(data, own.bytes)) {
 		own.digest = sim_digest(data, own.bytes);
 		sim_record_packet(sim, SIM_MARKED, &own, 0);
 	}
-	h->door_free_ns = start_ns + serialise_ns(door->bandwidth_bps, own.bytes);
+	h->ingress_free_ns = start_ns + serialise_ns(ingress->bandwidth_bps, own.bytes);
 	sim_schedule(
-	        sim, h->door_free_ns,
+	        sim, h->ingress_free_ns,
 	        &(struct sim_event){
 	                .kind = SIM_EVENT_ARRIVAL, .host = own.to, .packet = own, .passed = true});
 	return false;

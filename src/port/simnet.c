@@ -1,5 +1,5 @@
-/* Events, time and hosts of the simulated network; see simnet.h for what it promises and simstate.h
- * for how it is kept. */
+/* Events, time and hosts of the simulated network; simnet.h says what it does and simstate.h how it
+ * is stored. */
 #include "port/simnet.h"
 
 #include "port/simstate.h"
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The one way by which anything is counted, folded and shown. */
+/* The only function that counts, hashes and traces an event. */
 void sim_record(struct sim *sim, struct sim_trace happened)
 {
 	happened.time_ns = sim->now_ns;
@@ -196,7 +196,7 @@ int sim_stall(struct sim *sim, uint32_t host, uint64_t until_ns)
 	if (h->dead)
 		return -ESRCH;
 	if (until_ns != SIM_FOREVER) {
-		/* The call belongs to no host: one of a stalled host would wait for itself. */
+		/* The call belongs to no host: a call of the stalled host would wait for itself. */
 		int error = schedule_call(sim, until_ns,
 		                          &(struct sim_event){.kind = SIM_EVENT_WAKE,
 		                                              .host = SIM_NO_HOST,
@@ -211,7 +211,7 @@ int sim_stall(struct sim *sim, uint32_t host, uint64_t until_ns)
 	return 0;
 }
 
-/* Take what is held for @h off its list, the first that came first; NULL when nothing is. */
+/* Take the oldest event off the list of what is held for @h; NULL: there is none. */
 static struct sim_event *take_held(struct sim *sim, struct sim_host *h, uint32_t *node)
 {
 	*node = h->held_first;
@@ -235,9 +235,9 @@ void sim_wake(struct sim *sim, uint32_t host)
 		return;
 	h->stalled = false;
 	sim_record_host(sim, SIM_WOKEN, host, 0, h->held_count);
-	/* Back into the heap at their old times, which are past: they come before anything else, in
-	 * the order they came in, from the loop that runs every event; and if the host stalls again
-	 * at the first, the rest is held again. */
+	/* Put them back into the heap at their old times, which are in the past: the main loop runs
+	 * them first, in their order. If the host stalls again at the first, the rest is held
+	 * again. */
 	while ((event = take_held(sim, h, &node))) {
 		bool restored = sim_heap_restore(&sim->heap, &event->entry);
 		assert(restored);
@@ -292,7 +292,7 @@ bool sim_is_dead(const struct sim *sim, uint32_t host)
 	return sim->hosts[host].dead;
 }
 
-/* Keep the event in @node until its host wakes. */
+/* Keep the event in @node until its host wakes up. */
 static void hold(struct sim *sim, uint32_t node, const struct sim_heap_entry *entry)
 {
 	struct sim_event *event = slab_at(&sim->nodes, node);
@@ -329,8 +329,8 @@ static void arrive(struct sim *sim, const struct sim_packet *packet)
 	slab_give(&sim->buffers, packet->buffer);
 }
 
-/* Is this the end of a packet at the receiver's door? What was held had come in already: it dies
- * only with its receiver. */
+/* Does this packet end at the ingress of the receiver? What was held had already arrived: it is
+ * lost only with its receiver. */
 static bool stopped_on_the_way(const struct sim *sim, const struct sim_event *event,
                                enum sim_kind *cause)
 {
@@ -380,23 +380,23 @@ bool sim_step(struct sim *sim)
 
 	if (!sim_heap_pop(&sim->heap, &entry))
 		return false;
-	if (entry.time_ns > sim->now_ns) /* what was held is past */
+	if (entry.time_ns > sim->now_ns) /* the time of a held event is in the past */
 		sim->now_ns = entry.time_ns;
 	struct sim_event event = *(struct sim_event *)slab_at(&sim->nodes, entry.index);
 	bool stopped = event.kind == SIM_EVENT_ARRIVAL && stopped_on_the_way(sim, &event, &cause);
 	bool outside = event.kind == SIM_EVENT_ARRIVAL && !event.passed &&
-	               sim->hosts[event.host].door.bandwidth_bps != 0;
+	               sim->hosts[event.host].ingress.bandwidth_bps != 0;
 	if (!stopped && !outside && event.host != SIM_NO_HOST && sim->hosts[event.host].stalled) {
 		hold(sim, entry.index, &entry);
 		return true;
 	}
-	/* The node is free before the callback, so that a call can ask to be called again however
-	 * full it is. */
+	/* The node is freed before the callback, so that the callback can schedule another call
+	 * even if all other nodes are in use. */
 	slab_give(&sim->nodes, entry.index);
 	if (stopped)
 		sim_drop(sim, cause, &event.packet);
 	else if (event.kind == SIM_EVENT_ARRIVAL && !event.passed &&
-	         !sim_pass_door(sim, &event.packet))
+	         !sim_pass_ingress(sim, &event.packet))
 		return true;
 	else if (event.kind == SIM_EVENT_ARRIVAL)
 		arrive(sim, &event.packet);

@@ -1,10 +1,10 @@
-/* The insides of the simulated network, shared by simnet.c (events, time, hosts) and simlink.c
- * (links and partitions: what becomes of a packet). No other file includes this.
+/* The internals of the simulated network, shared by simnet.c (events, time, hosts) and simlink.c
+ * (links and partitions: what happens to a packet). No other file includes this.
  *
- * An event is a call or the arrival of a packet. It lives in one node from when it is scheduled
- * until it happened; the heap holds the nodes that wait for their time, a host's list those that
- * wait for the host to wake. There is a node for every call (event_capacity) and for every packet
- * buffer (packet_capacity), so neither can starve the other and a heap of that many entries cannot
+ * An event is a call or the arrival of a packet. It occupies one node from when it is scheduled
+ * until it has happened. The heap holds the nodes that wait for their time, a host's list those
+ * that wait for the host to wake up. There is one node per call (event_capacity) and per packet
+ * buffer (packet_capacity), so neither can starve the other, and a heap of that many entries cannot
  * overflow. */
 #ifndef PORT_SIMSTATE_H
 #define PORT_SIMSTATE_H
@@ -33,9 +33,9 @@ struct sim_packet {
 struct sim_event {
 	enum sim_event_kind kind;
 	bool was_held;
-	bool passed;                 /* the door of its host */
-	uint32_t host;               /* the host it happens to, or SIM_NO_HOST */
-	uint32_t next_held;          /* SLAB_NONE ends a host's list */
+	bool passed;                 /* the ingress queue of its host */
+	uint32_t host;               /* the host that it concerns, or SIM_NO_HOST */
+	uint32_t next_held;          /* SLAB_NONE: the end of the host's list */
 	struct sim_heap_entry entry; /* its place in time, kept while it is held */
 	sim_call *fn;
 	void *context;
@@ -46,10 +46,10 @@ struct sim_event {
 struct sim_host {
 	struct sim_host_ops ops;
 	void *context;
-	struct sim_door door;
-	uint64_t door_free_ns; /* when the last packet in its queue will have passed */
+	struct sim_ingress ingress;
+	uint64_t ingress_free_ns; /* when the last packet in its ingress queue will have passed */
 	bool dead, vanished, stalled;
-	uint64_t stall_count; /* a wake-up call of an older stall is ignored */
+	uint64_t stall_count; /* the wake-up call of an older stall is ignored */
 	uint32_t held_first, held_last;
 	uint32_t held_count;
 };
@@ -57,7 +57,7 @@ struct sim_host {
 struct sim_wire {
 	struct sim_link attributes;
 	uint64_t free_ns;    /* when the last packet in the queue will have left */
-	uint64_t arrival_ns; /* of the last packet that keeps its turn */
+	uint64_t arrival_ns; /* of the last packet that was not reordered */
 };
 
 struct sim_cut {
@@ -100,19 +100,20 @@ static inline bool sim_in_limits(uint32_t value, uint32_t most)
 	return value >= 1 && value <= most;
 }
 
-/* Count, fold and show. The time is filled in. */
+/* Count, hash and trace. The time is filled in. */
 void sim_record(struct sim *sim, struct sim_trace happened);
 void sim_record_packet(struct sim *sim, enum sim_kind kind, const struct sim_packet *packet,
                        uint64_t value);
 void sim_record_host(struct sim *sim, enum sim_kind kind, uint32_t host, uint64_t number,
                      uint64_t value);
 
-/* @packet reached the door of its host. True: it is at the host; else it queues, or was dropped. */
-bool sim_pass_door(struct sim *sim, const struct sim_packet *packet);
+/* @packet has reached the ingress of its host. True: it has arrived; otherwise it is queued, or was
+ * dropped. */
+bool sim_pass_ingress(struct sim *sim, const struct sim_packet *packet);
 /* The end of a packet that has a buffer. */
 void sim_drop(struct sim *sim, enum sim_kind kind, const struct sim_packet *packet);
 
-/* Put @event into a node and the heap. There must be a node for it. */
+/* Put @event into a node and the heap. A node must be available. */
 void sim_schedule(struct sim *sim, uint64_t time_ns, const struct sim_event *event);
 
 #endif

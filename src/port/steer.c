@@ -11,11 +11,11 @@
 #define QPN_OFFSET 4u /* of the word of the BTH whose low 24 bits are the destination */
 #define QPN_MASK   0xffffffu
 
-/* The program: load the slot, then a search by halves over those that are in use.
+/* The program: load the slot, then a binary search over those that are in use.
  *
  *     A = slot of the destination
- *     if A >= middle goto upper half         (a jump of its own: conditional ones reach 255
- *                                            instructions)
+ *     if A >= middle goto upper half         (by a separate jump, because conditional jumps reach
+ *                                            only 255 instructions)
  *     ...
  *     if A == slot return its index          (a few of these in a row)
  *     return 0 */

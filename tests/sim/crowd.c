@@ -216,7 +216,7 @@ static void begin(struct sim *sim, void *context, uint64_t index)
 	station_drive(f->end[0]);
 }
 
-/* What the flows have done so far, and what waits in the door. */
+/* What the flows have done so far, and what is queued at the ingress. */
 static void look(struct sim *sim, void *context, uint64_t arg)
 {
 	struct crowd *c = context;
@@ -229,7 +229,7 @@ static void look(struct sim *sim, void *context, uint64_t arg)
 			f->packets += ib_psn(una - f->last_psn);
 		f->last_psn = una;
 	}
-	c->queue_sum += sim_door_bytes(sim, 0);
+	c->queue_sum += sim_ingress_bytes(sim, 0);
 	c->queue_looks++;
 	sim_at(sim, sim_now_ns(sim) + QUEUE_EVERY, look, c, 0);
 }
@@ -247,13 +247,14 @@ static bool furnish(struct crowd *c)
 	                        .bandwidth_bps = config->bandwidth_bps,
 	                        .queue_bytes = HOST_QUEUE,
 	                        .loss_permille = config->loss_permille};
-	struct sim_door door = {.bandwidth_bps = config->bandwidth_bps,
-	                        .queue_bytes = config->buffer_bytes,
-	                        .mark_bytes = config->mark_bytes,
-	                        .mark = config->marks ? mark : NULL};
+	struct sim_ingress ingress = {.bandwidth_bps = config->bandwidth_bps,
+	                              .queue_bytes = config->buffer_bytes,
+	                              .mark_bytes = config->mark_bytes,
+	                              .mark = config->marks ? mark : NULL};
 	if (sim_create(&network, &c->sim) != 0)
 		return false;
-	bool good = sim_link_set_all(c->sim, &link) == 0 && sim_door_set(c->sim, 0, &door) == 0;
+	bool good =
+	        sim_link_set_all(c->sim, &link) == 0 && sim_ingress_set(c->sim, 0, &ingress) == 0;
 	for (uint32_t i = 0; i <= config->flows && good; i++)
 		good = open_host(c, i);
 	for (uint32_t i = 0; i < config->flows && good; i++)

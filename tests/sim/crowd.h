@@ -1,6 +1,7 @@
 /* Many hosts and one, on one line: the rig of the scenarios that measure how connections share a
  * network. Each sender has a connection to the receiver, host 0, and keeps long messages going;
- * whoever sends, the data goes into the receiver's door (simnet.h). Also used by bench/incast.c. */
+ * whoever sends, the data goes into the receiver's ingress (simnet.h). Also used by
+ * bench/incast.c. */
 #ifndef SIM_CROWD_H
 #define SIM_CROWD_H
 
@@ -32,8 +33,8 @@ struct crowd_result {
 	double goodput;   /* of what the line can carry as payload */
 	double fairness;  /* Jain's index over the flows' bytes: 1 is equal */
 	double slowest;   /* the share of the slowest flow, 1 being an equal one */
-	double queue;     /* what waited on average in the door, bytes */
-	uint64_t dropped; /* packets, by the door */
+	double queue;     /* what waited on average in the ingress, bytes */
+	uint64_t dropped; /* packets, by the ingress */
 	uint64_t marked;
 	uint64_t retries, timeouts; /* of all requesters */
 	uint64_t failed;            /* requests that did not succeed */

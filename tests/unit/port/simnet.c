@@ -166,19 +166,19 @@ static bool mark_unless_zero(void *packet, size_t bytes)
 
 /* Three senders share the way into host 0: 1000 bytes at 1 Gbit/s are 8 us; what finds more than
  * 1,500 before it is marked, if it lets itself be marked, and more than 3,000 it is dropped. */
-static void x4_everybody_shares_the_door_of_a_host(void **state)
+static void x4_all_senders_share_the_ingress_of_a_host(void **state)
 {
-	static const struct sim_door door = {1000000000, 3000, 1500, mark_unless_zero};
-	static const struct sim_door none, bad[] = {{.bandwidth_bps = SIM_MIN_BANDWIDTH_BPS - 1},
-	                                            {.queue_bytes = SIM_MAX_QUEUE_BYTES + 1},
-	                                            {.mark_bytes = SIM_MAX_QUEUE_BYTES + 1}};
+	static const struct sim_ingress ingress = {1000000000, 3000, 1500, mark_unless_zero};
+	static const struct sim_ingress none, bad[] = {{.bandwidth_bps = SIM_MIN_BANDWIDTH_BPS - 1},
+	                                               {.queue_bytes = SIM_MAX_QUEUE_BYTES + 1},
+	                                               {.mark_bytes = SIM_MAX_QUEUE_BYTES + 1}};
 	uint8_t bytes[1000] = {0, 9};
 
 	(void)state;
 	rig_open(&rig, 1);
 	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++)
-		assert_int_equal(sim_door_set(rig.sim, 0, &bad[i]), -EINVAL);
-	assert_int_equal(sim_door_set(rig.sim, 0, &door), 0);
+		assert_int_equal(sim_ingress_set(rig.sim, 0, &bad[i]), -EINVAL);
+	assert_int_equal(sim_ingress_set(rig.sim, 0, &ingress), 0);
 	rig_link(&rig, (struct sim_link){.delay_min_ns = 5, .delay_max_ns = 5});
 	for (uint32_t i = 0; i < 6; i++) {
 		bytes[1] = i != 3 ? 9 : 0;
@@ -186,7 +186,7 @@ static void x4_everybody_shares_the_door_of_a_host(void **state)
 	}
 	assert_int_equal(sim_send(rig.sim, 0, 1, bytes, sizeof(bytes)), 0);
 	sim_run(rig.sim, 5, RIG_MAX_RUN);
-	assert_int_equal(sim_door_bytes(rig.sim, 0), 4000);
+	assert_int_equal(sim_ingress_bytes(rig.sim, 0), 4000);
 	rig_run(&rig);
 	assert_int_equal(rig_count(&rig, SIM_QUEUE_FULL), 2);
 	assert_int_equal(rig_count(&rig, SIM_MARKED), 1);
@@ -196,12 +196,12 @@ static void x4_everybody_shares_the_door_of_a_host(void **state)
 		assert_int_equal(rig.seen[i + 1].from, 1 + i % 3);
 		assert_int_equal(rig.seen[i + 1].tag & 1, i == 2);
 	}
-	/* Who stalls has a door all the same; and without one nobody waits. */
+	/* A stalled host still has its ingress; without an ingress nothing is queued. */
 	assert_int_equal(sim_stall(rig.sim, 0, 100000), 0);
 	assert_int_equal(sim_send(rig.sim, 1, 0, bytes, sizeof(bytes)), 0);
 	rig_run(&rig);
 	assert_int_equal(rig.seen[5].time_ns, 100000);
-	assert_int_equal(sim_door_set(rig.sim, 0, &none), 0);
+	assert_int_equal(sim_ingress_set(rig.sim, 0, &none), 0);
 	assert_int_equal(sim_send(rig.sim, 1, 0, bytes, sizeof(bytes)), 0);
 	rig_run(&rig);
 	assert_int_equal(rig.seen[6].time_ns, 100005);
@@ -415,7 +415,7 @@ int main(void)
 	        cmocka_unit_test(packet_sizes_from_nothing_to_the_largest),
 	        cmocka_unit_test(x4_delay_stays_in_its_bounds_and_keeps_order),
 	        cmocka_unit_test(x4_bandwidth_serialises_and_the_full_queue_drops_the_tail),
-	        cmocka_unit_test(x4_everybody_shares_the_door_of_a_host),
+	        cmocka_unit_test(x4_all_senders_share_the_ingress_of_a_host),
 	        cmocka_unit_test(x4_serialisation_rounds_up),
 	        cmocka_unit_test(x4_faults_come_as_often_as_asked),
 	        cmocka_unit_test(x4_reordered_packet_is_overtaken),
