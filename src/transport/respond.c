@@ -37,6 +37,15 @@ enum hdl_detail respond_check(struct engine *engine, struct qp *qp, const struct
 	return detail;
 }
 
+void respond_refused(struct engine *engine, struct qp *qp, bool invalid, enum hdl_detail detail,
+                     bool told)
+{
+	if (!told)
+		op_event(engine, qp, invalid ? HDL_EVENT_QP_REQUEST_ERR : HDL_EVENT_QP_ACCESS_ERR,
+		         detail);
+	qp_enter(engine, qp, HDL_QPS_ERR);
+}
+
 void respond_established(struct engine *engine, struct qp *qp)
 {
 	if (qp_state(qp) != HDL_QPS_RTR || qp->established)

@@ -45,16 +45,9 @@ static uint8_t own_credits(const struct qp *qp)
 static void ib_answer_put_headers(const struct qp *qp, uint8_t opcode, uint32_t psn, uint32_t msn,
                                   struct ib_packet *packet)
 {
-	opcode |= ib_transport_of(qp);
-	packet->op = ib_opcode(opcode);
-	packet->bth = (struct ib_bth){.opcode = opcode,
-	                              .migreq = ib_migreq(qp),
-	                              .pkey = IB_DEFAULT_PKEY,
-	                              .dest_qp = qp->attr.dest_qpn,
-	                              .psn = ib_psn(psn)};
+	ib_put_bth(qp, (uint8_t)(ib_transport_of(qp) | opcode), psn, packet);
 	packet->aeth = (struct ib_aeth){.syndrome = ib_aeth_syndrome(IB_AETH_ACK, own_credits(qp)),
 	                                .msn = ib_psn(msn)};
-	packet->payload_bytes = 0;
 	if (qp->type == QP_TYPE_EEC)
 		rd_put_response(qp, packet);
 }
@@ -231,12 +224,9 @@ static bool send_response(struct engine *engine, struct qp *qp, struct read_entr
 /* Send a congestion notification to the source of the marked packets (IBTA annex A17.9.3). */
 static bool send_cnp(struct engine *engine, const struct qp *qp)
 {
-	struct ib_packet packet = {.op = ib_opcode(IB_OPCODE_CNP),
-	                           .bth = {.opcode = IB_OPCODE_CNP,
-	                                   .migreq = ib_migreq(qp),
-	                                   .becn = true,
-	                                   .pkey = IB_DEFAULT_PKEY,
-	                                   .dest_qp = qp->attr.dest_qpn}};
+	struct ib_packet packet;
+	ib_put_bth(qp, IB_OPCODE_CNP, 0, &packet);
+	packet.bth.becn = true;
 	ib_cnp_sign(qp->ib, &packet.cnp);
 	if (!send_plain(engine, ib_reply_path(qp->ib), &packet))
 		return false;

@@ -25,11 +25,5 @@ void ib_leaving(struct engine *engine, struct qp *qp, enum hdl_qp_state state)
 const struct transport ib_transport = {
         .name = "InfiniBand",
         .run = ib_run,
-        .posted = ib_take_along,
-        .may_wait = ib_answer_may_wait,
-        .answer = ib_settle,
-        .timeout = ib_timeout,
-        .begin_responder = ib_begin_responder,
-        .begin_requester = ib_begin_requester,
-        .leaving = ib_leaving,
+        IB_TRANSPORT_ENTRIES,
 };

@@ -246,6 +246,20 @@ static inline bool ib_migreq(const struct qp *qp)
 	return qp->attr.path_mig_state == HDL_MIG_MIGRATED;
 }
 
+/* Begin the headers of a packet of @qp, without a payload: the BTH of @opcode, which names its
+ * transport. */
+static inline void ib_put_bth(const struct qp *qp, uint8_t opcode, uint32_t psn,
+                              struct ib_packet *packet)
+{
+	packet->op = ib_opcode(opcode);
+	packet->bth = (struct ib_bth){.opcode = opcode,
+	                              .migreq = ib_migreq(qp),
+	                              .pkey = IB_DEFAULT_PKEY,
+	                              .dest_qp = qp->attr.dest_qpn,
+	                              .psn = ib_psn(psn)};
+	packet->payload_bytes = 0;
+}
+
 /* --- ib/tx.c --- */
 /* Execute as much as possible. True if anything was done. */
 bool ib_run(struct engine *engine, struct qp *qp);
@@ -367,9 +381,14 @@ uint64_t ib_pace_wait_ns(const struct ib *ib, uint64_t now_ns);
 
 /* --- ib.c --- */
 extern const struct transport ib_transport;
-/* Entries of the table that contexts use too (rd.c). */
 bool ib_answer_may_wait(const struct engine *engine, struct qp *qp);
 enum settled ib_settle(struct engine *engine, struct qp *qp);
 void ib_leaving(struct engine *engine, struct qp *qp, enum hdl_qp_state state);
+/* The entries of struct transport for everything that has a struct ib: connections, and the
+ * contexts of reliable datagrams (rd.c). They differ in what they run. */
+#define IB_TRANSPORT_ENTRIES                                                          \
+	.posted = ib_take_along, .may_wait = ib_answer_may_wait, .answer = ib_settle, \
+	.timeout = ib_timeout, .begin_responder = ib_begin_responder,                 \
+	.begin_requester = ib_begin_requester, .leaving = ib_leaving
 
 #endif

@@ -464,11 +464,5 @@ const struct transport rd_context_transport = {
         .name = "end-to-end context",
         .borrows_requests = true,
         .run = rd_run_context,
-        .posted = ib_take_along,
-        .may_wait = ib_answer_may_wait,
-        .answer = ib_settle,
-        .timeout = ib_timeout,
-        .begin_responder = ib_begin_responder,
-        .begin_requester = ib_begin_requester,
-        .leaving = ib_leaving,
+        IB_TRANSPORT_ENTRIES,
 };

@@ -60,12 +60,7 @@ static void ib_request_refuse_quietly(struct engine *engine, struct qp *qp, enum
 		rd_refused(engine, qp);
 		return;
 	}
-	if (!told)
-		op_event(engine, qp,
-		         code == IB_NAK_INVALID_REQUEST ? HDL_EVENT_QP_REQUEST_ERR
-		                                        : HDL_EVENT_QP_ACCESS_ERR,
-		         detail);
-	qp_enter(engine, qp, HDL_QPS_ERR);
+	respond_refused(engine, qp, code == IB_NAK_INVALID_REQUEST, detail, told);
 }
 
 static void ib_request_refuse(struct engine *engine, struct qp *qp, enum ib_nak_code code,

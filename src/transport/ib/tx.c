@@ -128,16 +128,10 @@ static void ib_tx_put_headers(const struct qp *qp, struct wqe_send *wqe, uint8_t
                               uint32_t psn, struct ib_packet *packet)
 {
 	const uint8_t *imm = (const uint8_t *)&wqe->imm; /* bytes of the application */
-	packet->op = ib_opcode(opcode);
-	packet->bth = (struct ib_bth){.opcode = opcode,
-	                              .migreq = ib_migreq(qp),
-	                              .pkey = IB_DEFAULT_PKEY,
-	                              .dest_qp = qp->attr.dest_qpn,
-	                              .psn = ib_psn(psn)};
+	ib_put_bth(qp, opcode, psn, packet);
 	packet->xrceth = (struct ib_xrceth){.srq = wqe->remote_srq};
 	packet->immdt = (struct ib_immdt){.data = be32_load(imm)};
 	packet->ieth = (struct ib_ieth){.rkey = wqe->imm};
-	packet->payload_bytes = 0;
 	if (qp->type == QP_TYPE_EEC)
 		rd_put_request(qp, wqe, packet);
 }

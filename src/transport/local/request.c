@@ -1,6 +1,6 @@
-/* The same-host path: the responder. Executes the requests of a connection in order, through op.h,
- * and owes answers. Nothing here waits for room in the other lane: what is owed is kept in the
- * queue pair. */
+/* The same-host path: the responder. It executes the requests of a connection in order, through
+ * op.h, and owes answers. Nothing here waits for room in the other lane: answers that are owed are
+ * kept in the queue pair. */
 #include <assert.h>
 #include <string.h>
 
@@ -8,20 +8,15 @@
 #include "transport/local/local.h"
 #include "transport/op.h"
 
-/* @told: a completion says so, and no event is needed. */
+/* @told: a completion reports it, so no event is needed. */
 static void local_request_refuse_quietly(struct engine *engine, struct qp *qp, uint32_t msn,
                                          enum answer answer, enum hdl_detail detail, bool told)
 {
 	tpt_count(engine->tpt, detail);
 	if (!qp_reliable(qp))
-		return; /* unreliable: dropped, and the peer does not hear of it */
+		return; /* unreliable: dropped, and the peer is not told */
 	local_owe(engine, qp, answer, msn, detail);
-	if (!told)
-		op_event(engine, qp,
-		         answer == ANSWER_INVALID ? HDL_EVENT_QP_REQUEST_ERR
-		                                  : HDL_EVENT_QP_ACCESS_ERR,
-		         detail);
-	qp_enter(engine, qp, HDL_QPS_ERR);
+	respond_refused(engine, qp, answer == ANSWER_INVALID, detail, told);
 }
 
 void local_refuse(struct engine *engine, struct qp *qp, uint32_t msn, enum answer answer,
@@ -36,8 +31,8 @@ static void local_request_refuse(struct engine *engine, struct qp *qp, const str
 	local_refuse(engine, qp, a->frame.msn, answer, detail);
 }
 
-/* A write was refused. One with immediate data has a receive, which tells (IBTA section 9.9.6.3,
- * class C). */
+/* A write was refused. If it has immediate data, the completion of a receive reports it (IBTA
+ * section 9.9.6.3, class C). */
 static void refuse_write(struct engine *engine, struct qp *qp, const struct arrival *a,
                          enum hdl_detail detail)
 {
@@ -49,8 +44,8 @@ static void refuse_write(struct engine *engine, struct qp *qp, const struct arri
 
 /* --- executing --- */
 
-/* The data of @a as a list: bytes in the lane, or pieces of the sender's memory that @pieces takes
- * a copy of. */
+/* The data of @a as a list: bytes in the lane, or pieces of the sender's memory, of which @pieces
+ * gets a copy. */
 static bool data_of(struct engine *engine, struct qp *qp, const struct arrival *a, size_t skip,
                     struct hdl_sge *pieces, struct sg *data)
 {
@@ -84,8 +79,8 @@ static enum move_side side_of(const struct arrival *a)
 	return a->frame.flags & FRAME_BY_REFERENCE ? MOVE_FROM_PEER : MOVE_BOTH_OWN;
 }
 
-/* A message @a, or a part of it, was not received: what the peer is told. True: go on to the next
- * message. */
+/* A message @a, or a part of it, was not received: owe the peer the right answer. True: go on to
+ * the next message. */
 static bool local_request_not_received(struct engine *engine, struct qp *qp,
                                        const struct arrival *a, enum op_received received,
                                        enum hdl_detail detail, struct hdl_key key)
@@ -106,12 +101,13 @@ static bool local_request_not_received(struct engine *engine, struct qp *qp,
 		local_request_refuse(engine, qp, a, ANSWER_INVALID, detail);
 		return false;
 	case OP_INVALIDATE_REFUSED:
-		/* IBTA section 9.9.6.3, class J: the message is there, and is acknowledged as such.
-		 * That its key could not be taken back is our own affair, and the receive's
-		 * completion says so. */
+		/* IBTA section 9.9.6.3, class J: the message has arrived and is acknowledged. That
+		 * its key could not be invalidated is a local error, which the receive's completion
+		 * reports. */
 		qp_enter(engine, qp, HDL_QPS_ERR);
 		return true;
-	case OP_TARGET_REFUSED: /* our own fault, and the receive's completion says so: no event */
+	case OP_TARGET_REFUSED: /* a local error, which the receive's completion reports: no
+	                           event */
 		if (qp_reliable(qp))
 			local_owe(engine, qp, ANSWER_OPERATION, a->frame.msn, detail);
 		qp_enter(engine, qp, HDL_QPS_ERR);
@@ -159,7 +155,7 @@ static bool is_part(const struct arrival *a)
 	return (a->frame.flags & FRAME_MORE) != 0 || a->frame.offset != 0;
 }
 
-/* The part is in place. True: it was the last. */
+/* The part has been placed. True: it was the last. */
 static bool part_done(struct qp *qp, const struct arrival *a, size_t count)
 {
 	bool last = (a->frame.flags & FRAME_MORE) == 0;
@@ -189,7 +185,7 @@ static bool local_request_run_send(struct engine *engine, struct qp *qp, const s
 	return local_request_receive_message(engine, qp, a, NULL, &data);
 }
 
-/* What a refused move means for the queue pair. True: the message counts as executed. */
+/* What a refused copy means for the queue pair. True: the message counts as executed. */
 static bool moved(struct engine *engine, struct qp *qp, const struct arrival *a,
                   struct sg_result result, bool target_is_ours)
 {
@@ -209,8 +205,8 @@ static bool moved(struct engine *engine, struct qp *qp, const struct arrival *a,
 	return !qp_reliable(qp);
 }
 
-/* A part of a write. The first brings the check of the whole range with it, each its own; the last
- * the immediate data. */
+/* A part of a write. The first part also checks the whole range; every part checks its own; the
+ * last brings the immediate data. */
 static bool run_write_part(struct engine *engine, struct qp *qp, const struct arrival *a,
                            const struct frame_target *target)
 {
@@ -264,7 +260,7 @@ static bool local_request_run_write(struct engine *engine, struct qp *qp, const 
 		local_request_refuse(engine, qp, a, ANSWER_INVALID, HDL_DETAIL_NONE);
 		return !qp_reliable(qp);
 	}
-	/* With immediate data a receive is needed; look before the data is placed. */
+	/* Immediate data needs a receive: check before the data is placed. */
 	bool immediate = (a->frame.flags & FRAME_IMM) != 0;
 	if (immediate && !op_has_receive(qp))
 		return local_request_receive_message(engine, qp, a, NULL, NULL);
@@ -297,8 +293,8 @@ static bool local_request_run_read(struct engine *engine, struct qp *qp, const s
 	enum read_verdict verdict = READ_OUT_OF_RANGE;
 	if ((qp->attr.access & HDL_ACCESS_REMOTE_READ) != 0)
 		verdict = read_queue_put(&qp->reads, a->frame.imm, &entry);
-	/* Executed before and yet expected: the initiator's pieces were refused, and it did not
-	 * hear of it. */
+	/* Executed before and yet expected: the initiator's pieces were refused, but it did not get
+	 * that answer. */
 	if (verdict != READ_ACCEPTED && verdict != READ_REPEATED) {
 		local_request_refuse(engine, qp, a, ANSWER_INVALID, HDL_DETAIL_NONE);
 		return false;
@@ -381,7 +377,7 @@ static bool run_request(struct engine *engine, struct qp *qp, const struct arriv
 	}
 }
 
-/* Is the request answered by what it asked for, and by nothing else? */
+/* Is the result that the request asked for its only answer? */
 static bool answers_itself(const struct arrival *a)
 {
 	return a->frame.kind == FRAME_ATOMIC ||
@@ -389,20 +385,20 @@ static bool answers_itself(const struct arrival *a)
 	        a->frame.length > 0);
 }
 
-/* A message that came before: it was executed, so the answer got lost or late. */
+/* A message that has been executed before, so the answer was lost or late. */
 static void local_request_repeated(struct engine *engine, struct qp *qp, const struct arrival *a)
 {
 	struct read_entry *entry;
 	counter_add(&engine->counters[ENGINE_REPEATED], 1);
 	if (a->frame.kind == FRAME_ATOMIC) {
-		/* With answers still owed ours would overtake them and acknowledge theirs; it is
-		 * among them anyway. */
+		/* If answers are still owed, ours would overtake them and acknowledge theirs; it is
+		 * one of them anyway. */
 		if (qp->local.results_due == 0 &&
 		    read_queue_put(&qp->reads, a->frame.imm, &entry) == READ_REPEATED)
 			local_reply(engine, qp, a->frame.msn, ANSWER_VALUE, 0, entry->result);
 		return;
 	}
-	if (answers_itself(a)) { /* a read: its data once more */
+	if (answers_itself(a)) { /* a read: send its data again */
 		local_request_run_read(engine, qp, a);
 		return;
 	}
@@ -415,14 +411,14 @@ static void unreliable_request(struct engine *engine, struct qp *qp, const struc
 	if (!local_part_is_next(qp, &a->frame))
 		return;
 	run_request(engine, qp, a);
-	/* An answer that frees an earlier message frees this one too; one that refuses is not
+	/* An answer that frees an earlier message frees this one, too; a refusal is not
 	 * replaced. */
 	if ((a->frame.flags & FRAME_BY_REFERENCE) &&
 	    (!qp->local.answer_due || qp->local.answer == ANSWER_ACK))
 		local_owe(engine, qp, ANSWER_ACK, a->frame.msn, 0);
 }
 
-/* What requests to queue pairs that are not RC need first. True: then it goes on as for RC. */
+/* What is special about requests to queue pairs other than RC. True: go on as for RC. */
 static bool other_request(struct engine *engine, struct qp *qp, const struct arrival *a)
 {
 	if (qp->type == HDL_QP_UC) {
@@ -435,7 +431,7 @@ static bool other_request(struct engine *engine, struct qp *qp, const struct arr
 	}
 	if (xrc_choose(engine, qp, a->frame.ack))
 		return true;
-	qp->pd = 0; /* nobody's */
+	qp->pd = 0; /* no domain */
 	if (a->frame.msn != qp->local.expected_msn)
 		return true;
 	local_request_refuse(engine, qp, a, ANSWER_INVALID, HDL_DETAIL_NONE);
