@@ -47,7 +47,7 @@ static bool must_wait_for(struct engine *engine, struct group_link *entry, size_
 		entry->full = false;
 		return false;
 	}
-	/* The time that the engine knows may be old: the wait begins when it is told the next. */
+	/* The engine's time may be old: the wait begins with the next update. */
 	if (!entry->full)
 		*entry = (struct group_link){
 		        .link = entry->link, .full = true, .since_ns = engine->now_ns};
@@ -55,8 +55,8 @@ static bool must_wait_for(struct engine *engine, struct group_link *entry, size_
 		entry->timed = true;
 		entry->since_ns = engine->now_ns;
 	}
-	/* Two drivers may look at the clock in one order and tell it in the other: time can seem to
-	 * go back a little. */
+	/* Two threads may read the clock in one order and update the engine in the other, so time
+	 * can seem to go back a little. */
 	return !entry->timed || engine->now_ns < entry->since_ns ||
 	       engine->now_ns - entry->since_ns < MULTICAST_PATIENCE_NS;
 }
@@ -85,9 +85,10 @@ bool local_send_to_group(struct engine *engine, struct qp *qp, struct wqe_send *
 	                   .sl = wqe->u.ud.sl,
 	                   .traffic_class = wqe->u.ud.traffic_class,
 	                   .hop_limit = wqe->u.ud.hop_limit,
-	                   .is_global = 1, /* IBTA section 9.8.3.1: groups are known by their GID */
+	                   .is_global =
+	                           1, /* IBTA section 9.8.3.1: groups are identified by their GID */
 	                   .slid = (uint16_t)(engine->lid | wqe->u.ud.src_path_bits)}};
-	_Static_assert(sizeof(head) == GROUP_HEAD_BYTES, "the two parts lie side by side");
+	_Static_assert(sizeof(head) == GROUP_HEAD_BYTES, "the two parts are adjacent");
 	if (wqe->flags & HDL_SEND_SOLICITED)
 		head.frame.flags |= FRAME_SOLICITED;
 	if (wqe->opcode == HDL_OP_SEND_IMM)

@@ -1,7 +1,7 @@
-/* What travels in a lane between two adapters of one machine: the same-host path. A frame is a
- * header of 32 bytes, then a body by kind. Everything is in the host's byte order; nothing here
- * leaves the machine. The reader copies the header (and the fixed part of the body) once and judges
- * that copy: the writer may change the lane at any time. */
+/* The format of a lane between two adapters of one machine: the same-host path. A frame is a header
+ * of 32 bytes, then a body that depends on its kind. Everything is in host byte order; nothing here
+ * leaves the machine. The reader copies the header (and the fixed part of the body) once and checks
+ * only that copy, because the writer may change the lane at any time. */
 #ifndef TRANSPORT_FRAME_H
 #define TRANSPORT_FRAME_H
 
@@ -12,18 +12,18 @@
 
 enum frame_kind {
 	FRAME_SEND = 1, /* body: the data, or with FRAME_BY_REFERENCE the sender's pieces */
-	FRAME_NOTICE,   /* write with immediate data whose data is in place already; no body */
-	FRAME_WRITE,    /* body: frame_target, then as FRAME_SEND: the target places the data */
-	FRAME_READ, /* body: frame_target, then the initiator's pieces: the target fills them; or no
-	               pieces: it sends FRAME_DATA */
+	FRAME_NOTICE,   /* a write with immediate data whose data is already in place; no body */
+	FRAME_WRITE,    /* body: frame_target, then as for FRAME_SEND; the target places the data */
+	FRAME_READ,     /* body: frame_target, then the initiator's pieces, which the target fills;
+	               without pieces it sends FRAME_DATA */
 	FRAME_ATOMIC,   /* body: frame_atomic */
 	FRAME_ANSWER,   /* body: frame_answer; acknowledges everything up to msn */
 	FRAME_DATAGRAM, /* body: frame_datagram, then the data */
-	FRAME_DATA,  /* body: data for the read that msn is; the last one of them is also its answer
-	              */
-	FRAME_CLOSE, /* the sender's queue pair gave up: imm is an hdl_event_type, length an
-	              * hdl_detail; FRAME_IMM: its request was for a receive, too */
-	FRAME_BURST, /* body: num_sge messages of kind FRAME_SEND, numbered from msn on, each a
+	FRAME_DATA,     /* body: data for the read with number msn; the last such frame is also its
+	               answer */
+	FRAME_CLOSE,    /* the sender's queue pair failed: imm is an hdl_event_type, length an
+	                hdl_detail; FRAME_IMM: its request also needed a receive */
+	FRAME_BURST,    /* body: num_sge messages of kind FRAME_SEND, numbered from msn on, each a
 	                frame_item and its data */
 	FRAME_KIND_COUNT
 };
@@ -32,13 +32,14 @@ enum frame_flags {
 	FRAME_SOLICITED = 1 << 0,
 	FRAME_IMM = 1 << 1,
 	FRAME_INVALIDATE = 1 << 2,
-	FRAME_BY_REFERENCE = 1 << 3, /* the body names memory of the sender's by its keys */
-	FRAME_UNRELIABLE = 1 << 4,   /* from a UC queue pair: never refused, answered only to free
-	                                what it refers to */
-	FRAME_ADD = 1 << 5,          /* atomic: fetch-and-add, not compare-and-swap */
-	FRAME_ACKS = 1 << 6, /* also the answer ANSWER_ACK to everything up to message ack of the
-	                        other direction */
-	FRAME_MORE = 1 << 7  /* a part of the message, from offset on; more follows */
+	FRAME_BY_REFERENCE = 1 << 3, /* the body refers to memory of the sender by its keys */
+	FRAME_UNRELIABLE =
+	        1 << 4, /* from a UC queue pair: never refused, and answered only to free what it
+	                 refers to */
+	FRAME_ADD = 1 << 5,  /* atomic: fetch-and-add, not compare-and-swap */
+	FRAME_ACKS = 1 << 6, /* also an ANSWER_ACK for everything up to message ack of the other
+	                 direction */
+	FRAME_MORE = 1 << 7  /* a part of the message, starting at offset; more parts follow */
 };
 
 struct frame {
@@ -51,11 +52,11 @@ struct frame {
 	uint32_t msn;
 	uint32_t length; /* of the message */
 	uint32_t imm;    /* or the key to invalidate */
-	uint32_t ack;    /* from an XRC initiator, which owes no answers: the shared receive queue
-	                    meant */
-	uint32_t offset; /* of the body's data in the message */
+	uint32_t ack; /* from an XRC initiator, which owes no answers: the shared receive queue that
+	                it addresses */
+	uint32_t offset; /* where the body's data belongs in the message */
 };
-_Static_assert(sizeof(struct frame) == 32, "header of a frame");
+_Static_assert(sizeof(struct frame) == 32, "see the comment at the top");
 
 struct frame_target {
 	uint64_t addr;
@@ -74,30 +75,30 @@ struct frame_atomic {
 /* How the responder answers. */
 enum answer {
 	ANSWER_ACK,
-	ANSWER_VALUE, /* as ACK, and what the atomic that msn is found */
-	ANSWER_RNR,   /* no receive request: wait, then repeat from msn on; detail is the timer code
-	               */
-	ANSWER_SEQUENCE,  /* expected msn, got a later one: repeat from msn on */
-	ANSWER_INVALID,   /* NAK: invalid request */
-	ANSWER_ACCESS,    /* NAK: remote access error */
+	ANSWER_VALUE,    /* an ACK, with the result of the atomic with number msn */
+	ANSWER_RNR,      /* there was no receive: wait, then repeat from msn on; detail is the timer
+	               code */
+	ANSWER_SEQUENCE, /* a later msn than the expected one arrived: repeat from msn on */
+	ANSWER_INVALID,  /* NAK: invalid request */
+	ANSWER_ACCESS,   /* NAK: remote access error */
 	ANSWER_OPERATION, /* NAK: remote operational error */
-	ANSWER_OWN_LIST,  /* the requester's own pieces failed a check or have gone */
+	ANSWER_OWN_LIST,  /* the requester's own pieces failed a check or no longer exist */
 	ANSWER_COUNT
 };
 
 struct frame_answer {
 	uint32_t answer; /* enum answer */
 	uint32_t detail; /* enum hdl_detail, or the RNR timer code */
-	uint64_t value;  /* what an atomic found */
+	uint64_t value;  /* the value that an atomic found */
 };
 
 struct frame_item {
-	uint16_t length; /* of the data that follows, which is padded to a multiple of 8 */
+	uint16_t length; /* of the data that follows, padded to a multiple of 8 */
 	uint8_t flags;   /* FRAME_SOLICITED, FRAME_IMM */
 	uint8_t reserved;
 	uint32_t imm;
 };
-_Static_assert(sizeof(struct frame_item) == 8, "what follows is aligned");
+_Static_assert(sizeof(struct frame_item) == 8, "the data that follows is aligned");
 
 struct frame_datagram {
 	uint32_t qkey;
@@ -109,15 +110,15 @@ struct frame_datagram {
 	uint8_t sgid[16];
 	uint8_t dgid[16];
 	uint16_t slid;
-	uint16_t dlid; /* 0: it goes by dgid */
+	uint16_t dlid; /* 0: use dgid */
 };
 
-/* Data up to this length travels in the lane; longer messages are pulled by the receiver, or where
- * it cannot reach the sender's memory, travel in parts. */
+/* Data up to this length travels in the lane. Longer messages are pulled by the receiver or, if it
+ * cannot access the sender's memory, travel in parts. */
 #define FRAME_MAX_DATA  4096u
 #define FRAME_MAX_PART  16384u
 #define FRAME_MAX_BYTES (sizeof(struct frame) + sizeof(struct frame_target) + FRAME_MAX_PART)
-/* Posted together, messages up to this length share frames of up to this many bytes. */
+/* Messages up to this length that are posted together share frames of up to this many bytes. */
 #define FRAME_BURST_ITEM  128u
 #define FRAME_BURST_BYTES 1024u
 _Static_assert(FRAME_MAX_DATA >= HDL_UD_MTU, "datagrams always travel in the lane");

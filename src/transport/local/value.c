@@ -1,8 +1,8 @@
-/* The same-host path: data through the lane. Where neither side reaches the other's memory (the
- * kernel forbids it, or one of them lives behind a filter of system calls), messages longer than a
- * frame travel in parts, and the data of reads comes back in frames. A part carries the message's
- * number and its own offset; only the next expected one is taken, and a message that is repeated
- * begins anew. */
+/* The same-host path: data through the lane. If neither side can access the other's memory (the
+ * kernel forbids it, or a system call filter does), messages longer than a frame travel in parts,
+ * and the data of reads comes back in frames. A part carries the message's number and its own
+ * offset. Only the next expected part is accepted, and a message that is repeated starts again from
+ * its beginning. */
 #include "transport/capture.h"
 #include "transport/local/local.h"
 #include "transport/op.h"
@@ -14,8 +14,8 @@ static uint32_t local_value_part_of(uint32_t left)
 
 /* --- requester --- */
 
-/* Copy the next @bytes of @wqe's data to @out. False: a piece was refused and the request is over.
- */
+/* Copy the next @bytes of @wqe's data to @out. False: a piece was refused and the request has
+ * failed. */
 static bool gather_part(struct engine *engine, struct qp *qp, struct wqe_send *wqe, void *out,
                         uint32_t bytes)
 {
@@ -50,7 +50,7 @@ enum step local_send_parts(struct engine *engine, struct qp *qp, struct wqe_send
 		if (wqe->offset == 0)
 			capture_request(engine, qp, wqe);
 		if (qp->type != HDL_QP_UC) {
-			/* From its first part on it may be answered: with a refusal. */
+			/* From its first part on it may be answered, with a refusal. */
 			if (wqe->offset == 0)
 				local_sent(engine, qp, wqe);
 			qp->local.sent_position = engine->links[qp->link].tx.position;
@@ -75,7 +75,7 @@ void local_data(struct engine *engine, struct qp *qp, const struct frame *frame,
 	    frame->length != wqe->length)
 		return;
 	if (frame->offset == 0)
-		wqe->offset = 0; /* the request was repeated, and so is the answer */
+		wqe->offset = 0; /* the request was repeated, so its answer starts again */
 	if (frame->offset != wqe->offset)
 		return;
 	qp->answered = true;
@@ -133,7 +133,7 @@ bool local_send_read(struct engine *engine, struct qp *qp, struct read_entry *en
 		                               .key = {entry->key}};
 		struct sg to = sg_plain(&piece, out + 1, bytes);
 		struct sg from = respond_range(engine, qp, &range, HDL_ACCESS_REMOTE_READ);
-		from.pd = entry->pd; /* an XRC target may have had messages for others since */
+		from.pd = entry->pd; /* an XRC target may have served others since */
 		struct sg_result result =
 		        sg_move(&engine->own.ops, MOVE_BOTH_OWN, &to, &from, bytes);
 		if (result.detail != HDL_DETAIL_NONE) {
