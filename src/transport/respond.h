@@ -23,8 +23,8 @@ enum hdl_detail respond_check(struct engine *engine, struct qp *qp, const struct
 enum tpt_action respond_touch(struct engine *engine, struct hdl_key key,
                               const struct tpt_segment *segment);
 /* A request was refused with @detail, and the peer of a reliable connection is told: end the
- * connection. @told: a completion reports it, so no event is needed. @invalid: the request itself is
- * wrong, not what it wants to access. */
+ * connection. @told: a completion reports it, so no event is needed. @invalid: the request itself
+ * is wrong, not what it wants to access. */
 void respond_refused(struct engine *engine, struct qp *qp, bool invalid, enum hdl_detail detail,
                      bool told);
 /* The first message of a connection came before we were ready to send: raise the event, once. */

@@ -1,4 +1,4 @@
-/* Calls that make no sense: an error, never a crash. */
+/* Invalid calls: an error, never a crash. */
 #include <time.h>
 
 #include "conform.h"
@@ -94,11 +94,11 @@ static void null_everywhere(void **state)
 			fail_msg("call %zu returned %d", i, results[i]);
 }
 
-/* Whatever is the matter, the first request that was not taken is named. */
+/* Whatever is wrong, the first request that was not accepted is reported. */
 static void a_bad_handle_refuses_the_first_request(void **state)
 {
 	(void)state;
-	/* As large as any object, and none of ours. */
+	/* As large as any object, but not one of ours. */
 	static _Alignas(64) unsigned char nothing[1 << 14];
 	void *other = nothing;
 	struct hdl_send_wr send = {0};
@@ -159,12 +159,12 @@ static void foreign_handles(void **state)
 	assert_int_equal(try_send(ua, wr), -HDL_EINVAL);
 }
 
-/* Every code has words, and codes that do not exist have some too. */
+/* Every code has a text, and so do codes that do not exist. */
 static void words_for_everything(void **state)
 {
 	(void)state;
-	/* Between them are the statuses of reliable datagrams and of tag matching, which are never
-	 * given. */
+	/* Between them are the statuses of reliable datagrams and of tag matching, which never
+	 * occur. */
 	static const uint8_t statuses[] = {
 	        HDL_WC_SUCCESS,        HDL_WC_LOC_LEN_ERR,     HDL_WC_LOC_QP_OP_ERR,
 	        HDL_WC_LOC_PROT_ERR,   HDL_WC_WR_FLUSH_ERR,    HDL_WC_MEM_MGT_ERR,
@@ -177,7 +177,7 @@ static void words_for_everything(void **state)
 		assert_string_not_equal(hdl_detail_str(i), "unknown");
 	for (uint32_t i = 0; i < HDL_EVENT_TYPE_COUNT; i++)
 		assert_string_not_equal(hdl_event_str(i), "unknown");
-	/* No code twice, and each with what to do about it. */
+	/* No code appears twice, and each has advice. */
 	for (uint32_t kind = HDL_CODES_ERROR; kind <= HDL_CODES_COUNTER; kind++) {
 		size_t count;
 		const struct hdl_code *list = hdl_codes(kind, &count);

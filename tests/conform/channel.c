@@ -1,5 +1,5 @@
-/* Completion channels: one file descriptor for many completion queues, one event for each time one
- * was armed. */
+/* Completion channels: one file descriptor for many completion queues, one event per arming of a
+ * queue. */
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
@@ -15,7 +15,7 @@ static bool readable(int fd)
 	return poll(&one, 1, 0) == 1;
 }
 
-/* The event for @cq comes; as applications wait: by the file descriptor. */
+/* The event for @cq arrives. Waits as applications do, for the file descriptor. */
 static void expect_channel(struct world *w, struct hdl_channel *channel, struct hdl_cq *cq,
                            void *context)
 {
@@ -86,12 +86,13 @@ static void one_event_each_time_it_is_armed(void **state)
 		expect_received(w, x.cq, x.qb, x.qa, 1, 0);
 		expect_received(w, x.cq, x.qb, x.qa, 1, 0);
 		assert_int_equal(hdl_cq_arm(x.cq, false), 0);
-		assert_int_equal(hdl_cq_arm(x.cq, false), 0); /* twice is once */
+		assert_int_equal(hdl_cq_arm(x.cq, false),
+		                 0); /* twice has the same effect as once */
 	}
 }
 
-/* What is there when a queue is armed raises the event, so that a program may poll, arm and wait.
- */
+/* Completions that are in a queue when it is armed raise the event, so that a program may poll, arm
+ * and wait. */
 static void arming_a_queue_with_completions_raises_the_event(void **state)
 {
 	struct world *w = *state;
@@ -104,24 +105,24 @@ static void arming_a_queue_with_completions_raises_the_event(void **state)
 		assert_int_equal(hdl_cq_arm(x.cq, false), 0);
 		expect_channel(w, x.channel, x.cq, &x.context);
 		expect_quiet(w, x.channel);
-		/* That was said: programs arm before they poll, and do not expect another event of
-		 * what they poll then. */
+		/* That event has been raised: programs arm before they poll, and do not expect
+		 * another event for what they then poll. */
 		assert_int_equal(hdl_cq_arm(x.cq, false), 0);
 		expect_quiet(w, x.channel);
-		/* The first of two was polled: the other one counts. */
+		/* The first of two has been polled: the other one counts. */
 		expect_received(w, x.cq, x.qb, x.qa, 1, 0);
 		assert_int_equal(hdl_cq_arm(x.cq, false), 0);
 		expect_channel(w, x.channel, x.cq, &x.context);
 		expect_received(w, x.cq, x.qb, x.qa, 1, 0);
-		/* It was disarmed by that. */
+		/* The event disarmed the queue. */
 		send_one(w, &x, 0);
 		expect_quiet(w, x.channel);
 		expect_received(w, x.cq, x.qb, x.qa, 1, 0);
 	}
 }
 
-/* However often a program arms and does not take the event: there is one of them. And the queue is
- * armed for what comes next. */
+/* However often a program arms without taking the event, there is only one. And the queue is armed
+ * for what comes next. */
 static void arming_again_and_again_raises_one_event(void **state)
 {
 	struct world *w = *state;
@@ -149,13 +150,13 @@ static void arming_for_solicited_looks_for_solicited(void **state)
 	assert_int_equal(hdl_cq_arm(x.cq, true), 0);
 	expect_channel(w, x.channel, x.cq, &x.context);
 	expect_received(w, x.cq, x.qb, x.qa, 1, 0);
-	/* The solicited one is gone, the other one is not what was asked for. */
+	/* The solicited completion is gone, and the other one does not count. */
 	assert_int_equal(hdl_cq_arm(x.cq, true), 0);
 	expect_quiet(w, x.channel);
 	assert_int_equal(hdl_cq_arm(x.cq, false), 0);
 	expect_channel(w, x.channel, x.cq, &x.context);
 	expect_received(w, x.cq, x.qb, x.qa, 1, 0);
-	/* Failed ones are solicited. */
+	/* Failed requests count as solicited. */
 	post_recv(x.qb, 1, &w->b, 0, 0);
 	qp_go(x.qb, HDL_QPS_ERR);
 	world_settle(w);
@@ -164,7 +165,7 @@ static void arming_for_solicited_looks_for_solicited(void **state)
 	expect_flushed(w, x.cq, x.qb, 1);
 }
 
-/* Nothing is left in @cq for arming to find. */
+/* Poll until @cq is empty. */
 static void empty(struct armed *x)
 {
 	struct hdl_wc wc;
@@ -231,7 +232,7 @@ static void two_queues_on_one_channel(void **state)
 		post_recv(qb[i], 1, &w->b, 0, 0);
 		assert_int_equal(hdl_cq_arm(cq[i], false), 0);
 	}
-	/* The order of the events is that of the completions. */
+	/* The events come in the order of the completions. */
 	for (int i = 1; i >= 0; i--) {
 		post_data(qa[i], 2, HDL_OP_SEND, &w->a, 0, 0);
 		expect_sent(w, w->a.scq, qa[i], 2, HDL_WC_SEND, 0);
@@ -242,7 +243,7 @@ static void two_queues_on_one_channel(void **state)
 	assert_int_equal(hdl_channel_destroy(channel), -HDL_EBUSY);
 }
 
-/* A queue whose event nobody took can go; its event goes with it. */
+/* A queue whose event was not taken can be destroyed; its event goes with it. */
 static void destroying_a_queue_takes_its_events_along(void **state)
 {
 	struct world *w = *state;
@@ -287,7 +288,7 @@ static void *ack_later(void *context)
 	return NULL;
 }
 
-/* hdl_cq_destroy() waits until every event that was taken is acknowledged. */
+/* hdl_cq_destroy() waits until every event that was taken has been acknowledged. */
 static void destroy_waits_for_the_acknowledgement(void **state)
 {
 	struct world *w = *state;
@@ -311,8 +312,8 @@ static void destroy_waits_for_the_acknowledgement(void **state)
 	assert_true(ns >= 19000000);
 }
 
-/* An application that sleeps in epoll is woken, also by timers and by what peers do. Needs the
- * adapter's thread. */
+/* An application that sleeps in epoll is woken, also by timers and by peers. Needs the adapter's
+ * thread. */
 static void epoll_wakes_a_sleeper(void **state)
 {
 	struct world *w = *state;
@@ -327,7 +328,7 @@ static void epoll_wakes_a_sleeper(void **state)
 		struct hdl_cq *cq;
 		assert_int_equal(hdl_cq_arm(x.cq, false), 0);
 		post_recv(x.qb, round, &w->b, 0, 0);
-		/* A while after everyone has gone to sleep. */
+		/* Some time after everything has gone to sleep. */
 		post_send(x.qa, (struct hdl_send_wr){.opcode = HDL_OP_DELAY,
 		                                     .u.delay = {2000000 + round * 400000}});
 		post_data(x.qa, round, HDL_OP_SEND, &w->a, 0, 0);
@@ -347,7 +348,7 @@ static void epoll_wakes_a_sleeper(void **state)
 }
 
 /* The same through hdl_poll() and hdl_epoll_wait(), which drive the adapter in the caller's thread;
- * by turns with sleepers of the system's, whom the adapter's thread must wake. */
+ * in turn with the system's own waits, which the adapter's thread must end. */
 static void waiting_beside_other_descriptors(void **state)
 {
 	struct world *w = *state;
@@ -414,7 +415,7 @@ static void waiting_has_an_end(void **state)
 	assert_true(ns >= 44000000);
 }
 
-/* The descriptor of asynchronous events is readable exactly while one waits. */
+/* The descriptor for asynchronous events is readable exactly while one is pending. */
 static void event_descriptor(void **state)
 {
 	struct world *w = *state;
@@ -437,7 +438,7 @@ static void event_descriptor(void **state)
 	assert_int_equal(hdl_event_get(w->a.adapter, &event, 0), -HDL_EAGAIN);
 }
 
-/* More events than are kept: the oldest stay, and how many were lost is told. */
+/* More events than are kept: the oldest stay, and the number of lost ones is reported. */
 static void lost_events_are_counted(void **state)
 {
 	struct world *w = *state;

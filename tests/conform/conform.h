@@ -1,10 +1,10 @@
-/* The conformance suite: behaviours written once through heddle.h, run over every port. A port says
- * how two sides come into being and how they meet; a world is the two sides with a domain,
- * completion queues and a registered arena each. Every test starts from a fresh world and ends by
- * taking it apart in order, so that a leaked reference is a failure.
+/* The conformance suite: behaviours written once in terms of heddle.h, run over every port. A port
+ * says how two sides are created and how they meet; a world is the two sides, each with a domain,
+ * completion queues and a registered arena. Every test starts with a fresh world and ends by
+ * destroying it in order, so that a leaked reference is a failure.
  *
- * Every byte of the arenas is accounted for: a shadow beside each says what it must hold, and
- * check_memory() compares all of it, so that a byte written next to its target is found whichever
+ * Every byte of the arenas is accounted for: a shadow of each holds what it must contain, and
+ * check_memory() compares all of it, so that a byte written next to its target is found, whichever
  * test wrote it. */
 #ifndef CONFORM_H
 #define CONFORM_H
@@ -44,29 +44,29 @@ struct side {
 	struct hdl_mr *mr;
 };
 
-/* How two sides come into being. Everything but these functions is the public interface. */
+/* How two sides are created. Everything except these functions is the public interface. */
 struct port {
 	const char *name;
 	bool one_adapter; /* both sides are the same adapter */
 	bool one_address; /* all adapters have the address of the node */
-	bool in_turns;    /* who posts a long RDMA request executes it himself, part by part */
+	bool in_turns;    /* the thread that posts a long RDMA request executes it, part by part */
 	bool mapped;      /* arenas are memory that peers map: hdl_mem_alloc() */
-	bool threaded;    /* the adapters have threads and real time; else virtual time and
-	                     hdl_progress() */
-	/* A peer is known by its packets alone: the sender of a request that was refused learns a
-	 * NAK code and not which check said no, a peer's death shows by silence, and what was
-	 * placed of a message before a later packet was refused stays there. */
+	bool threaded;    /* the adapters have threads and real time; otherwise virtual time and
+	                  hdl_progress() */
+	/* A peer is known by its packets alone: the sender of a refused request gets a NAK code but
+	 * does not learn which check failed, the death of a peer shows as silence, and parts of a
+	 * message that were placed before a later packet was refused stay there. */
 	bool wire;
-	bool lossy; /* and packets are lost: moments are not exact, unreliable messages may not come
-	             */
+	bool lossy; /* packets are lost: times are not exact, and unreliable messages may not
+	               arrive */
 	int (*open)(struct world *w, struct hdl_adapter **out, const struct hdl_open_attr *attr);
 	int (*join)(struct world *w, struct hdl_adapter *a, struct hdl_adapter *b);
 	void (*kill)(struct hdl_adapter *adapter); /* as if its process had died */
-	/* Where the world itself carries packets, else NULL: those that are due, how many; and the
-	 * end. */
+	/* If the world itself carries packets, else NULL: deliver those that are due and return
+	 * their number; clean up. */
 	unsigned (*carry)(struct world *w);
 	void (*end)(struct world *w);
-	/* Are there packets on their way? NULL: there is no way. */
+	/* Are packets in flight? NULL: there are no packets. */
 	bool (*is_busy)(struct world *w);
 };
 extern const struct port *conform_port;
@@ -81,11 +81,11 @@ struct seen_event {
 struct world {
 	const struct port *port;
 	struct side a, b;
-	_Atomic uint64_t virtual_ns; /* threads that drive read it */
+	_Atomic uint64_t virtual_ns; /* the threads that drive read it */
 	void *net;                   /* the port's, if it carries packets */
-	int64_t missing;             /* of packets over UDP, */
-	uint64_t missing_ns;         /* as many since then */
-	/* Made by the helpers below, taken apart by world_teardown() in this order. */
+	int64_t missing;             /* packets over UDP that have not arrived, */
+	uint64_t missing_ns;         /* and since when there are that many */
+	/* Created by the helpers below, destroyed by world_teardown() in this order. */
 	struct hdl_qp *qps[MAX_OBJECTS];
 	struct hdl_ah *ahs[MAX_OBJECTS];
 	struct hdl_srq *srqs[MAX_OBJECTS];
@@ -112,21 +112,27 @@ extern const struct theme send_theme, rdma_theme, datagram_theme, retry_theme, e
         xrc_theme, limit_theme, death_theme, bad_call_theme, stress_theme, multicast_theme,
         reliable_theme, turns_theme;
 
+/* Is every fast path off (HEDDLE_FAST=off)? Adapters on a node read that themselves. */
+bool conform_general(void);
+
 int world_setup(void **state);
 int world_setup_big(void **state);
 int world_teardown(void **state);
 
+/* Skip a test with threads where packets get lost on virtual time: it is not known when a timeout
+ * is due. */
+void skip_lossy(const struct world *w);
+
 /* --- time and waiting --- */
 
 uint64_t world_now(struct world *w);
-/* Everybody's turn: adapters, and packets between them. Returns how much was done. */
+/* Run everything once: adapters, and packets between them. Returns how much was done. */
 unsigned world_turn(struct world *w);
-/* Let the adapters go on; where time is virtual and nothing is left to do, let a little of it pass.
- */
+/* Let the adapters run; if time is virtual and nothing is left to do, let a little of it pass. */
 void world_pump(struct world *w);
-/* Everything that can happen without the passing of time has happened. */
+/* Run until nothing more can happen without the passing of time. */
 void world_settle(struct world *w);
-/* At least @ns pass. */
+/* Let at least @ns pass. */
 void world_pass(struct world *w, uint64_t ns);
 /* Has a wait that began at @start taken too long? */
 bool world_expired(struct world *w, uint64_t start);
@@ -143,18 +149,20 @@ struct qp_options {
 	struct hdl_pd *pd; /* NULL: the side's */
 	bool signal_all, register_on_send, windows_only;
 	uint32_t register_error;
-	uint32_t access; /* of the queue pair, for peers; 0: all */
+	uint32_t access; /* rights of the queue pair for peers; 0: all */
 	bool no_access;  /* none at all */
 	uint32_t qkey;
-	uint32_t psn_ahead;         /* of the first message, of the number that the peer expects */
-	uint8_t timeout, retry_cnt; /* 0: 268 ms (where packets are lost 1 ms), seven times: a busy
-	                               machine is no reason to fail */
-	bool wait_for_ever;         /* timeout 0 */
-	bool no_retry;              /* retry_cnt 0 */
-	uint8_t rnr_retry;          /* 0: seven, for ever */
-	bool no_rnr_retry;          /* rnr_retry 0 */
-	uint8_t min_rnr_timer;      /* 0: code 1, 10 us */
-	uint8_t max_rd_atomic;      /* 0: 4 */
+	uint32_t psn_ahead; /* how far the first message is ahead of the number that the peer
+	                      expects */
+	uint8_t timeout,
+	        retry_cnt;  /* 0: 268 ms (1 ms if packets are lost), seven times: a busy machine is
+	                      no reason to fail */
+	bool wait_for_ever; /* timeout 0 */
+	bool no_retry;      /* retry_cnt 0 */
+	uint8_t rnr_retry;  /* 0: seven, for ever */
+	bool no_rnr_retry;  /* rnr_retry 0 */
+	uint8_t min_rnr_timer; /* 0: code 1, 10 us */
+	uint8_t max_rd_atomic; /* 0: 4 */
 	bool no_rd_atomic, no_dest_rd_atomic;
 };
 
@@ -180,37 +188,36 @@ struct hdl_mr *make_mr(struct side *s, size_t offset, size_t length, uint32_t ac
 struct hdl_mr *make_empty_mr(struct side *s, uint32_t max_pages);
 struct hdl_mw *make_mw(struct side *s, uint32_t type);
 struct hdl_ah *make_ah(struct side *s, const struct hdl_ah_attr *attr);
-/* Objects that the test made by the calls themselves, for the world to take apart; and one that the
- * test takes apart. */
+/* Let the world destroy objects that the test has created itself; and the other way round. */
 void keep_mr(struct world *w, struct hdl_mr *mr);
 void keep_srq(struct world *w, struct hdl_srq *srq);
 void forget_object(struct world *w, const void *object);
 
 /* --- memory --- */
 
-/* Bytes that tell their place and @seed. */
+/* Bytes that depend on their position and @seed. */
 void pattern(void *to, size_t length, uint32_t seed);
-/* Such bytes at @offset of the arena, as the application writes them. */
+/* The same at @offset of the arena, as if the application wrote them. */
 void fill(struct side *s, size_t offset, size_t length, uint32_t seed);
-/* From now on @length bytes at @offset must be those of @from. */
+/* From now on the @length bytes at @offset must be those of @from. */
 void expect_bytes(struct side *s, size_t offset, const void *from, size_t length);
 void expect_copy(struct side *to, size_t offset, const struct side *from, size_t from_offset,
                  size_t length);
 void check_memory(struct world *w);
 struct hdl_sge piece(struct side *s, size_t offset, uint32_t length);
 uint64_t address(const struct side *s, size_t offset);
-/* Rights of the arena's own region as a remote key. */
+/* The key of the arena's own region, for peers. */
 struct hdl_key arena_key(const struct side *s);
 
 /* --- posting and completing --- */
 
 int try_recv(struct hdl_qp *qp, uint64_t wr_id, const struct hdl_sge *list, uint32_t count);
 void post_recv(struct hdl_qp *qp, uint64_t wr_id, struct side *s, size_t offset, uint32_t length);
-/* The target of @wr, whose opcode is set: RDMA requests and atomics keep it in different places. */
+/* The target of @wr, whose opcode is set: RDMA requests and atomics have it in different fields. */
 void set_target(struct hdl_send_wr *wr, uint64_t addr, struct hdl_key key);
 int try_send(struct hdl_qp *qp, struct hdl_send_wr wr);
 void post_send(struct hdl_qp *qp, struct hdl_send_wr wr);
-/* Signalled requests with one piece (none when @length is 0). */
+/* Signalled requests with one piece (none if @length is 0). */
 void post_data(struct hdl_qp *qp, uint64_t wr_id, uint32_t opcode, struct side *s, size_t offset,
                uint32_t length);
 void post_rdma(struct hdl_qp *qp, uint64_t wr_id, uint32_t opcode, struct hdl_sge own,
@@ -219,7 +226,8 @@ void post_atomic(struct hdl_qp *qp, uint64_t wr_id, uint32_t opcode, struct hdl_
                  uint64_t addr, struct hdl_key key, uint64_t compare_add, uint64_t swap);
 
 void wait_wc(struct world *w, struct hdl_cq *cq, struct hdl_wc *wc);
-/* The next completion is exactly this; of a failed one only what is meaningful is compared. */
+/* The next completion is exactly this one; if it failed, only the meaningful fields are
+ * compared. */
 void expect_wc(struct world *w, struct hdl_cq *cq, const struct hdl_wc *want);
 void expect_sent(struct world *w, struct hdl_cq *cq, struct hdl_qp *qp, uint64_t wr_id,
                  uint32_t opcode, uint32_t length);
@@ -227,10 +235,10 @@ void expect_received(struct world *w, struct hdl_cq *cq, struct hdl_qp *qp, stru
                      uint64_t wr_id, uint32_t length);
 void expect_failed(struct world *w, struct hdl_cq *cq, struct hdl_qp *qp, uint64_t wr_id,
                    uint32_t status, uint32_t detail);
-/* What a sender is told of the check that refused its request at the peer. */
+/* The detail that a sender gets for @detail, the check that failed at the peer. */
 uint32_t told(const struct world *w, uint32_t detail);
-/* The peer refused it with @status; which of its checks said no is known here where the port tells.
- */
+/* The peer refused the request with @status; the failed check is compared if the port reports
+ * it. */
 void expect_refused(struct world *w, struct hdl_cq *cq, struct hdl_qp *qp, uint64_t wr_id,
                     uint32_t status, uint32_t detail);
 void expect_flushed(struct world *w, struct hdl_cq *cq, struct hdl_qp *qp, uint64_t wr_id);
@@ -238,29 +246,28 @@ void expect_nothing(struct world *w, struct hdl_cq *cq);
 
 /* --- datagrams --- */
 
-/* A signalled request with one piece, whose immediate data, if it has such, is 0x600d. */
+/* A signalled request with one piece; its immediate data, if it has any, is 0x600d. */
 void post_datagram(struct hdl_qp *qp, uint64_t wr_id, uint32_t opcode, struct hdl_sge one,
                    struct hdl_ah *ah, uint32_t qpn, uint32_t qkey);
-/* At @offset a route header of a message of @payload bytes is expected; zeroes where @to has none.
- */
+/* A route header of a message of @payload bytes is expected at @offset; zeroes if @to has none. */
 void expect_grh(struct side *s, size_t offset, const struct hdl_ah_attr *to,
                 const struct hdl_gid *from, uint32_t payload);
 
 /* --- events --- */
 
 /* An event of @type about @object (a queue pair, completion queue or shared receive queue) with
- * @detail comes. */
+ * @detail arrives. */
 void expect_event(struct world *w, struct side *s, uint32_t type, uint32_t detail,
                   const void *object);
 void expect_gone_event(struct world *w, struct side *s, struct hdl_key key);
-/* The adapter at @gid is gone, and with it the peer of @qp. On a wire nobody tells. */
+/* The adapter at @gid is gone, and with it the peer of @qp. On a wire this is not reported. */
 void expect_peer_gone(struct world *w, struct side *s, const struct hdl_gid *gid);
 void expect_lost_peer(struct world *w, struct side *s, const struct hdl_gid *gid,
                       struct hdl_qp *qp);
-/* Nothing came but what was expected. */
+/* No event came except those that were expected. */
 void expect_no_event(struct world *w);
 uint64_t counter_of(struct side *s, const char *name);
-/* Both adapters' counter together: which of them judges is the port's affair. */
+/* The sum of both adapters' counters: which of them checks depends on the port. */
 uint64_t counter_sum(struct world *w, const char *name);
 
 #endif

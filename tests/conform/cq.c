@@ -1,4 +1,4 @@
-/* Completion queues: one for many queue pairs, bounded, never silently overrun, polled from several
+/* Completion queues: one for many queue pairs, bounded, never silently overrun, polled by several
  * threads. */
 #include <pthread.h>
 #include <sched.h>
@@ -23,13 +23,14 @@ static void overrun_is_an_error_never_silent(void **state)
 	expect_event(w, &w->b, HDL_EVENT_CQ_OVERRUN, HDL_DETAIL_LIMIT, small);
 	expect_event(w, &w->b, HDL_EVENT_QP_FATAL, HDL_DETAIL_LIMIT, qb);
 	assert_int_equal(qp_state_of(qb), HDL_QPS_ERR);
-	/* What was in it can be taken, undamaged; then it says what happened, for ever. */
+	/* Completions that were in the queue can be taken intact; after that it always reports the
+	 * overrun. */
 	for (uint32_t i = 0; i < 3; i++)
 		expect_received(w, small, qb, qa, i, 0);
 	struct hdl_wc wc;
 	for (int i = 0; i < 3; i++)
 		assert_int_equal(hdl_cq_poll(small, &wc, 1), -HDL_EOVERFLOW);
-	/* The sender's first three are good; of the rest nobody can say that they arrived. */
+	/* The sender's first three succeed; of the others it is not known whether they arrived. */
 	for (uint32_t i = 0; i < 3; i++)
 		expect_sent(w, w->a.scq, qa, i, HDL_WC_SEND, 0);
 }
@@ -63,7 +64,8 @@ static void resize_keeps_content_in_order(void **state)
 	qa = make_qp(&w->a, NULL);
 	qb = make_qp(&w->b, &(struct qp_options){.rcq = cq});
 	connect_pair(w, NULL, qa, qb);
-	for (uint32_t round = 0; round < 7; round++) { /* so that the ring's ends lie everywhere */
+	for (uint32_t round = 0; round < 7;
+	     round++) { /* so that the ends of the ring are at every position */
 		for (uint32_t i = 0; i < 5; i++) {
 			post_recv(qb, i, &w->b, 0, 0);
 			post_data(qa, i, HDL_OP_SEND, &w->a, 0, 0);
@@ -89,7 +91,7 @@ static void one_queue_for_many_queue_pairs(void **state)
 	enum { MANY = 12, EACH = 4 };
 	struct world *w = *state;
 	struct hdl_qp *qa[MANY], *qb[MANY];
-	/* One for everything of a side, sends and receives. */
+	/* One queue for all completions of a side. */
 	struct hdl_cq *cq_a = make_cq(&w->a, 2 * MANY * EACH, NULL, NULL);
 	struct hdl_cq *cq_b = make_cq(&w->b, 2 * MANY * EACH, NULL, NULL);
 	unsigned sent_a[MANY] = {0}, received_a[MANY] = {0}, sent_b[MANY] = {0},
@@ -163,7 +165,7 @@ static void destroy_while_used_is_refused(void **state)
 	assert_int_equal(hdl_cq_destroy(w->a.rcq), -HDL_EBUSY);
 	assert_int_equal(hdl_pd_destroy(w->a.pd), -HDL_EBUSY);
 	assert_int_equal(hdl_close(w->a.adapter), -HDL_EBUSY);
-	/* Completions of a queue pair that is no more stay. */
+	/* Completions of a destroyed queue pair stay. */
 	post_recv(qb, 1, &w->b, 0, 0);
 	post_data(qa, 2, HDL_OP_SEND, &w->a, 0, 0);
 	expect_received(w, w->b.rcq, qb, qa, 1, 0);
@@ -211,9 +213,7 @@ static void *poll_all(void *context)
 static void polled_by_several_threads(void **state)
 {
 	struct world *w = *state;
-	if (w->port->lossy)
-		skip(); /* threads and a network on virtual time: nobody can say when a timeout is
-		           due */
+	skip_lossy(w);
 	struct hdl_qp *qa, *qb;
 	struct hdl_cq *cq = make_cq(&w->a, 64, NULL, NULL);
 	qa = make_qp(&w->a, &(struct qp_options){.scq = cq});

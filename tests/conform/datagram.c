@@ -1,5 +1,5 @@
-/* SN1: unreliable connections and datagrams: what gets lost is lost in silence, and the sender
- * never waits. */
+/* SN1: unreliable connections and datagrams: a lost message is lost silently, and the sender never
+ * waits. */
 #include "conform.h"
 
 /* --- unreliable connection --- */
@@ -18,7 +18,7 @@ static void uc_without_receive_is_dropped(void **state)
 	}
 	world_settle(w);
 	assert_int_equal(counter_of(&w->b, "dropped_no_recv"), COUNT(sizes));
-	/* Those are gone for good; the next one arrives. */
+	/* Those are lost; the next one arrives. */
 	post_recv(qb, 7, &w->b, 64, 64);
 	expect_nothing(w, w->b.rcq);
 	post_data(qa, 8, HDL_OP_SEND, &w->a, 0, 64);
@@ -48,7 +48,7 @@ static void uc_to_a_peer_that_is_not_ready_is_dropped(void **state)
 		expect_sent(w, w->a.scq, qa, i, HDL_WC_SEND, sizes[i]);
 		expect_sent(w, w->a.scq, qa, 100 + i, HDL_WC_WRITE, sizes[i]);
 	}
-	/* Nor does a queue pair that is no more leave the sender waiting. */
+	/* A destroyed queue pair does not make the sender wait, either. */
 	drop_qp(w, qb);
 	post_data(qa, 50, HDL_OP_SEND, &w->a, 0, 30000);
 	expect_sent(w, w->a.scq, qa, 50, HDL_WC_SEND, 30000);
@@ -85,7 +85,7 @@ static void uc_write_refused_is_dropped(void **state)
 	expect_no_event(w);
 }
 
-/* Immediate data whose write was refused must not be announced. */
+/* Immediate data whose write was refused must not be delivered. */
 static void uc_write_immediate_refused_announces_nothing(void **state)
 {
 	static const uint32_t sizes[] = {64, 8000};
@@ -113,8 +113,8 @@ static void uc_write_immediate_refused_announces_nothing(void **state)
 	check_memory(w);
 }
 
-/* A message that is longer than the receive is lost, wherever its end comes, and the receive serves
- * the next one (IBTA section 9.9.6.3, class D). */
+/* A message that is longer than the receive is lost, whenever its end arrives, and the receive
+ * serves the next one (IBTA section 9.9.6.3, class D). */
 static void uc_too_long_is_dropped(void **state)
 {
 	static const uint32_t sizes[] = {65, 5000, 30000}, rooms[] = {64, 4999, 6000};
@@ -138,7 +138,7 @@ static void uc_too_long_is_dropped(void **state)
 		expect_nothing(w, w->b.rcq);
 		assert_int_equal(counter_of(&w->b, "dropped_too_long"), before + 3);
 		assert_int_equal(qp_state_of(qb), HDL_QPS_RTS);
-		/* What came before its end was there may have been placed. */
+		/* Parts that arrived before the end may have been placed. */
 		expect_bytes(&w->b, 40000, w->b.mem + 40000, room);
 		check_memory(w);
 		post_data(qa, 9, HDL_OP_SEND, &w->a, 100, room);
@@ -166,7 +166,8 @@ static void uc_offers_no_reads_and_atomics(void **state)
 		                 -HDL_ENOTSUP);
 }
 
-/* A request of its own that fails stops the send queue alone (SQE); modify to RTS goes on. */
+/* A failed request of its own only stops the send queue (SQE); it continues after a modify to
+ * RTS. */
 static void uc_own_error_stops_the_send_queue(void **state)
 {
 	static const uint32_t sizes[] = {64, 8000};
@@ -185,7 +186,7 @@ static void uc_own_error_stops_the_send_queue(void **state)
 		assert_int_equal(qp_state_of(qa), HDL_QPS_SQE);
 		post_data(qa, 2, HDL_OP_SEND, &w->a, 0, 8);
 		expect_flushed(w, w->a.scq, qa, 2);
-		/* Receiving goes on. */
+		/* Receiving continues. */
 		post_data(qb, 3, HDL_OP_SEND, &w->b, 0, 64);
 		expect_sent(w, w->b.scq, qb, 3, HDL_WC_SEND, 64);
 		expect_received(w, w->a.rcq, qa, qb, 40 + i, 64);
@@ -219,10 +220,10 @@ static void ud_arrives_behind_a_route_header(void **state)
 		                         .hop_limit = 63,
 		                         .traffic_class = 0xa5,
 		                         .flow_label = 0x9cdef};
-		bool routed = to.is_global || w->port->wire; /* IP has no other packets */
+		bool routed = to.is_global || w->port->wire; /* over IP all packets are routed */
 		struct hdl_ah *ah = make_ah(&w->a, &to);
 		uint32_t opcode = i % 3 ? HDL_OP_SEND : HDL_OP_SEND_IMM;
-		/* The bytes of the header's place are cut across two pieces. */
+		/* The place of the header is divided among two pieces. */
 		struct hdl_sge list[2] = {piece(&w->b, 100, 33), piece(&w->b, 500, 7 + size)};
 		assert_int_equal(try_recv(qb, i, list, 2), 0);
 		post_datagram(qa, i, opcode, piece(&w->a, 3, size), ah, hdl_qp_number(qb), QKEY);
@@ -238,7 +239,8 @@ static void ud_arrives_behind_a_route_header(void **state)
 		                  .qpn = hdl_qp_number(qb),
 		                  .src_qpn = hdl_qp_number(qa),
 		                  .sl = 5});
-		/* Headers (BTH, DETH, immediate) and ICRC count as payload of the route header. */
+		/* In the route header, other headers (BTH, DETH, immediate) and the ICRC count as
+		 * payload. */
 		uint32_t payload = 24 + (opcode == HDL_OP_SEND_IMM ? 4u : 0u) + (size + 3) / 4 * 4;
 		unsigned char grh[HDL_GRH_BYTES], keep[HDL_GRH_BYTES];
 		memcpy(keep, w->b.shadow + 100, sizeof(keep));
@@ -286,7 +288,7 @@ static void ud_limits(void **state)
 	struct hdl_ah *bad;
 	struct hdl_ah_attr nowhere = to;
 	nowhere.dgid.raw[0] ^= 2;
-	/* Who is behind an address, a wire does not know. */
+	/* A wire does not know which adapter has an address. */
 	if (!w->port->wire)
 		assert_int_equal(hdl_ah_create(w->a.pd, &nowhere, &bad), -HDL_EHOSTUNREACH);
 	nowhere = to;
@@ -317,7 +319,7 @@ static void ud_qkey_guards_the_queue_pair(void **state)
 	expect_nothing(w, w->b.rcq);
 	assert_int_equal(counter_of(&w->b, "dropped_qkey"), COUNT(wrong));
 	check_memory(w);
-	/* IBTA section 10.2.5: with its high bit set the request's Q_Key stands for the queue
+	/* IBTA section 10.2.5: if its high bit is set, the request's Q_Key stands for the queue
 	 * pair's own. */
 	post_datagram(qa, 9, HDL_OP_SEND, piece(&w->a, 0, 8), ah, hdl_qp_number(qb), 0x80000000u);
 	expect_sent(w, w->a.scq, qa, 9, HDL_WC_SEND, 8);
@@ -325,7 +327,7 @@ static void ud_qkey_guards_the_queue_pair(void **state)
 	wait_wc(w, w->b.rcq, &wc);
 	assert_int_equal(wc.wr_id, 1);
 	assert_int_equal(wc.byte_len, 48);
-	/* It may be changed on the way. */
+	/* It can be changed later. */
 	struct hdl_qp_attr attr = {.qkey = 77};
 	assert_int_equal(hdl_qp_modify(qb, &attr, HDL_QP_QKEY), 0);
 	post_recv(qb, 2, &w->b, 256, 64);
@@ -345,7 +347,7 @@ static void ud_lost_in_silence(void **state)
 	struct hdl_ah_attr to = {.dgid = w->b.gid, .port_num = 1};
 	struct hdl_ah *ah = make_ah(&w->a, &to);
 	post_recv(rc_b, 1, &w->b, 0, 64);
-	/* No receive; no such queue pair; one of another type. */
+	/* No receive; no such queue pair; a queue pair of another type. */
 	uint32_t targets[] = {hdl_qp_number(qb), 0xabcdef, hdl_qp_number(rc_b)};
 	for (uint32_t i = 0; i < COUNT(targets); i++) {
 		post_datagram(qa, i, HDL_OP_SEND, piece(&w->a, 0, 8), ah, targets[i], QKEY);
@@ -357,8 +359,8 @@ static void ud_lost_in_silence(void **state)
 	expect_no_event(w);
 }
 
-/* Anybody can send one that is too long: it is dropped and counted, the receive stays for the next
- * one. */
+/* Anybody can send a datagram that is too long: it is dropped and counted, and the receive serves
+ * the next one. */
 static void ud_too_long_is_dropped(void **state)
 {
 	static const uint32_t sizes[] = {8, 100, HDL_UD_MTU};
@@ -406,7 +408,7 @@ static void ud_too_long_is_dropped(void **state)
 	}
 }
 
-/* One handle for many destinations, and to oneself. */
+/* One handle for many destinations, the sender among them. */
 static void ud_talks_to_many(void **state)
 {
 	enum { MANY = 8 };
@@ -437,8 +439,8 @@ static void ud_talks_to_many(void **state)
 	forget_object(w, ah);
 }
 
-/* A node is known by its LID as well: no route header, and the completion tells where it came from.
- */
+/* A node can also be addressed by its LID: there is no route header, and the completion has the
+ * sender's LID. */
 static void a_lid_is_an_address(void **state)
 {
 	struct world *w = *state;
@@ -448,7 +450,7 @@ static void a_lid_is_an_address(void **state)
 	hdl_adapter_query(w->a.adapter, &own);
 	hdl_adapter_query(w->b.adapter, &limits);
 	struct hdl_ah_attr to = {.dlid = limits.lid, .port_num = 1};
-	if (limits.lid == 0) { /* adapters that are on no node have none */
+	if (limits.lid == 0) { /* adapters without a node have no LID */
 		to.dlid = 5;
 		if (!w->port->wire)
 			assert_int_equal(hdl_ah_create(w->a.pd, &to, &bad), -HDL_EHOSTUNREACH);
@@ -464,7 +466,7 @@ static void a_lid_is_an_address(void **state)
 	wait_wc(w, w->b.rcq, &wc);
 	assert_int_equal(wc.wr_id, 1);
 	assert_int_equal(wc.slid, own.lid);
-	if (w->port->wire) { /* IP knows no LIDs: packets go to the address that belongs to it */
+	if (w->port->wire) { /* IP has no LIDs: packets go to the address that belongs to it */
 		assert_int_equal(wc.flags, HDL_WC_GRH);
 	} else {
 		assert_int_equal(wc.flags, 0);
@@ -472,7 +474,7 @@ static void a_lid_is_an_address(void **state)
 		assert_int_equal(hdl_ah_create(w->a.pd, &to, &bad), -HDL_EHOSTUNREACH);
 	}
 
-	/* A connection needs no more. */
+	/* A LID is enough for a connection. */
 	struct hdl_qp *ca = make_qp(&w->a, NULL), *cb = make_qp(&w->b, NULL), *ends[] = {ca, cb};
 	for (int i = 0; i < 2; i++) {
 		qp_to_init(ends[i], NULL);
@@ -497,7 +499,7 @@ static void a_lid_is_an_address(void **state)
 	expect_received(w, w->b.rcq, cb, ca, 3, 64);
 }
 
-/* The route header tells which of its addresses the sender chose. */
+/* The route header shows which of its addresses the sender chose. */
 static void ud_comes_from_the_address_that_was_chosen(void **state)
 {
 	struct world *w = *state;
@@ -516,8 +518,8 @@ static void ud_comes_from_the_address_that_was_chosen(void **state)
 		wait_wc(w, w->b.rcq, &wc);
 		assert_int_equal(wc.wr_id, i);
 		hdl_gid_query(w->a.adapter, i, &from);
-		/* A socket sends from its own address, the first, which IPv4 has in another place.
-		 */
+		/* A socket sends from its own address, the first one, which the IPv4 header has in
+		 * another place. */
 		if (!w->port->wire)
 			assert_memory_equal(w->b.mem + 256 + 8, from.raw, 16);
 	}

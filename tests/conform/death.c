@@ -1,8 +1,8 @@
-/* A peer that vanishes: at whatever moment it goes, those who were joined to it hear of it, nothing
- * stays stuck, and a new one can take its place. */
+/* A peer that dies: whenever that happens, its peers learn of it, nothing hangs, and a new peer can
+ * take its place. */
 #include "conform.h"
 
-/* Side b dies without putting anything in order. Its objects are gone with it. */
+/* Side b dies without any cleanup. Its objects are gone with it. */
 static void b_dies(struct world *w, struct hdl_qp **mine, size_t count, struct hdl_qp *theirs)
 {
 	struct hdl_qp *kept[MAX_OBJECTS] = {NULL};
@@ -18,7 +18,8 @@ static void b_dies(struct world *w, struct hdl_qp **mine, size_t count, struct h
 	w->cqs[0] = w->a.scq;
 	w->cqs[1] = w->a.rcq;
 	w->pds[0] = w->a.pd;
-	/* Their handles are never used again; LeakSanitizer is told that this is meant. */
+	/* Their handles are never used again; this tells LeakSanitizer that the leak is
+	 * intended. */
 	static void *graves[5 * MAX_OBJECTS];
 	static size_t grave_count;
 	void *dead[] = {w->b.pd, w->b.scq, w->b.rcq, w->b.mr, theirs};
@@ -46,7 +47,7 @@ static void death_fails_what_is_in_flight(void **state)
 		world_settle(w);
 	b_dies(w, &qa, 1, qb);
 	expect_lost_peer(w, &w->a, &gid, qa);
-	/* The oldest says why (unless its turn had not come), the others are flushed, in order. */
+	/* The oldest says why (unless its turn had not come); the others are flushed, in order. */
 	struct hdl_wc wc;
 	for (uint32_t i = 0; i < 4; i++) {
 		wait_wc(w, w->a.scq, &wc);
@@ -58,8 +59,8 @@ static void death_fails_what_is_in_flight(void **state)
 		expect_flushed(w, w->a.rcq, qa, 10 + i);
 	assert_int_equal(qp_state_of(qa), HDL_QPS_ERR);
 	check_memory(w);
-	/* Nobody is there any more. (A node may be there without the process; and who is behind an
-	 * address, a wire does not know.) */
+	/* There is no such peer any more. (A node may exist without the process; and a wire does
+	 * not know which adapter has an address.) */
 	if (w->port->one_address || w->port->wire)
 		return;
 	struct hdl_qp *again = make_qp(&w->a, NULL);
@@ -76,7 +77,7 @@ static void death_fails_what_is_in_flight(void **state)
 	expect_no_event(w);
 }
 
-/* What was received was received: that the receiver died before it could say so changes nothing. */
+/* A message that was received is complete, even if the receiver died before it acknowledged. */
 static void what_was_received_completes_after_death(void **state)
 {
 	struct world *w = *state;
@@ -88,7 +89,7 @@ static void what_was_received_completes_after_death(void **state)
 	post_recv(qb, 1, &w->b, 64, 100);
 	post_data(qa, 2, HDL_OP_SEND, &w->a, 0, 100);
 	struct hdl_wc wc = {0};
-	/* Not world_pump(): the sender shall not hear of it. */
+	/* Not world_pump(): the sender must not get the acknowledgement. */
 	int got = 0;
 	uint64_t start = world_now(w);
 	for (uint32_t i = 0; got == 0 && i < 1000000 && !world_expired(w, start);
@@ -121,12 +122,12 @@ static void datagrams_to_the_dead_vanish(void **state)
 		                                   .u.ud = {ah, number, 1}});
 		expect_sent(w, w->a.scq, qa, i, HDL_WC_SEND, 0);
 	}
-	assert_int_equal(qp_state_of(qa), HDL_QPS_RTS); /* one peer less is no reason to fail */
+	assert_int_equal(qp_state_of(qa), HDL_QPS_RTS); /* losing one peer is no reason to fail */
 	expect_peer_gone(w, &w->a, &gid);
 	expect_no_event(w);
 }
 
-/* Open and join b once more, with new objects, and talk to it. */
+/* Open and join b again, with new objects, and exchange messages. */
 static void rejoin_and_talk(struct world *w)
 {
 	struct hdl_open_attr attr = {.max_qp = 64, .max_mr = 256};
@@ -175,8 +176,8 @@ static void rejoin_after_death(void **state)
 	}
 }
 
-/* Who ends its queue pair before it goes leaves the other's as it is, as on a wire; what is sent
- * then is not answered. */
+/* A side that destroys its queue pair before it ends does not affect the other's, as on a wire;
+ * what is sent then gets no answer. */
 static void an_orderly_end_fails_nothing(void **state)
 {
 	struct world *w = *state;
@@ -215,8 +216,8 @@ static void joining_is_judged(void **state)
 {
 	struct world *w = *state;
 	if (w->port->one_adapter || w->port->wire)
-		skip(); /* nobody joins on a wire */
-	assert_int_equal(hdl_join(w->a.adapter, w->b.adapter), -HDL_EINVAL); /* already */
+		skip(); /* a wire has no join */
+	assert_int_equal(hdl_join(w->a.adapter, w->b.adapter), -HDL_EINVAL); /* joined already */
 	assert_int_equal(hdl_join(w->b.adapter, w->a.adapter), -HDL_EINVAL);
 	assert_int_equal(hdl_join(w->a.adapter, w->a.adapter), -HDL_EINVAL);
 	assert_int_equal(hdl_join(w->a.adapter, NULL), -HDL_EINVAL);
@@ -224,7 +225,8 @@ static void joining_is_judged(void **state)
 	struct hdl_adapter *twin;
 	assert_int_equal(w->port->open(w, &twin, &same), 0);
 	assert_int_equal(hdl_join(w->b.adapter, twin), -HDL_EINVAL); /* both have the same GID */
-	assert_int_equal(hdl_join(w->a.adapter, twin), -HDL_EINVAL); /* a knows one of that name */
+	assert_int_equal(hdl_join(w->a.adapter, twin),
+	                 -HDL_EINVAL); /* a already knows a peer with this GID */
 	assert_int_equal(hdl_close(twin), 0);
 }
 

@@ -1,11 +1,11 @@
-/* IP4: every check of seed 004 figures 15 (local) and 18 (remote) has an answer of its own, and
- * what an error does to the queue pairs on both sides: the failing request says why, everything
- * behind it is flushed in order. */
+/* IP4: every check of MEMMGT figures 15 (local) and 18 (remote) has its own answer, and what an
+ * error does to the queue pairs on both sides: the failing request says why, everything behind it
+ * is flushed in order. */
 #include "conform.h"
 
 /* --- figure 15: a work request's own pieces --- */
 
-/* A piece of @s that fails exactly the check named. */
+/* A piece of @s that fails exactly the given check. */
 static struct hdl_sge bad_piece(struct side *s, uint32_t detail, uint32_t access)
 {
 	struct hdl_sge good = piece(s, 8192, 64);
@@ -13,7 +13,7 @@ static struct hdl_sge bad_piece(struct side *s, uint32_t detail, uint32_t access
 	case HDL_DETAIL_NOT_VALID:
 		good.key = hdl_mr_key(make_empty_mr(s, 1));
 		break;
-	case HDL_DETAIL_TYPE: { /* a window is for peers */
+	case HDL_DETAIL_TYPE: { /* windows are for peers */
 		struct hdl_bind bind = {.mr = s->mr,
 		                        .addr = good.addr,
 		                        .length = 64,
@@ -35,7 +35,7 @@ static struct hdl_sge bad_piece(struct side *s, uint32_t detail, uint32_t access
 	case HDL_DETAIL_BOUNDS:
 		good.key = hdl_mr_key(make_mr(s, 8192, 63, LOCAL_BOTH));
 		break;
-	default: /* everything but what is needed */
+	default: /* every right except the one that is needed */
 		good.key = hdl_mr_key(make_mr(s, 8192, 64, access));
 	}
 	return good;
@@ -53,7 +53,7 @@ static const char *const counters[HDL_DETAIL_COUNT] = {
         [HDL_DETAIL_ACCESS] = "refused_access",
 };
 
-/* Every request that has a list of its own, with a bad piece behind a good one, by every check. */
+/* Every request that has a list of pieces, with a bad piece behind a good one, for every check. */
 static void ip4_figure_15_local_pieces_of_requests(void **state)
 {
 	static const struct {
@@ -89,8 +89,8 @@ static void ip4_figure_15_local_pieces_of_requests(void **state)
 			                         .opcode = rows[r].opcode};
 			set_target(&wr, address(&w->b, 16384), arena_key(&w->b));
 			post_send(qa, wr);
-			/* The peer may have seen what follows before we noticed: something that
-			 * shows nowhere. */
+			/* The peer may execute what follows before we notice: use something that
+			 * leaves no trace. */
 			post_data(qa, 2, HDL_OP_WRITE, &w->a, 0, 0);
 			expect_failed(w, w->a.scq, qa, 1, HDL_WC_LOC_PROT_ERR, figure_15[c]);
 			expect_flushed(w, w->a.scq, qa, 2);
@@ -110,7 +110,7 @@ static void ip4_figure_15_local_pieces_of_requests(void **state)
 	expect_nothing(w, w->b.rcq);
 }
 
-/* A receive's own piece is bad: both sides hear of it, the receiver why. */
+/* A receive's own piece is bad: both sides learn of it, and only the receiver learns why. */
 static void ip4_figure_15_local_pieces_of_receives(void **state)
 {
 	static const uint32_t lengths[] = {64, 5000};
@@ -136,11 +136,11 @@ static void ip4_figure_15_local_pieces_of_receives(void **state)
 		assert_int_equal(qp_state_of(qb), HDL_QPS_ERR);
 		assert_true(counter_sum(w, counters[detail]) > before);
 		struct hdl_wc wc;
-		wait_wc(w, w->b.scq, &wc); /* the delay: over before the error, or flushed */
+		wait_wc(w, w->b.scq, &wc); /* the delay: finished before the error, or flushed */
 		expect_bytes(&w->b, 0, w->b.mem,
 		             length - 1); /* the good piece may have been filled */
 		check_memory(w);
-		expect_no_event(w); /* the completions tell it all */
+		expect_no_event(w); /* the completions report everything */
 		drop_qp(w, qa);
 		drop_qp(w, qb);
 	}
@@ -155,7 +155,7 @@ struct remote_case {
 	struct qp_options o;
 };
 
-/* A target of 64 bytes at b that fails exactly the check named for @access. */
+/* A target of 64 bytes at b that fails exactly the given check for @access. */
 static struct remote_case bad_target(struct world *w, uint32_t detail, uint32_t access,
                                      struct hdl_qp *other)
 {
@@ -231,8 +231,7 @@ static void ip4_figure_18_remote_checks(void **state)
 			expect_refused(w, w->a.scq, qa, 1, HDL_WC_REM_ACCESS_ERR, details[d]);
 			expect_flushed(w, w->a.scq, qa, 2);
 			if (remote_rows[r].opcode == HDL_OP_WRITE_IMM) {
-				/* The receive that it was for tells, and there is no event besides.
-				 */
+				/* The receive that it was for reports it, so there is no event. */
 				expect_failed(w, w->b.rcq, qb, 7, HDL_WC_LOC_ACCESS_ERR,
 				              details[d]);
 			} else {
@@ -250,7 +249,7 @@ static void ip4_figure_18_remote_checks(void **state)
 	}
 }
 
-/* Ranges that begin before, end behind, or wrap around. */
+/* Ranges that begin too early, end too late, or wrap around. */
 static void ip4_figure_18_e_bounds_by_byte(void **state)
 {
 	struct world *w = *state;
@@ -327,7 +326,7 @@ static void sn1_misaligned_atomic_is_an_invalid_request(void **state)
 	}
 }
 
-/* Whether the memory may be touched at all is judged before how. */
+/* Whether the memory may be accessed at all is checked before alignment. */
 static void sn1_misaligned_atomic_with_a_bad_key_is_an_access_error(void **state)
 {
 	struct world *w = *state;
@@ -380,8 +379,8 @@ static void sn1_error_flushes_everything_in_order(void **state)
 	make_pair(w, NULL, &qa, &qb);
 	for (uint32_t i = 0; i < 5; i++)
 		post_recv(qa, 10 + i, &w->a, 0, 16);
-	/* Behind a message that the peer cannot take yet, one of each kind, unsignalled ones too.
-	 */
+	/* Behind a message that the peer cannot receive yet, one of each kind, unsignalled ones as
+	 * well. */
 	post_data(qa, 0, HDL_OP_SEND, &w->a, 0, 1);
 	post_data(qa, 1, HDL_OP_SEND, &w->a, 0, 5000);
 	post_rdma(qa, 2, HDL_OP_WRITE, piece(&w->a, 0, 8), address(&w->b, 0), arena_key(&w->b));
@@ -396,12 +395,12 @@ static void sn1_error_flushes_everything_in_order(void **state)
 		expect_flushed(w, w->a.scq, qa, i);
 	for (uint32_t i = 0; i < 5; i++)
 		expect_flushed(w, w->a.rcq, qa, 10 + i);
-	/* What is posted now is flushed too. */
+	/* Requests that are posted now are flushed, too. */
 	post_data(qa, 8, HDL_OP_SEND, &w->a, 0, 0);
 	post_recv(qa, 9, &w->a, 0, 1);
 	expect_flushed(w, w->a.scq, qa, 8);
 	expect_flushed(w, w->a.rcq, qa, 9);
-	/* A receive that the peer posts in vain stays there. */
+	/* A receive that the peer has posted stays unused. */
 	post_recv(qb, 1, &w->b, 0, 16);
 	expect_nothing(w, w->b.rcq);
 	check_memory(w);

@@ -1,5 +1,5 @@
-/* SN8: the caller's address space. What is not there cannot be registered; what has gone since
- * makes the operation fail with an asynchronous error, never a crash. */
+/* SN8: the caller's address space. Memory that does not exist cannot be registered; memory that has
+ * gone since makes the operation fail with an asynchronous error, never a crash. */
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -7,8 +7,8 @@
 
 #define ROOM (4 * PAGE)
 
-/* The thread sanitizer executes atomics under locks of its own, which a fault in the midst of one
- * would leave held. */
+/* The thread sanitizer executes atomics under locks of its own, which a fault inside one would
+ * leave held. */
 #if defined(__has_feature)
 #if __has_feature(thread_sanitizer)
 #define SANITIZED_THREADS 1
@@ -21,9 +21,9 @@
 #define SANITIZED_THREADS 0
 #endif
 
-/* An address that was unmapped may be given away again to any thread's next mapping. Here the
- * kernel puts nothing that is not asked for, so what goes from here stays gone. The thread
- * sanitizer allows nothing here. */
+/* The kernel may reuse an unmapped address for the next mapping of any thread. It puts nothing here
+ * unless asked to, so what is unmapped here stays gone. The thread sanitizer allows no mapping
+ * here. */
 #define LONELY (SANITIZED_THREADS ? NULL : (void *)(uintptr_t)0x200000000000)
 
 static unsigned char *map_room(int rights)
@@ -75,13 +75,13 @@ static void sn8_rights_of_the_mapping_are_needed(void **state)
 	assert_int_equal(hdl_mr_register(w->a.pd, w->a.mem, 64, 0x100, &mr), -HDL_EINVAL);
 }
 
-/* How memory goes: unmapped, made unreadable, its file cut off, or announced before it is unmapped.
- */
+/* How memory disappears: unmapped, made unreadable, its file truncated, or announced before it is
+ * unmapped. */
 enum how { UNMAPPED, PROTECTED, CUT_OFF, ANNOUNCED, HOW_COUNT };
 
-/* A room that can go in that way. A peer that maps the file itself sees it cut off; what its owner
- * does to a mapping of its own changes nothing for that peer, as with hardware and pinned pages, so
- * those ways are tried on private memory. */
+/* Memory that can disappear in that way. A peer that maps the file itself notices a truncation;
+ * what the owner does to its own mapping changes nothing for that peer, as with hardware and pinned
+ * pages, so these ways are tried on private memory. */
 static unsigned char *map_room_to_go(int *fd, enum how how)
 {
 	*fd = memfd_create("room", MFD_CLOEXEC);
@@ -104,7 +104,7 @@ static struct hdl_mr *register_room(struct side *s, unsigned char *room)
 	return mr;
 }
 
-/* The room goes; where that is announced the event comes at once. */
+/* The memory disappears; if that is announced, the event comes immediately. */
 static void room_goes(struct world *w, struct side *s, unsigned char *room, int fd,
                       struct hdl_mr *mr, enum how how)
 {
@@ -120,7 +120,7 @@ static void room_goes(struct world *w, struct side *s, unsigned char *room, int 
 		assert_int_equal(munmap(room, ROOM), 0);
 }
 
-/* What is left of it. */
+/* Clean up what is left of it. */
 static void room_ends(unsigned char *room, int fd, enum how how)
 {
 	close(fd);
@@ -134,7 +134,8 @@ static struct hdl_sge room_piece(unsigned char *room, struct hdl_mr *mr, uint32_
 	        .addr = (uint64_t)(uintptr_t)(room + 100), .length = length, .key = hdl_mr_key(mr)};
 }
 
-/* Our own piece has gone: the request fails with what only we know, and the event names the key. */
+/* Our own piece is gone: the request fails with a detail that only we know, and the event has the
+ * key. */
 static void sn8_gone_under_a_request(void **state)
 {
 	static const struct {
@@ -264,7 +265,8 @@ static void sn8_gone_under_a_peers_request(void **state)
 	}
 }
 
-/* SegmentTableUpdate: exactly the registrations that overlap the range, and the windows on them. */
+/* SegmentTableUpdate: it finds exactly the registrations that overlap the range, and their
+ * windows. */
 static void sn8_segment_update_finds_what_overlaps(void **state)
 {
 	struct world *w = *state;
@@ -276,7 +278,7 @@ static void sn8_segment_update_finds_what_overlaps(void **state)
 	        .mr = high, .addr = address(&w->b, 9000), .length = 8, .access = REMOTE_ALL};
 	struct hdl_key window;
 	assert_int_equal(hdl_mw_bind(make_mw(&w->b, HDL_MW_TYPE_1), &bind, &window), 0);
-	/* The whole arena's region lies there as well. */
+	/* The region of the whole arena is there as well. */
 	assert_int_equal(hdl_segment_update(w->b.adapter, w->b.mem + 8191, 1), 1);
 	expect_gone_event(w, &w->b, arena_key(&w->b));
 	assert_int_equal(hdl_segment_update(w->b.adapter, w->b.mem + 12287, 1), 2);
@@ -291,13 +293,13 @@ static void sn8_segment_update_finds_what_overlaps(void **state)
 	post_rdma(qa, 1, HDL_OP_READ, piece(&w->a, 0, 8), bind.addr, window);
 	expect_refused(w, w->a.scq, qa, 1, HDL_WC_REM_OP_ERR, HDL_DETAIL_GONE);
 	check_memory(w);
-	/* A region that has gone takes no windows. */
+	/* No window can be bound to a region that has gone. */
 	bind.mr = low;
 	bind.addr = address(&w->b, 0);
 	assert_int_equal(hdl_mw_bind(make_mw(&w->b, HDL_MW_TYPE_1), &bind, &window), -HDL_ESTALE);
 }
 
-/* Half of a large message is there: what is reported must still be the truth, and no byte lies
+/* Half of a large message is gone: what is reported must still be true, and no byte is written
  * elsewhere. */
 static void sn8_half_gone(void **state)
 {

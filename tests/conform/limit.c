@@ -1,10 +1,10 @@
-/* Every limit of limits.h that can be reached in reasonable time gives the error that is
- * documented, and going below it again makes room. */
+/* Every limit of limits.h that can be reached in reasonable time gives the documented error, and
+ * going below it again makes room. */
 #include <stdlib.h>
 
 #include "conform.h"
 
-/* A third adapter with limits of its own. */
+/* A third adapter with its own limits. */
 static struct hdl_adapter *small_adapter(struct world *w, uint32_t max_qp, uint32_t max_mr)
 {
 	struct hdl_open_attr attr = {.name = "small", .max_qp = max_qp, .max_mr = max_mr};
@@ -103,7 +103,7 @@ static void queue_pair_sizes(void **state)
 	init = good;
 	init.register_error = 2;
 	assert_int_equal(hdl_qp_create(w->a.pd, &init, &qp), -HDL_EINVAL);
-	/* Nothing at all is a size too: such a queue takes nothing. */
+	/* Zero is a size, too: such a queue accepts nothing. */
 	init = good;
 	init.cap = (struct hdl_qp_cap){0};
 	struct hdl_qp *empty = NULL;
@@ -191,7 +191,7 @@ static void completion_queues_and_handles(void **state)
 	                 -HDL_EINVAL);
 	assert_int_equal(hdl_cq_create(w->a.adapter, HDL_MAX_CQE, NULL, NULL, &cq), 0);
 	assert_int_equal(hdl_cq_destroy(cq), 0);
-	/* Address handles: the only ones that are many and cheap. */
+	/* Address handles: the only objects that are many and cheap. */
 	struct hdl_ah_attr to = {.dgid = w->b.gid, .port_num = 1};
 	struct hdl_ah **ahs = calloc(HDL_MAX_AH + 1, sizeof(struct hdl_ah *));
 	assert_non_null(ahs);
@@ -225,13 +225,13 @@ static void message_length(void **state)
 	struct world *w = *state;
 	struct hdl_qp *qa, *qb;
 	make_pair(w, NULL, &qa, &qb);
-	/* Longer than a message may be: refused when posted, whatever the pieces are. */
+	/* Longer than a message can be: refused when posted, whatever the pieces are. */
 	struct hdl_sge half[2] = {{.length = 1u << 29}, {.length = (1u << 29) + 1}};
 	struct hdl_send_wr wr = {.opcode = HDL_OP_SEND, .sg_list = half, .num_sge = 2};
 	assert_int_equal(try_send(qa, wr), -HDL_EMSGSIZE);
 	half[0].length = half[1].length = UINT32_MAX;
 	assert_int_equal(try_send(qa, wr), -HDL_EMSGSIZE);
-	/* The longest is judged like any other. */
+	/* The longest message is checked like any other. */
 	half[0].length = half[1].length = 1u << 29;
 	wr.wr_id = 3;
 	post_send(qa, wr);
@@ -241,7 +241,7 @@ static void message_length(void **state)
 	assert_int_equal(wc.wr_id, 3);
 	assert_true(wc.status == HDL_WC_REM_INV_REQ_ERR || wc.status == HDL_WC_LOC_PROT_ERR);
 	check_memory(w);
-	/* Unknown things are refused as well. */
+	/* Unknown values are refused as well. */
 	make_pair(w, NULL, &qa, &qb);
 	wr = (struct hdl_send_wr){.opcode = HDL_OP_COUNT};
 	assert_int_equal(try_send(qa, wr), -HDL_EINVAL);
@@ -255,7 +255,7 @@ static void message_length(void **state)
 	assert_int_equal(try_recv(qa, 1, NULL, UINT32_MAX), -HDL_EMSGSIZE);
 }
 
-/* The deepest queue that there may be works to its last element. */
+/* The deepest possible queue works up to its last element. */
 static void deepest_queue(void **state)
 {
 	struct world *w = *state;

@@ -1,5 +1,5 @@
-/* Runs every behaviour over the port named by the first argument; a second argument is a filter on
- * the tests' names. */
+/* Runs every behaviour over the port named by the first argument; the second argument filters by
+ * test name. */
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
-/* SN1: multicast. A datagram to a group reaches every member once, wherever it is, the sender too
- * if it is one; whoever is not ready for it misses it alone. */
+/* SN1: multicast. A datagram to a group reaches every member once, wherever it is, including the
+ * sender if it is a member; a member that is not ready for it affects only itself. */
 #include "conform.h"
 
 #define QKEY 0x11223344u
@@ -35,7 +35,7 @@ static struct hdl_ah *group_ah(struct side *s, const struct hdl_gid *group)
 	                       .dgid = *group, .port_num = 1, .is_global = true, .hop_limit = 1});
 }
 
-/* Send @length bytes to the group. Of where a request says that it goes, only the handle counts. */
+/* Send @length bytes to the group. Only the handle determines the destination of the request. */
 static void send_to(struct side *s, struct hdl_qp *qp, uint64_t wr_id, struct hdl_ah *ah,
                     uint32_t length)
 {
@@ -43,7 +43,7 @@ static void send_to(struct side *s, struct hdl_qp *qp, uint64_t wr_id, struct hd
 	expect_sent(s->world, s->scq, qp, wr_id, HDL_WC_SEND, length);
 }
 
-/* @qp, with a receive at @offset, has got @length bytes of @from. */
+/* @qp, with a receive at @offset, has received @length bytes from @from. */
 static void expect_copy_of(struct side *s, struct hdl_qp *qp, const struct side *sender,
                            struct hdl_qp *from, const struct hdl_gid *group, size_t offset,
                            uint32_t length)
@@ -68,7 +68,7 @@ static void needs_groups(const struct world *w)
 		skip();
 }
 
-/* Members on both sides; the one that sends is among them. */
+/* Members on both sides, the sender among them. */
 static void reaches_every_member_once(void **state)
 {
 	static const uint32_t sizes[] = {0, 1, 64, HDL_UD_MTU};
@@ -92,8 +92,8 @@ static void reaches_every_member_once(void **state)
 				          4136);
 			}
 			send_to(&w->a, here[0], s, ah, sizes[s]);
-			/* In the order in which they joined, on either side; one adapter has both
-			 * in turn. */
+			/* In the order in which they joined, on each side; a single adapter has
+			 * both in turn. */
 			for (uint32_t i = 0; i < MEMBERS; i++) {
 				expect_copy_of(&w->a, here[i], &w->a, here[0], groups[g],
 				               8192 + 4200 * i, sizes[s]);
@@ -112,7 +112,8 @@ static void reaches_every_member_once(void **state)
 	expect_no_event(w);
 }
 
-/* Who leaves hears no more; who joins after the handle was made is found. */
+/* A member that leaves receives nothing more; one that joins after the handle was created is
+ * found. */
 static void members_come_and_go(void **state)
 {
 	struct world *w = *state;
@@ -143,8 +144,8 @@ static void members_come_and_go(void **state)
 	expect_no_event(w);
 }
 
-/* A wrong Q_Key, no receive, a state that takes none, a buffer that is too small: each the member's
- * own affair. */
+/* A wrong Q_Key, no receive, a state that accepts none, a buffer that is too small: each affects
+ * only that member. */
 static void one_member_cannot_spoil_it(void **state)
 {
 	struct world *w = *state;
@@ -175,7 +176,7 @@ static void one_member_cannot_spoil_it(void **state)
 		leave(all[i], &ipv6_group);
 }
 
-/* A side that dies takes its members with it; the others go on. */
+/* A side that dies takes its members with it; the others continue. */
 static void a_side_that_dies(void **state)
 {
 	struct world *w = *state;
@@ -203,7 +204,8 @@ static void a_side_that_dies(void **state)
 		check_memory(w);
 		if (i > 0)
 			continue;
-		/* Its handles are never used again; LeakSanitizer is told that this is meant. */
+		/* Its handles are never used again; this tells LeakSanitizer that the leak is
+		 * intended. */
 		static void *volatile graves[3];
 		graves[0] = pd;
 		graves[1] = cq;
@@ -215,14 +217,13 @@ static void a_side_that_dies(void **state)
 	w->seen_count = 0;
 }
 
-/* A side that takes nothing any more holds up the others for a while only. */
+/* A side that no longer takes frames delays the others only for a while. */
 static void a_full_lane_is_not_waited_for_long(void **state)
 {
 	enum { ENOUGH = 100000 };
 	struct world *w = *state;
 	if (w->port->one_adapter || w->port->threaded || w->port->wire)
-		skip(); /* only without threads a side can be kept from working; and a wire has no
-		           lane */
+		skip(); /* a side can only be stopped if it has no thread; and a wire has no lane */
 	struct hdl_qp *from = make_ud(&w->a), *here = make_member(&w->a, &ipv6_group);
 	struct hdl_qp *there = make_member(&w->b, &ipv6_group);
 	struct hdl_ah *ah = group_ah(&w->a, &ipv6_group);
@@ -234,7 +235,7 @@ static void a_full_lane_is_not_waited_for_long(void **state)
 		hdl_progress(w->a.adapter);
 		if (hdl_cq_poll(w->a.scq, &wc, 1) == 0) {
 			waits++;
-			/* Time that passed before anybody looked is not held against it. */
+			/* Time that passed before the first attempt does not count. */
 			w->virtual_ns += 5000000000;
 			hdl_progress(w->a.adapter);
 			hdl_progress(w->a.adapter);
@@ -250,7 +251,7 @@ static void a_full_lane_is_not_waited_for_long(void **state)
 	}
 	assert_int_equal(waits, 1);
 	assert_true(sent < ENOUGH);
-	/* When it works again, it hears again. */
+	/* When it runs again, it receives again. */
 	world_settle(w);
 	post_recv(there, 1024, &w->b, 1024, 128);
 	post_recv(here, 512, &w->a, 512, 128);
@@ -276,7 +277,7 @@ static void limits_of_groups(void **state)
 	gid.raw[14] = HDL_MAX_GROUPS;
 	assert_int_equal(hdl_qp_attach(qp, &gid), -HDL_ENOMEM);
 	struct hdl_ah_attr to = {.dgid = gid, .port_num = 1, .is_global = true};
-	/* Between processes to send takes a place as well; on a wire it needs nobody. */
+	/* Between processes, sending takes up an entry as well; on a wire it needs none. */
 	assert_int_equal(hdl_ah_create(w->a.pd, &to, &ah),
 	                 w->port->wire && w->port->threaded ? 0 : -HDL_ENOMEM);
 	if (w->port->wire && w->port->threaded)

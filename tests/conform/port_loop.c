@@ -12,11 +12,17 @@
 #include "conform.h"
 #include "port_wire.h"
 
-#define LOST_NS 100000000u /* a packet that has not come so long after it was sent never will */
+#define LOST_NS 100000000u /* a packet that has not arrived by then never will */
 
 static uint64_t virtual_now(void *context)
 {
 	return ((struct world *)context)->virtual_ns;
+}
+
+bool conform_general(void)
+{
+	const char *fast = getenv("HEDDLE_FAST");
+	return fast != NULL && strcmp(fast, "off") == 0;
 }
 
 static int loop_open(struct world *w, struct hdl_adapter **out, const struct hdl_open_attr *attr,
@@ -26,6 +32,7 @@ static int loop_open(struct world *w, struct hdl_adapter **out, const struct hdl
 	wanted.no_thread = !w->port->threaded;
 	wanted.capture = getenv("HEDDLE_CAPTURE");
 	env.clock = w->port->threaded ? clock_real() : (struct clock){virtual_now, w};
+	env.no_fast_path |= conform_general();
 	return adapter_open(&wanted, &env, out);
 }
 
@@ -64,8 +71,8 @@ static int loop_join(struct world *w, struct hdl_adapter *a, struct hdl_adapter 
 	return hdl_join(a, b);
 }
 
-/* Known to the node agent: the same two adapters as two processes would have them, with lanes and
- * tables in shared memory and the kernel's copy between them. */
+/* Registered with the node agent: the same two adapters as two processes would have them, with
+ * lanes and tables in shared memory and the kernel's copy between them. */
 static int open_on_node(struct world *w, struct hdl_adapter **out, const struct hdl_open_attr *attr)
 {
 	struct hdl_open_attr wanted = *attr;
@@ -74,8 +81,8 @@ static int open_on_node(struct world *w, struct hdl_adapter **out, const struct 
 	return hdl_open(&wanted, out);
 }
 
-/* Over UDP, each on a node of its own, which has a loopback address. Nodes of other agents on this
- * machine that are called the same would want the same one. */
+/* Over UDP, each on its own node with a loopback address. Nodes of other agents on this machine
+ * with the same name would want the same address. */
 static int open_on_udp(struct world *w, struct hdl_adapter **out, const struct hdl_open_attr *attr)
 {
 	static unsigned opened;
@@ -89,7 +96,7 @@ static int open_on_udp(struct world *w, struct hdl_adapter **out, const struct h
 	return hdl_open(&wanted, out);
 }
 
-/* Packets that were sent, and have not come. */
+/* Packets that were sent and have not arrived. */
 static int64_t udp_missing(struct hdl_adapter *adapter)
 {
 	int64_t missing = 0;
@@ -102,12 +109,11 @@ static int64_t udp_missing(struct hdl_adapter *adapter)
 	return missing;
 }
 
-/* The kernel takes packets to the same machine along at once, as a rule; where others keep it busy
- * they wait. */
+/* The kernel usually delivers packets on the same machine immediately, but not if it is busy. */
 static bool udp_is_busy(struct world *w)
 {
 	if (w->a.adapter == NULL || w->b.adapter == NULL)
-		return false; /* who knows what came to the one that is no more */
+		return false; /* the counters of an adapter that is gone are not known */
 	int64_t missing = udp_missing(w->a.adapter) + udp_missing(w->b.adapter);
 	if (missing != w->missing)
 		w->missing_ns = world_now(w);
@@ -137,8 +143,8 @@ static int meet(struct hdl_qp *qp, struct hdl_adapter *to, struct hdl_qp *peer)
 	                                           HDL_QP_DEST_QPN | HDL_QP_RQ_PSN);
 }
 
-/* Processes meet when they first talk, each in its own time; the behaviours want it over before
- * they begin. */
+/* Processes meet when they first communicate, each in its own time; the behaviours want that to be
+ * over before they begin. */
 static int node_join(struct world *w, struct hdl_adapter *a, struct hdl_adapter *b)
 {
 	struct hdl_adapter *adapters[2] = {a, b};

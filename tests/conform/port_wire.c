@@ -1,7 +1,7 @@
-/* The wire ports: adapters that reach each other by packets alone, sealed and judged as RoCEv2's
- * are, without a socket. 'wire' and 'wire-self' carry them in order through a short queue;
- * 'wire-lossy' through a simulated network that delays, loses, doubles, reorders and damages them.
- * Time is virtual. */
+/* The wire ports: adapters that reach each other by packets alone, which are sealed and checked as
+ * in RoCEv2, without a socket. 'wire' and 'wire-self' carry them in order through a short queue;
+ * 'wire-lossy' through a simulated network that delays, loses, duplicates, reorders and damages
+ * them. Time is virtual. */
 #include <pthread.h>
 #include <stdlib.h>
 
@@ -14,7 +14,7 @@
 #define QUEUE_PACKETS 64u
 #define LOSSY_PACKETS 512u
 #define LOSSY_SEED    4791u
-#define MAX_CABLES    16u /* as often as a test opens adapters */
+#define MAX_CABLES    16u /* adapters that one test opens */
 #define EVERY_EVENT   UINT64_MAX
 
 struct queued {
@@ -22,11 +22,11 @@ struct queued {
 	uint8_t data[CABLE_BYTES];
 };
 
-/* Senders put packets in under their drive locks, so nobody who holds @lock may wait for one of
- * those. */
+/* Senders insert packets while they hold their drive locks, so a thread that holds @lock must not
+ * wait for a drive lock. */
 struct network {
 	pthread_mutex_t lock;
-	pthread_mutex_t turn; /* who carries: one at a time, so that the order is kept */
+	pthread_mutex_t turn; /* held by the thread that delivers, to keep the order */
 	struct sim *sim;      /* in front of the queue; NULL: none */
 	uint32_t head, tail;
 	struct queued queue[QUEUE_PACKETS + LOSSY_PACKETS];
@@ -63,14 +63,14 @@ static bool room(void *context)
 {
 	struct network *net = context;
 	pthread_mutex_lock(&net->lock);
-	/* A packet may be doubled on the way. */
+	/* A packet may be duplicated on the way. */
 	bool free = net->sim != NULL ? sim_in_flight(net->sim) + 2 < LOSSY_PACKETS
 	                             : net->tail - net->head < QUEUE_PACKETS;
 	pthread_mutex_unlock(&net->lock);
 	return free;
 }
 
-/* Inside sim_run(), with the lock. */
+/* Called inside sim_run(), with the lock. */
 static void arrive(void *context, struct sim *sim, uint32_t host, uint32_t from, const void *packet,
                    size_t bytes)
 {
@@ -126,11 +126,13 @@ int wire_open(struct world *w, struct hdl_adapter **out_adapter, const struct hd
 	net->cables[net->cable_count++] = cable;
 	cable_init(cable, out, room, net);
 	wanted.no_thread = true;
-	struct adapter_env env = {.clock = {virtual_now, w}, .carrier = &cable->carrier};
+	struct adapter_env env = {.clock = {virtual_now, w},
+	                          .carrier = &cable->carrier,
+	                          .no_fast_path = conform_general()};
 	return adapter_open(&wanted, &env, out_adapter);
 }
 
-/* Who has the address is found. */
+/* An adapter is found by its address. */
 int wire_join(struct world *w, struct hdl_adapter *a, struct hdl_adapter *b)
 {
 	(void)w;

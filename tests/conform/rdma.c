@@ -127,7 +127,7 @@ static void sn1_read_scatters_every_size(void **state)
 	}
 }
 
-/* IBTA C9-88: a request of no bytes touches nothing, so its key is not looked at. */
+/* IBTA C9-88: a request of no bytes accesses nothing, so its key is not checked. */
 static void c9_88_zero_length_needs_no_key(void **state)
 {
 	struct world *w = *state;
@@ -139,7 +139,7 @@ static void c9_88_zero_length_needs_no_key(void **state)
 	post_rdma(qa, 2, HDL_OP_READ, none, UINT64_MAX, wild);
 	post_recv(qb, 9, &w->b, 0, 0);
 	post_rdma(qa, 3, HDL_OP_WRITE_IMM, none, 0, wild);
-	/* Local pieces of no bytes are not looked at either. */
+	/* Local pieces of no bytes are not checked, either. */
 	struct hdl_sge empty = {.addr = 1, .length = 0, .key = {0xffffff}};
 	post_send(qa, (struct hdl_send_wr){.wr_id = 4,
 	                                   .sg_list = &empty,
@@ -154,7 +154,7 @@ static void c9_88_zero_length_needs_no_key(void **state)
 	expect_no_event(w);
 }
 
-/* IBTA section 10.6.3.1 lets a region have no bytes; nobody may touch one more. */
+/* IBTA section 10.6.3.1 allows a region of no bytes; not one byte may be accessed. */
 static void a_region_of_no_bytes_grants_none(void **state)
 {
 	struct world *w = *state;
@@ -172,8 +172,8 @@ static void a_region_of_no_bytes_grants_none(void **state)
 	check_memory(w);
 }
 
-/* A region of no memory: zeroes to read, room for what nobody wants, at every address, and nothing
- * for a peer. */
+/* A region without memory: it reads as zeroes, discards writes, contains every address, and gives a
+ * peer nothing. */
 static void a_null_region_reads_zeroes_and_drops_writes(void **state)
 {
 	static const uint32_t sizes[] = {1, 64, 4097, 40000};
@@ -192,7 +192,7 @@ static void a_null_region_reads_zeroes_and_drops_writes(void **state)
 		                          .length = length,
 		                          .key = hdl_mr_key(null)};
 		fill(&w->b, 7, length, i);
-		/* Read first, so that zeroes which are not would be seen in what is written. */
+		/* Read first, so that anything but zeroes would show in what is written. */
 		post_rdma(qa, 1, HDL_OP_READ, nowhere, address(&w->b, 7), arena_key(&w->b));
 		expect_sent(w, w->a.scq, qa, 1, HDL_WC_READ, length);
 		post_rdma(qa, 2, HDL_OP_WRITE, nowhere, address(&w->b, 7), arena_key(&w->b));
@@ -255,7 +255,7 @@ static void sn1_compare_swap_and_fetch_add(void **state)
 	assert_int_equal(try_send(qa, wr), -HDL_EINVAL);
 }
 
-/* A burst of atomics behind each other: more than the read resource queue holds at once. */
+/* A burst of atomics, more than the read resource queue holds. */
 static void ip8_more_reads_than_resources_wait_their_turn(void **state)
 {
 	enum { MANY = 60 };
@@ -291,7 +291,7 @@ static void ip8_no_resources_no_reads(void **state)
 	post_rdma(qa, 1, HDL_OP_READ, piece(&w->a, 0, 8), address(&w->b, 0), arena_key(&w->b));
 	expect_failed(w, w->a.scq, qa, 1, HDL_WC_LOC_QP_OP_ERR, HDL_DETAIL_LIMIT);
 	assert_int_equal(qp_state_of(qa), HDL_QPS_ERR);
-	/* The responder takes none: past the end of its queue. */
+	/* The responder accepts none: beyond the end of its queue. */
 	make_pair(w, &(struct qp_options){.no_dest_rd_atomic = true}, &qa, &qb);
 	post_atomic(qa, 2, HDL_OP_FETCH_ADD, piece(&w->a, 0, 8), address(&w->b, 0),
 	            arena_key(&w->b), 1, 0);
@@ -309,7 +309,7 @@ static void sn1_fence_waits_for_reads(void **state)
 	for (uint32_t round = 0; round < 20; round++) {
 		fill(&w->b, 0, 8192, round);
 		post_recv(qb, round, &w->b, 16384, 8192);
-		/* What the read brings is what the fenced send takes away. */
+		/* The data that the read brings is what the fenced send sends. */
 		post_rdma(qa, 1, HDL_OP_READ, piece(&w->a, 100, 8192), address(&w->b, 0),
 		          arena_key(&w->b));
 		struct hdl_sge one = piece(&w->a, 100, 8192);
@@ -368,15 +368,13 @@ static void *count_up(void *context)
 	return NULL;
 }
 
-/* Three initiators (two at a, and b through its own adapter) add to one word at once; the
- * application adds too. */
+/* Three initiators (two at a, and b through its own adapter) add to one word concurrently; the
+ * application adds as well. */
 static void sn1_atomics_are_atomic_for_each_other(void **state)
 {
 	enum { TIMES = 1500 };
 	struct world *w = *state;
-	if (w->port->lossy)
-		skip(); /* threads and a network on virtual time: nobody can say when a timeout is
-		           due */
+	skip_lossy(w);
 	struct counting work[3];
 	pthread_t threads[3];
 	memset(w->b.mem, 0, 8);
@@ -414,7 +412,7 @@ static void sn1_atomics_are_atomic_for_each_other(void **state)
 	assert_int_equal(sum, 4 * TIMES);
 }
 
-/* What was granted to the last request is no promise to the next one, which says the same. */
+/* What was granted to the last request is no promise to the next one, even if it is the same. */
 static void sn1_every_request_is_judged_anew(void **state)
 {
 	static const uint32_t opcodes[] = {HDL_OP_WRITE, HDL_OP_READ};
@@ -433,7 +431,7 @@ static void sn1_every_request_is_judged_anew(void **state)
 		if (window)
 			assert_int_equal(hdl_mw_bind(mw, &bind, &key), 0);
 		make_pair(w, NULL, &qa, &qb);
-		for (uint32_t j = 0; j < 3; j++) { /* here and there within it */
+		for (uint32_t j = 0; j < 3; j++) { /* at some places within it */
 			uint32_t at = 4096 + 100 * j;
 			fill(read ? &w->b : &w->a, at, 8, i + j);
 			post_rdma(qa, j, opcodes[i / 2], piece(&w->a, at, 8), address(&w->b, at),

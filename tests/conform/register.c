@@ -13,7 +13,8 @@ static void page_list(struct side *s, uint64_t *pages)
 		pages[i] = address(s, scattered[i] * PAGE);
 }
 
-/* Where byte @at of the page list, which starts @skip into its first page, lies in the arena. */
+/* Where byte @at of the page list, which starts @skip bytes into its first page, is in the
+ * arena. */
 static size_t lies_at(size_t skip, size_t at)
 {
 	at += skip;
@@ -32,8 +33,8 @@ static struct hdl_register list_of(const uint64_t *pages, uint64_t skip, uint64_
 	                             .access = access};
 }
 
-/* Write and read @length bytes at @at of the region that @key opens at b; its bytes lie @skip into
- * the list. */
+/* Write and read @length bytes at @at of b's region with @key; it starts @skip bytes into the
+ * list. */
 static void list_works(struct world *w, struct hdl_qp *qa, struct hdl_key key, uint64_t iova,
                        size_t skip, size_t at, uint32_t length)
 {
@@ -67,7 +68,7 @@ static void ip3_page_list_crosses_borders(void **state)
 	keep_mr(w, mr);
 	for (uint32_t i = 0; i < COUNT(rows); i++)
 		list_works(w, qa, hdl_mr_key(mr), reg.iova, 123, rows[i].at, rows[i].length);
-	/* A window of it, and its own sends and receives, walk the same pages. */
+	/* A window on it, and sends and receives of its own, use the same pages. */
 	struct hdl_mw *mw = make_mw(&w->b, HDL_MW_TYPE_1);
 	struct hdl_bind bind = {.mr = mr,
 	                        .addr = reg.iova + PAGE - 50,
@@ -84,7 +85,7 @@ static void ip3_page_list_crosses_borders(void **state)
 		expect_copy(&w->b, lies_at(123, 10 + i), &w->a, 64 + i, 1);
 	expect_sent(w, w->a.scq, qa, 5, HDL_WC_SEND, 2 * PAGE);
 	check_memory(w);
-	/* An atomic whose eight bytes lie across two pages is not eight bytes of memory. */
+	/* An atomic across two pages is not eight bytes of memory. */
 	post_atomic(qa, 6, HDL_OP_FETCH_ADD, piece(&w->a, 0, 8), reg.iova + PAGE - 4 - 123,
 	            hdl_mr_key(mr), 1, 0);
 	expect_refused(w, w->a.scq, qa, 6, HDL_WC_REM_INV_REQ_ERR, HDL_DETAIL_MISALIGNED);
@@ -122,7 +123,7 @@ static void ip3_page_list_refusals(void **state)
 	assert_int_equal(hdl_mr_register_pages(w->b.pd, &good, &mr), -HDL_EFAULT);
 }
 
-/* Figure 14: a second region over the same table, with rights and a domain of its own, outlives the
+/* Figure 14: a second region over the same table, with its own rights and domain, outlives the
  * first. */
 static void ip3_shared_translation(void **state)
 {
@@ -148,8 +149,8 @@ static void ip3_shared_translation(void **state)
 	list_works(w, qa, hdl_mr_key(twin), 0, 77, 2, 3 * PAGE);
 	post_rdma(qa, 3, HDL_OP_READ, piece(&w->a, 0, 8), 0x10000, hdl_mr_key(foreign));
 	expect_refused(w, w->a.scq, qa, 3, HDL_WC_REM_ACCESS_ERR, HDL_DETAIL_PD);
-	/* A plain run can be shared as well, but not with rights that the memory was not seen to
-	 * have. */
+	/* A plain run can be shared as well, but not with rights that were not checked when it was
+	 * registered. */
 	struct hdl_mr *read_only = make_mr(&w->b, 0, 64, HDL_ACCESS_LOCAL_READ);
 	assert_int_equal(hdl_mr_share(read_only, w->b.pd, LOCAL_BOTH, &mr), -HDL_EACCES);
 	assert_int_equal(hdl_mr_share(read_only, w->b.pd, HDL_ACCESS_REMOTE_READ, &mr), 0);
@@ -206,7 +207,7 @@ static void ip3_register_by_request(void **state)
 		check_memory(w);
 		assert_int_equal(hdl_mr_key(mr).v, key.v);
 		list_works(w, qa, key, iova, instance, 7, 3 * PAGE);
-		/* Taken away: by a request of its own, or by the peer's message. */
+		/* Invalidate it: by a request of the owner, or by the peer's message. */
 		if (instance % 2) {
 			post_send(qb, (struct hdl_send_wr){.wr_id = 4,
 			                                   .opcode = HDL_OP_INVALIDATE,
@@ -244,12 +245,12 @@ static void ip3_register_and_send_in_one_request(void **state)
 	page_list(&w->b, pages);
 	struct hdl_send_wr wr =
 	        register_wr(mr, 9, list_of(pages, 0, 4 * PAGE, 0x1000, LOCAL_BOTH | REMOTE_ALL), 1);
-	/* The send tells the peer the key, from memory that the key itself covers. */
+	/* The send carries the key to the peer, from memory that the key itself covers. */
 	struct hdl_sge own = {.addr = 0x1000 + PAGE - 16, .length = 32, .key = wr.reg.key};
 	wr.opcode = HDL_OP_REGISTER_SEND;
 	wr.sg_list = &own;
 	wr.num_sge = 1;
-	post_send(qb, wr); /* the peer is not ready: the registration must not be made twice */
+	post_send(qb, wr); /* the peer is not ready: the registration must not be executed twice */
 	world_pass(w, 100000);
 	post_recv(qa, 3, &w->a, 0, 32);
 	expect_sent(w, w->b.scq, qb, 1, HDL_WC_SEND, 32);
@@ -259,7 +260,7 @@ static void ip3_register_and_send_in_one_request(void **state)
 	list_works(w, qa, wr.reg.key, 0x1000, 0, 0, 4 * PAGE);
 }
 
-/* What can be wrong with a registration request. */
+/* The possible errors of a registration request. */
 static struct hdl_send_wr bad_register(struct side *s, uint32_t detail, const uint64_t *pages)
 {
 	struct hdl_mr *mr = make_empty_mr(s, PAGES);
@@ -287,7 +288,7 @@ static struct hdl_send_wr bad_register(struct side *s, uint32_t detail, const ui
 static const uint32_t register_details[] = {HDL_DETAIL_PD, HDL_DETAIL_PAGES, HDL_DETAIL_BOUNDS,
                                             HDL_DETAIL_ACCESS};
 
-/* Figure 11 option 1: drained, what is behind is flushed, receiving goes on, RTS resumes. */
+/* Figure 11 option 1: drained, requests behind it are flushed, receiving continues, RTS resumes. */
 static void ip3_failed_registration_option_1_drains(void **state)
 {
 	struct world *w = *state;
@@ -395,10 +396,10 @@ static void ip3_register_busy_and_refused_when_posted(void **state)
 	expect_failed(w, w->b.scq, qb, 2, HDL_WC_MEM_MGT_ERR, HDL_DETAIL_BUSY);
 }
 
-#define STORE_TRIES 6 /* lists, of which the store takes two */
+#define STORE_TRIES 6 /* lists, of which the store holds two */
 
-/* Post lists behind a delay, until there is no room for one. Returns how many were taken: more than
- * two where the delay was over before, on a machine that is busy. */
+/* Post lists behind a delay until there is no room for another one. Returns how many were accepted:
+ * more than two if the delay was over earlier, on a busy machine. */
 static int fill_store(struct hdl_qp *qp, struct hdl_mr *mr, const struct hdl_register *reg,
                       uint64_t delay_ns)
 {
@@ -418,7 +419,7 @@ static int fill_store(struct hdl_qp *qp, struct hdl_mr *mr, const struct hdl_reg
 	return posted;
 }
 
-/* The page lists of requests that wait fill their store; it is given back in order. */
+/* The page lists of waiting requests fill their store; room becomes free in order. */
 static void ip3_page_list_store_is_bounded(void **state)
 {
 	struct world *w = *state;
@@ -444,7 +445,7 @@ static void ip3_page_list_store_is_bounded(void **state)
 		delay = posted == 2 ? delay : 2 * delay;
 		assert_true(delay < 10000000000u);
 	}
-	/* All of a large list can be used. */
+	/* The whole store can be used for one large list. */
 	post_send(qb, register_wr(mr, 99, reg, 1));
 	expect_sent(w, w->b.scq, qb, 1, HDL_WC_REGISTER, 0);
 	uint64_t at = (uint64_t)(HDL_MAX_REGISTER_PAGES - 9) * PAGE -

@@ -1,5 +1,5 @@
-/* Reliable datagrams (MISSION SN2): queue pairs that talk to whom they like through a context that
- * they share. They go over the wire only: the other ports say that no way leads there. */
+/* Reliable datagrams (STATUS row SN2): queue pairs that talk to any other through a context that
+ * they share. They exist on the wire only; the other ports report that there is no path. */
 #include <stdlib.h>
 
 #include "conform.h"
@@ -43,7 +43,7 @@ static void make_end(struct end *end, struct side *side)
 	}
 }
 
-/* 0, or why no way leads to the peer. */
+/* 0, or the error if there is no path to the peer. */
 static int connect_end(const struct end *end, const struct end *peer, uint8_t rnr_retry)
 {
 	bool lossy = end->side->world->port->lossy;
@@ -88,7 +88,7 @@ static void finish(struct ends *e)
 	take_apart(&e->b);
 }
 
-/* False: this port has no wire, and said so. */
+/* False: this port has no wire, and has reported it. */
 static bool begin(struct ends *e, struct world *w, uint8_t rnr_retry)
 {
 	*e = (struct ends){.w = w};
@@ -150,7 +150,7 @@ static void sn2_rd_every_operation(void **state)
 		expect_from_a(&e, 0, 1, 10 + i, HDL_WC_RECV, size, true);
 		expect_copy(&w->b, HALF, &w->a, 0, size);
 		check_memory(w);
-		/* Written back into a place of its own, and read from there. */
+		/* Written back to another place, and read from there. */
 		fill(&w->a, 0, size, 100 + (uint32_t)i);
 		struct hdl_send_wr wr = to_b(&e, 1, 20 + i, HDL_OP_WRITE, &one);
 		set_target(&wr, address(&w->b, HALF), arena_key(&w->b));
@@ -181,7 +181,7 @@ static void sn2_rd_every_operation(void **state)
 	finish(&e);
 }
 
-/* All queue pairs of one side send to all of the other, through one context. */
+/* All queue pairs of one side send to all of the other side, through one context. */
 static void sn2_rd_all_share_a_context(void **state)
 {
 	struct world *w = *state;
@@ -196,7 +196,7 @@ static void sn2_rd_all_share_a_context(void **state)
 			post_recv(e.b.qps[k], i, &w->b, HALF + (i * QUEUE_PAIRS + k) * 2048, 2000);
 			post_send(e.a.qps[i], to_b(&e, k, i * 10 + k, HDL_OP_SEND_IMM, &one));
 		}
-	uint32_t next[QUEUE_PAIRS] = {0}; /* what each has ended */
+	uint32_t next[QUEUE_PAIRS] = {0}; /* messages of each that have completed */
 	for (uint32_t n = 0; n < QUEUE_PAIRS * QUEUE_PAIRS; n++) {
 		struct hdl_wc sent, came;
 		wait_wc(w, w->a.scq, &sent);
@@ -207,7 +207,7 @@ static void sn2_rd_all_share_a_context(void **state)
 		assert_int_equal(came.status, HDL_WC_SUCCESS);
 		assert_int_equal(came.byte_len, 2000);
 		assert_int_equal(came.eecn, hdl_eec_number(e.b.eec));
-		/* In turn: the n-th is the one that was sent n-th. */
+		/* In turn: they arrive in the order in which they were sent. */
 		assert_int_equal(came.src_qpn, sent.qpn);
 		uint32_t k = (uint32_t)sent.wr_id % 10;
 		assert_int_equal(came.qpn, hdl_qp_number(e.b.qps[k]));
@@ -279,7 +279,7 @@ static void sn2_rd_a_silent_peer_fails_the_context(void **state)
 	assert_int_equal(hdl_eec_query(e.a.eec, &attr), 0);
 	assert_int_equal(attr.state, HDL_QPS_ERR);
 	assert_int_equal(qp_state_of(e.a.qps[0]), HDL_QPS_RTS);
-	/* Both ends begin anew. */
+	/* Both ends start again. */
 	assert_int_equal(hdl_eec_modify(e.a.eec, &reset, HDL_QP_STATE), 0);
 	assert_int_equal(connect_end(&e.a, &e.b, 7), 0);
 	assert_int_equal(connect_end(&e.b, &e.a, 7), 0);

@@ -1,19 +1,10 @@
-/* Time on a reliable connection: receiver not ready, a peer that is not there yet, the delay
- * request. Where time is virtual the moments are checked from both sides; with real threads only
- * "not earlier". */
+/* Timing on a reliable connection: receiver not ready, a peer that is not ready yet, the delay
+ * request. With virtual time both bounds are checked; with real threads only "not earlier". */
 #include "conform.h"
 
-/* IBTA volume 1 table 45, in microseconds: written down here once more, from the other end. */
-static uint64_t rnr_ns(uint32_t code)
-{
-	static const double ms[32] = {655.36, 0.01,  0.02,  0.03,   0.04,   0.06,   0.08,   0.12,
-	                              0.16,   0.24,  0.32,  0.48,   0.64,   0.96,   1.28,   1.92,
-	                              2.56,   3.84,  5.12,  7.68,   10.24,  15.36,  20.48,  30.72,
-	                              40.96,  61.44, 81.92, 122.88, 163.84, 245.76, 327.68, 491.52};
-	return (uint64_t)(ms[code] * 1e6 + 0.5);
-}
+#include "cable/rnr.h"
 
-/* @took lies at or behind @least, and on virtual time not much behind it. */
+/* @took is at least @least, and with virtual time not much more. */
 static void check_time(struct world *w, uint64_t took, uint64_t least)
 {
 	if (took < least)
@@ -51,7 +42,7 @@ static void rnr_retry_n_waits_n_times_the_timer(void **state)
 	struct world *w = *state;
 	for (uint32_t i = 0; i < COUNT(rows); i++) {
 		struct hdl_qp *qa, *qb;
-		/* So long that nothing is repeated because the answer was late. */
+		/* So long that nothing is repeated because of a late answer. */
 		struct qp_options o = {.rnr_retry = rows[i].retries,
 		                       .min_rnr_timer = rows[i].code,
 		                       .timeout = w->port->lossy ? 0 : 20};
@@ -61,19 +52,19 @@ static void rnr_retry_n_waits_n_times_the_timer(void **state)
 		post_data(qa, 1, HDL_OP_SEND, &w->a, 0, 8);
 		expect_failed(w, w->a.scq, qa, 1, HDL_WC_RNR_RETRY_EXC_ERR, HDL_DETAIL_NONE);
 		check_time(w, world_now(w) - start, rows[i].retries * rnr_ns(rows[i].code));
-		/* A network that loses and doubles makes it more, or less. */
+		/* In a network that loses and duplicates, it may be more or less often. */
 		if (!w->port->lossy)
 			assert_int_equal(counter_sum(w, "rnr_sent") - before, rows[i].retries + 1u);
 	}
 }
 
-/* Every code of the table: one wait, then the receive is there. */
+/* Every code of the table: one wait, then there is a receive. */
 static void rnr_timer_table_45(void **state)
 {
 	struct world *w = *state;
 	for (uint8_t code = 1; code < 32; code++) {
 		if (w->port->threaded && rnr_ns(code) > 6000000)
-			continue; /* real time is dear */
+			continue; /* real time is expensive */
 		struct hdl_qp *qa, *qb;
 		struct qp_options o = {.min_rnr_timer = code,
 		                       .rnr_retry = w->port->threaded || w->port->lossy ? 7 : 1};
@@ -83,7 +74,7 @@ static void rnr_timer_table_45(void **state)
 		world_settle(w);
 		post_recv(qb, 2, &w->b, 64, 8);
 		expect_sent(w, w->a.scq, qa, 1, HDL_WC_SEND, 8);
-		if (!w->port->threaded) /* with threads the receive may have been in time */
+		if (!w->port->threaded) /* with threads the receive may have been posted in time */
 			check_time(w, world_now(w) - start, rnr_ns(code));
 		expect_received(w, w->b.rcq, qb, qa, 2, 8);
 		expect_copy(&w->b, 64, &w->a, 0, 8);
@@ -103,7 +94,7 @@ static void rnr_retry_7_waits_for_ever(void **state)
 		post_data(qa, i, HDL_OP_SEND, &w->a, i * 8, 8);
 	world_pass(w, 5000000); /* five hundred times the timer */
 	expect_nothing(w, w->a.scq);
-	/* One by one, each after its turn, in order and none twice. */
+	/* One by one, each in its turn, in order and none twice. */
 	for (uint32_t i = 0; i < 6; i++) {
 		post_recv(qb, i, &w->b, 1024 + i * 8, 8);
 		expect_sent(w, w->a.scq, qa, i, HDL_WC_SEND, 8);
@@ -115,7 +106,8 @@ static void rnr_retry_7_waits_for_ever(void **state)
 	assert_true(counter_sum(w, "retries") > 0);
 }
 
-/* What follows a message that must wait waits too: a write behind a send is not seen before it. */
+/* Requests behind a message that has to wait also wait: a write behind a send does not take effect
+ * before it. */
 static void rnr_holds_back_what_is_behind(void **state)
 {
 	struct world *w = *state;
@@ -221,8 +213,8 @@ static void peer_ready_in_time_recovers(void **state)
 	struct world *w = *state;
 	for (uint32_t i = 0; i < 2 * COUNT(kinds); i++) {
 		struct hdl_qp *qa, *qb;
-		/* Timeout 0 waits for ever, and repeats nothing: whether it recovers is the port's
-		 * affair. */
+		/* With timeout 0 it waits for ever and repeats nothing: whether it recovers depends
+		 * on the port. */
 		struct qp_options o = {.timeout = w->port->threaded ? 17 : 14,
 		                       .retry_cnt = 7,
 		                       .wait_for_ever = i % 2};
@@ -241,7 +233,7 @@ static void peer_ready_in_time_recovers(void **state)
 		if (kinds[i / 2] == HDL_OP_SEND) {
 			expect_received(w, w->b.rcq, qb, qa, 5, 8);
 			expect_copy(&w->b, 128, &w->a, 64, 8);
-			/* Seen before RTS: the one who waits for it is told. */
+			/* It arrived before RTS: an event reports it. */
 			expect_event(w, &w->b, HDL_EVENT_COMM_EST, HDL_DETAIL_NONE, qb);
 		} else if (kinds[i / 2] == HDL_OP_WRITE) {
 			expect_copy(&w->b, 64, &w->a, 64, 8);
@@ -254,14 +246,14 @@ static void peer_ready_in_time_recovers(void **state)
 	}
 }
 
-/* The peer gets no processor time: what it has not looked at is not late, however long that takes.
- */
+/* The peer gets no processor time: frames that it has not looked at are not late, however long that
+ * takes. */
 static void a_slow_peer_is_waited_for(void **state)
 {
 	enum { MANY = 16 };
 	struct world *w = *state;
 	if (w->port->threaded || w->port->one_adapter || w->port->wire)
-		skip(); /* on a wire slow and gone look the same */
+		skip(); /* on a wire, slow peers and dead peers look the same */
 	struct hdl_qp *qa, *qb;
 	struct qp_options o = {.timeout = 8, .no_retry = true, .cap = {.max_send_wr = MANY}};
 	make_pair(w, &o, &qa, &qb);
@@ -336,7 +328,7 @@ static void sn1_delay_holds_back_what_is_behind_it(void **state)
 	}
 }
 
-/* A message that is repeated while a delay runs must not shorten it. */
+/* A message that is repeated during a delay must not shorten the delay. */
 static void sn1_delay_behind_a_repeated_send_is_not_shortened(void **state)
 {
 	struct world *w = *state;
@@ -355,7 +347,8 @@ static void sn1_delay_behind_a_repeated_send_is_not_shortened(void **state)
 	assert_true(world_now(w) - start >= 2000000);
 }
 
-/* Who begins with another number than the peer expects is not heard, whatever he asks for. */
+/* A requester that starts with a number that the peer does not expect is ignored, whatever it
+ * requests. */
 static void sn2_numbers_that_do_not_meet(void **state)
 {
 	static const uint32_t opcodes[] = {HDL_OP_SEND, HDL_OP_WRITE, HDL_OP_READ,

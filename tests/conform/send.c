@@ -163,7 +163,7 @@ static void sn1_unsignalled_work_completes_only_when_it_fails(void **state)
 	for (uint32_t i = 0; i < 10; i++)
 		expect_received(w, w->b.rcq, qb, qa, i, 0);
 	expect_nothing(w, w->a.scq);
-	/* The unsignalled slots are free again: the completion of one behind them was taken. */
+	/* The places of the unsignalled requests are free again: a later completion was polled. */
 	for (uint32_t i = 0; i < 15; i++)
 		post_recv(qb, i, &w->b, 0, 0);
 	for (uint32_t i = 0; i < 15; i++)
@@ -198,7 +198,7 @@ static void sn1_completions_come_in_order_of_posting(void **state)
 	fill(&w->a, 0, 20000, 3);
 	for (uint32_t i = 0; i < 4; i++)
 		post_recv(qb, 100 + i, &w->b, 40000 + i * 5000, 5000);
-	/* Long and short, sends and RDMA: whatever is over first waits for what was posted before
+	/* Long and short, sends and RDMA: whatever finishes first waits for what was posted before
 	 * it. */
 	post_data(qa, 0, HDL_OP_SEND, &w->a, 0, 5000);
 	post_rdma(qa, 1, HDL_OP_WRITE, piece(&w->a, 5000, 7), address(&w->b, 7), arena_key(&w->b));
@@ -239,7 +239,7 @@ static void sn1_full_queues_refuse_and_recover(void **state)
 	struct qp_options o = {.cap = {.max_send_wr = 5, .max_recv_wr = 7}};
 	make_pair(w, &o, &qa, &qb);
 	struct hdl_sge none = {0};
-	/* The peer has no receive: nothing is taken off the send queue. */
+	/* The peer has no receive: nothing is removed from the send queue. */
 	for (uint32_t i = 0; i < 5; i++)
 		post_data(qa, i, HDL_OP_SEND, &w->a, 0, 0);
 	for (int i = 0; i < 3; i++) {
@@ -262,8 +262,9 @@ static void sn1_full_queues_refuse_and_recover(void **state)
 	expect_received(w, w->b.rcq, qb, qa, 5, 0);
 }
 
-/* A request is outstanding until its completion, or that of a later one, was taken: a completion
- * queue as long as the work queues does not overflow, however fast they are worked off. */
+/* A request is outstanding until its completion, or that of a later one, has been polled: a
+ * completion queue as long as the work queues does not overflow, however fast they are
+ * processed. */
 static void sn1_what_was_not_taken_is_outstanding(void **state)
 {
 	static const uint32_t opcodes[] = {HDL_OP_SEND, HDL_OP_WRITE, HDL_OP_READ};
@@ -285,7 +286,7 @@ static void sn1_what_was_not_taken_is_outstanding(void **state)
 		make_pair(w, &o, &qa, &qb);
 		for (uint32_t i = 0; sends && i < 6; i++)
 			post_recv(qb, i, &w->b, 0, 8);
-		/* Two that are not told of, then three that are. */
+		/* Two unsignalled requests, then three signalled ones. */
 		for (wr.wr_id = 0; wr.wr_id < 5; wr.wr_id++) {
 			wr.flags = wr.wr_id >= 2 ? HDL_SEND_SIGNALED : 0;
 			post_send(qa, wr);
@@ -295,10 +296,10 @@ static void sn1_what_was_not_taken_is_outstanding(void **state)
 			assert_int_equal(try_send(qa, wr), -HDL_ENOSPC);
 			world_settle(w);
 		}
-		/* The first that is taken is that of the third: three are free. */
+		/* The first completion is that of the third: three places are free. */
 		expect_sent(w, w->a.scq, qa, 2, wc_opcode, 8);
 		for (; wr.wr_id < 8; wr.wr_id++) {
-			if (sends && wr.wr_id == 5) { /* so it is with receives */
+			if (sends && wr.wr_id == 5) { /* the same applies to receives */
 				assert_int_equal(try_recv(qb, 6, &none, 0), -HDL_ENOSPC);
 				for (uint32_t i = 0; i < 5; i++)
 					expect_received(w, w->b.rcq, qb, qa, i, 8);
@@ -380,7 +381,7 @@ static void sn1_post_list_stops_at_the_bad_request(void **state)
 	}
 }
 
-/* Posted together, short messages may share what carries them; nobody must see that. */
+/* Short messages that are posted together may share a frame; that must not be visible. */
 static void sn1_lists_of_short_messages_arrive_one_by_one(void **state)
 {
 	enum { MESSAGES = 40, FIRST = 13 };
@@ -406,7 +407,7 @@ static void sn1_lists_of_short_messages_arrive_one_by_one(void **state)
 		post_recv(qb, 100 + i, &w->b, i * 200, 150);
 	assert_int_equal(hdl_post_send(qa, wr, NULL), 0);
 	for (uint32_t i = 0; i < MESSAGES; i++) {
-		if (i == FIRST) /* in the middle of what went together nobody was ready */
+		if (i == FIRST) /* in the middle of such a group, there was no receive */
 			for (uint32_t j = i; j < MESSAGES; j++)
 				post_recv(qb, 100 + j, &w->b, j * 200, 150);
 		struct hdl_wc want = received(qb, qa, 100 + i, from[i].length);
@@ -420,7 +421,7 @@ static void sn1_lists_of_short_messages_arrive_one_by_one(void **state)
 			expect_sent(w, w->a.scq, qa, i, HDL_WC_SEND, from[i].length);
 	}
 	check_memory(w);
-	/* One that is refused ends the list where it stands: what went before it has arrived. */
+	/* A refused request ends the list where it is: what precedes it has arrived. */
 	from[4].key.v ^= 1;
 	wr[4].flags = 0;
 	wr[9].next = NULL;

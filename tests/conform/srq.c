@@ -36,7 +36,7 @@ static void many_queue_pairs_share_in_order(void **state)
 		expect_copy(&w->b, 1024 * i, &w->a, 64 * i, 64 - i);
 		check_memory(w);
 	}
-	/* Empty: the next one waits as on any queue. */
+	/* Empty: the next message waits, as on any queue. */
 	post_data(qa[0], 1, HDL_OP_SEND, &w->a, 0, 8);
 	world_settle(w);
 	expect_nothing(w, w->a.scq);
@@ -80,8 +80,8 @@ static void limit_is_raised_once(void **state)
 	assert_int_equal(hdl_srq_modify(srq, 0, 17), -HDL_EINVAL);
 }
 
-/* Fewer than the limit is fewer than the limit, also when it is set: who waits for the event would
- * wait for ever on an empty queue. */
+/* A limit that is already undercut when it is set raises the event immediately: otherwise a program
+ * that waits for it would wait for ever on an empty queue. */
 static void limit_above_what_is_there_is_raised_at_once(void **state)
 {
 	static const struct {
@@ -101,7 +101,7 @@ static void limit_above_what_is_there_is_raised_at_once(void **state)
 		expect_no_event(w);
 		assert_int_equal(hdl_srq_query(srq, &attr), 0);
 		assert_int_equal(attr.limit, rows[i].raised ? 0 : rows[i].limit);
-		/* Another size is no other limit, and arms nothing. */
+		/* A new size changes no limit and arms nothing. */
 		assert_int_equal(hdl_srq_modify(srq, 20, HDL_SRQ_KEEP_LIMIT), 0);
 		expect_no_event(w);
 		assert_int_equal(hdl_srq_query(srq, &attr), 0);
@@ -112,7 +112,7 @@ static void limit_above_what_is_there_is_raised_at_once(void **state)
 	for (uint32_t j = 0; j < 8; j++)
 		assert_int_equal(post_shared(srq, j, &w->b, 0, 0), 0);
 	assert_int_equal(hdl_srq_modify(srq, 0, 8), 0);
-	/* The queue may not become smaller than what is armed. */
+	/* The queue may not become smaller than its armed limit. */
 	assert_int_equal(hdl_srq_modify(srq, 7, HDL_SRQ_KEEP_LIMIT), -HDL_EINVAL);
 	expect_no_event(w);
 }
@@ -173,7 +173,7 @@ static void posting_is_judged(void **state)
 	assert_int_equal(hdl_srq_create(w->b.pd, &attr, NULL, &none), -HDL_EINVAL);
 }
 
-/* A queue pair that fails leaves the requests to the others and says when it takes no more. */
+/* A queue pair that fails leaves the requests to the others, and reports when it takes no more. */
 static void error_leaves_the_shared_requests(void **state)
 {
 	struct world *w = *state;
@@ -194,7 +194,8 @@ static void error_leaves_the_shared_requests(void **state)
 		post_data(qa[1], i, HDL_OP_SEND, &w->a, 0, 8);
 		expect_received(w, w->b.rcq, qb[1], qa[1], i, 8);
 	}
-	/* Too long for the shared buffer: that receive is used up, by this queue pair alone. */
+	/* Too long for the shared buffer: that receive is consumed, and only this queue pair is
+	 * affected. */
 	assert_int_equal(post_shared(srq, 9, &w->b, 0, 8), 0);
 	assert_int_equal(post_shared(srq, 10, &w->b, 0, 8), 0);
 	post_data(qa[1], 9, HDL_OP_SEND, &w->a, 0, 9);
@@ -203,7 +204,8 @@ static void error_leaves_the_shared_requests(void **state)
 	expect_nothing(w, w->b.rcq);
 }
 
-/* The pieces of a shared receive belong to the queue's domain, whatever the queue pair's. */
+/* The pieces of a shared receive belong to the queue's domain, whatever the queue pair's domain
+ * is. */
 static void pieces_are_of_the_shared_queues_domain(void **state)
 {
 	struct world *w = *state;
@@ -219,7 +221,7 @@ static void pieces_are_of_the_shared_queues_domain(void **state)
 	check_memory(w);
 }
 
-/* Datagrams and unreliable connections share as well. */
+/* Datagrams and unreliable connections can share as well. */
 static void unreliable_types_share(void **state)
 {
 	struct world *w = *state;

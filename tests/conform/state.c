@@ -1,11 +1,11 @@
 /* The state machine of a queue pair (IBTA volume 1 section 10.3 and table 91): which transitions
- * exist, which attributes they need and allow, and what each does to the work that is there. */
+ * exist, which attributes they need and allow, and what each does to work in progress. */
 #include "conform.h"
 
 #define STATES 7u
 
-/* The path of every type through the states, with what each step needs; the rest is built from it.
- */
+/* The path of every type through the states, with what each step needs; everything else is derived
+ * from it. */
 static const uint32_t need_init[4] = {0, HDL_QP_PKEY_INDEX | HDL_QP_PORT | HDL_QP_ACCESS,
                                       HDL_QP_PKEY_INDEX | HDL_QP_PORT | HDL_QP_ACCESS,
                                       HDL_QP_PKEY_INDEX | HDL_QP_PORT | HDL_QP_QKEY};
@@ -17,7 +17,7 @@ static const uint32_t need_rts[4] = {0,
                                              HDL_QP_RNR_RETRY | HDL_QP_MAX_RD_ATOMIC,
                                      HDL_QP_SQ_PSN, HDL_QP_SQ_PSN};
 
-/* Is @from to @to a transition of @type, and what must come with it? */
+/* Is @from to @to a transition of @type, and which attributes does it need? */
 static bool exists(uint32_t type, uint32_t from, uint32_t to, uint32_t *need)
 {
 	*need = 0;
@@ -63,7 +63,7 @@ static struct hdl_qp_attr good_attr(struct world *w, uint32_t state, uint32_t de
 	                            .max_dest_rd_atomic = 2};
 }
 
-/* A queue pair of @type in @state. NULL: the type cannot be there. */
+/* A queue pair of @type in @state. NULL: the type does not have that state. */
 static struct hdl_qp *qp_in(struct world *w, uint32_t type, uint32_t state)
 {
 	struct qp_options o = {.type = type, .qkey = 5};
@@ -118,7 +118,7 @@ static void table_91_transitions(void **state)
 	}
 }
 
-/* Each needed attribute left out, and each that no transition of the path takes put in. */
+/* Each required attribute left out, and each attribute that no transition allows added. */
 static void table_91_attributes(void **state)
 {
 	struct world *w = *state;
@@ -136,7 +136,7 @@ static void table_91_attributes(void **state)
 				        -HDL_EINVAL);
 				assert_int_equal(qp_state_of(qp), from);
 			}
-			/* What belongs to another step or another type. */
+			/* Attributes of other steps or other types. */
 			static const uint32_t strange[3] = {
 			        HDL_QP_SQ_PSN | HDL_QP_DEST_QPN,
 			        HDL_QP_SQ_PSN | HDL_QP_TIMEOUT | HDL_QP_PORT,
@@ -186,7 +186,7 @@ static void attributes_out_of_range(void **state)
 	REFUSED(in_rtr, HDL_QPS_RTS, need_rts, max_rd_atomic, HDL_MAX_RD_ATOMIC + 1);
 	struct hdl_qp_attr attr = good_attr(w, HDL_QPS_RTR, 0x123456);
 	attr.ah.dgid.raw[3] ^= 0x55;
-	if (w->port->wire) /* it does not know who is behind an address */
+	if (w->port->wire) /* it does not know which adapter has an address */
 		return;
 	assert_int_equal(hdl_qp_modify(in_init, &attr, HDL_QP_STATE | need_rtr[HDL_QP_RC]),
 	                 -HDL_EHOSTUNREACH);
@@ -254,7 +254,7 @@ static void posting_by_state(void **state)
 	}
 }
 
-/* RESET forgets everything, from wherever, and the pair can be connected again. */
+/* RESET discards everything, from any state, and the pair can be connected again. */
 static void reset_clears_and_connects_again(void **state)
 {
 	struct world *w = *state;
@@ -297,8 +297,8 @@ static void reset_clears_and_connects_again(void **state)
 	}
 }
 
-/* A message that the receiver was not ready for was begun: it is repeated, and the queue is not
- * drained before it is over. */
+/* A message that the receiver was not ready for has begun: it is repeated, and the queue is not
+ * drained before it is finished. */
 static void sqd_waits_for_what_was_begun(void **state)
 {
 	struct world *w = *state;
@@ -307,7 +307,7 @@ static void sqd_waits_for_what_was_begun(void **state)
 	post_data(qa, 1, HDL_OP_SEND, &w->a, 0, 8);
 	world_pass(w, 1000000);
 	qp_go(qa, HDL_QPS_SQD);
-	post_data(qa, 2, HDL_OP_SEND, &w->a, 8, 8); /* not begun: it rests */
+	post_data(qa, 2, HDL_OP_SEND, &w->a, 8, 8); /* not begun: it waits */
 	world_pass(w, 1000000);
 	expect_no_event(w);
 	post_recv(qb, 1, &w->b, 64, 8);
@@ -330,7 +330,7 @@ static void sqd_drains_and_says_so(void **state)
 	struct world *w = *state;
 	struct hdl_qp *qa, *qb;
 	make_pair(w, NULL, &qa, &qb);
-	/* Nothing is in flight: drained at once. */
+	/* Nothing is in flight: drained immediately. */
 	qp_go(qa, HDL_QPS_SQD);
 	expect_event(w, &w->a, HDL_EVENT_SQ_DRAINED, HDL_DETAIL_NONE, qa);
 	/* SQD to SQD changes attributes and raises nothing. */
@@ -342,7 +342,7 @@ static void sqd_drains_and_says_so(void **state)
 	world_pass(w, 1000000);
 	expect_nothing(w, w->a.scq);
 	check_memory(w);
-	/* Receiving goes on while the send queue rests. */
+	/* Receiving continues while the send queue is stopped. */
 	post_recv(qa, 2, &w->a, 128, 8);
 	post_data(qb, 2, HDL_OP_SEND, &w->b, 0, 8);
 	expect_sent(w, w->b.scq, qb, 2, HDL_WC_SEND, 8);
@@ -371,8 +371,8 @@ static void sqd_drains_and_says_so(void **state)
 	expect_no_event(w);
 }
 
-/* A request fails while one before it waits for a receive: that one still has its turn, what is
- * behind has not, and a change of attributes changes nothing of it. */
+/* A request fails while one before it waits for a receive: that one still gets its turn, the ones
+ * behind it do not, and a change of attributes makes no difference. */
 static void failed_request_waits_for_those_before_it(void **state)
 {
 	struct world *w = *state;
@@ -400,7 +400,7 @@ static void failed_request_waits_for_those_before_it(void **state)
 	}
 }
 
-/* The rights that peers have change with the queue pair's attribute, from the next request on. */
+/* The rights of peers change with the queue pair's attribute, from the next request on. */
 static void access_can_be_changed_on_the_way(void **state)
 {
 	struct world *w = *state;
@@ -414,8 +414,8 @@ static void access_can_be_changed_on_the_way(void **state)
 	expect_refused(w, w->a.scq, qa, 2, HDL_WC_REM_INV_REQ_ERR, HDL_DETAIL_NONE);
 }
 
-/* The receiver may leave an acknowledgement for later, and then the sender ends the connection:
- * what it sent has arrived. */
+/* The receiver may delay an acknowledgement, and then the sender ends the connection: what it sent
+ * has arrived. */
 static void what_has_arrived_is_told_before_the_end(void **state)
 {
 	struct world *w = *state;
@@ -440,8 +440,8 @@ static void what_has_arrived_is_told_before_the_end(void **state)
 	}
 }
 
-/* What was sent to a former connection of the same two queue pairs, and still lies in the lane, is
- * not for the new one. */
+/* Messages to a former connection of the same two queue pairs that are still in the lane are not
+ * for the new one. */
 static void a_new_connection_hears_nothing_of_the_old(void **state)
 {
 	struct world *w = *state;
@@ -454,8 +454,8 @@ static void a_new_connection_hears_nothing_of_the_old(void **state)
 	struct hdl_qp_attr reset = {.state = HDL_QPS_RESET};
 	for (int i = 0; i < 2; i++) {
 		assert_int_equal(hdl_qp_modify(both[i], &reset, HDL_QP_STATE), 0);
-		/* A wire tells old from new by their PSNs, which are the same here: what is on its
-		 * way is waited for (TimeWait). */
+		/* A wire tells old packets from new ones by their PSNs, which are the same here:
+		 * wait for packets in flight (TimeWait). */
 		if (w->port->wire)
 			world_settle(w);
 		qp_to_init(both[i], NULL);
@@ -491,7 +491,7 @@ static void destroy_with_work_in_flight(void **state)
 		world_settle(w);
 		drop_qp(w, round % 2 ? qb : qa);
 	}
-	/* What was completed before stays; nothing else comes. */
+	/* Completions from before stay; there are no others. */
 	struct hdl_wc wc;
 	while (hdl_cq_poll(w->a.scq, &wc, 1) > 0)
 		assert_int_equal(wc.status, HDL_WC_SUCCESS);

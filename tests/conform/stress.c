@@ -1,6 +1,6 @@
-/* What several threads do at once: posting to one queue pair, taking registrations away under
- * operations that use them, binding and unbinding, making and ending queue pairs. Also run under
- * the thread sanitizer. */
+/* Concurrent threads: posting to one queue pair, deregistering memory under operations that use it,
+ * binding and unbinding, creating and destroying queue pairs. Also run under the thread
+ * sanitizer. */
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -10,8 +10,8 @@
 
 struct shared {
 	struct world *w;
-	_Atomic bool stop;   /* those who use it */
-	_Atomic bool parked; /* those who drive */
+	_Atomic bool stop;   /* for the threads that use it */
+	_Atomic bool parked; /* for the threads that drive */
 	_Atomic bool failed;
 	_Atomic uint32_t key;
 	_Atomic uint32_t good; /* operations that succeeded */
@@ -29,7 +29,7 @@ static void *drive(void *context)
 	return NULL;
 }
 
-/* Take a completion; true when one came. */
+/* Poll once; true if there was a completion. */
 static bool take_one(struct shared *x, struct hdl_cq *cq, struct hdl_wc *wc)
 {
 	for (uint32_t i = 0; i < 50000000 && !atomic_load(&x->failed); i++) {
@@ -41,7 +41,7 @@ static bool take_one(struct shared *x, struct hdl_cq *cq, struct hdl_wc *wc)
 	return false;
 }
 
-/* Writes and reads through whatever key is current, connecting anew when one was refused. */
+/* Writes and reads with whatever key is current; connects again when one was refused. */
 static void *use_key(void *context)
 {
 	struct shared *x = context;
@@ -63,7 +63,7 @@ static void *use_key(void *context)
 			atomic_fetch_add(&x->good, 1);
 			continue;
 		}
-		/* Never anything but an honest refusal. */
+		/* Only an honest refusal is allowed. */
 		if (wc.status != HDL_WC_REM_ACCESS_ERR ||
 		    (wc.vendor_err != told(w, HDL_DETAIL_NOT_VALID) &&
 		     wc.vendor_err != told(w, HDL_DETAIL_INSTANCE))) {
@@ -71,7 +71,7 @@ static void *use_key(void *context)
 			            hdl_detail_str(wc.vendor_err));
 			atomic_store(&x->failed, true);
 		}
-		/* New ones: what is still on its way belongs to the old. */
+		/* New queue pairs: packets in flight belong to the old ones. */
 		drop_qp(w, qa);
 		drop_qp(w, qb);
 		qa = make_qp(&w->a, &o);
@@ -88,7 +88,7 @@ static void run_with_users(struct shared *x, void (*change)(struct shared *x, ui
 	assert_int_equal(pthread_create(&user, NULL, use_key, x), 0);
 	if (!x->w->port->threaded)
 		assert_int_equal(pthread_create(&driver, NULL, drive, x), 0);
-	/* Until both have met often enough. */
+	/* Until the two have overlapped often enough. */
 	for (uint32_t i = 0; (i < rounds || atomic_load(&x->good) < 20) && !atomic_load(&x->failed);
 	     i++)
 		change(x, i);
@@ -100,8 +100,7 @@ static void run_with_users(struct shared *x, void (*change)(struct shared *x, ui
 	assert_false(atomic_load(&x->failed));
 }
 
-/* Register, let it be used, deregister, and only then unmap: if anybody still touched it, it would
- * not be there. */
+/* Register, let it be used, deregister, and only then unmap: an access after that would fault. */
 static void register_and_take_away(struct shared *x, uint32_t round)
 {
 	struct side *b = &x->w->b;
@@ -124,16 +123,14 @@ static void register_and_take_away(struct shared *x, uint32_t round)
 static void deregistration_waits_for_operations(void **state)
 {
 	struct world *w = *state;
-	if (w->port->lossy)
-		skip(); /* threads and a network on virtual time: nobody can say when a timeout is
-		           due */
+	skip_lossy(w);
 	const uint32_t length = 15 * PAGE; /* as much as the arena holds beside it */
 	void *room = mmap(NULL, length, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	assert_true(room != MAP_FAILED);
 	struct shared x = {.w = w, .addr = (uint64_t)(uintptr_t)room, .length = length};
 	run_with_users(&x, register_and_take_away, 600);
 	munmap(room, length);
-	/* Nothing was found to be gone: every access was over before the memory went. */
+	/* No access found the memory gone: every access was over before it was unmapped. */
 	assert_int_equal(counter_sum(w, "memory_gone"), 0);
 }
 
@@ -157,9 +154,7 @@ static void bind_elsewhere(struct shared *x, uint32_t round)
 static void binding_under_operations(void **state)
 {
 	struct world *w = *state;
-	if (w->port->lossy)
-		skip(); /* threads and a network on virtual time: nobody can say when a timeout is
-		           due */
+	skip_lossy(w);
 	struct shared x = {.w = w, .addr = address(&w->b, 8192), .length = 8192};
 	bound = make_mw(&w->b, HDL_MW_TYPE_1);
 	run_with_users(&x, bind_elsewhere, 600);
@@ -188,7 +183,7 @@ static void *post_many(void *context)
 		                         .opcode = HDL_OP_SEND,
 		                         .flags = HDL_SEND_INLINE |
 		                                  (i % 4 == 3 ? HDL_SEND_SIGNALED : 0u) |
-		                                  /* the longer way to post */
+		                                  /* the general path */
 		                                  (i % 3 == 2 ? HDL_SEND_FENCE : 0u),
 		                         .sg_list = &one,
 		                         .num_sge = 1};
@@ -204,13 +199,11 @@ static void *post_many(void *context)
 	return NULL;
 }
 
-/* Everything arrives once, and what one thread posted arrives in its order. */
+/* Everything arrives once, and what one thread posted arrives in the order in which it posted. */
 static void many_posters_one_queue(void **state)
 {
 	struct world *w = *state;
-	if (w->port->lossy)
-		skip(); /* threads and a network on virtual time: nobody can say when a timeout is
-		           due */
+	skip_lossy(w);
 	struct hdl_qp *qa, *qb;
 	struct shared x = {.w = w};
 	make_pair(w, NULL, &qa, &qb);
@@ -280,9 +273,7 @@ static void *churn(void *context)
 static void making_and_ending_beside_traffic(void **state)
 {
 	struct world *w = *state;
-	if (w->port->lossy)
-		skip(); /* threads and a network on virtual time: nobody can say when a timeout is
-		           due */
+	skip_lossy(w);
 	struct hdl_qp *qa, *qb;
 	struct shared x = {.w = w};
 	pthread_t thread;

@@ -1,10 +1,10 @@
-/* SN1: a long request has many turns, and what happens between them; what one poll does, and leaves
- * to the next. */
+/* SN1: a long request takes many turns, and what happens between them; what one poll does, and what
+ * it leaves to the next. */
 #include "conform.h"
 
 #define LONG (3u << 20)
 
-/* Begin to move LONG bytes between the sides. */
+/* Start to move LONG bytes between the sides. */
 static void begin_long(struct world *w, struct hdl_qp *qp, uint32_t opcode, struct hdl_key key)
 {
 	fill(&w->a, 0, LONG, 5);
@@ -12,8 +12,8 @@ static void begin_long(struct world *w, struct hdl_qp *qp, uint32_t opcode, stru
 	post_rdma(qp, 1, opcode, piece(&w->a, 0, LONG), address(&w->b, 0), key);
 }
 
-/* Is a long request underway when the call that posted it returns? Else it may be over: somebody
- * else drives, or the target does it in one go. */
+/* Is a long request in progress when the call that posted it returns? Otherwise it may be finished:
+ * another thread drives, or the target executes it at once. */
 static bool has_turns(const struct world *w)
 {
 	return w->port->in_turns && !w->port->threaded;
@@ -46,8 +46,8 @@ static void sn1_what_is_posted_later_passes_a_long_one(void **state)
 	check_memory(w);
 }
 
-/* More than one turn's worth of short requests, posted in one call: all over, each in its place,
- * the last one last. */
+/* More than one turn's worth of short requests, posted in one call: all complete, each in its
+ * place, in order. */
 static void sn1_a_long_list_of_short_ones(void **state)
 {
 	enum { REQUESTS = 200 };
@@ -61,7 +61,7 @@ static void sn1_a_long_list_of_short_ones(void **state)
 	connect_pair(w, NULL, qa, qb);
 	fill(&w->a, 0, 64 * REQUESTS, 5);
 	for (uint32_t i = 0; i < REQUESTS; i++) {
-		/* Of neighbours, each overwrites a part of the one before. */
+		/* Neighbours overlap: each overwrites a part of the one before. */
 		from[i] = piece(&w->a, 64 * (size_t)i, 64);
 		wr[i] = (struct hdl_send_wr){.next = i + 1 < REQUESTS ? &wr[i + 1] : NULL,
 		                             .wr_id = i,
@@ -95,7 +95,7 @@ static void sn1_a_long_one_is_finished_before_the_queue_rests(void **state)
 	expect_no_event(w);
 }
 
-/* What of the target was written is not known then. */
+/* It is not known then which part of the target was written. */
 static void forget_target(struct world *w)
 {
 	memcpy(w->b.shadow, w->b.mem, LONG);
@@ -117,7 +117,7 @@ static void sn1_a_long_one_ends_with_its_queue_pair(void **state)
 		forget_target(w);
 		world_settle(w);
 		expect_nothing(w, w->a.scq);
-		check_memory(w); /* and nothing is written any more */
+		check_memory(w); /* nothing is written any longer */
 	}
 }
 
@@ -138,7 +138,7 @@ static void sn1_the_region_of_a_long_one_goes(void **state)
 	check_memory(w);
 }
 
-/* Do the sides meet in lanes, and does nothing happen but by the calls of the test? */
+/* Do the sides communicate through lanes, and does nothing happen except in calls of the test? */
 static bool moves_by_calls(const struct world *w)
 {
 	return !w->port->threaded && !w->port->wire && !w->port->one_adapter;
@@ -202,7 +202,7 @@ static void sn1_a_busy_connection_does_not_keep_others_waiting(void **state)
 	other_a = make_qp(&w->a, &(struct qp_options){.scq = cq});
 	other_b = make_qp(&w->b, NULL);
 	connect_pair(w, NULL, other_a, other_b);
-	/* It is there, and its acknowledgement waits for the next call that finds time for it. */
+	/* It has arrived, and its acknowledgement waits for a call that has time for it. */
 	post_recv(other_b, 100, &w->b, 0, 64);
 	post_data(other_a, 101, HDL_OP_SEND, &w->a, 0, 8);
 	assert_int_equal(hdl_cq_poll(w->b.rcq, &wc, 1), 1);

@@ -1,5 +1,5 @@
-/* SN9 and IP3: windows, that is remote keys: any byte range, one range a key, one-shot keys; and
- * keys taken away by a peer's message. */
+/* SN9 and IP3: windows, that is remote keys: any byte range, one range per key, one-shot keys; and
+ * keys that a peer's message invalidates. */
 #include "conform.h"
 
 static void try_write(struct world *w, struct hdl_qp *qa, uint32_t status, uint32_t detail,
@@ -15,7 +15,8 @@ static void try_write(struct world *w, struct hdl_qp *qa, uint32_t status, uint3
 	assert_int_equal(wc.status, status);
 }
 
-/* A write through @key to the 64 bytes at @offset of b's arena (@addr as the key counts) works. */
+/* A write through @key to the 64 bytes at @offset of b's arena (@addr in the terms of the key)
+ * works. */
 static void key_opens(struct world *w, uint64_t addr, struct hdl_key key, size_t offset,
                       uint32_t length)
 {
@@ -74,14 +75,14 @@ static void sn9_bind_any_byte_range(void **state)
 		key_opens(w, bind.addr, key, rows[i].offset, rows[i].length);
 		key_is_refused(w, bind.addr - 1, key, 1, HDL_DETAIL_BOUNDS);
 		key_is_refused(w, bind.addr + rows[i].length, key, 1, HDL_DETAIL_BOUNDS);
-		/* One key, one range: the one before opens nothing any more. */
+		/* One range per key: the former key grants nothing any longer. */
 		if (i > 0)
 			key_is_refused(w, bind.addr, old, 1, HDL_DETAIL_INSTANCE);
 		old = key;
 	}
 	assert_int_equal(hdl_mw_unbind(mw), 0);
 	key_is_refused(w, address(&w->b, 0), old, 1, HDL_DETAIL_NOT_VALID);
-	assert_int_equal(hdl_mw_unbind(mw), 0); /* also when it was not bound */
+	assert_int_equal(hdl_mw_unbind(mw), 0); /* even if it was not bound */
 }
 
 static void sn9_bind_refusals(void **state)
@@ -162,12 +163,11 @@ static void sn9_zero_based(void **state)
 	key_opens(w, 0, hdl_mr_key(mr), 2002, 100);
 	key_opens(w, 7, hdl_mr_key(mr), 2009, 93);
 	key_is_refused(w, 0, hdl_mr_key(mr), 101, HDL_DETAIL_BOUNDS);
-	/* A window into it: the range is named as the region counts, the window counts as it says
-	 * itself. */
+	/* A window on it: the range is given in the region's terms, and the window has its own. */
 	bind = (struct hdl_bind){.mr = mr, .addr = 10, .length = 20, .access = REMOTE_ALL};
 	assert_int_equal(hdl_mw_bind(mw, &bind, &key), 0);
 	key_opens(w, 10, key, 2012, 20);
-	/* Its own requests name it from zero as well. */
+	/* Its own requests address it from zero as well. */
 	struct hdl_qp *qa, *qb;
 	make_pair(w, NULL, &qa, &qb);
 	struct hdl_sge zero = {.addr = 3, .length = 9, .key = hdl_mr_key(mr)};
@@ -211,7 +211,7 @@ static void sn9_rights_of_a_window(void **state)
 	}
 }
 
-/* IP5: a one-touch key is good for one message, whatever it does and however long it is. */
+/* IP5: a one-touch key is valid for one message, whatever it does and however long it is. */
 static void ip5_one_touch_opens_once(void **state)
 {
 	static const struct {
@@ -242,7 +242,7 @@ static void ip5_one_touch_opens_once(void **state)
 		                         .flags = HDL_SEND_SIGNALED};
 		set_target(&wr, address(&w->b, 8192), key);
 		struct hdl_wc wc;
-		/* A request of no bytes touches nothing. */
+		/* A request of no bytes does not touch it. */
 		post_rdma(qa, 0, HDL_OP_WRITE, piece(&w->a, 0, 0), address(&w->b, 8192), key);
 		expect_sent(w, w->a.scq, qa, 0, HDL_WC_WRITE, 0);
 		post_send(qa, wr);
@@ -256,7 +256,7 @@ static void ip5_one_touch_opens_once(void **state)
 		wr.wr_id = 2;
 		post_send(qa, wr);
 		expect_refused(w, w->a.scq, qa, 2, HDL_WC_REM_ACCESS_ERR, HDL_DETAIL_NOT_VALID);
-		if (opcode != HDL_OP_WRITE_IMM) /* the receive of which tells */
+		if (opcode != HDL_OP_WRITE_IMM) /* its receive reports it */
 			expect_event(w, &w->b, HDL_EVENT_QP_ACCESS_ERR, HDL_DETAIL_NOT_VALID, qb);
 		check_memory(w);
 		drop_qp(w, qa);
@@ -300,8 +300,7 @@ static void sn9_bind_type_1_by_request(void **state)
 	/* A null region and no length unbind. */
 	bind_by_request(w, qb, mw, two, (struct hdl_bind){0}, HDL_WC_SUCCESS, 0);
 	key_is_refused(w, address(&w->b, 200), two, 1, HDL_DETAIL_NOT_VALID);
-	/* The next request on the queue can count on the bind: the key is sent in the same breath.
-	 */
+	/* The next request on the queue can rely on the bind: the key is sent together with it. */
 	post_recv(qa, 1, &w->a, 0, 4);
 	struct hdl_sge tell = {.addr = (uint64_t)(uintptr_t)&one, .length = 4};
 	struct hdl_send_wr send = {.wr_id = 5,
@@ -328,7 +327,7 @@ static void sn9_bind_type_2_by_request(void **state)
 	struct hdl_mw *mw = make_mw(&w->b, HDL_MW_TYPE_2);
 	struct hdl_key key = hdl_key_with_instance(hdl_mw_key(mw), 200);
 	bind_by_request(w, qb, mw, key, range(w, 33, 77), HDL_WC_SUCCESS, 0);
-	/* Through the queue pair that bound it, and no other. */
+	/* Only through the queue pair that bound it. */
 	try_write(w, qa, HDL_WC_SUCCESS, HDL_DETAIL_NONE, address(&w->b, 33), key, 77);
 	expect_copy(&w->b, 33, &w->a, 16, 77);
 	try_write(w, qa2, HDL_WC_REM_ACCESS_ERR, HDL_DETAIL_QP, address(&w->b, 33), key, 77);
@@ -343,7 +342,7 @@ static void sn9_bind_type_2_by_request(void **state)
 	bind_by_request(w, qb, mw, next, range(w, 64, 8), HDL_WC_SUCCESS, 0);
 	try_write(w, qa, HDL_WC_SUCCESS, HDL_DETAIL_NONE, address(&w->b, 64), next, 8);
 	expect_copy(&w->b, 64, &w->a, 16, 8);
-	/* A second bind of a bound window is refused, and takes the queue pair down. */
+	/* A second bind of a bound window is refused, and the queue pair enters the error state. */
 	bind_by_request(w, qb, mw, key, range(w, 0, 8), HDL_WC_MEM_MGT_ERR, HDL_DETAIL_BUSY);
 	assert_int_equal(qp_state_of(qb), HDL_QPS_ERR);
 	check_memory(w);
@@ -377,7 +376,7 @@ static void ip4_bind_by_request_refusals(void **state)
 		bind_by_request(w, qb, mw, hdl_mw_key(mw), bind, HDL_WC_MEM_MGT_ERR,
 		                rows[i].detail);
 		assert_int_equal(qp_state_of(qb), HDL_QPS_ERR);
-		/* Wrong without looking: refused when posted. */
+		/* Invalid in itself: refused when posted. */
 		struct hdl_send_wr wr = {.opcode = HDL_OP_BIND, .bind = {mw, {0}, bind}};
 		make_pair(w, NULL, &qa, &qb);
 		assert_int_equal(try_send(qb, wr), -HDL_EINVAL);
@@ -410,9 +409,9 @@ static void send_invalidate(struct world *w, struct hdl_qp *qa, struct hdl_qp *q
 		                           .qpn = hdl_qp_number(qb),
 		                           .src_qpn = hdl_qp_number(qa)});
 	} else {
-		/* IBTA section 9.9.6.3, class J: the message has arrived, and nobody but the
-		 * receiver hears of the rest. */
-		if (w->port->lossy) { /* the acknowledgement may be lost, and nobody repeats it */
+		/* IBTA section 9.9.6.3, class J: the message has arrived, and only the receiver
+		 * learns of the rest. */
+		if (w->port->lossy) { /* the acknowledgement may be lost, and it is not repeated */
 			struct hdl_wc wc;
 			wait_wc(w, w->a.scq, &wc);
 			assert_true(wc.status == HDL_WC_SUCCESS ||
@@ -422,7 +421,7 @@ static void send_invalidate(struct world *w, struct hdl_qp *qa, struct hdl_qp *q
 			assert_int_equal(qp_state_of(qa), HDL_QPS_RTS);
 		}
 		expect_failed(w, w->b.rcq, qb, 8, HDL_WC_MEM_MGT_ERR, detail);
-		expect_no_event(w); /* the completion tells it all */
+		expect_no_event(w); /* the completion reports everything */
 		assert_int_equal(qp_state_of(qb), HDL_QPS_ERR);
 	}
 	expect_copy(&w->b, 40000, &w->a, 0, 32);
@@ -454,11 +453,12 @@ static void ip3_send_with_invalidate_refusals(void **state)
 	const struct {
 		struct hdl_key key;
 		uint32_t detail;
-	} rows[] = {{{0}, HDL_DETAIL_NOT_VALID},
-	            {{UINT32_MAX}, HDL_DETAIL_NOT_VALID},
-	            {arena_key(&w->b), HDL_DETAIL_TYPE}, /* registered by call: its owner's alone */
-	            {open_key, HDL_DETAIL_TYPE},         /* every queue pair's */
-	            {bound, HDL_DETAIL_QP}};
+	} rows[] = {
+	        {{0}, HDL_DETAIL_NOT_VALID},
+	        {{UINT32_MAX}, HDL_DETAIL_NOT_VALID},
+	        {arena_key(&w->b), HDL_DETAIL_TYPE}, /* registered by a call: only its owner's */
+	        {open_key, HDL_DETAIL_TYPE},         /* for every queue pair */
+	        {bound, HDL_DETAIL_QP}};
 	for (uint32_t i = 0; i < COUNT(rows); i++) {
 		make_pair(w, NULL, &qa, &qb);
 		send_invalidate(w, qa, qb, rows[i].key, rows[i].detail);

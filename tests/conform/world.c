@@ -1,4 +1,4 @@
-/* Worlds: how a test's two sides are made and taken apart, and how time passes in them. */
+/* Worlds: how a test's two sides are created and destroyed, and how time passes in them. */
 #include <sched.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -51,7 +51,7 @@ void world_settle(struct world *w)
 		else if (w->port->is_busy == NULL || !w->port->is_busy(w))
 			quiet++;
 		else
-			w->virtual_ns += NETWORK_STEP_NS; /* for what is on its way */
+			w->virtual_ns += NETWORK_STEP_NS; /* for packets in flight */
 	}
 }
 
@@ -175,6 +175,12 @@ static int setup(void **state, size_t bytes)
 	if (!w->port->one_adapter)
 		assert_int_equal(w->port->join(w, w->a.adapter, w->b.adapter), 0);
 	return 0;
+}
+
+void skip_lossy(const struct world *w)
+{
+	if (w->port->lossy)
+		skip();
 }
 
 int world_setup(void **state)
@@ -305,7 +311,7 @@ struct hdl_qp *make_qp(struct side *s, const struct qp_options *o)
 	if (o == NULL)
 		o = &no_options;
 	if (s->world->port->lossy && (o->type == HDL_QP_UC || o->type == HDL_QP_UD))
-		skip(); /* what is lost is lost: the simulator judges what does come */
+		skip(); /* lost messages stay lost: the simulator checks those that arrive */
 	struct hdl_qp_init_attr init = {.type = or_else(o->type, HDL_QP_RC),
 	                                .send_cq = o->scq != NULL ? o->scq : s->scq,
 	                                .recv_cq = o->rcq != NULL ? o->rcq : s->rcq,

@@ -1,4 +1,4 @@
-/* What tests do to a world and expect of it: bytes, requests, completions, events. */
+/* What tests do with a world and expect from it: bytes, requests, completions, events. */
 #include "conform.h"
 
 /* --- memory --- */
@@ -178,8 +178,8 @@ void expect_wc(struct world *w, struct hdl_cq *cq, const struct hdl_wc *want)
 	if (want->flags & (HDL_WC_WITH_IMM | HDL_WC_WITH_INVALIDATE))
 		assert_int_equal(wc.imm, want->imm);
 	assert_int_equal(wc.src_qpn, want->src_qpn);
-	/* IP has no service level: for datagrams that came to sockets it tells UDP and IPv4 (annex
-	 * A17.4.5.1). */
+	/* IP has no service level: for datagrams from sockets the field distinguishes UDP and IPv4
+	 * (annex A17.4.5.1). */
 	bool told = w->port->threaded && (want->flags & HDL_WC_GRH) != 0;
 	assert_int_equal(wc.sl, !w->port->wire ? want->sl : told ? 8 | 2 : 0);
 }
@@ -228,7 +228,7 @@ void expect_refused(struct world *w, struct hdl_cq *cq, struct hdl_qp *qp, uint6
 	assert_int_equal(wc.wr_id, wr_id);
 	assert_int_equal(wc.qpn, hdl_qp_number(qp));
 	if (w->port->lossy && wc.status == HDL_WC_RETRY_EXC_ERR)
-		return; /* what the peer said last was lost */
+		return; /* the peer's last message was lost */
 	if (wc.status != status || wc.vendor_err != told(w, detail))
 		print_error("completion %llu: %s; %s\n", (unsigned long long)wc.wr_id,
 		            hdl_wc_status_str(wc.status), hdl_detail_str(wc.vendor_err));
@@ -383,7 +383,7 @@ void post_datagram(struct hdl_qp *qp, uint64_t wr_id, uint32_t opcode, struct hd
 
 /* IBTA section 8.3, written down once more. On a wire it is the IP header: UDP comes next, and two
  * bits of the traffic class say that the network may mark it (RFC 3168). */
-/* RFC 791, in the last 20 bytes of the header's place. */
+/* RFC 791, in the last 20 bytes of the space for the header. */
 static void put_ipv4(uint8_t *ip, const struct hdl_ah_attr *to, const struct hdl_gid *from,
                      uint32_t payload)
 {

@@ -2,7 +2,7 @@
  * receives through a target into the shared receive queue that each message names. */
 #include "conform.h"
 
-/* Queue number i of side b: its completion queue, and receives from 1024 * (i + 1) on. */
+/* Queue i of side b: its completion queue, and receives from 1024 * (i + 1) on. */
 struct ends {
 	struct hdl_xrcd *xrcd;
 	struct hdl_qp *ini, *tgt;
@@ -86,7 +86,8 @@ static void messages_choose_their_queue(void **state)
 	expect_no_event(w);
 }
 
-/* Two targets of one domain feed one queue, and long messages (pulled, or in parts) do not mix. */
+/* Two targets of one domain feed one queue, and long messages (pulled, or in parts) do not get
+ * mixed up. */
 static void targets_share_a_queue(void **state)
 {
 	struct world *w = *state;
@@ -150,7 +151,7 @@ static void immediate_data_and_writes(void **state)
 	check_memory(w);
 }
 
-/* RDMA and atomics are of the domain of the queue that they name; nothing is received. */
+/* RDMA and atomics use the domain of the queue that they name; no receive is consumed. */
 static void rdma_is_of_the_queues_domain(void **state)
 {
 	struct world *w = *state;
@@ -195,8 +196,8 @@ static void rdma_is_of_the_queues_domain(void **state)
 	check_memory(w);
 }
 
-/* A read whose data is still owed keeps its domain when the next message names a queue of another.
- */
+/* A read whose data is still owed keeps its domain when the next message names a queue of another
+ * one. */
 static void domains_do_not_mix(void **state)
 {
 	struct world *w = *state;
@@ -243,7 +244,8 @@ static void empty_queue_is_not_ready(void **state)
 	expect_failed(w, w->a.scq, e.ini, 1, HDL_WC_RNR_RETRY_EXC_ERR, HDL_DETAIL_NONE);
 }
 
-/* Numbers of nothing, of an ended queue, of a queue of another XRC domain, and of a queue pair. */
+/* Numbers of nothing, of a destroyed queue, of a queue of another XRC domain, and of a queue
+ * pair. */
 static void wrong_queue_is_an_invalid_request(void **state)
 {
 	struct world *w = *state;

@@ -31,7 +31,7 @@ static void take_away(struct world *w, struct host *host)
 		opening_register(w, host, root, WORLD_MAX_PDS);
 }
 
-/* With or without telling the adapter first (seed 003 SegmentTableUpdate). */
+/* With or without telling the adapter first (SAN SegmentTableUpdate). */
 static void unmap(struct world *w, struct host *host)
 {
 	struct root *root = &w->roots[world_draw(w, w->root_count)];

@@ -86,7 +86,7 @@ static bool fits_completion(const struct request *m, const struct hdl_wc *wc, ui
 	return in_place || holds(r, header, m->data, m->length);
 }
 
-/* Reliable: the next message and no other, unless the sender flushed some and went on (seed 004
+/* Reliable: the next message and no other, unless the sender flushed some and went on (MEMMGT
  * figure 11 option 1). */
 static struct request *next_message(struct world *w, struct wqp *qp, const struct request *r,
                                     const struct hdl_wc *wc)

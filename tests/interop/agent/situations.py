@@ -86,16 +86,21 @@ def end_agent(directory, number=signal.SIGTERM):
     return pid
 
 
-class Situations(unittest.TestCase):
+class InDirectory(unittest.TestCase):
+    """Tests that each have a directory of their own for an agent."""
+    end_agent = staticmethod(end_agent)
+
     def setUp(self):
         self.base = pathlib.Path(tempfile.mkdtemp(prefix="hdl"))
         self.dir = self.base / "d"
         self.dir.mkdir(mode=0o700)
 
     def tearDown(self):
-        end_agent(self.dir)
+        self.end_agent(self.dir)
         shutil.rmtree(self.base, ignore_errors=True)
 
+
+class Situations(InDirectory):
     def works(self, done):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("heddle0", done.stdout)

@@ -59,15 +59,8 @@ def end_agent(directory):
             time.sleep(0.01)
 
 
-class Containers(unittest.TestCase):
-    def setUp(self):
-        self.base = pathlib.Path(tempfile.mkdtemp(prefix="hdl"))
-        self.dir = self.base / "d"
-        self.dir.mkdir(mode=0o700)
-
-    def tearDown(self):
-        end_agent(self.dir)
-        shutil.rmtree(self.base, ignore_errors=True)
+class Containers(situations.InDirectory):
+    end_agent = staticmethod(end_agent)
 
     def words(self, flags, program):
         confined = [] if flags is None else [CONFINE, *(str(self.dir) if flag == "DIR" else flag for flag in flags)]

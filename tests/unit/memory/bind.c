@@ -1,31 +1,15 @@
-/* Windows and registration by work request: figure 15 with its check (g), seed 003's BindRKey and
+/* Windows and registration by work request: figure 15 with its check (g), SAN's BindRKey and
  * UnbindRKey, figure 11, and what an invalidation may and may not do. MISSION SN9, IP3, IP4. */
-#include "table.h"
+#include "world.h"
 
 #define LENGTH 0x3000u
 
-struct world {
-	struct table *table;
-	struct tpt *tpt;
-	struct hdl_key region, window;
-};
-
 static int open_world(void **state)
 {
-	struct world *w = calloc(1, sizeof *w);
-	w->table = table_open(100, 4096);
-	w->tpt = &w->table->tpt;
+	struct world *w = world_open(100, 4096);
 	w->region = make_run(w->tpt, RW_LOCAL | HDL_ACCESS_BIND, LENGTH);
 	w->window = make_window(w->tpt);
 	*state = w;
-	return 0;
-}
-
-static int close_world(void **state)
-{
-	struct world *w = *state;
-	table_close(w->table);
-	free(w);
 	return 0;
 }
 

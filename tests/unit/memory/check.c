@@ -1,20 +1,12 @@
-/* Every check of seed 004 figures 15 (local), 18 (remote) and 17B (task tags) by itself: a request
+/* Every check of MEMMGT figures 15 (local), 18 (remote) and 17B (task tags) by itself: a request
  * that passes, and the same request with one thing wrong. MISSION IP4. */
-#include "table.h"
+#include "world.h"
 
 #define LENGTH 0x3000u
 
-struct world {
-	struct table *table;
-	struct tpt *tpt;
-	struct hdl_key region, window, task, stopped;
-};
-
 static int open_world(void **state)
 {
-	struct world *w = calloc(1, sizeof *w);
-	w->table = table_open(100, 4096);
-	w->tpt = &w->table->tpt;
+	struct world *w = world_open(100, 4096);
 	w->region = make_run(w->tpt, RW_LOCAL | RW_REMOTE | HDL_ACCESS_BIND, LENGTH);
 	w->window = make_bound(w->tpt, w->region, RW_REMOTE, LENGTH);
 	w->stopped = make_window(w->tpt);
@@ -28,14 +20,6 @@ static int open_world(void **state)
 	};
 	assert_int_equal(tpt_insert_pages(w->tpt, PD, TPT_ISCSI, 0xfeedbeef, &reg, &w->task), 0);
 	*state = w;
-	return 0;
-}
-
-static int close_world(void **state)
-{
-	struct world *w = *state;
-	table_close(w->table);
-	free(w);
 	return 0;
 }
 

@@ -1,5 +1,5 @@
-/* How entries come and go: limits, keys, shared translation tables (seed 004 figure 14), and memory
- * that is taken away (seed 003, SegmentTableUpdate). MISSION SN8, IP2. */
+/* How entries come and go: limits, keys, shared translation tables (MEMMGT figure 14), and memory
+ * that is taken away (SAN, SegmentTableUpdate). MISSION SN8, IP2. */
 #include "table.h"
 
 #include "base/bitmap.h"

@@ -1,30 +1,14 @@
-/* One-touch entries: table D of seed 004 figure 18B with all its rows, out of order and across the
+/* One-touch entries: table D of MEMMGT figure 18B with all its rows, out of order and across the
  * wrap of sequence numbers. MISSION IP5, SN9 (one-shot keys). */
-#include "table.h"
+#include "world.h"
 
 #define LENGTH 0x1000u
 
-struct world {
-	struct table *table;
-	struct tpt *tpt;
-	struct hdl_key region;
-};
-
 static int open_world(void **state)
 {
-	struct world *w = calloc(1, sizeof *w);
-	w->table = table_open(5000, 64);
-	w->tpt = &w->table->tpt;
+	struct world *w = world_open(5000, 64);
 	w->region = make_run(w->tpt, RW_LOCAL | HDL_ACCESS_BIND, LENGTH);
 	*state = w;
-	return 0;
-}
-
-static int close_world(void **state)
-{
-	struct world *w = *state;
-	table_close(w->table);
-	free(w);
 	return 0;
 }
 

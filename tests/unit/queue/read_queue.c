@@ -1,4 +1,4 @@
-/* IP8: the read resource queue by sequence number (seed 004 figure 18A, steps 1804 and 1806). */
+/* IP8: the read resource queue by sequence number (MEMMGT figure 18A, steps 1804 and 1806). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* Raw datagrams (seed 003: "demultiplex incoming IPv6 streams of datagrams based on a next header
+/* Raw datagrams (SAN: "demultiplex incoming IPv6 streams of datagrams based on a next header
  * field as well as the destination IP address"; MISSION SN2): whole IPv6 datagrams, to everybody
  * who is registered for them, with no promise. */
 #include "wire/ip_headers.h" /* before the host's: some of its names are macros there */

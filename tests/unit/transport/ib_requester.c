@@ -5,6 +5,8 @@
 
 #include "ib_rig.h"
 
+#include "cable/rnr.h"
+
 #define FIRST RIG_SQ_PSN
 
 /* The packets of a message from @offset on. */
@@ -298,15 +300,6 @@ static void sequence_errors_use_up_retries(void **state)
 }
 
 /* --- receiver not ready --- */
-
-static uint64_t rnr_ns(uint32_t code)
-{
-	static const double ms[32] = {655.36, 0.01,  0.02,  0.03,   0.04,   0.06,   0.08,   0.12,
-	                              0.16,   0.24,  0.32,  0.48,   0.64,   0.96,   1.28,   1.92,
-	                              2.56,   3.84,  5.12,  7.68,   10.24,  15.36,  20.48,  30.72,
-	                              40.96,  61.44, 81.92, 122.88, 163.84, 245.76, 327.68, 491.52};
-	return (uint64_t)(ms[code] * 1e6 + 0.5);
-}
 
 /* Table 45: not before the time that the peer asked for, and not long after it. */
 static void not_ready_is_waited_for(void **state)
