@@ -1,15 +1,15 @@
-/* The least that a library of verbs can do for perftest: floors that have the program itself in
- * them, and its buffers. Preloaded before libibverbs, it lets that one make the connection, then
- * takes the place of three calls: a send is eight bytes and a number in a cache line of memory
- * that both processes map, a completion is read off that number; a write or read is a copy where
- * the target's memory is mapped here, else one process_vm_writev() or process_vm_readv(). Nothing
- * is checked, ordered, acknowledged or counted; only one queue pair, with messages of eight bytes,
- * one under way at a time, or with RDMA, works at all.
+/* The least that a verbs library can do for perftest: floors that include the program itself and
+ * its buffers. Preloaded before libibverbs, it lets that library make the connection, then replaces
+ * three calls. A send stores eight bytes and a number in a cache line that both processes map; a
+ * completion is read off that number. A write or read is a memcpy if the target's memory is mapped
+ * here, else one process_vm_writev() or process_vm_readv(). Nothing is checked, ordered,
+ * acknowledged or counted. It works for one queue pair only, with RDMA or with messages of eight
+ * bytes, one at a time.
  *
- *   BARE_FILE   the memory, a file of at least a page
- *   BARE_END    0 or 1: which of the two this process is
- *   BARE_OWN, BARE_PEER   the files that the two have the buffers of their writes in (perftest
- *                         --mmap), if they have */
+ *   BARE_FILE   the shared memory, a file of at least one page
+ *   BARE_END    0 or 1: which of the two processes this is
+ *   BARE_OWN, BARE_PEER   the files with the buffers of both processes (perftest --mmap), if they
+ *                         use files */
 #include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -26,7 +26,7 @@
 
 #define BYTES  8u
 #define SHARED 4096u
-#define MEMORY (1u << 20) /* that BARE_PEER has */
+#define MEMORY (1u << 20) /* of BARE_PEER */
 #define RING   4096u      /* more than the program has posted at a time */
 
 struct line {
@@ -34,20 +34,20 @@ struct line {
 	_Atomic uint64_t number;
 };
 
-/* What an end tells the other. */
+/* What one end tells the other. */
 struct card {
-	_Alignas(128) _Atomic uint64_t base; /* where BARE_OWN lies */
-	_Atomic int task;                    /* to ask the kernel for */
+	_Alignas(128) _Atomic uint64_t base; /* where BARE_OWN is mapped */
+	_Atomic int task;                    /* the task for the kernel to copy to */
 };
 
 static struct line *in, *out;
 static struct card *own_card, *peer_card;
-static unsigned char *memory; /* the peer's; NULL: it is not mapped here */
+static unsigned char *memory; /* the peer's; NULL: not mapped here */
 static const struct ibv_cq *send_cq, *recv_cq;
 static struct ibv_recv_wr posted[RING];
 static struct ibv_sge pieces[RING];
 static uint64_t sent, posts, taken;
-static struct ibv_wc done[RING]; /* what was sent */
+static struct ibv_wc done[RING]; /* requests that were sent */
 static uint64_t dones, told;
 
 static void give_up(const char *why)
@@ -130,12 +130,12 @@ static void *map_file(const char *file, size_t bytes)
 	void *at =
 	        fd >= 0 ? mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) : MAP_FAILED;
 	if (at == MAP_FAILED)
-		give_up("BARE_FILE or BARE_PEER says nothing useful");
+		give_up("BARE_FILE or BARE_PEER is not set or cannot be used");
 	close(fd);
 	return at;
 }
 
-/* Where this process has @file. */
+/* Where this process has mapped @file. */
 static uint64_t base_of(const char *file)
 {
 	char line[512];
@@ -150,8 +150,8 @@ static uint64_t base_of(const char *file)
 	return base;
 }
 
-/* A thread of this process that sleeps, which the library below has. The kernel counts in the task
- * that it is asked for. */
+/* A sleeping thread of this process, which belongs to the library below. The kernel's copy uses
+ * counters of the task that it is asked for. */
 static int sleeper(void)
 {
 	int own = getpid(), task = own;
@@ -164,14 +164,14 @@ static int sleeper(void)
 	return task;
 }
 
-/* The last that the program does before it posts. Then the two meet once more, and both cards are
- * there. */
+/* The last call of the program before it posts. The two ends synchronize once more here, and both
+ * cards are filled in. */
 static void begin(const struct ibv_qp *qp)
 {
 	const char *end = getenv("BARE_END"), *own = getenv("BARE_OWN");
 	struct line *lines = map_file(getenv("BARE_FILE"), SHARED);
 	if (end == NULL)
-		give_up("BARE_END is not there");
+		give_up("BARE_END is not set");
 	in = &lines[*end != '0'];
 	out = &lines[*end == '0'];
 	struct card *cards = (struct card *)(void *)&lines[2];

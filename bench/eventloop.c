@@ -1,13 +1,13 @@
-/* Requests and responses of 64 bytes between two event loops, as a server of keys and values and
- * its clients have them: over verbs, each connection with a completion channel of its own, or over
- * TCP. It knows nothing of Heddle; bench/events runs it.
+/* Requests and responses of 64 bytes between two event loops, as between a key-value server and its
+ * clients: over verbs, with one completion channel per connection, or over TCP. It does not know
+ * about Heddle; bench/events runs it.
  *
  *   eventloop server WAY PORT CONNECTIONS
  *   eventloop client WAY PORT CONNECTIONS MILLISECONDS
  *
- * WAY is how completions are waited for: block (in ibv_get_cq_event(), one connection), poll,
- * epoll; or tcp, which waits in epoll. The client prints the time of a request in microseconds,
- * requests in a second, and processor time of its own for each. */
+ * WAY is how to wait for completions: block (in ibv_get_cq_event(), one connection), poll, epoll;
+ * or tcp, which waits in epoll. The client prints microseconds per request, requests per second,
+ * and its own processor time per request. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -26,7 +26,7 @@
 
 #include <rdma/rdma_cma.h>
 
-/* Nothing here may fail. */
+/* None of these calls may fail. */
 #define MUST(condition)                                                        \
 	do {                                                                   \
 		if (!(condition)) {                                            \
@@ -38,7 +38,7 @@
 #define MOST         1024u
 #define BYTES        64u
 #define RECEIVES     8u
-#define SIGNAL_EVERY 32u /* of the sends: their places are taken back by that */
+#define SIGNAL_EVERY 32u /* one in so many sends is signaled, which frees the others' places */
 #define SENDS        128u
 #define WARM_UP_NS   200000000ull
 
@@ -176,7 +176,7 @@ static void connect_all(const char *port)
 
 /* --- what came --- */
 
-/* A message with @what as its first byte: a request, a response, or that this was the last. */
+/* A message arrived. Its first byte is @what: a request, a response, or the last message. */
 static void heard(struct connection *c, char what)
 {
 	if (what == 'q' || ending)
@@ -185,7 +185,7 @@ static void heard(struct connection *c, char what)
 		say(c, ending ? 'q' : what);
 }
 
-/* Something may have come on @c. */
+/* Check @c for messages. */
 static void look(struct connection *c)
 {
 	if (way == TCP) {
@@ -222,7 +222,7 @@ static void look(struct connection *c)
 	MUST(got == 0);
 }
 
-/* Wait for one turn. Returns how many connections something may have come on. */
+/* Wait for one turn. Returns the number of connections that may have messages. */
 static unsigned turn(int epoll)
 {
 	struct epoll_event events[64];

@@ -1,16 +1,16 @@
-/* What the benchmarks share: where they run, what they measure with, and how a figure is told. */
+/* What the benchmarks share: where they run, how they measure, and how they print a figure. */
 #ifndef BENCH_FIGURES_H
 #define BENCH_FIGURES_H
 
 #include <stddef.h>
 
-/* This thread runs on @processor only. */
+/* Run this thread on @processor only. */
 void figures_pin(size_t processor);
-/* Memory that is this process's own, in KiB. */
+/* Private memory of this process, in KiB. */
 long figures_resident_kib(void);
-/* From the least to the most; the median is in the middle then. */
+/* In ascending order, so that the median is in the middle. */
 void figures_sort(double *values, size_t count);
-/* A line: what, median, least, most, unit. Sorts @values. */
+/* Print one line: what, median, minimum, maximum, unit. Sorts @values. */
 void figures_report(const char *what, double *values, size_t count, const char *unit);
 
 #endif

@@ -1,6 +1,6 @@
-/* Many into one over a network that loses packets: what of the receiver's line is left for data,
- * and how evenly it is shared. In the simulator, so the figures are those of the protocol, not of
- * this machine. The floor beside each figure is the line itself: 100 %. */
+/* Many senders and one receiver over a network that loses packets: how much of the receiver's line
+ * is left for data, and how evenly it is shared. In the simulator, so the figures are those of the
+ * protocol, not of this machine. The reference for each figure is the line itself: 100 %. */
 #include "crowd.h"
 
 #include <inttypes.h>

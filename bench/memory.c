@@ -1,8 +1,8 @@
-/* What the protection table costs: the check, on one hot entry and spread over many; bind and
- * unbind; register and deregister; bytes a region. Every figure has its aim beside it, and those
- * that depend on the memory of the machine have their floor: a bare load of one cache line in the
- * same working set, in the same order. Each is the median of several rounds with the least and the
- * most. Never gates. */
+/* What the protection table costs: the check, on one hot entry and on many; bind and unbind;
+ * register and deregister; bytes per region. Every figure has its goal beside it, and those that
+ * depend on the memory of the machine have their floor: a bare load of one cache line in the same
+ * working set, in the same order. Each is the median of several rounds, with the minimum and the
+ * maximum. It never fails. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +23,7 @@ static uint64_t now_ns(void)
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* Nanoseconds an operation, one figure a round. */
+/* Nanoseconds per operation, one figure per round. */
 struct figures {
 	double ns[ROUNDS];
 };
@@ -106,9 +106,9 @@ static struct tpt_request request(struct hdl_key key)
 	                            .length = 64};
 }
 
-/* Keys one after the other, each used when the one before has been judged: nothing overlaps, as
- * with one message at a time. The field that leads on to the next is 0 in every entry here, which
- * only who has read the entry knows. */
+/* One key after the other, each used after the check of the one before: nothing overlaps, as with
+ * one message at a time. The next index depends on a field of the entry that is always 0, which the
+ * processor only knows after it has read the entry. */
 static uint32_t next(const struct bench *b, uint32_t at, uint64_t read)
 {
 	at += 1 + (uint32_t)(read & 1);
@@ -128,7 +128,7 @@ static double time_checks(struct bench *b, uint32_t steps)
 	return (double)(now_ns() - start) / steps;
 }
 
-/* The floor: the same keys, the same lines, one word of each and nothing else. */
+/* The floor: the same keys and the same lines, but only one word of each. */
 static double time_loads(struct bench *b, uint32_t steps)
 {
 	uint64_t start = now_ns();
@@ -262,7 +262,7 @@ static void bench_bytes(struct prng *prng)
 		        resident_bytes(b->tpt.slots, b->bytes.slots) +
 		        resident_bytes((void *)((uintptr_t)b->tpt.free_list & ~(uintptr_t)4095),
 		                       b->tpt.view.capacity * sizeof *b->tpt.free_list);
-		printf("bytes of table a region, %7u of a million %9.1f      aim <= 128\n",
+		printf("bytes of table per region, %7u of a million %8.1f     aim <= 128\n",
 		       counts[i], (double)used / counts[i]);
 	}
 }
@@ -271,7 +271,7 @@ int main(void)
 {
 	struct prng prng;
 	prng_seed(&prng, 1);
-	printf("protection table: median of %u rounds (least to most)\n", ROUNDS);
+	printf("protection table: median of %u rounds (minimum to maximum)\n", ROUNDS);
 	bench_checks(&prng);
 	bench_bind(&prng);
 	bench_register(&prng);

@@ -1,4 +1,4 @@
-/* A call that a benchmark cannot do without. */
+/* For calls without which a benchmark cannot go on. */
 #ifndef BENCH_MUST_H
 #define BENCH_MUST_H
 

@@ -1,6 +1,6 @@
-/* Thousands of connected queue pairs in one process: what each costs in memory and time to make,
- * and whether the one that is busy notices the others. Prints a line a figure: what, median, least,
- * most, unit. */
+/* Thousands of connected queue pairs in one process: what each costs in memory and setup time, and
+ * whether one busy pair is slowed down by the others. Prints one line per figure: what, median,
+ * minimum, maximum, unit. */
 #include <heddle/heddle.h>
 #include <stdio.h>
 
@@ -111,9 +111,9 @@ int main(void)
 		message(i);
 	double each = (double)(figures_resident_kib() - before) / (MANY - 2);
 	measure(among);
-	printf("memory of each of %u queue pairs, used once\t%.2f\t%.2f\t%.2f\tKiB\n", MANY, each,
+	printf("memory per queue pair, %u of them, used once\t%.2f\t%.2f\t%.2f\tKiB\n", MANY, each,
 	       each, each);
-	printf("to make and connect one\t%.2f\t%.2f\t%.2f\tus\n", make_us, make_us, make_us);
+	printf("time to create and connect one\t%.2f\t%.2f\t%.2f\tus\n", make_us, make_us, make_us);
 	figures_report("a message, one pair in the process", alone, ROUNDS, "ns");
 	figures_report("a message, one busy pair among them", among, ROUNDS, "ns");
 	printf("ratio\t%.3f\t%.3f\t%.3f\t\n", among[ROUNDS / 2] / alone[ROUNDS / 2],

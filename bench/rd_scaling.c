@@ -1,7 +1,8 @@
-/* What it takes to let every process of a cluster talk to every process of every other node
- * (MISSION SN2; seed 003, figure 4): M queue pairs and N - 1 end-to-end contexts a node, or M x M x
- * (N - 1) connected queue pairs. All nodes of the first kind are built, on a network in this
- * process, and talk; of the second kind one node is built. Memory is measured, not computed. */
+/* What it takes for every process of a cluster to talk to every process of every other node
+ * (docs/STATUS.md SN2; SAN figure 4): M queue pairs and N - 1 end-to-end contexts per node, or M x
+ * M x (N - 1) connected queue pairs. Of the first kind all nodes are built, on a network in this
+ * process, and exchange messages; of the second kind one node is built. Memory is measured, not
+ * computed. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,10 +16,10 @@
 #include "must.h"
 
 #define NODES     16u
-#define PROCESSES 64u /* a node, each with a queue pair */
+#define PROCESSES 64u /* per node, each with a queue pair */
 #define DEPTH     16u
 #define BYTES     64u
-#define PACKETS   4096u /* the network holds, in front of a node */
+#define PACKETS   4096u /* that the network holds in front of a node */
 #define LIMIT_NS  3000000000ull
 #define QKEY      1u
 #define CONNECTED (PROCESSES * PROCESSES * (NODES - 1))
@@ -38,7 +39,7 @@ struct node_of {
 	struct hdl_mr *mr;
 	struct hdl_rdd *rdd;
 	struct hdl_qp *qps[PROCESSES];
-	struct hdl_eec *eecs[NODES]; /* by the node that it leads to */
+	struct hdl_eec *eecs[NODES]; /* indexed by the node at the other end */
 	uint8_t memory[2][BYTES];
 	uint32_t put, taken;
 	struct packet arrived[PACKETS];
@@ -199,8 +200,8 @@ static uint64_t poll_node(struct node_of *node)
 	return answers;
 }
 
-/* Each process sends one message to one process of each other node; another one with every round.
- */
+/* Each process sends one message to one process of every other node, to a different one in every
+ * round. */
 static void talk(uint32_t round)
 {
 	uint64_t open = 0;
@@ -259,9 +260,10 @@ int main(void)
 	for (; rounds < PROCESSES && elapsed < LIMIT_NS; elapsed = clock_read(&clock) - start)
 		talk(rounds++);
 
-	printf("%u nodes, %u processes each; every process talks to every one of another node\n",
+	printf("%u nodes, %u processes per node; every process talks to every process of other "
+	       "nodes\n",
 	       NODES, PROCESSES);
-	printf("%-42s %14s %14s\n", "a node has", "reliable", "reliable");
+	printf("%-42s %14s %14s\n", "per node", "reliable", "reliable");
 	printf("%-42s %14s %14s\n", "", "datagrams", "connections");
 	printf("%-42s %14u %14u\n", "queue pairs", PROCESSES, CONNECTED);
 	printf("%-42s %14u %14u\n", "end-to-end contexts", NODES - 1, 0u);

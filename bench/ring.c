@@ -1,7 +1,7 @@
-/* What the lane costs between two cores: one-way latency of small records, half of a round trip
+/* What a lane costs between two cores: the one-way latency of small records, half of a round trip
  * through two lanes, beside the same round trip through two bare cache lines, which is the floor of
- * this machine; then records a second one way. Floor and lane take turns, so that both see the same
- * noise. */
+ * this machine; then records per second in one direction. Floor and lane are measured in turns, so
+ * that both see the same noise. */
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -15,10 +15,11 @@
 #include "base/ring.h"
 #include "figures.h"
 
-#define SLOTS         1024u
-#define TURNS         40
-#define BATCHES       250 /* a turn */
-#define TRIPS         20  /* per batch: long beside the clock's cost, short beside an interrupt */
+#define SLOTS   1024u
+#define TURNS   40
+#define BATCHES 250 /* per turn */
+#define TRIPS \
+	20 /* per batch: long compared with reading the clock, short compared with an interrupt */
 #define STREAM_CHUNK  20000
 #define STREAM_CHUNKS 100
 
@@ -26,7 +27,7 @@ struct line {
 	_Alignas(64) _Atomic uint64_t value;
 };
 
-/* The two ends are in use on two cores: on one line they would cost more than the lane. */
+/* The two ends are used on two cores: in one cache line they would cost more than the lane. */
 struct lane {
 	_Alignas(64) struct ring_tx tx;
 	_Alignas(64) struct ring_rx rx;
@@ -63,7 +64,7 @@ static void send(struct lane *lane, const void *data, size_t bytes)
 	ring_publish(&lane->tx);
 }
 
-/* Into @data, which has room for @bytes; the record must have just that length. */
+/* Receive into @data, which has room for @bytes; the record must have exactly that length. */
 static void receive(struct lane *lane, void *data, size_t bytes)
 {
 	const void *from;
@@ -80,7 +81,7 @@ static void receive(struct lane *lane, void *data, size_t bytes)
 static const size_t sizes[] = {8, 56, 248};
 #define SIZES (sizeof(sizes) / sizeof(sizes[0]))
 
-/* The other side: answers what main() asks, in the same order. */
+/* The other side: answers main(), in the same order. */
 static void *answer(void *context)
 {
 	(void)context;
@@ -160,7 +161,7 @@ static void print_stream(size_t bytes)
 			receive(&back, data, bytes);
 		histogram_record(&chunk_ns, clock_now_ns() - start);
 	}
-	/* A record in so many nanoseconds; the slowest chunks are the lowest rates. */
+	/* Nanoseconds per record; the slowest chunks give the lowest rates. */
 	const double records = STREAM_CHUNK * 1000.0;
 	printf("one way, %3zu bytes            %8.2f %8.2f %8.2f M records/s\n", bytes,
 	       records / (double)histogram_min(&chunk_ns),

@@ -75,12 +75,12 @@ int main(void)
 	memset(room, 1, 1 << 20);
 	pid_t pid = fork();
 	if (pid == 0) {
-		memset(room, 2, 1 << 20); /* its own pages, not ours */
+		memset(room, 2, 1 << 20); /* so that it has pages of its own */
 		echo(lines);
 	}
 	figures_pin(0);
 	cache_line(lines);
-	kill(pid, SIGSTOP); /* the kernel's copy needs nobody there */
+	kill(pid, SIGSTOP); /* the kernel's copy does not need the process to run */
 	kernel_copy(pid, room, 8, "process_vm_writev, 8 bytes");
 	kernel_copy(pid, room, 65536, "process_vm_writev, 64 KiB");
 	kernel_copy(pid, room, 1 << 20, "process_vm_writev, 1 MiB");

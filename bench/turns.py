@@ -1,7 +1,8 @@
-"""What the benchmarks of programs have in common: pairs of programs, their figures, and tables of what was measured in turns.
+"""What the benchmarks of programs share: running pairs of programs, reading their figures, printing tables.
 
-What belongs together is measured in turns, because the machine's figures move from minute to minute (two virtual processors
-are now neighbours, now not). Every figure is the median of the turns, with the least and the most. Nothing is judged."""
+The rows of a table are measured in turns, one after the other and then all over again, because the speed of the machine changes from
+minute to minute (two virtual processors may or may not share a core). Every figure is the median of the turns, with the minimum and
+the maximum. No figure passes or fails."""
 import os
 import re
 import statistics
@@ -21,7 +22,7 @@ def new_port():
 
 
 def is_over(process, seconds):
-    """Within that time; it stays to be reaped."""
+    """Does @process end within that time? It is not reaped yet."""
     for _ in range(int(seconds * 50)):
         if os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None:
             return True
@@ -30,14 +31,15 @@ def is_over(process, seconds):
 
 
 def reap(process):
-    """The seconds of processor time that a child took which is over."""
+    """Reap a child that has ended. Returns the processor time that it used, in seconds."""
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     return usage.ru_utime + usage.ru_stime
 
 
 def pair(command, client, env=None, wait=0.4, usage=None):
-    """The output of the client, or None. @usage: a list that gets the processor time of client and server."""
+    """Run a server and a client. Returns the client's output, or None. @usage: a list to which the processor times of client and server
+    are appended."""
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=env)
     time.sleep(wait)
     other = subprocess.Popen(client, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=env)
@@ -59,7 +61,7 @@ def last_row(text, column):
 
 
 def qperf(test, seconds=1, usage=None):
-    """Microseconds, or GB/s. Its server never ends by itself."""
+    """Run qperf. Returns microseconds, or GB/s. Its server does not end by itself."""
     port = new_port()
     server = subprocess.Popen(["qperf", "-lp", port], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     time.sleep(0.3)
@@ -86,7 +88,7 @@ def ratio(value, other):
 
 
 def turns(title, unit, rows, count, compare=ratio):
-    """@rows: (what, function, name of the row that it is compared with)."""
+    """Measure @rows @count times and print them. A row: (name, function, name of the row that it is compared with)."""
     print(title)
     values = {what: [] for what, _, _ in rows}
     for _ in range(count):
@@ -101,7 +103,7 @@ def turns(title, unit, rows, count, compare=ratio):
         if other:
             pairs = [(v, o) for v, o in zip(values[what], values[other]) if v is not None and o]
             if pairs:
-                # The pair in the middle of those that were measured in the same turn.
+                # Compare figures of the same turn, and take the median of these comparisons.
                 pairs.sort(key=lambda p: p[0] - p[1] if compare is difference else p[0] / p[1])
                 line += f"   {compare(*pairs[len(pairs) // 2])} {other}"
         print(line, flush=True)

@@ -1,11 +1,11 @@
-/* The floors of RoCEv2 by UDP, on the loopback between two processes: bare sockets with GSO and
- * GRO, and the carrier above them, which adds headers' room, the ICRC and one copy at each end.
- * Latency is half of a round trip of 64 bytes, both ends spinning. Bandwidth is what arrives of
- * packets with 4096 bytes of payload, with a window in flight that the receiver opens again, since
- * a socket tells nobody that it dropped something. Whoever loses packets all the same waits and
- * starts its round again. CPU is the processor time of both ends, and both spin.
+/* The floors of RoCEv2 over UDP, on the loopback between two processes: bare sockets with GSO and
+ * GRO, and the carrier above them, which adds room for headers, the ICRC and one copy at each end.
+ * Latency is half of a round trip of 64 bytes, with both ends spinning. Bandwidth is the payload
+ * that arrives in packets of 4096 bytes; the receiver grants a window, because a socket does not
+ * report packets that it dropped. A round that still loses packets is repeated. CPU is the
+ * processor time of both ends, which both spin.
  *
- *   bench-udp [ROUNDS [WORD]]     rows whose names contain WORD */
+ *   bench-udp [ROUNDS [WORD]]     only rows whose names contain WORD */
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -20,15 +20,15 @@
 #include "base/clock.h"
 #include "figures.h"
 
-#define ROUNDS       9 /* unless told otherwise, */
+#define ROUNDS       9 /* by default */
 #define MAX_ROUNDS   99
 #define TRIPS        10000u
 #define SMALL        64u
 #define PAYLOAD      4096u
 #define PACKET       (IB_BTH_BYTES + IB_RETH_BYTES + PAYLOAD)
-#define TOTAL        (96u << 20) /* of one round */
+#define TOTAL        (96u << 20) /* bytes per round */
 #define WINDOW       (1u << 21)
-#define BUFFER       (1u << 20) /* of the application, sent from end to end again and again */
+#define BUFFER       (1u << 20) /* memory of the application, sent again and again */
 #define CREDIT_EVERY (1u << 16)
 #define GIVE_UP_NS   2000000000u
 
@@ -36,11 +36,11 @@
 struct end {
 	bool carrier;
 	struct udp_address own, peer;
-	int in, out; /* without the carrier */
+	int in, out; /* for sockets without the carrier */
 	struct udp_receiver receiver;
 	struct udp_wire wire;
-	uint64_t packets, bytes; /* that came */
-	uint64_t credit;         /* the last number that came in a small packet */
+	uint64_t packets, bytes; /* received */
+	uint64_t credit;         /* the last number received in a small packet */
 };
 
 static int rounds;
@@ -116,7 +116,7 @@ static void put(struct end *end, const struct path *path, const uint8_t *payload
 	end->wire.carrier.commit(&end->wire, path, need);
 }
 
-/* Send @count packets with @bytes each. */
+/* Send @count packets of @bytes each. */
 static void send_packets(struct end *end, const void *payload, uint32_t bytes, unsigned count)
 {
 	int error;
@@ -138,8 +138,8 @@ static void send_packets(struct end *end, const void *payload, uint32_t bytes, u
 	udp_send(end->out, &train, 1, &error);
 }
 
-/* The other process: answers small packets with small ones, and says now and then how much has
- * come. */
+/* The other process: answers small packets with small ones, and reports from time to time how much
+ * it has received. */
 static void answer(struct end *end)
 {
 	uint8_t small[2 * SMALL] = {0};
@@ -177,13 +177,13 @@ static double latency(struct end *end)
 	return latency_of(end, 1);
 }
 
-/* As a message and the acknowledgement of the one before travel. */
+/* A message travels together with the acknowledgement of the one before. */
 static double latency_of_two(struct end *end)
 {
 	return latency_of(end, 2);
 }
 
-/* GB/s of trains with so many packets, by turns; 0: packets were lost. */
+/* GB/s with trains of alternately @count and @other packets; 0: packets were lost. */
 static double bandwidth_of(struct end *end, unsigned count, unsigned other)
 {
 	uint64_t base = end->credit, sent = 0, begin_ns = clock_now_ns(), heard_ns = begin_ns;
@@ -206,15 +206,15 @@ static double bandwidth_of(struct end *end, unsigned count, unsigned other)
 	return (double)TOTAL / (double)(clock_now_ns() - begin_ns);
 }
 
-/* As many packets as a train takes. */
+/* As many packets as fit into a train. */
 static double bandwidth(struct end *end)
 {
 	unsigned most = UDP_MAX_TRAIN_BYTES / (PACKET + IB_ICRC_BYTES);
 	return bandwidth_of(end, most, most);
 }
 
-/* Writes of 64 KiB: the first packet of a message is longer than the others, and no train goes
- * beyond it and one other. */
+/* Writes of 64 KiB: the first packet of a message is longer than the others, so no train contains
+ * more than it and one other. */
 static double bandwidth_of_writes(struct end *end)
 {
 	return bandwidth_of(end, 2, 14);
@@ -248,7 +248,7 @@ static void measure(bool carrier, double (*what)(struct end *), const char *name
 		}
 		close(ready[1]);
 		if (child < 0 || !begin(&end, carrier, 1, 2) || read(ready[0], &byte, 1) != 1) {
-			printf("%s: the port is taken\n", name);
+			printf("%s: the port is in use\n", name);
 			exit(1);
 		}
 		close(ready[0]);

@@ -1,5 +1,5 @@
-/* Forwarding a 64-byte IBC packet as a pure function (judge the header, decide, rewrite), beside a
- * memcpy of the same bytes: the floor of whatever touches a packet once. */
+/* Forwarding a 64-byte IBC packet as a pure function (check the header, decide, rewrite), beside a
+ * memcpy of the same bytes, which is the floor for anything that touches a packet once. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 #define PACKETS 1000000u
 #define BYTES   64u
 
-static uint8_t ring[64][BYTES]; /* in the first-level cache */
+static uint8_t ring[64][BYTES]; /* fits into the first-level cache */
 
 static double forward_turn(const struct vswitch *vswitch, const uint8_t *fresh)
 {
@@ -21,7 +21,7 @@ static double forward_turn(const struct vswitch *vswitch, const uint8_t *fresh)
 	for (unsigned i = 0; i < PACKETS; i++) {
 		uint8_t *bytes = ring[i % 64];
 		struct vswitch_decision decision;
-		memcpy(bytes, fresh, BYTES); /* it comes */
+		memcpy(bytes, fresh, BYTES); /* a new packet */
 		if (vswitch_pass(vswitch, bytes, BYTES, 2, &decision) != IBC_OK ||
 		    decision.action != VSWITCH_TRANSMIT)
 			abort();
