@@ -195,6 +195,7 @@ static bool rx_verdict(struct iwarp *iwarp, enum mpa_stream_verdict verdict)
 		if (iwarp->in.ulpdu_bytes > 0) /* else only a sign of life (RFC 6581) */
 			iwarp_deliver(iwarp);
 		iwarp_rx_reset(iwarp);
+		iwarp_decide(iwarp);
 		return !iwarp->deaf;
 	default:
 		counter_add(&iwarp->engine->counters[ENGINE_BAD_PACKETS], 1);

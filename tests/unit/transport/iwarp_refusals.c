@@ -17,7 +17,7 @@ static uint8_t payload_bytes[70000];
 struct row {
 	const char *clause;
 	struct rdmap_segment s;
-	/* Added to s.to or the source of a read: the address of the memory, and the key to s.stag. */
+	/* To s.to, or to the source of a read, the address of the memory is added; so is the key. */
 	bool at_memory;
 	uint32_t payload;
 	int patch_at; /* of the header, -1: none */
