@@ -1,0 +1,505 @@
+/* The process that runs hardware ports. See vport.h. */
+#include "vport/vport.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "base/barrier.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "port/bell.h"
+#include "port/rundir.h"
+#include "port/vskey.h"
+
+#define TICK_NS     (LINK_KEEP_NS / 2)
+#define TURN        32u    /* records that are taken from one lane before the next */
+#define POLL_NS     50000u /* how long to poll before sleeping */
+#define MAX_EVENTS  32
+#define WATCH_OTHER UINT64_MAX /* the bell, or the agent */
+
+const struct topology_end *port_own_end(const struct port *port)
+{
+	return &port->way->ends[port->end];
+}
+
+const struct topology_end *port_other_end(const struct port *port)
+{
+	return &port->way->ends[1 - port->end];
+}
+
+int port_own_bell(const struct port *port)
+{
+	return port->vport->member.rope;
+}
+
+void port_watch(struct port *port, int fd)
+{
+	struct epoll_event interest = {.events = EPOLLIN,
+	                               .data.u64 = (uint64_t)port->number << 32 | (uint32_t)fd};
+	epoll_ctl(port->vport->epoll, EPOLL_CTL_ADD, fd, &interest);
+}
+
+void port_unwatch(struct port *port, int fd)
+{
+	epoll_ctl(port->vport->epoll, EPOLL_CTL_DEL, fd, NULL);
+}
+
+/* --- states --- */
+
+/* Tell the agent, and forward accordingly. */
+static void port_update(struct port *port, bool anyway)
+{
+	struct vport *vport = port->vport;
+	bool up = port->kind != NULL && port->link.up;
+	if (up == port->told_up && !anyway)
+		return;
+	port->told_up = up;
+	vport->vswitch.states[port->number] = up ? VSWITCH_PORT_UP : VSWITCH_PORT_DOWN;
+	member_set_port(&vport->member, port->number, &vport->vswitch.nic_ports[port->number],
+	                up ? VSWITCH_PORT_UP : VSWITCH_PORT_DOWN);
+	if (!anyway)
+		log_info("port %u of %s is %s", port->number, vport->node->name,
+		         up ? "up" : "down");
+}
+
+static void vport_tell_all(struct vport *vport)
+{
+	for (unsigned i = 0; i < VSWITCH_HARDWARE_PORTS; i++)
+		if ((vport->node->ports >> i & 1) != 0)
+			port_update(&vport->ports[i], true);
+}
+
+/* Copy which applications there are, and greet a new agent. */
+static void vport_look(struct vport *vport)
+{
+	struct member *member = &vport->member;
+	uint32_t generation =
+	        atomic_load_explicit(&member->board->generation, memory_order_acquire);
+	if (member->renewed) {
+		member->renewed = false;
+		vport_tell_all(vport);
+	} else if (generation == vport->generation) {
+		return;
+	}
+	vport->generation = generation;
+	memcpy(vport->vswitch.states + VSWITCH_HARDWARE_PORTS,
+	       member->board->vswitch.states + VSWITCH_HARDWARE_PORTS,
+	       VSWITCH_PORTS - VSWITCH_HARDWARE_PORTS);
+}
+
+/* --- packets --- */
+
+static bool port_send(struct port *port, const uint8_t *packet, size_t bytes)
+{
+	uint8_t header[LINK_HEADER_BYTES];
+	if (port->kind == NULL || !port->link.up)
+		return false;
+	link_put(&port->link, header, bytes, port->vport->now_ns);
+	if (!port->kind->send(port, header, packet, bytes)) {
+		port->link.next--; /* the other end shall not count it as lost */
+		port->dropped++;
+		return false;
+	}
+	port->out++;
+	port->out_bytes += bytes;
+	return true;
+}
+
+static void vport_send_in(struct vport *vport, const struct ibc_packet *packet, uint8_t from);
+
+/* Send what the switch itself says out of the port through which the packet came that it answers.
+ * To an application it goes through the switch, as if it came from port @from. */
+static void vport_answer(struct vport *vport, const struct ibc_packet *answer, uint8_t inport,
+                         uint8_t from)
+{
+	uint8_t bytes[IBC_MAX_BYTES];
+	if (!vswitch_is_hardware(inport)) {
+		vport_send_in(vport, answer, from);
+		return;
+	}
+	struct ibc_packet packet = *answer;
+	packet.guid = vport->vswitch.nic_ports[inport].guid;
+	size_t length = ibc_encode(&packet, bytes, sizeof(bytes));
+	if (length > 0)
+		port_send(&vport->ports[inport], bytes, length);
+}
+
+static void vport_reject(struct vport *vport, const struct ibc_packet *packet, uint8_t inport,
+                         uint8_t from, enum ibc_reason reason)
+{
+	struct ibc_packet nack;
+	vswitch_count(&vport->counters,
+	              &(struct vswitch_result){.action = VSWITCH_REJECT, .reason = reason});
+	if (vswitch_nack(packet, reason, &nack))
+		vport_answer(vport, &nack, inport, from);
+}
+
+/* Carry out a command for the switch itself. */
+static void vport_consume(struct vport *vport, const struct ibc_packet *packet, uint8_t inport)
+{
+	struct vswitch_configured *done = &vport->configured;
+	for (unsigned i = 0; i < VSWITCH_HARDWARE_PORTS; i++) {
+		const struct port *port = &vport->ports[i];
+		uint64_t *counters = vport->counters.ports[i];
+		counters[IBC_PORT_COUNTER_IN] = port->in;
+		counters[IBC_PORT_COUNTER_IN_BYTES] = port->in_bytes;
+		counters[IBC_PORT_COUNTER_OUT] = port->out;
+		counters[IBC_PORT_COUNTER_OUT_BYTES] = port->out_bytes;
+		counters[IBC_PORT_COUNTER_DAMAGED] = port->link.damaged + port->bad_packets;
+		counters[IBC_PORT_COUNTER_LOST] = port->link.lost;
+		counters[IBC_PORT_COUNTER_DROPPED] = port->dropped;
+		counters[IBC_PORT_COUNTER_DOWNS] = port->link.downs;
+	}
+	struct vswitch_owner owner = {.vswitch = &vport->vswitch,
+	                              .counters = &vport->counters,
+	                              .key = vport->node->has_key ? vport->node->key : NULL};
+	vswitch_configure(&owner, packet, inport, done);
+	/* The answer first: the port may be the one through which it leaves. */
+	if (done->answered)
+		vport_answer(vport, &done->answer, inport, VSWITCH_APID_CONFIG);
+	if (done->set_port && vport->ports[done->port].kind != NULL) {
+		link_close(&vport->ports[done->port].link, !done->up);
+		port_update(&vport->ports[done->port], false);
+	}
+}
+
+/* Give @packet, which came through @inport, to each application of @applications. */
+static unsigned vport_deliver(struct vport *vport, const struct ibc_packet *packet, uint8_t inport,
+                              bool by_route, uint64_t applications)
+{
+	struct record record = {.inport = inport, .by_route = by_route, .packet = *packet};
+	unsigned delivered = 0;
+	for (uint64_t left = applications; left != 0; left &= left - 1) {
+		unsigned port = (unsigned)__builtin_ctzll(left);
+		unsigned to = vport->member.board->owners[port];
+		record.outport = (uint8_t)port;
+		if (!member_has(&vport->member, to))
+			member_hear(&vport->member); /* a newcomer */
+		delivered += member_put(&vport->member, to, &record);
+	}
+	return delivered;
+}
+
+/* The switch itself sends @packet to an application: an answer to a command, or a NACK. @from: the
+ * port from which it comes. */
+static void vport_send_in(struct vport *vport, const struct ibc_packet *packet, uint8_t from)
+{
+	bool by_route = !ibc_at_end(&packet->route);
+	struct vswitch_result result = vswitch_forward(&vport->vswitch, packet, from);
+	struct ibc_packet out = *packet;
+	out.route = result.route;
+	if (result.action == VSWITCH_DELIVER)
+		vport_deliver(vport, &out, from, by_route, result.applications);
+}
+
+/* A packet has come through the hardware port @inport. */
+static void vport_forward(struct vport *vport, uint8_t *bytes, size_t length, uint8_t inport)
+{
+	struct vswitch_decision decision;
+	struct ibc_packet packet;
+	bool by_route = false;
+	if (ibc_decode_header(&packet, bytes, length) == IBC_OK)
+		by_route = !ibc_at_end(&packet.route);
+	if (vswitch_pass(&vport->vswitch, bytes, length, inport, &decision) != IBC_OK) {
+		vport->ports[inport].bad_packets++;
+		vport->counters.packets[IBC_COUNTER_DAMAGED]++;
+		return;
+	}
+	if (decision.action != VSWITCH_REJECT)
+		vswitch_count(&vport->counters,
+		              &(struct vswitch_result){.action = decision.action});
+	switch (decision.action) {
+	case VSWITCH_TRANSMIT:
+		/* What the link does not take is lost, as on a wire; the port counts it. */
+		port_send(&vport->ports[decision.port], bytes, length);
+		return;
+	case VSWITCH_DELIVER:
+		/* Applications check the whole packet, and so do we: what is damaged is no
+		 * one's. */
+		if (ibc_decode(&packet, bytes, length) != IBC_OK) {
+			vport->ports[inport].bad_packets++;
+			return;
+		}
+		if (vport_deliver(vport, &packet, inport, by_route, decision.applications) == 0)
+			vport_reject(vport, &packet, inport, inport, IBC_REASON_NO_RECEIVE);
+		return;
+	case VSWITCH_CONSUME:
+		if (ibc_decode(&packet, bytes, length) == IBC_OK)
+			vport_consume(vport, &packet, inport);
+		else
+			vport->ports[inport].bad_packets++;
+		return;
+	default:
+		vport_reject(vport, &packet, inport, inport, decision.reason);
+	}
+}
+
+void port_frame(struct port *port, uint8_t *frame, size_t bytes)
+{
+	struct vport *vport = port->vport;
+	bool up = port->link.up;
+	size_t length = link_take(&port->link, frame, bytes, vport->now_ns);
+	if (port->link.up != up)
+		port_update(port, false);
+	if (length == 0)
+		return;
+	port->in++;
+	port->in_bytes += length;
+	vport_forward(vport, frame + LINK_HEADER_BYTES, length, (uint8_t)port->number);
+}
+
+/* An application sends @record, whose packet is in vport->copy. */
+static void vport_take_record(struct vport *vport, const struct record *record)
+{
+	const struct ibc_packet *packet = &record->packet;
+	struct vswitch_result left = {.action = VSWITCH_TRANSMIT};
+	if (record->outport == VSWITCH_APID_CONFIG) {
+		left.action = VSWITCH_CONSUME;
+		vswitch_count(&vport->counters, &left);
+		vport_consume(vport, packet, record->inport);
+		return;
+	}
+	struct port *port = &vport->ports[record->outport];
+	if (!port_send(port, vport->copy + RECORD_HEADER_BYTES, ibc_bytes(packet))) {
+		vport_reject(vport, packet, record->inport, record->outport,
+		             port->link.up ? IBC_REASON_TOO_LONG : IBC_REASON_PORT_DOWN);
+		return;
+	}
+	vswitch_count(&vport->counters, &left);
+}
+
+static bool vport_take(struct vport *vport, unsigned from, unsigned count)
+{
+	struct member *member = &vport->member;
+	struct record record;
+	enum record_verdict verdict;
+	bool any = false;
+	for (unsigned i = 0; i < count && !ring_quiet(&member->peers[from].end.rx); i++) {
+		enum member_took took = member_take(member, from, vport->copy, &record, &verdict);
+		if (took == MEMBER_NOTHING)
+			break;
+		any = true;
+		if (took == MEMBER_RECORD)
+			vport_take_record(vport, &record);
+		else
+			vport->counters.packets[IBC_COUNTER_DAMAGED]++;
+	}
+	return any;
+}
+
+static void vport_lane_ends(struct member *member, unsigned from)
+{
+	vport_take((struct vport *)(void *)member, from, BOARD_LANE_SLOTS);
+}
+
+static const struct member_owner vport_owner = {.leaves = vport_lane_ends};
+
+/* --- the loop --- */
+
+static void vport_watch_agent(struct vport *vport)
+{
+	struct epoll_event interest = {.events = EPOLLIN, .data.u64 = WATCH_OTHER};
+	if (vport->watched == vport->member.agent)
+		return;
+	vport->watched = vport->member.agent; /* the former one is closed, and so out of the set */
+	if (vport->watched >= 0)
+		epoll_ctl(vport->epoll, EPOLL_CTL_ADD, vport->watched, &interest);
+}
+
+static void vport_tick(struct vport *vport)
+{
+	uint8_t header[LINK_HEADER_BYTES];
+	if (vport->now_ns < vport->tick_ns)
+		return;
+	vport->tick_ns = vport->now_ns + TICK_NS;
+	for (unsigned i = 0; i < VSWITCH_HARDWARE_PORTS; i++) {
+		struct port *port = &vport->ports[i];
+		if (port->kind == NULL)
+			continue;
+		if (port->kind->tick != NULL)
+			port->kind->tick(port);
+		if (link_tick(&port->link, vport->now_ns)) {
+			link_put(&port->link, header, 0, vport->now_ns);
+			if (!port->kind->send(port, header, NULL, 0))
+				port->link.next--;
+		}
+		port_update(port, false);
+	}
+	member_hear(&vport->member);
+}
+
+/* Take what applications and neighbours in shared memory have written. */
+static bool vport_poll_lanes(struct vport *vport)
+{
+	bool any = false;
+	member_look(&vport->member);
+	vport_look(vport);
+	for (uint64_t left = vport->member.known; left != 0; left &= left - 1)
+		any |= vport_take(vport, (unsigned)__builtin_ctzll(left), TURN);
+	for (unsigned i = 0; i < VSWITCH_HARDWARE_PORTS; i++)
+		if (vport->ports[i].kind != NULL && vport->ports[i].kind->arm != NULL)
+			any |= vport->ports[i].kind->hear(&vport->ports[i]);
+	return any;
+}
+
+static bool vport_arm(struct vport *vport)
+{
+	bool quiet = true;
+	for (unsigned i = 0; i < VSWITCH_HARDWARE_PORTS; i++)
+		if (vport->ports[i].kind != NULL && vport->ports[i].kind->arm != NULL)
+			quiet &= vport->ports[i].kind->arm(&vport->ports[i]);
+	return member_arm(&vport->member) && quiet;
+}
+
+static void vport_disarm(struct vport *vport)
+{
+	member_disarm(&vport->member);
+	for (unsigned i = 0; i < VSWITCH_HARDWARE_PORTS; i++)
+		if (vport->ports[i].kind != NULL && vport->ports[i].kind->disarm != NULL)
+			vport->ports[i].kind->disarm(&vport->ports[i]);
+}
+
+/* Serve the descriptors that are readable. @ms: how long to wait for one. */
+static bool vport_poll_files(struct vport *vport, int ms)
+{
+	struct epoll_event events[MAX_EVENTS];
+	vport_watch_agent(vport);
+	int count = epoll_wait(vport->epoll, events, MAX_EVENTS, ms);
+	vport->now_ns = clock_now_ns();
+	for (int i = 0; i < count; i++) {
+		uint64_t data = events[i].data.u64;
+		if (data == WATCH_OTHER) {
+			bell_hear(vport->member.bell);
+			member_hear(&vport->member);
+			continue;
+		}
+		struct port *port = &vport->ports[data >> 32];
+		if (port->kind->ready != NULL)
+			port->kind->ready(port, (int)(uint32_t)data);
+		else
+			port->kind->hear(port);
+	}
+	return count > 0;
+}
+
+void vport_run(struct vport *vport, volatile const int *stop)
+{
+	uint64_t busy_ns = 0;
+	while (!*stop) {
+		vport->now_ns = clock_now_ns();
+		vport_tick(vport);
+		bool busy = vport_poll_lanes(vport);
+		if (busy)
+			busy_ns = vport->now_ns;
+		bool sleep = vport->now_ns - busy_ns > POLL_NS && vport_arm(vport);
+		uint64_t ns = vport->tick_ns - vport->now_ns;
+		if (vport_poll_files(vport, sleep ? (int)(ns / 1000000) + 1 : 0))
+			busy_ns = vport->now_ns;
+		if (sleep)
+			vport_disarm(vport);
+	}
+}
+
+/* --- beginning and end --- */
+
+static const struct port_kind *const port_kinds[TOPOLOGY_LINK_KIND_COUNT] = {
+        [TOPOLOGY_LINK_MEMORY] = &port_memory,
+        [TOPOLOGY_LINK_UDP] = &port_udp,
+        [TOPOLOGY_LINK_ETHERNET] = &port_ethernet,
+};
+
+static bool vport_open_port(struct vport *vport, unsigned number, uint32_t node)
+{
+	struct port *port = &vport->ports[number];
+	unsigned end = 0;
+	const char *why = "";
+	int way = topology_link_at(vport->topology, node, (uint8_t)number, &end);
+	*port = (struct port){.vport = vport,
+	                      .number = number,
+	                      .topology = vport->topology,
+	                      .end = end,
+	                      .fd = -1,
+	                      .listener = -1,
+	                      .peer_bell = -1};
+	link_begin(&port->link);
+	if (way < 0)
+		return true;
+	port->way = &vport->topology->links[way];
+	port->kind = port_kinds[port->way->kind];
+	int result = port->kind->open(port, &why);
+	if (result == 0)
+		return true;
+	log_error("line %u, port %u of %s: cannot open the link (%s): %s; %s", port->way->line,
+	          number, vport->node->name, port->kind->name, strerror(-result), why);
+	port->kind = NULL;
+	return false;
+}
+
+/* Attach to the virtual switch as the one that runs its ports. */
+static bool vport_attach(struct vport *vport)
+{
+	char directory[RUNDIR_MAX], path[RUNDIR_MAX + 16];
+	uint32_t flags = AGENT_VS_PORTS | (vport->node->plain ? AGENT_VS_PLAIN : 0);
+	int result = rundir_open(directory, NULL);
+	if (result != 0) {
+		log_error("%s: %s; %s", directory, strerror(-result), rundir_advice(result));
+		return false;
+	}
+	rundir_file(directory, AGENT_VS_KEY, path, sizeof(path));
+	/* The first to ask makes the agent write the key. */
+	for (unsigned tries = 0; tries < 2; tries++) {
+		vskey_read(path, vport->member.key);
+		result = member_attach(&vport->member, AGENT_VS_ANY, flags);
+		if (result != -EPERM)
+			break;
+	}
+	if (result >= 0)
+		return true;
+	if (result != -ECONNREFUSED)
+		log_error("the node agent does not let us run the ports of %s: %s; %s",
+		          vport->node->name, strerror(-result),
+		          result == -EBUSY   ? "another process does (heddle vswitch show)"
+		          : result == -EPERM ? "its key is not the one in vswitch.key"
+		                             : "end some clients, then try again");
+	return false;
+}
+
+bool vport_begin(struct vport *vport, const struct topology *topology, uint32_t node)
+{
+	static const uint8_t no_key[AGENT_VS_KEY_BYTES];
+	struct epoll_event interest = {.events = EPOLLIN, .data.u64 = WATCH_OTHER};
+	memset(vport, 0, sizeof(*vport));
+	vport->topology = topology;
+	vport->node = &topology->nodes[node];
+	vport->watched = vport->epoll = -1;
+	topology_vswitch(topology, node, &vport->vswitch);
+	if (!member_begin(&vport->member, &vport_owner, vport->node->name, no_key))
+		return false;
+	vport->member.node_id = vport->node->id;
+	vport->epoll = epoll_create1(EPOLL_CLOEXEC);
+	if (vport->epoll < 0 ||
+	    epoll_ctl(vport->epoll, EPOLL_CTL_ADD, vport->member.bell, &interest) != 0) {
+		log_error("epoll: %m; close some files, or raise \"ulimit -n\"");
+		return false;
+	}
+	if (!vport_attach(vport))
+		return false;
+	for (unsigned i = 0; i < VSWITCH_HARDWARE_PORTS; i++)
+		if ((vport->node->ports >> i & 1) != 0 && !vport_open_port(vport, i, node))
+			return false;
+	vport_tell_all(vport);
+	return true;
+}
+
+void vport_end(struct vport *vport)
+{
+	for (unsigned i = 0; i < VSWITCH_HARDWARE_PORTS; i++)
+		if (vport->ports[i].kind != NULL)
+			vport->ports[i].kind->close(&vport->ports[i]);
+	member_end(&vport->member);
+	if (vport->epoll >= 0)
+		close(vport->epoll);
+}

@@ -1,0 +1,474 @@
+/* Hardware ports: nodes and switches as processes, joined by shared memory, UDP and Ethernet.
+ * Packets go by source routes, answers come back along them, ports go down and up, and processes
+ * die. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <arpa/inet.h>
+#include <sched.h>
+#include <signal.h>
+#include <spawn.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "fabric/link.h"
+#include "ibc/observe.h"
+#include "peer.h"
+#include "wire/ibc_config.h"
+
+#define NODES 4u
+
+static const char *const names[NODES] = {"n102", "n104", "s106", "s108"};
+static pid_t running[NODES];
+static char file[64];
+
+static const char nodes_text[] = "key 00112233445566778899aabbccddeeff\n"
+                                 "node n102 id 102\n"
+                                 "    nic guid 1 ports 0 1\n"
+                                 "    nic guid 7 ports 5\n"
+                                 "node n104 id 104\n"
+                                 "    nic guid 2 ports 0 1\n"
+                                 "switch s106 id 106 ports 1-4\n"
+                                 "switch s108 id 108 ports 1-4\n";
+
+static pid_t start_node(const char *name)
+{
+	const char *program = getenv("HEDDLE_VPORT");
+	char *argv[] = {(char *)(uintptr_t)program,
+	                (char *)(uintptr_t) "--foreground",
+	                (char *)(uintptr_t) "--node",
+	                (char *)(uintptr_t)name,
+	                file,
+	                NULL};
+	pid_t pid = 0;
+	assert_non_null(program);
+	assert_int_equal(posix_spawn(&pid, program, NULL, NULL, argv, environ), 0);
+	return pid;
+}
+
+static void end_node(unsigned node, int signal)
+{
+	int status;
+	if (running[node] == 0)
+		return;
+	kill(running[node], signal);
+	assert_int_equal(waitpid(running[node], &status, 0), running[node]);
+	if (signal == SIGTERM)
+		assert_int_equal(status, 0);
+	running[node] = 0;
+}
+
+/* Write a topology with @links, and start all of it. */
+static void start_all(const char *links)
+{
+	snprintf(file, sizeof(file), "/tmp/ibc-ports-%d.conf", (int)getpid());
+	FILE *out = fopen(file, "we");
+	assert_non_null(out);
+	fprintf(out, "%s%s", nodes_text, links);
+	fclose(out);
+	for (unsigned i = 0; i < NODES; i++)
+		running[i] = start_node(names[i]);
+}
+
+static int end_all(void **state)
+{
+	(void)state;
+	for (unsigned i = 0; i < NODES; i++)
+		if (running[i] != 0) {
+			kill(running[i], SIGTERM);
+			waitpid(running[i], NULL, 0);
+			running[i] = 0;
+		}
+	IBC_Finish();
+	unlink(file);
+	return 0;
+}
+
+/* The example of paragraph 18: out of port 1 of n102, port 3 of s106, port 2 of s108. */
+static struct IBC_Target to_n104(unsigned apid)
+{
+	return (struct IBC_Target){.GUID = 1,
+	                           .OutPort = PORT_1,
+	                           .DestNode = 104,
+	                           .Destination = apid,
+	                           .Route = {.Pointer = 1, .Hops = 2, .Ports = {3, 2}}};
+}
+
+/* Repeat a request until it succeeds: processes and links need a moment to come up. */
+static bool comes_through(const struct IBC_Target *target, struct IBC_Info *answer)
+{
+	struct timespec time = {0, 100000000};
+	uint64_t end = clock_now_ns() + 15000000000u;
+	char in[16];
+	while (clock_now_ns() < end) {
+		int result = IBC_Request(target, IBC_READ_REQUEST, NULL, 0, &time, 1, in,
+		                         sizeof(in), answer);
+		if (result == 0)
+			return memcmp(in, "read", 4) == 0;
+		usleep(5000);
+	}
+	return false;
+}
+
+/* Register here on n102, and start a client that answers on n104. */
+static struct peer start_clients(void)
+{
+	unsigned own;
+	setenv("HEDDLE_NODE", "n104", 1);
+	struct peer echo = peer_start(40, peer_echo);
+	assert_int_equal(echo.apid, 40);
+	assert_int_equal(peer_hear(echo.channel), 'r');
+	setenv("HEDDLE_NODE", "n102", 1);
+	assert_int_equal(IBC_Init(33, &own, NULL, NULL), 0);
+	return echo;
+}
+
+static void talk_across(const char *links)
+{
+	static char out[IBC_LIMIT_PAYLOAD], in[IBC_LIMIT_PAYLOAD];
+	struct IBC_Info answer;
+	IBC_HANDLE handle;
+	start_all(links);
+	struct peer echo = start_clients();
+	struct IBC_Target target = to_n104(40);
+	assert_true(comes_through(&target, &answer));
+	/* 3-2-63 [Rev; 0], as paragraph 18 has it. */
+	assert_true(answer.Route.Reverse);
+	assert_int_equal(answer.Route.Pointer, 0);
+	assert_int_equal(answer.Route.Hops, 2);
+	assert_int_equal(answer.Route.Ports[0], 3);
+	assert_int_equal(answer.Route.Ports[1], 2);
+	assert_int_equal(answer.GUID, 1);
+	assert_int_equal(answer.Port, 1);
+	assert_int_equal(answer.Source, 40);
+
+	/* Through the switch of the own node: its port is the first of the route, and applications
+	 * are ports like others. */
+	struct IBC_Target routed = {.OutPort = IBC_PORT_ROUTE,
+	                            .Route = {.Pointer = 1, .Hops = 4, .Ports = {1, 3, 2, 40}}};
+	assert_true(comes_through(&routed, &answer));
+	assert_true(answer.ByRoute);
+	assert_int_equal(answer.Route.Ports[0], 1);
+	assert_int_equal(answer.Route.Ports[3], 40);
+
+	/* Every length, and what is sent comes back. */
+	assert_int_equal(IBC_RecvPost(&handle), 0);
+	for (unsigned i = 0; i < sizeof(out); i++)
+		out[i] = (char)(i * 13);
+	bool ethernet = strstr(links, "ethernet") != NULL;
+	for (uint32_t length = 0; length <= (ethernet ? 1024 : IBC_LIMIT_PAYLOAD);
+	     length = length == 0 ? 1 : length * 4) {
+		assert_int_equal(IBC_SendTo(&target, IBC_WRITE_REQUEST_NO_ACK, length, out, length),
+		                 0);
+		assert_int_equal(IBC_RecvWaitInfo(handle, &peer_soon, in, &answer), IBC_RECVDONE);
+		assert_int_equal(answer.Transaction, length);
+		assert_int_equal(answer.Length, length);
+		assert_memory_equal(in, out, length);
+	}
+
+	/* Rejections come back from wherever they happen. */
+	static const struct {
+		uint8_t hops, ports[2];
+		unsigned apid;
+		uint64_t node;
+		int reason;
+	} rows[] = {{2, {3, 2}, 50, 104, IBC_NACK_NO_APPLICATION},
+	            {2, {3, 2}, 40, 105, IBC_NACK_NO_APPLICATION},
+	            {2, {3, 9}, 40, 104, IBC_NACK_NO_PORT},
+	            {2, {4, 2}, 40, 104, IBC_NACK_PORT_DOWN},
+	            {2, {2, 2}, 40, 104, IBC_NACK_LOOP},
+	            {2, {3, 40}, 40, 104, IBC_NACK_NO_APPLICATION}};
+	for (unsigned i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		struct IBC_Target wrong = to_n104(rows[i].apid);
+		wrong.DestNode = rows[i].node;
+		memcpy(wrong.Route.Ports, rows[i].ports, rows[i].hops);
+		assert_int_equal(
+		        IBC_Request(&wrong, IBC_WRITE_REQUEST, "x", 1, NULL, 0, NULL, 0, &answer),
+		        IBC_NACKED);
+		assert_int_equal(answer.Reason, rows[i].reason);
+	}
+	/* The node's own second port has no link, and there is no third. */
+	struct IBC_Target down = to_n104(40);
+	down.OutPort = PORT_0;
+	assert_int_equal(IBC_SendTo(&down, IBC_WRITE_REQUEST, 1, "x", 1), IBC_HARDWARE_ERROR);
+	down.OutPort = 2;
+	assert_int_equal(IBC_SendTo(&down, IBC_WRITE_REQUEST, 1, "x", 1), IBC_BADPARAM);
+	peer_end(&echo, 0);
+	for (unsigned i = 0; i < NODES; i++)
+		end_node(i, SIGTERM);
+}
+
+static void vs5_through_shared_memory(void **state)
+{
+	(void)state;
+	talk_across("link n102:1 s106:2 shm\nlink s106:3 s108:1 shm\nlink s108:2 n104:0 shm\n");
+}
+
+static void vs5_over_udp(void **state)
+{
+	(void)state;
+	talk_across("link n102:1 s106:2 udp 127.0.0.1:7101 127.0.0.1:7102\n"
+	            "link s106:3 s108:1 udp 127.0.0.1:7103 127.0.0.1:7104\n"
+	            "link s108:2 n104:0 udp [::1]:7105 [::1]:7106\n");
+}
+
+static bool write_to(const char *path, const char *text)
+{
+	FILE *out = fopen(path, "we");
+	return out != NULL && fputs(text, out) >= 0 && fclose(out) == 0;
+}
+
+/* Become somebody who may open packet sockets, in a network of one's own. */
+static bool enter_network(void)
+{
+	char map[64];
+	snprintf(map, sizeof(map), "%u %u 1", (unsigned)geteuid(), (unsigned)geteuid());
+	if (unshare(CLONE_NEWNET) != 0 &&
+	    (unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0 || !write_to("/proc/self/uid_map", map)))
+		return false;
+	return system("ip link set lo up && ip link add va0 address 02:00:00:00:00:0a type veth "
+	              "peer name va1 address 02:00:00:00:00:0b && ip link set va0 up && "
+	              "ip link set va1 up") == 0;
+}
+
+static void vs5_over_ethernet(void **state)
+{
+	(void)state;
+	int status = 0;
+	pid_t pid = fork();
+	if (pid == 0) {
+		if (!enter_network())
+			_exit(77);
+		talk_across("link n102:1 s106:2 ethernet va0/02:00:00:00:00:0a "
+		            "va1/02:00:00:00:00:0b\n"
+		            "link s106:3 s108:1 shm\nlink s108:2 n104:0 shm\n");
+		exit(0);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	if (WIFEXITED(status) && WEXITSTATUS(status) == 77) {
+		print_message("no network of our own here: not tested\n");
+		skip();
+	}
+	assert_int_equal(status, 0);
+}
+
+/* --- a manager --- */
+
+static int command(struct IBC_Target *target, uint8_t operation, uint8_t port, uint8_t to,
+                   bool with_key, uint8_t answer[IBC_LIMIT_PAYLOAD], struct IBC_Info *info)
+{
+	uint8_t bytes[IBC_CONFIG_COMMAND_BYTES] = {0};
+	if (with_key)
+		for (unsigned i = 0; i < IBC_KEY_BYTES; i++)
+			bytes[i] = (uint8_t)(i * 0x11);
+	bytes[16] = operation;
+	bytes[17] = port;
+	bytes[18] = to;
+	target->Destination = 31;
+	target->DestNode = 0;
+	return IBC_Request(target, IBC_WRITE_REQUEST, bytes, sizeof(bytes), NULL, 0, answer,
+	                   IBC_LIMIT_PAYLOAD, info);
+}
+
+static void ports_are_set_by_a_manager(void **state)
+{
+	(void)state;
+	static uint8_t bytes[IBC_LIMIT_PAYLOAD];
+	struct IBC_Info info;
+	start_all("link n102:1 s106:2 shm\nlink s106:3 s108:1 shm\nlink s108:2 n104:0 shm\n");
+	struct peer echo = start_clients();
+	struct IBC_Target target = to_n104(40), s106 = to_n104(31), own = peer_target(31);
+	s106.Route.Hops = 0;
+	assert_true(comes_through(&target, &info));
+	assert_int_equal(command(&s106, IBC_CONFIG_PORTS, 0, 0, false, bytes, &info), IBC_NACKED);
+	assert_int_equal(info.Reason, IBC_NACK_NOT_ALLOWED);
+	assert_int_equal(command(&s106, IBC_CONFIG_PORTS, 0, 0, true, bytes, &info), 0);
+	assert_int_equal(bytes[3], 4); /* ports */
+	/* The switch of our own node, by its process; no route at all. */
+	assert_int_equal(command(&own, IBC_CONFIG_APPLICATIONS, 0, 0, true, bytes, &info), 0);
+	assert_int_equal(bytes[3], 1);
+	assert_int_equal(bytes[IBC_CONFIG_ANSWER_BYTES], 33);
+	assert_int_equal(command(&own, IBC_CONFIG_APPLICATIONS, 0, 0, false, bytes, &info),
+	                 IBC_NACKED);
+	/* Out of service and back. */
+	assert_int_equal(command(&s106, IBC_CONFIG_SET_PORT, 3, IBC_PORT_DOWN, true, bytes, &info),
+	                 0);
+	assert_int_equal(IBC_Request(&target, IBC_READ_REQUEST, NULL, 0, NULL, 0, NULL, 0, &info),
+	                 IBC_NACKED);
+	assert_int_equal(info.Reason, IBC_NACK_PORT_DOWN);
+	assert_int_equal(command(&s106, IBC_CONFIG_SET_PORT, 3, IBC_PORT_UP, true, bytes, &info),
+	                 0);
+	assert_true(comes_through(&target, &info));
+	peer_end(&echo, 0);
+}
+
+/* --- from outside --- */
+
+struct seen {
+	unsigned ports, applications, plain, up;
+	bool echo, own;
+};
+
+static void see(const struct observed_member *member, void *context)
+{
+	struct seen *seen = context;
+	const struct vswitch *vswitch = &member->board->vswitch;
+	seen->ports += member->ports;
+	seen->applications += member->apids != 0;
+	seen->plain += vswitch->plain;
+	if (member->ports) {
+		assert_string_equal(member->program, "heddle-vport");
+		for (unsigned i = 0; i < VSWITCH_HARDWARE_PORTS; i++)
+			seen->up += vswitch->states[i] == VSWITCH_PORT_UP;
+	}
+	seen->echo |= strcmp(member->node, "n104") == 0 && member->apids == 1ull << 40;
+	seen->own |= strcmp(member->node, "n102") == 0 && member->apids == 1ull << 33 &&
+	             member->pid == getpid() && vswitch->node == 102;
+}
+
+static void all_of_it_can_be_observed(void **state)
+{
+	(void)state;
+	struct IBC_Info info;
+	struct seen seen = {0};
+	start_all("link n102:1 s106:2 shm\nlink s106:3 s108:1 shm\nlink s108:2 n104:0 shm\n");
+	struct peer echo = start_clients();
+	struct IBC_Target target = to_n104(40);
+	assert_true(comes_through(&target, &info));
+	assert_int_equal(ibc_observe(see, &seen), 0);
+	assert_int_equal(seen.ports, 4);
+	assert_int_equal(seen.applications, 2);
+	assert_int_equal(seen.plain, 2);
+	assert_int_equal(seen.up, 6);
+	assert_true(seen.echo && seen.own);
+	/* The NICs of the node. */
+	uint64_t guids[4];
+	unsigned count = 4, one = 1;
+	assert_int_equal(IBC_Init(IBC_CLIENTANY, NULL, guids, &count), 0);
+	assert_int_equal(count, 2);
+	assert_int_equal(guids[0], 1);
+	assert_int_equal(guids[1], 7);
+	assert_int_equal(IBC_Init(IBC_CLIENTANY, NULL, guids, &one), 0);
+	assert_int_equal(one, 2);
+	/* A node that is running is not started twice, and a switch has no applications. */
+	int status;
+	pid_t again = start_node("n102");
+	assert_int_equal(waitpid(again, &status, 0), again);
+	assert_int_not_equal(status, 0);
+	setenv("HEDDLE_NODE", "s106", 1);
+	assert_int_equal(peer_start(IBC_CLIENTANY, peer_echo).apid, 0);
+	setenv("HEDDLE_NODE", "n102", 1);
+	peer_end(&echo, 0);
+}
+
+/* --- deaths --- */
+
+static void ports_go_down_and_up(void **state)
+{
+	(void)state;
+	struct IBC_Info info;
+	start_all("link n102:1 s106:2 udp 127.0.0.1:7101 127.0.0.1:7102\n"
+	          "link s106:3 s108:1 shm\nlink s108:2 n104:0 shm\n");
+	struct peer echo = start_clients();
+	struct IBC_Target target = to_n104(40);
+	assert_true(comes_through(&target, &info));
+	for (unsigned round = 0; round < 2; round++) {
+		/* A switch in the middle is killed: its neighbour rejects within a second. */
+		end_node(3, SIGKILL);
+		uint64_t begin = clock_now_ns();
+		struct timespec time = {0, 50000000};
+		while (IBC_Request(&target, IBC_READ_REQUEST, NULL, 0, &time, 1, NULL, 0, &info) !=
+		       IBC_NACKED)
+			assert_true(clock_now_ns() - begin < 2000000000u);
+		assert_int_equal(info.Reason, IBC_NACK_PORT_DOWN);
+		running[3] = start_node(names[3]);
+		assert_true(comes_through(&target, &info));
+		/* The next one is only known by its silence. */
+		end_node(2, SIGKILL);
+		begin = clock_now_ns();
+		while (IBC_SendTo(&target, IBC_WRITE_REQUEST_NO_ACK, 1, "x", 1) !=
+		       IBC_HARDWARE_ERROR) {
+			assert_true(clock_now_ns() - begin < 3000000000u);
+			usleep(10000);
+		}
+		running[2] = start_node(names[2]);
+		assert_true(comes_through(&target, &info));
+		/* Our own ports; and the agent, whom nobody misses. */
+		end_node(0, SIGKILL);
+		begin = clock_now_ns();
+		while (IBC_SendTo(&target, IBC_WRITE_REQUEST_NO_ACK, 1, "x", 1) !=
+		       IBC_HARDWARE_ERROR) {
+			assert_true(clock_now_ns() - begin < 1000000000u);
+			usleep(10000);
+		}
+		running[0] = start_node(names[0]);
+		assert_true(comes_through(&target, &info));
+		kill(peer_agent(), SIGKILL);
+		begin = clock_now_ns();
+		while (clock_now_ns() - begin < 700000000u) {
+			int result = IBC_Request(&target, IBC_READ_REQUEST, NULL, 0, NULL, 0, NULL,
+			                         0, &info);
+			assert_int_equal(result, 0);
+		}
+	}
+	peer_end(&echo, 0);
+}
+
+/* --- strangers --- */
+
+static void only_the_peer_is_heard(void **state)
+{
+	(void)state;
+	struct IBC_Info info;
+	IBC_HANDLE handle;
+	start_all("link n102:1 s106:2 udp 127.0.0.1:7101 127.0.0.1:7102\n"
+	          "link s106:3 s108:1 shm\nlink s108:2 n104:0 shm\n");
+	struct peer echo = start_clients();
+	struct IBC_Target target = to_n104(40);
+	assert_true(comes_through(&target, &info));
+	assert_int_equal(IBC_RecvPost(&handle), 0);
+	/* A packet for us that is perfect, but from another socket of this machine. */
+	static uint8_t frame[LINK_MAX_BYTES];
+	struct link forger;
+	struct ibc_packet packet = {.type = IBC_TYPE_WRITE_REQUEST,
+	                            .source_apid = 40,
+	                            .dest_apid = 33,
+	                            .route = {.pointer = 1},
+	                            .payload = (const uint8_t *)"forged",
+	                            .payload_bytes = 6};
+	struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(7101)};
+	to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	int sock = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	link_begin(&forger);
+	for (unsigned i = 0; i < 100; i++) {
+		size_t bytes = ibc_encode(&packet, frame + LINK_HEADER_BYTES, IBC_MAX_BYTES);
+		link_put(&forger, frame, bytes, clock_now_ns());
+		sendto(sock, frame, LINK_HEADER_BYTES + bytes, 0, (struct sockaddr *)&to,
+		       sizeof(to));
+	}
+	close(sock);
+	assert_true(comes_through(&target, &info));
+	assert_int_equal(IBC_RecvPoll(handle), IBC_RECVNOTDONE);
+	peer_end(&echo, 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test_teardown(vs5_through_shared_memory, end_all),
+	        cmocka_unit_test_teardown(vs5_over_udp, end_all),
+	        cmocka_unit_test_teardown(vs5_over_ethernet, end_all),
+	        cmocka_unit_test_teardown(ports_are_set_by_a_manager, end_all),
+	        cmocka_unit_test_teardown(all_of_it_can_be_observed, end_all),
+	        cmocka_unit_test_teardown(ports_go_down_and_up, end_all),
+	        cmocka_unit_test_teardown(only_the_peer_is_heard, end_all),
+	};
+	return cmocka_run_group_tests_name("vs5_ports", tests, NULL, NULL);
+}
