@@ -13,6 +13,7 @@ extern const struct scenario scenario_incast;
 extern const struct scenario scenario_migration;
 extern const struct scenario scenario_striping;
 extern const struct scenario scenario_striped;
+extern const struct scenario scenario_switching;
 
 const struct scenario *const scenarios[] = {
         &scenario_packets,
@@ -27,5 +28,6 @@ const struct scenario *const scenarios[] = {
         &scenario_migration,
         &scenario_striping,
         &scenario_striped,
+        &scenario_switching,
         NULL,
 };
