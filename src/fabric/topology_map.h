@@ -20,9 +20,9 @@ struct topology_path {
  * False: there is none, or none of at most IBC_MAX_HOPS hops. */
 bool topology_route(const struct topology *topology, uint32_t from, uint32_t to,
                     struct topology_path *path);
-/* Write @topology to @out as JSON (heddle-ibc(7) describes it) or as a drawing in SVG. @discovery, or
- * NULL: tells the states of ports. Return the length without the final 0; 0: it is longer than
- * @capacity - 1. */
+/* Write @topology to @out as JSON, which heddle-ibc(7) describes, or as a drawing in SVG.
+ * @discovery, or NULL, tells the states of ports. Return the length without the final 0; 0: it is
+ * longer than @capacity - 1. */
 size_t topology_json(const struct topology *topology, const struct discovery *discovery, char *out,
                      size_t capacity);
 size_t topology_svg(const struct topology *topology, char *out, size_t capacity);

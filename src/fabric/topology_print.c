@@ -86,7 +86,7 @@ static void print_address(struct text *text, const struct topology_address *addr
 	text_add_number(text, address->port);
 }
 
-static void print_interface(struct text *text, const struct topology_end *end)
+static void print_ethernet(struct text *text, const struct topology_end *end)
 {
 	text_add(text, " ");
 	text_add(text, end->interface);
@@ -115,7 +115,7 @@ static void print_link(struct text *text, const struct topology *topology,
 		if (link->kind == TOPOLOGY_LINK_UDP)
 			print_address(text, &link->ends[side].address);
 		else if (link->kind == TOPOLOGY_LINK_ETHERNET)
-			print_interface(text, &link->ends[side]);
+			print_ethernet(text, &link->ends[side]);
 	}
 	text_add(text, "\n");
 }
