@@ -201,18 +201,18 @@ static struct hdl_adapter *new_adapter(const struct hdl_open_attr *attr,
 	else
 		prng_seed_from_os(&adapter->prng);
 	adapter->guid = prng_next(&adapter->prng);
-	adapter->agent = adapter->drive.bell = adapter->drive.nudge = adapter->drive.epoll =
+	adapter->agent.sock = adapter->drive.bell = adapter->drive.nudge = adapter->drive.epoll =
 	        adapter->drive.events.fd = adapter->tables.fd = adapter->drive.rope = -1;
-	pthread_mutex_init(&adapter->ask_lock, NULL);
+	pthread_mutex_init(&adapter->agent.ask_lock, NULL);
 	/* A program may exit inside a signal handler, in the middle of one of our calls. An
 	 * error-checking mutex then refuses the lock (cm_settle()). */
 	pthread_mutexattr_t checked;
 	pthread_mutexattr_init(&checked);
 	pthread_mutexattr_settype(&checked, PTHREAD_MUTEX_ERRORCHECK);
-	pthread_mutex_init(&adapter->agent_lock, &checked);
+	pthread_mutex_init(&adapter->agent.lock, &checked);
 	pthread_mutexattr_destroy(&checked);
-	pthread_mutex_init(&adapter->handler_lock, NULL);
-	clock_cond_init(&adapter->agent_answer);
+	pthread_mutex_init(&adapter->agent.handler_lock, NULL);
+	clock_cond_init(&adapter->agent.answered);
 	return adapter;
 }
 
@@ -318,10 +318,10 @@ void adapter_kill(struct hdl_adapter *adapter)
 	net_close(adapter);
 	cm_end(adapter);
 	groups_end(adapter);
-	pthread_mutex_destroy(&adapter->ask_lock);
-	pthread_mutex_destroy(&adapter->agent_lock);
-	pthread_mutex_destroy(&adapter->handler_lock);
-	pthread_cond_destroy(&adapter->agent_answer);
+	pthread_mutex_destroy(&adapter->agent.ask_lock);
+	pthread_mutex_destroy(&adapter->agent.lock);
+	pthread_mutex_destroy(&adapter->agent.handler_lock);
+	pthread_cond_destroy(&adapter->agent.answered);
 	adapter->magic = 0;
 	fork_left();
 	free(adapter);

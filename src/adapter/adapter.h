@@ -16,6 +16,7 @@
 
 #include <heddle/heddle.h>
 
+#include "adapter/agent/link.h"
 #include "adapter/drive/drive.h"
 #include "adapter/net/net.h"
 #include "adapter/reach/tables.h"
@@ -90,22 +91,6 @@ struct alias {
 	bool doubtful;
 };
 
-/* A disconnect notice that we have sent (cm.c). An agent that is killed loses it, so it is sent
- * again to the next agent. */
-struct pending_disconnect {
-	struct pending_disconnect *next;
-	bool sent; /* it has left the machine */
-	struct agent_msg msg;
-};
-
-/* A port that we hold (cm.c). */
-struct held_port {
-	struct held_port *next;
-	struct hdl_gid gid;
-	uint16_t space, port;
-	uint32_t options;
-};
-
 /* The processes with members in a group that we send to, as the agent told us. We try to get a link
  * to each of them. */
 struct group_peers {
@@ -153,39 +138,22 @@ struct hdl_adapter {
 
 	bool by_target, by_value; /* struct adapter_env */
 
-	/* The node agent (agent/link.c). */
-	bool on_node;
-	int agent;    /* socket; -1: none */
-	bool mending; /* the thread that reconnects to an agent was started */
-	pthread_t mender;
-	char node_name[AGENT_NAME_MAX];
+	struct agent_link agent;
+
+	/* Our names, most of which a node agent gives us. Under the drive lock; the adapter's thread
+	 * and the one that talks to an agent alone write them. */
 	uint32_t slot;
 	uint16_t lid; /* the first of 2^lmc LIDs; 0: none */
 	uint16_t lmc;
-	int32_t lmc_wanted; /* HEDDLE_LMC; -1: any */
 	struct hdl_gid gids[AGENT_MAX_GIDS];
 	uint32_t gid_count;
 	struct alias aliases[ADAPTER_MAX_ALIASES];
 	uint32_t alias_count;
-	_Atomic uint32_t agent_number; /* counts the agents so far; also changes when one ends */
-	pthread_mutex_t ask_lock;      /* one request at a time; taken before agent_lock */
-	pthread_mutex_t agent_lock;    /* protects the fields below */
-	pthread_cond_t agent_answer;
-	uint32_t next_token, answered_token;
-	int answer;
-	uint64_t answer_guid;   /* of the node in the request; 0: there is none */
-	uint32_t answer_number; /* a port or a LID */
-	struct held_port *ports;
-	struct pending_disconnect *disconnects; /* disconnect notices, until they are answered */
-	uint32_t disconnect_count, next_disconnect;
 	pthread_mutex_t
 	        group_lock; /* one membership change at a time; taken before all other locks */
 	struct group_peers
 	        *group_peers; /* HDL_MAX_GROUPS of them, parallel to engine.groups; under the drive
 	                        lock */
-	pthread_mutex_t handler_lock; /* protects only these two fields; never held for long */
-	void (*cm_handler)(void *context, const struct hdl_cm_msg *msg);
-	void *cm_context;
 };
 
 struct hdl_pd {
@@ -450,59 +418,6 @@ void tracer_forbid(void);
 void tracer_in_child(void);
 extern pthread_mutex_t tracer_lock;
 
-/* --- agent/link.c --- */
-/* Register with the node agent, and start it if necessary. Returns 0 or an error. */
-int agent_join(struct hdl_adapter *adapter, const char *node);
-/* Receive a message from the agent. Called by the adapter's thread. */
-void agent_listen(struct hdl_adapter *adapter);
-/* Make sure that there is a link to queue pair @qpn at @gid. Called without a lock; may wait for
- * the agent. Returns 0; -HDL_EHOSTUNREACH. */
-int agent_reach(struct hdl_adapter *adapter, const struct hdl_gid *gid, uint32_t qpn);
-/* If @gid stands for a LID, make sure that we know its node. Called without a lock; may wait for
- * the agent. */
-void agent_locate(struct hdl_adapter *adapter, const struct hdl_gid *gid);
-void agent_leave(struct hdl_adapter *adapter);
-/* Send the request @msg with a new token and wait for the answer, from the next agent if this one
- * ends. Called without a lock. Afterwards *msg holds the guid and port of the answer, if it has
- * them. */
-int agent_ask(struct hdl_adapter *adapter, struct agent_msg *msg, uint32_t *token);
-/* Send without an answer. */
-int agent_tell(struct hdl_adapter *adapter, struct agent_msg *msg);
-/* The same with agent_lock. -HDL_EHOSTUNREACH: there is no agent; -HDL_EAGAIN: the agent has
- * ended. */
-int agent_tell_locked(struct hdl_adapter *adapter, struct agent_msg *msg);
-/* The agent has ended: find or start the next one. With agent_lock. Returns 0 or an error. */
-int agent_find_another(struct hdl_adapter *adapter);
-
-/* --- settings.c --- */
-/* Validate and apply the settings in the environment. @node: the node; NULL: the one that the
- * environment names. Returns 0, or an error that has already been logged. */
-int settings_take(struct hdl_adapter *adapter, const char *node);
-/* Read HEDDLE_FAST, on a node or not. False: the value is not valid, which has been logged. */
-bool settings_fast_path(struct adapter_env *env);
-/* Should programs on this machine be reached over the wire? */
-bool settings_local_off(void);
-/* Should we act as if the kernel did not let us access the memory of other processes? */
-bool settings_copy_by_lane(void);
-
-/* --- cm.c --- */
-/* The agent sent a connection management message. Called by the adapter's thread without a lock. */
-void cm_hear(struct hdl_adapter *adapter, const struct agent_msg *msg);
-/* The agent sent CM_SAID or CM_DONE. */
-void cm_confirmed(struct hdl_adapter *adapter, const struct agent_msg *msg);
-/* The adapter is about to close: wait until our disconnect notices have left the machine, and a
- * moment for their answers. */
-void cm_settle(struct hdl_adapter *adapter);
-/* Tell a new agent which ports we hold, and send our pending disconnect notices. With
- * agent_lock. */
-void cm_again(struct hdl_adapter *adapter);
-/* There is a new agent: the handler of the user must tell it what only the user knows. Without
- * agent_lock. */
-void cm_mended(struct hdl_adapter *adapter);
-/* The process @slot of the node @guid has ended. */
-void cm_died(struct hdl_adapter *adapter, uint64_t guid, uint32_t slot);
-void cm_end(struct hdl_adapter *adapter);
-
 /* --- group.c --- */
 int groups_init(struct hdl_adapter *adapter);
 void groups_end(struct hdl_adapter *adapter);
@@ -514,7 +429,7 @@ void group_send_end(struct hdl_adapter *adapter, struct group *group);
 void group_hear(struct hdl_adapter *adapter, const struct agent_msg *msg);
 /* There is a new link to a process that we may have been waiting for. With the drive lock. */
 void group_met(struct hdl_adapter *adapter, uint32_t link);
-/* Tell a new agent which groups we are members of and send to. With agent_lock. */
+/* Tell a new agent which groups we are members of and send to. With agent.lock. */
 void groups_again(struct hdl_adapter *adapter);
 
 /* --- cq.c --- */

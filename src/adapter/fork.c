@@ -64,7 +64,7 @@ static void part_from(void *block, size_t bytes)
 static void fork_forget(struct hdl_adapter *adapter)
 {
 	adapter->probe = 0; /* our copy of the parent's memory is not the parent's */
-	fork_close_one(&adapter->agent);
+	fork_close_one(&adapter->agent.sock);
 	fork_close_one(&adapter->drive.bell);
 	fork_close_one(&adapter->drive.rope);
 	fork_close_one(&adapter->drive.nudge);

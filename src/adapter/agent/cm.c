@@ -24,7 +24,7 @@ _Static_assert(HDL_CM_BYTES == AGENT_CM_BYTES, "a message of the API fits one of
 
 static bool cm_is_connected(const struct hdl_adapter *adapter)
 {
-	return adapter != NULL && adapter->on_node && adapter->drive.has_thread;
+	return adapter != NULL && adapter->agent.on_node && adapter->drive.has_thread;
 }
 
 int hdl_cm_receive(struct hdl_adapter *adapter,
@@ -32,10 +32,10 @@ int hdl_cm_receive(struct hdl_adapter *adapter,
 {
 	if (!cm_is_connected(adapter))
 		return -HDL_ENOTSUP;
-	pthread_mutex_lock(&adapter->handler_lock);
-	adapter->cm_handler = handler;
-	adapter->cm_context = context;
-	pthread_mutex_unlock(&adapter->handler_lock);
+	pthread_mutex_lock(&adapter->agent.handler_lock);
+	adapter->agent.cm_handler = handler;
+	adapter->agent.cm_context = context;
+	pthread_mutex_unlock(&adapter->agent.handler_lock);
 	return 0;
 }
 
@@ -89,10 +89,10 @@ int hdl_cm_bind(struct hdl_adapter *adapter, uint16_t space, const struct hdl_gi
 	held->options = options;
 	held->port = *port = msg.u.cm.port;
 	memcpy(held->gid.raw, msg.u.cm.gid, sizeof(held->gid.raw));
-	pthread_mutex_lock(&adapter->agent_lock);
-	held->next = adapter->ports;
-	adapter->ports = held;
-	pthread_mutex_unlock(&adapter->agent_lock);
+	pthread_mutex_lock(&adapter->agent.lock);
+	held->next = adapter->agent.ports;
+	adapter->agent.ports = held;
+	pthread_mutex_unlock(&adapter->agent.lock);
 	log_info("bound to port %u", msg.u.cm.port);
 	return 0;
 }
@@ -100,7 +100,7 @@ int hdl_cm_bind(struct hdl_adapter *adapter, uint16_t space, const struct hdl_gi
 /* The port that @msg is about, or the end of the list if we do not hold it. With the lock. */
 static struct held_port **cm_find_port(struct hdl_adapter *adapter, const struct agent_msg *msg)
 {
-	struct held_port **at = &adapter->ports;
+	struct held_port **at = &adapter->agent.ports;
 	while (*at != NULL &&
 	       ((*at)->space != msg->u.cm.space || (*at)->port != msg->u.cm.port ||
 	        (((*at)->options ^ msg->u.cm.options) & ~(uint32_t)HDL_CM_DEAF) != 0 ||
@@ -116,11 +116,11 @@ int hdl_cm_listen(struct hdl_adapter *adapter, uint16_t space, const struct hdl_
 	if (!cm_is_connected(adapter))
 		return -HDL_EINVAL;
 	question(&msg, AGENT_CM_LISTEN, space, gid, port, options);
-	pthread_mutex_lock(&adapter->agent_lock);
+	pthread_mutex_lock(&adapter->agent.lock);
 	struct held_port *found = *cm_find_port(adapter, &msg);
 	if (found != NULL)
 		found->options &= ~(uint32_t)HDL_CM_DEAF; /* for the next agent */
-	pthread_mutex_unlock(&adapter->agent_lock);
+	pthread_mutex_unlock(&adapter->agent.lock);
 	if (found == NULL)
 		return -HDL_EINVAL;
 	agent_tell(adapter, &msg);
@@ -135,11 +135,11 @@ int hdl_cm_unbind(struct hdl_adapter *adapter, uint16_t space, const struct hdl_
 	if (!cm_is_connected(adapter))
 		return -HDL_EINVAL;
 	question(&msg, AGENT_CM_UNBIND, space, gid, port, options);
-	pthread_mutex_lock(&adapter->agent_lock);
+	pthread_mutex_lock(&adapter->agent.lock);
 	struct held_port **at = cm_find_port(adapter, &msg), *found = *at;
 	if (found != NULL)
 		*at = found->next;
-	pthread_mutex_unlock(&adapter->agent_lock);
+	pthread_mutex_unlock(&adapter->agent.lock);
 	if (found == NULL)
 		return -HDL_EINVAL;
 	free(found);
@@ -152,31 +152,32 @@ int hdl_cm_unbind(struct hdl_adapter *adapter, uint16_t space, const struct hdl_
 /* Send @msg, and keep it: only we can send it again to the next agent if this one dies. */
 static int send_disconnect(struct hdl_adapter *adapter, struct agent_msg *msg)
 {
-	if (pthread_mutex_lock(&adapter->agent_lock) != 0)
+	if (pthread_mutex_lock(&adapter->agent.lock) != 0)
 		return -HDL_EHOSTUNREACH;
-	struct pending_disconnect *notice =
-	        adapter->disconnect_count < AGENT_MAX_NOTICES ? calloc(1, sizeof(*notice)) : NULL;
-	if (++adapter->next_disconnect == 0)
-		adapter->next_disconnect = 1;
-	msg->u.cm.token = notice != NULL ? adapter->next_disconnect : 0;
+	struct pending_disconnect *notice = adapter->agent.disconnect_count < AGENT_MAX_NOTICES
+	                                            ? calloc(1, sizeof(*notice))
+	                                            : NULL;
+	if (++adapter->agent.next_disconnect == 0)
+		adapter->agent.next_disconnect = 1;
+	msg->u.cm.token = notice != NULL ? adapter->agent.next_disconnect : 0;
 	int result = agent_tell_locked(adapter, msg);
 	if (notice != NULL && result != -HDL_EHOSTUNREACH) {
 		notice->msg = *msg;
-		notice->next = adapter->disconnects;
-		adapter->disconnects = notice;
-		adapter->disconnect_count++;
+		notice->next = adapter->agent.disconnects;
+		adapter->agent.disconnects = notice;
+		adapter->agent.disconnect_count++;
 		result = 0;
 		notice = NULL;
 	}
-	pthread_mutex_unlock(&adapter->agent_lock);
+	pthread_mutex_unlock(&adapter->agent.lock);
 	free(notice);
 	return result == 0 ? 0 : -HDL_EHOSTUNREACH;
 }
 
 void cm_confirmed(struct hdl_adapter *adapter, const struct agent_msg *msg)
 {
-	pthread_mutex_lock(&adapter->agent_lock);
-	struct pending_disconnect **at = &adapter->disconnects;
+	pthread_mutex_lock(&adapter->agent.lock);
+	struct pending_disconnect **at = &adapter->agent.disconnects;
 	while (*at != NULL && (*at)->msg.u.cm.token != msg->u.cm.token)
 		at = &(*at)->next;
 	struct pending_disconnect *notice = *at;
@@ -184,16 +185,16 @@ void cm_confirmed(struct hdl_adapter *adapter, const struct agent_msg *msg)
 		notice->sent = true;
 	if (notice != NULL && msg->kind == AGENT_CM_DONE) {
 		*at = notice->next;
-		adapter->disconnect_count--;
+		adapter->agent.disconnect_count--;
 		free(notice);
 	}
-	pthread_cond_broadcast(&adapter->agent_answer);
-	pthread_mutex_unlock(&adapter->agent_lock);
+	pthread_cond_broadcast(&adapter->agent.answered);
+	pthread_mutex_unlock(&adapter->agent.lock);
 }
 
 static bool all_disconnects_sent(const struct hdl_adapter *adapter)
 {
-	const struct pending_disconnect *notice = adapter->disconnects;
+	const struct pending_disconnect *notice = adapter->agent.disconnects;
 	while (notice != NULL && notice->sent)
 		notice = notice->next;
 	return notice == NULL;
@@ -203,17 +204,17 @@ void cm_settle(struct hdl_adapter *adapter)
 {
 	/* The lock is refused if the program ends while this very thread is talking to the
 	 * agent. */
-	if (!cm_is_connected(adapter) || pthread_mutex_lock(&adapter->agent_lock) != 0)
+	if (!cm_is_connected(adapter) || pthread_mutex_lock(&adapter->agent.lock) != 0)
 		return;
 	uint64_t begin = clock_now_ns();
-	while (adapter->disconnects != NULL) {
+	while (adapter->agent.disconnects != NULL) {
 		uint64_t end =
 		        begin + (all_disconnects_sent(adapter) ? ANSWERED_WAIT_NS : SENT_WAIT_NS);
-		if ((adapter->agent < 0 && agent_find_another(adapter) != 0) ||
-		    !clock_cond_wait(&adapter->agent_answer, &adapter->agent_lock, end))
+		if ((adapter->agent.sock < 0 && agent_find_another(adapter) != 0) ||
+		    !clock_cond_wait(&adapter->agent.answered, &adapter->agent.lock, end))
 			break;
 	}
-	pthread_mutex_unlock(&adapter->agent_lock);
+	pthread_mutex_unlock(&adapter->agent.lock);
 }
 
 /* Programs exit without closing what they opened. Runs after everything that may send a message at
@@ -251,10 +252,10 @@ int hdl_cm_send(struct hdl_adapter *adapter, const struct hdl_cm_msg *msg)
 
 static void tell_handler(struct hdl_adapter *adapter, const struct hdl_cm_msg *msg)
 {
-	pthread_mutex_lock(&adapter->handler_lock);
-	void (*handler)(void *, const struct hdl_cm_msg *) = adapter->cm_handler;
-	void *context = adapter->cm_context;
-	pthread_mutex_unlock(&adapter->handler_lock);
+	pthread_mutex_lock(&adapter->agent.handler_lock);
+	void (*handler)(void *, const struct hdl_cm_msg *) = adapter->agent.cm_handler;
+	void *context = adapter->agent.cm_context;
+	pthread_mutex_unlock(&adapter->agent.handler_lock);
 	if (handler != NULL)
 		handler(context, msg);
 }
@@ -295,26 +296,27 @@ void cm_hear(struct hdl_adapter *adapter, const struct agent_msg *msg)
 void cm_again(struct hdl_adapter *adapter)
 {
 	struct agent_msg msg;
-	for (const struct held_port *at = adapter->ports; at != NULL; at = at->next) {
+	for (const struct held_port *at = adapter->agent.ports; at != NULL; at = at->next) {
 		question(&msg, AGENT_CM_BIND, at->space, &at->gid, at->port, at->options);
-		unixsock_send(adapter->agent, &msg, sizeof(msg), NULL, 0);
+		unixsock_send(adapter->agent.sock, &msg, sizeof(msg), NULL, 0);
 	}
-	for (struct pending_disconnect *at = adapter->disconnects; at != NULL; at = at->next) {
+	for (struct pending_disconnect *at = adapter->agent.disconnects; at != NULL;
+	     at = at->next) {
 		at->sent = false;
-		unixsock_send(adapter->agent, &at->msg, sizeof(at->msg), NULL, 0);
+		unixsock_send(adapter->agent.sock, &at->msg, sizeof(at->msg), NULL, 0);
 	}
 }
 
 void cm_end(struct hdl_adapter *adapter)
 {
-	while (adapter->ports != NULL) {
-		struct held_port *held = adapter->ports;
-		adapter->ports = held->next;
+	while (adapter->agent.ports != NULL) {
+		struct held_port *held = adapter->agent.ports;
+		adapter->agent.ports = held->next;
 		free(held);
 	}
-	while (adapter->disconnects != NULL) {
-		struct pending_disconnect *notice = adapter->disconnects;
-		adapter->disconnects = notice->next;
+	while (adapter->agent.disconnects != NULL) {
+		struct pending_disconnect *notice = adapter->agent.disconnects;
+		adapter->agent.disconnects = notice->next;
 		free(notice);
 	}
 }

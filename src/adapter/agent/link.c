@@ -6,10 +6,8 @@
 #include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "adapter/adapter.h"
@@ -29,13 +27,14 @@
 
 static void greeting(const struct hdl_adapter *adapter, struct agent_msg *msg, bool again)
 {
-	*msg = (struct agent_msg){.version = AGENT_VERSION,
-	                          .kind = AGENT_HELLO,
-	                          .u.hello = {.sizes = adapter->tables.sizes,
-	                                      .slot = again ? (int32_t)adapter->slot : -1,
-	                                      .lid = adapter->lid,
-	                                      .lmc = again ? adapter->lmc : adapter->lmc_wanted}};
-	memcpy(msg->u.hello.node, adapter->node_name, sizeof(msg->u.hello.node));
+	*msg = (struct agent_msg){
+	        .version = AGENT_VERSION,
+	        .kind = AGENT_HELLO,
+	        .u.hello = {.sizes = adapter->tables.sizes,
+	                    .slot = again ? (int32_t)adapter->slot : -1,
+	                    .lid = adapter->lid,
+	                    .lmc = again ? adapter->lmc : adapter->agent.lmc_wanted}};
+	memcpy(msg->u.hello.node, adapter->agent.node_name, sizeof(msg->u.hello.node));
 	net_ask(adapter, msg);
 	FILE *comm = fopen("/proc/self/comm", "re");
 	if (comm == NULL) {
@@ -193,7 +192,7 @@ static int find_and_greet(struct hdl_adapter *adapter, bool again)
 static void watch_agent(struct hdl_adapter *adapter)
 {
 	struct epoll_event interest = {.events = EPOLLIN, .data.u64 = EPOLL_AGENT};
-	epoll_ctl(adapter->drive.epoll, EPOLL_CTL_ADD, adapter->agent, &interest);
+	epoll_ctl(adapter->drive.epoll, EPOLL_CTL_ADD, adapter->agent.sock, &interest);
 }
 
 int agent_join(struct hdl_adapter *adapter, const char *node)
@@ -201,22 +200,22 @@ int agent_join(struct hdl_adapter *adapter, const char *node)
 	int result = settings_take(adapter, node);
 	if (result != 0)
 		return result;
-	adapter->on_node = true;
-	adapter->agent = find_and_greet(adapter, false);
-	if (adapter->agent < 0)
-		return adapter->agent;
+	adapter->agent.on_node = true;
+	adapter->agent.sock = find_and_greet(adapter, false);
+	if (adapter->agent.sock < 0)
+		return adapter->agent.sock;
 	watch_agent(adapter);
 	return 0;
 }
 
 void agent_leave(struct hdl_adapter *adapter)
 {
-	if (adapter->mending)
-		pthread_join(adapter->mender, NULL);
-	adapter->mending = false;
-	if (adapter->agent >= 0)
-		close(adapter->agent);
-	adapter->agent = -1;
+	if (adapter->agent.mending)
+		pthread_join(adapter->agent.mender, NULL);
+	adapter->agent.mending = false;
+	if (adapter->agent.sock >= 0)
+		close(adapter->agent.sock);
+	adapter->agent.sock = -1;
 }
 
 /* --- listening --- */
@@ -226,12 +225,12 @@ static void agent_link_answered(struct hdl_adapter *adapter, uint32_t token, int
 {
 	if (token == 0)
 		return;
-	pthread_mutex_lock(&adapter->agent_lock);
-	adapter->answered_token = token;
-	adapter->answer = answer;
-	adapter->answer_guid = guid;
-	pthread_cond_broadcast(&adapter->agent_answer);
-	pthread_mutex_unlock(&adapter->agent_lock);
+	pthread_mutex_lock(&adapter->agent.lock);
+	adapter->agent.answered_token = token;
+	adapter->agent.answer = answer;
+	adapter->agent.answer_guid = guid;
+	pthread_cond_broadcast(&adapter->agent.answered);
+	pthread_mutex_unlock(&adapter->agent.lock);
 }
 
 /* We cannot use a link that the agent offered. The other side must not wait for us. */
@@ -239,10 +238,10 @@ static void agent_link_part(struct hdl_adapter *adapter, uint32_t link_id)
 {
 	struct agent_msg msg = {
 	        .version = AGENT_VERSION, .kind = AGENT_PART, .u.gone = {.link_id = link_id}};
-	/* Without agent_lock, which a thread that waits for an answer may hold. This is the
+	/* Without agent.lock, which a thread that waits for an answer may hold. This is the
 	 * receiving thread, and only this thread closes the socket. */
-	unixsock_send(__atomic_load_n(&adapter->agent, __ATOMIC_RELAXED), &msg, sizeof(msg), NULL,
-	              0);
+	unixsock_send(__atomic_load_n(&adapter->agent.sock, __ATOMIC_RELAXED), &msg, sizeof(msg),
+	              NULL, 0);
 }
 
 static void agent_link_hear(struct hdl_adapter *adapter, const struct agent_msg *msg, int *fds,
@@ -264,9 +263,9 @@ static void agent_link_hear(struct hdl_adapter *adapter, const struct agent_msg 
 		agent_link_answered(adapter, msg->u.peer.token, result, guid);
 		break;
 	case AGENT_KNOWN:
-		pthread_mutex_lock(&adapter->agent_lock);
-		adapter->answer_number = msg->u.known.lid;
-		pthread_mutex_unlock(&adapter->agent_lock);
+		pthread_mutex_lock(&adapter->agent.lock);
+		adapter->agent.answer_number = msg->u.known.lid;
+		pthread_mutex_unlock(&adapter->agent.lock);
 		agent_link_answered(adapter, msg->u.known.token, 0, msg->u.known.node_guid);
 		break;
 	case AGENT_NO_PEER:
@@ -283,9 +282,9 @@ static void agent_link_hear(struct hdl_adapter *adapter, const struct agent_msg 
 		adapter_unlock(adapter);
 		break;
 	case AGENT_CM_BOUND:
-		pthread_mutex_lock(&adapter->agent_lock);
-		adapter->answer_number = msg->u.cm.port;
-		pthread_mutex_unlock(&adapter->agent_lock);
+		pthread_mutex_lock(&adapter->agent.lock);
+		adapter->agent.answer_number = msg->u.cm.port;
+		pthread_mutex_unlock(&adapter->agent.lock);
 		agent_link_answered(adapter, msg->u.cm.token, -msg->u.cm.error, 0);
 		break;
 	case AGENT_GROUP_MEMBER:
@@ -314,7 +313,7 @@ int agent_find_another(struct hdl_adapter *adapter)
 	int sock = find_and_greet(adapter, true);
 	if (sock < 0)
 		return sock;
-	__atomic_store_n(&adapter->agent, sock, __ATOMIC_RELAXED); /* agent_listen() */
+	__atomic_store_n(&adapter->agent.sock, sock, __ATOMIC_RELAXED); /* agent_listen() */
 	watch_agent(adapter);
 	cm_again(adapter);
 	groups_again(adapter);
@@ -325,11 +324,11 @@ int agent_find_another(struct hdl_adapter *adapter)
 static void *mend(void *context)
 {
 	struct hdl_adapter *adapter = context;
-	pthread_mutex_lock(&adapter->agent_lock);
-	if (adapter->agent < 0) /* a thread with a request may have found one already */
+	pthread_mutex_lock(&adapter->agent.lock);
+	if (adapter->agent.sock < 0) /* a thread with a request may have found one already */
 		agent_find_another(adapter);
-	bool found = adapter->agent >= 0;
-	pthread_mutex_unlock(&adapter->agent_lock);
+	bool found = adapter->agent.sock >= 0;
+	pthread_mutex_unlock(&adapter->agent.lock);
 	if (found)
 		cm_mended(adapter);
 	return NULL;
@@ -341,13 +340,13 @@ static void *mend(void *context)
 static void start_mending(struct hdl_adapter *adapter)
 {
 	sigset_t all, before;
-	if (adapter->mending)
-		pthread_join(adapter->mender, NULL);
+	if (adapter->agent.mending)
+		pthread_join(adapter->agent.mender, NULL);
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
-	adapter->mending = pthread_create(&adapter->mender, NULL, mend, adapter) == 0;
+	adapter->agent.mending = pthread_create(&adapter->agent.mender, NULL, mend, adapter) == 0;
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	if (!adapter->mending)
+	if (!adapter->agent.mending)
 		mend(adapter);
 }
 
@@ -355,9 +354,9 @@ void agent_listen(struct hdl_adapter *adapter)
 {
 	struct agent_msg msg;
 	int fds[UNIXSOCK_MAX_FDS], fd_count;
-	/* Without agent_lock: a thread that looks for an agent holds it, and the handling of dead
+	/* Without agent.lock: a thread that looks for an agent holds it, and the handling of dead
 	 * peers must not wait for that. */
-	int sock = __atomic_load_n(&adapter->agent, __ATOMIC_RELAXED);
+	int sock = __atomic_load_n(&adapter->agent.sock, __ATOMIC_RELAXED);
 	ssize_t got = unixsock_receive(sock, &msg, sizeof(msg), fds, &fd_count);
 	if (got == (ssize_t)sizeof(msg) && msg.version == AGENT_VERSION)
 		agent_link_hear(adapter, &msg, fds, fd_count);
@@ -368,38 +367,38 @@ void agent_listen(struct hdl_adapter *adapter)
 		return;
 	/* The agent has ended. Links keep working: a pidfd reports the death of a peer. A thread
 	 * that waits for an answer asks the next agent. */
-	pthread_mutex_lock(&adapter->agent_lock);
-	close(adapter->agent);
-	adapter->agent = -1;
-	adapter->answered_token = adapter->next_token;
-	adapter->answer = -HDL_EAGAIN;
-	atomic_fetch_add(&adapter->agent_number, 1); /* the next agent may answer differently */
-	pthread_cond_broadcast(&adapter->agent_answer);
-	pthread_mutex_unlock(&adapter->agent_lock);
+	pthread_mutex_lock(&adapter->agent.lock);
+	close(adapter->agent.sock);
+	adapter->agent.sock = -1;
+	adapter->agent.answered_token = adapter->agent.next_token;
+	adapter->agent.answer = -HDL_EAGAIN;
+	atomic_fetch_add(&adapter->agent.number, 1); /* the next agent may answer differently */
+	pthread_cond_broadcast(&adapter->agent.answered);
+	pthread_mutex_unlock(&adapter->agent.lock);
 	start_mending(adapter);
 }
 
 /* --- requests --- */
 
-/* Send the request @msg, whose token is at @place, and wait for the answer. With agent_lock. */
+/* Send the request @msg, whose token is at @place, and wait for the answer. With agent.lock. */
 static int agent_link_ask(struct hdl_adapter *adapter, struct agent_msg *msg, uint32_t *place)
 {
-	if (adapter->agent < 0) {
+	if (adapter->agent.sock < 0) {
 		int result = agent_find_another(adapter);
 		if (result != 0)
 			return result;
 	}
-	if (++adapter->next_token == 0)
-		adapter->next_token = 1;
-	uint32_t token = *place = adapter->next_token;
+	if (++adapter->agent.next_token == 0)
+		adapter->agent.next_token = 1;
+	uint32_t token = *place = adapter->agent.next_token;
 	msg->version = AGENT_VERSION;
-	if (unixsock_send(adapter->agent, msg, sizeof(*msg), NULL, 0) != 0)
+	if (unixsock_send(adapter->agent.sock, msg, sizeof(*msg), NULL, 0) != 0)
 		return -HDL_EAGAIN;
 	uint64_t end = clock_now_ns() + ANSWER_WAIT_NS;
-	while (adapter->answered_token != token &&
-	       clock_cond_wait(&adapter->agent_answer, &adapter->agent_lock, end))
+	while (adapter->agent.answered_token != token &&
+	       clock_cond_wait(&adapter->agent.answered, &adapter->agent.lock, end))
 		;
-	return adapter->answered_token == token ? adapter->answer : -HDL_ETIMEDOUT;
+	return adapter->agent.answered_token == token ? adapter->agent.answer : -HDL_ETIMEDOUT;
 }
 
 /* *heard: an agent answered. */
@@ -407,22 +406,22 @@ static int ask_and_hear(struct hdl_adapter *adapter, struct agent_msg *msg, uint
                         bool *heard)
 {
 	int result, cancel = cancel_forbid();
-	pthread_mutex_lock(&adapter->ask_lock);
-	pthread_mutex_lock(&adapter->agent_lock);
+	pthread_mutex_lock(&adapter->agent.ask_lock);
+	pthread_mutex_lock(&adapter->agent.lock);
 	int tries = 3; /* an agent may end after we found it and before we ask it */
 	do
 		result = agent_link_ask(adapter, msg, place);
 	while (result == -HDL_EAGAIN && --tries > 0);
-	*heard = adapter->agent >= 0 && *place != 0 && adapter->answered_token == *place &&
-	         result != -HDL_EAGAIN;
+	*heard = adapter->agent.sock >= 0 && *place != 0 &&
+	         adapter->agent.answered_token == *place && result != -HDL_EAGAIN;
 	if (msg->kind == AGENT_CM_BIND)
-		msg->u.cm.port = (uint16_t)adapter->answer_number;
+		msg->u.cm.port = (uint16_t)adapter->agent.answer_number;
 	else
-		msg->u.known.node_guid = adapter->answer_guid;
+		msg->u.known.node_guid = adapter->agent.answer_guid;
 	if (msg->kind == AGENT_FIND)
-		msg->u.known.lid = adapter->answer_number;
-	pthread_mutex_unlock(&adapter->agent_lock);
-	pthread_mutex_unlock(&adapter->ask_lock);
+		msg->u.known.lid = adapter->agent.answer_number;
+	pthread_mutex_unlock(&adapter->agent.lock);
+	pthread_mutex_unlock(&adapter->agent.ask_lock);
 	cancel_restore(cancel);
 	return result;
 }
@@ -436,17 +435,18 @@ int agent_ask(struct hdl_adapter *adapter, struct agent_msg *msg, uint32_t *plac
 int agent_tell_locked(struct hdl_adapter *adapter, struct agent_msg *msg)
 {
 	msg->version = AGENT_VERSION;
-	if (adapter->agent < 0 && agent_find_another(adapter) != 0)
+	if (adapter->agent.sock < 0 && agent_find_another(adapter) != 0)
 		return -HDL_EHOSTUNREACH;
-	return unixsock_send(adapter->agent, msg, sizeof(*msg), NULL, 0) == 0 ? 0 : -HDL_EAGAIN;
+	return unixsock_send(adapter->agent.sock, msg, sizeof(*msg), NULL, 0) == 0 ? 0
+	                                                                           : -HDL_EAGAIN;
 }
 
 int agent_tell(struct hdl_adapter *adapter, struct agent_msg *msg)
 {
-	if (pthread_mutex_lock(&adapter->agent_lock) != 0)
+	if (pthread_mutex_lock(&adapter->agent.lock) != 0)
 		return -HDL_EHOSTUNREACH;
 	int cancel = cancel_forbid(), result = agent_tell_locked(adapter, msg);
-	pthread_mutex_unlock(&adapter->agent_lock);
+	pthread_mutex_unlock(&adapter->agent.lock);
 	cancel_restore(cancel);
 	return result == 0 ? 0 : -HDL_EHOSTUNREACH;
 }
@@ -465,9 +465,10 @@ void agent_locate(struct hdl_adapter *adapter, const struct hdl_gid *gid)
 {
 	adapter_lock(adapter);
 	bool known = adapter_sure_of_node(adapter, gid), heard;
-	uint32_t number = atomic_load(&adapter->agent_number);
+	uint32_t number = atomic_load(&adapter->agent.number);
 	adapter_unlock(adapter);
-	if (known || agent_lid_of(gid->raw) == 0 || !adapter->on_node || !adapter->drive.has_thread)
+	if (known || agent_lid_of(gid->raw) == 0 || !adapter->agent.on_node ||
+	    !adapter->drive.has_thread)
 		return;
 	struct agent_msg msg = {.kind = AGENT_FIND};
 	memcpy(msg.u.introduce.gid, gid->raw, 16);
@@ -490,13 +491,13 @@ int agent_reach(struct hdl_adapter *adapter, const struct hdl_gid *gid, uint32_t
 {
 	if (agent_link_look_up(adapter, gid, qpn) != LINK_NONE)
 		return 0;
-	if (!adapter->on_node || !adapter->drive.has_thread)
+	if (!adapter->agent.on_node || !adapter->drive.has_thread)
 		return -HDL_EHOSTUNREACH;
 	struct agent_msg msg = {.kind = AGENT_INTRODUCE,
 	                        .u.introduce = {.slot = (qpn & 0xffffffu) >> adapter->qp_bits}};
 	memcpy(msg.u.introduce.gid, gid->raw, 16);
 	bool heard;
-	uint32_t number = atomic_load(&adapter->agent_number);
+	uint32_t number = atomic_load(&adapter->agent.number);
 	int result = ask_and_hear(adapter, &msg, &msg.u.introduce.token, &heard);
 	uint64_t guid = msg.u.known.node_guid;
 	if (heard && (result == 0 || result == -HDL_EHOSTUNREACH))

@@ -59,7 +59,7 @@ bool settings_fast_path(struct adapter_env *env)
 static bool choose_lids(struct hdl_adapter *adapter)
 {
 	const char *lmc = given("HEDDLE_LMC");
-	adapter->lmc_wanted = -1;
+	adapter->agent.lmc_wanted = -1;
 	if (lmc == NULL)
 		return true;
 	if (lmc[0] < '0' || lmc[0] > '0' + (char)AGENT_MAX_LMC || lmc[1] != '\0') {
@@ -68,7 +68,7 @@ static bool choose_lids(struct hdl_adapter *adapter)
 		          lmc, AGENT_MAX_LMC);
 		return false;
 	}
-	adapter->lmc_wanted = lmc[0] - '0';
+	adapter->agent.lmc_wanted = lmc[0] - '0';
 	return true;
 }
 
@@ -79,13 +79,13 @@ static bool choose_node(struct hdl_adapter *adapter, const char *node)
 		node = given("HEDDLE_NODE");
 	if (node == NULL)
 		node = "";
-	if (strlen(node) >= sizeof(adapter->node_name)) {
+	if (strlen(node) >= sizeof(adapter->agent.node_name)) {
 		log_error("the node name '%.16s...' has %zu bytes; the maximum is %zu: "
 		          "choose a shorter one (--node, HEDDLE_NODE)",
-		          node, strlen(node), sizeof(adapter->node_name) - 1);
+		          node, strlen(node), sizeof(adapter->agent.node_name) - 1);
 		return false;
 	}
-	snprintf(adapter->node_name, sizeof(adapter->node_name), "%s", node);
+	snprintf(adapter->agent.node_name, sizeof(adapter->agent.node_name), "%s", node);
 	return true;
 }
 

@@ -218,7 +218,7 @@ int hdl_ah_create(struct hdl_pd *pd, const struct hdl_ah_attr *attr, struct hdl_
 static uint32_t ah_slot(const struct hdl_ah *ah, uint32_t qpn)
 {
 	const struct hdl_adapter *adapter = ah->pd->adapter;
-	return adapter->on_node ? qpn >> adapter->qp_bits : 0;
+	return adapter->agent.on_node ? qpn >> adapter->qp_bits : 0;
 }
 
 struct ah_route ah_find(struct hdl_ah *ah, uint32_t qpn)
@@ -250,7 +250,7 @@ void ah_prepare(struct hdl_ah *ah, uint32_t qpn)
 	 * here. */
 	if (route.link != LINK_NONE && adapter->links[route.link].epoch == route.epoch)
 		return;
-	if (adapter->on_node && agent_reach(adapter, &ah->to, qpn) != 0)
+	if (adapter->agent.on_node && agent_reach(adapter, &ah->to, qpn) != 0)
 		return;
 	adapter_lock(adapter);
 	route.link = adapter_find_link(adapter, &ah->to, qpn);

@@ -38,7 +38,7 @@ static struct agent_msg message(uint32_t kind, const struct hdl_gid *gid)
 
 static int group_ask(struct hdl_adapter *adapter, uint32_t kind, const struct hdl_gid *gid)
 {
-	if (!adapter->on_node)
+	if (!adapter->agent.on_node)
 		return 0;
 	struct agent_msg msg = message(kind, gid);
 	int result = agent_ask(adapter, &msg, &msg.u.group.token);
@@ -49,7 +49,7 @@ static int group_ask(struct hdl_adapter *adapter, uint32_t kind, const struct hd
 static void group_say(struct hdl_adapter *adapter, uint32_t kind, const struct hdl_gid *gid)
 {
 	struct agent_msg msg = message(kind, gid);
-	if (adapter->on_node)
+	if (adapter->agent.on_node)
 		agent_tell(adapter, &msg);
 }
 
@@ -142,10 +142,10 @@ void groups_again(struct hdl_adapter *adapter)
 		adapter_unlock(adapter);
 		struct agent_msg msg = message(AGENT_GROUP_JOIN, &gid);
 		if (joined)
-			unixsock_send(adapter->agent, &msg, sizeof(msg), NULL, 0);
+			unixsock_send(adapter->agent.sock, &msg, sizeof(msg), NULL, 0);
 		msg.kind = AGENT_GROUP_SEND;
 		if (sends)
-			unixsock_send(adapter->agent, &msg, sizeof(msg), NULL, 0);
+			unixsock_send(adapter->agent.sock, &msg, sizeof(msg), NULL, 0);
 	}
 }
 

@@ -267,7 +267,7 @@ static int post_list(struct hdl_qp *qp, const struct hdl_send_wr **wr)
 __attribute__((noinline)) static int post_rest(struct hdl_qp *qp, const struct hdl_send_wr *wr,
                                                const struct hdl_send_wr **bad)
 {
-	if (qp->qp.type == HDL_QP_UD && qp->pd->adapter->on_node)
+	if (qp->qp.type == HDL_QP_UD && qp->pd->adapter->agent.on_node)
 		prepare_datagrams(wr);
 	int result = post_list(qp, &wr);
 	if (result == -HDL_ENOSPC) {

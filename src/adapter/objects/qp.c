@@ -192,7 +192,7 @@ int adapter_take_number(struct hdl_adapter *adapter, uint32_t *number)
 	if (index == BITMAP_NONE)
 		return -HDL_ENOMEM;
 	bitmap_set(&adapter->qp_map, index);
-	uint32_t high = adapter->on_node
+	uint32_t high = adapter->agent.on_node
 	                        ? adapter->slot
 	                        : (uint32_t)prng_below(&adapter->prng,
 	                                               1u << (ENGINE_QPN_BITS - adapter->qp_bits));

@@ -105,7 +105,7 @@ bool adapter_is_own_node(const struct hdl_adapter *adapter, const struct hdl_gid
 
 bool adapter_knows_node(const struct hdl_adapter *adapter, const struct hdl_gid *gid)
 {
-	return adapter->on_node && peers_guid_of(adapter, gid) != NULL;
+	return adapter->agent.on_node && peers_guid_of(adapter, gid) != NULL;
 }
 
 bool adapter_sure_of_node(const struct hdl_adapter *adapter, const struct hdl_gid *gid)
@@ -118,7 +118,7 @@ bool adapter_sure_of_node(const struct hdl_adapter *adapter, const struct hdl_gi
 		if (same_gid(&adapter->aliases[i].gid, gid))
 			return !adapter->aliases[i].doubtful &&
 			       adapter->aliases[i].agent_number ==
-			               atomic_load(&adapter->agent_number);
+			               atomic_load(&adapter->agent.number);
 	return false;
 }
 
@@ -132,11 +132,11 @@ uint32_t adapter_find_link(const struct hdl_adapter *adapter, const struct hdl_g
 		if (!adapter->links[i].up)
 			continue;
 		if (peer->adapter != NULL && same_gid(&adapter->links[i].gid, gid) &&
-		    (!adapter->on_node || i != 0))
+		    (!adapter->agent.on_node || i != 0))
 			return i;
 		/* On a node, one address stands for many processes; the queue pair number selects
 		 * the process. */
-		if (adapter->on_node && guid != NULL && peer->node_guid == *guid &&
+		if (adapter->agent.on_node && guid != NULL && peer->node_guid == *guid &&
 		    peer->slot == slot)
 			return i;
 	}
@@ -366,7 +366,7 @@ int peers_join_self(struct hdl_adapter *adapter)
 int hdl_join(struct hdl_adapter *a, struct hdl_adapter *b)
 {
 	if (a == NULL || b == NULL || a == b || a->magic != MAGIC_ADAPTER ||
-	    b->magic != MAGIC_ADAPTER || a->on_node || b->on_node)
+	    b->magic != MAGIC_ADAPTER || a->agent.on_node || b->agent.on_node)
 		return -HDL_EINVAL;
 	int result;
 	pthread_mutex_lock(&registry_lock);

@@ -61,9 +61,9 @@ static void fill(struct hdl_adapter *adapter, struct report *report)
 	report->received = net_received(&adapter->net);
 	report->waits = adapter->drive.bell_taken;
 	adapter_unlock(adapter);
-	pthread_mutex_lock(&adapter->agent_lock);
-	report->connected = adapter->agent >= 0;
-	pthread_mutex_unlock(&adapter->agent_lock);
+	pthread_mutex_lock(&adapter->agent.lock);
+	report->connected = adapter->agent.sock >= 0;
+	pthread_mutex_unlock(&adapter->agent.lock);
 }
 
 static struct hdl_adapter *open_on(const char *node, const char *address, struct report *report)
