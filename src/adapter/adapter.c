@@ -99,7 +99,8 @@ static int make_tables(struct hdl_adapter *adapter)
 	while ((1u << adapter->qp_bits) <= adapter->max_qp) /* one slot is never used */
 		adapter->qp_bits++;
 	uint64_t arena_words = arena_of_limit();
-	int result = tables_make(&adapter->tables, adapter->max_mr, adapter->qp_bits, arena_words);
+	int result =
+	        tables_make(&adapter->peers.tables, adapter->max_mr, adapter->qp_bits, arena_words);
 	if (result != 0)
 		return result;
 	struct tpt_config config = {.capacity = adapter->max_mr, .arena_words = arena_words};
@@ -110,31 +111,31 @@ static int make_tables(struct hdl_adapter *adapter)
 	uint64_t *words = map_block(adapter, 2, 8 * (BITMAP_WORDS(qps) + BITMAP_WORDS(HDL_MAX_PD)));
 	if (private_memory == NULL || table == NULL || words == NULL)
 		return lacks_memory();
-	adapter->probe = prng_next(&adapter->prng);
-	adapter->tables.header->probe_addr = (uint64_t)(uintptr_t)&adapter->probe;
-	adapter->tables.header->probe_value = adapter->probe;
-	adapter->tables.header->refusals_addr = (uint64_t)(uintptr_t)adapter->tpt.verdicts;
-	adapter->tables.header->wq_layout = TABLES_WQ_LAYOUT;
+	adapter->peers.probe = prng_next(&adapter->prng);
+	adapter->peers.tables.header->probe_addr = (uint64_t)(uintptr_t)&adapter->peers.probe;
+	adapter->peers.tables.header->probe_value = adapter->peers.probe;
+	adapter->peers.tables.header->refusals_addr = (uint64_t)(uintptr_t)adapter->tpt.verdicts;
+	adapter->peers.tables.header->wq_layout = TABLES_WQ_LAYOUT;
 	adapter->drive.barrier = barrier_register();
-	adapter->tables.header->barrier = adapter->drive.barrier;
-	tpt_init(&adapter->tpt, &config, adapter->tables.slots, adapter->tables.arena,
+	adapter->peers.tables.header->barrier = adapter->drive.barrier;
+	tpt_init(&adapter->tpt, &config, adapter->peers.tables.slots, adapter->peers.tables.arena,
 	         private_memory, prng_next(&adapter->prng));
-	adapter->tables.header->key_mul = adapter->tpt.view.mul;
+	adapter->peers.tables.header->key_mul = adapter->tpt.view.mul;
 	bitmap_init(&adapter->qp_map, words, qps);
 	bitmap_init(&adapter->pd_map, words + BITMAP_WORDS(qps), HDL_MAX_PD);
 	bitmap_set(&adapter->pd_map, 0); /* no object has number 0 */
 	bitmap_set(&adapter->qp_map, 0);
 	struct engine *engine = &adapter->engine;
 	engine->tpt = &adapter->tpt;
-	engine->counters = adapter->tables.header->counters;
-	engine->links = adapter->links;
+	engine->counters = adapter->peers.tables.header->counters;
+	engine->links = adapter->peers.links;
 	engine->gids = adapter->gids;
 	engine->gid_ports = adapter->net.gid_ports;
 	engine->qps = (struct qp **)table;
 	engine->srqs = (struct srq **)(table + qps);
 	engine->eecs = (struct qp **)(table + 2 * qps);
 	engine->raws = (struct raw_entry *)(void *)(table + 3 * qps);
-	engine->qps_public = adapter->tables.qps;
+	engine->qps_public = adapter->peers.tables.qps;
 	engine->qp_mask = (uint32_t)qps - 1;
 	mpsc_init(&engine->pending);
 	engine->active_end = &engine->active;
@@ -202,7 +203,7 @@ static struct hdl_adapter *new_adapter(const struct hdl_open_attr *attr,
 		prng_seed_from_os(&adapter->prng);
 	adapter->guid = prng_next(&adapter->prng);
 	adapter->agent.sock = adapter->drive.bell = adapter->drive.nudge = adapter->drive.epoll =
-	        adapter->drive.events.fd = adapter->tables.fd = adapter->drive.rope = -1;
+	        adapter->drive.events.fd = adapter->peers.tables.fd = adapter->drive.rope = -1;
 	pthread_mutex_init(&adapter->agent.ask_lock, NULL);
 	/* A program may exit inside a signal handler, in the middle of one of our calls. An
 	 * error-checking mutex then refuses the lock (cm_settle()). */
@@ -221,9 +222,9 @@ static struct hdl_adapter *new_adapter(const struct hdl_open_attr *attr,
 static void adapter_introduce(struct hdl_adapter *adapter, const struct hdl_open_attr *attr,
                               const struct adapter_env *env)
 {
-	adapter->by_value = env->by_value;
+	adapter->peers.by_value = env->by_value;
 	adapter->engine.turn_bytes = env->turn_bytes != 0 ? env->turn_bytes : ENGINE_TURN_BYTES;
-	adapter->by_target = env->by_target || env->by_value;
+	adapter->peers.by_target = env->by_target || env->by_value;
 	adapter->engine.general_only = env->no_fast_path || adapter->engine.capture != NULL;
 	adapter->engine.gid = attr->gid;
 	if (gid_is_zero(&attr->gid)) {
@@ -267,7 +268,8 @@ int adapter_open(const struct hdl_open_attr *attr, const struct adapter_env *env
 	if (result == 0)
 		result = recorder_open(adapter, attr->capture);
 	if (result == 0) {
-		segment_begin(&adapter->segments, adapter->tables.segments, attr->on_node);
+		segment_begin(&adapter->peers.segments, adapter->peers.tables.segments,
+		              attr->on_node);
 		adapter_introduce(adapter, attr, env);
 	}
 	if (result == 0 && attr->on_node)
@@ -304,9 +306,9 @@ void adapter_kill(struct hdl_adapter *adapter)
 	peers_leave(adapter);
 	recorder_close(adapter);
 	events_end(&adapter->drive.events);
-	segment_end(&adapter->segments);
+	segment_end(&adapter->peers.segments);
 	unmap_blocks(adapter);
-	tables_unmap(&adapter->tables);
+	tables_unmap(&adapter->peers.tables);
 	if (adapter->drive.bell >= 0)
 		close(adapter->drive.bell);
 	if (adapter->drive.rope >= 0)

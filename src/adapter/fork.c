@@ -63,19 +63,19 @@ static void part_from(void *block, size_t bytes)
 
 static void fork_forget(struct hdl_adapter *adapter)
 {
-	adapter->probe = 0; /* our copy of the parent's memory is not the parent's */
+	adapter->peers.probe = 0; /* our copy of the parent's memory is not the parent's */
 	fork_close_one(&adapter->agent.sock);
 	fork_close_one(&adapter->drive.bell);
 	fork_close_one(&adapter->drive.rope);
 	fork_close_one(&adapter->drive.nudge);
 	fork_close_one(&adapter->drive.epoll);
 	net_close(adapter);
-	fork_close_one(&adapter->tables.fd);
-	segment_close_inherited(&adapter->segments);
+	fork_close_one(&adapter->peers.tables.fd);
+	segment_close_inherited(&adapter->peers.segments);
 	recorder_forget(adapter);
-	part_from(adapter->tables.block, adapter->tables.sizes.block_bytes);
+	part_from(adapter->peers.tables.block, adapter->peers.tables.sizes.block_bytes);
 	for (uint32_t i = 0; i < adapter->engine.link_count; i++) {
-		struct peer *peer = &adapter->peers[i];
+		struct peer *peer = &adapter->peers.list[i];
 		if (!peer->used || peer->adapter != NULL)
 			continue;
 		fork_close_one(&peer->pidfd);

@@ -134,7 +134,7 @@ static void connect_end(struct end *end, const struct end *peer)
 /* One record of the input into the lane of @from. Returns how many bytes it took. */
 static size_t put_record(struct end *from, const struct end *to, const uint8_t *in, size_t size)
 {
-	struct link *link = &from->adapter->links[1];
+	struct link *link = &from->adapter->peers.links[1];
 	if (size < 10)
 		return size;
 	size_t bytes = in[9], used = 10 + (bytes < size - 10 ? bytes : size - 10);

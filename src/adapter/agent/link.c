@@ -30,7 +30,7 @@ static void greeting(const struct hdl_adapter *adapter, struct agent_msg *msg, b
 	*msg = (struct agent_msg){
 	        .version = AGENT_VERSION,
 	        .kind = AGENT_HELLO,
-	        .u.hello = {.sizes = adapter->tables.sizes,
+	        .u.hello = {.sizes = adapter->peers.tables.sizes,
 	                    .slot = again ? (int32_t)adapter->slot : -1,
 	                    .lid = adapter->lid,
 	                    .lmc = again ? adapter->lmc : adapter->agent.lmc_wanted}};
@@ -117,9 +117,9 @@ static void take_names(struct hdl_adapter *adapter, const struct agent_msg *msg)
 static int greet(struct hdl_adapter *adapter, int sock, bool again)
 {
 	struct agent_msg msg;
-	int reader = tables_reader_fd(&adapter->tables);
+	int reader = tables_reader_fd(&adapter->peers.tables);
 	if (reader < 0) {
-		log_error(adapter->tables.fd < 0
+		log_error(adapter->peers.tables.fd < 0
 		                  ? "cannot share memory with other processes: memfd_create() "
 		                    "fails; if the seccomp filter of a container forbids it, "
 		                    "allow it there"

@@ -254,8 +254,8 @@ void adapter_lock_sends(struct hdl_adapter *adapter, struct qp *qp)
 static void ask_fences(struct hdl_adapter *adapter, bool fence)
 {
 	for (uint32_t i = 0; i < adapter->engine.link_count; i++)
-		if (adapter->links[i].up)
-			ring_ask_fence(&adapter->links[i].rx, fence);
+		if (adapter->peers.links[i].up)
+			ring_ask_fence(&adapter->peers.links[i].rx, fence);
 	adapter->drive.lanes_fenced = fence;
 }
 
@@ -265,8 +265,8 @@ void adapter_arm(struct hdl_adapter *adapter)
 	if (adapter->drive.lanes_armed)
 		return;
 	for (uint32_t i = 0; i < adapter->engine.link_count; i++)
-		if (adapter->links[i].up)
-			ring_arm(&adapter->links[i].rx);
+		if (adapter->peers.links[i].up)
+			ring_arm(&adapter->peers.links[i].rx);
 	adapter->drive.lanes_armed = true;
 	/* We arm the lanes frequently: from now on producers execute the barrier. */
 	if (adapter->drive.barrier && !adapter->drive.lanes_fenced) {
@@ -409,7 +409,7 @@ static void *thread_main(void *context)
 	uint32_t last_drives = atomic_load_explicit(&adapter->drive.drives, memory_order_relaxed);
 	unsigned awake = 0; /* turns in a row without sleep */
 	bool prompt = false;
-	atomic_store_explicit(&adapter->tables.header->thread, (uint32_t)gettid(),
+	atomic_store_explicit(&adapter->peers.tables.header->thread, (uint32_t)gettid(),
 	                      memory_order_relaxed);
 	for (unsigned turns = 1;
 	     !atomic_load_explicit(&adapter->drive.quitting, memory_order_acquire); turns++) {
@@ -428,7 +428,7 @@ static void *thread_main(void *context)
 			wait_bell(adapter, sleep_ns);
 		atomic_store_explicit(&adapter->drive.asleep, false, memory_order_relaxed);
 	}
-	atomic_store_explicit(&adapter->tables.header->thread, 0, memory_order_relaxed);
+	atomic_store_explicit(&adapter->peers.tables.header->thread, 0, memory_order_relaxed);
 	return NULL;
 }
 

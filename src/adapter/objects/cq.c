@@ -248,14 +248,14 @@ void ah_prepare(struct hdl_ah *ah, uint32_t qpn)
 	struct ah_route route = ah_find(ah, qpn);
 	/* The epoch reveals a stale route when the datagram is sent; look again if we notice it
 	 * here. */
-	if (route.link != LINK_NONE && adapter->links[route.link].epoch == route.epoch)
+	if (route.link != LINK_NONE && adapter->peers.links[route.link].epoch == route.epoch)
 		return;
 	if (adapter->agent.on_node && agent_reach(adapter, &ah->to, qpn) != 0)
 		return;
 	adapter_lock(adapter);
 	route.link = adapter_find_link(adapter, &ah->to, qpn);
 	if (route.link != LINK_NONE)
-		route.epoch = adapter->links[route.link].epoch;
+		route.epoch = adapter->peers.links[route.link].epoch;
 	adapter_unlock(adapter);
 	if (route.link == LINK_NONE)
 		return;

@@ -111,7 +111,7 @@ void group_hear(struct hdl_adapter *adapter, const struct agent_msg *msg)
 
 void group_met(struct hdl_adapter *adapter, uint32_t link)
 {
-	const struct peer *peer = &adapter->peers[link];
+	const struct peer *peer = &adapter->peers.list[link];
 	for (uint32_t i = 0; i < HDL_MAX_GROUPS; i++) {
 		const struct group_peers *peers = &adapter->group_peers[i];
 		if (adapter->engine.groups[i].users == 0)

@@ -104,12 +104,12 @@ static int mr_made(struct hdl_mr *mr, int result, struct hdl_mr **out)
 static bool may_map(struct hdl_adapter *adapter, uint64_t host, uint64_t length,
                     struct segment *found)
 {
-	if (length == 0 || adapter->segments.pagemap < 0)
+	if (length == 0 || adapter->peers.segments.pagemap < 0)
 		return false;
 	adapter_lock(adapter);
-	bool wanted = segment_wanted(&adapter->segments, host, length);
+	bool wanted = segment_wanted(&adapter->peers.segments, host, length);
 	adapter_unlock(adapter);
-	return wanted && file_behind(adapter->segments.pagemap, host, length, found);
+	return wanted && file_behind(adapter->peers.segments.pagemap, host, length, found);
 }
 
 int hdl_mr_register(struct hdl_pd *pd, void *addr, size_t length, uint32_t access,
@@ -146,11 +146,11 @@ int hdl_mr_register(struct hdl_pd *pd, void *addr, size_t length, uint32_t acces
 	bool shared = may_map(pd->adapter, host, length, &found);
 	adapter_lock(pd->adapter);
 	if (length != 0)
-		mr->segment =
-		        segment_take(&pd->adapter->segments, host, length, shared ? &found : NULL);
+		mr->segment = segment_take(&pd->adapter->peers.segments, host, length,
+		                           shared ? &found : NULL);
 	result = tpt_insert_run(&pd->adapter->tpt, &region, &mr->key);
 	if (result != 0)
-		segment_give(&pd->adapter->segments, mr->segment);
+		segment_give(&pd->adapter->peers.segments, mr->segment);
 	adapter_unlock(pd->adapter);
 	return mr_made(mr, result, out);
 }
@@ -270,7 +270,7 @@ int hdl_mr_share(struct hdl_mr *mr, struct hdl_pd *pd, uint32_t access, struct h
 	adapter_lock(pd->adapter);
 	int result = tpt_insert_shared(&pd->adapter->tpt, mr->key, pd->number, access, &twin->key);
 	if (result == 0)
-		twin->segment = segment_share(&pd->adapter->segments, mr->segment);
+		twin->segment = segment_share(&pd->adapter->peers.segments, mr->segment);
 	adapter_unlock(pd->adapter);
 	return mr_made(twin, result, out);
 }
@@ -292,7 +292,7 @@ int hdl_mr_deregister(struct hdl_mr *mr)
 	adapter_lock(mr->pd->adapter);
 	int result = remove_entry(mr->pd->adapter, mr->key);
 	if (result == 0)
-		segment_give(&mr->pd->adapter->segments, mr->segment);
+		segment_give(&mr->pd->adapter->peers.segments, mr->segment);
 	adapter_unlock(mr->pd->adapter);
 	if (result != 0)
 		return result;
@@ -332,12 +332,12 @@ int hdl_mr_reregister(struct hdl_mr *mr, struct hdl_pd *pd, void *addr, size_t l
 	struct segment_ref former = mr->segment;
 	struct segment_ref now = {0};
 	if (length != 0)
-		now = segment_take(&adapter->segments, host, length, shared ? &found : NULL);
+		now = segment_take(&adapter->peers.segments, host, length, shared ? &found : NULL);
 	result = tpt_replace_run(&adapter->tpt, mr->key, &region);
 	if (result == 0)
 		adapter_quiesce(adapter);
 	mr->segment = result == 0 ? now : former;
-	segment_give(&adapter->segments, result == 0 ? former : now);
+	segment_give(&adapter->peers.segments, result == 0 ? former : now);
 	adapter_unlock(adapter);
 	if (result != 0)
 		return result;
@@ -361,7 +361,7 @@ int hdl_segment_update(struct hdl_adapter *adapter, const void *addr, size_t len
 	adapter_lock(adapter);
 	uint32_t count = tpt_segment_gone(&adapter->tpt, host, length, tell_gone, adapter);
 	adapter_quiesce(adapter);
-	segment_forget(&adapter->segments, host, length);
+	segment_forget(&adapter->peers.segments, host, length);
 	adapter_unlock(adapter);
 	return (int)count;
 }

@@ -58,9 +58,9 @@ static const uint64_t *peers_guid_of(const struct hdl_adapter *adapter, const st
 		return &adapter->guid;
 	/* What the agent said comes first: one of our own addresses may have been given to another
 	 * node since we were told of it. */
-	for (uint32_t i = 0; i < adapter->alias_count; i++)
-		if (same_gid(&adapter->aliases[i].gid, gid))
-			return &adapter->aliases[i].node_guid;
+	for (uint32_t i = 0; i < adapter->peers.alias_count; i++)
+		if (same_gid(&adapter->peers.aliases[i].gid, gid))
+			return &adapter->peers.aliases[i].node_guid;
 	for (uint32_t i = 0; i < adapter->gid_count; i++)
 		if (same_gid(&adapter->gids[i], gid))
 			return &adapter->guid;
@@ -71,29 +71,31 @@ void adapter_learn(struct hdl_adapter *adapter, const struct hdl_gid *gid, uint6
                    uint16_t lid, uint32_t number)
 {
 	uint32_t at = 0;
-	while (at < adapter->alias_count && !same_gid(&adapter->aliases[at].gid, gid))
+	while (at < adapter->peers.alias_count && !same_gid(&adapter->peers.aliases[at].gid, gid))
 		at++;
-	bool listed = at < adapter->alias_count;
+	bool listed = at < adapter->peers.alias_count;
 	if (guid == 0) {
 		if (listed)
-			adapter->aliases[at] = adapter->aliases[--adapter->alias_count];
+			adapter->peers.aliases[at] =
+			        adapter->peers.aliases[--adapter->peers.alias_count];
 		return;
 	}
 	const uint64_t *known = peers_guid_of(adapter, gid);
 	if (!listed && ((known != NULL && *known == guid) || at == ADAPTER_MAX_ALIASES))
 		return; /* our own address needs no alias */
-	struct alias *alias = &adapter->aliases[at];
+	struct alias *alias = &adapter->peers.aliases[at];
 	if (listed && lid == 0 && alias->node_guid == guid)
 		lid = alias->lid;
 	*alias = (struct alias){.gid = *gid, .node_guid = guid, .lid = lid, .agent_number = number};
-	adapter->alias_count += !listed;
+	adapter->peers.alias_count += !listed;
 }
 
 uint16_t adapter_first_lid(const struct hdl_adapter *adapter, const struct hdl_gid *gid)
 {
-	for (uint32_t i = 0; i < adapter->alias_count; i++)
-		if (adapter->aliases[i].lid != 0 && same_gid(&adapter->aliases[i].gid, gid))
-			return adapter->aliases[i].lid;
+	for (uint32_t i = 0; i < adapter->peers.alias_count; i++)
+		if (adapter->peers.aliases[i].lid != 0 &&
+		    same_gid(&adapter->peers.aliases[i].gid, gid))
+			return adapter->peers.aliases[i].lid;
 	return agent_lid_of(gid->raw);
 }
 
@@ -114,10 +116,10 @@ bool adapter_sure_of_node(const struct hdl_adapter *adapter, const struct hdl_gi
 		return false;
 	if (adapter_is_own_node(adapter, gid))
 		return true;
-	for (uint32_t i = 0; i < adapter->alias_count; i++)
-		if (same_gid(&adapter->aliases[i].gid, gid))
-			return !adapter->aliases[i].doubtful &&
-			       adapter->aliases[i].agent_number ==
+	for (uint32_t i = 0; i < adapter->peers.alias_count; i++)
+		if (same_gid(&adapter->peers.aliases[i].gid, gid))
+			return !adapter->peers.aliases[i].doubtful &&
+			       adapter->peers.aliases[i].agent_number ==
 			               atomic_load(&adapter->agent.number);
 	return false;
 }
@@ -128,10 +130,10 @@ uint32_t adapter_find_link(const struct hdl_adapter *adapter, const struct hdl_g
 	const uint64_t *guid = peers_guid_of(adapter, gid);
 	uint32_t slot = slot_of_qpn(adapter, qpn);
 	for (uint32_t i = 0; i < adapter->engine.link_count; i++) {
-		const struct peer *peer = &adapter->peers[i];
-		if (!adapter->links[i].up)
+		const struct peer *peer = &adapter->peers.list[i];
+		if (!adapter->peers.links[i].up)
 			continue;
-		if (peer->adapter != NULL && same_gid(&adapter->links[i].gid, gid) &&
+		if (peer->adapter != NULL && same_gid(&adapter->peers.links[i].gid, gid) &&
 		    (!adapter->agent.on_node || i != 0))
 			return i;
 		/* On a node, one address stands for many processes; the queue pair number selects
@@ -146,7 +148,7 @@ uint32_t adapter_find_link(const struct hdl_adapter *adapter, const struct hdl_g
 uint32_t peers_by_id(const struct hdl_adapter *adapter, uint32_t id)
 {
 	for (uint32_t i = 0; i < adapter->engine.link_count; i++)
-		if (adapter->links[i].up && adapter->links[i].id == id)
+		if (adapter->peers.links[i].up && adapter->peers.links[i].id == id)
 			return i;
 	return LINK_NONE;
 }
@@ -154,8 +156,8 @@ uint32_t peers_by_id(const struct hdl_adapter *adapter, uint32_t id)
 uint32_t peers_by_process(const struct hdl_adapter *adapter, uint64_t guid, uint32_t slot)
 {
 	for (uint32_t i = 0; i < adapter->engine.link_count; i++)
-		if (adapter->links[i].up && adapter->peers[i].node_guid == guid &&
-		    adapter->peers[i].slot == slot)
+		if (adapter->peers.links[i].up && adapter->peers.list[i].node_guid == guid &&
+		    adapter->peers.list[i].slot == slot)
 			return i;
 	return LINK_NONE;
 }
@@ -164,7 +166,7 @@ uint32_t peers_by_process(const struct hdl_adapter *adapter, uint64_t guid, uint
 static uint32_t new_link(struct hdl_adapter *adapter)
 {
 	for (uint32_t i = 0; i < adapter->engine.link_count; i++)
-		if (!adapter->links[i].up && !adapter->peers[i].used)
+		if (!adapter->peers.links[i].up && !adapter->peers.list[i].used)
 			return i;
 	return adapter->engine.link_count < HDL_MAX_PEERS ? adapter->engine.link_count : LINK_NONE;
 }
@@ -202,8 +204,8 @@ void adapter_quiesce(struct hdl_adapter *adapter)
 {
 	for (uint32_t i = 0; i < adapter->engine.link_count; i++) {
 		uint64_t seen = 0;
-		struct peer *peer = &adapter->peers[i];
-		if (!adapter->links[i].up || peer->guard == NULL)
+		struct peer *peer = &adapter->peers.list[i];
+		if (!adapter->peers.links[i].up || peer->guard == NULL)
 			continue;
 		/* A peer that died inside its guard never leaves it, and accesses nothing any
 		 * more. */
@@ -219,7 +221,7 @@ void adapter_quiesce(struct hdl_adapter *adapter)
 
 void peers_ring(struct hdl_adapter *adapter, uint32_t index)
 {
-	const struct peer *peer = &adapter->peers[index];
+	const struct peer *peer = &adapter->peers.list[index];
 	bell_ring(peer->adapter != NULL ? peer->adapter->drive.rope : peer->bell);
 }
 
@@ -227,13 +229,13 @@ void peers_ring(struct hdl_adapter *adapter, uint32_t index)
 static void put_link(struct hdl_adapter *adapter, uint32_t index, const struct link *link,
                      const struct peer *peer)
 {
-	uint32_t epoch = adapter->links[index].epoch + 1;
-	adapter->peers[index] = *peer;
-	adapter->peers[index].used = true;
-	adapter->links[index] = *link;
-	adapter->links[index].up = true;
-	adapter->links[index].epoch = epoch;
-	adapter->links[index].dirty_next = LINK_NONE;
+	uint32_t epoch = adapter->peers.links[index].epoch + 1;
+	adapter->peers.list[index] = *peer;
+	adapter->peers.list[index].used = true;
+	adapter->peers.links[index] = *link;
+	adapter->peers.links[index].up = true;
+	adapter->peers.links[index].epoch = epoch;
+	adapter->peers.links[index].dirty_next = LINK_NONE;
 	adapter->drive.lanes_armed = adapter->drive.lanes_fenced =
 	        false; /* the new lane is neither */
 	if (index == adapter->engine.link_count)
@@ -260,10 +262,11 @@ static void reach_peers_attach(struct hdl_adapter *adapter, uint32_t index,
 	                    .peer_qp_mask = other->engine.qp_mask,
 	                    .id = LOCAL_ID | last_local_id,
 	                    .guard = end->own_guard,
-	                    .memory = fault_peer_memory(adapter->by_target),
+	                    .memory = fault_peer_memory(adapter->peers.by_target),
 	                    .peer_reach = end->peer_reach,
 	                    .gid = other->engine.gid};
-	atomic_store_explicit(end->own_reach, adapter->by_value ? LANES_REACH_NO : LANES_REACH_YES,
+	atomic_store_explicit(end->own_reach,
+	                      adapter->peers.by_value ? LANES_REACH_NO : LANES_REACH_YES,
 	                      memory_order_relaxed);
 	link.tx.unfenced = adapter->drive.barrier && other->drive.barrier;
 	put_link(adapter, index, &link, &peer);
@@ -305,7 +308,7 @@ void peers_tell_group(struct hdl_adapter *adapter, const struct hdl_gid *gid)
 	bool on = has_members(adapter, gid);
 	pthread_mutex_lock(&registry_lock);
 	for (uint32_t i = 0; i < adapter->engine.link_count; i++) {
-		const struct peer *peer = &adapter->peers[i];
+		const struct peer *peer = &adapter->peers.list[i];
 		if (peer->adapter != NULL)
 			set_link(peer->adapter, gid, peer->link, on);
 	}
@@ -316,7 +319,7 @@ void peers_ask_group(struct hdl_adapter *adapter, const struct hdl_gid *gid)
 {
 	pthread_mutex_lock(&registry_lock);
 	for (uint32_t i = 0; i < adapter->engine.link_count; i++) {
-		struct peer *peer = &adapter->peers[i];
+		struct peer *peer = &adapter->peers.list[i];
 		if (peer->adapter != NULL && has_members(peer->adapter, gid))
 			set_link(adapter, gid, i, true);
 	}
@@ -534,7 +537,7 @@ int peers_attach(struct hdl_adapter *adapter, const struct agent_msg *msg, int f
 	        .peer_qp_mask = (1u << tables->sizes.qp_bits) - 1,
 	        .id = msg->u.peer.link_id,
 	        .guard = end.own_guard,
-	        .memory = process_memory(peer.reach, adapter->by_target),
+	        .memory = process_memory(peer.reach, adapter->peers.by_target),
 	        .peer_reach = end.peer_reach,
 	        .gid = peers_link_local(peer.node_guid),
 	};
@@ -551,14 +554,14 @@ int peers_attach(struct hdl_adapter *adapter, const struct agent_msg *msg, int f
 
 void peers_doubt(struct hdl_adapter *adapter, uint64_t guid)
 {
-	for (uint32_t i = 0; i < adapter->alias_count; i++)
-		if (guid == 0 || adapter->aliases[i].node_guid == guid)
-			adapter->aliases[i].doubtful = true;
+	for (uint32_t i = 0; i < adapter->peers.alias_count; i++)
+		if (guid == 0 || adapter->peers.aliases[i].node_guid == guid)
+			adapter->peers.aliases[i].doubtful = true;
 }
 
 void peers_drop(struct hdl_adapter *adapter, uint32_t index)
 {
-	struct peer *peer = &adapter->peers[index];
+	struct peer *peer = &adapter->peers.list[index];
 	if (!peer->used || peer->adapter != NULL)
 		return;
 	/* It may have been the last process of its node. */
@@ -570,7 +573,7 @@ void peers_drop(struct hdl_adapter *adapter, uint32_t index)
 void peers_died(struct hdl_adapter *adapter, uint32_t index)
 {
 	adapter_lock(adapter);
-	const struct peer *peer = &adapter->peers[index];
+	const struct peer *peer = &adapter->peers.list[index];
 	uint64_t guid = peer->node_guid;
 	uint32_t slot = peer->slot;
 	bool known = peer->used && peer->adapter == NULL;
@@ -587,7 +590,7 @@ void peers_leave(struct hdl_adapter *adapter)
 {
 	pthread_mutex_lock(&registry_lock);
 	for (uint32_t i = 0; i < adapter->engine.link_count; i++) {
-		struct peer *peer = &adapter->peers[i];
+		struct peer *peer = &adapter->peers.list[i];
 		if (!peer->used)
 			continue;
 		if (peer->adapter == NULL) {
@@ -601,7 +604,7 @@ void peers_leave(struct hdl_adapter *adapter)
 		if (other != adapter) {
 			adapter_lock(other);
 			engine_link_down(&other->engine, peer->link);
-			other->peers[peer->link] = (struct peer){.pidfd = -1};
+			other->peers.list[peer->link] = (struct peer){.pidfd = -1};
 			adapter_unlock(other);
 		}
 		free(peer->block);

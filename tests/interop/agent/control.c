@@ -328,7 +328,7 @@ static void lying_about_threads(int fd, const struct card *victim)
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		pause();
 	}
-	atomic_store(&end.adapter->tables.header->thread, (uint32_t)bystander);
+	atomic_store(&end.adapter->peers.tables.header->thread, (uint32_t)bystander);
 	say(fd, &end.mine, sizeof(end.mine));
 	hear(fd, &end.peer, sizeof(end.peer));
 	end_connect(&end);

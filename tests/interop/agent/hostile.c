@@ -33,11 +33,11 @@
 /* A word of what we share, near what the victim looks at. */
 static uint64_t *target(const struct end *end, struct prng *prng, uint64_t what)
 {
-	const struct tables *tables = &end->adapter->tables;
+	const struct tables *tables = &end->adapter->peers.tables;
 	unsigned char *lanes = NULL;
 	for (uint32_t i = 0; i < end->adapter->engine.link_count; i++)
-		if (end->adapter->peers[i].used && end->adapter->peers[i].adapter == NULL)
-			lanes = end->adapter->peers[i].block;
+		if (end->adapter->peers.list[i].used && end->adapter->peers.list[i].adapter == NULL)
+			lanes = end->adapter->peers.list[i].block;
 	uint64_t index = tpt_index(&end->adapter->tpt.view, end->mine.key);
 	uint32_t qp = end->mine.qpn & end->adapter->engine.qp_mask;
 	switch (what) {
@@ -87,8 +87,8 @@ static uint64_t extreme(struct prng *prng, uint64_t word)
  * size of our choice. */
 static void forge_entry(const struct end *end, struct prng *prng, const struct tpt_entry *true_one)
 {
-	struct tpt_slot *slot =
-	        &end->adapter->tables.slots[tpt_index(&end->adapter->tpt.view, end->mine.key)];
+	struct tpt_slot *slot = &end->adapter->peers.tables
+	                                 .slots[tpt_index(&end->adapter->tpt.view, end->mine.key)];
 	struct tpt_entry entry = *true_one;
 	entry.seq = slot_get(slot).seq & ~1u;
 	entry.order = (uint8_t)prng_below(prng, 5);
@@ -110,14 +110,14 @@ static void forge_pages(const struct end *end, struct prng *prng)
 {
 	for (int i = 0; i < 64; i++) {
 		uint64_t page = (end->mine.addr & ~4095ull) + 4096 * prng_below(prng, 80);
-		end->adapter->tables.arena[prng_below(prng, 4096)] =
+		end->adapter->peers.tables.arena[prng_below(prng, 4096)] =
 		        prng_chance(prng, 800) ? page : mutate(prng, page);
 	}
 }
 
 static struct qp_public *own_facts(const struct end *end)
 {
-	return &end->adapter->tables.qps[end->mine.qpn & end->adapter->engine.qp_mask];
+	return &end->adapter->peers.tables.qps[end->mine.qpn & end->adapter->engine.qp_mask];
 }
 
 /* A queue pair that is another one. */
@@ -143,8 +143,8 @@ static void forge_frame(const struct end *end, struct prng *prng)
 {
 	struct link *link = NULL;
 	for (uint32_t i = 0; i < end->adapter->engine.link_count; i++)
-		if (end->adapter->links[i].up && end->adapter->peers[i].adapter == NULL)
-			link = &end->adapter->links[i];
+		if (end->adapter->peers.links[i].up && end->adapter->peers.list[i].adapter == NULL)
+			link = &end->adapter->peers.links[i];
 	if (link == NULL)
 		return;
 	struct ring_slot *slot = (struct ring_slot *)(void *)link->tx.shared->slots +
@@ -300,7 +300,8 @@ static bool try_again(struct end *end)
 	while (hdl_cq_poll(end->cq, &wc, 1) > 0)
 		;
 	for (uint32_t i = 0; i < end->adapter->engine.link_count; i++)
-		if (end->adapter->links[i].up && end->adapter->peers[i].pid == hostile_pid) {
+		if (end->adapter->peers.links[i].up &&
+		    end->adapter->peers.list[i].pid == hostile_pid) {
 			return end_try_connect(end) == 0; /* it may be closed on us at once */
 		}
 	return false;

@@ -126,7 +126,7 @@ struct frame lane_frame(const struct lane_rig *rig, enum frame_kind kind, uint32
 
 void lane_put(struct lane_rig *rig, const struct frame *frame, const void *body, size_t bytes)
 {
-	struct ring_tx *tx = &rig->peer->links[TO_PEER].tx;
+	struct ring_tx *tx = &rig->peer->peers.links[TO_PEER].tx;
 	unsigned char *out = ring_reserve(tx, sizeof(*frame) + bytes);
 	assert_non_null(out);
 	memcpy(out, frame, sizeof(*frame));
@@ -175,7 +175,7 @@ static void next_item(struct lane_rig *rig, struct lane_message *message)
 
 bool lane_look(struct lane_rig *rig, struct lane_message *message)
 {
-	struct ring_rx *rx = &rig->peer->links[TO_PEER].rx;
+	struct ring_rx *rx = &rig->peer->peers.links[TO_PEER].rx;
 	size_t bytes;
 	if (rig->items_left == 0) {
 		const unsigned char *record = ring_peek(rx, &bytes);
