@@ -33,22 +33,23 @@ static void sink_bell(void *context, uint32_t link)
 static void sink_not_ready(void *context, const struct qp *qp)
 {
 	struct hdl_adapter *adapter = context;
-	if (adapter->not_ready_noted)
+	if (adapter->objects.not_ready_noted)
 		return;
-	adapter->not_ready_noted = true;
-	adapter->not_ready_retries = qp->attr.rnr_retry;
-	atomic_store_explicit(&adapter->not_ready_qpn, qp->qpn, memory_order_release);
+	adapter->objects.not_ready_noted = true;
+	adapter->objects.not_ready_retries = qp->attr.rnr_retry;
+	atomic_store_explicit(&adapter->objects.not_ready_qpn, qp->qpn, memory_order_release);
 }
 
 void adapter_say_not_ready(struct hdl_adapter *adapter)
 {
 	static atomic_flag said = ATOMIC_FLAG_INIT;
-	uint32_t qpn = atomic_exchange_explicit(&adapter->not_ready_qpn, 0, memory_order_acquire);
+	uint32_t qpn =
+	        atomic_exchange_explicit(&adapter->objects.not_ready_qpn, 0, memory_order_acquire);
 	if (qpn != 0 && !atomic_flag_test_and_set(&said))
 		log_warn("queue pair %u failed: its peer had no receive posted for a message, and "
 		         "rnr_retry is %u; post receives before the other side sends, or set "
 		         "rnr_retry to 7, which tries for ever (logged once)",
-		         qpn, adapter->not_ready_retries);
+		         qpn, adapter->objects.not_ready_retries);
 }
 
 /* The code that knows why an adapter cannot be opened logs it. */
@@ -96,15 +97,17 @@ static uint64_t arena_of_limit(void)
 
 static int make_tables(struct hdl_adapter *adapter)
 {
-	while ((1u << adapter->qp_bits) <= adapter->max_qp) /* one slot is never used */
-		adapter->qp_bits++;
+	while ((1u << adapter->objects.qp_bits) <=
+	       adapter->objects.max_qp) /* one slot is never used */
+		adapter->objects.qp_bits++;
 	uint64_t arena_words = arena_of_limit();
-	int result =
-	        tables_make(&adapter->peers.tables, adapter->max_mr, adapter->qp_bits, arena_words);
+	int result = tables_make(&adapter->peers.tables, adapter->objects.max_mr,
+	                         adapter->objects.qp_bits, arena_words);
 	if (result != 0)
 		return result;
-	struct tpt_config config = {.capacity = adapter->max_mr, .arena_words = arena_words};
-	size_t qps = (size_t)1 << adapter->qp_bits;
+	struct tpt_config config = {.capacity = adapter->objects.max_mr,
+	                            .arena_words = arena_words};
+	size_t qps = (size_t)1 << adapter->objects.qp_bits;
 	void *private_memory = map_block(adapter, 0, tpt_bytes(&config).private_bytes);
 	void **table = map_block(adapter, 1,
 	                         3 * qps * sizeof(*table) + HDL_MAX_RAW * sizeof(struct raw_entry));
@@ -121,10 +124,10 @@ static int make_tables(struct hdl_adapter *adapter)
 	tpt_init(&adapter->tpt, &config, adapter->peers.tables.slots, adapter->peers.tables.arena,
 	         private_memory, prng_next(&adapter->prng));
 	adapter->peers.tables.header->key_mul = adapter->tpt.view.mul;
-	bitmap_init(&adapter->qp_map, words, qps);
-	bitmap_init(&adapter->pd_map, words + BITMAP_WORDS(qps), HDL_MAX_PD);
-	bitmap_set(&adapter->pd_map, 0); /* no object has number 0 */
-	bitmap_set(&adapter->qp_map, 0);
+	bitmap_init(&adapter->objects.qp_map, words, qps);
+	bitmap_init(&adapter->objects.pd_map, words + BITMAP_WORDS(qps), HDL_MAX_PD);
+	bitmap_set(&adapter->objects.pd_map, 0); /* no object has number 0 */
+	bitmap_set(&adapter->objects.qp_map, 0);
 	struct engine *engine = &adapter->engine;
 	engine->tpt = &adapter->tpt;
 	engine->counters = adapter->peers.tables.header->counters;
@@ -193,9 +196,9 @@ static struct hdl_adapter *new_adapter(const struct hdl_open_attr *attr,
 	adapter->magic = MAGIC_ADAPTER;
 	strncpy(adapter->name, attr->name != NULL ? attr->name : "heddle0",
 	        sizeof(adapter->name) - 1);
-	adapter->max_mr = attr->max_mr != 0 ? attr->max_mr : ADAPTER_DEFAULT_MR;
-	adapter->max_qp = attr->max_qp != 0 ? attr->max_qp : ADAPTER_NODE_QP;
-	adapter->qp_bits = attr->on_node ? ENGINE_QPN_BITS - AGENT_SLOT_BITS : 0;
+	adapter->objects.max_mr = attr->max_mr != 0 ? attr->max_mr : ADAPTER_DEFAULT_MR;
+	adapter->objects.max_qp = attr->max_qp != 0 ? attr->max_qp : ADAPTER_NODE_QP;
+	adapter->objects.qp_bits = attr->on_node ? ENGINE_QPN_BITS - AGENT_SLOT_BITS : 0;
 	adapter->clock = env->clock;
 	if (env->seed != 0)
 		prng_seed(&adapter->prng, env->seed);
@@ -333,7 +336,7 @@ int hdl_close(struct hdl_adapter *adapter)
 {
 	if (adapter == NULL || adapter->magic != MAGIC_ADAPTER)
 		return -HDL_EINVAL;
-	if (atomic_load(&adapter->objects) > 0)
+	if (atomic_load(&adapter->objects.count) > 0)
 		return -HDL_EBUSY;
 	adapter_kill(adapter);
 	return 0;
@@ -354,7 +357,7 @@ int hdl_adapter_query(struct hdl_adapter *adapter, struct hdl_limits *limits)
 	                              .wire = net_reach(adapter),
 	                              .mtu = net_mtu(adapter),
 	                              .wire_gids = net_gids(adapter),
-	                              .max_qp = adapter->max_qp,
+	                              .max_qp = adapter->objects.max_qp,
 	                              .max_qp_wr = HDL_MAX_QP_WR,
 	                              .max_sge = HDL_MAX_SGE,
 	                              .max_inline = HDL_MAX_INLINE,
@@ -363,7 +366,7 @@ int hdl_adapter_query(struct hdl_adapter *adapter, struct hdl_limits *limits)
 	                              .max_srq = HDL_MAX_SRQ,
 	                              .max_srq_wr = HDL_MAX_SRQ_WR,
 	                              .max_pd = HDL_MAX_PD - 1,
-	                              .max_mr = adapter->max_mr,
+	                              .max_mr = adapter->objects.max_mr,
 	                              .max_ah = HDL_MAX_AH,
 	                              .max_groups = HDL_MAX_GROUPS,
 	                              .max_group_members = HDL_MAX_GROUP_MEMBERS,

@@ -4,8 +4,11 @@
  * One lock, drive.lock, decides which thread drives: its holder owns the engine, the inner state of
  * the queue pairs and the writing side of the protection table. A thread that polls only tries the
  * lock. A thread that posts waits until the holder has picked up the work, or takes the lock itself
- * (adapter_doorbell()). Control calls wait for the lock. Lock order: registry_lock (peers.c), then
- * the drive locks of two adapters by address, then anything inside an engine. */
+ * (adapter_doorbell()). Control calls wait for the lock.
+ *
+ * Lock order: list_lock (fork.c), objects.group_lock, then agent.ask_lock and agent.lock or
+ * registry_lock (peers.c), then the drive locks of two adapters by address, then anything inside
+ * an engine. */
 #ifndef ADAPTER_ADAPTER_H
 #define ADAPTER_ADAPTER_H
 
@@ -19,212 +22,49 @@
 #include "adapter/agent/link.h"
 #include "adapter/drive/drive.h"
 #include "adapter/net/net.h"
+#include "adapter/objects/objects.h"
 #include "adapter/reach/peers.h"
-#include "base/bitmap.h"
 #include "base/clock.h"
 #include "base/prng.h"
 #include "memory/tpt.h"
 #include "port/pcapng.h"
-#include "queue/cq.h"
 #include "transport/capture.h"
 #include "transport/engine.h"
-#include "transport/ib/ib.h"
-#include "transport/ib/rd.h"
-#include "transport/multicast.h"
-#include "transport/qp.h"
 
 #define ADAPTER_DEFAULT_MR 65536u
 #define ADAPTER_NODE_QP    16383u /* queue pair numbers per process; the default */
 #define ADAPTER_ARENA_WORDS \
 	(1ull << 27) /* 1 GiB of address space for translation tables, used as needed */
 #define ADAPTER_ARENA_LEAST (1ull << 20)
-#define ADAPTER_LIST_PAGES \
-	(2u * HDL_MAX_REGISTER_PAGES) /* page lists of posted registrations, per queue pair */
 
-/* The type of the object at an address. Any other value means that it is not an object of ours.
- * Objects that a child of fork() inherited do not match either, because the child has another
- * generation (fork.c). */
-extern uint32_t magic_generation;
-#define MAGIC_ADAPTER (0x48444c41u ^ magic_generation)
-#define MAGIC_PD      (0x48444c50u ^ magic_generation)
-#define MAGIC_MR      (0x48444c4du ^ magic_generation)
-#define MAGIC_MW      (0x48444c57u ^ magic_generation)
-#define MAGIC_CQ      (0x48444c43u ^ magic_generation)
-#define MAGIC_CHANNEL (0x48444c48u ^ magic_generation)
-#define MAGIC_SRQ     (0x48444c53u ^ magic_generation)
-#define MAGIC_QP      (0x48444c51u ^ magic_generation)
-#define MAGIC_AH      (0x48444c4eu ^ magic_generation)
-#define MAGIC_RDD     (0x48444c52u ^ magic_generation)
-#define MAGIC_EEC     (0x48444c45u ^ magic_generation)
-#define MAGIC_XRCD    (0x48444c58u ^ magic_generation)
-
-/* The processes with members in a group that we send to, as the agent told us. We try to get a link
- * to each of them. */
-struct group_peers {
-	uint32_t senders; /* address handles of ours */
-	uint32_t count;
-	struct {
-		uint64_t guid;
-		uint32_t slot;
-	} list[HDL_MAX_GROUP_PEERS];
-};
-
+/* What all share, then one structure per folder. Their headers say under which lock each part
+ * is. */
 struct hdl_adapter {
 	uint32_t magic;
-	struct hdl_adapter *next; /* list of open adapters (fork.c) */
+	struct hdl_adapter *next; /* list of open adapters (fork.c), under its lock */
+	struct drive drive;
+	struct engine engine; /* under the drive lock, as is what the comments do not except */
+	struct tpt tpt;
+	struct clock clock;
+	struct prng prng;
+	struct recorder *recorder; /* capture.c; NULL: nothing is recorded */
+	void *blocks[3]; /* mapped memory, and its sizes; set when the adapter is opened */
+	size_t block_bytes[3];
+
+	/* Our names, most of which a node agent gives us. Only the thread that talks to an agent
+	 * writes them. */
 	char name[32];
 	uint64_t guid;
-	struct drive drive;
-	struct clock clock;
-	struct engine engine;
-	struct tpt tpt;
-	struct prng prng;
-	uint32_t max_qp, max_mr;
-	struct bitmap qp_map, pd_map;
-	uint64_t qp_key[2]; /* determines the order of queue pair numbers (qp.c); 0: not drawn
-	                       yet */
-	uint32_t qp_turn, pd_rover, qp_bits;
-	void *blocks[3]; /* mapped memory, and its sizes */
-	size_t block_bytes[3];
-	_Atomic uint32_t objects; /* domains, completion queues and channels, which must be
-	                             destroyed before hdl_close() */
-	_Atomic uint32_t cqs, ahs, srqs;
-	/* The first queue pair that failed because its peer was not ready, to be logged
-	 * (adapter_say_not_ready()). */
-	_Atomic uint32_t not_ready_qpn; /* 0: none, or already logged */
-	uint32_t not_ready_retries;
-	bool not_ready_noted; /* under the drive lock */
-
-	struct recorder *recorder; /* capture.c; NULL: nothing is recorded */
-	struct net net;
-
-	struct peers peers;
-	struct agent_link agent;
-
-	/* Our names, most of which a node agent gives us. Under the drive lock; only the thread
-	 * that talks to an agent writes them. */
 	uint32_t slot;
 	uint16_t lid; /* the first of 2^lmc LIDs; 0: none */
 	uint16_t lmc;
 	struct hdl_gid gids[AGENT_MAX_GIDS];
 	uint32_t gid_count;
-	pthread_mutex_t
-	        group_lock; /* one membership change at a time; taken before all other locks */
-	struct group_peers
-	        *group_peers; /* HDL_MAX_GROUPS of them, parallel to engine.groups; under the drive
-	                        lock */
-};
 
-struct hdl_pd {
-	uint32_t magic;
-	uint32_t number;
-	struct hdl_adapter *adapter;
-	_Atomic uint32_t users;
-};
-
-struct hdl_mr {
-	uint32_t magic;
-	struct hdl_key key; /* only the index counts; the instance may have changed */
-	struct hdl_pd *pd;
-	uint32_t probed;            /* access rights that the memory was found to have */
-	struct segment_ref segment; /* the segment that contains it */
-	uint32_t max_pages;         /* for a region for HDL_OP_REGISTER, else 0 */
-};
-
-struct hdl_mw {
-	uint32_t magic;
-	uint32_t type;
-	struct hdl_key key;
-	struct hdl_pd *pd;
-};
-
-struct hdl_channel {
-	uint32_t magic;
-	int fd;
-	struct hdl_adapter *adapter;
-	struct lock lock;
-	struct hdl_cq *first, **end; /* queues with a pending event */
-	bool signalled;              /* fd is readable */
-	uint32_t takers;             /* threads in hdl_channel_get(), which find events without the
-	                                descriptor */
-	_Atomic uint32_t users;
-};
-
-struct hdl_cq {
-	struct cq cq; /* must be first: the engine casts from it */
-	uint32_t magic;
-	struct hdl_adapter *adapter;
-	struct hdl_channel *channel;
-	void *context;
-	_Atomic uint32_t users;
-	/* Under channel->lock. */
-	struct hdl_cq *next;
-	bool queued;
-	uint32_t raised; /* events raised and not taken */
-	uint32_t taken;  /* events taken and not acknowledged */
-};
-
-struct hdl_srq {
-	struct srq srq; /* must be first */
-	uint32_t magic;
-	struct hdl_pd *pd;
-	struct hdl_xrcd *xrcd; /* XRC: its domain and its completion queue */
-	struct hdl_cq *cq;
-	void *context;
-	_Atomic uint32_t users;
-};
-
-/* An XRC domain. Target queue pairs have no protection domain of their own. This one is used where
- * one is needed, and its number is the number of the XRC domain. */
-struct hdl_xrcd {
-	uint32_t magic;
-	struct hdl_pd *pd;
-	_Atomic uint32_t users;
-};
-
-/* A reliable datagram domain. Its number is that of a protection domain with no other members. */
-struct hdl_rdd {
-	uint32_t magic;
-	struct hdl_pd *pd;
-	_Atomic uint32_t users;
-};
-
-/* An end-to-end context (transport/ib/rd.h). */
-struct hdl_eec {
-	struct qp qp; /* must be first */
-	uint32_t magic;
-	struct hdl_rdd *rdd;
-	struct ib ib;
-	struct rd rd;
-};
-
-/* The route of datagrams to one process behind an address. */
-struct ah_route {
-	uint32_t slot; /* of the process; UINT32_MAX: unused */
-	uint32_t link, epoch;
-};
-
-#define AH_ROUTES 8u
-
-struct hdl_ah {
-	uint32_t magic;
-	struct hdl_pd *pd;
-	struct hdl_ah_attr attr;
-	struct hdl_gid to; /* the address: adapter_address() */
-	struct lock lock;
-	struct group *group; /* for a multicast address; NULL: see routes */
-	bool on_wire;
-	bool grouped; /* to a multicast address on the wire */
-	uint32_t next;
-	struct ah_route routes[AH_ROUTES]; /* the most recent ones */
-};
-
-struct hdl_qp {
-	struct qp qp; /* must be first */
-	uint32_t magic;
-	struct hdl_pd *pd;
-	struct hdl_qp_init_attr init;
-	uint32_t groups; /* number of groups it is a member of; under group_lock */
+	struct objects objects;
+	struct net net;
+	struct agent_link agent;
+	struct peers peers;
 };
 
 /* --- adapter.c --- */
@@ -281,24 +121,6 @@ const char *counter_name(size_t counter);
 const char *qp_type_name(uint32_t type);
 const char *qp_state_name(uint32_t state);
 
-/* --- why.c --- */
-/* Lines of HEDDLE_LOG=debug. From control calls, and where something failed; never from the data
- * path. */
-/* Say why a call is refused, and give @error back. */
-int why_not(int error, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* hdl_qp_modify() gave @error. */
-void why_not_modified(const struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t mask,
-                      int error);
-/* @what was refused because nobody is reached at the address of @attr (-HDL_EHOSTUNREACH), or the
- * wrong one (-HDL_EACCES). */
-void why_unreachable(const char *what, const struct hdl_ah_attr *attr, int error);
-/* It took @qp to ERR. */
-void why_ended(const struct hdl_qp *qp);
-/* The engine's sink for failures of queue pairs. */
-void why_failed(void *context, const struct qp *qp, struct qp_fault fault);
-/* An event that is not of a queue pair. */
-void why_event(const struct hdl_event *event);
-
 /* --- fork.c --- */
 /* fork() takes list_lock in fork.c, then registry_lock, install_lock, agentstart_lock, tracer_lock,
  * mem_lock and descriptors_lock, in this order. */
@@ -310,42 +132,6 @@ void fork_each(void (*visit)(struct hdl_adapter *adapter));
 /* @adapter is being closed. No fork happens until fork_left(). */
 void fork_leave(struct hdl_adapter *adapter);
 void fork_left(void);
-
-/* --- raw.c --- */
-/* A raw datagram arrived. Takes the drive lock. */
-void adapter_take_raw(struct hdl_adapter *adapter, const uint8_t *frame, size_t bytes);
-
-/* --- group.c --- */
-int groups_init(struct hdl_adapter *adapter);
-void groups_end(struct hdl_adapter *adapter);
-/* An address handle for the group @gid is created or destroyed. Called without a lock; may wait for
- * the agent. Returns 0 or an error. */
-int group_send_begin(struct hdl_adapter *adapter, const struct hdl_gid *gid, struct group **out);
-void group_send_end(struct hdl_adapter *adapter, struct group *group);
-/* The agent told us of a member. Called by the adapter's thread without a lock. */
-void group_hear(struct hdl_adapter *adapter, const struct agent_msg *msg);
-/* There is a new link to a process that we may have been waiting for. With the drive lock. */
-void group_met(struct hdl_adapter *adapter, uint32_t link);
-/* Tell a new agent which groups we are members of and send to. With agent.lock. */
-void groups_again(struct hdl_adapter *adapter);
-
-/* --- cq.c --- */
-/* Make sure that datagrams through @ah to queue pair @qpn have a route. Called without a lock; may
- * wait for the agent. */
-void ah_prepare(struct hdl_ah *ah, uint32_t qpn);
-/* The route to queue pair @qpn; its link is LINK_NONE if there is none. */
-struct ah_route ah_find(struct hdl_ah *ah, uint32_t qpn);
-
-/* --- qp.c --- */
-/* Allocate a number for a queue pair or an XRC shared receive queue. It differs from the previous
- * number in the same slot (number & engine.qp_mask). With the drive lock. */
-int adapter_take_number(struct hdl_adapter *adapter, uint32_t *number);
-void adapter_free_number(struct hdl_adapter *adapter, uint32_t number);
-/* Attributes of queue pairs and contexts: check that those in @mask are in range; copy them;
- * allocate the read resources of a responder, 0 or an error. */
-bool qp_values_fit(const struct hdl_qp_attr *attr, uint32_t mask);
-void qp_take_values(struct hdl_qp_attr *to, const struct hdl_qp_attr *from, uint32_t mask);
-int qp_make_reads(struct qp *qp, uint32_t depth);
 
 /* --- what every call does --- */
 /* The application is active: the thread only watches. */

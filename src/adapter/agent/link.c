@@ -493,8 +493,9 @@ int agent_reach(struct hdl_adapter *adapter, const struct hdl_gid *gid, uint32_t
 		return 0;
 	if (!adapter->agent.on_node || !adapter->drive.has_thread)
 		return -HDL_EHOSTUNREACH;
-	struct agent_msg msg = {.kind = AGENT_INTRODUCE,
-	                        .u.introduce = {.slot = (qpn & 0xffffffu) >> adapter->qp_bits}};
+	struct agent_msg msg = {
+	        .kind = AGENT_INTRODUCE,
+	        .u.introduce = {.slot = (qpn & 0xffffffu) >> adapter->objects.qp_bits}};
 	memcpy(msg.u.introduce.gid, gid->raw, 16);
 	bool heard;
 	uint32_t number = atomic_load(&adapter->agent.number);

@@ -151,7 +151,7 @@ void adapter_unlock(struct hdl_adapter *adapter)
 /* Few programs have anything to log here, and those only once. */
 static inline void say_what_is_due(struct hdl_adapter *adapter)
 {
-	if (atomic_load_explicit(&adapter->not_ready_qpn, memory_order_relaxed) != 0)
+	if (atomic_load_explicit(&adapter->objects.not_ready_qpn, memory_order_relaxed) != 0)
 		adapter_say_not_ready(adapter);
 }
 

@@ -171,7 +171,7 @@ int hdl_channel_create(struct hdl_adapter *adapter, struct hdl_channel **out)
 	channel->magic = MAGIC_CHANNEL;
 	channel->adapter = adapter;
 	channel->end = &channel->first;
-	atomic_fetch_add(&adapter->objects, 1);
+	atomic_fetch_add(&adapter->objects.count, 1);
 	*out = channel;
 	return 0;
 }
@@ -182,7 +182,7 @@ int hdl_channel_destroy(struct hdl_channel *channel)
 		return -HDL_EINVAL;
 	if (atomic_load(&channel->users) > 0)
 		return -HDL_EBUSY;
-	atomic_fetch_sub(&channel->adapter->objects, 1);
+	atomic_fetch_sub(&channel->adapter->objects.count, 1);
 	close(channel->fd);
 	channel->magic = 0;
 	free(channel);

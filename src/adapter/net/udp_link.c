@@ -74,7 +74,7 @@ static int udp_link_add(struct hdl_adapter *adapter, const struct udp_address *a
 		close(sock);
 	int result = wire != NULL ? udp_wire_begin(wire, address, sock, mtu) : -ENOMEM;
 	if (result == 0) {
-		wire->slot_shift = adapter->qp_bits;
+		wire->slot_shift = adapter->objects.qp_bits;
 		wire->slot = adapter->slot;
 		wire->take = udp_link_take;
 		wire->take_context = adapter;

@@ -18,15 +18,15 @@ int hdl_cq_create(struct hdl_adapter *adapter, uint32_t depth, struct hdl_channe
 		return why_not(
 		        -HDL_EINVAL,
 		        "cannot create a completion queue: its channel is of another adapter");
-	if (atomic_fetch_add(&adapter->cqs, 1) >= HDL_MAX_CQ) {
-		atomic_fetch_sub(&adapter->cqs, 1);
+	if (atomic_fetch_add(&adapter->objects.cqs, 1) >= HDL_MAX_CQ) {
+		atomic_fetch_sub(&adapter->objects.cqs, 1);
 		return why_not(-HDL_ENOMEM, "cannot create a completion queue: all %u are in use",
 		               HDL_MAX_CQ);
 	}
 	struct hdl_cq *cq = aligned_alloc(64, (sizeof(*cq) + 63) & ~(size_t)63);
 	void *ring = malloc(cq_bytes(depth));
 	if (cq == NULL || ring == NULL) {
-		atomic_fetch_sub(&adapter->cqs, 1);
+		atomic_fetch_sub(&adapter->objects.cqs, 1);
 		free(cq);
 		free(ring);
 		return why_not(-HDL_ENOMEM,
@@ -40,7 +40,7 @@ int hdl_cq_create(struct hdl_adapter *adapter, uint32_t depth, struct hdl_channe
 	cq->context = context;
 	if (channel != NULL)
 		atomic_fetch_add(&channel->users, 1);
-	atomic_fetch_add(&adapter->objects, 1);
+	atomic_fetch_add(&adapter->objects.count, 1);
 	*out = cq;
 	return 0;
 }
@@ -66,8 +66,8 @@ int hdl_cq_destroy(struct hdl_cq *cq)
 	if (cq->channel != NULL)
 		leave_channel(cq);
 	events_purge(&cq->adapter->drive.events, cq);
-	atomic_fetch_sub(&cq->adapter->cqs, 1);
-	atomic_fetch_sub(&cq->adapter->objects, 1);
+	atomic_fetch_sub(&cq->adapter->objects.cqs, 1);
+	atomic_fetch_sub(&cq->adapter->objects.count, 1);
 	cq->magic = 0;
 	free(cq->cq.ring);
 	free(cq);
@@ -155,14 +155,14 @@ int hdl_ah_create(struct hdl_pd *pd, const struct hdl_ah_attr *attr, struct hdl_
 		               "src_path_bits %u: one is out of range",
 		               attr->port_num, attr->sl, attr->flow_label, attr->sgid_index,
 		               attr->src_path_bits);
-	if (atomic_fetch_add(&pd->adapter->ahs, 1) >= HDL_MAX_AH) {
-		atomic_fetch_sub(&pd->adapter->ahs, 1);
+	if (atomic_fetch_add(&pd->adapter->objects.ahs, 1) >= HDL_MAX_AH) {
+		atomic_fetch_sub(&pd->adapter->objects.ahs, 1);
 		return why_not(-HDL_ENOMEM, "cannot create an address handle: all %u are in use",
 		               HDL_MAX_AH);
 	}
 	struct hdl_ah *ah = calloc(1, sizeof(*ah));
 	if (ah == NULL) {
-		atomic_fetch_sub(&pd->adapter->ahs, 1);
+		atomic_fetch_sub(&pd->adapter->objects.ahs, 1);
 		return -HDL_ENOMEM;
 	}
 	ah->magic = MAGIC_AH;
@@ -206,7 +206,7 @@ int hdl_ah_create(struct hdl_pd *pd, const struct hdl_ah_attr *attr, struct hdl_
 	if (result == -HDL_EHOSTUNREACH)
 		why_unreachable("creating an address handle", attr, result);
 	if (result != 0) {
-		atomic_fetch_sub(&pd->adapter->ahs, 1);
+		atomic_fetch_sub(&pd->adapter->objects.ahs, 1);
 		free(ah);
 		return result;
 	}
@@ -218,7 +218,7 @@ int hdl_ah_create(struct hdl_pd *pd, const struct hdl_ah_attr *attr, struct hdl_
 static uint32_t ah_slot(const struct hdl_ah *ah, uint32_t qpn)
 {
 	const struct hdl_adapter *adapter = ah->pd->adapter;
-	return adapter->agent.on_node ? qpn >> adapter->qp_bits : 0;
+	return adapter->agent.on_node ? qpn >> adapter->objects.qp_bits : 0;
 }
 
 struct ah_route ah_find(struct hdl_ah *ah, uint32_t qpn)
@@ -271,7 +271,7 @@ int hdl_ah_destroy(struct hdl_ah *ah)
 		return -HDL_EINVAL;
 	if (ah->group != NULL)
 		group_send_end(ah->pd->adapter, ah->group);
-	atomic_fetch_sub(&ah->pd->adapter->ahs, 1);
+	atomic_fetch_sub(&ah->pd->adapter->objects.ahs, 1);
 	atomic_fetch_sub(&ah->pd->users, 1);
 	ah->magic = 0;
 	free(ah);

@@ -9,22 +9,24 @@
 
 int groups_init(struct hdl_adapter *adapter)
 {
-	pthread_mutex_init(&adapter->group_lock, NULL);
+	pthread_mutex_init(&adapter->objects.group_lock, NULL);
 	adapter->engine.groups = calloc(HDL_MAX_GROUPS, sizeof(*adapter->engine.groups));
-	adapter->group_peers = calloc(HDL_MAX_GROUPS, sizeof(*adapter->group_peers));
-	return adapter->engine.groups != NULL && adapter->group_peers != NULL ? 0 : -HDL_ENOMEM;
+	adapter->objects.group_peers =
+	        calloc(HDL_MAX_GROUPS, sizeof(*adapter->objects.group_peers));
+	return adapter->engine.groups != NULL && adapter->objects.group_peers != NULL ? 0
+	                                                                              : -HDL_ENOMEM;
 }
 
 void groups_end(struct hdl_adapter *adapter)
 {
 	free(adapter->engine.groups);
-	free(adapter->group_peers);
-	pthread_mutex_destroy(&adapter->group_lock);
+	free(adapter->objects.group_peers);
+	pthread_mutex_destroy(&adapter->objects.group_lock);
 }
 
 static struct group_peers *peers_of(const struct hdl_adapter *adapter, const struct group *group)
 {
-	return &adapter->group_peers[group - adapter->engine.groups];
+	return &adapter->objects.group_peers[group - adapter->engine.groups];
 }
 
 /* --- the agent --- */
@@ -113,7 +115,7 @@ void group_met(struct hdl_adapter *adapter, uint32_t link)
 {
 	const struct peer *peer = &adapter->peers.list[link];
 	for (uint32_t i = 0; i < HDL_MAX_GROUPS; i++) {
-		const struct group_peers *peers = &adapter->group_peers[i];
+		const struct group_peers *peers = &adapter->objects.group_peers[i];
 		if (adapter->engine.groups[i].users == 0)
 			continue;
 		for (uint32_t j = 0; j < peers->count; j++)
@@ -133,12 +135,12 @@ void groups_again(struct hdl_adapter *adapter)
 		/* We missed members that left in the meantime; members that remain are announced
 		 * again. */
 		if (used) {
-			adapter->group_peers[i].count = 0;
+			adapter->objects.group_peers[i].count = 0;
 			group->link_count = 0;
 			if (joined)
 				multicast_link(group, 0, true);
 		}
-		bool sends = used && adapter->group_peers[i].senders > 0;
+		bool sends = used && adapter->objects.group_peers[i].senders > 0;
 		adapter_unlock(adapter);
 		struct agent_msg msg = message(AGENT_GROUP_JOIN, &gid);
 		if (joined)
@@ -177,7 +179,7 @@ static bool lacks_links(struct hdl_adapter *adapter, const struct group *group)
 int group_send_begin(struct hdl_adapter *adapter, const struct hdl_gid *gid, struct group **out)
 {
 	int result = 0;
-	pthread_mutex_lock(&adapter->group_lock);
+	pthread_mutex_lock(&adapter->objects.group_lock);
 	adapter_lock(adapter);
 	struct group *group = open_group(adapter, gid);
 	bool first = group != NULL && peers_of(adapter, group)->senders++ == 0;
@@ -192,7 +194,7 @@ int group_send_begin(struct hdl_adapter *adapter, const struct hdl_gid *gid, str
 		if (result == 0 && lacks_links(adapter, group))
 			result = group_ask(adapter, AGENT_GROUP_SEND, gid);
 	}
-	pthread_mutex_unlock(&adapter->group_lock);
+	pthread_mutex_unlock(&adapter->objects.group_lock);
 	if (result != 0 && group != NULL)
 		group_send_end(adapter, group);
 	*out = group;
@@ -201,7 +203,7 @@ int group_send_begin(struct hdl_adapter *adapter, const struct hdl_gid *gid, str
 
 void group_send_end(struct hdl_adapter *adapter, struct group *group)
 {
-	pthread_mutex_lock(&adapter->group_lock);
+	pthread_mutex_lock(&adapter->objects.group_lock);
 	adapter_lock(adapter);
 	engine_run(&adapter->engine); /* send what was posted */
 	struct hdl_gid gid = group->gid;
@@ -210,7 +212,7 @@ void group_send_end(struct hdl_adapter *adapter, struct group *group)
 	adapter_unlock(adapter);
 	if (last)
 		group_say(adapter, AGENT_GROUP_FORGET, &gid);
-	pthread_mutex_unlock(&adapter->group_lock);
+	pthread_mutex_unlock(&adapter->objects.group_lock);
 }
 
 /* --- members --- */
@@ -253,7 +255,7 @@ int hdl_qp_attach(struct hdl_qp *qp, const struct hdl_gid *gid)
 	    !multicast_is(gid))
 		return -HDL_EINVAL;
 	struct hdl_adapter *adapter = qp->pd->adapter;
-	pthread_mutex_lock(&adapter->group_lock);
+	pthread_mutex_lock(&adapter->objects.group_lock);
 	adapter_lock(adapter);
 	const struct group *group = multicast_find(&adapter->engine, gid->raw);
 	bool is_member = group != NULL && multicast_has(group, &qp->qp);
@@ -269,7 +271,7 @@ int hdl_qp_attach(struct hdl_qp *qp, const struct hdl_gid *gid)
 	}
 	if (result == 0 && !is_member)
 		qp->groups++;
-	pthread_mutex_unlock(&adapter->group_lock);
+	pthread_mutex_unlock(&adapter->objects.group_lock);
 	return result;
 }
 
@@ -278,7 +280,7 @@ int hdl_qp_detach(struct hdl_qp *qp, const struct hdl_gid *gid)
 	if (qp == NULL || qp->magic != MAGIC_QP || gid == NULL)
 		return -HDL_EINVAL;
 	struct hdl_adapter *adapter = qp->pd->adapter;
-	pthread_mutex_lock(&adapter->group_lock);
+	pthread_mutex_lock(&adapter->objects.group_lock);
 	int result = take_away(adapter, qp, gid);
 	if (result == 1) {
 		peers_tell_group(adapter, gid);
@@ -287,6 +289,6 @@ int hdl_qp_detach(struct hdl_qp *qp, const struct hdl_gid *gid)
 	}
 	if (result >= 0)
 		qp->groups--;
-	pthread_mutex_unlock(&adapter->group_lock);
+	pthread_mutex_unlock(&adapter->objects.group_lock);
 	return result < 0 ? result : 0;
 }

@@ -19,10 +19,10 @@ int hdl_pd_create(struct hdl_adapter *adapter, struct hdl_pd **out)
 	if (pd == NULL)
 		return -HDL_ENOMEM;
 	adapter_lock(adapter);
-	size_t number = bitmap_find_clear(&adapter->pd_map, adapter->pd_rover);
+	size_t number = bitmap_find_clear(&adapter->objects.pd_map, adapter->objects.pd_rover);
 	if (number != BITMAP_NONE) {
-		bitmap_set(&adapter->pd_map, number);
-		adapter->pd_rover = (uint32_t)(number + 1) % HDL_MAX_PD;
+		bitmap_set(&adapter->objects.pd_map, number);
+		adapter->objects.pd_rover = (uint32_t)(number + 1) % HDL_MAX_PD;
 	}
 	adapter_unlock(adapter);
 	if (number == BITMAP_NONE) {
@@ -33,7 +33,7 @@ int hdl_pd_create(struct hdl_adapter *adapter, struct hdl_pd **out)
 	pd->magic = MAGIC_PD;
 	pd->number = (uint32_t)number;
 	pd->adapter = adapter;
-	atomic_fetch_add(&adapter->objects, 1);
+	atomic_fetch_add(&adapter->objects.count, 1);
 	*out = pd;
 	return 0;
 }
@@ -45,9 +45,9 @@ int hdl_pd_destroy(struct hdl_pd *pd)
 	if (atomic_load(&pd->users) > 0)
 		return -HDL_EBUSY;
 	adapter_lock(pd->adapter);
-	bitmap_clear(&pd->adapter->pd_map, pd->number);
+	bitmap_clear(&pd->adapter->objects.pd_map, pd->number);
 	adapter_unlock(pd->adapter);
-	atomic_fetch_sub(&pd->adapter->objects, 1);
+	atomic_fetch_sub(&pd->adapter->objects.count, 1);
 	pd->magic = 0;
 	free(pd);
 	return 0;
@@ -87,7 +87,7 @@ static struct hdl_mr *new_mr(struct hdl_pd *pd)
 static int mr_made(struct hdl_mr *mr, int result, struct hdl_mr **out)
 {
 	if (result != 0) {
-		uint32_t most = mr->pd->adapter->max_mr;
+		uint32_t most = mr->pd->adapter->objects.max_mr;
 		atomic_fetch_sub(&mr->pd->users, 1);
 		free(mr);
 		return why_not(result,
@@ -383,7 +383,7 @@ int hdl_mw_alloc(struct hdl_pd *pd, uint32_t type, struct hdl_mw **out)
 		free(mw);
 		return why_not(result,
 		               "cannot create a window: all %u regions and windows are in use",
-		               pd->adapter->max_mr);
+		               pd->adapter->objects.max_mr);
 	}
 	mw->magic = MAGIC_MW;
 	mw->type = type;

@@ -172,42 +172,44 @@ static uint32_t shuffled(const uint64_t key[2], uint32_t turn, uint32_t bits)
  * most slots are in use, take the next free one. */
 static size_t next_place(struct hdl_adapter *adapter)
 {
-	while (adapter->qp_key[0] == 0)
+	while (adapter->objects.qp_key[0] == 0)
 		for (unsigned i = 0; i < 2; i++)
-			adapter->qp_key[i] = prng_next(&adapter->prng);
+			adapter->objects.qp_key[i] = prng_next(&adapter->prng);
 	size_t place = 0;
 	for (unsigned tries = 0; tries < SHUFFLE_TRIES; tries++) {
-		place = shuffled(adapter->qp_key, adapter->qp_turn++, adapter->qp_bits);
-		if (!bitmap_test(&adapter->qp_map, place))
+		place = shuffled(adapter->objects.qp_key, adapter->objects.qp_turn++,
+		                 adapter->objects.qp_bits);
+		if (!bitmap_test(&adapter->objects.qp_map, place))
 			return place;
 	}
-	return bitmap_find_clear(&adapter->qp_map, place);
+	return bitmap_find_clear(&adapter->objects.qp_map, place);
 }
 
 int adapter_take_number(struct hdl_adapter *adapter, uint32_t *number)
 {
-	if (bitmap_count(&adapter->qp_map) > adapter->max_qp)
+	if (bitmap_count(&adapter->objects.qp_map) > adapter->objects.max_qp)
 		return -HDL_ENOMEM;
 	size_t index = next_place(adapter);
 	if (index == BITMAP_NONE)
 		return -HDL_ENOMEM;
-	bitmap_set(&adapter->qp_map, index);
-	uint32_t high = adapter->agent.on_node
-	                        ? adapter->slot
-	                        : (uint32_t)prng_below(&adapter->prng,
-	                                               1u << (ENGINE_QPN_BITS - adapter->qp_bits));
-	*number = high << adapter->qp_bits | (uint32_t)index;
+	bitmap_set(&adapter->objects.qp_map, index);
+	uint32_t high =
+	        adapter->agent.on_node
+	                ? adapter->slot
+	                : (uint32_t)prng_below(&adapter->prng,
+	                                       1u << (ENGINE_QPN_BITS - adapter->objects.qp_bits));
+	*number = high << adapter->objects.qp_bits | (uint32_t)index;
 	if (*number < 2) /* 0 and 1 belong to management */
-		*number |= 1u << adapter->qp_bits;
+		*number |= 1u << adapter->objects.qp_bits;
 	if (*number ==
 	    MULTICAST_QPN) /* and the last to groups; the agent assigns no slot that contains it */
-		*number &= ~(1u << adapter->qp_bits);
+		*number &= ~(1u << adapter->objects.qp_bits);
 	return 0;
 }
 
 void adapter_free_number(struct hdl_adapter *adapter, uint32_t number)
 {
-	bitmap_clear(&adapter->qp_map, number & adapter->engine.qp_mask);
+	bitmap_clear(&adapter->objects.qp_map, number & adapter->engine.qp_mask);
 }
 
 /* Where onlookers find the queues of @qp; not @shown: no longer. */
@@ -340,7 +342,7 @@ int hdl_qp_create(struct hdl_pd *pd, struct hdl_qp_init_attr *given, struct hdl_
 	if (result != 0) {
 		free_qp(qp);
 		return why_not(result, "cannot create a queue pair: all %u are in use",
-		               pd->adapter->max_qp);
+		               pd->adapter->objects.max_qp);
 	}
 	use(qp, 1);
 	given->cap = attr->cap;

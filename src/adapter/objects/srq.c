@@ -7,15 +7,15 @@
 
 static struct hdl_srq *new_srq(struct hdl_pd *pd, const struct hdl_srq_attr *attr, void *context)
 {
-	if (atomic_fetch_add(&pd->adapter->srqs, 1) >= HDL_MAX_SRQ) {
-		atomic_fetch_sub(&pd->adapter->srqs, 1);
+	if (atomic_fetch_add(&pd->adapter->objects.srqs, 1) >= HDL_MAX_SRQ) {
+		atomic_fetch_sub(&pd->adapter->objects.srqs, 1);
 		return NULL;
 	}
 	uint32_t stride = wqe_recv_stride(attr->max_sge);
 	struct hdl_srq *srq = aligned_alloc(64, (sizeof(*srq) + 63) & ~(size_t)63);
 	void *elements = malloc(wq_bytes(attr->max_wr, stride));
 	if (srq == NULL || elements == NULL) {
-		atomic_fetch_sub(&pd->adapter->srqs, 1);
+		atomic_fetch_sub(&pd->adapter->objects.srqs, 1);
 		free(srq);
 		free(elements);
 		return NULL;
@@ -163,7 +163,7 @@ int hdl_srq_destroy(struct hdl_srq *srq)
 		atomic_fetch_sub(&srq->cq->users, 1);
 	}
 	events_purge(&srq->pd->adapter->drive.events, srq);
-	atomic_fetch_sub(&srq->pd->adapter->srqs, 1);
+	atomic_fetch_sub(&srq->pd->adapter->objects.srqs, 1);
 	atomic_fetch_sub(&srq->pd->users, 1);
 	srq->magic = 0;
 	free(srq->srq.wq.elements);

@@ -39,7 +39,7 @@ static bool same_gid(const struct hdl_gid *a, const struct hdl_gid *b)
 
 static uint32_t slot_of_qpn(const struct hdl_adapter *adapter, uint32_t qpn)
 {
-	return (qpn & 0xffffffu) >> adapter->qp_bits;
+	return (qpn & 0xffffffu) >> adapter->objects.qp_bits;
 }
 
 struct hdl_gid adapter_address(const struct hdl_ah_attr *attr)

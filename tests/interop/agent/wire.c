@@ -53,7 +53,7 @@ static void fill(struct hdl_adapter *adapter, struct report *report)
 	report->gid = limits.gid;
 	report->lid = limits.lid;
 	report->mtu = limits.mtu;
-	report->first_qpn = adapter->slot << adapter->qp_bits;
+	report->first_qpn = adapter->slot << adapter->objects.qp_bits;
 	uint16_t lid = 0;
 	hdl_node_find(adapter, &limits.gid, &lid);
 	report->found_lid = lid;

@@ -23,7 +23,7 @@ static struct hdl_adapter *open_with(uint64_t seed)
 	struct adapter_env env = {.clock = clock_real(), .seed = seed};
 	struct hdl_adapter *adapter;
 	assert_int_equal(adapter_open(&attr, &env, &adapter), 0);
-	assert_int_equal(adapter->qp_bits, BITS);
+	assert_int_equal(adapter->objects.qp_bits, BITS);
 	return adapter;
 }
 
