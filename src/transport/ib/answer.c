@@ -224,7 +224,7 @@ static bool send_response(struct engine *engine, struct qp *qp, struct read_entr
 /* Send a congestion notification to the source of the marked packets (IBTA annex A17.9.3). */
 static bool send_cnp(struct engine *engine, const struct qp *qp)
 {
-	struct ib_packet packet;
+	struct ib_packet packet = {.cnp = {{0}}}; /* only a part of it is signed */
 	ib_put_bth(qp, IB_OPCODE_CNP, 0, &packet);
 	packet.bth.becn = true;
 	ib_cnp_sign(qp->ib, &packet.cnp);
