@@ -274,6 +274,14 @@ static void test_services_of_the_agent(void **state)
 	        [AGENT_GROUP_LEAVE] = AGENT_MSG_BYTES(group),
 	        [AGENT_GROUP_SEND] = AGENT_MSG_BYTES(group),
 	        [AGENT_GROUP_FORGET] = AGENT_MSG_BYTES(group),
+	        [AGENT_VS_ATTACH] = AGENT_MSG_BYTES(vs_attach),
+	        [AGENT_VS_PORT] = AGENT_MSG_BYTES(vs_port),
+	        [AGENT_VS_OBSERVE] = AGENT_MSG_HEADER_BYTES,
+	};
+	/* A client of the virtual switch need not be a process of the node. */
+	static const bool before_hello[AGENT_KIND_COUNT] = {
+	        [AGENT_HELLO] = true,   [AGENT_OBSERVE] = true,    [AGENT_VS_ATTACH] = true,
+	        [AGENT_VS_PORT] = true, [AGENT_VS_OBSERVE] = true,
 	};
 	struct services services;
 	services_begin(&services, agent_services, agent_service_count);
@@ -282,7 +290,7 @@ static void test_services_of_the_agent(void **state)
 		assert_int_equal(row != NULL ? row->min_bytes : 0, min_bytes[kind]);
 		if (row == NULL)
 			continue;
-		assert_int_equal(row->before_hello, kind == AGENT_HELLO || kind == AGENT_OBSERVE);
+		assert_int_equal(row->before_hello, before_hello[kind]);
 		assert_non_null(services.by_kind[kind].service->leave);
 	}
 	/* The others still need the node and the slot of a process that has gone. */
