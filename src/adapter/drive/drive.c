@@ -359,8 +359,11 @@ static uint64_t thread_turn(struct hdl_adapter *adapter, uint32_t *last_activity
 			if (!watching) {
 				atomic_store_explicit(&adapter->drive.asleep, true,
 				                      memory_order_relaxed);
+				/* While an application thread has the bell, nothing that arrives
+				 * wakes this thread: the call that gives it back must. */
 				atomic_store_explicit(&adapter->drive.drowsy,
-				                      !adapter->drive.busy_poll.eager,
+				                      !adapter->drive.busy_poll.eager ||
+				                              adapter->drive.bell_taken,
 				                      memory_order_relaxed);
 			}
 			adapter_arm(adapter);

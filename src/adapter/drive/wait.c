@@ -99,6 +99,10 @@ static void take_bell(struct waiting *w)
 	}
 	adapter->drive.bell_taken = true;
 	adapter->drive.bell_owner = pthread_self();
+	/* Nothing that arrives wakes the adapter's thread any more, so give_bell() must. (The thread
+	 * sets asleep while it holds the lock.) */
+	if (atomic_load_explicit(&adapter->drive.asleep, memory_order_relaxed))
+		atomic_store_explicit(&adapter->drive.drowsy, true, memory_order_relaxed);
 	adapter_watch_bell(adapter, false);
 	adapter_arm(adapter);
 	/* Work that was left for the application's next call is due now: that call may not come for

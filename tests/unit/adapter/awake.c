@@ -343,12 +343,39 @@ static void what_is_left_is_finished(void **state)
 	}
 }
 
+/* Packets wake the thread, which therefore does not ask callers to; but not while an application
+ * thread waits for them. That one returns to work of its own: the next packet wakes the thread,
+ * whether it went to sleep before the wait or during it. */
+static void the_thread_takes_over_from_a_waiter(void **state)
+{
+	struct side *sides = *state;
+	struct hdl_adapter *adapter = sides[1].adapter;
+	const struct timespec until_it_sleeps = {.tv_nsec = 100000000}, moment = {.tv_nsec = 1};
+	adapter_lock(adapter);
+	adapter->busy_poll.eager = true;
+	adapter->busy_poll.window_ns = UINT64_MAX; /* and it stays so */
+	adapter_unlock(adapter);
+	for (unsigned round = 0; round < 2; round++) {
+		post_receive(&sides[1]);
+		hdl_progress(adapter); /* the thread watches for a moment before it sleeps again */
+		if (round == 0)
+			let_it_sleep(adapter);
+		assert_int_equal(
+		        hdl_poll(adapter, NULL, 0, round == 0 ? &moment : &until_it_sleeps, NULL),
+		        0);
+		post_message(&sides[0]);
+		await(&sides[0], round + 1, 0);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test_setup_teardown(a_timer_that_was_started_is_heard_of, open_both,
 	                                        close_both),
 	        cmocka_unit_test_setup_teardown(what_is_left_is_finished, open_both, close_both),
+	        cmocka_unit_test_setup_teardown(the_thread_takes_over_from_a_waiter, open_both,
+	                                        close_both),
 	        cmocka_unit_test_setup_teardown(every_message_is_answered, open_both, close_both),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
