@@ -3,6 +3,7 @@
  * overflow, and loops are bounded by the limits of elf.h. */
 #include "cli/elf.h"
 
+#include <assert.h>
 #include <elf.h>
 #include <string.h>
 
@@ -130,6 +131,7 @@ static bool read_string(const struct elf_source *source, const Elf64_Ehdr *heade
 	if (index >= dynamic->strings_bytes ||
 	    !file_offset(source, header, dynamic->strings, &table) || index > INT64_MAX - table)
 		return false;
+	assert(room > 0);
 	uint64_t left = dynamic->strings_bytes - index;
 	size_t bytes = left < room - 1 ? (size_t)left : room - 1;
 	memset(out, 0, room);

@@ -3,6 +3,7 @@
 #include "cli/perf.h"
 
 #include <argp.h>
+#include <assert.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -220,8 +221,8 @@ static size_t add_plan(const struct perf_options *options, struct perf_plan *pla
 	                         .size_bytes = size,
 	                         .count = requests,
 	                         .warm_up = (requests / 10 + PERF_SLOTS) / PERF_SLOTS * PERF_SLOTS};
-	if (count < PERF_MAX_ROWS)
-		plans[count++] = plan;
+	assert(count < PERF_MAX_ROWS);
+	plans[count++] = plan;
 	return count;
 }
 

@@ -13,20 +13,22 @@
 
 #include "base/histogram.h"
 
-#define PERF_SPACE      0x6870u /* the port space: "hp" */
-#define PERF_PORT       18515u  /* where a server listens by default */
-#define PERF_MAX_SIZE   (64u << 20)
-#define PERF_MAX_DEPTH  1024u
-#define PERF_INLINE     64u /* messages up to this length are posted inline */
-#define PERF_GRH        40u /* bytes in front of a datagram */
-#define PERF_SLOTS      8u  /* buffers that a bandwidth measurement cycles through */
-#define PERF_MAX_ROWS   128u
+#define PERF_SPACE     0x6870u /* the port space: "hp" */
+#define PERF_PORT      18515u  /* where a server listens by default */
+#define PERF_MAX_SIZE  (64u << 20)
+#define PERF_MAX_DEPTH 1024u
+#define PERF_INLINE    64u /* messages up to this length are posted inline */
+#define PERF_GRH       40u /* bytes in front of a datagram */
+#define PERF_SLOTS     8u  /* buffers that a bandwidth measurement cycles through */
+
 #define PERF_MAX_SIZES  27u
 #define PERF_PATIENCE_S 10 /* how long to wait for a message from the other side */
 /* Empty polls after which the other side may need our processor. */
 #define PERF_IDLE 1024u
 
 enum perf_op { PERF_SEND, PERF_WRITE, PERF_READ, PERF_ATOMIC, PERF_OPS };
+/* Latency and bandwidth of every operation with every size; atomics have one size. */
+#define PERF_MAX_ROWS (2u * ((PERF_OPS - 1u) * PERF_MAX_SIZES + 1u))
 enum perf_mode { PERF_LATENCY, PERF_BANDWIDTH };
 
 /* One measurement, as the client sends it to the server. */

@@ -1,4 +1,5 @@
 /* One end of a measurement: an adapter on the node, and for each plan a queue pair and memory. */
+#include <assert.h>
 #include <errno.h>
 #include <sched.h>
 #include <stdio.h>
@@ -50,6 +51,7 @@ void side_close(struct perf_side *side)
 
 uint8_t *side_slot(const struct perf_side *side, uint64_t n)
 {
+	assert(side->slots > 0 && side->slots * side->slot_bytes <= side->memory_bytes);
 	return side->memory + n % side->slots * side->slot_bytes;
 }
 

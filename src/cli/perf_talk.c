@@ -1,4 +1,5 @@
 /* Messages between the two sides of `heddle perf`, through the node agent. */
+#include <assert.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -99,6 +100,7 @@ bool talk_receive(struct perf_side *side, uint32_t kind, struct perf_msg *msg, u
 	bool came = perf_talk_await(mail, seconds), got = came && mail->head != mail->tail;
 	if (got)
 		*msg = mail->list[mail->head++ % PERF_MAIL];
+	assert(mail->tail - mail->head <= PERF_MAIL); /* no message was overwritten */
 	int error = mail->error;
 	atomic_store(&mail->waiting, mail->tail - mail->head + mail->gone);
 	pthread_mutex_unlock(&mail->lock);

@@ -29,6 +29,7 @@ void engine_activate(struct engine *engine, struct qp *qp)
 
 void engine_want_timer(struct engine *engine, struct qp *qp, uint64_t ns)
 {
+	assert(qp->transport->timeout != NULL);
 	timer_stop(&engine->wheel, &qp->timer);
 	qp->timer_ns = ns;
 	if (qp->timer_wanted)
@@ -52,6 +53,7 @@ void engine_drop_timer(struct engine *engine, struct qp *qp)
 
 void engine_hold(struct engine *engine, struct qp *qp, uint64_t ns)
 {
+	assert(qp->transport->answer != NULL);
 	qp->held_ns = ns;
 	if (engine->held == NULL || ns < engine->held_ns)
 		engine->held_ns = ns;
@@ -98,7 +100,9 @@ static void drop_held(struct engine *engine, struct qp *qp)
 
 void engine_forget(struct engine *engine, struct qp *qp)
 {
+	/* Pairs with qp_enter(): RESET leaves nothing that refers to @qp but these two lists. */
 	assert(qp_state(qp) == HDL_QPS_RESET && !timer_running(&qp->timer));
+	assert(!qp->timer_wanted && !qp->held);
 	for (struct qp **at = &engine->active; *at != NULL; at = &(*at)->active_next) {
 		if (*at != qp)
 			continue;
@@ -272,6 +276,7 @@ bool engine_idle(const struct engine *engine)
 
 void engine_link_down(struct engine *engine, uint32_t index)
 {
+	assert(index < engine->link_count);
 	struct link *link = &engine->links[index];
 	if (!link->up)
 		return;
@@ -357,6 +362,7 @@ void qp_enter(struct engine *engine, struct qp *qp, enum hdl_qp_state state)
 		atomic_store_explicit(&qp->pub->executed, 0, memory_order_relaxed);
 		qp_publish_fault(qp->pub, (struct qp_fault){0});
 		qp_restart(qp);
+		assert(!qp->held && !qp->timer_wanted); /* pairs with engine_forget() */
 		break;
 	case HDL_QPS_RTR:
 		if (transport->begin_responder != NULL)

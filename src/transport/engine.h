@@ -13,6 +13,7 @@
 #ifndef TRANSPORT_NODE_H
 #define TRANSPORT_NODE_H
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -260,6 +261,7 @@ void engine_want_timer(struct engine *engine, struct qp *qp, uint64_t ns);
  * room, try again later. */
 static inline void *engine_reserve(struct engine *engine, uint32_t link, size_t bytes)
 {
+	assert(link < engine->link_count);
 	return ring_reserve(&engine->links[link].tx, bytes);
 }
 /* Wake the peer of link @index if it sleeps: something was published to it directly, not through

@@ -88,7 +88,7 @@ static uint32_t send_wc_opcode(uint8_t opcode)
 
 void op_complete_send(struct engine *engine, struct qp *qp, struct wqe_send *wqe)
 {
-	assert(wqe->state == WQE_DONE && wqe == wq_oldest(&qp->sq));
+	assert(wqe->state == WQE_DONE && wqe == wq_oldest(&qp->sq) && qp->send_cq != NULL);
 	bool tell = wqe->status != HDL_WC_SUCCESS || qp->signal_all ||
 	            (wqe->flags & HDL_SEND_SIGNALED) != 0;
 	if (wqe->opcode == HDL_OP_REGISTER || wqe->opcode == HDL_OP_REGISTER_SEND)
@@ -149,6 +149,7 @@ static void complete_recv(struct engine *engine, struct qp *qp, uint64_t wr_id,
 	                    .opcode = HDL_WC_RECV,
 	                    .vendor_err = detail,
 	                    .qpn = qp->qpn};
+	assert(qp->recv_cq != NULL); /* or the completion would be lost */
 	if (is_fault(status))
 		note_fault(engine, qp,
 		           (struct qp_fault){.status = (uint8_t)status, .detail = (uint8_t)detail});
@@ -328,6 +329,7 @@ static enum hdl_detail invalidate_for_peer(struct engine *engine, const struct q
  * want the next receive before this one is filled. */
 static void keep_recv(struct engine *engine, struct qp *qp, const struct wqe_recv *wqe)
 {
+	assert(!qp->keeps && wqe->num_sge <= HDL_MAX_SGE);
 	memcpy(qp->kept, wqe, sizeof(*wqe) + wqe->num_sge * sizeof(struct hdl_sge));
 	release_recv(engine, qp);
 	qp->keeps = true;

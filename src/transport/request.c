@@ -1,6 +1,7 @@
 /* What all requests have in common, whatever path they take. */
 #include "transport/request.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/crc.h"
@@ -18,6 +19,7 @@ void request_refused(struct engine *engine, struct wqe_send *wqe, const struct s
 bool request_gather(struct engine *engine, struct qp *qp, struct wqe_send *wqe, uint32_t offset,
                     void *out, uint32_t count)
 {
+	assert(offset <= wqe->length && count <= wqe->length - offset);
 	if (wqe->flags & HDL_SEND_INLINE) {
 		memcpy(out, wqe_inline(wqe) + offset, count);
 		return true;
@@ -41,6 +43,8 @@ bool request_gather(struct engine *engine, struct qp *qp, struct wqe_send *wqe, 
 bool request_scatter(struct engine *engine, struct qp *qp, struct wqe_send *wqe, uint32_t offset,
                      const void *bytes, uint32_t count)
 {
+	/* The caller has judged what the peer sent. */
+	assert(request_is_read(wqe) && offset <= wqe->length && count <= wqe->length - offset);
 	if (count == 0)
 		return true;
 	struct hdl_sge piece;

@@ -1,6 +1,7 @@
 /* Checked lists. */
 #include "transport/sg.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/crc.h"
@@ -83,6 +84,7 @@ size_t sg_runs(const struct sg *list, uint64_t want, struct span *out, size_t ma
 void sg_skip(struct sg *list, uint64_t bytes)
 {
 	while (bytes > 0) {
+		assert(list->index < list->count);
 		uint64_t left = list->pieces[list->index].length - list->offset;
 		if (bytes < left) {
 			list->offset += bytes;
@@ -153,6 +155,7 @@ static struct sg_result sg_move_chunk(const struct copy_ops *copy, enum move_sid
 	if (to_count == 0)
 		return sg_refused(detail, true, to);
 	uint64_t bytes = from_bytes < to_bytes ? from_bytes : to_bytes;
+	assert(bytes > 0 && bytes <= want);
 	from_count = spans_trim(from_runs, from_count, bytes);
 	to_count = spans_trim(to_runs, to_count, bytes);
 	enum move_result result =

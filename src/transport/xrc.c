@@ -2,11 +2,15 @@
  * receives, and shared receive queues that a sender names with every request. The same-host path
  * carries them in the same way as RC; what is specific to them is here. */
 #include "transport/xrc.h"
+
+#include <assert.h>
+
 #include "queue/qp_state.h"
 
 void engine_add_srq(struct engine *engine, struct srq *srq)
 {
 	uint32_t index = srq->number & engine->qp_mask;
+	assert(engine->srqs[index] == NULL && engine->qps[index] == NULL);
 	engine->srqs[index] = srq;
 	qp_publish(&engine->qps_public[index], &(struct qp_facts){.type = QP_TYPE_SRQ,
 	                                                          .dest_qpn = srq->xrcd,
@@ -18,6 +22,7 @@ void engine_forget_srq(struct engine *engine, struct srq *srq)
 {
 	uint32_t index = srq->number & engine->qp_mask;
 	qp_publish(&engine->qps_public[index], &(struct qp_facts){0});
+	assert(engine->srqs[index] == srq);
 	engine->srqs[index] = NULL;
 	/* A receive that a message was filling in parts is dropped with it. */
 	for (uint32_t i = 0; i <= engine->qp_mask; i++) {

@@ -1,6 +1,7 @@
 /* See cm/index.h. Called with the lock of cm.h. */
 #include "compat/cm/index.h"
 
+#include <assert.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -32,6 +33,7 @@ void cm_index_leave(struct cm_id *id, enum cm_index which)
 	struct cm_index_link *link = &id->links[which];
 	if (link->from == NULL)
 		return;
+	assert(*link->from == id); /* pairs with cm_index_enter() */
 	*link->from = link->next;
 	if (link->next != NULL)
 		link->next->links[which].from = link->from;

@@ -19,6 +19,7 @@
  *   resources of a connection only after it.
  *
  * One thread does all of this. It ends when no identifier waits. */
+#include <assert.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <time.h>
@@ -40,6 +41,7 @@ static uint32_t waiting_count;
 
 static void cm_wait_put(struct cm_id *id, uint32_t place)
 {
+	assert(place >= 1 && place <= CM_MAX_IDS);
 	waiting[place] = id;
 	id->queued = place;
 }
@@ -67,6 +69,7 @@ void cm_wait_end(struct cm_id *id)
 	id->wait = CM_WAIT_NONE;
 	if (place == 0)
 		return;
+	assert(place <= waiting_count && waiting[place] == id); /* pairs with cm_wait_put() */
 	struct cm_id *last = waiting[waiting_count--];
 	id->queued = 0;
 	if (last != id)

@@ -10,6 +10,7 @@
  * hand_lock, then a context's event_lock. */
 #include "compat/compat.h"
 
+#include <assert.h>
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
@@ -256,6 +257,7 @@ static void purge(struct compat_context *context, const struct target *target)
 		ssize_t done = preadv2(context->verbs.context.async_fd, &piece, 1, -1, RWF_NOWAIT);
 		(void)done;
 	}
+	assert(kept <= context->event_count);
 	context->event_count = kept;
 }
 

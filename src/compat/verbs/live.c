@@ -4,6 +4,7 @@
  * pointer is found here: it may point to freed memory. */
 #include "compat/compat.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 #define MIN_BUCKETS 1024u /* a power of two; doubled when there are more objects than buckets */
@@ -80,6 +81,7 @@ struct live *compat_live_take(enum object_kind kind, const void *seen)
 	pthread_mutex_lock(&live_lock);
 	struct live **at = verbs_live_find(kind, seen), *live = *at;
 	if (live != NULL) {
+		assert(live_count > 0);
 		*at = live->next;
 		live_count--;
 	}

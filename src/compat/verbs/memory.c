@@ -1,6 +1,7 @@
 /* Protection domains, regions and windows. */
 #include "compat/compat.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -50,7 +51,9 @@ void compat_pd_use(struct ibv_pd *pd)
 
 void compat_pd_leave(struct ibv_pd *pd)
 {
-	atomic_fetch_sub(&compat_pd(pd)->users, 1);
+	uint32_t users = atomic_fetch_sub(&compat_pd(pd)->users, 1);
+	assert(users > 0); /* pairs with compat_pd_use() */
+	(void)users;
 }
 
 struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)

@@ -7,6 +7,7 @@
  * the first error, and in that case nothing is posted (ibv_wr_post(3)). */
 #include "compat/compat.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -52,6 +53,7 @@ static bool verbs_qp_ex_grow(void *array, size_t *room, size_t want, size_t size
 		return false;
 	memcpy(array, &new, sizeof(new));
 	*room = more;
+	assert(want <= *room);
 	return true;
 }
 
@@ -285,6 +287,9 @@ static int wr_complete(struct ibv_qp_ex *qp)
 	int error = b->error;
 	for (size_t i = 0; error == 0 && i < b->request_count; i++) {
 		struct request *request = &b->requests[i];
+		/* Pairs with the wr_set_* calls: what the indices name has been filled. */
+		assert(request->first_sge + request->wr.num_sge <= b->sge_count &&
+		       request->first_byte <= b->byte_count);
 		struct hdl_sge *list =
 		        request->wr.num_sge > 0 ? &b->sges[request->first_sge] : NULL;
 		if (request->wr.flags & HDL_SEND_INLINE)

@@ -5,6 +5,7 @@
  * between processes in this way; here each process has receive queues of its own. */
 #include "compat/compat.h"
 
+#include <assert.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -60,7 +61,9 @@ struct hdl_xrcd *compat_xrcd_use(struct ibv_xrcd *xrcd)
 
 void compat_xrcd_leave(struct ibv_xrcd *xrcd)
 {
-	atomic_fetch_sub(&verbs_xrc_of(xrcd)->users, 1);
+	uint32_t users = atomic_fetch_sub(&verbs_xrc_of(xrcd)->users, 1);
+	assert(users > 0); /* pairs with compat_xrcd_use() */
+	(void)users;
 }
 
 /* --- domains --- */

@@ -10,6 +10,8 @@
  * request came. Linux's rdma_rxe, for example, only asks again after a timeout without any
  * response, whatever was lost. Reads that ask for no more than one burst, such as Heddle's own,
  * have no pauses. */
+#include <assert.h>
+
 #include "transport/ib/ib.h"
 #include "transport/ib/rd.h"
 #include "transport/op.h"
@@ -171,6 +173,7 @@ static bool burst_over(struct engine *engine, struct qp *qp)
 static bool send_response(struct engine *engine, struct qp *qp, struct read_entry *entry)
 {
 	struct ib *ib = qp->ib;
+	assert(entry->owed && entry->offset <= entry->to && entry->to <= entry->length);
 	uint32_t left = entry->to - entry->offset, count = left < ib->mtu ? left : ib->mtu;
 	uint32_t number = entry->offset / ib->mtu, psn = entry->msn + number;
 	bool over = count == left;

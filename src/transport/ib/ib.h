@@ -20,6 +20,7 @@
 #ifndef TRANSPORT_IB_H
 #define TRANSPORT_IB_H
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -252,6 +253,7 @@ static inline void ib_put_bth(const struct qp *qp, uint8_t opcode, uint32_t psn,
                               struct ib_packet *packet)
 {
 	packet->op = ib_opcode(opcode);
+	assert(packet->op != NULL);
 	packet->bth = (struct ib_bth){.opcode = opcode,
 	                              .migreq = ib_migreq(qp),
 	                              .pkey = IB_DEFAULT_PKEY,

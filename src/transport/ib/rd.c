@@ -19,6 +19,7 @@ void rd_add_context(struct engine *engine, struct qp *context)
 	context->link = LINK_NONE;
 	context->established = true; /* no event reports it */
 	rd->end = &rd->first;
+	assert(engine->eecs[context->qpn & engine->qp_mask] == NULL);
 	engine->eecs[context->qpn & engine->qp_mask] = context;
 	context->rd_next = engine->eec_list;
 	engine->eec_list = context;
@@ -45,6 +46,7 @@ struct qp *rd_find_context(const struct engine *engine, uint32_t number)
 static void wait_for(struct qp *context, struct qp *qp)
 {
 	struct rd *rd = context->ib->rd;
+	assert(qp->context == NULL);
 	qp->context = context;
 	qp->unanswered++;
 	qp->rd_next = NULL;
@@ -79,6 +81,7 @@ static void stop_waiting(struct rd *rd, const struct qp *qp)
 static void give_back(struct engine *engine, struct qp *qp, enum hdl_wc_status status)
 {
 	struct wqe_send *wqe = wq_at(&qp->sq, qp->next);
+	assert(qp->context != NULL && qp->unanswered > 0); /* pairs with wait_for() */
 	qp->context = NULL;
 	qp->unanswered--;
 	request_finish(wqe, status, wqe->vendor_err);

@@ -51,6 +51,13 @@ static uint32_t wanted_psn(const struct ib *ib, const struct wqe_send *wqe)
 	return ib_psn(wqe->msn + (wqe->opcode == HDL_OP_READ ? wqe->got / ib->mtu : 0));
 }
 
+/* A request that was sent is answered, refused or sent again: it no longer counts. */
+static void answer_came(struct qp *qp)
+{
+	assert(qp->unanswered > 0);
+	qp->unanswered--;
+}
+
 /* --- retransmission --- */
 
 /* Send everything again from @psn on, which belongs to the element at @index. */
@@ -78,7 +85,7 @@ static void ib_retry_rewind_to(struct engine *engine, struct qp *qp, uint32_t in
 		if (!wqe->numbered || wqe->state == WQE_DONE)
 			continue;
 		if (wqe->state == WQE_SENT)
-			qp->unanswered--;
+			answer_came(qp);
 		wqe->state = WQE_READY;
 		wqe->offset = wqe->opcode == HDL_OP_READ ? wqe->got
 		              : i == index ? (uint32_t)ib_psn_distance(psn, wqe->msn) * ib->mtu
@@ -97,7 +104,7 @@ static void ib_retry_rewind_to(struct engine *engine, struct qp *qp, uint32_t in
 static void ib_retry_finish(struct qp *qp, struct wqe_send *wqe, enum hdl_wc_status status)
 {
 	if (wqe->state == WQE_SENT)
-		qp->unanswered--;
+		answer_came(qp);
 	request_finish(wqe, status, HDL_DETAIL_NONE);
 }
 
@@ -291,12 +298,14 @@ static void read_response(struct engine *engine, struct qp *qp, const struct ib_
 		return;
 	}
 	bool was_sent = wqe->state == WQE_SENT;
-	if (!request_scatter(engine, qp->ib->from, wqe, offset, packet->payload, due))
-		qp->unanswered -= was_sent;
-	else if (turn)
+	if (!request_scatter(engine, qp->ib->from, wqe, offset, packet->payload, due)) {
+		if (was_sent)
+			answer_came(qp);
+	} else if (turn) {
 		read_more(engine, qp, wqe, due, ends);
-	else
+	} else {
 		*early = ends ? STRIPE_PLACED_LAST : STRIPE_PLACED;
+	}
 }
 
 static void atomic_response(struct engine *engine, struct qp *qp, const struct ib_packet *packet)
@@ -307,7 +316,8 @@ static void atomic_response(struct engine *engine, struct qp *qp, const struct i
 		return;
 	bool was_sent = wqe->state == WQE_SENT;
 	if (!request_scatter(engine, qp->ib->from, wqe, 0, &packet->atomicack.original, 8)) {
-		qp->unanswered -= was_sent;
+		if (was_sent)
+			answer_came(qp);
 		return;
 	}
 	progress(engine, qp, psn + 1);

@@ -143,6 +143,8 @@ static void sent(struct engine *engine, struct qp *qp, uint32_t end_psn)
 	struct ib *ib = qp->ib;
 	if (ib_psn_distance(end_psn, ib->sent_psn) > 0)
 		ib->sent_psn = ib_psn(end_psn);
+	assert(!qp_reliable(qp) || (ib_psn_distance(ib->sent_psn, ib->una_psn) >= 0 &&
+	                            ib_psn_distance(ib->next_psn, ib->sent_psn) >= 0));
 	ib_pace(ib, engine->now_ns);
 	if (qp_reliable(qp) && qp->attr.timeout != 0 && !qp->timer_wanted &&
 	    !timer_running(&qp->timer)) {
@@ -264,6 +266,7 @@ static unsigned pick_way(struct engine *engine, struct qp *qp, struct wqe_send *
 static enum step send_part(struct engine *engine, struct qp *qp, struct wqe_send *wqe)
 {
 	struct ib *ib = qp->ib;
+	assert(wqe->numbered && (wqe->offset < wqe->length || wqe->length == 0));
 	uint32_t left = wqe->length - wqe->offset;
 	uint32_t count = left < ib->mtu ? left : ib->mtu;
 	bool first = wqe->offset == 0, last = count == left;
@@ -309,6 +312,7 @@ bool ib_resend(struct engine *engine, struct qp *qp, struct wqe_send *wqe, uint3
 	wqe->offset = (uint32_t)ib_psn_distance(psn, wqe->msn) * qp->ib->mtu;
 	enum step step = send_part(engine, qp, wqe);
 	if (wqe->state == WQE_DONE) { /* its memory is gone */
+		assert(state != WQE_SENT || qp->unanswered > 0);
 		qp->unanswered -= state == WQE_SENT;
 		return true;
 	}

@@ -22,12 +22,16 @@ uint64_t local_timeout_ns(const struct qp *qp)
 
 void local_answer_came(struct qp *qp, struct wqe_send *wqe)
 {
-	assert(qp->unanswered > 0);
+	assert(qp->unanswered > 0); /* pairs with local_sent() */
 	qp->unanswered--;
-	if (request_is_read(wqe))
+	if (request_is_read(wqe)) {
+		assert(qp->reads_open > 0);
 		qp->reads_open--;
-	if (wqe->marks & WQE_BY_VALUE)
+	}
+	if (wqe->marks & WQE_BY_VALUE) {
+		assert(qp->local.value_reads > 0);
 		qp->local.value_reads--;
+	}
 }
 
 /* Execute again everything from the element at @index on that was sent. */

@@ -10,6 +10,7 @@
  * local_answers_count(), local_executed(). Where it repeats what the general path does, because the
  * general functions handle more and cost more, a comment says so; tests/unit/transport/lane_paths.c
  * gives both paths the same random input and compares what comes out. */
+#include <assert.h>
 #include <string.h>
 
 #include "transport/local/local.h"
@@ -188,6 +189,7 @@ void local_acked(struct engine *engine, struct qp *qp, uint32_t msn)
 		        (wqe->opcode == HDL_OP_SEND || wqe->opcode == HDL_OP_SEND_IMM);
 		if (!plain || (int32_t)(msn - wqe->msn) < 0)
 			break;
+		assert(qp->unanswered > 0);
 		at++;
 		qp->unanswered--;
 		local_answers_count(qp);

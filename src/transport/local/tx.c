@@ -22,6 +22,7 @@ static void local_tx_number(struct qp *qp, struct wqe_send *wqe)
 
 void local_sent(struct engine *engine, struct qp *qp, struct wqe_send *wqe)
 {
+	assert(wqe->numbered && wqe->state != WQE_SENT); /* counted once: local_answer_came() */
 	wqe->state = WQE_SENT;
 	if (request_is_read(wqe))
 		qp->reads_open++;

@@ -3,6 +3,8 @@
  * and the data of reads comes back in frames. A part carries the message's number and its own
  * offset. Only the next expected part is accepted, and a message that is repeated starts again from
  * its beginning. */
+#include <assert.h>
+
 #include "transport/capture.h"
 #include "transport/local/local.h"
 #include "transport/op.h"
@@ -154,6 +156,7 @@ bool local_send_read(struct engine *engine, struct qp *qp, struct read_entry *en
 		engine_publish(engine, qp->link);
 		entry->offset += bytes;
 	}
+	assert(entry->offset == entry->length); /* the last frame was the answer, too */
 	respond_touch(engine, (struct hdl_key){entry->key}, &respond_whole_message);
 	return true;
 }
