@@ -36,7 +36,9 @@ static size_t step_line(struct stream_cable *cable, unsigned from)
 	if (some > left)
 		some = (size_t)left;
 	if (some > 0 && to->open && !to->ended) {
-		size_t fed = stream_feed(to->ops, to->context, line->bytes, some, &to->open);
+		size_t fed = to->feed != NULL ? to->feed(to->context, line->bytes, some, &to->open)
+		                              : stream_feed(to->ops, to->context, line->bytes, some,
+		                                            &to->open);
 		memmove(line->bytes, line->bytes + fed, line->count - fed);
 		line->count -= fed;
 		line->passed += fed;

@@ -14,6 +14,8 @@
 struct stream_end_point {
 	const struct stream_ops *ops;
 	void *context;
+	/* Takes data that was read ahead, instead of want() and arrived(); NULL: stream_feed(). */
+	size_t (*feed)(void *context, const uint8_t *bytes, size_t length, bool *open);
 	bool open;  /* it has not refused anything */
 	bool ended; /* it has been told that nothing comes any more */
 };

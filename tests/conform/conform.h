@@ -57,10 +57,18 @@ struct port {
 	 * does not learn which check failed, the death of a peer shows as silence, and parts of a
 	 * message that were placed before a later packet was refused stay there. */
 	bool wire;
+	/* Connections are byte streams (iWARP, RFC 5040 section 5): a send or write is over when
+	 * its memory may be reused, which says nothing about the peer. What the peer refuses comes
+	 * as a Terminate, which gives a read or atomic its status; anything else is over by then,
+	 * and an event reports it. Only reliable connections exist, and their ends end together.
+	 */
+	bool stream;
 	bool lossy; /* packets are lost: times are not exact, and unreliable messages may not
 	               arrive */
 	int (*open)(struct world *w, struct hdl_adapter **out, const struct hdl_open_attr *attr);
 	int (*join)(struct world *w, struct hdl_adapter *a, struct hdl_adapter *b);
+	/* The two are connected and ready to send. NULL: nothing is left to do. */
+	void (*attach)(struct world *w, struct hdl_qp *a, struct hdl_qp *b);
 	void (*kill)(struct hdl_adapter *adapter); /* as if its process had died */
 	/* If the world itself carries packets, else NULL: deliver those that are due and return
 	 * their number; clean up. */
@@ -242,6 +250,10 @@ uint32_t told(const struct world *w, uint32_t detail);
 void expect_refused(struct world *w, struct hdl_cq *cq, struct hdl_qp *qp, uint64_t wr_id,
                     uint32_t status, uint32_t detail);
 void expect_flushed(struct world *w, struct hdl_cq *cq, struct hdl_qp *qp, uint64_t wr_id);
+/* A send or write behind a request that the peer refused: flushed, or on a stream already over. */
+void expect_behind(struct world *w, struct hdl_cq *cq, struct hdl_qp *qp, uint64_t wr_id);
+/* The peer of @qp failed on its own account. On a stream it says so. */
+void expect_terminated(struct world *w, struct side *s, struct hdl_qp *qp);
 void expect_nothing(struct world *w, struct hdl_cq *cq);
 
 /* --- datagrams --- */

@@ -53,7 +53,8 @@ static void death_fails_what_is_in_flight(void **state)
 		wait_wc(w, w->a.scq, &wc);
 		assert_int_equal(wc.wr_id, i);
 		assert_true(wc.status == HDL_WC_WR_FLUSH_ERR ||
-		            (i == 0 && wc.status == HDL_WC_RETRY_EXC_ERR));
+		            (i == 0 && wc.status == HDL_WC_RETRY_EXC_ERR) ||
+		            (w->port->stream && wc.status == HDL_WC_SUCCESS));
 	}
 	for (uint32_t i = 0; i < 3; i++)
 		expect_flushed(w, w->a.rcq, qa, 10 + i);
@@ -81,6 +82,8 @@ static void death_fails_what_is_in_flight(void **state)
 static void what_was_received_completes_after_death(void **state)
 {
 	struct world *w = *state;
+	if (w->port->stream)
+		skip(); /* what the stream has taken is over */
 	struct hdl_qp *qa, *qb;
 	if (w->port->one_adapter || w->port->wire)
 		skip(); /* on a wire the acknowledgement dies with the receiver */
@@ -181,6 +184,8 @@ static void rejoin_after_death(void **state)
 static void an_orderly_end_fails_nothing(void **state)
 {
 	struct world *w = *state;
+	if (w->port->stream)
+		skip(); /* both ends of a stream end together */
 	struct hdl_qp *qa, *qb;
 	if (w->port->one_adapter)
 		skip();

@@ -167,8 +167,9 @@ static void sn8_gone_under_a_request(void **state)
 		expect_failed(w, w->a.scq, qa, 1, HDL_WC_LOC_ACCESS_ERR, HDL_DETAIL_GONE);
 		if (how != ANNOUNCED)
 			expect_gone_event(w, &w->a, hdl_mr_key(mr));
+		expect_terminated(w, &w->b, qb);
 		assert_int_equal(qp_state_of(qa), HDL_QPS_ERR);
-		assert_int_equal(qp_state_of(qb), HDL_QPS_RTS);
+		assert_int_equal(qp_state_of(qb), w->port->stream ? HDL_QPS_ERR : HDL_QPS_RTS);
 		check_memory(w);
 		expect_no_event(w);
 		room_ends(room, fd, how);
@@ -241,8 +242,11 @@ static void sn8_gone_under_a_peers_request(void **state)
 		}
 		room_goes(w, &w->b, room, fd, mr, how);
 		struct hdl_sge own = piece(&w->a, 64, rows[row].length);
-		struct hdl_send_wr wr = {
-		        .wr_id = 1, .sg_list = &own, .num_sge = 1, .opcode = rows[row].opcode};
+		struct hdl_send_wr wr = {.wr_id = 1,
+		                         .sg_list = &own,
+		                         .num_sge = 1,
+		                         .opcode = rows[row].opcode,
+		                         .flags = HDL_SEND_SIGNALED};
 		set_target(&wr, (uint64_t)(uintptr_t)(room + 64), key);
 		post_send(qa, wr);
 		expect_refused(w, w->a.scq, qa, 1, HDL_WC_REM_OP_ERR, HDL_DETAIL_GONE);

@@ -295,7 +295,8 @@ static void ip8_no_resources_no_reads(void **state)
 	make_pair(w, &(struct qp_options){.no_dest_rd_atomic = true}, &qa, &qb);
 	post_atomic(qa, 2, HDL_OP_FETCH_ADD, piece(&w->a, 0, 8), address(&w->b, 0),
 	            arena_key(&w->b), 1, 0);
-	expect_refused(w, w->a.scq, qa, 2, HDL_WC_REM_INV_REQ_ERR, HDL_DETAIL_NONE);
+	expect_refused(w, w->a.scq, qa, 2, HDL_WC_REM_INV_REQ_ERR,
+	               w->port->stream ? HDL_DETAIL_LIMIT : HDL_DETAIL_NONE);
 	expect_event(w, &w->b, HDL_EVENT_QP_REQUEST_ERR, HDL_DETAIL_NONE, qb);
 	assert_int_equal(qp_state_of(qb), HDL_QPS_ERR);
 	check_memory(w);

@@ -18,6 +18,8 @@ static void check_time(struct world *w, uint64_t took, uint64_t least)
 static void rnr_retry_0_fails_at_once(void **state)
 {
 	struct world *w = *state;
+	if (w->port->stream)
+		skip(); /* a stream holds the peer back instead */
 	static const uint32_t sizes[] = {0, 64, 5000};
 	for (uint32_t i = 0; i < COUNT(sizes); i++) {
 		struct hdl_qp *qa, *qb;
@@ -40,6 +42,8 @@ static void rnr_retry_n_waits_n_times_the_timer(void **state)
 		uint8_t code, retries;
 	} rows[] = {{1, 1}, {14, 3}, {20, 2}, {5, 6}};
 	struct world *w = *state;
+	if (w->port->stream)
+		skip(); /* a stream holds the peer back instead */
 	for (uint32_t i = 0; i < COUNT(rows); i++) {
 		struct hdl_qp *qa, *qb;
 		/* So long that nothing is repeated because of a late answer. */
@@ -62,6 +66,8 @@ static void rnr_retry_n_waits_n_times_the_timer(void **state)
 static void rnr_timer_table_45(void **state)
 {
 	struct world *w = *state;
+	if (w->port->stream)
+		skip(); /* a stream holds the peer back instead */
 	for (uint8_t code = 1; code < 32; code++) {
 		if (w->port->threaded && rnr_ns(code) > 6000000)
 			continue; /* real time is expensive */
@@ -87,6 +93,8 @@ static void rnr_timer_table_45(void **state)
 static void rnr_retry_7_waits_for_ever(void **state)
 {
 	struct world *w = *state;
+	if (w->port->stream)
+		skip(); /* a stream holds the peer back instead */
 	struct hdl_qp *qa, *qb;
 	struct qp_options o = {.rnr_retry = 7, .min_rnr_timer = 1};
 	make_pair(w, &o, &qa, &qb);
@@ -111,6 +119,8 @@ static void rnr_retry_7_waits_for_ever(void **state)
 static void rnr_holds_back_what_is_behind(void **state)
 {
 	struct world *w = *state;
+	if (w->port->stream)
+		skip(); /* a stream holds the peer back instead */
 	struct hdl_qp *qa, *qb;
 	make_pair(w, NULL, &qa, &qb);
 	post_data(qa, 1, HDL_OP_SEND, &w->a, 0, 8);
@@ -132,6 +142,8 @@ static void rnr_holds_back_what_is_behind(void **state)
 static void rnr_on_write_with_immediate(void **state)
 {
 	struct world *w = *state;
+	if (w->port->stream)
+		skip(); /* a stream holds the peer back instead */
 	struct hdl_qp *qa, *qb;
 	make_pair(w, NULL, &qa, &qb);
 	post_rdma(qa, 1, HDL_OP_WRITE_IMM, piece(&w->a, 0, 5000), address(&w->b, 512),
@@ -355,6 +367,8 @@ static void sn2_numbers_that_do_not_meet(void **state)
 	                                   HDL_OP_FETCH_ADD};
 	const struct qp_options o = {.psn_ahead = 5, .timeout = 8, .retry_cnt = 2};
 	struct world *w = *state;
+	if (w->port->stream)
+		skip(); /* messages on a stream count from one */
 	for (uint32_t i = 0; i < COUNT(opcodes); i++) {
 		struct hdl_qp *qa, *qb;
 		make_pair(w, &o, &qa, &qb);

@@ -126,6 +126,8 @@ static void sn1_immediate_data_is_carried_unchanged(void **state)
 {
 	static const uint32_t values[] = {0, 1, 0x80000000, 0xffffffff, 0x12345678};
 	struct world *w = *state;
+	if (w->port->stream)
+		skip(); /* RFC 7306 has no Send with immediate data */
 	struct hdl_qp *qa, *qb;
 	make_pair(w, NULL, &qa, &qb);
 	for (uint32_t i = 0; i < COUNT(values); i++) {
@@ -399,7 +401,7 @@ static void sn1_lists_of_short_messages_arrive_one_by_one(void **state)
 		        .wr_id = i,
 		        .sg_list = &from[i],
 		        .num_sge = 1,
-		        .opcode = i % 5 == 0 ? HDL_OP_SEND_IMM : HDL_OP_SEND,
+		        .opcode = i % 5 == 0 && !w->port->stream ? HDL_OP_SEND_IMM : HDL_OP_SEND,
 		        .flags = flags | (length <= 64 && i % 2 == 0 ? HDL_SEND_INLINE : 0),
 		        .imm = 1000 + i};
 	}
@@ -436,7 +438,8 @@ static void sn1_lists_of_short_messages_arrive_one_by_one(void **state)
 	expect_failed(w, w->a.scq, qa, 4, HDL_WC_LOC_PROT_ERR, HDL_DETAIL_INSTANCE);
 	for (uint32_t i = 5; i < 10; i++)
 		expect_flushed(w, w->a.scq, qa, i);
-	expect_nothing(w, w->b.rcq);
+	if (!w->port->stream) /* where the peer fails as well */
+		expect_nothing(w, w->b.rcq);
 	check_memory(w);
 }
 

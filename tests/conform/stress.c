@@ -63,10 +63,11 @@ static void *use_key(void *context)
 			atomic_fetch_add(&x->good, 1);
 			continue;
 		}
-		/* Only an honest refusal is allowed. */
-		if (wc.status != HDL_WC_REM_ACCESS_ERR ||
-		    (wc.vendor_err != told(w, HDL_DETAIL_NOT_VALID) &&
-		     wc.vendor_err != told(w, HDL_DETAIL_INSTANCE))) {
+		/* Only an honest refusal is allowed; a stream flushes what comes next. */
+		bool flushed = w->port->stream && wc.status == HDL_WC_WR_FLUSH_ERR;
+		if (!flushed && (wc.status != HDL_WC_REM_ACCESS_ERR ||
+		                 (wc.vendor_err != told(w, HDL_DETAIL_NOT_VALID) &&
+		                  wc.vendor_err != told(w, HDL_DETAIL_INSTANCE)))) {
 			print_error("%s; %s\n", hdl_wc_status_str(wc.status),
 			            hdl_detail_str(wc.vendor_err));
 			atomic_store(&x->failed, true);

@@ -141,7 +141,7 @@ static void sn1_the_region_of_a_long_one_goes(void **state)
 /* Do the sides communicate through lanes, and does nothing happen except in calls of the test? */
 static bool moves_by_calls(const struct world *w)
 {
-	return !w->port->threaded && !w->port->wire && !w->port->one_adapter;
+	return !w->port->threaded && !w->port->wire && !w->port->stream && !w->port->one_adapter;
 }
 
 static void sn1_a_poll_lets_go_on_what_waited_for_an_answer(void **state)

@@ -312,6 +312,8 @@ struct hdl_qp *make_qp(struct side *s, const struct qp_options *o)
 		o = &no_options;
 	if (s->world->port->lossy && (o->type == HDL_QP_UC || o->type == HDL_QP_UD))
 		skip(); /* lost messages stay lost: the simulator checks those that arrive */
+	if (s->world->port->stream && or_else(o->type, HDL_QP_RC) != HDL_QP_RC)
+		skip(); /* iWARP has reliable connections alone */
 	struct hdl_qp_init_attr init = {.type = or_else(o->type, HDL_QP_RC),
 	                                .send_cq = o->scq != NULL ? o->scq : s->scq,
 	                                .recv_cq = o->rcq != NULL ? o->rcq : s->rcq,
@@ -428,6 +430,8 @@ void connect_pair(struct world *w, const struct qp_options *o, struct hdl_qp *qa
 	qp_to_rtr(qb, o, &w->a.gid, hdl_qp_number(qa));
 	qp_to_rts(qa, o);
 	qp_to_rts(qb, o);
+	if (w->port->attach != NULL && type_of(qa) == HDL_QP_RC)
+		w->port->attach(w, qa, qb);
 }
 
 void make_pair(struct world *w, const struct qp_options *o, struct hdl_qp **qa, struct hdl_qp **qb)

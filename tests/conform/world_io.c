@@ -215,8 +215,31 @@ void expect_failed(struct world *w, struct hdl_cq *cq, struct hdl_qp *qp, uint64
 	expect_wc(w, cq, &want);
 }
 
+/* A Terminate has a code for each of these groups of checks. */
+static uint32_t told_by_terminate(uint32_t detail)
+{
+	switch (detail) {
+	case HDL_DETAIL_NOT_VALID:
+	case HDL_DETAIL_TYPE:
+	case HDL_DETAIL_INSTANCE:
+	case HDL_DETAIL_TOUCHED:
+		return HDL_DETAIL_NOT_VALID;
+	case HDL_DETAIL_PD:
+	case HDL_DETAIL_QP:
+		return HDL_DETAIL_PD;
+	case HDL_DETAIL_BOUNDS:
+	case HDL_DETAIL_ACCESS:
+	case HDL_DETAIL_LIMIT:
+		return detail;
+	default:
+		return HDL_DETAIL_NONE;
+	}
+}
+
 uint32_t told(const struct world *w, uint32_t detail)
 {
+	if (w->port->stream)
+		return told_by_terminate(detail);
 	return w->port->wire ? HDL_DETAIL_NONE : detail;
 }
 
@@ -229,6 +252,16 @@ void expect_refused(struct world *w, struct hdl_cq *cq, struct hdl_qp *qp, uint6
 	assert_int_equal(wc.qpn, hdl_qp_number(qp));
 	if (w->port->lossy && wc.status == HDL_WC_RETRY_EXC_ERR)
 		return; /* the peer's last message was lost */
+	/* RFC 5040 section 5.5: a send or write is over before the peer has looked at it. */
+	if (w->port->stream && status == HDL_WC_REM_OP_ERR)
+		detail = HDL_DETAIL_NONE;
+	if (w->port->stream && status != HDL_WC_SUCCESS &&
+	    (wc.opcode == HDL_WC_SEND || wc.opcode == HDL_WC_WRITE)) {
+		assert_true(wc.status == HDL_WC_SUCCESS || wc.status == HDL_WC_WR_FLUSH_ERR);
+		expect_event(w, cq == w->b.scq ? &w->b : &w->a, HDL_EVENT_QP_FATAL, told(w, detail),
+		             qp);
+		return;
+	}
 	if (wc.status != status || wc.vendor_err != told(w, detail))
 		print_error("completion %llu: %s; %s\n", (unsigned long long)wc.wr_id,
 		            hdl_wc_status_str(wc.status), hdl_detail_str(wc.vendor_err));
@@ -239,6 +272,24 @@ void expect_refused(struct world *w, struct hdl_cq *cq, struct hdl_qp *qp, uint6
 void expect_flushed(struct world *w, struct hdl_cq *cq, struct hdl_qp *qp, uint64_t wr_id)
 {
 	expect_failed(w, cq, qp, wr_id, HDL_WC_WR_FLUSH_ERR, HDL_DETAIL_NONE);
+}
+
+void expect_behind(struct world *w, struct hdl_cq *cq, struct hdl_qp *qp, uint64_t wr_id)
+{
+	struct hdl_wc wc;
+	if (!w->port->stream) {
+		expect_flushed(w, cq, qp, wr_id);
+		return;
+	}
+	wait_wc(w, cq, &wc);
+	assert_int_equal(wc.wr_id, wr_id);
+	assert_true(wc.status == HDL_WC_SUCCESS || wc.status == HDL_WC_WR_FLUSH_ERR);
+}
+
+void expect_terminated(struct world *w, struct side *s, struct hdl_qp *qp)
+{
+	if (w->port->stream)
+		expect_event(w, s, HDL_EVENT_QP_FATAL, HDL_DETAIL_NONE, qp);
 }
 
 void expect_nothing(struct world *w, struct hdl_cq *cq)

@@ -130,7 +130,7 @@ static struct read_entry *answer_open(struct iwarp *iwarp, uint32_t right)
 	struct qp *qp = iwarp->qp;
 	struct read_entry *entry;
 	if ((qp->attr.access & right) == 0) {
-		iwarp_refuse(iwarp, RDMAP_ERROR_RDMAP_ACCESS, HDL_DETAIL_ACCESS, false);
+		iwarp_refuse(iwarp, RDMAP_ERROR_RDMAP_ACCESS, HDL_DETAIL_NONE, false);
 		return NULL;
 	}
 	if (read_queue_put(&qp->reads, iwarp->segment.msn, &entry) != READ_ACCEPTED) {
@@ -227,6 +227,12 @@ static void asked_atomic(struct iwarp *iwarp)
 	struct hdl_sge range = {.addr = r->to, .length = 8, .key = {r->stag}};
 	struct sg target;
 	uint64_t old = 0;
+	/* Reads before it see the memory as it was, unless there is no room for their answers: to
+	 * wait for room while the peer waits for us would be for ever. */
+	if (iwarp_owes(iwarp->qp))
+		iwarp_answer(engine, iwarp->qp);
+	if (iwarp->deaf)
+		return;
 	struct read_entry *entry = answer_open(iwarp, HDL_ACCESS_REMOTE_ATOMIC);
 	if (entry == NULL)
 		return;

@@ -104,11 +104,11 @@ void iwarp_refuse_segment(struct iwarp *iwarp, enum rdmap_error error, enum hdl_
 	end_with(iwarp, error, segment, segment_bytes);
 	if (detail != HDL_DETAIL_NONE)
 		tpt_count(iwarp->engine->tpt, detail);
+	bool malformed = detail == HDL_DETAIL_NONE || detail == HDL_DETAIL_MISALIGNED ||
+	                 error == RDMAP_ERROR_DDP_MESSAGE_TOO_LONG;
 	if (!told)
 		op_event(iwarp->engine, iwarp->qp,
-		         detail == HDL_DETAIL_NONE ? HDL_EVENT_QP_REQUEST_ERR
-		                                   : HDL_EVENT_QP_ACCESS_ERR,
-		         detail);
+		         malformed ? HDL_EVENT_QP_REQUEST_ERR : HDL_EVENT_QP_ACCESS_ERR, detail);
 	end_fail(iwarp);
 }
 
@@ -221,6 +221,7 @@ void iwarp_left(struct engine *engine, struct qp *qp, enum hdl_qp_state state)
 		iwarp_out_drop(iwarp);
 	iwarp->qp = NULL;
 	qp->iwarp = NULL;
+	qp->transport = iwarp->before;
 }
 
 void iwarp_close(struct iwarp *iwarp)

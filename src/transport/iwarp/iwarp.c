@@ -57,6 +57,7 @@ void iwarp_begin(struct engine *engine, struct qp *qp, struct iwarp *iwarp,
 	assert(engine->iwarp_pool != NULL);
 	*iwarp = (struct iwarp){.engine = engine,
 	                        .qp = qp,
+	                        .before = qp->transport,
 	                        .terms = *terms,
 	                        .owner = *owner,
 	                        .may_send = terms->initiator,
@@ -116,7 +117,7 @@ void iwarp_set_timer(struct iwarp *iwarp)
 void iwarp_delay(struct iwarp *iwarp, uint64_t ns)
 {
 	uint64_t now = iwarp->engine->now_ns;
-	iwarp->delay_at = ns < UINT64_MAX - now ? now + ns : UINT64_MAX;
+	iwarp->delay_at = ns < UINT64_MAX - 1 - now ? now + ns + 1 : UINT64_MAX;
 	iwarp_set_timer(iwarp);
 }
 

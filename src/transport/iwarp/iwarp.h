@@ -114,7 +114,8 @@ enum iwarp_refused {
 /* One queue pair on a stream; the memory of the owner. All of it is private to transport/iwarp. */
 struct iwarp {
 	struct engine *engine;
-	struct qp *qp;
+	struct qp *qp;                  /* NULL: it has been reset */
+	const struct transport *before; /* the transport that the queue pair had */
 	struct iwarp_terms terms;
 	struct iwarp_owner owner;
 	uint8_t ending; /* enum iwarp_ending */

@@ -94,7 +94,9 @@ void iwarp_judge(struct iwarp *iwarp)
 	iwarp->place = IWARP_PLACE_WASTE;
 	iwarp->fault = RDMAP_ERROR_COUNT;
 	if (verdict != RDMAP_OK) {
-		judge_fault(iwarp, rdmap_error_of_segment(verdict), HDL_DETAIL_NONE);
+		bool wraps = verdict == RDMAP_DDP_TO_WRAP || verdict == RDMAP_READ_WRAP;
+		judge_fault(iwarp, rdmap_error_of_segment(verdict),
+		            wraps ? HDL_DETAIL_BOUNDS : HDL_DETAIL_NONE);
 		return;
 	}
 	switch (s->opcode) {
@@ -159,12 +161,13 @@ bool iwarp_place_list(struct iwarp *iwarp, uint32_t offset, struct hdl_sge *piec
 		return true;
 	}
 	*piece = (struct hdl_sge){.addr = s->to, .length = bytes, .key = {s->stag}};
-	struct sg_result result = {.detail = HDL_DETAIL_ACCESS, .key = {s->stag}};
-	if ((qp->attr.access & HDL_ACCESS_REMOTE_WRITE) != 0) {
-		const struct tpt_segment segment = {.last = s->last, .next_sn = 1, .window_end = 1};
-		result.detail =
-		        respond_check(engine, qp, piece, HDL_ACCESS_REMOTE_WRITE, &segment, to);
+	const struct tpt_segment segment = {.last = s->last, .next_sn = 1, .window_end = 1};
+	struct sg_result result = {.key = {s->stag}};
+	if ((qp->attr.access & HDL_ACCESS_REMOTE_WRITE) == 0) { /* whatever its tag */
+		judge_fault(iwarp, RDMAP_ERROR_RDMAP_ACCESS, HDL_DETAIL_NONE);
+		return false;
 	}
+	result.detail = respond_check(engine, qp, piece, HDL_ACCESS_REMOTE_WRITE, &segment, to);
 	if (result.detail == HDL_DETAIL_NONE) {
 		sg_skip(to, offset);
 		return true;
@@ -316,14 +319,14 @@ static void deliver_result(struct iwarp *iwarp)
 void iwarp_deliver(struct iwarp *iwarp)
 {
 	respond_established(iwarp->engine, iwarp->qp);
+	if (iwarp->place == IWARP_PLACE_HOLD && iwarp->hold != NULL) {
+		iwarp->place = IWARP_PLACE_WRITE;
+		iwarp_place_bytes(iwarp, 0, iwarp->hold->bytes, iwarp->in.body_bytes);
+	}
 	if (iwarp->fault != RDMAP_ERROR_COUNT) {
 		counter_add(&iwarp->engine->counters[ENGINE_BAD_PACKETS], 1);
 		iwarp_refuse(iwarp, (enum rdmap_error)iwarp->fault, iwarp->result.detail, false);
 		return;
-	}
-	if (iwarp->place == IWARP_PLACE_HOLD && iwarp->hold != NULL) {
-		iwarp->place = IWARP_PLACE_WRITE;
-		iwarp_place_bytes(iwarp, 0, iwarp->hold->bytes, iwarp->in.body_bytes);
 	}
 	if (iwarp->refused != IWARP_REFUSED_NONE) {
 		deliver_refused(iwarp);

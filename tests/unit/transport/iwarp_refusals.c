@@ -17,7 +17,7 @@ static uint8_t payload_bytes[70000];
 struct row {
 	const char *clause;
 	struct rdmap_segment s;
-	/* To s.to, or to the source of a read, the address of the memory is added; so is the key. */
+	/* The address of the memory is added to s.to or the source of a read; so is its key. */
 	bool at_memory;
 	uint32_t payload;
 	int patch_at; /* of the header, -1: none */
@@ -50,7 +50,7 @@ static const struct row rows[] = {
          .s = {.opcode = RDMAP_SEND, .last = true, .msn = 1, .mo = UINT32_MAX - 3}, .payload = 8,
          NO_PATCH, DDP(MESSAGE_TOO_LONG), REQUEST_ERR},
         {"RFC 5041 7.2: longer than the buffer", SEND(1), .payload = RECEIVE_BYTES + 1, NO_PATCH,
-         DDP(MESSAGE_TOO_LONG), ACCESS_ERR, .detail = HDL_DETAIL_BOUNDS, .receives = true,
+         DDP(MESSAGE_TOO_LONG), REQUEST_ERR, .detail = HDL_DETAIL_BOUNDS, .receives = true,
          .status = HDL_WC_LOC_LEN_ERR},
         {"RFC 5041 7.2: DDP version of an untagged segment", SEND(1), .payload = 8, .patch_at = 0,
          .patch = 0x42, DDP(INVALID_VERSION_UNTAGGED), REQUEST_ERR},
@@ -71,7 +71,7 @@ static const struct row rows[] = {
          .payload = 8, NO_PATCH, DDP(BOUNDS), ACCESS_ERR, .detail = HDL_DETAIL_BOUNDS},
         {"RFC 5041 7.1: TO + length wraps",
          .s = {.opcode = RDMAP_WRITE, .last = true, .to = UINT64_MAX - 3}, .payload = 8, NO_PATCH,
-         DDP(WRAP), REQUEST_ERR},
+         DDP(WRAP), ACCESS_ERR, .detail = HDL_DETAIL_BOUNDS},
         {"RFC 5040 7.1: RDMAP version", SEND(1), .payload = 8, .patch_at = 1, .patch = 0x83,
          RDMAP(INVALID_VERSION), REQUEST_ERR},
         {"RFC 5040 7.1: opcode 12", SEND(1), .payload = 8, .patch_at = 1, .patch = 0x4c,
@@ -100,12 +100,12 @@ static const struct row rows[] = {
          .s = {.opcode = RDMAP_READ_REQUEST,
                .msn = 1,
                .u.read = {.bytes = 9, .source_to = UINT64_MAX - 7}},
-         NO_PATCH, RDMAP(TO_WRAP), REQUEST_ERR},
+         NO_PATCH, RDMAP(TO_WRAP), ACCESS_ERR, .detail = HDL_DETAIL_BOUNDS},
         {"RFC 7306: an atomic on a misaligned word",
          .s = {.opcode = RDMAP_ATOMIC_REQUEST,
                .msn = 1,
                .u.atomic = {.operation = RDMAP_FETCH_ADD, .to = 4}},
-         .at_memory = true, NO_PATCH, RDMAP(UNSPECIFIED), ACCESS_ERR,
+         .at_memory = true, NO_PATCH, RDMAP(UNSPECIFIED), REQUEST_ERR,
          .detail = HDL_DETAIL_MISALIGNED},
         {"RFC 7306: an operation that does not exist",
          .s = {.opcode = RDMAP_ATOMIC_REQUEST, .msn = 1}, .patch_at = 21, .patch = 7,
@@ -428,8 +428,8 @@ static void rfc5040_7_rights(void **state)
 			s.stag = hdl_mr_key(mr).v;
 		}
 		iw_put(&rig, &s, payload_bytes, s.opcode == RDMAP_WRITE ? 8 : 0);
-		iw_event(side, HDL_EVENT_QP_ACCESS_ERR,
-		         which == 3 ? HDL_DETAIL_PD : HDL_DETAIL_ACCESS);
+		iw_event(side, which == 3 ? HDL_EVENT_QP_ACCESS_ERR : HDL_EVENT_QP_REQUEST_ERR,
+		         which == 3 ? HDL_DETAIL_PD : HDL_DETAIL_NONE);
 		iw_expect_terminate(&rig, which == 3 ? RDMAP_ERROR_DDP_STAG_STREAM
 		                                     : RDMAP_ERROR_RDMAP_ACCESS);
 		if (mr != NULL) {

@@ -1,5 +1,5 @@
-/* The requester of an iWARP connection: octets on the wire, when requests are over (RFC 5040 section
- * 5), and what becomes of them when the peer terminates. */
+/* The requester of an iWARP connection: octets on the wire, when requests are over (RFC 5040
+ * section 5), and what becomes of them when the peer terminates. */
 #include "iwarp_rig.h"
 
 #include <stdlib.h>
@@ -175,8 +175,8 @@ static void rfc5040_5_reads_and_fences(void **state)
 	iw_completion(SIDE->scq, 5, HDL_WC_SUCCESS);
 }
 
-/* A Terminate from the peer: the read that it quotes has the status; what is before and behind it is
- * flushed. */
+/* A Terminate from the peer: the read that it quotes has the status; what is before and behind it
+ * is flushed. */
 static void rfc5040_4_8_terminate_quotes_a_read(void **state)
 {
 	(void)state;

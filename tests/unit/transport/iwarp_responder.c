@@ -221,8 +221,8 @@ static void rfc7306_5_masked_atomics(void **state)
 	iw_close(&rig);
 }
 
-/* The answer to a read is what the memory holds when it is copied, and its CRC is right whatever the
- * application does to it meanwhile; memory that is no longer granted ends it. */
+/* The answer to a read is what the memory holds when it is copied, and its CRC is right whatever
+ * the application does to it meanwhile; memory that is no longer granted ends it. */
 static void rfc5040_5_reads_of_changing_memory(void **state)
 {
 	(void)state;
