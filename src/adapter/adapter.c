@@ -141,7 +141,7 @@ static int make_tables(struct hdl_adapter *adapter)
 	engine->qps_public = adapter->peers.tables.qps;
 	engine->qp_mask = (uint32_t)qps - 1;
 	mpsc_init(&engine->pending);
-	engine->active_end = &engine->active;
+	engine_begin_turns(engine);
 	engine->dirty_links = LINK_NONE;
 	engine->now_ns = clock_read(&adapter->clock);
 	timer_wheel_init(&engine->wheel, engine->now_ns);

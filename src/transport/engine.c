@@ -23,8 +23,15 @@ void engine_activate(struct engine *engine, struct qp *qp)
 		return;
 	qp->is_active = true;
 	qp->active_next = NULL;
-	*engine->active_end = qp;
-	engine->active_end = &qp->active_next;
+	struct engine_turns *turns = &engine->turns[qp->service];
+	*turns->active_end = qp;
+	turns->active_end = &qp->active_next;
+}
+
+void engine_begin_turns(struct engine *engine)
+{
+	for (unsigned i = 0; i < SERVICE_CLASSES; i++)
+		engine->turns[i].active_end = &engine->turns[i].active;
 }
 
 void engine_want_timer(struct engine *engine, struct qp *qp, uint64_t ns)
@@ -98,27 +105,47 @@ static void drop_held(struct engine *engine, struct qp *qp)
 	qp->held = false;
 }
 
-void engine_forget(struct engine *engine, struct qp *qp)
+/* Take @qp out of the lists of queue pairs that want a turn. */
+static void leave_turns(struct engine *engine, struct qp *qp)
 {
-	/* Pairs with qp_enter(): RESET leaves nothing that refers to @qp but these two lists. */
-	assert(qp_state(qp) == HDL_QPS_RESET && !timer_running(&qp->timer));
-	assert(!qp->timer_wanted && !qp->held);
-	for (struct qp **at = &engine->active; *at != NULL; at = &(*at)->active_next) {
+	struct engine_turns *turns = &engine->turns[qp->service];
+	for (struct qp **at = &turns->active; *at != NULL; at = &(*at)->active_next) {
 		if (*at != qp)
 			continue;
 		*at = qp->active_next;
-		if (engine->active_end == &qp->active_next)
-			engine->active_end = at;
+		if (turns->active_end == &qp->active_next)
+			turns->active_end = at;
 		break;
 	}
 	qp->is_active = false;
-	for (struct qp **at = &engine->owing; *at != NULL; at = &(*at)->owing_next) {
+	for (struct qp **at = &turns->owing; *at != NULL; at = &(*at)->owing_next) {
 		if (*at == qp) {
 			*at = qp->owing_next;
 			break;
 		}
 	}
 	qp->is_owing = false;
+}
+
+void engine_serve(struct engine *engine, struct qp *qp, uint8_t service)
+{
+	bool active = qp->is_active, owing = qp->is_owing;
+	if (qp->service == service)
+		return;
+	leave_turns(engine, qp);
+	qp->service = service;
+	if (active)
+		engine_activate(engine, qp);
+	if (owing)
+		engine_owe(engine, qp);
+}
+
+void engine_forget(struct engine *engine, struct qp *qp)
+{
+	/* Pairs with qp_enter(): RESET leaves nothing that refers to @qp but the lists of turns. */
+	assert(qp_state(qp) == HDL_QPS_RESET && !timer_running(&qp->timer));
+	assert(!qp->timer_wanted && !qp->held);
+	leave_turns(engine, qp);
 }
 
 void engine_ring_bells(struct engine *engine)
@@ -158,37 +185,134 @@ static bool run_qp(struct engine *engine, struct qp *qp)
 	return did;
 }
 
-/* Send the answers that are owed, except those that may wait or find no room. */
-static void engine_settle(struct engine *engine)
+/* Send the answers that are owed in one class, except those that may wait. False: some found no
+ * room. */
+static bool settle_class(struct engine *engine, struct engine_turns *turns)
 {
-	struct qp *qp = engine->owing, *next;
-	engine->owing = NULL;
+	struct qp *qp = turns->owing, *next;
+	bool room = true;
+	turns->owing = NULL;
 	for (; qp != NULL; qp = next) {
 		next = qp->owing_next;
 		qp->is_owing = false;
 		const struct transport *transport = qp->transport;
 		if (transport->owes != NULL && !transport->owes(qp))
 			continue; /* a message carried the answer */
-		if ((transport->may_wait != NULL && transport->may_wait(engine, qp)) ||
-		    transport->answer(engine, qp) == UNSETTLED)
+		if (transport->may_wait != NULL && transport->may_wait(engine, qp)) {
 			engine_owe(engine, qp);
+		} else if (transport->answer(engine, qp) == UNSETTLED) {
+			engine_owe(engine, qp);
+			room = false;
+		}
+	}
+	return room;
+}
+
+/* Queue pairs that have been posted to have work. */
+static void take_pending(struct engine *engine)
+{
+	for (struct mpsc_node *at = mpsc_take(&engine->pending), *next; at != NULL; at = next) {
+		struct qp *qp = (struct qp *)(void *)((char *)at - offsetof(struct qp, pending));
+		next = at->next;
+		mpsc_done(at);
+		engine_activate(engine, qp);
 	}
 }
 
-static unsigned run_active(struct engine *engine)
+static unsigned run_class(struct engine *engine, uint8_t service);
+
+/* A queue pair of another class has had its turn: urgent ones that have work by now come before the
+ * next. So an urgent request waits for one turn, however many queue pairs are busy, and as each
+ * turn is bounded, the others go on in any case. */
+static unsigned run_urgent(struct engine *engine)
 {
+	if (!mpsc_empty(&engine->pending))
+		take_pending(engine);
+	return engine->turns[SERVICE_URGENT].active != NULL ? run_class(engine, SERVICE_URGENT) : 0;
+}
+
+/* @qp found no room for its packets, because others had taken it: it is first next time. */
+static void put_first(struct engine_turns *turns, struct qp *qp)
+{
+	struct qp **at = &turns->active;
+	while (*at != NULL && *at != qp)
+		at = &(*at)->active_next;
+	if (*at == NULL || at == &turns->active)
+		return;
+	*turns->active_end = turns->active;
+	turns->active_end = at;
+	turns->active = qp;
+	*at = NULL;
+}
+
+static unsigned run_class(struct engine *engine, uint8_t service)
+{
+	struct engine_turns *turns = &engine->turns[service];
+	struct qp *starved = NULL;
 	unsigned did = 0;
 	/* Queue pairs that become active meanwhile get their turn next time. */
-	struct qp *qp = engine->active;
-	engine->active = NULL;
-	engine->active_end = &engine->active;
+	struct qp *qp = turns->active;
+	turns->active = NULL;
+	turns->active_end = &turns->active;
 	while (qp != NULL) {
 		struct qp *next = qp->active_next;
 		qp->is_active = false;
-		did += run_qp(engine, qp);
+		if (run_qp(engine, qp))
+			did++;
+		else if (starved == NULL && qp->is_active)
+			starved = qp;
 		qp = next;
+		if (qp != NULL && service != SERVICE_URGENT)
+			did += run_urgent(engine);
 	}
+	if (starved != NULL)
+		put_first(turns, starved);
 	return did;
+}
+
+static uint64_t sent_so_far(const struct engine *engine)
+{
+	return counter_read(&engine->counters[ENGINE_PACKETS_OUT]) +
+	       counter_read(&engine->counters[ENGINE_FRAMES_OUT]);
+}
+
+/* The turn of one class: requests, then answers, because an answer may travel with a message. Where
+ * requests take all the room there is, answers go first the next time that there is some. */
+static unsigned serve_class(struct engine *engine, uint8_t service)
+{
+	struct engine_turns *turns = &engine->turns[service];
+	bool may_answer = !engine->no_answers, first = turns->answers_first && may_answer;
+	unsigned did = 0;
+	if (first) {
+		uint64_t before = sent_so_far(engine);
+		turns->answers_first =
+		        !settle_class(engine, turns) && sent_so_far(engine) == before;
+	}
+	if (turns->active != NULL)
+		did = run_class(engine, service);
+	if (turns->owing != NULL && !first && may_answer)
+		turns->answers_first = !settle_class(engine, turns) && did > 0;
+	return did;
+}
+
+/* Bulk data uses what the normal class leaves, but has the first turn now and then. */
+static unsigned serve_all(struct engine *engine)
+{
+	const struct engine_turns *bulk = &engine->turns[SERVICE_BULK];
+	unsigned did = serve_class(engine, SERVICE_URGENT);
+	if (bulk->active == NULL && bulk->owing == NULL)
+		return did + serve_class(engine, SERVICE_NORMAL);
+	if (engine->bulk_behind < ENGINE_BULK_EVERY) {
+		uint64_t before = sent_so_far(engine);
+		did += serve_class(engine, SERVICE_NORMAL);
+		engine->bulk_behind += sent_so_far(engine) != before;
+		return did + serve_class(engine, SERVICE_BULK);
+	}
+	uint64_t before = sent_so_far(engine);
+	did += serve_class(engine, SERVICE_BULK);
+	if (sent_so_far(engine) != before) /* else there was no room for anybody */
+		engine->bulk_behind = 0;
+	return did + serve_class(engine, SERVICE_NORMAL);
 }
 
 void engine_post(struct engine *engine, struct qp *qp)
@@ -209,16 +333,9 @@ unsigned engine_run(struct engine *engine)
 	for (uint32_t i = 0; i < engine->link_count; i++)
 		if (engine->links[i].up && !ring_quiet(&engine->links[i].rx))
 			did += local_receive(engine, i);
-	for (struct mpsc_node *at = mpsc_take(&engine->pending), *next; at != NULL; at = next) {
-		struct qp *qp = (struct qp *)(void *)((char *)at - offsetof(struct qp, pending));
-		next = at->next;
-		mpsc_done(at);
-		engine_activate(engine, qp);
-	}
-	if (engine->active != NULL)
-		did += run_active(engine);
-	if (engine->owing != NULL && !engine->no_answers)
-		engine_settle(engine);
+	take_pending(engine);
+	if (engine_is_active(engine) || engine_is_owing(engine))
+		did += serve_all(engine);
 	engine_ring_bells(engine);
 	engine_flush(engine);
 	return did;
@@ -258,7 +375,7 @@ uint64_t engine_next_tick(const struct engine *engine)
 
 bool engine_stuck(const struct engine *engine)
 {
-	return engine->active != NULL || engine->owing != NULL;
+	return engine_is_active(engine) || engine_is_owing(engine);
 }
 
 bool engine_idle(const struct engine *engine)

@@ -28,6 +28,7 @@
 #include "transport/copy.h"
 #include "transport/path.h"
 #include "transport/qp.h"
+#include "wire/dscp.h"
 
 #define ENGINE_RX_BATCH 64u /* frames taken from one link before the next link gets its turn */
 /* Requests executed on one queue pair before the next one gets its turn. */
@@ -39,6 +40,9 @@
 #define ENGINE_TURN_BYTES (1u << 20)
 #define ENGINE_QPN_BITS   24u
 #define ENGINE_MAX_PORTS  8u /* networks that an adapter is on at the same time */
+/* Runs in which the normal class has work and comes before bulk data, until bulk data comes first
+ * once. */
+#define ENGINE_BULK_EVERY 8u
 /* Completions that pollers may take on the fast path (local_short_poll()) before all other work
  * gets a turn. */
 #define ENGINE_SHORT_POLLS 16u
@@ -136,11 +140,16 @@ struct engine {
 	struct qp_public *qps_public;
 	uint32_t qp_mask;
 	struct mpsc pending;
-	struct qp *active; /* queue pairs with work, in turn order */
-	struct qp **active_end;
-	struct qp *owing; /* queue pairs that owe their peer an answer */
-	struct qp *held;  /* queue pairs whose answer must wait (engine_hold()) */
-	uint64_t held_ns; /* when the first of them is due */
+	/* Queue pairs with work, in turn order, and queue pairs that owe their peer an answer; one
+	 * list per class of service. */
+	struct engine_turns {
+		struct qp *active, **active_end;
+		struct qp *owing;
+		bool answers_first; /* requests took all the room the last time */
+	} turns[SERVICE_CLASSES];
+	uint32_t bulk_behind; /* runs in a row in which bulk data came after the normal class */
+	struct qp *held;      /* queue pairs whose answer must wait (engine_hold()) */
+	uint64_t held_ns;     /* when the first of them is due */
 	struct qp *timers_wanted;
 	/* An application thread drives us now and will call again: some answers may wait. */
 	bool by_application;
@@ -221,6 +230,22 @@ bool engine_idle(const struct engine *engine);
  * an answer may wait. */
 bool engine_stuck(const struct engine *engine);
 
+/* Set up the lists of queue pairs that want a turn. */
+void engine_begin_turns(struct engine *engine);
+/* Are there queue pairs with work? */
+static inline bool engine_is_active(const struct engine *engine)
+{
+	return engine->turns[SERVICE_NORMAL].active != NULL ||
+	       engine->turns[SERVICE_URGENT].active != NULL ||
+	       engine->turns[SERVICE_BULK].active != NULL;
+}
+/* Are there queue pairs that owe an answer? */
+static inline bool engine_is_owing(const struct engine *engine)
+{
+	return engine->turns[SERVICE_NORMAL].owing != NULL ||
+	       engine->turns[SERVICE_URGENT].owing != NULL ||
+	       engine->turns[SERVICE_BULK].owing != NULL;
+}
 /* Add @qp to the queue pairs with work. Driver only. */
 void engine_activate(struct engine *engine, struct qp *qp);
 /* Add @qp to the queue pairs that owe an answer. Driver only. */
@@ -229,12 +254,14 @@ static inline void engine_owe(struct engine *engine, struct qp *qp)
 	if (qp->is_owing)
 		return;
 	qp->is_owing = true;
-	qp->owing_next = engine->owing;
-	engine->owing = qp;
+	qp->owing_next = engine->turns[qp->service].owing;
+	engine->turns[qp->service].owing = qp;
 }
 /* The answer that @qp owes on a wire must wait until @ns. Until then it does not make the engine
  * stuck. engine_owe() still works as usual. */
 void engine_hold(struct engine *engine, struct qp *qp, uint64_t ns);
+/* Give @qp the turns of the class of service @service from now on. Driver only. */
+void engine_serve(struct engine *engine, struct qp *qp, uint8_t service);
 /* @qp, in state RESET, is about to be freed: drop every reference to it. */
 void engine_forget(struct engine *engine, struct qp *qp);
 struct qp *engine_find_qp(const struct engine *engine, uint32_t qpn);

@@ -131,6 +131,7 @@ struct qp {
 	bool register_on_send;
 	bool windows_only;
 	uint8_t register_error; /* enum hdl_register_error */
+	uint8_t service;        /* enum service_class: when it has its turns (engine_serve()) */
 	uint32_t pd;
 	const struct transport *transport; /* never NULL (transport.h) */
 	uint32_t link; /* which peer; LINK_NONE before RTR, and if no lanes lead to the peer */

@@ -14,6 +14,7 @@ extern const struct scenario scenario_migration;
 extern const struct scenario scenario_striping;
 extern const struct scenario scenario_striped;
 extern const struct scenario scenario_switching;
+extern const struct scenario scenario_classes;
 
 const struct scenario *const scenarios[] = {
         &scenario_packets,
@@ -29,5 +30,6 @@ const struct scenario *const scenarios[] = {
         &scenario_striping,
         &scenario_striped,
         &scenario_switching,
+        &scenario_classes,
         NULL,
 };

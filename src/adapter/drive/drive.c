@@ -193,8 +193,8 @@ int adapter_poll_cq(struct hdl_adapter *adapter, struct cq *cq, struct hdl_wc *w
 		local_short_poll(engine, link);
 		got = cq_waited(cq, max);
 	}
-	if (got == 0 || engine->active != NULL) /* queue pairs that waited for an acknowledgement
-	                                           continue */
+	if (got == 0 || engine_is_active(engine)) /* queue pairs that waited for an acknowledgement
+	                                             continue */
 		poll_locked(adapter);
 	adapter_unlock(adapter);
 	say_what_is_due(adapter);
@@ -328,7 +328,7 @@ static uint64_t thread_turn(struct hdl_adapter *adapter, uint32_t *last_activity
 	        before != *last_activity &&
 	        atomic_load_explicit(&adapter->drive.armed_cqs, memory_order_relaxed) == 0;
 	unsigned did = drive_timed(adapter, &now);
-	bool patient = adapter->engine.patient && did > 0 && adapter->engine.owing != NULL;
+	bool patient = adapter->engine.patient && did > 0 && engine_is_owing(&adapter->engine);
 	adapter->engine.patient = false;
 	recorder_flush(adapter);
 	uint32_t activity = atomic_load_explicit(&adapter->drive.activity, memory_order_relaxed);

@@ -540,13 +540,17 @@ static int qp_modify(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t
 	    qp_make_reads(&qp->qp, attr->max_dest_rd_atomic) != 0)
 		return -HDL_ENOMEM;
 	qp_take_values(&qp->qp.attr, attr, mask);
+	if (mask & HDL_QP_AV)
+		engine_serve(&adapter->engine, &qp->qp, service_class(attr->ah.traffic_class));
 	if (mask & (HDL_QP_ALT_PATH | HDL_QP_PATH_MIG_STATE))
 		wire_alternate(qp, attr, mask);
 	if (to == HDL_QPS_RESET)
 		qp->qp.attr = (struct hdl_qp_attr){0};
 	enter(qp, to);
-	if (to == HDL_QPS_RESET)
+	if (to == HDL_QPS_RESET) {
+		engine_serve(&adapter->engine, &qp->qp, SERVICE_NORMAL);
 		wire_disconnect(qp);
+	}
 	return 0;
 }
 

@@ -135,6 +135,8 @@ static int rd_context_modify(struct hdl_eec *eec, const struct hdl_qp_attr *attr
 			return -HDL_ENOMEM;
 		eec->ib.path = wire_path(adapter, &attr->ah, eec->qp.qpn, attr->dest_qpn);
 		eec->ib.mtu = attr->path_mtu;
+		engine_serve(&eec->rdd->pd->adapter->engine, &eec->qp,
+		             service_class(attr->ah.traffic_class));
 	}
 	qp_take_values(&eec->qp.attr, attr, mask);
 	if (to == HDL_QPS_RESET)

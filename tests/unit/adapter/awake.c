@@ -338,7 +338,7 @@ static void what_is_left_is_finished(void **state)
 		assert_true(now_ns() < give_up);
 		pause_ns(1000000);
 		lock_take(&adapter->drive.lock);
-		owing = adapter->engine.owing != NULL;
+		owing = engine_is_owing(&adapter->engine);
 		lock_drop(&adapter->drive.lock);
 	}
 }
