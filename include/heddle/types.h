@@ -337,7 +337,7 @@ struct hdl_ah_attr {
 	uint8_t sgid_index;    /* the source address in a GRH: an index of hdl_gid_query() */
 	uint8_t sl;
 	uint8_t hop_limit;
-	uint8_t traffic_class;
+	uint8_t traffic_class; /* of IP packets; also chooses the class of service (heddle(7)) */
 	uint8_t port_num;
 	bool is_global; /* a GRH is sent */
 	uint32_t flow_label;

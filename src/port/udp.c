@@ -345,6 +345,14 @@ bool udp_set_hops(int sock, const struct udp_address *address, uint8_t hops)
 	                                    : option(sock, IPPROTO_IPV6, IPV6_UNICAST_HOPS, hops);
 }
 
+bool udp_set_class(int sock, const struct udp_address *address, uint8_t tos, int priority)
+{
+	/* Setting IPv4's sets the priority, too, to one that RFC 2474 has made meaningless. */
+	return (udp_address_is_ipv4(address) ? option(sock, IPPROTO_IP, IP_TOS, tos)
+	                                     : option(sock, IPPROTO_IPV6, IPV6_TCLASS, tos)) &&
+	       option(sock, SOL_SOCKET, SO_PRIORITY, priority);
+}
+
 static bool port_udp_join(int sock, const struct udp_address *address,
                           const struct udp_address *group)
 {
@@ -459,7 +467,7 @@ static void prepare(const struct udp_train *train, struct outgoing *out, struct 
 		at = add_control(msg, at, IPPROTO_UDP, UDP_SEGMENT, &bytes, sizeof(bytes));
 	}
 	/* The socket already has these two defaults, and each control message costs time. */
-	if (train->tos != UDP_ECT) {
+	if (train->tos != UDP_ECT && !train->has_tos) {
 		int tos = train->tos;
 		at = ipv4 ? add_control(msg, at, IPPROTO_IP, IP_TOS, &tos, sizeof(tos))
 		          : add_control(msg, at, IPPROTO_IPV6, IPV6_TCLASS, &tos, sizeof(tos));

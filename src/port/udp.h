@@ -28,6 +28,10 @@
 #define UDP_ECT             2u      /* ECN: the sender reacts to congestion (RFC 3168: ECT(0)) */
 #define UDP_CE              3u      /* congestion experienced */
 #define UDP_ADDRESS_TEXT    64u
+/* Priorities (socket(7), SO_PRIORITY) that need no privilege and that the kernel's default queues
+ * put before and behind all others (tc-prio(8)); without one, a socket has priority 0. */
+#define UDP_PRIORITY_URGENT 6
+#define UDP_PRIORITY_BULK   2
 #define UDP_MAX_ADDRESSES   2u /* addresses of a node */
 
 /* Source ports for senders: RFC 7348 and annex A17 agree on the dynamic range, so that routers
@@ -97,6 +101,9 @@ int udp_open_group(const struct udp_address *address, const struct udp_address *
 int udp_send_to_groups(int sock, const struct udp_address *address, bool loop);
 /* Set the hop limit of packets from @sock, except to groups; the default is UDP_HOP_LIMIT. */
 bool udp_set_hops(int sock, const struct udp_address *address, uint8_t hops);
+/* Set the traffic class of packets from @sock, and their priority where the kernel queues them.
+ * False: it has neither. */
+bool udp_set_class(int sock, const struct udp_address *address, uint8_t tos, int priority);
 /* Discard all received packets. */
 void udp_drain(int sock);
 
@@ -107,6 +114,7 @@ void udp_drain(int sock);
 struct udp_train {
 	struct udp_address to;
 	uint8_t tos, hop_limit; /* traffic class; hop limit, 0: that of the socket */
+	bool has_tos;           /* the socket has this traffic class (udp_set_class()) */
 	uint16_t packets;
 	uint32_t packet_bytes, bytes;
 	const uint8_t *data;

@@ -78,50 +78,75 @@ static struct udp_address group_address(const struct udp_wire *wire, const uint8
 	return address;
 }
 
-static int open_sender(struct udp_wire *wire, uint32_t index)
+static int open_sender(struct udp_wire *wire, struct udp_queue *queue, uint32_t index)
 {
 	int cancel = cancel_forbid();
-	int sock = udp_open_sender(&wire->address, &wire->senders[index].port);
+	int sock = udp_open_sender(&wire->address, &queue->senders[index].port);
 	cancel_restore(cancel);
 	if (sock < 0)
 		return sock;
-	wire->senders[index].sock = sock;
+	queue->senders[index].sock = sock;
+	queue->senders[index].tos = queue == &wire->queues[SERVICE_NORMAL] ? UDP_ECT : 0;
 	udp_send_to_groups(sock, &wire->address,
 	                   wire->loop); /* if this fails, only groups are affected */
 	return 0;
 }
 
-/* The socket for a flow; the first socket if this one cannot be opened. */
-static uint32_t sender_for(struct udp_wire *wire, uint16_t src_port, uint32_t slot)
+/* Get what a class of service needs. The first socket is the fallback for the others, so it must
+ * exist. Returns 0 or -errno. */
+static int open_queue(struct udp_wire *wire, struct udp_queue *queue)
 {
-	uint32_t index = ((uint32_t)src_port ^ src_port >> 8 ^ slot) % UDP_SENDERS;
-	if (wire->senders[index].sock >= 0)
-		return index;
-	return open_sender(wire, index) == 0 ? index : 0;
+	uint8_t *arena = malloc(UDP_ARENA_BYTES);
+	if (arena == NULL)
+		return -ENOMEM;
+	int result = open_sender(wire, queue, 0);
+	if (result == 0)
+		queue->arena = arena;
+	else
+		free(arena);
+	return result;
 }
 
-/* The path as the host writes it into the headers. */
-static struct roce_path way_of(const struct udp_wire *wire, const struct path *path,
-                               uint32_t sender)
+/* The queue for packets along @path; that of the normal class if it cannot be opened. */
+static struct udp_queue *queue_for(struct udp_wire *wire, const struct path *path)
+{
+	struct udp_queue *queue = &wire->queues[service_class(path->ip.traffic_class)];
+	if (queue->arena != NULL || open_queue(wire, queue) == 0)
+		return queue;
+	return &wire->queues[SERVICE_NORMAL];
+}
+
+/* The socket for a flow; the first socket if this one cannot be opened. */
+static uint32_t sender_for(struct udp_wire *wire, struct udp_queue *queue, uint16_t src_port,
+                           uint32_t slot)
+{
+	uint32_t index = ((uint32_t)src_port ^ src_port >> 8 ^ slot) % UDP_SENDERS;
+	if (queue->senders[index].sock >= 0)
+		return index;
+	return open_sender(wire, queue, index) == 0 ? index : 0;
+}
+
+/* The path as the host writes it into the headers of packets from @port. */
+static struct roce_path way_of(const struct udp_wire *wire, const struct path *path, uint16_t port)
 {
 	struct roce_path way = path->ip;
 	memcpy(way.sgid, wire->address.gid, sizeof(way.sgid));
 	if (is_group(way.dgid))
 		memcpy(way.dgid, group_address(wire, path->ip.dgid).gid, sizeof(way.dgid));
-	way.src_port = wire->senders[sender].port;
+	way.src_port = port;
 	way.ip_id = 0;
 	way.dont_fragment = true;
 	return way;
 }
 
-/* The ICRC seed of a packet of @bytes, ICRC included, along @path: the @number-th packet of a
- * train. */
-static uint32_t out_seed(struct udp_wire *wire, const struct path *path, uint32_t sender,
+/* The ICRC seed of a packet of @bytes, ICRC included, from @port along @path: the @number-th packet
+ * of a train. */
+static uint32_t out_seed(struct udp_wire *wire, const struct path *path, uint16_t port,
                          size_t bytes, unsigned number)
 {
 	struct udp_seed *at;
-	if (!seed_known(wire->out_seeds, path->ip.dgid, wire->senders[sender].port, bytes, &at)) {
-		struct roce_path way = way_of(wire, path, sender);
+	if (!seed_known(wire->out_seeds, path->ip.dgid, port, bytes, &at)) {
+		struct roce_path way = way_of(wire, path, port);
 		at->seed = roce_icrc_seed(&way, bytes);
 	}
 	return at->seed ^ wire->id_seeds[number];
@@ -129,8 +154,8 @@ static uint32_t out_seed(struct udp_wire *wire, const struct path *path, uint32_
 
 /* Send the packets of a train that the kernel does not split, one by one. Each then has IPv4
  * identification 0. Returns how many were sent. */
-static unsigned send_apart(struct udp_wire *wire, const struct udp_train *train, uint32_t sender,
-                           int *error)
+static unsigned send_apart(struct udp_wire *wire, struct udp_queue *queue,
+                           const struct udp_train *train, uint32_t sender, int *error)
 {
 	struct path path = {.ip.traffic_class = train->tos};
 	memcpy(path.ip.dgid, train->to.gid, sizeof(path.ip.dgid));
@@ -138,76 +163,80 @@ static unsigned send_apart(struct udp_wire *wire, const struct udp_train *train,
 	*error = 0;
 	for (uint32_t at = 0; at < train->bytes && *error == 0; at += train->packet_bytes) {
 		struct udp_train one = *train;
-		uint8_t *packet = wire->arena + (train->data - wire->arena) + at;
+		uint8_t *packet = queue->arena + (train->data - queue->arena) + at;
 		one.packets = 1;
 		one.data = packet;
 		one.bytes = train->bytes - at < train->packet_bytes ? train->bytes - at
 		                                                    : train->packet_bytes;
 		one.packet_bytes = one.bytes;
-		uint32_t seed = out_seed(wire, &path, sender, one.bytes, 0);
+		uint32_t seed = out_seed(wire, &path, queue->senders[sender].port, one.bytes, 0);
 		uint32_t covered = one.bytes - IB_ICRC_BYTES;
 		icrc_put(packet + covered, icrc_transport(seed, packet, covered));
-		sent += udp_send(wire->senders[sender].sock, &one, 1, error);
+		sent += udp_send(queue->senders[sender].sock, &one, 1, error);
 	}
 	return sent;
 }
 
 /* The kernel did not accept the first waiting train. */
-static void not_taken(struct udp_wire *wire, int error)
+static void not_taken(struct udp_wire *wire, struct udp_queue *queue, int error)
 {
-	const struct udp_train *train = &wire->trains[wire->first].train;
+	const struct udp_train *train = &queue->trains[queue->first].train;
 	unsigned sent = 0;
 	int again = error;
 	if (train->packets > 1 && (error == EIO || error == EINVAL)) {
-		sent = send_apart(wire, train, wire->trains[wire->first].sender, &again);
+		sent = send_apart(wire, queue, train, queue->trains[queue->first].sender, &again);
 		wire->trains_work = wire->trains_work && sent == 0;
 	}
 	wire->counts.sent += sent;
 	wire->counts.refused += train->packets - sent;
-	wire->first++;
+	queue->first++;
 }
 
 /* Send the waiting trains. A network may lose packets, so packets that the kernel refuses are
  * dropped. Packets that it has no room for stay. */
-__attribute__((noinline)) static void send_waiting(struct udp_wire *wire)
+__attribute__((noinline)) static void send_waiting(struct udp_wire *wire, struct udp_queue *queue)
 {
 	struct udp_train run[UDP_MAX_TRAINS];
-	while (wire->first < wire->count) {
-		uint32_t sender = wire->trains[wire->first].sender;
+	while (queue->first < queue->count) {
+		uint32_t sender = queue->trains[queue->first].sender;
 		unsigned length = 0;
-		for (unsigned i = wire->first; i < wire->count && wire->trains[i].sender == sender;
-		     i++)
-			run[length++] = wire->trains[i].train;
+		for (unsigned i = queue->first;
+		     i < queue->count && queue->trains[i].sender == sender; i++)
+			run[length++] = queue->trains[i].train;
 		int error;
-		unsigned done = udp_send(wire->senders[sender].sock, run, length, &error);
+		unsigned done = udp_send(queue->senders[sender].sock, run, length, &error);
 		for (unsigned i = 0; i < done; i++)
 			wire->counts.sent += run[i].packets;
-		wire->first += done;
+		queue->first += done;
 		if (done == length)
 			continue;
 		if (error == EAGAIN) {
 			wire->counts.blocked++;
 			return;
 		}
-		not_taken(wire, error);
+		not_taken(wire, queue, error);
 	}
-	wire->first = wire->count = 0;
-	wire->used = 0;
+	queue->first = queue->count = 0;
+	queue->used = 0;
 }
 
 static void udp_flush(void *context)
 {
 	struct udp_wire *wire = context;
-	if (udp_wire_blocked(wire)) /* else there is nothing to do, as in most calls */
-		send_waiting(wire);
+	for (unsigned i = 0; i < SERVICE_CLASSES; i++) {
+		struct udp_queue *queue = &wire->queues[service_order[i]];
+		if (queue->first != queue->count) /* else nothing is to do, as in most calls */
+			send_waiting(wire, queue);
+	}
 }
 
 static bool udp_filling(void *context)
 {
 	const struct udp_wire *wire = context;
-	if (wire->count == wire->first || !wire->trains_work)
+	const struct udp_queue *queue = wire->queue;
+	if (queue->count == queue->first || !wire->trains_work)
 		return false;
-	const struct udp_waiting *last = &wire->trains[wire->count - 1];
+	const struct udp_waiting *last = &queue->trains[queue->count - 1];
 	return !last->closed && last->train.packets < UDP_MAX_PACKETS &&
 	       last->train.bytes + last->train.packet_bytes <= UDP_MAX_TRAIN_BYTES;
 }
@@ -215,12 +244,13 @@ static bool udp_filling(void *context)
 static uint8_t *udp_reserve(void *context, const struct path *path, size_t bytes)
 {
 	struct udp_wire *wire = context;
-	(void)path;
-	if (wire->count == UDP_MAX_TRAINS || bytes + IB_ICRC_BYTES > UDP_ARENA_BYTES - wire->used)
+	struct udp_queue *queue = queue_for(wire, path);
+	wire->queue = queue;
+	if (queue->count == UDP_MAX_TRAINS || bytes + IB_ICRC_BYTES > UDP_ARENA_BYTES - queue->used)
 		udp_flush(wire);
-	if (wire->count == UDP_MAX_TRAINS || bytes + IB_ICRC_BYTES > UDP_ARENA_BYTES - wire->used)
+	if (queue->count == UDP_MAX_TRAINS || bytes + IB_ICRC_BYTES > UDP_ARENA_BYTES - queue->used)
 		return NULL;
-	return wire->arena + wire->used;
+	return queue->arena + queue->used;
 }
 
 /* Where the packet at the end of the arena goes. */
@@ -232,15 +262,16 @@ struct place {
 
 static struct place place_for(struct udp_wire *wire, const struct path *path, size_t bytes)
 {
-	uint32_t slot = slot_at(wire, wire->arena + wire->used);
-	struct place place = {.sender = sender_for(wire, path->ip.src_port, slot),
+	struct udp_queue *queue = wire->queue;
+	uint32_t slot = slot_at(wire, queue->arena + queue->used);
+	struct place place = {.sender = sender_for(wire, queue, path->ip.src_port, slot),
 	                      .slot = slot,
 	                      .total = (uint32_t)(bytes + IB_ICRC_BYTES),
 	                      .tos = udp_ect(path->ip.traffic_class),
 	                      .hops = path->ip.hop_limit != 0 ? path->ip.hop_limit : UDP_HOP_LIMIT};
-	if (wire->count == wire->first || !wire->trains_work)
+	if (queue->count == queue->first || !wire->trains_work)
 		return place;
-	const struct udp_waiting *last = &wire->trains[wire->count - 1];
+	const struct udp_waiting *last = &queue->trains[queue->count - 1];
 	const struct udp_train *train = &last->train;
 	/* A train goes to one process: the receiving kernel looks only at the first packet to find
 	 * the socket. */
@@ -258,23 +289,40 @@ static uint8_t said_hops(struct udp_wire *wire, const struct path *path, const s
 {
 	if (is_group(path->ip.dgid)) /* set by udp_send_to_groups() */
 		return place->hops == UDP_HOP_LIMIT ? 0 : place->hops;
-	uint8_t *own = &wire->senders[place->sender].hops;
+	uint8_t *own = &wire->queue->senders[place->sender].hops;
 	if (*own == 0 &&
-	    udp_set_hops(wire->senders[place->sender].sock, &wire->address, place->hops))
+	    udp_set_hops(wire->queue->senders[place->sender].sock, &wire->address, place->hops))
 		*own = place->hops;
 	return place->hops == *own ? 0 : place->hops;
+}
+
+/* Does the socket have the traffic class of a train? A socket of the urgent or bulk class has a
+ * priority, by which the kernel chooses among packets that wait for a line. The kernel would derive
+ * the priority from a traffic class that goes with a message, by the meaning that the bits had
+ * before RFC 2474, in which expedited forwarding is nothing special. */
+static bool has_tos(struct udp_wire *wire, const struct place *place)
+{
+	uint8_t *own = &wire->queue->senders[place->sender].tos;
+	bool urgent = wire->queue == &wire->queues[SERVICE_URGENT];
+	if (*own == 0)
+		*own = udp_set_class(wire->queue->senders[place->sender].sock, &wire->address,
+		                     place->tos, urgent ? UDP_PRIORITY_URGENT : UDP_PRIORITY_BULK)
+		               ? place->tos
+		               : UDP_ECT;
+	return place->tos == *own;
 }
 
 /* Queue the packet, which has its ICRC, for sending. */
 static void udp_append(struct udp_wire *wire, const struct path *path, const struct place *place)
 {
+	struct udp_queue *queue = wire->queue;
 	if (place->number > 0) {
-		struct udp_waiting *last = &wire->trains[wire->count - 1];
+		struct udp_waiting *last = &queue->trains[queue->count - 1];
 		last->train.packets++;
 		last->train.bytes += place->total;
 		last->closed = place->total < last->train.packet_bytes;
 	} else {
-		struct udp_waiting *next = &wire->trains[wire->count++];
+		struct udp_waiting *next = &queue->trains[queue->count++];
 		next->sender = place->sender;
 		next->slot = place->slot;
 		next->hops = place->hops;
@@ -282,24 +330,26 @@ static void udp_append(struct udp_wire *wire, const struct path *path, const str
 		memcpy(next->gid, path->ip.dgid, sizeof(next->gid));
 		next->train = (struct udp_train){.to.scope = wire->address.scope,
 		                                 .tos = place->tos,
+		                                 .has_tos = has_tos(wire, place),
 		                                 .hop_limit = said_hops(wire, path, place),
 		                                 .packets = 1,
 		                                 .packet_bytes = place->total,
 		                                 .bytes = place->total,
-		                                 .data = wire->arena + wire->used};
+		                                 .data = queue->arena + queue->used};
 		memcpy(next->train.to.gid,
 		       is_group(next->gid) ? group_address(wire, next->gid).gid : next->gid,
 		       sizeof(next->gid));
 	}
-	wire->used += place->total;
+	queue->used += place->total;
 }
 
 static void udp_commit(void *context, const struct path *path, size_t bytes)
 {
 	struct udp_wire *wire = context;
 	struct place place = place_for(wire, path, bytes);
-	uint8_t *packet = wire->arena + wire->used;
-	uint32_t seed = out_seed(wire, path, place.sender, place.total, place.number);
+	uint8_t *packet = wire->queue->arena + wire->queue->used;
+	uint16_t port = wire->queue->senders[place.sender].port;
+	uint32_t seed = out_seed(wire, path, port, place.total, place.number);
 	icrc_put(packet + bytes, icrc_transport(seed, packet, bytes));
 	udp_append(wire, path, &place);
 }
@@ -311,8 +361,9 @@ static bool udp_commit_from(void *context, const struct path *path, size_t heade
 	struct udp_wire *wire = context;
 	size_t pad = ib_pad_bytes(payload_bytes), bytes = header_bytes + payload_bytes + pad;
 	struct place place = place_for(wire, path, bytes);
-	uint8_t *packet = wire->arena + wire->used, *payload = packet + header_bytes;
-	uint32_t seed = out_seed(wire, path, place.sender, place.total, place.number);
+	uint8_t *packet = wire->queue->arena + wire->queue->used, *payload = packet + header_bytes;
+	uint16_t port = wire->queue->senders[place.sender].port;
+	uint32_t seed = out_seed(wire, path, port, place.total, place.number);
 	uint32_t icrc = icrc_transport(seed, packet, header_bytes);
 	if (!copy(payload, from, payload_bytes, &icrc))
 		return false;
@@ -499,9 +550,11 @@ static int udp_place_of(const struct udp_wire *wire, const uint8_t gid[16])
 void udp_wire_loop(struct udp_wire *wire, bool loop)
 {
 	wire->loop = loop;
-	for (unsigned i = 0; i < UDP_SENDERS; i++)
-		if (wire->senders[i].sock >= 0)
-			udp_send_to_groups(wire->senders[i].sock, &wire->address, loop);
+	for (unsigned c = 0; c < SERVICE_CLASSES; c++)
+		for (unsigned i = 0; i < UDP_SENDERS; i++)
+			if (wire->queues[c].senders[i].sock >= 0)
+				udp_send_to_groups(wire->queues[c].senders[i].sock, &wire->address,
+				                   loop);
 }
 
 int udp_wire_join(struct udp_wire *wire, const uint8_t gid[16])
@@ -558,19 +611,19 @@ int udp_wire_begin(struct udp_wire *wire, const struct udp_address *address, int
 	port_init(&wire->port, &udp_port_ops, sock);
 	wire->port.mtu = mtu;
 	memcpy(wire->port.gid.raw, address->gid, sizeof(wire->port.gid.raw));
-	for (unsigned i = 0; i < UDP_SENDERS; i++)
-		wire->senders[i].sock = -1;
+	for (unsigned c = 0; c < SERVICE_CLASSES; c++)
+		for (unsigned i = 0; i < UDP_SENDERS; i++)
+			wire->queues[c].senders[i].sock = -1;
+	wire->queue = &wire->queues[SERVICE_NORMAL];
 	for (unsigned i = 0; i < UDP_MAX_GROUPS; i++)
 		wire->groups[i].sock = -1;
 	if (udp_address_is_ipv4(address))
 		for (unsigned i = 0; i < UDP_MAX_PACKETS; i++)
 			wire->id_seeds[i] = icrc_seed_ip_id((uint16_t)i);
 	owner_begin(&wire->owner);
-	wire->arena = malloc(UDP_ARENA_BYTES);
-	int result = wire->arena != NULL ? udp_receiver_begin(&wire->receiver) : -ENOMEM;
-	/* The first socket is the fallback for the others, so it must exist. */
+	int result = udp_receiver_begin(&wire->receiver);
 	if (result == 0)
-		result = open_sender(wire, 0);
+		result = open_queue(wire, wire->queue);
 	if (result != 0)
 		udp_wire_end(wire);
 	else if (sock >= 0)
@@ -591,14 +644,17 @@ void udp_wire_replace(struct udp_wire *wire, int sock)
 void udp_wire_end(struct udp_wire *wire)
 {
 	udp_wire_replace(wire, -1);
-	for (unsigned i = 0; i < UDP_SENDERS; i++)
-		if (wire->senders[i].sock >= 0)
-			close(wire->senders[i].sock);
+	for (unsigned c = 0; c < SERVICE_CLASSES; c++) {
+		struct udp_queue *queue = &wire->queues[c];
+		for (unsigned i = 0; i < UDP_SENDERS; i++)
+			if (queue->senders[i].sock >= 0)
+				close(queue->senders[i].sock);
+		free(queue->arena);
+		queue->arena = NULL;
+	}
 	for (unsigned i = 0; i < UDP_MAX_GROUPS; i++)
 		if (wire->groups[i].sock >= 0)
 			close(wire->groups[i].sock);
 	udp_receiver_end(&wire->receiver);
 	owner_end(&wire->owner);
-	free(wire->arena);
-	wire->arena = NULL;
 }

@@ -7,6 +7,10 @@
  * The process sends packets from its own sockets with different source ports, so that the network
  * can spread its flows. The source port of the path and the destination process select the socket.
  *
+ * Each class of service (wire/dscp.h) has an arena, trains and sockets of its own. A flush sends
+ * the urgent class first, and where the kernel has no room for the packets of one class, only that
+ * class waits.
+ *
  * An adapter on several addresses has one such port per address. Each builds its own trains, so
  * packets that alternate between two addresses are still joined. */
 #ifndef ADAPTER_UDP_H
@@ -20,11 +24,12 @@
 #include "port/owner.h"
 #include "port/udp.h"
 #include "transport/path.h"
+#include "wire/dscp.h"
 
 #define UDP_SENDERS 8u /* source ports per process */
 #define UDP_ARENA_BYTES \
-	(1u << 19) /* of packets that wait for the end of a turn: more than one queue pair sends \
-	              in it */
+	(1u << 19) /* of packets of a class that wait for the end of a turn: more than one queue \
+	              pair sends in it */
 #define UDP_SEEDS      64u /* cached ICRC seeds */
 #define UDP_MAX_GROUPS 64u /* groups that a process can be a member of */
 
@@ -47,6 +52,27 @@ struct udp_counts {
 	uint64_t bad, foreign;   /* damaged; for another process */
 	uint64_t strange;        /* from a socket of another user on this machine */
 	uint64_t blocked;        /* how often the kernel had no room */
+};
+
+/* The packets of one class of service that wait, and the sockets that send them. */
+struct udp_queue {
+	struct {
+		int sock; /* -1: not opened yet */
+		uint16_t port;
+		/* The socket's own hop limit and traffic class: the first ones requested; 0: none
+		 * yet. */
+		uint8_t hops, tos;
+	} senders[UDP_SENDERS];
+	uint8_t *arena; /* NULL: no packet of this class has been sent yet */
+	size_t used;
+	unsigned first, count; /* of the waiting trains */
+	struct udp_waiting {
+		struct udp_train train;
+		uint32_t sender, slot;
+		uint8_t gid[16]; /* of the path; for a group it is not the destination address */
+		uint8_t hops;
+		bool closed; /* its last packet is shorter, so none can follow */
+	} trains[UDP_MAX_TRAINS];
 };
 
 struct udp_wire {
@@ -78,21 +104,8 @@ struct udp_wire {
 	/* Out. */
 	bool loop;        /* packets to groups also reach members on this machine */
 	bool trains_work; /* the kernel splits a train into packets */
-	struct {
-		int sock; /* -1: not opened yet */
-		uint16_t port;
-		uint8_t hops; /* the socket's own hop limit: the first one requested; 0: none yet */
-	} senders[UDP_SENDERS];
-	uint8_t *arena;
-	size_t used;
-	unsigned first, count; /* of the waiting trains */
-	struct udp_waiting {
-		struct udp_train train;
-		uint32_t sender, slot;
-		uint8_t gid[16]; /* of the path; for a group it is not the destination address */
-		uint8_t hops;
-		bool closed; /* its last packet is shorter, so none can follow */
-	} trains[UDP_MAX_TRAINS];
+	struct udp_queue queues[SERVICE_CLASSES];
+	struct udp_queue *queue;            /* that of the last packet */
 	uint32_t id_seeds[UDP_MAX_PACKETS]; /* icrc_seed_ip_id() */
 	struct udp_seed out_seeds[UDP_SEEDS], in_seeds[UDP_SEEDS];
 	struct udp_counts counts;
@@ -117,7 +130,10 @@ unsigned udp_wire_receive_groups(struct udp_wire *wire);
 /* Are there packets that the kernel had no room for? */
 static inline bool udp_wire_blocked(const struct udp_wire *wire)
 {
-	return wire->first != wire->count;
+	for (unsigned i = 0; i < SERVICE_CLASSES; i++)
+		if (wire->queues[i].first != wire->queues[i].count)
+			return true;
+	return false;
 }
 
 /* --- net/udp_link.c --- */

@@ -86,25 +86,32 @@ static bool unshare_net(void)
 	return done && put("/proc/self/gid_map", map);
 }
 
-__attribute__((format(printf, 1, 2))) static bool ip(const char *format, ...)
+/* Run ip or tc. */
+__attribute__((format(printf, 1, 2))) static bool iproute(const char *format, ...)
 {
 	char words[160], command[200];
 	va_list list;
 	va_start(list, format);
 	vsnprintf(words, sizeof(words), format, list);
 	va_end(list);
-	snprintf(command, sizeof(command), "PATH=$PATH:/usr/sbin:/sbin ip %s", words);
+	snprintf(command, sizeof(command), "PATH=$PATH:/usr/sbin:/sbin %s", words);
 	return system(command) == 0;
+}
+
+bool net_shape(unsigned line, const char *bucket)
+{
+	return iproute("tc qdisc add dev line%u root handle 1: tbf %s", line, bucket) &&
+	       iproute("tc qdisc add dev line%u parent 1:1 handle 2: pfifo_fast", line);
 }
 
 void net_cut(unsigned line)
 {
-	CHECK(ip("link set line%u down", line));
+	CHECK(iproute("ip link set line%u down", line));
 }
 
 void net_mend(unsigned line)
 {
-	CHECK(ip("link set line%u up", line));
+	CHECK(iproute("ip link set line%u up", line));
 }
 
 /* The figure number @place of the line's interface. /sys shows the interfaces of the world that we
@@ -158,10 +165,11 @@ static void be_on_lines(bool first)
 {
 	char addresses[64], own[48];
 	unsigned host = first ? 1 : 2;
-	bool done = ip("link set lo up");
+	bool done = iproute("ip link set lo up");
 	for (unsigned line = 0; line < NET_LINES; line++)
-		done = done && ip("address add 10.72.%u.%u/24 dev line%u", line, host, line) &&
-		       ip("link set line%u mtu 9000 up", line);
+		done = done &&
+		       iproute("ip address add 10.72.%u.%u/24 dev line%u", line, host, line) &&
+		       iproute("ip link set line%u mtu 9000 up", line);
 	CHECK(done);
 	snprintf(addresses, sizeof(addresses), "10.72.0.%u,10.72.1.%u", host, host);
 	setenv("HEDDLE_ADDR", addresses, 1);
@@ -188,8 +196,8 @@ static int watch(const pid_t ends[2])
 static bool lay_lines(pid_t second)
 {
 	for (unsigned line = 0; line < NET_LINES; line++)
-		if (!ip("link add line%u type veth peer name line%u netns %d", line, line,
-		        (int)second))
+		if (!iproute("ip link add line%u type veth peer name line%u netns %d", line, line,
+		             (int)second))
 			return false;
 	return true;
 }

@@ -19,6 +19,9 @@ bool net_begin(int *talk);
 /* Cut or mend @line, at this end. */
 void net_cut(unsigned line);
 void net_mend(unsigned line);
+/* Let no more leave on @line, at this end, than the token bucket @bucket (tc-tbf(8)) allows: what
+ * waits for it is in the kernel's three bands (tc-prio(8)). False: this kernel cannot. */
+bool net_shape(unsigned line, const char *bucket);
 /* Bytes that have left on @line, and come; headers included. */
 uint64_t net_sent(unsigned line);
 uint64_t net_received(unsigned line);

@@ -136,8 +136,8 @@ static void test_each_from_its_own(void **state)
 		assert_memory_equal(path.ip.sgid, here[i % 2]->address.gid, 16);
 		const struct carrier *carrier = adapter->engine.carriers[path.port];
 		put(carrier, &path, i);
-		assert_int_equal(here[0]->count, 1); /* one train, */
-		assert_int_equal(here[1]->count, i > 0);
+		assert_int_equal(here[0]->queues[SERVICE_NORMAL].count, 1); /* one train, */
+		assert_int_equal(here[1]->queues[SERVICE_NORMAL].count, i > 0);
 		assert_true(carrier->filling(carrier->context));
 	}
 	assert_true(net_blocked(&adapter->net)); /* which waits */

@@ -281,10 +281,10 @@ static void test_trains(void **state)
 	struct path path = path_to(&b);
 	for (unsigned i = 0; i < UDP_MAX_PACKETS + 2; i++)
 		assert_true(put(wires[0], &path, 1, i, 256));
-	assert_int_equal(wires[0]->count, 2);
-	assert_int_equal(wires[0]->trains[0].train.packets, UDP_MAX_PACKETS);
+	assert_int_equal(wires[0]->queues[SERVICE_NORMAL].count, 2);
+	assert_int_equal(wires[0]->queues[SERVICE_NORMAL].trains[0].train.packets, UDP_MAX_PACKETS);
 	flush(wires[0]);
-	assert_int_equal(wires[0]->count, 0);
+	assert_int_equal(wires[0]->queues[SERVICE_NORMAL].count, 0);
 	receive(1, UDP_MAX_PACKETS + 2);
 	check_order(1, 0);
 	for (unsigned i = 0; i < UDP_MAX_PACKETS + 2; i++)
@@ -292,19 +292,19 @@ static void test_trains(void **state)
 	/* As long as IPv4 allows. */
 	for (unsigned i = 0; i < 16; i++)
 		assert_true(put(wires[0], &path, 1, 66 + i, 4096));
-	assert_int_equal(wires[0]->count, 2);
-	assert_int_equal(wires[0]->trains[0].train.packets, 15);
+	assert_int_equal(wires[0]->queues[SERVICE_NORMAL].count, 2);
+	assert_int_equal(wires[0]->queues[SERVICE_NORMAL].trains[0].train.packets, 15);
 	/* Another source port that means another socket, another class, another process: trains of
 	 * their own. */
 	flush(wires[0]);
 	assert_true(put(wires[0], &path, 1, 82, 64));
 	path.ip.src_port++;
 	assert_true(put(wires[0], &path, 1, 83, 64));
-	path.ip.traffic_class = 4;
+	path.ip.traffic_class = 8;
 	assert_true(put(wires[0], &path, 1, 84, 64));
 	wires[0]->slot_shift = STEER_SLOT_SHIFT;
 	assert_true(put(wires[0], &path, 1 + (UDP_SENDERS << STEER_SLOT_SHIFT), 85, 64));
-	assert_int_equal(wires[0]->count, 4);
+	assert_int_equal(wires[0]->queues[SERVICE_NORMAL].count, 4);
 	flush(wires[0]);
 	receive(1, 86);
 	assert_int_not_equal(taken[1].at[82].src_port, taken[1].at[83].src_port);
@@ -324,8 +324,8 @@ static void test_without_trains(void **state)
 	assert_true(put(wires[0], &path, 1, 0, 64));
 	flush(wires[0]);
 	/* Without checksums the kernel refuses to cut (EINVAL). */
-	assert_int_equal(setsockopt(wires[0]->senders[sender].sock, SOL_SOCKET, SO_NO_CHECK,
-	                            &no_checksum, sizeof(no_checksum)),
+	assert_int_equal(setsockopt(wires[0]->queues[SERVICE_NORMAL].senders[sender].sock,
+	                            SOL_SOCKET, SO_NO_CHECK, &no_checksum, sizeof(no_checksum)),
 	                 0);
 	for (unsigned i = 1; i < 30; i++)
 		assert_true(put(wires[0], &path, 1, i, i == 29 ? 12 : 64));
@@ -382,12 +382,12 @@ static void test_damaged(void **state)
 	struct udp_address a = own(0), b = own(1);
 	static const uint8_t noise[200] = {1, 2, 3};
 	begin(&a, &b);
-	int sock = wires[0]->senders[0].sock;
+	int sock = wires[0]->queues[SERVICE_NORMAL].senders[0].sock;
 	for (uint32_t bytes = 1; bytes < sizeof(noise); bytes += 11)
 		send_raw(sock, &b, noise, bytes, bytes);
 	struct path path = path_to(&b);
 	assert_true(put(wires[0], &path, 1, 0, 64));
-	wires[0]->arena[30] ^= 1;
+	wires[0]->queues[SERVICE_NORMAL].arena[30] ^= 1;
 	flush(wires[0]);
 	assert_true(put(wires[0], &path, 1, 1, 64));
 	flush(wires[0]);
@@ -447,7 +447,7 @@ static void test_two_processes(void **state)
 	uint8_t noise[4 * 64] = {0};
 	for (unsigned i = 0; i < 4; i++)
 		be32_store(noise + 64 * i + 4, (5 + i % 2) << STEER_SLOT_SHIFT);
-	send_raw(sender.senders[0].sock, &b, noise, sizeof(noise), 64);
+	send_raw(sender.queues[SERVICE_NORMAL].senders[0].sock, &b, noise, sizeof(noise), 64);
 	receive_bad(0, 4);
 	assert_int_equal(wires[0]->counts.foreign, 0);
 	assert_true(is_joined(wires[0]));
