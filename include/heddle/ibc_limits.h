@@ -14,14 +14,15 @@
 #define IBC_LIMIT_PAYLOAD 4096 /* bytes in a packet */
 
 #define IBC_LIMIT_HANDLES 1024 /* per client */
-/* Packets that a client keeps while it has no free handle for them, and how long. The sender of a
- * packet beyond either limit gets a NACK. */
-#define IBC_LIMIT_KEPT    256
-#define IBC_LIMIT_KEPT_MS 5000
-/* How long IBC_Send() waits for a receiver on the same node whose lane is full. */
+/* Packets that a client keeps while it has no free handle for them, from each other client and from
+ * the network, and how long. The sender of a packet beyond either limit gets a NACK. */
+#define IBC_LIMIT_KEPT    64
+#define IBC_LIMIT_KEPT_MS 2000
+/* How long IBC_Send() waits for a receiver on the same node whose lane is full. It waits no more
+ * for one that has let this time pass, until that has read all that was sent to it. */
 #define IBC_LIMIT_SEND_MS 100
 
-/* Clients per node, with the process that runs its hardware ports. */
-#define IBC_LIMIT_CLIENTS 64
+/* Clients per node: each has at least one APID. */
+#define IBC_LIMIT_CLIENTS (IBC_LIMIT_GENERAL_APIDS + IBC_LIMIT_SPECIAL_APIDS)
 
 #endif

@@ -33,6 +33,7 @@ struct handle {
 /* A packet without a handle. */
 struct kept {
 	struct kept *next;
+	uint8_t from; /* which member wrote it */
 	uint64_t arrived_ns;
 	struct record record; /* its payload is .payload */
 	uint8_t payload[];
@@ -46,7 +47,7 @@ struct client {
 	unsigned handle_count, signalled;
 	struct handle *posted, *posted_last; /* receives in the order in which they were posted */
 	struct kept *kept, *kept_last;
-	unsigned kept_count;
+	unsigned kept_count, kept_from[BOARD_MEMBERS];
 	struct IBC_Counters counters;
 	bool has_descriptor, rung; /* IBC_Descriptor() was called; the bell rings */
 	int epoll;                 /* what IBC_Descriptor() returns, or -1 */
@@ -63,8 +64,8 @@ void client_close_handle(struct client *client, struct handle *handle);
 /* Copy the packet in @handle, which is signalled, and post the receive again. */
 void client_fetch(struct client *client, struct handle *handle, void *buffer,
                   struct IBC_Info *info);
-/* A packet has arrived: to a handle, to the kept ones, or a NACK. */
-void client_accept(struct client *client, const struct record *record);
+/* A packet has arrived from the member @from: to a handle, to the kept ones, or a NACK. */
+void client_accept(struct client *client, const struct record *record, unsigned from);
 void client_drop_kept(struct client *client);
 extern const struct member_owner client_owner;
 /* Move what has arrived into handles. Returns true if anything came. */

@@ -178,14 +178,15 @@ static void handle_signal(struct client *client, struct handle *handle, const st
 		memcpy(handle->buffer, record->packet.payload, record->packet.payload_bytes);
 }
 
-static bool client_keep(struct client *client, const struct record *record)
+static bool client_keep(struct client *client, const struct record *record, unsigned from)
 {
-	if (client->kept_count == IBC_LIMIT_KEPT || !has_hope(client, &record->packet))
+	if (client->kept_from[from] == IBC_LIMIT_KEPT || !has_hope(client, &record->packet))
 		return false;
 	struct kept *kept = malloc(sizeof(*kept) + record->packet.payload_bytes);
 	if (kept == NULL)
 		return false;
 	kept->next = NULL;
+	kept->from = (uint8_t)from;
 	kept->arrived_ns = clock_now_ns();
 	kept->record = *record;
 	kept->record.packet.payload = kept->payload;
@@ -194,15 +195,16 @@ static bool client_keep(struct client *client, const struct record *record)
 	*(client->kept_last != NULL ? &client->kept_last->next : &client->kept) = kept;
 	client->kept_last = kept;
 	client->kept_count++;
+	client->kept_from[from]++;
 	return true;
 }
 
-void client_accept(struct client *client, const struct record *record)
+void client_accept(struct client *client, const struct record *record, unsigned from)
 {
 	struct handle *handle = handle_for(client, &record->packet);
 	if (handle != NULL) {
 		handle_signal(client, handle, record);
-	} else if (!client_keep(client, record)) {
+	} else if (!client_keep(client, record, from)) {
 		client->counters.Discarded++;
 		client_reject(client, record, IBC_REASON_NO_RECEIVE);
 	}
@@ -224,6 +226,7 @@ static void client_settle(struct client *client)
 		}
 		*at = kept->next;
 		client->kept_count--;
+		client->kept_from[kept->from]--;
 		if (handle != NULL) {
 			handle_signal(client, handle, &kept->record);
 		} else {
@@ -257,7 +260,7 @@ static void client_take(struct client *client, unsigned from, unsigned count)
 		if (took == MEMBER_NOTHING)
 			return;
 		if (took == MEMBER_RECORD)
-			client_accept(client, &record);
+			client_accept(client, &record, from);
 		else if (verdict == RECORD_DAMAGED)
 			client->counters.Damaged++;
 		else

@@ -27,7 +27,7 @@ _Static_assert(IBC_LIMIT_GENERAL_APIDS == VSWITCH_GENERAL_LAST - VSWITCH_GENERAL
                "one truth");
 _Static_assert(IBC_LIMIT_HOPS == IBC_MAX_HOPS, "one truth");
 _Static_assert(IBC_LIMIT_PAYLOAD == IBC_MAX_PAYLOAD, "one truth");
-_Static_assert(IBC_LIMIT_CLIENTS == BOARD_MEMBERS, "one truth");
+_Static_assert(IBC_LIMIT_CLIENTS < BOARD_MEMBERS, "and the process of the hardware ports");
 _Static_assert(IBC_CLIENTANY == AGENT_VS_ANY, "one truth");
 _Static_assert(IBC_CLIENTALL == VSWITCH_APID_ALL, "one truth");
 _Static_assert(IBC_NACK == (int)IBC_TYPE_NACK, "one truth");
@@ -54,11 +54,14 @@ static void futex_sleep(uint32_t seen, uint64_t ns)
 	syscall(SYS_futex, &news, FUTEX_WAIT_PRIVATE, seen, &time, NULL, 0);
 }
 
-static void wake_waiters(void)
+/* Let every thread that sleeps look again. */
+static void wake_waiters(const struct client *client)
 {
 	atomic_fetch_add(&news, 1);
 	if (waiters > 0)
 		syscall(SYS_futex, &news, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+	if (sleeping)
+		bell_ring(client->member.rope);
 }
 
 static void ibc_before_fork(void)
@@ -160,7 +163,7 @@ void client_pause(struct client *client, unsigned spins)
 	lock_take(&client_lock);
 	users--;
 	if (client_drive(client))
-		wake_waiters();
+		wake_waiters(client);
 }
 
 /* The key of the administrator, if the user gave one. */
@@ -256,8 +259,7 @@ IBC_API int IBC_Finish(void)
 		return IBC_NOT_INITIALIZED;
 	finishing = true;
 	for (unsigned spins = 0; users > 0; spins++) {
-		bell_ring(client->member.rope);
-		wake_waiters();
+		wake_waiters(client);
 		lock_drop(&client_lock);
 		lock_relax(spins);
 		lock_take(&client_lock);
@@ -341,7 +343,7 @@ static int client_send_packet(struct client *client, const struct IBC_Target *ta
 		return IBC_HARDWARE_ERROR;
 	bool sent = client_emit(client, &packet, (uint8_t)from, outport, true);
 	if (client->signalled > 0)
-		wake_waiters(); /* it may have been for ourselves */
+		wake_waiters(client); /* it may have been for ourselves */
 	return sent ? IBC_SUCCESS : IBC_HARDWARE_ERROR;
 }
 
@@ -440,9 +442,7 @@ IBC_API int IBC_CloseHandle(IBC_HANDLE Handle)
 	struct handle *handle = client_find_handle(client, Handle);
 	if (handle != NULL) {
 		client_close_handle(client, handle);
-		wake_waiters();
-		if (sleeping)
-			bell_ring(client->member.rope);
+		wake_waiters(client);
 	}
 	client_exit(client);
 	return handle != NULL ? IBC_SUCCESS : IBC_BADPARAM;
@@ -457,7 +457,7 @@ IBC_API int IBC_RecvPoll(IBC_HANDLE Handle)
 	int result = IBC_BADPARAM;
 	if (handle != NULL) {
 		if (handle->state != HANDLE_SIGNALLED && client_drive(client))
-			wake_waiters();
+			wake_waiters(client);
 		result = handle->state == HANDLE_SIGNALLED ? IBC_READYFORCOPY : IBC_RECVNOTDONE;
 	}
 	client_exit(client);
@@ -517,7 +517,7 @@ static void client_sleep(struct client *client, uint64_t end_ns)
 	if (fds[1].revents != 0)
 		member_hear(&client->member);
 	member_disarm(&client->member);
-	wake_waiters(); /* one of them is the next to sleep on the bell */
+	wake_waiters(client); /* one of them is the next to sleep on the bell */
 }
 
 /* Is there a packet in any of @count handles? -1: one of them is not valid. */
@@ -543,7 +543,7 @@ static int await_any(struct client *client, const IBC_HANDLE *list, unsigned cou
 		if (ready != 0)
 			return ready < 0 ? IBC_BADPARAM : IBC_RECVDONE;
 		if (client_drive(client)) {
-			wake_waiters();
+			wake_waiters(client);
 			continue;
 		}
 		uint64_t now = end_ns != 0 ? clock_now_ns() : 0;

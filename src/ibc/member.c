@@ -218,6 +218,7 @@ static void hear_peer(struct member *member, const struct agent_vs_peer *told, i
 	fds[1] = -1;
 	lanes_attach_of(&peer->end, block, (int)told->side, BOARD_LANE_SLOTS);
 	peer->end.tx.unfenced = member->barrier && (told->flags & AGENT_VS_BARRIER) != 0;
+	peer->slow = false;
 	peer->writer = (struct record_writer){.ports = (told->flags & AGENT_VS_PORTS) != 0,
 	                                      .apids = told->apids};
 	member->known |= 1ull << told->member;

@@ -18,6 +18,7 @@ struct member_peer {
 	struct lanes_end end;
 	struct record_writer writer; /* as of the last look at the board */
 	int bell;
+	bool slow; /* it left its lane full; the owner sets and clears it */
 };
 
 struct member;

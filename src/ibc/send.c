@@ -11,7 +11,12 @@ static bool put_and_wait(struct client *client, unsigned to, unsigned port,
 {
 	if (member_put(&client->member, to, record))
 		return true;
-	if (!wait)
+	if (!wait || !member_has(&client->member, to))
+		return false;
+	/* A reader that lets every sender wait would hold up all of us. */
+	struct member_peer *peer = &client->member.peers[to];
+	peer->slow = peer->slow && !ring_consumed(&peer->end.tx, peer->end.tx.position);
+	if (peer->slow)
 		return false;
 	uint64_t end = clock_now_ns() + IBC_LIMIT_SEND_MS * UINT64_C(1000000);
 	for (unsigned spins = 0; member_has(&client->member, to); spins++) {
@@ -22,8 +27,10 @@ static bool put_and_wait(struct client *client, unsigned to, unsigned port,
 			return false; /* it has gone meanwhile */
 		if (member_put(&client->member, to, record))
 			return true;
-		if (clock_now_ns() >= end)
+		if (clock_now_ns() >= end) {
+			peer->slow = true;
 			return false;
+		}
 	}
 	return false;
 }
@@ -36,7 +43,7 @@ static void reject_own(struct client *client, const struct ibc_packet *packet, u
 	if (!vswitch_nack(packet, reason, &back.packet))
 		return;
 	client->counters.Nacks++;
-	client_accept(client, &back);
+	client_accept(client, &back, client->member.number);
 }
 
 /* Deliver to each application of @applications. Returns how many took it. */
@@ -49,7 +56,7 @@ static unsigned deliver(struct client *client, struct record *record, uint64_t a
 		unsigned port = (unsigned)__builtin_ctzll(left), to = board->owners[port];
 		record->outport = (uint8_t)port;
 		if (to == client->member.number) {
-			client_accept(client, record);
+			client_accept(client, record, client->member.number);
 			delivered++;
 		} else if (put_and_wait(client, to, port, record, wait)) {
 			delivered++;

@@ -472,6 +472,7 @@ static void two_threads_on_one_handle(void **state)
 	(void)state;
 	IBC_HANDLE handle;
 	pthread_t threads[2];
+	uint64_t begin = clock_now_ns();
 	assert_int_equal(IBC_RecvPost(&handle), 0);
 	for (int round = 0; round < 20; round++) {
 		for (int i = 0; i < 2; i++)
@@ -485,6 +486,7 @@ static void two_threads_on_one_handle(void **state)
 			assert_int_equal(outcome(threads[i]), IBC_RECVDONE);
 		assert_int_equal(IBC_RecvPoll(handle), IBC_RECVNOTDONE);
 	}
+	assert_true(clock_now_ns() - begin < 5000000000u); /* nobody is left to sleep */
 }
 
 static void close_while_threads_wait(void **state)
@@ -573,6 +575,48 @@ static void limit_of_kept_packets(void **state)
 	assert_int_equal(got, IBC_LIMIT_KEPT);
 }
 
+static void kept_packets_have_a_time_limit(void **state)
+{
+	(void)state;
+	IBC_HANDLE large, small;
+	struct IBC_Info info = {0};
+	char in[IBC_LIMIT_PAYLOAD] = "";
+	assert_int_equal(IBC_RecvPost(&large), 0);
+	assert_int_equal(send_to(own, "first"), 0);
+	assert_int_equal(send_to(own, "second"), 0); /* kept: the large one may become free */
+	assert_int_equal(IBC_RecvPostLength(1, &small), 0);
+	uint64_t begin = clock_now_ns();
+	assert_int_equal(IBC_RecvWaitInfo(small, &peer_soon, NULL, &info), IBC_RECVDONE);
+	assert_int_equal(info.Reason, IBC_NACK_NO_RECEIVE);
+	assert_true(clock_now_ns() - begin > (IBC_LIMIT_KEPT_MS - 500) * UINT64_C(1000000));
+	/* What is in a handle stays. */
+	assert_int_equal(IBC_RecvWaitInfo(large, &peer_now, in, &info), IBC_RECVDONE);
+	assert_memory_equal(in, "first", 5);
+}
+
+static void limit_of_clients(void **state)
+{
+	(void)state;
+	struct peer peers[IBC_LIMIT_CLIENTS];
+	unsigned count = 0;
+	peer_take_key();
+	for (unsigned apid = 16; apid < 31; apid++)
+		peers[count++] = peer_start(apid, peer_silent);
+	peers[count++] = peer_start(63, peer_silent);
+	unsetenv("HEDDLE_IBC_KEY");
+	while (count < IBC_LIMIT_CLIENTS - 1)
+		peers[count++] = peer_start(IBC_CLIENTANY, peer_silent);
+	for (unsigned i = 0; i < count; i++) {
+		assert_int_not_equal(peers[i].apid, 0);
+		assert_int_equal(peer_hear(peers[i].channel), 'r');
+	}
+	/* With ourselves, the switch is full. */
+	assert_int_equal(peer_start(IBC_CLIENTANY, peer_silent).apid, 0);
+	assert_int_equal(send_to(IBC_CLIENTALL, "to everybody"), 0);
+	for (unsigned i = 0; i < count; i++)
+		peer_end(&peers[i], 0);
+}
+
 static void a_receiver_that_does_not_read(void **state)
 {
 	(void)state;
@@ -591,6 +635,14 @@ static void a_receiver_that_does_not_read(void **state)
 	assert_int_equal(IBC_RecvWaitInfo(handle, &peer_now, NULL, &info), IBC_RECVDONE);
 	assert_int_equal(info.Reason, IBC_NACK_NO_RECEIVE);
 	assert_int_equal(info.Source, silent.apid);
+	/* From now on nobody waits for it. */
+	uint64_t begin = clock_now_ns();
+	for (unsigned i = 0; i < 20; i++) {
+		assert_int_equal(send_to(silent.apid, "into the lane"), 0);
+		assert_int_equal(IBC_RecvWait(handle, &peer_now, NULL, NULL, NULL, NULL),
+		                 IBC_RECVDONE);
+	}
+	assert_true(clock_now_ns() - begin < 20 * IBC_LIMIT_SEND_MS * UINT64_C(1000000) / 2);
 	peer_end(&silent, 0);
 }
 
@@ -731,7 +783,7 @@ static void clients_outlive_their_agent(void **state)
 	struct IBC_Target target = peer_target(echo.apid);
 	struct timespec time = {0, 200000000};
 	struct IBC_Counters counters;
-	for (int round = 1; round <= 3; round++) {
+	for (int round = 1; round <= 2; round++) {
 		pid_t agent = peer_agent();
 		assert_true(agent > 0);
 		kill(agent, SIGKILL);
@@ -795,6 +847,8 @@ int main(void)
 	        WITH_CLIENT(closing_a_handle_rejects_its_packet),
 	        WITH_CLIENT(limit_of_handles),
 	        WITH_CLIENT(limit_of_kept_packets),
+	        WITH_CLIENT(kept_packets_have_a_time_limit),
+	        WITH_CLIENT(limit_of_clients),
 	        WITH_CLIENT(a_receiver_that_does_not_read),
 	        WITH_CLIENT(requests_and_answers),
 	        WITH_CLIENT(requests_are_repeated),
