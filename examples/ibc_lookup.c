@@ -1,5 +1,5 @@
-/* A client of ibc_store.c on the same node: "ibc_lookup colour=blue" stores, "ibc_lookup colour" asks.
- */
+/* A client of ibc_store.c on the same node: "ibc_lookup colour=blue" stores, "ibc_lookup colour"
+ * asks. */
 #include <heddle/ibc.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* A remote manager: reads the state of the hardware ports of a switch, along a source route.
- *     HEDDLE_NODE=n102 ibc_manager KEY 1 1 3      out of port 1 of NIC 1, port 3 of the first switch
+ *     HEDDLE_NODE=n102 ibc_manager KEY 1 1 3      NIC 1, its port 1, port 3 of a switch
  * KEY is the 32 digits of the switch's key in the topology file. heddle-ibc(7) has the commands. */
 #include <heddle/ibc.h>
 #include <stdio.h>
