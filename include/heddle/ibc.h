@@ -127,7 +127,7 @@ IBC_API int IBC_Send(int Message_Type, const IBC_GUID *GUID, uint64_t Destinatio
 
 /* Open a handle and post a receive on it: its buffer of IBC_LIMIT_PAYLOAD bytes can take one
  * packet. Packets go to free handles in the order in which receives were posted. Without a free
- * handle they are kept (IBC_LIMIT_KEPT).
+ * handle they wait: some are kept (IBC_LIMIT_KEPT), others stay with their sender.
  *
  * Returns 0, IBC_MALLOC_FAILED, IBC_MAXHANDLE_USED, IBC_NOT_INITIALIZED, IBC_BADPARAM. */
 IBC_API int IBC_RecvPost(IBC_HANDLE *Handle);

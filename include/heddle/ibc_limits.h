@@ -14,8 +14,9 @@
 #define IBC_LIMIT_PAYLOAD 4096 /* bytes in a packet */
 
 #define IBC_LIMIT_HANDLES 1024 /* per client */
-/* Packets that a client keeps while it has no free handle for them, from each other client and from
- * the network, and how long. The sender of a packet beyond either limit gets a NACK. */
+/* Packets that a client takes from each other client, and from the network, while it has no free
+ * handle for them. More stay in the lane of their sender. Those that were taken are rejected after
+ * some time. */
 #define IBC_LIMIT_KEPT    64
 #define IBC_LIMIT_KEPT_MS 2000
 /* How long IBC_Send() waits for a receiver on the same node whose lane is full. It waits no more

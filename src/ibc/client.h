@@ -2,7 +2,8 @@
  *
  *   packets from lanes --> client_drive() --> the first free handle that takes it (figure 5: from
  *                                             non-signalled to signalled)
- *                                         --> or kept, until there is one
+ *                                         --> or kept, until there is one; beyond
+ *                                             IBC_LIMIT_KEPT it stays in its lane
  *
  * One lock protects all of it. A thread that waits polls for a short while, then one of the waiting
  * threads sleeps on the bell, and the others sleep until it has news. */
@@ -68,6 +69,9 @@ void client_fetch(struct client *client, struct handle *handle, void *buffer,
 void client_accept(struct client *client, const struct record *record, unsigned from);
 void client_drop_kept(struct client *client);
 extern const struct member_owner client_owner;
+/* The lanes from which nothing is taken at the moment, by bits: nobody has posted a receive, or too
+ * many packets of that sender are kept already. */
+uint64_t client_blocked(const struct client *client);
 /* Move what has arrived into handles. Returns true if anything came. */
 bool client_drive(struct client *client);
 

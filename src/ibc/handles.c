@@ -249,13 +249,29 @@ void client_drop_kept(struct client *client)
 	client->kept_count = 0;
 }
 
-/* Take at most @count records from the lane from @from. */
-static void client_take(struct client *client, unsigned from, unsigned count)
+uint64_t client_blocked(const struct client *client)
+{
+	uint64_t blocked = 0;
+	if (client->posted == NULL)
+		return UINT64_MAX;
+	for (uint64_t left = client->member.known; left != 0 && client->kept != NULL;
+	     left &= left - 1)
+		if (client->kept_from[__builtin_ctzll(left)] >= IBC_LIMIT_KEPT)
+			blocked |= left & -left;
+	return blocked;
+}
+
+/* Take at most @count records from the lane from @from. What nobody can use yet stays there, and
+ * its sender waits; unless it is @leaving. */
+static void client_take(struct client *client, unsigned from, unsigned count, bool leaving)
 {
 	struct member *member = &client->member;
 	struct record record;
 	enum record_verdict verdict;
 	for (unsigned i = 0; i < count && !ring_quiet(&member->peers[from].end.rx); i++) {
+		if (!leaving &&
+		    (client->posted == NULL || client->kept_from[from] >= IBC_LIMIT_KEPT))
+			return;
 		enum member_took took = member_take(member, from, client->copy, &record, &verdict);
 		if (took == MEMBER_NOTHING)
 			return;
@@ -270,7 +286,7 @@ static void client_take(struct client *client, unsigned from, unsigned count)
 
 static void client_lane_ends(struct member *member, unsigned from)
 {
-	client_take((struct client *)(void *)member, from, BOARD_LANE_SLOTS);
+	client_take((struct client *)(void *)member, from, BOARD_LANE_SLOTS, true);
 }
 
 const struct member_owner client_owner = {.leaves = client_lane_ends};
@@ -283,7 +299,7 @@ bool client_drive(struct client *client)
 	if (client->kept != NULL)
 		client_settle(client);
 	for (uint64_t left = member->known; left != 0; left &= left - 1)
-		client_take(client, (unsigned)__builtin_ctzll(left), TURN_RECORDS);
+		client_take(client, (unsigned)__builtin_ctzll(left), TURN_RECORDS, false);
 	return client->signalled != signalled;
 }
 

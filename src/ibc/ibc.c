@@ -142,7 +142,7 @@ static void descriptor_settle(struct client *client)
 		if (ready)
 			return;
 		bell_hear(client->member.bell);
-		if (member_arm(&client->member))
+		if (member_arm(&client->member, client_blocked(client)))
 			return;
 		client_drive(client); /* something came while we armed */
 	}
@@ -500,7 +500,7 @@ static void client_sleep(struct client *client, uint64_t end_ns)
 		waiters--;
 		return;
 	}
-	if (!member_arm(&client->member)) {
+	if (!member_arm(&client->member, client_blocked(client))) {
 		member_disarm(&client->member);
 		return;
 	}

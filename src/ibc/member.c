@@ -388,12 +388,12 @@ enum member_took member_take(struct member *member, unsigned from, uint8_t *copy
 	return *verdict == RECORD_OK ? MEMBER_RECORD : MEMBER_REFUSED;
 }
 
-bool member_arm(struct member *member)
+bool member_arm(struct member *member, uint64_t ignored)
 {
 	for (uint64_t left = member->known; left != 0; left &= left - 1)
 		ring_arm(&member->peers[__builtin_ctzll(left)].end.rx);
 	barrier_everyone();
-	for (uint64_t left = member->known; left != 0; left &= left - 1) {
+	for (uint64_t left = member->known & ~ignored; left != 0; left &= left - 1) {
 		const struct ring_rx *rx = &member->peers[__builtin_ctzll(left)].end.rx;
 		if (!rx->broken && ring_waits(rx))
 			return false;

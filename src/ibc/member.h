@@ -98,8 +98,9 @@ enum member_took { MEMBER_NOTHING, MEMBER_RECORD, MEMBER_REFUSED };
 enum member_took member_take(struct member *member, unsigned from, uint8_t *copy,
                              struct record *record, enum record_verdict *verdict);
 
-/* Ask to be woken by the bell. False: a record is there already. */
-bool member_arm(struct member *member);
+/* Ask to be woken by the bell. False: a record is there already, in a lane that is not in @ignored
+ * (by bits). */
+bool member_arm(struct member *member, uint64_t ignored);
 void member_disarm(struct member *member);
 
 #endif

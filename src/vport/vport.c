@@ -351,7 +351,7 @@ static bool vport_arm(struct vport *vport)
 	for (unsigned i = 0; i < VSWITCH_HARDWARE_PORTS; i++)
 		if (vport->ports[i].kind != NULL && vport->ports[i].kind->arm != NULL)
 			quiet &= vport->ports[i].kind->arm(&vport->ports[i]);
-	return member_arm(&vport->member) && quiet;
+	return member_arm(&vport->member, 0) && quiet;
 }
 
 static void vport_disarm(struct vport *vport)

@@ -617,6 +617,38 @@ static void limit_of_clients(void **state)
 		peer_end(&peers[i], 0);
 }
 
+/* Sends many packets as fast as it can, and ends when all of them have been handed over. */
+static void burst(int channel)
+{
+	peer_say(channel, 'r');
+	unsigned to = (unsigned char)peer_hear(channel);
+	for (uint32_t i = 0; i < 2000; i++)
+		MUST(IBC_Send(IBC_WRITE_REQUEST, NULL, 0, to, &i, sizeof(i), NULL,
+		              IBC_PORT_ROUTE) == 0);
+	IBC_Finish();
+}
+
+static void nothing_is_lost_while_somebody_reads(void **state)
+{
+	(void)state;
+	IBC_HANDLE handle;
+	struct IBC_Counters counters;
+	uint32_t got = 0;
+	struct peer other = peer_start(IBC_CLIENTANY, burst);
+	assert_int_equal(peer_hear(other.channel), 'r');
+	peer_say(other.channel, (char)own);
+	assert_int_equal(IBC_RecvPost(&handle), 0);
+	for (uint32_t i = 0; i < 2000; i++) {
+		assert_int_equal(IBC_RecvWait(handle, &peer_soon, &got, NULL, NULL, NULL),
+		                 IBC_RECVDONE);
+		assert_int_equal(got, i);
+	}
+	assert_int_equal(IBC_Statistics(&counters), 0);
+	assert_int_equal(counters.Discarded, 0);
+	waitpid(other.pid, NULL, 0);
+	close(other.channel);
+}
+
 static void a_receiver_that_does_not_read(void **state)
 {
 	(void)state;
@@ -849,6 +881,7 @@ int main(void)
 	        WITH_CLIENT(limit_of_kept_packets),
 	        WITH_CLIENT(kept_packets_have_a_time_limit),
 	        WITH_CLIENT(limit_of_clients),
+	        WITH_CLIENT(nothing_is_lost_while_somebody_reads),
 	        WITH_CLIENT(a_receiver_that_does_not_read),
 	        WITH_CLIENT(requests_and_answers),
 	        WITH_CLIENT(requests_are_repeated),
