@@ -1,11 +1,15 @@
 # Completion of heddle(1) for bash.
+# The nodes and switches that run here.
+_heddle_switches() {
+	mapfile -t COMPREPLY < <(compgen -W "$("${COMP_WORDS[0]}" vswitch show 2>/dev/null | sed -n 's/^\([A-Za-z][^ ,]*\),.*/\1/p')" -- "$cur")
+}
 _heddle() {
-	local words cword cur prev command='' i
+	local words cword cur prev command='' more='' i
 	cur=${COMP_WORDS[COMP_CWORD]}
 	prev=${COMP_WORDS[COMP_CWORD - 1]}
 	COMPREPLY=()
 	if ((COMP_CWORD == 1)); then
-		mapfile -t COMPREPLY < <(compgen -W "run devices status explain perf version help --help --version" -- "$cur")
+		mapfile -t COMPREPLY < <(compgen -W "run devices status explain perf vswitch ibc version help --help --version" -- "$cur")
 		return
 	fi
 	command=${COMP_WORDS[1]}
@@ -74,8 +78,52 @@ _heddle() {
 			;;
 		esac
 		;;
+	vswitch)
+		if ((COMP_CWORD == 2)); then
+			mapfile -t COMPREPLY < <(compgen -W "up down show cut heal --help" -- "$cur")
+			return
+		fi
+		case $prev in
+		-n | --node) return ;;
+		esac
+		if [[ $cur == -* ]]; then
+			case ${COMP_WORDS[2]} in
+			up | cut | heal) mapfile -t COMPREPLY < <(compgen -W "-n --node --help --usage --version" -- "$cur") ;;
+			down) mapfile -t COMPREPLY < <(compgen -W "--help --usage --version" -- "$cur") ;;
+			show) mapfile -t COMPREPLY < <(compgen -W "-j --json -n --node --help --usage --version" -- "$cur") ;;
+			esac
+		elif [[ ${COMP_WORDS[2]} == up ]]; then
+			compopt -o default 2>/dev/null
+		elif [[ ${COMP_WORDS[2]} == down || ${COMP_WORDS[2]} == show ]]; then
+			_heddle_switches
+		fi
+		;;
+	ibc)
+		if ((COMP_CWORD == 2)); then
+			mapfile -t COMPREPLY < <(compgen -W "ping trace discover route --help" -- "$cur")
+			return
+		fi
+		case $prev in
+		-f | --file | --svg | --conf)
+			compopt -o default 2>/dev/null
+			return
+			;;
+		-n | --node | -k | --key | -t | --timeout | -c | --count | -s | --size) return ;;
+		esac
+		if [[ $cur == -* ]]; then
+			case ${COMP_WORDS[2]} in
+			ping) more="-t --timeout -c --count -s --size" ;;
+			trace) more="-k --key -t --timeout" ;;
+			discover) more="-k --key --svg --conf" ;;
+			route) more="-k --key" ;;
+			esac
+			mapfile -t COMPREPLY < <(compgen -W "-n --node -f --file -j --json $more --help --usage --version" -- "$cur")
+		elif [[ ${COMP_WORDS[2]} != discover ]]; then
+			_heddle_switches
+		fi
+		;;
 	help)
-		((COMP_CWORD == 2)) && mapfile -t COMPREPLY < <(compgen -W "run devices status explain perf version help" -- "$cur")
+		((COMP_CWORD == 2)) && mapfile -t COMPREPLY < <(compgen -W "run devices status explain perf vswitch ibc version help" -- "$cur")
 		;;
 	esac
 }

@@ -23,6 +23,8 @@ static const struct command commands[] = {
         {"status", "list the programs that use Heddle, and their queue pairs", status_command},
         {"explain", "tell what a code means, and what to do about it", explain_command},
         {"perf", "measure latency, bandwidth and message rate between two processes", perf_command},
+        {"vswitch", "start, end and show a network of virtual switches", vswitch_command},
+        {"ibc", "ping, trace and discover a network of virtual switches", ibc_command},
         {"version", "print the version", version_command},
         {"help", "list the commands, or the options of one", help_command},
 };

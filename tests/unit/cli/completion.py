@@ -38,6 +38,14 @@ class Completion(unittest.TestCase):
             self.assertGreater(len(named), 2)
             self.assertEqual({w for w in complete("heddle", command, "--")}, named, command)
 
+    def test_every_option_of_a_verb(self):
+        for command, verbs in (("vswitch", "up down show cut heal"), ("ibc", "ping trace discover route")):
+            self.assertEqual(complete("heddle", command, ""), {*verbs.split(), "--help"})
+            self.assertEqual(set(re.findall(r"^  (\w+) ", heddle("help", command), re.M)), set(verbs.split()))
+            for verb in verbs.split():
+                named = set(re.findall(r"^ .*(--[a-z]+)", heddle(command, verb, "--help"), re.M))
+                self.assertEqual(complete("heddle", command, verb, "--"), named, verb)
+
     def test_arguments(self):
         self.assertEqual(complete("heddle", "perf", "-c", "U"), {"UC", "UD"})
         self.assertEqual(complete("heddle", "perf", "--operation", ""), {"send", "write", "read", "atomic"})

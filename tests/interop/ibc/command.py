@@ -1,0 +1,239 @@
+#!/usr/bin/python3
+"""heddle vswitch and heddle ibc, as a user calls them.
+
+  command.py FOLDER SOURCE     FOLDER has the programs, SOURCE is the root of the project
+
+The two-node example on one machine and between two network namespaces; files with errors; discovery of a 4x4 torus with one link cut."""
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+FOLDER, SOURCE = (Path(p) for p in sys.argv[1:3])
+KEY = "000102030405060708090a0b0c0d0e0f"
+PATIENCE_S = 30  # links need a moment to come up, on a busy machine more
+
+
+class Base(unittest.TestCase):
+    def setUp(self):
+        self.place = Path(tempfile.mkdtemp(prefix="hv", dir="/tmp"))
+        self.directory = self.place / "d"
+        self.directory.mkdir(mode=0o700)
+        self.env = {k: v for k, v in os.environ.items() if not k.startswith("HEDDLE_")}
+        self.env["HEDDLE_DIR"] = str(self.directory)
+
+    def tearDown(self):
+        if (self.directory / "vswitch.conf").exists():
+            self.heddle("vswitch", "down", status=None)
+        shutil.rmtree(self.place, ignore_errors=True)
+
+    def heddle(self, *words, status=0, before=(), env=None):
+        done = subprocess.run([*before, FOLDER / "heddle", *words], env=env or self.env, capture_output=True, text=True, timeout=100)
+        if status is not None:
+            self.assertEqual(done.returncode, status, f"{words}: {done.stdout}{done.stderr}")
+        self.errors = done.stderr
+        return done.stdout
+
+    def json(self, *words):
+        return json.loads(self.heddle(*words, "--json"))
+
+    def until(self, what, check):
+        """Links go up and down by keep-alives: wait until @check is true."""
+        end = time.monotonic() + PATIENCE_S
+        while not check():
+            self.assertLess(time.monotonic(), end, what)
+            time.sleep(0.05)
+
+    def file(self, text, name="net.conf"):
+        path = self.place / name
+        path.write_text(text)
+        return path
+
+
+class Example(Base):
+    """The network of figure 1."""
+
+    def setUp(self):
+        super().setUp()
+        said = self.heddle("vswitch", "up", SOURCE / "examples/two-switches.conf")
+        self.assertIn("4 nodes and switches run here, 3 of 3 links", said)
+
+    def test_ask(self):
+        self.assertIn("4 sent, 4 answered", self.heddle("ibc", "ping", "n104"))
+        pings = self.json("ibc", "ping", "1-3-2", "-c", "2", "-s", "4000")
+        self.assertEqual((pings["route"], pings["sent"], pings["answered"]), ("1-3-2", 2, 2))
+        self.assertEqual(self.heddle("ibc", "route", "n102", "n104"), "1-3-2\n")
+        self.assertEqual(self.heddle("ibc", "route", "n104", "n102"), "0-1-2\n")
+        self.assertEqual(self.heddle("ibc", "route", "n104", "n104"), ".\n")
+        rows = self.json("ibc", "trace", "n104")
+        self.assertEqual([(r["route"], r["name"]) for r in rows], [(".", "n102"), ("1", "s106"), ("1-3", "s108"), ("1-3-2", "n104")])
+        self.assertEqual([r["arrival"] for r in rows][1:], [2, 1, 0])
+        self.assertTrue(all(r["us"] > 0 for r in rows))
+        self.assertIn("n104, node 104, route 1-3-2", self.heddle("ibc", "discover"))
+        self.assertIn("n102, node 102, route 0-1-2", self.heddle("ibc", "discover", "--node", "n104"))
+
+    def test_rejections(self):
+        self.assertIn("NACK: no such port", self.heddle("ibc", "ping", "1-9", "-c", "1", status=1))
+        self.assertIn("NACK: port down", self.heddle("ibc", "ping", "1-4", "-c", "1", status=1))
+        self.assertIn("NACK: loop", self.heddle("ibc", "ping", "1-2", "-c", "1", status=1))
+        self.assertIn("NACK: not allowed", self.heddle("ibc", "trace", "1", "--key", "f" * 32, status=1))
+        self.heddle("ibc", "discover", "--key", "f" * 32, "--file", "/dev/null", status=1)
+        self.heddle("ibc", "ping", "1-3-x", status=1)
+        self.assertIn("neither a route", self.errors)
+        self.heddle("ibc", "ping", "1-63", status=1)
+        self.heddle("ibc", "ping", "n102", "--node", "s106", status=1)
+        self.assertIn("without applications", self.errors)
+
+    def test_cut_and_heal(self):
+        self.heddle("vswitch", "cut", "s106:3")
+        self.assertIn("NACK: port down", self.heddle("ibc", "ping", "n104", "-c", "1", status=1))
+        states = {p["port"]: p["state"] for p in self.json("vswitch", "show", "s106")[0]["ports"]}
+        self.assertEqual(states[3], "down")
+        self.until("the other end notices", lambda: {p["port"]: p["state"] for p in self.json(
+            "vswitch", "show", "s108")[0]["ports"]}[1] == "down")
+        self.heddle("vswitch", "heal", "s106:3")
+        self.until("healed", lambda: "1 answered" in self.heddle("ibc", "ping", "n104", "-c", "1", status=None))
+        self.heddle("vswitch", "cut", "s106:9", status=1)
+        self.assertIn("is not a port of the network", self.errors)
+
+    def test_show(self):
+        self.heddle("ibc", "ping", "n104", "-c", "3")
+        nodes = {n["name"]: n for n in self.json("vswitch", "show")}
+        self.assertEqual(list(nodes), ["n102", "n104", "s106", "s108"])
+        self.assertEqual([n["kind"] for n in nodes.values()], ["node", "node", "switch", "switch"])
+        self.assertEqual({p["port"]: p.get("link") for p in nodes["s106"]["ports"]}, {1: None, 2: "n102:1", 3: "s108:1", 4: None})
+        self.assertGreaterEqual(nodes["n104"]["counters"]["consumed"], 3)
+        self.assertGreaterEqual(nodes["s106"]["counters"]["forwarded"], 6)
+        self.assertGreaterEqual(next(p for p in nodes["s108"]["ports"] if p["port"] == 2)["counters"]["out"], 3)
+        self.assertIn("s108, switch 108", self.heddle("vswitch", "show", "s108"))
+        self.heddle("vswitch", "show", "nobody", status=1)
+
+    def test_up_and_down(self):
+        self.heddle("vswitch", "up", SOURCE / "examples/two-switches.conf", status=1)
+        self.assertIn("is up already", self.errors)
+        self.heddle("vswitch", "up", self.file("node other id 5\n"), status=1)
+        self.assertIn("another network is up", self.errors)
+        pids = [n["pid"] for n in self.json("vswitch", "show")]
+        self.heddle("vswitch", "down", "s108")
+        self.assertEqual([n["name"] for n in self.json("vswitch", "show") if "pid" in n], ["n102", "n104", "s106"])
+        self.heddle("vswitch", "up", "--node", "s108", SOURCE / "examples/two-switches.conf")
+        self.assertIn("2 answered", self.heddle("ibc", "ping", "n104", "-c", "2"))
+        self.heddle("vswitch", "down")
+        self.assertEqual(self.heddle("vswitch", "show"), "no virtual switch is up\n")
+        for pid in pids:
+            self.assertFalse(Path(f"/proc/{pid}/exe").exists() and "heddle-vport" in os.readlink(f"/proc/{pid}/exe"), pid)
+        self.assertFalse((self.directory / "vswitch.conf").exists())
+        self.assertEqual([f.name for f in self.directory.glob("vl*")], [])
+        self.heddle("vswitch", "down", status=1)
+        self.heddle("ibc", "ping", "n104", status=1)
+        self.assertIn("heddle vswitch up FILE", self.errors)
+
+
+class Files(Base):
+    def test_errors_name_file_and_line(self):
+        path = self.file("node a id 1\nnode b id 2\nlink a:1 b:1 shm\n")
+        self.heddle("vswitch", "up", path, status=1)
+        self.assertIn(f"{path}:3: expected a hardware port of that node or switch, found 'a:1'", self.errors)
+        self.assertEqual(self.heddle("vswitch", "show"), "no virtual switch is up\n")
+        self.heddle("vswitch", "up", self.place / "missing", status=1)
+        self.assertIn("No such file", self.errors)
+        self.heddle("vswitch", "up", "--node", "c", self.file("node a id 1\n"), status=1)
+        self.assertIn("has no node or switch 'c'", self.errors)
+
+    def test_all_or_nothing(self):
+        """The second node cannot listen at its address: the first one is ended."""
+        path = self.file("node a id 1\nnic guid 1 ports 0\nnode b id 2\nnic guid 2 ports 0\nlink a:0 b:0 udp 127.0.0.1:17171 192.0.2.77:17171\n")
+        self.heddle("vswitch", "up", path, status=1)
+        self.assertIn("ending what has been started", self.errors)
+        self.assertEqual([n for n in self.json("vswitch", "show") if "pid" in n], [])
+
+    def test_route_of_a_file(self):
+        words = ("ibc", "route", "--file", SOURCE / "examples/two-switches.conf")
+        self.assertEqual(self.heddle(*words, "n102", "n104"), "1-3-2\n")
+        self.heddle(*words, "n102", "nowhere", status=1)
+
+    def test_usage(self):
+        for words in (["vswitch"], ["ibc"], ["vswitch", "sideways"], ["ibc", "ping"], ["vswitch", "up"], ["ibc", "ping", "1", "-c", "0"]):
+            self.heddle(*words, status=64)
+
+
+class Torus(Base):
+    def test_discover(self):
+        size, text = 4, f"key {KEY}\nnode a id 100\nnic guid 1 ports 0\nnode b id 101\nnic guid 2 ports 0 1\n"
+        links = [["a:0", "s0:4"], ["b:1", f"s{size * size - 1}:4"]]
+        for i in range(size * size):
+            text += f"switch s{i} id {i + 1} ports 0-4\n"
+            x, y = i % size, i // size
+            links += [[f"s{i}:0", f"s{y * size + (x + 1) % size}:1"], [f"s{i}:2", f"s{(y + 1) % size * size + x}:3"]]
+        path = self.file(text + "".join(f"link {a} {b} shm\n" for a, b in links))
+        self.heddle("vswitch", "up", path)
+        self.until("the whole torus", lambda: self.found() == {frozenset(link) for link in links})
+        self.heddle("vswitch", "cut", "s5:0")
+        drawing, conf = self.place / "map.svg", self.place / "map.conf"
+        rest = {frozenset(link) for link in links if "s5:0" not in link}
+        self.until("one link less", lambda: self.found("--svg", drawing, "--conf", conf) == rest)
+        shapes = [e.get("class") for e in ElementTree.parse(drawing).iter()]
+        self.assertEqual([shapes.count(c) for c in ("switch", "node", "link", "port")], [16, 2, len(rest), 2 * len(rest)])
+        # The way from one end to the other, by the map that was written.
+        hops = self.heddle("ibc", "route", "--file", conf, "a", "b").strip().split("-")
+        self.assertEqual(len(hops), 4)  # the torus wraps: two steps, and two ends
+        self.assertIn("1 answered", self.heddle("ibc", "ping", "-c", "1", "-".join(hops)))
+
+    def found(self, *words):
+        found = self.json("ibc", "discover", *words)
+        return {frozenset(f"{end['name']}:{end['port']}" for end in link) for link in found["links"]}
+
+
+class Namespaces(Base):
+    """The example on two machines: one UDP link between two network namespaces."""
+    SCRIPT = r"""
+        set -e
+        unshare -n sleep 200 & far=$!
+        trap 'HEDDLE_DIR=$A "$HEDDLE" vswitch down; HEDDLE_DIR=$B "$HEDDLE" vswitch down; kill $far' EXIT
+        at_far() { nsenter -t $far -n env HEDDLE_DIR=$B "$@"; }
+        until [ "$(readlink /proc/$far/ns/net)" != "$(readlink /proc/self/ns/net)" ]; do sleep 0.02; done
+        ip link add va type veth peer name vb
+        ip link set vb netns $far
+        ip link set lo up; ip address add 10.98.7.1/24 dev va; ip link set va up
+        at_far ip link set lo up; at_far ip address add 10.98.7.2/24 dev vb; at_far ip link set vb up
+        export HEDDLE_DIR=$A
+        "$HEDDLE" vswitch up --node n102 --node s106 $FILE
+        at_far "$HEDDLE" vswitch up --node s108 --node n104 $FILE
+        for i in $(seq 300); do "$HEDDLE" ibc ping n104 -c 1 && break; sleep 0.1; done
+        "$HEDDLE" ibc trace n104
+        at_far "$HEDDLE" ibc trace n102
+        "$HEDDLE" ibc discover
+        at_far "$HEDDLE" vswitch cut n104:0
+        "$HEDDLE" ibc ping n104 -c 1 -t 500 || echo "cut"
+    """
+
+    def test_two_namespaces(self):
+        how = ["unshare", "-n"] if os.geteuid() == 0 else ["unshare", "-rn"]
+        if subprocess.run([*how, "ip", "link", "add", "x", "type", "veth", "peer", "name", "y"], capture_output=True).returncode:
+            self.skipTest("no network namespaces with veth devices here")
+        text = (SOURCE / "examples/two-switches.conf").read_text()
+        path = self.file(text.replace("link s106:3 s108:1 shm", "link s106:3 s108:1 udp 10.98.7.1:17000 10.98.7.2:17000"))
+        far = self.place / "far"
+        far.mkdir(mode=0o700)
+        env = {**self.env, "A": str(self.directory), "B": str(far), "FILE": str(path), "HEDDLE": str(FOLDER / "heddle")}
+        done = subprocess.run([*how, "sh", "-c", self.SCRIPT], env=env, capture_output=True, text=True, timeout=150)
+        said = done.stdout + done.stderr
+        self.assertEqual(done.returncode, 0, said)
+        self.assertIn("1 sent, 1 answered", said)
+        for way in (["n102", "s106", "s108", "n104"], ["n104", "s108", "s106", "n102"]):
+            traced = [line.split() for line in done.stdout.splitlines()]
+            names = [words[2] for words in traced if len(words) > 3 and words[0].isdigit() and words[2] in way]
+            self.assertIn(way, [names[i:i + 4] for i in range(len(names))], said)
+        self.assertIn("4 nodes and switches, 3 links", said)
+        self.assertTrue(said.rstrip().splitlines(), said)
+        self.assertIn("cut", done.stdout.splitlines(), said)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]])
