@@ -352,8 +352,8 @@ static void the_thread_takes_over_from_a_waiter(void **state)
 	struct hdl_adapter *adapter = sides[1].adapter;
 	const struct timespec until_it_sleeps = {.tv_nsec = 100000000}, moment = {.tv_nsec = 1};
 	adapter_lock(adapter);
-	adapter->busy_poll.eager = true;
-	adapter->busy_poll.window_ns = UINT64_MAX; /* and it stays so */
+	adapter->drive.busy_poll.eager = true;
+	adapter->drive.busy_poll.window_ns = UINT64_MAX; /* and it stays so */
 	adapter_unlock(adapter);
 	for (unsigned round = 0; round < 2; round++) {
 		post_receive(&sides[1]);
