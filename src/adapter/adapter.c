@@ -167,7 +167,7 @@ static int make_bell(struct hdl_adapter *adapter)
 	adapter->drive.rope = ends[1];
 	adapter->drive.nudge = fd_aside(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
 	adapter->drive.epoll = fd_aside(epoll_create1(EPOLL_CLOEXEC));
-	adapter->drive.bell_watched = true;
+	adapter->drive.bell_holder = BELL_THREAD;
 	return adapter->drive.bell >= 0 && adapter->drive.nudge >= 0 && adapter->drive.epoll >= 0 &&
 	                       epoll_ctl(adapter->drive.epoll, EPOLL_CTL_ADD, adapter->drive.bell,
 	                                 &bell) == 0 &&

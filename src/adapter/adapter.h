@@ -139,11 +139,8 @@ static inline void adapter_touch(struct hdl_adapter *adapter)
 {
 	uint32_t activity = atomic_load_explicit(&adapter->drive.activity, memory_order_relaxed);
 	atomic_store_explicit(&adapter->drive.activity, activity + 1, memory_order_relaxed);
-	if (atomic_load_explicit(&adapter->drive.drowsy, memory_order_relaxed) &&
-	    atomic_exchange_explicit(&adapter->drive.drowsy, false, memory_order_relaxed)) {
-		atomic_store_explicit(&adapter->drive.asleep, false, memory_order_relaxed);
-		adapter_nudge(adapter);
-	}
+	if (atomic_load_explicit(&adapter->drive.state, memory_order_relaxed) == THREAD_ARMED)
+		thread_wake(adapter, THREAD_ARMED);
 }
 
 #endif

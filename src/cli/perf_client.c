@@ -168,7 +168,7 @@ static bool measure(struct perf_side *side, const struct perf_plan *plan, struct
 	if (talk_knows(side) ? !talk_send(side, &msg)
 	                     : !talk_send_to(side, &msg, &side->server, side->server_port))
 		return false;
-	if (!talk_receive(side, PERF_READY, &side->peer, PERF_PATIENCE_S) || !side_connect(side))
+	if (!talk_receive(side, PERF_READY, &side->peer, PERF_WAIT_S) || !side_connect(side))
 		return false;
 	msg.kind = PERF_GO;
 	if (!talk_send(side, &msg))
@@ -177,7 +177,7 @@ static bool measure(struct perf_side *side, const struct perf_plan *plan, struct
 	                               : !run_bandwidth(side, row, progress))
 		return false;
 	msg.kind = PERF_DONE;
-	if (!talk_send(side, &msg) || !talk_receive(side, PERF_RESULT, &msg, PERF_PATIENCE_S))
+	if (!talk_send(side, &msg) || !talk_receive(side, PERF_RESULT, &msg, PERF_WAIT_S))
 		return false;
 	if (!msg.good)
 		return side_fail(side, "the data that arrived is not the data that was sent", 0);

@@ -94,7 +94,7 @@ static bool one_plan(struct perf_side *side, const struct perf_msg *asked)
 	msg.gid = side->gid;
 	msg.addr = (uintptr_t)side->memory;
 	msg.key = hdl_mr_key(side->mr);
-	if (!talk_send(side, &msg) || !talk_receive(side, PERF_GO, &msg, PERF_PATIENCE_S) ||
+	if (!talk_send(side, &msg) || !talk_receive(side, PERF_GO, &msg, PERF_WAIT_S) ||
 	    !perf_server_answer(side) || !talk_receive(side, PERF_DONE, &msg, 0))
 		return false;
 	/* Unreliable messages may be lost, and then the rest arrives in other buffers. */

@@ -46,12 +46,11 @@ static enum owner_is owner_judge(const struct owner *owner, uid_t uid)
 static bool open_diag(struct owner *owner)
 {
 	if (owner->diag < 0 && !owner->no_diag) {
-		struct timeval patience = {.tv_usec = ANSWER_MS * 1000};
+		struct timeval limit = {.tv_usec = ANSWER_MS * 1000};
 		owner->diag =
 		        fd_aside(socket(AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC, NETLINK_SOCK_DIAG));
 		if (owner->diag >= 0)
-			setsockopt(owner->diag, SOL_SOCKET, SO_RCVTIMEO, &patience,
-			           sizeof(patience));
+			setsockopt(owner->diag, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
 		owner->no_diag = owner->diag < 0;
 	}
 	return owner->diag >= 0;

@@ -154,7 +154,7 @@ struct engine {
 	/* An application thread drives us now and will call again: some answers may wait. */
 	bool by_application;
 	/* Answers on a wire may wait too: the thread that drives us calls again very soon. */
-	bool patient;
+	bool delay_acks;
 	/* All answers may wait: the thread that drives us calls again immediately. */
 	bool no_answers;
 	/* No fast path is taken (engine_fast()). Set once, before anything runs; always set where

@@ -18,7 +18,7 @@
 /* In a request's u.ud.link: numbers from here on are groups, not links. */
 #define MULTICAST_LINK HDL_MAX_PEERS
 /* How long a full lane may delay the group. After that its peer loses what does not fit. */
-#define MULTICAST_PATIENCE_NS 1000000000u
+#define MULTICAST_WAIT_NS 1000000000u
 /* The destination of datagrams to groups (IBTA section 9.6.1.1.3). */
 #define MULTICAST_QPN 0xffffffu
 

@@ -50,13 +50,13 @@ void busy_poll_took(struct busy_poll *poll, uint64_t now_ns, uint64_t mine, uint
 		return;
 	/* While packets wake the thread, it takes what the application would have taken, so the
 	 * counts prove nothing. */
-	if (!poll->eager) {
+	if (!poll->wake_on_packet) {
 		bool lay = poll->mine > 0 && poll->theirs <= 4 * poll->mine;
 		poll->proofs = lay ? poll->proofs + 1 : 0;
-		poll->eager = poll->proofs >= BUSY_POLL_PROOFS;
+		poll->wake_on_packet = poll->proofs >= BUSY_POLL_PROOFS;
 		poll->age = 0;
 	} else if (++poll->age >= BUSY_POLL_WINDOWS) {
-		poll->eager = false;
+		poll->wake_on_packet = false;
 		poll->proofs = BUSY_POLL_PROOFS - 1;
 	}
 	poll->mine = poll->theirs = 0;

@@ -21,13 +21,13 @@ struct busy_poll {
 	uint64_t seen;         /* packets so far; of those in this window: */
 	uint64_t mine, theirs; /* taken by the thread; by the application */
 	uint32_t proofs;       /* windows in a row in which packets were left waiting */
-	uint32_t age;          /* windows since eager was set */
-	bool eager;            /* packets wake the thread even while the application is active */
+	uint32_t age;          /* windows since wake_on_packet was set */
+	bool wake_on_packet;   /* packets wake the thread even while the application is active */
 };
 
 /* A turn of the thread took @mine packets; @all is the total so far, including these. */
 void busy_poll_took(struct busy_poll *poll, uint64_t now_ns, uint64_t mine, uint64_t all);
-/* The thread found the application driving and leaves the packets to it. Not called while eager is
+/* The thread found the application driving and leaves the packets to it. Not called while wake_on_packet is
  * set: the application may then be about to wait for what has arrived. */
 void busy_poll_leave(struct busy_poll *poll);
 /* There is nothing to do: poll again? */

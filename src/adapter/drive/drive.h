@@ -1,5 +1,5 @@
-/* Which thread drives an adapter, how its own thread sleeps and is woken, and what an application
- * waits for. See drive.c for the states, wait.c for threads that wait. */
+/* Which thread drives an adapter (drive.c), how its own thread sleeps and is woken (thread.c), and
+ * what an application waits for (wait.c, event.c). */
 #ifndef ADAPTER_DRIVE_H
 #define ADAPTER_DRIVE_H
 
@@ -17,11 +17,11 @@
 #define ADAPTER_TICK_EVERY 64u /* drives between two reads of the clock */
 #define ADAPTER_WATCH_NS \
 	1000000u /* the thread takes over when the application has not polled for this long */
-#define ADAPTER_STUCK_NS    50000u  /* the thread retries a full lane after this time */
-#define ADAPTER_AWAKE_TURNS 1024u   /* thread turns in a row without sleep: packets keep coming */
-#define ADAPTER_SLICE_NS    100000u /* the shortest time slice that Linux grants */
-#define ADAPTER_PATIENCE_NS 10000u  /* delayed ACK: the application may send data with it */
-#define ADAPTER_STUCK_MS    1       /* the same for an application thread that waits */
+#define ADAPTER_STUCK_NS       50000u /* the thread retries a full lane after this time */
+#define ADAPTER_AWAKE_TURNS    1024u  /* thread turns in a row without sleep: packets keep coming */
+#define ADAPTER_SLICE_NS       100000u /* the shortest time slice that Linux grants */
+#define ADAPTER_DELAYED_ACK_NS 10000u  /* the application may send data with the ACK */
+#define ADAPTER_STUCK_MS       1       /* the same for an application thread that waits */
 
 /* What woke the thread: the data field of its epoll events. */
 #define EPOLL_BELL  1ull
@@ -38,6 +38,21 @@ struct event_queue {
 	uint32_t head, tail; /* free-running */
 	uint64_t lost;
 	struct hdl_event ring[HDL_MAX_EVENTS];
+};
+
+/* What the adapter's thread does (thread.c has the drawing). */
+enum thread_state {
+	THREAD_DRIVING,
+	THREAD_WATCHING, /* pauses for a millisecond at most: the application calls */
+	THREAD_SLEEPING, /* until something arrives; a caller that leaves it work must wake it */
+	THREAD_ARMED     /* the same, and the next caller wakes it in any case */
+};
+
+/* Which thread the bell wakes. */
+enum bell_holder {
+	BELL_THREAD, /* the adapter's thread, through its epoll */
+	BELL_WAITER, /* an application thread that waits (wait.c) */
+	BELL_NOBODY  /* no longer a waiter; the adapter's thread takes it in its next turn */
 };
 
 struct drive {
@@ -61,22 +76,18 @@ struct drive {
 
 	/* Any thread, without a lock. */
 	_Atomic bool quitting;
-	_Atomic bool asleep;        /* the thread sleeps until the doorbell rings; a caller that
-	                               leaves it work must wake it */
-	_Atomic bool drowsy;        /* and the next caller wakes it so that it watches, unless
-	                               packets wake it anyway */
+	_Atomic uint32_t state;     /* enum thread_state */
 	_Atomic uint32_t activity;  /* changes whenever the application posts or polls */
 	_Atomic uint32_t armed_cqs; /* completion queues that are armed */
 	_Atomic uint32_t readable;  /* channels whose descriptor is readable */
 	_Atomic uint32_t waiters;   /* threads that wait while another thread has the bell */
 
 	/* Under the drive lock. */
-	bool lanes_armed;     /* every lane is armed, and the bell has not rung since then */
-	bool lanes_fenced;    /* producers execute the barrier (base/ring.h) */
-	bool bell_watched;    /* the thread's epoll waits for the bell */
-	bool bell_taken;      /* an application thread waits for it instead: */
-	pthread_t bell_owner; /* this thread */
-	uint64_t wakes_ns;    /* when the sleeping thread wakes at the latest */
+	bool lanes_armed;  /* every lane is armed, and the bell has not rung since then */
+	bool lanes_fenced; /* producers execute the barrier (base/ring.h) */
+	enum bell_holder bell_holder;
+	pthread_t bell_waiter; /* BELL_WAITER: this thread */
+	uint64_t wakes_ns;     /* when the sleeping thread wakes at the latest */
 
 	struct event_queue events; /* under a lock of its own */
 };
@@ -102,17 +113,29 @@ const struct hdl_send_wr *adapter_express(struct hdl_adapter *adapter, struct qp
 void adapter_lock_sends(struct hdl_adapter *adapter, struct qp *qp);
 void adapter_lock(struct hdl_adapter *adapter);
 void adapter_unlock(struct hdl_adapter *adapter);
-/* Wake the adapter's thread. */
-void adapter_nudge(struct hdl_adapter *adapter);
-/* Set whether the bell wakes the thread. With the drive lock. */
-void adapter_watch_bell(struct hdl_adapter *adapter, bool watch);
 /* Is there work that the next turn may be able to finish? A lane was full, or the network card.
  * With the drive lock. */
 bool adapter_is_stuck(const struct hdl_adapter *adapter);
 /* Ask every peer to wake our thread with its next frame. With the drive lock. */
 void adapter_arm(struct hdl_adapter *adapter);
+/* Set whether producers execute a barrier with each frame. With the drive lock. */
+void adapter_ask_fences(struct hdl_adapter *adapter, bool fence);
+/* Drive everything, timers included; *now: the time afterwards. Returns how much was done. With the
+ * drive lock. */
+unsigned adapter_drive_timed(struct hdl_adapter *adapter, uint64_t *now);
+/* When timers must be looked at next; UINT64_MAX: not before something else happens. With the drive
+ * lock. */
+uint64_t adapter_next_tick(const struct hdl_adapter *adapter);
+
+/* --- thread.c --- */
 int adapter_start_thread(struct hdl_adapter *adapter);
 void adapter_stop_thread(struct hdl_adapter *adapter);
+/* Make the thread take a turn, whatever it does. */
+void adapter_nudge(struct hdl_adapter *adapter);
+/* Wake the thread if its state is @least, THREAD_SLEEPING or THREAD_ARMED, or deeper. */
+void thread_wake(struct hdl_adapter *adapter, uint32_t least);
+/* From now on the bell wakes @holder. With the drive lock. */
+void adapter_hand_bell(struct hdl_adapter *adapter, enum bell_holder holder);
 
 /* --- wait.c --- */
 /* Wait in an application thread until @fd is readable, until there may be something to drive, or

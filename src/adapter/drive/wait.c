@@ -90,20 +90,20 @@ static void take_bell(struct waiting *w)
 	adapter_lock(adapter);
 	/* A thread that left a wait with longjmp() still has the bell. */
 	w->has_bell = adapter->drive.has_thread &&
-	              (!adapter->drive.bell_taken ||
-	               pthread_equal(adapter->drive.bell_owner, pthread_self()));
+	              (adapter->drive.bell_holder != BELL_WAITER ||
+	               pthread_equal(adapter->drive.bell_waiter, pthread_self()));
 	if (!w->has_bell) {
 		atomic_fetch_add_explicit(&adapter->drive.waiters, 1, memory_order_relaxed);
 		adapter_unlock(adapter);
 		return;
 	}
-	adapter->drive.bell_taken = true;
-	adapter->drive.bell_owner = pthread_self();
+	adapter_hand_bell(adapter, BELL_WAITER);
+	adapter->drive.bell_waiter = pthread_self();
 	/* Nothing that arrives wakes the adapter's thread any more, so give_bell() must. (The thread
-	 * sets asleep while it holds the lock.) */
-	if (atomic_load_explicit(&adapter->drive.asleep, memory_order_relaxed))
-		atomic_store_explicit(&adapter->drive.drowsy, true, memory_order_relaxed);
-	adapter_watch_bell(adapter, false);
+	 * goes to sleep while it holds the lock.) */
+	uint32_t sleeping = THREAD_SLEEPING;
+	atomic_compare_exchange_strong_explicit(&adapter->drive.state, &sleeping, THREAD_ARMED,
+	                                        memory_order_relaxed, memory_order_relaxed);
 	adapter_arm(adapter);
 	/* Work that was left for the application's next call is due now: that call may not come for
 	 * a long time. */
@@ -134,20 +134,20 @@ static void give_bell(struct waiting *w, bool rang)
 	adapter_lock(adapter);
 	if (rang)
 		adapter->drive.lanes_armed = false;
-	adapter->drive.bell_taken = false;
+	adapter_hand_bell(adapter, BELL_NOBODY);
 	for (uint32_t i = 0; w->count + 1 + i < w->all && i < adapter->net.port_count; i++)
 		if ((w->fds[w->count + 1 + i].revents & POLLIN) != 0)
 			adapter->net.ports[i]->skip = 0;
 	bool others = atomic_load_explicit(&adapter->drive.waiters, memory_order_relaxed) > 0;
 	if (others) {
-		adapter_watch_bell(adapter, true);
+		adapter_hand_bell(adapter, BELL_THREAD);
 		adapter_arm(adapter);
 		others = !engine_idle(&adapter->engine);
 	}
 	adapter_unlock(adapter);
 	if (others)
 		adapter_nudge(adapter);
-	adapter_touch(adapter); /* the adapter's thread, if asleep, takes the bell back */
+	adapter_touch(adapter); /* the adapter's thread, if it sleeps, takes the bell back */
 }
 
 /* The thread was cancelled while it slept. */

@@ -21,7 +21,7 @@ void port_init(struct net_port *port, const struct net_port_ops *ops, int fd)
  * is closed, and its UDP or TCP port stays in use. Let the thread wait for the new ones. */
 static void wake_waiter(const struct hdl_adapter *adapter)
 {
-	if (adapter->drive.bell_taken)
+	if (adapter->drive.bell_holder == BELL_WAITER)
 		bell_ring(adapter->drive.rope);
 }
 

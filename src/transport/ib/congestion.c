@@ -187,21 +187,21 @@ void ib_time_answered(struct ib *ib, uint64_t now_ns)
 	ib->rtt_ns = (7 * ib->rtt_ns + took) / 8;
 }
 
-uint64_t ib_patience_ns(const struct qp *qp)
+uint64_t ib_ack_wait_ns(const struct qp *qp)
 {
 	const struct ib *ib = qp->ib;
 	uint64_t whole = ib_timeout_ns(qp);
 	uint64_t left = ib->waited_ns < whole ? whole - ib->waited_ns : whole;
-	uint64_t soon = ib->rtt_ns == 0 ? IB_PATIENCE_FIRST_NS : ib->rtt_ns + 4 * ib->rtt_spread_ns;
-	if (soon < IB_PATIENCE_MIN_NS)
-		soon = IB_PATIENCE_MIN_NS;
+	uint64_t soon = ib->rtt_ns == 0 ? IB_ACK_WAIT_FIRST_NS : ib->rtt_ns + 4 * ib->rtt_spread_ns;
+	if (soon < IB_ACK_WAIT_MIN_NS)
+		soon = IB_ACK_WAIT_MIN_NS;
 	if (soon > whole / 8)
 		return left;
 	soon <<= ib->backoff;
 	return soon < left ? soon : left;
 }
 
-bool ib_patience_over(struct qp *qp, uint64_t waited_ns)
+bool ib_ack_overdue(struct qp *qp, uint64_t waited_ns)
 {
 	struct ib *ib = qp->ib;
 	ib->waited_ns += waited_ns;

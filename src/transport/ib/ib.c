@@ -5,7 +5,7 @@
 
 bool ib_answer_may_wait(const struct engine *engine, struct qp *qp)
 {
-	return (engine->by_application || engine->patient) && ib_may_wait(qp);
+	return (engine->by_application || engine->delay_acks) && ib_may_wait(qp);
 }
 
 enum settled ib_settle(struct engine *engine, struct qp *qp)

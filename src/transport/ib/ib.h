@@ -57,8 +57,8 @@
 #define IB_WRONG_KEYS         64u        /* wrong keys that it checks in a burst */
 #define IB_WRONG_KEY_NS       1000000u   /* one more per this time */
 #define IB_RESYNC_AHEAD       (2u * IB_WINDOW_MAX) /* PSNs that a RESYNC may skip */
-#define IB_PATIENCE_MIN_NS    1000000u             /* no answer is considered missing sooner */
-#define IB_PATIENCE_FIRST_NS  4000000u /* the same while the round-trip time is unknown */
+#define IB_ACK_WAIT_MIN_NS    1000000u             /* no answer is considered missing sooner */
+#define IB_ACK_WAIT_FIRST_NS  4000000u /* the same while the round-trip time is unknown */
 #define IB_BURST_MIN          64u      /* responses to one read between two pauses, at least */
 #define IB_BURST_MAX          8192u    /* from here on there are no pauses */
 #define IB_PAUSE_MIN_NS       100000u
@@ -363,8 +363,8 @@ void ib_time_sent(struct ib *ib, uint32_t psn, uint64_t now_ns);
 void ib_time_answered(struct ib *ib, uint64_t now_ns);
 /* How long to wait for an answer; and, after waiting without one: has the timeout of @qp passed by
  * now? */
-uint64_t ib_patience_ns(const struct qp *qp);
-bool ib_patience_over(struct qp *qp, uint64_t waited_ns);
+uint64_t ib_ack_wait_ns(const struct qp *qp);
+bool ib_ack_overdue(struct qp *qp, uint64_t waited_ns);
 /* In whole packets; at least one may be in flight. */
 static inline uint32_t ib_window(const struct ib *ib)
 {

@@ -470,7 +470,7 @@ void ib_timeout(struct engine *engine, struct qp *qp)
 		ib_window_silent(ib);
 		if (ib->stripe != NULL)
 			stripe_silent(ib->stripe, ib->una_psn, engine->now_ns);
-		if (ib_patience_over(qp, qp->timer_ns)) {
+		if (ib_ack_overdue(qp, qp->timer_ns)) {
 			counter_add(&engine->counters[ENGINE_TIMEOUTS], 1);
 			ib_retry_try_again(engine, qp, index, ib->una_psn, &qp->retries_left,
 			                   HDL_WC_RETRY_EXC_ERR);
@@ -482,5 +482,5 @@ void ib_timeout(struct engine *engine, struct qp *qp)
 	}
 	qp->answered = false;
 	if (qp_state(qp) != HDL_QPS_ERR)
-		engine_want_timer(engine, qp, ib_patience_ns(qp));
+		engine_want_timer(engine, qp, ib_ack_wait_ns(qp));
 }

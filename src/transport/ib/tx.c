@@ -149,7 +149,7 @@ static void sent(struct engine *engine, struct qp *qp, uint32_t end_psn)
 	if (qp_reliable(qp) && qp->attr.timeout != 0 && !qp->timer_wanted &&
 	    !timer_running(&qp->timer)) {
 		qp->answered = false;
-		engine_want_timer(engine, qp, ib_patience_ns(qp));
+		engine_want_timer(engine, qp, ib_ack_wait_ns(qp));
 	}
 }
 

@@ -58,7 +58,7 @@ static bool must_wait_for(struct engine *engine, struct group_link *entry, size_
 	/* Two threads may read the clock in one order and update the engine in the other, so time
 	 * can seem to go back a little. */
 	return !entry->timed || engine->now_ns < entry->since_ns ||
-	       engine->now_ns - entry->since_ns < MULTICAST_PATIENCE_NS;
+	       engine->now_ns - entry->since_ns < MULTICAST_WAIT_NS;
 }
 
 bool local_group_must_wait(struct engine *engine, struct group *group, const struct wqe_send *wqe)

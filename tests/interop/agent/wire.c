@@ -59,7 +59,7 @@ static void fill(struct hdl_adapter *adapter, struct report *report)
 	report->found_lid = lid;
 	adapter_lock(adapter);
 	report->received = net_received(&adapter->net);
-	report->waits = adapter->drive.bell_taken;
+	report->waits = adapter->drive.bell_holder == BELL_WAITER;
 	adapter_unlock(adapter);
 	pthread_mutex_lock(&adapter->agent.lock);
 	report->connected = adapter->agent.sock >= 0;

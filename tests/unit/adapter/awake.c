@@ -295,7 +295,7 @@ static void every_message_is_answered(void **state)
 static void let_it_sleep(struct hdl_adapter *adapter)
 {
 	uint64_t give_up = now_ns() + SILENT_NS;
-	while (!atomic_load(&adapter->drive.asleep)) {
+	while (atomic_load(&adapter->drive.state) < THREAD_SLEEPING) {
 		assert_true(now_ns() < give_up);
 		pause_ns(1000000);
 	}
@@ -352,7 +352,7 @@ static void the_thread_takes_over_from_a_waiter(void **state)
 	struct hdl_adapter *adapter = sides[1].adapter;
 	const struct timespec until_it_sleeps = {.tv_nsec = 100000000}, moment = {.tv_nsec = 1};
 	adapter_lock(adapter);
-	adapter->drive.busy_poll.eager = true;
+	adapter->drive.busy_poll.wake_on_packet = true;
 	adapter->drive.busy_poll.window_ns = UINT64_MAX; /* and it stays so */
 	adapter_unlock(adapter);
 	for (unsigned round = 0; round < 2; round++) {

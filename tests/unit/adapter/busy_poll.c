@@ -18,7 +18,7 @@ static void the_thread_is_woken_for_what_nobody_takes(void **state)
 {
 	static const struct {
 		uint64_t mine, theirs;
-		bool eager;
+		bool wake_on_packet;
 	} rows[] = {
 	        {0, 0, false}, {0, 500, false},  {1, 0, true},    {1, 4, true},
 	        {1, 5, false}, {100, 200, true}, {3, 100, false}, {50, 0, true},
@@ -28,9 +28,9 @@ static void the_thread_is_woken_for_what_nobody_takes(void **state)
 		struct busy_poll busy_poll = {.window_ns = WINDOW, .seen = 1000, .proofs = NEARLY};
 		uint64_t all = 1000 + rows[i].theirs;
 		busy_poll_took(&busy_poll, WINDOW / 2, 0, all);
-		assert_false(busy_poll.eager);
+		assert_false(busy_poll.wake_on_packet);
 		busy_poll_took(&busy_poll, WINDOW, rows[i].mine, all + rows[i].mine);
-		assert_int_equal(busy_poll.eager, rows[i].eager);
+		assert_int_equal(busy_poll.wake_on_packet, rows[i].wake_on_packet);
 	}
 }
 
@@ -42,25 +42,25 @@ static void that_is_tried_anew(void **state)
 	struct busy_poll busy_poll = {.proofs = NEARLY};
 	uint64_t now = WINDOW, all = 1;
 	busy_poll_took(&busy_poll, now, 1, all);
-	assert_true(busy_poll.eager);
+	assert_true(busy_poll.wake_on_packet);
 	for (unsigned i = 1; i < BUSY_POLL_WINDOWS; i++) {
 		busy_poll_took(&busy_poll, now += WINDOW, 1, all += 10);
-		assert_true(busy_poll.eager);
+		assert_true(busy_poll.wake_on_packet);
 	}
 	busy_poll_took(&busy_poll, now += WINDOW, 1, all += 10);
-	assert_false(busy_poll.eager);
+	assert_false(busy_poll.wake_on_packet);
 	/* Once more is enough, */
 	struct busy_poll again = busy_poll;
 	busy_poll_took(&again, now + WINDOW, 1, all + 2);
-	assert_true(again.eager);
+	assert_true(again.wake_on_packet);
 	/* if it is so at once. */
 	busy_poll_took(&busy_poll, now += WINDOW, 1, all += 10);
-	assert_false(busy_poll.eager);
+	assert_false(busy_poll.wake_on_packet);
 	for (unsigned i = 0; i < NEARLY; i++)
 		busy_poll_took(&busy_poll, now += WINDOW, 1, all += 2);
-	assert_false(busy_poll.eager);
+	assert_false(busy_poll.wake_on_packet);
 	busy_poll_took(&busy_poll, now += WINDOW, 1, all += 2);
-	assert_true(busy_poll.eager);
+	assert_true(busy_poll.wake_on_packet);
 }
 
 /* An application that sends much takes its packets late, but it is at it when the thread comes. */
@@ -74,10 +74,10 @@ static void who_is_at_it_is_left_alone(void **state)
 			busy_poll_took(&busy_poll, now += WINDOW, 10, all += 15);
 		busy_poll_leave(&busy_poll);
 	}
-	assert_false(busy_poll.eager);
+	assert_false(busy_poll.wake_on_packet);
 	for (unsigned k = 0; k < BUSY_POLL_PROOFS; k++)
 		busy_poll_took(&busy_poll, now += WINDOW, 10, all += 15);
-	assert_true(busy_poll.eager);
+	assert_true(busy_poll.wake_on_packet);
 }
 
 /* Whoever else wants to run, and whoever does not: nothing is looked for for ever. */

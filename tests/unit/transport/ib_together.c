@@ -90,9 +90,9 @@ static void a_patient_thread_leaves_it_to_the_application(void **state)
 		flushes = 0;
 		rig_recv(rig, i, 4096, 64);
 		come(rig, RIG_RQ_PSN + i);
-		engine->patient = true;
+		engine->delay_acks = true;
 		engine_run(engine);
-		engine->patient = false;
+		engine->delay_acks = false;
 		rig_expect_none(rig);
 		if (i % 2 == 0) { /* which it does, or not */
 			post(rig, 8);
