@@ -224,6 +224,7 @@ static enum step direct_copy(struct engine *engine, struct qp *qp, struct wqe_se
 	        read ? sg_move(&link->memory.ops, MOVE_FROM_PEER, &own, remote, count)
 	             : sg_move(&link->memory.ops, MOVE_TO_PEER, remote, &own, count);
 	wqe->marks &= (uint8_t)~WQE_COPYING; /* on failure it starts over, or is finished */
+	wqe->offset = 0;
 	if (result.changed)
 		return local_not_ready(engine, qp, wqe);
 	bool remote_refused = result.at_target != read;

@@ -31,7 +31,7 @@
 #define LATE_MS 50.0
 /* Long before the minute that is waited for when nothing is said, and long after all else on a busy
  * machine. */
-#define PATIENCE_MS 30000
+#define LIMIT_MS 30000
 
 static bool over_udp;
 
@@ -46,7 +46,7 @@ static struct rdma_cm_event *next_event(struct rdma_event_channel *channel)
 {
 	struct rdma_cm_event *event;
 	struct pollfd ready = {.fd = channel->fd, .events = POLLIN};
-	assert_int_equal(poll(&ready, 1, PATIENCE_MS), 1);
+	assert_int_equal(poll(&ready, 1, LIMIT_MS), 1);
 	assert_int_equal(rdma_get_cm_event(channel, &event), 0);
 	return event;
 }
@@ -255,7 +255,7 @@ static void a_message_waits_for_its_receive(void **state)
 	rdma_destroy_event_channel(there);
 }
 
-/* The server: is asked, and disconnected; then, after it was stopped, asked in vain. */
+/* The server: is asked, and disconnected; then, after it was stopped, asked without an answer. */
 static void serve(int port_fd)
 {
 	struct rdma_event_channel *channel = rdma_create_event_channel();

@@ -238,7 +238,7 @@ def offpath():
         packets += forged("-r", *way, "rejs", "dreqs", inside=names[2])[0]
         packets += forged("-r", *way, "sends", *LIKELY_PSNS, inside=names[2])[0]
     pair.is_unharmed()
-    print(f"{packets} forged packets were in vain")
+    print(f"{packets} forged packets had no effect")
 
 
 def secrets():

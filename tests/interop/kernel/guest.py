@@ -242,7 +242,7 @@ class Job:
             self.ended.wait(5)
 
     def kill(self):
-        """With no time for last words."""
+        """With no time for a disconnect notice."""
         self.guest.say(f"kill {self.name}")
 
     def output(self):

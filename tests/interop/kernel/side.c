@@ -12,7 +12,7 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-#define PATIENCE_MS 60000
+#define LIMIT_MS 60000
 #define MEET_TRIES  200 /* to connect, 50 ms apart */
 
 void side_fail(const char *format, ...)
@@ -37,7 +37,7 @@ static int listen_at(const struct addrinfo *where)
 	    bind(listener, where->ai_addr, where->ai_addrlen) < 0 || listen(listener, 1) < 0)
 		side_fail("listen: %s", strerror(errno));
 	struct pollfd fd = {listener, POLLIN, 0};
-	if (poll(&fd, 1, PATIENCE_MS) != 1)
+	if (poll(&fd, 1, LIMIT_MS) != 1)
 		side_fail("nobody came");
 	int talk = accept(listener, NULL, NULL);
 	close(listener);
@@ -66,7 +66,7 @@ static void meet(struct side *side)
 		side_fail("%s port %s?", side->host != NULL ? side->host : "", side->port);
 	side->talk = side->host != NULL ? connect_to(where) : listen_at(where);
 	freeaddrinfo(where);
-	struct timeval limit = {PATIENCE_MS / 1000, 0};
+	struct timeval limit = {LIMIT_MS / 1000, 0};
 	if (side->talk < 0 ||
 	    setsockopt(side->talk, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit)) < 0)
 		side_fail("the sides did not meet: %s", strerror(errno));
@@ -258,7 +258,7 @@ void side_change_path(struct side *side)
 		side_fail("migration: %s", strerror(errno));
 	do {
 		struct pollfd fd = {side->context->async_fd, POLLIN, 0};
-		if (poll(&fd, 1, PATIENCE_MS) != 1 ||
+		if (poll(&fd, 1, LIMIT_MS) != 1 ||
 		    ibv_get_async_event(side->context, &event) != 0)
 			side_fail("no event tells of the migration");
 		ibv_ack_async_event(&event);
@@ -289,8 +289,8 @@ struct ibv_wc side_wait(struct side *side)
 			side_fail("the completion queue is broken");
 		if (got == 1)
 			return wc;
-		if (poll(&fd, 1, PATIENCE_MS) != 1)
-			side_fail("no completion within %d s", PATIENCE_MS / 1000);
+		if (poll(&fd, 1, LIMIT_MS) != 1)
+			side_fail("no completion within %d s", LIMIT_MS / 1000);
 		if (ibv_get_cq_event(side->channel, &cq, &context) != 0)
 			side_fail("no event");
 		ibv_ack_cq_events(cq, 1);

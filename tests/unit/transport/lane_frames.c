@@ -1,6 +1,7 @@
 /* Frames by hand: what each path makes of them, and that the one judge refuses those that make no
  * sense on both. */
 #include "lane_rig.h"
+#include "port/lanes.h"
 
 #define RECV_AT (LANE_BYTES / 2)
 
@@ -114,12 +115,67 @@ static void a_frame_that_makes_no_sense(void **state)
 	}
 }
 
+/* The peer learns that it can access our memory while a long message is on its way in parts: this
+ * message goes on in parts, and the next ones leave their data in our memory. */
+static void a_peer_that_reaches_us_in_the_middle_of_a_message(void **state)
+{
+	_Atomic uint32_t reach = LANES_REACH_TRIES;
+	struct hdl_send_wr wr = {.opcode = HDL_OP_SEND, .num_sge = 1, .flags = HDL_SEND_SIGNALED};
+	struct lane_message message;
+	struct lane_rig rig;
+	struct hdl_wc wc;
+	uint32_t posted = 0, done = 0, begun, offset = 0, referred = 0;
+	(void)state;
+	lane_open(&rig, true);
+	struct qp *qp = &rig.qp->qp;
+	rig.adapter->engine.links[qp->link].peer_reach = &reach;
+	struct hdl_sge piece = lane_piece(&rig, 0, LANE_BYTES);
+	wr.sg_list = &piece;
+	do { /* until one has begun and does not fit */
+		assert_true(posted++ < LANE_DEPTH);
+		assert_int_equal(hdl_post_send(rig.qp, &wr, NULL), 0);
+		lane_run(&rig);
+		struct wqe_send *last = wq_at(&qp->sq, wq_tail(&qp->sq) - 1);
+		begun = last->offset;
+	} while (begun == 0 || begun == LANE_BYTES);
+	assert_int_equal(hdl_post_send(rig.qp, &wr, NULL), 0);
+	assert_int_equal(qp->unanswered, posted);
+	atomic_store(&reach, LANES_REACH_YES);
+	while (lane_look(&rig, &message)) {
+		assert_int_equal(message.frame.msn, LANE_SQ_PSN + done);
+		if (message.frame.flags & FRAME_BY_REFERENCE) {
+			assert_int_equal(done++, posted);
+			referred++;
+		} else {
+			assert_int_equal(message.frame.offset, offset);
+			offset += (uint32_t)message.bytes;
+			if (offset == LANE_BYTES) {
+				offset = 0;
+				done++;
+			}
+		}
+		lane_run(&rig);
+	}
+	assert_int_equal(done, posted + 1);
+	assert_int_equal(referred, 1);
+	assert_int_equal(qp->unanswered, done);
+	lane_put_answer(&rig, LANE_SQ_PSN + posted, 0, 0);
+	lane_run(&rig);
+	for (uint32_t i = 0; i < done; i++) {
+		assert_int_equal(hdl_cq_poll(rig.scq, &wc, 1), 1);
+		assert_int_equal(wc.status, HDL_WC_SUCCESS);
+	}
+	assert_int_equal(qp->unanswered, 0);
+	lane_close(&rig);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(only_the_fast_path_makes_bursts),
 	        cmocka_unit_test(a_poll_takes_a_message),
 	        cmocka_unit_test(a_frame_that_makes_no_sense),
+	        cmocka_unit_test(a_peer_that_reaches_us_in_the_middle_of_a_message),
 	};
 	return cmocka_run_group_tests_name("lane_frames", tests, NULL, NULL);
 }

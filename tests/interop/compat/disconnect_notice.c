@@ -24,8 +24,8 @@
 
 /* Less than a request takes to be given up, and far more than an agent takes to be started on a
  * busy machine. */
-#define PATIENCE_MS 30000
-#define PORT        7171
+#define LIMIT_MS 30000
+#define PORT     7171
 
 static struct rdma_event_channel *channel; /* an end's */
 static char directories[2][32] = {"/tmp/heddle-leave-XXXXXX", "/tmp/heddle-leave-XXXXXX"};
@@ -53,7 +53,7 @@ static struct rdma_cm_event *next_event(void)
 {
 	struct rdma_cm_event *event;
 	struct pollfd ready = {.fd = channel->fd, .events = POLLIN};
-	NEED(poll(&ready, 1, PATIENCE_MS) == 1);
+	NEED(poll(&ready, 1, LIMIT_MS) == 1);
 	NEED(rdma_get_cm_event(channel, &event) == 0);
 	return event;
 }
@@ -109,9 +109,9 @@ static void request(int talk)
 	struct sockaddr_in there;
 	NEED(read(talk, &there, sizeof(there)) == sizeof(there));
 	NEED(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP) == 0);
-	NEED(rdma_resolve_addr(id, NULL, (struct sockaddr *)&there, PATIENCE_MS) == 0);
+	NEED(rdma_resolve_addr(id, NULL, (struct sockaddr *)&there, LIMIT_MS) == 0);
 	expect(RDMA_CM_EVENT_ADDR_RESOLVED);
-	NEED(rdma_resolve_route(id, PATIENCE_MS) == 0);
+	NEED(rdma_resolve_route(id, LIMIT_MS) == 0);
 	expect(RDMA_CM_EVENT_ROUTE_RESOLVED);
 	make_qp(id);
 	NEED(rdma_connect(id, &param) == 0);
@@ -193,7 +193,7 @@ static pid_t start(const struct row *row, int own, int talk)
 	if (pid != 0)
 		return pid;
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	alarm(4 * PATIENCE_MS / 1000);
+	alarm(4 * LIMIT_MS / 1000);
 	snprintf(node, sizeof(node), "leave-%d", own);
 	setenv("HEDDLE_NODE", node, 1);
 	setenv("HEDDLE_DIR", directory, 1);
