@@ -122,8 +122,8 @@ const char *qp_type_name(uint32_t type);
 const char *qp_state_name(uint32_t state);
 
 /* --- fork.c --- */
-/* fork() takes list_lock in fork.c, then registry_lock, install_lock, agentstart_lock, tracer_lock,
- * mem_lock and descriptors_lock, in this order. */
+/* fork() takes list_lock in fork.c, then registry_lock, install_lock, tracer_lock, mem_lock and
+ * descriptors_lock, in this order; port/agentstart.c takes its own after these. */
 /* @adapter is open: a child of fork() must close its copy. */
 void fork_enter(struct hdl_adapter *adapter);
 /* Call @visit for every open adapter, while none is opened or closed. Does nothing if an adapter is

@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include "adapter/adapter.h"
-#include "port/agentstart.h"
 #include "port/lanes.h"
 
 uint32_t magic_generation;
@@ -28,7 +27,6 @@ static void fork_before(void)
 	pthread_mutex_lock(&list_lock);
 	pthread_mutex_lock(&registry_lock);
 	pthread_mutex_lock(&install_lock);
-	pthread_mutex_lock(&agentstart_lock);
 	pthread_mutex_lock(&tracer_lock);
 	pthread_mutex_lock(&mem_lock);
 	pthread_mutex_lock(&descriptors_lock);
@@ -39,7 +37,6 @@ static void unlock_all(void)
 	pthread_mutex_unlock(&descriptors_lock);
 	pthread_mutex_unlock(&mem_lock);
 	pthread_mutex_unlock(&tracer_lock);
-	pthread_mutex_unlock(&agentstart_lock);
 	pthread_mutex_unlock(&install_lock);
 	pthread_mutex_unlock(&registry_lock);
 	pthread_mutex_unlock(&list_lock);

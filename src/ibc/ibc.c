@@ -66,14 +66,12 @@ static void wake_waiters(const struct client *client)
 
 static void ibc_before_fork(void)
 {
-	pthread_mutex_lock(&agentstart_lock);
 	lock_take(&client_lock);
 }
 
 static void ibc_after_fork(void)
 {
 	lock_drop(&client_lock);
-	pthread_mutex_unlock(&agentstart_lock);
 }
 
 static void client_free(struct client *client)

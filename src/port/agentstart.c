@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -23,7 +24,25 @@
  * agent waits for another to listen or exit. */
 #define START_WAIT_MS 30000
 
-pthread_mutex_t agentstart_lock = PTHREAD_MUTEX_INITIALIZER;
+/* Protects the stack of the child that becomes the agent. */
+static pthread_mutex_t agentstart_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void agentstart_before_fork(void)
+{
+	pthread_mutex_lock(&agentstart_lock);
+}
+
+static void agentstart_after_fork(void)
+{
+	pthread_mutex_unlock(&agentstart_lock);
+}
+
+/* Before every other library constructor registers handlers: this lock is then taken after theirs,
+ * as agentstart_run() does whose callers hold them. */
+__attribute__((constructor(101))) static void agentstart_watch_forks(void)
+{
+	pthread_atfork(agentstart_before_fork, agentstart_after_fork, agentstart_after_fork);
+}
 
 /* Find heddled: named by HEDDLE_AGENT, next to the library, or where it was installed. The caller
  * of a set-uid program must not choose which agent it runs, neither with the environment nor with a

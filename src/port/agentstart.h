@@ -3,11 +3,7 @@
 #ifndef PORT_AGENTSTART_H
 #define PORT_AGENTSTART_H
 
-#include <pthread.h>
 #include <stdbool.h>
-
-/* Protects the stack of the child that becomes the agent; fork handlers take it. */
-extern pthread_mutex_t agentstart_lock;
 
 /* Start heddled and wait until it or another agent is listening. @own is a function of the library
  * or program that asks: heddled is looked for beside it. False: the reason has been logged. */

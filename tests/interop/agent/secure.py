@@ -19,8 +19,9 @@ NOBODY = 65534
 # What each would be complained of, or do, if it were believed; an unknown one of a later version is to be added here.
 HOSTILE = {"HEDDLE_ADDR": "no-address", "HEDDLE_LOCAL": "no-such-way", "HEDDLE_COPY": "no-such-copy", "HEDDLE_FAST": "no-speed",
            "HEDDLE_LMC": "no-number",
-           "HEDDLE_NODE": "no-node" * 20, "HEDDLE_LOG": "no-level", "HEDDLE_DEVICE": "no-device", "HEDDLE_CM_TIMEOUT_MS": "no-time"}
-PATHS = ("HEDDLE_AGENT", "HEDDLE_CAPTURE", "HEDDLE_COMPAT", "HEDDLE_DIR")
+           "HEDDLE_NODE": "no-node" * 20, "HEDDLE_LOG": "no-level", "HEDDLE_DEVICE": "no-device", "HEDDLE_CM_TIMEOUT_MS": "no-time",
+           "HEDDLE_IBC_KEY": "no-key-of-a-node"}
+PATHS = ("HEDDLE_AGENT", "HEDDLE_CAPTURE", "HEDDLE_COMPAT", "HEDDLE_DIR", "HEDDLE_VPORT")
 
 
 def variables():
@@ -79,7 +80,8 @@ class Secure(unittest.TestCase):
             os.chown(directory, NOBODY, NOBODY)
         self.evil(self.base / "heddled", marker)  # as beside a hard link to the program
         env = {"PATH": os.environ["PATH"], "HEDDLE_AGENT": str(self.evil(self.hostile / "agent", marker)), "HEDDLE_CAPTURE": str(capture),
-               "HEDDLE_DIR": str(directory), "HEDDLE_COMPAT": str(self.hostile), "XDG_RUNTIME_DIR": str(self.hostile)}
+               "HEDDLE_DIR": str(directory), "HEDDLE_COMPAT": str(self.hostile),
+               "HEDDLE_VPORT": str(self.hostile / "agent"), "XDG_RUNTIME_DIR": str(self.hostile)}
         for name in ["no place", None, *HOSTILE]:  # first only what is run or written, so that no place that is refused saves the day
             with self.subTest(name=name):
                 given = {key: value for key, value in env.items() if name != "no place" or "_DIR" not in key}
