@@ -15,8 +15,8 @@
 
 #define IBC_LIMIT_HANDLES 1024 /* per client */
 /* Packets that a client takes from each other client, and from the network, while it has no free
- * handle for them. More stay in the lane of their sender. Those that were taken are rejected after
- * some time. */
+ * handle for them. More stay in the lane of their sender; when that one ends, they are taken as
+ * well. Those that were taken are rejected after some time. */
 #define IBC_LIMIT_KEPT    64
 #define IBC_LIMIT_KEPT_MS 2000
 /* How long IBC_Send() waits for a receiver on the same node whose lane is full. It waits no more

@@ -178,9 +178,10 @@ static void handle_signal(struct client *client, struct handle *handle, const st
 		memcpy(handle->buffer, record->packet.payload, record->packet.payload_bytes);
 }
 
-static bool client_keep(struct client *client, const struct record *record, unsigned from)
+static bool client_keep(struct client *client, const struct record *record, unsigned from,
+                        unsigned limit)
 {
-	if (client->kept_from[from] == IBC_LIMIT_KEPT || !has_hope(client, &record->packet))
+	if (client->kept_from[from] >= limit || !has_hope(client, &record->packet))
 		return false;
 	struct kept *kept = malloc(sizeof(*kept) + record->packet.payload_bytes);
 	if (kept == NULL)
@@ -199,15 +200,22 @@ static bool client_keep(struct client *client, const struct record *record, unsi
 	return true;
 }
 
-void client_accept(struct client *client, const struct record *record, unsigned from)
+/* @limit: how many packets of this sender are kept at most. */
+static void accept_within(struct client *client, const struct record *record, unsigned from,
+                          unsigned limit)
 {
 	struct handle *handle = handle_for(client, &record->packet);
 	if (handle != NULL) {
 		handle_signal(client, handle, record);
-	} else if (!client_keep(client, record, from)) {
+	} else if (!client_keep(client, record, from, limit)) {
 		client->counters.Discarded++;
 		client_reject(client, record, IBC_REASON_NO_RECEIVE);
 	}
+}
+
+void client_accept(struct client *client, const struct record *record, unsigned from)
+{
+	accept_within(client, record, from, IBC_LIMIT_KEPT);
 }
 
 /* Give kept packets to handles that are free now, in order, and NACK those that are too old. */
@@ -262,7 +270,7 @@ uint64_t client_blocked(const struct client *client)
 }
 
 /* Take at most @count records from the lane from @from. What nobody can use yet stays there, and
- * its sender waits; unless it is @leaving. */
+ * its sender waits. If it is @leaving, the lane goes with it, so all of it is taken and kept. */
 static void client_take(struct client *client, unsigned from, unsigned count, bool leaving)
 {
 	struct member *member = &client->member;
@@ -276,7 +284,8 @@ static void client_take(struct client *client, unsigned from, unsigned count, bo
 		if (took == MEMBER_NOTHING)
 			return;
 		if (took == MEMBER_RECORD)
-			client_accept(client, &record, from);
+			accept_within(client, &record, from,
+			              leaving ? IBC_LIMIT_KEPT + BOARD_LANE_SLOTS : IBC_LIMIT_KEPT);
 		else if (verdict == RECORD_DAMAGED)
 			client->counters.Damaged++;
 		else
