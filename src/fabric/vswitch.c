@@ -138,6 +138,11 @@ enum ibc_verdict vswitch_pass(const struct vswitch *vswitch, uint8_t *bytes, siz
 {
 	assert(inport < IBC_END_OF_ROUTE);
 	enum ibc_verdict verdict = ibc_judge_header(bytes, length);
+	if (verdict == IBC_WRONG_POINTER || verdict == IBC_TOO_MANY_HOPS) {
+		*decision = rejected(verdict == IBC_WRONG_POINTER ? IBC_REASON_POINTER
+		                                                  : IBC_REASON_TOO_LONG);
+		return IBC_OK;
+	}
 	if (verdict != IBC_OK)
 		return verdict;
 	bool reverse = ibc_is_reverse(bytes);
@@ -150,6 +155,14 @@ enum ibc_verdict vswitch_pass(const struct vswitch *vswitch, uint8_t *bytes, siz
 	if (decision->action != VSWITCH_REJECT)
 		ibc_replace_port(bytes, inport, next_pointer(reverse, pointer));
 	return IBC_OK;
+}
+
+bool vswitch_rejected(const uint8_t *bytes, size_t length, enum ibc_reason reason,
+                      struct ibc_packet *packet)
+{
+	if (reason == IBC_REASON_POINTER || reason == IBC_REASON_TOO_LONG)
+		return ibc_salvage(packet, bytes);
+	return ibc_decode(packet, bytes, length) == IBC_OK;
 }
 
 bool vswitch_nack(const struct ibc_packet *packet, enum ibc_reason reason, struct ibc_packet *nack)

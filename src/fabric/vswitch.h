@@ -121,9 +121,14 @@ struct vswitch_result vswitch_forward(const struct vswitch *vswitch,
                                       const struct ibc_packet *packet, uint8_t inport);
 /* The same for the packet of @length bytes at @bytes, which is forwarded where it is: only the port
  * and the pointer change, so this is the way for a switch with much transit. The verdict is that of
- * ibc_judge_header(); *decision only changes on IBC_OK. */
+ * ibc_judge_header(), except that a pointer out of range and a route that is too long are reasons
+ * to reject. *decision only changes on IBC_OK. */
 enum ibc_verdict vswitch_pass(const struct vswitch *vswitch, uint8_t *bytes, size_t length,
                               uint8_t inport, struct vswitch_decision *decision);
+/* What vswitch_nack() needs to know of the packet of @length bytes at @bytes, which vswitch_pass()
+ * rejected. False: it is damaged beyond its header, and nobody answers. */
+bool vswitch_rejected(const uint8_t *bytes, size_t length, enum ibc_reason reason,
+                      struct ibc_packet *packet);
 /* The answer to @packet, rejected for @reason: it goes out of the port through which that one came.
  * False: @packet is a NACK, which nobody answers. *nack has no payload. */
 bool vswitch_nack(const struct ibc_packet *packet, enum ibc_reason reason, struct ibc_packet *nack);

@@ -71,8 +71,8 @@ static bool ethernet_hear(struct port *port)
 	return any;
 }
 
-static bool ethernet_send(struct port *port, const uint8_t header[LINK_HEADER_BYTES],
-                          const uint8_t *packet, size_t bytes)
+static enum port_sent ethernet_send(struct port *port, const uint8_t header[LINK_HEADER_BYTES],
+                                    const uint8_t *packet, size_t bytes)
 {
 	const struct topology_end *other = port_other_end(port);
 	struct ether_header ethernet = {.ether_type = htons(ETHERTYPE_LINK)};
@@ -91,7 +91,9 @@ static bool ethernet_send(struct port *port, const uint8_t header[LINK_HEADER_BY
 	                     .msg_namelen = sizeof(to),
 	                     .msg_iov = parts,
 	                     .msg_iovlen = bytes > 0 ? 3 : 2};
-	return sendmsg(port->fd, &msg, MSG_NOSIGNAL) >= 0; /* EMSGSIZE: longer than its MTU */
+	if (sendmsg(port->fd, &msg, MSG_NOSIGNAL) >= 0)
+		return PORT_SENT;
+	return errno == EMSGSIZE ? PORT_TOO_LONG : PORT_FULL; /* than the MTU of the interface */
 }
 
 const struct port_kind port_ethernet = {.name = "ethernet",

@@ -209,21 +209,21 @@ static bool memory_hear(struct port *port)
 	return any;
 }
 
-static bool memory_send(struct port *port, const uint8_t header[LINK_HEADER_BYTES],
-                        const uint8_t *packet, size_t bytes)
+static enum port_sent memory_send(struct port *port, const uint8_t header[LINK_HEADER_BYTES],
+                                  const uint8_t *packet, size_t bytes)
 {
 	uint8_t *room = port->block != NULL && port->peer_bell >= 0
 	                        ? ring_reserve(&port->lanes.tx, LINK_HEADER_BYTES + bytes)
 	                        : NULL;
 	if (room == NULL)
-		return false;
+		return PORT_FULL;
 	memcpy(room, header, LINK_HEADER_BYTES);
 	if (bytes > 0)
 		memcpy(room + LINK_HEADER_BYTES, packet, bytes);
 	ring_publish(&port->lanes.tx);
 	if (ring_take_armed(&port->lanes.tx))
 		bell_ring(port->peer_bell);
-	return true;
+	return PORT_SENT;
 }
 
 static bool memory_arm(struct port *port)

@@ -14,6 +14,12 @@
 struct vport;
 struct port;
 
+enum port_sent {
+	PORT_SENT,
+	PORT_FULL,    /* no room now */
+	PORT_TOO_LONG /* for this link, at any time */
+};
+
 /* How a kind of link carries frames. */
 struct port_kind {
 	const char *name;
@@ -25,9 +31,9 @@ struct port_kind {
 	bool (*hear)(struct port *port);
 	/* @fd is readable, and carries no frames. NULL: all of them do. */
 	void (*ready)(struct port *port, int fd);
-	/* Send header and packet (or the header alone). False: it was not taken. */
-	bool (*send)(struct port *port, const uint8_t header[LINK_HEADER_BYTES],
-	             const uint8_t *packet, size_t bytes);
+	/* Send header and packet (or the header alone). */
+	enum port_sent (*send)(struct port *port, const uint8_t header[LINK_HEADER_BYTES],
+	                       const uint8_t *packet, size_t bytes);
 	/* Called with every tick: connect again, and so on. May be NULL. */
 	void (*tick)(struct port *port);
 	/* Ask to be woken before sleeping. False: something has come. May be NULL. */

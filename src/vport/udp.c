@@ -78,8 +78,8 @@ static bool udp_link_hear(struct port *port)
 	return got > 0;
 }
 
-static bool udp_link_send(struct port *port, const uint8_t header[LINK_HEADER_BYTES],
-                          const uint8_t *packet, size_t bytes)
+static enum port_sent udp_link_send(struct port *port, const uint8_t header[LINK_HEADER_BYTES],
+                                    const uint8_t *packet, size_t bytes)
 {
 	struct iovec parts[2] = {{(void *)(uintptr_t)header, LINK_HEADER_BYTES},
 	                         {(void *)(uintptr_t)packet, bytes}};
@@ -88,7 +88,9 @@ static bool udp_link_send(struct port *port, const uint8_t header[LINK_HEADER_BY
 	/* ECONNREFUSED is about an earlier packet, too. */
 	if (sent < 0 && errno == ECONNREFUSED)
 		sent = sendmsg(port->fd, &msg, MSG_NOSIGNAL);
-	return sent >= 0;
+	if (sent >= 0)
+		return PORT_SENT;
+	return errno == EMSGSIZE ? PORT_TOO_LONG : PORT_FULL;
 }
 
 const struct port_kind port_udp = {.name = "udp",

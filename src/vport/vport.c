@@ -92,39 +92,52 @@ static void vport_look(struct vport *vport)
 
 /* --- packets --- */
 
-static bool port_send(struct port *port, const uint8_t *packet, size_t bytes)
+/* Why a packet that the link does not take is rejected. */
+static const enum ibc_reason refusals[] = {
+        [PORT_FULL] = IBC_REASON_NO_RECEIVE, [PORT_TOO_LONG] = IBC_REASON_TOO_LONG};
+
+static enum port_sent port_send(struct port *port, const uint8_t *packet, size_t bytes)
 {
 	uint8_t header[LINK_HEADER_BYTES];
-	if (port->kind == NULL || !port->link.up)
-		return false;
 	link_put(&port->link, header, bytes, port->vport->now_ns);
-	if (!port->kind->send(port, header, packet, bytes)) {
+	enum port_sent sent = port->kind->send(port, header, packet, bytes);
+	if (sent != PORT_SENT) {
 		port->link.next--; /* the other end shall not count it as lost */
 		port->dropped++;
-		return false;
+		return sent;
 	}
 	port->out++;
 	port->out_bytes += bytes;
-	return true;
+	return PORT_SENT;
+}
+
+static bool port_is_up(const struct port *port)
+{
+	return port->kind != NULL && port->link.up;
 }
 
 static void vport_send_in(struct vport *vport, const struct ibc_packet *packet, uint8_t from);
 
+/* The switch itself says @packet out of the hardware port @outport. */
+static void vport_say(struct vport *vport, struct ibc_packet packet, uint8_t outport)
+{
+	uint8_t bytes[IBC_MAX_BYTES];
+	packet.guid = vport->vswitch.nic_ports[outport].guid;
+	size_t length = ibc_encode(&packet, bytes, sizeof(bytes));
+	if (length > 0 && port_is_up(&vport->ports[outport]))
+		port_send(&vport->ports[outport], bytes, length);
+}
+
 /* Send what the switch itself says out of the port through which the packet came that it answers.
- * To an application it goes through the switch, as if it came from port @from. */
+ * To an application, or if this switch has moved the pointer already (@inport is
+ * VSWITCH_APID_CONFIG), it goes through the switch, as if it came from port @from. */
 static void vport_answer(struct vport *vport, const struct ibc_packet *answer, uint8_t inport,
                          uint8_t from)
 {
-	uint8_t bytes[IBC_MAX_BYTES];
-	if (!vswitch_is_hardware(inport)) {
+	if (vswitch_is_hardware(inport))
+		vport_say(vport, *answer, inport);
+	else
 		vport_send_in(vport, answer, from);
-		return;
-	}
-	struct ibc_packet packet = *answer;
-	packet.guid = vport->vswitch.nic_ports[inport].guid;
-	size_t length = ibc_encode(&packet, bytes, sizeof(bytes));
-	if (length > 0)
-		port_send(&vport->ports[inport], bytes, length);
 }
 
 static void vport_reject(struct vport *vport, const struct ibc_packet *packet, uint8_t inport,
@@ -183,8 +196,8 @@ static unsigned vport_deliver(struct vport *vport, const struct ibc_packet *pack
 	return delivered;
 }
 
-/* The switch itself sends @packet to an application: an answer to a command, or a NACK. @from: the
- * port from which it comes. */
+/* Forward what the switch itself says, an answer to a command or a NACK, as if it came from port
+ * @from. */
 static void vport_send_in(struct vport *vport, const struct ibc_packet *packet, uint8_t from)
 {
 	bool by_route = !ibc_at_end(&packet->route);
@@ -193,6 +206,30 @@ static void vport_send_in(struct vport *vport, const struct ibc_packet *packet, 
 	out.route = result.route;
 	if (result.action == VSWITCH_DELIVER)
 		vport_deliver(vport, &out, from, by_route, result.applications);
+	else if (result.action == VSWITCH_TRANSMIT)
+		vport_say(vport, out, result.port);
+}
+
+/* Send on a packet that has been forwarded to the hardware port @outport. */
+static void vport_transmit(struct vport *vport, const uint8_t *bytes, size_t length,
+                           uint8_t outport)
+{
+	struct ibc_packet packet;
+	enum port_sent sent = port_send(&vport->ports[outport], bytes, length);
+	if (sent == PORT_SENT)
+		vswitch_count(&vport->counters,
+		              &(struct vswitch_result){.action = VSWITCH_TRANSMIT});
+	/* It has been rewritten already: the NACK starts from where it would be now. What has no
+	 * room is lost, as on a wire; the port counts it. */
+	if (sent == PORT_TOO_LONG && ibc_decode(&packet, bytes, length) == IBC_OK)
+		vport_reject(vport, &packet, VSWITCH_APID_CONFIG, outport, refusals[sent]);
+}
+
+/* A packet that has come through @inport is damaged behind its header. */
+static void vport_damaged(struct vport *vport, uint8_t inport)
+{
+	vport->ports[inport].bad_packets++;
+	vport->counters.packets[IBC_COUNTER_DAMAGED]++;
 }
 
 /* A packet has come through the hardware port @inport. */
@@ -200,41 +237,38 @@ static void vport_forward(struct vport *vport, uint8_t *bytes, size_t length, ui
 {
 	struct vswitch_decision decision;
 	struct ibc_packet packet;
-	bool by_route = false;
-	if (ibc_decode_header(&packet, bytes, length) == IBC_OK)
-		by_route = !ibc_at_end(&packet.route);
+	uint8_t before = length > 1 ? bytes[1] : 0;
 	if (vswitch_pass(&vport->vswitch, bytes, length, inport, &decision) != IBC_OK) {
-		vport->ports[inport].bad_packets++;
-		vport->counters.packets[IBC_COUNTER_DAMAGED]++;
+		vport_damaged(vport, inport);
 		return;
 	}
-	if (decision.action != VSWITCH_REJECT)
-		vswitch_count(&vport->counters,
-		              &(struct vswitch_result){.action = decision.action});
-	switch (decision.action) {
-	case VSWITCH_TRANSMIT:
-		/* What the link does not take is lost, as on a wire; the port counts it. */
-		port_send(&vport->ports[decision.port], bytes, length);
+	bool by_route = bytes[1] != before; /* the switch has moved the pointer */
+	if (decision.action == VSWITCH_TRANSMIT) {
+		vport_transmit(vport, bytes, length, decision.port);
 		return;
-	case VSWITCH_DELIVER:
-		/* Applications check the whole packet, and so do we: what is damaged is no
-		 * one's. */
-		if (ibc_decode(&packet, bytes, length) != IBC_OK) {
-			vport->ports[inport].bad_packets++;
-			return;
-		}
-		if (vport_deliver(vport, &packet, inport, by_route, decision.applications) == 0)
-			vport_reject(vport, &packet, inport, inport, IBC_REASON_NO_RECEIVE);
-		return;
-	case VSWITCH_CONSUME:
-		if (ibc_decode(&packet, bytes, length) == IBC_OK)
-			vport_consume(vport, &packet, inport);
+	}
+	/* What goes no further is checked completely. */
+	if (decision.action == VSWITCH_REJECT) {
+		if (vswitch_rejected(bytes, length, decision.reason, &packet))
+			vport_reject(vport, &packet, inport, inport, decision.reason);
 		else
-			vport->ports[inport].bad_packets++;
+			vport_damaged(vport, inport);
 		return;
-	default:
-		vport_reject(vport, &packet, inport, inport, decision.reason);
 	}
+	if (ibc_decode(&packet, bytes, length) != IBC_OK) {
+		vport_damaged(vport, inport);
+		return;
+	}
+	if (decision.action == VSWITCH_DELIVER &&
+	    vport_deliver(vport, &packet, inport, by_route, decision.applications) == 0) {
+		uint8_t apid = (uint8_t)__builtin_ctzll(decision.applications);
+		vport_reject(vport, &packet, by_route ? VSWITCH_APID_CONFIG : inport, apid,
+		             IBC_REASON_NO_RECEIVE);
+		return;
+	}
+	vswitch_count(&vport->counters, &(struct vswitch_result){.action = decision.action});
+	if (decision.action == VSWITCH_CONSUME)
+		vport_consume(vport, &packet, inport);
 }
 
 void port_frame(struct port *port, uint8_t *frame, size_t bytes)
@@ -263,12 +297,15 @@ static void vport_take_record(struct vport *vport, const struct record *record)
 		return;
 	}
 	struct port *port = &vport->ports[record->outport];
-	if (!port_send(port, vport->copy + RECORD_HEADER_BYTES, ibc_bytes(packet))) {
+	bool up = port_is_up(port);
+	enum port_sent sent =
+	        up ? port_send(port, vport->copy + RECORD_HEADER_BYTES, ibc_bytes(packet))
+	           : PORT_FULL;
+	if (sent == PORT_SENT)
+		vswitch_count(&vport->counters, &left);
+	else
 		vport_reject(vport, packet, record->inport, record->outport,
-		             port->link.up ? IBC_REASON_TOO_LONG : IBC_REASON_PORT_DOWN);
-		return;
-	}
-	vswitch_count(&vport->counters, &left);
+		             up ? refusals[sent] : IBC_REASON_PORT_DOWN);
 }
 
 static bool vport_take(struct vport *vport, unsigned from, unsigned count)
@@ -323,7 +360,7 @@ static void vport_tick(struct vport *vport)
 			port->kind->tick(port);
 		if (link_tick(&port->link, vport->now_ns)) {
 			link_put(&port->link, header, 0, vport->now_ns);
-			if (!port->kind->send(port, header, NULL, 0))
+			if (port->kind->send(port, header, NULL, 0) != PORT_SENT)
 				port->link.next--;
 		}
 		port_update(port, false);

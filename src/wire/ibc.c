@@ -136,8 +136,6 @@ enum ibc_verdict ibc_judge_header(const uint8_t *in, size_t bytes)
 	if (in[0] >> 4 != IBC_VERSION)
 		return IBC_WRONG_VERSION;
 	unsigned hops = in[2], payload_bytes = be16_load(in + 6);
-	if (hops > IBC_MAX_HOPS)
-		return IBC_WRONG_ROUTE;
 	if (payload_bytes > IBC_MAX_PAYLOAD ||
 	    IBC_HEADER_BYTES + ibc_route_bytes(hops) + ibc_padded(payload_bytes) + IBC_CRC_BYTES !=
 	            bytes)
@@ -150,8 +148,42 @@ enum ibc_verdict ibc_judge_header(const uint8_t *in, size_t bytes)
 	enum ibc_verdict verdict = ibc_judge_fields(in[0] & 0xf, in[3], in[4], in[5]);
 	if (verdict != IBC_OK)
 		return verdict;
+	if (hops > IBC_MAX_HOPS)
+		return IBC_TOO_MANY_HOPS;
 	return ibc_judge_pointer(ibc_is_reverse(in), ibc_pointer(in), hops) ? IBC_OK
 	                                                                    : IBC_WRONG_POINTER;
+}
+
+/* Everything but the route and the payload. */
+static void ibc_load_fields(struct ibc_packet *packet, const uint8_t *in)
+{
+	packet->type = in[0] & 0xf;
+	packet->reason = in[3];
+	packet->source_apid = in[4];
+	packet->dest_apid = in[5];
+	packet->dest_node = be64_load(in + 8);
+	packet->guid = be64_load(in + 16);
+	packet->transaction = be32_load(in + 24);
+}
+
+bool ibc_salvage(struct ibc_packet *packet, const uint8_t *in)
+{
+	bool reverse = ibc_is_reverse(in);
+	unsigned hops = in[2], pointer = ibc_pointer(in);
+	/* Forward, ports 1 to pointer - 1 have been used; in reverse, pointer + 1 to hops. */
+	unsigned first = reverse ? pointer : 0;
+	unsigned last = reverse || pointer > hops ? hops : pointer == 0 ? 0 : pointer - 1;
+	unsigned used = first < last ? last - first : 0;
+	if (used > IBC_MAX_HOPS)
+		return false;
+	ibc_load_fields(packet, in);
+	packet->payload = NULL;
+	packet->payload_bytes = 0;
+	packet->route = (struct ibc_route){.reverse = reverse,
+	                                   .pointer = (uint8_t)(reverse ? 0 : used + 1),
+	                                   .hops = (uint8_t)used};
+	memcpy(packet->route.ports, in + IBC_HEADER_BYTES + first, used);
+	return true;
 }
 
 enum ibc_verdict ibc_decode_header(struct ibc_packet *packet, const uint8_t *in, size_t bytes)
@@ -159,14 +191,8 @@ enum ibc_verdict ibc_decode_header(struct ibc_packet *packet, const uint8_t *in,
 	enum ibc_verdict verdict = ibc_judge_header(in, bytes);
 	if (verdict != IBC_OK)
 		return verdict;
-	packet->type = in[0] & 0xf;
-	packet->reason = in[3];
-	packet->source_apid = in[4];
-	packet->dest_apid = in[5];
+	ibc_load_fields(packet, in);
 	packet->payload_bytes = be16_load(in + 6);
-	packet->dest_node = be64_load(in + 8);
-	packet->guid = be64_load(in + 16);
-	packet->transaction = be32_load(in + 24);
 	packet->route = (struct ibc_route){
 	        .reverse = ibc_is_reverse(in), .pointer = ibc_pointer(in), .hops = in[2]};
 	memcpy(packet->route.ports, in + IBC_HEADER_BYTES, in[2]);

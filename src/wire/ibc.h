@@ -55,7 +55,7 @@ enum ibc_reason {
 	IBC_REASON_NO_PORT,        /* the route names a port that does not exist */
 	IBC_REASON_PORT_DOWN,
 	IBC_REASON_POINTER,  /* not within the route */
-	IBC_REASON_TOO_LONG, /* the route, including what this hop would add */
+	IBC_REASON_TOO_LONG, /* the route, or the packet for the link that it should take */
 	IBC_REASON_LOOP,     /* the next port is the one through which the packet came */
 	IBC_REASON_NOT_ALLOWED,
 	IBC_REASON_NO_RECEIVE, /* the application did not accept the packet in time */
@@ -88,8 +88,9 @@ enum ibc_verdict {
 	IBC_WRONG_LENGTH, /* the lengths in the header do not match that of the packet */
 	IBC_WRONG_VERSION,
 	IBC_WRONG_TYPE,
-	IBC_WRONG_REASON, /* a NACK without one, or another type with one */
-	IBC_WRONG_ROUTE, /* too many hops, a port above 62, no end mark, or padding that is not 0 */
+	IBC_WRONG_REASON,  /* a NACK without one, or another type with one */
+	IBC_WRONG_ROUTE,   /* a port above 62, no end mark, or padding that is not 0 */
+	IBC_TOO_MANY_HOPS, /* this and the next: ibc_salvage() tells what a NACK needs */
 	IBC_WRONG_POINTER,
 	IBC_WRONG_APID,
 	IBC_WRONG_CHECK, /* the header is damaged */
@@ -108,6 +109,10 @@ enum ibc_verdict ibc_decode(struct ibc_packet *packet, const uint8_t *in, size_t
 enum ibc_verdict ibc_decode_header(struct ibc_packet *packet, const uint8_t *in, size_t bytes);
 /* The verdict of ibc_decode_header() alone. */
 enum ibc_verdict ibc_judge_header(const uint8_t *in, size_t bytes);
+/* The header at @in is intact, but ibc_judge_header() found IBC_TOO_MANY_HOPS or IBC_WRONG_POINTER.
+ * *packet becomes what a NACK needs: without payload, and its route is the part that has been used,
+ * at its end. False: that part is not a route. */
+bool ibc_salvage(struct ibc_packet *packet, const uint8_t *in);
 /* In the packet at @bytes, which ibc_judge_header() accepted: the port that the pointer names
  * becomes @port, and the pointer @pointer. */
 void ibc_replace_port(uint8_t *bytes, uint8_t port, uint8_t pointer);

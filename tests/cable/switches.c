@@ -82,8 +82,10 @@ void switches_take(struct switches *switches, uint32_t node, uint8_t inport, con
 		return;
 	}
 	/* At the end of the route, and before an answer is made of it, it must be intact. */
-	if (out->decision.action != VSWITCH_TRANSMIT &&
-	    ibc_decode(&packet, out->bytes, length) != IBC_OK) {
+	if (out->decision.action == VSWITCH_REJECT
+	            ? !vswitch_rejected(out->bytes, length, out->decision.reason, &packet)
+	            : out->decision.action != VSWITCH_TRANSMIT &&
+	                      ibc_decode(&packet, out->bytes, length) != IBC_OK) {
 		counters->packets[IBC_COUNTER_DAMAGED]++;
 		out->decision.action = VSWITCH_ACTION_COUNT;
 		return;

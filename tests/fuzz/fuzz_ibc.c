@@ -32,10 +32,27 @@ static void forward(const struct ibc_packet *packet, uint8_t *bytes, size_t size
 	assert(ibc_decode_header(&again, bytes, size) == IBC_OK);
 }
 
+/* Where it is, as transit is forwarded: also with a route that is too long, or a pointer anywhere.
+ */
+static void pass(uint8_t *bytes, size_t size)
+{
+	struct vswitch vswitch;
+	struct vswitch_decision decision;
+	struct ibc_packet packet, nack;
+	uint8_t out[IBC_MAX_BYTES];
+	vswitch_init(&vswitch, 0, false);
+	memset(vswitch.states, VSWITCH_PORT_UP, sizeof(vswitch.states));
+	if (vswitch_pass(&vswitch, bytes, size, 7, &decision) == IBC_OK &&
+	    decision.action == VSWITCH_REJECT &&
+	    vswitch_rejected(bytes, size, decision.reason, &packet) &&
+	    vswitch_nack(&packet, decision.reason, &nack))
+		assert(ibc_encode(&nack, out, sizeof(out)) > 0);
+}
+
 /* With checks that are right, so that the rest is reached. */
 static void mend(uint8_t *bytes, size_t size)
 {
-	if (size < 40 || bytes[2] > IBC_MAX_HOPS)
+	if (size < 40)
 		return;
 	size_t route = (bytes[2] + 4u) & ~3u;
 	size_t payload = be16_load(bytes + 6), padded = (payload + 3) & ~(size_t)3;
@@ -55,6 +72,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	ibc_decode(&packet, data, size);
 	memcpy(bytes, data, size);
 	mend(bytes, size);
+	memcpy(again, bytes, size);
+	pass(again, size);
 	if (ibc_decode(&packet, bytes, size) != IBC_OK)
 		return 0;
 	assert(ibc_encode(&packet, again, sizeof(again)) == size);

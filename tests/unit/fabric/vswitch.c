@@ -9,8 +9,10 @@
 
 #include <cmocka.h>
 
+#include "base/crc.h"
 #include "base/prng.h"
 #include "fabric/vswitch.h"
+#include "wire/be.h"
 
 static void all_up(struct vswitch *vswitch, unsigned first, unsigned last)
 {
@@ -263,6 +265,54 @@ static void vs3_nack(void **state)
 	assert_false(vswitch_nack(&nack, IBC_REASON_NO_APPLICATION, &none));
 }
 
+/* A pointer out of range, and a route that is too long: the NACK says so, and takes the way back
+ * that was used. Their checks are right, so they are not damaged. */
+static void vs3_nack_of_a_bad_route(void **state)
+{
+	(void)state;
+	static const struct {
+		unsigned hops, pointer;
+		enum ibc_reason reason;
+	} rows[] = {{2, 9, IBC_REASON_POINTER},
+	            {2, 0, IBC_REASON_POINTER},
+	            {63, 2, IBC_REASON_TOO_LONG}};
+	for (unsigned i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		uint8_t bytes[IBC_MAX_BYTES], same[IBC_MAX_BYTES];
+		struct vswitch vswitch;
+		struct vswitch_decision decision;
+		struct ibc_packet nack,
+		        packet = {.type = IBC_TYPE_READ_REQUEST,
+		                  .source_apid = 33,
+		                  .transaction = 5,
+		                  .route = {.pointer = 1, .hops = 2, .ports = {2, 1}}};
+		size_t route = (rows[i].hops + 4u) & ~3u, length = 32 + route + 4;
+		vswitch_init(&vswitch, 0, true);
+		assert_true(ibc_encode(&packet, bytes, sizeof(bytes)) > 0);
+		bytes[1] = (uint8_t)rows[i].pointer;
+		if (rows[i].hops > 2) {
+			memset(bytes + 32, 2, rows[i].hops);
+			bytes[2] = (uint8_t)rows[i].hops;
+			bytes[32 + rows[i].hops] = IBC_END_OF_ROUTE;
+		}
+		be32_store(bytes + 28, crc32c(crc32c(0, bytes, 28), bytes + 32, route));
+		memcpy(same, bytes, length);
+		assert_int_equal(vswitch_pass(&vswitch, bytes, length, 3, &decision), IBC_OK);
+		assert_int_equal(decision.action, VSWITCH_REJECT);
+		assert_int_equal(decision.reason, rows[i].reason);
+		assert_memory_equal(bytes, same, length);
+		assert_true(vswitch_rejected(bytes, length, decision.reason, &packet));
+		assert_true(vswitch_nack(&packet, decision.reason, &nack));
+		assert_int_equal(nack.dest_apid, 33);
+		assert_int_equal(nack.transaction, 5);
+		assert_true(nack.route.reverse);
+		assert_int_equal(nack.route.pointer, nack.route.hops);
+		assert_int_equal(nack.route.hops, rows[i].pointer == 9   ? 2
+		                                  : rows[i].pointer == 0 ? 0
+		                                                         : 1);
+		assert_true(ibc_encode(&nack, bytes, sizeof(bytes)) > 0);
+	}
+}
+
 /* Random packets, some of them damaged, through random switches: forwarding a packet where it is
  * does what decoding, forwarding and rewriting it do. */
 static void vs3_in_place(void **state)
@@ -457,6 +507,7 @@ int main(void)
 	        cmocka_unit_test(vs3_inport_of_an_application),
 	        cmocka_unit_test(vs3_several_applications),
 	        cmocka_unit_test(vs3_nack),
+	        cmocka_unit_test(vs3_nack_of_a_bad_route),
 	        cmocka_unit_test(vs3_in_place),
 	        cmocka_unit_test(vs4_figure_2),
 	        cmocka_unit_test(vs5_every_answer_finds_its_way),

@@ -112,7 +112,7 @@ static void vs2_verdicts(void **state)
 	        {0, 0x17, IBC_WRONG_TYPE},    {0, 0x16, IBC_WRONG_REASON},
 	        {3, 1, IBC_WRONG_REASON},     {1, 0x00, IBC_WRONG_POINTER},
 	        {1, 0x04, IBC_WRONG_POINTER}, {1, 0x83, IBC_WRONG_POINTER},
-	        {1, 0x41, IBC_WRONG_ROUTE},   {2, 63, IBC_WRONG_ROUTE},
+	        {1, 0x41, IBC_WRONG_ROUTE},   {2, 63, IBC_WRONG_LENGTH},
 	        {4, 64, IBC_WRONG_APID},      {5, 64, IBC_WRONG_APID},
 	        {6, 0x10, IBC_WRONG_LENGTH},  {32, 63, IBC_WRONG_ROUTE},
 	        {34, 62, IBC_WRONG_ROUTE},    {35, 1, IBC_WRONG_ROUTE},
@@ -136,6 +136,63 @@ static void vs2_verdicts(void **state)
 	packet = sample();
 	packet.route.ports[1] = IBC_END_OF_ROUTE;
 	assert_int_equal(ibc_encode(&packet, bytes, sizeof(bytes)), 0);
+}
+
+/* A packet with @hops ports 1, 2, 3, ..., which may be too many, and any pointer; its checks are
+ * right. Returns its length. */
+static size_t strange_packet(uint8_t *bytes, unsigned hops, bool reverse, unsigned pointer)
+{
+	struct ibc_packet packet = sample();
+	packet.payload_bytes = 0;
+	ibc_encode(&packet, bytes, IBC_MAX_BYTES);
+	size_t route = (hops + 4u) & ~3u;
+	bytes[1] = (uint8_t)((reverse ? 0x80u : 0) | pointer);
+	bytes[2] = (uint8_t)hops;
+	memset(bytes + 32, 0, route);
+	for (unsigned i = 0; i < hops; i++)
+		bytes[32 + i] = (uint8_t)(1 + i % 62);
+	bytes[32 + hops] = IBC_END_OF_ROUTE;
+	be32_store(bytes + 28, crc32c(crc32c(0, bytes, 28), bytes + 32, route));
+	be32_store(bytes + 32 + route, crc32c(crc32c(0, bytes, 1), bytes + 2, 26));
+	return 32 + route + 4;
+}
+
+/* A pointer out of range, or a route that is too long: the part that has been used leads back. */
+static void vs3_salvage(void **state)
+{
+	(void)state;
+	static const struct {
+		unsigned hops, pointer;
+		bool reverse;
+		enum ibc_verdict verdict;
+		int used; /* -1: too many */
+		unsigned first;
+	} rows[] = {
+	        {2, 0, false, IBC_WRONG_POINTER, 0, 0},     {2, 4, false, IBC_WRONG_POINTER, 2, 1},
+	        {2, 63, false, IBC_WRONG_POINTER, 2, 1},    {2, 3, true, IBC_WRONG_POINTER, 0, 0},
+	        {0, 2, false, IBC_WRONG_POINTER, 0, 0},     {63, 1, false, IBC_TOO_MANY_HOPS, 0, 0},
+	        {63, 5, false, IBC_TOO_MANY_HOPS, 4, 1},    {63, 0, false, IBC_TOO_MANY_HOPS, 0, 0},
+	        {255, 63, false, IBC_TOO_MANY_HOPS, 62, 1}, {63, 0, true, IBC_TOO_MANY_HOPS, -1, 0},
+	        {63, 1, true, IBC_TOO_MANY_HOPS, 62, 2},    {63, 63, true, IBC_TOO_MANY_HOPS, 0, 0},
+	        {255, 63, true, IBC_TOO_MANY_HOPS, -1, 0},
+	};
+	for (unsigned i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		uint8_t bytes[2 * IBC_MAX_BYTES];
+		struct ibc_packet found;
+		size_t length =
+		        strange_packet(bytes, rows[i].hops, rows[i].reverse, rows[i].pointer);
+		assert_int_equal(ibc_judge_header(bytes, length), rows[i].verdict);
+		assert_int_equal(ibc_salvage(&found, bytes), rows[i].used >= 0);
+		if (rows[i].used < 0)
+			continue;
+		assert_int_equal(found.transaction, sample().transaction);
+		assert_int_equal(found.payload_bytes, 0);
+		assert_int_equal(found.route.hops, rows[i].used);
+		assert_int_equal(found.route.reverse, rows[i].reverse);
+		assert_true(ibc_at_end(&found.route));
+		if (rows[i].used > 0)
+			assert_int_equal(found.route.ports[0], rows[i].first);
+	}
 }
 
 /* A hop changes route, pointer and header check; the CRC from end to end stays. */
@@ -166,7 +223,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(vs2_layout),  cmocka_unit_test(vs2_every_length),
 	        cmocka_unit_test(vs2_damage),  cmocka_unit_test(vs2_verdicts),
-	        cmocka_unit_test(vs2_rewrite),
+	        cmocka_unit_test(vs2_rewrite), cmocka_unit_test(vs3_salvage),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
