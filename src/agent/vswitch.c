@@ -33,8 +33,12 @@ struct vs_node {
 struct vs_member {
 	struct client *client;
 	struct vs_node *node; /* NULL: it waits for the end of the grace period */
+	bool welcome;         /* it has the board, and lanes to all others that have it */
 	uint32_t number;
 	struct agent_vs_attach asked;
+	/* What it says of its ports while it waits. */
+	struct agent_vs_port ports[VSWITCH_HARDWARE_PORTS];
+	uint32_t told; /* which of them, by bits */
 };
 
 void vswitch_begin(struct agent *agent, const char *directory)
@@ -242,7 +246,8 @@ static void vs_join(struct vs_node *node, struct vs_member *member)
 {
 	for (unsigned i = 0; i < BOARD_MEMBERS; i++) {
 		struct vs_member *other = node->members[i];
-		if (other == NULL || other == member || have_lanes(member, other))
+		if (other == NULL || other == member || !other->welcome ||
+		    have_lanes(member, other))
 			continue;
 		int lanes = lanes_make(BOARD_LANE_SLOTS);
 		if (lanes < 0) {
@@ -266,9 +271,22 @@ static void vs_answer(struct client *client, const struct vs_member *member, int
 	tell(client, &msg, apid >= 0 ? &member->node->reader : NULL, apid >= 0 ? 1 : 0);
 }
 
-/* Enter @member, which asks for the first time. If it cannot be entered it is forgotten; then it
- * may ask again. */
-static void vs_admit(struct agent *agent, struct vs_member *member)
+static bool vs_enter_port(struct vs_node *node, const struct agent_vs_port *port)
+{
+	struct vswitch *vswitch = &node->board->vswitch;
+	if (port->port >= VSWITCH_HARDWARE_PORTS || port->state > VSWITCH_PORT_UP ||
+	    port->number > UINT8_MAX ||
+	    (port->state != VSWITCH_PORT_ABSENT &&
+	     !vswitch_set_nic_port(vswitch, (uint8_t)port->port, port->guid,
+	                           (uint8_t)port->number)))
+		return false;
+	vswitch->states[port->port] = (uint8_t)port->state;
+	return true;
+}
+
+/* Enter @member, which asks for the first time, on the board. If it cannot be entered it is
+ * forgotten; then it may ask again. */
+static bool vs_enter(struct agent *agent, struct vs_member *member)
 {
 	struct client *client = member->client;
 	struct vs_node *node = vs_node_of(agent, member->asked.node);
@@ -283,15 +301,26 @@ static void vs_admit(struct agent *agent, struct vs_member *member)
 		free(member);
 		if (node != NULL)
 			vs_node_tidy(agent, node);
-		return;
+		return false;
 	}
 	member->node = node;
+	member->asked.apid = (uint32_t)apid;
 	node->members[number] = member;
 	node->count++;
-	/* When it hears its APID, everybody can send to it. */
-	vs_join(node, member);
-	vs_changed(node);
-	vs_answer(client, member, apid);
+	for (uint32_t left = member->told; left != 0 && node->board->ports_member == number;
+	     left &= left - 1)
+		vs_enter_port(node, &member->ports[__builtin_ctz(left)]);
+	return true;
+}
+
+/* Give @member, which has been entered, the board and lanes. When it hears its APID, everybody can
+ * send to it. */
+static void vs_welcome(struct vs_member *member)
+{
+	vs_join(member->node, member);
+	member->welcome = true;
+	vs_changed(member->node);
+	vs_answer(member->client, member, (int)member->asked.apid);
 }
 
 static void vs_attach(struct agent *agent, struct client *client, struct agent_request *request)
@@ -322,21 +351,31 @@ static void vs_attach(struct agent *agent, struct client *client, struct agent_r
 	request->fds[0] = -1;
 	*member = (struct vs_member){.client = client, .asked = *asked};
 	client->vs = member;
-	if (agent->open_ns == 0)
-		vs_admit(agent, member);
+	if (agent->open_ns == 0 && vs_enter(agent, member))
+		vs_welcome(member);
 }
 
-/* The grace period is over: admit those that wait, the members of the former agent first. */
+/* Enter the members that wait: those of the former agent, or the others. */
+static void vs_enter_all(struct agent *agent, bool again)
+{
+	for (struct client *at = agent->clients; at != NULL; at = at->next)
+		if (at->vs != NULL && at->vs->node == NULL && !at->dead &&
+		    ((at->vs->asked.flags & AGENT_VS_AGAIN) != 0) == again)
+			vs_enter(agent, at->vs);
+}
+
+/* The grace period is over: admit those that wait, the members of the former agent first. Nobody
+ * sees a board on which one of them is missing. */
 static uint64_t vs_sweep(struct agent *agent, uint64_t now_ns)
 {
 	(void)now_ns;
 	if (agent->open_ns != 0)
 		return SERVICES_NEVER; /* the names service wakes us */
-	for (int again = 1; again >= 0; again--)
-		for (struct client *at = agent->clients; at != NULL; at = at->next)
-			if (at->vs != NULL && at->vs->node == NULL && !at->dead &&
-			    ((at->vs->asked.flags & AGENT_VS_AGAIN) != 0) == (again == 1))
-				vs_admit(agent, at->vs);
+	vs_enter_all(agent, true);
+	vs_enter_all(agent, false);
+	for (struct client *at = agent->clients; at != NULL; at = at->next)
+		if (at->vs != NULL && at->vs->node != NULL && !at->vs->welcome && !at->dead)
+			vs_welcome(at->vs);
 	return SERVICES_NEVER;
 }
 
@@ -344,17 +383,18 @@ static void vs_set_port(struct agent *agent, struct client *client, struct agent
 {
 	(void)agent;
 	const struct agent_vs_port *port = &request->msg.u.vs_port;
-	struct vs_node *node = client->vs != NULL ? client->vs->node : NULL;
-	if (node == NULL || node->board->ports_member != client->vs->number ||
-	    port->port >= VSWITCH_HARDWARE_PORTS || port->state > VSWITCH_PORT_UP ||
-	    port->number > UINT8_MAX ||
-	    (port->state != VSWITCH_PORT_ABSENT &&
-	     !vswitch_set_nic_port(&node->board->vswitch, (uint8_t)port->port, port->guid,
-	                           (uint8_t)port->number))) {
+	struct vs_member *member = client->vs;
+	struct vs_node *node = member != NULL ? member->node : NULL;
+	if (member != NULL && node == NULL && port->port < VSWITCH_HARDWARE_PORTS) {
+		member->ports[port->port] = *port;
+		member->told |= 1u << port->port;
+		return;
+	}
+	if (node == NULL || node->board->ports_member != member->number ||
+	    !vs_enter_port(node, port)) {
 		client_refuse(client, EPROTO, "the message makes no sense");
 		return;
 	}
-	node->board->vswitch.states[port->port] = (uint8_t)port->state;
 	vs_changed(node);
 }
 

@@ -156,6 +156,8 @@ static void member_return(struct member *member)
 	member->returning = true;
 	if (!member_ask(member, AGENT_VS_ANY, member->flags | AGENT_VS_AGAIN, true))
 		member_close(&member->agent);
+	else if (member->owner->returns != NULL)
+		member->owner->returns(member);
 }
 
 /* The agent has entered us, and @fd is the board. */
@@ -167,8 +169,6 @@ static bool take_board(struct member *member, const struct agent_vs_attached *at
 	if (block == MAP_FAILED)
 		return false;
 	const struct board *board = block;
-	if (member->board != NULL && member->board->id != board->id)
-		member->renewed = true;
 	member_drop_board(member);
 	member->board = board;
 	member->number = attached->member;

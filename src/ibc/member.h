@@ -27,6 +27,8 @@ struct member;
 struct member_owner {
 	/* @from has left: take what is still in its lane, which is dropped afterwards. */
 	void (*leaves)(struct member *member, unsigned from);
+	/* A new agent has been asked for what we have: tell it of our ports. May be NULL. */
+	void (*returns)(struct member *member);
 };
 
 struct member {
@@ -52,7 +54,6 @@ struct member {
 	uint64_t agents;  /* how often the agent was replaced */
 	bool lost;        /* the agent refused what we had: nobody can reach us */
 	bool returning;   /* asked the next agent for what we have */
-	bool renewed;     /* a new agent knows us; the owner clears it */
 	int answer;       /* to ATTACH: the APID, -errno, or MEMBER_NO_ANSWER */
 };
 

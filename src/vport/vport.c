@@ -72,18 +72,15 @@ static void vport_tell_all(struct vport *vport)
 			port_update(&vport->ports[i], true);
 }
 
-/* Copy which applications there are, and greet a new agent. */
+/* Copy which applications there are. */
 static void vport_look(struct vport *vport)
 {
 	struct member *member = &vport->member;
 	uint32_t generation =
 	        atomic_load_explicit(&member->board->generation, memory_order_acquire);
-	if (member->renewed) {
-		member->renewed = false;
-		vport_tell_all(vport);
-	} else if (generation == vport->generation) {
+	if (generation == vport->generation && member->board->id == vport->board)
 		return;
-	}
+	vport->board = member->board->id;
 	vport->generation = generation;
 	memcpy(vport->vswitch.states + VSWITCH_HARDWARE_PORTS,
 	       member->board->vswitch.states + VSWITCH_HARDWARE_PORTS,
@@ -332,7 +329,13 @@ static void vport_lane_ends(struct member *member, unsigned from)
 	vport_take((struct vport *)(void *)member, from, BOARD_LANE_SLOTS);
 }
 
-static const struct member_owner vport_owner = {.leaves = vport_lane_ends};
+static void vport_returns(struct member *member)
+{
+	vport_tell_all((struct vport *)(void *)member);
+}
+
+static const struct member_owner vport_owner = {.leaves = vport_lane_ends,
+                                                .returns = vport_returns};
 
 /* --- the loop --- */
 

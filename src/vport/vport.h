@@ -19,7 +19,8 @@ struct vport {
 	const struct topology_node *node;
 	struct port ports[VSWITCH_HARDWARE_PORTS];
 	int epoll, watched;  /* the agent's socket that is in it */
-	uint32_t generation; /* of the board, when its applications were copied */
+	uint64_t board;      /* whose applications were copied, */
+	uint32_t generation; /* when it was this old */
 	bool stop;
 	uint64_t now_ns, tick_ns;
 	struct vswitch_configured configured;
