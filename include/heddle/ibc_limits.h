@@ -21,7 +21,7 @@
 #define IBC_LIMIT_KEPT_MS 2000
 /* How long IBC_Send() waits for a receiver on the same node whose lane is full. It waits no more
  * for one that has let this time pass, until that has read all that was sent to it. */
-#define IBC_LIMIT_SEND_MS 100
+#define IBC_LIMIT_SEND_MS 500
 
 /* Clients per node: each has at least one APID. */
 #define IBC_LIMIT_CLIENTS (IBC_LIMIT_GENERAL_APIDS + IBC_LIMIT_SPECIAL_APIDS)

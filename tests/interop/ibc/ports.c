@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <sched.h>
 #include <signal.h>
 #include <spawn.h>
@@ -18,9 +19,11 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/crc.h"
 #include "fabric/link.h"
 #include "ibc/observe.h"
 #include "peer.h"
+#include "wire/be.h"
 #include "wire/ibc_config.h"
 
 #define NODES 4u
@@ -65,14 +68,37 @@ static void end_node(unsigned node, int signal)
 	running[node] = 0;
 }
 
-/* Write a topology with @links, and start all of it. */
-static void start_all(const char *links)
+/* Another test of this machine may use the UDP ports 7101 to 7106: every process has its own ones.
+ */
+static uint16_t own_port(unsigned port)
+{
+	return (uint16_t)(10000u + (unsigned)getpid() % 2500u * 8u + port - 7100u);
+}
+
+/* Write a topology file, in which UDP ports are replaced by our own ones. */
+static void write_topology(const char *nodes, const char *links)
 {
 	snprintf(file, sizeof(file), "/tmp/ibc-ports-%d.conf", (int)getpid());
 	FILE *out = fopen(file, "we");
 	assert_non_null(out);
-	fprintf(out, "%s%s", nodes_text, links);
+	fputs(nodes, out);
+	for (const char *at = links, *next; *at != '\0'; at = next) {
+		unsigned port = 0;
+		next = at + 1;
+		if (*at == ':' && sscanf(at, ":%4u", &port) == 1 && port > 7100) {
+			fprintf(out, ":%u", own_port(port));
+			next = at + 5;
+		} else {
+			fputc(*at, out);
+		}
+	}
 	fclose(out);
+}
+
+/* Write a topology with @links, and start all of it. */
+static void start_all(const char *links)
+{
+	write_topology(nodes_text, links);
 	for (unsigned i = 0; i < NODES; i++)
 		running[i] = start_node(names[i]);
 }
@@ -173,6 +199,18 @@ static void talk_across(const char *links)
 		assert_memory_equal(in, out, length);
 	}
 
+	/* Longer than the MTU of an interface: its port says so, on the node or in transit. */
+	if (ethernet) {
+		assert_int_equal(IBC_Request(&target, IBC_WRITE_REQUEST, out, IBC_LIMIT_PAYLOAD,
+		                             NULL, 0, NULL, 0, &answer),
+		                 IBC_NACKED);
+		assert_int_equal(answer.Reason, IBC_NACK_TOO_LONG);
+		assert_int_equal(IBC_Request(&routed, IBC_WRITE_REQUEST, out, IBC_LIMIT_PAYLOAD,
+		                             NULL, 0, NULL, 0, &answer),
+		                 IBC_NACKED);
+		assert_int_equal(answer.Reason, IBC_NACK_TOO_LONG);
+	}
+
 	/* Rejections come back from wherever they happen. */
 	static const struct {
 		uint8_t hops, ports[2];
@@ -249,6 +287,9 @@ static void vs5_over_ethernet(void **state)
 		talk_across("link n102:1 s106:2 ethernet va0/02:00:00:00:00:0a "
 		            "va1/02:00:00:00:00:0b\n"
 		            "link s106:3 s108:1 shm\nlink s108:2 n104:0 shm\n");
+		IBC_Finish();
+		talk_across("link n102:1 s106:2 shm\nlink s106:3 s108:1 ethernet va0 va1\n"
+		            "link s108:2 n104:0 shm\n");
 		exit(0);
 	}
 	assert_int_equal(waitpid(pid, &status, 0), pid);
@@ -415,6 +456,9 @@ static void ports_go_down_and_up(void **state)
 		while (clock_now_ns() - begin < 700000000u) {
 			int result = IBC_Request(&target, IBC_READ_REQUEST, NULL, 0, NULL, 0, NULL,
 			                         0, &info);
+			if (result != 0)
+				print_message("%s: %s\n", IBC_ResultName(result),
+				              IBC_ReasonName(info.Reason));
 			assert_int_equal(result, 0);
 		}
 	}
@@ -443,7 +487,7 @@ static void only_the_peer_is_heard(void **state)
 	                            .route = {.pointer = 1},
 	                            .payload = (const uint8_t *)"forged",
 	                            .payload_bytes = 6};
-	struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(7101)};
+	struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(own_port(7101))};
 	to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 	int sock = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	link_begin(&forger);
@@ -459,6 +503,118 @@ static void only_the_peer_is_heard(void **state)
 	peer_end(&echo, 0);
 }
 
+/* A neighbour that this test plays itself. */
+struct neighbour {
+	int sock;
+	struct link link;
+	uint8_t in[LINK_MAX_BYTES];
+};
+
+static void neighbour_send(struct neighbour *neighbour, const uint8_t *packet, size_t bytes)
+{
+	uint8_t frame[LINK_MAX_BYTES];
+	link_put(&neighbour->link, frame, bytes, clock_now_ns());
+	if (bytes > 0)
+		memcpy(frame + LINK_HEADER_BYTES, packet, bytes);
+	assert_true(send(neighbour->sock, frame, LINK_HEADER_BYTES + bytes, 0) >= 0 ||
+	            errno == ECONNREFUSED);
+}
+
+/* The next packet from the other end. Keeps the link alive meanwhile. */
+static void neighbour_hear(struct neighbour *neighbour, struct ibc_packet *packet)
+{
+	uint64_t end = clock_now_ns() + 10000000000u;
+	for (;;) {
+		assert_true(clock_now_ns() < end);
+		if (link_tick(&neighbour->link, clock_now_ns()))
+			neighbour_send(neighbour, NULL, 0);
+		ssize_t got = recv(neighbour->sock, neighbour->in, sizeof(neighbour->in), 0);
+		if (got <= 0)
+			continue;
+		size_t bytes =
+		        link_take(&neighbour->link, neighbour->in, (size_t)got, clock_now_ns());
+		if (bytes > 0) {
+			assert_int_equal(
+			        ibc_decode(packet, neighbour->in + LINK_HEADER_BYTES, bytes),
+			        IBC_OK);
+			return;
+		}
+		if (packet == NULL && neighbour->link.up)
+			return;
+	}
+}
+
+/* Every byte of the header and route in turn becomes something else, with a check that is right: the
+ * node answers with a NACK or not at all, and goes on. */
+static void a_neighbour_may_send_anything(void **state)
+{
+	(void)state;
+	struct neighbour other = {0};
+	struct sockaddr_in own = {.sin_family = AF_INET, .sin_port = htons(own_port(7102))},
+	                   to = own;
+	struct timeval soon = {.tv_usec = 20000};
+	struct ibc_packet answer, packet = {.type = IBC_TYPE_READ_REQUEST,
+	                                    .source_apid = 40,
+	                                    .dest_apid = 50,
+	                                    .transaction = 1,
+	                                    .route = {.pointer = 3, .hops = 2, .ports = {3, 2}}};
+	write_topology("node n102 id 102\nnic guid 1 ports 0\n"
+	               "node n104 id 104\nnic guid 2 ports 0\n",
+	               "link n102:0 n104:0 udp 127.0.0.1:7101 127.0.0.1:7102\n");
+	own.sin_addr.s_addr = to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	to.sin_port = htons(own_port(7101));
+	other.sock = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	assert_int_equal(bind(other.sock, (struct sockaddr *)&own, sizeof(own)), 0);
+	assert_int_equal(connect(other.sock, (struct sockaddr *)&to, sizeof(to)), 0);
+	setsockopt(other.sock, SOL_SOCKET, SO_RCVTIMEO, &soon, sizeof(soon));
+	link_begin(&other.link);
+	running[0] = start_node("n102");
+	neighbour_hear(&other, NULL);
+	uint8_t bytes[IBC_MAX_BYTES];
+	/* A pointer out of range: the way back is the whole route. */
+	size_t length = ibc_encode(&packet, bytes, sizeof(bytes));
+	bytes[1] = 9;
+	be32_store(bytes + 28, crc32c(crc32c(0, bytes, 28), bytes + 32, 4));
+	neighbour_send(&other, bytes, length);
+	neighbour_hear(&other, &answer);
+	assert_int_equal(answer.type, IBC_TYPE_NACK);
+	assert_int_equal(answer.reason, IBC_REASON_POINTER);
+	assert_int_equal(answer.dest_apid, 40);
+	assert_int_equal(answer.route.hops, 2);
+	assert_int_equal(answer.route.pointer, 2);
+	assert_true(answer.route.reverse);
+	/* 63 hops, one of which has been used. */
+	length = ibc_encode(&packet, bytes, sizeof(bytes));
+	bytes[1] = 2;
+	bytes[2] = 63;
+	memset(bytes + 32, 3, 63);
+	bytes[32 + 63] = 63;
+	be32_store(bytes + 28, crc32c(crc32c(0, bytes, 28), bytes + 32, 64));
+	neighbour_send(&other, bytes, 32 + 64 + 4);
+	neighbour_hear(&other, &answer);
+	assert_int_equal(answer.reason, IBC_REASON_TOO_LONG);
+	assert_int_equal(answer.route.hops, 1);
+	for (unsigned at = 0; at < 36; at++)
+		for (unsigned value = 0; value < 256; value++) {
+			length = ibc_encode(&packet, bytes, sizeof(bytes));
+			bytes[at] = (uint8_t)value;
+			if (at < 28 || at >= 32)
+				be32_store(bytes + 28, crc32c(crc32c(0, bytes, 28), bytes + 32, 4));
+			neighbour_send(&other, bytes, length);
+			if (value % 64 == 0) /* not more than its socket takes */
+				usleep(500);
+		}
+	/* It is still there, and answers. */
+	packet.transaction = 4711;
+	length = ibc_encode(&packet, bytes, sizeof(bytes));
+	do {
+		neighbour_send(&other, bytes, length);
+		neighbour_hear(&other, &answer);
+	} while (answer.transaction != 4711);
+	assert_int_equal(answer.reason, IBC_REASON_NO_APPLICATION);
+	close(other.sock);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -469,6 +625,7 @@ int main(void)
 	        cmocka_unit_test_teardown(all_of_it_can_be_observed, end_all),
 	        cmocka_unit_test_teardown(ports_go_down_and_up, end_all),
 	        cmocka_unit_test_teardown(only_the_peer_is_heard, end_all),
+	        cmocka_unit_test_teardown(a_neighbour_may_send_anything, end_all),
 	};
 	return cmocka_run_group_tests_name("vs5_ports", tests, NULL, NULL);
 }
