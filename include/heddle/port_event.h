@@ -1,0 +1,50 @@
+/* What arrives on a port (APERTURE columns 13 to 15): fixed-size events. Data only; the calls are in
+ * eventq.h and aperture.h. */
+#ifndef HEDDLE_PORT_EVENT_H
+#define HEDDLE_PORT_EVENT_H
+
+#include <stdint.h>
+
+#include <heddle/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The kinds of events: signalling messages, errors, data delivery. */
+enum hdl_port_event_type {
+	HDL_PORT_CONNECT = 1, /* a peer offers an aperture: index, size in value */
+	HDL_PORT_ACCEPT,      /* a peer accepted; index is its aperture */
+	HDL_PORT_REJECT,      /* a peer refused; status is its reason */
+	HDL_PORT_CLOSE,       /* the connection index has ended */
+	HDL_PORT_ALIVE,       /* a peer asks whether we live; the adapter answers */
+	HDL_PORT_ALIVEACK,    /* a peer lives */
+	HDL_PORT_ERROR,       /* status; from a receiver, an agent, a carrier or the sender */
+	HDL_PORT_STATUS,      /* the status of a port, as asked for */
+	HDL_PORT_DATA,        /* data delivery: value and offset, as a peer stored them */
+	HDL_PORT_VAR,         /* data of variable size: words of them wait in the second queue */
+	HDL_PORT_LOST,        /* value events found no room and were counted instead */
+	HDL_PORT_EVENT_TYPES
+};
+
+/* One event. A reader copies it out of the queue once, and looks at nothing but the copy. */
+struct hdl_port_event {
+	uint16_t type; /* enum hdl_port_event_type */
+	uint16_t flags;
+	uint32_t words; /* in the second queue, the size word included ("Var 10"); 0: none */
+	uint32_t port;  /* that it came to */
+	uint32_t index; /* of the aperture or connection */
+	uint64_t value;
+	uint64_t offset;
+	uint64_t var_at;       /* where its words begin: WRPTR of the second queue before them */
+	struct hdl_gid source; /* taken from the link, never from the packet */
+	uint32_t source_port;
+	int32_t status; /* ERROR, REJECT: a negative error of error.h */
+};
+HDL_STATIC_ASSERT(sizeof(struct hdl_port_event) == 64, "an event is one cache line");
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,120 @@
+#include "queue/cring.h"
+
+#include <string.h>
+
+size_t cring_block_bytes(uint64_t in_bytes)
+{
+	return sizeof(struct cring_block) + in_bytes;
+}
+
+void cring_init(struct cring *ring, struct cring_block *own, uint64_t in_bytes, uint64_t out_bytes,
+                struct cring_block *peer, const struct cring_stores *stores)
+{
+	assert(in_bytes >= CRING_MIN_BYTES && in_bytes <= CRING_MAX_BYTES);
+	assert(out_bytes >= CRING_MIN_BYTES && out_bytes <= CRING_MAX_BYTES);
+	assert((peer != NULL) != (stores != NULL));
+	*ring = (struct cring){.own = own, .peer = peer};
+	if (stores != NULL)
+		ring->stores = *stores;
+	pring_reader_init(&ring->in, &own->in, in_bytes);
+	pring_writer_init(&ring->out, &own->out, out_bytes);
+}
+
+/* Bytes at the peer, from @at on, not around the end. */
+static bool cring_put(struct cring *ring, uint64_t at, const void *data, uint64_t bytes)
+{
+	uint64_t start = at & (ring->out.units - 1);
+	if (ring->peer == NULL)
+		return ring->stores.store(ring->stores.context, CRING_DATA + start, data, bytes);
+	memcpy(ring->peer->bytes + start, data, bytes);
+	return true;
+}
+
+uint64_t cring_write(struct cring *ring, const void *data, uint64_t bytes)
+{
+	const unsigned char *from = data;
+	uint64_t room = ring->out.units - (ring->out.wrptr - ring->out.rdptr), written = 0;
+	if (room < bytes)
+		room = pring_look_room(&ring->out);
+	if (bytes > room)
+		bytes = room;
+	while (written < bytes) {
+		uint64_t to_end = ring->out.units - (ring->out.wrptr & (ring->out.units - 1));
+		uint64_t piece = bytes - written < to_end ? bytes - written : to_end;
+		if (!cring_put(ring, ring->out.wrptr, from + written, piece))
+			break;
+		ring->out.wrptr += piece;
+		written += piece;
+	}
+	return written;
+}
+
+/* The pointer @value at @offset of a peer's block that is not mapped. */
+static bool cring_store_pointer(struct cring *ring, uint64_t offset, uint64_t value)
+{
+	return ring->stores.store(ring->stores.context, offset, &value, sizeof(value));
+}
+
+bool cring_publish(struct cring *ring)
+{
+	if (ring->out.published == ring->out.wrptr)
+		return false;
+	if (ring->peer != NULL) {
+		pring_tell_written(&ring->out, &ring->peer->in);
+		return pring_take_irq(&ring->out);
+	}
+	if (cring_store_pointer(ring, offsetof(struct cring_block, in.wrptr_copy), ring->out.wrptr))
+		ring->out.published = ring->out.wrptr;
+	return false;
+}
+
+uint64_t cring_read(struct cring *ring, void *to, uint64_t max)
+{
+	unsigned char *out = to;
+	uint64_t filled = ring->in.wrptr - ring->in.rdptr;
+	if (filled < max)
+		filled = pring_look_filled(&ring->in);
+	uint64_t bytes = max < filled ? max : filled;
+	uint64_t start = ring->in.rdptr & (ring->in.units - 1);
+	uint64_t first = bytes < ring->in.units - start ? bytes : ring->in.units - start;
+	memcpy(out, ring->own->bytes + start, first);
+	memcpy(out + first, ring->own->bytes, bytes - first);
+	ring->in.rdptr += bytes;
+	return bytes;
+}
+
+bool cring_release(struct cring *ring, bool now)
+{
+	uint64_t owed = ring->in.rdptr - ring->in.published;
+	if (owed == 0 || (!now && owed < ring->in.units / 4))
+		return false;
+	if (ring->peer != NULL) {
+		pring_tell_read(&ring->in, &ring->peer->out);
+		return pring_take_room(&ring->in);
+	}
+	if (cring_store_pointer(ring, offsetof(struct cring_block, out.rdptr_copy), ring->in.rdptr))
+		ring->in.published = ring->in.rdptr;
+	return false;
+}
+
+bool cring_arm_data(struct cring *ring)
+{
+	if (ring->peer != NULL)
+		pring_arm(&ring->in, &ring->peer->out);
+	return pring_look_filled(&ring->in) == 0;
+}
+
+bool cring_arm_room(struct cring *ring)
+{
+	if (ring->peer != NULL)
+		pring_arm_room(&ring->out, &ring->peer->in);
+	return pring_look_room(&ring->out) == 0;
+}
+
+void cring_disarm(struct cring *ring)
+{
+	if (ring->peer == NULL)
+		return;
+	pring_disarm(&ring->in, &ring->peer->out);
+	pring_disarm_room(&ring->out, &ring->peer->in);
+}
