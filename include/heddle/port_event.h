@@ -1,5 +1,5 @@
-/* What arrives on a port (APERTURE columns 13 to 15): fixed-size events. Data only; the calls are in
- * eventq.h and aperture.h. */
+/* What arrives on a port (APERTURE columns 13 to 15): fixed-size events. Data only; the calls are
+ * in eventq.h and aperture.h. */
 #ifndef HEDDLE_PORT_EVENT_H
 #define HEDDLE_PORT_EVENT_H
 

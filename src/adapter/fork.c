@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "adapter/adapter.h"
+#include "adapter/track/track.h"
 #include "port/lanes.h"
 
 uint32_t magic_generation;
@@ -87,6 +88,7 @@ static void in_child(void)
 	unlock_all(); /* a thread that waited for one of these does not exist here */
 	magic_generation++;
 	tracer_in_child();
+	track_in_child();
 	while (list != NULL) {
 		struct hdl_adapter *adapter = list;
 		list = adapter->next;

@@ -1,13 +1,14 @@
-/* A circular queue of bytes between two applications over apertures (APERTURE columns 14 and 15), one
- * in each direction. Each side offers the other one block of memory as its incoming aperture:
+/* A circular queue of bytes between two applications over apertures (APERTURE columns 14 and 15),
+ * one in each direction. Each side offers the other one block of memory as its incoming aperture:
  *
  *   0      reader's control block of the bytes that come in: the peer writes WRPTR', ROOM'
  *   128    writer's control block of the bytes that go out: the peer writes RDPTR', IRQ'
  *   256    the bytes that come in; the peer writes them, at CRING_DATA + pointer modulo length
  *
  * So data and WRPTR go out, and RDPTR comes back. Where the peer's block is mapped, these are plain
- * stores; elsewhere they are stores through an aperture, which arrive in order: the bytes before the
- * pointer that covers them. Pointers may lag: the reader tells of what it has read in batches. */
+ * stores; elsewhere they are stores through an aperture, which arrive in order: the bytes before
+ * the pointer that covers them. Pointers may lag: the reader tells of what it has read in
+ * batches. */
 #ifndef QUEUE_CRING_H
 #define QUEUE_CRING_H
 
@@ -24,8 +25,8 @@ struct cring_block {
 };
 _Static_assert(sizeof(struct cring_block) == CRING_DATA, "see the drawing");
 
-/* How stores reach a peer whose block is not mapped: @bytes of @data at @offset of the peer's block,
- * after all earlier stores. False: not now; the same store is tried again later. */
+/* How stores reach a peer whose block is not mapped: @bytes of @data at @offset of the peer's
+ * block, after all earlier stores. False: not now; the same store is tried again later. */
 struct cring_stores {
 	bool (*store)(void *context, uint64_t offset, const void *data, uint64_t bytes);
 	void *context;

@@ -1,6 +1,6 @@
-/* An event queue (APERTURE figures 8 and 13): fixed-size events in one pointer ring, and a second one
- * for data of variable size, counted in words of 8 bytes. An event "Var 10" says that 10 words of the
- * second queue belong to it. The first of them is the size of the data in bytes.
+/* An event queue (APERTURE figures 8 and 13): fixed-size events in one pointer ring, and a second
+ * one for data of variable size, counted in words of 8 bytes. An event "Var 10" says that 10
+ * words of the second queue belong to it. The first of them is the size of the data in bytes.
  *
  *        events                                   words
  *   RDPTR1 -> | Err       |                 RDPTR2 -> | size = 70     |  \
@@ -9,8 +9,8 @@
  *             | Var 3     | ---------------------->   | 2 words       |   3 words
  *   WRPTR1 -> |           |                 WRPTR2 -> |               |
  *
- * The read pointers move separately: events first, data whenever the application reads it. All of it
- * is one block of memory:
+ * The read pointers move separately: events first, data whenever the application reads it. All of
+ * it is one block of memory:
  *
  *   0      reader's control block of the events       (queue/pring.h)
  *   128    reader's control block of the words
@@ -20,7 +20,8 @@
  *   ...    words, 8 bytes each
  *
  * When there is no room, the writer keeps the event back, or counts it; nothing is overwritten.
- * CONNECT and ERROR have room of their own: EVRING_OWN_ROOM places each that no other event takes. */
+ * CONNECT and ERROR have room of their own: EVRING_OWN_ROOM places each that no other event
+ * takes. */
 #ifndef QUEUE_EVRING_H
 #define QUEUE_EVRING_H
 
@@ -87,8 +88,8 @@ static inline uint64_t evring_words_of(uint64_t bytes)
 /* Place @event, with @bytes of @data behind it (@data NULL: none). */
 enum evring_result evring_put(struct evring_writer *w, const struct hdl_port_event *event,
                               const void *data, uint64_t bytes);
-/* Count an event that cannot be kept back. The next event that finds room is preceded by one of type
- * HDL_PORT_LOST. */
+/* Count an event that cannot be kept back. The next event that finds room is preceded by one of
+ * type HDL_PORT_LOST. */
 static inline void evring_lose(struct evring_writer *w)
 {
 	w->lost++;

@@ -16,14 +16,14 @@
  * IRQ asks for an interrupt when there is something to read. ROOM is its counterpart, for a writer
  * that waits for room; a writer that keeps back or counts what finds no room does not use it.
  *
- * Pointers count units (events, words or bytes) since the beginning. They never wrap; a unit's place
- * is the pointer modulo the length of the queue, which is a power of two. The difference of WRPTR and
- * RDPTR is what is queued.
+ * Pointers count units (events, words or bytes) since the beginning. They never wrap; a unit's
+ * place is the pointer modulo the length of the queue, which is a power of two. The difference of
+ * WRPTR and RDPTR is what is queued.
  *
- * Each side works with a private copy of its own pointer and of the last good one of the other. What
- * the other side tells is judged from one load: a pointer that goes back was overtaken and is ignored
- * (copies may lag, and a carrier may deliver them late); one that claims more than can be true is
- * counted and ignored. So a hostile peer can stop its own queue, and nothing else. */
+ * Each side works with a private copy of its own pointer and of the last good one of the other.
+ * What the other side tells is judged from one load: a pointer that goes back was overtaken and
+ * is ignored (copies may lag, and a carrier may deliver them late); one that claims more than can
+ * be true is counted and ignored. So a hostile peer can stop its own queue, and nothing else. */
 #ifndef QUEUE_PRING_H
 #define QUEUE_PRING_H
 

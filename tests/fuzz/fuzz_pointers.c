@@ -1,7 +1,7 @@
-/* Hostile pointers in an event queue and a circular queue: the input is a row of steps, some honest,
- * some a write of any value to any word of the shared blocks. Nobody may touch a byte outside the
- * blocks (the sanitizers look), the private pointers keep their invariants, and a writer never writes
- * more than it has been given room for. */
+/* Hostile pointers in an event queue and a circular queue: the input is a row of steps, some
+ * honest, some a write of any value to any word of the shared blocks. Nobody may touch a byte
+ * outside the blocks (the sanitizers look), the private pointers keep their invariants, and a
+ * writer never writes more than it has been given room for. */
 #include <assert.h>
 #include <stdint.h>
 #include <stdlib.h>

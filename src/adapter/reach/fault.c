@@ -1,7 +1,8 @@
 /* Copies that survive unmapped memory. The application may unmap memory that it registered.
  * Hardware would report an error, not kill the process, and so do we: while a thread copies, a
- * segmentation fault or bus error within the copied bytes ends the copy. Every other fault goes to
- * the handler that was installed before ours.
+ * segmentation fault or bus error within the copied bytes ends the copy. Faults in mapped apertures
+ * belong to their tracker (adapter/track). Every other fault goes to the handler that was installed
+ * before ours.
  *
  * Short copies, which determine latency, use their own instructions, which the handler recognizes
  * by address: they need no preparation. Longer copies use the C library, within a sigsetjmp(). */
@@ -15,6 +16,7 @@
 #include <unistd.h>
 
 #include "adapter/adapter.h"
+#include "adapter/track/track.h"
 #include "base/crc.h"
 #include "base/log.h"
 
@@ -91,6 +93,13 @@ pthread_mutex_t install_lock = PTHREAD_MUTEX_INITIALIZER;
 static void on_fault(int number, siginfo_t *info, void *context)
 {
 	greg_t *at = &((ucontext_t *)context)->uc_mcontext.gregs[REG_RIP];
+	bool copying = attempt.active || ((uintptr_t)*at >= (uintptr_t)fault_copy &&
+	                                  (uintptr_t)*at < (uintptr_t)fault_copy_gone);
+	/* A page of a mapped aperture. A copy of ours does not wait until it is there: it holds
+	 * the lock that fetching needs. */
+	if (number == SIGSEGV && info->si_code == SEGV_ACCERR &&
+	    track_fault((uintptr_t)info->si_addr, !copying))
+		return;
 	if ((uintptr_t)*at >= (uintptr_t)fault_copy &&
 	    (uintptr_t)*at < (uintptr_t)fault_copy_gone) {
 		*at = (greg_t)(uintptr_t)fault_copy_gone;

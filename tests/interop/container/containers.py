@@ -255,6 +255,18 @@ class Containers(situations.InDirectory):
         """/tmp can only be read: the agent's directory is in /dev/shm then."""
         self.works(["--tmpfs", f"/dev/shm={1 << 20}", "--read-only", "/dev/shm", "--pid", "--user", "4242"], HEDDLE_DIR="")
 
+    def test_mapped_apertures_without_userfaultfd(self):
+        """Filters of containers forbid it: signals tell of stores then, and the suite of the trackers passes."""
+        suite = BUILD / "tests" / "unit-track"
+        if not suite.exists():
+            self.skipTest(f"{suite} is not built")
+        for how in (["--refuse", MANY], ["--missing", MANY, "--pid", "--user", "4242"]):
+            done = subprocess.run([CONFINE, *how, suite], capture_output=True, text=True, timeout=PATIENCE)
+            if done.returncode == SKIP:
+                self.skipTest(done.stderr.strip())
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            self.assertIn("userfaultfd: not here\nprotect: works", done.stderr)
+
     # --- what cannot be done without ---
 
     def test_memory_that_cannot_be_shared(self):

@@ -1,0 +1,148 @@
+/* The thread that fetches absent pages. It is not the thread that resolves faults, because it may
+ * wait for the drive lock and for the network. */
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "adapter/track/track.h"
+#include "base/fd.h"
+
+static pthread_mutex_t fetch_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t fetch_free = PTHREAD_COND_INITIALIZER;
+static struct track *list[TRACK_MAX]; /* with the lock, as all below */
+static struct track *busy;            /* the thread works on this one, without the lock */
+static uint32_t users;
+static pthread_t fetcher;
+static _Atomic int fetch_bell = -1;
+static _Atomic bool fetch_quits;
+
+void track_fetch_in_child(void)
+{
+	int bell = atomic_exchange(&fetch_bell, -1);
+	pthread_mutex_init(&fetch_lock, NULL);
+	memset(list, 0, sizeof(list));
+	busy = NULL;
+	users = 0;
+	if (bell >= 0)
+		close(bell);
+}
+
+void track_fetch_wake(void)
+{
+	uint64_t one = 1;
+	long done = syscall(SYS_write, atomic_load(&fetch_bell), &one, sizeof(one));
+	(void)done; /* EAGAIN: it is awake */
+}
+
+/* Fetch what is wanted of @track. */
+static void fetch_wanted(struct track *track)
+{
+	unsigned char bytes[TRACK_PAGE];
+	sigset_t mask;
+	for (uint64_t page = 0; page < track->pages; page++) {
+		track_lock(track, &mask);
+		const uint8_t *next =
+		        memchr(track->states + page, TRACK_FETCHING, track->pages - page);
+		bool orphaned = track->orphaned;
+		track_unlock(track, &mask);
+		if (next == NULL)
+			return;
+		page = (uint64_t)(next - track->states);
+		if (orphaned || !track->source.fetch(track->source.context, page * TRACK_PAGE,
+		                                     bytes, TRACK_PAGE)) {
+			memset(bytes, 0, sizeof(bytes));
+			atomic_fetch_add_explicit(&track->misses, 1, memory_order_relaxed);
+		}
+		atomic_fetch_add_explicit(&track->fetches, 1, memory_order_relaxed);
+		track_place(track, page * TRACK_PAGE, bytes, TRACK_PAGE);
+	}
+}
+
+static void *fetch_thread(void *context)
+{
+	(void)context;
+	struct pollfd bell = {.fd = atomic_load(&fetch_bell), .events = POLLIN};
+	while (!atomic_load(&fetch_quits)) {
+		uint64_t count;
+		poll(&bell, 1, -1);
+		ssize_t got = read(bell.fd, &count, sizeof(count));
+		(void)got;
+		pthread_mutex_lock(&fetch_lock);
+		for (uint32_t i = 0; i < TRACK_MAX; i++) {
+			busy = list[i];
+			if (busy == NULL || !atomic_exchange(&busy->wanted, false))
+				continue;
+			pthread_mutex_unlock(&fetch_lock);
+			fetch_wanted(busy);
+			pthread_mutex_lock(&fetch_lock);
+			busy = NULL;
+			pthread_cond_broadcast(&fetch_free);
+		}
+		busy = NULL;
+		pthread_mutex_unlock(&fetch_lock);
+	}
+	return NULL;
+}
+
+/* With the lock. */
+static bool fetch_start(void)
+{
+	sigset_t all, before;
+	int bell = fd_aside(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+	if (bell < 0)
+		return false;
+	atomic_store(&fetch_bell, bell);
+	atomic_store(&fetch_quits, false);
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	bool started = pthread_create(&fetcher, NULL, fetch_thread, NULL) == 0;
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (!started) {
+		atomic_store(&fetch_bell, -1);
+		close(bell);
+	}
+	return started;
+}
+
+bool track_fetch_begin(struct track *track)
+{
+	bool entered = false;
+	pthread_mutex_lock(&fetch_lock);
+	if (users > 0 || fetch_start()) {
+		users++;
+		for (uint32_t i = 0; i < TRACK_MAX && !entered; i++)
+			if (list[i] == NULL) {
+				list[i] = track;
+				entered = true;
+			}
+	}
+	pthread_mutex_unlock(&fetch_lock);
+	return entered;
+}
+
+void track_fetch_end(struct track *track)
+{
+	pthread_mutex_lock(&fetch_lock);
+	while (busy == track)
+		pthread_cond_wait(&fetch_free, &fetch_lock);
+	for (uint32_t i = 0; i < TRACK_MAX; i++)
+		if (list[i] == track)
+			list[i] = NULL;
+	bool last = --users == 0;
+	if (last) {
+		atomic_store(&fetch_quits, true);
+		track_fetch_wake();
+		pthread_mutex_unlock(&fetch_lock);
+		pthread_join(fetcher, NULL);
+		pthread_mutex_lock(&fetch_lock);
+		close(atomic_load(&fetch_bell));
+		atomic_store(&fetch_bell, -1);
+	}
+	pthread_mutex_unlock(&fetch_lock);
+}
