@@ -219,6 +219,11 @@ size_t push_put(const struct push_message *message, uint8_t *out, size_t capacit
 	return PUSH_HEADER_BYTES + bytes;
 }
 
+void push_put_send(uint64_t context, uint32_t data_bytes, uint8_t *out)
+{
+	be32_store(push_begin(PUSH_SEND_DATA, context, 4, out, PUSH_SEND_BYTES), data_bytes);
+}
+
 bool push_pack(const struct push_indication *indication, uint32_t *immediate)
 {
 	if (indication->pool > 0xff || indication->element > 0xff || indication->bytes == 0 ||
@@ -235,4 +240,19 @@ struct push_indication push_unpack(uint32_t immediate)
 	return (struct push_indication){.pool = immediate >> 24,
 	                                .element = immediate >> 16 & 0xffu,
 	                                .bytes = bytes == 0 ? 0x10000u : bytes};
+}
+
+bool push_pack_address(uint64_t offset, uint32_t bytes, uint32_t *immediate)
+{
+	if (offset % PUSH_ADDRESS_UNIT != 0 || offset / PUSH_ADDRESS_UNIT > 0xffff || bytes == 0 ||
+	    bytes > 0x10000)
+		return false;
+	*immediate = (uint32_t)(offset / PUSH_ADDRESS_UNIT) << 16 | (bytes & 0xffffu);
+	return true;
+}
+
+void push_unpack_address(uint32_t immediate, uint64_t *offset, uint32_t *bytes)
+{
+	*offset = (uint64_t)(immediate >> 16) * PUSH_ADDRESS_UNIT;
+	*bytes = (immediate & 0xffffu) == 0 ? 0x10000u : immediate & 0xffffu;
 }

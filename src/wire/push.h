@@ -122,10 +122,44 @@ size_t push_put_flush(uint64_t context, const uint32_t *pools, uint32_t count, u
 /* @message is one without a list. */
 size_t push_put(const struct push_message *message, uint8_t *out, size_t capacity);
 
+/* Write what precedes the @data_bytes of a SendData to the PUSH_SEND_BYTES before the data. */
+#define PUSH_SEND_BYTES (PUSH_HEADER_BYTES + 4u)
+void push_put_send(uint64_t context, uint32_t data_bytes, uint8_t *out);
+
 /* The immediate data of an RDMA write that says which element it wrote (SPLIT figure 7): 8 bits of
  * pool, 8 bits of element, 16 bits of size, where 0 stands for 65,536. False: it does not fit, and
  * BufferRDMAIndicate is to be sent. */
 bool push_pack(const struct push_indication *indication, uint32_t *immediate);
 struct push_indication push_unpack(uint32_t immediate);
+
+/* The other form of SPLIT figure 7: where the data is, and how much of it. The address counts from
+ * the start of the one pool that was offered for this form (PUSH_POOL_BY_ADDRESS), in units of 256
+ * bytes: 16 bits, then 16 bits of size as above. False: it does not fit. */
+#define PUSH_ADDRESS_UNIT 256u
+bool push_pack_address(uint64_t offset, uint32_t bytes, uint32_t *immediate);
+void push_unpack_address(uint32_t immediate, uint64_t *offset, uint32_t *bytes);
+
+/* References to a pool in BufferRecvPoolUpdate and BufferPoolFlushRequest: each side numbers its
+ * own pools, so a reference says whose pool it is. With the mark, that of the receiver of the
+ * message; without, that of its sender. */
+#define PUSH_YOURS     0x80000000u
+#define PUSH_MAX_INDEX 0x7fffffffu
+
+/* The context of a pool: flags (16), port (16), IPv4 address (32). Frames that are sent to that
+ * port, or come from that address, go to the pool; 0 stands for any. */
+enum push_pool_flag {
+	PUSH_POOL_READABLE = 1,   /* not written by the other side, but read */
+	PUSH_POOL_ON_REQUEST = 2, /* its elements are free only when an update says so */
+	PUSH_POOL_BY_ADDRESS = 4  /* indicated by address and length */
+};
+#define PUSH_POOL_FLAGS 7u
+static inline uint64_t push_pool_context(uint16_t flags, uint16_t port, uint32_t source)
+{
+	return (uint64_t)flags << 48 | (uint64_t)port << 32 | source;
+}
+static inline uint16_t push_pool_flags(uint64_t context)
+{
+	return (uint16_t)(context >> 48);
+}
 
 #endif
