@@ -27,8 +27,8 @@ struct busy_poll {
 
 /* A turn of the thread took @mine packets; @all is the total so far, including these. */
 void busy_poll_took(struct busy_poll *poll, uint64_t now_ns, uint64_t mine, uint64_t all);
-/* The thread found the application driving and leaves the packets to it. Not called while wake_on_packet is
- * set: the application may then be about to wait for what has arrived. */
+/* The thread found the application driving and leaves the packets to it. Not called while
+ * wake_on_packet is set: the application may then be about to wait for what has arrived. */
 void busy_poll_leave(struct busy_poll *poll);
 /* There is nothing to do: poll again? */
 bool busy_poll_stay(struct busy_poll *poll, uint64_t now_ns);

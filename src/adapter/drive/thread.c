@@ -193,8 +193,8 @@ static enum thread_state thread_next(struct hdl_adapter *adapter, const struct t
 		return THREAD_DRIVING;
 	if (turn->called)
 		return THREAD_WATCHING;
-	/* While an application thread has the bell, nothing that arrives wakes this thread: the call
-	 * that gives it back must. */
+	/* While an application thread has the bell, nothing that arrives wakes this thread: the
+	 * call that gives it back must. */
 	return drive->busy_poll.wake_on_packet && drive->bell_holder != BELL_WAITER
 	               ? THREAD_SLEEPING
 	               : THREAD_ARMED;

@@ -99,8 +99,8 @@ static void take_bell(struct waiting *w)
 	}
 	adapter_hand_bell(adapter, BELL_WAITER);
 	adapter->drive.bell_waiter = pthread_self();
-	/* Nothing that arrives wakes the adapter's thread any more, so give_bell() must. (The thread
-	 * goes to sleep while it holds the lock.) */
+	/* Nothing that arrives wakes the adapter's thread any more, so give_bell() must. (The
+	 * thread goes to sleep while it holds the lock.) */
 	uint32_t sleeping = THREAD_SLEEPING;
 	atomic_compare_exchange_strong_explicit(&adapter->drive.state, &sleeping, THREAD_ARMED,
 	                                        memory_order_relaxed, memory_order_relaxed);

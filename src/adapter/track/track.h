@@ -36,8 +36,8 @@
 #define TRACK_GAP           8u            /* runs of changed bytes with a smaller gap are one run */
 
 enum track_kind {
-	TRACK_ANY,  /* the first of these that works here */
-	TRACK_UFFD, /* userfaultfd, write-protect mode; user faults only, which needs no privilege */
+	TRACK_ANY,     /* the first of these that works here */
+	TRACK_UFFD,    /* userfaultfd, write-protect mode; user faults only: no privilege */
 	TRACK_PROTECT, /* mprotect and SIGSEGV: each run of pages is a mapping of its own */
 	TRACK_COMPARE, /* no faults: everything has a twin and is compared; small ranges only */
 	TRACK_KINDS
@@ -86,9 +86,8 @@ struct track {
 	 * while it is collected, a page may be in it again. */
 	uint32_t *dirty;
 	uint64_t dirty_count;
-	uint64_t
-	        grain; /* TRACK_PROTECT: pages that are opened at a time; grows when mappings run out */
-	int uffd;      /* TRACK_UFFD */
+	uint64_t grain; /* TRACK_PROTECT: pages opened at a time; grows as mappings run out */
+	int uffd;       /* TRACK_UFFD */
 	_Atomic uint32_t fetched; /* futex: counts pages that have been fetched */
 	_Atomic bool wanted;      /* some page is FETCHING */
 	_Atomic uint64_t faults, fetches, misses;

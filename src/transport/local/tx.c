@@ -82,8 +82,8 @@ static enum step send_data(struct engine *engine, struct qp *qp, struct wqe_send
 {
 	bool by_reference = kind == FRAME_READ ||
 	                    (wqe->length > FRAME_MAX_DATA && (wqe->flags & HDL_SEND_INLINE) == 0);
-	/* A message that has begun in parts goes on in parts, although the peer may know by now that
-	 * it reaches us. */
+	/* A message that has begun in parts goes on in parts, although the peer may know by now
+	 * that it reaches us. */
 	bool begun = kind != FRAME_READ && wqe->offset > 0;
 	if (by_reference && (begun || !local_peer_reaches(&engine->links[qp->link]))) {
 		if (kind != FRAME_READ)

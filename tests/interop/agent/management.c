@@ -313,8 +313,8 @@ static void test_last_word(void **state)
 	assert_int_equal(heard[LAST].dreqs, 2);
 }
 
-/* A node that is there only for its disconnect notices keeps nobody from its address, and its name from no
- * other address. */
+/* A node that is there only for its disconnect notices keeps nobody from its address, and
+ * its name from no other address. */
 static void test_newcomers(void **state)
 {
 	(void)state;

@@ -544,8 +544,8 @@ static void neighbour_hear(struct neighbour *neighbour, struct ibc_packet *packe
 	}
 }
 
-/* Every byte of the header and route in turn becomes something else, with a check that is right: the
- * node answers with a NACK or not at all, and goes on. */
+/* Every byte of the header and route in turn becomes something else, with a check that is right:
+ * the node answers with a NACK or not at all, and goes on. */
 static void a_neighbour_may_send_anything(void **state)
 {
 	(void)state;

@@ -169,7 +169,8 @@ static void limit_of_the_arena(void **state)
 	free(pages);
 }
 
-/* Two holes that become one are found, also after the search has gone past the first without success. */
+/* Two holes that become one are found, also after the search has gone past the first without
+ * success. */
 static void holes_of_the_arena_grow_together(void **state)
 {
 	(void)state;
