@@ -21,8 +21,8 @@
 #define PERF_GRH       40u /* bytes in front of a datagram */
 #define PERF_SLOTS     8u  /* buffers that a bandwidth measurement cycles through */
 
-#define PERF_MAX_SIZES  27u
-#define PERF_WAIT_S 10 /* how long to wait for a message from the other side */
+#define PERF_MAX_SIZES 27u
+#define PERF_WAIT_S    10 /* how long to wait for a message from the other side */
 /* Empty polls after which the other side may need our processor. */
 #define PERF_IDLE 1024u
 

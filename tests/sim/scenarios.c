@@ -17,19 +17,9 @@ extern const struct scenario scenario_switching;
 extern const struct scenario scenario_classes;
 
 const struct scenario *const scenarios[] = {
-        &scenario_packets,
-        &scenario_determinism,
-        &scenario_coverage,
-        &scenario_adapters,
-        &scenario_adapters_coverage,
-        &scenario_wire,
-        &scenario_wire_coverage,
-        &scenario_datagrams,
-        &scenario_incast,
-        &scenario_migration,
-        &scenario_striping,
-        &scenario_striped,
-        &scenario_switching,
-        &scenario_classes,
-        NULL,
+        &scenario_packets,       &scenario_determinism,       &scenario_coverage,
+        &scenario_adapters,      &scenario_adapters_coverage, &scenario_wire,
+        &scenario_wire_coverage, &scenario_datagrams,         &scenario_incast,
+        &scenario_migration,     &scenario_striping,          &scenario_striped,
+        &scenario_switching,     &scenario_classes,           NULL,
 };

@@ -12,8 +12,8 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-#define LIMIT_MS 60000
-#define MEET_TRIES  200 /* to connect, 50 ms apart */
+#define LIMIT_MS   60000
+#define MEET_TRIES 200 /* to connect, 50 ms apart */
 
 void side_fail(const char *format, ...)
 {
@@ -258,8 +258,7 @@ void side_change_path(struct side *side)
 		side_fail("migration: %s", strerror(errno));
 	do {
 		struct pollfd fd = {side->context->async_fd, POLLIN, 0};
-		if (poll(&fd, 1, LIMIT_MS) != 1 ||
-		    ibv_get_async_event(side->context, &event) != 0)
+		if (poll(&fd, 1, LIMIT_MS) != 1 || ibv_get_async_event(side->context, &event) != 0)
 			side_fail("no event tells of the migration");
 		ibv_ack_async_event(&event);
 	} while (event.event_type != IBV_EVENT_PATH_MIG);
