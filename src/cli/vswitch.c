@@ -90,7 +90,14 @@ static int vswitch_run_verb(const struct vswitch_verb *verb, int argc, char **ar
 		known[count++] = (struct argp_option){"node", 'n', "NAME", 0, verb->node, 0};
 	if (verb->json)
 		known[count++] = (struct argp_option){"json", 'j', NULL, 0, "Print JSON", 0};
-	struct argp parser = {known, vswitch_parse, verb->arguments, verb->doc, NULL, NULL, NULL};
+	/* The C library loses memory over an empty list. */
+	struct argp parser = {count > 0 ? known : NULL,
+	                      vswitch_parse,
+	                      verb->arguments,
+	                      verb->doc,
+	                      NULL,
+	                      NULL,
+	                      NULL};
 	struct vswitch_options options = {.verb = verb};
 	struct network network;
 	char name[64];
