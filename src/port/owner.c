@@ -41,7 +41,20 @@ static enum owner_is owner_judge(const struct owner *owner, uid_t uid)
 	return uid == owner->uid || uid == 0 ? OWNER_OURS : OWNER_OTHER;
 }
 
+/* Which socket a question is about: the one on @address, and for TCP the one that is connected to
+ * @peer. */
+struct owner_question {
+	const struct udp_address *address, *peer; /* @peer: NULL: UDP */
+	uint16_t port, peer_port;
+};
+
 /* --- socket diagnosis --- */
+
+static void put_address(uint32_t to[4], const struct udp_address *address)
+{
+	bool ipv4 = udp_address_is_ipv4(address);
+	memcpy(to, ipv4 ? address->gid + 12 : address->gid, ipv4 ? 4 : 16);
+}
 
 static bool open_diag(struct owner *owner)
 {
@@ -56,12 +69,11 @@ static bool open_diag(struct owner *owner)
 	return owner->diag >= 0;
 }
 
-/* The kernel looks up the socket that a packet to "destination" would reach, so that is where the
- * question puts it. */
-static bool send_question(int diag, const struct udp_address *address, uint16_t port,
-                          uint32_t sequence)
+/* For UDP, the kernel looks up the socket that a packet to "destination" would reach, so that is
+ * where the question puts it; for TCP, the one whose own end is the "source". */
+static bool send_question(int diag, const struct owner_question *about, uint32_t sequence)
 {
-	bool ipv4 = udp_address_is_ipv4(address);
+	bool tcp = about->peer != NULL;
 	struct {
 		struct nlmsghdr header;
 		struct inet_diag_req_v2 question;
@@ -70,20 +82,22 @@ static bool send_question(int diag, const struct udp_address *address, uint16_t 
 	                   .nlmsg_type = SOCK_DIAG_BY_FAMILY,
 	                   .nlmsg_flags = NLM_F_REQUEST,
 	                   .nlmsg_seq = sequence},
-	        .question = {.sdiag_family = ipv4 ? AF_INET : AF_INET6,
-	                     .sdiag_protocol = IPPROTO_UDP,
+	        .question = {.sdiag_family =
+	                             udp_address_is_ipv4(about->address) ? AF_INET : AF_INET6,
+	                     .sdiag_protocol = tcp ? IPPROTO_TCP : IPPROTO_UDP,
 	                     .idiag_states = UINT32_MAX,
-	                     .id = {.idiag_dport = htons(port),
-	                            .idiag_if = address->scope,
+	                     .id = {.idiag_dport = htons(tcp ? about->peer_port : about->port),
+	                            .idiag_sport = htons(tcp ? about->port : 0),
+	                            .idiag_if = about->address->scope,
 	                            .idiag_cookie = {INET_DIAG_NOCOOKIE, INET_DIAG_NOCOOKIE}}}};
-	memcpy(message.question.id.idiag_dst, ipv4 ? address->gid + 12 : address->gid,
-	       ipv4 ? 4 : 16);
+	put_address(message.question.id.idiag_dst, tcp ? about->peer : about->address);
+	if (tcp)
+		put_address(message.question.id.idiag_src, about->address);
 	return send(diag, &message, sizeof(message), 0) == (ssize_t)sizeof(message);
 }
 
 /* OWNER_UNTOLD: the kernel does not support the query (no udp_diag, a filter). */
-static enum owner_is ask_diag(struct owner *owner, const struct udp_address *address, uint16_t port,
-                              uid_t *uid)
+static enum owner_is ask_diag(struct owner *owner, const struct owner_question *about, uid_t *uid)
 {
 	static atomic_uint sequences;
 	union {
@@ -91,7 +105,7 @@ static enum owner_is ask_diag(struct owner *owner, const struct udp_address *add
 		uint8_t room[ANSWER_BYTES];
 	} answer;
 	uint32_t sequence = atomic_fetch_add(&sequences, 1) + 1;
-	if (!open_diag(owner) || !send_question(owner->diag, address, port, sequence))
+	if (!open_diag(owner) || !send_question(owner->diag, about, sequence))
 		return OWNER_UNTOLD;
 	for (unsigned tries = 0; tries < 8; tries++) { /* an answer to an earlier one may be late */
 		ssize_t got = recv(owner->diag, &answer, sizeof(answer), 0);
@@ -123,31 +137,34 @@ static enum owner_is ask_diag(struct owner *owner, const struct udp_address *add
 static void address_text(const struct udp_address *address, uint16_t port, char text[48])
 {
 	uint32_t words[4];
-	bool ipv4 = udp_address_is_ipv4(address);
-	memcpy(words, ipv4 ? address->gid + 12 : address->gid, ipv4 ? 4 : 16);
-	if (ipv4)
+	put_address(words, address);
+	if (udp_address_is_ipv4(address))
 		snprintf(text, 48, "%08" PRIX32 ":%04X", words[0], port);
 	else
 		snprintf(text, 48, "%08" PRIX32 "%08" PRIX32 "%08" PRIX32 "%08" PRIX32 ":%04X",
 		         words[0], words[1], words[2], words[3], port);
 }
 
-static enum owner_is ask_proc(const struct owner *owner, const struct udp_address *address,
-                              uint16_t port, uid_t *uid)
+static enum owner_is ask_proc(const struct owner *owner, const struct owner_question *about,
+                              uid_t *uid)
 {
-	char line[512], wanted[48], own[48];
+	static const char *const tables[2][2] = {{"/proc/net/udp6", "/proc/net/udp"},
+	                                         {"/proc/net/tcp6", "/proc/net/tcp"}};
+	char line[512], wanted[48], other[48] = "", own[48], its_peer[48];
 	unsigned long its;
 	enum owner_is found = OWNER_NOBODY;
-	FILE *table =
-	        fopen(udp_address_is_ipv4(address) ? "/proc/net/udp" : "/proc/net/udp6", "re");
+	FILE *table = fopen(tables[about->peer != NULL][udp_address_is_ipv4(about->address)], "re");
 	if (table == NULL)
 		return OWNER_UNTOLD;
-	address_text(address, port, wanted);
+	address_text(about->address, about->port, wanted);
+	if (about->peer != NULL)
+		address_text(about->peer, about->peer_port, other);
 	for (unsigned lines = 0; lines < MAX_TABLE_LINES && found == OWNER_NOBODY &&
 	                         fgets(line, sizeof(line), table) != NULL;
 	     lines++)
-		if (sscanf(line, " %*d: %47s %*s %*s %*s %*s %*s %lu", own, &its) == 2 &&
-		    strcmp(own, wanted) == 0) {
+		if (sscanf(line, " %*d: %47s %47s %*s %*s %*s %*s %lu", own, its_peer, &its) == 3 &&
+		    strcmp(own, wanted) == 0 &&
+		    (other[0] == '\0' || strcmp(its_peer, other) == 0)) {
 			*uid = (uid_t)its;
 			found = owner_judge(owner, *uid);
 		}
@@ -155,10 +172,10 @@ static enum owner_is ask_proc(const struct owner *owner, const struct udp_addres
 	return found;
 }
 
-static enum owner_is owner_ask_all(struct owner *owner, const struct udp_address *address,
-                                   uint16_t port, uid_t *uid)
+static enum owner_is owner_ask_all(struct owner *owner, const struct owner_question *about,
+                                   uid_t *uid)
 {
-	enum owner_is is = ask_diag(owner, address, port, uid);
+	enum owner_is is = ask_diag(owner, about, uid);
 	if (is != OWNER_UNTOLD)
 		return is;
 	/* Do not ask again: the kernel module is not loaded, or a filter forbids it. */
@@ -166,14 +183,15 @@ static enum owner_is owner_ask_all(struct owner *owner, const struct udp_address
 	if (owner->diag >= 0)
 		fd_close(owner->diag);
 	owner->diag = -1;
-	return ask_proc(owner, address, port, uid);
+	return ask_proc(owner, about, uid);
 }
 
 enum owner_is owner_ask(struct owner *owner, const struct udp_address *address, uint16_t port,
                         uid_t *uid)
 {
 	int cancel = cancel_forbid();
-	enum owner_is is = owner_ask_all(owner, address, port, uid);
+	const struct owner_question about = {.address = address, .port = port};
+	enum owner_is is = owner_ask_all(owner, &about, uid);
 	cancel_restore(cancel);
 	return is;
 }
@@ -183,6 +201,19 @@ enum owner_is owner_of(const struct udp_address *address, uint16_t port, uid_t *
 	struct owner owner = {.uid = geteuid(), .diag = -1};
 	enum owner_is is = owner_ask(&owner, address, port, uid);
 	owner_end(&owner);
+	return is;
+}
+
+enum owner_is owner_of_tcp(const struct udp_address *own, uint16_t own_port,
+                           const struct udp_address *peer, uint16_t peer_port, uid_t *uid)
+{
+	int cancel = cancel_forbid();
+	struct owner owner = {.uid = geteuid(), .diag = -1};
+	const struct owner_question about = {
+	        .address = peer, .peer = own, .port = peer_port, .peer_port = own_port};
+	enum owner_is is = owner_ask_all(&owner, &about, uid);
+	owner_end(&owner);
+	cancel_restore(cancel);
 	return is;
 }
 
