@@ -8,6 +8,7 @@
 #include <netinet/tcp.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/fd.h"
@@ -43,7 +44,7 @@ static int tcp_options(int sock)
 /* Close @sock, which is not finished, because of @error. */
 static int tcp_give_up(int sock, int error)
 {
-	close(sock);
+	fd_close(sock);
 	return error;
 }
 
@@ -82,7 +83,8 @@ int tcp_accept(int sock, struct udp_address *peer, uint16_t *port)
 	socklen_t bytes = sizeof(name);
 	int found;
 	do
-		found = accept4(sock, &name.any, &bytes, SOCK_NONBLOCK | SOCK_CLOEXEC);
+		found = (int)syscall(SYS_accept4, sock, &name.any, &bytes,
+		                     SOCK_NONBLOCK | SOCK_CLOEXEC);
 	while (found < 0 && errno == EINTR);
 	if (found < 0)
 		return errno == EWOULDBLOCK ? -EAGAIN : -errno;
@@ -96,7 +98,7 @@ int tcp_connect_from(int sock, const struct udp_address *to, uint16_t port)
 {
 	union udp_name name;
 	socklen_t bytes = udp_name_of(to, port, &name);
-	if (connect(sock, &name.any, bytes) != 0 && errno != EINPROGRESS)
+	if (syscall(SYS_connect, sock, &name.any, bytes) != 0 && errno != EINPROGRESS)
 		return -errno;
 	return 0;
 }
@@ -168,7 +170,8 @@ ssize_t tcp_send(int sock, const struct iovec *parts, unsigned count, bool more)
 	ssize_t sent;
 	assert(count > 0 && count <= TCP_MAX_PARTS);
 	do
-		sent = sendmsg(sock, &msg, MSG_NOSIGNAL | MSG_DONTWAIT | (more ? MSG_MORE : 0));
+		sent = syscall(SYS_sendmsg, sock, &msg,
+		               MSG_NOSIGNAL | MSG_DONTWAIT | (more ? MSG_MORE : 0));
 	while (sent < 0 && errno == EINTR);
 	return sent >= 0 ? sent : errno == EWOULDBLOCK ? -EAGAIN : -errno;
 }
@@ -184,7 +187,7 @@ ssize_t tcp_receive(int sock, const struct iovec *parts, unsigned count)
 	ssize_t got;
 	assert(count > 0 && count <= TCP_MAX_PARTS);
 	do
-		got = recvmsg(sock, &msg, MSG_DONTWAIT);
+		got = syscall(SYS_recvmsg, sock, &msg, MSG_DONTWAIT);
 	while (got < 0 && errno == EINTR);
 	return got >= 0 ? got : errno == EWOULDBLOCK ? -EAGAIN : -errno;
 }
@@ -199,7 +202,7 @@ void tcp_close(int sock, bool reset)
 	const struct linger at_once = {.l_onoff = 1, .l_linger = 0};
 	if (reset)
 		setsockopt(sock, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
-	close(sock);
+	fd_close(sock);
 }
 
 unsigned tcp_unacknowledged(int sock)
