@@ -24,10 +24,11 @@ extern "C" {
 
 #define HDL_API __attribute__((visibility("default")))
 
-/* The two devices under which programs see the adapter of a node. Both lead to the same queue
- * pairs, one as a RoCE device and one as an InfiniBand device. */
+/* The devices under which programs see the adapter of a node. All lead to the same queue pairs: as
+ * a RoCE device, as an InfiniBand device, and as an iWARP device. */
 #define HDL_DEVICE_ETHERNET   "heddle0"
 #define HDL_DEVICE_INFINIBAND "heddle_ib0"
+#define HDL_DEVICE_IWARP      "heddle_iw0"
 
 /* How to open an adapter. Zero in every field selects the defaults. */
 struct hdl_open_attr {
@@ -1156,6 +1157,197 @@ HDL_API int hdl_cm_unbind(struct hdl_adapter *adapter, uint16_t space, const str
  * Returns: 0; -HDL_EINVAL; -HDL_ENOTSUP; -HDL_EHOSTUNREACH there is no node agent; -HDL_EACCES the
  * peer's address is on the loopback, and another user holds it. */
 HDL_API int hdl_cm_send(struct hdl_adapter *adapter, const struct hdl_cm_msg *msg);
+
+/* hdl_listener_bind - reserve a TCP port for iWARP connections
+ *
+ * Binds a TCP socket to @port of the address @gid (IPv4 mapped into IPv6), or of every network
+ * address of the node when @gid is NULL. If *port is 0, a free port is chosen. Only addresses of
+ * the node can be used (heddle(1): HEDDLE_ADDR, HEDDLE_LOCAL), or the loopback if the adapter is on
+ * no node. The port can then either listen (hdl_listener_listen()) or be the source port of one
+ * connection (hdl_conn_connect()). @context is returned with every HDL_CONN_REQUEST.
+ *
+ * Owner: the caller owns *out and closes it with hdl_listener_close().
+ * Threads: any.
+ * Blocks: no.
+ * Returns: 0; -HDL_EINVAL; -HDL_EADDRINUSE; -HDL_EACCES this user may not use the port;
+ * -HDL_EHOSTUNREACH @gid is not an address of the node, or the node has no network address;
+ * -HDL_ENOMEM; -HDL_EIO out of file descriptors. */
+HDL_API int hdl_listener_bind(struct hdl_adapter *adapter, const struct hdl_gid *gid,
+                              uint16_t *port, void *context, struct hdl_listener **out);
+
+/* hdl_listener_listen - wait for connections
+ *
+ * After the call, each peer that connects to the port and sends an MPA Request causes a
+ * HDL_CONN_REQUEST (hdl_conn_event_get()). @backlog requests, at least one, may wait to be
+ * accepted or rejected; further peers wait in the operating system. A peer that connects and sends
+ * no valid Request within 10 seconds is disconnected. On the loopback, peers of other users are
+ * disconnected immediately.
+ *
+ * Owner: nothing changes hands.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: 0; -HDL_EINVAL it listens already; -HDL_EADDRINUSE another socket listens there;
+ * -HDL_EIO. */
+HDL_API int hdl_listener_listen(struct hdl_listener *listener, int backlog);
+
+/* hdl_listener_close - close a port
+ *
+ * Requests that have not been accepted or rejected are reset; hdl_conn_destroy() must still be
+ * called for those whose event has been taken.
+ *
+ * Owner: @listener is freed.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: 0; -HDL_EINVAL. */
+HDL_API int hdl_listener_close(struct hdl_listener *listener);
+
+/* hdl_conn_connect - connect a queue pair over TCP
+ *
+ * Opens a TCP connection from @listener, or from some port of @from, or (both NULL) of the node's
+ * address of the same family, to @port of @to, negotiates iWARP on it (MPA, RFC 5044 and RFC 6581),
+ * and moves @qp, a reliable connection in INIT, to RTS. The result arrives as an event
+ * (hdl_conn_event_get()): HDL_CONN_ESTABLISHED, HDL_CONN_REJECTED or HDL_CONN_FAILED. The queue
+ * pair uses the wire even if the peer is on the same machine. What iWARP lacks fails with
+ * HDL_WC_LOC_QP_OP_ERR: sends with immediate data.
+ *
+ * iWARP does not encrypt. Whoever can read or change packets on the network can read and change
+ * messages, and write to the memory that the peer was granted.
+ *
+ * Owner: the caller owns *out and destroys it with hdl_conn_destroy(); the socket of @listener, if
+ * given, belongs to the connection. @param and its private data are copied.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: 0; -HDL_EINVAL also: too much private data; -HDL_EPERM @qp is not in INIT, or has a
+ * connection; -HDL_ENOTSUP @qp is not of type HDL_QP_RC; -HDL_EHOSTUNREACH @from is not an address
+ * of the node, or there is no route; -HDL_EADDRINUSE; -HDL_ENOMEM; -HDL_EIO out of file
+ * descriptors. */
+HDL_API int hdl_conn_connect(struct hdl_qp *qp, struct hdl_listener *listener,
+                             const struct hdl_gid *from, const struct hdl_gid *to, uint16_t port,
+                             const struct hdl_conn_param *param, void *context,
+                             struct hdl_conn **out);
+
+/* hdl_conn_adopt - turn a connected TCP socket into an iWARP connection
+ *
+ * Both programs have talked over the socket @fd and have agreed to continue with iWARP: the
+ * @initiator sends the MPA Request, the other side answers it. @bytes of @data have already been
+ * read from the socket and belong to MPA. An initiator continues as after hdl_conn_connect(). A
+ * responder gets HDL_CONN_REQUEST, without a listener, and then calls hdl_conn_accept(); its @qp
+ * may be NULL here, and @param is not used.
+ *
+ * Owner: the caller owns *out; the connection owns @fd, unless an error is returned. The descriptor
+ * becomes non-blocking. @param and @data are copied.
+ * Threads: any; nobody else may use @fd.
+ * Blocks: no.
+ * Returns: 0; -HDL_EINVAL also: @fd is not a connected TCP socket, or @bytes is above 65536;
+ * -HDL_EPERM; -HDL_ENOTSUP; -HDL_ENOMEM; -HDL_EIO. */
+HDL_API int hdl_conn_adopt(struct hdl_adapter *adapter, struct hdl_qp *qp, int fd, bool initiator,
+                           const void *data, size_t bytes, const struct hdl_conn_param *param,
+                           void *context, struct hdl_conn **out);
+
+/* hdl_conn_accept - accept a request
+ *
+ * Answers the request of @conn, after HDL_CONN_REQUEST, and connects @qp, a reliable connection in
+ * INIT. HDL_CONN_ESTABLISHED follows, or HDL_CONN_FAILED. @context replaces that of the connection.
+ * Receives should be posted before: the peer may send immediately.
+ *
+ * Owner: nothing changes hands; @param and its private data are copied.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: 0; -HDL_EINVAL also: too much private data; -HDL_EPERM @qp is not in INIT, or the peer
+ * has left, or it was answered before; -HDL_ENOTSUP @qp is not of type HDL_QP_RC. */
+HDL_API int hdl_conn_accept(struct hdl_conn *conn, struct hdl_qp *qp,
+                            const struct hdl_conn_param *param, void *context);
+
+/* hdl_conn_reject - reject a request
+ *
+ * The peer gets HDL_CONN_REJECTED with the private data.
+ *
+ * Owner: the caller still destroys @conn; @data is copied.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: 0; -HDL_EINVAL also: too much private data; -HDL_EPERM the peer has left, or it was
+ * answered before. */
+HDL_API int hdl_conn_reject(struct hdl_conn *conn, const void *data, uint32_t bytes);
+
+/* hdl_conn_disconnect - end a connection in order
+ *
+ * What has been posted to the send queue is executed, then this direction of the TCP connection is
+ * closed and the queue pair is in SQD. Nothing more may be posted to it. HDL_CONN_CLOSED arrives
+ * when the peer has closed its direction as well, or has not done so for 10 seconds; the queue pair
+ * is in ERR then, and its receives are flushed. The same happens when the peer disconnects.
+ *
+ * Owner: nothing changes hands.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: 0, also if it has ended; -HDL_EINVAL; -HDL_EPERM it has not been established. */
+HDL_API int hdl_conn_disconnect(struct hdl_conn *conn);
+
+/* hdl_conn_destroy - destroy a connection
+ *
+ * A connection that has not ended is aborted: a queue pair that is connected goes to ERR, which
+ * tells the peer with a Terminate. After hdl_conn_disconnect(), the orderly end continues in the
+ * background. A pending event of @conn is dropped.
+ *
+ * Owner: @conn is freed. The queue pair remains.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: 0; -HDL_EINVAL. */
+HDL_API int hdl_conn_destroy(struct hdl_conn *conn);
+
+/* hdl_conn_event_get - take an event of a connection
+ *
+ * Waits up to @timeout_ms (0: not at all; -1: forever) for an event of any connection of the
+ * adapter and dequeues it.
+ *
+ * Owner: the connection of a HDL_CONN_REQUEST belongs to the caller, who destroys it with
+ * hdl_conn_destroy().
+ * Threads: any.
+ * Blocks: up to @timeout_ms.
+ * Returns: 0; -HDL_EAGAIN no event arrived in time; -HDL_EINVAL. */
+HDL_API int hdl_conn_event_get(struct hdl_adapter *adapter, struct hdl_conn_event *event,
+                               int timeout_ms);
+
+/* hdl_conn_event_fd - the file descriptor of the events of connections
+ *
+ * The descriptor is readable (poll, epoll) while an event is pending. Only hdl_conn_event_get() may
+ * read from it.
+ *
+ * Owner: the adapter owns the descriptor.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: the descriptor; -HDL_EIO out of file descriptors; -HDL_EINVAL. */
+HDL_API int hdl_conn_event_fd(struct hdl_adapter *adapter);
+
+/* hdl_conn_notify - be called when a connection has an event
+ *
+ * After the call, the thread of the adapter calls @handler whenever hdl_conn_event_get() has
+ * something new. The handler may call hdl_conn_event_get() without waiting, and any other call
+ * about connections.
+ *
+ * Owner: nothing changes hands.
+ * Threads: any; the thread of the adapter calls @handler.
+ * Blocks: no.
+ * Returns: 0; -HDL_ENOTSUP the adapter has no thread; -HDL_EINVAL. */
+HDL_API int hdl_conn_notify(struct hdl_adapter *adapter, void (*handler)(void *context),
+                            void *context);
+
+/* hdl_qp_finish - end the connection of a queue pair in order
+ *
+ * The same as hdl_conn_disconnect() for the connection that @qp has.
+ *
+ * Owner: nothing changes hands.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: 0; -HDL_ENOTSUP @qp is not connected over a byte stream; -HDL_EINVAL. */
+HDL_API int hdl_qp_finish(struct hdl_qp *qp);
+
+/* hdl_qp_find - look up a queue pair by its number
+ *
+ * Owner: nothing changes hands.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: the queue pair; NULL: there is none. */
+HDL_API struct hdl_qp *hdl_qp_find(struct hdl_adapter *adapter, uint32_t number);
 
 #ifdef __cplusplus
 }

@@ -112,6 +112,8 @@ struct hdl_eec;
 struct hdl_pd;
 struct hdl_adapter;
 struct hdl_channel;
+struct hdl_conn;
+struct hdl_listener;
 
 /* What to bind: HDL_OP_BIND and hdl_mw_bind(). */
 struct hdl_bind {
@@ -544,6 +546,57 @@ struct hdl_cm_msg {
 	                     address; 0: either */
 	uint32_t length;
 	uint8_t data[HDL_CM_BYTES];
+};
+
+/* --- connections over byte streams: hdl_conn_connect() --- */
+
+#define HDL_CONN_PRIVATE 512 /* bytes of private data, four less unless HDL_CONN_REVISION_1 */
+
+/* What an end of a connection asks for beyond the defaults: CRC, no markers, MPA revision 2. */
+enum hdl_conn_flag {
+	HDL_CONN_NO_CRC = 1 << 0,     /* ask for no CRC; there is one if the peer asks for it */
+	HDL_CONN_MARKERS = 1 << 1,    /* ask for markers in what the peer sends */
+	HDL_CONN_REVISION_1 = 1 << 2, /* initiator: speak MPA revision 1, without IRD and ORD */
+	/* Initiator: do not ask for a peer-to-peer connection. The responder then waits for the
+	 * first message, or for a moment, before it sends. */
+	HDL_CONN_CLIENT_SERVER = 1 << 3
+};
+
+/* How a queue pair is connected. Zero in every field selects the defaults. */
+struct hdl_conn_param {
+	uint32_t flags; /* enum hdl_conn_flag */
+	uint16_t ird;   /* reads and atomics of the peer that are answered at a time */
+	uint16_t ord;   /* reads and atomics of ours that may be open */
+	uint8_t traffic_class;
+	uint8_t reserved[3];
+	uint32_t private_bytes;
+	const void *private_data;
+};
+
+enum hdl_conn_event_type {
+	HDL_CONN_REQUEST,     /* a peer wants to connect: accept or reject @conn */
+	HDL_CONN_ESTABLISHED, /* the queue pair is in RTS */
+	HDL_CONN_REJECTED,    /* the peer's program, or its MPA, said no */
+	HDL_CONN_FAILED,      /* it was not established; @error says why */
+	HDL_CONN_CLOSED       /* it has ended, by either side; @error: not in order */
+};
+
+struct hdl_conn_event {
+	uint32_t type; /* enum hdl_conn_event_type */
+	/* 0 or a negative error: -HDL_ECONNREFUSED nobody listens there; -HDL_ETIMEDOUT the peer
+	 * did not answer; -HDL_EPERM the queue pair was not in INIT; -HDL_EIO the connection broke,
+	 * or the peer does not speak MPA. */
+	int32_t error;
+	struct hdl_conn *conn;
+	struct hdl_listener *listener; /* of HDL_CONN_REQUEST */
+	void *context;                 /* of the connection; of HDL_CONN_REQUEST: the listener's */
+	struct hdl_gid own, peer;      /* addresses; IPv4 mapped into IPv6 */
+	uint16_t own_port, peer_port;
+	/* HDL_CONN_REQUEST: what the peer offers, to be answered with at most as much, ird with its
+	 * ORD; 0xffff: it did not say. HDL_CONN_ESTABLISHED: what is in force. */
+	uint16_t ird, ord;
+	uint32_t private_bytes;
+	uint8_t private_data[HDL_CONN_PRIVATE];
 };
 
 #ifdef __cplusplus

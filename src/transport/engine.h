@@ -208,7 +208,7 @@ static inline bool engine_fast(const struct engine *engine)
 static inline bool engine_has_network(const struct engine *engine)
 {
 	for (uint32_t i = 0; i < engine->carrier_count; i++)
-		if (engine->carriers[i] != NULL)
+		if (engine->carriers[i] != NULL && engine->carriers[i]->reserve != NULL)
 			return true;
 	return false;
 }

@@ -53,7 +53,8 @@ static inline bool path_matches(const struct path *path, const struct path *came
 
 struct carrier {
 	/* Room for a packet of at most @bytes, to be filled and committed before the next one;
-	 * NULL: none at the moment, try again in the next turn. */
+	 * NULL: none at the moment, try again in the next turn. The function is NULL if this is a
+	 * network without packets, which only flushes. */
 	uint8_t *(*reserve)(void *context, const struct path *path, size_t bytes);
 	/* What was reserved last is now a packet of @bytes that goes along @path. The carrier seals
 	 * it. */

@@ -27,6 +27,7 @@
 #include <unistd.h>
 
 #include "adapter/adapter.h"
+#include "adapter/net/tcp_port.h"
 #include "base/log.h"
 #include "port/bell.h"
 
@@ -302,6 +303,10 @@ static void *thread_main(void *context)
 	for (unsigned turns = 1; !atomic_load_explicit(&drive->quitting, memory_order_acquire);
 	     turns++) {
 		uint64_t pause_ns = thread_turn(&thread);
+		if (atomic_load_explicit(&adapter->net.handler_due, memory_order_relaxed) &&
+		    atomic_exchange_explicit(&adapter->net.handler_due, false,
+		                             memory_order_acquire))
+			conn_call_handler(adapter);
 		if (drive->busy_poll.wake_on_packet != thread.prompt)
 			be_prompt(thread.prompt = !thread.prompt);
 		thread.awake = pause_ns == 0 ? thread.awake + 1 : 0;

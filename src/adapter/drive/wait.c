@@ -137,7 +137,7 @@ static void give_bell(struct waiting *w, bool rang)
 	adapter_hand_bell(adapter, BELL_NOBODY);
 	for (uint32_t i = 0; w->count + 1 + i < w->all && i < adapter->net.port_count; i++)
 		if ((w->fds[w->count + 1 + i].revents & POLLIN) != 0)
-			adapter->net.ports[i]->skip = 0;
+			port_is_ready(adapter->net.ports[i]);
 	bool others = atomic_load_explicit(&adapter->drive.waiters, memory_order_relaxed) > 0;
 	if (others) {
 		adapter_hand_bell(adapter, BELL_THREAD);

@@ -47,7 +47,7 @@ uint8_t wire_source(const struct hdl_adapter *adapter, uint8_t index, const stru
 struct hdl_gid wire_address(const struct hdl_adapter *adapter, const struct hdl_gid *gid)
 {
 	struct hdl_gid address = *gid;
-	if (adapter->net.port_count > 0 && adapter_is_own_node(adapter, gid))
+	if (net_has_packets(&adapter->net) && adapter_is_own_node(adapter, gid))
 		return adapter->gids[wire_of_own(adapter, gid)];
 	uint16_t lid = adapter_first_lid(adapter, gid);
 	if (lid != 0)
@@ -111,7 +111,7 @@ int wire_connect(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t mas
 	ib->path = wire_path(qp->pd->adapter, &attr->ah, qp->qp.qpn, dest);
 	struct hdl_gid to;
 	memcpy(to.raw, ib->path.ip.dgid, sizeof(to.raw));
-	if (qp->pd->adapter->net.port_count > 0 && wire_is_foreign(&to))
+	if (net_has_packets(&qp->pd->adapter->net) && wire_is_foreign(&to))
 		return -HDL_EACCES;
 	if (mask & HDL_QP_PATH_MTU)
 		ib->mtu = attr->path_mtu;

@@ -36,7 +36,7 @@ void net_ask(const struct hdl_adapter *adapter, struct agent_msg *hello)
 {
 	const struct net *net = &adapter->net;
 	/* From a new agent we request the old address, no matter how it was chosen. */
-	hello->u.hello.wire = net->port_count > 0 ? AGENT_WIRE_ADDRESS : net->wanted;
+	hello->u.hello.wire = net_has_packets(net) ? AGENT_WIRE_ADDRESS : net->wanted;
 	hello->u.hello.wire_count = net->address_count;
 	memcpy(hello->u.hello.wires, net->addresses, sizeof(net->addresses));
 	udp_network(hello->u.hello.network);
@@ -104,7 +104,7 @@ int net_attach(struct hdl_adapter *adapter, const struct agent_msg *welcome, con
 	if (welcome->u.welcome.wire_count == 0)
 		return 0;
 	adapter_lock(adapter);
-	if (net->port_count > 0) {
+	if (net_has_packets(net)) {
 		result = udp_link_replace(adapter, welcome, socks);
 	} else {
 		net->address_count = welcome->u.welcome.wire_count;
@@ -178,7 +178,7 @@ uint16_t net_mtu(const struct hdl_adapter *adapter)
 
 uint16_t net_reach(const struct hdl_adapter *adapter)
 {
-	if (adapter->net.port_count == 0)
+	if (!net_has_packets(&adapter->net))
 		return HDL_WIRE_NONE;
 	return adapter->net.only ? HDL_WIRE_ALL : HDL_WIRE_OTHERS;
 }

@@ -22,6 +22,8 @@ struct net {
 	uint8_t gid_ports
 	        [AGENT_MAX_GIDS]; /* the port of each of our addresses (engine.gid_ports) */
 	bool only;                /* the same-host path is off */
+	/* A connection has an event for the program's handler (hdl_conn_notify()). Any thread. */
+	_Atomic bool handler_due;
 
 	/* What the user wants. Written before there is a thread, or by the thread that talks to
 	 * an agent. */
@@ -31,6 +33,14 @@ struct net {
 };
 
 /* --- all ports; with the drive lock --- */
+/* Is there a port that carries packets? */
+static inline bool net_has_packets(const struct net *net)
+{
+	for (uint32_t i = 0; i < net->port_count; i++)
+		if (net->ports[i]->mtu > 0)
+			return true;
+	return false;
+}
 /* Receive where something may have arrived. Called by every drive. */
 static inline unsigned net_look(struct net *net)
 {

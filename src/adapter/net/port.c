@@ -81,8 +81,10 @@ void ports_unwatch(struct hdl_adapter *adapter)
 void port_woke(struct hdl_adapter *adapter, uint64_t number)
 {
 	adapter_lock(adapter);
-	if (number < adapter->net.port_count)
+	if (number < adapter->net.port_count) {
 		adapter->net.ports[number]->armed = false;
+		port_is_ready(adapter->net.ports[number]);
+	}
 	adapter_unlock(adapter);
 }
 
@@ -103,7 +105,7 @@ int ports_add(struct hdl_adapter *adapter, struct net_port *port, const struct c
 	struct net *net = &adapter->net;
 	/* A network of the environment (adapter_env.carrier) is the only one of its adapter. */
 	assert(adapter->engine.carrier_count == net->port_count);
-	assert((carrier != NULL) == (port->mtu > 0));
+	assert((carrier != NULL && carrier->reserve != NULL) == (port->mtu > 0));
 	if (net->port_count == ENGINE_MAX_PORTS)
 		return -ENOSPC;
 	port->adapter = adapter;

@@ -65,6 +65,7 @@ struct net_port {
 	int fd;               /* -1: none at the moment. Changes only by port_show() */
 	bool watched;         /* fd is in the thread's epoll, */
 	bool armed;           /* and wakes the thread */
+	bool woke;            /* fd was readable; receive() clears it */
 	uint64_t due_ns;      /* when to call tick(); UINT64_MAX: never */
 	uint64_t received;    /* what receive() and hear() have returned so far */
 	unsigned empty_looks; /* in a row that found nothing */
@@ -99,6 +100,13 @@ static inline unsigned port_tick(struct net_port *port, uint64_t now_ns)
 	return now_ns >= port->due_ns ? port->ops->tick(port, now_ns) : 0;
 }
 
+/* A thread saw that the port's descriptor is readable. */
+static inline void port_is_ready(struct net_port *port)
+{
+	port->skip = 0;
+	port->woke = true;
+}
+
 /* Prepare a port that shows @fd; the port is not in any list yet. */
 void port_init(struct net_port *port, const struct net_port_ops *ops, int fd);
 /* Show @fd from now on (-1: none), which wakes the thread. The port closes the former descriptor
@@ -109,9 +117,9 @@ int port_show(struct net_port *port, int fd);
 int port_keep_awake(struct net_port *port, int fd);
 
 /* --- the ports of an adapter --- */
-/* Add @port to the list. @carrier: what transmits its packets; NULL: it carries none. The port is
- * the adapter's from now on. Returns 0; -ENOSPC, there are ENGINE_MAX_PORTS already, or another
- * -errno: nothing has happened. */
+/* Add @port to the list. @carrier: what transmits its packets; NULL, or without reserve(): it
+ * carries none. The port is the adapter's from now on. Returns 0; -ENOSPC, there are
+ * ENGINE_MAX_PORTS already, or another -errno: nothing has happened. */
 int ports_add(struct hdl_adapter *adapter, struct net_port *port, const struct carrier *carrier);
 /* End all ports. */
 void ports_end(struct hdl_adapter *adapter);

@@ -181,7 +181,7 @@ int hdl_ah_create(struct hdl_pd *pd, const struct hdl_ah_attr *attr, struct hdl_
 		/* On a node, the process is known only together with the queue pair number;
 		 * elsewhere the address is enough. */
 		ah->on_wire = wire_only(pd->adapter);
-		if (pd->adapter->net.port_count > 0)
+		if (net_has_packets(&pd->adapter->net))
 			agent_locate(pd->adapter, &ah->to);
 		adapter_lock(pd->adapter);
 		bool sure = adapter_sure_of_node(pd->adapter, &ah->to);

@@ -26,18 +26,20 @@
  * Objects that a child of fork() inherited do not match either, because the child has another
  * generation (fork.c). */
 extern uint32_t magic_generation;
-#define MAGIC_ADAPTER (0x48444c41u ^ magic_generation)
-#define MAGIC_PD      (0x48444c50u ^ magic_generation)
-#define MAGIC_MR      (0x48444c4du ^ magic_generation)
-#define MAGIC_MW      (0x48444c57u ^ magic_generation)
-#define MAGIC_CQ      (0x48444c43u ^ magic_generation)
-#define MAGIC_CHANNEL (0x48444c48u ^ magic_generation)
-#define MAGIC_SRQ     (0x48444c53u ^ magic_generation)
-#define MAGIC_QP      (0x48444c51u ^ magic_generation)
-#define MAGIC_AH      (0x48444c4eu ^ magic_generation)
-#define MAGIC_RDD     (0x48444c52u ^ magic_generation)
-#define MAGIC_EEC     (0x48444c45u ^ magic_generation)
-#define MAGIC_XRCD    (0x48444c58u ^ magic_generation)
+#define MAGIC_ADAPTER  (0x48444c41u ^ magic_generation)
+#define MAGIC_PD       (0x48444c50u ^ magic_generation)
+#define MAGIC_MR       (0x48444c4du ^ magic_generation)
+#define MAGIC_MW       (0x48444c57u ^ magic_generation)
+#define MAGIC_CQ       (0x48444c43u ^ magic_generation)
+#define MAGIC_CHANNEL  (0x48444c48u ^ magic_generation)
+#define MAGIC_SRQ      (0x48444c53u ^ magic_generation)
+#define MAGIC_QP       (0x48444c51u ^ magic_generation)
+#define MAGIC_AH       (0x48444c4eu ^ magic_generation)
+#define MAGIC_RDD      (0x48444c52u ^ magic_generation)
+#define MAGIC_EEC      (0x48444c45u ^ magic_generation)
+#define MAGIC_CONN     (0x48444c49u ^ magic_generation)
+#define MAGIC_LISTENER (0x48444c4cu ^ magic_generation)
+#define MAGIC_XRCD     (0x48444c58u ^ magic_generation)
 
 struct hdl_pd {
 	uint32_t magic;
@@ -243,5 +245,12 @@ void adapter_free_number(struct hdl_adapter *adapter, uint32_t number);
 bool qp_values_fit(const struct hdl_qp_attr *attr, uint32_t mask);
 void qp_take_values(struct hdl_qp_attr *to, const struct hdl_qp_attr *from, uint32_t mask);
 int qp_make_reads(struct qp *qp, uint32_t depth);
+/* Move @qp, in INIT, to RTS on the stream of @iwarp with @terms. With the drive lock. Returns 0;
+ * -HDL_EPERM another state, or it has a stream; -HDL_ENOMEM. */
+struct iwarp;
+struct iwarp_terms;
+struct iwarp_owner;
+int qp_begin_stream(struct hdl_adapter *adapter, struct qp *qp, struct iwarp *iwarp,
+                    const struct iwarp_terms *terms, const struct iwarp_owner *owner);
 
 #endif

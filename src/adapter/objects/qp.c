@@ -10,6 +10,7 @@
 #include "transport/datagram.h"
 #include "transport/ib/ib.h"
 #include "transport/ib/raw.h"
+#include "transport/iwarp/iwarp.h"
 #include "transport/local/local.h"
 
 #define SHUFFLE_ROUNDS 48u
@@ -256,6 +257,22 @@ static void enter(struct hdl_qp *qp, enum hdl_qp_state state)
 	qp_enter(&qp->pd->adapter->engine, &qp->qp, state);
 	lock_drop(&qp->qp.rq.post_lock);
 	lock_drop(&qp->qp.sq.post_lock);
+}
+
+int qp_begin_stream(struct hdl_adapter *adapter, struct qp *qp, struct iwarp *iwarp,
+                    const struct iwarp_terms *terms, const struct iwarp_owner *owner)
+{
+	struct hdl_qp *object = (struct hdl_qp *)(void *)qp;
+	if (qp_state(qp) != HDL_QPS_INIT || qp->iwarp != NULL || qp->type != HDL_QP_RC)
+		return -HDL_EPERM;
+	if (qp_make_reads(qp, terms->ird) != 0)
+		return -HDL_ENOMEM;
+	qp->attr.max_dest_rd_atomic = (uint8_t)terms->ird;
+	qp->attr.max_rd_atomic = (uint8_t)terms->ord;
+	iwarp_begin(&adapter->engine, qp, iwarp, terms, owner);
+	enter(object, HDL_QPS_RTR);
+	enter(object, HDL_QPS_RTS);
+	return 0;
 }
 
 /* Add @sign (1 or -1) to the use counts of the objects that @qp uses. */
@@ -565,7 +582,7 @@ int hdl_qp_modify(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t ma
 	bool connects =
 	        (mask & HDL_QP_AV) && (mask & HDL_QP_DEST_QPN) && !wire_only(qp->pd->adapter);
 	struct hdl_gid to = adapter_address(&attr->ah);
-	if ((mask & HDL_QP_AV) && qp->pd->adapter->net.port_count > 0)
+	if ((mask & HDL_QP_AV) && net_has_packets(&qp->pd->adapter->net))
 		agent_locate(qp->pd->adapter, &to);
 	if (connects && agent_reach(qp->pd->adapter, &to, attr->dest_qpn) == -HDL_EACCES) {
 		why_not_modified(qp, attr, mask, -HDL_EACCES);
@@ -598,6 +615,28 @@ int hdl_qp_query(struct hdl_qp *qp, struct hdl_qp_attr *attr, struct hdl_qp_init
 		*init = qp->init;
 	adapter_unlock(qp->pd->adapter);
 	return 0;
+}
+
+int hdl_qp_finish(struct hdl_qp *qp)
+{
+	if (qp == NULL || qp->magic != MAGIC_QP)
+		return -HDL_EINVAL;
+	adapter_lock(qp->pd->adapter);
+	bool streams = qp->qp.iwarp != NULL;
+	if (streams)
+		iwarp_close(qp->qp.iwarp);
+	adapter_unlock(qp->pd->adapter);
+	return streams ? 0 : -HDL_ENOTSUP;
+}
+
+struct hdl_qp *hdl_qp_find(struct hdl_adapter *adapter, uint32_t number)
+{
+	if (adapter == NULL || adapter->magic != MAGIC_ADAPTER)
+		return NULL;
+	adapter_lock(adapter);
+	struct qp *qp = engine_find_qp(&adapter->engine, number);
+	adapter_unlock(adapter);
+	return (struct hdl_qp *)(void *)qp;
 }
 
 uint32_t hdl_qp_number(const struct hdl_qp *qp)

@@ -222,6 +222,7 @@ void iwarp_left(struct engine *engine, struct qp *qp, enum hdl_qp_state state)
 	iwarp->qp = NULL;
 	qp->iwarp = NULL;
 	qp->transport = iwarp->before;
+	iwarp_wake(iwarp);
 }
 
 void iwarp_close(struct iwarp *iwarp)

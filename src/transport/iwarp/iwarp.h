@@ -87,8 +87,9 @@ enum iwarp_ending {
 struct iwarp;
 
 struct iwarp_owner {
-	/* offer(), want() or iwarp_ending() may have something new for this connection. May be
-	 * called from within any function here, and must not call back. */
+	/* offer(), want() or iwarp_ending() may have something new for this connection, or its
+	 * queue pair is RESET and the owner may free it. May be called from within any function
+	 * here, and must not call back. */
 	void (*wake)(void *context, struct iwarp *iwarp);
 	void *context;
 };
@@ -190,6 +191,21 @@ void iwarp_may_send(struct iwarp *iwarp);
 /* Close in order: everything that was posted is executed, then comes SQD and FIN. */
 void iwarp_close(struct iwarp *iwarp);
 enum iwarp_ending iwarp_ending(const struct iwarp *iwarp);
+/* The queue pair; NULL: it has been reset. */
+static inline struct qp *iwarp_qp(const struct iwarp *iwarp)
+{
+	return iwarp->qp;
+}
+/* Has iwarp_close() been called? */
+static inline bool iwarp_is_closing(const struct iwarp *iwarp)
+{
+	return iwarp->closing;
+}
+/* Does what comes no longer count? The owner then discards it until the peer ends its direction. */
+static inline bool iwarp_is_deaf(const struct iwarp *iwarp)
+{
+	return iwarp->deaf || iwarp->qp == NULL;
+}
 /* As stream_feed() on iwarp_stream, for data that was read ahead; survives memory that is gone, and
  * places whole FPDUs only once their CRC has proved right. */
 size_t iwarp_feed(struct iwarp *iwarp, const uint8_t *bytes, size_t length, bool *open);
