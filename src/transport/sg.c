@@ -109,7 +109,7 @@ static const struct hdl_sge *sg_piece(const struct sg *list, uint64_t *left)
 	return NULL;
 }
 
-static struct hdl_key sg_key(const struct sg *list)
+struct hdl_key sg_key(const struct sg *list)
 {
 	uint64_t left;
 	const struct hdl_sge *piece = sg_piece(list, &left);

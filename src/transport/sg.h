@@ -92,6 +92,8 @@ struct sg_result sg_gather_sum(const struct engine *engine, struct sg *from, voi
                                uint32_t length, uint32_t *sum);
 /* Advance by @bytes, within the list. */
 void sg_skip(struct sg *list, uint64_t bytes);
+/* The key of the piece with the next byte of @list; 0 behind the last. */
+struct hdl_key sg_key(const struct sg *list);
 
 /* May @piece of @list, which has a table, be used? The caller is inside the guard of a peer's list.
  */

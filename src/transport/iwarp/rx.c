@@ -107,8 +107,7 @@ static size_t rx_runs(struct iwarp *iwarp, size_t due, struct span *spans, size_
 	size_t count = sg_runs(&to, due, spans, max, &covered, &detail);
 	*bytes = (size_t)covered;
 	if (count == 0) {
-		struct sg_result result = {.detail = detail, .at_target = true};
-		result.key = to.index < to.count ? to.pieces[to.index].key : (struct hdl_key){0};
+		struct sg_result result = {.detail = detail, .at_target = true, .key = sg_key(&to)};
 		iwarp_place_refused(iwarp, &result);
 	}
 	return count;

@@ -344,6 +344,35 @@ static void memory_that_is_gone(void **state)
 	}
 }
 
+/* A piece without bytes is not the one that is gone. */
+static void the_right_memory_is_blamed(void **state)
+{
+	(void)state;
+	begin(true, false);
+	uint8_t *page =
+	        mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct hdl_event event;
+	struct hdl_mr *mr;
+	assert_int_equal(hdl_mr_register(SIDE->pd, page, 4096,
+	                                 HDL_ACCESS_LOCAL_READ | HDL_ACCESS_LOCAL_WRITE, &mr),
+	                 0);
+	struct hdl_sge list[2] = {
+	        iw_piece(SIDE, 0, 0),
+	        {.addr = (uint64_t)(uintptr_t)page, .length = 4096, .key = hdl_mr_key(mr)}};
+	struct hdl_recv_wr wr = {.wr_id = 1, .sg_list = list, .num_sge = 2};
+	assert_int_equal(hdl_post_recv(SIDE->qp, &wr, NULL), 0);
+	hdl_segment_update(SIDE->adapter, page, 4096);
+	iw_put(&rig, &(struct rdmap_segment){.opcode = RDMAP_SEND, .last = true, .msn = 1}, data,
+	       100);
+	iw_completion(SIDE->rcq, 1, HDL_WC_LOC_ACCESS_ERR);
+	while (hdl_event_get(SIDE->adapter, &event, 0) == 0)
+		assert_false(event.type == HDL_EVENT_MEMORY_GONE &&
+		             event.u.key.v == iw_key(SIDE).v);
+	assert_int_equal(hdl_mr_deregister(mr), 0);
+	assert_int_equal(munmap(page, 4096), 0);
+	iw_close(&rig);
+}
+
 /* One-touch memory is over with its message (MEMMGT figure 18B, table D). */
 static void memmgt_18b_one_touch(void **state)
 {
@@ -382,6 +411,7 @@ int main(void)
 	        cmocka_unit_test(rfc7306_5_masked_atomics),
 	        cmocka_unit_test(rfc5040_5_reads_of_changing_memory),
 	        cmocka_unit_test(memory_that_is_gone),
+	        cmocka_unit_test(the_right_memory_is_blamed),
 	        cmocka_unit_test(memmgt_18b_one_touch),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
