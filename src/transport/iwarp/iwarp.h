@@ -68,9 +68,13 @@ struct iwarp_chunk {
 	uint32_t begin, end; /* of what is to be sent */
 };
 
-/* Chunks that the connections of one engine share; engine.iwarp_pool. */
+/* Chunks that the connections of one engine share; engine.iwarp_pool. One of them is never used for
+ * sending: if two ends filled all of theirs with what the other does not read, because it has none
+ * left to receive into, both would wait for ever. */
 struct iwarp_pool {
 	struct iwarp_chunk *free;
+	size_t count;          /* of all chunks */
+	size_t sending;        /* of those that are filled with what is to be sent */
 	struct iwarp *waiting; /* connections that want one to receive into */
 };
 /* @chunks and @memory, @count times IWARP_CHUNK_BYTES, belong to the caller. */

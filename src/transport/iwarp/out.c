@@ -14,7 +14,7 @@
 void iwarp_pool_init(struct iwarp_pool *pool, struct iwarp_chunk *chunks, size_t count,
                      uint8_t *memory)
 {
-	*pool = (struct iwarp_pool){0};
+	*pool = (struct iwarp_pool){.count = count};
 	for (size_t i = count; i-- > 0;) {
 		chunks[i] = (struct iwarp_chunk){.next = pool->free,
 		                                 .bytes = memory + i * IWARP_CHUNK_BYTES,
@@ -71,6 +71,7 @@ static void out_release(struct iwarp *iwarp)
 		iwarp->own_used = false;
 	} else if (chunk != &iwarp->last_chunk) {
 		iwarp->out_chunks--;
+		iwarp->engine->iwarp_pool->sending--;
 		iwarp_chunk_give(iwarp, chunk);
 	}
 }
@@ -101,6 +102,20 @@ static void out_use_own(struct iwarp *iwarp)
 	out_append(iwarp, &iwarp->own_chunk);
 }
 
+/* A shared chunk to fill; NULL: none, now. */
+static struct iwarp_chunk *out_take(struct iwarp *iwarp)
+{
+	struct iwarp_pool *pool = iwarp->engine->iwarp_pool;
+	if (iwarp->out_chunks == IWARP_OUT_CHUNKS || pool->sending + 1 >= pool->count)
+		return NULL;
+	struct iwarp_chunk *chunk = iwarp_chunk_take(iwarp);
+	if (chunk != NULL) {
+		iwarp->out_chunks++;
+		pool->sending++;
+	}
+	return chunk;
+}
+
 bool iwarp_out_room(struct iwarp *iwarp, size_t header_bytes, uint32_t wanted, uint32_t *payload)
 {
 	uint32_t header = (uint32_t)header_bytes, most = iwarp->max_ulpdu - header;
@@ -118,10 +133,8 @@ bool iwarp_out_room(struct iwarp *iwarp, size_t header_bytes, uint32_t wanted, u
 		out_use_own(iwarp);
 		return true;
 	}
-	struct iwarp_chunk *more =
-	        iwarp->out_chunks < IWARP_OUT_CHUNKS ? iwarp_chunk_take(iwarp) : NULL;
+	struct iwarp_chunk *more = out_take(iwarp);
 	if (more != NULL) {
-		iwarp->out_chunks++;
 		out_append(iwarp, more);
 		return true;
 	}
