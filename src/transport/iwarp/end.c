@@ -176,6 +176,7 @@ void iwarp_ended(void *context, enum stream_end why)
 			iwarp_out_drop(iwarp);
 			iwarp->ending = IWARP_ABORT;
 		}
+		end_fail(iwarp); /* after iwarp_close(): receives that are left are flushed */
 		return;
 	}
 	end_listening(iwarp, in_order ? IWARP_FIN : IWARP_ABORT);
