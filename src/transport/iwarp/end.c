@@ -209,6 +209,7 @@ void iwarp_left(struct engine *engine, struct qp *qp, enum hdl_qp_state state)
 		return;
 	iwarp_rx_reset(iwarp);
 	iwarp->delay_at = 0;
+	iwarp->delay_begins = false;
 	if (state != HDL_QPS_RESET)
 		return;
 	if (iwarp->hold_waits) {

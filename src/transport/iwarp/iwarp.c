@@ -106,6 +106,8 @@ static void timer_sooner(uint64_t *first, uint64_t at)
 void iwarp_set_timer(struct iwarp *iwarp)
 {
 	uint64_t first = UINT64_MAX, now = iwarp->engine->now_ns;
+	if (iwarp->delay_begins)
+		first = now;
 	timer_sooner(&first, iwarp->delay_at);
 	timer_sooner(&first, iwarp->receive_at);
 	timer_sooner(&first, iwarp->look_at);
@@ -114,11 +116,20 @@ void iwarp_set_timer(struct iwarp *iwarp)
 		engine_want_timer(iwarp->engine, iwarp->qp, first > now ? first - now : 0);
 }
 
+/* engine.now_ns is the time of the last tick. A delay must not be shorter than it says, so it
+ * begins with the next one. */
 void iwarp_delay(struct iwarp *iwarp, uint64_t ns)
 {
-	uint64_t now = iwarp->engine->now_ns;
-	iwarp->delay_at = ns < UINT64_MAX - 1 - now ? now + ns + 1 : UINT64_MAX;
+	iwarp->delay_ns = ns;
+	iwarp->delay_begins = true;
 	iwarp_set_timer(iwarp);
+}
+
+static void delay_begin(struct iwarp *iwarp)
+{
+	uint64_t now = iwarp->engine->now_ns, ns = iwarp->delay_ns;
+	iwarp->delay_begins = false;
+	iwarp->delay_at = ns < UINT64_MAX - 1 - now ? now + ns + 1 : UINT64_MAX;
 }
 
 static bool timer_is_due(const struct iwarp *iwarp, uint64_t *at)
@@ -134,6 +145,8 @@ static void iwarp_timeout(struct engine *engine, struct qp *qp)
 	struct iwarp *iwarp = qp->iwarp;
 	if (iwarp == NULL)
 		return;
+	if (iwarp->delay_begins)
+		delay_begin(iwarp);
 	if (timer_is_due(iwarp, &iwarp->delay_at))
 		request_timeout(engine, qp);
 	bool late = timer_is_due(iwarp, &iwarp->receive_at);

@@ -174,6 +174,8 @@ struct iwarp {
 	/* Times on engine.now_ns; 0: not set. */
 	uint64_t delay_at, receive_at, look_at, stall_at;
 	uint64_t look_ns;
+	uint64_t delay_ns; /* of a DELAY that begins with the next tick */
+	bool delay_begins;
 
 	struct iwarp_chunk own_chunk, last_chunk;
 	uint8_t own[IWARP_OWN_BYTES];

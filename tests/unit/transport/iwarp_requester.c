@@ -333,6 +333,59 @@ static void rfc5040_5_close_in_order(void **state)
 	assert_int_equal(iwarp_ending(&SIDE->iwarp), IWARP_FIN);
 	assert_int_equal(iw_state(SIDE), HDL_QPS_SQD);
 	iw_expect_silence(&rig);
+	/* With the peer's FIN the connection is over: what still waits for a message is flushed. */
+	iw_recv(SIDE, 3, 0, 100);
+	adapter_lock(SIDE->adapter);
+	iwarp_stream.ended(&SIDE->iwarp, STREAM_CLOSED);
+	adapter_unlock(SIDE->adapter);
+	iw_drive(&rig);
+	assert_int_equal(iw_state(SIDE), HDL_QPS_ERR);
+	iw_completion(SIDE->rcq, 3, HDL_WC_WR_FLUSH_ERR);
+}
+
+/* A delay begins when it is executed, however long ago the engine last looked at the clock. */
+static void a_delay_is_not_short(void **state)
+{
+	(void)state;
+	struct hdl_send_wr wr = {.wr_id = 1, .opcode = HDL_OP_DELAY};
+	wr.u.delay.ns = 100000;
+	iw_drive(&rig);
+	rig.now_ns += 80000;
+	iw_post(SIDE, wr);
+	iw_pass(&rig, 90000, false);
+	iw_no_completion(SIDE->scq);
+	iw_pass(&rig, 40000, false);
+	iw_completion(SIDE->scq, 1, HDL_WC_SUCCESS);
+}
+
+/* What is to be sent never takes the last chunk: two ends that both wait for one to receive into,
+ * and so do not read, would wait for ever. */
+static void a_chunk_is_left_for_receiving(void **state)
+{
+	(void)state;
+	static uint8_t fpdu[MPA_MAX_FPDU_BYTES], data[1000];
+	struct iwarp_chunk *rest = SIDE->pool.free->next->next;
+	SIDE->pool.free->next->next = NULL; /* two are there */
+	SIDE->pool.count = 2;
+	for (unsigned i = 0; i < 4; i++)
+		iw_send(SIDE, i, 0, 100000);
+	iw_drive(&rig);
+	assert_int_equal(SIDE->iwarp.out_chunks, 1);
+	assert_int_equal(SIDE->pool.sending, 1);
+	struct rdmap_segment s = {.opcode = RDMAP_WRITE,
+	                          .last = true,
+	                          .stag = iw_key(SIDE).v,
+	                          .to = iw_address(SIDE, 200000)};
+	memset(data, 0x5a, sizeof(data));
+	size_t bytes = iw_fpdu(&rig, &s, data, sizeof(data), fpdu);
+	assert_int_equal(iw_put_bytes(&rig, fpdu, bytes, 100), bytes);
+	assert_memory_equal(SIDE->mem + 200000, data, sizeof(data));
+	adapter_lock(SIDE->adapter);
+	iwarp_out_drop(&SIDE->iwarp);
+	adapter_unlock(SIDE->adapter);
+	assert_int_equal(SIDE->pool.sending, 0);
+	SIDE->pool.free->next->next = rest;
+	SIDE->pool.count = IW_CHUNKS;
 }
 
 /* The connection goes on, if slowly, while others have all the chunks. */
@@ -386,6 +439,8 @@ int main(void)
 	        RIGGED(rfc5040_7_local_failures),
 	        RIGGED(memmgt_11_failed_registration_terminates),
 	        RIGGED(rfc5040_5_close_in_order),
+	        RIGGED(a_delay_is_not_short),
+	        RIGGED(a_chunk_is_left_for_receiving),
 	        RIGGED(bounded_memory_for_what_is_sent),
 	        RIGGED(rfc6581_the_responder_waits),
 	};
