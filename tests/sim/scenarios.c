@@ -13,13 +13,28 @@ extern const struct scenario scenario_incast;
 extern const struct scenario scenario_migration;
 extern const struct scenario scenario_striping;
 extern const struct scenario scenario_striped;
+extern const struct scenario scenario_streams;
+extern const struct scenario scenario_streams_coverage;
 extern const struct scenario scenario_switching;
 extern const struct scenario scenario_classes;
 
+/* clang-format off: one per line */
 const struct scenario *const scenarios[] = {
-        &scenario_packets,       &scenario_determinism,       &scenario_coverage,
-        &scenario_adapters,      &scenario_adapters_coverage, &scenario_wire,
-        &scenario_wire_coverage, &scenario_datagrams,         &scenario_incast,
-        &scenario_migration,     &scenario_striping,          &scenario_striped,
-        &scenario_switching,     &scenario_classes,           NULL,
+        &scenario_packets,
+        &scenario_determinism,
+        &scenario_coverage,
+        &scenario_adapters,
+        &scenario_adapters_coverage,
+        &scenario_wire,
+        &scenario_wire_coverage,
+        &scenario_datagrams,
+        &scenario_incast,
+        &scenario_migration,
+        &scenario_striping,
+        &scenario_striped,
+        &scenario_streams,
+        &scenario_streams_coverage,
+        &scenario_switching,
+        &scenario_classes,
+        NULL,
 };

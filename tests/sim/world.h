@@ -1,6 +1,7 @@
 /* The worlds of the 'adapters' and 'wire' scenarios: up to eight adapters in one thread on virtual
  * time, what they are made to do, and what the checker knows of it. In the one they are joined by
  * lanes, in the other they reach each other by packets through a network that is not kind to them.
+ * In those of 'streams' each connection runs on a byte stream (iWARP).
  *
  *   host      an adapter with its domains, completion queues and shared receive queues; a dead one
  *             makes room for a new one
@@ -51,7 +52,8 @@
 enum world_network {
 	WORLD_LANES,
 	WORLD_WIRE,
-	WORLD_STRIPED /* reliable connections have two paths */
+	WORLD_STRIPED, /* reliable connections have two paths */
+	WORLD_STREAMS  /* reliable connections are byte streams */
 };
 
 /* What goes wrong in a world, besides delays. Each seed picks some. */
@@ -67,7 +69,12 @@ enum world_fault {
 	FAULT_SHORT = 1 << 8,      /* receives that are too small */
 	FAULT_RETRY = 1 << 9,      /* few retries, short timeouts, long stalls */
 	FAULT_ALL = (1 << 10) - 1,
-	FAULT_PARTITION = 1 << 10 /* of the wire: a host is cut off from the others for a while */
+	FAULT_PARTITION = 1 << 10, /* of the wire: a host is cut off from the others for a while */
+	/* Of streams: */
+	FAULT_CUT = 1 << 11,    /* they break, at once or after some byte */
+	FAULT_DAMAGE = 1 << 12, /* a bit changes on the way, unseen by TCP */
+	FAULT_CLOSE = 1 << 13,  /* one end closes in order */
+	FAULT_STREAMS = FAULT_CUT | FAULT_DAMAGE | FAULT_CLOSE
 };
 
 /* How often things happened, over many worlds. */
@@ -156,10 +163,11 @@ struct line {
 	struct line *next; /* of the world, to be freed */
 	uint32_t *ids;
 	uint32_t head, count, capacity;
-	bool failed;  /* a request failed: what follows is flushed */
-	bool refused; /* in such a way that nothing behind it was executed */
-	bool closed;  /* the queue was reset or destroyed: what is left never completes */
-	bool lossy;   /* its completions may be lost to an overrun */
+	uint32_t confirmed; /* on a stream: those before it have been executed by the peer */
+	bool failed;        /* a request failed: what follows is flushed */
+	bool refused;       /* in such a way that nothing behind it was executed */
+	bool closed;        /* the queue was reset or destroyed: what is left never completes */
+	bool lossy;         /* its completions may be lost to an overrun */
 };
 
 /* What one side of a connection sent during an epoch, and how much of it the other side has seen
@@ -179,6 +187,8 @@ struct conn {
 	uint32_t psn[2];
 	uint16_t mtu;
 	struct stream streams[WORLD_MAX_EPOCHS][2];
+	struct byte_stream *bytes; /* of this epoch; NULL: it has none */
+	bool damaged[WORLD_MAX_EPOCHS];
 };
 
 struct wqp {
@@ -193,6 +203,8 @@ struct wqp {
 	uint32_t max_message;
 	uint32_t rd_atomic, timeout, retry_cnt, rnr_retry;
 	bool signal_all, registers, windows_only, drains;
+	bool streamed; /* on a byte stream: that it is sent does not say that it has arrived */
+	bool clean;    /* at the end: nothing went wrong, so everything has arrived */
 	uint32_t access;
 	uint32_t reasons;
 	uint32_t last_epoch;       /* when it was destroyed */
@@ -240,6 +252,7 @@ struct host {
 	uint64_t stall_after_ns; /* not stalled again before */
 	struct world *world;     /* of the wire */
 	struct cable *cable;
+	struct stream_host *streams; /* what its byte streams share */
 };
 
 enum request_state { REQUEST_PENDING, REQUEST_DONE, REQUEST_FAILED, REQUEST_VANISHED };
@@ -266,6 +279,7 @@ struct request {
 	bool taken;      /* a receive completion brought it */
 	bool skipped;    /* a later message was received first: it must not succeed */
 	bool must_fail, bad_local, bad_remote;
+	bool partly; /* bad_remote, but the last claim is of what may be placed all the same */
 	struct host *bad_host;  /* whose table has to refuse */
 	struct hdl_key bad_key; /* which key */
 	uint32_t key_mark;      /* world.keys when it was posted */
@@ -298,6 +312,12 @@ struct world {
 	struct sim_link link;
 	uint32_t partitions;
 	uint64_t arrivals;
+	/* Byte streams: */
+	bool streams;
+	struct byte_stream *byte_streams;
+	uint32_t byte_stream_count;
+	uint32_t line_bytes, piece_bytes; /* on their way in one direction, and of one call */
+	uint64_t pause_ns;                /* between calls */
 	uint32_t load_weight[4];
 	uint32_t host_limit, host_count;
 	struct host hosts[WORLD_MAX_HOSTS];
@@ -342,6 +362,8 @@ struct root *root_make(struct world *w, struct host *host, bool atomic);
 void root_out(const struct root *root, const uint8_t *block, uint32_t at, void *out,
               uint32_t bytes);
 void root_in(struct root *root, uint8_t *block, uint32_t at, const void *in, uint32_t bytes);
+/* May a request read the range, or with @write change it? */
+bool root_is_free(const struct root *root, uint32_t at, uint32_t bytes, bool write);
 /* A random range of @bytes of @opening that a request may read, or with @write change. False: none
  * was found. */
 bool root_pick(struct world *w, const struct opening *opening, uint32_t bytes, bool write,
@@ -408,6 +430,29 @@ uint32_t wire_stripe(const struct world *w, const struct conn *conn, struct hdl_
 /* From now on nothing is cut, and mostly nothing lost. */
 void wire_heal(struct world *w);
 
+/* --- world_streams.c: byte streams, on which connections run iWARP --- */
+void streams_draw(struct world *w);
+/* @host has been opened; is about to be closed, which returns false if memory of its streams is
+ * missing; has died. */
+void streams_host_opened(struct world *w, struct host *host);
+bool streams_host_closing(struct world *w, struct host *host);
+void streams_host_died(struct world *w, const struct host *host);
+/* Both ends of @conn are in INIT: connect them. */
+void streams_connect(struct world *w, struct conn *conn);
+/* An end of @conn has been reset or destroyed. */
+void streams_left(struct world *w, const struct wqp *qp);
+/* Something goes wrong with a stream of @host. */
+void streams_fault(struct world *w, const struct host *host);
+/* No more faults: streams that can only be waited for end. */
+void streams_heal(struct world *w);
+/* Has @conn no stream, or one that has come to its end while it was set up? */
+bool streams_down(const struct conn *conn);
+/* Is anything of a working stream on its way? */
+bool streams_busy(struct world *w);
+/* What the ends of @conn are at, into the trace. */
+void streams_say(struct world *w, const struct conn *conn);
+void streams_free(struct world *w);
+
 /* --- world_objects.c: adapters, queue pairs, connections --- */
 bool host_open(struct world *w);
 void host_forget(struct world *w, struct host *host);
@@ -425,6 +470,8 @@ void conn_make(struct world *w, struct host *a, struct host *b, uint32_t type);
 /* RESET on both sides, then a new epoch; with FAULT_LATE one side may be ready later. */
 void conn_connect(struct world *w, struct conn *conn);
 void datagram_ready(struct world *w, struct wqp *qp);
+/* An end of a connection, in INIT or RTR, becomes ready to send. */
+void conn_side_ready(struct world *w, struct wqp *qp);
 bool world_objects_end(struct world *w);
 
 /* --- world_load.c, world_send.c: the workload --- */
@@ -459,6 +506,8 @@ struct wqp *check_qp_of(struct world *w, const struct request *r, const struct h
 /* A request that completed silently, or with success. */
 void check_done(struct world *w, struct request *r);
 void check_vanished(struct world *w, struct request *r);
+/* On a stream: the peer has come to @r, so what was posted before it has been executed. */
+void check_confirmed(struct world *w, struct request *r);
 void check_at_end(struct world *w);
 
 /* --- world_atomics.c --- */

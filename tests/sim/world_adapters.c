@@ -1,6 +1,6 @@
 /* 'adapters': two to eight adapters in one thread, joined pairwise by loop ports, driven at random
  * times through the public interface by random applications, with faults. 'wire': the same on a
- * network of packets. MISSION X4, SN1, SN2, IP2 to IP5. The checker knows what every byte must be;
+ * network of packets. 'streams': the same on byte streams. MISSION X4, SN1, SN2, IP2 to IP5. The checker knows what every byte must be;
  * see world.h. */
 #include "world.h"
 
@@ -97,9 +97,11 @@ static void furnish(struct world *w, struct host *host)
 		uint32_t type = world_chance(w, 700) ? HDL_QP_RC : HDL_QP_UC;
 		if (w->wire && world_chance(w, 250))
 			type = HDL_QP_XRC_INI;
+		if (w->streams)
+			type = HDL_QP_RC;
 		conn_make(w, host, peer, type);
 	}
-	if (world_chance(w, 600)) {
+	if (!w->streams && world_chance(w, 600)) {
 		struct wqp *qp = wqp_make(w, host, HDL_QP_UD);
 		if (qp)
 			datagram_ready(w, qp);
@@ -135,6 +137,11 @@ static void feed(struct world *w, struct wqp *qp)
 		return;
 	const struct stream *stream = &qp->conn->streams[qp->conn->epoch][1 - qp->side];
 	if (stream->taken >= stream->count)
+		return;
+	/* Streams may be slow: one for each message that comes will do. */
+	if (w->streams && (wqp_state(qp) == HDL_QPS_ERR ||
+	                   (!qp->srq && qp->receives->count - qp->receives->head >=
+	                                        stream->count - stream->taken)))
 		return;
 	bool fed = true;
 	if (qp->srq) /* full, perhaps: completions that were lost make it look fuller than it is */
@@ -190,10 +197,12 @@ static void settle(struct world *w)
 {
 	uint64_t end = world_now(w) + WORLD_SETTLE_NS;
 	const struct wqp *which = NULL;
-	uint64_t first_step = w->wire ? WIRE_STEP_NS : SETTLE_STEP_NS;
+	uint64_t first_step = w->wire || w->streams ? WIRE_STEP_NS : SETTLE_STEP_NS;
 	w->settling = true;
 	if (w->wire)
 		wire_heal(w);
+	if (w->streams)
+		streams_heal(w);
 	w->request_limit = WORLD_MAX_REQUESTS;
 	for (uint32_t i = 0; i < w->host_count; i++)
 		if (w->hosts[i].adapter)
@@ -202,11 +211,17 @@ static void settle(struct world *w)
 		int did = 0;
 		uint64_t arrivals = w->arrivals;
 		drive_all(w, &did);
-		if (!any_unfinished(w, &which) || w->run->failed)
+		which = NULL;
+		if ((!any_unfinished(w, &which) && !streams_busy(w)) || w->run->failed)
 			break;
+		if (world_now(w) > end && !which) {
+			world_fail(w, "a stream does not come to rest");
+			break;
+		}
 		if (world_now(w) > end) {
 			const struct request *r =
 			        &w->requests[which->sends->ids[which->sends->head]];
+			streams_say(w, which->conn);
 			world_fail(
 			        w,
 			        "qp %u of host %u (type %u, state %u, reasons 0x%x, timeout %u): "
@@ -230,6 +245,8 @@ static void settle(struct world *w)
  * orderly end. */
 static void take_down(struct world *w)
 {
+	for (uint32_t i = 0; i < w->qp_count; i++)
+		w->qps[i].clean = w->qps[i].streamed && w->qps[i].reasons == 0;
 	for (uint32_t i = 0; i < w->qp_count; i++) {
 		struct wqp *qp = &w->qps[i];
 		if (!qp->qp)
@@ -280,6 +297,7 @@ static void free_world(struct world *w)
 		}
 		free(w->hosts[i].cable);
 	}
+	streams_free(w);
 	world_free_roots(w);
 	for (uint32_t i = 0; i < w->request_count; i++)
 		free(w->requests[i].data);
@@ -309,7 +327,7 @@ static void add_tally(struct world_tally *to, const struct world_tally *from)
 
 void world_play(struct scenario_run *run, enum world_network network, struct world_tally *tally)
 {
-	bool wire = network != WORLD_LANES;
+	bool wire = network == WORLD_WIRE || network == WORLD_STRIPED;
 	struct world *w = calloc(1, sizeof(*w));
 	struct sim_config config = {.seed = run->seed,
 	                            .host_count =
@@ -326,11 +344,15 @@ void world_play(struct scenario_run *run, enum world_network network, struct wor
 	prng_seed(&w->prng, run->seed);
 	w->wire = wire;
 	w->striped = network == WORLD_STRIPED;
+	w->streams = network == WORLD_STREAMS;
 	draw_world(w);
 	if (wire)
 		wire_draw(w);
+	if (w->streams)
+		streams_draw(w);
 	world_say(w, "faults 0x%x, %s", w->faults,
 	          wire           ? "wire"
+	          : w->streams   ? "streams"
 	          : w->mixed     ? "mixed"
 	          : w->by_value  ? "by value"
 	          : w->by_target ? "by target"
@@ -371,7 +393,12 @@ static void run_striped(struct scenario_run *run)
 	world_play(run, WORLD_STRIPED, NULL);
 }
 
-extern const struct scenario scenario_adapters, scenario_wire, scenario_striped;
+static void run_streams(struct scenario_run *run)
+{
+	world_play(run, WORLD_STREAMS, NULL);
+}
+
+extern const struct scenario scenario_adapters, scenario_wire, scenario_striped, scenario_streams;
 const struct scenario scenario_adapters = {
         .name = "adapters",
         .purpose = "adapters under random work and faults; every byte and completion is checked",
@@ -392,4 +419,11 @@ const struct scenario scenario_striped = {
         .run = run_striped,
         .test_seeds = 60,
         .twice = 5,
+};
+const struct scenario scenario_streams = {
+        .name = "streams",
+        .purpose = "the same on byte streams (iWARP) that stall, break at any byte and are damaged",
+        .run = run_streams,
+        .test_seeds = 200,
+        .twice = 20,
 };

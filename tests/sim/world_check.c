@@ -32,13 +32,26 @@ static bool reliable(const struct request *r)
 	return r->qp && wqp_reliable(r->qp);
 }
 
+static bool is_answer(const struct request *r)
+{
+	return r->opcode == HDL_OP_READ || r->words;
+}
+
+/* Does its success say that the peer has executed it? On a stream a send or write is over once it
+ * is sent (RFC 5040 section 5.5). */
+static bool answered(const struct request *r)
+{
+	bool sent_alone = r->stream || r->opcode == HDL_OP_WRITE;
+	return reliable(r) && !(r->qp->streamed && sent_alone);
+}
+
 /* Is the claim on memory of the peer's? */
 static bool is_remote(const struct request *r, const struct claim *c)
 {
 	return c == &r->claims[r->claim_count - 1] &&
 	       (r->opcode == HDL_OP_WRITE || r->opcode == HDL_OP_WRITE_IMM ||
 	        r->opcode == HDL_OP_READ || r->words) &&
-	       !r->bad_remote && r->length > 0 && !r->receive;
+	       (!r->bad_remote || r->partly) && r->length > 0 && !r->receive;
 }
 
 static void object_done(struct world *w, struct request *r)
@@ -80,7 +93,7 @@ void check_done(struct world *w, struct request *r)
 	/* A message or write that an unreliable connection loses on the way may end well before its
 	 * pieces are looked at. */
 	bool lost = r->qp->type == HDL_QP_UD ? world_has(w, FAULT_KILL) : r->qp->reasons != 0;
-	bool looked_at = reliable(r) || (r->bad_local && !lost);
+	bool looked_at = answered(r) || (r->bad_local && (!lost || r->qp->streamed));
 	/* That the key could not be invalidated, the receiver alone hears. */
 	if (r->opcode == HDL_OP_SEND_INVALIDATE && r->bad_remote)
 		looked_at = false;
@@ -99,8 +112,8 @@ void check_done(struct world *w, struct request *r)
 	for (uint32_t i = 0; i < r->claim_count; i++) {
 		struct claim *c = &r->claims[i];
 		bool remote = is_remote(r, c);
-		if (!c->write || (remote && !reliable(r))) {
-			/* Sent is not arrived: an unreliable write may come later or never. */
+		if (!c->write || (remote && !answered(r))) {
+			/* Sent is not arrived: such a write may come later or never. */
 			if (!c->write)
 				claim_release(c);
 			continue;
@@ -121,11 +134,49 @@ void check_done(struct world *w, struct request *r)
 		}
 		claim_settle(w, c);
 	}
-	for (uint32_t i = 0; reliable(r) && i < r->claim_count; i++)
+	if (r->qp->streamed && is_answer(r) && !r->line->lossy)
+		check_confirmed(w, r);
+	for (uint32_t i = 0; answered(r) && i < r->claim_count; i++)
 		/* One that is told of late touched what the opening was then. */
 		if (is_remote(r, &r->claims[i]) &&
 		    r->generations[i] == r->claims[i].via->generation)
 			touch_done(w, r->claims[i].via);
+}
+
+/* @r was posted before something that the peer has executed. */
+static void confirm(struct world *w, struct request *r, bool before)
+{
+	if (before && r->bad_remote && r->state != REQUEST_FAILED && !opening_key_came_back(w, r))
+		world_fail(w,
+		           "behind request %u (opcode %u), which had to be refused, something "
+		           "was executed",
+		           r->id, r->opcode);
+	if ((r->opcode != HDL_OP_WRITE && r->opcode != HDL_OP_WRITE_IMM) || r->bad_remote ||
+	    r->length == 0 || r->state == REQUEST_FAILED)
+		return;
+	struct claim *c = &r->claims[r->claim_count - 1];
+	if (!claim_is_placed(c))
+		world_fail(w,
+		           "request %u (opcode %u): something behind it was executed, but its %u "
+		           "bytes at %u of host %u's memory are not in place",
+		           r->id, r->opcode, c->bytes, c->at, c->via->host->index);
+	claim_settle(w, c);
+	if (r->generations[r->claim_count - 1] == c->via->generation)
+		touch_done(w, c->via);
+}
+
+void check_confirmed(struct world *w, struct request *r)
+{
+	struct line *line = r->line;
+	uint32_t end = line->confirmed;
+	while (end < line->count && line->ids[end] != r->id)
+		end++;
+	if (end == line->count) /* something behind it was seen before */
+		return;
+	while (!w->run->failed && line->confirmed <= end) {
+		struct request *at = &w->requests[line->ids[line->confirmed++]];
+		confirm(w, at, at != r);
+	}
 }
 
 /* Behind a request that the peer refused nothing was executed (IBTA section 9.7.2: requests are
@@ -226,17 +277,17 @@ static bool status_allowed(const struct request *r, uint32_t status, uint32_t re
 		return r->receive ? (reasons & REASON_BAD) != 0 || (reasons & REASON_STATE) != 0
 		                  : r->object && (r->bad_local || (reasons & REASON_MEMORY));
 	case HDL_WC_REM_ACCESS_ERR:
-		return reliable(r) && (r->bad_remote || remote_changed(r) || touched_before(r));
+		return answered(r) && (r->bad_remote || remote_changed(r) || touched_before(r));
 	case HDL_WC_REM_OP_ERR:
-		return reliable(r) && (r->bad_remote || remote_changed(r) ||
+		return answered(r) && (r->bad_remote || remote_changed(r) ||
 		                       (is_message(r) && (reasons & REASON_MEMORY)));
 	case HDL_WC_REM_INV_REQ_ERR:
-		return reliable(r) && (r->bad_remote ||
+		return answered(r) && (r->bad_remote ||
 		                       (is_message(r) && (reasons & (REASON_SHORT | REASON_BAD))));
 	case HDL_WC_RETRY_EXC_ERR:
-		return reliable(r);
+		return reliable(r) && !r->qp->streamed;
 	case HDL_WC_RNR_RETRY_EXC_ERR:
-		return reliable(r) && is_message(r) && r->qp->rnr_retry < 7;
+		return answered(r) && is_message(r) && r->qp->rnr_retry < 7;
 	default:
 		return false;
 	}
@@ -283,7 +334,9 @@ static void check_sent(struct world *w, struct request *r, const struct hdl_wc *
 		check_done(w, r);
 		return;
 	}
-	if (r->line->failed && wc->status != HDL_WC_WR_FLUSH_ERR)
+	/* A Terminate quotes one of several open reads; those before it are flushed. */
+	bool quoted = r->qp->streamed && is_answer(r) && wc->status >= HDL_WC_REM_INV_REQ_ERR;
+	if (r->line->failed && wc->status != HDL_WC_WR_FLUSH_ERR && !quoted)
 		world_fail(w, "request %u behind one that failed: %s", r->id,
 		           hdl_wc_status_str(wc->status));
 	/* Not an error of our own memory: a repetition may meet it when the peer has executed the
@@ -294,9 +347,11 @@ static void check_sent(struct world *w, struct request *r, const struct hdl_wc *
 	bool wire = r->host->cable != NULL;
 	bool repeated = wire && r->opcode == HDL_OP_READ;
 	bool late = wire && wc->status == HDL_WC_RNR_RETRY_EXC_ERR;
+	/* Nor a read on a stream that was granted at first: it is answered while later ones come. */
+	bool revoked = r->qp->streamed && is_answer(r) && !r->bad_remote;
 	if (!r->line->failed)
 		r->line->refused =
-		        !repeated && !late &&
+		        !repeated && !late && !revoked &&
 		        (wc->status == HDL_WC_REM_INV_REQ_ERR ||
 		         wc->status == HDL_WC_REM_ACCESS_ERR || wc->status == HDL_WC_REM_OP_ERR ||
 		         wc->status == HDL_WC_MEM_MGT_ERR ||
@@ -464,8 +519,12 @@ void check_at_end(struct world *w)
 		check_line(w, qp, qp->receives, qp->recv_cq);
 	}
 	for (uint32_t i = 0; i < w->request_count; i++) {
-		const struct request *r = &w->requests[i];
-		if (r->stream && wqp_reliable(r->qp) && r->state == REQUEST_DONE && !r->taken &&
+		struct request *r = &w->requests[i];
+		bool arrives = answered(r) || (r->qp && r->qp->streamed && r->qp->clean);
+		if (r->opcode == HDL_OP_WRITE && !r->receive && r->qp->clean &&
+		    r->line == r->qp->sends && r->state == REQUEST_DONE)
+			confirm(w, r, false);
+		if (r->stream && arrives && r->state == REQUEST_DONE && !r->taken &&
 		    !r->stream->lossy && (r->opcode != HDL_OP_SEND_INVALIDATE || !r->qp->reasons))
 			world_fail(w, "message %u succeeded and was never received", r->id);
 	}

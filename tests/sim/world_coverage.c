@@ -1,4 +1,4 @@
-/* 'adapters-coverage', 'wire-coverage': over a few hundred seeds everything happens that the
+/* 'adapters-coverage', 'wire-coverage', 'streams-coverage': over a few hundred seeds everything happens that the
  * checker claims to have an eye on; else it would say nothing. */
 #include "world.h"
 
@@ -9,6 +9,11 @@
 #define COVERAGE_SEEDS 200u
 #define WIRE_SEEDS     150u /* they have more in them */
 
+static const char *const network_names[] = {[WORLD_LANES] = "adapters",
+                                            [WORLD_WIRE] = "wire",
+                                            [WORLD_STRIPED] = "striped",
+                                            [WORLD_STREAMS] = "streams"};
+
 static void must_happen(struct scenario_run *run, const char *what, uint64_t which, uint64_t count)
 {
 	if (run->trace)
@@ -18,10 +23,10 @@ static void must_happen(struct scenario_run *run, const char *what, uint64_t whi
 }
 
 /* Which opcodes a type of queue pair offers. */
-static bool offered(int type, uint32_t opcode)
+static bool offered(enum world_network network, int type, uint32_t opcode)
 {
-	if (type + 1 == HDL_QP_RC)
-		return true;
+	if (type + 1 == HDL_QP_RC) /* iWARP has no Send with immediate data */
+		return network != WORLD_STREAMS || opcode != HDL_OP_SEND_IMM;
 	if (type + 1 == HDL_QP_XRC_INI) /* which seldom finds something to invalidate */
 		return opcode != HDL_OP_BIND && opcode != HDL_OP_REGISTER &&
 		       opcode != HDL_OP_REGISTER_SEND && opcode != HDL_OP_INVALIDATE &&
@@ -32,9 +37,12 @@ static bool offered(int type, uint32_t opcode)
 }
 
 /* Statuses that work in these worlds can end with. */
-static bool may_happen(uint32_t status)
+static bool may_happen(enum world_network network, uint32_t status)
 {
 	switch (status) {
+	case HDL_WC_RETRY_EXC_ERR:
+	case HDL_WC_RNR_RETRY_EXC_ERR:
+		return network != WORLD_STREAMS;
 	case HDL_WC_LOC_QP_OP_ERR:
 	case HDL_WC_FATAL_ERR:
 	case HDL_WC_BAD_RESP_ERR:
@@ -61,16 +69,17 @@ static void run_coverage(struct scenario_run *run, enum world_network network)
 		world_play(&one, network, &tally);
 		if (one.failed)
 			scenario_fail(run, "seed %" PRIu64 " of '%s': %s", one.seed,
-			              network == WORLD_WIRE ? "wire" : "adapters", one.why);
+			              network_names[network], one.why);
 		run->hash = sim_fold(run->hash, one.hash);
 	}
 	for (uint32_t i = 0; i < HDL_WC_STATUS_COUNT; i++)
-		if (may_happen(i))
+		if (may_happen(network, i))
 			must_happen(run, "status", i, tally.statuses[i]);
 	static const char *const names[] = {"rc opcode", "uc opcode", "ud opcode", "xrc opcode"};
-	for (int type = 0; type < (network == WORLD_WIRE ? 4 : 3); type++) {
+	const int types = network == WORLD_WIRE ? 4 : network == WORLD_STREAMS ? 1 : 3;
+	for (int type = 0; type < types; type++) {
 		for (uint32_t i = 0; i < HDL_OP_COUNT; i++)
-			if (offered(type, i))
+			if (offered(network, type, i))
 				must_happen(run, names[type], i, tally.done[type][i]);
 		int at = type + 1 == HDL_QP_XRC_INI ? HDL_QP_XRC_TGT - 1 : type;
 		must_happen(run, "received", (uint64_t)at, tally.received[at]);
@@ -79,13 +88,15 @@ static void run_coverage(struct scenario_run *run, enum world_network network)
 		if (i != HDL_EVENT_LOST && i != HDL_EVENT_SRQ_ERR && i != HDL_EVENT_PATH_MIG &&
 		    i != HDL_EVENT_PATH_MIG_ERR)
 			/* There is no agent in a simulated world, and on a wire nobody tells of a
-			 * death. */
+			 * death. A stream begins when its queue pair is ready to send. */
 			if (i != HDL_EVENT_AGENT_CHANGED &&
+			    (i != HDL_EVENT_COMM_EST || network != WORLD_STREAMS) &&
 			    (i != HDL_EVENT_PEER_GONE || network == WORLD_LANES))
 				must_happen(run, "event", i, tally.events[i]);
 	const uint32_t done_to_hosts = FAULT_KILL | FAULT_DEREGISTER | FAULT_UNMAP | FAULT_STATE |
 	                               FAULT_DESTROY |
-	                               (network == WORLD_WIRE ? FAULT_PARTITION : 0);
+	                               (network == WORLD_WIRE ? FAULT_PARTITION : 0) |
+	                               (network == WORLD_STREAMS ? FAULT_STREAMS : 0);
 	for (uint32_t i = 0; i < 32; i++)
 		if (done_to_hosts >> i & 1)
 			must_happen(run, "fault", i, tally.faults[i]);
@@ -101,7 +112,13 @@ static void run_wire_coverage(struct scenario_run *run)
 	run_coverage(run, WORLD_WIRE);
 }
 
-extern const struct scenario scenario_adapters_coverage, scenario_wire_coverage;
+static void run_streams_coverage(struct scenario_run *run)
+{
+	run_coverage(run, WORLD_STREAMS);
+}
+
+extern const struct scenario scenario_adapters_coverage, scenario_wire_coverage,
+        scenario_streams_coverage;
 const struct scenario scenario_adapters_coverage = {
         .name = "adapters-coverage",
         .purpose = "what 'adapters' claims to survive does happen",
@@ -112,5 +129,11 @@ const struct scenario scenario_wire_coverage = {
         .name = "wire-coverage",
         .purpose = "what 'wire' claims to survive does happen",
         .run = run_wire_coverage,
+        .test_seeds = 1,
+};
+const struct scenario scenario_streams_coverage = {
+        .name = "streams-coverage",
+        .purpose = "what 'streams' claims to survive does happen",
+        .run = run_streams_coverage,
         .test_seeds = 1,
 };

@@ -125,6 +125,10 @@ void fault_step(struct world *w, struct host *host)
 		wire_partition(w, host);
 		return;
 	}
+	if (world_has(w, FAULT_STREAMS) && world_chance(w, 150)) {
+		streams_fault(w, host);
+		return;
+	}
 	if (fault == FAULT_BAD || world_chance(w, 300)) {
 		stall(w, host);
 		return;
@@ -165,7 +169,8 @@ void fault_repair(struct world *w, struct host *host)
 		check_drain(w, host, qp->send_cq);
 		qp->sends->failed = false;
 		wqp_to(w, qp, HDL_QPS_RTS);
-	} else if (state == HDL_QPS_ERR || (state == HDL_QPS_RESET && !qp->ready)) {
+	} else if (state == HDL_QPS_ERR || (state == HDL_QPS_RESET && !qp->ready) ||
+	           (w->streams && !qp->ready && streams_down(qp->conn))) {
 		if (qp->reasons == 0)
 			world_fail(w, "qp %u of host %u is in state %u without a cause",
 			           (unsigned)(qp - w->qps), host->index, state);

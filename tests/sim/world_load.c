@@ -91,6 +91,13 @@ bool request_pieces(struct world *w, struct request *r, uint32_t pd, uint32_t by
 
 /* --- receives --- */
 
+static void say_pieces(struct world *w, const struct request *r)
+{
+	for (uint32_t i = 0; i < r->claim_count; i++)
+		world_say(w, "  into %u bytes at %u of block %u", r->claims[i].bytes,
+		          r->claims[i].at, (unsigned)(r->claims[i].root - w->roots));
+}
+
 static uint32_t shortened(struct world *w, uint32_t bytes, uint32_t *reasons)
 {
 	if (!world_has(w, FAULT_SHORT) || w->settling || !world_chance(w, SHORT_PERMILLE))
@@ -127,6 +134,7 @@ bool load_receive(struct world *w, struct wqp *qp, uint32_t bytes)
 	int error = hdl_post_recv(qp->qp, &wr, &bad);
 	world_say(w, "host %u qp %u posts receive %u of %u bytes: %d", qp->host->index,
 	          (unsigned)(qp - w->qps), r->id, bytes, error);
+	say_pieces(w, r);
 	if (error == 0)
 		return true;
 	if (error != -HDL_ENOSPC || held < qp->cap.max_recv_wr || bad != &wr)
@@ -162,6 +170,7 @@ bool load_receive_shared(struct world *w, struct host *host, struct wsrq *srq, u
 	int error = hdl_srq_post(srq->srq, &wr, &bad);
 	world_say(w, "host %u posts shared receive %u of %u bytes: %d", host->index, r->id, bytes,
 	          error);
+	say_pieces(w, r);
 	if (error == 0) {
 		srq->held++;
 		return true;

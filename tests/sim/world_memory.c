@@ -39,7 +39,8 @@ struct root *root_make(struct world *w, struct host *host, bool atomic)
 		pages = paged ? WORLD_MAX_PAGES : 2 * WORLD_LARGE / WORLD_PAGE;
 	*root = (struct root){.host = host, .bytes = pages * WORLD_PAGE, .atomic = atomic};
 	/* Without packets nobody must notice where a block lies. */
-	root->memory = place_take(w->wire ? w->root_count : PLACE_ANYWHERE, root->bytes);
+	root->memory =
+	        place_take(w->wire || w->streams ? w->root_count : PLACE_ANYWHERE, root->bytes);
 	root->shadow = malloc(root->bytes);
 	if (!root->memory || !root->shadow) {
 		world_fail(w, "no memory for a block");
@@ -117,7 +118,7 @@ void root_in(struct root *root, uint8_t *block, uint32_t at, const void *in, uin
 	}
 }
 
-static bool is_free(const struct root *root, uint32_t at, uint32_t bytes, bool write)
+bool root_is_free(const struct root *root, uint32_t at, uint32_t bytes, bool write)
 {
 	for (const struct claim *c = root->claims; c; c = c->next)
 		if ((write || c->write) && at < c->at + c->bytes && c->at < at + bytes)
@@ -135,7 +136,7 @@ bool root_pick(struct world *w, const struct opening *opening, uint32_t bytes, b
 		/* The edges are where bounds go wrong. */
 		if (i == 0 && world_chance(w, 100))
 			*at = opening->at + (world_chance(w, 500) ? opening->length - bytes : 0);
-		if (is_free(opening->root, *at, bytes, write))
+		if (root_is_free(opening->root, *at, bytes, write))
 			return true;
 	}
 	return false;
@@ -203,7 +204,9 @@ bool claim_is_untouched(const struct claim *claim)
 static bool claim_explains(const struct claim *claim, uint32_t i, uint8_t byte)
 {
 	const struct request *r = claim->request;
-	return claim->write && (!r->data || r->data[claim->data_at + i] == byte);
+	/* On a stream, bytes may be placed before their CRC is known. */
+	bool damaged = r->qp && r->qp->conn && r->qp->conn->damaged[r->epoch];
+	return claim->write && (!r->data || damaged || r->data[claim->data_at + i] == byte);
 }
 
 void claim_settle(struct world *w, struct claim *claim)

@@ -100,6 +100,8 @@ bool host_open(struct world *w)
 	hdl_adapter_query(host->adapter, &limits);
 	host->gid = limits.gid;
 	bool good = true;
+	if (w->streams)
+		streams_host_opened(w, host);
 	for (uint32_t i = 0; i < WORLD_MAX_PDS; i++)
 		good = good && hdl_pd_create(host->adapter, &host->pds[i]) == 0;
 	for (uint32_t i = 0; i + 1 < w->host_count; i++)
@@ -111,6 +113,7 @@ bool host_open(struct world *w)
 		world_fail(w, "host %u cannot be furnished", host->index);
 	world_say(w, "host %u opens, %s", host->index,
 	          w->wire         ? "on the wire"
+	          : w->streams    ? "on streams"
 	          : env.by_value  ? "by value"
 	          : env.by_target ? "by target"
 	                          : "direct");
@@ -168,6 +171,7 @@ void host_forget(struct world *w, struct host *host)
 void host_kill(struct world *w, struct host *host)
 {
 	world_say(w, "host %u dies", host->index);
+	streams_host_died(w, host);
 	adapter_kill(host->adapter);
 	wire_kill(w, host->index);
 	for (uint32_t i = 0; i < w->qp_count; i++) {
@@ -295,7 +299,7 @@ struct wqp *wqp_make(struct world *w, struct host *host, uint32_t type)
 	if (w->qp_count == WORLD_MAX_QPS)
 		return NULL;
 	struct wqp *qp = &w->qps[w->qp_count];
-	*qp = (struct wqp){.host = host, .type = type};
+	*qp = (struct wqp){.host = host, .type = type, .streamed = w->streams};
 	draw_qp(w, qp);
 	if (qp->send_cq->small || qp->recv_cq->small)
 		qp->reasons |= REASON_OVERRUN;
@@ -371,6 +375,7 @@ void wqp_destroy(struct world *w, struct wqp *qp)
 	int error = hdl_qp_destroy(qp->qp);
 	if (error)
 		world_fail(w, "a queue pair cannot be destroyed: %s", hdl_strerror(error));
+	streams_left(w, qp);
 	wqp_forget_requests(w, qp);
 	qp->last_epoch = qp->conn ? qp->conn->epoch : 0;
 	qp->qp = NULL;
@@ -386,6 +391,7 @@ bool wqp_to(struct world *w, struct wqp *qp, uint32_t state)
 	world_say(w, "qp %u of host %u to state %u: %d", (unsigned)(qp - w->qps), qp->host->index,
 	          state, error);
 	if (error == 0 && state == HDL_QPS_RESET) {
+		streams_left(w, qp);
 		wqp_forget_requests(w, qp);
 		qp->ready = false;
 	}
@@ -458,7 +464,7 @@ static void to_sending(struct world *w, struct wqp *qp)
 	qp->ready = true;
 }
 
-static void to_ready(struct world *w, struct wqp *qp)
+void conn_side_ready(struct world *w, struct wqp *qp)
 {
 	if (wqp_state(qp) == HDL_QPS_INIT)
 		to_receiving(w, qp);
@@ -478,7 +484,7 @@ static void late_side(struct sim *sim, void *context, uint64_t arg)
 	     wqp_state(conn->side[side]) != HDL_QPS_RTR))
 		return;
 	conn->pending = false;
-	to_ready(w, conn->side[side]);
+	conn_side_ready(w, conn->side[side]);
 }
 
 /* Where the packets of a new connection begin to count. On the wire some of the last one may still
@@ -515,8 +521,12 @@ void conn_connect(struct world *w, struct conn *conn)
 		        conn->side[i]->registers && conn->side[i]->drains;
 	for (int i = 0; i < 2; i++)
 		to_init(w, conn->side[i]);
+	if (w->streams) {
+		streams_connect(w, conn);
+		return;
+	}
 	uint32_t first = world_draw(w, 2);
-	to_ready(w, conn->side[first]);
+	conn_side_ready(w, conn->side[first]);
 	conn->pending = false;
 	if (world_has(w, FAULT_LATE) && world_chance(w, 400)) {
 		uint64_t arg = (1 - first) | (uint64_t)(conn - w->conns) << 8 |
@@ -528,7 +538,7 @@ void conn_connect(struct world *w, struct conn *conn)
 		                       arg) == 0;
 	}
 	if (!conn->pending)
-		to_ready(w, conn->side[1 - first]);
+		conn_side_ready(w, conn->side[1 - first]);
 }
 
 void conn_make(struct world *w, struct host *a, struct host *b, uint32_t type)
@@ -584,7 +594,7 @@ static bool end_host(struct world *w, struct host *host)
 			good = good && (!host->ahs[pd][i] || hdl_ah_destroy(host->ahs[pd][i]) == 0);
 	for (uint32_t pd = 0; pd < WORLD_MAX_PDS; pd++)
 		good = good && hdl_pd_destroy(host->pds[pd]) == 0;
-	good = good && hdl_close(host->adapter) == 0;
+	good = good && streams_host_closing(w, host) && hdl_close(host->adapter) == 0;
 	if (good)
 		host->adapter = NULL;
 	return good;

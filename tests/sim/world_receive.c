@@ -200,6 +200,15 @@ struct wqp *check_qp_of(struct world *w, const struct request *r, const struct h
 	return NULL;
 }
 
+/* On a stream, a part of a message may have come that was damaged on the way. */
+static bool may_be_damaged(const struct wqp *qp, const struct request *r)
+{
+	bool damaged = false;
+	for (uint32_t e = 0; qp->conn && e <= qp->conn->epoch; e++)
+		damaged = damaged || (qp->conn->damaged[e] && (r->srq || r->epoch == e));
+	return damaged;
+}
+
 void check_received(struct world *w, struct request *r, const struct hdl_wc *wc)
 {
 	struct wqp *qp = check_qp_of(w, r, wc);
@@ -212,7 +221,7 @@ void check_received(struct world *w, struct request *r, const struct hdl_wc *wc)
 		r->srq->held--;
 	if (wc->status != HDL_WC_SUCCESS) {
 		r->state = REQUEST_FAILED;
-		if (wc->status == HDL_WC_WR_FLUSH_ERR)
+		if (wc->status == HDL_WC_WR_FLUSH_ERR && !may_be_damaged(qp, r))
 			check_rest(w, r, 0);
 		end_claims(w, r);
 		return;
@@ -237,6 +246,8 @@ void check_received(struct world *w, struct request *r, const struct hdl_wc *wc)
 	if (qp->type == HDL_QP_UD)
 		check_header(w, r, m, wc);
 	bool in_place = m->opcode == HDL_OP_WRITE_IMM;
+	if (qp->streamed)
+		check_confirmed(w, m);
 	if (in_place && m->length > 0 && !m->bad_remote && m->state == REQUEST_PENDING &&
 	    !claim_is_placed(&m->claims[m->claim_count - 1]))
 		world_fail(w, "message %u is announced before its bytes are in place", m->id);

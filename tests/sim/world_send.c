@@ -146,6 +146,21 @@ static bool local_target(struct draft *d)
 	return true;
 }
 
+/* On a stream each segment is checked when it comes: the part of a write that lies within the
+ * opening may be placed before the rest is refused. False: others claim it. */
+static bool aim_partly(struct draft *d, struct opening *o)
+{
+	uint64_t offset = d->wr.u.rdma.addr - opening_address(o, o->at);
+	if (!d->qp->streamed || d->wr.u.rdma.key.v != o->key.v || offset >= o->length)
+		return true;
+	uint32_t at = o->at + (uint32_t)offset, bytes = o->length - (uint32_t)offset;
+	if (!root_is_free(o->root, at, bytes, true))
+		return false;
+	claim_add(d->r, o, at, bytes, 0, true);
+	d->r->partly = true;
+	return true;
+}
+
 /* Aim at memory that the checks must protect. */
 static bool aim_badly(struct draft *d, uint32_t access)
 {
@@ -171,6 +186,8 @@ static bool aim_badly(struct draft *d, uint32_t access)
 		default:
 			d->wr.u.rdma.key.v ^= 1u << world_draw(w, 8);
 		}
+		if (access == HDL_ACCESS_REMOTE_WRITE && !aim_partly(d, o))
+			return false;
 	}
 	r->bad_remote = r->must_fail = true;
 	r->bad_host = d->peer->host;
@@ -509,6 +526,9 @@ static void post(struct draft *d)
 		          r->claims[i].write ? "changes" : "reads", r->claims[i].bytes,
 		          r->claims[i].at, (unsigned)(r->claims[i].root - w->roots),
 		          (unsigned)(r->claims[i].via - w->openings));
+	if (r->bad_remote)
+		world_say(w, "  aims at 0x%lx with key 0x%x", (unsigned long)d->wr.u.rdma.addr,
+		          d->wr.u.rdma.key.v);
 	if (error == 0 && r->opcode == HDL_OP_READ)
 		d->qp->last_read = r;
 	if (error == 0)
@@ -532,6 +552,8 @@ void load_send(struct world *w, struct wqp *qp)
 		return;
 	d.peer = qp->conn ? qp->conn->side[1 - qp->side] : NULL;
 	r->opcode = draw_opcode(w, qp);
+	if (qp->streamed && r->opcode == HDL_OP_SEND_IMM) /* RFC 7306 has none */
+		r->opcode = HDL_OP_WRITE_IMM;
 	bool rare = r->opcode == HDL_OP_REGISTER || r->opcode == HDL_OP_SEND_INVALIDATE;
 	d.bad = world_has(w, FAULT_BAD) && world_chance(w, rare ? 8 * BAD_PERMILLE : BAD_PERMILLE);
 	r->imm = (uint32_t)prng_next(&w->prng);
