@@ -99,9 +99,12 @@ static void end_with(struct iwarp *iwarp, enum rdmap_error error, const uint8_t 
 void iwarp_refuse_segment(struct iwarp *iwarp, enum rdmap_error error, enum hdl_detail detail,
                           bool told, const uint8_t *segment, size_t segment_bytes)
 {
-	if (iwarp->ending != IWARP_GOES_ON)
+	if (iwarp->deaf)
 		return;
-	end_with(iwarp, error, segment, segment_bytes);
+	if (iwarp->ending == IWARP_GOES_ON)
+		end_with(iwarp, error, segment, segment_bytes);
+	else /* after iwarp_close(): nothing can be sent any more */
+		end_listening(iwarp, IWARP_ABORT);
 	if (detail != HDL_DETAIL_NONE)
 		tpt_count(iwarp->engine->tpt, detail);
 	bool malformed = detail == HDL_DETAIL_NONE || detail == HDL_DETAIL_MISALIGNED ||
@@ -192,9 +195,11 @@ void iwarp_leaving(struct engine *engine, struct qp *qp, enum hdl_qp_state state
 {
 	struct iwarp *iwarp = qp->iwarp;
 	(void)engine;
-	if (iwarp == NULL || iwarp->ending != IWARP_GOES_ON)
+	if (iwarp == NULL || iwarp->deaf)
 		return;
-	if (state == HDL_QPS_ERR)
+	if (iwarp->ending != IWARP_GOES_ON) /* after iwarp_close() */
+		end_listening(iwarp, (enum iwarp_ending)iwarp->ending);
+	else if (state == HDL_QPS_ERR)
 		end_with(iwarp, RDMAP_ERROR_RDMAP_CATASTROPHIC, NULL, 0);
 	else
 		end_listening(iwarp, iwarp->out != NULL ? IWARP_ABORT : IWARP_FIN);

@@ -343,6 +343,28 @@ static void rfc5040_5_close_in_order(void **state)
 	iw_completion(SIDE->rcq, 3, HDL_WC_WR_FLUSH_ERR);
 }
 
+/* What is wrong with a message that comes after our FIN cannot be told any more, but it counts. */
+static void rfc5040_5_an_error_after_close(void **state)
+{
+	(void)state;
+	adapter_lock(SIDE->adapter);
+	iwarp_close(&SIDE->iwarp);
+	adapter_unlock(SIDE->adapter);
+	assert_int_equal(iwarp_ending(&SIDE->iwarp), IWARP_FIN);
+	iw_recv(SIDE, 1, 0, 100);
+	iw_recv(SIDE, 2, 100, 100);
+	iw_put(&rig, &(struct rdmap_segment){.opcode = RDMAP_SEND, .last = true, .msn = 1}, "good",
+	       4);
+	iw_completion(SIDE->rcq, 1, HDL_WC_SUCCESS);
+	iw_put(&rig, &(struct rdmap_segment){.opcode = RDMAP_SEND, .last = true, .msn = 7}, "bad",
+	       3);
+	iw_event(SIDE, HDL_EVENT_QP_REQUEST_ERR, HDL_DETAIL_NONE);
+	assert_int_equal(iw_state(SIDE), HDL_QPS_ERR);
+	assert_int_equal(iwarp_ending(&SIDE->iwarp), IWARP_ABORT);
+	iw_completion(SIDE->rcq, 2, HDL_WC_WR_FLUSH_ERR);
+	iw_expect_silence(&rig);
+}
+
 /* A delay begins when it is executed, however long ago the engine last looked at the clock. */
 static void a_delay_is_not_short(void **state)
 {
@@ -439,6 +461,7 @@ int main(void)
 	        RIGGED(rfc5040_7_local_failures),
 	        RIGGED(memmgt_11_failed_registration_terminates),
 	        RIGGED(rfc5040_5_close_in_order),
+	        RIGGED(rfc5040_5_an_error_after_close),
 	        RIGGED(a_delay_is_not_short),
 	        RIGGED(a_chunk_is_left_for_receiving),
 	        RIGGED(bounded_memory_for_what_is_sent),
