@@ -139,6 +139,25 @@ static void rfc5044_7_1_what_a_peer_may_send(void **state)
 	}
 }
 
+/* Nobody waits for the rest of a key that is wrong: each of its bytes counts when it comes. */
+static void rfc5044_7_1_a_key_that_is_wrong_in_any_byte(void **state)
+{
+	(void)state;
+	for (unsigned responder = 0; responder < 2; responder++)
+		for (size_t wrong = 0; wrong < MPA_KEY_BYTES; wrong++) {
+			uint8_t key[64];
+			struct mpa_setup setup;
+			octets(responder ? REQ : REP, key);
+			key[wrong] ^= 0x80;
+			begin(&setup, responder ? NULL : &plain);
+			feed(&setup, key, wrong, 1, 1);
+			assert_false(mpa_setup_over(&setup));
+			feed(&setup, key + wrong, 1, 1, 1);
+			assert_int_equal(setup.state, MPA_SETUP_FAILED);
+			assert_int_equal(setup.verdict, MPA_CONNECT_BAD_KEY);
+		}
+}
+
 static void what_follows_a_reply_stays_in_the_stream(void **state)
 {
 	struct mpa_setup setup;
@@ -293,6 +312,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(rfc5044_7_1_what_a_peer_may_send),
+	        cmocka_unit_test(rfc5044_7_1_a_key_that_is_wrong_in_any_byte),
 	        cmocka_unit_test(what_follows_a_reply_stays_in_the_stream),
 	        cmocka_unit_test(a_responder_answers),
 	        cmocka_unit_test(private_data_is_bounded),
