@@ -18,7 +18,7 @@ extern const struct scenario scenario_streams_coverage;
 extern const struct scenario scenario_switching;
 extern const struct scenario scenario_classes;
 
-/* clang-format off: one per line */
+/* clang-format off */ /* one per line */
 const struct scenario *const scenarios[] = {
         &scenario_packets,
         &scenario_determinism,
