@@ -29,4 +29,11 @@
 #define HDL_MAX_RAW            256u  /* registrations of an adapter for raw datagrams */
 #define HDL_GRH_BYTES          40u
 
+/* Virtual interfaces (vi.h). */
+#define HDL_VI_MAX_SEGMENTS (HDL_MAX_SGE + 1u) /* of a descriptor: address and data */
+#define HDL_VI_MAX_NAME     64u                /* characters of a name to listen under */
+#define HDL_VI_BACKLOG      64u                /* requests that wait for hdl_vi_accept() */
+#define HDL_VI_MAX_PEERS    256u               /* that a VI without connection knows */
+#define HDL_VI_DATAGRAM     256u               /* bytes of a message without connection */
+
 #endif

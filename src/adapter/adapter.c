@@ -217,6 +217,7 @@ static struct hdl_adapter *new_adapter(const struct hdl_open_attr *attr,
 	pthread_mutexattr_destroy(&checked);
 	pthread_mutex_init(&adapter->agent.handler_lock, NULL);
 	clock_cond_init(&adapter->agent.answered);
+	vis_init(&adapter->vis);
 	return adapter;
 }
 
@@ -327,6 +328,7 @@ void adapter_kill(struct hdl_adapter *adapter)
 	pthread_mutex_destroy(&adapter->agent.lock);
 	pthread_mutex_destroy(&adapter->agent.handler_lock);
 	pthread_cond_destroy(&adapter->agent.answered);
+	vis_end(&adapter->vis);
 	adapter->magic = 0;
 	fork_left();
 	free(adapter);

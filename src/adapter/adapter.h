@@ -24,6 +24,7 @@
 #include "adapter/net/net.h"
 #include "adapter/objects/objects.h"
 #include "adapter/reach/peers.h"
+#include "adapter/vi/vi.h"
 #include "base/clock.h"
 #include "base/prng.h"
 #include "memory/tpt.h"
@@ -64,6 +65,7 @@ struct hdl_adapter {
 	struct objects objects;
 	struct net net;
 	struct agent_link agent;
+	struct vis vis;
 	struct peers peers;
 };
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "queue/qp_state.h"
+#include "transport/descriptor.h"
 
 /* Publish the fault for observers and report it to the adapter. Observers do not see contexts. */
 static void note_fault(struct engine *engine, struct qp *qp, struct qp_fault now)
@@ -63,6 +64,20 @@ void op_completed_more(struct engine *engine, struct qp *qp, struct cq *cq, unsi
 		op_event(engine, qp, HDL_EVENT_QP_FATAL, HDL_DETAIL_LIMIT);
 		qp_enter(engine, qp, HDL_QPS_ERR);
 	}
+}
+
+void op_complete_descriptor(struct engine *engine, struct qp *qp, struct cq *cq, struct hdl_wc wc,
+                            bool solicited)
+{
+	/* A thread that takes the completion finds the status. */
+	enum hdl_detail detail = descriptor_completed(engine, qp, &wc);
+	unsigned pushed = cq_push(cq, &wc, solicited);
+	if (pushed != CQ_STORED)
+		op_completed_more(engine, qp, cq, pushed);
+	if (detail == HDL_DETAIL_NONE || qp_state(qp) == HDL_QPS_ERR)
+		return;
+	op_event(engine, qp, HDL_EVENT_QP_ACCESS_ERR, detail);
+	qp_enter(engine, qp, HDL_QPS_ERR);
 }
 
 static uint32_t send_wc_opcode(uint8_t opcode)

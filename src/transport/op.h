@@ -90,10 +90,17 @@ enum hdl_detail op_memory(struct engine *engine, struct qp *qp, const struct wqe
 
 /* Handle the other effects of a completion, enum cq_pushed. */
 void op_completed_more(struct engine *engine, struct qp *qp, struct cq *cq, unsigned pushed);
+/* As op_complete(), for a queue pair with descriptors. */
+void op_complete_descriptor(struct engine *engine, struct qp *qp, struct cq *cq, struct hdl_wc wc,
+                            bool solicited);
 /* Every completion goes through here. */
 static inline void op_complete(struct engine *engine, struct qp *qp, struct cq *cq,
                                const struct hdl_wc *wc, bool solicited)
 {
+	if (__builtin_expect(qp->descriptors != NULL, 0)) {
+		op_complete_descriptor(engine, qp, cq, *wc, solicited);
+		return;
+	}
 	unsigned pushed = cq_push(cq, wc, solicited);
 	if (pushed != CQ_STORED)
 		op_completed_more(engine, qp, cq, pushed);

@@ -90,6 +90,7 @@ struct srq {
 
 struct ib;
 struct iwarp;
+struct descriptors;
 struct transport;
 
 /* The target of the last short write or read that was executed without the peer, and what was
@@ -210,6 +211,8 @@ struct qp {
 	struct qp *rd_next;
 
 	struct iwarp *iwarp; /* only of a connection on a byte stream; its owner's memory */
+	/* Only of a virtual interface; its owner's memory (descriptor.h). */
+	struct descriptors *descriptors;
 };
 
 /* Are its messages numbered, acknowledged and retransmitted? */

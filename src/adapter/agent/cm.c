@@ -252,6 +252,8 @@ int hdl_cm_send(struct hdl_adapter *adapter, const struct hdl_cm_msg *msg)
 
 static void tell_handler(struct hdl_adapter *adapter, const struct hdl_cm_msg *msg)
 {
+	if (vi_hear(adapter, msg))
+		return;
 	pthread_mutex_lock(&adapter->agent.handler_lock);
 	void (*handler)(void *, const struct hdl_cm_msg *) = adapter->agent.cm_handler;
 	void *context = adapter->agent.cm_context;
