@@ -94,7 +94,7 @@ static void hear_end(struct hdl_vi *vi)
 	if (vi->state == HDL_VI_READY) {
 		vi->state = HDL_VI_ERROR;
 		vi_fail(vi);
-	} else {
+	} else if (vi->state == HDL_VI_CONNECTING || vi->asking) {
 		vi->answer = VI_REFUSED;
 	}
 }
@@ -207,8 +207,15 @@ static void hear_death(struct hdl_adapter *adapter, const struct hdl_cm_msg *msg
 {
 	for (struct hdl_vi *vi = adapter->vis.list; vi != NULL; vi = vi->next)
 		if (vi->id != 0 && !vi->far.on_wire && vi->far.guid == msg->guid &&
-		    vi->far.slot == msg->slot)
+		    vi->far.slot == msg->slot) {
+			/* Its death may be heard before its last messages. If it could have
+			 * confirmed and sent, the connection has been and is over. */
+			if (vi->offering && vi->state == HDL_VI_CONNECTING) {
+				vi->state = HDL_VI_READY;
+				vi->answer = VI_ACCEPTED;
+			}
 			hear_end(vi);
+		}
 	for (struct hdl_vi_listener *at = adapter->vis.listeners; at != NULL; at = at->next)
 		for (uint32_t i = at->count; i-- > 0;)
 			if (!at->requests[i].from.on_wire &&
