@@ -324,6 +324,7 @@ void adapter_kill(struct hdl_adapter *adapter)
 	net_close(adapter);
 	cm_end(adapter);
 	groups_end(adapter);
+	eventqs_end(adapter);
 	pthread_mutex_destroy(&adapter->agent.ask_lock);
 	pthread_mutex_destroy(&adapter->agent.lock);
 	pthread_mutex_destroy(&adapter->agent.handler_lock);

@@ -21,6 +21,7 @@
 
 #include "adapter/agent/link.h"
 #include "adapter/drive/drive.h"
+#include "adapter/eventq/eventq.h"
 #include "adapter/net/net.h"
 #include "adapter/objects/objects.h"
 #include "adapter/reach/peers.h"
@@ -67,6 +68,7 @@ struct hdl_adapter {
 	struct agent_link agent;
 	struct vis vis;
 	struct peers peers;
+	struct eventqs eventqs;
 };
 
 /* --- adapter.c --- */

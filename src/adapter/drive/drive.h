@@ -78,7 +78,7 @@ struct drive {
 	_Atomic bool quitting;
 	_Atomic uint32_t state;     /* enum thread_state */
 	_Atomic uint32_t activity;  /* changes whenever the application posts or polls */
-	_Atomic uint32_t armed_cqs; /* completion queues that are armed */
+	_Atomic uint32_t armed_cqs; /* completion queues, and event queues, that are armed */
 	_Atomic uint32_t readable;  /* channels whose descriptor is readable */
 	_Atomic uint32_t waiters;   /* threads that wait while another thread has the bell */
 

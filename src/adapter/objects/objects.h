@@ -9,6 +9,7 @@
 
 #include <heddle/heddle.h>
 
+#include "adapter/drive/ready.h"
 #include "adapter/reach/segment.h"
 #include "base/bitmap.h"
 #include "base/lock.h"
@@ -40,6 +41,9 @@ extern uint32_t magic_generation;
 #define MAGIC_CONN     (0x48444c49u ^ magic_generation)
 #define MAGIC_LISTENER (0x48444c4cu ^ magic_generation)
 #define MAGIC_XRCD     (0x48444c58u ^ magic_generation)
+#define MAGIC_EVENTQ   (0x48444c56u ^ magic_generation)
+#define MAGIC_EVENTSET (0x48444c54u ^ magic_generation)
+#define MAGIC_CQUEUE   (0x48444c55u ^ magic_generation)
 
 struct hdl_pd {
 	uint32_t magic;
@@ -66,13 +70,8 @@ struct hdl_mw {
 
 struct hdl_channel {
 	uint32_t magic;
-	int fd;
 	struct hdl_adapter *adapter;
-	struct lock lock;
-	struct hdl_cq *first, **end; /* queues with a pending event */
-	bool signalled;              /* fd is readable */
-	uint32_t takers;             /* threads in hdl_channel_get(), which find events without the
-	                                descriptor */
+	struct ready_list ready; /* queues with a pending event */
 	_Atomic uint32_t users;
 };
 
@@ -83,9 +82,8 @@ struct hdl_cq {
 	struct hdl_channel *channel;
 	void *context;
 	_Atomic uint32_t users;
-	/* Under channel->lock. */
-	struct hdl_cq *next;
-	bool queued;
+	/* Under the lock of channel->ready. */
+	struct ready_node node;
 	uint32_t raised; /* events raised and not taken */
 	uint32_t taken;  /* events taken and not acknowledged */
 };

@@ -37,7 +37,7 @@
 
 enum track_kind {
 	TRACK_ANY,     /* the first of these that works here */
-	TRACK_UFFD,    /* userfaultfd, write-protect mode; user faults only: no privilege */
+	TRACK_UFFD,    /* userfaultfd, write-protect mode, user faults only: needs no privilege */
 	TRACK_PROTECT, /* mprotect and SIGSEGV: each run of pages is a mapping of its own */
 	TRACK_COMPARE, /* no faults: everything has a twin and is compared; small ranges only */
 	TRACK_KINDS
@@ -86,7 +86,7 @@ struct track {
 	 * while it is collected, a page may be in it again. */
 	uint32_t *dirty;
 	uint64_t dirty_count;
-	uint64_t grain; /* TRACK_PROTECT: pages opened at a time; grows as mappings run out */
+	uint64_t grain; /* TRACK_PROTECT: pages opened at a time; more when mappings run out */
 	int uffd;       /* TRACK_UFFD */
 	_Atomic uint32_t fetched; /* futex: counts pages that have been fetched */
 	_Atomic bool wanted;      /* some page is FETCHING */

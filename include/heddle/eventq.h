@@ -1,0 +1,183 @@
+/* Event queues of ports (APERTURE columns 13 to 15; figures 8, 9 and 13). Each port has a queue
+ * in the application's memory. A running application takes events from it with no system call. An
+ * application that sleeps sets the IRQ bit of the queue first, and the deliverer wakes it.
+ *
+ *      the deliverer: adapter          the application
+ *      +---------------------+         +-----------------------------------------------+
+ *      | WRPTR  RDPTR' IRQ'  |         | RDPTR  WRPTR' IRQ   events of 64 bytes        |
+ *      |                     |  --->   |                     Err | Var 10 | Data | ... |
+ *      | WRPTR  RDPTR'       |         | RDPTR  WRPTR'       words of 8 bytes          |
+ *      +---------------------+         |                     size = 70, 9 words | ...  |
+ *                                      +-----------------------------------------------+
+ *      written by the deliverer: WRPTR, WRPTR', events, words; it clears IRQ'
+ *      written by the application: RDPTR, RDPTR', IRQ, IRQ'
+ *
+ * When a queue is full, events are kept back: their senders repeat them. Events that cannot be
+ * repeated are counted, and an event of type HDL_PORT_LOST says how many there were. Nothing is
+ * overwritten. HDL_PORT_CONNECT and HDL_PORT_ERROR have eight places each of their own.
+ *
+ * Many queues can belong to one set. A wait for the set costs the same whether it has one queue
+ * or ten thousand, because the deliverer names the queues that have events.
+ *
+ * The comments above the calls have the order of heddle.h. */
+#ifndef HEDDLE_EVENTQ_H
+#define HEDDLE_EVENTQ_H
+
+#include <heddle/heddle.h>
+#include <heddle/port_event.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define HDL_EVENTQ_MIN_EVENTS     32u
+#define HDL_EVENTQ_MAX_EVENTS     1048576u
+#define HDL_EVENTQ_DEFAULT_EVENTS 64u
+#define HDL_EVENTQ_MIN_WORDS      16u
+#define HDL_EVENTQ_MAX_WORDS      16777216u
+#define HDL_EVENTQ_DEFAULT_WORDS  256u
+
+struct hdl_port;
+struct hdl_eventq;
+struct hdl_eventset;
+
+/* How to open a queue. Zero in every field selects the defaults. */
+struct hdl_eventq_attr {
+	uint32_t events;          /* places for events; the next power of two is taken */
+	uint32_t words;           /* of 8 bytes, for data of variable size; likewise */
+	struct hdl_eventset *set; /* that it belongs to; NULL: none */
+	void *context;            /* see hdl_eventq_context() */
+};
+
+/* hdl_eventq_close - close an event queue
+ *
+ * Events in it are dropped. What comes to the port from now on finds no queue.
+ *
+ * Owner: @queue is freed.
+ * Threads: any, but no other call on the queue may be running or follow.
+ * Blocks: no.
+ * Returns: 0; -HDL_EINVAL. */
+HDL_API int hdl_eventq_close(struct hdl_eventq *queue);
+
+/* hdl_eventq_context - what hdl_eventq_attr.context was
+ *
+ * Owner: nothing changes hands.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: the pointer. */
+HDL_API void *hdl_eventq_context(const struct hdl_eventq *queue);
+
+/* hdl_eventq_take - take events
+ *
+ * Copies up to @max events to @events, oldest first. If there are none it drives the adapter once
+ * and looks again. It makes no system call, unless the adapter's thread has to be woken. A queue
+ * of a set that was emptied (fewer than @max were taken) is reported again by hdl_eventset_wait()
+ * when the next event comes.
+ *
+ * Owner: nothing changes hands.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: the number of events; -HDL_EINVAL. */
+HDL_API int hdl_eventq_take(struct hdl_eventq *queue, struct hdl_port_event *events, int max);
+
+/* hdl_eventq_read - read the data of variable size behind an event
+ *
+ * Copies the data of @event, which was taken from this queue, to @to, and frees its words and
+ * those of earlier events. Data need not be read; later data frees it.
+ *
+ * Owner: nothing changes hands.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: 0 and *bytes; -HDL_EMSGSIZE @max is too small and nothing was read, but *bytes is the
+ * size;
+ * -HDL_ESTALE it has been freed; -HDL_EINVAL the event has no data; -HDL_EIO the data contradicts
+ * the event, and has been freed. */
+HDL_API int hdl_eventq_read(struct hdl_eventq *queue, const struct hdl_port_event *event, void *to,
+                            size_t max, size_t *bytes);
+
+/* hdl_eventq_wait - wait until a queue has events
+ *
+ * For a queue without a set of the caller's. One that has a set waits with hdl_eventset_wait().
+ *
+ * Owner: nothing changes hands.
+ * Threads: any; a cancellation point.
+ * Blocks: up to @timeout_ms (0: not at all; -1: forever).
+ * Returns: 0 there are events; -HDL_EAGAIN none came in time; -HDL_EINTR; -HDL_EBUSY it belongs
+ * to a set; -HDL_EIO no file descriptor; -HDL_ENOMEM; -HDL_EINVAL. */
+HDL_API int hdl_eventq_wait(struct hdl_eventq *queue, int timeout_ms);
+
+/* hdl_eventq_fd - a file descriptor that tells of events
+ *
+ * For a queue without a set of the caller's. The descriptor is readable (poll, epoll) while the
+ * queue has events; hdl_eventq_take() has to empty the queue, and clears it. Only Heddle may read
+ * from it.
+ *
+ * Owner: the queue owns the descriptor.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: the descriptor; -HDL_EBUSY it belongs to a set; -HDL_EIO; -HDL_ENOMEM; -HDL_EINVAL. */
+HDL_API int hdl_eventq_fd(struct hdl_eventq *queue);
+
+/* What a queue is like at the moment. */
+struct hdl_eventq_status {
+	uint64_t delivered; /* events, since it was opened */
+	uint64_t taken;
+	uint64_t words;      /* in use */
+	uint64_t lost;       /* events that found no room and could not be kept back */
+	uint64_t kept;       /* deliveries that found no room; their senders try again */
+	uint64_t wild;       /* pointers and sizes that made no sense and were ignored */
+	uint32_t blocked;    /* 1: the IRQ bit is set: somebody sleeps, or will */
+	uint32_t interrupts; /* wake-ups, since it was opened */
+};
+
+/* hdl_eventq_query - the status of a queue
+ *
+ * Owner: nothing changes hands.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: 0; -HDL_EINVAL. */
+HDL_API int hdl_eventq_query(struct hdl_eventq *queue, struct hdl_eventq_status *status);
+
+/* hdl_eventset_create - create a set of event queues
+ *
+ * Owner: the caller owns *out and frees it with hdl_eventset_destroy(), after its queues.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: 0; -HDL_EINVAL; -HDL_ENOMEM; -HDL_EIO no file descriptor. */
+HDL_API int hdl_eventset_create(struct hdl_adapter *adapter, struct hdl_eventset **out);
+
+/* hdl_eventset_destroy - free a set
+ *
+ * Owner: @set is freed.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: 0; -HDL_EINVAL; -HDL_EBUSY a queue belongs to it. */
+HDL_API int hdl_eventset_destroy(struct hdl_eventset *set);
+
+/* hdl_eventset_wait - wait for the queues that have events
+ *
+ * Stores up to @max queues of the set that have got events since they were empty. Each is reported
+ * once: take its events until hdl_eventq_take() returns fewer than it could.
+ *
+ * Owner: nothing changes hands.
+ * Threads: any; a cancellation point.
+ * Blocks: up to @timeout_ms (0: not at all; -1: forever).
+ * Returns: the number of queues; -HDL_EAGAIN none in time; -HDL_EINTR; -HDL_EINVAL. */
+HDL_API int hdl_eventset_wait(struct hdl_eventset *set, struct hdl_eventq **queues, int max,
+                              int timeout_ms);
+
+/* hdl_eventset_fd - the file descriptor of a set
+ *
+ * The descriptor is readable (poll, epoll) while hdl_eventset_wait() would find a queue.
+ *
+ * Owner: the set owns the descriptor.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: the descriptor; -HDL_EINVAL. */
+HDL_API int hdl_eventset_fd(struct hdl_eventset *set);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
