@@ -14,6 +14,7 @@
 #include "adapter/reach/segment.h"
 #include "base/cancel.h"
 #include "base/lock.h"
+#include "base/memfile.h"
 #include "port/pidfd.h"
 
 struct reach *reach_make(pid_t pid, int pidfd, const struct segment_table *table, bool kernel)
@@ -143,6 +144,36 @@ static int open_segment(pid_t pid, const struct segment *s)
 	return fd;
 }
 
+static bool reach_holds(const struct segment *s, uint64_t addr, uint64_t length)
+{
+	return addr >= s->addr && addr - s->addr <= s->length &&
+	       length <= s->length - (addr - s->addr);
+}
+
+int reach_open(struct reach *reach, uint64_t addr, uint64_t length, uint64_t *offset)
+{
+	struct stat st;
+	if (length == 0 || !refresh(reach))
+		return -1;
+	for (uint32_t i = 0; i < reach->count; i++) {
+		const struct segment *s = &reach->at[i].segment;
+		if (s->generation == 0 || !s->writable || !reach_holds(s, addr, length))
+			continue;
+		int fd = open_segment(reach->pid, s);
+		/* Its size may never change: no load or store may die of it. */
+		if (fd >= 0 && fstat(fd, &st) == 0 && memfile_is_sealed(fd, (uint64_t)st.st_size) &&
+		    s->offset + (addr - s->addr) <= (uint64_t)st.st_size &&
+		    length <= (uint64_t)st.st_size - (s->offset + (addr - s->addr))) {
+			*offset = s->offset + (addr - s->addr);
+			return fd;
+		}
+		if (fd >= 0)
+			close(fd);
+		return -1;
+	}
+	return -1;
+}
+
 /* Make room for one more mapping. */
 static void evict(struct reach *reach)
 {
@@ -176,12 +207,6 @@ static void map(struct reach *reach, struct reached *at)
 	madvise(base, s->length, MADV_DONTFORK); /* a child of fork() must not access it */
 	at->base = base;
 	reach->mapped++;
-}
-
-static bool reach_holds(const struct segment *s, uint64_t addr, uint64_t length)
-{
-	return addr >= s->addr && addr - s->addr <= s->length &&
-	       length <= s->length - (addr - s->addr);
 }
 
 /* The segment that was used last does not match. */

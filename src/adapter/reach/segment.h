@@ -74,6 +74,10 @@ int file_pagemap(void);
 bool file_in_memory(int fd, uint64_t *dev, uint64_t *inode);
 /* Like file_behind(), for files of hdl_mem_alloc() (mem.c). */
 bool mem_behind(uint64_t addr, uint64_t length, struct segment *found);
+/* Give the memory of hdl_mem_alloc() at @memory fresh pages with the same content: whoever maps the
+ * old ones shares nothing with it any more. No thread may store to it meanwhile, and no segment may
+ * name it. Returns 0; -HDL_EINVAL it is not such memory; -HDL_ENOMEM, and nothing has changed. */
+int mem_renew(void *memory);
 extern pthread_mutex_t mem_lock; /* protects the list of such memory; always taken last */
 
 /* --- segment.c: the owner. With the drive lock. --- */
@@ -160,7 +164,11 @@ void reach_end(struct reach *reach);
 /* Where @length bytes at @addr of the peer's memory are mapped here; NULL: not mapped. Valid until
  * the next call. */
 void *reach_find(void *reach, uint64_t addr, uint64_t length);
-/* The same for @count runs, at most REACH_MAX_MAPPED; all results are valid together. */
+/* A descriptor of the sealed file behind @length bytes at @addr of the peer's memory, and where
+ * they begin in it; -1: there is none, or its owner could change its size. The caller closes it.
+ * */
+int reach_open(struct reach *reach, uint64_t addr, uint64_t length, uint64_t *offset);
+/* As reach_find() for @count runs, at most REACH_MAX_MAPPED; all results are valid together. */
 bool reach_find_all(struct reach *reach, const struct span *runs, size_t count, struct span *out);
 
 #endif
