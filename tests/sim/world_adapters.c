@@ -1,7 +1,7 @@
 /* 'adapters': two to eight adapters in one thread, joined pairwise by loop ports, driven at random
  * times through the public interface by random applications, with faults. 'wire': the same on a
- * network of packets. 'streams': the same on byte streams. MISSION X4, SN1, SN2, IP2 to IP5. The checker knows what every byte must be;
- * see world.h. */
+ * network of packets. 'streams': the same on byte streams. MISSION X4, SN1, SN2, IP2 to IP5. The
+ * checker knows what every byte must be; see world.h. */
 #include "world.h"
 
 #include <inttypes.h>

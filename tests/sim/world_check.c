@@ -347,7 +347,8 @@ static void check_sent(struct world *w, struct request *r, const struct hdl_wc *
 	bool wire = r->host->cable != NULL;
 	bool repeated = wire && r->opcode == HDL_OP_READ;
 	bool late = wire && wc->status == HDL_WC_RNR_RETRY_EXC_ERR;
-	/* Nor a read on a stream that was granted at first: it is answered while later ones come. */
+	/* Nor a read on a stream that was granted at first: it is answered while later ones
+	 * come. */
 	bool revoked = r->qp->streamed && is_answer(r) && !r->bad_remote;
 	if (!r->line->failed)
 		r->line->refused =

@@ -1,5 +1,5 @@
-/* 'adapters-coverage', 'wire-coverage', 'streams-coverage': over a few hundred seeds everything happens that the
- * checker claims to have an eye on; else it would say nothing. */
+/* 'adapters-coverage', 'wire-coverage', 'streams-coverage': over a few hundred seeds
+ * everything happens that the checker claims to have an eye on; else it would say nothing. */
 #include "world.h"
 
 #include <inttypes.h>
