@@ -21,16 +21,30 @@ static const char *const keys[] = {
         [MPA_REPLY] = "MPA ID Rep Frame",
 };
 
-size_t mpa_connect_encode(const struct mpa_connect *c, uint8_t *out, size_t out_bytes)
+bool mpa_connect_valid(const struct mpa_connect *c)
 {
 	size_t enhanced_bytes = c->enhanced ? MPA_ENHANCED_BYTES : 0;
 	if (c->private_bytes > MPA_MAX_PRIVATE_BYTES - enhanced_bytes)
-		return 0;
+		return false;
 	if (c->revision < 1 || c->revision > 2 || (c->enhanced && c->revision < 2))
-		return 0;
+		return false;
 	if (c->ird > MPA_DEPTH_ELSEWHERE || c->ord > MPA_DEPTH_ELSEWHERE)
-		return 0;
-	if (c->reject && c->frame == MPA_REQUEST)
+		return false;
+	return !c->reject || c->frame == MPA_REPLY;
+}
+
+void mpa_depths_encode(const struct mpa_connect *c, uint8_t *out)
+{
+	be16_store(out, (uint16_t)(c->ird | (c->peer_to_peer ? MPA_HIGH_FLAG : 0) |
+	                           (c->rtr & MPA_RTR_SEND ? MPA_LOW_FLAG : 0)));
+	be16_store(out + 2, (uint16_t)(c->ord | (c->rtr & MPA_RTR_WRITE ? MPA_HIGH_FLAG : 0) |
+	                               (c->rtr & MPA_RTR_READ ? MPA_LOW_FLAG : 0)));
+}
+
+size_t mpa_connect_encode(const struct mpa_connect *c, uint8_t *out, size_t out_bytes)
+{
+	size_t enhanced_bytes = c->enhanced ? MPA_ENHANCED_BYTES : 0;
+	if (!mpa_connect_valid(c))
 		return 0;
 	size_t pd_bytes = enhanced_bytes + c->private_bytes;
 	if (out_bytes < MPA_CONNECT_HEADER_BYTES + pd_bytes)
@@ -42,13 +56,8 @@ size_t mpa_connect_encode(const struct mpa_connect *c, uint8_t *out, size_t out_
 	out[17] = c->revision;
 	be16_store(out + 18, (uint16_t)pd_bytes);
 	uint8_t *data = out + MPA_CONNECT_HEADER_BYTES;
-	if (c->enhanced) {
-		be16_store(data, (uint16_t)(c->ird | (c->peer_to_peer ? MPA_HIGH_FLAG : 0) |
-		                            (c->rtr & MPA_RTR_SEND ? MPA_LOW_FLAG : 0)));
-		be16_store(data + 2,
-		           (uint16_t)(c->ord | (c->rtr & MPA_RTR_WRITE ? MPA_HIGH_FLAG : 0) |
-		                      (c->rtr & MPA_RTR_READ ? MPA_LOW_FLAG : 0)));
-	}
+	if (c->enhanced)
+		mpa_depths_encode(c, data);
 	if (c->private_bytes != 0)
 		memcpy(data + enhanced_bytes, c->private_data, c->private_bytes);
 	return MPA_CONNECT_HEADER_BYTES + pd_bytes;
@@ -67,7 +76,7 @@ static enum mpa_connect_verdict judge_key(enum mpa_frame due, const uint8_t *in,
 	return MPA_CONNECT_BAD_KEY;
 }
 
-static void decode_enhanced(const uint8_t *data, struct mpa_connect *c)
+void mpa_depths_decode(const uint8_t *data, struct mpa_connect *c)
 {
 	uint16_t first = be16_load(data);
 	uint16_t second = be16_load(data + 2);
@@ -115,7 +124,7 @@ enum mpa_connect_verdict mpa_connect_decode(enum mpa_frame due, const uint8_t *i
 	        .private_bytes = pd_bytes - enhanced_bytes,
 	};
 	if (enhanced)
-		decode_enhanced(in + MPA_CONNECT_HEADER_BYTES, c);
+		mpa_depths_decode(in + MPA_CONNECT_HEADER_BYTES, c);
 	*used = frame_bytes;
 	return MPA_CONNECT_OK;
 }

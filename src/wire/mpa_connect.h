@@ -103,6 +103,12 @@ struct mpa_agreement {
  * limit above. */
 size_t mpa_connect_encode(const struct mpa_connect *c, uint8_t *out, size_t out_bytes);
 
+/* Does @c keep to the limits above? */
+bool mpa_connect_valid(const struct mpa_connect *c);
+/* The MPA_ENHANCED_BYTES with A, B, IRD, C, D and ORD. */
+void mpa_depths_encode(const struct mpa_connect *c, uint8_t *out);
+void mpa_depths_decode(const uint8_t *data, struct mpa_connect *c);
+
 /* Read the frame at the start of @in, which must be of kind @due. On MPA_CONNECT_OK *c is filled in
  * and *used is the frame's length; more may follow a Reply. Octets are checked as early as
  * possible, so that nobody waits for a peer that does not speak MPA. A Reply with R is

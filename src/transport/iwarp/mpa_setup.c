@@ -4,6 +4,15 @@
 #include <assert.h>
 #include <string.h>
 
+#include "wire/ddp_sctp.h"
+
+/* Encode @own as the first message of its direction. Returns its length; 0: it is not valid. */
+static size_t setup_encode(struct mpa_setup *setup, const struct mpa_connect *own)
+{
+	return setup->session ? ddp_sctp_control_encode(0, own, setup->out, sizeof(setup->out))
+	                      : mpa_connect_encode(own, setup->out, sizeof(setup->out));
+}
+
 static void setup_fail(struct mpa_setup *setup, enum mpa_setup_why why)
 {
 	setup->state = MPA_SETUP_FAILED;
@@ -30,8 +39,8 @@ bool mpa_setup_request(struct mpa_setup *setup, const struct mpa_wish *wish,
 	bool enhanced = wish->revision >= 2;
 	struct mpa_connect own = {.frame = MPA_REQUEST,
 	                          .revision = wish->revision,
-	                          .markers = wish->offer.markers,
-	                          .crc = wish->offer.crc,
+	                          .markers = wish->offer.markers && !wish->session,
+	                          .crc = wish->offer.crc && !wish->session,
 	                          .enhanced = enhanced,
 	                          .peer_to_peer = enhanced && wish->peer_to_peer,
 	                          .rtr = enhanced && wish->peer_to_peer ? wish->offer.rtr : 0,
@@ -40,7 +49,8 @@ bool mpa_setup_request(struct mpa_setup *setup, const struct mpa_wish *wish,
 	                          .private_data = private_data,
 	                          .private_bytes = bytes};
 	memset(setup, 0, sizeof(*setup));
-	setup->length = mpa_connect_encode(&own, setup->out, sizeof(setup->out));
+	setup->session = wish->session;
+	setup->length = setup_encode(setup, &own);
 	if (setup->length == 0)
 		return false;
 	own.private_data = NULL; /* the caller's memory */
@@ -67,7 +77,7 @@ static bool setup_reply(struct mpa_setup *setup, struct mpa_connect *reply,
 {
 	reply->private_data = private_data;
 	reply->private_bytes = bytes;
-	size_t length = mpa_connect_encode(reply, setup->out, sizeof(setup->out));
+	size_t length = setup_encode(setup, reply);
 	if (length == 0)
 		return false;
 	setup->length = length;
@@ -82,9 +92,12 @@ bool mpa_setup_accept(struct mpa_setup *setup, const struct mpa_offer *offer,
                       const uint8_t *private_data, size_t bytes, uint64_t deadline_ns)
 {
 	struct mpa_connect reply;
+	struct mpa_offer own = *offer;
 	assert(setup->state == MPA_SETUP_ASKED);
+	own.markers = offer->markers && !setup->session;
+	own.crc = offer->crc && !setup->session;
 	enum mpa_connect_verdict verdict =
-	        mpa_connect_answer(&setup->peer, offer, &reply, &setup->agreement);
+	        mpa_connect_answer(&setup->peer, &own, &reply, &setup->agreement);
 	setup->verdict = verdict; /* MPA_CONNECT_NO_RTR: why it is rejected all the same */
 	return setup_reply(setup, &reply, private_data, bytes, deadline_ns);
 }
@@ -189,6 +202,25 @@ static bool setup_arrived(void *context, size_t bytes)
 		assert(used == setup->received);
 		setup_judge(setup);
 	}
+	return setup->state != MPA_SETUP_FAILED;
+}
+
+bool mpa_setup_message(struct mpa_setup *setup, const uint8_t *message, size_t bytes)
+{
+	enum mpa_frame due = setup->initiator ? MPA_REPLY : MPA_REQUEST;
+	enum mpa_connect_verdict verdict = MPA_CONNECT_TRAILING;
+	uint16_t ssn = 0;
+	if (setup->state == MPA_SETUP_REPLY_DUE || setup->state == MPA_SETUP_REQUEST_DUE) {
+		size_t some = bytes < sizeof(setup->in) ? bytes : sizeof(setup->in);
+		memcpy(setup->in, message, some);
+		verdict = ddp_sctp_control_decode(due, setup->in, some, &ssn, &setup->peer);
+	}
+	if (verdict == MPA_CONNECT_OK && ssn != 0)
+		verdict = MPA_CONNECT_TRAILING;
+	if (verdict == MPA_CONNECT_OK)
+		setup_judge(setup);
+	else
+		setup_fail_frame(setup, verdict);
 	return setup->state != MPA_SETUP_FAILED;
 }
 

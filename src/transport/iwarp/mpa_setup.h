@@ -14,7 +14,10 @@
  * Either end reaches FAILED instead when the peer sends anything else, leaves, or says nothing
  * until the deadline. The bytes behind the Reply are not touched: they are the first FPDUs. RFC
  * 5044 allows no FPDU between Request and Reply: the responder takes one byte more than the Request
- * while the program decides, and fails if it comes. So it also learns that the peer has left. */
+ * while the program decides, and fails if it comes. So it also learns that the peer has left.
+ *
+ * On SCTP the same exchange takes messages of session control (RFC 5043): Initiate instead of the
+ * Request, Accept or Reject instead of the Reply, each with the first DDP-SSN of its direction. */
 #ifndef TRANSPORT_IWARP_MPA_SETUP_H
 #define TRANSPORT_IWARP_MPA_SETUP_H
 
@@ -46,6 +49,7 @@ enum mpa_setup_why {
 
 /* What the initiator asks for. */
 struct mpa_wish {
+	bool session; /* on SCTP: in messages of session control */
 	struct mpa_offer offer;
 	uint8_t revision;  /* 1 or 2; only 2 negotiates IRD and ORD */
 	bool peer_to_peer; /* revision 2: the responder may send first, after the RTR message */
@@ -56,6 +60,9 @@ struct mpa_setup {
 	enum mpa_setup_why why;           /* of MPA_SETUP_FAILED */
 	enum mpa_connect_verdict verdict; /* of MPA_SETUP_BAD_FRAME */
 	bool initiator;
+	/* On SCTP: out is one message of session control (wire/ddp_sctp.h), and what arrives is
+	 * passed to mpa_setup_message(). A responder sets it after mpa_setup_await(). */
+	bool session;
 	uint64_t deadline_ns; /* 0: none; see mpa_setup_expire() */
 	/* The frame that has arrived, for its private data: valid in ASKED, and for the initiator
 	 * in AGREED and REJECTED. */
@@ -86,6 +93,10 @@ bool mpa_setup_reject(struct mpa_setup *setup, const uint8_t *private_data, size
                       uint64_t deadline_ns);
 /* The time is @now_ns: fail if the deadline has passed. */
 void mpa_setup_expire(struct mpa_setup *setup, uint64_t now_ns);
+
+/* On SCTP: the message of session control at @message has come. False: it is invalid, and the state
+ * is MPA_SETUP_FAILED. */
+bool mpa_setup_message(struct mpa_setup *setup, const uint8_t *message, size_t bytes);
 
 /* Is there nothing left to do with this struct? */
 static inline bool mpa_setup_over(const struct mpa_setup *setup)
