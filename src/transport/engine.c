@@ -447,6 +447,7 @@ void qp_restart(struct qp *qp)
 	qp->waiting = qp->draining = qp->answered = false;
 	qp->nak_sent = qp->established = qp->close_due = false;
 	qp->keeps = false;
+	qp->behind_count = 0;
 	qp->local = (struct qp_local){0};
 	if (qp->capture != NULL)
 		capture_restart(qp->capture);

@@ -173,12 +173,38 @@ static void complete_recv(struct engine *engine, struct qp *qp, uint64_t wr_id,
 	op_complete(engine, qp, qp->recv_cq, &wc, false);
 }
 
-void op_fail_kept(struct engine *engine, struct qp *qp, enum hdl_wc_status status)
+/* The receive number @index of those that are kept behind the oldest. */
+static struct wqe_recv *kept_behind(const struct qp *qp, uint32_t index)
 {
+	uint32_t at = (qp->behind_first + index) % qp->behind_room;
+	return (struct wqe_recv *)(void *)((uint8_t *)qp->behind +
+	                                   (size_t)at * wqe_recv_stride(HDL_MAX_SGE));
+}
+
+static void copy_recv(struct wqe_recv *to, const struct wqe_recv *wqe)
+{
+	assert(wqe->num_sge <= HDL_MAX_SGE);
+	memcpy(to, wqe, sizeof(*wqe) + wqe->num_sge * sizeof(struct hdl_sge));
+}
+
+/* The oldest of the receives that are kept has been consumed. */
+static void release_kept(struct qp *qp)
+{
+	qp->keeps = qp->behind_count > 0;
 	if (!qp->keeps)
 		return;
-	qp->keeps = false;
-	complete_recv(engine, qp, qp->kept->wr_id, status, HDL_DETAIL_NONE);
+	copy_recv(qp->kept, kept_behind(qp, 0));
+	qp->behind_first = (qp->behind_first + 1) % qp->behind_room;
+	qp->behind_count--;
+}
+
+void op_fail_kept(struct engine *engine, struct qp *qp, enum hdl_wc_status status)
+{
+	while (qp->keeps) {
+		uint64_t wr_id = qp->kept->wr_id;
+		release_kept(qp);
+		complete_recv(engine, qp, wr_id, status, HDL_DETAIL_NONE);
+	}
 }
 
 void op_flush_recv(struct engine *engine, struct qp *qp)
@@ -209,14 +235,10 @@ bool op_has_receive(const struct qp *qp)
 	return next_recv(qp) != NULL;
 }
 
-/* The receive request that a message fills has been consumed. A shared queue that falls below its
+/* The oldest receive of the queue is not needed there any more. A shared queue that falls below its
  * limit raises an event, once. */
-static void release_recv(struct engine *engine, struct qp *qp)
+static void release_posted(struct engine *engine, struct qp *qp)
 {
-	if (qp->keeps) {
-		qp->keeps = false;
-		return;
-	}
 	if (qp->srq == NULL) {
 		wq_release(&qp->rq);
 		return;
@@ -227,6 +249,15 @@ static void release_recv(struct engine *engine, struct qp *qp)
 	    atomic_exchange_explicit(&qp->srq->limit, 0, memory_order_relaxed) != 0)
 		engine->sink.event(engine->sink.context, HDL_EVENT_SRQ_LIMIT, HDL_DETAIL_NONE,
 		                   qp->srq, (struct hdl_key){0});
+}
+
+/* The receive request that a message fills has been consumed. */
+static void release_recv(struct engine *engine, struct qp *qp)
+{
+	if (qp->keeps)
+		release_kept(qp);
+	else
+		release_posted(engine, qp);
 }
 
 /* Fill the pieces of @wqe with the header and data of @message. */
@@ -344,28 +375,54 @@ static enum hdl_detail invalidate_for_peer(struct engine *engine, const struct q
  * want the next receive before this one is filled. */
 static void keep_recv(struct engine *engine, struct qp *qp, const struct wqe_recv *wqe)
 {
-	assert(!qp->keeps && wqe->num_sge <= HDL_MAX_SGE);
-	memcpy(qp->kept, wqe, sizeof(*wqe) + wqe->num_sge * sizeof(struct hdl_sge));
-	release_recv(engine, qp);
+	assert(!qp->keeps);
+	copy_recv(qp->kept, wqe);
+	release_posted(engine, qp);
 	qp->keeps = true;
 }
 
-bool op_hold_receive(struct engine *engine, struct qp *qp)
+/* As keep_recv(), for a message behind those whose receives are kept. False: none is posted, or
+ * there is no room. */
+static bool keep_behind(struct engine *engine, struct qp *qp)
 {
-	const struct wqe_recv *wqe = next_recv(qp);
-	if (wqe == NULL)
+	const struct wqe_recv *wqe = wq_oldest(qp->srq != NULL ? &qp->srq->wq : &qp->rq);
+	if (wqe == NULL || qp->behind_count == qp->behind_room)
 		return false;
-	if (qp->kept != NULL && !qp->keeps)
-		keep_recv(engine, qp, wqe);
+	copy_recv(kept_behind(qp, qp->behind_count), wqe);
+	qp->behind_count++;
+	release_posted(engine, qp);
 	return true;
 }
 
-enum op_received op_receive_list(struct engine *engine, struct qp *qp, uint32_t offset,
-                                 uint32_t count, struct sg *to)
+bool op_hold_receive(struct engine *engine, struct qp *qp, uint32_t ahead)
 {
-	if (!op_hold_receive(engine, qp))
-		return OP_NO_RECEIVE;
+	if (qp->kept == NULL)
+		return ahead < wq_held(&qp->rq);
 	const struct wqe_recv *wqe = next_recv(qp);
+	if (wqe == NULL)
+		return false;
+	if (!qp->keeps)
+		keep_recv(engine, qp, wqe);
+	while (qp->behind_count < ahead)
+		if (!keep_behind(engine, qp))
+			return false;
+	return true;
+}
+
+/* The receive of the message that is @ahead of the next one; op_hold_receive() has found it. */
+static const struct wqe_recv *held_recv(const struct qp *qp, uint32_t ahead)
+{
+	if (qp->kept == NULL)
+		return wq_at(&qp->rq, wq_head(&qp->rq) + ahead);
+	return ahead == 0 ? qp->kept : kept_behind(qp, ahead - 1);
+}
+
+enum op_received op_receive_list(struct engine *engine, struct qp *qp, uint32_t ahead,
+                                 uint32_t offset, uint32_t count, struct sg *to)
+{
+	if (!op_hold_receive(engine, qp, ahead))
+		return OP_NO_RECEIVE;
+	const struct wqe_recv *wqe = held_recv(qp, ahead);
 	uint64_t room = sg_length(wqe->sge, wqe->num_sge);
 	if (offset > room || count > room - offset)
 		return OP_TOO_LONG;

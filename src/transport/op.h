@@ -62,15 +62,16 @@ void op_receive_datagram(struct engine *engine, struct qp *qp, const struct op_m
 enum op_received op_receive_part(struct engine *engine, struct qp *qp, uint32_t length,
                                  uint32_t offset, void *bytes, uint32_t count,
                                  enum hdl_detail *detail);
-/* Make sure that the message that is arriving has a receive. One of a shared queue is taken out of
- * it: others want the next one before this one is filled. False: there is none. */
-bool op_hold_receive(struct engine *engine, struct qp *qp);
-/* *to: where @count bytes of a message, from @offset on, belong in the receive that it fills.
+/* Make sure that the message that comes @ahead of the next one (0: that one itself) has a receive.
+ * Receives of a shared queue are taken out of it: others want the next one before these are filled.
+ * False: there is none. */
+bool op_hold_receive(struct engine *engine, struct qp *qp, uint32_t ahead);
+/* *to: where @count bytes of that message, from @offset on, belong in the receive that it fills.
  * Returns OP_RECEIVED; or OP_NO_RECEIVE or OP_TOO_LONG, and nothing has happened yet. The message
- * may turn out to be damaged; if it is not, call op_refuse_part(). */
-enum op_received op_receive_list(struct engine *engine, struct qp *qp, uint32_t offset,
-                                 uint32_t count, struct sg *to);
-/* A message that is not damaged is longer than its receive (@result NULL), or a piece of that was
+ * may turn out to be damaged; if it is not, and is the next one, call op_refuse_part(). */
+enum op_received op_receive_list(struct engine *engine, struct qp *qp, uint32_t ahead,
+                                 uint32_t offset, uint32_t count, struct sg *to);
+/* The next message, not damaged, is longer than its receive (@result NULL), or a piece of that was
  * refused: consume the receive with the error. */
 void op_refuse_part(struct engine *engine, struct qp *qp, const struct sg_result *result);
 /* A write with immediate data was refused: complete the receive that it would have consumed with
@@ -117,7 +118,7 @@ void op_tell_sent(struct engine *engine, struct qp *qp, uint64_t wr_id, uint8_t 
 /* Complete everything that waits in the queues with HDL_WC_WR_FLUSH_ERR. */
 void op_flush_send(struct engine *engine, struct qp *qp);
 void op_flush_recv(struct engine *engine, struct qp *qp);
-/* Complete the receive that a message was filling in parts, if @qp keeps one. */
+/* Complete the receives that messages were filling in parts, if @qp keeps any. */
 void op_fail_kept(struct engine *engine, struct qp *qp, enum hdl_wc_status status);
 
 /* Raise an event about @qp. */

@@ -196,6 +196,10 @@ struct qp {
 	 * from a shared queue, it has been taken out and is kept here. */
 	struct wqe_recv *kept; /* room for one; NULL without a shared queue, or lent by a context */
 	bool keeps;
+	/* Those of the messages behind it, oldest first, in a ring: only on a transport on which
+	 * several messages arrive at a time, and which lends the room. */
+	struct wqe_recv *behind;
+	uint32_t behind_room, behind_first, behind_count;
 	struct read_queue reads;
 
 	uint64_t sent_messages, received_messages;

@@ -12,6 +12,11 @@ enum tpt_action respond_touch(struct engine *engine, struct hdl_key key,
 	return tpt_touch(engine->tpt, key, segment);
 }
 
+void respond_line_up(struct engine *engine, struct hdl_key key, uint32_t next_sn)
+{
+	tpt_line_up(engine->tpt, key, next_sn);
+}
+
 struct sg respond_range(struct engine *engine, struct qp *qp, const struct hdl_sge *piece,
                         uint8_t access)
 {

@@ -22,6 +22,8 @@ enum hdl_detail respond_check(struct engine *engine, struct qp *qp, const struct
 /* @segment uses the memory of @key: table D. */
 enum tpt_action respond_touch(struct engine *engine, struct hdl_key key,
                               const struct tpt_segment *segment);
+/* What came before @next_sn is complete: an entry that its last segment touched early is over. */
+void respond_line_up(struct engine *engine, struct hdl_key key, uint32_t next_sn);
 /* A request was refused with @detail, and the peer of a reliable connection is told: end the
  * connection. @told: a completion reports it, so no event is needed. @invalid: the request itself
  * is wrong, not what it wants to access. */

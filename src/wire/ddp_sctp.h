@@ -1,7 +1,7 @@
-/* DDP on SCTP (RFC 5043, RFC 6581). Every SCTP message is sent unordered and begins with a
- * number, DDP-SSN, that counts the messages of its direction from 0 on, modulo 2^16: the receiver
- * places segments as they come and puts them into order itself. The payload protocol identifier says
- * what follows:
+/* DDP on SCTP (RFC 5043, RFC 6581). Every SCTP message is sent unordered and begins with a number,
+ * DDP-SSN, that counts the messages of its direction from 0 on, modulo 2^16: the receiver places
+ * segments as they come and puts them into order itself. The payload protocol identifier says what
+ * follows:
  *
  * 	16 DDP segment             | DDP-SSN 16 | DDP segment
  * 	17 session control         | DDP-SSN 16 | function code 16 | [IRD, ORD] | private data

@@ -63,7 +63,8 @@ struct port {
 	 * and an event reports it. Only reliable connections exist, and their ends end together.
 	 */
 	bool stream;
-	bool lossy; /* packets are lost: times are not exact, and unreliable messages may not
+	bool messages; /* the same on messages that overtake each other (RFC 5043) */
+	bool lossy;    /* packets are lost: times are not exact, and unreliable messages may not
 	               arrive */
 	int (*open)(struct world *w, struct hdl_adapter **out, const struct hdl_open_attr *attr);
 	int (*join)(struct world *w, struct hdl_adapter *a, struct hdl_adapter *b);

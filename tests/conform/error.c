@@ -375,6 +375,8 @@ static void sn1_receive_too_short(void **state)
 		assert_int_equal(qp_state_of(qb), HDL_QPS_ERR);
 		if (w->port->wire || w->port->stream) /* its first packets fit */
 			expect_bytes(&w->b, 128, w->b.mem + 128, sizes[i] - 1);
+		if (w->port->messages) /* the next message may have been placed before */
+			expect_bytes(&w->b, 128, w->b.mem + 128, 1);
 		check_memory(w);
 	}
 }

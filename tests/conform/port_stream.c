@@ -1,5 +1,6 @@
 /* The port 'stream': queue pairs on byte streams in memory (iWARP), whose bytes arrive in random
- * pieces. The adapters are joined by lanes like those of the loop ports, and a connection that is
+ * pieces; and 'messages': the same on messages as SCTP has them, which are lost and overtake each
+ * other. The adapters are joined by lanes like those of the loop ports, and a connection that is
  * ready to send moves to its stream. Time is virtual.
  *
  * What is different from InfiniBand is RFC 5040's: a send or write is over when its memory may be
@@ -9,6 +10,7 @@
 
 #include "adapter/adapter.h"
 #include "base/prng.h"
+#include "cable/messages.h"
 #include "cable/stream.h"
 #include "transport/iwarp/iwarp.h"
 
@@ -32,6 +34,8 @@ struct stream_pair {
 	struct stream_adapter *of[2];
 	struct iwarp iwarp[2];
 	struct stream_cable cable;
+	struct iwarp_window *windows; /* one each; NULL: a byte stream */
+	struct message_cable messages;
 	bool over; /* neither end listens any more */
 	struct stream_pair *next;
 };
@@ -116,13 +120,20 @@ void stream_attach(struct world *w, struct hdl_qp *qa, struct hdl_qp *qb)
 	struct stream_pair *pair = calloc(1, sizeof(*pair));
 	struct hdl_qp *qps[2] = {qa, qb};
 	assert_non_null(pair);
+	if (w->port->messages) {
+		pair->windows = calloc(2, sizeof(*pair->windows));
+		assert_non_null(pair->windows);
+	}
 	for (unsigned i = 0; i < 2; i++) {
 		struct hdl_adapter *adapter = qps[i]->pd->adapter;
-		const struct iwarp_terms terms = {.crc = true,
-		                                  .initiator = true,
-		                                  .ird = STREAM_IRD,
-		                                  .ord = STREAM_IRD,
-		                                  .segment = STREAM_SEGMENT};
+		const struct iwarp_terms terms = {
+		        .window = pair->windows != NULL ? &pair->windows[i] : NULL,
+		        .first_ssn = 1,
+		        .crc = pair->windows == NULL,
+		        .initiator = true,
+		        .ird = STREAM_IRD,
+		        .ord = STREAM_IRD,
+		        .segment = STREAM_SEGMENT};
 		pair->of[i] = stream_adapter_of(net, adapter);
 		adapter_lock(adapter);
 		iwarp_begin(&adapter->engine, &qps[i]->qp, &pair->iwarp[i], &terms,
@@ -131,6 +142,7 @@ void stream_attach(struct world *w, struct hdl_qp *qa, struct hdl_qp *qb)
 	}
 	stream_cable_init(&pair->cable, &net->prng, &iwarp_stream, &pair->iwarp[0], &iwarp_stream,
 	                  &pair->iwarp[1]);
+	message_cable_init(&pair->messages, &net->prng, &pair->iwarp[0], &pair->iwarp[1]);
 	pair->cable.ends[0].feed = pair->cable.ends[1].feed = stream_take;
 	pthread_mutex_lock(&net->turn);
 	pair->next = net->pairs;
@@ -151,20 +163,28 @@ static void stream_lock(const struct stream_pair *pair, bool lock)
 	}
 }
 
+/* Is something of what @from sent still on its way? */
+static bool stream_pending(const struct stream_pair *pair, unsigned from)
+{
+	struct iwarp *own = (struct iwarp *)(uintptr_t)&pair->iwarp[from];
+	struct stream_run run;
+	unsigned on_line = pair->windows != NULL ? pair->messages.lines[from].count
+	                                         : (unsigned)pair->cable.lines[from].count;
+	return on_line > 0 || iwarp_stream.offer(own, &run, 1) > 0;
+}
+
 /* What the ends make of their stream: @from ends its direction, or breaks it. */
 static unsigned stream_ends(struct stream_pair *pair, unsigned from)
 {
 	struct stream_end_point *to = &pair->cable.ends[1 - from];
 	struct iwarp *own = &pair->iwarp[from];
-	struct stream_run run;
 	bool dead = pair->of[from]->adapter == NULL;
 	enum iwarp_ending ending = dead ? IWARP_ABORT : iwarp_ending(own);
 	if (to->ended || pair->of[1 - from]->adapter == NULL || ending == IWARP_GOES_ON)
 		return 0;
-	if (ending == IWARP_FIN && to->open &&
-	    (pair->cable.lines[from].count > 0 || iwarp_stream.offer(own, &run, 1) > 0))
+	if (ending == IWARP_FIN && to->open && stream_pending(pair, from))
 		return 0;
-	to->ended = true;
+	to->ended = pair->messages.ended[1 - from] = true;
 	iwarp_stream.ended(to->context, ending == IWARP_FIN ? STREAM_CLOSED : STREAM_BROKEN);
 	return 1;
 }
@@ -175,7 +195,8 @@ static unsigned stream_carry_pair(struct stream_pair *pair)
 	stream_lock(pair, true);
 	bool alive = pair->of[0]->adapter != NULL && pair->of[1]->adapter != NULL;
 	for (unsigned quiet = 0; alive && quiet < STREAM_QUIET;) {
-		size_t moved = stream_cable_step(&pair->cable);
+		size_t moved = pair->windows != NULL ? message_cable_step(&pair->messages)
+		                                     : stream_cable_step(&pair->cable);
 		quiet = moved > 0 ? 0 : quiet + 1;
 		did += moved > 0;
 	}
@@ -210,6 +231,8 @@ void stream_end(struct world *w)
 	while (net->pairs != NULL) {
 		struct stream_pair *pair = net->pairs;
 		net->pairs = pair->next;
+		message_cable_free(&pair->messages);
+		free(pair->windows);
 		free(pair);
 	}
 	while (net->adapters != NULL) {

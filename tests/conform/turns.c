@@ -56,6 +56,8 @@ static void sn1_a_long_list_of_short_ones(void **state)
 	struct hdl_cq *cq = make_cq(&w->a, REQUESTS, NULL, NULL);
 	struct hdl_send_wr wr[REQUESTS];
 	struct hdl_sge from[REQUESTS];
+	if (w->port->messages)
+		skip(); /* writes are placed as they come (RFC 5041 section 5.3) */
 	qa = make_qp(&w->a, &(struct qp_options){.cap.max_send_wr = REQUESTS, .scq = cq});
 	qb = make_qp(&w->b, NULL);
 	connect_pair(w, NULL, qa, qb);

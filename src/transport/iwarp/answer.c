@@ -124,21 +124,27 @@ enum settled iwarp_answer(struct engine *engine, struct qp *qp)
 
 /* --- requests --- */
 
-/* An entry for the request that has come; NULL: refused. */
+bool iwarp_reserve(struct iwarp *iwarp)
+{
+	struct read_entry *entry;
+	return read_queue_put(&iwarp->qp->reads, iwarp->segment.msn, &entry) == READ_ACCEPTED;
+}
+
+/* The entry of the request whose turn it is; NULL: refused. */
 static struct read_entry *answer_open(struct iwarp *iwarp, uint32_t right)
 {
 	struct qp *qp = iwarp->qp;
-	struct read_entry *entry;
 	if ((qp->attr.access & right) == 0) {
 		iwarp_refuse(iwarp, RDMAP_ERROR_RDMAP_ACCESS, HDL_DETAIL_NONE, false);
 		return NULL;
 	}
-	if (read_queue_put(&qp->reads, iwarp->segment.msn, &entry) != READ_ACCEPTED) {
+	/* On messages it has been reserved when the request came. */
+	if (iwarp->window == NULL && !iwarp_reserve(iwarp)) {
 		/* RFC 5040 section 7: more requests than IRD find no buffer on queue 1. */
 		iwarp_refuse(iwarp, RDMAP_ERROR_DDP_NO_BUFFER, HDL_DETAIL_NONE, false);
 		return NULL;
 	}
-	return entry;
+	return answer_entry(qp, iwarp->segment.msn);
 }
 
 static void answer_owe(struct iwarp *iwarp)

@@ -118,8 +118,8 @@ void iwarp_refuse_segment(struct iwarp *iwarp, enum rdmap_error error, enum hdl_
 void iwarp_refuse(struct iwarp *iwarp, enum rdmap_error error, enum hdl_detail detail, bool told)
 {
 	bool known = iwarp->segment_known;
-	iwarp_refuse_segment(iwarp, error, detail, told, known ? iwarp->in.head : NULL,
-	                     known ? iwarp->in.ulpdu_bytes : 0);
+	iwarp_refuse_segment(iwarp, error, detail, told, known ? iwarp->head : NULL,
+	                     known ? iwarp->ulpdu_bytes : 0);
 }
 
 void iwarp_request_failed(struct iwarp *iwarp, struct wqe_send *wqe)
@@ -136,17 +136,11 @@ void iwarp_request_failed(struct iwarp *iwarp, struct wqe_send *wqe)
 /* The read or atomic of ours that @t quotes; NULL: none. */
 static struct wqe_send *end_quoted(const struct iwarp *iwarp, const struct rdmap_terminate *t)
 {
-	const struct qp *qp = iwarp->qp;
 	struct ddp_header h;
 	if (t->ddp_header == NULL || ddp_decode(t->ddp_header, t->ddp_header_bytes, &h) != DDP_OK ||
 	    h.tagged || h.qn != RDMAP_QUEUE_READ_REQUEST)
 		return NULL;
-	for (uint32_t i = wq_head(&qp->sq); i != qp->next; i++) {
-		struct wqe_send *wqe = wq_at(&qp->sq, i);
-		if (wqe->state == WQE_SENT && request_is_read(wqe) && wqe->msn == h.msn)
-			return wqe;
-	}
-	return NULL;
+	return iwarp_named_read(iwarp, h.msn);
 }
 
 void iwarp_terminated(struct iwarp *iwarp, const struct rdmap_terminate *terminate)
@@ -173,7 +167,8 @@ void iwarp_ended(void *context, enum stream_end why)
 	iwarp->ended = true;
 	if (iwarp->qp == NULL || before || why == STREAM_OPEN)
 		return;
-	bool in_order = why == STREAM_CLOSED && mpa_stream_between(&iwarp->in);
+	bool in_order = why == STREAM_CLOSED && mpa_stream_between(&iwarp->in) &&
+	                iwarp_window_between(iwarp);
 	if (iwarp->ending != IWARP_GOES_ON) {
 		if (why == STREAM_BROKEN) {
 			iwarp_out_drop(iwarp);
@@ -213,6 +208,7 @@ void iwarp_left(struct engine *engine, struct qp *qp, enum hdl_qp_state state)
 	if (iwarp == NULL)
 		return;
 	iwarp_rx_reset(iwarp);
+	iwarp_window_drop(iwarp);
 	iwarp->delay_at = 0;
 	iwarp->delay_begins = false;
 	if (state != HDL_QPS_RESET)
@@ -227,6 +223,8 @@ void iwarp_left(struct engine *engine, struct qp *qp, enum hdl_qp_state state)
 	if (iwarp->ending == IWARP_ABORT)
 		iwarp_out_drop(iwarp);
 	iwarp->qp = NULL;
+	qp->behind = NULL;
+	qp->behind_room = 0;
 	qp->iwarp = NULL;
 	qp->transport = iwarp->before;
 	iwarp_wake(iwarp);

@@ -50,19 +50,31 @@ static void begin_ready(struct iwarp *iwarp)
 	iwarp_wake(iwarp);
 }
 
+/* The longest segment that fits. */
+static uint32_t iwarp_max_ulpdu(const struct iwarp_terms *terms)
+{
+	uint32_t segment = terms->segment < IWARP_MIN_SEGMENT ? IWARP_MIN_SEGMENT : terms->segment;
+	if (terms->window == NULL)
+		return (uint32_t)mpa_mulpdu(segment, terms->markers_out);
+	if (segment > MPA_MAX_ULPDU_BYTES)
+		segment = MPA_MAX_ULPDU_BYTES;
+	return segment - DDP_SCTP_SSN_BYTES;
+}
+
 void iwarp_begin(struct engine *engine, struct qp *qp, struct iwarp *iwarp,
                  const struct iwarp_terms *terms, const struct iwarp_owner *owner)
 {
-	uint32_t segment = terms->segment < IWARP_MIN_SEGMENT ? IWARP_MIN_SEGMENT : terms->segment;
 	assert(engine->iwarp_pool != NULL);
 	*iwarp = (struct iwarp){.engine = engine,
 	                        .qp = qp,
 	                        .before = qp->transport,
 	                        .terms = *terms,
 	                        .owner = *owner,
-	                        .may_send = terms->initiator,
+	                        /* Messages of a session have numbers: its answer is the first. */
+	                        .may_send = terms->initiator || terms->window != NULL,
 	                        .sender = {.markers = terms->markers_out, .crc = terms->crc},
-	                        .max_ulpdu = (uint32_t)mpa_mulpdu(segment, terms->markers_out),
+	                        .window = terms->window,
+	                        .max_ulpdu = iwarp_max_ulpdu(terms),
 	                        .send_msn = 1,
 	                        .read_msn = 1,
 	                        .result_msn = 1,
@@ -77,8 +89,11 @@ void iwarp_begin(struct engine *engine, struct qp *qp, struct iwarp *iwarp,
 	iwarp->last_chunk =
 	        (struct iwarp_chunk){.bytes = iwarp->last, .capacity = sizeof(iwarp->last)};
 	mpa_stream_init(&iwarp->in, terms->markers_in, terms->crc);
+	iwarp->head = iwarp->in.head;
 	iwarp_rx_reset(iwarp);
 	qp->iwarp = iwarp;
+	if (terms->window != NULL)
+		iwarp_window_begin(iwarp);
 	qp->transport = &iwarp_transport;
 	qp->link = LINK_NONE;
 	begin_reads(qp);
@@ -150,7 +165,8 @@ static void iwarp_timeout(struct engine *engine, struct qp *qp)
 	if (timer_is_due(iwarp, &iwarp->delay_at))
 		request_timeout(engine, qp);
 	bool late = timer_is_due(iwarp, &iwarp->receive_at);
-	if ((timer_is_due(iwarp, &iwarp->look_at) || late) && op_has_receive(qp)) {
+	if ((timer_is_due(iwarp, &iwarp->look_at) || late) &&
+	    op_hold_receive(engine, qp, iwarp->wants)) {
 		iwarp_wake(iwarp);
 	} else if (late) {
 		/* RFC 5041 section 7.2: no buffer for the message. */

@@ -1,13 +1,18 @@
-/* iWARP: RDMAP (RFC 5040, 7306) over DDP (RFC 5041) over MPA (RFC 5044, 6581) on one byte stream
- * per queue pair, from the first octet after the MPA Reply on. Whoever set the connection up owns
- * the stream, TCP or a test, and drives it through iwarp_stream (stream.h) with the struct iwarp as
- * context:
+/* iWARP: RDMAP (RFC 5040, 7306) over DDP (RFC 5041), one connection per queue pair, on either of
+ *
+ *   a byte stream (TCP): MPA (RFC 5044, 6581), from the first octet after the MPA Reply on
+ *   messages that keep their limits but not their order (SCTP, RFC 5043): segments.c
+ *
+ * Whoever set the connection up owns it, a socket or a test. It drives a stream through
+ * iwarp_stream (stream.h), with the struct iwarp as context, and messages through the functions of
+ * segments.c:
  *
  *   posted work --> tx.c ----+                            iwarp_stream.offer(), taken()
  *   read requests -> answer.c +--> out.c: whole FPDUs ---> owner ---> TCP
  *   errors -------> end.c ---+    in chunks
  *                                                         iwarp_stream.want(), arrived(), ended(),
  *   memory, completions <--- request.c <--- rx.c <-------- iwarp_feed() <--- owner <--- TCP
+ *                                      <--- segments.c <-- iwarp_message() <-- owner <-- SCTP
  *
  * The owner calls all of it on the thread that drives the engine. It is told by iwarp_owner.wake()
  * that offer(), want() or iwarp_ending() may have something new. */
@@ -18,11 +23,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "queue/wqe.h"
 #include "transport/engine.h"
 #include "transport/request.h"
 #include "transport/sg.h"
 #include "transport/stream.h"
 #include "transport/transport.h"
+#include "wire/ddp_sctp.h"
 #include "wire/mpa_fpdu.h"
 #include "wire/mpa_stream.h"
 #include "wire/rdmap.h"
@@ -45,9 +52,20 @@
 #define IWARP_ATOMIC_TRIES 1000u /* of a masked atomic against others on the same word */
 #define IWARP_WASTE_BYTES  512u
 #define IWARP_READY_STAG   1u /* sink of the read that shows that an initiator is ready: its MSN */
+/* Segments that may arrive while one before them is missing. Senders have fewer on their way:
+ * usrsctp and FreeBSD at most 512 chunks, Linux what its send buffer holds. */
+#define IWARP_EARLY 1024u
+/* Messages behind the oldest that may take receives out of a shared queue before their turn. */
+#define IWARP_BEHIND 31u
 
-/* What MPA negotiated. */
+struct iwarp_window;
+
+/* What MPA, or the session control of SCTP, negotiated. */
 struct iwarp_terms {
+	/* Messages instead of a byte stream: memory of the owner for as long as the struct iwarp,
+	 * of any content; no CRC, no markers, no rtr. NULL: MPA. */
+	struct iwarp_window *window;
+	uint16_t first_ssn; /* of the first segment, either way */
 	bool crc;
 	bool markers_out, markers_in;
 	bool initiator;
@@ -56,7 +74,7 @@ struct iwarp_terms {
 	uint8_t rtr;
 	uint16_t ird;     /* reads and atomics of the peer that we answer at a time */
 	uint16_t ord;     /* ours that may be open */
-	uint32_t segment; /* octets of an FPDU that fit one TCP segment (EMSS) */
+	uint32_t segment; /* octets of an FPDU that fit one TCP segment (EMSS), or of a message */
 };
 
 /* A piece of memory for octets on their way: FPDUs to be sent, or one that is being received and
@@ -116,6 +134,39 @@ enum iwarp_refused {
 	IWARP_REFUSED_READ      /* a piece of our own read */
 };
 
+enum iwarp_early_state {
+	IWARP_EARLY_NONE,
+	IWARP_EARLY_PLACED, /* its body is in place, or refused, or it has none */
+	IWARP_EARLY_STASHED /* its body is in the stash, because there was no receive for it */
+};
+
+/* A segment that waits for its turn. */
+struct iwarp_early {
+	uint8_t state;   /* enum iwarp_early_state */
+	uint8_t fault;   /* as in struct iwarp */
+	uint8_t refused; /* as in struct iwarp */
+	uint16_t ulpdu_bytes;
+	uint32_t stash_at;
+	struct sg_result result;
+	uint8_t head[RDMAP_MAX_HEADER_BYTES];
+};
+
+/* What a connection on messages has more. Numbers of segments: DDP-SSN is their lower half. */
+struct iwarp_window {
+	uint32_t expected; /* the next to take effect: all before it have come */
+	uint32_t next_out;
+	uint32_t early_count;
+	struct iwarp_chunk *stash; /* a shared one */
+	uint32_t stash_used, stash_count;
+	bool held_back;         /* the last that came could not be taken, */
+	bool next_waits;        /* and was the next */
+	struct iwarp_early now; /* that is arriving, or could not be taken */
+	struct iwarp_early early[IWARP_EARLY];
+	/* Receives of a shared queue: struct wqe_recv of HDL_MAX_SGE pieces each. */
+	_Alignas(8) uint8_t behind[IWARP_BEHIND * (sizeof(struct wqe_recv) +
+	                                           HDL_MAX_SGE * sizeof(struct hdl_sge))];
+};
+
 /* One queue pair on a stream; the memory of the owner. All of it is private to transport/iwarp. */
 struct iwarp {
 	struct engine *engine;
@@ -147,10 +198,15 @@ struct iwarp {
 
 	/* In. */
 	struct mpa_receiver in;
+	struct iwarp_window *window;  /* NULL: a byte stream */
+	const uint8_t *head;          /* headers of the segment that is arriving, */
+	uint16_t ulpdu_bytes;         /* of so many octets */
+	uint32_t number;              /* window: which it is */
 	struct rdmap_segment segment; /* that is arriving, once its head is there */
 	uint8_t place;                /* enum iwarp_place */
 	bool segment_known;
 	bool needs_receive; /* the segment does, and there was none when it was looked for */
+	uint32_t wants;     /* the receive that is waited for: so many ahead of the next */
 	bool whole;         /* all of it is there, in memory of the owner */
 	/* What is wrong with the segment; it counts once the CRC is known. */
 	uint8_t fault;   /* enum rdmap_error; RDMAP_ERROR_COUNT: none */
@@ -221,7 +277,8 @@ void iwarp_gone(struct iwarp *iwarp);
 void iwarp_delay(struct iwarp *iwarp, uint64_t ns);
 void iwarp_set_timer(struct iwarp *iwarp);
 
-/* --- out.c: FPDUs to be sent --- */
+/* --- out.c: FPDUs and messages to be sent --- */
+#define IWARP_MESSAGE_PREFIX (2u + DDP_SCTP_SSN_BYTES) /* before a segment: length, DDP-SSN */
 /* Room for FPDUs. How many octets of payload behind @header_bytes the next may have, up to @wanted;
  * 0: none, or if @wanted is 0, not even the header. */
 bool iwarp_out_room(struct iwarp *iwarp, size_t header_bytes, uint32_t wanted, uint32_t *payload);
@@ -243,12 +300,34 @@ void iwarp_chunk_give(struct iwarp *iwarp, struct iwarp_chunk *chunk);
 size_t iwarp_offer(void *context, struct stream_run *runs, size_t max);
 void iwarp_taken(void *context, size_t bytes);
 
+/* Messages: the next to be sent, DDP-SSN and segment. Returns its length; 0: none at the moment.
+ * iwarp_message_taken(): it has been sent, and its memory may be reused. */
+size_t iwarp_message_offer(const struct iwarp *iwarp, const uint8_t **message);
+void iwarp_message_taken(struct iwarp *iwarp);
+/* The DDP-SSN of the message after the last one: for session control. */
+uint16_t iwarp_message_ssn(const struct iwarp *iwarp);
+
+/* --- segments.c: messages instead of a stream --- */
+/* A message has come. False: it has to wait; keep it, and pass it again once wake() has been
+ * called. *open as that of iwarp_feed(). */
+bool iwarp_message(struct iwarp *iwarp, const uint8_t *message, size_t bytes, bool *open);
+/* wake() has been called: segments that waited may take effect. False: the connection has been
+ * terminated. */
+bool iwarp_message_resume(struct iwarp *iwarp);
+void iwarp_window_begin(struct iwarp *iwarp);
+/* Nothing that waits will take effect. */
+void iwarp_window_drop(struct iwarp *iwarp);
+/* Have all segments that came taken effect? */
+bool iwarp_window_between(const struct iwarp *iwarp);
+
 /* --- tx.c: requester --- */
 bool iwarp_run(struct engine *engine, struct qp *qp);
 /* The stream has taken more: complete what it covers. */
 void iwarp_sent(struct iwarp *iwarp);
 /* The oldest open read or atomic; NULL: none. */
 struct wqe_send *iwarp_oldest_read(struct iwarp *iwarp);
+/* The open read whose sink tag, or atomic whose identifier, is @msn; NULL: none. */
+struct wqe_send *iwarp_named_read(const struct iwarp *iwarp, uint32_t msn);
 /* @wqe, the oldest, has been answered with success. */
 void iwarp_read_done(struct iwarp *iwarp, struct wqe_send *wqe);
 /* Everything posted has been executed and sent. */
@@ -260,10 +339,20 @@ bool iwarp_arrived(void *context, size_t bytes);
 void iwarp_ended(void *context, enum stream_end why);
 /* The next segment begins. */
 void iwarp_rx_reset(struct iwarp *iwarp);
+/* Does the connection look at what comes? */
+bool iwarp_listens(const struct iwarp *iwarp);
+/* Is there a receive for the message that comes @ahead of the next? If not, hold back the peer, and
+ * look again from time to time. */
+bool iwarp_await_receive(struct iwarp *iwarp, uint32_t ahead);
 
 /* --- request.c: what segments do --- */
 /* The head of the segment has come: where does its body go, and what is wrong with it? */
 void iwarp_judge(struct iwarp *iwarp);
+/* The same for a segment on a transport that does not keep their order: where may its body go
+ * before its turn? iwarp_judge() is called when that comes. */
+void iwarp_judge_early(struct iwarp *iwarp);
+/* Table D for the RDMA Write that is the segment, with its body in place. */
+void iwarp_touch(struct iwarp *iwarp);
 /* *to: where the body belongs, from @offset of it on. False: refused. */
 bool iwarp_place_list(struct iwarp *iwarp, uint32_t offset, struct hdl_sge *piece, struct sg *to);
 /* The memory of place said no. */
@@ -276,7 +365,10 @@ void iwarp_deliver(struct iwarp *iwarp);
 /* --- answer.c: answers to the peer's reads and atomics --- */
 bool iwarp_owes(const struct qp *qp);
 enum settled iwarp_answer(struct engine *engine, struct qp *qp);
-/* The Read or Atomic Request that is the segment has come. */
+/* The Read or Atomic Request that is the segment has come, perhaps before its turn: it gets an
+ * entry of the read resource queue. False: the queue has none for its number. */
+bool iwarp_reserve(struct iwarp *iwarp);
+/* The turn of the request. */
 void iwarp_asked(struct iwarp *iwarp);
 
 /* --- end.c: how a connection ends --- */

@@ -1,12 +1,14 @@
 /* iWARP: what is to be sent. FPDUs are built whole, with their CRC, in chunks of memory, and the
- * stream takes them from there. The chunks are shared by all connections, so that an idle one has
- * none. Peers that do not read may hold all of them; then a connection builds short FPDUs in its
- * own small chunk, so that it goes on, if slowly. */
+ * stream takes them from there. In the same way messages, each behind its length in two octets. The
+ * chunks are shared by all connections, so that an idle one has none. Peers that do not read may
+ * hold all of them; then a connection builds short FPDUs in its own small chunk, so that it goes
+ * on, if slowly. */
 #include <assert.h>
 #include <string.h>
 
 #include "base/crc.h"
 #include "transport/iwarp/iwarp.h"
+#include "wire/be.h"
 
 #define FPDU_OVERHEAD (MPA_LENGTH_BYTES + 3u + MPA_CRC_BYTES) /* with the longest pad */
 #define SMALL_PIECE   256u /* shorter payloads are not worth an FPDU of a longer message */
@@ -79,7 +81,8 @@ static void out_release(struct iwarp *iwarp)
 /* Octets of ULPDU that fit into what is left of @chunk, wherever the markers fall. */
 static uint32_t ulpdu_room(const struct iwarp *iwarp, const struct iwarp_chunk *chunk)
 {
-	uint32_t room = chunk->capacity - chunk->end, overhead = FPDU_OVERHEAD;
+	uint32_t room = chunk->capacity - chunk->end;
+	uint32_t overhead = iwarp->window != NULL ? IWARP_MESSAGE_PREFIX : FPDU_OVERHEAD;
 	if (iwarp->sender.markers)
 		overhead += MPA_MARKER_BYTES * (room / MPA_MARKER_INTERVAL + 2);
 	return room > overhead ? room - overhead : 0;
@@ -166,6 +169,24 @@ static bool put_marked(struct iwarp *iwarp, const uint8_t *header, size_t header
 	return true;
 }
 
+static bool put_message(struct iwarp *iwarp, const uint8_t *header, size_t header_bytes,
+                        uint32_t offset, uint32_t bytes, iwarp_fill fill, void *context)
+{
+	struct iwarp_chunk *chunk = iwarp->out_end;
+	uint8_t *record = chunk->bytes + chunk->end, *ulpdu = record + IWARP_MESSAGE_PREFIX;
+	size_t length = DDP_SCTP_SSN_BYTES + header_bytes + bytes;
+	uint32_t sum = 0;
+	assert(ulpdu_room(iwarp, chunk) >= header_bytes + bytes); /* pairs with iwarp_out_room() */
+	memcpy(ulpdu, header, header_bytes);
+	if (bytes > 0 && !fill(context, offset, ulpdu + header_bytes, bytes, &sum))
+		return false;
+	be16_store(record, (uint16_t)length);
+	be16_store(record + 2, (uint16_t)iwarp->window->next_out++);
+	chunk->end += (uint32_t)(2 + length);
+	iwarp->sender.position += 2 + length;
+	return true;
+}
+
 bool iwarp_out_put(struct iwarp *iwarp, const struct rdmap_segment *segment, uint32_t offset,
                    uint32_t bytes, iwarp_fill fill, void *context)
 {
@@ -173,6 +194,8 @@ bool iwarp_out_put(struct iwarp *iwarp, const struct rdmap_segment *segment, uin
 	uint8_t header[RDMAP_MAX_HEADER_BYTES];
 	size_t header_bytes = rdmap_encode(segment, header, sizeof(header));
 	assert(header_bytes > 0);
+	if (iwarp->window != NULL)
+		return put_message(iwarp, header, header_bytes, offset, bytes, fill, context);
 	if (iwarp->sender.markers)
 		return put_marked(iwarp, header, header_bytes, offset, bytes, fill, context);
 	uint8_t *fpdu = chunk->bytes + chunk->end, *ulpdu = mpa_fpdu_ulpdu(fpdu);
@@ -212,6 +235,28 @@ void iwarp_out_drop(struct iwarp *iwarp)
 {
 	while (iwarp->out != NULL)
 		out_release(iwarp);
+}
+
+size_t iwarp_message_offer(const struct iwarp *iwarp, const uint8_t **message)
+{
+	const struct iwarp_chunk *chunk = iwarp->out;
+	while (chunk != NULL && chunk->end == chunk->begin)
+		chunk = chunk->next;
+	if (chunk == NULL)
+		return 0;
+	*message = chunk->bytes + chunk->begin + 2;
+	return be16_load(chunk->bytes + chunk->begin);
+}
+
+void iwarp_message_taken(struct iwarp *iwarp)
+{
+	const uint8_t *message;
+	iwarp_taken(iwarp, 2 + iwarp_message_offer(iwarp, &message));
+}
+
+uint16_t iwarp_message_ssn(const struct iwarp *iwarp)
+{
+	return (uint16_t)iwarp->window->next_out;
 }
 
 size_t iwarp_offer(void *context, struct stream_run *runs, size_t max)

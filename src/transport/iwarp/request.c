@@ -1,7 +1,8 @@
 /* iWARP: what the segments of the peer mean. iwarp_judge() looks at a header before the CRC of its
  * segment is known, so it only decides where the body goes; iwarp_deliver() lets the segment take
  * effect. Over TCP segments come in order: the next one of each queue, the next octets of each
- * message (RFC 5041 section 5.3). */
+ * message (RFC 5041 section 5.3). Over SCTP they may come early: iwarp_judge_early() decides where
+ * the body goes, and iwarp_judge() applies the same rules as over TCP when their turn comes. */
 #include "transport/iwarp/iwarp.h"
 #include "transport/op.h"
 #include "transport/respond.h"
@@ -87,18 +88,25 @@ static void judge_result(struct iwarp *iwarp)
 		judge_fault(iwarp, RDMAP_ERROR_RDMAP_UNEXPECTED_OPCODE, HDL_DETAIL_NONE);
 }
 
-void iwarp_judge(struct iwarp *iwarp)
+/* Is the header one that any segment could have? */
+static bool judge_parse(struct iwarp *iwarp)
 {
-	struct rdmap_segment *s = &iwarp->segment;
-	enum rdmap_verdict verdict = rdmap_parse(iwarp->in.head, iwarp->in.ulpdu_bytes, s);
+	enum rdmap_verdict verdict = rdmap_parse(iwarp->head, iwarp->ulpdu_bytes, &iwarp->segment);
 	iwarp->place = IWARP_PLACE_WASTE;
 	iwarp->fault = RDMAP_ERROR_COUNT;
-	if (verdict != RDMAP_OK) {
-		bool wraps = verdict == RDMAP_DDP_TO_WRAP || verdict == RDMAP_READ_WRAP;
-		judge_fault(iwarp, rdmap_error_of_segment(verdict),
-		            wraps ? HDL_DETAIL_BOUNDS : HDL_DETAIL_NONE);
+	if (verdict == RDMAP_OK)
+		return true;
+	bool wraps = verdict == RDMAP_DDP_TO_WRAP || verdict == RDMAP_READ_WRAP;
+	judge_fault(iwarp, rdmap_error_of_segment(verdict),
+	            wraps ? HDL_DETAIL_BOUNDS : HDL_DETAIL_NONE);
+	return false;
+}
+
+void iwarp_judge(struct iwarp *iwarp)
+{
+	const struct rdmap_segment *s = &iwarp->segment;
+	if (!judge_parse(iwarp))
 		return;
-	}
 	switch (s->opcode) {
 	case RDMAP_WRITE:
 		judge_write(iwarp);
@@ -123,7 +131,77 @@ void iwarp_judge(struct iwarp *iwarp)
 	}
 }
 
+/* --- before their turn --- */
+
+/* A part of a read that may not be the oldest, and from anywhere in it. */
+static void early_response(struct iwarp *iwarp)
+{
+	const struct rdmap_segment *s = &iwarp->segment;
+	const struct wqe_send *wqe = iwarp_named_read(iwarp, s->stag);
+	if (wqe == NULL || wqe->opcode != HDL_OP_READ)
+		judge_fault(iwarp, RDMAP_ERROR_DDP_INVALID_STAG, HDL_DETAIL_NONE);
+	else if (s->to > wqe->length || s->payload_bytes > wqe->length - s->to)
+		judge_fault(iwarp, RDMAP_ERROR_DDP_BOUNDS, HDL_DETAIL_NONE);
+	else if (s->payload_bytes > 0)
+		iwarp->place = IWARP_PLACE_READ;
+}
+
+/* Whether its number and offset are those of the next octets is known when its turn comes. */
+static void early_receive(struct iwarp *iwarp)
+{
+	const struct rdmap_segment *s = &iwarp->segment;
+	if (s->msn - iwarp->expected_send >= IWARP_EARLY)
+		judge_fault(iwarp, RDMAP_ERROR_DDP_MSN_RANGE, HDL_DETAIL_NONE);
+	else if (s->mo > HDL_MAX_MESSAGE || s->payload_bytes > HDL_MAX_MESSAGE - s->mo)
+		judge_fault(iwarp, RDMAP_ERROR_DDP_MESSAGE_TOO_LONG, HDL_DETAIL_NONE);
+	else if (s->payload_bytes > 0)
+		iwarp->place = IWARP_PLACE_RECEIVE;
+}
+
+void iwarp_judge_early(struct iwarp *iwarp)
+{
+	if (!judge_parse(iwarp))
+		return;
+	switch (iwarp->segment.opcode) {
+	case RDMAP_WRITE:
+		judge_write(iwarp);
+		break;
+	case RDMAP_READ_RESPONSE:
+		early_response(iwarp);
+		break;
+	case RDMAP_READ_REQUEST:
+	case RDMAP_ATOMIC_REQUEST:
+		/* MEMMGT figure 18A steps 1804 and 1806. */
+		if (!iwarp_reserve(iwarp))
+			judge_fault(iwarp, RDMAP_ERROR_DDP_NO_BUFFER, HDL_DETAIL_NONE);
+		break;
+	case RDMAP_ATOMIC_RESPONSE:
+	case RDMAP_TERMINATE:
+		break;
+	default:
+		early_receive(iwarp);
+	}
+}
+
 /* --- placing --- */
+
+/* The segment for table D, in octets of a stream or in numbers of segments. */
+static struct tpt_segment place_segment(const struct iwarp *iwarp)
+{
+	const struct iwarp_window *window = iwarp->window;
+	uint32_t position = (uint32_t)iwarp->in.position;
+	struct tpt_segment segment = {.last = iwarp->segment.last,
+	                              .sn = position - 1,
+	                              .next_sn = position,
+	                              .window_end = position};
+	if (window == NULL)
+		return segment;
+	bool early = iwarp->number != window->expected;
+	segment.sn = iwarp->number;
+	segment.next_sn = early ? window->expected : window->expected + 1;
+	segment.window_end = window->expected + IWARP_EARLY;
+	return segment;
+}
 
 void iwarp_place_refused(struct iwarp *iwarp, const struct sg_result *result)
 {
@@ -146,7 +224,8 @@ bool iwarp_place_list(struct iwarp *iwarp, uint32_t offset, struct hdl_sge *piec
 	const struct rdmap_segment *s = &iwarp->segment;
 	uint32_t bytes = (uint32_t)s->payload_bytes;
 	if (iwarp->place == IWARP_PLACE_RECEIVE) {
-		if (op_receive_list(engine, qp, iwarp->receive_offset, bytes, to) == OP_RECEIVED) {
+		if (op_receive_list(engine, qp, s->msn - iwarp->expected_send, s->mo, bytes, to) ==
+		    OP_RECEIVED) {
 			sg_skip(to, offset);
 			return true;
 		}
@@ -155,13 +234,13 @@ bool iwarp_place_list(struct iwarp *iwarp, uint32_t offset, struct hdl_sge *piec
 		return false;
 	}
 	if (iwarp->place == IWARP_PLACE_READ) {
-		struct wqe_send *wqe = iwarp_oldest_read(iwarp);
+		struct wqe_send *wqe = iwarp_named_read(iwarp, s->stag);
 		*to = sg_own(engine, qp, wqe_sge(wqe), wqe->num_sge, HDL_ACCESS_LOCAL_WRITE);
-		sg_skip(to, wqe->got + offset);
+		sg_skip(to, s->to + offset);
 		return true;
 	}
 	*piece = (struct hdl_sge){.addr = s->to, .length = bytes, .key = {s->stag}};
-	const struct tpt_segment segment = {.last = s->last, .next_sn = 1, .window_end = 1};
+	const struct tpt_segment segment = place_segment(iwarp);
 	struct sg_result result = {.key = {s->stag}};
 	if ((qp->attr.access & HDL_ACCESS_REMOTE_WRITE) == 0) { /* whatever its tag */
 		judge_fault(iwarp, RDMAP_ERROR_RDMAP_ACCESS, HDL_DETAIL_NONE);
@@ -188,6 +267,15 @@ bool iwarp_place_bytes(struct iwarp *iwarp, uint32_t offset, const uint8_t *byte
 		return true;
 	iwarp_place_refused(iwarp, &result);
 	return false;
+}
+
+void iwarp_touch(struct iwarp *iwarp)
+{
+	const struct rdmap_segment *s = &iwarp->segment;
+	const struct tpt_segment segment = place_segment(iwarp);
+	if (s->payload_bytes > 0 &&
+	    respond_touch(iwarp->engine, (struct hdl_key){s->stag}, &segment) == TPT_TERMINATE)
+		judge_fault(iwarp, iwarp_error_of(HDL_DETAIL_TOUCHED, true), HDL_DETAIL_TOUCHED);
 }
 
 /* --- effects --- */
@@ -277,16 +365,15 @@ static void deliver_write(struct iwarp *iwarp)
 	iwarp->write_open = !s->last;
 	iwarp->write_stag = s->stag;
 	iwarp->write_to = s->to + bytes;
-	if (!s->last || bytes == 0)
+	if (iwarp->window != NULL) {
+		if (s->last && bytes > 0)
+			respond_line_up(iwarp->engine, (struct hdl_key){s->stag},
+			                iwarp->number + 1);
 		return;
-	/* Table D: in order, the entry is over with its last segment. */
-	const struct tpt_segment segment = {.last = true,
-	                                    .sn = (uint32_t)iwarp->in.position - 1,
-	                                    .next_sn = (uint32_t)iwarp->in.position,
-	                                    .window_end = (uint32_t)iwarp->in.position};
-	if (respond_touch(iwarp->engine, (struct hdl_key){s->stag}, &segment) == TPT_TERMINATE)
-		iwarp_refuse(iwarp, iwarp_error_of(HDL_DETAIL_TOUCHED, true), HDL_DETAIL_TOUCHED,
-		             false);
+	}
+	iwarp_touch(iwarp);
+	if (iwarp->fault != RDMAP_ERROR_COUNT)
+		iwarp_refuse(iwarp, (enum rdmap_error)iwarp->fault, iwarp->result.detail, false);
 }
 
 static void deliver_response(struct iwarp *iwarp)

@@ -31,14 +31,13 @@ void iwarp_rx_reset(struct iwarp *iwarp)
 	iwarp->stall_at = 0;
 }
 
-/* Does the connection look at what comes? */
-static bool rx_listens(const struct iwarp *iwarp)
+bool iwarp_listens(const struct iwarp *iwarp)
 {
 	return !iwarp->deaf && iwarp->qp != NULL && qp_may_receive(qp_state(iwarp->qp));
 }
 
-/* There is no receive for the segment: hold back the peer, and look again from time to time. */
-static void rx_await_receive(struct iwarp *iwarp)
+/* There is no receive for the segment: look again from time to time. */
+static void rx_look_later(struct iwarp *iwarp)
 {
 	uint64_t now = iwarp->engine->now_ns;
 	if (iwarp->receive_at == 0) {
@@ -54,17 +53,25 @@ static void rx_await_receive(struct iwarp *iwarp)
 	iwarp_set_timer(iwarp);
 }
 
+bool iwarp_await_receive(struct iwarp *iwarp, uint32_t ahead)
+{
+	iwarp->wants = ahead;
+	if (!op_hold_receive(iwarp->engine, iwarp->qp, ahead)) {
+		rx_look_later(iwarp);
+		return false;
+	}
+	iwarp->receive_at = iwarp->look_at = 0;
+	return true;
+}
+
 /* May the segment go on? Not while it needs a receive and there is none. */
 static bool rx_may_go_on(struct iwarp *iwarp)
 {
 	if (!iwarp->segment_known || !iwarp->needs_receive)
 		return true;
-	if (!op_hold_receive(iwarp->engine, iwarp->qp)) {
-		rx_await_receive(iwarp);
+	if (!iwarp_await_receive(iwarp, 0))
 		return false;
-	}
 	iwarp->needs_receive = false;
-	iwarp->receive_at = iwarp->look_at = 0;
 	return true;
 }
 
@@ -147,7 +154,7 @@ size_t iwarp_want(void *context, struct stream_run *runs, size_t max)
 		runs[0] = (struct stream_run){iwarp->waste, sizeof(iwarp->waste)};
 		return 1;
 	}
-	if (!rx_listens(iwarp) || !rx_may_go_on(iwarp))
+	if (!iwarp_listens(iwarp) || !rx_may_go_on(iwarp))
 		return 0;
 	size_t due = mpa_stream_due(&iwarp->in, &to);
 	if (to != NULL) {
@@ -169,6 +176,7 @@ static void rx_head(struct iwarp *iwarp)
 	mpa_stream_need(in, bytes);
 	if (bytes == in->head_bytes && !iwarp->segment_known) {
 		iwarp->segment_known = true;
+		iwarp->ulpdu_bytes = in->ulpdu_bytes;
 		iwarp_judge(iwarp);
 	}
 }
@@ -273,7 +281,7 @@ static bool rx_whole(struct iwarp *iwarp, const uint8_t *fpdu, size_t bytes, boo
 	size_t ulpdu_bytes = (size_t)fpdu[0] << 8 | fpdu[1];
 	size_t head = rdmap_head_bytes(ulpdu.data, ulpdu_bytes, ulpdu_bytes);
 	memcpy(in->head, ulpdu.data, head);
-	in->ulpdu_bytes = (uint16_t)ulpdu_bytes;
+	in->ulpdu_bytes = iwarp->ulpdu_bytes = (uint16_t)ulpdu_bytes;
 	if (ulpdu_bytes > 0) {
 		iwarp->whole = iwarp->segment_known = true;
 		iwarp_judge(iwarp);
@@ -311,7 +319,7 @@ size_t iwarp_feed(struct iwarp *iwarp, const uint8_t *bytes, size_t length, bool
 {
 	size_t fed = 0;
 	*open = !iwarp->deaf;
-	while (fed < length && *open && rx_listens(iwarp)) {
+	while (fed < length && *open && iwarp_listens(iwarp)) {
 		size_t some = mpa_stream_whole(&iwarp->in, bytes + fed, length - fed);
 		uint8_t *to;
 		if (some > 0) {
@@ -341,7 +349,7 @@ size_t iwarp_feed(struct iwarp *iwarp, const uint8_t *bytes, size_t length, bool
 void iwarp_gone(struct iwarp *iwarp)
 {
 	uint32_t left = (uint32_t)mpa_stream_body_left(&iwarp->in), at = iwarp->in.body_bytes;
-	if (!rx_listens(iwarp) || !iwarp->segment_known || iwarp->place == IWARP_PLACE_HOLD)
+	if (!iwarp_listens(iwarp) || !iwarp->segment_known || iwarp->place == IWARP_PLACE_HOLD)
 		return;
 	/* Nothing of it is there yet: try to write to all of it, to find out which it is. */
 	memset(iwarp->waste, 0, sizeof(iwarp->waste));

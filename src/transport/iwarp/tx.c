@@ -242,6 +242,17 @@ struct wqe_send *iwarp_oldest_read(struct iwarp *iwarp)
 	return NULL;
 }
 
+struct wqe_send *iwarp_named_read(const struct iwarp *iwarp, uint32_t msn)
+{
+	const struct qp *qp = iwarp->qp;
+	for (uint32_t i = wq_head(&qp->sq); i != qp->next; i++) {
+		struct wqe_send *wqe = wq_at(&qp->sq, i);
+		if (wqe->state == WQE_SENT && request_is_read(wqe) && wqe->msn == msn)
+			return wqe;
+	}
+	return NULL;
+}
+
 void iwarp_read_done(struct iwarp *iwarp, struct wqe_send *wqe)
 {
 	struct qp *qp = iwarp->qp;

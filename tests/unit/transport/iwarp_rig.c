@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 
+#include "wire/be.h"
+
 #define ALL_RIGHTS                                                                 \
 	(HDL_ACCESS_LOCAL_READ | HDL_ACCESS_LOCAL_WRITE | HDL_ACCESS_REMOTE_READ | \
 	 HDL_ACCESS_REMOTE_WRITE | HDL_ACCESS_REMOTE_ATOMIC | HDL_ACCESS_BIND)
@@ -97,6 +99,12 @@ void iw_begin(struct iw_rig *rig, const struct iw_options *o)
 			terms.markers_out = o->terms.markers_in;
 		}
 		terms.segment = terms.segment != 0 ? terms.segment : 1448;
+		if (o->messages && side->window == NULL)
+			side->window = malloc(sizeof(*side->window));
+		if (o->messages) {
+			memset(side->window, 0xa5, sizeof(*side->window));
+			terms.window = side->window;
+		}
 		if (!o->no_reads) {
 			terms.ird = terms.ird != 0 ? terms.ird : 4;
 			terms.ord = terms.ord != 0 ? terms.ord : 4;
@@ -111,6 +119,10 @@ void iw_begin(struct iw_rig *rig, const struct iw_options *o)
 	mpa_stream_init(&own->receiver, o->terms.markers_out, o->terms.crc);
 	stream_cable_init(&rig->cable, &rig->prng, &iwarp_stream, &rig->sides[0].iwarp,
 	                  &iwarp_stream, &rig->sides[1].iwarp);
+	rig->on_messages = o->messages;
+	rig->put_ssn = o->terms.first_ssn;
+	message_cable_free(&rig->messages);
+	message_cable_init(&rig->messages, &rig->prng, &rig->sides[0].iwarp, &rig->sides[1].iwarp);
 }
 
 void iw_open(struct iw_rig *rig, const struct iw_options *o, uint64_t seed)
@@ -156,7 +168,9 @@ void iw_close(struct iw_rig *rig)
 		assert_int_equal(hdl_close(rig->sides[i].adapter), 0);
 		free(rig->sides[i].mem);
 		free(rig->sides[i].chunk_memory);
+		free(rig->sides[i].window);
 	}
+	message_cable_free(&rig->messages);
 }
 
 /* --- driving --- */
@@ -174,7 +188,8 @@ static size_t step_cable(struct iw_rig *rig)
 {
 	adapter_lock(rig->sides[0].adapter);
 	adapter_lock(rig->sides[1].adapter);
-	size_t moved = stream_cable_step(&rig->cable);
+	size_t moved = rig->on_messages ? message_cable_step(&rig->messages)
+	                                : stream_cable_step(&rig->cable);
 	adapter_unlock(rig->sides[1].adapter);
 	adapter_unlock(rig->sides[0].adapter);
 	return moved;
@@ -237,8 +252,33 @@ size_t iw_fpdu(struct iw_rig *rig, const struct rdmap_segment *s, const void *pa
 	return mpa_fpdu_encode(&rig->sides[0].sender, pieces, 2, out, MPA_MAX_FPDU_BYTES);
 }
 
+bool iw_put_message(struct iw_rig *rig, uint16_t ssn, const struct rdmap_segment *s,
+                    const void *payload, size_t bytes)
+{
+	struct iw_side *side = &rig->sides[0];
+	uint8_t header[RDMAP_MAX_HEADER_BYTES];
+	size_t header_bytes = rdmap_encode(s, header, sizeof(header));
+	uint8_t *message = malloc(DDP_SCTP_SSN_BYTES + header_bytes + bytes);
+	assert_non_null(message);
+	be16_store(message, ssn);
+	memcpy(message + DDP_SCTP_SSN_BYTES, header, header_bytes);
+	if (bytes > 0)
+		memcpy(message + DDP_SCTP_SSN_BYTES + header_bytes, payload, bytes);
+	adapter_lock(side->adapter);
+	bool taken = iwarp_message(&side->iwarp, message, DDP_SCTP_SSN_BYTES + header_bytes + bytes,
+	                           &side->open);
+	adapter_unlock(side->adapter);
+	free(message);
+	iw_drive(rig);
+	return taken;
+}
+
 void iw_put(struct iw_rig *rig, const struct rdmap_segment *s, const void *payload, size_t bytes)
 {
+	if (rig->on_messages) {
+		assert_true(iw_put_message(rig, rig->put_ssn++, s, payload, bytes));
+		return;
+	}
 	static uint8_t fpdu[MPA_MAX_FPDU_BYTES];
 	size_t length = iw_fpdu(rig, s, payload, bytes, fpdu);
 	iw_put_bytes(rig, fpdu, length, 0);
@@ -252,12 +292,36 @@ static size_t take_out(struct iw_side *side, uint8_t *to, size_t bytes)
 	return count;
 }
 
+static bool look_message(struct iw_side *side, struct iw_segment *segment)
+{
+	const uint8_t *message;
+	adapter_lock(side->adapter);
+	size_t length = iwarp_message_offer(&side->iwarp, &message);
+	if (length > 0) {
+		const uint8_t *ulpdu = message + DDP_SCTP_SSN_BYTES;
+		size_t bytes = length - DDP_SCTP_SSN_BYTES;
+		size_t head = rdmap_head_bytes(ulpdu, bytes, bytes);
+		memcpy(segment->head, ulpdu, head);
+		segment->bytes = (uint32_t)(bytes - head);
+		memcpy(segment->payload, ulpdu + head, segment->bytes);
+		assert_int_equal(rdmap_parse(segment->head, bytes, &segment->s), RDMAP_OK);
+		iwarp_message_taken(&side->iwarp);
+	}
+	adapter_unlock(side->adapter);
+	return length > 0;
+}
+
 bool iw_look(struct iw_rig *rig, struct iw_segment *segment)
 {
 	struct iw_side *side = &rig->sides[0];
 	struct mpa_receiver *r = &side->receiver;
 	enum mpa_stream_verdict verdict = MPA_STREAM_MORE;
 	iw_drive(rig);
+	if (rig->on_messages) {
+		bool there = look_message(side, segment);
+		iw_drive(rig);
+		return there;
+	}
 	while (verdict != MPA_STREAM_ULPDU) {
 		uint8_t *to;
 		size_t due = mpa_stream_due(r, &to);

@@ -18,6 +18,7 @@
 #include "adapter/adapter.h"
 #include "base/crc.h"
 #include "base/prng.h"
+#include "cable/messages.h"
 #include "cable/stream.h"
 #include "transport/iwarp/iwarp.h"
 
@@ -36,6 +37,7 @@ struct iw_side {
 	uint8_t *mem;
 	struct hdl_mr *mr; /* all of it, every right */
 	struct iwarp iwarp;
+	struct iwarp_window *window;
 	struct iwarp_pool pool;
 	struct iwarp_chunk chunks[IW_CHUNKS];
 	uint8_t *chunk_memory;
@@ -51,7 +53,10 @@ struct iw_rig {
 	struct prng prng;
 	struct iw_side sides[2]; /* [0] is what a test by hand looks at */
 	struct stream_cable cable;
-	bool by_feed; /* what is put by hand goes through iwarp_feed() */
+	struct message_cable messages;
+	bool on_messages; /* instead of streams */
+	uint16_t put_ssn; /* messages: of the next that iw_put() puts */
+	bool by_feed;     /* what is put by hand goes through iwarp_feed() */
 };
 
 /* A segment that came out, with its payload. */
@@ -64,6 +69,7 @@ struct iw_segment {
 
 struct iw_options {
 	struct iwarp_terms terms; /* segment 0: 1448; ird, ord 0: 4 */
+	bool messages;            /* instead of streams */
 	bool no_access;
 	bool no_reads; /* ird and ord really 0 */
 	bool srq;
@@ -91,6 +97,9 @@ size_t iw_put_bytes(struct iw_rig *rig, const void *bytes, size_t length, size_t
 size_t iw_fpdu(struct iw_rig *rig, const struct rdmap_segment *s, const void *payload, size_t bytes,
                uint8_t *out);
 void iw_put(struct iw_rig *rig, const struct rdmap_segment *s, const void *payload, size_t bytes);
+/* The same on messages, with this number. False: it has to wait. */
+bool iw_put_message(struct iw_rig *rig, uint16_t ssn, const struct rdmap_segment *s,
+                    const void *payload, size_t bytes);
 /* The next segment that was sent. False: none. */
 bool iw_look(struct iw_rig *rig, struct iw_segment *segment);
 /* It is there, a Terminate with this error. */

@@ -1,29 +1,34 @@
-/* Two iWARP engines on a stream that arrives in random pieces (RFC 5040, 5041, 5044, 7306): every
- * operation, with CRC and markers and without, with segments of every length. */
+/* Two iWARP engines on a stream that arrives in random pieces (RFC 5040, 5041, 5044, 7306), or on
+ * messages that are lost and overtake each other (RFC 5043): every operation, with CRC and markers
+ * and without, with segments of every length. */
 #include "iwarp_rig.h"
 
 #include <stdlib.h>
 
-static const struct iwarp_terms variants[] = {
-        {.crc = true},
-        {.crc = false},
-        {.crc = true, .segment = 256},
-        {.crc = true, .segment = 65483},
-        {.crc = true, .markers_in = true},
-        {.crc = true, .markers_in = true, .markers_out = true, .segment = 65483},
-        {.crc = false, .markers_out = true, .segment = 9000},
-        {.crc = true, .rtr = MPA_RTR_SEND},
-        {.crc = true, .rtr = MPA_RTR_WRITE},
-        {.crc = true, .rtr = MPA_RTR_READ},
+static const struct iw_options variants[] = {
+        {.terms = {.crc = true}},
+        {.terms = {.crc = false}},
+        {.terms = {.crc = true, .segment = 256}},
+        {.terms = {.crc = true, .segment = 65483}},
+        {.terms = {.crc = true, .markers_in = true}},
+        {.terms = {.crc = true, .markers_in = true, .markers_out = true, .segment = 65483}},
+        {.terms = {.crc = false, .markers_out = true, .segment = 9000}},
+        {.terms = {.crc = true, .rtr = MPA_RTR_SEND}},
+        {.terms = {.crc = true, .rtr = MPA_RTR_WRITE}},
+        {.terms = {.crc = true, .rtr = MPA_RTR_READ}},
+        {.messages = true},
+        {.messages = true, .terms = {.segment = 256}},
+        {.messages = true, .terms = {.first_ssn = 65530, .segment = 300}},
+        {.messages = true, .terms = {.segment = 65535}},
+        {.messages = true, .srq = true},
 };
 
 static void each_variant(void (*test)(struct iw_rig *rig))
 {
 	static struct iw_rig rig;
 	for (size_t i = 0; i < IW_COUNT(variants); i++) {
-		struct iw_options o = {.terms = variants[i]};
 		print_message("variant %zu\n", i);
-		iw_open(&rig, &o, 100 + i);
+		iw_open(&rig, &variants[i], 100 + i);
 		test(&rig);
 		for (unsigned s = 0; s < 2; s++) {
 			assert_int_equal(iwarp_ending(&rig.sides[s].iwarp), IWARP_GOES_ON);
