@@ -102,8 +102,8 @@ struct IBC_Route {
 IBC_API int IBC_Init(unsigned RequestedID, unsigned *GrantedID, IBC_GUID *GUIDList,
                      unsigned *NumGUIDs);
 
-/* Deregister, and release all APIDs and handles. Threads that wait return IBC_BADPARAM. Returns 0
- * or IBC_NOT_INITIALIZED. */
+/* Deregister, and release all APIDs and handles. Threads that wait return IBC_BADPARAM. Requests
+ * that have not been fetched are answered with a NACK. Returns 0 or IBC_NOT_INITIALIZED. */
 IBC_API int IBC_Finish(void);
 
 /* Send a packet, and return when it has been handed over: to the process that receives it on this

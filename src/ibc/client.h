@@ -68,6 +68,8 @@ void client_fetch(struct client *client, struct handle *handle, void *buffer,
 /* A packet has arrived from the member @from: to a handle, to the kept ones, or a NACK. */
 void client_accept(struct client *client, const struct record *record, unsigned from);
 void client_drop_kept(struct client *client);
+/* The client leaves: answer what nobody will read any more. */
+void client_reject_all(struct client *client);
 extern const struct member_owner client_owner;
 /* The lanes from which nothing is taken at the moment, by bits: nobody has posted a receive, or too
  * many packets of that sender are kept already. */

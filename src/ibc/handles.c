@@ -298,6 +298,17 @@ static void client_lane_ends(struct member *member, unsigned from)
 	client_take((struct client *)(void *)member, from, BOARD_LANE_SLOTS, true);
 }
 
+void client_reject_all(struct client *client)
+{
+	for (uint64_t left = client->member.known; left != 0; left &= left - 1)
+		client_take(client, (unsigned)__builtin_ctzll(left), BOARD_LANE_SLOTS, true);
+	for (unsigned i = 0; i < IBC_LIMIT_HANDLES && client->handles[i] != NULL; i++)
+		if (client->handles[i]->state != HANDLE_CLOSED)
+			client_close_handle(client, client->handles[i]);
+	for (const struct kept *at = client->kept; at != NULL; at = at->next)
+		client_reject(client, &at->record, IBC_REASON_NO_RECEIVE);
+}
+
 const struct member_owner client_owner = {.leaves = client_lane_ends};
 
 bool client_drive(struct client *client)

@@ -539,6 +539,39 @@ static void closing_a_handle_rejects_its_packet(void **state)
 	assert_int_equal(info.Reason, IBC_NACK_NO_RECEIVE);
 }
 
+/* Gets one packet into its handle and leaves others in its lane; then it deregisters. */
+static void leave_packets_behind(int channel)
+{
+	IBC_HANDLE handle;
+	MUST(IBC_RecvPost(&handle) == 0);
+	peer_say(channel, 'r');
+	peer_hear(channel);
+	MUST(IBC_RecvPoll(handle) == IBC_READYFORCOPY);
+	MUST(IBC_Finish() == 0);
+}
+
+static void finish_rejects_what_nobody_fetched(void **state)
+{
+	(void)state;
+	struct peer other = peer_start(IBC_CLIENTANY, leave_packets_behind);
+	struct IBC_Target target = peer_target(other.apid);
+	IBC_HANDLE handle;
+	struct IBC_Info info;
+	assert_int_equal(peer_hear(other.channel), 'r');
+	assert_int_equal(IBC_RecvPost(&handle), 0);
+	for (uint32_t i = 0; i < 3; i++)
+		assert_int_equal(IBC_SendTo(&target, IBC_WRITE_REQUEST, i, "x", 1), 0);
+	peer_end(&other, 0);
+	uint32_t answered = 0;
+	for (uint32_t i = 0; i < 3; i++) {
+		assert_int_equal(IBC_RecvWaitInfo(handle, &peer_soon, NULL, &info), IBC_RECVDONE);
+		assert_int_equal(info.Type, IBC_NACK);
+		assert_int_equal(info.Reason, IBC_NACK_NO_RECEIVE);
+		answered |= 1u << info.Transaction;
+	}
+	assert_int_equal(answered, 7);
+}
+
 /* --- limits --- */
 
 static void limit_of_handles(void **state)
@@ -877,6 +910,7 @@ int main(void)
 	        WITH_CLIENT(close_while_threads_wait),
 	        cmocka_unit_test(finish_while_threads_wait),
 	        WITH_CLIENT(closing_a_handle_rejects_its_packet),
+	        WITH_CLIENT(finish_rejects_what_nobody_fetched),
 	        WITH_CLIENT(limit_of_handles),
 	        WITH_CLIENT(limit_of_kept_packets),
 	        WITH_CLIENT(kept_packets_have_a_time_limit),

@@ -1,0 +1,197 @@
+/* Sending messages, answering them, and requests that wait for their answer: see heddle/ibc.h. */
+#include <string.h>
+#include <time.h>
+
+#include "ibc/gate.h"
+
+#define REQUEST_NS    1000000000u
+#define REQUEST_TRIES 3u
+
+static bool route_is_good(const struct IBC_Route *route)
+{
+	if (route->Hops > IBC_MAX_HOPS)
+		return false;
+	for (unsigned i = 0; i < route->Hops; i++)
+		if (route->Ports[i] >= IBC_END_OF_ROUTE)
+			return false;
+	return route->Reverse ? route->Pointer <= route->Hops
+	                      : route->Pointer >= 1 && route->Pointer <= route->Hops + 1;
+}
+
+/* Fill in the route of @packet. @direct: it leaves through a hardware port that the caller names,
+ * so nothing of the route may have been used yet. */
+static bool take_route(struct ibc_packet *packet, const struct IBC_Route *route, bool direct)
+{
+	static const struct IBC_Route none = {.Pointer = 1};
+	if (route == NULL || (route->Hops == 0 && route->Pointer == 0 && !route->Reverse))
+		route = &none;
+	if (!route_is_good(route))
+		return false;
+	packet->route = (struct ibc_route){
+	        .reverse = route->Reverse, .pointer = route->Pointer, .hops = route->Hops};
+	memcpy(packet->route.ports, route->Ports, route->Hops);
+	return !direct || route_last_used(&packet->route) < 0;
+}
+
+static bool has_payload(int type)
+{
+	return type != IBC_WRITE_RESPONSE && type != IBC_READ_REQUEST;
+}
+
+static int client_send_packet(struct client *client, const struct IBC_Target *target, int type,
+                              int reason, uint32_t transaction, const void *message,
+                              uint32_t length)
+{
+	const struct vswitch *vswitch = &client->member.board->vswitch;
+	unsigned from = target->Client != 0 ? target->Client : client->first;
+	struct ibc_packet packet = {.type = (enum ibc_type)type,
+	                            .reason = (enum ibc_reason)reason,
+	                            .source_apid = (uint8_t)from,
+	                            .dest_apid = (uint8_t)target->Destination,
+	                            .dest_node = target->DestNode,
+	                            .transaction = transaction};
+	bool direct = target->OutPort != IBC_PORT_ROUTE;
+	int outport = -1;
+	if (type < IBC_READ_REQUEST || type > IBC_NACK ||
+	    (type == IBC_NACK) != (reason > 0 && reason < (int)IBC_REASON_COUNT) ||
+	    target->Destination >= IBC_LIMIT_PORTS || from >= IBC_CLIENTALL ||
+	    (client->member.apids >> from & 1) == 0 || !take_route(&packet, &target->Route, direct))
+		return IBC_BADPARAM;
+	if (has_payload(type)) {
+		if (length > IBC_LIMIT_PAYLOAD || (message == NULL && length > 0))
+			return IBC_BADPARAM;
+		packet.payload = message;
+		packet.payload_bytes = (uint16_t)length;
+	}
+	member_look(&client->member);
+	if (direct) {
+		outport = target->OutPort < IBC_LIMIT_PORTS
+		                  ? vswitch_port_of(vswitch, target->GUID, (uint8_t)target->OutPort)
+		                  : -1;
+		if (outport < 0)
+			return IBC_BADPARAM;
+		if (vswitch->states[outport] != VSWITCH_PORT_UP)
+			return IBC_HARDWARE_ERROR;
+	}
+	if (client->member.lost)
+		return IBC_HARDWARE_ERROR;
+	bool sent = client_emit(client, &packet, (uint8_t)from, outport, true);
+	if (client->signalled > 0)
+		client_wake(client); /* it may have been for ourselves */
+	return sent ? IBC_SUCCESS : IBC_HARDWARE_ERROR;
+}
+
+IBC_API int IBC_Send(int Message_Type, const IBC_GUID *GUID, uint64_t Destination_ID,
+                     unsigned Destination_Cl, const void *Message, uint32_t IBCLen,
+                     const struct IBC_Route *SourceRoute, unsigned OutPort)
+{
+	struct IBC_Target target = {.GUID = GUID != NULL ? *GUID : 0,
+	                            .OutPort = OutPort,
+	                            .DestNode = Destination_ID,
+	                            .Destination = Destination_Cl};
+	if (SourceRoute != NULL)
+		target.Route = *SourceRoute;
+	struct client *client = client_enter();
+	if (client == NULL)
+		return IBC_NOT_INITIALIZED;
+	/* A NACK needs a reason, which this call has no parameter for. */
+	int result = client_send_packet(client, &target, Message_Type,
+	                                Message_Type == IBC_NACK ? IBC_NACK_NOT_ALLOWED : 0,
+	                                client->next_transaction++, Message, IBCLen);
+	client_exit(client);
+	return result;
+}
+
+IBC_API int IBC_SendTo(const struct IBC_Target *Target, int Type, uint32_t Transaction,
+                       const void *Message, uint32_t Length)
+{
+	struct client *client = client_enter();
+	if (client == NULL)
+		return IBC_NOT_INITIALIZED;
+	int result = Target == NULL
+	                     ? IBC_BADPARAM
+	                     : client_send_packet(client, Target, Type,
+	                                          Type == IBC_NACK ? IBC_NACK_NOT_ALLOWED : 0,
+	                                          Transaction, Message, Length);
+	client_exit(client);
+	return result;
+}
+
+IBC_API int IBC_Respond(const struct IBC_Info *Request, int Type, int Reason, const void *Message,
+                        uint32_t Length)
+{
+	struct client *client = client_enter();
+	if (client == NULL)
+		return IBC_NOT_INITIALIZED;
+	int result = IBC_BADPARAM;
+	if (Request != NULL && Type >= IBC_READ_RESPONSE && Type <= IBC_NACK &&
+	    route_is_good(&Request->Route) && !(Type == IBC_NACK && Request->Type == IBC_NACK)) {
+		bool direct = !Request->ByRoute && Request->GUID != 0;
+		struct IBC_Target target = {.Client = Request->Client,
+		                            .GUID = Request->GUID,
+		                            .OutPort = direct ? Request->Port : IBC_PORT_ROUTE,
+		                            .Destination = Request->Source,
+		                            .Route = Request->Route};
+		target.Route.Reverse = !Request->Route.Reverse;
+		target.Route.Pointer =
+		        (uint8_t)(Request->Route.Reverse ? Request->Route.Pointer + 1
+		                                         : Request->Route.Pointer - 1);
+		/* What came for all applications is answered by the first of them. */
+		if (target.Client == IBC_CLIENTALL)
+			target.Client = 0;
+		result = client_send_packet(client, &target, Type, Type == IBC_NACK ? Reason : 0,
+		                            Request->Transaction, Message, Length);
+	}
+	client_exit(client);
+	return result;
+}
+
+IBC_API int IBC_Request(const struct IBC_Target *Target, int Type, const void *Message,
+                        uint32_t Length, const struct timespec *Timeout, unsigned Tries,
+                        void *Buffer, uint32_t Room, struct IBC_Info *Answer)
+{
+	static const struct timespec usual = {REQUEST_NS / 1000000000u, REQUEST_NS % 1000000000u};
+	struct IBC_Info info;
+	uint64_t end_ns;
+	if (Target == NULL || Type < IBC_READ_REQUEST || Type > IBC_WRITE_REQUEST_NO_ACK)
+		return IBC_BADPARAM;
+	struct client *client = client_enter();
+	if (client == NULL)
+		return IBC_NOT_INITIALIZED;
+	uint32_t transaction = client->next_transaction++;
+	int result;
+	if (Type == IBC_WRITE_REQUEST_NO_ACK) {
+		result = client_send_packet(client, Target, Type, 0, transaction, Message, Length);
+		client_exit(client);
+		return result;
+	}
+	struct handle *handle = client_open_handle(client, IBC_LIMIT_PAYLOAD, &result);
+	if (handle == NULL) {
+		client_exit(client);
+		return result;
+	}
+	IBC_HANDLE number = client_handle_number(client, handle);
+	handle->matches = true;
+	handle->transaction = transaction;
+	result = IBC_TIMEDOUT;
+	for (unsigned i = 0; i < (Tries != 0 ? Tries : REQUEST_TRIES) && result == IBC_TIMEDOUT;
+	     i++) {
+		result = client_end_of_wait(Timeout != NULL ? Timeout : &usual, &end_ns)
+		                 ? client_send_packet(client, Target, Type, 0, transaction, Message,
+		                                      Length)
+		                 : IBC_BADPARAM;
+		if (result == IBC_SUCCESS)
+			result = client_await(client, &number, 1, end_ns);
+	}
+	handle = client_find_handle(client, number);
+	if (result == IBC_RECVDONE) {
+		info = handle->info;
+		bool fits = Buffer == NULL || info.Length <= Room;
+		client_fetch(client, handle, fits ? Buffer : NULL, Answer);
+		result = info.Type == IBC_NACK ? IBC_NACKED : fits ? IBC_SUCCESS : IBC_BADPARAM;
+	}
+	if (handle != NULL)
+		client_close_handle(client, handle);
+	client_exit(client);
+	return result;
+}
