@@ -8,7 +8,7 @@
 local TYPES = {[1] = "read request", [2] = "write request", [3] = "write request without acknowledgement",
 	[4] = "read response", [5] = "write response", [6] = "NACK"}
 local REASONS = {[0] = "none", [1] = "no such application", [2] = "no such port", [3] = "port down",
-	[4] = "pointer out of range", [5] = "route too long", [6] = "loop", [7] = "not allowed", [8] = "no receive in time"}
+	[4] = "pointer out of range", [5] = "too long", [6] = "loop", [7] = "not allowed", [8] = "no receive in time"}
 local OPERATIONS = {[1] = "echo", [2] = "read ports", [3] = "set port", [4] = "read counters", [5] = "read port counters",
 	[6] = "read applications", [7] = "read NICs", [8] = "trace"}
 local STATES = {[0] = "none", [1] = "down", [2] = "up"}

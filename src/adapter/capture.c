@@ -62,7 +62,7 @@ int recorder_open(struct hdl_adapter *adapter, const char *path)
 	snprintf(name, sizeof(name), "%s-%ld", adapter->name, (long)getpid());
 	snprintf(description, sizeof(description), "%s, process %ld", program_invocation_short_name,
 	         (long)getpid());
-	int error = pcapng_open(&recorder->file, path, name, description);
+	int error = pcapng_open(&recorder->file, path, PCAPNG_RAW, name, description);
 	if (error != 0) {
 		free(recorder);
 		errno = -error;

@@ -21,6 +21,10 @@ int ibc_command(int argc, char **argv);
  * found first. */
 void program_warn(const char *name, const char *compat, bool preload);
 
+/* Create the capture file @path for programs that are about to start, and tell them its absolute
+ * path. False: the reason has been printed. */
+bool command_start_capture(const char *path);
+
 /* Is there a device called @name? If not, print that, and a list of the devices. */
 bool device_exists(const char *name);
 

@@ -85,12 +85,16 @@ _heddle() {
 		fi
 		case $prev in
 		-n | --node) return ;;
+		-w | --capture)
+			compopt -o default 2>/dev/null
+			return
+			;;
 		esac
 		if [[ $cur == -* ]]; then
 			case ${COMP_WORDS[2]} in
-			up | cut | heal) mapfile -t COMPREPLY < <(compgen -W "-n --node --help --usage --version" -- "$cur") ;;
-			down) mapfile -t COMPREPLY < <(compgen -W "--help --usage --version" -- "$cur") ;;
-			show) mapfile -t COMPREPLY < <(compgen -W "-j --json -n --node --help --usage --version" -- "$cur") ;;
+			up) mapfile -t COMPREPLY < <(compgen -W "-j --json -n --node -w --capture --help --usage --version" -- "$cur") ;;
+			down) mapfile -t COMPREPLY < <(compgen -W "-j --json --help --usage --version" -- "$cur") ;;
+			show | cut | heal) mapfile -t COMPREPLY < <(compgen -W "-j --json -n --node --help --usage --version" -- "$cur") ;;
 			esac
 		elif [[ ${COMP_WORDS[2]} == up ]]; then
 			compopt -o default 2>/dev/null

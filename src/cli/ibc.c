@@ -280,7 +280,7 @@ static void print_row(json_t *row)
 	if (name == NULL)
 		printf("  %s\n", json_string_value(json_object_get(row, "result")));
 	else
-		printf("  %-12s %s %-3d %9.1f us\n", name,
+		printf("  %-12s %-16s %-3d %9.1f us\n", name,
 		       vswitch_is_hardware((unsigned)arrival) ? "came by port" : "from application",
 		       arrival, json_real_value(json_object_get(row, "us")));
 }

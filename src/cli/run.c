@@ -119,8 +119,7 @@ static bool no_capture(const char *path)
 	return false;
 }
 
-/* Create the capture file, and tell the program its absolute path. */
-static bool start_capture(const char *path)
+bool command_start_capture(const char *path)
 {
 	char *whole = NULL, *here = NULL;
 	if (hdl_capture_prepare(path) != 0)
@@ -214,7 +213,7 @@ int run_command_of(int argc, char **argv)
 	int status = try_settings();
 	if (status != 0)
 		return status;
-	if (options.capture != NULL ? !start_capture(options.capture) : !check_capture())
+	if (options.capture != NULL ? !command_start_capture(options.capture) : !check_capture())
 		return EXIT_FAILURE;
 	program_warn(options.program[0], compat, options.preload);
 	execvp(options.program[0], options.program);

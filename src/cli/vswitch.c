@@ -2,6 +2,7 @@
  * of each node or plain switch (heddle-vport); the agent knows them all. */
 #include <argp.h>
 #include <errno.h>
+#include <jansson.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +23,6 @@
 struct vswitch_verb {
 	const char *name, *arguments, *doc;
 	const char *node; /* what --node means here; NULL: there is no such option */
-	bool json;        /* --json */
 	int least, most;  /* operands */
 	int (*run)(struct vswitch_options *options, struct network *network);
 };
@@ -35,14 +35,14 @@ static int vswitch_heal(struct vswitch_options *options, struct network *network
 #define ONLY "Only this node or switch (may be repeated)"
 #define FROM "Ask from this node"
 static const struct vswitch_verb verbs[] = {
-        {"up", "FILE", "Start the network of a topology file on this machine.", ONLY, false, 1, 1,
+        {"up", "FILE", "Start the network of a topology file on this machine.", ONLY, 1, 1,
          vswitch_up},
         {"down", "[NODE...]", "End the port processes of all nodes and switches, or of some.", NULL,
-         false, 0, VSWITCH_MAX_OPERANDS, vswitch_down},
-        {"show", "[NODE...]", "Show ports, applications and counters.", FROM, true, 0,
+         0, VSWITCH_MAX_OPERANDS, vswitch_down},
+        {"show", "[NODE...]", "Show ports, applications and counters.", FROM, 0,
          VSWITCH_MAX_OPERANDS, vswitch_show},
-        {"cut", "NODE:PORT", "Take a port out of service.", FROM, false, 1, 1, vswitch_cut},
-        {"heal", "NODE:PORT", "Put a port back into service.", FROM, false, 1, 1, vswitch_heal},
+        {"cut", "NODE:PORT", "Take a port out of service.", FROM, 1, 1, vswitch_cut},
+        {"heal", "NODE:PORT", "Put a port back into service.", FROM, 1, 1, vswitch_heal},
 };
 #define VERB_COUNT (sizeof(verbs) / sizeof(verbs[0]))
 
@@ -57,6 +57,9 @@ static error_t vswitch_parse(int key, char *arg, struct argp_state *state)
 		return 0;
 	case 'j':
 		options->json = true;
+		return 0;
+	case 'w':
+		options->capture = arg;
 		return 0;
 	case ARGP_KEY_ARG:
 		if (options->given == options->verb->most)
@@ -84,20 +87,15 @@ static void vswitch_print_verbs(FILE *out)
 
 static int vswitch_run_verb(const struct vswitch_verb *verb, int argc, char **argv)
 {
-	struct argp_option known[3] = {0};
+	struct argp_option known[4] = {0};
 	unsigned count = 0;
 	if (verb->node != NULL)
 		known[count++] = (struct argp_option){"node", 'n', "NAME", 0, verb->node, 0};
-	if (verb->json)
-		known[count++] = (struct argp_option){"json", 'j', NULL, 0, "Print JSON", 0};
-	/* The C library loses memory over an empty list. */
-	struct argp parser = {count > 0 ? known : NULL,
-	                      vswitch_parse,
-	                      verb->arguments,
-	                      verb->doc,
-	                      NULL,
-	                      NULL,
-	                      NULL};
+	known[count++] = (struct argp_option){"json", 'j', NULL, 0, "Print JSON", 0};
+	if (verb->run == vswitch_up)
+		known[count++] = (struct argp_option){
+		        "capture", 'w', "FILE", 0, "Write the packets on all links to FILE", 0};
+	struct argp parser = {known, vswitch_parse, verb->arguments, verb->doc, NULL, NULL, NULL};
 	struct vswitch_options options = {.verb = verb};
 	struct network network;
 	char name[64];
@@ -146,6 +144,27 @@ static bool stop_node(const char *name)
 	return true;
 }
 
+/* End the node @name. False: that was tried in vain, and has been printed. */
+static bool end_one(const struct network *network, const char *name, json_t *ended)
+{
+	struct network_member member;
+	if (!network_ports_of(name, &member))
+		return true;
+	bool good = stop_node(name);
+	if (good)
+		json_array_append_new(ended, json_string(name));
+	else
+		fprintf(stderr, "%s: the port process of %s does not end\n", network->name, name);
+	return good;
+}
+
+static void print_json(json_t *whole)
+{
+	json_dumpf(whole, stdout, JSON_INDENT(2));
+	putchar('\n');
+	json_decref(whole);
+}
+
 static int vswitch_down(struct vswitch_options *options, struct network *network)
 {
 	unsigned left = 0;
@@ -154,24 +173,21 @@ static int vswitch_down(struct vswitch_options *options, struct network *network
 		fprintf(stderr, "%s: no network is up\n", network->name);
 		return 1;
 	}
+	json_t *ended = json_array();
 	for (int i = 0; i < options->given; i++)
-		if (!stop_node(options->operands[i])) {
-			fprintf(stderr, "%s: the port process of %s does not end\n", network->name,
-			        options->operands[i]);
-			status = 1;
-		}
+		status |= !end_one(network, options->operands[i], ended);
 	for (uint32_t i = 0; i < network->topology->node_count; i++) {
 		struct network_member member;
 		const char *name = network->topology->nodes[i].name;
-		if (options->given == 0 && !stop_node(name)) {
-			fprintf(stderr, "%s: the port process of %s does not end\n", network->name,
-			        name);
-			status = 1;
-		}
+		if (options->given == 0)
+			status |= !end_one(network, name, ended);
 		left += network_ports_of(name, &member);
 	}
 	if (left == 0)
 		network_forget();
+	if (options->json)
+		print_json(json_pack("{s:O}", "ended", ended));
+	json_decref(ended);
 	return status;
 }
 
@@ -294,6 +310,8 @@ static int vswitch_up(struct vswitch_options *options, struct network *network)
 		        network->name);
 		return 1;
 	}
+	if (options->capture != NULL && !command_start_capture(options->capture))
+		return 1;
 	bool good = network_keep(network, options->operands[0]);
 	for (uint32_t i = 0; i < network->topology->node_count && good; i++) {
 		const char *name = network->topology->nodes[i].name;
@@ -314,8 +332,16 @@ static int vswitch_up(struct vswitch_options *options, struct network *network)
 	uint64_t end_ns = clock_now_ns() + UP_NS;
 	while ((up = links_up(network->topology, &all)) < all && clock_now_ns() < end_ns)
 		nap();
-	printf("%u nodes and switches run here, %u of %u links between them are up\n", count, up,
-	       all);
+	if (options->json) {
+		json_t *names = json_array();
+		for (unsigned i = 0; i < count; i++)
+			json_array_append_new(names, json_string(started[i]));
+		print_json(json_pack("{s:o,s:i,s:i}", "started", names, "links", (int)all, "up",
+		                     (int)up));
+	} else {
+		printf("%u nodes and switches run here, %u of %u links between them are up\n",
+		       count, up, all);
+	}
 	return up == all ? 0 : 1;
 }
 
@@ -384,6 +410,9 @@ static int set_port(struct vswitch_options *options, struct network *network,
 	                   &route))
 		return 1;
 	network_ask(network, &route, &command, 3, &answer);
+	if (options->json && answer.result == NETWORK_OK)
+		print_json(json_pack("{s:s,s:s}", "port", options->operands[0], "state",
+		                     state == IBC_PORT_UP ? "up" : "down"));
 	if (answer.result == NETWORK_OK)
 		return 0;
 	network_explain(network, &answer, words, sizeof(words));

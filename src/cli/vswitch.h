@@ -13,6 +13,7 @@ struct vswitch_verb;
 struct vswitch_options {
 	const struct vswitch_verb *verb;
 	bool json;
+	const char *capture; /* file, or NULL */
 	int given, only_count;
 	const char *operands[VSWITCH_MAX_OPERANDS], *only[VSWITCH_MAX_OPERANDS];
 };

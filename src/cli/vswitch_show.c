@@ -160,7 +160,7 @@ static void print_counters(json_t *counters)
 		       (long long)json_integer_value(value), name);
 		between = value;
 	}
-	puts(between == NULL ? "nothing counted" : "");
+	putchar('\n');
 }
 
 static void show_node(json_t *node)

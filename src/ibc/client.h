@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "heddle/ibc.h"
+#include "ibc/capture.h"
 #include "ibc/member.h"
 
 enum handle_state { HANDLE_CLOSED, HANDLE_POSTED, HANDLE_SIGNALLED };
@@ -54,6 +55,7 @@ struct client {
 	int epoll;                 /* what IBC_Descriptor() returns, or -1 */
 	bool watches;              /* it has the agent's socket, */
 	uint64_t watched;          /* that of this agent (member.agents) */
+	struct pcapng *capture;    /* NULL: nothing is captured */
 	uint8_t copy[RECORD_MAX_BYTES];
 };
 
@@ -84,6 +86,8 @@ bool client_drive(struct client *client);
  * take it. */
 bool client_emit(struct client *client, struct ibc_packet *packet, uint8_t inport, int outport,
                  bool wait);
+/* @record has come or gone, and there is a capture. */
+void client_capture(struct client *client, const struct record *record, bool inbound);
 /* Answer the packet that came as @record with a NACK. */
 void client_reject(struct client *client, const struct record *record, enum ibc_reason reason);
 

@@ -205,6 +205,8 @@ static void accept_within(struct client *client, const struct record *record, un
                           unsigned limit)
 {
 	struct handle *handle = handle_for(client, &record->packet);
+	if (client->capture != NULL)
+		client_capture(client, record, true);
 	if (handle != NULL) {
 		handle_signal(client, handle, record);
 	} else if (!client_keep(client, record, from, limit)) {

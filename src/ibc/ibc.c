@@ -37,11 +37,12 @@ static void ibc_after_fork(void)
 	lock_drop(&gate.lock);
 }
 
-static void client_free(struct client *client)
+static void client_free(struct client *client, bool forked)
 {
 	if (client->epoll >= 0)
 		close(client->epoll);
 	member_end(&client->member);
+	ibc_capture_close(client->capture, forked);
 	for (unsigned i = 0; i < IBC_LIMIT_HANDLES; i++) {
 		if (client->handles[i] != NULL)
 			free(client->handles[i]->buffer);
@@ -60,7 +61,7 @@ static void in_forked_child(void)
 	gate.finishing = gate.sleeping = false;
 	ibc_after_fork();
 	if (client != NULL)
-		client_free(client);
+		client_free(client, true);
 }
 
 __attribute__((constructor)) static void ibc_watch_forks(void)
@@ -161,13 +162,14 @@ IBC_API int IBC_Init(unsigned RequestedID, unsigned *GrantedID, IBC_GUID *GUIDLi
 	int apid = gate.finishing ? -ECONNREFUSED : member_attach(&client->member, wanted, flags);
 	if (apid < 0) {
 		if (client != gate.client)
-			client_free(client);
+			client_free(client, false);
 		lock_drop(&gate.lock);
 		return attach_result(apid);
 	}
 	if (gate.client == NULL) {
 		client->first = (unsigned)apid;
 		client->next_transaction = (uint32_t)clock_now_ns();
+		client->capture = ibc_capture_open(client->member.node);
 		gate.client = client;
 	}
 	unsigned count = board_guids(&client->member.board->vswitch, guids);
@@ -198,7 +200,7 @@ IBC_API int IBC_Finish(void)
 	gate.client = NULL;
 	gate.finishing = false;
 	lock_drop(&gate.lock);
-	client_free(client);
+	client_free(client, false);
 	return IBC_SUCCESS;
 }
 

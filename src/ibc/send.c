@@ -1,15 +1,36 @@
 /* Sending: the process that sends forwards the packet itself (VSWITCH figure 3), and writes it into
  * the lane of the process that gets it. */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "ibc/client.h"
 
+void client_capture(struct client *client, const struct record *record, bool inbound)
+{
+	uint8_t bytes[IBC_MAX_BYTES];
+	char comment[64];
+	size_t length = ibc_encode(&record->packet, bytes, sizeof(bytes));
+	snprintf(comment, sizeof(comment), "from port %u to port %u", record->inport,
+	         record->outport);
+	ibc_capture_put(client->capture, bytes, length, inbound, comment);
+	ibc_capture_flush(client->capture); /* nobody else would */
+}
+
+/* Put @record into the lane to member @to, and capture it. */
+static bool put_one(struct client *client, unsigned to, const struct record *record)
+{
+	bool put = member_put(&client->member, to, record);
+	if (put && client->capture != NULL)
+		client_capture(client, record, false);
+	return put;
+}
+
 /* Put @record into the lane to member @to, which holds the port @port. */
 static bool put_and_wait(struct client *client, unsigned to, unsigned port,
                          const struct record *record, bool wait)
 {
-	if (member_put(&client->member, to, record))
+	if (put_one(client, to, record))
 		return true;
 	if (!wait || !member_has(&client->member, to))
 		return false;
@@ -25,7 +46,7 @@ static bool put_and_wait(struct client *client, unsigned to, unsigned port,
 		if (vswitch_is_hardware(port) ? board->ports_member != to
 		                              : board->owners[port] != to)
 			return false; /* it has gone meanwhile */
-		if (member_put(&client->member, to, record))
+		if (put_one(client, to, record))
 			return true;
 		if (clock_now_ns() >= end) {
 			peer->slow = true;

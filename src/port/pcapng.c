@@ -18,7 +18,6 @@
 #define BLOCK_STATISTICS 5u
 #define BLOCK_PACKET     6u
 #define ORDER_MAGIC      0x1a2b3c4du
-#define LINK_RAW         101u /* LINKTYPE_RAW: the packet begins with its IP header */
 #define OPT_END          0u
 #define OPT_COMMENT      1u
 #define SHB_APPLICATION  4u
@@ -111,11 +110,12 @@ static uint32_t make_section(uint8_t *out)
 	return block_end(&block);
 }
 
-static uint32_t make_interface(uint8_t *out, const char *name, const char *description)
+static uint32_t make_interface(uint8_t *out, enum pcapng_link link, const char *name,
+                               const char *description)
 {
 	const uint8_t nanoseconds = 9;
 	struct block block = block_begin(out, BLOCK_INTERFACE);
-	put16(&block, LINK_RAW);
+	put16(&block, (uint16_t)link);
 	put16(&block, 0);
 	put32(&block, 0); /* no limit on what is kept of a packet */
 	put_text(&block, IF_NAME, name, PCAPNG_NAME_BYTES);
@@ -308,7 +308,8 @@ static ssize_t pcapng_append(int fd, const uint8_t *bytes, size_t count)
 
 /* Write the section header, if needed, and our interface. In a file, reserve room for the
  * statistics after it, because later there may be none. */
-static int write_headers(struct pcapng *to, const char *name, const char *description)
+static int write_headers(struct pcapng *to, enum pcapng_link link, const char *name,
+                         const char *description)
 {
 	uint8_t bytes[3 * HEADER_BYTES];
 	uint32_t used = 0;
@@ -327,7 +328,7 @@ static int write_headers(struct pcapng *to, const char *name, const char *descri
 		return result;
 	if (empty)
 		used = make_section(bytes);
-	used += make_interface(bytes + used, name, description);
+	used += make_interface(bytes + used, link, name, description);
 	uint32_t room = to->regular ? make_statistics(to, 0, bytes + used) : 0;
 	used += room;
 	ssize_t done = to->regular ? pcapng_append(to->fd, bytes, used)
@@ -345,7 +346,8 @@ static int write_headers(struct pcapng *to, const char *name, const char *descri
 	return result;
 }
 
-int pcapng_open(struct pcapng *to, const char *path, const char *name, const char *description)
+int pcapng_open(struct pcapng *to, const char *path, enum pcapng_link link, const char *name,
+                const char *description)
 {
 	*to = (struct pcapng){.fd = -1};
 	bool regular;
@@ -355,7 +357,7 @@ int pcapng_open(struct pcapng *to, const char *path, const char *name, const cha
 	to->fd = fd;
 	to->regular = regular;
 	to->buffer = malloc(PCAPNG_BUFFER_BYTES);
-	int result = to->buffer == NULL ? -ENOMEM : write_headers(to, name, description);
+	int result = to->buffer == NULL ? -ENOMEM : write_headers(to, link, name, description);
 	if (result != 0)
 		pcapng_forget(to);
 	return result;

@@ -1,6 +1,6 @@
 /* Captures: write packets to a pcapng file (draft-ietf-opsawg-pcapng), for tshark, Wireshark and
- * similar tools. A packet is a datagram that starts with its IP header (link type RAW), with a
- * nanosecond timestamp and a comment.
+ * similar tools. A packet is a datagram that starts with its IP header (link type RAW), or an IBC
+ * packet, with a nanosecond timestamp and a comment.
  *
  * 	section header   one, by the process that created the file
  * 	interface        one per writer: its number is the number of those before it
@@ -34,6 +34,9 @@
 #define PCAPNG_LOCK_HEADER   0
 #define PCAPNG_LOCK_USED     1
 #define PCAPNG_LOCK_WRITE    2
+
+/* What a packet begins with: its IP header, or that of an IBC packet (wire/ibc.h). */
+enum pcapng_link { PCAPNG_RAW = 101, PCAPNG_IBC = 147 /* USER0 */ };
 
 enum pcapng_direction { PCAPNG_INBOUND = 1, PCAPNG_OUTBOUND = 2 };
 
@@ -70,7 +73,8 @@ int pcapng_check(const char *path);
 
 /* Start to append to @path. @name and @description are those of the interface. Returns 0, or as
  * above. */
-int pcapng_open(struct pcapng *to, const char *path, const char *name, const char *description);
+int pcapng_open(struct pcapng *to, const char *path, enum pcapng_link link, const char *name,
+                const char *description);
 void pcapng_put(struct pcapng *to, const struct pcapng_packet *packet);
 /* Write the buffered packets. @time_ns: the time of the statistics, if they are due. */
 void pcapng_flush(struct pcapng *to, uint64_t time_ns);

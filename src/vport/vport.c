@@ -93,6 +93,15 @@ static void vport_look(struct vport *vport)
 static const enum ibc_reason refusals[] = {
         [PORT_FULL] = IBC_REASON_NO_RECEIVE, [PORT_TOO_LONG] = IBC_REASON_TOO_LONG};
 
+static void port_capture(const struct port *port, const uint8_t *packet, size_t bytes, bool inbound)
+{
+	char comment[16];
+	if (port->vport->capture == NULL)
+		return;
+	snprintf(comment, sizeof(comment), "port %u", port->number);
+	ibc_capture_put(port->vport->capture, packet, bytes, inbound, comment);
+}
+
 static enum port_sent port_send(struct port *port, const uint8_t *packet, size_t bytes)
 {
 	uint8_t header[LINK_HEADER_BYTES];
@@ -105,6 +114,7 @@ static enum port_sent port_send(struct port *port, const uint8_t *packet, size_t
 	}
 	port->out++;
 	port->out_bytes += bytes;
+	port_capture(port, packet, bytes, false);
 	return PORT_SENT;
 }
 
@@ -279,6 +289,7 @@ void port_frame(struct port *port, uint8_t *frame, size_t bytes)
 		return;
 	port->in++;
 	port->in_bytes += length;
+	port_capture(port, frame + LINK_HEADER_BYTES, length, true);
 	vport_forward(vport, frame + LINK_HEADER_BYTES, length, (uint8_t)port->number);
 }
 
@@ -355,6 +366,8 @@ static void vport_tick(struct vport *vport)
 	if (vport->now_ns < vport->tick_ns)
 		return;
 	vport->tick_ns = vport->now_ns + TICK_NS;
+	if (vport->capture != NULL)
+		ibc_capture_flush(vport->capture);
 	for (unsigned i = 0; i < VSWITCH_HARDWARE_PORTS; i++) {
 		struct port *port = &vport->ports[i];
 		if (port->kind == NULL)
@@ -531,6 +544,7 @@ bool vport_begin(struct vport *vport, const struct topology *topology, uint32_t 
 		if ((vport->node->ports >> i & 1) != 0 && !vport_open_port(vport, i, node))
 			return false;
 	vport_tell_all(vport);
+	vport->capture = ibc_capture_open(vport->node->name);
 	return true;
 }
 
@@ -540,6 +554,7 @@ void vport_end(struct vport *vport)
 		if (vport->ports[i].kind != NULL)
 			vport->ports[i].kind->close(&vport->ports[i]);
 	member_end(&vport->member);
+	ibc_capture_close(vport->capture, false);
 	if (vport->epoll >= 0)
 		close(vport->epoll);
 }

@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "fabric/vswitch_config.h"
+#include "ibc/capture.h"
 #include "ibc/member.h"
 #include "vport/port.h"
 
@@ -23,6 +24,7 @@ struct vport {
 	uint32_t generation; /* when it was this old */
 	bool stop;
 	uint64_t now_ns, tick_ns;
+	struct pcapng *capture; /* NULL: nothing is captured */
 	struct vswitch_configured configured;
 	uint8_t copy[RECORD_MAX_BYTES];
 };

@@ -164,7 +164,7 @@ static void put_damaged(void)
 int main(int argc, char **argv)
 {
 	if (argc < 2 || pcapng_prepare(argv[1]) != 0 ||
-	    pcapng_open(&file, argv[1], "ibc", "IBC packets on a UDP link") != 0)
+	    pcapng_open(&file, argv[1], PCAPNG_RAW, "ibc", "IBC packets on a UDP link") != 0)
 		return 1;
 	put_types();
 	put_commands();

@@ -3,7 +3,7 @@
 
   command.py FOLDER SOURCE     FOLDER has the programs, SOURCE is the root of the project
 
-The two-node example on one machine and between two network namespaces; files with errors; discovery of a 4x4 torus with one link cut."""
+The two-node example on one machine and between two network namespaces; captures; files with errors; discovery of a 4x4 torus with one link cut."""
 import json
 import os
 import shutil
@@ -133,6 +133,41 @@ class Example(Base):
         self.heddle("vswitch", "down", status=1)
         self.heddle("ibc", "ping", "n104", status=1)
         self.assertIn("heddle vswitch up FILE", self.errors)
+
+
+class Capture(Base):
+    """What heddle vswitch up and a client write, in tshark."""
+
+    def test_capture(self):
+        if not shutil.which("tshark"):
+            self.skipTest("tshark is not installed")
+        capture = self.place / "net.pcapng"
+        said = self.json("vswitch", "up", "--capture", capture, SOURCE / "examples/two-switches.conf")
+        self.assertEqual(said, {"started": ["n102", "n104", "s106", "s108"], "links": 3, "up": 3})
+        self.env["HEDDLE_CAPTURE"] = str(capture)
+        self.heddle("ibc", "ping", "n104", "-c", "1")
+        del self.env["HEDDLE_CAPTURE"]
+        self.assertEqual(self.json("vswitch", "cut", "s106:3"), {"port": "s106:3", "state": "down"})
+        self.heddle("ibc", "ping", "n104", "-c", "1", status=1)
+        self.assertEqual(self.json("vswitch", "heal", "s106:3"), {"port": "s106:3", "state": "up"})
+        self.assertEqual(self.json("vswitch", "down"), {"ended": ["n102", "n104", "s106", "s108"]})
+        rows = self.tshark(capture, "-e", "heddle_ibc.route", "-e", "frame.interface_name", "-e", "frame.comment")
+        seen = {tuple(row[:3]) for row in rows}
+        # Out of the client, and on both sides of every link.
+        for node, route, comment in (("n102", "32-3-2-63 [Fwd;2]", "from port 32 to port 1"), ("n102", "32-3-2-63 [Fwd;2]", "port 1"),
+                                     ("s106", "32-3-2-63 [Fwd;2]", "port 2"), ("s106", "32-2-2-63 [Fwd;3]", "port 3"),
+                                     ("s108", "32-2-2-63 [Fwd;3]", "port 1"), ("n104", "32-2-1-63 [Fwd;4]", "port 0"),
+                                     ("n104", "32-2-1-63 [Rev;3]", "port 0"), ("n102", "32-3-2-63 [Rev;1]", "port 1"),
+                                     ("n102", "1-3-2-63 [Rev;0]", "from port 1 to port 32")):
+            self.assertTrue(any(r == route and i.startswith(node + "-") and c == comment for r, i, c in seen), (node, route, comment, seen))
+        self.assertTrue(self.tshark(capture, "-Y", "heddle_ibc.type == 6 && heddle_ibc.reason == 3", "-e", "heddle_ibc.type"))
+        self.assertEqual(self.tshark(capture, "-Y", "_ws.malformed || heddle_ibc.bad || heddle_ibc.bad_check || !heddle_ibc", "-e", "frame.number"), [])
+
+    def tshark(self, capture, *words):
+        done = subprocess.run(["tshark", "-X", f"lua_script:{SOURCE}/docs/wireshark/heddle-ibc.lua", "-n", "-r", capture, "-T", "fields", *words],
+                              capture_output=True, text=True, timeout=100)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return [line.split("\t") for line in done.stdout.splitlines()]
 
 
 class Files(Base):

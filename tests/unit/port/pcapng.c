@@ -140,7 +140,7 @@ static void x6_blocks_are_well_formed(void **state)
 	struct pcapng file;
 	static const char bytes[] = "0123456789";
 	assert_int_equal(pcapng_prepare(place->file), 0);
-	assert_int_equal(pcapng_open(&file, place->file, "first", "of its kind"), 0);
+	assert_int_equal(pcapng_open(&file, place->file, PCAPNG_RAW, "first", "of its kind"), 0);
 	for (size_t length = 0; length <= 8; length++)
 		put(&file, bytes, length, length + 1, length % 2 ? "odd" : NULL);
 	pcapng_close(&file, 7);
@@ -182,7 +182,7 @@ static void x6_a_comment_that_is_too_long_is_cut(void **state)
 	char comment[4 * PCAPNG_COMMENT_BYTES];
 	memset(comment, 'c', sizeof(comment) - 1);
 	comment[sizeof(comment) - 1] = '\0';
-	assert_int_equal(pcapng_open(&file, place->file, comment, comment), 0);
+	assert_int_equal(pcapng_open(&file, place->file, PCAPNG_RAW, comment, comment), 0);
 	put(&file, "x", 1, 1, comment);
 	pcapng_close(&file, 0);
 	uint16_t length;
@@ -200,7 +200,8 @@ static void x6_writers_share_a_file(void **state)
 	char large[5000];
 	memset(large, 'l', sizeof(large));
 	for (uint32_t i = 0; i < 3; i++) {
-		assert_int_equal(pcapng_open(&files[i], place->file, "one", "of three"), 0);
+		assert_int_equal(pcapng_open(&files[i], place->file, PCAPNG_RAW, "one", "of three"),
+		                 0);
 		assert_int_equal(files[i].interface, i);
 		large[0] = (char)i;
 		put(&files[i], large, sizeof(large), sizeof(large), NULL);
@@ -233,7 +234,7 @@ static void x6_a_file_in_use_is_not_emptied(void **state)
 {
 	const struct place *place = *state;
 	struct pcapng file;
-	assert_int_equal(pcapng_open(&file, place->file, "one", "alone"), 0);
+	assert_int_equal(pcapng_open(&file, place->file, PCAPNG_RAW, "one", "alone"), 0);
 	put(&file, "x", 1, 1, NULL);
 	pcapng_flush(&file, 0);
 	assert_int_equal(pcapng_prepare(place->file), 0);
@@ -261,12 +262,13 @@ static void x6_what_is_no_capture_is_left_alone(void **state)
 		assert_int_equal(write(fd, rows[i].bytes, rows[i].count), rows[i].count);
 		close(fd);
 		assert_int_equal(pcapng_prepare(place->file), -EEXIST);
-		assert_int_equal(pcapng_open(&file, place->file, "one", "more"), -EEXIST);
+		assert_int_equal(pcapng_open(&file, place->file, PCAPNG_RAW, "one", "more"),
+		                 -EEXIST);
 		assert_int_equal(stat(place->file, &status), 0);
 		assert_int_equal(status.st_size, rows[i].count);
 	}
 	assert_int_equal(pcapng_prepare(place->folder), -EISDIR);
-	assert_int_equal(pcapng_open(&file, "/no/such/folder/file", "", ""), -ENOENT);
+	assert_int_equal(pcapng_open(&file, "/no/such/folder/file", PCAPNG_RAW, "", ""), -ENOENT);
 }
 
 /* Nobody reads: what does not fit is left out, counted and told when there is room again; nobody
@@ -278,10 +280,10 @@ static void x6_a_full_pipe_leaves_packets_out(void **state)
 	uint8_t *packet = calloc(1, bytes);
 	struct pcapng file;
 	assert_int_equal(mkfifo(place->file, 0600), 0);
-	assert_int_equal(pcapng_open(&file, place->file, "pipe", "unread"), -ENXIO);
+	assert_int_equal(pcapng_open(&file, place->file, PCAPNG_RAW, "pipe", "unread"), -ENXIO);
 	int reader = open(place->file, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
 	assert_true(reader >= 0);
-	assert_int_equal(pcapng_open(&file, place->file, "pipe", "read late"), 0);
+	assert_int_equal(pcapng_open(&file, place->file, PCAPNG_RAW, "pipe", "read late"), 0);
 	const uint64_t sent = 2 * PCAPNG_BUFFER_BYTES / bytes;
 	for (uint64_t i = 0; i < sent; i++)
 		put(&file, packet, bytes, bytes, NULL);
@@ -334,8 +336,8 @@ static void x6_a_full_disk_leaves_packets_out(void **state)
 		struct pcapng file, other;
 		const uint64_t sent = 4 * PCAPNG_BUFFER_BYTES / bytes;
 		unlink(place->file);
-		assert_int_equal(pcapng_open(&file, place->file, "one", ""), 0);
-		assert_int_equal(pcapng_open(&other, place->file, "other", ""), 0);
+		assert_int_equal(pcapng_open(&file, place->file, PCAPNG_RAW, "one", ""), 0);
+		assert_int_equal(pcapng_open(&other, place->file, PCAPNG_RAW, "other", ""), 0);
 		setrlimit(RLIMIT_FSIZE, &(struct rlimit){limits[i], before.rlim_max});
 		for (uint64_t n = 0; n < sent; n++)
 			put(&file, packet, bytes, bytes, NULL);
