@@ -158,6 +158,28 @@ static void draw_link(struct drawing *drawing, uint32_t link)
 	draw_port(drawing->text, curve_at(a, bend, b, 67), ends[1].port);
 }
 
+/* The ports that lead nowhere: not used, or cut. */
+static void draw_unlinked(struct drawing *drawing, uint32_t node)
+{
+	struct place place = drawing->places[node];
+	unsigned end, count = 0;
+	for (uint8_t port = 0; port < VSWITCH_HARDWARE_PORTS; port++) {
+		if ((drawing->topology->nodes[node].ports >> port & 1) == 0 ||
+		    topology_link_at(drawing->topology, node, port, &end) >= 0)
+			continue;
+		if (count++ == 0) {
+			text_add(drawing->text, "<text class=\"unlinked\"");
+			add_attribute(drawing->text, "x", place.x);
+			add_attribute(drawing->text, "y", place.y + 13);
+			text_add(drawing->text, ">no link:");
+		}
+		text_add(drawing->text, " ");
+		text_add_number(drawing->text, port);
+	}
+	if (count > 0)
+		text_add(drawing->text, "</text>\n");
+}
+
 static void draw_node(struct drawing *drawing, uint32_t node)
 {
 	const struct topology_node *at = &drawing->topology->nodes[node];
@@ -170,10 +192,11 @@ static void draw_node(struct drawing *drawing, uint32_t node)
 	text_add(drawing->text, at->plain ? "/>\n" : " rx=\"12\"/>\n");
 	text_add(drawing->text, "<text");
 	add_attribute(drawing->text, "x", place.x);
-	add_attribute(drawing->text, "y", place.y + 5);
+	add_attribute(drawing->text, "y", place.y);
 	text_add(drawing->text, ">");
 	text_add(drawing->text, at->name); /* letters, digits, '.', '_', '-' */
 	text_add(drawing->text, "</text>\n");
+	draw_unlinked(drawing, node);
 }
 
 size_t topology_svg(const struct topology *topology, char *out, size_t capacity)
@@ -190,6 +213,7 @@ size_t topology_svg(const struct topology *topology, char *out, size_t capacity)
 	                ".port { font-size: 11px; stroke: #ffffff; stroke-width: 4px; "
 	                "paint-order: stroke; }\n"
 	                ".link { fill: none; stroke: #5a6570; stroke-width: 2px; }\n"
+	                ".unlinked { font-size: 10px; fill: #a03020; }\n"
 	                ".node { fill: #d7ecd9; stroke: #2c6e34; }\n"
 	                ".switch { fill: #dbe6f4; stroke: #2b4f81; }\n"
 	                "</style>\n"

@@ -382,6 +382,8 @@ static void vs5_svg(void **state)
 	use("switch alone id 1 ports 0-3\nswitch far id 2 ports 0\nlink alone:0 alone:1 shm\n");
 	assert_true(topology_svg(&truth, text, sizeof(text)) > 0);
 	assert_int_equal(count(text, "class=\"link\""), 1);
+	assert_int_equal(count(text, ">no link: 2 3<"), 1);
+	assert_int_equal(count(text, ">no link: 0<"), 1);
 }
 
 int main(void)
