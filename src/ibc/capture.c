@@ -9,7 +9,6 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "port/pcapng.h"
 
 struct pcapng *ibc_capture_open(const char *name)
 {

@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct pcapng;
+#include "port/pcapng.h"
 
 /* Start to write to the file that HEDDLE_CAPTURE names, as the interface @name. NULL: it names none,
  * or the file cannot be written, which has been logged. */

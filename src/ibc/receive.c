@@ -2,6 +2,7 @@
 #include <limits.h>
 #include <linux/futex.h>
 #include <poll.h>
+#include <sched.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -11,8 +12,9 @@
 #include "port/bell.h"
 
 /* How long a thread that waits polls before it sleeps. */
-#define POLL_NS  30000u
-#define SLEEP_NS 1000000000u /* then it looks around */
+#define POLL_NS     30000u
+#define QUIET_SPINS 200u        /* without a system call */
+#define SLEEP_NS    1000000000u /* then it looks around */
 
 static void futex_sleep(uint32_t seen, uint64_t ns)
 {
@@ -88,10 +90,12 @@ bool client_end_of_wait(const struct timespec *timeout, uint64_t *end_ns)
 		return true;
 	if (timeout->tv_sec < 0 || timeout->tv_nsec < 0 || timeout->tv_nsec >= 1000000000)
 		return false;
+	if (timeout->tv_sec == 0 && timeout->tv_nsec == 0) {
+		*end_ns = 0; /* does not wait at all, and needs no clock */
+		return true;
+	}
 	uint64_t now = clock_now_ns();
-	if (timeout->tv_sec == 0 && timeout->tv_nsec == 0)
-		*end_ns = 0; /* does not wait at all */
-	else if ((uint64_t)timeout->tv_sec < (UINT64_MAX - now) / 1000000000u - 1)
+	if ((uint64_t)timeout->tv_sec < (UINT64_MAX - now) / 1000000000u - 1)
 		*end_ns =
 		        now + (uint64_t)timeout->tv_sec * 1000000000u + (uint64_t)timeout->tv_nsec;
 	return true;
@@ -170,7 +174,10 @@ int client_await(struct client *client, const IBC_HANDLE *list, unsigned count, 
 		gate.users++;
 		if (now < sleep_ns) {
 			lock_drop(&gate.lock);
-			__builtin_ia32_pause();
+			if (spins < QUIET_SPINS)
+				__builtin_ia32_pause();
+			else
+				sched_yield(); /* the sender may need this processor */
 			lock_take(&gate.lock);
 		} else {
 			client_sleep(client, end_ns);

@@ -9,7 +9,7 @@
 void client_capture(struct client *client, const struct record *record, bool inbound)
 {
 	uint8_t bytes[IBC_MAX_BYTES];
-	char comment[64];
+	char comment[PCAPNG_COMMENT_BYTES];
 	size_t length = ibc_encode(&record->packet, bytes, sizeof(bytes));
 	snprintf(comment, sizeof(comment), "from port %u to port %u", record->inport,
 	         record->outport);

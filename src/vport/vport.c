@@ -2,6 +2,7 @@
 #include "vport/vport.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -95,7 +96,7 @@ static const enum ibc_reason refusals[] = {
 
 static void port_capture(const struct port *port, const uint8_t *packet, size_t bytes, bool inbound)
 {
-	char comment[16];
+	char comment[PCAPNG_COMMENT_BYTES];
 	if (port->vport->capture == NULL)
 		return;
 	snprintf(comment, sizeof(comment), "port %u", port->number);
@@ -448,6 +449,8 @@ void vport_run(struct vport *vport, volatile const int *stop)
 		if (busy)
 			busy_ns = vport->now_ns;
 		bool sleep = vport->now_ns - busy_ns > POLL_NS && vport_arm(vport);
+		if (!busy && !sleep)
+			sched_yield(); /* whoever sends to us may need this processor */
 		uint64_t ns = vport->tick_ns - vport->now_ns;
 		if (vport_poll_files(vport, sleep ? (int)(ns / 1000000) + 1 : 0))
 			busy_ns = vport->now_ns;
