@@ -23,6 +23,7 @@
 #define FIND_WAIT_NS   5000000000u
 #define ANSWER_WAIT_NS 10000000000u
 #define LOOK_NS        10000000u   /* how often to look at the agent's socket without a hint */
+#define ALONE_NS       500000000u  /* without an agent, until a port process starts one */
 #define RETRY_NS       1000000000u /* between attempts to find an agent */
 
 bool member_begin(struct member *member, const struct member_owner *owner, const char *node,
@@ -89,8 +90,9 @@ void member_end(struct member *member)
 
 /* --- the agent --- */
 
-/* Connect to the agent, and start it if necessary. The socket, or -1 after a message. */
-static int find_agent_socket(void)
+/* Connect to the agent, and start it if necessary and @start. The socket; -1: there is none, or the
+ * reason has been logged. */
+static int find_agent_socket(bool start)
 {
 	char directory[RUNDIR_MAX], path[RUNDIR_MAX + 16];
 	int result = rundir_open(directory, NULL);
@@ -110,6 +112,8 @@ static int find_agent_socket(void)
 			close(sock);
 			return -1;
 		}
+		if (!start)
+			return -1;
 		if (last)
 			break;
 		if (!agentstart_run((const void *)(uintptr_t)&member_begin))
@@ -147,9 +151,13 @@ static bool member_ask(struct member *member, unsigned apid, uint32_t flags, boo
 /* Greet the next agent, with what the former one gave us. */
 static void member_return(struct member *member)
 {
+	uint64_t now = clock_now_ns();
+	/* Starting an agent takes a moment, and who runs ports has packets to forward. Some client
+	 * will start one; it is our turn when none did. */
+	bool start = (member->flags & AGENT_VS_PORTS) == 0 || now - member->alone_ns > ALONE_NS;
 	member_close(&member->agent);
-	member->agent = find_agent_socket();
-	member->look_ns = clock_now_ns() + RETRY_NS; /* not before, if there is none */
+	member->agent = find_agent_socket(start);
+	member->look_ns = now + (start ? RETRY_NS : LOOK_NS); /* not before, if there is none */
 	if (member->agent < 0)
 		return;
 	member->agents++;
@@ -242,6 +250,7 @@ static bool member_hear_one(struct member *member)
 		return false;
 	if (got <= 0) {
 		member_close(&member->agent);
+		member->alone_ns = clock_now_ns();
 		return false;
 	}
 	if (got == (ssize_t)sizeof(msg) && msg.kind == AGENT_REFUSED) {
@@ -296,7 +305,7 @@ int member_attach(struct member *member, unsigned apid, uint32_t flags)
 	if (first)
 		member->flags = flags & (AGENT_VS_PORTS | AGENT_VS_PLAIN);
 	for (unsigned tries = 0; tries < 3; tries++) { /* an agent may end while we ask it */
-		if (member->agent < 0 && (member->agent = find_agent_socket()) < 0)
+		if (member->agent < 0 && (member->agent = find_agent_socket(true)) < 0)
 			return -ECONNREFUSED;
 		member->answer = MEMBER_NO_ANSWER;
 		if (!member_ask(member, apid, flags, first))

@@ -48,13 +48,14 @@ struct member {
 	uint64_t known; /* peers, by bits */
 	struct member_peer peers[BOARD_MEMBERS];
 
-	uint32_t seen;    /* the generation of the board when we last read what the agent said */
-	unsigned calls;   /* of member_look() */
-	uint64_t look_ns; /* when to look at the agent's socket, whatever the board says */
-	uint64_t agents;  /* how often the agent was replaced */
-	bool lost;        /* the agent refused what we had: nobody can reach us */
-	bool returning;   /* asked the next agent for what we have */
-	int answer;       /* to ATTACH: the APID, -errno, or MEMBER_NO_ANSWER */
+	uint32_t seen;     /* the generation of the board when we last read what the agent said */
+	unsigned calls;    /* of member_look() */
+	uint64_t look_ns;  /* when to look at the agent's socket, whatever the board says */
+	uint64_t alone_ns; /* when the agent went */
+	uint64_t agents;   /* how often the agent was replaced */
+	bool lost;         /* the agent refused what we had: nobody can reach us */
+	bool returning;    /* asked the next agent for what we have */
+	int answer;        /* to ATTACH: the APID, -errno, or MEMBER_NO_ANSWER */
 };
 
 #define MEMBER_NO_ANSWER INT32_MIN
