@@ -158,7 +158,7 @@ static bool end_one(const struct network *network, const char *name, json_t *end
 	return good;
 }
 
-static void print_json(json_t *whole)
+static void print_result(json_t *whole)
 {
 	json_dumpf(whole, stdout, JSON_INDENT(2));
 	putchar('\n');
@@ -186,7 +186,7 @@ static int vswitch_down(struct vswitch_options *options, struct network *network
 	if (left == 0)
 		network_forget();
 	if (options->json)
-		print_json(json_pack("{s:O}", "ended", ended));
+		print_result(json_pack("{s:O}", "ended", ended));
 	json_decref(ended);
 	return status;
 }
@@ -336,8 +336,8 @@ static int vswitch_up(struct vswitch_options *options, struct network *network)
 		json_t *names = json_array();
 		for (unsigned i = 0; i < count; i++)
 			json_array_append_new(names, json_string(started[i]));
-		print_json(json_pack("{s:o,s:i,s:i}", "started", names, "links", (int)all, "up",
-		                     (int)up));
+		print_result(json_pack("{s:o,s:i,s:i}", "started", names, "links", (int)all, "up",
+		                       (int)up));
 	} else {
 		printf("%u nodes and switches run here, %u of %u links between them are up\n",
 		       count, up, all);
@@ -411,8 +411,8 @@ static int set_port(struct vswitch_options *options, struct network *network,
 		return 1;
 	network_ask(network, &route, &command, 3, &answer);
 	if (options->json && answer.result == NETWORK_OK)
-		print_json(json_pack("{s:s,s:s}", "port", options->operands[0], "state",
-		                     state == IBC_PORT_UP ? "up" : "down"));
+		print_result(json_pack("{s:s,s:s}", "port", options->operands[0], "state",
+		                       state == IBC_PORT_UP ? "up" : "down"));
 	if (answer.result == NETWORK_OK)
 		return 0;
 	network_explain(network, &answer, words, sizeof(words));

@@ -1,5 +1,5 @@
-/* Captures of IBC packets (HEDDLE_CAPTURE): by clients, what they send and receive; by the process of
- * the hardware ports, what passes its links. */
+/* Captures of IBC packets (HEDDLE_CAPTURE): by clients, what they send and receive; by the process
+ * of the hardware ports, what passes its links. */
 #ifndef IBC_CAPTURE_H
 #define IBC_CAPTURE_H
 
@@ -9,8 +9,8 @@
 
 #include "port/pcapng.h"
 
-/* Start to write to the file that HEDDLE_CAPTURE names, as the interface @name. NULL: it names none,
- * or the file cannot be written, which has been logged. */
+/* Start to write to the file that HEDDLE_CAPTURE names, as the interface @name. NULL: it names
+ * none, or the file cannot be written, which has been logged. */
 struct pcapng *ibc_capture_open(const char *name);
 /* The packet of @bytes at @packet has come or left; @comment says through which ports. */
 void ibc_capture_put(struct pcapng *capture, const uint8_t *packet, size_t bytes, bool inbound,

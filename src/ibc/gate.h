@@ -1,5 +1,6 @@
-/* The gate to the one client of a process. Every public call enters through it, and so has the lock;
- * a call that waits drops the lock meanwhile and is counted, because IBC_Finish() waits for it. */
+/* The gate to the one client of a process. Every public call enters through it, and so has the
+ * lock; a call that waits drops the lock meanwhile and is counted, because IBC_Finish() waits for
+ * it. */
 #ifndef IBC_GATE_H
 #define IBC_GATE_H
 
