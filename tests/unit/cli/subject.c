@@ -116,6 +116,11 @@ static void be_looked_at(void)
 	struct hdl_wc wc;
 	while (hdl_cq_poll(cq, &wc, 1) == 0)
 		usleep(1000);
+	struct hdl_qp_attr refused = {0};
+	for (int i = 0; refused.state != HDL_QPS_ERR && i < 10000; i++) { /* it hears of it later */
+		usleep(1000);
+		must(hdl_qp_query(f, &refused, NULL));
+	}
 	printf("%u %u %u %u %u %u %u\n", hdl_qp_number(a), hdl_qp_number(b), hdl_qp_number(c),
 	       hdl_qp_number(d), hdl_qp_number(e), hdl_qp_number(f), wc.status);
 	fflush(stdout);
