@@ -87,82 +87,125 @@ struct IBC_Route {
 	uint8_t Ports[IBC_LIMIT_HOPS];
 };
 
-/* Register this process with the virtual switch of its node.
+/* IBC_Init - register this process with the virtual switch of its node
  *
  * @RequestedID is an APID, IBC_CLIENTANY, or IBC_WISH(APID). *GrantedID is the APID that was
  * granted. @GUIDList gets the GUIDs of the node's NICs, at most *NumGUIDs; *NumGUIDs becomes the
- * number of NICs. (Both NULL: not wanted.) A process that calls it again gets one more APID:
- * packets for any of them arrive, and IBC_Send() sends from the first one.
+ * number of NICs. All three may be NULL. A process that calls it again gets one more APID: packets
+ * for any of them arrive, and IBC_Send() sends from the first one.
  *
  * APIDs 16 to 30 and 63 are special: they are granted to clients with the administrator's right,
  * which present the key in the file vswitch.key of the agent's directory as HEDDLE_IBC_KEY.
  *
- * Returns 0, IBC_BADPARAM (no such APID), IBC_ATTACH_FAILED (no agent, or too many clients; the
- * reason is logged), IBC_MALLOC_FAILED, IBC_ID_NOTAVAILABLE. */
+ * Owner: the process is registered until IBC_Finish(), or until it ends.
+ * Threads: any.
+ * Blocks: yes, until the node agent answers; it is started if there is none.
+ * Returns: 0; IBC_BADPARAM, no such APID; IBC_ATTACH_FAILED, no agent, or too many clients, and the
+ * reason is logged; IBC_MALLOC_FAILED, out of memory; IBC_ID_NOTAVAILABLE, the APID is taken, or
+ * needs the administrator's right. */
 IBC_API int IBC_Init(unsigned RequestedID, unsigned *GrantedID, IBC_GUID *GUIDList,
                      unsigned *NumGUIDs);
 
-/* Deregister, and release all APIDs and handles. Threads that wait return IBC_BADPARAM. Requests
- * that have not been fetched are answered with a NACK. Returns 0 or IBC_NOT_INITIALIZED. */
+/* IBC_Finish - deregister from the virtual switch
+ *
+ * Threads that wait return IBC_BADPARAM. Requests that have not been fetched are answered with a
+ * NACK.
+ *
+ * Owner: all APIDs and handles are released.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: 0; IBC_NOT_INITIALIZED, no IBC_Init() before. */
 IBC_API int IBC_Finish(void);
 
-/* Send a packet, and return when it has been handed over: to the process that receives it on this
- * node, or to the process that runs the hardware ports.
+/* IBC_Send - send a packet
  *
- * @Message_Type is one of the types above; with IBC_WRITE_RESPONSE and IBC_READ_REQUEST, @Message
+ * It returns when the packet has been handed over: to the process that receives it on this node, or
+ * to the process that runs the hardware ports.
+ *
+ * @Message_Type is one of the message types; with IBC_WRITE_RESPONSE and IBC_READ_REQUEST, @Message
  * is ignored. *GUID names the NIC through which the packet leaves and @OutPort the port of that NIC
  * (PORT_0, PORT_1, ...); the first port of @SourceRoute is then used by the switch at the other end
  * of the link. With IBC_PORT_ROUTE the packet enters this node's own virtual switch, which uses the
  * first port of the route; @GUID may be NULL. Without any route it is for an application of this
  * node. @SourceRoute NULL means no ports. @Destination_ID is the identifier of the destination node
- * (0: any), @Destination_Cl the APID there.
+ * (0: any), @Destination_Cl the APID there, @IBCLen the length of @Message.
  *
  * A packet that the switch rejects is answered by an IBC_NACK, which arrives like any other packet;
  * a receiver on this node that leaves its lane full for IBC_LIMIT_SEND_MS rejects it, too.
  *
- * Returns 0, IBC_BADPARAM, IBC_HARDWARE_ERROR (the port is down), IBC_NOT_INITIALIZED. */
+ * Owner: @Message may be reused when the call returns.
+ * Threads: any.
+ * Blocks: for at most IBC_LIMIT_SEND_MS, while the lane of the receiver is full.
+ * Returns: 0; IBC_BADPARAM, a parameter is out of range; IBC_HARDWARE_ERROR, the port is down, or
+ * its process has gone; IBC_NOT_INITIALIZED, no IBC_Init() before. */
 IBC_API int IBC_Send(int Message_Type, const IBC_GUID *GUID, uint64_t Destination_ID,
                      unsigned Destination_Cl, const void *Message, uint32_t IBCLen,
                      const struct IBC_Route *SourceRoute, unsigned OutPort);
 
-/* Open a handle and post a receive on it: its buffer of IBC_LIMIT_PAYLOAD bytes can take one
- * packet. Packets go to free handles in the order in which receives were posted. Without a free
- * handle they wait: some are kept (IBC_LIMIT_KEPT), others stay with their sender.
+/* IBC_RecvPost - open a handle and post a receive on it
  *
- * Returns 0, IBC_MALLOC_FAILED, IBC_MAXHANDLE_USED, IBC_NOT_INITIALIZED, IBC_BADPARAM. */
+ * Its buffer of IBC_LIMIT_PAYLOAD bytes can take one packet, and keeps it until it is fetched.
+ * Packets go to free handles in the order in which receives were posted. Without a free handle they
+ * wait: some are kept (IBC_LIMIT_KEPT), others stay with their sender.
+ *
+ * Owner: the handle is the caller's until IBC_CloseHandle().
+ * Threads: any.
+ * Blocks: no.
+ * Returns: 0; IBC_BADPARAM, @Handle is NULL; IBC_MALLOC_FAILED, out of memory; IBC_MAXHANDLE_USED,
+ * IBC_LIMIT_HANDLES are open; IBC_NOT_INITIALIZED, no IBC_Init() before. */
 IBC_API int IBC_RecvPost(IBC_HANDLE *Handle);
 
-/* Wait until a packet is in @Handle, copy it, and post the receive again.
+/* IBC_RecvWait - wait until a packet is in a handle, and fetch it
  *
- * @Timeout NULL waits for ever, zero does not wait. @Buffer has room for the payload (the size of
- * the handle's buffer). *GUID and *Port are the NIC and the port of it through which the packet
- * came; from an application of the same node, 0 and its APID. *Source is the APID of the sender.
- * All but @Handle and @Timeout may be NULL. If several threads wait, each packet goes to one of
- * them.
+ * The packet is copied and the receive is posted again. @Timeout NULL waits for ever, zero does not
+ * wait. @Buffer has room for the payload (the size of the handle's buffer). *GUID and *Port are the
+ * NIC and the port of it through which the packet came; from an application of the same node, 0 and
+ * its APID. *Source is the APID of the sender. All but @Handle and @Timeout may be NULL. If several
+ * threads wait, each packet goes to one of them.
  *
- * Returns IBC_RECVDONE, IBC_TIMEDOUT (also with a zero time-out if there is no packet),
- * IBC_BADPARAM (no such handle, or it was closed meanwhile). */
+ * Owner: nothing changes hands.
+ * Threads: any.
+ * Blocks: until a packet comes, or for @Timeout.
+ * Returns: IBC_RECVDONE, a packet was copied; IBC_TIMEDOUT, none came, also with a zero time-out;
+ * IBC_BADPARAM, no such handle, or it was closed meanwhile. */
 IBC_API int IBC_RecvWait(IBC_HANDLE Handle, const struct timespec *Timeout, void *Buffer,
                          IBC_GUID *GUID, unsigned *Port, unsigned *Source);
 
-/* Wait until a packet is in any of @ListLength handles, and complete every one that has a packet.
+/* IBC_RecvWaitAny - wait until a packet is in any of several handles
  *
- * For each of these, element i of @ReceivedList becomes true and element i of the other lists is
- * filled as by IBC_RecvWait(). All other elements of @ReceivedList become false; nothing else of
- * these is touched. Lists may be NULL, elements of @BufferList too.
+ * Every one of the @ListLength handles that has a packet is completed. For each of these, element i
+ * of @ReceivedList becomes true and element i of the other lists is filled as by IBC_RecvWait().
+ * All other elements of @ReceivedList become false; nothing else of these is touched. Lists may be
+ * NULL, elements of @BufferList too.
  *
- * Returns as IBC_RecvWait(). IBC_BADPARAM: at least one handle is invalid, and no packet was
- * taken. */
+ * Owner: nothing changes hands.
+ * Threads: any.
+ * Blocks: until a packet comes, or for @Timeout.
+ * Returns: IBC_RECVDONE, at least one packet was copied; IBC_TIMEDOUT, none came; IBC_BADPARAM, at
+ * least one handle is invalid, and no packet was taken. */
 IBC_API int IBC_RecvWaitAny(const IBC_HANDLE *HandleList, unsigned ListLength,
                             const struct timespec *Timeout, IBC_GUID *GUIDList, bool *ReceivedList,
                             unsigned *PortList, void *const *BufferList, unsigned *SourceList);
 
-/* Is a packet in @Handle? Changes nothing. Returns IBC_READYFORCOPY, IBC_RECVNOTDONE,
- * IBC_BADPARAM. */
+/* IBC_RecvPoll - is a packet in a handle?
+ *
+ * It changes nothing: IBC_RecvWait() or IBC_RecvWaitAny() fetches the packet.
+ *
+ * Owner: nothing changes hands.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: IBC_READYFORCOPY, a packet waits; IBC_RECVNOTDONE, none does; IBC_BADPARAM, no such
+ * handle. */
 IBC_API int IBC_RecvPoll(IBC_HANDLE Handle);
 
-/* Close @Handle. A request that is in it gets a NACK. Threads that wait for it return IBC_BADPARAM.
- * Returns 0 or IBC_BADPARAM. */
+/* IBC_CloseHandle - close a handle
+ *
+ * A request that is in it gets a NACK. Threads that wait for it return IBC_BADPARAM.
+ *
+ * Owner: the handle is released.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: 0; IBC_BADPARAM, no such handle. */
 IBC_API int IBC_CloseHandle(IBC_HANDLE Handle);
 
 /* --- more --- */
@@ -182,12 +225,26 @@ struct IBC_Info {
 	struct IBC_Route Route;
 };
 
-/* As IBC_RecvWait(). *Info may be NULL. */
+/* IBC_RecvWaitInfo - as IBC_RecvWait(), with everything about the packet
+ *
+ * *Info describes the packet; it may be NULL.
+ *
+ * Owner: nothing changes hands.
+ * Threads: any.
+ * Blocks: until a packet comes, or for @Timeout.
+ * Returns: as IBC_RecvWait(). */
 IBC_API int IBC_RecvWaitInfo(IBC_HANDLE Handle, const struct timespec *Timeout, void *Buffer,
                              struct IBC_Info *Info);
 
-/* As IBC_RecvPost(), with a buffer of @Length bytes. A longer packet goes to another handle. If
- * none that is open can take it, its sender gets a NACK: nothing is truncated. */
+/* IBC_RecvPostLength - as IBC_RecvPost(), with a buffer of another length
+ *
+ * A packet that is longer than @Length goes to another handle. If none that is open can take it,
+ * its sender gets a NACK: nothing is truncated.
+ *
+ * Owner: the handle is the caller's until IBC_CloseHandle().
+ * Threads: any.
+ * Blocks: no.
+ * Returns: as IBC_RecvPost(). */
 IBC_API int IBC_RecvPostLength(uint32_t Length, IBC_HANDLE *Handle);
 
 /* Where a message goes. */
@@ -200,32 +257,60 @@ struct IBC_Target {
 	struct IBC_Route Route;
 };
 
-/* As IBC_Send(), with the transaction number that the answer will have. */
+/* IBC_SendTo - as IBC_Send(), with the transaction number that the answer will have
+ *
+ * *Target says where the message goes, and from which APID.
+ *
+ * Owner: @Message may be reused when the call returns.
+ * Threads: any.
+ * Blocks: as IBC_Send().
+ * Returns: as IBC_Send(). */
 IBC_API int IBC_SendTo(const struct IBC_Target *Target, int Type, uint32_t Transaction,
                        const void *Message, uint32_t Length);
 
-/* Answer the packet that *Request describes: the same way back, to its sender, with its transaction
- * number. @Type is IBC_READ_RESPONSE, IBC_WRITE_RESPONSE or IBC_NACK; then @Reason says why.
- * Returns as IBC_Send(). */
+/* IBC_Respond - answer a packet
+ *
+ * The answer takes the way back to the sender of the packet that *Request describes, with its
+ * transaction number. @Type is IBC_READ_RESPONSE, IBC_WRITE_RESPONSE or IBC_NACK; then @Reason says
+ * why.
+ *
+ * Owner: @Message may be reused when the call returns.
+ * Threads: any.
+ * Blocks: as IBC_Send().
+ * Returns: as IBC_Send(). */
 IBC_API int IBC_Respond(const struct IBC_Info *Request, int Type, int Reason, const void *Message,
                         uint32_t Length);
 
-/* Send a request, and wait for the answer with its transaction number. If none comes within
- * @Timeout (NULL: a second), send it again, @Tries times in all (0: three). The recipient may see a
- * request more than once, with the same number. *Answer describes the answer, and its payload is
- * copied to @Buffer, which has @Room bytes (a longer one is IBC_BADPARAM). Both may be NULL. Other
- * packets stay where they are.
+/* IBC_Request - send a request and wait for its answer
  *
- * Returns 0: the response; IBC_NACKED: Answer->Reason; IBC_TIMEDOUT; as IBC_Send(). With
- * IBC_WRITE_REQUEST_NO_ACK it returns 0 when the packet was handed over. */
+ * The answer is the packet with the transaction number of the request. If none comes within
+ * @Timeout (NULL: a second), the request is sent again, @Tries times in all (0: three). The
+ * recipient may see a request more than once, with the same number. *Answer describes the answer,
+ * and its payload is copied to @Buffer, which has @Room bytes. Both may be NULL. Other packets stay
+ * where they are. IBC_WRITE_REQUEST_NO_ACK has no answer: the call returns 0 when the packet was
+ * handed over.
+ *
+ * Owner: nothing changes hands.
+ * Threads: any.
+ * Blocks: until the answer comes, or for @Timeout as often as it tries.
+ * Returns: 0, the response came; IBC_NACKED, the answer is a NACK, and Answer->Reason says why;
+ * IBC_TIMEDOUT, none came; IBC_BADPARAM, a parameter is out of range, or the answer is longer than
+ * @Room; IBC_MAXHANDLE_USED, IBC_LIMIT_HANDLES are open; IBC_MALLOC_FAILED, out of memory;
+ * IBC_HARDWARE_ERROR, as IBC_Send(); IBC_NOT_INITIALIZED, no IBC_Init() before. */
 IBC_API int IBC_Request(const struct IBC_Target *Target, int Type, const void *Message,
                         uint32_t Length, const struct timespec *Timeout, unsigned Tries,
                         void *Buffer, uint32_t Room, struct IBC_Info *Answer);
 
-/* A descriptor for poll(2): readable while a packet waits for one of the client's handles, or the
- * client has something else to do. Then call IBC_RecvPoll() or a call that waits, with time-out
- * zero. From the first call on, calls that find no packet cost a system call now and then. -1: not
- * initialized. The library owns it. */
+/* IBC_Descriptor - a descriptor for poll()
+ *
+ * It is readable while a packet waits for one of the client's handles, or the client has something
+ * else to do. Then call IBC_RecvPoll() or a call that waits, with time-out zero. From the first
+ * call on, calls that find no packet cost a system call now and then.
+ *
+ * Owner: the library owns it; do not close it.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: the descriptor, or -1 without IBC_Init(). */
 IBC_API int IBC_Descriptor(void);
 
 struct IBC_Counters {
@@ -237,11 +322,37 @@ struct IBC_Counters {
 	uint64_t Kept;      /* waiting for a handle now */
 	uint64_t Agents;    /* how often the node agent was replaced */
 };
+
+/* IBC_Statistics - the counters of this client
+ *
+ * Owner: nothing changes hands.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: 0; IBC_BADPARAM, @Counters is NULL; IBC_NOT_INITIALIZED, no IBC_Init() before. */
 IBC_API int IBC_Statistics(struct IBC_Counters *Counters);
 
-/* The name of a result, a message type or a reason. */
+/* IBC_ResultName - the name of a result
+ *
+ * Owner: the text is constant.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: the name, or words for a number that has none. */
 IBC_API const char *IBC_ResultName(int Result);
+
+/* IBC_TypeName - the name of a message type
+ *
+ * Owner: the text is constant.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: the name, or words for a number that has none. */
 IBC_API const char *IBC_TypeName(int Type);
+
+/* IBC_ReasonName - the name of a reason of a NACK
+ *
+ * Owner: the text is constant.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: the name, or words for a number that has none. */
 IBC_API const char *IBC_ReasonName(int Reason);
 
 #ifdef __cplusplus
