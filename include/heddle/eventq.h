@@ -176,6 +176,30 @@ HDL_API int hdl_eventset_wait(struct hdl_eventset *set, struct hdl_eventq **queu
  * Returns: the descriptor; -HDL_EINVAL. */
 HDL_API int hdl_eventset_fd(struct hdl_eventset *set);
 
+/* What the node agent knows of the ports of a process, from its own queue. */
+struct hdl_oob_status {
+	uint64_t messages; /* [OOB-DATA:PORT], since the agent and the process met */
+	uint64_t blocked;  /* of these: the application slept */
+	uint64_t errors;   /* of these: events that tell of an error */
+	uint64_t failures; /* of these: failures of the adapter */
+	uint64_t lost;     /* messages that found no room */
+	uint64_t wakes;    /* how often the agent was woken by messages of any process */
+	uint32_t waiting;  /* events in the queue of last_port, when the agent looked into it */
+	uint32_t criteria; /* which events get a message: the agent's to set (heddled(8)) */
+	uint32_t last_port;
+};
+
+/* hdl_oob_query - what the node agent knows of our ports
+ *
+ * The agent reads its queue, and answers.
+ *
+ * Owner: nothing changes hands.
+ * Threads: any.
+ * Blocks: until the node agent answers.
+ * Returns: 0; -HDL_EINVAL; -HDL_EHOSTUNREACH the adapter is not on a node, or has no agent;
+ * -HDL_ETIMEDOUT. */
+HDL_API int hdl_oob_query(struct hdl_adapter *adapter, struct hdl_oob_status *status);
+
 #ifdef __cplusplus
 }
 #endif

@@ -325,6 +325,7 @@ void adapter_kill(struct hdl_adapter *adapter)
 	cm_end(adapter);
 	groups_end(adapter);
 	eventqs_end(adapter);
+	oob_end(adapter);
 	pthread_mutex_destroy(&adapter->agent.ask_lock);
 	pthread_mutex_destroy(&adapter->agent.lock);
 	pthread_mutex_destroy(&adapter->agent.handler_lock);

@@ -22,6 +22,7 @@
 #include "adapter/agent/link.h"
 #include "adapter/drive/drive.h"
 #include "adapter/eventq/eventq.h"
+#include "adapter/eventq/oob.h"
 #include "adapter/net/net.h"
 #include "adapter/objects/objects.h"
 #include "adapter/reach/peers.h"
@@ -69,6 +70,7 @@ struct hdl_adapter {
 	struct vis vis;
 	struct peers peers;
 	struct eventqs eventqs;
+	struct oob oob;
 };
 
 /* --- adapter.c --- */

@@ -68,6 +68,7 @@ static void fork_forget(struct hdl_adapter *adapter)
 	fork_close_one(&adapter->drive.nudge);
 	fork_close_one(&adapter->drive.epoll);
 	net_close(adapter);
+	oob_forget(adapter);
 	fork_close_one(&adapter->peers.tables.fd);
 	segment_close_inherited(&adapter->peers.segments);
 	recorder_forget(adapter);

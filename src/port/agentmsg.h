@@ -36,6 +36,10 @@
  *     VS_PEER {member, side}               <--  to both; + lanes, bell
  *     VS_GONE {member}                     <--  to all others
  *   VS_PORT {port, NIC, state}           -->  from the process that runs the hardware ports
+ *   OOB_ATTACH                           -->  we have ports with event queues (port/oob.h)
+ *     OOB_ATTACHED                         <--  + block, bell
+ *   OOB_QUERY {token}                    -->
+ *     OOB_STATUS {token, ...}              <--  what the agent knows of our ports
  *   VS_OBSERVE                           -->  instead of VS_ATTACH
  *     VS_MEMBER {node, ...}                <--  + board, one per member; then END */
 #ifndef PORT_AGENTMSG_H
@@ -48,7 +52,7 @@
 
 #include "port/udp.h"
 
-#define AGENT_VERSION  16u
+#define AGENT_VERSION  17u
 #define AGENT_SOCKET   "agent.sock"
 #define AGENT_LOCK     "agent.lock"
 #define AGENT_ROVER    "agent.next"
@@ -112,6 +116,10 @@ enum agent_kind {
 	AGENT_VS_PORT,
 	AGENT_VS_OBSERVE,
 	AGENT_VS_MEMBER,
+	AGENT_OOB_ATTACH,
+	AGENT_OOB_ATTACHED,
+	AGENT_OOB_QUERY,
+	AGENT_OOB_STATUS,
 	AGENT_KIND_COUNT
 };
 
@@ -306,6 +314,15 @@ struct agent_vs_member {
 	uint64_t apids;
 };
 
+/* Ports: OOB_QUERY and OOB_STATUS. (The others have no part.) */
+struct agent_oob {
+	uint32_t token;
+	uint32_t last_port;
+	uint64_t messages, blocked, errors, failures, lost, wakes;
+	uint32_t waiting; /* events in the queue of the last port, as the agent saw them */
+	uint32_t criteria;
+};
+
 struct agent_msg {
 	uint32_t version;
 	uint32_t kind; /* enum agent_kind */
@@ -326,6 +343,7 @@ struct agent_msg {
 		struct agent_vs_gone vs_gone;
 		struct agent_vs_port vs_port;
 		struct agent_vs_member vs_member;
+		struct agent_oob oob;
 	} u;
 };
 /* Both sides send whole structures: one of another size is another AGENT_VERSION. */

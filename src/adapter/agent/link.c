@@ -299,6 +299,16 @@ static void agent_link_hear(struct hdl_adapter *adapter, const struct agent_msg 
 	case AGENT_CM_MAD:
 		cm_hear(adapter, msg);
 		break;
+	case AGENT_OOB_ATTACHED:
+		if (fd_count == 2)
+			oob_take(adapter, fds);
+		break;
+	case AGENT_OOB_STATUS:
+		pthread_mutex_lock(&adapter->agent.lock);
+		adapter->agent.answer_oob = msg->u.oob;
+		pthread_mutex_unlock(&adapter->agent.lock);
+		agent_link_answered(adapter, msg->u.oob.token, 0, 0);
+		break;
 	case AGENT_CM_SAID:
 	case AGENT_CM_DONE:
 		cm_confirmed(adapter, msg);
@@ -317,6 +327,7 @@ int agent_find_another(struct hdl_adapter *adapter)
 	watch_agent(adapter);
 	cm_again(adapter);
 	groups_again(adapter);
+	oob_again(adapter);
 	events_push(&adapter->drive.events, &(struct hdl_event){.type = HDL_EVENT_AGENT_CHANGED});
 	return 0;
 }
@@ -414,7 +425,9 @@ static int ask_and_hear(struct hdl_adapter *adapter, struct agent_msg *msg, uint
 	while (result == -HDL_EAGAIN && --tries > 0);
 	*heard = adapter->agent.sock >= 0 && *place != 0 &&
 	         adapter->agent.answered_token == *place && result != -HDL_EAGAIN;
-	if (msg->kind == AGENT_CM_BIND)
+	if (msg->kind == AGENT_OOB_QUERY)
+		msg->u.oob = adapter->agent.answer_oob;
+	else if (msg->kind == AGENT_CM_BIND)
 		msg->u.cm.port = (uint16_t)adapter->agent.answer_number;
 	else
 		msg->u.known.node_guid = adapter->agent.answer_guid;

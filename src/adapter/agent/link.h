@@ -54,6 +54,7 @@ struct agent_link {
 	int answer;
 	uint64_t answer_guid;   /* of the node in the request; 0: there is none */
 	uint32_t answer_number; /* a port or a LID */
+	struct agent_oob answer_oob;
 	struct held_port *ports;
 	struct pending_disconnect *disconnects; /* disconnect notices, until they are answered */
 	uint32_t disconnect_count, next_disconnect;

@@ -91,6 +91,14 @@ static bool events_take(struct event_queue *events, struct hdl_event *event)
 	return found;
 }
 
+/* Does the agent want to know? Others are news for the program alone. */
+static bool is_failure(enum hdl_event_type type)
+{
+	return type == HDL_EVENT_CQ_OVERRUN || type == HDL_EVENT_QP_FATAL ||
+	       type == HDL_EVENT_QP_REQUEST_ERR || type == HDL_EVENT_QP_ACCESS_ERR ||
+	       type == HDL_EVENT_SRQ_ERR || type == HDL_EVENT_MEMORY_GONE;
+}
+
 void adapter_event(void *context, enum hdl_event_type type, enum hdl_detail detail, void *object,
                    struct hdl_key key)
 {
@@ -113,6 +121,8 @@ void adapter_event(void *context, enum hdl_event_type type, enum hdl_detail deta
 	default:
 		event.u.qp = object;
 	}
+	if (is_failure(type))
+		oob_failed(adapter, (uint16_t)type);
 	why_event(&event);
 	events_push(&adapter->drive.events, &event);
 }

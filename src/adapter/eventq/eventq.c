@@ -138,8 +138,10 @@ enum eventq_result eventq_deliver(struct hdl_adapter *adapter, uint16_t port,
 	switch (evring_put(&queue->writer, &placed, data, bytes)) {
 	case EVRING_INTERRUPT:
 		eventq_interrupt(queue);
+		oob_note(adapter, queue, event->type, true);
 		return EVENTQ_PLACED;
 	case EVRING_PLACED:
+		oob_note(adapter, queue, event->type, false);
 		return EVENTQ_PLACED;
 	case EVRING_TOO_LONG:
 		return EVENTQ_TOO_LONG;
@@ -230,6 +232,7 @@ int eventq_open(struct hdl_adapter *adapter, uint16_t port, const struct hdl_eve
 		free(queue);
 		return result;
 	}
+	oob_attach(adapter);
 	*out = queue;
 	return 0;
 }

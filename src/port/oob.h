@@ -1,0 +1,58 @@
+/* The node agent's own queue (APERTURE figure 9): what one process tells the agent about its
+ * ports. The adapter of a process delivers events to the queues of its ports. Where an event
+ * meets the agent's criteria, it also puts a message [OOB-DATA:PORT] on this queue. There is one
+ * per process, so that a process cannot spoil it for others. The agent makes the block, and maps
+ * it:
+ *
+ *   0      criteria (u32)       agent: which events get a message, enum oob_bit
+ *   4      wakes (u32)          agent: which of these wake the agent, if its IRQ bit is set
+ *   64     lost (u64)           process: messages that found no room
+ *   128    lane from the process to the agent (base/ring.h); its armed word is the agent's IRQ bit
+ *
+ * Both sides judge what they find from a copy: the process is not trusted by the agent, and an
+ * agent of another version is none. */
+#ifndef PORT_OOB_H
+#define PORT_OOB_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include "base/ring.h"
+
+#define OOB_SLOTS 256u /* of the lane: as many messages, less one */
+
+/* What an event is, by bits: its form is 1 << type (port_event.h), and these. */
+enum oob_bit {
+	OOB_FORMS = 0xffff,
+	OOB_BLOCKED = 1 << 16,  /* the application sleeps */
+	OOB_ERRORS = 1 << 17,   /* it tells of an error */
+	OOB_FAILURES = 1 << 18, /* a failure of the adapter, which concerns no port */
+	OOB_ALL = 0x7ffff
+};
+#define OOB_CRITERIA ((uint32_t)(OOB_BLOCKED | OOB_ERRORS | OOB_FAILURES)) /* the defaults */
+#define OOB_WAKES    ((uint32_t)(OOB_ERRORS | OOB_FAILURES))
+
+struct oob_message {
+	uint32_t bits; /* enum oob_bit: why it was sent */
+	uint16_t port; /* FAILURES: 0 */
+	uint16_t type; /* of the event; FAILURES: enum hdl_event_type */
+	/* Where the agent finds the pointers of the port's queue in the process, if it wants to
+	 * look into it; 0: nowhere. */
+	uint64_t wrptr_addr, rdptr_addr;
+};
+_Static_assert(sizeof(struct oob_message) == 24, "both sides are of one build");
+
+struct oob_block {
+	_Alignas(64) _Atomic uint32_t criteria;
+	_Atomic uint32_t wakes;
+	_Alignas(64) _Atomic uint64_t lost;
+	_Alignas(64) unsigned char lane[];
+};
+_Static_assert(sizeof(struct oob_block) == 128, "see the drawing");
+
+static inline size_t oob_bytes(void)
+{
+	return sizeof(struct oob_block) + ring_bytes(OOB_SLOTS);
+}
+
+#endif
