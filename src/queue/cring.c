@@ -41,6 +41,8 @@ uint64_t cring_write(struct cring *ring, const void *data, uint64_t bytes)
 	while (written < bytes) {
 		uint64_t to_end = ring->out.units - (ring->out.wrptr & (ring->out.units - 1));
 		uint64_t piece = bytes - written < to_end ? bytes - written : to_end;
+		if (ring->peer == NULL && piece > CRING_PIECE)
+			piece = CRING_PIECE;
 		if (!cring_put(ring, ring->out.wrptr, from + written, piece))
 			break;
 		ring->out.wrptr += piece;
@@ -66,6 +68,20 @@ bool cring_publish(struct cring *ring)
 	if (cring_store_pointer(ring, offsetof(struct cring_block, in.wrptr_copy), ring->out.wrptr))
 		ring->out.published = ring->out.wrptr;
 	return false;
+}
+
+bool cring_finish(struct cring *ring, bool *wakes)
+{
+	uint64_t end = ring->out.wrptr + 1;
+	*wakes = cring_publish(ring);
+	if (ring->out.published != ring->out.wrptr)
+		return false;
+	if (ring->peer == NULL)
+		return cring_store_pointer(ring, offsetof(struct cring_block, in.end_copy), end);
+	atomic_store_explicit(&ring->own->out.end, end, memory_order_relaxed);
+	atomic_store_explicit(&ring->peer->in.end_copy, end, memory_order_release);
+	*wakes |= pring_take_irq(&ring->out);
+	return true;
 }
 
 uint64_t cring_read(struct cring *ring, void *to, uint64_t max)
@@ -101,7 +117,7 @@ bool cring_arm_data(struct cring *ring)
 {
 	if (ring->peer != NULL)
 		pring_arm(&ring->in, &ring->peer->out);
-	return pring_look_filled(&ring->in) == 0;
+	return pring_look_filled(&ring->in) == 0 && !pring_has_ended(&ring->in);
 }
 
 bool cring_arm_room(struct cring *ring)

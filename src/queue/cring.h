@@ -17,6 +17,7 @@
 #define CRING_DATA      256u
 #define CRING_MIN_BYTES 1024u
 #define CRING_MAX_BYTES (1u << 30)
+#define CRING_PIECE     32768u /* bytes of one store through an aperture */
 
 struct cring_block {
 	struct pring_reader_block in;
@@ -51,6 +52,9 @@ size_t cring_block_bytes(uint64_t in_bytes);
 uint64_t cring_write(struct cring *ring, const void *data, uint64_t bytes);
 /* Tell the peer what has been written. True: it waits for data; the caller sends it an event. */
 bool cring_publish(struct cring *ring);
+/* Nothing follows what has been written. True: all of it, and this, has been told; false: the
+ * carrier has no room now. *@wakes: the peer waits for data. */
+bool cring_finish(struct cring *ring, bool *wakes);
 /* Read up to @max bytes; returns how many there were. */
 uint64_t cring_read(struct cring *ring, void *to, uint64_t max);
 /* Tell the peer what has been read, if that is due: in batches of a quarter of the queue, or with

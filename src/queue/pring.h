@@ -7,6 +7,7 @@
  *    +64   RDPTR    (62a)  ------- the reader's copy ----->  RDPTR' (62b)   +0
  *    +72   IRQ      (65a)  ------- the reader's copy ----->  IRQ'   (65b)   +8
  *    +8    ROOM'           <------ the writer's copy ------  ROOM           +72
+ *    +16   END'            <------ the writer's copy ------  END            +80
  *          queue 59        <------ what is queued ---------
  *
  *   written by the reader: RDPTR, RDPTR', IRQ; it sets IRQ', and clears ROOM' when it interrupts
@@ -14,7 +15,8 @@
  *   interrupts
  *
  * IRQ asks for an interrupt when there is something to read. ROOM is its counterpart, for a writer
- * that waits for room; a writer that keeps back or counts what finds no room does not use it.
+ * that waits for room; a writer that keeps back or counts what finds no room does not use it. END
+ * is the last WRPTR plus one, once the writer has finished; 0: it goes on.
  *
  * Pointers count units (events, words or bytes) since the beginning. They never wrap; a unit's
  * place is the pointer modulo the length of the queue, which is a power of two. The difference of
@@ -36,11 +38,13 @@
 struct pring_reader_block {
 	_Alignas(64) _Atomic uint64_t wrptr_copy;
 	_Atomic uint32_t room_copy;
+	_Atomic uint64_t end_copy;
 	_Alignas(64) _Atomic uint64_t rdptr;
 	_Atomic uint32_t irq;
 };
 _Static_assert(sizeof(struct pring_reader_block) == 128, "see the drawing");
 _Static_assert(offsetof(struct pring_reader_block, room_copy) == 8, "see the drawing");
+_Static_assert(offsetof(struct pring_reader_block, end_copy) == 16, "see the drawing");
 _Static_assert(offsetof(struct pring_reader_block, rdptr) == 64, "see the drawing");
 _Static_assert(offsetof(struct pring_reader_block, irq) == 72, "see the drawing");
 
@@ -49,11 +53,13 @@ struct pring_writer_block {
 	_Atomic uint32_t irq_copy;
 	_Alignas(64) _Atomic uint64_t wrptr;
 	_Atomic uint32_t room;
+	_Atomic uint64_t end;
 };
 _Static_assert(sizeof(struct pring_writer_block) == 128, "see the drawing");
 _Static_assert(offsetof(struct pring_writer_block, irq_copy) == 8, "see the drawing");
 _Static_assert(offsetof(struct pring_writer_block, wrptr) == 64, "see the drawing");
 _Static_assert(offsetof(struct pring_writer_block, room) == 72, "see the drawing");
+_Static_assert(offsetof(struct pring_writer_block, end) == 80, "see the drawing");
 
 enum pring_verdict {
 	PRING_SAME,
@@ -201,6 +207,12 @@ static inline bool pring_take_room(struct pring_reader *r)
 	atomic_thread_fence(memory_order_seq_cst); /* P8 */
 	return atomic_load_explicit(&r->block->room_copy, memory_order_relaxed) != 0 &&
 	       atomic_exchange_explicit(&r->block->room_copy, 0, memory_order_acq_rel) != 0;
+}
+
+/* Will nothing follow what has been read? */
+static inline bool pring_has_ended(const struct pring_reader *r)
+{
+	return atomic_load_explicit(&r->block->end_copy, memory_order_acquire) == r->rdptr + 1;
 }
 
 #endif

@@ -378,6 +378,14 @@ static int eventq_need_set(struct hdl_eventq *queue)
 	return 0;
 }
 
+bool eventq_in_set(struct hdl_eventq *queue)
+{
+	lock_take(&queue->lock);
+	bool in_set = queue->set != NULL && !queue->own_set;
+	lock_drop(&queue->lock);
+	return in_set;
+}
+
 int hdl_eventq_fd(struct hdl_eventq *queue)
 {
 	if (!is_eventq(queue))

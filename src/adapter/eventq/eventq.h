@@ -62,6 +62,8 @@ void eventq_lose(struct hdl_adapter *adapter, uint16_t port);
 /* How many events wait at @port, and whether its application sleeps; false: it has no queue. With
  * the drive lock. */
 bool eventq_look(struct hdl_adapter *adapter, uint16_t port, uint32_t *events, bool *blocked);
+/* Does @queue belong to a set of the caller's? */
+bool eventq_in_set(struct hdl_eventq *queue);
 /* The adapter is being closed: its queues are freed. */
 void eventqs_end(struct hdl_adapter *adapter);
 

@@ -410,6 +410,27 @@ static void ap8_arming_for_data_and_for_room(void **state)
 	pair_end(&p);
 }
 
+static void ap8_the_end_follows_the_last_byte(void **state)
+{
+	(void)state;
+	for (int mapped = 0; mapped < 2; mapped++) {
+		struct pair p;
+		char got[8];
+		bool wakes;
+		pair_make(&p, mapped != 0);
+		assert_false(pring_has_ended(&p.ring[1].in));
+		assert_true(cring_arm_data(&p.ring[1]));
+		assert_int_equal(cring_write(&p.ring[0], "last", 4), 4);
+		assert_true(cring_finish(&p.ring[0], &wakes));
+		assert_int_equal(wakes, mapped);
+		assert_false(pring_has_ended(&p.ring[1].in)); /* there is something before it */
+		assert_int_equal(cring_read(&p.ring[1], got, 8), 4);
+		assert_true(pring_has_ended(&p.ring[1].in));
+		assert_false(cring_arm_data(&p.ring[1]));
+		pair_end(&p);
+	}
+}
+
 /* Two threads, a queue that is always full or empty: the arming protocol loses no wake-up. */
 #define STREAM (4u << 20)
 
@@ -487,6 +508,7 @@ int main(void)
 	        cmocka_unit_test(ap8_nothing_is_overrun_and_pointers_lag),
 	        cmocka_unit_test(ap8_a_carrier_that_stalls_loses_nothing),
 	        cmocka_unit_test(ap8_arming_for_data_and_for_room),
+	        cmocka_unit_test(ap8_the_end_follows_the_last_byte),
 	        cmocka_unit_test(ap8_no_wake_up_is_lost),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,287 @@
+#include "adapter/cqueue/cqueue.h"
+
+#include <stdlib.h>
+
+#include "adapter/adapter.h"
+#include "base/cancel.h"
+
+static uint64_t cqueue_size(uint64_t bytes)
+{
+	uint64_t size = HDL_CQUEUE_MIN_BYTES;
+	if (bytes > HDL_CQUEUE_MAX_BYTES)
+		return 0;
+	while (size < bytes)
+		size *= 2;
+	return size;
+}
+
+uint64_t hdl_cqueue_length(uint64_t bytes)
+{
+	uint64_t size = cqueue_size(bytes);
+	return size == 0 ? 0 : cring_block_bytes(size);
+}
+
+int cqueue_open(struct hdl_adapter *adapter, struct cring_block *own, uint64_t bytes,
+                struct cring_block *peer, const struct cqueue_carrier *carrier,
+                struct hdl_eventq *events, struct hdl_cqueue **out)
+{
+	uint64_t size = cqueue_size(bytes);
+	struct cring_stores stores = {carrier->store, carrier->context};
+	if (size == 0)
+		return -HDL_EINVAL;
+	struct hdl_cqueue *queue = calloc(1, sizeof(*queue));
+	if (queue == NULL)
+		return -HDL_ENOMEM;
+	queue->magic = MAGIC_CQUEUE;
+	queue->adapter = adapter;
+	queue->events = events;
+	queue->carrier = *carrier;
+	pthread_mutex_init(&queue->lock, NULL);
+	clock_cond_init(&queue->looked);
+	cring_init(&queue->ring, own, size, size, peer, peer != NULL ? NULL : &stores);
+	atomic_fetch_add(&adapter->objects.count, 1);
+	*out = queue;
+	return 0;
+}
+
+static bool is_cqueue(const struct hdl_cqueue *queue)
+{
+	return queue != NULL && queue->magic == MAGIC_CQUEUE;
+}
+
+int hdl_cqueue_close(struct hdl_cqueue *queue)
+{
+	if (!is_cqueue(queue))
+		return -HDL_EINVAL;
+	if (queue->carrier.end != NULL)
+		queue->carrier.end(queue->carrier.context);
+	atomic_fetch_sub(&queue->adapter->objects.count, 1);
+	pthread_mutex_destroy(&queue->lock);
+	pthread_cond_destroy(&queue->looked);
+	queue->magic = 0;
+	free(queue);
+	return 0;
+}
+
+/* The peer waits: wake it, now or with the next call. */
+static void cqueue_wake(struct hdl_cqueue *queue, bool wanted)
+{
+	if ((wanted || atomic_load_explicit(&queue->owes_wake, memory_order_relaxed)) &&
+	    queue->carrier.wake != NULL)
+		atomic_store_explicit(&queue->owes_wake,
+		                      !queue->carrier.wake(queue->carrier.context),
+		                      memory_order_relaxed);
+}
+
+void cqueue_placed(struct hdl_cqueue *queue, uint16_t port, uint32_t index)
+{
+	bool wanted = atomic_load(&queue->wants_data) || atomic_load(&queue->wants_room);
+	struct hdl_port_event event = {.type = HDL_PORT_DATA, .index = index};
+	if (!wanted || eventq_deliver(queue->adapter, port, &event, NULL, 0) == EVENTQ_FULL)
+		return;
+	atomic_store(&queue->wants_data, false);
+	atomic_store(&queue->wants_room, false);
+}
+
+/* --- waiting --- */
+
+/* Events of a queue that waits by itself say only: look again. Whoever takes them tells the
+ * other. */
+static void cqueue_drain(struct hdl_cqueue *queue)
+{
+	struct hdl_port_event events[8];
+	int taken = 8;
+	if (queue->events == NULL || eventq_in_set(queue->events))
+		return;
+	while (taken == 8) {
+		taken = hdl_eventq_take(queue->events, events, 8);
+		if (taken > 0) {
+			pthread_mutex_lock(&queue->lock);
+			queue->looks++;
+			pthread_cond_broadcast(&queue->looked);
+			pthread_mutex_unlock(&queue->lock);
+		}
+	}
+}
+
+static uint64_t cqueue_looks(struct hdl_cqueue *queue)
+{
+	pthread_mutex_lock(&queue->lock);
+	uint64_t looks = queue->looks;
+	pthread_mutex_unlock(&queue->lock);
+	return looks;
+}
+
+/* Sleep until an event, something to drive, or @until_ns. The queue was armed when @looks was read.
+ * -HDL_EINTR: a signal arrived. */
+static int cqueue_sleep(struct hdl_cqueue *queue, uint64_t looks, uint64_t until_ns, int cancel)
+{
+	int fd = queue->events != NULL ? hdl_eventq_fd(queue->events) : -1;
+	/* Where stores are packets, our own thread sees what it drives; another thread that drives
+	 * raises an event. A carrier without room is looked at again. */
+	bool owes = queue->ring.out.published != queue->ring.out.wrptr ||
+	            atomic_load_explicit(&queue->owes_wake, memory_order_relaxed);
+	uint64_t soon = fd < 0 || owes || queue->ring.peer == NULL ? clock_now_ns() + CQUEUE_NAP_NS
+	                                                           : UINT64_MAX;
+	if (soon > until_ns)
+		soon = until_ns;
+	pthread_mutex_lock(&queue->lock);
+	bool leads = !queue->leads && queue->looks == looks;
+	if (leads)
+		queue->leads = true;
+	else
+		while (queue->looks == looks && queue->leads &&
+		       clock_cond_wait(&queue->looked, &queue->lock, soon))
+			;
+	pthread_mutex_unlock(&queue->lock);
+	if (!leads)
+		return 0;
+	int slept = adapter_wait(queue->adapter, fd, soon, cancel);
+	pthread_mutex_lock(&queue->lock);
+	queue->leads = false;
+	queue->looks++;
+	pthread_cond_broadcast(&queue->looked);
+	pthread_mutex_unlock(&queue->lock);
+	return slept < 0 ? -HDL_EINTR : 0;
+}
+
+struct attempt_at {
+	struct hdl_cqueue *queue;
+	const void *from;
+	void *to;
+	uint64_t bytes;
+	int64_t result;
+};
+
+/* Repeat @attempt, which is true once there is a result, until @timeout_ms have passed. @arm:
+ * before sleeping; false: there is no reason to. */
+static int64_t cqueue_repeat(struct attempt_at *at, bool (*attempt)(struct attempt_at *at),
+                             bool (*arm)(struct hdl_cqueue *queue), int timeout_ms)
+{
+	struct hdl_cqueue *queue = at->queue;
+	uint64_t until_ns = timeout_ms < 0 ? UINT64_MAX : 0;
+	if (attempt(at))
+		return at->result;
+	adapter_touch(queue->adapter);
+	adapter_poll(queue->adapter);
+	if (attempt(at))
+		return at->result;
+	if (timeout_ms == 0)
+		return -HDL_EAGAIN;
+	if (timeout_ms > 0)
+		until_ns = clock_now_ns() + (uint64_t)timeout_ms * 1000000u;
+	pthread_testcancel();
+	int cancel = cancel_forbid(), slept = 0;
+	bool done = false;
+	while (!done && slept == 0 && (timeout_ms < 0 || clock_now_ns() < until_ns)) {
+		cqueue_drain(queue);
+		uint64_t looks = cqueue_looks(queue);
+		if (arm(queue))
+			slept = cqueue_sleep(queue, looks, until_ns, cancel);
+		adapter_poll(queue->adapter);
+		done = attempt(at);
+	}
+	cancel_restore(cancel);
+	return done ? at->result : slept != 0 ? slept : -HDL_EAGAIN;
+}
+
+static bool cqueue_arm_data(struct hdl_cqueue *queue)
+{
+	atomic_store(&queue->wants_data, true);
+	return cring_arm_data(&queue->ring);
+}
+
+static bool cqueue_arm_room(struct hdl_cqueue *queue)
+{
+	atomic_store(&queue->wants_room, true);
+	return cring_arm_room(&queue->ring) || queue->ring.peer == NULL;
+}
+
+int hdl_cqueue_arm(struct hdl_cqueue *queue, bool data, bool room)
+{
+	if (!is_cqueue(queue))
+		return -HDL_EINVAL;
+	bool quiet = (!data || cqueue_arm_data(queue)) &&
+	             (!room || (cqueue_arm_room(queue) && cring_writable(&queue->ring) == 0));
+	return quiet ? 0 : -HDL_EAGAIN;
+}
+
+/* --- the calls --- */
+
+static bool cqueue_ended(const struct hdl_cqueue *queue)
+{
+	return queue->carrier.alive != NULL && !queue->carrier.alive(queue->carrier.context);
+}
+
+static bool cqueue_try_write(struct attempt_at *at)
+{
+	struct hdl_cqueue *queue = at->queue;
+	if (queue->finished || cqueue_ended(queue)) {
+		at->result = -HDL_EPERM;
+		return true;
+	}
+	uint64_t written = cring_write(&queue->ring, at->from, at->bytes);
+	cqueue_wake(queue, cring_publish(&queue->ring));
+	at->result = (int64_t)written;
+	return written > 0;
+}
+
+int64_t hdl_cqueue_write(struct hdl_cqueue *queue, const void *data, uint64_t bytes, int timeout_ms)
+{
+	if (!is_cqueue(queue) || (data == NULL && bytes > 0) || bytes > INT64_MAX)
+		return -HDL_EINVAL;
+	struct attempt_at at = {.queue = queue, .from = data, .bytes = bytes};
+	return bytes == 0 ? 0 : cqueue_repeat(&at, cqueue_try_write, cqueue_arm_room, timeout_ms);
+}
+
+static bool cqueue_try_end(struct attempt_at *at)
+{
+	bool wakes;
+	if (cqueue_ended(at->queue)) {
+		at->result = -HDL_EPERM;
+		return true;
+	}
+	bool told = cring_finish(&at->queue->ring, &wakes);
+	cqueue_wake(at->queue, wakes);
+	at->queue->finished = told;
+	at->result = 0;
+	return told && !atomic_load(&at->queue->owes_wake);
+}
+
+static bool cqueue_arm_nothing(struct hdl_cqueue *queue)
+{
+	(void)queue;
+	return true;
+}
+
+int hdl_cqueue_end(struct hdl_cqueue *queue, int timeout_ms)
+{
+	if (!is_cqueue(queue))
+		return -HDL_EINVAL;
+	struct attempt_at at = {.queue = queue};
+	return (int)cqueue_repeat(&at, cqueue_try_end, cqueue_arm_nothing, timeout_ms);
+}
+
+static bool cqueue_try_read(struct attempt_at *at)
+{
+	struct hdl_cqueue *queue = at->queue;
+	/* Looked at first: what came before the end of the connection is still read. */
+	bool gone = cqueue_ended(queue);
+	uint64_t bytes = cring_read(&queue->ring, at->to, at->bytes);
+	cqueue_wake(queue, cring_release(&queue->ring, bytes == 0));
+	at->result = (int64_t)bytes;
+	if (bytes > 0)
+		return true;
+	if (pring_has_ended(&queue->ring.in))
+		return true; /* 0 */
+	at->result = -HDL_EPERM;
+	return gone;
+}
+
+int64_t hdl_cqueue_read(struct hdl_cqueue *queue, void *to, uint64_t max, int timeout_ms)
+{
+	if (!is_cqueue(queue) || to == NULL || max == 0 || max > INT64_MAX)
+		return -HDL_EINVAL;
+	struct attempt_at at = {.queue = queue, .to = to, .bytes = max};
+	return cqueue_repeat(&at, cqueue_try_read, cqueue_arm_data, timeout_ms);
+}
