@@ -1,0 +1,332 @@
+/* Load, store and queues of apertures between two processes of one machine, beside their floors,
+ * from one run:
+ *
+ *   a mapped store           one-way, beside a bare cache line
+ *   a circular queue         8-byte records per second, beside a pipe and a Unix socket
+ *   a wake-up                of a thread that waits for an event queue, beside eventfd with epoll
+ *   a tracked store          the fault of the first store to a page, and collecting it, per tracker
+ *
+ * bench/cqueue prints figures; it never fails a build. */
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "adapter/adapter.h"
+#include "adapter/cqueue/cqueue.h"
+#include "adapter/track/track.h"
+#include "base/clock.h"
+#include "base/memfile.h"
+#include "figures.h"
+
+#define TURNS   11
+#define TRIPS   20000u
+#define RECORDS 2000000u
+#define SLOW    200000u
+#define WAKES   3000u
+#define PAGES   1024u
+#define RING    65536u
+
+static size_t processors[2];
+
+static bool find_both(void)
+{
+	cpu_set_t set;
+	int found = 0;
+	if (sched_getaffinity(0, sizeof(set), &set) != 0)
+		return false;
+	for (size_t i = 0; i < CPU_SETSIZE && found < 2; i++)
+		if (CPU_ISSET(i, &set))
+			processors[found++] = i;
+	return found == 2;
+}
+
+static void check(bool good, const char *what)
+{
+	if (!good) {
+		perror(what);
+		exit(1);
+	}
+}
+
+/* --- a store --- */
+
+struct lines {
+	_Alignas(64) _Atomic uint64_t ping;
+	_Alignas(64) _Atomic uint64_t pong;
+};
+
+static void answer_lines(struct lines *at)
+{
+	for (uint64_t i = 1; i <= TRIPS; i++) {
+		while (atomic_load_explicit(&at->ping, memory_order_acquire) != i)
+			;
+		atomic_store_explicit(&at->pong, i, memory_order_release);
+	}
+}
+
+/* One-way, in microseconds, between this process and a child that maps the same pages. */
+static double line_trip(bool mapped)
+{
+	int fd = memfile_make("bench", 4096);
+	int flags = mapped ? MAP_SHARED : MAP_SHARED | MAP_ANONYMOUS;
+	struct lines *at = mmap(NULL, 4096, PROT_READ | PROT_WRITE, flags, mapped ? fd : -1, 0);
+	check(at != MAP_FAILED, "mmap");
+	pid_t child = fork();
+	if (child == 0) {
+		figures_pin(processors[1]);
+		if (mapped) /* a mapping of its own, as an aperture is */
+			at = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+		answer_lines(at);
+		_exit(0);
+	}
+	uint64_t begin = 0;
+	for (uint64_t i = 1; i <= TRIPS; i++) {
+		if (i == TRIPS / 10)
+			begin = clock_now_ns();
+		atomic_store_explicit(&at->ping, i, memory_order_release);
+		while (atomic_load_explicit(&at->pong, memory_order_acquire) != i)
+			;
+	}
+	double ns = (double)(clock_now_ns() - begin) / (TRIPS - TRIPS / 10.0) / 2;
+	waitpid(child, NULL, 0);
+	munmap(at, 4096);
+	close(fd);
+	return ns / 1000;
+}
+
+/* --- a queue --- */
+
+static struct cring_block *blocks[2];
+
+static void ring_side(struct cring *ring, int side)
+{
+	cring_init(ring, blocks[side], RING, RING, blocks[!side], NULL);
+}
+
+static double ring_rate(void)
+{
+	struct cring ring;
+	for (int i = 0; i < 2; i++)
+		memset(blocks[i], 0, sizeof(struct cring_block));
+	pid_t child = fork();
+	if (child == 0) {
+		figures_pin(processors[1]);
+		ring_side(&ring, 1);
+		uint64_t data[512], got = 0;
+		while (got < RECORDS * 8ull) {
+			got += cring_read(&ring, data, sizeof(data));
+			cring_release(&ring, false);
+		}
+		cring_release(&ring, true);
+		_exit(0);
+	}
+	ring_side(&ring, 0);
+	uint64_t begin = clock_now_ns();
+	for (uint64_t i = 0; i < RECORDS; i++) {
+		while (cring_write(&ring, &i, 8) == 0)
+			__builtin_ia32_pause();
+		cring_publish(&ring);
+	}
+	waitpid(child, NULL, 0);
+	return RECORDS * 1000.0 / (double)(clock_now_ns() - begin);
+}
+
+static double kernel_rate(bool unix_socket)
+{
+	int ends[2];
+	check((unix_socket ? socketpair(AF_UNIX, SOCK_STREAM, 0, ends) : pipe(ends)) == 0, "pipe");
+	pid_t child = fork();
+	if (child == 0) {
+		figures_pin(processors[1]);
+		char data[4096];
+		uint64_t got = 0;
+		while (got < SLOW * 8ull) {
+			ssize_t bytes = read(ends[0], data, sizeof(data));
+			got += bytes > 0 ? (uint64_t)bytes : 0;
+		}
+		_exit(0);
+	}
+	uint64_t begin = clock_now_ns();
+	for (uint64_t i = 0; i < SLOW; i++)
+		check(write(ends[1], &i, 8) == 8, "write");
+	waitpid(child, NULL, 0);
+	double rate = SLOW * 1000.0 / (double)(clock_now_ns() - begin);
+	close(ends[0]);
+	close(ends[1]);
+	return rate;
+}
+
+/* --- a wake-up --- */
+
+static struct hdl_adapter *adapter;
+static struct hdl_eventq *queues[2];
+static int epolls[2], eventfds[2];
+
+static void deliver_to(uint16_t port)
+{
+	struct hdl_port_event event = {.type = HDL_PORT_DATA};
+	adapter_lock(adapter);
+	eventq_deliver(adapter, port, &event, NULL, 0);
+	adapter_unlock(adapter);
+}
+
+static void await_queue(struct hdl_eventq *queue)
+{
+	struct hdl_port_event event;
+	while (hdl_eventq_wait(queue, 1000) != 0)
+		;
+	hdl_eventq_take(queue, &event, 1);
+	hdl_eventq_take(queue, &event, 1); /* empty: it is armed again */
+}
+
+static void await_eventfd(int which)
+{
+	struct epoll_event event;
+	uint64_t count;
+	while (epoll_wait(epolls[which], &event, 1, 1000) <= 0)
+		;
+	check(read(eventfds[which], &count, 8) == 8, "read");
+}
+
+static void signal_eventfd(int which)
+{
+	uint64_t one = 1;
+	check(write(eventfds[which], &one, 8) == 8, "write");
+}
+
+static void *wake_answers(void *context)
+{
+	figures_pin(processors[1]);
+	for (uint32_t i = 0; i < WAKES; i++) {
+		if (context != NULL) {
+			await_queue(queues[1]);
+			deliver_to(1);
+		} else {
+			await_eventfd(1);
+			signal_eventfd(0);
+		}
+	}
+	return NULL;
+}
+
+static double wake_trip(bool queue)
+{
+	pthread_t thread;
+	check(pthread_create(&thread, NULL, wake_answers, queue ? &queues : NULL) == 0, "thread");
+	uint64_t begin = clock_now_ns();
+	for (uint32_t i = 0; i < WAKES; i++) {
+		if (queue) {
+			deliver_to(2);
+			await_queue(queues[0]);
+		} else {
+			signal_eventfd(1);
+			await_eventfd(0);
+		}
+	}
+	double us = (double)(clock_now_ns() - begin) / WAKES / 2 / 1000;
+	pthread_join(thread, NULL);
+	return us;
+}
+
+static void wake_open(void)
+{
+	struct hdl_open_attr attr = {.max_mr = 64, .max_qp = 16};
+	struct adapter_env env = {.clock = clock_real()};
+	check(adapter_open(&attr, &env, &adapter) == 0, "adapter");
+	for (uint16_t i = 0; i < 2; i++) {
+		struct epoll_event event = {.events = EPOLLIN};
+		check(eventq_open(adapter, (uint16_t)(i + 1), NULL, &queues[i]) == 0, "eventq");
+		hdl_eventq_fd(queues[i]);
+		eventfds[i] = eventfd(0, EFD_CLOEXEC);
+		epolls[i] = epoll_create1(EPOLL_CLOEXEC);
+		epoll_ctl(epolls[i], EPOLL_CTL_ADD, eventfds[i], &event);
+	}
+}
+
+/* --- tracked pages --- */
+
+static int forget_run(void *context, uint64_t offset, const void *data, uint64_t bytes)
+{
+	(void)context;
+	(void)offset;
+	(void)data;
+	(void)bytes;
+	return 0;
+}
+
+static bool track_turn(enum track_kind kind, double *fault_us, double *collect_us)
+{
+	struct track *track;
+	if (track_open(kind, PAGES * TRACK_PAGE, NULL, &track) != 0)
+		return false;
+	uint64_t begin = clock_now_ns();
+	for (uint32_t i = 0; i < PAGES; i++)
+		*(volatile unsigned char *)(track->view + i * TRACK_PAGE) = 1;
+	uint64_t stored = clock_now_ns();
+	track_collect(track, forget_run, NULL);
+	*fault_us = (double)(stored - begin) / PAGES / 1000;
+	*collect_us = (double)(clock_now_ns() - stored) / PAGES / 1000;
+	track_close(track);
+	return true;
+}
+
+int main(void)
+{
+	double a[TURNS], b[TURNS], c[TURNS];
+	if (!find_both()) {
+		printf("skipped: needs two processors\n");
+		return 77;
+	}
+	figures_pin(processors[0]);
+	for (int i = 0; i < TURNS; i++) {
+		a[i] = line_trip(false);
+		b[i] = line_trip(true);
+	}
+	figures_report("floor: a cache line, one way", a, TURNS, "us");
+	figures_report("a store to a mapped aperture, one way", b, TURNS, "us");
+	for (int i = 0; i < 2; i++) {
+		blocks[i] = mmap(NULL, cring_block_bytes(RING), PROT_READ | PROT_WRITE,
+		                 MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+		check(blocks[i] != MAP_FAILED, "mmap");
+	}
+	for (int i = 0; i < TURNS; i++) {
+		a[i] = ring_rate();
+		b[i] = kernel_rate(false);
+		c[i] = kernel_rate(true);
+	}
+	figures_report("circular queue, 8 bytes", a, TURNS, "M/s");
+	figures_report("pipe, 8 bytes", b, TURNS, "M/s");
+	figures_report("Unix socket, 8 bytes", c, TURNS, "M/s");
+	wake_open();
+	for (int i = 0; i < TURNS; i++) {
+		a[i] = wake_trip(false);
+		b[i] = wake_trip(true);
+	}
+	figures_report("floor: eventfd and epoll wake a thread", a, TURNS, "us");
+	figures_report("an event queue wakes a thread", b, TURNS, "us");
+	for (enum track_kind kind = TRACK_UFFD; kind <= TRACK_PROTECT; kind++) {
+		bool works = true;
+		for (int i = 0; i < TURNS && works; i++)
+			works = track_turn(kind, &a[i], &b[i]);
+		if (!works) {
+			printf("%s: not here\n", kind == TRACK_UFFD ? "userfaultfd" : "mprotect");
+			continue;
+		}
+		figures_report(kind == TRACK_UFFD ? "first store to a page, userfaultfd"
+		                                  : "first store to a page, mprotect",
+		               a, TURNS, "us");
+		figures_report("collecting it", b, TURNS, "us");
+	}
+	return 0;
+}
