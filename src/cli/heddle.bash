@@ -9,7 +9,7 @@ _heddle() {
 	prev=${COMP_WORDS[COMP_CWORD - 1]}
 	COMPREPLY=()
 	if ((COMP_CWORD == 1)); then
-		mapfile -t COMPREPLY < <(compgen -W "run devices status explain perf vswitch ibc version help --help --version" -- "$cur")
+		mapfile -t COMPREPLY < <(compgen -W "run devices status explain perf vswitch ibc tap version help --help --version" -- "$cur")
 		return
 	fi
 	command=${COMP_WORDS[1]}
@@ -43,6 +43,18 @@ _heddle() {
 			fi
 			;;
 		esac
+		;;
+	tap)
+		if ((COMP_CWORD == 2)); then
+			mapfile -t COMPREPLY < <(compgen -W "unit host stat mac down --help" -- "$cur")
+		elif [[ $cur == -* ]]; then
+			case ${COMP_WORDS[2]} in
+			unit) more="--lan --addr --netns --name --mtu --service --no-offload --foreground" ;;
+			host) more="--tap --unix --netns --addr --name --mac --mtu --mode --model --pools --indicate --service --no-offload --foreground" ;;
+			stat) more="--json" ;;
+			esac
+			mapfile -t COMPREPLY < <(compgen -W "$more --help --usage" -- "$cur")
+		fi
 		;;
 	devices)
 		case $prev in
@@ -127,7 +139,7 @@ _heddle() {
 		fi
 		;;
 	help)
-		((COMP_CWORD == 2)) && mapfile -t COMPREPLY < <(compgen -W "run devices status explain perf vswitch ibc version help" -- "$cur")
+		((COMP_CWORD == 2)) && mapfile -t COMPREPLY < <(compgen -W "run devices status explain perf vswitch ibc tap version help" -- "$cur")
 		;;
 	esac
 }

@@ -25,6 +25,7 @@ static const struct command commands[] = {
         {"perf", "measure latency, bandwidth and message rate between two processes", perf_command},
         {"vswitch", "start, end and show a network of virtual switches", vswitch_command},
         {"ibc", "ping, trace and discover a network of virtual switches", ibc_command},
+        {"tap", "an Ethernet interface whose cable ends at another machine", tap_command},
         {"version", "print the version", version_command},
         {"help", "list the commands, or the options of one", help_command},
 };

@@ -1,0 +1,435 @@
+/* heddle tap: an Ethernet interface whose cable ends at another machine. Starts units and hosts as
+ * processes of their own (src/tap), and asks them. */
+#include <argp.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/command.h"
+#include "tap/tap.h"
+#include "wire/push.h"
+
+#define TAP_MAX_SHOWN 64u
+#define FRAME_EXTRA   (LAN_HEADER_BYTES + 14u + 8u + 1u) /* tags; one byte more shows a cut frame */
+#define LARGE_FRAME   69632u
+
+struct tap_command {
+	const char *verb;
+	struct tap_options options;
+	const char *operands[TAP_MAX_SHOWN];
+	int given;
+	bool json, has_tap, has_unix;
+	char lan[128], name[TAP_NAME_BYTES];
+};
+
+static const struct argp_option unit_list[] = {
+        {"lan", 'l', "tap:NAME|packet:IFACE|unix:PATH", 0, "What the hosts get access to", 0},
+        {"addr", 'a', "ADDRESS", 0, "Be reachable from other machines at this address", 0},
+        {"netns", 'N', "PID", 0, "The interface is in the namespaces of this process", 0},
+        {"name", 'n', "NAME", 0, "Name for stat and down (unit)", 0},
+        {"mtu", 'm', "BYTES", 0, "MTU of the interface, 68 to 9000 (1500)", 0},
+        {"service", 's', "NUMBER", 0, "Number of the unit on its node (4)", 0},
+        {"no-offload", 'O', NULL, 0, "Whole frames only: no segments of 64 KiB", 0},
+        {"foreground", 'f', NULL, 0, "Stay in the foreground", 0},
+        {0}};
+static const struct argp_option host_list[] = {
+        {"tap", 't', "NAME", 0, "Make this interface", 0},
+        {"unix", 'u', "PATH", 0, "Serve a VM: the socket of QEMU's -netdev stream", 0},
+        {"netns", 'N', "PID", 0, "Make it in the namespaces of this process", 0},
+        {"addr", 'a', "ADDRESS", 0, "The address of this machine on the way to the unit", 0},
+        {"name", 'n', "NAME", 0, "Name for stat and down (that of the interface)", 0},
+        {"mac", 'M', "MAC", 0, "MAC address of the interface", 0},
+        {"mtu", 'm', "BYTES", 0, "MTU of the interface, 68 to 9000 (1500)", 0},
+        {"mode", 'o', "rdma|send", 0, "How frames travel (rdma)", 0},
+        {"model", 'd', "push-push|push-pull|pull-pull", 0, "Who starts a transfer (push-push)", 0},
+        {"pools", 'p', "both|host|unit|none", 0, "Who offers pools (both)", 0},
+        {"indicate", 'i', "immediate|message", 0, "How frames are announced (immediate)", 0},
+        {"service", 's', "NUMBER", 0, "Number of the unit on its node (4)", 0},
+        {"no-offload", 'O', NULL, 0, "Whole frames only: no segments of 64 KiB", 0},
+        {"foreground", 'f', NULL, 0, "Stay in the foreground", 0},
+        {0}};
+static const struct argp_option stat_list[] = {{"json", 'j', NULL, 0, "Print JSON", 0}, {0}};
+static const struct argp_option no_list[] = {{0}};
+
+static long tap_number(const char *text, long low, long high, struct argp_state *state)
+{
+	char *end;
+	errno = 0;
+	long value = strtol(text, &end, 10);
+	if (errno != 0 || *end != '\0' || end == text || value < low || value > high)
+		argp_error(state, "'%s' is not a number from %ld to %ld", text, low, high);
+	return value;
+}
+
+/* The place of @text in @words. */
+static unsigned tap_word(const char *text, const char *const *words, unsigned count,
+                         struct argp_state *state)
+{
+	for (unsigned i = 0; i < count; i++)
+		if (strcmp(text, words[i]) == 0)
+			return i;
+	argp_error(state, "'%s' is not one of the values that --help names", text);
+	return 0;
+}
+
+static error_t tap_parse_terms(int key, const char *arg, struct argp_state *state)
+{
+	static const char *const modes[] = {"rdma", "send"};
+	static const char *const models[] = {"push-push", "push-pull", "pull-pull"};
+	static const char *const owners[] = {"none", "host", "unit", "both"};
+	static const char *const ways[] = {"immediate", "message"};
+	struct hdl_push_terms *terms = &((struct tap_command *)state->input)->options.terms;
+	unsigned owner;
+	switch (key) {
+	case 'o':
+		terms->mode = (uint8_t)tap_word(arg, modes, 2, state);
+		return 0;
+	case 'd':
+		terms->model = (uint8_t)tap_word(arg, models, 3, state);
+		return 0;
+	case 'p':
+		owner = tap_word(arg, owners, 4, state);
+		terms->host_owns = (owner & 1) != 0;
+		terms->unit_owns = (owner & 2) != 0;
+		return 0;
+	case 'i':
+		terms->by_message = tap_word(arg, ways, 2, state) == 1;
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+static error_t tap_parse(int key, char *arg, struct argp_state *state)
+{
+	struct tap_command *command = state->input;
+	struct tap_options *options = &command->options;
+	switch (key) {
+	case 'l':
+		snprintf(command->lan, sizeof(command->lan), "%s", arg);
+		return 0;
+	case 't':
+	case 'u':
+		command->has_tap |= key == 't';
+		command->has_unix |= key == 'u';
+		snprintf(command->lan, sizeof(command->lan), "%s:%s", key == 't' ? "tap" : "unix",
+		         arg);
+		if (command->name[0] == '\0')
+			snprintf(command->name, sizeof(command->name), "%.*s",
+			         (int)TAP_NAME_BYTES - 1, basename(arg));
+		return 0;
+	case 'N':
+		options->netns = (pid_t)tap_number(arg, 1, INT32_MAX, state);
+		return 0;
+	case 'a':
+		setenv("HEDDLE_ADDR", arg, 1);
+		return 0;
+	case 'n':
+		if (strlen(arg) >= TAP_NAME_BYTES || strchr(arg, '/') != NULL)
+			argp_error(state, "'%s' is not a name of up to 31 characters", arg);
+		snprintf(command->name, sizeof(command->name), "%s", arg);
+		return 0;
+	case 'M':
+		options->has_mac = true;
+		if (!tap_parse_mac(arg, options->mac))
+			argp_error(state, "'%s' is not a MAC address such as 02:00:00:00:00:01",
+			           arg);
+		return 0;
+	case 'm':
+		options->mtu = (uint16_t)tap_number(arg, PUSH_MIN_MTU, PUSH_MAX_MTU, state);
+		return 0;
+	case 's':
+		options->service = (uint16_t)tap_number(arg, 1, 65535, state);
+		return 0;
+	case 'O':
+		options->offloads = false;
+		return 0;
+	case 'f':
+		options->foreground = true;
+		return 0;
+	case 'j':
+		command->json = true;
+		return 0;
+	case ARGP_KEY_ARG:
+		if (command->given == (int)TAP_MAX_SHOWN)
+			argp_usage(state);
+		command->operands[command->given++] = arg;
+		return 0;
+	default:
+		return tap_parse_terms(key, arg, state);
+	}
+}
+
+/* --- unit and host --- */
+
+/* How long frames may be. SendData takes those that fit into a message. */
+static bool tap_size_frames(struct tap_options *options)
+{
+	struct hdl_push_terms *terms = &options->terms;
+	bool messages = terms->mode == HDL_PUSH_SEND || !terms->host_owns || !terms->unit_owns;
+	terms->header_bytes = LAN_HEADER_BYTES;
+	if (messages && options->mtu + FRAME_EXTRA > PUSH_MAX_DATA) {
+		fprintf(stderr,
+		        "heddle tap: frames that are sent as messages have at most %u bytes: "
+		        "give --mtu %u or less\n",
+		        PUSH_MAX_DATA, PUSH_MAX_DATA - FRAME_EXTRA);
+		return false;
+	}
+	if (messages)
+		options->offloads = false;
+	terms->frame_bytes = options->offloads ? LARGE_FRAME : options->mtu + FRAME_EXTRA;
+	if (options->unit)
+		terms->frame_bytes = LARGE_FRAME;
+	return true;
+}
+
+/* Become a daemon. Returns in the child, with the descriptor by which it says that it is ready. */
+static int tap_into_background(int *status)
+{
+	int ready[2];
+	char byte;
+	fflush(NULL);
+	pid_t pid = pipe2(ready, O_CLOEXEC) == 0 ? fork() : -1;
+	if (pid < 0) {
+		fprintf(stderr, "heddle tap: %s; end some programs, then try again\n",
+		        strerror(errno));
+		*status = 1;
+		return -1;
+	}
+	if (pid > 0) {
+		close(ready[1]);
+		*status = read(ready[0], &byte, 1) == 1 ? 0 : 1; /* the child has said why not */
+		return -1;
+	}
+	close(ready[0]);
+	setsid();
+	return ready[1];
+}
+
+static int tap_start(struct tap_command *command)
+{
+	struct tap_options *options = &command->options;
+	int status = 0, ready = -1;
+	options->lan = command->lan;
+	options->name = command->name;
+	if (!tap_size_frames(options))
+		return EXIT_WRONG_USAGE;
+	if (!options->foreground) {
+		ready = tap_into_background(&status);
+		if (ready < 0)
+			return status;
+	}
+	return tap_run(options, ready);
+}
+
+static int tap_unit_command(struct tap_command *command)
+{
+	command->options.unit = true;
+	if (command->lan[0] == '\0') {
+		fprintf(stderr, "heddle tap unit: what is the LAN? Give --lan tap:NAME, "
+		                "packet:INTERFACE or unix:PATH\n");
+		return EXIT_WRONG_USAGE;
+	}
+	if (command->name[0] == '\0')
+		snprintf(command->name, sizeof(command->name), "unit");
+	return tap_start(command);
+}
+
+static int tap_host_command(struct tap_command *command)
+{
+	if (command->given != 1 || command->has_tap + command->has_unix != 1) {
+		fprintf(stderr,
+		        "heddle tap host: give the unit's node or address, and either --tap "
+		        "NAME or --unix PATH\n");
+		return EXIT_WRONG_USAGE;
+	}
+	command->options.node = command->operands[0];
+	return tap_start(command);
+}
+
+/* --- questions --- */
+
+static json_t *tap_ask(const char *name, json_t *question)
+{
+	char why[LAN_WHY_BYTES] = "";
+	json_t *answer = control_ask(name, question, why);
+	const char *error = json_string_value(json_object_get(answer, "error"));
+	if (answer == NULL || error != NULL) {
+		fprintf(stderr, "heddle tap: %s\n", answer == NULL ? why : error);
+		json_decref(answer);
+		return NULL;
+	}
+	return answer;
+}
+
+static json_int_t tap_count(const json_t *object, const char *name)
+{
+	return json_integer_value(json_object_get(object, name));
+}
+
+static const char *tap_text(const json_t *object, const char *name)
+{
+	const char *text = json_string_value(json_object_get(object, name));
+	return text != NULL ? text : "";
+}
+
+static void tap_print_traffic(const char *what, const json_t *from)
+{
+	printf("    %-22s in %" JSON_INTEGER_FORMAT " frames, %" JSON_INTEGER_FORMAT
+	       " bytes; out %" JSON_INTEGER_FORMAT " frames, %" JSON_INTEGER_FORMAT
+	       " bytes; dropped %" JSON_INTEGER_FORMAT "\n",
+	       what, tap_count(from, "rx_frames"), tap_count(from, "rx_bytes"),
+	       tap_count(from, "tx_frames"), tap_count(from, "tx_bytes"),
+	       tap_count(from, "dropped"));
+}
+
+static void tap_print(const json_t *answer)
+{
+	const json_t *interface = json_object_get(answer, "interface"), *row;
+	bool unit = strcmp(tap_text(answer, "role"), "unit") == 0;
+	char what[160];
+	size_t i;
+	if (unit)
+		printf("%s: unit\n", tap_text(answer, "name"));
+	else
+		printf("%s: host of %s, %s, %s, %s, MAC %s%s%s\n", tap_text(answer, "name"),
+		       tap_text(answer, "unit"),
+		       json_is_true(json_object_get(answer, "up")) ? "up" : "down",
+		       tap_text(answer, "mode"), tap_text(answer, "model"), tap_text(answer, "mac"),
+		       tap_text(answer, "why")[0] != '\0' ? ": " : "", tap_text(answer, "why"));
+	snprintf(what, sizeof(what), "%s:%s", tap_text(interface, "kind"),
+	         tap_text(interface, "where"));
+	tap_print_traffic(what, interface);
+	json_array_foreach(json_object_get(answer, "hosts"), i, row)
+	{
+		snprintf(what, sizeof(what), "%s %s", tap_text(row, "name"), tap_text(row, "mac"));
+		tap_print_traffic(what, row);
+		if (tap_count(row, "forged") > 0)
+			printf("    %-22s %" JSON_INTEGER_FORMAT " frames with a forged source\n",
+			       "", tap_count(row, "forged"));
+	}
+}
+
+static int tap_stat_command(struct tap_command *command)
+{
+	static char names[TAP_MAX_SHOWN][TAP_NAME_BYTES];
+	size_t count = (size_t)command->given;
+	int status = 0;
+	json_t *all = json_array();
+	if (count == 0)
+		count = control_list(names, TAP_MAX_SHOWN);
+	for (size_t i = 0; i < count; i++) {
+		json_t *answer = tap_ask(command->given > 0 ? command->operands[i] : names[i],
+		                         json_pack("{s:s}", "do", "stat"));
+		if (answer == NULL) {
+			status = 1;
+			continue;
+		}
+		if (!command->json)
+			tap_print(answer);
+		json_array_append_new(all, answer);
+	}
+	if (command->json) {
+		json_dumpf(all, stdout, JSON_INDENT(2));
+		putchar('\n');
+	}
+	json_decref(all);
+	return status;
+}
+
+static int tap_mac_command(struct tap_command *command)
+{
+	if (command->given < 1 || command->given > 2) {
+		fprintf(stderr,
+		        "heddle tap mac: give the name of a host, and the new address if it is "
+		        "to change\n");
+		return EXIT_WRONG_USAGE;
+	}
+	json_t *question = json_pack("{s:s}", "do", "mac");
+	if (command->given == 2)
+		json_object_set_new(question, "mac", json_string(command->operands[1]));
+	json_t *answer = tap_ask(command->operands[0], question);
+	if (answer == NULL)
+		return 1;
+	puts(tap_text(answer, "mac"));
+	json_decref(answer);
+	return 0;
+}
+
+static int tap_down_command(struct tap_command *command)
+{
+	static char names[TAP_MAX_SHOWN][TAP_NAME_BYTES];
+	size_t count = (size_t)command->given;
+	int status = 0;
+	if (count == 0)
+		count = control_list(names, TAP_MAX_SHOWN);
+	for (size_t i = 0; i < count; i++) {
+		const char *name = command->given > 0 ? command->operands[i] : names[i];
+		json_t *answer = tap_ask(name, json_pack("{s:s}", "do", "down"));
+		status |= answer == NULL;
+		json_decref(answer);
+	}
+	return status;
+}
+
+static const struct tap_verb {
+	const char *name, *arguments, *doc;
+	const struct argp_option *options;
+	int (*run)(struct tap_command *command);
+} tap_verbs[] = {
+        {"unit", "--lan LAN", "Serve hosts: connect their interfaces to a LAN.", unit_list,
+         tap_unit_command},
+        {"host", "NODE --tap NAME", "Make an interface whose cable ends at a unit.", host_list,
+         tap_host_command},
+        {"stat", "[NAME...]", "Show units and hosts, and their counters.", stat_list,
+         tap_stat_command},
+        {"mac", "NAME [MAC]", "Show or change the MAC address of a host.", no_list,
+         tap_mac_command},
+        {"down", "[NAME...]", "End units and hosts.", no_list, tap_down_command},
+};
+#define TAP_VERBS (sizeof(tap_verbs) / sizeof(tap_verbs[0]))
+
+static void tap_print_verbs(FILE *out)
+{
+	fputs("Usage: heddle tap VERB [OPTION...]\n\n", out);
+	for (size_t i = 0; i < TAP_VERBS; i++)
+		fprintf(out, "  %-6s %s\n", tap_verbs[i].name, tap_verbs[i].doc);
+	fputs("\n`heddle tap VERB --help' tells the options; see also heddle-tap(1).\n", out);
+}
+
+int tap_command(int argc, char **argv)
+{
+	if (argc < 2 || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-?") == 0) {
+		tap_print_verbs(argc < 2 ? stderr : stdout);
+		return argc < 2 ? EXIT_WRONG_USAGE : 0;
+	}
+	for (size_t i = 0; i < TAP_VERBS; i++) {
+		if (strcmp(argv[1], tap_verbs[i].name) != 0)
+			continue;
+		struct tap_command command = {
+		        .verb = tap_verbs[i].name,
+		        .options = {.mtu = 1500,
+		                    .service = HDL_PUSH_SERVICE,
+		                    .offloads = true,
+		                    .terms = {.host_owns = true, .unit_owns = true}}};
+		struct argp argp = {tap_verbs[i].options,
+		                    tap_parse,
+		                    tap_verbs[i].arguments,
+		                    tap_verbs[i].doc,
+		                    NULL,
+		                    NULL,
+		                    NULL};
+		char name[64];
+		snprintf(name, sizeof(name), "heddle tap %s", tap_verbs[i].name);
+		argv[1] = name;
+		error_t error = argp_parse(&argp, argc - 1, argv + 1, 0, NULL, &command);
+		return error != 0 ? EXIT_WRONG_USAGE : tap_verbs[i].run(&command);
+	}
+	fprintf(stderr, "heddle tap: there is no '%s'; `heddle tap --help' lists the verbs\n",
+	        argv[1]);
+	return EXIT_WRONG_USAGE;
+}

@@ -1,0 +1,357 @@
+/* A host: an interface whose frames go to a unit. It connects, tells the unit its address, and
+ * passes frames; when the connection ends, the interface loses its carrier and the host tries
+ * again. */
+#include <arpa/inet.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "tap/tap.h"
+
+enum host_token { TOKEN_INIT = 1, TOKEN_MAC, TOKEN_LEARN, TOKEN_STATISTICS };
+
+struct host {
+	struct hdl_push *push;
+	bool up;             /* the unit has agreed: frames pass */
+	bool waits;          /* a frame is in the slot, until the unit knows its source address */
+	uint32_t wait_bytes; /* of it */
+	uint8_t mac[LAN_MAC_BYTES];    /* what the unit knows, */
+	uint8_t wanted[LAN_MAC_BYTES]; /* and what it was asked to know instead */
+	uint64_t next_ns;
+	uint32_t offloads;
+	uint64_t connections, refused;
+	int asker; /* who waits for an answer of the unit */
+	char why[128];
+};
+
+static struct host *host_of(struct tap *tap)
+{
+	return tap->state;
+}
+
+/* Where the unit is: an address, or the name of a node of this agent. */
+static bool host_find(const char *name, struct hdl_gid *gid)
+{
+	static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
+	struct hdl_process *list;
+	size_t count;
+	bool found = false;
+	if (inet_pton(AF_INET6, name, gid->raw) == 1)
+		return true;
+	memcpy(gid->raw, mapped, sizeof(mapped));
+	if (inet_pton(AF_INET, name, gid->raw + 12) == 1)
+		return true;
+	if (hdl_observe(&list, &count) != 0)
+		return false;
+	for (size_t i = 0; i < count && !found; i++) {
+		found = strcmp(list[i].node, strcmp(name, "localhost") == 0 ? "" : name) == 0;
+		if (found)
+			*gid = list[i].gid;
+	}
+	hdl_observe_free(list, count);
+	return found;
+}
+
+static void host_connect(struct tap *tap)
+{
+	struct host *host = host_of(tap);
+	struct hdl_gid gid;
+	host->next_ns = clock_now_ns() + TAP_RETRY_NS;
+	if (!host_find(tap->options->node, &gid)) {
+		snprintf(host->why, sizeof(host->why), "there is no node '%.64s'",
+		         tap->options->node);
+		return;
+	}
+	int error = hdl_push_connect(tap->port, &gid, tap->options->service, tap->options->name,
+	                             &tap->options->terms, &host->push);
+	if (error != 0)
+		snprintf(host->why, sizeof(host->why), "%s", hdl_strerror(error));
+}
+
+static void host_opened(void *context, struct hdl_push *push)
+{
+	struct tap *tap = context;
+	struct host *host = host_of(tap);
+	struct push_cfg request = {.item = PUSH_CFG_INIT,
+	                           .code = 1,
+	                           .has_value = true,
+	                           .mtu = tap->options->mtu,
+	                           .version = 1};
+	request.offloads = tap->options->offloads ? tap->lan.kind->offloads : PUSH_OFFLOAD_HEADER;
+	memcpy(request.mac, tap->lan.mac, sizeof(request.mac));
+	hdl_push_configure(push, &request, TOKEN_INIT);
+	memcpy(host->mac, tap->lan.mac, sizeof(host->mac));
+}
+
+/* The question of @asker is answered, one way or the other. */
+static void host_answer(struct tap *tap, json_t *answer)
+{
+	struct host *host = host_of(tap);
+	if (host->asker >= 0)
+		tap_reply(tap, host->asker, answer);
+	else
+		json_decref(answer);
+	host->asker = -1;
+}
+
+static void host_closed(void *context, struct hdl_push *push, const char *why)
+{
+	struct tap *tap = context;
+	struct host *host = host_of(tap);
+	(void)push;
+	if (host->up)
+		log_info("tap %s: the connection to %s has ended: %s", tap->options->name,
+		         tap->options->node, why);
+	snprintf(host->why, sizeof(host->why), "%s", why);
+	host->push = NULL;
+	host->up = host->waits = false;
+	if (tap->lan.kind->carrier != NULL && tap->lan.fd >= 0)
+		tap->lan.kind->carrier(&tap->lan, false);
+	host->next_ns = clock_now_ns() + TAP_RETRY_NS;
+	host_answer(tap, tap_error("the connection has ended"));
+}
+
+static bool host_deliver(void *context, struct hdl_push *push, const uint8_t *frame, uint32_t bytes)
+{
+	struct tap *tap = context;
+	(void)push;
+	return bytes < LAN_HEADER_BYTES + 14 || lan_write(&tap->lan, frame, bytes);
+}
+
+/* The unit asks, or tells. */
+static void host_configure(void *context, struct hdl_push *push, const struct push_cfg *request,
+                           struct push_cfg *reply)
+{
+	struct tap *tap = context;
+	struct host *host = host_of(tap);
+	(void)push;
+	if (request->code == 1) {
+		if (request->item == PUSH_CFG_OFFLOADS) {
+			host->offloads = request->offloads;
+			if (tap->lan.kind->set_offloads != NULL)
+				tap->lan.kind->set_offloads(&tap->lan, host->offloads);
+		} else if (request->item == PUSH_CFG_LINK) {
+			if (tap->lan.kind->carrier != NULL)
+				tap->lan.kind->carrier(&tap->lan, request->up && host->up);
+		} else {
+			reply->code = PUSH_CFG_READ_ONLY;
+		}
+		return;
+	}
+	reply->has_value = true;
+	memcpy(reply->mac, host->mac, sizeof(reply->mac));
+	reply->mtu = tap->options->mtu;
+	reply->offloads = host->offloads;
+	reply->up = host->up;
+	reply->version = 1;
+}
+
+static void host_initialised(struct tap *tap, const struct push_cfg *reply)
+{
+	struct host *host = host_of(tap);
+	if (reply == NULL || reply->code != PUSH_CFG_OK || !reply->has_value) {
+		hdl_push_break(host->push,
+		               reply != NULL && reply->code == PUSH_CFG_REFUSED
+		                       ? "the unit refuses the MAC address: another host has it"
+		                       : "the unit does not answer as it should");
+		return;
+	}
+	host->offloads = reply->offloads;
+	if (tap->lan.kind->set_offloads != NULL)
+		tap->lan.kind->set_offloads(&tap->lan, host->offloads);
+	if (tap->lan.kind->carrier != NULL)
+		tap->lan.kind->carrier(&tap->lan, true);
+	host->up = true;
+	host->connections++;
+	host->why[0] = '\0';
+}
+
+/* The frame that waited is sent, if its address is ours now. */
+static void host_go_on(struct tap *tap, bool agreed)
+{
+	struct host *host = host_of(tap);
+	if (!host->waits)
+		return;
+	host->waits = false;
+	if (agreed) {
+		hdl_push_send(host->push, host->wait_bytes);
+	} else {
+		hdl_push_untake(host->push);
+		host->refused++;
+	}
+}
+
+static void host_configured(void *context, struct hdl_push *push, uint64_t token,
+                            const struct push_cfg *reply)
+{
+	struct tap *tap = context;
+	struct host *host = host_of(tap);
+	bool agreed = reply != NULL && reply->code == PUSH_CFG_OK;
+	(void)push;
+	if (token == TOKEN_INIT) {
+		host_initialised(tap, reply);
+	} else if (token == TOKEN_STATISTICS) {
+		json_t *answer = tap->role->ask(tap, -1, "local", NULL);
+		if (agreed && reply->has_value) {
+			static const char *const names[PUSH_STAT_COUNT] = {"rx_frames", "rx_bytes",
+			                                                   "tx_frames", "tx_bytes",
+			                                                   "dropped",   "forged"};
+			json_t *unit = json_object();
+			for (unsigned i = 0; i < PUSH_STAT_COUNT; i++)
+				json_object_set_new(unit, names[i],
+				                    json_integer((json_int_t)reply->statistics[i]));
+			json_object_set_new(answer, "unit_counters", unit);
+		}
+		host_answer(tap, answer);
+	} else {
+		if (agreed)
+			memcpy(host->mac, host->wanted, sizeof(host->mac));
+		if (token == TOKEN_LEARN) {
+			host_go_on(tap, agreed);
+			return;
+		}
+		if (agreed && tap->lan.kind->set_mac != NULL)
+			agreed = tap->lan.kind->set_mac(&tap->lan, host->mac);
+		host_answer(tap, agreed ? json_pack("{s:o}", "mac", tap_mac_json(host->mac))
+		                        : tap_error("the unit refuses the address: another host "
+		                                    "has it, or it is not one of a station"));
+	}
+}
+
+/* Ask the unit to know us by @mac. */
+static bool host_tell_mac(struct host *host, const uint8_t mac[LAN_MAC_BYTES], uint64_t token)
+{
+	struct push_cfg request = {.item = PUSH_CFG_MAC, .code = 1, .has_value = true};
+	memcpy(request.mac, mac, sizeof(request.mac));
+	memcpy(host->wanted, mac, sizeof(host->wanted));
+	return hdl_push_configure(host->push, &request, token);
+}
+
+static bool host_begin(struct tap *tap)
+{
+	struct host *host = calloc(1, sizeof(*host));
+	if (host == NULL)
+		return false;
+	host->asker = -1;
+	tap->state = host;
+	if (tap->lan.kind->carrier != NULL)
+		tap->lan.kind->carrier(&tap->lan, false);
+	return true;
+}
+
+static int host_turn(struct tap *tap)
+{
+	struct host *host = host_of(tap);
+	uint32_t capacity;
+	int moved = 0;
+	if (host->push == NULL && clock_now_ns() >= host->next_ns)
+		host_connect(tap);
+	if (!host->up)
+		return 0;
+	capacity = hdl_push_agreed(host->push)->frame_bytes;
+	while (tap->lan_ready && !host->waits && moved < (int)TAP_BUDGET) {
+		uint8_t *frame = hdl_push_take(host->push);
+		if (frame == NULL)
+			break;
+		ssize_t got = lan_read(&tap->lan, frame, capacity);
+		if (got <= 0) {
+			hdl_push_untake(host->push);
+			tap->lan_ready = false;
+			break;
+		}
+		moved++;
+		if ((size_t)got == capacity) { /* one byte more than any frame: it was cut */
+			hdl_push_untake(host->push);
+			tap->lan.dropped++;
+		} else if (memcmp(frame + LAN_HEADER_BYTES + 6, host->mac, LAN_MAC_BYTES) == 0) {
+			hdl_push_send(host->push, (uint32_t)got);
+		} else if (host_tell_mac(host, frame + LAN_HEADER_BYTES + 6, TOKEN_LEARN)) {
+			host->waits = true;
+			host->wait_bytes = (uint32_t)got;
+		} else {
+			hdl_push_untake(host->push);
+			host->refused++;
+		}
+	}
+	return moved;
+}
+
+static uint64_t host_deadline(const struct tap *tap)
+{
+	const struct host *host = tap->state;
+	return host->push == NULL ? host->next_ns : UINT64_MAX;
+}
+
+static json_t *host_stat(struct tap *tap)
+{
+	static const char *const modes[] = {"rdma", "send"};
+	static const char *const models[] = {"push-push", "push-pull", "pull-pull"};
+	struct host *host = host_of(tap);
+	json_t *answer =
+	        json_pack("{s:s,s:s,s:s,s:b,s:I,s:I,s:I,s:o,s:o}", "name", tap->options->name,
+	                  "role", "host", "unit", tap->options->node, "up", host->up, "connections",
+	                  (json_int_t)host->connections, "refused_frames",
+	                  (json_int_t)host->refused, "offloads", (json_int_t)host->offloads, "mac",
+	                  tap_mac_json(host->mac), "interface", tap_lan_json(&tap->lan));
+	json_object_set_new(answer, "mode", json_string(modes[tap->options->terms.mode]));
+	json_object_set_new(answer, "model", json_string(models[tap->options->terms.model]));
+	if (host->up)
+		json_object_set_new(answer, "counters", tap_counters(host->push));
+	if (host->why[0] != '\0')
+		json_object_set_new(answer, "why", json_string(host->why));
+	return answer;
+}
+
+static json_t *host_ask(struct tap *tap, int client, const char *what, const json_t *question)
+{
+	struct host *host = host_of(tap);
+	uint8_t mac[LAN_MAC_BYTES];
+	if (strcmp(what, "local") == 0)
+		return host_stat(tap);
+	if (strcmp(what, "down") == 0) {
+		tap_stop();
+		return json_object();
+	}
+	if (strcmp(what, "mac") == 0) {
+		const char *text = json_string_value(json_object_get(question, "mac"));
+		if (text == NULL)
+			return json_pack("{s:o}", "mac", tap_mac_json(host->mac));
+		if (!tap_parse_mac(text, mac))
+			return tap_error(
+			        "not a MAC address of a station, such as 02:00:00:00:00:01");
+		if (!host->up || host->asker >= 0 || !host_tell_mac(host, mac, TOKEN_MAC))
+			return tap_error(host->up ? "busy; try again"
+			                          : "there is no connection to the unit");
+		host->asker = client;
+		return NULL;
+	}
+	if (strcmp(what, "stat") != 0)
+		return tap_error("an unknown question");
+	struct push_cfg request = {.item = PUSH_CFG_STATISTICS};
+	if (!host->up || host->asker >= 0 ||
+	    !hdl_push_configure(host->push, &request, TOKEN_STATISTICS))
+		return host_stat(tap);
+	host->asker = client;
+	return NULL;
+}
+
+static void host_end(struct tap *tap)
+{
+	free(tap->state);
+	tap->state = NULL;
+}
+
+static const struct hdl_push_ops host_ops = {.opened = host_opened,
+                                             .closed = host_closed,
+                                             .deliver = host_deliver,
+                                             .configure = host_configure,
+                                             .configured = host_configured};
+
+const struct tap_role tap_host = {.ops = &host_ops,
+                                  .begin = host_begin,
+                                  .turn = host_turn,
+                                  .deadline = host_deadline,
+                                  .ask = host_ask,
+                                  .end = host_end};

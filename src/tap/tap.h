@@ -1,0 +1,91 @@
+/* The processes behind `heddle tap`: a unit, which connects hosts to a LAN, and a host, which has
+ * an interface whose cable ends at a unit. Each is one thread: it waits for its adapter, its
+ * interface and questions from the command. */
+#ifndef TAP_TAP_H
+#define TAP_TAP_H
+
+#include <jansson.h>
+
+#include "tap/lan.h"
+#include "tap/macs.h"
+#include "ulp/push.h"
+
+#define TAP_MAX_CLIENTS   8u
+#define TAP_MESSAGE_BYTES 65536u
+#define TAP_NAME_BYTES    HDL_PUSH_NAME_BYTES
+#define TAP_BUDGET        64u          /* frames that are read in one turn */
+#define TAP_RETRY_NS      100000000ull /* between attempts of a host to reach its unit */
+#define TAP_PATIENCE_NS   10000000ull  /* for a host that takes no frames, before others go on */
+
+struct tap_options {
+	bool unit, foreground, has_mac, offloads;
+	const char *name, *node, *lan;
+	struct hdl_push_terms terms;
+	uint8_t mac[LAN_MAC_BYTES];
+	uint16_t mtu;
+	pid_t netns;
+	uint16_t service;
+};
+
+struct tap;
+
+/* What a host and a unit do differently. */
+struct tap_role {
+	const struct hdl_push_ops *ops;
+	bool (*begin)(struct tap *tap);
+	/* Returns the number of things done. */
+	int (*turn)(struct tap *tap);
+	/* When turn() is to be called at the latest. */
+	uint64_t (*deadline)(const struct tap *tap);
+	/* Answer a question; NULL: tap_reply() follows later. */
+	json_t *(*ask)(struct tap *tap, int client, const char *what, const json_t *question);
+	void (*end)(struct tap *tap);
+};
+
+struct tap {
+	const struct tap_options *options;
+	const struct tap_role *role;
+	void *state; /* of the role */
+	struct hdl_adapter *adapter;
+	struct hdl_push_port *port;
+	int fds[HDL_PUSH_FDS];
+	int epoll, control, clients[TAP_MAX_CLIENTS];
+	char control_path[128];
+	struct lan lan;
+	bool lan_ready; /* there may be frames */
+	char why[LAN_WHY_BYTES];
+};
+
+extern const struct tap_role tap_host, tap_unit;
+
+/* Run until a signal or `heddle tap down'. @ready is a descriptor that is told when frames can
+ * pass; -1: none. Returns an exit status; reasons are printed. */
+int tap_run(const struct tap_options *options, int ready);
+
+/* --- loop.c --- */
+
+void tap_watch(struct tap *tap, int fd, uint32_t events);
+void tap_stop(void);
+/* A stream has got its other end. */
+void tap_lan_changed(struct tap *tap);
+
+/* --- control.c: questions from the command --- */
+
+bool control_open(struct tap *tap);
+void control_close(struct tap *tap);
+/* @fd is readable. True: it was one of the control's. */
+bool control_event(struct tap *tap, int fd);
+void tap_reply(struct tap *tap, int client, json_t *answer);
+/* Ask the process @name. The answer, or NULL after @why was written. */
+json_t *control_ask(const char *name, json_t *question, char *why);
+/* The names of all that run; returns how many. */
+size_t control_list(char names[][TAP_NAME_BYTES], size_t max);
+
+/* Counters of a connection, as JSON. */
+json_t *tap_counters(const struct hdl_push *push);
+json_t *tap_lan_json(const struct lan *lan);
+json_t *tap_mac_json(const uint8_t mac[LAN_MAC_BYTES]);
+bool tap_parse_mac(const char *text, uint8_t mac[LAN_MAC_BYTES]);
+json_t *tap_error(const char *text);
+
+#endif

@@ -1,0 +1,103 @@
+/* What the files of src/ulp share; see push.h. */
+#ifndef ULP_INTERNAL_H
+#define ULP_INTERNAL_H
+
+#include <pthread.h>
+
+#include "split/split.h"
+#include "ulp/push.h"
+
+#define MAIL 64u /* messages that wait; more are dropped, and the connection times out */
+
+enum push_stage {
+	STAGE_CALLING,  /* the request was sent */
+	STAGE_ANSWERED, /* the answer was; the host has not confirmed it */
+	STAGE_OPEN,
+	STAGE_CLOSING, /* pools are being flushed */
+	STAGE_OVER     /* to be freed */
+};
+
+struct push_region {
+	bool used, allocated;
+	uint32_t index, elements;
+	uint8_t *host;
+	size_t bytes;
+	struct hdl_mr *mr;
+};
+
+struct hdl_push {
+	struct hdl_push *next;
+	struct hdl_push_port *port;
+	void *user;
+	enum split_role role;
+	enum push_stage stage;
+	char name[HDL_PUSH_NAME_BYTES];
+	char why[128];
+	bool armed, broken;
+	struct hdl_push_terms terms;
+	uint64_t deadline_ns;
+
+	/* The other end. */
+	struct hdl_gid gid;
+	uint64_t guid;
+	uint32_t slot;
+	uint16_t service;
+	uint32_t id, peer_id; /* of the connection */
+	uint32_t qpn[2], psn[2], peer_qpn[2], peer_psn[2];
+	uint16_t mtu;
+
+	struct hdl_cq *cq;
+	struct hdl_qp *qp[2];
+	uint8_t *memory; /* messages and slots, then the receives */
+	size_t memory_bytes, receives_at;
+	struct hdl_mr *mr;
+	struct push_region regions[SPLIT_MAX_POOLS];
+	uint32_t posted; /* receives for immediate data */
+	struct split *split;
+};
+
+struct hdl_push_port {
+	struct hdl_adapter *adapter;
+	struct hdl_pd *pd;
+	struct hdl_channel *channel;
+	struct hdl_limits limits;
+	const struct hdl_push_ops *ops;
+	void *context;
+	uint16_t service;
+	struct hdl_push *links;
+	uint32_t link_count;
+
+	pthread_mutex_t lock; /* of what is below */
+	int bell;
+	struct hdl_cm_msg mail[MAIL];
+	uint32_t head, tail;
+};
+
+/* --- channels.c: queue pairs as channels --- */
+
+/* Make queue pairs and memory for the terms of @push. Returns 0 or a negative error. */
+int channels_make(struct hdl_push *push);
+/* Connect them to those of the peer, and begin to speak. */
+int channels_connect(struct hdl_push *push);
+int channels_begin(struct hdl_push *push);
+void channels_free(struct hdl_push *push);
+/* Take completions. Returns how many. */
+int channels_poll(struct hdl_push *push);
+void channels_config(const struct hdl_push *push, struct split_config *config);
+
+/* --- setup.c: how two ends agree --- */
+
+int setup_call(struct hdl_push *push);
+void setup_bye(struct hdl_push *push);
+/* Handle messages of other processes. Returns how many. */
+int setup_run(struct hdl_push_port *port);
+/* Called by threads of the adapter. */
+void setup_heard(void *context, const struct hdl_cm_msg *msg);
+
+/* --- push.c --- */
+
+struct hdl_push *push_link_new(struct hdl_push_port *port, enum split_role role, const char *name,
+                               const struct hdl_push_terms *terms);
+void push_link_over(struct hdl_push *push, const char *why);
+
+#endif

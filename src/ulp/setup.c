@@ -1,0 +1,319 @@
+/* How two ends agree on a connection, through the node agent's messages. All numbers are
+ * big-endian.
+ *
+ *    0  "HDPU"
+ *    4  version (2), 1
+ *    6  kind (1)
+ *    7  flags (1): 1 the host owns pools, 2 the unit does, 4 indications by message
+ *    8  mode (1), model (1), bytes of payload per packet (2)
+ *   12  frame bytes (4), header bytes (2), 0 (2)
+ *   20  the sender's number for the connection (4), the receiver's (4)
+ *   28  queue pairs of channel 0 and 1 (4 each), their first sequence numbers (4 each)
+ *   44  address of the sender's node (16)
+ *   60  name of the host, or why it was refused (32)
+ *
+ *   host                  unit
+ *   REQUEST  ---------->          host has made its queue pairs
+ *            <----------  ANSWER  so has the unit, and they are connected; or REFUSAL
+ *   CONFIRM  ---------->          the host's are connected; both begin
+ *   BYE      <--------->          from either side, at the end */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/prng.h"
+#include "ulp/internal.h"
+#include "wire/be.h"
+
+#define SETUP_BYTES   92u
+#define SETUP_VERSION 1u
+#define SETUP_MAGIC   0x48445055u
+
+enum setup_kind { SETUP_REQUEST = 1, SETUP_ANSWER, SETUP_CONFIRM, SETUP_REFUSAL, SETUP_BYE };
+
+struct setup {
+	uint16_t version;
+	uint8_t kind;
+	struct hdl_push_terms terms;
+	uint16_t mtu;
+	uint32_t from, to;
+	uint32_t qpn[2], psn[2];
+	struct hdl_gid gid;
+	char text[HDL_PUSH_NAME_BYTES + 1];
+};
+
+static void setup_encode(const struct setup *setup, uint8_t *out)
+{
+	const struct hdl_push_terms *terms = &setup->terms;
+	memset(out, 0, SETUP_BYTES);
+	be32_store(out, SETUP_MAGIC);
+	be16_store(out + 4, SETUP_VERSION);
+	out[6] = setup->kind;
+	out[7] = (uint8_t)(terms->host_owns | terms->unit_owns << 1 | terms->by_message << 2);
+	out[8] = terms->mode;
+	out[9] = terms->model;
+	be16_store(out + 10, setup->mtu);
+	be32_store(out + 12, terms->frame_bytes);
+	be16_store(out + 16, terms->header_bytes);
+	be32_store(out + 20, setup->from);
+	be32_store(out + 24, setup->to);
+	for (unsigned i = 0; i < 2; i++) {
+		be32_store(out + 28 + 4 * i, setup->qpn[i]);
+		be32_store(out + 36 + 4 * i, setup->psn[i]);
+	}
+	memcpy(out + 44, setup->gid.raw, 16);
+	memcpy(out + 60, setup->text, strnlen(setup->text, HDL_PUSH_NAME_BYTES));
+}
+
+static bool setup_decode(struct setup *setup, const uint8_t *in, uint32_t bytes)
+{
+	*setup = (struct setup){0};
+	if (bytes != SETUP_BYTES || be32_load(in) != SETUP_MAGIC)
+		return false;
+	setup->version = be16_load(in + 4);
+	setup->kind = in[6];
+	setup->terms = (struct hdl_push_terms){.mode = in[8],
+	                                       .model = in[9],
+	                                       .host_owns = (in[7] & 1) != 0,
+	                                       .unit_owns = (in[7] & 2) != 0,
+	                                       .by_message = (in[7] & 4) != 0,
+	                                       .frame_bytes = be32_load(in + 12),
+	                                       .header_bytes = be16_load(in + 16)};
+	setup->mtu = be16_load(in + 10);
+	setup->from = be32_load(in + 20);
+	setup->to = be32_load(in + 24);
+	for (unsigned i = 0; i < 2; i++) {
+		setup->qpn[i] = be32_load(in + 28 + 4 * i) & 0xffffffu;
+		setup->psn[i] = be32_load(in + 36 + 4 * i) & 0xffffffu;
+	}
+	memcpy(setup->gid.raw, in + 44, 16);
+	memcpy(setup->text, in + 60, HDL_PUSH_NAME_BYTES);
+	return true;
+}
+
+/* Called by threads of the adapter: keep the message, and wake the thread of the port. */
+void setup_heard(void *context, const struct hdl_cm_msg *msg)
+{
+	struct hdl_push_port *port = context;
+	const uint64_t one = 1;
+	pthread_mutex_lock(&port->lock);
+	if (port->tail - port->head < MAIL)
+		port->mail[port->tail++ % MAIL] = *msg;
+	pthread_mutex_unlock(&port->lock);
+	if (write(port->bell, &one, sizeof(one)) < 0)
+		return; /* the bell rings already */
+}
+
+static struct setup setup_of(const struct hdl_push *push, enum setup_kind kind)
+{
+	struct setup setup = {.kind = (uint8_t)kind,
+	                      .terms = push->terms,
+	                      .mtu = push->mtu,
+	                      .from = push->id,
+	                      .to = push->peer_id,
+	                      .qpn = {push->qpn[0], push->qpn[1]},
+	                      .psn = {push->psn[0], push->psn[1]},
+	                      .gid = push->port->limits.gid};
+	memcpy(setup.text, push->name, HDL_PUSH_NAME_BYTES);
+	return setup;
+}
+
+static int setup_send(struct hdl_push *push, enum setup_kind kind)
+{
+	struct setup setup = setup_of(push, kind);
+	struct hdl_cm_msg msg = {.guid = push->guid, .slot = push->slot, .length = SETUP_BYTES};
+	if (kind == SETUP_REQUEST) {
+		msg.to_port = 1;
+		msg.gid = push->gid;
+		msg.space = HDL_PUSH_SPACE;
+		msg.port = push->service;
+	}
+	setup_encode(&setup, msg.data);
+	return hdl_cm_send(push->port->adapter, &msg);
+}
+
+int setup_call(struct hdl_push *push)
+{
+	push->deadline_ns = clock_now_ns() + HDL_PUSH_CONNECT_NS;
+	return setup_send(push, SETUP_REQUEST);
+}
+
+void setup_bye(struct hdl_push *push)
+{
+	if (push->guid != 0)
+		setup_send(push, SETUP_BYE);
+}
+
+static void setup_refuse(struct hdl_push_port *port, const struct hdl_cm_msg *to,
+                         const struct setup *request, const char *why)
+{
+	struct setup setup = {.kind = SETUP_REFUSAL, .to = request->from};
+	struct hdl_cm_msg msg = {.guid = to->guid, .slot = to->slot, .length = SETUP_BYTES};
+	snprintf(setup.text, sizeof(setup.text), "%s", why);
+	setup_encode(&setup, msg.data);
+	hdl_cm_send(port->adapter, &msg);
+}
+
+static void setup_take_peer(struct hdl_push *push, const struct hdl_cm_msg *msg,
+                            const struct setup *setup)
+{
+	push->guid = msg->guid;
+	push->slot = msg->slot;
+	push->gid = setup->gid;
+	push->peer_id = setup->from;
+	memcpy(push->peer_qpn, setup->qpn, sizeof(push->peer_qpn));
+	memcpy(push->peer_psn, setup->psn, sizeof(push->peer_psn));
+	if (setup->mtu < push->mtu && setup->mtu >= 256)
+		push->mtu = setup->mtu;
+}
+
+/* A host calls. */
+static void setup_requested(struct hdl_push_port *port, const struct hdl_cm_msg *msg,
+                            const struct setup *request)
+{
+	struct hdl_push_terms terms = request->terms;
+	const char *why = NULL;
+	if (port->service == 0)
+		why = "this is not a unit";
+	else if (request->version != SETUP_VERSION)
+		why = "versions differ";
+	else if (terms.mode > HDL_PUSH_SEND || terms.model > HDL_PUSH_PULL_PULL)
+		why = "an unknown mode or model";
+	else if (port->link_count == HDL_PUSH_MAX_LINKS)
+		why = "the unit has too many hosts";
+	else
+		why = port->ops->accept(port->context, request->text, &terms);
+	if (why != NULL) {
+		setup_refuse(port, msg, request, why);
+		return;
+	}
+	struct hdl_push *push = push_link_new(port, SPLIT_UNIT, request->text, &terms);
+	if (push == NULL) {
+		setup_refuse(port, msg, request, "out of memory");
+		return;
+	}
+	setup_take_peer(push, msg, request);
+	int error = channels_make(push);
+	if (error == 0)
+		error = channels_connect(push);
+	if (error != 0) {
+		setup_refuse(port, msg, request, "no memory, or terms too large");
+		log_debug("push: connection of %s: %s", push->name, hdl_strerror(error));
+		push_link_over(push, hdl_strerror(error));
+		return;
+	}
+	push->stage = STAGE_ANSWERED;
+	push->deadline_ns = clock_now_ns() + HDL_PUSH_CONNECT_NS;
+	setup_send(push, SETUP_ANSWER);
+}
+
+static void setup_opened(struct hdl_push *push)
+{
+	if (channels_begin(push) != 0) {
+		push_link_over(push, "no memory for pools");
+		return;
+	}
+	push->stage = STAGE_OPEN;
+	push->deadline_ns = UINT64_MAX;
+	push->port->ops->opened(push->port->context, push);
+}
+
+/* The unit has agreed. */
+static void setup_answered(struct hdl_push *push, const struct hdl_cm_msg *msg,
+                           const struct setup *answer)
+{
+	if (push->role != SPLIT_HOST || push->stage != STAGE_CALLING)
+		return;
+	const struct hdl_push_terms *asked = &push->terms, *got = &answer->terms;
+	if (answer->version != SETUP_VERSION || got->mode != asked->mode ||
+	    got->model != asked->model || got->host_owns != asked->host_owns ||
+	    got->unit_owns != asked->unit_owns || got->frame_bytes > asked->frame_bytes ||
+	    got->frame_bytes < 64 || got->header_bytes > asked->header_bytes) {
+		push_link_over(push,
+		               "the unit answered with other terms, or is of another version");
+		return;
+	}
+	push->terms = *got;
+	setup_take_peer(push, msg, answer);
+	int error = channels_connect(push);
+	if (error != 0) {
+		push_link_over(push, hdl_strerror(error));
+		return;
+	}
+	setup_send(push, SETUP_CONFIRM);
+	setup_opened(push);
+}
+
+static struct hdl_push *setup_find(struct hdl_push_port *port, uint32_t id)
+{
+	struct hdl_push *push = port->links;
+	while (push != NULL && (push->id != id || push->stage == STAGE_OVER))
+		push = push->next;
+	return push;
+}
+
+static void setup_message(struct hdl_push_port *port, const struct hdl_cm_msg *msg)
+{
+	struct setup setup;
+	if (!setup_decode(&setup, msg->data, msg->length))
+		return;
+	if (setup.kind == SETUP_REQUEST) {
+		setup_requested(port, msg, &setup);
+		return;
+	}
+	struct hdl_push *push = setup_find(port, setup.to);
+	/* Once the peer is known, nobody else speaks for it. */
+	if (push == NULL ||
+	    (push->guid != 0 && (push->guid != msg->guid || push->slot != msg->slot)))
+		return;
+	if (setup.kind == SETUP_ANSWER)
+		setup_answered(push, msg, &setup);
+	else if (setup.kind == SETUP_CONFIRM && push->stage == STAGE_ANSWERED)
+		setup_opened(push);
+	else if (setup.kind == SETUP_REFUSAL)
+		push_link_over(push, setup.text);
+	else if (setup.kind == SETUP_BYE)
+		push_link_over(push, "the other end has closed the connection");
+}
+
+/* A message of ours came back, or a process has ended. */
+static void setup_lost(struct hdl_push_port *port, const struct hdl_cm_msg *msg)
+{
+	struct setup setup;
+	bool returned = msg->kind == HDL_CM_RETURNED;
+	if (returned && !setup_decode(&setup, msg->data, msg->length))
+		return;
+	for (struct hdl_push *push = port->links; push != NULL; push = push->next) {
+		if (push->stage == STAGE_OVER)
+			continue;
+		if (returned && push->id == setup.from)
+			push_link_over(push, push->guid != 0 ? "the other end has gone"
+			                                     : "there is no such unit");
+		if (!returned && push->guid == msg->guid && push->slot == msg->slot)
+			push_link_over(push, "the other end has gone");
+	}
+}
+
+int setup_run(struct hdl_push_port *port)
+{
+	uint64_t rung;
+	int done = 0;
+	if (read(port->bell, &rung, sizeof(rung)) < 0)
+		rung = 0;
+	for (;; done++) {
+		pthread_mutex_lock(&port->lock);
+		bool any = port->head != port->tail;
+		struct hdl_cm_msg msg;
+		if (any)
+			msg = port->mail[port->head++ % MAIL];
+		pthread_mutex_unlock(&port->lock);
+		if (!any)
+			return done;
+		if (msg.kind == HDL_CM_MESSAGE)
+			setup_message(port, &msg);
+		else if (msg.kind == HDL_CM_RETURNED || msg.kind == HDL_CM_GONE)
+			setup_lost(port, &msg);
+	}
+}

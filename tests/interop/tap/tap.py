@@ -1,0 +1,507 @@
+#!/usr/bin/python3
+"""heddle tap, as an ordinary user calls it: interfaces in network namespaces whose cables end at a unit.
+
+  tap.py FOLDER     FOLDER has the programs
+
+Root is given up first. Where namespaces or /dev/net/tun are missing, the test is skipped and says so."""
+import hashlib
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+from pathlib import Path
+
+FOLDER = Path(sys.argv[1])
+PATIENCE_S = 60  # on a busy machine
+PYTHON = "/usr/bin/python3"  # the one that every user can run
+
+
+def give_up_root():
+    if os.geteuid() == 0:
+        os.setgroups([])
+        os.setgid(65534)
+        os.setuid(65534)
+        os.environ["HOME"] = "/tmp"
+
+
+def missing():
+    if not os.access("/dev/net/tun", os.R_OK | os.W_OK):
+        return "/dev/net/tun is missing or not accessible"
+    if subprocess.run(["unshare", "-Urn", "true"], capture_output=True).returncode != 0:
+        return "an ordinary user cannot create network namespaces here"
+    for program in ("ip", "ping", "nsenter"):
+        if not shutil.which(program):
+            return f"{program} is not installed"
+    return None
+
+
+class Space:
+    """A user and network namespace, held by a process that sleeps."""
+
+    def __init__(self):
+        self.holder = subprocess.Popen(["unshare", "-Urn", "sh", "-c", "ip link set lo up; echo; exec sleep 1000"],
+                                       stdout=subprocess.PIPE)
+        self.holder.stdout.readline()
+        self.pid = self.holder.pid
+
+    def command(self, *words):
+        return ["nsenter", "--preserve-credentials", "-U", "-n", "-t", str(self.pid), *map(str, words)]
+
+    def run(self, *words, check=True, timeout=120):
+        done = subprocess.run(self.command(*words), capture_output=True, text=True, timeout=timeout)
+        if check and done.returncode != 0:
+            raise AssertionError(f"{words}: {done.stdout}{done.stderr}")
+        return done.stdout
+
+    def start(self, *words, **options):
+        return subprocess.Popen(self.command(*words), **options)
+
+    def end(self):
+        self.holder.kill()
+        self.holder.wait()
+        self.holder.stdout.close()
+
+
+class Base(unittest.TestCase):
+    def setUp(self):
+        self.place = Path(tempfile.mkdtemp(prefix="ht", dir="/tmp"))
+        self.env = {k: v for k, v in os.environ.items() if not k.startswith("HEDDLE_")}
+        self.env["HEDDLE_DIR"] = str(self.place / "d")
+        (self.place / "d").mkdir(mode=0o700)
+        self.spaces, self.started = [], []
+
+    def tearDown(self):
+        self.heddle("tap", "down", status=None)
+        for process in self.started:
+            process.kill()
+            process.wait()
+            for stream in (process.stdout, process.stderr):
+                if stream:
+                    stream.close()
+        for space in self.spaces:
+            space.end()
+        shutil.rmtree(self.place, ignore_errors=True)
+
+    def space(self):
+        self.spaces.append(Space())
+        return self.spaces[-1]
+
+    def heddle(self, *words, status=0, node=None, **more):
+        env = dict(self.env, **more)
+        if node:
+            env["HEDDLE_NODE"] = node
+        done = subprocess.run([FOLDER / "heddle", *map(str, words)], env=env, capture_output=True, text=True, timeout=100)
+        if status is not None:
+            self.assertEqual(done.returncode, status, f"{words}: {done.stdout}{done.stderr}")
+        self.errors = done.stderr
+        return done.stdout
+
+    def stat(self, name):
+        return json.loads(self.heddle("tap", "stat", name, "--json"))[0]
+
+    def until(self, what, check, seconds=PATIENCE_S):
+        end = time.monotonic() + seconds
+        while not check():
+            self.assertLess(time.monotonic(), end, what)
+            time.sleep(0.02)
+
+    def pids(self, word):
+        """Processes of `heddle tap WORD' of this test."""
+        found = []
+        for entry in Path("/proc").iterdir():
+            try:
+                if entry.name.isdigit() and f"HEDDLE_DIR={self.place / 'd'}".encode() in (entry / "environ").read_bytes().split(b"\0"):
+                    line = (entry / "cmdline").read_bytes().split(b"\0")
+                    if word.encode() in line or line[0].endswith(word.encode()):
+                        found.append(int(entry.name))
+            except OSError:
+                pass
+        return found
+
+    def unit(self, *more, **env):
+        self.lan = self.space()
+        self.heddle("tap", "unit", "--lan", "tap:lan0", "--netns", self.lan.pid, *more, node="u", **env)
+        self.lan.run("ip", "addr", "add", "10.9.0.1/24", "dev", "lan0")
+        self.lan.run("ip", "addr", "add", "fd09::1/64", "dev", "lan0", "nodad")
+
+    def host(self, number, *more, name=None, **env):
+        space = self.space()
+        name = name or f"eth{number}"
+        self.heddle("tap", "host", "u", "--tap", "eth0", "--name", name, "--netns", space.pid, *more, node=f"h{number}", **env)
+        space.run("ip", "addr", "add", f"10.9.0.{number}/24", "dev", "eth0")
+        space.run("ip", "addr", "add", f"fd09::{number}/64", "dev", "eth0", "nodad")
+        self.until("the carrier", lambda: self.carrier(space))
+        return space
+
+    def carrier(self, space):
+        return "LOWER_UP" in space.run("ip", "link", "show", "eth0") and "NO-CARRIER" not in space.run("ip", "link", "show", "eth0")
+
+    def ping(self, space, to="10.9.0.1", *more):
+        out = space.run("ping", "-c", "3", "-i", "0.2", "-W", "5", *more, to)
+        self.assertIn("3 received", out)
+
+
+class Traffic(Base):
+    """Frames of every kind, by every way."""
+
+    def carry(self, *more, **env):
+        self.unit(**env)
+        space = self.host(2, *more, **env)
+        self.ping(space)
+        self.ping(space, "10.9.0.1", "-s", "8000")
+        self.ping(space, "fd09::1")
+        self.ping(self.lan, "10.9.0.2")
+        self.fetch(space)
+        return space
+
+    def fetch(self, space):
+        if not shutil.which("curl"):
+            return
+        data = os.urandom(3000000)
+        (self.place / "file").write_bytes(data)
+        script = ("import socket,sys\ns=socket.create_server(('10.9.0.1',8000))\nprint(flush=True)\nc,_=s.accept()\nc.recv(65536)\n"
+                  "d=open(sys.argv[1],'rb').read()\nc.sendall(b'HTTP/1.0 200 OK\\r\\nContent-Length: %d\\r\\n\\r\\n' % len(d)+d)\n")
+        server = self.lan.start(PYTHON, "-c", script, self.place / "file", stdout=subprocess.PIPE)
+        self.started.append(server)
+        server.stdout.readline()
+        got = subprocess.run(space.command("curl", "-sS", "-m", "60", "http://10.9.0.1:8000/file"), capture_output=True, timeout=120)
+        self.assertEqual(hashlib.sha256(got.stdout).hexdigest(), hashlib.sha256(data).hexdigest(), got.stderr)
+
+    def iperf(self, space):
+        if not shutil.which("iperf3"):
+            return
+        for words in ([], ["-R"], ["-u", "-b", "20M"], ["-u", "-b", "20M", "-R"]):
+            server = self.lan.start("iperf3", "-s", "-1", "--forceflush", stdout=subprocess.PIPE, text=True)
+            self.started.append(server)
+            self.assertIn("-", server.stdout.readline())
+            for _ in range(50):
+                done = subprocess.run(space.command("iperf3", "-c", "10.9.0.1", "-t", "1", "-J", *words), capture_output=True, text=True,
+                                      timeout=60)
+                if "refused" not in done.stdout:
+                    break
+                time.sleep(0.1)
+            end = json.loads(done.stdout)["end"]
+            self.assertGreater((end.get("sum_received") or end["sum"])["bytes"], 100000, words)
+            server.wait(30)
+
+    def test_same_host(self):
+        space = self.carry()
+        self.iperf(space)
+        counters = self.stat("eth2")["counters"]
+        self.assertGreater(counters["tx_writes"], 0)
+        self.assertEqual(counters["tx_sends"], 0)
+        self.assertEqual(counters["refused"], 0)
+
+    def test_rocev2(self):
+        space = self.carry(HEDDLE_LOCAL="off")
+        self.iperf(space)
+
+    def test_send_mode(self):
+        self.carry("--mode", "send")
+        counters = self.stat("eth2")["counters"]
+        self.assertEqual(counters["tx_writes"], 0)
+        self.assertGreater(counters["tx_sends"], 0)
+
+    def test_send_mode_rocev2(self):
+        self.carry("--mode", "send", HEDDLE_LOCAL="off")
+
+    def test_models(self):
+        for model in ("push-pull", "pull-pull"):
+            with self.subTest(model=model):
+                self.carry("--model", model)
+                reads = self.stat("eth2")["counters"]["rx_reads"]
+                self.assertEqual(reads > 0, model == "push-pull")
+                self.tearDown()
+                self.setUp()
+
+    def test_owners(self):
+        for pools in ("host", "unit", "none"):
+            with self.subTest(pools=pools):
+                self.carry("--pools", pools)
+                counters = self.stat("eth2")["counters"]
+                self.assertEqual(counters["tx_writes"] > 0, pools == "unit")
+                self.assertEqual(counters["tx_sends"] > 0, pools != "unit")
+                self.tearDown()
+                self.setUp()
+
+    def test_indication_by_message(self):
+        self.carry("--indicate", "message")
+        self.assertGreater(self.stat("eth2")["counters"]["tx_indications"], 0)
+
+    def test_jumbo_frames(self):
+        self.unit("--mtu", "9000")
+        space = self.host(2, "--mtu", "9000", "--no-offload")
+        self.ping(space, "10.9.0.1", "-s", "8900", "-M", "do")
+
+    def test_vlan(self):
+        self.unit()
+        space = self.host(2)
+        if "Unknown device" in subprocess.run(space.command("ip", "link", "add", "link", "eth0", "name", "v8", "type", "vlan", "id", "8"),
+                                              capture_output=True, text=True).stderr:
+            self.skipTest("this kernel has no VLAN interfaces")
+        for where, device, address in ((self.lan, "lan0", "10.8.0.1"), (space, "eth0", "10.8.0.2")):
+            where.run("ip", "link", "add", "link", device, "name", "v7", "type", "vlan", "id", "7")
+            where.run("ip", "addr", "add", address + "/24", "dev", "v7")
+            where.run("ip", "link", "set", "v7", "up")
+        self.ping(space, "10.8.0.1")
+
+
+class Configuration(Base):
+    def totals(self, space):
+        row = json.loads(space.run("ip", "-s", "-j", "link", "show", "eth0"))[0]["stats64"]
+        return {"rx_frames": row["tx"]["packets"], "rx_bytes": row["tx"]["bytes"],
+                "tx_frames": row["rx"]["packets"], "tx_bytes": row["rx"]["bytes"]}
+
+    def test_counters_agree(self):
+        self.unit()
+        space = self.host(2)
+        self.ping(space)
+
+        def agree():
+            stat = self.stat("eth2")
+            mine = {k: stat["interface"][k] for k in ("rx_frames", "rx_bytes", "tx_frames", "tx_bytes")}
+            units = {k: stat["unit_counters"][k] for k in mine}
+            return self.totals(space) == mine == units
+        self.until("ip -s link and heddle tap stat agree", agree)
+
+    def test_mac(self):
+        self.unit()
+        space = self.host(2)
+        self.ping(space)
+        new = "02:12:34:56:78:9a"
+        self.assertEqual(self.heddle("tap", "mac", "eth2", new).strip(), new)
+        self.assertEqual(self.heddle("tap", "mac", "eth2").strip(), new)
+        self.assertIn(new, space.run("ip", "link", "show", "eth0"))
+        self.ping(space)
+        self.assertIn(new, self.lan.run("ip", "neigh", "show", "10.9.0.2"))
+        self.heddle("tap", "mac", "eth2", "01:00:00:00:00:01", status=1)
+        # The user changes it with ip: the unit is told.
+        other = "02:12:34:56:78:9b"
+        space.run("ip", "link", "set", "eth0", "address", other)
+        self.ping(space)
+        self.assertEqual(self.stat("unit")["hosts"][0]["mac"], other)
+
+    def test_two_hosts_and_forged_addresses(self):
+        self.unit()
+        one, two = self.host(2), self.host(3)
+        self.ping(one)
+        self.ping(two)
+        self.ping(one, "10.9.0.3")  # from host to host
+        mac = next(h for h in self.stat("unit")["hosts"] if h["name"] == "eth2")["mac"]
+        before = self.stat("eth3")["refused_frames"]
+        two.run("ip", "link", "set", "eth0", "address", mac)
+        two.run("ping", "-c", "2", "-i", "0.2", "-W", "1", "10.9.0.1", check=False)
+        self.assertGreater(self.stat("eth3")["refused_frames"], before)
+        self.ping(one)
+        self.assertNotEqual(next(h for h in self.stat("unit")["hosts"] if h["name"] == "eth3")["mac"], mac)
+        # With that address from the beginning it is not let in at all.
+        three = self.space()
+        self.heddle("tap", "host", "u", "--tap", "eth0", "--name", "eth4", "--mac", mac, "--netns", three.pid, node="h4")
+        self.until("the reason", lambda: "another host has it" in self.stat("eth4").get("why", ""))
+        self.ping(one)
+
+
+class Recovery(Base):
+    """kill -9 of any process: the interface stays, and a TCP connection goes on."""
+
+    def setUp(self):
+        super().setUp()
+        self.unit()
+        self.two = self.host(2)
+        self.ping(self.two)
+        script = ("import socket,sys\ns=socket.create_server(('10.9.0.1',7000))\nprint(flush=True)\nc,_=s.accept()\n"
+                  "while True:\n d=c.recv(4096)\n if not d: break\n c.sendall(d)\n")
+        server = self.lan.start(PYTHON, "-c", script, stdout=subprocess.PIPE)
+        self.started.append(server)
+        server.stdout.readline()
+        script = ("import socket,sys\nc=socket.create_connection(('10.9.0.1',7000),20)\nc.settimeout(60)\n"
+                  "for line in sys.stdin:\n c.sendall(line.encode())\n d=b''\n while not d.endswith(b'\\n'): d+=c.recv(4096)\n print(d.decode(),end='',flush=True)\n")
+        self.client = self.two.start(PYTHON, "-c", script, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.started.append(self.client)
+        self.talk("first")
+
+    def talk(self, word):
+        self.client.stdin.write(word + "\n")
+        self.client.stdin.flush()
+        self.assertEqual(self.client.stdout.readline(), word + "\n")
+
+    def tearDown(self):
+        self.client.stdin.close()
+        super().tearDown()
+
+    def kill(self, word):
+        pids = self.pids(word)
+        self.assertEqual(len(pids), 1, word)
+        os.kill(pids[0], signal.SIGKILL)
+
+    def test_unit_is_killed(self):
+        self.kill("unit")
+        start = time.monotonic()
+        self.until("the carrier goes", lambda: not self.carrier(self.two))
+        self.assertLess(time.monotonic() - start, 5)  # a second on an idle machine
+        self.assertIn("10.9.0.2", self.two.run("ip", "addr", "show", "eth0"))
+        self.heddle("tap", "unit", "--lan", "tap:lan0", "--netns", self.lan.pid, node="u")
+        self.until("the carrier returns", lambda: self.carrier(self.two))
+        self.assertIn("10.9.0.1", self.lan.run("ip", "addr", "show", "lan0"))
+        self.talk("after the unit")
+
+    def test_host_is_killed(self):
+        self.kill("host")
+        self.until("the carrier goes", lambda: not self.carrier(self.two))
+        self.until("the unit notices", lambda: self.stat("unit")["hosts"] == [])
+        self.assertIn("10.9.0.2", self.two.run("ip", "addr", "show", "eth0"))
+        self.heddle("tap", "host", "u", "--tap", "eth0", "--name", "eth2", "--netns", self.two.pid, node="h2")
+        self.until("the carrier returns", lambda: self.carrier(self.two))
+        self.talk("after the host")
+
+    def test_agent_is_killed(self):
+        self.kill("heddled")
+        self.talk("after the agent")
+        self.kill("unit")
+        self.until("the carrier goes", lambda: not self.carrier(self.two))
+        self.heddle("tap", "unit", "--lan", "tap:lan0", "--netns", self.lan.pid, node="u")
+        self.until("the carrier returns", lambda: self.carrier(self.two))
+        self.talk("after both")
+
+    def test_down_removes_the_interface(self):
+        self.heddle("tap", "down", "eth2")
+        self.until("it goes", lambda: "eth0" not in self.two.run("ip", "link"))
+        self.until("the unit notices", lambda: self.stat("unit")["hosts"] == [])
+
+
+class Sockets(Base):
+    """QEMU's -netdev stream and passt: frames with a length before each."""
+
+    def peer(self, path):
+        sock = socket.socket(socket.AF_UNIX)
+        sock.settimeout(PATIENCE_S)
+        sock.connect(str(path))
+        self.addCleanup(sock.close)
+        return sock
+
+    def read(self, sock):
+        def exactly(count):
+            data = b""
+            while len(data) < count:
+                more = sock.recv(count - len(data))
+                self.assertTrue(more, "the socket was closed")
+                data += more
+            return data
+        return exactly(struct.unpack(">I", exactly(4))[0])
+
+    def arp(self, mac, own, target):
+        return (b"\xff" * 6 + mac + b"\x08\x06" + struct.pack(">HHBBH", 1, 0x800, 6, 4, 1) + mac + socket.inet_aton(own) + b"\0" * 6
+                + socket.inet_aton(target))
+
+    def test_a_guest_by_socket(self):
+        self.unit()
+        path = self.place / "vm"
+        self.heddle("tap", "host", "u", "--unix", path, node="h2")
+        guest = self.peer(path)
+        mac = bytes.fromhex("020000000042")
+        frame = self.arp(mac, "10.9.0.42", "10.9.0.1")
+        message = struct.pack(">I", len(frame)) + frame
+        guest.sendall(message[:7])  # in pieces, as a stream may
+        guest.sendall(message[7:] + message)
+        while True:
+            got = self.read(guest)
+            if got[12:14] == b"\x08\x06" and got[:6] == mac:
+                break
+        self.assertEqual(got[28:32], socket.inet_aton("10.9.0.1"))
+        self.assertEqual(self.stat("unit")["hosts"][0]["mac"], "02:00:00:00:00:42")
+        # Another host with a real interface stops offloading segments: the guest could not take them.
+        self.assertEqual(self.stat("unit")["offloads"], 1)
+
+    def test_passt_as_the_lan(self):
+        if not shutil.which("passt"):
+            self.skipTest("passt is not installed")
+        path = self.place / "passt"
+        passt = subprocess.Popen(["passt", "-f", "-1", "--socket", str(path)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        self.started.append(passt)
+        end = time.monotonic() + 10
+        while not path.exists() and passt.poll() is None and time.monotonic() < end:
+            time.sleep(0.05)
+        if not path.exists():
+            self.skipTest("passt does not run here: " + passt.stderr.read()[:200])
+        self.heddle("tap", "unit", "--lan", f"unix:{path}", node="u")
+        space = self.space()
+        self.heddle("tap", "host", "u", "--tap", "eth0", "--name", "eth2", "--netns", space.pid, node="h2")
+        self.until("the carrier", lambda: self.carrier(space))
+        address, gateway = self.route()
+        if address is None:
+            self.skipTest("this machine has no default route")
+        space.run("ip", "addr", "add", address, "dev", "eth0")
+        space.run("ip", "route", "replace", "default", "via", gateway, "dev", "eth0", "onlink")
+        # passt answers for the gateway, and a TCP connection to it reaches this machine's loopback.
+        server = socket.create_server(("127.0.0.1", 0))
+        self.addCleanup(server.close)
+
+        def answer():
+            with server.accept()[0] as sock:
+                sock.sendall(b"real network\n")
+        threading.Thread(target=answer, daemon=True).start()
+        script = f"import socket; print(socket.create_connection(('{gateway}', {server.getsockname()[1]}), 20).recv(100).decode())"
+        self.assertIn("real network", space.run(PYTHON, "-c", script))
+
+    def route(self):
+        out = subprocess.run(["ip", "-j", "-4", "route", "show", "default"], capture_output=True, text=True).stdout
+        for row in json.loads(out or "[]"):
+            addresses = json.loads(subprocess.run(["ip", "-j", "-4", "addr", "show", "dev", row["dev"]], capture_output=True, text=True).stdout)
+            for info in addresses[0].get("addr_info", []):
+                if "gateway" in row:
+                    return f"{info['local']}/{info['prefixlen']}", row["gateway"]
+        return None, None
+
+
+class Mistakes(Base):
+    """Each gets a sentence that says what to do."""
+
+    def fails(self, text, *words, status=1):
+        self.heddle("tap", *words, status=status)
+        self.assertIn(text, self.errors)
+
+    def test_sentences(self):
+        space = self.space()
+        self.fails("--lan tap:NAME", "unit", status=64)
+        self.fails("is not tap:NAME", "unit", "--lan", "what")
+        self.fails("--tap NAME or --unix", "host", "u", status=64)
+        self.fails("namespace of your own", "unit", "--lan", "tap:hx0")
+        self.fails("CAP_NET_RAW", "unit", "--lan", "packet:lo")
+        self.fails("`ip link'", "unit", "--lan", "packet:nothing0", "--netns", space.pid)
+        self.fails("must run", "unit", "--lan", "tap:hx0", "--netns", "2147483646")
+        self.fails("Unix stream socket", "unit", "--lan", "unix:/nowhere/at/all")
+        self.fails("--mtu 4", "host", "u", "--tap", "e0", "--mode", "send", "--mtu", "9000", status=64)
+        self.fails("nothing called 'x'", "stat", "x")
+        self.fails("there is no 'what'", "what", status=64)
+        self.unit()
+        self.fails("runs already", "unit", "--lan", "tap:lan1", "--netns", space.pid)
+        self.fails("another name", "unit", "--lan", "tap:lan0", "--name", "b", "--netns", self.lan.pid)
+        self.heddle("tap", "unit", "--lan", "tap:lan1", "--name", "b", "--netns", space.pid, node="u", status=1)
+        self.assertIn("a unit on this node already", self.errors)
+        self.fails("a unit has no address", "mac", "unit")
+
+    def test_unknown_unit_is_waited_for(self):
+        space = self.space()
+        self.heddle("tap", "host", "u", "--tap", "eth0", "--netns", space.pid, node="h2")
+        self.until("a reason", lambda: "no node 'u'" in self.stat("eth0").get("why", ""))
+        self.assertFalse(self.carrier(space))
+        self.unit()
+        self.until("the carrier", lambda: self.carrier(space))
+
+
+if __name__ == "__main__":
+    give_up_root()
+    reason = missing()
+    if reason:
+        print("skipped: " + reason)
+        sys.exit(77)
+    unittest.main(argv=sys.argv[:1] + sys.argv[2:], verbosity=2)
