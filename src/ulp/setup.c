@@ -44,7 +44,7 @@ struct setup {
 	char text[HDL_PUSH_NAME_BYTES + 1];
 };
 
-static void setup_encode(const struct setup *setup, uint8_t *out)
+static void setup_put(const struct setup *setup, uint8_t *out)
 {
 	const struct hdl_push_terms *terms = &setup->terms;
 	memset(out, 0, SETUP_BYTES);
@@ -67,7 +67,7 @@ static void setup_encode(const struct setup *setup, uint8_t *out)
 	memcpy(out + 60, setup->text, strnlen(setup->text, HDL_PUSH_NAME_BYTES));
 }
 
-static bool setup_decode(struct setup *setup, const uint8_t *in, uint32_t bytes)
+static bool setup_get(struct setup *setup, const uint8_t *in, uint32_t bytes)
 {
 	*setup = (struct setup){0};
 	if (bytes != SETUP_BYTES || be32_load(in) != SETUP_MAGIC)
@@ -130,7 +130,7 @@ static int setup_send(struct hdl_push *push, enum setup_kind kind)
 		msg.space = HDL_PUSH_SPACE;
 		msg.port = push->service;
 	}
-	setup_encode(&setup, msg.data);
+	setup_put(&setup, msg.data);
 	return hdl_cm_send(push->port->adapter, &msg);
 }
 
@@ -152,7 +152,7 @@ static void setup_refuse(struct hdl_push_port *port, const struct hdl_cm_msg *to
 	struct setup setup = {.kind = SETUP_REFUSAL, .to = request->from};
 	struct hdl_cm_msg msg = {.guid = to->guid, .slot = to->slot, .length = SETUP_BYTES};
 	snprintf(setup.text, sizeof(setup.text), "%s", why);
-	setup_encode(&setup, msg.data);
+	setup_put(&setup, msg.data);
 	hdl_cm_send(port->adapter, &msg);
 }
 
@@ -257,7 +257,7 @@ static struct hdl_push *setup_find(struct hdl_push_port *port, uint32_t id)
 static void setup_message(struct hdl_push_port *port, const struct hdl_cm_msg *msg)
 {
 	struct setup setup;
-	if (!setup_decode(&setup, msg->data, msg->length))
+	if (!setup_get(&setup, msg->data, msg->length))
 		return;
 	if (setup.kind == SETUP_REQUEST) {
 		setup_requested(port, msg, &setup);
@@ -283,7 +283,7 @@ static void setup_lost(struct hdl_push_port *port, const struct hdl_cm_msg *msg)
 {
 	struct setup setup;
 	bool returned = msg->kind == HDL_CM_RETURNED;
-	if (returned && !setup_decode(&setup, msg->data, msg->length))
+	if (returned && !setup_get(&setup, msg->data, msg->length))
 		return;
 	for (struct hdl_push *push = port->links; push != NULL; push = push->next) {
 		if (push->stage == STAGE_OVER)
