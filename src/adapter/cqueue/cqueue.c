@@ -85,23 +85,24 @@ void cqueue_placed(struct hdl_cqueue *queue, uint16_t port, uint32_t index)
 
 /* --- waiting --- */
 
-/* Events of a queue that waits by itself say only: look again. Whoever takes them tells the
- * other. */
+/* Events of a queue that waits by itself say only: look again. A thread that takes them tells the
+ * others. While one of them sleeps for these events, they are left to it: it would go on sleeping
+ * if another thread took them first. */
 static void cqueue_drain(struct hdl_cqueue *queue)
 {
 	struct hdl_port_event events[8];
 	int taken = 8;
 	if (queue->events == NULL || eventq_in_set(queue->events))
 		return;
-	while (taken == 8) {
+	pthread_mutex_lock(&queue->lock);
+	while (taken == 8 && !queue->leads) {
 		taken = hdl_eventq_take(queue->events, events, 8);
 		if (taken > 0) {
-			pthread_mutex_lock(&queue->lock);
 			queue->looks++;
 			pthread_cond_broadcast(&queue->looked);
-			pthread_mutex_unlock(&queue->lock);
 		}
 	}
+	pthread_mutex_unlock(&queue->lock);
 }
 
 static uint64_t cqueue_looks(struct hdl_cqueue *queue)
