@@ -277,6 +277,8 @@ static void test_services_of_the_agent(void **state)
 	        [AGENT_VS_ATTACH] = AGENT_MSG_BYTES(vs_attach),
 	        [AGENT_VS_PORT] = AGENT_MSG_BYTES(vs_port),
 	        [AGENT_VS_OBSERVE] = AGENT_MSG_HEADER_BYTES,
+	        [AGENT_OOB_ATTACH] = AGENT_MSG_HEADER_BYTES,
+	        [AGENT_OOB_QUERY] = AGENT_MSG_BYTES(oob),
 	};
 	/* A client of the virtual switch need not be a process of the node. */
 	static const bool before_hello[AGENT_KIND_COUNT] = {
