@@ -1175,6 +1175,17 @@ HDL_API int hdl_cm_send(struct hdl_adapter *adapter, const struct hdl_cm_msg *ms
 HDL_API int hdl_listener_bind(struct hdl_adapter *adapter, const struct hdl_gid *gid,
                               uint16_t *port, void *context, struct hdl_listener **out);
 
+/* hdl_listener_serve - say what the connections of a listener carry
+ *
+ * Without this call it is RDMA (HDL_CONN_RDMA_TCP). A listener for HDL_CONN_TCP reports
+ * HDL_CONN_REQUEST as soon as a peer connects, without private data.
+ *
+ * Owner: nothing changes hands.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: 0; -HDL_EINVAL also: there is no such service; -HDL_EPERM it listens already. */
+HDL_API int hdl_listener_serve(struct hdl_listener *listener, enum hdl_conn_service service);
+
 /* hdl_listener_listen - wait for connections
  *
  * After the call, each peer that connects to the port and sends an MPA Request causes a

@@ -562,13 +562,26 @@ enum hdl_conn_flag {
 	HDL_CONN_CLIENT_SERVER = 1 << 3
 };
 
+/* What a connection carries. Both ends name the same. */
+enum hdl_conn_service {
+	HDL_CONN_RDMA_TCP, /* iWARP on TCP: MPA, DDP, RDMAP */
+	/* Plain TCP: the peer may be any program that uses a TCP socket. A send is bytes out. What
+	 * arrives fills the oldest receive, which completes with the bytes that have come, at least
+	 * one; a receive that completes with none is the end of what the peer sends. Other
+	 * operations fail with HDL_WC_LOC_QP_OP_ERR. */
+	HDL_CONN_TCP,
+	HDL_CONN_SERVICE_COUNT
+};
+
 /* How a queue pair is connected. Zero in every field selects the defaults. */
 struct hdl_conn_param {
 	uint32_t flags; /* enum hdl_conn_flag */
 	uint16_t ird;   /* reads and atomics of the peer that are answered at a time */
 	uint16_t ord;   /* reads and atomics of ours that may be open */
 	uint8_t traffic_class;
-	uint8_t reserved[3];
+	/* enum hdl_conn_service, of an initiator; a responder has that of its listener. */
+	uint8_t service;
+	uint8_t reserved[2];
 	uint32_t private_bytes;
 	const void *private_data;
 };

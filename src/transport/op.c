@@ -417,6 +417,12 @@ static const struct wqe_recv *held_recv(const struct qp *qp, uint32_t ahead)
 	return ahead == 0 ? qp->kept : kept_behind(qp, ahead - 1);
 }
 
+uint64_t op_receive_room(const struct qp *qp)
+{
+	const struct wqe_recv *wqe = held_recv(qp, 0);
+	return sg_length(wqe->sge, wqe->num_sge);
+}
+
 enum op_received op_receive_list(struct engine *engine, struct qp *qp, uint32_t ahead,
                                  uint32_t offset, uint32_t count, struct sg *to)
 {

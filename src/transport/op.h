@@ -66,6 +66,8 @@ enum op_received op_receive_part(struct engine *engine, struct qp *qp, uint32_t 
  * Receives of a shared queue are taken out of it: others want the next one before these are filled.
  * False: there is none. */
 bool op_hold_receive(struct engine *engine, struct qp *qp, uint32_t ahead);
+/* How many bytes the receive of the next message has, which op_hold_receive() has found. */
+uint64_t op_receive_room(const struct qp *qp);
 /* *to: where @count bytes of that message, from @offset on, belong in the receive that it fills.
  * Returns OP_RECEIVED; or OP_NO_RECEIVE or OP_TOO_LONG, and nothing has happened yet. The message
  * may turn out to be damaged; if it is not, and is the next one, call op_refuse_part(). */

@@ -188,6 +188,8 @@ static void conn_begin(struct hdl_conn *conn)
 	                            .ird = agreed->enhanced ? agreed->ird : conn->offer.max_ird,
 	                            .ord = agreed->enhanced ? agreed->ord : conn->offer.max_ord,
 	                            .segment = tcp_segment(conn->flow.sock)};
+	if (conn->service == HDL_CONN_TCP)
+		terms = (struct iwarp_terms){.plain = true, .initiator = conn->initiator};
 	struct qp *qp = engine_find_qp(&adapter->engine, conn->qpn);
 	int result = qp != NULL ? qp_begin_stream(adapter, qp, &conn->iwarp, &terms,
 	                                          &(struct iwarp_owner){conn_iwarp_wake, conn})
@@ -203,7 +205,7 @@ static void conn_begin(struct hdl_conn *conn)
 	conn->ird = terms.ird;
 	conn->ord = terms.ord;
 	tcp_flow_become(&conn->flow, &iwarp_stream, &conn->iwarp, conn_iwarp_feed);
-	if (!conn->initiator && terms.rtr == 0) {
+	if (!conn->initiator && terms.rtr == 0 && !terms.plain) {
 		conn->silent_ns = 0;
 		conn_wait_until(conn, conn_now(conn) + TCP_SILENCE_LOOK_NS);
 	}
@@ -424,7 +426,8 @@ static unsigned conn_serve_setup(struct hdl_conn *conn)
 	conn_judge_setup(conn);
 	if (conn->state != CONN_SETUP)
 		return 1;
-	did = conn_receive(conn);
+	/* What a peer sends on plain TCP is for the queue pair that it does not have yet. */
+	did = conn->service != HDL_CONN_TCP ? conn_receive(conn) : 0;
 	if (conn->setup->state == MPA_SETUP_REJECTED && conn->in_over) {
 		conn_over(conn, HDL_CONN_CLOSED, 0, false);
 		return 1;
@@ -501,6 +504,17 @@ void conn_expire(struct hdl_conn *conn, uint64_t now_ns)
 	}
 }
 
+bool conn_refuse(struct hdl_conn *conn, const uint8_t *data, size_t bytes)
+{
+	uint64_t until = conn_now(conn) + TCP_END_NS;
+	if (conn->service == HDL_CONN_TCP) /* which knows no other way */
+		conn->setup->state = MPA_SETUP_REJECTED;
+	else if (!mpa_setup_reject(conn->setup, data, bytes, until))
+		return false;
+	conn_wait_until(conn, until);
+	return true;
+}
+
 void conn_orphan(struct hdl_conn *conn)
 {
 	static const uint8_t no_data;
@@ -509,7 +523,7 @@ void conn_orphan(struct hdl_conn *conn)
 	if (conn->state == CONN_SETUP && conn->setup->state == MPA_SETUP_ASKED) {
 		/* Nobody will answer: say no. */
 		conn_uncount(conn);
-		mpa_setup_reject(conn->setup, &no_data, 0, conn_now(conn) + TCP_END_NS);
+		conn_refuse(conn, &no_data, 0);
 		tcp_port_wake(conn->port, conn);
 	} else if (conn->state == CONN_SETUP && conn->setup->state == MPA_SETUP_REJECTED) {
 		tcp_port_wake(conn->port, conn);

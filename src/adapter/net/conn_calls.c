@@ -37,6 +37,8 @@ static bool conn_param_fits(const struct hdl_conn_param *param)
 {
 	return (param->flags & ~(uint32_t)CONN_FLAGS) == 0 &&
 	       param->private_bytes <= HDL_CONN_PRIVATE &&
+	       param->service < HDL_CONN_SERVICE_COUNT &&
+	       (param->service != HDL_CONN_TCP || param->private_bytes == 0) &&
 	       (param->private_bytes == 0 || param->private_data != NULL);
 }
 
@@ -66,8 +68,11 @@ static int conn_request(struct hdl_conn *conn, const struct hdl_conn_param *para
 	                              .revision = param->flags & HDL_CONN_REVISION_1 ? 1 : 2,
 	                              .peer_to_peer = (param->flags & HDL_CONN_CLIENT_SERVER) == 0};
 	uint64_t until = clock_read(&conn->port->port.adapter->clock) + TCP_REPLY_NS;
-	if (!mpa_setup_request(conn->setup, &wish, param->private_data, param->private_bytes,
-	                       until))
+	conn->service = param->service;
+	if (conn->service == HDL_CONN_TCP)
+		*conn->setup = (struct mpa_setup){.state = MPA_SETUP_AGREED, .initiator = true};
+	else if (!mpa_setup_request(conn->setup, &wish, param->private_data, param->private_bytes,
+	                            until))
 		return -HDL_EINVAL;
 	conn->initiator = true;
 	conn->due_ns = until;
@@ -248,8 +253,10 @@ static int conn_accept(struct hdl_conn *conn, const struct hdl_qp *qp,
 		return -HDL_EPERM;
 	uint64_t until = clock_read(&adapter->clock) + TCP_REPLY_NS;
 	conn_offer(conn, param);
-	if (!mpa_setup_accept(conn->setup, &conn->offer, param->private_data, param->private_bytes,
-	                      until))
+	if (conn->service == HDL_CONN_TCP)
+		conn->setup->state = MPA_SETUP_AGREED;
+	else if (!mpa_setup_accept(conn->setup, &conn->offer, param->private_data,
+	                           param->private_bytes, until))
 		return -HDL_EINVAL;
 	conn->qpn = qp->qp.qpn;
 	conn->context = context;
@@ -282,14 +289,11 @@ int hdl_conn_reject(struct hdl_conn *conn, const void *data, uint32_t bytes)
 		return -HDL_EINVAL;
 	int result = 0;
 	adapter_lock(adapter);
-	uint64_t until = clock_read(&adapter->clock) + TCP_END_NS;
 	if (!conn_is_asked(conn)) {
 		result = -HDL_EPERM;
-	} else if (!mpa_setup_reject(conn->setup, data, bytes, until)) {
+	} else if (!conn_refuse(conn, data, bytes)) {
 		result = -HDL_EINVAL;
 	} else {
-		conn->due_ns = until;
-		tcp_port_at(conn->port, until);
 		conn_uncount(conn);
 		conn_service(conn);
 	}

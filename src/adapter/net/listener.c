@@ -77,7 +77,10 @@ static void listener_take(struct hdl_listener *listener, int sock)
 	conn->counted = CONN_SILENT;
 	listener->silent++;
 	conn->state = CONN_SETUP;
+	conn->service = listener->service;
 	mpa_setup_await(conn->setup, until);
+	if (conn->service == HDL_CONN_TCP) /* it has nothing to say before */
+		conn->setup->state = MPA_SETUP_ASKED;
 	conn->due_ns = until;
 	tcp_port_at(port, until);
 	bool admitted = listener_admits(&conn->own, conn->own_port, &conn->peer, conn->peer_port);
@@ -273,6 +276,20 @@ static int listener_begin(struct hdl_listener *listener, int backlog)
 	}
 	listener->backlog = backlog;
 	return 0;
+}
+
+int hdl_listener_serve(struct hdl_listener *listener, enum hdl_conn_service service)
+{
+	if (listener == NULL || listener->magic != MAGIC_LISTENER ||
+	    (unsigned)service >= HDL_CONN_SERVICE_COUNT)
+		return -HDL_EINVAL;
+	struct hdl_adapter *adapter = listener->port->port.adapter;
+	adapter_lock(adapter);
+	int result = listener->backlog != 0 ? -HDL_EPERM : 0;
+	if (result == 0)
+		listener->service = (uint8_t)service;
+	adapter_unlock(adapter);
+	return result;
 }
 
 int hdl_listener_listen(struct hdl_listener *listener, int backlog)

@@ -66,6 +66,7 @@ struct hdl_listener {
 	struct tcp_port *port;
 	struct hdl_listener *next;
 	void *context;
+	uint8_t service; /* enum hdl_conn_service */
 	uint16_t number; /* the TCP port */
 	uint32_t count;  /* sockets, one per address */
 	struct {
@@ -97,6 +98,7 @@ struct hdl_conn {
 	uint8_t events;  /* bits of enum hdl_conn_event_type that it has not taken */
 	uint8_t heat;    /* 1 + its place in port.hot; 0: none */
 	uint8_t traffic_class;
+	uint8_t service; /* enum hdl_conn_service */
 	uint16_t own_port, peer_port;
 	uint16_t ird, ord; /* agreed */
 	uint32_t cold;     /* reads in a row that found nothing */
@@ -174,6 +176,8 @@ void conn_expire(struct hdl_conn *conn, uint64_t now_ns);
 void conn_hung_up(struct hdl_conn *conn);
 /* Reset it now. */
 void conn_abort(struct hdl_conn *conn, int error);
+/* Answer its request with no. False: there is too much private data. */
+bool conn_refuse(struct hdl_conn *conn, const uint8_t *data, size_t bytes);
 /* The program needs it no longer. */
 void conn_orphan(struct hdl_conn *conn);
 /* Close all sockets of the process and free it: the port ends, perhaps in a child of fork(). */

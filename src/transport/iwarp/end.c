@@ -91,6 +91,10 @@ static void end_with(struct iwarp *iwarp, enum rdmap_error error, const uint8_t 
                      size_t segment_bytes)
 {
 	struct rdmap_terminate terminate;
+	if (iwarp->terms.plain) { /* has no word for it */
+		end_listening(iwarp, IWARP_ABORT);
+		return;
+	}
 	rdmap_terminate_make(error, segment, segment_bytes, &terminate);
 	iwarp_out_last(iwarp, &terminate);
 	end_listening(iwarp, IWARP_FIN);
@@ -167,6 +171,12 @@ void iwarp_ended(void *context, enum stream_end why)
 	iwarp->ended = true;
 	if (iwarp->qp == NULL || before || why == STREAM_OPEN)
 		return;
+	if (iwarp->terms.plain && why == STREAM_CLOSED && !iwarp->deaf) {
+		/* The peer has said all, and may still listen. */
+		iwarp->end_due = true;
+		iwarp_plain_end(iwarp);
+		return;
+	}
 	bool in_order = why == STREAM_CLOSED && mpa_stream_between(&iwarp->in) &&
 	                iwarp_window_between(iwarp);
 	if (iwarp->ending != IWARP_GOES_ON) {

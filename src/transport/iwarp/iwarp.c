@@ -54,6 +54,8 @@ static void begin_ready(struct iwarp *iwarp)
 static uint32_t iwarp_max_ulpdu(const struct iwarp_terms *terms)
 {
 	uint32_t segment = terms->segment < IWARP_MIN_SEGMENT ? IWARP_MIN_SEGMENT : terms->segment;
+	if (terms->plain)
+		return MPA_MAX_ULPDU_BYTES;
 	if (terms->window == NULL)
 		return (uint32_t)mpa_mulpdu(segment, terms->markers_out);
 	if (segment > MPA_MAX_ULPDU_BYTES)
@@ -71,7 +73,8 @@ void iwarp_begin(struct engine *engine, struct qp *qp, struct iwarp *iwarp,
 	                        .terms = *terms,
 	                        .owner = *owner,
 	                        /* Messages of a session have numbers: its answer is the first. */
-	                        .may_send = terms->initiator || terms->window != NULL,
+	                        .may_send =
+	                                terms->initiator || terms->window != NULL || terms->plain,
 	                        .sender = {.markers = terms->markers_out, .crc = terms->crc},
 	                        .window = terms->window,
 	                        .max_ulpdu = iwarp_max_ulpdu(terms),
@@ -175,6 +178,8 @@ static void iwarp_timeout(struct engine *engine, struct qp *qp)
 	} else if (iwarp->receive_at != 0 && iwarp->look_at == 0) {
 		iwarp_wake(iwarp);
 	}
+	if (iwarp->end_due && iwarp->look_at == 0)
+		iwarp_plain_end(iwarp);
 	if (timer_is_due(iwarp, &iwarp->stall_at))
 		iwarp_refuse(iwarp, RDMAP_ERROR_MPA_CATASTROPHIC, HDL_DETAIL_NONE, false);
 	iwarp_set_timer(iwarp);

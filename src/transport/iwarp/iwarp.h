@@ -3,6 +3,8 @@
  *   a byte stream (TCP): MPA (RFC 5044, 6581), from the first octet after the MPA Reply on
  *   messages that keep their limits but not their order (SCTP, RFC 5043): segments.c
  *
+ * or nothing of that: plain TCP, whose bytes fill receives (plain.c).
+ *
  * Whoever set the connection up owns it, a socket or a test. It drives a stream through
  * iwarp_stream (stream.h), with the struct iwarp as context, and messages through the functions of
  * segments.c:
@@ -41,6 +43,7 @@
 /* How often a connection that waits looks whether there is a receive, at first and at most. */
 #define IWARP_RECEIVE_LOOK_NS     20000u
 #define IWARP_RECEIVE_LOOK_MAX_NS 1000000u
+#define IWARP_PLAIN_LOOK_MAX_NS   20000000u /* plain TCP, which may wait for ever */
 /* An FPDU of which a part is in a shared chunk must go on arriving at least this often. */
 #define IWARP_STALL_NS     10000000000ull
 #define IWARP_CHUNK_BYTES  (MPA_MAX_FPDU_BYTES + 64u)
@@ -66,6 +69,7 @@ struct iwarp_terms {
 	 * of any content; no CRC, no markers, no rtr. NULL: MPA. */
 	struct iwarp_window *window;
 	uint16_t first_ssn; /* of the first segment, either way */
+	bool plain;         /* a byte stream without MPA: plain.c; no window, no CRC, no rtr */
 	bool crc;
 	bool markers_out, markers_in;
 	bool initiator;
@@ -179,6 +183,7 @@ struct iwarp {
 	bool closing;   /* by iwarp_close(): what was posted goes out, then FIN */
 	bool deaf;      /* what comes is not looked at any more */
 	bool ended;     /* nothing comes any more */
+	bool end_due;   /* plain: and the program has not been told */
 
 	/* Out. */
 	struct mpa_sender sender;    /* its position: octets that have become FPDUs */
@@ -289,6 +294,9 @@ typedef bool (*iwarp_fill)(void *context, uint32_t offset, uint8_t *to, uint32_t
  * and there is none. */
 bool iwarp_out_put(struct iwarp *iwarp, const struct rdmap_segment *segment, uint32_t offset,
                    uint32_t bytes, iwarp_fill fill, void *context);
+/* Put @bytes as they are. */
+bool iwarp_out_plain(struct iwarp *iwarp, uint32_t offset, uint32_t bytes, iwarp_fill fill,
+                     void *context);
 /* The FPDU without a ULPDU (RFC 6581). False: no room. */
 bool iwarp_out_empty(struct iwarp *iwarp);
 /* The Terminate, for which there is always room, once. */
@@ -319,6 +327,13 @@ void iwarp_window_begin(struct iwarp *iwarp);
 void iwarp_window_drop(struct iwarp *iwarp);
 /* Have all segments that came taken effect? */
 bool iwarp_window_between(const struct iwarp *iwarp);
+
+/* --- plain.c: plain TCP --- */
+size_t iwarp_plain_want(struct iwarp *iwarp, struct stream_run *runs, size_t max);
+bool iwarp_plain_arrived(struct iwarp *iwarp, size_t bytes);
+size_t iwarp_plain_feed(struct iwarp *iwarp, const uint8_t *bytes, size_t length, bool *open);
+void iwarp_plain_gone(struct iwarp *iwarp);
+void iwarp_plain_end(struct iwarp *iwarp);
 
 /* --- tx.c: requester --- */
 bool iwarp_run(struct engine *engine, struct qp *qp);

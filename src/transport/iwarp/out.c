@@ -82,7 +82,9 @@ static void out_release(struct iwarp *iwarp)
 static uint32_t ulpdu_room(const struct iwarp *iwarp, const struct iwarp_chunk *chunk)
 {
 	uint32_t room = chunk->capacity - chunk->end;
-	uint32_t overhead = iwarp->window != NULL ? IWARP_MESSAGE_PREFIX : FPDU_OVERHEAD;
+	uint32_t overhead = iwarp->window != NULL ? IWARP_MESSAGE_PREFIX
+	                    : iwarp->terms.plain  ? 0
+	                                          : FPDU_OVERHEAD;
 	if (iwarp->sender.markers)
 		overhead += MPA_MARKER_BYTES * (room / MPA_MARKER_INTERVAL + 2);
 	return room > overhead ? room - overhead : 0;
@@ -207,6 +209,19 @@ bool iwarp_out_put(struct iwarp *iwarp, const struct rdmap_segment *segment, uin
 	if (bytes > 0 && !fill(context, offset, ulpdu + header_bytes, bytes, &sum))
 		return false;
 	chunk->end += (uint32_t)mpa_fpdu_seal(&iwarp->sender, fpdu, header_bytes + bytes, sum);
+	return true;
+}
+
+bool iwarp_out_plain(struct iwarp *iwarp, uint32_t offset, uint32_t bytes, iwarp_fill fill,
+                     void *context)
+{
+	struct iwarp_chunk *chunk = iwarp->out_end;
+	uint32_t sum = 0;
+	assert(bytes <= chunk->capacity - chunk->end); /* pairs with iwarp_out_room() */
+	if (!fill(context, offset, chunk->bytes + chunk->end, bytes, &sum))
+		return false;
+	chunk->end += bytes;
+	iwarp->sender.position += bytes;
 	return true;
 }
 

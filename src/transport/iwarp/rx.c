@@ -42,14 +42,15 @@ static void rx_look_later(struct iwarp *iwarp)
 	uint64_t now = iwarp->engine->now_ns;
 	if (iwarp->receive_at == 0) {
 		counter_add(&iwarp->engine->counters[ENGINE_RNR_SENT], 1);
-		iwarp->receive_at = now + IWARP_RECEIVE_WAIT_NS;
+		/* Plain TCP waits for as long as it takes. */
+		iwarp->receive_at = iwarp->terms.plain ? UINT64_MAX : now + IWARP_RECEIVE_WAIT_NS;
 		iwarp->look_ns = IWARP_RECEIVE_LOOK_NS;
 	} else if (iwarp->look_at != 0) {
 		return;
 	}
 	iwarp->look_at = now + iwarp->look_ns;
-	iwarp->look_ns = 2 * iwarp->look_ns < IWARP_RECEIVE_LOOK_MAX_NS ? 2 * iwarp->look_ns
-	                                                                : IWARP_RECEIVE_LOOK_MAX_NS;
+	uint64_t most = iwarp->terms.plain ? IWARP_PLAIN_LOOK_MAX_NS : IWARP_RECEIVE_LOOK_MAX_NS;
+	iwarp->look_ns = 2 * iwarp->look_ns < most ? 2 * iwarp->look_ns : most;
 	iwarp_set_timer(iwarp);
 }
 
@@ -154,6 +155,8 @@ size_t iwarp_want(void *context, struct stream_run *runs, size_t max)
 		runs[0] = (struct stream_run){iwarp->waste, sizeof(iwarp->waste)};
 		return 1;
 	}
+	if (iwarp->terms.plain)
+		return iwarp_plain_want(iwarp, runs, max < STREAM_MAX_RUNS ? max : STREAM_MAX_RUNS);
 	if (!iwarp_listens(iwarp) || !rx_may_go_on(iwarp))
 		return 0;
 	size_t due = mpa_stream_due(&iwarp->in, &to);
@@ -254,6 +257,8 @@ bool iwarp_arrived(void *context, size_t bytes)
 {
 	struct iwarp *iwarp = context;
 	bool open = !iwarp->deaf;
+	if (iwarp->terms.plain)
+		return iwarp_plain_arrived(iwarp, bytes);
 	while (bytes > 0 && open) {
 		uint8_t *to;
 		size_t due = mpa_stream_due(&iwarp->in, &to), some;
@@ -318,6 +323,8 @@ static size_t rx_copy(struct iwarp *iwarp, size_t due, const uint8_t *from, size
 size_t iwarp_feed(struct iwarp *iwarp, const uint8_t *bytes, size_t length, bool *open)
 {
 	size_t fed = 0;
+	if (iwarp->terms.plain)
+		return iwarp_plain_feed(iwarp, bytes, length, open);
 	*open = !iwarp->deaf;
 	while (fed < length && *open && iwarp_listens(iwarp)) {
 		size_t some = mpa_stream_whole(&iwarp->in, bytes + fed, length - fed);
@@ -349,6 +356,10 @@ size_t iwarp_feed(struct iwarp *iwarp, const uint8_t *bytes, size_t length, bool
 void iwarp_gone(struct iwarp *iwarp)
 {
 	uint32_t left = (uint32_t)mpa_stream_body_left(&iwarp->in), at = iwarp->in.body_bytes;
+	if (iwarp->terms.plain) {
+		iwarp_plain_gone(iwarp);
+		return;
+	}
 	if (!iwarp_listens(iwarp) || !iwarp->segment_known || iwarp->place == IWARP_PLACE_HOLD)
 		return;
 	/* Nothing of it is there yet: try to write to all of it, to find out which it is. */

@@ -163,6 +163,27 @@ static enum step tx_read(struct iwarp *iwarp, struct wqe_send *wqe)
 	return STEP_NEXT;
 }
 
+/* Plain TCP knows bytes alone. */
+static enum step tx_plain(struct iwarp *iwarp, struct wqe_send *wqe)
+{
+	struct gather gather = {iwarp, wqe};
+	uint32_t count;
+	if (wqe->opcode != HDL_OP_SEND && wqe->opcode != HDL_OP_REGISTER_SEND) {
+		request_finish(wqe, HDL_WC_LOC_QP_OP_ERR, HDL_DETAIL_TYPE);
+		return STEP_NEXT;
+	}
+	while (wqe->offset < wqe->length) {
+		uint32_t left = wqe->length - wqe->offset;
+		if (!iwarp_out_room(iwarp, 0, left, &count))
+			return STEP_WAIT;
+		if (!iwarp_out_plain(iwarp, wqe->offset, count, gather_fill, &gather))
+			return STEP_NEXT;
+		wqe->numbered = 1;
+		wqe->offset += count;
+	}
+	return tx_sent(iwarp, wqe);
+}
+
 static enum step tx_execute(struct engine *engine, struct qp *qp, struct wqe_send *wqe)
 {
 	struct iwarp *iwarp = qp->iwarp;
@@ -173,6 +194,10 @@ static enum step tx_execute(struct engine *engine, struct qp *qp, struct wqe_sen
 		iwarp_delay(iwarp, wqe->u.delay.ns);
 	if (step != STEP_BY_TARGET)
 		return step;
+	if (iwarp->terms.plain)
+		return wqe->opcode != HDL_OP_REGISTER_SEND || request_register(engine, qp, wqe)
+		               ? tx_plain(iwarp, wqe)
+		               : STEP_NEXT;
 	switch (wqe->opcode) {
 	case HDL_OP_REGISTER_SEND:
 		return request_register(engine, qp, wqe) ? tx_send(iwarp, wqe) : STEP_NEXT;
@@ -201,6 +226,8 @@ bool iwarp_run(struct engine *engine, struct qp *qp)
 	bool did = request_run(engine, qp, tx_execute);
 	if (iwarp->sender.position != before)
 		iwarp_wake(iwarp);
+	else if (iwarp->terms.plain) /* a send without bytes is over at once */
+		iwarp_sent(iwarp);
 	iwarp_decide(iwarp);
 	return did;
 }
