@@ -1178,12 +1178,14 @@ HDL_API int hdl_listener_bind(struct hdl_adapter *adapter, const struct hdl_gid 
 /* hdl_listener_serve - say what the connections of a listener carry
  *
  * Without this call it is RDMA (HDL_CONN_RDMA_TCP). A listener for HDL_CONN_TCP reports
- * HDL_CONN_REQUEST as soon as a peer connects, without private data.
+ * HDL_CONN_REQUEST as soon as a peer connects, without private data. A listener for
+ * HDL_CONN_RDMA_SCTP listens on the SCTP port of the same number; hdl_listener_listen() then fails
+ * with -HDL_EADDRINUSE if another process has UDP port 9899 of the address.
  *
  * Owner: nothing changes hands.
  * Threads: any.
  * Blocks: no.
- * Returns: 0; -HDL_EINVAL also: there is no such service; -HDL_EPERM it listens already. */
+ * Returns: 0; -HDL_EINVAL also: there is no such service; -HDL_EPERM it listens already */
 HDL_API int hdl_listener_serve(struct hdl_listener *listener, enum hdl_conn_service service);
 
 /* hdl_listener_listen - wait for connections

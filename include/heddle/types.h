@@ -570,6 +570,10 @@ enum hdl_conn_service {
 	 * one; a receive that completes with none is the end of what the peer sends. Other
 	 * operations fail with HDL_WC_LOC_QP_OP_ERR. */
 	HDL_CONN_TCP,
+	/* RDMA on SCTP (RFC 5043) inside UDP port 9899 (RFC 6951): segments are placed in the order
+	 * in which they arrive. Of the flags only HDL_CONN_REVISION_1 counts, which leaves IRD and
+	 * ORD to the programs. No traffic class. */
+	HDL_CONN_RDMA_SCTP,
 	HDL_CONN_SERVICE_COUNT
 };
 

@@ -40,7 +40,8 @@ struct hdl_conn *conn_new(struct tcp_port *port, int sock)
 	conn->due_ns = UINT64_MAX;
 	conn->silent_ns = UINT64_MAX;
 	tcp_flow_init(&conn->flow, sock, &mpa_setup_stream, setup);
-	tcp_names(sock, &conn->own, &conn->own_port, &conn->peer, &conn->peer_port);
+	if (sock >= 0)
+		tcp_names(sock, &conn->own, &conn->own_port, &conn->peer, &conn->peer_port);
 	conn->next = port->conns;
 	conn->before = &port->conns;
 	if (conn->next != NULL)
@@ -92,6 +93,8 @@ static void conn_bury(struct hdl_conn *conn)
 	conn_forget_events(conn);
 	free(conn->setup);
 	conn->setup = NULL;
+	free(conn->sctp);
+	conn->sctp = NULL;
 	conn->magic = 0;
 	conn->woken_next = conn->port->dead;
 	conn->port->dead = conn;
@@ -107,7 +110,10 @@ static void conn_bury_if_free(struct hdl_conn *conn)
 static void conn_close_socket(struct hdl_conn *conn, bool reset)
 {
 	tcp_port_cool(conn->port, conn);
-	tcp_close(conn->flow.sock, reset); /* which takes it out of the epoll */
+	if (conn->sctp != NULL)
+		sctp_conn_close(conn, reset);
+	else
+		tcp_close(conn->flow.sock, reset); /* which takes it out of the epoll */
 	tcp_flow_end(&conn->flow);
 	conn->flow.sock = -1;
 	conn->state = CONN_OVER;
@@ -149,6 +155,8 @@ void conn_drop(struct hdl_conn *conn)
 {
 	if (conn->flow.sock >= 0)
 		fd_close(conn->flow.sock);
+	if (conn->sctp != NULL)
+		sctp_conn_close(conn, true);
 	tcp_flow_end(&conn->flow);
 	conn->flow.sock = -1;
 	conn_bury(conn);
@@ -187,7 +195,12 @@ static void conn_begin(struct hdl_conn *conn)
 	                            .rtr = agreed->peer_to_peer ? agreed->rtr : 0,
 	                            .ird = agreed->enhanced ? agreed->ird : conn->offer.max_ird,
 	                            .ord = agreed->enhanced ? agreed->ord : conn->offer.max_ord,
-	                            .segment = tcp_segment(conn->flow.sock)};
+	                            .segment = conn->sctp != NULL ? sctp_longest(conn->sctp->end)
+	                                                          : tcp_segment(conn->flow.sock)};
+	if (conn->sctp != NULL) { /* the control messages have number 0 */
+		terms.window = &conn->sctp->window;
+		terms.first_ssn = 1;
+	}
 	if (conn->service == HDL_CONN_TCP)
 		terms = (struct iwarp_terms){.plain = true, .initiator = conn->initiator};
 	struct qp *qp = engine_find_qp(&adapter->engine, conn->qpn);
@@ -205,7 +218,7 @@ static void conn_begin(struct hdl_conn *conn)
 	conn->ird = terms.ird;
 	conn->ord = terms.ord;
 	tcp_flow_become(&conn->flow, &iwarp_stream, &conn->iwarp, conn_iwarp_feed);
-	if (!conn->initiator && terms.rtr == 0 && !terms.plain) {
+	if (!conn->initiator && terms.rtr == 0 && !terms.plain && conn->sctp == NULL) {
 		conn->silent_ns = 0;
 		conn_wait_until(conn, conn_now(conn) + TCP_SILENCE_LOOK_NS);
 	}
@@ -215,6 +228,15 @@ static void conn_begin(struct hdl_conn *conn)
 		conn->setup = NULL;
 	}
 	tcp_port_wake(conn->port, conn);
+}
+
+/* Our direction ends. */
+static void conn_finish(struct hdl_conn *conn)
+{
+	if (conn->sctp != NULL)
+		sctp_conn_finish(conn);
+	else
+		tcp_finish(conn->flow.sock);
 }
 
 static int setup_error(const struct mpa_setup *setup)
@@ -252,7 +274,7 @@ static void conn_judge_setup(struct hdl_conn *conn)
 		if (conn->initiator) {
 			conn_over(conn, HDL_CONN_REJECTED, -HDL_ECONNREFUSED, false);
 		} else if (!conn->out_over) { /* the Reply is sent; the peer closes first */
-			tcp_finish(conn->flow.sock);
+			conn_finish(conn);
 			conn->out_over = true;
 			conn_wait_until(conn, conn_now(conn) + TCP_END_NS);
 		}
@@ -305,6 +327,8 @@ unsigned conn_receive(struct hdl_conn *conn)
 {
 	size_t bytes = 0;
 	unsigned did = 0;
+	if (conn->sctp != NULL)
+		return sctp_conn_receive(conn);
 	conn->more = false;
 	if (conn->in_over || conn->state == CONN_OVER || conn->state == CONN_CONNECTING)
 		return 0;
@@ -348,6 +372,10 @@ unsigned conn_receive(struct hdl_conn *conn)
 void conn_send(struct hdl_conn *conn)
 {
 	size_t bytes;
+	if (conn->sctp != NULL) {
+		sctp_conn_send(conn);
+		return;
+	}
 	if (conn->flow.sock < 0 || conn->state == CONN_CONNECTING || conn->out_held ||
 	    conn->out_over || conn->broken)
 		return;
@@ -390,7 +418,7 @@ static void conn_end_stream(struct hdl_conn *conn)
 		conn_wait_until(conn, conn_now(conn) + TCP_END_NS);
 	}
 	if (!conn->out_over && !conn_offers(conn)) {
-		tcp_finish(conn->flow.sock);
+		conn_finish(conn);
 		conn->out_over = true;
 	}
 	if (conn->out_over && conn->in_over)
@@ -401,7 +429,8 @@ static void conn_end_stream(struct hdl_conn *conn)
 
 static void conn_connected(struct hdl_conn *conn)
 {
-	int result = tcp_connected(conn->flow.sock);
+	int result =
+	        conn->sctp != NULL ? sctp_conn_connected(conn) : tcp_connected(conn->flow.sock);
 	if (result == -EINPROGRESS)
 		return;
 	if (result != 0) {
@@ -412,7 +441,9 @@ static void conn_connected(struct hdl_conn *conn)
 		                        : -HDL_EIO);
 		return;
 	}
-	tcp_names(conn->flow.sock, &conn->own, &conn->own_port, &conn->peer, &conn->peer_port);
+	if (conn->sctp == NULL)
+		tcp_names(conn->flow.sock, &conn->own, &conn->own_port, &conn->peer,
+		          &conn->peer_port);
 	conn->state = CONN_SETUP;
 }
 

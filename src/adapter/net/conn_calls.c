@@ -56,7 +56,7 @@ static void conn_set_class(const struct hdl_conn *conn)
 {
 	static const int priorities[SERVICE_CLASSES] = {
 	        [SERVICE_URGENT] = UDP_PRIORITY_URGENT, [SERVICE_BULK] = UDP_PRIORITY_BULK};
-	if (conn->traffic_class != 0)
+	if (conn->traffic_class != 0 && conn->sctp == NULL)
 		udp_set_class(conn->flow.sock, &conn->own, conn->traffic_class,
 		              priorities[service_class(conn->traffic_class)]);
 }
@@ -64,9 +64,12 @@ static void conn_set_class(const struct hdl_conn *conn)
 /* The request of an initiator. */
 static int conn_request(struct hdl_conn *conn, const struct hdl_conn_param *param)
 {
-	const struct mpa_wish wish = {.offer = conn->offer,
+	bool session = param->service == HDL_CONN_RDMA_SCTP;
+	const struct mpa_wish wish = {.session = session,
+	                              .offer = conn->offer,
 	                              .revision = param->flags & HDL_CONN_REVISION_1 ? 1 : 2,
-	                              .peer_to_peer = (param->flags & HDL_CONN_CLIENT_SERVER) == 0};
+	                              .peer_to_peer = !session &&
+	                                              (param->flags & HDL_CONN_CLIENT_SERVER) == 0};
 	uint64_t until = clock_read(&conn->port->port.adapter->clock) + TCP_REPLY_NS;
 	conn->service = param->service;
 	if (conn->service == HDL_CONN_TCP)
@@ -145,6 +148,36 @@ static int conn_start(struct hdl_adapter *adapter, struct hdl_qp *qp, int sock,
 	return 0;
 }
 
+/* The same on SCTP. With the drive lock. */
+static int conn_start_sctp(struct hdl_adapter *adapter, const struct hdl_qp *qp,
+                           const struct hdl_listener *listener, const struct hdl_gid *from,
+                           const struct hdl_gid *to, uint16_t number,
+                           const struct hdl_conn_param *param, void *context, struct hdl_conn **out)
+{
+	struct udp_address own, peer = {0};
+	memcpy(peer.gid, to->raw, sizeof(peer.gid));
+	if (!listener_source(adapter, from, to, &own))
+		return -HDL_EHOSTUNREACH;
+	peer.scope = own.scope;
+	struct tcp_port *port = tcp_port_of(adapter);
+	struct hdl_conn *conn = port != NULL ? conn_new(port, -1) : NULL;
+	if (conn == NULL)
+		return -HDL_ENOMEM;
+	conn->state = CONN_CONNECTING;
+	conn->qpn = qp->qp.qpn;
+	conn_offer(conn, param);
+	int result = sctp_conn_new(conn) ? conn_request(conn, param) : -HDL_ENOMEM;
+	if (result == 0)
+		result = listener_error(sctp_conn_connect(conn, &own, &peer, number,
+		                                          listener != NULL ? listener->number : 0));
+	if (result != 0) {
+		conn_drop(conn);
+		return result;
+	}
+	conn_hand_out(conn, context, out);
+	return 0;
+}
+
 int hdl_conn_connect(struct hdl_qp *qp, struct hdl_listener *listener, const struct hdl_gid *from,
                      const struct hdl_gid *to, uint16_t port, const struct hdl_conn_param *param,
                      void *context, struct hdl_conn **out)
@@ -161,8 +194,12 @@ int hdl_conn_connect(struct hdl_qp *qp, struct hdl_listener *listener, const str
 	int cancel = cancel_forbid();
 	adapter_lock(adapter);
 	int result = conn_qp_fits(adapter, qp);
-	int sock = result == 0 ? conn_open(adapter, listener, from, to, port) : -1;
-	if (result == 0)
+	bool sctp = param->service == HDL_CONN_RDMA_SCTP;
+	int sock = result == 0 && !sctp ? conn_open(adapter, listener, from, to, port) : -1;
+	if (result == 0 && sctp)
+		result =
+		        conn_start_sctp(adapter, qp, listener, from, to, port, param, context, out);
+	else if (result == 0)
 		result = sock >= 0 ? conn_start(adapter, qp, sock, param, context, out)
 		                   : listener_error(sock);
 	adapter_unlock(adapter);
@@ -214,7 +251,7 @@ int hdl_conn_adopt(struct hdl_adapter *adapter, struct hdl_qp *qp, int fd, bool 
 		param = &conn_defaults;
 	if (adapter == NULL || adapter->magic != MAGIC_ADAPTER || out == NULL ||
 	    (data == NULL && bytes > 0) || bytes > TCP_READ_AHEAD || !conn_param_fits(param) ||
-	    (initiator && qp == NULL))
+	    (initiator && qp == NULL) || param->service == HDL_CONN_RDMA_SCTP)
 		return -HDL_EINVAL;
 	int cancel = cancel_forbid();
 	adapter_lock(adapter);

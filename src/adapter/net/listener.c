@@ -20,7 +20,7 @@ static void listener_pause(struct hdl_listener *listener, uint64_t ns)
 	if (listener->paused)
 		return;
 	listener->paused = true;
-	for (uint32_t i = 0; i < listener->count; i++)
+	for (uint32_t i = 0; listener->sctp == NULL && i < listener->count; i++)
 		epoll_ctl(listener->port->port.fd, EPOLL_CTL_DEL, listener->socks[i].sock, NULL);
 }
 
@@ -37,7 +37,11 @@ void listener_resume(struct hdl_listener *listener, uint64_t now_ns)
 		return;
 	listener->paused = false;
 	listener->resume_ns = 0;
-	for (uint32_t i = 0; i < listener->count; i++)
+	if (listener->sctp != NULL) { /* look again */
+		atomic_store(&listener->sctp->news, true);
+		atomic_store(&listener->port->sctp->news, true);
+	}
+	for (uint32_t i = 0; listener->sctp == NULL && i < listener->count; i++)
 		tcp_port_watch(listener->port, listener->socks[i].sock, NULL, listener);
 }
 
@@ -61,16 +65,9 @@ static bool listener_admits(const struct udp_address *own, uint16_t own_port,
 	       owner_of_tcp(own, own_port, peer, peer_port, &uid) != OWNER_OTHER;
 }
 
-static void listener_take(struct hdl_listener *listener, int sock)
+void listener_admit(struct hdl_listener *listener, struct hdl_conn *conn)
 {
 	struct tcp_port *port = listener->port;
-	if (listener->silent >= TCP_SILENT)
-		listener_evict(listener);
-	struct hdl_conn *conn = conn_new(port, sock);
-	if (conn == NULL) {
-		tcp_close(sock, true);
-		return;
-	}
 	uint64_t until = clock_read(&port->port.adapter->clock) + TCP_REQUEST_NS;
 	conn->listener = listener;
 	conn->context = listener->context;
@@ -81,15 +78,30 @@ static void listener_take(struct hdl_listener *listener, int sock)
 	mpa_setup_await(conn->setup, until);
 	if (conn->service == HDL_CONN_TCP) /* it has nothing to say before */
 		conn->setup->state = MPA_SETUP_ASKED;
+	conn->setup->session = conn->service == HDL_CONN_RDMA_SCTP;
 	conn->due_ns = until;
 	tcp_port_at(port, until);
-	bool admitted = listener_admits(&conn->own, conn->own_port, &conn->peer, conn->peer_port);
+	/* SCTP has judged every packet. */
+	bool admitted = conn->sctp != NULL ||
+	                listener_admits(&conn->own, conn->own_port, &conn->peer, conn->peer_port);
 	if (!admitted)
 		counter_add(&port->port.adapter->engine.counters[ENGINE_BAD_PACKETS], 1);
-	if (!admitted || tcp_port_watch(port, sock, conn, NULL) != 0)
+	if (!admitted ||
+	    (conn->sctp == NULL && tcp_port_watch(port, conn->flow.sock, conn, NULL) != 0))
 		conn_abort(conn, -HDL_EIO);
 	else
 		conn_service(conn);
+}
+
+static void listener_take(struct hdl_listener *listener, int sock)
+{
+	if (listener->silent >= TCP_SILENT)
+		listener_evict(listener);
+	struct hdl_conn *conn = conn_new(listener->port, sock);
+	if (conn == NULL)
+		tcp_close(sock, true);
+	else
+		listener_admit(listener, conn);
 }
 
 /* Descriptors or memory are used up: the peers wait in the kernel. */
@@ -130,6 +142,7 @@ void listener_drop(struct hdl_listener *listener)
 	while (*at != listener)
 		at = &(*at)->next;
 	*at = listener->next;
+	sctp_listener_close(listener);
 	for (uint32_t i = 0; i < listener->count; i++)
 		if (listener->socks[i].sock >= 0)
 			fd_close(listener->socks[i].sock);
@@ -195,6 +208,8 @@ int listener_error(int error)
 	case -ENOMEM:
 	case -ENOBUFS:
 		return -HDL_ENOMEM;
+	case -EPROTONOSUPPORT:
+		return -HDL_ENOTSUP;
 	case -EADDRNOTAVAIL:
 	case -EAFNOSUPPORT:
 	case -ENETUNREACH:
@@ -263,6 +278,12 @@ int hdl_listener_bind(struct hdl_adapter *adapter, const struct hdl_gid *gid, ui
 /* With the drive lock. */
 static int listener_begin(struct hdl_listener *listener, int backlog)
 {
+	if (listener->service == HDL_CONN_RDMA_SCTP) {
+		int error = sctp_listener_begin(listener, backlog);
+		if (error == 0)
+			listener->backlog = backlog;
+		return listener_error(error);
+	}
 	for (uint32_t i = 0; i < listener->count; i++) {
 		int result = listener->socks[i].sock >= 0
 		                     ? tcp_listen(listener->socks[i].sock,

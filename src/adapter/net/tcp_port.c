@@ -16,6 +16,7 @@
 
 /* The lowest bit of what the epoll stores: it is a listener. */
 #define WATCH_LISTENER 1u
+#define WATCH_END      2u /* the second: a UDP socket of SCTP */
 
 /* --- lists --- */
 
@@ -79,6 +80,13 @@ int tcp_port_watch(struct tcp_port *port, int sock, struct hdl_conn *conn,
 	return epoll_ctl(port->port.fd, EPOLL_CTL_ADD, sock, &interest) == 0 ? 0 : -errno;
 }
 
+int tcp_port_watch_end(struct tcp_port *port, struct sctp_end *end)
+{
+	struct epoll_event interest = {.events = EPOLLIN,
+	                               .data.u64 = (uint64_t)(uintptr_t)end | WATCH_END};
+	return epoll_ctl(port->port.fd, EPOLL_CTL_ADD, end->fd, &interest) == 0 ? 0 : -errno;
+}
+
 static unsigned port_news(struct hdl_conn *conn, uint32_t events)
 {
 	if (events & EPOLLOUT)
@@ -100,6 +108,9 @@ static unsigned port_ask(struct tcp_port *port)
 			listener_accept(
 			        (struct hdl_listener *)(uintptr_t)(which &
 			                                           ~(uint64_t)WATCH_LISTENER));
+		else if (which & WATCH_END)
+			did += sctp_port_packets(
+			        port, (struct sctp_end *)(uintptr_t)(which & ~(uint64_t)WATCH_END));
 		else
 			did += port_news((struct hdl_conn *)(uintptr_t)which, events[i].events);
 	}
@@ -180,6 +191,7 @@ static unsigned tcp_port_tick(struct net_port *base, uint64_t now_ns)
 	}
 	for (struct hdl_conn *conn = port->conns; conn != NULL; conn = conn->next)
 		tcp_port_at(port, conn->due_ns);
+	did += sctp_port_tick(port, now_ns);
 	for (struct hdl_listener *at = port->listeners; at != NULL; at = at->next) {
 		if (at->paused && at->resume_ns != 0)
 			listener_resume(at, now_ns);
@@ -201,11 +213,13 @@ static void tcp_port_flush(void *context)
 static void tcp_port_end(struct net_port *base)
 {
 	struct tcp_port *port = tcp_port_from(base);
+	sctp_port_mute(port);
 	while (port->conns != NULL)
 		conn_drop(port->conns);
 	while (port->listeners != NULL)
 		listener_drop(port->listeners);
 	port_bury(port);
+	sctp_port_end_all(port);
 	base->adapter->engine.iwarp_pool = NULL;
 	munmap(port->chunk_memory, CHUNK_BYTES);
 	free(port->chunks);

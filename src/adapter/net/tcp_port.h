@@ -25,6 +25,7 @@
 #include <heddle/heddle.h>
 
 #include "adapter/net/port.h"
+#include "adapter/net/sctp_port.h"
 #include "adapter/net/tcp_flow.h"
 #include "port/udp.h"
 #include "transport/iwarp/iwarp.h"
@@ -73,7 +74,8 @@ struct hdl_listener {
 		int sock; /* -1: a connection has it */
 		struct udp_address address;
 	} socks[UDP_MAX_ADDRESSES];
-	int backlog; /* 0: it does not listen */
+	struct sctp_sock *sctp; /* while it listens for SCTP, which has no socket per address */
+	int backlog;            /* 0: it does not listen */
 	bool paused; /* it accepts nobody until resume_ns, or until a request is answered (0) */
 	uint64_t resume_ns;
 	uint32_t silent; /* its connections that have not sent a Request */
@@ -117,6 +119,7 @@ struct hdl_conn {
 	struct mpa_setup *setup; /* until its events are taken */
 	struct mpa_offer offer;
 	struct tcp_flow flow;
+	struct sctp_conn *sctp; /* of a connection on SCTP, instead of a socket in flow */
 	struct iwarp iwarp;
 };
 
@@ -133,6 +136,7 @@ struct tcp_port {
 	unsigned looks;
 	bool files_said; /* that descriptors are used up */
 	uint8_t *staging;
+	struct sctp_port *sctp; /* NULL: nobody has used it */
 	struct iwarp_pool pool;
 	struct iwarp_chunk *chunks;
 	uint8_t *chunk_memory;
@@ -157,12 +161,14 @@ void tcp_port_at(struct tcp_port *port, uint64_t ns);
 /* Report the news of @sock for @conn or @listener (the other is NULL). 0 or -errno. */
 int tcp_port_watch(struct tcp_port *port, int sock, struct hdl_conn *conn,
                    struct hdl_listener *listener);
+/* The same for a UDP socket of SCTP. */
+int tcp_port_watch_end(struct tcp_port *port, struct sctp_end *end);
 /* @conn had data: a polling thread reads it directly from now on. */
 void tcp_port_heat(struct tcp_port *port, struct hdl_conn *conn);
 void tcp_port_cool(struct tcp_port *port, struct hdl_conn *conn);
 
 /* --- conn.c: the life of a connection --- */
-/* A connection on @sock, which it owns. NULL: no memory. */
+/* A connection on @sock, which it owns; -1: it will be on SCTP. NULL: no memory. */
 struct hdl_conn *conn_new(struct tcp_port *port, int sock);
 /* Do everything that there is to do. Returns how much was done. */
 unsigned conn_service(struct hdl_conn *conn);
@@ -189,6 +195,8 @@ void conn_uncount(struct hdl_conn *conn);
 
 /* --- listener.c --- */
 void listener_accept(struct hdl_listener *listener);
+/* A peer has connected: @conn waits for its Request. */
+void listener_admit(struct hdl_listener *listener, struct hdl_conn *conn);
 /* Pause if as many requests as it wants wait for an answer. */
 void listener_check(struct hdl_listener *listener);
 /* Accept peers again, if the reason for the pause is over. */

@@ -1,0 +1,504 @@
+/* SCTP inside UDP, by usrsctp. See sctp.h. */
+#include "port/sctp.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <usrsctp.h>
+
+#include "base/clock.h"
+#include "base/crc.h"
+#include "base/fd.h"
+
+#define COMMON_HEADER 12u /* ports, verification tag, checksum */
+#define CHECKSUM_AT   8u
+#define DATA_HEADER   16u
+#define INIT_CHUNK    1u
+#define OVERHEAD      (COMMON_HEADER + DATA_HEADER + 20u)
+
+/* Guards usrsctp and all paths. */
+static pthread_mutex_t sctp_lock = PTHREAD_MUTEX_INITIALIZER;
+static bool sctp_begun;
+static uint64_t sctp_last_ns;
+static uint32_t sctp_next_port;
+static pid_t sctp_pid; /* whose state it is: a child of fork() must not touch it */
+
+/* --- packets --- */
+
+/* The checksum of @packet, with its own field taken as zero. */
+static uint32_t packet_sum(const uint8_t *packet, size_t bytes)
+{
+	static const uint8_t zero[4];
+	uint32_t sum = crc32c(0, packet, CHECKSUM_AT);
+	sum = crc32c(sum, zero, sizeof(zero));
+	return crc32c(sum, packet + COMMON_HEADER, bytes - COMMON_HEADER);
+}
+
+/* RFC 9260 appendix A: the checksum goes out with its lowest octet first. */
+static void put_sum(uint8_t *packet, uint32_t sum)
+{
+	for (unsigned i = 0; i < 4; i++)
+		packet[CHECKSUM_AT + i] = (uint8_t)(sum >> 8 * i);
+}
+
+static uint32_t get_sum(const uint8_t *packet)
+{
+	uint32_t sum = 0;
+	for (unsigned i = 0; i < 4; i++)
+		sum |= (uint32_t)packet[CHECKSUM_AT + i] << 8 * i;
+	return sum;
+}
+
+/* usrsctp sends a packet. A packet that finds no room is lost; it will be sent again. */
+static int packet_out(void *addr, void *buffer, size_t length, uint8_t tos, uint8_t set_df)
+{
+	const struct sctp_path *path = addr;
+	union udp_name name;
+	(void)tos;
+	(void)set_df;
+	if (path->end->fd < 0 || length < COMMON_HEADER)
+		return 0;
+	put_sum(buffer, packet_sum(buffer, length));
+	socklen_t bytes = udp_name_of(&path->peer, path->port, &name);
+	ssize_t sent = sendto(path->end->fd, buffer, length, MSG_NOSIGNAL, &name.any, bytes);
+	(void)sent;
+	return 0;
+}
+
+static void sctp_begin(void)
+{
+	if (sctp_begun)
+		return;
+	sctp_begun = true;
+	sctp_pid = getpid();
+	sctp_next_port = (uint32_t)(clock_now_ns() >> 10); /* not the one of the last process */
+	usrsctp_init_nothreads(0, packet_out, NULL);
+	usrsctp_enable_crc32c_offload(); /* it is done here */
+	usrsctp_sysctl_set_sctp_ecn_enable(0);
+	usrsctp_sysctl_set_sctp_asconf_enable(0);
+	usrsctp_sysctl_set_sctp_auto_asconf(0);
+	usrsctp_sysctl_set_sctp_nrsack_enable(0);
+	usrsctp_sysctl_set_sctp_sendspace(SCTP_BUFFER_BYTES);
+	usrsctp_sysctl_set_sctp_recvspace(SCTP_BUFFER_BYTES);
+	usrsctp_sysctl_set_sctp_rto_min_default(100);
+	usrsctp_sysctl_set_sctp_init_rto_max_default(2000);
+	/* A peer that is silent is lost after about eight seconds, if something is on its way, and
+	 * else with the next heartbeats. */
+	usrsctp_sysctl_set_sctp_rto_max_default(2000);
+	usrsctp_sysctl_set_sctp_assoc_rtx_max_default(SCTP_TRIES);
+	usrsctp_sysctl_set_sctp_path_rtx_max_default(SCTP_TRIES);
+	usrsctp_sysctl_set_sctp_heartbeat_interval_default(SCTP_HEARTBEAT_MS);
+}
+
+/* --- paths --- */
+
+static struct sctp_path *path_find(const struct sctp_end *end, const struct udp_address *peer,
+                                   uint16_t port)
+{
+	struct sctp_path *at = end->paths;
+	while (at != NULL && (at->port != port || !udp_address_equal(&at->peer, peer)))
+		at = at->next;
+	return at;
+}
+
+static void path_free(struct sctp_end *end, struct sctp_path *path)
+{
+	struct sctp_path **at = &end->paths;
+	while (*at != path)
+		at = &(*at)->next;
+	*at = path->next;
+	end->path_count--;
+	usrsctp_deregister_address(path);
+	free(path);
+}
+
+/* A path to @peer. NULL: no memory, or all are in use. */
+static struct sctp_path *path_make(struct sctp_end *end, const struct udp_address *peer,
+                                   uint16_t port)
+{
+	if (end->path_count == SCTP_MAX_PATHS) {
+		struct sctp_path *idle = NULL;
+		for (struct sctp_path *at = end->paths; at != NULL; at = at->next)
+			if (at->users == 0 && (idle == NULL || at->heard_ns < idle->heard_ns))
+				idle = at;
+		if (idle == NULL)
+			return NULL;
+		path_free(end, idle);
+	}
+	struct sctp_path *path = calloc(1, sizeof(*path));
+	if (path == NULL)
+		return NULL;
+	*path = (struct sctp_path){.end = end, .peer = *peer, .port = port, .next = end->paths};
+	end->paths = path;
+	end->path_count++;
+	usrsctp_register_address(path);
+	return path;
+}
+
+/* --- ends --- */
+
+int sctp_end_open(struct sctp_end *end, const struct udp_address *address, uint16_t port)
+{
+	char interface[IF_NAMESIZE];
+	unsigned mtu = 0;
+	union udp_name name;
+	socklen_t bytes = sizeof(name);
+	int fd = udp_open(address, port);
+	if (fd < 0)
+		return fd;
+	*end = (struct sctp_end){.fd = fd, .own = *address, .room = malloc(SCTP_PACKET_BYTES)};
+	if (end->room == NULL || getsockname(fd, &name.any, &bytes) != 0) {
+		fd_close(fd);
+		free(end->room);
+		return -ENOMEM;
+	}
+	struct udp_address own;
+	udp_address_of(&name, &own, &end->port);
+	udp_interface(address, interface, &mtu);
+	if (mtu == 0)
+		mtu = 1500;
+	end->mtu = mtu - (udp_address_is_ipv4(address) ? 28u : 48u);
+	if (end->mtu > SCTP_MAX_MTU)
+		end->mtu = SCTP_MAX_MTU;
+	owner_begin(&end->owner);
+	pthread_mutex_lock(&sctp_lock);
+	sctp_begin();
+	pthread_mutex_unlock(&sctp_lock);
+	return 0;
+}
+
+void sctp_end_mute(struct sctp_end *end)
+{
+	if (end->fd >= 0)
+		fd_close(end->fd);
+	end->fd = -1;
+}
+
+void sctp_end_free(struct sctp_end *end)
+{
+	sctp_end_mute(end);
+	owner_end(&end->owner);
+	free(end->room);
+	end->room = NULL;
+	if (getpid() != sctp_pid)
+		return;
+	pthread_mutex_lock(&sctp_lock);
+	while (end->paths != NULL)
+		path_free(end, end->paths);
+	pthread_mutex_unlock(&sctp_lock);
+}
+
+/* One packet has come. False: it is dropped. */
+static bool packet_in(struct sctp_end *end, const struct udp_address *from, uint16_t port,
+                      size_t bytes, uint64_t now_ns)
+{
+	const uint8_t *packet = end->room;
+	if (!owner_admits(&end->owner, &end->own, from, port) || bytes < COMMON_HEADER + 4 ||
+	    get_sum(packet) != packet_sum(packet, bytes))
+		return false;
+	struct sctp_path *path = path_find(end, from, port);
+	/* A stranger can only begin. */
+	if (path == NULL && packet[COMMON_HEADER] == INIT_CHUNK)
+		path = path_make(end, from, port);
+	if (path == NULL)
+		return false;
+	path->heard_ns = now_ns;
+	usrsctp_conninput(path, packet, bytes, 0);
+	return true;
+}
+
+unsigned sctp_end_receive(struct sctp_end *end, uint64_t now_ns)
+{
+	unsigned count = 0;
+	if (end->fd < 0)
+		return 0;
+	pthread_mutex_lock(&sctp_lock);
+	for (; count < SCTP_BATCH; count++) {
+		union udp_name name;
+		socklen_t bytes = sizeof(name);
+		struct udp_address from;
+		uint16_t port;
+		ssize_t got = recvfrom(end->fd, end->room, SCTP_PACKET_BYTES, MSG_DONTWAIT,
+		                       &name.any, &bytes);
+		if (got < 0)
+			break;
+		udp_address_of(&name, &from, &port);
+		end->refused += !packet_in(end, &from, port, (size_t)got, now_ns);
+	}
+	pthread_mutex_unlock(&sctp_lock);
+	return count;
+}
+
+void sctp_tick(uint64_t now_ns)
+{
+	pthread_mutex_lock(&sctp_lock);
+	if (sctp_last_ns == 0)
+		sctp_last_ns = now_ns;
+	uint64_t passed = now_ns > sctp_last_ns ? (now_ns - sctp_last_ns) / 1000000 : 0;
+	if (sctp_begun && passed > 0) {
+		usrsctp_handle_timers(passed < 1000 ? (uint32_t)passed : 1000);
+		sctp_last_ns += passed * 1000000;
+	}
+	pthread_mutex_unlock(&sctp_lock);
+}
+
+/* --- sockets --- */
+
+static void sock_upcall(struct socket *so, void *arg, int flags)
+{
+	struct sctp_sock *sock = arg;
+	(void)so;
+	(void)flags;
+	atomic_store(&sock->news, true);
+	if (sock->notify != NULL)
+		sock->notify(sock->context);
+}
+
+static bool sock_set(struct socket *so, int option, const void *value, size_t bytes)
+{
+	return usrsctp_setsockopt(so, IPPROTO_SCTP, option, value, (socklen_t)bytes) == 0;
+}
+
+/* What every socket of ours is. 0 or -errno. */
+static int sock_shape(struct socket *so, uint32_t adaptation, uint32_t mtu)
+{
+	static const uint16_t events[] = {SCTP_ASSOC_CHANGE, SCTP_SHUTDOWN_EVENT,
+	                                  SCTP_ADAPTATION_INDICATION};
+	int on = 1;
+	struct sctp_initmsg streams = {.sinit_num_ostreams = 1, .sinit_max_instreams = 1};
+	struct sctp_setadaptation code = {.ssb_adaptation_ind = adaptation};
+	struct sctp_paddrparams path = {.spp_address.ss_family = AF_CONN,
+	                                .spp_pathmtu = mtu,
+	                                .spp_flags = SPP_PMTUD_DISABLE};
+	struct linger linger = {.l_onoff = 0};
+	usrsctp_set_non_blocking(so, 1);
+	usrsctp_setsockopt(so, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger));
+	bool good = sock_set(so, SCTP_NODELAY, &on, sizeof(on)) &&
+	            sock_set(so, SCTP_DISABLE_FRAGMENTS, &on, sizeof(on)) &&
+	            sock_set(so, SCTP_RECVRCVINFO, &on, sizeof(on)) &&
+	            sock_set(so, SCTP_INITMSG, &streams, sizeof(streams)) &&
+	            sock_set(so, SCTP_ADAPTATION_LAYER, &code, sizeof(code)) &&
+	            sock_set(so, SCTP_PEER_ADDR_PARAMS, &path, sizeof(path));
+	for (unsigned i = 0; good && i < sizeof(events) / sizeof(events[0]); i++) {
+		struct sctp_event event = {
+		        .se_assoc_id = SCTP_ALL_ASSOC, .se_type = events[i], .se_on = 1};
+		good = sock_set(so, SCTP_EVENT, &event, sizeof(event));
+	}
+	return good ? 0 : -errno;
+}
+
+/* Bind to *port, or to a free one of the dynamic range. 0 or errno. */
+static int sock_bind(struct socket *so, uint16_t *port)
+{
+	bool any = *port == 0;
+	int error = EADDRINUSE;
+	for (uint32_t tries = 0; error == EADDRINUSE && tries < (any ? UDP_SOURCE_PORTS : 1);
+	     tries++) {
+		if (any)
+			*port = (uint16_t)(UDP_FIRST_SOURCE_PORT +
+			                   sctp_next_port++ % UDP_SOURCE_PORTS);
+		struct sockaddr_conn own = {.sconn_family = AF_CONN, .sconn_port = htons(*port)};
+		error = usrsctp_bind(so, (struct sockaddr *)&own, sizeof(own)) != 0 ? errno : 0;
+	}
+	return error;
+}
+
+/* A socket bound to @port, on every path. NULL: errno says why. */
+static struct socket *sock_open(uint16_t *port, uint32_t adaptation, uint32_t mtu)
+{
+	struct socket *so = usrsctp_socket(AF_CONN, SOCK_STREAM, IPPROTO_SCTP, NULL, NULL, 0, NULL);
+	if (so == NULL)
+		return NULL;
+	int error = -sock_shape(so, adaptation, mtu);
+	if (error == 0)
+		error = sock_bind(so, port);
+	if (error == 0)
+		return so;
+	usrsctp_close(so);
+	errno = error;
+	return NULL;
+}
+
+static void sock_begin(struct sctp_sock *sock, struct socket *so, struct sctp_path *path,
+                       void (*notify)(void *context), void *context)
+{
+	sock->so = so;
+	sock->path = path;
+	sock->notify = notify;
+	sock->context = context;
+	atomic_init(&sock->news, true);
+	if (path != NULL)
+		path->users++;
+	usrsctp_set_upcall(so, sock_upcall, sock);
+}
+
+int sctp_listen(struct sctp_sock *sock, uint16_t *port, int backlog, uint32_t adaptation,
+                uint32_t mtu, void (*notify)(void *context), void *context)
+{
+	*sock = (struct sctp_sock){.so = NULL};
+	pthread_mutex_lock(&sctp_lock);
+	struct socket *so = sock_open(port, adaptation, mtu);
+	int result = so == NULL ? -errno : 0;
+	if (result == 0 && usrsctp_listen(so, backlog) != 0) {
+		result = -errno;
+		usrsctp_close(so);
+	}
+	if (result == 0)
+		sock_begin(sock, so, NULL, notify, context);
+	pthread_mutex_unlock(&sctp_lock);
+	return result;
+}
+
+int sctp_accept(struct sctp_sock *listener, struct sctp_sock *sock, uint16_t *peer_port)
+{
+	struct sockaddr_conn peer;
+	socklen_t bytes = sizeof(peer);
+	*sock = (struct sctp_sock){.so = NULL};
+	pthread_mutex_lock(&sctp_lock);
+	struct socket *so = usrsctp_accept(listener->so, (struct sockaddr *)&peer, &bytes);
+	int result = so == NULL ? -errno : 0;
+	if (result == 0) {
+		usrsctp_set_non_blocking(so, 1);
+		*peer_port = ntohs(peer.sconn_port);
+		sock_begin(sock, so, peer.sconn_addr, NULL, NULL);
+		sock->up = true;
+	}
+	pthread_mutex_unlock(&sctp_lock);
+	return result == -EWOULDBLOCK ? -EAGAIN : result;
+}
+
+void sctp_set_notify(struct sctp_sock *sock, void (*notify)(void *context), void *context)
+{
+	pthread_mutex_lock(&sctp_lock);
+	sock->notify = notify;
+	sock->context = context;
+	if (sock->so != NULL)
+		usrsctp_set_upcall(sock->so, sock_upcall, sock);
+	atomic_store(&sock->news, true);
+	pthread_mutex_unlock(&sctp_lock);
+}
+
+int sctp_connect(struct sctp_sock *sock, struct sctp_end *end, const struct udp_address *peer,
+                 uint16_t udp_port, uint16_t port, uint16_t *own_port, uint32_t adaptation,
+                 void (*notify)(void *context), void *context)
+{
+	int result = 0;
+	*sock = (struct sctp_sock){.so = NULL};
+	pthread_mutex_lock(&sctp_lock);
+	struct sctp_path *path = path_find(end, peer, udp_port);
+	if (path == NULL)
+		path = path_make(end, peer, udp_port);
+	struct socket *so = path != NULL ? sock_open(own_port, adaptation, end->mtu) : NULL;
+	if (so == NULL) {
+		result = path == NULL ? -ENOMEM : -errno;
+	} else {
+		struct sockaddr_conn to = {
+		        .sconn_family = AF_CONN, .sconn_port = htons(port), .sconn_addr = path};
+		sock_begin(sock, so, path, notify, context);
+		if (usrsctp_connect(so, (struct sockaddr *)&to, sizeof(to)) != 0 &&
+		    errno != EINPROGRESS)
+			result = -errno;
+	}
+	pthread_mutex_unlock(&sctp_lock);
+	if (result != 0 && sock->so != NULL)
+		sctp_close(sock, true);
+	return result;
+}
+
+int sctp_send(struct sctp_sock *sock, uint32_t ppid, const void *message, size_t bytes)
+{
+	struct sctp_sndinfo info = {.snd_flags = SCTP_UNORDERED, .snd_ppid = htonl(ppid)};
+	pthread_mutex_lock(&sctp_lock);
+	ssize_t sent = usrsctp_sendv(sock->so, message, bytes, NULL, 0, &info, sizeof(info),
+	                             SCTP_SENDV_SNDINFO, 0);
+	int result = sent < 0 ? -errno : 0;
+	pthread_mutex_unlock(&sctp_lock);
+	return result == -EWOULDBLOCK || result == -ENOBUFS ? -EAGAIN : result;
+}
+
+/* A message from usrsctp itself. */
+static enum sctp_came sock_notification(struct sctp_sock *sock, const union sctp_notification *note,
+                                        size_t bytes)
+{
+	if (bytes < sizeof(note->sn_header))
+		return SCTP_CAME_NOTHING;
+	switch (note->sn_header.sn_type) {
+	case SCTP_ASSOC_CHANGE:
+		if (note->sn_assoc_change.sac_state == SCTP_COMM_UP) {
+			sock->up = true;
+			return SCTP_CAME_UP;
+		}
+		return note->sn_assoc_change.sac_state == SCTP_SHUTDOWN_COMP ? SCTP_CAME_CLOSED
+		                                                             : SCTP_CAME_BROKEN;
+	case SCTP_SHUTDOWN_EVENT:
+		return SCTP_CAME_CLOSED;
+	default: /* the adaptation is judged by what is said */
+		return SCTP_CAME_NOTHING;
+	}
+}
+
+enum sctp_came sctp_receive(struct sctp_sock *sock, void *to, size_t max, size_t *bytes,
+                            uint32_t *ppid)
+{
+	enum sctp_came came = SCTP_CAME_NOTHING;
+	bool more = true;
+	pthread_mutex_lock(&sctp_lock);
+	while (came == SCTP_CAME_NOTHING && more) {
+		struct sctp_rcvinfo info = {0};
+		socklen_t info_bytes = sizeof(info), from_bytes = 0;
+		unsigned kind = 0;
+		int flags = 0;
+		ssize_t got = usrsctp_recvv(sock->so, to, max, NULL, &from_bytes, &info,
+		                            &info_bytes, &kind, &flags);
+		more = got > 0;
+		if (got < 0 && errno != EWOULDBLOCK && errno != EAGAIN)
+			came = sock->up || errno != ENOTCONN ? SCTP_CAME_BROKEN : SCTP_CAME_NOTHING;
+		else if (got == 0)
+			came = SCTP_CAME_CLOSED;
+		else if (got > 0 && (flags & MSG_NOTIFICATION))
+			came = sock_notification(sock, to, (size_t)got);
+		else if (got > 0) {
+			/* Part of a message that is longer than ours are. */
+			came = flags & MSG_EOR ? SCTP_CAME_MESSAGE : SCTP_CAME_BROKEN;
+			*bytes = (size_t)got;
+			*ppid = ntohl(info.rcv_ppid);
+		}
+	}
+	pthread_mutex_unlock(&sctp_lock);
+	return came;
+}
+
+uint32_t sctp_longest(const struct sctp_end *end)
+{
+	return end->mtu - OVERHEAD;
+}
+
+void sctp_finish(struct sctp_sock *sock)
+{
+	pthread_mutex_lock(&sctp_lock);
+	usrsctp_shutdown(sock->so, SHUT_WR);
+	pthread_mutex_unlock(&sctp_lock);
+}
+
+void sctp_close(struct sctp_sock *sock, bool abort)
+{
+	if (sock->so == NULL)
+		return;
+	struct linger linger = {.l_onoff = 1, .l_linger = 0};
+	if (getpid() != sctp_pid) {
+		sock->so = NULL;
+		return;
+	}
+	pthread_mutex_lock(&sctp_lock);
+	usrsctp_set_upcall(sock->so, NULL, NULL);
+	if (abort)
+		usrsctp_setsockopt(sock->so, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger));
+	usrsctp_close(sock->so);
+	if (sock->path != NULL)
+		sock->path->users--;
+	pthread_mutex_unlock(&sctp_lock);
+	sock->so = NULL;
+}

@@ -1,0 +1,202 @@
+/* SCTP inside UDP, by usrsctp: two ends of this process on two addresses of the loopback, without
+ * threads. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "port/sctp.h"
+
+#define ADAPTATION 1u
+#define WAIT_NS    20000000000ull
+#define UDP_PORT   19899u
+
+static struct sctp_end ends[2];
+static uint8_t room[SCTP_PACKET_BYTES];
+
+static void address_of(unsigned i, struct udp_address *address)
+{
+	assert_true(udp_address_parse(i == 0 ? "127.0.0.1" : "127.0.0.2", address));
+}
+
+static void turn(void)
+{
+	struct pollfd fds[2] = {{.fd = ends[0].fd, .events = POLLIN},
+	                        {.fd = ends[1].fd, .events = POLLIN}};
+	uint64_t now = clock_now_ns();
+	if (sctp_end_receive(&ends[0], now) + sctp_end_receive(&ends[1], now) == 0)
+		poll(fds, 2, 5);
+	sctp_tick(clock_now_ns());
+}
+
+/* Drive until @sock has something. */
+static enum sctp_came await(struct sctp_sock *sock, size_t *bytes, uint32_t *ppid)
+{
+	uint64_t until = clock_now_ns() + WAIT_NS;
+	enum sctp_came came;
+	while ((came = sctp_receive(sock, room, sizeof(room), bytes, ppid)) == SCTP_CAME_NOTHING) {
+		assert_true(clock_now_ns() < until);
+		turn();
+	}
+	return came;
+}
+
+static void open_ends(void)
+{
+	struct udp_address address;
+	for (unsigned i = 0; i < 2; i++) {
+		address_of(i, &address);
+		assert_int_equal(sctp_end_open(&ends[i], &address, UDP_PORT), 0);
+		assert_int_equal(ends[i].port, UDP_PORT);
+	}
+}
+
+static void associate(struct sctp_sock *listener, struct sctp_sock *a, struct sctp_sock *b)
+{
+	struct udp_address peer;
+	uint16_t port = 0, own = 0, from;
+	size_t bytes;
+	uint32_t ppid;
+	assert_int_equal(sctp_listen(listener, &port, 5, ADAPTATION, ends[1].mtu, NULL, NULL), 0);
+	assert_true(port != 0);
+	address_of(1, &peer);
+	assert_int_equal(
+	        sctp_connect(a, &ends[0], &peer, UDP_PORT, port, &own, ADAPTATION, NULL, NULL), 0);
+	assert_true(own != 0);
+	uint64_t until = clock_now_ns() + WAIT_NS;
+	int result;
+	while ((result = sctp_accept(listener, b, &from)) == -EAGAIN) {
+		assert_true(clock_now_ns() < until);
+		turn();
+	}
+	assert_int_equal(result, 0);
+	assert_int_equal(from, own);
+	assert_int_equal(await(a, &bytes, &ppid), SCTP_CAME_UP);
+	assert_int_equal(b->path->port, UDP_PORT);
+}
+
+static void close_ends(void)
+{
+	for (unsigned i = 0; i < 2; i++)
+		sctp_end_free(&ends[i]);
+}
+
+static void ip9_messages_pass(void **state)
+{
+	(void)state;
+	struct sctp_sock listener, a, b;
+	size_t bytes;
+	uint32_t ppid;
+	open_ends();
+	associate(&listener, &a, &b);
+	uint32_t longest = sctp_longest(&ends[0]);
+	uint8_t *message = malloc(longest + 100);
+	assert_non_null(message);
+	for (uint32_t i = 0; i < longest; i++)
+		message[i] = (uint8_t)(i * 3 + i / 256);
+	for (unsigned round = 0; round < 300; round++) {
+		uint32_t length = round % 3 == 0 ? longest : 1 + round * 7 % longest;
+		struct sctp_sock *from = round % 2 ? &a : &b, *to = round % 2 ? &b : &a;
+		assert_int_equal(sctp_send(from, 16 + round % 2, message, length), 0);
+		enum sctp_came came;
+		while ((came = await(to, &bytes, &ppid)) == SCTP_CAME_UP)
+			;
+		assert_int_equal(came, SCTP_CAME_MESSAGE);
+		assert_int_equal(bytes, length);
+		assert_int_equal(ppid, 16 + round % 2);
+		assert_memory_equal(room, message, length);
+	}
+	/* One that does not fit into a packet is refused, not fragmented. */
+	assert_int_equal(sctp_send(&a, 16, message, longest + 100), -EMSGSIZE);
+	/* In order: what was sent arrives, then the end. */
+	assert_int_equal(sctp_send(&a, 16, message, 5), 0);
+	sctp_finish(&a);
+	assert_int_equal(await(&b, &bytes, &ppid), SCTP_CAME_MESSAGE);
+	assert_int_equal(await(&b, &bytes, &ppid), SCTP_CAME_CLOSED);
+	assert_int_equal(await(&a, &bytes, &ppid), SCTP_CAME_CLOSED);
+	sctp_close(&a, false);
+	sctp_close(&b, false);
+	sctp_close(&listener, true);
+	free(message);
+	close_ends();
+}
+
+static void ip9_as_much_as_there_is_room_for(void **state)
+{
+	(void)state;
+	struct sctp_sock listener, a, b;
+	size_t bytes;
+	uint32_t ppid;
+	static uint8_t message[1000];
+	open_ends();
+	associate(&listener, &a, &b);
+	unsigned sent = 0, got = 0, most = 0;
+	while (sent < 5000) {
+		int result = sctp_send(&a, 16, message, sizeof(message));
+		if (result == 0) {
+			sent++;
+			most = sent - got > most ? sent - got : most;
+			continue;
+		}
+		assert_int_equal(result, -EAGAIN);
+		turn();
+		enum sctp_came came;
+		while ((came = sctp_receive(&b, room, sizeof(room), &bytes, &ppid)) !=
+		       SCTP_CAME_NOTHING)
+			got += came == SCTP_CAME_MESSAGE;
+	}
+	assert_true(most < 1024); /* fewer than IWARP_EARLY */
+	print_message("at most %u messages on their way\n", most);
+	while (got < sent)
+		got += await(&b, &bytes, &ppid) == SCTP_CAME_MESSAGE;
+	/* An abort. */
+	sctp_close(&a, true);
+	assert_int_equal(await(&b, &bytes, &ppid), SCTP_CAME_BROKEN);
+	sctp_close(&b, true);
+	sctp_close(&listener, true);
+	close_ends();
+}
+
+/* Packets of strangers, damaged ones and short ones have no effect. */
+static void ip9_bad_packets(void **state)
+{
+	(void)state;
+	struct udp_address to;
+	union udp_name name;
+	open_ends();
+	address_of(1, &to);
+	socklen_t bytes = udp_name_of(&to, UDP_PORT, &name);
+	int sock = socket(AF_INET, SOCK_DGRAM, 0);
+	assert_true(sock >= 0);
+	for (size_t length = 0; length < 64; length++) {
+		memset(room, (int)length, length);
+		assert_int_equal(sendto(sock, room, length, 0, &name.any, bytes), length);
+	}
+	for (unsigned i = 0; ends[1].refused < 64; i++) {
+		assert_true(i < 4000);
+		turn();
+	}
+	assert_int_equal(ends[1].path_count, 0);
+	close(sock);
+	close_ends();
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(ip9_messages_pass),
+	        cmocka_unit_test(ip9_as_much_as_there_is_room_for),
+	        cmocka_unit_test(ip9_bad_packets),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
