@@ -7,7 +7,8 @@
 #include "base/crc.h"
 #include "wire/be.h"
 
-#define KNOWN_FLAGS (CELL_FIRST | CELL_LAST | CELL_IMMEDIATE | CELL_ACKNOWLEDGED)
+#define KNOWN_FLAGS (CELL_FIRST | CELL_LAST | CELL_IMMEDIATE | CELL_ACKNOWLEDGED | CELL_SOLICITED)
+#define END_FLAGS   (CELL_IMMEDIATE | CELL_SOLICITED) /* of the last cell of a send or write */
 #define CRC_BYTES   4u
 #define ANSWER_DATA 4u /* of an answer: its syndrome */
 
@@ -44,9 +45,9 @@ static enum cell_verdict cell_judge_flags(uint8_t operation, uint8_t flags)
 {
 	if (flags & ~KNOWN_FLAGS)
 		return CELL_WRONG_FLAGS;
-	if ((flags & CELL_IMMEDIATE) && !(flags & CELL_LAST))
+	if ((flags & END_FLAGS) && !(flags & CELL_LAST))
 		return CELL_WRONG_FLAGS;
-	if ((flags & CELL_IMMEDIATE) && operation != CELL_SEND && operation != CELL_WRITE)
+	if ((flags & END_FLAGS) && operation != CELL_SEND && operation != CELL_WRITE)
 		return CELL_WRONG_FLAGS;
 	bool single = operation == CELL_READ_REQUEST || operation == CELL_ANSWER;
 	if (single && (flags & (CELL_FIRST | CELL_LAST)) != (CELL_FIRST | CELL_LAST))
@@ -66,6 +67,20 @@ static enum cell_verdict cell_judge_data(uint8_t operation, uint8_t flags, uint1
 	if (!(flags & CELL_LAST))
 		return bytes == CELL_DATA_BYTES ? CELL_OK : CELL_WRONG_FIELD;
 	return bytes > 0 || (flags & CELL_FIRST) ? CELL_OK : CELL_WRONG_FIELD;
+}
+
+size_t cell_bytes(const uint8_t *in, size_t bytes)
+{
+	if (bytes < CELL_HEADER_BYTES + CRC_BYTES)
+		return 0;
+	uint8_t operation = in[12] & 0x0f, flags = in[13];
+	uint16_t data = be16_load(in + 14);
+	if (in[12] >> 4 != CELL_VERSION || operation < CELL_SEND ||
+	    operation >= CELL_OPERATION_COUNT || data > CELL_DATA_BYTES)
+		return 0;
+	size_t count = CELL_HEADER_BYTES + cell_before_data(operation, flags) + data +
+	               cell_behind_data(flags);
+	return count <= bytes ? count : 0;
 }
 
 enum cell_verdict cell_decode(struct cell *cell, const uint8_t *in, size_t bytes)
@@ -194,7 +209,7 @@ size_t cell_cut_next(struct cell_cutter *cutter, const uint8_t *data, uint8_t *o
 	cell.data = data;
 	cell.data_bytes = (uint16_t)cell_cut_data(cutter, &offset);
 	cell.flags = (uint8_t)((cutter->packet.flags &
-	                        (last ? CELL_IMMEDIATE | CELL_ACKNOWLEDGED : CELL_ACKNOWLEDGED)) |
+	                        (last ? END_FLAGS | CELL_ACKNOWLEDGED : CELL_ACKNOWLEDGED)) |
 	                       (cell.number == 0 ? CELL_FIRST : 0) | (last ? CELL_LAST : 0));
 	cutter->next++;
 	return cell_write(&cell, &cutter->crc, out);

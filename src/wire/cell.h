@@ -48,8 +48,9 @@ enum cell_operation {
 enum cell_flags {
 	CELL_FIRST = 0x01,
 	CELL_LAST = 0x02,
-	CELL_IMMEDIATE = 0x04,   /* the packet ends with immediate data; in its last cell */
-	CELL_ACKNOWLEDGED = 0x08 /* the sender of the packet waits for an answer; in every cell */
+	CELL_IMMEDIATE = 0x04,    /* the packet ends with immediate data; in its last cell */
+	CELL_ACKNOWLEDGED = 0x08, /* the sender of the packet waits for an answer; in every cell */
+	CELL_SOLICITED = 0x10     /* the receiver is to wake its program; in the last cell */
 };
 
 /* A cell, or what all cells of a packet have in common. */
@@ -81,6 +82,10 @@ enum cell_verdict {
 	CELL_WRONG_FIELD,  /* a field that is to be 0, or more data than fits */
 	CELL_VERDICT_COUNT
 };
+
+/* How long the cell at the beginning of @in is, by its header alone: several cells may follow each
+ * other. 0: the header makes no sense, or the cell is longer than @bytes. */
+size_t cell_bytes(const uint8_t *in, size_t bytes);
 
 /* Check and decode the @bytes at @in. *cell only changes on CELL_OK. */
 enum cell_verdict cell_decode(struct cell *cell, const uint8_t *in, size_t bytes);

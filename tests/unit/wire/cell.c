@@ -177,7 +177,7 @@ static void pp2_verdicts(void **state)
 	static const struct wrong wrongs[] = {
 	        {12, 0x01, CELL_WRONG_VERSION},   {12, 0x21, CELL_WRONG_VERSION},
 	        {12, 0x10, CELL_WRONG_OPERATION}, {12, 0x16, CELL_WRONG_OPERATION},
-	        {13, 0x13, CELL_WRONG_FLAGS},     {13, 0x05, CELL_WRONG_FLAGS},
+	        {13, 0x23, CELL_WRONG_FLAGS},     {13, 0x05, CELL_WRONG_FLAGS},
 	        {13, 0x02, CELL_WRONG_NUMBER},    {31, 1, CELL_WRONG_NUMBER},
 	        {13, 0x01, CELL_WRONG_FIELD},     {14, 1, CELL_WRONG_FIELD},
 	        {15, 2, CELL_WRONG_LENGTH},       {15, 4, CELL_WRONG_LENGTH},
