@@ -327,6 +327,8 @@ struct hdl_qp_init_attr {
 	bool signal_all;          /* every send request completes, even without HDL_SEND_SIGNALED */
 	bool register_on_send;    /* HDL_OP_REGISTER and HDL_OP_REGISTER_SEND are enabled */
 	bool remote_windows_only; /* figure 18 check (b): peers may use windows, not regions */
+	bool acknowledged;        /* HDL_QP_UD on a network with cells: a send completes when the
+	                             receiver has answered */
 	uint32_t register_error;  /* enum hdl_register_error */
 };
 
@@ -343,6 +345,8 @@ struct hdl_ah_attr {
 	uint8_t port_num;
 	bool is_global; /* a GRH is sent */
 	uint32_t flow_label;
+	/* Cells: the MAC address of the destination; all zero: of whichever port is at dgid. */
+	uint8_t dmac[6];
 };
 
 enum hdl_qp_attr_mask {

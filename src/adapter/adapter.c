@@ -242,6 +242,7 @@ static void adapter_introduce(struct hdl_adapter *adapter, const struct hdl_open
 	if (env->carrier != NULL)
 		adapter->engine.carriers[adapter->engine.carrier_count++] = env->carrier;
 	adapter->net.only = env->carrier != NULL;
+	adapter->net.cells = env->cells || attr->cells;
 }
 
 int adapter_open(const struct hdl_open_attr *attr, const struct adapter_env *env,

@@ -86,6 +86,7 @@ struct adapter_env {
 	uint32_t turn_bytes; /* ENGINE_TURN_BYTES of its engine; 0: the default */
 	const struct carrier *carrier; /* a wire over which all peers are reached; NULL: none */
 	struct hdl_gid second_gid;     /* a second address on the wire; zero: none */
+	bool cells;                    /* it carries cells */
 };
 int adapter_open(const struct hdl_open_attr *attr, const struct adapter_env *env,
                  struct hdl_adapter **out);

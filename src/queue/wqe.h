@@ -99,7 +99,8 @@ struct wqe_send {
 			uint8_t dgid[16];
 			uint8_t sgid_index; /* index into engine.gids */
 			uint8_t src_path_bits;
-			uint16_t dlid; /* 0: by dgid */
+			uint16_t dlid;   /* 0: by dgid */
+			uint8_t dmac[6]; /* cells */
 		} ud;
 		struct {
 			struct hdl_key window;

@@ -2,6 +2,7 @@
 #include "transport/datagram.h"
 
 #include "transport/capture.h"
+#include "transport/cell/cells.h"
 #include "transport/ib/ib.h"
 #include "transport/local/local.h"
 #include "transport/multicast.h"
@@ -31,6 +32,12 @@ static enum step datagram_execute(struct engine *engine, struct qp *qp, struct w
 	enum step step = request_own(engine, qp, wqe);
 	if (step != STEP_BY_TARGET)
 		return step;
+	if (wqe->u.ud.link == LINK_WIRE && qp->cells != NULL)
+		return cells_send_datagram(engine, qp, wqe);
+	if (qp->acknowledged) { /* lanes and packets acknowledge no datagrams */
+		request_finish(wqe, HDL_WC_LOC_QP_OP_ERR, HDL_DETAIL_TYPE);
+		return STEP_NEXT;
+	}
 	if (wqe->u.ud.link == LINK_WIRE)
 		return ib_send_datagram(engine, qp, wqe);
 	if (wqe->u.ud.link != LINK_NONE && wqe->u.ud.link >= MULTICAST_LINK)
@@ -43,8 +50,25 @@ static bool datagram_run(struct engine *engine, struct qp *qp)
 	return request_run(engine, qp, datagram_execute);
 }
 
+static void datagram_timeout(struct engine *engine, struct qp *qp)
+{
+	if (qp->acknowledged)
+		cells_datagram_timeout(engine, qp);
+	else
+		request_timeout(engine, qp);
+}
+
+static void datagram_begin(struct qp *qp)
+{
+	if (qp->cells != NULL)
+		cells_begin_requester(qp);
+}
+
 const struct transport datagram_transport = {
         .name = "datagrams",
         .run = datagram_run,
-        .timeout = request_timeout,
+        .owes = cells_owes,
+        .answer = cells_answer,
+        .timeout = datagram_timeout,
+        .begin_requester = datagram_begin,
 };

@@ -8,6 +8,7 @@
  *   PATH_ROCE    IP, UDP             ICRC              adapter/net/udp.c, the simulator
  *   PATH_LID     LRH, perhaps GRH    ICRC, VCRC        none yet
  *   PATH_ROUTE   a source route      CRC-32C           none yet
+ *   PATH_CELL    IP, UDP or Ethernet  nothing: a cell has its own CRC    the simulator
  *   PATH_STREAM  none: packets have no place on a byte stream (stream.h), but addresses do */
 #ifndef TRANSPORT_PATH_H
 #define TRANSPORT_PATH_H
@@ -23,6 +24,7 @@ enum path_kind {
 	PATH_ROCE,   /* between GIDs that are IP addresses */
 	PATH_LID,    /* between LIDs of an InfiniBand subnet, on a service level */
 	PATH_ROUTE,  /* along a list of output ports */
+	PATH_CELL,   /* cells: between MAC addresses, which packets of another network carry */
 	PATH_STREAM, /* through one connection */
 };
 
@@ -33,7 +35,11 @@ struct path {
 	uint8_t sl;
 	uint16_t slid; /* of a received packet: its sender's LID; 0: none, or unknown */
 	union {
-		struct roce_path ip; /* PATH_ROCE */
+		struct roce_path ip; /* PATH_ROCE; where cells travel in datagrams, PATH_CELL too */
+		struct {
+			struct roce_path ip;
+			uint8_t to[6], from[6]; /* to: all ones where it is not known */
+		} cell;                         /* PATH_CELL */
 	};
 };
 
@@ -44,11 +50,21 @@ static inline bool path_matches(const struct path *path, const struct path *came
 		return false;
 	switch (path->kind) {
 	case PATH_ROCE:
+	case PATH_CELL:
 		return memcmp(came->ip.sgid, path->ip.dgid, IB_GID_BYTES) == 0 &&
 		       memcmp(came->ip.dgid, path->ip.sgid, IB_GID_BYTES) == 0;
 	default:
 		return false; /* no connection has such a path */
 	}
+}
+
+/* Turn @path around: the way back to the sender. */
+static inline void path_turn(struct path *path)
+{
+	uint8_t gid[IB_GID_BYTES];
+	memcpy(gid, path->ip.sgid, sizeof(gid));
+	memcpy(path->ip.sgid, path->ip.dgid, sizeof(gid));
+	memcpy(path->ip.dgid, gid, sizeof(gid));
 }
 
 struct carrier {

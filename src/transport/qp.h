@@ -89,6 +89,7 @@ struct srq {
 #define LINK_WIRE (UINT32_MAX - 1) /* only for datagrams: it goes over a network */
 
 struct ib;
+struct cells;
 struct iwarp;
 struct descriptors;
 struct transport;
@@ -214,6 +215,8 @@ struct qp {
 	/* The next queue pair that waits for the same context; for a context, the next context. */
 	struct qp *rd_next;
 
+	struct cells *cells; /* only where a network carries cells; the adapter's memory */
+	bool acknowledged;   /* HDL_QP_UD on cells: a datagram is done when it is answered */
 	struct iwarp *iwarp; /* only of a connection on a byte stream; its owner's memory */
 	/* Only of a virtual interface; its owner's memory (descriptor.h). */
 	struct descriptors *descriptors;

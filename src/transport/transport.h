@@ -6,6 +6,7 @@
  *   rd_transport           reliable datagrams, which borrow ...       ib/rd.c
  *   rd_context_transport   ... an end-to-end context                  ib/rd.c
  *   iwarp_transport        iWARP on byte streams                      iwarp/iwarp.c
+ *   cells_transport        cells on a network                         cell/cells.c
  *   raw_transport          IPv6 frames                                ib/raw.c
  *   datagram_transport     unreliable datagrams; each chooses lanes   datagram.c
  *                          or network by itself

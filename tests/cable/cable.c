@@ -6,6 +6,8 @@
 
 #include "wire/be.h"
 
+#define CABLE_CELL 2u
+
 static uint8_t *reserve(void *context, const struct path *path, size_t bytes)
 {
 	struct cable *cable = context;
@@ -18,6 +20,10 @@ static void commit(void *context, const struct path *path, size_t bytes)
 {
 	struct cable *cable = context;
 	assert(bytes + IB_ICRC_BYTES <= sizeof(cable->packet));
+	if (path->kind == PATH_CELL) { /* which has its own CRC */
+		cable->out(cable->context, path, cable->packet, bytes);
+		return;
+	}
 	roce_udp_seal(&path->ip, cable->packet, bytes);
 	cable->out(cable->context, path, cable->packet, bytes + IB_ICRC_BYTES);
 }
@@ -49,7 +55,7 @@ size_t cable_pack(uint8_t *out, const struct path *path, const uint8_t *payload,
 	be32_store(out + 36, ip->flow_label);
 	out[40] = ip->traffic_class;
 	out[41] = ip->hop_limit;
-	out[42] = ip->dont_fragment;
+	out[42] = (uint8_t)(ip->dont_fragment | (path->kind == PATH_CELL ? CABLE_CELL : 0));
 	out[43] = ip->udp_checksum;
 	memcpy(out + CABLE_PATH_BYTES, payload, bytes);
 	return CABLE_PATH_BYTES + bytes;
@@ -60,7 +66,7 @@ bool cable_unpack(const uint8_t *in, size_t bytes, struct path *came, const uint
 {
 	if (bytes < CABLE_PATH_BYTES)
 		return false;
-	*came = (struct path){.kind = PATH_ROCE};
+	*came = (struct path){.kind = in[42] & CABLE_CELL ? PATH_CELL : PATH_ROCE};
 	struct roce_path *ip = &came->ip;
 	memcpy(ip->sgid, in, 16);
 	memcpy(ip->dgid, in + 16, 16);

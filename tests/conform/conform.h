@@ -63,6 +63,8 @@ struct port {
 	 * and an event reports it. Only reliable connections exist, and their ends end together.
 	 */
 	bool stream;
+	/* Packets are cells: sends, writes and reads on connections of the types RC and UC. */
+	bool cells;
 	bool messages; /* the same on messages that overtake each other (RFC 5043) */
 	bool lossy;    /* packets are lost: times are not exact, and unreliable messages may not
 	               arrive */
@@ -128,6 +130,8 @@ int world_setup(void **state);
 int world_setup_big(void **state);
 int world_teardown(void **state);
 
+/* Does the port lack @opcode? A test goes on without it; one that posts it is skipped. */
+bool lacks(const struct world *w, uint32_t opcode);
 /* Skip a test with threads where packets get lost on virtual time: it is not known when a timeout
  * is due. */
 void skip_lossy(const struct world *w);

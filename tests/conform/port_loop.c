@@ -167,11 +167,11 @@ static int node_join(struct world *w, struct hdl_adapter *a, struct hdl_adapter 
 	return result;
 }
 
-#define WIRE(port_name, alone, loses)                                                            \
-	{                                                                                        \
-		.name = port_name, .one_adapter = alone, .wire = true, .lossy = loses,           \
-		.open = wire_open, .join = wire_join, .kill = adapter_kill, .carry = wire_carry, \
-		.is_busy = wire_is_busy, .end = wire_end                                         \
+#define WIRE(port_name, alone, loses, of_cells)                                                \
+	{                                                                                      \
+		.name = port_name, .one_adapter = alone, .wire = true, .lossy = loses,         \
+		.cells = of_cells, .open = wire_open, .join = wire_join, .kill = adapter_kill, \
+		.carry = wire_carry, .is_busy = wire_is_busy, .end = wire_end                  \
 	}
 
 #define PORT(port_name, open_function, alone, with_threads)                                \
@@ -196,9 +196,12 @@ const struct port ports[] = {
         PORT("self-threads", open_direct, true, true),
         PORT("self-general", open_general, true, false),
         PORT("self-by-target", open_by_target, true, false),
-        WIRE("wire", false, false),
-        WIRE("wire-lossy", false, true),
-        WIRE("wire-self", true, false),
+        WIRE("wire", false, false, false),
+        WIRE("wire-lossy", false, true, false),
+        WIRE("wire-self", true, false, false),
+        WIRE("cells", false, false, true),
+        WIRE("cells-lossy", false, true, true),
+        WIRE("cells-self", true, false, true),
         {.name = "stream",
          .stream = true,
          .open = stream_open,

@@ -128,6 +128,7 @@ int wire_open(struct world *w, struct hdl_adapter **out_adapter, const struct hd
 	wanted.no_thread = true;
 	struct adapter_env env = {.clock = {virtual_now, w},
 	                          .carrier = &cable->carrier,
+	                          .cells = w->port->cells,
 	                          .no_fast_path = conform_general()};
 	return adapter_open(&wanted, &env, out_adapter);
 }

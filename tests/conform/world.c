@@ -314,6 +314,9 @@ struct hdl_qp *make_qp(struct side *s, const struct qp_options *o)
 		skip(); /* lost messages stay lost: the simulator checks those that arrive */
 	if (s->world->port->stream && or_else(o->type, HDL_QP_RC) != HDL_QP_RC)
 		skip(); /* iWARP has reliable connections alone */
+	if (s->world->port->cells && or_else(o->type, HDL_QP_RC) != HDL_QP_RC &&
+	    o->type != HDL_QP_UC)
+		skip(); /* datagrams of cells are shorter: tests/unit/transport/cells_channels.c */
 	struct hdl_qp_init_attr init = {.type = or_else(o->type, HDL_QP_RC),
 	                                .send_cq = o->scq != NULL ? o->scq : s->scq,
 	                                .recv_cq = o->rcq != NULL ? o->rcq : s->rcq,

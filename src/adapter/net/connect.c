@@ -5,6 +5,7 @@
 #include "adapter/adapter.h"
 #include "base/log.h"
 #include "port/owner.h"
+#include "transport/cell/cells.h"
 #include "transport/ib/ib.h"
 #include "transport/local/local.h"
 
@@ -98,8 +99,44 @@ bool wire_is_foreign(const struct hdl_gid *gid)
 	return true;
 }
 
+void wire_dmac(const struct hdl_ah_attr *ah, uint8_t mac[6])
+{
+	static const uint8_t none[6];
+	if (memcmp(ah->dmac, none, sizeof(none)) == 0)
+		memset(mac, 0xff, sizeof(none)); /* whoever is there */
+	else
+		memcpy(mac, ah->dmac, sizeof(none));
+}
+
+int wire_make_cells(struct hdl_qp *qp)
+{
+	if (qp->qp.cells == NULL && (qp->qp.cells = calloc(1, sizeof(*qp->qp.cells))) == NULL)
+		return -HDL_ENOMEM;
+	qp->qp.cells->path.kind = PATH_CELL;
+	cell_mac(qp->pd->adapter->guid, qp->qp.cells->path.cell.from);
+	return 0;
+}
+
+/* Connect @qp by cells. */
+static int wire_connect_cells(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t dest)
+{
+	int result = wire_make_cells(qp);
+	if (result != 0)
+		return result;
+	struct path *path = &qp->qp.cells->path;
+	*path = wire_path(qp->pd->adapter, &attr->ah, qp->qp.qpn, dest);
+	path->kind = PATH_CELL;
+	cell_mac(qp->pd->adapter->guid, path->cell.from);
+	wire_dmac(&attr->ah, path->cell.to);
+	qp->qp.transport = &cells_transport;
+	return 0;
+}
+
 int wire_connect(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t mask)
 {
+	uint32_t dest = mask & HDL_QP_DEST_QPN ? attr->dest_qpn : qp->qp.attr.dest_qpn;
+	if (qp->pd->adapter->net.cells && (qp->qp.type == HDL_QP_RC || qp->qp.type == HDL_QP_UC))
+		return wire_connect_cells(qp, attr, dest);
 	if ((mask & HDL_QP_PATH_MTU) && attr->path_mtu > net_mtu(qp->pd->adapter))
 		return -HDL_EINVAL; /* larger packets could not be sent, and the peer does not know
 		                       a smaller MTU */
@@ -107,7 +144,6 @@ int wire_connect(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t mas
 		return -HDL_ENOMEM;
 	qp->qp.transport = &ib_transport;
 	struct ib *ib = qp->qp.ib;
-	uint32_t dest = mask & HDL_QP_DEST_QPN ? attr->dest_qpn : qp->qp.attr.dest_qpn;
 	ib->path = wire_path(qp->pd->adapter, &attr->ah, qp->qp.qpn, dest);
 	struct hdl_gid to;
 	memcpy(to.raw, ib->path.ip.dgid, sizeof(to.raw));
@@ -150,12 +186,32 @@ void wire_alternate(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t 
 
 void wire_disconnect(struct hdl_qp *qp)
 {
+	if (qp->qp.cells != NULL && qp->qp.type != HDL_QP_UD) {
+		free(qp->qp.cells);
+		qp->qp.transport = &local_transport;
+		qp->qp.cells = NULL;
+	}
 	if (qp->qp.ib == NULL)
 		return;
 	free(qp->qp.ib->stripe);
 	free(qp->qp.ib);
 	qp->qp.transport = &local_transport;
 	qp->qp.ib = NULL;
+}
+
+void wire_take_cells(struct hdl_adapter *adapter, const struct path *came, const uint8_t *in,
+                     size_t bytes)
+{
+	while (bytes > 0) {
+		size_t count = cell_bytes(in, bytes);
+		if (count == 0) { /* where the next one begins is not known */
+			counter_add(&adapter->engine.counters[ENGINE_BAD_PACKETS], 1);
+			return;
+		}
+		cells_take(&adapter->engine, came, in, count);
+		in += count;
+		bytes -= count;
+	}
 }
 
 void adapter_take(struct hdl_adapter *adapter, const struct path *came, bool congested,
@@ -165,7 +221,9 @@ void adapter_take(struct hdl_adapter *adapter, const struct path *came, bool con
 	struct ib_packet packet;
 	adapter_lock(adapter);
 	adapter->engine.now_ns = clock_read(&adapter->clock);
-	if (roce_udp_decode(&path.ip, &packet, payload, bytes) == IB_OK)
+	if (came->kind == PATH_CELL)
+		wire_take_cells(adapter, came, payload, bytes);
+	else if (roce_udp_decode(&path.ip, &packet, payload, bytes) == IB_OK)
 		ib_take(&adapter->engine, &path, congested, &packet);
 	else
 		counter_add(&adapter->engine.counters[ENGINE_BAD_PACKETS], 1);

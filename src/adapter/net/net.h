@@ -22,6 +22,7 @@ struct net {
 	uint8_t gid_ports
 	        [AGENT_MAX_GIDS]; /* the port of each of our addresses (engine.gid_ports) */
 	bool only;                /* the same-host path is off */
+	bool cells;               /* packets are cells */
 	/* A connection has an event for the program's handler (hdl_conn_notify()). Any thread. */
 	_Atomic bool handler_due;
 
@@ -150,6 +151,12 @@ int wire_connect(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t mas
 /* Set the alternate path and the migration state, as selected by @mask. With the drive lock. */
 void wire_alternate(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t mask);
 void wire_disconnect(struct hdl_qp *qp);
+/* Cells: the MAC address that @ah leads to; what a queue pair of datagrams needs, 0 or an error;
+ * a datagram of cells came, with the drive lock. */
+void wire_dmac(const struct hdl_ah_attr *ah, uint8_t mac[6]);
+int wire_make_cells(struct hdl_qp *qp);
+void wire_take_cells(struct hdl_adapter *adapter, const struct path *came, const uint8_t *in,
+                     size_t bytes);
 /* A packet arrived: a UDP payload, with its ICRC. Takes the drive lock. */
 void adapter_take(struct hdl_adapter *adapter, const struct path *came, bool congested,
                   const uint8_t *payload, size_t bytes);

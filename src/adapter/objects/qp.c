@@ -7,6 +7,7 @@
 #include "port/lanes.h"
 #include "queue/qp_state.h"
 #include "queue/wqe.h"
+#include "transport/cell/cells.h"
 #include "transport/datagram.h"
 #include "transport/ib/ib.h"
 #include "transport/ib/raw.h"
@@ -37,6 +38,10 @@ static int qp_judge_init(const struct hdl_pd *pd, const struct hdl_qp_init_attr 
 		return why_not(-HDL_ENOTSUP,
 		               "cannot create a queue pair: raw datagrams need a network address "
 		               "(HEDDLE_ADDR)");
+	if (attr->acknowledged && (attr->type != HDL_QP_UD || !pd->adapter->net.cells))
+		return why_not(-HDL_ENOTSUP,
+		               "cannot create a queue pair: only datagrams on a network with cells "
+		               "can be acknowledged");
 	bool sends = attr->type != HDL_QP_XRC_TGT, receives = has_receives(attr->type);
 	if ((sends && !cq_fits(attr->send_cq, pd->adapter)) ||
 	    (receives && !cq_fits(attr->recv_cq, pd->adapter)))
@@ -105,6 +110,7 @@ static void free_qp(struct hdl_qp *qp)
 	free(qp->qp.kept);
 	free(qp->qp.capture);
 	wire_disconnect(qp);
+	free(qp->qp.cells);
 	free(qp);
 }
 
@@ -329,7 +335,13 @@ int hdl_qp_create(struct hdl_pd *pd, struct hdl_qp_init_attr *given, struct hdl_
 	qp->pd = pd;
 	qp->init = *attr;
 	qp->qp.type = (uint8_t)attr->type;
-	qp->qp.max_message = attr->type == HDL_QP_UD    ? net_mtu(pd->adapter)
+	qp->qp.acknowledged = attr->acknowledged;
+	if (attr->type == HDL_QP_UD && pd->adapter->net.cells && wire_make_cells(qp) != 0) {
+		free_qp(qp);
+		return -HDL_ENOMEM;
+	}
+	qp->qp.max_message = qp->qp.cells != NULL       ? CELL_DATA_BYTES
+	                     : attr->type == HDL_QP_UD  ? net_mtu(pd->adapter)
 	                     : attr->type == HDL_QP_RAW ? HDL_RAW_MTU
 	                                                : (uint32_t)HDL_MAX_MESSAGE;
 	qp->qp.xrcd = attr->type == HDL_QP_XRC_TGT ? pd->number : 0;

@@ -244,8 +244,11 @@ void vi_fail(struct hdl_vi *vi)
 int vi_reset(struct hdl_vi *vi)
 {
 	bool connected = is_connected_kind(&vi->attr);
-	struct hdl_qp_attr attr = {
-	        .state = HDL_QPS_RESET, .port_num = 1, .access = vi->attr.access, .qkey = vi->qkey};
+	struct hdl_qp_attr attr = {.state = HDL_QPS_RESET,
+	                           .port_num = 1,
+	                           .access = vi->attr.access,
+	                           .qkey = vi->qkey,
+	                           .sq_psn = vi->qkey & 0xffffff};
 	int result = hdl_qp_modify(vi->qp, &attr, HDL_QP_STATE);
 	if (result != 0)
 		return result;
