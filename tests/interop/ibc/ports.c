@@ -409,6 +409,38 @@ static void all_of_it_can_be_observed(void **state)
 	peer_end(&echo, 0);
 }
 
+/* As many NICs as a node can have, one hardware port each. */
+static void limit_of_nics(void **state)
+{
+	(void)state;
+	static char nodes[2048];
+	uint64_t guids[IBC_LIMIT_NICS + 1];
+	unsigned count = 0;
+	int used = snprintf(nodes, sizeof(nodes), "node n102 id 102\n");
+	for (unsigned i = 0; i < IBC_LIMIT_NICS; i++)
+		used += snprintf(nodes + used, sizeof(nodes) - (size_t)used,
+		                 "nic guid %u ports %u\n", 100 + i, i);
+	write_topology(nodes, "");
+	running[0] = start_node("n102");
+	setenv("HEDDLE_NODE", "n102", 1);
+	for (unsigned tries = 0; tries < 500 && count != IBC_LIMIT_NICS; tries++) {
+		count = IBC_LIMIT_NICS + 1;
+		assert_int_equal(IBC_Init(IBC_CLIENTANY, NULL, guids, &count), 0);
+		assert_int_equal(IBC_Finish(), 0);
+		usleep(10000);
+	}
+	assert_int_equal(count, IBC_LIMIT_NICS);
+	for (unsigned i = 0; i < count; i++)
+		assert_int_equal(guids[i], 100 + i);
+	/* There is no port for one more. */
+	int status;
+	snprintf(nodes + used, sizeof(nodes) - (size_t)used, "nic guid 99 ports 16\n");
+	write_topology(nodes, "");
+	pid_t more = start_node("n102");
+	assert_int_equal(waitpid(more, &status, 0), more);
+	assert_int_not_equal(status, 0);
+}
+
 /* --- deaths --- */
 
 static void ports_go_down_and_up(void **state)
@@ -623,6 +655,7 @@ int main(void)
 	        cmocka_unit_test_teardown(vs5_over_ethernet, end_all),
 	        cmocka_unit_test_teardown(ports_are_set_by_a_manager, end_all),
 	        cmocka_unit_test_teardown(all_of_it_can_be_observed, end_all),
+	        cmocka_unit_test_teardown(limit_of_nics, end_all),
 	        cmocka_unit_test_teardown(ports_go_down_and_up, end_all),
 	        cmocka_unit_test_teardown(only_the_peer_is_heard, end_all),
 	        cmocka_unit_test_teardown(a_neighbour_may_send_anything, end_all),
