@@ -135,12 +135,13 @@ int main(int argc, char **argv)
 	char *text = read_whole(options.file, &bytes);
 	if (text == NULL)
 		return 1;
-	if (!topology_parse(&topology, text, bytes, &error)) {
+	bool good = topology_parse(&topology, text, bytes, &error);
+	free(text);
+	if (!good) {
 		topology_explain(&error, options.file, message);
 		fprintf(stderr, "heddle-vport: %s\n", message);
 		return 1;
 	}
-	free(text);
 	int node = topology_find(&topology, options.node);
 	if (node < 0) {
 		fprintf(stderr, "heddle-vport: %s has no node or switch '%s'\n", options.file,
