@@ -60,6 +60,23 @@ __attribute__((target("sse4.2"))) static uint32_t crc32c_short(uint32_t crc, con
 	return bytes & 1 ? _mm_crc32_u8(crc, *at) : crc;
 }
 
+__attribute__((target("sse4.2"))) static uint32_t crc32c_two_short(uint32_t crc, const void *first,
+                                                                   size_t first_bytes,
+                                                                   const void *second,
+                                                                   size_t second_bytes)
+{
+	return crc32c_short(crc32c_short(crc, first, first_bytes), second, second_bytes);
+}
+
+uint32_t crc32c_two(uint32_t crc, const void *first, size_t first_bytes, const void *second,
+                    size_t second_bytes)
+{
+	if (first_bytes <= SHORT_BYTES && second_bytes <= SHORT_BYTES &&
+	    __builtin_cpu_supports("sse4.2"))
+		return ~crc32c_two_short(~crc, first, first_bytes, second, second_bytes);
+	return crc32c(crc32c(crc, first, first_bytes), second, second_bytes);
+}
+
 uint32_t crc32c(uint32_t crc, const void *data, size_t bytes)
 {
 	if (bytes <= SHORT_BYTES && __builtin_cpu_supports("sse4.2"))

@@ -15,6 +15,9 @@ uint32_t crc32_ieee(uint32_t crc, const void *data, size_t bytes);
 /* As crc32_ieee() over @from, which is also copied to @to. */
 uint32_t crc32_ieee_copy(uint32_t crc, void *to, const void *from, size_t bytes);
 uint32_t crc32c(uint32_t crc, const void *data, size_t bytes);
+/* As crc32c() over @first, then over @second: for headers with a hole. */
+uint32_t crc32c_two(uint32_t crc, const void *first, size_t first_bytes, const void *second,
+                    size_t second_bytes);
 /* As crc32c() over @from, which is also copied to @to. */
 uint32_t crc32c_copy(uint32_t crc, void *to, const void *from, size_t bytes);
 /* CRC-16 of the InfiniBand variant CRC: polynomial 0x100B, see IBTA volume 1 section 7.8.2. Called

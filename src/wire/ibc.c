@@ -31,15 +31,13 @@ size_t ibc_bytes(const struct ibc_packet *packet)
 /* The check of the header and route at @in, which has @hops ports. */
 static uint32_t ibc_header_check(const uint8_t *in, unsigned hops)
 {
-	uint32_t crc = crc32c(0, in, AT_CHECK);
-	return crc32c(crc, in + IBC_HEADER_BYTES, ibc_route_bytes(hops));
+	return crc32c_two(0, in, AT_CHECK, in + IBC_HEADER_BYTES, ibc_route_bytes(hops));
 }
 
 static uint32_t ibc_whole_crc(const uint8_t *in, const uint8_t *payload, size_t payload_bytes)
 {
 	uint32_t crc = crc32c(0, in, 1);
-	crc = crc32c(crc, in + 2, AT_CHECK - 2);
-	return crc32c(crc, payload, payload_bytes);
+	return crc32c_two(crc, in + 2, AT_CHECK - 2, payload, payload_bytes);
 }
 
 /* Is @pointer within a route of @hops ports, or at its end? */

@@ -90,6 +90,8 @@ static void going_on_equals_one_go(void **state)
 		                 crc32_ieee(0, data, sizeof(data)));
 		assert_int_equal(crc32c(crc32c(0, data, cut), data + cut, rest),
 		                 crc32c(0, data, sizeof(data)));
+		assert_int_equal(crc32c_two(0, data, cut, data + cut, rest),
+		                 crc32c(0, data, sizeof(data)));
 		assert_int_equal(crc16_vcrc(crc16_vcrc(0, data, cut), data + cut, rest),
 		                 crc16_vcrc(0, data, sizeof(data)));
 	}
