@@ -53,7 +53,7 @@ static void up_when_both_hear(void **state)
 	let_pass(300 * MS, true, true);
 	assert_true(a.up && b.up);
 	assert_int_equal(pass(&a, &b, 100, true), 100);
-	let_pass(1000 * MS, true, false); /* one direction is cut: both go down */
+	let_pass(LINK_SILENCE_NS + 500 * MS, true, false); /* one direction is cut: both go down */
 	assert_false(a.up);
 	assert_false(b.up);
 	assert_int_equal(a.downs, 1);
@@ -112,7 +112,7 @@ static void closed_links_are_deaf_and_dumb(void **state)
 	assert_false(a.up);
 	assert_false(link_tick(&a, now + 1000 * MS));
 	assert_int_equal(pass(&b, &a, 50, true), 0);
-	let_pass(1000 * MS, true, true);
+	let_pass(LINK_SILENCE_NS + 500 * MS, true, true);
 	assert_false(b.up);
 	link_close(&a, false);
 	let_pass(300 * MS, true, true);
