@@ -253,10 +253,10 @@ static int tap_host_command(struct tap_command *command)
 
 /* --- questions --- */
 
-static json_t *tap_ask(const char *name, json_t *question)
+static json_t *tap_ask(const char *name, json_t *question, bool until_end)
 {
 	char why[LAN_WHY_BYTES] = "";
-	json_t *answer = control_ask(name, question, why);
+	json_t *answer = control_ask(name, question, until_end, why);
 	const char *error = json_string_value(json_object_get(answer, "error"));
 	if (answer == NULL || error != NULL) {
 		fprintf(stderr, "heddle tap: %s\n", answer == NULL ? why : error);
@@ -324,7 +324,7 @@ static int tap_stat_command(struct tap_command *command)
 		count = control_list(names, TAP_MAX_SHOWN);
 	for (size_t i = 0; i < count; i++) {
 		json_t *answer = tap_ask(command->given > 0 ? command->operands[i] : names[i],
-		                         json_pack("{s:s}", "do", "stat"));
+		                         json_pack("{s:s}", "do", "stat"), false);
 		if (answer == NULL) {
 			status = 1;
 			continue;
@@ -352,7 +352,7 @@ static int tap_mac_command(struct tap_command *command)
 	json_t *question = json_pack("{s:s}", "do", "mac");
 	if (command->given == 2)
 		json_object_set_new(question, "mac", json_string(command->operands[1]));
-	json_t *answer = tap_ask(command->operands[0], question);
+	json_t *answer = tap_ask(command->operands[0], question, false);
 	if (answer == NULL)
 		return 1;
 	puts(tap_text(answer, "mac"));
@@ -369,7 +369,7 @@ static int tap_down_command(struct tap_command *command)
 		count = control_list(names, TAP_MAX_SHOWN);
 	for (size_t i = 0; i < count; i++) {
 		const char *name = command->given > 0 ? command->operands[i] : names[i];
-		json_t *answer = tap_ask(name, json_pack("{s:s}", "do", "down"));
+		json_t *answer = tap_ask(name, json_pack("{s:s}", "do", "down"), true);
 		status |= answer == NULL;
 		json_decref(answer);
 	}

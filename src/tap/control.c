@@ -126,7 +126,7 @@ bool control_event(struct tap *tap, int fd)
 	return false;
 }
 
-json_t *control_ask(const char *name, json_t *question, char *why)
+json_t *control_ask(const char *name, json_t *question, bool until_end, char *why)
 {
 	char path[128], *text = json_dumps(question, JSON_COMPACT);
 	int fds[UNIXSOCK_MAX_FDS], count = 0;
@@ -150,6 +150,8 @@ json_t *control_ask(const char *name, json_t *question, char *why)
 		answer = got > 0 ? json_loadb(reply, (size_t)got, 0, NULL) : NULL;
 		if (answer == NULL)
 			snprintf(why, LAN_WHY_BYTES, "'%s' does not answer", name);
+		else if (until_end) /* the socket is the last thing that it closes */
+			unixsock_receive(sock, reply, TAP_MESSAGE_BYTES, fds, &count);
 		free(reply);
 		close(sock);
 	}

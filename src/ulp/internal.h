@@ -6,6 +6,7 @@
 
 #include "split/split.h"
 #include "ulp/push.h"
+#include "wire/ib_cm.h"
 
 #define MAIL 64u /* messages that wait; more are dropped, and the connection times out */
 
@@ -38,7 +39,11 @@ struct hdl_push {
 	uint64_t deadline_ns;
 
 	/* The other end. */
-	struct hdl_gid gid;
+	bool bye;  /* it has said that it ends */
+	bool wire; /* it is not of this agent: management datagrams lead there */
+	struct hdl_gid gid, own;
+	uint64_t repeat_ns; /* when to send the last message again */
+	uint64_t transaction;
 	uint64_t guid;
 	uint32_t slot;
 	uint16_t service;
@@ -85,10 +90,28 @@ void channels_free(struct hdl_push *push);
 int channels_poll(struct hdl_push *push);
 void channels_config(const struct hdl_push *push, struct split_config *config);
 
-/* --- setup.c: how two ends agree --- */
+/* --- setup.c: how two ends agree; setup_wire.c: the same on a network --- */
+
+#define SETUP_BYTES 92u
+#define CM_ID_BITS  22u /* below the slot of the process */
+
+enum setup_kind { SETUP_REQUEST = 1, SETUP_ANSWER, SETUP_CONFIRM, SETUP_REFUSAL, SETUP_BYE };
+
+/* Send the @body of a message as a management datagram. */
+int setup_wire_send(struct hdl_push *push, enum setup_kind kind, const uint8_t *body);
+/* A refusal of the request in @msg. */
+void setup_wire_refuse(struct hdl_push_port *port, const struct hdl_cm_msg *msg,
+                       const uint8_t *body);
+/* The body within the datagram @msg, NULL: there is none. *kind is what it is. */
+const uint8_t *setup_wire_body(const struct hdl_cm_msg *msg, struct ib_cm_message *message,
+                               enum setup_kind *kind);
+void setup_wire_leave_notice(struct hdl_push *push, const uint8_t *body);
+void setup_wire_answer_bye(struct hdl_push *push);
 
 int setup_call(struct hdl_push *push);
 void setup_bye(struct hdl_push *push);
+/* Time passes: what may have got lost is sent again. */
+void setup_time(struct hdl_push *push, uint64_t now_ns);
 /* Handle messages of other processes. Returns how many. */
 int setup_run(struct hdl_push_port *port);
 /* Called by threads of the adapter. */

@@ -63,9 +63,12 @@ struct hdl_push *push_link_new(struct hdl_push_port *port, enum split_role role,
 	for (char *c = push->name; *c != '\0'; c++)
 		if (*c < ' ' || *c > '~')
 			*c = '?';
+	/* Datagrams find the process by the high bits of the number. */
 	do
-		push->id = (uint32_t)prng_secret();
+		push->id = (uint32_t)port->limits.slot << CM_ID_BITS |
+		           ((uint32_t)prng_secret() & ((1u << CM_ID_BITS) - 1));
 	while (push->id == 0);
+	push->transaction = prng_secret();
 	for (unsigned i = 0; i < 2; i++)
 		push->psn[i] = (uint32_t)prng_secret() & 0xffffffu;
 	push->next = port->links;
@@ -142,6 +145,7 @@ static int push_link_run(struct hdl_push *push)
 	int done = 0;
 	if (now >= push->deadline_ns)
 		push_link_over(push, "the other end does not answer");
+	setup_time(push, now);
 	if (push->stage != STAGE_OPEN && push->stage != STAGE_CLOSING)
 		return 0;
 	done = channels_poll(push);
@@ -187,6 +191,9 @@ uint64_t hdl_push_deadline(const struct hdl_push_port *port)
 	uint64_t first = UINT64_MAX;
 	for (const struct hdl_push *push = port->links; push != NULL; push = push->next) {
 		uint64_t at = push->deadline_ns;
+		bool repeats = push->wire &&
+		               (push->stage == STAGE_CALLING || push->stage == STAGE_ANSWERED);
+		at = repeats && push->repeat_ns < at ? push->repeat_ns : at;
 		if (push->stage == STAGE_OVER)
 			return 0;
 		if ((push->stage == STAGE_OPEN || push->stage == STAGE_CLOSING) &&

@@ -15,10 +15,11 @@
 
 #define HDL_PUSH_MAX_LINKS   64u /* connections of one port: hosts of a unit */
 #define HDL_PUSH_NAME_BYTES  32u
-#define HDL_PUSH_SPACE       0x7075u /* of the node's connection management ports */
+#define HDL_PUSH_SPACE       0x01feu /* IP services (IBTA A11), protocol 254 of RFC 3692 */
 #define HDL_PUSH_SERVICE     4u      /* the usual one */
 #define HDL_PUSH_FDS         2u
 #define HDL_PUSH_CONNECT_NS  3000000000ull /* how long a connection may take to be made */
+#define HDL_PUSH_REPEAT_NS   250000000ull  /* between its messages, on a network */
 #define HDL_PUSH_MAX_RECEIVE 2048u         /* elements of all pools of one end */
 
 struct hdl_push_port;

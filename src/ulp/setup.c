@@ -1,4 +1,5 @@
-/* How two ends agree on a connection, through the node agent's messages. All numbers are
+/* How two ends agree on a connection: by messages of the node agent, or, between machines, in the
+ * private data of the REQ, REP, RTU, REJ and DREQ of IBTA's connection management. All numbers are
  * big-endian.
  *
  *    0  "HDPU"
@@ -27,11 +28,8 @@
 #include "ulp/internal.h"
 #include "wire/be.h"
 
-#define SETUP_BYTES   92u
 #define SETUP_VERSION 1u
 #define SETUP_MAGIC   0x48445055u
-
-enum setup_kind { SETUP_REQUEST = 1, SETUP_ANSWER, SETUP_CONFIRM, SETUP_REFUSAL, SETUP_BYE };
 
 struct setup {
 	uint16_t version;
@@ -124,6 +122,11 @@ static int setup_send(struct hdl_push *push, enum setup_kind kind)
 {
 	struct setup setup = setup_of(push, kind);
 	struct hdl_cm_msg msg = {.guid = push->guid, .slot = push->slot, .length = SETUP_BYTES};
+	if (push->wire) {
+		setup_put(&setup, msg.data);
+		push->repeat_ns = clock_now_ns() + HDL_PUSH_REPEAT_NS;
+		return setup_wire_send(push, kind, msg.data);
+	}
 	if (kind == SETUP_REQUEST) {
 		msg.to_port = 1;
 		msg.gid = push->gid;
@@ -136,14 +139,27 @@ static int setup_send(struct hdl_push *push, enum setup_kind kind)
 
 int setup_call(struct hdl_push *push)
 {
+	uint16_t lid;
+	push->wire = push->port->limits.wire != HDL_WIRE_NONE &&
+	             hdl_node_find(push->port->adapter, &push->gid, &lid) != 0;
 	push->deadline_ns = clock_now_ns() + HDL_PUSH_CONNECT_NS;
 	return setup_send(push, SETUP_REQUEST);
 }
 
 void setup_bye(struct hdl_push *push)
 {
-	if (push->guid != 0)
+	if (push->wire ? push->peer_id != 0 && !push->bye : push->guid != 0)
 		setup_send(push, SETUP_BYE);
+}
+
+void setup_time(struct hdl_push *push, uint64_t now_ns)
+{
+	if (!push->wire || now_ns < push->repeat_ns)
+		return;
+	if (push->stage == STAGE_CALLING)
+		setup_send(push, SETUP_REQUEST);
+	else if (push->stage == STAGE_ANSWERED)
+		setup_send(push, SETUP_ANSWER);
 }
 
 static void setup_refuse(struct hdl_push_port *port, const struct hdl_cm_msg *to,
@@ -153,15 +169,20 @@ static void setup_refuse(struct hdl_push_port *port, const struct hdl_cm_msg *to
 	struct hdl_cm_msg msg = {.guid = to->guid, .slot = to->slot, .length = SETUP_BYTES};
 	snprintf(setup.text, sizeof(setup.text), "%s", why);
 	setup_put(&setup, msg.data);
-	hdl_cm_send(port->adapter, &msg);
+	if (to->kind == HDL_CM_MAD)
+		setup_wire_refuse(port, to, msg.data);
+	else
+		hdl_cm_send(port->adapter, &msg);
 }
 
 static void setup_take_peer(struct hdl_push *push, const struct hdl_cm_msg *msg,
                             const struct setup *setup)
 {
+	push->wire = msg->kind == HDL_CM_MAD;
 	push->guid = msg->guid;
 	push->slot = msg->slot;
-	push->gid = setup->gid;
+	push->gid = push->wire ? msg->gid : setup->gid; /* where it really came from */
+	push->own = msg->own;
 	push->peer_id = setup->from;
 	memcpy(push->peer_qpn, setup->qpn, sizeof(push->peer_qpn));
 	memcpy(push->peer_psn, setup->psn, sizeof(push->peer_psn));
@@ -217,6 +238,12 @@ static void setup_opened(struct hdl_push *push)
 	}
 	push->stage = STAGE_OPEN;
 	push->deadline_ns = UINT64_MAX;
+	if (push->wire) {
+		struct setup bye = setup_of(push, SETUP_BYE);
+		uint8_t body[SETUP_BYTES];
+		setup_put(&bye, body);
+		setup_wire_leave_notice(push, body);
+	}
 	push->port->ops->opened(push->port->context, push);
 }
 
@@ -278,6 +305,62 @@ static void setup_message(struct hdl_push_port *port, const struct hdl_cm_msg *m
 		push_link_over(push, "the other end has closed the connection");
 }
 
+/* The connection that a datagram belongs to: a request to one that it has made, all others to the
+ * one whose number they carry, if it comes from where the peer is. */
+static struct hdl_push *setup_wire_find(struct hdl_push_port *port, const struct hdl_cm_msg *msg,
+                                        const struct setup *setup, enum setup_kind kind)
+{
+	for (struct hdl_push *push = port->links; push != NULL; push = push->next) {
+		if (!push->wire || push->stage == STAGE_OVER ||
+		    memcmp(&push->gid, &msg->gid, sizeof(push->gid)) != 0)
+			continue;
+		if (kind == SETUP_REQUEST ? push->peer_id == setup->from : push->id == setup->to)
+			return push;
+	}
+	return NULL;
+}
+
+/* A management datagram. Each may come twice, or not at all. */
+static void setup_datagram(struct hdl_push_port *port, const struct hdl_cm_msg *msg)
+{
+	struct ib_cm_message message;
+	struct setup setup;
+	enum setup_kind kind;
+	const uint8_t *body = setup_wire_body(msg, &message, &kind);
+	if (body == NULL || !setup_get(&setup, body, SETUP_BYTES) || setup.kind != kind) {
+		uint32_t id;
+		uint64_t service;
+		if (message.kind == IB_CM_REJ && ib_cm_addressee(&message, &id, &service))
+			for (struct hdl_push *push = port->links; push != NULL; push = push->next)
+				if (push->wire && push->id == id && push->stage == STAGE_CALLING)
+					push_link_over(push, "there is no such unit");
+		return;
+	}
+	struct hdl_push *push = setup_wire_find(port, msg, &setup, kind);
+	if (kind == SETUP_REQUEST) {
+		if (push == NULL)
+			setup_requested(port, msg, &setup);
+		else if (push->stage == STAGE_ANSWERED)
+			setup_send(push, SETUP_ANSWER);
+		return;
+	}
+	if (push == NULL ||
+	    (push->peer_id != 0 && push->peer_id != setup.from && kind != SETUP_REFUSAL))
+		return;
+	if (kind == SETUP_ANSWER && push->stage == STAGE_OPEN && push->role == SPLIT_HOST)
+		setup_send(push, SETUP_CONFIRM);
+	else if (kind == SETUP_ANSWER)
+		setup_answered(push, msg, &setup);
+	else if (kind == SETUP_CONFIRM && push->stage == STAGE_ANSWERED)
+		setup_opened(push);
+	else if (kind == SETUP_REFUSAL && push->stage == STAGE_CALLING)
+		push_link_over(push, setup.text);
+	else if (kind == SETUP_BYE) {
+		setup_wire_answer_bye(push);
+		push_link_over(push, "the other end has closed the connection, or has gone");
+	}
+}
+
 /* A message of ours came back, or a process has ended. */
 static void setup_lost(struct hdl_push_port *port, const struct hdl_cm_msg *msg)
 {
@@ -288,10 +371,10 @@ static void setup_lost(struct hdl_push_port *port, const struct hdl_cm_msg *msg)
 	for (struct hdl_push *push = port->links; push != NULL; push = push->next) {
 		if (push->stage == STAGE_OVER)
 			continue;
-		if (returned && push->id == setup.from)
+		if (returned && push->id == setup.from && !push->wire)
 			push_link_over(push, push->guid != 0 ? "the other end has gone"
 			                                     : "there is no such unit");
-		if (!returned && push->guid == msg->guid && push->slot == msg->slot)
+		if (!returned && !push->wire && push->guid == msg->guid && push->slot == msg->slot)
 			push_link_over(push, "the other end has gone");
 	}
 }
@@ -313,6 +396,8 @@ int setup_run(struct hdl_push_port *port)
 			return done;
 		if (msg.kind == HDL_CM_MESSAGE)
 			setup_message(port, &msg);
+		else if (msg.kind == HDL_CM_MAD)
+			setup_datagram(port, &msg);
 		else if (msg.kind == HDL_CM_RETURNED || msg.kind == HDL_CM_GONE)
 			setup_lost(port, &msg);
 	}

@@ -378,6 +378,53 @@ class Recovery(Base):
         self.until("the unit notices", lambda: self.stat("unit")["hosts"] == [])
 
 
+class Machines(Base):
+    """Two agents that know each other only by network addresses, as on two machines."""
+
+    def setUp(self):
+        super().setUp()
+        (self.place / "e").mkdir(mode=0o700)
+        self.one = {"HEDDLE_DIR": str(self.place / "d")}
+        self.two = {"HEDDLE_DIR": str(self.place / "e")}
+        self.addresses = [f"127.{90 + os.getpid() % 100}.{os.getpid() // 256 % 250}.{n}" for n in (1, 2)]
+
+    def tearDown(self):
+        self.heddle("tap", "down", status=None, **self.two)
+        super().tearDown()
+
+    def begin(self):
+        self.heddle("tap", "unit", "--lan", "tap:lan0", "--netns", self.lan.pid, "--addr", self.addresses[0], **self.one)
+
+    def test_by_address(self):
+        for mode in ("rdma", "send"):
+            with self.subTest(mode=mode):
+                self.lan, space = self.space(), self.space()
+                self.begin()
+                self.heddle("tap", "host", self.addresses[0], "--tap", "eth0", "--netns", space.pid, "--addr", self.addresses[1],
+                            "--mode", mode, **self.two)
+                self.lan.run("ip", "addr", "add", "10.9.0.1/24", "dev", "lan0")
+                space.run("ip", "addr", "add", "10.9.0.2/24", "dev", "eth0")
+                self.until("the carrier", lambda: self.carrier(space))
+                self.ping(space)
+                unit = self.pids("unit")
+                self.assertEqual(len(unit), 1)
+                os.kill(unit[0], signal.SIGKILL)
+                self.until("the carrier goes", lambda: not self.carrier(space))
+                self.begin()
+                self.until("the carrier returns", lambda: self.carrier(space))
+                self.ping(space)
+                # A unit that ends says so.
+                self.heddle("tap", "down", "unit", **self.one)
+                self.until("the carrier goes", lambda: not self.carrier(space))
+                self.heddle("tap", "down", **self.two)
+
+    def test_nobody_there(self):
+        space = self.space()
+        self.heddle("tap", "host", self.addresses[0], "--tap", "eth0", "--netns", space.pid, "--addr", self.addresses[1], **self.two)
+        self.until("a reason", lambda: json.loads(self.heddle("tap", "stat", "--json", **self.two))[0].get("why"))
+        self.assertFalse(self.carrier(space))
+
+
 class Sockets(Base):
     """QEMU's -netdev stream and passt: frames with a length before each."""
 
