@@ -76,8 +76,8 @@ void control_close(struct tap *tap);
 /* @fd is readable. True: it was one of the control's. */
 bool control_event(struct tap *tap, int fd);
 void tap_reply(struct tap *tap, int client, json_t *answer);
-/* Ask the process @name, and with @until_end wait until it has ended. The answer, or NULL after @why
- * was written. */
+/* Ask the process @name, and with @until_end wait until it has ended. Returns the answer;
+ * NULL: @why was written. */
 json_t *control_ask(const char *name, json_t *question, bool until_end, char *why);
 /* The names of all that run; returns how many. */
 size_t control_list(char names[][TAP_NAME_BYTES], size_t max);
