@@ -167,6 +167,8 @@ struct agent {
 	uint32_t node_count;
 	struct vs_node *vs_nodes;
 	uint32_t vs_node_count;
+	bool vs_open;        /* newcomers may take part in virtual switches */
+	uint64_t vs_wait_ns; /* until then, members of the former agent may be missing */
 	char vs_key_path[RUNDIR_MAX + 16];
 	uint32_t rover; /* the next slot to give out, on any node: slots are reused late */
 	/* The file that keeps it for the next agent, to which our processes may come back late. */

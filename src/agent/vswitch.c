@@ -21,6 +21,11 @@
 #include "port/lanes.h"
 #include "port/vskey.h"
 
+/* How long, after the grace period, to wait for a member that others know, and that has not come
+ * back: on a busy machine it may be late. */
+#define VS_MISSING_NS 900000000u
+#define VS_LOOK_NS    10000000u
+
 struct vs_node {
 	struct vs_node *next;
 	char name[AGENT_NAME_MAX];
@@ -351,8 +356,35 @@ static void vs_attach(struct agent *agent, struct client *client, struct agent_r
 	request->fds[0] = -1;
 	*member = (struct vs_member){.client = client, .asked = *asked};
 	client->vs = member;
-	if (agent->open_ns == 0 && vs_enter(agent, member))
+	if (agent->open_ns == 0 && agent->vs_open && vs_enter(agent, member))
 		vs_welcome(member);
+}
+
+/* Has the member @number of the switch of @other come back? */
+static bool vs_is_back(const struct agent *agent, const struct agent_vs_attach *other,
+                       uint32_t number)
+{
+	for (const struct client *at = agent->clients; at != NULL; at = at->next) {
+		const struct agent_vs_attach *asked = at->vs != NULL ? &at->vs->asked : NULL;
+		if (asked != NULL && (asked->flags & AGENT_VS_AGAIN) != 0 &&
+		    asked->member == number && asked->board == other->board &&
+		    strcmp(asked->node, other->node) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* Does a member that came back know another one that did not? */
+static bool vs_is_missing(const struct agent *agent)
+{
+	for (const struct client *at = agent->clients; at != NULL; at = at->next) {
+		if (at->vs == NULL || (at->vs->asked.flags & AGENT_VS_AGAIN) == 0)
+			continue;
+		for (uint64_t left = at->vs->asked.known; left != 0; left &= left - 1)
+			if (!vs_is_back(agent, &at->vs->asked, (uint32_t)__builtin_ctzll(left)))
+				return true;
+	}
+	return false;
 }
 
 /* Enter the members that wait: those of the former agent, or the others. */
@@ -368,9 +400,13 @@ static void vs_enter_all(struct agent *agent, bool again)
  * sees a board on which one of them is missing. */
 static uint64_t vs_sweep(struct agent *agent, uint64_t now_ns)
 {
-	(void)now_ns;
 	if (agent->open_ns != 0)
 		return SERVICES_NEVER; /* the names service wakes us */
+	if (agent->vs_wait_ns == 0)
+		agent->vs_wait_ns = now_ns + VS_MISSING_NS;
+	if (!agent->vs_open && now_ns < agent->vs_wait_ns && vs_is_missing(agent))
+		return now_ns + VS_LOOK_NS;
+	agent->vs_open = true;
 	vs_enter_all(agent, true);
 	vs_enter_all(agent, false);
 	for (struct client *at = agent->clients; at != NULL; at = at->next)
