@@ -22,6 +22,7 @@ static const struct device {
          .link_layer = "InfiniBand",
          .has_lid = true,
          .by_port_gid = true},
+        {.name = HDL_DEVICE_IWARP, .link_layer = "Ethernet"},
 };
 #define DEVICES (sizeof(devices) / sizeof(devices[0]))
 

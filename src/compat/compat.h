@@ -111,7 +111,11 @@ struct compat_device {
 	const char *gid_type_name;
 	/* Is @gid, one of the node's, in its GID table? */
 	bool (*has_gid)(const struct hdl_gid *gid, const struct hdl_limits *limits);
-	bool has_interfaces; /* its GIDs are addresses of network interfaces */
+	bool has_interfaces;  /* its GIDs are addresses of network interfaces */
+	uint8_t private_room; /* bytes of private data in every message of rdma_cm; 0:
+	                         InfiniBand's, which differ */
+	/* A queue pair in SQD ends its connection, as rdma_disconnect() expects of iWARP. */
+	bool sqd_closes;
 	/* How rdma_cm connects peers across the wire (cm/manager.h); NULL: it reaches none. */
 	const struct cm_manager *manager;
 };

@@ -20,6 +20,12 @@
 	    .node_type_name = "1: CA", .link_layer = IBV_LINK_LAYER_INFINIBAND,                   \
 	    .link_layer_name = "InfiniBand", .gid_type = IBV_GID_TYPE_IB, .sysfs_gid_type = 0,    \
 	    .gid_type_name = "IB/RoCE v1", .has_gid = is_port_gid, .has_lid = true,               \
-	    .port_cap_flags = IBV_PORT_CM_SUP, .guid_offset = 1)
+	    .port_cap_flags = IBV_PORT_CM_SUP, .guid_offset = 1)                                  \
+	ROW(HDL_DEVICE_IWARP, "uverbs2", "231:194", IBV_NODE_RNIC, IBV_TRANSPORT_IWARP,           \
+	    .node_type_name = "4: RNIC", .link_layer = IBV_LINK_LAYER_ETHERNET,                   \
+	    .link_layer_name = "Ethernet", .gid_type = IBV_GID_TYPE_IB, .sysfs_gid_type = 0,      \
+	    .gid_type_name = "IB/RoCE v1", .has_gid = is_address_gid, .has_interfaces = true,     \
+	    .manager = &cm_mpa, .private_room = 255, .sqd_closes = true,                          \
+	    .port_cap_flags = IBV_PORT_CM_SUP, .guid_offset = 2)
 
 #endif

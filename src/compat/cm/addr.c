@@ -53,6 +53,21 @@ static const struct compat_device *device(void)
 	return compat_device(0);
 }
 
+const struct cm_manager *cm_wire_manager(void)
+{
+	return device() != NULL ? device()->manager : NULL;
+}
+
+unsigned cm_room(unsigned room)
+{
+	return device() != NULL && device()->private_room != 0 ? device()->private_room : room;
+}
+
+bool cm_ends_qps(void)
+{
+	return device() != NULL && device()->sqd_closes;
+}
+
 static bool first_gid(struct hdl_gid *gid)
 {
 	union ibv_gid first;
@@ -423,6 +438,8 @@ int cm_init_qp_attr(const struct cm_id *id, uint32_t state, struct ib_uverbs_qp_
 	bool answers = id->qp_type == IBV_QPT_RC || id->qp_type == IBV_QPT_XRC_RECV;
 	if (!id->has_device)
 		return EINVAL;
+	if (id->manager->init_qp_attr != NULL)
+		return id->manager->init_qp_attr(id, state, attr);
 	if (state == IBV_QPS_INIT) {
 		attr->qp_attr_mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT;
 		if (id->qp_type == IBV_QPT_UD) {

@@ -156,8 +156,9 @@ struct cm_id {
 	bool has_path;
 	bool may_cross; /* the peer is across the wire unless it is on a node of the agent */
 	const struct cm_manager *manager;
-	void *end;   /* the manager's state of the connection, or NULL */
-	uint8_t mtu; /* of the path, enum ibv_mtu; 0: that of the port */
+	void *end;                  /* the manager's state of the connection, or NULL */
+	uint8_t mtu;                /* of the path, enum ibv_mtu; 0: that of the port */
+	struct hdl_listener *bound; /* the port on the wire, or NULL */
 	bool holds_port, for_all;
 	struct hdl_gid port_gid; /* whose messages the port gets, unless for_all */
 	uint32_t port_options;   /* enum hdl_cm_option for the port that it holds */
@@ -254,6 +255,12 @@ uint32_t cm_family_of(const struct sockaddr_in6 *address);
 int cm_route(struct cm_id *id, bool *elsewhere);
 /* The peer of @id is across the wire: the device's own manager connects it. */
 void cm_cross(struct cm_id *id);
+/* The manager of peers across the wire, or NULL. */
+const struct cm_manager *cm_wire_manager(void);
+/* The room for private data on our device, if that is not InfiniBand's @room. */
+unsigned cm_room(unsigned room);
+/* Are queue pairs to be in error when their connection has ended? */
+bool cm_ends_qps(void);
 /* How long an acknowledgement may take on the path of @id, 4.096 us * 2^n. */
 uint8_t cm_ack_timeout(const struct cm_id *id);
 void cm_query_route(const struct cm_id *id, struct rdma_ucm_query_route_resp *resp);

@@ -5,7 +5,10 @@
 #include "base/prng.h"
 #include "compat/cm/cm.h"
 
-#define MAX_PSN 0xffffffu
+#define MAX_PSN    0xffffffu
+#define PORT_TRIES 16u /* ports that the agent finds free, until one is free on the wire, too */
+
+static void release_port(struct cm_id *id);
 
 static struct cm_id *ids[CM_MAX_IDS];
 static uint32_t rover,
@@ -83,10 +86,7 @@ void cm_id_end(struct cm_id *id)
 		cm_index_leave(id, (enum cm_index)i);
 	ids[id->handle] = NULL;
 	cm_move_events(id, NULL);
-	struct hdl_adapter *adapter = compat_adapter();
-	if (id->holds_port && adapter != NULL)
-		hdl_cm_unbind(adapter, id->space, id->for_all ? NULL : &id->port_gid,
-		              ntohs(*cm_port_of(&id->src)), id->port_options);
+	release_port(id);
 	free(id->sent);
 	free(id);
 }
@@ -111,8 +111,32 @@ static uint32_t port_options(const struct cm_id *id)
 	       (id->has_device || id->afonly ? HDL_CM_ONLY : 0u) | (id->reuse ? HDL_CM_REUSE : 0u);
 }
 
-/* Take the port in @id->src, or any if it is 0. The lock is released meanwhile. 0 or an error. */
-static int take_port(struct cm_id *id, uint32_t options)
+/* Give the port back. */
+static void release_port(struct cm_id *id)
+{
+	const struct cm_manager *manager = cm_wire_manager();
+	struct hdl_adapter *adapter = compat_adapter();
+	if (manager != NULL && manager->unbind != NULL)
+		manager->unbind(id);
+	if (id->holds_port && adapter != NULL)
+		hdl_cm_unbind(adapter, id->space, id->for_all ? NULL : &id->port_gid,
+		              ntohs(*cm_port_of(&id->src)), id->port_options);
+	id->holds_port = false;
+}
+
+/* The same port on the wire, if the device has ports there. 0 or an error, and then @id has none. */
+static int take_wire_port(struct cm_id *id)
+{
+	const struct cm_manager *manager = cm_wire_manager();
+	int error = manager != NULL && manager->bind != NULL ? manager->bind(id) : 0;
+	if (error != 0)
+		release_port(id);
+	return error;
+}
+
+/* Take the port in @id->src from the agent, or any if it is 0. The lock is released meanwhile. 0 or
+ * an error. */
+static int take_agent_port(struct cm_id *id, uint32_t options)
 {
 	uint32_t number = id->number, handle = id->handle;
 	uint16_t space = id->space, port = ntohs(*cm_port_of(&id->src));
@@ -137,6 +161,26 @@ static int take_port(struct cm_id *id, uint32_t options)
 	id->port_gid = gid;
 	id->port_options = options;
 	return 0;
+}
+
+/* Take the port in @id->src everywhere. One that the agent chose may be in use on the wire, by
+ * programs that are not ours: then try another. */
+static int take_port(struct cm_id *id, uint32_t options)
+{
+	bool any = *cm_port_of(&id->src) == 0;
+	uint32_t handle = id->handle;
+	int error;
+	for (unsigned tries = 0; tries < PORT_TRIES; tries++) {
+		error = take_agent_port(id, options);
+		id = error == 0 ? cm_id_of(handle) : NULL;
+		if (id == NULL)
+			return error != 0 ? error : EINVAL;
+		error = take_wire_port(id);
+		if (error != EADDRINUSE || !any)
+			break;
+		*cm_port_of(&id->src) = 0;
+	}
+	return error;
 }
 
 static int cm_id_bind_to(struct cm_id *id, const struct sockaddr_in6 *address)
@@ -327,9 +371,7 @@ static int take_alone(struct cm_id *id)
 	uint32_t shared = id->port_options;
 	if (adapter == NULL)
 		return ENODEV;
-	hdl_cm_unbind(adapter, id->space, id->for_all ? NULL : &id->port_gid,
-	              ntohs(*cm_port_of(&id->src)), shared);
-	id->holds_port = false;
+	release_port(id);
 	int error = take_port(id, shared & ~(uint32_t)HDL_CM_REUSE);
 	if (error == EADDRINUSE)
 		take_port(id, shared);
@@ -354,13 +396,18 @@ static int listen_on(struct cm_id *id, const struct rdma_ucm_listen *command)
 		id = cm_id_of(handle);
 	}
 	int backlog = (int)command->backlog;
+	bool again = id->state == CM_LISTENING;
 	id->backlog = backlog > 0 && backlog < CM_MAX_BACKLOG ? backlog : CM_MAX_BACKLOG;
 	id->state = CM_LISTENING;
 	cm_index_enter(id, CM_BY_PORT, cm_port_key(id->space, ntohs(*cm_port_of(&id->src))));
 	if (compat_adapter() == NULL)
 		return ENODEV;
-	return -hdl_cm_listen(compat_adapter(), id->space, id->for_all ? NULL : &id->port_gid,
-	                      ntohs(*cm_port_of(&id->src)), id->port_options);
+	const struct cm_manager *manager = cm_wire_manager();
+	int error = manager != NULL && manager->listen != NULL && !again ? manager->listen(id) : 0;
+	return error != 0 ? error
+	                  : -hdl_cm_listen(compat_adapter(), id->space,
+	                                   id->for_all ? NULL : &id->port_gid,
+	                                   ntohs(*cm_port_of(&id->src)), id->port_options);
 }
 
 static int init_qp_attr(const struct cm_id *id, const struct rdma_ucm_cmd_hdr *header,

@@ -8,6 +8,7 @@
  * 	                                  between the processes of one machine
  * 	cm_infiniband   cm/infiniband.c   InfiniBand's communication management
  * 	                                  (cm/ibcm.c) with peers across the wire
+ * 	cm_mpa          cm/mpa.c          TCP connections with peers across the wire
  *
  * An identifier has a manager from the start: cm_local, until its address turns out to be across
  * the wire (cm_cross()). Then the manager of the device connects it (compat/devices.h). The
@@ -21,16 +22,26 @@
 
 struct cm_id;
 struct cm_message;
+struct ib_uverbs_qp_attr;
 
 struct cm_manager {
-	const char *name;    /* for logs */
-	bool across;         /* its peers are across the wire */
+	const char *name; /* for logs */
+	bool across;      /* its peers are across the wire */
+	/* A reply establishes the connection, with the queue pair in RTS. Programs get an errno as
+	 * the status of a rejection. */
+	bool one_exchange;
 	uint8_t ack_timeout; /* of its paths unless the program or a request says otherwise:
 	                        4.096 us * 2^n */
 	/* A request that finds no listener is repeated for this long, less and less often. 0: a
 	 * fixed number of times at equal intervals. */
 	uint64_t relisten_ns;
 
+	/* Of the manager of the device: take the port of @id, which it holds from the agent, on the
+	 * wire, too; release it; listen. EADDRINUSE: others have it. All NULL: its ports are the
+	 * agent's alone. */
+	int (*bind)(struct cm_id *id);
+	void (*unbind)(struct cm_id *id);
+	int (*listen)(struct cm_id *id);
 	/* Send @message, a REQ or a SIDR_REQ. Called again to repeat it. */
 	int (*request)(struct cm_id *id, struct cm_message *message);
 	/* A REP, or a SIDR_REP that says yes. */
@@ -46,6 +57,9 @@ struct cm_manager {
 	int (*disconnected)(struct cm_id *id);
 	/* The program saw data before the RTU came. NULL: no RTU gets lost. */
 	void (*notify)(struct cm_id *id);
+	/* The attributes with which librdmacm moves a queue pair to @state; fills those of its mask.
+	 * NULL: InfiniBand's. */
+	int (*init_qp_attr)(const struct cm_id *id, uint32_t state, struct ib_uverbs_qp_attr *attr);
 	/* The identifier ends, or goes to another manager: tell the peer what it has to know, and
 	 * free @id->end. */
 	void (*part)(struct cm_id *id);
@@ -65,6 +79,6 @@ struct cm_manager {
 	void (*forget)(struct cm_id *id);
 };
 
-extern const struct cm_manager cm_local, cm_infiniband;
+extern const struct cm_manager cm_local, cm_infiniband, cm_mpa;
 
 #endif

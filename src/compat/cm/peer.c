@@ -46,6 +46,16 @@ static bool cm_peer_keep(struct cm_id *id, const struct cm_message *message)
 	return id->sent != NULL;
 }
 
+/* A queue pair of an iWARP device does not outlive its connection. */
+static void end_qp(const struct cm_id *id)
+{
+	const struct hdl_qp_attr error = {.state = HDL_QPS_ERR};
+	struct hdl_adapter *adapter = compat_adapter();
+	struct hdl_qp *qp = adapter != NULL ? hdl_qp_find(adapter, id->own_qpn) : NULL;
+	if (qp != NULL)
+		hdl_qp_modify(qp, &error, HDL_QP_STATE);
+}
+
 void cm_end_connection(struct cm_id *id)
 {
 	if (id->state < CM_REQ_SENT || id->state == CM_ENDED)
@@ -53,6 +63,8 @@ void cm_end_connection(struct cm_id *id)
 	bool connected = id->state >= CM_REP_SENT;
 	id->state = CM_ENDED;
 	cm_wait_end(id);
+	if (connected && cm_ends_qps())
+		end_qp(id);
 	cm_raise(id, connected ? CM_DISCONNECTED : CM_UNREACHABLE, connected ? 0 : -ETIMEDOUT);
 	if (connected)
 		cm_wait_timewait(id);
@@ -67,7 +79,7 @@ int cm_request(struct cm_id *id, const struct rdma_ucm_conn_param *param)
 	if (id->state != CM_IDLE || !id->has_device || !id->has_path)
 		return EINVAL;
 	if (set_private(&message, param->private_data, param->private_data_len,
-	                datagram ? CM_SIDR_REQ_ROOM : CM_REQ_ROOM) != 0)
+	                datagram ? CM_SIDR_REQ_ROOM : cm_room(CM_REQ_ROOM)) != 0)
 		return EINVAL;
 	set_param(&message, id, param);
 	message.slid = cm_own_lid();
@@ -143,7 +155,7 @@ static int cm_peer_reply(struct cm_id *id, const struct rdma_ucm_conn_param *par
 	struct cm_message message = {.kind = datagram ? CM_SIDR_REP : CM_REP};
 	if (param->valid) {
 		if (set_private(&message, param->private_data, param->private_data_len,
-		                datagram ? CM_SIDR_REP_ROOM : CM_REP_ROOM) != 0)
+		                datagram ? CM_SIDR_REP_ROOM : cm_room(CM_REP_ROOM)) != 0)
 			return EINVAL;
 		set_param(&message, id, param);
 		id->responder_resources = param->responder_resources;
@@ -188,7 +200,8 @@ int cm_reject(struct cm_id *id, uint32_t reason, const void *data, uint8_t lengt
 		return 0;
 	if (id->state != CM_REQ_RECEIVED && id->state != CM_REP_RECEIVED)
 		return EINVAL;
-	if (set_private(&message, data, length, datagram ? CM_SIDR_REP_ROOM : CM_REJ_ROOM) != 0)
+	if (set_private(&message, data, length,
+	                datagram ? CM_SIDR_REP_ROOM : cm_room(CM_REJ_ROOM)) != 0)
 		return EINVAL;
 	id->state = CM_ENDED;
 	cm_peer_keep(id, &message); /* without a copy it cannot be sent again */
@@ -238,14 +251,17 @@ void cm_part_all(void)
 void cm_forget_all(void)
 {
 	struct cm_id *id;
-	for (uint32_t at = 0; (id = cm_id_next(&at)) != NULL; at++)
+	for (uint32_t at = 0; (id = cm_id_next(&at)) != NULL; at++) {
+		id->bound = NULL;
 		if (id->manager->forget != NULL)
 			id->manager->forget(id);
+	}
 }
 
 /* --- messages --- */
 
-/* From the peer's message to the program's event: the peer's resources are our depth. */
+/* From the peer's message to the program's event: the peer's resources are our depth. The private data
+ * has the length of @room on InfiniBand, and its own on iWARP. */
 static void fill_conn(struct cm_event *event, const struct cm_message *message, uint8_t room)
 {
 	struct rdma_ucm_conn_param *param = &event->resp.param.conn;
@@ -256,7 +272,7 @@ static void fill_conn(struct cm_event *event, const struct cm_message *message, 
 	param->retry_count = message->retry_count;
 	param->rnr_retry_count = message->rnr_retry_count;
 	param->srq = message->srq;
-	param->private_data_len = room;
+	param->private_data_len = cm_room(room) == room ? room : message->private_length;
 	memcpy(param->private_data, message->private_data, message->private_length);
 }
 
@@ -344,10 +360,11 @@ static void take_response(struct cm_id *id, const struct cm_message *message)
 		id->manager->confirm(id); /* repeated, because the first was lost */
 	if (id->state != CM_REQ_SENT)
 		return;
+	bool over = id->manager->one_exchange;
 	take_param(id, message);
-	id->state = CM_REP_RECEIVED;
+	id->state = over ? CM_CONNECTED : CM_REP_RECEIVED;
 	cm_wait_end(id);
-	struct cm_event *event = cm_event_new(id, CM_CONNECT_RESPONSE, 0);
+	struct cm_event *event = cm_event_new(id, over ? CM_ESTABLISHED : CM_CONNECT_RESPONSE, 0);
 	if (event == NULL)
 		return;
 	fill_conn(event, message, CM_REP_ROOM);
@@ -385,7 +402,8 @@ static void take_rejection(struct cm_id *id, const struct cm_message *message)
 	        message->status == CM_REASON_RESOURCES ? CM_REASON_CONSUMER : message->status;
 	id->state = CM_ENDED;
 	cm_wait_end(id);
-	struct cm_event *event = cm_event_new(id, CM_REJECTED, (int)status);
+	struct cm_event *event = cm_event_new(
+	        id, CM_REJECTED, id->manager->one_exchange ? -ECONNREFUSED : (int)status);
 	if (event == NULL)
 		return;
 	fill_conn(event, message, CM_REJ_ROOM);

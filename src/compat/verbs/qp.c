@@ -254,6 +254,14 @@ static int drop_unused(enum ibv_qp_type type, int mask)
 	return mask;
 }
 
+/* What was posted goes out, then the connection ends. One to a peer on this machine is no stream: it
+ * goes on until rdma_cm ends it, which comes next. */
+static int finish_stream(struct compat_qp *qp)
+{
+	int error = -hdl_qp_finish(qp->hdl);
+	return error == HDL_ENOTSUP ? 0 : error;
+}
+
 int ibv_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 {
 	struct compat_qp *qp = compat_qp(ibv);
@@ -269,7 +277,11 @@ int ibv_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 	/* Set before the send queue can drain: does the program want that event? */
 	if (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY)
 		qp->target.drained_ok = attr->en_sqd_async_notify != 0;
-	error = -hdl_qp_modify(qp->hdl, &below, below_mask);
+	if ((mask & IBV_QP_STATE) && attr->qp_state == IBV_QPS_SQD &&
+	    compat_device_of(ibv->context)->sqd_closes)
+		error = finish_stream(qp);
+	else
+		error = -hdl_qp_modify(qp->hdl, &below, below_mask);
 	if (error == HDL_EPERM) /* no such transition: EINVAL, as in ibv_modify_qp(3) */
 		error = EINVAL;
 	if (error != 0)
