@@ -221,6 +221,11 @@ static void conn_begin(struct hdl_conn *conn)
 	if (!conn->initiator && terms.rtr == 0 && !terms.plain && conn->sctp == NULL) {
 		conn->silent_ns = 0;
 		conn_wait_until(conn, conn_now(conn) + TCP_SILENCE_LOOK_NS);
+	} else if (conn->initiator && (terms.rtr & MPA_RTR_SEND) == 0 && !terms.plain &&
+	           conn->sctp == NULL) {
+		conn->quiet = true;
+		conn->silent_ns = conn_now(conn) + TCP_SILENCE_NS;
+		conn_wait_until(conn, conn->silent_ns);
 	}
 	conn_raise(conn, HDL_CONN_ESTABLISHED, 0);
 	if (!conn->initiator) { /* its event has no private data */
@@ -360,8 +365,10 @@ unsigned conn_receive(struct hdl_conn *conn)
 		}
 		did += bytes > 0;
 	}
-	if (bytes > 0)
+	if (bytes > 0) {
 		tcp_port_heat(conn->port, conn);
+		conn->quiet = conn->quiet && conn->state != CONN_UP;
+	}
 	if (conn->more || conn->in_over)
 		tcp_port_wake(conn->port, conn);
 	return did;
@@ -377,7 +384,7 @@ void conn_send(struct hdl_conn *conn)
 		return;
 	}
 	if (conn->flow.sock < 0 || conn->state == CONN_CONNECTING || conn->out_held ||
-	    conn->out_over || conn->broken)
+	    conn->out_over || conn->broken || conn->quiet)
 		return;
 	switch (tcp_flow_out(&conn->flow, &bytes)) {
 	case TCP_FLOW_HELD:
@@ -415,9 +422,10 @@ static void conn_end_stream(struct hdl_conn *conn)
 		return;
 	if (conn->due_ns == UINT64_MAX || conn->silent_ns != UINT64_MAX) {
 		conn->silent_ns = UINT64_MAX;
+		conn->quiet = false;
 		conn_wait_until(conn, conn_now(conn) + TCP_END_NS);
 	}
-	if (!conn->out_over && !conn_offers(conn)) {
+	if (!conn->out_over && !conn->quiet && !conn_offers(conn)) {
 		conn_finish(conn);
 		conn->out_over = true;
 	}
@@ -500,6 +508,7 @@ static void conn_break_silence(struct hdl_conn *conn, uint64_t now_ns)
 {
 	if (conn->silent_ns != 0) {
 		conn->silent_ns = UINT64_MAX;
+		conn->quiet = false;
 		iwarp_may_send(&conn->iwarp);
 		tcp_port_wake(conn->port, conn);
 		return;

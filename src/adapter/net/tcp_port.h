@@ -51,7 +51,10 @@
 #define TCP_FILES_NS   100000000ull   /* pause of a listener when descriptors are used up */
 /* A responder that nobody has asked to speak first stays silent until the peer has acknowledged
  * the Reply, and for this long after that: Linux's siw drops a connection if it finds data behind
- * the Reply, which it reads some time after TCP has acknowledged it. */
+ * the Reply, which it reads some time after TCP has acknowledged it. An initiator stays silent for
+ * as long after the Reply: siw sends it before it is ready to hear of data, and never looks at what
+ * came in between until something else comes. A peer that takes an empty FPDU as the sign that the
+ * initiator is ready, which siw does not, needs no pause. */
 #define TCP_SILENCE_NS      20000000ull
 #define TCP_SILENCE_LOOK_NS 1000000ull /* how often to look whether it is acknowledged */
 
@@ -94,6 +97,7 @@ struct hdl_conn {
 	bool broken;     /* the connection broke */
 	bool more;       /* the last turn did not take everything that has arrived */
 	bool begun;      /* iwarp is in use */
+	bool quiet;      /* an initiator that does not send yet */
 	uint8_t counted; /* enum conn_counted */
 	bool held;       /* the program has a pointer to it */
 	bool reported;   /* HDL_CONN_REQUEST has been raised */
