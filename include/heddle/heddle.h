@@ -1162,7 +1162,8 @@ HDL_API int hdl_cm_send(struct hdl_adapter *adapter, const struct hdl_cm_msg *ms
 /* hdl_listener_bind - reserve a TCP port for iWARP connections
  *
  * Binds a TCP socket to @port of the address @gid (IPv4 mapped into IPv6), or of every network
- * address of the node when @gid is NULL. If *port is 0, a free port is chosen. Only addresses of
+ * address of the node when @gid is NULL, of every IPv4 address when it is 0.0.0.0, and of every
+ * IPv6 address when it is "::". If *port is 0, a free port is chosen. Only addresses of
  * the node can be used (heddle(1): HEDDLE_ADDR, HEDDLE_LOCAL), or the loopback if the adapter is on
  * no node. The port can then either listen (hdl_listener_listen()) or be the source port of one
  * connection (hdl_conn_connect()). @context is returned with every HDL_CONN_REQUEST.

@@ -31,7 +31,7 @@ _heddle() {
 			esac
 		done
 		case $prev in
-		-d | --device) mapfile -t COMPREPLY < <(compgen -W "heddle0 heddle_ib0" -- "$cur") ;;
+		-d | --device) mapfile -t COMPREPLY < <(compgen -W "heddle0 heddle_ib0 heddle_iw0" -- "$cur") ;;
 		-n | --node | -a | --addr) ;;
 		-l | --lmc) mapfile -t COMPREPLY < <(compgen -W "0 1 2 3 4 5 6 7" -- "$cur") ;;
 		-c | --capture) compopt -o default 2>/dev/null ;;

@@ -183,6 +183,26 @@ bool listener_source(const struct hdl_adapter *adapter, const struct hdl_gid *fr
 	return !adapter->agent.on_node && udp_address_is_loopback(&peer);
 }
 
+/* Is it :: or 0.0.0.0? */
+static bool listener_is_any(const struct hdl_gid *gid)
+{
+	static const struct hdl_gid any6, any4 = {.raw = {[10] = 0xff, [11] = 0xff}};
+	return memcmp(gid, &any6, sizeof(*gid)) == 0 || memcmp(gid, &any4, sizeof(*gid)) == 0;
+}
+
+/* Every address of the node, or every one of the family of @family. */
+static void listener_take_all(struct hdl_listener *listener, const struct hdl_gid *family)
+{
+	const struct net *net = &listener->port->port.adapter->net;
+	struct udp_address any = {0};
+	if (family != NULL)
+		memcpy(any.gid, family->raw, sizeof(any.gid));
+	for (uint32_t i = 0; i < net->address_count; i++)
+		if (family == NULL ||
+		    udp_address_is_ipv4(&net->addresses[i]) == udp_address_is_ipv4(&any))
+			listener->socks[listener->count++].address = net->addresses[i];
+}
+
 /* Bind all addresses of @listener to one port. Returns 0 or -errno. */
 static int listener_bind_all(struct hdl_listener *listener, uint16_t *port)
 {
@@ -229,14 +249,12 @@ static int listener_make(struct hdl_adapter *adapter, const struct hdl_gid *gid,
 	if (port == NULL)
 		return listener_error(-errno);
 	listener->port = port;
-	if (gid != NULL) {
+	if (gid != NULL && !listener_is_any(gid)) {
 		if (!listener_may_use(adapter, gid, &listener->socks[0].address))
 			return -HDL_EHOSTUNREACH;
 		listener->count = 1;
 	} else {
-		listener->count = adapter->net.address_count;
-		for (uint32_t i = 0; i < listener->count; i++)
-			listener->socks[i].address = adapter->net.addresses[i];
+		listener_take_all(listener, gid);
 		if (listener->count == 0)
 			return -HDL_EHOSTUNREACH;
 	}

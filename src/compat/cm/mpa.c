@@ -153,8 +153,13 @@ static int cm_mpa_bind(struct cm_id *id)
 	if (id->space != RDMA_PS_TCP || !has_wire(adapter))
 		return 0;
 	hdl_conn_notify(adapter, mpa_events, adapter);
-	int error = -hdl_listener_bind(adapter, id->for_all ? NULL : &id->port_gid, &port,
-	                               context_of(id), &id->bound);
+	/* :: is every address, unless it is for IPv6 alone. */
+	const struct hdl_gid any6 = {0}, any4 = {.raw = {[10] = 0xff, [11] = 0xff}};
+	const struct hdl_gid *where = !id->for_all                       ? &id->port_gid
+	                              : id->src.sin6_family == AF_INET   ? &any4
+	                              : (id->port_options & HDL_CM_ONLY) ? &any6
+	                                                                 : NULL;
+	int error = -hdl_listener_bind(adapter, where, &port, context_of(id), &id->bound);
 	/* An address of the node that is on no wire has only peers on this machine. */
 	return error == HDL_EHOSTUNREACH ? 0 : error;
 }
@@ -256,15 +261,18 @@ static void cm_mpa_forget(struct cm_id *id)
 
 /* --- the rest --- */
 
+/* The adapter keeps the time of the exchange; the program may want to give up earlier. */
 static uint64_t cm_mpa_due_ns(const struct cm_id *id)
 {
-	(void)id;
-	return 0; /* the adapter keeps the time */
+	return id->state == CM_REQ_SENT || id->state == CM_REP_SENT ? id->give_up_ns : 0;
 }
 
 static void cm_mpa_expire(struct cm_id *id)
 {
-	(void)id;
+	if (id->state != CM_REQ_SENT && id->state != CM_REP_SENT)
+		return;
+	cm_mpa_part(id);
+	cm_unreachable(id);
 }
 
 /* Only what a queue pair needs before it is connected: the connection moves it on. */

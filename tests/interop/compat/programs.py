@@ -11,6 +11,7 @@
   programs.py FOLDER connections those of them that connect and disconnect in the first place
   programs.py FOLDER multicast   programs that send to groups, on both devices
   programs.py FOLDER infiniband  programs that address by LID, on heddle_ib0
+  programs.py FOLDER iwarp       programs of librdmacm that know iWARP, on heddle_iw0
   programs.py FOLDER ucx-pair    ucx_perftest, two processes
   programs.py FOLDER sample      some rows of each of these
   programs.py FOLDER asyncwatch  ibv_asyncwatch is told when the node agent has died and another one took over
@@ -357,6 +358,32 @@ def own_addresses(folder):
     del os.environ["HEDDLE_DIR"]
 
 
+# For programs that know iWARP: both | server | client.
+IWARP = """
+rping -C 20 -V -S 30000|-s|-c -a 127.0.0.1
+ucmatose -c 10 -C 20||-s 127.0.0.1
+ucmatose -c 3 -C 5 -S 100000||-s 127.0.0.1
+rstream -S 64 -C 100 -I 10||-s 127.0.0.1
+rstream -S 300000 -C 5 -I 4||-s 127.0.0.1
+ib_send_lat -R -n 100||127.0.0.1
+ib_write_lat -R -n 100||127.0.0.1
+ib_read_lat -R -n 100||127.0.0.1
+ib_atomic_lat -R -n 100||127.0.0.1
+ib_send_bw -R -n 200 -s 8||127.0.0.1
+ib_send_bw -R -n 50 -s 1048576 -b||127.0.0.1
+ib_write_bw -R -n 200 -q 8||127.0.0.1
+ib_write_bw -R -n 5 -a||127.0.0.1
+ib_read_bw -R -n 100 -s 300000||127.0.0.1
+ib_send_bw -R -n 200 -e||127.0.0.1
+"""
+
+
+def iwarp(folder):
+    for line in IWARP.strip().split("\n"):
+        both, server, client = (part.split() for part in line.split("|"))
+        connect_pair(folder, f"{line} on heddle_iw0", [*both, *server], [*both, *client], "--device", "heddle_iw0")
+
+
 def multicast(folder):
     for device in ("heddle0", "heddle_ib0"):
         for group in ("239.1.1.1", "ff12::1:2"):
@@ -548,8 +575,12 @@ def ucx_pair(folder, lines=None):
 
 def devices(folder):
     code, out, err = run(folder, "ibv_devices")
-    expect("ibv_devices lists heddle0, then heddle_ib0, with GUIDs",
-           code == 0 and re.search(r"heddle0\s+[0-9a-f]{14}00\n\s+heddle_ib0\s+[0-9a-f]{14}01", out), out, err)
+    expect("ibv_devices lists heddle0, heddle_ib0, heddle_iw0, with GUIDs",
+           code == 0 and re.search(r"heddle0\s+[0-9a-f]{14}00\n\s+heddle_ib0\s+[0-9a-f]{14}01\n\s+heddle_iw0\s+[0-9a-f]{14}02", out), out,
+           err)
+    code, out, err = run(folder, "env", "HEDDLE_DEVICE=heddle_iw0", "ibv_devinfo")
+    for line in (r"transport:\s+iWARP \(1\)", r"link_layer:\s+Ethernet", r"hca_id:\s+heddle_iw0"):
+        expect(f"heddle_iw0 says {line}", re.search(line, out), out, err)
     code, out, err = run(folder, "env", "HEDDLE_DEVICE=heddle_ib0", "ibv_devinfo", "-v")
     guid = re.search(r"node_guid:\s+(\S+)", out)
     for line in (r"link_layer:\s+InfiniBand", r"port_lid:\s+[1-9]", r"sm_lid:\s+1", rf"GID\[\s+0\]:\s+fe80:0000:0000:0000:{guid[1]}"):
@@ -659,4 +690,4 @@ if __name__ == "__main__":
         WAYS[way]()
     {"devices": devices, "starts": starts, "ucx": ucx, "pingpong": pingpong, "perftest": perftest, "lane": lane,
      "sample": sample, "rdmacm": rdmacm, "connections": connections, "multicast": multicast, "infiniband": infiniband,
-     "ucx-pair": ucx_pair, "asyncwatch": asyncwatch, "pyverbs": pyverbs}[sys.argv[2]](sys.argv[1])
+     "iwarp": iwarp, "ucx-pair": ucx_pair, "asyncwatch": asyncwatch, "pyverbs": pyverbs}[sys.argv[2]](sys.argv[1])

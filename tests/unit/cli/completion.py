@@ -50,7 +50,7 @@ class Completion(unittest.TestCase):
         self.assertEqual(complete("heddle", "perf", "-c", "U"), {"UC", "UD"})
         self.assertEqual(complete("heddle", "perf", "--operation", ""), {"send", "write", "read", "atomic"})
         self.assertEqual(complete("heddle", "perf", "--port", ""), set())
-        self.assertEqual(complete("heddle", "run", "--device", ""), {"heddle0", "heddle_ib0"})
+        self.assertEqual(complete("heddle", "run", "--device", ""), {"heddle0", "heddle_ib0", "heddle_iw0"})
 
     def test_codes(self):
         self.assertEqual(complete("heddle", "explain", "ve"), {"vendor_err"})

@@ -34,7 +34,8 @@ static void whose_a_path_is(void **state)
 	        {"/sys/class/infiniband/mlx5_0", TREE_MISSING, 0},
 	        {DEVICE "/device/numa_node", TREE_MISSING, 0},
 	        {"/dev/infiniband/uverbs1", TREE_OURS, TREE_DEVICE},
-	        {"/dev/infiniband/uverbs2", TREE_MISSING, 0},
+	        {"/dev/infiniband/uverbs2", TREE_OURS, TREE_DEVICE},
+	        {"/dev/infiniband/uverbs3", TREE_MISSING, 0},
 	        {OTHER "/ports/1/gid_attrs/ndevs/0", TREE_MISSING, 0},
 	        {"/sys/class/infiniband_mad", TREE_OTHERS, 0},
 	        {"/sys/class/infinibandage", TREE_OTHERS, 0},
@@ -127,11 +128,13 @@ static void folders_hold_everything(void **state)
 	assert_string_equal(name, "heddle0");
 	assert_non_null(tree_child(class, 1, &name));
 	assert_string_equal(name, "heddle_ib0");
-	assert_null(tree_child(class, 2, &name));
-	/* A type and an interface for every address of heddle0, a type for the one of heddle_ib0.
-	 */
+	assert_non_null(tree_child(class, 2, &name));
+	assert_string_equal(name, "heddle_iw0");
+	assert_null(tree_child(class, 3, &name));
+	/* A type and an interface for every address of heddle0 and heddle_iw0, a type for the one
+	 * of heddle_ib0. */
 	size_t count = count_below(class) + count_below(verbs) + count_below(dev);
-	assert_true(count >= 94 + 2 * 2 && count <= 94 + 2 * 15 && count % 2 == 0);
+	assert_true(count >= 140 + 2 * 4 && count <= 140 + 2 * 30 && count % 2 == 0);
 }
 
 /* HEDDLE_DEVICE shows one device alone. */
