@@ -65,6 +65,9 @@ struct port {
 	bool stream;
 	/* Packets are cells: sends, writes and reads on connections of the types RC and UC. */
 	bool cells;
+	/* The streams are sockets of the kernel: it takes what is sent at once, and closes them in
+	 * order for a process that dies. */
+	bool sockets;
 	bool messages; /* the same on messages that overtake each other (RFC 5043) */
 	bool lossy;    /* packets are lost: times are not exact, and unreliable messages may not
 	               arrive */

@@ -110,7 +110,8 @@ static void ip4_figure_15_local_pieces_of_requests(void **state)
 			check_memory(w);
 		}
 	}
-	expect_nothing(w, w->b.rcq);
+	if (!w->port->sockets) /* there the receives are flushed before the queue pair goes */
+		expect_nothing(w, w->b.rcq);
 }
 
 /* A receive's own piece is bad: both sides learn of it, and only the receiver learns why. */

@@ -18,4 +18,10 @@ unsigned stream_carry(struct world *w);
 void stream_kill(struct hdl_adapter *adapter);
 void stream_end(struct world *w);
 
+int tcp_open(struct world *w, struct hdl_adapter **out, const struct hdl_open_attr *attr);
+void tcp_attach(struct world *w, struct hdl_qp *qa, struct hdl_qp *qb);
+unsigned tcp_carry(struct world *w);
+void tcp_kill(struct hdl_adapter *adapter);
+void tcp_end(struct world *w);
+
 #endif

@@ -170,6 +170,9 @@ void wait_wc(struct world *w, struct hdl_cq *cq, struct hdl_wc *wc)
 		world_pump(w);
 	}
 	assert_int_equal(count, 1);
+	/* RFC 5040 section 5.5: what the stream has taken is over, and placed a little later. */
+	if (w->port->sockets)
+		world_settle(w);
 }
 
 void expect_wc(struct world *w, struct hdl_cq *cq, const struct hdl_wc *want)
@@ -351,17 +354,23 @@ static void print_seen(const struct world *w)
 		            hdl_detail_str(w->seen[i].event.detail), (void *)w->seen[i].event.u.qp);
 }
 
+/* Has @s seen @want? Then it is not seen again. */
+static bool take_this(struct world *w, struct side *s, const struct hdl_event *want)
+{
+	take_events(w, s->adapter);
+	for (size_t i = 0; i < w->seen_count; i++) {
+		if (w->seen[i].adapter == s->adapter && event_is(&w->seen[i].event, want)) {
+			w->seen[i] = w->seen[--w->seen_count];
+			return true;
+		}
+	}
+	return false;
+}
+
 static void expect_this(struct world *w, struct side *s, const struct hdl_event *want)
 {
 	uint64_t start = world_now(w);
-	for (;;) {
-		take_events(w, s->adapter);
-		for (size_t i = 0; i < w->seen_count; i++) {
-			if (w->seen[i].adapter == s->adapter && event_is(&w->seen[i].event, want)) {
-				w->seen[i] = w->seen[--w->seen_count];
-				return;
-			}
-		}
+	while (!take_this(w, s, want)) {
 		if (world_expired(w, start)) {
 			print_seen(w);
 			fail_msg("no event: %s; %s; %p", hdl_event_str(want->type),
@@ -396,8 +405,13 @@ void expect_peer_gone(struct world *w, struct side *s, const struct hdl_gid *gid
 void expect_lost_peer(struct world *w, struct side *s, const struct hdl_gid *gid, struct hdl_qp *qp)
 {
 	expect_peer_gone(w, s, gid);
-	if (!w->port->wire)
-		expect_event(w, s, HDL_EVENT_QP_FATAL, HDL_DETAIL_NONE, qp);
+	const struct hdl_event failed = {.type = HDL_EVENT_QP_FATAL, .u.qp = qp};
+	if (w->port->sockets) { /* closed in order, or reset because something was not read */
+		world_settle(w);
+		take_this(w, s, &failed);
+	} else if (!w->port->wire) {
+		expect_this(w, s, &failed);
+	}
 }
 
 void expect_no_event(struct world *w)

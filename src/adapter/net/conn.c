@@ -183,6 +183,20 @@ static size_t conn_iwarp_feed(void *context, const uint8_t *bytes, size_t length
 	return iwarp_feed(context, bytes, length, open);
 }
 
+struct iwarp_owner conn_owner(struct hdl_conn *conn)
+{
+	return (struct iwarp_owner){conn_iwarp_wake, conn};
+}
+
+void conn_up(struct hdl_conn *conn)
+{
+	conn->begun = true;
+	conn->state = CONN_UP;
+	conn->due_ns = UINT64_MAX;
+	tcp_flow_become(&conn->flow, &iwarp_stream, &conn->iwarp, conn_iwarp_feed);
+	tcp_port_wake(conn->port, conn);
+}
+
 /* The two ends agree: the queue pair gets the stream. */
 static void conn_begin(struct hdl_conn *conn)
 {
@@ -204,20 +218,17 @@ static void conn_begin(struct hdl_conn *conn)
 	if (conn->service == HDL_CONN_TCP)
 		terms = (struct iwarp_terms){.plain = true, .initiator = conn->initiator};
 	struct qp *qp = engine_find_qp(&adapter->engine, conn->qpn);
-	int result = qp != NULL ? qp_begin_stream(adapter, qp, &conn->iwarp, &terms,
-	                                          &(struct iwarp_owner){conn_iwarp_wake, conn})
+	const struct iwarp_owner owner = conn_owner(conn);
+	int result = qp != NULL ? qp_begin_stream(adapter, qp, &conn->iwarp, &terms, &owner)
 	                        : -HDL_EPERM;
 	if (result != 0) {
 		conn_fail(conn, result);
 		return;
 	}
 	engine_serve(&adapter->engine, qp, service_class(conn->traffic_class));
-	conn->begun = true;
-	conn->state = CONN_UP;
-	conn->due_ns = UINT64_MAX;
 	conn->ird = terms.ird;
 	conn->ord = terms.ord;
-	tcp_flow_become(&conn->flow, &iwarp_stream, &conn->iwarp, conn_iwarp_feed);
+	conn_up(conn);
 	if (!conn->initiator && terms.rtr == 0 && !terms.plain && conn->sctp == NULL) {
 		conn->silent_ns = 0;
 		conn_wait_until(conn, conn_now(conn) + TCP_SILENCE_LOOK_NS);
@@ -232,7 +243,6 @@ static void conn_begin(struct hdl_conn *conn)
 		free(conn->setup);
 		conn->setup = NULL;
 	}
-	tcp_port_wake(conn->port, conn);
 }
 
 /* Our direction ends. */

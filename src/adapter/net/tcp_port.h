@@ -174,6 +174,9 @@ void tcp_port_cool(struct tcp_port *port, struct hdl_conn *conn);
 /* --- conn.c: the life of a connection --- */
 /* A connection on @sock, which it owns; -1: it will be on SCTP. NULL: no memory. */
 struct hdl_conn *conn_new(struct tcp_port *port, int sock);
+/* How its queue pair wakes it; from now on the queue pair runs on it (iwarp_begin()). */
+struct iwarp_owner conn_owner(struct hdl_conn *conn);
+void conn_up(struct hdl_conn *conn);
 /* Do everything that there is to do. Returns how much was done. */
 unsigned conn_service(struct hdl_conn *conn);
 /* Receive only. Returns how much came. */

@@ -124,7 +124,7 @@ static void release_port(struct cm_id *id)
 	id->holds_port = false;
 }
 
-/* The same port on the wire, if the device has ports there. 0 or an error, and then @id has none. */
+/* The same port on the wire, if the device has ports there. 0 or an error; then @id has none. */
 static int take_wire_port(struct cm_id *id)
 {
 	const struct cm_manager *manager = cm_wire_manager();

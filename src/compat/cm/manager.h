@@ -57,8 +57,8 @@ struct cm_manager {
 	int (*disconnected)(struct cm_id *id);
 	/* The program saw data before the RTU came. NULL: no RTU gets lost. */
 	void (*notify)(struct cm_id *id);
-	/* The attributes with which librdmacm moves a queue pair to @state; fills those of its mask.
-	 * NULL: InfiniBand's. */
+	/* The attributes with which librdmacm moves a queue pair to @state; fills those of its
+	 * mask. NULL: InfiniBand's. */
 	int (*init_qp_attr)(const struct cm_id *id, uint32_t state, struct ib_uverbs_qp_attr *attr);
 	/* The identifier ends, or goes to another manager: tell the peer what it has to know, and
 	 * free @id->end. */

@@ -47,7 +47,7 @@ static bool cm_peer_keep(struct cm_id *id, const struct cm_message *message)
 }
 
 /* A queue pair of an iWARP device does not outlive its connection. */
-static void end_qp(const struct cm_id *id)
+static void cm_peer_end_qp(const struct cm_id *id)
 {
 	const struct hdl_qp_attr error = {.state = HDL_QPS_ERR};
 	struct hdl_adapter *adapter = compat_adapter();
@@ -64,7 +64,7 @@ void cm_end_connection(struct cm_id *id)
 	id->state = CM_ENDED;
 	cm_wait_end(id);
 	if (connected && cm_ends_qps())
-		end_qp(id);
+		cm_peer_end_qp(id);
 	cm_raise(id, connected ? CM_DISCONNECTED : CM_UNREACHABLE, connected ? 0 : -ETIMEDOUT);
 	if (connected)
 		cm_wait_timewait(id);
@@ -260,8 +260,8 @@ void cm_forget_all(void)
 
 /* --- messages --- */
 
-/* From the peer's message to the program's event: the peer's resources are our depth. The private data
- * has the length of @room on InfiniBand, and its own on iWARP. */
+/* From the peer's message to the program's event: the peer's resources are our depth. The private
+ * data has the length of @room on InfiniBand, and its own on iWARP. */
 static void fill_conn(struct cm_event *event, const struct cm_message *message, uint8_t room)
 {
 	struct rdma_ucm_conn_param *param = &event->resp.param.conn;

@@ -254,8 +254,8 @@ static int drop_unused(enum ibv_qp_type type, int mask)
 	return mask;
 }
 
-/* What was posted goes out, then the connection ends. One to a peer on this machine is no stream: it
- * goes on until rdma_cm ends it, which comes next. */
+/* What was posted goes out, then the connection ends. One to a peer on this machine is no stream:
+ * it goes on until rdma_cm ends it, which comes next. */
 static int finish_stream(struct compat_qp *qp)
 {
 	int error = -hdl_qp_finish(qp->hdl);
