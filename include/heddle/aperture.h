@@ -1,0 +1,662 @@
+/* Apertures: memory of another application, on this machine or another one, reached by load and
+ * store (the words are those of US 9,112,752, cited as APERTURE).
+ *
+ *      application A                                              application B
+ *      mapped range --> outgoing entry -- CI packets --> incoming entry --> memory of B
+ *      memory of A <-- incoming entry <-- CI packets -- outgoing entry <-- mapped range
+ *
+ * A struct hdl_aperture is one end of such a connection. It has an incoming side, memory of ours
+ * that the peer may access, and an outgoing side, the memory that the peer offers to us. Ends find
+ * each other through ports: a port is a 16-bit number of a node and has an event queue (eventq.h).
+ *
+ *      CLOSED --hdl_aperture_connect()--> CONNECTING --ACCEPT--> OPEN --CLOSE--> CLOSED
+ *         |                                    '------REJECT, time------------------^
+ *         '------hdl_aperture_accept(), hdl_port_offer() and a CONNECT--> OPEN
+ *
+ * The memory is non-coherent (APERTURE column 14). What holds everywhere, whatever the carrier:
+ *
+ *   - A store reaches the peer without any call within HDL_APERTURE_LAG_NS, as long as the process
+ *     runs.
+ *   - Stores are write-combining. There is no order between them but at ordering points:
+ *     hdl_aperture_flush(), hdl_aperture_event(), hdl_aperture_close().
+ *   - Storing a value that is there already may send nothing. hdl_aperture_store() always sends.
+ *   - A load is as fresh as the last hdl_aperture_refresh(), or HDL_APERTURE_AGE_NS.
+ *   - System calls get EFAULT on pages that are tracked; hdl_aperture_prepare() opens them.
+ *   - After the peer has gone, loads return the last known bytes or zeroes and stores go nowhere.
+ *     hdl_aperture_check() and an event say so. There is never a signal.
+ *   - A child of fork() has no mapping.
+ *
+ * Numbers that guard something are unpredictable: the nonce of an aperture is 64 random bits, new
+ * for every connection.
+ *
+ * The comments above the calls have the order of heddle.h. */
+#ifndef HEDDLE_APERTURE_H
+#define HEDDLE_APERTURE_H
+
+#include <heddle/heddle.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Sizes are powers of two, so that the low bits of an address are the offset (APERTURE column 18,
+ * step 3). */
+#define HDL_APERTURE_MIN_BITS 10u /* 1 KiB */
+#define HDL_APERTURE_MAX_BITS 30u /* 1 GiB */
+/* Limits of one adapter. */
+#define HDL_MAX_APERTURES        1048576u
+#define HDL_MAX_PORTS            16384u
+#define HDL_MAX_PORT_WAITING     128u  /* CONNECTs that wait for a port's application */
+#define HDL_MAX_PORT_OFFERS      1024u /* apertures handed to one port in advance */
+#define HDL_MAX_PORT_RULES       64u
+#define HDL_APERTURE_KEPT_BYTES  (1u << 20) /* kept for repetition, of one aperture */
+#define HDL_APERTURE_KEPT        1024u      /* packets kept for repetition, of one aperture */
+#define HDL_APERTURE_EVENT_BYTES 16u        /* of data in a fixed-size event */
+#define HDL_APERTURE_LAG_NS      10000000ull
+#define HDL_APERTURE_AGE_NS      100000000ull
+
+struct hdl_port;
+struct hdl_aperture;
+
+/* What a store to the aperture becomes. Both ends of a connection have the same type. */
+enum hdl_aperture_type {
+	HDL_APERTURE_DATA,  /* bytes in the memory of the peer */
+	HDL_APERTURE_EVENT, /* a fixed-size event in the queue of the peer's port */
+	/* A UDP datagram to a program that need not know Heddle. One that arrives goes to the
+	 * variable queue of the port. There is no connection: see hdl_aperture_open_ip(). */
+	HDL_APERTURE_IP
+};
+
+/* The checks of an incoming packet, in this order (APERTURE column 18). Each may be left out. */
+enum hdl_aperture_check_bit {
+	HDL_CHECK_VALID = 1 << 0,    /* the aperture is connected; without: it is open */
+	HDL_CHECK_SEQUENCE = 1 << 1, /* nothing is missing, doubled or out of order; without: fire
+	                                and forget */
+	HDL_CHECK_NONCE = 1 << 2,
+	HDL_CHECK_LINK = 1 << 3,   /* the link (Ethernet) address of the sender; only where a
+	                              carrier knows it */
+	HDL_CHECK_SOURCE = 1 << 4, /* the network address of the sender, under a mask */
+	HDL_CHECK_EXTENT = 1 << 5, /* without: offsets wrap at the size of the aperture */
+	HDL_CHECK_DEFAULT = HDL_CHECK_VALID | HDL_CHECK_SEQUENCE | HDL_CHECK_NONCE |
+	                    HDL_CHECK_SOURCE | HDL_CHECK_EXTENT
+};
+
+/* Who may set what (APERTURE column 16). The node agent gives the level, by the user's policy
+ * (heddle-ci(7)); a program cannot raise its own. */
+enum hdl_aperture_trust {
+	/* The agent handles out-of-band packets and holds the entries. */
+	HDL_TRUST_NONE,
+	/* The application sets nonce, destination and first number; base and source are set for
+	 * it. */
+	HDL_TRUST_USER
+};
+
+/* What CONNECT, ACCEPT and the out-of-band data say: the incoming side of an aperture, as the other
+ * end needs it. A trusted application may hand it on by other means: hdl_aperture_point(). */
+struct hdl_aperture_target {
+	struct hdl_gid host; /* IPv4 (mapped), IPv6, or a LID (100::LID) */
+	uint8_t link[6];     /* link address; zero: the carrier finds it */
+	uint16_t lid;        /* cluster address; 0: unknown */
+	uint32_t index;      /* in-index */
+	uint64_t nonce;
+	uint32_t sequence;    /* the next number that it expects */
+	uint8_t bits;         /* of the size */
+	uint8_t checks;       /* enum hdl_aperture_check_bit: whether it wants numbers */
+	uint16_t nonce_step;  /* rolling nonce: plus step ... */
+	uint32_t nonce_every; /* ... after every so many packets; 0: it does not roll */
+	uint64_t first;       /* narrowing: the first byte ... */
+	uint64_t length;      /* ... and how many */
+};
+
+/* How to open an aperture. Zero in every field selects the defaults. */
+struct hdl_aperture_attr {
+	/* What the peer may access. With memory NULL the adapter provides zeroed memory, which
+	 * programs of this machine can map; that of the caller stays the caller's. */
+	void *memory;
+	uint64_t length;      /* bytes; the size is the next power of two; 0: nothing is offered */
+	uint32_t type;        /* enum hdl_aperture_type: DATA or EVENT */
+	uint32_t access;      /* HDL_ACCESS_REMOTE_READ, _WRITE; 0: both */
+	uint32_t checks;      /* enum hdl_aperture_check_bit; 0: HDL_CHECK_DEFAULT */
+	uint32_t nonce_every; /* rolling nonce (needs HDL_CHECK_SEQUENCE): after so many packets */
+	uint32_t nonce_step;  /* it grows by this; 0: 1, up to 65535 */
+	/* HDL_CHECK_SOURCE: an address and the mask of the bits that count. All zero: the peer of
+	 * the connection, and nobody else. */
+	struct hdl_gid source, source_mask;
+	uint8_t link[6]; /* HDL_CHECK_LINK */
+	/* Where its events go; NULL: nowhere. For EVENT apertures it is necessary. */
+	struct hdl_port *port;
+	void *context; /* the application's, see hdl_aperture_context() */
+};
+
+enum hdl_aperture_state {
+	HDL_APERTURE_CLOSED,
+	HDL_APERTURE_OFFERED,    /* handed to a port; waits for a CONNECT */
+	HDL_APERTURE_CONNECTING, /* CONNECT sent */
+	HDL_APERTURE_OPEN,
+	HDL_APERTURE_CLOSING, /* CLOSE sent; repeats what the peer lacks */
+	HDL_APERTURE_FAILED   /* the peer has gone, or broke the protocol */
+};
+
+/* Why a connection was refused or failed. REJECT, ERROR and events carry these numbers. */
+enum hdl_aperture_reason {
+	HDL_REASON_NONE,
+	HDL_REASON_NO_PORT,  /* nobody holds the port */
+	HDL_REASON_RULE,     /* a rule of the port refuses it */
+	HDL_REASON_BUSY,     /* too many CONNECTs wait, or nothing is offered */
+	HDL_REASON_SIZE,     /* it offers too much or too little */
+	HDL_REASON_TYPE,     /* the ends want different types */
+	HDL_REASON_DECLINED, /* the application said no */
+	HDL_REASON_CLOSED,   /* the peer closed */
+	HDL_REASON_GONE,     /* the peer has ended */
+	HDL_REASON_SILENT,   /* the peer does not answer */
+	HDL_REASON_SEQUENCE, /* a packet was lost; it is sent again, and this is no failure */
+	HDL_REASON_EXTENT,   /* an access outside the aperture */
+	HDL_REASON_ACCESS,   /* an access that the aperture does not grant */
+	HDL_REASON_MEMORY,   /* the memory behind the aperture is gone */
+	HDL_REASON_PROTOCOL, /* a packet that makes no sense here */
+	HDL_REASON_CARRIER,  /* the carrier cannot transmit */
+	HDL_REASON_COUNT
+};
+
+/* --- ports --- */
+
+enum hdl_rule_action {
+	HDL_RULE_REJECT,
+	HDL_RULE_ASK,   /* the application decides: hdl_aperture_accept(), hdl_port_reject() */
+	HDL_RULE_ACCEPT /* an aperture of hdl_port_offer() accepts */
+};
+
+/* What happens to a CONNECT from a source that matches. The first rule that matches decides. */
+struct hdl_port_rule {
+	struct hdl_gid source, mask; /* mask zero: everybody */
+	uint64_t max_length;         /* what the peer offers may not be larger; 0: any size */
+	uint32_t max_count;          /* connections by this rule at a time; 0: any number */
+	uint32_t action;             /* enum hdl_rule_action */
+};
+
+struct hdl_port_attr {
+	uint16_t port;    /* 0: any free one */
+	uint32_t waiting; /* CONNECTs that may wait; 0: HDL_MAX_PORT_WAITING */
+	void *context;    /* see hdl_port_context() */
+};
+
+/* hdl_port_open - create a port
+ *
+ * Binds a port number of the node to this process. CONNECTs to it wait for hdl_aperture_accept()
+ * until rules say otherwise. Its event queue is opened by hdl_eventq_open() (eventq.h).
+ *
+ * Owner: the caller owns *out and closes it with hdl_port_close().
+ * Threads: any.
+ * Blocks: until the node agent answers.
+ * Returns: 0; -HDL_EINVAL; -HDL_EADDRINUSE; -HDL_ENOMEM also when HDL_MAX_PORTS is reached;
+ * -HDL_EHOSTUNREACH the adapter is not on a node. */
+HDL_API int hdl_port_open(struct hdl_adapter *adapter, const struct hdl_port_attr *attr,
+                          struct hdl_port **out);
+
+/* hdl_port_close - remove a port
+ *
+ * CONNECTs that wait are rejected. Apertures that name the port stay connected, without events.
+ *
+ * Owner: @port is freed.
+ * Threads: any, but no other call on the port may be running or follow.
+ * Blocks: until the node agent answers.
+ * Returns: 0; -HDL_EINVAL; -HDL_EBUSY an aperture is offered to it or has it as its port. */
+HDL_API int hdl_port_close(struct hdl_port *port);
+
+/* hdl_port_number - the number of a port
+ *
+ * Owner: nothing changes hands.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: the number, from 1 to 65535. */
+HDL_API uint16_t hdl_port_number(const struct hdl_port *port);
+
+/* hdl_port_context - what hdl_port_attr.context was
+ *
+ * Owner: nothing changes hands.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: the pointer. */
+HDL_API void *hdl_port_context(const struct hdl_port *port);
+
+/* hdl_port_rules - set the rules of a port
+ *
+ * Replaces all rules by @count new ones; connections that exist stay. A CONNECT that no rule
+ * matches waits for the application (HDL_RULE_ASK).
+ *
+ * Owner: @rules is copied.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: 0; -HDL_EINVAL an action is unknown, or @count exceeds HDL_MAX_PORT_RULES. */
+HDL_API int hdl_port_rules(struct hdl_port *port, const struct hdl_port_rule *rules,
+                           uint32_t count);
+
+/* hdl_port_offer - hand a port an aperture made in advance
+ *
+ * The next CONNECT that a rule with HDL_RULE_ACCEPT matches is accepted with @aperture, without
+ * any action of the application: an event tells of it. @new_port, if not NULL, is the port that
+ * ACCEPT names, for everything that follows.
+ *
+ * Owner: @aperture stays the caller's; hdl_aperture_close() withdraws the offer.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: 0; -HDL_EINVAL; -HDL_EBUSY it is offered or connected; -HDL_ENOSPC
+ * HDL_MAX_PORT_OFFERS is reached. */
+HDL_API int hdl_port_offer(struct hdl_port *port, struct hdl_aperture *aperture,
+                           struct hdl_port *new_port);
+
+/* A CONNECT that waits, or the status of a port: see below. */
+struct hdl_connect {
+	struct hdl_gid source; /* taken from the carrier, not from the packet */
+	uint64_t id;           /* names it in hdl_aperture_accept() and hdl_port_reject() */
+	uint64_t length;       /* what it offers */
+	uint32_t type;         /* enum hdl_aperture_type */
+	uint32_t index;        /* its in-index */
+};
+
+/* hdl_port_waiting - look at the first CONNECT that waits
+ *
+ * Waits up to @timeout_ms (0: not at all; -1: forever) until a CONNECT waits for the application.
+ * It keeps waiting until it is accepted, rejected or given up by its sender.
+ *
+ * Owner: nothing changes hands.
+ * Threads: any.
+ * Blocks: up to @timeout_ms.
+ * Returns: 0; -HDL_EAGAIN none came in time; -HDL_EINVAL; -HDL_EINTR. */
+HDL_API int hdl_port_waiting(struct hdl_port *port, struct hdl_connect *connect, int timeout_ms);
+
+/* hdl_port_reject - refuse a CONNECT that waits
+ *
+ * Owner: nothing changes hands.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: 0; -HDL_EINVAL @reason is unknown; -HDL_ESTALE no such CONNECT waits. */
+HDL_API int hdl_port_reject(struct hdl_port *port, uint64_t id, uint32_t reason);
+
+/* The answer to STATUS. */
+struct hdl_port_status {
+	uint32_t waiting;  /* CONNECTs that wait */
+	uint32_t offers;   /* apertures that wait for a CONNECT */
+	uint32_t open;     /* connections through the port */
+	uint32_t rejected; /* CONNECTs, since it was opened */
+	uint32_t events;   /* in the port's queue */
+	uint32_t blocked;  /* 1: a thread waits for it */
+};
+
+/* hdl_port_status - ask for the status of a port
+ *
+ * Sends STATUS to port @number of @host and waits for the reply. A port answers those whose CONNECT
+ * it would not reject by rule.
+ *
+ * Owner: nothing changes hands.
+ * Threads: any.
+ * Blocks: up to @timeout_ms, and until the node agent has found the host.
+ * Returns: 0; -HDL_ETIMEDOUT; -HDL_ECONNREFUSED nobody holds the port; -HDL_EHOSTUNREACH;
+ * -HDL_EINVAL. */
+HDL_API int hdl_port_status(struct hdl_adapter *adapter, const struct hdl_gid *host,
+                            uint16_t number, struct hdl_port_status *status, int timeout_ms);
+
+/* --- apertures --- */
+
+/* hdl_aperture_open - create an aperture
+ *
+ * Creates an aperture in state CLOSED and, with @attr->length, the incoming entry for it. Nothing
+ * can reach the memory before the aperture is connected, unless HDL_CHECK_VALID is left out.
+ *
+ * Owner: the caller owns *out and frees it with hdl_aperture_free(). The memory must stay mapped
+ * until then.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: 0; -HDL_EINVAL a contradiction in @attr: a length above 2^HDL_APERTURE_MAX_BITS, a
+ * rolling nonce without sequence check; -HDL_ENOTSUP no carrier of the adapter can make a check
+ * that was asked for (HDL_CHECK_LINK on UDP); -HDL_EFAULT the memory is not mapped;
+ * -HDL_ENOMEM also when HDL_MAX_APERTURES is reached. */
+HDL_API int hdl_aperture_open(struct hdl_adapter *adapter, const struct hdl_aperture_attr *attr,
+                              struct hdl_aperture **out);
+
+/* hdl_aperture_free - remove an aperture
+ *
+ * Like hdl_aperture_close() without waiting for the peer, then everything of the aperture is gone:
+ * the mapping, the incoming entry and the memory that the adapter provided. The next user of the
+ * index gets zeroed pages and another nonce.
+ *
+ * Owner: @aperture is freed.
+ * Threads: any, but no other call on the aperture may be running or follow.
+ * Blocks: until peers have stopped accessing the memory.
+ * Returns: 0; -HDL_EINVAL. */
+HDL_API int hdl_aperture_free(struct hdl_aperture *aperture);
+
+/* hdl_aperture_memory - the memory that an aperture offers
+ *
+ * Owner: nothing changes hands. *length, if not NULL, is set to the length.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: the first byte; NULL: it offers none. */
+HDL_API void *hdl_aperture_memory(const struct hdl_aperture *aperture, uint64_t *length);
+
+/* hdl_aperture_context - what hdl_aperture_attr.context was
+ *
+ * Owner: nothing changes hands.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: the pointer. */
+HDL_API void *hdl_aperture_context(const struct hdl_aperture *aperture);
+
+/* hdl_aperture_connect - connect an aperture to a port
+ *
+ * Sends CONNECT to port @port of @host, with our in-index, nonce and first number, until ACCEPT or
+ * REJECT comes. With @timeout_ms 0 the call returns at once with -HDL_EAGAIN; hdl_aperture_wait()
+ * or an event tells the result.
+ *
+ * Owner: nothing changes hands.
+ * Threads: any.
+ * Blocks: up to @timeout_ms (-1: as long as CONNECT is repeated, some seconds), and until the node
+ * agent has found the host. Among programs of one machine that know each other, no system call is
+ * made.
+ * Returns: 0 it is OPEN; -HDL_EAGAIN; -HDL_EBUSY it is not CLOSED; -HDL_ECONNREFUSED REJECT came,
+ * and hdl_aperture_reason() tells why; -HDL_EHOSTUNREACH; -HDL_ETIMEDOUT it is CLOSED again;
+ * -HDL_EACCES the application is not trusted and its agent refuses; -HDL_EINVAL; -HDL_EINTR. */
+HDL_API int hdl_aperture_connect(struct hdl_aperture *aperture, const struct hdl_gid *host,
+                                 uint16_t port, int timeout_ms);
+
+/* hdl_aperture_accept - accept a CONNECT
+ *
+ * Accepts the CONNECT @id that waits at @port, or the first one to come with @id 0. ACCEPT names
+ * @new_port, or @port if that is NULL.
+ *
+ * Owner: nothing changes hands.
+ * Threads: any.
+ * Blocks: with @id 0 up to @timeout_ms (0: not at all; -1: forever).
+ * Returns: 0 @aperture is OPEN; -HDL_EAGAIN none came in time; -HDL_ESTALE no CONNECT @id waits;
+ * -HDL_EBUSY it is not CLOSED; -HDL_EINVAL, also for the wrong type: the CONNECT is rejected;
+ * -HDL_EINTR. */
+HDL_API int hdl_aperture_accept(struct hdl_aperture *aperture, struct hdl_port *port, uint64_t id,
+                                struct hdl_port *new_port, int timeout_ms);
+
+/* hdl_aperture_wait - wait for the end of a set-up
+ *
+ * Owner: nothing changes hands.
+ * Threads: any.
+ * Blocks: up to @timeout_ms (-1: forever) while the state is OFFERED, CONNECTING or CLOSING.
+ * Returns: 0 it is OPEN; -HDL_EAGAIN not yet; -HDL_ECONNREFUSED, -HDL_ETIMEDOUT as
+ * hdl_aperture_connect(); -HDL_EPERM it is CLOSED or FAILED; -HDL_EINTR. */
+HDL_API int hdl_aperture_wait(struct hdl_aperture *aperture, int timeout_ms);
+
+/* hdl_aperture_close - end a connection
+ *
+ * Sends what has been stored (an ordering point), then CLOSE. The incoming entry is invalid from
+ * now on: not a byte of the memory changes after the call, whatever the peer keeps. The aperture
+ * may be connected again, with a new nonce.
+ *
+ * Owner: nothing changes hands. The mapped range stays and leads nowhere.
+ * Threads: any.
+ * Blocks: up to @timeout_ms for the peer to have everything (0: not at all), and until peers have
+ * stopped accessing the memory.
+ * Returns: 0; -HDL_ETIMEDOUT closed, but the peer may lack some of the stores; -HDL_EINVAL. */
+HDL_API int hdl_aperture_close(struct hdl_aperture *aperture, int timeout_ms);
+
+/* hdl_aperture_state - the state of an aperture
+ *
+ * Owner: nothing changes hands.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: an enum hdl_aperture_state. */
+HDL_API uint32_t hdl_aperture_state(const struct hdl_aperture *aperture);
+
+/* hdl_aperture_reason - why the last connection was refused, ended or failed
+ *
+ * Owner: nothing changes hands.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: an enum hdl_aperture_reason. */
+HDL_API uint32_t hdl_aperture_reason(const struct hdl_aperture *aperture);
+
+/* hdl_aperture_reason_str - a reason in words
+ *
+ * Owner: the text is static.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: the text, also for unknown values. */
+HDL_API const char *hdl_aperture_reason_str(uint32_t reason);
+
+/* hdl_aperture_own - the incoming side of an aperture, for another end
+ *
+ * Owner: nothing changes hands.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: 0; -HDL_EINVAL it offers nothing. */
+HDL_API int hdl_aperture_own(const struct hdl_aperture *aperture,
+                             struct hdl_aperture_target *target);
+
+/* hdl_aperture_point - point the outgoing side at another peer
+ *
+ * Sets destination, nonce and number of the outgoing entry (APERTURE column 13, step 6): no agent,
+ * no packets, no new mapping. Stores of before go to the former peer: the call is an ordering
+ * point. No connection has to exist; then nothing answers, and @target->checks without
+ * HDL_CHECK_SEQUENCE is the only kind that is of use.
+ *
+ * Owner: @target is copied.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: 0; -HDL_EACCES the application is not trusted; -HDL_EHOSTUNREACH no carrier leads to
+ * @target->host yet (a connection to it makes one); -HDL_EINVAL the size is not that of the
+ * mapping. */
+HDL_API int hdl_aperture_point(struct hdl_aperture *aperture,
+                               const struct hdl_aperture_target *target);
+
+/* hdl_aperture_narrow - narrow what an aperture offers
+ *
+ * From now on peers may access only @length bytes from @offset on, at any alignment (APERTURE
+ * column 17). Both are relative to the memory of hdl_aperture_open(); offsets of packets stay what
+ * they were.
+ *
+ * Owner: nothing changes hands.
+ * Threads: any.
+ * Blocks: until peers have stopped accessing the memory.
+ * Returns: 0; -HDL_EINVAL it exceeds the memory; -HDL_ENOTSUP a peer maps the pages themselves and
+ * the range is not made of whole pages. */
+HDL_API int hdl_aperture_narrow(struct hdl_aperture *aperture, uint64_t offset, uint64_t length);
+
+/* hdl_aperture_trust - the level of trust that this process has
+ *
+ * Owner: nothing changes hands.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: an enum hdl_aperture_trust. */
+HDL_API uint32_t hdl_aperture_trust(const struct hdl_adapter *adapter);
+
+/* --- load and store --- */
+
+/* hdl_aperture_map - map the memory of the peer
+ *
+ * Where the kernel allows it, the range is the peer's memory itself (same machine) or tracked pages
+ * (elsewhere). Stores to it reach the peer, loads see its memory, with the semantics at the top of
+ * this file. It can be mapped before the connection exists, with the size in @bits, and stays while
+ * the aperture is pointed elsewhere.
+ *
+ * Owner: the range belongs to the aperture.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: 0 and *out, *length; -HDL_EINVAL; -HDL_ENOMEM; -HDL_EIO no tracker works here. */
+HDL_API int hdl_aperture_map(struct hdl_aperture *aperture, uint8_t bits, void **out,
+                             uint64_t *length);
+
+/* hdl_aperture_find - which aperture an address of a mapped range belongs to
+ *
+ * The lookup of APERTURE figures 4 and 5. *offset is the offset in the peer's memory.
+ *
+ * Owner: nothing changes hands.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: the aperture; NULL: none. */
+HDL_API struct hdl_aperture *hdl_aperture_find(struct hdl_adapter *adapter, const void *address,
+                                               uint64_t *offset);
+
+/* hdl_aperture_store - store bytes, whatever was there
+ *
+ * Sends @length bytes to @offset of the peer's memory, in order with other calls of this kind and
+ * behind what a flush before it sent. The bytes leave at once or with the next ones.
+ *
+ * Owner: @data may be reused when the call returns.
+ * Threads: any.
+ * Blocks: while HDL_APERTURE_KEPT_BYTES are under way, up to @timeout_ms (0: not at all; -1:
+ * forever).
+ * Returns: 0; -HDL_EAGAIN no room, nothing was stored; -HDL_EPERM it is not OPEN, nor pointed
+ * anywhere; -HDL_EINVAL it exceeds the aperture or the room for repetition; -HDL_EINTR. */
+HDL_API int hdl_aperture_store(struct hdl_aperture *aperture, uint64_t offset, const void *data,
+                               size_t length, int timeout_ms);
+
+/* hdl_aperture_event - raise an event at the peer, behind all stores
+ *
+ * The port of the peer's end gets a data event with @offset and the bytes at @data. An ordering
+ * point: when the peer takes the event, everything stored and flushed before is in place.
+ *
+ * Owner: @data may be reused when the call returns.
+ * Threads: any.
+ * Blocks: as hdl_aperture_store().
+ * Returns: as hdl_aperture_store(); -HDL_EINVAL also for more than HDL_APERTURE_EVENT_BYTES. */
+HDL_API int hdl_aperture_event(struct hdl_aperture *aperture, uint64_t offset, const void *data,
+                               size_t length, int timeout_ms);
+
+/* hdl_aperture_read - read the peer's memory
+ *
+ * Reads @length bytes from @offset of the peer's memory with read requests (APERTURE column 16),
+ * behind the stores before. hdl_aperture_refresh() uses the same.
+ *
+ * Owner: nothing changes hands.
+ * Threads: any.
+ * Blocks: up to @timeout_ms (-1: until the connection fails).
+ * Returns: 0; -HDL_EACCES the peer grants no reading, or not there; -HDL_EPERM it is not OPEN;
+ * -HDL_ETIMEDOUT; -HDL_EINVAL; -HDL_EINTR. */
+HDL_API int hdl_aperture_read(struct hdl_aperture *aperture, uint64_t offset, void *data,
+                              size_t length, int timeout_ms);
+
+enum hdl_flush_level {
+	HDL_FLUSH_SENT,  /* it has left this process */
+	HDL_FLUSH_PLACED /* it is in the peer's memory (needs HDL_CHECK_SEQUENCE there) */
+};
+
+/* hdl_aperture_flush - send what has been stored
+ *
+ * An ordering point: what is stored before is in place before what is stored after.
+ *
+ * Owner: nothing changes hands.
+ * Threads: any.
+ * Blocks: up to @timeout_ms (-1: until the connection fails) until @level is reached.
+ * Returns: 0; -HDL_ETIMEDOUT; -HDL_EPERM the connection is not open any more; -HDL_ENOTSUP nothing
+ * acknowledges this aperture; -HDL_EINVAL; -HDL_EINTR. */
+HDL_API int hdl_aperture_flush(struct hdl_aperture *aperture, uint32_t level, int timeout_ms);
+
+/* hdl_aperture_refresh - make loads see the present memory of the peer
+ *
+ * Bytes of the mapped range that we stored and have not sent yet stay as they are.
+ *
+ * Owner: nothing changes hands.
+ * Threads: any.
+ * Blocks: up to @timeout_ms.
+ * Returns: as hdl_aperture_read(). */
+HDL_API int hdl_aperture_refresh(struct hdl_aperture *aperture, uint64_t offset, size_t length,
+                                 int timeout_ms);
+
+/* hdl_aperture_prepare - open mapped pages for system calls
+ *
+ * After it, read(2) into and write(2) from these bytes of the mapped range work until the next
+ * flush, because the kernel does not meet protected pages. @write: they are going to be written.
+ *
+ * Owner: nothing changes hands.
+ * Threads: any.
+ * Blocks: until absent pages have been fetched, up to @timeout_ms.
+ * Returns: as hdl_aperture_read(). */
+HDL_API int hdl_aperture_prepare(struct hdl_aperture *aperture, uint64_t offset, size_t length,
+                                 bool write, int timeout_ms);
+
+/* hdl_aperture_check - has everything since the last check arrived?
+ *
+ * Does not wait: a positive answer covers what a flush has sent. (SISCI: SCICheckSequence.)
+ *
+ * Owner: nothing changes hands.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: 0 everything is in place; -HDL_EAGAIN some is under way; -HDL_EPERM the connection ended
+ * and some may be lost; -HDL_EIO the peer reported an error since the last check, and
+ * hdl_aperture_reason() tells which. */
+HDL_API int hdl_aperture_check(struct hdl_aperture *aperture);
+
+/* --- IP --- */
+
+/* hdl_aperture_open_ip - an aperture whose stores become UDP datagrams
+ *
+ * hdl_aperture_store() at offset 0 sends its bytes as one datagram from UDP port @own (0: any) of
+ * the node's address to @peer, UDP port @port; hdl_aperture_point() with the address in host and
+ * the UDP port in index sends to another. A datagram that arrives from a source that @attr->source
+ * and @attr->source_mask match goes to the variable queue of @attr->port. Any program can be the
+ * peer.
+ *
+ * Owner: the caller owns *out and frees it with hdl_aperture_free().
+ * Threads: any.
+ * Blocks: no.
+ * Returns: 0; -HDL_EINVAL; -HDL_EADDRINUSE; -HDL_ENOTSUP the node has no network address
+ * (HEDDLE_ADDR); -HDL_ENOMEM. */
+HDL_API int hdl_aperture_open_ip(struct hdl_adapter *adapter, const struct hdl_aperture_attr *attr,
+                                 uint16_t own, const struct hdl_gid *peer, uint16_t port,
+                                 struct hdl_aperture **out);
+
+/* --- figures --- */
+
+/* Counters of apertures, by adapter: hdl_aperture_counters(). */
+#define HDL_APERTURE_COUNTERS(X)                                            \
+	X(FRAMES_IN, "frames_in")                                           \
+	X(FRAMES_OUT, "frames_out")                                         \
+	X(PACKETS_IN, "packets_in")                                         \
+	X(PACKETS_OUT, "packets_out")                                       \
+	X(BYTES_IN, "bytes_in")                                             \
+	X(BYTES_OUT, "bytes_out")                                           \
+	X(WRITES, "writes") /* fewer than packets where they were joined */ \
+	X(EVENTS_IN, "events_in")                                           \
+	X(READS_SERVED, "reads_served")                                     \
+	X(REPEATED, "repeated")                                             \
+	X(DUPLICATES, "duplicates")                                         \
+	X(STALLS, "stalls") /* writes that resumed, and events kept back */ \
+	X(BAD_FRAMES, "bad_frames")                                         \
+	X(BAD_CHECKSUM, "bad_checksum")                                     \
+	X(BAD_CRC, "bad_crc")                                               \
+	X(WRONG_CLUSTER, "wrong_cluster")                                   \
+	X(NO_ENTRY, "no_entry")                                             \
+	X(NOT_VALID, "not_valid")                                           \
+	X(BAD_SEQUENCE, "bad_sequence")                                     \
+	X(BAD_NONCE, "bad_nonce")                                           \
+	X(BAD_LINK, "bad_link")                                             \
+	X(BAD_SOURCE, "bad_source")                                         \
+	X(BAD_EXTENT, "bad_extent")                                         \
+	X(BAD_ACCESS, "bad_access")                                         \
+	X(CONNECTS, "connects")                                             \
+	X(ACCEPTS, "accepts")                                               \
+	X(REJECTS, "rejects")                                               \
+	X(CLOSES, "closes")                                                 \
+	X(ERRORS_IN, "errors_in")                                           \
+	X(ERRORS_OUT, "errors_out")                                         \
+	X(FAILED, "failed")                                                 \
+	X(LOOKUP_HITS, "lookup_hits")                                       \
+	X(LOOKUP_MISSES, "lookup_misses")
+#define HDL_APERTURE_COUNTER_ENUM(name, text) HDL_APERTURE_COUNTER_##name,
+enum hdl_aperture_counter {
+	HDL_APERTURE_COUNTERS(HDL_APERTURE_COUNTER_ENUM) HDL_APERTURE_COUNTER_COUNT
+};
+#undef HDL_APERTURE_COUNTER_ENUM
+
+/* hdl_aperture_counters - read the counters of an adapter's apertures
+ *
+ * Fills in up to @max elements of @list, in the order of enum hdl_aperture_counter.
+ *
+ * Owner: the names are static.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: the number of counters, which may exceed @max. */
+HDL_API size_t hdl_aperture_counters(struct hdl_adapter *adapter, struct hdl_counter *list,
+                                     size_t max);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
