@@ -17,8 +17,10 @@ static inline bool tpt_type_fits(const struct tpt_entry *e, const struct tpt_req
 		return e->type == TPT_REGION;
 	case TPT_REMOTE:
 		return e->type == TPT_WINDOW || (e->type == TPT_REGION && !req->windows_only);
-	default:
+	case TPT_TASK:
 		return e->type == TPT_ISCSI;
+	default:
+		return e->type == TPT_APERTURE;
 	}
 }
 

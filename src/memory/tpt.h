@@ -51,8 +51,8 @@
 #define TPT_MIN_FREE       128u /* the table grows when it has fewer free slots to choose from */
 #define TPT_UNIT_WORDS     8u   /* the arena is allocated in units of this many words */
 
-/* Figure 13 "entry type", two bits; 3 is reserved. */
-enum tpt_type { TPT_REGION = 0, TPT_WINDOW = 1, TPT_ISCSI = 2 };
+/* Figure 13 "entry type", two bits; the fourth is an incoming aperture (incoming.h). */
+enum tpt_type { TPT_REGION = 0, TPT_WINDOW = 1, TPT_ISCSI = 2, TPT_APERTURE = 3 };
 
 /* Figure 13 "ATT control". */
 enum tpt_order { TPT_INLINE, TPT_DIRECT, TPT_FIRST, TPT_SECOND, TPT_NULL };
@@ -226,7 +226,8 @@ static inline bool tpt_left(const struct tpt_guard *guard, uint64_t *seen)
 enum tpt_side {
 	TPT_LOCAL,  /* a piece of our own work request: figure 15 */
 	TPT_REMOTE, /* a peer's request: figure 18 */
-	TPT_TASK    /* an iSCSI task tag: figure 17B */
+	TPT_TASK,   /* an iSCSI task tag: figure 17B */
+	TPT_CI      /* a CI packet: APERTURE column 18 */
 };
 
 struct tpt_request {
@@ -276,13 +277,15 @@ size_t tpt_spans(const struct tpt_view *view, const struct tpt_grant *grant, uin
  * list that does not fit; -HDL_ENOMEM: the table or the arena is full. With HDL_ACCESS_ZERO_BASED
  * the address given for the first byte is ignored. */
 
-/* A region of one contiguous run at @host. */
+/* A region of one contiguous run at @host, or an aperture, whose addresses are offsets of packets:
+ * @iova is the first that is granted. */
 struct tpt_region {
 	uint32_t pd;
 	uint32_t access;
 	uint64_t iova; /* address of the first byte as used by requests */
 	uint64_t host;
 	uint64_t length;
+	uint8_t type; /* TPT_REGION or TPT_APERTURE */
 };
 int tpt_insert_run(struct tpt *tpt, const struct tpt_region *region, struct hdl_key *key);
 
@@ -309,11 +312,11 @@ int tpt_insert_empty(struct tpt *tpt, uint32_t pd, enum tpt_type type, uint32_t 
 int tpt_insert_shared(struct tpt *tpt, struct hdl_key of, uint32_t pd, uint32_t access,
                       struct hdl_key *key);
 
-/* The region at @key's index, one run of memory registered by a call, becomes @region and keeps its
- * key. The caller then waits for the guards before it reuses the old memory. Returns as
- * tpt_insert_run(), and -HDL_ESTALE: no such entry, or its memory is gone; -HDL_ENOTSUP: over a
- * page list, or registered by work request; -HDL_EBUSY: windows are bound to it. A refusal changes
- * nothing. */
+/* The region or aperture at @key's index, one run of memory registered by a call, becomes @region,
+ * which has the same type, and keeps its key. The caller then waits for the guards before it reuses
+ * the old memory. Returns as tpt_insert_run(), and -HDL_ESTALE: no such entry, or its memory is
+ * gone; -HDL_ENOTSUP: over a page list, of another type, or registered by work request; -HDL_EBUSY:
+ * windows are bound to it. A refusal changes nothing. */
 int tpt_replace_run(struct tpt *tpt, struct hdl_key key, const struct tpt_region *region);
 
 /* HDL_OP_REGISTER: the entry at @key's index becomes valid with @key's instance and @reg's pages.

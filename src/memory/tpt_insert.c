@@ -139,16 +139,17 @@ static bool base_fits(uint8_t type, uint32_t access, uint64_t iova, uint64_t len
 	return length <= UINT64_MAX - *base;
 }
 
-/* The entry of a region that is one run. False: invalid access rights or addresses. */
+/* The entry of a region or aperture that is one run. False: invalid access rights or addresses. */
 static bool run_entry(const struct tpt_region *region, struct tpt_entry *e)
 {
 	uint64_t base;
-	if (!access_fits(region->access, TPT_REGION) ||
+	if ((region->type != TPT_REGION && region->type != TPT_APERTURE) ||
+	    !access_fits(region->access, region->type) ||
 	    region->length > UINT64_MAX - region->host ||
-	    !base_fits(TPT_REGION, region->access, region->iova, region->length, &base))
+	    !base_fits(region->type, region->access, region->iova, region->length, &base))
 		return false;
 	*e = (struct tpt_entry){
-	        .type = TPT_REGION,
+	        .type = region->type,
 	        .flags = TPT_VALID,
 	        .order = TPT_INLINE,
 	        .base = base,
@@ -191,11 +192,11 @@ int tpt_insert_null(struct tpt *tpt, uint32_t pd, uint64_t host, uint8_t page_sh
 	return error;
 }
 
-static int replace_check(const struct tpt_entry *old)
+static int replace_check(const struct tpt_entry *old, uint8_t type)
 {
 	if (!(old->flags & TPT_VALID) || (old->flags & (TPT_RETIRED | TPT_GONE)))
 		return -HDL_ESTALE;
-	if (old->type != TPT_REGION || old->order != TPT_INLINE || old->max_pages != 0)
+	if (old->type != type || old->order != TPT_INLINE || old->max_pages != 0)
 		return -HDL_ENOTSUP;
 	return old->link != 0 ? -HDL_EBUSY : 0;
 }
@@ -210,7 +211,7 @@ int tpt_replace_run(struct tpt *tpt, struct hdl_key key, const struct tpt_region
 		return -HDL_EINVAL;
 	lock_take(&tpt->lock);
 	struct tpt_entry old = slot_get(slot);
-	int error = replace_check(&old);
+	int error = replace_check(&old, region->type);
 	if (error == 0) {
 		e.seq = old.seq;
 		e.instance = old.instance;

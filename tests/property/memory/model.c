@@ -55,8 +55,9 @@ enum hdl_detail model_check(struct model *m, const struct tpt_request *req, uint
 		return HDL_DETAIL_GONE;
 	bool fits = req->side == TPT_LOCAL  ? e->type == TPT_REGION
 	            : req->side == TPT_TASK ? e->type == TPT_ISCSI
+	            : req->side == TPT_CI   ? e->type == TPT_APERTURE
 	                                    : e->type == TPT_WINDOW ||
-	                                              (e->type == TPT_REGION && !req->windows_only);
+	                                            (e->type == TPT_REGION && !req->windows_only);
 	if (!fits)
 		return HDL_DETAIL_TYPE;
 	if (e->pd != req->pd)
@@ -92,7 +93,7 @@ static bool addresses_wrap(uint32_t access, uint64_t iova, uint64_t length)
 
 int model_refuse_run(const struct tpt_region *region)
 {
-	bool fine = rights_agree(region->access, TPT_REGION) &&
+	bool fine = rights_agree(region->access, region->type) &&
 	            (wide)region->host + region->length < TOP &&
 	            !addresses_wrap(region->access, region->iova, region->length);
 	return fine ? 0 : -HDL_EINVAL;
@@ -276,7 +277,8 @@ enum hdl_detail model_invalidate(struct model *m, struct hdl_key key, uint32_t p
 		return HDL_DETAIL_NOT_VALID;
 	if (e->type == TPT_REGION && e->room == 0)
 		return HDL_DETAIL_TYPE;
-	if (request && (e->type == TPT_ISCSI || (e->type == TPT_WINDOW && e->qpn == 0)))
+	if (request && (e->type == TPT_ISCSI || e->type == TPT_APERTURE ||
+	                (e->type == TPT_WINDOW && e->qpn == 0)))
 		return HDL_DETAIL_TYPE;
 	if (e->pd != pd)
 		return HDL_DETAIL_PD;

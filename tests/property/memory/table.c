@@ -172,7 +172,9 @@ static void expect_full(struct world *w, uint32_t pages)
 
 static void step_insert_run(struct world *w)
 {
-	const struct tpt_region region = {some_pd(w), some_access(w), wild(w), wild(w), wild(w)};
+	const struct tpt_region region = {some_pd(w), some_access(w),
+	                                  wild(w),    wild(w),
+	                                  wild(w),    chance(w, 200) ? TPT_APERTURE : TPT_REGION};
 	struct hdl_key key;
 	int error = tpt_insert_run(&w->tpt, &region, &key);
 	if (error == -HDL_ENOMEM) {
@@ -182,7 +184,7 @@ static void step_insert_run(struct world *w)
 	assert_int_equal(error, model_refuse_run(&region));
 	if (error == 0) {
 		took(w, key);
-		model_set_run(model_take(&w->model, key, region.pd, TPT_REGION), &region);
+		model_set_run(model_take(&w->model, key, region.pd, region.type), &region);
 	}
 }
 
@@ -370,15 +372,16 @@ static void compare_bytes(struct world *w, const struct tpt_grant *grant,
 
 static void step_access(struct world *w)
 {
-	struct tpt_request req = {.key = key_of_type(w, (uint8_t)below(w, 3), chance(w, 800)),
-	                          .side = (uint8_t)below(w, 3),
+	struct tpt_request req = {.key = key_of_type(w, (uint8_t)below(w, 4), chance(w, 800)),
+	                          .side = (uint8_t)below(w, 4),
 	                          .windows_only = chance(w, 100),
 	                          .access = (uint8_t)(1u << below(w, 5)),
 	                          .pd = some_pd(w),
 	                          .qpn = chance(w, 950) ? 1 : 2};
 	const struct model_entry *e = model_entry(&w->model, req.key);
 	if (e != NULL && chance(w, 900)) {
-		req.side = e->type == TPT_ISCSI                      ? TPT_TASK
+		req.side = e->type == TPT_APERTURE                   ? TPT_CI
+		           : e->type == TPT_ISCSI                    ? TPT_TASK
 		           : e->type == TPT_WINDOW || chance(w, 500) ? TPT_REMOTE
 		                                                     : TPT_LOCAL;
 		req.pd = e->pd;

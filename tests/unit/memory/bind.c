@@ -87,8 +87,8 @@ static void fig15_a_to_g_for_a_bind(void **state)
 static void fig15_c_region_of_another_domain(void **state)
 {
 	struct world *w = *state;
-	const struct tpt_region foreign = {OTHER_PD, RW_LOCAL | HDL_ACCESS_BIND, IOVA, HOST,
-	                                   LENGTH};
+	const struct tpt_region foreign = {
+	        OTHER_PD, RW_LOCAL | HDL_ACCESS_BIND, IOVA, HOST, LENGTH, TPT_REGION};
 	struct tpt_bind bind = good_bind(w);
 	assert_int_equal(tpt_insert_run(w->tpt, &foreign, &bind.region), 0);
 	assert_int_equal(tpt_bind(w->tpt, &bind), HDL_DETAIL_PD);

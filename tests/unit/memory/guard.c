@@ -148,7 +148,8 @@ static void change(struct world *w, struct hdl_key keys[PLACES], struct hdl_key 
 			tpt_free(w->tpt, keys[place]);
 		}
 		struct hdl_register reg = list_of(w, pages, first, mark);
-		const struct tpt_region run = {PD, reg.access, reg.iova, pages[3], reg.length};
+		const struct tpt_region run = {PD,       reg.access, reg.iova,
+		                               pages[3], reg.length, TPT_REGION};
 		assert_int_equal(
 		        place == 0 ? tpt_insert_run(w->tpt, &run, &keys[0])
 		                   : tpt_insert_pages(w->tpt, PD, TPT_REGION, 0, &reg, &keys[1]),
@@ -170,8 +171,9 @@ static void no_reader_meets_reused_memory(void **state)
 	assert_int_equal(tpt_insert_empty(w->tpt, PD, TPT_WINDOW, 0, &keys[3]), 0);
 	/* The window's region counts from 0, so the base of a window on cell n is n pages, below
 	 * 2^20: its mark is 0. */
-	const struct tpt_region whole = {PD, RW_LOCAL | HDL_ACCESS_BIND, 0,
-	                                 (uint64_t)(uintptr_t)&w->cells[48], 16 * PAGE};
+	const struct tpt_region whole = {PD,        RW_LOCAL | HDL_ACCESS_BIND,
+	                                 0,         (uint64_t)(uintptr_t)&w->cells[48],
+	                                 16 * PAGE, TPT_REGION};
 	assert_int_equal(tpt_insert_run(w->tpt, &whole, &region), 0);
 	struct reader readers[READERS];
 	for (unsigned i = 0; i < READERS; i++) {
@@ -264,7 +266,8 @@ static void a_copy_is_never_torn(void **state)
 	struct torn *torn = table_memory(sizeof *torn);
 	torn->table = table_open(16, 64);
 	struct tpt *tpt = &torn->table->tpt;
-	const struct tpt_region whole = {PD, RW_LOCAL | HDL_ACCESS_BIND, 0, HOST, 0x10000};
+	const struct tpt_region whole = {PD,        RW_LOCAL | HDL_ACCESS_BIND, 0, HOST, 0x10000,
+	                                 TPT_REGION};
 	struct hdl_key region;
 	assert_int_equal(tpt_insert_run(tpt, &whole, &region), 0);
 	torn->window = make_window(tpt);

@@ -61,20 +61,21 @@ static void runs_that_are_refused(void **state)
 		struct tpt_region region;
 		int error;
 	} rows[] = {
-	        {{PD, RW_LOCAL, IOVA, HOST, 0}, 0},
-	        {{PD, RW_LOCAL, 0, 0, UINT64_MAX}, 0},
-	        {{PD, RW_LOCAL, 1, 0, UINT64_MAX}, -HDL_EINVAL},
-	        {{PD, RW_LOCAL, 0, 1, UINT64_MAX}, -HDL_EINVAL},
-	        {{PD, RW_LOCAL, UINT64_MAX, HOST, 1}, -HDL_EINVAL},
-	        {{PD, RW_LOCAL | HDL_ACCESS_ZERO_BASED, UINT64_MAX, HOST, 1}, 0},
-	        {{PD, RW_LOCAL, IOVA, UINT64_MAX - 4, 5}, -HDL_EINVAL},
-	        {{PD, RW_LOCAL, IOVA, UINT64_MAX - 5, 5}, 0},
-	        {{PD, 0x100, IOVA, HOST, 1}, -HDL_EINVAL},
-	        {{PD, HDL_ACCESS_LOCAL_READ | HDL_ACCESS_REMOTE_WRITE, IOVA, HOST, 1}, -HDL_EINVAL},
-	        {{PD, HDL_ACCESS_LOCAL_READ | HDL_ACCESS_REMOTE_ATOMIC, IOVA, HOST, 1},
+	        {{PD, RW_LOCAL, IOVA, HOST, 0, TPT_REGION}, 0},
+	        {{PD, RW_LOCAL, 0, 0, UINT64_MAX, TPT_REGION}, 0},
+	        {{PD, RW_LOCAL, 1, 0, UINT64_MAX, TPT_REGION}, -HDL_EINVAL},
+	        {{PD, RW_LOCAL, 0, 1, UINT64_MAX, TPT_REGION}, -HDL_EINVAL},
+	        {{PD, RW_LOCAL, UINT64_MAX, HOST, 1, TPT_REGION}, -HDL_EINVAL},
+	        {{PD, RW_LOCAL | HDL_ACCESS_ZERO_BASED, UINT64_MAX, HOST, 1, TPT_REGION}, 0},
+	        {{PD, RW_LOCAL, IOVA, UINT64_MAX - 4, 5, TPT_REGION}, -HDL_EINVAL},
+	        {{PD, RW_LOCAL, IOVA, UINT64_MAX - 5, 5, TPT_REGION}, 0},
+	        {{PD, 0x100, IOVA, HOST, 1, TPT_REGION}, -HDL_EINVAL},
+	        {{PD, HDL_ACCESS_LOCAL_READ | HDL_ACCESS_REMOTE_WRITE, IOVA, HOST, 1, TPT_REGION},
 	         -HDL_EINVAL},
-	        {{PD, HDL_ACCESS_REMOTE_READ, IOVA, HOST, 1}, 0},
-	        {{PD, HDL_ACCESS_ALL, IOVA, HOST, 1}, 0},
+	        {{PD, HDL_ACCESS_LOCAL_READ | HDL_ACCESS_REMOTE_ATOMIC, IOVA, HOST, 1, TPT_REGION},
+	         -HDL_EINVAL},
+	        {{PD, HDL_ACCESS_REMOTE_READ, IOVA, HOST, 1, TPT_REGION}, 0},
+	        {{PD, HDL_ACCESS_ALL, IOVA, HOST, 1, TPT_REGION}, 0},
 	};
 	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
 		struct hdl_key key;
@@ -95,7 +96,7 @@ static void limit_of_entries(void **state)
 {
 	struct tpt *tpt = &((struct table *)*state)->tpt;
 	struct hdl_key keys[100], more;
-	const struct tpt_region region = {PD, RW_LOCAL, IOVA, HOST, 1};
+	const struct tpt_region region = {PD, RW_LOCAL, IOVA, HOST, 1, TPT_REGION};
 	for (int round = 0; round < 3; round++) {
 		bool seen[101] = {false};
 		for (int i = 0; i < 100; i++) {
@@ -309,7 +310,7 @@ static void fig14_what_cannot_be_shared(void **state)
 	assert_int_equal(tpt_insert_empty(tpt, PD, TPT_REGION, 1, &by_request), 0);
 	assert_int_equal(tpt_register(tpt, by_request, PD, &reg), HDL_DETAIL_NONE);
 	assert_int_equal(tpt_insert_pages(tpt, PD, TPT_ISCSI, 1, &reg, &task), 0);
-	const struct tpt_region elsewhere = {PD, RW_LOCAL, IOVA, 0x1000, 1};
+	const struct tpt_region elsewhere = {PD, RW_LOCAL, IOVA, 0x1000, 1, TPT_REGION};
 	assert_int_equal(tpt_insert_run(tpt, &elsewhere, &gone), 0);
 	assert_int_equal(tpt_segment_gone(tpt, 0x1000, 1, NULL, NULL), 1);
 	const struct {
@@ -443,9 +444,10 @@ static void a_region_changes_in_place(void **state)
 {
 	struct tpt *tpt = &((struct table *)*state)->tpt;
 	struct hdl_key key = make_run(tpt, RW_LOCAL | RW_REMOTE | HDL_ACCESS_BIND, LENGTH);
-	const struct tpt_region other = {OTHER_PD, RW_LOCAL, IOVA + LENGTH, HOST + LENGTH, 0x10};
-	const struct tpt_region back = {PD, RW_LOCAL | RW_REMOTE, IOVA, HOST, LENGTH};
-	const struct tpt_region wraps = {PD, RW_LOCAL, UINT64_MAX, HOST, 2};
+	const struct tpt_region other = {OTHER_PD,      RW_LOCAL, IOVA + LENGTH,
+	                                 HOST + LENGTH, 0x10,     TPT_REGION};
+	const struct tpt_region back = {PD, RW_LOCAL | RW_REMOTE, IOVA, HOST, LENGTH, TPT_REGION};
+	const struct tpt_region wraps = {PD, RW_LOCAL, UINT64_MAX, HOST, 2, TPT_REGION};
 
 	assert_int_equal(tpt_replace_run(tpt, key, &wraps), -HDL_EINVAL);
 	struct hdl_key window = make_bound(tpt, key, HDL_ACCESS_REMOTE_READ, LENGTH);

@@ -61,7 +61,8 @@ static inline void table_close(struct table *table)
 
 static inline struct hdl_key make_run(struct tpt *tpt, uint32_t access, uint64_t length)
 {
-	const struct tpt_region region = {PD, access, IOVA, HOST, length};
+	const struct tpt_region region = {
+	        .pd = PD, .access = access, .iova = IOVA, .host = HOST, .length = length};
 	struct hdl_key key;
 	assert_int_equal(tpt_insert_run(tpt, &region, &key), 0);
 	return key;
