@@ -4,7 +4,7 @@
  *
  *   ib/tx.c          requester: work requests to packets, in order, within window and credits
  *   ib/retry.c       requester: acknowledgements, read responses, NAKs, timeouts; retransmission
- *   ib/congestion.c  requester: the window, and how long an answer is waited for
+ *   ib/congestion.c  notices of congestion (transport/window.h has the window)
  *   ib/rx.c          checks and dispatches received packets; receives datagrams
  *   ib/request.c     responder: executes requests in the order of their PSNs, through op.h
  *   ib/guess.c       responder: how many wrong keys are checked
@@ -31,6 +31,7 @@
 #include "transport/request.h"
 #include "transport/sg.h"
 #include "transport/transport.h"
+#include "transport/window.h"
 #include "wire/ib_packet.h"
 
 #define IB_TX_BATCH 64u /* packets of one queue pair before the next one gets its turn */
@@ -39,30 +40,23 @@
 	5u /* a read request asks for at most 2 to this responses; longer reads take several */
 #define IB_ACK_EVERY \
 	32u /* packets of a long message, at most, between two that request an acknowledgement */
-#define IB_FROM_BYTES         512u /* minimum payload for copying and checksumming in one pass */
-#define IB_ACK_PARTS          4u   /* acknowledgements requested per window */
-#define IB_DEFAULT_PKEY       0xffffu
-#define IB_WINDOW_MAX         1024u /* packets in flight */
-#define IB_WINDOW_FIRST_BYTES 4096u /* the initial window */
-#define IB_WINDOW_STEP_BYTES  1024u
-#define IB_WINDOW_PARTS       16u        /* the minimum: one packet per this many round trips */
-#define IB_WINDOW_SHIFT       8u         /* the window is kept in 256ths of a packet */
-#define IB_PSN_HALF           0x800000u  /* a PSN that is further ahead is behind */
-#define IB_CNP_EVERY_NS       50000u     /* a sender is notified of congestion at most this often */
-#define IB_CNP_LATE           64u        /* packets that a CNP may be behind what is acknowledged */
-#define IB_CNP_BARE_NS        100000000u /* an unproved CNP counts at most this often, */
-#define IB_CNP_BARE_TRIPS     64u        /* and at most once in this many round trips */
-#define IB_MARK_AHEAD         64u        /* an ECN mark counts this close to the expected packet */
-#define IB_KEYS_KNOWN         8u         /* valid keys that an unreliable connection remembers */
-#define IB_WRONG_KEYS         64u        /* wrong keys that it checks in a burst */
-#define IB_WRONG_KEY_NS       1000000u   /* one more per this time */
-#define IB_RESYNC_AHEAD       (2u * IB_WINDOW_MAX) /* PSNs that a RESYNC may skip */
-#define IB_ACK_WAIT_MIN_NS    1000000u             /* no answer is considered missing sooner */
-#define IB_ACK_WAIT_FIRST_NS  4000000u /* the same while the round-trip time is unknown */
-#define IB_BURST_MIN          64u      /* responses to one read between two pauses, at least */
-#define IB_BURST_MAX          8192u    /* from here on there are no pauses */
-#define IB_PAUSE_MIN_NS       100000u
-#define IB_PAUSE_MAX_NS       1000000000u
+#define IB_FROM_BYTES   512u /* minimum payload for copying and checksumming in one pass */
+#define IB_ACK_PARTS    4u   /* acknowledgements requested per window */
+#define IB_DEFAULT_PKEY 0xffffu
+#define IB_WINDOW_MAX   WINDOW_MAX_PACKETS /* packets in flight */
+#define IB_SPARE_BITS   8u                 /* of 32: a PSN has 24 */
+#define IB_PSN_HALF     0x800000u          /* a PSN that is further ahead is behind */
+#define IB_CNP_EVERY_NS 50000u   /* a sender is notified of congestion at most this often */
+#define IB_CNP_LATE     64u      /* packets that a CNP may be behind what is acknowledged */
+#define IB_MARK_AHEAD   64u      /* an ECN mark counts this close to the expected packet */
+#define IB_KEYS_KNOWN   8u       /* valid keys that an unreliable connection remembers */
+#define IB_WRONG_KEYS   64u      /* wrong keys that it checks in a burst */
+#define IB_WRONG_KEY_NS 1000000u /* one more per this time */
+#define IB_RESYNC_AHEAD (2u * IB_WINDOW_MAX) /* PSNs that a RESYNC may skip */
+#define IB_BURST_MIN    64u   /* responses to one read between two pauses, at least */
+#define IB_BURST_MAX    8192u /* from here on there are no pauses */
+#define IB_PAUSE_MIN_NS 100000u
+#define IB_PAUSE_MAX_NS 1000000000u
 
 /* What a connection on the wire needs besides struct qp. */
 struct ib {
@@ -92,25 +86,7 @@ struct ib {
 	uint32_t limit;             /* the last message that the peer has a receive for */
 	bool limited;               /* the peer reports credits at all */
 	uint32_t since_ack_request; /* packets since an acknowledgement was last requested */
-	/* Congestion (ib/congestion.c). */
-	uint32_t window;      /* in 256ths of a packet */
-	uint32_t threshold;   /* likewise: below it the window doubles in every round trip */
-	uint32_t recover_psn; /* only one reduction counts until this is acknowledged */
-	bool recovering;
-	/* The answer to probed_psn was missing; the next two are the window at that time. */
-	bool probed;
-	uint32_t probed_psn, window_before, threshold_before;
-	bool bare_seen; /* an unproved CNP came and counted, at bare_ns */
-	uint64_t bare_ns;
-	/* How long answers take. */
-	bool timing; /* the answer to timed_psn is being timed, since timed_ns */
-	uint8_t backoff;
-	uint32_t timed_psn;
-	uint64_t timed_ns;
-	uint64_t rtt_ns, rtt_spread_ns; /* 0: unknown */
-	uint64_t waited_ns;             /* of the timeout, without an answer */
-	/* With a window of less than one packet, the next packet is not sent before this. */
-	uint64_t next_ns;
+	struct window window;       /* congestion, and how long answers take */
 	/* Later answers overtook the one for this PSN, which is therefore being sent again. */
 	bool passed;
 	uint32_t passed_psn;
@@ -343,43 +319,19 @@ uint32_t ib_credits(uint8_t code);
 uint8_t ib_credit_code(uint32_t count);
 
 /* --- ib/congestion.c --- */
-void ib_window_begin(struct ib *ib);
-/* @count packets have been acknowledged. */
-void ib_window_grow(struct ib *ib, uint32_t count);
-/* Packets were lost, or marked by the network: reduce the number in flight. */
-void ib_window_lost(struct ib *ib);
-void ib_window_marked(struct ib *ib);
 /* Sign a CNP for the peer to prove that we have seen its packets; and does a received one prove
  * that the peer has seen ours? One that does not, from another implementation or from anybody,
  * changes little (docs/adr/0010). */
 void ib_cnp_sign(const struct ib *ib, struct ib_cnp *cnp);
 bool ib_cnp_proved(const struct ib *ib, const struct ib_cnp *cnp);
-void ib_window_hinted(struct ib *ib, uint64_t now_ns);
-/* The answer to the oldest packet is missing: it is sent again, with a few after it. */
-void ib_window_silent(struct ib *ib);
-/* The packet @psn is about to be sent and requests an answer; everything before una_psn has been
- * answered. */
-void ib_time_sent(struct ib *ib, uint32_t psn, uint64_t now_ns);
-void ib_time_answered(struct ib *ib, uint64_t now_ns);
-/* How long to wait for an answer; and, after waiting without one: has the timeout of @qp passed by
- * now? */
-uint64_t ib_ack_wait_ns(const struct qp *qp);
-bool ib_ack_overdue(struct qp *qp, uint64_t waited_ns);
-/* In whole packets; at least one may be in flight. */
-static inline uint32_t ib_window(const struct ib *ib)
-{
-	return ib->window >> IB_WINDOW_SHIFT != 0 ? ib->window >> IB_WINDOW_SHIFT : 1;
-}
+
 /* The limit that ib_tx_must_wait() applies: the number of packets that the other end can keep out
  * of order counts too. */
 static inline uint32_t ib_limit(const struct ib *ib)
 {
-	uint32_t window = ib_window(ib);
+	uint32_t window = window_packets(&ib->window);
 	return ib->stripe != NULL && ib->stripe->count < window ? ib->stripe->count : window;
 }
-/* Schedule the packet after one that is sent now; and how long the next one has to wait. */
-void ib_pace(struct ib *ib, uint64_t now_ns);
-uint64_t ib_pace_wait_ns(const struct ib *ib, uint64_t now_ns);
 
 /* --- ib.c --- */
 extern const struct transport ib_transport;

@@ -22,7 +22,7 @@ void ib_migrate(struct engine *engine, struct qp *qp)
 	qp->attr.port_num = qp->attr.alt_port_num;
 	qp->attr.timeout = qp->attr.alt_timeout;
 	qp->attr.path_mig_state = HDL_MIG_MIGRATED;
-	ib_window_begin(ib);
+	window_begin(&ib->window, ib->mtu, IB_SPARE_BITS);
 	op_event(engine, qp, HDL_EVENT_PATH_MIG, HDL_DETAIL_NONE);
 }
 

@@ -124,9 +124,9 @@ static void abandon(struct qp *context, const struct wqe_send *wqe)
 		return;
 	}
 	ib->next_psn = ib->una_psn = ib->sent_psn;
-	ib->passed = ib->timing = ib->probed = false;
-	ib->waited_ns = 0;
-	ib->backoff = 0;
+	ib->passed = ib->window.timing = ib->window.probed = false;
+	ib->window.waited_ns = 0;
+	ib->window.backoff = 0;
 	context->retries_left = context->attr.retry_cnt;
 	context->rnr_left = context->attr.rnr_retry;
 	rd->resync_due = true;

@@ -65,7 +65,7 @@ static void ib_retry_rewind_to(struct engine *engine, struct qp *qp, uint32_t in
 {
 	struct ib *ib = qp->ib;
 	counter_add(&engine->counters[ENGINE_RETRIES], 1);
-	ib->timing = false;
+	ib->window.timing = false;
 	if (ib->stripe != NULL) {
 		ib->stripe->repairing = true;
 		ib->stripe->repair_psn = ib->sent_psn;
@@ -129,7 +129,7 @@ static bool ib_retry_try_again(struct engine *engine, struct qp *qp, uint32_t in
 /* The packets from @psn on were lost. */
 static void lost(struct engine *engine, struct qp *qp, uint32_t index, uint32_t psn)
 {
-	ib_window_lost(qp->ib);
+	window_lost(&qp->ib->window, qp->ib->una_psn, qp->ib->sent_psn);
 	ib_retry_try_again(engine, qp, index, psn, &qp->retries_left, HDL_WC_RETRY_EXC_ERR);
 }
 
@@ -142,12 +142,12 @@ static void one_lost(struct engine *engine, struct qp *qp, uint32_t index, uint3
 	if (s->repairing && ib_psn_distance(psn, s->repair_psn) < 0)
 		return;
 	bool all = stripe_lost(s, psn, engine->now_ns) || request_is_read(wqe);
-	ib_window_lost(qp->ib);
+	window_lost(&qp->ib->window, qp->ib->una_psn, qp->ib->sent_psn);
 	if (all || !ib_resend(engine, qp, wqe, psn))
 		ib_retry_rewind_to(engine, qp, index, psn);
 	else
 		counter_add(&engine->counters[ENGINE_RETRIES], 1);
-	qp->ib->timing = false;
+	qp->ib->window.timing = false;
 }
 
 /* An answer to something later says that the one for @psn is lost. More answers that were already
@@ -179,8 +179,8 @@ static void progress(const struct engine *engine, struct qp *qp, uint32_t end)
 	}
 	ib->una_psn = ib_psn(end);
 	ib->passed = false;
-	ib_window_grow(ib, (uint32_t)count);
-	ib_time_answered(ib, engine->now_ns);
+	window_grow(&ib->window, ib->una_psn, ib->sent_psn, (uint32_t)count);
+	window_time_answered(&ib->window, ib->una_psn, engine->now_ns);
 	qp->answered = true;
 	qp->retries_left = qp->attr.retry_cnt;
 	qp->rnr_left = qp->attr.rnr_retry;
@@ -467,10 +467,10 @@ void ib_timeout(struct engine *engine, struct qp *qp)
 	uint32_t index;
 	if (!qp->answered && ib_retry_find(qp, ib->una_psn, &index) != NULL) {
 		ib->passed = false;
-		ib_window_silent(ib);
+		window_silent(&ib->window, ib->una_psn);
 		if (ib->stripe != NULL)
 			stripe_silent(ib->stripe, ib->una_psn, engine->now_ns);
-		if (ib_ack_overdue(qp, qp->timer_ns)) {
+		if (window_overdue(&ib->window, ib_timeout_ns(qp), qp->timer_ns)) {
 			counter_add(&engine->counters[ENGINE_TIMEOUTS], 1);
 			ib_retry_try_again(engine, qp, index, ib->una_psn, &qp->retries_left,
 			                   HDL_WC_RETRY_EXC_ERR);
@@ -482,5 +482,5 @@ void ib_timeout(struct engine *engine, struct qp *qp)
 	}
 	qp->answered = false;
 	if (qp_state(qp) != HDL_QPS_ERR)
-		engine_want_timer(engine, qp, ib_ack_wait_ns(qp));
+		engine_want_timer(engine, qp, window_wait_ns(&ib->window, ib_timeout_ns(qp)));
 }

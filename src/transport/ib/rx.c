@@ -124,11 +124,11 @@ static void notified(struct engine *engine, struct qp *qp, const struct ib_packe
 {
 	counter_add(&engine->counters[ENGINE_CNP_RECEIVED], 1);
 	if (ib_cnp_proved(qp->ib, &packet->cnp)) {
-		ib_window_marked(qp->ib);
+		window_marked(&qp->ib->window, qp->ib->una_psn, qp->ib->sent_psn);
 		return;
 	}
 	counter_add(&engine->counters[ENGINE_CNP_UNPROVED], 1);
-	ib_window_hinted(qp->ib, engine->now_ns);
+	window_hinted(&qp->ib->window, qp->ib->una_psn, qp->ib->sent_psn, engine->now_ns);
 }
 
 static void connected(struct engine *engine, struct qp *qp, const struct path *came, bool marked,
@@ -161,7 +161,7 @@ static void connected(struct engine *engine, struct qp *qp, const struct path *c
 		if (qp->type != QP_TYPE_EEC)
 			congested(engine, qp);
 		if (packet->op->role == IB_RESPONSE)
-			ib_window_marked(qp->ib);
+			window_marked(&qp->ib->window, qp->ib->una_psn, qp->ib->sent_psn);
 	}
 	if (packet->op->role == IB_RESPONSE) {
 		if (sends && qp_reliable(qp) && qp->type != HDL_QP_XRC_TGT)

@@ -23,7 +23,7 @@ void ib_begin_requester(struct qp *qp)
 	ib->limited = false;
 	ib->since_ack_request = 0;
 	ib->passed = false;
-	ib_window_begin(ib);
+	window_begin(&ib->window, ib->mtu, IB_SPARE_BITS);
 	if (ib->rd == NULL)
 		ib->from = qp;
 }
@@ -145,11 +145,11 @@ static void sent(struct engine *engine, struct qp *qp, uint32_t end_psn)
 		ib->sent_psn = ib_psn(end_psn);
 	assert(!qp_reliable(qp) || (ib_psn_distance(ib->sent_psn, ib->una_psn) >= 0 &&
 	                            ib_psn_distance(ib->next_psn, ib->sent_psn) >= 0));
-	ib_pace(ib, engine->now_ns);
+	window_pace(&ib->window, engine->now_ns);
 	if (qp_reliable(qp) && qp->attr.timeout != 0 && !qp->timer_wanted &&
 	    !timer_running(&qp->timer)) {
 		qp->answered = false;
-		engine_want_timer(engine, qp, ib_ack_wait_ns(qp));
+		engine_want_timer(engine, qp, window_wait_ns(&ib->window, ib_timeout_ns(qp)));
 	}
 }
 
@@ -180,7 +180,7 @@ static bool ib_tx_must_wait(const struct qp *qp, const struct wqe_send *wqe, uin
 /* Nothing is in flight, but it is too early for the next packet: a timer continues. */
 static bool paces(struct engine *engine, struct qp *qp)
 {
-	uint64_t ns = qp_reliable(qp) ? ib_pace_wait_ns(qp->ib, engine->now_ns) : 0;
+	uint64_t ns = qp_reliable(qp) ? window_pace_wait_ns(&qp->ib->window, engine->now_ns) : 0;
 	if (ns == 0)
 		return false;
 	qp->waiting = true;
@@ -228,7 +228,7 @@ static enum step over(struct qp *qp, struct wqe_send *wqe)
  * that bursts do not grow. */
 static uint32_t ack_every(const struct ib *ib)
 {
-	uint32_t part = ib_window(ib) / IB_ACK_PARTS;
+	uint32_t part = window_packets(&ib->window) / IB_ACK_PARTS;
 	return part < IB_ACK_EVERY ? part : IB_ACK_EVERY;
 }
 
@@ -294,7 +294,7 @@ static enum step send_part(struct engine *engine, struct qp *qp, struct wqe_send
 		return STEP_NEXT;
 	if (packet.bth.ack_request) {
 		ib->since_ack_request = 0;
-		ib_time_sent(ib, psn, engine->now_ns);
+		window_time_sent(&ib->window, psn, ib->sent_psn, engine->now_ns);
 	}
 	counter_add(&engine->counters[ENGINE_BYTES_SENT], count);
 	if (ib->stripe != NULL)
@@ -409,7 +409,7 @@ static enum step send_read(struct engine *engine, struct qp *qp, struct wqe_send
 	uint8_t *payload = ib_begin_packet(engine, path, &packet, &start);
 	if (payload == NULL)
 		return STEP_NO_ROOM;
-	ib_time_sent(ib, psn, engine->now_ns);
+	window_time_sent(&ib->window, psn, ib->sent_psn, engine->now_ns);
 	ib_end_packet(engine, path, &packet, start, payload);
 	if (ib_psn_distance(psn, ib->sent_psn) >= 0)
 		wqe->read.requests++;

@@ -73,7 +73,7 @@ static void begin_sending(struct rig *rig)
 	rig_qp(rig, &(struct rig_options){.timeout = 14});
 	for (int i = 0; i < 7; i++)
 		trip(rig);
-	assert_true(engine(rig)->window >> IB_WINDOW_SHIFT >= 256);
+	assert_true(engine(rig)->window.size >> WINDOW_SHIFT >= 256);
 }
 
 /* Hundreds of them in a second cost next to nothing; and they are counted. */
@@ -83,13 +83,13 @@ static void cnps_without_proof_change_little(void **state)
 	struct rig *rig = *state;
 	for (uint32_t k = 0; k < COUNT(words); k++) {
 		begin_sending(rig);
-		uint32_t before = engine(rig)->window, least = before;
+		uint32_t before = engine(rig)->window.size, least = before;
 		uint64_t counted = counter(rig, "cnp_unproved");
 		for (uint32_t i = 0; i < 10000; i++) { /* a second */
 			if (i % 14 == 0)
 				take_cnp(rig, words[k]);
-			if (engine(rig)->window < least)
-				least = engine(rig)->window;
+			if (engine(rig)->window.size < least)
+				least = engine(rig)->window.size;
 			if (i % 10 == 0)
 				trip(rig);
 			else
@@ -111,12 +111,12 @@ static void cnps_without_proof_change_little(void **state)
 		rig_answer(rig, (quiet - 1) & IB_PSN_MASK, IB_AETH_ACK, IB_AETH_NO_CREDITS, 0);
 		rig->sent_count = rig->looked_at = 0;
 	}
-	uint32_t before = engine(rig)->window;
+	uint32_t before = engine(rig)->window.size;
 	for (uint32_t i = 0; i < 1000; i++) {
 		take_cnp(rig, 0);
 		rig->now_ns += 1000000;
 	}
-	assert_int_equal(engine(rig)->window, before);
+	assert_int_equal(engine(rig)->window.size, before);
 }
 
 /* The peer's own, which name a PSN in flight, are obeyed at once, once a round trip. */
@@ -125,17 +125,17 @@ static void cnps_with_proof_are_obeyed(void **state)
 	struct rig *rig = *state;
 	begin_sending(rig);
 	for (uint32_t i = 0; i < 40; i++) {
-		uint32_t before = engine(rig)->window;
+		uint32_t before = engine(rig)->window.size;
 		take_cnp(rig, 0x48000000u | ((engine(rig)->una_psn - 1) & IB_PSN_MASK));
-		uint32_t after = engine(rig)->window;
-		assert_true(after < before || after < 1u << IB_WINDOW_SHIFT);
+		uint32_t after = engine(rig)->window.size;
+		assert_true(after < before || after < 1u << WINDOW_SHIFT);
 		take_cnp(rig, 0x48000000u | ((engine(rig)->una_psn - 1) & IB_PSN_MASK));
 		if (engine(rig)->sent_psn != engine(rig)->una_psn)
-			assert_int_equal(engine(rig)->window, after);
+			assert_int_equal(engine(rig)->window.size, after);
 		rig->now_ns += 20 * TRIP_NS;
 		trip(rig);
 	}
-	assert_true(engine(rig)->window >> IB_WINDOW_SHIFT < 32);
+	assert_true(engine(rig)->window.size >> WINDOW_SHIFT < 32);
 	assert_int_equal(counter(rig, "cnp_unproved"), 0);
 }
 
@@ -165,13 +165,13 @@ static void marks_on_forged_packets_are_not_told(void **state)
 		assert_int_equal(cnp->cnp.resv128[i], 0); /* nothing of our memory leaves */
 	/* A response that was not asked for takes nothing from the window. */
 	begin_sending(rig);
-	uint32_t before = engine(rig)->window;
+	uint32_t before = engine(rig)->window.size;
 	packet = rig_packet(rig, IB_RC + IB_OP_READ_RESPONSE_ONLY, engine(rig)->sent_psn + 5000);
 	packet.payload = rig->mem;
 	packet.payload_bytes = 256;
 	for (uint32_t i = 0; i < 100; i++)
 		take_marked(rig, &packet);
-	assert_int_equal(engine(rig)->window, before);
+	assert_int_equal(engine(rig)->window.size, before);
 }
 
 /* Requests and answers of every kind with PSNs that are not due: no byte is placed, nothing
