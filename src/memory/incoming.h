@@ -9,9 +9,9 @@
  *                                   extent, narrowed or not; or
  *     owner                         whose port has the event queue
  *
- * Own addresses are those of the adapter, not of a row. incoming_judge() makes the checks of APERTURE
- * column 18, each of which a row may leave out. First comes who sends: a packet with a wrong nonce or
- * source gets no answer, so its number must not matter. */
+ * Own addresses are those of the adapter, not of a row. incoming_judge() makes the checks of
+ * APERTURE column 18, each of which a row may leave out. First comes who sends: a packet with a
+ * wrong nonce or source gets no answer, so its number must not matter. */
 #ifndef MEMORY_INCOMING_H
 #define MEMORY_INCOMING_H
 

@@ -1,6 +1,6 @@
-/* Nonces that roll (APERTURE columns 8 and 9): the number grows by @step after every @every accepted
- * packets. Sequence numbers count accepted packets, so the nonce is a function of the number, and
- * both ends agree on it whatever is lost, doubled or late. */
+/* Nonces that roll (APERTURE columns 8 and 9): the number grows by @step after every @every
+ * accepted packets. Sequence numbers count accepted packets, so the nonce is a function of the
+ * number, and both ends agree on it whatever is lost, doubled or late. */
 #ifndef MEMORY_NONCE_H
 #define MEMORY_NONCE_H
 

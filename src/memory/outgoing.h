@@ -1,4 +1,5 @@
-/* The outgoing aperture table (APERTURE figures 4, 5 and 10): where a store to a mapped address goes.
+/* The outgoing aperture table (APERTURE figures 4, 5 and 10): where a store to a mapped address
+ * goes.
  *
  * Apertures of one size and type lie side by side in a group, and each group has a part of the
  * address space of its own, 2^part_bits bytes. So an address tells the size (note 1 of figure 10):
@@ -8,8 +9,8 @@
  *
  * A lookup first asks a small associative memory of the most recently used entries, several ways
  * per set; on a miss the entry is read out of the large store, an array per group, and replaces the
- * last one of its set. An entry holds everything that a packet needs; the sequence number is counted
- * up in the store, so the associative memory keeps no copy that could be out of date.
+ * last one of its set. An entry holds everything that a packet needs; the sequence number is
+ * counted up in the store, so the associative memory keeps no copy that could be out of date.
  *
  * The base is the owner's to choose; the rest of an entry may be set by a trusted application
  * (note 3). Our own addresses are those of the adapter (note 4). */

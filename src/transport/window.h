@@ -1,6 +1,6 @@
-/* How many packets of a sender may be in flight, and when an answer is considered missing. Shared by
- * every protocol of ours that repeats what gets lost: InfiniBand connections (ib/congestion.c) and
- * apertures (aperture/).
+/* How many packets of a sender may be in flight, and when an answer is considered missing. Shared
+ * by every protocol of ours that repeats what gets lost: InfiniBand connections (ib/congestion.c)
+ * and apertures (aperture/).
  *
  * The window grows with every acknowledgement: by the amount acknowledged until it first meets
  * congestion, by WINDOW_STEP_BYTES per round trip after that. It is reduced by a quarter when the
@@ -13,8 +13,8 @@
  * as a retry. If it turns out that the answers were late and nothing was lost, the window is
  * restored.
  *
- * Packets have numbers, which wrap. The caller passes @una, the oldest that is not acknowledged, and
- * @sent, one past the last that has ever been sent. */
+ * Packets have numbers, which wrap. The caller passes @una, the oldest that is not acknowledged,
+ * and @sent, one past the last that has ever been sent. */
 #ifndef TRANSPORT_WINDOW_H
 #define TRANSPORT_WINDOW_H
 
@@ -26,7 +26,7 @@
 #define WINDOW_STEP_BYTES    1024u
 #define WINDOW_PARTS         16u        /* the minimum: one packet per this many round trips */
 #define WINDOW_SHIFT         8u         /* the window is kept in 256ths of a packet */
-#define WINDOW_HINT_NS       100000000u /* a hint that anybody can give counts at most this often, */
+#define WINDOW_HINT_NS       100000000u /* a hint of anybody counts at most this often, */
 #define WINDOW_HINT_TRIPS    64u        /* and at most once in this many round trips */
 #define WINDOW_WAIT_MIN_NS   1000000u   /* no answer is considered missing sooner */
 #define WINDOW_WAIT_FIRST_NS 4000000u   /* the same while the round-trip time is unknown */

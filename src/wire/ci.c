@@ -130,9 +130,9 @@ bool ci_put(struct ci_writer *writer, const struct ci_packet *packet)
 		memcpy(at, full + CI_HEADER_BYTES, CI_NUMBER_BYTES);
 		at += CI_NUMBER_BYTES;
 	}
-	uint32_t crc = crc32c(0, full, full_bytes);
 	if (packet->bytes > 0)
-		crc = crc32c_copy(crc, at, packet->data, packet->bytes);
+		memcpy(at, packet->data, packet->bytes);
+	uint32_t crc = crc32c(crc32c(0, full, full_bytes), at, packet->bytes);
 	be32_store(at + packet->bytes, crc);
 	writer->used = (size_t)(at - writer->out) + packet->bytes + CI_CRC_BYTES;
 	writer->last = *packet;

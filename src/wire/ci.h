@@ -14,8 +14,8 @@
  *       data
  *       CRC-32C (4)            of the header with all its fields, then the data
  *
- * Several packets for one process share a frame. In all but the first, fields that repeat the packet
- * before are left out, and flags tell which (APERTURE column 18, step 6):
+ * Several packets for one process share a frame. In all but the first, fields that repeat the
+ * packet before are left out, and flags tell which (APERTURE column 18, step 6):
  *
  *   CI_SAME    cluster address, index and nonce are those of the packet before
  *   CI_NEXT    the offset is where the data of the packet before ended

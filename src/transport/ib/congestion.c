@@ -1,6 +1,7 @@
-/* Notices of congestion (IBTA annex A17.9.3): the receiver of marked packets reports them with a CNP;
- * a reader sees the marks itself. What follows from them is in transport/window.h. Data that is read
- * counts in the window of the reader: responders answer immediately, whatever they are asked for.
+/* Notices of congestion (IBTA annex A17.9.3): the receiver of marked packets reports them with a
+ * CNP; a reader sees the marks itself. What follows from them is in transport/window.h. Data that
+ * is read counts in the window of the reader: responders answer immediately, whatever they are
+ * asked for.
  *
  * Anybody can send a CNP. Heddle's own contain a PSN that the sender of the packets knows, in
  * reserved bytes that others ignore. A CNP without it reduces the window by a quarter, only

@@ -1,6 +1,7 @@
-/* The lookup of outgoing apertures against a list that is searched from one end to the other: random
- * apertures come and go, and every address leads where the list says, whichever level answers. A
- * store of 2^20 entries; the seed may be given as the first argument. MISSION AP1, AP2. */
+/* The lookup of outgoing apertures against a list that is searched from one end to the other:
+ * random apertures come and go, and every address leads where the list says, whichever level
+ * answers. A store of 2^20 entries; the seed may be given as the first argument. MISSION AP1, AP2.
+ * */
 #include <assert.h>
 #include <stdint.h>
 #include <stdio.h>

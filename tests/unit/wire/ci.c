@@ -272,7 +272,8 @@ static void ap4_packed_frame(void **state)
 	assert_int_equal(ci_next(&reader, &none), CI_END);
 }
 
-/* Any bit that changes is noticed: in the header by its checksum or before, elsewhere by the CRC. */
+/* Any bit that changes is noticed: in the header by its checksum or before, elsewhere by the CRC.
+ * */
 static void ap4_every_bit_is_protected(void **state)
 {
 	(void)state;
