@@ -34,7 +34,7 @@ enum incoming_verdict incoming_judge(const struct incoming *row, const struct in
 {
 	if (row == NULL || !row->used)
 		return INCOMING_NO_ENTRY;
-	if ((row->checks & HDL_CHECK_VALID) != 0 && !row->connected)
+	if ((row->checks & HDL_CHECK_VALID) != 0 && !row->connected && !req->control)
 		return INCOMING_NOT_VALID;
 	enum incoming_verdict verdict = incoming_judge_sender(row, req);
 	if (verdict != INCOMING_OK || req->control)

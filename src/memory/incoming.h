@@ -66,7 +66,9 @@ struct incoming_request {
 	uint64_t nonce;
 	uint32_t sequence;
 	bool sequenced;
-	bool control; /* out of band: no number, and the nonce of the connection */
+	/* Out of band: no number, and the nonce of the connection; what it may do while there is
+	 * none is for the connection to say. */
+	bool control;
 	struct incoming_source source;
 };
 

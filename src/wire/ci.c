@@ -22,7 +22,7 @@ static const struct {
         [CI_ACCEPT] = {CI_OFFER_BYTES, CI_OFFER_BYTES},
         [CI_REJECT] = {4, 4},
         [CI_CLOSE] = {8, 8},
-        [CI_ALIVE] = {4, 4},
+        [CI_ALIVE] = {8, 8},
         [CI_ALIVEACK] = {4, 4},
         [CI_ERROR] = {8, 8},
         [CI_STATUS] = {CI_STATUS_BYTES, CI_STATUS_BYTES},

@@ -176,6 +176,7 @@ struct ci_note {
 	uint16_t reason;  /* enum hdl_aperture_reason */
 	uint16_t element; /* enum ci_element */
 	uint32_t number;  /* expected, or next */
+	uint32_t index;   /* ALIVE: of the sender's own entry, where an agent may answer ERROR */
 };
 struct ci_note ci_get_note(const struct ci_packet *packet);
 /* Returns the bytes of the body. */

@@ -79,6 +79,8 @@ struct ci_note ci_get_note(const struct ci_packet *packet)
 		return (struct ci_note){.reason = be16_load(at),
 		                        .element = be16_load(at + 2),
 		                        .number = be32_load(at + 4)};
+	case CI_ALIVE:
+		return (struct ci_note){.number = be32_load(at), .index = be32_load(at + 4)};
 	default:
 		return (struct ci_note){.number = be32_load(at)};
 	}
@@ -100,6 +102,10 @@ uint32_t ci_set_note(uint8_t kind, const struct ci_note *note, uint8_t body[8])
 		be16_store(body, note->reason);
 		be16_store(body + 2, note->element);
 		be32_store(body + 4, note->number);
+		return 8;
+	case CI_ALIVE:
+		be32_store(body, note->number);
+		be32_store(body + 4, note->index);
 		return 8;
 	default:
 		be32_store(body, note->number);

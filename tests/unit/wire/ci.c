@@ -192,7 +192,10 @@ static void ap3_notes(void **state)
 	         {.reason = HDL_REASON_CLOSED, .number = 0x1001},
 	         wire_close,
 	         sizeof(wire_close)},
-	        {CI_ALIVE, {.number = 0x1001}, wire_alive, sizeof(wire_alive)},
+	        {CI_ALIVE,
+	         {.number = 0x1001, .index = 3u << 22 | 9},
+	         wire_alive,
+	         sizeof(wire_alive)},
 	        {CI_ALIVEACK, {.number = 0x1001}, wire_aliveack, sizeof(wire_aliveack)},
 	        {CI_ERROR,
 	         {.reason = HDL_REASON_SEQUENCE, .element = CI_RECEIVER, .number = 0x1001},
@@ -208,7 +211,7 @@ static void ap3_notes(void **state)
 		struct ci_note note = ci_get_note(&packet);
 		assert_true(note.reason == rows[i].note.reason &&
 		            note.element == rows[i].note.element &&
-		            note.number == rows[i].note.number);
+		            note.number == rows[i].note.number && note.index == rows[i].note.index);
 	}
 }
 
@@ -317,13 +320,14 @@ static void ap4_verdicts(void **state)
 	/* A length that the kind does not have: refused by the writer, and by the reader even with
 	 * a good checksum. */
 	struct ci_writer writer;
-	struct ci_packet alive = {.kind = CI_ALIVE, .bytes = 8, .data = frame + 100};
+	struct ci_packet alive = {.kind = CI_ALIVEACK, .bytes = 8, .data = frame + 100};
 	ci_begin(&writer, frame, sizeof(frame));
 	assert_false(ci_put(&writer, &alive));
 	alive.kind = CI_CLOSE;
 	assert_true(ci_put(&writer, &alive));
-	frame[0] = CI_ALIVE; /* the checksum adds words: the kind is the high half of the first */
-	be16_store(frame + 22, (uint16_t)(be16_load(frame + 22) - ((CI_ALIVE - CI_CLOSE) << 8)));
+	frame[0] =
+	        CI_ALIVEACK; /* the checksum adds words: the kind is the high half of the first */
+	be16_store(frame + 22, (uint16_t)(be16_load(frame + 22) - ((CI_ALIVEACK - CI_CLOSE) << 8)));
 	ci_open(&reader, frame, writer.used);
 	assert_int_equal(ci_next(&reader, &came), CI_WRONG_LENGTH);
 	struct ci_packet big = {

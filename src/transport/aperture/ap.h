@@ -1,0 +1,323 @@
+/* Connections between apertures (APERTURE columns 11 to 13, 16 to 18). Packets come in with
+ * ap_take(), go out through struct ap_sink; time, memory and random numbers are the caller's.
+ *
+ *   ap/conn.c   states: CONNECT, ACCEPT, REJECT, CLOSE, and what time does to them
+ *   ap/port.c   ports: rules, CONNECTs that wait, apertures made in advance, STATUS
+ *   ap/tx.c     what was stored becomes numbered packets, several to a frame, repeated until
+ *               acknowledged
+ *   ap/rx.c     packets that come in: checked, joined, written; events, reads
+ *
+ * One ap_node per adapter, one ap_conn per end of a connection:
+ *
+ *   CLOSED --ap_connect()--> CONNECTING --ACCEPT--> OPEN --ap_close()--> CLOSING --CLOSE--> CLOSED
+ *     |                         '--REJECT, time--> CLOSED  '--CLOSE--> CLOSED
+ *     '--ap_accept(), a rule--> OPEN                       '--silence, link down--> FAILED
+ *
+ * Lost, doubled, late and crossing packets are harmless: CONNECT and CLOSE are repeated until they
+ * are answered; a repeated CONNECT is recognized by the nonce that it offers, and answered like the
+ * first; an answer that nobody waits for changes nothing. A packet of an earlier connection has its
+ * nonce, and is dropped.
+ *
+ * Numbers: data, events, reads and responses count. The receiver accepts the expected number only.
+ * A gap draws one ERROR with the expected number, and the sender goes back to it. ALIVEACK carries
+ * it, too: it answers ALIVE and every packet with CI_ASK. Where the other end checks no numbers,
+ * packets have none and are forgotten when they are sent. */
+#ifndef TRANSPORT_AP_H
+#define TRANSPORT_AP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <heddle/aperture.h>
+
+#include "base/bitmap.h"
+#include "base/timer.h"
+#include "memory/incoming.h"
+#include "memory/outgoing.h"
+#include "memory/tpt.h"
+#include "transport/copy.h"
+#include "transport/window.h"
+#include "wire/ci.h"
+
+#define AP_CONNECT_FIRST_NS 100000000ull  /* until CONNECT is repeated; doubles ... */
+#define AP_CONNECT_MOST_NS  1000000000ull /* ... up to this */
+#define AP_CONNECT_NS       8000000000ull /* then it is given up */
+#define AP_WAITING_NS       3000000000ull /* a CONNECT that is not repeated this long is gone */
+#define AP_TIMEOUT_NS       400000000ull  /* after which an answer is missing for certain */
+#define AP_SILENT_NS        5000000000ull /* without a sign of life: the peer has gone */
+#define AP_CLOSE_NS         100000000ull  /* until CLOSE is repeated */
+#define AP_CLOSE_TRIES      10u
+#define AP_ASK_PARTS        4u /* an acknowledgement is asked for so often in a window */
+#define AP_HASH             1024u
+#define AP_REMEMBERED       4096u /* nonces of CONNECTs that were accepted */
+#define AP_MAX_PUT          (HDL_APERTURE_KEPT_BYTES / 2)
+
+/* Where packets of one peer go, and come from. @host is what the carrier says, in one spelling. */
+struct ap_path {
+	uint32_t route; /* the carrier's: which link, which socket */
+	uint32_t epoch; /* of the link: another process may have its number now */
+	uint32_t frame_bytes;
+	bool has_link;
+	uint8_t link[INCOMING_LINK_BYTES];
+	uint8_t host[16];
+	uint64_t idle_ns; /* between two ALIVEs of a connection that has nothing to send */
+};
+
+/* What a port's queue gets. */
+struct ap_event {
+	uint8_t kind; /* enum ci_kind; CI_EVENT: data delivery */
+	uint16_t reason;
+	uint32_t index;  /* our own entry */
+	uint64_t offset; /* of CI_EVENT */
+	uint64_t id;     /* of CI_CONNECT: the one that waits */
+	uint32_t bytes;
+	uint8_t data[CI_EVENT_BYTES];
+	uint8_t source[16];
+	struct ap_conn *conn; /* NULL: none */
+};
+enum ap_delivered { AP_PLACED, AP_FULL, AP_NO_QUEUE };
+
+struct ap_node;
+struct ap_conn;
+struct ap_port;
+
+/* The callbacks must not call back. */
+struct ap_sink {
+	/* Room for a frame of at most @bytes on @path; NULL: none at the moment. */
+	uint8_t *(*reserve)(void *context, const struct ap_path *path, size_t bytes);
+	/* What was reserved last is now a frame of @bytes. */
+	void (*commit)(void *context, const struct ap_path *path, size_t bytes);
+	/* @conn has another state. */
+	void (*changed)(void *context, struct ap_conn *conn);
+	/* AP_FULL: it is kept back, which holds for CI_EVENT only. */
+	enum ap_delivered (*event)(void *context, struct ap_port *port,
+	                           const struct ap_event *event);
+	/* Data that was asked for with @token has come. */
+	void (*response)(void *context, struct ap_conn *conn, uint32_t token, uint64_t offset,
+	                 const uint8_t *data, uint32_t bytes);
+	/* The reply to a STATUS with @token; NULL: @conn's CONNECT or STATUS found no port. */
+	void (*status)(void *context, struct ap_conn *conn, const struct ci_status *status);
+};
+
+/* A CONNECT that waits for the application. */
+struct ap_waiting {
+	struct ap_waiting *next;
+	uint64_t id;
+	uint64_t heard_ns;
+	struct ci_offer offer;
+	struct ap_path from;
+	uint8_t rule; /* 1 plus the number of the rule; 0: none matched */
+};
+
+struct ap_port {
+	struct ap_port *hash_next;
+	uint16_t number;
+	uint32_t rule_count;
+	struct hdl_port_rule rules[HDL_MAX_PORT_RULES];
+	uint32_t by_rule[HDL_MAX_PORT_RULES + 1]; /* connections */
+	struct ap_waiting *waiting, *free_waiting;
+	uint32_t waiting_count;
+	uint64_t next_id;
+	struct ap_conn *offers, **offers_end;
+	uint32_t offer_count;
+	uint32_t open, rejected;
+	uint32_t events, blocked; /* of its queue; the owner sets them */
+	void *owner;
+	struct ap_waiting room[HDL_MAX_PORT_WAITING];
+};
+
+/* Does @from, where a packet came from, lead to the peer of @path? */
+static inline bool ap_same_path(const struct ap_path *path, const struct ap_path *from)
+{
+	return path->route == from->route && path->epoch == from->epoch;
+}
+
+/* A packet that may have to be sent again. */
+struct ap_kept {
+	uint32_t offset;
+	uint32_t at, end; /* of its bytes, free-running */
+	uint16_t bytes;
+	uint8_t kind;
+};
+
+struct ap_conn {
+	struct ap_node *node;
+	uint8_t state; /* enum hdl_aperture_state */
+	uint8_t reason;
+	bool pointed;    /* by hand: there is no connection, but packets may be sent */
+	bool accepting;  /* this end accepted */
+	bool is_active;  /* in node->active */
+	bool ack_due;    /* ALIVEACK */
+	bool gap_due;    /* ERROR with the expected number */
+	bool gap_told;   /* and it was sent; nothing was accepted since */
+	bool held;       /* a packet was kept back: a gap is no loss */
+	bool awaiting;   /* an answer is due, since heard_ns */
+	bool own_source; /* the owner chose source and mask of conn->in; else: the peer's */
+	uint32_t row;    /* in node->rows */
+	struct incoming *in;
+	struct outgoing *out, plain; /* plain: one without a base */
+	struct ci_offer own;         /* as CONNECT and ACCEPT say it */
+	struct ci_offer peer;
+	struct ap_path path;
+	uint16_t to_port; /* the port that CONNECT names, or ACCEPT gave */
+	/* Where its events go; the port it is offered to; the one it was accepted by, with a rule.
+	 * */
+	struct ap_port *port, *offered_to, *accepted_by, *new_port;
+	struct ap_conn *offer_next, *active_next, *hash_next;
+	uint8_t rule;
+
+	/* Sending. una <= cursor <= next; sent is one past the last that was ever sent. */
+	uint32_t una, cursor, sent, next;
+	uint32_t since_ask;
+	struct window window;
+	/* The memory of the owner; NULL: nothing can be sent. Positions are free-running. */
+	struct ap_kept *kept; /* HDL_APERTURE_KEPT */
+	uint8_t *bytes;       /* HDL_APERTURE_KEPT_BYTES */
+	uint32_t head, tail;
+	uint64_t errors; /* that the peer reported, other than gaps */
+
+	/* Time. */
+	struct timer_node timer;
+	uint64_t timer_ns; /* for how long it was started */
+	uint64_t heard_ns; /* the last sign of life */
+	uint64_t began_ns; /* of the state */
+	uint32_t tries;
+	void *owner;
+};
+
+struct ap_node {
+	struct tpt *tpt;
+	uint32_t pd; /* of the entries of apertures */
+	const struct own_memory *own;
+	struct incoming *rows;
+	struct ap_conn **conns; /* by row */
+	struct bitmap row_map;
+	uint32_t row_count, next_row;
+	uint32_t slot; /* of our process */
+	uint16_t lid;  /* our cluster address; 0: none */
+	uint64_t now_ns;
+	struct timer_wheel wheel;
+	struct ap_conn *active, **active_end;
+	struct ap_conn *by_nonce[AP_HASH]; /* accepted connections, by the peer's nonce */
+	struct ap_port *ports[AP_HASH];
+	/* Of CONNECTs that were accepted, each in its place: a late one opens nothing again. */
+	uint64_t remembered[AP_REMEMBERED];
+	const struct ap_sink *sink;
+	void *context;
+	uint64_t counters[HDL_APERTURE_COUNTER_COUNT];
+
+	/* The frame that is being filled. */
+	struct ci_writer writer;
+	struct ap_path writer_path;
+	uint32_t writer_slot;
+	bool writing;
+
+	/* What is being received: one burst, and the rest of its frame. */
+	uint32_t write_budget; /* bytes that may be written in a turn; 0: any number */
+	uint32_t write_left;
+	bool stalled;
+	struct ci_burst burst;
+	struct ap_conn *burst_conn;
+	struct ci_reader reader;
+	struct ap_path from;
+	uint8_t held[CI_MAX_FRAME];
+};
+
+/* @rows and @conns have @row_count elements, @map BITMAP_WORDS(@row_count); all are zero. */
+void ap_node_init(struct ap_node *node, struct incoming *rows, struct ap_conn **conns,
+                  uint64_t *map, uint32_t row_count, uint64_t now_ns);
+static inline void ap_count(struct ap_node *node, enum hdl_aperture_counter counter, uint64_t by)
+{
+	node->counters[counter] += by;
+}
+
+/* --- conn.c --- */
+/* Give @conn, which is zero but for owner, kept and bytes, a row. False: there is none. The caller
+ * sets type, bits, checks and key of conn->in, and conn->own but for index, nonce and sequence. */
+bool ap_open(struct ap_node *node, struct ap_conn *conn);
+/* New numbers for the next connection; both random. */
+void ap_arm(struct ap_conn *conn, uint64_t nonce, uint32_t sequence);
+void ap_free(struct ap_conn *conn);
+void ap_connect(struct ap_conn *conn, const struct ap_path *path, uint16_t port);
+/* Send nothing more than what is under way, then CLOSE; @abrupt: at once, and without waiting for
+ * an answer. */
+void ap_close(struct ap_conn *conn, bool abrupt);
+void ap_fail(struct ap_conn *conn, uint8_t reason);
+/* Set the state, and tell. */
+void ap_enter(struct ap_conn *conn, uint8_t state, uint8_t reason, uint8_t kind);
+/* Become OPEN towards the end that @offer describes, at @path. */
+void ap_begin(struct ap_conn *conn, const struct ci_offer *offer, const struct ap_path *path);
+/* Point the outgoing side at @offer, without a connection. */
+void ap_point(struct ap_conn *conn, const struct ci_offer *offer, const struct ap_path *path);
+/* Use @out, an entry of the outgoing table, from now on; NULL: none. */
+void ap_use(struct ap_conn *conn, struct outgoing *out);
+/* The link @route has gone: its connections fail. */
+void ap_route_down(struct ap_node *node, uint32_t route);
+void ap_hear_control(struct ap_conn *conn, const struct ci_packet *packet,
+                     const struct ap_path *from);
+/* An accepted connection whose peer offered this; NULL: none. */
+struct ap_conn *ap_by_offer(struct ap_node *node, const struct ci_offer *offer,
+                            const struct ap_path *from);
+/* Run what is due at @now_ns; and when it has to be called next. */
+unsigned ap_tick(struct ap_node *node, uint64_t now_ns);
+uint64_t ap_next_tick(const struct ap_node *node);
+/* Start or move the timer of @conn for what it waits for. */
+void ap_set_timer(struct ap_conn *conn);
+
+/* --- port.c --- */
+void ap_port_open(struct ap_node *node, struct ap_port *port, uint16_t number);
+void ap_port_close(struct ap_node *node, struct ap_port *port);
+struct ap_port *ap_port_find(const struct ap_node *node, uint16_t number);
+void ap_offer(struct ap_port *port, struct ap_conn *conn);
+void ap_withdraw(struct ap_conn *conn);
+struct ap_waiting *ap_waiting_find(struct ap_port *port, uint64_t id);
+/* Accept @waiting, which is free afterwards. False: the types differ; it was rejected. */
+bool ap_accept(struct ap_port *port, struct ap_waiting *waiting, struct ap_conn *conn);
+void ap_reject(struct ap_node *node, struct ap_port *port, struct ap_waiting *waiting,
+               uint8_t reason);
+void ap_hear_port(struct ap_node *node, const struct ci_packet *packet, const struct ap_path *from);
+/* Ask port @number for its status; the reply goes to @conn. */
+void ap_ask_status(struct ap_conn *conn, const struct ap_path *path, uint16_t number,
+                   uint32_t token);
+/* @conn, accepted by a port, has ended. */
+void ap_port_left(struct ap_conn *conn);
+/* Send ACCEPT for @conn. */
+void ap_send_accept(struct ap_conn *conn);
+
+/* --- tx.c --- */
+/* Send a packet that is not numbered, in a frame with others. False: no room. */
+bool ap_send(struct ap_node *node, const struct ap_path *path, const struct ci_packet *packet);
+bool ap_send_note(struct ap_conn *conn, uint8_t kind, const struct ci_note *note);
+/* Queue @bytes for @offset: as CI_DATA in as many packets as needed, else one. False: no room;
+ * nothing has changed. */
+bool ap_put(struct ap_conn *conn, uint8_t kind, uint64_t offset, const void *data, uint32_t bytes);
+/* Bytes of one CI_DATA packet. */
+uint32_t ap_piece(const struct ap_conn *conn);
+void ap_activate(struct ap_conn *conn);
+/* Start again with the numbers of conn->out. */
+void ap_restart(struct ap_conn *conn);
+/* Everything before @number has arrived; @again: and nothing after it: go back. */
+void ap_acked(struct ap_conn *conn, uint32_t number, bool again);
+/* Nothing was answered for long. */
+void ap_sent_timeout(struct ap_conn *conn);
+static inline bool ap_all_acked(const struct ap_conn *conn)
+{
+	return conn->una == conn->next;
+}
+/* Send what waits, resume what stalled. Returns how much was done. */
+unsigned ap_run(struct ap_node *node);
+
+/* --- rx.c --- */
+/* May ap_take() be called? Not while a write is stalled. */
+static inline bool ap_may_take(const struct ap_node *node)
+{
+	return !node->stalled;
+}
+/* A frame has come. */
+void ap_take(struct ap_node *node, const uint8_t *frame, size_t bytes, const struct ap_path *from);
+/* Go on with a stalled write. */
+void ap_resume(struct ap_node *node);
+/* @conn is no longer connected: what is left of its burst is dropped. */
+void ap_drop_burst(struct ap_conn *conn);
+
+#endif

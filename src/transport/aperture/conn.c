@@ -1,0 +1,540 @@
+/* Apertures: the states of a connection. One function per packet or cause; see ap.h. */
+#include <assert.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "transport/aperture/ap.h"
+
+void ap_node_init(struct ap_node *node, struct incoming *rows, struct ap_conn **conns,
+                  uint64_t *map, uint32_t row_count, uint64_t now_ns)
+{
+	assert(row_count <= CI_MAX_ROWS);
+	*node = (struct ap_node){.rows = rows, .conns = conns, .row_count = row_count};
+	/* Not bitmap_init(): the memory is clear and need not be touched before it is used. */
+	node->row_map = (struct bitmap){.words = map, .bits = row_count};
+	node->active_end = &node->active;
+	node->now_ns = now_ns;
+	timer_wheel_init(&node->wheel, now_ns);
+}
+
+bool ap_open(struct ap_node *node, struct ap_conn *conn)
+{
+	/* Rows are reused late. Row 0 stays free: a zeroed index leads nowhere. */
+	size_t row = bitmap_find_clear(&node->row_map, node->next_row > 0 ? node->next_row : 1);
+	if (row == BITMAP_NONE || row == 0)
+		return false;
+	bitmap_set(&node->row_map, row);
+	node->next_row = (uint32_t)((row + 1) % node->row_count);
+	node->conns[row] = conn;
+	conn->node = node;
+	conn->row = (uint32_t)row;
+	conn->in = &node->rows[row];
+	*conn->in = (struct incoming){.used = true, .owner = conn};
+	conn->out = &conn->plain;
+	conn->state = HDL_APERTURE_CLOSED;
+	timer_node_init(&conn->timer);
+	return true;
+}
+
+void ap_arm(struct ap_conn *conn, uint64_t nonce, uint32_t sequence)
+{
+	conn->own.index = ci_index(conn->node->slot, conn->row);
+	conn->own.nonce = nonce;
+	conn->own.sequence = sequence;
+	conn->in->expected = sequence;
+	nonce_begin(&conn->in->nonce, nonce, sequence, conn->own.nonce_every, conn->own.nonce_step);
+	conn->reason = HDL_REASON_NONE;
+	conn->ack_due = conn->gap_due = conn->gap_told = conn->held = conn->awaiting = false;
+}
+
+static void ap_unhash(struct ap_conn *conn)
+{
+	struct ap_conn **at = &conn->node->by_nonce[conn->peer.nonce % AP_HASH];
+	while (*at != NULL && *at != conn)
+		at = &(*at)->hash_next;
+	if (*at == conn)
+		*at = conn->hash_next;
+}
+
+static void ap_deactivate(struct ap_conn *conn)
+{
+	struct ap_node *node = conn->node;
+	if (!conn->is_active)
+		return;
+	struct ap_conn **at = &node->active;
+	while (*at != conn)
+		at = &(*at)->active_next;
+	*at = conn->active_next;
+	if (*at == NULL)
+		node->active_end = at;
+	conn->is_active = false;
+}
+
+static bool ap_is_connected(uint8_t state)
+{
+	return state == HDL_APERTURE_OPEN || state == HDL_APERTURE_CLOSING;
+}
+
+static void ap_tell(struct ap_conn *conn, uint8_t kind)
+{
+	struct ap_event event = {
+	        .kind = kind, .reason = conn->reason, .index = conn->own.index, .conn = conn};
+	memcpy(event.source, conn->path.host, 16);
+	if (conn->port != NULL && kind != 0)
+		(void)conn->node->sink->event(conn->node->context, conn->port, &event);
+}
+
+void ap_enter(struct ap_conn *conn, uint8_t state, uint8_t reason, uint8_t kind)
+{
+	uint8_t before = conn->state;
+	conn->state = state;
+	conn->reason = reason;
+	conn->tries = 0;
+	conn->awaiting = false;
+	conn->began_ns = conn->heard_ns = conn->node->now_ns;
+	if (state == HDL_APERTURE_CLOSED || state == HDL_APERTURE_FAILED) {
+		conn->in->connected = false;
+		ap_drop_burst(conn);
+		if (ap_is_connected(before)) {
+			ap_unhash(conn);
+			ap_port_left(conn);
+		}
+		conn->ack_due = conn->gap_due = false;
+		if (state == HDL_APERTURE_FAILED)
+			ap_count(conn->node, HDL_APERTURE_COUNTER_FAILED, 1);
+	}
+	ap_set_timer(conn);
+	conn->node->sink->changed(conn->node->context, conn);
+	ap_tell(conn, kind);
+}
+
+void ap_free(struct ap_conn *conn)
+{
+	struct ap_node *node = conn->node;
+	ap_withdraw(conn);
+	ap_close(conn, true);
+	ap_deactivate(conn);
+	timer_stop(&node->wheel, &conn->timer);
+	*conn->in = (struct incoming){.used = false};
+	node->conns[conn->row] = NULL;
+	bitmap_clear(&node->row_map, conn->row);
+}
+
+/* --- CONNECT --- */
+
+static void ap_send_connect(struct ap_conn *conn)
+{
+	uint8_t body[CI_OFFER_BYTES];
+	struct ci_offer offer = conn->own;
+	struct ci_packet packet = {.kind = CI_CONNECT,
+	                           .index = ci_index(0, conn->to_port),
+	                           .bytes = sizeof(body),
+	                           .data = body};
+	offer.port = conn->to_port;
+	ci_set_offer(&offer, body);
+	(void)ap_send(conn->node, &conn->path, &packet); /* it is repeated anyway */
+	ap_activate(conn);                               /* which flushes the frame */
+}
+
+/* Only the peer may send, unless the owner wants others. */
+static void ap_expect(struct ap_conn *conn, const struct ap_path *path)
+{
+	conn->path = *path;
+	conn->in->connected = true;
+	if (conn->own_source)
+		return;
+	memcpy(conn->in->source, path->host, 16);
+	memset(conn->in->mask, 0xff, 16);
+}
+
+void ap_connect(struct ap_conn *conn, const struct ap_path *path, uint16_t port)
+{
+	assert(conn->state == HDL_APERTURE_CLOSED || conn->state == HDL_APERTURE_FAILED);
+	conn->to_port = port;
+	conn->accepting = conn->pointed = false;
+	conn->accepted_by = NULL;
+	memset(&conn->peer, 0, sizeof(conn->peer));
+	/* The peer may write as soon as it has accepted, before ACCEPT is here. */
+	ap_expect(conn, path);
+	ap_count(conn->node, HDL_APERTURE_COUNTER_CONNECTS, 1);
+	ap_enter(conn, HDL_APERTURE_CONNECTING, HDL_REASON_NONE, 0);
+	ap_send_connect(conn);
+}
+
+static void ap_set_target(struct ap_conn *conn, const struct ci_offer *offer)
+{
+	static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
+	struct outgoing *out = conn->out;
+	out->index = offer->index;
+	out->sequence = offer->sequence;
+	out->sequenced = (offer->checks & HDL_CHECK_SEQUENCE) != 0;
+	out->first = offer->first;
+	out->length = offer->length;
+	out->address = memcmp(conn->path.host, mapped, sizeof(mapped)) == 0 ? OUTGOING_IPV4
+	                                                                    : OUTGOING_IPV6;
+	memcpy(out->host, conn->path.host, 16);
+	memcpy(out->link, conn->path.link, sizeof(out->link));
+	out->owner = conn;
+	nonce_begin(&out->nonce, offer->nonce, offer->sequence, offer->nonce_every,
+	            offer->nonce_step);
+	ap_restart(conn);
+}
+
+void ap_begin(struct ap_conn *conn, const struct ci_offer *offer, const struct ap_path *path)
+{
+	struct ap_node *node = conn->node;
+	conn->peer = *offer;
+	conn->pointed = false;
+	ap_expect(conn, path);
+	ap_set_target(conn, offer);
+	if (conn->accepting) {
+		conn->hash_next = node->by_nonce[offer->nonce % AP_HASH];
+		node->by_nonce[offer->nonce % AP_HASH] = conn;
+	}
+	ap_count(node, HDL_APERTURE_COUNTER_ACCEPTS, 1);
+	ap_enter(conn, HDL_APERTURE_OPEN, HDL_REASON_NONE, CI_ACCEPT);
+}
+
+void ap_point(struct ap_conn *conn, const struct ci_offer *offer, const struct ap_path *path)
+{
+	conn->path = *path;
+	conn->pointed = !ap_is_connected(conn->state);
+	ap_set_target(conn, offer);
+}
+
+void ap_use(struct ap_conn *conn, struct outgoing *out)
+{
+	struct outgoing *now = out != NULL ? out : &conn->plain;
+	struct outgoing copy = *conn->out;
+	if (now == conn->out)
+		return;
+	copy.base = now->base;
+	copy.bits = now->bits;
+	copy.type = now->type;
+	*now = copy;
+	now->owner = conn;
+	conn->out = now;
+}
+
+struct ap_conn *ap_by_offer(struct ap_node *node, const struct ci_offer *offer,
+                            const struct ap_path *from)
+{
+	struct ap_conn *conn = node->by_nonce[offer->nonce % AP_HASH];
+	while (conn != NULL &&
+	       (conn->peer.nonce != offer->nonce || conn->peer.index != offer->index ||
+	        memcmp(conn->path.host, from->host, 16) != 0))
+		conn = conn->hash_next;
+	return conn;
+}
+
+/* ACCEPT answers CONNECT and nothing else: a second one finds the connection open. */
+static void ap_hear_accept(struct ap_conn *conn, const struct ci_packet *packet,
+                           const struct ap_path *from)
+{
+	struct ci_offer offer;
+	if (conn->state != HDL_APERTURE_CONNECTING)
+		return;
+	if (ci_get_offer(packet, &offer) != CI_OK || offer.type != conn->own.type) {
+		ap_count(conn->node, HDL_APERTURE_COUNTER_BAD_FRAMES, 1);
+		ap_fail(conn, HDL_REASON_PROTOCOL);
+		return;
+	}
+	conn->to_port = offer.port;
+	ap_begin(conn, &offer, from);
+}
+
+static void ap_hear_reject(struct ap_conn *conn, const struct ci_packet *packet)
+{
+	struct ci_note note = ci_get_note(packet);
+	if (conn->state != HDL_APERTURE_CONNECTING)
+		return;
+	ap_count(conn->node, HDL_APERTURE_COUNTER_REJECTS, 1);
+	uint8_t reason = note.reason != 0 && note.reason < HDL_REASON_COUNT
+	                         ? (uint8_t)note.reason
+	                         : (uint8_t)HDL_REASON_DECLINED;
+	ap_enter(conn, HDL_APERTURE_CLOSED, reason, CI_REJECT);
+}
+
+/* --- CLOSE --- */
+
+/* @ask: it is a request, which is repeated until it is answered; answers are not answered. */
+static void ap_send_close(struct ap_conn *conn, bool ask)
+{
+	uint8_t body[8];
+	struct ci_note note = {.reason = HDL_REASON_CLOSED, .number = conn->next};
+	struct ci_packet packet = {.kind = CI_CLOSE,
+	                           .flags = ask ? CI_ASK : 0,
+	                           .cluster = conn->out->cluster,
+	                           .index = conn->out->index,
+	                           .nonce = conn->out->nonce.first,
+	                           .bytes = ci_set_note(CI_CLOSE, &note, body),
+	                           .data = body};
+	(void)ap_send(conn->node, &conn->path, &packet);
+	ap_activate(conn);
+}
+
+void ap_close(struct ap_conn *conn, bool abrupt)
+{
+	conn->pointed = false;
+	if (conn->state == HDL_APERTURE_OFFERED)
+		ap_withdraw(conn);
+	if (conn->state == HDL_APERTURE_CONNECTING)
+		ap_enter(conn, HDL_APERTURE_CLOSED, HDL_REASON_NONE, 0);
+	if (!ap_is_connected(conn->state))
+		return;
+	/* From now on nothing changes in our memory. */
+	conn->in->connected = false;
+	ap_drop_burst(conn);
+	ap_count(conn->node, HDL_APERTURE_COUNTER_CLOSES, 1);
+	if (abrupt) {
+		ap_send_close(conn, true);
+		ap_enter(conn, HDL_APERTURE_CLOSED, HDL_REASON_NONE, 0);
+	} else if (conn->state == HDL_APERTURE_OPEN) {
+		ap_enter(conn, HDL_APERTURE_CLOSING, HDL_REASON_NONE, 0);
+		if (ap_all_acked(conn) || !conn->out->sequenced)
+			ap_send_close(conn, true);
+		ap_activate(conn);
+	}
+}
+
+static void ap_hear_close(struct ap_conn *conn, const struct ci_packet *packet)
+{
+	struct ci_note note = ci_get_note(packet);
+	bool asks = (packet->flags & CI_ASK) != 0;
+	bool numbered = (conn->in->checks & HDL_CHECK_SEQUENCE) != 0;
+	switch (conn->state) {
+	case HDL_APERTURE_OPEN:
+		/* Data is missing that was sent before. */
+		if (asks && numbered && (int32_t)(note.number - conn->in->expected) > 0) {
+			conn->gap_due = true;
+			ap_activate(conn);
+			return;
+		}
+		ap_count(conn->node, HDL_APERTURE_COUNTER_CLOSES, 1);
+		break;
+	case HDL_APERTURE_CLOSING: /* both close, or it is the answer */
+		break;
+	case HDL_APERTURE_CLOSED:
+	case HDL_APERTURE_FAILED:
+		/* Our answer was lost. */
+		if (asks && conn->peer.index != 0 && conn->out->index == conn->peer.index)
+			ap_send_close(conn, false);
+		return;
+	default:
+		return;
+	}
+	if (asks)
+		ap_send_close(conn, false);
+	ap_enter(conn, HDL_APERTURE_CLOSED, HDL_REASON_CLOSED, CI_CLOSE);
+}
+
+void ap_fail(struct ap_conn *conn, uint8_t reason)
+{
+	if (conn->state == HDL_APERTURE_CONNECTING)
+		ap_enter(conn, HDL_APERTURE_CLOSED, reason, CI_ERROR);
+	else if (ap_is_connected(conn->state))
+		ap_enter(conn, HDL_APERTURE_FAILED, reason, CI_ERROR);
+}
+
+void ap_route_down(struct ap_node *node, uint32_t route)
+{
+	for (uint32_t row = 1; row < node->row_count; row++) {
+		if (row % 64 == 0 && node->row_map.words[row / 64] == 0) {
+			row += 63; /* 64 that nobody has */
+			continue;
+		}
+		struct ap_conn *conn = node->conns[row];
+		if (conn == NULL || conn->path.route != route)
+			continue;
+		conn->pointed = false;
+		ap_fail(conn, HDL_REASON_GONE);
+	}
+}
+
+/* --- ERROR, ALIVE --- */
+
+static void ap_hear_error(struct ap_conn *conn, const struct ci_packet *packet)
+{
+	struct ci_note note = ci_get_note(packet);
+	ap_count(conn->node, HDL_APERTURE_COUNTER_ERRORS_IN, 1);
+	if (!ap_is_connected(conn->state) && conn->state != HDL_APERTURE_CONNECTING)
+		return;
+	switch (note.reason) {
+	case HDL_REASON_SEQUENCE:
+		if (ap_is_connected(conn->state))
+			ap_acked(conn, note.number, true);
+		break;
+	case HDL_REASON_GONE:
+	case HDL_REASON_CLOSED:
+		ap_fail(conn, (uint8_t)note.reason);
+		break;
+	case HDL_REASON_EXTENT:
+	case HDL_REASON_ACCESS:
+	case HDL_REASON_MEMORY:
+	case HDL_REASON_NO_PORT:
+		conn->errors++;
+		conn->reason = (uint8_t)note.reason;
+		conn->node->sink->changed(conn->node->context, conn);
+		ap_tell(conn, CI_ERROR);
+		break;
+	default:
+		ap_count(conn->node, HDL_APERTURE_COUNTER_BAD_FRAMES, 1);
+		break;
+	}
+}
+
+static void ap_hear_alive(struct ap_conn *conn)
+{
+	if (ap_is_connected(conn->state)) {
+		conn->ack_due = true;
+		ap_activate(conn);
+	} else if (conn->peer.index != 0 && conn->out->index == conn->peer.index) {
+		struct ci_note note = {.reason = HDL_REASON_CLOSED, .element = CI_RECEIVER};
+		(void)ap_send_note(conn, CI_ERROR, &note);
+		ap_activate(conn);
+	}
+}
+
+void ap_hear_control(struct ap_conn *conn, const struct ci_packet *packet,
+                     const struct ap_path *from)
+{
+	struct ci_status status;
+	switch (packet->kind) {
+	case CI_ACCEPT:
+		ap_hear_accept(conn, packet, from);
+		break;
+	case CI_REJECT:
+		ap_hear_reject(conn, packet);
+		break;
+	case CI_CLOSE:
+		ap_hear_close(conn, packet);
+		break;
+	case CI_ALIVE:
+		ap_hear_alive(conn);
+		break;
+	case CI_ALIVEACK:
+		if (ap_is_connected(conn->state))
+			ap_acked(conn, ci_get_note(packet).number, false);
+		break;
+	case CI_ERROR:
+		ap_hear_error(conn, packet);
+		break;
+	case CI_STATUSACK:
+		status = ci_get_status(packet);
+		conn->node->sink->status(conn->node->context, conn, &status);
+		break;
+	default:
+		ap_count(conn->node, HDL_APERTURE_COUNTER_BAD_FRAMES, 1);
+		break;
+	}
+	if (conn->state == HDL_APERTURE_CLOSING && ap_all_acked(conn) &&
+	    (packet->kind == CI_ALIVEACK || packet->kind == CI_ERROR))
+		ap_send_close(conn, true);
+}
+
+/* --- time --- */
+
+/* Is something unanswered? */
+static bool ap_unanswered(const struct ap_conn *conn)
+{
+	return conn->out->sequenced && conn->una != conn->sent;
+}
+
+static uint64_t ap_wait_ns(const struct ap_conn *conn)
+{
+	uint64_t wait;
+	switch (conn->state) {
+	case HDL_APERTURE_CONNECTING:
+		wait = AP_CONNECT_FIRST_NS << (conn->tries < 8 ? conn->tries : 8);
+		return wait < AP_CONNECT_MOST_NS ? wait : AP_CONNECT_MOST_NS;
+	case HDL_APERTURE_OPEN:
+	case HDL_APERTURE_CLOSING:
+		wait = window_pace_wait_ns(&conn->window, conn->node->now_ns);
+		if (conn->out->sequenced && conn->cursor != conn->next && wait > 0)
+			return wait;
+		if (ap_unanswered(conn))
+			return window_wait_ns(&conn->window, AP_TIMEOUT_NS);
+		if (conn->state == HDL_APERTURE_CLOSING)
+			return AP_CLOSE_NS;
+		return conn->path.idle_ns != 0 ? conn->path.idle_ns : UINT64_MAX;
+	default:
+		return UINT64_MAX;
+	}
+}
+
+void ap_set_timer(struct ap_conn *conn)
+{
+	struct ap_node *node = conn->node;
+	uint64_t wait = ap_wait_ns(conn);
+	conn->timer_ns = wait;
+	if (wait == UINT64_MAX) {
+		timer_stop(&node->wheel, &conn->timer);
+		return;
+	}
+	if (ap_unanswered(conn) && !conn->awaiting) {
+		conn->awaiting = true;
+		conn->heard_ns = node->now_ns;
+	}
+	timer_start(&node->wheel, &conn->timer, node->now_ns + wait);
+}
+
+static void ap_expire_open(struct ap_conn *conn)
+{
+	struct ap_node *node = conn->node;
+	if (conn->awaiting && node->now_ns - conn->heard_ns > AP_SILENT_NS) {
+		ap_fail(conn, HDL_REASON_SILENT);
+	} else if (ap_unanswered(conn)) {
+		ap_sent_timeout(conn);
+	} else if (conn->cursor != conn->next) {
+		ap_activate(conn); /* the pace allows the next packet */
+	} else if (conn->state == HDL_APERTURE_CLOSING) {
+		if (++conn->tries > AP_CLOSE_TRIES)
+			ap_enter(conn, HDL_APERTURE_CLOSED, HDL_REASON_SILENT, CI_CLOSE);
+		else
+			ap_send_close(conn, true);
+	} else {
+		struct ci_note note = {.number = conn->next, .index = conn->own.index};
+		if (!conn->awaiting)
+			conn->heard_ns = node->now_ns;
+		conn->awaiting = true;
+		(void)ap_send_note(conn, CI_ALIVE, &note);
+		ap_activate(conn);
+	}
+}
+
+static void ap_expire(struct ap_conn *conn)
+{
+	switch (conn->state) {
+	case HDL_APERTURE_CONNECTING:
+		if (conn->node->now_ns - conn->began_ns > AP_CONNECT_NS) {
+			ap_enter(conn, HDL_APERTURE_CLOSED, HDL_REASON_SILENT, CI_ERROR);
+			break;
+		}
+		conn->tries++;
+		ap_send_connect(conn);
+		break;
+	case HDL_APERTURE_OPEN:
+	case HDL_APERTURE_CLOSING:
+		ap_expire_open(conn);
+		break;
+	default:
+		break;
+	}
+}
+
+unsigned ap_tick(struct ap_node *node, uint64_t now_ns)
+{
+	unsigned count = 0;
+	node->now_ns = now_ns;
+	struct timer_node *list = timer_advance(&node->wheel, now_ns), *next;
+	for (; list != NULL; list = next, count++) {
+		next = list->next;
+		ap_expire((struct ap_conn *)((char *)list - offsetof(struct ap_conn, timer)));
+	}
+	return count;
+}
+
+uint64_t ap_next_tick(const struct ap_node *node)
+{
+	return timer_next_ns(&node->wheel);
+}
