@@ -1,5 +1,6 @@
 /* Opening, joining and closing adapters. */
 #include "adapter/adapter.h"
+#include "adapter/aperture/aperture.h"
 #include "transport/ib/raw.h"
 
 #include <assert.h>
@@ -21,6 +22,16 @@
 static void sink_quiesce(void *context)
 {
 	adapter_quiesce(context);
+}
+
+static void sink_ci(void *context, uint32_t link, const uint8_t *frame, size_t bytes)
+{
+	apertures_lane(context, link, frame, bytes);
+}
+
+static void sink_link_down(void *context, uint32_t link)
+{
+	apertures_link_down(context, link);
 }
 
 static void sink_bell(void *context, uint32_t link)
@@ -152,6 +163,8 @@ static int make_tables(struct hdl_adapter *adapter)
 	                                    .quiesce = sink_quiesce,
 	                                    .not_ready = sink_not_ready,
 	                                    .bell = sink_bell,
+	                                    .ci = sink_ci,
+	                                    .link_down = sink_link_down,
 	                                    .context = adapter};
 	return 0;
 }
@@ -323,6 +336,7 @@ void adapter_kill(struct hdl_adapter *adapter)
 	if (adapter->drive.epoll >= 0)
 		close(adapter->drive.epoll);
 	net_close(adapter);
+	apertures_end(adapter);
 	cm_end(adapter);
 	groups_end(adapter);
 	eventqs_end(adapter);

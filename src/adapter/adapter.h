@@ -42,6 +42,8 @@
 
 /* What all share, then one structure per folder. Their headers say under which lock each part
  * is. */
+struct apertures;
+
 struct hdl_adapter {
 	uint32_t magic;
 	struct hdl_adapter *next; /* list of open adapters (fork.c), under its lock */
@@ -71,6 +73,7 @@ struct hdl_adapter {
 	struct peers peers;
 	struct eventqs eventqs;
 	struct oob oob;
+	struct apertures *apertures; /* NULL: none was ever used */
 };
 
 /* --- adapter.c --- */

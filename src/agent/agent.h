@@ -63,6 +63,7 @@ struct port_entry {
 #define AGENT_ASKED 1024u
 
 struct wire;
+struct ci_wire;   /* aperture.c */
 struct vs_member; /* what a process has to do with a virtual switch (vswitch.c) */
 struct limits;    /* how much each address may still send (management.c) */
 
@@ -80,6 +81,7 @@ struct node_entry {
 	uint16_t port_rover;
 	/* One per address; if the first is NULL, no process has asked for any (wire.h). */
 	struct wire *wires[UDP_MAX_ADDRESSES];
+	struct ci_wire *ci_wires[UDP_MAX_ADDRESSES]; /* sockets of apertures, likewise */
 	struct notice *notices; /* repeated until they are answered (management.c) */
 	struct early *early;    /* requests that wait for a listener */
 	uint32_t notice_count, early_count;
@@ -170,6 +172,7 @@ struct agent {
 	bool vs_open;        /* newcomers may take part in virtual switches */
 	uint64_t vs_wait_ns; /* until then, members of the former agent may be missing */
 	char vs_key_path[RUNDIR_MAX + 16];
+	char untrusted_path[RUNDIR_MAX + 16]; /* programs that are not trusted (aperture.c) */
 	uint32_t rover; /* the next slot to give out, on any node: slots are reused late */
 	/* The file that keeps it for the next agent, to which our processes may come back late. */
 	char rover_path[RUNDIR_MAX + 16];
@@ -225,6 +228,12 @@ extern const struct agent_service oob_service;       /* oob.c */
 
 /* oob.c: what HEDDLE_CRITERIA says, as bits of enum oob_bit. False: there is an unknown word. */
 bool oob_criteria(const char *words, uint32_t *criteria, uint32_t *wakes);
+extern const struct agent_service aperture_service;  /* aperture.c */
+
+/* aperture.c: close the sockets of @node's apertures. */
+void ci_wires_close(struct node_entry *node);
+/* The agent of @directory begins: where the list of programs is that are not trusted. */
+void ci_begin_trust(struct agent *agent, const char *directory);
 
 /* vswitch.c: the agent of @directory begins, and ends. */
 void vswitch_begin(struct agent *agent, const char *directory);

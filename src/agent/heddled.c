@@ -264,6 +264,7 @@ int main(int argc, char **argv)
 	udp_network(agent.network);
 	rover_begin(&agent, directory);
 	vswitch_begin(&agent, directory);
+	ci_begin_trust(&agent, directory);
 	/* Links that a former agent made live on, and must not be confused with ours. */
 	agent.next_link = (uint32_t)prng_below(&agent.prng, AGENT_LINK_IDS);
 	agent.spare = open("/dev/null", O_RDONLY | O_CLOEXEC);

@@ -18,7 +18,7 @@
  * one that has gone. */
 const struct agent_service *const agent_services[] = {
         &names_service,     &group_service,   &cm_service,  &wire_service,
-        &introduce_service, &vswitch_service, &oob_service,
+        &introduce_service, &vswitch_service, &oob_service, &aperture_service,
 };
 const unsigned agent_service_count = sizeof(agent_services) / sizeof(agent_services[0]);
 

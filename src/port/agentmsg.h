@@ -31,6 +31,9 @@
  *     GROUP_DONE {token, error}            <--  to the process that asked, at last
  *   OBSERVE                              -->  instead of HELLO
  *     PROCESS {...}                        <--  + tables, one per process; then END
+ *   CI_OPEN {token}                      -->  the process uses apertures
+ *     CI_OPENED {token, trust}             <--  + one socket per address of the node
+ *     CI_FRAME {gid, own, data}            <--  CI packets to a port that the process holds
  *   VS_ATTACH {node, APID, key}          -->  + bell, the first time; needs no HELLO
  *     VS_ATTACHED {error, APID, member}    <--  + board (fabric/board.h)
  *     VS_PEER {member, side}               <--  to both; + lanes, bell
@@ -77,6 +80,8 @@
 #define AGENT_FIRST_LID 2u
 #define AGENT_LAST_LID  0xbfffu
 
+#define AGENT_CI_SPACE 0x0a70u /* ports of apertures are those of this space */
+
 #define AGENT_LOOPBACK 72u /* the node with LID L is 127.72.(L / 256).(L % 256) */
 
 enum agent_kind {
@@ -120,6 +125,9 @@ enum agent_kind {
 	AGENT_OOB_ATTACHED,
 	AGENT_OOB_QUERY,
 	AGENT_OOB_STATUS,
+	AGENT_CI_OPEN,
+	AGENT_CI_OPENED,
+	AGENT_CI_FRAME,
 	AGENT_KIND_COUNT
 };
 
@@ -224,7 +232,8 @@ struct agent_gone {
 	uint32_t link_id;
 };
 
-/* Connections: all kinds that begin with CM_. The wire service uses it too: MAD, SAID, DONE. */
+/* Connections: all kinds that begin with CM_. The wire service uses it too: MAD, SAID, DONE; and
+ * that of apertures: all kinds that begin with CI_. */
 struct agent_cm {
 	uint32_t token; /* BIND, BOUND; MAD, SAID, DONE; 0: no answer is wanted */
 	int32_t error;

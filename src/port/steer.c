@@ -79,9 +79,9 @@ static int steer_attach(const struct steer *steer)
 				list[used++] = (struct entry){steer->at[i].slot, i};
 		qsort(list, used, sizeof(*list), by_slot);
 		program->length = 0;
-		emit(program, BPF_LD | BPF_W | BPF_ABS, 0, 0, QPN_OFFSET);
-		emit(program, BPF_ALU | BPF_AND | BPF_K, 0, 0, QPN_MASK);
-		emit(program, BPF_ALU | BPF_RSH | BPF_K, 0, 0, STEER_SLOT_SHIFT);
+		emit(program, BPF_LD | BPF_W | BPF_ABS, 0, 0, steer->by.offset);
+		emit(program, BPF_ALU | BPF_AND | BPF_K, 0, 0, steer->by.mask);
+		emit(program, BPF_ALU | BPF_RSH | BPF_K, 0, 0, steer->by.shift);
 		emit_search(program, list, used);
 		struct sock_fprog filter = {.len = (unsigned short)program->length,
 		                            .filter = program->at};
@@ -97,6 +97,13 @@ static int steer_attach(const struct steer *steer)
 
 int steer_open(struct steer *steer, const struct udp_address *address, uint16_t port)
 {
+	static const struct steer_by qpn = {QPN_OFFSET, QPN_MASK, STEER_SLOT_SHIFT};
+	return steer_open_by(steer, address, port, &qpn);
+}
+
+int steer_open_by(struct steer *steer, const struct udp_address *address, uint16_t port,
+                  const struct steer_by *by)
+{
 	int shared = 1;
 	/* Bind exclusively first, so that we do not join the sockets of another agent of this user
 	 * by mistake; shared from then on. */
@@ -109,6 +116,7 @@ int steer_open(struct steer *steer, const struct udp_address *address, uint16_t 
 		return -error;
 	}
 	steer->address = *address;
+	steer->by = *by;
 	steer->port = port;
 	steer->count = 1;
 	steer->at[0].sock = sock;

@@ -18,8 +18,14 @@
 #define STEER_SLOT_SHIFT  14u   /* of a queue pair's number */
 #define STEER_NOBODY      UINT32_MAX
 
+/* Where the program finds the slot: in the big-endian word at @offset of the payload. */
+struct steer_by {
+	uint32_t offset, mask, shift;
+};
+
 struct steer {
 	struct udp_address address;
+	struct steer_by by;
 	uint16_t port;
 	unsigned count;
 	struct {
@@ -31,6 +37,9 @@ struct steer {
 /* Open the first socket. Returns 0; -EADDRNOTAVAIL: not an address of this machine; -EADDRINUSE:
  * another user, another agent or the kernel's RoCE driver has the port; other errors. */
 int steer_open(struct steer *steer, const struct udp_address *address, uint16_t port);
+/* The same for packets that have the slot elsewhere. */
+int steer_open_by(struct steer *steer, const struct udp_address *address, uint16_t port,
+                  const struct steer_by *by);
 /* An empty socket for @slot, to be passed to the process; the group keeps owning it. Or -errno. */
 int steer_take(struct steer *steer, uint32_t slot);
 /* Release @slot. */

@@ -408,6 +408,8 @@ void engine_link_down(struct engine *engine, uint32_t index)
 		return;
 	link->up = false;
 	multicast_link_down(engine, index);
+	if (engine->sink.link_down != NULL)
+		engine->sink.link_down(engine->sink.context, index);
 	engine->sink.event(engine->sink.context, HDL_EVENT_PEER_GONE, HDL_DETAIL_NONE, &link->gid,
 	                   (struct hdl_key){0});
 	for (uint32_t i = 0; i <= engine->qp_mask; i++) {

@@ -88,6 +88,10 @@ struct engine_sink {
 	void (*not_ready)(void *context, const struct qp *qp);
 	/* Wake the peer of a link: it asked to be woken. */
 	void (*bell)(void *context, uint32_t link);
+	/* CI packets came on @link; the peer may change them. May send frames. NULL: dropped. */
+	void (*ci)(void *context, uint32_t link, const uint8_t *frame, size_t bytes);
+	/* The peer of @link has gone. NULL: the adapter does not want to know. */
+	void (*link_down)(void *context, uint32_t link);
 	void *context;
 };
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "adapter/adapter.h"
+#include "adapter/aperture/aperture.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "port/unixsock.h"
@@ -252,7 +253,7 @@ int hdl_cm_send(struct hdl_adapter *adapter, const struct hdl_cm_msg *msg)
 
 static void tell_handler(struct hdl_adapter *adapter, const struct hdl_cm_msg *msg)
 {
-	if (vi_hear(adapter, msg))
+	if (vi_hear(adapter, msg) || apertures_hear(adapter, msg))
 		return;
 	pthread_mutex_lock(&adapter->agent.handler_lock);
 	void (*handler)(void *, const struct hdl_cm_msg *) = adapter->agent.cm_handler;
@@ -264,6 +265,8 @@ static void tell_handler(struct hdl_adapter *adapter, const struct hdl_cm_msg *m
 
 void cm_mended(struct hdl_adapter *adapter)
 {
+	if (adapter->apertures != NULL)
+		apertures_open_udp(adapter->apertures);
 	tell_handler(adapter, &(struct hdl_cm_msg){.kind = HDL_CM_AGENT});
 }
 

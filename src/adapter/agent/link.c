@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "adapter/adapter.h"
+#include "adapter/aperture/aperture.h"
 #include "base/cancel.h"
 #include "base/fd.h"
 #include "base/log.h"
@@ -292,6 +293,13 @@ static void agent_link_hear(struct hdl_adapter *adapter, const struct agent_msg 
 		break;
 	case AGENT_GROUP_DONE:
 		agent_link_answered(adapter, msg->u.group.token, -msg->u.group.error, 0);
+		break;
+	case AGENT_CI_OPENED:
+		apertures_udp_opened(adapter, msg, fds, fd_count);
+		agent_link_answered(adapter, msg->u.cm.token, -msg->u.cm.error, 0);
+		break;
+	case AGENT_CI_FRAME:
+		apertures_udp_frame(adapter, msg);
 		break;
 	case AGENT_CM_SEND:
 	case AGENT_CM_RETURN:

@@ -43,6 +43,8 @@ extern uint32_t magic_generation;
 #define MAGIC_XRCD     (0x48444c58u ^ magic_generation)
 #define MAGIC_EVENTQ   (0x48444c56u ^ magic_generation)
 #define MAGIC_EVENTSET (0x48444c54u ^ magic_generation)
+#define MAGIC_PORT     (0x48444c5au ^ magic_generation)
+#define MAGIC_APERTURE (0x48444c59u ^ magic_generation)
 #define MAGIC_CQUEUE   (0x48444c55u ^ magic_generation)
 
 struct hdl_pd {

@@ -306,6 +306,11 @@ static inline bool ap_all_acked(const struct ap_conn *conn)
 }
 /* Send what waits, resume what stalled. Returns how much was done. */
 unsigned ap_run(struct ap_node *node);
+/* Is there something for ap_run() to do? */
+static inline bool ap_waits(const struct ap_node *node)
+{
+	return node->active != NULL || node->writing || node->stalled;
+}
 
 /* --- rx.c --- */
 /* May ap_take() be called? Not while a write is stalled. */

@@ -25,6 +25,7 @@ enum frame_kind {
 	                hdl_detail; FRAME_IMM: its request also needed a receive */
 	FRAME_BURST,    /* body: num_sge messages of kind FRAME_SEND, numbered from msn on, each a
 	                frame_item and its data */
+	FRAME_CI,       /* body: CI packets (wire/ci.h) */
 	FRAME_KIND_COUNT
 };
 

@@ -1,0 +1,196 @@
+/* Apertures of an adapter: the connections of transport/aperture, with memory, carriers and calls
+ * around them.
+ *
+ *   node.c    the node: begins with the first port or aperture; sends and receives on lanes; time
+ *   udp.c     the same on UDP sockets, one per address, from the node agent
+ *   find.c    which process has a port, and how it is reached
+ *   port.c    hdl_port_*()
+ *   calls.c   hdl_aperture_open(), _connect(), _accept(), _close() and their kin
+ *   data.c    hdl_aperture_store(), _event(), _read(), _flush(), _check()
+ *   map.c     hdl_aperture_map() and what trackers need
+ *
+ * Everything is under the drive lock, unless a comment says otherwise. Calls that wait drive the
+ * adapter meanwhile, or sleep until something may have come. */
+#ifndef ADAPTER_APERTURE_H
+#define ADAPTER_APERTURE_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <heddle/aperture.h>
+
+#include "adapter/net/port.h"
+#include "port/agentmsg.h"
+#include "port/udp.h"
+#include "transport/aperture/ap.h"
+
+#define APERTURE_SPACE      AGENT_CI_SPACE /* of ports, at the node agent */
+#define APERTURE_LANE_BYTES (4096u + CI_EXTRA_BYTES)
+#define APERTURE_LANE_IDLE  1000000000ull /* between two ALIVEs on a lane, which reports deaths */
+#define APERTURE_UDP_IDLE   400000000ull
+#define APERTURE_ROUTE_UDP  0x10000u   /* routes from here on are sockets, below links */
+#define APERTURE_WAIT_NS    1000000ull /* a waiting call looks again after this */
+#define APERTURE_FOUND      64u        /* ports of other processes whose place is remembered */
+#define APERTURE_FIND_NS    2000000000ull
+#define APERTURE_PART_BITS  36u /* the outgoing table: address space of one size */
+#define APERTURE_ORIGIN     (1ull << 44)
+
+struct hdl_adapter;
+struct hdl_cm_msg;
+struct track;
+
+struct hdl_port {
+	uint32_t magic;
+	struct hdl_adapter *adapter;
+	void *context;
+	struct ap_port port;
+	uint32_t users; /* apertures that name it */
+	bool bound;     /* at the node agent */
+};
+
+struct hdl_aperture {
+	uint32_t magic;
+	struct hdl_adapter *adapter;
+	void *context;
+	struct ap_conn conn;
+	struct hdl_port *port;
+	struct hdl_port *new_port;
+	uint8_t *memory;
+	uint64_t length;
+	uint32_t access;
+	bool own_memory;
+	bool is_ip;
+	struct hdl_key key;
+	/* A read that waits. */
+	uint32_t read_token;
+	uint64_t read_offset;
+	uint32_t read_bytes, read_got;
+	uint8_t *read_to;
+	pthread_mutex_t read_lock; /* one read at a time */
+	struct hdl_port_status status;
+	uint32_t status_token; /* that was answered */
+	uint64_t errors_seen;
+	/* Called when data has been placed; may be NULL. */
+	void (*placed)(void *context);
+	void *placed_context;
+	/* map.c */
+	struct track *track;
+	struct outgoing *entry;
+	uint64_t collect_ns; /* when stores are collected next */
+	struct hdl_aperture *mapped_next;
+	/* udp.c: HDL_APERTURE_IP */
+	int ip_sock;
+	struct udp_address ip_peer;
+	uint16_t ip_port;
+	struct hdl_gid ip_source, ip_mask;
+	struct hdl_aperture *ip_next;
+};
+
+/* Where a port of another process is. */
+struct aperture_found {
+	struct hdl_gid gid;
+	uint16_t port;
+	uint64_t guid;
+	uint32_t slot;
+	uint32_t agent_number;
+};
+
+struct apertures {
+	struct net_port port; /* must be first; no descriptor: it has the timers */
+	struct hdl_adapter *adapter;
+	struct ap_node node;
+	struct outgoing_table out;
+	struct hdl_aperture *mapped, *ips;
+	void *blocks[4];
+	size_t block_bytes[4];
+	uint32_t port_count, count;
+	uint32_t next_token;
+	uint8_t stage[CI_MAX_FRAME];
+	struct aperture_found found[APERTURE_FOUND];
+	uint32_t found_next;
+	/* udp.c */
+	struct aperture_udp {
+		struct apertures *apertures;
+		int sock; /* -1: none */
+		struct udp_address address;
+		struct udp_receiver receiver;
+		struct net_port port;
+	} udp[UDP_MAX_ADDRESSES];
+	uint32_t udp_count;
+	uint32_t udp_mtu;
+	uint32_t trust; /* enum hdl_aperture_trust */
+	/* find.c: the question that waits, under find_lock; its answer, under the drive lock. */
+	pthread_mutex_t find_lock;
+	uint32_t find_token, find_answered;
+	int find_result;
+	struct aperture_found find_answer;
+};
+
+/* --- node.c --- */
+/* The node, which begins if need be; NULL: no memory. Called without a lock. */
+struct apertures *apertures_begin(struct hdl_adapter *adapter);
+void apertures_end(struct hdl_adapter *adapter);
+/* A frame came on link @link. */
+void apertures_lane(struct hdl_adapter *adapter, uint32_t link, const uint8_t *frame, size_t bytes);
+/* Link @link has gone. */
+void apertures_link_down(struct hdl_adapter *adapter, uint32_t link);
+/* Send what waits, and set the timer. */
+void apertures_run(struct apertures *apertures);
+/* The path on link @link. */
+struct ap_path apertures_lane_path(const struct hdl_adapter *adapter, uint32_t link);
+/* Wait until @done(@object) or until @until_ns. Called without a lock. Returns 0; -HDL_EAGAIN the
+ * time is over; -HDL_EINTR. */
+int apertures_wait(struct hdl_adapter *adapter, bool (*done)(void *object), void *object,
+                   uint64_t until_ns);
+/* When a call with @timeout_ms has to return. */
+uint64_t apertures_until(int timeout_ms);
+static inline struct hdl_aperture *aperture_of(struct ap_conn *conn)
+{
+	return conn->owner;
+}
+bool is_aperture(const struct hdl_aperture *aperture);
+bool is_port(const struct hdl_port *port);
+struct hdl_adapter *port_adapter(const struct hdl_port *port);
+
+/* --- find.c --- */
+/* How port @port of @host is reached. Called without a lock; may wait for the agent. */
+int apertures_find(struct hdl_adapter *adapter, const struct hdl_gid *host, uint16_t port,
+                   struct ap_path *path);
+/* A message of APERTURE_SPACE came from the agent. True: it was ours. Called without a lock. */
+bool apertures_hear(struct hdl_adapter *adapter, const struct hdl_cm_msg *msg);
+
+/* --- udp.c --- */
+/* Ask the agent for sockets, if the node is on a network. Called without a lock. */
+void apertures_open_udp(struct apertures *apertures);
+/* The agent answered, with @fds. Called without a lock. */
+void apertures_udp_opened(struct hdl_adapter *adapter, const struct agent_msg *msg, int *fds,
+                          int fd_count);
+/* A frame to a port came to the agent's socket. Called without a lock. */
+void apertures_udp_frame(struct hdl_adapter *adapter, const struct agent_msg *msg);
+/* The path to @host over UDP. False: there is none. */
+bool apertures_udp_path(const struct apertures *apertures, const struct hdl_gid *host,
+                        struct ap_path *path);
+void apertures_udp_send(struct apertures *apertures, const struct ap_path *path,
+                        const uint8_t *frame, size_t bytes);
+void apertures_udp_end(struct apertures *apertures);
+/* Stores of an IP aperture. Returns 0 or an error. */
+int apertures_ip_send(struct hdl_aperture *aperture, const void *data, size_t length);
+void apertures_ip_close(struct hdl_aperture *aperture);
+/* Datagrams for IP apertures. Returns how many. */
+unsigned apertures_ip_receive(struct apertures *apertures);
+
+/* --- data.c --- */
+/* Queue @length bytes for @offset. 0; -HDL_EAGAIN no room. */
+int aperture_put(struct hdl_aperture *aperture, uint64_t offset, const void *data, uint64_t length);
+
+/* --- map.c --- */
+/* Put what was stored to the mapped range. 0; -HDL_EAGAIN some is left. */
+int aperture_collect(struct hdl_aperture *aperture);
+/* Collect what is due. Returns when to call again. */
+uint64_t apertures_collect_due(struct apertures *apertures, uint64_t now_ns);
+/* The connection has ended, or leads elsewhere. */
+void aperture_map_lost(struct hdl_aperture *aperture);
+void aperture_unmap(struct hdl_aperture *aperture);
+
+#endif

@@ -1,0 +1,416 @@
+/* The node of an adapter's apertures: memory, lanes, time, events. See aperture.h. */
+#include "adapter/aperture/aperture.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "adapter/adapter.h"
+#include "adapter/eventq/eventq.h"
+#include "base/cancel.h"
+#include "transport/local/frame.h"
+
+bool is_aperture(const struct hdl_aperture *aperture)
+{
+	return aperture != NULL && aperture->magic == MAGIC_APERTURE;
+}
+
+bool is_port(const struct hdl_port *port)
+{
+	return port != NULL && port->magic == MAGIC_PORT;
+}
+
+struct hdl_adapter *port_adapter(const struct hdl_port *port)
+{
+	return port->adapter;
+}
+
+/* --- the sink --- */
+
+static uint8_t *aperture_reserve(void *context, const struct ap_path *path, size_t bytes)
+{
+	struct apertures *apertures = context;
+	struct engine *engine = &apertures->adapter->engine;
+	if (path->route >= APERTURE_ROUTE_UDP)
+		return apertures->stage;
+	/* Is there room? What is reserved here is replaced by commit, which knows the length. */
+	if (path->route >= engine->link_count || !engine->links[path->route].up ||
+	    engine->links[path->route].epoch != path->epoch ||
+	    engine_reserve(engine, path->route, sizeof(struct frame) + bytes) == NULL)
+		return NULL;
+	return apertures->stage;
+}
+
+static void aperture_commit(void *context, const struct ap_path *path, size_t bytes)
+{
+	struct apertures *apertures = context;
+	struct engine *engine = &apertures->adapter->engine;
+	if (path->route >= APERTURE_ROUTE_UDP) {
+		apertures_udp_send(apertures, path, apertures->stage, bytes);
+		return;
+	}
+	struct frame frame = {.kind = FRAME_CI, .length = (uint32_t)bytes};
+	uint8_t *record = engine_reserve(engine, path->route, sizeof(frame) + bytes);
+	if (record == NULL)
+		return; /* repeated like a packet that got lost */
+	memcpy(record, &frame, sizeof(frame));
+	memcpy(record + sizeof(frame), apertures->stage, bytes);
+	engine_publish(engine, path->route);
+}
+
+static void aperture_changed(void *context, struct ap_conn *conn)
+{
+	struct hdl_aperture *aperture = aperture_of(conn);
+	(void)context;
+	if (conn->state == HDL_APERTURE_CLOSED || conn->state == HDL_APERTURE_FAILED)
+		aperture_map_lost(aperture);
+	else if (conn->state == HDL_APERTURE_OPEN && aperture->entry != NULL)
+		ap_use(conn, aperture->entry);
+}
+
+static const uint16_t aperture_event_types[CI_KIND_COUNT] = {
+        [CI_EVENT] = HDL_PORT_DATA,        [CI_CONNECT] = HDL_PORT_CONNECT,
+        [CI_ACCEPT] = HDL_PORT_ACCEPT,     [CI_REJECT] = HDL_PORT_REJECT,
+        [CI_CLOSE] = HDL_PORT_CLOSE,       [CI_ALIVE] = HDL_PORT_ALIVE,
+        [CI_ALIVEACK] = HDL_PORT_ALIVEACK, [CI_ERROR] = HDL_PORT_ERROR,
+        [CI_STATUSACK] = HDL_PORT_STATUS,
+};
+
+/* Reasons as the calls return them. */
+static int32_t aperture_reason_error(uint16_t reason)
+{
+	switch (reason) {
+	case HDL_REASON_NONE:
+	case HDL_REASON_CLOSED:
+		return 0;
+	case HDL_REASON_GONE:
+	case HDL_REASON_CARRIER:
+		return -HDL_EHOSTUNREACH;
+	case HDL_REASON_SILENT:
+		return -HDL_ETIMEDOUT;
+	case HDL_REASON_EXTENT:
+	case HDL_REASON_ACCESS:
+		return -HDL_EACCES;
+	case HDL_REASON_MEMORY:
+		return -HDL_EFAULT;
+	case HDL_REASON_PROTOCOL:
+		return -HDL_EINVAL;
+	default:
+		return -HDL_ECONNREFUSED;
+	}
+}
+
+static enum ap_delivered aperture_event(void *context, struct ap_port *port,
+                                        const struct ap_event *event)
+{
+	struct apertures *apertures = context;
+	struct hdl_port_event out = {.type = aperture_event_types[event->kind],
+	                             .flags = (uint16_t)event->bytes,
+	                             .index = event->index,
+	                             .offset = event->offset,
+	                             .status = aperture_reason_error(event->reason)};
+	memcpy(out.source.raw, event->source, sizeof(out.source.raw));
+	if (event->kind == CI_CONNECT)
+		out.value = event->id;
+	else
+		memcpy(&out.value, event->data, sizeof(out.value));
+	/* More than a value: the rest follows in the second queue. */
+	const void *more = event->bytes > sizeof(out.value) ? event->data : NULL;
+	switch (eventq_deliver(apertures->adapter, port->number, &out, more,
+	                       more != NULL ? event->bytes : 0)) {
+	case EVENTQ_PLACED:
+		return AP_PLACED;
+	case EVENTQ_FULL:
+		if (event->kind != CI_EVENT)
+			eventq_lose(apertures->adapter, port->number);
+		return AP_FULL;
+	default:
+		return AP_NO_QUEUE;
+	}
+}
+
+static void aperture_response(void *context, struct ap_conn *conn, uint32_t token, uint64_t offset,
+                              const uint8_t *data, uint32_t bytes)
+{
+	struct hdl_aperture *aperture = aperture_of(conn);
+	(void)context;
+	if (aperture->read_to == NULL || token != aperture->read_token ||
+	    offset < aperture->read_offset || bytes > aperture->read_bytes - aperture->read_got ||
+	    offset - aperture->read_offset != aperture->read_got)
+		return; /* given up, or without numbers and out of order */
+	memcpy(aperture->read_to + aperture->read_got, data, bytes);
+	aperture->read_got += bytes;
+}
+
+static void aperture_status(void *context, struct ap_conn *conn, const struct ci_status *status)
+{
+	struct hdl_aperture *aperture = aperture_of(conn);
+	(void)context;
+	const uint32_t *values = status->values;
+	aperture->status = (struct hdl_port_status){.waiting = values[0],
+	                                            .offers = values[1],
+	                                            .open = values[2],
+	                                            .rejected = values[3],
+	                                            .events = values[4],
+	                                            .blocked = values[5]};
+	aperture->status_token = status->token;
+}
+
+static const struct ap_sink aperture_sink = {.reserve = aperture_reserve,
+                                             .commit = aperture_commit,
+                                             .changed = aperture_changed,
+                                             .event = aperture_event,
+                                             .response = aperture_response,
+                                             .status = aperture_status};
+
+/* --- driving --- */
+
+void apertures_run(struct apertures *apertures)
+{
+	apertures->node.now_ns = clock_read(&apertures->adapter->clock);
+	(void)ap_run(&apertures->node);
+	uint64_t next = ap_next_tick(&apertures->node);
+	uint64_t collect = apertures_collect_due(apertures, apertures->node.now_ns);
+	apertures->port.due_ns = next < collect ? next : collect;
+	engine_ring_bells(&apertures->adapter->engine);
+}
+
+static unsigned aperture_port_receive(struct net_port *port)
+{
+	struct apertures *apertures = (struct apertures *)(void *)port;
+	unsigned count = apertures->ips != NULL ? apertures_ip_receive(apertures) : 0;
+	if (ap_waits(&apertures->node))
+		apertures_run(apertures);
+	return count;
+}
+
+static bool aperture_port_blocked(const struct net_port *port)
+{
+	return ap_waits(&((const struct apertures *)(const void *)port)->node);
+}
+
+static unsigned aperture_port_tick(struct net_port *port, uint64_t now_ns)
+{
+	struct apertures *apertures = (struct apertures *)(void *)port;
+	unsigned count = ap_tick(&apertures->node, now_ns);
+	apertures_run(apertures);
+	return count;
+}
+
+/* The node is freed by apertures_end(). */
+static void aperture_port_end(struct net_port *port)
+{
+	(void)port;
+}
+
+static const struct net_port_ops aperture_port_ops = {.name = "apertures",
+                                                      .receive = aperture_port_receive,
+                                                      .blocked = aperture_port_blocked,
+                                                      .tick = aperture_port_tick,
+                                                      .end = aperture_port_end};
+
+struct ap_path apertures_lane_path(const struct hdl_adapter *adapter, uint32_t link)
+{
+	struct ap_path path = {.route = link,
+	                       .epoch = adapter->peers.links[link].epoch,
+	                       .frame_bytes = APERTURE_LANE_BYTES,
+	                       .idle_ns = APERTURE_LANE_IDLE};
+	/* Not what a packet says: who the other end of the lane is. */
+	struct hdl_gid host = adapter->peers.links[link].gid;
+	if (adapter->agent.on_node)
+		host = peers_link_local(adapter->peers.list[link].node_guid);
+	memcpy(path.host, host.raw, sizeof(path.host));
+	return path;
+}
+
+void apertures_lane(struct hdl_adapter *adapter, uint32_t link, const uint8_t *frame, size_t bytes)
+{
+	struct apertures *apertures = adapter->apertures;
+	uint8_t copy[APERTURE_LANE_BYTES];
+	if (apertures == NULL || bytes > sizeof(copy))
+		return;
+	struct ap_path from = apertures_lane_path(adapter, link);
+	/* The peer may change the lane at any time. */
+	memcpy(copy, frame, bytes);
+	apertures->node.now_ns = clock_read(&adapter->clock);
+	ap_take(&apertures->node, copy, bytes, &from);
+	if (ap_waits(&apertures->node))
+		apertures_run(apertures);
+}
+
+void apertures_link_down(struct hdl_adapter *adapter, uint32_t link)
+{
+	if (adapter->apertures != NULL)
+		ap_route_down(&adapter->apertures->node, link);
+}
+
+/* --- waiting --- */
+
+uint64_t apertures_until(int timeout_ms)
+{
+	return timeout_ms < 0 ? UINT64_MAX : clock_now_ns() + (uint64_t)timeout_ms * 1000000u;
+}
+
+static bool aperture_is_done(struct hdl_adapter *adapter, bool (*done)(void *object), void *object)
+{
+	adapter_lock(adapter);
+	bool result = done(object);
+	adapter_unlock(adapter);
+	return result;
+}
+
+int apertures_wait(struct hdl_adapter *adapter, bool (*done)(void *object), void *object,
+                   uint64_t until_ns)
+{
+	for (unsigned turn = 0;; turn++) {
+		if (aperture_is_done(adapter, done, object))
+			return 0;
+		adapter_touch(adapter);
+		if (adapter->drive.has_thread && turn < 200)
+			adapter_poll(adapter);
+		else
+			(void)hdl_progress(adapter);
+		if (aperture_is_done(adapter, done, object))
+			return 0;
+		uint64_t now = clock_now_ns();
+		if (now >= until_ns)
+			return -HDL_EAGAIN;
+		if (turn < 200)
+			continue;
+		uint64_t slice = now + APERTURE_WAIT_NS;
+		int cancel = cancel_forbid();
+		int woken = adapter_wait(adapter, -1, slice < until_ns ? slice : until_ns, cancel);
+		cancel_restore(cancel);
+		if (woken < 0)
+			return woken;
+	}
+}
+
+/* --- begin and end --- */
+
+static void *aperture_block(struct apertures *apertures, unsigned which, size_t bytes)
+{
+	void *block = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+	                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (block == MAP_FAILED)
+		return NULL;
+	apertures->blocks[which] = block;
+	apertures->block_bytes[which] = bytes;
+	return block;
+}
+
+/* The table of mapped ranges. Its addresses are those of a bus of its own: one part for each size.
+ */
+static bool aperture_make_out(struct apertures *apertures)
+{
+	struct outgoing_config config = {.part_bits = APERTURE_PART_BITS};
+	unsigned group = 0;
+	for (uint8_t bits = HDL_APERTURE_MIN_BITS; bits <= HDL_APERTURE_MAX_BITS; bits++) {
+		uint64_t most = 1ull << (config.part_bits - bits);
+		config.groups[group++] = (struct outgoing_group){
+		        .bits = bits,
+		        .type = HDL_APERTURE_DATA,
+		        .count = most > HDL_MAX_APERTURES ? HDL_MAX_APERTURES : (uint32_t)most};
+	}
+	config.origin = APERTURE_ORIGIN;
+	void *store = aperture_block(apertures, 3, outgoing_bytes(&config));
+	if (store == NULL)
+		return false;
+	outgoing_init(&apertures->out, &config, store);
+	return true;
+}
+
+static void aperture_free_node(struct apertures *apertures)
+{
+	for (unsigned i = 0; i < 4; i++)
+		if (apertures->blocks[i] != NULL)
+			munmap(apertures->blocks[i], apertures->block_bytes[i]);
+	pthread_mutex_destroy(&apertures->find_lock);
+	free(apertures);
+}
+
+static struct apertures *aperture_make_node(struct hdl_adapter *adapter)
+{
+	struct apertures *apertures = aligned_alloc(64, (sizeof(*apertures) + 63) & ~(size_t)63);
+	if (apertures == NULL)
+		return NULL;
+	memset(apertures, 0, sizeof(*apertures));
+	apertures->adapter = adapter;
+	apertures->trust = HDL_TRUST_USER;
+	pthread_mutex_init(&apertures->find_lock, NULL);
+	uint32_t rows = HDL_MAX_APERTURES + 1;
+	struct incoming *in = aperture_block(apertures, 0, rows * sizeof(*in));
+	struct ap_conn **conns = aperture_block(apertures, 1, rows * sizeof(struct ap_conn *));
+	uint64_t *map = aperture_block(apertures, 2, BITMAP_WORDS(rows) * sizeof(*map));
+	if (in == NULL || conns == NULL || map == NULL || !aperture_make_out(apertures)) {
+		aperture_free_node(apertures);
+		return NULL;
+	}
+	struct ap_node *node = &apertures->node;
+	ap_node_init(node, in, conns, map, rows, clock_read(&adapter->clock));
+	node->tpt = &adapter->tpt;
+	node->own = &adapter->engine.own;
+	node->slot = adapter->slot;
+	node->lid = adapter->lid;
+	node->sink = &aperture_sink;
+	node->context = apertures;
+	port_init(&apertures->port, &aperture_port_ops, -1);
+	return apertures;
+}
+
+struct apertures *apertures_begin(struct hdl_adapter *adapter)
+{
+	struct apertures *fresh = NULL;
+	adapter_lock(adapter);
+	if (adapter->apertures == NULL) {
+		fresh = aperture_make_node(adapter);
+		if (fresh != NULL && ports_add(adapter, &fresh->port, NULL) != 0) {
+			aperture_free_node(fresh);
+			fresh = NULL;
+		}
+		adapter->apertures = fresh;
+	}
+	struct apertures *apertures = adapter->apertures;
+	adapter_unlock(adapter);
+	if (fresh != NULL)
+		apertures_open_udp(fresh);
+	return apertures;
+}
+
+void apertures_end(struct hdl_adapter *adapter)
+{
+	struct apertures *apertures = adapter->apertures;
+	if (apertures == NULL)
+		return;
+	adapter->apertures = NULL;
+	apertures_udp_end(apertures);
+	aperture_free_node(apertures);
+}
+
+uint32_t hdl_aperture_trust(const struct hdl_adapter *adapter)
+{
+	return adapter != NULL && adapter->apertures != NULL ? adapter->apertures->trust
+	                                                     : (uint32_t)HDL_TRUST_USER;
+}
+
+size_t hdl_aperture_counters(struct hdl_adapter *adapter, struct hdl_counter *list, size_t max)
+{
+#define APERTURE_COUNTER_NAME(name, text) text,
+	static const char *const names[] = {HDL_APERTURE_COUNTERS(APERTURE_COUNTER_NAME)};
+#undef APERTURE_COUNTER_NAME
+	if (adapter == NULL || adapter->magic != MAGIC_ADAPTER)
+		return 0;
+	adapter_lock(adapter);
+	const struct apertures *apertures = adapter->apertures;
+	for (size_t i = 0; i < max && i < HDL_APERTURE_COUNTER_COUNT; i++) {
+		list[i] = (struct hdl_counter){.name = names[i]};
+		if (apertures == NULL)
+			continue;
+		list[i].value = i == HDL_APERTURE_COUNTER_LOOKUP_HITS ? apertures->out.hits
+		                : i == HDL_APERTURE_COUNTER_LOOKUP_MISSES
+		                        ? apertures->out.misses
+		                        : apertures->node.counters[i];
+	}
+	adapter_unlock(adapter);
+	return HDL_APERTURE_COUNTER_COUNT;
+}

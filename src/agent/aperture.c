@@ -1,0 +1,232 @@
+/* The apertures service: hands out the sockets on which processes exchange CI packets, and passes
+ * on what comes to ports, of which it knows the holders. It answers for processes that have gone,
+ * and tells each process how far it is trusted (heddle-ci(7)). No data passes through it. */
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "agent/agent.h"
+#include "agent/wire.h"
+#include "base/log.h"
+#include "port/steer.h"
+#include "wire/ci.h"
+
+#define TRUST_FILE "untrusted" /* one program per line */
+
+/* The sockets of one address. */
+struct ci_wire {
+	struct agent_source source; /* first */
+	struct node_entry *node;
+	struct steer steer;
+	struct udp_receiver receiver;
+};
+
+static void ci_send(const struct ci_wire *wire, const struct udp_address *to,
+                    const struct ci_packet *packet)
+{
+	uint8_t frame[CI_EXTRA_BYTES + CI_OFFER_BYTES];
+	struct ci_writer writer;
+	union udp_name name;
+	socklen_t length = udp_name_of(to, CI_UDP_PORT, &name);
+	ci_begin(&writer, frame, sizeof(frame));
+	if (ci_put(&writer, packet))
+		(void)sendto(wire->steer.at[0].sock, frame, writer.used,
+		             MSG_DONTWAIT | MSG_NOSIGNAL, &name.any, length);
+}
+
+/* REJECT, or ERROR: the process that it was for has gone. The answer repeats the nonce, which proves
+ * that its sender has seen the packet. */
+static void ci_refuse(const struct ci_wire *wire, const struct udp_address *to,
+                      const struct ci_packet *packet)
+{
+	uint8_t body[8];
+	struct ci_offer offer;
+	struct ci_note note = {.element = CI_AGENT};
+	struct ci_packet out = {.data = body};
+	/* enum hdl_aperture_reason, of which the agent knows these two. */
+	const uint16_t no_port = 1, gone = 8;
+	if (packet->kind == CI_CONNECT && ci_get_offer(packet, &offer) == CI_OK) {
+		out.kind = CI_REJECT;
+		out.index = offer.index;
+		out.nonce = offer.nonce;
+		note.reason = no_port;
+	} else if (packet->kind == CI_STATUS) {
+		struct ci_status status = ci_get_status(packet);
+		out.kind = CI_REJECT;
+		out.index = status.index;
+		out.nonce = status.nonce;
+		note.reason = no_port;
+	} else if (packet->kind == CI_ALIVE) {
+		out.kind = CI_ERROR;
+		out.index = ci_get_note(packet).index;
+		out.nonce = packet->nonce;
+		note.reason = gone;
+	} else {
+		return;
+	}
+	out.bytes = ci_set_note(out.kind, &note, body);
+	ci_send(wire, to, &out);
+}
+
+static void ci_hear_frame(struct ci_wire *wire, const struct udp_came *came, const uint8_t *data,
+                          size_t bytes)
+{
+	struct ci_reader reader;
+	struct ci_packet packet;
+	struct agent_msg msg = {.kind = AGENT_CI_FRAME, .u.cm.length = (uint32_t)bytes};
+	ci_open(&reader, data, bytes);
+	if (came->from_port != CI_UDP_PORT || bytes > sizeof(msg.u.cm.data) ||
+	    ci_next(&reader, &packet) != CI_OK)
+		return;
+	bool to_port = packet.kind == CI_CONNECT || packet.kind == CI_STATUS;
+	struct client *holder =
+	        to_port ? cm_holder(wire->node, AGENT_CI_SPACE, wire->steer.address.gid,
+	                            (uint16_t)ci_row(packet.index), 0)
+	                : NULL;
+	if (holder == NULL || holder->dead) {
+		ci_refuse(wire, &came->from, &packet);
+		return;
+	}
+	memcpy(msg.u.cm.gid, came->from.gid, 16); /* the source, as the socket tells it */
+	memcpy(msg.u.cm.own, wire->steer.address.gid, 16);
+	memcpy(msg.u.cm.data, data, bytes);
+	(void)outbox_send(holder, &msg, NULL, 0); /* CONNECT is repeated */
+}
+
+static void ci_hear(struct agent_source *source)
+{
+	struct ci_wire *wire = (struct ci_wire *)(void *)source;
+	struct udp_came came[UDP_BATCH];
+	int count = udp_receive(&wire->receiver, wire->steer.at[0].sock, came);
+	for (int i = 0; i < count; i++)
+		for (uint32_t at = 0; at < came[i].bytes; at += came[i].packet_bytes) {
+			uint32_t rest = came[i].bytes - at;
+			ci_hear_frame(wire, &came[i], came[i].data + at,
+			              rest < came[i].packet_bytes ? rest : came[i].packet_bytes);
+		}
+}
+
+static void ci_close_one(struct ci_wire *wire)
+{
+	steer_close(&wire->steer);
+	udp_receiver_end(&wire->receiver);
+	free(wire);
+}
+
+void ci_wires_close(struct node_entry *node)
+{
+	for (unsigned i = 0; i < UDP_MAX_ADDRESSES; i++) {
+		if (node->ci_wires[i] != NULL)
+			ci_close_one(node->ci_wires[i]);
+		node->ci_wires[i] = NULL;
+	}
+}
+
+/* 0 or -errno. */
+static int ci_open_one(struct agent *agent, struct node_entry *node,
+                       const struct udp_address *address, struct ci_wire **out)
+{
+	static const struct steer_by slot = {CI_INDEX_OFFSET, UINT32_MAX, CI_ROW_BITS};
+	struct ci_wire *wire = calloc(1, sizeof(*wire));
+	if (wire == NULL)
+		return -ENOMEM;
+	wire->source.ready = ci_hear;
+	wire->node = node;
+	int result = steer_open_by(&wire->steer, address, CI_UDP_PORT, &slot);
+	if (result == 0)
+		result = udp_receiver_begin(&wire->receiver);
+	struct epoll_event interest = {.events = EPOLLIN, .data.ptr = wire};
+	if (result == 0 &&
+	    epoll_ctl(agent->epoll, EPOLL_CTL_ADD, wire->steer.at[0].sock, &interest) != 0)
+		result = -errno;
+	if (result != 0) {
+		ci_close_one(wire);
+		return result;
+	}
+	*out = wire;
+	return 0;
+}
+
+/* Is the program of @client, as the kernel names it, one that the user does not trust? */
+static bool ci_is_untrusted(const struct agent *agent, const struct client *client)
+{
+	char link[64], path[PATH_MAX], line[PATH_MAX], *name = NULL;
+	bool found = false;
+	snprintf(link, sizeof(link), "/proc/%d/exe", (int)client->pid);
+	ssize_t length = readlink(link, path, sizeof(path) - 1);
+	FILE *file = agent->untrusted_path[0] != '\0' ? fopen(agent->untrusted_path, "re") : NULL;
+	if (file == NULL)
+		return false;
+	if (length > 0) {
+		path[length] = '\0';
+		name = strrchr(path, '/');
+	}
+	/* A program without a name is nobody's: not trusted where there is a list. */
+	found = name == NULL;
+	while (!found && fgets(line, sizeof(line), file) != NULL) {
+		line[strcspn(line, "\n")] = '\0';
+		found = strcmp(line, name + 1) == 0 || strcmp(line, path) == 0;
+	}
+	fclose(file);
+	return found;
+}
+
+static void ci_open_all(struct agent *agent, struct client *client, struct agent_request *request)
+{
+	struct node_entry *node = client->node;
+	struct agent_msg *msg = &request->msg;
+	int fds[UDP_MAX_ADDRESSES], count = 0, result = 0;
+	bool untrusted = ci_is_untrusted(agent, client);
+	for (unsigned i = 0; i < wires_count(node) && result == 0 && !untrusted; i++) {
+		if (node->ci_wires[i] == NULL)
+			result = ci_open_one(agent, node, wire_address(node->wires[i]),
+			                     &node->ci_wires[i]);
+		if (result != 0)
+			break;
+		steer_give(&node->ci_wires[i]->steer, client->slot);
+		int sock = steer_take(&node->ci_wires[i]->steer, client->slot);
+		if (sock < 0)
+			result = sock;
+		else
+			fds[count++] = sock;
+	}
+	if (result != 0) {
+		char text[UDP_ADDRESS_TEXT];
+		udp_address_print(wire_address(node->wires[0]), text);
+		log_error("UDP port %u of %s, for apertures: %s; is another agent on the address?",
+		          CI_UDP_PORT, text, strerror(-result));
+	}
+	msg->kind = AGENT_CI_OPENED;
+	msg->u.cm.error = -result;
+	msg->u.cm.options = untrusted;
+	msg->u.cm.slot = count > 0 ? wires_mtu(node) : 0;
+	tell(client, msg, fds, result == 0 ? count : 0);
+}
+
+static void ci_leave(struct agent *agent, struct client *client)
+{
+	(void)agent;
+	for (unsigned i = 0; client->node != NULL && i < UDP_MAX_ADDRESSES; i++)
+		if (client->node->ci_wires[i] != NULL)
+			steer_give(&client->node->ci_wires[i]->steer, client->slot);
+}
+
+void ci_begin_trust(struct agent *agent, const char *directory)
+{
+	int length = snprintf(agent->untrusted_path, sizeof(agent->untrusted_path), "%s/%s",
+	                      directory, TRUST_FILE);
+	if (length >= (int)sizeof(agent->untrusted_path))
+		agent->untrusted_path[0] = '\0';
+}
+
+static const struct service_kind ci_kinds[] = {
+        {AGENT_CI_OPEN, AGENT_MSG_BYTES(cm), false, ci_open_all},
+};
+const struct agent_service aperture_service = {.name = "apertures",
+                                               .kinds = ci_kinds,
+                                               .kind_count = SERVICE_KINDS(ci_kinds),
+                                               .leave = ci_leave};

@@ -1,0 +1,332 @@
+/* Apertures through the public calls, between two adapters of one process: connections by decision
+ * and by rule, stores, reads, events, narrowing, pointing, closing, and what is refused. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include <heddle/aperture.h>
+
+#define PORT  77u
+#define WAIT  20000
+#define BYTES 5000u
+
+struct pair {
+	struct hdl_adapter *a, *b;
+	struct hdl_gid gid_b, gid_a;
+	struct hdl_port *port;
+};
+
+static struct hdl_gid gid_of(struct hdl_adapter *adapter)
+{
+	struct hdl_limits limits;
+	assert_int_equal(hdl_adapter_query(adapter, &limits), 0);
+	return limits.gid;
+}
+
+static int pair_open(void **state)
+{
+	struct pair *p = calloc(1, sizeof(*p));
+	assert_int_equal(hdl_open(NULL, &p->a), 0);
+	assert_int_equal(hdl_open(NULL, &p->b), 0);
+	assert_int_equal(hdl_join(p->a, p->b), 0);
+	p->gid_a = gid_of(p->a);
+	p->gid_b = gid_of(p->b);
+	struct hdl_port_attr attr = {.port = PORT};
+	assert_int_equal(hdl_port_open(p->b, &attr, &p->port), 0);
+	*state = p;
+	return 0;
+}
+
+static int pair_close(void **state)
+{
+	struct pair *p = *state;
+	assert_int_equal(hdl_port_close(p->port), 0);
+	assert_int_equal(hdl_close(p->a), 0);
+	assert_int_equal(hdl_close(p->b), 0);
+	free(p);
+	return 0;
+}
+
+static uint64_t counter(struct hdl_adapter *adapter, enum hdl_aperture_counter which)
+{
+	struct hdl_counter list[HDL_APERTURE_COUNTER_COUNT];
+	assert_int_equal(hdl_aperture_counters(adapter, list, HDL_APERTURE_COUNTER_COUNT),
+	                 HDL_APERTURE_COUNTER_COUNT);
+	return list[which].value;
+}
+
+static struct hdl_aperture *opened(struct hdl_adapter *adapter, uint64_t length)
+{
+	struct hdl_aperture *aperture;
+	struct hdl_aperture_attr attr = {.length = length};
+	assert_int_equal(hdl_aperture_open(adapter, &attr, &aperture), 0);
+	return aperture;
+}
+
+/* Connect @from to @to, by decision. */
+static void connect_by_hand(struct pair *p, struct hdl_aperture *from, struct hdl_aperture *to)
+{
+	assert_int_equal(hdl_aperture_connect(from, &p->gid_b, PORT, 0), -HDL_EAGAIN);
+	assert_int_equal(hdl_aperture_accept(to, p->port, 0, NULL, WAIT), 0);
+	assert_int_equal(hdl_aperture_wait(from, WAIT), 0);
+	assert_int_equal(hdl_aperture_state(from), HDL_APERTURE_OPEN);
+	assert_int_equal(hdl_aperture_state(to), HDL_APERTURE_OPEN);
+}
+
+static void ap3_stores_and_reads_both_ways(void **state)
+{
+	struct pair *p = *state;
+	struct hdl_aperture *a = opened(p->a, BYTES), *b = opened(p->b, BYTES);
+	uint8_t out[BYTES], in[BYTES];
+	uint64_t length;
+	connect_by_hand(p, a, b);
+	for (size_t i = 0; i < sizeof(out); i++)
+		out[i] = (uint8_t)(i * 7);
+	assert_int_equal(hdl_aperture_store(a, 0, out, sizeof(out), WAIT), 0);
+	assert_int_equal(hdl_aperture_flush(a, HDL_FLUSH_PLACED, WAIT), 0);
+	assert_memory_equal(hdl_aperture_memory(b, &length), out, sizeof(out));
+	assert_int_equal(length, BYTES);
+	assert_int_equal(hdl_aperture_check(a), 0);
+	assert_int_equal(hdl_aperture_store(b, 4, out, 100, WAIT), 0);
+	assert_int_equal(hdl_aperture_flush(b, HDL_FLUSH_PLACED, WAIT), 0);
+	assert_memory_equal((uint8_t *)hdl_aperture_memory(a, NULL) + 4, out, 100);
+	assert_int_equal(hdl_aperture_read(a, 0, in, sizeof(in), WAIT), 0);
+	assert_memory_equal(in, out, sizeof(in));
+	/* Outside: refused here, before anything is sent. */
+	assert_int_equal(hdl_aperture_store(a, BYTES, out, 1, WAIT), -HDL_EINVAL);
+	assert_int_equal(hdl_aperture_store(a, UINT64_MAX, out, 2, WAIT), -HDL_EINVAL);
+	/* Fewer writes than packets: 5000 bytes are two packets of a lane, one write. */
+	assert_true(counter(p->b, HDL_APERTURE_COUNTER_WRITES) > 0);
+	assert_int_equal(hdl_aperture_close(a, WAIT), 0);
+	assert_int_equal(hdl_aperture_wait(b, WAIT), -HDL_EPERM);
+	assert_int_equal(hdl_aperture_state(b), HDL_APERTURE_CLOSED);
+	assert_int_equal(hdl_aperture_reason(b), HDL_REASON_CLOSED);
+	assert_int_equal(hdl_aperture_store(a, 0, out, 1, WAIT), -HDL_EPERM);
+	/* Again, with new numbers. */
+	connect_by_hand(p, a, b);
+	assert_int_equal(hdl_aperture_store(a, 1, "x", 1, WAIT), 0);
+	assert_int_equal(hdl_aperture_flush(a, HDL_FLUSH_PLACED, WAIT), 0);
+	assert_int_equal(((char *)hdl_aperture_memory(b, NULL))[1], 'x');
+	assert_int_equal(hdl_aperture_free(a), 0);
+	assert_int_equal(hdl_aperture_free(b), 0);
+}
+
+static void ap3_rules_decide(void **state)
+{
+	struct pair *p = *state;
+	struct hdl_aperture *a = opened(p->a, 4096), *big = opened(p->a, 8192);
+	struct hdl_aperture *b = opened(p->b, 4096), *second = opened(p->a, 0);
+	struct hdl_port_rule rules[] = {
+	        {.source = p->gid_b, .mask.raw = {[0 ... 15] = 0xff}, .action = HDL_RULE_REJECT},
+	        {.max_length = 4096, .max_count = 1, .action = HDL_RULE_ACCEPT},
+	};
+	struct hdl_port_status status;
+	rules[0].source = p->gid_a;
+	assert_int_equal(hdl_port_rules(p->port, rules, 1), 0);
+	assert_int_equal(hdl_aperture_connect(a, &p->gid_b, PORT, WAIT), -HDL_ECONNREFUSED);
+	assert_int_equal(hdl_aperture_reason(a), HDL_REASON_RULE);
+	assert_int_equal(hdl_port_rules(p->port, rules + 1, 1), 0);
+	assert_int_equal(hdl_aperture_connect(a, &p->gid_b, PORT, WAIT), -HDL_ECONNREFUSED);
+	assert_int_equal(hdl_aperture_reason(a), HDL_REASON_BUSY); /* nothing is offered */
+	assert_int_equal(hdl_port_offer(p->port, b, NULL), 0);
+	assert_int_equal(hdl_port_offer(p->port, b, NULL), -HDL_EBUSY);
+	assert_int_equal(hdl_aperture_connect(big, &p->gid_b, PORT, WAIT), -HDL_ECONNREFUSED);
+	assert_int_equal(hdl_aperture_reason(big), HDL_REASON_SIZE);
+	assert_int_equal(hdl_port_status(p->a, &p->gid_b, PORT, &status, WAIT), 0);
+	assert_true(status.offers == 1 && status.open == 0 && status.rejected == 3);
+	assert_int_equal(hdl_aperture_connect(a, &p->gid_b, PORT, WAIT), 0);
+	assert_int_equal(hdl_aperture_state(b), HDL_APERTURE_OPEN);
+	assert_int_equal(hdl_aperture_connect(second, &p->gid_b, PORT, WAIT), -HDL_ECONNREFUSED);
+	assert_int_equal(hdl_aperture_reason(second), HDL_REASON_BUSY); /* the count */
+	assert_int_equal(hdl_port_status(p->a, &p->gid_b, PORT, &status, WAIT), 0);
+	assert_true(status.offers == 0 && status.open == 1 && status.rejected == 4);
+	assert_int_equal(hdl_aperture_connect(second, &p->gid_b, 9999, WAIT), -HDL_ECONNREFUSED);
+	assert_int_equal(hdl_aperture_reason(second), HDL_REASON_NO_PORT);
+	rules[0].action = 3;
+	assert_int_equal(hdl_port_rules(p->port, rules, 1), -HDL_EINVAL);
+	assert_int_equal(hdl_port_rules(p->port, rules, HDL_MAX_PORT_RULES + 1), -HDL_EINVAL);
+	assert_int_equal(hdl_port_rules(p->port, NULL, 0), 0);
+	hdl_aperture_free(a);
+	hdl_aperture_free(b);
+	hdl_aperture_free(big);
+	hdl_aperture_free(second);
+}
+
+static void ap3_the_application_declines(void **state)
+{
+	struct pair *p = *state;
+	struct hdl_aperture *a = opened(p->a, 4096);
+	struct hdl_connect waiting;
+	assert_int_equal(hdl_aperture_connect(a, &p->gid_b, PORT, 0), -HDL_EAGAIN);
+	assert_int_equal(hdl_port_waiting(p->port, &waiting, WAIT), 0);
+	assert_true(waiting.length == 4096 && waiting.type == HDL_APERTURE_DATA);
+	assert_memory_equal(&waiting.source, &p->gid_a, sizeof(waiting.source));
+	assert_int_equal(hdl_port_reject(p->port, waiting.id + 1, HDL_REASON_DECLINED),
+	                 -HDL_ESTALE);
+	assert_int_equal(hdl_port_reject(p->port, waiting.id, HDL_REASON_DECLINED), 0);
+	assert_int_equal(hdl_aperture_wait(a, WAIT), -HDL_ECONNREFUSED);
+	assert_int_equal(hdl_aperture_reason(a), HDL_REASON_DECLINED);
+	assert_int_equal(hdl_port_waiting(p->port, &waiting, 0), -HDL_EAGAIN);
+	hdl_aperture_free(a);
+}
+
+/* As many CONNECTs wait as the limit says, and no more. */
+static void ap3_waiting_is_bounded(void **state)
+{
+	struct pair *p = *state;
+	struct hdl_aperture *all[HDL_MAX_PORT_WAITING + 1];
+	for (unsigned i = 0; i <= HDL_MAX_PORT_WAITING; i++) {
+		all[i] = opened(p->a, 0);
+		assert_int_equal(hdl_aperture_connect(all[i], &p->gid_b, PORT, 0), -HDL_EAGAIN);
+	}
+	assert_int_equal(hdl_aperture_wait(all[HDL_MAX_PORT_WAITING], WAIT), -HDL_ECONNREFUSED);
+	assert_int_equal(hdl_aperture_reason(all[HDL_MAX_PORT_WAITING]), HDL_REASON_BUSY);
+	assert_int_equal(hdl_aperture_state(all[0]), HDL_APERTURE_CONNECTING);
+	struct hdl_connect waiting;
+	while (hdl_port_waiting(p->port, &waiting, 0) == 0)
+		assert_int_equal(hdl_port_reject(p->port, waiting.id, HDL_REASON_DECLINED), 0);
+	for (unsigned i = 0; i <= HDL_MAX_PORT_WAITING; i++)
+		hdl_aperture_free(all[i]);
+}
+
+/* A peer that keeps what it knows writes nothing: the nonce is stale, the range is narrowed, the
+ * source is another one. */
+static void ap5_hostile_peer_changes_no_byte(void **state)
+{
+	struct pair *p = *state;
+	struct hdl_aperture *a = opened(p->a, 4096), *b = opened(p->b, 4096);
+	struct hdl_aperture *hostile = opened(p->a, 0);
+	struct hdl_aperture_target old;
+	uint8_t zeroes[4096] = {0};
+	connect_by_hand(p, a, b);
+	assert_int_equal(hdl_aperture_own(b, &old), 0);
+	assert_int_equal(hdl_aperture_close(b, WAIT), 0);
+	connect_by_hand(p, a, b); /* the entry lives again, with another nonce */
+	old.checks &= (uint8_t)~HDL_CHECK_SEQUENCE;
+	assert_int_equal(hdl_aperture_point(hostile, &old), 0);
+	uint64_t before = counter(p->b, HDL_APERTURE_COUNTER_BAD_NONCE);
+	assert_int_equal(hdl_aperture_store(hostile, 0, "evil", 4, WAIT), 0);
+	assert_int_equal(hdl_aperture_flush(hostile, HDL_FLUSH_SENT, WAIT), 0);
+	assert_int_equal(hdl_aperture_flush(hostile, HDL_FLUSH_PLACED, WAIT), -HDL_ENOTSUP);
+	/* Everything before this read was taken from the same lane. */
+	uint8_t in[16];
+	assert_int_equal(hdl_aperture_read(a, 0, in, sizeof(in), WAIT), 0);
+	assert_int_equal(counter(p->b, HDL_APERTURE_COUNTER_BAD_NONCE), before + 1);
+	assert_memory_equal(hdl_aperture_memory(b, NULL), zeroes, sizeof(zeroes));
+	/* The right nonce, guessed or stolen, without a number. */
+	assert_int_equal(hdl_aperture_own(b, &old), 0);
+	old.checks &= (uint8_t)~HDL_CHECK_SEQUENCE;
+	assert_int_equal(hdl_aperture_point(hostile, &old), 0);
+	assert_int_equal(hdl_aperture_store(hostile, 0, "evil", 4, WAIT), 0);
+	assert_int_equal(hdl_aperture_read(a, 0, in, sizeof(in), WAIT), 0);
+	assert_memory_equal(hdl_aperture_memory(b, NULL), zeroes, sizeof(zeroes));
+	assert_true(counter(p->b, HDL_APERTURE_COUNTER_BAD_SEQUENCE) > 0);
+	/* Narrowed: the peer's own stores outside are refused, and it learns it. */
+	assert_int_equal(hdl_aperture_narrow(b, 100, 50), 0);
+	assert_int_equal(hdl_aperture_store(a, 101, "in", 2, WAIT), 0);
+	assert_int_equal(hdl_aperture_flush(a, HDL_FLUSH_PLACED, WAIT), 0);
+	assert_memory_equal((uint8_t *)hdl_aperture_memory(b, NULL) + 101, "in", 2);
+	assert_int_equal(hdl_aperture_check(a), 0);
+	assert_int_equal(hdl_aperture_store(a, 99, "out", 3, WAIT), 0);
+	assert_int_equal(hdl_aperture_flush(a, HDL_FLUSH_PLACED, WAIT), 0);
+	assert_int_equal(hdl_aperture_check(a), -HDL_EIO);
+	assert_int_equal(hdl_aperture_reason(a), HDL_REASON_EXTENT);
+	assert_memory_equal((uint8_t *)hdl_aperture_memory(b, NULL) + 99, zeroes, 2);
+	assert_true(counter(p->b, HDL_APERTURE_COUNTER_BAD_EXTENT) > 0);
+	assert_int_equal(hdl_aperture_narrow(b, 4000, 97), -HDL_EINVAL);
+	hdl_aperture_free(hostile);
+	hdl_aperture_free(a);
+	hdl_aperture_free(b);
+}
+
+/* APERTURE column 13: another peer, with no agent, no packets and no new entry. The entries are open
+ * to everybody who has the nonce: no connection, no numbers, no source. */
+static void ap3_pointed_at_another_peer(void **state)
+{
+	struct pair *p = *state;
+	struct hdl_aperture *a = opened(p->a, 0), *b[2];
+	struct hdl_aperture_target targets[2];
+	struct hdl_aperture_attr attr = {.length = 4096,
+	                                 .checks = HDL_CHECK_NONCE | HDL_CHECK_EXTENT};
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(hdl_aperture_open(p->b, &attr, &b[i]), 0);
+		assert_int_equal(hdl_aperture_own(b[i], &targets[i]), 0);
+	}
+	for (int i = 0; i < 4; i++) {
+		char text[2] = {(char)('a' + i), 0};
+		assert_int_equal(hdl_aperture_point(a, &targets[i % 2]), 0);
+		assert_int_equal(hdl_aperture_store(a, (uint64_t)i, text, 1, WAIT), 0);
+	}
+	for (int tries = 0; tries < 2000; tries++) {
+		hdl_progress(p->b);
+		if (((char *)hdl_aperture_memory(b[1], NULL))[3] == 'd')
+			break;
+	}
+	assert_memory_equal(hdl_aperture_memory(b[0], NULL), "a\0c\0", 4);
+	assert_memory_equal(hdl_aperture_memory(b[1], NULL), "\0b\0d", 4);
+	hdl_aperture_free(a);
+	hdl_aperture_free(b[0]);
+	hdl_aperture_free(b[1]);
+}
+
+static void ap5_bad_set_up_is_refused(void **state)
+{
+	struct pair *p = *state;
+	struct hdl_aperture *aperture;
+	static const struct {
+		struct hdl_aperture_attr attr;
+		int error;
+	} rows[] = {
+	        {{.length = (1ull << HDL_APERTURE_MAX_BITS) + 1}, -HDL_EINVAL},
+	        {{.length = 1, .type = HDL_APERTURE_IP}, -HDL_EINVAL},
+	        {{.length = 1, .type = HDL_APERTURE_EVENT}, -HDL_EINVAL}, /* no port */
+	        {{.length = 1, .access = HDL_ACCESS_LOCAL_READ}, -HDL_EINVAL},
+	        {{.length = 1, .checks = 0x40}, -HDL_EINVAL},
+	        {{.length = 1, .checks = HDL_CHECK_NONCE, .nonce_every = 1}, -HDL_EINVAL},
+	        {{.length = 1, .checks = HDL_CHECK_DEFAULT | HDL_CHECK_LINK}, -HDL_ENOTSUP},
+	        {{.memory = (void *)4096, .length = 4096}, -HDL_EFAULT},
+	};
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+		assert_int_equal(hdl_aperture_open(p->a, &rows[i].attr, &aperture), rows[i].error);
+	assert_int_equal(hdl_aperture_free(NULL), -HDL_EINVAL);
+	aperture = opened(p->a, 10);
+	struct hdl_gid nobody = {{1, 2, 3}};
+	assert_int_equal(hdl_aperture_connect(aperture, &nobody, PORT, WAIT), -HDL_EHOSTUNREACH);
+	assert_int_equal(hdl_aperture_connect(aperture, &p->gid_b, 0, WAIT), -HDL_EINVAL);
+	hdl_aperture_free(aperture);
+}
+
+/* Rolling nonces through the public calls: 300 packets, another nonce after every 7. */
+static void ap5_rolling_nonces(void **state)
+{
+	struct pair *p = *state;
+	struct hdl_aperture_attr attr = {.length = 4096, .nonce_every = 7, .nonce_step = 9};
+	struct hdl_aperture *a = opened(p->a, 4096), *b;
+	assert_int_equal(hdl_aperture_open(p->b, &attr, &b), 0);
+	connect_by_hand(p, a, b);
+	for (uint32_t i = 0; i < 300; i++)
+		assert_int_equal(hdl_aperture_store(a, 4 * i % 4096, &i, sizeof(i), WAIT), 0);
+	assert_int_equal(hdl_aperture_flush(a, HDL_FLUSH_PLACED, WAIT), 0);
+	for (uint32_t i = 0; i < 300; i++)
+		assert_int_equal(((uint32_t *)hdl_aperture_memory(b, NULL))[i], i);
+	assert_int_equal(counter(p->b, HDL_APERTURE_COUNTER_BAD_NONCE), 0);
+	hdl_aperture_free(a);
+	hdl_aperture_free(b);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, pair_open, pair_close)
+int main(void)
+{
+	const struct CMUnitTest all[] = {
+	        TEST(ap3_stores_and_reads_both_ways),   TEST(ap3_rules_decide),
+	        TEST(ap3_the_application_declines),     TEST(ap3_waiting_is_bounded),
+	        TEST(ap5_hostile_peer_changes_no_byte), TEST(ap3_pointed_at_another_peer),
+	        TEST(ap5_bad_set_up_is_refused),        TEST(ap5_rolling_nonces),
+	};
+	return cmocka_run_group_tests(all, NULL, NULL);
+}
