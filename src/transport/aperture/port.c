@@ -246,8 +246,10 @@ static uint8_t ap_rule(const struct ap_port *port, const struct ci_offer *offer,
 		const struct hdl_port_rule *rule = &port->rules[i];
 		if (!incoming_matches(from->host, rule->source.raw, rule->mask.raw))
 			continue;
-		uint64_t size = offer != NULL && offer->bits != 0 ? 1ull << offer->bits : 0;
 		*action = rule->action;
+		if (offer == NULL) /* only a question */
+			return (uint8_t)(i + 1);
+		uint64_t size = offer->bits != 0 ? 1ull << offer->bits : 0;
 		if (rule->max_length != 0 && size > rule->max_length) {
 			*action = HDL_RULE_REJECT;
 			*reason = HDL_REASON_SIZE;

@@ -1,0 +1,158 @@
+/* Apertures between two processes: on one host through lanes, over UDP on the loopback
+ * (HEDDLE_LOCAL=off), or between two addresses. The first argument is the part:
+ *
+ *   serve NAME      offer memory at a port, print it, write what comes; ends when the peer closes
+ *   use GID PORT    connect, store, read, raise an event, close
+ *   self            both, as processes of its own, through an agent of its own */
+#include <arpa/inet.h>
+#include <assert.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <heddle/aperture.h>
+
+#define BYTES 65536u
+#define WAIT  20000
+
+#define must(call) must_be_zero((call), #call, __LINE__)
+static void must_be_zero(int result, const char *what, int line)
+{
+	if (result == 0)
+		return;
+	fprintf(stderr, "line %d: %s: %s\n", line, what, hdl_strerror(-result));
+	exit(1);
+}
+
+static struct hdl_adapter *open_adapter(void)
+{
+	struct hdl_open_attr attr = {.on_node = true};
+	struct hdl_adapter *adapter;
+	must(hdl_open(&attr, &adapter));
+	return adapter;
+}
+
+static void print_counters(struct hdl_adapter *adapter, const char *who)
+{
+	struct hdl_counter list[HDL_APERTURE_COUNTER_COUNT];
+	hdl_aperture_counters(adapter, list, HDL_APERTURE_COUNTER_COUNT);
+	printf("%s:", who);
+	for (unsigned i = 0; i < HDL_APERTURE_COUNTER_COUNT; i++)
+		if (list[i].value > 0)
+			printf(" %s %llu", list[i].name, (unsigned long long)list[i].value);
+	printf("\n");
+	fflush(stdout);
+}
+
+static int serve(int tell)
+{
+	struct hdl_adapter *adapter = open_adapter();
+	struct hdl_limits limits;
+	struct hdl_port *port;
+	struct hdl_aperture *aperture;
+	struct hdl_aperture_attr attr = {.length = BYTES};
+	char text[INET6_ADDRSTRLEN];
+	must(hdl_adapter_query(adapter, &limits));
+	must(hdl_port_open(adapter, NULL, &port));
+	must(hdl_aperture_open(adapter, &attr, &aperture));
+	inet_ntop(AF_INET6, limits.gid.raw, text, sizeof(text));
+	dprintf(tell, "%s %u\n", text, hdl_port_number(port));
+	must(hdl_aperture_accept(aperture, port, 0, NULL, WAIT));
+	/* The peer stores its pattern, reads it, then a mark; we answer with one. */
+	volatile uint8_t *memory = hdl_aperture_memory(aperture, NULL);
+	for (int i = 0; memory[BYTES - 1] != 0xa5 && i < 200000; i++)
+		(void)hdl_progress(adapter);
+	if (memory[BYTES - 1] != 0xa5) {
+		fprintf(stderr, "the mark never came\n");
+		return 1;
+	}
+	for (uint32_t i = 0; i < BYTES - 1; i++)
+		if (memory[i] != (uint8_t)(i * 13)) {
+			fprintf(stderr, "byte %u is %u\n", i, memory[i]);
+			return 1;
+		}
+	must(hdl_aperture_store(aperture, 9, "seen", 4, WAIT));
+	/* The peer may close as soon as it sees this. */
+	for (int i = 0; i < WAIT && hdl_aperture_state(aperture) == HDL_APERTURE_OPEN; i++)
+		usleep(1000);
+	if (hdl_aperture_reason(aperture) != HDL_REASON_CLOSED) {
+		fprintf(stderr, "ended: %s\n",
+		        hdl_aperture_reason_str(hdl_aperture_reason(aperture)));
+		return 1;
+	}
+	print_counters(adapter, "server");
+	must(hdl_aperture_free(aperture));
+	must(hdl_port_close(port));
+	must(hdl_close(adapter));
+	return 0;
+}
+
+static int use(const char *gid_text, uint16_t number)
+{
+	struct hdl_adapter *adapter = open_adapter();
+	struct hdl_aperture *aperture, *other;
+	struct hdl_aperture_attr attr = {.length = 4096};
+	struct hdl_port_status status;
+	struct hdl_gid gid;
+	static uint8_t out[BYTES], in[BYTES];
+	assert(inet_pton(AF_INET6, gid_text, gid.raw) == 1);
+	must(hdl_aperture_open(adapter, &attr, &aperture));
+	must(hdl_aperture_open(adapter, NULL, &other));
+	must(hdl_port_status(adapter, &gid, number, &status, WAIT));
+	must(hdl_aperture_connect(aperture, &gid, number, WAIT));
+	if (hdl_aperture_connect(other, &gid, 1, WAIT) != -HDL_ECONNREFUSED) {
+		fprintf(stderr, "port 1 exists\n");
+		return 1;
+	}
+	for (uint32_t i = 0; i < BYTES; i++)
+		out[i] = (uint8_t)(i * 13);
+	out[BYTES - 1] = 0;
+	must(hdl_aperture_store(aperture, 0, out, BYTES, WAIT));
+	must(hdl_aperture_read(aperture, 0, in, BYTES, WAIT));
+	if (memcmp(in, out, BYTES) != 0) {
+		fprintf(stderr, "read something else\n");
+		return 1;
+	}
+	must(hdl_aperture_store(aperture, BYTES - 1, "\xa5", 1, WAIT));
+	const volatile char *answer = (char *)hdl_aperture_memory(aperture, NULL) + 9;
+	for (int i = 0; answer[3] != 'n' && i < 200000; i++)
+		(void)hdl_progress(adapter);
+	if (answer[0] != 's' || answer[3] != 'n') {
+		fprintf(stderr, "no answer\n");
+		return 1;
+	}
+	must(hdl_aperture_close(aperture, WAIT));
+	print_counters(adapter, "client");
+	must(hdl_aperture_free(aperture));
+	must(hdl_aperture_free(other));
+	must(hdl_close(adapter));
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	int ends[2];
+	char gid[INET6_ADDRSTRLEN];
+	unsigned number;
+	if (argc == 2 && strcmp(argv[1], "serve") == 0)
+		return serve(1);
+	if (argc == 4 && strcmp(argv[1], "use") == 0)
+		return use(argv[2], (uint16_t)atoi(argv[3]));
+	if (pipe(ends) != 0)
+		return 1;
+	pid_t child = fork();
+	if (child == 0)
+		return serve(ends[1]);
+	close(ends[1]);
+	FILE *from = fdopen(ends[0], "r");
+	if (from == NULL || fscanf(from, "%45s %u", gid, &number) != 2) {
+		fprintf(stderr, "the server did not begin\n");
+		return 1;
+	}
+	int result = use(gid, (uint16_t)number), status = 0;
+	waitpid(child, &status, 0);
+	return result != 0 || !WIFEXITED(status) || WEXITSTATUS(status) != 0;
+}
