@@ -38,8 +38,8 @@ static void ci_send(const struct ci_wire *wire, const struct udp_address *to,
 		             MSG_DONTWAIT | MSG_NOSIGNAL, &name.any, length);
 }
 
-/* REJECT, or ERROR: the process that it was for has gone. The answer repeats the nonce, which proves
- * that its sender has seen the packet. */
+/* REJECT, or ERROR: the process that it was for has gone. The answer repeats the nonce, which
+ * proves that its sender has seen the packet. */
 static void ci_refuse(const struct ci_wire *wire, const struct udp_address *to,
                       const struct ci_packet *packet)
 {

@@ -112,7 +112,7 @@ int hdl_aperture_event(struct hdl_aperture *aperture, uint64_t offset, const voi
 
 /* --- reading --- */
 
-static bool read_done(void *object)
+static bool aperture_read_done(void *object)
 {
 	const struct hdl_aperture *aperture = object;
 	return aperture->read_got == aperture->read_bytes ||
@@ -145,7 +145,7 @@ static int read_part(struct hdl_aperture *aperture, uint64_t offset, uint8_t *to
 			return -HDL_EPERM;
 		/* Where packets have no numbers, request or responses may get lost: ask again. */
 		uint64_t again = clock_now_ns() + (put ? AP_TIMEOUT_NS : APERTURE_WAIT_NS);
-		int result = apertures_wait(adapter, read_done, aperture,
+		int result = apertures_wait(adapter, aperture_read_done, aperture,
 		                            again < until_ns ? again : until_ns);
 		adapter_lock(adapter);
 		bool whole = aperture->read_got == bytes;

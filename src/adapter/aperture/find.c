@@ -1,6 +1,6 @@
-/* Which process of this machine has a port, and how it is reached: through a lane if it is here, over
- * UDP otherwise. The node agent forwards one question to the process that holds the port, which
- * answers with its name; the answer is remembered until the agent changes. */
+/* Which process of this machine has a port, and how it is reached: through a lane if it is here,
+ * over UDP otherwise. The node agent forwards one question to the process that holds the port,
+ * which answers with its name; the answer is remembered until the agent changes. */
 #include <string.h>
 
 #include "adapter/adapter.h"

@@ -1,6 +1,6 @@
 /* Mapped ranges: ordinary load and store instructions on the peer's memory (MISSION AP9). The range
- * is tracked pages (track/track.h); what was stored is collected at ordering points and, without any
- * call, in time for HDL_APERTURE_LAG_NS. See aperture.h. */
+ * is tracked pages (track/track.h); what was stored is collected at ordering points and, without
+ * any call, in time for HDL_APERTURE_LAG_NS. See aperture.h. */
 #include <string.h>
 
 #include "adapter/adapter.h"

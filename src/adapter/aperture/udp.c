@@ -1,8 +1,8 @@
 /* Apertures over UDP. The node agent opens one group of sockets per address, on a port of its own,
- * and steers frames by the slot in the first index (port/steer.h); each process gets one socket, and
- * sends from it, so that the source of a frame is an address and CI_UDP_PORT, which no other user of
- * that machine can bind. Frames to ports come to the agent, which passes them on. IP apertures have
- * ordinary sockets of their own. See aperture.h. */
+ * and steers frames by the slot in the first index (port/steer.h); each process gets one socket,
+ * and sends from it, so that the source of a frame is an address and CI_UDP_PORT, which no other
+ * user of that machine can bind. Frames to ports come to the agent, which passes them on. IP
+ * apertures have ordinary sockets of their own. See aperture.h. */
 #include <errno.h>
 #include <stddef.h>
 #include <stdlib.h>

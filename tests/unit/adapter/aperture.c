@@ -244,8 +244,8 @@ static void ap5_hostile_peer_changes_no_byte(void **state)
 	hdl_aperture_free(b);
 }
 
-/* APERTURE column 13: another peer, with no agent, no packets and no new entry. The entries are open
- * to everybody who has the nonce: no connection, no numbers, no source. */
+/* APERTURE column 13: another peer, with no agent, no packets and no new entry. The entries are
+ * open to everybody who has the nonce: no connection, no numbers, no source. */
 static void ap3_pointed_at_another_peer(void **state)
 {
 	struct pair *p = *state;
