@@ -118,6 +118,30 @@ enum ip_verdict udp_decode(struct udp_header *h, const uint8_t *in, size_t bytes
 	return h->length_bytes == bytes ? IP_OK : IP_BAD_LENGTH;
 }
 
+void tcp_encode(const struct tcp_header *h, uint8_t *out)
+{
+	be16_store(out, h->src_port);
+	be16_store(out + 2, h->dst_port);
+	be32_store(out + 4, h->seq);
+	be32_store(out + 8, h->ack);
+	out[12] = TCP_BYTES / 4 << 4;
+	out[13] = h->flags;
+	be16_store(out + 14, h->window);
+	be16_store(out + 16, h->checksum);
+	be16_store(out + 18, 0);
+}
+
+static uint64_t pseudo_ipv4(const struct ipv4_header *ip)
+{
+	return (uint64_t)(ip->src >> 16) + (ip->src & 0xffff) + (ip->dst >> 16) +
+	       (ip->dst & 0xffff);
+}
+
+static uint64_t pseudo_ipv6(const struct ipv6_header *ip)
+{
+	return sum_words(sum_words(0, ip->src, 16), ip->dst, 16);
+}
+
 static uint16_t udp_checksum(uint64_t pseudo, const uint8_t *udp, size_t bytes)
 {
 	uint64_t sum = sum_words(pseudo + IP_PROTO_UDP + bytes, udp, 6);
@@ -127,11 +151,26 @@ static uint16_t udp_checksum(uint64_t pseudo, const uint8_t *udp, size_t bytes)
 
 uint16_t udp_checksum_ipv4(const struct ipv4_header *ip, const uint8_t *udp, size_t bytes)
 {
-	uint64_t pseudo = (uint64_t)(ip->src >> 16) + (ip->src & 0xffff);
-	return udp_checksum(pseudo + (ip->dst >> 16) + (ip->dst & 0xffff), udp, bytes);
+	return udp_checksum(pseudo_ipv4(ip), udp, bytes);
 }
 
 uint16_t udp_checksum_ipv6(const struct ipv6_header *ip, const uint8_t *udp, size_t bytes)
 {
-	return udp_checksum(sum_words(sum_words(0, ip->src, 16), ip->dst, 16), udp, bytes);
+	return udp_checksum(pseudo_ipv6(ip), udp, bytes);
+}
+
+static uint16_t tcp_checksum(uint64_t pseudo, const uint8_t *tcp, size_t bytes)
+{
+	uint64_t sum = sum_words(pseudo + IP_PROTO_TCP + bytes, tcp, 16);
+	return (uint16_t)~sum_fold(sum_words(sum, tcp + 18, bytes - 18));
+}
+
+uint16_t tcp_checksum_ipv4(const struct ipv4_header *ip, const uint8_t *tcp, size_t bytes)
+{
+	return tcp_checksum(pseudo_ipv4(ip), tcp, bytes);
+}
+
+uint16_t tcp_checksum_ipv6(const struct ipv6_header *ip, const uint8_t *tcp, size_t bytes)
+{
+	return tcp_checksum(pseudo_ipv6(ip), tcp, bytes);
 }

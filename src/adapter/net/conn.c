@@ -3,11 +3,13 @@
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/epoll.h>
 
 #include "adapter/adapter.h"
 #include "adapter/net/tcp_port.h"
 #include "base/fd.h"
+#include "base/log.h"
 #include "port/tcp.h"
 #include "queue/qp_state.h"
 #include "wire/dscp.h"
@@ -49,6 +51,41 @@ struct hdl_conn *conn_new(struct tcp_port *port, int sock)
 	port->conns = conn;
 	port->conn_count++;
 	return conn;
+}
+
+/* --- captures --- */
+
+static void conn_watch(void *context, const struct iovec *parts, size_t bytes, bool inbound)
+{
+	for (; bytes > 0; parts++) {
+		size_t some = parts->iov_len < bytes ? parts->iov_len : bytes;
+		capture_stream_put(context, inbound, parts->iov_base, some);
+		bytes -= some;
+	}
+}
+
+void conn_record(struct hdl_conn *conn, bool initiated)
+{
+	struct engine *engine = &conn->port->port.adapter->engine;
+	struct capture_end own = {.port = conn->own_port}, peer = {.port = conn->peer_port};
+	if (engine->capture == NULL || conn->capture != NULL)
+		return;
+	conn->capture = malloc(sizeof(*conn->capture));
+	if (conn->capture == NULL) {
+		log_error("no memory to record a connection: it is missing in the capture");
+		return;
+	}
+	memcpy(own.gid, conn->own.gid, sizeof(own.gid));
+	memcpy(peer.gid, conn->peer.gid, sizeof(peer.gid));
+	capture_stream_begin(conn->capture, engine, &own, &peer, initiated);
+	conn->flow.watch = conn_watch;
+	conn->flow.watch_context = conn->capture;
+}
+
+static void conn_record_end(struct hdl_conn *conn, bool inbound, bool broken)
+{
+	if (conn->capture != NULL)
+		capture_stream_end(conn->capture, inbound, broken);
 }
 
 /* --- the end --- */
@@ -95,6 +132,8 @@ static void conn_bury(struct hdl_conn *conn)
 	conn->setup = NULL;
 	free(conn->sctp);
 	conn->sctp = NULL;
+	free(conn->capture);
+	conn->capture = NULL;
 	conn->magic = 0;
 	conn->woken_next = conn->port->dead;
 	conn->port->dead = conn;
@@ -110,6 +149,7 @@ static void conn_bury_if_free(struct hdl_conn *conn)
 static void conn_close_socket(struct hdl_conn *conn, bool reset)
 {
 	tcp_port_cool(conn->port, conn);
+	conn_record_end(conn, false, reset);
 	if (conn->sctp != NULL)
 		sctp_conn_close(conn, reset);
 	else
@@ -252,6 +292,7 @@ static void conn_finish(struct hdl_conn *conn)
 		sctp_conn_finish(conn);
 	else
 		tcp_finish(conn->flow.sock);
+	conn_record_end(conn, false, false);
 }
 
 static int setup_error(const struct mpa_setup *setup)
@@ -315,8 +356,11 @@ static unsigned conn_discard(struct hdl_conn *conn)
 		if (got <= 0) {
 			conn->in_over = true;
 			conn->broken = conn->broken || got < 0;
+			conn_record_end(conn, true, got < 0);
 			return calls + 1;
 		}
+		if (conn->flow.watch != NULL)
+			conn->flow.watch(conn->flow.watch_context, &part, (size_t)got, true);
 	}
 	conn->more = true;
 	return TCP_TURN_CALLS;
@@ -325,6 +369,7 @@ static unsigned conn_discard(struct hdl_conn *conn)
 static void conn_ended(struct hdl_conn *conn, enum stream_end why)
 {
 	conn->in_over = true;
+	conn_record_end(conn, true, why == STREAM_BROKEN);
 	if (why == STREAM_BROKEN)
 		conn->broken = true;
 	conn->flow.ops->ended(conn->flow.context, why);
@@ -459,9 +504,11 @@ static void conn_connected(struct hdl_conn *conn)
 		                        : -HDL_EIO);
 		return;
 	}
-	if (conn->sctp == NULL)
+	if (conn->sctp == NULL) {
 		tcp_names(conn->flow.sock, &conn->own, &conn->own_port, &conn->peer,
 		          &conn->peer_port);
+		conn_record(conn, true);
+	}
 	conn->state = CONN_SETUP;
 }
 

@@ -221,6 +221,9 @@ static int conn_take_over(struct hdl_adapter *adapter, const struct hdl_qp *qp, 
 	uint64_t until = clock_read(&adapter->clock) + TCP_REQUEST_NS;
 	int result = 0;
 	conn->state = CONN_SETUP;
+	conn_record(conn, initiator);
+	if (conn->capture != NULL)
+		capture_stream_put(conn->capture, true, data, bytes);
 	if (initiator) {
 		conn->qpn = qp->qp.qpn;
 		conn_offer(conn, param);

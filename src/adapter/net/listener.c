@@ -75,6 +75,8 @@ void listener_admit(struct hdl_listener *listener, struct hdl_conn *conn)
 	listener->silent++;
 	conn->state = CONN_SETUP;
 	conn->service = listener->service;
+	if (conn->sctp == NULL)
+		conn_record(conn, false);
 	mpa_setup_await(conn->setup, until);
 	if (conn->service == HDL_CONN_TCP) /* it has nothing to say before */
 		conn->setup->state = MPA_SETUP_ASKED;

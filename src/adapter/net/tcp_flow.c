@@ -117,6 +117,8 @@ enum tcp_flow_result tcp_flow_in(struct tcp_flow *flow, uint8_t *staging, size_t
 			return TCP_FLOW_IDLE;
 		if (got < 0)
 			return flow_failed(flow, got);
+		if (flow->watch != NULL)
+			flow->watch(flow->watch_context, parts, (size_t)got, true);
 		enum tcp_flow_result result = flow_pass(flow, (size_t)got, wanted, staging, bytes);
 		if (result != TCP_FLOW_MORE)
 			return result;
@@ -152,6 +154,8 @@ enum tcp_flow_result tcp_flow_out(struct tcp_flow *flow, size_t *bytes)
 			return TCP_FLOW_HELD;
 		if (sent < 0)
 			return flow_failed(flow, sent);
+		if (flow->watch != NULL)
+			flow->watch(flow->watch_context, parts, (size_t)sent, false);
 		flow->ops->taken(flow->context, (size_t)sent);
 		*bytes += (size_t)sent;
 		if ((size_t)sent < all)

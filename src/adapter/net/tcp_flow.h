@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/uio.h>
 
 #include "transport/stream.h"
 
@@ -41,6 +42,10 @@ struct tcp_flow {
 	size_t (*feed)(void *context, const uint8_t *bytes, size_t length, bool *open);
 	uint8_t *kept; /* received, but not wanted yet; allocated when needed */
 	size_t kept_from, kept_bytes;
+	/* Shown everything that was sent or received, before anyone uses it: the first @bytes of
+	 * @parts. NULL: nobody. */
+	void (*watch)(void *context, const struct iovec *parts, size_t bytes, bool inbound);
+	void *watch_context;
 	/* How many calls were made, and how many bytes went through the staging area. */
 	uint64_t receives, sends, staged_bytes;
 };

@@ -28,6 +28,7 @@
 #include "adapter/net/sctp_port.h"
 #include "adapter/net/tcp_flow.h"
 #include "port/udp.h"
+#include "transport/capture_stream.h"
 #include "transport/iwarp/iwarp.h"
 #include "transport/iwarp/mpa_setup.h"
 #include "transport/path.h"
@@ -123,7 +124,8 @@ struct hdl_conn {
 	struct mpa_setup *setup; /* until its events are taken */
 	struct mpa_offer offer;
 	struct tcp_flow flow;
-	struct sctp_conn *sctp; /* of a connection on SCTP, instead of a socket in flow */
+	struct sctp_conn *sctp;         /* of a connection on SCTP, instead of a socket in flow */
+	struct capture_stream *capture; /* NULL: it is not recorded */
 	struct iwarp iwarp;
 };
 
@@ -197,6 +199,8 @@ void conn_orphan(struct hdl_conn *conn);
 void conn_drop(struct hdl_conn *conn);
 /* Free it, but leave its socket open: hdl_conn_adopt() fails. */
 void conn_give_back(struct hdl_conn *conn);
+/* It is connected: record it, if this adapter records. */
+void conn_record(struct hdl_conn *conn, bool initiated);
 /* It is not one of its listener's any more that wait for something. */
 void conn_uncount(struct hdl_conn *conn);
 
