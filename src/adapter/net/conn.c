@@ -402,8 +402,8 @@ unsigned conn_receive(struct hdl_conn *conn)
 		case TCP_FLOW_REFUSED:
 			conn->more = true; /* the rest is discarded */
 			break;
-		case TCP_FLOW_CLOSED:
-			conn_ended(conn, STREAM_CLOSED);
+		case TCP_FLOW_CLOSED: /* a call to send may have been told that it broke */
+			conn_ended(conn, conn->broken ? STREAM_BROKEN : STREAM_CLOSED);
 			did = 1;
 			break;
 		case TCP_FLOW_BROKEN:
@@ -467,9 +467,9 @@ static bool conn_offers(struct hdl_conn *conn)
 static void conn_end_stream(struct hdl_conn *conn)
 {
 	enum iwarp_ending ending = iwarp_ending(&conn->iwarp);
-	if (conn->broken && !conn->in_over)
-		conn_ended(conn, STREAM_BROKEN);
-	if (conn->broken || ending == IWARP_ABORT) {
+	/* What came before it broke still counts: the socket says when it is over. A transport that
+	 * reads nothing at the moment has a time limit for that. */
+	if ((conn->broken && conn->in_over) || ending == IWARP_ABORT) {
 		conn_over(conn, HDL_CONN_CLOSED, -HDL_EIO, true);
 		return;
 	}
@@ -553,8 +553,6 @@ unsigned conn_service(struct hdl_conn *conn)
 
 void conn_hung_up(struct hdl_conn *conn)
 {
-	/* What the peer sent before it still counts, so the socket says when it is over; but a
-	 * transport that reads nothing at the moment would not notice. */
 	int error = conn->state == CONN_CONNECTING ? 0 : tcp_connected(conn->flow.sock);
 	if (error != 0 && error != -EINPROGRESS)
 		conn->broken = true;

@@ -731,6 +731,37 @@ static void the_handler_is_called(void **state)
 	close_both(&a, &b);
 }
 
+/* IP1: what has come before a reset still counts, even if the program has to post receives first. */
+static void what_comes_before_a_reset_counts(void **state)
+{
+	struct end a, b;
+	(void)state;
+	open_both(&a, &b);
+	join(&a, &b, &loopback, &deep, &deep);
+	fill(&a, 9);
+	for (uint32_t i = 0; i < 3; i++) {
+		end_post(&a, HDL_OP_SEND, i, i * 1000, 1000, NULL, 0);
+		end_expect(&a, i);
+	}
+	adapter_lock(a.adapter);
+	conn_abort(a.conn, -HDL_EIO);
+	adapter_unlock(a.adapter);
+	end_event(&a, HDL_CONN_CLOSED);
+	uint64_t until = clock_now_ns() + 50000000u; /* b hears of the reset */
+	while (clock_now_ns() < until)
+		hdl_progress(b.adapter);
+	assert_int_equal(state_of(&b), HDL_QPS_RTS);
+	for (uint32_t i = 0; i < 4; i++)
+		end_receive(&b, i, i * 1000, 1000);
+	for (uint32_t i = 0; i < 3; i++)
+		end_expect(&b, i);
+	assert_memory_equal(a.memory, b.memory, 3000);
+	assert_int_equal(end_wc(&b).status, HDL_WC_WR_FLUSH_ERR);
+	struct hdl_conn_event over = end_event(&b, HDL_CONN_CLOSED);
+	assert_int_not_equal(over.error, 0);
+	close_both(&a, &b);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -752,6 +783,7 @@ int main(void)
 	        cmocka_unit_test(a_bound_port_connects),
 	        cmocka_unit_test(a_child_does_not_disturb),
 	        cmocka_unit_test(the_handler_is_called),
+	        cmocka_unit_test(what_comes_before_a_reset_counts),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
