@@ -1,4 +1,5 @@
-/* Every operation of iWARP over real TCP connections on the loopback, recorded by one end or by both:
+/* Every operation of iWARP over real TCP connections on the loopback, recorded by one end or by
+ * both:
  *
  *   interop-capture-streams FILE one|both|FLAGS
  *
