@@ -1,12 +1,13 @@
 #!/usr/bin/python3
-"""Linux's rdma_rxe as the other end of our wire: programs nobody here wrote, and one of ours that compares every byte, between
-Heddle and a guest with a kernel of its own (guest.py), in both directions, over IPv4 and IPv6, with and without loss.
+"""Linux's rdma_rxe and siw as the other end of our wire: programs nobody here wrote, and one of ours that compares every byte,
+between Heddle and a guest with a kernel of its own (guest.py), in both directions, over IPv4 and IPv6, with and without loss. RoCEv2
+is what rdma_rxe speaks, and heddle0; iWARP is what siw speaks, and heddle_iw0.
 
-  matrix.py FOLDER [--quick] [--only WORDS] [--family 4|6] [--loss 0|1] [--mtu BYTES] [--self [DRIVER]]
+  matrix.py FOLDER [--quick] [--driver rxe|siw] [--only WORDS] [--family 4|6] [--loss 0|1] [--mtu BYTES] [--self [DRIVER]]
             [--keep FOLDER] [--rounds N]
 
 FOLDER is that of the build. --quick: a few rows, and only where the kernel is at hand already. --only: the rows that have all
-these words, or "goodbyes", the ends of connections. --self: the guest at both ends, which tells the faults of rdma_rxe and of this
+these words, or "goodbyes", the ends of connections. --driver: that one only. --self: the guest at both ends, which tells the faults of rdma_rxe and of this
 program from ours; with siw for DRIVER, the rows that its iWARP can run, none of which involves Heddle.
 --keep: the captures and the output of rows that failed are put there. One line per row; exit status 1 when a row failed, 77 when
 it cannot run here."""
@@ -40,6 +41,9 @@ SERVER_FIRST = 60  # seconds until a server listens, in a guest that may get lit
 OUTPUT_LINES = 90  # of a program that failed
 UDADDY_PORT = 7174  # which it cannot be told
 
+# The drivers of the guest, and which device of ours talks to them.
+DEVICES = {"rxe": "heddle0", "siw": "heddle_iw0"}
+
 # Where packets are lost. A busy host keeps either end from running for half a second now and then, which is as long as programs try
 # by themselves. rdma_rxe finds out by its timeout alone that a response got lost, so that is a short one, and 7 retries are
 # endless for it; Heddle, which sooner or later counts to 7, sees it long before its timeout.
@@ -69,7 +73,7 @@ NO_SUCH_TARGET = "Service unavailable(769)"
 #   t  they meet over TCP at PORT      m  they meet through rdma_cm: the server is bound to HOST
 #   r  reliable: also with loss        q  also in the short run       j  also with large packets
 #   4  IPv4 only: perftest's -R does not know the other
-#   w  siw can run it, too: through rdma_cm, no datagrams, no atomics
+#   w  siw can run it, too: through rdma_cm, no datagrams, no atomics      i  iWARP only
 #   k  the server is the kernel's iSCSI target, which only the guest has. URL is its disk over iSER; NOWHERE is
 #      one of a target that does not exist, and the client must be refused; DATA is a file as long as the
 #      disk, and must be on the disk in the end
@@ -142,8 +146,8 @@ class Heddle:
     """This end: programs on Heddle, on the address of the tap."""
     name = "heddle"
 
-    def __init__(self, folder):
-        self.folder = folder
+    def __init__(self, folder, device):
+        self.folder, self.device = folder, device
         self.directory = tempfile.mkdtemp(prefix="heddle-here-")
         self.env = dict(os.environ, HEDDLE_DIR=self.directory, HEDDLE_LOG="info")
         patterns = next(Path(folder).rglob("interop-kernel-patterns"))
@@ -151,7 +155,7 @@ class Heddle:
         self.stay = str(patterns.parent / "stay.so")
 
     def facts(self, family):
-        return {"DEVICE": "heddle0", "GID": "0"}
+        return {"DEVICE": self.device, "GID": "0"}
 
     def address(self, family):
         return peer.HERE if family == 4 else peer.HERE6
@@ -159,14 +163,15 @@ class Heddle:
     def start(self, words, family, stays):
         env = dict(self.env, LD_PRELOAD=self.stay) if stays else self.env
         words = [self.programs.get(words[0], words[0]), *words[1:]]
-        return HostJob([f"{self.folder}/heddle", "run", "--node", f"ipv{family}", "--addr", self.address(family), "--", *words],
-                       env)
+        # On several devices a program with an address of its own would choose the first.
+        device = ["--device", self.device] if self.device != "heddle0" else []
+        return HostJob([f"{self.folder}/heddle", "run", "--node", f"ipv{family}", "--addr", self.address(family), *device, "--",
+                        *words], env)
 
     def listens(self, row, port, job):
         """Wait until the server @job does."""
-        if "t" in row.flags:
+        if "t" in row.flags or self.device == "heddle_iw0":  # where a port of rdma_cm is one of TCP
             return wait_until(lambda: tcp_listens(port) or job.code() is not None, SERVER_FIRST)
-
         return wait_until(lambda: f"listening on port {port}\n" in job.output() or job.code() is not None, SERVER_FIRST)
 
     def close(self):
@@ -441,28 +446,28 @@ def killed(table, server, client):
         print(tail(first.output()), tail(second.output()) if second else "not started", sep="\n")
 
 
-def chosen(args, rows):
+def chosen(args, driver, rows):
     words = (args.only or "").split()
     return [row for row in rows if all(word in f"{row.name} {' '.join(row.server)}" for word in words)
-            and ("q" in row.flags or not args.quick) and ("w" in row.flags or args.self != "siw")
-            and not ("DATA" in row.client and args.self)]
+            and ("q" in row.flags or not args.quick) and ("w" in row.flags or driver != "siw")
+            and ("i" not in row.flags or driver == "siw") and not ("DATA" in row.client and args.self)]
 
 
-def cells(args, rows, mtu):
+def cells(args, driver, rows, mtu):
     """(row, family, loss) that are to be run on a cable with @mtu"""
     for row in rows:
         if mtu != MTU and "j" not in row.flags and not args.mtu:
             continue
         for family in (4, 6):
             for loss in (0, 1):
-                if (loss and ("r" not in row.flags or args.self == "siw")) or (family == 6 and "4" in row.flags) or args.family not in (None, family) or args.loss not in (None, loss):
+                if (loss and ("r" not in row.flags or driver == "siw")) or (family == 6 and "4" in row.flags) or args.family not in (None, family) or args.loss not in (None, loss):
                     continue
-                if args.quick and (loss == 1) != (family == 6) and "r" in row.flags:
+                if args.quick and driver != "siw" and (loss == 1) != (family == 6) and "r" in row.flags:
                     continue
                 yield row, family, loss
 
 
-def on_cable(args, linux, mtu, rows, totals):
+def on_cable(args, linux, driver, mtu, rows, totals):
     # The client of the kernel's iSCSI target runs in the guest only when the guest is at both ends.
     programs = sorted(set().union({"ucmatose", "rping"}, *(row.programs() for row in rows if args.self or "k" not in row.flags)))
     patterns = str(next(Path(args.folder).rglob("interop-kernel-patterns")))
@@ -470,22 +475,22 @@ def on_cable(args, linux, mtu, rows, totals):
     guest = peer.Guest(linux, helpers, [*programs, ("patterns", patterns)], mtu)
     here = None
     try:
-        rxe = Kernel(guest, args.self or "rxe")
-        here = rxe if args.self else Heddle(args.folder)
+        rxe = Kernel(guest, driver)
+        here = rxe if args.self else Heddle(args.folder, DEVICES[driver])
         table = Table(guest, args.keep, mtu)
-        print(f"\nthe cable carries {mtu} bytes\n{'':34} {'client -> server':16} {'':6} {'packets lost':>14}")
-        for row, family, loss in [*cells(args, rows, mtu)] * args.rounds:
+        print(f"\n{driver}, the cable carries {mtu} bytes\n{'':34} {'client -> server':16} {'':6} {'packets lost':>14}")
+        for row, family, loss in [*cells(args, driver, rows, mtu)] * args.rounds:
             for server, client in [(rxe, rxe)] if args.self else [(rxe, here), (here, rxe)]:
                 if "k" in row.flags and server is not rxe:
                     continue
                 if not guest.alive():
                     raise RuntimeError(f"the guest died:\n{guest.console()}")
                 table.run(row, server, client, family, loss)
-        if mtu == MTU and not args.self and not args.quick and args.only in (None, "goodbyes"):
+        if mtu == MTU and driver == "rxe" and not args.self and not args.quick and args.only in (None, "goodbyes"):
             for server, client in ((rxe, here), (here, rxe)):
                 goodbyes(table, server, client)
                 killed(table, server, client)
-        if mtu == MTU and not args.self and not args.only:
+        if mtu == MTU and driver == "rxe" and not args.self and not args.only:
             small = [Row(line) for line in ("t patterns to 70000 bytes | patterns -d DEVICE -g GID -p PORT -b 70000 | | HOST",
                                             "m rping | rping -a HOST -p PORT -C 10 | -s | -c")]
             captured(table, small, rxe, here)
@@ -500,6 +505,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder")
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--driver", choices=sorted(DEVICES))
     parser.add_argument("--self", nargs="?", const="rxe", choices=("rxe", "siw"))
     parser.add_argument("--only")
     parser.add_argument("--keep")
@@ -515,14 +521,15 @@ def main():
     linux = os.environ.get("HEDDLE_PEER_LINUX") or peer.kernel(ROOT, args.quick)
     os.environ["HEDDLE_PEER_LINUX"] = linux  # there is no network to get it by in a moment
     peer.alone()
-    rows = chosen(args, [Row(line) for line in ROWS.strip().splitlines()])
-    for row in rows:
-        for program in row.programs():
-            if shutil.which(program) is None:
-                raise Cannot(f"{program} is not installed")
     totals = []
-    for mtu in [args.mtu] if args.mtu else [MTU] if args.quick else [MTU, JUMBO]:
-        on_cable(args, linux, mtu, rows, totals)
+    for driver in [args.self or args.driver] if args.self or args.driver else DEVICES:
+        rows = chosen(args, driver, [Row(line) for line in ROWS.strip().splitlines()])
+        for row in rows:
+            for program in row.programs():
+                if shutil.which(program) is None:
+                    raise Cannot(f"{program} is not installed")
+        for mtu in [args.mtu] if args.mtu else [MTU] if args.quick else [MTU, JUMBO]:
+            on_cable(args, linux, driver, mtu, rows, totals)
     failed = [name for table in totals for name in table.failed]
     print(f"\n{sum(table.passed for table in totals)} passed, {len(failed)} failed; "
           f"{sum(table.lost for table in totals)} packets were lost on purpose; "

@@ -731,7 +731,7 @@ static void the_handler_is_called(void **state)
 	close_both(&a, &b);
 }
 
-/* IP1: what has come before a reset still counts, even if the program has to post receives first. */
+/* IP1: what has come before a reset counts, even if the program has to post receives first. */
 static void what_comes_before_a_reset_counts(void **state)
 {
 	struct end a, b;
