@@ -488,6 +488,13 @@ static void conn_end_stream(struct hdl_conn *conn)
 		conn_over(conn, HDL_CONN_CLOSED, 0, false);
 }
 
+bool conn_lingers(const struct hdl_conn *conn)
+{
+	bool ends = conn->state == CONN_UP && iwarp_ending(&conn->iwarp) == IWARP_FIN;
+	return ends && !conn->broken &&
+	       (!conn->out_over || tcp_unacknowledged(conn->flow.sock) > 0);
+}
+
 /* --- turns --- */
 
 static void conn_connected(struct hdl_conn *conn)

@@ -7,6 +7,7 @@
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "adapter/adapter.h"
@@ -293,4 +294,44 @@ struct tcp_port *tcp_port_of(struct hdl_adapter *adapter)
 	}
 	adapter->engine.iwarp_pool = &port->pool;
 	return port;
+}
+
+/* --- exit --- */
+
+/* One turn of those that linger. False: there are none. */
+static bool port_linger(struct tcp_port *port)
+{
+	bool lingers = false;
+	for (struct hdl_conn *conn = port->conns, *next; conn != NULL; conn = next) {
+		next = conn->next;
+		if (!conn_lingers(conn))
+			continue;
+		lingers = true;
+		conn_service(conn);
+	}
+	return lingers;
+}
+
+/* The kernel resets a connection of a process that exits if something has come that nobody has read,
+ * and drops what it has not sent yet: the end of what the program sent and saw completed, before
+ * it closed the connection in order. */
+static void linger(struct hdl_adapter *adapter)
+{
+	struct timespec pause = {.tv_nsec = 1000000};
+	uint64_t until = clock_now_ns() + TCP_EXIT_NS;
+	bool lingers = tcp_port_find(adapter) != NULL;
+	while (lingers && clock_now_ns() < until) {
+		if (lock_try(&adapter->drive.lock)) {
+			struct tcp_port *port = tcp_port_find(adapter);
+			lingers = port != NULL && port_linger(port);
+			lock_drop(&adapter->drive.lock);
+		}
+		if (lingers)
+			nanosleep(&pause, NULL);
+	}
+}
+
+__attribute__((destructor)) static void linger_at_exit(void)
+{
+	fork_each(linger);
 }

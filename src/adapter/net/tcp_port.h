@@ -49,6 +49,7 @@
 #define TCP_REQUEST_NS 10000000000ull /* until a peer that connects has sent its MPA Request */
 #define TCP_REPLY_NS   30000000000ull /* until the peer has answered ours */
 #define TCP_END_NS     10000000000ull /* until the peer has closed its direction after we did */
+#define TCP_EXIT_NS    1000000000ull  /* that a program waits when it exits; see tcp_port.c */
 #define TCP_FILES_NS   100000000ull   /* pause of a listener when descriptors are used up */
 /* A responder that nobody has asked to speak first stays silent until the peer has acknowledged
  * the Reply, and for this long after that: Linux's siw drops a connection if it finds data behind
@@ -199,6 +200,8 @@ void conn_orphan(struct hdl_conn *conn);
 void conn_drop(struct hdl_conn *conn);
 /* Free it, but leave its socket open: hdl_conn_adopt() fails. */
 void conn_give_back(struct hdl_conn *conn);
+/* The program has closed it in order, and the peer has not acknowledged everything yet. */
+bool conn_lingers(const struct hdl_conn *conn);
 /* It is connected: record it, if this adapter records. */
 void conn_record(struct hdl_conn *conn, bool initiated);
 /* It is not one of its listener's any more that wait for something. */
