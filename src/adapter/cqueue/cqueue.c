@@ -120,10 +120,9 @@ static int cqueue_sleep(struct hdl_cqueue *queue, uint64_t looks, uint64_t until
 	int fd = queue->events != NULL ? hdl_eventq_fd(queue->events) : -1;
 	/* Where stores are packets, our own thread sees what it drives; another thread that drives
 	 * raises an event. A carrier without room is looked at again. */
-	bool owes = queue->ring.out.published != queue->ring.out.wrptr ||
+	bool owes = queue->ring.peer == NULL ||
 	            atomic_load_explicit(&queue->owes_wake, memory_order_relaxed);
-	uint64_t soon = fd < 0 || owes || queue->ring.peer == NULL ? clock_now_ns() + CQUEUE_NAP_NS
-	                                                           : UINT64_MAX;
+	uint64_t soon = fd < 0 || owes ? clock_now_ns() + CQUEUE_NAP_NS : UINT64_MAX;
 	if (soon > until_ns)
 		soon = until_ns;
 	pthread_mutex_lock(&queue->lock);

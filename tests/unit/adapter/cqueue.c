@@ -53,7 +53,12 @@ static bool side_store(void *context, uint64_t offset, const void *data, uint64_
 	if (atomic_load(&side->stalled))
 		return false;
 	adapter_lock(adapter);
-	memcpy((unsigned char *)side->peer->block + offset, data, bytes);
+	if (bytes == 8 && offset < CRING_DATA) /* a pointer: in one piece, as an adapter does */
+		atomic_store_explicit(
+		        (_Atomic uint64_t *)(void *)((unsigned char *)side->peer->block + offset),
+		        *(const uint64_t *)data, memory_order_release);
+	else
+		memcpy((unsigned char *)side->peer->block + offset, data, bytes);
 	atomic_fetch_add(&side->stores, 1);
 	if (side->peer->queue != NULL)
 		cqueue_placed(side->peer->queue, side->peer->port, 0);
