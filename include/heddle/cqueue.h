@@ -37,6 +37,21 @@ struct hdl_cqueue;
  * Returns: the length; 0: @bytes is out of range. */
 HDL_API uint64_t hdl_cqueue_length(uint64_t bytes);
 
+/* hdl_cqueue_open - make queues of a connected aperture
+ *
+ * @bytes is what hdl_cqueue_length() was given. @events is the event queue of the port that
+ * hdl_aperture_attr.port named. The queue takes events from it only while a call of the queue
+ * waits, and only if it belongs to no set.
+ *
+ * Owner: the caller owns *out and frees it with hdl_cqueue_close(), before the aperture and the
+ * event queue. The aperture's memory belongs to the queue.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: 0; -HDL_EINVAL the aperture is shorter, or not of type DATA; -HDL_EPERM it is not OPEN;
+ * -HDL_ENOMEM. */
+HDL_API int hdl_cqueue_open(struct hdl_aperture *aperture, uint64_t bytes,
+                            struct hdl_eventq *events, struct hdl_cqueue **out);
+
 /* hdl_cqueue_close - free a queue
  *
  * Bytes that the peer has not read are its own to read. hdl_cqueue_end() tells it that none follow.

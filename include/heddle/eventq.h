@@ -49,6 +49,17 @@ struct hdl_eventq_attr {
 	void *context;            /* see hdl_eventq_context() */
 };
 
+/* hdl_eventq_open - open the event queue of a port
+ *
+ * From now on what comes to @port is delivered to the queue. A port has one queue at most.
+ *
+ * Owner: the caller owns *out and frees it with hdl_eventq_close(), before the port and the set.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: 0; -HDL_EINVAL a size is out of range; -HDL_EBUSY the port has a queue; -HDL_ENOMEM. */
+HDL_API int hdl_eventq_open(struct hdl_port *port, const struct hdl_eventq_attr *attr,
+                            struct hdl_eventq **out);
+
 /* hdl_eventq_close - close an event queue
  *
  * Events in it are dropped. What comes to the port from now on finds no queue.
