@@ -15,6 +15,7 @@ int devices_command(int argc, char **argv);
 int vswitch_command(int argc, char **argv);
 int ibc_command(int argc, char **argv);
 int tap_command(int argc, char **argv);
+int pipe_command(int argc, char **argv);
 
 /* Warn if the program @name, which is about to run, will not find Heddle: it is linked statically,
  * has another word size or processor, gains rights that its user does not have, or looks for

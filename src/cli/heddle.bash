@@ -9,7 +9,7 @@ _heddle() {
 	prev=${COMP_WORDS[COMP_CWORD - 1]}
 	COMPREPLY=()
 	if ((COMP_CWORD == 1)); then
-		mapfile -t COMPREPLY < <(compgen -W "run devices status explain perf vswitch ibc tap version help --help --version" -- "$cur")
+		mapfile -t COMPREPLY < <(compgen -W "run devices status explain perf pipe vswitch ibc tap version help --help --version" -- "$cur")
 		return
 	fi
 	command=${COMP_WORDS[1]}
@@ -90,6 +90,9 @@ _heddle() {
 			;;
 		esac
 		;;
+	pipe)
+		[[ $prev == -l || $prev == --listen ]] || mapfile -t COMPREPLY < <(compgen -W "-l --listen --help --usage --version" -- "$cur")
+		;;
 	vswitch)
 		if ((COMP_CWORD == 2)); then
 			mapfile -t COMPREPLY < <(compgen -W "up down show cut heal --help" -- "$cur")
@@ -139,7 +142,7 @@ _heddle() {
 		fi
 		;;
 	help)
-		((COMP_CWORD == 2)) && mapfile -t COMPREPLY < <(compgen -W "run devices status explain perf vswitch ibc tap version help" -- "$cur")
+		((COMP_CWORD == 2)) && mapfile -t COMPREPLY < <(compgen -W "run devices status explain perf pipe vswitch ibc tap version help" -- "$cur")
 		;;
 	esac
 }

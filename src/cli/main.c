@@ -26,6 +26,7 @@ static const struct command commands[] = {
         {"vswitch", "start, end and show a network of virtual switches", vswitch_command},
         {"ibc", "ping, trace and discover a network of virtual switches", ibc_command},
         {"tap", "an Ethernet interface whose cable ends at another machine", tap_command},
+        {"pipe", "carry bytes between two programs, on one machine or two", pipe_command},
         {"version", "print the version", version_command},
         {"help", "list the commands, or the options of one", help_command},
 };

@@ -104,6 +104,11 @@ bool net_shape(unsigned line, const char *bucket)
 	       iproute("tc qdisc add dev line%u parent 1:1 handle 2: pfifo_fast", line);
 }
 
+bool net_narrow(unsigned line, const char *bucket)
+{
+	return iproute("tc qdisc add dev line%u root tbf %s", line, bucket);
+}
+
 void net_cut(unsigned line)
 {
 	CHECK(iproute("ip link set line%u down", line));

@@ -22,6 +22,8 @@ void net_mend(unsigned line);
 /* Let no more leave on @line, at this end, than the token bucket @bucket (tc-tbf(8)) allows: what
  * waits for it is in the kernel's three bands (tc-prio(8)). False: this kernel cannot. */
 bool net_shape(unsigned line, const char *bucket);
+/* The same with one queue, which drops what does not fit (the limit of @bucket). */
+bool net_narrow(unsigned line, const char *bucket);
 /* Bytes that have left on @line, and come; headers included. */
 uint64_t net_sent(unsigned line);
 uint64_t net_received(unsigned line);
