@@ -45,7 +45,12 @@ struct hdl_qp *end_qp(struct end *e, uint32_t type)
 
 void end_open(struct end *e, uint32_t type)
 {
-	const struct hdl_open_attr attr = {.max_mr = 64, .max_qp = 64};
+	end_open_on(e, type, false);
+}
+
+void end_open_on(struct end *e, uint32_t type, bool on_node)
+{
+	const struct hdl_open_attr attr = {.max_mr = 64, .max_qp = 64, .on_node = on_node};
 	*e = (struct end){.memory = calloc(1, END_BYTES)};
 	assert_non_null(e->memory);
 	assert_int_equal(hdl_open(&attr, &e->adapter), 0);

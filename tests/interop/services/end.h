@@ -39,6 +39,7 @@ extern const struct hdl_gid end_loopback;
 
 /* @type: enum hdl_qp_type. */
 void end_open(struct end *e, uint32_t type);
+void end_open_on(struct end *e, uint32_t type, bool on_node);
 void end_close(struct end *e);
 /* A queue pair in INIT. */
 struct hdl_qp *end_qp(struct end *e, uint32_t type);
