@@ -1346,6 +1346,25 @@ HDL_API int hdl_conn_event_fd(struct hdl_adapter *adapter);
 HDL_API int hdl_conn_notify(struct hdl_adapter *adapter, void (*handler)(void *context),
                             void *context);
 
+/* hdl_qp_open_udp - plain UDP on a queue pair
+ *
+ * Gives @qp, an unreliable datagram queue pair in INIT, a UDP socket of its own, on *port (0: some
+ * free one, which is returned) of @gid, an address of the node (IPv4 mapped into IPv6), and moves
+ * it to RTS. Its peers are programs that use UDP sockets. A send names the peer's address by an
+ * address handle with hdl_ah_attr.plain, and the peer's UDP port instead of a queue pair number;
+ * the Q_Key is not used. A receive begins with HDL_GRH_BYTES, of which the last 32 are the
+ * addresses of the sender and of the queue pair; hdl_wc.src_qpn is the sender's port. A datagram
+ * has at most HDL_MAX_UDP bytes. One that finds no receive, or is longer than it, is dropped; so is
+ * one that cannot be sent.
+ *
+ * Owner: the queue pair owns the socket, until it is RESET or destroyed.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: 0; -HDL_EINVAL; -HDL_EPERM @qp is not in INIT; -HDL_ENOTSUP @qp is not of type
+ * HDL_QP_UD; -HDL_EHOSTUNREACH @gid is not an address of the node; -HDL_EADDRINUSE; -HDL_EACCES;
+ * -HDL_ENOMEM; -HDL_EIO out of file descriptors. */
+HDL_API int hdl_qp_open_udp(struct hdl_qp *qp, const struct hdl_gid *gid, uint16_t *port);
+
 /* hdl_qp_finish - end the connection of a queue pair in order
  *
  * The same as hdl_conn_disconnect() for the connection that @qp has.

@@ -28,6 +28,7 @@
 #define HDL_RAW_MTU            4096u /* bytes of a raw datagram, its IPv6 header included */
 #define HDL_MAX_RAW            256u  /* registrations of an adapter for raw datagrams */
 #define HDL_GRH_BYTES          40u
+#define HDL_MAX_UDP            65507u /* bytes of a datagram of plain UDP */
 
 /* Virtual interfaces (vi.h). */
 #define HDL_VI_MAX_SEGMENTS (HDL_MAX_SGE + 1u) /* of a descriptor: address and data */

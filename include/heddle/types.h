@@ -344,6 +344,7 @@ struct hdl_ah_attr {
 	uint8_t traffic_class; /* of IP packets; also chooses the class of service (heddle(7)) */
 	uint8_t port_num;
 	bool is_global; /* a GRH is sent */
+	bool plain;     /* for plain UDP (hdl_qp_open_udp()): only dgid counts */
 	uint32_t flow_label;
 	/* Cells: the MAC address of the destination; all zero: of whichever port is at dgid. */
 	uint8_t dmac[6];

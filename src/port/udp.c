@@ -272,6 +272,25 @@ static int open_at(const struct udp_address *address, uint16_t port, bool shared
 	return result;
 }
 
+int udp_open_plain(const struct udp_address *address, uint16_t *port)
+{
+	union udp_name name;
+	socklen_t bytes = udp_name_of(address, *port, &name);
+	int sock =
+	        fd_aside(socket(name.any.sa_family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+	if (sock < 0)
+		return -errno;
+	socklen_t bound = sizeof(name);
+	struct udp_address own;
+	if (bind(sock, &name.any, bytes) != 0 || getsockname(sock, &name.any, &bound) != 0) {
+		int error = errno;
+		fd_close(sock);
+		return -error;
+	}
+	udp_address_of(&name, &own, port);
+	return sock;
+}
+
 int udp_open(const struct udp_address *address, uint16_t port)
 {
 	return open_at(address, port, false);

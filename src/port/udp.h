@@ -87,6 +87,9 @@ int udp_open(const struct udp_address *address, uint16_t port);
 /* The same for a socket that joins sockets of this user that already share the port; see
  * steer.h. */
 int udp_open_shared(const struct udp_address *address, uint16_t port);
+/* Open an ordinary socket on @address, *port (0: any, which is returned): datagrams may be
+ * fragmented. Returns the descriptor or -errno. */
+int udp_open_plain(const struct udp_address *address, uint16_t *port);
 /* Can packets to @address leave? Not while its interface is down. */
 bool udp_has_route(const struct udp_address *address);
 /* Open a socket only for sending: it never queues received packets. *port: the port that was

@@ -91,6 +91,7 @@ struct srq {
 struct ib;
 struct cells;
 struct iwarp;
+struct udp_service;
 struct descriptors;
 struct transport;
 
@@ -215,9 +216,10 @@ struct qp {
 	/* The next queue pair that waits for the same context; for a context, the next context. */
 	struct qp *rd_next;
 
-	struct cells *cells; /* only where a network carries cells; the adapter's memory */
-	bool acknowledged;   /* HDL_QP_UD on cells: a datagram is done when it is answered */
-	struct iwarp *iwarp; /* only of a connection on a byte stream; its owner's memory */
+	struct cells *cells;     /* only where a network carries cells; the adapter's memory */
+	bool acknowledged;       /* HDL_QP_UD on cells: a datagram is done when it is answered */
+	struct udp_service *udp; /* only of a queue pair on plain UDP; its owner's memory */
+	struct iwarp *iwarp;     /* only of a connection on a byte stream; its owner's memory */
 	/* Only of a virtual interface; its owner's memory (descriptor.h). */
 	struct descriptors *descriptors;
 };

@@ -8,6 +8,7 @@
  *   iwarp_transport        iWARP on byte streams                      iwarp/iwarp.c
  *   cells_transport        cells on a network                         cell/cells.c
  *   raw_transport          IPv6 frames                                ib/raw.c
+ *   udp_transport          plain UDP                                  udp.c
  *   datagram_transport     unreliable datagrams; each chooses lanes   datagram.c
  *                          or network by itself
  *

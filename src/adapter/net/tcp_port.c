@@ -18,6 +18,7 @@
 /* The lowest bit of what the epoll stores: it is a listener. */
 #define WATCH_LISTENER 1u
 #define WATCH_END      2u /* the second: a UDP socket of SCTP */
+#define WATCH_UDP      4u /* the third: a socket of plain UDP */
 
 /* --- lists --- */
 
@@ -88,6 +89,13 @@ int tcp_port_watch_end(struct tcp_port *port, struct sctp_end *end)
 	return epoll_ctl(port->port.fd, EPOLL_CTL_ADD, end->fd, &interest) == 0 ? 0 : -errno;
 }
 
+int tcp_port_watch_udp(struct tcp_port *port, struct udp_sock *sock, int fd)
+{
+	struct epoll_event interest = {.events = EPOLLIN,
+	                               .data.u64 = (uint64_t)(uintptr_t)sock | WATCH_UDP};
+	return epoll_ctl(port->port.fd, EPOLL_CTL_ADD, fd, &interest) == 0 ? 0 : -errno;
+}
+
 static unsigned port_news(struct hdl_conn *conn, uint32_t events)
 {
 	if (events & EPOLLOUT)
@@ -112,6 +120,9 @@ static unsigned port_ask(struct tcp_port *port)
 		else if (which & WATCH_END)
 			did += sctp_port_packets(
 			        port, (struct sctp_end *)(uintptr_t)(which & ~(uint64_t)WATCH_END));
+		else if (which & WATCH_UDP)
+			did += udp_service_receive(
+			        (struct udp_sock *)(uintptr_t)(which & ~(uint64_t)WATCH_UDP));
 		else
 			did += port_news((struct hdl_conn *)(uintptr_t)which, events[i].events);
 	}
@@ -221,6 +232,7 @@ static void tcp_port_end(struct net_port *base)
 		listener_drop(port->listeners);
 	port_bury(port);
 	sctp_port_end_all(port);
+	udp_service_end(port);
 	base->adapter->engine.iwarp_pool = NULL;
 	munmap(port->chunk_memory, CHUNK_BYTES);
 	free(port->chunks);

@@ -66,6 +66,7 @@ enum conn_state { CONN_CONNECTING, CONN_SETUP, CONN_UP, CONN_OVER };
 enum conn_counted { CONN_NOT_COUNTED, CONN_SILENT, CONN_ASKED };
 
 struct tcp_port;
+struct udp_sock;
 
 struct hdl_listener {
 	uint32_t magic;
@@ -144,6 +145,7 @@ struct tcp_port {
 	bool files_said; /* that descriptors are used up */
 	uint8_t *staging;
 	struct sctp_port *sctp; /* NULL: nobody has used it */
+	struct udp_sock *udps;  /* sockets of plain UDP */
 	struct iwarp_pool pool;
 	struct iwarp_chunk *chunks;
 	uint8_t *chunk_memory;
@@ -170,6 +172,8 @@ int tcp_port_watch(struct tcp_port *port, int sock, struct hdl_conn *conn,
                    struct hdl_listener *listener);
 /* The same for a UDP socket of SCTP. */
 int tcp_port_watch_end(struct tcp_port *port, struct sctp_end *end);
+/* The same for a socket of plain UDP. */
+int tcp_port_watch_udp(struct tcp_port *port, struct udp_sock *sock, int fd);
 /* @conn had data: a polling thread reads it directly from now on. */
 void tcp_port_heat(struct tcp_port *port, struct hdl_conn *conn);
 void tcp_port_cool(struct tcp_port *port, struct hdl_conn *conn);
@@ -224,6 +228,12 @@ bool listener_source(const struct hdl_adapter *adapter, const struct hdl_gid *fr
                      const struct hdl_gid *to, struct udp_address *out);
 /* The error of a call for -errno; what is unusual is logged. */
 int listener_error(int error);
+
+/* --- udp_service.c --- */
+/* Take the datagrams that have come. Returns how many. */
+unsigned udp_service_receive(struct udp_sock *sock);
+/* Close the sockets of plain UDP. */
+void udp_service_end(struct tcp_port *port);
 
 /* --- conn_event.c --- */
 void conn_raise(struct hdl_conn *conn, enum hdl_conn_event_type type, int error);

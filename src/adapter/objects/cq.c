@@ -172,8 +172,10 @@ int hdl_ah_create(struct hdl_pd *pd, const struct hdl_ah_attr *attr, struct hdl_
 	for (uint32_t i = 0; i < AH_ROUTES; i++)
 		ah->routes[i].slot = UINT32_MAX;
 	int result = 0;
-	if (attr->is_global && multicast_is(&attr->dgid) && wire_only(pd->adapter) &&
-	    net_has_groups(pd->adapter)) {
+	if (attr->plain) {
+		ah->on_wire = true; /* and nothing is known about it */
+	} else if (attr->is_global && multicast_is(&attr->dgid) && wire_only(pd->adapter) &&
+	           net_has_groups(pd->adapter)) {
 		ah->on_wire = ah->grouped = true;
 	} else if (attr->is_global && multicast_is(&attr->dgid)) {
 		result = group_send_begin(pd->adapter, &attr->dgid, &ah->group);

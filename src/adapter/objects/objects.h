@@ -252,5 +252,8 @@ struct iwarp_terms;
 struct iwarp_owner;
 int qp_begin_stream(struct hdl_adapter *adapter, struct qp *qp, struct iwarp *iwarp,
                     const struct iwarp_terms *terms, const struct iwarp_owner *owner);
+/* Move @qp, an unreliable datagram queue pair in INIT, to RTS on @service. With the drive lock. */
+struct udp_service;
+void qp_begin_udp(struct hdl_qp *qp, struct udp_service *service);
 
 #endif

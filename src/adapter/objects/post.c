@@ -105,9 +105,12 @@ static int fill_datagram(const struct hdl_qp *qp, struct wqe_send *wqe,
                          const struct hdl_send_wr *wr)
 {
 	struct hdl_ah *ah = wr->u.ud.ah;
-	if (ah == NULL || ah->magic != MAGIC_AH || ah->pd != qp->pd || wr->u.ud.qpn > 0xffffff)
+	if (ah == NULL || ah->magic != MAGIC_AH || ah->pd != qp->pd || wr->u.ud.qpn > 0xffffff ||
+	    ah->attr.plain != (qp->qp.udp != NULL))
 		return -HDL_EINVAL;
-	struct ah_route route = ah_find(ah, wr->u.ud.qpn);
+	struct ah_route route = {.link = LINK_NONE};
+	if (qp->qp.udp == NULL) /* plain UDP has no other way than its socket */
+		route = ah_find(ah, wr->u.ud.qpn);
 	wqe->u.ud.link = route.link;
 	wqe->u.ud.epoch = route.epoch;
 	wqe->u.ud.qpn = ah->grouped ? MULTICAST_QPN : wr->u.ud.qpn;
@@ -268,7 +271,7 @@ static int post_list(struct hdl_qp *qp, const struct hdl_send_wr **wr)
 __attribute__((noinline)) static int post_rest(struct hdl_qp *qp, const struct hdl_send_wr *wr,
                                                const struct hdl_send_wr **bad)
 {
-	if (qp->qp.type == HDL_QP_UD && qp->pd->adapter->agent.on_node)
+	if (qp->qp.type == HDL_QP_UD && qp->pd->adapter->agent.on_node && qp->qp.udp == NULL)
 		prepare_datagrams(wr);
 	int result = post_list(qp, &wr);
 	if (result == -HDL_ENOSPC) {

@@ -13,6 +13,7 @@
 #include "transport/ib/raw.h"
 #include "transport/iwarp/iwarp.h"
 #include "transport/local/local.h"
+#include "transport/udp.h"
 
 #define SHUFFLE_ROUNDS 48u
 #define SHUFFLE_TRIES  64u
@@ -627,6 +628,13 @@ int hdl_qp_query(struct hdl_qp *qp, struct hdl_qp_attr *attr, struct hdl_qp_init
 		*init = qp->init;
 	adapter_unlock(qp->pd->adapter);
 	return 0;
+}
+
+void qp_begin_udp(struct hdl_qp *qp, struct udp_service *service)
+{
+	udp_service_begin(&qp->qp, service);
+	enter(qp, HDL_QPS_RTR);
+	enter(qp, HDL_QPS_RTS);
 }
 
 int hdl_qp_finish(struct hdl_qp *qp)
