@@ -2,7 +2,8 @@
  * segments with plausible headers (so that the fuzzer gets past the first checks), raw octets, or
  * something that the application or the network does meanwhile. Whatever comes, in whatever pieces:
  * no crash, no byte outside of what the attacker was granted, everything that leaves is a stream of
- * good FPDUs with known messages in order, every request completes once, and no chunk is lost. */
+ * good FPDUs with known messages in order, every request completes once, and no chunk is lost. The
+ * same on messages in any order, as SCTP has them. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,6 +49,8 @@ struct victim {
 	struct iwarp_chunk chunks[CHUNKS];
 	uint8_t *chunk_memory;
 	struct iwarp iwarp;
+	struct iwarp_window early;
+	uint16_t ssn, sent_ssn; /* messages: the next of the attacker, and of what leaves */
 	struct iwarp_terms terms;
 	bool open, told;
 	struct mpa_sender sender;     /* of the attacker */
@@ -141,6 +144,13 @@ static void victim_connect(struct victim *v, uint8_t how)
 	                                .ird = 4,
 	                                .ord = 4,
 	                                .segment = segments[how >> 6]};
+	if ((how & 7) == 6) /* markers without a CRC are not worth an input of their own */
+		v->terms = (struct iwarp_terms){.window = &v->early,
+		                                .first_ssn = (uint16_t)(0u - (how >> 4 & 3)),
+		                                .ird = 4,
+		                                .ord = 4,
+		                                .segment = segments[how >> 6]};
+	v->ssn = v->sent_ssn = v->terms.first_ssn;
 	iwarp_begin(&v->adapter->engine, &v->qp->qp, &v->iwarp, &v->terms,
 	            &(struct iwarp_owner){victim_wake, v});
 	adapter_unlock(v->adapter);
@@ -259,11 +269,31 @@ static void look_at(struct victim *v, const uint8_t *head, size_t bytes)
 	}
 }
 
+/* The same of messages. */
+static void take_messages(struct victim *v, size_t bytes)
+{
+	const uint8_t *message;
+	size_t length;
+	adapter_lock(v->adapter);
+	while (bytes > 0 && (length = iwarp_message_offer(&v->iwarp, &message)) > 0) {
+		assert(length > DDP_SCTP_SSN_BYTES);
+		assert((uint16_t)(message[0] << 8 | message[1]) == v->sent_ssn++);
+		look_at(v, message + DDP_SCTP_SSN_BYTES, length - DDP_SCTP_SSN_BYTES);
+		iwarp_message_taken(&v->iwarp);
+		bytes -= length < bytes ? length : bytes;
+	}
+	adapter_unlock(v->adapter);
+}
+
 /* Take up to @bytes of what the victim offers. */
 static void take(struct victim *v, size_t bytes)
 {
 	static uint8_t body[MPA_MAX_ULPDU_BYTES];
 	struct mpa_receiver *r = &v->receiver;
+	if (v->terms.window != NULL) {
+		take_messages(v, bytes);
+		return;
+	}
 	adapter_lock(v->adapter);
 	while (bytes > 0) {
 		uint8_t *to;
@@ -292,9 +322,29 @@ static void take(struct victim *v, size_t bytes)
 
 /* --- what comes --- */
 
+/* One message. One that has to wait is not kept: the attacker lost it, and its number. */
+static void put_message(struct victim *v, const uint8_t *bytes, size_t count)
+{
+	uint8_t *exact = malloc(count > 0 ? count : 1);
+	if (exact == NULL)
+		abort();
+	memcpy(exact, bytes, count);
+	adapter_lock(v->adapter);
+	if (v->open && !v->told) {
+		iwarp_message_resume(&v->iwarp);
+		iwarp_message(&v->iwarp, exact, count, &v->open);
+	}
+	adapter_unlock(v->adapter);
+	free(exact);
+}
+
 static void put(struct victim *v, const uint8_t *bytes, size_t count, uint8_t how)
 {
 	size_t piece = how & 1 ? 1u + (how >> 2) : count;
+	if (v->terms.window != NULL) {
+		put_message(v, bytes, count);
+		return;
+	}
 	adapter_lock(v->adapter);
 	while (count > 0 && v->open && !v->told) {
 		size_t some = piece < count ? piece : count;
@@ -401,7 +451,18 @@ static void put_segment(struct victim *v, const uint8_t *in)
 		header[in[8] % header_bytes] ^= in[9];
 	memset(payload, in[9] == GUARD ? 0 : in[9], bytes);
 	struct mpa_piece pieces[] = {{header, header_bytes}, {payload, bytes}};
-	size_t length = mpa_fpdu_encode(&v->sender, pieces, 2, fpdu, sizeof(fpdu));
+	size_t length;
+	if (v->terms.window != NULL) { /* in order, a little early, or far off */
+		uint16_t ssn = (uint16_t)(v->ssn + (in[11] < 0xf0 ? in[11] >> 5 : in[11] << 8));
+		v->ssn = (uint16_t)(v->ssn + (in[11] < 0x20));
+		fpdu[0] = (uint8_t)(ssn >> 8);
+		fpdu[1] = (uint8_t)ssn;
+		memcpy(fpdu + 2, header, header_bytes);
+		memcpy(fpdu + 2 + header_bytes, payload, bytes);
+		length = 2 + header_bytes + bytes;
+	} else {
+		length = mpa_fpdu_encode(&v->sender, pieces, 2, fpdu, sizeof(fpdu));
+	}
 	if (in[1] & 4)
 		fpdu[(size_t)in[8] * length / 256] ^= in[9];
 	if (in[1] & 8)
