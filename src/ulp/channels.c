@@ -249,7 +249,7 @@ int channels_make(struct hdl_push *push)
 		push->qpn[i] = hdl_qp_number(push->qp[i]);
 	}
 	push->split = calloc(1, sizeof(*push->split));
-	return push->split == NULL ? -HDL_ENOMEM : hdl_cq_arm(push->cq, false);
+	return push->split == NULL ? -HDL_ENOMEM : 0;
 }
 
 /* Receives are posted before the peer can know the queue pairs. */

@@ -166,13 +166,18 @@ int hdl_push_run(struct hdl_push_port *port)
 	struct hdl_cq *cq;
 	void *context;
 	int done = setup_run(port);
-	while (hdl_channel_get(port->channel, &cq, &context, 0) == 0) {
+	/* An event of a queue that is not armed cannot have come. */
+	bool armed = false;
+	for (struct hdl_push *push = port->links; push != NULL; push = push->next)
+		armed |= push->armed;
+	while (armed && hdl_channel_get(port->channel, &cq, &context, 0) == 0) {
 		hdl_cq_ack(cq, 1);
 		((struct hdl_push *)context)->armed = false;
 	}
 	for (struct hdl_push *push = port->links; push != NULL; push = push->next)
 		done += push_link_run(push);
-	for (struct hdl_push *push = port->links; push != NULL; push = push->next) {
+	/* Only who is about to sleep needs a wake-up. */
+	for (struct hdl_push *push = port->links; push != NULL && done == 0; push = push->next) {
 		if (push->stage == STAGE_OVER || push->armed || push->cq == NULL)
 			continue;
 		push->armed = hdl_cq_arm(push->cq, false) == 0;
