@@ -59,13 +59,14 @@ bool control_open(struct tap *tap)
 
 void control_close(struct tap *tap)
 {
+	if (tap->control >= 0) {
+		unlink(tap->control_path);
+		close(tap->control);
+	}
+	/* Last: who asked us to end waits for that. */
 	for (unsigned i = 0; i < TAP_MAX_CLIENTS; i++)
 		if (tap->clients[i] >= 0)
 			close(tap->clients[i]);
-	if (tap->control >= 0) {
-		close(tap->control);
-		unlink(tap->control_path);
-	}
 }
 
 static void control_accept(struct tap *tap)

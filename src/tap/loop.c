@@ -138,6 +138,16 @@ static void tap_end(struct tap *tap)
 	close(tap->epoll);
 }
 
+/* Give back what was offered, and get back what we have offered. */
+static void tap_part(struct tap *tap)
+{
+	uint64_t end = clock_now_ns() + TAP_PART_NS;
+	while (hdl_push_close_all(tap->port) > 0 && clock_now_ns() < end) {
+		bool busy = hdl_push_run(tap->port) > 0;
+		tap_wait(tap, busy);
+	}
+}
+
 /* Say that frames can pass, and let go of what the caller of the command waits for. */
 static void tap_tell_ready(int ready)
 {
@@ -174,6 +184,8 @@ int tap_run(const struct tap_options *options, int ready)
 		busy = done > 0 || moved > 0;
 		tap_wait(&tap, busy);
 	}
+	if (good)
+		tap_part(&tap);
 	/* A regular end: the interface goes with us. After a kill it stays, for the next one. */
 	if (good && tap.lan.kind->forget != NULL)
 		tap.lan.kind->forget(&tap.lan);

@@ -13,9 +13,10 @@
 #define TAP_MAX_CLIENTS   8u
 #define TAP_MESSAGE_BYTES 65536u
 #define TAP_NAME_BYTES    HDL_PUSH_NAME_BYTES
-#define TAP_BUDGET        64u          /* frames that are read in one turn */
-#define TAP_RETRY_NS      100000000ull /* between attempts of a host to reach its unit */
-#define TAP_PATIENCE_NS   10000000ull  /* for a host that takes no frames, before others go on */
+#define TAP_BUDGET        64u           /* frames that are read in one turn */
+#define TAP_RETRY_NS      100000000ull  /* between attempts of a host to reach its unit */
+#define TAP_PART_NS       2000000000ull /* for peers to answer at the end */
+#define TAP_PATIENCE_NS   10000000ull   /* for a host that takes no frames, before others go on */
 
 struct tap_options {
 	bool unit, foreground, has_mac, offloads;

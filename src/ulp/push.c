@@ -241,9 +241,16 @@ void hdl_push_close(struct hdl_push *push)
 		push->stage = STAGE_CLOSING;
 		push->deadline_ns = clock_now_ns() + 2 * SPLIT_FLUSH_NS;
 		split_close(push->split);
-	} else if (push->stage != STAGE_CLOSING) {
+	} else if (push->stage != STAGE_CLOSING && push->stage != STAGE_OVER) {
 		push_link_over(push, "closed");
 	}
+}
+
+uint32_t hdl_push_close_all(struct hdl_push_port *port)
+{
+	for (struct hdl_push *push = port->links; push != NULL; push = push->next)
+		hdl_push_close(push);
+	return port->link_count;
 }
 
 void hdl_push_break(struct hdl_push *push, const char *why)

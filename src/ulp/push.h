@@ -85,6 +85,8 @@ void hdl_push_deliver(struct hdl_push *push);
 bool hdl_push_configure(struct hdl_push *push, const struct push_cfg *request, uint64_t token);
 /* Flush the pools, then end. ops->closed follows. */
 void hdl_push_close(struct hdl_push *push);
+/* The same for all connections. Returns how many are left. */
+uint32_t hdl_push_close_all(struct hdl_push_port *port);
 /* End now, with a reason for ops->closed, which follows in hdl_push_run(). */
 void hdl_push_break(struct hdl_push *push, const char *why);
 

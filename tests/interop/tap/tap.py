@@ -509,6 +509,46 @@ class Sockets(Base):
         return None, None
 
 
+class Captures(Base):
+    """tshark with the project's dissector names every message and every frame."""
+
+    SCRIPT = Path(__file__).resolve().parents[3] / "docs/wireshark/heddle-push.lua"
+
+    def lines(self, capture, *options):
+        done = subprocess.run(["tshark", "-X", f"lua_script:{self.SCRIPT}", "-n", "-r", str(capture), *options], capture_output=True, text=True,
+                              timeout=100)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertNotIn("Lua", done.stderr)
+        return done.stdout.splitlines()
+
+    def test_every_message_has_its_name(self):
+        if not shutil.which("tshark"):
+            self.skipTest("tshark is not installed")
+        seen = set()
+        for more in ([], ["--model", "push-pull"], ["--model", "pull-pull"], ["--mode", "send"], ["--indicate", "message"]):
+            captures = [self.place / "unit.pcapng", self.place / "host.pcapng"]
+            for capture in captures:
+                capture.unlink(missing_ok=True)
+            self.unit(HEDDLE_CAPTURE=str(captures[0]))
+            space = self.host(2, *more, HEDDLE_CAPTURE=str(captures[1]))
+            self.ping(space, "10.9.0.1", "-s", "3000")
+            self.stat("eth2")
+            self.heddle("tap", "mac", "eth2", "02:00:00:00:00:77")
+            self.heddle("tap", "down", "eth2")
+            self.heddle("tap", "down")
+            for capture in captures:
+                self.assertEqual(self.lines(capture, "-Y", "_ws.malformed"), [])
+                # Sends (RC 0 to 5, UC 32 to 37) and writes (6 to 11, 38 to 43) that are not dissected.
+                plain = self.lines(capture, "-Y", "(infiniband.bth.opcode <= 11 || (infiniband.bth.opcode >= 32 && infiniband.bth.opcode <= 43)) && "
+                                   "!heddle_push")
+                self.assertEqual(plain, [], more)
+                seen |= set(self.lines(capture, "-T", "fields", "-e", "heddle_push.function"))
+                for line in self.lines(capture, "-Y", "heddle_indication", "-T", "fields", "-e", "heddle_indication.pool", "-e",
+                                       "heddle_indication.bytes", "-e", "_ws.col.Info"):
+                    self.assertRegex(line, r"^[01]\t\d+\t(Frame|Part).*-> pool")
+        self.assertEqual(seen - {""}, {str(n) for n in range(1, 10)})
+
+
 class Mistakes(Base):
     """Each gets a sentence that says what to do."""
 
