@@ -4,8 +4,8 @@
  *   taprelay PID:NAME PID:NAME [DELAY_US [LOSS_PERMILLE [MTU]]]
  *
  * Without a delay it is the floor for anything that carries frames between two interfaces; with one
- * it is the link that the models of the split driver are measured on. Prints an empty line when it is
- * ready, and the processor time it used when it is told to end. */
+ * it is the link that the models of the split driver are measured on. Prints an empty line when it
+ * is ready, and the processor time it used when it is told to end. */
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>

@@ -67,8 +67,8 @@ void hdl_push_free(struct hdl_push_port *port);
 int hdl_push_connect(struct hdl_push_port *port, const struct hdl_gid *gid, uint16_t service,
                      const char *name, const struct hdl_push_terms *terms, struct hdl_push **out);
 
-/* Do what there is to do, and call back. Returns the number of things done. Wait for the descriptors
- * only after it has returned 0: not before is the caller woken by what arrives. */
+/* Do what there is to do, and call back. Returns the number of things done. Wait for the
+ * descriptors only after it has returned 0: not before is the caller woken by what arrives. */
 int hdl_push_run(struct hdl_push_port *port);
 /* When to call hdl_push_run() even if no descriptor is ready, on the clock of clock_now_ns();
  * UINT64_MAX: never. */

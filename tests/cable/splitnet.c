@@ -41,7 +41,12 @@ static bool splitnet_deliver(void *user, const uint8_t *frame, uint32_t bytes)
 	if (end->blocked ||
 	    (end->block_permille > 0 && prng_chance(&end->net->prng, end->block_permille)))
 		return false;
-	end->check(end, frame, bytes);
+	if (end->take != NULL) {
+		if (!end->take(end, frame, bytes))
+			return false;
+	} else {
+		end->check(end, frame, bytes);
+	}
 	end->delivered++;
 	end->delivered_bytes += bytes;
 	end->last_frame_ns = end->net->now_ns;
@@ -253,15 +258,23 @@ bool splitnet_step(struct splitnet *net)
 		return true;
 	}
 	bool again = false, good = splitnet_execute(net, &event, &again);
-	uint64_t at = net->now_ns + net->delay_ns[event.op.channel];
-	struct splitnet_event *next =
-	        splitnet_add(net, again ? net->now_ns + 1000 : at, event.from);
-	uint64_t sequence = next->sequence;
+	struct splitnet_event *next = splitnet_add(
+	        net, net->now_ns + (again ? 1000 : net->delay_ns[event.op.channel]), event.from);
+	uint64_t at = next->at_ns, sequence = next->sequence;
 	*next = event;
+	next->at_ns = at;
 	next->sequence = again ? event.sequence : sequence;
-	next->at_ns = again ? net->now_ns + 1000 : at;
 	next->completion = !again;
 	next->good = good;
+	/* What is behind an operation that waits for a receive waits, too. */
+	for (uint32_t i = 0; again && i < net->event_count; i++) {
+		struct splitnet_event *other = &net->events[i];
+		if (other->from == event.from && other->op.channel == event.op.channel &&
+		    !other->completion && other->at_ns < at)
+			other->at_ns = at;
+	}
+	if (again && event.from->last_arrival_ns[event.op.channel] < at)
+		event.from->last_arrival_ns[event.op.channel] = at;
 	return true;
 }
 

@@ -43,6 +43,9 @@ struct splitnet_end {
 	uint64_t expected;
 	/* Called for each frame; NULL: compare it with what was sent. */
 	void (*check)(struct splitnet_end *end, const uint8_t *frame, uint32_t bytes);
+	/* Called instead, if it is there. False: not now. */
+	bool (*take)(struct splitnet_end *end, const uint8_t *frame, uint32_t bytes);
+	void *world;
 	uint64_t sent;
 };
 

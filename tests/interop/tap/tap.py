@@ -425,6 +425,56 @@ class Machines(Base):
         self.assertFalse(self.carrier(space))
 
 
+class Loss(Base):
+    """A link that loses one packet in a hundred between Heddle's ends: a relay of ours between two namespaces."""
+
+    def carry(self, *more, loss=10):
+        relay = FOLDER / "bench/taprelay"
+        if not relay.exists():
+            self.skipTest("bench/taprelay is not built")
+        self.lan, space = self.space(), self.space()
+        process = subprocess.Popen([relay, f"{self.lan.pid}:n0", f"{space.pid}:n0", "0", str(loss)], stdin=subprocess.DEVNULL,
+                                   stdout=subprocess.PIPE)
+        self.started.append(process)
+        process.stdout.readline()
+        for where, folder, number in ((self.lan, "d", 1), (space, "e", 2)):
+            (self.place / folder).mkdir(mode=0o700, exist_ok=True)
+            where.run("ip", "addr", "add", f"10.77.0.{number}/24", "dev", "n0")
+            where.env = dict(self.env, HEDDLE_DIR=str(self.place / folder))
+        self.inside(self.lan, "tap", "unit", "--lan", "tap:lan0", "--addr", "10.77.0.1")
+        self.inside(space, "tap", "host", "10.77.0.1", "--tap", "eth0", "--addr", "10.77.0.2", *more)
+        self.lan.run("ip", "addr", "add", "10.9.0.1/24", "dev", "lan0")
+        space.run("ip", "addr", "add", "10.9.0.2/24", "dev", "eth0")
+        self.until("the carrier", lambda: self.carrier(space))
+        return space
+
+    def inside(self, space, *words):
+        done = subprocess.run(space.command(FOLDER / "heddle", *words), env=space.env, capture_output=True, text=True, timeout=100)
+        self.assertEqual(done.returncode, 0, f"{words}: {done.stdout}{done.stderr}")
+        return done.stdout
+
+    def tearDown(self):
+        for space in self.spaces:
+            subprocess.run(space.command(FOLDER / "heddle", "tap", "down"), env=space.env, capture_output=True, timeout=60)
+        super().tearDown()
+
+    def test_acknowledged_channels_lose_nothing(self):
+        space = self.carry()
+        out = space.run("ping", "-c", "200", "-i", "0.01", "-W", "10", "-s", "3000", "10.9.0.1")
+        self.assertIn(" 0% packet loss", out)
+        stat = json.loads(self.inside(space, "tap", "stat", "--json"))[0]
+        self.assertEqual(stat["counters"]["refused"], 0)
+        self.assertEqual(stat["connections"], 1)
+        Traffic.fetch(self, space)
+
+    def test_send_mode_loses_as_an_ethernet_does(self):
+        space = self.carry("--mode", "send")
+        out = space.run("ping", "-c", "400", "-i", "0.01", "-W", "5", "10.9.0.1", check=False)
+        lost = float(re.search(r"([\d.]+)% packet loss", out).group(1))
+        self.assertTrue(0 < lost < 20, out)
+        Traffic.fetch(self, space)
+
+
 class Sockets(Base):
     """QEMU's -netdev stream and passt: frames with a length before each."""
 
@@ -547,6 +597,25 @@ class Captures(Base):
                                        "heddle_indication.bytes", "-e", "_ws.col.Info"):
                     self.assertRegex(line, r"^[01]\t\d+\t(Frame|Part).*-> pool")
         self.assertEqual(seen - {""}, {str(n) for n in range(1, 10)})
+
+
+class Hostile(Base):
+    """A host with an open connection that breaks the rules ends its own connection, and no other."""
+
+    def test_every_attack(self):
+        self.unit()
+        space = self.host(2)
+        self.ping(space)
+        for attack in ("beyond", "across", "wrap", "handle", "read", "pool", "size", "twice", "send", "noise", "elements", "update", "flush",
+                       "long"):
+            with self.subTest(attack=attack):
+                done = subprocess.run([FOLDER / "tests/interop/tap/interop-tap-hostile", "u", attack], env=dict(self.env, HEDDLE_NODE="x"),
+                                      capture_output=True, text=True, timeout=60)
+                self.assertEqual(done.returncode, 0, f"{attack}: {done.returncode} {done.stdout}{done.stderr}")
+        self.until("the unit has one host", lambda: len(self.stat("unit")["hosts"]) == 1)
+        self.ping(space)
+        self.assertEqual(self.stat("eth2")["connections"], 1)
+        self.assertEqual(self.stat("unit")["accepted"], 15)
 
 
 class Mistakes(Base):
