@@ -1,6 +1,6 @@
 /* Worlds of hosts and a unit on the messaging layer, in virtual time from one seed. Hosts send
- * frames to each other through the unit, by every mode, model and owner of pools; channels are slow, short
- * and uneven, users stop and go, send mode loses, and ends die and come back.
+ * frames to each other through the unit, by every mode, model and owner of pools; channels are
+ * slow, short and uneven, users stop and go, send mode loses, and ends die and come back.
  *
  * What is checked: a frame arrives at its destination once, unchanged, in the order of its sender;
  * on acknowledged channels nothing is missing between two deaths; no write leaves its pool; no
