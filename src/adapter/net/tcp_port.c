@@ -324,9 +324,9 @@ static bool port_linger(struct tcp_port *port)
 	return lingers;
 }
 
-/* The kernel resets a connection of a process that exits if something has come that nobody has read,
- * and drops what it has not sent yet: the end of what the program sent and saw completed, before
- * it closed the connection in order. */
+/* The kernel resets a connection of a process that exits if something has come that nobody has
+ * read, and drops what it has not sent yet: the end of what the program sent and saw completed,
+ * before it closed the connection in order. */
 static void linger(struct hdl_adapter *adapter)
 {
 	struct timespec pause = {.tv_nsec = 1000000};
