@@ -184,6 +184,11 @@ static unsigned aperture_port_receive(struct net_port *port)
 	return count;
 }
 
+static unsigned aperture_port_hear(struct net_port *port)
+{
+	return apertures_ip_receive((struct apertures *)(void *)port);
+}
+
 static bool aperture_port_blocked(const struct net_port *port)
 {
 	return ap_waits(&((const struct apertures *)(const void *)port)->node);
@@ -206,6 +211,7 @@ static void aperture_port_end(struct net_port *port)
 static const struct net_port_ops aperture_port_ops = {.name = "apertures",
                                                       .receive = aperture_port_receive,
                                                       .blocked = aperture_port_blocked,
+                                                      .hear = aperture_port_hear,
                                                       .tick = aperture_port_tick,
                                                       .end = aperture_port_end};
 

@@ -7,7 +7,11 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
+
+/* Needs struct timespec. */
+#include <linux/errqueue.h>
 
 #include "adapter/adapter.h"
 #include "adapter/aperture/aperture.h"
@@ -55,6 +59,50 @@ void apertures_udp_send(struct apertures *apertures, const struct ap_path *path,
 
 /* --- receiving --- */
 
+/* Nobody listens there any more: the last process of that host has ended, and its agent with it.
+ * The kernel keeps what the host sent back, which has the beginning of our frame, nonce included.
+ * */
+static void udp_aperture_errors(struct aperture_udp *udp)
+{
+	for (unsigned i = 0; i < UDP_BATCH; i++) {
+		uint8_t frame[CI_HEADER_BYTES + CI_OFFER_BYTES], control[256];
+		union udp_name name;
+		struct udp_address to = {0};
+		uint16_t port = 0;
+		struct iovec part = {frame, sizeof(frame)};
+		struct msghdr msg = {.msg_name = &name,
+		                     .msg_namelen = sizeof(name),
+		                     .msg_iov = &part,
+		                     .msg_iovlen = 1,
+		                     .msg_control = control,
+		                     .msg_controllen = sizeof(control)};
+		ssize_t got = recvmsg(udp->sock, &msg, MSG_ERRQUEUE | MSG_DONTWAIT);
+		if (got < 0)
+			return;
+		udp_address_of(&name, &to, &port);
+		for (struct cmsghdr *at = CMSG_FIRSTHDR(&msg); at != NULL;
+		     at = CMSG_NXTHDR(&msg, at)) {
+			struct sock_extended_err error;
+			bool known = (at->cmsg_level == SOL_IP && at->cmsg_type == IP_RECVERR) ||
+			             (at->cmsg_level == SOL_IPV6 && at->cmsg_type == IPV6_RECVERR);
+			if (!known)
+				continue;
+			memcpy(&error, CMSG_DATA(at), sizeof(error));
+			if (error.ee_errno == ECONNREFUSED && port == CI_UDP_PORT)
+				(void)ap_unreachable(&udp->apertures->node, to.gid, frame,
+				                     (size_t)got);
+		}
+	}
+}
+
+static void udp_aperture_watch_errors(const struct aperture_udp *udp)
+{
+	int on = 1;
+	bool ipv4 = udp_address_is_ipv4(&udp->address);
+	(void)setsockopt(udp->sock, ipv4 ? SOL_IP : SOL_IPV6, ipv4 ? IP_RECVERR : IPV6_RECVERR, &on,
+	                 sizeof(on));
+}
+
 static unsigned udp_aperture_receive(struct net_port *port)
 {
 	struct aperture_udp *udp =
@@ -65,6 +113,10 @@ static unsigned udp_aperture_receive(struct net_port *port)
 		return 0;
 	int count = udp_receive(&udp->receiver, udp->sock, came);
 	unsigned frames = 0;
+	if (count < 0) {
+		apertures->node.now_ns = clock_read(&apertures->adapter->clock);
+		udp_aperture_errors(udp);
+	}
 	uint32_t which = (uint32_t)(udp - apertures->udp);
 	for (int i = 0; i < count; i++) {
 		struct ap_path from = udp_path_of(apertures, which, came[i].from.gid);
@@ -109,6 +161,7 @@ static void udp_take_socket(struct apertures *apertures, uint32_t i, int sock)
 	if (i < apertures->udp_count) { /* another agent */
 		int before = udp->sock;
 		udp->sock = sock;
+		udp_aperture_watch_errors(udp);
 		(void)port_show(&udp->port, sock);
 		if (before >= 0)
 			close(before);
@@ -117,6 +170,7 @@ static void udp_take_socket(struct apertures *apertures, uint32_t i, int sock)
 	udp->apertures = apertures;
 	udp->sock = sock;
 	udp->address = adapter->net.addresses[i];
+	udp_aperture_watch_errors(udp);
 	port_init(&udp->port, &udp_aperture_ops, sock);
 	if (udp_receiver_begin(&udp->receiver) != 0 || ports_add(adapter, &udp->port, NULL) != 0) {
 		close(sock);

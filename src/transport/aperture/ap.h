@@ -253,6 +253,10 @@ void ap_point(struct ap_conn *conn, const struct ci_offer *offer, const struct a
 void ap_use(struct ap_conn *conn, struct outgoing *out);
 /* The link @route has gone: its connections fail. */
 void ap_route_down(struct ap_node *node, uint32_t route);
+/* The carrier says that nobody at @host takes what we send, and shows the beginning of a frame of
+ * ours to prove it. True: a connection sends such frames, and has failed. */
+bool ap_unreachable(struct ap_node *node, const uint8_t host[16], const uint8_t *frame,
+                    size_t bytes);
 void ap_hear_control(struct ap_conn *conn, const struct ci_packet *packet,
                      const struct ap_path *from);
 /* An accepted connection whose peer offered this; NULL: none. */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "transport/aperture/ap.h"
+#include "wire/be.h"
 
 void ap_node_init(struct ap_node *node, struct incoming *rows, struct ap_conn **conns,
                   uint64_t *map, uint32_t row_count, uint64_t now_ns)
@@ -336,19 +337,50 @@ void ap_fail(struct ap_conn *conn, uint8_t reason)
 		ap_enter(conn, HDL_APERTURE_FAILED, reason, CI_ERROR);
 }
 
+/* The connection of the first row from *row on that somebody has; NULL: no more. */
+static struct ap_conn *ap_next_conn(const struct ap_node *node, uint32_t *row)
+{
+	for (; *row < node->row_count; ++*row) {
+		if (*row % 64 == 0 && node->row_map.words[*row / 64] == 0)
+			*row += 63; /* 64 that nobody has */
+		else if (node->conns[*row] != NULL)
+			return node->conns[(*row)++];
+	}
+	return NULL;
+}
+
 void ap_route_down(struct ap_node *node, uint32_t route)
 {
-	for (uint32_t row = 1; row < node->row_count; row++) {
-		if (row % 64 == 0 && node->row_map.words[row / 64] == 0) {
-			row += 63; /* 64 that nobody has */
-			continue;
+	struct ap_conn *conn;
+	for (uint32_t row = 1; (conn = ap_next_conn(node, &row)) != NULL;)
+		if (conn->path.route == route) {
+			conn->pointed = false;
+			ap_fail(conn, HDL_REASON_GONE);
 		}
-		struct ap_conn *conn = node->conns[row];
-		if (conn == NULL || conn->path.route != route)
+}
+
+bool ap_unreachable(struct ap_node *node, const uint8_t host[16], const uint8_t *frame,
+                    size_t bytes)
+{
+	struct ap_conn *conn;
+	bool found = false;
+	if (bytes < CI_HEADER_BYTES)
+		return false;
+	uint32_t index = be32_load(frame + CI_INDEX_OFFSET);
+	/* Of CONNECT, the nonce that it offers. */
+	bool connect = frame[0] == CI_CONNECT && bytes >= CI_HEADER_BYTES + 12;
+	uint64_t nonce = be64_load(connect ? frame + CI_HEADER_BYTES + 4 : frame + 8);
+	for (uint32_t row = 1; (conn = ap_next_conn(node, &row)) != NULL;) {
+		bool ours =
+		        connect ? conn->state == HDL_APERTURE_CONNECTING && conn->own.nonce == nonce
+		                : ap_is_connected(conn->state) && conn->out->index == index &&
+		                          conn->out->nonce.first == nonce;
+		if (!ours || memcmp(conn->path.host, host, 16) != 0)
 			continue;
-		conn->pointed = false;
+		found = true;
 		ap_fail(conn, HDL_REASON_GONE);
 	}
+	return found;
 }
 
 /* --- ERROR, ALIVE --- */

@@ -1,9 +1,13 @@
 /* Apertures between two processes: on one host through lanes, over UDP on the loopback
  * (HEDDLE_LOCAL=off), or between two addresses. The first argument is the part:
  *
- *   serve NAME      offer memory at a port, print it, write what comes; ends when the peer closes
- *   use GID PORT    connect, store, read, raise an event, close
- *   self            both, as processes of its own, through an agent of its own */
+ *   serve               offer memory at a port, print it, check what comes; ends when the peer
+ * closes
+ *   use GID PORT        connect, store, read, store to the mapped range, close
+ *   stay GID PORT       connect and wait for the end; print why, and how long it took
+ *   ip GID PORT OWN     store a datagram to an IP aperture; none arrives from a source that is
+ * masked
+ *   none                serve and use, as processes of their own */
 #include <arpa/inet.h>
 #include <assert.h>
 #include <signal.h>
@@ -11,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <heddle/aperture.h>
@@ -63,7 +68,8 @@ static int serve(int tell)
 	must(hdl_aperture_accept(aperture, port, 0, NULL, WAIT));
 	/* The peer stores its pattern, reads it, then a mark; we answer with one. */
 	volatile uint8_t *memory = hdl_aperture_memory(aperture, NULL);
-	for (int i = 0; memory[BYTES - 1] != 0xa5 && i < 200000; i++)
+	time_t end = time(NULL) + 60;
+	while (memory[BYTES - 1] != 0xa5 && time(NULL) < end)
 		(void)hdl_progress(adapter);
 	if (memory[BYTES - 1] != 0xa5) {
 		fprintf(stderr, "the mark never came\n");
@@ -127,7 +133,8 @@ static int use(const char *gid_text, uint16_t number)
 	}
 	range[BYTES - 1] = 0xa5;
 	const volatile char *answer = (char *)hdl_aperture_memory(aperture, NULL) + 9;
-	for (int i = 0; answer[3] != 'n' && i < 200000; i++)
+	time_t end = time(NULL) + 60;
+	while (answer[3] != 'n' && time(NULL) < end)
 		(void)hdl_progress(adapter);
 	if (answer[0] != 's' || answer[3] != 'n') {
 		fprintf(stderr, "no answer\n");
@@ -141,6 +148,38 @@ static int use(const char *gid_text, uint16_t number)
 	return 0;
 }
 
+/* The peer ends without a word: how soon is it known? */
+static int stay(const char *gid_text, uint16_t number)
+{
+	struct hdl_adapter *adapter = open_adapter();
+	struct hdl_aperture *aperture;
+	struct hdl_gid gid;
+	assert(inet_pton(AF_INET6, gid_text, gid.raw) == 1);
+	must(hdl_aperture_open(adapter, NULL, &aperture));
+	must(hdl_aperture_connect(aperture, &gid, number, WAIT));
+	printf("connected\n");
+	fflush(stdout);
+	for (int i = 0; i < WAIT && hdl_aperture_state(aperture) == HDL_APERTURE_OPEN; i++)
+		usleep(1000);
+	printf("%s\n", hdl_aperture_reason_str(hdl_aperture_reason(aperture)));
+	must(hdl_aperture_free(aperture));
+	must(hdl_close(adapter));
+	return 0;
+}
+
+static int datagrams(const char *gid_text, uint16_t number, uint16_t own)
+{
+	struct hdl_adapter *adapter = open_adapter();
+	struct hdl_aperture *aperture;
+	struct hdl_gid gid;
+	assert(inet_pton(AF_INET6, gid_text, gid.raw) == 1);
+	must(hdl_aperture_open_ip(adapter, NULL, own, &gid, number, &aperture));
+	must(hdl_aperture_store(aperture, 0, "hello, socat\n", 13, WAIT));
+	must(hdl_aperture_free(aperture));
+	must(hdl_close(adapter));
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	int ends[2];
@@ -150,6 +189,10 @@ int main(int argc, char **argv)
 		return serve(1);
 	if (argc == 4 && strcmp(argv[1], "use") == 0)
 		return use(argv[2], (uint16_t)atoi(argv[3]));
+	if (argc == 4 && strcmp(argv[1], "stay") == 0)
+		return stay(argv[2], (uint16_t)atoi(argv[3]));
+	if (argc == 5 && strcmp(argv[1], "ip") == 0)
+		return datagrams(argv[2], (uint16_t)atoi(argv[3]), (uint16_t)atoi(argv[4]));
 	if (pipe(ends) != 0)
 		return 1;
 	pid_t child = fork();
