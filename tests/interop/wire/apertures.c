@@ -1,12 +1,10 @@
 /* Apertures between two processes: on one host through lanes, over UDP on the loopback
  * (HEDDLE_LOCAL=off), or between two addresses. The first argument is the part:
  *
- *   serve               offer memory at a port, print it, check what comes; ends when the peer
- * closes
+ *   serve               offer memory at a port, print it, check what comes, until the peer closes
  *   use GID PORT        connect, store, read, store to the mapped range, close
- *   stay GID PORT       connect and wait for the end; print why, and how long it took
- *   ip GID PORT OWN     store a datagram to an IP aperture; none arrives from a source that is
- * masked
+ *   stay GID PORT       connect and wait for the end; print why
+ *   ip GID PORT OWN     store a datagram to an IP aperture
  *   none                serve and use, as processes of their own */
 #include <arpa/inet.h>
 #include <assert.h>
