@@ -8,6 +8,7 @@
  *   calls.c   hdl_aperture_open(), _connect(), _accept(), _close() and their kin
  *   data.c    hdl_aperture_store(), _event(), _read(), _flush(), _check()
  *   map.c     hdl_aperture_map() and what trackers need
+ *   same.c    the same pages, between processes of one machine
  *
  * Everything is under the drive lock, unless a comment says otherwise. Calls that wait drive the
  * adapter meanwhile, or sleep until something may have come. */
@@ -21,6 +22,7 @@
 #include <heddle/aperture.h>
 
 #include "adapter/net/port.h"
+#include "adapter/reach/segment.h"
 #include "port/agentmsg.h"
 #include "port/udp.h"
 #include "transport/aperture/ap.h"
@@ -74,6 +76,11 @@ struct hdl_aperture {
 	/* Called when data has been placed; may be NULL. */
 	void (*placed)(void *context);
 	void *placed_context;
+	/* same.c: what peers of this machine map, and what we map of one */
+	struct segment_ref segment;
+	bool published; /* since the pages were fresh */
+	void *shared;
+	uint64_t shared_bytes;
 	/* map.c */
 	struct track *track;
 	struct outgoing *entry;
@@ -184,7 +191,22 @@ unsigned apertures_ip_receive(struct apertures *apertures);
 /* Queue @length bytes for @offset. 0; -HDL_EAGAIN no room. */
 int aperture_put(struct hdl_aperture *aperture, uint64_t offset, const void *data, uint64_t length);
 
+/* --- same.c --- */
+/* The connection is open: let a peer of this machine map the memory; and do not any more. */
+void aperture_publish(struct hdl_aperture *aperture);
+void aperture_conceal(struct hdl_aperture *aperture);
+/* Give the memory fresh pages, if a peer may have mapped it. Only in calls of the owner, who does
+ * not store to it meanwhile. Returns 0 or an error. */
+int aperture_revoke(struct hdl_aperture *aperture);
+/* Map the peer's memory itself, of @bytes; NULL: that is not possible. */
+void *aperture_map_same(struct hdl_aperture *aperture, uint64_t bytes);
+/* The same for all of it, unless the aperture is mapped otherwise. Called without a lock. */
+void *aperture_share(struct hdl_aperture *aperture);
+
 /* --- map.c --- */
+/* There is a range: give it an outgoing entry, and look after it from now on. Called without a
+ * lock. */
+void aperture_enter_mapped(struct hdl_aperture *aperture, uint8_t bits);
 /* Put what was stored to the mapped range. 0; -HDL_EAGAIN some is left. */
 int aperture_collect(struct hdl_aperture *aperture);
 /* Collect what is due. Returns when to call again. */

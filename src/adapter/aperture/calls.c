@@ -64,6 +64,7 @@ static void aperture_drop_memory(struct hdl_aperture *aperture)
 	struct hdl_adapter *adapter = aperture->adapter;
 	if (aperture->key.v != 0) {
 		adapter_lock(adapter);
+		aperture_conceal(aperture);
 		(void)tpt_retire(&adapter->tpt, aperture->key);
 		adapter_quiesce(adapter);
 		tpt_free(&adapter->tpt, aperture->key);
@@ -211,6 +212,7 @@ void *hdl_aperture_context(const struct hdl_aperture *aperture)
 static void aperture_arm(struct hdl_aperture *aperture)
 {
 	struct prng *prng = &aperture->adapter->prng;
+	(void)aperture_revoke(aperture); /* a former peer has nothing to do with the next one */
 	ap_arm(&aperture->conn, prng_next(prng), (uint32_t)prng_next(prng));
 }
 
@@ -352,7 +354,10 @@ int hdl_aperture_close(struct hdl_aperture *aperture, int timeout_ms)
 		ap_close(&aperture->conn, true);
 		apertures_run(adapter->apertures);
 	}
+	int revoked = aperture_revoke(aperture);
 	adapter_unlock(adapter);
+	if (revoked != 0)
+		return revoked;
 	return result == -HDL_EPERM ? 0 : result;
 }
 

@@ -2,9 +2,11 @@
  * is tracked pages (track/track.h); what was stored is collected at ordering points and, without
  * any call, in time for HDL_APERTURE_LAG_NS. See aperture.h. */
 #include <string.h>
+#include <sys/mman.h>
 
 #include "adapter/adapter.h"
 #include "adapter/aperture/aperture.h"
+#include "adapter/reach/shared.h"
 #include "adapter/track/track.h"
 
 #define COLLECT_NS (HDL_APERTURE_LAG_NS / 2)
@@ -28,32 +30,54 @@ static int map_put(void *context, uint64_t offset, const void *data, uint64_t by
 	return 0;
 }
 
+/* The mapped range; NULL: none. */
+static unsigned char *aperture_view(const struct hdl_aperture *aperture, uint64_t *bytes)
+{
+	uint64_t length = aperture->track != NULL ? aperture->track->bytes : aperture->shared_bytes;
+	if (bytes != NULL)
+		*bytes = length;
+	return aperture->track != NULL ? aperture->track->view : aperture->shared;
+}
+
+void aperture_enter_mapped(struct hdl_aperture *aperture, uint8_t bits)
+{
+	struct hdl_adapter *adapter = aperture->adapter;
+	struct apertures *apertures = adapter->apertures;
+	adapter_lock(adapter);
+	aperture->entry = outgoing_take(&apertures->out, bits, HDL_APERTURE_DATA, 0);
+	if (aperture->entry != NULL)
+		ap_use(&aperture->conn, aperture->entry);
+	aperture->collect_ns = clock_read(&adapter->clock) + COLLECT_NS;
+	aperture->mapped_next = apertures->mapped;
+	apertures->mapped = aperture;
+	apertures_run(apertures);
+	adapter_unlock(adapter);
+	adapter_nudge(adapter); /* a thread that sleeps does not know the timer */
+}
+
 int hdl_aperture_map(struct hdl_aperture *aperture, uint8_t bits, void **out, uint64_t *length)
 {
 	if (!is_aperture(aperture) || out == NULL || aperture->is_ip ||
 	    bits < HDL_APERTURE_MIN_BITS || bits > HDL_APERTURE_MAX_BITS)
 		return -HDL_EINVAL;
 	struct hdl_adapter *adapter = aperture->adapter;
-	struct apertures *apertures = adapter->apertures;
 	const struct track_source source = {.fetch = map_fetch, .context = aperture};
 	uint64_t size = 1ull << bits;
-	if (aperture->track == NULL) {
-		uint64_t pages = (size + TRACK_PAGE - 1) / TRACK_PAGE * TRACK_PAGE;
+	uint64_t pages = (size + TRACK_PAGE - 1) / TRACK_PAGE * TRACK_PAGE;
+	if (aperture->track == NULL && aperture->shared == NULL) {
+		adapter_lock(adapter);
+		void *same = aperture_map_same(aperture, pages);
+		adapter_unlock(adapter);
+		if (same != NULL)
+			aperture_enter_mapped(aperture, bits);
+	}
+	if (aperture->track == NULL && aperture->shared == NULL) {
 		int result = track_open(TRACK_ANY, pages, &source, &aperture->track);
 		if (result != 0)
 			return result;
-		adapter_lock(adapter);
-		aperture->entry = outgoing_take(&apertures->out, bits, HDL_APERTURE_DATA, 0);
-		if (aperture->entry != NULL)
-			ap_use(&aperture->conn, aperture->entry);
-		aperture->collect_ns = clock_read(&adapter->clock) + COLLECT_NS;
-		aperture->mapped_next = apertures->mapped;
-		apertures->mapped = aperture;
-		apertures_run(apertures);
-		adapter_unlock(adapter);
-		adapter_nudge(adapter); /* a thread that sleeps does not know the timer */
+		aperture_enter_mapped(aperture, bits);
 	}
-	*out = aperture->track->view;
+	*out = aperture_view(aperture, NULL);
 	if (length != NULL)
 		*length = size;
 	return 0;
@@ -68,8 +92,9 @@ struct hdl_aperture *hdl_aperture_find(struct hdl_adapter *adapter, const void *
 	adapter_lock(adapter);
 	for (struct hdl_aperture *at = adapter->apertures->mapped; at != NULL && found == NULL;
 	     at = at->mapped_next) {
-		const unsigned char *view = at->track->view, *byte = address;
-		if (byte >= view && (uint64_t)(byte - view) < at->track->bytes) {
+		uint64_t bytes;
+		const unsigned char *view = aperture_view(at, &bytes), *byte = address;
+		if (byte >= view && (uint64_t)(byte - view) < bytes) {
 			found = at;
 			if (offset != NULL)
 				*offset = (uint64_t)(byte - view);
@@ -104,19 +129,25 @@ void aperture_map_lost(struct hdl_aperture *aperture)
 {
 	if (aperture->track != NULL)
 		track_orphan(aperture->track);
+	else if (aperture->shared != NULL)
+		shared_unmap(aperture->shared, aperture->shared_bytes);
 }
 
 /* With the drive lock. */
 void aperture_unmap(struct hdl_aperture *aperture)
 {
 	struct hdl_aperture **at = &aperture->adapter->apertures->mapped;
-	if (aperture->track == NULL)
+	if (aperture->track == NULL && aperture->shared == NULL)
 		return;
 	while (*at != aperture)
 		at = &(*at)->mapped_next;
 	*at = aperture->mapped_next;
-	track_close(aperture->track);
+	if (aperture->track != NULL)
+		track_close(aperture->track);
+	else
+		munmap(aperture->shared, aperture->shared_bytes);
 	aperture->track = NULL;
+	aperture->shared = NULL;
 	if (aperture->entry == NULL)
 		return;
 	ap_use(&aperture->conn, NULL);
@@ -129,9 +160,12 @@ int hdl_aperture_refresh(struct hdl_aperture *aperture, uint64_t offset, size_t 
 {
 	uint8_t part[CI_MAX_READ];
 	uint64_t until = apertures_until(timeout_ms);
-	if (!is_aperture(aperture) || aperture->track == NULL || offset > aperture->track->bytes ||
-	    length > aperture->track->bytes - offset)
+	uint64_t all;
+	if (!is_aperture(aperture) || aperture_view(aperture, &all) == NULL || offset > all ||
+	    length > all - offset)
 		return -HDL_EINVAL;
+	if (aperture->track == NULL)
+		return 0; /* it is the peer's memory */
 	for (size_t done = 0; done < length;) {
 		size_t bytes = length - done < sizeof(part) ? length - done : sizeof(part);
 		uint64_t now = clock_now_ns();
@@ -149,7 +183,11 @@ int hdl_aperture_prepare(struct hdl_aperture *aperture, uint64_t offset, size_t 
                          int timeout_ms)
 {
 	(void)timeout_ms; /* TRACK_FETCH_NS is the limit of absent pages */
-	if (!is_aperture(aperture) || aperture->track == NULL)
+	if (!is_aperture(aperture) || aperture_view(aperture, NULL) == NULL)
 		return -HDL_EINVAL;
+	if (aperture->track == NULL)
+		return offset <= aperture->shared_bytes && length <= aperture->shared_bytes - offset
+		               ? 0
+		               : -HDL_EINVAL;
 	return track_prepare(aperture->track, offset, length, write) ? 0 : -HDL_EINVAL;
 }

@@ -5,6 +5,7 @@
 #include <heddle/aperture.h>
 
 #include "adapter/adapter.h"
+#include "adapter/aperture/aperture.h"
 #include "adapter/cqueue/cqueue.h"
 
 static bool aperture_stores(void *context, uint64_t offset, const void *data, uint64_t bytes)
@@ -39,5 +40,7 @@ int hdl_cqueue_open(struct hdl_aperture *aperture, uint64_t bytes, struct hdl_ev
 	                                 .wake = aperture_wakes,
 	                                 .alive = aperture_lives,
 	                                 .context = aperture};
-	return cqueue_open(events->adapter, own, bytes, NULL, &carrier, events, out);
+	/* A peer on this machine: its memory itself. */
+	return cqueue_open(events->adapter, own, bytes, aperture_share(aperture), &carrier, events,
+	                   out);
 }

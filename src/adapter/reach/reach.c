@@ -174,6 +174,21 @@ int reach_open(struct reach *reach, uint64_t addr, uint64_t length, uint64_t *of
 	return -1;
 }
 
+int reach_open_aperture(struct reach *reach, uint32_t aperture, uint64_t length)
+{
+	uint64_t offset;
+	if (aperture == 0 || !refresh(reach))
+		return -1;
+	for (uint32_t i = 0; i < reach->count; i++) {
+		const struct segment *s = &reach->at[i].segment;
+		if (s->generation == 0 || s->aperture != aperture || s->offset != 0 ||
+		    s->length != length)
+			continue;
+		return reach_open(reach, s->addr, length, &offset);
+	}
+	return -1;
+}
+
 /* Make room for one more mapping. */
 static void evict(struct reach *reach)
 {

@@ -39,8 +39,11 @@ struct segment {
 	uint64_t inode;
 	uint64_t generation; /* never reused; 0: no segment */
 	int32_t fd;          /* in the owner */
-	uint32_t writable;
+	uint32_t writable : 1;
+	uint32_t aperture : 31; /* SEGMENT_APERTURE() of one whose memory it is; 0: of none */
 };
+/* An in-index as it is in a segment. */
+#define SEGMENT_APERTURE(index) (((index)&0x3fffffffu) + 1u)
 _Static_assert(sizeof(struct segment) == 8 * SEGMENT_WORDS, "see the drawing");
 
 struct segment_slot {
@@ -168,6 +171,9 @@ void *reach_find(void *reach, uint64_t addr, uint64_t length);
  * they begin in it; -1: there is none, or its owner could change its size. The caller closes it.
  * */
 int reach_open(struct reach *reach, uint64_t addr, uint64_t length, uint64_t *offset);
+/* The same for the memory of an aperture, all of it: @length bytes from the beginning of the
+ * file. */
+int reach_open_aperture(struct reach *reach, uint32_t aperture, uint64_t length);
 /* As reach_find() for @count runs, at most REACH_MAX_MAPPED; all results are valid together. */
 bool reach_find_all(struct reach *reach, const struct span *runs, size_t count, struct span *out);
 

@@ -1,0 +1,94 @@
+/* The same pages: an aperture between processes of one machine, mapped itself (MISSION AP9).
+ *
+ * owner   while connected on a lane: a segment (reach/segment.h) names the memory and the
+ * in-index
+ * closing, connecting again: no segment, then fresh pages (mem_renew()): a peer that keeps
+ *           its mapping writes to orphans
+ *   peer    hdl_aperture_map(): finds the segment by the in-index that it was offered, and maps it
+ *
+ * Only memory that the adapter provided is shared (its file is sealed, and nothing else is in
+ * it), and only with both rights: what a page grants cannot be checked. Everything else is
+ * tracked. */
+#include <string.h>
+#include <unistd.h>
+
+#include "adapter/adapter.h"
+#include "adapter/aperture/aperture.h"
+#include "adapter/reach/shared.h"
+
+#define SAME_PAGE 4096u
+
+static uint64_t same_round(uint64_t length)
+{
+	return (length + SAME_PAGE - 1) / SAME_PAGE * SAME_PAGE;
+}
+
+static bool same_lane(const struct hdl_aperture *aperture)
+{
+	return aperture->conn.path.route < HDL_MAX_PEERS;
+}
+
+void aperture_publish(struct hdl_aperture *aperture)
+{
+	const uint32_t both = HDL_ACCESS_REMOTE_READ | HDL_ACCESS_REMOTE_WRITE;
+	struct segments *segments = &aperture->adapter->peers.segments;
+	struct segment found;
+	uint64_t addr = (uint64_t)(uintptr_t)aperture->memory;
+	uint64_t length = same_round(aperture->length);
+	if (!same_lane(aperture) || !aperture->own_memory || aperture->access != both ||
+	    aperture->conn.in->type != HDL_APERTURE_DATA || aperture->segment.birth != 0 ||
+	    segments->table == NULL || aperture->adapter->recorder != NULL ||
+	    aperture->conn.in->checks != HDL_CHECK_DEFAULT ||
+	    !segment_wanted(segments, addr, length) || !mem_behind(addr, length, &found))
+		return;
+	found.aperture = SEGMENT_APERTURE(aperture->conn.own.index);
+	aperture->segment = segment_take(segments, addr, length, &found);
+	aperture->published |= aperture->segment.birth != 0;
+}
+
+void aperture_conceal(struct hdl_aperture *aperture)
+{
+	segment_give(&aperture->adapter->peers.segments, aperture->segment);
+	aperture->segment = (struct segment_ref){0};
+}
+
+int aperture_revoke(struct hdl_aperture *aperture)
+{
+	if (!aperture->published)
+		return 0;
+	aperture_conceal(aperture);
+	int result = mem_renew(aperture->memory);
+	aperture->published = result != 0;
+	return result;
+}
+
+void *aperture_share(struct hdl_aperture *aperture)
+{
+	adapter_lock(aperture->adapter);
+	void *view = aperture->shared;
+	bool enters = view == NULL && aperture->track == NULL;
+	if (enters)
+		view = aperture_map_same(aperture, same_round(aperture->conn.peer.length));
+	adapter_unlock(aperture->adapter);
+	if (enters && view != NULL)
+		aperture_enter_mapped(aperture, aperture->conn.peer.bits);
+	return view;
+}
+
+void *aperture_map_same(struct hdl_aperture *aperture, uint64_t bytes)
+{
+	struct hdl_adapter *adapter = aperture->adapter;
+	const struct ap_conn *conn = &aperture->conn;
+	if (conn->state != HDL_APERTURE_OPEN || !same_lane(aperture) || adapter->recorder != NULL ||
+	    conn->peer.first != 0 || same_round(conn->peer.length) != bytes)
+		return NULL;
+	struct reach *reach = adapter->peers.list[conn->path.route].reach;
+	if (reach == NULL)
+		return NULL;
+	void *view = shared_map_aperture(reach, SEGMENT_APERTURE(conn->peer.index), bytes);
+	if (view != NULL) {
+		aperture->shared = view;
+		aperture->shared_bytes = bytes;
+	}
+	return view;
+}

@@ -1,0 +1,184 @@
+/* Two processes of one machine and an aperture between them, mapped as the same pages (AP9):
+ * plain stores appear in both directions without any call, closing revokes for real though the
+ * peer keeps its mapping, and the next connection has other pages. A peer that dies takes nothing
+ * along. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+
+#include <heddle/aperture.h>
+
+#include "adapter/adapter.h"
+#include "adapter/aperture/aperture.h"
+#include "end.h"
+
+#define BYTES 8192u
+#define BITS  13u
+#define WAIT  20000 /* ms */
+
+struct side {
+	struct hdl_adapter *adapter;
+	struct hdl_port *port;
+	struct hdl_aperture *aperture;
+	volatile unsigned char *memory, *map;
+};
+
+static void side_open(struct side *side, bool with_port)
+{
+	struct hdl_open_attr open = {.on_node = true};
+	struct hdl_aperture_attr attr = {.length = BYTES};
+	MUST(hdl_open(&open, &side->adapter));
+	if (with_port)
+		MUST(hdl_port_open(side->adapter, NULL, &side->port));
+	MUST(hdl_aperture_open(side->adapter, &attr, &side->aperture));
+	side->memory = hdl_aperture_memory(side->aperture, NULL);
+}
+
+static void side_map(struct side *side)
+{
+	void *map;
+	uint64_t length;
+	MUST(hdl_aperture_map(side->aperture, BITS, &map, &length));
+	side->map = map;
+}
+
+static void side_close(struct side *side)
+{
+	MUST(hdl_aperture_free(side->aperture));
+	if (side->port != NULL)
+		MUST(hdl_port_close(side->port));
+	MUST(hdl_close(side->adapter));
+}
+
+/* No call of the library: only memory. */
+static bool appears(volatile unsigned char *byte, unsigned char value)
+{
+	for (int i = 0; i < WAIT && *byte != value; i++)
+		usleep(1000);
+	return *byte == value;
+}
+
+static void tell(int fd, const void *data, size_t bytes)
+{
+	if (write(fd, data, bytes) != (ssize_t)bytes)
+		_exit(9);
+}
+
+static void hear(int fd, void *data, size_t bytes)
+{
+	if (read(fd, data, bytes) != (ssize_t)bytes)
+		_exit(8);
+}
+
+/* The peer: connects, stores, and keeps a second mapping of the pages. Ends with 0 if all is
+ * well. */
+static void peer(int in, int out)
+{
+	struct {
+		struct hdl_gid gid;
+		uint16_t port;
+	} owner;
+	struct side side = {0};
+	char go;
+	hear(in, &owner, sizeof(owner));
+	side_open(&side, false);
+	MUST(hdl_aperture_connect(side.aperture, &owner.gid, owner.port, WAIT));
+	side_map(&side);
+	if (side.aperture->shared == NULL)
+		_exit(2); /* tracked, not the same pages */
+	side.map[1] = 11;
+	if (!appears(&side.memory[2], 22))
+		_exit(3);
+	unsigned char *kept = mremap((void *)(uintptr_t)side.map, 0, BYTES, MREMAP_MAYMOVE);
+	if (kept == MAP_FAILED || kept[1] != 11)
+		_exit(4);
+	tell(out, "k", 1);
+	hear(in, &go, 1); /* the owner has closed */
+	memset(kept, 'h', BYTES);
+	for (int i = 0; i < WAIT && hdl_aperture_state(side.aperture) == HDL_APERTURE_OPEN; i++)
+		usleep(1000);
+	side.map[5] = 55; /* no signal, and it leads nowhere */
+	tell(out, "w", 1);
+	hear(in, &go, 1);
+	/* Again: the pages are others. */
+	MUST(hdl_aperture_close(side.aperture, 0));
+	MUST(hdl_aperture_connect(side.aperture, &owner.gid, owner.port, WAIT));
+	memset(kept, 'H', BYTES);
+	tell(out, "a", 1);
+	hear(in, &go, 1);
+	raise(SIGKILL);
+}
+
+static void ap9_the_same_pages_and_no_longer(void **state)
+{
+	(void)state;
+	int there[2], back[2], status;
+	struct side side = {0};
+	struct hdl_limits limits;
+	char said;
+	struct {
+		struct hdl_gid gid;
+		uint16_t port;
+	} own = {0};
+	assert_int_equal(pipe(there) | pipe(back), 0);
+	pid_t child = fork();
+	if (child == 0) {
+		close(there[1]);
+		close(back[0]);
+		peer(there[0], back[1]);
+		_exit(7);
+	}
+	close(there[0]);
+	close(back[1]);
+	side_open(&side, true);
+	MUST(hdl_adapter_query(side.adapter, &limits));
+	own.gid = limits.gid;
+	own.port = hdl_port_number(side.port);
+	tell(there[1], &own, sizeof(own));
+	MUST(hdl_aperture_accept(side.aperture, side.port, 0, NULL, WAIT));
+	side_map(&side);
+	assert_non_null(side.aperture->shared);
+	side.map[2] = 22;
+	assert_true(appears(&side.memory[1], 11));
+	hear(back[0], &said, 1);
+	side.memory[100] = 1;
+	MUST(hdl_aperture_close(side.aperture, 0));
+	unsigned char before[BYTES];
+	memcpy(before, (const void *)(uintptr_t)side.memory, BYTES);
+	assert_int_equal(before[1], 11);
+	assert_int_equal(before[100], 1);
+	tell(there[1], "c", 1);
+	hear(back[0], &said, 1); /* it has written all it could */
+	assert_memory_equal((const void *)(uintptr_t)side.memory, before, BYTES);
+	tell(there[1], "c", 1);
+	MUST(hdl_aperture_accept(side.aperture, side.port, 0, NULL, WAIT));
+	hear(back[0], &said, 1);
+	assert_memory_equal((const void *)(uintptr_t)side.memory, before, BYTES);
+	tell(there[1], "c", 1); /* it kills itself */
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_true(WIFSIGNALED(status));
+	for (int i = 0; i < WAIT && hdl_aperture_state(side.aperture) == HDL_APERTURE_OPEN; i++)
+		usleep(1000);
+	assert_int_equal(hdl_aperture_state(side.aperture), HDL_APERTURE_FAILED);
+	side.map[3] = 33; /* a dead peer: stores go nowhere */
+	assert_int_equal(side.memory[100], 1);
+	side_close(&side);
+	close(there[1]);
+	close(back[0]);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {cmocka_unit_test(ap9_the_same_pages_and_no_longer)};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
