@@ -85,6 +85,7 @@ struct hdl_aperture {
 	struct track *track;
 	struct outgoing *entry;
 	uint64_t collect_ns; /* when stores are collected next */
+	uint64_t expire_ns;  /* when fetched pages are old */
 	struct hdl_aperture *mapped_next;
 	/* udp.c: HDL_APERTURE_IP */
 	int ip_sock;
@@ -211,6 +212,8 @@ void aperture_enter_mapped(struct hdl_aperture *aperture, uint8_t bits);
 int aperture_collect(struct hdl_aperture *aperture);
 /* Collect what is due. Returns when to call again. */
 uint64_t apertures_collect_due(struct apertures *apertures, uint64_t now_ns);
+/* The connection is open: the range stands for the peer's memory. */
+void aperture_map_opened(struct hdl_aperture *aperture);
 /* The connection has ended, or leads elsewhere. */
 void aperture_map_lost(struct hdl_aperture *aperture);
 void aperture_unmap(struct hdl_aperture *aperture);

@@ -111,12 +111,31 @@ int aperture_collect(struct hdl_aperture *aperture)
 	return track_collect(aperture->track, map_put, aperture);
 }
 
+/* A load is as fresh as HDL_APERTURE_AGE_NS: pages that are older are fetched again. */
+static void aperture_age(struct hdl_aperture *aperture, uint64_t now_ns)
+{
+	if (aperture->track == NULL || aperture->conn.state != HDL_APERTURE_OPEN ||
+	    now_ns < aperture->expire_ns)
+		return;
+	aperture->expire_ns = now_ns + HDL_APERTURE_AGE_NS - HDL_APERTURE_LAG_NS;
+	track_expire(aperture->track);
+}
+
+void aperture_map_opened(struct hdl_aperture *aperture)
+{
+	if (aperture->track != NULL)
+		track_forget(aperture->track); /* what was there before was of nobody, or another */
+	else if (aperture->shared != NULL)     /* the same range; if that fails, it leads nowhere */
+		(void)aperture_map_same(aperture, aperture->shared_bytes);
+}
+
 uint64_t apertures_collect_due(struct apertures *apertures, uint64_t now_ns)
 {
 	uint64_t next = UINT64_MAX;
 	for (struct hdl_aperture *at = apertures->mapped; at != NULL; at = at->mapped_next) {
 		if (now_ns >= at->collect_ns) {
 			at->collect_ns = now_ns + COLLECT_NS;
+			aperture_age(at, now_ns);
 			if (aperture_collect(at) == 0 && at->conn.is_active)
 				(void)ap_run(&apertures->node);
 		}

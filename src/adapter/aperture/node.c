@@ -67,6 +67,8 @@ static void aperture_changed(void *context, struct ap_conn *conn)
 		aperture_publish(aperture);
 	else
 		aperture_conceal(aperture);
+	if (conn->state == HDL_APERTURE_OPEN)
+		aperture_map_opened(aperture);
 	if (conn->state == HDL_APERTURE_CLOSED || conn->state == HDL_APERTURE_FAILED)
 		aperture_map_lost(aperture);
 	else if (conn->state == HDL_APERTURE_OPEN && aperture->entry != NULL)

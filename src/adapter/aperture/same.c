@@ -85,7 +85,8 @@ void *aperture_map_same(struct hdl_aperture *aperture, uint64_t bytes)
 	struct reach *reach = adapter->peers.list[conn->path.route].reach;
 	if (reach == NULL)
 		return NULL;
-	void *view = shared_map_aperture(reach, SEGMENT_APERTURE(conn->peer.index), bytes);
+	void *view = shared_map_aperture(reach, SEGMENT_APERTURE(conn->peer.index), bytes,
+	                                 aperture->shared);
 	if (view != NULL) {
 		aperture->shared = view;
 		aperture->shared_bytes = bytes;

@@ -15,10 +15,10 @@ static void *shared_map_file(int fd, uint64_t offset, uint64_t length, void *at)
 	return map;
 }
 
-void *shared_map_aperture(struct reach *reach, uint32_t aperture, uint64_t length)
+void *shared_map_aperture(struct reach *reach, uint32_t aperture, uint64_t length, void *at)
 {
 	int fd = reach_open_aperture(reach, aperture, length);
-	return fd < 0 ? NULL : shared_map_file(fd, 0, length, NULL);
+	return fd < 0 ? NULL : shared_map_file(fd, 0, length, at);
 }
 
 void *shared_map(struct reach *reach, uint64_t addr, uint64_t length, void *at)

@@ -13,8 +13,8 @@
  * @at, which the caller has reserved; NULL: anywhere. Returns where they are; NULL: they cannot be
  * mapped. With the drive lock. */
 void *shared_map(struct reach *reach, uint64_t addr, uint64_t length, void *at);
-/* The same for all @length bytes of an aperture, SEGMENT_APERTURE() of its in-index, anywhere. */
-void *shared_map_aperture(struct reach *reach, uint32_t aperture, uint64_t length);
+/* The same for all @length bytes of an aperture, SEGMENT_APERTURE() of its in-index. */
+void *shared_map_aperture(struct reach *reach, uint32_t aperture, uint64_t length, void *at);
 /* Replace what is mapped at @at by zeroed memory of our own: the aperture leads nowhere. */
 void *shared_unmap(void *at, uint64_t length);
 

@@ -78,6 +78,11 @@ static bool protect_show(struct track *track, uint64_t page, uint64_t count)
 	return protect_open(track, page, count);
 }
 
+static bool protect_hide(struct track *track, uint64_t page, uint64_t count)
+{
+	return protect_set(track, page, count, PROT_NONE);
+}
+
 static void protect_reset(struct track *track)
 {
 	track_reset_states(track);
@@ -90,4 +95,5 @@ const struct track_ops track_protect = {.name = "protect",
                                         .protect = protect_pages,
                                         .open = protect_open,
                                         .show = protect_show,
+                                        .hide = protect_hide,
                                         .reset = protect_reset};

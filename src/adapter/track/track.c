@@ -291,6 +291,7 @@ static bool track_take_pages(struct track *track, uint64_t *next, uint64_t end, 
 		taken->count++;
 	}
 	memset(track->states + taken->page, TRACK_CLEAN, taken->count);
+	atomic_store(&track->fresh, true);
 	/* First nobody can store any more; then the copy has every store that has happened. */
 	if (!track->ops->protect(track, taken->page, taken->count))
 		for (uint64_t i = 0; i < taken->count; i++) {
@@ -438,6 +439,7 @@ void track_place(struct track *track, uint64_t offset, const void *data, uint64_
 		} else if (state == TRACK_CLEAN || piece == TRACK_PAGE) {
 			memcpy(track_alias_at(track, page) + at, from, piece);
 			if (state != TRACK_CLEAN) {
+				atomic_store(&track->fresh, true);
 				track->states[page] = TRACK_CLEAN;
 				track->ops->show(track, page, 1);
 			}
@@ -477,6 +479,22 @@ void track_forget(struct track *track)
 	track_lock(track, &mask);
 	track->orphaned = false;
 	track->ops->reset(track);
+	track_unlock(track, &mask);
+}
+
+void track_expire(struct track *track)
+{
+	sigset_t mask;
+	if (!track->lazy || track->orphaned || !atomic_exchange(&track->fresh, false))
+		return;
+	track_lock(track, &mask);
+	for (uint64_t page = 0, count; page < track->pages; page += count + 1) {
+		count = 0;
+		while (page + count < track->pages && track->states[page + count] == TRACK_CLEAN)
+			count++;
+		if (count > 0 && track->ops->hide(track, page, count))
+			memset(track->states + page, TRACK_ABSENT, count);
+	}
 	track_unlock(track, &mask);
 }
 

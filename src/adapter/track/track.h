@@ -66,6 +66,8 @@ struct track_ops {
 	bool (*open)(struct track *track, uint64_t page, uint64_t count);
 	/* Loads from these pages do not fault any more; they are CLEAN. Wakes who waits. */
 	bool (*show)(struct track *track, uint64_t page, uint64_t count);
+	/* These pages, which are ABSENT now, cannot be loaded. Only where pages may be absent. */
+	bool (*hide)(struct track *track, uint64_t page, uint64_t count);
 	/* Nothing is known of the memory any more: set all states, and protect what follows from
 	 * them. */
 	void (*reset)(struct track *track);
@@ -90,6 +92,7 @@ struct track {
 	int uffd;       /* TRACK_UFFD */
 	_Atomic uint32_t fetched; /* futex: counts pages that have been fetched */
 	_Atomic bool wanted;      /* some page is FETCHING */
+	_Atomic bool fresh;       /* some page became CLEAN since track_expire() */
 	_Atomic uint64_t faults, fetches, misses;
 };
 
@@ -117,6 +120,8 @@ void track_place(struct track *track, uint64_t offset, const void *data, uint64_
 bool track_prepare(struct track *track, uint64_t offset, uint64_t bytes, bool write);
 /* The range stands for other memory from now on: nothing is known of it, and nothing to be sent. */
 void track_forget(struct track *track);
+/* What was fetched is old: pages that are CLEAN become ABSENT, where loads can be noticed. */
+void track_expire(struct track *track);
 /* The peer has gone: absent pages show zeroes, and nobody waits for one any more. */
 void track_orphan(struct track *track);
 

@@ -237,12 +237,17 @@ static bool uffd_show(struct track *track, uint64_t page, uint64_t count)
 	return shown;
 }
 
+/* Without its page in the file, an access is a missing fault. */
+static bool uffd_hide(struct track *track, uint64_t page, uint64_t count)
+{
+	return madvise(track->alias + page * TRACK_PAGE, count * TRACK_PAGE, MADV_REMOVE) == 0;
+}
+
 static void uffd_reset(struct track *track)
 {
 	track_reset_states(track);
-	/* Without its page in the file, an access is a missing fault again. */
 	if (track->lazy)
-		madvise(track->alias, track->bytes, MADV_REMOVE);
+		uffd_hide(track, 0, track->pages);
 	else
 		uffd_wp(track, 0, track->pages, true);
 }
@@ -253,4 +258,5 @@ const struct track_ops track_uffd = {.name = "userfaultfd",
                                      .protect = uffd_protect,
                                      .open = uffd_open,
                                      .show = uffd_show,
+                                     .hide = uffd_hide,
                                      .reset = uffd_reset};

@@ -114,6 +114,9 @@ static void peer(int in, int out)
 	MUST(hdl_aperture_close(side.aperture, 0));
 	MUST(hdl_aperture_connect(side.aperture, &owner.gid, owner.port, WAIT));
 	memset(kept, 'H', BYTES);
+	side.map[6] = 66;
+	if (!appears(&side.memory[4], 44))
+		_exit(6);
 	tell(out, "a", 1);
 	hear(in, &go, 1);
 	raise(SIGKILL);
@@ -162,7 +165,10 @@ static void ap9_the_same_pages_and_no_longer(void **state)
 	assert_memory_equal((const void *)(uintptr_t)side.memory, before, BYTES);
 	tell(there[1], "c", 1);
 	MUST(hdl_aperture_accept(side.aperture, side.port, 0, NULL, WAIT));
+	side.map[4] = 44; /* the same range leads to the new pages */
 	hear(back[0], &said, 1);
+	assert_true(appears(&side.memory[6], 66));
+	before[6] = 66;
 	assert_memory_equal((const void *)(uintptr_t)side.memory, before, BYTES);
 	tell(there[1], "c", 1); /* it kills itself */
 	assert_int_equal(waitpid(child, &status, 0), child);

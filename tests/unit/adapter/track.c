@@ -242,6 +242,33 @@ static void ap9_a_load_fetches_an_absent_page(void **state)
 	}
 }
 
+/* A load is as fresh as the age that was chosen; what was stored and not sent stays. */
+static void ap9_old_pages_are_fetched_again(void **state)
+{
+	(void)state;
+	EACH_KIND(kind)
+	{
+		struct other *peer = peer_make();
+		struct track *track = track_make(kind, peer);
+		volatile unsigned char *view = track->view;
+		for (unsigned round = 1; round < 20 && kind != TRACK_COMPARE; round++) {
+			memset(peer->memory, (int)round, BYTES - TRACK_PAGE);
+			view[BYTES - 1] = (unsigned char)(100 + round); /* in a page of its own */
+			track_expire(track);
+			assert_int_equal(view[0], round);
+			assert_int_equal(view[5 * TRACK_PAGE], round);
+			assert_int_equal(view[BYTES - 1], 100 + round);
+			view[7 * TRACK_PAGE] = (unsigned char)(50 + round);
+			assert_int_equal(track_collect(track, sink, peer), 0);
+			assert_int_equal(peer->memory[7 * TRACK_PAGE], 50 + round);
+			assert_int_equal(peer->memory[7 * TRACK_PAGE + 1], round);
+			assert_int_equal(peer->memory[BYTES - 1], 100 + round);
+		}
+		track_close(track);
+		free(peer);
+	}
+}
+
 static void ap9_a_dead_peer_is_zeroes_and_never_a_signal(void **state)
 {
 	(void)state;
@@ -514,6 +541,7 @@ int main(int argc, char **argv)
 	        cmocka_unit_test(what_finds_no_room_stays_changed),
 	        cmocka_unit_test(against_a_model),
 	        cmocka_unit_test(ap9_a_load_fetches_an_absent_page),
+	        cmocka_unit_test(ap9_old_pages_are_fetched_again),
 	        cmocka_unit_test(ap9_a_dead_peer_is_zeroes_and_never_a_signal),
 	        cmocka_unit_test(system_calls_need_preparing),
 	        cmocka_unit_test(stores_during_collection_are_not_lost),
