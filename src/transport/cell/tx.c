@@ -11,7 +11,7 @@ void cells_begin_requester(struct qp *qp)
 {
 	struct cells *cells = qp->cells;
 	cells->next_psn = cells->una_psn = cells->sent_psn = cells_psn(qp->attr.sq_psn);
-	cells->sent_cell = 0;
+	cells->sent_cell = cells->crc_first = cells->crc_end = 0;
 	cells->asked_again = false;
 	cells->una_cell = cells->flight = cells->read_open = cells->grown = 0;
 	cells->window = CELLS_WINDOW_FIRST;
@@ -80,16 +80,37 @@ static struct cell cells_of_request(const struct qp *qp, const struct wqe_send *
 	return packet;
 }
 
-/* Cut @wqe from wqe->offset on. What lies before it counts for the CRC of the packet: after going
- * back it is read once more. False: a piece was refused, and the request is finished. */
+/* Note the CRC before the next cell. */
+static void cells_note_crc(struct cells *cells, uint32_t psn)
+{
+	uint32_t number = cells->cutter.next;
+	if (cells->crc_psn != psn || number < cells->crc_first || number > cells->crc_end) {
+		cells->crc_psn = psn;
+		cells->crc_first = cells->crc_end = number;
+	}
+	cells->crcs[number % CELLS_WINDOW_MAX] = cells->cutter.crc;
+	if (number == cells->crc_end)
+		cells->crc_end++;
+	if (cells->crc_end - cells->crc_first > CELLS_WINDOW_MAX)
+		cells->crc_first = cells->crc_end - CELLS_WINDOW_MAX;
+}
+
+/* Cut @wqe from wqe->offset on. What lies before it counts for the CRC of the packet: that is
+ * known, or after going back to another packet it is read once more. False: a piece was refused,
+ * and the request is finished. */
 static bool cells_begin_cut(struct engine *engine, struct qp *qp, struct wqe_send *wqe)
 {
 	struct cells *cells = qp->cells;
 	struct cell packet = cells_of_request(qp, wqe);
 	uint8_t data[CELL_DATA_BYTES], unsent[CELL_MAX_BYTES];
+	uint32_t number = wqe->offset / CELL_DATA_BYTES;
 	uint64_t offset;
 	cell_cut(&cells->cutter, &packet, wqe->length);
-	while ((uint64_t)cells->cutter.next * CELL_DATA_BYTES < wqe->offset) {
+	if (cells->crc_psn == wqe->msn && number >= cells->crc_first && number < cells->crc_end) {
+		cells->cutter.next = number;
+		cells->cutter.crc = cells->crcs[number % CELLS_WINDOW_MAX];
+	}
+	while (cells->cutter.next < number) {
 		uint32_t count = cell_cut_data(&cells->cutter, &offset);
 		if (!request_gather(engine, qp, wqe, (uint32_t)offset, data, count))
 			return false;
@@ -129,6 +150,7 @@ static enum step cells_send(struct engine *engine, struct qp *qp, struct wqe_sen
 			cells->cutting = false;
 			return STEP_NEXT;
 		}
+		cells_note_crc(cells, wqe->msn);
 		if (!cells_put(engine, &cells->path, &cells->cutter, data))
 			return STEP_NO_ROOM;
 		counter_add(&engine->counters[ENGINE_BYTES_SENT], count);
