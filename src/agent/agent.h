@@ -111,6 +111,7 @@ struct client {
 	uint32_t wire;      /* the wire that it wants: enum agent_wire */
 	uint32_t wire_count;
 	struct udp_address wire_addresses[UDP_MAX_ADDRESSES];
+	bool cells; /* its sockets are for cells */
 	char node_name[AGENT_NAME_MAX];
 	int epoll;            /* the agent's */
 	struct queued *queue; /* messages that wait for room in its socket (outbox.c) */

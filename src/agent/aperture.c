@@ -136,7 +136,7 @@ static int ci_open_one(struct agent *agent, struct node_entry *node,
 		return -ENOMEM;
 	wire->source.ready = ci_hear;
 	wire->node = node;
-	int result = steer_open_by(&wire->steer, address, CI_UDP_PORT, &slot);
+	int result = steer_open(&wire->steer, address, CI_UDP_PORT, &slot);
 	if (result == 0)
 		result = udp_receiver_begin(&wire->receiver);
 	struct epoll_event interest = {.events = EPOLLIN, .data.ptr = wire};

@@ -92,7 +92,7 @@ static void welcome(struct agent *agent, struct client *client)
 	answer.u.welcome.taken_by = node->taken_by;
 	int socks[UDP_MAX_ADDRESSES];
 	unsigned count = client->wire != AGENT_WIRE_NONE ? wires_count(node) : 0;
-	int result = count > 0 ? wires_enter(node, client->slot, socks) : 0;
+	int result = count > 0 ? wires_enter(agent, node, client->slot, client->cells, socks) : 0;
 	if (result != 0) {
 		client_refuse(
 		        client, -result,
@@ -189,6 +189,7 @@ static void names_hello(struct agent *agent, struct client *client, struct agent
 	client->lmc = msg->u.hello.lmc;
 	client->wire = msg->u.hello.wire;
 	client->wire_count = msg->u.hello.wire_count;
+	client->cells = msg->u.hello.cells != 0;
 	memcpy(client->wire_addresses, msg->u.hello.wires, sizeof(client->wire_addresses));
 	if (client->wish >= 0 && agent->wire_ns == 0)
 		agent->wire_ns = clock_now_ns() + AGENT_WIRE_GRACE_NS;

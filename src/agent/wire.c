@@ -9,12 +9,20 @@
 
 #include "port/owner.h"
 #include "port/steer.h"
+#include "wire/cell.h"
 
 #define HEADER_BYTES  80u /* IPv6, UDP, BTH and the longest that can follow, ICRC */
 #define MIN_MTU_BYTES 256u
 
+/* The UDP port for cells at the address of a wire. */
+struct wire_cells {
+	struct agent_source source; /* first */
+	struct steer steer;
+};
+
 struct wire {
 	struct agent_source source; /* first */
+	struct wire_cells *cells;   /* NULL: no process speaks them */
 	struct node_entry *node;
 	unsigned mtu;
 	struct steer steer;
@@ -145,6 +153,9 @@ static int wire_judge(struct agent *agent, const struct node_entry *node,
 
 static void wire_close_one(struct wire *wire)
 {
+	if (wire->cells != NULL)
+		steer_close(&wire->cells->steer);
+	free(wire->cells);
 	steer_close(&wire->steer);
 	udp_receiver_end(&wire->receiver);
 	owner_end(&wire->owner);
@@ -194,7 +205,7 @@ static int open_one(struct agent *agent, struct node_entry *node, const struct u
 	wire->source.ready = wire_hear;
 	wire->node = node;
 	owner_begin(&wire->owner);
-	int result = steer_open(&wire->steer, address, UDP_ROCE_PORT);
+	int result = steer_open(&wire->steer, address, UDP_ROCE_PORT, &steer_by_bth);
 	if (result == 0)
 		result = udp_receiver_begin(&wire->receiver);
 	struct epoll_event interest = {.events = EPOLLIN, .data.ptr = wire};
@@ -273,10 +284,45 @@ void wires_close(struct node_entry *node)
 	}
 }
 
-int wires_enter(struct node_entry *node, uint32_t slot, int socks[UDP_MAX_ADDRESSES])
+/* Cells for no process: they are nobody's. */
+static void wire_drain_cells(struct agent_source *source)
+{
+	struct wire_cells *cells = (struct wire_cells *)(void *)source;
+	udp_drain(cells->steer.at[0].sock);
+}
+
+/* 0 or -errno. */
+static int wire_open_cells(struct agent *agent, struct wire *wire)
+{
+	if (wire->cells != NULL)
+		return 0;
+	struct wire_cells *cells = calloc(1, sizeof(*cells));
+	if (cells == NULL)
+		return -ENOMEM;
+	cells->source.ready = wire_drain_cells;
+	int result = steer_open(&cells->steer, wire_address(wire), CELL_UDP_PORT, &steer_by_cell);
+	struct epoll_event interest = {.events = EPOLLIN, .data.ptr = cells};
+	if (result == 0 &&
+	    epoll_ctl(agent->epoll, EPOLL_CTL_ADD, cells->steer.at[0].sock, &interest) != 0) {
+		result = -errno;
+		steer_close(&cells->steer);
+	}
+	if (result != 0)
+		free(cells);
+	else
+		wire->cells = cells;
+	return result;
+}
+
+int wires_enter(struct agent *agent, struct node_entry *node, uint32_t slot, bool cells,
+                int socks[UDP_MAX_ADDRESSES])
 {
 	for (unsigned i = 0; i < wires_count(node); i++) {
-		socks[i] = steer_take(&node->wires[i]->steer, slot);
+		struct wire *wire = node->wires[i];
+		int result = cells ? wire_open_cells(agent, wire) : 0;
+		if (result != 0)
+			return result;
+		socks[i] = steer_take(cells ? &wire->cells->steer : &wire->steer, slot);
 		if (socks[i] < 0)
 			return socks[i]; /* the others are closed when the process leaves */
 	}
@@ -285,8 +331,11 @@ int wires_enter(struct node_entry *node, uint32_t slot, int socks[UDP_MAX_ADDRES
 
 void wires_leave(struct node_entry *node, uint32_t slot)
 {
-	for (unsigned i = 0; i < wires_count(node); i++)
+	for (unsigned i = 0; i < wires_count(node); i++) {
 		steer_give(&node->wires[i]->steer, slot);
+		if (node->wires[i]->cells != NULL)
+			steer_give(&node->wires[i]->cells->steer, slot);
+	}
 }
 
 /* The wire with the address @from; or else the first with one of @to's family, or the first. */

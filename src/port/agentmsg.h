@@ -55,7 +55,7 @@
 
 #include "port/udp.h"
 
-#define AGENT_VERSION  17u
+#define AGENT_VERSION  18u
 #define AGENT_SOCKET   "agent.sock"
 #define AGENT_LOCK     "agent.lock"
 #define AGENT_ROVER    "agent.next"
@@ -169,6 +169,7 @@ struct agent_hello {
 	uint32_t wire;       /* enum agent_wire */
 	uint32_t wire_count; /* AGENT_WIRE_ADDRESS: the number of addresses */
 	struct udp_address wires[UDP_MAX_ADDRESSES];
+	uint32_t cells; /* 1: the sockets are for cells, not for RoCEv2 */
 };
 
 struct agent_welcome {

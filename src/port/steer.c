@@ -8,8 +8,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#define QPN_OFFSET 4u /* of the word of the BTH whose low 24 bits are the destination */
-#define QPN_MASK   0xffffffu
+#define QPN_MASK 0xffffffu
+const struct steer_by steer_by_bth = {4, QPN_MASK, STEER_SLOT_SHIFT};
+const struct steer_by steer_by_cell = {16, QPN_MASK, STEER_SLOT_SHIFT};
 
 /* The program: load the slot, then a binary search over those that are in use.
  *
@@ -95,14 +96,8 @@ static int steer_attach(const struct steer *steer)
 	return result;
 }
 
-int steer_open(struct steer *steer, const struct udp_address *address, uint16_t port)
-{
-	static const struct steer_by qpn = {QPN_OFFSET, QPN_MASK, STEER_SLOT_SHIFT};
-	return steer_open_by(steer, address, port, &qpn);
-}
-
-int steer_open_by(struct steer *steer, const struct udp_address *address, uint16_t port,
-                  const struct steer_by *by)
+int steer_open(struct steer *steer, const struct udp_address *address, uint16_t port,
+               const struct steer_by *by)
 {
 	int shared = 1;
 	/* Bind exclusively first, so that we do not join the sockets of another agent of this user

@@ -1,8 +1,9 @@
 /* One UDP port for many processes: a group of sockets on one address and port, where each socket
  * gets the packets for the queue pairs of one process. The kernel runs a program (classic BPF, no
  * privileges) to select the socket for a packet. The program looks at the destination queue pair
- * number, whose high bits are the slot of a process. Management datagrams, multicast groups and
- * packets for unknown processes go to the first socket, which belongs to the agent.
+ * number, whose high bits are the slot of a process: in the BTH, or in the first cell. Management
+ * datagrams, multicast groups and packets for unknown processes go to the first socket, which
+ * belongs to the agent.
  *
  * The kernel numbers the sockets in the order in which they were bound, and renumbers them when one
  * is closed. So no socket is closed while the group exists: a process gets a duplicate descriptor,
@@ -22,6 +23,8 @@
 struct steer_by {
 	uint32_t offset, mask, shift;
 };
+/* By the destination queue pair, of InfiniBand packets and of cells. */
+extern const struct steer_by steer_by_bth, steer_by_cell;
 
 struct steer {
 	struct udp_address address;
@@ -36,10 +39,8 @@ struct steer {
 
 /* Open the first socket. Returns 0; -EADDRNOTAVAIL: not an address of this machine; -EADDRINUSE:
  * another user, another agent or the kernel's RoCE driver has the port; other errors. */
-int steer_open(struct steer *steer, const struct udp_address *address, uint16_t port);
-/* The same for packets that have the slot elsewhere. */
-int steer_open_by(struct steer *steer, const struct udp_address *address, uint16_t port,
-                  const struct steer_by *by);
+int steer_open(struct steer *steer, const struct udp_address *address, uint16_t port,
+               const struct steer_by *by);
 /* An empty socket for @slot, to be passed to the process; the group keeps owning it. Or -errno. */
 int steer_take(struct steer *steer, uint32_t slot);
 /* Release @slot. */

@@ -475,11 +475,13 @@ static void prepare(const struct udp_train *train, struct outgoing *out, struct 
 {
 	bool ipv4 = udp_address_is_ipv4(&train->to);
 	out->part = (struct iovec){(void *)(uintptr_t)train->data, train->bytes};
-	*msg = (struct msghdr){.msg_name = &out->name,
-	                       .msg_namelen = udp_name_of(&train->to, UDP_ROCE_PORT, &out->name),
-	                       .msg_iov = &out->part,
-	                       .msg_iovlen = 1,
-	                       .msg_control = &out->control};
+	*msg = (struct msghdr){
+	        .msg_name = &out->name,
+	        .msg_namelen = udp_name_of(
+	                &train->to, train->port != 0 ? train->port : UDP_ROCE_PORT, &out->name),
+	        .msg_iov = &out->part,
+	        .msg_iovlen = 1,
+	        .msg_control = &out->control};
 	struct cmsghdr *at = &out->control.header;
 	if (train->packets > 1) {
 		uint16_t bytes = (uint16_t)train->packet_bytes;

@@ -116,6 +116,7 @@ void udp_drain(int sock);
  * fewer. */
 struct udp_train {
 	struct udp_address to;
+	uint16_t port;          /* 0: UDP_ROCE_PORT */
 	uint8_t tos, hop_limit; /* traffic class; hop limit, 0: that of the socket */
 	bool has_tos;           /* the socket has this traffic class (udp_set_class()) */
 	uint16_t packets;
@@ -123,7 +124,7 @@ struct udp_train {
 	const uint8_t *data;
 };
 
-/* Send in order to UDP_ROCE_PORT. Returns how many were sent; if fewer than @count, *error says why
+/* Send in order. Returns how many were sent; if fewer than @count, *error says why
  * the next one was not. EAGAIN: no room now. EIO, EINVAL: if the train has several packets, perhaps
  * they can be sent one by one (and then with identification 0). EMSGSIZE: longer than the path
  * allows. */

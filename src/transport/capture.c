@@ -8,6 +8,8 @@
 #include "transport/request.h"
 #include "transport/sg.h"
 #include "wire/be.h"
+#include "wire/cell.h"
+#include "wire/ip_headers.h"
 
 #define DEFAULT_HOPS 64u
 #define DEFAULT_PKEY 0xffffu
@@ -508,5 +510,51 @@ void capture_put_wire(struct engine *engine, const struct path *path,
 	                                .qpn = qp != NULL ? qp->qpn : 0,
 	                                .has_wr_id = wqe != NULL,
 	                                .wr_id = wqe != NULL ? wqe->wr_id : 0};
+	capture->take(capture->context, &record);
+}
+
+/* Each cell is a datagram of its own here, however many travelled together. */
+void capture_put_cell(struct engine *engine, const struct path *path, const uint8_t *cell,
+                      size_t bytes, bool inbound)
+{
+	struct capture *capture = engine->capture;
+	bool ipv4 = roce_gid_is_ipv4(path->ip.sgid) && roce_gid_is_ipv4(path->ip.dgid);
+	size_t before = ipv4 ? IPV4_BYTES : IPV6_BYTES;
+	uint8_t hops = path->ip.hop_limit != 0 ? path->ip.hop_limit : DEFAULT_HOPS;
+	uint8_t *udp = capture->packet + before;
+	if (before + UDP_BYTES + bytes > sizeof(capture->packet))
+		return;
+	struct udp_header header = {.src_port = path->ip.src_port != 0 ? path->ip.src_port
+	                                                               : CELL_UDP_PORT,
+	                            .dst_port = CELL_UDP_PORT,
+	                            .length_bytes = (uint16_t)(UDP_BYTES + bytes)};
+	memcpy(udp + UDP_BYTES, cell, bytes);
+	udp_encode(&header, udp);
+	if (ipv4) {
+		struct ipv4_header ip = {.tos = path->ip.traffic_class,
+		                         .total_bytes = (uint16_t)(before + UDP_BYTES + bytes),
+		                         .dont_fragment = true,
+		                         .ttl = hops,
+		                         .protocol = IP_PROTO_UDP,
+		                         .src = be32_load(path->ip.sgid + 12),
+		                         .dst = be32_load(path->ip.dgid + 12)};
+		ipv4_encode(&ip, capture->packet);
+		header.checksum = udp_checksum_ipv4(&ip, udp, UDP_BYTES + bytes);
+	} else {
+		struct ipv6_header ip = {.traffic_class = path->ip.traffic_class,
+		                         .payload_bytes = header.length_bytes,
+		                         .next_header = IP_PROTO_UDP,
+		                         .hop_limit = hops};
+		memcpy(ip.src, path->ip.sgid, sizeof(ip.src));
+		memcpy(ip.dst, path->ip.dgid, sizeof(ip.dst));
+		ipv6_encode(&ip, capture->packet);
+		header.checksum = udp_checksum_ipv6(&ip, udp, UDP_BYTES + bytes);
+	}
+	udp_encode(&header, udp);
+	struct capture_record record = {.bytes = capture->packet,
+	                                .captured = before + UDP_BYTES + bytes,
+	                                .length = before + UDP_BYTES + bytes,
+	                                .inbound = inbound,
+	                                .operation = "cell"};
 	capture->take(capture->context, &record);
 }

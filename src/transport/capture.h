@@ -123,6 +123,16 @@ static inline void capture_wire(struct engine *engine, const struct path *path,
 		capture_put_wire(engine, path, packet, payload, inbound);
 }
 
+/* A cell of @bytes is sent along @path, or came along it. */
+void capture_put_cell(struct engine *engine, const struct path *path, const uint8_t *cell,
+                      size_t bytes, bool inbound);
+static inline void capture_cell(struct engine *engine, const struct path *path, const uint8_t *cell,
+                                size_t bytes, bool inbound)
+{
+	if (__builtin_expect(engine->capture != NULL, 0))
+		capture_put_cell(engine, path, cell, bytes, inbound);
+}
+
 /* It is @qp's turn: requests that are sent belong to its next element. */
 static inline void capture_turn(struct engine *engine, struct qp *qp)
 {

@@ -8,7 +8,7 @@
  *   PATH_ROCE    IP, UDP             ICRC              adapter/net/udp.c, the simulator
  *   PATH_LID     LRH, perhaps GRH    ICRC, VCRC        none yet
  *   PATH_ROUTE   a source route      CRC-32C           none yet
- *   PATH_CELL    IP, UDP or Ethernet  nothing: a cell has its own CRC    the simulator
+ *   PATH_CELL    IP, UDP             nothing: own CRC  adapter/net/cell_port.c, the simulator
  *   PATH_STREAM  none: packets have no place on a byte stream (stream.h), but addresses do */
 #ifndef TRANSPORT_PATH_H
 #define TRANSPORT_PATH_H

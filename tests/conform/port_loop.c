@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "adapter/adapter.h"
+#include "adapter/net/cell_port.h"
 #include "adapter/net/udp.h"
 
 #include "conform.h"
@@ -89,9 +90,9 @@ static int open_on_udp(struct world *w, struct hdl_adapter **out, const struct h
 	char node[32];
 	snprintf(node, sizeof(node), "conform-%u-%d", opened++ % 3, (int)getpid());
 	struct hdl_open_attr wanted = *attr;
-	(void)w;
 	wanted.on_node = true;
 	wanted.node = node;
+	wanted.cells = w->port->cells;
 	setenv("HEDDLE_LOCAL", "off", 1);
 	return hdl_open(&wanted, out);
 }
@@ -102,8 +103,12 @@ static int64_t udp_missing(struct hdl_adapter *adapter)
 	int64_t missing = 0;
 	adapter_lock(adapter);
 	for (uint32_t i = 0; i < adapter->net.port_count; i++) {
-		const struct udp_wire *wire = udp_wire_of(adapter->net.ports[i]);
-		missing += (int64_t)wire->counts.sent - (int64_t)wire->counts.received;
+		struct net_port *port = adapter->net.ports[i];
+		const struct udp_wire *wire = udp_wire_of(port);
+		const struct cell_port *cells = cell_port_of(port);
+		missing += port->ops == &cell_port_ops
+		                   ? (int64_t)cells->sent - (int64_t)cells->received
+		                   : (int64_t)wire->counts.sent - (int64_t)wire->counts.received;
 	}
 	adapter_unlock(adapter);
 	return missing;
@@ -236,6 +241,14 @@ const struct port ports[] = {
          .kill = adapter_kill},
         {.name = "udp",
          .wire = true,
+         .threaded = true,
+         .open = open_on_udp,
+         .join = wire_join,
+         .kill = adapter_kill,
+         .is_busy = udp_is_busy},
+        {.name = "udp-cells",
+         .wire = true,
+         .cells = true,
          .threaded = true,
          .open = open_on_udp,
          .join = wire_join,

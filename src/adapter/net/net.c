@@ -40,6 +40,7 @@ void net_ask(const struct hdl_adapter *adapter, struct agent_msg *hello)
 	hello->u.hello.wire_count = net->address_count;
 	memcpy(hello->u.hello.wires, net->addresses, sizeof(net->addresses));
 	udp_network(hello->u.hello.network);
+	hello->u.hello.cells = net->cells;
 }
 
 /* --- the agent's sockets --- */

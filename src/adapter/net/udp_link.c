@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "adapter/adapter.h"
+#include "adapter/net/cell_port.h"
 #include "adapter/net/udp.h"
 #include "base/log.h"
 #include "transport/ib/ib.h"
@@ -64,10 +65,9 @@ const struct net_port_ops udp_port_ops = {
 
 /* --- the agent's sockets --- */
 
-/* Add the port on @address. Takes over @sock. Returns 0, or an error that has already been
- * logged. */
-static int udp_link_add(struct hdl_adapter *adapter, const struct udp_address *address, int sock,
-                        uint32_t mtu)
+/* A port of RoCEv2 on @address. Takes over @sock. Returns 0 or -errno. */
+static int udp_link_add_roce(struct hdl_adapter *adapter, const struct udp_address *address,
+                             int sock, uint32_t mtu)
 {
 	struct udp_wire *wire = malloc(sizeof(*wire));
 	if (wire == NULL)
@@ -83,13 +83,43 @@ static int udp_link_add(struct hdl_adapter *adapter, const struct udp_address *a
 		if (result != 0)
 			udp_wire_end(wire);
 	}
+	if (result != 0)
+		free(wire);
+	return result;
+}
+
+/* The same for cells. */
+static int udp_link_add_cells(struct hdl_adapter *adapter, const struct udp_address *address,
+                              int sock, uint32_t mtu)
+{
+	struct cell_port *port = malloc(sizeof(*port));
+	if (port == NULL)
+		close(sock);
+	int result = port != NULL ? cell_port_begin(port, address, sock, mtu) : -ENOMEM;
+	if (result == 0) {
+		port->slot_shift = adapter->objects.qp_bits;
+		result = ports_add(adapter, &port->port, &port->carrier);
+		if (result != 0)
+			cell_port_stop(port);
+	}
+	if (result != 0)
+		free(port);
+	return result;
+}
+
+/* Add the port on @address. Takes over @sock. Returns 0, or an error that has already been
+ * logged. */
+static int udp_link_add(struct hdl_adapter *adapter, const struct udp_address *address, int sock,
+                        uint32_t mtu)
+{
+	int result = adapter->net.cells ? udp_link_add_cells(adapter, address, sock, mtu)
+	                                : udp_link_add_roce(adapter, address, sock, mtu);
 	if (result == 0)
 		return 0;
 	char text[UDP_ADDRESS_TEXT];
 	udp_address_print(address, text);
 	log_error("cannot send packets from %s: %s; is \"ulimit -n\" high enough?", text,
 	          strerror(-result));
-	free(wire);
 	return -HDL_EIO;
 }
 
@@ -109,6 +139,8 @@ int udp_link_begin(struct hdl_adapter *adapter, const struct agent_msg *welcome,
 	}
 	/* Members on this machine are reached without the wire, unless the same-host path is off.
 	 * The loopback interface reaches no other machine. */
+	if (adapter->net.cells)
+		return 0; /* which know no groups */
 	struct udp_wire *wire = udp_wire_of(adapter->net.ports[first]);
 	udp_wire_loop(wire, adapter->net.only);
 	adapter->engine.groups_on_wire =
@@ -116,18 +148,23 @@ int udp_link_begin(struct hdl_adapter *adapter, const struct agent_msg *welcome,
 	return 0;
 }
 
-/* The UDP port with this number, or NULL. */
-static struct udp_wire *udp_link_at(const struct hdl_adapter *adapter, uint32_t number)
+/* The address of the port with this number, if it is one of UDP; else NULL. */
+static const struct udp_address *udp_link_at(const struct hdl_adapter *adapter, uint32_t number)
 {
 	struct net_port *port = adapter->net.ports[number];
-	return port->ops == &udp_port_ops ? udp_wire_of(port) : NULL;
+	return port->ops == &udp_port_ops    ? &udp_wire_of(port)->address
+	       : port->ops == &cell_port_ops ? &cell_port_of(port)->address
+	                                     : NULL;
 }
 
 /* Receive on @sock instead; -1: on none. */
-static int udp_link_turn_to(struct udp_wire *wire, int sock)
+static int udp_link_turn_to(struct net_port *port, int sock)
 {
-	int result = port_show(&wire->port, sock);
-	udp_wire_replace(wire, sock);
+	int result = port_show(port, sock);
+	if (port->ops == &cell_port_ops)
+		cell_port_replace(cell_port_of(port), sock);
+	else
+		udp_wire_replace(udp_wire_of(port), sock);
 	return result == 0 ? 0 : -HDL_EIO;
 }
 
@@ -137,14 +174,14 @@ int udp_link_replace(struct hdl_adapter *adapter, const struct agent_msg *welcom
 	uint32_t used = 0, count = welcome->u.welcome.wire_count;
 	int result = 0;
 	for (uint32_t at = 0; at < adapter->net.port_count; at++) {
-		struct udp_wire *wire = udp_link_at(adapter, at);
+		const struct udp_address *address = udp_link_at(adapter, at);
 		uint32_t i = 0;
-		if (wire == NULL)
+		if (address == NULL)
 			continue;
-		while (i < count &&
-		       !udp_address_equal(&welcome->u.welcome.wires[i], &wire->address))
+		while (i < count && !udp_address_equal(&welcome->u.welcome.wires[i], address))
 			i++;
-		if (udp_link_turn_to(wire, i < count ? socks[i] : -1) != 0 || i == count)
+		if (udp_link_turn_to(adapter->net.ports[at], i < count ? socks[i] : -1) != 0 ||
+		    i == count)
 			result = -HDL_EIO;
 		used |= i < count ? 1u << i : 0;
 	}
@@ -156,9 +193,7 @@ int udp_link_replace(struct hdl_adapter *adapter, const struct agent_msg *welcom
 
 void udp_link_detach(struct hdl_adapter *adapter)
 {
-	for (uint32_t at = 0; at < adapter->net.port_count; at++) {
-		struct udp_wire *wire = udp_link_at(adapter, at);
-		if (wire != NULL)
-			udp_link_turn_to(wire, -1);
-	}
+	for (uint32_t at = 0; at < adapter->net.port_count; at++)
+		if (udp_link_at(adapter, at) != NULL)
+			udp_link_turn_to(adapter->net.ports[at], -1);
 }

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "adapter/adapter.h"
+#include "wire/cell.h"
 
 void vi_drop_request(struct hdl_vi_listener *listener, uint32_t at)
 {
@@ -28,6 +29,15 @@ static bool same_far(const struct vi_far *a, const struct vi_far *b)
 	                   : a->guid == b->guid && a->slot == b->slot);
 }
 
+/* Do both ends speak cells, or both do not? It does not matter where lanes lead from one to the
+ * other. */
+static bool hear_same_wire(const struct hdl_adapter *adapter, const uint8_t *hello,
+                           const struct vi_far *from)
+{
+	bool cells = (hello[4] & VI_HELLO_CELLS) != 0;
+	return cells == adapter->net.cells || (!from->on_wire && !adapter->net.only);
+}
+
 static void hear_request(struct hdl_vi_listener *listener, const struct ib_cm_message *message,
                          struct vi_far *from)
 {
@@ -38,7 +48,8 @@ static void hear_request(struct hdl_vi_listener *listener, const struct ib_cm_me
 		vi_reject(adapter, from, 0, message->transaction_id, IB_CM_CONSUMER, VI_REJ_NAME);
 		return;
 	}
-	if (listener->vi != NULL || req->mtu < 1 || req->mtu > 5) {
+	if (listener->vi != NULL || req->mtu < 1 || req->mtu > 5 ||
+	    !hear_same_wire(adapter, req->private_data, from)) {
 		vi_reject(adapter, from, 0, message->transaction_id, IB_CM_INVALID_TRANSPORT, 0);
 		return;
 	}
@@ -55,6 +66,7 @@ static void hear_request(struct hdl_vi_listener *listener, const struct ib_cm_me
 	}
 	from->qpn = req->qpn;
 	from->psn = req->psn;
+	cell_mac(req->ca_guid, from->mac);
 	uint16_t own_mtu = net_mtu(adapter);
 	from->mtu = (uint16_t)(128u << req->mtu);
 	from->mtu = own_mtu < from->mtu ? own_mtu : from->mtu;
@@ -77,7 +89,8 @@ static void hear_lookup(struct hdl_vi_listener *listener, const struct ib_cm_mes
 	struct descriptor_peer peer = vi_self_decode(req->private_data + VI_HELLO_BYTES);
 	if (from->on_wire)
 		peer.gid = from->gid;
-	if (!named || listener->vi == NULL || !vi_know(listener->vi, &peer)) {
+	if (!named || listener->vi == NULL || !hear_same_wire(adapter, req->private_data, from) ||
+	    !vi_know(listener->vi, &peer)) {
 		rep.u.sidr_rep.status = named ? IB_CM_SIDR_REJECT : IB_CM_SIDR_UNSUPPORTED;
 	} else {
 		rep.u.sidr_rep.qpn = listener->vi->qp->qp.qpn;
@@ -116,6 +129,7 @@ static void hear_reply(struct hdl_vi *vi, const struct ib_cm_message *message,
 	vi->far.id = rep->local_id;
 	vi->far.qpn = rep->qpn;
 	vi->far.psn = rep->psn;
+	cell_mac(rep->ca_guid, vi->far.mac);
 	vi->far.mtu = net_mtu(vi->pd->adapter);
 	if (!from->on_wire)
 		memcpy(vi->far.gid.raw, rep->private_data, IB_GID_BYTES);

@@ -114,6 +114,7 @@ static int vi_ready(struct hdl_vi *vi)
 	                           .max_rd_atomic = VI_READ_DEPTH,
 	                           .max_dest_rd_atomic = VI_READ_DEPTH,
 	                           .ah = {.dgid = vi->far.gid, .is_global = true, .port_num = 1}};
+	memcpy(attr.ah.dmac, vi->far.mac, sizeof(attr.ah.dmac));
 	int result = hdl_qp_modify(
 	        vi->qp, &attr,
 	        HDL_QP_STATE | HDL_QP_AV | HDL_QP_PATH_MTU | HDL_QP_DEST_QPN | HDL_QP_RQ_PSN |
@@ -171,12 +172,13 @@ static struct ib_cm_message vi_question(const struct hdl_vi *vi, uint16_t port, 
 	struct ib_cm_message question = {.kind = IB_CM_REQ, .transaction_id = vi->transaction};
 	uint64_t service = ib_cm_service(VI_SPACE, port);
 	size_t bytes = vi_name_length(name);
+	uint8_t cells = adapter->net.cells ? VI_HELLO_CELLS : 0;
 	if (vi->descriptors.addressed) {
 		question.kind = IB_CM_SIDR_REQ;
 		question.u.sidr_req = (struct ib_cm_sidr_req){
 		        .request_id = vi->id, .pkey = 0xffff, .service_id = service};
 		uint8_t *data = question.u.sidr_req.private_data;
-		vi_hello_encode(data, name, bytes, VI_HELLO_DATAGRAM);
+		vi_hello_encode(data, name, bytes, (uint8_t)(VI_HELLO_DATAGRAM | cells));
 		vi_self_encode(data + VI_HELLO_BYTES, adapter->guid, vi->qp->qp.qpn, vi->qkey,
 		               &adapter->engine.gid);
 		return question;
@@ -198,7 +200,7 @@ static struct ib_cm_message vi_question(const struct hdl_vi *vi, uint16_t port, 
 	                                    .max_retries = IB_CM_MAX_RETRIES};
 	memcpy(question.u.req.primary.local_gid, adapter->engine.gid.raw, IB_GID_BYTES);
 	memcpy(question.u.req.primary.remote_gid, gid->raw, IB_GID_BYTES);
-	vi_hello_encode(question.u.req.private_data, name, bytes, 0);
+	vi_hello_encode(question.u.req.private_data, name, bytes, cells);
 	return question;
 }
 

@@ -59,7 +59,7 @@ static int vi_judge(const struct hdl_pd *pd, const struct hdl_vi_attr *attr)
 		        pieces, attr->channel, attr->access);
 	if (!vi_cq_fits(attr->send_cq, pd->adapter) || !vi_cq_fits(attr->receive_cq, pd->adapter))
 		return -HDL_EINVAL;
-	if (attr->channel == HDL_VI_ACKNOWLEDGED)
+	if (attr->channel == HDL_VI_ACKNOWLEDGED && !pd->adapter->net.cells)
 		return why_not(-HDL_ENOTSUP, "cannot create a virtual interface: a channel that is "
 		                             "acknowledged but not connected needs cells");
 	return 0;
@@ -113,6 +113,7 @@ static int make_qp(struct hdl_vi *vi)
 	        .recv_cq =
 	                attr->receive_cq != NULL ? attr->receive_cq : vi->cqs[HDL_VI_RECEIVE_QUEUE],
 	        .signal_all = true,
+	        .acknowledged = attr->channel == HDL_VI_ACKNOWLEDGED,
 	        .context = vi,
 	        .cap = {.max_send_wr = attr->max_send,
 	                .max_recv_wr = attr->max_receive,
@@ -313,6 +314,7 @@ static int vi_route(struct hdl_vi *vi, const struct hdl_vi_destination *to, stru
 	struct hdl_ah_attr attr = {.port_num = 1, .is_global = true};
 	if (known) {
 		attr.dgid = vi->peers[at].gid;
+		memcpy(attr.dmac, vi->peers[at].mac, sizeof(attr.dmac));
 		wr->u.ud.qkey = vi->peers[at].qkey;
 	}
 	pthread_mutex_unlock(&vis->lock);

@@ -42,7 +42,8 @@ struct vi_far {
 	struct hdl_gid own; /* over the network: our address */
 	uint32_t id;        /* its number of the connection */
 	uint32_t qpn;
-	uint32_t psn; /* that we begin with */
+	uint32_t psn;   /* that we begin with */
+	uint8_t mac[6]; /* where cells go */
 	uint16_t mtu;
 };
 
@@ -127,6 +128,7 @@ int vi_reset(struct hdl_vi *vi);
 #define VI_HELLO_BYTES    72u                  /* which name a request is for */
 #define VI_SELF_BYTES     (8u + 4u + 4u + 16u) /* guid, qpn, qkey, gid: who asks or answers */
 #define VI_REJ_NAME       1u                   /* in the information of a REJ: another name */
+#define VI_HELLO_CELLS    1u                   /* a hello of an adapter that speaks cells */
 #define VI_HELLO_DATAGRAM 2u                   /* a hello for a VI without connection */
 #define VI_READ_DEPTH     16u
 #define VI_RNR_RETRY      6u

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "queue/qp_state.h"
+#include "transport/capture.h"
 #include "transport/op.h"
 
 static const uint8_t any_mac[CELL_MAC_BYTES] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
@@ -32,6 +33,7 @@ bool cells_put(struct engine *engine, const struct path *path, struct cell_cutte
 		return false;
 	size_t bytes = cell_cut_next(cutter, data, start);
 	assert(bytes > 0);
+	capture_cell(engine, path, start, bytes, false);
 	carrier->commit(carrier->context, path, bytes);
 	engine->last_port = path->port;
 	counter_add(&engine->counters[ENGINE_PACKETS_OUT], 1);
@@ -82,6 +84,7 @@ void cells_take(struct engine *engine, const struct path *came, const uint8_t *i
 		return;
 	}
 	counter_add(&engine->counters[ENGINE_PACKETS_IN], 1);
+	capture_cell(engine, came, in, bytes, true);
 	struct qp *qp = engine_find_qp(engine, cell.dest_qp);
 	bool acknowledged = (cell.flags & CELL_ACKNOWLEDGED) != 0;
 	if (qp == NULL || qp->cells == NULL || acknowledged != cells_acknowledged(qp) ||

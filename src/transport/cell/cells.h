@@ -82,8 +82,8 @@ struct cells {
 	bool cutting;
 	uint32_t cut_index;
 	struct cell_cutter cutter;
-	/* The CRC of the packet crc_psn before each of its cells [crc_first, crc_end), as far as one
-	 * may have to go back: by the number of the cell. */
+	/* The CRC of the packet crc_psn before each of its cells [crc_first, crc_end), as far as
+	 * one may have to go back: by the number of the cell. */
 	uint32_t crc_psn, crc_first, crc_end;
 	uint32_t crcs[CELLS_WINDOW_MAX];
 	struct cell_assembly response; /* the answer to the read request at una_psn */

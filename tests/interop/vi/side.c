@@ -22,7 +22,7 @@ void side_must(int result, const char *what, int line)
 
 void side_open(struct side *side)
 {
-	struct hdl_open_attr attr = {.on_node = true};
+	struct hdl_open_attr attr = {.on_node = true, .cells = getenv("VI_CELLS") != NULL};
 	struct hdl_limits limits;
 	void *memory;
 	size_t bytes = SIDE_DESCRIPTORS * sizeof(struct hdl_vi_descriptor) + SIDE_BYTES;

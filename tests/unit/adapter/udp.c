@@ -422,7 +422,7 @@ static void test_two_processes(void **state)
 	(void)state;
 	static struct steer steer;
 	struct udp_address a = own(0), b = own(1);
-	assert_int_equal(steer_open(&steer, &b, UDP_ROCE_PORT), 0);
+	assert_int_equal(steer_open(&steer, &b, UDP_ROCE_PORT, &steer_by_bth), 0);
 	for (unsigned i = 0; i < 2; i++) {
 		int sock = steer_take(&steer, 5 + i);
 		assert_true(sock >= 0);

@@ -269,13 +269,13 @@ static void test_steering(void **state)
 	struct udp_address a = own(0), b = own(1);
 	uint16_t port;
 	int socks[COUNT], out = udp_open_sender(&b, &port);
-	assert_int_equal(steer_open(&steer, &a, UDP_ROCE_PORT), 0);
-	assert_int_equal(steer_open(&rival, &a, UDP_ROCE_PORT), -EADDRINUSE);
+	assert_int_equal(steer_open(&steer, &a, UDP_ROCE_PORT, &steer_by_bth), 0);
+	assert_int_equal(steer_open(&rival, &a, UDP_ROCE_PORT, &steer_by_bth), -EADDRINUSE);
 	send_to_qp(out, &a, 1);
 	assert_int_equal(qpn_at(steer.at[0].sock), 1);
 	for (unsigned i = 0; i < COUNT; i++)
 		assert_true((socks[i] = steer_take(&steer, slots[i])) >= 0);
-	assert_int_equal(steer_open(&rival, &a, UDP_ROCE_PORT), -EADDRINUSE);
+	assert_int_equal(steer_open(&rival, &a, UDP_ROCE_PORT, &steer_by_bth), -EADDRINUSE);
 	for (unsigned i = 0; i < COUNT; i++) {
 		send_to_qp(out, &a, qpn_of(slots[i], 0));
 		send_to_qp(out, &a, qpn_of(slots[i], 0x3fff));
@@ -306,7 +306,7 @@ static void test_steering(void **state)
 	send_to_qp(out, &a, qpn_of(33, 7));
 	assert_int_equal(qpn_at(again), qpn_of(33, 7));
 	steer_close(&steer);
-	assert_int_equal(steer_open(&rival, &a, UDP_ROCE_PORT), 0);
+	assert_int_equal(steer_open(&rival, &a, UDP_ROCE_PORT, &steer_by_bth), 0);
 	steer_close(&rival);
 	close(out);
 }
@@ -320,7 +320,7 @@ static void test_steering_to_many(void **state)
 	uint16_t port;
 	int out = udp_open_sender(&b, &port);
 	unsigned count = 0;
-	assert_int_equal(steer_open(&steer, &a, UDP_ROCE_PORT), 0);
+	assert_int_equal(steer_open(&steer, &a, UDP_ROCE_PORT, &steer_by_bth), 0);
 	int result;
 	while ((result = steer_take(&steer, 1 + count * 613 % 1023)) >= 0)
 		count++;
