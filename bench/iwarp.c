@@ -54,6 +54,7 @@ struct end {
 	int control, tcp;
 	struct hdl_adapter *adapter;
 	struct hdl_pd *pd;
+	struct hdl_channel *channel;
 	struct hdl_cq *cq;
 	struct hdl_mr *mr;
 	struct hdl_qp *qp;
@@ -113,7 +114,8 @@ static void open_end(struct end *e)
 	memset(e->memory, 0x5a, LONG);
 	must(hdl_open(&attr, &e->adapter), "hdl_open");
 	must(hdl_pd_create(e->adapter, &e->pd), "hdl_pd_create");
-	must(hdl_cq_create(e->adapter, 4096, NULL, NULL, &e->cq), "hdl_cq_create");
+	must(hdl_channel_create(e->adapter, &e->channel), "hdl_channel_create");
+	must(hdl_cq_create(e->adapter, 4096, e->channel, NULL, &e->cq), "hdl_cq_create");
 	must(hdl_mr_register(e->pd, e->memory, LONG,
 	                     HDL_ACCESS_LOCAL_READ | HDL_ACCESS_LOCAL_WRITE |
 	                             HDL_ACCESS_REMOTE_READ | HDL_ACCESS_REMOTE_WRITE,
@@ -138,14 +140,16 @@ struct hello {
 	struct hdl_key key;
 };
 
-static struct hdl_conn_param param_of(bool crc)
+static struct hdl_conn_param param_of(bool crc, bool busy)
 {
-	return (struct hdl_conn_param){.ird = 16, .ord = 16, .flags = crc ? 0 : HDL_CONN_NO_CRC};
+	uint16_t depth = busy ? 16 : 1;
+	return (struct hdl_conn_param){
+	        .ird = depth, .ord = depth, .flags = crc ? 0 : HDL_CONN_NO_CRC};
 }
 
 static void accept_one(struct end *e, struct hdl_qp *qp, struct hdl_conn **conn, bool crc)
 {
-	const struct hdl_conn_param param = param_of(crc);
+	const struct hdl_conn_param param = param_of(crc, qp == e->qp);
 	*conn = event_of(e, HDL_CONN_REQUEST).conn;
 	must(hdl_conn_accept(*conn, qp, &param, NULL), "hdl_conn_accept");
 	event_of(e, HDL_CONN_ESTABLISHED);
@@ -154,7 +158,7 @@ static void accept_one(struct end *e, struct hdl_qp *qp, struct hdl_conn **conn,
 static void connect_one(struct end *e, struct hdl_qp *qp, struct hdl_conn **conn, uint16_t port,
                         bool crc)
 {
-	const struct hdl_conn_param param = param_of(crc);
+	const struct hdl_conn_param param = param_of(crc, qp == e->qp);
 	must(hdl_conn_connect(qp, NULL, NULL, &loopback, port, &param, NULL, conn),
 	     "hdl_conn_connect");
 	event_of(e, HDL_CONN_ESTABLISHED);
@@ -251,13 +255,25 @@ static void post(struct end *e, uint32_t opcode, uint32_t bytes, uint32_t count,
 	must(hdl_post_send(e->qp, list, NULL), "hdl_post_send");
 }
 
+/* Sleep until there is a completion, as recv() and send() do. */
+static void sleep_for_event(struct end *e)
+{
+	struct hdl_cq *cq;
+	void *context;
+	must(hdl_cq_arm(e->cq, false), "hdl_cq_arm");
+	must(hdl_channel_get(e->channel, &cq, &context, WAIT_MS), "hdl_channel_get");
+	hdl_cq_ack(cq, 1);
+}
+
 /* Wait for @count completions. */
-static void complete(struct end *e, unsigned count)
+static void await(struct end *e, unsigned count, bool sleeps)
 {
 	struct hdl_wc wc[16];
 	while (count > 0) {
 		int got = hdl_cq_poll(e->cq, wc, count < 16 ? (int)count : 16);
 		must(got < 0 ? got : 0, "hdl_cq_poll");
+		if (got == 0 && sleeps)
+			sleep_for_event(e);
 		for (int i = 0; i < got; i++)
 			if (wc[i].status != HDL_WC_SUCCESS) {
 				fprintf(stderr, "%s\n", hdl_wc_status_str(wc[i].status));
@@ -265,6 +281,11 @@ static void complete(struct end *e, unsigned count)
 			}
 		count -= (unsigned)got;
 	}
+}
+
+static void complete(struct end *e, unsigned count)
+{
+	await(e, count, false);
 }
 
 static void iwarp_pings(struct end *e, const struct order *o, bool first)
@@ -289,15 +310,15 @@ static void iwarp_stream(struct end *e, uint32_t opcode, uint32_t bytes, uint64_
 	unsigned open = 0;
 	for (uint64_t done = 0; done < total; done += bytes) {
 		if (open == WINDOW) {
-			complete(e, 1);
+			await(e, 1, true);
 			open--;
 		}
 		post(e, opcode, bytes, 1, true);
 		open++;
 	}
-	complete(e, open);
+	await(e, open, true);
 	post(e, HDL_OP_READ, 1, 1, true);
-	complete(e, 1);
+	await(e, 1, true);
 }
 
 /* --- the server --- */

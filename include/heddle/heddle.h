@@ -1318,7 +1318,7 @@ HDL_API int hdl_conn_destroy(struct hdl_conn *conn);
  * hdl_conn_destroy().
  * Threads: any.
  * Blocks: up to @timeout_ms.
- * Returns: 0; -HDL_EAGAIN no event arrived in time; -HDL_EINVAL. */
+ * Returns: 0; -HDL_EAGAIN no event arrived in time; -HDL_EINTR a signal arrived; -HDL_EINVAL. */
 HDL_API int hdl_conn_event_get(struct hdl_adapter *adapter, struct hdl_conn_event *event,
                                int timeout_ms);
 

@@ -204,15 +204,13 @@ enum owner_is owner_of(const struct udp_address *address, uint16_t port, uid_t *
 	return is;
 }
 
-enum owner_is owner_of_tcp(const struct udp_address *own, uint16_t own_port,
-                           const struct udp_address *peer, uint16_t peer_port, uid_t *uid)
+enum owner_is owner_ask_tcp(struct owner *owner, const struct udp_address *own, uint16_t own_port,
+                            const struct udp_address *peer, uint16_t peer_port, uid_t *uid)
 {
 	int cancel = cancel_forbid();
-	struct owner owner = {.uid = geteuid(), .diag = -1};
 	const struct owner_question about = {
 	        .address = peer, .peer = own, .port = peer_port, .peer_port = own_port};
-	enum owner_is is = owner_ask_all(&owner, &about, uid);
-	owner_end(&owner);
+	enum owner_is is = owner_ask_all(owner, &about, uid);
 	cancel_restore(cancel);
 	return is;
 }

@@ -70,9 +70,9 @@ enum owner_is owner_ask(struct owner *owner, const struct udp_address *address, 
 enum owner_is owner_of(const struct udp_address *address, uint16_t port, uid_t *uid);
 
 /* Ask the kernel which user holds the other end of a TCP connection on this machine: the socket on
- * @peer that is connected to @own. From any thread. */
-enum owner_is owner_of_tcp(const struct udp_address *own, uint16_t own_port,
-                           const struct udp_address *peer, uint16_t peer_port, uid_t *uid);
+ * @peer that is connected to @own. */
+enum owner_is owner_ask_tcp(struct owner *owner, const struct udp_address *own, uint16_t own_port,
+                            const struct udp_address *peer, uint16_t peer_port, uid_t *uid);
 
 /* Must the owner of packets from @from to @own be checked? */
 static inline bool owner_concerns(const struct udp_address *own, const struct udp_address *from)

@@ -134,6 +134,8 @@ static void conn_bury(struct hdl_conn *conn)
 	conn->sctp = NULL;
 	free(conn->capture);
 	conn->capture = NULL;
+	if (conn->held && !conn->orphan) /* in a child of fork() the program still has pointers */
+		return;
 	conn->magic = 0;
 	conn->woken_next = conn->port->dead;
 	conn->port->dead = conn;

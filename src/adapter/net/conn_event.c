@@ -2,6 +2,7 @@
  * has each event at most once, so the queue is a list of connections. */
 #include <errno.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -117,38 +118,49 @@ static bool event_take(struct tcp_port *port, struct hdl_conn_event *event)
 	return true;
 }
 
-/* Wait for an event, or for something to drive. False: the time is over. */
-static bool event_wait(struct hdl_adapter *adapter, const struct tcp_port *port, int *timeout_ms)
+/* Without a thread, whoever waits drives: wait for an event, or for something to arrive. */
+static void event_wait_alone(const struct tcp_port *port, uint64_t until_ns)
 {
 	struct pollfd fds[2] = {{.fd = port->event_fd, .events = POLLIN},
 	                        {.fd = port->port.fd, .events = POLLIN}};
-	if (adapter->drive.has_thread)
-		return poll(fds, 1, *timeout_ms) > 0;
-	int some = *timeout_ms < 0 || *timeout_ms > DRIVE_EVERY_MS ? DRIVE_EVERY_MS : *timeout_ms;
-	if (*timeout_ms == 0)
-		return false;
-	if (poll(fds, 2, some) == 0 && *timeout_ms > 0)
-		*timeout_ms -= some;
-	return true;
+	uint64_t now = clock_now_ns(), left = until_ns > now ? until_ns - now : 0;
+	int ms = left / 1000000u < DRIVE_EVERY_MS ? (int)(left / 1000000u) + 1 : DRIVE_EVERY_MS;
+	poll(fds, 2, ms);
+}
+
+static bool event_take_one(struct hdl_adapter *adapter, struct hdl_conn_event *event,
+                           const struct tcp_port **port)
+{
+	hdl_progress(adapter);
+	adapter_lock(adapter);
+	struct tcp_port *own = tcp_port_find(adapter);
+	bool found = own != NULL && event_take(own, event);
+	adapter_unlock(adapter);
+	*port = own;
+	return found;
 }
 
 int hdl_conn_event_get(struct hdl_adapter *adapter, struct hdl_conn_event *event, int timeout_ms)
 {
 	if (adapter == NULL || adapter->magic != MAGIC_ADAPTER || event == NULL)
 		return -HDL_EINVAL;
-	do {
-		int cancel = cancel_forbid();
-		hdl_progress(adapter);
-		adapter_lock(adapter);
-		struct tcp_port *port = tcp_port_find(adapter);
-		bool found = port != NULL && event_take(port, event);
-		adapter_unlock(adapter);
-		cancel_restore(cancel);
-		if (found)
-			return 0;
-		if (port == NULL || timeout_ms == 0 || !event_wait(adapter, port, &timeout_ms))
-			return -HDL_EAGAIN;
-	} while (true);
+	uint64_t until_ns =
+	        timeout_ms < 0 ? UINT64_MAX : clock_now_ns() + (uint64_t)timeout_ms * 1000000u;
+	const struct tcp_port *port;
+	int result = 0;
+	pthread_testcancel();
+	int cancel = cancel_forbid();
+	/* Whoever waits hears the sockets itself: no thread hands the event over. */
+	while (result == 0 && !event_take_one(adapter, event, &port)) {
+		if (port == NULL || clock_now_ns() >= until_ns)
+			result = -HDL_EAGAIN;
+		else if (!adapter->drive.has_thread)
+			event_wait_alone(port, until_ns);
+		else if (adapter_wait(adapter, port->event_fd, until_ns, cancel) < 0)
+			result = -HDL_EINTR;
+	}
+	cancel_restore(cancel);
+	return result;
 }
 
 int hdl_conn_event_fd(struct hdl_adapter *adapter)

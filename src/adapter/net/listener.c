@@ -57,12 +57,12 @@ static void listener_evict(struct hdl_listener *listener)
 }
 
 /* On the loopback any user of the machine can connect; only our own and root may. */
-static bool listener_admits(const struct udp_address *own, uint16_t own_port,
-                            const struct udp_address *peer, uint16_t peer_port)
+static bool listener_admits(const struct hdl_conn *conn)
 {
 	uid_t uid;
-	return !owner_concerns(own, peer) ||
-	       owner_of_tcp(own, own_port, peer, peer_port, &uid) != OWNER_OTHER;
+	return !owner_concerns(&conn->own, &conn->peer) ||
+	       owner_ask_tcp(&conn->port->owner, &conn->own, conn->own_port, &conn->peer,
+	                     conn->peer_port, &uid) != OWNER_OTHER;
 }
 
 void listener_admit(struct hdl_listener *listener, struct hdl_conn *conn)
@@ -84,8 +84,7 @@ void listener_admit(struct hdl_listener *listener, struct hdl_conn *conn)
 	conn->due_ns = until;
 	tcp_port_at(port, until);
 	/* SCTP has judged every packet. */
-	bool admitted = conn->sctp != NULL ||
-	                listener_admits(&conn->own, conn->own_port, &conn->peer, conn->peer_port);
+	bool admitted = conn->sctp != NULL || listener_admits(conn);
 	if (!admitted)
 		counter_add(&port->port.adapter->engine.counters[ENGINE_BAD_PACKETS], 1);
 	if (!admitted ||
@@ -148,8 +147,6 @@ void listener_drop(struct hdl_listener *listener)
 	for (uint32_t i = 0; i < listener->count; i++)
 		if (listener->socks[i].sock >= 0)
 			fd_close(listener->socks[i].sock);
-	listener->magic = 0;
-	free(listener);
 }
 
 /* --- calls --- */
@@ -361,6 +358,8 @@ int hdl_listener_close(struct hdl_listener *listener)
 	}
 	listener_drop(listener);
 	adapter_unlock(adapter);
+	listener->magic = 0;
+	free(listener);
 	atomic_fetch_sub(&adapter->objects.count, 1);
 	return 0;
 }

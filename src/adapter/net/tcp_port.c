@@ -235,6 +235,7 @@ static void tcp_port_end(struct net_port *base)
 	udp_service_end(port);
 	base->adapter->engine.iwarp_pool = NULL;
 	munmap(port->chunk_memory, CHUNK_BYTES);
+	owner_end(&port->owner);
 	free(port->chunks);
 	free(port->staging);
 	fd_close(base->fd);
@@ -282,6 +283,7 @@ static void port_unmake(struct tcp_port *port)
 		fd_close(port->port.fd);
 	if (port->event_fd >= 0)
 		fd_close(port->event_fd);
+	owner_end(&port->owner);
 	if (port->chunk_memory != MAP_FAILED && port->chunk_memory != NULL)
 		munmap(port->chunk_memory, CHUNK_BYTES);
 	free(port->chunks);
@@ -298,6 +300,7 @@ struct tcp_port *tcp_port_of(struct hdl_adapter *adapter)
 	if (port == NULL)
 		return NULL;
 	port->port.fd = port->event_fd = -1;
+	port->owner = (struct owner){.uid = geteuid(), .diag = -1};
 	if (!port_make(port) || ports_add(adapter, &port->port, &port->carrier) != 0) {
 		int error = errno;
 		port_unmake(port);

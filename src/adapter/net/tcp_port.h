@@ -27,6 +27,7 @@
 #include "adapter/net/port.h"
 #include "adapter/net/sctp_port.h"
 #include "adapter/net/tcp_flow.h"
+#include "port/owner.h"
 #include "port/udp.h"
 #include "transport/capture_stream.h"
 #include "transport/iwarp/iwarp.h"
@@ -142,7 +143,8 @@ struct tcp_port {
 	struct hdl_conn *hot[TCP_HOT];
 	unsigned hot_count;
 	unsigned looks;
-	bool files_said; /* that descriptors are used up */
+	struct owner owner; /* which user is at the other end of a connection on this machine */
+	bool files_said;    /* that descriptors are used up */
 	uint8_t *staging;
 	struct sctp_port *sctp; /* NULL: nobody has used it */
 	struct udp_sock *udps;  /* sockets of plain UDP */
@@ -200,7 +202,8 @@ void conn_abort(struct hdl_conn *conn, int error);
 bool conn_refuse(struct hdl_conn *conn, const uint8_t *data, size_t bytes);
 /* The program needs it no longer. */
 void conn_orphan(struct hdl_conn *conn);
-/* Close all sockets of the process and free it: the port ends, perhaps in a child of fork(). */
+/* Close its socket, and free it unless the program has a pointer to it: the port ends, perhaps in a
+ * child of fork(). */
 void conn_drop(struct hdl_conn *conn);
 /* Free it, but leave its socket open: hdl_conn_adopt() fails. */
 void conn_give_back(struct hdl_conn *conn);
@@ -219,7 +222,7 @@ void listener_admit(struct hdl_listener *listener, struct hdl_conn *conn);
 void listener_check(struct hdl_listener *listener);
 /* Accept peers again, if the reason for the pause is over. */
 void listener_resume(struct hdl_listener *listener, uint64_t now_ns);
-/* Close its sockets and free it; as conn_drop(). */
+/* Close its sockets. The program, which has a pointer to it, frees it: hdl_listener_close(). */
 void listener_drop(struct hdl_listener *listener);
 
 /* The address to connect to @to from: @from, if the adapter may use it, or (NULL) one of the family
