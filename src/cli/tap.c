@@ -140,7 +140,7 @@ static error_t tap_parse(int key, char *arg, struct argp_state *state)
 			           arg);
 		return 0;
 	case 'm':
-		options->mtu = (uint16_t)tap_number(arg, PUSH_MIN_MTU, PUSH_MAX_MTU, state);
+		options->mtu = (uint16_t)tap_number(arg, HDL_PUSH_MIN_MTU, HDL_PUSH_MAX_MTU, state);
 		return 0;
 	case 's':
 		options->service = (uint16_t)tap_number(arg, 1, 65535, state);

@@ -74,12 +74,13 @@ static void host_opened(void *context, struct hdl_push *push)
 {
 	struct tap *tap = context;
 	struct host *host = host_of(tap);
-	struct push_cfg request = {.item = PUSH_CFG_INIT,
-	                           .code = 1,
-	                           .has_value = true,
-	                           .mtu = tap->options->mtu,
-	                           .version = 1};
-	request.offloads = tap->options->offloads ? tap->lan.kind->offloads : PUSH_OFFLOAD_HEADER;
+	struct hdl_push_cfg request = {.item = HDL_PUSH_CFG_INIT,
+	                               .code = 1,
+	                               .has_value = true,
+	                               .mtu = tap->options->mtu,
+	                               .version = 1};
+	request.offloads =
+	        tap->options->offloads ? tap->lan.kind->offloads : HDL_PUSH_OFFLOAD_HEADER;
 	memcpy(request.mac, tap->lan.mac, sizeof(request.mac));
 	hdl_push_configure(push, &request, TOKEN_INIT);
 	memcpy(host->mac, tap->lan.mac, sizeof(host->mac));
@@ -121,22 +122,22 @@ static bool host_deliver(void *context, struct hdl_push *push, const uint8_t *fr
 }
 
 /* The unit asks, or tells. */
-static void host_configure(void *context, struct hdl_push *push, const struct push_cfg *request,
-                           struct push_cfg *reply)
+static void host_configure(void *context, struct hdl_push *push, const struct hdl_push_cfg *request,
+                           struct hdl_push_cfg *reply)
 {
 	struct tap *tap = context;
 	struct host *host = host_of(tap);
 	(void)push;
 	if (request->code == 1) {
-		if (request->item == PUSH_CFG_OFFLOADS) {
+		if (request->item == HDL_PUSH_CFG_OFFLOADS) {
 			host->offloads = request->offloads;
 			if (tap->lan.kind->set_offloads != NULL)
 				tap->lan.kind->set_offloads(&tap->lan, host->offloads);
-		} else if (request->item == PUSH_CFG_LINK) {
+		} else if (request->item == HDL_PUSH_CFG_LINK) {
 			if (tap->lan.kind->carrier != NULL)
 				tap->lan.kind->carrier(&tap->lan, request->up && host->up);
 		} else {
-			reply->code = PUSH_CFG_READ_ONLY;
+			reply->code = HDL_PUSH_CFG_READ_ONLY;
 		}
 		return;
 	}
@@ -148,12 +149,12 @@ static void host_configure(void *context, struct hdl_push *push, const struct pu
 	reply->version = 1;
 }
 
-static void host_initialised(struct tap *tap, const struct push_cfg *reply)
+static void host_initialised(struct tap *tap, const struct hdl_push_cfg *reply)
 {
 	struct host *host = host_of(tap);
-	if (reply == NULL || reply->code != PUSH_CFG_OK || !reply->has_value) {
+	if (reply == NULL || reply->code != HDL_PUSH_CFG_OK || !reply->has_value) {
 		hdl_push_break(host->push,
-		               reply != NULL && reply->code == PUSH_CFG_REFUSED
+		               reply != NULL && reply->code == HDL_PUSH_CFG_REFUSED
 		                       ? "the unit refuses the MAC address: another host has it"
 		                       : "the unit does not answer as it should");
 		return;
@@ -184,22 +185,22 @@ static void host_go_on(struct tap *tap, bool agreed)
 }
 
 static void host_configured(void *context, struct hdl_push *push, uint64_t token,
-                            const struct push_cfg *reply)
+                            const struct hdl_push_cfg *reply)
 {
 	struct tap *tap = context;
 	struct host *host = host_of(tap);
-	bool agreed = reply != NULL && reply->code == PUSH_CFG_OK;
+	bool agreed = reply != NULL && reply->code == HDL_PUSH_CFG_OK;
 	(void)push;
 	if (token == TOKEN_INIT) {
 		host_initialised(tap, reply);
 	} else if (token == TOKEN_STATISTICS) {
 		json_t *answer = tap->role->ask(tap, -1, "local", NULL);
 		if (agreed && reply->has_value) {
-			static const char *const names[PUSH_STAT_COUNT] = {"rx_frames", "rx_bytes",
-			                                                   "tx_frames", "tx_bytes",
-			                                                   "dropped",   "forged"};
+			static const char *const names[HDL_PUSH_STAT_COUNT] = {
+			        "rx_frames", "rx_bytes", "tx_frames",
+			        "tx_bytes",  "dropped",  "forged"};
 			json_t *unit = json_object();
-			for (unsigned i = 0; i < PUSH_STAT_COUNT; i++)
+			for (unsigned i = 0; i < HDL_PUSH_STAT_COUNT; i++)
 				json_object_set_new(unit, names[i],
 				                    json_integer((json_int_t)reply->statistics[i]));
 			json_object_set_new(answer, "unit_counters", unit);
@@ -223,7 +224,7 @@ static void host_configured(void *context, struct hdl_push *push, uint64_t token
 /* Ask the unit to know us by @mac. */
 static bool host_tell_mac(struct host *host, const uint8_t mac[LAN_MAC_BYTES], uint64_t token)
 {
-	struct push_cfg request = {.item = PUSH_CFG_MAC, .code = 1, .has_value = true};
+	struct hdl_push_cfg request = {.item = HDL_PUSH_CFG_MAC, .code = 1, .has_value = true};
 	memcpy(request.mac, mac, sizeof(request.mac));
 	memcpy(host->wanted, mac, sizeof(host->wanted));
 	return hdl_push_configure(host->push, &request, token);
@@ -329,7 +330,7 @@ static json_t *host_ask(struct tap *tap, int client, const char *what, const jso
 	}
 	if (strcmp(what, "stat") != 0)
 		return tap_error("an unknown question");
-	struct push_cfg request = {.item = PUSH_CFG_STATISTICS};
+	struct hdl_push_cfg request = {.item = HDL_PUSH_CFG_STATISTICS};
 	if (!host->up || host->asker >= 0 ||
 	    !hdl_push_configure(host->push, &request, TOKEN_STATISTICS))
 		return host_stat(tap);

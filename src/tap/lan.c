@@ -16,7 +16,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "wire/push_cfg.h"
+#include <heddle/push.h>
 
 _Static_assert(sizeof(struct virtio_net_hdr) == LAN_HEADER_BYTES, "the header of each frame");
 
@@ -202,17 +202,17 @@ static bool tap_set_mac(struct lan *lan, const uint8_t mac[LAN_MAC_BYTES])
 static void tap_set_offloads(struct lan *lan, uint32_t offloads)
 {
 	unsigned long flags = 0;
-	if ((offloads & PUSH_OFFLOAD_CHECKSUM) != 0) {
+	if ((offloads & HDL_PUSH_OFFLOAD_CHECKSUM) != 0) {
 		flags |= TUN_F_CSUM;
-		flags |= (offloads & PUSH_OFFLOAD_TSO4) != 0 ? TUN_F_TSO4 : 0u;
-		flags |= (offloads & PUSH_OFFLOAD_TSO6) != 0 ? TUN_F_TSO6 : 0u;
-		flags |= (offloads & PUSH_OFFLOAD_ECN) != 0 ? TUN_F_TSO_ECN : 0u;
+		flags |= (offloads & HDL_PUSH_OFFLOAD_TSO4) != 0 ? TUN_F_TSO4 : 0u;
+		flags |= (offloads & HDL_PUSH_OFFLOAD_TSO6) != 0 ? TUN_F_TSO6 : 0u;
+		flags |= (offloads & HDL_PUSH_OFFLOAD_ECN) != 0 ? TUN_F_TSO_ECN : 0u;
 	}
 	ioctl(lan->fd, TUNSETOFFLOAD, flags);
 }
 
 const struct lan_kind lan_tap = {.name = "tap",
-                                 .offloads = PUSH_OFFLOAD_ALL,
+                                 .offloads = HDL_PUSH_OFFLOAD_ALL,
                                  .open = tap_open,
                                  .close = lan_close_fd,
                                  .read = tap_read,
@@ -289,7 +289,7 @@ static bool packet_write(struct lan *lan, const uint8_t *frame, size_t bytes)
 }
 
 const struct lan_kind lan_packet = {.name = "packet",
-                                    .offloads = PUSH_OFFLOAD_ALL,
+                                    .offloads = HDL_PUSH_OFFLOAD_ALL,
                                     .open = packet_open,
                                     .close = lan_close_fd,
                                     .read = packet_read,

@@ -18,7 +18,7 @@ struct lan;
 
 struct lan_kind {
 	const char *name;
-	/* Which offloads it takes (enum push_offload). */
+	/* Which offloads it takes (enum hdl_push_offload). */
 	uint32_t offloads;
 	/* False: lan->why tells what to do. */
 	bool (*open)(struct lan *lan);

@@ -11,7 +11,7 @@
 
 #include "tap/lan.h"
 #include "wire/be.h"
-#include "wire/push_cfg.h"
+#include <heddle/push.h>
 
 #define STREAM_BYTES (1u << 20)
 
@@ -141,7 +141,7 @@ static bool stream_write(struct lan *lan, const uint8_t *frame, size_t bytes)
 }
 
 const struct lan_kind lan_unix = {.name = "unix",
-                                  .offloads = PUSH_OFFLOAD_HEADER,
+                                  .offloads = HDL_PUSH_OFFLOAD_HEADER,
                                   .open = stream_open,
                                   .close = stream_close,
                                   .read = stream_read,

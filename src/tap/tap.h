@@ -6,9 +6,10 @@
 
 #include <jansson.h>
 
+#include <heddle/push.h>
+
 #include "tap/lan.h"
 #include "tap/macs.h"
-#include "ulp/push.h"
 
 #define TAP_MAX_CLIENTS   8u
 #define TAP_MESSAGE_BYTES 65536u

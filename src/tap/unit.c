@@ -16,9 +16,9 @@ struct unit_host {
 	bool up; /* it has told its address */
 	uint8_t mac[LAN_MAC_BYTES];
 	uint32_t offloads, filter, multicast_count;
-	uint8_t multicast[PUSH_CFG_MAX_MULTICAST][LAN_MAC_BYTES];
+	uint8_t multicast[HDL_PUSH_CFG_MAX_MULTICAST][LAN_MAC_BYTES];
 	uint64_t blocked_ns; /* since when it takes no frames; 0: it does */
-	uint64_t statistics[PUSH_STAT_COUNT];
+	uint64_t statistics[HDL_PUSH_STAT_COUNT];
 };
 
 struct unit {
@@ -56,8 +56,8 @@ static uint32_t unit_seconds(const struct unit *unit)
 
 static void unit_count(struct unit_host *host, uint32_t bytes)
 {
-	host->statistics[PUSH_STAT_TX_FRAMES]++;
-	host->statistics[PUSH_STAT_TX_BYTES] += bytes - LAN_HEADER_BYTES;
+	host->statistics[HDL_PUSH_STAT_TX_FRAMES]++;
+	host->statistics[HDL_PUSH_STAT_TX_BYTES] += bytes - LAN_HEADER_BYTES;
 }
 
 /* May a frame be lost because this host has no room? It may when the host had its chance. */
@@ -72,13 +72,14 @@ static bool unit_gave_up(struct unit *unit, struct unit_host *host)
 static bool unit_to_host(struct unit *unit, struct unit_host *host, const uint8_t *frame,
                          uint32_t bytes, bool wait)
 {
-	bool fits = bytes < hdl_push_agreed(host->push)->frame_bytes &&
-	            ((host->offloads & PUSH_OFFLOAD_CHECKSUM) != 0 || !lan_needs_offload(frame));
+	bool fits =
+	        bytes < hdl_push_agreed(host->push)->frame_bytes &&
+	        ((host->offloads & HDL_PUSH_OFFLOAD_CHECKSUM) != 0 || !lan_needs_offload(frame));
 	uint8_t *to = fits ? hdl_push_take(host->push) : NULL;
 	if (to == NULL) {
 		if (fits && !unit_gave_up(unit, host) && wait)
 			return false;
-		host->statistics[PUSH_STAT_TX_DROPPED]++;
+		host->statistics[HDL_PUSH_STAT_TX_DROPPED]++;
 		return true;
 	}
 	host->blocked_ns = 0;
@@ -92,7 +93,7 @@ static bool unit_to_host(struct unit *unit, struct unit_host *host, const uint8_
 static bool unit_wants(const struct unit_host *host, const uint8_t mac[LAN_MAC_BYTES])
 {
 	static const uint8_t broadcast[LAN_MAC_BYTES] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
-	if ((host->filter & (PUSH_FILTER_PROMISCUOUS | PUSH_FILTER_ALL_MULTICAST)) != 0 ||
+	if ((host->filter & (HDL_PUSH_FILTER_PROMISCUOUS | HDL_PUSH_FILTER_ALL_MULTICAST)) != 0 ||
 	    memcmp(mac, broadcast, LAN_MAC_BYTES) == 0)
 		return true;
 	for (uint32_t i = 0; i < host->multicast_count; i++)
@@ -118,7 +119,8 @@ static bool unit_forward(struct tap *tap, uint32_t from, const uint8_t *frame, u
 		struct unit_host *host = &unit->hosts[i];
 		if (host->push == NULL || !host->up || i + 1 == from)
 			continue;
-		if (group ? unit_wants(host, to) : (host->filter & PUSH_FILTER_PROMISCUOUS) != 0)
+		if (group ? unit_wants(host, to)
+		          : (host->filter & HDL_PUSH_FILTER_PROMISCUOUS) != 0)
 			unit_to_host(unit, host, frame, bytes, false);
 	}
 	return true;
@@ -134,13 +136,13 @@ static bool unit_deliver(void *context, struct hdl_push *push, const uint8_t *fr
 		return true;
 	if (!host->up ||
 	    memcmp(frame + LAN_HEADER_BYTES + LAN_MAC_BYTES, host->mac, LAN_MAC_BYTES) != 0) {
-		host->statistics[PUSH_STAT_FORGED]++;
+		host->statistics[HDL_PUSH_STAT_FORGED]++;
 		return true;
 	}
 	if (!unit_forward(tap, unit_port_of(unit, host), frame, bytes))
 		return false;
-	host->statistics[PUSH_STAT_RX_FRAMES]++;
-	host->statistics[PUSH_STAT_RX_BYTES] += bytes - LAN_HEADER_BYTES;
+	host->statistics[HDL_PUSH_STAT_RX_FRAMES]++;
+	host->statistics[HDL_PUSH_STAT_RX_BYTES] += bytes - LAN_HEADER_BYTES;
 	return true;
 }
 
@@ -166,11 +168,11 @@ static int unit_read_direct(struct tap *tap, struct unit_host *host)
 	const uint8_t *to = frame + LAN_HEADER_BYTES;
 	bool good = got > 0 && (size_t)got < capacity && unit_learn(unit, frame);
 	bool wanted = good && (memcmp(to, host->mac, LAN_MAC_BYTES) == 0 ||
-	                       (host->filter & PUSH_FILTER_PROMISCUOUS) != 0 ||
+	                       (host->filter & HDL_PUSH_FILTER_PROMISCUOUS) != 0 ||
 	                       (macs_is_group(to) && unit_wants(host, to)));
 	host->blocked_ns = 0;
 	if (wanted &&
-	    ((host->offloads & PUSH_OFFLOAD_CHECKSUM) != 0 || !lan_needs_offload(frame))) {
+	    ((host->offloads & HDL_PUSH_OFFLOAD_CHECKSUM) != 0 || !lan_needs_offload(frame))) {
 		hdl_push_send(host->push, (uint32_t)got);
 		unit_count(host, (uint32_t)got);
 	} else {
@@ -239,7 +241,8 @@ static uint64_t unit_deadline(const struct tap *tap)
 static void unit_agree_offloads(struct tap *tap, struct unit_host *except)
 {
 	struct unit *unit = unit_of(tap);
-	uint32_t common = tap->options->offloads ? tap->lan.kind->offloads : PUSH_OFFLOAD_HEADER;
+	uint32_t common =
+	        tap->options->offloads ? tap->lan.kind->offloads : HDL_PUSH_OFFLOAD_HEADER;
 	for (uint32_t i = 0; i < HDL_PUSH_MAX_LINKS; i++)
 		if (unit->hosts[i].push != NULL && unit->hosts[i].up)
 			common &= unit->hosts[i].offloads;
@@ -248,8 +251,8 @@ static void unit_agree_offloads(struct tap *tap, struct unit_host *except)
 	unit->offloads = common;
 	if (tap->lan.kind->set_offloads != NULL)
 		tap->lan.kind->set_offloads(&tap->lan, common);
-	struct push_cfg tell = {
-	        .item = PUSH_CFG_OFFLOADS, .code = 1, .has_value = true, .offloads = common};
+	struct hdl_push_cfg tell = {
+	        .item = HDL_PUSH_CFG_OFFLOADS, .code = 1, .has_value = true, .offloads = common};
 	for (uint32_t i = 0; i < HDL_PUSH_MAX_LINKS; i++)
 		if (unit->hosts[i].push != NULL && unit->hosts[i].up && &unit->hosts[i] != except)
 			hdl_push_configure(unit->hosts[i].push, &tell, 0);
@@ -276,7 +279,7 @@ static void unit_opened(void *context, struct hdl_push *push)
 	while (host->push != NULL)
 		host++;
 	assert(host < unit->hosts + HDL_PUSH_MAX_LINKS); /* the port has no more connections */
-	*host = (struct unit_host){.push = push, .filter = PUSH_FILTER_ALL_MULTICAST};
+	*host = (struct unit_host){.push = push, .filter = HDL_PUSH_FILTER_ALL_MULTICAST};
 	*hdl_push_user(push) = host;
 	unit->host_count++;
 	unit->accepted++;
@@ -312,19 +315,19 @@ static bool unit_set_mac(struct unit *unit, struct unit_host *host, const uint8_
 	return true;
 }
 
-static void unit_initialise(struct tap *tap, struct unit_host *host, const struct push_cfg *request,
-                            struct push_cfg *reply)
+static void unit_initialise(struct tap *tap, struct unit_host *host,
+                            const struct hdl_push_cfg *request, struct hdl_push_cfg *reply)
 {
 	struct unit *unit = unit_of(tap);
 	static const uint8_t none[LAN_MAC_BYTES];
 	/* A host whose interface is a socket learns its address from its first frame. */
 	if (memcmp(request->mac, none, LAN_MAC_BYTES) != 0 &&
 	    !unit_set_mac(unit, host, request->mac)) {
-		reply->code = PUSH_CFG_REFUSED;
+		reply->code = HDL_PUSH_CFG_REFUSED;
 		return;
 	}
 	host->up = true;
-	host->offloads = request->offloads | PUSH_OFFLOAD_HEADER;
+	host->offloads = request->offloads | HDL_PUSH_OFFLOAD_HEADER;
 	unit_agree_offloads(tap, host);
 	reply->has_value = true;
 	memcpy(reply->mac, host->mac, LAN_MAC_BYTES);
@@ -333,8 +336,8 @@ static void unit_initialise(struct tap *tap, struct unit_host *host, const struc
 	reply->version = 1;
 }
 
-static void unit_configure(void *context, struct hdl_push *push, const struct push_cfg *request,
-                           struct push_cfg *reply)
+static void unit_configure(void *context, struct hdl_push *push, const struct hdl_push_cfg *request,
+                           struct hdl_push_cfg *reply)
 {
 	struct tap *tap = context;
 	struct unit *unit = unit_of(tap);
@@ -353,37 +356,37 @@ static void unit_configure(void *context, struct hdl_push *push, const struct pu
 		return;
 	}
 	switch (request->item) {
-	case PUSH_CFG_INIT:
+	case HDL_PUSH_CFG_INIT:
 		unit_initialise(tap, host, request, reply);
 		break;
-	case PUSH_CFG_MAC:
+	case HDL_PUSH_CFG_MAC:
 		if (!unit_set_mac(unit, host, request->mac))
-			reply->code = PUSH_CFG_REFUSED;
+			reply->code = HDL_PUSH_CFG_REFUSED;
 		break;
-	case PUSH_CFG_MTU:
-		if (request->mtu < PUSH_MIN_MTU || request->mtu > PUSH_MAX_MTU)
-			reply->code = PUSH_CFG_REFUSED;
+	case HDL_PUSH_CFG_MTU:
+		if (request->mtu < HDL_PUSH_MIN_MTU || request->mtu > HDL_PUSH_MAX_MTU)
+			reply->code = HDL_PUSH_CFG_REFUSED;
 		break;
-	case PUSH_CFG_FILTER:
+	case HDL_PUSH_CFG_FILTER:
 		host->filter = request->filter;
 		host->multicast_count = request->multicast_count;
 		memcpy(host->multicast, request->multicast, sizeof(host->multicast));
 		break;
-	case PUSH_CFG_OFFLOADS:
-		host->offloads = request->offloads | PUSH_OFFLOAD_HEADER;
+	case HDL_PUSH_CFG_OFFLOADS:
+		host->offloads = request->offloads | HDL_PUSH_OFFLOAD_HEADER;
 		unit_agree_offloads(tap, NULL);
 		break;
 	default:
-		reply->code = PUSH_CFG_READ_ONLY;
+		reply->code = HDL_PUSH_CFG_READ_ONLY;
 	}
 }
 
 static void unit_configured(void *context, struct hdl_push *push, uint64_t token,
-                            const struct push_cfg *reply)
+                            const struct hdl_push_cfg *reply)
 {
 	struct tap *tap = context;
 	(void)token;
-	if (reply == NULL || reply->code != PUSH_CFG_OK)
+	if (reply == NULL || reply->code != HDL_PUSH_CFG_OK)
 		log_warn("tap %s: host %s does not take its configuration", tap->options->name,
 		         hdl_push_name(push));
 }
@@ -409,15 +412,16 @@ static json_t *unit_stat(struct tap *tap)
 		if (host->push == NULL)
 			continue;
 		const uint64_t *values = host->statistics;
-		json_t *row = json_pack(
-		        "{s:s,s:b,s:o,s:I,s:I,s:I,s:I,s:I,s:I,s:o}", "name",
-		        hdl_push_name(host->push), "up", host->up, "mac", tap_mac_json(host->mac),
-		        "rx_frames", (json_int_t)values[PUSH_STAT_RX_FRAMES], "rx_bytes",
-		        (json_int_t)values[PUSH_STAT_RX_BYTES], "tx_frames",
-		        (json_int_t)values[PUSH_STAT_TX_FRAMES], "tx_bytes",
-		        (json_int_t)values[PUSH_STAT_TX_BYTES], "dropped",
-		        (json_int_t)values[PUSH_STAT_TX_DROPPED], "forged",
-		        (json_int_t)values[PUSH_STAT_FORGED], "counters", tap_counters(host->push));
+		json_t *row = json_pack("{s:s,s:b,s:o,s:I,s:I,s:I,s:I,s:I,s:I,s:o}", "name",
+		                        hdl_push_name(host->push), "up", host->up, "mac",
+		                        tap_mac_json(host->mac), "rx_frames",
+		                        (json_int_t)values[HDL_PUSH_STAT_RX_FRAMES], "rx_bytes",
+		                        (json_int_t)values[HDL_PUSH_STAT_RX_BYTES], "tx_frames",
+		                        (json_int_t)values[HDL_PUSH_STAT_TX_FRAMES], "tx_bytes",
+		                        (json_int_t)values[HDL_PUSH_STAT_TX_BYTES], "dropped",
+		                        (json_int_t)values[HDL_PUSH_STAT_TX_DROPPED], "forged",
+		                        (json_int_t)values[HDL_PUSH_STAT_FORGED], "counters",
+		                        tap_counters(host->push));
 		json_array_append_new(hosts, row);
 	}
 	return json_pack("{s:s,s:s,s:b,s:I,s:I,s:I,s:I,s:o,s:o}", "name", tap->options->name,

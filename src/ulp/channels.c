@@ -3,6 +3,7 @@
  * receives are seen in the order in which they arrived. */
 #include <assert.h>
 #include <endian.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -178,6 +179,17 @@ static const struct split_channel channels_table = {channels_post, channels_offe
 
 /* --- struct split_user --- */
 
+/* The public form of a configuration is that of the wire layer, under public names. */
+_Static_assert(sizeof(struct hdl_push_cfg) == sizeof(struct push_cfg) &&
+                       offsetof(struct hdl_push_cfg, statistics) ==
+                               offsetof(struct push_cfg, statistics) &&
+                       offsetof(struct hdl_push_cfg, filter) == offsetof(struct push_cfg, filter) &&
+                       (int)HDL_PUSH_CFG_STATISTICS == (int)PUSH_CFG_STATISTICS &&
+                       (int)HDL_PUSH_CFG_READ_ONLY == (int)PUSH_CFG_READ_ONLY &&
+                       (int)HDL_PUSH_STAT_COUNT == (int)PUSH_STAT_COUNT &&
+                       (int)HDL_PUSH_OFFLOAD_ALL == (int)PUSH_OFFLOAD_ALL,
+               "one form");
+
 static bool channels_deliver(void *user, const uint8_t *frame, uint32_t bytes)
 {
 	struct hdl_push *push = user;
@@ -187,13 +199,15 @@ static bool channels_deliver(void *user, const uint8_t *frame, uint32_t bytes)
 static void channels_configure(void *user, const struct push_cfg *request, struct push_cfg *reply)
 {
 	struct hdl_push *push = user;
-	push->port->ops->configure(push->port->context, push, request, reply);
+	push->port->ops->configure(push->port->context, push, (const struct hdl_push_cfg *)request,
+	                           (struct hdl_push_cfg *)reply);
 }
 
 static void channels_configured(void *user, uint64_t token, const struct push_cfg *reply)
 {
 	struct hdl_push *push = user;
-	push->port->ops->configured(push->port->context, push, token, reply);
+	push->port->ops->configured(push->port->context, push, token,
+	                            (const struct hdl_push_cfg *)reply);
 }
 
 static const struct split_user channels_user = {channels_deliver, channels_configure,

@@ -1,11 +1,12 @@
-/* What the files of src/ulp share; see push.h. */
+/* What the files of src/ulp share; see heddle/push.h. */
 #ifndef ULP_INTERNAL_H
 #define ULP_INTERNAL_H
 
 #include <pthread.h>
 
+#include <heddle/push.h>
+
 #include "split/split.h"
-#include "ulp/push.h"
 #include "wire/ib_cm.h"
 
 #define MAIL 64u /* messages that wait; more are dropped, and the connection times out */

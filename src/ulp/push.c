@@ -1,5 +1,5 @@
-/* Ports and connections of the split driver; see push.h. */
-#include "ulp/push.h"
+/* Ports and connections of the split driver; see heddle/push.h. */
+#include <heddle/push.h>
 
 #include <assert.h>
 #include <stdio.h>
@@ -16,6 +16,7 @@ int hdl_push_open(struct hdl_adapter *adapter, uint16_t service, const struct hd
                   void *context, int fds[HDL_PUSH_FDS], struct hdl_push_port **out)
 {
 	struct hdl_push_port *port = calloc(1, sizeof(*port));
+	*out = port;
 	if (port == NULL)
 		return -HDL_ENOMEM;
 	port->adapter = adapter;
@@ -38,12 +39,10 @@ int hdl_push_open(struct hdl_adapter *adapter, uint16_t service, const struct hd
 	}
 	if (error != 0) {
 		hdl_push_shut(port);
-		*out = port; /* for hdl_push_free() */
 		return error;
 	}
 	fds[0] = hdl_channel_fd(port->channel);
 	fds[1] = port->bell;
-	*out = port;
 	return 0;
 }
 
@@ -230,9 +229,10 @@ void hdl_push_deliver(struct hdl_push *push)
 		split_deliver(push->split);
 }
 
-bool hdl_push_configure(struct hdl_push *push, const struct push_cfg *request, uint64_t token)
+bool hdl_push_configure(struct hdl_push *push, const struct hdl_push_cfg *request, uint64_t token)
 {
-	return push->stage == STAGE_OPEN && split_configure(push->split, request, token);
+	return push->stage == STAGE_OPEN &&
+	       split_configure(push->split, (const struct push_cfg *)request, token);
 }
 
 void hdl_push_close(struct hdl_push *push)
@@ -266,11 +266,6 @@ const struct hdl_push_terms *hdl_push_agreed(const struct hdl_push *push)
 const char *hdl_push_name(const struct hdl_push *push)
 {
 	return push->name;
-}
-
-bool hdl_push_is_unit(const struct hdl_push *push)
-{
-	return push->role == SPLIT_UNIT;
 }
 
 void **hdl_push_user(struct hdl_push *push)

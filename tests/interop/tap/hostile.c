@@ -43,8 +43,8 @@ static bool on_frame(void *context, struct hdl_push *push, const uint8_t *frame,
 	return true;
 }
 
-static void on_request(void *context, struct hdl_push *push, const struct push_cfg *request,
-                       struct push_cfg *reply)
+static void on_request(void *context, struct hdl_push *push, const struct hdl_push_cfg *request,
+                       struct hdl_push_cfg *reply)
 {
 	(void)context;
 	(void)push;
@@ -53,7 +53,7 @@ static void on_request(void *context, struct hdl_push *push, const struct push_c
 }
 
 static void on_answer(void *context, struct hdl_push *push, uint64_t token,
-                      const struct push_cfg *reply)
+                      const struct hdl_push_cfg *reply)
 {
 	(void)context;
 	(void)push;
