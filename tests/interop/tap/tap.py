@@ -7,6 +7,7 @@ Root is given up first. Where namespaces or /dev/net/tun are missing, the test i
 import hashlib
 import json
 import os
+import random
 import re
 import shutil
 import signal
@@ -371,6 +372,28 @@ class Recovery(Base):
         self.heddle("tap", "unit", "--lan", "tap:lan0", "--netns", self.lan.pid, node="u")
         self.until("the carrier returns", lambda: self.carrier(self.two))
         self.talk("after both")
+
+    def test_random_kills(self):
+        """TAP_ROUNDS times, from TAP_SEED: tools/soak does many."""
+        chance = random.Random(int(os.environ.get("TAP_SEED", "1")))
+        commands = {"unit": (["tap", "unit", "--lan", "tap:lan0", "--netns", self.lan.pid], "u"),
+                    "host": (["tap", "host", "u", "--tap", "eth0", "--name", "eth2", "--netns", self.two.pid], "h2")}
+
+        def start(words, node):
+            done = subprocess.run([FOLDER / "heddle", *map(str, words)], env=dict(self.env, HEDDLE_NODE=node), capture_output=True, text=True,
+                                  timeout=100)
+            return done.returncode == 0  # the agent may not have noticed yet that the old one is gone
+        for number in range(int(os.environ.get("TAP_ROUNDS", "5"))):
+            time.sleep(chance.random() / 5)
+            victims = chance.sample(["unit", "host", "heddled"], chance.choice([1, 1, 2]))
+            for victim in victims:
+                for pid in self.pids(victim):
+                    os.kill(pid, signal.SIGKILL)
+            for victim in victims:
+                if victim in commands:
+                    self.until(f"round {number}: {victim} again", lambda: start(*commands[victim]))
+            self.until(f"round {number}: {victims}: the carrier", lambda: self.carrier(self.two))
+            self.talk(f"round {number}")
 
     def test_down_removes_the_interface(self):
         self.heddle("tap", "down", "eth2")
