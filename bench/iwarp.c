@@ -1,7 +1,7 @@
-/* iWARP between two processes on the loopback, beside bare TCP sockets of this program and beside bare
- * TCP with a CRC-32C pass at each end, all in one run: half round trip, throughput and processor time,
- * short writes in lists, and what a connection costs. Prints one line per figure: what, median,
- * minimum, maximum, unit. */
+/* iWARP between two processes on the loopback, beside bare TCP sockets of this program and beside
+ * bare TCP with a CRC-32C pass at each end, all in one run: half round trip, throughput and
+ * processor time, short writes in lists, and what a connection costs. Prints one line per figure:
+ * what, median, minimum, maximum, unit. */
 #include <errno.h>
 #include <fcntl.h>
 #include <heddle/heddle.h>
@@ -304,7 +304,8 @@ static void iwarp_pings(struct end *e, const struct order *o, bool first)
 	}
 }
 
-/* Write or read @total bytes, WINDOW requests at a time; a read at the end shows that all is placed. */
+/* Write or read @total bytes, WINDOW requests at a time; a read at the end shows that all is
+ * placed. */
 static void iwarp_stream(struct end *e, uint32_t opcode, uint32_t bytes, uint64_t total)
 {
 	unsigned open = 0;
