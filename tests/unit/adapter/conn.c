@@ -480,6 +480,91 @@ static bool hangs_up(int sock)
 	return poll(&wait, 1, WAIT_MS) == 1 && recv(sock, &byte, 1, 0) <= 0;
 }
 
+/* The frame that opens a connection: @key is "Req" or "Rep"; @flags and @revision as on the wire. */
+static size_t frame(uint8_t out[24], const char *key, uint8_t flags, uint8_t revision, uint16_t ird,
+                    uint16_t ord)
+{
+	bool enhanced = revision > 1;
+	memcpy(out, "MPA ID Rxx Frame", 16);
+	memcpy(out + 7, key, 3);
+	out[16] = flags;
+	out[17] = revision;
+	out[18] = 0;
+	out[19] = enhanced ? 4 : 0;
+	for (unsigned i = 0; i < 2; i++) {
+		out[20 + i] = (uint8_t)(ird >> 8 * (1 - i));
+		out[22 + i] = (uint8_t)(ord >> 8 * (1 - i));
+	}
+	return enhanced ? 24 : 20;
+}
+
+/* Nothing comes on @sock for half of the pause, and something after it. */
+static void expect_pause(int sock)
+{
+	struct pollfd wait = {.fd = sock, .events = POLLIN};
+	assert_int_equal(poll(&wait, 1, (int)(TCP_SILENCE_NS / 2000000u)), 0);
+	assert_int_equal(poll(&wait, 1, WAIT_MS), 1);
+}
+
+/* Linux's siw drops a connection whose Reply is followed by data at once: the responder's program
+ * speaks first, and its message waits. */
+static void a_responder_pauses_before_it_speaks(void **state)
+{
+	(void)state;
+	struct end b;
+	uint16_t port;
+	uint8_t bytes[24];
+	end_open(&b);
+	struct hdl_listener *listener = listen_at(&b, &loopback, &port, 4);
+	int sock = dial(port);
+	size_t length = frame(bytes, "Req", 0x40, 1, 0, 0); /* C: with CRC */
+	assert_int_equal(send(sock, bytes, length, 0), length);
+	struct hdl_conn_event asked = end_event(&b, HDL_CONN_REQUEST);
+	assert_int_equal(asked.ird, 0xffff);
+	assert_int_equal(hdl_conn_accept(b.conn = asked.conn, b.qp, &deep, &b), 0);
+	end_event(&b, HDL_CONN_ESTABLISHED);
+	end_post(&b, HDL_OP_SEND, 1, 0, 8, NULL, 0);
+	assert_int_equal(recv(sock, bytes, 20, MSG_WAITALL), 20);
+	assert_memory_equal(bytes, "MPA ID Rep Frame", 16);
+	expect_pause(sock);
+	close(sock);
+	hdl_listener_close(listener);
+	end_close(&b);
+}
+
+/* As a responder, siw sends its Reply before it hears of data; it takes a write of no bytes as the
+ * sign that the initiator is ready, not an empty FPDU. */
+static void an_initiator_pauses_after_the_reply(void **state)
+{
+	(void)state;
+	struct sockaddr_in own = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	socklen_t length = sizeof(own);
+	struct end a;
+	uint8_t bytes[24];
+	end_open(&a);
+	int listening = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	assert_int_equal(bind(listening, (struct sockaddr *)&own, sizeof(own)), 0);
+	assert_int_equal(listen(listening, 1), 0);
+	assert_int_equal(getsockname(listening, (struct sockaddr *)&own, &length), 0);
+	assert_int_equal(hdl_conn_connect(a.qp, NULL, NULL, &loopback, ntohs(own.sin_port), &deep,
+	                                  &a, &a.conn),
+	                 0);
+	int sock = accept(listening, NULL, NULL);
+	assert_int_equal(recv(sock, bytes, 24, MSG_WAITALL), 24);
+	assert_int_equal(bytes[16], 0x50); /* C, S */
+	assert_int_equal(bytes[17], 2);
+	assert_int_equal(bytes[20], 0xc0); /* A, B */
+	/* C, S; A; C: a write shows that it is ready. */
+	size_t reply = frame(bytes, "Rep", 0x50, 2, 0x8004, 0x8004);
+	assert_int_equal(send(sock, bytes, reply, 0), reply);
+	end_event(&a, HDL_CONN_ESTABLISHED);
+	end_post(&a, HDL_OP_SEND, 1, 0, 8, NULL, 0);
+	expect_pause(sock);
+	close(sock);
+	close(listening);
+	end_close(&a);
+}
+
 /* IP3: a plain stream becomes RDMA after some bytes; a part of the Request was already read. */
 static void ip3_a_plain_stream_becomes_rdma(void **state)
 {
@@ -774,6 +859,8 @@ int main(void)
 	        cmocka_unit_test(disconnecting_loses_nothing),
 	        cmocka_unit_test(objects_end_in_any_order),
 	        cmocka_unit_test(a_bad_tag_ends_the_connection),
+	        cmocka_unit_test(a_responder_pauses_before_it_speaks),
+	        cmocka_unit_test(an_initiator_pauses_after_the_reply),
 	        cmocka_unit_test(ip3_a_plain_stream_becomes_rdma),
 	        cmocka_unit_test(garbage_is_disconnected),
 	        cmocka_unit_test(silence_makes_room_for_others),
