@@ -631,6 +631,40 @@ static void garbage_is_disconnected(void **state)
 	end_close(&b);
 }
 
+/* On the loopback any user can connect: another one is disconnected before it has said a word. */
+static void other_users_are_refused(void **state)
+{
+	(void)state;
+	struct end b;
+	struct hdl_conn_event event;
+	uint16_t port;
+	if (geteuid() != 0)
+		skip(); /* we cannot be somebody else */
+	end_open(&b);
+	struct hdl_listener *listener = listen_at(&b, &loopback, &port, 4);
+	for (unsigned other = 0; other < 2; other++) {
+		pid_t child = fork();
+		if (child == 0) {
+			uint8_t bytes[24];
+			if (other && setuid(65534) != 0)
+				_exit(2);
+			int sock = dial(port);
+			ssize_t sent =
+			        send(sock, bytes, frame(bytes, "Req", 0x40, 1, 0, 0), MSG_NOSIGNAL);
+			struct pollfd wait = {.fd = sock, .events = POLLIN};
+			bool refused = sent < 0 || poll(&wait, 1, other ? WAIT_MS : 500) == 1;
+			_exit(refused == other ? 0 : 1);
+		}
+		int status;
+		assert_int_equal(waitpid(child, &status, 0), child);
+		assert_int_equal(status, 0);
+	}
+	/* The first left without an answer, the second was never heard. */
+	assert_int_equal(hdl_conn_event_get(b.adapter, &event, 100), -HDL_EAGAIN);
+	hdl_listener_close(listener);
+	end_close(&b);
+}
+
 /* TCP_SILENT peers that say nothing do not keep the next one away. */
 static void silence_makes_room_for_others(void **state)
 {
@@ -863,6 +897,7 @@ int main(void)
 	        cmocka_unit_test(an_initiator_pauses_after_the_reply),
 	        cmocka_unit_test(ip3_a_plain_stream_becomes_rdma),
 	        cmocka_unit_test(garbage_is_disconnected),
+	        cmocka_unit_test(other_users_are_refused),
 	        cmocka_unit_test(silence_makes_room_for_others),
 	        cmocka_unit_test(the_backlog_holds),
 	        cmocka_unit_test(descriptors_are_used_up),
