@@ -480,7 +480,7 @@ static bool hangs_up(int sock)
 	return poll(&wait, 1, WAIT_MS) == 1 && recv(sock, &byte, 1, 0) <= 0;
 }
 
-/* The frame that opens a connection: @key is "Req" or "Rep"; @flags and @revision as on the wire. */
+/* The frame that opens a connection: @key is "Req" or "Rep"; flags and revision as on the wire. */
 static size_t frame(uint8_t out[24], const char *key, uint8_t flags, uint8_t revision, uint16_t ird,
                     uint16_t ord)
 {
