@@ -331,8 +331,9 @@ static void conn_judge_setup(struct hdl_conn *conn)
 	case MPA_SETUP_REJECTED:
 		if (conn->initiator) {
 			conn_over(conn, HDL_CONN_REJECTED, -HDL_ECONNREFUSED, false);
-		} else if (!conn->out_over) { /* the Reply is sent; the peer closes first */
-			conn_finish(conn);
+		} else if (!conn->out_over) {
+			/* The Reply is sent. The peer closes first: siw drops the private data of a
+			 * rejection that a FIN follows at once. */
 			conn->out_over = true;
 			conn_wait_until(conn, conn_now(conn) + TCP_END_NS);
 		}

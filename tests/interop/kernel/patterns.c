@@ -2,10 +2,14 @@
  * both ends; first the one that called is active and the other one passive, then the other way
  * round, then both at once.
  *
- *   patterns [-t rc|uc|ud] [-d DEVICE] [-g INDEX] [-p PORT] [-b BYTES] [-u NS] [-l] [-m] [HOST]
+ *   patterns [-t rc|uc|ud] [-d DEVICE] [-g INDEX] [-p PORT] [-b BYTES] [-u NS] [-l] [-m]
+ *            [-R ADDRESS] [HOST]
  *
  * -l: packets get lost, and of an error nothing may be known but that the other side does not
- * answer any more. -m: this side has an alternate path, and changes over to it.
+ * answer any more. -m: this side has an alternate path, and changes over to it. -R: connect through
+ * rdma_cm, at this address of the server, and keep to what iWARP has and siw knows: no immediate
+ * data, no atomics, no windows, one piece per read. A write says nothing about the peer there, and
+ * what the peer refuses ends the connection.
  *
  * Memory: the first half is where the active side's data lie or arrive, the second half is what
  * the other one may use. Around each place there are guards, which must stay as they are. */
@@ -127,10 +131,15 @@ static void active(struct side *side, enum how how, size_t bytes, unsigned numbe
 	blank(at, bytes);
 	if (how != READ)
 		draw(at, bytes, number);
+	int count = pieces(side, at, bytes, list);
+	if (side->by_cm != NULL && how == READ && bytes > 0) { /* siw takes no list */
+		list[0] = (struct ibv_sge){(uintptr_t)at, (uint32_t)bytes, side->mr->lkey};
+		count = 1;
+	}
 	struct ibv_send_wr wr = {
 	        .wr_id = number,
 	        .sg_list = list,
-	        .num_sge = pieces(side, at, bytes, list),
+	        .num_sge = count,
 	        .opcode = how_opcode[how],
 	        .send_flags = IBV_SEND_SIGNALED,
 	        .imm_data = number * 0x01010101u,
@@ -161,7 +170,11 @@ static void passive(struct side *side, enum how how, size_t bytes, unsigned numb
 	blank(at, bytes + grh);
 	if (how == READ)
 		draw(at, bytes, number);
-	const int count = pieces(side, at, bytes + grh, list);
+	int count = pieces(side, at, bytes + grh, list);
+	if (count == 0 && side->by_cm != NULL) { /* siw takes no receive without a piece */
+		list[0] = (struct ibv_sge){(uintptr_t)at, 1, side->mr->lkey};
+		count = 1;
+	}
 	if (receives(how) && how != LATE)
 		side_recv(side, number, list, how == WRITE_IMM ? 0 : count);
 	side_meet(side);
@@ -183,7 +196,7 @@ static void passive(struct side *side, enum how how, size_t bytes, unsigned numb
 			side_fail("datagram from %#x, flags %#x", wc.src_qp, wc.wc_flags);
 	}
 	side_meet(side);
-	if (side->type == IBV_QPT_UC && how == WRITE)
+	if ((side->type == IBV_QPT_UC || side->by_cm != NULL) && how == WRITE)
 		await_bytes(at, bytes);
 	expect_bytes(at + grh, bytes, number, how_name[how]);
 	expect_guards(at, bytes + grh, how_name[how]);
@@ -387,13 +400,55 @@ static void errors(struct side *side, bool turn)
 	checks += 4;
 }
 
+/* iWARP: the peer refuses a request by its Terminate. A read fails; a write is over before that, and
+ * what comes behind it is not received. */
+static void stream_errors(struct side *side, bool turn)
+{
+	for (int write = 0; write < 2; write++) {
+		struct ibv_sge list = {(uintptr_t)own(side, 0), 100, side->mr->lkey};
+		struct ibv_sge in = {(uintptr_t)shared(side, 0), 100, side->mr->lkey};
+		struct ibv_send_wr wr = {.sg_list = &list,
+		                         .num_sge = 1,
+		                         .send_flags = IBV_SEND_SIGNALED,
+		                         .opcode = write ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_READ};
+		wr.wr.rdma.rkey = side->other.rkey ^ 1;
+		wr.wr.rdma.remote_addr = side->other.address + side->bytes / 2;
+		blank(shared(side, 0), 100);
+		if (!turn)
+			side_recv(side, 40, &in, 1);
+		side_meet(side);
+		if (turn)
+			side_send(side, &wr);
+		if (turn && !write && side_wait(side).status == IBV_WC_SUCCESS)
+			side_fail("a read with a wrong key succeeds");
+		if (turn && write) { /* over when it is sent; what follows must not be received */
+			side_wait(side);
+			wr.opcode = IBV_WR_SEND;
+			struct ibv_send_wr *bad;
+			if (ibv_post_send(side->qp, &wr, &bad) == 0)
+				side_wait(side);
+		}
+		side_meet(side);
+		if (!turn) { /* siw flushes its receives when it is disconnected, and not before */
+			struct ibv_wc wc;
+			usleep(50000);
+			while (ibv_poll_cq(side->cq, 1, &wc) > 0)
+				if (wc.status == IBV_WC_SUCCESS)
+					side_fail("a receive completes behind a wrong key");
+			expect_guards(shared(side, 0) + 50, 0, "a wrong key");
+		}
+		side_again(side);
+		checks++;
+	}
+}
+
 /* --- Both at once --- */
 
 /* Many requests of all kinds under way in both directions. Slot i of the other side is written by
  * request i; reads bring back what the request before wrote. */
 static void crowd(struct side *side, unsigned round)
 {
-	static const enum how order[4] = {SEND, WRITE, READ, WRITE_IMM};
+	const enum how order[4] = {SEND, WRITE, READ, side->by_cm != NULL ? SEND : WRITE_IMM};
 	const size_t half = side->bytes / 2;
 	const bool caller = side->host != NULL;
 	unsigned got = 0, sent = 0, expected = 0;
@@ -433,7 +488,8 @@ static void crowd(struct side *side, unsigned round)
 			side_fail("request %lu of many: %s", (unsigned long)wc.wr_id,
 			          ibv_wc_status_str(wc.status));
 		if (wc.wr_id < 1000) {
-			if (wc.wr_id != sent++)
+			/* siw lets a send overtake a read that was posted before it. */
+			if (wc.wr_id != sent++ && side->by_cm == NULL)
 				side_fail("request %lu completed in place of %u",
 				          (unsigned long)wc.wr_id, sent - 1);
 			continue;
@@ -469,6 +525,12 @@ static void everything(struct side *side)
 		if (migrates)
 			side_prepare_path(side);
 		sizes(side, mine, SEND);
+		if (side->by_cm != NULL) {
+			sizes(side, mine, WRITE);
+			sizes(side, mine, READ);
+			stream_errors(side, mine);
+			continue;
+		}
 		if (migrates)
 			side_change_path(side);
 		sizes(side, mine, SEND_IMM);
@@ -490,7 +552,7 @@ static void everything(struct side *side)
 int main(int argc, char **argv)
 {
 	struct side side = {.port = "17272", .type = IBV_QPT_RC, .timeout = 16};
-	for (int option; (option = getopt(argc, argv, "t:d:g:p:b:u:lm")) != -1;)
+	for (int option; (option = getopt(argc, argv, "t:d:g:p:b:u:lmR:")) != -1;)
 		switch (option) {
 		case 't':
 			side.type = strcmp(optarg, "ud") == 0   ? IBV_QPT_UD
@@ -508,6 +570,9 @@ int main(int argc, char **argv)
 			break;
 		case 'u':
 			side.timeout = (uint8_t)atoi(optarg);
+			break;
+		case 'R':
+			side.by_cm = optarg;
 			break;
 		case 'm':
 			migrates = true;

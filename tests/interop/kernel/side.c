@@ -208,6 +208,11 @@ static void connect_qp(struct side *side)
 
 static void connect_both(struct side *side)
 {
+	if (side->by_cm != NULL) {
+		side_cm_connect(side);
+		side_meet(side);
+		return;
+	}
 	make_qp(side);
 	side_swap(side, &side->mine, &side->other, sizeof(side->mine));
 	connect_qp(side);
@@ -218,7 +223,10 @@ void side_open(struct side *side)
 {
 	meet(side);
 	srandom((unsigned)getpid());
-	open_device(side);
+	if (side->by_cm != NULL)
+		side_cm_open(side);
+	else
+		open_device(side);
 	make_objects(side);
 	connect_both(side);
 }
@@ -227,7 +235,9 @@ void side_again(struct side *side)
 {
 	struct ibv_wc wc;
 	side_meet(side);
-	if (ibv_destroy_qp(side->qp) != 0)
+	if (side->by_cm != NULL)
+		side_cm_part(side);
+	else if (ibv_destroy_qp(side->qp) != 0)
 		side_fail("a queue pair stays: %s", strerror(errno));
 	while (ibv_poll_cq(side->cq, 1, &wc) > 0)
 		;
@@ -267,11 +277,16 @@ void side_change_path(struct side *side)
 void side_close(struct side *side)
 {
 	side_meet(side);
-	if ((side->ah != NULL && ibv_destroy_ah(side->ah) != 0) || ibv_destroy_qp(side->qp) != 0 ||
+	if (side->by_cm != NULL)
+		side_cm_part(side);
+	if ((side->ah != NULL && ibv_destroy_ah(side->ah) != 0) ||
+	    (side->qp != NULL && ibv_destroy_qp(side->qp) != 0) ||
 	    ibv_dereg_mr(side->mr) != 0 || ibv_destroy_cq(side->cq) != 0 ||
 	    ibv_destroy_comp_channel(side->channel) != 0 || ibv_dealloc_pd(side->pd) != 0 ||
-	    ibv_close_device(side->context) != 0)
+	    (side->by_cm == NULL && ibv_close_device(side->context) != 0))
 		side_fail("something cannot be closed");
+	if (side->by_cm != NULL)
+		side_cm_close();
 	free(side->memory);
 	close(side->talk);
 }

@@ -25,6 +25,7 @@ struct side {
 	const char *device; /* NULL: the first */
 	const char *host;   /* NULL: this is the one that listens */
 	const char *port;
+	const char *by_cm; /* connect through rdma_cm, at this address of the one that listens */
 	int gid_index;
 	enum ibv_qp_type type;
 	unsigned mtu_bytes;
@@ -52,6 +53,11 @@ void side_open(struct side *side);
  * error. */
 void side_again(struct side *side);
 void side_close(struct side *side);
+/* side_cm.c: the same through rdma_cm. */
+void side_cm_open(struct side *side);
+void side_cm_connect(struct side *side);
+void side_cm_part(struct side *side);
+void side_cm_close(void);
 /* This side has another path to the other one from now on; the second time, it takes it. */
 void side_prepare_path(struct side *side);
 void side_change_path(struct side *side);
