@@ -280,9 +280,9 @@ void side_close(struct side *side)
 	if (side->by_cm != NULL)
 		side_cm_part(side);
 	if ((side->ah != NULL && ibv_destroy_ah(side->ah) != 0) ||
-	    (side->qp != NULL && ibv_destroy_qp(side->qp) != 0) ||
-	    ibv_dereg_mr(side->mr) != 0 || ibv_destroy_cq(side->cq) != 0 ||
-	    ibv_destroy_comp_channel(side->channel) != 0 || ibv_dealloc_pd(side->pd) != 0 ||
+	    (side->qp != NULL && ibv_destroy_qp(side->qp) != 0) || ibv_dereg_mr(side->mr) != 0 ||
+	    ibv_destroy_cq(side->cq) != 0 || ibv_destroy_comp_channel(side->channel) != 0 ||
+	    ibv_dealloc_pd(side->pd) != 0 ||
 	    (side->by_cm == NULL && ibv_close_device(side->context) != 0))
 		side_fail("something cannot be closed");
 	if (side->by_cm != NULL)
