@@ -400,8 +400,8 @@ static void errors(struct side *side, bool turn)
 	checks += 4;
 }
 
-/* iWARP: the peer refuses a request by its Terminate. A read fails; a write is over before that, and
- * what comes behind it is not received. */
+/* iWARP: the peer refuses a request by its Terminate. A read fails; a write is over before that,
+ * and what comes behind it is not received. */
 static void stream_errors(struct side *side, bool turn)
 {
 	for (int write = 0; write < 2; write++) {
