@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "ulp/internal.h"
@@ -16,6 +17,7 @@
 
 static struct hdl_push *connection;
 static bool is_open, is_over;
+static uint32_t open_count;
 static char reason[128];
 
 static void on_opened(void *context, struct hdl_push *push)
@@ -23,6 +25,7 @@ static void on_opened(void *context, struct hdl_push *push)
 	(void)context;
 	connection = push;
 	is_open = true;
+	open_count++;
 }
 
 static void on_closed(void *context, struct hdl_push *push, const char *why)
@@ -135,13 +138,36 @@ static void attack(const char *name)
 static bool wait_for(struct hdl_push_port *port, struct hdl_adapter *adapter, int epoll, bool *what)
 {
 	uint64_t end = clock_now_ns() + 30000000000ull;
-	while (!*what && clock_now_ns() < end) {
+	while (!*what && !is_over && clock_now_ns() < end) {
 		struct epoll_event event;
 		struct timespec timeout = {.tv_nsec = 10000000};
 		if (hdl_push_run(port) == 0)
 			hdl_epoll_wait(adapter, epoll, &event, 1, &timeout, NULL);
 	}
 	return *what;
+}
+
+/* Take all the places that a unit has for hosts, but one, until standard input ends. */
+static int crowd(struct hdl_push_port *port, struct hdl_adapter *adapter, int epoll,
+                 const struct hdl_gid *gid, const struct hdl_push_terms *terms)
+{
+	uint64_t end = clock_now_ns() + 60000000000ull;
+	struct hdl_push *push;
+	char byte;
+	for (uint32_t i = 1; i < HDL_PUSH_MAX_LINKS - 1; i++)
+		if (hdl_push_connect(port, gid, HDL_PUSH_SERVICE, "crowd", terms, &push) != 0)
+			return 5;
+	while (open_count < HDL_PUSH_MAX_LINKS - 1 && clock_now_ns() < end) {
+		struct epoll_event event;
+		struct timespec timeout = {.tv_nsec = 10000000};
+		if (hdl_push_run(port) == 0)
+			hdl_epoll_wait(adapter, epoll, &event, 1, &timeout, NULL);
+	}
+	if (open_count < HDL_PUSH_MAX_LINKS - 1)
+		return 6;
+	puts("all are taken");
+	fflush(stdout);
+	return read(0, &byte, 1) == 0 ? 0 : 7;
 }
 
 int main(int argc, char **argv)
@@ -180,6 +206,8 @@ int main(int argc, char **argv)
 		hdl_push_run(port);
 	if (connection == NULL || connection->split->theirs.open_count == 0)
 		return 3;
+	if (strcmp(argv[2], "crowd") == 0)
+		return crowd(port, adapter, epoll, &gid, &terms);
 	attack(argv[2]);
 	if (!wait_for(port, adapter, epoll, &is_over))
 		return 4;

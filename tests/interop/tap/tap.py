@@ -641,6 +641,25 @@ class Hostile(Base):
         self.assertEqual(self.stat("unit")["accepted"], 15)
 
 
+    def test_a_unit_has_64_hosts(self):
+        self.unit()
+        space = self.host(2)
+        program = FOLDER / "tests/interop/tap/interop-tap-hostile"
+        crowd = subprocess.Popen([program, "u", "crowd"], env=dict(self.env, HEDDLE_NODE="x"), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                 text=True)
+        self.started.append(crowd)
+        self.assertEqual(crowd.stdout.readline(), "all are taken\n")
+        self.assertEqual(len(self.stat("unit")["hosts"]), 64)
+        done = subprocess.run([program, "u", "beyond"], env=dict(self.env, HEDDLE_NODE="y"), capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("too many hosts", done.stderr)
+        self.ping(space)
+        crowd.stdin.close()
+        self.assertEqual(crowd.wait(60), 0)
+        self.until("they have gone", lambda: len(self.stat("unit")["hosts"]) == 1)
+        self.ping(space)
+
+
 class Mistakes(Base):
     """Each gets a sentence that says what to do."""
 
