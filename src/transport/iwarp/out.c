@@ -178,6 +178,7 @@ static bool put_message(struct iwarp *iwarp, const uint8_t *header, size_t heade
 	uint8_t *record = chunk->bytes + chunk->end, *ulpdu = record + IWARP_MESSAGE_PREFIX;
 	size_t length = DDP_SCTP_SSN_BYTES + header_bytes + bytes;
 	uint32_t sum = 0;
+	assert(header_bytes <= RDMAP_MAX_HEADER_BYTES);
 	assert(ulpdu_room(iwarp, chunk) >= header_bytes + bytes); /* pairs with iwarp_out_room() */
 	memcpy(ulpdu, header, header_bytes);
 	if (bytes > 0 && !fill(context, offset, ulpdu + header_bytes, bytes, &sum))
