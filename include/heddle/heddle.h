@@ -1202,7 +1202,7 @@ HDL_API int hdl_listener_serve(struct hdl_listener *listener, enum hdl_conn_serv
  * Threads: any.
  * Blocks: no.
  * Returns: 0; -HDL_EINVAL it listens already; -HDL_EADDRINUSE another socket listens there;
- * -HDL_EIO. */
+ * -HDL_ENOTSUP for SCTP, libusrsctp2 is not installed; -HDL_EIO. */
 HDL_API int hdl_listener_listen(struct hdl_listener *listener, int backlog);
 
 /* hdl_listener_close - close a port
@@ -1233,9 +1233,9 @@ HDL_API int hdl_listener_close(struct hdl_listener *listener);
  * Threads: any.
  * Blocks: no.
  * Returns: 0; -HDL_EINVAL also: too much private data; -HDL_EPERM @qp is not in INIT, or has a
- * connection; -HDL_ENOTSUP @qp is not of type HDL_QP_RC; -HDL_EHOSTUNREACH @from is not an address
- * of the node, or there is no route; -HDL_EADDRINUSE; -HDL_ENOMEM; -HDL_EIO out of file
- * descriptors. */
+ * connection; -HDL_ENOTSUP @qp is not of type HDL_QP_RC, or for SCTP, libusrsctp2 is not installed;
+ * -HDL_EHOSTUNREACH @from is not an address of the node, or there is no route; -HDL_EADDRINUSE;
+ * -HDL_ENOMEM; -HDL_EIO out of file descriptors. */
 HDL_API int hdl_conn_connect(struct hdl_qp *qp, struct hdl_listener *listener,
                              const struct hdl_gid *from, const struct hdl_gid *to, uint16_t port,
                              const struct hdl_conn_param *param, void *context,

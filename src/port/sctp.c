@@ -1,6 +1,7 @@
 /* SCTP inside UDP, by usrsctp. See sctp.h. */
 #include "port/sctp.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -12,12 +13,54 @@
 #include "base/clock.h"
 #include "base/crc.h"
 #include "base/fd.h"
+#include "base/log.h"
 
 #define COMMON_HEADER 12u /* ports, verification tag, checksum */
 #define CHECKSUM_AT   8u
 #define DATA_HEADER   16u
 #define INIT_CHUNK    1u
 #define OVERHEAD      (COMMON_HEADER + DATA_HEADER + 20u)
+
+/* The library is opened when it is first used: few programs use it, and it need not be there for
+ * the others. */
+#define SCTP_LIBRARY "libusrsctp.so.2"
+#define SCTP_CALLS(X)                                         \
+	X(usrsctp_accept)                                     \
+	X(usrsctp_bind)                                       \
+	X(usrsctp_close)                                      \
+	X(usrsctp_connect)                                    \
+	X(usrsctp_conninput)                                  \
+	X(usrsctp_deregister_address)                         \
+	X(usrsctp_enable_crc32c_offload)                      \
+	X(usrsctp_handle_timers)                              \
+	X(usrsctp_init_nothreads)                             \
+	X(usrsctp_listen)                                     \
+	X(usrsctp_recvv)                                      \
+	X(usrsctp_register_address)                           \
+	X(usrsctp_sendv)                                      \
+	X(usrsctp_set_non_blocking)                           \
+	X(usrsctp_set_upcall)                                 \
+	X(usrsctp_setsockopt)                                 \
+	X(usrsctp_shutdown)                                   \
+	X(usrsctp_socket)                                     \
+	X(usrsctp_sysctl_set_sctp_asconf_enable)              \
+	X(usrsctp_sysctl_set_sctp_assoc_rtx_max_default)      \
+	X(usrsctp_sysctl_set_sctp_auto_asconf)                \
+	X(usrsctp_sysctl_set_sctp_ecn_enable)                 \
+	X(usrsctp_sysctl_set_sctp_heartbeat_interval_default) \
+	X(usrsctp_sysctl_set_sctp_init_rto_max_default)       \
+	X(usrsctp_sysctl_set_sctp_nrsack_enable)              \
+	X(usrsctp_sysctl_set_sctp_path_rtx_max_default)       \
+	X(usrsctp_sysctl_set_sctp_recvspace)                  \
+	X(usrsctp_sysctl_set_sctp_rto_max_default)            \
+	X(usrsctp_sysctl_set_sctp_rto_min_default)            \
+	X(usrsctp_sysctl_set_sctp_sendspace)
+
+#define SCTP_POINTER(name) typeof(&name) name;
+static struct {
+	SCTP_CALLS(SCTP_POINTER)
+} lib;
+#undef SCTP_POINTER
 
 /* Guards usrsctp and all paths. */
 static pthread_mutex_t sctp_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -68,29 +111,48 @@ static int packet_out(void *addr, void *buffer, size_t length, uint8_t tos, uint
 	return 0;
 }
 
-static void sctp_begin(void)
+/* False: it is not installed, or is another one. */
+static bool sctp_load(void)
+{
+	void *handle = dlopen(SCTP_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+	bool all = handle != NULL;
+#define SCTP_FIND(name)                                                         \
+	lib.name = all ? (typeof(&name))(uintptr_t)dlsym(handle, #name) : NULL; \
+	all = all && lib.name != NULL;
+	SCTP_CALLS(SCTP_FIND)
+#undef SCTP_FIND
+	if (!all)
+		log_error("RDMA over SCTP needs %s; install libusrsctp2", SCTP_LIBRARY);
+	return all;
+}
+
+/* 0 or -errno. */
+static int sctp_begin(void)
 {
 	if (sctp_begun)
-		return;
+		return 0;
+	if (!sctp_load())
+		return -EPROTONOSUPPORT;
 	sctp_begun = true;
 	sctp_pid = getpid();
 	sctp_next_port = (uint32_t)(clock_now_ns() >> 10); /* not the one of the last process */
-	usrsctp_init_nothreads(0, packet_out, NULL);
-	usrsctp_enable_crc32c_offload(); /* it is done here */
-	usrsctp_sysctl_set_sctp_ecn_enable(0);
-	usrsctp_sysctl_set_sctp_asconf_enable(0);
-	usrsctp_sysctl_set_sctp_auto_asconf(0);
-	usrsctp_sysctl_set_sctp_nrsack_enable(0);
-	usrsctp_sysctl_set_sctp_sendspace(SCTP_BUFFER_BYTES);
-	usrsctp_sysctl_set_sctp_recvspace(SCTP_BUFFER_BYTES);
-	usrsctp_sysctl_set_sctp_rto_min_default(100);
-	usrsctp_sysctl_set_sctp_init_rto_max_default(2000);
+	lib.usrsctp_init_nothreads(0, packet_out, NULL);
+	lib.usrsctp_enable_crc32c_offload(); /* it is done here */
+	lib.usrsctp_sysctl_set_sctp_ecn_enable(0);
+	lib.usrsctp_sysctl_set_sctp_asconf_enable(0);
+	lib.usrsctp_sysctl_set_sctp_auto_asconf(0);
+	lib.usrsctp_sysctl_set_sctp_nrsack_enable(0);
+	lib.usrsctp_sysctl_set_sctp_sendspace(SCTP_BUFFER_BYTES);
+	lib.usrsctp_sysctl_set_sctp_recvspace(SCTP_BUFFER_BYTES);
+	lib.usrsctp_sysctl_set_sctp_rto_min_default(100);
+	lib.usrsctp_sysctl_set_sctp_init_rto_max_default(2000);
 	/* A peer that is silent is lost after about eight seconds, if something is on its way, and
 	 * else with the next heartbeats. */
-	usrsctp_sysctl_set_sctp_rto_max_default(2000);
-	usrsctp_sysctl_set_sctp_assoc_rtx_max_default(SCTP_TRIES);
-	usrsctp_sysctl_set_sctp_path_rtx_max_default(SCTP_TRIES);
-	usrsctp_sysctl_set_sctp_heartbeat_interval_default(SCTP_HEARTBEAT_MS);
+	lib.usrsctp_sysctl_set_sctp_rto_max_default(2000);
+	lib.usrsctp_sysctl_set_sctp_assoc_rtx_max_default(SCTP_TRIES);
+	lib.usrsctp_sysctl_set_sctp_path_rtx_max_default(SCTP_TRIES);
+	lib.usrsctp_sysctl_set_sctp_heartbeat_interval_default(SCTP_HEARTBEAT_MS);
+	return 0;
 }
 
 /* --- paths --- */
@@ -111,7 +173,7 @@ static void path_free(struct sctp_end *end, struct sctp_path *path)
 		at = &(*at)->next;
 	*at = path->next;
 	end->path_count--;
-	usrsctp_deregister_address(path);
+	lib.usrsctp_deregister_address(path);
 	free(path);
 }
 
@@ -134,7 +196,7 @@ static struct sctp_path *path_make(struct sctp_end *end, const struct udp_addres
 	*path = (struct sctp_path){.end = end, .peer = *peer, .port = port, .next = end->paths};
 	end->paths = path;
 	end->path_count++;
-	usrsctp_register_address(path);
+	lib.usrsctp_register_address(path);
 	return path;
 }
 
@@ -146,7 +208,11 @@ int sctp_end_open(struct sctp_end *end, const struct udp_address *address, uint1
 	unsigned mtu = 0;
 	union udp_name name;
 	socklen_t bytes = sizeof(name);
-	int fd = udp_open(address, port);
+	pthread_mutex_lock(&sctp_lock);
+	int fd = sctp_begin();
+	pthread_mutex_unlock(&sctp_lock);
+	if (fd == 0)
+		fd = udp_open(address, port);
 	if (fd < 0)
 		return fd;
 	*end = (struct sctp_end){.fd = fd, .own = *address, .room = malloc(SCTP_PACKET_BYTES)};
@@ -164,9 +230,6 @@ int sctp_end_open(struct sctp_end *end, const struct udp_address *address, uint1
 	if (end->mtu > SCTP_MAX_MTU)
 		end->mtu = SCTP_MAX_MTU;
 	owner_begin(&end->owner);
-	pthread_mutex_lock(&sctp_lock);
-	sctp_begin();
-	pthread_mutex_unlock(&sctp_lock);
 	return 0;
 }
 
@@ -206,7 +269,7 @@ static bool packet_in(struct sctp_end *end, const struct udp_address *from, uint
 	if (path == NULL)
 		return false;
 	path->heard_ns = now_ns;
-	usrsctp_conninput(path, packet, bytes, 0);
+	lib.usrsctp_conninput(path, packet, bytes, 0);
 	return true;
 }
 
@@ -239,7 +302,7 @@ void sctp_tick(uint64_t now_ns)
 		sctp_last_ns = now_ns;
 	uint64_t passed = now_ns > sctp_last_ns ? (now_ns - sctp_last_ns) / 1000000 : 0;
 	if (sctp_begun && passed > 0) {
-		usrsctp_handle_timers(passed < 1000 ? (uint32_t)passed : 1000);
+		lib.usrsctp_handle_timers(passed < 1000 ? (uint32_t)passed : 1000);
 		sctp_last_ns += passed * 1000000;
 	}
 	pthread_mutex_unlock(&sctp_lock);
@@ -259,7 +322,7 @@ static void sock_upcall(struct socket *so, void *arg, int flags)
 
 static bool sock_set(struct socket *so, int option, const void *value, size_t bytes)
 {
-	return usrsctp_setsockopt(so, IPPROTO_SCTP, option, value, (socklen_t)bytes) == 0;
+	return lib.usrsctp_setsockopt(so, IPPROTO_SCTP, option, value, (socklen_t)bytes) == 0;
 }
 
 /* What every socket of ours is. 0 or -errno. */
@@ -274,8 +337,8 @@ static int sock_shape(struct socket *so, uint32_t adaptation, uint32_t mtu)
 	                                .spp_pathmtu = mtu,
 	                                .spp_flags = SPP_PMTUD_DISABLE};
 	struct linger linger = {.l_onoff = 0};
-	usrsctp_set_non_blocking(so, 1);
-	usrsctp_setsockopt(so, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger));
+	lib.usrsctp_set_non_blocking(so, 1);
+	lib.usrsctp_setsockopt(so, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger));
 	bool good = sock_set(so, SCTP_NODELAY, &on, sizeof(on)) &&
 	            sock_set(so, SCTP_DISABLE_FRAGMENTS, &on, sizeof(on)) &&
 	            sock_set(so, SCTP_RECVRCVINFO, &on, sizeof(on)) &&
@@ -301,7 +364,7 @@ static int sock_bind(struct socket *so, uint16_t *port)
 			*port = (uint16_t)(UDP_FIRST_SOURCE_PORT +
 			                   sctp_next_port++ % UDP_SOURCE_PORTS);
 		struct sockaddr_conn own = {.sconn_family = AF_CONN, .sconn_port = htons(*port)};
-		error = usrsctp_bind(so, (struct sockaddr *)&own, sizeof(own)) != 0 ? errno : 0;
+		error = lib.usrsctp_bind(so, (struct sockaddr *)&own, sizeof(own)) != 0 ? errno : 0;
 	}
 	return error;
 }
@@ -309,7 +372,8 @@ static int sock_bind(struct socket *so, uint16_t *port)
 /* A socket bound to @port, on every path. NULL: errno says why. */
 static struct socket *sock_open(uint16_t *port, uint32_t adaptation, uint32_t mtu)
 {
-	struct socket *so = usrsctp_socket(AF_CONN, SOCK_STREAM, IPPROTO_SCTP, NULL, NULL, 0, NULL);
+	struct socket *so =
+	        lib.usrsctp_socket(AF_CONN, SOCK_STREAM, IPPROTO_SCTP, NULL, NULL, 0, NULL);
 	if (so == NULL)
 		return NULL;
 	int error = -sock_shape(so, adaptation, mtu);
@@ -317,7 +381,7 @@ static struct socket *sock_open(uint16_t *port, uint32_t adaptation, uint32_t mt
 		error = sock_bind(so, port);
 	if (error == 0)
 		return so;
-	usrsctp_close(so);
+	lib.usrsctp_close(so);
 	errno = error;
 	return NULL;
 }
@@ -332,7 +396,7 @@ static void sock_begin(struct sctp_sock *sock, struct socket *so, struct sctp_pa
 	atomic_init(&sock->news, true);
 	if (path != NULL)
 		path->users++;
-	usrsctp_set_upcall(so, sock_upcall, sock);
+	lib.usrsctp_set_upcall(so, sock_upcall, sock);
 }
 
 int sctp_listen(struct sctp_sock *sock, uint16_t *port, int backlog, uint32_t adaptation,
@@ -342,9 +406,9 @@ int sctp_listen(struct sctp_sock *sock, uint16_t *port, int backlog, uint32_t ad
 	pthread_mutex_lock(&sctp_lock);
 	struct socket *so = sock_open(port, adaptation, mtu);
 	int result = so == NULL ? -errno : 0;
-	if (result == 0 && usrsctp_listen(so, backlog) != 0) {
+	if (result == 0 && lib.usrsctp_listen(so, backlog) != 0) {
 		result = -errno;
-		usrsctp_close(so);
+		lib.usrsctp_close(so);
 	}
 	if (result == 0)
 		sock_begin(sock, so, NULL, notify, context);
@@ -358,10 +422,10 @@ int sctp_accept(struct sctp_sock *listener, struct sctp_sock *sock, uint16_t *pe
 	socklen_t bytes = sizeof(peer);
 	*sock = (struct sctp_sock){.so = NULL};
 	pthread_mutex_lock(&sctp_lock);
-	struct socket *so = usrsctp_accept(listener->so, (struct sockaddr *)&peer, &bytes);
+	struct socket *so = lib.usrsctp_accept(listener->so, (struct sockaddr *)&peer, &bytes);
 	int result = so == NULL ? -errno : 0;
 	if (result == 0) {
-		usrsctp_set_non_blocking(so, 1);
+		lib.usrsctp_set_non_blocking(so, 1);
 		*peer_port = ntohs(peer.sconn_port);
 		sock_begin(sock, so, peer.sconn_addr, NULL, NULL);
 		sock->up = true;
@@ -376,7 +440,7 @@ void sctp_set_notify(struct sctp_sock *sock, void (*notify)(void *context), void
 	sock->notify = notify;
 	sock->context = context;
 	if (sock->so != NULL)
-		usrsctp_set_upcall(sock->so, sock_upcall, sock);
+		lib.usrsctp_set_upcall(sock->so, sock_upcall, sock);
 	atomic_store(&sock->news, true);
 	pthread_mutex_unlock(&sctp_lock);
 }
@@ -398,7 +462,7 @@ int sctp_connect(struct sctp_sock *sock, struct sctp_end *end, const struct udp_
 		struct sockaddr_conn to = {
 		        .sconn_family = AF_CONN, .sconn_port = htons(port), .sconn_addr = path};
 		sock_begin(sock, so, path, notify, context);
-		if (usrsctp_connect(so, (struct sockaddr *)&to, sizeof(to)) != 0 &&
+		if (lib.usrsctp_connect(so, (struct sockaddr *)&to, sizeof(to)) != 0 &&
 		    errno != EINPROGRESS)
 			result = -errno;
 	}
@@ -412,8 +476,8 @@ int sctp_send(struct sctp_sock *sock, uint32_t ppid, const void *message, size_t
 {
 	struct sctp_sndinfo info = {.snd_flags = SCTP_UNORDERED, .snd_ppid = htonl(ppid)};
 	pthread_mutex_lock(&sctp_lock);
-	ssize_t sent = usrsctp_sendv(sock->so, message, bytes, NULL, 0, &info, sizeof(info),
-	                             SCTP_SENDV_SNDINFO, 0);
+	ssize_t sent = lib.usrsctp_sendv(sock->so, message, bytes, NULL, 0, &info, sizeof(info),
+	                                 SCTP_SENDV_SNDINFO, 0);
 	int result = sent < 0 ? -errno : 0;
 	pthread_mutex_unlock(&sctp_lock);
 	return result == -EWOULDBLOCK || result == -ENOBUFS ? -EAGAIN : result;
@@ -451,8 +515,8 @@ enum sctp_came sctp_receive(struct sctp_sock *sock, void *to, size_t max, size_t
 		socklen_t info_bytes = sizeof(info), from_bytes = 0;
 		unsigned kind = 0;
 		int flags = 0;
-		ssize_t got = usrsctp_recvv(sock->so, to, max, NULL, &from_bytes, &info,
-		                            &info_bytes, &kind, &flags);
+		ssize_t got = lib.usrsctp_recvv(sock->so, to, max, NULL, &from_bytes, &info,
+		                                &info_bytes, &kind, &flags);
 		more = got > 0;
 		if (got < 0 && errno != EWOULDBLOCK && errno != EAGAIN)
 			came = sock->up || errno != ENOTCONN ? SCTP_CAME_BROKEN : SCTP_CAME_NOTHING;
@@ -479,7 +543,7 @@ uint32_t sctp_longest(const struct sctp_end *end)
 void sctp_finish(struct sctp_sock *sock)
 {
 	pthread_mutex_lock(&sctp_lock);
-	usrsctp_shutdown(sock->so, SHUT_WR);
+	lib.usrsctp_shutdown(sock->so, SHUT_WR);
 	pthread_mutex_unlock(&sctp_lock);
 }
 
@@ -493,10 +557,10 @@ void sctp_close(struct sctp_sock *sock, bool abort)
 		return;
 	}
 	pthread_mutex_lock(&sctp_lock);
-	usrsctp_set_upcall(sock->so, NULL, NULL);
+	lib.usrsctp_set_upcall(sock->so, NULL, NULL);
 	if (abort)
-		usrsctp_setsockopt(sock->so, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger));
-	usrsctp_close(sock->so);
+		lib.usrsctp_setsockopt(sock->so, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger));
+	lib.usrsctp_close(sock->so);
 	if (sock->path != NULL)
 		sock->path->users--;
 	pthread_mutex_unlock(&sctp_lock);
