@@ -12,6 +12,7 @@
 #include "agent/agent.h"
 #include "agent/wire.h"
 #include "base/log.h"
+#include "port/refused.h"
 #include "port/steer.h"
 #include "wire/ci.h"
 
@@ -97,11 +98,31 @@ static void ci_hear_frame(struct ci_wire *wire, const struct udp_came *came, con
 	(void)outbox_send(holder, &msg, NULL, 0); /* CONNECT is repeated */
 }
 
+/* A frame of one of our processes came back, and the kernel gave it to us: it is for the process
+ * that knows its nonce. */
+static void ci_hear_refused(struct ci_wire *wire)
+{
+	struct refused refused;
+	for (unsigned i = 0; i < UDP_BATCH && refused_next(wire->steer.at[0].sock, &refused); i++) {
+		struct agent_msg msg = {.kind = AGENT_CI_FRAME,
+		                        .u.cm = {.options = 1, .length = (uint32_t)refused.bytes}};
+		if (refused.bytes == 0 || refused.port != CI_UDP_PORT)
+			continue;
+		memcpy(msg.u.cm.gid, refused.to.gid, 16);
+		memcpy(msg.u.cm.data, refused.data, refused.bytes);
+		for (unsigned slot = 0; slot < AGENT_MAX_SLOTS; slot++)
+			if (wire->node->slots[slot] != NULL && !wire->node->slots[slot]->dead)
+				(void)outbox_send(wire->node->slots[slot], &msg, NULL, 0);
+	}
+}
+
 static void ci_hear(struct agent_source *source)
 {
 	struct ci_wire *wire = (struct ci_wire *)(void *)source;
 	struct udp_came came[UDP_BATCH];
 	int count = udp_receive(&wire->receiver, wire->steer.at[0].sock, came);
+	if (count <= 0)
+		ci_hear_refused(wire);
 	for (int i = 0; i < count; i++)
 		for (uint32_t at = 0; at < came[i].bytes; at += came[i].packet_bytes) {
 			uint32_t rest = came[i].bytes - at;
@@ -139,6 +160,8 @@ static int ci_open_one(struct agent *agent, struct node_entry *node,
 	int result = steer_open(&wire->steer, address, CI_UDP_PORT, &slot);
 	if (result == 0)
 		result = udp_receiver_begin(&wire->receiver);
+	if (result == 0)
+		refused_watch(wire->steer.at[0].sock, address);
 	struct epoll_event interest = {.events = EPOLLIN, .data.ptr = wire};
 	if (result == 0 &&
 	    epoll_ctl(agent->epoll, EPOLL_CTL_ADD, wire->steer.at[0].sock, &interest) != 0)

@@ -120,7 +120,8 @@ struct apertures {
 	/* udp.c */
 	struct aperture_udp {
 		struct apertures *apertures;
-		int sock; /* -1: none */
+		int sock;    /* -1: none */
+		bool errors; /* the kernel has some for us */
 		struct udp_address address;
 		struct udp_receiver receiver;
 		struct net_port port;

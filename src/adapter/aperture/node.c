@@ -149,6 +149,14 @@ static void aperture_response(void *context, struct ap_conn *conn, uint32_t toke
 	aperture->read_got += bytes;
 }
 
+static void aperture_placed(void *context, struct ap_conn *conn)
+{
+	const struct hdl_aperture *aperture = aperture_of(conn);
+	(void)context;
+	if (aperture->placed != NULL)
+		aperture->placed(aperture->placed_context);
+}
+
 static void aperture_status(void *context, struct ap_conn *conn, const struct ci_status *status)
 {
 	struct hdl_aperture *aperture = aperture_of(conn);
@@ -168,6 +176,7 @@ static const struct ap_sink aperture_sink = {.reserve = aperture_reserve,
                                              .changed = aperture_changed,
                                              .event = aperture_event,
                                              .response = aperture_response,
+                                             .placed = aperture_placed,
                                              .status = aperture_status};
 
 /* --- driving --- */

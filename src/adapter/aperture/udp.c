@@ -7,15 +7,12 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
-
-/* Needs struct timespec. */
-#include <linux/errqueue.h>
 
 #include "adapter/adapter.h"
 #include "adapter/aperture/aperture.h"
 #include "adapter/eventq/eventq.h"
+#include "port/refused.h"
 
 static struct ap_path udp_path_of(const struct apertures *apertures, uint32_t which,
                                   const uint8_t host[16])
@@ -46,61 +43,28 @@ bool apertures_udp_path(const struct apertures *apertures, const struct hdl_gid 
 void apertures_udp_send(struct apertures *apertures, const struct ap_path *path,
                         const uint8_t *frame, size_t bytes)
 {
-	const struct aperture_udp *udp = &apertures->udp[path->route - APERTURE_ROUTE_UDP];
+	struct aperture_udp *udp = &apertures->udp[path->route - APERTURE_ROUTE_UDP];
 	struct udp_address to = {.scope = udp->address.scope};
 	union udp_name name;
 	memcpy(to.gid, path->host, 16);
 	socklen_t length = udp_name_of(&to, CI_UDP_PORT, &name);
 	/* What the kernel does not take is repeated like what the network loses. */
-	if (udp->sock >= 0)
-		(void)sendto(udp->sock, frame, bytes, MSG_DONTWAIT | MSG_NOSIGNAL, &name.any,
-		             length);
+	if (udp->sock >= 0 &&
+	    sendto(udp->sock, frame, bytes, MSG_DONTWAIT | MSG_NOSIGNAL, &name.any, length) < 0)
+		udp->errors = true; /* perhaps of an earlier frame, which is then not in this one */
 }
 
 /* --- receiving --- */
 
 /* Nobody listens there any more: the last process of that host has ended, and its agent with it.
- * The kernel keeps what the host sent back, which has the beginning of our frame, nonce included.
- * */
+ * What came back has the beginning of our frame, nonce included. */
 static void udp_aperture_errors(struct aperture_udp *udp)
 {
-	for (unsigned i = 0; i < UDP_BATCH; i++) {
-		uint8_t frame[CI_HEADER_BYTES + CI_OFFER_BYTES], control[256];
-		union udp_name name;
-		struct udp_address to = {0};
-		uint16_t port = 0;
-		struct iovec part = {frame, sizeof(frame)};
-		struct msghdr msg = {.msg_name = &name,
-		                     .msg_namelen = sizeof(name),
-		                     .msg_iov = &part,
-		                     .msg_iovlen = 1,
-		                     .msg_control = control,
-		                     .msg_controllen = sizeof(control)};
-		ssize_t got = recvmsg(udp->sock, &msg, MSG_ERRQUEUE | MSG_DONTWAIT);
-		if (got < 0)
-			return;
-		udp_address_of(&name, &to, &port);
-		for (struct cmsghdr *at = CMSG_FIRSTHDR(&msg); at != NULL;
-		     at = CMSG_NXTHDR(&msg, at)) {
-			struct sock_extended_err error;
-			bool known = (at->cmsg_level == SOL_IP && at->cmsg_type == IP_RECVERR) ||
-			             (at->cmsg_level == SOL_IPV6 && at->cmsg_type == IPV6_RECVERR);
-			if (!known)
-				continue;
-			memcpy(&error, CMSG_DATA(at), sizeof(error));
-			if (error.ee_errno == ECONNREFUSED && port == CI_UDP_PORT)
-				(void)ap_unreachable(&udp->apertures->node, to.gid, frame,
-				                     (size_t)got);
-		}
-	}
-}
-
-static void udp_aperture_watch_errors(const struct aperture_udp *udp)
-{
-	int on = 1;
-	bool ipv4 = udp_address_is_ipv4(&udp->address);
-	(void)setsockopt(udp->sock, ipv4 ? SOL_IP : SOL_IPV6, ipv4 ? IP_RECVERR : IPV6_RECVERR, &on,
-	                 sizeof(on));
+	struct refused refused;
+	for (unsigned i = 0; i < UDP_BATCH && refused_next(udp->sock, &refused); i++)
+		if (refused.bytes > 0 && refused.port == CI_UDP_PORT)
+			(void)ap_unreachable(&udp->apertures->node, refused.to.gid, refused.data,
+			                     refused.bytes);
 }
 
 static unsigned udp_aperture_receive(struct net_port *port)
@@ -113,7 +77,8 @@ static unsigned udp_aperture_receive(struct net_port *port)
 		return 0;
 	int count = udp_receive(&udp->receiver, udp->sock, came);
 	unsigned frames = 0;
-	if (count < 0) {
+	if (count < 0 || udp->errors) {
+		udp->errors = false;
 		apertures->node.now_ns = clock_read(&apertures->adapter->clock);
 		udp_aperture_errors(udp);
 	}
@@ -161,7 +126,7 @@ static void udp_take_socket(struct apertures *apertures, uint32_t i, int sock)
 	if (i < apertures->udp_count) { /* another agent */
 		int before = udp->sock;
 		udp->sock = sock;
-		udp_aperture_watch_errors(udp);
+		refused_watch(sock, &udp->address);
 		(void)port_show(&udp->port, sock);
 		if (before >= 0)
 			close(before);
@@ -170,7 +135,7 @@ static void udp_take_socket(struct apertures *apertures, uint32_t i, int sock)
 	udp->apertures = apertures;
 	udp->sock = sock;
 	udp->address = adapter->net.addresses[i];
-	udp_aperture_watch_errors(udp);
+	refused_watch(sock, &udp->address);
 	port_init(&udp->port, &udp_aperture_ops, sock);
 	if (udp_receiver_begin(&udp->receiver) != 0 || ports_add(adapter, &udp->port, NULL) != 0) {
 		close(sock);
@@ -201,7 +166,13 @@ void apertures_udp_frame(struct hdl_adapter *adapter, const struct agent_msg *ms
 {
 	adapter_lock(adapter);
 	struct apertures *apertures = adapter->apertures;
-	for (uint32_t i = 0; apertures != NULL && i < apertures->udp_count; i++) {
+	bool back = msg->u.cm.options != 0; /* it came back to the agent's socket */
+	if (apertures != NULL && back && msg->u.cm.length <= sizeof(msg->u.cm.data)) {
+		apertures->node.now_ns = clock_read(&adapter->clock);
+		(void)ap_unreachable(&apertures->node, msg->u.cm.gid, msg->u.cm.data,
+		                     msg->u.cm.length);
+	}
+	for (uint32_t i = 0; apertures != NULL && !back && i < apertures->udp_count; i++) {
 		if (memcmp(apertures->udp[i].address.gid, msg->u.cm.own, 16) != 0 ||
 		    msg->u.cm.length > sizeof(msg->u.cm.data))
 			continue;

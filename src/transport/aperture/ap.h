@@ -95,7 +95,9 @@ struct ap_sink {
 	/* Data that was asked for with @token has come. */
 	void (*response)(void *context, struct ap_conn *conn, uint32_t token, uint64_t offset,
 	                 const uint8_t *data, uint32_t bytes);
-	/* The reply to a STATUS with @token; NULL: @conn's CONNECT or STATUS found no port. */
+	/* Data was written to the memory of @conn. NULL: nobody wants to know. */
+	void (*placed)(void *context, struct ap_conn *conn);
+	/* The reply to a STATUS. */
 	void (*status)(void *context, struct ap_conn *conn, const struct ci_status *status);
 };
 

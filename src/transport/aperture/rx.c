@@ -74,7 +74,8 @@ static bool ap_copy(const struct ap_conn *conn, bool write, uint64_t offset, con
 static bool ap_write(struct ap_node *node)
 {
 	struct ci_burst *burst = &node->burst;
-	if (burst->count > 0)
+	bool some = burst->count > 0;
+	if (some)
 		ap_count(node, HDL_APERTURE_COUNTER_WRITES, 1);
 	while (burst->count > 0) {
 		uint32_t bytes = burst->pieces[0].bytes;
@@ -93,6 +94,8 @@ static bool ap_write(struct ap_node *node)
 		ap_count(node, HDL_APERTURE_COUNTER_BYTES_IN, bytes);
 		ci_written(burst, bytes); /* goes on at base + offset + bytes */
 	}
+	if (some && node->sink->placed != NULL)
+		node->sink->placed(node->context, node->burst_conn);
 	return true;
 }
 

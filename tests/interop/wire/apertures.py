@@ -102,12 +102,13 @@ def hostile(world):
             frame = recorder.recv(65536)
         except socket.timeout:
             continue
-        if frame[12:14] == b"\x08\x00" and frame[23] == 17 and frame[26:30] == socket.inet_aton(A) and frame[34:36] == PORT.to_bytes(2, "big"):
-            bare = frame[:40] + bytes(2) + frame[42:]  # the card computes the checksum; 0: none
-            if bare not in corpus:
-                corpus.append(bare)
-        if corpus and replayed < 2000:
-            old = random.choice(corpus)
+        if frame[12:14] != b"\x08\x00" or frame[23] != 17 or frame[26:30] != socket.inet_aton(A) or frame[34:36] != PORT.to_bytes(2, "big"):
+            continue
+        bare = frame[:40] + bytes(2) + frame[42:]  # the card computes the checksum; 0: none
+        if bare in corpus:
+            continue
+        corpus.append(bare)
+        for old in random.choices(corpus, k=5):
             recorder.send(old)  # as it was, with the client's own address and port
             stranger.sendto(old[42:], (B, PORT))
             replayed += 1
