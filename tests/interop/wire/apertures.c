@@ -5,6 +5,7 @@
  *   use GID PORT        connect, store, read, store to the mapped range, close
  *   stay GID PORT       connect and wait for the end; print why
  *   ip GID PORT OWN     store a datagram to an IP aperture
+ *   trust               print whether we are trusted, and whether we may point an aperture
  *   none                serve and use, as processes of their own */
 #include <arpa/inet.h>
 #include <assert.h>
@@ -178,6 +179,21 @@ static int datagrams(const char *gid_text, uint16_t number, uint16_t own)
 	return 0;
 }
 
+/* An untrusted program may not set a destination itself. */
+static int trust(void)
+{
+	struct hdl_adapter *adapter = open_adapter();
+	struct hdl_aperture *aperture;
+	struct hdl_aperture_target nowhere = {.index = 1};
+	must(hdl_aperture_open(adapter, NULL, &aperture));
+	int result = hdl_aperture_point(aperture, &nowhere);
+	printf("%s %s\n", hdl_aperture_trust(adapter) == HDL_TRUST_USER ? "trusted" : "untrusted",
+	       result == -HDL_EACCES ? "refused" : "allowed");
+	must(hdl_aperture_free(aperture));
+	must(hdl_close(adapter));
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	int ends[2];
@@ -185,6 +201,8 @@ int main(int argc, char **argv)
 	unsigned number;
 	if (argc == 2 && strcmp(argv[1], "serve") == 0)
 		return serve(1);
+	if (argc == 2 && strcmp(argv[1], "trust") == 0)
+		return trust();
 	if (argc == 4 && strcmp(argv[1], "use") == 0)
 		return use(argv[2], (uint16_t)atoi(argv[3]));
 	if (argc == 4 && strcmp(argv[1], "stay") == 0)

@@ -4,7 +4,7 @@
   apertures.py PROGRAM HEDDLED PART
 
 PART is one of: hosts (stores, reads, a plain store to the mapped range, with 1 % loss), killed (the survivor knows within a second), hostile
-(old packets from the peer's host and from another port change nothing), socat (a stranger gets a datagram). What the kernel or this machine does
+(old packets from the peer's host and from another port change nothing), socat (a stranger gets a datagram), trust (the list of the agent). What the kernel or this machine does
 not offer is a skip (exit 77) that says so."""
 import os
 import random
@@ -134,13 +134,28 @@ def socat(world):
     return 0 if out == "hello, socat\n" else 1
 
 
+def trust(world):
+    """The agent goes by the program that the kernel names, not by what the process says of itself."""
+    listed = world.folders[0] / "untrusted"
+    expected = [(None, "trusted allowed"), (Path(PROGRAM).name, "untrusted refused"), ("another", "trusted allowed"), (PROGRAM, "untrusted refused")]
+    for name, answer in expected:
+        listed.unlink(missing_ok=True)
+        if name:
+            listed.write_text(f"first\n{name}\n")
+        out = world.start(0, "trust").communicate(timeout=60)[0].strip()
+        print(name, out)
+        if out != answer:
+            return 1
+    return 0
+
+
 def main():
     if len(sys.argv) < 5:
         return outside()
     with tempfile.TemporaryDirectory() as folder:
         world = Hosts(folder, PART == "hosts")
         try:
-            return {"hosts": hosts, "killed": killed, "hostile": hostile, "socat": socat}[PART](world)
+            return {"hosts": hosts, "killed": killed, "hostile": hostile, "socat": socat, "trust": trust}[PART](world)
         finally:
             world.end()
 
