@@ -17,6 +17,7 @@ extern const struct scenario scenario_streams;
 extern const struct scenario scenario_streams_coverage;
 extern const struct scenario scenario_switching;
 extern const struct scenario scenario_classes;
+extern const struct scenario scenario_cells;
 extern const struct scenario scenario_apertures;
 extern const struct scenario scenario_apertures_coverage;
 
@@ -38,6 +39,7 @@ const struct scenario *const scenarios[] = {
         &scenario_streams_coverage,
         &scenario_switching,
         &scenario_classes,
+        &scenario_cells,
         &scenario_apertures,
         &scenario_apertures_coverage,
         NULL,

@@ -79,6 +79,7 @@ bool station_open(struct station *station, const struct station_config *config)
 	struct adapter_env env = {.clock = sim_clock(config->sim),
 	                          .seed = config->seed,
 	                          .carrier = &station->cable.carrier,
+	                          .cells = config->cells,
 	                          .second_gid = config->gids[1]};
 	*station = (struct station){.config = *config};
 	cable_init(&station->cable, config->out, room, station);

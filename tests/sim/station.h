@@ -26,6 +26,7 @@ struct station_config {
 	size_t memory_bytes;
 	uint64_t bandwidth_bps; /* of each line */
 	uint32_t room_bytes;    /* that it sends at once */
+	bool cells;             /* the network carries cells */
 	void *rig;
 	/* A packet leaves; @context is the station. The rig sends it on, and says by station_busy()
 	 * which line took it. */
