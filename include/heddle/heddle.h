@@ -49,7 +49,9 @@ struct hdl_open_attr {
  * Creates an adapter in this process. Unless @attr->no_thread is set, the adapter has a thread of
  * its own, which sleeps while the application polls or has nothing to do. @attr may be NULL. With
  * @attr->capture, everything that passes through the adapter is appended to that file as RoCEv2
- * packets (see hdl_capture_prepare()).
+ * packets (see hdl_capture_prepare()). With @attr->cells, its connections over networks are made of
+ * cells; both ends must be opened so. Cells have sends, writes and reads on the types HDL_QP_RC and
+ * HDL_QP_UC, and datagrams of at most 256 bytes.
  *
  * Owner: the caller owns *out and closes it with hdl_close().
  * Threads: any.
