@@ -673,7 +673,7 @@ class Situations(InDirectory):
             user() { setpriv --reuid 4242 --regid 4242 --clear-groups "$@"; }
             taken /tmp/heddle-4242
             touch /tmp/server.txt
-            user "$1" perf --server --node there > /tmp/server.txt 2>&1 & server=$!
+            setpriv --reuid 4242 --regid 4242 --clear-groups "$1" perf --server --node there > /tmp/server.txt 2>&1 & server=$!
             trap 'kill $server 2>/dev/null || true' EXIT
             for i in $(seq 300); do grep -q Waiting /tmp/server.txt && break; sleep 0.1; done
             user "$1" devices
