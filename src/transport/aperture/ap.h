@@ -49,7 +49,9 @@
 #define AP_CLOSE_TRIES      10u
 #define AP_ASK_PARTS        4u /* an acknowledgement is asked for so often in a window */
 #define AP_HASH             1024u
-#define AP_REMEMBERED       4096u /* nonces of CONNECTs that were accepted */
+#define AP_REMEMBERED       4096u /* CONNECTs that were accepted, in sets of ... */
+#define AP_REMEMBERED_WAYS  4u
+#define AP_REMEMBER_NS      30000000000ull /* longer than one is repeated and its end unnoticed */
 #define AP_MAX_PUT          (HDL_APERTURE_KEPT_BYTES / 2)
 
 /* Where packets of one peer go, and come from. @host is what the carrier says, in one spelling. */
@@ -202,8 +204,10 @@ struct ap_node {
 	struct ap_conn *active, **active_end;
 	struct ap_conn *by_nonce[AP_HASH]; /* accepted connections, by the peer's nonce */
 	struct ap_port *ports[AP_HASH];
-	/* Of CONNECTs that were accepted, each in its place: a late one opens nothing again. */
-	uint64_t remembered[AP_REMEMBERED];
+	/* CONNECTs that were accepted: a late copy opens nothing again. */
+	struct {
+		uint64_t key, until_ns; /* of nonce and sender; the time is over: free */
+	} remembered[AP_REMEMBERED];
 	const struct ap_sink *sink;
 	void *context;
 	uint64_t counters[HDL_APERTURE_COUNTER_COUNT];

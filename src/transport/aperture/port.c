@@ -100,21 +100,47 @@ void ap_send_accept(struct ap_conn *conn)
 	ap_activate(conn);
 }
 
-/* Of whom it is, too: others may have heard the nonce. */
+/* Of whom it is, too: others may have heard the nonce. Every bit of it counts in the upper half,
+ * which chooses the set: what others send must not push this one out. */
 static uint64_t ap_remember_key(const struct ci_offer *offer, const struct ap_path *from)
 {
-	uint64_t high, low;
-	memcpy(&high, from->host, 8);
-	memcpy(&low, from->host + 8, 8);
-	return (offer->nonce ^ (high << 1 | high >> 63) ^ low) | 1;
+	uint64_t key = offer->nonce, part;
+	for (unsigned i = 0; i < 2; i++) {
+		memcpy(&part, from->host + 8 * i, 8);
+		key = (key ^ part) * 0x9e3779b97f4a7c15ull;
+		key ^= key >> 32;
+	}
+	return key;
 }
 
-static void ap_take_offer(struct ap_port *port, struct ap_conn *conn, const struct ci_offer *offer,
+/* Where the CONNECT is remembered; or, with @free, where it can be. -1: nowhere. */
+static int ap_remember_place(const struct ap_node *node, uint64_t key, bool free)
+{
+	uint32_t set = (uint32_t)(key >> 32) % (AP_REMEMBERED / AP_REMEMBERED_WAYS);
+	for (uint32_t way = 0; way < AP_REMEMBERED_WAYS; way++) {
+		uint32_t at = set * AP_REMEMBERED_WAYS + way;
+		bool over = node->remembered[at].until_ns <= node->now_ns;
+		if (free ? over : !over && node->remembered[at].key == key)
+			return (int)at;
+	}
+	return -1;
+}
+
+/* Accept @offer with @conn, which is not offered any more. False: so many have been accepted lately
+ * that this one could not be remembered; it is rejected. */
+static bool ap_take_offer(struct ap_port *port, struct ap_conn *conn, const struct ci_offer *offer,
                           const struct ap_path *from, uint8_t rule)
 {
 	struct ap_node *node = conn->node;
 	uint64_t key = ap_remember_key(offer, from);
-	node->remembered[key / 2 % AP_REMEMBERED] = key;
+	int place = ap_remember_place(node, key, true);
+	if (place < 0) {
+		port->rejected++;
+		ap_send_reject(node, from, offer, HDL_REASON_BUSY);
+		return false;
+	}
+	node->remembered[place].key = key;
+	node->remembered[place].until_ns = node->now_ns + AP_REMEMBER_NS;
 	conn->accepting = true;
 	conn->accepted_by = port;
 	conn->rule = rule;
@@ -123,6 +149,7 @@ static void ap_take_offer(struct ap_port *port, struct ap_conn *conn, const stru
 	port->open++;
 	ap_begin(conn, offer, from);
 	ap_send_accept(conn);
+	return true;
 }
 
 void ap_port_left(struct ap_conn *conn)
@@ -173,8 +200,7 @@ bool ap_accept(struct ap_port *port, struct ap_waiting *waiting, struct ap_conn 
 		return false;
 	}
 	ap_waiting_free(port, waiting);
-	ap_take_offer(port, conn, &taken.offer, &taken.from, taken.rule);
-	return true;
+	return ap_take_offer(port, conn, &taken.offer, &taken.from, taken.rule);
 }
 
 void ap_reject(struct ap_node *node, struct ap_port *port, struct ap_waiting *waiting,
@@ -279,8 +305,7 @@ static void ap_hear_connect(struct ap_node *node, const struct ci_packet *packet
 		return;
 	}
 	/* A late one of a connection that has ended: another one must not write where it did. */
-	uint64_t key = ap_remember_key(&offer, from);
-	if (node->remembered[key / 2 % AP_REMEMBERED] == key) {
+	if (ap_remember_place(node, ap_remember_key(&offer, from), false) >= 0) {
 		ap_count(node, HDL_APERTURE_COUNTER_DUPLICATES, 1);
 		ap_send_reject(node, from, &offer, HDL_REASON_CLOSED);
 		return;
@@ -306,7 +331,8 @@ static void ap_hear_connect(struct ap_node *node, const struct ci_packet *packet
 			conn = conn->offer_next;
 		if (conn != NULL) {
 			ap_withdraw(conn);
-			ap_take_offer(port, conn, &offer, from, rule);
+			if (!ap_take_offer(port, conn, &offer, from, rule))
+				ap_offer(port, conn);
 			return;
 		}
 		reason = port->offers != NULL ? HDL_REASON_TYPE : HDL_REASON_BUSY;
