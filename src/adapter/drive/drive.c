@@ -54,7 +54,12 @@ uint64_t adapter_next_tick(const struct hdl_adapter *adapter)
 
 void adapter_lock(struct hdl_adapter *adapter)
 {
-	lock_take(&adapter->drive.lock);
+	struct drive *drive = &adapter->drive;
+	if (lock_try(&drive->lock))
+		return;
+	atomic_fetch_add_explicit(&drive->wanted, 1, memory_order_relaxed);
+	lock_take(&drive->lock);
+	atomic_fetch_sub_explicit(&drive->wanted, 1, memory_order_relaxed);
 }
 
 void adapter_unlock(struct hdl_adapter *adapter)
@@ -202,7 +207,7 @@ int hdl_progress(struct hdl_adapter *adapter)
 	if (adapter == NULL || adapter->magic != MAGIC_ADAPTER)
 		return -HDL_EINVAL;
 	adapter_touch(adapter);
-	lock_take(&adapter->drive.lock);
+	adapter_lock(adapter);
 	uint64_t now;
 	unsigned did = adapter_drive_timed(adapter, &now);
 	recorder_flush(adapter);

@@ -21,6 +21,7 @@
 #define ADAPTER_AWAKE_TURNS    1024u  /* thread turns in a row without sleep: packets keep coming */
 #define ADAPTER_SLICE_NS       100000u /* the shortest time slice that Linux grants */
 #define ADAPTER_DELAYED_ACK_NS 10000u  /* the application may send data with the ACK */
+#define ADAPTER_GIVE_WAY       64u     /* yields of the thread to those that wait for the lock */
 #define ADAPTER_STUCK_MS       1       /* the same for an application thread that waits */
 
 /* What woke the thread: the data field of its epoll events. */
@@ -81,6 +82,7 @@ struct drive {
 	_Atomic uint32_t armed_cqs; /* completion queues, and event queues, that are armed */
 	_Atomic uint32_t readable;  /* channels whose descriptor is readable */
 	_Atomic uint32_t waiters;   /* threads that wait while another thread has the bell */
+	_Atomic uint32_t wanted;    /* threads that wait for the drive lock: adapter_lock() */
 
 	/* Under the drive lock. */
 	bool lanes_armed;  /* every lane is armed, and the bell has not rung since then */
@@ -111,6 +113,7 @@ const struct hdl_send_wr *adapter_express(struct hdl_adapter *adapter, struct qp
 /* Take the post_lock of @qp's send queue while no other thread is in adapter_express() for @qp.
  * That function holds only the drive lock. */
 void adapter_lock_sends(struct hdl_adapter *adapter, struct qp *qp);
+/* Waits for the turn of another thread, not for the end of its work: thread_give_way(). */
 void adapter_lock(struct hdl_adapter *adapter);
 void adapter_unlock(struct hdl_adapter *adapter);
 /* Is there work that the next turn may be able to finish? A lane was full, or the network card.

@@ -235,6 +235,17 @@ static uint64_t prepare_sleep(struct hdl_adapter *adapter, const struct turn *tu
 	return engine_idle(&adapter->engine) ? ns : 0; /* something came before it was armed */
 }
 
+/* Whoever drops a lock is the first to find it free. While packets keep coming, the thread would
+ * take it again and again, and the program's calls would wait until the last packet: they go
+ * first. */
+static void thread_give_way(const struct drive *drive)
+{
+	for (unsigned yields = 0; yields < ADAPTER_GIVE_WAY &&
+	                          atomic_load_explicit(&drive->wanted, memory_order_relaxed) > 0;
+	     yields++)
+		sched_yield();
+}
+
 /* One turn. Returns for how long the thread may pause. */
 static uint64_t thread_turn(struct thread *thread)
 {
@@ -250,6 +261,7 @@ static uint64_t thread_turn(struct thread *thread)
 		return ADAPTER_WATCH_NS;
 	}
 	uint32_t before = atomic_load_explicit(&drive->activity, memory_order_relaxed);
+	thread_give_way(drive);
 	lock_take(&drive->lock);
 	struct turn turn = thread_drive(thread, before);
 	enum thread_state state = thread_next(adapter, &turn);

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -26,6 +27,9 @@
 #define WAIT_MS       10000
 #define COUNT         40u
 #define PAYLOAD_BYTES 1000u
+#define FLOOD_NS      200000u /* of a turn while packets keep coming */
+#define FLOOD_CALLS   50u
+#define FLOOD_TURNS   64u /* of the thread during one call */
 
 /* --- two UDP ports --- */
 
@@ -229,6 +233,7 @@ static struct fake {
 	_Atomic unsigned by_program; /* arrivals that a thread of the program took */
 	_Atomic unsigned blocked;    /* turns until there is room */
 	_Atomic uint64_t ticked_ns;
+	_Atomic bool flood; /* there is always something to receive */
 	pthread_t program;
 } fake;
 
@@ -244,6 +249,11 @@ static unsigned fake_receive(struct net_port *port)
 	fake.receives++;
 	if (fake.blocked > 0)
 		fake.blocked--;
+	if (fake.flood) {
+		for (uint64_t end = clock_now_ns() + FLOOD_NS; clock_now_ns() < end;)
+			;
+		return 1;
+	}
 	if (port->fd < 0 || read(port->fd, &count, sizeof(count)) != sizeof(count))
 		return 0;
 	fake.by_program += pthread_equal(pthread_self(), fake.program) != 0;
@@ -431,6 +441,47 @@ static void test_nothing_to_show(void **state)
 	await(&fake.arrivals, 1);
 }
 
+/* This thread and the adapter's share one processor, or have back what they had. */
+static void share_processor(const cpu_set_t *set)
+{
+	assert_int_equal(pthread_setaffinity_np(pthread_self(), sizeof(*set), set), 0);
+	assert_int_equal(pthread_setaffinity_np(adapter->drive.thread, sizeof(*set), set), 0);
+}
+
+/* While packets keep coming, the adapter's thread goes on; but a call of the program waits for a
+ * few of its turns, not until the last packet. */
+static void test_flood_lets_calls_in(void **state)
+{
+	(void)state;
+	cpu_set_t before, one;
+	struct hdl_channel *channel;
+	struct hdl_cq *cq;
+	unsigned all = 0;
+	assert_int_equal(hdl_channel_create(adapter, &channel), 0);
+	assert_int_equal(hdl_cq_create(adapter, 16, channel, NULL, &cq), 0);
+	assert_int_equal(hdl_cq_arm(cq, false), 0); /* the thread keeps driving */
+	assert_int_equal(pthread_getaffinity_np(pthread_self(), sizeof(before), &before), 0);
+	CPU_ZERO(&one);
+	CPU_SET((unsigned)sched_getcpu(), &one);
+	share_processor(&one);
+	fake.flood = true;
+	signal_once(fake.port.fd);
+	await(&fake.receives, 1);
+	for (unsigned i = 0; i < FLOOD_CALLS; i++) {
+		unsigned turns = fake.receives;
+		assert_int_equal(hdl_cq_arm(cq, false), 0);
+		turns = fake.receives - turns;
+		assert_in_range(turns, 0, FLOOD_TURNS);
+		all += turns;
+		await(&fake.receives, fake.receives + 2);
+	}
+	assert_in_range(all, 0, FLOOD_CALLS * 4);
+	fake.flood = false;
+	share_processor(&before);
+	assert_int_equal(hdl_cq_destroy(cq), 0);
+	assert_int_equal(hdl_channel_destroy(channel), 0);
+}
+
 static void test_no_more_than(void **state)
 {
 	(void)state;
@@ -458,6 +509,7 @@ int main(void)
 	        cmocka_unit_test_setup_teardown(test_thread_tries_again, begin_fake, end_fake),
 	        cmocka_unit_test_setup_teardown(test_waiter_takes, begin_fake, end_fake),
 	        cmocka_unit_test_setup_teardown(test_nothing_to_show, begin_fake, end_fake),
+	        cmocka_unit_test_setup_teardown(test_flood_lets_calls_in, begin_fake, end_fake),
 	        cmocka_unit_test_setup_teardown(test_no_more_than, begin_fake, end_fake),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
