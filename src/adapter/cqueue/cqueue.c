@@ -75,12 +75,22 @@ static void cqueue_wake(struct hdl_cqueue *queue, bool wanted)
 
 void cqueue_placed(struct hdl_cqueue *queue, uint16_t port, uint32_t index)
 {
-	bool wanted = atomic_load(&queue->wants_data) || atomic_load(&queue->wants_room);
+	const struct cring_block *own = queue->ring.own;
 	struct hdl_port_event event = {.type = HDL_PORT_DATA, .index = index};
-	if (!wanted || eventq_deliver(queue->adapter, port, &event, NULL, 0) == EVENTQ_FULL)
+	/* C1 pairs with C2: either we see that the queue is armed, or it sees the store. */
+	atomic_thread_fence(memory_order_seq_cst);
+	bool data = atomic_load(&queue->wants_data) &&
+	            (atomic_load(&own->in.wrptr_copy) != atomic_load(&queue->seen_wrptr) ||
+	             atomic_load(&own->in.end_copy) != atomic_load(&queue->seen_end));
+	bool room = atomic_load(&queue->wants_room) &&
+	            atomic_load(&own->out.rdptr_copy) != atomic_load(&queue->seen_rdptr);
+	if ((!data && !room) ||
+	    eventq_deliver(queue->adapter, port, &event, NULL, 0) == EVENTQ_FULL)
 		return;
-	atomic_store(&queue->wants_data, false);
-	atomic_store(&queue->wants_room, false);
+	if (data)
+		atomic_store(&queue->wants_data, false);
+	if (room)
+		atomic_store(&queue->wants_room, false);
 }
 
 /* --- waiting --- */
@@ -113,16 +123,24 @@ static uint64_t cqueue_looks(struct hdl_cqueue *queue)
 	return looks;
 }
 
+struct attempt_at {
+	struct hdl_cqueue *queue;
+	const void *from;
+	void *to;
+	uint64_t bytes;
+	int64_t result;
+	bool is_stuck; /* the carrier had no room for some of it; no event tells of that */
+};
+
 /* Sleep until an event, something to drive, or @until_ns. The queue was armed when @looks was read.
  * -HDL_EINTR: a signal arrived. */
-static int cqueue_sleep(struct hdl_cqueue *queue, uint64_t looks, uint64_t until_ns, int cancel)
+static int cqueue_sleep(const struct attempt_at *at, uint64_t looks, uint64_t until_ns, int cancel)
 {
+	struct hdl_cqueue *queue = at->queue;
 	int fd = queue->events != NULL ? hdl_eventq_fd(queue->events) : -1;
-	/* Where stores are packets, our own thread sees what it drives; another thread that drives
-	 * raises an event. A carrier without room is looked at again. */
-	bool owes = queue->ring.peer == NULL ||
-	            atomic_load_explicit(&queue->owes_wake, memory_order_relaxed);
-	uint64_t soon = fd < 0 || owes ? clock_now_ns() + CQUEUE_NAP_NS : UINT64_MAX;
+	bool owes = atomic_load_explicit(&queue->owes_wake, memory_order_relaxed);
+	bool naps = at->is_stuck || owes || fd < 0 || queue->carrier.silent;
+	uint64_t soon = naps ? clock_now_ns() + CQUEUE_NAP_NS : UINT64_MAX;
 	if (soon > until_ns)
 		soon = until_ns;
 	pthread_mutex_lock(&queue->lock);
@@ -144,14 +162,6 @@ static int cqueue_sleep(struct hdl_cqueue *queue, uint64_t looks, uint64_t until
 	pthread_mutex_unlock(&queue->lock);
 	return slept < 0 ? -HDL_EINTR : 0;
 }
-
-struct attempt_at {
-	struct hdl_cqueue *queue;
-	const void *from;
-	void *to;
-	uint64_t bytes;
-	int64_t result;
-};
 
 /* Repeat @attempt, which is true once there is a result, until @timeout_ms have passed. @arm:
  * before sleeping; false: there is no reason to. */
@@ -176,8 +186,8 @@ static int64_t cqueue_repeat(struct attempt_at *at, bool (*attempt)(struct attem
 	while (!done && slept == 0 && (timeout_ms < 0 || clock_now_ns() < until_ns)) {
 		cqueue_drain(queue);
 		uint64_t looks = cqueue_looks(queue);
-		if (arm(queue))
-			slept = cqueue_sleep(queue, looks, until_ns, cancel);
+		if (arm(queue) || at->is_stuck)
+			slept = cqueue_sleep(at, looks, until_ns, cancel);
 		adapter_poll(queue->adapter);
 		done = attempt(at);
 	}
@@ -187,22 +197,27 @@ static int64_t cqueue_repeat(struct attempt_at *at, bool (*attempt)(struct attem
 
 static bool cqueue_arm_data(struct hdl_cqueue *queue)
 {
+	const struct pring_reader_block *in = &queue->ring.own->in;
+	atomic_store(&queue->seen_wrptr, atomic_load(&in->wrptr_copy));
+	atomic_store(&queue->seen_end, atomic_load(&in->end_copy));
 	atomic_store(&queue->wants_data, true);
+	atomic_thread_fence(memory_order_seq_cst); /* C2 */
 	return cring_arm_data(&queue->ring);
 }
 
 static bool cqueue_arm_room(struct hdl_cqueue *queue)
 {
+	atomic_store(&queue->seen_rdptr, atomic_load(&queue->ring.own->out.rdptr_copy));
 	atomic_store(&queue->wants_room, true);
-	return cring_arm_room(&queue->ring) || queue->ring.peer == NULL;
+	atomic_thread_fence(memory_order_seq_cst); /* C2 */
+	return cring_arm_room(&queue->ring);
 }
 
 int hdl_cqueue_arm(struct hdl_cqueue *queue, bool data, bool room)
 {
 	if (!is_cqueue(queue))
 		return -HDL_EINVAL;
-	bool quiet = (!data || cqueue_arm_data(queue)) &&
-	             (!room || (cqueue_arm_room(queue) && cring_writable(&queue->ring) == 0));
+	bool quiet = (!data || cqueue_arm_data(queue)) && (!room || cqueue_arm_room(queue));
 	return quiet ? 0 : -HDL_EAGAIN;
 }
 
@@ -223,6 +238,10 @@ static bool cqueue_try_write(struct attempt_at *at)
 	uint64_t written = cring_write(&queue->ring, at->from, at->bytes);
 	cqueue_wake(queue, cring_publish(&queue->ring));
 	at->result = (int64_t)written;
+	/* There was room, as far as cring_write() looked, but a store did not go out. */
+	const struct pring_writer *out = &queue->ring.out;
+	at->is_stuck = out->published != out->wrptr ||
+	               (written == 0 && out->wrptr - out->rdptr < out->units);
 	return written > 0;
 }
 
@@ -245,6 +264,7 @@ static bool cqueue_try_end(struct attempt_at *at)
 	cqueue_wake(at->queue, wakes);
 	at->queue->finished = told;
 	at->result = 0;
+	at->is_stuck = !told;
 	return told && !atomic_load(&at->queue->owes_wake);
 }
 
@@ -270,6 +290,7 @@ static bool cqueue_try_read(struct attempt_at *at)
 	uint64_t bytes = cring_read(&queue->ring, at->to, at->bytes);
 	cqueue_wake(queue, cring_release(&queue->ring, bytes == 0));
 	at->result = (int64_t)bytes;
+	at->is_stuck = queue->ring.in.published != queue->ring.in.rdptr;
 	if (bytes > 0)
 		return true;
 	if (pring_has_ended(&queue->ring.in))

@@ -20,6 +20,10 @@ struct cqueue_carrier {
 	bool (*alive)(void *context);
 	void (*end)(void *context);
 	void *context;
+	/* Something may happen without an event: the peer may store to our block itself though we
+	 * do not map its block, or the end of the connection is announced at another port. Calls
+	 * that wait then look every CQUEUE_NAP_NS. */
+	bool silent;
 };
 
 struct hdl_cqueue {
@@ -31,8 +35,9 @@ struct hdl_cqueue {
 	bool finished;
 	_Atomic bool owes_wake; /* the peer is to be woken, and the carrier had no room */
 	/* Where the peer's block is not mapped, our adapter places its stores and looks at these:
-	 * the IRQ bits of this end. */
+	 * the IRQ bits of this end, and what the peer's pointers were when they were set. */
 	_Atomic bool wants_data, wants_room;
+	_Atomic uint64_t seen_wrptr, seen_end, seen_rdptr;
 	/* Threads that wait, one to read and one to write. The first takes events for both: */
 	pthread_mutex_t lock;
 	pthread_cond_t looked;

@@ -24,6 +24,23 @@ static bool aperture_lives(void *context)
 	return hdl_aperture_state(context) == HDL_APERTURE_OPEN;
 }
 
+/* Packets of the peer were placed; with the drive lock. */
+static void aperture_queue_placed(void *context)
+{
+	struct hdl_cqueue *queue = context;
+	const struct hdl_aperture *aperture = queue->carrier.context;
+	cqueue_placed(queue, queue->events->port, aperture->conn.own.index);
+}
+
+static void aperture_queue_ends(void *context)
+{
+	struct hdl_aperture *aperture = context;
+	adapter_lock(aperture->adapter);
+	aperture->placed = NULL;
+	aperture->placed_context = NULL;
+	adapter_unlock(aperture->adapter);
+}
+
 int hdl_cqueue_open(struct hdl_aperture *aperture, uint64_t bytes, struct hdl_eventq *events,
                     struct hdl_cqueue **out)
 {
@@ -39,8 +56,24 @@ int hdl_cqueue_open(struct hdl_aperture *aperture, uint64_t bytes, struct hdl_ev
 	struct cqueue_carrier carrier = {.store = aperture_stores,
 	                                 .wake = aperture_wakes,
 	                                 .alive = aperture_lives,
+	                                 .end = aperture_queue_ends,
 	                                 .context = aperture};
-	/* A peer on this machine: its memory itself. */
-	return cqueue_open(events->adapter, own, bytes, aperture_share(aperture), &carrier, events,
-	                   out);
+	struct hdl_adapter *adapter = aperture->adapter;
+	adapter_lock(adapter);
+	bool published = aperture->published;
+	const struct ap_port *port = aperture->conn.port;
+	bool other_port = port == NULL || port->number != events->port;
+	adapter_unlock(adapter);
+	/* A peer on this machine: its memory itself, if it can do the same with ours. An end that
+	 * stores directly expects to be told who waits in the same way. */
+	void *peer = published ? aperture_share(aperture) : NULL;
+	carrier.silent = other_port || (published && peer == NULL);
+	int result = cqueue_open(adapter, own, bytes, peer, &carrier, events, out);
+	if (result != 0)
+		return result;
+	adapter_lock(adapter);
+	aperture->placed = aperture_queue_placed;
+	aperture->placed_context = *out;
+	adapter_unlock(adapter);
+	return 0;
 }
