@@ -8,6 +8,7 @@
 #include "adapter/aperture/aperture.h"
 #include "adapter/reach/shared.h"
 #include "adapter/track/track.h"
+#include "base/log.h"
 
 #define COLLECT_NS (HDL_APERTURE_LAG_NS / 2)
 
@@ -121,12 +122,26 @@ static void aperture_age(struct hdl_aperture *aperture, uint64_t now_ns)
 	track_expire(aperture->track);
 }
 
+/* The range was the pages of a peer of this machine, and the next peer is elsewhere: the same
+ * addresses are tracked pages from now on. */
+static void aperture_map_tracked(struct hdl_aperture *aperture)
+{
+	const struct track_source source = {.fetch = map_fetch, .context = aperture};
+	int result = track_open_at(TRACK_ANY, aperture->shared_bytes, &source, aperture->shared,
+	                           &aperture->track);
+	if (result == 0)
+		aperture->shared = NULL;
+	else
+		log_error("a mapped aperture leads nowhere: %s", hdl_strerror(-result));
+}
+
 void aperture_map_opened(struct hdl_aperture *aperture)
 {
 	if (aperture->track != NULL)
 		track_forget(aperture->track); /* what was there before was of nobody, or another */
-	else if (aperture->shared != NULL)     /* the same range; if that fails, it leads nowhere */
-		(void)aperture_map_same(aperture, aperture->shared_bytes);
+	else if (aperture->shared != NULL &&
+	         aperture_map_same(aperture, aperture->shared_bytes) == NULL)
+		aperture_map_tracked(aperture);
 }
 
 uint64_t apertures_collect_due(struct apertures *apertures, uint64_t now_ns)

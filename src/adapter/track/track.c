@@ -79,10 +79,12 @@ void track_reset_states(struct track *track)
 	track->dirty_count = 0;
 }
 
-static void *track_map(const struct track *track, int flags, int fd)
+/* @at: over what is there; NULL: anywhere. */
+static void *track_map(const struct track *track, void *at, int flags, int fd)
 {
-	void *at = mmap(NULL, track->bytes, PROT_READ | PROT_WRITE, flags | MAP_NORESERVE, fd, 0);
-	return at == MAP_FAILED ? NULL : at;
+	flags |= MAP_NORESERVE | (at != NULL ? MAP_FIXED : 0);
+	void *map = mmap(at, track->bytes, PROT_READ | PROT_WRITE, flags, fd, 0);
+	return map == MAP_FAILED ? NULL : map;
 }
 
 static void track_free(struct track *track)
@@ -98,15 +100,15 @@ static void track_free(struct track *track)
 	free(track);
 }
 
-/* The memory of a range; -HDL_ENOMEM. */
-static int track_allocate(struct track *track)
+/* The memory of a range, whose view is @at, if not NULL; -HDL_ENOMEM. */
+static int track_allocate(struct track *track, void *at)
 {
 	int fd = memfile_make("heddle-tracked", track->bytes);
 	if (fd < 0)
 		return -HDL_ENOMEM;
-	track->view = track_map(track, MAP_SHARED, fd);
-	track->alias = track_map(track, MAP_SHARED, fd);
-	track->twins = track_map(track, MAP_PRIVATE | MAP_ANONYMOUS, -1);
+	track->view = track_map(track, at, MAP_SHARED, fd);
+	track->alias = track_map(track, NULL, MAP_SHARED, fd);
+	track->twins = track_map(track, NULL, MAP_PRIVATE | MAP_ANONYMOUS, -1);
 	close(fd);
 	track->states = calloc(track->pages, sizeof(*track->states));
 	track->dirty = calloc(2 * track->pages, sizeof(*track->dirty));
@@ -120,7 +122,7 @@ static int track_allocate(struct track *track)
 }
 
 static int track_try(enum track_kind kind, uint64_t bytes, const struct track_source *source,
-                     struct track **out)
+                     void *at, struct track **out)
 {
 	static const struct track_ops *const kinds[TRACK_KINDS] = {[TRACK_UFFD] = &track_uffd,
 	                                                           [TRACK_PROTECT] = &track_protect,
@@ -137,7 +139,7 @@ static int track_try(enum track_kind kind, uint64_t bytes, const struct track_so
 	if (source != NULL)
 		track->source = *source;
 	track->lazy = source != NULL && kind != TRACK_COMPARE;
-	int result = track_allocate(track);
+	int result = track_allocate(track, at);
 	if (result == 0)
 		result = track->ops->begin(track);
 	if (result == 0 && (!range_enter(track) || (track->lazy && !track_fetch_begin(track)))) {
@@ -146,6 +148,11 @@ static int track_try(enum track_kind kind, uint64_t bytes, const struct track_so
 		result = -HDL_ENOMEM;
 	}
 	if (result != 0) {
+		/* Addresses of the caller's never become free, not even for a moment. */
+		if (at != NULL) {
+			(void)track_map(track, at, MAP_PRIVATE | MAP_ANONYMOUS, -1);
+			track->view = NULL;
+		}
 		track_free(track);
 		return result;
 	}
@@ -153,19 +160,25 @@ static int track_try(enum track_kind kind, uint64_t bytes, const struct track_so
 	return 0;
 }
 
-int track_open(enum track_kind kind, uint64_t bytes, const struct track_source *source,
-               struct track **out)
+int track_open_at(enum track_kind kind, uint64_t bytes, const struct track_source *source, void *at,
+                  struct track **out)
 {
 	int result = -HDL_EIO;
 	if (bytes == 0 || bytes % TRACK_PAGE != 0 || bytes > TRACK_MAX_BYTES ||
 	    (unsigned)kind >= TRACK_KINDS || (kind == TRACK_COMPARE && bytes > TRACK_COMPARE_BYTES))
 		return -HDL_EINVAL;
 	if (kind != TRACK_ANY)
-		return track_try(kind, bytes, source, out);
+		return track_try(kind, bytes, source, at, out);
 	for (kind = TRACK_UFFD; kind < TRACK_KINDS && result == -HDL_EIO; kind++)
 		if (kind != TRACK_COMPARE || bytes <= TRACK_COMPARE_BYTES)
-			result = track_try(kind, bytes, source, out);
+			result = track_try(kind, bytes, source, at, out);
 	return result;
+}
+
+int track_open(enum track_kind kind, uint64_t bytes, const struct track_source *source,
+               struct track **out)
+{
+	return track_open_at(kind, bytes, source, NULL, out);
 }
 
 void track_close(struct track *track)

@@ -101,6 +101,10 @@ struct track {
  * kind does not work here. */
 int track_open(enum track_kind kind, uint64_t bytes, const struct track_source *source,
                struct track **out);
+/* The same, with the view at @at, in place of @bytes that the caller has mapped there and that are
+ * the range's from now on. If it fails, zeroed memory is there instead. */
+int track_open_at(enum track_kind kind, uint64_t bytes, const struct track_source *source, void *at,
+                  struct track **out);
 /* No thread may use the view any more. */
 void track_close(struct track *track);
 

@@ -1,7 +1,7 @@
 /* Two processes of one machine and an aperture between them, mapped as the same pages (AP9):
  * plain stores appear in both directions without any call, closing revokes for real though the
  * peer keeps its mapping, and the next connection has other pages. A peer that dies takes nothing
- * along. */
+ * along. Where the next peer does not share its pages, the same range is tracked. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -183,8 +183,87 @@ static void ap9_the_same_pages_and_no_longer(void **state)
 	close(back[0]);
 }
 
+/* Where the moving peer finds the owner. */
+struct place {
+	struct hdl_gid gid;
+	uint16_t port;
+};
+
+/* Connects, maps the same pages, and then connects to memory that nobody can map. */
+static void moving_peer(int in, int out)
+{
+	struct place owner;
+	struct side side = {0};
+	char go;
+	hear(in, &owner, sizeof(owner));
+	side_open(&side, false);
+	MUST(hdl_aperture_connect(side.aperture, &owner.gid, owner.port, WAIT));
+	side_map(&side);
+	if (side.aperture->shared == NULL)
+		_exit(2);
+	volatile unsigned char *before = side.map;
+	side.map[7] = 1;
+	MUST(hdl_aperture_close(side.aperture, 0));
+	tell(out, "m", 1);
+	hear(in, &go, 1);
+	MUST(hdl_aperture_connect(side.aperture, &owner.gid, owner.port, WAIT));
+	if (side.map[8] != 88)
+		_exit(3);
+	side.map[7] = 77; /* arrives without any call */
+	side_map(&side);
+	if (side.map != before || side.aperture->shared != NULL)
+		_exit(4);
+	hear(in, &go, 1);
+	side_close(&side);
+	_exit(0);
+}
+
+static void ap9_a_range_stays_when_its_peer_is_elsewhere(void **state)
+{
+	(void)state;
+	static unsigned char memory[BYTES]; /* the application's: not shared */
+	struct hdl_aperture_attr attr = {.memory = memory, .length = BYTES};
+	int there[2], back[2], status;
+	struct side side = {0};
+	struct hdl_aperture *other;
+	struct hdl_limits limits;
+	struct place own = {0};
+	char said;
+	assert_int_equal(pipe(there) | pipe(back), 0);
+	pid_t child = fork();
+	if (child == 0)
+		moving_peer(there[0], back[1]);
+	side_open(&side, true);
+	MUST(hdl_adapter_query(side.adapter, &limits));
+	own.gid = limits.gid;
+	own.port = hdl_port_number(side.port);
+	tell(there[1], &own, sizeof(own));
+	MUST(hdl_aperture_accept(side.aperture, side.port, 0, NULL, WAIT));
+	hear(back[0], &said, 1);
+	assert_int_equal(side.memory[7], 1);
+	memory[8] = 88;
+	MUST(hdl_aperture_open(side.adapter, &attr, &other));
+	tell(there[1], "c", 1);
+	MUST(hdl_aperture_accept(other, side.port, 0, NULL, WAIT));
+	bool came = appears(&memory[7], 77);
+	tell(there[1], "c", 1);
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+	assert_true(came);
+	assert_int_equal(side.memory[7], 1);
+	MUST(hdl_aperture_free(other));
+	side_close(&side);
+	for (int i = 0; i < 2; i++) {
+		close(there[i]);
+		close(back[i]);
+	}
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(ap9_the_same_pages_and_no_longer)};
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(ap9_the_same_pages_and_no_longer),
+	        cmocka_unit_test(ap9_a_range_stays_when_its_peer_is_elsewhere),
+	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
