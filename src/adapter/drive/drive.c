@@ -136,6 +136,10 @@ void adapter_doorbell(struct hdl_adapter *adapter, struct qp *qp)
 {
 	if (lock_try(&adapter->drive.lock)) {
 		engine_post(&adapter->engine, qp);
+		/* Posts in a row may keep the adapter's thread from the lock, and nobody would
+		 * receive: a program whose sends complete at once need not poll in between. */
+		if (atomic_load_explicit(&adapter->drive.wanted, memory_order_relaxed) > 0)
+			drive_locked(adapter);
 		adapter_unlock(adapter);
 		return;
 	}

@@ -262,7 +262,7 @@ static uint64_t thread_turn(struct thread *thread)
 	}
 	uint32_t before = atomic_load_explicit(&drive->activity, memory_order_relaxed);
 	thread_give_way(drive);
-	lock_take(&drive->lock);
+	adapter_lock(adapter);
 	struct turn turn = thread_drive(thread, before);
 	enum thread_state state = thread_next(adapter, &turn);
 	if (state != THREAD_DRIVING) {

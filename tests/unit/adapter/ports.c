@@ -482,6 +482,45 @@ static void test_flood_lets_calls_in(void **state)
 	assert_int_equal(hdl_channel_destroy(channel), 0);
 }
 
+/* A program that posts all the time, so that another thread waits for the lock, receives too. */
+static void test_posts_receive(void **state)
+{
+	(void)state;
+	struct hdl_pd *pd;
+	struct hdl_cq *cq;
+	struct hdl_qp *qp;
+	struct hdl_wc wc;
+	bool received = false;
+	assert_int_equal(hdl_pd_create(adapter, &pd), 0);
+	assert_int_equal(hdl_cq_create(adapter, 16, NULL, NULL, &cq), 0);
+	struct hdl_qp_init_attr init = {
+	        .type = HDL_QP_RC, .send_cq = cq, .recv_cq = cq, .cap = {4, 4, 1, 1, 0}};
+	assert_int_equal(hdl_qp_create(pd, &init, &qp), 0);
+	struct hdl_qp_attr attr = {.state = HDL_QPS_INIT, .port_num = 1};
+	assert_int_equal(
+	        hdl_qp_modify(qp, &attr,
+	                      HDL_QP_STATE | HDL_QP_PKEY_INDEX | HDL_QP_PORT | HDL_QP_ACCESS),
+	        0);
+	attr.state = HDL_QPS_ERR; /* each post is a call of the doorbell */
+	assert_int_equal(hdl_qp_modify(qp, &attr, HDL_QP_STATE), 0);
+	fake.program = pthread_self();
+	atomic_fetch_add(&adapter->drive.wanted, 1);
+	for (unsigned tries = 0; !received; tries++) { /* the thread may be faster */
+		assert_true(tries < WAIT_MS);
+		struct hdl_recv_wr wr = {0};
+		unsigned before = fake.by_program;
+		signal_once(fake.port.fd);
+		assert_int_equal(hdl_post_recv(qp, &wr, NULL), 0);
+		received = fake.by_program > before;
+		for (unsigned polls = 0; hdl_cq_poll(cq, &wc, 1) == 0; polls++)
+			assert_true(polls < 1000000);
+	}
+	atomic_fetch_sub(&adapter->drive.wanted, 1);
+	assert_int_equal(hdl_qp_destroy(qp), 0);
+	assert_int_equal(hdl_cq_destroy(cq), 0);
+	assert_int_equal(hdl_pd_destroy(pd), 0);
+}
+
 static void test_no_more_than(void **state)
 {
 	(void)state;
@@ -510,6 +549,7 @@ int main(void)
 	        cmocka_unit_test_setup_teardown(test_waiter_takes, begin_fake, end_fake),
 	        cmocka_unit_test_setup_teardown(test_nothing_to_show, begin_fake, end_fake),
 	        cmocka_unit_test_setup_teardown(test_flood_lets_calls_in, begin_fake, end_fake),
+	        cmocka_unit_test_setup_teardown(test_posts_receive, begin_fake, end_fake),
 	        cmocka_unit_test_setup_teardown(test_no_more_than, begin_fake, end_fake),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
