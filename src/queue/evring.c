@@ -159,6 +159,8 @@ static void evring_copy_out(struct evring_reader *r, uint64_t at, void *to, uint
 	uint64_t start = (at * EVRING_WORD_BYTES) & (size - 1);
 	uint64_t first = bytes < size - start ? bytes : size - start;
 	const unsigned char *words = evring_words_at(r->block, r->events.units);
+	if (bytes == 0)
+		return; /* @to may be NULL */
 	memcpy(to, words + start, first);
 	memcpy((unsigned char *)to + first, words, bytes - first);
 }
