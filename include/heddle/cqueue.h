@@ -95,7 +95,8 @@ HDL_API int64_t hdl_cqueue_read(struct hdl_cqueue *queue, void *to, uint64_t max
 /* hdl_cqueue_arm - ask for an event
  *
  * An event of type HDL_PORT_DATA comes to the queue's port when there is something to read, with
- * @data, or room to write, with @room.
+ * @data, or room to write, with @room. An event of an earlier call that waited may still be in the
+ * event queue: if there is nothing after an event, arm again.
  *
  * Owner: nothing changes hands.
  * Threads: any.
