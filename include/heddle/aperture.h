@@ -472,7 +472,7 @@ HDL_API uint32_t hdl_aperture_trust(const struct hdl_adapter *adapter);
  * Where the kernel allows it, the range is the peer's memory itself (same machine) or tracked pages
  * (elsewhere). Stores to it reach the peer, loads see its memory, with the semantics at the top of
  * this file. It can be mapped before the connection exists, with the size in @bits. The range stays
- * the same for as long as the aperture exists, whether its next peer is on this machine or elsewhere.
+ * the same for as long as the aperture exists, whether its next peer is on this machine or not.
  * Mapping it again returns it.
  *
  * Owner: the range belongs to the aperture.
