@@ -35,8 +35,8 @@
 #define APERTURE_WAIT_NS    1000000ull /* a waiting call looks again after this */
 #define APERTURE_FOUND      64u        /* ports of other processes whose place is remembered */
 #define APERTURE_FIND_NS    2000000000ull
-#define APERTURE_PART_BITS  36u /* the outgoing table: address space of one size */
-#define APERTURE_ORIGIN     (1ull << 44)
+#define APERTURE_PART_BITS  36u          /* the outgoing table: address space of one size */
+#define APERTURE_ORIGIN     (1ull << 44) /* where addresses cannot be reserved */
 
 struct hdl_adapter;
 struct hdl_cm_msg;
@@ -110,6 +110,9 @@ struct apertures {
 	struct ap_node node;
 	struct outgoing_table out;
 	struct hdl_aperture *mapped, *ips;
+	void *space; /* addresses of @out, reserved; NULL: not yet, or it is impossible */
+	bool space_tried;
+	uint32_t elsewhere; /* mapped ranges that are not there */
 	void *blocks[4];
 	size_t block_bytes[4];
 	uint32_t port_count, count;
@@ -206,9 +209,16 @@ void *aperture_map_same(struct hdl_aperture *aperture, uint64_t bytes);
 void *aperture_share(struct hdl_aperture *aperture);
 
 /* --- map.c --- */
-/* There is a range: give it an outgoing entry, and look after it from now on. Called without a
- * lock. */
-void aperture_enter_mapped(struct hdl_aperture *aperture, uint8_t bits);
+/* Take an outgoing entry of 2^@bits bytes for a range, whose addresses are those of the entry. */
+void aperture_take_entry(struct hdl_aperture *aperture, uint8_t bits);
+/* Give it back: there is no range. */
+void aperture_give_entry(struct hdl_aperture *aperture);
+/* Where the range of the entry is to be; NULL: anywhere. */
+void *aperture_room(const struct hdl_aperture *aperture);
+/* There is a range: look after it from now on. Called without a lock. */
+void aperture_enter_mapped(struct hdl_aperture *aperture);
+/* The addresses of all entries, which is what the table finds. */
+void apertures_give_space(struct apertures *apertures);
 /* Put what was stored to the mapped range. 0; -HDL_EAGAIN some is left. */
 int aperture_collect(struct hdl_aperture *aperture);
 /* Collect what is due. Returns when to call again. */

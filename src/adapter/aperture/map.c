@@ -10,7 +10,9 @@
 #include "adapter/track/track.h"
 #include "base/log.h"
 
-#define COLLECT_NS (HDL_APERTURE_LAG_NS / 2)
+#define COLLECT_NS  (HDL_APERTURE_LAG_NS / 2)
+#define PAGE_BITS   12u
+#define SPACE_BYTES ((uint64_t)OUTGOING_MAX_GROUPS << APERTURE_PART_BITS)
 
 static bool map_fetch(void *context, uint64_t offset, void *to, uint64_t bytes)
 {
@@ -40,14 +42,60 @@ static unsigned char *aperture_view(const struct hdl_aperture *aperture, uint64_
 	return aperture->track != NULL ? aperture->track->view : aperture->shared;
 }
 
-void aperture_enter_mapped(struct hdl_aperture *aperture, uint8_t bits)
+/* Reserve the addresses of the table. Nothing is mapped there but the ranges, so that an address
+ * tells the entry. Without them (RLIMIT_AS), ranges are anywhere. */
+static void apertures_take_space(struct apertures *apertures)
+{
+	if (apertures->space_tried)
+		return;
+	apertures->space_tried = true; /* entries have their addresses for good */
+	void *space = mmap(NULL, SPACE_BYTES, PROT_NONE,
+	                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (space == MAP_FAILED)
+		return;
+	apertures->space = space;
+	apertures->out.origin = (uint64_t)(uintptr_t)space;
+}
+
+void apertures_give_space(struct apertures *apertures)
+{
+	if (apertures->space != NULL)
+		munmap(apertures->space, SPACE_BYTES);
+	apertures->space = NULL;
+}
+
+void aperture_take_entry(struct hdl_aperture *aperture, uint8_t bits)
+{
+	struct apertures *apertures = aperture->adapter->apertures;
+	apertures_take_space(apertures);
+	aperture->entry = outgoing_take(&apertures->out, bits, HDL_APERTURE_DATA, PAGE_BITS);
+}
+
+void aperture_give_entry(struct hdl_aperture *aperture)
+{
+	if (aperture->entry == NULL)
+		return;
+	ap_use(&aperture->conn, NULL);
+	outgoing_give(&aperture->adapter->apertures->out, aperture->entry);
+	aperture->entry = NULL;
+}
+
+void *aperture_room(const struct hdl_aperture *aperture)
+{
+	const struct apertures *apertures = aperture->adapter->apertures;
+	if (apertures->space == NULL || aperture->entry == NULL)
+		return NULL;
+	return (char *)apertures->space + (aperture->entry->base - apertures->out.origin);
+}
+
+void aperture_enter_mapped(struct hdl_aperture *aperture)
 {
 	struct hdl_adapter *adapter = aperture->adapter;
 	struct apertures *apertures = adapter->apertures;
 	adapter_lock(adapter);
-	aperture->entry = outgoing_take(&apertures->out, bits, HDL_APERTURE_DATA, 0);
 	if (aperture->entry != NULL)
 		ap_use(&aperture->conn, aperture->entry);
+	apertures->elsewhere += aperture_room(aperture) == NULL;
 	aperture->collect_ns = clock_read(&adapter->clock) + COLLECT_NS;
 	aperture->mapped_next = apertures->mapped;
 	apertures->mapped = aperture;
@@ -56,52 +104,81 @@ void aperture_enter_mapped(struct hdl_aperture *aperture, uint8_t bits)
 	adapter_nudge(adapter); /* a thread that sleeps does not know the timer */
 }
 
+/* Map the range for the first time. */
+static int map_begin(struct hdl_aperture *aperture, uint8_t bits)
+{
+	struct hdl_adapter *adapter = aperture->adapter;
+	const struct track_source source = {.fetch = map_fetch, .context = aperture};
+	uint64_t pages = ((1ull << bits) + TRACK_PAGE - 1) / TRACK_PAGE * TRACK_PAGE;
+	int result = 0;
+	adapter_lock(adapter);
+	aperture_take_entry(aperture, bits);
+	void *same = aperture_map_same(aperture, pages);
+	void *room = aperture_room(aperture);
+	adapter_unlock(adapter);
+	if (same == NULL)
+		result = track_open_at(TRACK_ANY, pages, &source, room, &aperture->track);
+	if (result == 0) {
+		aperture_enter_mapped(aperture);
+		return 0;
+	}
+	adapter_lock(adapter);
+	aperture_give_entry(aperture);
+	adapter_unlock(adapter);
+	return result;
+}
+
 int hdl_aperture_map(struct hdl_aperture *aperture, uint8_t bits, void **out, uint64_t *length)
 {
 	if (!is_aperture(aperture) || out == NULL || aperture->is_ip ||
 	    bits < HDL_APERTURE_MIN_BITS || bits > HDL_APERTURE_MAX_BITS)
 		return -HDL_EINVAL;
-	struct hdl_adapter *adapter = aperture->adapter;
-	const struct track_source source = {.fetch = map_fetch, .context = aperture};
-	uint64_t size = 1ull << bits;
-	uint64_t pages = (size + TRACK_PAGE - 1) / TRACK_PAGE * TRACK_PAGE;
 	if (aperture->track == NULL && aperture->shared == NULL) {
-		adapter_lock(adapter);
-		void *same = aperture_map_same(aperture, pages);
-		adapter_unlock(adapter);
-		if (same != NULL)
-			aperture_enter_mapped(aperture, bits);
-	}
-	if (aperture->track == NULL && aperture->shared == NULL) {
-		int result = track_open(TRACK_ANY, pages, &source, &aperture->track);
+		int result = map_begin(aperture, bits);
 		if (result != 0)
 			return result;
-		aperture_enter_mapped(aperture, bits);
 	}
 	*out = aperture_view(aperture, NULL);
 	if (length != NULL)
-		*length = size;
+		*length = 1ull << bits;
 	return 0;
+}
+
+/* Ranges that are not at the addresses of the table. */
+static struct hdl_aperture *map_find_elsewhere(const struct apertures *apertures,
+                                               const unsigned char *byte, uint64_t *offset)
+{
+	for (struct hdl_aperture *at = apertures->mapped; at != NULL; at = at->mapped_next) {
+		uint64_t bytes;
+		const unsigned char *view = aperture_view(at, &bytes);
+		if (byte >= view && (uint64_t)(byte - view) < bytes) {
+			*offset = (uint64_t)(byte - view);
+			return at;
+		}
+	}
+	return NULL;
 }
 
 struct hdl_aperture *hdl_aperture_find(struct hdl_adapter *adapter, const void *address,
                                        uint64_t *offset)
 {
 	struct hdl_aperture *found = NULL;
+	uint64_t at = 0;
 	if (adapter == NULL || adapter->magic != MAGIC_ADAPTER || adapter->apertures == NULL)
 		return NULL;
 	adapter_lock(adapter);
-	for (struct hdl_aperture *at = adapter->apertures->mapped; at != NULL && found == NULL;
-	     at = at->mapped_next) {
-		uint64_t bytes;
-		const unsigned char *view = aperture_view(at, &bytes), *byte = address;
-		if (byte >= view && (uint64_t)(byte - view) < bytes) {
-			found = at;
-			if (offset != NULL)
-				*offset = (uint64_t)(byte - view);
-		}
-	}
+	struct apertures *apertures = adapter->apertures;
+	const struct outgoing *entry =
+	        apertures->space != NULL
+	                ? outgoing_find(&apertures->out, (uint64_t)(uintptr_t)address, &at)
+	                : NULL;
+	if (entry != NULL && entry->owner != NULL)
+		found = aperture_of(entry->owner);
+	else if (apertures->elsewhere > 0)
+		found = map_find_elsewhere(apertures, address, &at);
 	adapter_unlock(adapter);
+	if (found != NULL && offset != NULL)
+		*offset = at;
 	return found;
 }
 
@@ -176,17 +253,21 @@ void aperture_unmap(struct hdl_aperture *aperture)
 	while (*at != aperture)
 		at = &(*at)->mapped_next;
 	*at = aperture->mapped_next;
+	uint64_t bytes;
+	unsigned char *view = aperture_view(aperture, &bytes);
+	bool ours = aperture->track == NULL || aperture->track->fixed;
+	bool reserved = aperture_room(aperture) != NULL;
 	if (aperture->track != NULL)
 		track_close(aperture->track);
-	else
-		munmap(aperture->shared, aperture->shared_bytes);
+	if (reserved) /* nothing else may be mapped there */
+		(void)mmap(view, bytes, PROT_NONE,
+		           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+	else if (ours)
+		munmap(view, bytes);
+	aperture->adapter->apertures->elsewhere -= !reserved;
 	aperture->track = NULL;
 	aperture->shared = NULL;
-	if (aperture->entry == NULL)
-		return;
-	ap_use(&aperture->conn, NULL);
-	outgoing_give(&aperture->adapter->apertures->out, aperture->entry);
-	aperture->entry = NULL;
+	aperture_give_entry(aperture);
 }
 
 int hdl_aperture_refresh(struct hdl_aperture *aperture, uint64_t offset, size_t length,

@@ -321,8 +321,8 @@ static void *aperture_block(struct apertures *apertures, unsigned which, size_t 
 	return block;
 }
 
-/* The table of mapped ranges. Its addresses are those of a bus of its own: one part for each size.
- */
+/* The table of mapped ranges: one part for each size. Its addresses are reserved when the first
+ * range is mapped. */
 static bool aperture_make_out(struct apertures *apertures)
 {
 	struct outgoing_config config = {.part_bits = APERTURE_PART_BITS};
@@ -344,6 +344,7 @@ static bool aperture_make_out(struct apertures *apertures)
 
 static void aperture_free_node(struct apertures *apertures)
 {
+	apertures_give_space(apertures);
 	for (unsigned i = 0; i < 4; i++)
 		if (apertures->blocks[i] != NULL)
 			munmap(apertures->blocks[i], apertures->block_bytes[i]);

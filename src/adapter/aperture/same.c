@@ -67,11 +67,15 @@ void *aperture_share(struct hdl_aperture *aperture)
 	adapter_lock(aperture->adapter);
 	void *view = aperture->shared;
 	bool enters = view == NULL && aperture->track == NULL;
-	if (enters)
+	if (enters) {
+		aperture_take_entry(aperture, aperture->conn.peer.bits);
 		view = aperture_map_same(aperture, same_round(aperture->conn.peer.length));
+		if (view == NULL)
+			aperture_give_entry(aperture);
+	}
 	adapter_unlock(aperture->adapter);
 	if (enters && view != NULL)
-		aperture_enter_mapped(aperture, aperture->conn.peer.bits);
+		aperture_enter_mapped(aperture);
 	return view;
 }
 
@@ -86,7 +90,8 @@ void *aperture_map_same(struct hdl_aperture *aperture, uint64_t bytes)
 	if (reach == NULL)
 		return NULL;
 	void *view = shared_map_aperture(reach, SEGMENT_APERTURE(conn->peer.index), bytes,
-	                                 aperture->shared);
+	                                 aperture->shared != NULL ? aperture->shared
+	                                                          : aperture_room(aperture));
 	if (view != NULL) {
 		aperture->shared = view;
 		aperture->shared_bytes = bytes;

@@ -89,7 +89,10 @@ static void *track_map(const struct track *track, void *at, int flags, int fd)
 
 static void track_free(struct track *track)
 {
-	if (track->view != NULL)
+	if (track->view != NULL && track->fixed)
+		(void)mmap(track->view, track->bytes, PROT_NONE,
+		           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+	else if (track->view != NULL)
 		munmap(track->view, track->bytes);
 	if (track->alias != NULL)
 		munmap(track->alias, track->bytes);
@@ -136,6 +139,7 @@ static int track_try(enum track_kind kind, uint64_t bytes, const struct track_so
 	track->pages = bytes / TRACK_PAGE;
 	track->grain = 1;
 	track->uffd = -1;
+	track->fixed = at != NULL;
 	if (source != NULL)
 		track->source = *source;
 	track->lazy = source != NULL && kind != TRACK_COMPARE;

@@ -78,6 +78,7 @@ struct track {
 	unsigned char *view, *alias, *twins;
 	uint64_t bytes, pages;
 	struct track_source source;
+	bool fixed;    /* the addresses of the view are the caller's */
 	bool lazy;     /* pages may be absent: there is a source, and a load can be noticed */
 	bool orphaned; /* there is nobody to fetch from any more */
 	/* Signals are blocked while it is held: a fault in a handler of the same thread would wait
@@ -101,8 +102,9 @@ struct track {
  * kind does not work here. */
 int track_open(enum track_kind kind, uint64_t bytes, const struct track_source *source,
                struct track **out);
-/* The same, with the view at @at, in place of @bytes that the caller has mapped there and that are
- * the range's from now on. If it fails, zeroed memory is there instead. */
+/* The same, with the view at @at, in place of @bytes that the caller has mapped there. The
+ * addresses stay the caller's and cannot be accessed after track_close(). If the call fails, zeroed
+ * memory is there. */
 int track_open_at(enum track_kind kind, uint64_t bytes, const struct track_source *source, void *at,
                   struct track **out);
 /* No thread may use the view any more. */

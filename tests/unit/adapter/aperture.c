@@ -9,6 +9,9 @@
 
 #include <cmocka.h>
 
+#include <stdio.h>
+#include <sys/resource.h>
+
 #include <heddle/aperture.h>
 
 #define PORT  77u
@@ -320,13 +323,94 @@ static void ap5_rolling_nonces(void **state)
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, pair_open, pair_close)
+static uint64_t aperture_counter(struct hdl_adapter *adapter, const char *name)
+{
+	struct hdl_counter list[HDL_APERTURE_COUNTER_COUNT];
+	hdl_aperture_counters(adapter, list, HDL_APERTURE_COUNTER_COUNT);
+	for (unsigned i = 0; i < HDL_APERTURE_COUNTER_COUNT; i++)
+		if (strcmp(list[i].name, name) == 0)
+			return list[i].value;
+	fail_msg("there is no counter %s", name);
+	return 0;
+}
+
+#define RANGES 6
+
+/* Each range is found by its first and last byte, and nothing beside it. Then all are freed. */
+static void find_ranges(struct hdl_adapter *adapter)
+{
+	static const uint8_t bits[RANGES] = {10, 10, 12, 13, 16, 20};
+	struct hdl_aperture *apertures[RANGES];
+	unsigned char *ranges[RANGES];
+	int local;
+	for (int i = 0; i < RANGES; i++) {
+		void *range;
+		uint64_t length;
+		assert_int_equal(hdl_aperture_open(adapter, NULL, &apertures[i]), 0);
+		assert_int_equal(hdl_aperture_map(apertures[i], bits[i], &range, &length), 0);
+		assert_int_equal(length, 1u << bits[i]);
+		ranges[i] = range;
+	}
+	for (int again = 0; again < 2; again++)
+		for (int i = 0; i < RANGES; i++) {
+			uint64_t offset = 7, last = (1ull << bits[i]) - 1;
+			assert_ptr_equal(hdl_aperture_find(adapter, ranges[i], &offset),
+			                 apertures[i]);
+			assert_int_equal(offset, 0);
+			assert_ptr_equal(hdl_aperture_find(adapter, ranges[i] + last, &offset),
+			                 apertures[i]);
+			assert_int_equal(offset, last);
+		}
+	assert_null(hdl_aperture_find(adapter, &local, NULL));
+	for (int i = 0; i < RANGES; i++) {
+		assert_int_equal(hdl_aperture_free(apertures[i]), 0);
+		assert_null(hdl_aperture_find(adapter, ranges[i], NULL));
+	}
+}
+
+static void ap2_an_address_tells_the_aperture(void **state)
+{
+	struct pair *p = *state;
+	find_ranges(p->a);
+	/* The first lookup of each misses, the other three hit; and so do none of those freed. */
+	assert_int_equal(aperture_counter(p->a, "lookup_hits"), 3 * RANGES);
+	assert_int_equal(aperture_counter(p->a, "lookup_misses"), 2 * RANGES);
+	find_ranges(p->a);
+}
+
+/* Without the addresses of the table ranges are anywhere, and are found as well. */
+static void ap2_no_address_space(void **state)
+{
+	struct pair *p = *state;
+	struct rlimit limit, before;
+	struct hdl_aperture *first;
+	unsigned long pages = 0;
+	void *range;
+	FILE *file = fopen("/proc/self/statm", "r");
+	assert_non_null(file);
+	assert_int_equal(fscanf(file, "%lu", &pages), 1);
+	fclose(file);
+	assert_int_equal(hdl_aperture_open(p->a, NULL, &first), 0);
+	assert_int_equal(getrlimit(RLIMIT_AS, &before), 0);
+	limit = before;
+	limit.rlim_cur = (rlim_t)pages * 4096u + (1u << 30);
+	assert_int_equal(setrlimit(RLIMIT_AS, &limit), 0);
+	int result = hdl_aperture_map(first, 12, &range, NULL);
+	assert_int_equal(setrlimit(RLIMIT_AS, &before), 0);
+	assert_int_equal(result, 0);
+	find_ranges(p->a);
+	assert_int_equal(aperture_counter(p->a, "lookup_hits"), 0);
+	assert_int_equal(hdl_aperture_free(first), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest all[] = {
-	        TEST(ap3_stores_and_reads_both_ways),   TEST(ap3_rules_decide),
-	        TEST(ap3_the_application_declines),     TEST(ap3_waiting_is_bounded),
-	        TEST(ap5_hostile_peer_changes_no_byte), TEST(ap3_pointed_at_another_peer),
-	        TEST(ap5_bad_set_up_is_refused),        TEST(ap5_rolling_nonces),
+	        TEST(ap3_stores_and_reads_both_ways),    TEST(ap3_rules_decide),
+	        TEST(ap3_the_application_declines),      TEST(ap3_waiting_is_bounded),
+	        TEST(ap5_hostile_peer_changes_no_byte),  TEST(ap3_pointed_at_another_peer),
+	        TEST(ap5_bad_set_up_is_refused),         TEST(ap5_rolling_nonces),
+	        TEST(ap2_an_address_tells_the_aperture), TEST(ap2_no_address_space),
 	};
 	return cmocka_run_group_tests(all, NULL, NULL);
 }
