@@ -68,7 +68,7 @@ struct split_pool *pool_add(struct split_side *side, const struct push_pool *at,
 	                            .flags = push_pool_flags(at->context),
 	                            .first = first};
 	side->open[side->open_count++] = (uint16_t)place;
-	memset(&side->element[first], state, at->elements);
+	memset(&side->element[first], (int)state, at->elements);
 	if (state == ELEMENT_FREE || state == ELEMENT_IDLE)
 		for (uint32_t i = 0; i < at->elements; i++)
 			pool_put_free(side, pool, i);

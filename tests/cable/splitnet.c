@@ -153,7 +153,7 @@ static void splitnet_withdraw(void *binding, uint32_t index)
 		*region = (struct splitnet_region){0};
 		return;
 	}
-	assert(!"withdrawn twice");
+	assert(false); /* withdrawn twice */
 }
 
 static void splitnet_release(void *binding, uint32_t receive)

@@ -589,7 +589,7 @@ void streams_fault(struct world *w, const struct host *host)
 	if (!stream || stream->ends[qp->side].qp != qp)
 		return;
 	struct byte_end *end = &stream->ends[qp->side];
-	uint32_t fault = FAULT_CUT << world_draw(w, 3);
+	uint32_t fault = (uint32_t)FAULT_CUT << world_draw(w, 3);
 	if (world_chance(w, 300)) {
 		end->stalled_ns = world_now(w) + world_draw(w, STREAM_STALL_NS);
 		return;

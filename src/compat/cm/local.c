@@ -43,7 +43,7 @@ static int cm_local_send_message(struct cm_id *id, struct cm_message *message)
 
 static int cm_local_send(struct cm_id *id, enum cm_kind kind, uint32_t status)
 {
-	struct cm_message message = {.kind = kind, .status = status};
+	struct cm_message message = {.kind = (uint16_t)kind, .status = status};
 	return cm_local_send_message(id, &message);
 }
 

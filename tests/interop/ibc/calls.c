@@ -859,7 +859,8 @@ static void clients_outlive_their_agent(void **state)
 			                 0);
 			assert_int_equal(IBC_Statistics(&counters), 0);
 		} while (clock_now_ns() < end);
-		assert_int_equal(counters.Agents, round);
+		/* Where programs compete for starting the next one, another may have come first. */
+		assert_true(counters.Agents >= (unsigned)round);
 		/* The next agent knows everybody: a newcomer reaches us, and we reach it. */
 		struct peer late = start_echo();
 		struct IBC_Target newcomer = peer_target(late.apid);

@@ -55,7 +55,7 @@ static void make_file(const char *path)
 /* Run heddle pipe with @in and @out as its standard input and output. */
 static int pipe_program(const char *first, const char *second, const char *in, const char *out)
 {
-	int status;
+	int status = -1;
 	pid_t pid = fork();
 	if (pid == 0) {
 		int from = open(in, O_RDONLY), to = open(out, O_WRONLY | O_CREAT | O_TRUNC, 0600);

@@ -351,10 +351,11 @@ static void the_thread_takes_over_from_a_waiter(void **state)
 	struct side *sides = *state;
 	struct hdl_adapter *adapter = sides[1].adapter;
 	const struct timespec until_it_sleeps = {.tv_nsec = 100000000}, moment = {.tv_nsec = 1};
-	adapter_lock(adapter);
+	adapter_stop_thread(adapter); /* it alone uses busy_poll */
 	adapter->drive.busy_poll.wake_on_packet = true;
 	adapter->drive.busy_poll.window_ns = UINT64_MAX; /* and it stays so */
-	adapter_unlock(adapter);
+	atomic_store(&adapter->drive.quitting, false);
+	assert_int_equal(adapter_start_thread(adapter), 0);
 	for (unsigned round = 0; round < 2; round++) {
 		post_receive(&sides[1]);
 		hdl_progress(adapter); /* the thread watches for a moment before it sleeps again */
