@@ -15,6 +15,9 @@
 #include "port/unixsock.h"
 #include "tap/tap.h"
 
+#define CONTROL_TRIES  50u /* until another process that has the name counts as running */
+#define CONTROL_TRY_US 10000u
+
 static bool control_path(const char *name, char *out, size_t bytes, char *why)
 {
 	char directory[RUNDIR_MAX], file[TAP_NAME_BYTES + 16];
@@ -36,7 +39,13 @@ bool control_open(struct tap *tap)
 	if (!control_path(tap->options->name, tap->control_path, sizeof(tap->control_path),
 	                  tap->why))
 		return false;
+	/* One that was killed a moment ago may still listen. */
 	int other = unixsock_connect(tap->control_path);
+	for (unsigned tries = 0; other >= 0 && tries < CONTROL_TRIES; tries++) {
+		close(other);
+		usleep(CONTROL_TRY_US);
+		other = unixsock_connect(tap->control_path);
+	}
 	if (other >= 0) {
 		close(other);
 		snprintf(tap->why, sizeof(tap->why),
