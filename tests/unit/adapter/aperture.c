@@ -370,6 +370,9 @@ static void find_ranges(struct hdl_adapter *adapter)
 
 static void ap2_an_address_tells_the_aperture(void **state)
 {
+#ifdef __SANITIZE_THREAD__
+	skip(); /* which leaves no room to reserve so many addresses; see the next test */
+#endif
 	struct pair *p = *state;
 	find_ranges(p->a);
 	/* The first lookup of each misses, the other three hit; and so do none of those freed. */
