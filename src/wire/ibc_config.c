@@ -167,7 +167,8 @@ bool ibc_config_decode_answer(struct ibc_config_answer *answer, const uint8_t *i
 	found.count = in[3];
 	found.node = be64_load(in + 4);
 	size_t each = record_bytes[found.operation];
-	if (bytes != IBC_CONFIG_ANSWER_BYTES + each * found.count)
+	if (bytes != IBC_CONFIG_ANSWER_BYTES + each * found.count ||
+	    (each == 0 && found.count > 0)) /* records of no bytes */
 		return false;
 	for (unsigned i = 0; i < found.count; i++)
 		found.records[i] =
