@@ -109,12 +109,14 @@ HDL_API int hdl_eventq_read(struct hdl_eventq *queue, const struct hdl_port_even
 /* hdl_eventq_wait - wait until a queue has events
  *
  * For a queue without a set of the caller's. One that has a set waits with hdl_eventset_wait().
+ * After hdl_eventq_take() took exactly as many events as it was asked for, and so the last one, the
+ * next wait may return 0 although the queue is empty: take, and wait again.
  *
  * Owner: nothing changes hands.
  * Threads: any; a cancellation point.
  * Blocks: up to @timeout_ms (0: not at all; -1: forever).
- * Returns: 0 there are events; -HDL_EAGAIN none came in time; -HDL_EINTR; -HDL_EBUSY it belongs
- * to a set; -HDL_EIO no file descriptor; -HDL_ENOMEM; -HDL_EINVAL. */
+ * Returns: 0 there are events, or may be; -HDL_EAGAIN none came in time; -HDL_EINTR; -HDL_EBUSY it
+ * belongs to a set; -HDL_EIO no file descriptor; -HDL_ENOMEM; -HDL_EINVAL. */
 HDL_API int hdl_eventq_wait(struct hdl_eventq *queue, int timeout_ms);
 
 /* hdl_eventq_fd - a file descriptor that tells of events
