@@ -3,9 +3,11 @@
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -361,9 +363,18 @@ static void vi_knows_so_many(void **state)
 static void *ask(void *context)
 {
 	struct hdl_vi *vi = side_vi(&side, BOTH);
-	*(int *)context = hdl_vi_connect(vi, &side.gid, "busy", 5000);
+	atomic_store((atomic_int *)context, hdl_vi_connect(vi, &side.gid, "busy", 5000));
 	MUST(hdl_vi_destroy(vi));
 	return NULL;
+}
+
+/* How many of @results, which end up as such, are refusals by now? */
+static uint32_t refusals(atomic_int *results)
+{
+	uint32_t count = 0;
+	for (uint32_t i = 0; i < ASKERS; i++)
+		count += atomic_load(&results[i]) == -HDL_ECONNREFUSED;
+	return count;
 }
 
 static void vi_backlog(void **state)
@@ -371,11 +382,18 @@ static void vi_backlog(void **state)
 	struct hdl_vi_listener *listener;
 	struct hdl_vi *last = side_vi(&side, BOTH);
 	pthread_t threads[ASKERS];
-	int results[ASKERS], result = -HDL_ETIMEDOUT, connected = 0;
+	atomic_int results[ASKERS];
+	int result = -HDL_ETIMEDOUT, connected = 0;
 	(void)state;
 	MUST(hdl_vi_listen(side.adapter, "busy", NULL, &listener));
-	for (uint32_t i = 0; i < ASKERS; i++)
+	for (uint32_t i = 0; i < ASKERS; i++) {
+		atomic_init(&results[i], 0);
 		MUST(-pthread_create(&threads[i], NULL, ask, &results[i]));
+	}
+	/* Not before all places are taken: one that asked earlier would hold the place that another
+	 * is refused for. */
+	for (int tries = 0; tries < 4000 && refusals(results) < ASKERS - HDL_VI_BACKLOG; tries++)
+		usleep(1000);
 	for (int tries = 0; tries < 1000 && result == -HDL_ETIMEDOUT; tries++)
 		result = hdl_vi_connect(last, &side.gid, "busy", 10);
 	assert_int_equal(result, -HDL_ECONNREFUSED);
