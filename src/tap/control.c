@@ -15,8 +15,7 @@
 #include "port/unixsock.h"
 #include "tap/tap.h"
 
-#define CONTROL_TRIES  50u /* until another process that has the name counts as running */
-#define CONTROL_TRY_US 10000u
+#define CONTROL_ANSWER_S 10 /* how long a process may take to answer */
 
 static bool control_path(const char *name, char *out, size_t bytes, char *why)
 {
@@ -31,6 +30,40 @@ static bool control_path(const char *name, char *out, size_t bytes, char *why)
 	return true;
 }
 
+/* Send @question, a JSON text, and receive the answer, *got bytes of it. */
+static char *control_exchange(int sock, const char *question, ssize_t *got)
+{
+	struct timeval limit = {.tv_sec = CONTROL_ANSWER_S};
+	int fds[UNIXSOCK_MAX_FDS], count = 0;
+	char *reply = malloc(TAP_MESSAGE_BYTES);
+	setsockopt(sock, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+	*got = -ENOMEM;
+	if (reply != NULL)
+		*got = unixsock_send(sock, question, strlen(question), NULL, 0);
+	if (*got == 0)
+		*got = unixsock_receive(sock, reply, TAP_MESSAGE_BYTES, fds, &count);
+	while (count > 0)
+		close(fds[--count]);
+	return reply;
+}
+
+/* Does a process with our name run? One that was killed may not have ended yet: its socket still
+ * takes connections, but it does not answer, and the connection breaks when the kernel has cleaned
+ * up. */
+static bool control_is_taken(const char *path)
+{
+	ssize_t got = 0;
+	/* It hangs up without an answer when it ends, or when it has too many clients. */
+	for (unsigned tries = 0; got == 0 && tries < 2 * TAP_MAX_CLIENTS; tries++) {
+		int other = unixsock_connect(path);
+		if (other < 0)
+			return false;
+		free(control_exchange(other, "{\"do\":\"who\"}", &got));
+		close(other);
+	}
+	return got >= 0 || got == -EAGAIN;
+}
+
 bool control_open(struct tap *tap)
 {
 	for (unsigned i = 0; i < TAP_MAX_CLIENTS; i++)
@@ -39,15 +72,7 @@ bool control_open(struct tap *tap)
 	if (!control_path(tap->options->name, tap->control_path, sizeof(tap->control_path),
 	                  tap->why))
 		return false;
-	/* One that was killed a moment ago may still listen. */
-	int other = unixsock_connect(tap->control_path);
-	for (unsigned tries = 0; other >= 0 && tries < CONTROL_TRIES; tries++) {
-		close(other);
-		usleep(CONTROL_TRY_US);
-		other = unixsock_connect(tap->control_path);
-	}
-	if (other >= 0) {
-		close(other);
+	if (control_is_taken(tap->control_path)) {
 		snprintf(tap->why, sizeof(tap->why),
 		         "'%s' runs already; `heddle tap down %s' ends it, --name gives another "
 		         "name",
@@ -139,8 +164,6 @@ bool control_event(struct tap *tap, int fd)
 json_t *control_ask(const char *name, json_t *question, bool until_end, char *why)
 {
 	char path[128], *text = json_dumps(question, JSON_COMPACT);
-	int fds[UNIXSOCK_MAX_FDS], count = 0;
-	struct timeval limit = {.tv_sec = 10};
 	json_decref(question);
 	if (text == NULL || !control_path(name, path, sizeof(path), why)) {
 		free(text);
@@ -152,11 +175,9 @@ json_t *control_ask(const char *name, json_t *question, bool until_end, char *wh
 		snprintf(why, LAN_WHY_BYTES,
 		         "nothing called '%s' runs; `heddle tap stat' lists what does", name);
 	} else {
-		char *reply = malloc(TAP_MESSAGE_BYTES);
-		setsockopt(sock, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
-		ssize_t got = -ENOMEM;
-		if (reply != NULL && unixsock_send(sock, text, strlen(text), NULL, 0) == 0)
-			got = unixsock_receive(sock, reply, TAP_MESSAGE_BYTES, fds, &count);
+		ssize_t got;
+		int fds[UNIXSOCK_MAX_FDS], count = 0;
+		char *reply = control_exchange(sock, text, &got);
 		answer = got > 0 ? json_loadb(reply, (size_t)got, 0, NULL) : NULL;
 		if (answer == NULL)
 			snprintf(why, LAN_WHY_BYTES, "'%s' does not answer", name);
