@@ -218,6 +218,21 @@ size_t control_list(char names[][TAP_NAME_BYTES], size_t max)
 
 /* --- pieces of answers --- */
 
+void tap_print_json(json_t *whole)
+{
+	json_dumpf(whole, stdout, JSON_INDENT(2));
+	putchar('\n');
+	fflush(stdout);
+	json_decref(whole);
+}
+
+void tap_print_started(const struct tap_options *options, pid_t pid)
+{
+	tap_print_json(json_pack("{s:s,s:s,s:i,s:s}", "started", options->name, "role",
+	                         options->unit ? "unit" : "host", "pid", (int)pid, "interface",
+	                         options->lan));
+}
+
 json_t *tap_error(const char *text)
 {
 	return json_pack("{s:s}", "error", text);
@@ -255,9 +270,10 @@ json_t *tap_counters(const struct hdl_push *push)
 
 json_t *tap_lan_json(const struct lan *lan)
 {
-	return json_pack("{s:s,s:s,s:b,s:I,s:I,s:I,s:I,s:I}", "kind", lan->kind->name, "where",
-	                 lan->where, "there", lan->fd >= 0, "rx_frames", (json_int_t)lan->rx_frames,
-	                 "rx_bytes", (json_int_t)lan->rx_bytes, "tx_frames",
-	                 (json_int_t)lan->tx_frames, "tx_bytes", (json_int_t)lan->tx_bytes,
-	                 "dropped", (json_int_t)lan->dropped);
+	return json_pack("{s:s,s:s,s:b,s:b,s:i,s:I,s:I,s:I,s:I,s:I}", "kind", lan->kind->name,
+	                 "where", lan->where, "there", lan->fd >= 0, "link", lan_is_up(lan), "mtu",
+	                 (int)lan->link.mtu, "rx_frames", (json_int_t)lan->rx_frames, "rx_bytes",
+	                 (json_int_t)lan->rx_bytes, "tx_frames", (json_int_t)lan->tx_frames,
+	                 "tx_bytes", (json_int_t)lan->tx_bytes, "dropped",
+	                 (json_int_t)lan->dropped);
 }

@@ -9,8 +9,9 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "tap/tap.h"
+#include "wire/be.h"
 
-enum host_token { TOKEN_INIT = 1, TOKEN_MAC, TOKEN_LEARN, TOKEN_STATISTICS };
+enum host_token { TOKEN_INIT = 1, TOKEN_MAC, TOKEN_LEARN, TOKEN_STATISTICS, TOKEN_TOLD };
 
 struct host {
 	struct hdl_push *push;
@@ -21,7 +22,13 @@ struct host {
 	uint8_t wanted[LAN_MAC_BYTES]; /* and what it was asked to know instead */
 	uint64_t next_ns;
 	uint32_t offloads;
-	uint64_t connections, refused;
+	bool link;                  /* the unit has its LAN */
+	uint32_t lan_mtu;           /* what the LAN takes; 0: unknown */
+	uint32_t told_mtu;          /* what the unit knows of our interface, */
+	struct hdl_push_cfg filter; /* and which frames it wants */
+	bool filter_known, groups_changed;
+	uint64_t groups_ns; /* when to look at the groups again */
+	uint64_t connections, refused, too_long;
 	int asker; /* who waits for an answer of the unit */
 	char why[128];
 };
@@ -70,6 +77,21 @@ static void host_connect(struct tap *tap)
 		snprintf(host->why, sizeof(host->why), "%s", hdl_strerror(error));
 }
 
+/* The MTU of our interface. */
+static uint32_t host_mtu(const struct tap *tap)
+{
+	uint32_t mtu = tap->lan.link.mtu != 0 ? tap->lan.link.mtu : tap->options->mtu;
+	return mtu < HDL_PUSH_MAX_MTU ? mtu : HDL_PUSH_MAX_MTU;
+}
+
+/* The cable: the unit, and its LAN. */
+static void host_carry(struct tap *tap)
+{
+	const struct host *host = tap->state;
+	if (tap->lan.kind->carrier != NULL && tap->lan.fd >= 0)
+		tap->lan.kind->carrier(&tap->lan, host->up && host->link);
+}
+
 static void host_opened(void *context, struct hdl_push *push)
 {
 	struct tap *tap = context;
@@ -77,7 +99,7 @@ static void host_opened(void *context, struct hdl_push *push)
 	struct hdl_push_cfg request = {.item = HDL_PUSH_CFG_INIT,
 	                               .code = 1,
 	                               .has_value = true,
-	                               .mtu = tap->options->mtu,
+	                               .mtu = (uint16_t)host_mtu(tap),
 	                               .version = 1};
 	request.offloads =
 	        tap->options->offloads ? tap->lan.kind->offloads : HDL_PUSH_OFFLOAD_HEADER;
@@ -108,8 +130,7 @@ static void host_closed(void *context, struct hdl_push *push, const char *why)
 	snprintf(host->why, sizeof(host->why), "%s", why);
 	host->push = NULL;
 	host->up = host->waits = false;
-	if (tap->lan.kind->carrier != NULL && tap->lan.fd >= 0)
-		tap->lan.kind->carrier(&tap->lan, false);
+	host_carry(tap);
 	host->next_ns = clock_now_ns() + TAP_RETRY_NS;
 	host_answer(tap, tap_error("the connection has ended"));
 }
@@ -134,8 +155,10 @@ static void host_configure(void *context, struct hdl_push *push, const struct hd
 			if (tap->lan.kind->set_offloads != NULL)
 				tap->lan.kind->set_offloads(&tap->lan, host->offloads);
 		} else if (request->item == HDL_PUSH_CFG_LINK) {
-			if (tap->lan.kind->carrier != NULL)
-				tap->lan.kind->carrier(&tap->lan, request->up && host->up);
+			host->link = request->up;
+			host_carry(tap);
+		} else if (request->item == HDL_PUSH_CFG_MTU) {
+			host->lan_mtu = request->mtu;
 		} else {
 			reply->code = HDL_PUSH_CFG_READ_ONLY;
 		}
@@ -143,7 +166,7 @@ static void host_configure(void *context, struct hdl_push *push, const struct hd
 	}
 	reply->has_value = true;
 	memcpy(reply->mac, host->mac, sizeof(reply->mac));
-	reply->mtu = tap->options->mtu;
+	reply->mtu = (uint16_t)host_mtu(tap);
 	reply->offloads = host->offloads;
 	reply->up = host->up;
 	reply->version = 1;
@@ -162,9 +185,12 @@ static void host_initialised(struct tap *tap, const struct hdl_push_cfg *reply)
 	host->offloads = reply->offloads;
 	if (tap->lan.kind->set_offloads != NULL)
 		tap->lan.kind->set_offloads(&tap->lan, host->offloads);
-	if (tap->lan.kind->carrier != NULL)
-		tap->lan.kind->carrier(&tap->lan, true);
-	host->up = true;
+	host->lan_mtu = reply->mtu;
+	host->told_mtu = host_mtu(tap);
+	host->filter_known = false;
+	host->groups_changed = true;
+	host->up = host->link = true;
+	host_carry(tap);
 	host->connections++;
 	host->why[0] = '\0';
 }
@@ -193,6 +219,10 @@ static void host_configured(void *context, struct hdl_push *push, uint64_t token
 	(void)push;
 	if (token == TOKEN_INIT) {
 		host_initialised(tap, reply);
+	} else if (token == TOKEN_TOLD) {
+		if (!agreed)
+			log_warn("tap %s: the LAN of %s takes frames of up to %u bytes",
+			         tap->options->name, tap->options->node, host->lan_mtu);
 	} else if (token == TOKEN_STATISTICS) {
 		json_t *answer = tap->role->ask(tap, -1, "local", NULL);
 		if (agreed && reply->has_value) {
@@ -242,6 +272,79 @@ static bool host_begin(struct tap *tap)
 	return true;
 }
 
+/* Which groups the interface wants. */
+static void host_filter(struct tap *tap, struct hdl_push_cfg *filter)
+{
+	struct lan *lan = &tap->lan;
+	int count = link_read_groups(lan->groups, lan->link.index, filter->multicast,
+	                             HDL_PUSH_CFG_MAX_MULTICAST);
+	if (lan->link.promiscuous)
+		filter->filter |= HDL_PUSH_FILTER_PROMISCUOUS;
+	if (lan->link.all_multicast || count < 0 || count > (int)HDL_PUSH_CFG_MAX_MULTICAST)
+		filter->filter |= HDL_PUSH_FILTER_ALL_MULTICAST;
+	else
+		filter->multicast_count = (uint32_t)count;
+}
+
+/* Tell the unit about our interface what it does not know yet. */
+static void host_tell(struct tap *tap)
+{
+	struct host *host = host_of(tap);
+	uint64_t now = clock_now_ns();
+	struct hdl_push_cfg mtu = {.item = HDL_PUSH_CFG_MTU,
+	                           .code = 1,
+	                           .has_value = true,
+	                           .mtu = (uint16_t)host_mtu(tap)};
+	if (host->told_mtu != mtu.mtu && hdl_push_configure(host->push, &mtu, TOKEN_TOLD))
+		host->told_mtu = mtu.mtu;
+	const struct link_state *link = &tap->lan.link;
+	host->groups_changed |=
+	        link->promiscuous != ((host->filter.filter & HDL_PUSH_FILTER_PROMISCUOUS) != 0);
+	if (tap->lan.groups < 0 || (!host->groups_changed && now < host->groups_ns))
+		return;
+	struct hdl_push_cfg filter = {.item = HDL_PUSH_CFG_FILTER, .code = 1, .has_value = true};
+	host_filter(tap, &filter);
+	bool same = host->filter_known && filter.filter == host->filter.filter &&
+	            filter.multicast_count == host->filter.multicast_count &&
+	            memcmp(filter.multicast, host->filter.multicast,
+	                   filter.multicast_count * sizeof(filter.multicast[0])) == 0;
+	if (!same && !hdl_push_configure(host->push, &filter, TOKEN_TOLD))
+		return;
+	host->filter = filter;
+	host->filter_known = true;
+	host->groups_changed = false;
+	host->groups_ns = now + TAP_GROUPS_NS;
+}
+
+/* Who joins a group says so to the network, by IGMP or, in a header of options, MLD. */
+static bool host_joins(const uint8_t *ether)
+{
+	uint16_t type = be16_load(ether + 12);
+	return macs_is_group(ether) &&
+	       ((type == 0x0800 && ether[14 + 9] == 2) || (type == 0x86dd && ether[14 + 6] == 0));
+}
+
+/* A frame of our interface, of @bytes, is in the slot. */
+static void host_send(struct tap *tap, const uint8_t *frame, uint32_t bytes, uint32_t capacity)
+{
+	struct host *host = host_of(tap);
+	const uint8_t *to = frame + LAN_HEADER_BYTES, *from = to + LAN_MAC_BYTES;
+	host->groups_changed |= bytes > LAN_HEADER_BYTES + 34 && host_joins(to);
+	/* One byte more than any frame: it was cut. */
+	if (bytes == capacity || lan_is_too_long(frame, bytes, host->lan_mtu)) {
+		hdl_push_untake(host->push);
+		host->too_long++;
+	} else if (memcmp(from, host->mac, LAN_MAC_BYTES) == 0) {
+		hdl_push_send(host->push, bytes);
+	} else if (host_tell_mac(host, from, TOKEN_LEARN)) {
+		host->waits = true;
+		host->wait_bytes = bytes;
+	} else {
+		hdl_push_untake(host->push);
+		host->refused++;
+	}
+}
+
 static int host_turn(struct tap *tap)
 {
 	struct host *host = host_of(tap);
@@ -251,6 +354,7 @@ static int host_turn(struct tap *tap)
 		host_connect(tap);
 	if (!host->up)
 		return 0;
+	host_tell(tap);
 	capacity = hdl_push_agreed(host->push)->frame_bytes;
 	while (tap->lan_ready && !host->waits && moved < (int)TAP_BUDGET) {
 		uint8_t *frame = hdl_push_take(host->push);
@@ -263,18 +367,7 @@ static int host_turn(struct tap *tap)
 			break;
 		}
 		moved++;
-		if ((size_t)got == capacity) { /* one byte more than any frame: it was cut */
-			hdl_push_untake(host->push);
-			tap->lan.dropped++;
-		} else if (memcmp(frame + LAN_HEADER_BYTES + 6, host->mac, LAN_MAC_BYTES) == 0) {
-			hdl_push_send(host->push, (uint32_t)got);
-		} else if (host_tell_mac(host, frame + LAN_HEADER_BYTES + 6, TOKEN_LEARN)) {
-			host->waits = true;
-			host->wait_bytes = (uint32_t)got;
-		} else {
-			hdl_push_untake(host->push);
-			host->refused++;
-		}
+		host_send(tap, frame, (uint32_t)got, capacity);
 	}
 	return moved;
 }
@@ -282,7 +375,9 @@ static int host_turn(struct tap *tap)
 static uint64_t host_deadline(const struct tap *tap)
 {
 	const struct host *host = tap->state;
-	return host->push == NULL ? host->next_ns : UINT64_MAX;
+	if (host->push == NULL)
+		return host->next_ns;
+	return host->up && tap->lan.groups >= 0 ? host->groups_ns : UINT64_MAX;
 }
 
 static json_t *host_stat(struct tap *tap)
@@ -296,6 +391,10 @@ static json_t *host_stat(struct tap *tap)
 	                  (json_int_t)host->connections, "refused_frames",
 	                  (json_int_t)host->refused, "offloads", (json_int_t)host->offloads, "mac",
 	                  tap_mac_json(host->mac), "interface", tap_lan_json(&tap->lan));
+	json_object_set_new(answer, "mtu", json_integer((json_int_t)host_mtu(tap)));
+	json_object_set_new(answer, "lan_mtu", json_integer((json_int_t)host->lan_mtu));
+	json_object_set_new(answer, "too_long", json_integer((json_int_t)host->too_long));
+	json_object_set_new(answer, "link", json_boolean(host->up && host->link));
 	json_object_set_new(answer, "mode", json_string(modes[tap->options->terms.mode]));
 	json_object_set_new(answer, "model", json_string(models[tap->options->terms.model]));
 	if (host->up)

@@ -1,10 +1,8 @@
-/* Interfaces: a TAP device, and a packet socket on an interface that exists. */
+/* What the kinds of LAN have in common, and TAP devices. */
 #include "tap/lan.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/if_packet.h>
 #include <linux/if_tun.h>
 #include <linux/virtio_net.h>
 #include <net/ethernet.h>
@@ -18,12 +16,14 @@
 
 #include <heddle/push.h>
 
+#include "port/unixsock.h"
+
 _Static_assert(sizeof(struct virtio_net_hdr) == LAN_HEADER_BYTES, "the header of each frame");
 
 bool lan_parse(struct lan *lan, const char *text)
 {
 	static const struct lan_kind *const kinds[] = {&lan_tap, &lan_packet, &lan_unix};
-	lan->fd = lan->listening = -1;
+	lan->fd = lan->listening = lan->watch = lan->groups = -1;
 	for (size_t i = 0; i < 3; i++) {
 		size_t length = strlen(kinds[i]->name);
 		if (strncmp(text, kinds[i]->name, length) != 0 || text[length] != ':')
@@ -51,13 +51,21 @@ bool lan_open(struct lan *lan)
 
 void lan_close(struct lan *lan)
 {
+	int *const fds[] = {&lan->watch, &lan->groups};
 	if (lan->kind != NULL)
 		lan->kind->close(lan);
+	for (unsigned i = 0; i < 2; i++) {
+		if (*fds[i] >= 0)
+			close(*fds[i]);
+		*fds[i] = -1;
+	}
 }
 
 ssize_t lan_read(struct lan *lan, uint8_t *frame, size_t capacity)
 {
 	ssize_t got = lan->fd >= 0 ? lan->kind->read(lan, frame, capacity) : 0;
+	if (got < 0)
+		lan->gone = true;
 	if (got > 0) {
 		lan->rx_frames++;
 		lan->rx_bytes += (uint64_t)got - LAN_HEADER_BYTES;
@@ -86,10 +94,48 @@ bool lan_needs_offload(const uint8_t *frame)
 	       header.gso_type != VIRTIO_NET_HDR_GSO_NONE;
 }
 
+bool lan_is_too_long(const uint8_t *frame, size_t bytes, uint32_t mtu)
+{
+	struct virtio_net_hdr header;
+	const uint8_t *start = frame + LAN_HEADER_BYTES;
+	size_t length = bytes - LAN_HEADER_BYTES, network = ETH_HLEN;
+	memcpy(&header, frame, sizeof(header));
+	for (unsigned tags = 0; tags < 2 && length >= network + 4; tags++, network += 4) {
+		const uint8_t *type = start + network - 2; /* tags do not count */
+		if (!(type[0] == 0x81 && type[1] == 0x00) && !(type[0] == 0x88 && type[1] == 0xa8))
+			break;
+	}
+	if (header.gso_type == VIRTIO_NET_HDR_GSO_NONE)
+		return length - network > mtu;
+	/* A segment has the headers, up to the end of that of TCP, and gso_size bytes. */
+	size_t transport = header.csum_start;
+	bool tcp = (header.gso_type & 7) != 5;
+	if (transport < network || length < transport + 20)
+		return true;
+	return transport - network + (tcp ? (size_t)(start[transport + 12] >> 4) * 4 : 8u) +
+	               header.gso_size >
+	       mtu;
+}
+
+void lan_news(struct lan *lan)
+{
+	if (lan->watch >= 0 && link_read(lan->watch, lan->where, &lan->link) &&
+	    lan->kind->changed != NULL)
+		lan->kind->changed(lan);
+}
+
+bool lan_is_up(const struct lan *lan)
+{
+	bool known = lan->watch >= 0;
+	return lan->fd >= 0 && !lan->gone &&
+	       (!known || (lan->link.there && lan->link.up &&
+	                   (lan->kind->carrier != NULL || lan->link.carrier)));
+}
+
 /* --- TAP --- */
 
 /* Open and set up the device; in the namespace where it is to be. */
-static int tap_make(void *context, char *why)
+static int tap_make(void *context, int *fds, char *why)
 {
 	struct lan *lan = context;
 	struct ifreq request = {0};
@@ -99,7 +145,7 @@ static int tap_make(void *context, char *why)
 		         errno == ENOENT ? "load the module tun, or give the container the device "
 		                           "(--device /dev/net/tun)"
 		                         : "it must be readable and writable for this user");
-		return -1;
+		return 0;
 	}
 	memcpy(request.ifr_name, lan->where, strnlen(lan->where, IFNAMSIZ - 1));
 	request.ifr_flags = IFF_TAP | IFF_NO_PI | IFF_VNET_HDR;
@@ -112,7 +158,7 @@ static int tap_make(void *context, char *why)
 		                          : "there is such an interface of another kind: choose "
 		                            "another name");
 		close(fd);
-		return -1;
+		return 0;
 	}
 	int size = LAN_HEADER_BYTES, one = 1, sock = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	ioctl(fd, TUNSETVNETHDRSZ, &size);
@@ -133,25 +179,45 @@ static int tap_make(void *context, char *why)
 		ioctl(sock, SIOCSIFFLAGS, &request);
 	}
 	close(sock);
-	if (why[0] == '\0')
-		return fd;
-	ioctl(fd, TUNSETPERSIST, 0ul);
-	close(fd);
-	return -1;
+	if (why[0] != '\0') {
+		ioctl(fd, TUNSETPERSIST, 0ul);
+		close(fd);
+		return 0;
+	}
+	fds[0] = fd;
+	fds[1] = link_open();
+	fds[2] = fds[1] >= 0 ? link_open_groups() : -1;
+	return fds[2] >= 0 ? 3 : fds[1] >= 0 ? 2 : 1;
 }
 
 static bool tap_open(struct lan *lan)
 {
 	struct ifreq request = {0};
-	lan->fd = netns_make(lan->netns, tap_make, lan, lan->why);
-	if (lan->fd < 0)
+	int fds[UNIXSOCK_MAX_FDS], count = netns_make(lan->netns, tap_make, lan, fds, lan->why);
+	if (count == 0)
 		return false;
+	lan->fd = fds[0];
+	lan->watch = count > 1 ? fds[1] : -1;
+	lan->groups = count > 2 ? fds[2] : -1;
+	if (lan->watch >= 0)
+		link_ask(lan->watch, lan->where);
+	lan_news(lan);
 	if (ioctl(lan->fd, SIOCGIFHWADDR, &request) == 0)
 		memcpy(lan->mac, request.ifr_hwaddr.sa_data, LAN_MAC_BYTES);
 	return true;
 }
 
-static void lan_close_fd(struct lan *lan)
+static void tap_changed(struct lan *lan)
+{
+	lan->gone |= !lan->link.there;
+}
+
+static bool tap_set_mtu(struct lan *lan, uint32_t mtu)
+{
+	return lan->watch >= 0 && link_set_mtu(lan->watch, lan->link.index, mtu);
+}
+
+void lan_close_fd(struct lan *lan)
 {
 	if (lan->fd >= 0)
 		close(lan->fd);
@@ -217,80 +283,9 @@ const struct lan_kind lan_tap = {.name = "tap",
                                  .close = lan_close_fd,
                                  .read = tap_read,
                                  .write = tap_write,
+                                 .changed = tap_changed,
+                                 .set_mtu = tap_set_mtu,
                                  .carrier = tap_carrier,
                                  .set_mac = tap_set_mac,
                                  .set_offloads = tap_set_offloads,
                                  .forget = tap_forget};
-
-/* --- packet sockets --- */
-
-static int packet_make(void *context, char *why)
-{
-	struct lan *lan = context;
-	struct ifreq request = {0};
-	struct sockaddr_ll address = {.sll_family = AF_PACKET, .sll_protocol = htons(ETH_P_ALL)};
-	int one = 1, fd = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	memcpy(request.ifr_name, lan->where, strnlen(lan->where, IFNAMSIZ - 1));
-	if (fd < 0) {
-		snprintf(why, LAN_WHY_BYTES,
-		         "a packet socket: %s; it needs CAP_NET_RAW, or a namespace of your own "
-		         "(--netns)",
-		         strerror(errno));
-		return -1;
-	}
-	struct packet_mreq promiscuous = {.mr_type = PACKET_MR_PROMISC};
-	if (ioctl(fd, SIOCGIFINDEX, &request) == 0) {
-		address.sll_ifindex = promiscuous.mr_ifindex = request.ifr_ifindex;
-		if (setsockopt(fd, SOL_PACKET, PACKET_VNET_HDR, &one, sizeof(one)) == 0 &&
-		    bind(fd, (struct sockaddr *)&address, sizeof(address)) == 0 &&
-		    setsockopt(fd, SOL_PACKET, PACKET_ADD_MEMBERSHIP, &promiscuous,
-		               sizeof(promiscuous)) == 0)
-			return fd;
-	}
-	snprintf(why, LAN_WHY_BYTES, "interface %s: %s; `ip link' lists those that exist",
-	         lan->where, strerror(errno));
-	close(fd);
-	return -1;
-}
-
-static bool packet_open(struct lan *lan)
-{
-	lan->fd = netns_make(lan->netns, packet_make, lan, lan->why);
-	return lan->fd >= 0;
-}
-
-static ssize_t packet_read(struct lan *lan, uint8_t *frame, size_t capacity)
-{
-	for (unsigned i = 0; i < 64; i++) {
-		struct sockaddr_ll from = {0};
-		socklen_t length = sizeof(from);
-		ssize_t got = recvfrom(lan->fd, frame, capacity, MSG_TRUNC,
-		                       (struct sockaddr *)&from, &length);
-		if (got < 0)
-			return errno == ENETDOWN || errno == EAGAIN || errno == EINTR ? 0 : -1;
-		if (from.sll_pkttype == PACKET_OUTGOING ||
-		    (size_t)got < LAN_HEADER_BYTES + ETH_HLEN)
-			continue;
-		if ((size_t)got <= capacity)
-			return got;
-		lan->dropped++;
-	}
-	return 0;
-}
-
-static bool packet_write(struct lan *lan, const uint8_t *frame, size_t bytes)
-{
-	if (send(lan->fd, frame, bytes, MSG_NOSIGNAL) >= 0)
-		return true;
-	if (errno == EAGAIN || errno == ENOBUFS)
-		return false;
-	lan->dropped++; /* longer than its MTU, or the interface is down */
-	return true;
-}
-
-const struct lan_kind lan_packet = {.name = "packet",
-                                    .offloads = HDL_PUSH_OFFLOAD_ALL,
-                                    .open = packet_open,
-                                    .close = lan_close_fd,
-                                    .read = packet_read,
-                                    .write = packet_write};

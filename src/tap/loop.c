@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "tap/tap.h"
 
 #define EVENTS 16
@@ -41,10 +42,30 @@ void tap_lan_changed(struct tap *tap)
 	tap->lan_ready = tap->lan.fd >= 0;
 }
 
+/* Somebody must be in the namespace of the interface, or nobody will ever use it. Our descriptors
+ * keep it alive, so that the kernel does not remove the interface. */
+static void tap_hold(struct tap *tap, pid_t first)
+{
+	if (tap->holder >= 0)
+		close(tap->holder);
+	tap->holder = netns_hold(tap->space, first);
+	if (tap->holder >= 0) {
+		tap_watch(tap, tap->holder, EPOLLIN);
+		return;
+	}
+	log_info("tap %s: nobody is in the namespace any more", tap->options->name);
+	stopping = 1;
+}
+
 static void tap_event(struct tap *tap, int fd)
 {
 	if (fd == tap->lan.fd) {
 		tap->lan_ready = true;
+	} else if (fd == tap->lan.watch) {
+		lan_news(&tap->lan);
+		tap->lan_ready = tap->lan.fd >= 0;
+	} else if (fd == tap->holder) {
+		tap_hold(tap, 0);
 	} else if (fd == tap->lan.listening) {
 		int client = accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 		if (client >= 0 && tap->lan.fd >= 0) {
@@ -58,12 +79,35 @@ static void tap_event(struct tap *tap, int fd)
 	}
 }
 
+/* Is there nobody at the other end of the LAN, and is it up to us to find somebody? */
+static bool tap_seeks(const struct tap *tap)
+{
+	return tap->lan.fd < 0 && tap->lan.listening < 0 && tap->lan.kind->again != NULL;
+}
+
+/* What the LAN does on its own. */
+static void tap_tend(struct tap *tap)
+{
+	if (tap->lan.gone && !stopping) {
+		log_info("tap %s: its interface was removed", tap->options->name);
+		stopping = 1;
+	}
+	uint64_t now = tap_seeks(tap) ? clock_now_ns() : 0;
+	if (now != 0 && now >= tap->again_ns) {
+		tap->again_ns = now + TAP_RETRY_NS;
+		if (tap->lan.kind->again(&tap->lan))
+			tap_lan_changed(tap);
+	}
+}
+
 static void tap_wait(struct tap *tap, bool busy)
 {
 	struct epoll_event events[EVENTS];
 	uint64_t end = hdl_push_deadline(tap->port), own = tap->role->deadline(tap);
 	uint64_t now = clock_now_ns();
 	end = own < end ? own : end;
+	if (tap_seeks(tap))
+		end = tap->again_ns < end ? tap->again_ns : end;
 	uint64_t left = busy || end <= now ? 0 : end - now;
 	struct timespec timeout = {.tv_sec = (time_t)(left / 1000000000),
 	                           .tv_nsec = (long)(left % 1000000000)};
@@ -120,7 +164,13 @@ static bool tap_begin(struct tap *tap)
 	}
 	if (lan->listening >= 0)
 		tap_watch(tap, lan->listening, EPOLLIN);
+	if (lan->watch >= 0)
+		tap_watch(tap, lan->watch, EPOLLIN);
 	tap_lan_changed(tap);
+	if (options->netns != 0) {
+		tap->space = netns_of(options->netns);
+		tap_hold(tap, options->netns);
+	}
 	return tap_open_adapter(tap) && tap->role->begin(tap);
 }
 
@@ -135,6 +185,8 @@ static void tap_end(struct tap *tap)
 		hdl_push_free(tap->port);
 	lan_close(&tap->lan);
 	control_close(tap);
+	if (tap->holder >= 0)
+		close(tap->holder);
 	close(tap->epoll);
 }
 
@@ -166,7 +218,8 @@ int tap_run(const struct tap_options *options, int ready)
 	tap = (struct tap){.options = options,
 	                   .role = options->unit ? &tap_unit : &tap_host,
 	                   .control = -1,
-	                   .lan = {.fd = -1, .listening = -1}};
+	                   .holder = -1,
+	                   .lan = {.fd = -1, .listening = -1, .watch = -1, .groups = -1}};
 	sigaction(SIGTERM, &stop, NULL);
 	sigaction(SIGINT, &stop, NULL);
 	signal(SIGPIPE, SIG_IGN);
@@ -175,9 +228,12 @@ int tap_run(const struct tap_options *options, int ready)
 		fprintf(stderr, "heddle tap: %s\n", tap.why);
 	else if (ready >= 0)
 		tap_tell_ready(ready);
+	else if (options->json)
+		tap_print_started(options, getpid());
 	bool busy = true;
 	while (good && !stopping) {
 		int done = hdl_push_run(tap.port);
+		tap_tend(&tap);
 		int moved = tap.role->turn(&tap);
 		if (moved > 0)
 			hdl_push_run(tap.port);

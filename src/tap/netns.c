@@ -1,13 +1,16 @@
-/* Make a descriptor in the namespaces of another process. A child enters them, because a process
- * with threads cannot enter a user namespace, and passes the descriptor back; the rest of Heddle
+/* Make descriptors in the namespaces of another process. A child enters them, because a process
+ * with threads cannot enter a user namespace, and passes the descriptors back; the rest of Heddle
  * stays outside. */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -41,25 +44,26 @@ static bool netns_enter(pid_t pid, const char *kind, int type, char *why)
 	return good;
 }
 
-static void netns_child(int sock, pid_t pid, int (*make)(void *, char *), void *context)
+static void netns_child(int sock, pid_t pid, int (*make)(void *, int *, char *), void *context)
 {
 	char why[LAN_WHY_BYTES] = "";
-	int fd = -1;
+	int fds[UNIXSOCK_MAX_FDS], count = 0;
 	if (netns_enter(pid, "user", CLONE_NEWUSER, why) &&
 	    netns_enter(pid, "net", CLONE_NEWNET, why))
-		fd = make(context, why);
-	unixsock_send(sock, why, sizeof(why), &fd, fd >= 0 ? 1 : 0);
+		count = make(context, fds, why);
+	unixsock_send(sock, why, sizeof(why), fds, count);
 	_exit(0);
 }
 
-int netns_make(pid_t pid, int (*make)(void *context, char *why), void *context, char *why)
+int netns_make(pid_t pid, int (*make)(void *context, int *fds, char *why), void *context, int *fds,
+               char *why)
 {
 	if (pid == 0)
-		return make(context, why);
-	int socks[2], fds[UNIXSOCK_MAX_FDS], count = 0;
+		return make(context, fds, why);
+	int socks[2], count = 0;
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, socks) != 0) {
 		snprintf(why, LAN_WHY_BYTES, "%s", strerror(errno));
-		return -1;
+		return 0;
 	}
 	pid_t child = fork();
 	if (child == 0)
@@ -72,5 +76,34 @@ int netns_make(pid_t pid, int (*make)(void *context, char *why), void *context, 
 	if (got <= 0)
 		snprintf(why, LAN_WHY_BYTES, "the process in the namespace ended early");
 	why[LAN_WHY_BYTES - 1] = '\0';
-	return got > 0 && count == 1 ? fds[0] : -1;
+	return got > 0 ? count : 0;
+}
+
+ino_t netns_of(pid_t pid)
+{
+	char path[64];
+	struct stat space;
+	snprintf(path, sizeof(path), "/proc/%d/ns/net", (int)pid);
+	return stat(path, &space) == 0 ? space.st_ino : 0;
+}
+
+int netns_hold(ino_t space, pid_t first)
+{
+	DIR *folder = opendir("/proc");
+	struct dirent *entry;
+	int fd = -1;
+	pid_t pid = first;
+	/* Nobody can be in it whose process ends between the two calls: the pidfd tells. */
+	while (fd < 0 && folder != NULL) {
+		if (pid != 0 && netns_of(pid) == space)
+			fd = (int)syscall(SYS_pidfd_open, pid, 0);
+		if ((entry = readdir(folder)) == NULL)
+			break;
+		pid = (pid_t)atoi(entry->d_name);
+		if (pid == getpid())
+			pid = 0;
+	}
+	if (folder != NULL)
+		closedir(folder);
+	return fd;
 }

@@ -28,6 +28,27 @@ static void stream_hang_up(struct lan *lan)
 	memset(lan->stream, 0, offsetof(struct lan_stream, in));
 }
 
+static bool stream_connect(int fd, const struct lan *lan)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	memcpy(address.sun_path, lan->where, strlen(lan->where));
+	return connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0;
+}
+
+/* Whoever we were connected to has ended. */
+static bool stream_again(struct lan *lan)
+{
+	int fd = lan->listening < 0 ? socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)
+	                            : -1;
+	if (fd < 0)
+		return false;
+	if (stream_connect(fd, lan))
+		lan->fd = fd;
+	else
+		close(fd);
+	return lan->fd >= 0;
+}
+
 static bool stream_open(struct lan *lan)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -39,7 +60,7 @@ static bool stream_open(struct lan *lan)
 		return false;
 	}
 	memset(lan->stream, 0, offsetof(struct lan_stream, in));
-	if (connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0) {
+	if (stream_connect(fd, lan)) {
 		lan->fd = fd;
 		return true;
 	}
@@ -145,4 +166,5 @@ const struct lan_kind lan_unix = {.name = "unix",
                                   .open = stream_open,
                                   .close = stream_close,
                                   .read = stream_read,
-                                  .write = stream_write};
+                                  .write = stream_write,
+                                  .again = stream_again};

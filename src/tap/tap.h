@@ -12,15 +12,16 @@
 #include "tap/macs.h"
 
 #define TAP_MAX_CLIENTS   8u
-#define TAP_MESSAGE_BYTES 65536u
+#define TAP_MESSAGE_BYTES 131072u /* an answer with 64 hosts */
 #define TAP_NAME_BYTES    HDL_PUSH_NAME_BYTES
 #define TAP_BUDGET        64u           /* frames that are read in one turn */
 #define TAP_RETRY_NS      100000000ull  /* between attempts of a host to reach its unit */
 #define TAP_PART_NS       2000000000ull /* for peers to answer at the end */
 #define TAP_PATIENCE_NS   10000000ull   /* for a host that takes no frames, before others go on */
+#define TAP_GROUPS_NS     1000000000ull /* between looks at the multicast groups of an interface */
 
 struct tap_options {
-	bool unit, foreground, has_mac, offloads;
+	bool unit, foreground, has_mac, has_mtu, offloads, json;
 	const char *name, *node, *lan;
 	struct hdl_push_terms terms;
 	uint8_t mac[LAN_MAC_BYTES];
@@ -55,6 +56,9 @@ struct tap {
 	char control_path[128];
 	struct lan lan;
 	bool lan_ready; /* there may be frames */
+	int holder;     /* pidfd of a process in the namespace of the interface; -1 */
+	ino_t space;
+	uint64_t again_ns; /* when to look for the other end of the LAN */
 	char why[LAN_WHY_BYTES];
 };
 
@@ -63,6 +67,11 @@ extern const struct tap_role tap_host, tap_unit;
 /* Run until a signal or `heddle tap down'. @ready is a descriptor that is told when frames can
  * pass; -1: none. Returns an exit status; reasons are printed. */
 int tap_run(const struct tap_options *options, int ready);
+
+/* Print as JSON what was started, and by which process. */
+void tap_print_started(const struct tap_options *options, pid_t pid);
+/* Print @whole, which is freed. */
+void tap_print_json(json_t *whole);
 
 /* --- loop.c --- */
 

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "tap/segment.h"
 #include "tap/tap.h"
 
 /* One host. Its port is its place in the table plus 1; port 0 is the LAN. */
@@ -15,7 +16,10 @@ struct unit_host {
 	struct hdl_push *push;
 	bool up; /* it has told its address */
 	uint8_t mac[LAN_MAC_BYTES];
-	uint32_t offloads, filter, multicast_count;
+	uint32_t offloads, filter, multicast_count, mtu;
+	bool told_link;    /* whether it believes that the LAN is there, */
+	uint32_t told_mtu; /* and how long frames of the LAN may be */
+	uint64_t too_long; /* frames that were longer */
 	uint8_t multicast[HDL_PUSH_CFG_MAX_MULTICAST][LAN_MAC_BYTES];
 	uint64_t blocked_ns; /* since when it takes no frames; 0: it does */
 	uint64_t statistics[HDL_PUSH_STAT_COUNT];
@@ -28,7 +32,9 @@ struct unit {
 	uint32_t offloads;
 	uint64_t now_ns, accepted, refused, lan_forged;
 	size_t pending; /* bytes of a frame of the LAN that waits for its host */
-	uint8_t frame[LAN_MAX_FRAME + 1];
+	bool cutting;   /* a frame of the LAN is being cut into plain ones */
+	struct segments segments;
+	uint8_t frame[LAN_MAX_FRAME + 1], whole[LAN_MAX_FRAME + 1];
 };
 
 static struct unit *unit_of(struct tap *tap)
@@ -50,6 +56,14 @@ static uint32_t unit_port_of(const struct unit *unit, const struct unit_host *ho
 static uint32_t unit_seconds(const struct unit *unit)
 {
 	return (uint32_t)(unit->now_ns / 1000000000ull);
+}
+
+/* How long frames of the LAN may be. */
+static uint32_t unit_mtu(const struct tap *tap)
+{
+	if (tap->lan.watch >= 0 && tap->lan.link.mtu != 0)
+		return tap->lan.link.mtu;
+	return tap->options->has_mtu ? tap->options->mtu : HDL_PUSH_MAX_MTU;
 }
 
 /* --- frames --- */
@@ -139,6 +153,10 @@ static bool unit_deliver(void *context, struct hdl_push *push, const uint8_t *fr
 		host->statistics[HDL_PUSH_STAT_FORGED]++;
 		return true;
 	}
+	if (lan_is_too_long(frame, bytes, unit_mtu(tap))) {
+		host->too_long++;
+		return true;
+	}
 	if (!unit_forward(tap, unit_port_of(unit, host), frame, bytes))
 		return false;
 	host->statistics[HDL_PUSH_STAT_RX_FRAMES]++;
@@ -189,33 +207,92 @@ static struct unit_host *unit_only_host(struct unit *unit)
 	return NULL;
 }
 
+/* Tell a host about the LAN what it does not know yet. */
+static void unit_tell(struct tap *tap)
+{
+	struct unit *unit = unit_of(tap);
+	bool link = lan_is_up(&tap->lan);
+	uint32_t mtu = unit_mtu(tap);
+	struct hdl_push_cfg news[] = {
+	        {.item = HDL_PUSH_CFG_LINK, .code = 1, .has_value = true, .up = link},
+	        {.item = HDL_PUSH_CFG_MTU, .code = 1, .has_value = true, .mtu = (uint16_t)mtu}};
+	for (uint32_t i = 0; i < HDL_PUSH_MAX_LINKS; i++) {
+		struct unit_host *host = &unit->hosts[i];
+		if (host->push == NULL || !host->up)
+			continue;
+		if (host->told_link != link && hdl_push_configure(host->push, &news[0], 0))
+			host->told_link = link;
+		if (host->told_mtu != mtu && hdl_push_configure(host->push, &news[1], 0))
+			host->told_mtu = mtu;
+	}
+}
+
+/* Does the LAN leave work to us that some host cannot do? Other kinds are told to do it. */
+static bool unit_cuts(const struct tap *tap)
+{
+	const struct lan_kind *kind = tap->lan.kind;
+	const struct unit *unit = tap->state;
+	return kind->set_offloads == NULL && (kind->offloads & ~unit->offloads) != 0;
+}
+
+/* Read a frame of the LAN to where it leaves from, or to unit->frame or unit->whole. Returns its
+ * bytes if it is to be forwarded; 0: it needs nothing more; -1: there is none, or no room. */
+static ssize_t unit_read(struct tap *tap)
+{
+	struct unit *unit = unit_of(tap);
+	bool cuts = unit_cuts(tap);
+	struct unit_host *only = cuts ? NULL : unit_only_host(unit);
+	int direct = only != NULL ? unit_read_direct(tap, only) : -1;
+	if (direct < 0 && only != NULL &&
+	    hdl_push_agreed(only->push)->frame_bytes > LAN_MAX_FRAME && !unit_gave_up(unit, only))
+		return -1; /* leave frames where they are */
+	uint8_t *to = cuts ? unit->whole : unit->frame;
+	ssize_t got = direct < 0 ? lan_read(&tap->lan, to, sizeof(unit->frame)) : direct;
+	if (got <= 0) {
+		tap->lan_ready = false;
+		return -1;
+	}
+	if (direct > 0 || !unit_learn(unit, to))
+		return 0;
+	if (!cuts)
+		return got;
+	if (segments_needed(to, unit->offloads)) {
+		unit->cutting = segments_begin(&unit->segments, to, (size_t)got);
+		tap->lan.dropped += !unit->cutting;
+		return 0;
+	}
+	memcpy(unit->frame, to, (size_t)got);
+	return got;
+}
+
+/* The next frame of the LAN, to unit->frame; as unit_read(). */
+static ssize_t unit_next(struct tap *tap)
+{
+	struct unit *unit = unit_of(tap);
+	if (!unit->cutting)
+		return tap->lan_ready ? unit_read(tap) : -1;
+	ssize_t got = (ssize_t)segments_next(&unit->segments, unit->frame);
+	unit->cutting = got > 0;
+	return got;
+}
+
 static int unit_turn(struct tap *tap)
 {
 	struct unit *unit = unit_of(tap);
 	int moved = 0;
 	unit->now_ns = clock_now_ns();
+	unit_tell(tap);
 	if (unit->pending > 0 &&
 	    unit_forward(tap, MACS_LAN, unit->frame, (uint32_t)unit->pending)) {
 		unit->pending = 0;
 		moved++;
 	}
-	while (tap->lan_ready && unit->pending == 0 && moved < (int)TAP_BUDGET) {
-		struct unit_host *only = unit_only_host(unit);
-		int direct = only != NULL ? unit_read_direct(tap, only) : -1;
-		if (direct < 0 && only != NULL &&
-		    hdl_push_agreed(only->push)->frame_bytes > LAN_MAX_FRAME &&
-		    !unit_gave_up(unit, only))
-			break; /* leave frames where they are */
-		ssize_t got =
-		        direct < 0 ? lan_read(&tap->lan, unit->frame, sizeof(unit->frame)) : direct;
-		if (got <= 0) {
-			tap->lan_ready = false;
+	while (unit->pending == 0 && moved < (int)TAP_BUDGET) {
+		ssize_t got = unit_next(tap);
+		if (got < 0)
 			break;
-		}
 		moved++;
-		if (direct > 0 || !unit_learn(unit, unit->frame))
-			continue;
-		if (!unit_forward(tap, MACS_LAN, unit->frame, (uint32_t)got))
+		if (got > 0 && !unit_forward(tap, MACS_LAN, unit->frame, (uint32_t)got))
 			unit->pending = (size_t)got;
 	}
 	return moved;
@@ -315,6 +392,20 @@ static bool unit_set_mac(struct unit *unit, struct unit_host *host, const uint8_
 	return true;
 }
 
+/* The interface of the host has this MTU. A TAP follows, unless the user has said what its MTU is;
+ * other interfaces belong to somebody else. */
+static bool unit_take_mtu(struct tap *tap, struct unit_host *host, uint32_t mtu)
+{
+	struct lan *lan = &tap->lan;
+	if (mtu < HDL_PUSH_MIN_MTU || mtu > HDL_PUSH_MAX_MTU)
+		return false;
+	host->mtu = mtu;
+	if (mtu > unit_mtu(tap) && !tap->options->has_mtu && lan->kind->set_mtu != NULL &&
+	    lan->kind->set_mtu(lan, mtu))
+		lan_news(lan);
+	return mtu <= unit_mtu(tap);
+}
+
 static void unit_initialise(struct tap *tap, struct unit_host *host,
                             const struct hdl_push_cfg *request, struct hdl_push_cfg *reply)
 {
@@ -328,10 +419,13 @@ static void unit_initialise(struct tap *tap, struct unit_host *host,
 	}
 	host->up = true;
 	host->offloads = request->offloads | HDL_PUSH_OFFLOAD_HEADER;
+	host->told_link = true; /* what it believes at first */
 	unit_agree_offloads(tap, host);
+	unit_take_mtu(tap, host, request->mtu); /* if not, it learns what is possible */
+	host->told_mtu = unit_mtu(tap);
 	reply->has_value = true;
 	memcpy(reply->mac, host->mac, LAN_MAC_BYTES);
-	reply->mtu = tap->options->mtu;
+	reply->mtu = (uint16_t)unit_mtu(tap);
 	reply->offloads = unit->offloads;
 	reply->version = 1;
 }
@@ -346,8 +440,8 @@ static void unit_configure(void *context, struct hdl_push *push, const struct hd
 	if (request->code == 0) {
 		reply->has_value = true;
 		memcpy(reply->mac, host->mac, LAN_MAC_BYTES);
-		reply->mtu = tap->options->mtu;
-		reply->up = tap->lan.fd >= 0;
+		reply->mtu = (uint16_t)unit_mtu(tap);
+		reply->up = lan_is_up(&tap->lan);
 		reply->offloads = unit->offloads;
 		reply->filter = host->filter;
 		reply->multicast_count = host->multicast_count;
@@ -364,7 +458,7 @@ static void unit_configure(void *context, struct hdl_push *push, const struct hd
 			reply->code = HDL_PUSH_CFG_REFUSED;
 		break;
 	case HDL_PUSH_CFG_MTU:
-		if (request->mtu < HDL_PUSH_MIN_MTU || request->mtu > HDL_PUSH_MAX_MTU)
+		if (!unit_take_mtu(tap, host, request->mtu))
 			reply->code = HDL_PUSH_CFG_REFUSED;
 		break;
 	case HDL_PUSH_CFG_FILTER:
@@ -412,23 +506,28 @@ static json_t *unit_stat(struct tap *tap)
 		if (host->push == NULL)
 			continue;
 		const uint64_t *values = host->statistics;
-		json_t *row = json_pack("{s:s,s:b,s:o,s:I,s:I,s:I,s:I,s:I,s:I,s:o}", "name",
-		                        hdl_push_name(host->push), "up", host->up, "mac",
-		                        tap_mac_json(host->mac), "rx_frames",
-		                        (json_int_t)values[HDL_PUSH_STAT_RX_FRAMES], "rx_bytes",
-		                        (json_int_t)values[HDL_PUSH_STAT_RX_BYTES], "tx_frames",
-		                        (json_int_t)values[HDL_PUSH_STAT_TX_FRAMES], "tx_bytes",
-		                        (json_int_t)values[HDL_PUSH_STAT_TX_BYTES], "dropped",
-		                        (json_int_t)values[HDL_PUSH_STAT_TX_DROPPED], "forged",
-		                        (json_int_t)values[HDL_PUSH_STAT_FORGED], "counters",
-		                        tap_counters(host->push));
+		json_t *row = json_pack(
+		        "{s:s,s:b,s:o,s:I,s:I,s:I,s:I,s:I,s:I,s:o,s:i,s:I,s:b,s:b,s:i}", "name",
+		        hdl_push_name(host->push), "up", host->up, "mac", tap_mac_json(host->mac),
+		        "rx_frames", (json_int_t)values[HDL_PUSH_STAT_RX_FRAMES], "rx_bytes",
+		        (json_int_t)values[HDL_PUSH_STAT_RX_BYTES], "tx_frames",
+		        (json_int_t)values[HDL_PUSH_STAT_TX_FRAMES], "tx_bytes",
+		        (json_int_t)values[HDL_PUSH_STAT_TX_BYTES], "dropped",
+		        (json_int_t)values[HDL_PUSH_STAT_TX_DROPPED], "forged",
+		        (json_int_t)values[HDL_PUSH_STAT_FORGED], "counters",
+		        tap_counters(host->push), "mtu", (int)host->mtu, "too_long",
+		        (json_int_t)host->too_long, "promiscuous",
+		        (host->filter & HDL_PUSH_FILTER_PROMISCUOUS) != 0, "all_multicast",
+		        (host->filter & HDL_PUSH_FILTER_ALL_MULTICAST) != 0, "groups",
+		        (int)host->multicast_count);
 		json_array_append_new(hosts, row);
 	}
-	return json_pack("{s:s,s:s,s:b,s:I,s:I,s:I,s:I,s:o,s:o}", "name", tap->options->name,
-	                 "role", "unit", "up", true, "accepted", (json_int_t)unit->accepted,
-	                 "refused", (json_int_t)unit->refused, "lan_forged",
-	                 (json_int_t)unit->lan_forged, "offloads", (json_int_t)unit->offloads,
-	                 "interface", tap_lan_json(&tap->lan), "hosts", hosts);
+	return json_pack("{s:s,s:s,s:b,s:i,s:I,s:I,s:I,s:I,s:o,s:o}", "name", tap->options->name,
+	                 "role", "unit", "up", true, "mtu", (int)unit_mtu(tap), "accepted",
+	                 (json_int_t)unit->accepted, "refused", (json_int_t)unit->refused,
+	                 "lan_forged", (json_int_t)unit->lan_forged, "offloads",
+	                 (json_int_t)unit->offloads, "interface", tap_lan_json(&tap->lan), "hosts",
+	                 hosts);
 }
 
 static json_t *unit_ask(struct tap *tap, int client, const char *what, const json_t *question)
