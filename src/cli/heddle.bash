@@ -49,11 +49,28 @@ _heddle() {
 			mapfile -t COMPREPLY < <(compgen -W "unit host stat mac down --help" -- "$cur")
 		elif [[ $cur == -* ]]; then
 			case ${COMP_WORDS[2]} in
-			unit) more="--lan --addr --netns --name --mtu --service --no-offload --foreground" ;;
-			host) more="--tap --unix --netns --addr --name --mac --mtu --mode --model --pools --indicate --service --no-offload --foreground" ;;
-			stat) more="--json" ;;
+			unit) more="-l --lan -a --addr -N --netns -n --name -m --mtu -s --service -O --no-offload -f --foreground" ;;
+			host)
+				more="-t --tap -u --unix -N --netns -a --addr -n --name -M --mac -m --mtu -o --mode -d --model -p --pools \
+					-i --indicate -s --service -O --no-offload -f --foreground"
+				;;
 			esac
-			mapfile -t COMPREPLY < <(compgen -W "$more --help --usage" -- "$cur")
+			mapfile -t COMPREPLY < <(compgen -W "$more -j --json --help --usage --version" -- "$cur")
+		else
+			case ${COMP_WORDS[2]}$prev in
+			unit-l | unit--lan)
+				mapfile -t COMPREPLY < <(compgen -W "tap: packet: unix:" -- "$cur")
+				compopt -o nospace 2>/dev/null
+				;;
+			host-u | host--unix) compopt -o default 2>/dev/null ;;
+			host-o | host--mode) mapfile -t COMPREPLY < <(compgen -W "rdma send" -- "$cur") ;;
+			host-d | host--model) mapfile -t COMPREPLY < <(compgen -W "push-push push-pull pull-pull" -- "$cur") ;;
+			host-p | host--pools) mapfile -t COMPREPLY < <(compgen -W "both host unit none" -- "$cur") ;;
+			host-i | host--indicate) mapfile -t COMPREPLY < <(compgen -W "immediate message" -- "$cur") ;;
+			stat* | mac* | down*)
+				mapfile -t COMPREPLY < <(compgen -W "$("${COMP_WORDS[0]}" tap stat 2>/dev/null | sed -n 's/^\([^ :][^:]*\): .*/\1/p')" -- "$cur")
+				;;
+			esac
 		fi
 		;;
 	devices)

@@ -35,6 +35,7 @@ static const struct argp_option unit_list[] = {
         {"service", 's', "NUMBER", 0, "Number of the unit on its node (4)", 0},
         {"no-offload", 'O', NULL, 0, "Whole frames only: no segments of 64 KiB", 0},
         {"foreground", 'f', NULL, 0, "Stay in the foreground", 0},
+        {"json", 'j', NULL, 0, "Print JSON", 0},
         {0}};
 static const struct argp_option host_list[] = {
         {"tap", 't', "NAME", 0, "Make this interface", 0},
@@ -51,9 +52,9 @@ static const struct argp_option host_list[] = {
         {"service", 's', "NUMBER", 0, "Number of the unit on its node (4)", 0},
         {"no-offload", 'O', NULL, 0, "Whole frames only: no segments of 64 KiB", 0},
         {"foreground", 'f', NULL, 0, "Stay in the foreground", 0},
+        {"json", 'j', NULL, 0, "Print JSON", 0},
         {0}};
-static const struct argp_option stat_list[] = {{"json", 'j', NULL, 0, "Print JSON", 0}, {0}};
-static const struct argp_option no_list[] = {{0}};
+static const struct argp_option json_list[] = {{"json", 'j', NULL, 0, "Print JSON", 0}, {0}};
 
 static long tap_number(const char *text, long low, long high, struct argp_state *state)
 {
@@ -140,6 +141,7 @@ static error_t tap_parse(int key, char *arg, struct argp_state *state)
 			           arg);
 		return 0;
 	case 'm':
+		options->has_mtu = true;
 		options->mtu = (uint16_t)tap_number(arg, HDL_PUSH_MIN_MTU, HDL_PUSH_MAX_MTU, state);
 		return 0;
 	case 's':
@@ -152,7 +154,7 @@ static error_t tap_parse(int key, char *arg, struct argp_state *state)
 		options->foreground = true;
 		return 0;
 	case 'j':
-		command->json = true;
+		command->json = options->json = true;
 		return 0;
 	case ARGP_KEY_ARG:
 		if (command->given == (int)TAP_MAX_SHOWN)
@@ -181,14 +183,17 @@ static bool tap_size_frames(struct tap_options *options)
 	}
 	if (messages)
 		options->offloads = false;
-	terms->frame_bytes = options->offloads ? LARGE_FRAME : options->mtu + FRAME_EXTRA;
+	/* The MTU may change later. */
+	terms->frame_bytes = options->offloads ? LARGE_FRAME : HDL_PUSH_MAX_MTU + FRAME_EXTRA;
+	if (messages)
+		terms->frame_bytes = PUSH_MAX_DATA;
 	if (options->unit)
 		terms->frame_bytes = LARGE_FRAME;
 	return true;
 }
 
 /* Become a daemon. Returns in the child, with the descriptor by which it says that it is ready. */
-static int tap_into_background(int *status)
+static int tap_into_background(const struct tap_options *options, int *status)
 {
 	int ready[2];
 	char byte;
@@ -203,6 +208,8 @@ static int tap_into_background(int *status)
 	if (pid > 0) {
 		close(ready[1]);
 		*status = read(ready[0], &byte, 1) == 1 ? 0 : 1; /* the child has said why not */
+		if (*status == 0 && options->json)
+			tap_print_started(options, pid);
 		return -1;
 	}
 	close(ready[0]);
@@ -219,7 +226,7 @@ static int tap_start(struct tap_command *command)
 	if (!tap_size_frames(options))
 		return EXIT_WRONG_USAGE;
 	if (!options->foreground) {
-		ready = tap_into_background(&status);
+		ready = tap_into_background(options, &status);
 		if (ready < 0)
 			return status;
 	}
@@ -287,6 +294,12 @@ static void tap_print_traffic(const char *what, const json_t *from)
 	       tap_count(from, "dropped"));
 }
 
+static void tap_print_trouble(const json_t *from, const char *name, const char *what)
+{
+	if (tap_count(from, name) > 0)
+		printf("    %-22s %" JSON_INTEGER_FORMAT " %s\n", "", tap_count(from, name), what);
+}
+
 static void tap_print(const json_t *answer)
 {
 	const json_t *interface = json_object_get(answer, "interface"), *row;
@@ -304,13 +317,15 @@ static void tap_print(const json_t *answer)
 	snprintf(what, sizeof(what), "%s:%s", tap_text(interface, "kind"),
 	         tap_text(interface, "where"));
 	tap_print_traffic(what, interface);
+	tap_print_trouble(answer, "too_long", "frames longer than the MTU of the LAN");
+	if (!json_is_true(json_object_get(interface, "link")) && unit)
+		printf("    %-22s no link\n", "");
 	json_array_foreach(json_object_get(answer, "hosts"), i, row)
 	{
 		snprintf(what, sizeof(what), "%s %s", tap_text(row, "name"), tap_text(row, "mac"));
 		tap_print_traffic(what, row);
-		if (tap_count(row, "forged") > 0)
-			printf("    %-22s %" JSON_INTEGER_FORMAT " frames with a forged source\n",
-			       "", tap_count(row, "forged"));
+		tap_print_trouble(row, "forged", "frames with a forged source");
+		tap_print_trouble(row, "too_long", "frames longer than the MTU of the LAN");
 	}
 }
 
@@ -333,11 +348,10 @@ static int tap_stat_command(struct tap_command *command)
 			tap_print(answer);
 		json_array_append_new(all, answer);
 	}
-	if (command->json) {
-		json_dumpf(all, stdout, JSON_INDENT(2));
-		putchar('\n');
-	}
-	json_decref(all);
+	if (command->json)
+		tap_print_json(all);
+	else
+		json_decref(all);
 	return status;
 }
 
@@ -355,6 +369,11 @@ static int tap_mac_command(struct tap_command *command)
 	json_t *answer = tap_ask(command->operands[0], question, false);
 	if (answer == NULL)
 		return 1;
+	if (command->json) {
+		json_object_set_new(answer, "name", json_string(command->operands[0]));
+		tap_print_json(answer);
+		return 0;
+	}
 	puts(tap_text(answer, "mac"));
 	json_decref(answer);
 	return 0;
@@ -365,14 +384,20 @@ static int tap_down_command(struct tap_command *command)
 	static char names[TAP_MAX_SHOWN][TAP_NAME_BYTES];
 	size_t count = (size_t)command->given;
 	int status = 0;
+	json_t *ended = json_array();
 	if (count == 0)
 		count = control_list(names, TAP_MAX_SHOWN);
 	for (size_t i = 0; i < count; i++) {
 		const char *name = command->given > 0 ? command->operands[i] : names[i];
 		json_t *answer = tap_ask(name, json_pack("{s:s}", "do", "down"), true);
 		status |= answer == NULL;
+		if (answer != NULL)
+			json_array_append_new(ended, json_string(name));
 		json_decref(answer);
 	}
+	if (command->json)
+		tap_print_json(json_pack("{s:O}", "ended", ended));
+	json_decref(ended);
 	return status;
 }
 
@@ -385,11 +410,11 @@ static const struct tap_verb {
          tap_unit_command},
         {"host", "NODE --tap NAME", "Make an interface whose cable ends at a unit.", host_list,
          tap_host_command},
-        {"stat", "[NAME...]", "Show units and hosts, and their counters.", stat_list,
+        {"stat", "[NAME...]", "Show units and hosts, and their counters.", json_list,
          tap_stat_command},
-        {"mac", "NAME [MAC]", "Show or change the MAC address of a host.", no_list,
+        {"mac", "NAME [MAC]", "Show or change the MAC address of a host.", json_list,
          tap_mac_command},
-        {"down", "[NAME...]", "End units and hosts.", no_list, tap_down_command},
+        {"down", "[NAME...]", "End units and hosts.", json_list, tap_down_command},
 };
 #define TAP_VERBS (sizeof(tap_verbs) / sizeof(tap_verbs[0]))
 

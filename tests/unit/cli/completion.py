@@ -46,6 +46,17 @@ class Completion(unittest.TestCase):
                 named = set(re.findall(r"^ .*(--[a-z]+)", heddle(command, verb, "--help"), re.M))
                 self.assertEqual(complete("heddle", command, verb, "--"), named, verb)
 
+    def test_every_option_of_tap(self):
+        verbs = {"unit", "host", "stat", "mac", "down"}
+        self.assertEqual(complete("heddle", "tap", ""), verbs | {"--help"})
+        self.assertEqual(set(re.findall(r"^  (\w+) ", heddle("help", "tap"), re.M)), verbs)
+        for verb in verbs:
+            named = set(re.findall(r"^ .*(--[a-z-]+)", heddle("tap", verb, "--help"), re.M))
+            self.assertIn("--json", named)
+            self.assertEqual(complete("heddle", "tap", verb, "--"), named, verb)
+        self.assertEqual(complete("heddle", "tap", "host", "u", "--model", "push"), {"push-push", "push-pull"})
+        self.assertEqual(complete("heddle", "tap", "unit", "--lan", "p"), {"packet:"})
+
     def test_arguments(self):
         self.assertEqual(complete("heddle", "perf", "-c", "U"), {"UC", "UD"})
         self.assertEqual(complete("heddle", "perf", "--operation", ""), {"send", "write", "read", "atomic"})
