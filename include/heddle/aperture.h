@@ -656,6 +656,99 @@ enum hdl_aperture_counter {
 HDL_API size_t hdl_aperture_counters(struct hdl_adapter *adapter, struct hdl_counter *list,
                                      size_t max);
 
+/* --- apertures of other processes --- */
+
+/* How packets of an aperture travel. */
+enum hdl_aperture_carrier {
+	HDL_CARRIER_NONE, /* it leads nowhere */
+	HDL_CARRIER_LANE, /* shared memory, to a process of this machine */
+	HDL_CARRIER_UDP,
+	HDL_CARRIER_IP, /* UDP datagrams of HDL_APERTURE_IP */
+	HDL_CARRIER_COUNT
+};
+
+/* What is behind a mapped range. */
+enum hdl_aperture_range {
+	HDL_RANGE_NONE, /* it is not mapped */
+	HDL_RANGE_SAME, /* the pages of the peer */
+	HDL_RANGE_TRACKED,
+	HDL_RANGE_COUNT
+};
+
+/* An aperture as seen from another process: its rows of the incoming and of the outgoing table,
+ * without the nonces. See hdl_aperture_observe(). */
+struct hdl_aperture_info {
+	uint32_t state;   /* enum hdl_aperture_state */
+	uint32_t reason;  /* enum hdl_aperture_reason */
+	uint32_t type;    /* enum hdl_aperture_type */
+	uint32_t carrier; /* enum hdl_aperture_carrier */
+	uint16_t port;    /* where its events go; 0: nowhere */
+	/* Incoming. */
+	uint32_t index;
+	uint8_t bits;         /* of the size; 0: no memory is offered */
+	bool connected;       /* HDL_CHECK_VALID */
+	uint32_t access;      /* HDL_ACCESS_REMOTE_READ, _WRITE */
+	uint32_t checks;      /* enum hdl_aperture_check_bit */
+	uint32_t expected;    /* the next number */
+	uint32_t nonce_every; /* rolling nonce; 0: it does not roll */
+	uint64_t first, length;
+	struct hdl_gid source, mask;
+	/* Outgoing. */
+	bool pointed; /* by hdl_aperture_point() */
+	bool sequenced;
+	uint8_t out_bits;      /* 0: it leads nowhere */
+	uint32_t out_index;    /* in-index at the peer; with HDL_APERTURE_IP a UDP port */
+	uint32_t sequence;     /* of the next packet */
+	uint32_t acknowledged; /* everything before this number has arrived */
+	struct hdl_gid host;
+	uint64_t out_first, out_length; /* what the peer grants */
+	uint32_t range;                 /* enum hdl_aperture_range */
+	uint64_t address;               /* of the mapped range; 0: none */
+};
+
+/* A port as seen from another process. */
+struct hdl_port_info {
+	uint16_t number;
+	uint32_t rules;
+	uint32_t waiting, offers, open, rejected; /* as in struct hdl_port_status */
+};
+
+/* A process that has apertures or ports. */
+struct hdl_aperture_process {
+	char node[64]; /* empty: the machine's own */
+	char program[64];
+	struct hdl_gid gid; /* the first address of the node */
+	int pid;
+	uint32_t slot;  /* the high bits of its indices */
+	bool seen;      /* false: the system does not let us read it, and what follows is empty */
+	uint32_t trust; /* enum hdl_aperture_trust */
+	size_t count;
+	struct hdl_aperture_info *apertures; /* by index */
+	size_t port_count;
+	struct hdl_port_info *ports; /* by number */
+	struct hdl_counter counters[HDL_APERTURE_COUNTER_COUNT];
+};
+
+/* hdl_aperture_observe - look at the apertures of every process
+ *
+ * Asks the node agent of this user who is there, and reads the tables out of the memory of each
+ * process, as hdl_observe() does. Does not start an agent, and disturbs nobody. Rows are read one
+ * after the other, not all at the same moment.
+ *
+ * Owner: the caller owns *list and ends it with hdl_aperture_observe_free().
+ * Threads: any.
+ * Blocks: until the agent has answered, two seconds at most; a million apertures take seconds more.
+ * Returns: 0; -HDL_EHOSTUNREACH no agent runs; -HDL_EINVAL; -HDL_ENOMEM; -HDL_EIO. */
+HDL_API int hdl_aperture_observe(struct hdl_aperture_process **list, size_t *count);
+
+/* hdl_aperture_observe_free - free the result of hdl_aperture_observe()
+ *
+ * Owner: @list is freed.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: nothing. */
+HDL_API void hdl_aperture_observe_free(struct hdl_aperture_process *list, size_t count);
+
 #ifdef __cplusplus
 }
 #endif

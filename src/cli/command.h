@@ -15,6 +15,7 @@ int devices_command(int argc, char **argv);
 int vswitch_command(int argc, char **argv);
 int ibc_command(int argc, char **argv);
 int tap_command(int argc, char **argv);
+int aperture_command(int argc, char **argv);
 int pipe_command(int argc, char **argv);
 
 /* Warn if the program @name, which is about to run, will not find Heddle: it is linked statically,

@@ -9,7 +9,7 @@ _heddle() {
 	prev=${COMP_WORDS[COMP_CWORD - 1]}
 	COMPREPLY=()
 	if ((COMP_CWORD == 1)); then
-		mapfile -t COMPREPLY < <(compgen -W "run devices status explain perf pipe vswitch ibc tap version help --help --version" -- "$cur")
+		mapfile -t COMPREPLY < <(compgen -W "run devices status explain perf pipe aperture vswitch ibc tap version help --help --version" -- "$cur")
 		return
 	fi
 	command=${COMP_WORDS[1]}
@@ -110,6 +110,15 @@ _heddle() {
 	pipe)
 		[[ $prev == -l || $prev == --listen ]] || mapfile -t COMPREPLY < <(compgen -W "-l --listen --help --usage --version" -- "$cur")
 		;;
+	aperture)
+		case $prev in
+		-n | --node) ;;
+		*)
+			((COMP_CWORD == 2)) && more="status"
+			mapfile -t COMPREPLY < <(compgen -W "$more -j --json -n --node --help --usage --version" -- "$cur")
+			;;
+		esac
+		;;
 	vswitch)
 		if ((COMP_CWORD == 2)); then
 			mapfile -t COMPREPLY < <(compgen -W "up down show cut heal --help" -- "$cur")
@@ -159,7 +168,7 @@ _heddle() {
 		fi
 		;;
 	help)
-		((COMP_CWORD == 2)) && mapfile -t COMPREPLY < <(compgen -W "run devices status explain perf pipe vswitch ibc tap version help" -- "$cur")
+		((COMP_CWORD == 2)) && mapfile -t COMPREPLY < <(compgen -W "run devices status explain perf pipe aperture vswitch ibc tap version help" -- "$cur")
 		;;
 	esac
 }

@@ -27,6 +27,7 @@ static const struct command commands[] = {
         {"ibc", "ping, trace and discover a network of virtual switches", ibc_command},
         {"tap", "an Ethernet interface whose cable ends at another machine", tap_command},
         {"pipe", "carry bytes between two programs, on one machine or two", pipe_command},
+        {"aperture", "show the apertures and ports of programs", aperture_command},
         {"version", "print the version", version_command},
         {"help", "list the commands, or the options of one", help_command},
 };

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "cli/command.h"
+#include "cli/target.h"
 
 #define DEFAULT_ITERATIONS 20000u
 #define MAX_ITERATIONS     100000000u
@@ -287,23 +288,6 @@ static uint16_t start_server(const struct perf_options *options, pid_t *pid)
 	return port;
 }
 
-/* The address of the node @name. */
-static bool find_node(const char *name, struct hdl_gid *gid)
-{
-	struct hdl_process *list;
-	size_t count;
-	bool found = false;
-	if (hdl_observe(&list, &count) != 0)
-		return false;
-	for (size_t i = 0; i < count && !found; i++) {
-		found = strcmp(list[i].node, name) == 0;
-		if (found)
-			*gid = list[i].gid;
-	}
-	hdl_observe_free(list, count);
-	return found;
-}
-
 static int measure_all(const struct perf_options *options, struct perf_side *side,
                        struct perf_floor *floor)
 {
@@ -339,7 +323,7 @@ static int run_client(const struct perf_options *options)
 	if (ok) {
 		side.server = side.gid;
 		side.server_port = port;
-		if (options->client != NULL && !find_node(options->client, &side.server))
+		if (options->client != NULL && !target_node(options->client, &side.server))
 			ok = side_fail(
 			        &side,
 			        "no program is on that node (start `heddle perf --server --node "

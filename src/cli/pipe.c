@@ -1,9 +1,7 @@
 /* heddle pipe: a byte stream between two programs, on one machine or two, through a circular
  * queue over an aperture (APERTURE columns 14 and 15). */
 #include <argp.h>
-#include <arpa/inet.h>
 #include <errno.h>
-#include <netdb.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -15,6 +13,7 @@
 #include <heddle/cqueue.h>
 
 #include "cli/command.h"
+#include "cli/target.h"
 
 #define PIPE_QUEUE   (1u << 20)
 #define PIPE_PIECE   65536u
@@ -22,8 +21,7 @@
 
 struct pipe_options {
 	bool listens;
-	uint16_t port;
-	char *node; /* of the other end */
+	struct target target; /* or only its port */
 };
 
 struct pipe_ends {
@@ -36,47 +34,23 @@ struct pipe_ends {
 	_Atomic int error;
 };
 
-static bool pipe_port(const char *text, uint16_t *port)
-{
-	char *end;
-	unsigned long value = strtoul(text, &end, 10);
-	if (*text < '0' || *text > '9' || *end != '\0' || value == 0 || value > 65535)
-		return false;
-	*port = (uint16_t)value;
-	return true;
-}
-
-/* NODE:PORT, ADDRESS:PORT or [ADDRESS]:PORT. */
-static bool pipe_target(char *text, struct pipe_options *options)
-{
-	char *colon = strrchr(text, ':');
-	if (colon == NULL || colon == text || !pipe_port(colon + 1, &options->port))
-		return false;
-	*colon = '\0';
-	if (text[0] == '[' && colon[-1] == ']') {
-		colon[-1] = '\0';
-		text++;
-	}
-	options->node = text;
-	return *text != '\0';
-}
-
 static error_t pipe_parse(int key, char *arg, struct argp_state *state)
 {
 	struct pipe_options *options = state->input;
 	switch (key) {
 	case 'l':
-		if (!pipe_port(arg, &options->port))
+		if (!target_port(arg, &options->target.port))
 			argp_error(state, "--listen: '%s' is not a port from 1 to 65535", arg);
 		options->listens = true;
 		return 0;
 	case ARGP_KEY_ARG:
-		if (options->listens || options->node != NULL || !pipe_target(arg, options))
+		if (options->listens || options->target.node != NULL ||
+		    !target_parse(arg, &options->target))
 			argp_error(state, "'%s' is not NODE:PORT, with a port from 1 to 65535",
 			           arg);
 		return 0;
 	case ARGP_KEY_END:
-		if (!options->listens && options->node == NULL)
+		if (!options->listens && options->target.node == NULL)
 			argp_error(state, "name the other end, NODE:PORT, or --listen PORT");
 		return 0;
 	default:
@@ -90,38 +64,10 @@ static int pipe_fail(const char *what, int error)
 	return EXIT_FAILURE;
 }
 
-/* The address of a node of this machine, or of a host. */
-static bool pipe_find(const char *name, struct hdl_gid *gid)
-{
-	struct hdl_process *list;
-	struct addrinfo *found, hints = {.ai_socktype = SOCK_DGRAM};
-	size_t count;
-	if (hdl_observe(&list, &count) == 0) {
-		bool known = false;
-		for (size_t i = 0; i < count && !known; i++) {
-			known = strcmp(list[i].node, name) == 0;
-			if (known)
-				*gid = list[i].gid;
-		}
-		hdl_observe_free(list, count);
-		if (known)
-			return true;
-	}
-	if (getaddrinfo(name, NULL, &hints, &found) != 0)
-		return false;
-	*gid = (struct hdl_gid){{[10] = 0xff, [11] = 0xff}};
-	if (found->ai_family == AF_INET6)
-		memcpy(gid->raw, &((struct sockaddr_in6 *)(void *)found->ai_addr)->sin6_addr, 16);
-	else
-		memcpy(gid->raw + 12, &((struct sockaddr_in *)(void *)found->ai_addr)->sin_addr, 4);
-	freeaddrinfo(found);
-	return true;
-}
-
 static int pipe_open(struct pipe_ends *ends, const struct pipe_options *options)
 {
 	struct hdl_open_attr open = {.on_node = true};
-	struct hdl_port_attr port = {.port = options->listens ? options->port : 0};
+	struct hdl_port_attr port = {.port = options->listens ? options->target.port : 0};
 	int error = hdl_open(&open, &ends->adapter);
 	if (error != 0)
 		return pipe_fail("opening the adapter", error);
@@ -143,17 +89,14 @@ static int pipe_connect(struct pipe_ends *ends, const struct pipe_options *optio
 	if (options->listens) {
 		error = hdl_aperture_accept(ends->aperture, ends->port, 0, NULL, -1);
 	} else {
-		if (!pipe_find(options->node, &host)) {
-			fprintf(stderr,
-			        "heddle pipe: there is no node or host '%s'; see heddle status\n",
-			        options->node);
+		if (!target_find("heddle pipe", options->target.node, &host))
 			return EXIT_FAILURE;
-		}
-		error = hdl_aperture_connect(ends->aperture, &host, options->port, PIPE_WAIT_MS);
+		error = hdl_aperture_connect(ends->aperture, &host, options->target.port,
+		                             PIPE_WAIT_MS);
 	}
 	if (error == -HDL_ECONNREFUSED) {
 		fprintf(stderr, "heddle pipe: %s:%u refuses: %s\n",
-		        options->listens ? "" : options->node, options->port,
+		        options->listens ? "" : options->target.node, options->target.port,
 		        hdl_aperture_reason_str(hdl_aperture_reason(ends->aperture)));
 		return EXIT_FAILURE;
 	}

@@ -513,40 +513,47 @@ void capture_put_wire(struct engine *engine, const struct path *path,
 	capture->take(capture->context, &record);
 }
 
-/* Each cell is a datagram of its own here, however many travelled together. */
-void capture_put_cell(struct engine *engine, const struct path *path, const uint8_t *cell,
-                      size_t bytes, bool inbound)
+/* --- other packets in UDP datagrams --- */
+
+void capture_put_datagram(struct engine *engine, const struct roce_path *path, uint16_t port,
+                          const uint8_t *data, size_t bytes, bool inbound, const char *what)
 {
 	struct capture *capture = engine->capture;
-	bool ipv4 = roce_gid_is_ipv4(path->ip.sgid) && roce_gid_is_ipv4(path->ip.dgid);
+	uint8_t from[IB_GID_BYTES], to[IB_GID_BYTES];
+	memcpy(from, path->sgid, sizeof(from));
+	memcpy(to, path->dgid, sizeof(to));
+	bool ipv4 = roce_gid_is_ipv4(from) && roce_gid_is_ipv4(to);
+	if (!ipv4) {
+		as_ipv6(from);
+		as_ipv6(to);
+	}
 	size_t before = ipv4 ? IPV4_BYTES : IPV6_BYTES;
-	uint8_t hops = path->ip.hop_limit != 0 ? path->ip.hop_limit : DEFAULT_HOPS;
+	uint8_t hops = path->hop_limit != 0 ? path->hop_limit : DEFAULT_HOPS;
 	uint8_t *udp = capture->packet + before;
-	if (before + UDP_BYTES + bytes > sizeof(capture->packet))
+	if (bytes > sizeof(capture->packet) - before - UDP_BYTES)
 		return;
-	struct udp_header header = {.src_port = path->ip.src_port != 0 ? path->ip.src_port
-	                                                               : CELL_UDP_PORT,
-	                            .dst_port = CELL_UDP_PORT,
+	struct udp_header header = {.src_port = path->src_port != 0 ? path->src_port : port,
+	                            .dst_port = port,
 	                            .length_bytes = (uint16_t)(UDP_BYTES + bytes)};
-	memcpy(udp + UDP_BYTES, cell, bytes);
+	memcpy(udp + UDP_BYTES, data, bytes);
 	udp_encode(&header, udp);
 	if (ipv4) {
-		struct ipv4_header ip = {.tos = path->ip.traffic_class,
+		struct ipv4_header ip = {.tos = path->traffic_class,
 		                         .total_bytes = (uint16_t)(before + UDP_BYTES + bytes),
 		                         .dont_fragment = true,
 		                         .ttl = hops,
 		                         .protocol = IP_PROTO_UDP,
-		                         .src = be32_load(path->ip.sgid + 12),
-		                         .dst = be32_load(path->ip.dgid + 12)};
+		                         .src = be32_load(from + 12),
+		                         .dst = be32_load(to + 12)};
 		ipv4_encode(&ip, capture->packet);
 		header.checksum = udp_checksum_ipv4(&ip, udp, UDP_BYTES + bytes);
 	} else {
-		struct ipv6_header ip = {.traffic_class = path->ip.traffic_class,
+		struct ipv6_header ip = {.traffic_class = path->traffic_class,
 		                         .payload_bytes = header.length_bytes,
 		                         .next_header = IP_PROTO_UDP,
 		                         .hop_limit = hops};
-		memcpy(ip.src, path->ip.sgid, sizeof(ip.src));
-		memcpy(ip.dst, path->ip.dgid, sizeof(ip.dst));
+		memcpy(ip.src, from, sizeof(ip.src));
+		memcpy(ip.dst, to, sizeof(ip.dst));
 		ipv6_encode(&ip, capture->packet);
 		header.checksum = udp_checksum_ipv6(&ip, udp, UDP_BYTES + bytes);
 	}
@@ -555,6 +562,12 @@ void capture_put_cell(struct engine *engine, const struct path *path, const uint
 	                                .captured = before + UDP_BYTES + bytes,
 	                                .length = before + UDP_BYTES + bytes,
 	                                .inbound = inbound,
-	                                .operation = "cell"};
+	                                .operation = what};
 	capture->take(capture->context, &record);
+}
+
+void capture_put_cell(struct engine *engine, const struct path *path, const uint8_t *cell,
+                      size_t bytes, bool inbound)
+{
+	capture_put_datagram(engine, &path->ip, CELL_UDP_PORT, cell, bytes, inbound, "cell");
 }

@@ -123,7 +123,13 @@ static inline void capture_wire(struct engine *engine, const struct path *path,
 		capture_put_wire(engine, path, packet, payload, inbound);
 }
 
-/* A cell of @bytes is sent along @path, or came along it. */
+/* @bytes of @data are sent along @path to UDP port @port, or came along it; @what names them. On a
+ * lane this is the datagram that they would be on a wire, and both ends record it, as there. */
+void capture_put_datagram(struct engine *engine, const struct roce_path *path, uint16_t port,
+                          const uint8_t *data, size_t bytes, bool inbound, const char *what);
+
+/* A cell of @bytes is sent along @path, or came along it. It is a datagram of its own here, however
+ * many travelled together. */
 void capture_put_cell(struct engine *engine, const struct path *path, const uint8_t *cell,
                       size_t bytes, bool inbound);
 static inline void capture_cell(struct engine *engine, const struct path *path, const uint8_t *cell,

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "adapter/adapter.h"
+#include "adapter/agent/observe.h"
 #include "port/rundir.h"
 #include "port/unixsock.h"
 
@@ -32,18 +33,15 @@ static void count_entries(struct hdl_process *process, const struct tables *tabl
 	}
 }
 
-/* Copy @bytes of the owner's memory at @from, and nobody else's who has its number by now: its
- * probe tells (struct tables_header). */
-static bool read_owner(const struct hdl_process *process, const struct tables_header *header,
-                       void *to, size_t bytes, uint64_t from)
+bool observe_read(int pid, const struct tables_header *header, void *to, size_t bytes,
+                  uint64_t from)
 {
 	uint64_t probe = 0;
 	struct iovec here[] = {{&probe, sizeof(probe)}, {to, bytes}};
 	struct iovec there[] = {{(void *)(uintptr_t)header->probe_addr, sizeof(probe)},
 	                        {(void *)(uintptr_t)from, bytes}};
-	return process->pid > 0 &&
-	       process_vm_readv(process->pid, here, 2, there, 2, 0) ==
-	               (ssize_t)(sizeof(probe) + bytes) &&
+	return pid > 0 &&
+	       process_vm_readv(pid, here, 2, there, 2, 0) == (ssize_t)(sizeof(probe) + bytes) &&
 	       probe == header->probe_value;
 }
 
@@ -55,7 +53,7 @@ static uint32_t look_at_queue(const struct hdl_process *process, const struct ta
 	if (address == 0)
 		return 0; /* there is none */
 	if (header->wq_layout != TABLES_WQ_LAYOUT ||
-	    !read_owner(process, header, &queue, sizeof(queue), address))
+	    !observe_read(process->pid, header, &queue, sizeof(queue), address))
 		return HDL_UNSEEN;
 	/* Both ends move while they are read. */
 	uint32_t held = wq_held(&queue);
@@ -81,8 +79,8 @@ static size_t copy_counters(struct hdl_process *process, const struct tables *ta
 {
 	uint64_t refusals[HDL_DETAIL_COUNT];
 	bool seen = tables->header->wq_layout == TABLES_WQ_LAYOUT &&
-	            read_owner(process, tables->header, refusals, sizeof(refusals),
-	                       tables->header->refusals_addr);
+	            observe_read(process->pid, tables->header, refusals, sizeof(refusals),
+	                         tables->header->refusals_addr);
 	size_t count = seen ? COUNTER_COUNT : ENGINE_COUNTER_COUNT;
 	for (size_t i = 0; i < count; i++)
 		process->counters[i] = (struct hdl_counter){
@@ -128,9 +126,21 @@ static int copy_qps(struct hdl_process *process, const struct tables *tables)
 	return 0;
 }
 
-static int observe_look_at(struct hdl_process *process, const struct agent_msg *msg, int fd)
+struct observed {
+	struct hdl_process *list;
+	size_t count;
+};
+
+static int observe_look_at(void *context, const struct agent_msg *msg, const struct tables *tables)
 {
-	struct tables tables;
+	struct observed *observed = context;
+	struct hdl_process *more =
+	        realloc(observed->list, (observed->count + 1) * sizeof(*observed->list));
+	if (more == NULL)
+		return -HDL_ENOMEM;
+	observed->list = more;
+	struct hdl_process *process = &more[observed->count++];
+	*process = (struct hdl_process){0};
 	memcpy(process->node, msg->u.process.node, sizeof(process->node));
 	memcpy(process->program, msg->u.process.program, sizeof(process->program));
 	process->node[sizeof(process->node) - 1] = process->program[sizeof(process->program) - 1] =
@@ -140,21 +150,17 @@ static int observe_look_at(struct hdl_process *process, const struct agent_msg *
 	process->taken_by = msg->u.process.taken_by;
 	process->pid = msg->u.process.pid;
 	process->slot = msg->u.process.slot;
-	int result = tables_map(&tables, fd, &msg->u.process.sizes);
-	if (result != 0)
-		return result;
 	process->counters = calloc(COUNTER_COUNT, sizeof(*process->counters));
-	result = process->counters == NULL ? -HDL_ENOMEM : copy_qps(process, &tables);
+	int result = process->counters == NULL ? -HDL_ENOMEM : copy_qps(process, tables);
 	if (result == 0) {
-		process->counter_count = copy_counters(process, &tables);
-		count_entries(process, &tables);
+		process->counter_count = copy_counters(process, tables);
+		count_entries(process, tables);
 	}
-	tables_unmap(&tables);
 	return result;
 }
 
 /* Receive one message of the agent's answer. Returns 1 if there are more. */
-static int take_answer(int sock, struct hdl_process **list, size_t *count)
+static int take_answer(int sock, observe_look *look, void *context)
 {
 	struct agent_msg msg;
 	int fds[UNIXSOCK_MAX_FDS], fd_count, result = -HDL_EIO;
@@ -165,12 +171,11 @@ static int take_answer(int sock, struct hdl_process **list, size_t *count)
 	if (got == (ssize_t)sizeof(msg) && msg.kind == AGENT_END) {
 		result = 0;
 	} else if (got == (ssize_t)sizeof(msg) && msg.kind == AGENT_PROCESS && fd_count == 1) {
-		struct hdl_process *more = realloc(*list, (*count + 1) * sizeof(**list));
-		result = -HDL_ENOMEM;
-		if (more != NULL) {
-			*list = more;
-			more[*count] = (struct hdl_process){0};
-			result = observe_look_at(&more[(*count)++], &msg, fds[0]);
+		struct tables tables;
+		result = tables_map(&tables, fds[0], &msg.u.process.sizes);
+		if (result == 0) {
+			result = look(context, &msg, &tables);
+			tables_unmap(&tables);
 			result = result == 0 ? 1 : result;
 		}
 	}
@@ -179,13 +184,9 @@ static int take_answer(int sock, struct hdl_process **list, size_t *count)
 	return result;
 }
 
-int hdl_observe(struct hdl_process **list, size_t *count)
+int observe_each(observe_look *look, void *context)
 {
 	char directory[RUNDIR_MAX], path[RUNDIR_MAX + 16];
-	if (list == NULL || count == NULL)
-		return -HDL_EINVAL;
-	*list = NULL;
-	*count = 0;
 	if (rundir_open(directory, NULL) != 0)
 		return -HDL_EIO;
 	rundir_file(directory, AGENT_SOCKET, path, sizeof(path));
@@ -195,13 +196,23 @@ int hdl_observe(struct hdl_process **list, size_t *count)
 	struct agent_msg ask = {.version = AGENT_VERSION, .kind = AGENT_OBSERVE};
 	int result = unixsock_send(sock, &ask, sizeof(ask), NULL, 0) == 0 ? 1 : -HDL_EIO;
 	while (result == 1)
-		result = take_answer(sock, list, count);
+		result = take_answer(sock, look, context);
 	close(sock);
+	return result;
+}
+
+int hdl_observe(struct hdl_process **list, size_t *count)
+{
+	struct observed observed = {0};
+	if (list == NULL || count == NULL)
+		return -HDL_EINVAL;
+	int result = observe_each(observe_look_at, &observed);
 	if (result != 0) {
-		hdl_observe_free(*list, *count);
-		*list = NULL;
-		*count = 0;
+		hdl_observe_free(observed.list, observed.count);
+		observed = (struct observed){0};
 	}
+	*list = observed.list;
+	*count = observed.count;
 	return result;
 }
 

@@ -9,6 +9,7 @@
  *   data.c    hdl_aperture_store(), _event(), _read(), _flush(), _check()
  *   map.c     hdl_aperture_map() and what trackers need
  *   same.c    the same pages, between processes of one machine
+ *   observe.c the tables of other processes, as a spectator sees them
  *
  * Everything is under the drive lock, unless a comment says otherwise. Calls that wait drive the
  * adapter meanwhile, or sleep until something may have come. */
@@ -145,6 +146,9 @@ struct apertures *apertures_begin(struct hdl_adapter *adapter);
 void apertures_end(struct hdl_adapter *adapter);
 /* A frame came on link @link. */
 void apertures_lane(struct hdl_adapter *adapter, uint32_t link, const uint8_t *frame, size_t bytes);
+/* A frame came along @from; it does not change any more. */
+void apertures_take(struct apertures *apertures, const uint8_t *frame, size_t bytes,
+                    const struct ap_path *from);
 /* Link @link has gone. */
 void apertures_link_down(struct hdl_adapter *adapter, uint32_t link);
 /* Send what waits, and set the timer. */
@@ -164,6 +168,12 @@ static inline struct hdl_aperture *aperture_of(struct ap_conn *conn)
 bool is_aperture(const struct hdl_aperture *aperture);
 bool is_port(const struct hdl_port *port);
 struct hdl_adapter *port_adapter(const struct hdl_port *port);
+const char *aperture_counter_name(size_t counter);
+uint64_t aperture_counter(const struct apertures *apertures, size_t counter);
+
+/* --- observe.c --- */
+/* Let other processes of the user find the tables. */
+void apertures_show(const struct apertures *apertures);
 
 /* --- find.c --- */
 /* How port @port of @host is reached. Called without a lock; may wait for the agent. */
@@ -197,7 +207,7 @@ unsigned apertures_ip_receive(struct apertures *apertures);
 int aperture_put(struct hdl_aperture *aperture, uint64_t offset, const void *data, uint64_t length);
 
 /* --- same.c --- */
-/* The connection is open: let a peer of this machine map the memory; and do not any more. */
+/* Let peers of this machine map the memory, if the state allows it; and do not any more. */
 void aperture_publish(struct hdl_aperture *aperture);
 void aperture_conceal(struct hdl_aperture *aperture);
 /* Give the memory fresh pages, if a peer may have mapped it. Only in calls of the owner, who does
@@ -223,7 +233,8 @@ void apertures_give_space(struct apertures *apertures);
 int aperture_collect(struct hdl_aperture *aperture);
 /* Collect what is due. Returns when to call again. */
 uint64_t apertures_collect_due(struct apertures *apertures, uint64_t now_ns);
-/* The connection is open: the range stands for the peer's memory. */
+/* The connection is open, or the outgoing side points elsewhere: the range stands for the memory
+ * there. */
 void aperture_map_opened(struct hdl_aperture *aperture);
 /* The connection has ended, or leads elsewhere. */
 void aperture_map_lost(struct hdl_aperture *aperture);

@@ -8,6 +8,7 @@
 #include "adapter/adapter.h"
 #include "adapter/eventq/eventq.h"
 #include "base/cancel.h"
+#include "transport/capture.h"
 #include "transport/local/frame.h"
 
 bool is_aperture(const struct hdl_aperture *aperture)
@@ -23,6 +24,30 @@ bool is_port(const struct hdl_port *port)
 struct hdl_adapter *port_adapter(const struct hdl_port *port)
 {
 	return port->adapter;
+}
+
+/* --- captures --- */
+
+/* A frame of CI packets is sent along @path, or came along it. */
+static void aperture_put_capture(struct apertures *apertures, const struct ap_path *path,
+                                 const uint8_t *frame, size_t bytes, bool inbound)
+{
+	struct hdl_adapter *adapter = apertures->adapter;
+	struct roce_path ip = {.src_port = CI_UDP_PORT};
+	struct hdl_gid own =
+	        adapter->agent.on_node ? peers_link_local(adapter->guid) : adapter->engine.gid;
+	if (path->route >= APERTURE_ROUTE_UDP)
+		memcpy(own.raw, apertures->udp[path->route - APERTURE_ROUTE_UDP].address.gid, 16);
+	memcpy(inbound ? ip.dgid : ip.sgid, own.raw, 16);
+	memcpy(inbound ? ip.sgid : ip.dgid, path->host, 16);
+	capture_put_datagram(&adapter->engine, &ip, CI_UDP_PORT, frame, bytes, inbound, "CI");
+}
+
+static void aperture_capture(struct apertures *apertures, const struct ap_path *path,
+                             const uint8_t *frame, size_t bytes, bool inbound)
+{
+	if (__builtin_expect(apertures->adapter->engine.capture != NULL, 0))
+		aperture_put_capture(apertures, path, frame, bytes, inbound);
 }
 
 /* --- the sink --- */
@@ -46,6 +71,7 @@ static void aperture_commit(void *context, const struct ap_path *path, size_t by
 	struct apertures *apertures = context;
 	struct engine *engine = &apertures->adapter->engine;
 	if (path->route >= APERTURE_ROUTE_UDP) {
+		aperture_capture(apertures, path, apertures->stage, bytes, false);
 		apertures_udp_send(apertures, path, apertures->stage, bytes);
 		return;
 	}
@@ -55,6 +81,7 @@ static void aperture_commit(void *context, const struct ap_path *path, size_t by
 		return; /* repeated like a packet that got lost */
 	memcpy(record, &frame, sizeof(frame));
 	memcpy(record + sizeof(frame), apertures->stage, bytes);
+	aperture_capture(apertures, path, apertures->stage, bytes, false);
 	engine_publish(engine, path->route);
 }
 
@@ -157,6 +184,15 @@ static void aperture_placed(void *context, struct ap_conn *conn)
 		aperture->placed(aperture->placed_context);
 }
 
+static void aperture_look(void *context, const struct ap_port *port, uint32_t *events,
+                          uint32_t *blocked)
+{
+	const struct apertures *apertures = context;
+	bool sleeps = false;
+	(void)eventq_look(apertures->adapter, port->number, events, &sleeps);
+	*blocked = sleeps;
+}
+
 static void aperture_status(void *context, struct ap_conn *conn, const struct ci_status *status)
 {
 	struct hdl_aperture *aperture = aperture_of(conn);
@@ -177,6 +213,7 @@ static const struct ap_sink aperture_sink = {.reserve = aperture_reserve,
                                              .event = aperture_event,
                                              .response = aperture_response,
                                              .placed = aperture_placed,
+                                             .look = aperture_look,
                                              .status = aperture_status};
 
 /* --- driving --- */
@@ -245,6 +282,13 @@ struct ap_path apertures_lane_path(const struct hdl_adapter *adapter, uint32_t l
 	return path;
 }
 
+void apertures_take(struct apertures *apertures, const uint8_t *frame, size_t bytes,
+                    const struct ap_path *from)
+{
+	aperture_capture(apertures, from, frame, bytes, true);
+	ap_take(&apertures->node, frame, bytes, from);
+}
+
 void apertures_lane(struct hdl_adapter *adapter, uint32_t link, const uint8_t *frame, size_t bytes)
 {
 	struct apertures *apertures = adapter->apertures;
@@ -255,7 +299,7 @@ void apertures_lane(struct hdl_adapter *adapter, uint32_t link, const uint8_t *f
 	/* The peer may change the lane at any time. */
 	memcpy(copy, frame, bytes);
 	apertures->node.now_ns = clock_read(&adapter->clock);
-	ap_take(&apertures->node, copy, bytes, &from);
+	apertures_take(apertures, copy, bytes, &from);
 	if (ap_waits(&apertures->node))
 		apertures_run(apertures);
 }
@@ -392,6 +436,8 @@ struct apertures *apertures_begin(struct hdl_adapter *adapter)
 			fresh = NULL;
 		}
 		adapter->apertures = fresh;
+		if (fresh != NULL)
+			apertures_show(fresh);
 	}
 	struct apertures *apertures = adapter->apertures;
 	adapter_unlock(adapter);
@@ -416,24 +462,31 @@ uint32_t hdl_aperture_trust(const struct hdl_adapter *adapter)
 	                                                     : (uint32_t)HDL_TRUST_USER;
 }
 
-size_t hdl_aperture_counters(struct hdl_adapter *adapter, struct hdl_counter *list, size_t max)
+const char *aperture_counter_name(size_t counter)
 {
 #define APERTURE_COUNTER_NAME(name, text) text,
 	static const char *const names[] = {HDL_APERTURE_COUNTERS(APERTURE_COUNTER_NAME)};
 #undef APERTURE_COUNTER_NAME
+	return names[counter];
+}
+
+uint64_t aperture_counter(const struct apertures *apertures, size_t counter)
+{
+	return counter == HDL_APERTURE_COUNTER_LOOKUP_HITS     ? apertures->out.hits
+	       : counter == HDL_APERTURE_COUNTER_LOOKUP_MISSES ? apertures->out.misses
+	                                                       : apertures->node.counters[counter];
+}
+
+size_t hdl_aperture_counters(struct hdl_adapter *adapter, struct hdl_counter *list, size_t max)
+{
 	if (adapter == NULL || adapter->magic != MAGIC_ADAPTER)
 		return 0;
 	adapter_lock(adapter);
 	const struct apertures *apertures = adapter->apertures;
-	for (size_t i = 0; i < max && i < HDL_APERTURE_COUNTER_COUNT; i++) {
-		list[i] = (struct hdl_counter){.name = names[i]};
-		if (apertures == NULL)
-			continue;
-		list[i].value = i == HDL_APERTURE_COUNTER_LOOKUP_HITS ? apertures->out.hits
-		                : i == HDL_APERTURE_COUNTER_LOOKUP_MISSES
-		                        ? apertures->out.misses
-		                        : apertures->node.counters[i];
-	}
+	for (size_t i = 0; i < max && i < HDL_APERTURE_COUNTER_COUNT; i++)
+		list[i] = (struct hdl_counter){
+		        .name = aperture_counter_name(i),
+		        .value = apertures != NULL ? aperture_counter(apertures, i) : 0};
 	adapter_unlock(adapter);
 	return HDL_APERTURE_COUNTER_COUNT;
 }

@@ -92,8 +92,9 @@ static unsigned udp_aperture_receive(struct net_port *port)
 		apertures->node.now_ns = clock_read(&apertures->adapter->clock);
 		for (uint32_t at = 0; at < came[i].bytes; at += came[i].packet_bytes) {
 			uint32_t rest = came[i].bytes - at;
-			ap_take(&apertures->node, came[i].data + at,
-			        rest < came[i].packet_bytes ? rest : came[i].packet_bytes, &from);
+			apertures_take(apertures, came[i].data + at,
+			               rest < came[i].packet_bytes ? rest : came[i].packet_bytes,
+			               &from);
 			frames++;
 		}
 	}
@@ -178,7 +179,7 @@ void apertures_udp_frame(struct hdl_adapter *adapter, const struct agent_msg *ms
 			continue;
 		struct ap_path from = udp_path_of(apertures, i, msg->u.cm.gid);
 		apertures->node.now_ns = clock_read(&adapter->clock);
-		ap_take(&apertures->node, msg->u.cm.data, msg->u.cm.length, &from);
+		apertures_take(apertures, msg->u.cm.data, msg->u.cm.length, &from);
 		apertures_run(apertures);
 	}
 	adapter_unlock(adapter);

@@ -37,6 +37,10 @@ struct tables_header {
 	 * only where it is the reader's too. */
 	uint64_t refusals_addr;
 	uint64_t wq_layout;
+	/* Likewise its struct apertures, and how that is laid out (aperture/observe.c); 0: it has
+	 * none. */
+	_Atomic uint64_t apertures_addr;
+	uint64_t apertures_layout;
 };
 #define TABLES_WQ_LAYOUT \
 	(sizeof(struct wq) << 32 | offsetof(struct wq, tail) << 16 | offsetof(struct wq, head))

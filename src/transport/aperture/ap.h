@@ -99,6 +99,10 @@ struct ap_sink {
 	                 const uint8_t *data, uint32_t bytes);
 	/* Data was written to the memory of @conn. NULL: nobody wants to know. */
 	void (*placed)(void *context, struct ap_conn *conn);
+	/* How many events wait in the queue of @port, and whether its application sleeps. NULL: no
+	 * port has a queue. */
+	void (*look)(void *context, const struct ap_port *port, uint32_t *events,
+	             uint32_t *blocked);
 	/* The reply to a STATUS. */
 	void (*status)(void *context, struct ap_conn *conn, const struct ci_status *status);
 };
@@ -125,7 +129,6 @@ struct ap_port {
 	struct ap_conn *offers, **offers_end;
 	uint32_t offer_count;
 	uint32_t open, rejected;
-	uint32_t events, blocked; /* of its queue; the owner sets them */
 	void *owner;
 	struct ap_waiting room[HDL_MAX_PORT_WAITING];
 };

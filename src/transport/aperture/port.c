@@ -358,9 +358,15 @@ static void ap_hear_status(struct ap_node *node, const struct ci_packet *packet,
 	(void)ap_rule(port, NULL, from, &action, &reason);
 	if (action == HDL_RULE_REJECT)
 		return;
-	const uint32_t values[CI_STATUSES] = {port->waiting_count, port->offer_count,
-	                                      port->open,          port->rejected,
-	                                      port->events,        port->blocked};
+	uint32_t events = 0, blocked = 0;
+	if (node->sink->look != NULL)
+		node->sink->look(node->context, port, &events, &blocked);
+	const uint32_t values[CI_STATUSES] = {port->waiting_count,
+	                                      port->offer_count,
+	                                      port->open,
+	                                      port->rejected,
+	                                      events,
+	                                      blocked};
 	memcpy(status.values, values, sizeof(values));
 	struct ci_packet reply = {.kind = CI_STATUSACK,
 	                          .index = to.index,

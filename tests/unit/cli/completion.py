@@ -33,7 +33,7 @@ class Completion(unittest.TestCase):
         self.assertEqual(complete("heddle", "help", "pe"), {"perf"})
 
     def test_every_option_that_help_names(self):
-        for command in ("run", "devices", "status", "perf"):
+        for command in ("run", "devices", "status", "perf", "aperture"):
             named = set(re.findall(r"(--[a-z]+)", heddle("help", command)))
             self.assertGreater(len(named), 2)
             self.assertEqual({w for w in complete("heddle", command, "--")}, named, command)
@@ -61,6 +61,7 @@ class Completion(unittest.TestCase):
         self.assertEqual(complete("heddle", "perf", "-c", "U"), {"UC", "UD"})
         self.assertEqual(complete("heddle", "perf", "--operation", ""), {"send", "write", "read", "atomic"})
         self.assertEqual(complete("heddle", "perf", "--port", ""), set())
+        self.assertEqual(complete("heddle", "aperture", "st"), {"status"})
         self.assertEqual(complete("heddle", "run", "--device", ""), {"heddle0", "heddle_ib0", "heddle_iw0"})
 
     def test_codes(self):
