@@ -431,9 +431,15 @@ HDL_API int hdl_aperture_own(const struct hdl_aperture *aperture,
 /* hdl_aperture_point - point the outgoing side at another peer
  *
  * Sets destination, nonce and number of the outgoing entry (APERTURE column 13, step 6): no agent,
- * no packets, no new mapping. Stores of before go to the former peer: the call is an ordering
- * point. No connection has to exist; then nothing answers, and @target->checks without
- * HDL_CHECK_SEQUENCE is the only kind that is of use.
+ * no new mapping. The mapped range stays where it is, and stands for the memory of the target from
+ * now on: the pages themselves, if the target is on this machine and open to everybody who has the
+ * nonce, tracked pages otherwise. Stores of before have been sent to the former peer; one that has
+ * to have them needs a flush first. A connection that exists ends, and its peer is told.
+ *
+ * There is no connection to the target: nothing is acknowledged, and @target->checks without
+ * HDL_CHECK_VALID, HDL_CHECK_SEQUENCE and HDL_CHECK_SOURCE is the only kind that is of use. Answers
+ * to reads and loads go where the outgoing side of the target leads: if it is pointed at us and our
+ * side is as open, they come; else a load of an unknown page returns zeroes after 0.4 s.
  *
  * Owner: @target is copied.
  * Threads: any.
@@ -453,8 +459,8 @@ HDL_API int hdl_aperture_point(struct hdl_aperture *aperture,
  * Owner: nothing changes hands.
  * Threads: any.
  * Blocks: until peers have stopped accessing the memory.
- * Returns: 0; -HDL_EINVAL it exceeds the memory; -HDL_ENOTSUP a peer maps the pages themselves and
- * the range is not made of whole pages. */
+ * Returns: 0; -HDL_EINVAL it exceeds the memory; -HDL_ENOTSUP peers of this machine may have mapped
+ * the pages themselves: narrow an aperture before it is connected. */
 HDL_API int hdl_aperture_narrow(struct hdl_aperture *aperture, uint64_t offset, uint64_t length);
 
 /* hdl_aperture_trust - the level of trust that this process has
@@ -527,8 +533,8 @@ HDL_API int hdl_aperture_event(struct hdl_aperture *aperture, uint64_t offset, c
  * Owner: nothing changes hands.
  * Threads: any.
  * Blocks: up to @timeout_ms (-1: until the connection fails).
- * Returns: 0; -HDL_EACCES the peer grants no reading, or not there; -HDL_EPERM it is not OPEN;
- * -HDL_ETIMEDOUT; -HDL_EINVAL; -HDL_EINTR. */
+ * Returns: 0; -HDL_EACCES the peer grants no reading, or not there; -HDL_EPERM it is not OPEN,
+ * nor pointed anywhere; -HDL_ETIMEDOUT; -HDL_EINVAL; -HDL_EINTR. */
 HDL_API int hdl_aperture_read(struct hdl_aperture *aperture, uint64_t offset, void *data,
                               size_t length, int timeout_ms);
 

@@ -165,6 +165,11 @@ static inline struct hdl_aperture *aperture_of(struct ap_conn *conn)
 {
 	return conn->owner;
 }
+/* Does the outgoing side lead anywhere? */
+static inline bool aperture_can_send(const struct hdl_aperture *aperture)
+{
+	return aperture->conn.state == HDL_APERTURE_OPEN || aperture->conn.pointed;
+}
 bool is_aperture(const struct hdl_aperture *aperture);
 bool is_port(const struct hdl_port *port);
 struct hdl_adapter *port_adapter(const struct hdl_port *port);

@@ -159,6 +159,7 @@ int hdl_aperture_open(struct hdl_adapter *adapter, const struct hdl_aperture_att
 		aperture_fill_entry(aperture, attr, checks);
 		ap_arm(&aperture->conn, prng_next(&adapter->prng),
 		       (uint32_t)prng_next(&adapter->prng));
+		aperture_publish(aperture);
 		apertures->count++;
 	}
 	adapter_unlock(adapter);
@@ -214,6 +215,7 @@ static void aperture_arm(struct hdl_aperture *aperture)
 	struct prng *prng = &aperture->adapter->prng;
 	(void)aperture_revoke(aperture); /* a former peer has nothing to do with the next one */
 	ap_arm(&aperture->conn, prng_next(prng), (uint32_t)prng_next(prng));
+	aperture_publish(aperture);
 }
 
 static bool aperture_is_settled(void *object)
@@ -355,6 +357,7 @@ int hdl_aperture_close(struct hdl_aperture *aperture, int timeout_ms)
 		apertures_run(adapter->apertures);
 	}
 	int revoked = aperture_revoke(aperture);
+	aperture_publish(aperture);
 	adapter_unlock(adapter);
 	if (revoked != 0)
 		return revoked;
@@ -473,7 +476,9 @@ int hdl_aperture_point(struct hdl_aperture *aperture, const struct hdl_aperture_
 		                               .length = (uint32_t)target->length};
 		apertures_run(apertures); /* what was stored goes to the former peer */
 		ap_point(&aperture->conn, &offer, &path);
+		aperture_map_opened(aperture);
 	}
+	apertures_run(apertures);
 	adapter_unlock(adapter);
 	return result;
 }
@@ -490,7 +495,9 @@ int hdl_aperture_narrow(struct hdl_aperture *aperture, uint64_t offset, uint64_t
 	                                  .host = (uint64_t)(uintptr_t)aperture->memory + offset,
 	                                  .length = length};
 	adapter_lock(adapter);
-	int result = tpt_replace_run(&adapter->tpt, aperture->key, &region);
+	/* Peers that map the pages would not notice. */
+	int result = aperture->published ? -HDL_ENOTSUP
+	                                 : tpt_replace_run(&adapter->tpt, aperture->key, &region);
 	if (result == 0) {
 		aperture->conn.own.first = (uint32_t)offset;
 		aperture->conn.own.length = (uint32_t)length;

@@ -4,12 +4,6 @@
 #include "adapter/adapter.h"
 #include "adapter/aperture/aperture.h"
 
-/* May something be sent? */
-static bool aperture_can_send(const struct hdl_aperture *aperture)
-{
-	return aperture->conn.state == HDL_APERTURE_OPEN || aperture->conn.pointed;
-}
-
 /* Is the range within what the other end grants? */
 static bool aperture_grants(const struct hdl_aperture *aperture, uint64_t offset, uint64_t length)
 {
@@ -116,8 +110,7 @@ static bool aperture_read_done(void *object)
 {
 	const struct hdl_aperture *aperture = object;
 	return aperture->read_got == aperture->read_bytes ||
-	       aperture->conn.errors != aperture->errors_seen ||
-	       aperture->conn.state != HDL_APERTURE_OPEN;
+	       aperture->conn.errors != aperture->errors_seen || !aperture_can_send(aperture);
 }
 
 /* One request of at most CI_MAX_READ bytes. */
@@ -137,7 +130,7 @@ static int read_part(struct hdl_aperture *aperture, uint64_t offset, uint8_t *to
 		aperture->read_got = 0;
 		aperture->read_to = to;
 		aperture->errors_seen = aperture->conn.errors;
-		bool open = aperture->conn.state == HDL_APERTURE_OPEN;
+		bool open = aperture_can_send(aperture);
 		bool put = open && ap_put(&aperture->conn, CI_READ, offset, body, sizeof(body));
 		apertures_run(adapter->apertures);
 		adapter_unlock(adapter);
@@ -150,7 +143,7 @@ static int read_part(struct hdl_aperture *aperture, uint64_t offset, uint8_t *to
 		adapter_lock(adapter);
 		bool whole = aperture->read_got == bytes;
 		bool failed = aperture->conn.errors != aperture->errors_seen;
-		open = aperture->conn.state == HDL_APERTURE_OPEN;
+		open = aperture_can_send(aperture);
 		aperture->read_to = NULL;
 		adapter_unlock(adapter);
 		if (whole)

@@ -10,13 +10,18 @@
 #include "adapter/track/track.h"
 #include "base/log.h"
 
-#define COLLECT_NS  (HDL_APERTURE_LAG_NS / 2)
-#define PAGE_BITS   12u
-#define SPACE_BYTES ((uint64_t)OUTGOING_MAX_GROUPS << APERTURE_PART_BITS)
+#define COLLECT_NS (HDL_APERTURE_LAG_NS / 2)
+#define PAGE_BITS  12u
+/* Who is pointed at need not answer. */
+#define FETCH_MS         2000
+#define FETCH_POINTED_MS 400
+#define SPACE_BYTES      ((uint64_t)OUTGOING_MAX_GROUPS << APERTURE_PART_BITS)
 
 static bool map_fetch(void *context, uint64_t offset, void *to, uint64_t bytes)
 {
-	return hdl_aperture_read(context, offset, to, bytes, 2000) == 0;
+	const struct hdl_aperture *aperture = context;
+	return hdl_aperture_read(context, offset, to, bytes,
+	                         aperture->conn.pointed ? FETCH_POINTED_MS : FETCH_MS) == 0;
 }
 
 static int map_put(void *context, uint64_t offset, const void *data, uint64_t bytes)
@@ -184,7 +189,7 @@ struct hdl_aperture *hdl_aperture_find(struct hdl_adapter *adapter, const void *
 
 int aperture_collect(struct hdl_aperture *aperture)
 {
-	if (aperture->track == NULL || aperture->conn.state != HDL_APERTURE_OPEN)
+	if (aperture->track == NULL || !aperture_can_send(aperture))
 		return 0;
 	return track_collect(aperture->track, map_put, aperture);
 }
@@ -192,8 +197,7 @@ int aperture_collect(struct hdl_aperture *aperture)
 /* A load is as fresh as HDL_APERTURE_AGE_NS: pages that are older are fetched again. */
 static void aperture_age(struct hdl_aperture *aperture, uint64_t now_ns)
 {
-	if (aperture->track == NULL || aperture->conn.state != HDL_APERTURE_OPEN ||
-	    now_ns < aperture->expire_ns)
+	if (aperture->track == NULL || !aperture_can_send(aperture) || now_ns < aperture->expire_ns)
 		return;
 	aperture->expire_ns = now_ns + HDL_APERTURE_AGE_NS - HDL_APERTURE_LAG_NS;
 	track_expire(aperture->track);

@@ -90,10 +90,7 @@ static void aperture_changed(void *context, struct ap_conn *conn)
 	struct hdl_aperture *aperture = aperture_of(conn);
 	(void)context;
 	/* The other end may look for it as soon as it has heard of us. */
-	if (conn->state == HDL_APERTURE_OPEN || conn->state == HDL_APERTURE_CONNECTING)
-		aperture_publish(aperture);
-	else
-		aperture_conceal(aperture);
+	aperture_publish(aperture);
 	if (conn->state == HDL_APERTURE_OPEN)
 		aperture_map_opened(aperture);
 	if (conn->state == HDL_APERTURE_CLOSED || conn->state == HDL_APERTURE_FAILED)

@@ -1,10 +1,14 @@
 /* The same pages: an aperture between processes of one machine, mapped itself (MISSION AP9).
  *
- * owner   while connected on a lane: a segment (reach/segment.h) names the memory and the
- * in-index
- * closing, connecting again: no segment, then fresh pages (mem_renew()): a peer that keeps
- *           its mapping writes to orphans
+ *   owner   while connected on a lane: a segment (reach/segment.h) names the memory and the
+ *           in-index
+ *           closing, connecting again: no segment, then fresh pages (mem_renew()): a peer that
+ *           keeps its mapping writes to orphans
  *   peer    hdl_aperture_map(): finds the segment by the in-index that it was offered, and maps it
+ *
+ * An aperture that is open to everybody who has its nonce (it checks neither connection nor number
+ * nor source) has a segment all the time, with a digest of the nonce: hdl_aperture_point() finds
+ * it (ADR 200).
  *
  * Only memory that the adapter provided is shared (its file is sealed, and nothing else is in
  * it), and only with both rights: what a page grants cannot be checked. Everything else is
@@ -28,6 +32,26 @@ static bool same_lane(const struct hdl_aperture *aperture)
 	return aperture->conn.path.route < HDL_MAX_PEERS;
 }
 
+/* May everybody access it who knows the nonce? */
+static bool same_is_open(const struct hdl_aperture *aperture)
+{
+	const uint32_t who =
+	        HDL_CHECK_VALID | HDL_CHECK_SEQUENCE | HDL_CHECK_SOURCE | HDL_CHECK_LINK;
+	return (aperture->conn.in->checks & (who | HDL_CHECK_EXTENT)) == HDL_CHECK_EXTENT;
+}
+
+/* What names the memory in a segment; 0: nothing does. */
+static uint32_t same_name(const struct hdl_aperture *aperture)
+{
+	const struct ap_conn *conn = &aperture->conn;
+	if (same_is_open(aperture))
+		return segment_open_aperture(conn->own.index, conn->own.nonce);
+	bool connects = conn->state == HDL_APERTURE_OPEN || conn->state == HDL_APERTURE_CONNECTING;
+	if (!connects || !same_lane(aperture) || conn->in->checks != HDL_CHECK_DEFAULT)
+		return 0;
+	return SEGMENT_APERTURE(conn->own.index);
+}
+
 void aperture_publish(struct hdl_aperture *aperture)
 {
 	const uint32_t both = HDL_ACCESS_REMOTE_READ | HDL_ACCESS_REMOTE_WRITE;
@@ -35,13 +59,19 @@ void aperture_publish(struct hdl_aperture *aperture)
 	struct segment found;
 	uint64_t addr = (uint64_t)(uintptr_t)aperture->memory;
 	uint64_t length = same_round(aperture->length);
-	if (!same_lane(aperture) || !aperture->own_memory || aperture->access != both ||
+	uint32_t name = same_name(aperture);
+	if (name == 0) {
+		aperture_conceal(aperture);
+		return;
+	}
+	/* A page grants everything in it: not where less than all is offered. */
+	if (!aperture->own_memory || aperture->access != both ||
 	    aperture->conn.in->type != HDL_APERTURE_DATA || aperture->segment.birth != 0 ||
 	    segments->table == NULL || aperture->adapter->recorder != NULL ||
-	    aperture->conn.in->checks != HDL_CHECK_DEFAULT ||
+	    aperture->conn.own.first != 0 || aperture->conn.own.length != aperture->length ||
 	    !segment_wanted(segments, addr, length) || !mem_behind(addr, length, &found))
 		return;
-	found.aperture = SEGMENT_APERTURE(aperture->conn.own.index);
+	found.aperture = name & 0x7fffffffu;
 	aperture->segment = segment_take(segments, addr, length, &found);
 	aperture->published |= aperture->segment.birth != 0;
 }
@@ -83,13 +113,16 @@ void *aperture_map_same(struct hdl_aperture *aperture, uint64_t bytes)
 {
 	struct hdl_adapter *adapter = aperture->adapter;
 	const struct ap_conn *conn = &aperture->conn;
-	if (conn->state != HDL_APERTURE_OPEN || !same_lane(aperture) || adapter->recorder != NULL ||
-	    conn->peer.first != 0 || same_round(conn->peer.length) != bytes)
+	if ((conn->state != HDL_APERTURE_OPEN && !conn->pointed) || !same_lane(aperture) ||
+	    adapter->recorder != NULL || conn->peer.first != 0 ||
+	    same_round(conn->peer.length) != bytes)
 		return NULL;
 	struct reach *reach = adapter->peers.list[conn->path.route].reach;
 	if (reach == NULL)
 		return NULL;
-	void *view = shared_map_aperture(reach, SEGMENT_APERTURE(conn->peer.index), bytes,
+	uint32_t name = conn->pointed ? segment_open_aperture(conn->peer.index, conn->peer.nonce)
+	                              : SEGMENT_APERTURE(conn->peer.index);
+	void *view = shared_map_aperture(reach, name, bytes,
 	                                 aperture->shared != NULL ? aperture->shared
 	                                                          : aperture_room(aperture));
 	if (view != NULL) {

@@ -42,8 +42,17 @@ struct segment {
 	uint32_t writable : 1;
 	uint32_t aperture : 31; /* SEGMENT_APERTURE() of one whose memory it is; 0: of none */
 };
-/* An in-index as it is in a segment. */
-#define SEGMENT_APERTURE(index) (((index)&0x3fffffffu) + 1u)
+/* An in-index as it is in a segment: of a connected aperture ... */
+#define SEGMENT_APERTURE(index) (((index)&0x1fffffffu) + 1u)
+/* ... and of one that everybody may access who knows the nonce, of which a segment has a digest: a
+ * stale one finds nothing. */
+static inline uint32_t segment_open_aperture(uint32_t index, uint64_t nonce)
+{
+	uint64_t mix = nonce ^ (uint64_t)index << 32 ^ index;
+	mix = (mix ^ mix >> 30) * 0xbf58476d1ce4e5b9ull; /* the finalizer of SplitMix64 */
+	mix = (mix ^ mix >> 27) * 0x94d049bb133111ebull;
+	return 0x40000000u | (uint32_t)(mix >> 34);
+}
 _Static_assert(sizeof(struct segment) == 8 * SEGMENT_WORDS, "see the drawing");
 
 struct segment_slot {

@@ -256,7 +256,7 @@ void ap_fail(struct ap_conn *conn, uint8_t reason);
 void ap_enter(struct ap_conn *conn, uint8_t state, uint8_t reason, uint8_t kind);
 /* Become OPEN towards the end that @offer describes, at @path. */
 void ap_begin(struct ap_conn *conn, const struct ci_offer *offer, const struct ap_path *path);
-/* Point the outgoing side at @offer, without a connection. */
+/* Point the outgoing side at @offer, without a connection; one that exists ends. */
 void ap_point(struct ap_conn *conn, const struct ci_offer *offer, const struct ap_path *path);
 /* Use @out, an entry of the outgoing table, from now on; NULL: none. */
 void ap_use(struct ap_conn *conn, struct outgoing *out);

@@ -109,6 +109,15 @@ void ap_enter(struct ap_conn *conn, uint8_t state, uint8_t reason, uint8_t kind)
 	ap_tell(conn, kind);
 }
 
+/* The outgoing side leads nowhere any more. */
+static void ap_unpoint(struct ap_conn *conn)
+{
+	if (!conn->pointed)
+		return;
+	conn->pointed = false;
+	conn->node->sink->changed(conn->node->context, conn);
+}
+
 void ap_free(struct ap_conn *conn)
 {
 	struct ap_node *node = conn->node;
@@ -151,8 +160,9 @@ static void ap_expect(struct ap_conn *conn, const struct ap_path *path)
 void ap_connect(struct ap_conn *conn, const struct ap_path *path, uint16_t port)
 {
 	assert(conn->state == HDL_APERTURE_CLOSED || conn->state == HDL_APERTURE_FAILED);
+	ap_unpoint(conn);
 	conn->to_port = port;
-	conn->accepting = conn->pointed = false;
+	conn->accepting = false;
 	conn->accepted_by = NULL;
 	memset(&conn->peer, 0, sizeof(conn->peer));
 	/* The peer may write as soon as it has accepted, before ACCEPT is here. */
@@ -198,8 +208,11 @@ void ap_begin(struct ap_conn *conn, const struct ci_offer *offer, const struct a
 
 void ap_point(struct ap_conn *conn, const struct ci_offer *offer, const struct ap_path *path)
 {
+	if (ap_is_connected(conn->state) || conn->state == HDL_APERTURE_CONNECTING)
+		ap_close(conn, true);
 	conn->path = *path;
-	conn->pointed = !ap_is_connected(conn->state);
+	conn->peer = *offer;
+	conn->pointed = true;
 	ap_set_target(conn, offer);
 }
 
@@ -276,7 +289,7 @@ static void ap_send_close(struct ap_conn *conn, bool ask)
 
 void ap_close(struct ap_conn *conn, bool abrupt)
 {
-	conn->pointed = false;
+	ap_unpoint(conn);
 	if (conn->state == HDL_APERTURE_OFFERED)
 		ap_withdraw(conn);
 	if (conn->state == HDL_APERTURE_CONNECTING)
@@ -354,7 +367,7 @@ void ap_route_down(struct ap_node *node, uint32_t route)
 	struct ap_conn *conn;
 	for (uint32_t row = 1; (conn = ap_next_conn(node, &row)) != NULL;)
 		if (conn->path.route == route) {
-			conn->pointed = false;
+			ap_unpoint(conn);
 			ap_fail(conn, HDL_REASON_GONE);
 		}
 }

@@ -202,10 +202,13 @@ static void ap3_waiting_is_bounded(void **state)
 static void ap5_hostile_peer_changes_no_byte(void **state)
 {
 	struct pair *p = *state;
-	struct hdl_aperture *a = opened(p->a, 4096), *b = opened(p->b, 4096);
+	static uint8_t memory[4096];
+	struct hdl_aperture_attr attr = {.memory = memory, .length = sizeof(memory)};
+	struct hdl_aperture *a = opened(p->a, 4096), *b;
 	struct hdl_aperture *hostile = opened(p->a, 0);
 	struct hdl_aperture_target old;
 	uint8_t zeroes[4096] = {0};
+	assert_int_equal(hdl_aperture_open(p->b, &attr, &b), 0);
 	connect_by_hand(p, a, b);
 	assert_int_equal(hdl_aperture_own(b, &old), 0);
 	assert_int_equal(hdl_aperture_close(b, WAIT), 0);
@@ -229,7 +232,9 @@ static void ap5_hostile_peer_changes_no_byte(void **state)
 	assert_int_equal(hdl_aperture_read(a, 0, in, sizeof(in), WAIT), 0);
 	assert_memory_equal(hdl_aperture_memory(b, NULL), zeroes, sizeof(zeroes));
 	assert_true(counter(p->b, HDL_APERTURE_COUNTER_BAD_SEQUENCE) > 0);
-	/* Narrowed: the peer's own stores outside are refused, and it learns it. */
+	/* Narrowed: the peer's own stores outside are refused, and it learns it. Where it may have
+	 * mapped the pages themselves, it would not notice. */
+	assert_int_equal(hdl_aperture_narrow(a, 100, 50), -HDL_ENOTSUP);
 	assert_int_equal(hdl_aperture_narrow(b, 100, 50), 0);
 	assert_int_equal(hdl_aperture_store(a, 101, "in", 2, WAIT), 0);
 	assert_int_equal(hdl_aperture_flush(a, HDL_FLUSH_PLACED, WAIT), 0);
