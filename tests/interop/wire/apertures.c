@@ -5,6 +5,7 @@
  *   use GID PORT        connect, store, read, store to the mapped range, close
  *   stay GID PORT       connect and wait for the end; print why
  *   ip GID PORT OWN     store a datagram to an IP aperture
+ *   hear OWN GID BITS   print datagrams to an IP aperture from sources that match, until "end"
  *   trust               print whether we are trusted, and whether we may point an aperture
  *   none                serve and use, as processes of their own */
 #include <arpa/inet.h>
@@ -18,6 +19,7 @@
 #include <unistd.h>
 
 #include <heddle/aperture.h>
+#include <heddle/eventq.h>
 
 #define BYTES 65536u
 #define WAIT  20000
@@ -179,6 +181,49 @@ static int datagrams(const char *gid_text, uint16_t number, uint16_t own)
 	return 0;
 }
 
+/* Datagrams from a program that knows nothing of Heddle come to the variable queue of the port. */
+static int hear(uint16_t own, const char *gid_text, int bits)
+{
+	struct hdl_adapter *adapter = open_adapter();
+	struct hdl_aperture *aperture;
+	struct hdl_port *port;
+	struct hdl_eventq *queue;
+	struct hdl_eventq_attr words = {.words = 16384};
+	struct hdl_aperture_attr attr = {0};
+	struct hdl_port_event event;
+	char data[65536] = "", text[INET6_ADDRSTRLEN];
+	size_t bytes = 0;
+	assert(inet_pton(AF_INET6, gid_text, attr.source.raw) == 1);
+	for (int i = 0; i < bits; i++)
+		attr.source_mask.raw[i / 8] |= (uint8_t)(0x80 >> i % 8);
+	must(hdl_port_open(adapter, NULL, &port));
+	must(hdl_eventq_open(port, &words, &queue));
+	attr.port = port;
+	must(hdl_aperture_open_ip(adapter, &attr, own, &attr.source, 9, &aperture));
+	printf("ready\n");
+	fflush(stdout);
+	while (bytes != 3 || memcmp(data, "end", 3) != 0) {
+		must(hdl_eventq_wait(queue, WAIT));
+		while (hdl_eventq_take(queue, &event, 1) == 1) {
+			assert(event.type == HDL_PORT_VAR);
+			must(hdl_eventq_read(queue, &event, data, sizeof(data), &bytes));
+			assert(bytes == event.value);
+			inet_ntop(AF_INET6, event.source.raw, text, sizeof(text));
+			unsigned sum = 0;
+			for (size_t i = 0; i < bytes; i++)
+				sum = sum * 31 + (uint8_t)data[i];
+			printf("%s %u %zu %u\n", text, event.source_port, bytes, sum);
+			fflush(stdout);
+		}
+	}
+	print_counters(adapter, "heard");
+	must(hdl_aperture_free(aperture));
+	must(hdl_eventq_close(queue));
+	must(hdl_port_close(port));
+	must(hdl_close(adapter));
+	return 0;
+}
+
 /* An untrusted program may not set a destination itself. */
 static int trust(void)
 {
@@ -209,6 +254,8 @@ int main(int argc, char **argv)
 		return stay(argv[2], (uint16_t)atoi(argv[3]));
 	if (argc == 5 && strcmp(argv[1], "ip") == 0)
 		return datagrams(argv[2], (uint16_t)atoi(argv[3]), (uint16_t)atoi(argv[4]));
+	if (argc == 5 && strcmp(argv[1], "hear") == 0)
+		return hear((uint16_t)atoi(argv[2]), argv[3], atoi(argv[4]));
 	if (pipe(ends) != 0)
 		return 1;
 	pid_t child = fork();

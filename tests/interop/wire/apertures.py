@@ -4,7 +4,8 @@
   apertures.py PROGRAM HEDDLED PART
 
 PART is one of: hosts (stores, reads, a plain store to the mapped range, with 1 % loss), killed (the survivor knows within a second), hostile
-(old packets from the peer's host and from another port change nothing), socat (a stranger gets a datagram), trust (the list of the agent). What the kernel or this machine does
+(old packets from the peer's host and from another port change nothing), socat (a stranger gets a datagram), heard
+(datagrams of a stranger come to the variable queue), trust (the list of the agent). What the kernel or this machine does
 not offer is a skip (exit 77) that says so."""
 import os
 import random
@@ -134,6 +135,37 @@ def socat(world):
     return 0 if out == "hello, socat\n" else 1
 
 
+def heard(world):
+    """socat on the far host sends datagrams of any size; one from an address that does not match is counted and dropped."""
+    if not shutil.which("socat"):
+        print("socat is not installed")
+        return SKIP
+    subprocess.run([*world.enter, "ip", "addr", "add", "10.77.1.2/16", "dev", "far"], check=True)
+    subprocess.run(["ip", "addr", "add", "10.77.1.1/16", "dev", "near"], check=True)
+    program = world.start(0, "hear", "4002", f"::ffff:{B}", "120")  # 10.77.0.0/24
+    assert program.stdout.readline() == "ready\n"
+    chance = random.Random(4)
+    datagrams = [b"hello, aperture", b"x", chance.randbytes(1400), chance.randbytes(9000), b"end"]
+
+    def send(data, source):
+        subprocess.run([*world.enter, "socat", "-u", "-b65000", "STDIN", f"UDP4-SENDTO:{A}:4002,bind={source}:4003"], input=data, check=True,
+                       timeout=30)
+
+    send(b"from elsewhere", "10.77.1.2")
+    for data in datagrams:
+        send(data, B)
+        total = 0
+        for byte in data:
+            total = (total * 31 + byte) & 0xffffffff
+        line = program.stdout.readline().split()
+        print(line)
+        if line != [f"::ffff:{B}", "4003", str(len(data)), str(total)]:
+            return 1
+    rest = program.stdout.read()
+    print(rest)
+    return program.wait(timeout=30) or (0 if "bad_source 1" in rest and f"events_in {len(datagrams)}" in rest else 1)
+
+
 def trust(world):
     """The agent goes by the program that the kernel names, not by what the process says of itself."""
     listed = world.folders[0] / "untrusted"
@@ -155,7 +187,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         world = Hosts(folder, PART == "hosts")
         try:
-            return {"hosts": hosts, "killed": killed, "hostile": hostile, "socat": socat, "trust": trust}[PART](world)
+            return {"hosts": hosts, "killed": killed, "hostile": hostile, "socat": socat, "heard": heard, "trust": trust}[PART](world)
         finally:
             world.end()
 
