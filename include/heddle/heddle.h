@@ -39,7 +39,9 @@ struct hdl_open_attr {
 	bool on_node;       /* register with the node agent, so that other processes reach it */
 	const char *node;   /* which node, when on_node; NULL: $HEDDLE_NODE, or the machine's own */
 	bool cells;         /* networks carry cells instead of RoCEv2: heddle-push(7) */
-	bool no_thread;     /* nothing moves unless hdl_cq_poll() or hdl_progress() is called */
+	/* Ethernet frames on this interface, when on_node; NULL: $HEDDLE_ETHER, or none */
+	const char *ether;
+	bool no_thread; /* nothing moves unless hdl_cq_poll() or hdl_progress() is called */
 	/* pcapng file for its packets; NULL: $HEDDLE_CAPTURE, or none; "": none */
 	const char *capture;
 };

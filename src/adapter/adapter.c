@@ -145,6 +145,7 @@ static int make_tables(struct hdl_adapter *adapter)
 	engine->links = adapter->peers.links;
 	engine->gids = adapter->gids;
 	engine->gid_ports = adapter->net.gid_ports;
+	engine->cell_ports = adapter->net.cell_ports;
 	engine->qps = (struct qp **)table;
 	engine->srqs = (struct srq **)(table + qps);
 	engine->eecs = (struct qp **)(table + 2 * qps);
@@ -256,6 +257,8 @@ static void adapter_introduce(struct hdl_adapter *adapter, const struct hdl_open
 		adapter->engine.carriers[adapter->engine.carrier_count++] = env->carrier;
 	adapter->net.only = env->carrier != NULL;
 	adapter->net.cells = env->cells || attr->cells;
+	if (attr->ether != NULL)
+		strncpy(adapter->net.interface, attr->ether, sizeof(adapter->net.interface) - 1);
 }
 
 int adapter_open(const struct hdl_open_attr *attr, const struct adapter_env *env,

@@ -90,10 +90,10 @@ static void welcome(struct agent *agent, struct client *client)
 	answer.u.welcome.gid_count = own_addresses(agent, node, answer.u.welcome.gids);
 	memcpy(answer.u.welcome.taken, node->taken, sizeof(node->taken));
 	answer.u.welcome.taken_by = node->taken_by;
-	int socks[UDP_MAX_ADDRESSES];
+	int socks[AGENT_MAX_WIRE_SOCKS];
 	unsigned count = client->wire != AGENT_WIRE_NONE ? wires_count(node) : 0;
 	int result = count > 0 ? wires_enter(agent, node, client->slot, client->cells, socks) : 0;
-	if (result != 0) {
+	if (result < 0) {
 		client_refuse(
 		        client, -result,
 		        result == -EPERM || result == -EACCES || result == -ENOSYS
@@ -108,7 +108,7 @@ static void welcome(struct agent *agent, struct client *client)
 	for (unsigned i = 0; i < count; i++)
 		answer.u.welcome.wires[i] = *wire_address(node->wires[i]);
 	client->greeted = true;
-	tell(client, &answer, socks, (int)count);
+	tell(client, &answer, socks, result);
 }
 
 /* Give @client its node, slot and wire, unless it has to wait for the wire. */

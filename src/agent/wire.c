@@ -87,6 +87,12 @@ static int explain(int error, const struct udp_address *address, char *why, size
 	char text[UDP_ADDRESS_TEXT];
 	udp_address_print(address, text);
 	switch (-error) {
+	case EPERM:
+		snprintf(why, why_bytes,
+		         "frames on %s need CAP_NET_RAW: run the programs in a namespace of "
+		         "your own (unshare -Urn), or as root",
+		         text);
+		break;
 	case EADDRNOTAVAIL:
 		snprintf(why, why_bytes,
 		         "%s is no address of this machine (\"ip address\" lists them)", text);
@@ -167,6 +173,16 @@ static void hear_packet(struct wire *wire, const struct udp_came *came, const ui
                         size_t bytes)
 {
 	struct ib_packet packet;
+	if (wire_address(wire)->frames) {
+		struct roce_path way;
+		/* The sender is who the kernel says, whatever the GRH has. */
+		if (roce_frame_decode(&way, &packet, data, bytes) == IB_OK &&
+		    memcmp(way.sgid, came->from.gid, sizeof(way.sgid)) == 0 &&
+		    memcmp(way.dgid, wire_address(wire)->gid, sizeof(way.dgid)) == 0 &&
+		    packet.bth.dest_qp == 1)
+			wire_management(wire->node, &way, &packet);
+		return;
+	}
 	struct roce_path path = {.src_port = came->from_port,
 	                         .dont_fragment = true,
 	                         .traffic_class = came->tos,
@@ -205,7 +221,8 @@ static int open_one(struct agent *agent, struct node_entry *node, const struct u
 	wire->source.ready = wire_hear;
 	wire->node = node;
 	owner_begin(&wire->owner);
-	int result = steer_open(&wire->steer, address, UDP_ROCE_PORT, &steer_by_bth);
+	int result = steer_open(&wire->steer, address, UDP_ROCE_PORT,
+	                        address->frames ? &steer_by_grh : &steer_by_bth);
 	if (result == 0)
 		result = udp_receiver_begin(&wire->receiver);
 	struct epoll_event interest = {.events = EPOLLIN, .data.ptr = wire};
@@ -315,18 +332,22 @@ static int wire_open_cells(struct agent *agent, struct wire *wire)
 }
 
 int wires_enter(struct agent *agent, struct node_entry *node, uint32_t slot, bool cells,
-                int socks[UDP_MAX_ADDRESSES])
+                int socks[AGENT_MAX_WIRE_SOCKS])
 {
+	int count = 0;
 	for (unsigned i = 0; i < wires_count(node); i++) {
 		struct wire *wire = node->wires[i];
 		int result = cells ? wire_open_cells(agent, wire) : 0;
 		if (result != 0)
 			return result;
-		socks[i] = steer_take(cells ? &wire->cells->steer : &wire->steer, slot);
-		if (socks[i] < 0)
-			return socks[i]; /* the others are closed when the process leaves */
+		/* If one fails, the others are closed when the process leaves. */
+		if (!wire_address(wire)->frames &&
+		    (socks[count++] = steer_take(&wire->steer, slot)) < 0)
+			return socks[count - 1];
+		if (cells && (socks[count++] = steer_take(&wire->cells->steer, slot)) < 0)
+			return socks[count - 1];
 	}
-	return 0;
+	return count;
 }
 
 void wires_leave(struct node_entry *node, uint32_t slot)
@@ -365,10 +386,12 @@ int wire_send(struct node_entry *node, const struct roce_path *path, const struc
 	way.src_port = UDP_ROCE_PORT;
 	way.ip_id = 0;
 	way.dont_fragment = true;
-	size_t bytes = roce_udp_encode(&way, packet, data, sizeof(data));
+	size_t bytes = wire_address(wire)->frames
+	                       ? roce_frame_encode(&way, packet, data, sizeof(data))
+	                       : roce_udp_encode(&way, packet, data, sizeof(data));
 	if (bytes == 0)
 		return -EMSGSIZE;
-	struct udp_train train = {.to.scope = wire_address(wire)->scope,
+	struct udp_train train = {.to = *wire_address(wire),
 	                          .tos = udp_ect(path->traffic_class),
 	                          .hop_limit = path->hop_limit,
 	                          .packets = 1,

@@ -1,8 +1,9 @@
 /* The wires of a node, one per address: UDP port 4791 there, shared by the processes of the node
  * (port/steer.h). The agent owns the sockets and hands one of each wire to each process that wants
- * to be on the wire. A process that speaks cells gets one of the UDP port for those instead. The
+ * to be on the wire. A process that speaks cells gets one of the UDP port for those as well. The
  * agent keeps the first of each port for itself, where packets for management (queue pair 1) and
- * packets for no process arrive. */
+ * packets for no process arrive. On an interface, the same goes for Ethernet frames (port/ether.h),
+ * but only management, cells and CI packets travel there. */
 #ifndef AGENT_WIRE_H
 #define AGENT_WIRE_H
 
@@ -27,10 +28,11 @@ const struct udp_address *wire_address(const struct wire *wire);
 /* How many bytes of payload fit into a packet of any of them: 256, 512, 1024, 2048 or 4096. */
 unsigned wires_mtu(const struct node_entry *node);
 
-/* The sockets for the process with @slot, which the wires still own; 0 or -errno. With @cells, they
- * are for cells: the first process that asks for those opens the UDP port for them. */
+/* The sockets for the process with @slot, which the wires still own, as WELCOME has them
+ * (agent_wire_socks()); how many, or -errno. With @cells, there are some for cells, too: the first
+ * process that asks for those opens the UDP port for them. */
 int wires_enter(struct agent *agent, struct node_entry *node, uint32_t slot, bool cells,
-                int socks[UDP_MAX_ADDRESSES]);
+                int socks[AGENT_MAX_WIRE_SOCKS]);
 void wires_leave(struct node_entry *node, uint32_t slot);
 
 /* A packet for queue pair 1 arrived along @came, whose sgid is the sender's. @packet points into a

@@ -55,7 +55,7 @@
 
 #include "port/udp.h"
 
-#define AGENT_VERSION  18u
+#define AGENT_VERSION  19u
 #define AGENT_SOCKET   "agent.sock"
 #define AGENT_LOCK     "agent.lock"
 #define AGENT_ROVER    "agent.next"
@@ -169,7 +169,7 @@ struct agent_hello {
 	uint32_t wire;       /* enum agent_wire */
 	uint32_t wire_count; /* AGENT_WIRE_ADDRESS: the number of addresses */
 	struct udp_address wires[UDP_MAX_ADDRESSES];
-	uint32_t cells; /* 1: the sockets are for cells, not for RoCEv2 */
+	uint32_t cells; /* 1: sockets for cells, too */
 };
 
 struct agent_welcome {
@@ -179,13 +179,24 @@ struct agent_welcome {
 	uint32_t lmc;
 	uint32_t wire_mtu; /* of packets' payload; 0: no wire, and no descriptor */
 	uint64_t guid;
-	uint32_t wire_count; /* the number of sockets that come along, and of their addresses */
+	uint32_t wire_count; /* of addresses; agent_wire_socks() come along */
 	struct udp_address wires[UDP_MAX_ADDRESSES];
 	uint8_t gids[AGENT_MAX_GIDS][16];
 	uint8_t taken[16]; /* the node's own address on the loopback, if another user holds it; else
 	                      zero */
 	uint32_t taken_by; /* that user */
 };
+
+/* How many sockets come with WELCOME, in this order: for each wire, one for RoCEv2, unless it is
+ * for frames; and with @cells, one for those. */
+#define AGENT_MAX_WIRE_SOCKS (2u * UDP_MAX_ADDRESSES)
+static inline unsigned agent_wire_socks(const struct agent_welcome *welcome, bool cells)
+{
+	unsigned count = 0;
+	for (uint32_t i = 0; i < welcome->wire_count && i < UDP_MAX_ADDRESSES; i++)
+		count += (welcome->wires[i].frames ? 0u : 1u) + (cells ? 1u : 0u);
+	return count;
+}
 
 struct agent_refused {
 	int32_t error;

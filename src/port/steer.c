@@ -8,8 +8,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "port/ether.h"
+
 #define QPN_MASK 0xffffffu
 const struct steer_by steer_by_bth = {4, QPN_MASK, STEER_SLOT_SHIFT};
+const struct steer_by steer_by_grh = {44, QPN_MASK, STEER_SLOT_SHIFT};
 const struct steer_by steer_by_cell = {16, QPN_MASK, STEER_SLOT_SHIFT};
 
 /* The program: load the slot, then a binary search over those that are in use.
@@ -18,14 +21,19 @@ const struct steer_by steer_by_cell = {16, QPN_MASK, STEER_SLOT_SHIFT};
  *     if A >= middle goto upper half         (by a separate jump, because conditional jumps reach
  *                                            only 255 instructions)
  *     ...
- *     if A == slot return its index          (a few of these in a row)
- *     return 0 */
+ *     if A == slot return its value          (a few of these in a row)
+ *     return that of all others
+ *
+ * UDP: one program for all sockets, whose values are their indices; 0 is the agent's. Frames: one
+ * program per socket, which says whether a frame passes: to that of a process what is for its slot,
+ * to the agent's what is for no process. */
 #define IN_A_ROW         4u
 #define MAX_INSTRUCTIONS 4096u /* the kernel's limit; 3 per socket are enough */
-_Static_assert(3u * STEER_MAX_SOCKETS + 3u <= MAX_INSTRUCTIONS, "the program is too long");
+_Static_assert(3u * STEER_MAX_SOCKETS + 3u + ETHER_FILTER <= MAX_INSTRUCTIONS,
+               "the program is too long");
 
 struct entry {
-	uint32_t slot, index;
+	uint32_t slot, value;
 };
 
 struct program {
@@ -41,22 +49,23 @@ static void emit(struct program *program, uint16_t code, uint8_t yes, uint8_t no
 }
 
 /* Depth: the logarithm of STEER_MAX_SOCKETS. */
-static void emit_search(struct program *program, const struct entry *list, unsigned count)
+static void emit_search(struct program *program, const struct entry *list, unsigned count,
+                        uint32_t others)
 {
 	if (count <= IN_A_ROW) {
 		for (unsigned i = 0; i < count; i++) {
 			emit(program, BPF_JMP | BPF_JEQ | BPF_K, 0, 1, list[i].slot);
-			emit(program, BPF_RET | BPF_K, 0, 0, list[i].index);
+			emit(program, BPF_RET | BPF_K, 0, 0, list[i].value);
 		}
-		emit(program, BPF_RET | BPF_K, 0, 0, 0);
+		emit(program, BPF_RET | BPF_K, 0, 0, others);
 		return;
 	}
 	emit(program, BPF_JMP | BPF_JGE | BPF_K, 0, 1, list[count / 2].slot);
 	unsigned jump = program->length;
 	emit(program, BPF_JMP | BPF_JA, 0, 0, 0);
-	emit_search(program, list, count / 2);
+	emit_search(program, list, count / 2, others);
 	program->at[jump].k = program->length - jump - 1;
-	emit_search(program, list + count / 2, count - count / 2);
+	emit_search(program, list + count / 2, count - count / 2, others);
 }
 
 static int by_slot(const void *a, const void *b)
@@ -65,10 +74,28 @@ static int by_slot(const void *a, const void *b)
 	return x->slot < y->slot ? -1 : x->slot > y->slot;
 }
 
+static void emit_slot(struct program *program, const struct steer_by *by)
+{
+	emit(program, BPF_LD | BPF_W | BPF_ABS, 0, 0, by->offset);
+	emit(program, BPF_ALU | BPF_AND | BPF_K, 0, 0, by->mask);
+	emit(program, BPF_ALU | BPF_RSH | BPF_K, 0, 0, by->shift);
+}
+
+/* The filter of the socket for frames to @slot. */
+static void steer_frames_to(const struct steer *steer, uint32_t slot, struct program *program)
+{
+	struct entry its = {slot, ETHER_PASS};
+	ether_filter(&steer->address, program->at);
+	program->length = ETHER_FILTER;
+	emit_slot(program, &steer->by);
+	emit_search(program, &its, 1, 0);
+}
+
 /* Tell the kernel which socket has which slot. */
 static int steer_attach(const struct steer *steer)
 {
-	if (steer->count < 2)
+	bool frames = steer->address.frames;
+	if (steer->count < 2 && !frames)
 		return 0; /* there is only one socket */
 	struct entry *list = malloc(steer->count * sizeof(*list));
 	struct program *program = malloc(sizeof(*program));
@@ -77,17 +104,18 @@ static int steer_attach(const struct steer *steer)
 		unsigned used = 0;
 		for (unsigned i = 1; i < steer->count; i++)
 			if (steer->at[i].slot != STEER_NOBODY)
-				list[used++] = (struct entry){steer->at[i].slot, i};
+				list[used++] = (struct entry){steer->at[i].slot, frames ? 0 : i};
 		qsort(list, used, sizeof(*list), by_slot);
-		program->length = 0;
-		emit(program, BPF_LD | BPF_W | BPF_ABS, 0, 0, steer->by.offset);
-		emit(program, BPF_ALU | BPF_AND | BPF_K, 0, 0, steer->by.mask);
-		emit(program, BPF_ALU | BPF_RSH | BPF_K, 0, 0, steer->by.shift);
-		emit_search(program, list, used);
+		program->length = frames ? ETHER_FILTER : 0;
+		if (frames)
+			ether_filter(&steer->address, program->at);
+		emit_slot(program, &steer->by);
+		emit_search(program, list, used, frames ? ETHER_PASS : 0);
 		struct sock_fprog filter = {.len = (unsigned short)program->length,
 		                            .filter = program->at};
-		result = setsockopt(steer->at[0].sock, SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF,
-		                    &filter, sizeof(filter)) == 0
+		result = setsockopt(steer->at[0].sock, SOL_SOCKET,
+		                    frames ? SO_ATTACH_FILTER : SO_ATTACH_REUSEPORT_CBPF, &filter,
+		                    sizeof(filter)) == 0
 		                 ? 0
 		                 : -errno;
 	}
@@ -96,10 +124,33 @@ static int steer_attach(const struct steer *steer)
 	return result;
 }
 
+static int steer_open_frames(struct steer *steer)
+{
+	struct sock_filter nothing[ETHER_FILTER + 1];
+	ether_filter(&steer->address, nothing);
+	nothing[ETHER_FILTER] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, 0);
+	int sock = ether_open(&steer->address, steer->port, nothing, ETHER_FILTER + 1);
+	if (sock < 0)
+		return sock;
+	steer->count = 1;
+	steer->at[0].sock = sock;
+	int result = steer_attach(steer);
+	if (result != 0)
+		steer_close(steer);
+	return result;
+}
+
 int steer_open(struct steer *steer, const struct udp_address *address, uint16_t port,
                const struct steer_by *by)
 {
 	int shared = 1;
+	steer->address = *address;
+	steer->by = *by;
+	steer->port = port;
+	steer->count = 0;
+	steer->at[0].slot = STEER_NOBODY;
+	if (address->frames)
+		return steer_open_frames(steer);
 	/* Bind exclusively first, so that we do not join the sockets of another agent of this user
 	 * by mistake; shared from then on. */
 	int sock = udp_open(address, port);
@@ -110,13 +161,40 @@ int steer_open(struct steer *steer, const struct udp_address *address, uint16_t 
 		close(sock);
 		return -error;
 	}
-	steer->address = *address;
-	steer->by = *by;
-	steer->port = port;
 	steer->count = 1;
 	steer->at[0].sock = sock;
-	steer->at[0].slot = STEER_NOBODY;
 	return 0;
+}
+
+/* Frames: the kernel does not number the sockets. Each process has a new one, so that its filter
+ * can be locked. */
+static int steer_take_frames(struct steer *steer, unsigned index, uint32_t slot)
+{
+	struct program *program = malloc(sizeof(*program));
+	if (program == NULL)
+		return -ENOMEM;
+	steer_frames_to(steer, slot, program);
+	int sock = ether_open(&steer->address, steer->port, program->at, program->length);
+	free(program);
+	int result = sock < 0 ? sock : ether_lock_filter(sock);
+	if (result != 0 && sock >= 0)
+		close(sock);
+	if (result != 0)
+		return result;
+	steer->at[index].sock = sock;
+	if (index == steer->count)
+		steer->count++;
+	return 0;
+}
+
+/* Nobody has the socket any more. */
+static void steer_drop(struct steer *steer, unsigned index)
+{
+	steer->at[index].slot = STEER_NOBODY;
+	if (!steer->address.frames)
+		return;
+	close(steer->at[index].sock);
+	steer->at[index].sock = -1;
 }
 
 int steer_take(struct steer *steer, uint32_t slot)
@@ -126,19 +204,24 @@ int steer_take(struct steer *steer, uint32_t slot)
 		index++;
 	if (index == STEER_MAX_SOCKETS)
 		return -ENOSPC;
-	if (index == steer->count) {
+	if (steer->address.frames) {
+		int result = steer_take_frames(steer, index, slot);
+		if (result != 0)
+			return result;
+	} else if (index == steer->count) {
 		int sock = udp_open_shared(&steer->address, steer->port);
 		if (sock < 0)
 			return sock;
 		steer->at[steer->count].sock = sock;
 		steer->at[steer->count++].slot = STEER_NOBODY;
 	}
-	udp_drain(steer->at[index].sock);
+	if (!steer->address.frames)
+		udp_drain(steer->at[index].sock);
 	steer->at[index].slot = slot;
 	int result = steer_attach(steer);
 	if (result == 0)
 		return steer->at[index].sock;
-	steer->at[index].slot = STEER_NOBODY;
+	steer_drop(steer, index);
 	return result;
 }
 
@@ -146,14 +229,16 @@ void steer_give(struct steer *steer, uint32_t slot)
 {
 	for (unsigned i = 1; i < steer->count; i++)
 		if (steer->at[i].slot == slot) {
-			steer->at[i].slot = STEER_NOBODY;
+			steer_drop(steer, i);
 			steer_attach(steer);
-			udp_drain(steer->at[i].sock);
+			if (!steer->address.frames)
+				udp_drain(steer->at[i].sock);
 		}
 }
 
 void steer_close(struct steer *steer)
 {
 	while (steer->count > 0)
-		close(steer->at[--steer->count].sock);
+		if (steer->at[--steer->count].sock >= 0)
+			close(steer->at[steer->count].sock);
 }

@@ -7,7 +7,10 @@
  *
  * The kernel numbers the sockets in the order in which they were bound, and renumbers them when one
  * is closed. So no socket is closed while the group exists: a process gets a duplicate descriptor,
- * and when it ends, its socket is drained and given to the next process. */
+ * and when it ends, its socket is drained and given to the next process.
+ *
+ * On an address for Ethernet frames (ether.h) each socket has a filter of its own instead, and a
+ * process always gets a new one. */
 #ifndef PORT_STEER_H
 #define PORT_STEER_H
 
@@ -23,8 +26,8 @@
 struct steer_by {
 	uint32_t offset, mask, shift;
 };
-/* By the destination queue pair, of InfiniBand packets and of cells. */
-extern const struct steer_by steer_by_bth, steer_by_cell;
+/* By the destination queue pair, of InfiniBand packets (also behind a GRH) and of cells. */
+extern const struct steer_by steer_by_bth, steer_by_grh, steer_by_cell;
 
 struct steer {
 	struct udp_address address;

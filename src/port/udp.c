@@ -17,6 +17,7 @@
 
 #include "base/fd.h"
 #include "base/prng.h"
+#include "port/ether.h"
 
 #define PORT_TRIES 64
 
@@ -42,7 +43,8 @@ bool udp_address_is_loopback(const struct udp_address *address)
 
 bool udp_address_equal(const struct udp_address *a, const struct udp_address *b)
 {
-	return memcmp(a->gid, b->gid, sizeof(a->gid)) == 0 && a->scope == b->scope;
+	return memcmp(a->gid, b->gid, sizeof(a->gid)) == 0 && a->scope == b->scope &&
+	       a->frames == b->frames;
 }
 
 static bool udp_is_link_local(const struct udp_address *address)
@@ -112,6 +114,10 @@ void udp_address_print(const struct udp_address *address, char text[UDP_ADDRESS_
 		inet_ntop(AF_INET, address->gid + sizeof(ipv4_prefix), text, UDP_ADDRESS_TEXT);
 		return;
 	}
+	if (address->frames && if_indextoname(address->scope, name) != NULL) {
+		snprintf(text, UDP_ADDRESS_TEXT, "interface %s", name);
+		return;
+	}
 	inet_ntop(AF_INET6, address->gid, text, INET6_ADDRSTRLEN);
 	if (address->scope != 0 && if_indextoname(address->scope, name) != NULL) {
 		size_t length = strlen(text);
@@ -121,6 +127,8 @@ void udp_address_print(const struct udp_address *address, char text[UDP_ADDRESS_
 
 socklen_t udp_name_of(const struct udp_address *address, uint16_t port, union udp_name *name)
 {
+	if (address->frames)
+		return ether_name_of(address, port, name);
 	if (udp_address_is_ipv4(address)) {
 		name->v4 = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons(port)};
 		memcpy(&name->v4.sin_addr, address->gid + sizeof(ipv4_prefix), 4);
@@ -135,6 +143,10 @@ socklen_t udp_name_of(const struct udp_address *address, uint16_t port, union ud
 void udp_address_of(const union udp_name *name, struct udp_address *address, uint16_t *port)
 {
 	*address = (struct udp_address){0};
+	if (name->any.sa_family == AF_PACKET) {
+		ether_address_of(name, address, port);
+		return;
+	}
 	if (name->any.sa_family == AF_INET) {
 		memcpy(address->gid, ipv4_prefix, sizeof(ipv4_prefix));
 		memcpy(address->gid + sizeof(ipv4_prefix), &name->v4.sin_addr, 4);
@@ -187,6 +199,8 @@ int udp_interface(const struct udp_address *address, char name[IF_NAMESIZE], uns
 {
 	struct ifaddrs *list;
 	int result = -EADDRNOTAVAIL;
+	if (address->frames)
+		return ether_interface(address, name, mtu);
 	if (getifaddrs(&list) != 0)
 		return -errno;
 	for (const struct ifaddrs *at = list; at != NULL && result != 0; at = at->ifa_next)
@@ -211,6 +225,12 @@ static void set_buffer(int sock, int forced, int asked, int bytes)
 {
 	if (!option(sock, SOL_SOCKET, forced, bytes))
 		option(sock, SOL_SOCKET, asked, bytes);
+}
+
+void udp_set_buffers(int sock)
+{
+	set_buffer(sock, SO_SNDBUFFORCE, SO_SNDBUF, UDP_BUFFER_BYTES);
+	set_buffer(sock, SO_RCVBUFFORCE, SO_RCVBUF, UDP_BUFFER_BYTES);
 }
 
 /* Options that the ICRC depends on must succeed; the others are optional. */

@@ -6,10 +6,12 @@
  * packets of one train (UDP_SEGMENT: one call, many datagrams of one length) have 0, 1, 2 and so
  * on.
  *
- * Addresses are GIDs: IPv6 as it is, IPv4 as ::ffff:a.b.c.d. */
+ * Addresses are GIDs: IPv6 as it is, IPv4 as ::ffff:a.b.c.d. Some stand for an Ethernet interface;
+ * sockets there carry frames (ether.h), but sending, receiving and waiting is the same. */
 #ifndef PORT_UDP_H
 #define PORT_UDP_H
 
+#include <linux/if_packet.h>
 #include <net/if.h>
 #include <netinet/in.h>
 #include <stdbool.h>
@@ -41,7 +43,8 @@
 
 struct udp_address {
 	uint8_t gid[16];
-	uint32_t scope; /* IPv6 link-local: the interface */
+	uint32_t scope;  /* IPv6 link-local, and frames: the interface */
+	uint32_t frames; /* 1: Ethernet frames on the interface, instead of UDP (ether.h) */
 };
 
 /* An address as the calls of the operating system take it. */
@@ -49,6 +52,7 @@ union udp_name {
 	struct sockaddr any;
 	struct sockaddr_in v4;
 	struct sockaddr_in6 v6;
+	struct sockaddr_ll ll;
 };
 
 /* The traffic class of a sender that reacts to congestion, unless @tos already contains ECN
@@ -81,6 +85,8 @@ void udp_network(uint64_t network[2]);
  * getifaddrs(). */
 int udp_interface(const struct udp_address *address, char name[IF_NAMESIZE], unsigned *mtu);
 
+/* Ask for large buffers. */
+void udp_set_buffers(int sock);
 /* Open a socket on @address, @port (0: some port of the dynamic range), that no other socket can
  * share. Returns the descriptor, non-blocking and close-on-exec, or -errno. */
 int udp_open(const struct udp_address *address, uint16_t port);

@@ -183,7 +183,7 @@ struct engine {
 	/* All of our GIDs, which are the source addresses that datagrams may use, and the port of
 	 * each. */
 	const struct hdl_gid *gids;
-	const uint8_t *gid_ports;
+	const uint8_t *gid_ports, *cell_ports;
 	uint16_t lid; /* the first of 2^lmc LIDs; 0: none */
 	uint16_t lmc;
 	struct counter *counters; /* ENGINE_COUNTER_COUNT entries */

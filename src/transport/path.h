@@ -8,7 +8,7 @@
  *   PATH_ROCE    IP, UDP             ICRC              adapter/net/udp.c, the simulator
  *   PATH_LID     LRH, perhaps GRH    ICRC, VCRC        none yet
  *   PATH_ROUTE   a source route      CRC-32C           none yet
- *   PATH_CELL    IP, UDP             nothing: own CRC  adapter/net/cell_port.c, the simulator
+ *   PATH_CELL    IP, UDP; Ethernet   nothing: own CRC  adapter/net/cell_port.c, the simulator
  *   PATH_STREAM  none: packets have no place on a byte stream (stream.h), but addresses do */
 #ifndef TRANSPORT_PATH_H
 #define TRANSPORT_PATH_H
@@ -39,6 +39,7 @@ struct path {
 		struct {
 			struct roce_path ip;
 			uint8_t to[6], from[6]; /* to: all ones where it is not known */
+			bool framed;            /* received: they are those of an Ethernet frame */
 		} cell;                         /* PATH_CELL */
 	};
 };
@@ -87,6 +88,9 @@ struct carrier {
 	/* Nothing follows in this turn: send everything that waits. */
 	void (*flush)(void *context);
 	void *context;
+	/* Cells travel in Ethernet frames: their MAC addresses are those that the GIDs of a path
+	 * are made from (base/mac.h). */
+	bool frames;
 	/* Send the IPv6 datagram @frame (raw.h). False: not possible at the moment. NULL: this
 	 * network carries none. */
 	bool (*send_raw)(void *context, const uint8_t *frame, size_t bytes);

@@ -132,6 +132,58 @@ enum ib_verdict roce_udp_decode(struct roce_path *path, struct ib_packet *packet
 	return roce_udp_decode_seeded(path, roce_icrc_seed(path, bytes), packet, in, bytes);
 }
 
+size_t roce_frame_encode(const struct roce_path *path, const struct ib_packet *packet, uint8_t *out,
+                         size_t capacity)
+{
+	if (capacity > UINT16_MAX)
+		capacity = UINT16_MAX;
+	if (capacity < IB_GRH_BYTES + IB_ICRC_BYTES)
+		return 0;
+	size_t bytes = ib_transport_encode(packet, out + IB_GRH_BYTES,
+	                                   capacity - IB_GRH_BYTES - IB_ICRC_BYTES);
+	if (bytes == 0)
+		return 0;
+	struct ib_grh grh = {.version = 6,
+	                     .traffic_class = path->traffic_class,
+	                     .flow_label = path->flow_label,
+	                     .payload_bytes = (uint16_t)(bytes + IB_ICRC_BYTES),
+	                     .next_header = IB_GRH_NEXT_HEADER,
+	                     .hop_limit = path->hop_limit};
+	memcpy(grh.sgid, path->sgid, sizeof(grh.sgid));
+	memcpy(grh.dgid, path->dgid, sizeof(grh.dgid));
+	ib_grh_encode(&grh, out);
+	icrc_put(out + IB_GRH_BYTES + bytes,
+	         icrc_transport(icrc_seed_grh(out), out + IB_GRH_BYTES, bytes));
+	return IB_GRH_BYTES + bytes + IB_ICRC_BYTES;
+}
+
+enum ib_verdict roce_frame_decode(struct roce_path *path, struct ib_packet *packet,
+                                  const uint8_t *in, size_t bytes)
+{
+	struct ib_grh grh;
+	ib_packet_clear(packet);
+	if (bytes < IB_GRH_BYTES + IB_BTH_BYTES + IB_ICRC_BYTES)
+		return IB_TRUNCATED;
+	ib_grh_decode(&grh, in);
+	if (grh.version != 6)
+		return IB_BAD_LINK_VERSION;
+	if (grh.next_header != IB_GRH_NEXT_HEADER)
+		return IB_BAD_NEXT_HEADER;
+	if (grh.payload_bytes < IB_BTH_BYTES + IB_ICRC_BYTES ||
+	    grh.payload_bytes > bytes - IB_GRH_BYTES)
+		return IB_BAD_LINK_LENGTH;
+	size_t covered = grh.payload_bytes - IB_ICRC_BYTES;
+	const uint8_t *bth = in + IB_GRH_BYTES;
+	if (icrc_get(bth + covered) != icrc_transport(icrc_seed_grh(in), bth, covered))
+		return IB_BAD_ICRC;
+	*path = (struct roce_path){.traffic_class = grh.traffic_class,
+	                           .hop_limit = grh.hop_limit,
+	                           .flow_label = grh.flow_label};
+	memcpy(path->sgid, grh.sgid, sizeof(path->sgid));
+	memcpy(path->dgid, grh.dgid, sizeof(path->dgid));
+	return ib_transport_decode(packet, bth, covered);
+}
+
 size_t roce_encode(const struct roce_path *path, const struct ib_packet *packet, uint8_t *out,
                    size_t capacity)
 {

@@ -62,6 +62,17 @@ enum ib_verdict roce_udp_decode(struct roce_path *path, struct ib_packet *packet
 enum ib_verdict roce_udp_decode_seeded(struct roce_path *path, uint32_t seed,
                                        struct ib_packet *packet, const uint8_t *in, size_t bytes);
 
+/* RoCE version 1 (IBTA annex A16): an Ethernet frame with Ethertype 0x8915.
+ *
+ * 	GRH  BTH  ETH...  payload  pad  ICRC
+ *
+ * Write what is behind the Ethernet header. Returns the bytes; 0: as roce_udp_encode(). */
+size_t roce_frame_encode(const struct roce_path *path, const struct ib_packet *packet, uint8_t *out,
+                         size_t capacity);
+/* Decode it. @bytes may be more than it uses (Ethernet pads short frames). Fills in *path. */
+enum ib_verdict roce_frame_decode(struct roce_path *path, struct ib_packet *packet,
+                                  const uint8_t *in, size_t bytes);
+
 /* Write the datagram. Returns the bytes; 0: @capacity is too small, the packet is impossible, or
  * only one end is IPv4. */
 size_t roce_encode(const struct roce_path *path, const struct ib_packet *packet, uint8_t *out,

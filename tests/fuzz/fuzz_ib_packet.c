@@ -132,6 +132,30 @@ static void roce(const uint8_t *bytes, size_t size)
 	assert(network == 48 || path.ip_id == id);
 }
 
+static void frame_repair(uint8_t *bytes, size_t size)
+{
+	if (size < IB_GRH_BYTES + IB_BTH_BYTES + IB_ICRC_BYTES)
+		return;
+	bytes[0] = (uint8_t)((bytes[0] & 0xf) | 0x60);
+	be16_store(bytes + 4, (uint16_t)(size - IB_GRH_BYTES));
+	bytes[6] = IB_GRH_NEXT_HEADER;
+	icrc_put(bytes + size - 4, icrc_transport(icrc_seed_grh(bytes), bytes + IB_GRH_BYTES,
+	                                          size - 4 - IB_GRH_BYTES));
+}
+
+static void frame(const uint8_t *bytes, size_t size)
+{
+	struct ib_packet packet;
+	struct roce_path path;
+	uint8_t again[MAX_BYTES];
+	if (roce_frame_decode(&path, &packet, bytes, size) != IB_OK)
+		return;
+	within(&packet, bytes, size);
+	size_t n = roce_frame_encode(&path, &packet, again, sizeof(again));
+	assert(n != 0 && n <= size);
+	same(&packet, bytes, again, n, 4);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	if (size == 0 || size > MAX_BYTES)
@@ -153,8 +177,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		break;
 	case 2:
 		if (choice & 0x80)
-			roce_repair(repaired, size);
-		roce(data, size);
+			(choice & 0x40 ? frame_repair : roce_repair)(repaired, size);
+		(choice & 0x40 ? frame : roce)(data, size);
 		break;
 	case 3: {
 		struct ib_packet packet;

@@ -50,7 +50,8 @@ static void greeting(const struct hdl_adapter *adapter, struct agent_msg *msg, b
 
 /* Receive the answer to HELLO. Returns 0 for a welcome, and @fds are the sockets that came with it;
  * 1: the agent is gone, try again; else an error that has already been logged. */
-static int hear_welcome(int sock, struct agent_msg *msg, int fds[UNIXSOCK_MAX_FDS], int *fd_count)
+static int hear_welcome(int sock, bool cells, struct agent_msg *msg, int fds[UNIXSOCK_MAX_FDS],
+                        int *fd_count)
 {
 	int ready;
 	*fd_count = 0;
@@ -86,8 +87,8 @@ static int hear_welcome(int sock, struct agent_msg *msg, int fds[UNIXSOCK_MAX_FD
 	    msg->kind == AGENT_WELCOME && msg->u.welcome.gid_count > 0 &&
 	    msg->u.welcome.gid_count <= AGENT_MAX_GIDS && msg->u.welcome.slot < AGENT_MAX_SLOTS &&
 	    msg->u.welcome.wire_count <= UDP_MAX_ADDRESSES && msg->u.welcome.lmc <= AGENT_MAX_LMC &&
-	    (int)msg->u.welcome.wire_count == *fd_count &&
-	    (msg->u.welcome.wire_mtu != 0) == (*fd_count > 0))
+	    (int)agent_wire_socks(&msg->u.welcome, cells) == *fd_count &&
+	    (msg->u.welcome.wire_mtu != 0) == (msg->u.welcome.wire_count > 0))
 		return 0;
 	log_error("the node agent is of another version of Heddle; end its programs (\"heddle "
 	          "status\" of that version lists them), or set HEDDLE_DIR to another directory");
@@ -142,7 +143,7 @@ static int greet(struct hdl_adapter *adapter, int sock, bool again)
 	close(own[1]);
 	if (result != 0)
 		return 1;
-	result = hear_welcome(sock, &msg, wires, &wire_count);
+	result = hear_welcome(sock, adapter->net.cells, &msg, wires, &wire_count);
 	for (int i = 0; i < wire_count; i++) {
 		if (result != 0)
 			close(wires[i]);

@@ -1,4 +1,4 @@
-/* Cells on UDP sockets. See cell_port.h. */
+/* Cells on UDP sockets and in Ethernet frames. See cell_port.h. */
 #include "adapter/net/cell_port.h"
 
 #include <errno.h>
@@ -8,11 +8,36 @@
 
 #include "adapter/adapter.h"
 #include "base/fd.h"
+#include "base/mac.h"
+#include "port/ether.h"
 #include "wire/be.h"
 
 #define CELL_QPN_OFFSET 16u /* of the word whose low 24 bits are the destination */
 
 /* --- out --- */
+
+/* How many bytes of cells one datagram or frame has room for. */
+static uint32_t cell_port_room(const struct udp_address *address, uint32_t mtu)
+{
+	char name[IF_NAMESIZE];
+	unsigned link = 0;
+	if (address->frames && ether_interface(address, name, &link) == 0 && link > 0)
+		mtu = link;
+	return mtu < CELL_MAX_BYTES    ? CELL_MAX_BYTES
+	       : mtu > CELL_PORT_BYTES ? CELL_PORT_BYTES
+	                               : mtu;
+}
+
+/* The kernel did not accept a datagram or frame. */
+static void cell_port_refused(struct cell_port *port, int error)
+{
+	if (!port->address.frames)
+		return;
+	if (error == EMSGSIZE) /* the MTU of the link has changed */
+		port->room = cell_port_room(&port->address, port->port.mtu);
+	else
+		net_frames_failed(&port->address, error, &port->told);
+}
 
 /* Send the waiting datagrams. What the kernel refuses is lost, as on a network; what it has no room
  * for stays. */
@@ -20,7 +45,7 @@ static void cell_port_flush(void *context)
 {
 	struct cell_port *port = context;
 	struct udp_train trains[CELL_PORT_DATAGRAMS];
-	while (port->first < port->count) {
+	while (port->first < port->count && port->sender >= 0) {
 		unsigned count = 0;
 		for (unsigned i = port->first; i < port->count; i++) {
 			const struct cell_datagram *datagram = &port->datagrams[i];
@@ -40,8 +65,10 @@ static void cell_port_flush(void *context)
 			port->blocked++;
 			return;
 		}
-		if (port->first < port->count)
+		if (port->first < port->count) {
+			cell_port_refused(port, error);
 			port->first++;
+		}
 	}
 	port->first = port->count = 0;
 }
@@ -77,7 +104,7 @@ static void cell_port_commit(void *context, const struct path *path, size_t byte
 		last->slot = slot;
 		last->tos = udp_ect(path->ip.traffic_class);
 		last->bytes = 0;
-		last->to = (struct udp_address){.scope = port->address.scope};
+		last->to = port->address; /* but for the GID */
 		memcpy(last->to.gid, path->ip.dgid, sizeof(last->to.gid));
 	}
 	memcpy(last->data + last->bytes, port->cell, bytes);
@@ -98,6 +125,8 @@ static unsigned cell_port_take(struct cell_port *port, const struct udp_came *ca
 	unsigned count = 0;
 	memcpy(path.ip.sgid, came->from.gid, sizeof(path.ip.sgid));
 	memcpy(path.ip.dgid, port->address.gid, sizeof(path.ip.dgid));
+	path.cell.framed = came->from.frames && mac_from_gid(path.ip.sgid, path.cell.from) &&
+	                   mac_from_gid(path.ip.dgid, path.cell.to);
 	bool ours = owner_admits(&port->owner, &port->address, &came->from, came->from_port);
 	for (uint32_t at = 0; at < came->bytes; at += came->packet_bytes, count++) {
 		uint32_t rest = came->bytes - at;
@@ -120,6 +149,8 @@ static unsigned cell_port_receive(struct net_port *net_port)
 	if (port->sock < 0)
 		return 0;
 	int count = udp_receive(&port->receiver, port->sock, came);
+	if (count < 0)
+		cell_port_refused(port, -count);
 	for (int i = 0; i < count; i++)
 		packets += cell_port_take(port, &came[i]);
 	port->received += packets;
@@ -156,20 +187,24 @@ int cell_port_begin(struct cell_port *port, const struct udp_address *address, i
 	port->carrier = (struct carrier){.reserve = cell_port_reserve,
 	                                 .commit = cell_port_commit,
 	                                 .flush = cell_port_flush,
-	                                 .context = port};
+	                                 .context = port,
+	                                 .frames = address->frames};
 	port->address = *address;
 	port->slot_shift = 24; /* all queue pairs are of one process */
 	port->sock = sock;
-	port->room = mtu < CELL_MAX_BYTES    ? CELL_MAX_BYTES
-	             : mtu > CELL_PORT_BYTES ? CELL_PORT_BYTES
-	                                     : mtu;
+	port->room = cell_port_room(address, mtu);
 	port_init(&port->port, &cell_port_ops, sock);
 	port->port.mtu = mtu;
+	port->port.cells = true;
+	port->port.frames = address->frames;
 	memcpy(port->port.gid.raw, address->gid, sizeof(port->port.gid.raw));
 	owner_begin(&port->owner);
 	int result = udp_receiver_begin(&port->receiver);
-	port->sender = result == 0 ? udp_open_sender(address, &source) : -1;
-	if (result == 0 && port->sender < 0)
+	/* Only who has the privilege can open another socket for frames. */
+	port->sender = result != 0       ? -1
+	               : address->frames ? sock
+	                                 : udp_open_sender(address, &source);
+	if (result == 0 && port->sender < 0 && !address->frames)
 		result = port->sender;
 	if (result != 0)
 		cell_port_stop(port);
@@ -181,12 +216,14 @@ void cell_port_replace(struct cell_port *port, int sock)
 	if (port->sock >= 0)
 		fd_close(port->sock);
 	port->sock = sock;
+	if (port->address.frames)
+		port->sender = sock;
 }
 
 void cell_port_stop(struct cell_port *port)
 {
 	cell_port_replace(port, -1);
-	if (port->sender >= 0)
+	if (port->sender >= 0 && !port->address.frames)
 		close(port->sender);
 	port->sender = -1;
 	udp_receiver_end(&port->receiver);

@@ -1,6 +1,6 @@
-/* The port on UDP sockets that carries cells: several cells in a datagram, on a UDP port of their
- * own. The node agent keeps one group of sockets there per address, as for RoCEv2 (port/steer.h),
- * and hands one to each process that speaks cells.
+/* The port that carries cells: several cells in a UDP datagram, on a UDP port of their own, or in
+ * an Ethernet frame (port/ether.h). The node agent keeps one group of sockets there per address, as
+ * for RoCEv2 (port/steer.h), and hands one to each process that speaks cells.
  *
  *   out   reserve, commit: cells to one process of one address join the datagram that is being
  *         filled; a flush sends all datagrams
@@ -33,7 +33,7 @@ struct cell_port {
 	struct owner owner; /* which user sent cells from this machine */
 
 	/* Out. Datagrams [first, count) wait; the last of them is being filled. */
-	int sender;
+	int sender; /* frames: the socket that receives; -1: none */
 	unsigned first, count;
 	struct cell_datagram {
 		struct udp_address to;
@@ -45,6 +45,7 @@ struct cell_port {
 	uint8_t cell[CELL_MAX_BYTES]; /* what was reserved */
 	uint64_t sent, received;      /* datagrams */
 	uint64_t blocked;             /* how often the kernel had no room */
+	bool told;                    /* that the interface has gone */
 };
 
 extern const struct net_port_ops cell_port_ops;

@@ -4,6 +4,7 @@
 
 #include "adapter/adapter.h"
 #include "base/log.h"
+#include "base/mac.h"
 #include "port/owner.h"
 #include "transport/cell/cells.h"
 #include "transport/ib/ib.h"
@@ -64,14 +65,15 @@ static uint16_t flow_port(uint32_t qpn, uint32_t dest_qpn)
 	return (uint16_t)(FLOW_PORTS | (flow >> 18));
 }
 
-struct path wire_path(const struct hdl_adapter *adapter, const struct hdl_ah_attr *ah, uint32_t qpn,
-                      uint32_t dest_qpn)
+/* A path through one of @ports, by our addresses. */
+static struct path wire_path_by(const struct hdl_adapter *adapter, const uint8_t *ports,
+                                const struct hdl_ah_attr *ah, uint32_t qpn, uint32_t dest_qpn)
 {
 	struct hdl_gid to = adapter_address(ah);
 	to = wire_address(adapter, &to);
 	uint8_t source = wire_source(adapter, ah->sgid_index, &to);
 	struct path path = {.kind = PATH_ROCE,
-	                    .port = adapter->net.gid_ports[source],
+	                    .port = ports[source],
 	                    .ip = {.src_port = flow_port(qpn, dest_qpn),
 	                           .dont_fragment = true,
 	                           .traffic_class = (uint8_t)((ah->traffic_class & ~3u) | ECT_0),
@@ -81,6 +83,12 @@ struct path wire_path(const struct hdl_adapter *adapter, const struct hdl_ah_att
 	memcpy(path.ip.sgid, adapter->gids[source].raw, sizeof(path.ip.sgid));
 	memcpy(path.ip.dgid, to.raw, sizeof(path.ip.dgid));
 	return path;
+}
+
+struct path wire_path(const struct hdl_adapter *adapter, const struct hdl_ah_attr *ah, uint32_t qpn,
+                      uint32_t dest_qpn)
+{
+	return wire_path_by(adapter, adapter->net.gid_ports, ah, qpn, dest_qpn);
 }
 
 bool wire_is_foreign(const struct hdl_gid *gid)
@@ -123,13 +131,23 @@ static int wire_connect_cells(struct hdl_qp *qp, const struct hdl_qp_attr *attr,
 	int result = wire_make_cells(qp);
 	if (result != 0)
 		return result;
+	struct hdl_adapter *adapter = qp->pd->adapter;
 	struct path *path = &qp->qp.cells->path;
-	*path = wire_path(qp->pd->adapter, &attr->ah, qp->qp.qpn, dest);
+	*path = wire_path_by(adapter, adapter->net.cell_ports, &attr->ah, qp->qp.qpn, dest);
 	path->kind = PATH_CELL;
-	cell_mac(qp->pd->adapter->guid, path->cell.from);
+	cell_mac(adapter->guid, path->cell.from);
 	wire_dmac(&attr->ah, path->cell.to);
+	cells_address(&adapter->engine, path);
 	qp->qp.transport = &cells_transport;
 	return 0;
+}
+
+void wire_mac(const struct hdl_adapter *adapter, const struct hdl_gid *gid, uint64_t guid,
+              uint8_t mac[6])
+{
+	const struct net_port *port = net_port_for(&adapter->net, NULL, gid->raw);
+	if (port == NULL || !port->frames || !mac_from_gid(gid->raw, mac))
+		cell_mac(guid, mac);
 }
 
 int wire_connect(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t mask)
@@ -137,6 +155,8 @@ int wire_connect(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t mas
 	uint32_t dest = mask & HDL_QP_DEST_QPN ? attr->dest_qpn : qp->qp.attr.dest_qpn;
 	if (qp->pd->adapter->net.cells && (qp->qp.type == HDL_QP_RC || qp->qp.type == HDL_QP_UC))
 		return wire_connect_cells(qp, attr, dest);
+	if (!net_has(&qp->pd->adapter->net, false))
+		return -HDL_EHOSTUNREACH; /* frames carry cells only */
 	if ((mask & HDL_QP_PATH_MTU) && attr->path_mtu > net_mtu(qp->pd->adapter))
 		return -HDL_EINVAL; /* larger packets could not be sent, and the peer does not know
 		                       a smaller MTU */
@@ -199,10 +219,20 @@ void wire_disconnect(struct hdl_qp *qp)
 	qp->qp.ib = NULL;
 }
 
+/* Are the last @bytes of a frame padding? */
+static bool wire_is_padding(const struct path *came, const uint8_t *in, size_t bytes)
+{
+	if (!came->cell.framed || bytes >= CELL_HEADER_BYTES)
+		return false;
+	while (bytes > 0 && in[bytes - 1] == 0)
+		bytes--;
+	return bytes == 0;
+}
+
 void wire_take_cells(struct hdl_adapter *adapter, const struct path *came, const uint8_t *in,
                      size_t bytes)
 {
-	while (bytes > 0) {
+	while (bytes > 0 && !wire_is_padding(came, in, bytes)) {
 		size_t count = cell_bytes(in, bytes);
 		if (count == 0) { /* where the next one begins is not known */
 			counter_add(&adapter->engine.counters[ENGINE_BAD_PACKETS], 1);

@@ -159,7 +159,8 @@ static bool listener_may_use(const struct hdl_adapter *adapter, const struct hdl
 	*out = (struct udp_address){0};
 	memcpy(out->gid, gid->raw, sizeof(out->gid));
 	for (uint32_t i = 0; i < adapter->net.address_count; i++)
-		if (memcmp(adapter->net.addresses[i].gid, gid->raw, sizeof(gid->raw)) == 0) {
+		if (!adapter->net.addresses[i].frames &&
+		    memcmp(adapter->net.addresses[i].gid, gid->raw, sizeof(gid->raw)) == 0) {
 			*out = adapter->net.addresses[i];
 			return true;
 		}
@@ -174,7 +175,8 @@ bool listener_source(const struct hdl_adapter *adapter, const struct hdl_gid *fr
 	if (from != NULL)
 		return listener_may_use(adapter, from, out);
 	for (uint32_t i = 0; i < adapter->net.address_count; i++)
-		if (udp_address_is_ipv4(&adapter->net.addresses[i]) == udp_address_is_ipv4(&peer)) {
+		if (!adapter->net.addresses[i].frames &&
+		    udp_address_is_ipv4(&adapter->net.addresses[i]) == udp_address_is_ipv4(&peer)) {
 			*out = adapter->net.addresses[i];
 			return true;
 		}
@@ -197,8 +199,9 @@ static void listener_take_all(struct hdl_listener *listener, const struct hdl_gi
 	if (family != NULL)
 		memcpy(any.gid, family->raw, sizeof(any.gid));
 	for (uint32_t i = 0; i < net->address_count; i++)
-		if (family == NULL ||
-		    udp_address_is_ipv4(&net->addresses[i]) == udp_address_is_ipv4(&any))
+		if (!net->addresses[i].frames &&
+		    (family == NULL ||
+		     udp_address_is_ipv4(&net->addresses[i]) == udp_address_is_ipv4(&any)))
 			listener->socks[listener->count++].address = net->addresses[i];
 }
 

@@ -2,13 +2,39 @@
  * and what is known of all of them. */
 #include "adapter/net/net.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "adapter/adapter.h"
 #include "base/log.h"
+#include "base/mac.h"
+#include "port/ether.h"
 
 /* --- what the user wants --- */
+
+/* Ethernet frames on the interface @name. Returns 0, or an error that has already been logged. */
+static int net_choose_frames(struct net *net, const char *name)
+{
+	if (net->address_count == UDP_MAX_ADDRESSES) {
+		log_error("HEDDLE_ETHER: a node is on %u networks at most; give one address less "
+		          "in HEDDLE_ADDR",
+		          UDP_MAX_ADDRESSES);
+		return -HDL_EINVAL;
+	}
+	int result = ether_find(name, &net->addresses[net->address_count]);
+	if (result == 0) {
+		net->address_count++;
+		net->wanted = AGENT_WIRE_ADDRESS;
+		return 0;
+	}
+	if (result == -ENOTSUP)
+		log_error("HEDDLE_ETHER: '%s' is not an Ethernet interface", name);
+	else
+		log_error("HEDDLE_ETHER: there is no interface '%s' (\"ip link\" lists them)",
+		          name);
+	return -HDL_EINVAL;
+}
 
 int net_choose(struct hdl_adapter *adapter)
 {
@@ -26,10 +52,14 @@ int net_choose(struct hdl_adapter *adapter)
 			return -HDL_EINVAL;
 		}
 		net->wanted = AGENT_WIRE_ADDRESS;
-	} else if (settings_local_off()) {
-		net->wanted = AGENT_WIRE_LOOPBACK;
 	}
-	return 0;
+	const char *interface = net->interface;
+	if (interface[0] == '\0' && (interface = secure_getenv("HEDDLE_ETHER")) == NULL)
+		interface = "";
+	int result = interface[0] != '\0' ? net_choose_frames(net, interface) : 0;
+	if (net->wanted == AGENT_WIRE_NONE && settings_local_off())
+		net->wanted = AGENT_WIRE_LOOPBACK;
+	return result;
 }
 
 void net_ask(const struct hdl_adapter *adapter, struct agent_msg *hello)
@@ -80,17 +110,28 @@ static struct net_port *group_port(const struct hdl_adapter *adapter)
 	return NULL;
 }
 
+/* The first port whose packets are cells, or are not; 0: none. */
+static uint8_t first_port(const struct net *net, bool cells)
+{
+	uint8_t at = 0;
+	while (at < net->port_count && (net->ports[at]->mtu == 0 || net->ports[at]->cells != cells))
+		at++;
+	return at < net->port_count ? at : 0;
+}
+
 /* Find the port that packets from each of our addresses leave by. With the drive lock. */
 static void assign_gids(struct hdl_adapter *adapter)
 {
 	struct net *net = &adapter->net;
-	memset(net->gid_ports, 0, sizeof(net->gid_ports));
-	for (uint32_t at = 0; at < net->port_count; at++) {
+	memset(net->gid_ports, first_port(net, false), sizeof(net->gid_ports));
+	memset(net->cell_ports, first_port(net, true), sizeof(net->cell_ports));
+	for (uint32_t at = net->port_count; at-- > 0;) {
 		const struct net_port *port = net->ports[at];
+		uint8_t *its = port->cells ? net->cell_ports : net->gid_ports;
 		uint32_t bits = port->mtu > 0 ? net_gids_of(adapter, port) : 0;
 		for (uint8_t i = 0; i < adapter->gid_count; i++)
 			if (bits >> i & 1) {
-				net->gid_ports[i] = port->number;
+				its[i] = port->number;
 				if (port == group_port(adapter))
 					adapter->engine.group_gid = i;
 			}
@@ -110,7 +151,8 @@ int net_attach(struct hdl_adapter *adapter, const struct agent_msg *welcome, con
 	} else {
 		net->address_count = welcome->u.welcome.wire_count;
 		memcpy(net->addresses, welcome->u.welcome.wires, sizeof(net->addresses));
-		net->only = settings_local_off();
+		/* Frames to ourselves do not come back. */
+		net->only = settings_local_off() && !net->addresses[0].frames;
 		result = udp_link_begin(adapter, welcome, socks);
 	}
 	assign_gids(adapter);
@@ -129,6 +171,25 @@ void net_close(struct hdl_adapter *adapter)
 {
 	adapter->engine.groups_on_wire = false;
 	ports_end(adapter);
+}
+
+bool net_frames_failed(const struct udp_address *address, int error, bool *told)
+{
+	char name[IF_NAMESIZE], text[UDP_ADDRESS_TEXT];
+	unsigned mtu;
+	/* A link that is down comes up again, and nothing has to be done for it. */
+	if ((error != ENETDOWN && error != ENXIO && error != ENODEV) ||
+	    ether_interface(address, name, &mtu) == 0)
+		return false;
+	struct udp_address was = *address;
+	was.frames = false;
+	udp_address_print(&was, text);
+	if (!*told)
+		log_warn("the interface of %s is gone, or has another MAC address: start the "
+		         "node's programs again when it is back",
+		         text);
+	*told = true;
+	return true;
 }
 
 /* --- groups --- */
@@ -188,9 +249,11 @@ const struct net_port *net_port_for(const struct net *net, const uint8_t *from,
                                     const uint8_t to[16])
 {
 	const struct net_port *first = NULL, *fits = NULL;
+	uint8_t mac[MAC_BYTES];
+	bool has_mac = mac_from_gid(to, mac);
 	for (uint32_t i = 0; i < net->port_count; i++) {
 		const struct net_port *port = net->ports[i];
-		if (port->mtu == 0)
+		if (port->mtu == 0 || (port->frames && !has_mac))
 			continue;
 		if (first == NULL)
 			first = port;

@@ -19,10 +19,11 @@ struct net {
 	/* Under the drive lock. */
 	struct net_port *ports[ENGINE_MAX_PORTS]; /* by number */
 	uint32_t port_count;
-	uint8_t gid_ports
-	        [AGENT_MAX_GIDS]; /* the port of each of our addresses (engine.gid_ports) */
-	bool only;                /* the same-host path is off */
-	bool cells;               /* packets are cells */
+	/* The port of each of our addresses (engine.gid_ports, cell_ports): for InfiniBand packets,
+	 * and for cells. */
+	uint8_t gid_ports[AGENT_MAX_GIDS], cell_ports[AGENT_MAX_GIDS];
+	bool only;  /* the same-host path is off */
+	bool cells; /* there are ports for cells */
 	/* A connection has an event for the program's handler (hdl_conn_notify()). Any thread. */
 	_Atomic bool handler_due;
 
@@ -31,6 +32,9 @@ struct net {
 	enum agent_wire wanted;
 	uint32_t address_count; /* addresses requested, later the addresses in use */
 	struct udp_address addresses[UDP_MAX_ADDRESSES];
+	/* For Ethernet frames, as hdl_open() was told; empty: none. A name that is too long stays
+	 * too long. */
+	char interface[IF_NAMESIZE + 1];
 };
 
 /* --- all ports; with the drive lock --- */
@@ -41,6 +45,15 @@ static inline bool net_has_packets(const struct net *net)
 		if (net->ports[i]->mtu > 0)
 			return true;
 	return false;
+}
+/* Is there a port for cells, or for InfiniBand packets? A network of the environment is for
+ * both. */
+static inline bool net_has(const struct net *net, bool cells)
+{
+	for (uint32_t i = 0; i < net->port_count; i++)
+		if (net->ports[i]->mtu > 0 && net->ports[i]->cells == cells)
+			return true;
+	return !net_has_packets(net);
 }
 /* Receive where something may have arrived. Called by every drive. */
 static inline unsigned net_look(struct net *net)
@@ -94,11 +107,12 @@ static inline uint64_t net_next_tick(const struct net *net)
 }
 
 /* --- net.c --- */
-/* Read HEDDLE_ADDR and HEDDLE_LOCAL. Returns 0, or an error that has already been logged. */
+/* Read HEDDLE_ADDR, HEDDLE_ETHER and HEDDLE_LOCAL. Returns 0, or an error that has already been
+ * logged. */
 int net_choose(struct hdl_adapter *adapter);
 /* Put the requested wires into a HELLO message. */
 void net_ask(const struct hdl_adapter *adapter, struct agent_msg *hello);
-/* Take over @socks, one per address, which came with the welcome. Returns 0 or an error. Called
+/* Take over @socks (agent_wire_socks()), which came with the welcome. Returns 0 or an error. Called
  * without a lock. */
 int net_attach(struct hdl_adapter *adapter, const struct agent_msg *welcome, const int *socks);
 /* Close the sockets before we register with a new agent: it needs to bind the port. Called without
@@ -116,14 +130,18 @@ uint32_t net_gids(const struct hdl_adapter *adapter);
 /* enum hdl_wire. */
 uint16_t net_reach(const struct hdl_adapter *adapter);
 /* The port for packets to @to from @from, if @from is the address of a port; else the first port
- * with the address family of @to, or the first port. NULL: there is none that carries packets. */
+ * with the address family of @to, or the first port. Frames reach only MAC addresses. NULL: there
+ * is none that carries packets. */
 const struct net_port *net_port_for(const struct net *net, const uint8_t *from,
                                     const uint8_t to[16]);
+/* Frames on @address cannot be sent or received: @error. If the interface has gone, logs it once;
+ * *told. Returns whether it has gone. */
+bool net_frames_failed(const struct udp_address *address, int error, bool *told);
 /* Close all ports. */
 void net_close(struct hdl_adapter *adapter);
 
 /* --- udp_link.c --- */
-/* Open the UDP ports on the addresses of @adapter, and take over @socks. Returns 0, or an error
+/* Open the ports on the addresses of @adapter, and take over @socks. Returns 0, or an error
  * that has already been logged. With the drive lock. */
 int udp_link_begin(struct hdl_adapter *adapter, const struct agent_msg *welcome, const int *socks);
 /* A new agent handed out @socks: replace the sockets of the UDP ports. With the drive lock. */
@@ -154,6 +172,10 @@ void wire_disconnect(struct hdl_qp *qp);
 /* Cells: the MAC address that @ah leads to; what a queue pair of datagrams needs, 0 or an error;
  * a datagram of cells came, with the drive lock. */
 void wire_dmac(const struct hdl_ah_attr *ah, uint8_t mac[6]);
+/* The MAC address of the node with @guid, which is at @gid: that of its interface where cells
+ * travel in frames. */
+void wire_mac(const struct hdl_adapter *adapter, const struct hdl_gid *gid, uint64_t guid,
+              uint8_t mac[6]);
 int wire_make_cells(struct hdl_qp *qp);
 void wire_take_cells(struct hdl_adapter *adapter, const struct path *came, const uint8_t *in,
                      size_t bytes);

@@ -62,6 +62,8 @@ struct net_port {
 	uint8_t number;       /* in net.ports and engine.carriers */
 	struct hdl_gid gid;   /* its address, one of ours */
 	uint32_t mtu;         /* the largest payload of a packet in bytes; 0: it carries none */
+	bool cells;           /* its packets are cells */
+	bool frames;          /* its packets are Ethernet frames */
 	int fd;               /* -1: none at the moment. Changes only by port_show() */
 	bool watched;         /* fd is in the thread's epoll, */
 	bool armed;           /* and wakes the thread */

@@ -1,5 +1,5 @@
-/* The UDP ports of an adapter, one per address: the node agent opens their sockets and hands them
- * out. */
+/* The ports of an adapter on UDP and on Ethernet frames, one per address, and one more for cells:
+ * the node agent opens their sockets and hands them out. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -107,48 +107,89 @@ static int udp_link_add_cells(struct hdl_adapter *adapter, const struct udp_addr
 	return result;
 }
 
-/* Add the port on @address. Takes over @sock. Returns 0, or an error that has already been
- * logged. */
-static int udp_link_add(struct hdl_adapter *adapter, const struct udp_address *address, int sock,
-                        uint32_t mtu)
+/* --- sockets that came with a welcome --- */
+
+struct udp_link_sock {
+	const struct udp_address *address;
+	bool cells;
+	int sock; /* -1: it has been taken over */
+};
+
+/* List the sockets with what they are for, as agent_wire_socks() says. Returns how many. */
+static unsigned udp_link_list(const struct hdl_adapter *adapter,
+                              const struct agent_welcome *welcome, const int *socks,
+                              struct udp_link_sock list[AGENT_MAX_WIRE_SOCKS])
 {
-	int result = adapter->net.cells ? udp_link_add_cells(adapter, address, sock, mtu)
-	                                : udp_link_add_roce(adapter, address, sock, mtu);
+	unsigned count = 0;
+	for (uint32_t i = 0; i < welcome->wire_count; i++) {
+		const struct udp_address *address = &welcome->wires[i];
+		if (!address->frames) {
+			list[count] = (struct udp_link_sock){address, false, socks[count]};
+			count++;
+		}
+		if (adapter->net.cells) {
+			list[count] = (struct udp_link_sock){address, true, socks[count]};
+			count++;
+		}
+	}
+	return count;
+}
+
+static void udp_link_discard(const struct udp_link_sock *list, unsigned count)
+{
+	for (unsigned i = 0; i < count; i++)
+		if (list[i].sock >= 0)
+			close(list[i].sock);
+}
+
+/* Add the port on a socket, which is taken over. Returns 0, or an error that has already been
+ * logged. */
+static int udp_link_add(struct hdl_adapter *adapter, struct udp_link_sock *its, uint32_t mtu)
+{
+	int result = its->cells ? udp_link_add_cells(adapter, its->address, its->sock, mtu)
+	                        : udp_link_add_roce(adapter, its->address, its->sock, mtu);
+	its->sock = -1;
 	if (result == 0)
 		return 0;
 	char text[UDP_ADDRESS_TEXT];
-	udp_address_print(address, text);
+	udp_address_print(its->address, text);
 	log_error("cannot send packets from %s: %s; is \"ulimit -n\" high enough?", text,
 	          strerror(-result));
 	return -HDL_EIO;
 }
 
-int udp_link_begin(struct hdl_adapter *adapter, const struct agent_msg *welcome, const int *socks)
+/* Groups: members on this machine are reached without the wire, unless the same-host path is off.
+ * The loopback interface reaches no other machine. Cells know no groups. */
+static void udp_link_begin_groups(struct hdl_adapter *adapter)
 {
-	uint32_t first = adapter->net.port_count;
-	int result = 0;
-	for (uint32_t i = 0; i < adapter->net.address_count; i++)
-		if (result != 0)
-			close(socks[i]);
-		else
-			result = udp_link_add(adapter, &adapter->net.addresses[i], socks[i],
-			                      welcome->u.welcome.wire_mtu);
-	if (result != 0) {
-		net_close(adapter);
-		return result;
-	}
-	/* Members on this machine are reached without the wire, unless the same-host path is off.
-	 * The loopback interface reaches no other machine. */
-	if (adapter->net.cells)
-		return 0; /* which know no groups */
-	struct udp_wire *wire = udp_wire_of(adapter->net.ports[first]);
+	uint32_t at = 0;
+	while (at < adapter->net.port_count && adapter->net.ports[at]->ops != &udp_port_ops)
+		at++;
+	if (at == adapter->net.port_count)
+		return;
+	struct udp_wire *wire = udp_wire_of(adapter->net.ports[at]);
 	udp_wire_loop(wire, adapter->net.only);
 	adapter->engine.groups_on_wire =
 	        !adapter->net.only && !udp_address_is_loopback(&wire->address);
+}
+
+int udp_link_begin(struct hdl_adapter *adapter, const struct agent_msg *welcome, const int *socks)
+{
+	struct udp_link_sock list[AGENT_MAX_WIRE_SOCKS];
+	unsigned count = udp_link_list(adapter, &welcome->u.welcome, socks, list);
+	int result = 0;
+	for (unsigned i = 0; i < count && result == 0; i++)
+		result = udp_link_add(adapter, &list[i], welcome->u.welcome.wire_mtu);
+	if (result != 0) {
+		udp_link_discard(list, count);
+		net_close(adapter);
+		return result;
+	}
+	udp_link_begin_groups(adapter);
 	return 0;
 }
 
-/* The address of the port with this number, if it is one of UDP; else NULL. */
+/* The address of the port with this number, if it is one of UDP or frames; else NULL. */
 static const struct udp_address *udp_link_at(const struct hdl_adapter *adapter, uint32_t number)
 {
 	struct net_port *port = adapter->net.ports[number];
@@ -171,23 +212,24 @@ static int udp_link_turn_to(struct net_port *port, int sock)
 /* Other programs of the node may have asked the agent for more addresses in the meantime. */
 int udp_link_replace(struct hdl_adapter *adapter, const struct agent_msg *welcome, const int *socks)
 {
-	uint32_t used = 0, count = welcome->u.welcome.wire_count;
+	struct udp_link_sock list[AGENT_MAX_WIRE_SOCKS];
+	unsigned count = udp_link_list(adapter, &welcome->u.welcome, socks, list);
 	int result = 0;
 	for (uint32_t at = 0; at < adapter->net.port_count; at++) {
 		const struct udp_address *address = udp_link_at(adapter, at);
-		uint32_t i = 0;
+		struct net_port *port = adapter->net.ports[at];
+		unsigned i = 0;
 		if (address == NULL)
 			continue;
-		while (i < count && !udp_address_equal(&welcome->u.welcome.wires[i], address))
+		while (i < count && (list[i].cells != port->cells ||
+		                     !udp_address_equal(list[i].address, address)))
 			i++;
-		if (udp_link_turn_to(adapter->net.ports[at], i < count ? socks[i] : -1) != 0 ||
-		    i == count)
+		if (udp_link_turn_to(port, i < count ? list[i].sock : -1) != 0 || i == count)
 			result = -HDL_EIO;
-		used |= i < count ? 1u << i : 0;
+		if (i < count)
+			list[i].sock = -1;
 	}
-	for (uint32_t i = 0; i < count; i++)
-		if (!(used >> i & 1))
-			close(socks[i]);
+	udp_link_discard(list, count);
 	return result;
 }
 

@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "adapter/adapter.h"
-#include "wire/cell.h"
 
 void vi_drop_request(struct hdl_vi_listener *listener, uint32_t at)
 {
@@ -66,12 +65,12 @@ static void hear_request(struct hdl_vi_listener *listener, const struct ib_cm_me
 	}
 	from->qpn = req->qpn;
 	from->psn = req->psn;
-	cell_mac(req->ca_guid, from->mac);
 	uint16_t own_mtu = net_mtu(adapter);
 	from->mtu = (uint16_t)(128u << req->mtu);
 	from->mtu = own_mtu < from->mtu ? own_mtu : from->mtu;
 	if (!from->on_wire) /* where its packets come from; the sender of a datagram is that */
 		memcpy(from->gid.raw, req->primary.local_gid, IB_GID_BYTES);
+	wire_mac(adapter, &from->gid, req->ca_guid, from->mac);
 	listener->requests[listener->count++] = (struct vi_request){
 	        .from = *from, .transaction = message->transaction_id, .transport = req->transport};
 }
@@ -86,9 +85,8 @@ static void hear_lookup(struct hdl_vi_listener *listener, const struct ib_cm_mes
 	        .transaction_id = message->transaction_id,
 	        .u.sidr_rep = {.request_id = req->request_id, .service_id = req->service_id}};
 	bool named = vi_hello_names(req->private_data, listener);
-	struct descriptor_peer peer = vi_self_decode(req->private_data + VI_HELLO_BYTES);
-	if (from->on_wire)
-		peer.gid = from->gid;
+	struct descriptor_peer peer = vi_self_decode(adapter, req->private_data + VI_HELLO_BYTES,
+	                                             from->on_wire ? &from->gid : NULL);
 	if (!named || listener->vi == NULL || !hear_same_wire(adapter, req->private_data, from) ||
 	    !vi_know(listener->vi, &peer)) {
 		rep.u.sidr_rep.status = named ? IB_CM_SIDR_REJECT : IB_CM_SIDR_UNSUPPORTED;
@@ -129,10 +127,10 @@ static void hear_reply(struct hdl_vi *vi, const struct ib_cm_message *message,
 	vi->far.id = rep->local_id;
 	vi->far.qpn = rep->qpn;
 	vi->far.psn = rep->psn;
-	cell_mac(rep->ca_guid, vi->far.mac);
 	vi->far.mtu = net_mtu(vi->pd->adapter);
 	if (!from->on_wire)
 		memcpy(vi->far.gid.raw, rep->private_data, IB_GID_BYTES);
+	wire_mac(vi->pd->adapter, &vi->far.gid, rep->ca_guid, vi->far.mac);
 	vi->answer = VI_ACCEPTED;
 }
 
@@ -145,9 +143,8 @@ static void hear_sidr_reply(struct hdl_vi *vi, const struct ib_cm_message *messa
 	vi->answer = rep->status == IB_CM_SIDR_OK            ? VI_ACCEPTED
 	             : rep->status == IB_CM_SIDR_UNSUPPORTED ? VI_NOT_THERE
 	                                                     : VI_REFUSED;
-	vi->found = vi_self_decode(rep->private_data);
-	if (from->on_wire)
-		vi->found.gid = from->gid;
+	vi->found = vi_self_decode(vi->pd->adapter, rep->private_data,
+	                           from->on_wire ? &from->gid : NULL);
 }
 
 static void hear_reject(struct hdl_vi *vi, const struct ib_cm_message *message)

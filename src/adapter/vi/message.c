@@ -3,7 +3,6 @@
 
 #include "adapter/adapter.h"
 #include "wire/be.h"
-#include "wire/cell.h"
 
 /* What the private data of REQ and SIDR_REQ begins with. The first four bits are not those of an IP
  * service (annex A11). */
@@ -123,12 +122,13 @@ void vi_self_encode(uint8_t *out, uint64_t guid, uint32_t qpn, uint32_t qkey,
 	memcpy(out + 16, gid->raw, sizeof(gid->raw));
 }
 
-struct descriptor_peer vi_self_decode(const uint8_t *in)
+struct descriptor_peer vi_self_decode(const struct hdl_adapter *adapter, const uint8_t *in,
+                                      const struct hdl_gid *from)
 {
 	struct descriptor_peer peer = {.qpn = be32_load(in + 8) & 0xffffff,
 	                               .qkey = be32_load(in + 12)};
-	cell_mac(be64_load(in), peer.mac);
-	memcpy(peer.gid.raw, in + 16, sizeof(peer.gid.raw));
+	memcpy(peer.gid.raw, from != NULL ? from->raw : in + 16, sizeof(peer.gid.raw));
+	wire_mac(adapter, &peer.gid, be64_load(in), peer.mac);
 	return peer;
 }
 

@@ -156,7 +156,9 @@ void vi_hello_encode(uint8_t *out, const char *name, size_t bytes, uint8_t chann
 bool vi_hello_names(const uint8_t *in, const struct hdl_vi_listener *listener);
 void vi_self_encode(uint8_t *out, uint64_t guid, uint32_t qpn, uint32_t qkey,
                     const struct hdl_gid *gid);
-struct descriptor_peer vi_self_decode(const uint8_t *in);
+/* @from: where it came from, if from a network; else NULL, and it says so itself. */
+struct descriptor_peer vi_self_decode(const struct hdl_adapter *adapter, const uint8_t *in,
+                                      const struct hdl_gid *from);
 /* @vi, without connection, may send to @peer from now on. With vis.lock. False: it knows too many.
  */
 bool vi_know(struct hdl_vi *vi, const struct descriptor_peer *peer);

@@ -28,10 +28,11 @@ enum step cells_send_datagram(struct engine *engine, struct qp *qp, struct wqe_s
 		cells->next_psn = cells_psn(cells->next_psn + 1);
 		qp->retries_left = CELLS_RETRIES;
 	}
-	path.port = engine->gid_ports[wqe->u.ud.sgid_index];
+	path.port = engine->cell_ports[wqe->u.ud.sgid_index];
 	memcpy(path.ip.dgid, wqe->u.ud.dgid, sizeof(path.ip.dgid));
 	memcpy(path.ip.sgid, engine->gids[wqe->u.ud.sgid_index].raw, sizeof(path.ip.sgid));
 	memcpy(path.cell.to, wqe->u.ud.dmac, CELL_MAC_BYTES);
+	cells_address(engine, &path);
 	struct cell packet = cells_packet(qp, &path, wqe->u.ud.qpn, wqe->msn);
 	packet.operation = CELL_SEND;
 	if (wqe->opcode == HDL_OP_SEND_IMM) {
@@ -184,6 +185,7 @@ void cells_take_datagram(struct engine *engine, struct qp *qp, const struct path
 		path_turn(&cells->answer_path);
 		memcpy(cells->answer_path.cell.to, cell->from, CELL_MAC_BYTES);
 		memcpy(cells->answer_path.cell.from, cells->path.cell.from, CELL_MAC_BYTES);
+		cells_address(engine, &cells->answer_path);
 		cells->answer_qpn = cell->source_qp;
 		cells_owe(engine, qp, ready ? CELLS_ACK : CELLS_NOT_READY, cell->psn,
 		          ready ? 0 : qp->attr.min_rnr_timer);

@@ -1,6 +1,8 @@
 /* See side.h. */
 #include "side.h"
 
+#include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -127,13 +129,21 @@ uint32_t side_wait(struct hdl_vi *vi, uint32_t queue, const struct hdl_vi_descri
 
 /* --- two processes --- */
 
-/* The server may be on another node, with an agent and an address of its own. */
+/* The server may be on another node, with an agent and an address of its own; or on another host:
+ * in a network namespace, with an interface of its own. */
 static void be_server(const char *directory)
 {
-	if (directory == NULL)
-		return;
-	setenv("XDG_RUNTIME_DIR", directory, 1);
-	setenv("HEDDLE_ADDR", getenv("VI_SERVER_ADDR"), 1);
+	const char *network = getenv("VI_SERVER_NETWORK");
+	if (network != NULL) {
+		int file = open(network, O_RDONLY | O_CLOEXEC);
+		CHECK(file >= 0 && setns(file, CLONE_NEWNET) == 0);
+		close(file);
+		setenv("HEDDLE_DIR", directory, 1);
+		setenv("HEDDLE_ETHER", getenv("VI_SERVER_ETHER"), 1);
+	} else if (directory != NULL) {
+		setenv("XDG_RUNTIME_DIR", directory, 1);
+		setenv("HEDDLE_ADDR", getenv("VI_SERVER_ADDR"), 1);
+	}
 }
 
 static bool run(void (*server)(struct side *side, const char *name),

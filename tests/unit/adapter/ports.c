@@ -22,6 +22,7 @@
 
 #include "adapter/adapter.h"
 #include "adapter/net/udp.h"
+#include "base/mac.h"
 #include "wire/ib_opcode.h"
 
 #define WAIT_MS       10000
@@ -216,6 +217,17 @@ static void test_which(void **state)
 	assert_ptr_equal(net_port_for(&net, six.gid.raw, to_four.gid), &four);
 	assert_ptr_equal(net_port_for(&net, four.gid.raw, to_six.gid), &six);
 	assert_ptr_equal(net_port_for(&net, to_six.gid, to_six.gid), &six);
+	/* Frames reach MAC addresses only, and nothing else reaches those before them. */
+	struct net_port frames = {.mtu = 1, .frames = true};
+	uint8_t to_mac[16];
+	mac_to_gid((const uint8_t[]){2, 0, 0, 0, 0, 9}, to_mac);
+	mac_to_gid((const uint8_t[]){2, 0, 0, 0, 0, 1}, frames.gid.raw);
+	net = (struct net){.ports = {&frames, &four, &six}, .port_count = 3};
+	assert_ptr_equal(net_port_for(&net, NULL, to_mac), &frames);
+	assert_ptr_equal(net_port_for(&net, four.gid.raw, to_mac), &frames);
+	assert_ptr_equal(net_port_for(&net, NULL, to_six.gid), &six);
+	assert_ptr_equal(net_port_for(&net, frames.gid.raw, to_six.gid), &six);
+	assert_ptr_equal(net_port_for(&net, NULL, to_four.gid), &four);
 	/* Nothing can: whichever it is, the kernel refuses it. */
 	net = (struct net){.ports = {&four_too}, .port_count = 1};
 	assert_ptr_equal(net_port_for(&net, NULL, to_six.gid), &four_too);

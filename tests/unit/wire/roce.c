@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "base/mac.h"
 #include "ib_sample.h"
 #include "wire/be.h"
 #include "wire/icrc.h"
@@ -119,6 +120,78 @@ static void a17_bytes_behind_the_datagram_do_not_count(void **state)
 	assert_int_equal(packet.payload_bytes, sizeof(payload));
 }
 
+/* Version 1: a frame comes back as it was, with padding or without; any change of a bit that the
+ * ICRC covers, and any length that cannot be, is found. */
+static void a16_frames(void **state)
+{
+	(void)state;
+	uint8_t bytes[128] = {0}, changed[128];
+	struct roce_path path, back;
+	struct ib_packet packet, out;
+	ib_sample_packet(&packet, &prng, IB_UD + IB_OP_SEND_ONLY, payload, sizeof(payload));
+	ib_sample_path(&path, &prng, false);
+	size_t n = roce_frame_encode(&path, &packet, bytes, sizeof(bytes));
+	assert_int_equal(n, IB_GRH_BYTES + ib_transport_bytes(&packet) + IB_ICRC_BYTES);
+	assert_int_equal(roce_frame_encode(&path, &packet, changed, n), n);
+	assert_int_equal(roce_frame_encode(&path, &packet, changed, n - 1), 0);
+	assert_int_equal(roce_frame_encode(&path, &packet, changed, IB_GRH_BYTES), 0);
+	for (size_t padded = n; padded <= n + 9; padded++) {
+		assert_int_equal(roce_frame_decode(&back, &out, bytes, padded), IB_OK);
+		assert_memory_equal(back.sgid, path.sgid, IB_GID_BYTES);
+		assert_memory_equal(back.dgid, path.dgid, IB_GID_BYTES);
+		assert_int_equal(back.traffic_class, path.traffic_class);
+		assert_int_equal(back.flow_label, path.flow_label);
+		assert_int_equal(back.hop_limit, path.hop_limit);
+		assert_int_equal(out.bth.opcode, packet.bth.opcode);
+		assert_memory_equal(out.payload, payload, sizeof(payload));
+	}
+	for (size_t cut = 0; cut < n; cut++)
+		assert_int_not_equal(roce_frame_decode(&back, &out, bytes, cut), IB_OK);
+	static const struct {
+		size_t at;
+		uint8_t value;
+		enum ib_verdict verdict;
+	} rows[] = {{0, 0x40, IB_BAD_LINK_VERSION},
+	            {5, 15, IB_BAD_LINK_LENGTH},
+	            {5, 255, IB_BAD_LINK_LENGTH},
+	            {6, 17, IB_BAD_NEXT_HEADER}};
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		memcpy(changed, bytes, n);
+		changed[rows[i].at] = rows[i].value;
+		assert_int_equal(roce_frame_decode(&back, &out, changed, n), rows[i].verdict);
+	}
+	for (size_t at = 8; at < n; at++) {
+		memcpy(changed, bytes, n);
+		changed[at] ^= 0x10;
+		bool covered = at != IB_GRH_BYTES + 4; /* FECN and BECN are not */
+		assert_int_equal(roce_frame_decode(&back, &out, changed, n),
+		                 covered ? IB_BAD_ICRC : IB_OK);
+	}
+}
+
+/* RFC 4291 appendix A: there and back; what is not made from an address of one host has none. */
+static void a16_gids_of_mac_addresses(void **state)
+{
+	(void)state;
+	static const uint8_t mac[6] = {0x02, 0x00, 0x5e, 0x10, 0x00, 0x01};
+	static const uint8_t gid[16] = {0xfe, 0x80, 0,    0,    0,    0,    0, 0,
+	                                0,    0,    0x5e, 0xff, 0xfe, 0x10, 0, 1};
+	uint8_t made[16], back[6];
+	mac_to_gid(mac, made);
+	assert_memory_equal(made, gid, sizeof(gid));
+	assert_true(mac_from_gid(made, back));
+	assert_memory_equal(back, mac, sizeof(mac));
+	static const size_t wrong[] = {0, 1, 2, 7, 11, 12};
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+		memcpy(made, gid, sizeof(gid));
+		made[wrong[i]] ^= 1;
+		assert_false(mac_from_gid(made, back));
+	}
+	memcpy(made, gid, sizeof(gid));
+	made[8] ^= 1; /* a group */
+	assert_false(mac_from_gid(made, back));
+}
+
 /* RFC 4291: ::ffff:a.b.c.d stands for an IPv4 address and is no IPv6 one; a path has two ends of
  * one kind. */
 static void a17_gids_of_two_kinds_do_not_mix(void **state)
@@ -196,6 +269,8 @@ int main(void)
 	        cmocka_unit_test(a17_gids_of_two_kinds_do_not_mix),
 	        cmocka_unit_test(a17_ipv6_behind_a_socket_takes_its_own_icrc_only),
 	        cmocka_unit_test(a17_longer_than_an_ip_datagram),
+	        cmocka_unit_test(a16_frames),
+	        cmocka_unit_test(a16_gids_of_mac_addresses),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
