@@ -73,8 +73,8 @@ enum hdl_aperture_check_bit {
 	HDL_CHECK_SEQUENCE = 1 << 1, /* nothing is missing, doubled or out of order; without: fire
 	                                and forget */
 	HDL_CHECK_NONCE = 1 << 2,
-	HDL_CHECK_LINK = 1 << 3,   /* the link (Ethernet) address of the sender; only where a
-	                              carrier knows it */
+	HDL_CHECK_LINK = 1 << 3,   /* the link (Ethernet) address of the sender, as the kernel saw
+	                              it; only where a carrier knows it: Ethernet frames */
 	HDL_CHECK_SOURCE = 1 << 4, /* the network address of the sender, under a mask */
 	HDL_CHECK_EXTENT = 1 << 5, /* without: offsets wrap at the size of the aperture */
 	HDL_CHECK_DEFAULT = HDL_CHECK_VALID | HDL_CHECK_SEQUENCE | HDL_CHECK_NONCE |
@@ -95,7 +95,7 @@ enum hdl_aperture_trust {
  * end needs it. A trusted application may hand it on by other means: hdl_aperture_point(). */
 struct hdl_aperture_target {
 	struct hdl_gid host; /* IPv4 (mapped), IPv6, or a LID (100::LID) */
-	uint8_t link[6];     /* link address; zero: the carrier finds it */
+	uint8_t link[6];     /* its address on the Ethernet that we share; zero: @host says it */
 	uint16_t lid;        /* cluster address; 0: unknown */
 	uint32_t index;      /* in-index */
 	uint64_t nonce;
@@ -122,7 +122,7 @@ struct hdl_aperture_attr {
 	/* HDL_CHECK_SOURCE: an address and the mask of the bits that count. All zero: the peer of
 	 * the connection, and nobody else. */
 	struct hdl_gid source, source_mask;
-	uint8_t link[6]; /* HDL_CHECK_LINK */
+	uint8_t link[6]; /* HDL_CHECK_LINK; zero: that of the peer of the connection */
 	/* Where its events go; NULL: nowhere. For EVENT apertures it is necessary. */
 	struct hdl_port *port;
 	void *context; /* the application's, see hdl_aperture_context() */
@@ -154,7 +154,7 @@ enum hdl_aperture_reason {
 	HDL_REASON_ACCESS,   /* an access that the aperture does not grant */
 	HDL_REASON_MEMORY,   /* the memory behind the aperture is gone */
 	HDL_REASON_PROTOCOL, /* a packet that makes no sense here */
-	HDL_REASON_CARRIER,  /* the carrier cannot transmit */
+	HDL_REASON_CARRIER,  /* the carrier cannot transmit, or cannot make a check */
 	HDL_REASON_COUNT
 };
 
@@ -309,7 +309,7 @@ HDL_API int hdl_port_status(struct hdl_adapter *adapter, const struct hdl_gid *h
  * Blocks: no.
  * Returns: 0; -HDL_EINVAL a contradiction in @attr: a length above 2^HDL_APERTURE_MAX_BITS, a
  * rolling nonce without sequence check; -HDL_ENOTSUP no carrier of the adapter can make a check
- * that was asked for (HDL_CHECK_LINK on UDP); -HDL_EFAULT the memory is not mapped;
+ * that was asked for (HDL_CHECK_LINK without HEDDLE_ETHER); -HDL_EFAULT the memory is not mapped;
  * -HDL_ENOMEM also when HDL_MAX_APERTURES is reached. */
 HDL_API int hdl_aperture_open(struct hdl_adapter *adapter, const struct hdl_aperture_attr *attr,
                               struct hdl_aperture **out);
@@ -354,7 +354,8 @@ HDL_API void *hdl_aperture_context(const struct hdl_aperture *aperture);
  * agent has found the host. Among programs of one machine that know each other, no system call is
  * made.
  * Returns: 0 it is OPEN; -HDL_EAGAIN; -HDL_EBUSY it is not CLOSED; -HDL_ECONNREFUSED REJECT came,
- * and hdl_aperture_reason() tells why; -HDL_EHOSTUNREACH; -HDL_ETIMEDOUT it is CLOSED again;
+ * and hdl_aperture_reason() tells why; -HDL_EHOSTUNREACH; -HDL_ENOTSUP @host is reached by a
+ * carrier that cannot make a check that the aperture wants; -HDL_ETIMEDOUT it is CLOSED again;
  * -HDL_EACCES the application is not trusted and its agent refuses; -HDL_EINVAL; -HDL_EINTR. */
 HDL_API int hdl_aperture_connect(struct hdl_aperture *aperture, const struct hdl_gid *host,
                                  uint16_t port, int timeout_ms);

@@ -82,6 +82,7 @@ struct node_entry {
 	/* One per address; if the first is NULL, no process has asked for any (wire.h). */
 	struct wire *wires[UDP_MAX_ADDRESSES];
 	struct ci_wire *ci_wires[UDP_MAX_ADDRESSES]; /* sockets of apertures, likewise */
+	uint64_t answers_ns;    /* until when it speaks for processes that have gone (aperture.c) */
 	struct notice *notices; /* repeated until they are answered (management.c) */
 	struct early *early;    /* requests that wait for a listener */
 	uint32_t notice_count, early_count;
@@ -111,7 +112,7 @@ struct client {
 	uint32_t wire;      /* the wire that it wants: enum agent_wire */
 	uint32_t wire_count;
 	struct udp_address wire_addresses[UDP_MAX_ADDRESSES];
-	bool cells; /* its sockets are for cells */
+	bool cells; /* it has sockets for cells, too */
 	char node_name[AGENT_NAME_MAX];
 	int epoll;            /* the agent's */
 	struct queued *queue; /* messages that wait for room in its socket (outbox.c) */

@@ -11,12 +11,16 @@
 
 #include "agent/agent.h"
 #include "agent/wire.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "port/refused.h"
 #include "port/steer.h"
 #include "wire/ci.h"
 
 #define TRUST_FILE "untrusted" /* one program per line */
+/* Where only we can say that a process has gone, we do for so long: peers ask several times in a
+ * second. */
+#define CI_ANSWERS_NS 2000000000ull
 
 /* The sockets of one address. */
 struct ci_wire {
@@ -233,9 +237,32 @@ static void ci_open_all(struct agent *agent, struct client *client, struct agent
 static void ci_leave(struct agent *agent, struct client *client)
 {
 	(void)agent;
-	for (unsigned i = 0; client->node != NULL && i < UDP_MAX_ADDRESSES; i++)
-		if (client->node->ci_wires[i] != NULL)
-			steer_give(&client->node->ci_wires[i]->steer, client->slot);
+	for (unsigned i = 0; client->node != NULL && i < UDP_MAX_ADDRESSES; i++) {
+		struct ci_wire *wire = client->node->ci_wires[i];
+		if (wire == NULL)
+			continue;
+		steer_give(&wire->steer, client->slot);
+		/* The sender of a datagram hears from the kernel that nobody is here any more; that
+		 * of a frame does not. */
+		if (wire->steer.address.frames)
+			client->node->answers_ns = clock_now_ns() + CI_ANSWERS_NS;
+	}
+}
+
+/* Forget the nodes that have answered long enough. */
+static uint64_t ci_sweep(struct agent *agent, uint64_t now)
+{
+	uint64_t first = SERVICES_NEVER;
+	for (uint32_t i = agent->node_count; i-- > 0;) { /* backwards: node_tidy() may remove one */
+		struct node_entry *node = agent->nodes[i];
+		if (node->answers_ns > now && node->answers_ns < first)
+			first = node->answers_ns;
+		if (node->answers_ns == 0 || node->answers_ns > now)
+			continue;
+		node->answers_ns = 0;
+		node_tidy(agent, node);
+	}
+	return first;
 }
 
 void ci_begin_trust(struct agent *agent, const char *directory)
@@ -252,4 +279,5 @@ static const struct service_kind ci_kinds[] = {
 const struct agent_service aperture_service = {.name = "apertures",
                                                .kinds = ci_kinds,
                                                .kind_count = SERVICE_KINDS(ci_kinds),
-                                               .leave = ci_leave};
+                                               .leave = ci_leave,
+                                               .sweep = ci_sweep};

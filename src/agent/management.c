@@ -479,6 +479,7 @@ void management_silence(struct node_entry *node)
 		drop_early(node, &node->early);
 	free(node->limits);
 	node->limits = NULL;
+	node->answers_ns = 0;
 }
 
 /* Repeat and refuse what is due, and forget the nodes that are no longer needed. */

@@ -268,7 +268,7 @@ void node_leave(struct agent *agent, struct client *client)
 
 void node_tidy(struct agent *agent, struct node_entry *node)
 {
-	if (node->clients > 0 || node->notices != NULL)
+	if (node->clients > 0 || node->notices != NULL || node->answers_ns != 0)
 		return;
 	for (uint32_t i = 0; i < agent->node_count; i++)
 		if (agent->nodes[i] == node)

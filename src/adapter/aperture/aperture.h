@@ -124,8 +124,9 @@ struct apertures {
 	/* udp.c */
 	struct aperture_udp {
 		struct apertures *apertures;
-		int sock;    /* -1: none */
-		bool errors; /* the kernel has some for us */
+		int sock;  /* -1: none */
+		int error; /* that the kernel had for us; 0: none */
+		bool told; /* that the interface has gone */
 		struct udp_address address;
 		struct udp_receiver receiver;
 		struct net_port port;

@@ -5,6 +5,7 @@
 
 #include "adapter/adapter.h"
 #include "adapter/aperture/aperture.h"
+#include "base/mac.h"
 
 #define KEPT_BYTES (HDL_APERTURE_KEPT_BYTES + HDL_APERTURE_KEPT * sizeof(struct ap_kept))
 
@@ -14,6 +15,21 @@ static uint8_t bits_for(uint64_t length)
 	while (bits < HDL_APERTURE_MAX_BITS && 1ull << bits < length)
 		bits++;
 	return length == 0 ? 0 : bits;
+}
+
+/* Our address on an Ethernet interface; NULL: there is none. */
+static const struct udp_address *aperture_frames(const struct hdl_adapter *adapter)
+{
+	for (uint32_t i = 0; i < adapter->net.address_count; i++)
+		if (adapter->net.addresses[i].frames)
+			return &adapter->net.addresses[i];
+	return NULL;
+}
+
+static bool link_is_clear(const uint8_t link[6])
+{
+	static const uint8_t clear[6];
+	return memcmp(link, clear, sizeof(clear)) == 0;
 }
 
 static int aperture_judge_attr(const struct hdl_adapter *adapter,
@@ -28,8 +44,8 @@ static int aperture_judge_attr(const struct hdl_adapter *adapter,
 	    (attr->type == HDL_APERTURE_EVENT && attr->port == NULL) ||
 	    (attr->port != NULL && (!is_port(attr->port) || attr->port->adapter != adapter)))
 		return -HDL_EINVAL;
-	/* Neither lanes nor UDP sockets know link addresses. */
-	if ((checks & HDL_CHECK_LINK) != 0)
+	/* Neither lanes nor UDP sockets know link addresses; frames do. */
+	if ((checks & HDL_CHECK_LINK) != 0 && aperture_frames(adapter) == NULL)
 		return -HDL_ENOTSUP;
 	if (attr->memory != NULL)
 		return fault_probe((uint64_t)(uintptr_t)attr->memory, attr->length, true);
@@ -122,6 +138,8 @@ static void aperture_fill_entry(struct hdl_aperture *aperture, const struct hdl_
 	conn->own_source = !gid_is_clear(&attr->source_mask);
 	memcpy(conn->in->source, attr->source.raw, 16);
 	memcpy(conn->in->mask, attr->source_mask.raw, 16);
+	conn->own_link = !link_is_clear(attr->link);
+	memcpy(conn->in->link, attr->link, sizeof(conn->in->link));
 	aperture->port = attr->port;
 	if (attr->port != NULL) {
 		conn->port = &attr->port->port;
@@ -267,6 +285,8 @@ int hdl_aperture_connect(struct hdl_aperture *aperture, const struct hdl_gid *ho
 	if (!aperture_is_free(aperture))
 		return -HDL_EBUSY;
 	int result = apertures_find(adapter, host, port, &path);
+	if (result == 0 && (aperture->conn.in->checks & HDL_CHECK_LINK) != 0 && !path.has_link)
+		result = -HDL_ENOTSUP;
 	if (result != 0)
 		return result;
 	adapter_lock(adapter);
@@ -402,7 +422,7 @@ const char *hdl_aperture_reason_str(uint32_t reason)
 	        [HDL_REASON_ACCESS] = "an access that the aperture does not grant",
 	        [HDL_REASON_MEMORY] = "the memory behind the aperture is gone",
 	        [HDL_REASON_PROTOCOL] = "a packet that makes no sense",
-	        [HDL_REASON_CARRIER] = "the carrier cannot transmit",
+	        [HDL_REASON_CARRIER] = "the carrier cannot do that",
 	};
 	return reason < HDL_REASON_COUNT ? texts[reason] : "unknown";
 }
@@ -427,6 +447,9 @@ int hdl_aperture_own(const struct hdl_aperture *aperture, struct hdl_aperture_ta
 	                                       .nonce_every = conn->own.nonce_every,
 	                                       .first = conn->own.first,
 	                                       .length = conn->own.length};
+	const struct udp_address *frames = aperture_frames(adapter);
+	if (frames != NULL)
+		(void)mac_from_gid(frames->gid, target->link);
 	adapter_unlock(adapter);
 	return 0;
 }
@@ -454,6 +477,9 @@ int hdl_aperture_point(struct hdl_aperture *aperture, const struct hdl_aperture_
 	if (apertures->trust < HDL_TRUST_USER)
 		return -HDL_EACCES;
 	int result = 0;
+	struct hdl_gid host = target->host;
+	if (!link_is_clear(target->link) && aperture_frames(adapter) != NULL)
+		mac_to_gid(target->link, host.raw);
 	adapter_lock(adapter);
 	struct ap_path path;
 	(void)aperture_collect(aperture);
@@ -462,7 +488,7 @@ int hdl_aperture_point(struct hdl_aperture *aperture, const struct hdl_aperture_
 		aperture->ip_port = (uint16_t)target->index;
 	} else if (aperture->entry != NULL && target->bits != aperture->entry->bits) {
 		result = -HDL_EINVAL;
-	} else if (!aperture_path_to(apertures, &target->host, target->index, &path)) {
+	} else if (!aperture_path_to(apertures, &host, target->index, &path)) {
 		result = -HDL_EHOSTUNREACH;
 	} else {
 		const struct ci_offer offer = {.index = target->index,

@@ -304,7 +304,7 @@ void apertures_lane(struct hdl_adapter *adapter, uint32_t link, const uint8_t *f
 void apertures_link_down(struct hdl_adapter *adapter, uint32_t link)
 {
 	if (adapter->apertures != NULL)
-		ap_route_down(&adapter->apertures->node, link);
+		ap_route_down(&adapter->apertures->node, link, HDL_REASON_GONE);
 }
 
 /* --- waiting --- */

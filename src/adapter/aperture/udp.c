@@ -1,8 +1,9 @@
-/* Apertures over UDP. The node agent opens one group of sockets per address, on a port of its own,
- * and steers frames by the slot in the first index (port/steer.h); each process gets one socket,
- * and sends from it, so that the source of a frame is an address and CI_UDP_PORT, which no other
- * user of that machine can bind. Frames to ports come to the agent, which passes them on. IP
- * apertures have ordinary sockets of their own. See aperture.h. */
+/* Apertures over UDP, and by Ethernet frames (port/ether.h). The node agent opens one group of
+ * sockets per address, on a port of its own, and steers frames by the slot in the first index
+ * (port/steer.h); each process gets one socket, and sends from it, so that the source of a frame is
+ * an address and CI_UDP_PORT, which no other user of that machine can bind. Frames to ports come to
+ * the agent, which passes them on. IP apertures have ordinary sockets of their own. See
+ * aperture.h. */
 #include <errno.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -12,6 +13,8 @@
 #include "adapter/adapter.h"
 #include "adapter/aperture/aperture.h"
 #include "adapter/eventq/eventq.h"
+#include "base/mac.h"
+#include "port/ether.h"
 #include "port/refused.h"
 
 static struct ap_path udp_path_of(const struct apertures *apertures, uint32_t which,
@@ -21,7 +24,19 @@ static struct ap_path udp_path_of(const struct apertures *apertures, uint32_t wh
 	                       .frame_bytes = apertures->udp_mtu + CI_EXTRA_BYTES,
 	                       .idle_ns = APERTURE_UDP_IDLE};
 	memcpy(path.host, host, 16);
+	path.has_link = apertures->udp[which].address.frames && mac_from_gid(host, path.link);
 	return path;
+}
+
+/* Can @host be reached from the socket? */
+static bool udp_aperture_reaches(const struct aperture_udp *udp, const struct udp_address *host)
+{
+	uint8_t mac[MAC_BYTES];
+	if (udp->sock < 0)
+		return false;
+	if (udp->address.frames)
+		return mac_from_gid(host->gid, mac);
+	return udp_address_is_ipv4(&udp->address) == udp_address_is_ipv4(host);
 }
 
 bool apertures_udp_path(const struct apertures *apertures, const struct hdl_gid *host,
@@ -31,9 +46,7 @@ bool apertures_udp_path(const struct apertures *apertures, const struct hdl_gid 
 	struct udp_address address = {0};
 	memcpy(address.gid, to.raw, 16);
 	for (uint32_t i = 0; i < apertures->udp_count; i++)
-		if (apertures->udp[i].sock >= 0 &&
-		    udp_address_is_ipv4(&apertures->udp[i].address) ==
-		            udp_address_is_ipv4(&address)) {
+		if (udp_aperture_reaches(&apertures->udp[i], &address)) {
 			*path = udp_path_of(apertures, i, to.raw);
 			return true;
 		}
@@ -44,23 +57,36 @@ void apertures_udp_send(struct apertures *apertures, const struct ap_path *path,
                         const uint8_t *frame, size_t bytes)
 {
 	struct aperture_udp *udp = &apertures->udp[path->route - APERTURE_ROUTE_UDP];
-	struct udp_address to = {.scope = udp->address.scope};
+	struct udp_address to = udp->address;
 	union udp_name name;
 	memcpy(to.gid, path->host, 16);
 	socklen_t length = udp_name_of(&to, CI_UDP_PORT, &name);
 	/* What the kernel does not take is repeated like what the network loses. */
 	if (udp->sock >= 0 &&
 	    sendto(udp->sock, frame, bytes, MSG_DONTWAIT | MSG_NOSIGNAL, &name.any, length) < 0)
-		udp->errors = true; /* perhaps of an earlier frame, which is then not in this one */
+		udp->error = errno; /* perhaps of an earlier frame, which is then not in this one */
 }
 
 /* --- receiving --- */
 
 /* Nobody listens there any more: the last process of that host has ended, and its agent with it.
  * What came back has the beginning of our frame, nonce included. */
-static void udp_aperture_errors(struct aperture_udp *udp)
+static void udp_aperture_errors(struct aperture_udp *udp, uint32_t which, int error)
 {
 	struct refused refused;
+	char name[IF_NAMESIZE];
+	unsigned mtu = 0;
+	if (udp->address.frames) {
+		/* The interface has gone, or its MTU is too small now for what is on its way. */
+		bool down = net_frames_failed(&udp->address, error, &udp->told);
+		if (!down && error == EMSGSIZE)
+			down = ether_interface(&udp->address, name, &mtu) == 0 &&
+			       mtu < udp->apertures->udp_mtu + CI_EXTRA_BYTES;
+		if (down)
+			ap_route_down(&udp->apertures->node, APERTURE_ROUTE_UDP + which,
+			              HDL_REASON_CARRIER);
+		return;
+	}
 	for (unsigned i = 0; i < UDP_BATCH && refused_next(udp->sock, &refused); i++)
 		if (refused.bytes > 0 && refused.port == CI_UDP_PORT)
 			(void)ap_unreachable(&udp->apertures->node, refused.to.gid, refused.data,
@@ -77,12 +103,13 @@ static unsigned udp_aperture_receive(struct net_port *port)
 		return 0;
 	int count = udp_receive(&udp->receiver, udp->sock, came);
 	unsigned frames = 0;
-	if (count < 0 || udp->errors) {
-		udp->errors = false;
-		apertures->node.now_ns = clock_read(&apertures->adapter->clock);
-		udp_aperture_errors(udp);
-	}
 	uint32_t which = (uint32_t)(udp - apertures->udp);
+	if (count < 0 || udp->error != 0) {
+		int error = udp->error != 0 ? udp->error : -count;
+		udp->error = 0;
+		apertures->node.now_ns = clock_read(&apertures->adapter->clock);
+		udp_aperture_errors(udp, which, error);
+	}
 	for (int i = 0; i < count; i++) {
 		struct ap_path from = udp_path_of(apertures, which, came[i].from.gid);
 		if (came[i].from_port != CI_UDP_PORT) {
@@ -205,13 +232,17 @@ int hdl_aperture_open_ip(struct hdl_adapter *adapter, const struct hdl_aperture_
 	                                  .context = attr != NULL ? attr->context : NULL};
 	if (adapter == NULL || adapter->magic != MAGIC_ADAPTER || out == NULL || peer == NULL)
 		return -HDL_EINVAL;
-	if (adapter->net.address_count == 0)
+	const struct udp_address *from = adapter->net.addresses;
+	const struct udp_address *end = from + adapter->net.address_count;
+	while (from < end && from->frames)
+		from++;
+	if (from == end)
 		return -HDL_ENOTSUP;
 	int result = hdl_aperture_open(adapter, &plain, out);
 	if (result != 0)
 		return result;
 	struct hdl_aperture *aperture = *out;
-	int sock = udp_open(&adapter->net.addresses[0], own);
+	int sock = udp_open(from, own);
 	if (sock < 0) {
 		(void)hdl_aperture_free(aperture);
 		return sock == -EADDRINUSE ? -HDL_EADDRINUSE : -HDL_EINVAL;
@@ -221,7 +252,7 @@ int hdl_aperture_open_ip(struct hdl_adapter *adapter, const struct hdl_aperture_
 	aperture->ip_sock = sock;
 	aperture->ip_port = port;
 	memcpy(aperture->ip_peer.gid, peer->raw, 16);
-	aperture->ip_peer.scope = adapter->net.addresses[0].scope;
+	aperture->ip_peer.scope = from->scope;
 	if (attr != NULL) {
 		aperture->ip_source = attr->source;
 		aperture->ip_mask = attr->source_mask;

@@ -160,6 +160,7 @@ struct ap_conn {
 	bool held;       /* a packet was kept back: a gap is no loss */
 	bool awaiting;   /* an answer is due, since heard_ns */
 	bool own_source; /* the owner chose source and mask of conn->in; else: the peer's */
+	bool own_link;   /* the same for its link address */
 	uint32_t row;    /* in node->rows */
 	struct incoming *in;
 	struct outgoing *out, plain; /* plain: one without a base */
@@ -260,8 +261,8 @@ void ap_begin(struct ap_conn *conn, const struct ci_offer *offer, const struct a
 void ap_point(struct ap_conn *conn, const struct ci_offer *offer, const struct ap_path *path);
 /* Use @out, an entry of the outgoing table, from now on; NULL: none. */
 void ap_use(struct ap_conn *conn, struct outgoing *out);
-/* The link @route has gone: its connections fail. */
-void ap_route_down(struct ap_node *node, uint32_t route);
+/* The link @route has gone: its connections fail, for @reason. */
+void ap_route_down(struct ap_node *node, uint32_t route, uint8_t reason);
 /* The carrier says that nobody at @host takes what we send, and shows the beginning of a frame of
  * ours to prove it. True: a connection sends such frames, and has failed. */
 bool ap_unreachable(struct ap_node *node, const uint8_t host[16], const uint8_t *frame,

@@ -151,6 +151,8 @@ static void ap_expect(struct ap_conn *conn, const struct ap_path *path)
 {
 	conn->path = *path;
 	conn->in->connected = true;
+	if (!conn->own_link)
+		memcpy(conn->in->link, path->link, sizeof(conn->in->link));
 	if (conn->own_source)
 		return;
 	memcpy(conn->in->source, path->host, 16);
@@ -362,13 +364,13 @@ static struct ap_conn *ap_next_conn(const struct ap_node *node, uint32_t *row)
 	return NULL;
 }
 
-void ap_route_down(struct ap_node *node, uint32_t route)
+void ap_route_down(struct ap_node *node, uint32_t route, uint8_t reason)
 {
 	struct ap_conn *conn;
 	for (uint32_t row = 1; (conn = ap_next_conn(node, &row)) != NULL;)
 		if (conn->path.route == route) {
 			ap_unpoint(conn);
-			ap_fail(conn, HDL_REASON_GONE);
+			ap_fail(conn, reason);
 		}
 }
 

@@ -126,17 +126,26 @@ static int ap_remember_place(const struct ap_node *node, uint64_t key, bool free
 	return -1;
 }
 
+/* Can a carrier that shows where packets come from as in @from make the check of the link address
+ * that @conn wants? */
+static bool ap_can_check(const struct ap_conn *conn, const struct ap_path *from)
+{
+	return (conn->in->checks & HDL_CHECK_LINK) == 0 || from->has_link;
+}
+
 /* Accept @offer with @conn, which is not offered any more. False: so many have been accepted lately
- * that this one could not be remembered; it is rejected. */
+ * that this one could not be remembered, or a check is wanted that is not possible; it is
+ * rejected. */
 static bool ap_take_offer(struct ap_port *port, struct ap_conn *conn, const struct ci_offer *offer,
                           const struct ap_path *from, uint8_t rule)
 {
 	struct ap_node *node = conn->node;
 	uint64_t key = ap_remember_key(offer, from);
-	int place = ap_remember_place(node, key, true);
+	int place = ap_can_check(conn, from) ? ap_remember_place(node, key, true) : -1;
 	if (place < 0) {
 		port->rejected++;
-		ap_send_reject(node, from, offer, HDL_REASON_BUSY);
+		ap_send_reject(node, from, offer,
+		               ap_can_check(conn, from) ? HDL_REASON_BUSY : HDL_REASON_CARRIER);
 		return false;
 	}
 	node->remembered[place].key = key;

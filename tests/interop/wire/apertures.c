@@ -4,10 +4,14 @@
  *   serve               offer memory at a port, print it, check what comes, until the peer closes
  *   use GID PORT        connect, store, read, store to the mapped range, close
  *   stay GID PORT       connect and wait for the end; print why
+ *   flood GID PORT      the same, and store all the time
  *   ip GID PORT OWN     store a datagram to an IP aperture
  *   hear OWN GID BITS   print datagrams to an IP aperture from sources that match, until "end"
+ *   link                print whether the link address of a sender can be checked
  *   trust               print whether we are trusted, and whether we may point an aperture
- *   none                serve and use, as processes of their own */
+ *   none                serve and use, as processes of their own
+ *
+ * With APERTURE_LINK, both ends check the link address of each packet's sender. */
 #include <arpa/inet.h>
 #include <assert.h>
 #include <signal.h>
@@ -31,6 +35,11 @@ static void must_be_zero(int result, const char *what, int line)
 		return;
 	fprintf(stderr, "line %d: %s: %s\n", line, what, hdl_strerror(-result));
 	exit(1);
+}
+
+static uint32_t checks(void)
+{
+	return HDL_CHECK_DEFAULT | (getenv("APERTURE_LINK") != NULL ? HDL_CHECK_LINK : 0u);
 }
 
 static struct hdl_adapter *open_adapter(void)
@@ -59,7 +68,7 @@ static int serve(int tell)
 	struct hdl_limits limits;
 	struct hdl_port *port;
 	struct hdl_aperture *aperture;
-	struct hdl_aperture_attr attr = {.length = BYTES};
+	struct hdl_aperture_attr attr = {.length = BYTES, .checks = checks()};
 	char text[INET6_ADDRSTRLEN];
 	must(hdl_adapter_query(adapter, &limits));
 	must(hdl_port_open(adapter, NULL, &port));
@@ -101,7 +110,7 @@ static int use(const char *gid_text, uint16_t number)
 {
 	struct hdl_adapter *adapter = open_adapter();
 	struct hdl_aperture *aperture, *other;
-	struct hdl_aperture_attr attr = {.length = 4096};
+	struct hdl_aperture_attr attr = {.length = 4096, .checks = checks()};
 	struct hdl_port_status status;
 	struct hdl_gid gid;
 	static uint8_t out[BYTES], in[BYTES];
@@ -150,7 +159,7 @@ static int use(const char *gid_text, uint16_t number)
 }
 
 /* The peer ends without a word: how soon is it known? */
-static int stay(const char *gid_text, uint16_t number)
+static int stay(const char *gid_text, uint16_t number, bool flood)
 {
 	struct hdl_adapter *adapter = open_adapter();
 	struct hdl_aperture *aperture;
@@ -160,8 +169,12 @@ static int stay(const char *gid_text, uint16_t number)
 	must(hdl_aperture_connect(aperture, &gid, number, WAIT));
 	printf("connected\n");
 	fflush(stdout);
-	for (int i = 0; i < WAIT && hdl_aperture_state(aperture) == HDL_APERTURE_OPEN; i++)
+	static const uint8_t bytes[4096];
+	for (int i = 0; i < WAIT && hdl_aperture_state(aperture) == HDL_APERTURE_OPEN; i++) {
+		if (flood)
+			(void)hdl_aperture_store(aperture, 0, bytes, sizeof(bytes), 0);
 		usleep(1000);
+	}
 	printf("%s\n", hdl_aperture_reason_str(hdl_aperture_reason(aperture)));
 	must(hdl_aperture_free(aperture));
 	must(hdl_close(adapter));
@@ -224,6 +237,42 @@ static int hear(uint16_t own, const char *gid_text, int bits)
 	return 0;
 }
 
+/* Only some carriers can check link addresses. The others refuse, when an aperture is opened or, in
+ * the end, when it is connected to a process of this machine. */
+static int link_address(void)
+{
+	struct hdl_adapter *adapter = open_adapter();
+	struct hdl_aperture *aperture, *other;
+	struct hdl_aperture_attr attr = {.length = 4096, .checks = HDL_CHECK_LINK};
+	struct hdl_aperture_target target;
+	struct hdl_limits limits;
+	struct hdl_port *port;
+	int result = hdl_aperture_open(adapter, &attr, &aperture);
+	if (result != 0) {
+		printf("open: %s\n", hdl_strerror(-result));
+		must(hdl_close(adapter));
+		return 0;
+	}
+	must(hdl_adapter_query(adapter, &limits));
+	must(hdl_port_open(adapter, NULL, &port));
+	must(hdl_aperture_open(adapter, NULL, &other));
+	must(hdl_aperture_own(aperture, &target));
+	result = hdl_aperture_connect(aperture, &limits.gid, hdl_port_number(port), WAIT);
+	printf("connect: %s\n", hdl_strerror(-result));
+	/* The other way round: it is not accepted. */
+	result = hdl_aperture_connect(other, &limits.gid, hdl_port_number(port), 0);
+	printf("accept: %s\n", hdl_strerror(-hdl_aperture_accept(aperture, port, 0, NULL, WAIT)));
+	(void)hdl_aperture_wait(other, WAIT);
+	printf("%s\n", hdl_aperture_reason_str(hdl_aperture_reason(other)));
+	printf("%02x:%02x:%02x:%02x:%02x:%02x\n", target.link[0], target.link[1], target.link[2],
+	       target.link[3], target.link[4], target.link[5]);
+	must(hdl_aperture_free(aperture));
+	must(hdl_aperture_free(other));
+	must(hdl_port_close(port));
+	must(hdl_close(adapter));
+	return result == -HDL_EAGAIN ? 0 : 1;
+}
+
 /* An untrusted program may not set a destination itself. */
 static int trust(void)
 {
@@ -248,10 +297,12 @@ int main(int argc, char **argv)
 		return serve(1);
 	if (argc == 2 && strcmp(argv[1], "trust") == 0)
 		return trust();
+	if (argc == 2 && strcmp(argv[1], "link") == 0)
+		return link_address();
 	if (argc == 4 && strcmp(argv[1], "use") == 0)
 		return use(argv[2], (uint16_t)atoi(argv[3]));
-	if (argc == 4 && strcmp(argv[1], "stay") == 0)
-		return stay(argv[2], (uint16_t)atoi(argv[3]));
+	if (argc == 4 && (strcmp(argv[1], "stay") == 0 || strcmp(argv[1], "flood") == 0))
+		return stay(argv[2], (uint16_t)atoi(argv[3]), argv[1][0] == 'f');
 	if (argc == 5 && strcmp(argv[1], "ip") == 0)
 		return datagrams(argv[2], (uint16_t)atoi(argv[3]), (uint16_t)atoi(argv[4]));
 	if (argc == 5 && strcmp(argv[1], "hear") == 0)

@@ -1,11 +1,12 @@
 #!/usr/bin/python3
-"""Apertures between two hosts: two network namespaces with a veth between them, an agent in each.
+"""Apertures between two hosts (hosts.py): two network namespaces with a veth between them, an agent in each.
 
   apertures.py PROGRAM HEDDLED PART
 
-PART is one of: hosts (stores, reads, a plain store to the mapped range, with 1 % loss), killed (the survivor knows within a second), hostile
-(old packets from the peer's host and from another port change nothing), socat (a stranger gets a datagram), heard
-(datagrams of a stranger come to the variable queue), trust (the list of the agent). What the kernel or this machine does
+PART is one of: address (whether link addresses can be checked), hosts (stores, reads, a plain store to the mapped range, with 1 % loss), killed (the survivor knows within a second), hostile
+(old packets from the peer's host and from another port change nothing), socat (a stranger gets a datagram), heard (datagrams of a stranger come to the variable queue), trust (the list of the
+agent). With "ether-" before it, by Ethernet frames, and the ends check each other's MAC address; then also: forged (frames of others), link (goes down, comes back, has another MTU, is gone),
+refused (what is said without the privilege, or without the interface). What the kernel or this machine does
 not offer is a skip (exit 77) that says so."""
 import os
 import random
@@ -18,62 +19,118 @@ import tempfile
 import time
 from pathlib import Path
 
-SKIP = 77
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from hosts import A, B, NAMES, SKIP, Hosts, outside
+
 PROGRAM, HEDDLED, PART = sys.argv[1:4]
-A, B = "10.77.0.1", "10.77.0.2"
 PORT = 18490
-
-
-def outside():
-    """Run this script again in namespaces of its own."""
-    how = ["unshare", "-n"] if os.geteuid() == 0 else ["unshare", "-rn"]
-    if subprocess.run([*how, "ip", "link"], capture_output=True).returncode != 0:
-        print("no network namespaces here")
-        return SKIP
-    return subprocess.run([*how, sys.executable, __file__, *sys.argv[1:4], "inside"], timeout=150).returncode
-
-
-class Hosts:
-    def __init__(self, folder, loss):
-        self.far = subprocess.Popen(["unshare", "-n", "sleep", "140"])
-        for _ in range(200):
-            if os.readlink(f"/proc/{self.far.pid}/ns/net") != os.readlink("/proc/self/ns/net"):
-                break
-            time.sleep(0.01)
-        self.enter = ["nsenter", "-t", str(self.far.pid), "-n"]
-        for command in ("ip link add near type veth peer name far", f"ip link set far netns {self.far.pid}", f"ip addr add {A}/24 dev near",
-                        "ip link set near up", "ip link set lo up"):
-            subprocess.run(command.split(), check=True)
-        for command in (f"ip addr add {B}/24 dev far", "ip link set far up", "ip link set lo up"):
-            subprocess.run([*self.enter, *command.split()], check=True)
-        self.lossy = loss and subprocess.run("tc qdisc add dev near root netem loss 1%".split(), capture_output=True).returncode == 0
-        self.folders = [Path(folder) / "a", Path(folder) / "b"]
-        for at in self.folders:
-            at.mkdir(mode=0o700)
-
-    def start(self, host, *arguments):
-        environment = {**os.environ, "HEDDLE_DIR": str(self.folders[host]), "HEDDLE_ADDR": (A, B)[host], "HEDDLE_AGENT": HEDDLED}
-        return subprocess.Popen([*(self.enter if host else []), PROGRAM, *arguments], env=environment, stdout=subprocess.PIPE, text=True)
-
-    def end(self):
-        self.far.kill()
-        self.far.wait()
+CI = b"\x88\xb5"
 
 
 def hosts(world):
-    server = world.start(1, "serve")
+    server = world.start(1, HEDDLED, PROGRAM, "serve")
     gid, port = server.stdout.readline().split()
-    client = world.start(0, "use", gid, port)
+    client = world.start(0, HEDDLED, PROGRAM, "use", gid, port)
     out = client.communicate(timeout=100)[0]
     rest = server.communicate(timeout=100)[0]
     print(("1 % loss: " if world.lossy else "no loss: ") + out + rest)
     return client.returncode or server.returncode
 
 
-def killed(world):
-    server = world.start(1, "serve")
+def address(world):
+    out = world.start(0, HEDDLED, PROGRAM, "link").communicate(timeout=60)[0].splitlines()
+    print(out)
+    if not world.frames:
+        return 0 if out == ["open: this kind of queue pair or adapter does not offer that operation"] else 1
+    mac = world.mac(0)
+    return 0 if out == ["connect: this kind of queue pair or adapter does not offer that operation",
+                          "accept: an argument is out of range or contradicts another one", "the carrier cannot do that", mac] else 1
+
+
+def record(world, recorder, running, seen):
+    """What the program sends by frames, each once."""
+    mac = bytes.fromhex(world.mac(0).replace(":", ""))
+    while running.poll() is None:
+        try:
+            frame = recorder.recv(65536)
+        except socket.timeout:
+            continue
+        if frame[12:14] == CI and frame[6:12] == mac and frame not in seen:
+            seen.append(frame)
+            yield frame
+
+
+def forged(world):
+    """Frames of the client are sent again: as they are, padded, from another address, to another, with a VLAN tag, cut short, from the server's own address.
+    Two of them get far enough to be counted; the memory is right all the same."""
+    recorder = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+    recorder.bind(("near", 0))
+    recorder.settimeout(0.5)
+    server = world.start(1, HEDDLED, PROGRAM, "serve", APERTURE_LINK="1")
     gid, port = server.stdout.readline().split()
-    client = world.start(0, "stay", gid, port)
+    client = world.start(0, HEDDLED, PROGRAM, "use", gid, port, APERTURE_LINK="1")
+    seen = []
+    for frame in record(world, recorder, client, seen):
+        other = bytes([0x02, 0, 0, 0, 0, 0x99])
+        for bad in (frame, frame + bytes(12), frame[:6] + other + frame[12:], other + frame[6:], frame[:12] + b"\x81\x00\x00\x05" + frame[12:],
+                    frame[:14 + 7], frame[:6] + frame[:6] + frame[12:], b"\xff" * 6 + frame[6:]):
+            try:
+                recorder.send(bad)
+            except OSError:
+                pass  # too long for the link
+    out = client.stdout.read()
+    rest = server.communicate(timeout=100)[0]
+    print(f"{len(seen)} frames", out, rest)
+    counts = dict(zip(rest.split()[1::2], map(int, rest.split()[2::2])))
+    good = len(seen) > 10 and counts.get("duplicates", 0) > 0 and counts.get("bad_link", 0) > 0 and counts.get("bad_frames", 0) == 0
+    return client.returncode or server.returncode or (0 if good else 1)
+
+
+def link(world):
+    """Down for a second: nothing is lost. A smaller MTU than what is sent needs, and no interface at all: it is known at once."""
+    cases = (("stay", "ip link set far down", "the peer has ended"), ("flood", "ip link set near mtu 600", "the carrier cannot do that"),
+             ("stay", "ip link del near", "the carrier cannot do that"))
+    for what, change, answer in cases:
+        server = world.start(1, HEDDLED, PROGRAM, "serve")
+        gid, port = server.stdout.readline().split()
+        client = world.start(0, HEDDLED, PROGRAM, what, gid, port)
+        assert client.stdout.readline() == "connected\n"
+        world.run("far" in change, change)
+        if "down" in change:
+            time.sleep(1)
+            world.run(1, "ip link set far up")
+            server.kill()
+        began = time.monotonic()
+        why = client.stdout.readline().strip()
+        took = time.monotonic() - began
+        server.kill()
+        server.wait()
+        client.wait(timeout=60)
+        print(f"{change}: {why!r} after {took:.2f} seconds")
+        if why != answer or took > 3:  # 1 on a machine that is not loaded
+            return 1
+        if "mtu" in change:
+            world.run(0, "ip link set near mtu 1500")
+    return 0
+
+
+def refused(world):
+    """Bad input: an error that says what to do."""
+    environment = {**world.environment(0, HEDDLED)}
+    cases = [("near", ["setpriv", "--bounding-set", "-net_raw"], "unshare -Urn"), ("nothing", [], 'no interface \'nothing\' ("ip link" lists them)'),
+             ("lo", [], "'lo' is not an Ethernet interface"), ("a-name-that-is-too-long", [], "no interface")]
+    for name, before, said in cases:
+        run = subprocess.run([*before, PROGRAM, "trust"], env={**environment, "HEDDLE_ETHER": name}, capture_output=True, text=True, timeout=60)
+        print(name, run.returncode, run.stderr.strip())
+        if run.returncode == 0 or said not in run.stderr:
+            return 1
+    return 0
+
+
+def killed(world):
+    server = world.start(1, HEDDLED, PROGRAM, "serve")
+    gid, port = server.stdout.readline().split()
+    client = world.start(0, HEDDLED, PROGRAM, "stay", gid, port)
     assert client.stdout.readline() == "connected\n"
     time.sleep(0.6)  # ALIVE goes back and forth
     server.send_signal(signal.SIGKILL)
@@ -91,9 +148,9 @@ def hostile(world):
     corpus = []
     recorder = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
     recorder.bind(("near", 0))
-    server = world.start(1, "serve")
+    server = world.start(1, HEDDLED, PROGRAM, "serve")
     gid, port = server.stdout.readline().split()
-    client = world.start(0, "use", gid, port)
+    client = world.start(0, HEDDLED, PROGRAM, "use", gid, port)
     stranger = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     stranger.bind((A, 0))
     recorder.settimeout(0.5)
@@ -128,7 +185,7 @@ def socat(world):
         if subprocess.run([*world.enter, "sh", "-c", "grep -q :0FA0 /proc/net/udp"]).returncode == 0:
             break
         time.sleep(0.05)
-    client = world.start(0, "ip", f"::ffff:{B}", "4000", "4001")
+    client = world.start(0, HEDDLED, PROGRAM, "ip", f"::ffff:{B}", "4000", "4001")
     assert client.wait(timeout=60) == 0
     out = peer.communicate(timeout=30)[0]
     print(repr(out))
@@ -174,20 +231,26 @@ def trust(world):
         listed.unlink(missing_ok=True)
         if name:
             listed.write_text(f"first\n{name}\n")
-        out = world.start(0, "trust").communicate(timeout=60)[0].strip()
+        out = world.start(0, HEDDLED, PROGRAM, "trust").communicate(timeout=60)[0].strip()
         print(name, out)
         if out != answer:
             return 1
     return 0
 
 
+PARTS = {"address": address, "hosts": hosts, "killed": killed, "hostile": hostile, "socat": socat, "heard": heard, "trust": trust, "forged": forged, "link": link,
+         "refused": refused}
+
+
 def main():
     if len(sys.argv) < 5:
-        return outside()
+        return outside(150)
     with tempfile.TemporaryDirectory() as folder:
-        world = Hosts(folder, PART == "hosts")
+        frames = PART.startswith("ether-")
+        part = PART.removeprefix("ether-")
+        world = Hosts(folder, part == "hosts", frames)
         try:
-            return {"hosts": hosts, "killed": killed, "hostile": hostile, "socat": socat, "heard": heard, "trust": trust}[PART](world)
+            return PARTS[part](world)
         finally:
             world.end()
 
