@@ -569,7 +569,7 @@ class Hostile(Base):
                                  text=True)
         self.started.append(crowd)
         self.assertEqual(crowd.stdout.readline(), "all are taken\n")
-        self.assertEqual(len(self.stat("unit")["hosts"]), 64)
+        self.until("the unit has all hosts", lambda: len(self.stat("unit")["hosts"]) == 64)
         done = subprocess.run([program, "u", "beyond"], env=dict(self.env, HEDDLE_NODE="y"), capture_output=True, text=True, timeout=60)
         self.assertEqual(done.returncode, 2)
         self.assertIn("too many hosts", done.stderr)

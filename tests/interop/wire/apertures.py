@@ -199,7 +199,7 @@ def heard(world):
         return SKIP
     subprocess.run([*world.enter, "ip", "addr", "add", "10.77.1.2/16", "dev", "far"], check=True)
     subprocess.run(["ip", "addr", "add", "10.77.1.1/16", "dev", "near"], check=True)
-    program = world.start(0, "hear", "4002", f"::ffff:{B}", "120")  # 10.77.0.0/24
+    program = world.start(0, HEDDLED, PROGRAM, "hear", "4002", f"::ffff:{B}", "120")  # 10.77.0.0/24
     assert program.stdout.readline() == "ready\n"
     chance = random.Random(4)
     datagrams = [b"hello, aperture", b"x", chance.randbytes(1400), chance.randbytes(9000), b"end"]
