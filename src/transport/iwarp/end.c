@@ -5,6 +5,7 @@
 #include "queue/qp_state.h"
 #include "transport/iwarp/iwarp.h"
 #include "transport/op.h"
+#include "wire/be.h"
 
 /* --- codes --- */
 
@@ -144,6 +145,13 @@ static struct wqe_send *end_quoted(const struct iwarp *iwarp, const struct rdmap
 	if (t->ddp_header == NULL || ddp_decode(t->ddp_header, t->ddp_header_bytes, &h) != DDP_OK ||
 	    h.tagged || h.qn != RDMAP_QUEUE_READ_REQUEST)
 		return NULL;
+	/* The sink tag of a read is its MSN, too (tx.c). Linux's siw (6.1) quotes the length of the
+	 * read as its MSN, and the sink tag as it was. */
+	if (t->rdmap_header != NULL && t->rdmap_header_bytes == RDMAP_READ_REQUEST_BYTES) {
+		struct wqe_send *wqe = iwarp_named_read(iwarp, be32_load(t->rdmap_header));
+		if (wqe != NULL)
+			return wqe;
+	}
 	return iwarp_named_read(iwarp, h.msn);
 }
 

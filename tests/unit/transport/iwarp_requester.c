@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "unit/wire/iwarp_octets.h"
+#include "wire/be.h"
 
 static struct iw_rig rig;
 static struct iw_segment got;
@@ -216,6 +217,35 @@ static void rfc5040_4_8_terminate_quotes_a_read(void **state)
 		assert_int_equal(iw_state(SIDE), HDL_QPS_ERR);
 		assert_int_equal(iwarp_ending(&SIDE->iwarp), IWARP_FIN);
 		if (i + 1 < IW_COUNT(rows))
+			iw_close(&rig);
+	}
+}
+
+/* Linux's siw (6.1) quotes the length of a read where its MSN belongs. The sink tag is the one that we
+ * sent, and names the read, also where the length is the MSN of another. */
+static void siw_quotes_a_read_by_its_sink_tag(void **state)
+{
+	(void)state;
+	static const uint32_t lengths[] = {50, 3};
+	iw_close(&rig);
+	for (unsigned i = 0; i < IW_COUNT(lengths); i++) {
+		iw_open(&rig, &(struct iw_options){.terms = {.crc = true}}, 1);
+		for (unsigned r = 0; r < 3; r++)
+			iw_rdma(SIDE, r, HDL_OP_READ, 0, lengths[i], 0x1000,
+			        (struct hdl_key){IW_PEER_KEY});
+		static struct iw_segment second;
+		assert_true(iw_look(&rig, &got));
+		assert_true(iw_look(&rig, &second));
+		be32_store(second.head + 10, lengths[i]);
+		struct rdmap_segment s = {.opcode = RDMAP_TERMINATE, .msn = 1};
+		rdmap_terminate_make(RDMAP_ERROR_RDMAP_INVALID_STAG, second.head,
+		                     DDP_UNTAGGED_BYTES + RDMAP_READ_REQUEST_BYTES, &s.u.terminate);
+		iw_put(&rig, &s, NULL, 0);
+		iw_completion(SIDE->scq, 0, HDL_WC_WR_FLUSH_ERR);
+		iw_completion(SIDE->scq, 1, HDL_WC_REM_ACCESS_ERR);
+		iw_completion(SIDE->scq, 2, HDL_WC_WR_FLUSH_ERR);
+		iw_no_event(SIDE);
+		if (i + 1 < IW_COUNT(lengths))
 			iw_close(&rig);
 	}
 }
@@ -457,6 +487,7 @@ int main(void)
 	        RIGGED(rfc5040_5_5_over_when_the_memory_is_free),
 	        RIGGED(rfc5040_5_reads_and_fences),
 	        RIGGED(rfc5040_4_8_terminate_quotes_a_read),
+	        RIGGED(siw_quotes_a_read_by_its_sink_tag),
 	        RIGGED(rfc5040_4_8_terminate_about_others),
 	        RIGGED(rfc5040_7_local_failures),
 	        RIGGED(memmgt_11_failed_registration_terminates),
