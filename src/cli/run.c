@@ -146,7 +146,8 @@ static bool check_capture(void)
 static int try_settings(void)
 {
 	static const char *const settings[] = {"HEDDLE_ADDR", "HEDDLE_COPY",  "HEDDLE_FAST",
-	                                       "HEDDLE_LMC",  "HEDDLE_LOCAL", "HEDDLE_NODE"};
+	                                       "HEDDLE_LMC",  "HEDDLE_LOCAL", "HEDDLE_MPA",
+	                                       "HEDDLE_NODE"};
 	struct hdl_open_attr attr = {.on_node = true, .capture = ""};
 	struct hdl_adapter *adapter;
 	bool any = false;

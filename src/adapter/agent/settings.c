@@ -72,6 +72,36 @@ static bool choose_lids(struct hdl_adapter *adapter)
 	return true;
 }
 
+/* Read HEDDLE_MPA, a list of words: what connections ask for that programs have no word for. */
+static bool choose_mpa(struct hdl_adapter *adapter)
+{
+	static const struct {
+		const char *word;
+		enum hdl_conn_flag flag;
+	} words[] = {{"no-crc", HDL_CONN_NO_CRC},
+	             {"markers", HDL_CONN_MARKERS},
+	             {"revision-1", HDL_CONN_REVISION_1},
+	             {"client-server", HDL_CONN_CLIENT_SERVER}};
+	const size_t count = sizeof(words) / sizeof(words[0]);
+	const char *list = given("HEDDLE_MPA"), *at = list;
+	adapter->net.conn_flags = 0;
+	while (at != NULL) {
+		size_t bytes = strcspn(at, ","), i = 0;
+		while (i < count &&
+		       (strlen(words[i].word) != bytes || strncmp(words[i].word, at, bytes) != 0))
+			i++;
+		if (i == count) {
+			log_error("HEDDLE_MPA: '%s' is not a valid value; use 'no-crc', 'markers', "
+			          "'revision-1', 'client-server', several with commas, or unset it",
+			          list);
+			return false;
+		}
+		adapter->net.conn_flags |= (uint32_t)words[i].flag;
+		at = at[bytes] == ',' ? at + bytes + 1 : NULL;
+	}
+	return true;
+}
+
 /* A name that is too long is refused: truncated, different names could mean the same node. */
 static bool choose_node(struct hdl_adapter *adapter, const char *node)
 {
@@ -93,7 +123,7 @@ int settings_take(struct hdl_adapter *adapter, const char *node)
 {
 	static const char *const local[] = {"on", "off", NULL}, *const copy[] = {"lane", NULL};
 	log_enabled(LOG_LEVEL_ERROR); /* reports an invalid HEDDLE_LOG now */
-	if (!choose_node(adapter, node) || !choose_lids(adapter) ||
+	if (!choose_node(adapter, node) || !choose_lids(adapter) || !choose_mpa(adapter) ||
 	    !settings_is_known("HEDDLE_LOCAL", local) || !settings_is_known("HEDDLE_COPY", copy))
 		return -HDL_EINVAL;
 	return net_choose(adapter);

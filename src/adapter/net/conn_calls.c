@@ -20,10 +20,17 @@ static uint16_t conn_depth(uint16_t wanted)
 	return wanted < HDL_MAX_RD_ATOMIC ? wanted : HDL_MAX_RD_ATOMIC;
 }
 
+/* What the program asks for, and its user. */
+static uint32_t conn_flags(const struct hdl_conn *conn, const struct hdl_conn_param *param)
+{
+	return param->flags | conn->port->port.adapter->net.conn_flags;
+}
+
 static void conn_offer(struct hdl_conn *conn, const struct hdl_conn_param *param)
 {
-	conn->offer = (struct mpa_offer){.markers = (param->flags & HDL_CONN_MARKERS) != 0,
-	                                 .crc = (param->flags & HDL_CONN_NO_CRC) == 0,
+	uint32_t flags = conn_flags(conn, param);
+	conn->offer = (struct mpa_offer){.markers = (flags & HDL_CONN_MARKERS) != 0,
+	                                 .crc = (flags & HDL_CONN_NO_CRC) == 0,
 	                                 .max_ird = conn_depth(param->ird),
 	                                 .max_ord = conn_depth(param->ord),
 	                                 .rtr = MPA_RTR_ALL};
@@ -65,11 +72,12 @@ static void conn_set_class(const struct hdl_conn *conn)
 static int conn_request(struct hdl_conn *conn, const struct hdl_conn_param *param)
 {
 	bool session = param->service == HDL_CONN_RDMA_SCTP;
+	uint32_t flags = conn_flags(conn, param);
 	const struct mpa_wish wish = {.session = session,
 	                              .offer = conn->offer,
-	                              .revision = param->flags & HDL_CONN_REVISION_1 ? 1 : 2,
-	                              .peer_to_peer = !session &&
-	                                              (param->flags & HDL_CONN_CLIENT_SERVER) == 0};
+	                              .revision = flags & HDL_CONN_REVISION_1 ? 1 : 2,
+	                              .peer_to_peer =
+	                                      !session && (flags & HDL_CONN_CLIENT_SERVER) == 0};
 	uint64_t until = clock_read(&conn->port->port.adapter->clock) + TCP_REPLY_NS;
 	conn->service = param->service;
 	if (conn->service == HDL_CONN_TCP)

@@ -35,6 +35,7 @@ struct net {
 	/* For Ethernet frames, as hdl_open() was told; empty: none. A name that is too long stays
 	 * too long. */
 	char interface[IF_NAMESIZE + 1];
+	uint32_t conn_flags; /* enum hdl_conn_flag for every connection (HEDDLE_MPA) */
 };
 
 /* --- all ports; with the drive lock --- */

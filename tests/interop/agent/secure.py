@@ -20,6 +20,7 @@ NOBODY = 65534
 HOSTILE = {"HEDDLE_ADDR": "no-address", "HEDDLE_ETHER": "no-interface", "HEDDLE_LOCAL": "no-such-way", "HEDDLE_COPY": "no-such-copy", "HEDDLE_FAST": "no-speed",
            "HEDDLE_LMC": "no-number",
            "HEDDLE_NODE": "no-node" * 20, "HEDDLE_LOG": "no-level", "HEDDLE_DEVICE": "no-device", "HEDDLE_CM_TIMEOUT_MS": "no-time",
+           "HEDDLE_MPA": "no-word",
            "HEDDLE_IBC_KEY": "no-key-of-a-node", "HEDDLE_CRITERIA": "no-criteria"}
 PATHS = ("HEDDLE_AGENT", "HEDDLE_CAPTURE", "HEDDLE_COMPAT", "HEDDLE_DIR", "HEDDLE_VPORT")
 

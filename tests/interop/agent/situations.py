@@ -449,7 +449,8 @@ class Situations(InDirectory):
 
     def test_settings_that_mean_nothing(self):
         for name, known, unknown in (("HEDDLE_LOCAL", ("on", "off", ""), ("OFF", "0", "no", "offf")), ("HEDDLE_COPY", ("lane", ""), ("Lane", "direct")),
-                                     ("HEDDLE_FAST", ("on", "off", ""), ("Off", "no"))):
+                                     ("HEDDLE_FAST", ("on", "off", ""), ("Off", "no")),
+                                     ("HEDDLE_MPA", ("no-crc", "markers", "revision-1", "client-server", ""), ("crc", "no-crc,", ",", "no-cr"))):
             for value in known:
                 with self.subTest(name=name, value=value):
                     self.starts(self.start(**{name: value}))

@@ -1,5 +1,6 @@
 """Reads captures without help from Heddle: pcapng blocks, IP, UDP and InfiniBand headers, all checksums with Python's own CRC, and the order
 in which requests and answers may follow each other. tshark is asked for its opinion besides."""
+import re
 import shutil
 import struct
 import subprocess
@@ -28,6 +29,24 @@ ANSWERS = {"response first", "response middle", "response last", "response only"
 # tshark's guesses at what a payload is. Ours are anything at all, and some of these take any payload for their own.
 GUESSES = ["mellanox_eoib", "eth_over_ib", "fc_infiniband", "sdp_infiniband", "iser_infiniband", "lnet_ib", "rpcrdma_infiniband", "smb_direct_infiniband",
            "smcr_infiniband"]
+
+
+# Bits of MPA's frames (RFC 5044 section 7.1, RFC 6581), and what Requests and Replies look like with what HEDDLE_MPA asks for.
+MPA_FRAME = re.compile(rb"MPA ID (?:Req|Rep) Frame(.)(.)..(.?)", re.DOTALL)
+MARKERS, CRC, ENHANCED = 0x80, 0x40, 0x10
+PEER_TO_PEER = 0x80  # of IRD
+NEGOTIATED = {
+    "no-crc": lambda frames: not any(flags & CRC for flags, _, _ in frames),
+    "revision-1": lambda frames: all(revision == 1 and not flags & ENHANCED for flags, revision, _ in frames),
+    "client-server": lambda frames: all(flags & ENHANCED and not ird & PEER_TO_PEER for flags, _, ird in frames),
+    "markers": lambda frames: any(flags & MARKERS for flags, _, _ in frames),
+}
+
+
+def negotiated(path, word):
+    """Do the frames that set up connections of MPA in the capture at @path have what HEDDLE_MPA=@word asks for?"""
+    frames = [tuple(int.from_bytes(part, "big") for part in found) for found in MPA_FRAME.findall(path.read_bytes())]
+    return bool(frames) and NEGOTIATED[word](frames)
 
 
 class Bad(Exception):

@@ -11,7 +11,8 @@
   programs.py FOLDER connections those of them that connect and disconnect in the first place
   programs.py FOLDER multicast   programs that send to groups, on both devices
   programs.py FOLDER infiniband  programs that address by LID, on heddle_ib0
-  programs.py FOLDER iwarp       programs of librdmacm that know iWARP, on heddle_iw0
+  programs.py FOLDER iwarp       programs of librdmacm that know iWARP, on heddle_iw0: a few
+  programs.py FOLDER iwarp-all   all of them, and qperf
   programs.py FOLDER ucx-pair    ucx_perftest, two processes
   programs.py FOLDER sample      some rows of each of these
   programs.py FOLDER asyncwatch  ibv_asyncwatch is told when the node agent has died and another one took over
@@ -20,6 +21,7 @@
   programs.py FOLDER ... wire    the same over UDP in place of the same-host path, both programs on one node
   programs.py FOLDER ... nodes   the same, each program on a node of its own
   programs.py FOLDER ... hosts   the same, each program in a network of its own with an address and an agent; for the administrator
+  programs.py FOLDER ... iwarp   the same on heddle_iw0, before one of these: over TCP then
 
 FOLDER holds the library, and the command and the node agent, without which two processes do not meet. A missing program is a skip (exit 77) that says so."""
 import atexit
@@ -36,6 +38,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parents[1] / "capture"))
+from capture import negotiated  # noqa: E402
 SKIP = 77
 PYVERBS_TESTS = Path("/usr/share/doc/rdma-core/tests")
 PYVERBS_PASS = 97  # at least so many of them pass; the others need hardware of somebody's
@@ -44,6 +48,7 @@ PYVERBS_CM_PASS = 10
 # adapter's thread then waits for the scheduler with each message: tens of milliseconds.
 PATIENCE = 150
 BEFORE = []  # words before every program of a pair
+OPTIONS = []  # of heddle run, for every program
 NODES = [f"programs-{os.getpid()}"] * 2  # of the server, of the client; None: the one that nobody named
 HOSTS = []  # of the server, of the client: network namespace, address, folder of the agent
 
@@ -86,6 +91,7 @@ def over_namespaces():
 
 def starts_on(folder, client, *options):
     """The words that start a server or a @client on its node."""
+    options = [*OPTIONS, *options]
     if HOSTS:
         space, address, directory = HOSTS[client]
         return ["ip", "netns", "exec", space, "env", f"HEDDLE_DIR={directory}", os.path.join(folder, "heddle"), "run", "--addr", address,
@@ -242,7 +248,8 @@ def connect_pair(folder, what, server, client, *options, ends=True, shows=True):
 
 def refused(folder):
     done = run_client([*starts_on(folder, True), "rping", "-c", "-a", "127.0.0.1", "-C", "1"])
-    expect("rping where nobody listens is refused", "REJECTED, error 8" in done.stdout + done.stderr, str(done))
+    reason = "REJECTED, error" if OPTIONS else "REJECTED, error 8"  # of iWARP an errno, where a peer refused
+    expect("rping where nobody listens is refused", reason in done.stdout + done.stderr, str(done))
 
 
 RDMACM = """
@@ -379,10 +386,43 @@ ib_send_bw -R -n 201 -e||127.0.0.1
 """
 
 
-def iwarp(folder):
+# The short run: what connects, what streams, and each operation once.
+IWARP_FEW = ("rping", "ucmatose -c 10", "rstream -S 300000", "ib_send_lat", "ib_read_bw", "ib_write_bw -R -n 200", "ib_atomic_lat")
+QPERF_IWARP = "rc_lat rc_bw rc_bi_bw rc_rdma_read_lat rc_rdma_read_bw rc_rdma_write_lat rc_rdma_write_bw rc_rdma_write_poll_lat".split()
+
+
+def iwarp(folder, few=True):
+    on_iwarp()
     for line in IWARP.strip().split("\n"):
         both, server, client = (part.split() for part in line.split("|"))
-        connect_pair(folder, f"{line} on heddle_iw0", [*both, *server], [*both, *client], "--device", "heddle_iw0")
+        if not few or line.startswith(IWARP_FEW):
+            connect_pair(folder, f"{line} on heddle_iw0", [*both, *server], [*both, *client])
+    if "HEDDLE_LOCAL" in os.environ:
+        asks(folder)
+    if few:
+        return
+    program = ["qperf", "-lp", str(free_port())]
+    connect_pair(folder, f"qperf -cm 1 {' '.join(QPERF_IWARP)} on heddle_iw0", program,
+                 [*program, "127.0.0.1", "-cm", "1", "-t", "1", *QPERF_IWARP], ends=False, shows=False)
+    refused(folder)
+    killed(folder)
+
+
+def asks(folder):
+    """HEDDLE_MPA, both ends with the same value: it works, and the capture shows what was asked for."""
+    for word in ("no-crc", "markers", "revision-1", "client-server"):
+        with tempfile.TemporaryDirectory() as scratch:
+            os.environ["HEDDLE_MPA"] = word
+            path = Path(scratch, "capture")
+            connect_pair(folder, f"HEDDLE_MPA={word} rping", ["rping", "-s", "-C", "3"],
+                         ["env", f"HEDDLE_CAPTURE={path}", "rping", "-c", "-v", "-V", "-S", "3000", "-C", "3", "-a", "127.0.0.1"])
+            del os.environ["HEDDLE_MPA"]
+            expect(f"HEDDLE_MPA={word} is on the wire", negotiated(path, word))
+
+
+def iwarp_all(folder):
+    """All of it; some of it is too long for the tests."""
+    iwarp(folder, few=False)
 
 
 def multicast(folder):
@@ -684,11 +724,16 @@ def pyverbs(folder):
             expect(f"{passed} of rdma_cm passed, HEDDLE_LOCAL={local}", code == 0 and passed == PYVERBS_CM_PASS, out, err)
 
 
-WAYS = {"wire": lambda: over_wire(False), "nodes": lambda: over_wire(True), "hosts": over_namespaces}
+def on_iwarp():
+    """From here on every program sees heddle_iw0 alone."""
+    OPTIONS.extend(["--device", "heddle_iw0"])
+
+
+WAYS = {"wire": lambda: over_wire(False), "nodes": lambda: over_wire(True), "hosts": over_namespaces, "iwarp": on_iwarp}
 
 if __name__ == "__main__":
     for way in sys.argv[3:]:
         WAYS[way]()
     {"devices": devices, "starts": starts, "ucx": ucx, "pingpong": pingpong, "perftest": perftest, "lane": lane,
      "sample": sample, "rdmacm": rdmacm, "connections": connections, "multicast": multicast, "infiniband": infiniband,
-     "iwarp": iwarp, "ucx-pair": ucx_pair, "asyncwatch": asyncwatch, "pyverbs": pyverbs}[sys.argv[2]](sys.argv[1])
+     "iwarp": iwarp, "iwarp-all": iwarp_all, "ucx-pair": ucx_pair, "asyncwatch": asyncwatch, "pyverbs": pyverbs}[sys.argv[2]](sys.argv[1])

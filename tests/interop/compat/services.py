@@ -11,6 +11,7 @@
   services.py FOLDER ... wire    the same over UDP in place of the same-host path, all processes on one node
   services.py FOLDER ... nodes   the same, servers on one node and clients on another; of MPI's processes half on each
   services.py FOLDER ... hosts   the same between two networks (not mpi), as in programs.py
+  services.py FOLDER ... iwarp [WAY]   the same on heddle_iw0 (not mpi)
 
 FOLDER as in programs.py. A missing program is a skip (exit 77) that says so."""
 import hashlib
@@ -26,7 +27,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from programs import HOSTS, NODES, SKIP, WAYS, at_server, expect, free_port, starts_on
+from programs import HOSTS, NODES, OPTIONS, SKIP, WAYS, at_server, expect, free_port, starts_on
 
 PRELOAD = [Path(folder) / "rsocket/librspreload.so" for folder in ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib")]
 PATIENCE = 90  # seconds that a pair of programs may take on a busy machine
@@ -263,7 +264,8 @@ def fio(folder):
 
 def fabric(folder):
     need("fi_pingpong")
-    for provider, kind in (("verbs", "msg"), ("verbs;ofi_rxm", "rdm"), ("verbs", "dgram"), ("verbs;ofi_rxd", "rdm")):
+    kinds = [("verbs", "msg"), ("verbs;ofi_rxm", "rdm"), ("verbs", "dgram"), ("verbs;ofi_rxd", "rdm")]
+    for provider, kind in kinds[:2] if OPTIONS else kinds:  # no datagrams on iWARP
         command = ["fi_pingpong", "-p", provider, "-e", kind, "-I", "50", "-c"]
         port = str(free_port())
         client, server = pair(folder, " ".join(command), [*command, "-B", port], [*command, "-P", port, server_address(folder)])
@@ -283,13 +285,14 @@ def dapl(folder):
                                 'scm u2.0 nonthreadsafe default libdaploscm.so.2 dapl.2.0 "heddle0 1" ""\n')
             return ["env", f"DAT_OVERRIDE={registry}"]
 
-        for line in ("dtest -P cma -b 65536 -B 100 -D", "dtestsrq -P cma", "dtest -P scm -b 65536 -B 100 -D"):
+        lines = ["dtest -P cma -b 65536 -B 100 -D", "dtestsrq -P cma", "dtest -P scm -b 65536 -B 100 -D"]
+        for line in lines[:2] if OPTIONS else lines:  # scm connects queue pairs itself, which iWARP does not know
             words = line.split()
             pair(folder, line, [*env(False), *words], [*env(True), *words, "-h", server_address(folder)])
 
 
 if __name__ == "__main__":
     words = sys.argv[3:]
-    if words and words[-1] in WAYS:
+    while words and words[-1] in WAYS:
         WAYS[words.pop()]()
     {"iser": iser, "rsockets": rsockets, "mpi": mpi, "fio": fio, "fabric": fabric, "dapl": dapl}[sys.argv[2]](sys.argv[1], *words)
