@@ -31,7 +31,7 @@ from guest import Cannot, wait_until
 
 ROOT = Path(__file__).resolve().parents[3]
 sys.path.append(str(ROOT / "tests/interop/capture"))
-from capture import GUESSES  # noqa: E402
+from capture import GUESSES, negotiated  # noqa: E402
 LIMIT = 180       # seconds that a program may take,
 LOSSY_LIMIT = 300  # and this long where packets are lost
 LOSS_ONE_IN = 100
@@ -57,12 +57,11 @@ TRIES = 4
 # So is one that failed while the processors were not to be had for so many seconds at a stretch, as when a real-time program takes
 # them: every timeout of both ends is shorter than that.
 STARVED = 0.5
-# And one of siw's: it resets a connection that ends while the peer still sends, and what it has not sent yet is lost. A receiver in
-# rsockets waits for that for ever; the limit of these rows is shorter.
-RESETS = {"rstream"}
-RESETS_LIMIT = 30
 # And one of libiscsi's, which gives up a connection over iSER when nothing happens for a second.
 LIBISCSI = re.compile("revents is not POLLIN")
+
+# Programs of ours that run at both ends, by their names there.
+OURS = {"patterns", "refusals"}
 
 # What the clients of the kernel's target print when all is well, and when there is no such target.
 TARGET_SAYS = {"iscsi-inq": "Vendor:LIO-ORG", "iscsi-readcapacity16": f"Total size:{peer.DISK_MIB << 20}",
@@ -75,11 +74,13 @@ NO_SUCH_TARGET = "Service unavailable(769)"
 #   events in the order in which they come when nothing is lost; LOSSY is -l with loss; MIGRATES is -m on Heddle: Linux knows
 #   alternate paths on InfiniBand alone. On iWARP perftest's senders count receives themselves and may wait for an event that
 #   none is left to raise, so ib_send_bw has no -e there; ADDRESS is the server's of the family, whatever HOST is
+# Before the program may stand a variable for Heddle's end alone; what it asks of MPA must be seen on the cable.
 # Before the name: what is special.
 #   t  they meet over TCP at PORT      m  they meet through rdma_cm: the server is bound to HOST
 #   r  reliable: also with loss        q  also in the short run       j  also with large packets
 #   4  IPv4 only: perftest's -R does not know the other
 #   w  siw can run it, too: through rdma_cm, no datagrams, no atomics      i  iWARP only
+#   c  Heddle is the client: siw cannot be told to ask for it              x  the client must be rejected
 #   k  the server is the kernel's iSCSI target, which only the guest has. URL is its disk over iSER; NOWHERE is
 #      one of a target that does not exist, and the client must be refused; DATA is a file as long as the
 #      disk, and must be on the disk in the end
@@ -122,13 +123,28 @@ mrqw ucmatose | ucmatose -p PORT -c 5 -C 10 -S 4000 | -b HOST | -s HOST
 mq   udaddy | udaddy -c 3 -C 5 -S 500 | -b HOST | -s HOST
 mrw  rstream | rstream -p PORT -S 100000 -C 20 | -b HOST | -s HOST
 mrw  rstream 64 B | rstream -p PORT -S 64 -C 200 | -b HOST | -s HOST
-tiw  patterns iWARP | patterns -R ADDRESS -p PORT | | HOST
+tijw patterns iWARP | patterns -R ADDRESS -p PORT | | HOST
+tiw  patterns iWARP, no CRC | HEDDLE_MPA=no-crc patterns -R ADDRESS -p PORT | | HOST
+tiwc patterns iWARP, MPA revision 1 | HEDDLE_MPA=revision-1 patterns -R ADDRESS -p PORT | | HOST
+tiwc patterns iWARP, not peer-to-peer | HEDDLE_MPA=client-server patterns -b 70000 -R ADDRESS -p PORT | | HOST
+tiw  private data, 1 byte | refusals -R ADDRESS -p PORT -P 1 private | | HOST
+tiw  private data, 251 bytes | refusals -R ADDRESS -p PORT -P 251 private | | HOST
+miwx markers are refused | HEDDLE_MPA=markers rping -a HOST -p PORT -C 3 -v | -s | -c
+tiw  refused: wrong tags, ranges | refusals -R ADDRESS -p PORT tags | | HOST
+tiw  refused: access rights | refusals -R ADDRESS -p PORT access | | HOST
+tiw  refused: a message too long | refusals -R ADDRESS -p PORT too-long | | HOST
+tiw  a message before its receive | refusals -R ADDRESS -p PORT no-receive | | HOST
+tiw  siw has no atomics | refusals -R ADDRESS -p PORT atomics | | HOST
+tiw  siw has no immediate data | refusals -R ADDRESS -p PORT immediate | | HOST
+tiw  iWARP has no send with immediate | refusals -R ADDRESS -p PORT send-immediate | | HOST
+tiw  siw has no windows, Heddle has | refusals -R ADDRESS -p PORT windows | | HOST
+tiw  siw reads into one piece | refusals -R ADDRESS -p PORT lists | | HOST
 mr4w ib_send_lat -R | ib_send_lat -R -p PORT EVENTS -n 100 | | HOST
 mr4w ib_write_bw -R | ib_write_bw -R -p PORT -n 100 | | HOST
 mr4w ib_read_bw -R | ib_read_bw -R -p PORT -e -n 200 | | HOST
-mi4w ib_send_bw -R 2 B to 8 MiB | ib_send_bw -R -p PORT -n 5 -a | | HOST
-mi4w ib_write_bw -R 2 B to 8 MiB | ib_write_bw -R -p PORT -n 5 -a | | HOST
-mi4w ib_read_bw -R 2 B to 8 MiB | ib_read_bw -R -p PORT -e -n 5 -a | | HOST
+mi4jw ib_send_bw -R 2 B to 8 MiB | ib_send_bw -R -p PORT -n 5 -a | | HOST
+mi4jw ib_write_bw -R 2 B to 8 MiB | ib_write_bw -R -p PORT -n 5 -a | | HOST
+mi4jw ib_read_bw -R 2 B to 8 MiB | ib_read_bw -R -p PORT -e -n 5 -a | | HOST
 mr4  ib_atomic_bw -R | ib_atomic_bw -R -p PORT -e -n 100 | | HOST
 m4   ib_send_bw -R UD | ib_send_bw -R -p PORT -e -n 100 -s 512 -c UD | | HOST
 kqj  iSER: iscsi-inq | | lio-up HOST PORT | iscsi-inq URL
@@ -143,13 +159,15 @@ class Row:
     def __init__(self, line):
         head, both, server, client = (part.strip() for part in line.split("|"))
         self.flags, self.name = head.split(None, 1)
-        self.server, self.client = f"{both} {server}".split(), f"{both} {client}".split()
+        self.settings = [word for word in both.split() if word.startswith("HEDDLE_")]
+        both = [word for word in both.split() if word not in self.settings]
+        self.server, self.client = [*both, *server.split()], [*both, *client.split()]
 
     def programs(self):
         """Those of the system that it needs."""
         if "k" in self.flags:
             return {"qemu-img"} if self.client[0] == "disk" else {self.client[0]}
-        return {self.server[0]} - {"patterns"}
+        return {self.server[0]} - OURS
 
 
 class Heddle:
@@ -160,9 +178,8 @@ class Heddle:
         self.folder, self.device = folder, device
         self.directory = tempfile.mkdtemp(prefix="heddle-here-")
         self.env = dict(os.environ, HEDDLE_DIR=self.directory, HEDDLE_LOG="info")
-        patterns = next(Path(folder).rglob("interop-kernel-patterns"))
-        self.programs = {"patterns": str(patterns), "disk": str(Path(__file__).parent / "disk")}
-        self.stay = str(patterns.parent / "stay.so")
+        self.programs = dict(ours(folder), disk=str(Path(__file__).parent / "disk"))
+        self.stay = str(Path(self.programs["patterns"]).parent / "stay.so")
 
     def facts(self, family):
         return {"DEVICE": self.device, "GID": "0"}
@@ -170,8 +187,9 @@ class Heddle:
     def address(self, family):
         return peer.HERE if family == 4 else peer.HERE6
 
-    def start(self, words, family, stays):
-        env = dict(self.env, LD_PRELOAD=self.stay) if stays else self.env
+    def start(self, words, family, stays, settings=()):
+        env = dict(self.env, LD_PRELOAD=self.stay) if stays else dict(self.env)
+        env.update(setting.split("=", 1) for setting in settings)
         words = [self.programs.get(words[0], words[0]), *words[1:]]
         # On several devices a program with an address of its own would choose the first.
         device = ["--device", self.device] if self.device != "heddle0" else []
@@ -186,6 +204,10 @@ class Heddle:
 
     def close(self):
         shutil.rmtree(self.directory, ignore_errors=True)
+
+
+def ours(folder):
+    return {name: str(next(Path(folder).rglob(f"interop-kernel-{name}"))) for name in OURS}
 
 
 class HostJob:
@@ -234,7 +256,7 @@ class Kernel:
     def address(self, family):
         return peer.THERE if family == 4 else peer.THERE6
 
-    def start(self, words, family, stays):
+    def start(self, words, family, stays, settings=()):
         given = ["/lib/clock.so"] * words[0].startswith("ib_") + ["/lib/stay.so"] * stays
         env = f"LD_PRELOAD={':'.join(given)} HEDDLE_PEER_MHZ={peer.processor_mhz()} "
         return self.guest.start(env * bool(given) + shlex.join(words), LOSSY_LIMIT)
@@ -260,6 +282,8 @@ def tail(text):
 
 
 def good(row, server, client, said):
+    if "x" in row.flags:
+        return client not in (0, None) and "RDMA_CM_EVENT_REJECTED" in said.split("--- client")[1]
     # rping's thread for events may find the channel gone that another has closed at the end, and then ends the program so.
     fine = (0, 255) if row.server[0] == "rping" else (0,)
     return client == 0 and server in fine and "invalid data" not in said and "FAILED" not in said
@@ -305,12 +329,14 @@ def run_row(row, server, client, family, port, loss):
         return [word for word in (meaning.get(word, word) for word in (*line, *patient)) if word]
 
     stays = bool(loss) and ("pingpong" in row.server[0] or "m" in row.flags)
-    first = server.start(words(server, row.server), family, stays)
-    limit = LOSSY_LIMIT if loss else RESETS_LIMIT if row.server[0] in RESETS and server.name == "siw" else LIMIT
+    # siw closes the socket when its program does, and then answers a message of the peer's with a reset: what it has sent
+    # last gets lost (docs/COMPATIBILITY.md).
+    first = server.start(words(server, row.server), family, stays or (server.name, row.server[0]) == ("siw", "rstream"), row.settings)
+    limit = LOSSY_LIMIT if loss else LIMIT
     second, codes, until = None, [None, None], time.monotonic() + limit
     try:
         if server.listens(row, port, first):
-            second = client.start(words(client, row.client), family, stays)
+            second = client.start(words(client, row.client), family, stays, row.settings)
             codes[1] = second.wait(until - time.monotonic())
             codes[0] = first.wait(max(5, until - time.monotonic()) if codes[1] == 0 else 1)
     finally:
@@ -346,11 +372,17 @@ class Pulse(threading.Thread):
 
 
 class Table:
-    def __init__(self, guest, keep, mtu):
+    def __init__(self, guest, keep, mtu, driver):
+        self.driver, self.cells = driver, {}
         self.guest, self.keep, self.mtu, self.failed, self.passed, self.lost, self.port = guest, keep, mtu, [], 0, 0, 18000
         self.keep_all, self.again, self.pulse = False, 0, Pulse()
 
     def run(self, row, server, client, family, loss, remark=""):
+        if row.settings and not self.keep:  # what they ask for is to be seen on the cable
+            with tempfile.TemporaryDirectory() as self.keep:
+                self.run(row, server, client, family, loss, remark)
+            self.keep = None
+            return
         self.port += 1
         port = self.port if "PORT" in row.server else UDADDY_PORT
         name = f"{row.name}-{client.name}-{self.mtu}-{family}-{loss}{remark}-{port}".replace(" ", "-").replace(",", "")
@@ -363,18 +395,19 @@ class Table:
             self.pulse.take()
             passed, said = run_row(row, server, client, family, port, loss)
             late = self.pulse.take()
-            reset = server.name == "siw" and row.server[0] in RESETS and "--- client (None)" in said
-            if passed or not (PERFTEST.search(said) or LIBISCSI.search(said) or reset or late > STARVED):
+            if passed or not (PERFTEST.search(said) or LIBISCSI.search(said) or late > STARVED):
                 break
         seconds = time.monotonic() - start
         self.guest.cable("loss 0")
         if self.keep:
             self.guest.cable("capture -")
+            if not all(negotiated(Path(self.keep, f"{name}.pcap"), setting.split("=")[1]) for setting in row.settings):
+                passed, said = False, said + f"--- this is not what {row.settings} is to bring about\n"
             if passed and not self.keep_all:
                 Path(self.keep, f"{name}.pcap").unlink()
         _, packets, lost = map(int, self.guest.cable("counts").split())
         self.lost += lost if loss else 0
-        self.line(row.name + remark, f"{client.name} -> {server.name}", f"IPv{family}", f"{lost} of {packets}" if loss else "-",
+        self.line(row.name + remark, f"{client.name} -> {server.name}", family, f"{lost} of {packets}" if loss else "-",
                   passed, seconds, tries)
         if not passed:
             said += f"--- nothing could run here for up to {late:.2f} s\n"
@@ -383,13 +416,27 @@ class Table:
                 Path(self.keep, f"{name}.txt").write_text(said)
 
     def line(self, name, ends, family, loss, passed, seconds, again=0):
-        print(f"{name:34} {ends:16} {family:6} {loss:>14}  {'ok' if passed else 'FAILED':6} {seconds:6.1f} s"
+        column = (ends, family, loss != "-")
+        self.cells.setdefault(name, {})[column] = passed and self.cells.get(name, {}).get(column, True)
+        print(f"{name:34} {ends:16} IPv{family}   {loss:>14}  {'ok' if passed else 'FAILED':6} {seconds:6.1f} s"
               + (f"  try {again + 1}" if again else ""), flush=True)
         self.again += again > 0
         if passed:
             self.passed += 1
         else:
-            self.failed.append(f"{name}, {ends}, {family}, lost {loss}")
+            self.failed.append(f"{name}, {ends}, IPv{family}, lost {loss}")
+
+    def show(self):
+        """The whole table, one line per row: each direction by IPv4 and IPv6, then with loss."""
+        columns = sorted({column for cells in self.cells.values() for column in cells}, key=lambda c: (c[2], c[0], c[1]))
+        heads = [f"{ends}, IPv{family}{', loss' if loss else ''}" for ends, family, loss in columns]
+        print(f"\n{self.driver}, the cable carries {self.mtu} bytes:")
+        for place, head in enumerate(heads, 1):
+            print(f"  {place:2}  {head}")
+        print(f"{'':36}" + "".join(f"{place:>7}" for place in range(1, len(columns) + 1)))
+        for name, cells in self.cells.items():
+            marks = ({True: "ok", False: "FAILED", None: "."}[cells.get(column)] for column in columns)
+            print(f"{name:36}" + "".join(f"{mark:>7}" for mark in marks))
 
 
 # Of iWARP in tshark: what is real, cut into segments by two kernels.
@@ -425,9 +472,9 @@ def captured(table, rows, server, client):
             start = time.monotonic()
             table.run(row, server, client, 4, 0, ", captured")
             problems, count = judge_capture(next(Path(table.keep).glob("*.pcap")), server.name == "siw")
-            table.line(f"{row.name}: {count} packets in tshark", f"{client.name} -> {server.name}", "IPv4", "-",
-                       not problems and count > 0, time.monotonic() - start)
-            print("\n".join(problems[:20]), end="\n" if problems else "")
+            table.line(f"{row.name}, in tshark", f"{client.name} -> {server.name}", 4, "-", not problems and count > 0,
+                       time.monotonic() - start)
+            print("\n".join([f"    {count} of them in tshark", *problems[:20]]))
             for path in Path(table.keep).iterdir():
                 path.unlink()
     table.keep, table.keep_all = kept, False
@@ -441,21 +488,22 @@ def goodbyes(table, server, client):
         table.run(row, server, client, 4, 0, f", {name} lost")
         left = int(table.guest.cable("drop 0 0"))
         if left > 0:
-            table.line(f"{left} of 3 {name} were not there", f"{client.name} -> {server.name}", "IPv4", "-", False, 0)
+            table.line(f"{left} of 3 {name} were not there", f"{client.name} -> {server.name}", 4, "-", False, 0)
 
 
-def killed(table, server, client):
-    """A client that is killed: the server is told. By Heddle's agent, who says so again when that is lost; by Linux once; on iWARP
-    by the end of the TCP connection."""
+def killed(table, server, client, family, victim="client"):
+    """An end that is killed in mid-transfer: the other is told. By Heddle's agent, who says so again when that is lost; by Linux once;
+    on iWARP by the end of the TCP connection."""
     iwarp = "siw" in (client.name, server.name)
     lost = 3 if client.name == "heddle" and not iwarp else 0
     table.port += 1
     start = time.monotonic()
-    words = ["rping", "-a", server.address(4), "-p", str(table.port), "-v"]
-    first, second, passed = server.start([*words, "-s"], 4, False), None, False
+    words = ["rping", "-a", server.address(family), "-p", str(table.port), "-v"]
+    first, second, passed = server.start([*words, "-s"], family, False), None, False
     try:
         if server.listens(Row("m rping | rping | |"), table.port, first):
-            second = client.start([*words, "-c"], 4, False)
+            table.guest.cable("counts")
+            second = client.start([*words, "-c"], family, False)
             seen = 0
             for _ in range(LIMIT * 10):
                 seen += int(table.guest.cable("counts").split()[0 if iwarp else 1])
@@ -463,13 +511,15 @@ def killed(table, server, client):
                     break
                 time.sleep(0.1)
             table.guest.cable(f"drop 0x15 {lost}")
-            second.kill()
-            passed = seen > 200 and first.wait(LIMIT) is not None and table.guest.cable("drop 0 0") == "0"
+            dies, stays = (second, first) if victim == "client" else (first, second)
+            dies.kill()
+            passed = seen > 200 and stays.wait(LIMIT) is not None and table.guest.cable("drop 0 0") == "0"
     finally:
         for job in (first, second):
             if job is not None:
                 job.end()
-    table.line("rping killed" if iwarp else f"rping killed, {lost} DREQ lost", f"{client.name} -> {server.name}", "IPv4", "-", passed, time.monotonic() - start)
+    table.line(f"rping, {victim} killed" + ("" if iwarp else f", {lost} DREQ lost"), f"{client.name} -> {server.name}", family, "-", passed,
+               time.monotonic() - start)
     if not passed:
         print(tail(first.output()), tail(second.output()) if second else "not started", sep="\n")
 
@@ -478,7 +528,7 @@ def chosen(args, driver, rows):
     words = (args.only or "").split()
     return [row for row in rows if all(word in f"{row.name} {' '.join(row.server)}" for word in words)
             and ("q" in row.flags or not args.quick) and ("w" in row.flags or driver != "siw")
-            and ("i" not in row.flags or driver == "siw") and not ("DATA" in row.client and args.self)]
+            and ("i" not in row.flags or driver == "siw") and not (("DATA" in row.client or row.settings) and args.self)]
 
 
 def cells(args, driver, rows, mtu):
@@ -498,18 +548,17 @@ def cells(args, driver, rows, mtu):
 def on_cable(args, linux, driver, mtu, rows, totals):
     # The client of the kernel's iSCSI target runs in the guest only when the guest is at both ends.
     programs = sorted(set().union({"ucmatose", "rping"}, *(row.programs() for row in rows if args.self or "k" not in row.flags)))
-    patterns = str(next(Path(args.folder).rglob("interop-kernel-patterns")))
-    helpers = Path(patterns).parent
-    guest = peer.Guest(linux, helpers, [*programs, ("patterns", patterns)], mtu)
+    own = ours(args.folder)
+    guest = peer.Guest(linux, Path(own["patterns"]).parent, [*programs, *own.items()], mtu)
     here = None
     try:
         rxe = Kernel(guest, driver)
         here = rxe if args.self else Heddle(args.folder, DEVICES[driver])
-        table = Table(guest, args.keep, mtu)
+        table = Table(guest, args.keep, mtu, driver)
         print(f"\n{driver}, the cable carries {mtu} bytes\n{'':34} {'client -> server':16} {'':6} {'packets lost':>14}")
         for row, family, loss in [*cells(args, driver, rows, mtu)] * args.rounds:
             for server, client in [(rxe, rxe)] if args.self else [(rxe, here), (here, rxe)]:
-                if "k" in row.flags and server is not rxe:
+                if set("kc") & set(row.flags) and server is not rxe:
                     continue
                 if not guest.alive():
                     raise RuntimeError(f"the guest died:\n{guest.console()}")
@@ -518,7 +567,11 @@ def on_cable(args, linux, driver, mtu, rows, totals):
             for server, client in ((rxe, here), (here, rxe)):
                 if driver == "rxe":
                     goodbyes(table, server, client)
-                killed(table, server, client)
+                    killed(table, server, client, 4)
+                    continue
+                for family in (4, 6):
+                    for victim in ("client", "server"):
+                        killed(table, server, client, family, victim)
         if mtu == MTU and driver == "siw" and not args.self and not args.only:
             captured(table, [Row(IWARP_CAPTURED)], rxe, here)
         if mtu == MTU and driver == "rxe" and not args.self and not args.only:
@@ -562,6 +615,8 @@ def main():
         for mtu in [args.mtu] if args.mtu else [MTU] if args.quick else [MTU, JUMBO]:
             on_cable(args, linux, driver, mtu, rows, totals)
     failed = [name for table in totals for name in table.failed]
+    for table in totals:
+        table.show()
     print(f"\n{sum(table.passed for table in totals)} passed, {len(failed)} failed; "
           f"{sum(table.lost for table in totals)} packets were lost on purpose; "
           f"{sum(table.again for table in totals)} rows were tried more than once")

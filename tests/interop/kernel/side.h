@@ -32,6 +32,8 @@ struct side {
 	size_t bytes;    /* of memory */
 	uint8_t timeout; /* as in struct ibv_qp_attr */
 	bool gives_up;   /* when nobody answers; of the next connection */
+	/* rdma_cm: with every message so many bytes of private data, instead of a short text. */
+	size_t private_bytes;
 
 	int talk; /* TCP */
 	struct ibv_context *context;
@@ -58,6 +60,8 @@ void side_cm_open(struct side *side);
 void side_cm_connect(struct side *side);
 void side_cm_part(struct side *side);
 void side_cm_close(void);
+/* The connection ends, without this side's doing. */
+void side_cm_ended(void);
 /* This side has another path to the other one from now on; the second time, it takes it. */
 void side_prepare_path(struct side *side);
 void side_change_path(struct side *side);

@@ -16,10 +16,18 @@
 #define REJECT_TEXT   "not yet"
 #define ACCEPT_TEXT   "you may; this is private as well"
 #define PORT_DISTANCE 1000
+#define MOST_BYTES    255 /* that rdma_cm can count */
 
 struct side_cm {
 	struct rdma_event_channel *channel;
 	struct rdma_cm_id *listener, *id;
+	bool ended; /* the other side, or an error, has ended the connection */
+};
+
+/* Private data. */
+struct words {
+	uint8_t bytes[MOST_BYTES];
+	uint8_t length;
 };
 
 static struct side_cm cm;
@@ -41,13 +49,27 @@ static void cm_take(enum rdma_cm_event_type type)
 	rdma_ack_cm_event(cm_event(type));
 }
 
-static void cm_expect_text(const struct rdma_cm_event *event, const char *text)
+/* @text, or as many bytes as @side is to send. */
+static struct words words_of(const struct side *side, const char *text)
+{
+	struct words words = {.length = (uint8_t)strlen(text)};
+	memcpy(words.bytes, text, words.length);
+	for (size_t i = 0; i < side->private_bytes; i++)
+		words.bytes[i] = (uint8_t)((unsigned char)text[0] + i);
+	if (side->private_bytes > 0)
+		words.length = (uint8_t)side->private_bytes;
+	return words;
+}
+
+static void cm_expect_text(const struct side *side, const struct rdma_cm_event *event,
+                           const char *text)
 {
 	const struct rdma_conn_param *param = &event->param.conn;
-	if (param->private_data_len != strlen(text) ||
-	    memcmp(param->private_data, text, strlen(text)) != 0)
-		side_fail("%u bytes of private data instead of '%s'", param->private_data_len,
-		          text);
+	const struct words words = words_of(side, text);
+	if (param->private_data_len != words.length ||
+	    memcmp(param->private_data, words.bytes, words.length) != 0)
+		side_fail("%u bytes of private data instead of the %u of '%s'",
+		          param->private_data_len, words.length, text);
 }
 
 static struct addrinfo *cm_address(const struct side *side)
@@ -108,17 +130,18 @@ static void cm_make_qp(struct side *side)
 	side->qp = cm.id->qp;
 }
 
-static struct rdma_conn_param cm_param(const char *text)
+static struct rdma_conn_param cm_param(const struct words *words)
 {
-	return (struct rdma_conn_param){.private_data = text,
-	                                .private_data_len = (uint8_t)strlen(text),
+	return (struct rdma_conn_param){.private_data = words->bytes,
+	                                .private_data_len = words->length,
 	                                .responder_resources = 4,
 	                                .initiator_depth = 4};
 }
 
 static void cm_call(struct side *side, bool rejected)
 {
-	struct rdma_conn_param param = cm_param(REQUEST_TEXT);
+	const struct words words = words_of(side, REQUEST_TEXT);
+	struct rdma_conn_param param = cm_param(&words);
 	if (cm.id == NULL)
 		cm_resolve(side);
 	if (rdma_resolve_route(cm.id, CM_LIMIT_MS) != 0)
@@ -129,7 +152,7 @@ static void cm_call(struct side *side, bool rejected)
 		side_fail("connect: %s", strerror(errno));
 	struct rdma_cm_event *event =
 	        cm_event(rejected ? RDMA_CM_EVENT_REJECTED : RDMA_CM_EVENT_ESTABLISHED);
-	cm_expect_text(event, rejected ? REJECT_TEXT : ACCEPT_TEXT);
+	cm_expect_text(side, event, rejected ? REJECT_TEXT : ACCEPT_TEXT);
 	rdma_ack_cm_event(event);
 	if (rejected) {
 		rdma_destroy_qp(cm.id);
@@ -140,13 +163,14 @@ static void cm_call(struct side *side, bool rejected)
 
 static void cm_answer(struct side *side, bool reject)
 {
-	struct rdma_conn_param param = cm_param(ACCEPT_TEXT);
+	const struct words words = words_of(side, reject ? REJECT_TEXT : ACCEPT_TEXT);
+	struct rdma_conn_param param = cm_param(&words);
 	struct rdma_cm_event *event = cm_event(RDMA_CM_EVENT_CONNECT_REQUEST);
-	cm_expect_text(event, REQUEST_TEXT);
+	cm_expect_text(side, event, REQUEST_TEXT);
 	cm.id = event->id;
 	rdma_ack_cm_event(event);
 	if (reject) {
-		if (rdma_reject(cm.id, REJECT_TEXT, (uint8_t)strlen(REJECT_TEXT)) != 0)
+		if (rdma_reject(cm.id, words.bytes, words.length) != 0)
 			side_fail("reject: %s", strerror(errno));
 		rdma_destroy_id(cm.id);
 		cm.id = NULL;
@@ -175,11 +199,20 @@ void side_cm_connect(struct side *side)
 	side_swap(side, &side->mine, &side->other, sizeof(side->mine));
 }
 
+void side_cm_ended(void)
+{
+	cm_take(RDMA_CM_EVENT_DISCONNECTED);
+	cm.ended = true;
+}
+
 void side_cm_part(struct side *side)
 {
 	side_meet(side);
-	rdma_disconnect(cm.id); /* a Terminate may have been faster */
-	cm_take(RDMA_CM_EVENT_DISCONNECTED);
+	if (!cm.ended) {
+		rdma_disconnect(cm.id); /* a Terminate may have been faster */
+		cm_take(RDMA_CM_EVENT_DISCONNECTED);
+	}
+	cm.ended = false;
 	rdma_destroy_qp(cm.id);
 	rdma_destroy_id(cm.id);
 	cm.id = NULL;
