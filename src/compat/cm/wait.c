@@ -184,7 +184,9 @@ void cm_wait_answer(struct cm_id *id)
 
 void cm_wait_timewait(struct cm_id *id)
 {
-	if (id->manager->due_ns != NULL)
+	/* TCP has a TIMEWAIT of its own, of which no program hears: the event comes as on the
+	 * same host. */
+	if (id->manager->due_ns != NULL && !id->manager->one_exchange)
 		cm_wait_manager(id);
 	else
 		start(id, CM_WAIT_TIMEWAIT, TIMEWAIT_NS);

@@ -60,11 +60,27 @@ static void is_told_when_it_was_late(void **state)
 	cm_unlock();
 }
 
+/* Over TCP, too, a program hears of the end of TIMEWAIT: tgtd frees its connections then. */
+static void timewait_ends_on_iwarp(void **state)
+{
+	(void)state;
+	const struct cm_manager *managers[] = {&cm_local, &cm_mpa};
+	for (size_t i = 0; i < 2; i++) {
+		struct cm_id id = {.manager = managers[i], .state = CM_ENDED};
+		cm_lock();
+		cm_wait_timewait(&id);
+		assert_int_equal(id.wait, CM_WAIT_TIMEWAIT);
+		cm_wait_end(&id);
+		cm_unlock();
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(asks_again),
 	        cmocka_unit_test(is_told_when_it_was_late),
+	        cmocka_unit_test(timewait_ends_on_iwarp),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
