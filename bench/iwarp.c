@@ -568,7 +568,13 @@ static void measure_many(struct end *e, uint16_t port)
 	}
 }
 
-int main(void)
+/* Is @part to be measured? All are, or the one that the command line names. */
+static bool wanted(int argc, char **argv, const char *part)
+{
+	return argc < 2 || strcmp(argv[1], part) == 0;
+}
+
+int main(int argc, char **argv)
 {
 	static struct end e;
 	struct hello hello;
@@ -593,13 +599,20 @@ int main(void)
 	e.peer_key = hello.key;
 	e.tcp = connect_tcp(hello.tcp_port);
 	renew(&e, hello.port, true);
-	measure_pings(&e);
-	measure_rates(&e, 65536, true);
-	measure_rates(&e, LONG, true);
-	measure_shorts(&e);
-	renew(&e, hello.port, false);
-	measure_rates(&e, LONG, false);
-	measure_many(&e, hello.port);
+	if (wanted(argc, argv, "pings"))
+		measure_pings(&e);
+	if (wanted(argc, argv, "rates")) {
+		measure_rates(&e, 65536, true);
+		measure_rates(&e, LONG, true);
+	}
+	if (wanted(argc, argv, "shorts"))
+		measure_shorts(&e);
+	if (wanted(argc, argv, "rates")) {
+		renew(&e, hello.port, false);
+		measure_rates(&e, LONG, false);
+	}
+	if (wanted(argc, argv, "connections"))
+		measure_many(&e, hello.port);
 	close(e.control);
 	waitpid(child, NULL, 0);
 	return 0;

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/sockios.h>
+#include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -13,7 +14,10 @@
 
 #include "base/fd.h"
 
-#define SEGMENT_UNKNOWN 536u /* RFC 9293 section 3.7.1 */
+#define SEGMENT_UNKNOWN 536u   /* RFC 9293 section 3.7.1 */
+#define SEGMENT_LARGE   16384u /* no link between machines has such an MTU */
+#define HEADERS_IPV4    52u    /* with TCP's, and its timestamps */
+#define HEADERS_IPV6    72u
 
 static int tcp_set(int sock, int level, int option, int value)
 {
@@ -211,11 +215,34 @@ unsigned tcp_unacknowledged(int sock)
 	return ioctl(sock, SIOCOUTQ, &bytes) == 0 && bytes > 0 ? (unsigned)bytes : 0;
 }
 
+/* The number that an option of @sock has; 0: none. */
+static unsigned tcp_option(int sock, int level, int option)
+{
+	int value = 0;
+	socklen_t length = sizeof(value);
+	return getsockopt(sock, level, option, &value, &length) == 0 && value > 0 ? (unsigned)value
+	                                                                          : 0;
+}
+
+/* Linux never makes a segment longer than half of the largest window that the peer has offered. On
+ * links with a very large MTU (the loopback) this is what limits it at first, but not later. */
+static unsigned segment_later(int sock)
+{
+	unsigned mtu = tcp_option(sock, IPPROTO_IP, IP_MTU), headers = HEADERS_IPV4;
+	if (mtu == 0) {
+		mtu = tcp_option(sock, IPPROTO_IPV6, IPV6_MTU);
+		headers = HEADERS_IPV6;
+	}
+	return mtu > headers ? mtu - headers : 0;
+}
+
 unsigned tcp_segment(int sock)
 {
-	int bytes = 0;
-	socklen_t length = sizeof(bytes);
-	if (getsockopt(sock, IPPROTO_TCP, TCP_MAXSEG, &bytes, &length) != 0 || bytes <= 0)
+	unsigned bytes = tcp_option(sock, IPPROTO_TCP, TCP_MAXSEG);
+	if (bytes == 0)
 		return SEGMENT_UNKNOWN;
-	return (unsigned)bytes < TCP_MAX_SEGMENT ? (unsigned)bytes : TCP_MAX_SEGMENT;
+	unsigned later = bytes >= SEGMENT_LARGE ? segment_later(sock) : 0;
+	if (later > bytes)
+		bytes = later;
+	return bytes < TCP_MAX_SEGMENT ? bytes : TCP_MAX_SEGMENT;
 }

@@ -128,17 +128,22 @@ uint32_t mpa_fpdu_open(const struct mpa_sender *s, uint8_t *fpdu, size_t ulpdu_b
 	return s->crc ? crc32c(0, fpdu, MPA_LENGTH_BYTES) : 0;
 }
 
-size_t mpa_fpdu_seal(struct mpa_sender *s, uint8_t *fpdu, size_t ulpdu_bytes, uint32_t sum)
+size_t mpa_fpdu_seal_at(struct mpa_sender *s, uint8_t *tail, size_t ulpdu_bytes, uint32_t sum)
 {
 	size_t pad = mpa_pad_bytes(ulpdu_bytes);
-	uint8_t *at = fpdu + MPA_LENGTH_BYTES + ulpdu_bytes;
-	memset(at, 0, pad + MPA_CRC_BYTES);
+	memset(tail, 0, pad + MPA_CRC_BYTES);
 	if (s->crc) {
-		sum = crc32c(sum, at, pad);
+		if (pad > 0)
+			sum = crc32c(sum, tail, pad);
 		for (size_t i = 0; i < MPA_CRC_BYTES; i++)
-			at[pad + i] = (uint8_t)(sum >> (8 * i));
+			tail[pad + i] = (uint8_t)(sum >> (8 * i));
 	}
-	size_t bytes = MPA_LENGTH_BYTES + ulpdu_bytes + pad + MPA_CRC_BYTES;
-	s->position += bytes;
-	return bytes;
+	s->position += MPA_LENGTH_BYTES + ulpdu_bytes + pad + MPA_CRC_BYTES;
+	return pad + MPA_CRC_BYTES;
+}
+
+size_t mpa_fpdu_seal(struct mpa_sender *s, uint8_t *fpdu, size_t ulpdu_bytes, uint32_t sum)
+{
+	size_t before = MPA_LENGTH_BYTES + ulpdu_bytes;
+	return before + mpa_fpdu_seal_at(s, fpdu + before, ulpdu_bytes, sum);
 }

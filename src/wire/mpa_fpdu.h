@@ -69,5 +69,7 @@ static inline uint8_t *mpa_fpdu_ulpdu(uint8_t *fpdu)
 }
 uint32_t mpa_fpdu_open(const struct mpa_sender *s, uint8_t *fpdu, size_t ulpdu_bytes);
 size_t mpa_fpdu_seal(struct mpa_sender *s, uint8_t *fpdu, size_t ulpdu_bytes, uint32_t sum);
+/* The same for a ULPDU that is not in one piece: pad and CRC go to @tail. Returns their length. */
+size_t mpa_fpdu_seal_at(struct mpa_sender *s, uint8_t *tail, size_t ulpdu_bytes, uint32_t sum);
 
 #endif

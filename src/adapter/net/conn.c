@@ -225,6 +225,11 @@ static size_t conn_iwarp_feed(void *context, const uint8_t *bytes, size_t length
 	return iwarp_feed(context, bytes, length, open);
 }
 
+static bool conn_iwarp_is_long(const void *context)
+{
+	return iwarp_in_long(context, TCP_LONG_BYTES);
+}
+
 struct iwarp_owner conn_owner(struct hdl_conn *conn)
 {
 	return (struct iwarp_owner){conn_iwarp_wake, conn};
@@ -235,7 +240,9 @@ void conn_up(struct hdl_conn *conn)
 	conn->begun = true;
 	conn->state = CONN_UP;
 	conn->due_ns = UINT64_MAX;
-	tcp_flow_become(&conn->flow, &iwarp_stream, &conn->iwarp, conn_iwarp_feed);
+	conn->in_held = true; /* there may be something that nobody has read yet */
+	tcp_flow_become(&conn->flow, &iwarp_stream, &conn->iwarp, conn_iwarp_feed,
+	                conn_iwarp_is_long);
 	tcp_port_wake(conn->port, conn);
 }
 
@@ -398,7 +405,9 @@ unsigned conn_receive(struct hdl_conn *conn)
 	if (conn_is_deaf(conn)) {
 		did = conn_discard(conn);
 	} else {
-		switch (tcp_flow_in(&conn->flow, conn->port->staging, &bytes)) {
+		enum tcp_flow_result result = tcp_flow_in(&conn->flow, conn->port->staging, &bytes);
+		conn->in_held = result == TCP_FLOW_HELD;
+		switch (result) {
 		case TCP_FLOW_MORE:
 			conn->more = true;
 			break;
@@ -425,7 +434,10 @@ unsigned conn_receive(struct hdl_conn *conn)
 	}
 	if (bytes > 0) {
 		tcp_port_heat(conn->port, conn);
-		conn->quiet = conn->quiet && conn->state != CONN_UP;
+		if (conn->quiet && conn->state == CONN_UP) {
+			conn->quiet = false;
+			tcp_port_wake(conn->port, conn);
+		}
 	}
 	if (conn->more || conn->in_over)
 		tcp_port_wake(conn->port, conn);
@@ -444,12 +456,23 @@ void conn_send(struct hdl_conn *conn)
 	if (conn->flow.sock < 0 || conn->state == CONN_CONNECTING || conn->out_held ||
 	    conn->out_over || conn->broken || conn->quiet)
 		return;
+	conn->out_more = false;
 	switch (tcp_flow_out(&conn->flow, &bytes)) {
+	case TCP_FLOW_MORE:
+		conn->out_more = true;
+		tcp_port_wake(conn->port, conn);
+		break;
 	case TCP_FLOW_HELD:
 		conn->out_held = true; /* until the epoll says otherwise */
 		break;
+	case TCP_FLOW_FAULT: /* memory of a request is gone: the transport resets the stream */
+		if (conn->state == CONN_UP) {
+			iwarp_source_gone(&conn->iwarp);
+			break;
+		}
+		conn->broken = true;
+		break;
 	case TCP_FLOW_BROKEN:
-	case TCP_FLOW_FAULT:
 		conn->broken = true; /* the next turn of the connection deals with it */
 		break;
 	default:
@@ -489,6 +512,13 @@ static void conn_end_stream(struct hdl_conn *conn)
 	}
 	if (conn->out_over && conn->in_over)
 		conn_over(conn, HDL_CONN_CLOSED, 0, false);
+}
+
+bool conn_is_quiet(const struct hdl_conn *conn)
+{
+	return conn->state == CONN_UP && conn->sctp == NULL && !conn->in_held && !conn->in_over &&
+	       !conn->more && !conn->out_more && !conn->broken &&
+	       iwarp_ending(&conn->iwarp) == IWARP_GOES_ON && iwarp_qp(&conn->iwarp) != NULL;
 }
 
 bool conn_lingers(const struct hdl_conn *conn)

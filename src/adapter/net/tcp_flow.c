@@ -16,11 +16,13 @@ void tcp_flow_init(struct tcp_flow *flow, int sock, const struct stream_ops *ops
 }
 
 void tcp_flow_become(struct tcp_flow *flow, const struct stream_ops *ops, void *context,
-                     size_t (*feed)(void *context, const uint8_t *bytes, size_t length, bool *open))
+                     size_t (*feed)(void *context, const uint8_t *bytes, size_t length, bool *open),
+                     bool (*is_long)(const void *context))
 {
 	flow->ops = ops;
 	flow->context = context;
 	flow->feed = feed;
+	flow->is_long = is_long;
 }
 
 static size_t flow_feed(struct tcp_flow *flow, const uint8_t *bytes, size_t length, bool *open)
@@ -107,7 +109,9 @@ enum tcp_flow_result tcp_flow_in(struct tcp_flow *flow, uint8_t *staging, size_t
 			parts[i] = (struct iovec){runs[i].bytes, runs[i].length};
 			wanted += runs[i].length;
 		}
-		size_t behind = wanted < TCP_LONG_BYTES ? TCP_STAGING_BYTES : TCP_BEHIND_BYTES;
+		bool is_long = wanted >= TCP_LONG_BYTES ||
+		               (flow->is_long != NULL && flow->is_long(flow->context));
+		size_t behind = is_long ? TCP_BEHIND_BYTES : TCP_STAGING_BYTES;
 		parts[count] = (struct iovec){staging, behind};
 		ssize_t got = tcp_receive(flow->sock, parts, (unsigned)count + 1);
 		flow->receives++;

@@ -96,13 +96,20 @@ int tcp_port_watch_udp(struct tcp_port *port, struct udp_sock *sock, int fd)
 	return epoll_ctl(port->port.fd, EPOLL_CTL_ADD, fd, &interest) == 0 ? 0 : -errno;
 }
 
+/* All that there is to do for @conn, in this turn of the port. */
+static unsigned port_serve(struct tcp_port *port, struct hdl_conn *conn)
+{
+	conn->turn = port->turn;
+	return conn_service(conn);
+}
+
 static unsigned port_news(struct hdl_conn *conn, uint32_t events)
 {
 	if (events & EPOLLOUT)
 		conn->out_held = false;
 	if (events & (EPOLLERR | EPOLLHUP))
 		conn_hung_up(conn);
-	return conn_service(conn);
+	return port_serve(conn->port, conn);
 }
 
 /* Ask the epoll which sockets have news. */
@@ -155,7 +162,24 @@ static unsigned port_serve_woken(struct tcp_port *port)
 	for (; conn != NULL; conn = next) {
 		next = conn->woken_next;
 		conn->woken = false;
-		did += conn_service(conn);
+		did += port_serve(port, conn);
+	}
+	return did;
+}
+
+static unsigned port_read_hot(struct tcp_port *port)
+{
+	unsigned did = 0;
+	for (unsigned i = 0; i < port->hot_count; i++) {
+		struct hdl_conn *conn = port->hot[i];
+		if (conn->turn == port->turn) /* it has just been read */
+			continue;
+		unsigned came = conn_receive(conn);
+		did += came;
+		conn->cold = came > 0 ? 0 : conn->cold + 1;
+		if (conn->cold > TCP_COLD_LOOKS)
+			tcp_port_cool(port,
+			              conn); /* the last one is here now; it waits for a turn */
 	}
 	return did;
 }
@@ -164,24 +188,16 @@ static unsigned tcp_port_receive(struct net_port *base)
 {
 	struct tcp_port *port = tcp_port_from(base);
 	unsigned did = 0;
+	port->turn++;
 	if (port->dead != NULL)
 		port_bury(port);
 	if (port->woken != NULL)
 		did = port_serve_woken(port);
-	for (unsigned i = 0; i < port->hot_count; i++) {
-		struct hdl_conn *conn = port->hot[i];
-		unsigned came = conn_receive(conn);
-		did += came;
-		conn->cold = came > 0 ? 0 : conn->cold + 1;
-		if (conn->cold > TCP_COLD_LOOKS)
-			tcp_port_cool(port,
-			              conn); /* the last one is here now; it waits for a turn */
-	}
 	if (base->woke || port->hot_count == 0 || ++port->looks % TCP_ASK_EVERY == 0) {
 		base->woke = false;
 		did += port_ask(port);
 	}
-	return did;
+	return did + port_read_hot(port);
 }
 
 static bool tcp_port_blocked(const struct net_port *base)
@@ -213,12 +229,23 @@ static unsigned tcp_port_tick(struct net_port *base, uint64_t now_ns)
 	return did;
 }
 
-/* The turn is over: send what has been built in it. */
+/* The turn is over: send what has been built in it. Most connections were woken for that alone. */
 static void tcp_port_flush(void *context)
 {
 	struct tcp_port *port = context;
-	for (struct hdl_conn *conn = port->woken; conn != NULL; conn = conn->woken_next)
+	struct hdl_conn **at = &port->woken;
+	while (*at != NULL) {
+		struct hdl_conn *conn = *at;
 		conn_send(conn);
+		if (!conn_is_quiet(conn)) {
+			at = &conn->woken_next;
+			continue;
+		}
+		conn->woken = false;
+		*at = conn->woken_next;
+		if (port->woken_end == &conn->woken_next)
+			port->woken_end = at;
+	}
 }
 
 /* Also in a child of fork(): sockets are closed, and nothing is sent. */

@@ -96,7 +96,9 @@ struct hdl_conn {
 	bool orphan;     /* the program has destroyed it */
 	bool woken;      /* it is in port.woken */
 	bool in_over;    /* nothing comes any more */
+	bool in_held;    /* the transport wanted no more when it was asked last */
 	bool out_held;   /* the socket takes no more */
+	bool out_more;   /* the last turn did not send everything */
 	bool out_over;   /* we have closed our direction */
 	bool broken;     /* the connection broke */
 	bool more;       /* the last turn did not take everything that has arrived */
@@ -117,6 +119,7 @@ struct hdl_conn {
 	struct tcp_port *port;
 	struct hdl_listener *listener; /* that it came from, until its request is answered */
 	void *context;
+	uint32_t turn;                   /* of the port in which it was served last */
 	struct hdl_conn *next, **before; /* all of the port */
 	struct hdl_conn *woken_next;
 	struct hdl_conn *event_next;
@@ -143,6 +146,7 @@ struct tcp_port {
 	struct hdl_conn *hot[TCP_HOT];
 	unsigned hot_count;
 	unsigned looks;
+	uint32_t turn;      /* of receive() */
 	struct owner owner; /* which user is at the other end of a connection on this machine */
 	bool files_said;    /* that descriptors are used up */
 	uint8_t *staging;
@@ -192,6 +196,8 @@ unsigned conn_service(struct hdl_conn *conn);
 unsigned conn_receive(struct hdl_conn *conn);
 /* Send what there is, at the end of a turn. */
 void conn_send(struct hdl_conn *conn);
+/* Is there nothing to do for it until its socket has news, or it is woken again? */
+bool conn_is_quiet(const struct hdl_conn *conn);
 /* due_ns has come. */
 void conn_expire(struct hdl_conn *conn, uint64_t now_ns);
 /* The kernel reports an error or the end of both directions. */

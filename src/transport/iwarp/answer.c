@@ -68,7 +68,8 @@ static bool answer_read(struct iwarp *iwarp, struct read_entry *entry)
 	uint32_t left, count;
 	do {
 		left = entry->length - entry->offset;
-		if (!iwarp_out_room(iwarp, DDP_TAGGED_BYTES, left, &count))
+		uint32_t wanted = iwarp_part(iwarp, entry->offset, left);
+		if (!iwarp_out_room(iwarp, DDP_TAGGED_BYTES, wanted, &count))
 			return false;
 		const struct rdmap_segment segment = {.opcode = RDMAP_READ_RESPONSE,
 		                                      .last = count == left,

@@ -96,9 +96,12 @@ static void end_with(struct iwarp *iwarp, enum rdmap_error error, const uint8_t 
 		end_listening(iwarp, IWARP_ABORT);
 		return;
 	}
-	rdmap_terminate_make(error, segment, segment_bytes, &terminate);
-	iwarp_out_last(iwarp, &terminate);
-	end_listening(iwarp, IWARP_FIN);
+	iwarp_out_recall(iwarp);
+	if (!iwarp->cut) {
+		rdmap_terminate_make(error, segment, segment_bytes, &terminate);
+		iwarp_out_last(iwarp, &terminate);
+	}
+	end_listening(iwarp, iwarp->cut ? IWARP_ABORT : IWARP_FIN);
 }
 
 void iwarp_refuse_segment(struct iwarp *iwarp, enum rdmap_error error, enum hdl_detail detail,
@@ -131,6 +134,7 @@ void iwarp_request_failed(struct iwarp *iwarp, struct wqe_send *wqe)
 {
 	struct qp *qp = iwarp->qp;
 	struct wqe_send *oldest;
+	iwarp_out_recall(iwarp);
 	while ((oldest = wq_oldest(&qp->sq)) != NULL && oldest != wqe) {
 		request_finish(oldest, HDL_WC_WR_FLUSH_ERR, HDL_DETAIL_NONE);
 		op_complete_send(iwarp->engine, qp, oldest);
@@ -185,8 +189,9 @@ void iwarp_ended(void *context, enum stream_end why)
 		iwarp_plain_end(iwarp);
 		return;
 	}
+	iwarp_out_recall(iwarp);
 	bool in_order = why == STREAM_CLOSED && mpa_stream_between(&iwarp->in) &&
-	                iwarp_window_between(iwarp);
+	                iwarp_window_between(iwarp) && !iwarp->cut;
 	if (iwarp->ending != IWARP_GOES_ON) {
 		if (why == STREAM_BROKEN) {
 			iwarp_out_drop(iwarp);
@@ -201,6 +206,40 @@ void iwarp_ended(void *context, enum stream_end why)
 		op_event(iwarp->engine, iwarp->qp, HDL_EVENT_QP_FATAL, HDL_DETAIL_NONE);
 	}
 	end_fail(iwarp);
+}
+
+/* Which piece of @wqe is gone? */
+static struct sg_result end_gone(const struct iwarp *iwarp, struct wqe_send *wqe)
+{
+	struct sg list =
+	        sg_own(iwarp->engine, iwarp->qp, wqe_sge(wqe), wqe->num_sge, HDL_ACCESS_LOCAL_READ);
+	struct span run;
+	uint64_t covered;
+	struct sg_result result = {.detail = HDL_DETAIL_NONE};
+	while (sg_runs(&list, UINT32_MAX, &run, 1, &covered, &result.detail) > 0 &&
+	       iwarp_out_sum(iwarp, &run, &(uint32_t){0}))
+		sg_skip(&list, covered);
+	result.key = sg_key(&list);
+	if (result.detail == HDL_DETAIL_NONE)
+		result.detail = HDL_DETAIL_GONE;
+	return result;
+}
+
+/* The stream may end within an FPDU: nothing more can be said on it. */
+void iwarp_source_gone(struct iwarp *iwarp)
+{
+	uint32_t index;
+	bool gone = iwarp->qp != NULL && iwarp_out_gone(iwarp, &index);
+	iwarp_out_drop(iwarp);
+	end_listening(iwarp, IWARP_ABORT);
+	if (gone) {
+		struct wqe_send *wqe = wq_at(&iwarp->qp->sq, index);
+		struct sg_result result = end_gone(iwarp, wqe);
+		request_refused(iwarp->engine, wqe, &result);
+		iwarp_request_failed(iwarp, wqe);
+	}
+	if (iwarp->qp != NULL)
+		end_fail(iwarp);
 }
 
 /* A failure of our own, or the application's wish: the peer is told. */

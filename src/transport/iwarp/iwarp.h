@@ -50,6 +50,14 @@
 #define IWARP_OWN_BYTES    1536u /* of a connection, for FPDUs while shared chunks are used up */
 #define IWARP_OUT_CHUNKS   4u    /* shared chunks that one connection may fill at a time */
 #define IWARP_MARKED_BYTES 4096u /* payload of an FPDU with markers, at most */
+/* Payload of an FPDU that is at least so long is sent from the memory of the request, if it is in
+ * at most so many runs; and so much of it may wait to be sent. */
+#define IWARP_LEND_BYTES 4096u
+#define IWARP_LEND_RUNS  8u
+#define IWARP_LENT_MOST  (256u << 10)
+/* A message that is at least so long begins with a short segment: see iwarp_part(). */
+#define IWARP_LONG_BYTES   16384u
+#define IWARP_FIRST_BYTES  128u
 #define IWARP_LAST_BYTES   160u  /* the FPDU of the longest Terminate, with a marker */
 #define IWARP_MIN_SEGMENT  256u  /* the shortest TCP segment that is reckoned with */
 #define IWARP_ATOMIC_TRIES 1000u /* of a masked atomic against others on the same word */
@@ -88,6 +96,19 @@ struct iwarp_chunk {
 	uint8_t *bytes;
 	uint32_t capacity;
 	uint32_t begin, end; /* of what is to be sent */
+	/* Memory of requests that is to be sent between these octets: struct iwarp_loan, from the
+	 * end of the chunk downwards. */
+	uint32_t loans, repaid; /* how many; how many of them have been sent */
+	uint32_t part;          /* octets of the next one that have been sent */
+};
+
+/* A run of memory of a request that is sent from where it is. Header and trailer of its FPDU, and
+ * all of its runs, are in one chunk. */
+struct iwarp_loan {
+	struct span run;
+	uint32_t at;                  /* octets of the chunk before it */
+	uint32_t fpdu_from, fpdu_end; /* octets of the chunk that are of its FPDU */
+	uint32_t index;               /* of the request in the send queue */
 };
 
 /* Chunks that the connections of one engine share; engine.iwarp_pool. One of them is never used for
@@ -193,6 +214,8 @@ struct iwarp {
 	uint32_t out_chunks;         /* how many of these are shared ones */
 	bool own_used;               /* own is among them, */
 	bool last_used;              /* and last */
+	bool cut;                    /* the stream ends within an FPDU: it can only be reset */
+	uint32_t lent; /* octets of requests that are to be sent from where they are */
 	uint32_t max_ulpdu;
 	uint32_t send_msn, read_msn, result_msn; /* of the next message on queues 0, 1 and 3 */
 
@@ -239,7 +262,7 @@ struct iwarp {
 	bool delay_begins;
 
 	struct iwarp_chunk own_chunk, last_chunk;
-	uint8_t own[IWARP_OWN_BYTES];
+	_Alignas(8) uint8_t own[IWARP_OWN_BYTES];
 	uint8_t last[IWARP_LAST_BYTES];
 	uint8_t waste[IWARP_WASTE_BYTES];
 };
@@ -276,8 +299,16 @@ static inline bool iwarp_is_deaf(const struct iwarp *iwarp)
 /* As stream_feed() on iwarp_stream, for data that was read ahead; survives memory that is gone, and
  * places whole FPDUs only once their CRC has proved right. */
 size_t iwarp_feed(struct iwarp *iwarp, const uint8_t *bytes, size_t length, bool *open);
+/* Has the FPDU that is arriving, or that arrived last, at least @bytes, or is it the short
+ * beginning of a long message? */
+static inline bool iwarp_in_long(const struct iwarp *iwarp, uint32_t bytes)
+{
+	return iwarp->in.ulpdu_bytes >= bytes || !iwarp->segment.last;
+}
 /* Memory of the runs that want() handed out last is gone (EFAULT). Call want() again. */
 void iwarp_gone(struct iwarp *iwarp);
+/* The same of the runs that offer() handed out: the request fails, the stream is to be reset. */
+void iwarp_source_gone(struct iwarp *iwarp);
 /* Timers: a DELAY of @ns begins; the times below have changed. */
 void iwarp_delay(struct iwarp *iwarp, uint64_t ns);
 void iwarp_set_timer(struct iwarp *iwarp);
@@ -294,6 +325,27 @@ typedef bool (*iwarp_fill)(void *context, uint32_t offset, uint8_t *to, uint32_t
  * and there is none. */
 bool iwarp_out_put(struct iwarp *iwarp, const struct rdmap_segment *segment, uint32_t offset,
                    uint32_t bytes, iwarp_fill fill, void *context);
+/* How long the next segment of a message should be that has @left octets from @offset on. A long
+ * message begins with a short segment: the receiver copies that, and may then place the others
+ * before their CRC is known (rx.c). With the header behind it, it fits into what the receiver reads
+ * with the message before. */
+uint32_t iwarp_part(const struct iwarp *iwarp, uint32_t offset, uint32_t left);
+/* May payload be sent from the memory of a request, and not from a copy? */
+bool iwarp_out_lends(const struct iwarp *iwarp);
+/* Room for an FPDU whose payload is in @runs runs. */
+bool iwarp_out_lend_room(struct iwarp *iwarp, size_t header_bytes, size_t runs);
+/* Build the FPDU of @segment, for which there is room, around the payload of request @index. False:
+ * some of the memory is gone, and there is none. */
+bool iwarp_out_lend(struct iwarp *iwarp, const struct rdmap_segment *segment,
+                    const struct span *runs, size_t count, uint32_t index);
+/* Requests are about to be flushed, and their memory may be reused: nothing that is lent is sent
+ * any more, nor what is behind it. An FPDU that has been sent in part is completed from a copy. If
+ * that is impossible, nothing is left, and iwarp.cut is set. */
+void iwarp_out_recall(struct iwarp *iwarp);
+/* Continue *sum over @run, memory of this process. False: it is gone. */
+bool iwarp_out_sum(const struct iwarp *iwarp, const struct span *run, uint32_t *sum);
+/* *index: of the first request whose memory is lent and gone. False: none. */
+bool iwarp_out_gone(const struct iwarp *iwarp, uint32_t *index);
 /* Put @bytes as they are. */
 bool iwarp_out_plain(struct iwarp *iwarp, uint32_t offset, uint32_t bytes, iwarp_fill fill,
                      void *context);

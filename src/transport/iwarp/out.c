@@ -2,7 +2,16 @@
  * stream takes them from there. In the same way messages, each behind its length in two octets. The
  * chunks are shared by all connections, so that an idle one has none. Peers that do not read may
  * hold all of them; then a connection builds short FPDUs in its own small chunk, so that it goes
- * on, if slowly. */
+ * on, if slowly.
+ *
+ * The payload of long FPDUs of requests stays where it is: the program may not touch it until the
+ * request is over. The chunk has the octets around it, and loans that say what belongs between
+ * them.
+ *
+ *   chunk   | header | trailer | header | trailer |     ...     | loan 1 | loan 0 |
+ *                    ^ loan 0           ^ loan 1
+ *
+ * Answers to reads are copied: their memory may change at any time. */
 #include <assert.h>
 #include <string.h>
 
@@ -12,6 +21,7 @@
 
 #define FPDU_OVERHEAD (MPA_LENGTH_BYTES + 3u + MPA_CRC_BYTES) /* with the longest pad */
 #define SMALL_PIECE   256u /* shorter payloads are not worth an FPDU of a longer message */
+#define LOAN_ALIGN    _Alignof(struct iwarp_loan)
 
 void iwarp_pool_init(struct iwarp_pool *pool, struct iwarp_chunk *chunks, size_t count,
                      uint8_t *memory)
@@ -25,6 +35,67 @@ void iwarp_pool_init(struct iwarp_pool *pool, struct iwarp_chunk *chunks, size_t
 	}
 }
 
+static void chunk_clear(struct iwarp_chunk *chunk)
+{
+	chunk->next = NULL;
+	chunk->begin = chunk->end = 0;
+	chunk->loans = chunk->repaid = chunk->part = 0;
+}
+
+/* Loan @i of @chunk. */
+static struct iwarp_loan *loan_of(const struct iwarp_chunk *chunk, uint32_t i)
+{
+	uintptr_t end = (uintptr_t)(chunk->bytes + chunk->capacity) & ~(uintptr_t)(LOAN_ALIGN - 1);
+	return (struct iwarp_loan *)end - (i + 1);
+}
+
+/* Octets that fit into what is left of @chunk, beside @more loans. */
+static uint32_t chunk_room(const struct iwarp_chunk *chunk, size_t more)
+{
+	size_t loans = chunk->loans + more;
+	size_t used =
+	        chunk->end + (loans > 0 ? loans * sizeof(struct iwarp_loan) + LOAN_ALIGN - 1 : 0);
+	return used < chunk->capacity ? (uint32_t)(chunk->capacity - used) : 0;
+}
+
+/* The next run of @chunk; its length 0: none. */
+static struct stream_run chunk_next(const struct iwarp_chunk *chunk, uint32_t begin,
+                                    uint32_t repaid, uint32_t part)
+{
+	uint32_t end = chunk->end;
+	if (repaid < chunk->loans) {
+		const struct iwarp_loan *loan = loan_of(chunk, repaid);
+		if (begin == loan->at)
+			return (struct stream_run){(uint8_t *)(uintptr_t)loan->run.addr + part,
+			                           (size_t)loan->run.length - part};
+		end = loan->at;
+	}
+	return (struct stream_run){chunk->bytes + begin, end - begin};
+}
+
+/* Take up to @bytes off the beginning of @chunk. Returns how many; 0: it is empty. */
+static size_t chunk_taken(struct iwarp *iwarp, struct iwarp_chunk *chunk, size_t bytes)
+{
+	struct stream_run run = chunk_next(chunk, chunk->begin, chunk->repaid, chunk->part);
+	uint32_t some = (uint32_t)(run.length < bytes ? run.length : bytes);
+	if (chunk->repaid == chunk->loans || chunk->begin < loan_of(chunk, chunk->repaid)->at) {
+		chunk->begin += some;
+		return some;
+	}
+	iwarp->lent -= some;
+	chunk->part += some;
+	if (some == run.length) {
+		chunk->repaid++;
+		chunk->part = 0;
+	}
+	return some;
+}
+
+static bool chunk_is_empty(const struct iwarp_chunk *chunk)
+{
+	return chunk->begin == chunk->end && chunk->repaid == chunk->loans;
+}
+
 struct iwarp_chunk *iwarp_chunk_take(struct iwarp *iwarp)
 {
 	struct iwarp_pool *pool = iwarp->engine->iwarp_pool;
@@ -32,8 +103,7 @@ struct iwarp_chunk *iwarp_chunk_take(struct iwarp *iwarp)
 	if (chunk == NULL)
 		return NULL;
 	pool->free = chunk->next;
-	chunk->next = NULL;
-	chunk->begin = chunk->end = 0;
+	chunk_clear(chunk);
 	return chunk;
 }
 
@@ -55,8 +125,7 @@ void iwarp_chunk_give(struct iwarp *iwarp, struct iwarp_chunk *chunk)
 
 static void out_append(struct iwarp *iwarp, struct iwarp_chunk *chunk)
 {
-	chunk->next = NULL;
-	chunk->begin = chunk->end = 0;
+	chunk_clear(chunk);
 	if (iwarp->out == NULL)
 		iwarp->out = chunk;
 	else
@@ -69,6 +138,8 @@ static void out_release(struct iwarp *iwarp)
 {
 	struct iwarp_chunk *chunk = iwarp->out;
 	iwarp->out = chunk->next;
+	while (chunk_taken(iwarp, chunk, UINT32_MAX) > 0)
+		;
 	if (chunk == &iwarp->own_chunk) {
 		iwarp->own_used = false;
 	} else if (chunk != &iwarp->last_chunk) {
@@ -81,7 +152,7 @@ static void out_release(struct iwarp *iwarp)
 /* Octets of ULPDU that fit into what is left of @chunk, wherever the markers fall. */
 static uint32_t ulpdu_room(const struct iwarp *iwarp, const struct iwarp_chunk *chunk)
 {
-	uint32_t room = chunk->capacity - chunk->end;
+	uint32_t room = chunk_room(chunk, 0);
 	uint32_t overhead = iwarp->window != NULL ? IWARP_MESSAGE_PREFIX
 	                    : iwarp->terms.plain  ? 0
 	                                          : FPDU_OVERHEAD;
@@ -165,7 +236,7 @@ static bool put_marked(struct iwarp *iwarp, const uint8_t *header, size_t header
 		return false;
 	struct mpa_piece pieces[] = {{header, header_bytes}, {payload, bytes}};
 	size_t length = mpa_fpdu_encode(&iwarp->sender, pieces, 2, chunk->bytes + chunk->end,
-	                                chunk->capacity - chunk->end);
+	                                chunk_room(chunk, 0));
 	assert(length > 0); /* pairs with ulpdu_room() */
 	chunk->end += (uint32_t)length;
 	return true;
@@ -218,7 +289,7 @@ bool iwarp_out_plain(struct iwarp *iwarp, uint32_t offset, uint32_t bytes, iwarp
 {
 	struct iwarp_chunk *chunk = iwarp->out_end;
 	uint32_t sum = 0;
-	assert(bytes <= chunk->capacity - chunk->end); /* pairs with iwarp_out_room() */
+	assert(bytes <= chunk_room(chunk, 0)); /* pairs with iwarp_out_room() */
 	if (!fill(context, offset, chunk->bytes + chunk->end, bytes, &sum))
 		return false;
 	chunk->end += bytes;
@@ -233,7 +304,7 @@ bool iwarp_out_empty(struct iwarp *iwarp)
 		return false;
 	struct iwarp_chunk *chunk = iwarp->out_end;
 	chunk->end += (uint32_t)mpa_fpdu_encode(&iwarp->sender, NULL, 0, chunk->bytes + chunk->end,
-	                                        chunk->capacity - chunk->end);
+	                                        chunk_room(chunk, 0));
 	return true;
 }
 
@@ -281,10 +352,17 @@ size_t iwarp_offer(void *context, struct stream_run *runs, size_t max)
 	size_t count = 0;
 	if (!iwarp->may_send)
 		return 0;
-	for (struct iwarp_chunk *at = iwarp->out; at != NULL && count < max; at = at->next)
-		if (at->end > at->begin)
-			runs[count++] =
-			        (struct stream_run){at->bytes + at->begin, at->end - at->begin};
+	for (const struct iwarp_chunk *at = iwarp->out; at != NULL; at = at->next) {
+		uint32_t begin = at->begin, repaid = at->repaid, part = at->part;
+		while (count < max && (begin < at->end || repaid < at->loans)) {
+			struct stream_run run = chunk_next(at, begin, repaid, part);
+			bool lent = repaid < at->loans && begin == loan_of(at, repaid)->at;
+			repaid += lent;
+			part = 0;
+			begin += lent ? 0 : (uint32_t)run.length;
+			runs[count++] = run;
+		}
+	}
 	return count;
 }
 
@@ -293,13 +371,12 @@ void iwarp_taken(void *context, size_t bytes)
 	struct iwarp *iwarp = context;
 	iwarp->taken += bytes;
 	while (iwarp->out != NULL) {
-		struct iwarp_chunk *chunk = iwarp->out;
-		size_t some = chunk->end - chunk->begin < bytes ? chunk->end - chunk->begin : bytes;
-		chunk->begin += (uint32_t)some;
+		size_t some = bytes > 0 ? chunk_taken(iwarp, iwarp->out, bytes) : 0;
 		bytes -= some;
-		if (chunk->begin < chunk->end)
+		if (chunk_is_empty(iwarp->out))
+			out_release(iwarp);
+		else if (some == 0)
 			break;
-		out_release(iwarp);
 	}
 	assert(bytes == 0);
 	struct qp *qp = iwarp->qp;
@@ -312,4 +389,153 @@ void iwarp_taken(void *context, size_t bytes)
 	if (iwarp_owes(qp))
 		engine_owe(iwarp->engine, qp);
 	iwarp_decide(iwarp);
+}
+
+/* --- memory of requests --- */
+
+uint32_t iwarp_part(const struct iwarp *iwarp, uint32_t offset, uint32_t left)
+{
+	bool begins = offset == 0 && left >= IWARP_LONG_BYTES;
+	return begins && iwarp->max_ulpdu >= IWARP_LONG_BYTES && iwarp_out_lends(iwarp)
+	               ? IWARP_FIRST_BYTES
+	               : left;
+}
+
+bool iwarp_out_lends(const struct iwarp *iwarp)
+{
+	return iwarp->window == NULL && !iwarp->sender.markers;
+}
+
+bool iwarp_out_lend_room(struct iwarp *iwarp, size_t header_bytes, size_t runs)
+{
+	size_t need = header_bytes + FPDU_OVERHEAD;
+	const struct iwarp_chunk *last = out_open(iwarp);
+	if (iwarp->last_used || iwarp->lent >= IWARP_LENT_MOST)
+		return false;
+	if (last != NULL && chunk_room(last, runs) >= need)
+		return true;
+	struct iwarp_chunk *more = iwarp->out != NULL ? out_take(iwarp) : NULL;
+	if (more != NULL)
+		out_append(iwarp, more);
+	else if (own_is_free(iwarp))
+		out_use_own(iwarp);
+	else
+		return false;
+	return true;
+}
+
+bool iwarp_out_sum(const struct iwarp *iwarp, const struct span *run, uint32_t *sum)
+{
+	const uint8_t *bytes = (const uint8_t *)(uintptr_t)run->addr;
+	if (iwarp->engine->own.crc32c != NULL)
+		return iwarp->engine->own.crc32c(bytes, (size_t)run->length, sum);
+	*sum = crc32c(*sum, bytes, (size_t)run->length);
+	return true;
+}
+
+bool iwarp_out_lend(struct iwarp *iwarp, const struct rdmap_segment *segment,
+                    const struct span *runs, size_t count, uint32_t index)
+{
+	struct iwarp_chunk *chunk = iwarp->out_end;
+	uint8_t *fpdu = chunk->bytes + chunk->end, *ulpdu = mpa_fpdu_ulpdu(fpdu);
+	size_t header_bytes =
+	        rdmap_encode(segment, ulpdu, chunk_room(chunk, count) - MPA_LENGTH_BYTES);
+	size_t bytes = 0;
+	assert(header_bytes > 0 && iwarp_out_lends(iwarp));
+	for (size_t i = 0; i < count; i++)
+		bytes += (size_t)runs[i].length;
+	uint32_t sum = mpa_fpdu_open(&iwarp->sender, fpdu, header_bytes + bytes);
+	if (iwarp->sender.crc) {
+		sum = crc32c(sum, ulpdu, header_bytes);
+		for (size_t i = 0; i < count; i++)
+			if (!iwarp_out_sum(iwarp, &runs[i], &sum))
+				return false;
+	}
+	uint8_t *tail = ulpdu + header_bytes;
+	uint32_t from = chunk->end, at = (uint32_t)(tail - chunk->bytes);
+	chunk->end =
+	        at + (uint32_t)mpa_fpdu_seal_at(&iwarp->sender, tail, header_bytes + bytes, sum);
+	for (size_t i = 0; i < count; i++)
+		*loan_of(chunk, chunk->loans++) = (struct iwarp_loan){.run = runs[i],
+		                                                      .at = at,
+		                                                      .fpdu_from = from,
+		                                                      .fpdu_end = chunk->end,
+		                                                      .index = index};
+	iwarp->lent += (uint32_t)bytes;
+	assert((uintptr_t)(chunk->bytes + chunk->end) <=
+	       (uintptr_t)loan_of(chunk, chunk->loans - 1)); /* pairs with iwarp_out_lend_room() */
+	return true;
+}
+
+/* Drop what is behind @chunk. */
+static void out_cut_behind(struct iwarp *iwarp, struct iwarp_chunk *chunk)
+{
+	struct iwarp_chunk *first = iwarp->out;
+	iwarp->out = chunk->next;
+	iwarp_out_drop(iwarp);
+	chunk->next = NULL;
+	iwarp->out = first;
+	iwarp->out_end = chunk;
+}
+
+/* The rest of the FPDU that @chunk, the first one, begins with, as a copy in a chunk of its own.
+ * False: there is no chunk, or the memory is gone. */
+static bool out_copy_begun(struct iwarp *iwarp, struct iwarp_chunk *chunk)
+{
+	uint32_t fpdu_end = loan_of(chunk, chunk->repaid)->fpdu_end, bytes = 0;
+	const struct copy_ops *copy = &iwarp->engine->own.ops;
+	struct iwarp_chunk *spare = out_take(iwarp);
+	if (spare == NULL)
+		return false;
+	bool good = true;
+	while (good && chunk->begin < fpdu_end) {
+		struct stream_run run = chunk_next(chunk, chunk->begin, chunk->repaid, chunk->part);
+		if (run.bytes == chunk->bytes + chunk->begin &&
+		    run.length > fpdu_end - chunk->begin)
+			run.length = fpdu_end - chunk->begin;
+		struct span from = {(uint64_t)(uintptr_t)run.bytes, run.length};
+		struct span to = {(uint64_t)(uintptr_t)(spare->bytes + bytes), run.length};
+		good = copy->copy(copy->context, MOVE_BOTH_OWN, &to, 1, &from, 1) == MOVE_OK;
+		bytes += (uint32_t)run.length;
+		chunk_taken(iwarp, chunk, run.length);
+	}
+	out_release(iwarp);
+	out_append(iwarp, spare);
+	spare->end = bytes;
+	return good;
+}
+
+void iwarp_out_recall(struct iwarp *iwarp)
+{
+	struct iwarp_chunk *chunk = iwarp->out;
+	while (chunk != NULL && chunk->repaid == chunk->loans)
+		chunk = chunk->next;
+	if (chunk == NULL)
+		return;
+	out_cut_behind(iwarp, chunk);
+	if (chunk->begin > loan_of(chunk, chunk->repaid)->fpdu_from) {
+		iwarp->cut = !out_copy_begun(iwarp, chunk);
+		if (iwarp->cut)
+			iwarp_out_drop(iwarp);
+		return;
+	}
+	uint32_t end = loan_of(chunk, chunk->repaid)->fpdu_from;
+	for (uint32_t i = chunk->repaid; i < chunk->loans; i++)
+		iwarp->lent -= (uint32_t)loan_of(chunk, i)->run.length;
+	chunk->loans = chunk->repaid;
+	chunk->end = end;
+	if (iwarp->out == chunk && chunk_is_empty(chunk))
+		out_release(iwarp);
+}
+
+bool iwarp_out_gone(const struct iwarp *iwarp, uint32_t *index)
+{
+	for (const struct iwarp_chunk *at = iwarp->out; at != NULL; at = at->next)
+		for (uint32_t i = at->repaid; i < at->loans; i++) {
+			const struct iwarp_loan *loan = loan_of(at, i);
+			*index = loan->index;
+			if (!iwarp_out_sum(iwarp, &loan->run, &(uint32_t){0}))
+				return true;
+		}
+	return false;
 }

@@ -35,24 +35,63 @@ static enum step tx_sent(struct iwarp *iwarp, struct wqe_send *wqe)
 	return STEP_NEXT;
 }
 
+/* Send a segment with a copy of up to @wanted octets. STEP_MORE: done, and *count says how many. */
+static enum step tx_copy(struct iwarp *iwarp, struct wqe_send *wqe, struct rdmap_segment *segment,
+                         uint32_t wanted, uint32_t *count)
+{
+	struct gather gather = {iwarp, wqe};
+	size_t header = ddp_header_bytes(rdmap_operations[segment->opcode].tagged);
+	if (!iwarp_out_room(iwarp, header, wanted, count))
+		return STEP_WAIT;
+	segment->last = *count == wqe->length - wqe->offset;
+	return iwarp_out_put(iwarp, segment, wqe->offset, *count, gather_fill, &gather) ? STEP_MORE
+	                                                                                : STEP_NEXT;
+}
+
+/* Send a segment from where its octets are, if that is possible. As tx_copy(). */
+static enum step tx_lend(struct iwarp *iwarp, struct wqe_send *wqe, struct rdmap_segment *segment,
+                         uint32_t wanted, uint32_t *count)
+{
+	struct span runs[IWARP_LEND_RUNS];
+	size_t header = ddp_header_bytes(rdmap_operations[segment->opcode].tagged);
+	struct sg from =
+	        sg_own(iwarp->engine, iwarp->qp, wqe_sge(wqe), wqe->num_sge, HDL_ACCESS_LOCAL_READ);
+	uint32_t most = iwarp->max_ulpdu - (uint32_t)header;
+	uint64_t covered;
+	enum hdl_detail detail;
+	sg_skip(&from, wqe->offset);
+	size_t found = sg_runs(&from, wanted < most ? wanted : most, runs, IWARP_LEND_RUNS,
+	                       &covered, &detail);
+	/* Whoever copies says what is wrong. */
+	if (detail != HDL_DETAIL_NONE || covered < IWARP_LEND_BYTES)
+		return tx_copy(iwarp, wqe, segment, wanted, count);
+	if (!iwarp_out_lend_room(iwarp, header, found))
+		return STEP_WAIT;
+	*count = (uint32_t)covered;
+	segment->last = *count == wqe->length - wqe->offset;
+	return iwarp_out_lend(iwarp, segment, runs, found, iwarp->qp->next)
+	               ? STEP_MORE
+	               : tx_copy(iwarp, wqe, segment, wanted, count);
+}
+
 /* Send the data of @wqe, from where it stands, in segments like @first. STEP_BY_TARGET: all of it
  * has been. */
 static enum step tx_segments(struct iwarp *iwarp, struct wqe_send *wqe,
                              const struct rdmap_segment *first)
 {
-	const struct rdmap_operation *op = &rdmap_operations[first->opcode];
-	struct gather gather = {iwarp, wqe};
+	bool lends = (wqe->flags & HDL_SEND_INLINE) == 0 && iwarp_out_lends(iwarp);
 	uint32_t left, count;
 	do {
 		left = wqe->length - wqe->offset;
-		if (!iwarp_out_room(iwarp, ddp_header_bytes(op->tagged), left, &count))
-			return STEP_WAIT;
+		uint32_t wanted = iwarp_part(iwarp, wqe->offset, left);
 		struct rdmap_segment segment = *first;
-		segment.last = count == left;
 		segment.to += wqe->offset;
 		segment.mo = wqe->offset;
-		if (!iwarp_out_put(iwarp, &segment, wqe->offset, count, gather_fill, &gather))
-			return STEP_NEXT;
+		enum step step = lends && wanted >= IWARP_LEND_BYTES
+		                         ? tx_lend(iwarp, wqe, &segment, wanted, &count)
+		                         : tx_copy(iwarp, wqe, &segment, wanted, &count);
+		if (step != STEP_MORE)
+			return step;
 		wqe->numbered = 1;
 		wqe->offset += count;
 	} while (count < left);

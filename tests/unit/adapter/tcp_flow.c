@@ -374,7 +374,7 @@ static void handed_over(void **state)
 	memcpy(second.in, first.in, 20);
 	second.received = 20;
 	feeds = 0;
-	tcp_flow_become(&b, &ops, &second, counting_feed);
+	tcp_flow_become(&b, &ops, &second, counting_feed, NULL);
 	for (unsigned i = 0; i < WAIT_MS && second.received < 5000; i++) {
 		tcp_flow_in(&b, staging, &moved);
 		usleep(1000);
