@@ -21,7 +21,7 @@
 #include "wire/mpa_stream.h"
 
 #define CAPTURE_STREAM_HEADERS 60u    /* of IPv6 and TCP */
-#define CAPTURE_STREAM_SEGMENT 65400u /* octets of a segment, at most: it fits an IP packet */
+#define CAPTURE_STREAM_SEGMENT 65483u /* octets, at most: TCP_MAX_SEGMENT of port/tcp.h */
 
 /* One end of a connection. */
 struct capture_end {

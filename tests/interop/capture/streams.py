@@ -106,12 +106,10 @@ class Direction:
 
     def fpdu(self, data, back, crc):
         """Markers are where the receiver has asked for them."""
-        plain, covered = b"", data[:-4]
+        plain, covered = data, data[:-4]
         marked = back.frame[16] & 0x80
-        for at, octet in enumerate(data):
-            if not (marked and (self.place + at) % EVERY < 4):
-                plain += octet.to_bytes(1, "big")
         if marked:  # a marker that follows the CRC belongs to the next FPDU; one may stand within the last four octets
+            plain = bytes(octet for at, octet in enumerate(data) if (self.place + at) % EVERY >= 4)
             covered = self.covered(data)
         self.place += len(data)
         length = int.from_bytes(plain[:2], "big")
