@@ -36,8 +36,10 @@
 #define APERTURE_WAIT_NS    1000000ull /* a waiting call looks again after this */
 #define APERTURE_FOUND      64u        /* ports of other processes whose place is remembered */
 #define APERTURE_FIND_NS    2000000000ull
-#define APERTURE_PART_BITS  36u          /* the outgoing table: address space of one size */
-#define APERTURE_ORIGIN     (1ull << 44) /* where addresses cannot be reserved */
+#define APERTURE_PART_BITS  36u /* the outgoing table: address space of one size */
+/* The addresses of the table begin somewhere from here on, at a multiple of 1 GiB. */
+#define APERTURE_ORIGIN_LEAST (16ull << 40)
+#define APERTURE_ORIGINS      (48u << 10)
 
 struct hdl_adapter;
 struct hdl_cm_msg;
@@ -85,6 +87,7 @@ struct hdl_aperture {
 	/* map.c */
 	struct track *track;
 	struct outgoing *entry;
+	bool reserved;       /* the addresses of @entry are the range's */
 	uint64_t collect_ns; /* when stores are collected next */
 	uint64_t expire_ns;  /* when fetched pages are old */
 	struct hdl_aperture *mapped_next;
@@ -111,9 +114,8 @@ struct apertures {
 	struct ap_node node;
 	struct outgoing_table out;
 	struct hdl_aperture *mapped, *ips;
-	void *space; /* addresses of @out, reserved; NULL: not yet, or it is impossible */
-	bool space_tried;
-	uint32_t elsewhere; /* mapped ranges that are not there */
+	bool out_tried;     /* @out is there, unless blocks[3] is NULL: there was no room for it */
+	uint32_t elsewhere; /* mapped ranges that are not at the addresses of @out */
 	void *blocks[4];
 	size_t block_bytes[4];
 	uint32_t port_count, count;
@@ -142,6 +144,8 @@ struct apertures {
 };
 
 /* --- node.c --- */
+/* Memory that is zero and costs nothing until it is used; NULL: none. */
+void *aperture_block(struct apertures *apertures, unsigned which, size_t bytes);
 /* The node, which begins if need be; NULL: no memory. Called without a lock. */
 struct apertures *apertures_begin(struct hdl_adapter *adapter);
 void apertures_end(struct hdl_adapter *adapter);
@@ -225,7 +229,8 @@ void *aperture_map_same(struct hdl_aperture *aperture, uint64_t bytes);
 void *aperture_share(struct hdl_aperture *aperture);
 
 /* --- map.c --- */
-/* Take an outgoing entry of 2^@bits bytes for a range, whose addresses are those of the entry. */
+/* Take an outgoing entry of 2^@bits bytes for a range, and reserve its addresses if they are
+ * free. */
 void aperture_take_entry(struct hdl_aperture *aperture, uint8_t bits);
 /* Give it back: there is no range. */
 void aperture_give_entry(struct hdl_aperture *aperture);
@@ -233,8 +238,6 @@ void aperture_give_entry(struct hdl_aperture *aperture);
 void *aperture_room(const struct hdl_aperture *aperture);
 /* There is a range: look after it from now on. Called without a lock. */
 void aperture_enter_mapped(struct hdl_aperture *aperture);
-/* The addresses of all entries, which is what the table finds. */
-void apertures_give_space(struct apertures *apertures);
 /* Put what was stored to the mapped range. 0; -HDL_EAGAIN some is left. */
 int aperture_collect(struct hdl_aperture *aperture);
 /* Collect what is due. Returns when to call again. */

@@ -47,39 +47,59 @@ static unsigned char *aperture_view(const struct hdl_aperture *aperture, uint64_
 	return aperture->track != NULL ? aperture->track->view : aperture->shared;
 }
 
-/* Reserve the addresses of the table. Nothing is mapped there but the ranges, so that an address
- * tells the entry. Without them (RLIMIT_AS), ranges are anywhere. */
-static void apertures_take_space(struct apertures *apertures)
+/* The table of mapped ranges: one part for each size. The addresses are not reserved as a whole:
+ * two terabytes would count for those who lock their memory (mlockall(2)). */
+static bool apertures_make_out(struct apertures *apertures)
 {
-	if (apertures->space_tried)
-		return;
-	apertures->space_tried = true; /* entries have their addresses for good */
-	void *space = mmap(NULL, SPACE_BYTES, PROT_NONE,
-	                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (space == MAP_FAILED)
-		return;
-	apertures->space = space;
-	apertures->out.origin = (uint64_t)(uintptr_t)space;
+	struct outgoing_config config = {.part_bits = APERTURE_PART_BITS};
+	unsigned group = 0;
+	if (apertures->out_tried)
+		return apertures->blocks[3] != NULL;
+	apertures->out_tried = true;
+	for (uint8_t bits = HDL_APERTURE_MIN_BITS; bits <= HDL_APERTURE_MAX_BITS; bits++) {
+		uint64_t most = 1ull << (config.part_bits - bits);
+		config.groups[group++] = (struct outgoing_group){
+		        .bits = bits,
+		        .type = HDL_APERTURE_DATA,
+		        .count = most > HDL_MAX_APERTURES ? HDL_MAX_APERTURES : (uint32_t)most};
+	}
+	config.origin = APERTURE_ORIGIN_LEAST +
+	                (prng_below(&apertures->adapter->prng, APERTURE_ORIGINS) << 30);
+	void *store = aperture_block(apertures, 3, outgoing_bytes(&config));
+	if (store != NULL)
+		outgoing_init(&apertures->out, &config, store);
+	return store != NULL;
 }
 
-void apertures_give_space(struct apertures *apertures)
+static uint64_t map_pages(uint8_t bits)
 {
-	if (apertures->space != NULL)
-		munmap(apertures->space, SPACE_BYTES);
-	apertures->space = NULL;
+	return ((1ull << bits) + TRACK_PAGE - 1) / TRACK_PAGE * TRACK_PAGE;
 }
 
 void aperture_take_entry(struct hdl_aperture *aperture, uint8_t bits)
 {
 	struct apertures *apertures = aperture->adapter->apertures;
-	apertures_take_space(apertures);
-	aperture->entry = outgoing_take(&apertures->out, bits, HDL_APERTURE_DATA, PAGE_BITS);
+	aperture->entry =
+	        apertures_make_out(apertures)
+	                ? outgoing_take(&apertures->out, bits, HDL_APERTURE_DATA, PAGE_BITS)
+	                : NULL;
+	if (aperture->entry == NULL)
+		return;
+	void *wanted = (void *)(uintptr_t)aperture->entry->base;
+	void *room = mmap(wanted, map_pages(bits), PROT_NONE,
+	                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+	if (room != MAP_FAILED && room != wanted) /* before Linux 4.17 it is but a wish */
+		munmap(room, map_pages(bits));
+	aperture->reserved = room == wanted;
 }
 
 void aperture_give_entry(struct hdl_aperture *aperture)
 {
 	if (aperture->entry == NULL)
 		return;
+	if (aperture->reserved)
+		munmap((void *)(uintptr_t)aperture->entry->base, map_pages(aperture->entry->bits));
+	aperture->reserved = false;
 	ap_use(&aperture->conn, NULL);
 	outgoing_give(&aperture->adapter->apertures->out, aperture->entry);
 	aperture->entry = NULL;
@@ -87,10 +107,7 @@ void aperture_give_entry(struct hdl_aperture *aperture)
 
 void *aperture_room(const struct hdl_aperture *aperture)
 {
-	const struct apertures *apertures = aperture->adapter->apertures;
-	if (apertures->space == NULL || aperture->entry == NULL)
-		return NULL;
-	return (char *)apertures->space + (aperture->entry->base - apertures->out.origin);
+	return aperture->reserved ? (void *)(uintptr_t)aperture->entry->base : NULL;
 }
 
 void aperture_enter_mapped(struct hdl_aperture *aperture)
@@ -114,7 +131,7 @@ static int map_begin(struct hdl_aperture *aperture, uint8_t bits)
 {
 	struct hdl_adapter *adapter = aperture->adapter;
 	const struct track_source source = {.fetch = map_fetch, .context = aperture};
-	uint64_t pages = ((1ull << bits) + TRACK_PAGE - 1) / TRACK_PAGE * TRACK_PAGE;
+	uint64_t pages = map_pages(bits);
 	int result = 0;
 	adapter_lock(adapter);
 	aperture_take_entry(aperture, bits);
@@ -174,12 +191,14 @@ struct hdl_aperture *hdl_aperture_find(struct hdl_adapter *adapter, const void *
 	adapter_lock(adapter);
 	struct apertures *apertures = adapter->apertures;
 	const struct outgoing *entry =
-	        apertures->space != NULL
+	        apertures->blocks[3] != NULL
 	                ? outgoing_find(&apertures->out, (uint64_t)(uintptr_t)address, &at)
 	                : NULL;
 	if (entry != NULL && entry->owner != NULL)
 		found = aperture_of(entry->owner);
-	else if (apertures->elsewhere > 0)
+	if (found != NULL && !found->reserved)
+		found = NULL; /* something else is there */
+	if (found == NULL && apertures->elsewhere > 0)
 		found = map_find_elsewhere(apertures, address, &at);
 	adapter_unlock(adapter);
 	if (found != NULL && offset != NULL)
@@ -263,10 +282,7 @@ void aperture_unmap(struct hdl_aperture *aperture)
 	bool reserved = aperture_room(aperture) != NULL;
 	if (aperture->track != NULL)
 		track_close(aperture->track);
-	if (reserved) /* nothing else may be mapped there */
-		(void)mmap(view, bytes, PROT_NONE,
-		           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
-	else if (ours)
+	if (!reserved && ours)
 		munmap(view, bytes);
 	aperture->adapter->apertures->elsewhere -= !reserved;
 	aperture->track = NULL;

@@ -8,6 +8,7 @@
 #include "adapter/adapter.h"
 #include "adapter/eventq/eventq.h"
 #include "base/cancel.h"
+#include "base/log.h"
 #include "transport/capture.h"
 #include "transport/local/frame.h"
 
@@ -351,41 +352,24 @@ int apertures_wait(struct hdl_adapter *adapter, bool (*done)(void *object), void
 
 /* --- begin and end --- */
 
-static void *aperture_block(struct apertures *apertures, unsigned which, size_t bytes)
+void *aperture_block(struct apertures *apertures, unsigned which, size_t bytes)
 {
 	void *block = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
 	                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (block == MAP_FAILED)
+	if (block == MAP_FAILED) {
+		log_error(
+		        "cannot map %zu MiB for the tables of apertures: %m; raise \"ulimit -v\", "
+		        "or \"ulimit -l\" after mlockall(MCL_FUTURE)",
+		        bytes >> 20);
 		return NULL;
+	}
 	apertures->blocks[which] = block;
 	apertures->block_bytes[which] = bytes;
 	return block;
 }
 
-/* The table of mapped ranges: one part for each size. Its addresses are reserved when the first
- * range is mapped. */
-static bool aperture_make_out(struct apertures *apertures)
-{
-	struct outgoing_config config = {.part_bits = APERTURE_PART_BITS};
-	unsigned group = 0;
-	for (uint8_t bits = HDL_APERTURE_MIN_BITS; bits <= HDL_APERTURE_MAX_BITS; bits++) {
-		uint64_t most = 1ull << (config.part_bits - bits);
-		config.groups[group++] = (struct outgoing_group){
-		        .bits = bits,
-		        .type = HDL_APERTURE_DATA,
-		        .count = most > HDL_MAX_APERTURES ? HDL_MAX_APERTURES : (uint32_t)most};
-	}
-	config.origin = APERTURE_ORIGIN;
-	void *store = aperture_block(apertures, 3, outgoing_bytes(&config));
-	if (store == NULL)
-		return false;
-	outgoing_init(&apertures->out, &config, store);
-	return true;
-}
-
 static void aperture_free_node(struct apertures *apertures)
 {
-	apertures_give_space(apertures);
 	for (unsigned i = 0; i < 4; i++)
 		if (apertures->blocks[i] != NULL)
 			munmap(apertures->blocks[i], apertures->block_bytes[i]);
@@ -406,7 +390,7 @@ static struct apertures *aperture_make_node(struct hdl_adapter *adapter)
 	struct incoming *in = aperture_block(apertures, 0, rows * sizeof(*in));
 	struct ap_conn **conns = aperture_block(apertures, 1, rows * sizeof(struct ap_conn *));
 	uint64_t *map = aperture_block(apertures, 2, BITMAP_WORDS(rows) * sizeof(*map));
-	if (in == NULL || conns == NULL || map == NULL || !aperture_make_out(apertures)) {
+	if (in == NULL || conns == NULL || map == NULL) {
 		aperture_free_node(apertures);
 		return NULL;
 	}
