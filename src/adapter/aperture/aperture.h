@@ -247,6 +247,8 @@ uint64_t apertures_collect_due(struct apertures *apertures, uint64_t now_ns);
 void aperture_map_opened(struct hdl_aperture *aperture);
 /* The connection has ended, or leads elsewhere. */
 void aperture_map_lost(struct hdl_aperture *aperture);
+/* There is no range any more. The connection has ended, so that nothing is fetched. Called without
+ * a lock. */
 void aperture_unmap(struct hdl_aperture *aperture);
 
 #endif

@@ -197,10 +197,12 @@ int hdl_aperture_free(struct hdl_aperture *aperture)
 	struct hdl_adapter *adapter = aperture->adapter;
 	adapter_lock(adapter);
 	(void)aperture_collect(aperture);
-	aperture_unmap(aperture);
 	apertures_ip_close(aperture);
 	ap_close(&aperture->conn, true);
 	apertures_run(adapter->apertures);
+	adapter_unlock(adapter);
+	aperture_unmap(aperture);
+	adapter_lock(adapter);
 	ap_free(&aperture->conn);
 	if (aperture->port != NULL)
 		aperture->port->users--;

@@ -267,27 +267,32 @@ void aperture_map_lost(struct hdl_aperture *aperture)
 		shared_unmap(aperture->shared, aperture->shared_bytes);
 }
 
-/* With the drive lock. */
 void aperture_unmap(struct hdl_aperture *aperture)
 {
-	struct hdl_aperture **at = &aperture->adapter->apertures->mapped;
-	if (aperture->track == NULL && aperture->shared == NULL)
-		return;
-	while (*at != aperture)
-		at = &(*at)->mapped_next;
-	*at = aperture->mapped_next;
+	struct hdl_adapter *adapter = aperture->adapter;
+	adapter_lock(adapter);
+	struct hdl_aperture **at = &adapter->apertures->mapped;
+	struct track *track = aperture->track;
 	uint64_t bytes;
 	unsigned char *view = aperture_view(aperture, &bytes);
-	bool ours = aperture->track == NULL || aperture->track->fixed;
-	bool reserved = aperture_room(aperture) != NULL;
-	if (aperture->track != NULL)
-		track_close(aperture->track);
-	if (!reserved && ours)
-		munmap(view, bytes);
-	aperture->adapter->apertures->elsewhere -= !reserved;
+	bool ours = track == NULL || track->fixed, reserved = aperture->reserved;
+	if (view != NULL) {
+		while (*at != aperture)
+			at = &(*at)->mapped_next;
+		*at = aperture->mapped_next;
+		adapter->apertures->elsewhere -= !reserved;
+	}
 	aperture->track = NULL;
 	aperture->shared = NULL;
+	adapter_unlock(adapter);
+	/* Waits for the thread that fetches pages, which may want the lock. */
+	if (track != NULL)
+		track_close(track);
+	if (view != NULL && !reserved && ours)
+		munmap(view, bytes);
+	adapter_lock(adapter);
 	aperture_give_entry(aperture);
+	adapter_unlock(adapter);
 }
 
 int hdl_aperture_refresh(struct hdl_aperture *aperture, uint64_t offset, size_t length,

@@ -288,8 +288,17 @@ void ap_acked(struct ap_conn *conn, uint32_t number, bool again)
 
 void ap_sent_timeout(struct ap_conn *conn)
 {
-	if (window_overdue(&conn->window, AP_TIMEOUT_NS, conn->timer_ns))
+	/* Data to a process that has gone is dropped in silence; ALIVE is what its agent answers,
+	 * if nothing else is in the frame. */
+	struct ci_note alive = {.number = conn->next, .index = conn->own.index};
+	if (window_overdue(&conn->window, AP_TIMEOUT_NS, conn->timer_ns)) {
 		conn->tries++;
+		ap_flush(conn->node);
+		/* An end that closes takes no data: two of them would keep each other alive. */
+		if (conn->state == HDL_APERTURE_OPEN)
+			(void)ap_send_note(conn, CI_ALIVE, &alive);
+		ap_flush(conn->node);
+	}
 	window_silent(&conn->window, conn->una);
 	conn->window.timing = false;
 	conn->cursor = conn->una;
