@@ -1,6 +1,7 @@
 /* See end.h. */
 #include "end.h"
 
+#include <dirent.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +14,9 @@
 
 #include "port/agentmsg.h"
 #include "port/rundir.h"
+
+#define AGENT_FILES 7 /* standard three, lock, listener, epoll, a spare one */
+#define EMPTY_MS    1000
 
 void must(int result, const char *what)
 {
@@ -223,4 +227,45 @@ void kill_agent(void)
 	pid_t pid = agent_pid();
 	if (pid != 0)
 		kill(pid, SIGKILL);
+}
+
+int count_files(pid_t pid)
+{
+	char path[32];
+	snprintf(path, sizeof(path), "/proc/%d/fd", (int)pid);
+	DIR *dir = opendir(path);
+	int count = 0;
+	while (dir != NULL && readdir(dir) != NULL)
+		count++;
+	if (dir != NULL)
+		closedir(dir);
+	return count - 2; /* . and .. */
+}
+
+int count_mappings(const char *what)
+{
+	char line[512];
+	int count = 0;
+	FILE *maps = fopen("/proc/self/maps", "re");
+	while (maps != NULL && fgets(line, sizeof(line), maps) != NULL)
+		count += strstr(line, what) != NULL;
+	if (maps != NULL)
+		fclose(maps);
+	return count;
+}
+
+bool agent_is_empty(int more)
+{
+	pid_t pid = agent_pid();
+	int files = 0;
+	if (pid == 0)
+		return true; /* it has left */
+	for (int i = 0; i < EMPTY_MS; i++) {
+		files = count_files(pid);
+		if (files <= AGENT_FILES + more)
+			return true;
+		usleep(1000);
+	}
+	printf("the agent still holds %d files\n", files);
+	return false;
 }

@@ -81,4 +81,11 @@ pid_t agent_pid(void);
 /* Kill the node agent, if there is one. */
 void kill_agent(void);
 
+/* What a process holds: its descriptors; and mappings of ours whose line in /proc has @what. */
+int count_files(pid_t pid);
+int count_mappings(const char *what);
+/* With nobody there the agent holds nothing of anybody, or does so within a second; @more: it has
+ * its own queue, with a bell of two descriptors. False: it still does, which is printed. */
+bool agent_is_empty(int more);
+
 #endif

@@ -3,7 +3,6 @@
  * of it by an error completion within a second, leave in order, and the next pair must work. One
  * process, the keeper, outlives many of its peers and may not grow by it. In the end the agent
  * holds nothing any more. Usage: kill ROUNDS [SEED]. */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -18,14 +17,11 @@
 
 #include "base/prng.h"
 #include "end.h"
-#include "port/agentmsg.h"
-#include "port/rundir.h"
 
 #define ROOM           (1u << 20)
 #define LIMIT_MS       1000
 #define IN_FLIGHT      8
 #define KEEPER_WARM_UP 8 /* rounds until everything that is made once has been made */
-#define AGENT_FILES    7 /* standard three, lock, listener, epoll, a spare one */
 
 static uint32_t some_length(struct prng *prng)
 {
@@ -157,31 +153,6 @@ struct report {
 	int files, mappings;
 };
 
-static int count_files(pid_t pid)
-{
-	char path[32];
-	snprintf(path, sizeof(path), "/proc/%d/fd", (int)pid);
-	DIR *dir = opendir(path);
-	int count = 0;
-	while (dir != NULL && readdir(dir) != NULL)
-		count++;
-	if (dir != NULL)
-		closedir(dir);
-	return count - 2; /* . and .. */
-}
-
-static int count_shared_mappings(void)
-{
-	char line[512];
-	int count = 0;
-	FILE *maps = fopen("/proc/self/maps", "re");
-	while (maps != NULL && fgets(line, sizeof(line), maps) != NULL)
-		count += strstr(line, "heddle") != NULL && strstr(line, "memfd") != NULL;
-	if (maps != NULL)
-		fclose(maps);
-	return count;
-}
-
 /* Make a queue pair for each card that comes, and talk until its owner is dead. The adapter stays.
  */
 static void keep(int fd)
@@ -202,7 +173,7 @@ static void keep(int fd)
 			;
 		/* The error may be faster than the news of the death: only our own tables remain in
 		 * the end. */
-		while ((report.mappings = count_shared_mappings()) > 1 &&
+		while ((report.mappings = count_mappings("memfd:heddle")) > 1 &&
 		       now_ms() - report.failed_ms < LIMIT_MS)
 			usleep(1000);
 		report.files = count_files(getpid());
@@ -262,29 +233,6 @@ static double keeper_round(struct prng *prng, const struct keeper *keeper, const
 
 /* --- the end --- */
 
-/* With nobody there the agent holds nothing of anybody. False: it does. */
-static bool agent_is_empty(void)
-{
-	char directory[RUNDIR_MAX], path[RUNDIR_MAX + 16];
-	int pid = 0, files = 0;
-	if (rundir_open(directory, NULL) != 0)
-		return false;
-	rundir_file(directory, AGENT_LOCK, path, sizeof(path));
-	FILE *lock = fopen(path, "re");
-	if (lock == NULL)
-		return true; /* it has left */
-	bool known = fscanf(lock, "%d", &pid) == 1 && pid > 1;
-	fclose(lock);
-	for (int i = 0; known && i < LIMIT_MS; i++) {
-		files = count_files(pid);
-		if (files <= AGENT_FILES)
-			return true;
-		usleep(1000);
-	}
-	printf("the agent still holds %d files\n", files);
-	return false;
-}
-
 static bool report_grew(const struct report *before, const struct report *after)
 {
 	if (after->files <= before->files && after->mappings <= before->mappings)
@@ -329,5 +277,5 @@ int main(int argc, char **argv)
 	if (status != 0)
 		printf("the keeper ended with status %#x\n", (unsigned)status);
 	bool grew = kept > KEEPER_WARM_UP && report_grew(&early, &last);
-	return status != 0 || grew || !agent_is_empty();
+	return status != 0 || grew || !agent_is_empty(0);
 }
