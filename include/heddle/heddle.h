@@ -38,7 +38,7 @@ struct hdl_open_attr {
 	uint32_t max_qp;    /* 0: 16384 */
 	bool on_node;       /* register with the node agent, so that other processes reach it */
 	const char *node;   /* which node, when on_node; NULL: $HEDDLE_NODE, or the machine's own */
-	bool cells;         /* networks carry cells instead of RoCEv2: heddle-push(7) */
+	bool cells;         /* networks carry cells, too: heddle-push(7) */
 	/* Ethernet frames on this interface, when on_node; NULL: $HEDDLE_ETHER, or none */
 	const char *ether;
 	bool no_thread; /* nothing moves unless hdl_cq_poll() or hdl_progress() is called */
@@ -51,9 +51,10 @@ struct hdl_open_attr {
  * Creates an adapter in this process. Unless @attr->no_thread is set, the adapter has a thread of
  * its own, which sleeps while the application polls or has nothing to do. @attr may be NULL. With
  * @attr->capture, everything that passes through the adapter is appended to that file as RoCEv2
- * packets (see hdl_capture_prepare()). With @attr->cells, its connections over networks are made of
- * cells; both ends must be opened so. Cells have sends, writes and reads on the types HDL_QP_RC and
- * HDL_QP_UC, and datagrams of at most 256 bytes.
+ * packets (see hdl_capture_prepare()). With @attr->cells, its queue pairs send cells over networks
+ * unless they say otherwise (hdl_qp_init_attr.packets); both ends must do so. Cells have sends,
+ * writes and reads on the types HDL_QP_RC and HDL_QP_UC, and datagrams of at most 256 bytes. With
+ * @attr->ether, the node is also reached by Ethernet frames, which carry cells and apertures.
  *
  * Owner: the caller owns *out and closes it with hdl_close().
  * Threads: any.

@@ -315,6 +315,14 @@ enum hdl_register_error {
 	                                peer is told */
 };
 
+/* What a queue pair of type HDL_QP_RC, HDL_QP_UC or HDL_QP_UD sends over networks. Both ends must
+ * have the same. It makes no difference between programs of one machine. */
+enum hdl_packets {
+	HDL_PACKETS_DEFAULT, /* cells, if the adapter was opened with cells; else RoCEv2 */
+	HDL_PACKETS_ROCEV2,  /* InfiniBand packets in UDP datagrams */
+	HDL_PACKETS_CELLS    /* the adapter was opened with cells */
+};
+
 struct hdl_qp_init_attr {
 	uint32_t type;          /* enum hdl_qp_type */
 	struct hdl_cq *send_cq; /* unused for HDL_QP_XRC_TGT */
@@ -327,9 +335,10 @@ struct hdl_qp_init_attr {
 	bool signal_all;          /* every send request completes, even without HDL_SEND_SIGNALED */
 	bool register_on_send;    /* HDL_OP_REGISTER and HDL_OP_REGISTER_SEND are enabled */
 	bool remote_windows_only; /* figure 18 check (b): peers may use windows, not regions */
-	bool acknowledged;        /* HDL_QP_UD on a network with cells: a send completes when the
-	                             receiver has answered */
+	bool acknowledged;        /* HDL_QP_UD by cells: a send completes when the receiver has
+	                             answered */
 	uint32_t register_error;  /* enum hdl_register_error */
+	uint32_t packets;         /* enum hdl_packets */
 };
 
 /* The destination of a packet: dgid; or, without a GRH, dlid if that is not 0. dlid is any of the

@@ -128,6 +128,7 @@ struct hdl_vi_attr {
 	uint32_t access;  /* HDL_ACCESS_REMOTE_READ, _WRITE: what the peer may do; 0: nothing */
 	uint32_t max_send, max_receive; /* descriptors in each queue, at least 1 */
 	uint32_t max_segments;          /* data segments per descriptor, 1 to HDL_MAX_SGE */
+	uint32_t packets;               /* enum hdl_packets */
 	/* Completion queues, which may serve many VIs; NULL: only hdl_vi_done() and hdl_vi_wait().
 	 * In their completions, wr_id is the address of the descriptor and qpn is
 	 * hdl_vi_number(). */

@@ -153,7 +153,8 @@ void wire_mac(const struct hdl_adapter *adapter, const struct hdl_gid *gid, uint
 int wire_connect(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t mask)
 {
 	uint32_t dest = mask & HDL_QP_DEST_QPN ? attr->dest_qpn : qp->qp.attr.dest_qpn;
-	if (qp->pd->adapter->net.cells && (qp->qp.type == HDL_QP_RC || qp->qp.type == HDL_QP_UC))
+	if (wire_speaks_cells(&qp->pd->adapter->net, qp->init.packets) &&
+	    (qp->qp.type == HDL_QP_RC || qp->qp.type == HDL_QP_UC))
 		return wire_connect_cells(qp, attr, dest);
 	if (!net_has(&qp->pd->adapter->net, false))
 		return -HDL_EHOSTUNREACH; /* frames carry cells only */

@@ -170,6 +170,11 @@ int wire_connect(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t mas
 /* Set the alternate path and the migration state, as selected by @mask. With the drive lock. */
 void wire_alternate(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t mask);
 void wire_disconnect(struct hdl_qp *qp);
+/* Does a queue pair that wants @packets (enum hdl_packets) send cells over networks? */
+static inline bool wire_speaks_cells(const struct net *net, uint32_t packets)
+{
+	return packets == HDL_PACKETS_CELLS || (packets == HDL_PACKETS_DEFAULT && net->cells);
+}
 /* Cells: the MAC address that @ah leads to; what a queue pair of datagrams needs, 0 or an error;
  * a datagram of cells came, with the drive lock. */
 void wire_dmac(const struct hdl_ah_attr *ah, uint8_t mac[6]);

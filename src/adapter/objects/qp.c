@@ -39,10 +39,18 @@ static int qp_judge_init(const struct hdl_pd *pd, const struct hdl_qp_init_attr 
 		return why_not(-HDL_ENOTSUP,
 		               "cannot create a queue pair: raw datagrams need a network address "
 		               "(HEDDLE_ADDR)");
-	if (attr->acknowledged && (attr->type != HDL_QP_UD || !pd->adapter->net.cells))
+	bool cells = wire_speaks_cells(&pd->adapter->net, attr->packets);
+	if (attr->packets > HDL_PACKETS_CELLS || (cells && !pd->adapter->net.cells))
 		return why_not(-HDL_ENOTSUP,
-		               "cannot create a queue pair: only datagrams on a network with cells "
-		               "can be acknowledged");
+		               "cannot create a queue pair: its adapter was not opened for cells");
+	if (attr->type == HDL_QP_UD && !cells && !net_has(&pd->adapter->net, false))
+		return why_not(-HDL_ENOTSUP,
+		               "cannot create a queue pair: Ethernet frames carry datagrams as "
+		               "cells only");
+	if (attr->acknowledged && (attr->type != HDL_QP_UD || !cells))
+		return why_not(-HDL_ENOTSUP,
+		               "cannot create a queue pair: only datagrams by cells can be "
+		               "acknowledged");
 	bool sends = attr->type != HDL_QP_XRC_TGT, receives = has_receives(attr->type);
 	if ((sends && !cq_fits(attr->send_cq, pd->adapter)) ||
 	    (receives && !cq_fits(attr->recv_cq, pd->adapter)))
@@ -337,7 +345,8 @@ int hdl_qp_create(struct hdl_pd *pd, struct hdl_qp_init_attr *given, struct hdl_
 	qp->init = *attr;
 	qp->qp.type = (uint8_t)attr->type;
 	qp->qp.acknowledged = attr->acknowledged;
-	if (attr->type == HDL_QP_UD && pd->adapter->net.cells && wire_make_cells(qp) != 0) {
+	if (attr->type == HDL_QP_UD && wire_speaks_cells(&pd->adapter->net, attr->packets) &&
+	    wire_make_cells(qp) != 0) {
 		free_qp(qp);
 		return -HDL_ENOMEM;
 	}

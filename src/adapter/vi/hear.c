@@ -28,13 +28,15 @@ static bool same_far(const struct vi_far *a, const struct vi_far *b)
 	                   : a->guid == b->guid && a->slot == b->slot);
 }
 
-/* Do both ends speak cells, or both do not? It does not matter where lanes lead from one to the
- * other. */
-static bool hear_same_wire(const struct hdl_adapter *adapter, const uint8_t *hello,
-                           const struct vi_far *from)
+static bool hear_speaks_cells(const uint8_t *hello)
 {
-	bool cells = (hello[4] & VI_HELLO_CELLS) != 0;
-	return cells == adapter->net.cells || (!from->on_wire && !adapter->net.only);
+	return (hello[4] & VI_HELLO_CELLS) != 0;
+}
+
+bool vi_same_wire(const struct hdl_vi *vi, bool cells, const struct vi_far *from)
+{
+	const struct net *net = &vi->pd->adapter->net;
+	return cells == wire_speaks_cells(net, vi->attr.packets) || (!from->on_wire && !net->only);
 }
 
 static void hear_request(struct hdl_vi_listener *listener, const struct ib_cm_message *message,
@@ -47,8 +49,10 @@ static void hear_request(struct hdl_vi_listener *listener, const struct ib_cm_me
 		vi_reject(adapter, from, 0, message->transaction_id, IB_CM_CONSUMER, VI_REJ_NAME);
 		return;
 	}
+	/* What no VI of ours could have is refused now, other things when one accepts. */
+	bool cells = hear_speaks_cells(req->private_data);
 	if (listener->vi != NULL || req->mtu < 1 || req->mtu > 5 ||
-	    !hear_same_wire(adapter, req->private_data, from)) {
+	    (from->on_wire && !net_has(&adapter->net, cells))) {
 		vi_reject(adapter, from, 0, message->transaction_id, IB_CM_INVALID_TRANSPORT, 0);
 		return;
 	}
@@ -71,8 +75,11 @@ static void hear_request(struct hdl_vi_listener *listener, const struct ib_cm_me
 	if (!from->on_wire) /* where its packets come from; the sender of a datagram is that */
 		memcpy(from->gid.raw, req->primary.local_gid, IB_GID_BYTES);
 	wire_mac(adapter, &from->gid, req->ca_guid, from->mac);
-	listener->requests[listener->count++] = (struct vi_request){
-	        .from = *from, .transaction = message->transaction_id, .transport = req->transport};
+	listener->requests[listener->count++] =
+	        (struct vi_request){.from = *from,
+	                            .transaction = message->transaction_id,
+	                            .transport = req->transport,
+	                            .cells = cells};
 }
 
 static void hear_lookup(struct hdl_vi_listener *listener, const struct ib_cm_message *message,
@@ -87,7 +94,8 @@ static void hear_lookup(struct hdl_vi_listener *listener, const struct ib_cm_mes
 	bool named = vi_hello_names(req->private_data, listener);
 	struct descriptor_peer peer = vi_self_decode(adapter, req->private_data + VI_HELLO_BYTES,
 	                                             from->on_wire ? &from->gid : NULL);
-	if (!named || listener->vi == NULL || !hear_same_wire(adapter, req->private_data, from) ||
+	if (!named || listener->vi == NULL ||
+	    !vi_same_wire(listener->vi, hear_speaks_cells(req->private_data), from) ||
 	    !vi_know(listener->vi, &peer)) {
 		rep.u.sidr_rep.status = named ? IB_CM_SIDR_REJECT : IB_CM_SIDR_UNSUPPORTED;
 	} else {

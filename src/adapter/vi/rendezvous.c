@@ -172,7 +172,7 @@ static struct ib_cm_message vi_question(const struct hdl_vi *vi, uint16_t port, 
 	struct ib_cm_message question = {.kind = IB_CM_REQ, .transaction_id = vi->transaction};
 	uint64_t service = ib_cm_service(VI_SPACE, port);
 	size_t bytes = vi_name_length(name);
-	uint8_t cells = adapter->net.cells ? VI_HELLO_CELLS : 0;
+	uint8_t cells = wire_speaks_cells(&adapter->net, vi->attr.packets) ? VI_HELLO_CELLS : 0;
 	if (vi->descriptors.addressed) {
 		question.kind = IB_CM_SIDR_REQ;
 		question.u.sidr_req = (struct ib_cm_sidr_req){
@@ -383,7 +383,7 @@ static bool vi_take_request(struct hdl_vi_listener *listener, const struct hdl_v
 	while (listener->count > 0) {
 		*out = listener->requests[0];
 		vi_drop_request(listener, 0);
-		if (out->transport == vi_transport(vi))
+		if (out->transport == vi_transport(vi) && vi_same_wire(vi, out->cells, &out->from))
 			return true;
 		vi_reject(listener->adapter, &out->from, 0, out->transaction,
 		          IB_CM_INVALID_TRANSPORT, 0);

@@ -59,7 +59,8 @@ static int vi_judge(const struct hdl_pd *pd, const struct hdl_vi_attr *attr)
 		        pieces, attr->channel, attr->access);
 	if (!vi_cq_fits(attr->send_cq, pd->adapter) || !vi_cq_fits(attr->receive_cq, pd->adapter))
 		return -HDL_EINVAL;
-	if (attr->channel == HDL_VI_ACKNOWLEDGED && !pd->adapter->net.cells)
+	if (attr->channel == HDL_VI_ACKNOWLEDGED &&
+	    !wire_speaks_cells(&pd->adapter->net, attr->packets))
 		return why_not(-HDL_ENOTSUP, "cannot create a virtual interface: a channel that is "
 		                             "acknowledged but not connected needs cells");
 	return 0;
@@ -114,6 +115,7 @@ static int make_qp(struct hdl_vi *vi)
 	                attr->receive_cq != NULL ? attr->receive_cq : vi->cqs[HDL_VI_RECEIVE_QUEUE],
 	        .signal_all = true,
 	        .acknowledged = attr->channel == HDL_VI_ACKNOWLEDGED,
+	        .packets = attr->packets,
 	        .context = vi,
 	        .cap = {.max_send_wr = attr->max_send,
 	                .max_recv_wr = attr->max_receive,

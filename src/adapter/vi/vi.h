@@ -52,6 +52,7 @@ struct vi_request {
 	struct vi_far from;
 	uint64_t transaction;
 	uint8_t transport; /* enum ib_cm_transport */
+	bool cells;
 };
 
 struct hdl_vi_listener {
@@ -128,7 +129,7 @@ int vi_reset(struct hdl_vi *vi);
 #define VI_HELLO_BYTES    72u                  /* which name a request is for */
 #define VI_SELF_BYTES     (8u + 4u + 4u + 16u) /* guid, qpn, qkey, gid: who asks or answers */
 #define VI_REJ_NAME       1u                   /* in the information of a REJ: another name */
-#define VI_HELLO_CELLS    1u                   /* a hello of an adapter that speaks cells */
+#define VI_HELLO_CELLS    1u                   /* a hello of a VI that speaks cells */
 #define VI_HELLO_DATAGRAM 2u                   /* a hello for a VI without connection */
 #define VI_READ_DEPTH     16u
 #define VI_RNR_RETRY      6u
@@ -164,6 +165,9 @@ struct descriptor_peer vi_self_decode(const struct hdl_adapter *adapter, const u
 bool vi_know(struct hdl_vi *vi, const struct descriptor_peer *peer);
 
 /* --- hear.c --- */
+/* Does a peer that speaks cells, or does not, reach @vi? It does not matter where lanes lead from
+ * one to the other. */
+bool vi_same_wire(const struct hdl_vi *vi, bool cells, const struct vi_far *from);
 /* Forget the request number @at. With vis.lock. */
 void vi_drop_request(struct hdl_vi_listener *listener, uint32_t at);
 /* A message of communication management arrived. False: it is not about virtual interfaces. Called

@@ -196,7 +196,7 @@ void ib_take(struct engine *engine, const struct path *came, bool marked,
 		ib_rx_drop(engine);
 	else if (!is_datagram)
 		connected(engine, qp, came, marked, packet);
-	else if (qp_may_receive(qp_state(qp)))
+	else if (qp_may_receive(qp_state(qp)) && qp->cells == NULL)
 		ib_rx_datagram(engine, qp, came, packet);
 	else
 		ib_rx_drop(engine);

@@ -50,7 +50,7 @@ def record(build, program, folder):
 
 
 def check(script, capture):
-    lines = tshark(script, capture, "-T", "fields", "-e", "_ws.col.Info", "-e", "_ws.expert.message", "-e", "_ws.malformed").splitlines()
+    lines = tshark(script, capture, "-Y", f"udp.port == {CELL_PORT}", "-T", "fields", "-e", "_ws.col.Info", "-e", "_ws.expert.message", "-e", "_ws.malformed").splitlines()
     names = set()
     for line in lines:
         text, expert, malformed = (line.split("\t") + ["", ""])[:3]

@@ -391,6 +391,105 @@ static void vi_acknowledged_without_connection(void **state)
 	assert_true(side_run(datagram_server, datagram_client));
 }
 
+/* --- cells or RoCEv2, by the VI --- */
+
+#define LONG 65536u
+
+static struct hdl_vi *choosing(struct side *side, uint32_t packets)
+{
+	struct hdl_vi_attr attr = side_attr(BOTH);
+	struct hdl_vi *vi;
+	attr.packets = packets;
+	MUST(hdl_vi_create(side->pd, &attr, &vi));
+	return vi;
+}
+
+static uint64_t packets_sent(struct side *side)
+{
+	struct hdl_counter list[128];
+	size_t count = hdl_counters(side->adapter, list, 128);
+	for (size_t i = 0; i < count && i < 128; i++)
+		if (strcmp(list[i].name, "packets_out") == 0)
+			return list[i].value;
+	CHECK(false);
+	return 0;
+}
+
+static void choice_server(struct side *side, const char *name)
+{
+	struct hdl_vi_listener *listener;
+	bool frames = getenv("VI_SERVER_ETHER") != NULL;
+	MUST(hdl_vi_listen(side->adapter, name, NULL, &listener));
+	for (uint32_t packets = HDL_PACKETS_CELLS; packets >= HDL_PACKETS_ROCEV2; packets--) {
+		struct hdl_vi *vi = choosing(side, packets);
+		side_post(side, vi, HDL_VI_RECEIVE_QUEUE,
+		          side_fill(side, packets, HDL_VI_SENDRECV, 0, LONG));
+		if (packets == HDL_PACKETS_ROCEV2 && frames) {
+			MUST(hdl_vi_destroy(vi));
+			break;
+		}
+		/* A request of the other kind came first, and is refused. */
+		MUST(hdl_vi_accept(listener, vi, SIDE_WAIT_MS));
+		CHECK(side_wait(vi, HDL_VI_RECEIVE_QUEUE, &side->descriptors[packets]) ==
+		      (HDL_VI_DONE | HDL_VI_DONE_RECEIVE));
+		CHECK(is_pattern(side->data, LONG, packets));
+		leave_last(vi);
+	}
+	MUST(hdl_vi_unlisten(listener));
+}
+
+static void choice_client(struct side *side, const char *name, const struct hdl_gid *to)
+{
+	bool frames = getenv("VI_SERVER_ETHER") != NULL;
+	for (uint32_t packets = HDL_PACKETS_CELLS; packets >= HDL_PACKETS_ROCEV2; packets--) {
+		struct hdl_vi *other =
+		        choosing(side, HDL_PACKETS_CELLS + HDL_PACKETS_ROCEV2 - packets);
+		struct hdl_vi *vi = choosing(side, packets);
+		if (packets == HDL_PACKETS_CELLS)
+			CHECK(hdl_vi_connect(other, to, name, SIDE_WAIT_MS) == -HDL_ECONNREFUSED);
+		MUST(hdl_vi_destroy(other));
+		if (packets == HDL_PACKETS_ROCEV2 && frames) { /* which carry cells only */
+			CHECK(hdl_vi_connect(vi, to, name, 1000) != 0);
+			MUST(hdl_vi_destroy(vi));
+			break;
+		}
+		MUST(hdl_vi_connect(vi, to, name, SIDE_WAIT_MS));
+		pattern(side->data, LONG, packets);
+		uint64_t before = packets_sent(side);
+		side_post(side, vi, HDL_VI_SEND_QUEUE,
+		          side_fill(side, packets, HDL_VI_SENDRECV, 0, LONG));
+		CHECK(side_wait(vi, HDL_VI_SEND_QUEUE, &side->descriptors[packets]) == HDL_VI_DONE);
+		uint64_t sent = packets_sent(side) - before;
+		/* A cell has 256 bytes of data, a packet at least 1024; some may be sent again. */
+		CHECK(packets == HDL_PACKETS_CELLS ? sent >= LONG / 256 : sent < LONG / 256);
+		MUST(hdl_vi_destroy(vi));
+	}
+}
+
+static void vi_chooses_packets(void **state)
+{
+	(void)state;
+	if (getenv("VI_CELLS") == NULL)
+		skip();
+	assert_true(side_run(choice_server, choice_client));
+}
+
+static void vi_without_cells(void **state)
+{
+	(void)state;
+	if (getenv("VI_CELLS") != NULL)
+		skip();
+	struct side side;
+	struct hdl_vi_attr attr = side_attr(BOTH);
+	struct hdl_vi *vi;
+	attr.packets = HDL_PACKETS_CELLS;
+	side_open(&side);
+	assert_int_equal(hdl_vi_create(side.pd, &attr, &vi), -HDL_ENOTSUP);
+	attr.packets = HDL_PACKETS_CELLS + 1;
+	assert_int_equal(hdl_vi_create(side.pd, &attr, &vi), -HDL_ENOTSUP);
+	side_close(&side);
+}
+
 /* --- the end of a connection --- */
 
 static void again_server(struct side *side, const char *name)
@@ -535,6 +634,8 @@ int main(void)
 	        cmocka_unit_test(vi_unacknowledged),
 	        cmocka_unit_test(vi_without_connection),
 	        cmocka_unit_test(vi_acknowledged_without_connection),
+	        cmocka_unit_test(vi_chooses_packets),
+	        cmocka_unit_test(vi_without_cells),
 	        cmocka_unit_test(vi_connects_again),
 	        cmocka_unit_test(vi_peer_is_killed),
 	        cmocka_unit_test(vi_names_and_limits),
