@@ -84,7 +84,8 @@ enum hdl_aperture_check_bit {
 /* Who may set what (APERTURE column 16). The node agent gives the level, by the user's policy
  * (heddle-ci(7)); a program cannot raise its own. */
 enum hdl_aperture_trust {
-	/* The agent handles out-of-band packets and holds the entries. */
+	/* Out-of-band packets pass the agent, which holds the entries and draws their numbers. The
+	 * program reaches, and is reached from, this machine alone. */
 	HDL_TRUST_NONE,
 	/* The application sets nonce, destination and first number; base and source are set for
 	 * it. */
@@ -239,7 +240,7 @@ HDL_API int hdl_port_rules(struct hdl_port *port, const struct hdl_port_rule *ru
  *
  * Owner: @aperture stays the caller's; hdl_aperture_close() withdraws the offer.
  * Threads: any.
- * Blocks: no.
+ * Blocks: no; until the node agent answers, if the application is not trusted.
  * Returns: 0; -HDL_EINVAL; -HDL_EBUSY it is offered or connected; -HDL_ENOSPC
  * HDL_MAX_PORT_OFFERS is reached. */
 HDL_API int hdl_port_offer(struct hdl_port *port, struct hdl_aperture *aperture,
@@ -356,7 +357,8 @@ HDL_API void *hdl_aperture_context(const struct hdl_aperture *aperture);
  * Returns: 0 it is OPEN; -HDL_EAGAIN; -HDL_EBUSY it is not CLOSED; -HDL_ECONNREFUSED REJECT came,
  * and hdl_aperture_reason() tells why; -HDL_EHOSTUNREACH; -HDL_ENOTSUP @host is reached by a
  * carrier that cannot make a check that the aperture wants; -HDL_ETIMEDOUT it is CLOSED again;
- * -HDL_EACCES the application is not trusted and its agent refuses; -HDL_EINVAL; -HDL_EINTR. */
+ * -HDL_ENOSPC the application is not trusted, and its agent holds no more entries for it;
+ * -HDL_EINVAL; -HDL_EINTR. */
 HDL_API int hdl_aperture_connect(struct hdl_aperture *aperture, const struct hdl_gid *host,
                                  uint16_t port, int timeout_ms);
 
@@ -425,7 +427,7 @@ HDL_API const char *hdl_aperture_reason_str(uint32_t reason);
  * Owner: nothing changes hands.
  * Threads: any.
  * Blocks: no.
- * Returns: 0; -HDL_EINVAL it offers nothing. */
+ * Returns: 0; -HDL_EINVAL it offers nothing; -HDL_EACCES the application is not trusted. */
 HDL_API int hdl_aperture_own(const struct hdl_aperture *aperture,
                              struct hdl_aperture_target *target);
 
@@ -604,7 +606,7 @@ HDL_API int hdl_aperture_check(struct hdl_aperture *aperture);
  * Threads: any.
  * Blocks: no.
  * Returns: 0; -HDL_EINVAL; -HDL_EADDRINUSE; -HDL_ENOTSUP the node has no network address
- * (HEDDLE_ADDR); -HDL_ENOMEM. */
+ * (HEDDLE_ADDR); -HDL_EACCES the application is not trusted; -HDL_ENOMEM. */
 HDL_API int hdl_aperture_open_ip(struct hdl_adapter *adapter, const struct hdl_aperture_attr *attr,
                                  uint16_t own, const struct hdl_gid *peer, uint16_t port,
                                  struct hdl_aperture **out);
@@ -637,6 +639,7 @@ HDL_API int hdl_aperture_open_ip(struct hdl_adapter *adapter, const struct hdl_a
 	X(BAD_SOURCE, "bad_source")                                         \
 	X(BAD_EXTENT, "bad_extent")                                         \
 	X(BAD_ACCESS, "bad_access")                                         \
+	X(WRONG_WAY, "wrong_way") /* not through the agent, as it had to */ \
 	X(CONNECTS, "connects")                                             \
 	X(ACCEPTS, "accepts")                                               \
 	X(REJECTS, "rejects")                                               \

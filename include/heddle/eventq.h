@@ -197,6 +197,7 @@ struct hdl_oob_status {
 	uint64_t failures; /* of these: failures of the adapter */
 	uint64_t lost;     /* messages that found no room */
 	uint64_t wakes;    /* how often the agent was woken by messages of any process */
+	uint64_t refused;  /* out-of-band packets of ours that the agent did not pass on */
 	uint32_t waiting;  /* events in the queue of last_port, when the agent looked into it */
 	uint32_t criteria; /* which events get a message: the agent's to set (heddled(8)) */
 	uint32_t last_port;

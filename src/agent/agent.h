@@ -98,6 +98,11 @@ struct agent_source {
 	void (*ready)(struct agent_source *source);
 };
 
+struct managed; /* managed.h */
+
+/* How far a process is trusted, as far as apertures are concerned (aperture.c). */
+enum client_trust { CLIENT_UNKNOWN, CLIENT_TRUSTED, CLIENT_UNTRUSTED };
+
 struct client {
 	struct agent_source source;
 	int sock;
@@ -126,7 +131,10 @@ struct client {
 	uint32_t slot;
 	int tables, bell;
 	struct agent_sizes sizes;
-	struct vs_member *vs; /* NULL: it is not attached to a virtual switch */
+	struct vs_member *vs;    /* NULL: it is not attached to a virtual switch */
+	uint8_t trust;           /* enum client_trust */
+	uint64_t refused;        /* out-of-band packets of apertures that it may not send */
+	struct managed *managed; /* what the agent holds for it; NULL: nothing (control.c) */
 	char program[AGENT_NAME_MAX];
 	struct client *next;
 };
@@ -234,6 +242,14 @@ extern const struct agent_service aperture_service; /* aperture.c */
 
 /* aperture.c: close the sockets of @node's apertures. */
 void ci_wires_close(struct node_entry *node);
+/* Is the program of @client one that the user does not trust? Decided once. */
+bool ci_is_untrusted(const struct agent *agent, struct client *client);
+
+/* control.c: the messages of programs that are not trusted, and of their peers. */
+void control_arm(struct agent *agent, struct client *client, struct agent_request *request);
+void control_disarm(struct agent *agent, struct client *client, struct agent_request *request);
+void control_pass(struct agent *agent, struct client *client, struct agent_request *request);
+void control_leave(struct client *client);
 /* The agent of @directory begins: where the list of programs is that are not trusted. */
 void ci_begin_trust(struct agent *agent, const char *directory);
 

@@ -22,12 +22,31 @@
  * second. */
 #define CI_ANSWERS_NS 2000000000ull
 
+/* Of enum hdl_aperture_reason, the agent knows these. */
+#define REASON_NO_PORT 1u
+#define REASON_GONE    8u
+#define REASON_CARRIER 15u
+
+/* Frames that come back are passed to all processes of the node, each of which looks for the
+ * connection. So many per second are: a host may send as many as it likes. */
+#define RETURNED_PER_S 256u
+
+/* One of the sockets of an address, whose errors the agent watches. */
+struct ci_watch {
+	struct agent_source source; /* first */
+	struct ci_wire *wire;
+	int sock;
+};
+
 /* The sockets of one address. */
 struct ci_wire {
 	struct agent_source source; /* first */
 	struct node_entry *node;
 	struct steer steer;
 	struct udp_receiver receiver;
+	struct ci_watch *watches[STEER_MAX_SOCKETS]; /* but for the first */
+	uint64_t second;                             /* of which so many have come back: */
+	uint32_t returned;
 };
 
 static void ci_send(const struct ci_wire *wire, const struct udp_address *to,
@@ -46,30 +65,28 @@ static void ci_send(const struct ci_wire *wire, const struct udp_address *to,
 /* REJECT, or ERROR: the process that it was for has gone. The answer repeats the nonce, which
  * proves that its sender has seen the packet. */
 static void ci_refuse(const struct ci_wire *wire, const struct udp_address *to,
-                      const struct ci_packet *packet)
+                      const struct ci_packet *packet, uint16_t reason)
 {
 	uint8_t body[8];
 	struct ci_offer offer;
 	struct ci_note note = {.element = CI_AGENT};
 	struct ci_packet out = {.data = body};
-	/* enum hdl_aperture_reason, of which the agent knows these two. */
-	const uint16_t no_port = 1, gone = 8;
 	if (packet->kind == CI_CONNECT && ci_get_offer(packet, &offer) == CI_OK) {
 		out.kind = CI_REJECT;
 		out.index = offer.index;
 		out.nonce = offer.nonce;
-		note.reason = no_port;
+		note.reason = reason;
 	} else if (packet->kind == CI_STATUS) {
 		struct ci_status status = ci_get_status(packet);
 		out.kind = CI_REJECT;
 		out.index = status.index;
 		out.nonce = status.nonce;
-		note.reason = no_port;
+		note.reason = reason;
 	} else if (packet->kind == CI_ALIVE) {
 		out.kind = CI_ERROR;
 		out.index = ci_get_note(packet).index;
 		out.nonce = packet->nonce;
-		note.reason = gone;
+		note.reason = REASON_GONE;
 	} else {
 		return;
 	}
@@ -93,7 +110,12 @@ static void ci_hear_frame(struct ci_wire *wire, const struct udp_came *came, con
 	                            (uint16_t)ci_row(packet.index), 0)
 	                : NULL;
 	if (holder == NULL || holder->dead) {
-		ci_refuse(wire, &came->from, &packet);
+		ci_refuse(wire, &came->from, &packet, REASON_NO_PORT);
+		return;
+	}
+	/* It has no socket: other machines do not reach it. */
+	if (holder->trust == CLIENT_UNTRUSTED) {
+		ci_refuse(wire, &came->from, &packet, REASON_CARRIER);
 		return;
 	}
 	memcpy(msg.u.cm.gid, came->from.gid, 16); /* the source, as the socket tells it */
@@ -102,22 +124,79 @@ static void ci_hear_frame(struct ci_wire *wire, const struct udp_came *came, con
 	(void)outbox_send(holder, &msg, NULL, 0); /* CONNECT is repeated */
 }
 
-/* A frame of one of our processes came back, and the kernel gave it to us: it is for the process
- * that knows its nonce. */
-static void ci_hear_refused(struct ci_wire *wire)
+/* A frame of one of our processes came back: it is for the process that knows its nonce. @from got
+ * it already; NULL: none. */
+static void ci_pass_returned(const struct node_entry *node, const struct client *from,
+                             const uint8_t host[16], const uint8_t *data, size_t bytes)
+{
+	struct agent_msg msg = {.kind = AGENT_CI_FRAME,
+	                        .u.cm = {.options = 1, .length = (uint32_t)bytes}};
+	memcpy(msg.u.cm.gid, host, 16);
+	memcpy(msg.u.cm.data, data, bytes);
+	for (unsigned slot = 0; slot < AGENT_MAX_SLOTS; slot++)
+		if (node->slots[slot] != NULL && !node->slots[slot]->dead &&
+		    node->slots[slot] != from)
+			(void)outbox_send(node->slots[slot], &msg, NULL, 0);
+}
+
+static bool ci_may_return(struct ci_wire *wire)
+{
+	uint64_t second = clock_now_ns() / 1000000000u;
+	if (second != wire->second) {
+		wire->second = second;
+		wire->returned = 0;
+	}
+	return wire->returned++ < RETURNED_PER_S;
+}
+
+/* Of the sockets that share a port, the kernel chooses one for an ICMP message by a hash of the
+ * addresses, and always the same for one host. That may be the socket of any process, of one that
+ * has stopped or ended, or ours. So the agent watches all of them. */
+static void ci_hear_returned(struct ci_wire *wire, int sock)
 {
 	struct refused refused;
-	for (unsigned i = 0; i < UDP_BATCH && refused_next(wire->steer.at[0].sock, &refused); i++) {
-		struct agent_msg msg = {.kind = AGENT_CI_FRAME,
-		                        .u.cm = {.options = 1, .length = (uint32_t)refused.bytes}};
-		if (refused.bytes == 0 || refused.port != CI_UDP_PORT)
-			continue;
-		memcpy(msg.u.cm.gid, refused.to.gid, 16);
-		memcpy(msg.u.cm.data, refused.data, refused.bytes);
-		for (unsigned slot = 0; slot < AGENT_MAX_SLOTS; slot++)
-			if (wire->node->slots[slot] != NULL && !wire->node->slots[slot]->dead)
-				(void)outbox_send(wire->node->slots[slot], &msg, NULL, 0);
-	}
+	for (unsigned i = 0; i < UDP_BATCH && refused_next(sock, &refused); i++)
+		if (refused.bytes > 0 && refused.port == CI_UDP_PORT && ci_may_return(wire))
+			ci_pass_returned(wire->node, NULL, refused.to.gid, refused.data,
+			                 refused.bytes);
+}
+
+static void ci_watch_ready(struct agent_source *source)
+{
+	const struct ci_watch *watch = (const struct ci_watch *)(const void *)source;
+	ci_hear_returned(watch->wire, watch->sock);
+}
+
+/* Watch the errors of @sock from now on; it is in the group for good. */
+static void ci_watch_errors(struct agent *agent, struct ci_wire *wire, int sock)
+{
+	unsigned at = 1;
+	if (wire->steer.address.frames)
+		return; /* nobody sends Ethernet frames back */
+	while (at < wire->steer.count && wire->steer.at[at].sock != sock)
+		at++;
+	if (at == wire->steer.count || wire->watches[at] != NULL)
+		return;
+	struct ci_watch *watch = calloc(1, sizeof(*watch));
+	struct epoll_event interest = {.events = 0, .data.ptr = watch}; /* errors always count */
+	if (watch == NULL)
+		return;
+	*watch = (struct ci_watch){.source.ready = ci_watch_ready, .wire = wire, .sock = sock};
+	refused_watch(sock, &wire->steer.address);
+	if (epoll_ctl(agent->epoll, EPOLL_CTL_ADD, sock, &interest) == 0)
+		wire->watches[at] = watch;
+	else
+		free(watch);
+}
+
+/* A process got a frame back that is none of its own. */
+static void ci_returned(struct agent *agent, struct client *client, struct agent_request *request)
+{
+	const struct agent_cm *cm = &request->msg.u.cm;
+	struct ci_wire *wire = client->node->ci_wires[0];
+	if (wire != NULL && !ci_is_untrusted(agent, client) && cm->length <= REFUSED_BYTES &&
+	    ci_may_return(wire))
+		ci_pass_returned(client->node, client, cm->gid, cm->data, cm->length);
 }
 
 static void ci_hear(struct agent_source *source)
@@ -126,7 +205,7 @@ static void ci_hear(struct agent_source *source)
 	struct udp_came came[UDP_BATCH];
 	int count = udp_receive(&wire->receiver, wire->steer.at[0].sock, came);
 	if (count <= 0)
-		ci_hear_refused(wire);
+		ci_hear_returned(wire, wire->steer.at[0].sock);
 	for (int i = 0; i < count; i++)
 		for (uint32_t at = 0; at < came[i].bytes; at += came[i].packet_bytes) {
 			uint32_t rest = came[i].bytes - at;
@@ -137,6 +216,8 @@ static void ci_hear(struct agent_source *source)
 
 static void ci_close_one(struct ci_wire *wire)
 {
+	for (unsigned i = 0; i < STEER_MAX_SOCKETS; i++)
+		free(wire->watches[i]);
 	steer_close(&wire->steer);
 	udp_receiver_end(&wire->receiver);
 	free(wire);
@@ -178,8 +259,8 @@ static int ci_open_one(struct agent *agent, struct node_entry *node,
 	return 0;
 }
 
-/* Is the program of @client, as the kernel names it, one that the user does not trust? */
-static bool ci_is_untrusted(const struct agent *agent, const struct client *client)
+/* Is the program of @client, as the kernel names it, in the list? */
+static bool ci_is_listed(const struct agent *agent, const struct client *client)
 {
 	char link[64], path[PATH_MAX], line[PATH_MAX], *name = NULL;
 	bool found = false;
@@ -202,6 +283,13 @@ static bool ci_is_untrusted(const struct agent *agent, const struct client *clie
 	return found;
 }
 
+bool ci_is_untrusted(const struct agent *agent, struct client *client)
+{
+	if (client->trust == CLIENT_UNKNOWN)
+		client->trust = ci_is_listed(agent, client) ? CLIENT_UNTRUSTED : CLIENT_TRUSTED;
+	return client->trust == CLIENT_UNTRUSTED;
+}
+
 static void ci_open_all(struct agent *agent, struct client *client, struct agent_request *request)
 {
 	struct node_entry *node = client->node;
@@ -220,6 +308,8 @@ static void ci_open_all(struct agent *agent, struct client *client, struct agent
 			result = sock;
 		else
 			fds[count++] = sock;
+		if (sock >= 0)
+			ci_watch_errors(agent, node->ci_wires[i], sock);
 	}
 	if (result != 0) {
 		char text[UDP_ADDRESS_TEXT];
@@ -237,6 +327,7 @@ static void ci_open_all(struct agent *agent, struct client *client, struct agent
 static void ci_leave(struct agent *agent, struct client *client)
 {
 	(void)agent;
+	control_leave(client);
 	for (unsigned i = 0; client->node != NULL && i < UDP_MAX_ADDRESSES; i++) {
 		struct ci_wire *wire = client->node->ci_wires[i];
 		if (wire == NULL)
@@ -275,6 +366,10 @@ void ci_begin_trust(struct agent *agent, const char *directory)
 
 static const struct service_kind ci_kinds[] = {
         {AGENT_CI_OPEN, AGENT_MSG_BYTES(cm), false, ci_open_all},
+        {AGENT_CI_ARM, AGENT_MSG_BYTES(cm), false, control_arm},
+        {AGENT_CI_DISARM, AGENT_MSG_BYTES(cm), false, control_disarm},
+        {AGENT_CI_CONTROL, AGENT_MSG_BYTES(cm), false, control_pass},
+        {AGENT_CI_RETURNED, AGENT_MSG_BYTES(cm), false, ci_returned},
 };
 const struct agent_service aperture_service = {.name = "apertures",
                                                .kinds = ci_kinds,

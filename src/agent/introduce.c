@@ -27,16 +27,18 @@ static int make_lanes(void)
 	return fd;
 }
 
-static void tell_of_peer(struct client *to, const struct client *peer, const struct peer_link *link,
-                         uint32_t side, uint32_t token, int lanes)
+static void tell_of_peer(const struct agent *agent, struct client *to, struct client *peer,
+                         const struct peer_link *link, uint32_t side, uint32_t token, int lanes)
 {
-	struct agent_msg msg = {.kind = AGENT_PEER,
-	                        .u.peer = {.token = token,
-	                                   .side = side,
-	                                   .link_id = link->id,
-	                                   .slot = peer->slot,
-	                                   .pid = peer->pid,
-	                                   .sizes = peer->sizes}};
+	struct agent_msg msg = {
+	        .kind = AGENT_PEER,
+	        .u.peer = {.token = token,
+	                   .side = side,
+	                   .link_id = link->id,
+	                   .slot = peer->slot,
+	                   .pid = peer->pid,
+	                   .managed = ci_is_untrusted(agent, to) || ci_is_untrusted(agent, peer),
+	                   .sizes = peer->sizes}};
 	memcpy(msg.u.peer.node_guid, &peer->node->guid, 8);
 	int fds[4] = {peer->tables, lanes, peer->bell, peer->pidfd};
 	tell(to, &msg, fds, peer->pidfd >= 0 ? 4 : 3);
@@ -74,8 +76,8 @@ static void introduce_peer(struct agent *agent, struct client *client,
 		agent->links = link;
 		agent->link_count++;
 		/* The peer first, so that it is ready when the process that asked begins. */
-		tell_of_peer(peer, client, link, 1, 0, lanes);
-		tell_of_peer(client, peer, link, 0, token, lanes);
+		tell_of_peer(agent, peer, client, link, 1, 0, lanes);
+		tell_of_peer(agent, client, peer, link, 0, token, lanes);
 		close(lanes);
 		return;
 	}

@@ -220,6 +220,7 @@ static void oob_query(struct agent *agent, struct client *client, struct agent_r
 		part->told.criteria = atomic_load(&part->block->criteria);
 		msg.u.oob = part->told;
 	}
+	msg.u.oob.refused = client->refused;
 	msg.u.oob.token = request->msg.u.oob.token;
 	tell(client, &msg, NULL, 0);
 }

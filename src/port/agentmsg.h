@@ -34,6 +34,13 @@
  *   CI_OPEN {token}                      -->  the process uses apertures
  *     CI_OPENED {token, trust}             <--  + one socket per address of the node
  *     CI_FRAME {gid, own, data}            <--  CI packets to a port that the process holds
+ *   CI_ARM {token, slot: row}            -->  from a program that is not trusted
+ *     CI_ARMED {token, error, guid: nonce, slot: first number}  <--
+ *   CI_DISARM {slot: row}                -->  the entry is no more
+ *   CI_CONTROL {guid, slot, data}        -->  out-of-band packets, where an end is not trusted
+ *     CI_CONTROL {guid, slot, data}        <--  to the other end, with the name of this one
+ *   CI_RETURNED {gid, data}              -->  a frame came back that is none of ours; the agent
+ *     CI_FRAME {gid, data, options: 1}     <--  passes it to all processes of the node
  *   VS_ATTACH {node, APID, key}          -->  + bell, the first time; needs no HELLO
  *     VS_ATTACHED {error, APID, member}    <--  + board (fabric/board.h)
  *     VS_PEER {member, side}               <--  to both; + lanes, bell
@@ -80,7 +87,8 @@
 #define AGENT_FIRST_LID 2u
 #define AGENT_LAST_LID  0xbfffu
 
-#define AGENT_CI_SPACE 0x0a70u /* ports of apertures are those of this space */
+#define AGENT_CI_SPACE   0x0a70u /* ports of apertures are those of this space */
+#define AGENT_CI_ENTRIES 1024u   /* apertures of a process that is not trusted */
 
 #define AGENT_LOOPBACK 72u /* the node with LID L is 127.72.(L / 256).(L % 256) */
 
@@ -128,6 +136,11 @@ enum agent_kind {
 	AGENT_CI_OPEN,
 	AGENT_CI_OPENED,
 	AGENT_CI_FRAME,
+	AGENT_CI_ARM,
+	AGENT_CI_ARMED,
+	AGENT_CI_DISARM,
+	AGENT_CI_CONTROL,
+	AGENT_CI_RETURNED,
 	AGENT_KIND_COUNT
 };
 
@@ -226,8 +239,8 @@ struct agent_peer {
 	uint32_t side;
 	uint32_t link_id;
 	uint32_t slot;
-	int32_t pid; /* in the agent's PID namespace, which may be another one */
-	uint32_t reserved;
+	int32_t pid;      /* in the agent's PID namespace, which may be another one */
+	uint32_t managed; /* one of the two is not trusted: CI_CONTROL */
 	uint8_t node_guid[8];
 	struct agent_sizes sizes;
 };
@@ -339,7 +352,7 @@ struct agent_vs_member {
 struct agent_oob {
 	uint32_t token;
 	uint32_t last_port;
-	uint64_t messages, blocked, errors, failures, lost, wakes;
+	uint64_t messages, blocked, errors, failures, lost, wakes, refused;
 	uint32_t waiting; /* events in the queue of the last port, as the agent saw them */
 	uint32_t criteria;
 };

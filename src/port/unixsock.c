@@ -36,6 +36,15 @@ int unixsock_send(int sock, const void *data, size_t bytes, const int *fds, int 
 	return sent < 0 ? -errno : 0;
 }
 
+int unixsock_send_now(int sock, const void *data, size_t bytes)
+{
+	ssize_t sent;
+	do
+		sent = send(sock, data, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
+	while (sent < 0 && errno == EINTR);
+	return sent < 0 ? -errno : 0;
+}
+
 ssize_t unixsock_receive(int sock, void *data, size_t bytes, int fds[UNIXSOCK_MAX_FDS],
                          int *fd_count)
 {

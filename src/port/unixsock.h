@@ -11,6 +11,8 @@
 /* Send @bytes and @fd_count descriptors, which the caller keeps. Returns 0; -errno (-EAGAIN: a
  * non-blocking socket is full). */
 int unixsock_send(int sock, const void *data, size_t bytes, const int *fds, int fd_count);
+/* The same without descriptors, and without waiting: -EAGAIN if there is no room now. */
+int unixsock_send_now(int sock, const void *data, size_t bytes);
 
 /* Receive a message of at most @bytes. Returns its length, 0 at the end, -errno (-EMSGSIZE: it was
  * longer; -EMFILE: there is no room for the descriptors that came along; -EAGAIN). The caller owns

@@ -72,7 +72,7 @@ enum ci_kind {
 
 enum ci_flag {
 	CI_SEQUENCED = 1 << 0,
-	CI_ASK = 1 << 1, /* the sender wants an ALIVEACK */
+	CI_ASK = 1 << 1, /* the sender wants an ALIVEACK; of ALIVEACK: it answers ALIVE, not data */
 	CI_SAME = 1 << 5,
 	CI_NEXT = 1 << 6,
 	CI_COUNT = 1 << 7

@@ -302,6 +302,15 @@ static void agent_link_hear(struct hdl_adapter *adapter, const struct agent_msg 
 	case AGENT_CI_FRAME:
 		apertures_udp_frame(adapter, msg);
 		break;
+	case AGENT_CI_CONTROL:
+		apertures_control(adapter, msg);
+		break;
+	case AGENT_CI_ARMED:
+		pthread_mutex_lock(&adapter->agent.lock);
+		adapter->agent.answer_number = msg->u.cm.slot;
+		pthread_mutex_unlock(&adapter->agent.lock);
+		agent_link_answered(adapter, msg->u.cm.token, -msg->u.cm.error, msg->u.cm.guid);
+		break;
 	case AGENT_CM_SEND:
 	case AGENT_CM_RETURN:
 	case AGENT_CM_GONE:
@@ -388,13 +397,16 @@ void agent_listen(struct hdl_adapter *adapter)
 	/* The agent has ended. Links keep working: a pidfd reports the death of a peer. A thread
 	 * that waits for an answer asks the next agent. */
 	pthread_mutex_lock(&adapter->agent.lock);
+	lock_take(&adapter->agent.closing);
 	close(adapter->agent.sock);
-	adapter->agent.sock = -1;
+	__atomic_store_n(&adapter->agent.sock, -1, __ATOMIC_RELAXED);
+	lock_drop(&adapter->agent.closing);
 	adapter->agent.answered_token = adapter->agent.next_token;
 	adapter->agent.answer = -HDL_EAGAIN;
 	atomic_fetch_add(&adapter->agent.number, 1); /* the next agent may answer differently */
 	pthread_cond_broadcast(&adapter->agent.answered);
 	pthread_mutex_unlock(&adapter->agent.lock);
+	apertures_agent_gone(adapter);
 	start_mending(adapter);
 }
 
@@ -438,6 +450,9 @@ static int ask_and_hear(struct hdl_adapter *adapter, struct agent_msg *msg, uint
 		msg->u.oob = adapter->agent.answer_oob;
 	else if (msg->kind == AGENT_CM_BIND)
 		msg->u.cm.port = (uint16_t)adapter->agent.answer_number;
+	else if (msg->kind == AGENT_CI_ARM)
+		msg->u.cm = (struct agent_cm){.guid = adapter->agent.answer_guid,
+		                              .slot = adapter->agent.answer_number};
 	else
 		msg->u.known.node_guid = adapter->agent.answer_guid;
 	if (msg->kind == AGENT_FIND)
@@ -461,6 +476,16 @@ int agent_tell_locked(struct hdl_adapter *adapter, struct agent_msg *msg)
 		return -HDL_EHOSTUNREACH;
 	return unixsock_send(adapter->agent.sock, msg, sizeof(*msg), NULL, 0) == 0 ? 0
 	                                                                           : -HDL_EAGAIN;
+}
+
+bool agent_tell_now(struct hdl_adapter *adapter, struct agent_msg *msg)
+{
+	msg->version = AGENT_VERSION;
+	lock_take(&adapter->agent.closing);
+	int sock = __atomic_load_n(&adapter->agent.sock, __ATOMIC_RELAXED);
+	bool sent = sock >= 0 && unixsock_send_now(sock, msg, sizeof(*msg)) == 0;
+	lock_drop(&adapter->agent.closing);
+	return sent;
 }
 
 int agent_tell(struct hdl_adapter *adapter, struct agent_msg *msg)

@@ -10,6 +10,7 @@
 
 #include <heddle/heddle.h>
 
+#include "base/lock.h"
 #include "port/agentmsg.h"
 
 struct adapter_env;
@@ -49,6 +50,8 @@ struct agent_link {
 	pthread_mutex_t lock; /* protects what follows, up to the next lock */
 	int sock; /* -1: none. The adapter's thread, which alone closes it, reads it without the
 	             lock */
+	struct lock closing; /* is taken to close sock, and to send with the drive lock. The last
+	                        of all locks */
 	pthread_cond_t answered;
 	uint32_t next_token, answered_token;
 	int answer;
@@ -85,6 +88,9 @@ int agent_tell(struct hdl_adapter *adapter, struct agent_msg *msg);
 /* The same with agent.lock. -HDL_EHOSTUNREACH: there is no agent; -HDL_EAGAIN: the agent has
  * ended. */
 int agent_tell_locked(struct hdl_adapter *adapter, struct agent_msg *msg);
+/* Send without an answer and without waiting, with the drive lock. False: there is no agent, or it
+ * does not read; the message is lost. */
+bool agent_tell_now(struct hdl_adapter *adapter, struct agent_msg *msg);
 /* The agent has ended: find or start the next one. With agent.lock. Returns 0 or an error. */
 int agent_find_another(struct hdl_adapter *adapter);
 

@@ -10,6 +10,7 @@
  *   map.c     hdl_aperture_map() and what trackers need
  *   same.c    the same pages, between processes of one machine
  *   observe.c the tables of other processes, as a spectator sees them
+ *   managed.c out-of-band packets of programs that are not trusted, through the node agent
  *
  * Everything is under the drive lock, unless a comment says otherwise. Calls that wait drive the
  * adapter meanwhile, or sleep until something may have come. */
@@ -184,6 +185,25 @@ uint64_t aperture_counter(const struct apertures *apertures, size_t counter);
 /* --- observe.c --- */
 /* Let other processes of the user find the tables. */
 void apertures_show(const struct apertures *apertures);
+
+/* --- managed.c --- */
+/* The numbers of the next connection: those that the agent drew, for a program that it does not
+ * trust; else ours to draw. */
+struct aperture_numbers {
+	bool given;
+	uint64_t nonce;
+	uint32_t sequence;
+};
+/* Called without a lock; waits for the agent if we are not trusted. Returns 0 or an error. */
+int aperture_ask_numbers(const struct hdl_aperture *aperture, struct aperture_numbers *numbers);
+/* The entry @row is no more. Called without a lock. */
+void aperture_forget_numbers(struct hdl_adapter *adapter, uint32_t row);
+void apertures_control_send(struct apertures *apertures, const struct ap_path *path,
+                            const uint8_t *frame, size_t bytes);
+/* The agent passes out-of-band packets on. Called without a lock. */
+void apertures_control(struct hdl_adapter *adapter, const struct agent_msg *msg);
+/* The agent has ended, with what it held. Called without a lock. */
+void apertures_agent_gone(struct hdl_adapter *adapter);
 
 /* --- find.c --- */
 /* How port @port of @host is reached. Called without a lock; may wait for the agent. */

@@ -195,6 +195,7 @@ int hdl_aperture_free(struct hdl_aperture *aperture)
 	if (!is_aperture(aperture))
 		return -HDL_EINVAL;
 	struct hdl_adapter *adapter = aperture->adapter;
+	uint32_t row = aperture->conn.row;
 	adapter_lock(adapter);
 	(void)aperture_collect(aperture);
 	apertures_ip_close(aperture);
@@ -208,6 +209,7 @@ int hdl_aperture_free(struct hdl_aperture *aperture)
 		aperture->port->users--;
 	adapter->apertures->count--;
 	adapter_unlock(adapter);
+	aperture_forget_numbers(adapter, row);
 	atomic_fetch_sub(&adapter->objects.count, 1);
 	aperture_release(aperture);
 	return 0;
@@ -230,11 +232,14 @@ void *hdl_aperture_context(const struct hdl_aperture *aperture)
 /* --- connections --- */
 
 /* New numbers for the next connection. */
-static void aperture_arm(struct hdl_aperture *aperture)
+static void aperture_arm(struct hdl_aperture *aperture, const struct aperture_numbers *numbers)
 {
 	struct prng *prng = &aperture->adapter->prng;
 	(void)aperture_revoke(aperture); /* a former peer has nothing to do with the next one */
-	ap_arm(&aperture->conn, prng_next(prng), (uint32_t)prng_next(prng));
+	if (numbers->given)
+		ap_arm(&aperture->conn, numbers->nonce, numbers->sequence);
+	else
+		ap_arm(&aperture->conn, prng_next(prng), (uint32_t)prng_next(prng));
 	aperture_publish(aperture);
 }
 
@@ -281,6 +286,7 @@ int hdl_aperture_connect(struct hdl_aperture *aperture, const struct hdl_gid *ho
                          int timeout_ms)
 {
 	struct ap_path path;
+	struct aperture_numbers numbers;
 	if (!is_aperture(aperture) || host == NULL || port == 0 || aperture->is_ip)
 		return -HDL_EINVAL;
 	struct hdl_adapter *adapter = aperture->adapter;
@@ -289,6 +295,8 @@ int hdl_aperture_connect(struct hdl_aperture *aperture, const struct hdl_gid *ho
 	int result = apertures_find(adapter, host, port, &path);
 	if (result == 0 && (aperture->conn.in->checks & HDL_CHECK_LINK) != 0 && !path.has_link)
 		result = -HDL_ENOTSUP;
+	if (result == 0)
+		result = aperture_ask_numbers(aperture, &numbers);
 	if (result != 0)
 		return result;
 	adapter_lock(adapter);
@@ -297,7 +305,7 @@ int hdl_aperture_connect(struct hdl_aperture *aperture, const struct hdl_gid *ho
 		return -HDL_EBUSY;
 	}
 	adapter->apertures->node.now_ns = clock_read(&adapter->clock);
-	aperture_arm(aperture);
+	aperture_arm(aperture, &numbers);
 	ap_connect(&aperture->conn, &path, port);
 	apertures_run(adapter->apertures);
 	adapter_unlock(adapter);
@@ -312,6 +320,7 @@ int hdl_aperture_accept(struct hdl_aperture *aperture, struct hdl_port *port, ui
                         struct hdl_port *new_port, int timeout_ms)
 {
 	struct hdl_connect connect;
+	struct aperture_numbers numbers;
 	if (!is_aperture(aperture) || !is_port(port) || port->adapter != aperture->adapter ||
 	    (new_port != NULL && !is_port(new_port)) || aperture->is_ip)
 		return -HDL_EINVAL;
@@ -319,6 +328,8 @@ int hdl_aperture_accept(struct hdl_aperture *aperture, struct hdl_port *port, ui
 	if (!aperture_is_free(aperture))
 		return -HDL_EBUSY;
 	int result = id == 0 ? hdl_port_waiting(port, &connect, timeout_ms) : 0;
+	if (result == 0)
+		result = aperture_ask_numbers(aperture, &numbers);
 	if (result != 0)
 		return result;
 	adapter_lock(adapter);
@@ -327,7 +338,7 @@ int hdl_aperture_accept(struct hdl_aperture *aperture, struct hdl_port *port, ui
 	if (waiting == NULL) {
 		result = -HDL_ESTALE;
 	} else {
-		aperture_arm(aperture);
+		aperture_arm(aperture, &numbers);
 		aperture->conn.new_port = new_port != NULL ? &new_port->port : NULL;
 		result = ap_accept(&port->port, waiting, &aperture->conn) ? 0 : -HDL_EINVAL;
 	}
@@ -338,17 +349,23 @@ int hdl_aperture_accept(struct hdl_aperture *aperture, struct hdl_port *port, ui
 
 int hdl_port_offer(struct hdl_port *port, struct hdl_aperture *aperture, struct hdl_port *new_port)
 {
-	int result = 0;
+	struct aperture_numbers numbers;
 	if (!is_aperture(aperture) || !is_port(port) || port->adapter != aperture->adapter ||
 	    (new_port != NULL && !is_port(new_port)) || aperture->is_ip)
 		return -HDL_EINVAL;
+	/* Not to be asked for an aperture in use: the agent would forget its connection. */
+	if (!aperture_is_free(aperture))
+		return -HDL_EBUSY;
+	int result = aperture_ask_numbers(aperture, &numbers);
+	if (result != 0)
+		return result;
 	adapter_lock(port->adapter);
 	if (!aperture_is_free(aperture)) {
 		result = -HDL_EBUSY;
 	} else if (port->port.offer_count == HDL_MAX_PORT_OFFERS) {
 		result = -HDL_ENOSPC;
 	} else {
-		aperture_arm(aperture);
+		aperture_arm(aperture, &numbers);
 		aperture->conn.new_port = new_port != NULL ? &new_port->port : NULL;
 		ap_offer(&port->port, &aperture->conn);
 	}
@@ -437,6 +454,8 @@ int hdl_aperture_own(const struct hdl_aperture *aperture, struct hdl_aperture_ta
 		return -HDL_EINVAL;
 	struct hdl_adapter *adapter = aperture->adapter;
 	const struct ap_conn *conn = &aperture->conn;
+	if (adapter->apertures->trust < HDL_TRUST_USER)
+		return -HDL_EACCES;
 	adapter_lock(adapter);
 	*target = (struct hdl_aperture_target){.host = adapter->engine.gid,
 	                                       .lid = adapter->lid,
@@ -492,6 +511,8 @@ int hdl_aperture_point(struct hdl_aperture *aperture, const struct hdl_aperture_
 		result = -HDL_EINVAL;
 	} else if (!aperture_path_to(apertures, &host, target->index, &path)) {
 		result = -HDL_EHOSTUNREACH;
+	} else if (path.managed) {
+		result = -HDL_EACCES; /* it has connections that its agent holds, and no others */
 	} else {
 		const struct ci_offer offer = {.index = target->index,
 		                               .nonce = target->nonce,

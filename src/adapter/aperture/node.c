@@ -57,7 +57,7 @@ static uint8_t *aperture_reserve(void *context, const struct ap_path *path, size
 {
 	struct apertures *apertures = context;
 	struct engine *engine = &apertures->adapter->engine;
-	if (path->route >= APERTURE_ROUTE_UDP)
+	if (path->route >= APERTURE_ROUTE_UDP || path->by_agent)
 		return apertures->stage;
 	/* Is there room? What is reserved here is replaced by commit, which knows the length. */
 	if (path->route >= engine->link_count || !engine->links[path->route].up ||
@@ -74,6 +74,10 @@ static void aperture_commit(void *context, const struct ap_path *path, size_t by
 	if (path->route >= APERTURE_ROUTE_UDP) {
 		aperture_capture(apertures, path, apertures->stage, bytes, false);
 		apertures_udp_send(apertures, path, apertures->stage, bytes);
+		return;
+	}
+	if (path->by_agent) {
+		apertures_control_send(apertures, path, apertures->stage, bytes);
 		return;
 	}
 	struct frame frame = {.kind = FRAME_CI, .length = (uint32_t)bytes};
@@ -271,7 +275,11 @@ struct ap_path apertures_lane_path(const struct hdl_adapter *adapter, uint32_t l
 	struct ap_path path = {.route = link,
 	                       .epoch = adapter->peers.links[link].epoch,
 	                       .frame_bytes = APERTURE_LANE_BYTES,
+	                       .managed = adapter->peers.list[link].managed,
 	                       .idle_ns = APERTURE_LANE_IDLE};
+	/* Links within the process are nobody's introduction. */
+	if (adapter->apertures != NULL && adapter->apertures->trust == HDL_TRUST_NONE)
+		path.managed = true;
 	/* Not what a packet says: who the other end of the lane is. */
 	struct hdl_gid host = adapter->peers.links[link].gid;
 	if (adapter->agent.on_node)

@@ -163,12 +163,17 @@ int hdl_port_status(struct hdl_adapter *adapter, const struct hdl_gid *host, uin
 	int result = hdl_aperture_open(adapter, NULL, &aperture);
 	if (result != 0)
 		return result;
+	struct aperture_numbers numbers;
 	result = apertures_find(adapter, host, number, &path);
+	if (result == 0)
+		result = aperture_ask_numbers(aperture, &numbers);
 	struct status_wait wait = {.aperture = aperture};
 	while (result == 0) {
 		adapter_lock(adapter);
 		wait.token = ++adapter->apertures->next_token;
-		ap_arm(&aperture->conn, prng_next(&adapter->prng), 0);
+		if (!numbers.given)
+			numbers = (struct aperture_numbers){true, prng_next(&adapter->prng), 0};
+		ap_arm(&aperture->conn, numbers.nonce, numbers.sequence);
 		ap_ask_status(&aperture->conn, &path, number, wait.token);
 		apertures_run(adapter->apertures);
 		adapter_unlock(adapter);

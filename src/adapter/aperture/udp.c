@@ -70,7 +70,8 @@ void apertures_udp_send(struct apertures *apertures, const struct ap_path *path,
 /* --- receiving --- */
 
 /* Nobody listens there any more: the last process of that host has ended, and its agent with it.
- * What came back has the beginning of our frame, nonce included. */
+ * What came back has the beginning of a frame, nonce included. If it is not one of ours, it is one
+ * of a process that shares the port: the agent passes it on. */
 static void udp_aperture_errors(struct aperture_udp *udp, uint32_t which, int error)
 {
 	struct refused refused;
@@ -87,10 +88,17 @@ static void udp_aperture_errors(struct aperture_udp *udp, uint32_t which, int er
 			              HDL_REASON_CARRIER);
 		return;
 	}
-	for (unsigned i = 0; i < UDP_BATCH && refused_next(udp->sock, &refused); i++)
-		if (refused.bytes > 0 && refused.port == CI_UDP_PORT)
-			(void)ap_unreachable(&udp->apertures->node, refused.to.gid, refused.data,
-			                     refused.bytes);
+	for (unsigned i = 0; i < UDP_BATCH && refused_next(udp->sock, &refused); i++) {
+		struct agent_msg msg = {.kind = AGENT_CI_RETURNED,
+		                        .u.cm.length = (uint32_t)refused.bytes};
+		if (refused.bytes == 0 || refused.port != CI_UDP_PORT ||
+		    ap_unreachable(&udp->apertures->node, refused.to.gid, refused.data,
+		                   refused.bytes))
+			continue;
+		memcpy(msg.u.cm.gid, refused.to.gid, 16);
+		memcpy(msg.u.cm.data, refused.data, refused.bytes);
+		(void)agent_tell_now(udp->apertures->adapter, &msg);
+	}
 }
 
 static unsigned udp_aperture_receive(struct net_port *port)
@@ -241,6 +249,10 @@ int hdl_aperture_open_ip(struct hdl_adapter *adapter, const struct hdl_aperture_
 	int result = hdl_aperture_open(adapter, &plain, out);
 	if (result != 0)
 		return result;
+	if (adapter->apertures->trust < HDL_TRUST_USER) {
+		(void)hdl_aperture_free(*out);
+		return -HDL_EACCES;
+	}
 	struct hdl_aperture *aperture = *out;
 	int sock = udp_open(from, own);
 	if (sock < 0) {

@@ -131,6 +131,7 @@ int hdl_oob_query(struct hdl_adapter *adapter, struct hdl_oob_status *status)
 	                                  .failures = told->failures,
 	                                  .lost = told->lost,
 	                                  .wakes = told->wakes,
+	                                  .refused = told->refused,
 	                                  .waiting = told->waiting,
 	                                  .criteria = told->criteria,
 	                                  .last_port = told->last_port};

@@ -513,6 +513,7 @@ int peers_attach(struct hdl_adapter *adapter, const struct agent_msg *msg, int f
 	        .bell = bell_take(fds[2]), .slot = msg->u.peer.slot, .pidfd = fd_aside(pidfd)};
 	struct lanes_end end;
 	memcpy(&peer.node_guid, msg->u.peer.node_guid, 8);
+	peer.managed = msg->u.peer.managed != 0;
 	int result = take_peer(&peer, msg, fds, &end);
 	adapter_lock(adapter);
 	uint32_t index = new_link(adapter);

@@ -30,6 +30,7 @@ struct peer {
 	uint32_t slot;
 
 	bool used;
+	bool managed;            /* out-of-band packets of apertures go through the agent */
 	bool traces;             /* it is allowed to access our memory (tracer.c) */
 	uint32_t link;           /* the number of this link at the other adapter, if in this
 	                            process */

@@ -21,7 +21,11 @@
  * Numbers: data, events, reads and responses count. The receiver accepts the expected number only.
  * A gap draws one ERROR with the expected number, and the sender goes back to it. ALIVEACK carries
  * it, too: it answers ALIVE and every packet with CI_ASK. Where the other end checks no numbers,
- * packets have none and are forgotten when they are sent. */
+ * packets have none and are forgotten when they are sent.
+ *
+ * Trust: where one end is not trusted, the path is managed. Its out-of-band packets travel through
+ * the node agent, which knows the numbers of the untrusted end and passes on what agrees with them;
+ * on the lane they are dropped. Data, and what acknowledges it, stays on the lane. */
 #ifndef TRANSPORT_AP_H
 #define TRANSPORT_AP_H
 
@@ -53,6 +57,7 @@
 #define AP_REMEMBERED_WAYS  4u
 #define AP_REMEMBER_NS      30000000000ull /* longer than one is repeated and its end unnoticed */
 #define AP_MAX_PUT          (HDL_APERTURE_KEPT_BYTES / 2)
+#define AP_AGENT_BYTES      256u /* of a frame that travels through the agent */
 
 /* Where packets of one peer go, and come from. @host is what the carrier says, in one spelling. */
 struct ap_path {
@@ -60,6 +65,8 @@ struct ap_path {
 	uint32_t epoch; /* of the link: another process may have its number now */
 	uint32_t frame_bytes;
 	bool has_link;
+	bool managed;  /* an end is not trusted: out-of-band packets travel through the agent */
+	bool by_agent; /* of a frame on a managed path: it came, or goes, that way */
 	uint8_t link[INCOMING_LINK_BYTES];
 	uint8_t host[16];
 	uint64_t idle_ns; /* between two ALIVEs of a connection that has nothing to send */
@@ -139,6 +146,15 @@ static inline bool ap_same_path(const struct ap_path *path, const struct ap_path
 	return path->route == from->route && path->epoch == from->epoch;
 }
 
+/* Does @packet set up, end or question a connection? Acknowledgements do not: they come and go with
+ * the data that they count. */
+static inline bool ap_is_out_of_band(const struct ci_packet *packet)
+{
+	if (packet->kind == CI_ERROR)
+		return ci_get_note(packet).reason != HDL_REASON_SEQUENCE;
+	return packet->kind >= CI_CONNECT && packet->kind != CI_ALIVEACK;
+}
+
 /* A packet that may have to be sent again. */
 struct ap_kept {
 	uint32_t offset;
@@ -154,7 +170,8 @@ struct ap_conn {
 	bool pointed;    /* by hand: there is no connection, but packets may be sent */
 	bool accepting;  /* this end accepted */
 	bool is_active;  /* in node->active */
-	bool ack_due;    /* ALIVEACK */
+	bool ack_due;    /* ALIVEACK, for data */
+	bool alive_due;  /* ALIVEACK, for ALIVE */
 	bool gap_due;    /* ERROR with the expected number */
 	bool gap_told;   /* and it was sent; nothing was accepted since */
 	bool held;       /* a packet was kept back: a gap is no loss */
@@ -263,6 +280,9 @@ void ap_point(struct ap_conn *conn, const struct ci_offer *offer, const struct a
 void ap_use(struct ap_conn *conn, struct outgoing *out);
 /* The link @route has gone: its connections fail, for @reason. */
 void ap_route_down(struct ap_node *node, uint32_t route, uint8_t reason);
+/* The agent has gone, and with it what it held of ends that are not trusted: connections on
+ * managed paths fail. */
+void ap_managed_down(struct ap_node *node);
 /* The carrier says that nobody at @host takes what we send, and shows the beginning of a frame of
  * ours to prove it. True: a connection sends such frames, and has failed. */
 bool ap_unreachable(struct ap_node *node, const uint8_t host[16], const uint8_t *frame,
@@ -317,6 +337,11 @@ void ap_sent_timeout(struct ap_conn *conn);
 static inline bool ap_all_acked(const struct ap_conn *conn)
 {
 	return conn->una == conn->next;
+}
+/* Is something unanswered? */
+static inline bool ap_unanswered(const struct ap_conn *conn)
+{
+	return conn->out->sequenced && conn->una != conn->sent;
 }
 /* Send what waits, resume what stalled. Returns how much was done. */
 unsigned ap_run(struct ap_node *node);

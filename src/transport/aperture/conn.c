@@ -45,7 +45,8 @@ void ap_arm(struct ap_conn *conn, uint64_t nonce, uint32_t sequence)
 	conn->in->expected = sequence;
 	nonce_begin(&conn->in->nonce, nonce, sequence, conn->own.nonce_every, conn->own.nonce_step);
 	conn->reason = HDL_REASON_NONE;
-	conn->ack_due = conn->gap_due = conn->gap_told = conn->held = conn->awaiting = false;
+	conn->ack_due = conn->alive_due = false;
+	conn->gap_due = conn->gap_told = conn->held = conn->awaiting = false;
 }
 
 static void ap_unhash(struct ap_conn *conn)
@@ -100,7 +101,7 @@ void ap_enter(struct ap_conn *conn, uint8_t state, uint8_t reason, uint8_t kind)
 			ap_unhash(conn);
 			ap_port_left(conn);
 		}
-		conn->ack_due = conn->gap_due = false;
+		conn->ack_due = conn->alive_due = conn->gap_due = false;
 		if (state == HDL_APERTURE_FAILED)
 			ap_count(conn->node, HDL_APERTURE_COUNTER_FAILED, 1);
 	}
@@ -150,6 +151,7 @@ static void ap_send_connect(struct ap_conn *conn)
 static void ap_expect(struct ap_conn *conn, const struct ap_path *path)
 {
 	conn->path = *path;
+	conn->path.by_agent = false;
 	conn->in->connected = true;
 	if (!conn->own_link)
 		memcpy(conn->in->link, path->link, sizeof(conn->in->link));
@@ -374,6 +376,14 @@ void ap_route_down(struct ap_node *node, uint32_t route, uint8_t reason)
 		}
 }
 
+void ap_managed_down(struct ap_node *node)
+{
+	struct ap_conn *conn;
+	for (uint32_t row = 1; (conn = ap_next_conn(node, &row)) != NULL;)
+		if (conn->path.managed)
+			ap_fail(conn, HDL_REASON_GONE);
+}
+
 bool ap_unreachable(struct ap_node *node, const uint8_t host[16], const uint8_t *frame,
                     size_t bytes)
 {
@@ -433,7 +443,7 @@ static void ap_hear_error(struct ap_conn *conn, const struct ci_packet *packet)
 static void ap_hear_alive(struct ap_conn *conn)
 {
 	if (ap_is_connected(conn->state)) {
-		conn->ack_due = true;
+		conn->alive_due = true;
 		ap_activate(conn);
 	} else if (conn->peer.index != 0 && conn->out->index == conn->peer.index) {
 		struct ci_note note = {.reason = HDL_REASON_CLOSED, .element = CI_RECEIVER};
@@ -481,12 +491,6 @@ void ap_hear_control(struct ap_conn *conn, const struct ci_packet *packet,
 
 /* --- time --- */
 
-/* Is something unanswered? */
-static bool ap_unanswered(const struct ap_conn *conn)
-{
-	return conn->out->sequenced && conn->una != conn->sent;
-}
-
 static uint64_t ap_wait_ns(const struct ap_conn *conn)
 {
 	uint64_t wait;
@@ -525,12 +529,22 @@ void ap_set_timer(struct ap_conn *conn)
 	timer_start(&node->wheel, &conn->timer, node->now_ns + wait);
 }
 
+static void ap_send_alive(struct ap_conn *conn)
+{
+	struct ci_note note = {.number = conn->next, .index = conn->own.index};
+	(void)ap_send_note(conn, CI_ALIVE, &note);
+	ap_activate(conn);
+}
+
 static void ap_expire_open(struct ap_conn *conn)
 {
 	struct ap_node *node = conn->node;
 	if (conn->awaiting && node->now_ns - conn->heard_ns > AP_SILENT_NS) {
 		ap_fail(conn, HDL_REASON_SILENT);
 	} else if (ap_unanswered(conn)) {
+		/* Data does not say who sent it: for a process that has ended, its agent can answer
+		 * ALIVE alone. */
+		ap_send_alive(conn);
 		ap_sent_timeout(conn);
 	} else if (conn->cursor != conn->next) {
 		ap_activate(conn); /* the pace allows the next packet */
@@ -540,12 +554,10 @@ static void ap_expire_open(struct ap_conn *conn)
 		else
 			ap_send_close(conn, true);
 	} else {
-		struct ci_note note = {.number = conn->next, .index = conn->own.index};
 		if (!conn->awaiting)
 			conn->heard_ns = node->now_ns;
 		conn->awaiting = true;
-		(void)ap_send_note(conn, CI_ALIVE, &note);
-		ap_activate(conn);
+		ap_send_alive(conn);
 	}
 }
 

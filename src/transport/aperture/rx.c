@@ -265,6 +265,11 @@ static enum incoming_verdict ap_judge(const struct ap_conn *conn, const struct c
 	enum incoming_verdict verdict = incoming_judge(conn->in, &req);
 	if (verdict == INCOMING_NONCE && ap_is_from_agent(conn, packet, from))
 		return INCOMING_OK;
+	/* A program that is not trusted has no destinations but those of its connections, however
+	 * few checks an entry makes. */
+	if (from->managed && packet->kind < CI_CONNECT &&
+	    (!conn->in->connected || !ap_same_path(&conn->path, from)))
+		return INCOMING_SOURCE;
 	/* The peer, and no other process of its host. */
 	if (verdict != INCOMING_NO_ENTRY && verdict != INCOMING_NOT_VALID &&
 	    verdict != INCOMING_NONCE && (conn->in->checks & HDL_CHECK_SOURCE) != 0 &&
@@ -273,9 +278,32 @@ static enum incoming_verdict ap_judge(const struct ap_conn *conn, const struct c
 	return verdict;
 }
 
+/* Where an end is not trusted, what sets up or ends connections comes through the agent, and no
+ * data does. ALIVEACK comes both ways. */
+static bool ap_came_its_way(const struct ci_packet *packet, const struct ap_path *from)
+{
+	if (!from->managed)
+		return !from->by_agent;
+	return from->by_agent ? packet->kind >= CI_CONNECT : !ap_is_out_of_band(packet);
+}
+
+/* While data is unanswered, ALIVE and its answer are no sign that it will be: an end that is
+ * closing takes no more data, and still sends them. One that keeps data back answers the data. */
+static bool ap_is_beside_data(const struct ap_conn *conn, const struct ci_packet *packet)
+{
+	return ap_unanswered(conn) &&
+	       (packet->kind == CI_ALIVE ||
+	        (packet->kind == CI_ALIVEACK && (packet->flags & CI_ASK) != 0 &&
+	         ci_get_note(packet).number == conn->una));
+}
+
 static enum ap_taken ap_take_packet(struct ap_node *node, const struct ci_packet *packet,
                                     const struct ap_path *from)
 {
+	if (!ap_came_its_way(packet, from)) {
+		ap_count(node, HDL_APERTURE_COUNTER_WRONG_WAY, 1);
+		return AP_TAKEN;
+	}
 	if (packet->kind == CI_CONNECT || packet->kind == CI_STATUS) {
 		ap_hear_port(node, packet, from);
 		return AP_TAKEN;
@@ -290,8 +318,10 @@ static enum ap_taken ap_take_packet(struct ap_node *node, const struct ci_packet
 		ap_count(node, ap_verdict_counters[verdict], 1);
 	if (!known)
 		return AP_TAKEN; /* silence */
-	conn->heard_ns = node->now_ns;
-	conn->awaiting = false;
+	if (!ap_is_beside_data(conn, packet)) {
+		conn->heard_ns = node->now_ns;
+		conn->awaiting = false;
+	}
 	if (packet->kind >= CI_CONNECT) {
 		if (packet->kind == CI_CLOSE && !ap_write(node))
 			return AP_STALLED;

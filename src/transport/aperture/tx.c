@@ -16,10 +16,13 @@ static void ap_flush(struct ap_node *node)
 	node->sink->commit(node->context, &node->writer_path, node->writer.used);
 }
 
-bool ap_send(struct ap_node *node, const struct ap_path *path, const struct ci_packet *packet)
+/* Add @packet to the frame that is being filled, or begin one. */
+static bool ap_write_packet(struct ap_node *node, const struct ap_path *path,
+                            const struct ci_packet *packet)
 {
 	bool shares = node->writing && node->writer_path.route == path->route &&
 	              node->writer_path.epoch == path->epoch &&
+	              node->writer_path.by_agent == path->by_agent &&
 	              memcmp(node->writer_path.host, path->host, 16) == 0 &&
 	              node->writer_slot == ci_slot(packet->index);
 	if (!shares || !ci_put(&node->writer, packet)) {
@@ -38,10 +41,28 @@ bool ap_send(struct ap_node *node, const struct ap_path *path, const struct ci_p
 	return true;
 }
 
-bool ap_send_note(struct ap_conn *conn, uint8_t kind, const struct ci_note *note)
+static bool ap_send_by_agent(struct ap_node *node, const struct ap_path *path,
+                             const struct ci_packet *packet)
+{
+	struct ap_path way = *path;
+	way.by_agent = true;
+	way.frame_bytes = AP_AGENT_BYTES;
+	return ap_write_packet(node, &way, packet);
+}
+
+bool ap_send(struct ap_node *node, const struct ap_path *path, const struct ci_packet *packet)
+{
+	if (path->managed && ap_is_out_of_band(packet))
+		return ap_send_by_agent(node, path, packet);
+	return ap_write_packet(node, path, packet);
+}
+
+static bool ap_send_note_by(struct ap_conn *conn, uint8_t kind, uint8_t flags,
+                            const struct ci_note *note, bool by_agent)
 {
 	uint8_t body[8];
 	struct ci_packet packet = {.kind = kind,
+	                           .flags = flags,
 	                           .cluster = conn->out->cluster,
 	                           .index = conn->out->index,
 	                           .nonce = conn->out->nonce.first,
@@ -49,7 +70,13 @@ bool ap_send_note(struct ap_conn *conn, uint8_t kind, const struct ci_note *note
 	                           .data = body};
 	if (kind == CI_ERROR)
 		ap_count(conn->node, HDL_APERTURE_COUNTER_ERRORS_OUT, 1);
-	return ap_send(conn->node, &conn->path, &packet);
+	return by_agent ? ap_send_by_agent(conn->node, &conn->path, &packet)
+	                : ap_send(conn->node, &conn->path, &packet);
+}
+
+bool ap_send_note(struct ap_conn *conn, uint8_t kind, const struct ci_note *note)
+{
+	return ap_send_note_by(conn, kind, 0, note, false);
 }
 
 /* --- the ring --- */
@@ -210,12 +237,13 @@ static unsigned ap_run_sends(struct ap_conn *conn, bool *blocked)
 
 static unsigned ap_run_answers(struct ap_conn *conn, bool *blocked)
 {
-	struct ci_note note = {.number = conn->in->expected};
+	const struct ci_note note = {.number = conn->in->expected};
+	const struct ci_note gap = {.reason = HDL_REASON_SEQUENCE,
+	                            .element = CI_RECEIVER,
+	                            .number = conn->in->expected};
 	unsigned count = 0;
 	if (conn->gap_due) {
-		note.reason = HDL_REASON_SEQUENCE;
-		note.element = CI_RECEIVER;
-		if (ap_send_note(conn, CI_ERROR, &note)) {
+		if (ap_send_note(conn, CI_ERROR, &gap)) {
 			conn->gap_due = conn->ack_due = false;
 			conn->gap_told = true;
 			count++;
@@ -226,6 +254,15 @@ static unsigned ap_run_answers(struct ap_conn *conn, bool *blocked)
 	if (conn->ack_due && !*blocked) {
 		if (ap_send_note(conn, CI_ALIVEACK, &note)) {
 			conn->ack_due = false;
+			count++;
+		} else {
+			*blocked = true;
+		}
+	}
+	if (conn->alive_due && !*blocked) {
+		/* It says what it answers, and takes the way that ALIVE came. */
+		if (ap_send_note_by(conn, CI_ALIVEACK, CI_ASK, &note, conn->path.managed)) {
+			conn->alive_due = false;
 			count++;
 		} else {
 			*blocked = true;
@@ -254,7 +291,8 @@ unsigned ap_run(struct ap_node *node)
 			count += ap_run_answers(conn, &blocked);
 		if (!blocked)
 			count += ap_run_sends(conn, &blocked);
-		if (blocked || (node->stalled && (conn->gap_due || conn->ack_due)))
+		if (blocked ||
+		    (node->stalled && (conn->gap_due || conn->ack_due || conn->alive_due)))
 			ap_activate(conn);
 		ap_set_timer(conn);
 	}

@@ -3,7 +3,8 @@
 
   apertures.py PROGRAM HEDDLED PART
 
-PART is one of: address (whether link addresses can be checked), hosts (stores, reads, a plain store to the mapped range, with 1 % loss), killed (the survivor knows within a second), hostile
+PART is one of: address (whether link addresses can be checked), hosts (stores, reads, a plain store to the mapped range, with 1 % loss), killed (the survivor knows within a second),
+busy (also one that has sent data which is not answered), deserted (the same when nothing is left of the other host but its kernel, and other processes share the survivor's port), hostile
 (old packets from the peer's host and from another port change nothing), socat (a stranger gets a datagram), heard (datagrams of a stranger come to the variable queue), trust (the list of the
 agent). With "ether-" before it, by Ethernet frames, and the ends check each other's MAC address; then also: forged (frames of others), link (goes down, comes back, has another MTU, is gone),
 refused (what is said without the privilege, or without the interface). What the kernel or this machine does
@@ -143,6 +144,60 @@ def killed(world):
     return 0 if why == "the peer has ended" and took < 3 else 1  # 1 on a machine that is not loaded
 
 
+def busy(world):
+    """The survivor has sent something to the process that was killed. Another process lives there, so that the agent has the port; it answers
+    ALIVE, but data does not say who sent it."""
+    other = world.start(1, HEDDLED, PROGRAM, "serve")
+    assert other.stdout.readline()
+    server = world.start(1, HEDDLED, PROGRAM, "serve")
+    gid, port = server.stdout.readline().split()
+    client = world.start(0, HEDDLED, PROGRAM, "flood", gid, port)
+    assert client.stdout.readline() == "connected\n"
+    time.sleep(0.1)
+    server.send_signal(signal.SIGKILL)
+    began = time.monotonic()
+    why = client.stdout.readline().strip()
+    took = time.monotonic() - began
+    for process in (server, other):
+        process.kill()
+        process.wait()
+    client.wait(timeout=60)
+    print(f"{why!r} after {took:.2f} seconds")
+    return 0 if why == "the peer has ended" and took < 3 else 1
+
+
+def deserted(world):
+    """The kernel gives an ICMP message to one of the sockets that share a port, by a hash of the addresses: so several addresses are tried."""
+    others = [world.start(0, HEDDLED, PROGRAM, "serve") for _ in range(5)]
+    for other in others:
+        assert other.stdout.readline()
+    others[2].kill()  # its socket stays, for the next process
+    others[3].send_signal(signal.SIGSTOP)  # its socket is not read
+    slowest = 0
+    for last in range(2, 7):
+        address = f"10.77.0.{last}"
+        if address != B:
+            world.run(1, f"ip addr add {address}/24 dev far")
+        server = world.start(1, HEDDLED, PROGRAM, "serve", HEDDLE_ADDR=address)
+        _, port = server.stdout.readline().split()
+        client = world.start(0, HEDDLED, PROGRAM, "stay", f"::ffff:{address}", port)
+        assert client.stdout.readline() == "connected\n"
+        server.send_signal(signal.SIGSTOP)  # it would start another agent
+        os.kill(int((world.folders[1] / "agent.lock").read_text().split()[0]), signal.SIGKILL)
+        server.send_signal(signal.SIGKILL)
+        began = time.monotonic()
+        why = client.stdout.readline().strip()
+        took = time.monotonic() - began
+        server.wait()
+        client.wait(timeout=60)
+        print(f"{address}: {why!r} after {took:.2f} seconds")
+        slowest = max(slowest, took if why == "the peer has ended" else 9)
+    for other in others:
+        other.kill()
+        other.wait()
+    return 0 if slowest < 3 else 1  # 1 on a machine that is not loaded
+
+
 def hostile(world):
     """What the client sends is recorded on its own host and sent again: from the right port while the connection exists, and from another."""
     corpus = []
@@ -238,7 +293,7 @@ def trust(world):
     return 0
 
 
-PARTS = {"address": address, "hosts": hosts, "killed": killed, "hostile": hostile, "socat": socat, "heard": heard, "trust": trust, "forged": forged, "link": link,
+PARTS = {"address": address, "hosts": hosts, "killed": killed, "busy": busy, "deserted": deserted, "hostile": hostile, "socat": socat, "heard": heard, "trust": trust, "forged": forged, "link": link,
          "refused": refused}
 
 

@@ -280,6 +280,10 @@ static void test_services_of_the_agent(void **state)
 	        [AGENT_OOB_ATTACH] = AGENT_MSG_HEADER_BYTES,
 	        [AGENT_OOB_QUERY] = AGENT_MSG_BYTES(oob),
 	        [AGENT_CI_OPEN] = AGENT_MSG_BYTES(cm),
+	        [AGENT_CI_ARM] = AGENT_MSG_BYTES(cm),
+	        [AGENT_CI_DISARM] = AGENT_MSG_BYTES(cm),
+	        [AGENT_CI_CONTROL] = AGENT_MSG_BYTES(cm),
+	        [AGENT_CI_RETURNED] = AGENT_MSG_BYTES(cm),
 	};
 	/* A client of the virtual switch need not be a process of the node. */
 	static const bool before_hello[AGENT_KIND_COUNT] = {

@@ -1,0 +1,68 @@
+/* Out-of-band packets through the node agent, where one of the two ends is not trusted; and the
+ * numbers that the agent draws for the entries of a program that is not. See aperture.h and
+ * transport/aperture/ap.h. */
+#include <string.h>
+
+#include "adapter/adapter.h"
+#include "adapter/aperture/aperture.h"
+
+int aperture_ask_numbers(const struct hdl_aperture *aperture, struct aperture_numbers *numbers)
+{
+	struct hdl_adapter *adapter = aperture->adapter;
+	*numbers = (struct aperture_numbers){.given = false};
+	if (adapter->apertures->trust != HDL_TRUST_NONE)
+		return 0;
+	struct agent_msg msg = {.kind = AGENT_CI_ARM, .u.cm = {.slot = aperture->conn.row}};
+	int result = agent_ask(adapter, &msg, &msg.u.cm.token);
+	if (result != 0)
+		return result == -HDL_EAGAIN ? -HDL_EHOSTUNREACH : result;
+	*numbers = (struct aperture_numbers){
+	        .given = true, .nonce = msg.u.cm.guid, .sequence = msg.u.cm.slot};
+	return 0;
+}
+
+void aperture_forget_numbers(struct hdl_adapter *adapter, uint32_t row)
+{
+	struct agent_msg msg = {.kind = AGENT_CI_DISARM, .u.cm = {.slot = row}};
+	if (adapter->apertures->trust == HDL_TRUST_NONE)
+		(void)agent_tell(adapter, &msg);
+}
+
+void apertures_control_send(struct apertures *apertures, const struct ap_path *path,
+                            const uint8_t *frame, size_t bytes)
+{
+	struct hdl_adapter *adapter = apertures->adapter;
+	const struct peer *peer = &adapter->peers.list[path->route];
+	struct agent_msg msg = {
+	        .kind = AGENT_CI_CONTROL,
+	        .u.cm = {.guid = peer->node_guid, .slot = peer->slot, .length = (uint32_t)bytes}};
+	if (bytes > sizeof(msg.u.cm.data))
+		return;
+	memcpy(msg.u.cm.data, frame, bytes);
+	(void)agent_tell_now(adapter, &msg); /* what gets lost is repeated */
+}
+
+void apertures_control(struct hdl_adapter *adapter, const struct agent_msg *msg)
+{
+	adapter_lock(adapter);
+	struct apertures *apertures = adapter->apertures;
+	uint32_t link = peers_by_process(adapter, msg->u.cm.guid, msg->u.cm.slot);
+	if (apertures != NULL && link != LINK_NONE && msg->u.cm.length <= sizeof(msg->u.cm.data)) {
+		struct ap_path from = apertures_lane_path(adapter, link);
+		from.by_agent = true;
+		apertures->node.now_ns = clock_read(&adapter->clock);
+		ap_take(&apertures->node, msg->u.cm.data, msg->u.cm.length, &from);
+		apertures_run(apertures);
+	}
+	adapter_unlock(adapter);
+}
+
+void apertures_agent_gone(struct hdl_adapter *adapter)
+{
+	adapter_lock(adapter);
+	if (adapter->apertures != NULL) {
+		adapter->apertures->node.now_ns = clock_read(&adapter->clock);
+		ap_managed_down(&adapter->apertures->node);
+	}
+	adapter_unlock(adapter);
+}
