@@ -212,6 +212,12 @@ int agent_join(struct hdl_adapter *adapter, const char *node)
 
 void agent_leave(struct hdl_adapter *adapter)
 {
+	/* The thread that would hear an answer has ended. */
+	if (pthread_mutex_lock(&adapter->agent.lock) == 0) {
+		adapter->agent.leaving = true;
+		pthread_cond_broadcast(&adapter->agent.answered);
+		pthread_mutex_unlock(&adapter->agent.lock);
+	}
 	if (adapter->agent.mending)
 		pthread_join(adapter->agent.mender, NULL);
 	adapter->agent.mending = false;
@@ -354,12 +360,18 @@ static void *mend(void *context)
 {
 	struct hdl_adapter *adapter = context;
 	pthread_mutex_lock(&adapter->agent.lock);
-	if (adapter->agent.sock < 0) /* a thread with a request may have found one already */
-		agent_find_another(adapter);
-	bool found = adapter->agent.sock >= 0;
+	do {
+		adapter->agent.mend_again = false;
+		if (adapter->agent.sock < 0) /* a thread with a request may have found one */
+			agent_find_another(adapter);
+		bool found = adapter->agent.sock >= 0;
+		pthread_mutex_unlock(&adapter->agent.lock);
+		if (found)
+			cm_mended(adapter);
+		pthread_mutex_lock(&adapter->agent.lock);
+	} while (adapter->agent.mend_again);
+	adapter->agent.mender_runs = false;
 	pthread_mutex_unlock(&adapter->agent.lock);
-	if (found)
-		cm_mended(adapter);
 	return NULL;
 }
 
@@ -369,6 +381,14 @@ static void *mend(void *context)
 static void start_mending(struct hdl_adapter *adapter)
 {
 	sigset_t all, before;
+	pthread_mutex_lock(&adapter->agent.lock);
+	bool runs = adapter->agent.mender_runs;
+	adapter->agent.mend_again = adapter->agent.mender_runs = true;
+	pthread_mutex_unlock(&adapter->agent.lock);
+	/* The agent that it found has ended, too. Do not wait for it: it may wait for an answer of
+	 * the next one, which only we can hear. */
+	if (runs)
+		return;
 	if (adapter->agent.mending)
 		pthread_join(adapter->agent.mender, NULL);
 	sigfillset(&all);
@@ -427,7 +447,7 @@ static int agent_link_ask(struct hdl_adapter *adapter, struct agent_msg *msg, ui
 	if (unixsock_send(adapter->agent.sock, msg, sizeof(*msg), NULL, 0) != 0)
 		return -HDL_EAGAIN;
 	uint64_t end = clock_now_ns() + ANSWER_WAIT_NS;
-	while (adapter->agent.answered_token != token &&
+	while (adapter->agent.answered_token != token && !adapter->agent.leaving &&
 	       clock_cond_wait(&adapter->agent.answered, &adapter->agent.lock, end))
 		;
 	return adapter->agent.answered_token == token ? adapter->agent.answer : -HDL_ETIMEDOUT;

@@ -39,7 +39,7 @@ struct agent_link {
 	int32_t lmc_wanted; /* HEDDLE_LMC; -1: any */
 
 	/* The adapter's thread, which hears that the agent has ended; and closing. */
-	bool mending; /* the thread that reconnects to an agent was started */
+	bool mending; /* the thread that reconnects to an agent was started, and not joined */
 	pthread_t mender;
 
 	/* Any thread, without a lock. */
@@ -58,6 +58,8 @@ struct agent_link {
 	uint64_t answer_guid;   /* of the node in the request; 0: there is none */
 	uint32_t answer_number; /* a port or a LID */
 	struct agent_oob answer_oob;
+	bool mender_runs, mend_again; /* that thread; another agent ended meanwhile */
+	bool leaving;                 /* nobody hears answers any more */
 	struct held_port *ports;
 	struct pending_disconnect *disconnects; /* disconnect notices, until they are answered */
 	uint32_t disconnect_count, next_disconnect;

@@ -14,6 +14,8 @@
 
 #include <signal.h>
 
+#include <heddle/aperture.h>
+
 #include "adapter/adapter.h"
 #include "end.h"
 #include "port/oob.h"
@@ -174,6 +176,35 @@ static void the_next_agent_has_a_queue_again(void **state)
 	close_both();
 }
 
+/* The thread that looks for the next agent asks it for sockets, and only the adapter's thread hears
+ * the answer: that one must not wait for the first when this agent ends, too. */
+static void agents_that_end_one_after_another(void **state)
+{
+	(void)state;
+	struct hdl_oob_status status;
+	struct hdl_port *port;
+	open_both();
+	MUST(hdl_port_open(adapters[0], NULL, &port));
+	for (int round = 0; round < 6; round++) {
+		pid_t last = 0;
+		for (int i = 0; i < PATIENCE_MS && last == 0; i++, usleep(1000))
+			last = agent_pid();
+		for (int killed = 0; killed < 4; killed++) {
+			for (int i = 0; i < 200 && (agent_pid() == last && killed > 0); i++)
+				usleep(100);
+			last = agent_pid();
+			if (last > 1)
+				kill(last, SIGKILL);
+		}
+		double began = now_ms();
+		while (hdl_oob_query(adapters[0], &status) != 0 && now_ms() - began < 20000)
+			usleep(1000);
+		assert_true(now_ms() - began < 8000); /* an answer that nobody hears: 10 s */
+	}
+	MUST(hdl_port_close(port));
+	close_both();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -181,6 +212,7 @@ int main(void)
 	        cmocka_unit_test(claims_3_and_13_errors_and_failures_wake_the_agent),
 	        cmocka_unit_test(a_writer_spoils_its_own_queue_alone),
 	        cmocka_unit_test(the_next_agent_has_a_queue_again),
+	        cmocka_unit_test(agents_that_end_one_after_another),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
