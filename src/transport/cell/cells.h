@@ -29,17 +29,19 @@
 #include "transport/transport.h"
 #include "wire/cell.h"
 
-#define CELLS_TX_BATCH     64u   /* cells of one queue pair before the next one gets its turn */
-#define CELLS_WINDOW_MAX   256u  /* cells in flight */
-#define CELLS_WINDOW_FIRST 64u   /* at the beginning */
-#define CELLS_WINDOW_MIN   4u    /* however many are lost */
-#define CELLS_ACK_EVERY    16u   /* cells of a long packet between two answers */
-#define CELLS_READ_BYTES   4096u /* that one read request asks for */
-#define CELLS_PSN_MASK     0xffffffu
-#define CELLS_PSN_HALF     0x800000u
-#define CELLS_SOURCES      64u /* acknowledged without connection: senders that are remembered */
-#define CELLS_TIMEOUT      14u /* and how long an answer is waited for: 4.096 us x 2 to this, */
-#define CELLS_RETRIES      7u  /* and how often the packet is sent again */
+#define CELLS_TX_BATCH     64u  /* cells of one queue pair before the next one gets its turn */
+#define CELLS_WINDOW_MAX   256u /* cells in flight */
+#define CELLS_WINDOW_FIRST 64u  /* at the beginning */
+#define CELLS_ACK_EVERY    16u  /* cells of a long packet between two answers */
+/* However many are lost: a window that ends before the next answer is due would wait for the
+ * timeout each time. */
+#define CELLS_WINDOW_MIN CELLS_ACK_EVERY
+#define CELLS_READ_BYTES 4096u /* that one read request asks for */
+#define CELLS_PSN_MASK   0xffffffu
+#define CELLS_PSN_HALF   0x800000u
+#define CELLS_SOURCES    64u /* acknowledged without connection: senders that are remembered */
+#define CELLS_TIMEOUT    14u /* and how long an answer is waited for: 4.096 us x 2 to this, */
+#define CELLS_RETRIES    7u  /* and how often the packet is sent again */
 
 /* What an answer says, in the first byte of its data. The other three: a number of cells, or the
  * code of an RNR timer. */

@@ -184,6 +184,26 @@ static void pp2_every_size_on_a_bad_network(void **state)
 	}
 }
 
+/* After losses, the smallest window is still large enough for the answers that keep it moving. */
+static void pp2_small_windows_move(void **state)
+{
+	enum { CUT_TIMEOUTS = 6 }; /* each halves the window; with the eighth it would give up */
+	struct rig *rig = *state;
+	struct hdl_qp *qp[2];
+	rig_pair(rig, HDL_QP_RC, qp);
+	rig_fill(rig, 0, 0, MIB, 3);
+	rig->cut = true;
+	assert_int_equal(rig_post(rig, 0, qp[0], HDL_OP_WRITE, 0, MIB, 0), 0);
+	for (int tries = 0; rig_count(rig, 0, "timeouts") < CUT_TIMEOUTS; tries++) {
+		assert_true(tries < 1000);
+		rig_pass(rig, 1000000);
+	}
+	rig->cut = false;
+	rig_expect(rig, rig->side[0].scq, HDL_WC_SUCCESS);
+	assert_true(rig_holds(rig, 1, 0, MIB, 3));
+	assert_true(rig_count(rig, 0, "timeouts") <= CUT_TIMEOUTS + 1);
+}
+
 /* Of packets that are not acknowledged, those that arrive are whole and in order. */
 static void pp3_unacknowledged_on_a_bad_network(void **state)
 {
@@ -388,6 +408,7 @@ int main(void)
 	        RIGGED(pp2_write_of_figure_8),
 	        RIGGED(pp2_every_size),
 	        RIGGED(pp2_every_size_on_a_bad_network),
+	        RIGGED(pp2_small_windows_move),
 	        RIGGED(pp3_unacknowledged_on_a_bad_network),
 	        RIGGED(pp3_acknowledged_datagrams),
 	        RIGGED(pp2_cells_of_others),
