@@ -50,11 +50,11 @@ struct hdl_open_attr {
  *
  * Creates an adapter in this process. Unless @attr->no_thread is set, the adapter has a thread of
  * its own, which sleeps while the application polls or has nothing to do. @attr may be NULL. With
- * @attr->capture, everything that passes through the adapter is appended to that file as RoCEv2
- * packets (see hdl_capture_prepare()). With @attr->cells, its queue pairs send cells over networks
- * unless they say otherwise (hdl_qp_init_attr.packets); both ends must do so. Cells have sends,
- * writes and reads on the types HDL_QP_RC and HDL_QP_UC, and datagrams of at most 256 bytes. With
- * @attr->ether, the node is also reached by Ethernet frames, which carry cells and apertures.
+ * @attr->capture, everything that passes through the adapter is appended to that file as packets of
+ * RoCEv2 or iWARP (see hdl_capture_prepare()). With @attr->cells, its queue pairs send cells over
+ * networks unless they say otherwise (hdl_qp_init_attr.packets); both ends must do so. Cells have
+ * sends, writes and reads on the types HDL_QP_RC and HDL_QP_UC, and datagrams of at most 256 bytes.
+ * With @attr->ether, the node is also reached by Ethernet frames, which carry cells and apertures.
  *
  * Owner: the caller owns *out and closes it with hdl_close().
  * Threads: any.

@@ -339,6 +339,7 @@ struct hdl_qp_init_attr {
 	                             answered */
 	uint32_t register_error;  /* enum hdl_register_error */
 	uint32_t packets;         /* enum hdl_packets */
+	bool iwarp;               /* HDL_QP_RC: what it does on one machine is captured as iWARP */
 };
 
 /* The destination of a packet: dgid; or, without a GRH, dlid if that is not 0. dlid is any of the

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "transport/capture_iwarp.h"
 #include "transport/ib/ib.h"
 #include "transport/multicast.h"
 #include "transport/request.h"
@@ -19,6 +20,8 @@
 /* What the packets of one message have in common. */
 struct talk {
 	struct capture *capture;
+	struct qp *qp;
+	const struct wqe_send *wqe;
 	struct roce_path path; /* of requests */
 	uint32_t requester, responder;
 	uint32_t mtu;
@@ -106,7 +109,7 @@ static struct roce_path datagram_path(const struct engine *engine, const struct 
 	return path;
 }
 
-static struct talk talk_of(struct engine *engine, const struct qp *qp, const struct wqe_send *wqe)
+static struct talk talk_of(struct engine *engine, struct qp *qp, const struct wqe_send *wqe)
 {
 	static const uint8_t transports[] = {[HDL_QP_RC] = IB_RC,
 	                                     [HDL_QP_UC] = IB_UC,
@@ -116,6 +119,8 @@ static struct talk talk_of(struct engine *engine, const struct qp *qp, const str
 	bool datagram = qp->type == HDL_QP_UD;
 	return (struct talk){
 	        .capture = engine->capture,
+	        .qp = qp,
+	        .wqe = wqe,
 	        .path = datagram ? datagram_path(engine, qp, wqe) : connected_path(engine, qp),
 	        .requester = qp->qpn,
 	        .responder = datagram ? wqe->u.ud.qpn : qp->attr.dest_qpn,
@@ -186,8 +191,27 @@ static size_t fill(const struct talk *talk, struct source *source, uint32_t byte
 	return source->gone ? bytes : 0;
 }
 
-static void put_answer(const struct talk *talk, uint8_t syndrome, uint32_t psn, uint32_t count)
+/* On iWARP only a refusal is a message. */
+static void put_terminate(const struct talk *talk, const struct capture_message *message,
+                          uint8_t syndrome)
 {
+	enum rdmap_error error = RDMAP_ERROR_RDMAP_UNSPECIFIED;
+	if (syndrome == ib_aeth_syndrome(IB_AETH_NAK, IB_NAK_REMOTE_ACCESS_ERROR))
+		error = RDMAP_ERROR_RDMAP_PROTECTION;
+	else if (syndrome == ib_aeth_syndrome(IB_AETH_NAK, IB_NAK_REMOTE_OPERATIONAL_ERROR))
+		error = RDMAP_ERROR_RDMAP_STREAM_FAILED;
+	else if (syndrome != ib_aeth_syndrome(IB_AETH_NAK, IB_NAK_INVALID_REQUEST))
+		return;
+	capture_iwarp_refusal(talk->qp, talk->wqe, message->number, error);
+}
+
+static void put_answer(const struct talk *talk, const struct capture_message *message,
+                       uint8_t syndrome, uint32_t psn, uint32_t count)
+{
+	if (talk->qp->capture->iwarp != NULL) {
+		put_terminate(talk, message, syndrome);
+		return;
+	}
 	struct ib_packet packet = packet_of(talk, IB_OP_ACK, psn);
 	packet.aeth = (struct ib_aeth){.syndrome = syndrome, .msn = count};
 	capture_put(talk, &packet, true, 0);
@@ -206,6 +230,8 @@ void capture_restart(struct capture_qp *state)
 	state->open.used = false;
 	for (uint32_t i = 0; i <= state->mask; i++)
 		state->sent[i].used = false;
+	if (state->iwarp != NULL)
+		capture_iwarp_end(state->iwarp);
 }
 
 /* How many packets @bytes take. A read takes the packets of its response (IBTA section 9.7.2). */
@@ -309,8 +335,15 @@ static void put_data_request(struct engine *engine, struct qp *qp, struct wqe_se
 }
 
 static void put_request(struct engine *engine, struct qp *qp, struct wqe_send *wqe,
-                        const struct talk *talk, uint32_t psn)
+                        const struct talk *talk, struct capture_message *message)
 {
+	uint32_t psn = message->first_psn;
+	if (qp->capture->iwarp != NULL) {
+		if (!message->recorded)
+			message->number = capture_iwarp_request(engine, qp, wqe, &talk->path);
+		message->recorded = true;
+		return;
+	}
 	if (!request_is_read(wqe)) {
 		put_data_request(engine, qp, wqe, talk, psn);
 		return;
@@ -337,7 +370,7 @@ void capture_put_request(struct engine *engine, struct qp *qp, struct wqe_send *
 {
 	struct talk talk = talk_of(engine, qp, wqe);
 	struct capture_message *message = capture_message_of(&talk, qp, wqe);
-	put_request(engine, qp, wqe, &talk, message->first_psn);
+	put_request(engine, qp, wqe, &talk, message);
 	if (!wqe->numbered && !qp_reliable(qp))
 		message->used = false; /* finished: nothing more happens to it */
 }
@@ -350,6 +383,10 @@ static void put_read_response(struct engine *engine, struct qp *qp, struct wqe_s
 	struct source source = capture_own_source(engine, qp, wqe, HDL_ACCESS_LOCAL_WRITE);
 	uint32_t offset = 0, bytes, psn = message->first_psn;
 	bool last;
+	if (qp->capture->iwarp != NULL) {
+		capture_iwarp_response(engine, qp, wqe, message->number);
+		return;
+	}
 	do {
 		bytes = wqe->length - offset < talk->mtu ? wqe->length - offset : talk->mtu;
 		last = offset + bytes == wqe->length;
@@ -368,6 +405,10 @@ static void put_read_response(struct engine *engine, struct qp *qp, struct wqe_s
 static void put_value(const struct talk *talk, const struct capture_message *message,
                       uint64_t value)
 {
+	if (talk->qp->capture->iwarp != NULL) {
+		capture_iwarp_value(talk->qp, talk->wqe, message->number, value);
+		return;
+	}
 	struct ib_packet packet = packet_of(talk, IB_OP_ATOMIC_ACK, message->first_psn);
 	packet.aeth = (struct ib_aeth){.syndrome = ack_syndrome(), .msn = message->count};
 	packet.atomicack = (struct ib_atomicack){.original = value};
@@ -386,7 +427,7 @@ void capture_put_answer(struct engine *engine, struct qp *qp, struct wqe_send *w
 	else if (request_is_read(wqe))
 		put_value(&talk, message, answer->value);
 	else if (wqe->msn == end) /* the answer acknowledges those before it too */
-		put_answer(&talk, ack_syndrome(), message->last_psn, message->count);
+		put_answer(&talk, message, ack_syndrome(), message->last_psn, message->count);
 }
 
 void capture_put_refusal(struct engine *engine, struct qp *qp, struct wqe_send *wqe,
@@ -407,7 +448,7 @@ void capture_put_refusal(struct engine *engine, struct qp *qp, struct wqe_send *
 	uint8_t syndrome = answer->answer == ANSWER_RNR
 	                           ? ib_aeth_syndrome(IB_AETH_RNR_NAK, (uint8_t)answer->detail)
 	                           : ib_aeth_syndrome(IB_AETH_NAK, codes[answer->answer]);
-	put_answer(&talk, syndrome, message->first_psn, message->count - 1);
+	put_answer(&talk, message, syndrome, message->first_psn, message->count - 1);
 }
 
 /* The 8 bytes that an atomic returned. */
@@ -429,20 +470,22 @@ static void put_direct_answer(struct engine *engine, struct qp *qp, struct wqe_s
 		if (wqe->opcode == HDL_OP_READ)
 			put_read_response(engine, qp, wqe, talk, message);
 		else if (!request_is_read(wqe))
-			put_answer(talk, ack_syndrome(), message->last_psn, message->count);
+			put_answer(talk, message, ack_syndrome(), message->last_psn,
+			           message->count);
 		else if (own_value(engine, qp, wqe, &value))
 			put_value(talk, message, value);
 		return;
 	case HDL_WC_REM_ACCESS_ERR:
-		put_answer(talk, ib_aeth_syndrome(IB_AETH_NAK, IB_NAK_REMOTE_ACCESS_ERROR),
+		put_answer(talk, message, ib_aeth_syndrome(IB_AETH_NAK, IB_NAK_REMOTE_ACCESS_ERROR),
 		           message->first_psn, message->count - 1);
 		return;
 	case HDL_WC_REM_OP_ERR:
-		put_answer(talk, ib_aeth_syndrome(IB_AETH_NAK, IB_NAK_REMOTE_OPERATIONAL_ERROR),
+		put_answer(talk, message,
+		           ib_aeth_syndrome(IB_AETH_NAK, IB_NAK_REMOTE_OPERATIONAL_ERROR),
 		           message->first_psn, message->count - 1);
 		return;
 	default:
-		put_answer(talk, ib_aeth_syndrome(IB_AETH_NAK, IB_NAK_INVALID_REQUEST),
+		put_answer(talk, message, ib_aeth_syndrome(IB_AETH_NAK, IB_NAK_INVALID_REQUEST),
 		           message->first_psn, message->count - 1);
 	}
 }
@@ -458,7 +501,7 @@ void capture_put_direct(struct engine *engine, struct qp *qp, struct wqe_send *w
 	}
 	struct talk talk = talk_of(engine, qp, wqe);
 	struct capture_message *message = capture_message_of(&talk, qp, wqe);
-	put_request(engine, qp, wqe, &talk, message->first_psn);
+	put_request(engine, qp, wqe, &talk, message);
 	if (qp_reliable(qp))
 		put_direct_answer(engine, qp, wqe, &talk, message);
 	message->used = false;

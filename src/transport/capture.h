@@ -9,7 +9,8 @@
  *
  * On the same-host path the requester records its requests when they are executed, and the answers
  * when they come. The responder records nothing, because it does not know of RDMA on its memory. So
- * each packet is recorded once, whichever file each end records to.
+ * each packet is recorded once, whichever file each end records to. Queue pairs of a device that
+ * speaks iWARP are recorded as that (capture_iwarp.h).
  *
  * Nothing is allocated here: the adapter provides a struct capture for the engine and a struct
  * capture_qp for each queue pair that sends. Without them (NULL) nothing is recorded, which costs
@@ -56,10 +57,16 @@ struct capture_message {
 	uint32_t msn; /* on the same-host path: how answers name it */
 	uint32_t first_psn, last_psn;
 	uint32_t count;
+	/* As iWARP: it has been recorded, and its answers come under this number. */
+	bool recorded;
+	uint32_t number;
 };
+
+struct capture_iwarp;
 
 /* The requester's side of a queue pair. */
 struct capture_qp {
+	struct capture_iwarp *iwarp; /* recorded as iWARP (capture_iwarp.h); NULL: as RoCEv2 */
 	bool begun;
 	uint32_t next_psn;
 	uint32_t count;              /* of messages */

@@ -76,7 +76,10 @@ static void segment_put(struct capture_stream *stream, unsigned which, uint8_t f
 	                                      .captured = headers + bytes,
 	                                      .length = headers + bytes,
 	                                      .inbound = which == 1,
-	                                      .operation = operation};
+	                                      .operation = operation,
+	                                      .qpn = stream->qpn,
+	                                      .has_wr_id = stream->has_wr_id && bytes > 0,
+	                                      .wr_id = stream->wr_id};
 	capture->take(capture->context, &record);
 	memcpy(payload - sizeof(before), before, sizeof(before));
 	d->next += (uint32_t)bytes + ((flags & (TCP_SYN | TCP_FIN)) != 0);
@@ -106,6 +109,8 @@ void capture_stream_begin(struct capture_stream *stream, struct engine *engine,
 {
 	stream->engine = engine;
 	stream->ip_id = 0;
+	stream->has_wr_id = false;
+	stream->qpn = 0;
 	for (unsigned i = 0; i < 2; i++) {
 		struct capture_direction *d = &stream->directions[i];
 		d->from = i == 0 ? *own : *peer;

@@ -45,6 +45,10 @@ struct capture_direction {
 struct capture_stream {
 	struct engine *engine;
 	uint16_t ip_id;
+	/* The request of ours that the next segments belong to, if that is known. */
+	bool has_wr_id;
+	uint64_t wr_id;
+	uint32_t qpn;
 	struct capture_direction directions[2]; /* [0] is what we send */
 };
 

@@ -7,6 +7,7 @@
 #include "port/lanes.h"
 #include "queue/qp_state.h"
 #include "queue/wqe.h"
+#include "transport/capture_iwarp.h"
 #include "transport/cell/cells.h"
 #include "transport/datagram.h"
 #include "transport/ib/ib.h"
@@ -110,6 +111,13 @@ static struct hdl_qp_init_attr qp_of_type(const struct hdl_qp_init_attr *attr)
 	return own;
 }
 
+static void free_capture(struct capture_qp *capture)
+{
+	if (capture != NULL)
+		free(capture->iwarp);
+	free(capture);
+}
+
 static void free_qp(struct hdl_qp *qp)
 {
 	free(qp->qp.sq.elements);
@@ -117,7 +125,7 @@ static void free_qp(struct hdl_qp *qp)
 	free(qp->qp.lists);
 	free(qp->qp.reads.entries);
 	free(qp->qp.kept);
-	free(qp->qp.capture);
+	free_capture(qp->qp.capture);
 	wire_disconnect(qp);
 	free(qp->qp.cells);
 	free(qp);
@@ -157,13 +165,16 @@ static struct hdl_qp *new_qp(const struct hdl_qp_init_attr *attr)
 }
 
 /* Allocate what capture.h needs per queue pair. */
-static bool make_capture(struct qp *qp)
+static bool make_capture(struct qp *qp, bool iwarp)
 {
 	uint32_t slots = qp->sq.mask + 1;
 	qp->capture = calloc(1, capture_qp_bytes(slots));
-	if (qp->capture != NULL)
-		qp->capture->mask = slots - 1;
-	return qp->capture != NULL;
+	if (qp->capture == NULL)
+		return false;
+	qp->capture->mask = slots - 1;
+	if (iwarp)
+		qp->capture->iwarp = calloc(1, sizeof(*qp->capture->iwarp));
+	return !iwarp || qp->capture->iwarp != NULL;
 }
 
 /* The slot of the @turn-th number: a permutation of all 2^@bits slots that depends only on the key
@@ -369,7 +380,8 @@ int hdl_qp_create(struct hdl_pd *pd, struct hdl_qp_init_attr *given, struct hdl_
 	qp->qp.recv_cq = attr->recv_cq != NULL ? &attr->recv_cq->cq : NULL;
 	mpsc_node_init(&qp->qp.pending);
 	timer_node_init(&qp->qp.timer);
-	if (pd->adapter->engine.capture != NULL && !make_capture(&qp->qp)) {
+	if (pd->adapter->engine.capture != NULL &&
+	    !make_capture(&qp->qp, attr->iwarp && attr->type == HDL_QP_RC)) {
 		free_qp(qp);
 		return -HDL_ENOMEM;
 	}

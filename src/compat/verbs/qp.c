@@ -93,6 +93,8 @@ static int make_below(struct compat_qp *qp, struct ibv_qp_init_attr_ex *attr)
 	int error = type_of(attr->qp_type, &init.type);
 	if (error != 0)
 		return error;
+	init.iwarp = init.type == HDL_QP_RC &&
+	             compat_device_of(attr->pd->context)->ibv.transport_type == IBV_TRANSPORT_IWARP;
 	if (target) {
 		init.xrcd = compat_xrcd_use(attr->xrcd);
 		error = -hdl_qp_create(NULL, &init, &qp->hdl);

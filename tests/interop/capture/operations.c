@@ -9,6 +9,7 @@
  *
  * 	operations FILE         over the same-host path
  * 	operations FILE wire    over a wire: what one sends is handed to the other, packet by packet
+ * 	operations FILE iwarp   over the same-host path, reliable connections alone, as iWARP
  */
 #include <arpa/inet.h>
 #include <stdio.h>
@@ -54,7 +55,7 @@ struct end {
 
 static struct end a, b;
 static uint64_t next_id = 1;
-static bool wired;
+static bool wired, iwarp;
 static const char *const type_names[] = {
         [HDL_QP_RC] = "RC", [HDL_QP_UC] = "UC", [HDL_QP_UD] = "UD", [HDL_QP_XRC_INI] = "XRC"};
 static const char *const opcode_names[] = {
@@ -143,6 +144,7 @@ static struct hdl_qp *new_qp(struct end *end, uint32_t type, struct hdl_xrcd *xr
 	                                .send_cq = end->cq,
 	                                .recv_cq = end->cq,
 	                                .xrcd = xrcd,
+	                                .iwarp = iwarp,
 	                                .cap = {16, 16, 4, 4, 64}};
 	struct hdl_qp *qp;
 	must(hdl_qp_create(type == HDL_QP_XRC_TGT ? NULL : end->pd, &init, &qp), "hdl_qp_create");
@@ -473,7 +475,8 @@ int main(int argc, char **argv)
 	static struct hdl_srq *srq;
 	struct hdl_srq_attr attr = {.max_wr = 16, .max_sge = 4};
 	wired = argc == 3 && strcmp(argv[2], "wire") == 0;
-	if (argc != 2 && !wired)
+	iwarp = argc == 3 && strcmp(argv[2], "iwarp") == 0;
+	if (argc != 2 && !wired && !iwarp)
 		return 64;
 	end_open(&a, argv[1]);
 	end_open(&b, argv[1]);
@@ -481,6 +484,8 @@ int main(int argc, char **argv)
 		must(hdl_join(a.adapter, b.adapter), "hdl_join");
 	connected(HDL_QP_RC, 256, NULL, NULL);
 	connected(HDL_QP_RC, 4096, NULL, NULL);
+	if (iwarp)
+		return 0;
 	connected(HDL_QP_UC, 256, NULL, NULL);
 	datagrams();
 	must(hdl_xrcd_open(b.adapter, &xrcd), "hdl_xrcd_open");

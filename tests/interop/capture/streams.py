@@ -1,8 +1,10 @@
 #!/usr/bin/python3
-"""iWARP over TCP in captures: reads the TCP segments, MPA frames, FPDUs, DDP and RDMAP headers and every checksum without help from
+"""iWARP in captures: reads the TCP segments, MPA frames, FPDUs, DDP and RDMAP headers and every checksum without help from
 Heddle, counts what the program did, and asks tshark.
 
-  streams.py PROGRAM
+  streams.py tcp PROGRAM     over TCP connections, by PROGRAM, which says what it did
+  streams.py lanes PROGRAM   reconstructed from what it did over the same-host path
+  streams.py rping FOLDER    the same by rping on heddle_iw0, whose messages are known
 
 Exit 77: tshark is not installed; then everything else has been checked."""
 import re
@@ -14,7 +16,10 @@ import tempfile
 from collections import defaultdict
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "compat"))
+import programs
 from capture import PACKET, SKIP, Bad, blocks, need
+from captures import pattern
 
 OPCODES = {0: "RDMA-Write", 1: "Read-Request", 2: "Read-Response", 3: "Send", 4: "Send", 5: "Send", 6: "Send", 7: "Terminate",
            8: "Immediate", 9: "Immediate", 10: "Atomic-Request", 11: "Atomic-Response"}
@@ -47,8 +52,8 @@ def ones(data):
 
 
 class Segment:
-    def __init__(self, interface, direction, packet):
-        self.interface, self.direction = interface, direction
+    def __init__(self, interface, direction, packet, comment):
+        self.interface, self.direction, self.comment = interface, direction, comment
         if packet[0] >> 4 == 4:
             need(packet[9] == 6 and ones(packet[:20]) == 0xFFFF, "IPv4 header")
             need(int.from_bytes(packet[2:4], "big") == len(packet), "length of IPv4")
@@ -63,16 +68,23 @@ class Segment:
         self.ends = (source, ports[0]), (target, ports[1])
 
 
+def options_of(rest):
+    """Code and value of each option of a block."""
+    while len(rest) >= 4:
+        code, length = struct.unpack_from("=HH", rest)
+        yield code, rest[4:4 + length]
+        rest = rest[4 + (length + 3 & ~3):]
+
+
 def segments(path):
     found = []
     for kind, body in blocks(path.read_bytes()):
         if kind == PACKET:
             interface, _, _, captured, length = struct.unpack_from("=IIIII", body)
             need(captured == length, "a segment is cut")
-            rest = body[20 + (captured + 3 & ~3):]
-            direction = next(struct.unpack_from("=I", rest, at + 4)[0] & 3 for at in range(0, len(rest), 4)
-                             if struct.unpack_from("=HH", rest, at) == (2, 4))
-            found.append(Segment(interface, direction, body[20:20 + captured]))
+            options = dict(options_of(body[20 + (captured + 3 & ~3):]))
+            direction = struct.unpack("=I", options[2])[0] & 3
+            found.append(Segment(interface, direction, body[20:20 + captured], options.get(1, b"").decode()))
     return found
 
 
@@ -171,21 +183,87 @@ def tshark(path, crc):
     return fpdus
 
 
+def look(path, what, wanted, crc=True, ends=1):
+    """Judge the capture at @path by @wanted, and let tshark judge it if it is there."""
+    messages = judge(path, wanted, crc, ends)
+    seen = tshark(path, crc) if shutil.which("tshark") else "-"
+    print(f"{what}: {messages} messages; FPDUs in tshark: {seen}")
+
+
+def tcp(place, program):
+    for way in ("one", "both", str(NO_CRC), str(MARKERS), str(MARKERS | NO_CRC), "4", "8"):
+        path = Path(place, f"{way}.pcapng")
+        flags = int(way) if way.isdigit() else 0
+        done = subprocess.run([program, path, way], stdout=subprocess.PIPE, text=True, timeout=100)
+        need(done.returncode == 0, f"{way}: the program failed")
+        wanted = {name: [int(word) for word in numbers] for name, *numbers in map(str.split, done.stdout.splitlines())}
+        look(path, way, wanted, not flags & NO_CRC, 2 if way == "both" else 1)
+
+
+def wanted_of(rows):
+    """The messages of each kind, and their octets, that the requests of @rows are."""
+    wanted = defaultdict(lambda: [0, 0])
+    for _, _, operation, length, _, answer, _ in rows:
+        kinds = {"read": ["Read-Request", "Read-Response"], "compare-swap": ["Atomic-Request", "Atomic-Response"],
+                 "fetch-add": ["Atomic-Request", "Atomic-Response"]}.get(operation, ["RDMA-Write" if "write" in operation else "Send"])
+        kinds += ["Immediate"] * operation.endswith("-imm") + ["Terminate"] * (answer == "access")
+        for kind in kinds:
+            wanted[kind][0] += 1
+            wanted[kind][1] += int(length) if kind in ("Send", "RDMA-Write", "Read-Response") else 0
+    return dict(wanted)
+
+
+def lanes(place, program):
+    """Each request is there once, whatever was repeated, with its octets and its name; the two connections end."""
+    path = Path(place, "lanes.pcapng")
+    done = subprocess.run([program, path, "iwarp"], stdout=subprocess.PIPE, text=True, timeout=100)
+    need(done.returncode == 0, "the program failed")
+    rows = [line.split() for line in done.stdout.splitlines()]
+    named = defaultdict(list)
+    for segment in segments(path):
+        need(bool(segment.comment) == bool(segment.data and segment.data[:16] not in KEYS), "which segments have a comment")
+        if segment.comment:
+            named[int(re.match(r"wr_id (0x[0-9a-f]+),", segment.comment)[1], 16)].append(segment)
+    for number, _, operation, length, *_ in rows:
+        name = {"read": 2, "write": 0, "send": 3}.get(operation.split("-")[0])
+        bodies = [s.data for s in named[int(number)] if s.data[3] & 15 == name or (name == 3 and s.data[3] & 15 == 4)]
+        header = 2 + (14 if name in (0, 2) else 18)
+        if name is not None:
+            need(len(bodies) == 1, f"{number} {operation}: {len(bodies)} messages")
+            data = bodies[0][header:2 + int.from_bytes(bodies[0][:2], "big")]
+            need(data == pattern(int(length), int(number)), f"{number} {operation}: octets")
+    ends = [segment for segment in segments(path) if segment.flags & FIN]
+    need(len(ends) == 4, f"{len(ends)} directions end")
+    look(path, "lanes", {"frames": [4], **wanted_of(rows)})
+
+
+def rping(place, folder):
+    """A ping is: an address, a read of it, a word, an address, a write to it, a word."""
+    path, rounds = Path(place, "rping.pcapng"), 4
+    server, client = ["rping", "-C", str(rounds), "-s"], ["rping", "-C", str(rounds), "-v", "-c", "-a", "127.0.0.1"]
+    programs.connect_pair(folder, "rping on heddle_iw0", server, client, "--device", "heddle_iw0", "--capture", str(path))
+    bodies, wanted = defaultdict(list), {"frames": [4]}
+    for segment in segments(path):
+        if segment.data and segment.data[:16] not in KEYS:
+            end = 2 + int.from_bytes(segment.data[:2], "big")
+            bodies[OPCODES[segment.data[3] & 15]].append(segment.data[2 + (14 if segment.data[2] & 0x80 else 18):end])
+    for kind in ("RDMA-Write", "Read-Response"):
+        words = [body.split(b"\0")[0] for body in bodies[kind]]
+        need([word[:13] for word in words] == [b"rdma-ping-%d: " % i for i in range(rounds)], f"{kind} carries {words}")
+        wanted[kind] = [rounds, sum(map(len, bodies[kind]))]
+    need(len(bodies["Send"]) in (4 * rounds, 4 * rounds + 1), f"{len(bodies['Send'])} sends")  # perhaps the last go-ahead, too
+    wanted |= {"Send": [len(bodies["Send"]), sum(map(len, bodies["Send"]))], "Read-Request": [rounds, 0]}
+    look(path, "rping", wanted)
+
+
 def main():
-    program, skipped = sys.argv[1], not shutil.which("tshark")
+    mode, what = sys.argv[1:]
     with tempfile.TemporaryDirectory() as place:
-        for way in ("one", "both", str(NO_CRC), str(MARKERS), str(MARKERS | NO_CRC), "4", "8"):
-            path = Path(place, f"{way}.pcapng")
-            flags = int(way) if way.isdigit() else 0
-            done = subprocess.run([program, path, way], stdout=subprocess.PIPE, text=True, timeout=100)
-            need(done.returncode == 0, f"{way}: the program failed")
-            wanted = {name: [int(word) for word in numbers] for name, *numbers in map(str.split, done.stdout.splitlines())}
-            messages = judge(path, wanted, not flags & NO_CRC, 2 if way == "both" else 1)
-            seen = "-" if skipped else tshark(path, not flags & NO_CRC)
-            print(f"{way}: {messages} messages; FPDUs in tshark: {seen}")
-    if skipped:
+        {"tcp": tcp, "lanes": lanes, "rping": rping}[mode](place, what)
+    if not shutil.which("tshark"):
         print("skipped: tshark is not installed")
-    return SKIP if skipped else 0
+        return SKIP
+    return 0
 
 
 if __name__ == "__main__":
