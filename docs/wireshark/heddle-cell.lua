@@ -1,10 +1,13 @@
--- Wireshark dissector of cells, heddle-push(7), in UDP datagrams to port 4793: several in each.
+-- Wireshark dissector of cells, heddle-push(7), in UDP datagrams to port 4793 and in Ethernet frames of type 0x88b6: several in each.
 --
 --   tshark -X lua_script:heddle-cell.lua -r FILE
 --
 -- The checksum of a packet is verified too: its cells are followed through the capture, also where some are missing or come again.
 
+local common = require("heddle-common")
+
 local PORT = 4793
+local ETHERTYPE = 0x88b6
 local VERSION = 1
 local HEADER, DATA = 32, 256
 local OPERATIONS = {[1] = "send", [2] = "write", [3] = "read request", [4] = "read response", [5] = "answer"}
@@ -37,36 +40,12 @@ local f = {
 	packet_crc = ProtoField.uint32("heddle_cell.packet_crc", "CRC of the packet", base.HEX),
 	crc = ProtoField.uint32("heddle_cell.crc", "CRC of the cell", base.HEX),
 }
-cell.fields = {}
-for _, field in pairs(f) do
-	table.insert(cell.fields, field)
-end
 local bad_check = ProtoExpert.new("heddle_cell.bad_check", "Wrong checksum", expert.group.CHECKSUM, expert.severity.ERROR)
 local bad_cell = ProtoExpert.new("heddle_cell.bad", "Not a valid cell", expert.group.MALFORMED, expert.severity.ERROR)
-cell.experts = {bad_check, bad_cell}
+local bad_address = ProtoExpert.new("heddle_cell.bad_address", "Not an address of the frame", expert.group.PROTOCOL, expert.severity.ERROR)
+common.register(cell, f, {bad_check, bad_cell, bad_address})
 
--- CRC-32C, low bit first.
-local crc_table = {}
-for i = 0, 255 do
-	local rest = i
-	for _ = 1, 8 do
-		local low = bit.band(rest, 1)
-		rest = bit.rshift(rest, 1)
-		if low == 1 then
-			rest = bit.bxor(rest, 0x82f63b78)
-		end
-	end
-	crc_table[i] = rest
-end
-local function crc_add(rest, bytes, from, count)
-	for i = from, from + count - 1 do
-		rest = bit.bxor(bit.rshift(rest, 8), crc_table[bit.band(bit.bxor(rest, bytes:get_index(i)), 0xff)])
-	end
-	return rest
-end
-local function crc_end(rest)
-	return bit.bnot(rest) % 0x100000000
-end
+local crc_add, crc_end = common.crc_add, common.crc_end
 
 -- Packets under way: the checksum before each cell, by packet and number of the cell; and what was found, by frame and place.
 local under_way, verdicts = {}, {}
@@ -93,18 +72,6 @@ local function packet_verdict(buffer, pinfo, at, key, number, last, from, count)
 	return verdicts[place]
 end
 
-local function show_check(tree, field, range, right)
-	local item = tree:add(field, range)
-	if right == nil then
-		item:append_text(" [not verified: cells are missing]")
-	elseif range:uint() == right then
-		item:append_text(" [correct]")
-	else
-		item:append_text(string.format(" [wrong, should be 0x%08x]", right))
-		item:add_proto_expert_info(bad_check)
-	end
-end
-
 -- The length of the cell at the beginning of the buffer; nil: it makes no sense.
 local function cell_length(buffer)
 	if buffer:len() < HEADER + 4 or bit.rshift(buffer(12, 1):uint(), 4) ~= VERSION then
@@ -123,7 +90,7 @@ local function cell_length(buffer)
 	return length <= buffer:len() and length or nil, before
 end
 
-local function show_cell(buffer, pinfo, tree, at)
+local function show_cell(buffer, pinfo, tree, at, framed)
 	local length, before = cell_length(buffer)
 	local item = tree:add(cell, buffer(0, length or buffer:len()))
 	if length == nil then
@@ -132,8 +99,12 @@ local function show_cell(buffer, pinfo, tree, at)
 	end
 	local operation, flags, data = bit.band(buffer(12, 1):uint(), 0xf), buffer(13, 1):uint(), buffer(14, 2):uint()
 	local psn, number = buffer(25, 3):uint(), buffer(28, 4):uint()
-	item:add(f.to, buffer(0, 6))
-	item:add(f.from, buffer(6, 6))
+	for _, address in ipairs({{f.to, buffer(0, 6), pinfo.dl_dst}, {f.from, buffer(6, 6), pinfo.dl_src}}) do
+		local shown = item:add(address[1], address[2])
+		if framed and tostring(address[2]:ether()) ~= tostring(address[3]) then
+			shown:add_proto_expert_info(bad_address)
+		end
+	end
 	item:add(f.version, buffer(12, 1))
 	item:add(f.operation, buffer(12, 1))
 	for _, flag in ipairs({f.first, f.last, f.has_immediate, f.acknowledged, f.solicited}) do
@@ -171,19 +142,24 @@ local function show_cell(buffer, pinfo, tree, at)
 	local key = string.format("%s %s %d %d %d", buffer(6, 6):bytes():tohex(), buffer(20, 4):bytes():tohex(), buffer(16, 4):uint(), operation, psn)
 	local packet = packet_verdict(buffer, pinfo, at, key, number, last, HEADER, rest - HEADER)
 	if last then
-		show_check(item, f.packet_crc, buffer(rest, 4), packet)
+		common.show_check(item, f.packet_crc, buffer(rest, 4), packet, bad_check)
 		rest = rest + 4
 	end
-	show_check(item, f.crc, buffer(rest, 4), crc_end(crc_add(0xffffffff, buffer:bytes(), 0, rest)))
+	common.show_check(item, f.crc, buffer(rest, 4), crc_end(crc_add(0xffffffff, buffer:bytes(), 0, rest)), bad_check)
 	item:append_text(", " .. what)
 	return length, what
 end
 
-function cell.dissector(buffer, pinfo, tree)
+-- Ethernet pads short frames with zeroes.
+local function is_padding(buffer)
+	return buffer:len() < HEADER and buffer:bytes():tohex():find("[^0]") == nil
+end
+
+local function dissect(buffer, pinfo, tree, framed)
 	local at, cells = 0, {}
 	pinfo.cols.protocol = "CELL"
-	while at < buffer:len() do
-		local length, what = show_cell(buffer(at):tvb(), pinfo, tree, at)
+	while at < buffer:len() and not (framed and is_padding(buffer(at))) do
+		local length, what = show_cell(buffer(at):tvb(), pinfo, tree, at, framed)
 		if length == nil then
 			break
 		end
@@ -194,4 +170,11 @@ function cell.dissector(buffer, pinfo, tree)
 	return buffer:len()
 end
 
+function cell.dissector(buffer, pinfo, tree)
+	return dissect(buffer, pinfo, tree, false)
+end
 DissectorTable.get("udp.port"):add(PORT, cell)
+
+local frame = Proto("heddle_cell_frame", "Heddle cells in an Ethernet frame")
+common.take_frames(ETHERTYPE, frame, function(buffer) return buffer:len() >= HEADER end,
+	function(buffer, pinfo, tree) return dissect(buffer, pinfo, tree, true) end)

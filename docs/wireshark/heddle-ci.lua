@@ -2,7 +2,9 @@
 --
 --   tshark -X lua_script:heddle-ci.lua -r FILE
 --
--- It takes UDP datagrams to or from port 18490. Fields that were left out of a packed frame are shown as generated ones.
+-- It takes UDP datagrams to or from port 18490, and Ethernet frames of type 0x88b5 that begin with a kind. Fields that were left out of a packed frame are shown as generated ones.
+
+local common = require("heddle-common")
 
 local KINDS = {[1] = "DATA", [2] = "EVENT", [3] = "READ", [4] = "RESPONSE", [5] = "CONNECT", [6] = "ACCEPT", [7] = "REJECT",
 	[8] = "CLOSE", [9] = "ALIVE", [10] = "ALIVEACK", [11] = "ERROR", [12] = "STATUS", [13] = "STATUSACK"}
@@ -48,34 +50,9 @@ local f = {
 	number = ProtoField.uint32("heddle_ci.number", "Number"),
 	value = ProtoField.uint32("heddle_ci.status", "Figure"),
 }
-ci.fields = {}
-for _, field in pairs(f) do
-	table.insert(ci.fields, field)
-end
 local bad_check = ProtoExpert.new("heddle_ci.bad_check", "Wrong checksum", expert.group.CHECKSUM, expert.severity.ERROR)
 local bad_packet = ProtoExpert.new("heddle_ci.bad", "Not a valid packet", expert.group.MALFORMED, expert.severity.ERROR)
-ci.experts = {bad_check, bad_packet}
-
--- CRC-32C, low bit first, over a table of bytes.
-local crc_table = {}
-for i = 0, 255 do
-	local rest = i
-	for _ = 1, 8 do
-		local low = bit.band(rest, 1)
-		rest = bit.rshift(rest, 1)
-		if low == 1 then
-			rest = bit.bxor(rest, 0x82f63b78)
-		end
-	end
-	crc_table[i] = rest
-end
-local function crc32c(bytes)
-	local rest = 0xffffffff
-	for i = 1, #bytes do
-		rest = bit.bxor(bit.rshift(rest, 8), crc_table[bit.band(bit.bxor(rest, bytes[i]), 0xff)])
-	end
-	return bit.bnot(rest) % 0x100000000
-end
+common.register(ci, f, {bad_check, bad_packet})
 
 local function checksum(bytes)
 	local sum = 0
@@ -101,13 +78,7 @@ local function append_range(bytes, range)
 end
 
 local function show_check(tree, field, range, right, digits)
-	local item = tree:add(field, range)
-	if range:uint() == right then
-		item:append_text(" [correct]")
-	else
-		item:append_text(string.format(" [wrong, should be 0x%0" .. digits .. "x]", right))
-		item:add_proto_expert_info(bad_check)
-	end
+	common.show_check(tree, field, range, right, bad_check, digits)
 end
 
 local function show_offer(body, tree)
@@ -256,7 +227,7 @@ local function show_packet(buffer, tree, last)
 			text = text .. string.format(", %d bytes at %d", now.length, now.offset)
 		end
 	end
-	show_check(item, f.crc, buffer(at + now.length, 4), crc32c(now.bytes), 8)
+	show_check(item, f.crc, buffer(at + now.length, 4), common.crc32c(now.bytes), 8)
 	now.total = at + now.length + 4
 	item:set_len(now.total)
 	item:append_text(": " .. text)
@@ -284,3 +255,6 @@ function ci.dissector(buffer, pinfo, tree)
 end
 
 DissectorTable.get("udp.port"):add(18490, ci)
+
+local frame = Proto("heddle_ci_frame", "Heddle CI in an Ethernet frame")
+common.take_frames(0x88b5, frame, function(buffer) return KINDS[buffer(0, 1):uint()] ~= nil end, ci.dissector)

@@ -5,6 +5,8 @@
 -- It finds frames in UDP datagrams of any port, by their first bytes, and in Ethernet frames of type 0x88b5. Captures of
 -- link type USER0 (147) hold packets without frames.
 
+local common = require("heddle-common")
+
 local TYPES = {[1] = "read request", [2] = "write request", [3] = "write request without acknowledgement",
 	[4] = "read response", [5] = "write response", [6] = "NACK"}
 local REASONS = {[0] = "none", [1] = "no such application", [2] = "no such port", [3] = "port down",
@@ -56,45 +58,13 @@ local f = {
 	apid = ProtoField.uint8("heddle_ibc.answer.apid", "APID"),
 	number = ProtoField.uint64("heddle_ibc.answer.number", "Counter"),
 }
-ibc.fields = {}
-for _, field in pairs(f) do
-	table.insert(ibc.fields, field)
-end
 local bad_check = ProtoExpert.new("heddle_ibc.bad_check", "Wrong checksum", expert.group.CHECKSUM, expert.severity.ERROR)
 local bad_packet = ProtoExpert.new("heddle_ibc.bad", "Not a valid packet", expert.group.MALFORMED, expert.severity.ERROR)
-ibc.experts = {bad_check, bad_packet}
+common.register(ibc, f, {bad_check, bad_packet})
 
--- CRC-32C, low bit first.
-local crc_table = {}
-for i = 0, 255 do
-	local rest = i
-	for _ = 1, 8 do
-		local low = bit.band(rest, 1)
-		rest = bit.rshift(rest, 1)
-		if low == 1 then
-			rest = bit.bxor(rest, 0x82f63b78)
-		end
-	end
-	crc_table[i] = rest
-end
-local function crc_add(rest, bytes, from, count)
-	for i = from, from + count - 1 do
-		rest = bit.bxor(bit.rshift(rest, 8), crc_table[bit.band(bit.bxor(rest, bytes:get_index(i)), 0xff)])
-	end
-	return rest
-end
-local function crc_end(rest)
-	return bit.bnot(rest) % 0x100000000
-end
-
+local crc_add, crc_end = common.crc_add, common.crc_end
 local function show_check(tree, field, range, right)
-	local item = tree:add(field, range)
-	if range:uint() == right then
-		item:append_text(" [correct]")
-	else
-		item:append_text(string.format(" [wrong, should be 0x%08x]", right))
-		item:add_proto_expert_info(bad_check)
-	end
+	common.show_check(tree, field, range, right, bad_check)
 end
 
 local function padded(bytes)
@@ -274,5 +244,6 @@ link:register_heuristic("udp", function(buffer, pinfo, tree)
 	link.dissector(buffer, pinfo, tree)
 	return true
 end)
-DissectorTable.get("ethertype"):add(0x88b5, link)
+local frame = Proto("heddle_link_frame", "Heddle link in an Ethernet frame")
+common.take_frames(0x88b5, frame, function(buffer) return buffer:len() >= 12 and buffer(0, 2):string() == "HV" end, link.dissector)
 DissectorTable.get("wtap_encap"):add(wtap.USER0, ibc)

@@ -4,6 +4,8 @@
 --
 -- It finds messages in the payload of InfiniBand and RoCE sends by their function, version and length, and frames in the payload of writes.
 
+local common = require("heddle-common")
+
 local FUNCTIONS = {[1] = "BufferRecvPool", [2] = "BufferRecvPoolGet", [3] = "BufferRecvPoolUpdate", [4] = "BufferPoolFlushRequest",
 	[5] = "BufferPoolFlushReply", [6] = "SendData", [7] = "BufferRDMAIndicate", [8] = "CfgUtilRequest", [9] = "CfgUtilReply"}
 local ITEMS = {[1] = "initialise", [2] = "MAC address", [3] = "MTU", [4] = "link state", [5] = "filter", [6] = "offloads",
@@ -49,12 +51,8 @@ local f = {
 	header = ProtoField.bytes("heddle_push.virtio_net_hdr", "Offload header"),
 	part = ProtoField.bytes("heddle_push.frame", "Part of a frame"),
 }
-push.fields = {}
-for _, field in pairs(f) do
-	table.insert(push.fields, field)
-end
 local expert_length = ProtoExpert.new("heddle_push.wrong_length", "Wrong length", expert.group.MALFORMED, expert.severity.ERROR)
-push.experts = {expert_length}
+common.register(push, f, {expert_length})
 
 local bth_opcode = Field.new("infiniband.bth.opcode")
 local ethernet = Dissector.get("eth_withoutfcs")

@@ -106,7 +106,10 @@ void adapter_say_not_ready(struct hdl_adapter *adapter);
  * lock, or before the thread starts. */
 struct recorder {
 	struct capture capture;
-	struct pcapng file;
+	struct pcapng file, frames; /* two writers of one file; frames: since the first one */
+	bool has_frames;
+	char *path;
+	char name[PCAPNG_NAME_BYTES], description[PCAPNG_NAME_BYTES];
 };
 /* Record to the file @path; NULL or "": do nothing. Returns 0; -HDL_ENOMEM; -HDL_EIO, and errno
  * says why. */

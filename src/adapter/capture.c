@@ -12,6 +12,26 @@
 
 #define FLUSH_SPINS 100000u /* how long program exit waits for the driving thread */
 
+/* Where Ethernet frames go: to the same file, by an interface of another kind. A pipe has one
+ * writer, so they are missing there. */
+static struct pcapng *capture_frames(struct recorder *recorder)
+{
+	if (recorder->has_frames)
+		return &recorder->frames;
+	recorder->has_frames = true;
+	recorder->frames = (struct pcapng){.fd = -1, .broken = true};
+	int error = recorder->file.regular
+	                    ? pcapng_open(&recorder->frames, recorder->path, PCAPNG_ETHERNET,
+	                                  recorder->name, recorder->description)
+	                    : -ENOTSUP;
+	if (error != 0)
+		log_warn("Ethernet frames are missing in the capture: %s",
+		         error == -ENOTSUP ? "a pipe has room for one kind of packets; record to a "
+		                             "file"
+		                           : strerror(-error));
+	return &recorder->frames;
+}
+
 static void capture_take(void *context, const struct capture_record *record)
 {
 	struct recorder *recorder = context;
@@ -28,7 +48,7 @@ static void capture_take(void *context, const struct capture_record *record)
 		         record->captured < record->length ? ", its memory is gone" : "");
 		packet.comment = comment;
 	}
-	pcapng_put(&recorder->file, &packet);
+	pcapng_put(record->ethernet ? capture_frames(recorder) : &recorder->file, &packet);
 }
 
 static int capture_look_at(const char *path, int (*look)(const char *))
@@ -58,12 +78,15 @@ int recorder_open(struct hdl_adapter *adapter, const char *path)
 	struct recorder *recorder = calloc(1, sizeof(*recorder));
 	if (recorder == NULL)
 		return -HDL_ENOMEM;
-	char name[PCAPNG_NAME_BYTES], description[PCAPNG_NAME_BYTES];
-	snprintf(name, sizeof(name), "%s-%ld", adapter->name, (long)getpid());
-	snprintf(description, sizeof(description), "%s, process %ld", program_invocation_short_name,
-	         (long)getpid());
-	int error = pcapng_open(&recorder->file, path, PCAPNG_RAW, name, description);
+	recorder->path = strdup(path);
+	snprintf(recorder->name, sizeof(recorder->name), "%s-%ld", adapter->name, (long)getpid());
+	snprintf(recorder->description, sizeof(recorder->description), "%s, process %ld",
+	         program_invocation_short_name, (long)getpid());
+	int error = recorder->path == NULL ? -ENOMEM
+	                                   : pcapng_open(&recorder->file, path, PCAPNG_RAW,
+	                                                 recorder->name, recorder->description);
 	if (error != 0) {
+		free(recorder->path);
 		free(recorder);
 		errno = -error;
 		log_error("capture to %s: %s", path,
@@ -79,9 +102,20 @@ int recorder_open(struct hdl_adapter *adapter, const char *path)
 
 void recorder_write(struct hdl_adapter *adapter)
 {
-	struct pcapng *file = &adapter->recorder->file;
-	if (file->used > 0 || file->dropped != file->told)
-		pcapng_flush(file, clock_wall_ns());
+	struct recorder *recorder = adapter->recorder;
+	struct pcapng *files[] = {&recorder->file, recorder->has_frames ? &recorder->frames : NULL};
+	for (unsigned i = 0; i < 2 && files[i] != NULL; i++)
+		if (files[i]->fd >= 0 &&
+		    (files[i]->used > 0 || files[i]->dropped != files[i]->told))
+			pcapng_flush(files[i], clock_wall_ns());
+}
+
+/* Write what is left, and end. */
+static void capture_end(struct recorder *recorder)
+{
+	pcapng_close(&recorder->file, clock_wall_ns());
+	if (recorder->has_frames)
+		pcapng_close(&recorder->frames, clock_wall_ns());
 }
 
 void recorder_close(struct hdl_adapter *adapter)
@@ -89,7 +123,8 @@ void recorder_close(struct hdl_adapter *adapter)
 	if (adapter->recorder == NULL)
 		return;
 	adapter->engine.capture = NULL;
-	pcapng_close(&adapter->recorder->file, clock_wall_ns());
+	capture_end(adapter->recorder);
+	free(adapter->recorder->path);
 	free(adapter->recorder);
 	adapter->recorder = NULL;
 }
@@ -100,6 +135,8 @@ void recorder_forget(struct hdl_adapter *adapter)
 		return;
 	adapter->engine.capture = NULL;
 	pcapng_forget(&adapter->recorder->file);
+	if (adapter->recorder->has_frames)
+		pcapng_forget(&adapter->recorder->frames);
 }
 
 static void flush_recorder(struct hdl_adapter *adapter)
@@ -110,7 +147,7 @@ static void flush_recorder(struct hdl_adapter *adapter)
 		if (lock_try(&adapter->drive.lock)) {
 			/* Other threads may still run; from here on they record nothing. */
 			adapter->engine.capture = NULL;
-			pcapng_close(&adapter->recorder->file, clock_wall_ns());
+			capture_end(adapter->recorder);
 			lock_drop(&adapter->drive.lock);
 			return;
 		}

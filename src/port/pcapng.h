@@ -1,6 +1,6 @@
 /* Captures: write packets to a pcapng file (draft-ietf-opsawg-pcapng), for tshark, Wireshark and
- * similar tools. A packet is a datagram that starts with its IP header (link type RAW), or an IBC
- * packet, with a nanosecond timestamp and a comment.
+ * similar tools. A packet is a datagram that starts with its IP header (link type RAW), an Ethernet
+ * frame, or an IBC packet, with a nanosecond timestamp and a comment.
  *
  * 	section header   one, by the process that created the file
  * 	interface        one per writer: its number is the number of those before it
@@ -35,8 +35,9 @@
 #define PCAPNG_LOCK_USED     1
 #define PCAPNG_LOCK_WRITE    2
 
-/* What a packet begins with: its IP header, or that of an IBC packet (wire/ibc.h). */
-enum pcapng_link { PCAPNG_RAW = 101, PCAPNG_IBC = 147 /* USER0 */ };
+/* What a packet begins with: an Ethernet header, its IP header, or that of an IBC packet
+ * (wire/ibc.h). */
+enum pcapng_link { PCAPNG_ETHERNET = 1, PCAPNG_RAW = 101, PCAPNG_IBC = 147 /* USER0 */ };
 
 enum pcapng_direction { PCAPNG_INBOUND = 1, PCAPNG_OUTBOUND = 2 };
 

@@ -12,8 +12,9 @@
 #include "wire/cell.h"
 #include "wire/ip_headers.h"
 
-#define DEFAULT_HOPS 64u
-#define DEFAULT_PKEY 0xffffu
+#define ETHERNET_BYTES 14u
+#define DEFAULT_HOPS   64u
+#define DEFAULT_PKEY   0xffffu
 #define FIRST_SRC_PORT \
 	0xc000u /* source ports of RoCEv2: 14 bits that distinguish flows (annex A17.9.2) */
 
@@ -609,8 +610,34 @@ void capture_put_datagram(struct engine *engine, const struct roce_path *path, u
 	capture->take(capture->context, &record);
 }
 
+void capture_put_frame(struct engine *engine, const uint8_t to[6], const uint8_t from[6],
+                       uint16_t type, const uint8_t *data, size_t bytes, bool inbound,
+                       const char *what)
+{
+	struct capture *capture = engine->capture;
+	if (bytes > sizeof(capture->packet) - ETHERNET_BYTES)
+		return;
+	memcpy(capture->packet, to, 6);
+	memcpy(capture->packet + 6, from, 6);
+	be16_store(capture->packet + 12, type);
+	memcpy(capture->packet + ETHERNET_BYTES, data, bytes);
+	struct capture_record record = {.bytes = capture->packet,
+	                                .captured = ETHERNET_BYTES + bytes,
+	                                .length = ETHERNET_BYTES + bytes,
+	                                .inbound = inbound,
+	                                .ethernet = true,
+	                                .operation = what};
+	capture->take(capture->context, &record);
+}
+
 void capture_put_cell(struct engine *engine, const struct path *path, const uint8_t *cell,
                       size_t bytes, bool inbound)
 {
-	capture_put_datagram(engine, &path->ip, CELL_UDP_PORT, cell, bytes, inbound, "cell");
+	const struct carrier *carrier = engine->carriers[path->port];
+	if (path->cell.framed || (!inbound && carrier != NULL && carrier->frames))
+		capture_put_frame(engine, path->cell.to, path->cell.from, CELL_ETHERTYPE, cell,
+		                  bytes, inbound, "cell");
+	else
+		capture_put_datagram(engine, &path->ip, CELL_UDP_PORT, cell, bytes, inbound,
+		                     "cell");
 }

@@ -30,12 +30,13 @@
 
 #define CAPTURE_PACKET_BYTES (IB_MAX_MTU_BYTES + IB_MAX_HEADER_BYTES + 64u)
 
-/* A packet, starting with its IP header. */
+/* A packet, starting with its IP header; or an Ethernet frame. */
 struct capture_record {
 	const uint8_t *bytes;
 	size_t captured; /* length of @bytes */
 	size_t length; /* length of the packet: larger if memory with part of its payload is gone */
 	bool inbound;
+	bool ethernet;
 	const char *operation; /* name of its opcode */
 	uint32_t qpn;          /* our queue pair; 0: not known */
 	bool has_wr_id;        /* it belongs to work request @wr_id of ours */
@@ -134,6 +135,11 @@ static inline void capture_wire(struct engine *engine, const struct path *path,
  * lane this is the datagram that they would be on a wire, and both ends record it, as there. */
 void capture_put_datagram(struct engine *engine, const struct roce_path *path, uint16_t port,
                           const uint8_t *data, size_t bytes, bool inbound, const char *what);
+
+/* A frame of @bytes behind its header, with Ethertype @type, is sent from @from to @to, or came. */
+void capture_put_frame(struct engine *engine, const uint8_t to[6], const uint8_t from[6],
+                       uint16_t type, const uint8_t *data, size_t bytes, bool inbound,
+                       const char *what);
 
 /* A cell of @bytes is sent along @path, or came along it. It is a datagram of its own here, however
  * many travelled together. */

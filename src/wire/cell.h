@@ -28,7 +28,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define CELL_UDP_PORT      4793u /* several cells in a datagram */
+#define CELL_UDP_PORT      4793u   /* several cells in a datagram */
+#define CELL_ETHERTYPE     0x88b6u /* several cells in a frame */
 #define CELL_VERSION       1u
 #define CELL_HEADER_BYTES  32u
 #define CELL_DATA_BYTES    256u /* in every cell but the last */

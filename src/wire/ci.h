@@ -39,6 +39,7 @@
 #include <stdint.h>
 
 #define CI_UDP_PORT     18490u
+#define CI_ETHERTYPE    0x88b5u /* of Ethernet frames */
 #define CI_HEADER_BYTES 24u
 #define CI_NUMBER_BYTES 4u
 #define CI_CRC_BYTES    4u

@@ -9,6 +9,7 @@
 #include "adapter/eventq/eventq.h"
 #include "base/cancel.h"
 #include "base/log.h"
+#include "base/mac.h"
 #include "transport/capture.h"
 #include "transport/local/frame.h"
 
@@ -39,6 +40,13 @@ static void aperture_put_capture(struct apertures *apertures, const struct ap_pa
 	        adapter->agent.on_node ? peers_link_local(adapter->guid) : adapter->engine.gid;
 	if (path->route >= APERTURE_ROUTE_UDP)
 		memcpy(own.raw, apertures->udp[path->route - APERTURE_ROUTE_UDP].address.gid, 16);
+	uint8_t mac[MAC_BYTES];
+	if (path->has_link && mac_from_gid(own.raw, mac)) {
+		capture_put_frame(&adapter->engine, inbound ? mac : path->link,
+		                  inbound ? path->link : mac, CI_ETHERTYPE, frame, bytes, inbound,
+		                  "CI");
+		return;
+	}
 	memcpy(inbound ? ip.dgid : ip.sgid, own.raw, 16);
 	memcpy(inbound ? ip.sgid : ip.dgid, path->host, 16);
 	capture_put_datagram(&adapter->engine, &ip, CI_UDP_PORT, frame, bytes, inbound, "CI");
