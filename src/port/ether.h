@@ -8,6 +8,9 @@
  *     cells               4793       0x88b6  } for experiments on one's own network
  *     CI packets          18490      0x88b5  } (IEEE 802)
  *
+ * The links of virtual switches (vport/ethernet.c) have 0x88b5, too. Their frames begin with 'H', a
+ * CI packet with its kind, which is smaller.
+ *
  * Sockets are SOCK_DGRAM: the kernel writes the header of each frame that is sent, so no process
  * can send from an address that is not the interface's, and says who sent a frame that has come.
  * Filters in the kernel leave only what was sent to the MAC address of the interface, without a

@@ -11,9 +11,9 @@
 #include "port/ether.h"
 
 #define QPN_MASK 0xffffffu
-const struct steer_by steer_by_bth = {4, QPN_MASK, STEER_SLOT_SHIFT};
-const struct steer_by steer_by_grh = {44, QPN_MASK, STEER_SLOT_SHIFT};
-const struct steer_by steer_by_cell = {16, QPN_MASK, STEER_SLOT_SHIFT};
+const struct steer_by steer_by_bth = {4, QPN_MASK, STEER_SLOT_SHIFT, 0};
+const struct steer_by steer_by_grh = {44, QPN_MASK, STEER_SLOT_SHIFT, 0};
+const struct steer_by steer_by_cell = {16, QPN_MASK, STEER_SLOT_SHIFT, 0};
 
 /* The program: load the slot, then a binary search over those that are in use.
  *
@@ -29,7 +29,7 @@ const struct steer_by steer_by_cell = {16, QPN_MASK, STEER_SLOT_SHIFT};
  * to the agent's what is for no process. */
 #define IN_A_ROW         4u
 #define MAX_INSTRUCTIONS 4096u /* the kernel's limit; 3 per socket are enough */
-_Static_assert(3u * STEER_MAX_SOCKETS + 3u + ETHER_FILTER <= MAX_INSTRUCTIONS,
+_Static_assert(3u * STEER_MAX_SOCKETS + 6u + ETHER_FILTER <= MAX_INSTRUCTIONS,
                "the program is too long");
 
 struct entry {
@@ -74,8 +74,13 @@ static int by_slot(const void *a, const void *b)
 	return x->slot < y->slot ? -1 : x->slot > y->slot;
 }
 
-static void emit_slot(struct program *program, const struct steer_by *by)
+static void emit_slot(struct program *program, const struct steer_by *by, bool frames)
 {
+	if (frames && by->below != 0) {
+		emit(program, BPF_LD | BPF_B | BPF_ABS, 0, 0, 0);
+		emit(program, BPF_JMP | BPF_JGE | BPF_K, 0, 1, by->below);
+		emit(program, BPF_RET | BPF_K, 0, 0, 0);
+	}
 	emit(program, BPF_LD | BPF_W | BPF_ABS, 0, 0, by->offset);
 	emit(program, BPF_ALU | BPF_AND | BPF_K, 0, 0, by->mask);
 	emit(program, BPF_ALU | BPF_RSH | BPF_K, 0, 0, by->shift);
@@ -87,7 +92,7 @@ static void steer_frames_to(const struct steer *steer, uint32_t slot, struct pro
 	struct entry its = {slot, ETHER_PASS};
 	ether_filter(&steer->address, program->at);
 	program->length = ETHER_FILTER;
-	emit_slot(program, &steer->by);
+	emit_slot(program, &steer->by, true);
 	emit_search(program, &its, 1, 0);
 }
 
@@ -109,7 +114,7 @@ static int steer_attach(const struct steer *steer)
 		program->length = frames ? ETHER_FILTER : 0;
 		if (frames)
 			ether_filter(&steer->address, program->at);
-		emit_slot(program, &steer->by);
+		emit_slot(program, &steer->by, frames);
 		emit_search(program, list, used, frames ? ETHER_PASS : 0);
 		struct sock_fprog filter = {.len = (unsigned short)program->length,
 		                            .filter = program->at};

@@ -25,6 +25,7 @@
 /* Where the program finds the slot: in the big-endian word at @offset of the payload. */
 struct steer_by {
 	uint32_t offset, mask, shift;
+	uint32_t below; /* frames: the first byte is; others are of another protocol. 0: all are */
 };
 /* By the destination queue pair, of InfiniBand packets (also behind a GRH) and of cells. */
 extern const struct steer_by steer_by_bth, steer_by_grh, steer_by_cell;

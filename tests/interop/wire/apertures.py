@@ -62,7 +62,7 @@ def record(world, recorder, running, seen):
 
 
 def forged(world):
-    """Frames of the client are sent again: as they are, padded, from another address, to another, with a VLAN tag, cut short, from the server's own address.
+    """Frames of the client are sent again: as they are, padded, from another address, to another, with a VLAN tag, cut short, of a link of virtual switches, from the server's own address.
     Two of them get far enough to be counted; the memory is right all the same."""
     recorder = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
     recorder.bind(("near", 0))
@@ -74,7 +74,7 @@ def forged(world):
     for frame in record(world, recorder, client, seen):
         other = bytes([0x02, 0, 0, 0, 0, 0x99])
         for bad in (frame, frame + bytes(12), frame[:6] + other + frame[12:], other + frame[6:], frame[:12] + b"\x81\x00\x00\x05" + frame[12:],
-                    frame[:14 + 7], frame[:6] + frame[:6] + frame[12:], b"\xff" * 6 + frame[6:]):
+                    frame[:14 + 7], frame[:14] + b"HV" + frame[16:], frame[:6] + frame[:6] + frame[12:], b"\xff" * 6 + frame[6:]):
             try:
                 recorder.send(bad)
             except OSError:
