@@ -161,9 +161,9 @@ static bool packet_write(struct lan *lan, const uint8_t *frame, size_t bytes)
 {
 	if (send(lan->fd, frame, bytes, MSG_NOSIGNAL) >= 0)
 		return true;
-	if (errno == EAGAIN || errno == ENOBUFS)
+	if (errno == EAGAIN)
 		return false;
-	lan->dropped++; /* longer than its MTU, or the interface is down or gone */
+	lan->dropped++; /* longer than its MTU, its queue is full, or it is down or gone */
 	return true;
 }
 
