@@ -18,6 +18,7 @@ extern const struct scenario scenario_streams_coverage;
 extern const struct scenario scenario_switching;
 extern const struct scenario scenario_classes;
 extern const struct scenario scenario_cells;
+extern const struct scenario scenario_cards;
 extern const struct scenario scenario_apertures;
 extern const struct scenario scenario_apertures_coverage;
 
@@ -40,6 +41,7 @@ const struct scenario *const scenarios[] = {
         &scenario_switching,
         &scenario_classes,
         &scenario_cells,
+        &scenario_cards,
         &scenario_apertures,
         &scenario_apertures_coverage,
         NULL,

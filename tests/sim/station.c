@@ -74,8 +74,10 @@ void station_drive(struct station *station)
 
 bool station_open(struct station *station, const struct station_config *config)
 {
-	struct hdl_open_attr attr = {
-	        .max_qp = config->max_qp, .max_mr = 16, .no_thread = true, .gid = config->gids[0]};
+	struct hdl_open_attr attr = {.max_qp = config->max_qp,
+	                             .max_mr = config->max_mr != 0 ? config->max_mr : 16,
+	                             .no_thread = true,
+	                             .gid = config->gids[0]};
 	struct adapter_env env = {.clock = sim_clock(config->sim),
 	                          .seed = config->seed,
 	                          .carrier = &station->cable.carrier,

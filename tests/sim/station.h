@@ -23,6 +23,7 @@ struct station_config {
 	uint64_t seed;
 	struct hdl_gid gids[STATION_LINES]; /* the second may be all zero: there is one line */
 	uint32_t max_qp, cq_entries;
+	uint32_t max_mr; /* 0: as many as the usual rig needs */
 	size_t memory_bytes;
 	uint64_t bandwidth_bps; /* of each line */
 	uint32_t room_bytes;    /* that it sends at once */
