@@ -53,15 +53,16 @@ static char *control_exchange(int sock, const char *question, ssize_t *got)
 static bool control_is_taken(const char *path)
 {
 	ssize_t got = 0;
-	/* It hangs up without an answer when it ends, or when it has too many clients. */
-	for (unsigned tries = 0; got == 0 && tries < 2 * TAP_MAX_CLIENTS; tries++) {
+	/* It hangs up without an answer when it ends, or when it has too many clients: then it
+	 * does so again. */
+	for (unsigned tries = 0; got <= 0 && got != -EAGAIN && tries < TAP_MAX_CLIENTS; tries++) {
 		int other = unixsock_connect(path);
 		if (other < 0)
 			return false;
 		free(control_exchange(other, "{\"do\":\"who\"}", &got));
 		close(other);
 	}
-	return got >= 0 || got == -EAGAIN;
+	return true;
 }
 
 bool control_open(struct tap *tap)

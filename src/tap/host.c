@@ -127,7 +127,8 @@ static void host_closed(void *context, struct hdl_push *push, const char *why)
 	if (host->up)
 		log_info("tap %s: the connection to %s has ended: %s", tap->options->name,
 		         tap->options->node, why);
-	snprintf(host->why, sizeof(host->why), "%s", why);
+	snprintf(host->why, sizeof(host->why), "%s%s", why,
+	         strstr(why, "version") != NULL ? "; install the same Heddle at both ends" : "");
 	host->push = NULL;
 	host->up = host->waits = false;
 	host_carry(tap);

@@ -20,7 +20,7 @@ import unittest
 from pathlib import Path
 
 sys.dont_write_bytecode = True
-from rig import FOLDER, PATIENCE_S, PYTHON, Base, main  # noqa: E402
+from rig import FOLDER, PATIENCE_S, PYTHON, Base, give_up_root, main, missing  # noqa: E402, F401
 
 
 class Traffic(Base):
@@ -596,6 +596,7 @@ class Mistakes(Base):
         self.fails("CAP_NET_RAW", "unit", "--lan", "packet:lo")
         self.fails("`ip link'", "unit", "--lan", "packet:nothing0", "--netns", space.pid)
         self.fails("must run", "unit", "--lan", "tap:hx0", "--netns", "2147483646")
+        self.fails("as the same user", "unit", "--lan", "tap:hx0", "--netns", "1")
         self.fails("Unix stream socket", "unit", "--lan", "unix:/nowhere/at/all")
         self.fails("--mtu 4", "host", "u", "--tap", "e0", "--mode", "send", "--mtu", "9000", status=64)
         self.fails("nothing called 'x'", "stat", "x")
@@ -606,6 +607,52 @@ class Mistakes(Base):
         self.heddle("tap", "unit", "--lan", "tap:lan1", "--name", "b", "--netns", space.pid, node="u", status=1)
         self.assertIn("a unit on this node already", self.errors)
         self.fails("a unit has no address", "mac", "unit")
+
+    def test_no_device(self):
+        """A container without /dev/net/tun."""
+        hidden = subprocess.run(["unshare", "-Urmn", "sh", "-c", f"mount -t tmpfs none /dev/net && exec {FOLDER}/heddle tap unit --lan tap:x0"],
+                                env=self.env, capture_output=True, text=True, timeout=60)
+        if "mount:" in hidden.stderr:
+            self.skipTest(hidden.stderr)
+        self.assertEqual(hidden.returncode, 1)
+        self.assertIn("--device /dev/net/tun", hidden.stderr)
+
+    def test_versions_differ(self):
+        program = FOLDER / "tests/interop/tap/interop-tap-versions"
+        self.unit()
+        done = subprocess.run([program, "u"], env=dict(self.env, HEDDLE_NODE="x"), capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.stdout, "versions differ\n", done.returncode)
+        unit = subprocess.Popen([program], env=dict(self.env, HEDDLE_NODE="y"), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.started.append(unit)
+        self.addCleanup(unit.stdin.close)
+        self.assertEqual(unit.stdout.readline(), "ready\n")
+        self.heddle("tap", "host", "y", "--tap", "eth0", "--netns", self.space().pid, node="h2")
+        self.until("a reason", lambda: "install the same Heddle" in self.stat("eth0").get("why", ""))
+
+    def test_limits_of_the_command(self):
+        self.unit()
+        path = str(self.place / "d" / "tap-unit.sock")
+        clients = []
+        for _ in range(12):  # TAP_MAX_CLIENTS is 8: it hangs up on others
+            clients.append(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+            self.addCleanup(clients[-1].close)
+            clients[-1].settimeout(PATIENCE_S)
+            clients[-1].connect(path)
+        for client in clients[8:]:
+            self.assertEqual(client.recv(10), b"")
+        clients[0].send(b'{"do":"stat"}')
+        self.assertIn(b"accepted", clients[0].recv(131072))
+        clients[1].send(b"no JSON")
+        self.assertIn(b"not a question", clients[1].recv(1000))
+        # It is known to run, though it has no time for us.
+        self.fails("runs already", "unit", "--lan", "tap:lan1", "--netns", self.lan.pid)
+        for client in clients:
+            client.close()
+        self.until("it answers again", lambda: self.heddle("tap", "stat", "unit", status=None))
+        self.fails("31 characters", "unit", "--lan", "tap:lan1", "--name", "n" * 32, status=64)
+        self.fails("not a name that fits", "unit", "--lan", "tap:" + "i" * 16, "--name", "b", "--netns", self.lan.pid)
+        self.fails("68 to 9000", "unit", "--lan", "tap:lan1", "--mtu", "67", status=64)
+        self.fails("68 to 9000", "unit", "--lan", "tap:lan1", "--mtu", "9001", status=64)
 
     def test_unknown_unit_is_waited_for(self):
         space = self.space()
