@@ -246,6 +246,21 @@ static void cards_send(struct sim *sim, void *context, uint64_t index)
 		scenario_fail(w->run, "too many events");
 }
 
+/* An end offers pools until it has no receives left for their indications. */
+static void cards_offer(struct cards_world *w, struct cards_end *end)
+{
+	static const struct split_plan plan = {.elements = 64, .element_bytes = 512};
+	struct hdl_push *push = end->push;
+	if (push == NULL || !end->begun || push->terms.mode == HDL_PUSH_SEND ||
+	    !push->split->config.own_pools || push->split->state != SPLIT_OPEN)
+		return;
+	for (uint32_t i = 0; i < HDL_PUSH_MAX_RECEIVE / 64; i++)
+		split_offer(push->split, &plan);
+	if (push->posted > HDL_PUSH_MAX_RECEIVE || split_offer(push->split, &plan))
+		scenario_fail(w->run, "an end offers %u elements", push->posted);
+	station_drive(cards_station(end));
+}
+
 /* Something bad happens. */
 static void cards_harm(struct sim *sim, void *context, uint64_t arg)
 {
@@ -256,7 +271,10 @@ static void cards_harm(struct sim *sim, void *context, uint64_t arg)
 	uint64_t now = cards_now(w);
 	if (!cards_is_loading(w))
 		return;
-	switch (cards_draw(w, 4)) {
+	switch (cards_draw(w, 5)) {
+	case 4:
+		cards_offer(w, &link->ends[cards_draw(w, 2)]);
+		break;
 	case 0:
 		sim_stall(sim, victim, now + cards_draw(w, 3000000));
 		break;
