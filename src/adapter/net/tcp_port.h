@@ -194,12 +194,6 @@ struct iwarp_owner conn_owner(struct hdl_conn *conn);
 void conn_up(struct hdl_conn *conn);
 /* Do everything that there is to do. Returns how much was done. */
 unsigned conn_service(struct hdl_conn *conn);
-/* Receive only. Returns how much came. */
-unsigned conn_receive(struct hdl_conn *conn);
-/* Send what there is, at the end of a turn. */
-void conn_send(struct hdl_conn *conn);
-/* Is there nothing to do for it until its socket has news, or it is woken again? */
-bool conn_is_quiet(const struct hdl_conn *conn);
 /* due_ns has come. */
 void conn_expire(struct hdl_conn *conn, uint64_t now_ns);
 /* The kernel reports an error or the end of both directions. */
@@ -217,10 +211,24 @@ void conn_drop(struct hdl_conn *conn);
 void conn_give_back(struct hdl_conn *conn);
 /* The program has closed it in order, and the peer has not acknowledged everything yet. */
 bool conn_lingers(const struct hdl_conn *conn);
-/* It is connected: record it, if this adapter records. */
-void conn_record(struct hdl_conn *conn, bool initiated);
 /* It is not one of its listener's any more that wait for something. */
 void conn_uncount(struct hdl_conn *conn);
+
+/* --- conn_io.c: its bytes --- */
+/* Receive only. Returns how much came. */
+unsigned conn_receive(struct hdl_conn *conn);
+/* Send what there is, at the end of a turn. */
+void conn_send(struct hdl_conn *conn);
+/* Is there nothing to do for it until its socket has news, or it is woken again? */
+bool conn_is_quiet(const struct hdl_conn *conn);
+/* Nothing comes any more. */
+void conn_ended(struct hdl_conn *conn, enum stream_end why);
+/* Is there still something to send? */
+bool conn_offers(struct hdl_conn *conn);
+/* It is connected: record it, if this adapter records. */
+void conn_record(struct hdl_conn *conn, bool initiated);
+/* One direction has ended in order, or (@broken) the connection. */
+void conn_record_end(struct hdl_conn *conn, bool inbound, bool broken);
 
 /* --- listener.c --- */
 void listener_accept(struct hdl_listener *listener);
