@@ -117,6 +117,9 @@ unsigned conn_receive(struct hdl_conn *conn)
 				iwarp_gone(&conn->iwarp);
 			conn->more = true;
 			break;
+		case TCP_FLOW_IDLE: /* but the end is behind it, and the epoll has spoken of that */
+			conn->more = conn->hung_up && bytes > 0;
+			break;
 		default:
 			break;
 		}

@@ -112,6 +112,8 @@ static unsigned port_news(struct hdl_conn *conn, uint32_t events)
 {
 	if (events & EPOLLOUT)
 		conn->out_held = false;
+	if (events & (EPOLLERR | EPOLLHUP | EPOLLRDHUP))
+		conn->hung_up = true;
 	if (events & (EPOLLERR | EPOLLHUP))
 		conn_hung_up(conn);
 	return port_serve(conn->port, conn);

@@ -102,6 +102,7 @@ struct hdl_conn {
 	bool out_more;   /* the last turn did not send everything */
 	bool out_over;   /* we have closed our direction */
 	bool broken;     /* the connection broke */
+	bool hung_up;    /* the epoll has said that nothing comes behind what is in the socket */
 	bool more;       /* the last turn did not take everything that has arrived */
 	bool begun;      /* iwarp is in use */
 	bool quiet;      /* an initiator that does not send yet */
