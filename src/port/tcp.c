@@ -168,14 +168,14 @@ int tcp_names(int sock, struct udp_address *own, uint16_t *own_port, struct udp_
 	return 0;
 }
 
-ssize_t tcp_send(int sock, const struct iovec *parts, unsigned count, bool more)
+ssize_t tcp_send(int sock, const struct iovec *parts, unsigned count, enum tcp_then then)
 {
+	int flags = then == TCP_MORE ? MSG_MORE : then == TCP_RECORD ? MSG_EOR : 0;
 	struct msghdr msg = {.msg_iov = (struct iovec *)(uintptr_t)parts, .msg_iovlen = count};
 	ssize_t sent;
 	assert(count > 0 && count <= TCP_MAX_PARTS);
 	do
-		sent = syscall(SYS_sendmsg, sock, &msg,
-		               MSG_NOSIGNAL | MSG_DONTWAIT | (more ? MSG_MORE : 0));
+		sent = syscall(SYS_sendmsg, sock, &msg, MSG_NOSIGNAL | MSG_DONTWAIT | flags);
 	while (sent < 0 && errno == EINTR);
 	return sent >= 0 ? sent : errno == EWOULDBLOCK ? -EAGAIN : -errno;
 }

@@ -47,10 +47,16 @@ int tcp_adopt(int sock);
 int tcp_names(int sock, struct udp_address *own, uint16_t *own_port, struct udp_address *peer,
               uint16_t *peer_port);
 
-/* Send @parts. @more: other calls follow at once, so a short segment may wait for them. Returns how
- * many bytes were taken; -EAGAIN; -EFAULT: some of it cannot be read, and nothing was taken;
- * another error: the connection is broken. */
-ssize_t tcp_send(int sock, const struct iovec *parts, unsigned count, bool more);
+/* How what is sent ends. */
+enum tcp_then {
+	TCP_AS_IT_IS,
+	TCP_MORE,  /* other calls follow at once, so a short segment may wait for them */
+	TCP_RECORD /* what comes behind it begins a segment, if all of it was taken */
+};
+
+/* Send @parts. Returns how many bytes were taken; -EAGAIN; -EFAULT: some of it cannot be read, and
+ * nothing was taken; another error: the connection is broken. */
+ssize_t tcp_send(int sock, const struct iovec *parts, unsigned count, enum tcp_then then);
 /* Send now what waits for more. */
 void tcp_push(int sock);
 /* Receive into @parts. Returns the number of bytes; 0: the peer has closed its direction; -EAGAIN;

@@ -225,6 +225,10 @@ static void conn_begin(struct hdl_conn *conn)
 	                            .ord = agreed->enhanced ? agreed->ord : conn->offer.max_ord,
 	                            .segment = conn->sctp != NULL ? sctp_longest(conn->sctp->end)
 	                                                          : tcp_segment(conn->flow.sock)};
+	/* siw cannot have the trailers of FPDUs divided. It is known by not taking an empty FPDU as
+	 * the sign that an initiator is ready. */
+	terms.aligned = terms.crc && !terms.markers_out && (terms.rtr & MPA_RTR_SEND) == 0 &&
+	                terms.segment > 0 && conn->sctp == NULL;
 	if (conn->sctp != NULL) { /* the control messages have number 0 */
 		terms.window = &conn->sctp->window;
 		terms.first_ssn = 1;
@@ -242,6 +246,7 @@ static void conn_begin(struct hdl_conn *conn)
 	engine_serve(&adapter->engine, qp, service_class(conn->traffic_class));
 	conn->ird = terms.ird;
 	conn->ord = terms.ord;
+	conn->flow.records = terms.aligned;
 	conn_up(conn);
 	if (!conn->initiator && terms.rtr == 0 && !terms.plain && conn->sctp == NULL) {
 		conn->silent_ns = 0;

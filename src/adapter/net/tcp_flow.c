@@ -152,7 +152,10 @@ enum tcp_flow_result tcp_flow_out(struct tcp_flow *flow, size_t *bytes)
 		}
 		/* A full list is probably not all: the last segment may wait for the next call. */
 		more = count == STREAM_MAX_RUNS;
-		ssize_t sent = tcp_send(flow->sock, parts, (unsigned)count, more);
+		ssize_t sent = tcp_send(flow->sock, parts, (unsigned)count,
+		                        more            ? TCP_MORE
+		                        : flow->records ? TCP_RECORD
+		                                        : TCP_AS_IT_IS);
 		flow->sends++;
 		if (sent == -EAGAIN)
 			return TCP_FLOW_HELD;

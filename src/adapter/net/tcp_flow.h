@@ -45,6 +45,7 @@ struct tcp_flow {
 	size_t (*feed)(void *context, const uint8_t *bytes, size_t length, bool *open);
 	/* Is what arrives made of long pieces, as far as the transport knows? NULL: it does not. */
 	bool (*is_long)(const void *context);
+	bool records;  /* each offer begins a TCP segment (iwarp_terms.aligned) */
 	uint8_t *kept; /* received, but not wanted yet; allocated when needed */
 	size_t kept_from, kept_bytes;
 	/* Shown everything that was sent or received, before anyone uses it: the first @bytes of

@@ -48,6 +48,7 @@
 #define IWARP_STALL_NS     10000000000ull
 #define IWARP_CHUNK_BYTES  (MPA_MAX_FPDU_BYTES + 64u)
 #define IWARP_OWN_BYTES    1536u /* of a connection, for FPDUs while shared chunks are used up */
+#define IWARP_CUTS         32u   /* TCP segments that are begun before the stream takes them */
 #define IWARP_OUT_CHUNKS   4u    /* shared chunks that one connection may fill at a time */
 #define IWARP_MARKED_BYTES 4096u /* payload of an FPDU with markers, at most */
 /* Payload of an FPDU that is at least so long is sent from the memory of the request, if it is in
@@ -87,6 +88,9 @@ struct iwarp_terms {
 	uint16_t ird;     /* reads and atomics of the peer that we answer at a time */
 	uint16_t ord;     /* ours that may be open */
 	uint32_t segment; /* octets of an FPDU that fit one TCP segment (EMSS), or of a message */
+	/* No FPDU may be divided between TCP segments (align.c). What offer() hands out is then to
+	 * be sent as a record of its own. No markers. */
+	bool aligned;
 };
 
 /* A piece of memory for octets on their way: FPDUs to be sent, or one that is being received and
@@ -217,6 +221,10 @@ struct iwarp {
 	bool cut;                    /* the stream ends within an FPDU: it can only be reset */
 	uint32_t lent; /* octets of requests that are to be sent from where they are */
 	uint32_t max_ulpdu;
+	/* aligned: positions, of which 32 bits are kept */
+	uint32_t line; /* where a TCP segment, or the first of several full ones, begins */
+	uint32_t cuts[IWARP_CUTS];               /* where others begin that have not been taken, */
+	uint32_t cut_begin, cut_end;             /* these of them */
 	uint32_t send_msn, read_msn, result_msn; /* of the next message on queues 0, 1 and 3 */
 
 	/* Requester. */
@@ -312,6 +320,15 @@ void iwarp_source_gone(struct iwarp *iwarp);
 /* Timers: a DELAY of @ns begins; the times below have changed. */
 void iwarp_delay(struct iwarp *iwarp, uint64_t ns);
 void iwarp_set_timer(struct iwarp *iwarp);
+
+/* --- align.c: FPDUs that fall on TCP segments --- */
+/* May another FPDU be put? */
+bool iwarp_align_room(const struct iwarp *iwarp);
+/* An FPDU with a ULPDU of @ulpdu_bytes is put now. */
+void iwarp_align_put(struct iwarp *iwarp, size_t ulpdu_bytes);
+/* How many of @runs are to be offered, of which the last may become shorter. */
+size_t iwarp_align_offer(const struct iwarp *iwarp, struct stream_run *runs, size_t count);
+void iwarp_align_taken(struct iwarp *iwarp);
 
 /* --- out.c: FPDUs and messages to be sent --- */
 #define IWARP_MESSAGE_PREFIX (2u + DDP_SCTP_SSN_BYTES) /* before a segment: length, DDP-SSN */

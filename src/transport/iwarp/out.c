@@ -201,7 +201,7 @@ bool iwarp_out_room(struct iwarp *iwarp, size_t header_bytes, uint32_t wanted, u
 		wanted = IWARP_MARKED_BYTES;
 	*payload = wanted;
 	const struct iwarp_chunk *last = out_open(iwarp);
-	if (iwarp->last_used)
+	if (iwarp->last_used || !iwarp_align_room(iwarp))
 		return false;
 	if (last != NULL && ulpdu_room(iwarp, last) >= header + wanted)
 		return true;
@@ -222,6 +222,8 @@ bool iwarp_out_room(struct iwarp *iwarp, size_t header_bytes, uint32_t wanted, u
 	if (room < header + (wanted < SMALL_PIECE ? wanted : SMALL_PIECE))
 		return false;
 	*payload = wanted < room - header ? wanted : room - header;
+	if (*payload < wanted) /* the last segment alone may need a pad */
+		*payload -= (MPA_LENGTH_BYTES + header + *payload) & 3;
 	return true;
 }
 
@@ -268,6 +270,7 @@ bool iwarp_out_put(struct iwarp *iwarp, const struct rdmap_segment *segment, uin
 	uint8_t header[RDMAP_MAX_HEADER_BYTES];
 	size_t header_bytes = rdmap_encode(segment, header, sizeof(header));
 	assert(header_bytes > 0);
+	iwarp_align_put(iwarp, header_bytes + bytes);
 	if (iwarp->window != NULL)
 		return put_message(iwarp, header, header_bytes, offset, bytes, fill, context);
 	if (iwarp->sender.markers)
@@ -320,6 +323,7 @@ void iwarp_out_last(struct iwarp *iwarp, const struct rdmap_terminate *terminate
 
 void iwarp_out_drop(struct iwarp *iwarp)
 {
+	iwarp->cut_begin = iwarp->cut_end;
 	while (iwarp->out != NULL)
 		out_release(iwarp);
 }
@@ -363,13 +367,14 @@ size_t iwarp_offer(void *context, struct stream_run *runs, size_t max)
 			runs[count++] = run;
 		}
 	}
-	return count;
+	return iwarp_align_offer(iwarp, runs, count);
 }
 
 void iwarp_taken(void *context, size_t bytes)
 {
 	struct iwarp *iwarp = context;
 	iwarp->taken += bytes;
+	iwarp_align_taken(iwarp);
 	while (iwarp->out != NULL) {
 		size_t some = bytes > 0 ? chunk_taken(iwarp, iwarp->out, bytes) : 0;
 		bytes -= some;
@@ -403,7 +408,7 @@ uint32_t iwarp_part(const struct iwarp *iwarp, uint32_t offset, uint32_t left)
 
 bool iwarp_out_lends(const struct iwarp *iwarp)
 {
-	return iwarp->window == NULL && !iwarp->sender.markers;
+	return iwarp->window == NULL && !iwarp->sender.markers && !iwarp->terms.aligned;
 }
 
 bool iwarp_out_lend_room(struct iwarp *iwarp, size_t header_bytes, size_t runs)

@@ -145,6 +145,8 @@ mr4w ib_read_bw -R | ib_read_bw -R -p PORT -e -n 200 | | HOST
 mi4jw ib_send_bw -R 2 B to 8 MiB | ib_send_bw -R -p PORT -n 5 -a | | HOST
 mi4jw ib_write_bw -R 2 B to 8 MiB | ib_write_bw -R -p PORT -n 5 -a | | HOST
 mi4jw ib_read_bw -R 2 B to 8 MiB | ib_read_bw -R -p PORT -e -n 5 -a | | HOST
+mi4w ib_write_bw -R 5 bytes | ib_write_bw -R -p PORT -n 5000 -s 5 | | HOST
+mi4jw ib_send_bw -R 1001 bytes | ib_send_bw -R -p PORT -n 2000 -s 1001 | | HOST
 mr4  ib_atomic_bw -R | ib_atomic_bw -R -p PORT -e -n 100 | | HOST
 m4   ib_send_bw -R UD | ib_send_bw -R -p PORT -e -n 100 -s 512 -c UD | | HOST
 kqj  iSER: iscsi-inq | | lio-up HOST PORT | iscsi-inq URL

@@ -77,7 +77,7 @@ static void both_families(void **state)
 		                       {(void *)(uintptr_t) "RP", 2}};
 		connect_pair(&pair, ipv6 != 0);
 		assert_int_equal(tcp_receive(pair.b, in, 2), -EAGAIN);
-		assert_int_equal(tcp_send(pair.a, out, 2, true), 5);
+		assert_int_equal(tcp_send(pair.a, out, 2, TCP_MORE), 5);
 		tcp_push(pair.a);
 		await(pair.b, POLLIN);
 		assert_int_equal(tcp_receive(pair.b, in, 2), 5);
@@ -119,13 +119,13 @@ static void orderly_and_abortive_ends(void **state)
 	struct iovec one = {&byte, 1};
 	(void)state;
 	connect_pair(&pair, false);
-	assert_int_equal(tcp_send(pair.a, &one, 1, false), 1);
+	assert_int_equal(tcp_send(pair.a, &one, 1, TCP_AS_IT_IS), 1);
 	tcp_finish(pair.a);
 	await(pair.b, POLLIN);
 	assert_int_equal(tcp_receive(pair.b, &one, 1), 1);
 	await(pair.b, POLLIN);
 	assert_int_equal(tcp_receive(pair.b, &one, 1), 0);
-	assert_int_equal(tcp_send(pair.b, &one, 1, false), 1); /* its direction is open */
+	assert_int_equal(tcp_send(pair.b, &one, 1, TCP_AS_IT_IS), 1); /* its direction is open */
 	end_pair(&pair);
 
 	connect_pair(&pair, false);
@@ -171,8 +171,8 @@ static void memory_that_is_not_there(void **state)
 	(void)state;
 	assert_ptr_not_equal(gone, MAP_FAILED);
 	connect_pair(&pair, false);
-	assert_int_equal(tcp_send(pair.a, &bad, 1, false), -EFAULT);
-	assert_int_equal(tcp_send(pair.a, &good, 1, false), 1);
+	assert_int_equal(tcp_send(pair.a, &bad, 1, TCP_AS_IT_IS), -EFAULT);
+	assert_int_equal(tcp_send(pair.a, &good, 1, TCP_AS_IT_IS), 1);
 	await(pair.b, POLLIN);
 	assert_int_equal(tcp_receive(pair.b, &bad, 1), -EFAULT);
 	assert_int_equal(tcp_receive(pair.b, &good, 1), 1);

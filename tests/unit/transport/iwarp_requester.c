@@ -250,6 +250,57 @@ static void siw_quotes_a_read_by_its_sink_tag(void **state)
 	}
 }
 
+/* What one offer hands out is sent by one call, so TCP cuts it after every segment. */
+static unsigned take_aligned(uint32_t segment)
+{
+	struct stream_run runs[STREAM_MAX_RUNS];
+	static uint8_t bytes[1u << 19];
+	unsigned offers = 0;
+	for (size_t count; (count = iwarp_stream.offer(&SIDE->iwarp, runs, IW_COUNT(runs))) > 0;) {
+		size_t all = 0, at = 0;
+		for (size_t i = 0; i < count; all += runs[i++].length)
+			memcpy(bytes + all, runs[i].bytes, runs[i].length);
+		while (at < all) {
+			size_t fpdu = mpa_fpdu_bytes(&(struct mpa_sender){.crc = true},
+			                             be16_load(bytes + at));
+			assert_int_equal(at / segment, (at + fpdu - 1) / segment);
+			at += fpdu;
+		}
+		assert_int_equal(at, all);
+		iwarp_stream.taken(&SIDE->iwarp, all);
+		offers++;
+	}
+	return offers;
+}
+
+/* RFC 5044 section 5: for a peer that needs it, no TCP segment ends within an FPDU, whatever the
+ * lengths. A long message needs no more calls than without. */
+static void rfc5044_5_fpdus_fall_on_segments(void **state)
+{
+	(void)state;
+	enum { SEGMENT = 1448 };
+	iw_close(&rig);
+	iw_open(&rig,
+	        &(struct iw_options){.terms = {.crc = true, .segment = SEGMENT, .aligned = true}},
+	        1);
+	for (uint32_t length = 0; length < 400; length++) {
+		iw_rdma(SIDE, length, HDL_OP_WRITE, 0, length % 7 == 6 ? 2003 : length, 0x1000,
+		        (struct hdl_key){IW_PEER_KEY});
+		if (length % 20 != 19)
+			continue;
+		for (unsigned turn = 0; turn < 8; turn++) {
+			iw_drive(&rig);
+			take_aligned(SEGMENT);
+		}
+		for (uint32_t i = length - 19; i <= length; i++)
+			iw_completion(SIDE->scq, i, HDL_WC_SUCCESS);
+	}
+	iw_rdma(SIDE, 1, HDL_OP_WRITE, 0, 30 * 1424, 0x1000, (struct hdl_key){IW_PEER_KEY});
+	iw_drive(&rig);
+	assert_true(take_aligned(SEGMENT) <= 3);
+	iw_completion(SIDE->scq, 1, HDL_WC_SUCCESS);
+}
+
 /* A Terminate about something that is over, or about nothing that we know: an event names it. */
 static void rfc5040_4_8_terminate_about_others(void **state)
 {
@@ -488,6 +539,7 @@ int main(void)
 	        RIGGED(rfc5040_5_reads_and_fences),
 	        RIGGED(rfc5040_4_8_terminate_quotes_a_read),
 	        RIGGED(siw_quotes_a_read_by_its_sink_tag),
+	        RIGGED(rfc5044_5_fpdus_fall_on_segments),
 	        RIGGED(rfc5040_4_8_terminate_about_others),
 	        RIGGED(rfc5040_7_local_failures),
 	        RIGGED(memmgt_11_failed_registration_terminates),
