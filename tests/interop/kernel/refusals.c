@@ -8,10 +8,10 @@
  * rdma_cm.
  *
  * siw knows no atomics, no immediate data and no windows, and its reads have one piece. Heddle has
- * all of these; what it sends of them ends the connection, by siw's Terminate. Both refuse tags that
- * they did not give out, ranges beyond them, accesses that were not granted, and messages that are
- * longer than their receive. Nothing may be changed by what was refused, and the program at each end
- * must hear of the end of the connection. */
+ * all of these; what it sends of them ends the connection, by siw's Terminate. Both refuse tags
+ * that they did not give out, ranges beyond them, accesses that were not granted, and messages that
+ * are longer than their receive. Nothing may be changed by what was refused, and the program at
+ * each end must hear of the end of the connection. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -91,7 +91,7 @@ static bool heard(const struct side *side, enum ibv_event_type type)
 	return found;
 }
 
-/* The connection ends by itself. Heddle's program hears @type, unless it is 0, siw's what it hears. */
+/* The connection ends by itself. Heddle's program hears @type, unless it is 0. */
 static void expect_end(const struct side *side, enum ibv_event_type type, const char *what)
 {
 	side_cm_ended();

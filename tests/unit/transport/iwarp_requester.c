@@ -221,8 +221,8 @@ static void rfc5040_4_8_terminate_quotes_a_read(void **state)
 	}
 }
 
-/* Linux's siw (6.1) quotes the length of a read where its MSN belongs. The sink tag is the one that we
- * sent, and names the read, also where the length is the MSN of another. */
+/* Linux's siw (6.1) quotes the length of a read where its MSN belongs. The sink tag is the one that
+ * we sent, and names the read, also where the length is the MSN of another. */
 static void siw_quotes_a_read_by_its_sink_tag(void **state)
 {
 	(void)state;
