@@ -5,6 +5,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/random.h>
 
 #include "base/cancel.h"
@@ -50,6 +51,65 @@ uint64_t prng_secret(void)
 	uint64_t secret;
 	fill_from_os(&secret, sizeof(secret));
 	return secret;
+}
+
+static uint32_t turn(uint32_t value, unsigned bits)
+{
+	return value << bits | value >> (32u - bits);
+}
+
+static void quarter_round(uint32_t *a, uint32_t *b, uint32_t *c, uint32_t *d)
+{
+	*a += *b;
+	*d = turn(*d ^ *a, 16);
+	*c += *d;
+	*b = turn(*b ^ *c, 12);
+	*a += *b;
+	*d = turn(*d ^ *a, 8);
+	*c += *d;
+	*b = turn(*b ^ *c, 7);
+}
+
+void prng_chacha(const uint32_t key[8], uint32_t counter, const uint32_t nonce[3], uint32_t out[16])
+{
+	uint32_t first[16] = {0x61707865, 0x3320646e, 0x79622d32, 0x6b206574};
+	memcpy(first + 4, key, 32);
+	first[12] = counter;
+	memcpy(first + 13, nonce, 12);
+	memcpy(out, first, sizeof(first));
+	for (unsigned round = 0; round < 10; round++) {
+		for (unsigned i = 0; i < 4; i++)
+			quarter_round(&out[i], &out[i + 4], &out[i + 8], &out[i + 12]);
+		for (unsigned i = 0; i < 4; i++)
+			quarter_round(&out[i], &out[4 + (i + 1) % 4], &out[8 + (i + 2) % 4],
+			              &out[12 + (i + 3) % 4]);
+	}
+	for (unsigned i = 0; i < 16; i++)
+		out[i] += first[i];
+}
+
+static void pool_fill(struct prng_pool *pool)
+{
+	static const uint32_t nonce[3]; /* a key is used for one batch */
+	uint32_t out[PRNG_POOL_BLOCKS * 16];
+	if (!pool->seeded)
+		fill_from_os(pool->key, sizeof(pool->key));
+	pool->seeded = true;
+	for (uint32_t i = 0; i < PRNG_POOL_BLOCKS; i++)
+		prng_chacha(pool->key, i, nonce, out + (size_t)i * 16);
+	memcpy(pool->key, out, sizeof(pool->key));
+	memcpy(pool->values, out + 8, sizeof(pool->values));
+	explicit_bzero(out, sizeof(out));
+	pool->left = PRNG_POOL;
+}
+
+uint64_t prng_pool_next(struct prng_pool *pool)
+{
+	if (pool->left == 0)
+		pool_fill(pool);
+	uint64_t value = pool->values[--pool->left];
+	pool->values[pool->left] = 0; /* what was given out is in no core dump */
+	return value;
 }
 
 void prng_seed_from_os(struct prng *prng)

@@ -18,6 +18,21 @@ void prng_seed_from_os(struct prng *prng);
 /* 64 bits straight from getrandom(), which nobody can compute from earlier ones: for values that
  * are shown to peers and yet must not be predictable. Not for the sans-I/O layers. */
 uint64_t prng_secret(void);
+/* The same without a system call each: ChaCha20 (RFC 8439) with a key of getrandom(), which is
+ * replaced with every batch, so that earlier values cannot be computed either. The caller's lock
+ * protects it; zero to begin with. */
+#define PRNG_POOL_BLOCKS 8u
+#define PRNG_POOL        (PRNG_POOL_BLOCKS * 8u - 4u) /* values of a batch, beside the next key */
+struct prng_pool {
+	bool seeded;
+	uint32_t left;
+	uint32_t key[8];
+	uint64_t values[PRNG_POOL];
+};
+uint64_t prng_pool_next(struct prng_pool *pool);
+/* One block of ChaCha20 (RFC 8439 section 2.3). */
+void prng_chacha(const uint32_t key[8], uint32_t counter, const uint32_t nonce[3],
+                 uint32_t out[16]);
 uint64_t prng_next(struct prng *prng);
 /* Uniformly distributed from 0 to @bound - 1; @bound is not 0. */
 uint64_t prng_below(struct prng *prng, uint64_t bound);

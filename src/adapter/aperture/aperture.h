@@ -137,6 +137,8 @@ struct apertures {
 	uint32_t udp_count;
 	uint32_t udp_mtu;
 	uint32_t trust; /* enum hdl_aperture_trust */
+	/* Peers see nonces, and could compute the next ones of a generator like adapter.prng. */
+	struct prng_pool secrets;
 	/* find.c: the question that waits, under find_lock; its answer, under the drive lock. */
 	pthread_mutex_t find_lock;
 	uint32_t find_token, find_answered;

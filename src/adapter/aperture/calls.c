@@ -175,8 +175,8 @@ int hdl_aperture_open(struct hdl_adapter *adapter, const struct hdl_aperture_att
 	              ap_open(&apertures->node, &aperture->conn);
 	if (opened) {
 		aperture_fill_entry(aperture, attr, checks);
-		ap_arm(&aperture->conn, prng_next(&adapter->prng),
-		       (uint32_t)prng_next(&adapter->prng));
+		ap_arm(&aperture->conn, prng_pool_next(&apertures->secrets),
+		       (uint32_t)prng_pool_next(&apertures->secrets));
 		aperture_publish(aperture);
 		apertures->count++;
 	}
@@ -234,12 +234,12 @@ void *hdl_aperture_context(const struct hdl_aperture *aperture)
 /* New numbers for the next connection. */
 static void aperture_arm(struct hdl_aperture *aperture, const struct aperture_numbers *numbers)
 {
-	struct prng *prng = &aperture->adapter->prng;
+	struct prng_pool *secrets = &aperture->adapter->apertures->secrets;
 	(void)aperture_revoke(aperture); /* a former peer has nothing to do with the next one */
 	if (numbers->given)
 		ap_arm(&aperture->conn, numbers->nonce, numbers->sequence);
 	else
-		ap_arm(&aperture->conn, prng_next(prng), (uint32_t)prng_next(prng));
+		ap_arm(&aperture->conn, prng_pool_next(secrets), (uint32_t)prng_pool_next(secrets));
 	aperture_publish(aperture);
 }
 

@@ -172,7 +172,8 @@ int hdl_port_status(struct hdl_adapter *adapter, const struct hdl_gid *host, uin
 		adapter_lock(adapter);
 		wait.token = ++adapter->apertures->next_token;
 		if (!numbers.given)
-			numbers = (struct aperture_numbers){true, prng_next(&adapter->prng), 0};
+			numbers = (struct aperture_numbers){
+			        true, prng_pool_next(&adapter->apertures->secrets), 0};
 		ap_arm(&aperture->conn, numbers.nonce, numbers.sequence);
 		ap_ask_status(&aperture->conn, &path, number, wait.token);
 		apertures_run(adapter->apertures);

@@ -108,6 +108,34 @@ static void two_seeds_of_the_system_differ(void **state)
 	assert_memory_not_equal(&a, &b, sizeof(a));
 }
 
+/* RFC 8439 section 2.3.2. */
+static void chacha20_published_block(void **state)
+{
+	(void)state;
+	static const uint32_t nonce[3] = {0x09000000, 0x4a000000, 0};
+	static const uint32_t expected[16] = {0xe4e7f110, 0x15593bd1, 0x1fdd0f50, 0xc47120a3,
+	                                      0xc7f4d1c7, 0x0368c033, 0x9aaa2204, 0x4e6cd4c3,
+	                                      0x466482d2, 0x09aa9f07, 0x05d7c214, 0xa2028bd9,
+	                                      0xd19c12b5, 0xb94e16de, 0xe883d0cb, 0x4e3c50a2};
+	uint32_t key[8], out[16];
+	for (uint32_t i = 0; i < 8; i++)
+		key[i] = 0x03020100u + 0x04040404u * i;
+	prng_chacha(key, 1, nonce, out);
+	assert_memory_equal(out, expected, sizeof(out));
+}
+
+static void a_pool_gives_each_value_once(void **state)
+{
+	(void)state;
+	struct prng_pool pool = {0};
+	static uint64_t seen[3 * PRNG_POOL];
+	for (unsigned i = 0; i < 3 * PRNG_POOL; i++) {
+		seen[i] = prng_pool_next(&pool);
+		for (unsigned j = 0; j < i; j++)
+			assert_int_not_equal(seen[i], seen[j]);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest all[] = {
@@ -118,6 +146,8 @@ int main(void)
 	        cmocka_unit_test(chance_in_a_thousand),
 	        cmocka_unit_test(fill_writes_lowest_byte_first_and_no_more),
 	        cmocka_unit_test(two_seeds_of_the_system_differ),
+	        cmocka_unit_test(chacha20_published_block),
+	        cmocka_unit_test(a_pool_gives_each_value_once),
 	};
 	return cmocka_run_group_tests(all, NULL, NULL);
 }
