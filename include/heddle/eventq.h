@@ -195,6 +195,7 @@ struct hdl_oob_status {
 	uint64_t blocked;  /* of these: the application slept */
 	uint64_t errors;   /* of these: events that tell of an error */
 	uint64_t failures; /* of these: failures of the adapter */
+	uint64_t nobody;   /* of these: there was nobody to wake, no queue or no room in it */
 	uint64_t lost;     /* messages that found no room */
 	uint64_t wakes;    /* how often the agent was woken by messages of any process */
 	uint64_t refused;  /* out-of-band packets of ours that the agent did not pass on */

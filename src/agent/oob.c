@@ -1,11 +1,11 @@
 /* The agent's own queue (port/oob.h): messages of processes about their ports. The deliverer in the
  * process wakes the application itself, so most messages wake nobody: the agent reads them when
- * it is awake, or asked. What its criteria say should wake it (errors and failures) rings its
- * bell, if its IRQ bit is set.
+ * it is awake, or asked. What its criteria say should wake it (errors, failures, nobody else to
+ * wake; at ports of a program that is not trusted, signals) rings its bell, if its IRQ bit is set.
  *
- * HEDDLE_CRITERIA in the agent's environment sets the criteria: words of blocked, errors,
- * failures, the forms connect, accept, reject, close, alive, aliveack, error, status, data and
- * var, and all, with commas between them; words that begin with ! wake the agent as well. */
+ * HEDDLE_CRITERIA in the agent's environment sets the criteria: words of blocked, errors, failures,
+ * nobody, the forms connect, accept, reject, close, alive, aliveack, error, status, data and var,
+ * and all, with commas between them; words that begin with ! wake the agent as well. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,7 +47,7 @@ static const struct {
         {"all", OOB_ALL},         {"connect", 1u << 1},   {"accept", 1u << 2},
         {"reject", 1u << 3},      {"close", 1u << 4},     {"alive", 1u << 5},
         {"aliveack", 1u << 6},    {"error", 1u << 7},     {"status", 1u << 8},
-        {"data", 1u << 9},        {"var", 1u << 10},
+        {"data", 1u << 9},        {"var", 1u << 10},      {"nobody", OOB_NOBODY},
 };
 
 bool oob_criteria(const char *words, uint32_t *criteria, uint32_t *wakes)
@@ -94,6 +94,7 @@ static void oob_hear(struct oob_part *part, const struct oob_message *message)
 	told->blocked += (message->bits & OOB_BLOCKED) != 0;
 	told->errors += (message->bits & OOB_ERRORS) != 0;
 	told->failures += (message->bits & OOB_FAILURES) != 0;
+	told->nobody += (message->bits & OOB_NOBODY) != 0;
 	told->last_port = message->port;
 	told->waiting = oob_look(part, message);
 	if ((message->bits & OOB_FAILURES) != 0)
@@ -168,7 +169,7 @@ static struct oob_part *oob_of(const struct client *client)
 }
 
 /* A new block for @part. Returns its descriptor, which the caller closes, or -1. */
-static int oob_make(struct oob_part *part)
+static int oob_make(struct oob_part *part, uint32_t signals)
 {
 	int fd = memfile_make("heddle-oob", oob_bytes());
 	void *block = MAP_FAILED;
@@ -180,8 +181,8 @@ static int oob_make(struct oob_part *part)
 		return -1;
 	}
 	part->block = block;
-	atomic_store(&part->block->criteria, oob.criteria);
-	atomic_store(&part->block->wakes, oob.wakes);
+	atomic_store(&part->block->criteria, oob.criteria | signals);
+	atomic_store(&part->block->wakes, oob.wakes | signals);
 	ring_format(part->block->lane, OOB_SLOTS);
 	ring_rx_attach(&part->lane, part->block->lane, OOB_SLOTS);
 	ring_arm(&part->lane);
@@ -195,7 +196,8 @@ static void oob_attach(struct agent *agent, struct client *client, struct agent_
 	if (oob_of(client) != NULL || !oob_begin(agent))
 		return;
 	struct oob_part *part = calloc(1, sizeof(*part));
-	int fds[2] = {part != NULL ? oob_make(part) : -1, bell_lend(oob.bell[1])};
+	uint32_t signals = ci_is_untrusted(agent, client) ? OOB_SIGNALS : 0;
+	int fds[2] = {part != NULL ? oob_make(part, signals) : -1, bell_lend(oob.bell[1])};
 	if (fds[0] >= 0 && fds[1] >= 0) {
 		part->client = client;
 		part->next = oob.parts;

@@ -352,7 +352,7 @@ struct agent_vs_member {
 struct agent_oob {
 	uint32_t token;
 	uint32_t last_port;
-	uint64_t messages, blocked, errors, failures, lost, wakes, refused;
+	uint64_t messages, blocked, errors, failures, lost, wakes, refused, nobody;
 	uint32_t waiting; /* events in the queue of the last port, as the agent saw them */
 	uint32_t criteria;
 };

@@ -27,10 +27,14 @@ enum oob_bit {
 	OOB_BLOCKED = 1 << 16,  /* the application sleeps */
 	OOB_ERRORS = 1 << 17,   /* it tells of an error */
 	OOB_FAILURES = 1 << 18, /* a failure of the adapter, which concerns no port */
-	OOB_ALL = 0x7ffff
+	OOB_NOBODY = 1 << 19,   /* nobody can be woken: the port has no queue, or no room in it */
+	OOB_ALL = 0xfffff
 };
-#define OOB_CRITERIA ((uint32_t)(OOB_BLOCKED | OOB_ERRORS | OOB_FAILURES)) /* the defaults */
-#define OOB_WAKES    ((uint32_t)(OOB_ERRORS | OOB_FAILURES))
+/* The defaults; and what counts as well at ports of programs that are not trusted: the forms of
+ * signals, CONNECT to STATUS. */
+#define OOB_CRITERIA ((uint32_t)(OOB_BLOCKED | OOB_ERRORS | OOB_FAILURES | OOB_NOBODY))
+#define OOB_WAKES    ((uint32_t)(OOB_ERRORS | OOB_FAILURES | OOB_NOBODY))
+#define OOB_SIGNALS  0x1feu
 
 struct oob_message {
 	uint32_t bits; /* enum oob_bit: why it was sent */

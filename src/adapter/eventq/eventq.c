@@ -132,8 +132,12 @@ enum eventq_result eventq_deliver(struct hdl_adapter *adapter, uint16_t port,
 {
 	struct hdl_eventq *queue = eventq_find(adapter, port);
 	struct hdl_port_event placed = *event;
-	if (queue == NULL)
+	if (queue == NULL) {
+		/* Signals also wake calls like hdl_port_waiting(); these would wait for a queue. */
+		if (event->type >= HDL_PORT_DATA || event->type == HDL_PORT_ERROR)
+			oob_nobody(adapter, port, event->type);
 		return EVENTQ_NO_PORT;
+	}
 	placed.port = port;
 	switch (evring_put(&queue->writer, &placed, data, bytes)) {
 	case EVRING_INTERRUPT:
@@ -157,6 +161,7 @@ void eventq_lose(struct hdl_adapter *adapter, uint16_t port)
 	if (queue == NULL)
 		return;
 	queue->lost++;
+	oob_nobody(adapter, port, HDL_PORT_LOST);
 	evring_lose(&queue->writer);
 	if (evring_tell_lost(&queue->writer) == EVRING_INTERRUPT)
 		eventq_interrupt(queue);

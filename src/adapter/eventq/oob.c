@@ -95,6 +95,12 @@ void oob_note(struct hdl_adapter *adapter, const struct hdl_eventq *queue, uint1
 	oob_send(adapter, &message);
 }
 
+void oob_nobody(struct hdl_adapter *adapter, uint16_t port, uint16_t type)
+{
+	struct oob_message message = {.bits = OOB_NOBODY, .port = port, .type = type};
+	oob_send(adapter, &message);
+}
+
 void oob_failed(struct hdl_adapter *adapter, uint16_t type)
 {
 	struct oob_message message = {.bits = OOB_FAILURES, .type = type};
@@ -132,6 +138,7 @@ int hdl_oob_query(struct hdl_adapter *adapter, struct hdl_oob_status *status)
 	                                  .lost = told->lost,
 	                                  .wakes = told->wakes,
 	                                  .refused = told->refused,
+	                                  .nobody = told->nobody,
 	                                  .waiting = told->waiting,
 	                                  .criteria = told->criteria,
 	                                  .last_port = told->last_port};

@@ -30,6 +30,9 @@ void oob_take(struct hdl_adapter *adapter, int *fds);
  * lock. */
 void oob_note(struct hdl_adapter *adapter, const struct hdl_eventq *queue, uint16_t type,
               bool blocked);
+/* An event of @type came to @port, and nobody can be woken: there is no queue, or no room. With the
+ * drive lock. */
+void oob_nobody(struct hdl_adapter *adapter, uint16_t port, uint16_t type);
 /* The adapter has failed: an asynchronous event of @type. With the drive lock. */
 void oob_failed(struct hdl_adapter *adapter, uint16_t type);
 void oob_end(struct hdl_adapter *adapter);

@@ -126,6 +126,35 @@ static void claims_3_and_13_errors_and_failures_wake_the_agent(void **state)
 	close_both();
 }
 
+static void nobody_to_wake_concerns_the_agent(void **state)
+{
+	(void)state;
+	struct hdl_oob_status status;
+	struct hdl_port_event event = {.type = HDL_PORT_DATA};
+	open_both();
+	struct hdl_eventq *queue = open_port(adapters[0], 82);
+	adapter_lock(adapters[0]);
+	assert_int_equal(eventq_deliver(adapters[0], 83, &event, NULL, 0), EVENTQ_NO_PORT);
+	adapter_unlock(adapters[0]);
+	status = ask(adapters[0]);
+	for (int i = 0; i < PATIENCE_MS && status.wakes == 0; i++, usleep(1000))
+		status = ask(adapters[0]);
+	assert_int_equal(status.nobody, 1);
+	assert_int_equal(status.wakes, 1);
+	assert_int_equal(status.last_port, 83);
+	/* A signal may be what a call waits for. */
+	event.type = HDL_PORT_CONNECT;
+	adapter_lock(adapters[0]);
+	assert_int_equal(eventq_deliver(adapters[0], 83, &event, NULL, 0), EVENTQ_NO_PORT);
+	eventq_lose(adapters[0], 82); /* and one that found no room */
+	adapter_unlock(adapters[0]);
+	status = ask(adapters[0]);
+	assert_int_equal(status.nobody, 2);
+	assert_int_equal(status.last_port, 82);
+	MUST(hdl_eventq_close(queue));
+	close_both();
+}
+
 static void a_writer_spoils_its_own_queue_alone(void **state)
 {
 	(void)state;
@@ -210,6 +239,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(figure_9_who_sleeps_is_named_to_the_agent),
 	        cmocka_unit_test(claims_3_and_13_errors_and_failures_wake_the_agent),
+	        cmocka_unit_test(nobody_to_wake_concerns_the_agent),
 	        cmocka_unit_test(a_writer_spoils_its_own_queue_alone),
 	        cmocka_unit_test(the_next_agent_has_a_queue_again),
 	        cmocka_unit_test(agents_that_end_one_after_another),

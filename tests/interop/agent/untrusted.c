@@ -23,6 +23,7 @@
 #include "adapter/adapter.h"
 #include "adapter/aperture/aperture.h"
 #include "end.h"
+#include "port/oob.h"
 #include "transport/local/frame.h"
 
 #define WAIT  20000
@@ -286,6 +287,13 @@ _Noreturn static void stranger(int in)
 	MUST(hdl_port_status(adapter, &victim.gid, victim.port, &status, WAIT));
 	MUST(hdl_aperture_connect(mine, &victim.gid, victim.port, WAIT));
 	EXPECT(hdl_eventq_take(queue, events, 8) == 1 && events[0].type == HDL_PORT_ACCEPT);
+	/* Signals of its ports concern the agent, though we did not sleep. */
+	struct hdl_oob_status told;
+	MUST(hdl_oob_query(adapter, &told));
+	for (int i = 0; i < WAIT && (told.messages == 0 || told.wakes == 0); i++, usleep(1000))
+		MUST(hdl_oob_query(adapter, &told));
+	EXPECT((told.criteria & OOB_SIGNALS) == OOB_SIGNALS);
+	EXPECT(told.messages == 1 && told.wakes >= 1 && told.blocked == 0);
 	try_calls(adapter, mine, &victim);
 	use_up_entries(adapter);
 	/* Data and events, as anybody's. */

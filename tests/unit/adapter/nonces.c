@@ -1,5 +1,5 @@
-/* Nonces are unpredictable to a peer that has seen many of them (AP5): an attacker who solves for the
- * state of xoshiro256**, which is what the adapter draws other numbers from, learns nothing. */
+/* Nonces are unpredictable to a peer that has seen many of them (AP5): an attacker who solves for
+ * the state of xoshiro256**, which is what the adapter draws other numbers from, learns nothing. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -54,7 +54,7 @@ static uint64_t unscramble(uint64_t out)
 	return out * 0xcccccccccccccccdull; /* 1 / 5 */
 }
 
-/* Gauss, from the last bit on: @rows become the bits of the state, as far as they are determined. */
+/* Gauss: @rows become the bits of the state, as far as they are determined. */
 static void solve(struct row *rows, unsigned count, struct prng *state)
 {
 	unsigned used = 0;

@@ -24,6 +24,7 @@ static void claim_9_words_and_bits(void **state)
 	        {"!connect,data", true, 1u << 1 | 1u << 9, 1u << 1},
 	        {"!all", true, OOB_ALL, OOB_ALL},
 	        {"failures,", true, OOB_FAILURES, 0},
+	        {"!nobody", true, OOB_NOBODY, OOB_NOBODY},
 	        {"nonsense", false, 0, 0},
 	        {"block", false, 0, 0},
 	        {"blocked,,errors", false, 0, 0},
