@@ -1,9 +1,11 @@
 /* A circular queue between two processes that reach each other over UDP (AP8): an event follows
  * hdl_cqueue_arm(), for data and for room, as soon as the packets have been placed, and a call that
  * waits sleeps until then instead of looking again and again. */
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -178,8 +180,10 @@ int main(void)
 	pid_t child = fork();
 	struct side side = {.in = child == 0 ? there[0] : back[0],
 	                    .out = child == 0 ? back[1] : there[1]};
-	if (child == 0)
+	if (child == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL); /* it waits for us */
 		_exit(far_client(&side));
+	}
 	int result = far_server(&side);
 	CHECK(waitpid(child, &status, 0) == child);
 	return result != 0 || !WIFEXITED(status) || WEXITSTATUS(status) != 0;
