@@ -35,7 +35,7 @@
 struct ci_watch {
 	struct agent_source source; /* first */
 	struct ci_wire *wire;
-	int sock;
+	int sock, epoll;
 };
 
 /* The sockets of one address. */
@@ -181,7 +181,8 @@ static void ci_watch_errors(struct agent *agent, struct ci_wire *wire, int sock)
 	struct epoll_event interest = {.events = 0, .data.ptr = watch}; /* errors always count */
 	if (watch == NULL)
 		return;
-	*watch = (struct ci_watch){.source.ready = ci_watch_ready, .wire = wire, .sock = sock};
+	*watch = (struct ci_watch){
+	        .source.ready = ci_watch_ready, .wire = wire, .sock = sock, .epoll = agent->epoll};
 	refused_watch(sock, &wire->steer.address);
 	if (epoll_ctl(agent->epoll, EPOLL_CTL_ADD, sock, &interest) == 0)
 		wire->watches[at] = watch;
@@ -216,8 +217,14 @@ static void ci_hear(struct agent_source *source)
 
 static void ci_close_one(struct ci_wire *wire)
 {
-	for (unsigned i = 0; i < STEER_MAX_SOCKETS; i++)
-		free(wire->watches[i]);
+	for (unsigned i = 0; i < STEER_MAX_SOCKETS; i++) {
+		struct ci_watch *watch = wire->watches[i];
+		/* A child of a process may hold the socket, too, so closing alone would not take it
+		 * out of the epoll set. */
+		if (watch != NULL)
+			epoll_ctl(watch->epoll, EPOLL_CTL_DEL, watch->sock, NULL);
+		free(watch);
+	}
 	steer_close(&wire->steer);
 	udp_receiver_end(&wire->receiver);
 	free(wire);
