@@ -14,7 +14,7 @@
  * it), and only with both rights: what a page grants cannot be checked. Everything else is
  * tracked. */
 #include <string.h>
-#include <unistd.h>
+#include <sys/mman.h>
 
 #include "adapter/adapter.h"
 #include "adapter/aperture/aperture.h"
@@ -115,20 +115,25 @@ void *aperture_map_same(struct hdl_aperture *aperture, uint64_t bytes)
 	struct hdl_adapter *adapter = aperture->adapter;
 	const struct ap_conn *conn = &aperture->conn;
 	if ((conn->state != HDL_APERTURE_OPEN && !conn->pointed) || !same_lane(aperture) ||
-	    adapter->recorder != NULL || conn->peer.first != 0 ||
-	    same_round(conn->peer.length) != bytes)
+	    adapter->recorder != NULL || conn->peer.first != 0 || conn->peer.length == 0 ||
+	    same_round(conn->peer.length) > bytes)
 		return NULL;
 	struct reach *reach = adapter->peers.list[conn->path.route].reach;
 	if (reach == NULL)
 		return NULL;
 	uint32_t name = conn->pointed ? segment_open_aperture(conn->peer.index, conn->peer.nonce)
 	                              : SEGMENT_APERTURE(conn->peer.index);
-	void *view = shared_map_aperture(reach, name, bytes,
-	                                 aperture->shared != NULL ? aperture->shared
-	                                                          : aperture_room(aperture));
-	if (view != NULL) {
-		aperture->shared = view;
-		aperture->shared_bytes = bytes;
+	void *room = aperture->shared != NULL ? aperture->shared : aperture_room(aperture);
+	/* A range may be larger than what the peer offers: the rest leads nowhere. */
+	void *view = shared_unmap(room, bytes);
+	if (view == NULL)
+		return NULL;
+	if (shared_map_aperture(reach, name, same_round(conn->peer.length), view) == NULL) {
+		if (room == NULL)
+			munmap(view, bytes);
+		return NULL;
 	}
+	aperture->shared = view;
+	aperture->shared_bytes = bytes;
 	return view;
 }

@@ -35,6 +35,10 @@ void *shared_map(struct reach *reach, uint64_t addr, uint64_t length, void *at)
 void *shared_unmap(void *at, uint64_t length)
 {
 	void *map = mmap(at, length, PROT_READ | PROT_WRITE,
-	                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
-	return map == MAP_FAILED ? NULL : map;
+	                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | (at != NULL ? MAP_FIXED : 0),
+	                 -1, 0);
+	if (map == MAP_FAILED)
+		return NULL;
+	madvise(map, length, MADV_DONTFORK);
+	return map;
 }

@@ -15,7 +15,8 @@
 void *shared_map(struct reach *reach, uint64_t addr, uint64_t length, void *at);
 /* The same for all @length bytes of an aperture, SEGMENT_APERTURE() of its in-index. */
 void *shared_map_aperture(struct reach *reach, uint32_t aperture, uint64_t length, void *at);
-/* Replace what is mapped at @at by zeroed memory of our own: the aperture leads nowhere. */
+/* Replace what is mapped at @at (NULL: anywhere) by zeroed memory of our own: the aperture leads
+ * nowhere. */
 void *shared_unmap(void *at, uint64_t length);
 
 #endif

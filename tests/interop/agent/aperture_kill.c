@@ -81,10 +81,12 @@ static void store_about(struct side *side, struct prng *prng)
 	unsigned char data[512];
 	void *map = NULL;
 	uint64_t length = 0;
-	MUST(hdl_aperture_map(side->aperture, BITS, &map, &length));
+	/* Larger than what the peer offers, or smaller: tracked pages. */
+	MUST(hdl_aperture_map(side->aperture, prng_chance(prng, 500) ? BITS : BITS - 2, &map,
+	                      &length));
 	volatile unsigned char *range = map;
 	while (is_open(side)) {
-		uint64_t at = prng_below(prng, QUEUE);
+		uint64_t at = prng_below(prng, length / 2);
 		switch (prng_below(prng, 6)) {
 		case 0:
 			(void)hdl_aperture_store(side->aperture, at, data, sizeof(data), 0);
