@@ -4,9 +4,11 @@
  *   a mapped store           one-way, beside a bare cache line
  *   a circular queue         8-byte records per second, beside a pipe and a Unix socket
  *   a wake-up                of a thread that waits for an event queue, beside eventfd with epoll
+ *                            and with io_uring
  *   a tracked store          the fault of the first store to a page, and collecting it, per tracker
  *
  * bench/cqueue prints figures; it never fails a build. */
+#include <linux/io_uring.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
@@ -19,6 +21,7 @@
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -190,6 +193,57 @@ static void await_queue(struct hdl_eventq *queue)
 	hdl_eventq_take(queue, &event, 1); /* empty: it is armed again */
 }
 
+/* --- io_uring, by its system calls: one read of the eventfd at a time --- */
+
+struct uring {
+	int fd; /* -1: it is not here */
+	_Atomic uint32_t *sq_tail, *cq_head, *cq_tail;
+	uint32_t *sq_array;
+	uint32_t sq_mask;
+	struct io_uring_sqe *sqes;
+	uint64_t count;
+};
+static struct uring rings[2];
+
+static void uring_open(struct uring *ring)
+{
+	struct io_uring_params params = {0};
+	ring->fd = (int)syscall(SYS_io_uring_setup, 2, &params);
+	if (ring->fd < 0)
+		return;
+	size_t sq_bytes = params.sq_off.array + params.sq_entries * sizeof(uint32_t);
+	size_t cq_bytes = params.cq_off.cqes + params.cq_entries * sizeof(struct io_uring_cqe);
+	char *sq = mmap(NULL, sq_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, ring->fd,
+	                IORING_OFF_SQ_RING);
+	char *cq = mmap(NULL, cq_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, ring->fd,
+	                IORING_OFF_CQ_RING);
+	ring->sqes = mmap(NULL, params.sq_entries * sizeof(*ring->sqes), PROT_READ | PROT_WRITE,
+	                  MAP_SHARED | MAP_POPULATE, ring->fd, IORING_OFF_SQES);
+	check(sq != MAP_FAILED && cq != MAP_FAILED && ring->sqes != MAP_FAILED, "io_uring");
+	ring->sq_tail = (_Atomic uint32_t *)(void *)(sq + params.sq_off.tail);
+	ring->sq_array = (uint32_t *)(void *)(sq + params.sq_off.array);
+	ring->sq_mask = *(uint32_t *)(void *)(sq + params.sq_off.ring_mask);
+	ring->cq_head = (_Atomic uint32_t *)(void *)(cq + params.cq_off.head);
+	ring->cq_tail = (_Atomic uint32_t *)(void *)(cq + params.cq_off.tail);
+}
+
+static void await_uring(int which)
+{
+	struct uring *ring = &rings[which];
+	uint32_t tail = atomic_load(ring->sq_tail), at = tail & ring->sq_mask;
+	ring->sqes[at] = (struct io_uring_sqe){.opcode = IORING_OP_READ,
+	                                       .fd = eventfds[which],
+	                                       .addr = (uint64_t)(uintptr_t)&ring->count,
+	                                       .len = sizeof(ring->count)};
+	ring->sq_array[at] = at;
+	atomic_store(ring->sq_tail, tail + 1);
+	long done = syscall(SYS_io_uring_enter, ring->fd, 1, 1, IORING_ENTER_GETEVENTS, NULL, 0);
+	while (atomic_load(ring->cq_head) == atomic_load(ring->cq_tail) && done >= 0)
+		done = syscall(SYS_io_uring_enter, ring->fd, 0, 1, IORING_ENTER_GETEVENTS, NULL, 0);
+	check(done >= 0, "io_uring_enter");
+	atomic_fetch_add(ring->cq_head, 1);
+}
+
 static void await_eventfd(int which)
 {
 	struct epoll_event event;
@@ -205,34 +259,46 @@ static void signal_eventfd(int which)
 	check(write(eventfds[which], &one, 8) == 8, "write");
 }
 
+/* How the two threads wake each other. */
+enum waker { WAKE_EVENTFD, WAKE_URING, WAKE_QUEUE };
+
+static void wake_other(enum waker waker, int which)
+{
+	if (waker == WAKE_QUEUE)
+		deliver_to((uint16_t)(which + 1));
+	else
+		signal_eventfd(which);
+}
+
+static void await_other(enum waker waker, int which)
+{
+	if (waker == WAKE_QUEUE)
+		await_queue(queues[which]);
+	else if (waker == WAKE_URING)
+		await_uring(which);
+	else
+		await_eventfd(which);
+}
+
 static void *wake_answers(void *context)
 {
+	const enum waker *waker = context;
 	figures_pin(processors[1]);
 	for (uint32_t i = 0; i < WAKES; i++) {
-		if (context != NULL) {
-			await_queue(queues[1]);
-			deliver_to(1);
-		} else {
-			await_eventfd(1);
-			signal_eventfd(0);
-		}
+		await_other(*waker, 1);
+		wake_other(*waker, 0);
 	}
 	return NULL;
 }
 
-static double wake_trip(bool queue)
+static double wake_trip(enum waker waker)
 {
 	pthread_t thread;
-	check(pthread_create(&thread, NULL, wake_answers, queue ? &queues : NULL) == 0, "thread");
+	check(pthread_create(&thread, NULL, wake_answers, &waker) == 0, "thread");
 	uint64_t begin = clock_now_ns();
 	for (uint32_t i = 0; i < WAKES; i++) {
-		if (queue) {
-			deliver_to(2);
-			await_queue(queues[0]);
-		} else {
-			signal_eventfd(1);
-			await_eventfd(0);
-		}
+		wake_other(waker, 1);
+		await_other(waker, 0);
 	}
 	double us = (double)(clock_now_ns() - begin) / WAKES / 2 / 1000;
 	pthread_join(thread, NULL);
@@ -251,6 +317,7 @@ static void wake_open(void)
 		eventfds[i] = eventfd(0, EFD_CLOEXEC);
 		epolls[i] = epoll_create1(EPOLL_CLOEXEC);
 		epoll_ctl(epolls[i], EPOLL_CTL_ADD, eventfds[i], &event);
+		uring_open(&rings[i]);
 	}
 }
 
@@ -310,10 +377,15 @@ int main(void)
 	figures_report("Unix socket, 8 bytes", c, TURNS, "M/s");
 	wake_open();
 	for (int i = 0; i < TURNS; i++) {
-		a[i] = wake_trip(false);
-		b[i] = wake_trip(true);
+		a[i] = wake_trip(WAKE_EVENTFD);
+		b[i] = wake_trip(WAKE_QUEUE);
+		c[i] = rings[0].fd >= 0 && rings[1].fd >= 0 ? wake_trip(WAKE_URING) : 0;
 	}
 	figures_report("floor: eventfd and epoll wake a thread", a, TURNS, "us");
+	if (rings[0].fd >= 0 && rings[1].fd >= 0)
+		figures_report("eventfd and io_uring wake a thread", c, TURNS, "us");
+	else
+		printf("io_uring: not here\n");
 	figures_report("an event queue wakes a thread", b, TURNS, "us");
 	for (enum track_kind kind = TRACK_UFFD; kind <= TRACK_PROTECT; kind++) {
 		bool works = true;
