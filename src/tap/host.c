@@ -11,7 +11,14 @@
 #include "tap/tap.h"
 #include "wire/be.h"
 
-enum host_token { TOKEN_INIT = 1, TOKEN_MAC, TOKEN_LEARN, TOKEN_STATISTICS, TOKEN_TOLD };
+enum host_token {
+	TOKEN_INIT = 1,
+	TOKEN_MAC,
+	TOKEN_LEARN,
+	TOKEN_STATISTICS,
+	TOKEN_TOLD,
+	TOKEN_ALIVE
+};
 
 struct host {
 	struct hdl_push *push;
@@ -28,6 +35,8 @@ struct host {
 	struct hdl_push_cfg filter; /* and which frames it wants */
 	bool filter_known, groups_changed;
 	uint64_t groups_ns; /* when to look at the groups again */
+	uint64_t heard_ns;  /* the last sign of life of the unit */
+	bool heard, asked;  /* there was one since; it was asked for one */
 	uint64_t connections, refused, too_long;
 	int asker; /* who waits for an answer of the unit */
 	char why[128];
@@ -140,6 +149,7 @@ static bool host_deliver(void *context, struct hdl_push *push, const uint8_t *fr
 {
 	struct tap *tap = context;
 	(void)push;
+	host_of(tap)->heard = true;
 	return bytes < LAN_HEADER_BYTES + 14 || lan_write(&tap->lan, frame, bytes);
 }
 
@@ -150,6 +160,7 @@ static void host_configure(void *context, struct hdl_push *push, const struct hd
 	struct tap *tap = context;
 	struct host *host = host_of(tap);
 	(void)push;
+	host->heard = true;
 	if (request->code == 1) {
 		if (request->item == HDL_PUSH_CFG_OFFLOADS) {
 			host->offloads = request->offloads;
@@ -188,8 +199,8 @@ static void host_initialised(struct tap *tap, const struct hdl_push_cfg *reply)
 		tap->lan.kind->set_offloads(&tap->lan, host->offloads);
 	host->lan_mtu = reply->mtu;
 	host->told_mtu = host_mtu(tap);
-	host->filter_known = false;
-	host->groups_changed = true;
+	host->filter_known = host->asked = false;
+	host->groups_changed = host->heard = true;
 	host->up = host->link = true;
 	host_carry(tap);
 	host->connections++;
@@ -217,8 +228,12 @@ static void host_configured(void *context, struct hdl_push *push, uint64_t token
 	struct tap *tap = context;
 	struct host *host = host_of(tap);
 	bool agreed = reply != NULL && reply->code == HDL_PUSH_CFG_OK;
-	(void)push;
-	if (token == TOKEN_INIT) {
+	host->heard |= reply != NULL;
+	if (token == TOKEN_ALIVE) {
+		host->asked = false;
+		if (reply == NULL)
+			hdl_push_break(push, "the unit is silent");
+	} else if (token == TOKEN_INIT) {
 		host_initialised(tap, reply);
 	} else if (token == TOKEN_TOLD) {
 		if (!agreed)
@@ -287,11 +302,23 @@ static void host_filter(struct tap *tap, struct hdl_push_cfg *filter)
 		filter->multicast_count = (uint32_t)count;
 }
 
+/* Nobody says that the machine of the unit has lost its power. */
+static void host_check(struct host *host, uint64_t now)
+{
+	static const struct hdl_push_cfg question = {.item = HDL_PUSH_CFG_LINK};
+	if (host->heard)
+		host->heard_ns = now;
+	host->heard = false;
+	if (!host->asked && now - host->heard_ns >= TAP_QUIET_NS)
+		host->asked = hdl_push_configure(host->push, &question, TOKEN_ALIVE);
+}
+
 /* Tell the unit about our interface what it does not know yet. */
 static void host_tell(struct tap *tap)
 {
 	struct host *host = host_of(tap);
 	uint64_t now = clock_now_ns();
+	host_check(host, now);
 	struct hdl_push_cfg mtu = {.item = HDL_PUSH_CFG_MTU,
 	                           .code = 1,
 	                           .has_value = true,
@@ -378,7 +405,10 @@ static uint64_t host_deadline(const struct tap *tap)
 	const struct host *host = tap->state;
 	if (host->push == NULL)
 		return host->next_ns;
-	return host->up && tap->lan.groups >= 0 ? host->groups_ns : UINT64_MAX;
+	if (!host->up)
+		return UINT64_MAX;
+	uint64_t quiet_ns = host->asked ? UINT64_MAX : host->heard_ns + TAP_QUIET_NS;
+	return tap->lan.groups >= 0 && host->groups_ns < quiet_ns ? host->groups_ns : quiet_ns;
 }
 
 static json_t *host_stat(struct tap *tap)

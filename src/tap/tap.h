@@ -18,7 +18,9 @@
 #define TAP_RETRY_NS      100000000ull  /* between attempts of a host to reach its unit */
 #define TAP_PART_NS       2000000000ull /* for peers to answer at the end */
 #define TAP_PATIENCE_NS   10000000ull   /* for a host that takes no frames, before others go on */
-#define TAP_GROUPS_NS     1000000000ull /* between looks at the multicast groups of an interface */
+#define TAP_QUIET_NS \
+	1000000000ull /* without a sign of life, until the other end is asked for one */
+#define TAP_GROUPS_NS 1000000000ull /* between looks at the multicast groups of an interface */
 
 struct tap_options {
 	bool unit, foreground, has_mac, has_mtu, offloads, json;

@@ -11,6 +11,8 @@
 #include "tap/segment.h"
 #include "tap/tap.h"
 
+enum unit_token { UNIT_TOLD, UNIT_ALIVE };
+
 /* One host. Its port is its place in the table plus 1; port 0 is the LAN. */
 struct unit_host {
 	struct hdl_push *push;
@@ -20,6 +22,7 @@ struct unit_host {
 	bool told_link;    /* whether it believes that the LAN is there, */
 	uint32_t told_mtu; /* and how long frames of the LAN may be */
 	uint64_t too_long; /* frames that were longer */
+	uint64_t heard_ns; /* the last sign of life, or when it was asked for one */
 	uint8_t multicast[HDL_PUSH_CFG_MAX_MULTICAST][LAN_MAC_BYTES];
 	uint64_t blocked_ns; /* since when it takes no frames; 0: it does */
 	uint64_t statistics[HDL_PUSH_STAT_COUNT];
@@ -148,6 +151,7 @@ static bool unit_deliver(void *context, struct hdl_push *push, const uint8_t *fr
 	struct unit_host *host = *hdl_push_user(push);
 	if (host == NULL || bytes < LAN_HEADER_BYTES + 14)
 		return true;
+	host->heard_ns = unit->now_ns;
 	if (!host->up ||
 	    memcmp(frame + LAN_HEADER_BYTES + LAN_MAC_BYTES, host->mac, LAN_MAC_BYTES) != 0) {
 		host->statistics[HDL_PUSH_STAT_FORGED]++;
@@ -207,22 +211,29 @@ static struct unit_host *unit_only_host(struct unit *unit)
 	return NULL;
 }
 
-/* Tell a host about the LAN what it does not know yet. */
+/* Tell hosts about the LAN what they do not know yet, and ask the silent ones whether they are
+ * there. */
 static void unit_tell(struct tap *tap)
 {
 	struct unit *unit = unit_of(tap);
 	bool link = lan_is_up(&tap->lan);
 	uint32_t mtu = unit_mtu(tap);
+	static const struct hdl_push_cfg alive = {.item = HDL_PUSH_CFG_LINK};
 	struct hdl_push_cfg news[] = {
 	        {.item = HDL_PUSH_CFG_LINK, .code = 1, .has_value = true, .up = link},
 	        {.item = HDL_PUSH_CFG_MTU, .code = 1, .has_value = true, .mtu = (uint16_t)mtu}};
 	for (uint32_t i = 0; i < HDL_PUSH_MAX_LINKS; i++) {
 		struct unit_host *host = &unit->hosts[i];
-		if (host->push == NULL || !host->up)
+		if (host->push == NULL)
 			continue;
-		if (host->told_link != link && hdl_push_configure(host->push, &news[0], 0))
+		if (unit->now_ns - host->heard_ns >= TAP_QUIET_NS &&
+		    hdl_push_configure(host->push, &alive, UNIT_ALIVE))
+			host->heard_ns = unit->now_ns;
+		if (!host->up)
+			continue;
+		if (host->told_link != link && hdl_push_configure(host->push, &news[0], UNIT_TOLD))
 			host->told_link = link;
-		if (host->told_mtu != mtu && hdl_push_configure(host->push, &news[1], 0))
+		if (host->told_mtu != mtu && hdl_push_configure(host->push, &news[1], UNIT_TOLD))
 			host->told_mtu = mtu;
 	}
 }
@@ -307,6 +318,8 @@ static uint64_t unit_deadline(const struct tap *tap)
 		uint64_t at = host->blocked_ns + TAP_PATIENCE_NS + 1000;
 		if (host->push != NULL && host->blocked_ns != 0 && at > unit->now_ns && at < first)
 			first = at;
+		if (host->push != NULL && host->heard_ns + TAP_QUIET_NS < first)
+			first = host->heard_ns + TAP_QUIET_NS;
 	}
 	return first;
 }
@@ -332,7 +345,7 @@ static void unit_agree_offloads(struct tap *tap, struct unit_host *except)
 	        .item = HDL_PUSH_CFG_OFFLOADS, .code = 1, .has_value = true, .offloads = common};
 	for (uint32_t i = 0; i < HDL_PUSH_MAX_LINKS; i++)
 		if (unit->hosts[i].push != NULL && unit->hosts[i].up && &unit->hosts[i] != except)
-			hdl_push_configure(unit->hosts[i].push, &tell, 0);
+			hdl_push_configure(unit->hosts[i].push, &tell, UNIT_TOLD);
 }
 
 static const char *unit_accept(void *context, const char *name, struct hdl_push_terms *terms)
@@ -356,7 +369,9 @@ static void unit_opened(void *context, struct hdl_push *push)
 	while (host->push != NULL)
 		host++;
 	assert(host < unit->hosts + HDL_PUSH_MAX_LINKS); /* the port has no more connections */
-	*host = (struct unit_host){.push = push, .filter = HDL_PUSH_FILTER_ALL_MULTICAST};
+	unit->now_ns = clock_now_ns();
+	*host = (struct unit_host){
+	        .push = push, .filter = HDL_PUSH_FILTER_ALL_MULTICAST, .heard_ns = unit->now_ns};
 	*hdl_push_user(push) = host;
 	unit->host_count++;
 	unit->accepted++;
@@ -436,7 +451,7 @@ static void unit_configure(void *context, struct hdl_push *push, const struct hd
 	struct tap *tap = context;
 	struct unit *unit = unit_of(tap);
 	struct unit_host *host = *hdl_push_user(push);
-	unit->now_ns = clock_now_ns();
+	unit->now_ns = host->heard_ns = clock_now_ns();
 	if (request->code == 0) {
 		reply->has_value = true;
 		memcpy(reply->mac, host->mac, LAN_MAC_BYTES);
@@ -479,7 +494,11 @@ static void unit_configured(void *context, struct hdl_push *push, uint64_t token
                             const struct hdl_push_cfg *reply)
 {
 	struct tap *tap = context;
-	(void)token;
+	if (token == UNIT_ALIVE) {
+		if (reply == NULL)
+			hdl_push_break(push, "the host is silent");
+		return;
+	}
 	if (reply == NULL || reply->code != HDL_PUSH_CFG_OK)
 		log_warn("tap %s: host %s does not take its configuration", tap->options->name,
 		         hdl_push_name(push));

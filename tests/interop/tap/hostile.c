@@ -4,6 +4,7 @@
  *
  * Each attack must end this connection, and nothing else. */
 #include <endian.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -167,6 +168,10 @@ static int crowd(struct hdl_push_port *port, struct hdl_adapter *adapter, int ep
 		return 6;
 	puts("all are taken");
 	fflush(stdout);
+	/* A unit ends hosts that do not answer. */
+	struct pollfd input = {.fd = 0, .events = POLLIN};
+	while (poll(&input, 1, 10) == 0)
+		hdl_push_run(port);
 	return read(0, &byte, 1) == 0 ? 0 : 7;
 }
 

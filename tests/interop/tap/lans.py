@@ -109,7 +109,6 @@ class Packet(Raw):
                 space = self.host(2, *more)
                 self.ping(space)
                 self.fetch(space)
-                self.iperf(space)
                 self.heddle("tap", "down", "eth2")
 
     def test_two_hosts(self):

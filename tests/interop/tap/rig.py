@@ -105,12 +105,12 @@ class Base(unittest.TestCase):
             self.assertLess(time.monotonic(), end, what)
             time.sleep(0.02)
 
-    def pids(self, word):
+    def pids(self, word, folder="d"):
         """Processes of `heddle tap WORD' of this test."""
         found = []
         for entry in Path("/proc").iterdir():
             try:
-                if entry.name.isdigit() and f"HEDDLE_DIR={self.place / 'd'}".encode() in (entry / "environ").read_bytes().split(b"\0"):
+                if entry.name.isdigit() and f"HEDDLE_DIR={self.place / folder}".encode() in (entry / "environ").read_bytes().split(b"\0"):
                     line = (entry / "cmdline").read_bytes().split(b"\0")
                     if word.encode() in line or line[0].endswith(word.encode()):
                         found.append(int(entry.name))

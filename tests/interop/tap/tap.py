@@ -323,13 +323,16 @@ class Recovery(Base):
 
 class Machines(Base):
     """Two agents that know each other only by network addresses, as on two machines."""
+    tests = 0
 
     def setUp(self):
         super().setUp()
         (self.place / "e").mkdir(mode=0o700)
         self.one = {"HEDDLE_DIR": str(self.place / "d")}
         self.two = {"HEDDLE_DIR": str(self.place / "e")}
-        self.addresses = [f"127.{90 + os.getpid() % 100}.{os.getpid() // 256 % 250}.{n}" for n in (1, 2)]
+        # An agent keeps its address for a while: it repeats goodbyes that nobody has answered.
+        Machines.tests += 1
+        self.addresses = [f"127.{90 + os.getpid() % 100}.{os.getpid() // 256 % 250}.{2 * Machines.tests + n}" for n in (1, 2)]
 
     def tearDown(self):
         self.heddle("tap", "down", status=None, **self.two)
@@ -360,6 +363,29 @@ class Machines(Base):
                 self.heddle("tap", "down", "unit", **self.one)
                 self.until("the carrier goes", lambda: not self.carrier(space))
                 self.heddle("tap", "down", **self.two)
+
+    def test_a_machine_stops(self):
+        """Nobody says goodbye for it, and in send mode nothing is acknowledged."""
+        self.lan, space = self.space(), self.space()
+        self.begin()
+        self.heddle("tap", "host", self.addresses[0], "--tap", "eth0", "--netns", space.pid, "--addr", self.addresses[1], "--mode", "send",
+                    **self.two)
+        self.lan.run("ip", "addr", "add", "10.9.0.1/24", "dev", "lan0")
+        space.run("ip", "addr", "add", "10.9.0.2/24", "dev", "eth0")
+        self.until("the carrier", lambda: self.carrier(space))
+        self.ping(space)
+        for word, folder, gone in (("unit", "d", lambda: not self.carrier(space)), ("host", "e", lambda: self.stat("unit")["hosts"] == [])):
+            machine = self.pids(word, folder) + self.pids("heddled", folder)
+            self.assertEqual(len(machine), 2)
+            for pid in machine:
+                os.kill(pid, signal.SIGSTOP)
+            try:
+                self.until(f"the {word} counts as gone", gone)
+            finally:
+                for pid in machine:
+                    os.kill(pid, signal.SIGCONT)
+            self.until("they connect again", lambda: self.carrier(space) and len(self.stat("unit")["hosts"]) == 1)
+            self.ping(space)
 
     def test_nobody_there(self):
         space = self.space()
