@@ -59,7 +59,7 @@ bool link_set_mtu(int fd, uint32_t index, uint32_t mtu)
 	return link_send(fd, RTM_SETLINK, index, IFLA_MTU, &mtu, sizeof(mtu));
 }
 
-static uint32_t link_value(const struct rtattr *attribute)
+static uint32_t link_value(struct rtattr *attribute)
 {
 	uint32_t value = 0;
 	if (RTA_PAYLOAD(attribute) >= sizeof(value))
@@ -68,9 +68,9 @@ static uint32_t link_value(const struct rtattr *attribute)
 }
 
 /* One message of the kernel. */
-static void link_take(const struct nlmsghdr *header, const char *name, struct link_state *state)
+static void link_take(struct nlmsghdr *header, const char *name, struct link_state *state)
 {
-	const struct ifinfomsg *info = NLMSG_DATA(header);
+	struct ifinfomsg *info = NLMSG_DATA(header);
 	uint32_t left = (uint32_t)IFLA_PAYLOAD(header);
 	bool ours = false;
 	struct link_state now = {.there = header->nlmsg_type == RTM_NEWLINK,
@@ -78,7 +78,7 @@ static void link_take(const struct nlmsghdr *header, const char *name, struct li
 	                         .carrier = (info->ifi_flags & IFF_LOWER_UP) != 0,
 	                         .all_multicast = (info->ifi_flags & IFF_ALLMULTI) != 0,
 	                         .index = (uint32_t)info->ifi_index};
-	for (const struct rtattr *a = IFLA_RTA(info); RTA_OK(a, left); a = RTA_NEXT(a, left)) {
+	for (struct rtattr *a = IFLA_RTA(info); RTA_OK(a, left); a = RTA_NEXT(a, left)) {
 		if (a->rta_type == IFLA_IFNAME)
 			ours = strncmp(RTA_DATA(a), name, RTA_PAYLOAD(a)) == 0;
 		else if (a->rta_type == IFLA_MTU)
@@ -114,7 +114,7 @@ bool link_read(int fd, const char *name, struct link_state *state)
 		if (got < 0)
 			break;
 		uint32_t left = (uint32_t)got;
-		for (const struct nlmsghdr *header = (void *)text; NLMSG_OK(header, left);
+		for (struct nlmsghdr *header = (void *)text; NLMSG_OK(header, left);
 		     header = NLMSG_NEXT(header, left))
 			if ((header->nlmsg_type == RTM_NEWLINK ||
 			     header->nlmsg_type == RTM_DELLINK) &&

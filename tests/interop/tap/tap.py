@@ -148,6 +148,20 @@ class Configuration(Base):
         self.ping(space)
         self.assertEqual(self.stat("unit")["hosts"][0]["mac"], other)
 
+    def test_a_host_of_two_units(self):
+        self.unit()
+        other, space = self.space(), self.host(2)
+        self.heddle("tap", "unit", "--lan", "tap:lan0", "--netns", other.pid, "--service", "5", "--name", "unit5", node="u")
+        other.run("ip", "addr", "add", "10.10.0.1/24", "dev", "lan0")
+        self.heddle("tap", "host", "u", "--service", "5", "--tap", "eth1", "--netns", space.pid, node="h2")
+        space.run("ip", "addr", "add", "10.10.0.2/24", "dev", "eth1")
+        self.until("the second unit", lambda: self.stat("eth1")["link"])
+        self.ping(space)
+        self.ping(space, "10.10.0.1")
+        self.heddle("tap", "down", "unit5")
+        self.until("its carrier goes", lambda: not self.stat("eth1")["link"])
+        self.ping(space)
+
     def test_two_hosts_and_forged_addresses(self):
         self.unit()
         one, two = self.host(2), self.host(3)
@@ -486,6 +500,37 @@ class Sockets(Base):
         self.assertEqual(self.stat("unit")["hosts"][0]["mac"], "02:00:00:00:00:42")
         # Another host with a real interface stops offloading segments: the guest could not take them.
         self.assertEqual(self.stat("unit")["offloads"], 1)
+
+    def test_a_lan_that_ends_and_returns(self):
+        """Such as passt: the unit looks for it again, and hosts have no carrier meanwhile."""
+        path = self.place / "lan"
+
+        def serve():
+            server = socket.socket(socket.AF_UNIX)
+            self.addCleanup(server.close)
+            server.settimeout(PATIENCE_S)
+            server.bind(str(path))
+            server.listen()
+            return server
+        server = serve()
+        self.heddle("tap", "unit", "--lan", f"unix:{path}", node="u")
+        lan = server.accept()[0]
+        space = self.host(2)
+        for _ in range(2):
+            server.close()
+            path.unlink()
+            lan.close()
+            self.until("no carrier without the LAN", lambda: not self.carrier(space))
+            server = serve()
+            lan = server.accept()[0]
+            self.addCleanup(lan.close)
+            self.until("the carrier returns", lambda: self.carrier(space))
+        self.assertEqual(self.stat("eth2")["connections"], 1)
+        lan.settimeout(PATIENCE_S)
+        pinging = space.start("ping", "-c", "1", "-W", "1", "10.9.0.77", stdout=subprocess.DEVNULL)
+        self.started.append(pinging)
+        while self.read(lan)[12:14] != b"\x08\x06":  # who has 10.9.0.77?
+            pass
 
     def test_passt_as_the_lan(self):
         if not shutil.which("passt"):
