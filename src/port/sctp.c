@@ -19,6 +19,7 @@
 #define CHECKSUM_AT   8u
 #define DATA_HEADER   16u
 #define INIT_CHUNK    1u
+#define CLASS_MASK    0xfcu /* of a traffic class; the rest is ECN, which is off */
 #define OVERHEAD      (COMMON_HEADER + DATA_HEADER + 20u)
 
 /* The library is opened when it is first used: few programs use it, and it need not be there for
@@ -32,6 +33,7 @@
 	X(usrsctp_conninput)                                  \
 	X(usrsctp_deregister_address)                         \
 	X(usrsctp_enable_crc32c_offload)                      \
+	X(usrsctp_getsockopt)                                 \
 	X(usrsctp_handle_timers)                              \
 	X(usrsctp_init_nothreads)                             \
 	X(usrsctp_listen)                                     \
@@ -49,9 +51,11 @@
 	X(usrsctp_sysctl_set_sctp_ecn_enable)                 \
 	X(usrsctp_sysctl_set_sctp_heartbeat_interval_default) \
 	X(usrsctp_sysctl_set_sctp_init_rto_max_default)       \
+	X(usrsctp_sysctl_set_sctp_init_rtx_max_default)       \
 	X(usrsctp_sysctl_set_sctp_nrsack_enable)              \
 	X(usrsctp_sysctl_set_sctp_path_rtx_max_default)       \
 	X(usrsctp_sysctl_set_sctp_recvspace)                  \
+	X(usrsctp_sysctl_set_sctp_rto_initial_default)        \
 	X(usrsctp_sysctl_set_sctp_rto_max_default)            \
 	X(usrsctp_sysctl_set_sctp_rto_min_default)            \
 	X(usrsctp_sysctl_set_sctp_sendspace)
@@ -95,19 +99,43 @@ static uint32_t get_sum(const uint8_t *packet)
 	return sum;
 }
 
+/* Keep @packet for sctp_end_seen(). */
+static void packet_record(struct sctp_end *end, const struct udp_address *peer, uint16_t port,
+                          const uint8_t *packet, size_t bytes, uint8_t tos, bool inbound)
+{
+	struct sctp_seen *seen =
+	        end->seen_count < SCTP_MAX_SEEN ? malloc(sizeof(*seen) + bytes) : NULL;
+	if (seen == NULL) {
+		end->unseen++;
+		return;
+	}
+	*seen = (struct sctp_seen){
+	        .peer = *peer, .port = port, .tos = tos, .inbound = inbound, .bytes = bytes};
+	memcpy(seen->data, packet, bytes);
+	*end->seen_end = seen;
+	end->seen_end = &seen->next;
+	end->seen_count++;
+}
+
 /* usrsctp sends a packet. A packet that finds no room is lost; it will be sent again. */
 static int packet_out(void *addr, void *buffer, size_t length, uint8_t tos, uint8_t set_df)
 {
 	const struct sctp_path *path = addr;
-	union udp_name name;
-	(void)tos;
+	int error;
 	(void)set_df;
 	if (path->end->fd < 0 || length < COMMON_HEADER)
 		return 0;
 	put_sum(buffer, packet_sum(buffer, length));
-	socklen_t bytes = udp_name_of(&path->peer, path->port, &name);
-	ssize_t sent = sendto(path->end->fd, buffer, length, MSG_NOSIGNAL, &name.any, bytes);
-	(void)sent;
+	struct udp_train train = {.to = path->peer,
+	                          .port = path->port,
+	                          .tos = tos & CLASS_MASK,
+	                          .packets = 1,
+	                          .packet_bytes = (uint32_t)length,
+	                          .bytes = (uint32_t)length,
+	                          .data = buffer};
+	if (path->end->records)
+		packet_record(path->end, &path->peer, path->port, buffer, length, train.tos, false);
+	udp_send(path->end->fd, &train, 1, &error);
 	return 0;
 }
 
@@ -145,7 +173,9 @@ static int sctp_begin(void)
 	lib.usrsctp_sysctl_set_sctp_sendspace(SCTP_BUFFER_BYTES);
 	lib.usrsctp_sysctl_set_sctp_recvspace(SCTP_BUFFER_BYTES);
 	lib.usrsctp_sysctl_set_sctp_rto_min_default(100);
+	lib.usrsctp_sysctl_set_sctp_rto_initial_default(SCTP_INIT_MS);
 	lib.usrsctp_sysctl_set_sctp_init_rto_max_default(2000);
+	lib.usrsctp_sysctl_set_sctp_init_rtx_max_default(SCTP_INIT_TRIES);
 	/* A peer that is silent is lost after about eight seconds, if something is on its way, and
 	 * else with the next heartbeats. */
 	lib.usrsctp_sysctl_set_sctp_rto_max_default(2000);
@@ -202,27 +232,21 @@ static struct sctp_path *path_make(struct sctp_end *end, const struct udp_addres
 
 /* --- ends --- */
 
-int sctp_end_open(struct sctp_end *end, const struct udp_address *address, uint16_t port)
+int sctp_end_adopt(struct sctp_end *end, const struct udp_address *address, uint16_t port, int fd)
 {
 	char interface[IF_NAMESIZE];
 	unsigned mtu = 0;
-	union udp_name name;
-	socklen_t bytes = sizeof(name);
+	*end = (struct sctp_end){.fd = fd, .own = *address, .port = port};
 	pthread_mutex_lock(&sctp_lock);
-	int fd = sctp_begin();
+	int result = sctp_begin();
 	pthread_mutex_unlock(&sctp_lock);
-	if (fd == 0)
-		fd = udp_open(address, port);
-	if (fd < 0)
-		return fd;
-	*end = (struct sctp_end){.fd = fd, .own = *address, .room = malloc(SCTP_PACKET_BYTES)};
-	if (end->room == NULL || getsockname(fd, &name.any, &bytes) != 0) {
+	if (result == 0)
+		result = udp_receiver_begin(&end->receiver);
+	if (result != 0) {
 		fd_close(fd);
-		free(end->room);
-		return -ENOMEM;
+		return result;
 	}
-	struct udp_address own;
-	udp_address_of(&name, &own, &end->port);
+	end->seen_end = &end->seen;
 	udp_interface(address, interface, &mtu);
 	if (mtu == 0)
 		mtu = 1500;
@@ -233,6 +257,28 @@ int sctp_end_open(struct sctp_end *end, const struct udp_address *address, uint1
 	return 0;
 }
 
+int sctp_end_open(struct sctp_end *end, const struct udp_address *address, uint16_t port)
+{
+	union udp_name name;
+	socklen_t bytes = sizeof(name);
+	struct udp_address own;
+	int fd = udp_open(address, port);
+	if (fd < 0)
+		return fd;
+	if (getsockname(fd, &name.any, &bytes) == 0)
+		udp_address_of(&name, &own, &port);
+	return sctp_end_adopt(end, address, port, fd);
+}
+
+void sctp_end_replace(struct sctp_end *end, int fd)
+{
+	pthread_mutex_lock(&sctp_lock);
+	if (end->fd >= 0)
+		fd_close(end->fd);
+	end->fd = fd;
+	pthread_mutex_unlock(&sctp_lock);
+}
+
 void sctp_end_mute(struct sctp_end *end)
 {
 	if (end->fd >= 0)
@@ -240,14 +286,40 @@ void sctp_end_mute(struct sctp_end *end)
 	end->fd = -1;
 }
 
+void sctp_end_record(struct sctp_end *end)
+{
+	pthread_mutex_lock(&sctp_lock);
+	end->records = true;
+	pthread_mutex_unlock(&sctp_lock);
+}
+
+void sctp_end_seen(struct sctp_end *end,
+                   void (*take)(void *context, const struct sctp_end *end,
+                                const struct sctp_seen *seen),
+                   void *context)
+{
+	pthread_mutex_lock(&sctp_lock);
+	struct sctp_seen *seen = end->seen, *next;
+	end->seen = NULL;
+	end->seen_end = &end->seen;
+	end->seen_count = 0;
+	pthread_mutex_unlock(&sctp_lock);
+	for (; seen != NULL; seen = next) {
+		next = seen->next;
+		if (take != NULL)
+			take(context, end, seen);
+		free(seen);
+	}
+}
+
 void sctp_end_free(struct sctp_end *end)
 {
 	sctp_end_mute(end);
 	owner_end(&end->owner);
-	free(end->room);
-	end->room = NULL;
+	udp_receiver_end(&end->receiver);
 	if (getpid() != sctp_pid)
 		return;
+	sctp_end_seen(end, NULL, NULL);
 	pthread_mutex_lock(&sctp_lock);
 	while (end->paths != NULL)
 		path_free(end, end->paths);
@@ -255,41 +327,50 @@ void sctp_end_free(struct sctp_end *end)
 }
 
 /* One packet has come. False: it is dropped. */
-static bool packet_in(struct sctp_end *end, const struct udp_address *from, uint16_t port,
+static bool packet_in(struct sctp_end *end, const struct udp_came *came, const uint8_t *packet,
                       size_t bytes, uint64_t now_ns)
 {
-	const uint8_t *packet = end->room;
-	if (!owner_admits(&end->owner, &end->own, from, port) || bytes < COMMON_HEADER + 4 ||
-	    get_sum(packet) != packet_sum(packet, bytes))
+	if (!owner_admits(&end->owner, &end->own, &came->from, came->from_port) ||
+	    bytes < COMMON_HEADER + 4 || get_sum(packet) != packet_sum(packet, bytes))
 		return false;
-	struct sctp_path *path = path_find(end, from, port);
+	struct sctp_path *path = path_find(end, &came->from, came->from_port);
 	/* A stranger can only begin. */
 	if (path == NULL && packet[COMMON_HEADER] == INIT_CHUNK)
-		path = path_make(end, from, port);
+		path = path_make(end, &came->from, came->from_port);
 	if (path == NULL)
 		return false;
 	path->heard_ns = now_ns;
+	if (end->records)
+		packet_record(end, &came->from, came->from_port, packet, bytes, came->tos, true);
 	lib.usrsctp_conninput(path, packet, bytes, 0);
 	return true;
 }
 
+/* What one call has received: the kernel may have joined packets of one sender. Returns how many. */
+static unsigned packets_in(struct sctp_end *end, const struct udp_came *came, uint64_t now_ns)
+{
+	uint32_t at = 0;
+	unsigned count = 0;
+	do {
+		uint32_t rest = came->bytes - at;
+		uint32_t bytes = rest < came->packet_bytes ? rest : came->packet_bytes;
+		end->refused += !packet_in(end, came, came->data + at, bytes, now_ns);
+		count++;
+		at += bytes;
+	} while (at < came->bytes);
+	return count;
+}
+
 unsigned sctp_end_receive(struct sctp_end *end, uint64_t now_ns)
 {
+	struct udp_came came[UDP_BATCH];
 	unsigned count = 0;
-	if (end->fd < 0)
-		return 0;
+	int got = 1;
 	pthread_mutex_lock(&sctp_lock);
-	for (; count < SCTP_BATCH; count++) {
-		union udp_name name;
-		socklen_t bytes = sizeof(name);
-		struct udp_address from;
-		uint16_t port;
-		ssize_t got = recvfrom(end->fd, end->room, SCTP_PACKET_BYTES, MSG_DONTWAIT,
-		                       &name.any, &bytes);
-		if (got < 0)
-			break;
-		udp_address_of(&name, &from, &port);
-		end->refused += !packet_in(end, &from, port, (size_t)got, now_ns);
+	while (end->fd >= 0 && got > 0 && count < SCTP_BATCH) {
+		got = udp_receive(&end->receiver, end->fd, came);
+		for (int i = 0; i < got; i++)
+			count += packets_in(end, &came[i], now_ns);
 	}
 	pthread_mutex_unlock(&sctp_lock);
 	return count;
@@ -387,9 +468,10 @@ static struct socket *sock_open(uint16_t *port, uint32_t adaptation, uint32_t mt
 }
 
 static void sock_begin(struct sctp_sock *sock, struct socket *so, struct sctp_path *path,
-                       void (*notify)(void *context), void *context)
+                       uint32_t adaptation, void (*notify)(void *context), void *context)
 {
 	sock->so = so;
+	sock->adaptation = adaptation;
 	sock->path = path;
 	sock->notify = notify;
 	sock->context = context;
@@ -411,7 +493,7 @@ int sctp_listen(struct sctp_sock *sock, uint16_t *port, int backlog, uint32_t ad
 		lib.usrsctp_close(so);
 	}
 	if (result == 0)
-		sock_begin(sock, so, NULL, notify, context);
+		sock_begin(sock, so, NULL, adaptation, notify, context);
 	pthread_mutex_unlock(&sctp_lock);
 	return result;
 }
@@ -427,8 +509,7 @@ int sctp_accept(struct sctp_sock *listener, struct sctp_sock *sock, uint16_t *pe
 	if (result == 0) {
 		lib.usrsctp_set_non_blocking(so, 1);
 		*peer_port = ntohs(peer.sconn_port);
-		sock_begin(sock, so, peer.sconn_addr, NULL, NULL);
-		sock->up = true;
+		sock_begin(sock, so, peer.sconn_addr, listener->adaptation, NULL, NULL);
 	}
 	pthread_mutex_unlock(&sctp_lock);
 	return result == -EWOULDBLOCK ? -EAGAIN : result;
@@ -461,7 +542,7 @@ int sctp_connect(struct sctp_sock *sock, struct sctp_end *end, const struct udp_
 	} else {
 		struct sockaddr_conn to = {
 		        .sconn_family = AF_CONN, .sconn_port = htons(port), .sconn_addr = path};
-		sock_begin(sock, so, path, notify, context);
+		sock_begin(sock, so, path, adaptation, notify, context);
 		if (lib.usrsctp_connect(so, (struct sockaddr *)&to, sizeof(to)) != 0 &&
 		    errno != EINPROGRESS)
 			result = -errno;
@@ -470,6 +551,17 @@ int sctp_connect(struct sctp_sock *sock, struct sctp_end *end, const struct udp_
 	if (result != 0 && sock->so != NULL)
 		sctp_close(sock, true);
 	return result;
+}
+
+bool sctp_set_class(struct sctp_sock *sock, uint8_t traffic_class)
+{
+	struct sctp_paddrparams path = {.spp_address.ss_family = AF_CONN,
+	                                .spp_dscp = traffic_class & CLASS_MASK,
+	                                .spp_flags = SPP_DSCP};
+	pthread_mutex_lock(&sctp_lock);
+	bool good = sock_set(sock->so, SCTP_PEER_ADDR_PARAMS, &path, sizeof(path));
+	pthread_mutex_unlock(&sctp_lock);
+	return good;
 }
 
 int sctp_send(struct sctp_sock *sock, uint32_t ppid, const void *message, size_t bytes)
@@ -483,6 +575,17 @@ int sctp_send(struct sctp_sock *sock, uint32_t ppid, const void *message, size_t
 	return result == -EWOULDBLOCK || result == -ENOBUFS ? -EAGAIN : result;
 }
 
+/* Why @sock broke; usrsctp tells it once. */
+static enum sctp_came sock_broken(struct sctp_sock *sock, int error)
+{
+	socklen_t bytes = sizeof(error);
+	if (error == 0)
+		lib.usrsctp_getsockopt(sock->so, SOL_SOCKET, SO_ERROR, &error, &bytes);
+	if (sock->error == 0)
+		sock->error = error != 0 ? -error : -ECONNRESET;
+	return SCTP_CAME_BROKEN;
+}
+
 /* A message from usrsctp itself. */
 static enum sctp_came sock_notification(struct sctp_sock *sock, const union sctp_notification *note,
                                         size_t bytes)
@@ -491,17 +594,40 @@ static enum sctp_came sock_notification(struct sctp_sock *sock, const union sctp
 		return SCTP_CAME_NOTHING;
 	switch (note->sn_header.sn_type) {
 	case SCTP_ASSOC_CHANGE:
-		if (note->sn_assoc_change.sac_state == SCTP_COMM_UP) {
-			sock->up = true;
-			return SCTP_CAME_UP;
-		}
+		/* What the peer announces follows at once; see sctp_receive(). */
+		if (note->sn_assoc_change.sac_state == SCTP_COMM_UP)
+			return SCTP_CAME_NOTHING;
 		return note->sn_assoc_change.sac_state == SCTP_SHUTDOWN_COMP ? SCTP_CAME_CLOSED
-		                                                             : SCTP_CAME_BROKEN;
+		                                                             : sock_broken(sock, 0);
+	case SCTP_ADAPTATION_INDICATION:
+		if (note->sn_adaptation_event.sai_adaptation_ind != sock->adaptation)
+			return sock_broken(sock, EPROTO);
+		sock->up = true;
+		return SCTP_CAME_UP;
 	case SCTP_SHUTDOWN_EVENT:
 		return SCTP_CAME_CLOSED;
-	default: /* the adaptation is judged by what is said */
+	default:
 		return SCTP_CAME_NOTHING;
 	}
+}
+
+/* Is the association established, as far as usrsctp is concerned? */
+static bool sock_is_open(const struct sctp_sock *sock)
+{
+	struct sctp_status status = {0};
+	socklen_t bytes = sizeof(status);
+	return lib.usrsctp_getsockopt(sock->so, IPPROTO_SCTP, SCTP_STATUS, &status, &bytes) == 0 &&
+	       status.sstat_state == SCTP_ESTABLISHED;
+}
+
+bool sctp_is_settled(struct sctp_sock *sock)
+{
+	struct sctp_status status = {0};
+	socklen_t bytes = sizeof(status);
+	pthread_mutex_lock(&sctp_lock);
+	bool known = lib.usrsctp_getsockopt(sock->so, IPPROTO_SCTP, SCTP_STATUS, &status, &bytes) == 0;
+	pthread_mutex_unlock(&sctp_lock);
+	return !known || status.sstat_unackdata == 0;
 }
 
 enum sctp_came sctp_receive(struct sctp_sock *sock, void *to, size_t max, size_t *bytes,
@@ -519,14 +645,19 @@ enum sctp_came sctp_receive(struct sctp_sock *sock, void *to, size_t max, size_t
 		                                &info_bytes, &kind, &flags);
 		more = got > 0;
 		if (got < 0 && errno != EWOULDBLOCK && errno != EAGAIN)
-			came = sock->up || errno != ENOTCONN ? SCTP_CAME_BROKEN : SCTP_CAME_NOTHING;
+			came = sock->up || errno != ENOTCONN ? sock_broken(sock, errno)
+			                                     : SCTP_CAME_NOTHING;
+		else if (got < 0 && !sock->up && sock_is_open(sock))
+			came = sock_broken(sock, EPROTO); /* it has announced nothing */
 		else if (got == 0)
 			came = SCTP_CAME_CLOSED;
 		else if (got > 0 && (flags & MSG_NOTIFICATION))
 			came = sock_notification(sock, to, (size_t)got);
+		else if (got > 0 && !sock->up)
+			came = sock_broken(sock, EPROTO);
 		else if (got > 0) {
 			/* Part of a message that is longer than ours are. */
-			came = flags & MSG_EOR ? SCTP_CAME_MESSAGE : SCTP_CAME_BROKEN;
+			came = flags & MSG_EOR ? SCTP_CAME_MESSAGE : sock_broken(sock, EMSGSIZE);
 			*bytes = (size_t)got;
 			*ppid = ntohl(info.rcv_ppid);
 		}

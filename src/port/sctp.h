@@ -8,7 +8,8 @@
  *	sctp_sock    a socket of usrsctp: listening, or one association on one path
  *
  * An association has one path (no multi-homing), one stream each way and messages that are never
- * fragmented. It announces an adaptation code; one whose peer announces another is of no use. */
+ * fragmented. It announces an adaptation code; one whose peer announces another, or none, is of no
+ * use (RFC 5043 section 11.1). */
 #ifndef PORT_SCTP_H
 #define PORT_SCTP_H
 
@@ -28,8 +29,11 @@
 #define SCTP_PACKET_BYTES 65536u
 #define SCTP_MAX_MTU      16384u
 #define SCTP_TRIES        6u /* of a packet that is not acknowledged */
+#define SCTP_INIT_TRIES   4u /* repetitions of an INIT that is not answered, */
+#define SCTP_INIT_MS      500u /* the first after this time: all in all, about eight seconds */
 #define SCTP_HEARTBEAT_MS 5000u
 #define SCTP_BATCH        64u /* packets that an end takes in one turn */
+#define SCTP_MAX_SEEN     4096u /* packets that wait to be recorded */
 
 struct socket;
 struct sctp_end;
@@ -52,13 +56,32 @@ struct sctp_end {
 	uint32_t path_count;
 	struct owner owner;
 	uint64_t refused; /* packets of other users, damaged ones, and those of strangers */
-	uint8_t *room;    /* SCTP_PACKET_BYTES */
+	struct udp_receiver receiver;
+	/* Packets for sctp_end_seen(), oldest first. Any adapter's thread may send for this end, so
+	 * they wait here for the thread that records. */
+	bool records;
+	struct sctp_seen *seen, **seen_end;
+	uint32_t seen_count;
+	uint64_t unseen; /* for which there was no room */
+};
+
+/* An SCTP packet that was sent or that has come. */
+struct sctp_seen {
+	struct sctp_seen *next;
+	struct udp_address peer;
+	uint16_t port;
+	uint8_t tos;
+	bool inbound;
+	size_t bytes;
+	uint8_t data[];
 };
 
 struct sctp_sock {
 	struct socket *so;
 	struct sctp_path *path; /* of an association */
-	bool up;                /* it is established */
+	uint32_t adaptation;    /* the code that its peer must announce */
+	bool up;                /* it is established, and the peer has announced the code */
+	int error;              /* of SCTP_CAME_BROKEN: why; -EPROTO: another adaptation, or none */
 	atomic_bool news; /* something has happened since it was cleared; set from any thread */
 	void (*notify)(void *context);
 	void *context;
@@ -75,12 +98,23 @@ enum sctp_came {
 
 /* Open @end on @address, @port (0: any). Returns 0 or -errno. */
 int sctp_end_open(struct sctp_end *end, const struct udp_address *address, uint16_t port);
+/* The same on @fd, a socket of udp_open() there, which it takes over, also if it fails. */
+int sctp_end_adopt(struct sctp_end *end, const struct udp_address *address, uint16_t port, int fd);
+/* Send and receive through @fd instead; -1: through none, until there is one again. */
+void sctp_end_replace(struct sctp_end *end, int fd);
 /* Closes the socket at once: nothing that the associations on it say will be heard. All sockets on
  * it must be closed afterwards, and then sctp_end_free(). */
 void sctp_end_mute(struct sctp_end *end);
 void sctp_end_free(struct sctp_end *end);
 /* Take the packets that have come, up to SCTP_BATCH. Returns how many. */
 unsigned sctp_end_receive(struct sctp_end *end, uint64_t now_ns);
+/* From now on packets are kept for sctp_end_seen(). */
+void sctp_end_record(struct sctp_end *end);
+/* Pass the packets of @end since the last call to @take, in their order. */
+void sctp_end_seen(struct sctp_end *end,
+                   void (*take)(void *context, const struct sctp_end *end,
+                                const struct sctp_seen *seen),
+                   void *context);
 /* Let time pass, for all ends of the process; call it at least every SCTP_TICK_NS while there is a
  * socket. */
 void sctp_tick(uint64_t now_ns);
@@ -89,7 +123,8 @@ void sctp_tick(uint64_t now_ns);
  * thread that runs usrsctp, and must only note it. Returns 0 or -errno. */
 int sctp_listen(struct sctp_sock *sock, uint16_t *port, int backlog, uint32_t adaptation,
                 uint32_t mtu, void (*notify)(void *context), void *context);
-/* The next association of @listener. Returns 0, -EAGAIN or another -errno. */
+/* The next association of @listener, which is not up before SCTP_CAME_UP. Returns 0, -EAGAIN or
+ * another -errno. */
 int sctp_accept(struct sctp_sock *listener, struct sctp_sock *sock, uint16_t *peer_port);
 void sctp_set_notify(struct sctp_sock *sock, void (*notify)(void *context), void *context);
 /* Begin to associate with @port of @peer, at @udp_port there. *own_port: 0 or the port to use; then
@@ -98,6 +133,9 @@ int sctp_connect(struct sctp_sock *sock, struct sctp_end *end, const struct udp_
                  uint16_t udp_port, uint16_t port, uint16_t *own_port, uint32_t adaptation,
                  void (*notify)(void *context), void *context);
 
+/* The traffic class of the IP headers that carry packets of @sock; its ECN bits are ignored. */
+bool sctp_set_class(struct sctp_sock *sock, uint8_t traffic_class);
+
 /* Send a message, unordered. 0, -EAGAIN or another -errno. */
 int sctp_send(struct sctp_sock *sock, uint32_t ppid, const void *message, size_t bytes);
 /* Receive: *bytes of a message with *ppid, or what else has come. */
@@ -105,6 +143,8 @@ enum sctp_came sctp_receive(struct sctp_sock *sock, void *to, size_t max, size_t
                             uint32_t *ppid);
 /* The longest message that fits into one packet. */
 uint32_t sctp_longest(const struct sctp_end *end);
+/* Has everything that was sent been acknowledged? */
+bool sctp_is_settled(struct sctp_sock *sock);
 /* Everything that was sent arrives, then the association ends. */
 void sctp_finish(struct sctp_sock *sock);
 /* @abort: the peer is told to forget it. */

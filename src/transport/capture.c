@@ -559,55 +559,70 @@ void capture_put_wire(struct engine *engine, const struct path *path,
 
 /* --- other packets in UDP datagrams --- */
 
+void capture_datagram(struct engine *engine, const struct capture_datagram *d, uint8_t *room,
+                      size_t room_bytes)
+{
+	struct capture *capture = engine->capture;
+	bool ipv4 = roce_gid_is_ipv4(d->from.gid) && roce_gid_is_ipv4(d->to.gid);
+	size_t before = ipv4 ? IPV4_BYTES : IPV6_BYTES;
+	uint8_t hops = d->hops != 0 ? d->hops : DEFAULT_HOPS;
+	uint8_t *udp = room + before;
+	if (d->bytes > room_bytes || before + UDP_BYTES > room_bytes - d->bytes)
+		return;
+	struct udp_header header = {.src_port = d->from.port,
+	                            .dst_port = d->to.port,
+	                            .length_bytes = (uint16_t)(UDP_BYTES + d->bytes)};
+	memcpy(udp + UDP_BYTES, d->data, d->bytes);
+	udp_encode(&header, udp);
+	if (ipv4) {
+		struct ipv4_header ip = {.tos = d->tos,
+		                         .total_bytes = (uint16_t)(before + UDP_BYTES + d->bytes),
+		                         .dont_fragment = true,
+		                         .ttl = hops,
+		                         .protocol = IP_PROTO_UDP,
+		                         .src = be32_load(d->from.gid + 12),
+		                         .dst = be32_load(d->to.gid + 12)};
+		ipv4_encode(&ip, room);
+		header.checksum = udp_checksum_ipv4(&ip, udp, UDP_BYTES + d->bytes);
+	} else {
+		struct ipv6_header ip = {.traffic_class = d->tos,
+		                         .payload_bytes = header.length_bytes,
+		                         .next_header = IP_PROTO_UDP,
+		                         .hop_limit = hops};
+		memcpy(ip.src, d->from.gid, sizeof(ip.src));
+		memcpy(ip.dst, d->to.gid, sizeof(ip.dst));
+		ipv6_encode(&ip, room);
+		header.checksum = udp_checksum_ipv6(&ip, udp, UDP_BYTES + d->bytes);
+	}
+	udp_encode(&header, udp);
+	struct capture_record record = {.bytes = room,
+	                                .captured = before + UDP_BYTES + d->bytes,
+	                                .length = before + UDP_BYTES + d->bytes,
+	                                .inbound = d->inbound,
+	                                .operation = d->operation};
+	capture->take(capture->context, &record);
+}
+
 void capture_put_datagram(struct engine *engine, const struct roce_path *path, uint16_t port,
                           const uint8_t *data, size_t bytes, bool inbound, const char *what)
 {
 	struct capture *capture = engine->capture;
-	uint8_t from[IB_GID_BYTES], to[IB_GID_BYTES];
-	memcpy(from, path->sgid, sizeof(from));
-	memcpy(to, path->dgid, sizeof(to));
-	bool ipv4 = roce_gid_is_ipv4(from) && roce_gid_is_ipv4(to);
-	if (!ipv4) {
-		as_ipv6(from);
-		as_ipv6(to);
+	struct capture_datagram datagram = {.from.port =
+	                                            path->src_port != 0 ? path->src_port : port,
+	                                    .to.port = port,
+	                                    .tos = path->traffic_class,
+	                                    .hops = path->hop_limit,
+	                                    .inbound = inbound,
+	                                    .operation = what,
+	                                    .data = data,
+	                                    .bytes = bytes};
+	memcpy(datagram.from.gid, path->sgid, sizeof(datagram.from.gid));
+	memcpy(datagram.to.gid, path->dgid, sizeof(datagram.to.gid));
+	if (!roce_gid_is_ipv4(path->sgid) || !roce_gid_is_ipv4(path->dgid)) {
+		as_ipv6(datagram.from.gid);
+		as_ipv6(datagram.to.gid);
 	}
-	size_t before = ipv4 ? IPV4_BYTES : IPV6_BYTES;
-	uint8_t hops = path->hop_limit != 0 ? path->hop_limit : DEFAULT_HOPS;
-	uint8_t *udp = capture->packet + before;
-	if (bytes > sizeof(capture->packet) - before - UDP_BYTES)
-		return;
-	struct udp_header header = {.src_port = path->src_port != 0 ? path->src_port : port,
-	                            .dst_port = port,
-	                            .length_bytes = (uint16_t)(UDP_BYTES + bytes)};
-	memcpy(udp + UDP_BYTES, data, bytes);
-	udp_encode(&header, udp);
-	if (ipv4) {
-		struct ipv4_header ip = {.tos = path->traffic_class,
-		                         .total_bytes = (uint16_t)(before + UDP_BYTES + bytes),
-		                         .dont_fragment = true,
-		                         .ttl = hops,
-		                         .protocol = IP_PROTO_UDP,
-		                         .src = be32_load(from + 12),
-		                         .dst = be32_load(to + 12)};
-		ipv4_encode(&ip, capture->packet);
-		header.checksum = udp_checksum_ipv4(&ip, udp, UDP_BYTES + bytes);
-	} else {
-		struct ipv6_header ip = {.traffic_class = path->traffic_class,
-		                         .payload_bytes = header.length_bytes,
-		                         .next_header = IP_PROTO_UDP,
-		                         .hop_limit = hops};
-		memcpy(ip.src, from, sizeof(ip.src));
-		memcpy(ip.dst, to, sizeof(ip.dst));
-		ipv6_encode(&ip, capture->packet);
-		header.checksum = udp_checksum_ipv6(&ip, udp, UDP_BYTES + bytes);
-	}
-	udp_encode(&header, udp);
-	struct capture_record record = {.bytes = capture->packet,
-	                                .captured = before + UDP_BYTES + bytes,
-	                                .length = before + UDP_BYTES + bytes,
-	                                .inbound = inbound,
-	                                .operation = what};
-	capture->take(capture->context, &record);
+	capture_datagram(engine, &datagram, capture->packet, sizeof(capture->packet));
 }
 
 void capture_put_frame(struct engine *engine, const uint8_t to[6], const uint8_t from[6],

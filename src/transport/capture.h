@@ -152,6 +152,27 @@ static inline void capture_cell(struct engine *engine, const struct path *path, 
 		capture_put_cell(engine, path, cell, bytes, inbound);
 }
 
+/* One end of a connection, or of a datagram. */
+struct capture_end {
+	uint8_t gid[16]; /* its address; one of IPv4 is mapped */
+	uint16_t port;
+};
+
+/* A UDP datagram. */
+struct capture_datagram {
+	struct capture_end from, to;
+	uint8_t tos, hops; /* hops 0: the usual number */
+	bool inbound;
+	const char *operation;
+	const uint8_t *data;
+	size_t bytes;
+};
+
+/* Record @datagram, with headers made in @room of @room_bytes. engine->capture is not NULL. One
+ * that does not fit is not recorded. */
+void capture_datagram(struct engine *engine, const struct capture_datagram *datagram, uint8_t *room,
+                      size_t room_bytes);
+
 /* It is @qp's turn: requests that are sent belong to its next element. */
 static inline void capture_turn(struct engine *engine, struct qp *qp)
 {

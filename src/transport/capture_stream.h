@@ -23,12 +23,6 @@
 #define CAPTURE_STREAM_HEADERS 60u    /* of IPv6 and TCP */
 #define CAPTURE_STREAM_SEGMENT 65483u /* octets, at most: TCP_MAX_SEGMENT of port/tcp.h */
 
-/* One end of a connection. */
-struct capture_end {
-	uint8_t gid[16]; /* its address; one of IPv4 is mapped */
-	uint16_t port;
-};
-
 struct capture_direction {
 	struct capture_end from;
 	uint32_t next; /* sequence number */

@@ -229,9 +229,9 @@ static void conn_begin(struct hdl_conn *conn)
 	 * the sign that an initiator is ready. */
 	terms.aligned = terms.crc && !terms.markers_out && (terms.rtr & MPA_RTR_SEND) == 0 &&
 	                terms.segment > 0 && conn->sctp == NULL;
-	if (conn->sctp != NULL) { /* the control messages have number 0 */
+	if (conn->sctp != NULL) {
 		terms.window = &conn->sctp->window;
-		terms.first_ssn = 1;
+		terms.first_ssn = SCTP_FIRST_SSN;
 	}
 	if (conn->service == HDL_CONN_TCP)
 		terms = (struct iwarp_terms){.plain = true, .initiator = conn->initiator};
@@ -342,7 +342,8 @@ static void conn_end_stream(struct hdl_conn *conn)
 		conn->quiet = false;
 		conn_wait_until(conn, conn_now(conn) + TCP_END_NS);
 	}
-	if (!conn->out_over && !conn->quiet && !conn_offers(conn)) {
+	if (!conn->out_over && !conn->quiet && !conn_offers(conn) &&
+	    (conn->sctp == NULL || sctp_conn_may_finish(conn))) {
 		conn_finish(conn);
 		conn->out_over = true;
 	}
@@ -353,8 +354,9 @@ static void conn_end_stream(struct hdl_conn *conn)
 bool conn_lingers(const struct hdl_conn *conn)
 {
 	bool ends = conn->state == CONN_UP && iwarp_ending(&conn->iwarp) == IWARP_FIN;
+	/* SCTP lives in this process: nobody else repeats what gets lost. */
 	return ends && !conn->broken &&
-	       (!conn->out_over || tcp_unacknowledged(conn->flow.sock) > 0);
+	       (!conn->out_over || conn->sctp != NULL || tcp_unacknowledged(conn->flow.sock) > 0);
 }
 
 static void conn_connected(struct hdl_conn *conn)

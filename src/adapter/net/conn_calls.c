@@ -59,11 +59,13 @@ static int conn_qp_fits(const struct hdl_adapter *adapter, const struct hdl_qp *
 	return qp_state(&qp->qp) == HDL_QPS_INIT && qp->qp.iwarp == NULL ? 0 : -HDL_EPERM;
 }
 
-static void conn_set_class(const struct hdl_conn *conn)
+static void conn_set_class(struct hdl_conn *conn)
 {
 	static const int priorities[SERVICE_CLASSES] = {
 	        [SERVICE_URGENT] = UDP_PRIORITY_URGENT, [SERVICE_BULK] = UDP_PRIORITY_BULK};
-	if (conn->traffic_class != 0 && conn->sctp == NULL)
+	if (conn->sctp != NULL)
+		sctp_conn_set_class(conn);
+	else if (conn->traffic_class != 0)
 		udp_set_class(conn->flow.sock, &conn->own, conn->traffic_class,
 		              priorities[service_class(conn->traffic_class)]);
 }
@@ -182,6 +184,7 @@ static int conn_start_sctp(struct hdl_adapter *adapter, const struct hdl_qp *qp,
 		conn_drop(conn);
 		return result;
 	}
+	conn_set_class(conn);
 	conn_hand_out(conn, context, out);
 	return 0;
 }

@@ -8,7 +8,7 @@
 
 #include "adapter/adapter.h"
 #include "adapter/net/tcp_port.h"
-#include "wire/be.h"
+#include "base/log.h"
 
 /* --- UDP sockets --- */
 
@@ -39,6 +39,8 @@ int sctp_port_end(struct tcp_port *port, const struct udp_address *address, bool
 	if (result == -EADDRINUSE && !listening)
 		result = sctp_end_open(end, address, 0);
 	if (result == 0) {
+		if (port->port.adapter->engine.capture != NULL)
+			sctp_end_record(end);
 		result = tcp_port_watch_end(port, end);
 		if (result != 0)
 			sctp_end_free(end);
@@ -51,8 +53,35 @@ int sctp_port_end(struct tcp_port *port, const struct udp_address *address, bool
 	return 0;
 }
 
+/* --- captures --- */
+
+static void sctp_put_packet(void *context, const struct sctp_end *end, const struct sctp_seen *seen)
+{
+	struct tcp_port *port = context;
+	struct capture_datagram datagram = {.tos = seen->tos,
+	                                    .inbound = seen->inbound,
+	                                    .operation = "SCTP",
+	                                    .data = seen->data,
+	                                    .bytes = seen->bytes};
+	struct capture_end own = {.port = end->port}, peer = {.port = seen->port};
+	memcpy(own.gid, end->own.gid, sizeof(own.gid));
+	memcpy(peer.gid, seen->peer.gid, sizeof(peer.gid));
+	datagram.from = seen->inbound ? peer : own;
+	datagram.to = seen->inbound ? own : peer;
+	capture_datagram(&port->port.adapter->engine, &datagram, port->staging, TCP_STAGING_BYTES);
+}
+
+static void sctp_port_record(struct tcp_port *port)
+{
+	for (uint32_t i = 0; i < port->sctp->end_count; i++)
+		if (port->sctp->ends[i]->records)
+			sctp_end_seen(port->sctp->ends[i], sctp_put_packet, port);
+}
+
 void sctp_port_mute(struct tcp_port *port)
 {
+	if (port->sctp != NULL && port->port.adapter->engine.capture != NULL)
+		sctp_port_record(port);
 	for (uint32_t i = 0; port->sctp != NULL && i < port->sctp->end_count; i++)
 		sctp_end_mute(port->sctp->ends[i]);
 }
@@ -76,7 +105,11 @@ static void sctp_port_note(void *context)
 unsigned sctp_port_serve(struct tcp_port *port)
 {
 	unsigned did = 0;
-	if (port->sctp == NULL || !atomic_exchange(&port->sctp->news, false))
+	if (port->sctp == NULL)
+		return 0;
+	if (port->port.adapter->engine.capture != NULL)
+		sctp_port_record(port);
+	if (!atomic_exchange(&port->sctp->news, false))
 		return 0;
 	for (struct hdl_listener *at = port->listeners; at != NULL; at = at->next)
 		if (at->sctp != NULL && atomic_exchange(&at->sctp->news, false))
@@ -143,6 +176,19 @@ int sctp_conn_connect(struct hdl_conn *conn, const struct udp_address *own,
 	return result;
 }
 
+/* RFC 5043 section 11.1: an end that announces another adaptation, or none, is not spoken to. */
+static void sctp_say_stranger(const struct hdl_conn *conn)
+{
+	char text[UDP_ADDRESS_TEXT];
+	if (conn->sctp->sock.error != -EPROTO)
+		return;
+	counter_add(&conn->port->port.adapter->engine.counters[ENGINE_BAD_PACKETS], 1);
+	udp_address_print(&conn->peer, text);
+	log_warn("%s, SCTP port %u: the peer does not announce DDP (adaptation indication %u of RFC "
+	         "5043); is it a program for RDMA over SCTP?",
+	         text, conn->peer_port, DDP_SCTP_ADAPTATION);
+}
+
 int sctp_conn_connected(struct hdl_conn *conn)
 {
 	size_t bytes;
@@ -153,6 +199,9 @@ int sctp_conn_connected(struct hdl_conn *conn)
 		return 0;
 	case SCTP_CAME_NOTHING:
 		return -EINPROGRESS;
+	case SCTP_CAME_BROKEN:
+		sctp_say_stranger(conn);
+		return conn->sctp->sock.error;
 	default:
 		return -ECONNREFUSED;
 	}
@@ -188,19 +237,41 @@ static void sctp_conn_ended(struct hdl_conn *conn, enum stream_end why)
 	conn->flow.ops->ended(conn->flow.context, why);
 }
 
+/* No legal sequence of messages has this one (RFC 5043 section 6.1): the session ends. */
+static void sctp_bad_message(struct hdl_conn *conn)
+{
+	counter_add(&conn->port->port.adapter->engine.counters[ENGINE_BAD_PACKETS], 1);
+	sctp_conn_ended(conn, STREAM_BROKEN);
+}
+
+/* The peer's last message has number @ssn; those up to @expected have come. */
+static void sctp_terminated(struct hdl_conn *conn, uint16_t ssn, uint16_t expected)
+{
+	if (conn->sctp->terminate != SCTP_NO_CONTROL || (uint16_t)(ssn - expected) >= IWARP_EARLY)
+		sctp_bad_message(conn);
+	else
+		conn->sctp->terminate = ssn;
+}
+
 /* A message while the session is being set up. False: it has to wait. */
 static bool sctp_setup_message(struct hdl_conn *conn, uint32_t ppid, const uint8_t *data,
                                size_t bytes)
 {
-	if (ppid == DDP_SCTP_PPID_CONTROL) {
-		mpa_setup_message(conn->setup, data, bytes);
-		return true;
-	}
-	/* A segment may overtake the Accept. Nothing else may come before it. */
-	if (ppid == DDP_SCTP_PPID_SEGMENT && conn->initiator && conn->sctp->kept_count < SCTP_EARLY)
+	uint16_t ssn = 0;
+	bool early = conn->initiator && conn->setup->state == MPA_SETUP_REPLY_DUE;
+	/* Segments and a Terminate may overtake the Accept. Nothing else may come before it. */
+	if (ppid == DDP_SCTP_PPID_SEGMENT && early && conn->sctp->kept_count < SCTP_EARLY)
 		return false;
-	counter_add(&conn->port->port.adapter->engine.counters[ENGINE_BAD_PACKETS], 1);
-	sctp_conn_ended(conn, STREAM_BROKEN);
+	if (ppid == DDP_SCTP_PPID_CONTROL && early && ddp_sctp_is_terminate(data, bytes, &ssn) &&
+	    ssn != 0) {
+		sctp_terminated(conn, ssn, SCTP_FIRST_SSN);
+	} else if (ppid == DDP_SCTP_PPID_CONTROL) {
+		if (!mpa_setup_message(conn->setup, data, bytes))
+			counter_add(&conn->port->port.adapter->engine.counters[ENGINE_BAD_PACKETS],
+			            1);
+	} else {
+		sctp_bad_message(conn);
+	}
 	return true;
 }
 
@@ -211,12 +282,11 @@ static bool sctp_session_message(struct hdl_conn *conn, uint32_t ppid, const uin
 	bool open;
 	if (ppid == DDP_SCTP_PPID_SEGMENT)
 		return iwarp_message(&conn->iwarp, data, bytes, &open);
-	if (ppid == DDP_SCTP_PPID_CONTROL && ddp_sctp_function(data, bytes) == DDP_SCTP_TERMINATE) {
-		conn->sctp->terminate = be16_load(data);
-		return true;
-	}
-	counter_add(&conn->port->port.adapter->engine.counters[ENGINE_BAD_PACKETS], 1);
-	sctp_conn_ended(conn, STREAM_BROKEN);
+	uint16_t ssn;
+	if (ppid == DDP_SCTP_PPID_CONTROL && ddp_sctp_is_terminate(data, bytes, &ssn))
+		sctp_terminated(conn, ssn, (uint16_t)conn->sctp->window.expected);
+	else
+		sctp_bad_message(conn);
 	return true;
 }
 
@@ -258,6 +328,7 @@ static bool sctp_take(struct hdl_conn *conn)
 		sctp_conn_ended(conn, STREAM_CLOSED);
 		return true;
 	case SCTP_CAME_BROKEN:
+		sctp_say_stranger(conn);
 		sctp_conn_ended(conn, STREAM_BROKEN);
 		return true;
 	case SCTP_CAME_UP:
@@ -327,6 +398,19 @@ void sctp_conn_send(struct hdl_conn *conn)
 			return;
 		iwarp_message_taken(&conn->iwarp);
 	}
+}
+
+void sctp_conn_set_class(struct hdl_conn *conn)
+{
+	if (conn->traffic_class != 0)
+		sctp_set_class(&conn->sctp->sock, conn->traffic_class);
+}
+
+/* RFC 5043 section 6.6: a Terminate must not overtake the Accept. */
+bool sctp_conn_may_finish(struct hdl_conn *conn)
+{
+	return !conn->begun || conn->initiator || conn->sctp->window.expected != SCTP_FIRST_SSN ||
+	       sctp_is_settled(&conn->sctp->sock);
 }
 
 void sctp_conn_finish(struct hdl_conn *conn)

@@ -19,6 +19,7 @@
 #define SCTP_EARLY      64u /* segments that may come before the Accept of their session */
 #define SCTP_TURN_MSGS  256u
 #define SCTP_NO_CONTROL 0x10000u
+#define SCTP_FIRST_SSN  1u /* of segments: the control message of each direction has number 0 */
 
 struct hdl_conn;
 struct hdl_listener;
@@ -72,6 +73,10 @@ int sctp_conn_connect(struct hdl_conn *conn, const struct udp_address *own,
 int sctp_conn_connected(struct hdl_conn *conn);
 unsigned sctp_conn_receive(struct hdl_conn *conn);
 void sctp_conn_send(struct hdl_conn *conn);
+/* Send with the traffic class of @conn. */
+void sctp_conn_set_class(struct hdl_conn *conn);
+/* May the session be ended? If not, the next news may change that. */
+bool sctp_conn_may_finish(struct hdl_conn *conn);
 /* Nothing more is sent: end the session, then the association. */
 void sctp_conn_finish(struct hdl_conn *conn);
 void sctp_conn_close(struct hdl_conn *conn, bool reset);

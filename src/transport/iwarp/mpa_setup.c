@@ -215,12 +215,20 @@ bool mpa_setup_message(struct mpa_setup *setup, const uint8_t *message, size_t b
 		memcpy(setup->in, message, some);
 		verdict = ddp_sctp_control_decode(due, setup->in, some, &ssn, &setup->peer);
 	}
+	/* RFC 5043 section 6.4: a responder whose program cannot be asked answers with a
+	 * Terminate. */
+	bool refused = setup->state == MPA_SETUP_REPLY_DUE && setup->taken == setup->length &&
+	               ddp_sctp_is_terminate(message, bytes, &ssn) && ssn == 0;
 	if (verdict == MPA_CONNECT_OK && ssn != 0)
 		verdict = MPA_CONNECT_TRAILING;
-	if (verdict == MPA_CONNECT_OK)
+	if (refused) {
+		setup->peer = (struct mpa_connect){.frame = MPA_REPLY, .reject = true};
+		setup_conclude(setup, MPA_SETUP_REJECTED);
+	} else if (verdict == MPA_CONNECT_OK) {
 		setup_judge(setup);
-	else
+	} else {
 		setup_fail_frame(setup, verdict);
+	}
 	return setup->state != MPA_SETUP_FAILED;
 }
 

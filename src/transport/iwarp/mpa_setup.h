@@ -17,7 +17,8 @@
  * while the program decides, and fails if it comes. So it also learns that the peer has left.
  *
  * On SCTP the same exchange takes messages of session control (RFC 5043): Initiate instead of the
- * Request, Accept or Reject instead of the Reply, each with the first DDP-SSN of its direction. */
+ * Request, Accept or Reject instead of the Reply, each with the first DDP-SSN of its direction. A
+ * Terminate instead of the Reply counts as a Reject without private data. */
 #ifndef TRANSPORT_IWARP_MPA_SETUP_H
 #define TRANSPORT_IWARP_MPA_SETUP_H
 

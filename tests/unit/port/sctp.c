@@ -22,11 +22,14 @@
 #define UDP_PORT   19899u
 
 static struct sctp_end ends[2];
+static uint64_t ahead_ns; /* how far the timers of SCTP are ahead of the clock */
+static bool hurry;        /* let their time fly */
 static uint8_t room[SCTP_PACKET_BYTES];
 
 static void address_of(unsigned i, struct udp_address *address)
 {
-	assert_true(udp_address_parse(i == 0 ? "127.0.0.1" : "127.0.0.2", address));
+	static const char *const texts[] = {"127.0.0.1", "127.0.0.2", "127.0.0.3"};
+	assert_true(udp_address_parse(texts[i], address));
 }
 
 static void turn(void)
@@ -36,7 +39,8 @@ static void turn(void)
 	uint64_t now = clock_now_ns();
 	if (sctp_end_receive(&ends[0], now) + sctp_end_receive(&ends[1], now) == 0)
 		poll(fds, 2, 5);
-	sctp_tick(clock_now_ns());
+	ahead_ns += hurry ? 50000000u : 0;
+	sctp_tick(clock_now_ns() + ahead_ns);
 }
 
 /* Drive until @sock has something. */
@@ -191,12 +195,139 @@ static void ip9_bad_packets(void **state)
 	close_ends();
 }
 
+/* --- peers that are not what they should be --- */
+
+/* Begin an association from @a, with @code, to a listener that wants ADAPTATION. */
+static void begin_with(struct sctp_sock *listener, struct sctp_sock *a, uint32_t code)
+{
+	struct udp_address peer;
+	uint16_t port = 0, own = 0;
+	address_of(1, &peer);
+	assert_int_equal(sctp_listen(listener, &port, 5, ADAPTATION, ends[1].mtu, NULL, NULL), 0);
+	assert_int_equal(sctp_connect(a, &ends[0], &peer, UDP_PORT, port, &own, code, NULL, NULL),
+	                 0);
+}
+
+/* RFC 5043 section 11.1: "compare it to the following table". */
+static void ip9_wrong_adaptation(void **state)
+{
+	(void)state;
+	struct sctp_sock listener, a, b;
+	size_t bytes;
+	uint32_t ppid;
+	uint16_t from;
+	open_ends();
+	begin_with(&listener, &a, ADAPTATION + 1);
+	uint64_t until = clock_now_ns() + WAIT_NS;
+	int result;
+	while ((result = sctp_accept(&listener, &b, &from)) == -EAGAIN) {
+		assert_true(clock_now_ns() < until);
+		turn();
+	}
+	assert_int_equal(result, 0);
+	assert_int_equal(await(&a, &bytes, &ppid), SCTP_CAME_BROKEN);
+	assert_int_equal(a.error, -EPROTO);
+	assert_int_equal(await(&b, &bytes, &ppid), SCTP_CAME_BROKEN);
+	assert_int_equal(b.error, -EPROTO);
+	assert_false(a.up || b.up);
+	sctp_close(&a, true);
+	sctp_close(&b, true);
+	sctp_close(&listener, true);
+	close_ends();
+}
+
+/* A socket that never answers, and one that says no. */
+static void ip9_an_init_that_is_not_answered(void **state)
+{
+	(void)state;
+	struct udp_address peer;
+	struct sctp_sock silent, refused;
+	uint16_t own = 0;
+	size_t bytes;
+	uint32_t ppid;
+	open_ends();
+	address_of(2, &peer);
+	uint16_t port = 0;
+	int sock = udp_open_plain(&peer, &port);
+	assert_true(sock >= 0);
+	uint64_t begun = clock_now_ns() + ahead_ns;
+	assert_int_equal(
+	        sctp_connect(&silent, &ends[0], &peer, port, 5, &own, ADAPTATION, NULL, NULL), 0);
+	own = 0;
+	address_of(1, &peer);
+	assert_int_equal(
+	        sctp_connect(&refused, &ends[0], &peer, UDP_PORT, 5, &own, ADAPTATION, NULL, NULL),
+	        0);
+	assert_int_equal(await(&refused, &bytes, &ppid), SCTP_CAME_BROKEN);
+	assert_int_equal(refused.error, -ECONNREFUSED);
+	hurry = true;
+	assert_int_equal(await(&silent, &bytes, &ppid), SCTP_CAME_BROKEN);
+	hurry = false;
+	assert_int_equal(silent.error, -ETIMEDOUT);
+	uint64_t ms = (clock_now_ns() + ahead_ns - begun) / 1000000;
+	print_message("an INIT is given up after %lu ms\n", (unsigned long)ms);
+	assert_true(ms >= 6000 && ms <= 20000); /* heddle-services(7): about eight seconds */
+	sctp_close(&silent, true);
+	sctp_close(&refused, true);
+	close(sock);
+	close_ends();
+}
+
+/* --- classes, and what is recorded --- */
+
+struct records {
+	unsigned in, out;
+	uint8_t tos;
+};
+
+static void note_packet(void *context, const struct sctp_end *end, const struct sctp_seen *seen)
+{
+	struct records *records = context;
+	records->in += seen->inbound;
+	records->out += !seen->inbound;
+	assert_int_equal(seen->port, UDP_PORT);
+	assert_ptr_equal(end, &ends[1]);
+	assert_true(seen->bytes >= 12);
+	if (seen->inbound)
+		records->tos = seen->tos;
+}
+
+static void ip9_x6_the_traffic_class_and_the_packets(void **state)
+{
+	(void)state;
+	struct sctp_sock listener, a, b;
+	struct records records = {0};
+	size_t bytes;
+	uint32_t ppid;
+	open_ends();
+	sctp_end_record(&ends[1]);
+	associate(&listener, &a, &b);
+	assert_int_equal(await(&b, &bytes, &ppid), SCTP_CAME_UP);
+	sctp_end_seen(&ends[1], note_packet, &records);
+	assert_true(records.in >= 2 && records.out >= 2); /* INIT, INIT ACK, cookies */
+	assert_int_equal(records.tos, 0);
+	assert_true(sctp_set_class(&a, 0xba)); /* the two lowest bits are those of ECN */
+	records = (struct records){0};
+	assert_int_equal(sctp_send(&a, 16, "x", 1), 0);
+	assert_int_equal(await(&b, &bytes, &ppid), SCTP_CAME_MESSAGE);
+	sctp_end_seen(&ends[1], note_packet, &records);
+	assert_int_equal(records.in, 1);
+	assert_int_equal(records.tos, 0xb8);
+	sctp_close(&a, true);
+	sctp_close(&b, true);
+	sctp_close(&listener, true);
+	close_ends();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(ip9_messages_pass),
 	        cmocka_unit_test(ip9_as_much_as_there_is_room_for),
 	        cmocka_unit_test(ip9_bad_packets),
+	        cmocka_unit_test(ip9_wrong_adaptation),
+	        cmocka_unit_test(ip9_an_init_that_is_not_answered),
+	        cmocka_unit_test(ip9_x6_the_traffic_class_and_the_packets),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

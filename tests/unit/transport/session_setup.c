@@ -40,7 +40,14 @@ static const struct row rows[] = {
         {"Accept with private data", &plain, "0000 0002 78", MPA_SETUP_AGREED, 0},
         {"Reject", &plain, "0000 0003", MPA_SETUP_REJECTED, 0},
         {"Enhanced Accept", &enhanced, "0000 0006 0005 0004", MPA_SETUP_AGREED, 0},
-        {"Enhanced Reject", &enhanced, "0000 0007 0005 0004", MPA_SETUP_REJECTED, 0},
+        {"Enhanced Reject", &enhanced, "0000 0007", MPA_SETUP_REJECTED, 0},
+        {"Enhanced Reject with private data", &enhanced, "0000 0007 616263", MPA_SETUP_REJECTED, 0},
+        {"a Terminate, because the program cannot be asked", &plain, "0000 0004",
+         MPA_SETUP_REJECTED, 0},
+        {"a Terminate with private data", &plain, "0000 0004 61", MPA_SETUP_FAILED,
+         MPA_CONNECT_BAD_KEY},
+        {"a Terminate with another number", &plain, "0001 0004", MPA_SETUP_FAILED,
+         MPA_CONNECT_BAD_KEY},
         {"Accept to an Enhanced Initiate", &enhanced, "0000 0002", MPA_SETUP_FAILED,
          MPA_CONNECT_NOT_ENHANCED},
         {"Enhanced Accept to an Initiate", &plain, "0000 0006 0005 0004", MPA_SETUP_FAILED,
@@ -148,8 +155,38 @@ static void rfc5043_the_end_of_a_session(void **state)
 	uint8_t out[DDP_SCTP_CONTROL_BYTES], want[4];
 	assert_int_equal(ddp_sctp_terminate_encode(0x1234, out), octets("1234 0004", want));
 	assert_memory_equal(out, want, 4);
-	assert_int_equal(ddp_sctp_function(out, 4), DDP_SCTP_TERMINATE);
-	assert_int_equal(ddp_sctp_function(out, 3), 0);
+	uint16_t ssn;
+	assert_true(ddp_sctp_is_terminate(out, 4, &ssn));
+	assert_int_equal(ssn, 0x1234);
+	assert_false(ddp_sctp_is_terminate(out, 3, &ssn));
+	uint8_t longer[5] = {0x12, 0x34, 0, 4, 0}; /* "MUST NOT be included" */
+	assert_false(ddp_sctp_is_terminate(longer, 5, &ssn));
+	longer[3] = 5;
+	assert_false(ddp_sctp_is_terminate(longer, 4, &ssn));
+}
+
+/* RFC 6581 section 9: IRD and ORD are in Initiate and Accept; all of a Reject is the program's. */
+static void rfc6581_a_reject_has_no_depths(void **state)
+{
+	(void)state;
+	for (unsigned revision = 1; revision <= 2; revision++) {
+		struct mpa_setup a, b;
+		uint8_t wire[MPA_CONNECT_MAX_BYTES], want[16];
+		assert_true(mpa_setup_request(&a, revision == 1 ? &plain : &enhanced, NULL, 0,
+		                              DEADLINE));
+		mpa_setup_await(&b, DEADLINE);
+		b.session = true;
+		assert_true(mpa_setup_message(&b, wire, take_message(&a, wire)));
+		assert_true(mpa_setup_reject(&b, (const uint8_t *)"no", 2, DEADLINE));
+		size_t bytes = take_message(&b, wire);
+		size_t known = octets(revision == 1 ? "0000 0003 6e6f" : "0000 0007 6e6f", want);
+		assert_int_equal(bytes, known);
+		assert_memory_equal(wire, want, known);
+		assert_true(mpa_setup_message(&a, wire, bytes));
+		assert_int_equal(a.state, MPA_SETUP_REJECTED);
+		assert_int_equal(a.peer.private_bytes, 2);
+		assert_memory_equal(a.peer.private_data, "no", 2);
+	}
 }
 
 int main(void)
@@ -159,6 +196,7 @@ int main(void)
 	        cmocka_unit_test(rfc5043_both_ends),
 	        cmocka_unit_test(rfc5043_private_data_is_bounded),
 	        cmocka_unit_test(rfc5043_the_end_of_a_session),
+	        cmocka_unit_test(rfc6581_a_reject_has_no_depths),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
