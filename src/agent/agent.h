@@ -64,6 +64,7 @@ struct port_entry {
 
 struct wire;
 struct ci_wire;   /* aperture.c */
+struct sctp_wire; /* sctp.c */
 struct vs_member; /* what a process has to do with a virtual switch (vswitch.c) */
 struct limits;    /* how much each address may still send (management.c) */
 
@@ -82,7 +83,9 @@ struct node_entry {
 	/* One per address; if the first is NULL, no process has asked for any (wire.h). */
 	struct wire *wires[UDP_MAX_ADDRESSES];
 	struct ci_wire *ci_wires[UDP_MAX_ADDRESSES]; /* sockets of apertures, likewise */
-	uint64_t answers_ns;    /* until when it speaks for processes that have gone (aperture.c) */
+	uint64_t answers_ns; /* until when it speaks for processes that have gone (aperture.c) */
+	struct sctp_wire *sctp_wires[UDP_MAX_ADDRESSES]; /* of SCTP, likewise */
+	uint32_t sctp_rover;                             /* the next block of its ports */
 	struct notice *notices; /* repeated until they are answered (management.c) */
 	struct early *early;    /* requests that wait for a listener */
 	uint32_t notice_count, early_count;
@@ -239,6 +242,11 @@ extern const struct agent_service oob_service;       /* oob.c */
 /* oob.c: what HEDDLE_CRITERIA says, as bits of enum oob_bit. False: there is an unknown word. */
 bool oob_criteria(const char *words, uint32_t *criteria, uint32_t *wakes);
 extern const struct agent_service aperture_service; /* aperture.c */
+
+extern const struct agent_service sctp_service; /* sctp.c */
+
+/* sctp.c: close the sockets of @node's SCTP. */
+void sctp_wires_close(struct node_entry *node);
 
 /* aperture.c: close the sockets of @node's apertures. */
 void ci_wires_close(struct node_entry *node);

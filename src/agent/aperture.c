@@ -244,7 +244,7 @@ static int ci_open_one(struct agent *agent, struct node_entry *node,
                        const struct udp_address *address, struct ci_wire **out)
 {
 	static const struct steer_by slot = {CI_INDEX_OFFSET, UINT32_MAX, CI_ROW_BITS,
-	                                     CI_KIND_COUNT};
+	                                     CI_KIND_COUNT, false};
 	struct ci_wire *wire = calloc(1, sizeof(*wire));
 	if (wire == NULL)
 		return -ENOMEM;

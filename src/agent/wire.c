@@ -295,6 +295,7 @@ int wires_open(struct agent *agent, struct node_entry *node, const struct udp_ad
 void wires_close(struct node_entry *node)
 {
 	ci_wires_close(node);
+	sctp_wires_close(node);
 	for (unsigned i = 0; i < UDP_MAX_ADDRESSES && node->wires[i] != NULL; i++) {
 		wire_close_one(node->wires[i]);
 		node->wires[i] = NULL;

@@ -41,6 +41,11 @@
  *     CI_CONTROL {guid, slot, data}        <--  to the other end, with the name of this one
  *   CI_RETURNED {gid, data}              -->  a frame came back that is none of ours; the agent
  *     CI_FRAME {gid, data, options: 1}     <--  passes it to all processes of the node
+ *   SCTP_OPEN {token}                    -->  the process uses SCTP
+ *     SCTP_OPENED {token, addresses}       <--  + one socket per address of the node
+ *   SCTP_BIND {token, gid, port, count}  -->  packets to these SCTP ports are for the process
+ *     SCTP_BOUND {token, port, error}      <--
+ *   SCTP_UNBIND {gid, port, count}       -->
  *   VS_ATTACH {node, APID, key}          -->  + bell, the first time; needs no HELLO
  *     VS_ATTACHED {error, APID, member}    <--  + board (fabric/board.h)
  *     VS_PEER {member, side}               <--  to both; + lanes, bell
@@ -62,7 +67,7 @@
 
 #include "port/udp.h"
 
-#define AGENT_VERSION  19u
+#define AGENT_VERSION  20u
 #define AGENT_SOCKET   "agent.sock"
 #define AGENT_LOCK     "agent.lock"
 #define AGENT_ROVER    "agent.next"
@@ -89,6 +94,8 @@
 
 #define AGENT_CI_SPACE   0x0a70u /* ports of apertures are those of this space */
 #define AGENT_CI_ENTRIES 1024u   /* apertures of a process that is not trusted */
+
+#define AGENT_SCTP_BLOCK 64u /* SCTP ports that a process may take at a time */
 
 #define AGENT_LOOPBACK 72u /* the node with LID L is 127.72.(L / 256).(L % 256) */
 
@@ -141,6 +148,11 @@ enum agent_kind {
 	AGENT_CI_DISARM,
 	AGENT_CI_CONTROL,
 	AGENT_CI_RETURNED,
+	AGENT_SCTP_OPEN,
+	AGENT_SCTP_OPENED,
+	AGENT_SCTP_BIND,
+	AGENT_SCTP_BOUND,
+	AGENT_SCTP_UNBIND,
 	AGENT_KIND_COUNT
 };
 
@@ -357,6 +369,18 @@ struct agent_oob {
 	uint32_t criteria;
 };
 
+/* SCTP: all kinds that begin with SCTP_. */
+struct agent_sctp {
+	uint32_t token;  /* OPEN, OPENED, BIND, BOUND */
+	int32_t error;   /* OPENED, BOUND */
+	uint8_t gid[16]; /* BIND, UNBIND: an address of the node; zero: all of them */
+	uint16_t port;   /* the first; BIND: 0 for any */
+	uint16_t count;  /* 1 to AGENT_SCTP_BLOCK */
+	uint32_t
+	        wire_count; /* OPENED: the number of sockets that come along, and their addresses */
+	struct udp_address wires[UDP_MAX_ADDRESSES];
+};
+
 struct agent_msg {
 	uint32_t version;
 	uint32_t kind; /* enum agent_kind */
@@ -378,6 +402,7 @@ struct agent_msg {
 		struct agent_vs_port vs_port;
 		struct agent_vs_member vs_member;
 		struct agent_oob oob;
+		struct agent_sctp sctp;
 	} u;
 };
 /* Both sides send whole structures: one of another size is another AGENT_VERSION. */

@@ -11,16 +11,14 @@
 #include <usrsctp.h>
 
 #include "base/clock.h"
-#include "base/crc.h"
 #include "base/fd.h"
 #include "base/log.h"
+#include "port/sctp_packet.h"
 
-#define COMMON_HEADER 12u /* ports, verification tag, checksum */
-#define CHECKSUM_AT   8u
-#define DATA_HEADER   16u
-#define INIT_CHUNK    1u
-#define CLASS_MASK    0xfcu /* of a traffic class; the rest is ECN, which is off */
-#define OVERHEAD      (COMMON_HEADER + DATA_HEADER + 20u)
+#define DATA_HEADER 16u
+#define ALL_PORTS   0x10000u
+#define CLASS_MASK  0xfcu /* of a traffic class; the rest is ECN, which is off */
+#define OVERHEAD    (SCTP_HEADER_BYTES + DATA_HEADER + 20u)
 
 /* The library is opened when it is first used: few programs use it, and it need not be there for
  * the others. */
@@ -71,33 +69,11 @@ static pthread_mutex_t sctp_lock = PTHREAD_MUTEX_INITIALIZER;
 static bool sctp_begun;
 static uint64_t sctp_last_ns;
 static uint32_t sctp_next_port;
+static struct sctp_end sctp_nowhere = {.fd = -1};
+static struct sctp_path *sctp_lingering; /* of ends that are closed */
 static pid_t sctp_pid; /* whose state it is: a child of fork() must not touch it */
 
 /* --- packets --- */
-
-/* The checksum of @packet, with its own field taken as zero. */
-static uint32_t packet_sum(const uint8_t *packet, size_t bytes)
-{
-	static const uint8_t zero[4];
-	uint32_t sum = crc32c(0, packet, CHECKSUM_AT);
-	sum = crc32c(sum, zero, sizeof(zero));
-	return crc32c(sum, packet + COMMON_HEADER, bytes - COMMON_HEADER);
-}
-
-/* RFC 9260 appendix A: the checksum goes out with its lowest octet first. */
-static void put_sum(uint8_t *packet, uint32_t sum)
-{
-	for (unsigned i = 0; i < 4; i++)
-		packet[CHECKSUM_AT + i] = (uint8_t)(sum >> 8 * i);
-}
-
-static uint32_t get_sum(const uint8_t *packet)
-{
-	uint32_t sum = 0;
-	for (unsigned i = 0; i < 4; i++)
-		sum |= (uint32_t)packet[CHECKSUM_AT + i] << 8 * i;
-	return sum;
-}
 
 /* Keep @packet for sctp_end_seen(). */
 static void packet_record(struct sctp_end *end, const struct udp_address *peer, uint16_t port,
@@ -123,9 +99,9 @@ static int packet_out(void *addr, void *buffer, size_t length, uint8_t tos, uint
 	const struct sctp_path *path = addr;
 	int error;
 	(void)set_df;
-	if (path->end->fd < 0 || length < COMMON_HEADER)
+	if (path->end->fd < 0 || length < SCTP_HEADER_BYTES)
 		return 0;
-	put_sum(buffer, packet_sum(buffer, length));
+	sctp_packet_seal(buffer, length);
 	struct udp_train train = {.to = path->peer,
 	                          .port = path->port,
 	                          .tos = tos & CLASS_MASK,
@@ -196,13 +172,37 @@ static struct sctp_path *path_find(const struct sctp_end *end, const struct udp_
 	return at;
 }
 
+/* Free the paths that nothing of usrsctp can lead to any more. */
+static void paths_reap(uint64_t now_ns)
+{
+	for (struct sctp_path **at = &sctp_lingering; *at != NULL;) {
+		struct sctp_path *path = *at;
+		if (now_ns - path->closed_ns < SCTP_LINGER_NS) {
+			at = &path->next;
+			continue;
+		}
+		*at = path->next;
+		lib.usrsctp_deregister_address(path);
+		free(path);
+	}
+}
+
+/* Take @path from @end. An association that is being closed may still send on it, to nowhere. */
 static void path_free(struct sctp_end *end, struct sctp_path *path)
 {
 	struct sctp_path **at = &end->paths;
+	uint64_t now_ns = clock_now_ns();
 	while (*at != path)
 		at = &(*at)->next;
 	*at = path->next;
 	end->path_count--;
+	paths_reap(now_ns);
+	if (path->closed_ns != 0 && now_ns - path->closed_ns < SCTP_LINGER_NS) {
+		path->end = &sctp_nowhere;
+		path->next = sctp_lingering;
+		sctp_lingering = path;
+		return;
+	}
 	lib.usrsctp_deregister_address(path);
 	free(path);
 }
@@ -232,20 +232,26 @@ static struct sctp_path *path_make(struct sctp_end *end, const struct udp_addres
 
 /* --- ends --- */
 
-int sctp_end_adopt(struct sctp_end *end, const struct udp_address *address, uint16_t port, int fd)
+int sctp_end_adopt(struct sctp_end *end, const struct udp_address *address, int fd)
 {
 	char interface[IF_NAMESIZE];
+	union udp_name name;
+	socklen_t bytes = sizeof(name);
+	struct udp_address own;
 	unsigned mtu = 0;
-	*end = (struct sctp_end){.fd = fd, .own = *address, .port = port};
+	*end = (struct sctp_end){.fd = fd, .own = *address};
 	pthread_mutex_lock(&sctp_lock);
 	int result = sctp_begin();
 	pthread_mutex_unlock(&sctp_lock);
+	if (result == 0 && getsockname(fd, &name.any, &bytes) != 0)
+		result = -errno;
 	if (result == 0)
 		result = udp_receiver_begin(&end->receiver);
 	if (result != 0) {
 		fd_close(fd);
 		return result;
 	}
+	udp_address_of(&name, &own, &end->port);
 	end->seen_end = &end->seen;
 	udp_interface(address, interface, &mtu);
 	if (mtu == 0)
@@ -259,15 +265,8 @@ int sctp_end_adopt(struct sctp_end *end, const struct udp_address *address, uint
 
 int sctp_end_open(struct sctp_end *end, const struct udp_address *address, uint16_t port)
 {
-	union udp_name name;
-	socklen_t bytes = sizeof(name);
-	struct udp_address own;
 	int fd = udp_open(address, port);
-	if (fd < 0)
-		return fd;
-	if (getsockname(fd, &name.any, &bytes) == 0)
-		udp_address_of(&name, &own, &port);
-	return sctp_end_adopt(end, address, port, fd);
+	return fd < 0 ? fd : sctp_end_adopt(end, address, fd);
 }
 
 void sctp_end_replace(struct sctp_end *end, int fd)
@@ -284,6 +283,30 @@ void sctp_end_mute(struct sctp_end *end)
 	if (end->fd >= 0)
 		fd_close(end->fd);
 	end->fd = -1;
+}
+
+bool sctp_end_share(struct sctp_end *end)
+{
+	end->ports = calloc(ALL_PORTS / 64, sizeof(*end->ports));
+	return end->ports != NULL;
+}
+
+void sctp_end_hold(struct sctp_end *end, uint16_t first, uint16_t count, bool ours)
+{
+	pthread_mutex_lock(&sctp_lock);
+	for (uint32_t port = first; port < (uint32_t)first + count && port < ALL_PORTS; port++) {
+		uint64_t bit = 1ull << port % 64;
+		end->ports[port / 64] =
+		        ours ? end->ports[port / 64] | bit : end->ports[port / 64] & ~bit;
+	}
+	pthread_mutex_unlock(&sctp_lock);
+}
+
+/* Is the SCTP port that @packet is for ours? */
+static bool packet_is_ours(const struct sctp_end *end, const uint8_t *packet)
+{
+	uint32_t port = (uint32_t)packet[2] << 8 | packet[3];
+	return end->ports == NULL || (end->ports[port / 64] >> port % 64 & 1) != 0;
 }
 
 void sctp_end_record(struct sctp_end *end)
@@ -317,6 +340,8 @@ void sctp_end_free(struct sctp_end *end)
 	sctp_end_mute(end);
 	owner_end(&end->owner);
 	udp_receiver_end(&end->receiver);
+	free(end->ports);
+	end->ports = NULL;
 	if (getpid() != sctp_pid)
 		return;
 	sctp_end_seen(end, NULL, NULL);
@@ -331,11 +356,11 @@ static bool packet_in(struct sctp_end *end, const struct udp_came *came, const u
                       size_t bytes, uint64_t now_ns)
 {
 	if (!owner_admits(&end->owner, &end->own, &came->from, came->from_port) ||
-	    bytes < COMMON_HEADER + 4 || get_sum(packet) != packet_sum(packet, bytes))
+	    !sctp_packet_is_sound(packet, bytes) || !packet_is_ours(end, packet))
 		return false;
 	struct sctp_path *path = path_find(end, &came->from, came->from_port);
 	/* A stranger can only begin. */
-	if (path == NULL && packet[COMMON_HEADER] == INIT_CHUNK)
+	if (path == NULL && packet[SCTP_HEADER_BYTES] == SCTP_CHUNK_INIT)
 		path = path_make(end, &came->from, came->from_port);
 	if (path == NULL)
 		return false;
@@ -346,7 +371,8 @@ static bool packet_in(struct sctp_end *end, const struct udp_came *came, const u
 	return true;
 }
 
-/* What one call has received: the kernel may have joined packets of one sender. Returns how many. */
+/* What one call has received: the kernel may have joined packets of one sender. Returns how
+ * many. */
 static unsigned packets_in(struct sctp_end *end, const struct udp_came *came, uint64_t now_ns)
 {
 	uint32_t at = 0;
@@ -625,7 +651,8 @@ bool sctp_is_settled(struct sctp_sock *sock)
 	struct sctp_status status = {0};
 	socklen_t bytes = sizeof(status);
 	pthread_mutex_lock(&sctp_lock);
-	bool known = lib.usrsctp_getsockopt(sock->so, IPPROTO_SCTP, SCTP_STATUS, &status, &bytes) == 0;
+	bool known =
+	        lib.usrsctp_getsockopt(sock->so, IPPROTO_SCTP, SCTP_STATUS, &status, &bytes) == 0;
 	pthread_mutex_unlock(&sctp_lock);
 	return !known || status.sstat_unackdata == 0;
 }
@@ -692,8 +719,11 @@ void sctp_close(struct sctp_sock *sock, bool abort)
 	if (abort)
 		lib.usrsctp_setsockopt(sock->so, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger));
 	lib.usrsctp_close(sock->so);
-	if (sock->path != NULL)
+	if (sock->path != NULL) {
 		sock->path->users--;
+		if (!abort)
+			sock->path->closed_ns = clock_now_ns();
+	}
 	pthread_mutex_unlock(&sctp_lock);
 	sock->so = NULL;
 }

@@ -28,12 +28,15 @@
 #define SCTP_BUFFER_BYTES 524288 /* of an association, each way */
 #define SCTP_PACKET_BYTES 65536u
 #define SCTP_MAX_MTU      16384u
-#define SCTP_TRIES        6u /* of a packet that is not acknowledged */
-#define SCTP_INIT_TRIES   4u /* repetitions of an INIT that is not answered, */
+#define SCTP_TRIES        6u   /* of a packet that is not acknowledged */
+#define SCTP_INIT_TRIES   4u   /* repetitions of an INIT that is not answered, */
 #define SCTP_INIT_MS      500u /* the first after this time: all in all, about eight seconds */
 #define SCTP_HEARTBEAT_MS 5000u
-#define SCTP_BATCH        64u /* packets that an end takes in one turn */
-#define SCTP_MAX_SEEN     4096u /* packets that wait to be recorded */
+/* An association that was closed in order lives on in usrsctp, which gives up after five times its
+ * longest interval (10 s): until then its path must be there. */
+#define SCTP_LINGER_NS 60000000000ull
+#define SCTP_BATCH     64u   /* packets that an end takes in one turn */
+#define SCTP_MAX_SEEN  4096u /* packets that wait to be recorded */
 
 struct socket;
 struct sctp_end;
@@ -44,11 +47,15 @@ struct sctp_path {
 	uint16_t port;
 	uint32_t users; /* sockets that know it */
 	uint64_t heard_ns;
+	uint64_t closed_ns; /* when the last of them was closed in order; 0: none was */
 	struct sctp_path *next;
 };
 
 struct sctp_end {
 	int fd; /* -1: closed; nothing leaves any more */
+	/* Others have sockets on the same UDP port: the SCTP ports that are ours, by bits. Packets
+	 * to others are dropped, because the answer of usrsctp would end what is another's. */
+	uint64_t *ports;
 	struct udp_address own;
 	uint16_t port;
 	uint32_t mtu; /* of SCTP packets */
@@ -99,7 +106,7 @@ enum sctp_came {
 /* Open @end on @address, @port (0: any). Returns 0 or -errno. */
 int sctp_end_open(struct sctp_end *end, const struct udp_address *address, uint16_t port);
 /* The same on @fd, a socket of udp_open() there, which it takes over, also if it fails. */
-int sctp_end_adopt(struct sctp_end *end, const struct udp_address *address, uint16_t port, int fd);
+int sctp_end_adopt(struct sctp_end *end, const struct udp_address *address, int fd);
 /* Send and receive through @fd instead; -1: through none, until there is one again. */
 void sctp_end_replace(struct sctp_end *end, int fd);
 /* Closes the socket at once: nothing that the associations on it say will be heard. All sockets on
@@ -108,6 +115,10 @@ void sctp_end_mute(struct sctp_end *end);
 void sctp_end_free(struct sctp_end *end);
 /* Take the packets that have come, up to SCTP_BATCH. Returns how many. */
 unsigned sctp_end_receive(struct sctp_end *end, uint64_t now_ns);
+/* The UDP port of @end is shared. False: no memory. */
+bool sctp_end_share(struct sctp_end *end);
+/* Of such an end: @count SCTP ports from @first on are ours, or are not. */
+void sctp_end_hold(struct sctp_end *end, uint16_t first, uint16_t count, bool ours);
 /* From now on packets are kept for sctp_end_seen(). */
 void sctp_end_record(struct sctp_end *end);
 /* Pass the packets of @end since the last call to @take, in their order. */

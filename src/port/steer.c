@@ -11,29 +11,32 @@
 #include "port/ether.h"
 
 #define QPN_MASK 0xffffffu
-const struct steer_by steer_by_bth = {4, QPN_MASK, STEER_SLOT_SHIFT, 0};
-const struct steer_by steer_by_grh = {44, QPN_MASK, STEER_SLOT_SHIFT, 0};
-const struct steer_by steer_by_cell = {16, QPN_MASK, STEER_SLOT_SHIFT, 0};
+const struct steer_by steer_by_bth = {4, QPN_MASK, STEER_SLOT_SHIFT, 0, false};
+const struct steer_by steer_by_grh = {44, QPN_MASK, STEER_SLOT_SHIFT, 0, false};
+const struct steer_by steer_by_cell = {16, QPN_MASK, STEER_SLOT_SHIFT, 0, false};
+const struct steer_by steer_by_sctp = {0, 0xffffu, 0, 0, true};
 
-/* The program: load the slot, then a binary search over those that are in use.
+/* The program: load the number, then a binary search over those that are in use.
  *
- *     A = slot of the destination
+ *     A = slot of the destination, or another number
  *     if A >= middle goto upper half         (by a separate jump, because conditional jumps reach
  *                                            only 255 instructions)
  *     ...
  *     if A == slot return its value          (a few of these in a row)
+ *     if first <= A <= last return its value (the same for a range)
  *     return that of all others
  *
  * UDP: one program for all sockets, whose values are their indices; 0 is the agent's. Frames: one
  * program per socket, which says whether a frame passes: to that of a process what is for its slot,
  * to the agent's what is for no process. */
 #define IN_A_ROW         4u
-#define MAX_INSTRUCTIONS 4096u /* the kernel's limit; 3 per socket are enough */
+#define MAX_INSTRUCTIONS 4096u /* the kernel's limit; 3 per slot are enough, and 5 per range */
 _Static_assert(3u * STEER_MAX_SOCKETS + 6u + ETHER_FILTER <= MAX_INSTRUCTIONS,
                "the program is too long");
+_Static_assert(5u * STEER_MAX_RANGES + 3u <= MAX_INSTRUCTIONS, "the program is too long");
 
 struct entry {
-	uint32_t slot, value;
+	uint32_t first, last, value;
 };
 
 struct program {
@@ -54,13 +57,18 @@ static void emit_search(struct program *program, const struct entry *list, unsig
 {
 	if (count <= IN_A_ROW) {
 		for (unsigned i = 0; i < count; i++) {
-			emit(program, BPF_JMP | BPF_JEQ | BPF_K, 0, 1, list[i].slot);
+			if (list[i].first == list[i].last) {
+				emit(program, BPF_JMP | BPF_JEQ | BPF_K, 0, 1, list[i].first);
+			} else {
+				emit(program, BPF_JMP | BPF_JGE | BPF_K, 0, 2, list[i].first);
+				emit(program, BPF_JMP | BPF_JGT | BPF_K, 1, 0, list[i].last);
+			}
 			emit(program, BPF_RET | BPF_K, 0, 0, list[i].value);
 		}
 		emit(program, BPF_RET | BPF_K, 0, 0, others);
 		return;
 	}
-	emit(program, BPF_JMP | BPF_JGE | BPF_K, 0, 1, list[count / 2].slot);
+	emit(program, BPF_JMP | BPF_JGE | BPF_K, 0, 1, list[count / 2].first);
 	unsigned jump = program->length;
 	emit(program, BPF_JMP | BPF_JA, 0, 0, 0);
 	emit_search(program, list, count / 2, others);
@@ -68,10 +76,25 @@ static void emit_search(struct program *program, const struct entry *list, unsig
 	emit_search(program, list + count / 2, count - count / 2, others);
 }
 
-static int by_slot(const void *a, const void *b)
+static int by_first(const void *a, const void *b)
 {
 	const struct entry *x = a, *y = b;
-	return x->slot < y->slot ? -1 : x->slot > y->slot;
+	return x->first < y->first ? -1 : x->first > y->first;
+}
+
+/* What is for which socket, in order. Returns how many there are. */
+static unsigned steer_list(const struct steer *steer, struct entry *list)
+{
+	unsigned used = 0;
+	for (unsigned i = 0; steer->by.ranges && i < steer->range_count; i++)
+		list[used++] = (struct entry){steer->ranges[i].first, steer->ranges[i].last,
+		                              steer->ranges[i].index};
+	for (unsigned i = 1; !steer->by.ranges && i < steer->count; i++)
+		if (steer->at[i].slot != STEER_NOBODY)
+			list[used++] = (struct entry){steer->at[i].slot, steer->at[i].slot,
+			                              steer->address.frames ? 0 : i};
+	qsort(list, used, sizeof(*list), by_first);
+	return used;
 }
 
 static void emit_slot(struct program *program, const struct steer_by *by, bool frames)
@@ -89,7 +112,7 @@ static void emit_slot(struct program *program, const struct steer_by *by, bool f
 /* The filter of the socket for frames to @slot. */
 static void steer_frames_to(const struct steer *steer, uint32_t slot, struct program *program)
 {
-	struct entry its = {slot, ETHER_PASS};
+	struct entry its = {slot, slot, ETHER_PASS};
 	ether_filter(&steer->address, program->at);
 	program->length = ETHER_FILTER;
 	emit_slot(program, &steer->by, true);
@@ -102,15 +125,12 @@ static int steer_attach(const struct steer *steer)
 	bool frames = steer->address.frames;
 	if (steer->count < 2 && !frames)
 		return 0; /* there is only one socket */
-	struct entry *list = malloc(steer->count * sizeof(*list));
+	struct entry *list =
+	        malloc((steer->by.ranges ? STEER_MAX_RANGES : steer->count) * sizeof(*list));
 	struct program *program = malloc(sizeof(*program));
 	int result = -ENOMEM;
 	if (list != NULL && program != NULL) {
-		unsigned used = 0;
-		for (unsigned i = 1; i < steer->count; i++)
-			if (steer->at[i].slot != STEER_NOBODY)
-				list[used++] = (struct entry){steer->at[i].slot, frames ? 0 : i};
-		qsort(list, used, sizeof(*list), by_slot);
+		unsigned used = steer_list(steer, list);
 		program->length = frames ? ETHER_FILTER : 0;
 		if (frames)
 			ether_filter(&steer->address, program->at);
@@ -152,7 +172,7 @@ int steer_open(struct steer *steer, const struct udp_address *address, uint16_t 
 	steer->address = *address;
 	steer->by = *by;
 	steer->port = port;
-	steer->count = 0;
+	steer->count = steer->range_count = 0;
 	steer->at[0].slot = STEER_NOBODY;
 	if (address->frames)
 		return steer_open_frames(steer);
@@ -230,10 +250,67 @@ int steer_take(struct steer *steer, uint32_t slot)
 	return result;
 }
 
+/* The index of the socket of @slot; 0: it has none. */
+static unsigned steer_index(const struct steer *steer, uint32_t slot)
+{
+	unsigned index = 1;
+	while (index < steer->count && steer->at[index].slot != slot)
+		index++;
+	return index < steer->count ? index : 0;
+}
+
+int steer_of(const struct steer *steer, uint32_t slot)
+{
+	unsigned index = steer_index(steer, slot);
+	return index != 0 ? steer->at[index].sock : -ENOENT;
+}
+
+int steer_add(struct steer *steer, uint32_t slot, uint32_t first, uint32_t last)
+{
+	unsigned index = steer_index(steer, slot);
+	assert(steer->by.ranges && first <= last);
+	if (index == 0)
+		return -ENOENT;
+	for (unsigned i = 0; i < steer->range_count; i++) {
+		const struct steer_range *at = &steer->ranges[i];
+		if (at->first == first && at->last == last && at->index == index)
+			return 0;
+		if (at->first <= last && first <= at->last)
+			return -EADDRINUSE;
+	}
+	if (steer->range_count == STEER_MAX_RANGES)
+		return -ENOSPC;
+	steer->ranges[steer->range_count++] = (struct steer_range){first, last, index};
+	int result = steer_attach(steer);
+	steer->range_count -= result != 0;
+	return result;
+}
+
+/* Forget range @i. */
+static void steer_forget(struct steer *steer, unsigned i)
+{
+	steer->ranges[i] = steer->ranges[--steer->range_count];
+}
+
+void steer_remove(struct steer *steer, uint32_t slot, uint32_t first, uint32_t last)
+{
+	unsigned index = steer_index(steer, slot);
+	for (unsigned i = 0; i < steer->range_count; i++)
+		if (steer->ranges[i].index == index && steer->ranges[i].first == first &&
+		    steer->ranges[i].last == last) {
+			steer_forget(steer, i);
+			steer_attach(steer);
+			return;
+		}
+}
+
 void steer_give(struct steer *steer, uint32_t slot)
 {
 	for (unsigned i = 1; i < steer->count; i++)
 		if (steer->at[i].slot == slot) {
+			for (unsigned n = steer->range_count; n-- > 0;)
+				if (steer->ranges[n].index == i)
+					steer_forget(steer, n);
 			steer_drop(steer, i);
 			steer_attach(steer);
 			if (!steer->address.frames)

@@ -5,6 +5,7 @@
 
 #include "adapter/adapter.h"
 #include "adapter/aperture/aperture.h"
+#include "adapter/net/sctp_port.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "port/unixsock.h"
@@ -267,6 +268,7 @@ void cm_mended(struct hdl_adapter *adapter)
 {
 	if (adapter->apertures != NULL)
 		apertures_open_udp(adapter->apertures);
+	sctp_share_again(adapter);
 	tell_handler(adapter, &(struct hdl_cm_msg){.kind = HDL_CM_AGENT});
 }
 

@@ -12,6 +12,7 @@
 
 #include "adapter/adapter.h"
 #include "adapter/aperture/aperture.h"
+#include "adapter/net/sctp_port.h"
 #include "base/cancel.h"
 #include "base/fd.h"
 #include "base/log.h"
@@ -305,6 +306,16 @@ static void agent_link_hear(struct hdl_adapter *adapter, const struct agent_msg 
 		apertures_udp_opened(adapter, msg, fds, fd_count);
 		agent_link_answered(adapter, msg->u.cm.token, -msg->u.cm.error, 0);
 		break;
+	case AGENT_SCTP_OPENED:
+		sctp_share_opened(adapter, msg, fds, fd_count);
+		agent_link_answered(adapter, msg->u.sctp.token, -msg->u.sctp.error, 0);
+		break;
+	case AGENT_SCTP_BOUND:
+		pthread_mutex_lock(&adapter->agent.lock);
+		adapter->agent.answer_number = msg->u.sctp.port;
+		pthread_mutex_unlock(&adapter->agent.lock);
+		agent_link_answered(adapter, msg->u.sctp.token, -msg->u.sctp.error, 0);
+		break;
 	case AGENT_CI_FRAME:
 		apertures_udp_frame(adapter, msg);
 		break;
@@ -473,6 +484,8 @@ static int ask_and_hear(struct hdl_adapter *adapter, struct agent_msg *msg, uint
 	else if (msg->kind == AGENT_CI_ARM)
 		msg->u.cm = (struct agent_cm){.guid = adapter->agent.answer_guid,
 		                              .slot = adapter->agent.answer_number};
+	else if (msg->kind == AGENT_SCTP_BIND)
+		msg->u.sctp.port = (uint16_t)adapter->agent.answer_number;
 	else
 		msg->u.known.node_guid = adapter->agent.answer_guid;
 	if (msg->kind == AGENT_FIND)

@@ -189,6 +189,20 @@ static int conn_start_sctp(struct hdl_adapter *adapter, const struct hdl_qp *qp,
 	return 0;
 }
 
+/* On a node: take the port to connect from, that of @listener or any. *own: where, for a
+ * listener's. Without a lock. */
+static int conn_share(struct hdl_adapter *adapter, const struct hdl_listener *listener,
+                      const struct hdl_gid *from, const struct hdl_gid *to, struct udp_address *own)
+{
+	adapter_lock(adapter);
+	bool found = listener_source(adapter, from, to, own);
+	adapter_unlock(adapter);
+	if (!found)
+		return -EHOSTUNREACH;
+	return listener != NULL ? sctp_share_bind(adapter, own, listener->number)
+	                        : sctp_share_ready(adapter);
+}
+
 int hdl_conn_connect(struct hdl_qp *qp, struct hdl_listener *listener, const struct hdl_gid *from,
                      const struct hdl_gid *to, uint16_t port, const struct hdl_conn_param *param,
                      void *context, struct hdl_conn **out)
@@ -203,9 +217,11 @@ int hdl_conn_connect(struct hdl_qp *qp, struct hdl_listener *listener, const str
 	                         listener->port->port.adapter != adapter))
 		return -HDL_EINVAL;
 	int cancel = cancel_forbid();
-	adapter_lock(adapter);
-	int result = conn_qp_fits(adapter, qp);
 	bool sctp = param->service == HDL_CONN_RDMA_SCTP;
+	struct udp_address own;
+	int shared = sctp ? conn_share(adapter, listener, from, to, &own) : 0;
+	adapter_lock(adapter);
+	int result = shared == 0 ? conn_qp_fits(adapter, qp) : listener_error(shared);
 	int sock = result == 0 && !sctp ? conn_open(adapter, listener, from, to, port) : -1;
 	if (result == 0 && sctp)
 		result =
@@ -213,7 +229,11 @@ int hdl_conn_connect(struct hdl_qp *qp, struct hdl_listener *listener, const str
 	else if (result == 0)
 		result = sock >= 0 ? conn_start(adapter, qp, sock, param, context, out)
 		                   : listener_error(sock);
+	if (sctp && shared == 0 && listener != NULL) /* the connection has it now */
+		sctp_share_unbind(listener->port, &own, listener->number);
 	adapter_unlock(adapter);
+	if (sctp)
+		sctp_share_tidy(adapter);
 	cancel_restore(cancel);
 	return result;
 }
@@ -375,8 +395,11 @@ int hdl_conn_destroy(struct hdl_conn *conn)
 	if (adapter == NULL)
 		return -HDL_EINVAL;
 	adapter_lock(adapter);
+	bool sctp = conn->sctp != NULL;
 	conn_orphan(conn);
 	adapter_unlock(adapter);
+	if (sctp)
+		sctp_share_tidy(adapter);
 	atomic_fetch_sub(&adapter->objects.count, 1);
 	return 0;
 }

@@ -333,15 +333,34 @@ int hdl_listener_serve(struct hdl_listener *listener, enum hdl_conn_service serv
 	return result;
 }
 
+/* Of an SCTP listener on a node: take its port, @count times. 0 or an error. */
+static int listener_share(const struct hdl_listener *listener, uint32_t *count)
+{
+	int result = 0;
+	for (*count = 0; result == 0 && listener->service == HDL_CONN_RDMA_SCTP &&
+	                 listener->backlog == 0 && *count < listener->count;
+	     *count += result == 0)
+		result = sctp_share_bind(listener->port->port.adapter,
+		                         &listener->socks[*count].address, listener->number);
+	return result;
+}
+
 int hdl_listener_listen(struct hdl_listener *listener, int backlog)
 {
+	uint32_t shared;
 	if (listener == NULL || listener->magic != MAGIC_LISTENER)
 		return -HDL_EINVAL;
 	struct hdl_adapter *adapter = listener->port->port.adapter;
+	int result = listener_error(listener_share(listener, &shared));
 	adapter_lock(adapter);
-	int result = listener->backlog != 0 ? -HDL_EINVAL
-	                                    : listener_begin(listener, backlog > 0 ? backlog : 1);
+	if (result == 0)
+		result = listener->backlog != 0
+		                 ? -HDL_EINVAL
+		                 : listener_begin(listener, backlog > 0 ? backlog : 1);
+	for (uint32_t i = 0; result != 0 && i < shared; i++)
+		sctp_share_unbind(listener->port, &listener->socks[i].address, listener->number);
 	adapter_unlock(adapter);
+	sctp_share_tidy(adapter);
 	return result;
 }
 
@@ -361,6 +380,7 @@ int hdl_listener_close(struct hdl_listener *listener)
 	}
 	listener_drop(listener);
 	adapter_unlock(adapter);
+	sctp_share_tidy(adapter);
 	listener->magic = 0;
 	free(listener);
 	atomic_fetch_sub(&adapter->objects.count, 1);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "adapter/adapter.h"
+#include "adapter/net/sctp_port.h"
 #include "base/log.h"
 #include "base/mac.h"
 #include "port/ether.h"
@@ -164,6 +165,7 @@ void net_detach(struct hdl_adapter *adapter)
 {
 	adapter_lock(adapter);
 	udp_link_detach(adapter);
+	sctp_share_detach(adapter);
 	adapter_unlock(adapter);
 }
 

@@ -8,36 +8,28 @@
 
 #include "adapter/adapter.h"
 #include "adapter/net/tcp_port.h"
+#include "base/fd.h"
 #include "base/log.h"
 
 /* --- UDP sockets --- */
 
-static struct sctp_port *sctp_port_of(struct tcp_port *port)
+struct sctp_port *sctp_port_of(struct tcp_port *port)
 {
 	if (port->sctp == NULL)
 		port->sctp = calloc(1, sizeof(*port->sctp));
 	return port->sctp;
 }
 
-int sctp_port_end(struct tcp_port *port, const struct udp_address *address, bool listening,
+int sctp_port_add(struct tcp_port *port, const struct udp_address *address, int sock,
                   struct sctp_end **out)
 {
-	struct sctp_port *sctp = sctp_port_of(port);
-	if (sctp == NULL)
+	struct sctp_port *sctp = port->sctp;
+	struct sctp_end *end = sctp->end_count < SCTP_MAX_ENDS ? calloc(1, sizeof(*end)) : NULL;
+	if (end == NULL) {
+		fd_close(sock);
 		return -ENOMEM;
-	for (uint32_t i = 0; i < sctp->end_count; i++)
-		if (udp_address_equal(&sctp->ends[i]->own, address)) {
-			*out = sctp->ends[i];
-			return listening && (*out)->port != SCTP_UDP_PORT ? -EADDRINUSE : 0;
-		}
-	if (sctp->end_count == SCTP_MAX_ENDS)
-		return -ENOBUFS;
-	struct sctp_end *end = calloc(1, sizeof(*end));
-	if (end == NULL)
-		return -ENOMEM;
-	int result = sctp_end_open(end, address, SCTP_UDP_PORT);
-	if (result == -EADDRINUSE && !listening)
-		result = sctp_end_open(end, address, 0);
+	}
+	int result = sctp_end_adopt(end, address, sock);
 	if (result == 0) {
 		if (port->port.adapter->engine.capture != NULL)
 			sctp_end_record(end);
@@ -51,6 +43,25 @@ int sctp_port_end(struct tcp_port *port, const struct udp_address *address, bool
 	}
 	sctp->ends[sctp->end_count++] = *out = end;
 	return 0;
+}
+
+int sctp_port_end(struct tcp_port *port, const struct udp_address *address, bool listening,
+                  struct sctp_end **out)
+{
+	struct sctp_port *sctp = sctp_port_of(port);
+	bool shares = sctp_share_is_on(port->port.adapter);
+	if (sctp == NULL)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < sctp->end_count; i++)
+		if (udp_address_equal(&sctp->ends[i]->own, address)) {
+			*out = sctp->ends[i];
+			return listening && (*out)->port != SCTP_UDP_PORT ? -EADDRINUSE : 0;
+		}
+	/* On a node, the agent would have given it to us. */
+	int sock = shares ? -EADDRINUSE : udp_open(address, SCTP_UDP_PORT);
+	if (sock == -EADDRINUSE && !listening)
+		sock = udp_open(address, 0);
+	return sock < 0 ? sock : sctp_port_add(port, address, sock, out);
 }
 
 /* --- captures --- */
@@ -92,6 +103,8 @@ void sctp_port_end_all(struct tcp_port *port)
 		sctp_end_free(port->sctp->ends[i]);
 		free(port->sctp->ends[i]);
 	}
+	if (port->sctp != NULL)
+		sctp_share_forget(port->sctp);
 	free(port->sctp);
 	port->sctp = NULL;
 }
@@ -169,10 +182,20 @@ int sctp_conn_connect(struct hdl_conn *conn, const struct udp_address *own,
 	conn->peer = *peer;
 	conn->own_port = from_port;
 	conn->peer_port = port;
+	if (sctp->end->ports != NULL) {
+		sctp->held = from_port != 0 ? sctp_share_use(conn->port, own, from_port)
+		                            : sctp_share_take(conn->port, &conn->own_port);
+		if (sctp->held == NULL)
+			return -EADDRINUSE;
+	}
 	result = sctp_connect(&sctp->sock, sctp->end, peer, SCTP_UDP_PORT, port, &conn->own_port,
 	                      DDP_SCTP_ADAPTATION, sctp_port_note, conn->port->sctp);
-	if (result == 0)
+	if (result == 0) {
 		sctp_port_uses(conn->port);
+	} else {
+		sctp_share_drop(sctp->held, conn->own_port);
+		sctp->held = NULL;
+	}
 	return result;
 }
 
@@ -184,9 +207,10 @@ static void sctp_say_stranger(const struct hdl_conn *conn)
 		return;
 	counter_add(&conn->port->port.adapter->engine.counters[ENGINE_BAD_PACKETS], 1);
 	udp_address_print(&conn->peer, text);
-	log_warn("%s, SCTP port %u: the peer does not announce DDP (adaptation indication %u of RFC "
-	         "5043); is it a program for RDMA over SCTP?",
-	         text, conn->peer_port, DDP_SCTP_ADAPTATION);
+	log_warn(
+	        "%s, SCTP port %u: the peer does not announce DDP (adaptation indication %u of RFC "
+	        "5043); is it a program for RDMA over SCTP?",
+	        text, conn->peer_port, DDP_SCTP_ADAPTATION);
 }
 
 int sctp_conn_connected(struct hdl_conn *conn)
@@ -428,6 +452,8 @@ void sctp_conn_close(struct hdl_conn *conn, bool reset)
 	if (sctp->sock.so == NULL)
 		return;
 	sctp_close(&sctp->sock, reset);
+	sctp_share_drop(sctp->held, conn->own_port);
+	sctp->held = NULL;
 	conn->port->sctp->socks--;
 	while (sctp->kept != NULL)
 		sctp_unkeep(sctp);
@@ -490,6 +516,8 @@ void sctp_listener_accept(struct hdl_listener *listener)
 		conn->own = conn->sctp->end->own;
 		conn->peer = conn->sctp->sock.path->peer;
 		conn->own_port = listener->number;
+		if (conn->sctp->end->ports != NULL)
+			conn->sctp->held = sctp_share_use(port, &conn->own, conn->own_port);
 		sctp_set_notify(&conn->sctp->sock, sctp_port_note, port->sctp);
 		if (!sctp_is_for(listener, conn->sctp->end)) {
 			sctp_conn_close(conn, true);
@@ -507,6 +535,8 @@ void sctp_listener_close(struct hdl_listener *listener)
 	if (listener->sctp == NULL)
 		return;
 	sctp_close(listener->sctp, true);
+	for (uint32_t i = 0; i < listener->count; i++)
+		sctp_share_unbind(listener->port, &listener->socks[i].address, listener->number);
 	listener->port->sctp->socks--;
 	free(listener->sctp);
 	listener->sctp = NULL;

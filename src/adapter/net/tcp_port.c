@@ -94,6 +94,11 @@ int tcp_port_watch_end(struct tcp_port *port, struct sctp_end *end)
 	return epoll_ctl(port->port.fd, EPOLL_CTL_ADD, end->fd, &interest) == 0 ? 0 : -errno;
 }
 
+void tcp_port_unwatch_end(struct tcp_port *port, const struct sctp_end *end)
+{
+	epoll_ctl(port->port.fd, EPOLL_CTL_DEL, end->fd, NULL);
+}
+
 int tcp_port_watch_udp(struct tcp_port *port, struct udp_sock *sock, int fd)
 {
 	struct epoll_event interest = {.events = EPOLLIN,

@@ -181,6 +181,8 @@ int tcp_port_watch(struct tcp_port *port, int sock, struct hdl_conn *conn,
                    struct hdl_listener *listener);
 /* The same for a UDP socket of SCTP. */
 int tcp_port_watch_end(struct tcp_port *port, struct sctp_end *end);
+/* Before its socket is replaced: other processes have it, too, so that closing would not do. */
+void tcp_port_unwatch_end(struct tcp_port *port, const struct sctp_end *end);
 /* The same for a socket of plain UDP. */
 int tcp_port_watch_udp(struct tcp_port *port, struct udp_sock *sock, int fd);
 /* @conn had data: a polling thread reads it directly from now on. */

@@ -47,6 +47,25 @@ def row(guest, own, word, six, loss):
     return done.returncode == 0 and code == 0, f"{said}\nguest ({code}): {job.output()}"
 
 
+def two(guest, own):
+    """Two processes of one node, which share the UDP port, and the guest at both."""
+    guest.cable("loss 0")
+    with tempfile.TemporaryDirectory(prefix="heddle-sctp-") as directory:
+        env = dict(os.environ, HEDDLE_DIR=directory, HEDDLE_ADDR=peer.HERE)
+        sides, jobs = [], []
+        for _ in range(2):
+            side = subprocess.Popen([own, "accept", peer.HERE], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            line = "-"
+            while line and not line.strip().isdigit():
+                line = side.stdout.readline()
+            sides.append((side, line.strip()))
+        for _, port in sides:
+            jobs.append(guest.start(f"sctp-peer client {peer.HERE} {port}", LIMIT))
+        codes = [job.wait(LIMIT) for job in jobs]
+        said = "".join(side.communicate(timeout=LIMIT)[0] for side, _ in sides)
+    return all(side.returncode == 0 for side, _ in sides) and not any(codes), said + "".join(job.output() for job in jobs)
+
+
 def main():
     build = Path(sys.argv[1])
     own = str(build / "tests/interop/services/interop-services-sctp-kernel")
@@ -60,6 +79,11 @@ def main():
         code, said = guest.run("echo 9899 >/proc/sys/net/sctp/encap_port && echo 9899 >/proc/sys/net/sctp/udp_port")
         if code != 0:
             raise peer.Cannot(f"the kernel of the guest has no SCTP inside UDP: {shlex.quote(said)}")
+        passed, said = two(guest, own)
+        print(f"{'ok    ' if passed else 'FAILED'} two processes accept on one UDP port", flush=True)
+        if not passed:
+            print(said, guest.console(), flush=True)
+        failed += not passed
         for loss in (False, True):
             for six in (False, True):
                 for word in ("accept", "connect"):

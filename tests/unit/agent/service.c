@@ -284,6 +284,9 @@ static void test_services_of_the_agent(void **state)
 	        [AGENT_CI_DISARM] = AGENT_MSG_BYTES(cm),
 	        [AGENT_CI_CONTROL] = AGENT_MSG_BYTES(cm),
 	        [AGENT_CI_RETURNED] = AGENT_MSG_BYTES(cm),
+	        [AGENT_SCTP_OPEN] = AGENT_MSG_BYTES(sctp),
+	        [AGENT_SCTP_BIND] = AGENT_MSG_BYTES(sctp),
+	        [AGENT_SCTP_UNBIND] = AGENT_MSG_BYTES(sctp),
 	};
 	/* A client of the virtual switch need not be a process of the node. */
 	static const bool before_hello[AGENT_KIND_COUNT] = {

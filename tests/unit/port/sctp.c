@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "port/sctp.h"
+#include "port/sctp_packet.h"
 
 #define ADAPTATION 1u
 #define WAIT_NS    20000000000ull
@@ -273,6 +274,107 @@ static void ip9_an_init_that_is_not_answered(void **state)
 	close_ends();
 }
 
+/* RFC 9260 section 8.4: the answer to a packet that belongs to nothing. */
+static void rfc9260_out_of_the_blue(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *what;
+		uint8_t chunks[24];
+		size_t bytes;
+		uint8_t answer, flags; /* 0: none */
+		uint8_t tag;           /* each of its octets */
+	} rows[] = {
+	        {"INIT", {1, 0, 0, 20, 7, 7, 7, 7}, 20, 6, 0, 7},
+	        {"INIT that is cut", {1, 0, 0, 20}, 4, 0, 0, 0},
+	        {"DATA", {0, 3, 0, 17}, 20, 6, 1, 9},
+	        {"HEARTBEAT", {4, 0, 0, 8}, 8, 6, 1, 9},
+	        {"COOKIE ECHO", {10, 0, 0, 8}, 8, 6, 1, 9},
+	        {"SHUTDOWN", {7, 0, 0, 8}, 8, 6, 1, 9},
+	        {"SHUTDOWN ACK", {8, 0, 0, 4}, 4, 14, 1, 9},
+	        {"ABORT", {6, 0, 0, 4}, 4, 0, 0, 0},
+	        {"ABORT behind a SACK", {3, 0, 0, 8, 1, 1, 1, 1, 6, 0, 0, 4}, 12, 0, 0, 0},
+	        {"SHUTDOWN COMPLETE", {14, 0, 0, 4}, 4, 0, 0, 0},
+	        {"COOKIE ACK", {11, 0, 0, 4}, 4, 0, 0, 0},
+	        {"ERROR", {9, 0, 0, 4}, 4, 0, 0, 0},
+	        {"a chunk without length", {4, 0, 0, 0, 6, 0, 0, 4}, 8, 6, 1, 9},
+	        {"a chunk that is too long", {4, 0, 255, 255}, 8, 6, 1, 9},
+	};
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		uint8_t packet[64] = {0x12, 0x34, 0x56, 0x78, 9, 9, 9, 9}, out[SCTP_ANSWER_BYTES];
+		size_t bytes = SCTP_HEADER_BYTES + rows[i].bytes;
+		print_message("%s\n", rows[i].what);
+		memcpy(packet + SCTP_HEADER_BYTES, rows[i].chunks, rows[i].bytes);
+		sctp_packet_seal(packet, bytes);
+		assert_true(sctp_packet_is_sound(packet, bytes));
+		for (size_t n = 0; n < bytes; n++) {
+			packet[n] ^= 0x10;
+			assert_false(sctp_packet_is_sound(packet, bytes));
+			packet[n] ^= 0x10;
+		}
+		size_t length = sctp_packet_refuse(packet, bytes, out);
+		assert_int_equal(length, rows[i].answer != 0 ? SCTP_ANSWER_BYTES : 0);
+		if (length == 0)
+			continue;
+		const uint8_t want[] = {0x56,        0x78,        0x12,        0x34,
+		                        rows[i].tag, rows[i].tag, rows[i].tag, rows[i].tag};
+		assert_memory_equal(out, want, sizeof(want));
+		assert_true(sctp_packet_is_sound(out, length));
+		assert_int_equal(out[12], rows[i].answer);
+		assert_int_equal(out[13], rows[i].flags);
+		assert_int_equal(out[15], 4);
+	}
+}
+
+/* An end whose UDP port is shared answers nothing that is for the ports of others. */
+static void ip9_the_ports_of_others(void **state)
+{
+	(void)state;
+	struct udp_address peer;
+	struct sctp_sock sock, listener, a, b;
+	uint16_t own = 0;
+	open_ends();
+	assert_true(sctp_end_share(&ends[1]));
+	address_of(1, &peer);
+	assert_int_equal(
+	        sctp_connect(&sock, &ends[0], &peer, UDP_PORT, 99, &own, ADAPTATION, NULL, NULL),
+	        0);
+	uint64_t until = clock_now_ns() + WAIT_NS;
+	while (ends[1].refused == 0) {
+		assert_true(clock_now_ns() < until);
+		turn();
+	}
+	assert_int_equal(ends[1].path_count, 0);
+	sctp_close(&sock, true);
+	sctp_end_hold(&ends[1], 0, 0xffff, true);
+	sctp_end_hold(&ends[1], 0xffff, 1, true);
+	associate(&listener, &a, &b);
+	sctp_close(&a, true);
+	sctp_close(&b, true);
+	sctp_close(&listener, true);
+	close_ends();
+}
+
+/* An association that is closed in order outlives the socket that it leaves by. */
+static void ip9_a_path_outlives_its_end(void **state)
+{
+	(void)state;
+	struct sctp_sock listener, a, b;
+	open_ends();
+	associate(&listener, &a, &b);
+	sctp_close(&a, false);
+	sctp_end_free(&ends[0]);             /* nobody takes what the peer answers */
+	for (unsigned i = 0; i < 300; i++) { /* 15 s: it repeats its SHUTDOWN, and gives up */
+		hurry = true;
+		ends[0].fd = -1;
+		turn();
+	}
+	hurry = false;
+	sctp_close(&b, true);
+	sctp_close(&listener, true);
+	sctp_end_free(&ends[1]);
+}
+
 /* --- classes, and what is recorded --- */
 
 struct records {
@@ -327,6 +429,9 @@ int main(void)
 	        cmocka_unit_test(ip9_bad_packets),
 	        cmocka_unit_test(ip9_wrong_adaptation),
 	        cmocka_unit_test(ip9_an_init_that_is_not_answered),
+	        cmocka_unit_test(rfc9260_out_of_the_blue),
+	        cmocka_unit_test(ip9_the_ports_of_others),
+	        cmocka_unit_test(ip9_a_path_outlives_its_end),
 	        cmocka_unit_test(ip9_x6_the_traffic_class_and_the_packets),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -340,13 +340,94 @@ static void test_steering_to_many(void **state)
 	close(out);
 }
 
+/* --- ranges: the ports of SCTP --- */
+
+static void send_to_port(int out, const struct udp_address *to, uint32_t number)
+{
+	int error;
+	uint8_t head[12] = {0xab, 0xcd, (uint8_t)(number >> 8), (uint8_t)number};
+	struct udp_train train = {.to = *to,
+	                          .tos = UDP_ECT,
+	                          .packets = 1,
+	                          .packet_bytes = sizeof(head),
+	                          .bytes = sizeof(head),
+	                          .data = head};
+	assert_int_equal(udp_send(out, &train, 1, &error), 1);
+}
+
+static uint32_t port_at(int sock)
+{
+	uint8_t head[64];
+	ssize_t got = recv(sock, head, sizeof(head), MSG_DONTWAIT);
+	return got == 12 ? (uint32_t)head[2] << 8 | head[3] : UINT32_MAX;
+}
+
+static void test_steering_by_ranges(void **state)
+{
+	(void)state;
+	static struct steer steer;
+	struct udp_address a = own(0), b = own(1);
+	uint16_t port;
+	int out = udp_open_sender(&b, &port), socks[3];
+	assert_int_equal(steer_open(&steer, &a, UDP_ROCE_PORT, &steer_by_sctp), 0);
+	for (uint32_t i = 0; i < 3; i++) {
+		assert_true((socks[i] = steer_take(&steer, 5 + i)) >= 0);
+		assert_int_equal(steer_of(&steer, 5 + i), socks[i]);
+	}
+	assert_int_equal(steer_of(&steer, 9), -ENOENT);
+	assert_int_equal(steer_add(&steer, 9, 1, 1), -ENOENT);
+	assert_int_equal(steer_add(&steer, 5, 100, 163), 0);
+	assert_int_equal(steer_add(&steer, 5, 100, 163), 0);
+	assert_int_equal(steer_add(&steer, 6, 163, 170), -EADDRINUSE);
+	assert_int_equal(steer_add(&steer, 6, 90, 200), -EADDRINUSE);
+	assert_int_equal(steer_add(&steer, 5, 120, 121), -EADDRINUSE);
+	assert_int_equal(steer_add(&steer, 6, 164, 164), 0);
+	assert_int_equal(steer_add(&steer, 7, 99, 99), 0);
+	assert_int_equal(steer_add(&steer, 7, 65535, 65535), 0);
+	static const struct {
+		uint32_t number;
+		int at; /* of socks; -1: the first, which is the agent's */
+	} rows[] = {{98, -1}, {99, 2},   {100, 0},   {131, 0}, {163, 0},
+	            {164, 1}, {165, -1}, {65535, 2}, {0, -1},  {65534, -1}};
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		send_to_port(out, &a, rows[i].number);
+		assert_int_equal(port_at(rows[i].at < 0 ? steer.at[0].sock : socks[rows[i].at]),
+		                 rows[i].number);
+	}
+	steer_remove(&steer, 6, 100, 163); /* which are another's */
+	steer_remove(&steer, 5, 100, 163);
+	send_to_port(out, &a, 100);
+	assert_int_equal(port_at(steer.at[0].sock), 100);
+	/* A process that has gone has no ranges any more. */
+	steer_give(&steer, 7);
+	send_to_port(out, &a, 99);
+	assert_int_equal(port_at(steer.at[0].sock), 99);
+	assert_int_equal(steer.range_count, 1);
+	/* As many as there can be. */
+	unsigned count = 1;
+	int result;
+	while ((result = steer_add(&steer, count % 2 ? 5 : 6, 1000 + count * 10,
+	                           1000 + count * 10 + count % 7)) == 0)
+		count++;
+	assert_int_equal(result, -ENOSPC);
+	assert_int_equal(count, STEER_MAX_RANGES);
+	for (unsigned i = 1; i < count; i++) {
+		send_to_port(out, &a, 1000 + i * 10 + i % 7);
+		assert_int_equal(port_at(socks[i % 2 ? 0 : 1]), 1000 + i * 10 + i % 7);
+		send_to_port(out, &a, 1000 + i * 10 + i % 7 + 1);
+		assert_int_equal(port_at(steer.at[0].sock), 1000 + i * 10 + i % 7 + 1);
+	}
+	steer_close(&steer);
+	close(out);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_addresses),        cmocka_unit_test(test_lists),
 	        cmocka_unit_test(test_interfaces),       cmocka_unit_test(test_trains),
 	        cmocka_unit_test(test_many_datagrams),   cmocka_unit_test(test_steering),
-	        cmocka_unit_test(test_steering_to_many),
+	        cmocka_unit_test(test_steering_to_many), cmocka_unit_test(test_steering_by_ranges),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
