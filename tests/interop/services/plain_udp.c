@@ -1,5 +1,5 @@
-/* IP9, figure 10: plain UDP on queue pairs, with netcat as a peer that knows nothing of it, and
- * with an ordinary socket. */
+/* IP9, figure 10: plain UDP on queue pairs, with netcat and a DNS server as peers that know nothing
+ * of it, and with an ordinary socket. */
 #include "end.h"
 
 #include <arpa/inet.h>
@@ -80,6 +80,121 @@ static void ip9_netcat_asks_a_queue_pair(void **state)
 	end_close(&e);
 }
 
+/* --- DNS (RFC 1035) --- */
+
+#define DNS_HEADER 12u
+#define DNS_A      1u
+#define DNS_TXT    16u
+
+/* A question for @type of @name. Returns its length. */
+static uint32_t dns_question(uint8_t *out, uint16_t id, const char *name, uint8_t type)
+{
+	uint8_t *at = out + DNS_HEADER;
+	memset(out, 0, DNS_HEADER);
+	out[0] = (uint8_t)(id >> 8);
+	out[1] = (uint8_t)id;
+	out[2] = 1; /* recursion desired */
+	out[5] = 1; /* one question */
+	while (*name != '\0') {
+		size_t length = strcspn(name, ".");
+		*at++ = (uint8_t)length;
+		memcpy(at, name, length);
+		at += length;
+		name += length + (name[length] == '.');
+	}
+	const uint8_t end[] = {0, 0, type, 0, 1};
+	memcpy(at, end, sizeof(end));
+	return (uint32_t)(at + sizeof(end) - out);
+}
+
+/* Ask until the server, which may just have been started, answers. The answer is in memory behind
+ * the header of the receive. Returns its length. */
+static uint32_t dns_ask(struct hdl_ah *ah, uint16_t port, uint16_t id, const char *name,
+                        uint8_t type)
+{
+	uint64_t until = end_now_ms() + END_WAIT_MS;
+	uint32_t bytes = dns_question(e.memory + 8192, id, name, type);
+	struct hdl_wc wc;
+	end_receive(&e, id, 0, 4096);
+	while (end_now_ms() < until) {
+		send_to(ah, port, 0, 8192, bytes);
+		expect(0);
+		for (uint64_t again = end_now_ms() + 200; end_now_ms() < again;)
+			if (hdl_cq_poll(e.cq, &wc, 1) == 1) {
+				assert_int_equal(wc.status, HDL_WC_SUCCESS);
+				assert_int_equal(wc.wr_id, id);
+				assert_int_equal(wc.src_qpn, port);
+				return wc.byte_len - HDL_GRH_BYTES;
+			}
+	}
+	fail_msg("the DNS server does not answer");
+	return 0;
+}
+
+/* The data of the only record of the answer to a question of @asked octets; @length: of it. */
+static const uint8_t *dns_record(uint32_t bytes, uint32_t asked, uint16_t id, uint8_t type,
+                                 size_t length)
+{
+	const uint8_t *answer = e.memory + HDL_GRH_BYTES, *record = answer + asked;
+	assert_true(bytes >= asked + 12 + length);
+	assert_int_equal(answer[0] << 8 | answer[1], id);
+	assert_true(answer[2] & 0x80);            /* it is an answer */
+	assert_int_equal(answer[3] & 0xf, 0);     /* without an error */
+	assert_int_equal(answer[7], 1);           /* one record */
+	assert_int_equal(record[0] & 0xc0, 0xc0); /* its name is that of the question */
+	assert_int_equal(record[3], type);
+	assert_int_equal(record[10] << 8 | record[11], length);
+	return record + 12;
+}
+
+/* A queue pair is the client of a DNS server. */
+static void ip9_a_queue_pair_asks_a_dns_server(void **state)
+{
+	(void)state;
+	program_need("dnsmasq");
+	uint16_t own = 0, port = free_port(SOCK_DGRAM);
+	char port_word[32], text[201], record[240];
+	memset(text, 'x', 200);
+	text[200] = '\0';
+	snprintf(port_word, sizeof(port_word), "--port=%u", port);
+	snprintf(record, sizeof(record), "--txt-record=long.heddle.test,%s", text);
+	const char *const argv[] = {"dnsmasq",
+	                            "--keep-in-foreground",
+	                            "--conf-file=/dev/null",
+	                            "--pid-file=",
+	                            "--user=",
+	                            "--no-resolv",
+	                            "--no-hosts",
+	                            "--bind-interfaces",
+	                            "--listen-address=127.0.0.1",
+	                            "--address=/name.heddle.test/192.0.2.7",
+	                            record,
+	                            port_word,
+	                            NULL};
+	struct program server = program_start(argv);
+	end_open(&e, HDL_QP_UD);
+	assert_int_equal(hdl_qp_open_udp(e.qp, &end_loopback, &own), 0);
+	struct hdl_ah *ah = handle_of(&end_loopback);
+	uint8_t question[256];
+	uint32_t asked = dns_question(question, 0, "name.heddle.test", DNS_A);
+	uint32_t bytes = dns_ask(ah, port, 0x1234, "name.heddle.test", DNS_A);
+	const uint8_t want[] = {192, 0, 2, 7};
+	assert_memory_equal(dns_record(bytes, asked, 0x1234, DNS_A, 4), want, 4);
+	asked = dns_question(question, 0, "long.heddle.test", DNS_TXT);
+	bytes = dns_ask(ah, port, 0x4321, "long.heddle.test", DNS_TXT);
+	const uint8_t *words = dns_record(bytes, asked, 0x4321, DNS_TXT, 201);
+	assert_int_equal(words[0], 200);
+	assert_memory_equal(words + 1, text, 200);
+	/* What it does not know, it says. */
+	bytes = dns_ask(ah, port, 7, "none.heddle.test", DNS_A);
+	assert_true(bytes >= DNS_HEADER);
+	assert_int_not_equal(e.memory[HDL_GRH_BYTES + 3] & 0xf, 0);
+	kill(server.pid, SIGTERM);
+	program_end(&server);
+	assert_int_equal(hdl_ah_destroy(ah), 0);
+	end_close(&e);
+}
+
 /* An ordinary socket of this process as the peer: the longest datagram, one that is too long for
  * its receive, one without a receive, and the limits of the calls. */
 static void ip9_datagrams_of_every_length(void **state)
@@ -151,6 +266,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(ip9_netcat_asks_a_queue_pair),
+	        cmocka_unit_test(ip9_a_queue_pair_asks_a_dns_server),
 	        cmocka_unit_test(ip9_datagrams_of_every_length),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
