@@ -1,11 +1,11 @@
 /* Every operation of iWARP over real TCP connections on the loopback, recorded by one end or by
- * both:
+ * both, or over SCTP, with a traffic class:
  *
- *   interop-capture-streams FILE one|both|FLAGS
+ *   interop-capture-streams FILE one|both|sctp|FLAGS
  *
  * FLAGS are those of hdl_conn_param of both ends, as a number; only one end records then. Prints
  * what a capture must hold of what the recording end does: "OPERATION COUNT BYTES", one per line,
- * and "frames COUNT" for MPA Requests and Replies. */
+ * and "frames COUNT" for MPA Requests and Replies, or their counterparts on SCTP. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,6 +28,8 @@ struct end {
 	struct hdl_conn *conn;
 	uint8_t *memory;
 };
+
+static bool on_sctp;
 
 static void must(int result, const char *what)
 {
@@ -88,9 +90,15 @@ static void join(struct end *a, struct end *b, const struct hdl_gid *gid, uint32
 	uint16_t port = 0;
 	param.private_data = "private";
 	param.private_bytes = 7;
+	if (on_sctp) {
+		param.service = HDL_CONN_RDMA_SCTP;
+		param.traffic_class = 0xb8;
+	}
 	end_qp(a);
 	end_qp(b);
 	must(hdl_listener_bind(b->adapter, gid, &port, b, &listener), "bind");
+	must(hdl_listener_serve(listener, on_sctp ? HDL_CONN_RDMA_SCTP : HDL_CONN_RDMA_TCP),
+	     "service");
 	must(hdl_listener_listen(listener, 4), "listen");
 	must(hdl_conn_connect(a->qp, NULL, NULL, gid, port, &param, a, &a->conn), "connect");
 	b->conn = end_event(b, HDL_CONN_REQUEST).conn;
@@ -206,6 +214,7 @@ int main(int argc, char **argv)
 	bool both = strcmp(argv[2], "both") == 0;
 	uint32_t flags = (uint32_t)atoi(argv[2]); /* of the words: 0 */
 	uint64_t bytes = 0;
+	on_sctp = strcmp(argv[2], "sctp") == 0;
 	end_open(&a, argv[1]);
 	end_open(&b, both ? argv[1] : NULL);
 	for (unsigned i = 0; i < 2; i++)
