@@ -587,7 +587,7 @@ enum hdl_conn_service {
 	HDL_CONN_TCP,
 	/* RDMA on SCTP (RFC 5043) inside UDP port 9899 (RFC 6951): segments are placed in the order
 	 * in which they arrive. Of the flags only HDL_CONN_REVISION_1 counts, which leaves IRD and
-	 * ORD to the programs. No traffic class. */
+	 * ORD to the programs. Of the traffic class, the two lowest bits are not used. */
 	HDL_CONN_RDMA_SCTP,
 	HDL_CONN_SERVICE_COUNT
 };
@@ -617,7 +617,7 @@ struct hdl_conn_event {
 	uint32_t type; /* enum hdl_conn_event_type */
 	/* 0 or a negative error: -HDL_ECONNREFUSED nobody listens there; -HDL_ETIMEDOUT the peer
 	 * did not answer; -HDL_EPERM the queue pair was not in INIT; -HDL_EIO the connection broke,
-	 * or the peer does not speak MPA. */
+	 * or the peer does not speak MPA, or DDP on SCTP. */
 	int32_t error;
 	struct hdl_conn *conn;
 	struct hdl_listener *listener; /* of HDL_CONN_REQUEST */

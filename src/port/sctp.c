@@ -693,6 +693,18 @@ enum sctp_came sctp_receive(struct sctp_sock *sock, void *to, size_t max, size_t
 	return came;
 }
 
+bool sctp_is_broken(struct sctp_sock *sock)
+{
+	int error = 0;
+	socklen_t bytes = sizeof(error);
+	pthread_mutex_lock(&sctp_lock);
+	lib.usrsctp_getsockopt(sock->so, SOL_SOCKET, SO_ERROR, &error, &bytes);
+	if (error != 0)
+		sock_broken(sock, error);
+	pthread_mutex_unlock(&sctp_lock);
+	return sock->error != 0;
+}
+
 uint32_t sctp_longest(const struct sctp_end *end)
 {
 	return end->mtu - OVERHEAD;

@@ -152,6 +152,8 @@ int sctp_send(struct sctp_sock *sock, uint32_t ppid, const void *message, size_t
 /* Receive: *bytes of a message with *ppid, or what else has come. */
 enum sctp_came sctp_receive(struct sctp_sock *sock, void *to, size_t max, size_t *bytes,
                             uint32_t *ppid);
+/* Has the association been aborted or lost? Messages that came before may still be there. */
+bool sctp_is_broken(struct sctp_sock *sock);
 /* The longest message that fits into one packet. */
 uint32_t sctp_longest(const struct sctp_end *end);
 /* Has everything that was sent been acknowledged? */

@@ -15,6 +15,8 @@ extern const struct scenario scenario_striping;
 extern const struct scenario scenario_striped;
 extern const struct scenario scenario_streams;
 extern const struct scenario scenario_streams_coverage;
+extern const struct scenario scenario_messages;
+extern const struct scenario scenario_messages_coverage;
 extern const struct scenario scenario_switching;
 extern const struct scenario scenario_classes;
 extern const struct scenario scenario_cells;
@@ -38,6 +40,8 @@ const struct scenario *const scenarios[] = {
         &scenario_striped,
         &scenario_streams,
         &scenario_streams_coverage,
+        &scenario_messages,
+        &scenario_messages_coverage,
         &scenario_switching,
         &scenario_classes,
         &scenario_cells,

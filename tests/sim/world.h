@@ -1,7 +1,8 @@
 /* The worlds of the 'adapters' and 'wire' scenarios: up to eight adapters in one thread on virtual
  * time, what they are made to do, and what the checker knows of it. In the one they are joined by
  * lanes, in the other they reach each other by packets through a network that is not kind to them.
- * In those of 'streams' each connection runs on a byte stream (iWARP).
+ * In those of 'streams' each connection runs on a byte stream (iWARP), in those of 'messages' on
+ * messages in any order (iWARP on SCTP).
  *
  *   host      an adapter with its domains, completion queues and shared receive queues; a dead one
  *             makes room for a new one
@@ -53,7 +54,8 @@ enum world_network {
 	WORLD_LANES,
 	WORLD_WIRE,
 	WORLD_STRIPED, /* reliable connections have two paths */
-	WORLD_STREAMS  /* reliable connections are byte streams */
+	WORLD_STREAMS, /* reliable connections are byte streams */
+	WORLD_MESSAGES /* or streams of messages that arrive in any order */
 };
 
 /* What goes wrong in a world, besides delays. Each seed picks some. */
@@ -77,6 +79,20 @@ enum world_fault {
 	FAULT_STREAMS = FAULT_CUT | FAULT_DAMAGE | FAULT_CLOSE
 };
 
+/* What comes before its turn, or breaks the rules, in worlds of messages. */
+enum message_case {
+	MESSAGE_EARLY_SEND,
+	MESSAGE_EARLY_WRITE,
+	MESSAGE_EARLY_LAST,     /* the last segment of a write */
+	MESSAGE_EARLY_TOUCH,    /* the same, to memory that is touched once: table D */
+	MESSAGE_EARLY_REQUEST,  /* a Read Request, for the read resource queue */
+	MESSAGE_EARLY_RESPONSE, /* of a read */
+	MESSAGE_EARLY_ATOMIC,
+	MESSAGE_TWICE,   /* a number that came before */
+	MESSAGE_FAR_OFF, /* a number that nobody waits for */
+	MESSAGE_CASES
+};
+
 /* How often things happened, over many worlds. */
 struct world_tally {
 	uint64_t statuses[HDL_WC_STATUS_COUNT];
@@ -85,6 +101,7 @@ struct world_tally {
 	uint64_t received[HDL_QP_XRC_TGT];
 	uint64_t events[HDL_EVENT_TYPE_COUNT];
 	uint64_t faults[32]; /* by bit of enum world_fault */
+	uint64_t messages[MESSAGE_CASES];
 };
 
 struct world;
@@ -313,7 +330,8 @@ struct world {
 	uint32_t partitions;
 	uint64_t arrivals;
 	/* Byte streams: */
-	bool streams;
+	bool streams, messages; /* messages are streams, too */
+	uint32_t line_messages, message_delay_ns, message_loss;
 	struct byte_stream *byte_streams;
 	uint32_t byte_stream_count;
 	uint32_t line_bytes, piece_bytes; /* on their way in one direction, and of one call */

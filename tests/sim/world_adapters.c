@@ -344,7 +344,8 @@ void world_play(struct scenario_run *run, enum world_network network, struct wor
 	prng_seed(&w->prng, run->seed);
 	w->wire = wire;
 	w->striped = network == WORLD_STRIPED;
-	w->streams = network == WORLD_STREAMS;
+	w->messages = network == WORLD_MESSAGES;
+	w->streams = network == WORLD_STREAMS || w->messages;
 	draw_world(w);
 	if (wire)
 		wire_draw(w);
@@ -352,6 +353,7 @@ void world_play(struct scenario_run *run, enum world_network network, struct wor
 		streams_draw(w);
 	world_say(w, "faults 0x%x, %s", w->faults,
 	          wire           ? "wire"
+	          : w->messages  ? "messages"
 	          : w->streams   ? "streams"
 	          : w->mixed     ? "mixed"
 	          : w->by_value  ? "by value"
@@ -398,7 +400,13 @@ static void run_streams(struct scenario_run *run)
 	world_play(run, WORLD_STREAMS, NULL);
 }
 
-extern const struct scenario scenario_adapters, scenario_wire, scenario_striped, scenario_streams;
+static void run_messages(struct scenario_run *run)
+{
+	world_play(run, WORLD_MESSAGES, NULL);
+}
+
+extern const struct scenario scenario_adapters, scenario_wire, scenario_striped, scenario_streams,
+        scenario_messages;
 const struct scenario scenario_adapters = {
         .name = "adapters",
         .purpose = "adapters under random work and faults; every byte and completion is checked",
@@ -424,6 +432,13 @@ const struct scenario scenario_streams = {
         .name = "streams",
         .purpose = "the same on byte streams (iWARP) that stall, break at any byte and are damaged",
         .run = run_streams,
+        .test_seeds = 200,
+        .twice = 20,
+};
+const struct scenario scenario_messages = {
+        .name = "messages",
+        .purpose = "the same on messages (iWARP on SCTP) that overtake each other and get lost",
+        .run = run_messages,
         .test_seeds = 200,
         .twice = 20,
 };

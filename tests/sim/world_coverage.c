@@ -1,5 +1,5 @@
-/* 'adapters-coverage', 'wire-coverage', 'streams-coverage': over a few hundred seeds
- * everything happens that the checker claims to have an eye on; else it would say nothing. */
+/* 'adapters-coverage', 'wire-coverage', 'streams-coverage', 'messages-coverage': over a few hundred
+ * seeds everything happens that the checker claims to have an eye on; else it would say nothing. */
 #include "world.h"
 
 #include <inttypes.h>
@@ -12,7 +12,14 @@
 static const char *const network_names[] = {[WORLD_LANES] = "adapters",
                                             [WORLD_WIRE] = "wire",
                                             [WORLD_STRIPED] = "striped",
-                                            [WORLD_STREAMS] = "streams"};
+                                            [WORLD_STREAMS] = "streams",
+                                            [WORLD_MESSAGES] = "messages"};
+
+/* Do connections run iWARP? */
+static bool is_iwarp(enum world_network network)
+{
+	return network == WORLD_STREAMS || network == WORLD_MESSAGES;
+}
 
 static void must_happen(struct scenario_run *run, const char *what, uint64_t which, uint64_t count)
 {
@@ -26,7 +33,7 @@ static void must_happen(struct scenario_run *run, const char *what, uint64_t whi
 static bool offered(enum world_network network, int type, uint32_t opcode)
 {
 	if (type + 1 == HDL_QP_RC) /* iWARP has no Send with immediate data */
-		return network != WORLD_STREAMS || opcode != HDL_OP_SEND_IMM;
+		return !is_iwarp(network) || opcode != HDL_OP_SEND_IMM;
 	if (type + 1 == HDL_QP_XRC_INI) /* which seldom finds something to invalidate */
 		return opcode != HDL_OP_BIND && opcode != HDL_OP_REGISTER &&
 		       opcode != HDL_OP_REGISTER_SEND && opcode != HDL_OP_INVALIDATE &&
@@ -42,7 +49,7 @@ static bool may_happen(enum world_network network, uint32_t status)
 	switch (status) {
 	case HDL_WC_RETRY_EXC_ERR:
 	case HDL_WC_RNR_RETRY_EXC_ERR:
-		return network != WORLD_STREAMS;
+		return !is_iwarp(network);
 	case HDL_WC_LOC_QP_OP_ERR:
 	case HDL_WC_FATAL_ERR:
 	case HDL_WC_BAD_RESP_ERR:
@@ -76,7 +83,7 @@ static void run_coverage(struct scenario_run *run, enum world_network network)
 		if (may_happen(network, i))
 			must_happen(run, "status", i, tally.statuses[i]);
 	static const char *const names[] = {"rc opcode", "uc opcode", "ud opcode", "xrc opcode"};
-	const int types = network == WORLD_WIRE ? 4 : network == WORLD_STREAMS ? 1 : 3;
+	const int types = network == WORLD_WIRE ? 4 : is_iwarp(network) ? 1 : 3;
 	for (int type = 0; type < types; type++) {
 		for (uint32_t i = 0; i < HDL_OP_COUNT; i++)
 			if (offered(network, type, i))
@@ -90,13 +97,15 @@ static void run_coverage(struct scenario_run *run, enum world_network network)
 			/* There is no agent in a simulated world, and on a wire nobody tells of a
 			 * death. A stream begins when its queue pair is ready to send. */
 			if (i != HDL_EVENT_AGENT_CHANGED &&
-			    (i != HDL_EVENT_COMM_EST || network != WORLD_STREAMS) &&
+			    (i != HDL_EVENT_COMM_EST || !is_iwarp(network)) &&
 			    (i != HDL_EVENT_PEER_GONE || network == WORLD_LANES))
 				must_happen(run, "event", i, tally.events[i]);
 	const uint32_t done_to_hosts = FAULT_KILL | FAULT_DEREGISTER | FAULT_UNMAP | FAULT_STATE |
 	                               FAULT_DESTROY |
 	                               (network == WORLD_WIRE ? FAULT_PARTITION : 0) |
-	                               (network == WORLD_STREAMS ? FAULT_STREAMS : 0);
+	                               (is_iwarp(network) ? FAULT_STREAMS : 0);
+	for (uint32_t i = 0; network == WORLD_MESSAGES && i < MESSAGE_CASES; i++)
+		must_happen(run, "message", i, tally.messages[i]);
 	for (uint32_t i = 0; i < 32; i++)
 		if (done_to_hosts >> i & 1)
 			must_happen(run, "fault", i, tally.faults[i]);
@@ -117,8 +126,13 @@ static void run_streams_coverage(struct scenario_run *run)
 	run_coverage(run, WORLD_STREAMS);
 }
 
+static void run_messages_coverage(struct scenario_run *run)
+{
+	run_coverage(run, WORLD_MESSAGES);
+}
+
 extern const struct scenario scenario_adapters_coverage, scenario_wire_coverage,
-        scenario_streams_coverage;
+        scenario_streams_coverage, scenario_messages_coverage;
 const struct scenario scenario_adapters_coverage = {
         .name = "adapters-coverage",
         .purpose = "what 'adapters' claims to survive does happen",
@@ -135,5 +149,11 @@ const struct scenario scenario_streams_coverage = {
         .name = "streams-coverage",
         .purpose = "what 'streams' claims to survive does happen",
         .run = run_streams_coverage,
+        .test_seeds = 1,
+};
+const struct scenario scenario_messages_coverage = {
+        .name = "messages-coverage",
+        .purpose = "what 'messages' claims to survive does happen",
+        .run = run_messages_coverage,
         .test_seeds = 1,
 };

@@ -54,7 +54,8 @@ static uint32_t draw_access(struct world *w, const struct root *root)
 		access |= HDL_ACCESS_BIND;
 	if (world_chance(w, 250))
 		access |= HDL_ACCESS_ZERO_BASED;
-	if (!root->atomic && !(access & HDL_ACCESS_BIND) && world_chance(w, 120))
+	if (!root->atomic && !(access & HDL_ACCESS_BIND) &&
+	    world_chance(w, w->messages ? 350 : 120)) /* table D */
 		access |= HDL_ACCESS_ONE_TOUCH;
 	return access;
 }
@@ -184,7 +185,7 @@ bool opening_plan_bind(struct world *w, struct opening *window, struct wqp *qp,
 	after->access &= REMOTE;
 	if (world_chance(w, 250))
 		after->access |= HDL_ACCESS_ZERO_BASED;
-	if (world_chance(w, 200) && !region->root->atomic)
+	if (world_chance(w, w->messages ? 500 : 200) && !region->root->atomic)
 		after->access |= HDL_ACCESS_ONE_TOUCH;
 	after->length = 1 + world_draw(w, region->length);
 	after->at = region->at + world_draw(w, region->length - after->length + 1);

@@ -147,16 +147,27 @@ static bool local_target(struct draft *d)
 }
 
 /* On a stream each segment is checked when it comes: the part of a write that lies within the
- * opening may be placed before the rest is refused. False: others claim it. */
+ * opening may be placed before the rest is refused. Where segments overtake each other, that may
+ * also be the end of one that begins before the opening, around the end of all addresses. False:
+ * others claim it. */
 static bool aim_partly(struct draft *d, struct opening *o)
 {
 	uint64_t offset = d->wr.u.rdma.addr - opening_address(o, o->at);
-	if (!d->qp->streamed || d->wr.u.rdma.key.v != o->key.v || offset >= o->length)
+	uint32_t before = 0;
+	if (!d->qp->streamed || d->wr.u.rdma.key.v != o->key.v)
+		return true;
+	if (offset >= o->length && d->w->messages && -offset < d->r->length) {
+		before = (uint32_t)-offset;
+		offset = 0;
+	}
+	if (offset >= o->length)
 		return true;
 	uint32_t at = o->at + (uint32_t)offset, bytes = o->length - (uint32_t)offset;
+	if (before > 0 && bytes > d->r->length - before)
+		bytes = d->r->length - before;
 	if (!root_is_free(o->root, at, bytes, true))
 		return false;
-	claim_add(d->r, o, at, bytes, 0, true);
+	claim_add(d->r, o, at, bytes, before, true);
 	d->r->partly = true;
 	return true;
 }

@@ -1,4 +1,5 @@
-/* The byte streams of the 'streams' worlds. Each connection gets one, agrees on iWARP with MPA
+/* The byte streams of the 'streams' worlds, and what the lines of messages of the 'messages' worlds
+ * (world_messages.c) have in common with them. Each connection gets one, agrees on iWARP with MPA
  * Request and Reply, and runs on it. What one end offers arrives at the other in order and once, as
  * over TCP; but in any pieces, after any time, and only so much is on its way. A stream may stall,
  * break after any byte, lose a bit to damage that TCP did not see, be closed in order, or lose one
@@ -9,70 +10,20 @@
  * An end has a turn when its engine wakes the owner of the stream, when bytes come, or when there
  * is room again; otherwise it is left alone. A wake-up that is missing shows as a stream that is
  * stuck. */
-#include "world.h"
+#include "world_streams.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include "transport/iwarp/iwarp.h"
-#include "transport/iwarp/mpa_setup.h"
-
-#define STREAM_CHUNKS     6u
 #define STREAM_LINE       65536u
 #define STREAM_PRIVATE    64u
 #define STREAM_SETUP_NS   400000000u
 #define STREAM_STALL_NS   200000u
 #define STREAM_SILENCE_NS 50000u /* after which a responder may send, if it has heard nothing */
 
-struct stream_host {
-	struct iwarp_pool pool;
-	struct iwarp_chunk chunks[STREAM_CHUNKS];
-	uint32_t count;
-	uint8_t *memory;
-};
-
-enum end_phase {
-	END_SETUP,
-	END_RUNS,
-	END_CLOSED /* it takes nothing and offers nothing */
-};
-
-struct byte_end {
-	struct byte_stream *stream;
-	struct host *host;
-	struct wqp *qp;
-	enum end_phase phase;
-	bool open;      /* what comes is wanted */
-	bool told;      /* it has been told that nothing more comes */
-	bool scheduled; /* it will have a turn */
-	uint64_t stalled_ns;
-	struct mpa_setup setup;
-	struct iwarp iwarp;
-	struct {
-		uint8_t *bytes;
-		size_t count;
-		uint64_t passed, cut_at;
-		bool fin, reset; /* behind what is on its way */
-		bool damage;     /* the next bytes are damaged */
-	} line;                  /* from this end to the other */
-};
-
-struct byte_stream {
-	struct byte_stream *next;
-	struct world *world;
-	struct conn *conn;
-	uint32_t index, epoch;
-	struct byte_end ends[2];
-};
-
-static struct byte_end *other_end(struct byte_end *end)
-{
-	return &end->stream->ends[end == &end->stream->ends[0]];
-}
-
-static bool end_lives(const struct byte_end *end)
+bool end_lives(const struct byte_end *end)
 {
 	return end->host->adapter != NULL && end->phase != END_CLOSED;
 }
@@ -95,10 +46,37 @@ static void end_schedule(struct byte_end *end, uint64_t delay_ns)
 		world_fail(w, "no room for a turn of a stream");
 }
 
-static void end_soon(struct byte_end *end)
+void end_soon(struct byte_end *end)
 {
 	struct world *w = end->stream->world;
 	end_schedule(end, world_draw(w, w->pause_ns));
+}
+
+static struct byte_end *end_of(struct world *w, uint64_t arg)
+{
+	struct byte_stream *stream = w->byte_streams;
+	while (stream && stream->index != arg >> 1)
+		stream = stream->next;
+	return &stream->ends[arg & 1];
+}
+
+static void end_awaited(struct sim *sim, void *context, uint64_t arg)
+{
+	struct byte_end *end = end_of(context, arg);
+	(void)sim;
+	end->awaited_ns = 0;
+	end_soon(end);
+}
+
+void end_await(struct byte_end *end, uint64_t at_ns)
+{
+	struct world *w = end->stream->world;
+	uint64_t arg = (uint64_t)end->stream->index << 1 | (end == &end->stream->ends[1]);
+	if ((end->awaited_ns != 0 && end->awaited_ns <= at_ns) || !end_lives(end))
+		return;
+	end->awaited_ns = at_ns;
+	if (sim_at_host(w->sim, end->host->index, at_ns, end_awaited, w, arg) != 0)
+		world_fail(w, "no room for a message that arrives later");
 }
 
 /* The engine says that there may be something new. */
@@ -156,13 +134,14 @@ static void begin_setup(struct byte_end *end, bool initiator)
 	struct world *w = end->stream->world;
 	uint64_t deadline = world_now(w) + STREAM_SETUP_NS;
 	uint8_t text[STREAM_PRIVATE];
-	struct mpa_wish wish = {0};
+	struct mpa_wish wish = {.session = w->messages};
 	if (!initiator) {
 		mpa_setup_await(&end->setup, deadline);
+		end->setup.session = w->messages;
 		return;
 	}
 	wish.revision = world_chance(w, 300) ? 1 : 2;
-	wish.peer_to_peer = wish.revision == 2 && world_chance(w, 600);
+	wish.peer_to_peer = wish.revision == 2 && !w->messages && world_chance(w, 600);
 	draw_offer(end, &wish.offer);
 	wish.offer.rtr = MPA_RTR_ALL; /* the responder chooses */
 	uint32_t bytes = world_draw(w, STREAM_PRIVATE + 1);
@@ -188,10 +167,7 @@ static void answer_setup(struct byte_end *end)
 static void end_break_silence(struct sim *sim, void *context, uint64_t arg)
 {
 	struct world *w = context;
-	struct byte_stream *stream = w->byte_streams;
-	while (stream && stream->index != arg >> 1)
-		stream = stream->next;
-	struct byte_end *end = &stream->ends[arg & 1];
+	struct byte_end *end = end_of(w, arg);
 	if (!end_lives(end) || end->phase != END_RUNS)
 		return;
 	if (other_end(end)->phase == END_SETUP) {
@@ -219,6 +195,10 @@ static void begin_running(struct byte_end *end)
 	                            .ord = a->ord};
 	static const uint32_t segments[] = {256, 536, 1448, 8948, 65483};
 	terms.segment = segments[world_draw(w, sizeof(segments) / sizeof(segments[0]))];
+	if (w->messages) {
+		terms.window = end->window;
+		terms.first_ssn = 1;
+	}
 	if (end->setup.initiator)
 		private_check(end);
 	if (!other_end(end)->host->adapter) { /* the queue pair cannot even name it any more */
@@ -237,7 +217,7 @@ static void begin_running(struct byte_end *end)
 	world_say(w, "stream %u: end %u runs, CRC %u, markers %u out %u in, RTR %u, segment %u",
 	          end->stream->index, end == &end->stream->ends[1], terms.crc, terms.markers_out,
 	          terms.markers_in, terms.rtr, terms.segment);
-	if (!terms.initiator)
+	if (!terms.initiator && !w->messages)
 		sim_at_host(w->sim, end->host->index, world_now(w) + STREAM_SILENCE_NS,
 		            end_break_silence, w,
 		            (uint64_t)end->stream->index << 1 | (end == &end->stream->ends[1]));
@@ -254,6 +234,15 @@ static void end_close(struct byte_end *end)
 	end->phase = END_CLOSED; /* what it has sent may still be on its way */
 }
 
+/* Only @keep of what is on its way is left. */
+static void line_keep(struct byte_end *end, size_t keep)
+{
+	if (end->stream->world->messages)
+		messages_cut(end, keep);
+	else
+		end->line.count = keep;
+}
+
 /* What @end has sent ends here, in order or broken: then some of it is lost. */
 static void line_end(struct byte_end *end, bool broken)
 {
@@ -263,7 +252,7 @@ static void line_end(struct byte_end *end, bool broken)
 	end->line.fin = true;
 	end->line.reset = broken;
 	if (broken && end->line.count > 0)
-		end->line.count = world_draw(w, end->line.count + 1);
+		line_keep(end, world_draw(w, (uint32_t)end->line.count + 1));
 	end_soon(other_end(end));
 }
 
@@ -271,6 +260,14 @@ static void stream_break(struct byte_stream *stream)
 {
 	for (int i = 0; i < 2; i++)
 		line_end(&stream->ends[i], true);
+}
+
+void stream_was_cut(struct byte_end *end)
+{
+	world_say(end->stream->world, "stream %u breaks after %lu bytes or messages",
+	          end->stream->index, (unsigned long)end->line.passed);
+	line_keep(end, 0);
+	stream_break(end->stream);
 }
 
 /* What becomes of the stream by the will of this end. */
@@ -324,6 +321,8 @@ static size_t end_send(struct byte_end *end)
 	void *context;
 	if (end->phase == END_CLOSED || end->line.fin)
 		return 0;
+	if (w->messages)
+		return messages_send(end);
 	const struct stream_ops *ops = end_ops(end, &context);
 	size_t most = draw_amount(w, w->line_bytes - end->line.count);
 	size_t bytes = stream_drain(ops, context, end->line.bytes + end->line.count, most);
@@ -383,6 +382,8 @@ static size_t end_receive(struct byte_end *end)
 	struct world *w = end->stream->world;
 	struct byte_end *from = other_end(end);
 	size_t most = from->line.count, fed;
+	if (w->messages)
+		return messages_receive(end);
 	if (most > from->line.cut_at - from->line.passed)
 		most = (size_t)(from->line.cut_at - from->line.passed);
 	if (most == 0 || end->told)
@@ -394,12 +395,8 @@ static size_t end_receive(struct byte_end *end)
 	memmove(from->line.bytes, from->line.bytes + fed, from->line.count);
 	if (fed > 0)
 		end_soon(from);
-	if (from->line.passed == from->line.cut_at) {
-		world_say(w, "stream %u breaks after %lu bytes", end->stream->index,
-		          (unsigned long)from->line.passed);
-		from->line.count = 0;
-		stream_break(end->stream);
-	}
+	if (from->line.passed == from->line.cut_at)
+		stream_was_cut(from);
 	return fed;
 }
 
@@ -430,11 +427,8 @@ static void end_setup_step(struct byte_end *end)
 static void end_turn(struct sim *sim, void *context, uint64_t arg)
 {
 	struct world *w = context;
-	struct byte_stream *stream = w->byte_streams;
+	struct byte_end *end = end_of(w, arg);
 	(void)sim;
-	while (stream && stream->index != arg >> 1)
-		stream = stream->next;
-	struct byte_end *end = &stream->ends[arg & 1];
 	end->scheduled = false;
 	if (!end_lives(end) || w->run->failed)
 		return;
@@ -467,10 +461,12 @@ void streams_draw(struct world *w)
 	w->faults &= ~(uint32_t)(FAULT_RETRY | FAULT_LATE);
 	if (world_chance(w, 250))
 		w->faults |= FAULT_CUT;
-	if (world_chance(w, 150))
+	if (world_chance(w, w->messages ? 350 : 150))
 		w->faults |= FAULT_DAMAGE;
 	if (world_chance(w, 200))
 		w->faults |= FAULT_CLOSE;
+	if (w->messages)
+		messages_draw(w);
 	w->line_bytes = world_chance(w, 300) ? 1 + world_draw(w, 600) : STREAM_LINE;
 	w->piece_bytes = world_chance(w, 300) ? 1 + world_draw(w, 100) : STREAM_LINE;
 	if (w->large) {
@@ -526,7 +522,7 @@ void streams_host_died(struct world *w, const struct host *host)
 				continue;
 			line_end(end, other_end(end)->line.count > 0 || world_chance(w, 500));
 			end->phase = END_CLOSED;
-			other_end(end)->line.count = 0;
+			line_keep(other_end(end), 0);
 		}
 }
 
@@ -549,9 +545,10 @@ void streams_connect(struct world *w, struct conn *conn)
 		end->qp = conn->side[i];
 		end->host = conn->side[i]->host;
 		end->open = true;
-		end->line.bytes = malloc(w->line_bytes);
 		end->line.cut_at = UINT64_MAX;
-		if (!end->line.bytes)
+		if (w->messages)
+			messages_begin(end);
+		else if (!(end->line.bytes = malloc(w->line_bytes)))
 			abort();
 	}
 	for (uint32_t i = 0; i < 2; i++) {
@@ -562,7 +559,7 @@ void streams_connect(struct world *w, struct conn *conn)
 	          (unsigned)(conn - w->conns), conn->epoch);
 	if (world_has(w, FAULT_CUT) && !w->settling && world_chance(w, 300)) {
 		wqp_disturb(conn->side[0], REASON_PEER);
-		stream->ends[world_draw(w, 2)].line.cut_at = world_draw(w, 300);
+		stream->ends[world_draw(w, 2)].line.cut_at = world_draw(w, w->messages ? 12 : 300);
 		w->tally.faults[__builtin_ctz(FAULT_CUT)]++;
 	}
 }
@@ -602,7 +599,8 @@ void streams_fault(struct world *w, const struct host *host)
 		if (world_chance(w, 300))
 			stream_break(stream);
 		else
-			end->line.cut_at = end->line.passed + world_draw(w, 3000);
+			end->line.cut_at =
+			        end->line.passed + world_draw(w, w->messages ? 40 : 3000);
 	} else if (fault == FAULT_DAMAGE) {
 		end->line.damage = true;
 	} else if (end->phase == END_RUNS) {
@@ -642,7 +640,8 @@ static bool end_is_busy(struct byte_end *end)
 	if (!end_lives(end))
 		return false;
 	const struct stream_ops *ops = end_ops(end, &context);
-	return end->phase == END_SETUP || end->line.count > 0 ||
+	bool waits = end->phase == END_RUNS && !iwarp_window_between(&end->iwarp);
+	return end->phase == END_SETUP || end->line.count > 0 || waits ||
 	       (!end->line.fin && ops->offer(context, &run, 1) > 0);
 }
 
@@ -685,8 +684,10 @@ void streams_free(struct world *w)
 	while (w->byte_streams) {
 		struct byte_stream *stream = w->byte_streams;
 		w->byte_streams = stream->next;
-		for (int i = 0; i < 2; i++)
+		for (int i = 0; i < 2; i++) {
+			messages_end(&stream->ends[i]);
 			free(stream->ends[i].line.bytes);
+		}
 		free(stream);
 	}
 	for (uint32_t i = 0; i < w->host_count; i++) {

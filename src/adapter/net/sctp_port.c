@@ -382,6 +382,9 @@ unsigned sctp_conn_receive(struct hdl_conn *conn)
 		if (state == CONN_SETUP && mpa_setup_over(conn->setup))
 			break; /* what follows is for the queue pair */
 	}
+	/* A message that waits holds back what is behind it, also the news that nothing follows. */
+	if (conn->sctp->kept != NULL && !conn->in_over && sctp_is_broken(&conn->sctp->sock))
+		sctp_conn_ended(conn, STREAM_BROKEN);
 	sctp_check_terminate(conn);
 	conn->more = did == SCTP_TURN_MSGS;
 	if (did > 0)
