@@ -48,8 +48,18 @@ struct hdl_push_terms {
 	bool host_owns;        /* pools for the frames that the host receives; else messages, */
 	bool unit_owns;        /* and the same for the unit */
 	bool by_message;       /* indicate by BufferRDMAIndicate, not by immediate data */
+	bool iwarp;            /* channels over networks are iWARP connections; not HDL_PUSH_SEND */
 	uint16_t header_bytes; /* of the offload header before each frame, */
 	uint32_t frame_bytes;  /* and the longest frame with it */
+};
+
+/* What the channels of a connection are made of. */
+enum hdl_push_way {
+	HDL_PUSH_LANES, /* both ends are on one machine */
+	HDL_PUSH_ROCEV2,
+	HDL_PUSH_CELLS, /* both adapters were opened with hdl_open_attr.cells */
+	HDL_PUSH_IWARP,
+	HDL_PUSH_WAY_COUNT
 };
 
 /* Items of configuration. */
@@ -179,7 +189,7 @@ HDL_API void hdl_push_free(struct hdl_push_port *port);
  * Threads: the one that uses the port.
  * Blocks: until the node agent has answered.
  * Returns: 0; -HDL_ENOMEM, also when HDL_PUSH_MAX_LINKS is reached; -HDL_EINVAL the terms are not
- * possible; errors of hdl_cm_send(). */
+ * possible; -HDL_EIO out of file descriptors; errors of hdl_cm_send(). */
 HDL_API int hdl_push_connect(struct hdl_push_port *port, const struct hdl_gid *gid,
                              uint16_t service, const char *name, const struct hdl_push_terms *terms,
                              struct hdl_push **out);
@@ -291,6 +301,14 @@ HDL_API void hdl_push_break(struct hdl_push *push, const char *why);
  * Blocks: no.
  * Returns: the terms. */
 HDL_API const struct hdl_push_terms *hdl_push_agreed(const struct hdl_push *push);
+
+/* hdl_push_way - what the channels of a connection are made of
+ *
+ * Owner: nothing changes hands.
+ * Threads: the one that uses the port.
+ * Blocks: no.
+ * Returns: enum hdl_push_way; of no use before opened(). */
+HDL_API uint32_t hdl_push_way(const struct hdl_push *push);
 
 /* hdl_push_name - the name that the host has given
  *

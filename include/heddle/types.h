@@ -482,6 +482,7 @@ struct hdl_limits {
 	uint16_t mtu;  /* and the payload bytes per packet: 256, 512, 1024, 2048 or 4096 */
 	/* Bit i: packets leave from hdl_gid_query(i); the first of them is gid. */
 	uint32_t wire_gids;
+	bool cells; /* networks carry cells: hdl_open_attr.cells */
 	uint32_t max_qp;
 	uint32_t max_qp_wr;
 	uint32_t max_sge;

@@ -379,6 +379,7 @@ int hdl_adapter_query(struct hdl_adapter *adapter, struct hdl_limits *limits)
 	                              .wire = net_reach(adapter),
 	                              .mtu = net_mtu(adapter),
 	                              .wire_gids = net_gids(adapter),
+	                              .cells = adapter->net.cells,
 	                              .max_qp = adapter->objects.max_qp,
 	                              .max_qp_wr = HDL_MAX_QP_WR,
 	                              .max_sge = HDL_MAX_SGE,

@@ -49,10 +49,10 @@ _heddle() {
 			mapfile -t COMPREPLY < <(compgen -W "unit host stat mac down --help" -- "$cur")
 		elif [[ $cur == -* ]]; then
 			case ${COMP_WORDS[2]} in
-			unit) more="-l --lan -a --addr -N --netns -n --name -m --mtu -s --service -O --no-offload -f --foreground" ;;
+			unit) more="-l --lan -a --addr -N --netns -n --name -m --mtu -s --service -c --channel -O --no-offload -f --foreground" ;;
 			host)
 				more="-t --tap -u --unix -N --netns -a --addr -n --name -M --mac -m --mtu -o --mode -d --model -p --pools \
-					-i --indicate -s --service -O --no-offload -f --foreground"
+					-i --indicate -c --channel -s --service -O --no-offload -f --foreground"
 				;;
 			esac
 			mapfile -t COMPREPLY < <(compgen -W "$more -j --json --help --usage --version" -- "$cur")
@@ -66,6 +66,8 @@ _heddle() {
 			host-o | host--mode) mapfile -t COMPREPLY < <(compgen -W "rdma send" -- "$cur") ;;
 			host-d | host--model) mapfile -t COMPREPLY < <(compgen -W "push-push push-pull pull-pull" -- "$cur") ;;
 			host-p | host--pools) mapfile -t COMPREPLY < <(compgen -W "both host unit none" -- "$cur") ;;
+			unit-c | unit--channel) mapfile -t COMPREPLY < <(compgen -W "rocev2 cells" -- "$cur") ;;
+			host-c | host--channel) mapfile -t COMPREPLY < <(compgen -W "rocev2 cells iwarp" -- "$cur") ;;
 			host-i | host--indicate) mapfile -t COMPREPLY < <(compgen -W "immediate message" -- "$cur") ;;
 			stat* | mac* | down*)
 				mapfile -t COMPREPLY < <(compgen -W "$("${COMP_WORDS[0]}" tap stat 2>/dev/null | sed -n 's/^\([^ :][^:]*\): .*/\1/p')" -- "$cur")

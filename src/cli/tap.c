@@ -33,6 +33,7 @@ static const struct argp_option unit_list[] = {
         {"name", 'n', "NAME", 0, "Name for stat and down (unit)", 0},
         {"mtu", 'm', "BYTES", 0, "MTU of the interface, 68 to 9000 (1500)", 0},
         {"service", 's', "NUMBER", 0, "Number of the unit on its node (4)", 0},
+        {"channel", 'c', "rocev2|cells", 0, "What packets to hosts are made of (rocev2)", 0},
         {"no-offload", 'O', NULL, 0, "Whole frames only: no segments of 64 KiB", 0},
         {"foreground", 'f', NULL, 0, "Stay in the foreground", 0},
         {"json", 'j', NULL, 0, "Print JSON", 0},
@@ -49,6 +50,7 @@ static const struct argp_option host_list[] = {
         {"model", 'd', "push-push|push-pull|pull-pull", 0, "Who starts a transfer (push-push)", 0},
         {"pools", 'p', "both|host|unit|none", 0, "Who offers pools (both)", 0},
         {"indicate", 'i', "immediate|message", 0, "How frames are announced (immediate)", 0},
+        {"channel", 'c', "rocev2|cells|iwarp", 0, "What crosses the network (rocev2)", 0},
         {"service", 's', "NUMBER", 0, "Number of the unit on its node (4)", 0},
         {"no-offload", 'O', NULL, 0, "Whole frames only: no segments of 64 KiB", 0},
         {"foreground", 'f', NULL, 0, "Stay in the foreground", 0},
@@ -75,6 +77,16 @@ static unsigned tap_word(const char *text, const char *const *words, unsigned co
 			return i;
 	argp_error(state, "'%s' is not one of the values that --help names", text);
 	return 0;
+}
+
+/* A unit speaks iWARP to whoever asks for it. */
+static void tap_parse_channel(struct tap_options *options, const char *arg,
+                              struct argp_state *state)
+{
+	static const char *const channels[] = {"rocev2", "cells", "iwarp"};
+	unsigned channel = tap_word(arg, channels, 3, state);
+	options->cells = channel == 1;
+	options->terms.iwarp = channel == 2;
 }
 
 static error_t tap_parse_terms(int key, const char *arg, struct argp_state *state)
@@ -147,6 +159,9 @@ static error_t tap_parse(int key, char *arg, struct argp_state *state)
 	case 's':
 		options->service = (uint16_t)tap_number(arg, 1, 65535, state);
 		return 0;
+	case 'c':
+		tap_parse_channel(options, arg, state);
+		return 0;
 	case 'O':
 		options->offloads = false;
 		return 0;
@@ -174,6 +189,11 @@ static bool tap_size_frames(struct tap_options *options)
 	struct hdl_push_terms *terms = &options->terms;
 	bool messages = terms->mode == HDL_PUSH_SEND || !terms->host_owns || !terms->unit_owns;
 	terms->header_bytes = LAN_HEADER_BYTES;
+	if (terms->iwarp && terms->mode == HDL_PUSH_SEND) {
+		fprintf(stderr, "heddle tap: send mode needs channels that are not acknowledged, "
+		                "and iWARP has none: give --mode rdma, or another --channel\n");
+		return false;
+	}
 	if (messages && options->mtu + FRAME_EXTRA > PUSH_MAX_DATA) {
 		fprintf(stderr,
 		        "heddle tap: frames that are sent as messages have at most %u bytes: "
@@ -309,10 +329,12 @@ static void tap_print(const json_t *answer)
 	if (unit)
 		printf("%s: unit\n", tap_text(answer, "name"));
 	else
-		printf("%s: host of %s, %s, %s, %s, MAC %s%s%s\n", tap_text(answer, "name"),
+		printf("%s: host of %s, %s%s%s, %s, %s, MAC %s%s%s\n", tap_text(answer, "name"),
 		       tap_text(answer, "unit"),
 		       json_is_true(json_object_get(answer, "up")) ? "up" : "down",
-		       tap_text(answer, "mode"), tap_text(answer, "model"), tap_text(answer, "mac"),
+		       tap_text(answer, "channel")[0] != '\0' ? " by " : "",
+		       tap_text(answer, "channel"), tap_text(answer, "mode"),
+		       tap_text(answer, "model"), tap_text(answer, "mac"),
 		       tap_text(answer, "why")[0] != '\0' ? ": " : "", tap_text(answer, "why"));
 	snprintf(what, sizeof(what), "%s:%s", tap_text(interface, "kind"),
 	         tap_text(interface, "where"));

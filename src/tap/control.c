@@ -258,6 +258,15 @@ bool tap_parse_mac(const char *text, uint8_t mac[LAN_MAC_BYTES])
 	return !macs_is_group(mac);
 }
 
+const char *tap_way(const struct hdl_push *push)
+{
+	static const char *const names[HDL_PUSH_WAY_COUNT] = {[HDL_PUSH_LANES] = "lanes",
+	                                                      [HDL_PUSH_ROCEV2] = "rocev2",
+	                                                      [HDL_PUSH_CELLS] = "cells",
+	                                                      [HDL_PUSH_IWARP] = "iwarp"};
+	return names[hdl_push_way(push)];
+}
+
 json_t *tap_counters(const struct hdl_push *push)
 {
 	const char *const *names;

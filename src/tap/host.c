@@ -428,8 +428,10 @@ static json_t *host_stat(struct tap *tap)
 	json_object_set_new(answer, "link", json_boolean(host->up && host->link));
 	json_object_set_new(answer, "mode", json_string(modes[tap->options->terms.mode]));
 	json_object_set_new(answer, "model", json_string(models[tap->options->terms.model]));
-	if (host->up)
+	if (host->up) {
+		json_object_set_new(answer, "channel", json_string(tap_way(host->push)));
 		json_object_set_new(answer, "counters", tap_counters(host->push));
+	}
 	if (host->why[0] != '\0')
 		json_object_set_new(answer, "why", json_string(host->why));
 	return answer;

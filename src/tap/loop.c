@@ -120,7 +120,8 @@ static void tap_wait(struct tap *tap, bool busy)
 
 static bool tap_open_adapter(struct tap *tap)
 {
-	struct hdl_open_attr attr = {.name = tap->options->name, .on_node = true};
+	struct hdl_open_attr attr = {
+	        .name = tap->options->name, .on_node = true, .cells = tap->options->cells};
 	int error = hdl_open(&attr, &tap->adapter);
 	if (error != 0) {
 		snprintf(tap->why, sizeof(tap->why), "the adapter: %s", hdl_strerror(error));

@@ -24,6 +24,7 @@
 
 struct tap_options {
 	bool unit, foreground, has_mac, has_mtu, offloads, json;
+	bool cells; /* packets between machines are cells */
 	const char *name, *node, *lan;
 	struct hdl_push_terms terms;
 	uint8_t mac[LAN_MAC_BYTES];
@@ -95,6 +96,8 @@ json_t *control_ask(const char *name, json_t *question, bool until_end, char *wh
 /* The names of all that run; returns how many. */
 size_t control_list(char names[][TAP_NAME_BYTES], size_t max);
 
+/* What the channels of a connection are made of. */
+const char *tap_way(const struct hdl_push *push);
 /* Counters of a connection, as JSON. */
 json_t *tap_counters(const struct hdl_push *push);
 json_t *tap_lan_json(const struct lan *lan);

@@ -526,9 +526,10 @@ static json_t *unit_stat(struct tap *tap)
 			continue;
 		const uint64_t *values = host->statistics;
 		json_t *row = json_pack(
-		        "{s:s,s:b,s:o,s:I,s:I,s:I,s:I,s:I,s:I,s:o,s:i,s:I,s:b,s:b,s:i}", "name",
+		        "{s:s,s:b,s:o,s:s,s:I,s:I,s:I,s:I,s:I,s:I,s:o,s:i,s:I,s:b,s:b,s:i}", "name",
 		        hdl_push_name(host->push), "up", host->up, "mac", tap_mac_json(host->mac),
-		        "rx_frames", (json_int_t)values[HDL_PUSH_STAT_RX_FRAMES], "rx_bytes",
+		        "channel", tap_way(host->push), "rx_frames",
+		        (json_int_t)values[HDL_PUSH_STAT_RX_FRAMES], "rx_bytes",
 		        (json_int_t)values[HDL_PUSH_STAT_RX_BYTES], "tx_frames",
 		        (json_int_t)values[HDL_PUSH_STAT_TX_FRAMES], "tx_bytes",
 		        (json_int_t)values[HDL_PUSH_STAT_TX_BYTES], "dropped",

@@ -1,6 +1,11 @@
 /* Queue pairs as the channels of the messaging layer. Channel 0 carries messages, channel 1 frames:
  * reliable connections in RDMA mode, unreliable ones in send mode. Both complete in one queue, so
- * receives are seen in the order in which they arrived. */
+ * receives are seen in the order in which they arrived.
+ *
+ * An operation on an acknowledged channel is over when the peer has it. On iWARP, sends and writes
+ * complete before that, when TCP has taken them. There they ask for no completion: a read of no
+ * bytes is posted behind them, which the peer answers when it has them all (RFC 5040 section 5.5),
+ * and whose completion is theirs (ADR 0206). */
 #include <assert.h>
 #include <endian.h>
 #include <stddef.h>
@@ -21,7 +26,8 @@
  * number that the messaging layer gave it. */
 #define WR_RECEIVE (1ull << 63)
 #define WR_DATA    (1ull << 62)
-#define WR_SILENT  UINT32_MAX /* a receive without a buffer, for immediate data */
+#define WR_FENCE   (1ull << 61) /* iWARP: all operations up to this number have completed */
+#define WR_SILENT  UINT32_MAX   /* a receive without a buffer, for immediate data */
 
 void channels_config(const struct hdl_push *push, struct split_config *config)
 {
@@ -90,6 +96,61 @@ static struct hdl_mr *channels_find(struct hdl_push *push, const uint8_t *local)
 	return NULL;
 }
 
+static bool channels_post_send(struct hdl_push *push, uint32_t channel,
+                               const struct hdl_send_wr *wr)
+{
+	int error = hdl_post_send(push->qp[channel], wr, NULL);
+	if (error != 0 && error != -HDL_ENOSPC)
+		push->broken = true;
+	return error == 0;
+}
+
+static uint64_t channels_fence_id(uint32_t channel, uint32_t number)
+{
+	return WR_FENCE | (channel == SPLIT_DATA ? WR_DATA : 0) | number;
+}
+
+/* Post an operation whose completion is that of a read: its own, or that of a later one. */
+static bool channels_post_ordered(struct hdl_push *push, uint32_t channel, struct hdl_send_wr *wr)
+{
+	struct push_order *order = &push->order[channel];
+	uint64_t id = wr->wr_id;
+	bool reads = wr->opcode == HDL_OP_READ;
+	if (order->put - order->done == ORDER_MAX)
+		return false;
+	wr->wr_id = channels_fence_id(channel, order->put + 1);
+	if (!reads)
+		wr->flags &= ~(uint32_t)HDL_SEND_SIGNALED;
+	if (!channels_post_send(push, channel, wr))
+		return false;
+	order->ids[order->put++ % ORDER_MAX] = id;
+	if (reads)
+		order->fenced = order->put;
+	return true;
+}
+
+void channels_fence(struct hdl_push *push)
+{
+	for (uint32_t i = 0; i < 2 && push->stream; i++) {
+		struct push_order *order = &push->order[i];
+		struct hdl_send_wr wr = {.wr_id = channels_fence_id(i, order->put),
+		                         .opcode = HDL_OP_READ,
+		                         .flags = HDL_SEND_SIGNALED};
+		/* One at a time: what is posted meanwhile shares the next one. */
+		if (order->put != order->fenced && order->fenced == order->done &&
+		    channels_post_send(push, i, &wr))
+			order->fenced = order->put;
+	}
+}
+
+static void channels_fenced(struct hdl_push *push, uint64_t wr_id)
+{
+	struct push_order *order =
+	        &push->order[(wr_id & WR_DATA) != 0 ? SPLIT_DATA : SPLIT_CONTROL];
+	while (order->done != (uint32_t)wr_id)
+		split_done(push->split, order->ids[order->done++ % ORDER_MAX], true);
+}
+
 static bool channels_post(void *binding, const struct split_op *op, uint64_t id)
 {
 	static const uint32_t opcodes[] = {[SPLIT_OP_SEND] = HDL_OP_SEND,
@@ -107,10 +168,8 @@ static bool channels_post(void *binding, const struct split_op *op, uint64_t id)
 	                         .flags = HDL_SEND_SIGNALED,
 	                         .imm = htobe32(op->immediate),
 	                         .u.rdma = {op->address, {op->handle}}};
-	int error = hdl_post_send(push->qp[op->channel], &wr, NULL);
-	if (error != 0 && error != -HDL_ENOSPC)
-		push->broken = true;
-	return error == 0;
+	return push->stream ? channels_post_ordered(push, op->channel, &wr)
+	                    : channels_post_send(push, op->channel, &wr);
 }
 
 static bool channels_offer(void *binding, uint32_t index, uint32_t elements, uint32_t element_bytes,
@@ -222,7 +281,7 @@ int channels_make(struct hdl_push *push)
 	void *memory;
 	channels_config(push, &config);
 	size_t bytes = split_memory_bytes(&config);
-	if (bytes == 0)
+	if (bytes == 0 || (push->terms.iwarp && push->terms.mode == HDL_PUSH_SEND))
 		return -HDL_EINVAL;
 	push->receives_at = (bytes + 4095) & ~(size_t)4095;
 	push->memory_bytes = push->receives_at + 2ull * SPLIT_RECEIVES * PUSH_MAX_BYTES;
@@ -285,6 +344,8 @@ int channels_connect(struct hdl_push *push)
 {
 	bool reliable = push->terms.mode != HDL_PUSH_SEND;
 	int error = channels_fill(push);
+	if (error == 0 && push->stream)
+		return streams_connect(push);
 	for (unsigned i = 0; i < 2 && error == 0; i++) {
 		struct hdl_qp_attr attr = {.state = HDL_QPS_RTR,
 		                           .port_num = 1,
@@ -331,6 +392,7 @@ int channels_begin(struct hdl_push *push)
 
 void channels_free(struct hdl_push *push)
 {
+	streams_end(push);
 	for (unsigned i = 0; i < 2; i++)
 		if (push->qp[i] != NULL)
 			hdl_qp_destroy(push->qp[i]);
@@ -381,6 +443,8 @@ int channels_poll(struct hdl_push *push)
 				push->broken = true;
 			else if ((wc[i].wr_id & WR_RECEIVE) != 0)
 				channels_received(push, &wc[i]);
+			else if ((wc[i].wr_id & WR_FENCE) != 0)
+				channels_fenced(push, wc[i].wr_id);
 			else
 				split_done(push->split, wc[i].wr_id, true);
 		}

@@ -13,6 +13,7 @@
 
 enum push_stage {
 	STAGE_CALLING,  /* the request was sent */
+	STAGE_JOINING,  /* iWARP: the host has the answer, and connects the channels */
 	STAGE_ANSWERED, /* the answer was; the host has not confirmed it */
 	STAGE_OPEN,
 	STAGE_CLOSING, /* pools are being flushed */
@@ -25,6 +26,14 @@ struct push_region {
 	uint8_t *host;
 	size_t bytes;
 	struct hdl_mr *mr;
+};
+
+/* Operations on an iWARP channel that have not completed, in the order in which they were posted.
+ * All before @fenced complete with the read that was posted there. */
+#define ORDER_MAX 512u
+struct push_order {
+	uint32_t put, fenced, done;
+	uint64_t ids[ORDER_MAX];
 };
 
 struct hdl_push {
@@ -52,6 +61,13 @@ struct hdl_push {
 	uint32_t qpn[2], psn[2], peer_qpn[2], peer_psn[2];
 	uint16_t mtu;
 
+	/* iWARP. */
+	bool stream;       /* the channels are connections of their own */
+	uint16_t tcp_port; /* where the unit waits for them */
+	uint32_t joined;   /* channels that are established: bits */
+	struct hdl_conn *conn[2];
+	struct push_order order[2];
+
 	struct hdl_cq *cq;
 	struct hdl_qp *qp[2];
 	uint8_t *memory; /* messages and slots, then the receives */
@@ -72,6 +88,10 @@ struct hdl_push_port {
 	uint16_t service;
 	struct hdl_push *links;
 	uint32_t link_count;
+	struct hdl_listener *listener; /* for iWARP channels; NULL: no host has asked for any */
+	uint16_t tcp_port;
+	bool hears_streams;         /* hdl_conn_notify() was called, */
+	_Atomic bool streams_ready; /* and has been answered since */
 
 	pthread_mutex_t lock; /* of what is below */
 	int bell;
@@ -89,14 +109,25 @@ int channels_begin(struct hdl_push *push);
 void channels_free(struct hdl_push *push);
 /* Take completions. Returns how many. */
 int channels_poll(struct hdl_push *push);
+/* Ask for the end of operations that complete by a read behind them. */
+void channels_fence(struct hdl_push *push);
 void channels_config(const struct hdl_push *push, struct split_config *config);
 
 /* --- setup.c: how two ends agree; setup_wire.c: the same on a network --- */
 
-#define SETUP_BYTES 92u
-#define CM_ID_BITS  22u /* below the slot of the process */
+#define SETUP_BYTES   92u
+#define SETUP_VERSION 1u
+#define SETUP_MAGIC   0x48445055u
+#define CM_ID_BITS    22u /* below the slot of the process */
 
-enum setup_kind { SETUP_REQUEST = 1, SETUP_ANSWER, SETUP_CONFIRM, SETUP_REFUSAL, SETUP_BYE };
+enum setup_kind {
+	SETUP_REQUEST = 1,
+	SETUP_ANSWER,
+	SETUP_CONFIRM,
+	SETUP_REFUSAL,
+	SETUP_BYE,
+	SETUP_CHANNEL
+};
 
 /* Send the @body of a message as a management datagram. */
 int setup_wire_send(struct hdl_push *push, enum setup_kind kind, const uint8_t *body);
@@ -117,6 +148,18 @@ void setup_time(struct hdl_push *push, uint64_t now_ns);
 int setup_run(struct hdl_push_port *port);
 /* Called by threads of the adapter. */
 void setup_heard(void *context, const struct hdl_cm_msg *msg);
+void setup_ring(struct hdl_push_port *port);
+/* All channels of an iWARP connection are established. */
+void setup_joined(struct hdl_push *push);
+
+/* --- streams.c: iWARP connections as channels --- */
+
+/* Connect the channels to the unit, or, at the unit, be ready for them. */
+int streams_connect(struct hdl_push *push);
+/* Handle events of connections. Returns how many. */
+int streams_run(struct hdl_push_port *port);
+void streams_end(struct hdl_push *push);
+void streams_shut(struct hdl_push_port *port);
 
 /* --- push.c --- */
 

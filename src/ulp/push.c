@@ -103,6 +103,7 @@ void hdl_push_shut(struct hdl_push_port *port)
 		push_link_free(port, &port->links, false);
 	if (port->service != 0)
 		hdl_cm_unbind(port->adapter, HDL_PUSH_SPACE, NULL, port->service, 0);
+	streams_shut(port);
 	if (port->channel != NULL)
 		hdl_channel_destroy(port->channel);
 	if (port->pd != NULL)
@@ -151,6 +152,7 @@ static int push_link_run(struct hdl_push *push)
 	if (push->stage == STAGE_OVER)
 		return done;
 	split_pump(push->split, now);
+	channels_fence(push);
 	if (push->split->state == SPLIT_FAILED)
 		push_link_over(push, split_verdict_text(push->split->verdict));
 	else if (push->split->state == SPLIT_CLOSED)
@@ -164,7 +166,7 @@ int hdl_push_run(struct hdl_push_port *port)
 {
 	struct hdl_cq *cq;
 	void *context;
-	int done = setup_run(port);
+	int done = setup_run(port) + streams_run(port);
 	/* An event of a queue that is not armed cannot have come. */
 	bool armed = false;
 	for (struct hdl_push *push = port->links; push != NULL; push = push->next)
@@ -261,6 +263,16 @@ void hdl_push_break(struct hdl_push *push, const char *why)
 const struct hdl_push_terms *hdl_push_agreed(const struct hdl_push *push)
 {
 	return &push->terms;
+}
+
+uint32_t hdl_push_way(const struct hdl_push *push)
+{
+	const struct hdl_limits *limits = &push->port->limits;
+	if (push->stream)
+		return HDL_PUSH_IWARP;
+	if (!push->wire && limits->wire != HDL_WIRE_ALL)
+		return HDL_PUSH_LANES;
+	return limits->cells ? HDL_PUSH_CELLS : HDL_PUSH_ROCEV2;
 }
 
 const char *hdl_push_name(const struct hdl_push *push)

@@ -5,9 +5,11 @@
  *    0  "HDPU"
  *    4  version (2), 1
  *    6  kind (1)
- *    7  flags (1): 1 the host owns pools, 2 the unit does, 4 indications by message
+ *    7  flags (1): 1 the host owns pools, 2 the unit does, 4 indications by message, 8 the sender
+ *       speaks cells, 16 iWARP
  *    8  mode (1), model (1), bytes of payload per packet (2)
- *   12  frame bytes (4), header bytes (2), 0 (2)
+ *   12  frame bytes (4), header bytes (2), iWARP: TCP port of the unit (2). In a request it is 1 if
+ *       iWARP is to be used on one machine, too
  *   20  the sender's number for the connection (4), the receiver's (4)
  *   28  queue pairs of channel 0 and 1 (4 each), their first sequence numbers (4 each)
  *   44  address of the sender's node (16)
@@ -17,7 +19,10 @@
  *   REQUEST  ---------->          host has made its queue pairs
  *            <----------  ANSWER  so has the unit, and they are connected; or REFUSAL
  *   CONFIRM  ---------->          the host's are connected; both begin
- *   BYE      <--------->          from either side, at the end */
+ *   BYE      <--------->          from either side, at the end
+ *
+ * With iWARP, the host connects the channels when it has the answer (streams.c), and confirms when
+ * they are established. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -28,14 +33,12 @@
 #include "ulp/internal.h"
 #include "wire/be.h"
 
-#define SETUP_VERSION 1u
-#define SETUP_MAGIC   0x48445055u
-
 struct setup {
 	uint16_t version;
 	uint8_t kind;
 	struct hdl_push_terms terms;
-	uint16_t mtu;
+	bool cells;
+	uint16_t mtu, tcp_port;
 	uint32_t from, to;
 	uint32_t qpn[2], psn[2];
 	struct hdl_gid gid;
@@ -49,12 +52,14 @@ static void setup_put(const struct setup *setup, uint8_t *out)
 	be32_store(out, SETUP_MAGIC);
 	be16_store(out + 4, SETUP_VERSION);
 	out[6] = setup->kind;
-	out[7] = (uint8_t)(terms->host_owns | terms->unit_owns << 1 | terms->by_message << 2);
+	out[7] = (uint8_t)(terms->host_owns | terms->unit_owns << 1 | terms->by_message << 2 |
+	                   setup->cells << 3 | terms->iwarp << 4);
 	out[8] = terms->mode;
 	out[9] = terms->model;
 	be16_store(out + 10, setup->mtu);
 	be32_store(out + 12, terms->frame_bytes);
 	be16_store(out + 16, terms->header_bytes);
+	be16_store(out + 18, setup->tcp_port);
 	be32_store(out + 20, setup->from);
 	be32_store(out + 24, setup->to);
 	for (unsigned i = 0; i < 2; i++) {
@@ -77,9 +82,12 @@ static bool setup_get(struct setup *setup, const uint8_t *in, uint32_t bytes)
 	                                       .host_owns = (in[7] & 1) != 0,
 	                                       .unit_owns = (in[7] & 2) != 0,
 	                                       .by_message = (in[7] & 4) != 0,
+	                                       .iwarp = (in[7] & 16) != 0,
 	                                       .frame_bytes = be32_load(in + 12),
 	                                       .header_bytes = be16_load(in + 16)};
+	setup->cells = (in[7] & 8) != 0;
 	setup->mtu = be16_load(in + 10);
+	setup->tcp_port = be16_load(in + 18);
 	setup->from = be32_load(in + 20);
 	setup->to = be32_load(in + 24);
 	for (unsigned i = 0; i < 2; i++) {
@@ -95,25 +103,41 @@ static bool setup_get(struct setup *setup, const uint8_t *in, uint32_t bytes)
 void setup_heard(void *context, const struct hdl_cm_msg *msg)
 {
 	struct hdl_push_port *port = context;
-	const uint64_t one = 1;
 	pthread_mutex_lock(&port->lock);
 	if (port->tail - port->head < MAIL)
 		port->mail[port->tail++ % MAIL] = *msg;
 	pthread_mutex_unlock(&port->lock);
+	setup_ring(port);
+}
+
+void setup_ring(struct hdl_push_port *port)
+{
+	const uint64_t one = 1;
 	if (write(port->bell, &one, sizeof(one)) < 0)
 		return; /* the bell rings already */
+}
+
+/* The address under which the network knows this node. */
+static struct hdl_gid setup_gid(const struct hdl_push_port *port)
+{
+	struct hdl_gid gid = port->limits.gid;
+	if (port->limits.wire_gids != 0)
+		hdl_gid_query(port->adapter, (uint32_t)__builtin_ctz(port->limits.wire_gids), &gid);
+	return gid;
 }
 
 static struct setup setup_of(const struct hdl_push *push, enum setup_kind kind)
 {
 	struct setup setup = {.kind = (uint8_t)kind,
 	                      .terms = push->terms,
+	                      .cells = push->port->limits.cells,
 	                      .mtu = push->mtu,
+	                      .tcp_port = push->tcp_port,
 	                      .from = push->id,
 	                      .to = push->peer_id,
 	                      .qpn = {push->qpn[0], push->qpn[1]},
 	                      .psn = {push->psn[0], push->psn[1]},
-	                      .gid = push->port->limits.gid};
+	                      .gid = push->stream ? setup_gid(push->port) : push->port->limits.gid};
 	memcpy(setup.text, push->name, HDL_PUSH_NAME_BYTES);
 	return setup;
 }
@@ -143,6 +167,7 @@ int setup_call(struct hdl_push *push)
 	push->wire = push->port->limits.wire != HDL_WIRE_NONE &&
 	             hdl_node_find(push->port->adapter, &push->gid, &lid) != 0;
 	push->deadline_ns = clock_now_ns() + HDL_PUSH_CONNECT_NS;
+	push->tcp_port = push->terms.iwarp && push->port->limits.wire == HDL_WIRE_ALL;
 	return setup_send(push, SETUP_REQUEST);
 }
 
@@ -190,6 +215,14 @@ static void setup_take_peer(struct hdl_push *push, const struct hdl_cm_msg *msg,
 		push->mtu = setup->mtu;
 }
 
+/* Would packets of one kind meet an adapter that speaks the other? */
+static bool setup_wires_differ(const struct hdl_push_port *port, const struct hdl_cm_msg *msg,
+                               const struct setup *request)
+{
+	bool wire = msg->kind == HDL_CM_MAD || port->limits.wire == HDL_WIRE_ALL;
+	return wire && !request->terms.iwarp && request->cells != port->limits.cells;
+}
+
 /* A host calls. */
 static void setup_requested(struct hdl_push_port *port, const struct hdl_cm_msg *msg,
                             const struct setup *request)
@@ -202,6 +235,10 @@ static void setup_requested(struct hdl_push_port *port, const struct hdl_cm_msg 
 		why = "versions differ";
 	else if (terms.mode > HDL_PUSH_SEND || terms.model > HDL_PUSH_PULL_PULL)
 		why = "an unknown mode or model";
+	else if (terms.iwarp && terms.mode == HDL_PUSH_SEND)
+		why = "iWARP has no send mode";
+	else if (setup_wires_differ(port, msg, request))
+		why = request->cells ? "the unit does not speak cells" : "the unit speaks cells";
 	else if (port->link_count == HDL_PUSH_MAX_LINKS)
 		why = "the unit has too many hosts";
 	else
@@ -216,6 +253,8 @@ static void setup_requested(struct hdl_push_port *port, const struct hdl_cm_msg 
 		return;
 	}
 	setup_take_peer(push, msg, request);
+	push->stream = terms.iwarp &&
+	               (push->wire || request->tcp_port != 0 || port->limits.wire == HDL_WIRE_ALL);
 	int error = channels_make(push);
 	if (error == 0)
 		error = channels_connect(push);
@@ -256,21 +295,40 @@ static void setup_answered(struct hdl_push *push, const struct hdl_cm_msg *msg,
 	const struct hdl_push_terms *asked = &push->terms, *got = &answer->terms;
 	if (answer->version != SETUP_VERSION || got->mode != asked->mode ||
 	    got->model != asked->model || got->host_owns != asked->host_owns ||
-	    got->unit_owns != asked->unit_owns || got->frame_bytes > asked->frame_bytes ||
-	    got->frame_bytes < 64 || got->header_bytes > asked->header_bytes) {
+	    got->unit_owns != asked->unit_owns || got->iwarp != asked->iwarp ||
+	    got->frame_bytes > asked->frame_bytes || got->frame_bytes < 64 ||
+	    got->header_bytes > asked->header_bytes) {
 		push_link_over(push,
 		               "the unit answered with other terms, or is of another version");
 		return;
 	}
 	push->terms = *got;
 	setup_take_peer(push, msg, answer);
+	push->tcp_port = answer->tcp_port;
+	push->stream = asked->iwarp && answer->tcp_port != 0;
 	int error = channels_connect(push);
 	if (error != 0) {
 		push_link_over(push, hdl_strerror(error));
-		return;
+	} else if (push->stream) {
+		push->stage = STAGE_JOINING;
+	} else {
+		setup_send(push, SETUP_CONFIRM);
+		setup_opened(push);
 	}
-	setup_send(push, SETUP_CONFIRM);
+}
+
+void setup_joined(struct hdl_push *push)
+{
+	if (push->role == SPLIT_HOST)
+		setup_send(push, SETUP_CONFIRM);
 	setup_opened(push);
+}
+
+/* The host has confirmed. What it says about iWARP channels, these have said before. */
+static void setup_confirmed(struct hdl_push *push)
+{
+	if (push->stage == STAGE_ANSWERED && !push->stream)
+		setup_opened(push);
 }
 
 static struct hdl_push *setup_find(struct hdl_push_port *port, uint32_t id)
@@ -297,8 +355,8 @@ static void setup_message(struct hdl_push_port *port, const struct hdl_cm_msg *m
 		return;
 	if (setup.kind == SETUP_ANSWER)
 		setup_answered(push, msg, &setup);
-	else if (setup.kind == SETUP_CONFIRM && push->stage == STAGE_ANSWERED)
-		setup_opened(push);
+	else if (setup.kind == SETUP_CONFIRM)
+		setup_confirmed(push);
 	else if (setup.kind == SETUP_REFUSAL)
 		push_link_over(push, setup.text);
 	else if (setup.kind == SETUP_BYE)
@@ -351,8 +409,8 @@ static void setup_datagram(struct hdl_push_port *port, const struct hdl_cm_msg *
 		setup_send(push, SETUP_CONFIRM);
 	else if (kind == SETUP_ANSWER)
 		setup_answered(push, msg, &setup);
-	else if (kind == SETUP_CONFIRM && push->stage == STAGE_ANSWERED)
-		setup_opened(push);
+	else if (kind == SETUP_CONFIRM)
+		setup_confirmed(push);
 	else if (kind == SETUP_REFUSAL && push->stage == STAGE_CALLING)
 		push_link_over(push, setup.text);
 	else if (kind == SETUP_BYE) {

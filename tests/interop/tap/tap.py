@@ -411,7 +411,7 @@ class Machines(Base):
 class Loss(Base):
     """A link that loses one packet in a hundred between Heddle's ends: a relay of ours between two namespaces."""
 
-    def carry(self, *more, loss=10):
+    def carry(self, *more, loss=10, unit=()):
         relay = FOLDER / "bench/taprelay"
         if not relay.exists():
             self.skipTest("bench/taprelay is not built")
@@ -424,7 +424,7 @@ class Loss(Base):
             (self.place / folder).mkdir(mode=0o700, exist_ok=True)
             where.run("ip", "addr", "add", f"10.77.0.{number}/24", "dev", "n0")
             where.env = dict(self.env, HEDDLE_DIR=str(self.place / folder))
-        self.inside(self.lan, "tap", "unit", "--lan", "tap:lan0", "--addr", "10.77.0.1")
+        self.inside(self.lan, "tap", "unit", "--lan", "tap:lan0", "--addr", "10.77.0.1", *unit)
         self.inside(space, "tap", "host", "10.77.0.1", "--tap", "eth0", "--addr", "10.77.0.2", *more)
         self.lan.run("ip", "addr", "add", "10.9.0.1/24", "dev", "lan0")
         space.run("ip", "addr", "add", "10.9.0.2/24", "dev", "eth0")
