@@ -1,10 +1,11 @@
 /* A cable between two TAP interfaces in two namespaces: one process that shuttles frames, with a
  * delay and losses on request.
  *
- *   taprelay PID:NAME PID:NAME [DELAY_US [LOSS_PERMILLE [MTU]]]
+ *   taprelay PID:NAME PID:NAME [DELAY_US [LOSS_PERMILLE [MTU [OFFLOADS]]]]
  *
  * Without a delay it is the floor for anything that carries frames between two interfaces; with one
- * it is the link that the models of the split driver are measured on. Prints an empty line when it
+ * it is the link that the models of the split driver are measured on. With OFFLOADS 0, frames are
+ * whole: no segments of 64 KiB. Prints an empty line when it
  * is ready, and the processor time it used when it is told to end. */
 #include <errno.h>
 #include <poll.h>
@@ -42,7 +43,7 @@ static void relay_stop(int number)
 	relay_over = 1;
 }
 
-static bool relay_open(struct lan *lan, const char *text, uint16_t mtu)
+static bool relay_open(struct lan *lan, const char *text, uint16_t mtu, bool offloads)
 {
 	char *colon = strchr(text, ':'), name[64];
 	if (colon == NULL)
@@ -56,7 +57,7 @@ static bool relay_open(struct lan *lan, const char *text, uint16_t mtu)
 		fprintf(stderr, "taprelay: %s\n", lan->why);
 		return false;
 	}
-	lan->kind->set_offloads(lan, lan->kind->offloads);
+	lan->kind->set_offloads(lan, offloads ? lan->kind->offloads : 0);
 	return true;
 }
 
@@ -98,11 +99,12 @@ int main(int argc, char **argv)
 	uint64_t delay_ns = argc > 3 ? strtoull(argv[3], NULL, 10) * 1000 : 0;
 	uint32_t loss = argc > 4 ? (uint32_t)atoi(argv[4]) : 0;
 	uint16_t mtu = argc > 5 ? (uint16_t)atoi(argv[5]) : 1500;
+	bool offloads = argc <= 6 || atoi(argv[6]) != 0;
 	struct prng prng;
-	if (argc < 3 || !relay_open(&ends[0], argv[1], mtu) ||
-	    !relay_open(&ends[1], argv[2], mtu)) {
-		fprintf(stderr,
-		        "usage: taprelay PID:NAME PID:NAME [DELAY_US [LOSS_PERMILLE [MTU]]]\n");
+	if (argc < 3 || !relay_open(&ends[0], argv[1], mtu, offloads) ||
+	    !relay_open(&ends[1], argv[2], mtu, offloads)) {
+		fprintf(stderr, "usage: taprelay PID:NAME PID:NAME [DELAY_US [LOSS_PERMILLE [MTU "
+		                "[OFFLOADS]]]]\n");
 		return 64;
 	}
 	prng_seed(&prng, 1);
