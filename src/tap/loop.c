@@ -232,14 +232,21 @@ int tap_run(const struct tap_options *options, int ready)
 	else if (options->json)
 		tap_print_started(options, getpid());
 	bool busy = true;
+	unsigned turns = 0;
 	while (good && !stopping) {
+		uint64_t written = tap.lan.tx_frames;
 		int done = hdl_push_run(tap.port);
 		tap_tend(&tap);
+		/* Frames that were written may have been answered already. */
+		tap.lan_ready |= tap.lan.tx_frames != written && tap.lan.fd >= 0;
 		int moved = tap.role->turn(&tap);
 		if (moved > 0)
 			hdl_push_run(tap.port);
 		busy = done > 0 || moved > 0;
-		tap_wait(&tap, busy);
+		/* While there is work, other descriptors are looked at from time to time. */
+		turns = busy ? turns + 1 : 0;
+		if (turns % TAP_TURNS == 0)
+			tap_wait(&tap, busy);
 	}
 	if (good)
 		tap_part(&tap);

@@ -15,6 +15,7 @@
 #define TAP_MESSAGE_BYTES 131072u /* an answer with 64 hosts */
 #define TAP_NAME_BYTES    HDL_PUSH_NAME_BYTES
 #define TAP_BUDGET        64u           /* frames that are read in one turn */
+#define TAP_TURNS         8u            /* turns with work between two looks at descriptors */
 #define TAP_RETRY_NS      100000000ull  /* between attempts of a host to reach its unit */
 #define TAP_PART_NS       2000000000ull /* for peers to answer at the end */
 #define TAP_PATIENCE_NS   10000000ull   /* for a host that takes no frames, before others go on */

@@ -449,8 +449,10 @@ int channels_poll(struct hdl_push *push)
 				split_done(push->split, wc[i].wr_id, true);
 		}
 		done += got;
-		if (done >= 8 * POLL_BATCH)
-			break; /* others have their turn; the queue is polled again */
+		/* Others have their turn. And what has come is handled before the queue is polled
+		 * again, because that sends the acknowledgements that an answer would carry. */
+		if (got < POLL_BATCH || done >= 8 * POLL_BATCH)
+			break;
 	}
 	if (got < 0)
 		push->broken = true;

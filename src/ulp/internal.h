@@ -93,8 +93,9 @@ struct hdl_push_port {
 	bool hears_streams;         /* hdl_conn_notify() was called, */
 	_Atomic bool streams_ready; /* and has been answered since */
 
-	pthread_mutex_t lock; /* of what is below */
 	int bell;
+	_Atomic bool rung;    /* set after the bell was written to */
+	pthread_mutex_t lock; /* of what is below */
 	struct hdl_cm_msg mail[MAIL];
 	uint32_t head, tail;
 };

@@ -138,6 +138,11 @@ int hdl_push_connect(struct hdl_push_port *port, const struct hdl_gid *gid, uint
 	return 0;
 }
 
+static bool push_link_runs(const struct hdl_push *push)
+{
+	return push->stage == STAGE_OPEN || push->stage == STAGE_CLOSING;
+}
+
 /* One turn of one connection. */
 static int push_link_run(struct hdl_push *push)
 {
@@ -146,7 +151,7 @@ static int push_link_run(struct hdl_push *push)
 	if (now >= push->deadline_ns)
 		push_link_over(push, "the other end does not answer");
 	setup_time(push, now);
-	if (push->stage != STAGE_OPEN && push->stage != STAGE_CLOSING)
+	if (!push_link_runs(push))
 		return 0;
 	done = channels_poll(push);
 	if (push->stage == STAGE_OVER)
@@ -168,10 +173,15 @@ int hdl_push_run(struct hdl_push_port *port)
 	void *context;
 	int done = setup_run(port) + streams_run(port);
 	/* An event of a queue that is not armed cannot have come. */
-	bool armed = false;
-	for (struct hdl_push *push = port->links; push != NULL; push = push->next)
-		armed |= push->armed;
-	while (armed && hdl_channel_get(port->channel, &cq, &context, 0) == 0) {
+	uint32_t armed = 0;
+	for (struct hdl_push *push = port->links; push != NULL; push = push->next) {
+		armed += push->armed;
+		/* What the caller has left goes first: it takes acknowledgements along, which
+		 * would otherwise leave by themselves in the calls below. */
+		if (push_link_runs(push))
+			split_pump(push->split, push->split->now_ns);
+	}
+	for (; armed > 0 && hdl_channel_get(port->channel, &cq, &context, 0) == 0; armed--) {
 		hdl_cq_ack(cq, 1);
 		((struct hdl_push *)context)->armed = false;
 	}
@@ -202,8 +212,7 @@ uint64_t hdl_push_deadline(const struct hdl_push_port *port)
 		at = repeats && push->repeat_ns < at ? push->repeat_ns : at;
 		if (push->stage == STAGE_OVER)
 			return 0;
-		if ((push->stage == STAGE_OPEN || push->stage == STAGE_CLOSING) &&
-		    split_deadline(push->split) < at)
+		if (push_link_runs(push) && split_deadline(push->split) < at)
 			at = split_deadline(push->split);
 		first = at < first ? at : first;
 	}
@@ -290,5 +299,5 @@ size_t hdl_push_counters(const struct hdl_push *push, const char *const **names,
 {
 	*names = split_counter_names;
 	*values = push->split->counters;
-	return push->stage == STAGE_OPEN || push->stage == STAGE_CLOSING ? SPLIT_COUNTER_COUNT : 0;
+	return push_link_runs(push) ? SPLIT_COUNTER_COUNT : 0;
 }

@@ -23,6 +23,7 @@
  *
  * With iWARP, the host connects the channels when it has the answer (streams.c), and confirms when
  * they are established. */
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -113,8 +114,9 @@ void setup_heard(void *context, const struct hdl_cm_msg *msg)
 void setup_ring(struct hdl_push_port *port)
 {
 	const uint64_t one = 1;
-	if (write(port->bell, &one, sizeof(one)) < 0)
-		return; /* the bell rings already */
+	ssize_t done = write(port->bell, &one, sizeof(one));
+	(void)done; /* EAGAIN: it is at its maximum, and rings */
+	atomic_store(&port->rung, true);
 }
 
 /* The address under which the network knows this node. */
@@ -439,10 +441,13 @@ static void setup_lost(struct hdl_push_port *port, const struct hdl_cm_msg *msg)
 
 int setup_run(struct hdl_push_port *port)
 {
-	uint64_t rung;
+	uint64_t count;
 	int done = 0;
-	if (read(port->bell, &rung, sizeof(rung)) < 0)
-		rung = 0;
+	/* Whoever rings between the two rings again: the mark is set after the bell. */
+	if (!atomic_exchange(&port->rung, false))
+		return 0;
+	if (read(port->bell, &count, sizeof(count)) < 0)
+		count = 0;
 	for (;; done++) {
 		pthread_mutex_lock(&port->lock);
 		bool any = port->head != port->tail;
