@@ -315,6 +315,10 @@ enum step local_direct(struct engine *engine, struct qp *qp, struct wqe_send *wq
 	if (qp->unanswered > 0)
 		local_look(engine, qp);
 	if (qp->unanswered > 0) {
+		/* The target has to see the immediate data in any case, and it can copy the bytes
+		 * in order. To wait for its answer would be a round trip for each request. */
+		if (wqe->opcode == HDL_OP_WRITE_IMM)
+			return STEP_BY_TARGET;
 		if (engine->by_application)
 			engine_activate(engine,
 			                qp); /* the application calls again, and we look again */

@@ -117,6 +117,41 @@ static void a_frame_that_makes_no_sense(void **state)
 
 /* The peer learns that it can access our memory while a long message is on its way in parts: this
  * message goes on in parts, and the next ones leave their data in our memory. */
+/* The first copies its bytes itself, and only its notice is a frame. The others do not wait for the
+ * answer to that: the target copies theirs. */
+static void writes_with_immediate_data_do_not_wait_for_each_other(void **state)
+{
+	enum { WRITES = 6 };
+	struct lane_rig rig;
+	struct lane_message message;
+	(void)state;
+	lane_open(&rig, false);
+	for (uint32_t i = 0; i < WRITES; i++) {
+		struct hdl_sge piece = lane_piece(&rig, 1500 * i, 1500);
+		struct hdl_send_wr wr = {
+		        .sg_list = &piece,
+		        .num_sge = 1,
+		        .opcode = HDL_OP_WRITE_IMM,
+		        .imm = i,
+		        .u.rdma = {(uintptr_t)rig.peer_mem + 1500 * i, hdl_mr_key(rig.peer_mr)}};
+		memset(rig.mem + 1500 * i, (int)(i + 1), 1500);
+		assert_int_equal(hdl_post_send(rig.qp, &wr, NULL), 0);
+	}
+	lane_run(&rig);
+	for (uint32_t i = 0; i < WRITES; i++) {
+		const uint8_t *data = rig.peer_mem;
+		assert_true(lane_look(&rig, &message));
+		assert_int_equal(message.frame.kind, i == 0 ? FRAME_NOTICE : FRAME_WRITE);
+		assert_int_equal(message.frame.imm, i);
+		if (i > 0)
+			data = message.body + sizeof(struct frame_target);
+		assert_int_equal(data[0], i + 1);
+		assert_int_equal(data[1499], i + 1);
+	}
+	assert_false(lane_look(&rig, &message));
+	lane_close(&rig);
+}
+
 static void a_peer_that_reaches_us_in_the_middle_of_a_message(void **state)
 {
 	_Atomic uint32_t reach = LANES_REACH_TRIES;
@@ -175,6 +210,7 @@ int main(void)
 	        cmocka_unit_test(only_the_fast_path_makes_bursts),
 	        cmocka_unit_test(a_poll_takes_a_message),
 	        cmocka_unit_test(a_frame_that_makes_no_sense),
+	        cmocka_unit_test(writes_with_immediate_data_do_not_wait_for_each_other),
 	        cmocka_unit_test(a_peer_that_reaches_us_in_the_middle_of_a_message),
 	};
 	return cmocka_run_group_tests_name("lane_frames", tests, NULL, NULL);
