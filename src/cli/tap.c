@@ -33,7 +33,7 @@ static const struct argp_option unit_list[] = {
         {"name", 'n', "NAME", 0, "Name for stat and down (unit)", 0},
         {"mtu", 'm', "BYTES", 0, "MTU of the interface, 68 to 9000 (1500)", 0},
         {"service", 's', "NUMBER", 0, "Number of the unit on its node (4)", 0},
-        {"channel", 'c', "rocev2|cells", 0, "What packets to hosts are made of (rocev2)", 0},
+        {"channel", 'c', "rocev2|cells", 0, "With cells: speak them to hosts that do, too", 0},
         {"no-offload", 'O', NULL, 0, "Whole frames only: no segments of 64 KiB", 0},
         {"foreground", 'f', NULL, 0, "Stay in the foreground", 0},
         {"json", 'j', NULL, 0, "Print JSON", 0},

@@ -303,6 +303,7 @@ int channels_make(struct hdl_push *push)
 		        .type = push->terms.mode == HDL_PUSH_SEND ? HDL_QP_UC : HDL_QP_RC,
 		        .send_cq = push->cq,
 		        .recv_cq = push->cq,
+		        .packets = push->cells ? HDL_PACKETS_CELLS : HDL_PACKETS_ROCEV2,
 		        .cap = {.max_send_wr = i == SPLIT_DATA ? DATA_DEPTH : CONTROL_DEPTH,
 		                .max_recv_wr = i == SPLIT_DATA ? receives : SPLIT_RECEIVES,
 		                .max_send_sge = 1,

@@ -49,8 +49,9 @@ struct hdl_push {
 	uint64_t deadline_ns;
 
 	/* The other end. */
-	bool bye;  /* it has said that it ends */
-	bool wire; /* it is not of this agent: management datagrams lead there */
+	bool bye;   /* it has said that it ends */
+	bool wire;  /* it is not of this agent: management datagrams lead there */
+	bool cells; /* packets to it are cells: what the host speaks */
 	struct hdl_gid gid, own;
 	uint64_t repeat_ns; /* when to send the last message again */
 	uint64_t transaction;

@@ -126,6 +126,7 @@ int hdl_push_connect(struct hdl_push_port *port, const struct hdl_gid *gid, uint
 		return -HDL_ENOMEM;
 	push->gid = *gid;
 	push->service = service;
+	push->cells = port->limits.cells;
 	int error = channels_make(push);
 	if (error == 0)
 		error = setup_call(push);
@@ -281,7 +282,7 @@ uint32_t hdl_push_way(const struct hdl_push *push)
 		return HDL_PUSH_IWARP;
 	if (!push->wire && limits->wire != HDL_WIRE_ALL)
 		return HDL_PUSH_LANES;
-	return limits->cells ? HDL_PUSH_CELLS : HDL_PUSH_ROCEV2;
+	return push->cells ? HDL_PUSH_CELLS : HDL_PUSH_ROCEV2;
 }
 
 const char *hdl_push_name(const struct hdl_push *push)

@@ -132,7 +132,7 @@ static struct setup setup_of(const struct hdl_push *push, enum setup_kind kind)
 {
 	struct setup setup = {.kind = (uint8_t)kind,
 	                      .terms = push->terms,
-	                      .cells = push->port->limits.cells,
+	                      .cells = push->cells,
 	                      .mtu = push->mtu,
 	                      .tcp_port = push->tcp_port,
 	                      .from = push->id,
@@ -217,12 +217,12 @@ static void setup_take_peer(struct hdl_push *push, const struct hdl_cm_msg *msg,
 		push->mtu = setup->mtu;
 }
 
-/* Would packets of one kind meet an adapter that speaks the other? */
+/* Would cells meet an adapter that speaks none? */
 static bool setup_wires_differ(const struct hdl_push_port *port, const struct hdl_cm_msg *msg,
                                const struct setup *request)
 {
 	bool wire = msg->kind == HDL_CM_MAD || port->limits.wire == HDL_WIRE_ALL;
-	return wire && !request->terms.iwarp && request->cells != port->limits.cells;
+	return wire && !request->terms.iwarp && request->cells && !port->limits.cells;
 }
 
 /* A host calls. */
@@ -240,7 +240,7 @@ static void setup_requested(struct hdl_push_port *port, const struct hdl_cm_msg 
 	else if (terms.iwarp && terms.mode == HDL_PUSH_SEND)
 		why = "iWARP has no send mode";
 	else if (setup_wires_differ(port, msg, request))
-		why = request->cells ? "the unit does not speak cells" : "the unit speaks cells";
+		why = "the unit does not speak cells";
 	else if (port->link_count == HDL_PUSH_MAX_LINKS)
 		why = "the unit has too many hosts";
 	else
@@ -257,6 +257,7 @@ static void setup_requested(struct hdl_push_port *port, const struct hdl_cm_msg 
 	setup_take_peer(push, msg, request);
 	push->stream = terms.iwarp &&
 	               (push->wire || request->tcp_port != 0 || port->limits.wire == HDL_WIRE_ALL);
+	push->cells = request->cells && port->limits.cells;
 	int error = channels_make(push);
 	if (error == 0)
 		error = channels_connect(push);

@@ -119,6 +119,14 @@ class Good(Table, Base):
             self.quick_ping(space, "10.9.0.1")
             self.assertEqual(self.stat(f"eth{number}")["channel"], "lanes")
 
+    def test_one_unit_serves_all(self):
+        self.unit("--channel", "cells", HEDDLE_LOCAL="off")
+        spaces = {channel: self.host(number, "--channel", channel, HEDDLE_LOCAL="off") for number, channel in enumerate(CHANNELS, 2)}
+        for number, channel in enumerate(CHANNELS, 2):
+            self.quick_ping(spaces[channel], "10.9.0.1")
+            self.quick_ping(spaces[channel], "10.9.0.4" if channel != "iwarp" else "10.9.0.2")  # another host
+            self.assertEqual(self.stat(f"eth{number}")["channel"], channel)
+
     def test_who_does_not_fit_is_refused(self):
         self.unit(HEDDLE_LOCAL="off")
         space = self.space()
