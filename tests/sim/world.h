@@ -456,7 +456,7 @@ void streams_host_opened(struct world *w, struct host *host);
 bool streams_host_closing(struct world *w, struct host *host);
 void streams_host_died(struct world *w, const struct host *host);
 /* Both ends of @conn are in INIT: connect them. */
-void streams_connect(struct world *w, struct conn *conn);
+void world_streams_connect(struct world *w, struct conn *conn);
 /* An end of @conn has been reset or destroyed. */
 void streams_left(struct world *w, const struct wqp *qp);
 /* Something goes wrong with a stream of @host. */

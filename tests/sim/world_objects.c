@@ -522,7 +522,7 @@ void conn_connect(struct world *w, struct conn *conn)
 	for (int i = 0; i < 2; i++)
 		to_init(w, conn->side[i]);
 	if (w->streams) {
-		streams_connect(w, conn);
+		world_streams_connect(w, conn);
 		return;
 	}
 	uint32_t first = world_draw(w, 2);

@@ -526,7 +526,7 @@ void streams_host_died(struct world *w, const struct host *host)
 		}
 }
 
-void streams_connect(struct world *w, struct conn *conn)
+void world_streams_connect(struct world *w, struct conn *conn)
 {
 	struct byte_stream *stream = calloc(1, sizeof(*stream));
 	uint32_t initiator = world_draw(w, 2);
