@@ -397,6 +397,8 @@ def iwarp(folder, few=True):
         both, server, client = (part.split() for part in line.split("|"))
         if not few or line.startswith(IWARP_FEW):
             connect_pair(folder, f"{line} on heddle_iw0", [*both, *server], [*both, *client])
+    rping = ["rping", "-v", "-C", "3"]
+    connect_pair(folder, "rping -s -a ::, from an IPv4 address", [*rping, "-s", "-a", "::"], [*rping, "-c", "-a", "127.0.0.1"])
     if "HEDDLE_LOCAL" in os.environ:
         asks(folder)
     if few:
