@@ -1,7 +1,12 @@
 /* iWARP between two processes on the loopback, beside bare TCP sockets of this program and beside
  * bare TCP with a CRC-32C pass at each end, all in one run: half round trip, throughput and
  * processor time, short writes in lists, and what a connection costs. Prints one line per figure:
- * what, median, minimum, maximum, unit. */
+ * what, median, minimum, maximum, unit.
+ *
+ *	bench-iwarp          all of it
+ *	bench-iwarp PART     pings, rates-64-with, rates-1024-with, rates-1024-without (the CRC),
+ *	                     shorts or connections: for bench/streams
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <heddle/heddle.h>
@@ -601,13 +606,13 @@ int main(int argc, char **argv)
 	renew(&e, hello.port, true);
 	if (wanted(argc, argv, "pings"))
 		measure_pings(&e);
-	if (wanted(argc, argv, "rates")) {
+	if (wanted(argc, argv, "rates-64-with"))
 		measure_rates(&e, 65536, true);
+	if (wanted(argc, argv, "rates-1024-with"))
 		measure_rates(&e, LONG, true);
-	}
 	if (wanted(argc, argv, "shorts"))
 		measure_shorts(&e);
-	if (wanted(argc, argv, "rates")) {
+	if (wanted(argc, argv, "rates-1024-without")) {
 		renew(&e, hello.port, false);
 		measure_rates(&e, LONG, false);
 	}
