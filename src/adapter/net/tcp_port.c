@@ -45,10 +45,6 @@ void tcp_port_heat(struct tcp_port *port, struct hdl_conn *conn)
 	port->port.skip = port->port.empty_looks = 0;
 	if (conn->heat != 0 || conn->state != CONN_UP)
 		return;
-	if (!conn->warm) { /* perhaps it was just set up, and says nothing more for a long time */
-		conn->warm = true;
-		return;
-	}
 	if (port->hot_count == TCP_HOT) { /* the coldest gives way */
 		struct hdl_conn *coldest = port->hot[0];
 		for (unsigned i = 1; i < TCP_HOT; i++)
@@ -64,7 +60,6 @@ void tcp_port_heat(struct tcp_port *port, struct hdl_conn *conn)
 
 void tcp_port_cool(struct tcp_port *port, struct hdl_conn *conn)
 {
-	conn->warm = false;
 	if (conn->heat == 0)
 		return;
 	struct hdl_conn *last = port->hot[--port->hot_count];
@@ -205,12 +200,11 @@ static unsigned tcp_port_receive(struct net_port *base)
 		port_bury(port);
 	if (port->woken != NULL)
 		did = port_serve_woken(port);
-	bool woke = base->woke;
-	if (woke || port->hot_count == 0 || ++port->looks % TCP_ASK_EVERY == 0) {
+	if (base->woke || port->hot_count == 0 || ++port->looks % TCP_ASK_EVERY == 0) {
 		base->woke = false;
 		did += port_ask(port);
 	}
-	return woke ? did : did + port_read_hot(port); /* a thread that slept knows who has news */
+	return did + port_read_hot(port);
 }
 
 static bool tcp_port_blocked(const struct net_port *base)

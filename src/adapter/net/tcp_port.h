@@ -8,9 +8,8 @@
  *	               OVER        the socket is closed
  *
  * All sockets are in one epoll, edge-triggered, for their whole life. A thread that is woken asks
- * the epoll which sockets have news. A thread that polls reads the sockets that had data recently,
- * more than once (hot), directly, and asks the epoll now and then. An idle connection costs no
- * system call.
+ * the epoll which sockets have news. A thread that polls reads the sockets that had data recently
+ * (hot) directly, and asks the epoll now and then. An idle connection costs no system call.
  *
  * A connection that has something to do is in the list "woken". What it has to send leaves at the
  * end of the same turn (tcp_port_flush()); everything else is done by the next receive().
@@ -111,7 +110,6 @@ struct hdl_conn {
 	bool reported;   /* HDL_CONN_REQUEST has been raised */
 	uint8_t events;  /* bits of enum hdl_conn_event_type that it has not taken */
 	uint8_t heat;    /* 1 + its place in port.hot; 0: none */
-	bool warm;       /* it had data once */
 	uint8_t traffic_class;
 	uint8_t service; /* enum hdl_conn_service */
 	uint16_t own_port, peer_port;
