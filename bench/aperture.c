@@ -45,17 +45,9 @@
 #define QUEUE   65536u
 #define WAIT    20000
 #define LOOKS   (2000000u / divisor)
-#define PATIENT 20000u /* spins, then others get the processor */
 
 static size_t processors[2];
 static uint32_t divisor = 1;
-
-/* One turn of a loop that waits for the other process. */
-static inline void spin(uint32_t *spins)
-{
-	if (++*spins % PATIENT == 0)
-		sched_yield();
-}
 
 /* What the two processes share besides apertures. */
 static struct common {
@@ -73,18 +65,6 @@ struct side {
 	struct hdl_aperture *aperture;
 	_Atomic uint64_t *in, *out;
 };
-
-static bool find_both(void)
-{
-	cpu_set_t set;
-	int found = 0;
-	if (sched_getaffinity(0, sizeof(set), &set) != 0)
-		return false;
-	for (size_t i = 0; i < CPU_SETSIZE && found < 2; i++)
-		if (CPU_ISSET(i, &set))
-			processors[found++] = i;
-	return found == 2;
-}
 
 /* --- two ends --- */
 
@@ -140,7 +120,7 @@ static void answer(_Atomic uint64_t *in, _Atomic uint64_t *out)
 	for (uint64_t i = 1; i <= TRIPS; i++) {
 		uint32_t spins = 0;
 		while (atomic_load_explicit(in, memory_order_acquire) != i)
-			spin(&spins);
+			figures_spin(&spins);
 		atomic_store_explicit(out, i, memory_order_release);
 	}
 }
@@ -155,7 +135,7 @@ static double ask(_Atomic uint64_t *in, _Atomic uint64_t *out)
 		atomic_store_explicit(out, i, memory_order_release);
 		uint32_t spins = 0;
 		while (atomic_load_explicit(in, memory_order_acquire) != i)
-			spin(&spins);
+			figures_spin(&spins);
 	}
 	return (double)(clock_now_ns() - begin) / (TRIPS - TRIPS / 10.0) / 2;
 }
@@ -177,7 +157,7 @@ static void bench_store(void)
 		atomic_fetch_add(&common->stop, 1);
 		uint32_t spins = 0;
 		while (atomic_load(&common->stop) < turn)
-			spin(&spins);
+			figures_spin(&spins);
 		if (is_child) {
 			answer(&common->ping, &common->pong);
 			answer(side.in, side.out);
@@ -214,7 +194,7 @@ static void echo_datagrams(int sock, uint16_t to)
 	        .sin_family = AF_INET, .sin_port = to, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	char data[64];
 	uint32_t spins = 0;
-	for (uint32_t i = 0; i < FLUSHES; spin(&spins)) {
+	for (uint32_t i = 0; i < FLUSHES; figures_spin(&spins)) {
 		ssize_t got = recv(sock, data, sizeof(data), 0);
 		if (got > 0 && sendto(sock, data, (size_t)got, 0, (struct sockaddr *)&name,
 		                      sizeof(name)) == got)
@@ -234,7 +214,7 @@ static double datagram_trips(int sock, uint16_t to)
 			exit(1);
 		uint32_t spins = 0;
 		while (recv(sock, in, sizeof(in), 0) < 0)
-			spin(&spins);
+			figures_spin(&spins);
 	}
 	return (double)(clock_now_ns() - begin) / FLUSHES / 1000;
 }
@@ -338,7 +318,7 @@ static void read_records(struct hdl_cqueue *queue)
 {
 	static uint64_t data[512];
 	uint32_t spins = 0;
-	for (uint64_t got = 0; got < RECORDS * 8ull; spin(&spins)) {
+	for (uint64_t got = 0; got < RECORDS * 8ull; figures_spin(&spins)) {
 		int64_t bytes = hdl_cqueue_read(queue, data, sizeof(data), 0);
 		got += bytes > 0 ? (uint64_t)bytes : 0;
 	}
@@ -350,9 +330,9 @@ static double write_records(struct hdl_cqueue *queue)
 	uint32_t spins = 0;
 	for (uint64_t i = 0; i < RECORDS; i++)
 		while (hdl_cqueue_write(queue, &i, 8, 0) != 8)
-			spin(&spins);
+			figures_spin(&spins);
 	while (atomic_load(&common->ping) == 0)
-		spin(&spins);
+		figures_spin(&spins);
 	return RECORDS * 1000.0 / (double)(clock_now_ns() - begin);
 }
 
@@ -584,7 +564,7 @@ int main(int argc, char **argv)
 	char folder[] = "/tmp/heddle-bench-XXXXXX";
 	if (argc > 1 && atoi(argv[1]) > 0 && atoi(argv[1]) <= 1000)
 		divisor = (uint32_t)atoi(argv[1]);
-	if (!find_both()) {
+	if (!figures_two_processors(processors)) {
 		printf("skipped: needs two processors\n");
 		return 0;
 	}

@@ -1,8 +1,7 @@
-/* Load, store and queues of apertures between two processes of one machine, beside their floors,
- * from one run:
+/* Rings, wake-ups and tracked pages of apertures, beside their floors, from one run:
  *
- *   a mapped store           one-way, beside a bare cache line
- *   a circular queue         8-byte records per second, beside a pipe and a Unix socket
+ *   a circular queue         8-byte records per second of the ring alone; through the calls and
+ *                            beside other libraries it is in aperture.c
  *   a wake-up                of a thread that waits for an event queue, beside eventfd with epoll
  *                            and with io_uring
  *   a tracked store          the fault of the first store to a page, and collecting it, per tracker
@@ -11,7 +10,6 @@
 #include <linux/io_uring.h>
 #include <poll.h>
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -20,7 +18,6 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -29,30 +26,15 @@
 #include "adapter/cqueue/cqueue.h"
 #include "adapter/track/track.h"
 #include "base/clock.h"
-#include "base/memfile.h"
 #include "figures.h"
 
 #define TURNS   11
-#define TRIPS   20000u
 #define RECORDS 2000000u
-#define SLOW    200000u
 #define WAKES   3000u
 #define PAGES   1024u
 #define RING    65536u
 
 static size_t processors[2];
-
-static bool find_both(void)
-{
-	cpu_set_t set;
-	int found = 0;
-	if (sched_getaffinity(0, sizeof(set), &set) != 0)
-		return false;
-	for (size_t i = 0; i < CPU_SETSIZE && found < 2; i++)
-		if (CPU_ISSET(i, &set))
-			processors[found++] = i;
-	return found == 2;
-}
 
 static void check(bool good, const char *what)
 {
@@ -60,52 +42,6 @@ static void check(bool good, const char *what)
 		perror(what);
 		exit(1);
 	}
-}
-
-/* --- a store --- */
-
-struct lines {
-	_Alignas(64) _Atomic uint64_t ping;
-	_Alignas(64) _Atomic uint64_t pong;
-};
-
-static void answer_lines(struct lines *at)
-{
-	for (uint64_t i = 1; i <= TRIPS; i++) {
-		while (atomic_load_explicit(&at->ping, memory_order_acquire) != i)
-			;
-		atomic_store_explicit(&at->pong, i, memory_order_release);
-	}
-}
-
-/* One-way, in microseconds, between this process and a child that maps the same pages. */
-static double line_trip(bool mapped)
-{
-	int fd = memfile_make("bench", 4096);
-	int flags = mapped ? MAP_SHARED : MAP_SHARED | MAP_ANONYMOUS;
-	struct lines *at = mmap(NULL, 4096, PROT_READ | PROT_WRITE, flags, mapped ? fd : -1, 0);
-	check(at != MAP_FAILED, "mmap");
-	pid_t child = fork();
-	if (child == 0) {
-		figures_pin(processors[1]);
-		if (mapped) /* a mapping of its own, as an aperture is */
-			at = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-		answer_lines(at);
-		_exit(0);
-	}
-	uint64_t begin = 0;
-	for (uint64_t i = 1; i <= TRIPS; i++) {
-		if (i == TRIPS / 10)
-			begin = clock_now_ns();
-		atomic_store_explicit(&at->ping, i, memory_order_release);
-		while (atomic_load_explicit(&at->pong, memory_order_acquire) != i)
-			;
-	}
-	double ns = (double)(clock_now_ns() - begin) / (TRIPS - TRIPS / 10.0) / 2;
-	waitpid(child, NULL, 0);
-	munmap(at, 4096);
-	close(fd);
-	return ns / 1000;
 }
 
 /* --- a queue --- */
@@ -127,7 +63,9 @@ static double ring_rate(void)
 		figures_pin(processors[1]);
 		ring_side(&ring, 1);
 		uint64_t data[512], got = 0;
+		uint32_t waits = 0;
 		while (got < RECORDS * 8ull) {
+			figures_spin(&waits);
 			got += cring_read(&ring, data, sizeof(data));
 			cring_release(&ring, false);
 		}
@@ -136,38 +74,14 @@ static double ring_rate(void)
 	}
 	ring_side(&ring, 0);
 	uint64_t begin = clock_now_ns();
+	uint32_t spins = 0;
 	for (uint64_t i = 0; i < RECORDS; i++) {
 		while (cring_write(&ring, &i, 8) == 0)
-			__builtin_ia32_pause();
+			figures_spin(&spins);
 		cring_publish(&ring);
 	}
 	waitpid(child, NULL, 0);
 	return RECORDS * 1000.0 / (double)(clock_now_ns() - begin);
-}
-
-static double kernel_rate(bool unix_socket)
-{
-	int ends[2];
-	check((unix_socket ? socketpair(AF_UNIX, SOCK_STREAM, 0, ends) : pipe(ends)) == 0, "pipe");
-	pid_t child = fork();
-	if (child == 0) {
-		figures_pin(processors[1]);
-		char data[4096];
-		uint64_t got = 0;
-		while (got < SLOW * 8ull) {
-			ssize_t bytes = read(ends[0], data, sizeof(data));
-			got += bytes > 0 ? (uint64_t)bytes : 0;
-		}
-		_exit(0);
-	}
-	uint64_t begin = clock_now_ns();
-	for (uint64_t i = 0; i < SLOW; i++)
-		check(write(ends[1], &i, 8) == 8, "write");
-	waitpid(child, NULL, 0);
-	double rate = SLOW * 1000.0 / (double)(clock_now_ns() - begin);
-	close(ends[0]);
-	close(ends[1]);
-	return rate;
 }
 
 /* --- a wake-up --- */
@@ -351,30 +265,19 @@ static bool track_turn(enum track_kind kind, double *fault_us, double *collect_u
 int main(void)
 {
 	double a[TURNS], b[TURNS], c[TURNS];
-	if (!find_both()) {
+	if (!figures_two_processors(processors)) {
 		printf("skipped: needs two processors\n");
 		return 77;
 	}
 	figures_pin(processors[0]);
-	for (int i = 0; i < TURNS; i++) {
-		a[i] = line_trip(false);
-		b[i] = line_trip(true);
-	}
-	figures_report("floor: a cache line, one way", a, TURNS, "us");
-	figures_report("a store to a mapped aperture, one way", b, TURNS, "us");
 	for (int i = 0; i < 2; i++) {
 		blocks[i] = mmap(NULL, cring_block_bytes(RING), PROT_READ | PROT_WRITE,
 		                 MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 		check(blocks[i] != MAP_FAILED, "mmap");
 	}
-	for (int i = 0; i < TURNS; i++) {
+	for (int i = 0; i < TURNS; i++)
 		a[i] = ring_rate();
-		b[i] = kernel_rate(false);
-		c[i] = kernel_rate(true);
-	}
-	figures_report("circular queue, 8 bytes", a, TURNS, "M/s");
-	figures_report("pipe, 8 bytes", b, TURNS, "M/s");
-	figures_report("Unix socket, 8 bytes", c, TURNS, "M/s");
+	figures_report("the ring of a circular queue alone, 8 bytes", a, TURNS, "M/s");
 	wake_open();
 	for (int i = 0; i < TURNS; i++) {
 		a[i] = wake_trip(WAKE_EVENTFD);

@@ -5,6 +5,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+bool figures_two_processors(size_t processors[2])
+{
+	cpu_set_t set;
+	int found = 0;
+	if (sched_getaffinity(0, sizeof(set), &set) != 0)
+		return false;
+	for (size_t i = 0; i < CPU_SETSIZE && found < 2; i++)
+		if (CPU_ISSET(i, &set))
+			processors[found++] = i;
+	return found == 2;
+}
+
 void figures_pin(size_t processor)
 {
 	cpu_set_t set;

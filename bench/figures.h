@@ -2,8 +2,19 @@
 #ifndef BENCH_FIGURES_H
 #define BENCH_FIGURES_H
 
+#include <sched.h>
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
+/* Two processors that this process may use. False: there is only one. */
+bool figures_two_processors(size_t processors[2]);
+/* One turn of a loop that waits for another process; after many, others get the processor. */
+static inline void figures_spin(uint32_t *spins)
+{
+	if (++*spins % 20000u == 0)
+		sched_yield();
+}
 /* Run this thread on @processor only. */
 void figures_pin(size_t processor);
 /* Private memory of this process, in KiB. */
