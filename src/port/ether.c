@@ -102,6 +102,11 @@ void ether_filter(const struct udp_address *address, struct sock_filter out[ETHE
 	                 (uint32_t)(SKF_AD_OFF + SKF_AD_VLAN_TAG_PRESENT)),
 	        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0, 1, 0),
 	        BPF_STMT(BPF_RET | BPF_K, 0),
+	        /* Where no interface has the VLAN, the kernel drops the tag, and says that the
+	         * frame is somebody else's. */
+	        BPF_STMT(BPF_LD | BPF_B | BPF_ABS, (uint32_t)(SKF_AD_OFF + SKF_AD_PKTTYPE)),
+	        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, PACKET_HOST, 1, 0),
+	        BPF_STMT(BPF_RET | BPF_K, 0),
 	        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, (uint32_t)SKF_LL_OFF),
 	        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, high, 1, 0),
 	        BPF_STMT(BPF_RET | BPF_K, 0),

@@ -43,7 +43,7 @@ int ether_interface(const struct udp_address *address, char name[IF_NAMESIZE], u
 /* The beginning of a filter: let only pass what is sent to @address. @out has room for
  * ETHER_FILTER. A frame that passes is judged by what is behind, where offset 0 is the first byte
  * after the Ethernet header. */
-#define ETHER_FILTER 9u
+#define ETHER_FILTER 12u
 void ether_filter(const struct udp_address *address, struct sock_filter out[ETHER_FILTER]);
 #define ETHER_PASS 0x40000u /* what a filter returns for a frame that may pass */
 

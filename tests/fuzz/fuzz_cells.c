@@ -218,6 +218,11 @@ static void take(struct victim *victim, int which, const uint8_t *in)
 	memcpy(came.ip.sgid, victim->peer.raw, 16);
 	memcpy(came.ip.dgid, victim->own.raw, 16);
 	size_t bytes = make_cell(victim, which, in, cell);
+	/* In an Ethernet frame, perhaps padded, perhaps from somebody else. */
+	came.cell.framed = in[0] >> 7;
+	memcpy(came.cell.to, victim->mac, 6);
+	memset(came.cell.from, in[0] & 0x40 ? 3 : 2, 6);
+	bytes += came.cell.framed ? in[0] >> 2 & 12 : 0;
 	adapter_take(victim->adapter, &came, false, cell, bytes);
 	bool last = (in[2] & CELL_LAST) != 0;
 	victim->number[which] = last ? 0 : victim->number[which] + 1;

@@ -78,8 +78,8 @@ static void ether_filters(void **state)
 	struct udp_address own = address();
 	struct sock_filter filter[ETHER_FILTER];
 	ether_filter(&own, filter);
-	assert_int_equal(filter[4].k, 0x02010203);
-	assert_int_equal(filter[7].k, 0x0405);
+	assert_int_equal(filter[7].k, 0x02010203);
+	assert_int_equal(filter[10].k, 0x0405);
 	for (unsigned i = 1; i < ETHER_FILTER; i += 3) {
 		assert_int_equal(filter[i].jt, 1);
 		assert_int_equal(filter[i].jf, 0);

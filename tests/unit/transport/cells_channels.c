@@ -329,6 +329,49 @@ static void pp2_cells_of_others(void **state)
 	assert_true(rig_holds(rig, 1, 0, 700, 3));
 }
 
+/* In an Ethernet frame, a cell has the addresses of the frame, and behind the last there may be
+ * padding. */
+static void pp2_cells_in_frames(void **state)
+{
+	struct rig *rig = *state;
+	struct hdl_qp *qp[2];
+	for (int s = 0; s < 2; s++)
+		qp[s] = rig_qp(rig, s, HDL_QP_UD, false);
+	struct cell good = forged(rig, 1, qp, 5);
+	good.flags = 0;
+	enum { RIGHT, PADDED, GARBAGE, FROM, TO, ANY, PADDED_DATAGRAM, CASES };
+	for (int i = 0; i < CASES; i++) {
+		static const uint8_t data[8];
+		struct path came = {.kind = PATH_CELL};
+		struct cell cell = good;
+		struct cell_cutter cutter;
+		struct hdl_wc wc;
+		uint8_t raw[CELL_MAX_BYTES + 10] = {0};
+		uint64_t dropped = rig_count(rig, 1, "dropped"),
+		         bad = rig_count(rig, 1, "bad_packets");
+		rig_recv(rig, 1, qp[1], 1, 0, 4096);
+		memcpy(came.ip.sgid, rig->side[0].gid.raw, 16);
+		memcpy(came.ip.dgid, rig->side[1].gid.raw, 16);
+		memcpy(came.cell.to, cell.to, CELL_MAC_BYTES);
+		memcpy(came.cell.from, cell.from, CELL_MAC_BYTES);
+		came.cell.framed = i != PADDED_DATAGRAM;
+		cell.from[5] ^= i == FROM;
+		cell.to[5] ^= i == TO;
+		if (i == ANY)
+			memset(cell.to, 0xff, sizeof(cell.to));
+		cell_cut(&cutter, &cell, sizeof(data));
+		size_t bytes = cell_cut_next(&cutter, data, raw);
+		raw[bytes + 9] = i == GARBAGE;
+		bytes += i == PADDED || i == GARBAGE || i == PADDED_DATAGRAM ? 10 : 0;
+		adapter_take(rig->side[1].adapter, &came, false, raw, bytes);
+		bool is_true = i != FROM && i != TO && i != ANY;
+		assert_int_equal(hdl_cq_poll(rig->side[1].rcq, &wc, 1), is_true);
+		assert_int_equal(rig_count(rig, 1, "dropped") - dropped, !is_true);
+		assert_int_equal(rig_count(rig, 1, "bad_packets") - bad,
+		                 i == GARBAGE || i == PADDED_DATAGRAM);
+	}
+}
+
 /* The peer itself is hostile: what it may not touch it does not touch, and it is told. */
 static void pp2_writes_and_reads_astray(void **state)
 {
@@ -412,6 +455,7 @@ int main(void)
 	        RIGGED(pp3_unacknowledged_on_a_bad_network),
 	        RIGGED(pp3_acknowledged_datagrams),
 	        RIGGED(pp2_cells_of_others),
+	        RIGGED(pp2_cells_in_frames),
 	        RIGGED(pp2_writes_and_reads_astray),
 	        RIGGED(pp2_damaged_in_the_middle),
 	};
