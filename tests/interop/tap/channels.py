@@ -55,9 +55,9 @@ class Row:
         # With -w, ping goes on until it has five answers; without, it would wait for the last for no longer than for those before.
         out = space.run("ping", "-c", "5", "-i", "0.02", "-w", "30", *more, to, check=False)
         answers = [int(n) for n in re.findall(r"icmp_seq=(\d+) ttl", out)]
-        self.assertEqual(len(answers), 5, out)
+        self.assertGreaterEqual(len(answers), 5, out)  # more, if one was late
         if not lossy:
-            self.assertEqual(answers, [1, 2, 3, 4, 5], out)
+            self.assertEqual(answers, list(range(1, len(answers) + 1)), out)
 
     def iperf(self, space):
         if not shutil.which("iperf3"):
