@@ -373,11 +373,18 @@ static void find_ranges(struct hdl_adapter *adapter)
 	}
 }
 
-static void ap2_an_address_tells_the_aperture(void **state)
+/* The thread sanitizer has no room where the table of ranges begins, and turns the wish for such an
+ * address into one for address 0, which root even gets. */
+static void skip_without_addresses(void)
 {
 #ifdef __SANITIZE_THREAD__
-	skip(); /* which leaves no room to reserve so many addresses; see the next test */
+	skip();
 #endif
+}
+
+static void ap2_an_address_tells_the_aperture(void **state)
+{
+	skip_without_addresses();
 	struct pair *p = *state;
 	find_ranges(p->a);
 	/* The first lookup of each misses, the other three hit; and so do none of those freed. */
@@ -399,6 +406,7 @@ static unsigned long mapped_pages(void)
 /* A range costs its own addresses and the table, which programs that lock their memory notice. */
 static void ap2_addresses_are_not_reserved(void **state)
 {
+	skip_without_addresses();
 	struct pair *p = *state;
 	struct hdl_aperture *aperture;
 	void *range;
@@ -413,6 +421,7 @@ static void ap2_addresses_are_not_reserved(void **state)
  * the others have there is nobody's aperture. */
 static void ap2_addresses_that_are_taken(void **state)
 {
+	skip_without_addresses();
 	struct pair *p = *state;
 	struct hdl_aperture *first;
 	void *range;
