@@ -41,7 +41,7 @@ sim: everything ## simulated networks from SEEDS=10000 seeds, or the one of SEED
 fuzz: deps ## fuzz for FUZZ_SECONDS=n a harness
 	@tools/test --only fuzz --fuzz-seconds $(FUZZ_SECONDS)
 
-interop: everything ## Linux's rdma_rxe at the other end of the wire, and programs over UDP; builds a kernel the first time
+interop: everything ## Linux's rdma_rxe and siw at the other end of the wire, and programs over UDP and TCP; builds a kernel the first time
 	@tools/interop build
 
 soak: everything ## kill -9 at random moments, ROUNDS=1000 times from SEED=n

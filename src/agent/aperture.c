@@ -252,13 +252,9 @@ static int ci_open_one(struct agent *agent, struct node_entry *node,
 	wire->node = node;
 	int result = steer_open(&wire->steer, address, CI_UDP_PORT, &slot);
 	if (result == 0)
-		result = udp_receiver_begin(&wire->receiver);
-	if (result == 0)
 		refused_watch(wire->steer.at[0].sock, address);
-	struct epoll_event interest = {.events = EPOLLIN, .data.ptr = wire};
-	if (result == 0 &&
-	    epoll_ctl(agent->epoll, EPOLL_CTL_ADD, wire->steer.at[0].sock, &interest) != 0)
-		result = -errno;
+	if (result == 0)
+		result = wire_listen(agent, &wire->steer, &wire->receiver, &wire->source);
 	if (result != 0) {
 		ci_close_one(wire);
 		return result;

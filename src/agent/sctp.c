@@ -81,11 +81,7 @@ static int sctp_open_one(struct agent *agent, const struct udp_address *address,
 	wire->agent = agent;
 	int result = steer_open(&wire->steer, address, SCTP_UDP_PORT, &steer_by_sctp);
 	if (result == 0)
-		result = udp_receiver_begin(&wire->receiver);
-	struct epoll_event interest = {.events = EPOLLIN, .data.ptr = wire};
-	if (result == 0 &&
-	    epoll_ctl(agent->epoll, EPOLL_CTL_ADD, wire->steer.at[0].sock, &interest) != 0)
-		result = -errno;
+		result = wire_listen(agent, &wire->steer, &wire->receiver, &wire->source);
 	if (result != 0) {
 		sctp_close_one(wire);
 		return result;

@@ -211,6 +211,17 @@ static void wire_hear(struct agent_source *source)
 	}
 }
 
+int wire_listen(struct agent *agent, const struct steer *steer, struct udp_receiver *receiver,
+                struct agent_source *source)
+{
+	struct epoll_event interest = {.events = EPOLLIN, .data.ptr = source};
+	int result = udp_receiver_begin(receiver);
+	if (result == 0 &&
+	    epoll_ctl(agent->epoll, EPOLL_CTL_ADD, steer->at[0].sock, &interest) != 0)
+		result = -errno;
+	return result;
+}
+
 /* 0 or -errno. */
 static int open_one(struct agent *agent, struct node_entry *node, const struct udp_address *address,
                     struct wire **out)
@@ -224,11 +235,7 @@ static int open_one(struct agent *agent, struct node_entry *node, const struct u
 	int result = steer_open(&wire->steer, address, UDP_ROCE_PORT,
 	                        address->frames ? &steer_by_grh : &steer_by_bth);
 	if (result == 0)
-		result = udp_receiver_begin(&wire->receiver);
-	struct epoll_event interest = {.events = EPOLLIN, .data.ptr = wire};
-	if (result == 0 &&
-	    epoll_ctl(agent->epoll, EPOLL_CTL_ADD, wire->steer.at[0].sock, &interest) != 0)
-		result = -errno;
+		result = wire_listen(agent, &wire->steer, &wire->receiver, &wire->source);
 	if (result != 0) {
 		wire_close_one(wire);
 		return result;

@@ -10,9 +10,15 @@
 #include <stddef.h>
 
 #include "agent/agent.h"
+#include "port/steer.h"
 #include "wire/roce.h"
 
 struct wire;
+
+/* Hear what arrives at the agent's own socket of @steer: @receiver begins, and @source is told when
+ * there is something. 0 or -errno; whoever closes ends the receiver in any case. */
+int wire_listen(struct agent *agent, const struct steer *steer, struct udp_receiver *receiver,
+                struct agent_source *source);
 
 /* Give @node a wire on each of @count addresses, unless it has these. All of them or none: 0 or
  * -errno, and *why tells the user why not. */
