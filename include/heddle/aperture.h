@@ -84,8 +84,8 @@ enum hdl_aperture_check_bit {
 /* Who may set what (APERTURE column 16). The node agent gives the level, by the user's policy
  * (heddle-ci(7)); a program cannot raise its own. */
 enum hdl_aperture_trust {
-	/* Out-of-band packets pass the agent, which holds the entries and draws their numbers. The
-	 * program reaches, and is reached from, this machine alone. */
+	/* Out-of-band packets pass the agent, which holds the entries and draws their numbers. Data
+	 * for other machines passes a forwarder, a process of the agent's that has the sockets. */
 	HDL_TRUST_NONE,
 	/* The application sets nonce, destination and first number; base and source are set for
 	 * it. */
@@ -673,7 +673,8 @@ enum hdl_aperture_carrier {
 	HDL_CARRIER_NONE, /* it leads nowhere */
 	HDL_CARRIER_LANE, /* shared memory, to a process of this machine */
 	HDL_CARRIER_UDP,
-	HDL_CARRIER_IP, /* UDP datagrams of HDL_APERTURE_IP */
+	HDL_CARRIER_IP,      /* UDP datagrams of HDL_APERTURE_IP */
+	HDL_CARRIER_FORWARD, /* UDP, through a forwarder: the program is not trusted */
 	HDL_CARRIER_COUNT
 };
 

@@ -102,6 +102,7 @@ struct agent_source {
 };
 
 struct managed; /* managed.h */
+struct remote;  /* remote.c */
 
 /* How far a process is trusted, as far as apertures are concerned (aperture.c). */
 enum client_trust { CLIENT_UNKNOWN, CLIENT_TRUSTED, CLIENT_UNTRUSTED };
@@ -138,6 +139,7 @@ struct client {
 	uint8_t trust;           /* enum client_trust */
 	uint64_t refused;        /* out-of-band packets of apertures that it may not send */
 	struct managed *managed; /* what the agent holds for it; NULL: nothing (control.c) */
+	struct remote *remote;   /* its way to other machines, if it is not trusted */
 	char program[AGENT_NAME_MAX];
 	struct client *next;
 };

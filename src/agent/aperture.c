@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "agent/agent.h"
+#include "agent/remote.h"
 #include "agent/wire.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -25,7 +26,6 @@
 /* Of enum hdl_aperture_reason, the agent knows these. */
 #define REASON_NO_PORT 1u
 #define REASON_GONE    8u
-#define REASON_CARRIER 15u
 
 /* Frames that come back are passed to all processes of the node, each of which looks for the
  * connection. So many per second are: a host may send as many as it likes. */
@@ -42,6 +42,7 @@ struct ci_watch {
 struct ci_wire {
 	struct agent_source source; /* first */
 	struct node_entry *node;
+	uint32_t which; /* of the addresses of the node */
 	struct steer steer;
 	struct udp_receiver receiver;
 	struct ci_watch *watches[STEER_MAX_SOCKETS]; /* but for the first */
@@ -94,6 +95,43 @@ static void ci_refuse(const struct ci_wire *wire, const struct udp_address *to,
 	ci_send(wire, to, &out);
 }
 
+static const struct ci_wire *ci_wire_of(const struct node_entry *node, uint32_t which)
+{
+	return which < UDP_MAX_ADDRESSES ? node->ci_wires[which] : NULL;
+}
+
+/* @host, as the sockets of @wire name it. */
+static struct udp_address ci_host(const struct ci_wire *wire, const uint8_t host[16])
+{
+	struct udp_address to = wire->steer.address; /* scope and kind */
+	memcpy(to.gid, host, sizeof(to.gid));
+	return to;
+}
+
+void ci_send_to(const struct node_entry *node, uint32_t which, const uint8_t host[16],
+                const uint8_t *frame, size_t bytes)
+{
+	const struct ci_wire *wire = ci_wire_of(node, which);
+	union udp_name name;
+	if (wire == NULL)
+		return;
+	struct udp_address to = ci_host(wire, host);
+	if (!udp_address_reaches(&wire->steer.address, &to))
+		return;
+	socklen_t length = udp_name_of(&to, CI_UDP_PORT, &name);
+	(void)sendto(wire->steer.at[0].sock, frame, bytes, MSG_DONTWAIT | MSG_NOSIGNAL, &name.any,
+	             length);
+}
+
+void ci_is_gone(const struct node_entry *node, uint32_t which, const uint8_t host[16],
+                const struct ci_packet *packet)
+{
+	const struct ci_wire *wire = ci_wire_of(node, which);
+	struct udp_address to = wire != NULL ? ci_host(wire, host) : (struct udp_address){0};
+	if (wire != NULL)
+		ci_refuse(wire, &to, packet, REASON_NO_PORT);
+}
+
 static void ci_hear_frame(struct ci_wire *wire, const struct udp_came *came, const uint8_t *data,
                           size_t bytes)
 {
@@ -113,9 +151,8 @@ static void ci_hear_frame(struct ci_wire *wire, const struct udp_came *came, con
 		ci_refuse(wire, &came->from, &packet, REASON_NO_PORT);
 		return;
 	}
-	/* It has no socket: other machines do not reach it. */
 	if (holder->trust == CLIENT_UNTRUSTED) {
-		ci_refuse(wire, &came->from, &packet, REASON_CARRIER);
+		remote_came(holder, wire->which, came->from.gid, data, bytes);
 		return;
 	}
 	memcpy(msg.u.cm.gid, came->from.gid, 16); /* the source, as the socket tells it */
@@ -190,6 +227,14 @@ static void ci_watch_errors(struct agent *agent, struct ci_wire *wire, int sock)
 		free(watch);
 }
 
+void ci_returned_to(const struct client *client, const uint8_t host[16], const uint8_t *data,
+                    size_t bytes)
+{
+	struct ci_wire *wire = client->node->ci_wires[0];
+	if (wire != NULL && bytes <= REFUSED_BYTES && ci_may_return(wire))
+		ci_pass_returned(client->node, NULL, host, data, bytes);
+}
+
 /* A process got a frame back that is none of its own. */
 static void ci_returned(struct agent *agent, struct client *client, struct agent_request *request)
 {
@@ -240,8 +285,7 @@ void ci_wires_close(struct node_entry *node)
 }
 
 /* 0 or -errno. */
-static int ci_open_one(struct agent *agent, struct node_entry *node,
-                       const struct udp_address *address, struct ci_wire **out)
+static int ci_open_one(struct agent *agent, struct node_entry *node, uint32_t which)
 {
 	static const struct steer_by slot = {CI_INDEX_OFFSET, UINT32_MAX, CI_ROW_BITS,
 	                                     CI_KIND_COUNT, false};
@@ -250,6 +294,8 @@ static int ci_open_one(struct agent *agent, struct node_entry *node,
 		return -ENOMEM;
 	wire->source.ready = ci_hear;
 	wire->node = node;
+	wire->which = which;
+	const struct udp_address *address = wire_address(node->wires[which]);
 	int result = steer_open(&wire->steer, address, CI_UDP_PORT, &slot);
 	if (result == 0)
 		refused_watch(wire->steer.at[0].sock, address);
@@ -259,7 +305,7 @@ static int ci_open_one(struct agent *agent, struct node_entry *node,
 		ci_close_one(wire);
 		return result;
 	}
-	*out = wire;
+	node->ci_wires[which] = wire;
 	return 0;
 }
 
@@ -298,24 +344,26 @@ static void ci_open_all(struct agent *agent, struct client *client, struct agent
 {
 	struct node_entry *node = client->node;
 	struct agent_msg *msg = &request->msg;
-	int fds[UDP_MAX_ADDRESSES], count = 0, result = 0;
+	const struct udp_address *addresses[UDP_MAX_ADDRESSES];
+	int fds[UDP_MAX_ADDRESSES], count = 0, result = 0, channel = -1;
 	bool untrusted = ci_is_untrusted(agent, client);
-	for (unsigned i = 0; i < wires_count(node) && result == 0 && !untrusted; i++) {
+	for (unsigned i = 0; i < wires_count(node) && result == 0; i++) {
 		if (node->ci_wires[i] == NULL)
-			result = ci_open_one(agent, node, wire_address(node->wires[i]),
-			                     &node->ci_wires[i]);
+			result = ci_open_one(agent, node, i);
 		if (result != 0)
 			break;
 		steer_give(&node->ci_wires[i]->steer, client->slot);
 		int sock = steer_take(&node->ci_wires[i]->steer, client->slot);
-		if (sock < 0)
+		if (sock < 0) {
 			result = sock;
-		else
-			fds[count++] = sock;
-		if (sock >= 0)
-			ci_watch_errors(agent, node->ci_wires[i], sock);
+			break;
+		}
+		addresses[count] = wire_address(node->wires[i]);
+		fds[count++] = sock;
+		ci_watch_errors(agent, node->ci_wires[i], sock);
 	}
-	if (result != 0) {
+	/* Processes of a former agent may still have its sockets: they try again. */
+	if (result != 0 && (result != -EADDRINUSE || clock_now_ns() >= agent->wire_ns)) {
 		char text[UDP_ADDRESS_TEXT];
 		udp_address_print(wire_address(node->wires[0]), text);
 		log_error("UDP port %u of %s, for apertures: %s; is another agent on the address?",
@@ -325,7 +373,19 @@ static void ci_open_all(struct agent *agent, struct client *client, struct agent
 	msg->u.cm.error = -result;
 	msg->u.cm.options = untrusted;
 	msg->u.cm.slot = count > 0 ? wires_mtu(node) : 0;
+	/* The sockets of a program that is not trusted are its forwarder's. */
+	if (untrusted && result == 0 && count > 0) {
+		channel = remote_open(agent, client, fds, addresses, count);
+		if (channel < 0)
+			log_error("%s (%d) reaches no other machine: cannot start its forwarder: "
+			          "%s; is /proc mounted?",
+			          client->program, (int)client->pid, strerror(-channel));
+		fds[0] = channel;
+		count = channel >= 0;
+	}
 	tell(client, msg, fds, result == 0 ? count : 0);
+	if (channel >= 0)
+		close(channel);
 }
 
 static void ci_leave(struct agent *agent, struct client *client)

@@ -7,6 +7,7 @@
 
 #include "agent/agent.h"
 #include "agent/managed.h"
+#include "agent/remote.h"
 #include "base/log.h"
 
 static struct managed_end control_end(const struct client *client)
@@ -14,8 +15,7 @@ static struct managed_end control_end(const struct client *client)
 	return (struct managed_end){.guid = client->node->guid, .slot = client->slot};
 }
 
-/* The book of @client, which is not trusted; NULL: no memory. */
-static struct managed *control_book(struct client *client)
+struct managed *control_book(struct client *client)
 {
 	if (client->managed == NULL)
 		client->managed = calloc(1, sizeof(*client->managed));
@@ -42,6 +42,7 @@ void control_arm(struct agent *agent, struct client *client, struct agent_reques
 	msg->u.cm.error = book == NULL                                          ? EPERM
 	                  : !managed_arm(book, msg->u.cm.slot, nonce, sequence) ? ENOSPC
 	                                                                        : 0;
+	remote_sync(client);
 	msg->kind = AGENT_CI_ARMED;
 	msg->u.cm.guid = msg->u.cm.error == 0 ? nonce : 0;
 	msg->u.cm.slot = msg->u.cm.error == 0 ? sequence : 0;
@@ -53,6 +54,7 @@ void control_disarm(struct agent *agent, struct client *client, struct agent_req
 	(void)agent;
 	if (client->managed != NULL)
 		managed_disarm(client->managed, request->msg.u.cm.slot);
+	remote_sync(client);
 }
 
 /* May @packet go from @from to @to, of which one at least is not trusted? *late: it may not, but no
@@ -72,11 +74,13 @@ static enum managed_verdict control_judge(struct agent *agent, struct client *fr
 		return MANAGED_PEER;
 	if (book != NULL)
 		verdict = managed_sends(book, &receiver, packet);
+	remote_sync(from);
 	if (verdict != MANAGED_PASS)
 		return verdict;
 	book = ci_is_untrusted(agent, to) ? control_book(to) : NULL;
 	if (book != NULL)
 		verdict = managed_gets(book, &sender, packet);
+	remote_sync(to);
 	*late = verdict == MANAGED_NO_ENTRY || verdict == MANAGED_NUMBERS;
 	return verdict;
 }
@@ -84,6 +88,10 @@ static enum managed_verdict control_judge(struct agent *agent, struct client *fr
 void control_pass(struct agent *agent, struct client *client, struct agent_request *request)
 {
 	const struct agent_cm *cm = &request->msg.u.cm;
+	if (cm->options != 0) { /* to another machine */
+		remote_pass(agent, client, cm);
+		return;
+	}
 	struct client *to = control_find(agent, cm->guid, cm->slot);
 	struct agent_msg out = {.kind = AGENT_CI_CONTROL};
 	struct ci_reader reader;
@@ -118,6 +126,7 @@ void control_pass(struct agent *agent, struct client *client, struct agent_reque
 
 void control_leave(struct client *client)
 {
+	remote_leave(client);
 	free(client->managed);
 	client->managed = NULL;
 }

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "agent/agent.h"
+#include "agent/forward.h"
 #include "base/clock.h"
 #include "port/rundir.h"
 #include "port/unixsock.h"
@@ -31,6 +32,7 @@ struct options {
 	bool foreground;
 	int idle_seconds;
 	int ready_fd;
+	bool forward; /* be a forwarder (forward.h) */
 };
 
 static volatile sig_atomic_t stopping;
@@ -53,6 +55,9 @@ static error_t heddled_parse(int key, char *arg, struct argp_state *state)
 		return 0;
 	case 'r':
 		options->ready_fd = atoi(arg);
+		return 0;
+	case 'w': /* the argument is for people who look at the list of processes */
+		options->forward = true;
 		return 0;
 	case ARGP_KEY_ARG:
 		argp_usage(state);
@@ -102,6 +107,7 @@ static void shed_starter(const struct options *options)
 	}
 	signal(SIGXFSZ, SIG_IGN); /* where the hard limit is low too, the call fails and says so */
 	signal(SIGPIPE, SIG_IGN);
+	signal(SIGCHLD, SIG_IGN); /* forwarders: nobody waits for them */
 }
 
 /* Take the lock of the directory. An agent that exits removes the file, so the file that was opened
@@ -230,6 +236,7 @@ int main(int argc, char **argv)
 	        {"foreground", 'f', NULL, 0, "Stay in the foreground", 0},
 	        {"idle", 'i', "SECONDS", 0, "Exit after SECONDS without a program (default: 5)", 0},
 	        {"ready-fd", 'r', "FD", OPTION_HIDDEN, NULL, 0},
+	        {"forward", 'w', "PROGRAM", OPTION_HIDDEN, NULL, 0},
 	        {0}};
 	static const struct argp argp = {list, heddled_parse, NULL, "The node agent of Heddle.",
 	                                 NULL, NULL,          NULL};
@@ -237,6 +244,8 @@ int main(int argc, char **argv)
 	struct options options = {.idle_seconds = 5, .ready_fd = -1};
 	services_begin(&agent.services, agent_services, agent_service_count);
 	argp_parse(&argp, argc, argv, 0, NULL, &options);
+	if (options.forward)
+		return forwarder_run();
 
 	char directory[RUNDIR_MAX], path[RUNDIR_MAX + 16];
 	shed_starter(&options);

@@ -2,6 +2,7 @@
 #include "agent/managed.h"
 
 #include <stddef.h>
+#include <string.h>
 
 static struct managed_entry *managed_find(struct managed *book, uint32_t row)
 {
@@ -23,19 +24,28 @@ bool managed_arm(struct managed *book, uint32_t row, uint64_t nonce, uint32_t se
 		return false;
 	*entry = (struct managed_entry){
 	        .state = MANAGED_ARMED, .row = row, .nonce = nonce, .sequence = sequence};
+	book->changed = entry;
 	return true;
 }
 
 void managed_disarm(struct managed *book, uint32_t row)
 {
 	struct managed_entry *entry = managed_find(book, row);
+	book->changed = entry;
 	if (entry != NULL)
 		entry->state = MANAGED_FREE;
 }
 
 static bool managed_same(const struct managed_end *a, const struct managed_end *b)
 {
-	return a->guid == b->guid && a->slot == b->slot;
+	return a->guid == b->guid && a->slot == b->slot && a->remote == b->remote &&
+	       memcmp(a->host, b->host, sizeof(a->host)) == 0;
+}
+
+/* Does @index belong to @end? The slots of another machine are for that machine to check. */
+static bool managed_owns(const struct managed_end *end, uint32_t index)
+{
+	return end->remote || ci_slot(index) == end->slot;
 }
 
 /* The entry of @index; NULL: the program has no such entry. */
@@ -59,13 +69,22 @@ static struct managed_call *managed_find_call(struct managed *book, const struct
 }
 
 /* The oldest is forgotten. One that still waits is repeated by its sender, and comes back. */
-static void managed_remember(struct managed *book, uint8_t kind, const struct managed_end *from,
-                             uint32_t index, uint64_t nonce)
+static void managed_remember(struct managed *book, const struct managed_call *call)
 {
-	if (managed_find_call(book, from, index, nonce) != NULL)
-		return;
-	book->calls[book->next_call++ % MANAGED_CALLS] =
-	        (struct managed_call){.kind = kind, .index = index, .nonce = nonce, .from = *from};
+	if (managed_find_call(book, &call->from, call->index, call->nonce) == NULL)
+		book->calls[book->next_call++ % MANAGED_CALLS] = *call;
+}
+
+/* ACCEPT passes: @entry is connected to the end that @peer offered. */
+static void managed_open(struct managed *book, struct managed_entry *entry,
+                         const struct managed_call *peer)
+{
+	entry->state = MANAGED_OPEN;
+	entry->peer = peer->from;
+	entry->peer_index = peer->index;
+	entry->peer_nonce = peer->nonce;
+	entry->peer_rolls = peer->rolls;
+	book->changed = entry;
 }
 
 /* --- what it sends --- */
@@ -121,10 +140,7 @@ static enum managed_verdict managed_sends_accept(struct managed *book, const str
 	    (entry->state != MANAGED_OPEN || !managed_same(&entry->peer, to) ||
 	     entry->peer_index != call->index || entry->peer_nonce != call->nonce))
 		return MANAGED_PEER; /* one set of numbers is for one connection */
-	entry->state = MANAGED_OPEN;
-	entry->peer = *to;
-	entry->peer_index = call->index;
-	entry->peer_nonce = call->nonce;
+	managed_open(book, entry, call);
 	return MANAGED_PASS;
 }
 
@@ -154,6 +170,7 @@ enum managed_verdict managed_sends(struct managed *book, const struct managed_en
 	struct ci_status status;
 	struct managed_entry *entry;
 	enum managed_verdict verdict;
+	book->changed = NULL;
 	switch (packet->kind) {
 	case CI_CONNECT:
 		return managed_sends_connect(book, to, packet);
@@ -182,14 +199,14 @@ enum managed_verdict managed_sends(struct managed *book, const struct managed_en
 
 /* --- what it gets --- */
 
-static enum managed_verdict managed_gets_accept(struct managed_entry *entry,
+static enum managed_verdict managed_gets_accept(struct managed *book, struct managed_entry *entry,
                                                 const struct managed_end *from,
                                                 const struct ci_packet *packet)
 {
 	struct ci_offer offer;
 	if (ci_get_offer(packet, &offer) != CI_OK)
 		return MANAGED_KIND;
-	if (ci_slot(offer.index) != from->slot)
+	if (!managed_owns(from, offer.index))
 		return MANAGED_POSES;
 	if (entry->state == MANAGED_OPEN)
 		return entry->peer_index == offer.index && entry->peer_nonce == offer.nonce
@@ -197,10 +214,24 @@ static enum managed_verdict managed_gets_accept(struct managed_entry *entry,
 		               : MANAGED_PEER;
 	if (entry->state != MANAGED_CALLING)
 		return MANAGED_UNASKED;
-	entry->state = MANAGED_OPEN;
-	entry->peer_index = offer.index;
-	entry->peer_nonce = offer.nonce;
+	const struct managed_call peer = {.kind = CI_ACCEPT,
+	                                  .index = offer.index,
+	                                  .nonce = offer.nonce,
+	                                  .rolls = offer.nonce_every != 0,
+	                                  .from = *from};
+	managed_open(book, entry, &peer);
 	return MANAGED_PASS;
+}
+
+/* The agent of another machine says that the peer has gone. It does not know our nonce, but repeats
+ * that of the ALIVE that it answers. */
+static bool managed_is_death_notice(const struct managed_entry *entry,
+                                    const struct managed_end *from, const struct ci_packet *packet)
+{
+	return from->remote && packet->kind == CI_ERROR &&
+	       ci_get_note(packet).element == CI_AGENT && entry != NULL &&
+	       entry->state == MANAGED_OPEN && entry->peer_nonce == packet->nonce &&
+	       managed_same(&entry->peer, from);
 }
 
 /* What is addressed to an entry. */
@@ -210,13 +241,17 @@ static enum managed_verdict managed_gets_answer(struct managed *book,
 {
 	struct managed_entry *entry = managed_by_index(book, packet->index);
 	enum managed_verdict verdict = managed_check_numbers(entry, packet->nonce);
+	if (managed_is_death_notice(entry, from, packet))
+		return MANAGED_PASS;
 	if (verdict != MANAGED_PASS)
 		return verdict;
 	if (entry->state == MANAGED_ARMED || !managed_same(&entry->peer, from))
 		return MANAGED_PEER;
 	if (packet->kind == CI_ACCEPT)
-		return managed_gets_accept(entry, from, packet);
-	uint16_t element = packet->kind == CI_ERROR ? ci_get_note(packet).element : CI_RECEIVER;
+		return managed_gets_accept(book, entry, from, packet);
+	/* The agent of another machine speaks for the processes there. */
+	uint16_t element = packet->kind == CI_ERROR && !from->remote ? ci_get_note(packet).element
+	                                                             : CI_RECEIVER;
 	return element == CI_RECEIVER || element == CI_SENDER ? MANAGED_PASS : MANAGED_POSES;
 }
 
@@ -225,20 +260,31 @@ enum managed_verdict managed_gets(struct managed *book, const struct managed_end
 {
 	struct ci_offer offer;
 	struct ci_status status;
+	struct managed_call call;
+	book->changed = NULL;
 	switch (packet->kind) {
 	case CI_CONNECT:
 		if (ci_get_offer(packet, &offer) != CI_OK ||
 		    packet->index != ci_index(0, offer.port))
 			return MANAGED_KIND;
-		if (ci_slot(offer.index) != from->slot)
+		if (!managed_owns(from, offer.index))
 			return MANAGED_POSES;
-		managed_remember(book, CI_CONNECT, from, offer.index, offer.nonce);
+		call = (struct managed_call){.kind = CI_CONNECT,
+		                             .index = offer.index,
+		                             .nonce = offer.nonce,
+		                             .rolls = offer.nonce_every != 0,
+		                             .from = *from};
+		managed_remember(book, &call);
 		return MANAGED_PASS;
 	case CI_STATUS:
 		status = ci_get_status(packet);
-		if (ci_slot(status.index) != from->slot)
+		if (!managed_owns(from, status.index))
 			return MANAGED_POSES;
-		managed_remember(book, CI_STATUS, from, status.index, status.nonce);
+		call = (struct managed_call){.kind = CI_STATUS,
+		                             .index = status.index,
+		                             .nonce = status.nonce,
+		                             .from = *from};
+		managed_remember(book, &call);
 		return MANAGED_PASS;
 	case CI_ACCEPT:
 	case CI_REJECT:

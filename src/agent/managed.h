@@ -27,10 +27,13 @@
 
 #define MANAGED_CALLS 256u /* that came last, and may be answered */
 
-/* A process: the GUID of its node, and its slot there. */
+/* A process of this machine: the GUID of its node, and its slot there. Or a host: its address, and
+ * nothing else. Which of its processes it is, that host decides. */
 struct managed_end {
 	uint64_t guid;
 	uint32_t slot;
+	uint8_t host[16];
+	bool remote;
 };
 
 enum managed_state {
@@ -48,6 +51,7 @@ struct managed_entry {
 	struct managed_end peer;
 	uint32_t peer_index;
 	uint64_t peer_nonce;
+	bool peer_rolls; /* the peer's nonce changes from packet to packet */
 };
 
 /* A CONNECT or STATUS that came. */
@@ -55,6 +59,7 @@ struct managed_call {
 	uint8_t kind; /* 0: none */
 	uint32_t index;
 	uint64_t nonce;
+	bool rolls;
 	struct managed_end from;
 };
 
@@ -65,6 +70,7 @@ struct managed {
 	struct managed_entry entries[AGENT_CI_ENTRIES];
 	struct managed_call calls[MANAGED_CALLS];
 	uint32_t next_call;
+	const struct managed_entry *changed; /* by the last call; NULL: none */
 };
 
 enum managed_verdict {
@@ -74,7 +80,7 @@ enum managed_verdict {
 	MANAGED_NUMBERS,  /* a nonce or first number that the agent did not draw */
 	MANAGED_PEER,     /* it is no connection between these two */
 	MANAGED_UNASKED,  /* it answers nothing that came */
-	MANAGED_POSES,    /* as the agent or the carrier, or with the slot of another */
+	MANAGED_POSES,    /* as the agent or the carrier, or with the slot of another process */
 	MANAGED_VERDICT_COUNT
 };
 

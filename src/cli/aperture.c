@@ -65,7 +65,7 @@ static const char *word_of(const char *const *words, size_t count, uint32_t valu
 static const char *const aperture_types[] = {"data", "event", "ip"};
 static const char *const aperture_states[] = {"closed", "offered", "connecting",
                                               "open",   "closing", "failed"};
-static const char *const aperture_carriers[] = {"none", "lane", "udp", "ip"};
+static const char *const aperture_carriers[] = {"none", "lane", "udp", "ip", "forward"};
 static const char *const aperture_ranges[] = {"none", "same", "tracked"};
 
 /* An address of IPv4 as such. */

@@ -32,13 +32,16 @@
  *   OBSERVE                              -->  instead of HELLO
  *     PROCESS {...}                        <--  + tables, one per process; then END
  *   CI_OPEN {token}                      -->  the process uses apertures
- *     CI_OPENED {token, trust}             <--  + one socket per address of the node
+ *     CI_OPENED {token, trust}             <--  + one socket per address of the node; or, if it is
+ *                                               not trusted, the channel to its forwarder
  *     CI_FRAME {gid, own, data}            <--  CI packets to a port that the process holds
  *   CI_ARM {token, slot: row}            -->  from a program that is not trusted
  *     CI_ARMED {token, error, guid: nonce, slot: first number}  <--
  *   CI_DISARM {slot: row}                -->  the entry is no more
  *   CI_CONTROL {guid, slot, data}        -->  out-of-band packets, where an end is not trusted
  *     CI_CONTROL {guid, slot, data}        <--  to the other end, with the name of this one
+ *   CI_CONTROL {gid, slot: which address of ours, data, options: 1}
+ *                                        -->  likewise, to and from another machine
  *   CI_RETURNED {gid, data}              -->  a frame came back that is none of ours; the agent
  *     CI_FRAME {gid, data, options: 1}     <--  passes it to all processes of the node
  *   SCTP_OPEN {token}                    -->  the process uses SCTP

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/mac.h"
 #include "base/prng.h"
 #include "port/ether.h"
 
@@ -39,6 +40,14 @@ bool udp_address_is_loopback(const struct udp_address *address)
 	static const uint8_t six[16] = {[15] = 1};
 	return udp_address_is_ipv4(address) ? address->gid[12] == 127
 	                                    : memcmp(address->gid, six, sizeof(six)) == 0;
+}
+
+bool udp_address_reaches(const struct udp_address *own, const struct udp_address *to)
+{
+	uint8_t mac[MAC_BYTES];
+	if (own->frames)
+		return mac_from_gid(to->gid, mac);
+	return udp_address_is_ipv4(own) == udp_address_is_ipv4(to);
 }
 
 bool udp_address_equal(const struct udp_address *a, const struct udp_address *b)

@@ -71,6 +71,8 @@ void udp_address_print(const struct udp_address *address, char text[UDP_ADDRESS_
 bool udp_address_is_ipv4(const struct udp_address *address);
 bool udp_address_is_group(const struct udp_address *address);
 bool udp_address_is_loopback(const struct udp_address *address);
+/* Can a socket on @own send to @to, as far as the kind of address goes? */
+bool udp_address_reaches(const struct udp_address *own, const struct udp_address *to);
 bool udp_address_equal(const struct udp_address *a, const struct udp_address *b);
 
 /* Write @address and @port to @name. Returns how many bytes of it count. */

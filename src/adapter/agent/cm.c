@@ -267,7 +267,7 @@ static void tell_handler(struct hdl_adapter *adapter, const struct hdl_cm_msg *m
 void cm_mended(struct hdl_adapter *adapter)
 {
 	if (adapter->apertures != NULL)
-		apertures_open_udp(adapter->apertures);
+		apertures_open_again(adapter->apertures);
 	sctp_share_again(adapter);
 	tell_handler(adapter, &(struct hdl_cm_msg){.kind = HDL_CM_AGENT});
 }

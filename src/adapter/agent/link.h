@@ -72,6 +72,11 @@ struct agent_link {
 /* --- link.c --- */
 /* Register with the node agent, and start it if necessary. Returns 0 or an error. */
 int agent_join(struct hdl_adapter *adapter, const char *node);
+/* A new agent gets a port only after every process has closed the sockets of the former one. So a
+ * process that asks for a socket tries several times. */
+#define AGENT_SOCKET_TRIES    300u
+#define AGENT_SOCKET_RETRY_NS 10000000
+
 /* Receive a message from the agent. Called by the adapter's thread. */
 void agent_listen(struct hdl_adapter *adapter);
 /* Make sure that there is a link to queue pair @qpn at @gid. Called without a lock; may wait for

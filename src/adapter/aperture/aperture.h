@@ -11,6 +11,7 @@
  *   same.c    the same pages, between processes of one machine
  *   observe.c the tables of other processes, as a spectator sees them
  *   managed.c out-of-band packets of programs that are not trusted, through the node agent
+ *   forward.c their frames to and from other machines, through a forwarder of the agent's
  *
  * Everything is under the drive lock, unless a comment says otherwise. Calls that wait drive the
  * adapter meanwhile, or sleep until something may have come. */
@@ -26,18 +27,20 @@
 #include "adapter/net/port.h"
 #include "adapter/reach/segment.h"
 #include "port/agentmsg.h"
+#include "port/forward.h"
 #include "port/udp.h"
 #include "transport/aperture/ap.h"
 
-#define APERTURE_SPACE      AGENT_CI_SPACE /* of ports, at the node agent */
-#define APERTURE_LANE_BYTES (4096u + CI_EXTRA_BYTES)
-#define APERTURE_LANE_IDLE  1000000000ull /* between two ALIVEs on a lane, which reports deaths */
-#define APERTURE_UDP_IDLE   400000000ull
-#define APERTURE_ROUTE_UDP  0x10000u   /* routes from here on are sockets, below links */
-#define APERTURE_WAIT_NS    1000000ull /* a waiting call looks again after this */
-#define APERTURE_FOUND      64u        /* ports of other processes whose place is remembered */
-#define APERTURE_FIND_NS    2000000000ull
-#define APERTURE_PART_BITS  36u /* the outgoing table: address space of one size */
+#define APERTURE_SPACE         AGENT_CI_SPACE /* of ports, at the node agent */
+#define APERTURE_LANE_BYTES    (4096u + CI_EXTRA_BYTES)
+#define APERTURE_LANE_IDLE     1000000000ull /* between two ALIVEs; a lane reports deaths */
+#define APERTURE_UDP_IDLE      400000000ull
+#define APERTURE_ROUTE_UDP     0x10000u   /* routes from here on are sockets, below links */
+#define APERTURE_ROUTE_FORWARD 0x20000u   /* from here on: through the forwarder */
+#define APERTURE_WAIT_NS       1000000ull /* a waiting call looks again after this */
+#define APERTURE_FOUND         64u        /* ports of other processes whose place is remembered */
+#define APERTURE_FIND_NS       2000000000ull
+#define APERTURE_PART_BITS     36u /* the outgoing table: address space of one size */
 /* The addresses of the table begin somewhere from here on, at a multiple of 1 GiB. */
 #define APERTURE_ORIGIN_LEAST (16ull << 40)
 #define APERTURE_ORIGINS      (48u << 10)
@@ -136,6 +139,14 @@ struct apertures {
 	} udp[UDP_MAX_ADDRESSES];
 	uint32_t udp_count;
 	uint32_t udp_mtu;
+	/* forward.c: instead of these */
+	struct aperture_forward {
+		struct apertures *apertures; /* NULL: there was none yet */
+		int sock;                    /* -1: none */
+		struct net_port port;
+		struct forward_header header; /* of the record that came */
+		uint8_t frame[CI_MAX_FRAME];
+	} forward;
 	uint32_t trust; /* enum hdl_aperture_trust */
 	/* Peers see nonces, and could compute the next ones of a generator like adapter.prng. */
 	struct prng_pool secrets;
@@ -207,6 +218,19 @@ void apertures_control(struct hdl_adapter *adapter, const struct agent_msg *msg)
 /* The agent has ended, with what it held. Called without a lock. */
 void apertures_agent_gone(struct hdl_adapter *adapter);
 
+/* --- forward.c --- */
+/* The agent answered, with the channel to a forwarder. */
+void apertures_forward_opened(struct apertures *apertures, int sock);
+/* The path to @host through the forwarder. False: there is none. */
+bool apertures_forward_path(const struct apertures *apertures, const struct hdl_gid *host,
+                            struct ap_path *path);
+/* The path between our address @which and @host. */
+struct ap_path apertures_forward_path_of(const struct apertures *apertures, uint32_t which,
+                                         const uint8_t host[16]);
+void apertures_forward_send(const struct apertures *apertures, const struct ap_path *path,
+                            const uint8_t *frame, size_t bytes);
+void apertures_forward_end(struct apertures *apertures);
+
 /* --- find.c --- */
 /* How port @port of @host is reached. Called without a lock; may wait for the agent. */
 int apertures_find(struct hdl_adapter *adapter, const struct hdl_gid *host, uint16_t port,
@@ -215,8 +239,14 @@ int apertures_find(struct hdl_adapter *adapter, const struct hdl_gid *host, uint
 bool apertures_hear(struct hdl_adapter *adapter, const struct hdl_cm_msg *msg);
 
 /* --- udp.c --- */
-/* Ask the agent for sockets, if the node is on a network. Called without a lock. */
-void apertures_open_udp(struct apertures *apertures);
+/* Ask the agent for sockets, if the node is on a network. Called without a lock. Returns 0 or an
+ * error. */
+int apertures_open_udp(struct apertures *apertures);
+/* The same when there is another agent. */
+void apertures_open_again(struct apertures *apertures);
+/* The agent has gone. The next one can have the port when every process has closed its sockets; it
+ * hands out new ones, and what is lost in between is repeated. */
+void apertures_udp_drop(struct apertures *apertures);
 /* The agent answered, with @fds. Called without a lock. */
 void apertures_udp_opened(struct hdl_adapter *adapter, const struct agent_msg *msg, int *fds,
                           int fd_count);

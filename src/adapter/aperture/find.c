@@ -154,6 +154,11 @@ int apertures_find(struct hdl_adapter *adapter, const struct hdl_gid *host, uint
 	if (result != -HDL_EHOSTUNREACH)
 		return result;
 	adapter_lock(adapter);
+	bool lost = apertures->trust == HDL_TRUST_NONE && apertures->forward.sock < 0;
+	adapter_unlock(adapter);
+	if (lost) /* the forwarder was killed, or could not be started */
+		(void)apertures_open_udp(apertures);
+	adapter_lock(adapter);
 	bool reached = apertures_udp_path(apertures, host, path);
 	adapter_unlock(adapter);
 	return reached ? 0 : -HDL_EHOSTUNREACH;

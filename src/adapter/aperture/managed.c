@@ -32,12 +32,17 @@ void apertures_control_send(struct apertures *apertures, const struct ap_path *p
                             const uint8_t *frame, size_t bytes)
 {
 	struct hdl_adapter *adapter = apertures->adapter;
-	const struct peer *peer = &adapter->peers.list[path->route];
-	struct agent_msg msg = {
-	        .kind = AGENT_CI_CONTROL,
-	        .u.cm = {.guid = peer->node_guid, .slot = peer->slot, .length = (uint32_t)bytes}};
+	struct agent_msg msg = {.kind = AGENT_CI_CONTROL, .u.cm.length = (uint32_t)bytes};
 	if (bytes > sizeof(msg.u.cm.data))
 		return;
+	if (path->route >= APERTURE_ROUTE_FORWARD) {
+		msg.u.cm.options = 1;
+		msg.u.cm.slot = path->route - APERTURE_ROUTE_FORWARD;
+		memcpy(msg.u.cm.gid, path->host, sizeof(msg.u.cm.gid));
+	} else {
+		msg.u.cm.guid = adapter->peers.list[path->route].node_guid;
+		msg.u.cm.slot = adapter->peers.list[path->route].slot;
+	}
 	memcpy(msg.u.cm.data, frame, bytes);
 	(void)agent_tell_now(adapter, &msg); /* what gets lost is repeated */
 }
@@ -46,9 +51,14 @@ void apertures_control(struct hdl_adapter *adapter, const struct agent_msg *msg)
 {
 	adapter_lock(adapter);
 	struct apertures *apertures = adapter->apertures;
-	uint32_t link = peers_by_process(adapter, msg->u.cm.guid, msg->u.cm.slot);
-	if (apertures != NULL && link != LINK_NONE && msg->u.cm.length <= sizeof(msg->u.cm.data)) {
-		struct ap_path from = apertures_lane_path(adapter, link);
+	bool remote = msg->u.cm.options != 0;
+	uint32_t link =
+	        remote ? LINK_NONE : peers_by_process(adapter, msg->u.cm.guid, msg->u.cm.slot);
+	if (apertures != NULL && (remote || link != LINK_NONE) &&
+	    msg->u.cm.length <= sizeof(msg->u.cm.data)) {
+		struct ap_path from =
+		        remote ? apertures_forward_path_of(apertures, msg->u.cm.slot, msg->u.cm.gid)
+		               : apertures_lane_path(adapter, link);
 		from.by_agent = true;
 		apertures->node.now_ns = clock_read(&adapter->clock);
 		ap_take(&apertures->node, msg->u.cm.data, msg->u.cm.length, &from);
@@ -63,6 +73,7 @@ void apertures_agent_gone(struct hdl_adapter *adapter)
 	if (adapter->apertures != NULL) {
 		adapter->apertures->node.now_ns = clock_read(&adapter->clock);
 		ap_managed_down(&adapter->apertures->node);
+		apertures_udp_drop(adapter->apertures);
 	}
 	adapter_unlock(adapter);
 }

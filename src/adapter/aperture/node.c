@@ -38,8 +38,10 @@ static void aperture_put_capture(struct apertures *apertures, const struct ap_pa
 	struct roce_path ip = {.src_port = CI_UDP_PORT};
 	struct hdl_gid own =
 	        adapter->agent.on_node ? peers_link_local(adapter->guid) : adapter->engine.gid;
-	if (path->route >= APERTURE_ROUTE_UDP)
-		memcpy(own.raw, apertures->udp[path->route - APERTURE_ROUTE_UDP].address.gid, 16);
+	if (path->route >= APERTURE_ROUTE_UDP) {
+		uint32_t which = path->route % APERTURE_ROUTE_UDP;
+		memcpy(own.raw, adapter->net.addresses[which].gid, 16);
+	}
 	uint8_t mac[MAC_BYTES];
 	if (path->has_link && mac_from_gid(own.raw, mac)) {
 		capture_put_frame(&adapter->engine, inbound ? mac : path->link,
@@ -79,13 +81,16 @@ static void aperture_commit(void *context, const struct ap_path *path, size_t by
 {
 	struct apertures *apertures = context;
 	struct engine *engine = &apertures->adapter->engine;
-	if (path->route >= APERTURE_ROUTE_UDP) {
-		aperture_capture(apertures, path, apertures->stage, bytes, false);
-		apertures_udp_send(apertures, path, apertures->stage, bytes);
-		return;
-	}
 	if (path->by_agent) {
 		apertures_control_send(apertures, path, apertures->stage, bytes);
+		return;
+	}
+	if (path->route >= APERTURE_ROUTE_UDP) {
+		aperture_capture(apertures, path, apertures->stage, bytes, false);
+		if (path->route >= APERTURE_ROUTE_FORWARD)
+			apertures_forward_send(apertures, path, apertures->stage, bytes);
+		else
+			apertures_udp_send(apertures, path, apertures->stage, bytes);
 		return;
 	}
 	struct frame frame = {.kind = FRAME_CI, .length = (uint32_t)bytes};
@@ -401,6 +406,7 @@ static struct apertures *aperture_make_node(struct hdl_adapter *adapter)
 	memset(apertures, 0, sizeof(*apertures));
 	apertures->adapter = adapter;
 	apertures->trust = HDL_TRUST_USER;
+	apertures->forward.sock = -1;
 	pthread_mutex_init(&apertures->find_lock, NULL);
 	uint32_t rows = HDL_MAX_APERTURES + 1;
 	struct incoming *in = aperture_block(apertures, 0, rows * sizeof(*in));
@@ -439,7 +445,7 @@ struct apertures *apertures_begin(struct hdl_adapter *adapter)
 	struct apertures *apertures = adapter->apertures;
 	adapter_unlock(adapter);
 	if (fresh != NULL)
-		apertures_open_udp(fresh);
+		(void)apertures_open_udp(fresh);
 	return apertures;
 }
 

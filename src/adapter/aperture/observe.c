@@ -77,7 +77,9 @@ static void sight_outgoing(const struct hdl_aperture *from, const struct outgoin
 	}
 	if (!leads)
 		return;
-	info->carrier = conn->path.route >= APERTURE_ROUTE_UDP ? HDL_CARRIER_UDP : HDL_CARRIER_LANE;
+	info->carrier = conn->path.route >= APERTURE_ROUTE_FORWARD ? HDL_CARRIER_FORWARD
+	                : conn->path.route >= APERTURE_ROUTE_UDP   ? HDL_CARRIER_UDP
+	                                                           : HDL_CARRIER_LANE;
 	info->sequenced = out->sequenced;
 	info->out_bits = conn->peer.bits;
 	info->out_index = out->index;

@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "adapter/adapter.h"
@@ -28,25 +29,17 @@ static struct ap_path udp_path_of(const struct apertures *apertures, uint32_t wh
 	return path;
 }
 
-/* Can @host be reached from the socket? */
-static bool udp_aperture_reaches(const struct aperture_udp *udp, const struct udp_address *host)
-{
-	uint8_t mac[MAC_BYTES];
-	if (udp->sock < 0)
-		return false;
-	if (udp->address.frames)
-		return mac_from_gid(host->gid, mac);
-	return udp_address_is_ipv4(&udp->address) == udp_address_is_ipv4(host);
-}
-
 bool apertures_udp_path(const struct apertures *apertures, const struct hdl_gid *host,
                         struct ap_path *path)
 {
+	if (apertures->trust == HDL_TRUST_NONE)
+		return apertures_forward_path(apertures, host, path);
 	struct hdl_gid to = wire_address(apertures->adapter, host);
 	struct udp_address address = {0};
 	memcpy(address.gid, to.raw, 16);
 	for (uint32_t i = 0; i < apertures->udp_count; i++)
-		if (udp_aperture_reaches(&apertures->udp[i], &address)) {
+		if (apertures->udp[i].sock >= 0 &&
+		    udp_address_reaches(&apertures->udp[i].address, &address)) {
 			*path = udp_path_of(apertures, i, to.raw);
 			return true;
 		}
@@ -148,11 +141,33 @@ static const struct net_port_ops udp_aperture_ops = {
 
 /* --- sockets --- */
 
-void apertures_open_udp(struct apertures *apertures)
+int apertures_open_udp(struct apertures *apertures)
 {
 	struct agent_msg msg = {.kind = AGENT_CI_OPEN};
-	if (apertures->adapter->agent.on_node)
-		(void)agent_ask(apertures->adapter, &msg, &msg.u.cm.token);
+	return apertures->adapter->agent.on_node
+	               ? agent_ask(apertures->adapter, &msg, &msg.u.cm.token)
+	               : 0;
+}
+
+void apertures_open_again(struct apertures *apertures)
+{
+	const struct timespec pause = {.tv_nsec = AGENT_SOCKET_RETRY_NS};
+	for (unsigned tries = 0; tries < AGENT_SOCKET_TRIES; tries++) {
+		if (apertures_open_udp(apertures) != -HDL_EADDRINUSE)
+			return;
+		nanosleep(&pause, NULL);
+	}
+}
+
+void apertures_udp_drop(struct apertures *apertures)
+{
+	for (uint32_t i = 0; i < apertures->udp_count; i++) {
+		int sock = apertures->udp[i].sock;
+		apertures->udp[i].sock = -1;
+		(void)port_show(&apertures->udp[i].port, -1);
+		if (sock >= 0)
+			close(sock);
+	}
 }
 
 static void udp_take_socket(struct apertures *apertures, uint32_t i, int sock)
@@ -191,7 +206,10 @@ void apertures_udp_opened(struct hdl_adapter *adapter, const struct agent_msg *m
 		apertures->udp_mtu = msg->u.cm.slot;
 		apertures->node.slot = adapter->slot;
 		for (int i = 0; i < fd_count && i < (int)UDP_MAX_ADDRESSES; i++) {
-			udp_take_socket(apertures, (uint32_t)i, fds[i]);
+			if (apertures->trust == HDL_TRUST_NONE)
+				apertures_forward_opened(apertures, fds[i]);
+			else
+				udp_take_socket(apertures, (uint32_t)i, fds[i]);
 			fds[i] = -1;
 		}
 	}
@@ -228,6 +246,7 @@ void apertures_udp_end(struct apertures *apertures)
 		udp_receiver_end(&apertures->udp[i].receiver);
 	}
 	apertures->udp_count = 0;
+	apertures_forward_end(apertures);
 }
 
 /* --- IP --- */

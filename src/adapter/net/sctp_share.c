@@ -15,9 +15,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 
-#define SHARE_TRIES    300u     /* of the sockets of a new agent, */
-#define SHARE_RETRY_NS 10000000 /* while other processes still hold those of the former one */
-#define SHARE_ROUNDS   4u       /* of a call that finds its port taken by another thread */
+#define SHARE_ROUNDS 4u /* of a call that finds its port taken by another thread */
 
 bool sctp_share_is_on(const struct hdl_adapter *adapter)
 {
@@ -303,12 +301,12 @@ static bool share_nth(struct hdl_adapter *adapter, unsigned n, struct sctp_held 
 
 void sctp_share_again(struct hdl_adapter *adapter)
 {
-	const struct timespec pause = {.tv_nsec = SHARE_RETRY_NS};
+	const struct timespec pause = {.tv_nsec = AGENT_SOCKET_RETRY_NS};
 	struct sctp_held held;
 	int result = 0;
 	if (!share_lacks_sockets(adapter))
 		return;
-	for (unsigned tries = 0; tries < SHARE_TRIES; tries++) {
+	for (unsigned tries = 0; tries < AGENT_SOCKET_TRIES; tries++) {
 		result = share_ask(adapter, AGENT_SCTP_OPEN, NULL, NULL, 1);
 		if (result != -EADDRINUSE)
 			break;

@@ -31,6 +31,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
 #include <heddle/aperture.h>
 
@@ -143,17 +144,11 @@ struct ap_port {
 /* Does @from, where a packet came from, lead to the peer of @path? */
 static inline bool ap_same_path(const struct ap_path *path, const struct ap_path *from)
 {
-	return path->route == from->route && path->epoch == from->epoch;
+	return path->route == from->route && path->epoch == from->epoch &&
+	       memcmp(path->host, from->host, sizeof(path->host)) == 0;
 }
 
-/* Does @packet set up, end or question a connection? Acknowledgements do not: they come and go with
- * the data that they count. */
-static inline bool ap_is_out_of_band(const struct ci_packet *packet)
-{
-	if (packet->kind == CI_ERROR)
-		return ci_get_note(packet).reason != HDL_REASON_SEQUENCE;
-	return packet->kind >= CI_CONNECT && packet->kind != CI_ALIVEACK;
-}
+_Static_assert(CI_REASON_SEQUENCE == HDL_REASON_SEQUENCE, "see ci_is_out_of_band()");
 
 /* A packet that may have to be sent again. */
 struct ap_kept {

@@ -284,7 +284,7 @@ static bool ap_came_its_way(const struct ci_packet *packet, const struct ap_path
 {
 	if (!from->managed)
 		return !from->by_agent;
-	return from->by_agent ? packet->kind >= CI_CONNECT : !ap_is_out_of_band(packet);
+	return from->by_agent ? packet->kind >= CI_CONNECT : !ci_is_out_of_band(packet);
 }
 
 /* While data is unanswered, ALIVE and its answer are no sign that it will be: an end that is

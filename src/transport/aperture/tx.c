@@ -52,7 +52,7 @@ static bool ap_send_by_agent(struct ap_node *node, const struct ap_path *path,
 
 bool ap_send(struct ap_node *node, const struct ap_path *path, const struct ci_packet *packet)
 {
-	if (path->managed && ap_is_out_of_band(packet))
+	if (path->managed && ci_is_out_of_band(packet))
 		return ap_send_by_agent(node, path, packet);
 	return ap_write_packet(node, path, packet);
 }

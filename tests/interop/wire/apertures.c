@@ -5,6 +5,8 @@
  *   use GID PORT        connect, store, read, store to the mapped range, close
  *   stay GID PORT       connect and wait for the end; print why
  *   flood GID PORT      the same, and store all the time
+ *   keep                offer memory twice at a port, print it, and stay
+ *   again GID PORT      connect and wait for the end, twice; print why
  *   ip GID PORT OWN     store a datagram to an IP aperture
  *   hear OWN GID BITS   print datagrams to an IP aperture from sources that match, until "end"
  *   link                print whether the link address of a sender can be checked
@@ -181,6 +183,52 @@ static int stay(const char *gid_text, uint16_t number, bool flood)
 	return 0;
 }
 
+/* Accept two connections, and be there. */
+_Noreturn static void keep(void)
+{
+	struct hdl_adapter *adapter = open_adapter();
+	struct hdl_port_rule rule = {.action = HDL_RULE_ACCEPT};
+	struct hdl_aperture_attr attr = {.length = BYTES};
+	struct hdl_aperture *aperture;
+	struct hdl_limits limits;
+	struct hdl_port *port;
+	char text[INET6_ADDRSTRLEN];
+	must(hdl_adapter_query(adapter, &limits));
+	must(hdl_port_open(adapter, NULL, &port));
+	must(hdl_port_rules(port, &rule, 1));
+	for (int i = 0; i < 2; i++) {
+		must(hdl_aperture_open(adapter, &attr, &aperture));
+		must(hdl_port_offer(port, aperture, NULL));
+	}
+	inet_ntop(AF_INET6, limits.gid.raw, text, sizeof(text));
+	printf("%s %u\n", text, hdl_port_number(port));
+	fflush(stdout);
+	for (;;)
+		pause();
+}
+
+/* The way to the peer is lost: it is known, and found again. */
+static int again(const char *gid_text, uint16_t number)
+{
+	struct hdl_adapter *adapter = open_adapter();
+	struct hdl_aperture *aperture;
+	struct hdl_gid gid;
+	assert(inet_pton(AF_INET6, gid_text, gid.raw) == 1);
+	must(hdl_aperture_open(adapter, NULL, &aperture));
+	for (int round = 0; round < 2; round++) {
+		must(hdl_aperture_connect(aperture, &gid, number, WAIT));
+		must(hdl_aperture_store(aperture, 0, "again", 5, WAIT));
+		must(hdl_aperture_flush(aperture, HDL_FLUSH_PLACED, WAIT));
+		printf("connected\n");
+		fflush(stdout);
+		while (hdl_aperture_state(aperture) == HDL_APERTURE_OPEN)
+			usleep(1000);
+		printf("%s\n", hdl_aperture_reason_str(hdl_aperture_reason(aperture)));
+		fflush(stdout);
+	}
+	return 0;
+}
+
 static int datagrams(const char *gid_text, uint16_t number, uint16_t own)
 {
 	struct hdl_adapter *adapter = open_adapter();
@@ -295,6 +343,8 @@ int main(int argc, char **argv)
 	unsigned number;
 	if (argc == 2 && strcmp(argv[1], "serve") == 0)
 		return serve(1);
+	if (argc == 2 && strcmp(argv[1], "keep") == 0)
+		keep();
 	if (argc == 2 && strcmp(argv[1], "trust") == 0)
 		return trust();
 	if (argc == 2 && strcmp(argv[1], "link") == 0)
@@ -303,6 +353,8 @@ int main(int argc, char **argv)
 		return use(argv[2], (uint16_t)atoi(argv[3]));
 	if (argc == 4 && (strcmp(argv[1], "stay") == 0 || strcmp(argv[1], "flood") == 0))
 		return stay(argv[2], (uint16_t)atoi(argv[3]), argv[1][0] == 'f');
+	if (argc == 4 && strcmp(argv[1], "again") == 0)
+		return again(argv[2], (uint16_t)atoi(argv[3]));
 	if (argc == 5 && strcmp(argv[1], "ip") == 0)
 		return datagrams(argv[2], (uint16_t)atoi(argv[3]), (uint16_t)atoi(argv[4]));
 	if (argc == 5 && strcmp(argv[1], "hear") == 0)

@@ -7,7 +7,8 @@ PART is one of: address (whether link addresses can be checked), hosts (stores, 
 busy (also one that has sent data which is not answered), deserted (the same when nothing is left of the other host but its kernel, and other processes share the survivor's port), hostile
 (old packets from the peer's host and from another port change nothing), socat (a stranger gets a datagram), heard (datagrams of a stranger come to the variable queue), trust (the list of the
 agent). With "ether-" before it, by Ethernet frames, and the ends check each other's MAC address; then also: forged (frames of others), link (goes down, comes back, has another MTU, is gone),
-refused (what is said without the privilege, or without the interface). What the kernel or this machine does
+refused (what is said without the privilege, or without the interface). With "untrusted-" before it, neither agent trusts the program, whose frames take the way
+through forwarders; then also: forwarder (is killed, and replaced). What the kernel or this machine does
 not offer is a skip (exit 77) that says so."""
 import os
 import random
@@ -84,7 +85,9 @@ def forged(world):
     rest = server.communicate(timeout=100)[0]
     print(f"{len(seen)} frames", out, rest)
     sent, counts = (dict(zip(text.split()[1::2], map(int, text.split()[2::2]))) for text in (out, rest))
-    good = len(seen) > 20 and counts["frames_in"] <= sent["frames_out"] + 4 * len(seen) + 10 and counts.get("duplicates", 0) > 0 and counts.get("bad_link", 0) > 0 and counts.get("bad_frames", 0) == 0
+    # Of a program that is not trusted, data from another host than the peer is refused before its link address is compared.
+    refused = counts.get("bad_link", 0) + (counts.get("bad_source", 0) if PART.startswith("untrusted-") else 0)
+    good = len(seen) > 20 and counts["frames_in"] <= sent["frames_out"] + 4 * len(seen) + 10 and counts.get("duplicates", 0) > 0 and refused > 0 and counts.get("bad_frames", 0) == 0
     return client.returncode or server.returncode or (0 if good else 1)
 
 
@@ -294,7 +297,38 @@ def trust(world):
     return 0
 
 
-PARTS = {"address": address, "hosts": hosts, "killed": killed, "busy": busy, "deserted": deserted, "hostile": hostile, "socat": socat, "heard": heard, "trust": trust, "forged": forged, "link": link,
+def forwarders(agent):
+    """The forwarders of an agent, by pid."""
+    return [int(pid) for pid in subprocess.run(["pgrep", "-P", agent, "-f", "forward"], capture_output=True, text=True).stdout.split()]
+
+
+def forwarder(world):
+    """The program knows at once when its forwarder is killed, and connects again through another, which ends with the program."""
+    server = world.start(1, HEDDLED, PROGRAM, "keep")
+    gid, port = server.stdout.readline().split()
+    client = world.start(0, HEDDLED, PROGRAM, "again", gid, port)
+    assert client.stdout.readline() == "connected\n"
+    agent = (world.folders[0] / "agent.lock").read_text().split()[0]
+    first = forwarders(agent)
+    os.kill(first[0], signal.SIGKILL)
+    began = time.monotonic()
+    why = client.stdout.readline().strip()
+    took = time.monotonic() - began
+    again = client.stdout.readline().strip()
+    second = forwarders(agent)
+    for process in (server, client):
+        process.kill()
+        process.wait()
+    for _ in range(100):
+        if not forwarders(agent):
+            break
+        time.sleep(0.05)
+    print(f"{first}: {why!r} after {took:.2f} seconds, then {again!r} by {second}, and {forwarders(agent)} are left")
+    good = len(first) == 1 and len(second) == 1 and first != second and not forwarders(agent)
+    return 0 if good and why == "the carrier cannot do that" and took < 1 and again == "connected" else 1
+
+
+PARTS = {"forwarder": forwarder, "address": address, "hosts": hosts, "killed": killed, "busy": busy, "deserted": deserted, "hostile": hostile, "socat": socat, "heard": heard, "trust": trust, "forged": forged, "link": link,
          "refused": refused}
 
 
@@ -302,9 +336,13 @@ def main():
     if len(sys.argv) < 5:
         return outside(150)
     with tempfile.TemporaryDirectory() as folder:
-        frames = PART.startswith("ether-")
-        part = PART.removeprefix("ether-")
+        part = PART.removeprefix("untrusted-")
+        frames = part.startswith("ether-")
+        part = part.removeprefix("ether-")
         world = Hosts(folder, part == "hosts", frames)
+        if PART.startswith("untrusted-"):
+            for at in world.folders:
+                (at / "untrusted").write_text(Path(PROGRAM).name + "\n")
         try:
             return PARTS[part](world)
         finally:

@@ -21,14 +21,17 @@
 #define PEER_INDEX  (9u << CI_ROW_BITS | 3u)
 #define OFFER_FIRST 77u
 
-static const struct managed_end peer = {2, 9}, third = {2, 10};
+static const struct managed_end peer = {.guid = 2, .slot = 9}, third = {.guid = 2, .slot = 10};
+static const struct managed_end host = {.remote = true, .host = {[10] = 0xff, 0xff, 10, 0, 0, 2}},
+                                other_host = {.remote = true,
+                                              .host = {[10] = 0xff, 0xff, 10, 0, 0, 3}};
 static struct managed book;
 
 static int empty_book(void **state)
 {
 	(void)state;
 	memset(&book, 0, sizeof(book));
-	book.self = (struct managed_end){1, SLOT};
+	book.self = (struct managed_end){.guid = 1, .slot = SLOT};
 	return 0;
 }
 
@@ -235,6 +238,70 @@ static void ap6_no_data_passes(void **state)
 	}
 }
 
+/* Another machine is an address: which of its processes answers is its own affair. */
+static void ap6_a_host_answers_for_its_processes(void **state)
+{
+	(void)state;
+	struct ci_offer offer = peer_offer;
+	assert_true(managed_arm(&book, 7, OWN_NONCE, OWN_FIRST));
+	assert_int_equal(connect_as(own_offer, &host), MANAGED_PASS);
+	assert_null(book.changed);
+	assert_int_equal(accept_from(offer, &other_host), MANAGED_PEER);
+	assert_int_equal(accept_from(offer, &peer), MANAGED_PEER);
+	offer.index = ci_index(1000, 3);
+	offer.nonce_every = 16;
+	offer.nonce_step = 1;
+	assert_int_equal(accept_from(offer, &host), MANAGED_PASS);
+	/* Its forwarder is told. */
+	assert_non_null(book.changed);
+	assert_int_equal(book.changed->state, MANAGED_OPEN);
+	assert_int_equal(book.changed->peer_index, offer.index);
+	assert_true(book.changed->peer.remote && book.changed->peer_rolls);
+	struct ci_packet close =
+	        note_packet(CI_CLOSE, offer.index, PEER_NONCE, (struct ci_note){.reason = 7});
+	assert_int_equal(managed_sends(&book, &host, &close), MANAGED_PASS);
+	assert_int_equal(managed_sends(&book, &other_host, &close), MANAGED_PEER);
+	assert_null(book.changed);
+	assert_true(managed_arm(&book, 7, OWN_NONCE + 1, OWN_FIRST));
+	assert_int_equal(book.changed->state, MANAGED_ARMED);
+	managed_disarm(&book, 7);
+	assert_int_equal(book.changed->state, MANAGED_FREE);
+}
+
+static void ap6_a_host_calls(void **state)
+{
+	(void)state;
+	struct ci_offer offer = peer_offer;
+	offer.index = ci_index(1000, 3);
+	struct ci_packet packet = offer_packet(CI_CONNECT, ci_index(0, PORT), 0, &offer);
+	assert_true(managed_arm(&book, 7, OWN_NONCE, OWN_FIRST));
+	assert_int_equal(managed_gets(&book, &host, &packet), MANAGED_PASS);
+	packet = offer_packet(CI_ACCEPT, offer.index, PEER_NONCE, &own_offer);
+	assert_int_equal(managed_sends(&book, &other_host, &packet), MANAGED_UNASKED);
+	assert_int_equal(managed_sends(&book, &host, &packet), MANAGED_PASS);
+	assert_int_equal(book.changed->peer_index, offer.index);
+	assert_memory_equal(book.changed->peer.host, host.host, 16);
+}
+
+/* The agent there says that the process has gone. It repeats the nonce of ALIVE, which is the
+ * peer's. */
+static void ap6_the_agent_of_a_host_says_who_has_gone(void **state)
+{
+	(void)state;
+	assert_true(managed_arm(&book, 7, OWN_NONCE, OWN_FIRST));
+	assert_int_equal(connect_as(own_offer, &host), MANAGED_PASS);
+	struct ci_note note = {.reason = 8, .element = CI_AGENT};
+	struct ci_packet gone = note_packet(CI_ERROR, OWN_INDEX, PEER_NONCE, note);
+	assert_int_equal(managed_gets(&book, &host, &gone), MANAGED_NUMBERS); /* not open yet */
+	assert_int_equal(accept_from(peer_offer, &host), MANAGED_PASS);
+	gone = note_packet(CI_ERROR, OWN_INDEX, PEER_NONCE, note);
+	assert_int_equal(managed_gets(&book, &other_host, &gone), MANAGED_NUMBERS);
+	assert_int_equal(managed_gets(&book, &peer, &gone), MANAGED_NUMBERS);
+	assert_int_equal(managed_gets(&book, &host, &gone), MANAGED_PASS);
+	gone.nonce++;
+	assert_int_equal(managed_gets(&book, &host, &gone), MANAGED_NUMBERS);
+}
+
 static void limits_of_entries_and_calls(void **state)
 {
 	(void)state;
@@ -269,6 +336,9 @@ int main(void)
 	        cmocka_unit_test_setup(ap6_nobody_poses_as_an_element, empty_book),
 	        cmocka_unit_test_setup(ap6_status_is_a_question_and_an_answer, empty_book),
 	        cmocka_unit_test_setup(ap6_no_data_passes, empty_book),
+	        cmocka_unit_test_setup(ap6_a_host_answers_for_its_processes, empty_book),
+	        cmocka_unit_test_setup(ap6_a_host_calls, empty_book),
+	        cmocka_unit_test_setup(ap6_the_agent_of_a_host_says_who_has_gone, empty_book),
 	        cmocka_unit_test_setup(limits_of_entries_and_calls, empty_book),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
