@@ -2,6 +2,7 @@
  * ap_take(), go out through struct ap_sink; time, memory and random numbers are the caller's.
  *
  *   ap/conn.c   states: CONNECT, ACCEPT, REJECT, CLOSE, and what time does to them
+ *   ap/error.c  ERROR, links and hosts that have gone
  *   ap/port.c   ports: rules, CONNECTs that wait, apertures made in advance, STATUS
  *   ap/tx.c     what was stored becomes numbered packets, several to a frame, repeated until
  *               acknowledged
@@ -150,6 +151,11 @@ static inline bool ap_same_path(const struct ap_path *path, const struct ap_path
 
 _Static_assert(CI_REASON_SEQUENCE == HDL_REASON_SEQUENCE, "see ci_is_out_of_band()");
 
+static inline bool ap_is_connected(uint8_t state)
+{
+	return state == HDL_APERTURE_OPEN || state == HDL_APERTURE_CLOSING;
+}
+
 /* A packet that may have to be sent again. */
 struct ap_kept {
 	uint32_t offset;
@@ -264,24 +270,18 @@ void ap_connect(struct ap_conn *conn, const struct ap_path *path, uint16_t port)
 /* Send nothing more than what is under way, then CLOSE; @abrupt: at once, and without waiting for
  * an answer. */
 void ap_close(struct ap_conn *conn, bool abrupt);
-void ap_fail(struct ap_conn *conn, uint8_t reason);
 /* Set the state, and tell. */
 void ap_enter(struct ap_conn *conn, uint8_t state, uint8_t reason, uint8_t kind);
+/* An event of @kind for the port of @conn; 0: none. */
+void ap_tell(struct ap_conn *conn, uint8_t kind);
+/* The outgoing side leads nowhere any more. */
+void ap_unpoint(struct ap_conn *conn);
 /* Become OPEN towards the end that @offer describes, at @path. */
 void ap_begin(struct ap_conn *conn, const struct ci_offer *offer, const struct ap_path *path);
 /* Point the outgoing side at @offer, without a connection; one that exists ends. */
 void ap_point(struct ap_conn *conn, const struct ci_offer *offer, const struct ap_path *path);
 /* Use @out, an entry of the outgoing table, from now on; NULL: none. */
 void ap_use(struct ap_conn *conn, struct outgoing *out);
-/* The link @route has gone: its connections fail, for @reason. */
-void ap_route_down(struct ap_node *node, uint32_t route, uint8_t reason);
-/* The agent has gone, and with it what it held of ends that are not trusted: connections on
- * managed paths fail. */
-void ap_managed_down(struct ap_node *node);
-/* The carrier says that nobody at @host takes what we send, and shows the beginning of a frame of
- * ours to prove it. True: a connection sends such frames, and has failed. */
-bool ap_unreachable(struct ap_node *node, const uint8_t host[16], const uint8_t *frame,
-                    size_t bytes);
 void ap_hear_control(struct ap_conn *conn, const struct ci_packet *packet,
                      const struct ap_path *from);
 /* An accepted connection whose peer offered this; NULL: none. */
@@ -292,6 +292,19 @@ unsigned ap_tick(struct ap_node *node, uint64_t now_ns);
 uint64_t ap_next_tick(const struct ap_node *node);
 /* Start or move the timer of @conn for what it waits for. */
 void ap_set_timer(struct ap_conn *conn);
+
+/* --- error.c --- */
+void ap_fail(struct ap_conn *conn, uint8_t reason);
+/* The link @route has gone: its connections fail, for @reason. */
+void ap_route_down(struct ap_node *node, uint32_t route, uint8_t reason);
+/* The agent has gone, and with it what it held of ends that are not trusted: connections on
+ * managed paths fail. */
+void ap_managed_down(struct ap_node *node);
+/* The carrier says that nobody at @host takes what we send, and shows the beginning of a frame of
+ * ours to prove it. True: a connection sends such frames, and has failed. */
+bool ap_unreachable(struct ap_node *node, const uint8_t host[16], const uint8_t *frame,
+                    size_t bytes);
+void ap_hear_error(struct ap_conn *conn, const struct ci_packet *packet);
 
 /* --- port.c --- */
 void ap_port_open(struct ap_node *node, struct ap_port *port, uint16_t number);
