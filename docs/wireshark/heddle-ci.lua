@@ -10,7 +10,7 @@ local KINDS = {[1] = "DATA", [2] = "EVENT", [3] = "READ", [4] = "RESPONSE", [5] 
 	[8] = "CLOSE", [9] = "ALIVE", [10] = "ALIVEACK", [11] = "ERROR", [12] = "STATUS", [13] = "STATUSACK"}
 local REASONS = {[0] = "none", [1] = "nobody holds the port", [2] = "a rule refuses it", [3] = "busy", [4] = "size", [5] = "type",
 	[6] = "declined", [7] = "closed", [8] = "gone", [9] = "silent", [10] = "sequence", [11] = "extent", [12] = "access",
-	[13] = "memory", [14] = "protocol", [15] = "carrier"}
+	[13] = "memory", [14] = "protocol", [15] = "carrier", [16] = "damaged"}
 local ELEMENTS = {[0] = "receiver", [1] = "agent", [2] = "carrier", [3] = "sender"}
 local TYPES = {[0] = "data", [1] = "event"}
 local SEQUENCED, ASK, SAME, NEXT, COUNT = 0x01, 0x02, 0x20, 0x40, 0x80
@@ -133,7 +133,7 @@ local BODIES = {
 		local text = show_reason(body, 0, tree)
 		tree:add(f.element, body(2, 2))
 		tree:add(f.number, body(4, 4))
-		return text
+		return text .. ", by the " .. (ELEMENTS[body(2, 2):uint()] or "unknown element")
 	end,
 	[12] = function(body, tree)
 		tree:add(f.own_index, body(0, 4))

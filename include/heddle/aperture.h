@@ -156,6 +156,7 @@ enum hdl_aperture_reason {
 	HDL_REASON_MEMORY,   /* the memory behind the aperture is gone */
 	HDL_REASON_PROTOCOL, /* a packet that makes no sense here */
 	HDL_REASON_CARRIER,  /* the carrier cannot transmit, or cannot make a check */
+	HDL_REASON_DAMAGED,  /* a packet was damaged on its way; with numbers it is sent again */
 	HDL_REASON_COUNT
 };
 
@@ -582,13 +583,16 @@ HDL_API int hdl_aperture_prepare(struct hdl_aperture *aperture, uint64_t offset,
 
 /* hdl_aperture_check - has everything since the last check arrived?
  *
- * Does not wait: a positive answer covers what a flush has sent. (SISCI: SCICheckSequence.)
+ * Does not wait: a positive answer covers what a flush has sent. (SISCI: SCICheckSequence.) Errors
+ * are those of the peer, of its agent, and of the carrier, at either end: an access that was
+ * refused, a packet that was damaged and has no number, a frame that the system did not send.
+ * Packets with numbers are repeated after the last two.
  *
  * Owner: nothing changes hands.
  * Threads: any.
  * Blocks: no.
  * Returns: 0 everything is in place; -HDL_EAGAIN some is under way; -HDL_EPERM the connection ended
- * and some may be lost; -HDL_EIO the peer reported an error since the last check, and
+ * and some may be lost; -HDL_EIO an error was reported since the last check, and
  * hdl_aperture_reason() tells which. */
 HDL_API int hdl_aperture_check(struct hdl_aperture *aperture);
 

@@ -27,6 +27,14 @@ enum hdl_port_event_type {
 	HDL_PORT_EVENT_TYPES
 };
 
+/* Who found the error of an HDL_PORT_ERROR. */
+enum hdl_element {
+	HDL_ELEMENT_RECEIVER, /* the peer, when it took a packet of ours */
+	HDL_ELEMENT_AGENT,    /* a node agent, or it has gone itself */
+	HDL_ELEMENT_CARRIER,  /* a link, an interface or the network in between, at either end */
+	HDL_ELEMENT_SENDER    /* an end that gave up the connection, the peer or this one */
+};
+
 /* One event. A reader copies it out of the queue once, and looks at nothing but the copy. */
 struct hdl_port_event {
 	uint16_t type; /* enum hdl_port_event_type */
@@ -34,7 +42,7 @@ struct hdl_port_event {
 	uint32_t words; /* in the second queue, the size word included ("Var 10"); 0: none */
 	uint32_t port;  /* that it came to */
 	uint32_t index; /* of the aperture or connection */
-	uint64_t value;
+	uint64_t value; /* ERROR: enum hdl_element */
 	uint64_t offset;
 	uint64_t var_at;       /* where its words begin: WRPTR of the second queue before them */
 	struct hdl_gid source; /* taken from the link, never from the packet */

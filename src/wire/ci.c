@@ -212,8 +212,12 @@ enum ci_verdict ci_next(struct ci_reader *reader, struct ci_packet *packet)
 	if (left - header - CI_CRC_BYTES < came.bytes)
 		return CI_TOO_SHORT;
 	uint32_t crc = crc32c(crc32c(0, full, full_bytes), data, came.bytes);
-	if (be32_load(data + came.bytes) != crc)
+	if (be32_load(data + came.bytes) != crc) {
+		*packet = came;
+		packet->bytes = 0;
+		packet->data = NULL;
 		return CI_WRONG_CRC;
+	}
 	reader->at += header + came.bytes + CI_CRC_BYTES;
 	reader->last = *packet = came;
 	return CI_OK;

@@ -114,8 +114,8 @@ enum ci_verdict {
 	CI_WRONG_FLAGS,    /* unknown, or refer to a packet before the first */
 	CI_WRONG_LENGTH,   /* not that of the kind */
 	CI_WRONG_CHECKSUM, /* of the header */
-	CI_WRONG_CRC,
-	CI_WRONG_BODY, /* a field of an out-of-band packet that makes no sense */
+	CI_WRONG_CRC,      /* damaged on its way */
+	CI_WRONG_BODY,     /* a field of an out-of-band packet that makes no sense */
 	CI_VERDICT_COUNT
 };
 
@@ -139,8 +139,10 @@ struct ci_reader {
 	struct ci_packet last;
 };
 void ci_open(struct ci_reader *reader, const uint8_t *in, size_t bytes);
-/* The next packet. *packet only changes on CI_OK. After any other verdict the rest of the frame has
- * no meaning. */
+/* The next packet. *packet only changes on CI_OK, and on CI_WRONG_CRC: its header has a checksum of
+ * its own, which is right, so *packet says which packet was damaged, without data (bytes 0, data
+ * NULL). That is enough to tell its sender, and good for nothing else. After any verdict but CI_OK
+ * the rest of the frame has no meaning. */
 enum ci_verdict ci_next(struct ci_reader *reader, struct ci_packet *packet);
 
 /* --- bodies --- */
@@ -170,7 +172,8 @@ struct ci_read {
 enum ci_verdict ci_get_read(const struct ci_packet *packet, struct ci_read *read);
 void ci_set_read(const struct ci_read *read, uint8_t body[8]);
 
-/* ERROR comes from any element on the path (APERTURE column 13). */
+/* ERROR comes from any element on the path (APERTURE column 13): who found the error, as in enum
+ * hdl_element. */
 enum ci_element { CI_RECEIVER, CI_AGENT, CI_CARRIER, CI_SENDER, CI_ELEMENT_COUNT };
 /* REJECT, CLOSE, ALIVE, ALIVEACK and ERROR have some of these. */
 struct ci_note {

@@ -44,7 +44,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		return 0;
 	ci_open(&reader, data, size);
 	ci_begin(&writer, again, sizeof(again));
-	while (ci_next(&reader, &packet) == CI_OK) {
+	enum ci_verdict verdict;
+	while ((verdict = ci_next(&reader, &packet)) == CI_OK) {
 		size_t from = writer.used;
 		struct ci_packet last = writer.last;
 		look_into(&packet);
@@ -59,5 +60,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			assert(burst.bytes == 0);
 		}
 	}
+	/* Of a damaged packet there is a header, and nothing that could be used. */
+	if (verdict == CI_WRONG_CRC)
+		assert(packet.kind != 0 && packet.kind < CI_KIND_COUNT && packet.bytes == 0 &&
+		       packet.data == NULL);
 	return 0;
 }

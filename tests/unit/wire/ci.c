@@ -201,6 +201,14 @@ static void ap3_notes(void **state)
 	         {.reason = HDL_REASON_SEQUENCE, .element = CI_RECEIVER, .number = 0x1001},
 	         wire_error,
 	         sizeof(wire_error)},
+	        {CI_ERROR,
+	         {.reason = HDL_REASON_DAMAGED, .element = CI_CARRIER, .number = 0x1001},
+	         wire_damaged,
+	         sizeof(wire_damaged)},
+	        {CI_ERROR,
+	         {.reason = HDL_REASON_SILENT, .element = CI_SENDER, .number = 0x1001},
+	         wire_gave_up,
+	         sizeof(wire_gave_up)},
 	};
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		uint8_t body[8];
@@ -292,6 +300,37 @@ static void ap4_every_bit_is_protected(void **state)
 			assert_int_equal(verdict, CI_WRONG_CHECKSUM);
 		if (bit / 8 >= 28)
 			assert_int_equal(verdict, CI_WRONG_CRC);
+	}
+}
+
+/* A packet that was damaged behind its header says which one it was, and has no data; with any
+ * other verdict nothing is said. */
+static void ap3_a_damaged_packet_is_named(void **state)
+{
+	(void)state;
+	for (size_t at = 0; at < sizeof(wire_packed); at++) {
+		struct ci_reader reader;
+		struct ci_packet came, before;
+		uint32_t number = 0xffffffff;
+		enum ci_verdict verdict;
+		memcpy(frame, wire_packed, sizeof(wire_packed));
+		frame[at] ^= 0x10;
+		ci_open(&reader, frame, sizeof(wire_packed));
+		do {
+			memset(&came, 0xee, sizeof(came));
+			before = came;
+			verdict = ci_next(&reader, &came);
+			number += verdict == CI_OK;
+		} while (verdict == CI_OK);
+		if (verdict != CI_WRONG_CRC) {
+			assert_memory_equal(&came, &before, sizeof(came));
+			continue;
+		}
+		assert_true(came.index == INDEX && came.cluster == 0x12 &&
+		            (came.flags & CI_SEQUENCED) != 0);
+		assert_int_equal(came.sequence, number == 3 ? 9 : number);
+		assert_int_equal(came.nonce, number >= 2 && number <= 3 ? NONCE + 1 : NONCE);
+		assert_true(came.data == NULL && came.bytes == 0);
 	}
 }
 
@@ -387,11 +426,17 @@ static void ap4_joined_write_resumes(void **state)
 int main(void)
 {
 	const struct CMUnitTest all[] = {
-	        cmocka_unit_test(ap4_data),         cmocka_unit_test(ap4_events_and_reads),
-	        cmocka_unit_test(ap3_offers),       cmocka_unit_test(ap3_offers_that_make_no_sense),
-	        cmocka_unit_test(ap3_notes),        cmocka_unit_test(ap7_status),
-	        cmocka_unit_test(ap4_packed_frame), cmocka_unit_test(ap4_every_bit_is_protected),
-	        cmocka_unit_test(ap4_verdicts),     cmocka_unit_test(ap4_joined_write_resumes),
+	        cmocka_unit_test(ap4_data),
+	        cmocka_unit_test(ap4_events_and_reads),
+	        cmocka_unit_test(ap3_offers),
+	        cmocka_unit_test(ap3_offers_that_make_no_sense),
+	        cmocka_unit_test(ap3_notes),
+	        cmocka_unit_test(ap7_status),
+	        cmocka_unit_test(ap4_packed_frame),
+	        cmocka_unit_test(ap4_every_bit_is_protected),
+	        cmocka_unit_test(ap3_a_damaged_packet_is_named),
+	        cmocka_unit_test(ap4_verdicts),
+	        cmocka_unit_test(ap4_joined_write_resumes),
 	};
 	return cmocka_run_group_tests(all, NULL, NULL);
 }
