@@ -183,13 +183,17 @@ struct ci_note {
 	uint32_t index;   /* ALIVE: of the sender's own entry, where an agent may answer ERROR */
 };
 struct ci_note ci_get_note(const struct ci_packet *packet);
-#define CI_REASON_SEQUENCE 10u /* HDL_REASON_SEQUENCE: ERROR that acknowledges data */
+/* Of enum hdl_aperture_reason, those of an ERROR that acknowledges data. */
+#define CI_REASON_SEQUENCE 10u
+#define CI_REASON_DAMAGED  16u
 /* Does @packet set up, end or question a connection? Acknowledgements do not: they come and go with
  * the data that they count. */
 static inline bool ci_is_out_of_band(const struct ci_packet *packet)
 {
-	if (packet->kind == CI_ERROR)
-		return ci_get_note(packet).reason != CI_REASON_SEQUENCE;
+	if (packet->kind == CI_ERROR) {
+		uint16_t reason = ci_get_note(packet).reason;
+		return reason != CI_REASON_SEQUENCE && reason != CI_REASON_DAMAGED;
+	}
 	return packet->kind >= CI_CONNECT && packet->kind != CI_ALIVEACK;
 }
 /* Returns the bytes of the body. */

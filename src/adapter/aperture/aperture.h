@@ -45,6 +45,11 @@
 #define APERTURE_ORIGIN_LEAST (16ull << 40)
 #define APERTURE_ORIGINS      (48u << 10)
 
+/* Frames that the system did not take, of one socket, until apertures_udp_unsent(); of those beyond
+ * it, only their next repetition is noticed. */
+#define APERTURE_UNSENT       16u
+#define APERTURE_UNSENT_BYTES (CI_HEADER_BYTES + CI_OFFER_BYTES)
+
 struct hdl_adapter;
 struct hdl_cm_msg;
 struct track;
@@ -79,7 +84,8 @@ struct hdl_aperture {
 	pthread_mutex_t read_lock; /* one read at a time */
 	struct hdl_port_status status;
 	uint32_t status_token; /* that was answered */
-	uint64_t errors_seen;
+	uint64_t errors_seen;  /* by hdl_aperture_check() */
+	uint64_t refused_seen; /* by the read that waits */
 	/* Called when data has been placed; may be NULL. */
 	void (*placed)(void *context);
 	void *placed_context;
@@ -131,11 +137,18 @@ struct apertures {
 	struct aperture_udp {
 		struct apertures *apertures;
 		int sock;  /* -1: none */
-		int error; /* that the kernel had for us; 0: none */
+		int error; /* perhaps of an earlier frame, which came back; 0: none */
 		bool told; /* that the interface has gone */
 		struct udp_address address;
 		struct udp_receiver receiver;
 		struct net_port port;
+		uint32_t unsent_count;
+		struct aperture_unsent {
+			int error;
+			uint8_t host[16];
+			size_t bytes; /* of its beginning */
+			uint8_t frame[APERTURE_UNSENT_BYTES];
+		} unsent[APERTURE_UNSENT];
 	} udp[UDP_MAX_ADDRESSES];
 	uint32_t udp_count;
 	uint32_t udp_mtu;
@@ -257,6 +270,9 @@ bool apertures_udp_path(const struct apertures *apertures, const struct hdl_gid 
                         struct ap_path *path);
 void apertures_udp_send(struct apertures *apertures, const struct ap_path *path,
                         const uint8_t *frame, size_t bytes);
+/* Connections learn which of their frames were not sent. True: some have ended because of it, and
+ * tell their peers. */
+bool apertures_udp_unsent(struct apertures *apertures);
 void apertures_udp_end(struct apertures *apertures);
 /* Stores of an IP aperture. Returns 0 or an error. */
 int apertures_ip_send(struct hdl_aperture *aperture, const void *data, size_t length);

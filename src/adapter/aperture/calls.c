@@ -442,6 +442,7 @@ const char *hdl_aperture_reason_str(uint32_t reason)
 	        [HDL_REASON_MEMORY] = "the memory behind the aperture is gone",
 	        [HDL_REASON_PROTOCOL] = "a packet that makes no sense",
 	        [HDL_REASON_CARRIER] = "the carrier cannot do that",
+	        [HDL_REASON_DAMAGED] = "a packet was damaged on its way",
 	};
 	return reason < HDL_REASON_COUNT ? texts[reason] : "unknown";
 }

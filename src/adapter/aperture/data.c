@@ -110,7 +110,7 @@ static bool aperture_read_done(void *object)
 {
 	const struct hdl_aperture *aperture = object;
 	return aperture->read_got == aperture->read_bytes ||
-	       aperture->conn.errors != aperture->errors_seen || !aperture_can_send(aperture);
+	       aperture->conn.refused != aperture->refused_seen || !aperture_can_send(aperture);
 }
 
 /* One request of at most CI_MAX_READ bytes. */
@@ -129,7 +129,7 @@ static int read_part(struct hdl_aperture *aperture, uint64_t offset, uint8_t *to
 		aperture->read_bytes = bytes;
 		aperture->read_got = 0;
 		aperture->read_to = to;
-		aperture->errors_seen = aperture->conn.errors;
+		aperture->refused_seen = aperture->conn.refused;
 		bool open = aperture_can_send(aperture);
 		bool put = open && ap_put(&aperture->conn, CI_READ, offset, body, sizeof(body));
 		apertures_run(adapter->apertures);
@@ -142,7 +142,7 @@ static int read_part(struct hdl_aperture *aperture, uint64_t offset, uint8_t *to
 		                            again < until_ns ? again : until_ns);
 		adapter_lock(adapter);
 		bool whole = aperture->read_got == bytes;
-		bool failed = aperture->conn.errors != aperture->errors_seen;
+		bool failed = aperture->conn.refused != aperture->refused_seen;
 		open = aperture_can_send(aperture);
 		aperture->read_to = NULL;
 		adapter_unlock(adapter);

@@ -64,7 +64,7 @@ static void forward_lost(struct apertures *apertures)
 	(void)port_show(&apertures->forward.port, -1);
 	close(sock);
 	for (uint32_t i = 0; i < UDP_MAX_ADDRESSES; i++)
-		ap_route_down(&apertures->node, APERTURE_ROUTE_FORWARD + i, HDL_REASON_CARRIER);
+		(void)ap_carrier_down(&apertures->node, APERTURE_ROUTE_FORWARD + i);
 }
 
 static unsigned forward_receive(struct net_port *port)

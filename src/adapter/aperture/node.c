@@ -125,6 +125,12 @@ static const uint16_t aperture_event_types[CI_KIND_COUNT] = {
         [CI_STATUSACK] = HDL_PORT_STATUS,
 };
 
+/* What packets say is what events say. */
+_Static_assert((int)HDL_ELEMENT_RECEIVER == CI_RECEIVER && (int)HDL_ELEMENT_AGENT == CI_AGENT &&
+                       (int)HDL_ELEMENT_CARRIER == CI_CARRIER &&
+                       (int)HDL_ELEMENT_SENDER == CI_SENDER,
+               "elements");
+
 /* Reasons as the calls return them. */
 static int32_t aperture_reason_error(uint16_t reason)
 {
@@ -144,6 +150,8 @@ static int32_t aperture_reason_error(uint16_t reason)
 		return -HDL_EFAULT;
 	case HDL_REASON_PROTOCOL:
 		return -HDL_EINVAL;
+	case HDL_REASON_DAMAGED:
+		return -HDL_EIO;
 	default:
 		return -HDL_ECONNREFUSED;
 	}
@@ -161,6 +169,8 @@ static enum ap_delivered aperture_event(void *context, struct ap_port *port,
 	memcpy(out.source.raw, event->source, sizeof(out.source.raw));
 	if (event->kind == CI_CONNECT)
 		out.value = event->id;
+	else if (event->kind == CI_ERROR)
+		out.value = event->element;
 	else
 		memcpy(&out.value, event->data, sizeof(out.value));
 	/* More than a value: the rest follows in the second queue. */
@@ -237,6 +247,8 @@ void apertures_run(struct apertures *apertures)
 {
 	apertures->node.now_ns = clock_read(&apertures->adapter->clock);
 	(void)ap_run(&apertures->node);
+	if (apertures_udp_unsent(apertures))
+		(void)ap_run(&apertures->node); /* connections that ended tell their peers */
 	uint64_t next = ap_next_tick(&apertures->node);
 	uint64_t collect = apertures_collect_due(apertures, apertures->node.now_ns);
 	apertures->port.due_ns = next < collect ? next : collect;
@@ -326,7 +338,7 @@ void apertures_lane(struct hdl_adapter *adapter, uint32_t link, const uint8_t *f
 void apertures_link_down(struct hdl_adapter *adapter, uint32_t link)
 {
 	if (adapter->apertures != NULL)
-		ap_route_down(&adapter->apertures->node, link, HDL_REASON_GONE);
+		ap_route_down(&adapter->apertures->node, link);
 }
 
 /* --- waiting --- */

@@ -46,6 +46,63 @@ bool apertures_udp_path(const struct apertures *apertures, const struct hdl_gid 
 	return false;
 }
 
+/* --- sending --- */
+
+/* It concerns one connection if the frame is too large, else everybody who sends to that host. */
+static bool udp_is_too_large(const struct aperture_unsent *unsent)
+{
+	return unsent->error == EMSGSIZE;
+}
+
+/* We are inside ap_run() here: what follows from it waits for apertures_udp_unsent(). */
+static void udp_keep_unsent(struct aperture_udp *udp, const uint8_t host[16], int error,
+                            const uint8_t *frame, size_t bytes)
+{
+	for (uint32_t i = 0; i < udp->unsent_count; i++)
+		if (udp->unsent[i].error == error && memcmp(udp->unsent[i].host, host, 16) == 0 &&
+		    !udp_is_too_large(&udp->unsent[i]))
+			return;
+	if (udp->unsent_count == APERTURE_UNSENT)
+		return;
+	struct aperture_unsent *last = &udp->unsent[udp->unsent_count++];
+	last->error = error;
+	memcpy(last->host, host, 16);
+	last->bytes = bytes < sizeof(last->frame) ? bytes : sizeof(last->frame);
+	memcpy(last->frame, frame, last->bytes);
+}
+
+/* Is the interface of frames gone, or its MTU too small now for what is on its way? */
+static bool udp_frames_are_over(struct aperture_udp *udp, int error)
+{
+	char name[IF_NAMESIZE];
+	unsigned mtu = 0;
+	if (!udp->address.frames)
+		return false;
+	return net_frames_failed(&udp->address, error, &udp->told) ||
+	       (error == EMSGSIZE && ether_interface(&udp->address, name, &mtu) == 0 &&
+	        mtu < udp->apertures->udp_mtu + CI_EXTRA_BYTES);
+}
+
+bool apertures_udp_unsent(struct apertures *apertures)
+{
+	bool ended = false;
+	for (uint32_t which = 0; which < apertures->udp_count; which++) {
+		struct aperture_udp *udp = &apertures->udp[which];
+		uint32_t route = APERTURE_ROUTE_UDP + which, count = udp->unsent_count;
+		udp->unsent_count = 0;
+		for (uint32_t i = 0; i < count; i++) {
+			const struct aperture_unsent *unsent = &udp->unsent[i];
+			if (udp_frames_are_over(udp, unsent->error))
+				ended |= ap_carrier_down(&apertures->node, route);
+			else
+				ap_unsent(&apertures->node, route, unsent->host,
+				          udp_is_too_large(unsent) ? unsent->frame : NULL,
+				          unsent->bytes);
+		}
+	}
+	return ended;
+}
+
 void apertures_udp_send(struct apertures *apertures, const struct ap_path *path,
                         const uint8_t *frame, size_t bytes)
 {
@@ -54,10 +111,23 @@ void apertures_udp_send(struct apertures *apertures, const struct ap_path *path,
 	union udp_name name;
 	memcpy(to.gid, path->host, 16);
 	socklen_t length = udp_name_of(&to, CI_UDP_PORT, &name);
-	/* What the kernel does not take is repeated like what the network loses. */
-	if (udp->sock >= 0 &&
-	    sendto(udp->sock, frame, bytes, MSG_DONTWAIT | MSG_NOSIGNAL, &name.any, length) < 0)
-		udp->error = errno; /* perhaps of an earlier frame, which is then not in this one */
+	int error = 0;
+	if (udp->sock < 0)
+		return;
+	/* The error may be that of an earlier frame, which came back: then the socket reports it
+	 * once, and this frame has not been sent. */
+	for (unsigned tries = 0; tries < 2; tries++) {
+		if (sendto(udp->sock, frame, bytes, MSG_DONTWAIT | MSG_NOSIGNAL, &name.any,
+		           length) >= 0)
+			return;
+		error = errno;
+		/* What the kernel has no room for is repeated like what the network loses. */
+		if (error == EAGAIN || error == ENOBUFS || error == ENOMEM)
+			return;
+		udp->error = error;
+	}
+	if (error != ECONNREFUSED)
+		udp_keep_unsent(udp, path->host, error, frame, bytes);
 }
 
 /* --- receiving --- */
@@ -68,17 +138,9 @@ void apertures_udp_send(struct apertures *apertures, const struct ap_path *path,
 static void udp_aperture_errors(struct aperture_udp *udp, uint32_t which, int error)
 {
 	struct refused refused;
-	char name[IF_NAMESIZE];
-	unsigned mtu = 0;
 	if (udp->address.frames) {
-		/* The interface has gone, or its MTU is too small now for what is on its way. */
-		bool down = net_frames_failed(&udp->address, error, &udp->told);
-		if (!down && error == EMSGSIZE)
-			down = ether_interface(&udp->address, name, &mtu) == 0 &&
-			       mtu < udp->apertures->udp_mtu + CI_EXTRA_BYTES;
-		if (down)
-			ap_route_down(&udp->apertures->node, APERTURE_ROUTE_UDP + which,
-			              HDL_REASON_CARRIER);
+		if (udp_frames_are_over(udp, error))
+			(void)ap_carrier_down(&udp->apertures->node, APERTURE_ROUTE_UDP + which);
 		return;
 	}
 	for (unsigned i = 0; i < UDP_BATCH && refused_next(udp->sock, &refused); i++) {

@@ -2,7 +2,7 @@
  * ap_take(), go out through struct ap_sink; time, memory and random numbers are the caller's.
  *
  *   ap/conn.c   states: CONNECT, ACCEPT, REJECT, CLOSE, and what time does to them
- *   ap/error.c  ERROR, links and hosts that have gone
+ *   ap/error.c  ERROR, giving up, carriers that fail
  *   ap/port.c   ports: rules, CONNECTs that wait, apertures made in advance, STATUS
  *   ap/tx.c     what was stored becomes numbered packets, several to a frame, repeated until
  *               acknowledged
@@ -20,9 +20,10 @@
  * nonce, and is dropped.
  *
  * Numbers: data, events, reads and responses count. The receiver accepts the expected number only.
- * A gap draws one ERROR with the expected number, and the sender goes back to it. ALIVEACK carries
- * it, too: it answers ALIVE and every packet with CI_ASK. Where the other end checks no numbers,
- * packets have none and are forgotten when they are sent.
+ * A gap draws one ERROR with the expected number, and the sender goes back to it; so does a packet
+ * that was damaged on its way, if its header is whole. ALIVEACK carries the number, too: it answers
+ * ALIVE and every packet with CI_ASK. Where the other end checks no numbers, packets have none and
+ * are forgotten when they are sent.
  *
  * Trust: where one end is not trusted, the path is managed. Its out-of-band packets travel through
  * the node agent, which knows the numbers of the untrusted end and passes on what agrees with them;
@@ -76,7 +77,8 @@ struct ap_path {
 
 /* What a port's queue gets. */
 struct ap_event {
-	uint8_t kind; /* enum ci_kind; CI_EVENT: data delivery */
+	uint8_t kind;    /* enum ci_kind; CI_EVENT: data delivery */
+	uint8_t element; /* of CI_ERROR: enum ci_element */
 	uint16_t reason;
 	uint32_t index;  /* our own entry */
 	uint64_t offset; /* of CI_EVENT */
@@ -149,8 +151,11 @@ static inline bool ap_same_path(const struct ap_path *path, const struct ap_path
 	       memcmp(path->host, from->host, sizeof(path->host)) == 0;
 }
 
-_Static_assert(CI_REASON_SEQUENCE == HDL_REASON_SEQUENCE, "see ci_is_out_of_band()");
+_Static_assert(CI_REASON_SEQUENCE == HDL_REASON_SEQUENCE &&
+                       CI_REASON_DAMAGED == HDL_REASON_DAMAGED,
+               "see ci_is_out_of_band()");
 
+/* Is it open, as far as this end knows? */
 static inline bool ap_is_connected(uint8_t state)
 {
 	return state == HDL_APERTURE_OPEN || state == HDL_APERTURE_CLOSING;
@@ -168,13 +173,15 @@ struct ap_conn {
 	struct ap_node *node;
 	uint8_t state; /* enum hdl_aperture_state */
 	uint8_t reason;
+	uint8_t element; /* enum ci_element: who found it, if it is an error */
 	bool pointed;    /* by hand: there is no connection, but packets may be sent */
 	bool accepting;  /* this end accepted */
 	bool is_active;  /* in node->active */
 	bool ack_due;    /* ALIVEACK, for data */
 	bool alive_due;  /* ALIVEACK, for ALIVE */
-	bool gap_due;    /* ERROR with the expected number */
+	uint8_t gap_due; /* ERROR with the expected number: its reason */
 	bool gap_told;   /* and it was sent; nothing was accepted since */
+	bool unsent;     /* the carrier did not take a frame; nothing was heard since */
 	bool held;       /* a packet was kept back: a gap is no loss */
 	bool awaiting;   /* an answer is due, since heard_ns */
 	bool own_source; /* the owner chose source and mask of conn->in; else: the peer's */
@@ -200,7 +207,8 @@ struct ap_conn {
 	struct ap_kept *kept; /* HDL_APERTURE_KEPT */
 	uint8_t *bytes;       /* HDL_APERTURE_KEPT_BYTES */
 	uint32_t head, tail;
-	uint64_t errors; /* that the peer reported, other than gaps */
+	uint64_t errors;  /* that were reported, other than what is repaired */
+	uint64_t refused; /* of these: accesses that the peer did not allow, or could not make */
 
 	/* Time. */
 	struct timer_node timer;
@@ -294,9 +302,19 @@ uint64_t ap_next_tick(const struct ap_node *node);
 void ap_set_timer(struct ap_conn *conn);
 
 /* --- error.c --- */
-void ap_fail(struct ap_conn *conn, uint8_t reason);
-/* The link @route has gone: its connections fail, for @reason. */
-void ap_route_down(struct ap_node *node, uint32_t route, uint8_t reason);
+/* @conn ends because of @reason, which @element (enum ci_element) found. */
+void ap_fail(struct ap_conn *conn, uint8_t element, uint8_t reason);
+/* The same, and the peer is told once: it may live, and would wait for AP_SILENT_NS. */
+void ap_give_up(struct ap_conn *conn, uint8_t element, uint8_t reason);
+/* The process at the other end of the link @route has gone: its connections fail. */
+void ap_route_down(struct ap_node *node, uint32_t route);
+/* The carrier of @route cannot transmit any more: its connections fail. False: there were none. */
+bool ap_carrier_down(struct ap_node *node, uint32_t route);
+/* The carrier of @route did not take a frame to @host, and may take it again later. Connections
+ * stay as they are; their owners get an event, once until the peer is heard. With @frame, the
+ * beginning of the frame, this concerns the connection that sent it, else all to that host. */
+void ap_unsent(struct ap_node *node, uint32_t route, const uint8_t host[16], const uint8_t *frame,
+               size_t bytes);
 /* The agent has gone, and with it what it held of ends that are not trusted: connections on
  * managed paths fail. */
 void ap_managed_down(struct ap_node *node);
@@ -350,6 +368,11 @@ static inline bool ap_all_acked(const struct ap_conn *conn)
 static inline bool ap_unanswered(const struct ap_conn *conn)
 {
 	return conn->out->sequenced && conn->una != conn->sent;
+}
+/* Does the outgoing side lead to the end that CONNECT or ACCEPT named? */
+static inline bool ap_knows_peer(const struct ap_conn *conn)
+{
+	return conn->peer.index != 0 && conn->out->index == conn->peer.index;
 }
 /* Send what waits, resume what stalled. Returns how much was done. */
 unsigned ap_run(struct ap_node *node);

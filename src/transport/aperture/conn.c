@@ -45,7 +45,8 @@ void ap_arm(struct ap_conn *conn, uint64_t nonce, uint32_t sequence)
 	nonce_begin(&conn->in->nonce, nonce, sequence, conn->own.nonce_every, conn->own.nonce_step);
 	conn->reason = HDL_REASON_NONE;
 	conn->ack_due = conn->alive_due = false;
-	conn->gap_due = conn->gap_told = conn->held = conn->awaiting = false;
+	conn->gap_due = HDL_REASON_NONE;
+	conn->gap_told = conn->unsent = conn->held = conn->awaiting = false;
 }
 
 static void ap_unhash(struct ap_conn *conn)
@@ -75,6 +76,8 @@ void ap_tell(struct ap_conn *conn, uint8_t kind)
 {
 	struct ap_event event = {
 	        .kind = kind, .reason = conn->reason, .index = conn->own.index, .conn = conn};
+	if (kind == CI_ERROR)
+		event.element = conn->element;
 	memcpy(event.source, conn->path.host, 16);
 	if (conn->port != NULL && kind != 0)
 		(void)conn->node->sink->event(conn->node->context, conn->port, &event);
@@ -95,7 +98,8 @@ void ap_enter(struct ap_conn *conn, uint8_t state, uint8_t reason, uint8_t kind)
 			ap_unhash(conn);
 			ap_port_left(conn);
 		}
-		conn->ack_due = conn->alive_due = conn->gap_due = false;
+		conn->ack_due = conn->alive_due = false;
+		conn->gap_due = HDL_REASON_NONE;
 		if (state == HDL_APERTURE_FAILED)
 			ap_count(conn->node, HDL_APERTURE_COUNTER_FAILED, 1);
 	}
@@ -183,6 +187,7 @@ static void ap_set_target(struct ap_conn *conn, const struct ci_offer *offer)
 	memcpy(out->host, conn->path.host, 16);
 	memcpy(out->link, conn->path.link, sizeof(out->link));
 	out->owner = conn;
+	conn->unsent = false;
 	nonce_begin(&out->nonce, offer->nonce, offer->sequence, offer->nonce_every,
 	            offer->nonce_step);
 	ap_restart(conn);
@@ -245,9 +250,14 @@ static void ap_hear_accept(struct ap_conn *conn, const struct ci_packet *packet,
 	struct ci_offer offer;
 	if (conn->state != HDL_APERTURE_CONNECTING)
 		return;
-	if (ci_get_offer(packet, &offer) != CI_OK || offer.type != conn->own.type) {
+	bool known = ci_get_offer(packet, &offer) == CI_OK;
+	if (!known || offer.type != conn->own.type) {
 		ap_count(conn->node, HDL_APERTURE_COUNTER_BAD_FRAMES, 1);
-		ap_fail(conn, HDL_REASON_PROTOCOL);
+		if (known) { /* it believes that we are connected */
+			conn->peer = offer;
+			ap_set_target(conn, &offer);
+		}
+		ap_give_up(conn, CI_SENDER, HDL_REASON_PROTOCOL);
 		return;
 	}
 	conn->to_port = offer.port;
@@ -317,7 +327,7 @@ static void ap_hear_close(struct ap_conn *conn, const struct ci_packet *packet)
 	case HDL_APERTURE_OPEN:
 		/* Data is missing that was sent before. */
 		if (asks && numbered && (int32_t)(note.number - conn->in->expected) > 0) {
-			conn->gap_due = true;
+			conn->gap_due = HDL_REASON_SEQUENCE;
 			ap_activate(conn);
 			return;
 		}
@@ -328,7 +338,7 @@ static void ap_hear_close(struct ap_conn *conn, const struct ci_packet *packet)
 	case HDL_APERTURE_CLOSED:
 	case HDL_APERTURE_FAILED:
 		/* Our answer was lost. */
-		if (asks && conn->peer.index != 0 && conn->out->index == conn->peer.index)
+		if (asks && ap_knows_peer(conn))
 			ap_send_close(conn, false);
 		return;
 	default:
@@ -346,7 +356,7 @@ static void ap_hear_alive(struct ap_conn *conn)
 	if (ap_is_connected(conn->state)) {
 		conn->alive_due = true;
 		ap_activate(conn);
-	} else if (conn->peer.index != 0 && conn->out->index == conn->peer.index) {
+	} else if (ap_knows_peer(conn)) {
 		struct ci_note note = {.reason = HDL_REASON_CLOSED, .element = CI_RECEIVER};
 		(void)ap_send_note(conn, CI_ERROR, &note);
 		ap_activate(conn);
@@ -441,7 +451,7 @@ static void ap_expire_open(struct ap_conn *conn)
 {
 	struct ap_node *node = conn->node;
 	if (conn->awaiting && node->now_ns - conn->heard_ns > AP_SILENT_NS) {
-		ap_fail(conn, HDL_REASON_SILENT);
+		ap_give_up(conn, CI_SENDER, HDL_REASON_SILENT);
 	} else if (ap_unanswered(conn)) {
 		/* Data does not say who sent it: for a process that has ended, its agent can answer
 		 * ALIVE alone. */
@@ -467,7 +477,7 @@ static void ap_expire(struct ap_conn *conn)
 	switch (conn->state) {
 	case HDL_APERTURE_CONNECTING:
 		if (conn->node->now_ns - conn->began_ns > AP_CONNECT_NS) {
-			ap_enter(conn, HDL_APERTURE_CLOSED, HDL_REASON_SILENT, CI_ERROR);
+			ap_give_up(conn, CI_SENDER, HDL_REASON_SILENT);
 			break;
 		}
 		conn->tries++;

@@ -297,6 +297,14 @@ static bool ap_is_beside_data(const struct ap_conn *conn, const struct ci_packet
 	         ci_get_note(packet).number == conn->una));
 }
 
+/* The connection that @packet is addressed to; NULL: none. */
+static struct ap_conn *ap_addressed(const struct ap_node *node, const struct ci_packet *packet)
+{
+	uint32_t row = ci_row(packet->index);
+	bool ours = ci_slot(packet->index) == node->slot && row < node->row_count;
+	return ours ? node->conns[row] : NULL;
+}
+
 static enum ap_taken ap_take_packet(struct ap_node *node, const struct ci_packet *packet,
                                     const struct ap_path *from)
 {
@@ -308,9 +316,7 @@ static enum ap_taken ap_take_packet(struct ap_node *node, const struct ci_packet
 		ap_hear_port(node, packet, from);
 		return AP_TAKEN;
 	}
-	uint32_t row = ci_row(packet->index);
-	bool ours = ci_slot(packet->index) == node->slot && row < node->row_count;
-	struct ap_conn *conn = ours ? node->conns[row] : NULL;
+	struct ap_conn *conn = ap_addressed(node, packet);
 	enum incoming_verdict verdict = ap_judge(conn, packet, from);
 	bool known =
 	        verdict == INCOMING_OK || verdict == INCOMING_DUPLICATE || verdict == INCOMING_GAP;
@@ -322,6 +328,7 @@ static enum ap_taken ap_take_packet(struct ap_node *node, const struct ci_packet
 		conn->heard_ns = node->now_ns;
 		conn->awaiting = false;
 	}
+	conn->unsent = false;
 	if (packet->kind >= CI_CONNECT) {
 		if (packet->kind == CI_CLOSE && !ap_write(node))
 			return AP_STALLED;
@@ -340,7 +347,7 @@ static enum ap_taken ap_take_packet(struct ap_node *node, const struct ci_packet
 				incoming_accept(conn->in);
 		}
 	} else if (verdict == INCOMING_GAP && !conn->gap_told && !conn->held) {
-		conn->gap_due = true;
+		conn->gap_due = HDL_REASON_SEQUENCE;
 		ap_activate(conn);
 	}
 	if ((packet->flags & CI_ASK) != 0) {
@@ -350,7 +357,33 @@ static enum ap_taken ap_take_packet(struct ap_node *node, const struct ci_packet
 	return taken;
 }
 
+/* The carrier has damaged data: @packet is its header. The sender learns it at once if it is the
+ * peer, and once until the next packet is accepted; nobody else gets an answer. It is no sign of
+ * life, and nothing else follows from it. Out-of-band packets are repeated by the end that waits
+ * for an answer; an ERROR for an ERROR would never end. */
+static void ap_take_damaged(struct ap_node *node, const struct ci_packet *packet,
+                            const struct ap_path *from)
+{
+	struct ap_conn *conn = ap_addressed(node, packet);
+	if (packet->kind >= CI_CONNECT || !ap_came_its_way(packet, from))
+		return;
+	enum incoming_verdict verdict = ap_judge(conn, packet, from);
+	if ((verdict != INCOMING_OK && verdict != INCOMING_GAP) ||
+	    conn->state != HDL_APERTURE_OPEN || !ap_same_path(&conn->path, from) ||
+	    memcmp(conn->path.host, from->host, 16) != 0)
+		return;
+	if (conn->gap_due != HDL_REASON_NONE || conn->gap_told || conn->held)
+		return;
+	conn->gap_due = HDL_REASON_DAMAGED;
+	ap_activate(conn);
+}
+
 /* --- frames --- */
+
+static bool ap_is_elsewhere(const struct ap_node *node, const struct ci_packet *packet)
+{
+	return packet->cluster != 0 && node->lid != 0 && packet->cluster != node->lid;
+}
 
 /* Packets out of node->reader until its frame ends or a write stalls. */
 static void ap_take_packets(struct ap_node *node)
@@ -362,10 +395,14 @@ static void ap_take_packets(struct ap_node *node)
 		if (verdict != CI_OK) {
 			if (verdict != CI_END)
 				ap_count(node, ap_codec_counters[verdict], 1);
+			if (verdict == CI_WRONG_CRC && !ap_is_elsewhere(node, &packet))
+				ap_take_damaged(node, &packet, &node->from);
+			/* If the write stalls, this is not looked at again. */
+			node->reader.at = node->reader.bytes;
 			break;
 		}
 		ap_count(node, HDL_APERTURE_COUNTER_PACKETS_IN, 1);
-		if (packet.cluster != 0 && node->lid != 0 && packet.cluster != node->lid) {
+		if (ap_is_elsewhere(node, &packet)) {
 			ap_count(node, HDL_APERTURE_COUNTER_WRONG_CLUSTER, 1);
 			continue;
 		}

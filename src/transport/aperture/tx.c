@@ -238,13 +238,15 @@ static unsigned ap_run_sends(struct ap_conn *conn, bool *blocked)
 static unsigned ap_run_answers(struct ap_conn *conn, bool *blocked)
 {
 	const struct ci_note note = {.number = conn->in->expected};
-	const struct ci_note gap = {.reason = HDL_REASON_SEQUENCE,
-	                            .element = CI_RECEIVER,
+	bool damaged = conn->gap_due == HDL_REASON_DAMAGED;
+	const struct ci_note gap = {.reason = conn->gap_due,
+	                            .element = damaged ? CI_CARRIER : CI_RECEIVER,
 	                            .number = conn->in->expected};
 	unsigned count = 0;
-	if (conn->gap_due) {
+	if (conn->gap_due != HDL_REASON_NONE) {
 		if (ap_send_note(conn, CI_ERROR, &gap)) {
-			conn->gap_due = conn->ack_due = false;
+			conn->gap_due = HDL_REASON_NONE;
+			conn->ack_due = false;
 			conn->gap_told = true;
 			count++;
 		} else {
@@ -291,8 +293,8 @@ unsigned ap_run(struct ap_node *node)
 			count += ap_run_answers(conn, &blocked);
 		if (!blocked)
 			count += ap_run_sends(conn, &blocked);
-		if (blocked ||
-		    (node->stalled && (conn->gap_due || conn->ack_due || conn->alive_due)))
+		if (blocked || (node->stalled && (conn->gap_due != HDL_REASON_NONE ||
+		                                  conn->ack_due || conn->alive_due)))
 			ap_activate(conn);
 		ap_set_timer(conn);
 	}
