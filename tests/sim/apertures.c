@@ -56,6 +56,7 @@ static void apertures_commit(void *context, const struct ap_path *path, size_t b
 	struct apertures_host *host = context;
 	struct apertures_world *world = host->world;
 	uint32_t to = path->route - 1;
+	apertures_check_sent(world, host->out, bytes);
 	if (apertures_chance(world, 200)) {
 		uint32_t i = world->replay_count < APERTURES_REPLAYS
 		                     ? world->replay_count++
@@ -480,7 +481,7 @@ static void apertures_schedule(struct apertures_world *world)
 
 /* What has come up, in all runs that are counted. */
 struct apertures_seen {
-	uint64_t opened, events, reads, forged;
+	uint64_t opened, events, reads, forged, errors[CI_ELEMENT_COUNT];
 	uint64_t counters[HDL_APERTURE_COUNTER_COUNT];
 };
 
@@ -490,6 +491,8 @@ static void apertures_count(const struct apertures_world *world, struct aperture
 	seen->events += world->events;
 	seen->reads += world->reads;
 	seen->forged += world->forged;
+	for (uint32_t i = 0; i < CI_ELEMENT_COUNT; i++)
+		seen->errors[i] += world->errors[i];
 	for (uint32_t h = 0; h < world->host_count; h++)
 		for (uint32_t i = 0; i < HDL_APERTURE_COUNTER_COUNT; i++)
 			seen->counters[i] += world->hosts[h].node.counters[i];
@@ -590,6 +593,13 @@ static void apertures_coverage_run(struct scenario_run *run)
 		scenario_fail(run, "too little: %llu opened, %llu events, %llu reads, %llu forged",
 		              (unsigned long long)seen.opened, (unsigned long long)seen.events,
 		              (unsigned long long)seen.reads, (unsigned long long)seen.forged);
+	/* There is no agent here. */
+	if (seen.errors[CI_RECEIVER] == 0 || seen.errors[CI_CARRIER] < 10 ||
+	    seen.errors[CI_SENDER] == 0)
+		scenario_fail(run, "errors: %llu of receivers, %llu of carriers, %llu of senders",
+		              (unsigned long long)seen.errors[CI_RECEIVER],
+		              (unsigned long long)seen.errors[CI_CARRIER],
+		              (unsigned long long)seen.errors[CI_SENDER]);
 	if (seen.counters[HDL_APERTURE_COUNTER_WRITES] >=
 	    seen.counters[HDL_APERTURE_COUNTER_PACKETS_IN])
 		scenario_fail(run, "nothing was joined");

@@ -94,6 +94,7 @@ struct apertures_world {
 	} replays[APERTURES_REPLAYS];
 	uint32_t replay_count;
 	uint64_t opened, events, reads, replayed, forged, refused;
+	uint64_t errors[CI_ELEMENT_COUNT]; /* ERROR packets, by who found it */
 };
 
 /* --- apertures_check.c --- */
@@ -106,6 +107,8 @@ void apertures_check_put(struct apertures_end *end, uint8_t kind, uint32_t offse
                          const uint8_t *data, uint32_t bytes, uint32_t piece);
 /* Responses are put by ap_take(): the log learns them afterwards. */
 void apertures_check_learn(struct apertures_host *host);
+/* Count what is in a frame that is sent. */
+void apertures_check_sent(struct apertures_world *world, const uint8_t *frame, size_t bytes);
 /* Is the memory of every end of @host what it must be? */
 void apertures_check_memory(struct apertures_host *host);
 /* What the model of the peer's memory is after all that @end has put. */

@@ -84,6 +84,20 @@ void apertures_check_learn(struct apertures_host *host)
 	}
 }
 
+void apertures_check_sent(struct apertures_world *world, const uint8_t *frame, size_t bytes)
+{
+	struct ci_reader reader;
+	struct ci_packet packet;
+	ci_open(&reader, frame, bytes);
+	while (ci_next(&reader, &packet) == CI_OK) {
+		uint16_t element = packet.kind == CI_ERROR ? ci_get_note(&packet).element : 0;
+		if (element >= CI_ELEMENT_COUNT)
+			scenario_fail(world->run, "an ERROR of element %u was sent", element);
+		else if (packet.kind == CI_ERROR)
+			world->errors[element]++;
+	}
+}
+
 static void apertures_apply(const struct apertures_world *world,
                             const struct apertures_packet *packet, uint8_t model[APERTURES_SIZE])
 {

@@ -7,6 +7,8 @@
  *   flood GID PORT      the same, and store all the time
  *   keep                offer memory twice at a port, print it, and stay
  *   again GID PORT      connect and wait for the end, twice; print why
+ *   watch GID PORT      connect; then each line of the input is an order: "store BYTES", "placed"
+ *                       (print whether all has arrived), "error" (print the next error)
  *   ip GID PORT OWN     store a datagram to an IP aperture
  *   hear OWN GID BITS   print datagrams to an IP aperture from sources that match, until "end"
  *   link                print whether the link address of a sender can be checked
@@ -229,6 +231,58 @@ static int again(const char *gid_text, uint16_t number)
 	return 0;
 }
 
+/* Print the next error at the port: who found it, what it is, and whether the check knows it. */
+static void print_error(struct hdl_aperture *aperture, struct hdl_eventq *queue)
+{
+	static const char *const elements[] = {[HDL_ELEMENT_RECEIVER] = "receiver",
+	                                       [HDL_ELEMENT_AGENT] = "agent",
+	                                       [HDL_ELEMENT_CARRIER] = "carrier",
+	                                       [HDL_ELEMENT_SENDER] = "sender"};
+	struct hdl_port_event event;
+	do
+		must(hdl_eventq_wait(queue, WAIT));
+	while (hdl_eventq_take(queue, &event, 1) != 1 || event.type != HDL_PORT_ERROR);
+	assert(event.value <= HDL_ELEMENT_SENDER);
+	printf("%s: %s, %s\n", elements[event.value],
+	       hdl_aperture_reason_str(hdl_aperture_reason(aperture)),
+	       hdl_aperture_check(aperture) == -HDL_EIO ? "checked" : "unchecked");
+}
+
+static int watch(const char *gid_text, uint16_t number)
+{
+	struct hdl_adapter *adapter = open_adapter();
+	struct hdl_aperture *aperture;
+	struct hdl_port *port;
+	struct hdl_eventq *queue;
+	struct hdl_gid gid;
+	char line[32];
+	static const uint8_t bytes[4096];
+	assert(inet_pton(AF_INET6, gid_text, gid.raw) == 1);
+	must(hdl_port_open(adapter, NULL, &port));
+	must(hdl_eventq_open(port, NULL, &queue));
+	struct hdl_aperture_attr attr = {.port = port};
+	must(hdl_aperture_open(adapter, &attr, &aperture));
+	must(hdl_aperture_connect(aperture, &gid, number, WAIT));
+	printf("connected\n");
+	fflush(stdout);
+	while (fgets(line, sizeof(line), stdin) != NULL) {
+		size_t length = strncmp(line, "store ", 6) == 0 ? (size_t)atoi(line + 6) : 0;
+		assert(length <= sizeof(bytes));
+		if (length > 0)
+			must(hdl_aperture_store(aperture, 0, bytes, length, WAIT));
+		else if (strcmp(line, "placed\n") == 0)
+			printf("%d\n", hdl_aperture_flush(aperture, HDL_FLUSH_PLACED, WAIT));
+		else
+			print_error(aperture, queue);
+		fflush(stdout);
+	}
+	must(hdl_aperture_free(aperture));
+	must(hdl_eventq_close(queue));
+	must(hdl_port_close(port));
+	must(hdl_close(adapter));
+	return 0;
+}
+
 static int datagrams(const char *gid_text, uint16_t number, uint16_t own)
 {
 	struct hdl_adapter *adapter = open_adapter();
@@ -355,6 +409,8 @@ int main(int argc, char **argv)
 		return stay(argv[2], (uint16_t)atoi(argv[3]), argv[1][0] == 'f');
 	if (argc == 4 && strcmp(argv[1], "again") == 0)
 		return again(argv[2], (uint16_t)atoi(argv[3]));
+	if (argc == 4 && strcmp(argv[1], "watch") == 0)
+		return watch(argv[2], (uint16_t)atoi(argv[3]));
 	if (argc == 5 && strcmp(argv[1], "ip") == 0)
 		return datagrams(argv[2], (uint16_t)atoi(argv[3]), (uint16_t)atoi(argv[4]));
 	if (argc == 5 && strcmp(argv[1], "hear") == 0)

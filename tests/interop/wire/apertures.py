@@ -4,7 +4,8 @@
   apertures.py PROGRAM HEDDLED PART
 
 PART is one of: address (whether link addresses can be checked), hosts (stores, reads, a plain store to the mapped range, with 1 % loss), killed (the survivor knows within a second),
-busy (also one that has sent data which is not answered), deserted (the same when nothing is left of the other host but its kernel, and other processes share the survivor's port), hostile
+unsent (a route that is missing and frames that are too large: an event at once, and nothing is lost in the end), gave_up (a process that was stopped learns from its peer that it waits no
+longer), busy (also one that has sent data which is not answered), deserted (the same when nothing is left of the other host but its kernel, and other processes share the survivor's port), hostile
 (old packets from the peer's host and from another port change nothing), socat (a stranger gets a datagram), heard (datagrams of a stranger come to the variable queue), trust (the list of the
 agent). With "ether-" before it, by Ethernet frames, and the ends check each other's MAC address; then also: forged (frames of others), link (goes down, comes back, has another MTU, is gone),
 refused (what is said without the privilege, or without the interface). With "untrusted-" before it, neither agent trusts the program, whose frames take the way
@@ -170,6 +171,57 @@ def busy(world):
     return 0 if why == "the peer has ended" and took < 3 else 1
 
 
+def unsent(world):
+    """What the system does not send is an error of the carrier, at once. The connection stays: when the cause is over, everything arrives."""
+    server = world.start(1, HEDDLED, PROGRAM, "serve")
+    gid, port = server.stdout.readline().split()
+    client = subprocess.Popen([PROGRAM, "watch", gid, port], env=world.environment(0, HEDDLED), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert client.stdout.readline() == "connected\n"
+
+    def order(*lines):
+        client.stdin.write("".join(line + "\n" for line in lines))
+        client.stdin.flush()
+        return client.stdout.readline().strip()
+
+    net = A.rsplit(".", 1)[0] + ".0/24"
+    cases = ((f"ip route del {net} dev near", f"ip route add {net} dev near src {A}"), ("ip link set near mtu 600", "ip link set near mtu 1500"))
+    for broken, repaired in cases:
+        world.run(0, broken)
+        began = time.monotonic()
+        error = order("store 4000", "error")
+        took = time.monotonic() - began
+        world.run(0, repaired)
+        arrived = order("placed")
+        print(f"{broken}: {error!r} after {took:.2f} seconds; then {arrived}")
+        if error != "carrier: the carrier cannot do that, checked" or took > 3 or arrived != "0":  # 1 on a machine that is not loaded
+            server.kill()
+            return 1
+    client.stdin.close()
+    server.kill()
+    server.wait()
+    return client.wait(timeout=60)
+
+
+def gave_up(world):
+    """The client is stopped for longer than the server waits. When it goes on, what the server said last is there already."""
+    server = world.start(1, HEDDLED, PROGRAM, "serve")
+    gid, port = server.stdout.readline().split()
+    client = world.start(0, HEDDLED, PROGRAM, "stay", gid, port)
+    assert client.stdout.readline() == "connected\n"
+    time.sleep(0.5)
+    client.send_signal(signal.SIGSTOP)
+    time.sleep(6.5)  # 5 seconds of silence, after an ALIVE
+    client.send_signal(signal.SIGCONT)
+    began = time.monotonic()
+    why = client.stdout.readline().strip()
+    took = time.monotonic() - began
+    server.kill()
+    server.wait()
+    client.wait(timeout=60)
+    print(f"{why!r} after {took:.2f} seconds")
+    return 0 if why == "the peer does not answer" and took < 3 else 1
+
+
 def deserted(world):
     """The kernel gives an ICMP message to one of the sockets that share a port, by a hash of the addresses: so several addresses are tried."""
     others = [world.start(0, HEDDLED, PROGRAM, "serve") for _ in range(5)]
@@ -328,7 +380,7 @@ def forwarder(world):
     return 0 if good and why == "the carrier cannot do that" and took < 1 and again == "connected" else 1
 
 
-PARTS = {"forwarder": forwarder, "address": address, "hosts": hosts, "killed": killed, "busy": busy, "deserted": deserted, "hostile": hostile, "socat": socat, "heard": heard, "trust": trust, "forged": forged, "link": link,
+PARTS = {"forwarder": forwarder, "address": address, "hosts": hosts, "killed": killed, "unsent": unsent, "gave_up": gave_up, "busy": busy, "deserted": deserted, "hostile": hostile, "socat": socat, "heard": heard, "trust": trust, "forged": forged, "link": link,
          "refused": refused}
 
 
