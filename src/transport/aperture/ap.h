@@ -151,8 +151,7 @@ static inline bool ap_same_path(const struct ap_path *path, const struct ap_path
 	       memcmp(path->host, from->host, sizeof(path->host)) == 0;
 }
 
-_Static_assert(CI_REASON_SEQUENCE == HDL_REASON_SEQUENCE &&
-                       CI_REASON_DAMAGED == HDL_REASON_DAMAGED,
+_Static_assert(CI_REASON_SEQUENCE == HDL_REASON_SEQUENCE && CI_REASON_DAMAGED == HDL_REASON_DAMAGED,
                "see ci_is_out_of_band()");
 
 /* Is it open, as far as this end knows? */
