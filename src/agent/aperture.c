@@ -164,10 +164,10 @@ static void ci_hear_frame(struct ci_wire *wire, const struct udp_came *came, con
 /* A frame of one of our processes came back: it is for the process that knows its nonce. @from got
  * it already; NULL: none. */
 static void ci_pass_returned(const struct node_entry *node, const struct client *from,
-                             const uint8_t host[16], const uint8_t *data, size_t bytes)
+                             const uint8_t host[16], int error, const uint8_t *data, size_t bytes)
 {
 	struct agent_msg msg = {.kind = AGENT_CI_FRAME,
-	                        .u.cm = {.options = 1, .length = (uint32_t)bytes}};
+	                        .u.cm = {.options = (uint32_t)error, .length = (uint32_t)bytes}};
 	memcpy(msg.u.cm.gid, host, 16);
 	memcpy(msg.u.cm.data, data, bytes);
 	for (unsigned slot = 0; slot < AGENT_MAX_SLOTS; slot++)
@@ -194,8 +194,8 @@ static void ci_hear_returned(struct ci_wire *wire, int sock)
 	struct refused refused;
 	for (unsigned i = 0; i < UDP_BATCH && refused_next(sock, &refused); i++)
 		if (refused.bytes > 0 && refused.port == CI_UDP_PORT && ci_may_return(wire))
-			ci_pass_returned(wire->node, NULL, refused.to.gid, refused.data,
-			                 refused.bytes);
+			ci_pass_returned(wire->node, NULL, refused.to.gid, refused.error,
+			                 refused.data, refused.bytes);
 }
 
 static void ci_watch_ready(struct agent_source *source)
@@ -227,12 +227,12 @@ static void ci_watch_errors(struct agent *agent, struct ci_wire *wire, int sock)
 		free(watch);
 }
 
-void ci_returned_to(const struct client *client, const uint8_t host[16], const uint8_t *data,
-                    size_t bytes)
+void ci_returned_to(const struct client *client, const uint8_t host[16], int error,
+                    const uint8_t *data, size_t bytes)
 {
 	struct ci_wire *wire = client->node->ci_wires[0];
 	if (wire != NULL && bytes <= REFUSED_BYTES && ci_may_return(wire))
-		ci_pass_returned(client->node, NULL, host, data, bytes);
+		ci_pass_returned(client->node, NULL, host, error, data, bytes);
 }
 
 /* A process got a frame back that is none of its own. */
@@ -242,7 +242,8 @@ static void ci_returned(struct agent *agent, struct client *client, struct agent
 	struct ci_wire *wire = client->node->ci_wires[0];
 	if (wire != NULL && !ci_is_untrusted(agent, client) && cm->length <= REFUSED_BYTES &&
 	    ci_may_return(wire))
-		ci_pass_returned(client->node, client, cm->gid, cm->data, cm->length);
+		ci_pass_returned(client->node, client, cm->gid, (int)cm->options, cm->data,
+		                 cm->length);
 }
 
 static void ci_hear(struct agent_source *source)

@@ -67,13 +67,14 @@ enum forward_kind {
 	FORWARD_BEGIN = 1, /* from the agent, first: the addresses of the sockets */
 	FORWARD_ENTRY,     /* from the agent */
 	FORWARD_CAME,      /* to the agent: an out-of-band packet from @host */
-	FORWARD_RETURNED   /* to the agent: a frame to @host came back */
+	FORWARD_RETURNED   /* to the agent: a frame to @host came back, or was not sent */
 };
 struct forward_msg {
 	uint32_t kind; /* enum forward_kind */
 	uint32_t length;
 	uint8_t host[16];
 	uint32_t which; /* of the sockets */
+	int32_t error;  /* RETURNED: why */
 	struct forward_entry entry;
 	uint32_t count;
 	struct udp_address addresses[UDP_MAX_ADDRESSES];

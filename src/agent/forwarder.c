@@ -41,15 +41,14 @@ static bool forwarder_hear_agent(void)
 	return got == -EAGAIN || got == -EINTR;
 }
 
-static void forwarder_tell_agent(uint32_t kind, uint32_t which, const uint8_t host[16],
-                                 const uint8_t *data, size_t bytes)
+/* @msg lacks only the data. */
+static void forwarder_tell_agent(struct forward_msg *msg, const uint8_t *data, size_t bytes)
 {
-	struct forward_msg msg = {.kind = kind, .which = which, .length = (uint32_t)bytes};
-	if (bytes > sizeof(msg.data))
+	if (bytes > sizeof(msg->data))
 		return;
-	memcpy(msg.host, host, sizeof(msg.host));
-	memcpy(msg.data, data, bytes);
-	(void)unixsock_send_now(FORWARD_AGENT, &msg, sizeof(msg));
+	msg->length = (uint32_t)bytes;
+	memcpy(msg->data, data, bytes);
+	(void)unixsock_send_now(FORWARD_AGENT, msg, sizeof(*msg));
 }
 
 /* --- to other machines --- */
@@ -64,8 +63,19 @@ static void forwarder_send(const struct forward_header *header, const uint8_t *f
 	if (!udp_address_reaches(&forwarder.addresses[header->which], &to))
 		return;
 	socklen_t length = udp_name_of(&to, CI_UDP_PORT, &name);
-	(void)sendto(FORWARD_SOCKETS + (int)header->which, frame, bytes,
-	             MSG_DONTWAIT | MSG_NOSIGNAL, &name.any, length);
+	struct forward_msg msg = {.kind = FORWARD_RETURNED, .which = header->which};
+	/* The error may be that of an earlier frame, which came back: then it is told once. */
+	for (unsigned tries = 0; tries < 2; tries++) {
+		if (sendto(FORWARD_SOCKETS + (int)header->which, frame, bytes,
+		           MSG_DONTWAIT | MSG_NOSIGNAL, &name.any, length) >= 0)
+			return;
+		msg.error = errno;
+	}
+	if (msg.error == EAGAIN || msg.error == ENOBUFS || msg.error == ENOMEM ||
+	    msg.error == ECONNREFUSED)
+		return; /* repeated like what the network loses */
+	memcpy(msg.host, header->host, sizeof(msg.host));
+	forwarder_tell_agent(&msg, frame, bytes < REFUSED_BYTES ? bytes : REFUSED_BYTES);
 }
 
 /* False: the program or the agent has gone. */
@@ -98,7 +108,9 @@ static bool forwarder_hear_program(void)
 static void forwarder_pass_control(void *context, const uint8_t *frame, size_t bytes)
 {
 	const struct forward_header *from = context;
-	forwarder_tell_agent(FORWARD_CAME, from->which, from->host, frame, bytes);
+	struct forward_msg msg = {.kind = FORWARD_CAME, .which = from->which};
+	memcpy(msg.host, from->host, sizeof(msg.host));
+	forwarder_tell_agent(&msg, frame, bytes);
 }
 
 static void forwarder_take_frame(struct forward_header *from, const uint8_t *frame, size_t bytes)
@@ -117,10 +129,13 @@ static void forwarder_hear_socket(uint32_t which)
 	struct refused refused;
 	int sock = FORWARD_SOCKETS + (int)which;
 	int count = udp_receive(&forwarder.receivers[which], sock, came);
-	for (unsigned i = 0; count <= 0 && i < UDP_BATCH && refused_next(sock, &refused); i++)
+	for (unsigned i = 0; count <= 0 && i < UDP_BATCH && refused_next(sock, &refused); i++) {
+		struct forward_msg msg = {
+		        .kind = FORWARD_RETURNED, .which = which, .error = refused.error};
+		memcpy(msg.host, refused.to.gid, sizeof(msg.host));
 		if (refused.bytes > 0 && refused.port == CI_UDP_PORT)
-			forwarder_tell_agent(FORWARD_RETURNED, which, refused.to.gid, refused.data,
-			                     refused.bytes);
+			forwarder_tell_agent(&msg, refused.data, refused.bytes);
+	}
 	for (int i = 0; i < count; i++) {
 		struct forward_header from = {.which = which};
 		memcpy(from.host, came[i].from.gid, sizeof(from.host));

@@ -94,7 +94,7 @@ static void remote_ready(struct agent_source *source)
 		if (msg.kind == FORWARD_CAME)
 			remote_came(client, msg.which, msg.host, msg.data, msg.length);
 		else if (msg.kind == FORWARD_RETURNED)
-			ci_returned_to(client, msg.host, msg.data, msg.length);
+			ci_returned_to(client, msg.host, msg.error, msg.data, msg.length);
 	}
 }
 

@@ -25,8 +25,8 @@ void ci_send_to(const struct node_entry *node, uint32_t which, const uint8_t hos
                 const uint8_t *frame, size_t bytes);
 void ci_is_gone(const struct node_entry *node, uint32_t which, const uint8_t host[16],
                 const struct ci_packet *packet);
-void ci_returned_to(const struct client *client, const uint8_t host[16], const uint8_t *data,
-                    size_t bytes);
+void ci_returned_to(const struct client *client, const uint8_t host[16], int error,
+                    const uint8_t *data, size_t bytes);
 /* control.c: what the agent holds for @client, which is not trusted; NULL: no memory. */
 struct managed *control_book(struct client *client);
 

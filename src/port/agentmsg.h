@@ -42,8 +42,8 @@
  *     CI_CONTROL {guid, slot, data}        <--  to the other end, with the name of this one
  *   CI_CONTROL {gid, slot: which address of ours, data, options: 1}
  *                                        -->  likewise, to and from another machine
- *   CI_RETURNED {gid, data}              -->  a frame came back that is none of ours; the agent
- *     CI_FRAME {gid, data, options: 1}     <--  passes it to all processes of the node
+ *   CI_RETURNED {gid, data, options: why} -->  a frame came back that is none of ours; the agent
+ *     CI_FRAME {gid, data, options: why}   <--  passes it to all processes of the node
  *   SCTP_OPEN {token}                    -->  the process uses SCTP
  *     SCTP_OPENED {token, addresses}       <--  + one socket per address of the node
  *   SCTP_BIND {token, gid, port, count}  -->  packets to these SCTP ports are for the process

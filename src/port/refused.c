@@ -31,6 +31,7 @@ bool refused_next(int sock, struct refused *out)
 	if (got < 0)
 		return false;
 	out->bytes = 0;
+	out->error = 0;
 	udp_address_of(&name, &out->to, &out->port);
 	for (struct cmsghdr *at = CMSG_FIRSTHDR(&msg); at != NULL; at = CMSG_NXTHDR(&msg, at)) {
 		struct sock_extended_err error;
@@ -38,8 +39,10 @@ bool refused_next(int sock, struct refused *out)
 		    (at->cmsg_level != SOL_IPV6 || at->cmsg_type != IPV6_RECVERR))
 			continue;
 		memcpy(&error, CMSG_DATA(at), sizeof(error));
-		if (error.ee_errno == ECONNREFUSED)
-			out->bytes = (size_t)got;
+		if (error.ee_origin != SO_EE_ORIGIN_ICMP && error.ee_origin != SO_EE_ORIGIN_ICMP6)
+			continue; /* what the system finds itself, sendto() returns */
+		out->error = (int)error.ee_errno;
+		out->bytes = (size_t)got;
 	}
 	return true;
 }

@@ -1,6 +1,6 @@
-/* Datagrams that came back: a host said that nobody takes them (ICMP port unreachable). The kernel
- * keeps the beginning of each in the error queue of the socket. Of sockets that share a port, any
- * one may get it. */
+/* Datagrams that came back: a host said that nobody takes them (ICMP port unreachable), or a router
+ * that it cannot pass them on. The kernel keeps the beginning of each in the error queue of the
+ * socket. Of sockets that share a port, any one may get it. */
 #ifndef PORT_REFUSED_H
 #define PORT_REFUSED_H
 
@@ -15,6 +15,7 @@
 struct refused {
 	struct udp_address to;
 	uint16_t port;
+	int error; /* ECONNREFUSED: nobody is there; EHOSTUNREACH, EMSGSIZE ...: of the way */
 	size_t bytes;
 	uint8_t data[REFUSED_BYTES];
 };

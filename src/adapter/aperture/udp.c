@@ -145,10 +145,11 @@ static void udp_aperture_errors(struct aperture_udp *udp, uint32_t which, int er
 	}
 	for (unsigned i = 0; i < UDP_BATCH && refused_next(udp->sock, &refused); i++) {
 		struct agent_msg msg = {.kind = AGENT_CI_RETURNED,
-		                        .u.cm.length = (uint32_t)refused.bytes};
+		                        .u.cm = {.options = (uint32_t)refused.error,
+		                                 .length = (uint32_t)refused.bytes}};
 		if (refused.bytes == 0 || refused.port != CI_UDP_PORT ||
-		    ap_unreachable(&udp->apertures->node, refused.to.gid, refused.data,
-		                   refused.bytes))
+		    ap_returned(&udp->apertures->node, refused.to.gid, refused.data, refused.bytes,
+		                refused.error == ECONNREFUSED))
 			continue;
 		memcpy(msg.u.cm.gid, refused.to.gid, 16);
 		memcpy(msg.u.cm.data, refused.data, refused.bytes);
@@ -285,8 +286,8 @@ void apertures_udp_frame(struct hdl_adapter *adapter, const struct agent_msg *ms
 	bool back = msg->u.cm.options != 0; /* it came back to the agent's socket */
 	if (apertures != NULL && back && msg->u.cm.length <= sizeof(msg->u.cm.data)) {
 		apertures->node.now_ns = clock_read(&adapter->clock);
-		(void)ap_unreachable(&apertures->node, msg->u.cm.gid, msg->u.cm.data,
-		                     msg->u.cm.length);
+		(void)ap_returned(&apertures->node, msg->u.cm.gid, msg->u.cm.data, msg->u.cm.length,
+		                  msg->u.cm.options == ECONNREFUSED);
 	}
 	for (uint32_t i = 0; apertures != NULL && !back && i < apertures->udp_count; i++) {
 		if (memcmp(apertures->udp[i].address.gid, msg->u.cm.own, 16) != 0 ||

@@ -317,10 +317,11 @@ void ap_unsent(struct ap_node *node, uint32_t route, const uint8_t host[16], con
 /* The agent has gone, and with it what it held of ends that are not trusted: connections on
  * managed paths fail. */
 void ap_managed_down(struct ap_node *node);
-/* The carrier says that nobody at @host takes what we send, and shows the beginning of a frame of
- * ours to prove it. True: a connection sends such frames, and has failed. */
-bool ap_unreachable(struct ap_node *node, const uint8_t host[16], const uint8_t *frame,
-                    size_t bytes);
+/* A frame of ours came back from @host, or from a router on the way there; its beginning proves it.
+ * @gone: nobody takes it, and the connections that send such frames have failed; else the way is
+ * interrupted, and they repeat it. True: there is such a connection. */
+bool ap_returned(struct ap_node *node, const uint8_t host[16], const uint8_t *frame, size_t bytes,
+                 bool gone);
 void ap_hear_error(struct ap_conn *conn, const struct ci_packet *packet);
 
 /* --- port.c --- */

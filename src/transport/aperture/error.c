@@ -77,20 +77,6 @@ static bool ap_sends(const struct ap_conn *conn, const uint8_t *frame, size_t by
 	             : ap_is_connected(conn->state) || conn->pointed;
 }
 
-bool ap_unreachable(struct ap_node *node, const uint8_t host[16], const uint8_t *frame,
-                    size_t bytes)
-{
-	struct ap_conn *conn;
-	bool found = false;
-	for (uint32_t row = 1; (conn = ap_next_conn(node, &row)) != NULL;) {
-		if (memcmp(conn->path.host, host, 16) != 0 || !ap_sends(conn, frame, bytes, true))
-			continue;
-		found = true;
-		ap_fail(conn, CI_CARRIER, HDL_REASON_GONE);
-	}
-	return found;
-}
-
 /* An error that does not end @conn. */
 static void ap_report(struct ap_conn *conn, uint8_t element, uint8_t reason)
 {
@@ -129,6 +115,33 @@ bool ap_carrier_down(struct ap_node *node, uint32_t route)
 	return found;
 }
 
+/* A frame of @conn did not get there. */
+static void ap_lost_frame(struct ap_conn *conn)
+{
+	if (conn->unsent)
+		conn->errors++; /* one event is enough */
+	else
+		ap_report(conn, CI_CARRIER, HDL_REASON_CARRIER);
+	conn->unsent = true;
+}
+
+bool ap_returned(struct ap_node *node, const uint8_t host[16], const uint8_t *frame, size_t bytes,
+                 bool gone)
+{
+	struct ap_conn *conn;
+	bool found = false;
+	for (uint32_t row = 1; (conn = ap_next_conn(node, &row)) != NULL;) {
+		if (memcmp(conn->path.host, host, 16) != 0 || !ap_sends(conn, frame, bytes, true))
+			continue;
+		found = true;
+		if (gone)
+			ap_fail(conn, CI_CARRIER, HDL_REASON_GONE);
+		else
+			ap_lost_frame(conn);
+	}
+	return found;
+}
+
 void ap_unsent(struct ap_node *node, uint32_t route, const uint8_t host[16], const uint8_t *frame,
                size_t bytes)
 {
@@ -137,11 +150,7 @@ void ap_unsent(struct ap_node *node, uint32_t route, const uint8_t host[16], con
 		if (!ap_uses(conn, route) || memcmp(conn->path.host, host, 16) != 0 ||
 		    (frame != NULL && !ap_sends(conn, frame, bytes, false)))
 			continue;
-		if (conn->unsent)
-			conn->errors++; /* one event is enough */
-		else
-			ap_report(conn, CI_CARRIER, HDL_REASON_CARRIER);
-		conn->unsent = true;
+		ap_lost_frame(conn);
 	}
 }
 

@@ -4,7 +4,7 @@
   apertures.py PROGRAM HEDDLED PART
 
 PART is one of: address (whether link addresses can be checked), hosts (stores, reads, a plain store to the mapped range, with 1 % loss), killed (the survivor knows within a second),
-unsent (a route that is missing and frames that are too large: an event at once, and nothing is lost in the end), gave_up (a process that was stopped learns from its peer that it waits no
+unsent (a route that is missing and frames that are too large: an event at once, and nothing is lost in the end), routed (the same if a router sends them back), gave_up (a process that was stopped learns from its peer that it waits no
 longer), busy (also one that has sent data which is not answered), deserted (the same when nothing is left of the other host but its kernel, and other processes share the survivor's port), hostile
 (old packets from the peer's host and from another port change nothing), socat (a stranger gets a datagram), heard (datagrams of a stranger come to the variable queue), trust (the list of the
 agent). With "ether-" before it, by Ethernet frames, and the ends check each other's MAC address; then also: forged (frames of others), link (goes down, comes back, has another MTU, is gone),
@@ -171,11 +171,11 @@ def busy(world):
     return 0 if why == "the peer has ended" and took < 3 else 1
 
 
-def unsent(world):
-    """What the system does not send is an error of the carrier, at once. The connection stays: when the cause is over, everything arrives."""
-    server = world.start(1, HEDDLED, PROGRAM, "serve")
-    gid, port = server.stdout.readline().split()
-    client = subprocess.Popen([PROGRAM, "watch", gid, port], env=world.environment(0, HEDDLED), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+def watched(world, cases, address):
+    """Each case: break the way to the server at @address, store something, see the error, repair the way, and everything arrives."""
+    server = world.start(1, HEDDLED, PROGRAM, "serve", HEDDLE_ADDR=address)
+    _, port = server.stdout.readline().split()
+    client = subprocess.Popen([PROGRAM, "watch", f"::ffff:{address}", port], env=world.environment(0, HEDDLED), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert client.stdout.readline() == "connected\n"
 
     def order(*lines):
@@ -183,14 +183,12 @@ def unsent(world):
         client.stdin.flush()
         return client.stdout.readline().strip()
 
-    net = A.rsplit(".", 1)[0] + ".0/24"
-    cases = ((f"ip route del {net} dev near", f"ip route add {net} dev near src {A}"), ("ip link set near mtu 600", "ip link set near mtu 1500"))
-    for broken, repaired in cases:
-        world.run(0, broken)
+    for host, broken, repaired in cases:
+        world.run(host, broken)
         began = time.monotonic()
         error = order("store 4000", "error")
         took = time.monotonic() - began
-        world.run(0, repaired)
+        world.run(host, repaired)
         arrived = order("placed")
         print(f"{broken}: {error!r} after {took:.2f} seconds; then {arrived}")
         if error != "carrier: the carrier cannot do that, checked" or took > 3 or arrived != "0":  # 1 on a machine that is not loaded
@@ -200,6 +198,22 @@ def unsent(world):
     server.kill()
     server.wait()
     return client.wait(timeout=60)
+
+
+def unsent(world):
+    """What the system does not send is an error of the carrier, at once. The connection stays: when the cause is over, everything arrives."""
+    net = A.rsplit(".", 1)[0] + ".0/24"
+    return watched(world, ((0, f"ip route del {net} dev near", f"ip route add {net} dev near src {A}"),
+                           (0, "ip link set near mtu 600", "ip link set near mtu 1500")), B)
+
+
+def routed(world):
+    """The same if a router sends it back: the far host is the router to an address of its own, which it does not reach for a while."""
+    world.run(0, f"ip route add 10.78.0.0/24 via {B}")
+    world.run(1, "ip addr add 10.78.0.2/32 dev lo")
+    world.run(1, "sysctl -qw net.ipv4.ip_forward=1")
+    return watched(world, ((1, "ip route replace unreachable 10.78.0.2 table local",
+                            "ip route replace local 10.78.0.2 dev lo table local proto kernel scope host src 10.78.0.2"),), "10.78.0.2")
 
 
 def gave_up(world):
@@ -380,7 +394,7 @@ def forwarder(world):
     return 0 if good and why == "the carrier cannot do that" and took < 1 and again == "connected" else 1
 
 
-PARTS = {"forwarder": forwarder, "address": address, "hosts": hosts, "killed": killed, "unsent": unsent, "gave_up": gave_up, "busy": busy, "deserted": deserted, "hostile": hostile, "socat": socat, "heard": heard, "trust": trust, "forged": forged, "link": link,
+PARTS = {"forwarder": forwarder, "address": address, "hosts": hosts, "killed": killed, "unsent": unsent, "routed": routed, "gave_up": gave_up, "busy": busy, "deserted": deserted, "hostile": hostile, "socat": socat, "heard": heard, "trust": trust, "forged": forged, "link": link,
          "refused": refused}
 
 
